@@ -1,0 +1,2123 @@
+/* llm.h - v0.1 - LLM inference in one C header - MIT licence, see the end of the file
+ *
+ * DO THIS once, in one .c or .cpp file:
+ *     #define LLM_IMPLEMENTATION
+ *     #include "llm.h"
+ * and include it without the define everywhere else. Compile with: cc -O2 main.c -lm -lpthread
+ */
+
+/* ============================================================================
+ * PART B  THE API
+ * ============================================================================ */
+#if defined(LLM_IMPLEMENTATION) && !defined(_GNU_SOURCE) && !defined(_FEATURES_H)
+#define _GNU_SOURCE 1 /* for >>platform: must stand before the first system header */
+#endif
+
+#ifndef LLM_H_INCLUDED
+#define LLM_H_INCLUDED
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifndef LLM_API
+#if defined(LLM_STATIC)
+#define LLM_API static
+#elif defined(__GNUC__)
+#define LLM_API extern __attribute__((visibility("default")))
+#else
+#define LLM_API extern
+#endif
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---------------------------------------------------------------------------
+ * >>api-config   Version, results, log.
+ * --------------------------------------------------------------------------- */
+
+#define LLM_VERSION 100 /* major * 10000 + minor * 100 + patch */
+#define LLM_VERSION_STRING "0.1.0"
+
+typedef enum llm_result {
+    LLM_OK = 0,
+    LLM_ERR_ARG = -1,         /* an argument or option is out of its range */
+    LLM_ERR_NOMEM = -2,       /* memory could not be had */
+    LLM_ERR_IO = -3,          /* a file could not be opened or read */
+    LLM_ERR_FORMAT = -4,      /* a file or text is malformed */
+    LLM_ERR_UNSUPPORTED = -5, /* well-formed, but not supported here */
+    LLM_ERR_LIMIT = -6,       /* over a limit: context length, size, depth, fuel */
+    LLM_ERR_CANCELLED = -7,   /* the caller cancelled it */
+    LLM_ERR_BACKEND = -8,     /* the device failed */
+    LLM_ERR_BUSY = -9,        /* the request queue is full */
+    LLM_ERR_TEMPLATE = -10    /* a chat template raised an error */
+} llm_result;
+
+/* A short English name of a result. Cannot fail. */
+LLM_API const char *llm_result_str(llm_result r);
+
+/* The sentence behind this thread's latest error: what, which value, what was expected. Never NULL.
+ * Valid until the next call of this library in this thread. */
+LLM_API const char *llm_last_error(void);
+
+typedef enum llm_log_level { LLM_LOG_ERROR = 0, LLM_LOG_WARN = 1, LLM_LOG_INFO = 2, LLM_LOG_DEBUG = 3 } llm_log_level;
+
+/* Called with one line without its newline. May be called from any thread of the engine. */
+typedef void (*llm_log_fn)(void *user, int level, const char *message);
+
+/* Called during long work; done is 0 to 1. A non-zero return cancels the work (LLM_ERR_CANCELLED). */
+typedef int (*llm_progress_fn)(void *user, const char *what, double done);
+
+/* ---------------------------------------------------------------------------
+ * >>api-text   A growable byte string, and a growable list of token ids.
+ * --------------------------------------------------------------------------- */
+
+/* Zero-initialise; data is NUL-terminated once something was added. After a failed allocation or past
+ * `limit` bytes (0: none) `failed` is set and further additions do nothing, so one test at the end is enough. */
+typedef struct llm_text {
+    char *data;
+    size_t len, cap, limit;
+    int failed;
+} llm_text;
+
+LLM_API void llm_text_add(llm_text *t, const char *bytes, size_t len);
+LLM_API void llm_text_str(llm_text *t, const char *zero_terminated);
+LLM_API void llm_text_int(llm_text *t, int64_t value);
+LLM_API void llm_text_num(llm_text *t, double value);                         /* shortest text that reads back equal */
+LLM_API void llm_text_json(llm_text *t, const char *bytes, size_t len);       /* quoted and escaped; bad UTF-8 becomes U+FFFD */
+LLM_API void llm_text_free(llm_text *t);
+
+typedef struct llm_tokens {
+    int32_t *data;
+    size_t len, cap;
+    int failed;
+} llm_tokens;
+
+LLM_API void llm_tokens_add(llm_tokens *t, int32_t id);
+LLM_API void llm_tokens_free(llm_tokens *t);
+
+/* ---------------------------------------------------------------------------
+ * >>api-json   Strict RFC 8259 reading, the parser that everything here uses.
+ * --------------------------------------------------------------------------- */
+
+typedef struct llm_json llm_json; /* a parsed document; nodes are indexes, 0 is the root, -1 is "absent" */
+
+typedef enum llm_json_type {
+    LLM_JSON_ABSENT = 0, LLM_JSON_NULL, LLM_JSON_BOOL, LLM_JSON_NUMBER, LLM_JSON_STRING, LLM_JSON_ARRAY, LLM_JSON_OBJECT
+} llm_json_type;
+
+typedef struct llm_json_limits {
+    int max_depth;    /* nesting; 0: 512 */
+    int max_tokens;   /* values and keys together; 0: 64 million */
+    int unique_keys;  /* refuse an object that has a key twice, or more than 4096 keys */
+} llm_json_limits;
+
+/* Parses `len` bytes (copied). limits may be NULL. On error LLM_ERR_FORMAT or LLM_ERR_LIMIT with the byte offset; *out is NULL. */
+LLM_API llm_result llm_json_parse(const char *text, size_t len, const llm_json_limits *limits, llm_json **out);
+LLM_API void llm_json_free(llm_json *doc);
+LLM_API llm_json_type llm_json_type_of(const llm_json *doc, int node);             /* of -1: LLM_JSON_ABSENT */
+LLM_API int llm_json_size(const llm_json *doc, int node);                          /* elements or members; else 0 */
+LLM_API int llm_json_first(const llm_json *doc, int node);                         /* first element, or value of the first member; -1 */
+LLM_API int llm_json_next(const llm_json *doc, int node);                          /* next element, or next member's value; -1 */
+LLM_API const char *llm_json_key(const llm_json *doc, int node, size_t *len);      /* key of a member's value; NULL for others */
+LLM_API int llm_json_find(const llm_json *doc, int object, const char *key);       /* the member's value, the first if twice; -1 */
+LLM_API const char *llm_json_str(const llm_json *doc, int node, size_t *len);      /* decoded bytes, NUL-terminated; NULL if no string */
+LLM_API int llm_json_num(const llm_json *doc, int node, double *out);              /* 1 if a number that fits a double */
+LLM_API int llm_json_int(const llm_json *doc, int node, int64_t *out);             /* 1 if a whole number that fits: 3, 3.0, not 3.5 */
+LLM_API int llm_json_bool(const llm_json *doc, int node, int *out);                /* 1 if true or false */
+LLM_API const char *llm_json_raw(const llm_json *doc, int node, size_t *len);      /* the source text of a number, true, false or null */
+LLM_API void llm_json_write(const llm_json *doc, int node, llm_text *out);         /* compact text of a node, key order kept */
+
+/* ---------------------------------------------------------------------------
+ * >>api-model   A model: weights, tokenizer and chat template, read-only and shareable between engines and threads.
+ * --------------------------------------------------------------------------- */
+
+typedef struct llm_model llm_model;
+
+typedef struct llm_model_config {
+    const char *tokenizer;        /* path of a folder, tokenizer.json, tokenizer.model, rank file or GGUF; NULL: the model's */
+    const char *chat_template;    /* path of a template, or the template itself (has a '{'); NULL: the model's */
+    const char *chat_template_name; /* of several templates in one file: "tool_use", ...; NULL: "default" */
+    int vocab_only;               /* tokenizer and template only: no weights, no config.json needed */
+    int dummy_weights;            /* random weights from config.json alone (--load-format dummy) */
+    int no_mmap;                  /* read files instead of mapping them */
+    llm_log_fn log;               /* NULL: silent */
+    void *log_user;
+    llm_progress_fn progress;     /* NULL: none */
+    void *progress_user;
+} llm_model_config;
+
+typedef struct llm_model_info {
+    const char *path, *architecture, *family, *format; /* format: "gguf" or "safetensors" */
+    const char *file_type;        /* what most weight bytes are: "Q4_1", "BF16", ... */
+    int64_t n_params, weight_bytes;
+    int32_t n_layers, hidden_size, n_heads, n_kv_heads, head_dim, vocab_size, max_position_embeddings;
+    int32_t n_experts, n_experts_used, sliding_window;
+    int32_t bos_id, eos_id, pad_id, unk_id; /* -1: none */
+    const int32_t *stop_ids;      /* every id that ends an answer: eos ids of generation_config.json, end of turn */
+    int32_t n_stop_ids;
+    int32_t n_tensors;
+    const char *tokenizer_kind;   /* "BPE", "Unigram", "WordPiece", "SPM" */
+    const char *chat_template;    /* its text; NULL: none */
+} llm_model_info;
+
+/* Opens a GGUF file (the first of split files) or a Hugging Face folder. cfg may be NULL. On error *out is NULL. Any thread. */
+LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg, llm_model **out);
+LLM_API void llm_model_close(llm_model *model); /* NULL is fine; close its engines first */
+LLM_API const llm_model_info *llm_model_get_info(const llm_model *model);
+
+/* One tensor of the file, for listings: i < info->n_tensors. Any pointer may be NULL. */
+LLM_API llm_result llm_model_tensor(const llm_model *model, int i, const char **name, const char **type, int64_t shape[4], int *n_dims, int64_t *bytes);
+
+/* Path of a model by its hub name ORG/NAME in the local cache (cache_dir: .../hub), newest snapshot. LLM_ERR_IO if it is not there. */
+LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_text *path);
+
+/* ---------------------------------------------------------------------------
+ * >>api-tokenizer
+ * --------------------------------------------------------------------------- */
+
+enum {
+    LLM_TOK_ADD_SPECIAL = 1,   /* put BOS/EOS where the model's own tokenizer does */
+    LLM_TOK_PARSE_SPECIAL = 2, /* text such as <|im_end|> becomes the special token */
+    LLM_DETOK_KEEP_SPECIAL = 4 /* special tokens appear in the text */
+};
+
+/* Appends the ids of `len` bytes of UTF-8 (a bad byte counts as U+FFFD). Any thread. */
+LLM_API llm_result llm_tokenize(const llm_model *model, const char *text, size_t len, int flags, llm_tokens *out);
+/* Appends the text of n ids. Ids without a token add nothing. Any thread. */
+LLM_API llm_result llm_detokenize(const llm_model *model, const int32_t *ids, size_t n, int flags, llm_text *out);
+
+/* Detokenizing as tokens arrive: whole code points only; what the pushes and the flush add is exactly llm_detokenize's text. */
+typedef struct llm_detok llm_detok;
+LLM_API llm_detok *llm_detok_create(const llm_model *model, int flags); /* NULL: no memory */
+LLM_API llm_result llm_detok_push(llm_detok *d, int32_t id, llm_text *out);
+LLM_API llm_result llm_detok_flush(llm_detok *d, llm_text *out);
+LLM_API void llm_detok_reset(llm_detok *d);
+LLM_API void llm_detok_free(llm_detok *d);
+
+LLM_API int32_t llm_vocab_size(const llm_model *model);                                      /* ids the tokenizer knows: 0 .. n-1 */
+LLM_API int32_t llm_token_id(const llm_model *model, const char *token);                     /* of an exact token; -1 */
+LLM_API llm_result llm_token_bytes(const llm_model *model, int32_t id, llm_text *out);       /* the bytes it stands for, as in the middle of a text */
+LLM_API int llm_token_is_special(const llm_model *model, int32_t id);
+
+/* ---------------------------------------------------------------------------
+ * >>api-template   Chat templates (Jinja).
+ * --------------------------------------------------------------------------- */
+
+typedef struct llm_template llm_template;
+
+/* Parses a template. On error LLM_ERR_TEMPLATE with the line. */
+LLM_API llm_result llm_template_open(const char *text, size_t len, llm_template **out);
+LLM_API void llm_template_close(llm_template *t);
+
+typedef struct llm_render_options {
+    const char *bos_token, *eos_token; /* template variables, unless the context has them; NULL: undefined */
+    int64_t now;                       /* seconds since 1970 for strftime_now; 0: the clock */
+    int utc_offset_s;                  /* of local time, for strftime_now */
+    int64_t fuel;                      /* evaluation steps; 0: 5 million */
+    size_t max_output;                 /* bytes; 0: 32 MiB */
+} llm_render_options;
+
+/* Renders with every member of the context object as a variable (messages, tools, add_generation_prompt, ...);
+ * tool-call arguments given as JSON text are parsed to objects first. Appends to out. Any thread. */
+LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *context, const llm_render_options *options, llm_text *out);
+
+/* The same with the model's own template and its BOS and EOS text. LLM_ERR_UNSUPPORTED if it has none. */
+LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, const llm_render_options *options, llm_text *out);
+
+/* ---------------------------------------------------------------------------
+ * >>api-sampler   How the next token is chosen, and when an answer ends.
+ * --------------------------------------------------------------------------- */
+
+typedef struct llm_logit_bias {
+    int32_t id;
+    float bias; /* -100 to 100, added to the logit */
+} llm_logit_bias;
+
+/* Early stop on repetition (FastDeploy's early_stop_config): ends an answer when the sampled token's probability was
+ * strictly above `threshold` for `window_size` tokens in a row. */
+typedef struct llm_early_stop {
+    int enable;
+    int32_t window_size; /* 0: 3000 */
+    float threshold;     /* 0 to 1; used as given when window_size is given, else 0.99 */
+} llm_early_stop;
+
+/* All zero: greedy, at most 256 tokens. llm_sampling_default fills in what the model's generation_config.json and vLLM say. */
+typedef struct llm_sampling {
+    int32_t max_tokens;        /* of the answer; 0: 256; -1: up to the context's end */
+    int32_t min_tokens;        /* EOS and stops are forbidden before */
+    float temperature;         /* 0 to 2; below 1e-5: greedy */
+    float top_p;               /* 0 to 1; 0 or 1: off */
+    float min_p;               /* 0 to 1; 0: off */
+    int32_t top_k;             /* 0 or -1: off */
+    float repetition_penalty;  /* above 0 to 2; 0 or 1: off */
+    float presence_penalty;    /* -2 to 2 */
+    float frequency_penalty;   /* -2 to 2 */
+    int32_t has_seed;          /* 0: the engine draws one (llm_request_seed tells it) */
+    int64_t seed;
+    int32_t n;                 /* answers to one prompt; 0: 1; at most 128 */
+    int32_t best_of;           /* 0: n; the n best of so many by cumulative log-probability */
+    int32_t ignore_eos;        /* EOS may be generated and does not end the answer */
+    int32_t skip_special_tokens_off;   /* 1: special tokens appear in the text */
+    int32_t include_stop_str_in_output;
+    int32_t logprobs;          /* 0: none; k + 1: the token's and the k most likely; raw log-softmax of the model */
+    int32_t prompt_logprobs;   /* the same for the prompt's tokens */
+    const char *const *stop;   /* n_stop strings that end the answer */
+    int32_t n_stop;
+    const int32_t *stop_token_ids;
+    int32_t n_stop_token_ids;
+    const char *const *bad_words; /* n_bad_words strings that must not appear */
+    int32_t n_bad_words;
+    const llm_logit_bias *logit_bias;
+    int32_t n_logit_bias;
+    llm_early_stop early_stop; /* of this request; enable 0: the engine's */
+} llm_sampling;
+
+LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s);
+/* Checks every range; LLM_ERR_ARG names the field, its value and what is allowed. Needs the model for ids. */
+LLM_API llm_result llm_sampling_check(const llm_model *model, const llm_sampling *s);
+
+/* ---------------------------------------------------------------------------
+ * >>api-backend   The seam: one table of fused operations on opaque buffers. "Stop here" holds for it too:
+ *                 only those who write a backend need it. The CPU table in this file is the executable specification.
+ *
+ * A backend computes for n ranks of a tensor-parallel group (1 without one). The forward pass is written once, in >>model, as
+ * calls of these operations, once a rank. Operations only enqueue: between begin_step and end_step nothing waits, allocates, or reads a
+ * host value that changes from step to step. What changes from step to step lies in llm_step, handed to begin_step and copied there. So the sequence of
+ * operations depends on the llm_shape alone, and a backend may record it once for a shape and replay it. Results may be read after wait().
+ * One thread at a time calls a context. A failed operation makes the context remember the first error; wait() returns it.
+ * --------------------------------------------------------------------------- */
+
+#define LLM_BACKEND_ABI 1
+
+/* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
+typedef enum llm_type {
+    LLM_TYPE_F32 = 0, LLM_TYPE_F16 = 1, LLM_TYPE_Q4_0 = 2, LLM_TYPE_Q4_1 = 3, LLM_TYPE_Q5_0 = 6, LLM_TYPE_Q5_1 = 7, LLM_TYPE_Q8_0 = 8,
+    LLM_TYPE_Q2_K = 10, LLM_TYPE_Q3_K = 11, LLM_TYPE_Q4_K = 12, LLM_TYPE_Q5_K = 13, LLM_TYPE_Q6_K = 14, LLM_TYPE_IQ4_NL = 20,
+    LLM_TYPE_IQ4_XS = 23, LLM_TYPE_I8 = 24, LLM_TYPE_I16 = 25, LLM_TYPE_I32 = 26, LLM_TYPE_I64 = 27, LLM_TYPE_F64 = 28, LLM_TYPE_BF16 = 30,
+    LLM_TYPE_MXFP4 = 39, LLM_TYPE_F8_E4M3 = 1000, LLM_TYPE_F8_E5M2 = 1001, LLM_TYPE_U8 = 1002, LLM_TYPE_BOOL = 1003, LLM_TYPE_U16 = 1004,
+    LLM_TYPE_U32 = 1005, LLM_TYPE_U64 = 1006,
+    LLM_TYPE_RANDOM = 2000 /* no data: the backend makes seeded random values (load-format dummy) */
+} llm_type;
+
+typedef enum llm_kv_type { LLM_KV_AUTO = 0, LLM_KV_F32, LLM_KV_F16, LLM_KV_BF16, LLM_KV_FP8_E4M3, LLM_KV_FP8_E5M2, LLM_KV_INT8, LLM_KV_INT4 } llm_kv_type;
+typedef enum llm_compute { LLM_COMPUTE_AUTO = 0, LLM_COMPUTE_F32, LLM_COMPUTE_BF16, LLM_COMPUTE_F16 } llm_compute;
+
+typedef struct llm_backend_ctx llm_backend_ctx; /* the open devices */
+typedef struct llm_buffer llm_buffer;           /* (rows, cols) of activations on one rank */
+typedef struct llm_weight llm_weight;           /* a packed matrix, table or vector on one rank */
+
+/* Some rows of a stored row-major matrix. Several stacked segments make a weight (q, k and v; rows of several shards). */
+typedef struct llm_segment {
+    const void *data;      /* first element of the stored matrix (stored_rows, stored_cols) */
+    int32_t type;          /* llm_type */
+    int32_t transposed;    /* 1: stored as (in, out): the weight's row r is the stored column r */
+    int64_t stored_cols;   /* elements of one stored row */
+    int64_t row, n_rows, row_step; /* the weight's rows: row, row + row_step, ... (row_step 0 means 1) */
+    int64_t col, n_cols;   /* the columns taken */
+    float scale;           /* each value is multiplied by it; 0 means 1 (per-tensor fp8 scales) */
+} llm_segment;
+
+typedef enum llm_role {
+    LLM_ROLE_VECTOR = 0,      /* one row of f32: norm weights, biases, sinks, inverse frequencies; `add` is added to each */
+    LLM_ROLE_EMBED = 1,       /* (vocab, hidden), rows are gathered */
+    LLM_ROLE_LINEAR = 2,      /* (out, in) */
+    LLM_ROLE_GATE_UP = 3,     /* (2 * ff, in): ff gate rows, then ff up rows; the backend may interleave them */
+    LLM_ROLE_EXPERTS = 4,     /* n_experts matrices (out, in), stacked by rows */
+    LLM_ROLE_EXPERTS_GATE_UP = 5, /* n_experts of (2 * ff, in), stacked by rows */
+    LLM_ROLE_MLA_UP = 6,      /* kv_b of latent attention: (n_heads * (nope + v), rank) */
+    LLM_ROLE_HEAD = 7         /* as LINEAR, for the output layer, whose input may be rounded more finely */
+} llm_role;
+
+typedef struct llm_weight_desc {
+    const char *name;       /* for messages */
+    llm_role role;
+    const llm_segment *segments;
+    int32_t n_segments;
+    int32_t n_experts;      /* EXPERTS*: > 0 */
+    int64_t rows, cols;     /* of the whole weight: all segments' rows; cols of each segment */
+    float add;              /* VECTOR: added to every value (Gemma stores w - 1) */
+} llm_weight_desc;
+
+/* KV geometry of one layer on one rank. Latent attention: n_kv_heads 1, head_dim rank + rope, v_head_dim 0. */
+typedef struct llm_kv_layer {
+    int32_t n_kv_heads, head_dim, v_head_dim;
+} llm_kv_layer;
+
+typedef struct llm_backend_config {
+    int32_t n_ranks;        /* tensor parallel size; 0: 1 */
+    int32_t n_threads;      /* CPU; 0: all cores this process may use */
+    const char *isa;        /* CPU; NULL: the best this CPU has */
+    llm_compute compute;    /* F32: everything in f32, also with quantised weights */
+    llm_kv_type kv_type;    /* AUTO: F16 on a CPU; F32 when compute is F32 */
+    int32_t batch_invariant; /* the CPU always is */
+    double memory_utilization; /* GPU: share of its memory */
+    int32_t max_rows;       /* tokens in one step at most */
+    int32_t max_out;        /* rows with logits in one step at most */
+    int32_t max_seqs;       /* sequences in one step at most */
+    int32_t max_pages_per_seq;
+    llm_log_fn log;
+    void *log_user;
+} llm_backend_config;
+
+/* What a recorded step depends on. The CPU gets exact counts; a GPU pads them to buckets. */
+typedef struct llm_shape {
+    int32_t n_rows;         /* token rows */
+    int32_t n_seqs;
+    int32_t n_out;          /* rows that go through the head */
+} llm_shape;
+
+/* Everything that changes from step to step. The rows of a sequence stand together, in order of position. */
+typedef struct llm_step {
+    llm_shape shape;
+    const int32_t *tokens;       /* (n_rows) */
+    const int32_t *positions;    /* (n_rows); with 3 position rows (3, n_rows) */
+    int32_t n_position_rows;     /* 1 or 3 */
+    const int32_t *seq_of_row;   /* (n_rows) index 0 .. n_seqs-1 */
+    const int32_t *seq_begin;    /* (n_seqs + 1) first row of each sequence */
+    const int32_t *seq_len;      /* (n_seqs) tokens in the KV cache after this step */
+    const int32_t *seq_rope;     /* (n_seqs) which of the rope op's variants */
+    const float *seq_rope_base;  /* (n_seqs) multiplies the RoPE base (dynamic NTK); 1 is neutral */
+    const int32_t *pages;        /* (n_seqs, page_stride) page numbers of each sequence, from position 0 on */
+    int32_t page_stride;
+    const int32_t *out_rows;     /* (n_out) rows whose logits are wanted, ascending */
+} llm_step;
+
+typedef enum llm_rows { LLM_ROWS_TOKENS = 0, LLM_ROWS_OUT = 1 } llm_rows;
+typedef enum llm_norm_kind { LLM_NORM_NONE = 0, LLM_NORM_RMS = 1, LLM_NORM_LAYER = 2 } llm_norm_kind;
+typedef enum llm_act {
+    LLM_ACT_NONE = 0, LLM_ACT_SILU, LLM_ACT_GELU, LLM_ACT_GELU_TANH, LLM_ACT_RELU, LLM_ACT_RELU2,
+    LLM_ACT_SWIGLU_OAI /* gpt-oss: g = min(g, limit), u = clamp(u, -limit, limit); (u + 1) * g * sigmoid(1.702 g) */
+} llm_act;
+
+typedef struct llm_embed_op {
+    llm_buffer *dst;             /* (n_rows, hidden) */
+    const llm_weight *table;     /* EMBED (vocab, hidden) */
+    const llm_weight *positions; /* EMBED (n_positions, hidden) added at positions + position_offset; NULL: none */
+    int32_t position_offset;
+    int32_t vocab_begin;         /* rank's first row of a split table; rows of other ranks give zeros */
+    float scale;                 /* of the token's row; 0 means 1 */
+} llm_embed_op;
+
+/* cos and sin of every row's position, once a step: dst (n_rows, 2 * rope_dim / 2): cosines, then sines.
+ * angle = position * inv_freq[i]; with seq_rope_base b: inv_freq[i] * b^(-2i / rope_dim). */
+typedef struct llm_rope_op {
+    llm_buffer *dst;
+    const llm_weight *inv_freq;  /* VECTOR (n_variants * rope_dim / 2) */
+    int32_t n_variants, rope_dim;
+    const float *scale;          /* (n_variants) multiplies cosines and sines (attention factor); constant */
+    int32_t sections[3];         /* with 3 position rows: frequencies that take row 0, 1, 2 */
+} llm_rope_op;
+
+/* x += scale * post_norm(sum over ranks of y); then h = norm(x). y NULL: only the norm. norm NONE: only the sum. With `replace`, x = h too. */
+typedef struct llm_residual_op {
+    llm_rows rows;
+    llm_buffer *x;               /* (rows, hidden) */
+    const llm_buffer *y;         /* (rows, hidden) this rank's part; NULL: none */
+    float scale;                 /* 0 means 1 */
+    llm_norm_kind post_kind;
+    const llm_weight *post_weight, *post_bias;
+    llm_buffer *h;               /* (rows, hidden) */
+    llm_norm_kind kind;
+    const llm_weight *weight, *bias; /* NULL: 1 and 0 */
+    float eps;
+    int32_t replace;
+} llm_residual_op;
+
+typedef struct llm_norm_op { /* dst = norm(src), columns [src_col, src_col + n) */
+    llm_rows rows;
+    llm_buffer *dst;
+    const llm_buffer *src;
+    int32_t src_col, n;
+    llm_norm_kind kind;
+    const llm_weight *weight, *bias;
+    float eps;
+} llm_norm_op;
+
+/* dst[:, dst_col ...] = act(src W^T + bias) * scale. GATE_UP weights: dst = act(gate) * up. add: dst += instead of dst =. */
+typedef struct llm_linear_op {
+    llm_rows rows;
+    llm_buffer *dst;
+    const llm_buffer *src;
+    const llm_weight *weight, *bias; /* bias VECTOR (out) or NULL */
+    llm_act act;
+    int32_t add;
+    int32_t dst_col, src_col;
+    float scale;                 /* 0 means 1 */
+    float limit;                 /* SWIGLU_OAI */
+} llm_linear_op;
+
+typedef enum llm_qk_norm { LLM_QK_NORM_NONE = 0, LLM_QK_NORM_HEAD_RMS, LLM_QK_NORM_HEAD_LAYER, LLM_QK_NORM_WHOLE_RMS } llm_qk_norm;
+
+/* Finishes q, k, v of every row: q/k norm, RoPE, then K and V go to the cache. q stays in qkv. */
+typedef struct llm_qkv_op {
+    llm_buffer *qkv;             /* (n_rows, ...) */
+    int32_t q_col, k_col, v_col; /* where this rank's heads start */
+    int32_t n_heads, n_kv_heads, head_dim, v_head_dim;
+    llm_qk_norm norm;            /* HEAD_RMS: weights (head_dim); HEAD_LAYER: (heads, head_dim), this rank's; WHOLE_RMS: see below */
+    const llm_weight *q_norm, *k_norm;
+    float eps;
+    int32_t whole_q_col, whole_q, whole_k_col, whole_k; /* WHOLE_RMS: first column and width the mean runs over (all ranks' heads); weights cover them */
+    const llm_buffer *rope;      /* of llm_rope_op; NULL: no positions here */
+    int32_t rope_dim, rope_interleaved; /* the first rope_dim of head_dim; pairs (2i, 2i+1) or (i, i + rope_dim/2) */
+    int32_t layer;               /* of the KV cache */
+    int32_t logn_from;           /* > 0: q *= log(position + 1) / log(logn_from) beyond it (Qwen 1, InternLM) */
+} llm_qkv_op;
+
+typedef struct llm_attention_op {
+    llm_buffer *dst;             /* (n_rows, n_heads * v_head_dim) */
+    const llm_buffer *qkv;
+    int32_t q_col, layer;
+    int32_t n_heads, n_kv_heads, head_dim, v_head_dim;
+    float scale;                 /* of q k, usually 1/sqrt(head_dim) */
+    float softcap;               /* 0: none; s = softcap * tanh(s / softcap) */
+    int32_t window;              /* 0: none; a query sees the latest `window` positions, its own included */
+    int32_t not_causal;          /* 1: every row of the sequence sees all rows of it */
+    const llm_weight *sinks;     /* VECTOR (n_heads): a logit that takes part in the softmax only; NULL: none */
+    const llm_weight *alibi;     /* VECTOR (n_heads) slopes; NULL: none */
+} llm_attention_op;
+
+/* Latent attention. Normalises the latent, rotates, writes (latent, rope key) to the cache, attends in the absorbed form. */
+typedef struct llm_mla_op {
+    llm_buffer *dst;             /* (n_rows, n_heads * v_dim) */
+    llm_buffer *q;               /* (n_rows, n_heads * (nope + rope)) */
+    llm_buffer *kv_a;            /* (n_rows, rank + rope) before its norm */
+    const llm_weight *kv_norm;   /* VECTOR (rank) */
+    const llm_weight *kv_b;      /* MLA_UP */
+    const llm_buffer *rope;
+    float eps, scale;
+    int32_t rope_interleaved;
+    int32_t layer, n_heads, nope, rope_dim, v_dim, rank;
+} llm_mla_op;
+
+typedef enum llm_route_score { LLM_ROUTE_SOFTMAX = 0, LLM_ROUTE_SIGMOID = 1, LLM_ROUTE_TOPK_SOFTMAX = 2 } llm_route_score;
+
+/* Chooses k experts a row. dst holds them for llm_experts_op. Ties: the lower index. */
+typedef struct llm_route_op {
+    llm_buffer *dst;             /* (n_rows, 2 * k): ids, then weights */
+    const llm_buffer *logits;    /* (n_rows, n_experts) */
+    int32_t n_experts, k;
+    llm_route_score score;       /* TOPK_SOFTMAX: softmax over the chosen logits */
+    const llm_weight *correction; /* VECTOR (n_experts) added for the choice only; NULL: none */
+    int32_t n_group, topk_group; /* 0 or 1: no groups */
+    int32_t group_top2;          /* group score: sum of its two best (DeepSeek-V3), else its best */
+    int32_t normalize;           /* chosen weights divided by their sum */
+    float normalize_min;         /* the sum is at least this */
+    float scale;                 /* of the weights; 0 means 1 */
+} llm_route_op;
+
+/* dst (+)= sum over the chosen experts e of weight_e * down_e(act(gate_e x) * up_e x). */
+typedef struct llm_experts_op {
+    llm_buffer *dst;             /* (n_rows, hidden) */
+    const llm_buffer *src, *routes;
+    const llm_weight *gate_up, *gate_up_bias; /* EXPERTS_GATE_UP; bias VECTOR (n_experts * 2 ff): gate, then up, of each */
+    const llm_weight *down, *down_bias;       /* EXPERTS; bias VECTOR (n_experts * hidden) */
+    llm_act act;
+    float limit;
+    int32_t k, n_experts, ff;
+    int32_t add;
+} llm_experts_op;
+
+/* dst[:, j] *= sigmoid(src . w): the gate of Qwen2-MoE's shared expert. */
+typedef struct llm_gate_op {
+    llm_buffer *dst;             /* (n_rows, n) */
+    const llm_buffer *gate;      /* (n_rows, 1) */
+    int32_t n;
+} llm_gate_op;
+
+/* Logits of the out rows: softcap(scale * (src head^T + bias)). Rows [0, n_out) of dst on the host after wait(): logits(). */
+typedef struct llm_logits_op {
+    const llm_buffer *src;       /* (n_out, hidden), normalised */
+    const llm_weight *head, *bias;
+    int32_t vocab_begin, vocab;  /* this rank's share and the whole; the shares are gathered */
+    float scale, softcap;        /* 0: 1 and none */
+} llm_logits_op;
+
+typedef struct llm_backend {
+    int32_t abi;                 /* LLM_BACKEND_ABI */
+    uint32_t struct_size;        /* sizeof(llm_backend) */
+    const char *name;            /* "cpu", "cuda" */
+    llm_result (*open)(const llm_backend_config *cfg, llm_backend_ctx **out);
+    void (*close)(llm_backend_ctx *ctx);
+    const char *(*describe)(llm_backend_ctx *ctx); /* "avx2, 2 threads" */
+    /* At open time. Everything is freed by close. */
+    llm_result (*buffer)(llm_backend_ctx *ctx, int rank, int64_t rows, int64_t cols, llm_buffer **out);
+    llm_result (*weight)(llm_backend_ctx *ctx, int rank, const llm_weight_desc *desc, llm_weight **out);
+    llm_result (*weights_done)(llm_backend_ctx *ctx); /* after the last weight: packing may run here, on all threads */
+    int64_t (*kv_page_bytes)(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens); /* of one rank */
+    llm_result (*kv_open)(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens, int64_t n_pages);
+    int64_t (*memory_used)(llm_backend_ctx *ctx);
+    /* The step. */
+    llm_result (*begin_step)(llm_backend_ctx *ctx, const llm_step *step);
+    void (*embed)(llm_backend_ctx *ctx, int rank, const llm_embed_op *op);
+    void (*rope)(llm_backend_ctx *ctx, int rank, const llm_rope_op *op);
+    void (*residual)(llm_backend_ctx *ctx, int rank, const llm_residual_op *op);
+    void (*norm)(llm_backend_ctx *ctx, int rank, const llm_norm_op *op);
+    void (*linear)(llm_backend_ctx *ctx, int rank, const llm_linear_op *op);
+    void (*qkv)(llm_backend_ctx *ctx, int rank, const llm_qkv_op *op);
+    void (*attention)(llm_backend_ctx *ctx, int rank, const llm_attention_op *op);
+    void (*mla)(llm_backend_ctx *ctx, int rank, const llm_mla_op *op);
+    void (*route)(llm_backend_ctx *ctx, int rank, const llm_route_op *op);
+    void (*experts)(llm_backend_ctx *ctx, int rank, const llm_experts_op *op);
+    void (*gate)(llm_backend_ctx *ctx, int rank, const llm_gate_op *op);
+    void (*gather)(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src); /* dst row i = src row out_rows[i] */
+    void (*all_reduce)(llm_backend_ctx *ctx, int rank, llm_rows rows, llm_buffer *buf, int32_t n); /* sums columns [0, n) over the ranks */
+    void (*logits)(llm_backend_ctx *ctx, int rank, const llm_logits_op *op);
+    llm_result (*end_step)(llm_backend_ctx *ctx);
+    llm_result (*wait)(llm_backend_ctx *ctx);
+    /* After wait(). */
+    const float *(*logits_row)(llm_backend_ctx *ctx, int out_row);  /* (vocab) */
+    const float *(*buffer_row)(llm_backend_ctx *ctx, int rank, const llm_buffer *buf, int row); /* hidden states, for tests and embeddings */
+    /* Between steps. */
+    llm_result (*kv_copy)(llm_backend_ctx *ctx, const int32_t *from, const int32_t *to, int n);  /* whole pages */
+    llm_result (*kv_read)(llm_backend_ctx *ctx, int rank, int32_t page, void *host);             /* kv_page_bytes bytes */
+    llm_result (*kv_write)(llm_backend_ctx *ctx, int rank, int32_t page, const void *host);
+    /* Runs fn(arg, i) for i in [0, n) on the backend's threads; NULL: the caller loops. For host-side row work such as sampling. */
+    void (*parallel)(llm_backend_ctx *ctx, void (*fn)(void *arg, int i), void *arg, int n);
+} llm_backend;
+
+LLM_API const llm_backend *llm_backend_cpu(void);
+/* Opens a backend library (libllm_cuda.so) and checks its abi. LLM_ERR_IO or LLM_ERR_UNSUPPORTED with a sentence. */
+LLM_API llm_result llm_backend_load(const char *path, const llm_backend **out);
+/* Names of the instruction sets this CPU runs, best last, separated by spaces ("scalar avx2"). Cannot fail. */
+LLM_API const char *llm_isa_list(void);
+
+/* ---------------------------------------------------------------------------
+ * >>api-engine   Threads, backend, KV pages and scheduler for one model.
+ * --------------------------------------------------------------------------- */
+
+typedef struct llm_engine llm_engine;
+
+typedef struct llm_engine_config {
+    int32_t n_threads;             /* 0: all cores this process may use */
+    const char *isa;               /* NULL: the best; a name of llm_isa_list */
+    const char *device;            /* NULL or "auto", "cpu", "cuda" */
+    const llm_backend *backend;    /* NULL: the CPU table */
+    int32_t tensor_parallel_size;  /* 0: 1; on a CPU: ranks in this process */
+    llm_compute dtype;             /* AUTO: the file's formats at full speed */
+    llm_kv_type kv_cache_dtype;
+    int64_t kv_cache_memory_bytes; /* 0: what max_num_seqs sequences of max_model_len need */
+    int32_t max_model_len;         /* tokens of prompt and answer together; 0: the model's */
+    int32_t allow_long_max_model_len;
+    int32_t max_num_seqs;          /* sequences that run together; 0: 1 */
+    int32_t max_num_batched_tokens; /* rows of one step; 0: 512 */
+    int32_t block_size;            /* tokens of a KV page: 16, 32, 64, 128; 0: 32 */
+    int32_t max_queue;             /* waiting requests; 0: 1024 */
+    int32_t disable_prefix_caching;
+    float gpu_memory_utilization;  /* 0: 0.9 */
+    int32_t batch_invariant;       /* GPU; a CPU always is */
+    llm_early_stop early_stop;     /* of every request that has none of its own */
+    llm_log_fn log;
+    void *log_user;
+    llm_progress_fn progress;
+    void *progress_user;
+} llm_engine_config;
+
+/* Packs the weights, takes all memory. cfg may be NULL. The model must outlive the engine. On error *out is NULL. */
+LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_config *cfg, llm_engine **out);
+LLM_API void llm_engine_close(llm_engine *engine); /* cancels what runs; free its requests first */
+
+typedef struct llm_engine_stats {
+    int32_t n_running, n_waiting;
+    int64_t total_blocks, free_blocks, cached_blocks; /* KV pages: all, unused, unused but kept for the prefix cache */
+    int32_t block_size, max_model_len, max_num_seqs;
+    int64_t memory_bytes;          /* weights, KV and buffers of the backend */
+    int64_t prompt_tokens, generation_tokens, cached_tokens, steps, preemptions;
+    double step_seconds, model_seconds; /* in llm_engine_step; of these in the forward pass */
+    const char *backend;           /* "cpu: avx2, 2 threads" */
+} llm_engine_stats;
+
+LLM_API void llm_engine_get_stats(const llm_engine *engine, llm_engine_stats *out);
+
+/* ---------------------------------------------------------------------------
+ * >>api-request   One prompt, n answers. Submit from any thread; one thread steps the engine.
+ * --------------------------------------------------------------------------- */
+
+typedef struct llm_request llm_request;
+
+typedef enum llm_finish { LLM_FINISH_NONE = 0, LLM_FINISH_STOP, LLM_FINISH_LENGTH, LLM_FINISH_CANCELLED, LLM_FINISH_ERROR } llm_finish;
+LLM_API const char *llm_finish_str(llm_finish f); /* "stop", "length", "abort", "error" */
+
+typedef struct llm_token_logprob {
+    int32_t id;
+    float logprob;
+} llm_token_logprob;
+
+typedef struct llm_request_config {
+    const char *prompt;            /* text; or NULL with prompt_ids */
+    size_t prompt_len;
+    int32_t tokenize_flags;        /* of the text: LLM_TOK_* */
+    const int32_t *prompt_ids;
+    size_t n_prompt_ids;
+    llm_sampling sampling;         /* copied, with what it points to */
+    int32_t priority;              /* lower first */
+    const char *cache_salt;        /* prefix cache of its own; NULL: shared */
+    int32_t score_only;            /* prompt_logprobs and no answer */
+    double deadline_s;             /* seconds from submission; 0: none; then it ends as LLM_FINISH_CANCELLED */
+    const char *id;                /* request id of the caller, for llm_request_id; NULL: made */
+    /* Called in the stepping thread whenever the request has news: poll it there or later. May be NULL. Must not block or free the request. */
+    void (*on_news)(void *user, llm_request *request);
+    void *user;
+} llm_request_config;
+
+/* Checks everything, copies the config and queues. LLM_ERR_ARG, LLM_ERR_LIMIT (prompt over the context, both numbers said), LLM_ERR_BUSY. Any thread. */
+LLM_API llm_result llm_request_submit(llm_engine *engine, const llm_request_config *cfg, llm_request **out);
+LLM_API void llm_request_cancel(llm_request *request);  /* takes effect at the next step; any thread */
+LLM_API void llm_request_free(llm_request *request);    /* cancels if need be; the handle is gone, the engine cleans up; any thread */
+
+/* One piece of news: a token of an answer, or the end of one. Strings live until the next poll or free of the request. */
+typedef struct llm_event {
+    int32_t index;                 /* which of the n answers */
+    int32_t has_token;             /* token fields are valid; the end may come with a token or alone */
+    int32_t id;                    /* token id */
+    const char *text;              /* what may be shown now: whole code points, nothing that could still become a stop string */
+    size_t text_len;
+    float logprob;                 /* raw log-softmax of the token; 0 unless logprobs were asked for */
+    const llm_token_logprob *top;  /* n_top most likely */
+    int32_t n_top;
+    llm_finish finish;             /* NONE while it goes on */
+    const char *stop_reason;       /* the stop string, "repetition", or NULL; a stop id is in stop_id */
+    int32_t stop_id;               /* -1: none */
+} llm_event;
+
+/* Takes the next event. 1: *event is filled; 0: none now. Any one thread. */
+LLM_API int llm_request_poll(llm_request *request, llm_event *event);
+LLM_API int llm_request_done(const llm_request *request); /* every answer has ended and been polled */
+
+/* Everything about one answer so far. Pointers live until the request steps again or is freed. */
+typedef struct llm_output {
+    const int32_t *token_ids;      /* with EOS and stop tokens */
+    size_t n_token_ids;
+    const char *text;              /* without what stopped it, unless include_stop_str_in_output */
+    size_t text_len;
+    llm_finish finish;
+    const char *stop_reason;
+    int32_t stop_id;
+    double cum_logprob;            /* sum over token_ids */
+    const float *logprobs;         /* (n_token_ids) */
+    const llm_token_logprob *top;  /* (n_token_ids, top_stride): top_counts[i] valid in each row */
+    const int32_t *top_counts;
+    int32_t top_stride;
+} llm_output;
+
+LLM_API llm_result llm_request_output(const llm_request *request, int32_t index, llm_output *out);
+
+typedef struct llm_request_metrics {
+    double arrival_time, inference_start_time, first_token_time, finish_time; /* seconds since 1970; 0: not yet */
+    double time_in_queue, model_forward_time, model_execute_time;
+    int32_t n_prompt_tokens, n_cached_tokens, n_preemptions;
+} llm_request_metrics;
+
+LLM_API void llm_request_get_metrics(const llm_request *request, llm_request_metrics *out);
+LLM_API const int32_t *llm_request_prompt(const llm_request *request, size_t *n);
+/* Log-probabilities of the prompt (prompt_logprobs or score_only): logprobs[0] is 0 and means nothing. As in llm_output. NULL: not asked for or not there yet. */
+LLM_API const float *llm_request_prompt_logprobs(const llm_request *request, const llm_token_logprob **top, const int32_t **top_counts, int32_t *top_stride);
+LLM_API const char *llm_request_id(const llm_request *request);
+LLM_API int64_t llm_request_seed(const llm_request *request);
+LLM_API const char *llm_request_error(const llm_request *request); /* of LLM_FINISH_ERROR; else NULL */
+
+/* Runs one step of everything that waits or runs. *busy (may be NULL): something is left to do. One thread at a time. */
+LLM_API llm_result llm_engine_step(llm_engine *engine, int *busy);
+/* Waits until something was submitted, at most timeout_s. */
+LLM_API void llm_engine_wait(llm_engine *engine, double timeout_s);
+/* Steps until the request is done, or forever-safe: returns its first error. */
+LLM_API llm_result llm_request_run(llm_engine *engine, llm_request *request);
+
+/* ---------------------------------------------------------------------------
+ * >>api-raw   The forward pass itself, for teaching, tests and own samplers.
+ * --------------------------------------------------------------------------- */
+
+/* Feeds n tokens of sequence `seq` (0 .. max_num_seqs-1) from position `position` on; logits (n_logits rows of the vocabulary,
+ * those of the last n_logits tokens). Not to be mixed with running requests on the same engine. */
+LLM_API llm_result llm_forward(llm_engine *engine, int32_t seq, int32_t position, const int32_t *ids, int32_t n, float *logits, int32_t n_logits);
+/* The same for several sequences in one ragged batch: counts[i] tokens of sequence seqs[i]; logits (n_seqs, vocab) of each one's last token. */
+LLM_API llm_result llm_forward_batch(llm_engine *engine, int32_t n_seqs, const int32_t *seqs, const int32_t *positions, const int32_t *counts, const int32_t *ids, float *logits);
+LLM_API int32_t llm_logits_size(const llm_engine *engine); /* row length of logits: the model's vocabulary with padding */
+/* Samples from one row as a request with s would at output position `position`. */
+LLM_API int32_t llm_sample(const float *logits, int32_t n, const llm_sampling *s, int64_t seed, int64_t position);
+
+/* ---------------------------------------------------------------------------
+ * >>api-easy   Ten lines to a working program.
+ * --------------------------------------------------------------------------- */
+
+typedef struct llm llm; /* a model with an engine of its own */
+
+LLM_API llm *llm_load(const char *path, const llm_engine_config *cfg); /* cfg may be NULL. NULL on error: llm_last_error() */
+LLM_API void llm_free(llm *l);
+LLM_API const llm_model *llm_get_model(const llm *l);
+LLM_API llm_engine *llm_get_engine(const llm *l);
+/* Continues a text. Returns malloc'ed text (free with llm_string_free) or NULL. s may be NULL. */
+LLM_API char *llm_generate(llm *l, const char *prompt, const llm_sampling *s);
+LLM_API void llm_string_free(char *s);
+
+typedef struct llm_chat llm_chat; /* a conversation */
+
+LLM_API llm_chat *llm_chat_new(llm *l, const char *system); /* system may be NULL */
+LLM_API void llm_chat_free(llm_chat *c);
+LLM_API llm_sampling *llm_chat_sampling(llm_chat *c);       /* to change it */
+LLM_API llm_result llm_chat_say(llm_chat *c, const char *user_message); /* the answer follows by llm_chat_next */
+LLM_API const char *llm_chat_next(llm_chat *c);             /* next piece of the answer; NULL at its end */
+LLM_API llm_result llm_chat_stop(llm_chat *c);              /* ends the answer here; what was said stays in the conversation */
+LLM_API void llm_chat_reset(llm_chat *c);                   /* forgets all but the system message */
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* LLM_H_INCLUDED */
+
+/* Stop here if you only want to use it; below is how it works. */
+
+/* ============================================================================
+ * PART C  THE IMPLEMENTATION
+ * ============================================================================ */
+#ifdef LLM_IMPLEMENTATION
+#ifndef LLM_IMPLEMENTATION_DONE
+#define LLM_IMPLEMENTATION_DONE
+
+/* ============================================================================
+ * >>platform   What we need of the operating system. All system calls stand here.
+ * ============================================================================
+ * Linux on x86-64 and aarch64. The implementation needs POSIX declarations (mmap, pthreads, clock_gettime). It asks for
+ * them itself (at the top of this file) when it is the first thing its file includes; when a system header came first without them, the
+ * build stops with one sentence instead of fifty errors. */
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <dirent.h>
+#include <time.h>
+#include <unistd.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define LLM__X86 1
+#else
+#define LLM__X86 0
+#endif
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#define LLM__NEON 1
+#else
+#define LLM__NEON 0
+#endif
+
+#if !defined(MAP_ANONYMOUS) || !defined(CLOCK_MONOTONIC) || !defined(O_CLOEXEC)
+#error "llm.h: POSIX declarations are needed; define _GNU_SOURCE before the first system header, or include llm.h first"
+#endif
+
+#define LLM__RESTRICT __restrict__
+#define LLM__UNUSED __attribute__((unused))
+#define LLM__INLINE static inline __attribute__((always_inline, unused))
+#define LLM__THREAD_LOCAL __thread
+#define LLM__MIN(a, b) ((a) < (b) ? (a) : (b))
+#define LLM__MAX(a, b) ((a) > (b) ? (a) : (b))
+#define LLM__COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+
+/* Seconds of a clock that never jumps. */
+static double llm__now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Seconds since 1970. */
+LLM__UNUSED static double llm__wall_clock(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* ============================================================================
+ * >>alloc   Memory.
+ * ============================================================================
+ * Small things come from LLM_MALLOC, LLM_REALLOC and LLM_FREE, which a program may define (all three or none). Parse trees and other
+ * things that die together live in an arena with a byte limit. Weights, KV pages and activations are whole pages from the system,
+ * in huge pages where it gives them. Sizes that come from files are added and multiplied only by the checked helpers. */
+
+#if defined(LLM_MALLOC) && defined(LLM_REALLOC) && defined(LLM_FREE)
+#elif !defined(LLM_MALLOC) && !defined(LLM_REALLOC) && !defined(LLM_FREE)
+#define LLM_MALLOC(n) malloc(n)
+#define LLM_REALLOC(p, n) realloc(p, n)
+#define LLM_FREE(p) free(p)
+#else
+#error "llm.h: define all of LLM_MALLOC, LLM_REALLOC and LLM_FREE, or none"
+#endif
+
+/* A product or sum of sizes; 0 and *ok cleared if it does not fit 63 bits. */
+LLM__UNUSED static uint64_t llm__mul(uint64_t a, uint64_t b, int *ok) {
+    if (b && a > (uint64_t)INT64_MAX / b) *ok = 0;
+    return *ok ? a * b : 0;
+}
+
+LLM__UNUSED static uint64_t llm__add(uint64_t a, uint64_t b, int *ok) {
+    if (a > (uint64_t)INT64_MAX || b > (uint64_t)INT64_MAX - a) *ok = 0;
+    return *ok ? a + b : 0;
+}
+
+/* Rounds up to a multiple of a power of two. */
+LLM__UNUSED static uint64_t llm__align_up(uint64_t a, uint64_t to, int *ok) {
+    return llm__add(a, to - 1, ok) & ~(to - 1);
+}
+
+/* count * size bytes, zeroed; NULL if there is no memory or the product is too large. */
+static void *llm__calloc(size_t count, size_t size) {
+    int ok = 1;
+    uint64_t n = llm__mul(count, size, &ok);
+    if (!ok) return NULL;
+    void *p = LLM_MALLOC(n ? (size_t)n : 1);
+    if (p) memset(p, 0, n ? (size_t)n : 1);
+    return p;
+}
+
+#define LLM__NEW(type, count) ((type *)llm__calloc((size_t)(count), sizeof(type)))
+
+/* Grows an array to hold at least `need` elements: capacity doubles. 0 if there is no memory (the array stays). */
+static int llm__grow(void **array, size_t *cap, size_t need, size_t size) {
+    if (need <= *cap) return 1;
+    size_t n = LLM__MAX(need, LLM__MAX((size_t)8, *cap * 2));
+    if (n > (size_t)INT64_MAX / size) return 0;
+    void *p = LLM_REALLOC(*array, n * size);
+    if (!p) return 0;
+    *array = p;
+    *cap = n;
+    return 1;
+}
+
+static char *llm__strndup(const char *s, size_t n) {
+    char *p = (char *)LLM_MALLOC(n + 1);
+    if (!p) return NULL;
+    if (n) memcpy(p, s, n);
+    p[n] = 0;
+    return p;
+}
+
+LLM__UNUSED static char *llm__strdup(const char *s) { return s ? llm__strndup(s, strlen(s)) : NULL; }
+
+/* Memory that is freed all at once. Zero-initialise; `limit` 0 means none. */
+typedef struct llm__arena_block {
+    struct llm__arena_block *next;
+    size_t used, cap;
+    uint64_t bytes[1]; /* starts here, aligned to 8 */
+} llm__arena_block;
+
+typedef struct llm__arena {
+    llm__arena_block *head;
+    size_t total, limit;
+} llm__arena;
+
+/* n zeroed bytes aligned to 8, or NULL. */
+LLM__UNUSED static void *llm__arena_get(llm__arena *a, size_t n) {
+    n = (n + 7) & ~(size_t)7;
+    llm__arena_block *b = a->head;
+    if (!b || b->cap - b->used < n) {
+        size_t cap = LLM__MAX(n, b ? LLM__MIN(b->cap * 2, (size_t)1 << 20) : 4096);
+        if (a->limit && (cap > a->limit || a->total > a->limit - cap)) {
+            cap = n;
+            if (cap > a->limit || a->total > a->limit - cap) return NULL;
+        }
+        b = (llm__arena_block *)LLM_MALLOC(sizeof *b + cap);
+        if (!b) return NULL;
+        b->next = a->head;
+        b->used = 0;
+        b->cap = cap;
+        a->head = b;
+        a->total += cap;
+    }
+    void *p = (char *)b->bytes + b->used;
+    b->used += n;
+    memset(p, 0, n);
+    return p;
+}
+
+LLM__UNUSED static void llm__arena_free(llm__arena *a) {
+    for (llm__arena_block *b = a->head, *next; b; b = next) {
+        next = b->next;
+        LLM_FREE(b);
+    }
+    a->head = NULL;
+    a->total = 0;
+}
+
+/* Whole zeroed pages, aligned to 2 MiB so that huge pages can back them. NULL if there is no memory. */
+LLM__UNUSED static void *llm__pages_get(size_t bytes) {
+    const size_t huge = (size_t)2 << 20;
+    if (bytes > (size_t)INT64_MAX - 2 * huge) return NULL;
+    size_t span = (bytes + huge - 1) & ~(huge - 1);
+    char *p = (char *)mmap(NULL, span + huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == (char *)MAP_FAILED) return NULL;
+    size_t skip = (huge - ((uintptr_t)p & (huge - 1))) & (huge - 1);
+    if (skip) munmap(p, skip);
+    munmap(p + skip + span, huge - skip);
+#ifdef MADV_HUGEPAGE
+    if (span >= 2 * huge) madvise(p + skip, span, MADV_HUGEPAGE);
+#endif
+    return p + skip;
+}
+
+LLM__UNUSED static void llm__pages_free(void *p, size_t bytes) {
+    const size_t huge = (size_t)2 << 20;
+    if (p) munmap(p, (bytes + huge - 1) & ~(huge - 1));
+}
+
+/* ============================================================================
+ * >>log   Errors and log lines.
+ * ============================================================================
+ * A function that fails writes one sentence for llm_last_error and returns its code: return llm__error(LLM_ERR_FORMAT, "...", ...).
+ * The sentence names the thing, its value and what was expected. It is kept a thread; the outermost caller may prefix it. */
+
+typedef struct llm__error_state {
+    char text[1024];
+} llm__error_state;
+
+static llm__error_state *llm__error_here(void) {
+    static LLM__THREAD_LOCAL llm__error_state state;
+    return &state;
+}
+
+__attribute__((format(printf, 2, 3))) static llm_result llm__error(llm_result r, const char *format, ...) {
+    char text[sizeof(llm__error_state)];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    for (char *p = text; *p; p++)
+        if ((unsigned char)*p < 32 || *p == 127) *p = '?'; /* names from files must not write to the terminal */
+    memcpy(llm__error_here()->text, text, sizeof text);
+    return r;
+}
+
+LLM__UNUSED static llm_result llm__nomem(void) { return llm__error(LLM_ERR_NOMEM, "out of memory"); }
+
+LLM_API const char *llm_last_error(void) { return llm__error_here()->text; }
+
+LLM_API const char *llm_result_str(llm_result r) {
+    switch (r) {
+    case LLM_OK: return "ok";
+    case LLM_ERR_ARG: return "invalid argument";
+    case LLM_ERR_NOMEM: return "out of memory";
+    case LLM_ERR_IO: return "input/output error";
+    case LLM_ERR_FORMAT: return "malformed input";
+    case LLM_ERR_UNSUPPORTED: return "not supported";
+    case LLM_ERR_LIMIT: return "over a limit";
+    case LLM_ERR_CANCELLED: return "cancelled";
+    case LLM_ERR_BACKEND: return "device error";
+    case LLM_ERR_BUSY: return "queue full";
+    case LLM_ERR_TEMPLATE: return "template error";
+    }
+    return "unknown result";
+}
+
+typedef struct llm__logger {
+    llm_log_fn fn;
+    void *user;
+} llm__logger;
+
+__attribute__((format(printf, 3, 4), unused)) static void llm__log(const llm__logger *l, int level, const char *format, ...) {
+    if (!l || !l->fn) return;
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    l->fn(l->user, level, text);
+}
+
+/* ============================================================================
+ * >>numbers   Numbers and text, whatever the locale of the host program.
+ * ============================================================================
+ * strtod and printf's %g follow the locale: under de_DE "0.7" is 0. So reading is done here: exactly when the digits fit 53 bits and the power
+ * of ten is exact in a double (Clinger 1990), else by comparing big integers. Printing asks snprintf for 15, 16, then 17
+ * digits and takes the first that reads back equal. */
+
+/* Big natural numbers for the exact path of llm__parse_double: little-endian 32-bit limbs. */
+typedef struct llm__big {
+    uint32_t limb[96]; /* 3072 bits: 800 decimal digits, or 10^324 * 2^1100 */
+    int n;
+} llm__big;
+
+static void llm__big_mul(llm__big *b, uint32_t factor, uint32_t plus) {
+    uint64_t carry = plus;
+    for (int i = 0; i < b->n; i++) {
+        carry += (uint64_t)b->limb[i] * factor;
+        b->limb[i] = (uint32_t)carry;
+        carry >>= 32;
+    }
+    if (carry && b->n < LLM__COUNT(b->limb)) b->limb[b->n++] = (uint32_t)carry;
+}
+
+static void llm__big_shift(llm__big *b, int bits) {
+    for (; bits >= 31; bits -= 31) llm__big_mul(b, 1u << 31, 0);
+    llm__big_mul(b, 1u << bits, 0);
+}
+
+static int llm__big_compare(const llm__big *a, const llm__big *b) {
+    if (a->n != b->n) return a->n < b->n ? -1 : 1;
+    for (int i = a->n - 1; i >= 0; i--)
+        if (a->limb[i] != b->limb[i]) return a->limb[i] < b->limb[i] ? -1 : 1;
+    return 0;
+}
+
+/* Sign of digits * 10^exp10 - (mantissa + 1/2) * 2^exp2, exactly. */
+static int llm__compare_half(const char *digits, int n_digits, int exp10, uint64_t mantissa, int exp2) {
+    llm__big a, b;
+    memset(&a, 0, sizeof a);
+    memset(&b, 0, sizeof b);
+    for (int i = 0; i < n_digits; i++) llm__big_mul(&a, 10, (uint32_t)(digits[i] - '0'));
+    uint64_t twice = 2 * mantissa + 1;
+    b.limb[0] = (uint32_t)twice;
+    b.limb[1] = (uint32_t)(twice >> 32);
+    b.n = b.limb[1] ? 2 : 1;
+    exp2--;
+    for (int i = 0; i < (exp10 < 0 ? -exp10 : exp10); i++) llm__big_mul(exp10 < 0 ? &b : &a, 10, 0);
+    llm__big_shift(exp2 < 0 ? &a : &b, exp2 < 0 ? -exp2 : exp2);
+    return llm__big_compare(&a, &b);
+}
+
+/* digits * 10^exp10, rounded to nearest even. n_digits <= 780 without leading zeros; value within a double's range times 10^+-20. */
+static double llm__decimal_exact(const char *digits, int n_digits, int exp10) {
+    long double guess = 0;
+    for (int i = 0; i < n_digits && i < 19; i++) guess = guess * 10 + (digits[i] - '0');
+    int e = exp10 + (n_digits > 19 ? n_digits - 19 : 0);
+    long double p = 10, scale = 1;
+    for (int k = e < 0 ? -e : e; k; k >>= 1, p *= p)
+        if (k & 1) scale *= p;
+    guess = e < 0 ? guess / scale : guess * scale;
+    double d = (double)guess;
+    if (d > 1.7976931348623157e308) d = 1.7976931348623157e308;
+    for (;;) { /* the guess is off by a unit at most where long double has 64 bits; walk to the right neighbour */
+        int x;
+        uint64_t bits;
+        memcpy(&bits, &d, 8);
+        uint64_t mantissa = bits & (((uint64_t)1 << 52) - 1);
+        int exp2 = (int)(bits >> 52);
+        if (exp2) mantissa |= (uint64_t)1 << 52;
+        else exp2 = 1;
+        x = llm__compare_half(digits, n_digits, exp10, mantissa, exp2 - 1075);
+        if (x > 0 || (x == 0 && (mantissa & 1))) { /* above the middle to the next */
+            bits++;
+            memcpy(&d, &bits, 8);
+            if (bits >> 52 == 2047) return d;
+            if (x == 0) return d;
+            continue;
+        }
+        if (!bits) return d;
+        bits--; /* below the middle to the previous? */
+        uint64_t below = bits & (((uint64_t)1 << 52) - 1);
+        exp2 = (int)(bits >> 52);
+        if (exp2) below |= (uint64_t)1 << 52;
+        else exp2 = 1;
+        x = llm__compare_half(digits, n_digits, exp10, below, exp2 - 1075);
+        if (x > 0 || (x == 0 && !(mantissa & 1))) return d;
+        memcpy(&d, &bits, 8);
+        if (x == 0) return d;
+    }
+}
+
+/* Reads a JSON number of exactly n bytes. 0 if it is none; out of range gives infinity or zero. */
+static int llm__parse_double(const char *s, size_t n, double *out) {
+    static const double tens[] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    enum { KEEP = 780 };
+    char digits[KEEP];
+    int kept = 0, sticky = 0, any = 0;
+    long exp10 = 0, e = 0;
+    size_t i = 0;
+    int negative = i < n && s[i] == '-';
+    i += (size_t)negative;
+    for (int fraction = 0; i < n && ((s[i] >= '0' && s[i] <= '9') || (s[i] == '.' && !fraction)); i++) {
+        if (s[i] == '.') {
+            fraction = 1;
+            continue;
+        }
+        any = 1;
+        if (kept < KEEP - 1) {
+            if (kept || s[i] != '0') digits[kept++] = s[i];
+            exp10 -= fraction;
+        } else {
+            sticky |= s[i] != '0';
+            exp10 += !fraction;
+        }
+    }
+    if (!any) return 0;
+    if (i < n && (s[i] == 'e' || s[i] == 'E')) {
+        int sign = 1;
+        if (++i < n && (s[i] == '+' || s[i] == '-')) sign = s[i++] == '-' ? -1 : 1;
+        if (i >= n) return 0;
+        for (; i < n && s[i] >= '0' && s[i] <= '9'; i++)
+            if (e < 1000000000) e = e * 10 + (s[i] - '0');
+        e *= sign;
+    }
+    if (i != n) return 0;
+    if (sticky) digits[kept++] = '1', exp10--; /* breaks ties the right way */
+    while (kept && digits[kept - 1] == '0') kept--, exp10++;
+    exp10 += e;
+    double d;
+    if (!kept || exp10 + kept < -330) d = 0;
+    else if (exp10 + kept > 310) d = (double)INFINITY;
+    else if (kept <= 15 && exp10 >= -22 && exp10 <= 22) {
+        uint64_t m = 0;
+        for (int k = 0; k < kept; k++) m = m * 10 + (uint64_t)(digits[k] - '0');
+        d = exp10 < 0 ? (double)m / tens[-exp10] : (double)m * tens[exp10];
+    } else d = llm__decimal_exact(digits, kept, (int)exp10);
+    *out = negative ? -d : d;
+    return 1;
+}
+
+/* Reads a decimal integer of exactly n bytes. 0 if it is none or does not fit. */
+static int llm__parse_int(const char *s, size_t n, int64_t *out) {
+    int negative = n && s[0] == '-';
+    uint64_t v = 0, top = (uint64_t)INT64_MAX + (uint64_t)negative;
+    if (n == (size_t)negative) return 0;
+    for (size_t i = (size_t)negative; i < n; i++) {
+        if (s[i] < '0' || s[i] > '9') return 0;
+        uint64_t digit = (uint64_t)(s[i] - '0');
+        if (v > (top - digit) / 10) return 0;
+        v = v * 10 + digit;
+    }
+    *out = negative ? (v == top ? INT64_MIN : -(int64_t)v) : (int64_t)v;
+    return 1;
+}
+
+/* The shortest decimal that reads back as d: digits without point into `digits` (18 bytes), value 0.DIGITS * 10^*point. d finite, > 0. */
+static int llm__shortest(double d, char *digits, int *point) {
+    char s[40];
+    for (int precision = 15; precision <= 17; precision++) {
+        double back;
+        int n = snprintf(s, sizeof s, "%.*e", precision - 1, d), k = 0, e = 0;
+        char plain[40];
+        for (int i = 0; i < n; i++) { /* the locale's decimal point, whatever its bytes, becomes a point */
+            int keep = (s[i] >= '0' && s[i] <= '9') || s[i] == 'e' || s[i] == '-' || s[i] == '+';
+            if (keep) plain[k++] = s[i];
+            else if (k && plain[k - 1] != '.') plain[k++] = '.';
+        }
+        if (precision < 17 && (!llm__parse_double(plain, (size_t)k, &back) || back != d)) continue;
+        int count = 0, i = 0;
+        for (; i < k && plain[i] != 'e'; i++)
+            if (plain[i] != '.') digits[count++] = plain[i];
+        int sign = plain[i + 1] == '-' ? -1 : 1;
+        for (i += 2; i < k; i++) e = e * 10 + (plain[i] - '0');
+        while (count > 1 && digits[count - 1] == '0') count--;
+        digits[count] = 0;
+        *point = sign * e + 1;
+        return count;
+    }
+    return 0;
+}
+
+/* Python's repr of a float: 1.0, 0.1, 1e+22, 1e-07. `out` holds 40 bytes. Returns its length. */
+static int llm__format_double(double d, char *out) {
+    char digits[24];
+    int point, n = 0;
+    if (d != d) return snprintf(out, 40, "nan");
+    if (d < 0 || (d == 0 && signbit(d))) out[n++] = '-', d = -d;
+    if (d > 1.7976931348623157e308) return n + snprintf(out + n, 40, "inf");
+    if (d == 0) return n + snprintf(out + n, 40, "0.0");
+    int count = llm__shortest(d, digits, &point);
+    if (point > -4 && point <= 16) {
+        if (point <= 0) {
+            out[n++] = '0', out[n++] = '.';
+            for (int i = point; i < 0; i++) out[n++] = '0';
+            for (int i = 0; i < count; i++) out[n++] = digits[i];
+        } else {
+            for (int i = 0; i < count || i < point; i++) {
+                if (i == point) out[n++] = '.';
+                out[n++] = i < count ? digits[i] : '0';
+            }
+            if (count <= point) out[n++] = '.', out[n++] = '0';
+        }
+    } else {
+        out[n++] = digits[0];
+        if (count > 1) out[n++] = '.';
+        for (int i = 1; i < count; i++) out[n++] = digits[i];
+        n += snprintf(out + n, 10, "e%c%02d", point > 0 ? '+' : '-', point > 0 ? point - 1 : 1 - point);
+    }
+    out[n] = 0;
+    return n;
+}
+
+/* A byte string that lives elsewhere. */
+typedef struct llm__str {
+    const char *p;
+    size_t n;
+} llm__str;
+
+LLM__UNUSED static llm__str llm__s(const char *p, size_t n) {
+    llm__str s;
+    s.p = p;
+    s.n = n;
+    return s;
+}
+
+LLM__UNUSED static int llm__str_eq(llm__str a, const char *b) { return a.n == strlen(b) && !memcmp(a.p, b, a.n); }
+
+LLM_API void llm_text_add(llm_text *t, const char *bytes, size_t len) {
+    if (t->failed) return;
+    if (len > ((size_t)INT64_MAX >> 1) - t->len - 1 || (t->limit && t->len + len > t->limit) || !llm__grow((void **)&t->data, &t->cap, t->len + len + 1, 1)) {
+        t->failed = 1;
+        return;
+    }
+    if (len) memcpy(t->data + t->len, bytes, len);
+    t->len += len;
+    t->data[t->len] = 0;
+}
+
+LLM_API void llm_text_str(llm_text *t, const char *zero_terminated) { llm_text_add(t, zero_terminated, strlen(zero_terminated)); }
+
+LLM_API void llm_text_int(llm_text *t, int64_t value) {
+    char s[24];
+    llm_text_add(t, s, (size_t)snprintf(s, sizeof s, "%lld", (long long)value));
+}
+
+LLM_API void llm_text_num(llm_text *t, double value) {
+    char s[48];
+    int n = llm__format_double(value, s);
+    if (value != value || value - value != 0) llm_text_str(t, "null"); /* JSON has no infinity */
+    else llm_text_add(t, s, n > 2 && !strcmp(s + n - 2, ".0") ? (size_t)(n - 2) : (size_t)n);
+}
+
+LLM_API void llm_text_free(llm_text *t) {
+    LLM_FREE(t->data);
+    memset(t, 0, sizeof *t);
+}
+
+LLM_API void llm_tokens_add(llm_tokens *t, int32_t id) {
+    if (t->failed || !llm__grow((void **)&t->data, &t->cap, t->len + 1, sizeof *t->data)) t->failed = 1;
+    else t->data[t->len++] = id;
+}
+
+LLM_API void llm_tokens_free(llm_tokens *t) {
+    LLM_FREE(t->data);
+    memset(t, 0, sizeof *t);
+}
+
+/* The code point at p, of n > 0 bytes left, and its length in *len. A byte that starts no valid UTF-8 sequence gives -1 and length 1. */
+static int32_t llm__utf8_get(const char *p, size_t n, int *len) {
+    const uint8_t *s = (const uint8_t *)p;
+    *len = 1;
+    if (s[0] < 0x80) return s[0];
+    int more = s[0] >= 0xF0 ? 3 : s[0] >= 0xE0 ? 2 : 1;
+    if (s[0] < 0xC2 || s[0] > 0xF4 || n < (size_t)more + 1) return -1;
+    int32_t c = s[0] & (0x3F >> more);
+    for (int i = 1; i <= more; i++) {
+        if ((s[i] & 0xC0) != 0x80) return -1;
+        c = c << 6 | (s[i] & 0x3F);
+    }
+    if ((more == 2 && (c < 0x800 || (c >= 0xD800 && c < 0xE000))) || (more == 3 && (c < 0x10000 || c > 0x10FFFF))) return -1;
+    *len = more + 1;
+    return c;
+}
+
+/* Writes a code point (at most 4 bytes). Returns its length. */
+static int llm__utf8_put(char *out, int32_t c) {
+    if (c < 0x80) return out[0] = (char)c, 1;
+    int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+    static const uint8_t lead[4] = {0, 0xC0, 0xE0, 0xF0};
+    for (int i = more; i > 0; i--, c >>= 6) out[i] = (char)(0x80 | (c & 0x3F));
+    out[0] = (char)(lead[more] | c);
+    return more + 1;
+}
+
+LLM_API void llm_text_json(llm_text *t, const char *bytes, size_t len) {
+    llm_text_add(t, "\"", 1);
+    for (size_t i = 0, from = 0; i <= len;) {
+        int n = 1;
+        int32_t c = i < len ? llm__utf8_get(bytes + i, len - i, &n) : 0;
+        int plain = i < len && c >= 32 && c != '"' && c != '\\' && c != 127;
+        if (plain) {
+            i += (size_t)n;
+            continue;
+        }
+        llm_text_add(t, bytes + from, i - from);
+        if (i == len) break;
+        char s[8];
+        const char *short_form = c == '\n' ? "\\n" : c == '"' ? "\\\"" : c == '\\' ? "\\\\" : c == '\t' ? "\\t" : c == '\r' ? "\\r" : NULL;
+        if (c < 0) llm_text_str(t, "\xEF\xBF\xBD");
+        else if (short_form) llm_text_str(t, short_form);
+        else llm_text_add(t, s, (size_t)snprintf(s, sizeof s, "\\u%04x", (unsigned)c));
+        i += (size_t)n;
+        from = i;
+    }
+    llm_text_add(t, "\"", 1);
+}
+
+/* A hash of bytes, keyed so that files and clients cannot aim for collisions. */
+LLM__UNUSED static uint64_t llm__hash(const void *data, size_t n, uint64_t seed) {
+    const uint8_t *p = (const uint8_t *)data;
+    uint64_t h = seed ^ (n * 0x9E3779B97F4A7C15u);
+    for (; n >= 8; n -= 8, p += 8) {
+        uint64_t v;
+        memcpy(&v, p, 8);
+        h = (h ^ v) * 0xD6E8FEB86659FD93u;
+        h ^= h >> 32;
+    }
+    uint64_t v = 0;
+    if (n) memcpy(&v, p, n);
+    h = (h ^ v) * 0xD6E8FEB86659FD93u;
+    h ^= h >> 32;
+    h *= 0xD6E8FEB86659FD93u;
+    return h ^ (h >> 29);
+}
+
+/* From byte strings, which live elsewhere, to numbers. Open addressing, at most 3/4 full. Zero-initialise. */
+typedef struct llm__map_slot {
+    llm__str key;
+    uint32_t hash;
+    int32_t value;
+} llm__map_slot;
+
+typedef struct llm__map {
+    llm__map_slot *slot; /* key.p NULL: free */
+    size_t cap, len;     /* cap: 0 or a power of two */
+    uint64_t seed;
+} llm__map;
+
+LLM__UNUSED static llm__map_slot *llm__map_slot_of(const llm__map *m, llm__str key, uint32_t hash) {
+    size_t i = hash & (m->cap - 1);
+    while (m->slot[i].key.p && (m->slot[i].hash != hash || m->slot[i].key.n != key.n || memcmp(m->slot[i].key.p, key.p, key.n))) i = (i + 1) & (m->cap - 1);
+    return &m->slot[i];
+}
+
+/* Makes room for n keys in all. 0: no memory. */
+LLM__UNUSED static int llm__map_reserve(llm__map *m, size_t n) {
+    size_t cap = 16;
+    while (cap / 4 * 3 < n) cap *= 2;
+    if (cap <= m->cap) return 1;
+    llm__map bigger = *m;
+    bigger.cap = cap;
+    bigger.slot = LLM__NEW(llm__map_slot, cap);
+    if (!bigger.slot) return 0;
+    for (size_t i = 0; i < m->cap; i++)
+        if (m->slot[i].key.p) *llm__map_slot_of(&bigger, m->slot[i].key, m->slot[i].hash) = m->slot[i];
+    LLM_FREE(m->slot);
+    *m = bigger;
+    return 1;
+}
+
+/* The value of a key, or -1. */
+LLM__UNUSED static int32_t llm__map_get(const llm__map *m, llm__str key) {
+    if (!m->cap) return -1;
+    const llm__map_slot *s = llm__map_slot_of(m, key, (uint32_t)llm__hash(key.p, key.n, m->seed));
+    return s->key.p ? s->value : -1;
+}
+
+/* Adds a key that is not there; 1 added, 0 it was there (kept as it was), -1 no memory. key.p must not be NULL. */
+LLM__UNUSED static int llm__map_put(llm__map *m, llm__str key, int32_t value) {
+    if (!llm__map_reserve(m, m->len + 1)) return -1;
+    uint32_t hash = (uint32_t)llm__hash(key.p, key.n, m->seed);
+    llm__map_slot *s = llm__map_slot_of(m, key, hash);
+    if (s->key.p) return 0;
+    s->key = key;
+    s->hash = hash;
+    s->value = value;
+    m->len++;
+    return 1;
+}
+
+LLM__UNUSED static void llm__map_free(llm__map *m) {
+    LLM_FREE(m->slot);
+    memset(m, 0, sizeof *m);
+}
+
+/* ============================================================================
+ * >>files   Files are mapped, or read where mapping is refused.
+ * ============================================================================
+ * Only regular files are opened: a FIFO or a device as a model must not hang or fill the memory. */
+
+typedef struct llm__file {
+    const uint8_t *data;
+    size_t size;
+    int mapped;
+} llm__file;
+
+static llm_result llm__file_fd(const char *path, struct stat *st, int *fd) {
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (*fd < 0) return llm__error(LLM_ERR_IO, "%s: %s", path, errno == ENOENT ? "no such file" : strerror(errno));
+    if (!fstat(*fd, st) && S_ISREG(st->st_mode)) return LLM_OK;
+    close(*fd);
+    return llm__error(LLM_ERR_IO, "%s: not a regular file", path);
+}
+
+static llm_result llm__read_all(int fd, const char *path, uint8_t *to, size_t n) {
+    for (size_t at = 0; at < n;) {
+        ssize_t got = read(fd, to + at, LLM__MIN(n - at, (size_t)1 << 30));
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return llm__error(LLM_ERR_IO, "%s: %s at byte %zu of %zu", path, got ? strerror(errno) : "file ended", at, n);
+        at += (size_t)got;
+    }
+    return LLM_OK;
+}
+
+/* Opens a file of at most `limit` bytes (0: any size). On error *out is empty. */
+static llm_result llm__file_open(const char *path, size_t limit, int no_mmap, llm__file *out) {
+    struct stat st;
+    int fd;
+    memset(out, 0, sizeof *out);
+    llm_result r = llm__file_fd(path, &st, &fd);
+    if (r) return r;
+    size_t n = (size_t)st.st_size;
+    if (limit && n > limit) r = llm__error(LLM_ERR_LIMIT, "%s: %zu bytes, at most %zu expected", path, n, limit);
+    if (!r && n && !no_mmap) {
+        void *p = mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (p != MAP_FAILED) out->data = (const uint8_t *)p, out->mapped = 1;
+    }
+    if (!r && !out->data) {
+        uint8_t *p = (uint8_t *)llm__pages_get(n + 1);
+        r = p ? llm__read_all(fd, path, p, n) : llm__error(LLM_ERR_NOMEM, "%s: out of memory for %zu bytes", path, n);
+        if (r) llm__pages_free(p, n + 1);
+        else out->data = p;
+    }
+    close(fd);
+    if (!r) out->size = n;
+    return r;
+}
+
+static void llm__file_close(llm__file *f) {
+    if (f->mapped) munmap((void *)(uintptr_t)f->data, f->size);
+    else if (f->data) llm__pages_free((void *)(uintptr_t)f->data, f->size + 1);
+    memset(f, 0, sizeof *f);
+}
+
+typedef enum llm__path_kind { LLM__PATH_NONE = 0, LLM__PATH_FILE, LLM__PATH_DIR, LLM__PATH_OTHER } llm__path_kind;
+
+LLM__UNUSED static llm__path_kind llm__path_kind_of(const char *path) {
+    struct stat st;
+    if (stat(path, &st)) return LLM__PATH_NONE;
+    return S_ISREG(st.st_mode) ? LLM__PATH_FILE : S_ISDIR(st.st_mode) ? LLM__PATH_DIR : LLM__PATH_OTHER;
+}
+
+/* folder/name as a new string, or NULL without memory. */
+LLM__UNUSED static char *llm__path_join(const char *folder, const char *name) {
+    llm_text t;
+    memset(&t, 0, sizeof t);
+    llm_text_str(&t, folder);
+    if (t.len && t.data[t.len - 1] != '/') llm_text_str(&t, "/");
+    llm_text_str(&t, name);
+    if (t.failed) llm_text_free(&t);
+    return t.data;
+}
+
+/* ============================================================================
+ * >>threads   A pool that spins between short jobs and sleeps between long pauses.
+ * ============================================================================
+ * run() hands one function to all threads (the caller is number 0) and returns when all are done; inside it, barrier() makes them meet.
+ * A step of a small model has hundreds of such meetings, each worth well under a microsecond, so waiting threads spin; after 20,000 turns
+ * they yield (another process may want the core), and between jobs, after about a millisecond, they sleep on a condition variable. */
+
+typedef struct llm__pool llm__pool;
+typedef void (*llm__pool_fn)(void *arg, int thread, int n_threads);
+
+typedef struct llm__pool_worker {
+    llm__pool *pool;
+    pthread_t thread;
+    int id;
+} llm__pool_worker;
+
+struct llm__pool {
+    int n;                  /* threads, the caller's included */
+    void *memory;           /* what was allocated: the struct stands in it, aligned */
+    llm__pool_worker *worker;
+    llm__pool_fn fn;
+    void *arg;
+    int stop;
+    int sleepers;           /* guarded by mutex */
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    int job __attribute__((aligned(64)));      /* counts jobs: a change starts one */
+    int arrived __attribute__((aligned(64)));  /* of the barrier */
+    int turn __attribute__((aligned(64)));
+};
+
+LLM__INLINE void llm__relax(void) {
+#if LLM__X86
+    _mm_pause();
+#elif LLM__NEON
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Waits until *at is no longer `old`: spins, then yields. Gives up after `turns` (0: never); 1 when it changed. */
+static int llm__spin_while(const int *at, int old, int turns) {
+    for (int i = 0; __atomic_load_n(at, __ATOMIC_ACQUIRE) == old; i++) {
+        if (turns && i >= turns) return 0;
+        if (i < 20000) llm__relax();
+        else sched_yield();
+    }
+    return 1;
+}
+
+/* Every thread of the running job calls it; none goes on before all have. */
+LLM__UNUSED static void llm__pool_barrier(llm__pool *p) {
+    if (p->n == 1) return;
+    int turn = __atomic_load_n(&p->turn, __ATOMIC_RELAXED);
+    if (__atomic_add_fetch(&p->arrived, 1, __ATOMIC_ACQ_REL) == p->n) {
+        __atomic_store_n(&p->arrived, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&p->turn, turn + 1, __ATOMIC_RELEASE);
+    } else {
+        llm__spin_while(&p->turn, turn, 0);
+    }
+}
+
+static void *llm__pool_main(void *arg) {
+    llm__pool_worker *w = (llm__pool_worker *)arg;
+    llm__pool *p = w->pool;
+    for (int seen = 0;; seen++) {
+        if (!llm__spin_while(&p->job, seen, 30000)) {
+            pthread_mutex_lock(&p->mutex);
+            p->sleepers++;
+            while (__atomic_load_n(&p->job, __ATOMIC_ACQUIRE) == seen) pthread_cond_wait(&p->wake, &p->mutex);
+            p->sleepers--;
+            pthread_mutex_unlock(&p->mutex);
+        }
+        if (p->stop) return NULL;
+        p->fn(p->arg, w->id, p->n);
+        llm__pool_barrier(p);
+    }
+}
+
+static void llm__pool_start(llm__pool *p) {
+    pthread_mutex_lock(&p->mutex);
+    __atomic_add_fetch(&p->job, 1, __ATOMIC_ACQ_REL);
+    if (p->sleepers) pthread_cond_broadcast(&p->wake);
+    pthread_mutex_unlock(&p->mutex);
+}
+
+/* Runs fn on all threads; returns when all are done. One caller at a time. */
+LLM__UNUSED static void llm__pool_run(llm__pool *p, llm__pool_fn fn, void *arg) {
+    if (p->n > 1) {
+        p->fn = fn;
+        p->arg = arg;
+        llm__pool_start(p);
+    }
+    fn(arg, 0, p->n);
+    llm__pool_barrier(p);
+}
+
+LLM__UNUSED static void llm__pool_close(llm__pool *p) {
+    if (!p) return;
+    p->stop = 1;
+    llm__pool_start(p);
+    for (int i = 1; i < p->n; i++) pthread_join(p->worker[i].thread, NULL);
+    pthread_mutex_destroy(&p->mutex);
+    pthread_cond_destroy(&p->wake);
+    LLM_FREE(p->worker);
+    LLM_FREE(p->memory);
+}
+
+/* Cores this process may use. */
+LLM__UNUSED static int llm__cores(void) {
+#ifdef CPU_COUNT
+    cpu_set_t set;
+    if (!sched_getaffinity(0, sizeof set, &set)) return LLM__MAX(1, CPU_COUNT(&set));
+#endif
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (int)n : 1;
+}
+
+/* A pool of n threads; fewer where the system refuses more. NULL: no memory. */
+LLM__UNUSED static llm__pool *llm__pool_open(int n) {
+    void *memory = llm__calloc(1, sizeof(llm__pool) + 64);
+    if (!memory) return NULL;
+    llm__pool *p = (llm__pool *)(((uintptr_t)memory + 63) & ~(uintptr_t)63);
+    p->memory = memory;
+    p->worker = LLM__NEW(llm__pool_worker, n);
+    if (!p->worker) {
+        LLM_FREE(memory);
+        return NULL;
+    }
+    pthread_mutex_init(&p->mutex, NULL);
+    pthread_cond_init(&p->wake, NULL);
+    p->n = n; /* workers read it only after the first job */
+    for (int i = 1; i < n; i++) {
+        p->worker[i].pool = p;
+        p->worker[i].id = i;
+        if (pthread_create(&p->worker[i].thread, NULL, llm__pool_main, &p->worker[i])) p->n = n = i;
+    }
+    return p;
+}
+
+/* ============================================================================
+ * >>json   JSON, strictly RFC 8259.
+ * ============================================================================
+ * jsmn makes the tokens. It lets much pass that is not JSON and refuses a lone top-level number, so a validator of our own reads the text first: one
+ * loop without recursion that checks syntax, UTF-8, escapes, surrogates and depth, and counts the tokens, so that the token array
+ * is allocated once at its exact size. What jsmn then sees is known to be JSON. Strings are decoded in place in our copy of the text
+ * and end in NUL; skip[i] is the index after node i's subtree, so stepping over a big value is one look-up. */
+
+#ifndef LLM_JSMN_H
+#define LLM_JSMN_H <jsmn.h>
+#endif
+#if defined(JSMN_H) && !defined(JSMN_PARENT_LINKS)
+#error "llm.h: jsmn.h was included before without JSMN_PARENT_LINKS; include llm.h first or define JSMN_STATIC, JSMN_STRICT and JSMN_PARENT_LINKS before it"
+#endif
+#ifndef JSMN_H
+#define JSMN_STATIC
+#define JSMN_STRICT
+#define JSMN_PARENT_LINKS
+#ifdef __has_include
+#if !__has_include(LLM_JSMN_H)
+#error "llm.h: jsmn.h is missing: run make deps, install libjsmn-dev, or define LLM_JSMN_H as its path in quotes"
+#endif
+#endif
+#include LLM_JSMN_H
+#endif
+
+struct llm_json {
+    char *text;
+    jsmntok_t *tok;
+    uint32_t *skip;
+    int n;
+};
+
+typedef struct llm__json_check {
+    const char *s;
+    size_t n, at;
+    int64_t tokens, max_tokens;
+    const char *what; /* of the error: what was expected */
+} llm__json_check;
+
+static int llm__json_bad(llm__json_check *c, const char *expected) {
+    c->what = expected;
+    return 0;
+}
+
+static void llm__json_space(llm__json_check *c) {
+    while (c->at < c->n && (c->s[c->at] == ' ' || c->s[c->at] == '\n' || c->s[c->at] == '\r' || c->s[c->at] == '\t')) c->at++;
+}
+
+/* The value of four hexadecimal digits, or -1. */
+static int32_t llm__hex4(const char *s, size_t n) {
+    int32_t v = 0;
+    if (n < 4) return -1;
+    for (int i = 0; i < 4; i++) {
+        int c = s[i], low = c | 32;
+        if (c >= '0' && c <= '9') v = v * 16 + c - '0';
+        else if (low >= 'a' && low <= 'f') v = v * 16 + low - 'a' + 10;
+        else return -1;
+    }
+    return v;
+}
+
+static int llm__json_check_escape(llm__json_check *c) { /* at the backslash */
+    if (c->at + 1 >= c->n) return llm__json_bad(c, "an escape");
+    char e = c->s[c->at + 1];
+    if (e != 'u') {
+        if (!e || !strchr("\"\\/bfnrt", e)) return llm__json_bad(c, "an escape that JSON has");
+        c->at += 2;
+        return 1;
+    }
+    int32_t v = llm__hex4(c->s + c->at + 2, c->n - c->at - 2);
+    if (v < 0) return llm__json_bad(c, "four hexadecimal digits");
+    if (v >= 0xDC00 && v < 0xE000) return llm__json_bad(c, "a high surrogate first");
+    c->at += 6;
+    if (v < 0xD800 || v >= 0xE000) return 1;
+    if (c->n - c->at < 6 || c->s[c->at] != '\\' || c->s[c->at + 1] != 'u') return llm__json_bad(c, "a low surrogate");
+    v = llm__hex4(c->s + c->at + 2, 4);
+    if (v < 0xDC00 || v >= 0xE000) return llm__json_bad(c, "a low surrogate");
+    c->at += 6;
+    return 1;
+}
+
+static int llm__json_check_string(llm__json_check *c) {
+    if (c->at >= c->n || c->s[c->at] != '"') return llm__json_bad(c, "a string");
+    c->at++;
+    c->tokens++;
+    while (c->at < c->n) {
+        unsigned char b = (unsigned char)c->s[c->at];
+        if (b == '"') return c->at++, 1;
+        if (b < 32) return llm__json_bad(c, "no control character in a string");
+        if (b == '\\') {
+            if (!llm__json_check_escape(c)) return 0;
+        } else if (b < 128) {
+            c->at++;
+        } else {
+            int len;
+            if (llm__utf8_get(c->s + c->at, c->n - c->at, &len) < 0) return llm__json_bad(c, "valid UTF-8");
+            c->at += (size_t)len;
+        }
+    }
+    return llm__json_bad(c, "the end of a string");
+}
+
+static int llm__json_digits(llm__json_check *c) {
+    size_t from = c->at;
+    while (c->at < c->n && c->s[c->at] >= '0' && c->s[c->at] <= '9') c->at++;
+    return c->at > from;
+}
+
+static int llm__json_check_number(llm__json_check *c) {
+    c->tokens++;
+    c->at += c->s[c->at] == '-';
+    if (c->at < c->n && c->s[c->at] == '0') c->at++;
+    else if (!llm__json_digits(c)) return llm__json_bad(c, "a value");
+    if (c->at < c->n && c->s[c->at] == '.') {
+        c->at++;
+        if (!llm__json_digits(c)) return llm__json_bad(c, "digits after the point");
+    }
+    if (c->at < c->n && (c->s[c->at] | 32) == 'e') {
+        c->at++;
+        if (c->at < c->n && (c->s[c->at] == '+' || c->s[c->at] == '-')) c->at++;
+        if (!llm__json_digits(c)) return llm__json_bad(c, "digits of an exponent");
+    }
+    return 1;
+}
+
+static int llm__json_check_scalar(llm__json_check *c) {
+    static const char *const word[3] = {"true", "false", "null"};
+    if (c->at < c->n && c->s[c->at] == '"') return llm__json_check_string(c);
+    for (int i = 0; i < 3; i++) {
+        size_t len = strlen(word[i]);
+        if (c->n - c->at < len || memcmp(c->s + c->at, word[i], len)) continue;
+        c->at += len;
+        c->tokens++;
+        return 1;
+    }
+    if (c->at >= c->n) return llm__json_bad(c, "a value");
+    return llm__json_check_number(c);
+}
+
+/* The key and colon before a member's value. */
+static int llm__json_check_key(llm__json_check *c) {
+    llm__json_space(c);
+    if (!llm__json_check_string(c)) return 0;
+    llm__json_space(c);
+    if (c->at >= c->n || c->s[c->at] != ':') return llm__json_bad(c, "':'");
+    c->at++;
+    return 1;
+}
+
+/* One document. `stack` holds max_depth bytes. */
+static int llm__json_check_all(llm__json_check *c, char *stack, int max_depth) {
+    int depth = 0;
+    for (;;) {
+        llm__json_space(c);
+        if (c->tokens > c->max_tokens) return llm__json_bad(c, "fewer values");
+        char b = c->at < c->n ? c->s[c->at] : 0;
+        if (b == '[' || b == '{') {
+            if (depth == max_depth) return llm__json_bad(c, "shallower nesting");
+            stack[depth++] = b == '[' ? ']' : '}';
+            c->tokens++;
+            c->at++;
+            llm__json_space(c);
+            int empty = c->at < c->n && c->s[c->at] == stack[depth - 1];
+            if (!empty && b == '{' && !llm__json_check_key(c)) return 0;
+            if (!empty) continue;
+        } else if (!llm__json_check_scalar(c)) {
+            return 0;
+        }
+        for (;;) { /* after a value: close, or go on to the next */
+            llm__json_space(c);
+            if (!depth) return c->at == c->n ? 1 : llm__json_bad(c, "the end of the text");
+            b = c->at < c->n ? c->s[c->at] : 0;
+            if (b == stack[depth - 1]) {
+                c->at++;
+                depth--;
+                continue;
+            }
+            if (b != ',') return llm__json_bad(c, stack[depth - 1] == ']' ? "',' or ']'" : "',' or '}'");
+            c->at++;
+            if (stack[depth - 1] == '}' && !llm__json_check_key(c)) return 0;
+            break;
+        }
+    }
+}
+
+/* Decodes the escapes of n valid bytes in place. Returns the new length. */
+static size_t llm__json_unescape(char *s, size_t n) {
+    size_t to = 0;
+    for (size_t i = 0; i < n;) {
+        if (s[i] != '\\') {
+            s[to++] = s[i++];
+            continue;
+        }
+        char e = s[i + 1];
+        i += 2;
+        if (e != 'u') {
+            s[to++] = e == 'b' ? '\b' : e == 'f' ? '\f' : e == 'n' ? '\n' : e == 'r' ? '\r' : e == 't' ? '\t' : e;
+            continue;
+        }
+        int32_t c = llm__hex4(s + i, 4);
+        i += 4;
+        if (c >= 0xD800 && c < 0xDC00) {
+            c = 0x10000 + ((c - 0xD800) << 10) + (llm__hex4(s + i + 2, 4) - 0xDC00);
+            i += 6;
+        }
+        to += (size_t)llm__utf8_put(s + to, c);
+    }
+    return to;
+}
+
+static llm_result llm__json_unique(const llm_json *d) {
+    for (int i = 0; i < d->n; i++) {
+        if (d->tok[i].type != JSMN_OBJECT || !d->tok[i].size) continue;
+        llm__map seen;
+        memset(&seen, 0, sizeof seen);
+        seen.seed = (uint64_t)(uintptr_t)d ^ (uint64_t)(llm__now() * 1e9);
+        llm_result r = d->tok[i].size > 4096 ? llm__error(LLM_ERR_LIMIT, "JSON: an object has %d keys, at most 4096 expected", d->tok[i].size) : LLM_OK;
+        for (int v = llm_json_first(d, i); !r && v >= 0; v = llm_json_next(d, v)) {
+            llm__str key;
+            key.p = llm_json_key(d, v, &key.n);
+            int put = llm__map_put(&seen, key, v);
+            if (put <= 0) r = put ? llm__nomem() : llm__error(LLM_ERR_FORMAT, "JSON: duplicate key \"%.*s\"", (int)LLM__MIN(key.n, (size_t)64), key.p);
+        }
+        llm__map_free(&seen);
+        if (r) return r;
+    }
+    return LLM_OK;
+}
+
+/* Tokens of checked text, by jsmn; decodes the strings. */
+static llm_result llm__json_tokens(llm_json *d, size_t len, int64_t count) {
+    jsmn_parser parser;
+    jsmn_init(&parser);
+    d->n = (int)count;
+    d->tok = LLM__NEW(jsmntok_t, count);
+    d->skip = LLM__NEW(uint32_t, count);
+    if (!d->tok || !d->skip) return llm__nomem();
+    char first = 0;
+    for (size_t i = 0; !first; i++)
+        if (!strchr(" \t\r\n", d->text[i])) first = d->text[i];
+    if (first != '[' && first != '{' && first != '"') { /* what strict jsmn refuses: a lone number, true, false or null */
+        size_t from = strspn(d->text, " \t\r\n"), to = len;
+        while (to > from && strchr(" \t\r\n", d->text[to - 1])) to--;
+        d->tok[0].type = JSMN_PRIMITIVE;
+        d->tok[0].start = (int)from;
+        d->tok[0].end = (int)to;
+        d->tok[0].parent = -1;
+    } else if (jsmn_parse(&parser, d->text, len, d->tok, (unsigned)count) != (int)count) {
+        return llm__error(LLM_ERR_FORMAT, "JSON: cannot be read");
+    }
+    for (int i = d->n - 1; i >= 0; i--) {
+        jsmntok_t *t = &d->tok[i];
+        d->skip[i] = LLM__MAX(d->skip[i], (uint32_t)i + 1);
+        if (t->parent >= 0) d->skip[t->parent] = LLM__MAX(d->skip[t->parent], d->skip[i]);
+        if (t->type != JSMN_STRING) continue;
+        size_t n = (size_t)(t->end - t->start);
+        if (memchr(d->text + t->start, '\\', n)) t->end = t->start + (int)llm__json_unescape(d->text + t->start, n);
+        d->text[t->end] = 0;
+    }
+    return LLM_OK;
+}
+
+LLM_API llm_result llm_json_parse(const char *text, size_t len, const llm_json_limits *limits, llm_json **out) {
+    int max_depth = limits && limits->max_depth > 0 ? LLM__MIN(limits->max_depth, 4096) : 512;
+    char stack[4096];
+    llm__json_check c;
+    memset(&c, 0, sizeof c);
+    *out = NULL;
+    if (len > (size_t)INT32_MAX - 1) return llm__error(LLM_ERR_LIMIT, "JSON: %zu bytes, at most 2 GiB expected", len);
+    c.s = text;
+    c.n = len;
+    c.max_tokens = limits && limits->max_tokens > 0 ? limits->max_tokens : 64 << 20;
+    if (!llm__json_check_all(&c, stack, max_depth)) {
+        if (!strcmp(c.what, "shallower nesting")) return llm__error(LLM_ERR_LIMIT, "JSON: byte %zu: nesting deeper than %d", c.at, max_depth);
+        return llm__error(c.tokens > c.max_tokens ? LLM_ERR_LIMIT : LLM_ERR_FORMAT, "JSON: byte %zu: %s expected", c.at, c.what);
+    }
+    llm_json *d = LLM__NEW(llm_json, 1);
+    if (!d) return llm__nomem();
+    d->text = llm__strndup(text, len);
+    llm_result r = d->text ? llm__json_tokens(d, len, c.tokens) : llm__nomem();
+    if (!r && limits && limits->unique_keys) r = llm__json_unique(d);
+    if (r) llm_json_free(d);
+    else *out = d;
+    return r;
+}
+
+LLM_API void llm_json_free(llm_json *doc) {
+    if (!doc) return;
+    LLM_FREE(doc->text);
+    LLM_FREE(doc->tok);
+    LLM_FREE(doc->skip);
+    LLM_FREE(doc);
+}
+
+LLM_API llm_json_type llm_json_type_of(const llm_json *doc, int node) {
+    if (node < 0) return LLM_JSON_ABSENT;
+    const jsmntok_t *t = &doc->tok[node];
+    if (t->type == JSMN_OBJECT) return LLM_JSON_OBJECT;
+    if (t->type == JSMN_ARRAY) return LLM_JSON_ARRAY;
+    if (t->type == JSMN_STRING) return LLM_JSON_STRING;
+    char c = doc->text[t->start];
+    return c == 'n' ? LLM_JSON_NULL : c == 't' || c == 'f' ? LLM_JSON_BOOL : LLM_JSON_NUMBER;
+}
+
+LLM_API int llm_json_size(const llm_json *doc, int node) {
+    return node >= 0 && (doc->tok[node].type == JSMN_OBJECT || doc->tok[node].type == JSMN_ARRAY) ? doc->tok[node].size : 0;
+}
+
+LLM_API int llm_json_first(const llm_json *doc, int node) {
+    if (!llm_json_size(doc, node)) return -1;
+    return doc->tok[node].type == JSMN_OBJECT ? node + 2 : node + 1;
+}
+
+/* The key token of a member's value, or -1. */
+static int llm__json_key_of(const llm_json *doc, int node) {
+    int p = node > 0 ? doc->tok[node].parent : -1;
+    return p >= 0 && doc->tok[p].type == JSMN_STRING ? p : -1;
+}
+
+LLM_API int llm_json_next(const llm_json *doc, int node) {
+    if (node <= 0) return -1;
+    int key = llm__json_key_of(doc, node), parent = doc->tok[key >= 0 ? key : node].parent;
+    uint32_t s = doc->skip[node];
+    if (parent < 0 || s >= doc->skip[parent]) return -1;
+    return (int)s + (key >= 0);
+}
+
+LLM_API const char *llm_json_key(const llm_json *doc, int node, size_t *len) {
+    int key = llm__json_key_of(doc, node);
+    if (len) *len = key >= 0 ? (size_t)(doc->tok[key].end - doc->tok[key].start) : 0;
+    return key >= 0 ? doc->text + doc->tok[key].start : NULL;
+}
+
+LLM_API int llm_json_find(const llm_json *doc, int object, const char *key) {
+    size_t want = strlen(key), len;
+    if (llm_json_type_of(doc, object) != LLM_JSON_OBJECT) return -1;
+    for (int v = llm_json_first(doc, object); v >= 0; v = llm_json_next(doc, v)) {
+        const char *k = llm_json_key(doc, v, &len);
+        if (len == want && !memcmp(k, key, len)) return v;
+    }
+    return -1;
+}
+
+LLM_API const char *llm_json_str(const llm_json *doc, int node, size_t *len) {
+    int is = llm_json_type_of(doc, node) == LLM_JSON_STRING;
+    if (len) *len = is ? (size_t)(doc->tok[node].end - doc->tok[node].start) : 0;
+    return is ? doc->text + doc->tok[node].start : NULL;
+}
+
+LLM_API const char *llm_json_raw(const llm_json *doc, int node, size_t *len) {
+    int is = node >= 0 && doc->tok[node].type == JSMN_PRIMITIVE;
+    if (len) *len = is ? (size_t)(doc->tok[node].end - doc->tok[node].start) : 0;
+    return is ? doc->text + doc->tok[node].start : NULL;
+}
+
+LLM_API int llm_json_num(const llm_json *doc, int node, double *out) {
+    size_t n;
+    if (llm_json_type_of(doc, node) != LLM_JSON_NUMBER) return 0;
+    const char *s = llm_json_raw(doc, node, &n);
+    double d;
+    if (!llm__parse_double(s, n, &d) || d - d != 0) return 0;
+    *out = d;
+    return 1;
+}
+
+LLM_API int llm_json_int(const llm_json *doc, int node, int64_t *out) {
+    size_t n;
+    double d;
+    if (llm_json_type_of(doc, node) != LLM_JSON_NUMBER) return 0;
+    const char *s = llm_json_raw(doc, node, &n);
+    if (llm__parse_int(s, n, out)) return 1;
+    if (!llm__parse_double(s, n, &d) || d != floor(d) || fabs(d) > 9007199254740992.0 || !memchr(s, '.', n) || memchr(s, 'e', n) || memchr(s, 'E', n)) return 0;
+    *out = (int64_t)d;
+    return 1;
+}
+
+LLM_API int llm_json_bool(const llm_json *doc, int node, int *out) {
+    if (llm_json_type_of(doc, node) != LLM_JSON_BOOL) return 0;
+    *out = doc->text[doc->tok[node].start] == 't';
+    return 1;
+}
+
+LLM_API void llm_json_write(const llm_json *doc, int node, llm_text *out) {
+    if (node < 0) return;
+    uint32_t end = doc->skip[node];
+    /* Nodes stand in text order: a node first closes every open container that is not its parent. */
+    int open = node;
+    for (int i = node; i < (int)end; i++) {
+        const jsmntok_t *t = &doc->tok[i];
+        int is_key = t->type == JSMN_STRING && t->size == 1, key = llm__json_key_of(doc, i), parent = key >= 0 ? key : t->parent;
+        if (i > node && key < 0) {
+            while (open != parent) {
+                llm_text_add(out, doc->tok[open].type == JSMN_OBJECT ? "}" : "]", 1);
+                open = llm__json_key_of(doc, open) >= 0 ? doc->tok[llm__json_key_of(doc, open)].parent : doc->tok[open].parent;
+            }
+            if (i != parent + 1) llm_text_add(out, ",", 1);
+        }
+        if (t->type == JSMN_OBJECT || t->type == JSMN_ARRAY) {
+            llm_text_add(out, t->type == JSMN_OBJECT ? "{" : "[", 1);
+            if (t->size) open = i;
+            else llm_text_add(out, t->type == JSMN_OBJECT ? "}" : "]", 1);
+        } else if (t->type == JSMN_STRING) {
+            llm_text_json(out, doc->text + t->start, (size_t)(t->end - t->start));
+            if (is_key) llm_text_add(out, ":", 1);
+        } else {
+            llm_text_add(out, doc->text + t->start, (size_t)(t->end - t->start));
+        }
+    }
+    for (;; open = llm__json_key_of(doc, open) >= 0 ? doc->tok[llm__json_key_of(doc, open)].parent : doc->tok[open].parent) {
+        if (doc->tok[open].type != JSMN_OBJECT && doc->tok[open].type != JSMN_ARRAY) break;
+        if (doc->tok[open].size) llm_text_add(out, doc->tok[open].type == JSMN_OBJECT ? "}" : "]", 1);
+        if (open == node) break;
+    }
+}
+
+/* Reads a whole file as JSON. */
+LLM__UNUSED static llm_result llm__json_file(const char *path, size_t limit, llm_json **out) {
+    llm__file f;
+    *out = NULL;
+    llm_result r = llm__file_open(path, limit, 0, &f);
+    if (r) return r;
+    r = llm_json_parse((const char *)f.data, f.size, NULL, out);
+    llm__file_close(&f);
+    if (r) {
+        char why[900];
+        snprintf(why, sizeof why, "%.899s", llm_last_error());
+        return llm__error(r, "%s: %s", path, why);
+    }
+    return LLM_OK;
+}
+
+/* ============================================================================
+ * >>unicode
+ * ============================================================================ */
+/* ---- section: unicode, regex, tokenizer (begin) ---- */
+/* ---- section: unicode, regex, tokenizer (end) ---- */
+
+/* ============================================================================
+ * >>template
+ * ============================================================================ */
+/* ---- section: template, chat (begin) ---- */
+/* ---- section: template, chat (end) ---- */
+
+/* ============================================================================
+ * >>formats
+ * ============================================================================ */
+/* ---- section: formats (begin) ---- */
+/* ---- section: formats (end) ---- */
+
+/* ============================================================================
+ * >>dtypes
+ * ============================================================================ */
+/* ---- section: dtypes, linear kernels (begin) ---- */
+/* ---- section: dtypes, linear kernels (end) ---- */
+
+/* ============================================================================
+ * >>backend
+ * ============================================================================ */
+/* ---- section: other kernels, cpu backend (begin) ---- */
+/* ---- section: other kernels, cpu backend (end) ---- */
+
+/* ============================================================================
+ * >>model
+ * ============================================================================ */
+/* ---- section: model (begin) ---- */
+/* ---- section: model (end) ---- */
+
+/* ============================================================================
+ * >>sampler
+ * ============================================================================ */
+/* ---- section: sampler, scheduler, engine, easy (begin) ---- */
+/* ---- section: sampler, scheduler, engine, easy (end) ---- */
+
+#endif /* LLM_IMPLEMENTATION_DONE */
+#endif /* LLM_IMPLEMENTATION */
+
+/* MIT licence: see LICENSE. */

@@ -1,0 +1,52 @@
+/* The test harness: a few macros over the implementation itself, so that tests reach its statics.
+ *
+ * A file tests/test_NAME.c holds TEST_GROUP(NAME) { ... } and builds alone into build/test_NAME; tests/test_all.c includes all of
+ * them into one program. The last line printed is "N passed, N failed, N skipped". */
+#ifndef TEST_H
+#define TEST_H
+
+#ifndef LLM_IMPLEMENTATION
+#define LLM_IMPLEMENTATION
+#endif
+#include "../llm.h"
+
+static int test_passed, test_failed, test_skipped;
+
+static inline int test_check(int ok, const char *what, const char *file, int line) {
+    if (ok) {
+        test_passed++;
+    } else if (++test_failed <= 50) {
+        printf("%s:%d: FAILED: %s (last error: %s)\n", file, line, what, llm_last_error());
+    }
+    return ok;
+}
+
+static inline void test_skip(const char *why) {
+    printf("skipped: %s\n", why);
+    test_skipped++;
+}
+
+#define CHECK(condition) test_check(!!(condition), #condition, __FILE__, __LINE__)
+#define SKIP(why) test_skip(why)
+
+static inline int test_done(void) {
+    printf("%d passed, %d failed, %d skipped\n", test_passed, test_failed, test_skipped);
+    return test_failed ? 1 : 0;
+}
+
+/* 1 if a file or folder is there. */
+static inline int test_exists(const char *path) { return access(path, R_OK) == 0; }
+
+#ifdef TEST_ALL
+#define TEST_GROUP(name) static void test_group_##name(void)
+#else
+#define TEST_GROUP(name) \
+    static void test_group_##name(void); \
+    int main(void) { \
+        test_group_##name(); \
+        return test_done(); \
+    } \
+    static void test_group_##name(void)
+#endif
+
+#endif
