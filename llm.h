@@ -2088,9 +2088,435 @@ LLM__UNUSED static llm_result llm__json_file(const char *path, size_t limit, llm
 /* ---- section: template, chat (end) ---- */
 
 /* ============================================================================
- * >>formats
- * ============================================================================ */
+ * >>formats   GGUF and safetensors: where tensors, settings and vocabularies come from.
+ * ============================================================================
+ * A model is a GGUF file (or its parts) or a Hugging Face folder. Both end as one llm__source: a table of tensors that point into the mapped files,
+ * the settings (GGUF keys, or config.json), the tokenizer, the chat template, and the ids that end an answer.
+ *
+ * Files are hostile until checked. A reader walks the bytes with a cursor that cannot pass the end, and everything is checked before anyone
+ * sees it: counts against the bytes that are left, sizes by checked arithmetic, every tensor's range against the file and against its
+ * neighbours. Tables grow with what was really read, never by what a header claims, so a lie of 100 GiB costs nothing. Where a reader could take the
+ * first or the last of two (keys, tensors), the file is refused: two programs must not see two models in one file.
+ * Big arrays (a vocabulary has 262,144 strings) are not copied: a key says type, count and place.
+ *
+ * In memory a tensor is row-major whatever the file: shape[0] is the outermost dimension. GGUF stores dimensions the other way round, innermost
+ * first; the bytes are the same. Data need not be aligned to its element in a safetensors file: load with memcpy or unaligned loads.
+ *
+ * Nothing of a model folder is executed, and only files named here, or by a plain name in the index, are opened. Links are followed (the Hugging Face
+ * cache is made of them), but what they lead to must be a regular file. Pickles (pytorch_model.bin) are never read.
+ * References: ggml/docs/gguf.md; huggingface/safetensors README ("Format"). */
 /* ---- section: formats (begin) ---- */
+
+/* How elements of a type are stored: in blocks of so many elements and bytes. */
+typedef struct llm__type_desc {
+    int32_t type; /* llm_type; numbers that it lacks are listed for their names and sizes only */
+    const char *name;
+    int32_t block, bytes;
+} llm__type_desc;
+
+/* NULL for a type never heard of. Types of the table that no kernel reads are refused where the tensor is used. */
+LLM__UNUSED static const llm__type_desc *llm__type_info(int32_t type) {
+    static const llm__type_desc table[] = {
+        {LLM_TYPE_F32, "F32", 1, 4}, {LLM_TYPE_F16, "F16", 1, 2}, {LLM_TYPE_BF16, "BF16", 1, 2}, {LLM_TYPE_F64, "F64", 1, 8},
+        {LLM_TYPE_Q4_0, "Q4_0", 32, 18}, {LLM_TYPE_Q4_1, "Q4_1", 32, 20}, {LLM_TYPE_Q5_0, "Q5_0", 32, 22}, {LLM_TYPE_Q5_1, "Q5_1", 32, 24},
+        {LLM_TYPE_Q8_0, "Q8_0", 32, 34}, {9, "Q8_1", 32, 36}, {LLM_TYPE_Q2_K, "Q2_K", 256, 84}, {LLM_TYPE_Q3_K, "Q3_K", 256, 110},
+        {LLM_TYPE_Q4_K, "Q4_K", 256, 144}, {LLM_TYPE_Q5_K, "Q5_K", 256, 176}, {LLM_TYPE_Q6_K, "Q6_K", 256, 210}, {15, "Q8_K", 256, 292},
+        {16, "IQ2_XXS", 256, 66}, {17, "IQ2_XS", 256, 74}, {18, "IQ3_XXS", 256, 98}, {19, "IQ1_S", 256, 50}, {LLM_TYPE_IQ4_NL, "IQ4_NL", 32, 18},
+        {21, "IQ3_S", 256, 110}, {22, "IQ2_S", 256, 82}, {LLM_TYPE_IQ4_XS, "IQ4_XS", 256, 136}, {29, "IQ1_M", 256, 56}, {34, "TQ1_0", 256, 54},
+        {35, "TQ2_0", 256, 66}, {LLM_TYPE_MXFP4, "MXFP4", 32, 17}, {40, "NVFP4", 64, 36},
+        {LLM_TYPE_I8, "I8", 1, 1}, {LLM_TYPE_I16, "I16", 1, 2}, {LLM_TYPE_I32, "I32", 1, 4}, {LLM_TYPE_I64, "I64", 1, 8},
+        {LLM_TYPE_F8_E4M3, "F8_E4M3", 1, 1}, {LLM_TYPE_F8_E5M2, "F8_E5M2", 1, 1}, {LLM_TYPE_U8, "U8", 1, 1}, {LLM_TYPE_BOOL, "BOOL", 1, 1},
+        {LLM_TYPE_U16, "U16", 1, 2}, {LLM_TYPE_U32, "U32", 1, 4}, {LLM_TYPE_U64, "U64", 1, 8},
+    };
+    for (int i = 0; i < LLM__COUNT(table); i++)
+        if (table[i].type == type) return &table[i];
+    return NULL;
+}
+
+/* ---- The table of tensors ---- */
+
+typedef struct llm__tensor {
+    llm__str name;       /* NUL-terminated */
+    int32_t type;        /* llm_type, or a GGUF number that llm__type_info may not know: then bytes is 0 */
+    int32_t n_dims;      /* 0 to 4; more (never of a language model) are folded into the first */
+    int64_t shape[4];    /* row-major: outermost first; 1 beyond n_dims */
+    const uint8_t *data; /* in the mapped file */
+    int64_t bytes;
+    uint64_t offset;     /* of its file's data part */
+} llm__tensor;
+
+typedef struct llm__tensors {
+    llm__tensor *item; /* (n) in the order of the files */
+    size_t n, cap;
+    llm__map by_name;
+    llm__arena names;
+} llm__tensors;
+
+LLM__UNUSED static void llm__tensors_free(llm__tensors *t) {
+    LLM_FREE(t->item);
+    llm__map_free(&t->by_name);
+    llm__arena_free(&t->names);
+    memset(t, 0, sizeof *t);
+}
+
+/* NULL if absent. */
+LLM__UNUSED static const llm__tensor *llm__tensors_find(const llm__tensors *t, const char *name) {
+    int32_t i = llm__map_get(&t->by_name, llm__s(name, strlen(name)));
+    return i < 0 ? NULL : &t->item[i];
+}
+
+/* Text from a file that may stand in messages and listings: UTF-8 without control characters, 1 to `most` bytes. */
+static int llm__plain_text(llm__str s, size_t most) {
+    if (!s.n || s.n > most) return 0;
+    for (size_t i = 0; i < s.n;) {
+        int len;
+        int32_t c = llm__utf8_get(s.p + i, s.n - i, &len);
+        if (c < 32 || c == 127) return 0;
+        i += (size_t)len;
+    }
+    return 1;
+}
+
+/* Checks and adds one tensor, whose data is not placed yet: type, n_dims, shape and offset are given; its bytes are worked out. */
+static llm_result llm__tensors_add(llm__tensors *t, const char *path, llm__str name, llm__tensor *x) {
+    const llm__type_desc *info = llm__type_info(x->type);
+    int ok = 1, n = (int)LLM__MIN(name.n, (size_t)64);
+    uint64_t elements = 1;
+    for (int i = 0; i < 4; i++) {
+        if (i >= x->n_dims) x->shape[i] = 1;
+        if (x->shape[i] < 0) return llm__error(LLM_ERR_FORMAT, "%s: tensor %.*s: dimension %d is %lld", path, n, name.p, i, (long long)x->shape[i]);
+        elements = llm__mul(elements, (uint64_t)x->shape[i], &ok);
+    }
+    if (info && ok && x->n_dims && x->shape[x->n_dims - 1] % info->block)
+        return llm__error(LLM_ERR_FORMAT, "%s: tensor %.*s: rows of %lld elements, %s needs a multiple of %d", path, n, name.p,
+                          (long long)x->shape[x->n_dims - 1], info->name, info->block);
+    x->bytes = info ? (int64_t)llm__mul(elements / (uint64_t)info->block, (uint64_t)info->bytes, &ok) : 0;
+    if (!ok) return llm__error(LLM_ERR_FORMAT, "%s: tensor %.*s: its size overflows", path, n, name.p);
+    char *copy = (char *)llm__arena_get(&t->names, name.n + 1);
+    if (!copy || t->n >= INT32_MAX || !llm__grow((void **)&t->item, &t->cap, t->n + 1, sizeof *t->item)) return llm__nomem();
+    memcpy(copy, name.p, name.n);
+    x->name = llm__s(copy, name.n);
+    if (!t->by_name.seed) t->by_name.seed = (uint64_t)(uintptr_t)t ^ (uint64_t)(llm__now() * 1e9);
+    int put = llm__map_put(&t->by_name, x->name, (int32_t)t->n);
+    if (put <= 0) return put ? llm__nomem() : llm__error(LLM_ERR_FORMAT, "%s: tensor %.*s is there twice", path, n, name.p);
+    t->item[t->n++] = *x;
+    return LLM_OK;
+}
+
+typedef struct llm__range {
+    uint64_t begin, end;
+    int32_t tensor;
+} llm__range;
+
+static int llm__range_order(const void *a, const void *b) {
+    const llm__range *x = (const llm__range *)a, *y = (const llm__range *)b;
+    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
+    return x->end < y->end ? -1 : x->end > y->end;
+}
+
+/* Ranges in order of their places: no overlap, all within `size` bytes; `covering`: no gap and nothing after them either. */
+static llm_result llm__ranges_check(const llm__tensors *t, const char *path, const llm__range *range, size_t n, uint64_t data_at, uint64_t size, int covering) {
+    uint64_t end = 0, last = n ? range[n - 1].begin : 0;
+    for (size_t i = 0; i < n; i++) {
+        const char *name = t->item[range[i].tensor].name.p;
+        if (range[i].begin < end)
+            return llm__error(LLM_ERR_FORMAT, "%s: tensor %s at byte %llu overlaps tensor %s", path, name, (unsigned long long)range[i].begin, t->item[range[i - 1].tensor].name.p);
+        if (covering && range[i].begin > end)
+            return llm__error(LLM_ERR_FORMAT, "%s: tensor %s starts at byte %llu of the data, %llu expected: there is a hole", path, name,
+                              (unsigned long long)range[i].begin, (unsigned long long)end);
+        end = range[i].end;
+    }
+    end = LLM__MAX(end, last);
+    if (end > size)
+        return llm__error(LLM_ERR_FORMAT, "%s: truncated: the tensors need %llu bytes, the file has %llu", path, (unsigned long long)(data_at + end), (unsigned long long)(data_at + size));
+    if (covering && end < size) return llm__error(LLM_ERR_FORMAT, "%s: %llu bytes after the last tensor, none expected", path, (unsigned long long)(size - end));
+    return LLM_OK;
+}
+
+/* Gives the tensors from `first` on their data: `size` bytes at data, which is at byte data_at of the file. Checks all ranges first. */
+static llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *path, const uint8_t *data, uint64_t data_at, uint64_t size, int covering) {
+    size_t n = t->n - first;
+    llm__range *range = LLM__NEW(llm__range, n);
+    if (!range) return llm__nomem();
+    llm_result r = LLM_OK;
+    for (size_t i = 0; i < n && !r; i++) {
+        int ok = 1;
+        const llm__tensor *x = &t->item[first + i];
+        range[i].begin = x->offset;
+        range[i].end = llm__add(x->offset, (uint64_t)x->bytes, &ok);
+        range[i].tensor = (int32_t)(first + i);
+        llm__add(range[i].end, data_at, &ok);
+        if (!ok) r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s: offset %llu is beyond any file", path, x->name.p, (unsigned long long)x->offset);
+    }
+    if (!r) {
+        qsort(range, n, sizeof *range, llm__range_order);
+        r = llm__ranges_check(t, path, range, n, data_at, size, covering);
+    }
+    for (size_t i = first; i < t->n && !r; i++) t->item[i].data = data + t->item[i].offset;
+    LLM_FREE(range);
+    return r;
+}
+
+/* ---- GGUF ---- */
+
+/* A place in bytes that are not trusted. After the first failure everything reads as zero; `r` keeps the error. */
+typedef struct llm__cursor {
+    const char *path;
+    const uint8_t *data;
+    uint64_t size, at;
+    llm_result r;
+} llm__cursor;
+
+static int llm__cursor_has(llm__cursor *c, uint64_t n, const char *what) {
+    if (c->r) return 0;
+    if (n <= c->size - c->at) return 1;
+    c->r = llm__error(LLM_ERR_FORMAT, "%s: %s at byte %llu needs %llu bytes, the file has only %llu: truncated or malformed", c->path, what,
+                      (unsigned long long)c->at, (unsigned long long)n, (unsigned long long)(c->size - c->at));
+    return 0;
+}
+
+/* A little-endian number of 1 to 8 bytes anywhere. */
+static uint64_t llm__load_le(const uint8_t *p, int bytes) {
+    uint64_t v = 0;
+    for (int i = bytes; i-- > 0;) v = v << 8 | p[i];
+    return v;
+}
+
+static uint64_t llm__cursor_uint(llm__cursor *c, int bytes, const char *what) {
+    if (!llm__cursor_has(c, (uint64_t)bytes, what)) return 0;
+    c->at += (uint64_t)bytes;
+    return llm__load_le(c->data + c->at - bytes, bytes);
+}
+
+static llm__str llm__cursor_str(llm__cursor *c, const char *what) {
+    uint64_t n = llm__cursor_uint(c, 8, what);
+    if (!llm__cursor_has(c, n, what)) return llm__s("", 0);
+    c->at += n;
+    return llm__s((const char *)c->data + c->at - n, (size_t)n);
+}
+
+typedef enum llm__gguf_type {
+    LLM__GGUF_U8 = 0, LLM__GGUF_I8, LLM__GGUF_U16, LLM__GGUF_I16, LLM__GGUF_U32, LLM__GGUF_I32, LLM__GGUF_F32, LLM__GGUF_BOOL,
+    LLM__GGUF_STR, LLM__GGUF_ARRAY, LLM__GGUF_U64, LLM__GGUF_I64, LLM__GGUF_F64, LLM__GGUF_TYPES
+} llm__gguf_type;
+
+/* One key. Numbers stand unaligned and little-endian at `data`; a string is its 64-bit length and its bytes. */
+typedef struct llm__gguf_kv {
+    llm__str key;
+    int32_t type;     /* llm__gguf_type of the value, or of the elements */
+    int32_t is_array;
+    uint64_t count;   /* elements; 1 */
+    const uint8_t *data;
+} llm__gguf_kv;
+
+typedef struct llm__gguf {
+    int32_t version;
+    uint32_t alignment;
+    llm__gguf_kv *kv;
+    size_t n_kv, cap;
+    llm__map by_key;
+    uint64_t data_at, end; /* the data part; what the last tensor ends with */
+} llm__gguf;
+
+LLM__UNUSED static void llm__gguf_free(llm__gguf *g) {
+    LLM_FREE(g->kv);
+    llm__map_free(&g->by_key);
+    memset(g, 0, sizeof *g);
+}
+
+static int llm__gguf_size_of(int32_t type) { /* bytes of a number; 0: not of fixed size */
+    static const uint8_t size[LLM__GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+    return size[type];
+}
+
+LLM__UNUSED static const llm__gguf_kv *llm__gguf_find(const llm__gguf *g, const char *key) {
+    int32_t i = llm__map_get(&g->by_key, llm__s(key, strlen(key)));
+    return i < 0 ? NULL : &g->kv[i];
+}
+
+/* Element i (of a plain value: 0) as an integer; 0 if it is none or there is no such element. */
+LLM__UNUSED static int llm__gguf_int_at(const llm__gguf_kv *kv, uint64_t i, int64_t *out) {
+    if (!kv || i >= kv->count || kv->type == LLM__GGUF_F32 || kv->type == LLM__GGUF_F64 || kv->type == LLM__GGUF_STR) return 0;
+    int bytes = llm__gguf_size_of(kv->type), is_signed = kv->type == LLM__GGUF_I8 || kv->type == LLM__GGUF_I16 || kv->type == LLM__GGUF_I32;
+    uint64_t v = llm__load_le(kv->data + i * (uint64_t)bytes, bytes), sign = (uint64_t)1 << (8 * bytes - 1);
+    if (kv->type == LLM__GGUF_U64 && v > (uint64_t)INT64_MAX) return 0;
+    *out = (int64_t)(is_signed ? (v ^ sign) - sign : v);
+    return 1;
+}
+
+/* The same as a number: integers too. */
+LLM__UNUSED static int llm__gguf_num_at(const llm__gguf_kv *kv, uint64_t i, double *out) {
+    int64_t v;
+    if (kv && i < kv->count && kv->type == LLM__GGUF_F32) {
+        float f;
+        uint32_t bits = (uint32_t)llm__load_le(kv->data + i * 4, 4);
+        memcpy(&f, &bits, 4);
+        return *out = f, 1;
+    }
+    if (kv && i < kv->count && kv->type == LLM__GGUF_F64) {
+        uint64_t bits = llm__load_le(kv->data + i * 8, 8);
+        return memcpy(out, &bits, 8), 1;
+    }
+    if (!llm__gguf_int_at(kv, i, &v)) return 0;
+    return *out = (double)v, 1;
+}
+
+/* Plain values, or `absent` if the key is not there or has another type. */
+LLM__UNUSED static int64_t llm__gguf_int(const llm__gguf *g, const char *key, int64_t absent) {
+    const llm__gguf_kv *kv = llm__gguf_find(g, key);
+    int64_t v;
+    return kv && !kv->is_array && kv->type != LLM__GGUF_BOOL && llm__gguf_int_at(kv, 0, &v) ? v : absent;
+}
+
+LLM__UNUSED static double llm__gguf_num(const llm__gguf *g, const char *key, double absent) {
+    const llm__gguf_kv *kv = llm__gguf_find(g, key);
+    double v;
+    return kv && !kv->is_array && kv->type != LLM__GGUF_BOOL && llm__gguf_num_at(kv, 0, &v) ? v : absent;
+}
+
+LLM__UNUSED static int llm__gguf_bool(const llm__gguf *g, const char *key, int absent) {
+    const llm__gguf_kv *kv = llm__gguf_find(g, key);
+    return kv && !kv->is_array && kv->type == LLM__GGUF_BOOL ? kv->data[0] : absent;
+}
+
+/* .p NULL if absent. Not NUL-terminated. */
+LLM__UNUSED static llm__str llm__gguf_str(const llm__gguf *g, const char *key) {
+    const llm__gguf_kv *kv = llm__gguf_find(g, key);
+    if (!kv || kv->is_array || kv->type != LLM__GGUF_STR) return llm__s(NULL, 0);
+    return llm__s((const char *)kv->data + 8, (size_t)llm__load_le(kv->data, 8));
+}
+
+/* The array of a key if its elements have that type, else NULL. */
+LLM__UNUSED static const llm__gguf_kv *llm__gguf_array(const llm__gguf *g, const char *key, llm__gguf_type type) {
+    const llm__gguf_kv *kv = llm__gguf_find(g, key);
+    return kv && kv->is_array && kv->type == (int32_t)type ? kv : NULL;
+}
+
+/* The strings of an array of strings, as many as it counts. */
+LLM__UNUSED static void llm__gguf_strings(const llm__gguf_kv *kv, llm__str *out) {
+    const uint8_t *p = kv->data;
+    for (uint64_t i = 0; i < kv->count; i++) {
+        out[i] = llm__s((const char *)p + 8, (size_t)llm__load_le(p, 8));
+        p += 8 + out[i].n;
+    }
+}
+
+/* Checks `count` values and steps over them. */
+static void llm__gguf_skip(llm__cursor *c, int32_t type, uint64_t count) {
+    int bytes = llm__gguf_size_of(type);
+    if (type == LLM__GGUF_STR) { /* count was compared with the bytes left */
+        for (uint64_t i = 0; i < count && !c->r; i++) llm__cursor_str(c, "a string");
+        return;
+    }
+    for (uint64_t i = 0; type == LLM__GGUF_BOOL && i < count; i++)
+        if (c->data[c->at + i] > 1) c->r = llm__error(LLM_ERR_FORMAT, "%s: a boolean at byte %llu is %d, 0 or 1 expected", c->path, (unsigned long long)(c->at + i), c->data[c->at + i]);
+    c->at += count * (uint64_t)bytes;
+}
+
+static llm_result llm__gguf_read_kv(llm__cursor *c, llm__gguf *g) {
+    llm__gguf_kv kv;
+    memset(&kv, 0, sizeof kv);
+    uint64_t at = c->at;
+    kv.key = llm__cursor_str(c, "a key");
+    uint64_t type = llm__cursor_uint(c, 4, "a value's type");
+    if (!c->r && !llm__plain_text(kv.key, 65535)) c->r = llm__error(LLM_ERR_FORMAT, "%s: the key at byte %llu is no plain text of 1 to 65535 bytes", c->path, (unsigned long long)at);
+    kv.is_array = type == LLM__GGUF_ARRAY;
+    if (kv.is_array) type = llm__cursor_uint(c, 4, "an array's type");
+    kv.count = kv.is_array ? llm__cursor_uint(c, 8, "an array's count") : 1;
+    if (c->r) return c->r;
+    int n = (int)LLM__MIN(kv.key.n, (size_t)128);
+    if (type >= LLM__GGUF_TYPES || type == LLM__GGUF_ARRAY)
+        return llm__error(LLM_ERR_FORMAT, "%s: key %.*s: value type %llu is unknown%s", c->path, n, kv.key.p, (unsigned long long)type, kv.is_array ? " in an array" : "");
+    kv.type = (int32_t)type;
+    kv.data = c->data + c->at;
+    int bytes = llm__gguf_size_of(kv.type);
+    if (kv.count > (c->size - c->at) / (uint64_t)(bytes ? bytes : 8))
+        return llm__error(LLM_ERR_FORMAT, "%s: key %.*s: %llu values are more than the %llu bytes left hold: truncated or malformed", c->path, n, kv.key.p,
+                          (unsigned long long)kv.count, (unsigned long long)(c->size - c->at));
+    llm__gguf_skip(c, kv.type, kv.count);
+    if (c->r) return c->r;
+    if (!llm__grow((void **)&g->kv, &g->cap, g->n_kv + 1, sizeof *g->kv)) return llm__nomem();
+    int put = llm__map_put(&g->by_key, kv.key, (int32_t)g->n_kv);
+    if (put <= 0) return put ? llm__nomem() : llm__error(LLM_ERR_FORMAT, "%s: key %.*s is there twice", c->path, n, kv.key.p);
+    g->kv[g->n_kv++] = kv;
+    return LLM_OK;
+}
+
+static llm_result llm__gguf_read_tensor(llm__cursor *c, uint32_t alignment, llm__tensors *tensors) {
+    llm__tensor x;
+    uint64_t at = c->at, dims[4] = {1, 1, 1, 1};
+    memset(&x, 0, sizeof x);
+    llm__str name = llm__cursor_str(c, "a tensor's name");
+    uint64_t n_dims = llm__cursor_uint(c, 4, "a tensor's number of dimensions");
+    if (c->r) return c->r;
+    if (!llm__plain_text(name, 63)) return llm__error(LLM_ERR_FORMAT, "%s: the tensor name at byte %llu is no plain text of 1 to 63 bytes", c->path, (unsigned long long)at);
+    if (n_dims < 1 || n_dims > 4) return llm__error(LLM_ERR_FORMAT, "%s: tensor %.*s: %llu dimensions, 1 to 4 expected", c->path, (int)name.n, name.p, (unsigned long long)n_dims);
+    for (uint64_t i = 0; i < n_dims; i++) {
+        dims[i] = llm__cursor_uint(c, 8, "a dimension");
+        if (!c->r && (dims[i] < 1 || dims[i] > (uint64_t)INT64_MAX))
+            return llm__error(LLM_ERR_FORMAT, "%s: tensor %.*s: dimension %d is %lld", c->path, (int)name.n, name.p, (int)i, (long long)dims[i]);
+    }
+    x.n_dims = (int32_t)n_dims;
+    for (int i = 0; i < x.n_dims; i++) x.shape[i] = (int64_t)dims[x.n_dims - 1 - i];
+    x.type = (int32_t)(uint32_t)llm__cursor_uint(c, 4, "a tensor's type");
+    x.offset = llm__cursor_uint(c, 8, "a tensor's offset");
+    if (c->r) return c->r;
+    if (x.type >= 1000) x.type = -1; /* numbers of ours that no GGUF file may name */
+    if (x.offset % alignment)
+        return llm__error(LLM_ERR_FORMAT, "%s: tensor %.*s: offset %llu is no multiple of %u", c->path, (int)name.n, name.p, (unsigned long long)x.offset, alignment);
+    return llm__tensors_add(tensors, c->path, name, &x);
+}
+
+static llm_result llm__gguf_read_alignment(const char *path, llm__gguf *g) {
+    const llm__gguf_kv *kv = llm__gguf_find(g, "general.alignment");
+    int64_t v = 32;
+    if (kv && (kv->is_array || kv->type != LLM__GGUF_U32 || !llm__gguf_int_at(kv, 0, &v) || v < 8 || v > 65536 || (v & (v - 1))))
+        return llm__error(LLM_ERR_FORMAT, "%s: general.alignment: a 32-bit power of two from 8 to 65536 expected", path);
+    g->alignment = (uint32_t)v;
+    return LLM_OK;
+}
+
+/* Magic, version and the two counts. */
+static llm_result llm__gguf_read_head(llm__cursor *c, llm__gguf *g, uint64_t *n_tensors, uint64_t *n_kv) {
+    uint64_t magic = llm__cursor_uint(c, 4, "the magic number"), version = llm__cursor_uint(c, 4, "the version");
+    if (c->size >= 4 && magic != 0x46554747u) return llm__error(LLM_ERR_FORMAT, "%s: no GGUF file: it does not start with \"GGUF\"", c->path);
+    if (c->r) return c->r;
+    if (version & 0xFFFF0000u) return llm__error(LLM_ERR_UNSUPPORTED, "%s: GGUF version 0x%llx: a big-endian file is not supported", c->path, (unsigned long long)version);
+    if (version != 2 && version != 3) return llm__error(LLM_ERR_UNSUPPORTED, "%s: GGUF version %llu, 2 or 3 expected", c->path, (unsigned long long)version);
+    g->version = (int32_t)version;
+    *n_tensors = llm__cursor_uint(c, 8, "the number of tensors");
+    *n_kv = llm__cursor_uint(c, 8, "the number of keys");
+    if (c->r) return c->r;
+    uint64_t left = c->size - c->at; /* a key takes 14 bytes at least, a tensor 33 */
+    if (*n_kv > left / 14) return llm__error(LLM_ERR_FORMAT, "%s: %llu keys are more than %llu bytes hold: truncated or malformed", c->path, (unsigned long long)*n_kv, (unsigned long long)left);
+    if (*n_tensors > left / 33)
+        return llm__error(LLM_ERR_FORMAT, "%s: %llu tensors are more than %llu bytes hold: truncated or malformed", c->path, (unsigned long long)*n_tensors, (unsigned long long)left);
+    return LLM_OK;
+}
+
+/* Reads a GGUF file that lies at data; its tensors are added to `tensors`. Everything points into data. On error *g is freed by the caller too. */
+LLM__UNUSED static llm_result llm__gguf_parse(const char *path, const uint8_t *data, size_t size, llm__gguf *g, llm__tensors *tensors) {
+    llm__cursor c;
+    uint64_t n_tensors = 0, n_kv = 0;
+    size_t first = tensors->n;
+    int ok = 1;
+    memset(&c, 0, sizeof c);
+    memset(g, 0, sizeof *g);
+    c.path = path;
+    c.data = data;
+    c.size = size;
+    g->by_key.seed = (uint64_t)(uintptr_t)g ^ (uint64_t)(llm__now() * 1e9);
+    llm_result r = llm__gguf_read_head(&c, g, &n_tensors, &n_kv);
+    for (uint64_t i = 0; i < n_kv && !r; i++) r = llm__gguf_read_kv(&c, g);
+    if (!r) r = llm__gguf_read_alignment(path, g);
+    for (uint64_t i = 0; i < n_tensors && !r; i++) r = llm__gguf_read_tensor(&c, g->alignment, tensors);
+    if (r || !n_tensors) return r;
+    g->data_at = llm__align_up(c.at, g->alignment, &ok);
+    r = llm__tensors_place(tensors, first, path, data + LLM__MIN(g->data_at, size), g->data_at, g->data_at < size ? size - g->data_at : 0, 0);
+    for (size_t i = first; i < tensors->n && !r; i++) g->end = LLM__MAX(g->end, g->data_at + tensors->item[i].offset + (uint64_t)tensors->item[i].bytes);
+    return r;
+}
+
 /* ---- section: formats (end) ---- */
 
 /* ============================================================================
