@@ -2517,6 +2517,101 @@ LLM__UNUSED static llm_result llm__gguf_parse(const char *path, const uint8_t *d
     return r;
 }
 
+/* ---- safetensors ---- */
+
+/* A tail for messages about files that are not what their name says. */
+static const char *llm__looks_like(const uint8_t *p, size_t n) {
+    static const struct { const char *start, *what; } known[] = {
+        {"version https://git-lfs", " (a Git LFS pointer, not the file itself: git lfs pull fetches it)"},
+        {"PK\x03\x04", " (a zip or PyTorch file; pickles are never read: convert it to safetensors)"},
+        {"\x80\x02", " (a Python pickle, which is never read: convert it to safetensors)"},
+        {"lmgg", " (a ggml file older than GGUF)"}, {"tjgg", " (a ggml file older than GGUF)"}, {"<!DOCTYPE", " (a web page)"}, {"<html", " (a web page)"},
+    };
+    for (int i = 0; i < LLM__COUNT(known); i++)
+        if (n >= strlen(known[i].start) && !memcmp(p, known[i].start, strlen(known[i].start))) return known[i].what;
+    return "";
+}
+
+/* The type of a safetensors dtype: the names are the same; -1 for an unknown one. */
+static int32_t llm__safetensors_type(const char *name) {
+    static const int32_t types[] = {LLM_TYPE_BOOL, LLM_TYPE_U8, LLM_TYPE_I8, LLM_TYPE_F8_E4M3, LLM_TYPE_F8_E5M2, LLM_TYPE_I16, LLM_TYPE_U16, LLM_TYPE_F16,
+                                    LLM_TYPE_BF16, LLM_TYPE_I32, LLM_TYPE_U32, LLM_TYPE_F32, LLM_TYPE_F64, LLM_TYPE_I64, LLM_TYPE_U64};
+    for (int i = 0; i < LLM__COUNT(types); i++)
+        if (!strcmp(llm__type_info(types[i])->name, name)) return types[i];
+    return -1;
+}
+
+/* "name": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]}: these three members, no more. */
+static llm_result llm__safetensors_item(const char *path, const llm_json *doc, int node, llm__tensors *tensors) {
+    llm__tensor x;
+    llm__str name;
+    int64_t offsets[2] = {-1, -1}, dim, folded = 1;
+    int ok = 1, dtype = llm_json_find(doc, node, "dtype"), shape = llm_json_find(doc, node, "shape"), places = llm_json_find(doc, node, "data_offsets");
+    memset(&x, 0, sizeof x);
+    name.p = llm_json_key(doc, node, &name.n);
+    int n = (int)LLM__MIN(name.n, (size_t)128), n_dims = llm_json_size(doc, shape);
+    const char *type = llm_json_str(doc, dtype, NULL);
+    if (!llm__plain_text(name, 65535)) return llm__error(LLM_ERR_FORMAT, "%s: a tensor name is no plain text of 1 to 65535 bytes", path);
+    if (llm_json_size(doc, node) != 3 || !type || llm_json_type_of(doc, shape) != LLM_JSON_ARRAY || llm_json_type_of(doc, places) != LLM_JSON_ARRAY)
+        return llm__error(LLM_ERR_FORMAT, "%s: tensor %.*s: dtype, shape and data_offsets expected", path, n, name.p);
+    x.type = llm__safetensors_type(type);
+    if (x.type < 0) return llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %.*s: dtype \"%.32s\" is not known", path, n, name.p, type);
+    x.n_dims = LLM__MIN(n_dims, 4);
+    for (int i = 0, v = llm_json_first(doc, shape); v >= 0; i++, v = llm_json_next(doc, v)) {
+        if (!llm_json_int(doc, v, &dim) || dim < 0) return llm__error(LLM_ERR_FORMAT, "%s: tensor %.*s: shape: whole numbers from 0 on expected", path, n, name.p);
+        if (i <= n_dims - 4) folded = dim = (int64_t)llm__mul((uint64_t)folded, (uint64_t)dim, &ok);
+        x.shape[LLM__MAX(0, i - LLM__MAX(0, n_dims - 4))] = dim;
+    }
+    if (!ok) return llm__error(LLM_ERR_FORMAT, "%s: tensor %.*s: its size overflows", path, n, name.p);
+    int first = llm_json_first(doc, places);
+    if (llm_json_size(doc, places) != 2 || !llm_json_int(doc, first, &offsets[0]) || !llm_json_int(doc, llm_json_next(doc, first), &offsets[1]) || offsets[0] < 0 || offsets[1] < offsets[0])
+        return llm__error(LLM_ERR_FORMAT, "%s: tensor %.*s: data_offsets: two ascending whole numbers expected", path, n, name.p);
+    x.offset = (uint64_t)offsets[0];
+    llm_result r = llm__tensors_add(tensors, path, name, &x);
+    if (!r && x.bytes != offsets[1] - offsets[0])
+        r = llm__error(LLM_ERR_FORMAT, "%s: tensor %.*s: data_offsets hold %lld bytes, %s of its shape needs %lld", path, n, name.p, (long long)(offsets[1] - offsets[0]), type, (long long)x.bytes);
+    return r;
+}
+
+/* "__metadata__" is an object of strings. */
+static llm_result llm__safetensors_metadata(const char *path, const llm_json *doc, int node) {
+    int bad = llm_json_type_of(doc, node) != LLM_JSON_OBJECT;
+    for (int v = llm_json_first(doc, node); v >= 0 && !bad; v = llm_json_next(doc, v)) bad = llm_json_type_of(doc, v) != LLM_JSON_STRING;
+    return bad ? llm__error(LLM_ERR_FORMAT, "%s: __metadata__: an object of strings expected", path) : LLM_OK;
+}
+
+/* Reads a safetensors file that lies at data: the header's length (8 bytes), the header (JSON), then the data, which the tensors cover exactly. */
+LLM__UNUSED static llm_result llm__safetensors_parse(const char *path, const uint8_t *data, size_t size, llm__tensors *tensors) {
+    const uint64_t limit = 100000000; /* the format's own */
+    size_t first = tensors->n;
+    uint64_t n = size >= 8 ? llm__load_le(data, 8) : 0;
+    llm_json_limits limits;
+    llm_json *doc = NULL;
+    if (size < 10 || n < 2 || n > limit || n > size - 8)
+        return llm__error(LLM_ERR_FORMAT, "%s: no safetensors file of %zu bytes: its header claims %llu%s", path, size, (unsigned long long)n, llm__looks_like(data, size));
+    if (data[8] != '{') return llm__error(LLM_ERR_FORMAT, "%s: the safetensors header starts with byte %d, '{' expected", path, data[8]);
+    memset(&limits, 0, sizeof limits);
+    limits.max_depth = 8;
+    limits.max_tokens = 16000000;
+    llm_result r = llm_json_parse((const char *)data + 8, (size_t)n, &limits, &doc);
+    if (r) {
+        char why[400];
+        snprintf(why, sizeof why, "%.399s", llm_last_error());
+        return llm__error(r, "%s: safetensors header: %s", path, why);
+    }
+    int root_ok = llm_json_type_of(doc, 0) == LLM_JSON_OBJECT, metadata = 0;
+    if (!root_ok) r = llm__error(LLM_ERR_FORMAT, "%s: safetensors header: an object expected", path);
+    for (int v = llm_json_first(doc, 0); v >= 0 && !r; v = llm_json_next(doc, v)) {
+        size_t len;
+        const char *key = llm_json_key(doc, v, &len);
+        int is_metadata = len == 12 && !memcmp(key, "__metadata__", 12);
+        if (!is_metadata) r = llm__safetensors_item(path, doc, v, tensors);
+        else if (metadata++) r = llm__error(LLM_ERR_FORMAT, "%s: __metadata__ is there twice", path);
+        else r = llm__safetensors_metadata(path, doc, v);
+    }
+    llm_json_free(doc);
+    return r ? r : llm__tensors_place(tensors, first, path, data + 8 + n, 8 + n, size - 8 - n, 1);
+}
 /* ---- section: formats (end) ---- */
 
 /* ============================================================================
