@@ -2612,6 +2612,646 @@ LLM__UNUSED static llm_result llm__safetensors_parse(const char *path, const uin
     llm_json_free(doc);
     return r ? r : llm__tensors_place(tensors, first, path, data + 8 + n, 8 + n, size - 8 - n, 1);
 }
+/* Stand-ins until the tokenizer is there: who lands it deletes this block. */
+typedef struct llm__tokenizer {
+    int32_t n_vocab, bos_id, eos_id, pad_id, unk_id;
+    const char *kind;
+} llm__tokenizer;
+typedef struct llm__vocab_data {
+    const char *model, *pre;
+    int32_t n;
+    const llm__str *token;
+    const float *score;
+    const int32_t *type;
+    int32_t n_merges;
+    const llm__str *merge;
+    int32_t bos, eos, eot, eom, unk, sep, pad, mask;
+    int add_bos, add_eos, add_space_prefix, remove_extra_whitespaces;
+    llm__str precompiled_charsmap, hf_json;
+} llm__vocab_data;
+LLM__UNUSED static llm_result llm__tokenizer_open_path(const char *path, const llm__logger *log, llm__tokenizer **out) {
+    (void)path, (void)log;
+    *out = LLM__NEW(llm__tokenizer, 1);
+    if (!*out) return llm__nomem();
+    (*out)->bos_id = (*out)->eos_id = (*out)->pad_id = (*out)->unk_id = -1;
+    return LLM_OK;
+}
+LLM__UNUSED static llm_result llm__tokenizer_open_gguf(const llm__vocab_data *v, const llm__logger *log, llm__tokenizer **out) {
+    llm_result r = llm__tokenizer_open_path("", log, out);
+    if (!r) (*out)->n_vocab = v->n, (*out)->bos_id = v->bos, (*out)->eos_id = v->eos, (*out)->pad_id = v->pad, (*out)->unk_id = v->unk;
+    return r;
+}
+LLM__UNUSED static void llm__tokenizer_close(llm__tokenizer *t) { LLM_FREE(t); }
+LLM__UNUSED static int32_t llm__tokenizer_id(const llm__tokenizer *t, llm__str s) { return (void)t, (void)s, -1; }
+LLM__UNUSED static llm_result llm__tokenizer_piece(const llm__tokenizer *t, int32_t id, llm_text *out) { return (void)t, (void)id, (void)out, LLM_OK; }
+LLM__UNUSED static int llm__tokenizer_is_special(const llm__tokenizer *t, int32_t id) { return (void)t, (void)id, 0; }
+/* End of the tokenizer's stand-ins. */
+/* Stand-ins until templates are there: who lands them deletes this block. */
+LLM_API llm_result llm_template_open(const char *text, size_t len, llm_template **out) { return (void)text, (void)len, *out = NULL, llm__error(LLM_ERR_TEMPLATE, "no templates yet"); }
+LLM_API void llm_template_close(llm_template *t) { (void)t; }
+/* End of the templates' stand-ins. */
+
+/* ---- The source: everything a model is opened from ---- */
+
+typedef struct llm__source {
+    const char *path;
+    llm__gguf *gguf;                          /* keys of the (first) file; NULL: a folder */
+    llm_json *config, *generation_config, *tokenizer_config; /* of a folder; NULL: absent. Roots are objects */
+    llm__tensors tensors;                     /* of all parts and shards; empty with vocab_only or dummy_weights */
+    llm__tokenizer *tokenizer;                /* NULL only with dummy_weights in a folder without tokenizer files */
+    llm_template *chat_template;              /* NULL: none, or chat_template_error says why not */
+    char *chat_template_text, *chat_template_error;
+    const char *bos_token, *eos_token;        /* their texts, for templates; NULL: none */
+    int32_t bos_id, eos_id, pad_id, unk_id;   /* -1: none */
+    llm_tokens stop_ids;                      /* every id that ends an answer, eos_id first */
+    llm__file *files;                         /* stay open as long as the source */
+    size_t n_files, files_cap;
+    llm__gguf *vocab_gguf;                    /* the GGUF of the vocabulary: gguf, one of its own, or NULL */
+    llm__arena arena;
+    llm__logger log;
+    int no_mmap;
+} llm__source;
+
+static llm_result llm__source_file(llm__source *s, const char *path, llm__file *out) {
+    if (!llm__grow((void **)&s->files, &s->files_cap, s->n_files + 1, sizeof *s->files)) return llm__nomem();
+    llm_result r = llm__file_open(path, 0, s->no_mmap, out);
+    if (!r) s->files[s->n_files++] = *out;
+    return r;
+}
+
+/* 1 if the file starts as a GGUF file; `like` is a tail for messages about what it is instead. */
+static llm_result llm__is_gguf(const char *path, int *is, const char **like) {
+    uint8_t head[64];
+    struct stat st;
+    int fd;
+    llm_result r = llm__file_fd(path, &st, &fd);
+    if (r) return r;
+    size_t n = LLM__MIN((size_t)st.st_size, sizeof head);
+    r = llm__read_all(fd, path, head, n);
+    close(fd);
+    *is = !r && n >= 4 && !memcmp(head, "GGUF", 4);
+    *like = r ? "" : llm__looks_like(head, n);
+    return r;
+}
+
+/* Opens and reads one GGUF file into *out (allocated), its tensors into `tensors`. */
+static llm_result llm__source_gguf_file(llm__source *s, const char *path, llm__tensors *tensors, llm__gguf **out) {
+    llm__file f;
+    *out = LLM__NEW(llm__gguf, 1);
+    if (!*out) return llm__nomem();
+    llm_result r = llm__source_file(s, path, &f);
+    if (!r) r = llm__gguf_parse(path, f.data, f.size, *out, tensors);
+    if (!r && (*out)->end && f.size > (*out)->end + (*out)->alignment)
+        llm__log(&s->log, LLM_LOG_WARN, "%s: %llu bytes after the last tensor are ignored", path, (unsigned long long)(f.size - (*out)->end));
+    return r;
+}
+
+static void llm__gguf_close(llm__gguf *g) {
+    if (g) llm__gguf_free(g);
+    LLM_FREE(g);
+}
+
+/* The name of part `no` (from 0) of a split file, whose part `from` is called `path`; NULL if that name does not end in -0000X-of-0000N.gguf. */
+static char *llm__split_name(llm__source *s, const char *path, int from, int no, int count) {
+    char suffix[40];
+    size_t len = strlen(path), n = (size_t)snprintf(suffix, sizeof suffix, "-%05d-of-%05d.gguf", from + 1, count);
+    char *name = len > n && !strcmp(path + len - n, suffix) ? (char *)llm__arena_get(&s->arena, len + 1) : NULL;
+    if (!name) return NULL;
+    memcpy(name, path, len - n);
+    snprintf(name + len - n, n + 1, "-%05d-of-%05d.gguf", no + 1, count);
+    return name;
+}
+
+/* A GGUF file and, if it is split, its other parts; each says which part of how many it is. */
+static llm_result llm__source_gguf(llm__source *s, const char *path) {
+    llm_result r = llm__source_gguf_file(s, path, &s->tensors, &s->gguf);
+    if (r) return r;
+    int64_t count = llm__gguf_int(s->gguf, "split.count", 1), no = llm__gguf_int(s->gguf, "split.no", 0), total = llm__gguf_int(s->gguf, "split.tensors.count", -1);
+    if (count < 0 || count > 65535 || no < 0 || no > 65535 || (count && no >= count))
+        return llm__error(LLM_ERR_FORMAT, "%s: split.no %lld and split.count %lld do not fit", path, (long long)no, (long long)count);
+    if (count < 2) return LLM_OK;
+    const char *first = llm__split_name(s, path, (int)no, 0, (int)count);
+    if (!first) return llm__error(LLM_ERR_FORMAT, "%s: part %lld of %lld of a split file: a name ending in -%05d-of-%05d.gguf expected", path, (long long)no + 1, (long long)count, (int)no + 1, (int)count);
+    if (no) return llm__error(LLM_ERR_FORMAT, "%s: part %lld of %lld of a split file: open the first, %s", path, (long long)no + 1, (long long)count, first);
+    for (int i = 1; i < (int)count && !r; i++) {
+        llm__gguf *part = NULL;
+        const char *name = llm__split_name(s, path, 0, i, (int)count);
+        r = name ? llm__source_gguf_file(s, name, &s->tensors, &part) : llm__nomem();
+        if (!r && (llm__gguf_int(part, "split.no", -1) != i || llm__gguf_int(part, "split.count", -1) != count || part->version != s->gguf->version))
+            r = llm__error(LLM_ERR_FORMAT, "%s: says it is part %lld of %lld (GGUF version %d); part %d of %d (version %d) expected", name, (long long)llm__gguf_int(part, "split.no", -1) + 1,
+                           (long long)llm__gguf_int(part, "split.count", -1), part->version, i + 1, (int)count, s->gguf->version);
+        llm__gguf_close(part);
+    }
+    if (!r && total >= 0 && (size_t)total != s->tensors.n) r = llm__error(LLM_ERR_FORMAT, "%s: split.tensors.count is %lld, the parts have %zu", path, (long long)total, s->tensors.n);
+    return r;
+}
+
+/* Reads a JSON file of a folder whose root is an object. Absent: LLM_OK and NULL. */
+static llm_result llm__folder_json(const char *folder, const char *name, size_t limit, llm_json **out) {
+    char *path = llm__path_join(folder, name);
+    llm_result r = LLM_OK;
+    *out = NULL;
+    if (!path) return llm__nomem();
+    if (llm__path_kind_of(path) != LLM__PATH_NONE) r = llm__json_file(path, limit, out);
+    if (!r && *out && llm_json_type_of(*out, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_FORMAT, "%s: an object expected", path);
+    LLM_FREE(path);
+    return r;
+}
+
+static int llm__ends_with(const char *s, const char *end) { return strlen(s) >= strlen(end) && !strcmp(s + strlen(s) - strlen(end), end); }
+
+/* Why a folder lacks a file that a model needs: what stands there instead. */
+static llm_result llm__folder_lacks(const char *folder, const char *lacks) {
+    static const struct { const char *ending, *advice; } kinds[] = {
+        {".gguf", ": give the path of that file"},
+        {".bin", ", a pickle, which is never read: convert the model to safetensors"},
+        {".pth", ", a pickle, which is never read: convert the model to safetensors"},
+        {".pdparams", ", a Paddle file: take a folder with safetensors"},
+        {".safetensors", ": config.json beside model.safetensors, or beside shards and model.safetensors.index.json, expected"},
+    };
+    DIR *dir = opendir(folder);
+    int best = LLM__COUNT(kinds);
+    char found[256] = "";
+    for (struct dirent *e = dir ? readdir(dir) : NULL; e; e = readdir(dir))
+        for (int i = 0; i < best; i++)
+            if (llm__ends_with(e->d_name, kinds[i].ending)) snprintf(found, sizeof found, "%s", e->d_name), best = i;
+    if (dir) closedir(dir);
+    if (best == LLM__COUNT(kinds)) return llm__error(LLM_ERR_IO, "%s: no %s there: a GGUF file, or a folder with config.json and safetensors expected", folder, lacks);
+    return llm__error(LLM_ERR_IO, "%s: no %s there, but %.200s%s", folder, lacks, found, kinds[best].advice);
+}
+
+static llm_result llm__source_safetensors(llm__source *s, const char *folder, const char *name) {
+    llm__file f;
+    char *path = llm__path_join(folder, name);
+    if (!path) return llm__nomem();
+    llm_result r = llm__source_file(s, path, &f);
+    if (!r) r = llm__safetensors_parse(path, f.data, f.size, &s->tensors);
+    LLM_FREE(path);
+    return r;
+}
+
+/* The shards that an index names. Its names come from strangers: plain names of .safetensors files in the same folder only. */
+static llm_result llm__source_shards(llm__source *s, const char *folder, const llm_json *index) {
+    int map = llm_json_find(index, 0, "weight_map");
+    llm_result r = llm_json_size(index, map) && llm_json_type_of(index, map) == LLM_JSON_OBJECT
+                       ? LLM_OK : llm__error(LLM_ERR_FORMAT, "%s: model.safetensors.index.json: weight_map: an object of shard names expected", folder);
+    llm__map seen;
+    memset(&seen, 0, sizeof seen);
+    seen.seed = (uint64_t)(uintptr_t)s ^ (uint64_t)(llm__now() * 1e9);
+    for (int v = llm_json_first(index, map); v >= 0 && !r; v = llm_json_next(index, v)) {
+        llm__str name;
+        name.p = llm_json_str(index, v, &name.n);
+        if (!name.p || !llm__plain_text(name, 255) || name.p[0] == '.' || strchr(name.p, '/') || !llm__ends_with(name.p, ".safetensors"))
+            return llm__map_free(&seen), llm__error(LLM_ERR_FORMAT, "%s: model.safetensors.index.json: weight_map names \"%.100s\"; the plain name of a .safetensors file expected", folder, name.p ? name.p : "");
+        int put = llm__map_put(&seen, name, 0);
+        if (put < 0) r = llm__nomem();
+        else if (put) r = llm__source_safetensors(s, folder, name.p);
+    }
+    llm__map_free(&seen);
+    return r;
+}
+
+/* model.safetensors, or else the shards of its index. */
+static llm_result llm__source_weights(llm__source *s, const char *folder) {
+    char *single = llm__path_join(folder, "model.safetensors");
+    if (!single) return llm__nomem();
+    int there = llm__path_kind_of(single) != LLM__PATH_NONE;
+    LLM_FREE(single);
+    if (there) return llm__source_safetensors(s, folder, "model.safetensors");
+    llm_json *index;
+    llm_result r = llm__folder_json(folder, "model.safetensors.index.json", 100000000, &index);
+    if (!r) r = index ? llm__source_shards(s, folder, index) : llm__folder_lacks(folder, "model.safetensors");
+    llm_json_free(index);
+    return r;
+}
+
+/* A Hugging Face folder. */
+static llm_result llm__source_folder(llm__source *s, const char *path, const llm_model_config *cfg) {
+    llm_result r = llm__folder_json(path, "config.json", 16000000, &s->config);
+    if (!r && !s->config && !cfg->vocab_only) r = llm__folder_lacks(path, "config.json");
+    if (!r) r = llm__folder_json(path, "generation_config.json", 16000000, &s->generation_config);
+    if (!r && !cfg->vocab_only && !cfg->dummy_weights) r = llm__source_weights(s, path);
+    return r;
+}
+
+/* ---- The tokenizer of a source ---- */
+
+static llm_result llm__vocab_bad(const char *path, const char *key, const char *expected) {
+    return llm__error(LLM_ERR_FORMAT, "%s: %s: %s expected", path, key, expected);
+}
+
+/* Strings of an array of the vocabulary; absent: *out NULL and *n 0. */
+static llm_result llm__vocab_strings(llm__source *s, const char *path, const char *key, const llm__str **out, int32_t *n) {
+    const llm__gguf_kv *kv = llm__gguf_find(s->vocab_gguf, key);
+    if (!kv) return LLM_OK;
+    if (!kv->is_array || kv->type != LLM__GGUF_STR || kv->count > 16777216) return llm__vocab_bad(path, key, "an array of at most 16777216 strings");
+    llm__str *to = (llm__str *)llm__arena_get(&s->arena, (size_t)kv->count * sizeof *to);
+    if (!to) return llm__nomem();
+    llm__gguf_strings(kv, to);
+    *out = to;
+    *n = (int32_t)kv->count;
+    return LLM_OK;
+}
+
+/* Scores (f32) or types (i32) of the n tokens, aligned; absent: NULL. Both have 4 bytes. */
+static llm_result llm__vocab_numbers(llm__source *s, const char *path, const char *key, llm__gguf_type type, int32_t n, const void **out) {
+    const llm__gguf_kv *kv = llm__gguf_find(s->vocab_gguf, key);
+    if (!kv) return LLM_OK;
+    int fits = kv->is_array && kv->count == (uint64_t)n && (kv->type == (int32_t)type || (type == LLM__GGUF_I32 && kv->type == LLM__GGUF_U32));
+    if (!fits) return llm__vocab_bad(path, key, type == LLM__GGUF_F32 ? "as many 32-bit floats as tokens" : "as many 32-bit integers as tokens");
+    uint32_t *to = (uint32_t *)llm__arena_get(&s->arena, (size_t)n * 4);
+    if (!to) return llm__nomem();
+    for (int32_t i = 0; i < n; i++) to[i] = (uint32_t)llm__load_le(kv->data + (size_t)i * 4, 4);
+    *out = to;
+    return LLM_OK;
+}
+
+/* A token id of the file; -1 if it is absent. Must be one of the n tokens. */
+static llm_result llm__vocab_id(const llm__gguf *g, const char *path, const char *key, int32_t n, int32_t *out) {
+    int64_t v;
+    const llm__gguf_kv *kv = llm__gguf_find(g, key);
+    if (!kv) return LLM_OK;
+    if (kv->is_array || !llm__gguf_int_at(kv, 0, &v)) return llm__vocab_bad(path, key, "a whole number");
+    if (v == -1 || v == 0xFFFFFFFF) return LLM_OK; /* how some writers say "none" */
+    if (v < 0 || v >= n) return llm__error(LLM_ERR_FORMAT, "%s: %s: token id %lld, the vocabulary has %d", path, key, (long long)v, n);
+    *out = (int32_t)v;
+    return LLM_OK;
+}
+
+static const char *llm__vocab_text(llm__source *s, const char *key) {
+    llm__str v = llm__gguf_str(s->vocab_gguf, key);
+    char *p = v.p ? (char *)llm__arena_get(&s->arena, v.n + 1) : NULL;
+    if (p && v.n) memcpy(p, v.p, v.n);
+    return p;
+}
+
+static llm_result llm__vocab_ids(const llm__gguf *g, const char *path, llm__vocab_data *v) {
+    const struct { const char *key; int32_t *to; } ids[] = {
+        {"tokenizer.ggml.bos_token_id", &v->bos}, {"tokenizer.ggml.eos_token_id", &v->eos}, {"tokenizer.ggml.eot_token_id", &v->eot},
+        {"tokenizer.ggml.eom_token_id", &v->eom}, {"tokenizer.ggml.unknown_token_id", &v->unk}, {"tokenizer.ggml.seperator_token_id", &v->sep},
+        {"tokenizer.ggml.padding_token_id", &v->pad}, {"tokenizer.ggml.mask_token_id", &v->mask},
+    };
+    llm_result r = LLM_OK;
+    for (int i = 0; i < LLM__COUNT(ids) && !r; i++) {
+        *ids[i].to = -1;
+        r = llm__vocab_id(g, path, ids[i].key, v->n, ids[i].to);
+    }
+    return r;
+}
+
+/* The vocabulary of a GGUF file. Arrays live as long as the source. */
+static llm_result llm__source_vocab(llm__source *s, const char *path, llm__vocab_data *v) {
+    const llm__gguf *g = s->vocab_gguf;
+    const void *score = NULL, *type = NULL;
+    memset(v, 0, sizeof *v);
+    v->model = llm__vocab_text(s, "tokenizer.ggml.model");
+    v->pre = llm__vocab_text(s, "tokenizer.ggml.pre");
+    if (!v->model) return llm__error(LLM_ERR_UNSUPPORTED, "%s: tokenizer.ggml.model is absent: the file has no tokenizer, give one", path);
+    llm_result r = llm__vocab_strings(s, path, "tokenizer.ggml.tokens", &v->token, &v->n);
+    if (!r) r = llm__vocab_strings(s, path, "tokenizer.ggml.merges", &v->merge, &v->n_merges);
+    if (!r) r = llm__vocab_numbers(s, path, "tokenizer.ggml.scores", LLM__GGUF_F32, v->n, &score);
+    if (!r) r = llm__vocab_numbers(s, path, "tokenizer.ggml.token_type", LLM__GGUF_I32, v->n, &type);
+    if (!r && !v->n) r = llm__vocab_bad(path, "tokenizer.ggml.tokens", "at least one token");
+    if (!r) r = llm__vocab_ids(g, path, v);
+    v->score = (const float *)score;
+    v->type = (const int32_t *)type;
+    v->add_bos = llm__gguf_bool(g, "tokenizer.ggml.add_bos_token", -1);
+    v->add_eos = llm__gguf_bool(g, "tokenizer.ggml.add_eos_token", -1);
+    v->add_space_prefix = llm__gguf_bool(g, "tokenizer.ggml.add_space_prefix", -1);
+    v->remove_extra_whitespaces = llm__gguf_bool(g, "tokenizer.ggml.remove_extra_whitespaces", -1);
+    v->hf_json = llm__gguf_str(g, "tokenizer.huggingface.json");
+    const llm__gguf_kv *map = llm__gguf_find(g, "tokenizer.ggml.precompiled_charsmap");
+    if (map && map->is_array && (map->type == LLM__GGUF_U8 || map->type == LLM__GGUF_I8)) v->precompiled_charsmap = llm__s((const char *)map->data, (size_t)map->count);
+    return r;
+}
+
+/* Opens the tokenizer: the one that was asked for, else the model's. */
+static llm_result llm__source_tokenizer(llm__source *s, const llm_model_config *cfg) {
+    const char *path = cfg->tokenizer ? cfg->tokenizer : s->path, *like = "";
+    int gguf = 0;
+    llm_result r = LLM_OK;
+    if (cfg->tokenizer && llm__path_kind_of(path) == LLM__PATH_FILE) r = llm__is_gguf(path, &gguf, &like);
+    if (!r && gguf) {
+        llm__tensors unused;
+        memset(&unused, 0, sizeof unused);
+        r = llm__source_gguf_file(s, path, &unused, &s->vocab_gguf);
+        llm__tensors_free(&unused);
+    } else if (!cfg->tokenizer) {
+        s->vocab_gguf = s->gguf;
+    }
+    if (r) return r;
+    if (!s->vocab_gguf) {
+        r = llm__tokenizer_open_path(path, &s->log, &s->tokenizer);
+        if (r != LLM_ERR_IO || !cfg->dummy_weights || cfg->tokenizer) return r;
+        llm__log(&s->log, LLM_LOG_WARN, "%s", llm_last_error());
+        return LLM_OK;
+    }
+    llm__vocab_data v;
+    r = llm__source_vocab(s, path, &v);
+    if (!r) r = llm__tokenizer_open_gguf(&v, &s->log, &s->tokenizer);
+    return r;
+}
+
+/* ---- Special tokens and what ends an answer ---- */
+
+/* A special token's text in tokenizer_config.json: a string, or an object with "content". .p NULL: none. */
+static llm__str llm__special_text(const llm__source *s, const char *key) {
+    llm__str text;
+    int node = s->tokenizer_config ? llm_json_find(s->tokenizer_config, 0, key) : -1;
+    if (llm_json_type_of(s->tokenizer_config, node) == LLM_JSON_OBJECT) node = llm_json_find(s->tokenizer_config, node, "content");
+    text.p = llm_json_str(s->tokenizer_config, node, &text.n);
+    return text;
+}
+
+/* The first id under a key of a JSON file: a number or a list of numbers; -1: none. */
+static int32_t llm__json_id(const llm_json *doc, const char *key) {
+    int64_t v;
+    int node = doc ? llm_json_find(doc, 0, key) : -1;
+    if (llm_json_type_of(doc, node) == LLM_JSON_ARRAY) node = llm_json_first(doc, node);
+    return llm_json_int(doc, node, &v) && v >= 0 && v < INT32_MAX ? (int32_t)v : -1;
+}
+
+/* What a special token is: tokenizer_config.json's text first, then the ids of the other two files, then what the tokenizer itself says. */
+static int32_t llm__special_id(const llm__source *s, const char *text_key, const char *id_key, int32_t own) {
+    llm__str text = llm__special_text(s, text_key);
+    int32_t id = text.p && s->tokenizer ? llm__tokenizer_id(s->tokenizer, text) : -1;
+    if (id < 0) id = llm__json_id(s->generation_config, id_key);
+    if (id < 0) id = llm__json_id(s->config, id_key);
+    return id < 0 ? own : id;
+}
+
+/* The text of a special token for templates. Where tokenizer_config.json is, it alone decides (Qwen has a BOS id, and no BOS in templates). */
+static llm_result llm__special_name(llm__source *s, const char *key, int32_t id, const char **out) {
+    llm__str text = llm__special_text(s, key);
+    llm_text piece;
+    memset(&piece, 0, sizeof piece);
+    if (!s->tokenizer_config && s->tokenizer && id >= 0) {
+        llm_result r = llm__tokenizer_piece(s->tokenizer, id, &piece);
+        if (r) return r;
+        text = llm__s(piece.data, piece.len);
+    }
+    char *copy = text.p ? (char *)llm__arena_get(&s->arena, text.n + 1) : NULL;
+    if (copy && text.n) memcpy(copy, text.p, text.n);
+    llm_text_free(&piece);
+    *out = copy;
+    return LLM_OK;
+}
+
+static void llm__source_stop(llm__source *s, int64_t id) {
+    if (id < 0 || id >= INT32_MAX) return;
+    for (size_t i = 0; i < s->stop_ids.len; i++)
+        if (s->stop_ids.data[i] == id) return;
+    llm_tokens_add(&s->stop_ids, (int32_t)id);
+}
+
+static void llm__source_stops_of(llm__source *s, const llm_json *doc) {
+    int64_t v;
+    int node = doc ? llm_json_find(doc, 0, "eos_token_id") : -1;
+    if (llm_json_int(doc, node, &v)) llm__source_stop(s, v);
+    for (int e = llm_json_type_of(doc, node) == LLM_JSON_ARRAY ? llm_json_first(doc, node) : -1; e >= 0; e = llm_json_next(doc, e))
+        if (llm_json_int(doc, e, &v)) llm__source_stop(s, v);
+}
+
+/* Ends of turn that files often forget to list, if the vocabulary has them as special tokens. */
+static void llm__source_usual_stops(llm__source *s) {
+    static const char *const names[] = {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<turn|>", "<|end_of_text|>", "<|endoftext|>", "<|end_of_turn|>", "<|end|>",
+                                        "<|return|>", "<|call|>", "<|EOT|>", "<EOT>", "[EOT]", "<end_of_utterance>", "<|END_OF_TURN_TOKEN|>", "<\357\275\234end\342\226\201of\342\226\201sentence\357\275\234>"};
+    /* gpt-oss ends its thinking with <|end|> and goes on to answer */
+    int harmony = llm__tokenizer_id(s->tokenizer, llm__s("<|return|>", 10)) >= 0 && llm__tokenizer_id(s->tokenizer, llm__s("<|channel|>", 11)) >= 0;
+    for (int i = 0; i < LLM__COUNT(names); i++) {
+        int32_t id = llm__tokenizer_id(s->tokenizer, llm__s(names[i], strlen(names[i])));
+        if (id >= 0 && llm__tokenizer_is_special(s->tokenizer, id) && !(harmony && !strcmp(names[i], "<|end|>"))) llm__source_stop(s, id);
+    }
+}
+
+static llm_result llm__source_specials(llm__source *s) {
+    const llm__tokenizer *t = s->tokenizer;
+    s->bos_id = llm__special_id(s, "bos_token", "bos_token_id", t ? t->bos_id : -1);
+    s->eos_id = llm__special_id(s, "eos_token", "eos_token_id", t ? t->eos_id : -1);
+    s->pad_id = llm__special_id(s, "pad_token", "pad_token_id", t ? t->pad_id : -1);
+    s->unk_id = llm__special_id(s, "unk_token", "unk_token_id", t ? t->unk_id : -1);
+    llm_result r = llm__special_name(s, "bos_token", s->bos_id, &s->bos_token);
+    if (!r) r = llm__special_name(s, "eos_token", s->eos_id, &s->eos_token);
+    if (r) return r;
+    llm__source_stop(s, s->eos_id);
+    llm__source_stops_of(s, s->generation_config);
+    llm__source_stops_of(s, s->config);
+    if (s->vocab_gguf) {
+        llm__source_stop(s, llm__gguf_int(s->vocab_gguf, "tokenizer.ggml.eot_token_id", -1));
+        llm__source_stop(s, llm__gguf_int(s->vocab_gguf, "tokenizer.ggml.eom_token_id", -1));
+    }
+    if (t) llm__source_usual_stops(s);
+    return s->stop_ids.failed ? llm__nomem() : LLM_OK;
+}
+
+/* ---- The chat template ---- */
+
+static int llm__template_keep(llm__source *s, llm__str text) { /* 1 taken, 0 there was none, -1 no memory */
+    if (!text.p) return 0;
+    s->chat_template_text = llm__strndup(text.p, text.n);
+    return s->chat_template_text ? 1 : -1;
+}
+
+/* The template `name` of a JSON value: a string (which is "default"), or a list of {"name", "template"}. */
+static llm__str llm__template_of(const llm_json *doc, const char *name) {
+    llm__str text;
+    int node = doc ? llm_json_find(doc, 0, "chat_template") : -1, found = -1;
+    if (llm_json_type_of(doc, node) == LLM_JSON_STRING && !strcmp(name, "default")) found = node;
+    for (int e = llm_json_type_of(doc, node) == LLM_JSON_ARRAY ? llm_json_first(doc, node) : -1; e >= 0 && found < 0; e = llm_json_next(doc, e)) {
+        const char *own = llm_json_str(doc, llm_json_find(doc, e, "name"), NULL);
+        if (own && !strcmp(own, name)) found = llm_json_find(doc, e, "template");
+    }
+    text.p = llm_json_str(doc, found, &text.n);
+    return text;
+}
+
+/* A template file: its text, or with .json its "chat_template". LLM_OK and nothing kept if it is absent. */
+static llm_result llm__template_file(llm__source *s, const char *folder, const char *file, const char *name) {
+    char *path = folder ? llm__path_join(folder, file) : llm__strdup(file);
+    llm_json *doc = NULL;
+    llm__file f;
+    int kept = 0;
+    if (!path) return llm__nomem();
+    llm_result r = LLM_OK;
+    if (llm__ends_with(path, ".json")) {
+        if (!folder || llm__path_kind_of(path) != LLM__PATH_NONE) r = llm__json_file(path, 16000000, &doc);
+        if (!r && doc && llm_json_type_of(doc, 0) == LLM_JSON_OBJECT) kept = llm__template_keep(s, llm__template_of(doc, name));
+    } else if (!folder || llm__path_kind_of(path) != LLM__PATH_NONE) {
+        r = llm__file_open(path, 16000000, 1, &f);
+        if (!r) kept = llm__template_keep(s, llm__s((const char *)f.data, f.size));
+        if (!r) llm__file_close(&f);
+    }
+    llm_json_free(doc);
+    LLM_FREE(path);
+    return kept < 0 ? llm__nomem() : r;
+}
+
+/* The text of the template `name` that the model comes with, if any. */
+static llm_result llm__template_find(llm__source *s, const char *name) {
+    char key[160];
+    int is_default = !strcmp(name, "default"), plain = llm__plain_text(llm__s(name, strlen(name)), 64) && !strchr(name, '/') && name[0] != '.';
+    if (!plain) return llm__error(LLM_ERR_ARG, "chat template name \"%.64s\": a plain name expected", name);
+    if (s->gguf) {
+        snprintf(key, sizeof key, "tokenizer.chat_template%s%.64s", is_default ? "" : ".", is_default ? "" : name);
+        return llm__template_keep(s, llm__gguf_str(s->gguf, key)) < 0 ? llm__nomem() : LLM_OK;
+    }
+    if (llm__path_kind_of(s->path) != LLM__PATH_DIR) return LLM_OK;
+    snprintf(key, sizeof key, "additional_chat_templates/%.64s.jinja", name);
+    llm_result r = llm__template_file(s, s->path, is_default ? "chat_template.jinja" : key, name);
+    if (!r && !s->chat_template_text) r = llm__template_file(s, s->path, "chat_template.json", name);
+    if (!r && !s->chat_template_text && llm__template_keep(s, llm__template_of(s->tokenizer_config, name)) < 0) r = llm__nomem();
+    return r;
+}
+
+/* A template that was asked for must work; the model's own may be broken, and says so only when it is used. */
+static llm_result llm__source_template(llm__source *s, const llm_model_config *cfg) {
+    const char *name = cfg->chat_template_name ? cfg->chat_template_name : "default";
+    llm_result r;
+    if (cfg->chat_template && strchr(cfg->chat_template, '{')) r = llm__template_keep(s, llm__s(cfg->chat_template, strlen(cfg->chat_template))) < 0 ? llm__nomem() : LLM_OK;
+    else if (cfg->chat_template) r = llm__template_file(s, NULL, cfg->chat_template, name);
+    else r = llm__template_find(s, name);
+    if (!r && !s->chat_template_text && (cfg->chat_template || cfg->chat_template_name))
+        r = llm__error(LLM_ERR_ARG, "%s: it has no chat template named \"%.64s\"", cfg->chat_template ? cfg->chat_template : s->path, name);
+    if (r || !s->chat_template_text) return r;
+    r = llm_template_open(s->chat_template_text, strlen(s->chat_template_text), &s->chat_template);
+    if (!r || r == LLM_ERR_NOMEM || cfg->chat_template) return r;
+    s->chat_template_error = llm__strdup(llm_last_error());
+    llm__log(&s->log, LLM_LOG_WARN, "%s: the chat template cannot be used: %s", s->path, llm_last_error());
+    return s->chat_template_error ? LLM_OK : llm__nomem();
+}
+
+/* ---- Opening and closing ---- */
+
+LLM__UNUSED static void llm__source_close(llm__source *s) {
+    llm_template_close(s->chat_template);
+    llm__tokenizer_close(s->tokenizer);
+    LLM_FREE(s->chat_template_text);
+    LLM_FREE(s->chat_template_error);
+    llm_tokens_free(&s->stop_ids);
+    if (s->vocab_gguf != s->gguf) llm__gguf_close(s->vocab_gguf);
+    llm__gguf_close(s->gguf);
+    llm_json_free(s->config);
+    llm_json_free(s->generation_config);
+    llm_json_free(s->tokenizer_config);
+    llm__tensors_free(&s->tensors);
+    for (size_t i = 0; i < s->n_files; i++) llm__file_close(&s->files[i]);
+    LLM_FREE(s->files);
+    llm__arena_free(&s->arena);
+    memset(s, 0, sizeof *s);
+}
+
+/* tokenizer_config.json of the folder that the tokenizer is from; older folders have special_tokens_map.json, which says the same of special tokens. */
+static llm_result llm__source_tokenizer_config(llm__source *s, const llm_model_config *cfg) {
+    const char *folder = cfg->tokenizer && llm__path_kind_of(cfg->tokenizer) == LLM__PATH_DIR ? cfg->tokenizer : s->path;
+    if (llm__path_kind_of(folder) != LLM__PATH_DIR) return LLM_OK;
+    llm_result r = llm__folder_json(folder, "tokenizer_config.json", 100000000, &s->tokenizer_config);
+    return r || s->tokenizer_config ? r : llm__folder_json(folder, "special_tokens_map.json", 16000000, &s->tokenizer_config);
+}
+
+/* The file or folder itself: its settings and tensors. */
+static llm_result llm__source_open_path(llm__source *s, const llm_model_config *cfg) {
+    int gguf = 0;
+    const char *like = "";
+    llm__path_kind kind = llm__path_kind_of(s->path);
+    if (kind == LLM__PATH_DIR) return llm__source_folder(s, s->path, cfg);
+    llm_result r = llm__is_gguf(s->path, &gguf, &like);
+    if (r || (!gguf && cfg->vocab_only && !cfg->tokenizer)) return r; /* a tokenizer file: its own reader looks at it */
+    if (gguf) return llm__source_gguf(s, s->path);
+    if (llm__ends_with(s->path, ".safetensors")) return llm__error(LLM_ERR_FORMAT, "%s: a safetensors file is a part of a model: give its folder, with config.json", s->path);
+    return llm__error(LLM_ERR_FORMAT, "%s: no model%s: a GGUF file, or a folder with config.json and safetensors expected", s->path, like);
+}
+
+/* Opens what a model is made of. cfg may be NULL; path must outlive the source. On error nothing is left open. */
+LLM__UNUSED static llm_result llm__source_open(const char *path, const llm_model_config *cfg, llm__source *out) {
+    llm_model_config none;
+    memset(&none, 0, sizeof none);
+    memset(out, 0, sizeof *out);
+    if (!cfg) cfg = &none;
+    if (!path || !*path) return llm__error(LLM_ERR_ARG, "model: a path expected");
+    out->path = path;
+    out->no_mmap = cfg->no_mmap;
+    out->log.fn = cfg->log;
+    out->log.user = cfg->log_user;
+    llm_result r = llm__source_open_path(out, cfg);
+    if (!r && !out->tensors.n && !cfg->vocab_only && !cfg->dummy_weights) r = llm__error(LLM_ERR_FORMAT, "%s: it holds no tensors, only a vocabulary or less", path);
+    if (!r) r = llm__source_tokenizer_config(out, cfg);
+    if (!r) r = llm__source_tokenizer(out, cfg);
+    if (!r) r = llm__source_specials(out);
+    if (!r) r = llm__source_template(out, cfg);
+    if (r) llm__source_close(out);
+    return r;
+}
+
+/* ---- The local Hugging Face cache ---- */
+
+/* A name that is safe as a part of a path: letters, digits, '-', '_', '.', and does not start with a dot. */
+static int llm__hub_part(const char *s, size_t n) {
+    if (!n || n > 200 || s[0] == '.') return 0;
+    for (size_t i = 0; i < n; i++)
+        if (!((s[i] | 32) >= 'a' && (s[i] | 32) <= 'z') && !(s[i] >= '0' && s[i] <= '9') && s[i] != '-' && s[i] != '_' && s[i] != '.') return 0;
+    return 1;
+}
+
+/* The revision in refs/main, as a new string; NULL if there is none. */
+static char *llm__hub_main(const char *repo) {
+    char *path = llm__path_join(repo, "refs/main"), *rev = NULL;
+    llm__file f;
+    if (path && llm__path_kind_of(path) == LLM__PATH_FILE && !llm__file_open(path, 4096, 1, &f)) {
+        size_t n = f.size;
+        while (n && f.data[n - 1] <= ' ') n--;
+        if (llm__hub_part((const char *)f.data, n)) rev = llm__strndup((const char *)f.data, n);
+        llm__file_close(&f);
+    }
+    LLM_FREE(path);
+    return rev;
+}
+
+/* The folder among the snapshots that changed last, as a new string; NULL if there is none. */
+static char *llm__hub_newest(const char *snapshots) {
+    DIR *dir = opendir(snapshots);
+    char *best = NULL;
+    struct timespec when;
+    memset(&when, 0, sizeof when);
+    for (struct dirent *e = dir ? readdir(dir) : NULL; e; e = readdir(dir)) {
+        struct stat st;
+        char *path = llm__hub_part(e->d_name, strlen(e->d_name)) ? llm__path_join(snapshots, e->d_name) : NULL;
+        int newer = path && !stat(path, &st) && S_ISDIR(st.st_mode) &&
+                    (!best || st.st_mtim.tv_sec > when.tv_sec || (st.st_mtim.tv_sec == when.tv_sec && st.st_mtim.tv_nsec > when.tv_nsec));
+        if (newer) when = st.st_mtim;
+        LLM_FREE(newer ? best : path);
+        if (newer) best = path;
+    }
+    if (dir) closedir(dir);
+    return best;
+}
+
+LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_text *path) {
+    const char *slash = name ? strchr(name, '/') : NULL;
+    if (!cache_dir || !*cache_dir) return llm__error(LLM_ERR_ARG, "cache folder: a path expected");
+    if (!name || !llm__hub_part(name, slash ? (size_t)(slash - name) : strlen(name)) || (slash && !llm__hub_part(slash + 1, strlen(slash + 1))))
+        return llm__error(LLM_ERR_ARG, "model name \"%.100s\": ORG/NAME expected", name ? name : "");
+    llm_text repo;
+    memset(&repo, 0, sizeof repo);
+    llm_text_str(&repo, cache_dir);
+    llm_text_str(&repo, "/models--");
+    llm_text_add(&repo, name, slash ? (size_t)(slash - name) : strlen(name));
+    if (slash) llm_text_str(&repo, "--"), llm_text_str(&repo, slash + 1);
+    char *snapshots = repo.failed ? NULL : llm__path_join(repo.data, "snapshots");
+    char *rev = snapshots ? llm__hub_main(repo.data) : NULL, *found = rev ? llm__path_join(snapshots, rev) : NULL;
+    if (found && llm__path_kind_of(found) != LLM__PATH_DIR) {
+        LLM_FREE(found);
+        found = NULL;
+    }
+    if (snapshots && !found) found = llm__hub_newest(snapshots);
+    llm_result r = !snapshots ? llm__nomem() : found ? LLM_OK : llm__error(LLM_ERR_IO, "%s: not in the cache %s", name, cache_dir);
+    if (found) llm_text_str(path, found);
+    if (!r && path->failed) r = llm__nomem();
+    LLM_FREE(rev);
+    LLM_FREE(found);
+    LLM_FREE(snapshots);
+    llm_text_free(&repo);
+    return r;
+}
 /* ---- section: formats (end) ---- */
 
 /* ============================================================================
