@@ -2645,6 +2645,12 @@ LLM__UNUSED static void llm__tokenizer_close(llm__tokenizer *t) { LLM_FREE(t); }
 LLM__UNUSED static int32_t llm__tokenizer_id(const llm__tokenizer *t, llm__str s) { return (void)t, (void)s, -1; }
 LLM__UNUSED static llm_result llm__tokenizer_piece(const llm__tokenizer *t, int32_t id, llm_text *out) { return (void)t, (void)id, (void)out, LLM_OK; }
 LLM__UNUSED static int llm__tokenizer_is_special(const llm__tokenizer *t, int32_t id) { return (void)t, (void)id, 0; }
+LLM__UNUSED static llm_result llm__tokenizer_encode(const llm__tokenizer *t, const char *text, size_t len, int flags, llm_tokens *out) {
+    return (void)t, (void)text, (void)len, (void)flags, (void)out, llm__error(LLM_ERR_UNSUPPORTED, "no tokenizer yet");
+}
+LLM__UNUSED static llm_result llm__tokenizer_decode(const llm__tokenizer *t, const int32_t *ids, size_t n, int flags, llm_text *out) {
+    return (void)t, (void)ids, (void)n, (void)flags, (void)out, llm__error(LLM_ERR_UNSUPPORTED, "no tokenizer yet");
+}
 /* End of the tokenizer's stand-ins. */
 /* Stand-ins until templates are there: who lands them deletes this block. */
 LLM_API llm_result llm_template_open(const char *text, size_t len, llm_template **out) { return (void)text, (void)len, *out = NULL, llm__error(LLM_ERR_TEMPLATE, "no templates yet"); }
@@ -3270,6 +3276,830 @@ LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_tex
  * >>model
  * ============================================================================ */
 /* ---- section: model (begin) ---- */
+/* ---- Facts: one way to ask config.json and GGUF metadata ---- */
+
+#define LLM__MUST INT64_MIN /* as the fallback of a whole number: it must be there */
+
+/* Where values are looked up. After the first failure everything reads as its fallback; `r` keeps the error. */
+typedef struct llm__facts {
+    const llm_json *json; /* config.json, or NULL: then gguf */
+    int node[3], n_nodes; /* objects to look in, in this order: a RoPE object, text_config, the root */
+    const llm__gguf *gguf;
+    const char *arch;     /* prefix of GGUF keys */
+    const char *path;
+    llm_result r;
+} llm__facts;
+
+/* The next of several names separated by spaces, copied to `word`; NULL at the end. */
+static const char *llm__word_next(const char *words, char *word, size_t size) {
+    while (*words == ' ') words++;
+    size_t n = strcspn(words, " ");
+    if (!n || n >= size) return NULL;
+    memcpy(word, words, n);
+    word[n] = 0;
+    return words + n;
+}
+
+/* 1 if `word` is one of `words`. */
+static int llm__word_in(const char *words, const char *word) {
+    char one[64];
+    while ((words = llm__word_next(words, one, sizeof one)))
+        if (!strcmp(one, word)) return 1;
+    return 0;
+}
+
+/* The value of the first key that is there and not null; -1. */
+static int llm__facts_json(const llm__facts *f, const char *keys) {
+    char key[64];
+    while (f->json && (keys = llm__word_next(keys, key, sizeof key)))
+        for (int i = 0; i < f->n_nodes; i++) {
+            int v = llm_json_find(f->json, f->node[i], key);
+            if (llm_json_type_of(f->json, v) > LLM_JSON_NULL) return v;
+        }
+    return -1;
+}
+
+static const llm__gguf_kv *llm__facts_gguf(const llm__facts *f, const char *key) {
+    char full[192];
+    if (!f->gguf || !key) return NULL;
+    snprintf(full, sizeof full, "%s.%s", f->arch, key);
+    return llm__gguf_find(f->gguf, full);
+}
+
+static void llm__facts_bad(llm__facts *f, const char *keys, const char *gguf_key, const char *what) {
+    char key[64];
+    if (f->r) return;
+    if (f->json) llm__word_next(keys, key, sizeof key);
+    f->r = f->json ? llm__error(LLM_ERR_FORMAT, "%s: config.json: %s: %s", f->path, key, what)
+                   : llm__error(LLM_ERR_FORMAT, "%s: %.64s.%s: %s", f->path, f->arch, gguf_key ? gguf_key : keys, what);
+}
+
+/* A number between lo and hi; `whole`: without fraction. NaN as fallback: absent. */
+static double llm__fact_any(llm__facts *f, const char *keys, const char *gguf_key, double lo, double hi, int whole) {
+    char what[160];
+    double v = 0;
+    int64_t i = 0;
+    int node = llm__facts_json(f, keys), ok;
+    const llm__gguf_kv *kv = llm__facts_gguf(f, gguf_key);
+    if (f->r || (node < 0 && !kv)) return (double)NAN;
+    if (f->json) ok = whole ? llm_json_int(f->json, node, &i) : llm_json_num(f->json, node, &v);
+    else ok = kv->type != LLM__GGUF_BOOL && (whole ? llm__gguf_int_at(kv, 0, &i) : llm__gguf_num_at(kv, 0, &v));
+    for (uint64_t k = 1; ok && kv && kv->is_array && k < kv->count; k++) { /* one value a layer: all must be equal */
+        int64_t other = 0;
+        ok = whole && llm__gguf_int_at(kv, k, &other) && other == i;
+    }
+    if (whole) v = (double)i;
+    if (ok && v >= lo && v <= hi) return v;
+    if (ok) snprintf(what, sizeof what, "%.17g is outside %.9g to %.9g", v, lo, hi);
+    else snprintf(what, sizeof what, "%s expected", whole ? "a whole number" : "a number");
+    for (char *p = what; *p; p++)
+        if (*p == ',') *p = '.'; /* whatever the host program's locale prints */
+    llm__facts_bad(f, keys, gguf_key, what);
+    return (double)NAN;
+}
+
+static int64_t llm__fact_int(llm__facts *f, const char *keys, const char *gguf_key, int64_t fallback, int64_t lo, int64_t hi) {
+    double v = llm__fact_any(f, keys, gguf_key, (double)lo, (double)hi, 1);
+    if (v == v) return (int64_t)v;
+    if (fallback != LLM__MUST) return fallback;
+    llm__facts_bad(f, keys, gguf_key, "missing");
+    return lo;
+}
+
+static double llm__fact_num(llm__facts *f, const char *keys, const char *gguf_key, double fallback, double lo, double hi) {
+    double v = llm__fact_any(f, keys, gguf_key, lo, hi, 0);
+    return v == v ? v : fallback;
+}
+
+static int llm__fact_bool(llm__facts *f, const char *keys, const char *gguf_key, int fallback) {
+    int v = fallback, node = llm__facts_json(f, keys);
+    int64_t i;
+    const llm__gguf_kv *kv = llm__facts_gguf(f, gguf_key);
+    if (kv && kv->type == LLM__GGUF_BOOL && !kv->is_array) return kv->data[0] != 0;
+    if (node >= 0 && llm_json_int(f->json, node, &i)) return i != 0;
+    if ((node >= 0 && !llm_json_bool(f->json, node, &v)) || kv) llm__facts_bad(f, keys, gguf_key, "true or false expected");
+    return v;
+}
+
+/* A text, into `out`; the empty text if it is absent. */
+static const char *llm__fact_str(llm__facts *f, const char *keys, const char *gguf_key, char *out, size_t size) {
+    size_t n = 0;
+    int node = llm__facts_json(f, keys);
+    const llm__gguf_kv *kv = llm__facts_gguf(f, gguf_key);
+    const char *s = node >= 0 ? llm_json_str(f->json, node, &n) : NULL;
+    out[0] = 0;
+    if (kv && kv->type == LLM__GGUF_STR && !kv->is_array) {
+        s = (const char *)kv->data + 8;
+        n = (size_t)llm__load_le(kv->data, 8);
+    }
+    if (s && n < size) {
+        memcpy(out, s, n);
+        out[n] = 0;
+    } else if (node >= 0 || kv) {
+        llm__facts_bad(f, keys, gguf_key, "a short text expected");
+    }
+    return out;
+}
+
+/* ---- Families ---- */
+
+/* What neither config.json nor GGUF metadata say, because the code of each family knows it. */
+enum {
+    LLM__LAYER_NORM = 1,       /* LayerNorm, else RMSNorm */
+    LLM__NORM_PLUS1 = 2,       /* a folder stores norm weights minus one (GGUF does not) */
+    LLM__PAIRS = 4,            /* RoPE turns pairs (2i, 2i+1) in a folder */
+    LLM__PAIRS_GGUF = 8,       /* the same in GGUF, whose q and k rows may be permuted */
+    LLM__QKV_BIAS = 16,        /* q, k and v have biases */
+    LLM__ALL_BIAS = 32,        /* every projection and norm has one */
+    LLM__BIAS_NOT_O = 64,      /* attention_bias means q, k and v only */
+    LLM__NO_GATE = 128,        /* MLP: down(act(up x)) */
+    LLM__PARALLEL = 256,       /* attention and MLP read the same x */
+    LLM__NO_PRE_NORM = 512,    /* blocks read x itself */
+    LLM__POST_NORM = 1024,     /* what a block adds is normalised first */
+    LLM__QK_HEAD = 2048,       /* q and k are normalised a head */
+    LLM__QK_WHOLE = 4096,      /* or over their whole width */
+    LLM__TIED = 8192,          /* output = embedding, unless said otherwise */
+    LLM__CONV1D = 16384,       /* matrices stand as (in, out) */
+    LLM__LEARNED = 32768,      /* a table of positions instead of RoPE */
+    LLM__ALIBI = 65536,
+    LLM__GROUPED = 1 << 17,    /* the fused q, k, v matrix goes kv head by kv head: its queries, k, v */
+    LLM__MLA = 1 << 18,        /* latent attention */
+    LLM__SIGMOID = 1 << 19,    /* router scores */
+    LLM__NORM_TOPK = 1 << 20,  /* chosen experts' weights are normalised, unless said otherwise */
+    LLM__QWEN_WINDOW = 1 << 21, /* sliding_window counts only with use_sliding_window, from max_window_layers on */
+    LLM__DIVIDE_LOGITS = 1 << 22, /* GGUF's logit_scale is a divisor */
+    LLM__TOPK_SOFTMAX = 1 << 23 /* router: softmax over the chosen */
+};
+enum { LLM__GPT_BIAS = LLM__LAYER_NORM | LLM__ALL_BIAS | LLM__NO_GATE };
+
+typedef struct llm__family {
+    const char *names;   /* model_type of config.json; the first is the family's name */
+    const char *gguf;    /* general.architecture; "": none */
+    uint32_t flags;
+    llm_act act;
+    float theta, partial; /* RoPE base and share of the head that it turns, unless said otherwise */
+} llm__family;
+
+static const llm__family llm__families[] = {
+    {"llama mistral ministral xverse aquila cwm", "llama mistral3 xverse", LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
+    {"mixtral", "", LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
+    {"qwen", "qwen", LLM__QKV_BIAS, LLM_ACT_SILU, 1e4f, 1},
+    {"qwen2 qwen2_vl_text qwen2_5_vl_text qwen2_vl qwen2_5_vl", "qwen2", LLM__QKV_BIAS | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
+    {"qwen2_moe", "qwen2moe", LLM__QKV_BIAS | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
+    {"qwen3", "qwen3", LLM__QK_HEAD | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
+    {"qwen3_moe", "qwen3moe", LLM__QK_HEAD | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
+    {"gemma", "gemma", LLM__NORM_PLUS1 | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
+    {"gemma2", "gemma2", LLM__NORM_PLUS1 | LLM__TIED | LLM__POST_NORM, LLM_ACT_GELU_TANH, 1e4f, 1},
+    {"gemma3_text gemma3", "gemma3", LLM__NORM_PLUS1 | LLM__TIED | LLM__POST_NORM | LLM__QK_HEAD, LLM_ACT_GELU_TANH, 1e6f, 1},
+    {"phi3", "phi3", 0, LLM_ACT_SILU, 1e4f, 1},
+    {"phi", "phi2", LLM__GPT_BIAS | LLM__PARALLEL, LLM_ACT_GELU_TANH, 1e4f, 0.5f},
+    {"gpt2", "gpt2", LLM__GPT_BIAS | LLM__CONV1D | LLM__LEARNED | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
+    {"gpt_bigcode", "starcoder", LLM__GPT_BIAS | LLM__LEARNED | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
+    {"gpt_neox", "gptneox", LLM__GPT_BIAS | LLM__PARALLEL | LLM__GROUPED, LLM_ACT_GELU, 1e4f, 0.25f},
+    {"gptj", "gptj", LLM__LAYER_NORM | LLM__NO_GATE | LLM__PARALLEL | LLM__PAIRS | LLM__PAIRS_GGUF, LLM_ACT_GELU_TANH, 1e4f, 1},
+    {"opt", "", LLM__GPT_BIAS | LLM__LEARNED | LLM__TIED, LLM_ACT_RELU, 1e4f, 1},
+    {"bloom", "bloom", LLM__GPT_BIAS | LLM__ALIBI | LLM__GROUPED | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
+    {"falcon", "falcon", LLM__LAYER_NORM | LLM__NO_GATE | LLM__PARALLEL | LLM__GROUPED | LLM__TIED, LLM_ACT_GELU, 1e4f, 1},
+    {"stablelm", "stablelm", LLM__LAYER_NORM, LLM_ACT_SILU, 1e4f, 0.25f},
+    {"starcoder2", "starcoder2", LLM__GPT_BIAS | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
+    {"nemotron", "nemotron", LLM__LAYER_NORM | LLM__NORM_PLUS1 | LLM__NO_GATE, LLM_ACT_RELU2, 1e4f, 0.5f},
+    {"arcee", "arcee", LLM__NO_GATE | LLM__PAIRS_GGUF, LLM_ACT_RELU2, 1e4f, 1},
+    {"chatglm", "chatglm", LLM__QKV_BIAS | LLM__PAIRS | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 0.5f},
+    {"glm", "", LLM__PAIRS | LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e4f, 0.5f},
+    {"glm4", "glm4", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__BIAS_NOT_O | LLM__POST_NORM, LLM_ACT_SILU, 1e4f, 0.5f},
+    {"glm4_moe", "glm4moe", LLM__BIAS_NOT_O | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 0.5f},
+    {"dots1", "dots1", LLM__QK_HEAD | LLM__SIGMOID, LLM_ACT_SILU, 1e4f, 1},
+    {"internlm", "", 0, LLM_ACT_SILU, 1e4f, 1},
+    {"internlm2", "internlm2", LLM__GROUPED | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
+    {"internlm3", "", 0, LLM_ACT_SILU, 1e4f, 1},
+    {"baichuan", "baichuan", LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
+    {"minicpm", "minicpm", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS, LLM_ACT_SILU, 1e4f, 1},
+    {"cohere", "command-r", LLM__LAYER_NORM | LLM__PARALLEL | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
+    {"cohere2", "cohere2", LLM__LAYER_NORM | LLM__PARALLEL | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
+    {"deepseek_v2", "deepseek2", LLM__MLA | LLM__PAIRS | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
+    {"deepseek_v3 kimi_k2", "", LLM__MLA | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
+    {"ernie4_5", "ernie4_5", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 5e5f, 1},
+    {"ernie4_5_moe", "ernie4_5-moe", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED | LLM__NORM_TOPK, LLM_ACT_SILU, 5e5f, 1},
+    {"granite", "granite", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS, LLM_ACT_SILU, 1e4f, 1},
+    {"granitemoe granitemoeshared", "granitemoe", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS | LLM__TOPK_SOFTMAX, LLM_ACT_SILU, 1e4f, 1},
+    {"olmo", "olmo", LLM__LAYER_NORM | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
+    {"olmo2 olmo3", "olmo2", LLM__NO_PRE_NORM | LLM__POST_NORM | LLM__QK_WHOLE, LLM_ACT_SILU, 5e5f, 1},
+    {"olmoe", "olmoe", LLM__QK_WHOLE, LLM_ACT_SILU, 1e4f, 1},
+    {"exaone4", "exaone4", LLM__NO_PRE_NORM | LLM__POST_NORM | LLM__QK_HEAD, LLM_ACT_SILU, 1e6f, 1},
+    {"seed_oss", "seed_oss", LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e4f, 1},
+    {"smollm3", "smollm3", LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 2e6f, 1},
+    {"helium", "", LLM__PAIRS | LLM__BIAS_NOT_O, LLM_ACT_SILU, 1e5f, 1},
+    {"gpt_oss", "gpt-oss", LLM__QKV_BIAS | LLM__ALL_BIAS | LLM__TOPK_SOFTMAX, LLM_ACT_SWIGLU_OAI, 1.5e5f, 1},
+};
+
+/* ---- The architecture: shapes and switches ---- */
+
+enum { LLM__MAX_LAYERS = 512, LLM__MAX_ROPE = 512 };
+
+/* One way to turn q and k. Two variants with longrope: short and long prompts. */
+typedef struct llm__rope {
+    int32_t n_variants;
+    float inv_freq[LLM__MAX_ROPE]; /* (n_variants, rope_dim / 2) */
+    float scale[2];                /* of cosines and sines */
+} llm__rope;
+
+typedef struct llm__arch_layer {
+    int8_t rope;     /* which of arch.rope; -1: no positions here */
+    int8_t moe;
+    int32_t window;  /* 0: sees everything */
+} llm__arch_layer;
+
+typedef struct llm__arch {
+    const llm__family *family;
+    char name[64];         /* model_type or general.architecture */
+    char class_name[64];   /* architectures[0] */
+    uint32_t flags;        /* the family's, corrected by the config */
+    int gguf;
+    int32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, v_head_dim, ff, vocab, max_positions, max_len;
+    int32_t position_offset;           /* of the table of learned positions */
+    llm_norm_kind norm;
+    llm_qk_norm qk_norm;
+    float eps, embed_scale, residual_scale, logit_scale, attn_scale, attn_softcap, logit_softcap, clip_qkv;
+    llm_act act;
+    float act_limit;
+    int qkv_bias, o_bias, mlp_bias, norm_bias; /* 1: required; 0: used where the file has one */
+    int tied, sinks;
+    llm__rope rope[2];                 /* global, local */
+    int32_t n_rope, rope_dim, rope_pairs;
+    int32_t dynamic;                   /* base grows with the prompt: 1 dynamic NTK, 2 Qwen 1's steps */
+    double dynamic_factor, dynamic_from;
+    int32_t long_from;                 /* prompts longer than this take RoPE variant 1; 0: none */
+    int32_t logn_from;
+    int32_t q_rank, kv_rank, nope;     /* latent attention; q_rank 0: plain q */
+    int32_t n_experts, n_used, ff_expert, ff_shared, shared_gate;
+    llm_route_score score;
+    int32_t normalize, n_group, topk_group, group_top2;
+    float normalize_min, route_scale;
+    llm__arch_layer layer[LLM__MAX_LAYERS];
+} llm__arch;
+
+static int llm__arch_is(const llm__arch *a, const char *names) {
+    char first[64];
+    llm__word_next(a->family->names, first, sizeof first);
+    return llm__word_in(names, first);
+}
+
+static llm_result llm__arch_unknown(const char *path, const char *name) {
+    llm_text t;
+    memset(&t, 0, sizeof t);
+    for (int i = 0; i < LLM__COUNT(llm__families); i++) {
+        char one[64];
+        llm__word_next(llm__families[i].names, one, sizeof one);
+        if (i) llm_text_str(&t, ", ");
+        llm_text_str(&t, one);
+    }
+    llm_result r = llm__error(LLM_ERR_UNSUPPORTED, "%s: architecture \"%.64s\" is not supported; supported are %s", path, name, t.failed ? "others" : t.data);
+    llm_text_free(&t);
+    return r;
+}
+
+/* Finds the family, and where in config.json its values stand. */
+static llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
+    char outer[64] = "";
+    if (f->json) {
+        int inner = llm__facts_json(f, "text_config llm_config language_config"), classes = llm__facts_json(f, "architectures");
+        size_t n = 0;
+        const char *name = classes >= 0 ? llm_json_str(f->json, llm_json_first(f->json, classes), &n) : NULL;
+        if (name) snprintf(a->class_name, sizeof a->class_name, "%.60s", name);
+        llm__fact_str(f, "model_type", NULL, outer, sizeof outer);
+        if (llm_json_type_of(f->json, inner) == LLM_JSON_OBJECT) {
+            f->node[0] = inner;
+            f->node[1] = 0;
+            f->n_nodes = 2;
+        }
+        llm__fact_str(f, "model_type", NULL, a->name, sizeof a->name);
+        if (!a->name[0]) snprintf(a->name, sizeof a->name, "%s", outer);
+    } else {
+        snprintf(a->name, sizeof a->name, "%.60s", f->arch);
+        snprintf(a->class_name, sizeof a->class_name, "%.60s", f->arch);
+    }
+    for (int i = 0; !f->r && i < LLM__COUNT(llm__families) && !a->family; i++)
+        if (llm__word_in(f->json ? llm__families[i].names : llm__families[i].gguf, a->name)) a->family = &llm__families[i];
+    if (f->r) return f->r;
+    if (!a->family) return a->name[0] ? llm__arch_unknown(f->path, a->name) : llm__error(LLM_ERR_FORMAT, "%s: config.json: model_type is missing", f->path);
+    a->gguf = !f->json;
+    a->flags = a->family->flags;
+    return LLM_OK;
+}
+
+static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
+    a->n_layers = (int32_t)llm__fact_int(f, "num_hidden_layers num_layers n_layer", "block_count", LLM__MUST, 1, LLM__MAX_LAYERS);
+    if (!f->json) a->n_layers -= (int32_t)llm__fact_int(f, "", "nextn_predict_layers", 0, 0, a->n_layers - 1);
+    a->hidden = (int32_t)llm__fact_int(f, "hidden_size n_embd d_model", "embedding_length", LLM__MUST, 1, 1 << 17);
+    a->n_heads = (int32_t)llm__fact_int(f, "num_attention_heads n_head n_heads", "attention.head_count", LLM__MUST, 1, 4096);
+    int one_kv = f->json && llm__fact_bool(f, "multi_query", NULL, llm__arch_is(a, "gpt_bigcode falcon")) && !llm__fact_bool(f, "new_decoder_architecture", NULL, 0);
+    a->n_kv_heads = (int32_t)llm__fact_int(f, "num_key_value_heads multi_query_group_num num_kv_heads n_head_kv", "attention.head_count_kv", a->n_heads, 1, a->n_heads);
+    if (one_kv) a->n_kv_heads = 1;
+    int64_t even = a->hidden / LLM__MAX(a->n_heads, 1);
+    a->head_dim = (int32_t)llm__fact_int(f, "head_dim kv_channels attention_head_dim", "attention.key_length", a->hidden % a->n_heads ? LLM__MUST : even, 1, 4096);
+    a->v_head_dim = (int32_t)llm__fact_int(f, "", "attention.value_length", a->head_dim, 1, 4096);
+    a->ff = (int32_t)llm__fact_int(f, "intermediate_size ffn_hidden_size ffn_dim n_inner", "feed_forward_length", 4 * (int64_t)a->hidden, 1, 1 << 21);
+    if (f->json && llm__arch_is(a, "qwen")) a->ff /= 2; /* gate and up together */
+    a->vocab = (int32_t)llm__fact_int(f, "padded_vocab_size vocab_size", "vocab_size", a->gguf ? a->vocab : LLM__MUST, 1, 1 << 24);
+    a->max_positions = (int32_t)llm__fact_int(f, "max_position_embeddings n_positions seq_length model_max_length max_seq_len", "context_length", 2048, 1, 1 << 30);
+    a->max_len = a->max_positions;
+    if (a->flags & LLM__MLA) {
+        a->q_rank = (int32_t)llm__fact_int(f, "q_lora_rank", "attention.q_lora_rank", 0, 0, 1 << 16);
+        a->kv_rank = (int32_t)llm__fact_int(f, "kv_lora_rank", "attention.kv_lora_rank", LLM__MUST, 1, 1 << 16);
+        a->rope_dim = (int32_t)llm__fact_int(f, "qk_rope_head_dim", "rope.dimension_count", LLM__MUST, 2, LLM__MAX_ROPE);
+        int64_t key = llm__fact_int(f, "", "attention.key_length_mla", a->head_dim, 1, 4096);
+        a->nope = (int32_t)llm__fact_int(f, "qk_nope_head_dim", NULL, key - a->rope_dim, 1, 4096);
+        a->v_head_dim = (int32_t)llm__fact_int(f, "v_head_dim", "attention.value_length_mla", a->v_head_dim, 1, 4096);
+        a->head_dim = a->nope + a->rope_dim;
+        a->n_kv_heads = a->n_heads;
+    }
+}
+
+static llm_act llm__act_of(llm__facts *f, const char *name) {
+    static const struct { const char *names; llm_act act; } table[] = {
+        {"silu swish", LLM_ACT_SILU}, {"gelu", LLM_ACT_GELU}, {"gelu_new gelu_pytorch_tanh gelu_fast gelu_python_tanh", LLM_ACT_GELU_TANH},
+        {"relu", LLM_ACT_RELU}, {"relu2 relu_squared", LLM_ACT_RELU2},
+    };
+    for (int i = 0; i < LLM__COUNT(table); i++)
+        if (llm__word_in(table[i].names, name)) return table[i].act;
+    if (!f->r) f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: hidden_act: \"%.40s\" is not supported", f->path, name);
+    return LLM_ACT_NONE;
+}
+
+/* Which biases and norms there are. */
+static void llm__arch_switches(llm__facts *f, llm__arch *a, int has_inv_freq) {
+    char text[64];
+    int all = llm__fact_bool(f, "use_bias bias enable_bias add_bias_linear", NULL, (a->flags & LLM__ALL_BIAS) != 0);
+    int attention = llm__fact_bool(f, "attention_bias", NULL, -1);
+    a->qkv_bias = llm__fact_bool(f, "qkv_bias add_qkv_bias use_qkv_bias", NULL, attention >= 0 ? attention : all || (a->flags & LLM__QKV_BIAS));
+    a->o_bias = llm__fact_bool(f, "attention_out_bias", NULL, attention >= 0 ? attention && !(a->flags & LLM__BIAS_NOT_O) : all);
+    a->mlp_bias = llm__fact_bool(f, "mlp_bias", NULL, all && !llm__arch_is(a, "internlm internlm2 gpt_oss"));
+    a->norm_bias = (a->flags & LLM__LAYER_NORM) && (a->flags & LLM__ALL_BIAS);
+    a->norm = a->flags & LLM__LAYER_NORM ? LLM_NORM_LAYER : LLM_NORM_RMS;
+    a->qk_norm = a->flags & LLM__QK_HEAD ? LLM_QK_NORM_HEAD_RMS : a->flags & LLM__QK_WHOLE ? LLM_QK_NORM_WHOLE_RMS : LLM_QK_NORM_NONE;
+    if (llm__fact_bool(f, "use_qk_norm qk_layernorm", NULL, 0)) a->qk_norm = llm__arch_is(a, "cohere stablelm") ? LLM_QK_NORM_HEAD_LAYER : LLM_QK_NORM_HEAD_RMS;
+    if (llm__fact_bool(f, "use_parallel_residual parallel_attn", "use_parallel_residual", (a->flags & LLM__PARALLEL) != 0)) a->flags |= LLM__PARALLEL;
+    else a->flags &= ~(uint32_t)LLM__PARALLEL;
+    a->tied = llm__fact_bool(f, "tie_word_embeddings", NULL, -1);
+    a->sinks = llm__arch_is(a, "gpt_oss");
+    a->act = a->family->act;
+    llm__fact_str(f, "hidden_activation hidden_act activation_function activation", NULL, text, sizeof text);
+    if (text[0] && a->act != LLM_ACT_SWIGLU_OAI && !llm__arch_is(a, "gemma")) a->act = llm__act_of(f, text);
+    a->act_limit = (float)llm__fact_num(f, "swiglu_limit", NULL, 7, 1e-3, 1e6);
+    if (llm__fact_bool(f, "alibi", NULL, 0)) a->flags |= LLM__ALIBI;
+    if (f->json && llm__arch_is(a, "gpt_bigcode") && a->n_kv_heads > 1) a->flags |= LLM__GROUPED;
+    if (llm__arch_is(a, "baichuan") && (a->gguf ? a->n_layers == 40 : a->hidden != 4096 && !strcmp(a->class_name, "BaichuanForCausalLM") && !has_inv_freq))
+        a->flags |= LLM__ALIBI; /* the 13B models; the 7B ones rotate */
+    if (llm__arch_is(a, "opt")) a->position_offset = 2;
+    if (!f->r && (!llm__fact_bool(f, "do_layer_norm_before", NULL, 1) || llm__fact_bool(f, "apply_residual_connection_post_layernorm", NULL, 0) ||
+                  llm__fact_bool(f, "scale_attn_by_inverse_layer_idx", NULL, 0) || (f->json && llm__fact_int(f, "word_embed_proj_dim", NULL, a->hidden, 1, 1 << 20) != a->hidden)))
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: this variant of %s (norms after the blocks, projected embeddings or attention scaled by layer) is not supported", f->path, a->name);
+}
+
+/* Constants that multiply or cap something. */
+static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
+    const double big = 1e9;
+    double eps = llm__fact_num(f, "rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_epsilon norm_eps layer_norm_rms_eps",
+                               "attention.layer_norm_rms_epsilon", 1e-5, 1e-20, 1);
+    a->eps = (float)llm__fact_num(f, "", "attention.layer_norm_epsilon", eps, 1e-20, 1);
+    a->embed_scale = (float)llm__fact_num(f, "embedding_multiplier scale_emb", "embedding_scale", llm__arch_is(a, "gemma gemma2 gemma3_text") ? sqrt(a->hidden) : 1, -big, big);
+    a->residual_scale = (float)llm__fact_num(f, "residual_multiplier", "residual_scale", 1, -big, big);
+    if (llm__arch_is(a, "minicpm") && f->json) a->residual_scale = (float)(llm__fact_num(f, "scale_depth", NULL, sqrt(a->n_layers), 0, big) / sqrt(a->n_layers));
+    a->logit_scale = (float)llm__fact_num(f, "logit_scale", "logit_scale", llm__arch_is(a, "cohere cohere2") ? 0.0625 : 1, -big, big);
+    double divisor = llm__fact_num(f, "logits_scaling", NULL, 1, 1e-9, big);
+    if (llm__arch_is(a, "minicpm") && f->json) divisor = a->hidden / llm__fact_num(f, "dim_model_base", NULL, a->hidden, 1, big);
+    if (a->gguf && (a->flags & LLM__DIVIDE_LOGITS) && a->logit_scale > 0) divisor = a->logit_scale, a->logit_scale = 1;
+    a->logit_scale = (float)(a->logit_scale / divisor);
+    double query = a->head_dim; /* attention scale = 1 / sqrt(query) */
+    if (a->gguf && ((llm__arch_is(a, "gemma2") && a->n_layers == 46) || (llm__arch_is(a, "gemma3_text") && a->n_layers == 62))) query = (double)a->hidden / a->n_heads;
+    query = llm__fact_num(f, "query_pre_attn_scalar", NULL, query, 1e-6, big);
+    a->attn_scale = (float)llm__fact_num(f, "attention_multiplier", "attention.scale", 1 / sqrt(query), -big, big);
+    if (!llm__fact_bool(f, "scale_attn_weights", NULL, 1)) a->attn_scale = 1;
+    int caps = llm__arch_is(a, "gemma2");
+    a->attn_softcap = (float)llm__fact_num(f, "attn_logit_softcapping", "attn_logit_softcapping", caps && a->gguf ? 50 : 0, 0, big);
+    a->logit_softcap = (float)llm__fact_num(f, "final_logit_softcapping", "final_logit_softcapping", caps && a->gguf ? 30 : 0, 0, big);
+    if (llm__fact_num(f, "clip_qkv", "attention.clamp_kqv", 0, 0, big) > 0 && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: clip_qkv (clamped q, k and v) is not supported", f->path);
+    if (llm__fact_bool(f, "use_logn_attn", NULL, 0)) a->logn_from = (int32_t)llm__fact_int(f, "seq_length max_position_embeddings", NULL, a->max_positions, 2, 1 << 30);
+}
+
+static void llm__arch_experts(llm__facts *f, llm__arch *a) {
+    char method[64], score[64];
+    const char *count = "num_local_experts num_experts n_routed_experts moe_num_experts", *used = "num_experts_per_tok moe_k num_experts_per_token moe_topk";
+    a->n_experts = (int32_t)llm__fact_int(f, count, "expert_count", 0, 0, 65536);
+    if (!a->n_experts) return;
+    a->n_used = (int32_t)llm__fact_int(f, used, "expert_used_count", LLM__MUST, 1, LLM__MIN(a->n_experts, 256));
+    a->ff_expert = (int32_t)llm__fact_int(f, "moe_intermediate_size intermediate_size", "expert_feed_forward_length", a->ff, 1, 1 << 20);
+    int64_t n_shared = llm__fact_int(f, "n_shared_experts moe_num_shared_experts num_shared_experts", "expert_shared_count", 0, 0, 1024);
+    a->ff_shared = (int32_t)llm__fact_int(f, "shared_expert_intermediate_size shared_intermediate_size", "expert_shared_feed_forward_length", n_shared * a->ff_expert, 0, 1 << 21);
+    a->shared_gate = llm__arch_is(a, "qwen2_moe");
+    a->score = a->flags & LLM__SIGMOID ? LLM_ROUTE_SIGMOID : a->flags & LLM__TOPK_SOFTMAX ? LLM_ROUTE_TOPK_SOFTMAX : LLM_ROUTE_SOFTMAX;
+    llm__fact_str(f, "scoring_func", NULL, score, sizeof score);
+    if (!strcmp(score, "sigmoid")) a->score = LLM_ROUTE_SIGMOID;
+    if (a->gguf && llm__fact_int(f, "", "expert_gating_func", 0, 0, 3) == 2) a->score = LLM_ROUTE_SIGMOID;
+    int always = llm__arch_is(a, "llama") || (a->gguf && llm__arch_is(a, "qwen3_moe")); /* Mixtral as GGUF is "llama" */
+    a->normalize = llm__fact_bool(f, "norm_topk_prob", "expert_weights_norm", always || (a->flags & LLM__NORM_TOPK));
+    if (f->json && llm__arch_is(a, "deepseek_v2")) a->normalize = 0; /* its code ignores the key */
+    a->normalize_min = (float)llm__fact_num(f, "moe_norm_min", NULL, 0, 0, 1);
+    a->route_scale = (float)llm__fact_num(f, "routed_scaling_factor", "expert_weights_scale", 1, -1e6, 1e6);
+    if (a->gguf && a->route_scale == 0) a->route_scale = 1;
+    a->n_group = (int32_t)llm__fact_int(f, "n_group", "expert_group_count", 1, 0, a->n_experts);
+    a->topk_group = (int32_t)llm__fact_int(f, "topk_group", "expert_group_used_count", 1, 0, LLM__MAX(a->n_group, 1));
+    llm__fact_str(f, "topk_method", NULL, method, sizeof method);
+    if (!strcmp(method, "greedy")) a->n_group = 1;
+    a->group_top2 = a->score == LLM_ROUTE_SIGMOID;
+    if (!f->r && a->n_group > 1 && (a->n_experts % a->n_group || a->n_experts / a->n_group * a->topk_group < a->n_used || (a->group_top2 && a->n_experts / a->n_group < 2)))
+        f->r = llm__error(LLM_ERR_FORMAT, "%s: %d experts in %d groups of which %d are used cannot give %d experts", f->path, a->n_experts, a->n_group, a->topk_group, a->n_used);
+}
+
+/* 1 if layer i is a mixture of experts. */
+static int llm__arch_is_moe(llm__facts *f, const llm__arch *a, int i) {
+    if (!a->n_experts) return 0;
+    int64_t first = llm__fact_int(f, "first_k_dense_replace moe_layer_start_index", "leading_dense_block_count", 0, 0, 1 << 20);
+    int64_t last = llm__fact_int(f, "moe_layer_end_index", NULL, -1, -1, 1 << 20);
+    int64_t every = llm__fact_int(f, "decoder_sparse_step moe_layer_interval", "interleave_moe_layer_step", 1, 0, 1 << 20), each = llm__fact_int(f, "moe_layer_freq", NULL, 1, 1, 1 << 20);
+    int dense = llm__facts_json(f, "mlp_only_layers");
+    for (int v = dense >= 0 ? llm_json_first(f->json, dense) : -1; v >= 0; v = llm_json_next(f->json, v)) {
+        int64_t index;
+        if (llm_json_int(f->json, v, &index) && index == i) return 0;
+    }
+    return i >= first && (last < 0 || i <= last) && every > 0 && (i + 1) % every == 0 && i % each == 0;
+}
+
+/* What each layer sees and how it turns q and k: layer_types, or what the family's code does without it. */
+static void llm__arch_layers(llm__facts *f, llm__arch *a) {
+    int zero_is_none = llm__arch_is(a, "phi3");
+    int32_t window = (int32_t)llm__fact_int(f, "sliding_window", "attention.sliding_window", 0, zero_is_none ? 0 : 1, 1 << 30);
+    int types = llm__facts_json(f, "layer_types"), type = types >= 0 ? llm_json_first(f->json, types) : -1;
+    int no_rope = llm__facts_json(f, "no_rope_layers"), rope = no_rope >= 0 ? llm_json_first(f->json, no_rope) : -1;
+    int hybrid = llm__arch_is(a, "cohere2 exaone4") && window, qwen = (a->flags & LLM__QWEN_WINDOW) != 0, smol = llm__arch_is(a, "smollm3");
+    int usual = llm__arch_is(a, "gemma2 gpt_oss") ? 2 : llm__arch_is(a, "gemma3_text") ? 6 : hybrid || !strcmp(a->name, "olmo3") || (a->gguf && llm__arch_is(a, "olmo2")) ? 4 : 0;
+    int64_t pattern = llm__fact_int(f, "sliding_window_pattern", NULL, usual, 1, 1 << 20);
+    int64_t from = qwen ? llm__fact_int(f, "max_window_layers", NULL, 28, 0, 1 << 20) : 0, interval = llm__fact_int(f, "no_rope_layer_interval", NULL, 4, 1, 1 << 20);
+    if (!llm__fact_bool(f, "use_sliding_window", NULL, !qwen && !smol)) window = 0;
+    for (int i = 0; i < a->n_layers; i++) {
+        llm__arch_layer *l = &a->layer[i];
+        int64_t uses_rope = !smol || (i + 1) % interval != 0;
+        size_t n;
+        if (no_rope >= 0 && !llm_json_int(f->json, rope, &uses_rope)) llm__facts_bad(f, "no_rope_layers", NULL, "0 or 1 for each layer expected");
+        const char *name = type >= 0 ? llm_json_str(f->json, type, &n) : NULL;
+        int slides = smol ? !uses_rope : i >= from && (!pattern || (i + 1) % pattern != 0);
+        if (name) slides = !strcmp(name, "sliding_attention");
+        if (!f->r && types >= 0 && (!name || !llm__word_in("sliding_attention full_attention", name)))
+            f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: layer_types: entry %d is \"%.40s\", sliding_attention or full_attention expected", f->path, i, name ? name : "");
+        l->window = slides ? window : 0;
+        l->rope = (int8_t)(!uses_rope || (hybrid && !slides) || (a->flags & (LLM__LEARNED | LLM__ALIBI)) ? -1 : slides && window && a->n_rope > 1 ? 1 : 0);
+        l->moe = (int8_t)llm__arch_is_moe(f, a, i);
+        if (type >= 0) type = llm_json_next(f->json, type);
+        if (rope >= 0) rope = llm_json_next(f->json, rope);
+    }
+}
+
+/* ---- Rotary positions ---- */
+
+/* How far YaRN stretches attention. */
+static double llm__yarn_mscale(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1; }
+
+/* YaRN (Peng et al. 2023): frequencies that turn often within the original length stay, slow ones are divided by the factor, between them a ramp. */
+static void llm__rope_yarn(llm__facts *f, const llm__arch *a, double base, double factor, double original, llm__rope *out) {
+    double fast = llm__fact_num(f, "beta_fast", "rope.scaling.yarn_beta_fast", 32, 1e-3, 1e6), slow = llm__fact_num(f, "beta_slow", "rope.scaling.yarn_beta_slow", 1, 1e-3, 1e6);
+    double log_mul = llm__fact_num(f, "", "rope.scaling.yarn_log_multiplier", 0, 0, 10); /* GGUF: 0.1 * mscale_all_dim */
+    double all = llm__fact_num(f, "mscale_all_dim", NULL, log_mul * 10, 0, 100), mscale = llm__fact_num(f, "mscale", NULL, log_mul * 10, 0, 100);
+    double usual = mscale > 0 && all > 0 ? llm__yarn_mscale(factor, mscale) / llm__yarn_mscale(factor, all) : llm__yarn_mscale(factor, 1);
+    int truncate = llm__fact_bool(f, "truncate", NULL, !llm__arch_is(a, "gpt_oss")), d = a->rope_dim;
+    double low = d * log(original / (fast * 2 * 3.14159265358979323846)) / (2 * log(base)), high = d * log(original / (slow * 2 * 3.14159265358979323846)) / (2 * log(base));
+    low = LLM__MAX(truncate ? floor(low) : low, 0);
+    high = LLM__MIN(truncate ? ceil(high) : high, d - 1);
+    if (low == high) high += 0.001;
+    for (int i = 0; i < d / 2; i++) {
+        double ramp = LLM__MIN(LLM__MAX((i - low) / (high - low), 0), 1);
+        out->inv_freq[i] = (float)(out->inv_freq[i] * (1 - ramp) + out->inv_freq[i] / factor * ramp);
+    }
+    out->scale[0] = (float)llm__fact_num(f, "attention_factor", NULL, usual, 1e-6, 1e6);
+}
+
+/* Llama 3.1: the same idea by wavelength. */
+static void llm__rope_llama3(llm__facts *f, const llm__arch *a, double factor, double original, llm__rope *out) {
+    double low = llm__fact_num(f, "low_freq_factor", NULL, 1, 1e-6, 1e6), high = llm__fact_num(f, "high_freq_factor", NULL, 4, 1e-6, 1e6);
+    for (int i = 0; i < a->rope_dim / 2; i++) {
+        double turns = original * out->inv_freq[i] / (2 * 3.14159265358979323846), keep = (turns - low) / LLM__MAX(high - low, 1e-9);
+        if (turns < low) keep = 0;
+        else if (turns > high) keep = 1;
+        out->inv_freq[i] = (float)(out->inv_freq[i] * ((1 - keep) / factor + keep));
+    }
+}
+
+/* n factors from a JSON array or an F32 tensor of a GGUF file; 1 if they are there. */
+static int llm__rope_factors(llm__facts *f, const llm__tensors *tensors, const char *key, const char *tensor, int n, double *out) {
+    int list = llm__facts_json(f, key), v = list >= 0 ? llm_json_first(f->json, list) : -1, ok = llm_json_size(f->json, list) == n;
+    const llm__tensor *t = tensors && f->gguf ? llm__tensors_find(tensors, tensor) : NULL;
+    if (list < 0 && !t) return 0;
+    if (t) ok = t->type == LLM_TYPE_F32 && t->shape[0] == n && t->bytes == n * 4;
+    for (int i = 0; ok && i < n; i++, v = t ? -1 : llm_json_next(f->json, v)) {
+        float x = 0;
+        if (t) memcpy(&x, t->data + 4 * i, 4);
+        out[i] = x;
+        ok = (t || llm_json_num(f->json, v, &out[i])) && out[i] > 1e-6 && out[i] < 1e9;
+    }
+    if (!ok && !f->r) f->r = llm__error(LLM_ERR_FORMAT, "%s: %s: %d positive numbers expected", f->path, f->json ? key : tensor, n);
+    return ok;
+}
+
+/* LongRoPE: own factors for every frequency, one set for short prompts and one for long ones. */
+static void llm__rope_long(llm__facts *f, llm__arch *a, const llm__tensors *tensors, llm__rope *out) {
+    double factors[2][LLM__MAX_ROPE / 2];
+    int half = a->rope_dim / 2;
+    double original = (double)llm__fact_int(f, "original_max_position_embeddings", "rope.scaling.original_context_length", a->max_positions, 1, 1 << 30);
+    int ok = llm__rope_factors(f, tensors, "short_factor", "rope_factors_short.weight", half, factors[0]) &&
+             llm__rope_factors(f, tensors, "long_factor", "rope_factors_long.weight", half, factors[1]);
+    if (!ok) {
+        if (f->json && !f->r) llm__facts_bad(f, "short_factor long_factor", NULL, "missing");
+        return;
+    }
+    double stretch = llm__fact_num(f, "factor", NULL, a->max_positions / original, 1e-3, 1e6);
+    double usual = stretch <= 1 || original <= 1 ? 1 : sqrt(1 + log(stretch) / log(original));
+    for (int v = 1; v >= 0; v--)
+        for (int i = 0; i < half; i++) out->inv_freq[v * half + i] = (float)(out->inv_freq[i] / factors[v][i]);
+    out->scale[0] = out->scale[1] = (float)llm__fact_num(f, "attention_factor", "rope.scaling.attn_factor", usual, 1e-6, 1e6);
+    out->n_variants = 2;
+    a->long_from = (int32_t)original;
+}
+
+/* One set of frequencies. Values are looked for in the RoPE object first (f->node[0]). */
+static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tensors, double base, const char *forced, llm__rope *out) {
+    char type[64];
+    double factors[LLM__MAX_ROPE / 2];
+    int half = a->rope_dim / 2;
+    llm__fact_str(f, "rope_type type", "rope.scaling.type", type, sizeof type);
+    if (forced) snprintf(type, sizeof type, "%s", forced);
+    base = llm__fact_num(f, "rope_theta rotary_emb_base rope_base", forced ? "rope.freq_base_swa" : "rope.freq_base", base, 1.0001, 1e18);
+    if (llm__arch_is(a, "chatglm")) base *= llm__fact_num(f, "rope_ratio", NULL, 1, 1e-3, 1e6);
+    for (int i = 0; i < half; i++) out->inv_freq[i] = (float)pow(base, -2.0 * i / a->rope_dim);
+    out->n_variants = 1;
+    out->scale[0] = out->scale[1] = 1;
+    if (!forced && llm__rope_factors(f, tensors, "", "rope_freqs.weight", half, factors)) /* llama3's, worked out by the converter */
+        for (int i = 0; i < half; i++) out->inv_freq[i] = (float)(out->inv_freq[i] / factors[i]);
+    if (!strcmp(type, "longrope") || !strcmp(type, "su") || (tensors && f->gguf && !forced && llm__tensors_find(tensors, "rope_factors_long.weight"))) {
+        llm__rope_long(f, a, tensors, out);
+        return;
+    }
+    if (!type[0] || llm__word_in("default none mrope", type)) return;
+    double original = (double)llm__fact_int(f, "original_max_position_embeddings", "rope.scaling.original_context_length", a->max_positions, 1, 1 << 30);
+    double factor = llm__fact_num(f, "factor", "rope.scaling.factor", a->max_positions / original, 1e-2, 1e6);
+    if (!strcmp(type, "linear")) {
+        for (int i = 0; i < half; i++) out->inv_freq[i] = (float)(out->inv_freq[i] / factor);
+    } else if (!strcmp(type, "yarn")) {
+        llm__rope_yarn(f, a, base, factor, original, out);
+    } else if (!strcmp(type, "llama3")) {
+        llm__rope_llama3(f, a, factor, original, out);
+    } else if (!strcmp(type, "dynamic")) {
+        a->dynamic = 1;
+        a->dynamic_factor = LLM__MIN(factor, 1000);
+        a->dynamic_from = a->max_positions;
+    } else if (!f->r) {
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: rope_scaling: type \"%.40s\" is not supported", f->path, type);
+    }
+}
+
+/* Facts with a RoPE object put before the others. */
+static llm__facts llm__facts_in(const llm__facts *f, int object) {
+    llm__facts in = *f;
+    if (llm_json_type_of(f->json, object) != LLM_JSON_OBJECT) return in;
+    for (int i = in.n_nodes++; i > 0; i--) in.node[i] = in.node[i - 1];
+    in.node[0] = object;
+    return in;
+}
+
+/* The sets of frequencies of a model: one, or a global and a local one (Gemma 3, OLMo 3: rope_parameters by layer type, or a base of their own). */
+static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
+    int object = f->json ? llm__facts_json(f, "rope_parameters rope_scaling") : -1;
+    int global = llm_json_find(f->json, object, "full_attention"), local = llm_json_find(f->json, object, "sliding_attention");
+    int gemma = llm__arch_is(a, "gemma3_text"), olmo = !strcmp(a->name, "olmo3"), is_mla = (a->flags & LLM__MLA) != 0;
+    llm__facts in = llm__facts_in(f, global >= 0 ? global : object);
+    a->rope_pairs = (a->flags & (a->gguf ? LLM__PAIRS_GGUF : LLM__PAIRS)) != 0;
+    if (is_mla) a->rope_pairs = llm__fact_bool(f, "rope_interleave", NULL, a->rope_pairs);
+    double partial = llm__fact_num(&in, "partial_rotary_factor rotary_pct rope_pct", NULL, a->family->partial, 1e-3, 1);
+    int64_t dim = (int64_t)(a->head_dim * partial);
+    if (!is_mla) a->rope_dim = (int32_t)llm__fact_int(f, "rotary_dim", "rope.dimension_count", LLM__MIN(dim, LLM__MAX_ROPE), 2, LLM__MAX_ROPE);
+    if (a->flags & (LLM__LEARNED | LLM__ALIBI)) a->rope_dim = 0;
+    if (!in.r && (a->rope_dim % 2 || a->rope_dim > a->head_dim))
+        in.r = llm__error(LLM_ERR_FORMAT, "%s: RoPE turns %d of %d values of a head, an even number of at most all was expected", f->path, a->rope_dim, a->head_dim);
+    if (!in.r && a->rope_dim) {
+        llm__rope_fill(&in, a, tensors, a->family->theta, NULL, &a->rope[0]);
+        a->n_rope = 1;
+    }
+    if (!in.r && a->rope_dim && (local >= 0 || gemma || olmo)) {
+        llm__facts near = llm__facts_in(f, local);
+        double base = llm__fact_num(f, "rope_local_base_freq", NULL, olmo ? llm__fact_num(f, "rope_theta", NULL, a->family->theta, 1.0001, 1e18) : 1e4, 1.0001, 1e18);
+        if (local < 0) near.json = NULL;
+        llm__rope_fill(&near, a, NULL, base, local >= 0 ? NULL : "default", &a->rope[1]);
+        in.r = near.r;
+        a->n_rope = 2;
+    }
+    f->r = in.r;
+    double all = llm__fact_num(&in, "mscale_all_dim", NULL, 10 * llm__fact_num(f, "", "rope.scaling.yarn_log_multiplier", 0, 0, 10), 0, 100);
+    double factor = llm__fact_num(&in, "factor", "rope.scaling.factor", 1, 1e-2, 1e6);
+    if (is_mla && all > 0) a->attn_scale *= (float)(llm__yarn_mscale(factor, all) * llm__yarn_mscale(factor, all));
+    if (llm__fact_bool(f, "use_dynamic_ntk", NULL, 0)) {
+        a->dynamic = 2;
+        a->dynamic_from = (double)llm__fact_int(f, "seq_length", NULL, a->max_positions, 1, 1 << 30);
+    }
+    if (a->dynamic == 1) a->max_len = (int32_t)LLM__MAX(a->max_positions * LLM__MAX(a->dynamic_factor, 1), 2048); /* it has no end of its own */
+}
+
+/* ---- Putting it together ---- */
+
+static llm_result llm__arch_check(const llm__facts *f, const llm__arch *a) {
+    if (a->n_heads % a->n_kv_heads)
+        return llm__error(LLM_ERR_FORMAT, "%s: %d query heads cannot share %d key heads evenly", f->path, a->n_heads, a->n_kv_heads);
+    if (a->hidden < a->n_heads && !a->head_dim) return llm__error(LLM_ERR_FORMAT, "%s: width %d is less than %d heads", f->path, a->hidden, a->n_heads);
+    if (a->head_dim < 1 || a->v_head_dim < 1 || a->nope < 0) return llm__error(LLM_ERR_FORMAT, "%s: a head of %d values cannot be", f->path, a->head_dim);
+    if (a->gguf && a->rope_dim && a->flags & LLM__MLA && a->nope < 1) return llm__error(LLM_ERR_FORMAT, "%s: latent attention without plain key values", f->path);
+    if ((int64_t)a->n_heads * LLM__MAX(a->head_dim, a->v_head_dim) > 1 << 20)
+        return llm__error(LLM_ERR_LIMIT, "%s: %d heads of %d values are more than %d", f->path, a->n_heads, a->head_dim, 1 << 20);
+    if ((int64_t)a->n_experts * a->ff_expert > INT32_MAX / 2) return llm__error(LLM_ERR_LIMIT, "%s: %d experts of width %d are too many", f->path, a->n_experts, a->ff_expert);
+    return LLM_OK;
+}
+
+/* Reads the architecture of an opened model. */
+static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) {
+    char prefix[64] = "", method[64];
+    llm__facts f;
+    memset(a, 0, sizeof *a);
+    memset(&f, 0, sizeof f);
+    f.path = s->path;
+    f.json = s->gguf ? NULL : s->config;
+    f.gguf = s->gguf;
+    f.n_nodes = 1;
+    if (s->gguf) {
+        llm__str name = llm__gguf_str(s->gguf, "general.architecture");
+        if (!name.p || name.n >= sizeof prefix) return llm__error(LLM_ERR_FORMAT, "%s: general.architecture is %s", s->path, name.p ? "too long" : "missing");
+        memcpy(prefix, name.p, name.n);
+        const llm__tensor *embed = llm__tensors_find(&s->tensors, "token_embd.weight");
+        if (embed) a->vocab = (int32_t)LLM__MIN(embed->shape[0], 1 << 25);
+    } else if (llm_json_type_of(s->config, s->config ? 0 : -1) != LLM_JSON_OBJECT) {
+        return llm__error(LLM_ERR_FORMAT, "%s: config.json: an object expected", s->path);
+    }
+    f.arch = prefix;
+    llm_result r = llm__arch_family(&f, a);
+    if (r) return r;
+    llm__facts q = llm__facts_in(&f, llm__facts_json(&f, "quantization_config"));
+    llm__fact_str(&q, "quant_method", NULL, method, sizeof method);
+    if (f.json && q.n_nodes > f.n_nodes && method[0] && !llm__word_in("mxfp4 none", method))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: quantization_config: quant_method \"%.40s\" is not supported, take the unquantised or a GGUF version", s->path, method);
+    llm__arch_shapes(&f, a);
+    llm__arch_switches(&f, a, llm__tensors_find(&s->tensors, "model.layers.0.self_attn.rotary_emb.inv_freq") != NULL);
+    if (!f.r) f.r = llm__arch_check(&f, a);
+    if (!f.r) {
+        llm__arch_numbers(&f, a);
+        llm__arch_rope(&f, a, &s->tensors);
+        llm__arch_experts(&f, a);
+        llm__arch_layers(&f, a);
+    }
+    if (a->tied < 0) a->tied = dummy ? (a->flags & LLM__TIED) != 0 : -1;
+    return f.r;
+}
+
+/* ---- The model object ---- */
+
+struct llm_model {
+    llm__source source;
+    llm__arch arch;          /* n_layers 0 with vocab_only */
+    llm_model_info info;
+    int dummy;
+    char *path;
+    char file_type[32];
+};
+
+/* The type that most bytes of the weights have. */
+static void llm__model_file_type(llm_model *m) {
+    int64_t bytes[LLM_TYPE_RANDOM + 1];
+    const llm__tensors *t = &m->source.tensors;
+    int32_t best = LLM_TYPE_RANDOM;
+    memset(bytes, 0, sizeof bytes);
+    for (size_t i = 0; i < t->n; i++)
+        if (t->item[i].type >= 0 && t->item[i].type < LLM_TYPE_RANDOM) bytes[t->item[i].type] += t->item[i].bytes;
+    for (int32_t type = 0; type < LLM_TYPE_RANDOM; type++)
+        if (bytes[type] > bytes[best]) best = type;
+    const llm__type_desc *d = llm__type_info(best);
+    snprintf(m->file_type, sizeof m->file_type, "%s", d ? d->name : "random");
+}
+
+static void llm__model_info_fill(llm_model *m) {
+    llm_model_info *o = &m->info;
+    const llm__source *s = &m->source;
+    const llm__arch *a = &m->arch;
+    o->path = m->path;
+    o->architecture = a->class_name;
+    o->family = a->name;
+    o->format = s->gguf ? "gguf" : "safetensors";
+    llm__model_file_type(m);
+    o->file_type = m->file_type;
+    for (size_t i = 0; i < s->tensors.n; i++) {
+        const llm__tensor *t = &s->tensors.item[i];
+        o->weight_bytes += t->bytes;
+        o->n_params += t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3];
+    }
+    o->n_layers = a->n_layers;
+    o->hidden_size = a->hidden;
+    o->n_heads = a->n_heads;
+    o->n_kv_heads = a->n_kv_heads;
+    o->head_dim = a->head_dim;
+    o->vocab_size = a->vocab;
+    o->max_position_embeddings = a->max_positions;
+    o->n_experts = a->n_experts;
+    o->n_experts_used = a->n_used;
+    for (int i = 0; i < a->n_layers; i++) o->sliding_window = LLM__MAX(o->sliding_window, a->layer[i].window);
+    o->bos_id = s->bos_id;
+    o->eos_id = s->eos_id;
+    o->pad_id = s->pad_id;
+    o->unk_id = s->unk_id;
+    o->stop_ids = s->stop_ids.data;
+    o->n_stop_ids = (int32_t)s->stop_ids.len;
+    o->n_tensors = (int32_t)s->tensors.n;
+    o->tokenizer_kind = s->tokenizer ? s->tokenizer->kind : "none";
+    o->chat_template = s->chat_template_text;
+}
+
+LLM_API void llm_model_close(llm_model *model) {
+    if (!model) return;
+    llm__source_close(&model->source);
+    LLM_FREE(model->path);
+    LLM_FREE(model);
+}
+
+LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg, llm_model **out) {
+    *out = NULL;
+    llm_model *m = LLM__NEW(llm_model, 1);
+    if (!m) return llm__nomem();
+    m->path = llm__strdup(path ? path : "");
+    m->dummy = cfg && cfg->dummy_weights;
+    int vocab_only = cfg && cfg->vocab_only;
+    llm_result r = m->path ? llm__source_open(m->path, cfg, &m->source) : llm__nomem();
+    if (!r && !vocab_only) r = llm__arch_read(&m->source, m->dummy, &m->arch);
+
+    if (r) {
+        llm_model_close(m);
+        return r;
+    }
+    llm__model_info_fill(m);
+    *out = m;
+    return LLM_OK;
+}
+
+LLM_API const llm_model_info *llm_model_get_info(const llm_model *model) { return &model->info; }
+
+LLM__UNUSED static int32_t llm__model_max_len(const llm_model *m) { return m->arch.max_len; }
+
+LLM_API llm_result llm_model_tensor(const llm_model *model, int i, const char **name, const char **type, int64_t shape[4], int *n_dims, int64_t *bytes) {
+    if (i < 0 || i >= model->info.n_tensors) return llm__error(LLM_ERR_ARG, "tensor %d: 0 to %d expected", i, model->info.n_tensors - 1);
+    const llm__tensor *t = &model->source.tensors.item[i];
+    const llm__type_desc *d = llm__type_info(t->type);
+    if (name) *name = t->name.p;
+    if (type) *type = d ? d->name : "unknown";
+    for (int k = 0; shape && k < 4; k++) shape[k] = t->shape[k];
+    if (n_dims) *n_dims = t->n_dims;
+    if (bytes) *bytes = t->bytes;
+    return LLM_OK;
+}
+
+static llm_result llm__model_lacks_tokenizer(const llm_model *m) { return llm__error(LLM_ERR_UNSUPPORTED, "%s: the model has no tokenizer", m->path); }
+
+LLM_API llm_result llm_tokenize(const llm_model *model, const char *text, size_t len, int flags, llm_tokens *out) {
+    return model->source.tokenizer ? llm__tokenizer_encode(model->source.tokenizer, text, len, flags, out) : llm__model_lacks_tokenizer(model);
+}
+
+LLM_API llm_result llm_detokenize(const llm_model *model, const int32_t *ids, size_t n, int flags, llm_text *out) {
+    return model->source.tokenizer ? llm__tokenizer_decode(model->source.tokenizer, ids, n, flags, out) : llm__model_lacks_tokenizer(model);
+}
+
+LLM_API int32_t llm_vocab_size(const llm_model *model) { return model->source.tokenizer ? model->source.tokenizer->n_vocab : 0; }
+
+LLM_API int32_t llm_token_id(const llm_model *model, const char *token) {
+    return model->source.tokenizer ? llm__tokenizer_id(model->source.tokenizer, llm__s(token, strlen(token))) : -1;
+}
+
+LLM_API llm_result llm_token_bytes(const llm_model *model, int32_t id, llm_text *out) {
+    return model->source.tokenizer ? llm__tokenizer_piece(model->source.tokenizer, id, out) : llm__model_lacks_tokenizer(model);
+}
+
+LLM_API int llm_token_is_special(const llm_model *model, int32_t id) {
+    return model->source.tokenizer ? llm__tokenizer_is_special(model->source.tokenizer, id) : 0;
+}
+
+LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, const llm_render_options *options, llm_text *out) {
+    const llm__source *s = &model->source;
+    llm_render_options o;
+    memset(&o, 0, sizeof o);
+    if (options) o = *options;
+    if (!s->chat_template) {
+        if (s->chat_template_error) return llm__error(LLM_ERR_TEMPLATE, "%s: the chat template cannot be used: %.700s", model->path, s->chat_template_error);
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: the model has no chat template; give one", model->path);
+    }
+    if (!o.bos_token) o.bos_token = s->bos_token;
+    if (!o.eos_token) o.eos_token = s->eos_token;
+    return llm_template_render(s->chat_template, context, &o, out);
+}
 /* ---- section: model (end) ---- */
 
 /* ============================================================================
