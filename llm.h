@@ -3880,7 +3880,7 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
     if (is_mla) a->rope_pairs = llm__fact_bool(f, "rope_interleave", NULL, a->rope_pairs);
     double partial = llm__fact_num(&in, "partial_rotary_factor rotary_pct rope_pct", NULL, a->family->partial, 1e-3, 1);
     int64_t dim = (int64_t)(a->head_dim * partial);
-    if (!is_mla) a->rope_dim = (int32_t)llm__fact_int(f, "rotary_dim", "rope.dimension_count", LLM__MIN(dim, LLM__MAX_ROPE), 2, LLM__MAX_ROPE);
+    if (!is_mla) a->rope_dim = (int32_t)llm__fact_int(f, "rotary_dim", "rope.dimension_count", LLM__MIN(dim, (int64_t)LLM__MAX_ROPE), 2, LLM__MAX_ROPE);
     if (a->flags & (LLM__LEARNED | LLM__ALIBI)) a->rope_dim = 0;
     if (!in.r && (a->rope_dim % 2 || a->rope_dim > a->head_dim))
         in.r = llm__error(LLM_ERR_FORMAT, "%s: RoPE turns %d of %d values of a head, an even number of at most all was expected", f->path, a->rope_dim, a->head_dim);
