@@ -798,6 +798,7 @@ LLM_API void llm_chat_reset(llm_chat *c);                   /* forgets all but t
 #include <time.h>
 #include <unistd.h>
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #define LLM__X86 1
 #else
@@ -3264,6 +3265,1360 @@ LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_tex
  * >>dtypes
  * ============================================================================ */
 /* ---- section: dtypes, linear kernels (begin) ---- */
+
+/* Types
+ *
+ * A stored row is a sequence of blocks of 1, 32 or 256 elements. Small floats widen exactly to f32. A quantised block holds small integers q
+ * with one scale for 16 or 32 of them, and perhaps a minimum: w = scale * q + min. The formats differ in where the bits stand and in
+ * how scales are stored, so one function a format takes 32 columns apart into this common form (llm__sub); reading a row and packing a
+ * matrix for the kernels both start from it, so there is one place where a format's bits are known. */
+
+static float llm__bits_f32(uint32_t u) {
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+
+static uint32_t llm__f32_bits(float f) {
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    return u;
+}
+
+static float llm__f16_to_f32(uint16_t h) {
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = (h >> 10) & 31, m = h & 1023;
+    if (e == 31) return llm__bits_f32(sign | 0x7F800000 | m << 13);
+    if (e) return llm__bits_f32(sign | (e + 112) << 23 | m << 13);
+    return llm__bits_f32(sign | llm__f32_bits((float)m * (1.0f / 16777216)));
+}
+
+LLM__UNUSED static float llm__bf16_to_f32(uint16_t h) { return llm__bits_f32((uint32_t)h << 16); }
+
+LLM__UNUSED static float llm__e5m2_to_f32(uint8_t b) { return llm__f16_to_f32((uint16_t)(b << 8)); }
+
+/* fp8 e4m3fn: no infinities, one NaN of each sign. */
+LLM__UNUSED static float llm__e4m3_to_f32(uint8_t b) {
+    uint32_t sign = (uint32_t)(b & 0x80) << 24, e = (b >> 3) & 15, m = b & 7;
+    if ((b & 0x7F) == 0x7F) return llm__bits_f32(sign | 0x7FC00000);
+    if (e) return llm__bits_f32(sign | (e + 120) << 23 | m << 20);
+    return llm__bits_f32(sign | llm__f32_bits((float)m * (1.0f / 512)));
+}
+
+/* Rounds to nearest even to a float of 1 + e_bits + m_bits bits; what is too large becomes `top`, NaN becomes `nan`. */
+static uint32_t llm__f32_narrow(float f, int e_bits, int m_bits, uint32_t top, uint32_t nan) {
+    uint32_t u = llm__f32_bits(f), a = u & 0x7FFFFFFF, sign = (u >> 31) << (e_bits + m_bits);
+    if (a > 0x7F800000) return sign | nan;
+    if (a == 0x7F800000) return sign | top;
+    int e = (int)(a >> 23) - 128 + (1 << (e_bits - 1)), shift = 23 - m_bits;
+    uint32_t m = (a & 0x7FFFFF) | 0x800000;
+    if (e <= 0) {
+        shift += 1 - e;
+        e = 1;
+    }
+    if (shift > 24) return sign;
+    uint32_t r = m >> shift, rest = m & ((1u << shift) - 1), half = 1u << (shift - 1);
+    r += rest > half || (rest == half && (r & 1));
+    r += (uint32_t)(e - 1) << m_bits; /* the hidden bit of r counts as one more exponent */
+    return sign | LLM__MIN(r, top);
+}
+
+LLM__UNUSED static uint16_t llm__f32_to_f16(float f) { return (uint16_t)llm__f32_narrow(f, 5, 10, 0x7C00, 0x7E00); }
+LLM__UNUSED static uint8_t llm__f32_to_e4m3(float f) { return (uint8_t)llm__f32_narrow(f, 4, 3, 0x7E, 0x7F); } /* saturates */
+LLM__UNUSED static uint8_t llm__f32_to_e5m2(float f) { return (uint8_t)llm__f32_narrow(f, 5, 2, 0x7B, 0x7E); } /* saturates */
+
+LLM__UNUSED static uint16_t llm__f32_to_bf16(float f) {
+    uint32_t u = llm__f32_bits(f);
+    if ((u & 0x7FFFFFFF) > 0x7F800000) return (uint16_t)(u >> 16 | 0x40);
+    return (uint16_t)((u + 0x7FFF + (u >> 16 & 1)) >> 16);
+}
+
+LLM__UNUSED static const char *llm__type_name(int32_t type) {
+    const llm__type_desc *t = llm__type_info(type);
+    return t ? t->name : type == LLM_TYPE_RANDOM ? "random" : "unknown";
+}
+
+LLM__UNUSED static int llm__type_block(int32_t type) { return llm__type_info(type) ? llm__type_info(type)->block : 1; }
+LLM__UNUSED static int llm__type_block_bytes(int32_t type) { return llm__type_info(type) ? llm__type_info(type)->bytes : 0; }
+
+/* Bytes of n elements of a stored row; n is a multiple of the block. */
+static int64_t llm__row_bytes(int32_t type, int64_t n) { return n / llm__type_block(type) * llm__type_block_bytes(type); }
+
+/* 32 columns of one stored row: w[i] = d * sc[i / 16] * q[i] + m * mc[i / 16]. The products d * sc and m * mc are exact in f32. */
+typedef struct llm__sub {
+    int8_t q[32];
+    float d, m;
+    int8_t sc[2];
+    uint8_t mc[2];
+} llm__sub;
+
+static float llm__load_f16(const uint8_t *p) { return llm__f16_to_f32((uint16_t)(p[0] | p[1] << 8)); }
+
+/* 16 bytes of nibbles: the low ones are elements 0..15, the high ones 16..31. */
+static void llm__nibbles(const uint8_t *p, int minus, int8_t *q) {
+    for (int i = 0; i < 16; i++) {
+        q[i] = (int8_t)((p[i] & 15) - minus);
+        q[i + 16] = (int8_t)((p[i] >> 4) - minus);
+    }
+}
+
+static const int8_t *llm__nibble_values(int32_t type) { /* what the 16 nibbles of a table format stand for */
+    static const int8_t iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+    static const int8_t e2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}; /* doubled */
+    return type == LLM_TYPE_MXFP4 ? e2m1 : iq4;
+}
+
+static void llm__sub_table(int32_t type, const uint8_t *nibbles, llm__sub *o) {
+    const int8_t *table = llm__nibble_values(type);
+    llm__nibbles(nibbles, 0, o->q);
+    for (int i = 0; i < 32; i++) o->q[i] = table[o->q[i]];
+}
+
+static void llm__sub_q4(const uint8_t *p, int has_min, llm__sub *o) { /* Q4_0, Q4_1: d, (m,) 16 bytes */
+    llm__nibbles(p + (has_min ? 4 : 2), has_min ? 0 : 8, o->q);
+    o->d = llm__load_f16(p);
+    if (has_min) o->m = llm__load_f16(p + 2);
+}
+
+static void llm__sub_q5(const uint8_t *p, int has_min, llm__sub *o) { /* Q5_0, Q5_1: d, (m,) 32 fifth bits, 16 bytes */
+    const uint8_t *high = p + (has_min ? 4 : 2);
+    uint32_t bits = (uint32_t)high[0] | (uint32_t)high[1] << 8 | (uint32_t)high[2] << 16 | (uint32_t)high[3] << 24;
+    llm__nibbles(high + 4, has_min ? 0 : 16, o->q);
+    for (int i = 0; i < 32; i++) o->q[i] = (int8_t)(o->q[i] + (int)((bits >> i & 1) << 4));
+    o->d = llm__load_f16(p);
+    if (has_min) o->m = llm__load_f16(p + 2);
+}
+
+static void llm__sub_q8_0(const uint8_t *p, llm__sub *o) {
+    o->d = llm__load_f16(p);
+    memcpy(o->q, p + 2, 32);
+}
+
+static void llm__sub_mxfp4(const uint8_t *p, llm__sub *o) { /* an exponent, 16 bytes; the table is doubled, so 2^(e - 128) */
+    llm__sub_table(LLM_TYPE_MXFP4, p + 1, o);
+    o->d = p[0] == 255 ? llm__bits_f32(0x7FC00000) : p[0] < 2 ? llm__bits_f32(0x00200000u << p[0]) : llm__bits_f32((uint32_t)(p[0] - 1) << 23);
+}
+
+static void llm__sub_q2_k(const uint8_t *p, int j, llm__sub *o) { /* 16 x (scale, min) nibbles, 64 bytes of 2 bits, d, dmin */
+    const uint8_t *two = p + 16 + j / 4 * 32;
+    for (int i = 0; i < 32; i++) o->q[i] = (int8_t)(two[i] >> (j % 4 * 2) & 3);
+    for (int i = 0; i < 2; i++) {
+        o->sc[i] = (int8_t)(p[2 * j + i] & 15);
+        o->mc[i] = p[2 * j + i] >> 4;
+    }
+    o->d = llm__load_f16(p + 80);
+    o->m = -llm__load_f16(p + 82);
+}
+
+static void llm__sub_q3_k(const uint8_t *p, int j, llm__sub *o) { /* 32 bytes of third bits, 64 of 2 bits, 12 of 6-bit scales, d */
+    const uint8_t *two = p + 32 + j / 4 * 32, *six = p + 96;
+    for (int i = 0; i < 32; i++) o->q[i] = (int8_t)((two[i] >> (j % 4 * 2) & 3) - (p[i] >> j & 1 ? 0 : 4));
+    for (int i = 0; i < 2; i++) {
+        int k = 2 * j + i, low = k < 8 ? six[k] & 15 : six[k - 8] >> 4, high = six[8 + k % 4] >> (k / 4 * 2) & 3;
+        o->sc[i] = (int8_t)((low | high << 4) - 32);
+    }
+    o->d = llm__load_f16(p + 108);
+}
+
+static void llm__sub_q45_k(const uint8_t *p, int j, int five, llm__sub *o) { /* d, dmin, 12 bytes of 6-bit scales and mins, (32 of fifth bits,) 128 */
+    const uint8_t *six = p + 4, *high = p + 16, *four = p + (five ? 48 : 16) + j / 2 * 32;
+    for (int i = 0; i < 32; i++) {
+        int q = j & 1 ? four[i] >> 4 : four[i] & 15;
+        o->q[i] = (int8_t)(five ? q | (high[i] >> j & 1) << 4 : q);
+    }
+    int sc = j < 4 ? six[j] & 63 : (six[j + 4] & 15) | six[j - 4] >> 6 << 4;
+    int mc = j < 4 ? six[j + 4] & 63 : six[j + 4] >> 4 | six[j] >> 6 << 4;
+    o->sc[0] = o->sc[1] = (int8_t)sc;
+    o->mc[0] = o->mc[1] = (uint8_t)mc;
+    o->d = llm__load_f16(p);
+    o->m = -llm__load_f16(p + 2);
+}
+
+static void llm__sub_q6_k(const uint8_t *p, int j, llm__sub *o) { /* 128 bytes of nibbles, 64 of 2 bits, 16 int8 scales, d */
+    const uint8_t *low = p + j / 4 * 64 + j % 2 * 32, *high = p + 128 + j / 4 * 32;
+    for (int i = 0; i < 32; i++) {
+        int q = j % 4 < 2 ? low[i] & 15 : low[i] >> 4;
+        o->q[i] = (int8_t)((q | (high[i] >> (j % 4 * 2) & 3) << 4) - 32);
+    }
+    memcpy(o->sc, p + 192 + 2 * j, 2);
+    o->d = llm__load_f16(p + 208);
+}
+
+static void llm__sub_iq4_xs(const uint8_t *p, int j, llm__sub *o) { /* d, 16 bits of scale tops, 4 bytes of scale nibbles, 128 */
+    int low = p[4 + j / 2] >> (j % 2 * 4) & 15, high = (p[2] | p[3] << 8) >> (2 * j) & 3;
+    llm__sub_table(LLM_TYPE_IQ4_XS, p + 8 + 16 * j, o);
+    o->sc[0] = o->sc[1] = (int8_t)((low | high << 4) - 32);
+    o->d = llm__load_f16(p);
+}
+
+/* Columns [32 sub, 32 sub + 32) of a stored row of a quantised type. 0: not such a type. */
+static int llm__sub_get(int32_t type, const uint8_t *row, int64_t sub, llm__sub *o) {
+    const llm__type_desc *t = llm__type_info(type);
+    if (!t || t->block < 32) return 0;
+    const uint8_t *p = row + sub / (t->block / 32) * t->bytes;
+    int j = (int)(sub % (t->block / 32));
+    o->m = 0;
+    o->sc[0] = o->sc[1] = 1;
+    o->mc[0] = o->mc[1] = 1;
+    switch (type) {
+    case LLM_TYPE_Q4_0: llm__sub_q4(p, 0, o); break;
+    case LLM_TYPE_Q4_1: llm__sub_q4(p, 1, o); break;
+    case LLM_TYPE_Q5_0: llm__sub_q5(p, 0, o); break;
+    case LLM_TYPE_Q5_1: llm__sub_q5(p, 1, o); break;
+    case LLM_TYPE_Q8_0: llm__sub_q8_0(p, o); break;
+    case LLM_TYPE_Q2_K: llm__sub_q2_k(p, j, o); break;
+    case LLM_TYPE_Q3_K: llm__sub_q3_k(p, j, o); break;
+    case LLM_TYPE_Q4_K: llm__sub_q45_k(p, j, 0, o); break;
+    case LLM_TYPE_Q5_K: llm__sub_q45_k(p, j, 1, o); break;
+    case LLM_TYPE_Q6_K: llm__sub_q6_k(p, j, o); break;
+    case LLM_TYPE_IQ4_NL: llm__sub_table(type, p + 2, o), o->d = llm__load_f16(p); break;
+    case LLM_TYPE_IQ4_XS: llm__sub_iq4_xs(p, j, o); break;
+    case LLM_TYPE_MXFP4: llm__sub_mxfp4(p, o); break;
+    default: return 0;
+    }
+    return 1;
+}
+
+/* Element i of a stored row of a type whose block is one element. */
+static float llm__element(int32_t type, const uint8_t *p, int64_t i) {
+    union {
+        uint8_t u8[8];
+        uint16_t u16;
+        int16_t i16;
+        uint32_t u32;
+        int32_t i32;
+        int64_t i64;
+        uint64_t u64;
+        float f32;
+        double f64;
+    } v;
+    int size = llm__type_block_bytes(type);
+    memcpy(v.u8, p + i * size, (size_t)size);
+    switch (type) {
+    case LLM_TYPE_F32: return v.f32;
+    case LLM_TYPE_F16: return llm__f16_to_f32(v.u16);
+    case LLM_TYPE_BF16: return llm__bf16_to_f32(v.u16);
+    case LLM_TYPE_F64: return (float)v.f64;
+    case LLM_TYPE_F8_E4M3: return llm__e4m3_to_f32(v.u8[0]);
+    case LLM_TYPE_F8_E5M2: return llm__e5m2_to_f32(v.u8[0]);
+    case LLM_TYPE_I8: return (float)(int8_t)v.u8[0];
+    case LLM_TYPE_U8:
+    case LLM_TYPE_BOOL: return (float)v.u8[0];
+    case LLM_TYPE_I16: return (float)v.i16;
+    case LLM_TYPE_U16: return (float)v.u16;
+    case LLM_TYPE_I32: return (float)v.i32;
+    case LLM_TYPE_U32: return (float)v.u32;
+    case LLM_TYPE_I64: return (float)v.i64;
+    case LLM_TYPE_U64: return (float)v.u64;
+    default: return 0;
+    }
+}
+
+/* 1 if rows of the type can be read. */
+static int llm__type_readable(int32_t type) {
+    static const uint8_t zeros[256] = {0};
+    const llm__type_desc *t = llm__type_info(type);
+    llm__sub s;
+    return t && (t->block == 1 || llm__sub_get(type, zeros, 0, &s));
+}
+
+/* Columns [from, from + n) of a stored row as f32: the meaning of every format. */
+static void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t from, int64_t n, float *dst) {
+    if (type == LLM_TYPE_F32) {
+        memcpy(dst, row + 4 * from, (size_t)n * 4);
+        return;
+    }
+    if (llm__type_block(type) == 1) {
+        for (int64_t i = 0; i < n; i++) dst[i] = llm__element(type, row, from + i);
+        return;
+    }
+    llm__sub s;
+    for (int64_t i = 0; i < n;) {
+        int64_t sub = (from + i) / 32;
+        int at = (int)((from + i) % 32), count = (int)LLM__MIN(n - i, (int64_t)32 - at);
+        llm__sub_get(type, row, sub, &s);
+        for (int k = at; k < at + count; k++) dst[i++] = s.d * (float)s.sc[k / 16] * (float)s.q[k] + s.m * (float)s.mc[k / 16];
+    }
+}
+
+/* The first n elements of a stored row as f32. */
+LLM__UNUSED static void llm__dequant_row(int32_t type, const void *src, float *dst, int64_t n) {
+    llm__dequant_columns(type, (const uint8_t *)src, 0, n, dst);
+}
+
+/* ============================================================================
+ * >>kernels-ref   Matrix products: packed weights, rounded activations, and the kernels in plain C.
+ * ============================================================================
+ * A weight is packed once, at load, into blocks of 16 rows. Every kernel computes 16 outputs for up to 16 tokens from one block: a weight is
+ * read and unpacked once for all these tokens, and one layout serves a single token (where reading memory is the limit) and a long
+ * prompt (where arithmetic is). It is also the same for every instruction set. */
+
+/* ---- Instruction sets ---- */
+
+typedef enum llm__isa {
+    LLM__ISA_SCALAR = 0, LLM__ISA_AVX2, LLM__ISA_AVXVNNI, LLM__ISA_AVX512, LLM__ISA_AVX512VNNI, LLM__ISA_NEON, LLM__ISA_COUNT
+} llm__isa;
+
+static const char *llm__isa_name(llm__isa isa) {
+    static const char *const names[LLM__ISA_COUNT] = {"scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "neon"};
+    return names[isa];
+}
+
+/* Compilers disagree on the name of this feature: asked of the CPU itself, once avx2 is known to be there. */
+static int llm__has_avxvnni(void) {
+#if LLM__X86
+    unsigned a = 0, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+#else
+    return 0;
+#endif
+}
+
+/* 1 if this CPU runs it. */
+static int llm__isa_here(llm__isa isa) {
+    if (isa == LLM__ISA_SCALAR) return 1;
+#if LLM__X86
+    int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    int avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+#ifdef LLM__TEST_EMULATE_AVX512
+    if (isa == LLM__ISA_AVX512 || isa == LLM__ISA_AVX512VNNI) return 1;
+#endif
+    if (isa == LLM__ISA_AVX2) return avx2;
+    if (isa == LLM__ISA_AVXVNNI) return avx2 && llm__has_avxvnni();
+    if (isa == LLM__ISA_AVX512) return avx512;
+    if (isa == LLM__ISA_AVX512VNNI) return avx512 && __builtin_cpu_supports("avx512vnni");
+#elif LLM__NEON
+    if (isa == LLM__ISA_NEON) return 1;
+#endif
+    return 0;
+}
+
+LLM__UNUSED static llm__isa llm__isa_best(void) {
+    for (int i = LLM__ISA_COUNT - 1; i > 0; i--)
+        if (llm__isa_here((llm__isa)i)) return (llm__isa)i;
+    return LLM__ISA_SCALAR;
+}
+
+LLM_API const char *llm_isa_list(void) {
+    static const char *const lists[] = {
+        "scalar", "scalar avx2", "scalar avx2 avxvnni", "scalar avx2 avx512", "scalar avx2 avxvnni avx512",
+        "scalar avx2 avx512 avx512vnni", "scalar avx2 avxvnni avx512 avx512vnni", "scalar neon",
+    };
+    for (int i = 0; i < LLM__COUNT(lists); i++) {
+        char all[64] = "scalar";
+        for (int k = 1; k < LLM__ISA_COUNT; k++) {
+            size_t at = strlen(all);
+            if (llm__isa_here((llm__isa)k)) snprintf(all + at, sizeof all - at, " %s", llm__isa_name((llm__isa)k));
+        }
+        if (!strcmp(all, lists[i])) return lists[i];
+    }
+    return lists[0];
+}
+
+/* The instruction set of a name (NULL: the best). LLM_ERR_ARG with the names there are. */
+LLM__UNUSED static llm_result llm__isa_find(const char *name, llm__isa *out) {
+    *out = llm__isa_best();
+    if (!name) return LLM_OK;
+    for (int i = 0; i < LLM__ISA_COUNT; i++) {
+        if (strcmp(name, llm__isa_name((llm__isa)i)) || !llm__isa_here((llm__isa)i)) continue;
+        *out = (llm__isa)i;
+        return LLM_OK;
+    }
+    return llm__error(LLM_ERR_ARG, "isa %s: this CPU has %s", name, llm_isa_list());
+}
+
+/* ---- Activations ----
+ * A buffer is a matrix of f32. Linear layers over quantised weights read a copy of it rounded to int8: for each 32 columns a scale d,
+ * x ~ d * q. The rows are grouped into tiles of up to 16 columns of a product; inside a tile of n, block b of column t stands at index
+ * start * n_blocks + b * n + t, so a kernel reads memory in order. In the finer form every row takes two such columns: the second one holds what the
+ * first one's rounding lost, and their two products are added. */
+
+typedef enum llm__form { LLM__FORM_F32 = 0, LLM__FORM_I8 = 1, LLM__FORM_I8X2 = 2 } llm__form;
+
+typedef struct llm__act {
+    int8_t *q;   /* (blocks, 32) */
+    float *d;    /* (blocks) */
+    float *s;    /* (blocks) d * sum of q: what a minimum is multiplied with */
+    int32_t *z;  /* (blocks) sum of q[0..15], and of q[16..31] << 16: what a zero point is multiplied with */
+} llm__act;
+
+struct llm_buffer {
+    float *data;             /* (rows, cols) */
+    int64_t rows, cols, stride;
+    int rank;
+    struct llm__act *act;    /* its rounded copy, owned by the linear kernels */
+    int form;                /* of the copy; whether it is current is the backend's knowledge */
+};
+
+/* What a kernel knows of the thread it runs in. Every thread of the pool calls it with its own. */
+typedef struct llm__exec {
+    llm__pool *pool;
+    int thread, n_threads;
+    llm__isa isa;
+    const llm_step *step;
+    int n_rows;              /* of this op */
+    void *scratch;           /* shared by all threads: see llm__experts_scratch */
+    size_t scratch_bytes;
+} llm__exec;
+
+enum { LLM__TILE = 16, LLM__ROWS = 16 }; /* columns of a tile; rows of a packed block */
+
+/* Tile i of n columns cut into equal tiles (17 are 9 + 8, not 16 + 1), each a multiple of `per`. */
+typedef struct llm__tile {
+    int start, n;
+} llm__tile;
+
+static int llm__tiles(int rows, int per) { return (rows * per + LLM__TILE - 1) / LLM__TILE; }
+
+static llm__tile llm__tile_at(int rows, int per, int i) {
+    int64_t n = llm__tiles(rows, per);
+    llm__tile t;
+    t.start = (int)((int64_t)i * rows / n) * per;
+    t.n = (int)((int64_t)(i + 1) * rows / n) * per - t.start;
+    return t;
+}
+
+/* The share [*begin, *end) of n things that is this thread's. */
+static void llm__share(const llm__exec *e, int64_t n, int64_t *begin, int64_t *end) {
+    *begin = n * e->thread / e->n_threads;
+    *end = n * (e->thread + 1) / e->n_threads;
+}
+
+/* Carves the parts of a rounded copy of `blocks` blocks out of memory; returns the bytes it takes (memory NULL: only that). */
+static size_t llm__act_place(llm__act *a, uint8_t *memory, size_t blocks) {
+    size_t n = (blocks + 15) & ~(size_t)15; /* each part starts on a cache line */
+    if (memory) {
+        a->q = (int8_t *)memory;
+        a->d = (float *)(void *)(memory + n * 32);
+        a->s = a->d + n;
+        a->z = (int32_t *)(void *)(a->s + n);
+    }
+    return n * (32 + 12);
+}
+
+/* A buffer with room for its rounded copy in any form. */
+LLM__UNUSED static llm_result llm__buffer_new(int rank, int64_t rows, int64_t cols, llm_buffer **out) {
+    int ok = 1;
+    uint64_t stride = llm__align_up((uint64_t)cols, 16, &ok);
+    if (stride % 512 == 0) stride += 16; /* rows a power of two apart would share few cache sets */
+    uint64_t data = llm__align_up(llm__mul(llm__mul((uint64_t)rows, stride, &ok), 4, &ok), 64, &ok);
+    uint64_t blocks = llm__mul(2 * llm__mul((uint64_t)rows, ((uint64_t)cols + 31) / 32, &ok), 1, &ok);
+    *out = NULL;
+    if (!ok || blocks > (uint64_t)1 << 40) return llm__error(LLM_ERR_LIMIT, "buffer of %lld x %lld values is too large", (long long)rows, (long long)cols);
+    llm_buffer *b = LLM__NEW(llm_buffer, 1);
+    llm__act *act = LLM__NEW(llm__act, 1);
+    uint8_t *memory = b && act ? (uint8_t *)llm__pages_get((size_t)data + llm__act_place(act, NULL, (size_t)blocks)) : NULL;
+    if (!memory) {
+        LLM_FREE(b);
+        LLM_FREE(act);
+        return llm__nomem();
+    }
+    b->data = (float *)(void *)memory;
+    b->rows = rows;
+    b->cols = cols;
+    b->stride = (int64_t)stride;
+    b->rank = rank;
+    b->act = act;
+    llm__act_place(act, memory + data, (size_t)blocks);
+    *out = b;
+    return LLM_OK;
+}
+
+LLM__UNUSED static void llm__buffer_free(llm_buffer *b) {
+    if (!b) return;
+    size_t data = ((size_t)b->rows * (size_t)b->stride * 4 + 63) & ~(size_t)63;
+    llm__pages_free(b->data, data + llm__act_place(b->act, NULL, (size_t)b->rows * (size_t)((b->cols + 31) / 32) * 2));
+    LLM_FREE(b->act);
+    LLM_FREE(b);
+}
+
+/* ---- Packed weights ----
+ * A packed block is 16 rows x 32 columns: vectors of 16 lanes (lane = row) of 4 bytes, vector i holding columns 4i .. 4i + 3. 8-bit
+ * weights take 8 such vectors. 4-bit ones take four: vector j has the columns of i = 2j in the low nibbles and those of 2j + 1 in the high
+ * ones. A fifth bit stands in one more vector (byte c, bit i: column 4i + c), fifth and sixth in two (byte c, bits 2 (i % 4), 2 (i % 4) + 1 of vector
+ * i / 4). Scales and minimums follow, 16 of each, as the file has them: f16, or small integers with an f16 scale for 256 columns
+ * in front of every eighth block. So w = scale * (u - zero) + minimum keeps the file's exact meaning. Formats without a
+ * layout of their own become bytes with f32 scales for 16 columns (G16). Floats stay what they are: 16 rows of a column side by side. */
+
+typedef enum llm__kind {
+    LLM__KIND_F32 = 0, LLM__KIND_F16, LLM__KIND_BF16,                     /* floats */
+    LLM__KIND_Q4Z, LLM__KIND_Q4M, LLM__KIND_Q5Z, LLM__KIND_Q5M,           /* 4 and 5 bits with a zero point or a minimum */
+    LLM__KIND_Q8, LLM__KIND_IQ4, LLM__KIND_MXFP4,                         /* signed bytes; nibbles that index a table of them */
+    LLM__KIND_Q4K, LLM__KIND_Q5K, LLM__KIND_Q6K, LLM__KIND_G16, LLM__KIND_G16M, LLM__KIND_COUNT
+} llm__kind;
+
+typedef enum llm__scale { LLM__SCALE_NONE = 0, LLM__SCALE_F16, LLM__SCALE_F32, LLM__SCALE_F32X2, LLM__SCALE_SUPER, LLM__SCALE_SUPERX2 } llm__scale;
+
+typedef struct llm__kind_desc {
+    int bits;          /* as stored */
+    int zero;          /* what is subtracted from the stored value */
+    llm__scale scale;  /* X2: one for 16 columns. SUPER: a byte, times an f16 for 256 columns */
+    llm__scale min;
+} llm__kind_desc;
+
+LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
+    static const llm__kind_desc table[LLM__KIND_COUNT] = {
+        {0, 0, LLM__SCALE_NONE, LLM__SCALE_NONE}, {0, 0, LLM__SCALE_NONE, LLM__SCALE_NONE}, {0, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},
+        {4, 8, LLM__SCALE_F16, LLM__SCALE_NONE}, {4, 0, LLM__SCALE_F16, LLM__SCALE_F16},
+        {5, 16, LLM__SCALE_F16, LLM__SCALE_NONE}, {5, 0, LLM__SCALE_F16, LLM__SCALE_F16},
+        {8, 0, LLM__SCALE_F16, LLM__SCALE_NONE}, {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE}, {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},
+        {4, 0, LLM__SCALE_SUPER, LLM__SCALE_SUPER}, {5, 0, LLM__SCALE_SUPER, LLM__SCALE_SUPER}, {6, 32, LLM__SCALE_SUPERX2, LLM__SCALE_NONE},
+        {8, 0, LLM__SCALE_F32X2, LLM__SCALE_NONE}, {8, 0, LLM__SCALE_F32X2, LLM__SCALE_F32X2},
+    };
+    return table[kind];
+}
+
+LLM__INLINE int llm__kind_is_float(llm__kind kind) { return kind <= LLM__KIND_BF16; }
+LLM__INLINE int llm__kind_is_table(llm__kind kind) { return kind == LLM__KIND_IQ4 || kind == LLM__KIND_MXFP4; }
+
+LLM__INLINE int llm__scale_bytes(llm__scale s) { /* of 16 rows, in every block */
+    return s == LLM__SCALE_F16 ? 32 : s == LLM__SCALE_F32 ? 64 : s == LLM__SCALE_F32X2 ? 128 : s == LLM__SCALE_SUPER ? 16 : s == LLM__SCALE_SUPERX2 ? 32 : 0;
+}
+
+LLM__INLINE int llm__scale_head(llm__scale s) { return s >= LLM__SCALE_SUPER ? 32 : 0; } /* in front of every eighth block */
+
+LLM__INLINE int llm__kind_head(llm__kind kind) { return llm__scale_head(llm__kind_info(kind).scale) + llm__scale_head(llm__kind_info(kind).min); }
+
+LLM__INLINE int llm__kind_block(llm__kind kind) {
+    return 64 * llm__kind_info(kind).bits + llm__scale_bytes(llm__kind_info(kind).scale) + llm__scale_bytes(llm__kind_info(kind).min);
+}
+
+/* Bytes of 16 packed rows. */
+static int64_t llm__kind_row_bytes(llm__kind kind, int64_t cols) {
+    int64_t n = kind == LLM__KIND_F32 ? cols * 64 : llm__kind_is_float(kind) ? cols * 32 : cols / 32 * llm__kind_block(kind) + (cols / 32 + 7) / 8 * llm__kind_head(kind);
+    return (n + 63) & ~(int64_t)63;
+}
+
+typedef struct llm__block {  /* up to 16 rows of the weight, packed */
+    int64_t offset;          /* of its bytes in memory */
+    int64_t row;             /* the first of its rows */
+    int32_t n, kind;         /* n rows; the other lanes are zero */
+    float scale;             /* of the segment, for the results */
+} llm__block;
+
+struct llm_weight {
+    llm_role role;
+    int64_t rows, cols;
+    int32_t n_groups;        /* experts, else 1 */
+    int gate_up;             /* blocks 2i and 2i + 1 of a group: gate rows and up rows of the same outputs */
+    int n_segments;
+    llm_segment *segment;    /* (n_segments) */
+    int64_t *first_row;      /* (n_segments + 1) of the weight */
+    uint64_t seed;           /* of random values */
+    float add;
+    llm__form form;          /* what its kernels read */
+    llm__block *block;       /* (n_blocks) */
+    int64_t n_blocks;
+    int64_t *first_block;    /* (n_groups + 1) */
+    uint8_t *memory;
+    size_t bytes;
+    float *f32;              /* VECTOR, MLA_UP: (rows, cols); else NULL */
+};
+
+/* Seeded noise for LLM_TYPE_RANDOM: even in [-0.02, 0.02]; the same whatever slices a matrix is read in. */
+static float llm__random_weight(uint64_t seed, int64_t row, int64_t col) {
+    int64_t at[2];
+    at[0] = row;
+    at[1] = col;
+    return (float)((double)(llm__hash(at, sizeof at, seed) >> 40) / 16777216 * 0.04 - 0.02);
+}
+
+/* Columns [col, col + n) of a segment's row r as f32, with its scale: what the weight means. */
+static void llm__segment_values(const llm_segment *s, uint64_t seed, int64_t r, int64_t col, int64_t n, float *dst) {
+    int64_t row = s->row + r * (s->row_step ? s->row_step : 1);
+    if (s->type == LLM_TYPE_RANDOM) {
+        for (int64_t i = 0; i < n; i++) dst[i] = llm__random_weight(seed, row, s->col + col + i);
+        return;
+    }
+    const uint8_t *data = (const uint8_t *)s->data;
+    int64_t bytes = llm__row_bytes(s->type, s->stored_cols);
+    if (!s->transposed) llm__dequant_columns(s->type, data + row * bytes, s->col + col, n, dst);
+    else
+        for (int64_t i = 0; i < n; i++) llm__dequant_columns(s->type, data + (s->col + col + i) * bytes, row, 1, dst + i);
+    if (s->scale != 0 && s->scale != 1)
+        for (int64_t i = 0; i < n; i++) dst[i] *= s->scale;
+}
+
+/* The segment of a row of the weight. */
+static int llm__weight_segment(const llm_weight *w, int64_t row) {
+    int low = 0, high = w->n_segments - 1;
+    while (low < high) {
+        int mid = (low + high + 1) / 2;
+        if (w->first_row[mid] <= row) low = mid;
+        else high = mid - 1;
+    }
+    return low;
+}
+
+/* Columns [col, col + n) of a row of the weight as f32. */
+static void llm__weight_values(const llm_weight *w, int64_t row, int64_t col, int64_t n, float *dst) {
+    int i = llm__weight_segment(w, row);
+    llm__segment_values(&w->segment[i], w->seed + (uint64_t)i, row - w->first_row[i], col, n, dst);
+}
+
+/* How a segment is packed. */
+static llm__kind llm__segment_kind(const llm_segment *s, llm_compute compute) {
+    int whole = s->col % 32 == 0 && s->n_cols % 32 == 0, whole_super = s->col % 256 == 0 && s->n_cols % 256 == 0;
+    if (compute == LLM_COMPUTE_F32) return LLM__KIND_F32;
+    switch (s->type) {
+    case LLM_TYPE_F16:
+    case LLM_TYPE_F8_E4M3:
+    case LLM_TYPE_F8_E5M2: return LLM__KIND_F16;
+    case LLM_TYPE_BF16:
+    case LLM_TYPE_RANDOM: return LLM__KIND_BF16;
+    case LLM_TYPE_F32: return compute == LLM_COMPUTE_BF16 ? LLM__KIND_BF16 : compute == LLM_COMPUTE_F16 ? LLM__KIND_F16 : LLM__KIND_F32;
+    }
+    if (llm__type_block(s->type) == 1 || !whole || s->transposed) return LLM__KIND_F32;
+    switch (s->type) {
+    case LLM_TYPE_Q4_0: return LLM__KIND_Q4Z;
+    case LLM_TYPE_Q4_1: return LLM__KIND_Q4M;
+    case LLM_TYPE_Q5_0: return LLM__KIND_Q5Z;
+    case LLM_TYPE_Q5_1: return LLM__KIND_Q5M;
+    case LLM_TYPE_Q8_0: return LLM__KIND_Q8;
+    case LLM_TYPE_IQ4_NL:
+    case LLM_TYPE_IQ4_XS: return LLM__KIND_IQ4;
+    case LLM_TYPE_MXFP4: return LLM__KIND_MXFP4;
+    case LLM_TYPE_Q4_K: return whole_super ? LLM__KIND_Q4K : LLM__KIND_G16M;
+    case LLM_TYPE_Q5_K: return whole_super ? LLM__KIND_Q5K : LLM__KIND_G16M;
+    case LLM_TYPE_Q6_K: return whole_super ? LLM__KIND_Q6K : LLM__KIND_G16;
+    case LLM_TYPE_Q2_K: return LLM__KIND_G16M;
+    default: return LLM__KIND_G16;
+    }
+}
+
+static llm_result llm__segment_check(const llm_weight_desc *d, const llm_segment *s) {
+    if (s->type != LLM_TYPE_RANDOM && !llm__type_readable(s->type))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: type %s (%d) cannot be computed with", d->name, llm__type_name(s->type), s->type);
+    int64_t line = s->transposed ? s->row + (s->n_rows - 1) * (s->row_step ? s->row_step : 1) + 1 : s->col + s->n_cols;
+    if (s->n_rows <= 0 || s->n_cols != d->cols || s->row < 0 || s->col < 0 || line > s->stored_cols || s->stored_cols % llm__type_block(s->type))
+        return llm__error(LLM_ERR_ARG, "%s: a segment of %lld x %lld values does not fit its weight of %lld columns", d->name, (long long)s->n_rows, (long long)s->n_cols, (long long)d->cols);
+    return LLM_OK;
+}
+
+/* Adds a block of rows [row, row + n) at the end of the packed memory. */
+static void llm__weight_add_block(llm_weight *w, int64_t row, int n, llm__kind kind) {
+    float scale = w->segment[llm__weight_segment(w, row)].scale;
+    if (w->block) {
+        llm__block *b = &w->block[w->n_blocks];
+        b->offset = (int64_t)w->bytes;
+        b->row = row;
+        b->n = n;
+        b->kind = kind;
+        b->scale = scale != 0 && !llm__kind_is_float(kind) ? scale : 1; /* floats are packed with it */
+    }
+    w->n_blocks++;
+    w->bytes += (size_t)llm__kind_row_bytes(kind, w->cols);
+}
+
+/* Rows from `row` on, at most `most`, that can share a packed block; their kind. */
+static int llm__weight_run(const llm_weight *w, llm_compute compute, int64_t row, int64_t most, llm__kind *kind) {
+    int first = llm__weight_segment(w, row), last = first;
+    *kind = w->form == LLM__FORM_F32 && compute != LLM_COMPUTE_F32 && !llm__kind_is_float(llm__segment_kind(&w->segment[first], compute)) ?
+                LLM__KIND_F32 : llm__segment_kind(&w->segment[first], compute);
+    most = LLM__MIN(most, (int64_t)LLM__ROWS);
+    while (last + 1 < w->n_segments && w->first_row[last + 1] < row + most) {
+        const llm_segment *a = &w->segment[first], *b = &w->segment[last + 1];
+        if (a->type != b->type || a->scale != b->scale || a->transposed != b->transposed || a->col % 256 != b->col % 256) break;
+        last++;
+    }
+    return (int)LLM__MIN(most, w->first_row[last + 1] - row);
+}
+
+/* Cuts the rows into blocks: with w->block NULL only counts. */
+static void llm__weight_plan(llm_weight *w, llm_compute compute) {
+    int64_t group = w->rows / w->n_groups, half = w->gate_up ? group / 2 : group;
+    w->n_blocks = 0;
+    w->bytes = 0;
+    for (int g = 0; g < w->n_groups; g++) {
+        int64_t base = g * group;
+        if (w->block) w->first_block[g] = w->n_blocks;
+        for (int64_t r = 0, n; r < half; r += n) {
+            llm__kind kind, up_kind = LLM__KIND_F32;
+            n = llm__weight_run(w, compute, base + r, half - r, &kind);
+            if (w->gate_up) n = llm__weight_run(w, compute, base + half + r, n, &up_kind);
+            llm__weight_add_block(w, base + r, (int)n, kind);
+            if (w->gate_up) llm__weight_add_block(w, base + half + r, (int)n, up_kind);
+        }
+    }
+    if (w->block) w->first_block[w->n_groups] = w->n_blocks;
+}
+
+LLM__UNUSED static void llm__weight_free(llm_weight *w) {
+    if (!w) return;
+    llm__pages_free(w->memory, w->bytes);
+    LLM_FREE(w->segment);
+    LLM_FREE(w->first_row);
+    LLM_FREE(w->block);
+    LLM_FREE(w->first_block);
+    LLM_FREE(w);
+}
+
+/* Copies the segments and finds out whether all of them can be computed with int8. */
+static llm_result llm__weight_segments(llm_weight *w, const llm_weight_desc *d, llm_compute compute) {
+    int64_t rows = 0;
+    int quantised = 1;
+    w->segment = LLM__NEW(llm_segment, d->n_segments);
+    w->first_row = LLM__NEW(int64_t, d->n_segments + 1);
+    if (!w->segment || !w->first_row) return llm__nomem();
+    for (int i = 0; i < d->n_segments; i++) {
+        llm_result r = llm__segment_check(d, &d->segments[i]);
+        if (r) return r;
+        w->segment[i] = d->segments[i];
+        w->first_row[i] = rows;
+        rows += d->segments[i].n_rows;
+        quantised &= !llm__kind_is_float(llm__segment_kind(&d->segments[i], compute));
+    }
+    w->first_row[d->n_segments] = rows;
+    if (rows != d->rows) return llm__error(LLM_ERR_ARG, "%s: segments of %lld rows in all, %lld expected", d->name, (long long)rows, (long long)d->rows);
+    w->form = !quantised ? LLM__FORM_F32 : d->role == LLM_ROLE_HEAD ? LLM__FORM_I8X2 : LLM__FORM_I8;
+    return LLM_OK;
+}
+
+/* Plans and allocates a weight; llm__weight_pack fills it. What the segments point to must outlive an EMBED weight, and the packing of others. */
+LLM__UNUSED static llm_result llm__weight_new(const llm_weight_desc *d, llm_compute compute, llm__isa isa, llm_weight **out) {
+    (void)isa; /* one layout serves all */
+    *out = NULL;
+    int groups = d->role == LLM_ROLE_EXPERTS || d->role == LLM_ROLE_EXPERTS_GATE_UP ? d->n_experts : 1;
+    int gate_up = d->role == LLM_ROLE_GATE_UP || d->role == LLM_ROLE_EXPERTS_GATE_UP;
+    if (d->n_segments < 1 || d->rows < 1 || d->cols < 1 || d->rows > (int64_t)1 << 40 || d->cols > 1 << 24 || groups < 1 || d->rows % groups || (gate_up && d->rows / groups % 2))
+        return llm__error(LLM_ERR_ARG, "%s: a weight of %lld x %lld values in %d parts is not possible", d->name, (long long)d->rows, (long long)d->cols, groups);
+    llm_weight *w = LLM__NEW(llm_weight, 1);
+    if (!w) return llm__nomem();
+    w->role = d->role;
+    w->rows = d->rows;
+    w->cols = d->cols;
+    w->n_groups = groups;
+    w->gate_up = gate_up;
+    w->add = d->add;
+    w->seed = llm__hash(d->name, strlen(d->name), 1);
+    llm_result r = llm__weight_segments(w, d, compute);
+    int plain = d->role == LLM_ROLE_VECTOR || d->role == LLM_ROLE_MLA_UP;
+    if (!r && plain) w->bytes = (size_t)w->rows * (size_t)w->cols * 4;
+    if (!r && !plain && d->role != LLM_ROLE_EMBED) {
+        llm__weight_plan(w, compute);
+        w->block = LLM__NEW(llm__block, w->n_blocks);
+        w->first_block = LLM__NEW(int64_t, groups + 1);
+        if (!w->block || !w->first_block) r = llm__nomem();
+        else llm__weight_plan(w, compute);
+    }
+    if (!r && w->bytes && !(w->memory = (uint8_t *)llm__pages_get(w->bytes))) r = llm__error(LLM_ERR_NOMEM, "%s: out of memory for %zu bytes", d->name, w->bytes);
+    if (plain) w->f32 = (float *)(void *)w->memory;
+    if (r) llm__weight_free(w);
+    else *out = w;
+    return r;
+}
+
+LLM__UNUSED static llm__form llm__weight_form(const llm_weight *w) { return w->form; }
+
+/* ---- Packing ---- */
+
+/* The nibble that stands for a value in a table format. */
+static int llm__table_index(llm__kind kind, int8_t value) {
+    const int8_t *table = llm__nibble_values(kind == LLM__KIND_MXFP4 ? LLM_TYPE_MXFP4 : LLM_TYPE_IQ4_NL);
+    int i = 0;
+    while (i < 15 && table[i] != value) i++;
+    return i;
+}
+
+/* 32 values of one row into the vectors of a block. */
+static void llm__pack_values(llm__kind kind, const int8_t *q, int lane, uint8_t *to) {
+    llm__kind_desc k = llm__kind_info(kind);
+    for (int c = 0; c < 32; c++) {
+        int i = c / 4, at = 4 * lane + c % 4;
+        int u = llm__kind_is_table(kind) ? llm__table_index(kind, q[c]) : q[c] + k.zero;
+        if (k.bits == 8) {
+            to[64 * i + at] = (uint8_t)u;
+            continue;
+        }
+        to[64 * (i / 2) + at] |= (uint8_t)((u & 15) << (4 * (i & 1)));
+        if (k.bits == 5) to[256 + at] |= (uint8_t)((u >> 4) << i);
+        if (k.bits == 6) to[256 + 64 * (i / 4) + at] |= (uint8_t)((u >> 4) << (2 * (i % 4)));
+    }
+}
+
+/* The scales (or minimums) of one row: d for 256 or 32 columns at head or to, b the small integers. Returns where the next ones stand. */
+static uint8_t *llm__pack_scale(llm__scale scale, float d, const uint8_t b[2], int b_signed, int lane, uint8_t *to, uint8_t *head) {
+    uint16_t half = llm__f32_to_f16(d);
+    float product[2];
+    for (int i = 0; i < 2; i++) product[i] = d * (b_signed ? (float)(int8_t)b[i] : (float)b[i]);
+    if (scale == LLM__SCALE_F16) memcpy(to + 2 * lane, &half, 2);
+    if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2) memcpy(to + 4 * lane, &product[0], 4);
+    if (scale == LLM__SCALE_F32X2) memcpy(to + 64 + 4 * lane, &product[1], 4);
+    if (scale >= LLM__SCALE_SUPER) {
+        memcpy(head + 2 * lane, &half, 2);
+        to[lane] = b[0];
+        if (scale == LLM__SCALE_SUPERX2) to[16 + lane] = b[1];
+    }
+    return to + llm__scale_bytes(scale);
+}
+
+/* Rows of a block of a quantised kind. `to` is zeroed. */
+static void llm__pack_quantised(const llm_weight *w, const llm__block *b, uint8_t *to) {
+    llm__kind kind = (llm__kind)b->kind;
+    llm__kind_desc k = llm__kind_info(kind);
+    const llm_segment *s[LLM__ROWS];
+    const uint8_t *row[LLM__ROWS];
+    for (int r = 0; r < b->n; r++) {
+        int i = llm__weight_segment(w, b->row + r);
+        s[r] = &w->segment[i];
+        row[r] = (const uint8_t *)s[r]->data + (s[r]->row + (b->row + r - w->first_row[i]) * (s[r]->row_step ? s[r]->row_step : 1)) * llm__row_bytes(s[r]->type, s[r]->stored_cols);
+    }
+    uint8_t *head = to;
+    for (int64_t j = 0; j < w->cols / 32; j++, to += llm__kind_block(kind)) {
+        if (llm__kind_head(kind) && j % 8 == 0) {
+            head = to;
+            to += llm__kind_head(kind);
+        }
+        for (int r = 0; r < b->n; r++) {
+            llm__sub sub;
+            llm__sub_get(s[r]->type, row[r], s[r]->col / 32 + j, &sub);
+            llm__pack_values(kind, sub.q, r, to);
+            uint8_t *min = llm__pack_scale(k.scale, sub.d, (const uint8_t *)sub.sc, 1, r, to + 64 * k.bits, head);
+            llm__pack_scale(k.min, sub.m, sub.mc, 0, r, min, head + 32);
+        }
+    }
+}
+
+/* Rows of a block of floats. */
+static void llm__pack_floats(const llm_weight *w, const llm__block *b, uint8_t *to) {
+    enum { COLS = 128 };
+    float x[COLS];
+    for (int64_t c = 0; c < w->cols; c += COLS) {
+        int n = (int)LLM__MIN(w->cols - c, (int64_t)COLS);
+        for (int r = 0; r < b->n; r++) {
+            llm__weight_values(w, b->row + r, c, n, x);
+            for (int i = 0; i < n; i++) {
+                int64_t at = (c + i) * LLM__ROWS + r;
+                uint16_t half = b->kind == LLM__KIND_BF16 ? llm__f32_to_bf16(x[i]) : llm__f32_to_f16(x[i]);
+                if (b->kind == LLM__KIND_F32) memcpy(to + 4 * at, &x[i], 4);
+                else memcpy(to + 2 * at, &half, 2);
+            }
+        }
+    }
+}
+
+/* Fills this thread's share of the weight. Every thread calls it. */
+LLM__UNUSED static void llm__weight_pack(llm_weight *w, int thread, int n_threads) {
+    int64_t n = w->f32 ? w->rows : w->n_blocks;
+    for (int64_t i = n * thread / n_threads; i < n * (thread + 1) / n_threads; i++) {
+        if (w->f32) {
+            llm__weight_values(w, i, 0, w->cols, w->f32 + i * w->cols);
+            for (int64_t k = 0; k < w->cols && w->add != 0; k++) w->f32[i * w->cols + k] += w->add;
+        } else if (llm__kind_is_float((llm__kind)w->block[i].kind)) {
+            llm__pack_floats(w, &w->block[i], w->memory + w->block[i].offset);
+        } else {
+            llm__pack_quantised(w, &w->block[i], w->memory + w->block[i].offset);
+        }
+    }
+}
+
+/* ---- Rounding activations ---- */
+
+/* 32 values to int8: block `at` of the copy. `lost` (may be NULL) takes what the rounding loses. */
+static void llm__ref_quantise(const llm__act *a, size_t at, const float *x, float *lost) {
+    float top = 0;
+    int sum[2] = {0, 0};
+    int8_t *q = a->q + at * 32;
+    for (int i = 0; i < 32; i++) top = fabsf(x[i]) > top ? fabsf(x[i]) : top;
+    float d = top * (1.0f / 127), inverse = top > 0 ? 127 / top : 0;
+    for (int i = 0; i < 32; i++) {
+        float v = rintf(x[i] * inverse);
+        q[i] = (int8_t)(v >= -127 && v <= 127 ? (int)v : 0); /* what is no number becomes 0 */
+        sum[i / 16] += q[i];
+        if (lost) lost[i] = x[i] - (float)q[i] * d;
+    }
+    a->d[at] = d;
+    a->s[at] = d * (float)(sum[0] + sum[1]);
+    a->z[at] = (int32_t)((uint32_t)(uint16_t)sum[0] | (uint32_t)sum[1] << 16);
+}
+
+/* ---- Kernels in plain C ----
+ * i8: out[t][lane] = sum over blocks b of scale_b[lane] * d_bt * (sum over columns of (u - zero) * q) + min_b[lane] * s_bt, for n <= 16 columns t.
+ * All kernels of a kind do the same sums: integers inside a block are exact, and the blocks are added in order, whatever n is. */
+
+typedef void (*llm__i8_fn)(llm__kind kind, const uint8_t *w, int64_t n_blocks, const llm__act *a, size_t first, int n, float *out);
+typedef void (*llm__f32_fn)(llm__kind kind, const uint8_t *w, int64_t cols, const float *x, int64_t stride, int n, float *out);
+typedef void (*llm__quantise_fn)(const llm__act *a, size_t at, const float *x, float *lost);
+
+/* Column c of lane r of a packed block: the stored value minus its zero point. */
+static int llm__ref_value(llm__kind kind, const uint8_t *w, int c, int r) {
+    int i = c / 4, at = 4 * r + c % 4;
+    if (llm__kind_info(kind).bits == 8) return (int8_t)w[64 * i + at];
+    int u = w[64 * (i / 2) + at] >> (4 * (i & 1)) & 15;
+    if (llm__kind_is_table(kind)) return llm__nibble_values(kind == LLM__KIND_MXFP4 ? LLM_TYPE_MXFP4 : LLM_TYPE_IQ4_NL)[u];
+    if (llm__kind_info(kind).bits == 5) u |= (w[256 + at] >> i & 1) << 4;
+    if (llm__kind_info(kind).bits == 6) u |= (w[256 + 64 * (i / 4) + at] >> (2 * (i % 4)) & 3) << 4;
+    return u - llm__kind_info(kind).zero;
+}
+
+/* The scale (or minimum) of lane r for columns 16 * half on. */
+static float llm__ref_scale(llm__scale scale, const uint8_t *at, const uint8_t *head, int b_signed, int half, int r) {
+    float f;
+    if (scale == LLM__SCALE_NONE) return 0;
+    if (scale == LLM__SCALE_F16) return llm__load_f16(at + 2 * r);
+    if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2) {
+        memcpy(&f, at + (scale == LLM__SCALE_F32X2 ? 64 * half : 0) + 4 * r, 4);
+        return f;
+    }
+    uint8_t b = at[scale == LLM__SCALE_SUPERX2 ? 16 * half + r : r];
+    return llm__load_f16(head + 2 * r) * (b_signed ? (float)(int8_t)b : (float)b);
+}
+
+static void llm__ref_i8(llm__kind kind, const uint8_t *w, int64_t n_blocks, const llm__act *a, size_t first, int n, float *out) {
+    llm__kind_desc k = llm__kind_info(kind);
+    const uint8_t *head = w;
+    memset(out, 0, sizeof(float) * LLM__ROWS * (size_t)n);
+    for (int64_t b = 0; b < n_blocks; b++, w += llm__kind_block(kind)) {
+        if (llm__kind_head(kind) && b % 8 == 0) {
+            head = w;
+            w += llm__kind_head(kind);
+        }
+        const uint8_t *scales = w + 64 * k.bits, *mins = scales + llm__scale_bytes(k.scale);
+        for (int r = 0; r < LLM__ROWS; r++) {
+            int8_t v[32];
+            for (int c = 0; c < 32; c++) v[c] = (int8_t)llm__ref_value(kind, w, c, r);
+            for (int t = 0; t < n; t++) {
+                size_t at = first + (size_t)b * (size_t)n + (size_t)t;
+                const int8_t *q = a->q + at * 32;
+                for (int half = 0; half < 2; half++) {
+                    int dot = 0, sum = half ? a->z[at] >> 16 : (int16_t)a->z[at];
+                    for (int c = 16 * half; c < 16 * half + 16; c++) dot += v[c] * q[c];
+                    out[t * LLM__ROWS + r] += llm__ref_scale(k.scale, scales, head, 1, half, r) * a->d[at] * (float)dot;
+                    if (k.min) out[t * LLM__ROWS + r] += llm__ref_scale(k.min, mins, head + 32, 0, half, r) * (a->d[at] * (float)sum);
+                }
+            }
+        }
+    }
+}
+
+/* Floats: the columns are summed in chunks, the chunks are added in order. Short sums keep the rounding error small, and give the vector
+ * kernels independent chains. */
+enum { LLM__CHUNK = 64 };
+
+static float llm__ref_float(llm__kind kind, const uint8_t *w, int64_t i) {
+    return llm__element(kind == LLM__KIND_F32 ? LLM_TYPE_F32 : kind == LLM__KIND_F16 ? LLM_TYPE_F16 : LLM_TYPE_BF16, w, i);
+}
+
+static void llm__ref_f32(llm__kind kind, const uint8_t *w, int64_t cols, const float *x, int64_t stride, int n, float *out) {
+    memset(out, 0, sizeof(float) * LLM__ROWS * (size_t)n);
+    for (int64_t c = 0; c < cols; c += LLM__CHUNK)
+        for (int t = 0; t < n; t++) {
+            float sum[LLM__ROWS] = {0};
+            for (int64_t k = c; k < LLM__MIN(cols, c + LLM__CHUNK); k++)
+                for (int r = 0; r < LLM__ROWS; r++) sum[r] += llm__ref_float(kind, w, k * LLM__ROWS + r) * x[t * stride + k];
+            for (int r = 0; r < LLM__ROWS; r++) out[t * LLM__ROWS + r] += sum[r];
+        }
+}
+
+/* ============================================================================
+ * >>linear   The linear operations: which thread computes which blocks, and what happens to the results.
+ * ============================================================================
+ * The work of a product is a grid of row blocks x tiles of tokens, cut into one contiguous range a thread in the order of the
+ * rows: a thread reads its part of the weight from front to back. How it is cut changes no sum. The results of a tile (16 rows of up to 16
+ * tokens) are finished while they are hot: bias, activation, scale, and into the buffer. */
+
+/* What happens to the results of a product. */
+typedef struct llm__finish {
+    float *dst;              /* the first row's first output */
+    int64_t stride;
+    const float *bias;       /* (rows of the weight), or NULL */
+    float scale, limit, softcap;
+    llm_act act;
+    int add, gate_up;
+} llm__finish;
+
+/* v = exp(v) for 16 values: e^x = 2^n e^r, |r| <= ln(2) / 2, and e^r by its series to r^7. */
+LLM__INLINE void llm__exp16(float *v) {
+    for (int i = 0; i < LLM__ROWS; i++) {
+        float x = v[i] > 88 ? 88.0f : v[i] < -87 ? -87.0f : v[i];
+        float n = (x * 1.44269504f + 12582912.0f) - 12582912.0f; /* to the nearest integer: 1.5 * 2^23 leaves no bits for a fraction */
+        float r = x - n * 0.693359375f + n * 2.12194440e-4f, p = 1.0f / 5040;
+        p = p * r + 1.0f / 720;
+        p = p * r + 1.0f / 120;
+        p = p * r + 1.0f / 24;
+        p = p * r + 1.0f / 6;
+        p = p * r + 0.5f;
+        p = p * r + 1;
+        p = p * r + 1;
+        union {
+            int32_t i;
+            float f;
+        } power;
+        power.i = ((int32_t)n + 127) << 23;
+        v[i] = p * power.f;
+    }
+}
+
+/* g *= sigmoid(k g) for 16 values. */
+LLM__INLINE void llm__silu16(float *g, const float *k_times_g) {
+    float e[LLM__ROWS];
+    for (int i = 0; i < LLM__ROWS; i++) e[i] = -k_times_g[i];
+    llm__exp16(e);
+    for (int i = 0; i < LLM__ROWS; i++) g[i] /= 1 + e[i];
+}
+
+/* g = act(g), times u where there is one. */
+LLM__INLINE void llm__act16(llm_act act, float limit, float *g, const float *u) {
+    float x[LLM__ROWS];
+    switch (act) {
+    case LLM_ACT_NONE: break;
+    case LLM_ACT_SILU: llm__silu16(g, g); break;
+    case LLM_ACT_GELU:
+        for (int i = 0; i < LLM__ROWS; i++) g[i] *= 0.5f * (1 + erff(g[i] * 0.70710678f));
+        break;
+    case LLM_ACT_GELU_TANH: /* (1 + tanh y) / 2 = sigmoid(2 y) */
+        for (int i = 0; i < LLM__ROWS; i++) x[i] = 1.59576912f * (g[i] + 0.044715f * g[i] * g[i] * g[i]);
+        llm__silu16(g, x);
+        break;
+    case LLM_ACT_RELU:
+    case LLM_ACT_RELU2:
+        for (int i = 0; i < LLM__ROWS; i++) g[i] = g[i] > 0 ? g[i] : 0;
+        for (int i = 0; i < LLM__ROWS && act == LLM_ACT_RELU2; i++) g[i] *= g[i];
+        break;
+    case LLM_ACT_SWIGLU_OAI:
+        for (int i = 0; i < LLM__ROWS; i++) {
+            g[i] = g[i] < limit ? g[i] : limit;
+            x[i] = 1.702f * g[i];
+        }
+        llm__silu16(g, x);
+        for (int i = 0; i < LLM__ROWS && u; i++) g[i] *= (u[i] < -limit ? -limit : u[i] > limit ? limit : u[i]) + 1;
+        return;
+    }
+    for (int i = 0; i < LLM__ROWS && u; i++) g[i] *= u[i];
+}
+
+/* x = cap * tanh(x / cap) for 16 values. */
+LLM__INLINE void llm__softcap16(float *x, float cap) {
+    float e[LLM__ROWS];
+    for (int i = 0; i < LLM__ROWS; i++) e[i] = 2 * x[i] / cap;
+    llm__exp16(e);
+    for (int i = 0; i < LLM__ROWS; i++) x[i] = cap * (1 - 2 / (e[i] + 1));
+}
+
+/* Finishes n tokens of one block: g (n, 16), and u (n, 16) of a gate_up pair. `col` is the output of lane 0, bias its bias (u_bias: of the up row). */
+LLM__INLINE void llm__finish_body(const llm__finish *f, const llm__block *b, int64_t col, float *g, float *u, const float *bias, const float *u_bias, float *dst, int n) {
+    for (int t = 0; t < n; t++, g += LLM__ROWS, u += LLM__ROWS, dst += f->stride) {
+        for (int i = 0; i < b->n && bias; i++) g[i] += bias[i];
+        for (int i = 0; i < b->n && u_bias; i++) u[i] += u_bias[i];
+        llm__act16(f->act, f->limit, g, f->gate_up ? u : NULL);
+        if (f->scale != 1)
+            for (int i = 0; i < LLM__ROWS; i++) g[i] *= f->scale;
+        if (f->softcap > 0) llm__softcap16(g, f->softcap);
+        if (f->add)
+            for (int i = 0; i < b->n; i++) dst[col + i] += g[i];
+        else memcpy(dst + col, g, sizeof(float) * (size_t)b->n);
+    }
+}
+
+typedef void (*llm__finish_fn)(const llm__finish *f, const llm__block *b, int64_t col, float *g, float *u, const float *bias, const float *u_bias, float *dst, int n);
+
+static void llm__ref_finish(const llm__finish *f, const llm__block *b, int64_t col, float *g, float *u, const float *bias, const float *u_bias, float *dst, int n) {
+    llm__finish_body(f, b, col, g, u, bias, u_bias, dst, n);
+}
+
+/* The kernels of an instruction set. */
+typedef struct llm__kernels {
+    llm__i8_fn i8;
+    llm__f32_fn f32;
+    llm__quantise_fn quantise;
+    llm__finish_fn finish;
+} llm__kernels;
+
+static llm__kernels llm__kernels_of(llm__isa isa) {
+    llm__kernels k = {llm__ref_i8, llm__ref_f32, llm__ref_quantise, llm__ref_finish};
+    (void)isa;
+    return k;
+}
+
+/* The inputs of a product: rows of f32, and their rounded copy where the weight wants one. */
+typedef struct llm__input {
+    const float *x;
+    int64_t stride;
+    const llm__act *act;
+    int rows;
+} llm__input;
+
+/* Makes this thread's share of a rounded copy of (rows, cols); cols is a multiple of 32. */
+static void llm__act_fill(const llm__exec *e, const llm__act *a, llm__form form, const float *x, int64_t stride, int rows, int64_t cols) {
+    llm__quantise_fn quantise = llm__kernels_of(e->isa).quantise;
+    int per = form == LLM__FORM_I8X2 ? 2 : 1;
+    int64_t blocks = cols / 32, begin, end;
+    float lost[32];
+    llm__share(e, blocks * llm__tiles(rows, per), &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        llm__tile t = llm__tile_at(rows, per, (int)(i / blocks));
+        size_t at = (size_t)t.start * (size_t)blocks + (size_t)(i % blocks) * (size_t)t.n;
+        const float *from = x + t.start / per * stride + i % blocks * 32;
+        for (int k = 0; k < t.n; k += per, at += (size_t)per, from += stride) {
+            quantise(a, at, from, per == 2 ? lost : NULL);
+            if (per == 2) quantise(a, at + 1, lost, NULL);
+        }
+    }
+}
+
+/* Rounds columns [src_col, src_col + cols) of the op's rows to the form a weight wants. Every thread does its share; a barrier must follow. */
+LLM__UNUSED static void llm__act_make(const llm__exec *e, llm_buffer *b, int form, int32_t src_col, int64_t cols) {
+    if (form != LLM__FORM_F32) llm__act_fill(e, b->act, (llm__form)form, b->data + src_col, b->stride, e->n_rows, cols);
+}
+
+/* One block times one tile: out (tile rows, 16). */
+static void llm__block_tile(const llm__kernels *k, const llm_weight *w, const llm__block *b, const llm__input *in, llm__tile t, float *out) {
+    const uint8_t *at = w->memory + b->offset;
+    if (w->form == LLM__FORM_F32) {
+        k->f32((llm__kind)b->kind, at, w->cols, in->x + t.start * in->stride, in->stride, t.n, out);
+        return;
+    }
+    int64_t blocks = w->cols / 32;
+    k->i8((llm__kind)b->kind, at, blocks, in->act, (size_t)t.start * (size_t)blocks, t.n, out);
+    for (int i = 0; i < t.n * LLM__ROWS && b->scale != 1; i++) out[i] *= b->scale;
+    for (int i = 0; i < t.n / 2 && w->form == LLM__FORM_I8X2; i++)
+        for (int r = 0; r < LLM__ROWS; r++) out[i * LLM__ROWS + r] = out[2 * i * LLM__ROWS + r] + out[(2 * i + 1) * LLM__ROWS + r];
+}
+
+/* Rows of group g of the weight (its only one, or an expert) times all rows of the input: this thread's part [begin, end) of the items
+ * (output blocks x tiles, tiles fastest). */
+static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, const llm__input *in, const llm__finish *f, int64_t begin, int64_t end) {
+    const llm__kernels k = llm__kernels_of(e->isa);
+    float out[2][LLM__ROWS * LLM__TILE] __attribute__((aligned(64)));
+    int per = w->form == LLM__FORM_I8X2 ? 2 : 1, pair = w->gate_up ? 2 : 1;
+    int64_t tiles = llm__tiles(in->rows, per), base = g * (w->rows / w->n_groups);
+    for (int64_t i = begin; i < end; i++) {
+        const llm__block *b = &w->block[w->first_block[g] + i / tiles * pair];
+        llm__tile t = llm__tile_at(in->rows, per, (int)(i % tiles));
+        for (int p = 0; p < pair; p++) llm__block_tile(&k, w, b + p, in, t, out[p]);
+        const float *bias = f->bias ? f->bias + b->row : NULL, *u_bias = f->bias && w->gate_up ? f->bias + b[1].row : NULL;
+        k.finish(f, b, b->row - base, out[0], out[1], bias, u_bias, f->dst + t.start / per * f->stride, t.n / per);
+    }
+}
+
+/* Items of llm__product_items. */
+static int64_t llm__product_count(const llm_weight *w, int g, int rows) {
+    return (w->first_block[g + 1] - w->first_block[g]) / (w->gate_up ? 2 : 1) * llm__tiles(rows, w->form == LLM__FORM_I8X2 ? 2 : 1);
+}
+
+static llm__input llm__input_of(const llm__exec *e, const llm_buffer *src, int64_t src_col) {
+    llm__input in;
+    in.x = src->data + src_col;
+    in.stride = src->stride;
+    in.act = src->act;
+    in.rows = e->n_rows;
+    return in;
+}
+
+/* All threads; the rounded copy of src is current. */
+LLM__UNUSED static void llm__run_linear(const llm__exec *e, const llm_linear_op *op) {
+    llm__input in = llm__input_of(e, op->src, op->src_col);
+    llm__finish f;
+    int64_t begin, end;
+    memset(&f, 0, sizeof f);
+    f.dst = op->dst->data + op->dst_col;
+    f.stride = op->dst->stride;
+    f.bias = op->bias ? op->bias->f32 : NULL;
+    f.scale = op->scale != 0 ? op->scale : 1;
+    f.limit = op->limit;
+    f.act = op->act;
+    f.add = op->add;
+    f.gate_up = op->weight->gate_up;
+    llm__share(e, llm__product_count(op->weight, 0, in.rows), &begin, &end);
+    llm__product_items(e, op->weight, 0, &in, &f, begin, end);
+}
+
+/* Logits of the op's rows to dst (rows, dst_stride), this rank's columns. All threads; the rounded copy of src is current. */
+LLM__UNUSED static void llm__run_logits(const llm__exec *e, const llm_logits_op *op, float *dst, int64_t dst_stride) {
+    llm__input in = llm__input_of(e, op->src, 0);
+    llm__finish f;
+    int64_t begin, end;
+    memset(&f, 0, sizeof f);
+    f.dst = dst + op->vocab_begin;
+    f.stride = dst_stride;
+    f.bias = op->bias ? op->bias->f32 : NULL;
+    f.scale = op->scale != 0 ? op->scale : 1;
+    f.softcap = op->softcap;
+    llm__share(e, llm__product_count(op->head, 0, in.rows), &begin, &end);
+    llm__product_items(e, op->head, 0, &in, &f, begin, end);
+}
+
+/* Rows of the table for this step's tokens, each thread some of them. */
+LLM__UNUSED static void llm__run_embed(const llm__exec *e, const llm_embed_op *op) {
+    float place[256];
+    int64_t cols = op->table->cols, begin, end;
+    llm__share(e, e->n_rows, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        float *x = op->dst->data + i * op->dst->stride, scale = op->scale != 0 ? op->scale : 1;
+        int64_t row = (int64_t)e->step->tokens[i] - op->vocab_begin, at = (int64_t)e->step->positions[i] + op->position_offset;
+        if (row >= 0 && row < op->table->rows) llm__weight_values(op->table, row, 0, cols, x);
+        else memset(x, 0, sizeof(float) * (size_t)cols);
+        for (int64_t c = 0; c < cols && scale != 1; c++) x[c] *= scale;
+        for (int64_t c = 0; op->positions && at >= 0 && at < op->positions->rows && c < cols; c += LLM__COUNT(place)) {
+            int64_t n = LLM__MIN(cols - c, (int64_t)LLM__COUNT(place));
+            llm__weight_values(op->positions, at, c, n, place);
+            for (int64_t k = 0; k < n; k++) x[c + k] += place[k];
+        }
+    }
+}
+
+/* ---- Experts ----
+ * Each row goes through its k experts. The pairs (row, choice) are slots, sorted by expert, rows ascending; the tokens of an expert then form tiles as in any
+ * other product. A row's results are added in the order of its choices, so they do not depend on who else is in the batch.
+ * Many rows go in turns, as many at a time as the scratch memory holds. */
+
+typedef struct llm__slots {
+    int32_t *begin;          /* (n_experts + 1) first slot of each expert */
+    int32_t *row;            /* (slots) the token of each slot */
+    int32_t *slot_of;        /* (rows, k) */
+    float *x;                /* (slots, hidden) gathered inputs */
+    float *h;                /* (slots, ff) */
+    float *y;                /* (slots, hidden) */
+    llm__act x_act, h_act;
+} llm__slots;
+
+/* Places the parts for n slots in memory; returns the bytes (memory NULL: only that). */
+static size_t llm__slots_place(llm__slots *s, uint8_t *memory, size_t n, size_t n_experts, size_t hidden, size_t ff) {
+    size_t at = 0, bytes[6];
+    uint8_t *part[6];
+    bytes[0] = (n_experts + 1) * 4;
+    bytes[1] = bytes[2] = n * 4;
+    bytes[3] = bytes[5] = n * hidden * 4;
+    bytes[4] = n * ff * 4;
+    for (int i = 0; i < 6; at += (bytes[i++] + 63) & ~(size_t)63) part[i] = memory ? memory + at : NULL;
+    s->begin = (int32_t *)(void *)part[0];
+    s->row = (int32_t *)(void *)part[1];
+    s->slot_of = (int32_t *)(void *)part[2];
+    s->x = (float *)(void *)part[3];
+    s->h = (float *)(void *)part[4];
+    s->y = (float *)(void *)part[5];
+    at += llm__act_place(&s->x_act, memory ? memory + at : NULL, n * ((hidden + 31) / 32));
+    at = (at + 63) & ~(size_t)63;
+    at += llm__act_place(&s->h_act, memory ? memory + at : NULL, n * ((ff + 31) / 32));
+    return (at + 63) & ~(size_t)63;
+}
+
+/* Scratch memory that llm__run_experts wants for `rows` rows with k experts each; with less (at least that of one row) it takes turns. */
+LLM__UNUSED static size_t llm__experts_scratch(int64_t rows, int64_t k, int64_t n_experts, int64_t hidden, int64_t ff) {
+    llm__slots s;
+    return llm__slots_place(&s, NULL, (size_t)(rows * k), (size_t)n_experts, (size_t)hidden, (size_t)ff);
+}
+
+/* The expert of choice j of a row, or -1. */
+static int32_t llm__route_of(const llm_experts_op *op, int64_t row, int j) {
+    float id = op->routes->data[row * op->routes->stride + j];
+    return id >= 0 && id < (float)op->n_experts ? (int32_t)id : -1;
+}
+
+/* Sorts the slots of rows [row0, row0 + rows) by expert: counting sort, stable. */
+static void llm__slots_sort(const llm__slots *s, const llm_experts_op *op, int64_t row0, int rows) {
+    memset(s->begin, 0, sizeof(int32_t) * (size_t)(op->n_experts + 1));
+    for (int i = 0; i < rows * op->k; i++) {
+        int32_t expert = llm__route_of(op, row0 + i / op->k, i % op->k);
+        if (expert >= 0) s->begin[expert + 1]++;
+    }
+    for (int i = 0; i < op->n_experts; i++) s->begin[i + 1] += s->begin[i];
+    for (int i = 0; i < rows * op->k; i++) {
+        int32_t expert = llm__route_of(op, row0 + i / op->k, i % op->k);
+        s->slot_of[i] = -1;
+        if (expert < 0) continue;
+        s->slot_of[i] = s->begin[expert]++;
+        s->row[s->slot_of[i]] = (int32_t)(row0 + i / op->k);
+    }
+    for (int i = op->n_experts; i > 0; i--) s->begin[i] = s->begin[i - 1];
+    s->begin[0] = 0;
+}
+
+/* The input of expert g: its slots of a (slots, cols) matrix. */
+static llm__input llm__slots_input(const llm__slots *s, int g, const float *x, int64_t cols, const llm__act *all, llm__act *own) {
+    llm__input in;
+    size_t blocks = (size_t)s->begin[g] * (size_t)((cols + 31) / 32);
+    own->q = all->q + blocks * 32;
+    own->d = all->d + blocks;
+    own->s = all->s + blocks;
+    own->z = all->z + blocks;
+    in.x = x + (int64_t)s->begin[g] * cols;
+    in.stride = cols;
+    in.act = own;
+    in.rows = s->begin[g + 1] - s->begin[g];
+    return in;
+}
+
+/* out (slots, out_cols) = finish(x W_e^T) for every slot's expert e: all threads. */
+static void llm__slots_product(const llm__exec *e, const llm__slots *s, const llm_weight *w, const float *x, const llm__act *act, llm__finish *f, float *out, int64_t out_cols) {
+    int64_t total = 0, begin, end, at = 0;
+    for (int g = 0; g < w->n_groups; g++) total += llm__product_count(w, g, s->begin[g + 1] - s->begin[g]);
+    llm__share(e, total, &begin, &end);
+    for (int g = 0; g < w->n_groups && at < end; g++) {
+        llm__act own;
+        llm__input in = llm__slots_input(s, g, x, w->cols, act, &own);
+        int64_t n = llm__product_count(w, g, in.rows);
+        f->dst = out + (int64_t)s->begin[g] * out_cols;
+        f->stride = out_cols;
+        if (at + n > begin) llm__product_items(e, w, g, &in, f, LLM__MAX(begin - at, (int64_t)0), LLM__MIN(end - at, n));
+        at += n;
+    }
+}
+
+/* Rounded copies of all slots, an expert's slots being a matrix of their own. */
+static void llm__slots_round(const llm__exec *e, const llm__slots *s, const llm_weight *w, const float *x, const llm__act *act) {
+    for (int g = 0; g < w->n_groups && w->form != LLM__FORM_F32; g++) {
+        llm__act own;
+        llm__input in = llm__slots_input(s, g, x, w->cols, act, &own);
+        llm__exec turn = *e;
+        turn.thread = (e->thread + g) % e->n_threads; /* small shares: not always the same thread's */
+        llm__act_fill(&turn, &own, w->form, in.x, in.stride, in.rows, w->cols);
+    }
+}
+
+/* dst (+)= sum over the choices, in their order, of weight * y. */
+static void llm__slots_combine(const llm__exec *e, const llm__slots *s, const llm_experts_op *op, int64_t row0, int rows) {
+    int64_t begin, end, hidden = op->down->rows / op->n_experts;
+    llm__share(e, rows, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
+        float *to = op->dst->data + (row0 + i) * op->dst->stride;
+        const float *weights = op->routes->data + (row0 + i) * op->routes->stride + op->k;
+        if (!op->add) memset(to, 0, sizeof(float) * (size_t)hidden);
+        for (int j = 0; j < op->k; j++) {
+            int32_t slot = s->slot_of[i * op->k + j];
+            const float *y = s->y + slot * hidden;
+            for (int64_t c = 0; c < hidden && slot >= 0; c++) to[c] += weights[j] * y[c];
+        }
+    }
+}
+
+/* All threads, with barriers inside. */
+LLM__UNUSED static void llm__run_experts(const llm__exec *e, const llm_experts_op *op) {
+    int64_t hidden = op->gate_up->cols, ff = op->down->cols, out = op->down->rows / op->n_experts, wide = LLM__MAX(hidden, out);
+    int turn = e->n_rows;
+    llm__slots s;
+    while (turn > 1 && llm__slots_place(&s, NULL, (size_t)turn * (size_t)op->k, (size_t)op->n_experts, (size_t)wide, (size_t)ff) > e->scratch_bytes) turn = (turn + 1) / 2;
+    llm__slots_place(&s, (uint8_t *)e->scratch, (size_t)turn * (size_t)op->k, (size_t)op->n_experts, (size_t)wide, (size_t)ff);
+    for (int row0 = 0; row0 < e->n_rows; row0 += turn) {
+        int rows = LLM__MIN(turn, e->n_rows - row0);
+        int64_t begin, end;
+        llm__finish f;
+        memset(&f, 0, sizeof f);
+        if (e->thread == 0) llm__slots_sort(&s, op, row0, rows);
+        llm__pool_barrier(e->pool);
+        llm__share(e, s.begin[op->n_experts], &begin, &end);
+        for (int64_t i = begin; i < end; i++) memcpy(s.x + i * hidden, op->src->data + s.row[i] * op->src->stride, sizeof(float) * (size_t)hidden);
+        llm__pool_barrier(e->pool);
+        llm__slots_round(e, &s, op->gate_up, s.x, &s.x_act);
+        llm__pool_barrier(e->pool);
+        f.scale = 1;
+        f.limit = op->limit;
+        f.act = op->act;
+        f.gate_up = 1;
+        f.bias = op->gate_up_bias ? op->gate_up_bias->f32 : NULL;
+        llm__slots_product(e, &s, op->gate_up, s.x, &s.x_act, &f, s.h, ff);
+        llm__pool_barrier(e->pool);
+        llm__slots_round(e, &s, op->down, s.h, &s.h_act);
+        llm__pool_barrier(e->pool);
+        f.act = LLM_ACT_NONE;
+        f.gate_up = 0;
+        f.bias = op->down_bias ? op->down_bias->f32 : NULL;
+        llm__slots_product(e, &s, op->down, s.h, &s.h_act, &f, s.y, out);
+        llm__pool_barrier(e->pool);
+        llm__slots_combine(e, &s, op, row0, rows);
+        llm__pool_barrier(e->pool);
+    }
+}
+
 /* ---- section: dtypes, linear kernels (end) ---- */
 
 /* ============================================================================
