@@ -1,0 +1,450 @@
+/* Model files: small good ones are read exactly, and every way of lying that we know is refused with a sentence.
+ *
+ * The files are made here, byte by byte. Parsers get exactly sized heap copies, so that a read past the end is seen by -fsanitize=address. */
+#include "test.h"
+
+/* ---- writers ---- */
+
+static void fmt_u(llm_text *t, uint64_t v, int bytes) {
+    for (int i = 0; i < bytes; i++, v >>= 8) {
+        char c = (char)(v & 255);
+        llm_text_add(t, &c, 1);
+    }
+}
+
+static void fmt_str(llm_text *t, const char *s) {
+    fmt_u(t, strlen(s), 8);
+    llm_text_str(t, s);
+}
+
+static llm_text fmt_head(uint64_t version, uint64_t n_tensors, uint64_t n_kv) {
+    llm_text t = {0};
+    llm_text_str(&t, "GGUF");
+    fmt_u(&t, version, 4);
+    fmt_u(&t, n_tensors, 8);
+    fmt_u(&t, n_kv, 8);
+    return t;
+}
+
+static void fmt_kv(llm_text *t, const char *key, uint32_t type, uint64_t value, int bytes) {
+    fmt_str(t, key);
+    fmt_u(t, type, 4);
+    fmt_u(t, value, bytes);
+}
+
+static void fmt_kv_str(llm_text *t, const char *key, const char *value) {
+    fmt_str(t, key);
+    fmt_u(t, LLM__GGUF_STR, 4);
+    fmt_str(t, value);
+}
+
+static void fmt_kv_array(llm_text *t, const char *key, uint32_t type, uint64_t count) {
+    fmt_str(t, key);
+    fmt_u(t, LLM__GGUF_ARRAY, 4);
+    fmt_u(t, type, 4);
+    fmt_u(t, count, 8);
+}
+
+static void fmt_tensor(llm_text *t, const char *name, uint32_t n_dims, uint64_t d0, uint64_t d1, uint32_t type, uint64_t offset) {
+    fmt_str(t, name);
+    fmt_u(t, n_dims, 4);
+    for (uint32_t i = 0; i < n_dims && i < 8; i++) fmt_u(t, i == 0 ? d0 : i == 1 ? d1 : 1, 8);
+    fmt_u(t, type, 4);
+    fmt_u(t, offset, 8);
+}
+
+static void fmt_pad(llm_text *t, size_t to) {
+    while (t->len % to) fmt_u(t, 0, 1);
+}
+
+static void fmt_zeros(llm_text *t, size_t n) {
+    for (size_t i = 0; i < n; i++) fmt_u(t, i * 7 & 255, 1);
+}
+
+/* Keys of every type, three tensors; ends with the last tensor's last byte. */
+static llm_text fmt_small_gguf(uint32_t version) {
+    static const char *const pieces[3] = {"a", "", "xyz"};
+    llm_text t = fmt_head(version, 3, 12);
+    fmt_kv_str(&t, "general.architecture", "llama");
+    fmt_kv(&t, "general.alignment", LLM__GGUF_U32, 64, 4);
+    fmt_kv(&t, "t.i8", LLM__GGUF_I8, (uint64_t)-5, 1);
+    fmt_kv(&t, "t.u16", LLM__GGUF_U16, 65535, 2);
+    fmt_kv(&t, "t.i32", LLM__GGUF_I32, (uint64_t)-70000, 4);
+    fmt_kv(&t, "t.i64", LLM__GGUF_I64, (uint64_t)INT64_MIN, 8);
+    fmt_kv(&t, "t.u64", LLM__GGUF_U64, UINT64_MAX, 8);
+    fmt_kv(&t, "t.f32", LLM__GGUF_F32, 0x3FC00000, 4);
+    fmt_kv(&t, "t.f64", LLM__GGUF_F64, 0x3FB999999999999Au, 8);
+    fmt_kv(&t, "t.bool", LLM__GGUF_BOOL, 1, 1);
+    fmt_kv_array(&t, "t.strings", LLM__GGUF_STR, 3);
+    for (int i = 0; i < 3; i++) fmt_str(&t, pieces[i]);
+    fmt_kv_array(&t, "t.numbers", LLM__GGUF_I16, 3);
+    for (int i = 0; i < 3; i++) fmt_u(&t, (uint64_t)(i - 1), 2);
+    fmt_tensor(&t, "q.weight", 2, 32, 2, LLM_TYPE_Q8_0, 0); /* 68 bytes */
+    fmt_tensor(&t, "f.weight", 1, 3, 0, LLM_TYPE_F32, 128);
+    fmt_tensor(&t, "h.weight", 3, 4, 2, LLM_TYPE_F16, 192);
+    fmt_pad(&t, 64);
+    fmt_zeros(&t, 192 + 16);
+    return t;
+}
+
+/* ---- running a parser ---- */
+
+static uint64_t fmt_sum; /* keeps reads from being optimised away */
+
+/* Touches everything a good table gives. */
+static void fmt_touch(const llm__gguf *g, const llm__tensors *t) {
+    for (size_t i = 0; g && i < g->n_kv; i++) {
+        double d;
+        for (uint64_t k = 0; k < g->kv[i].count && k < 100; k++) fmt_sum += (uint64_t)llm__gguf_num_at(&g->kv[i], k, &d);
+        if (g->kv[i].type != LLM__GGUF_STR) continue;
+        llm__str *s = LLM__NEW(llm__str, g->kv[i].count);
+        llm__gguf_strings(&g->kv[i], s);
+        for (uint64_t k = 0; k < g->kv[i].count; k++) fmt_sum += s[k].n ? (uint8_t)s[k].p[s[k].n - 1] : 0;
+        LLM_FREE(s);
+    }
+    for (size_t i = 0; i < t->n; i++)
+        if (t->item[i].bytes) fmt_sum += t->item[i].data[0] + (uint64_t)t->item[i].data[t->item[i].bytes - 1];
+}
+
+/* Parses an exact copy of n bytes. */
+static llm_result fmt_parse(const void *bytes, size_t n, int gguf) {
+    uint8_t *copy = (uint8_t *)malloc(n ? n : 1);
+    llm__tensors t = {0};
+    llm__gguf g = {0};
+    memcpy(copy, bytes ? bytes : "", n);
+    llm_result r = gguf ? llm__gguf_parse("file", copy, n, &g, &t) : llm__safetensors_parse("file", copy, n, &t);
+    if (!r) fmt_touch(&g, &t);
+    else CHECK(g.cap <= 32 && t.cap <= 32); /* a refused header made nothing big */
+    llm__gguf_free(&g);
+    llm__tensors_free(&t);
+    free(copy);
+    return r;
+}
+
+/* The bytes must be refused, with words in the sentence. Frees them. */
+static void fmt_refuse(llm_text *t, const char *words, int line) {
+    llm_result r = fmt_parse(t->data, t->len, 1);
+    int ok = (r == LLM_ERR_FORMAT || r == LLM_ERR_UNSUPPORTED) && strstr(llm_last_error(), words);
+    if (!CHECK(ok)) printf("  line %d: result %d, \"%s\", expected words \"%s\"\n", line, r, r ? llm_last_error() : "", words);
+    llm_text_free(t);
+}
+
+#define FMT_REFUSE(t, words) fmt_refuse(&(t), words, __LINE__)
+
+/* ---- GGUF ---- */
+
+static void fmt_gguf_good(void) {
+    for (uint32_t version = 2; version <= 3; version++) {
+        llm_text b = fmt_small_gguf(version);
+        llm__gguf g;
+        llm__tensors t = {0};
+        int64_t v;
+        if (!CHECK(!llm__gguf_parse("small", (const uint8_t *)b.data, b.len, &g, &t))) return;
+        CHECK(g.version == (int)version && g.n_kv == 12 && g.alignment == 64 && t.n == 3 && g.end == b.len);
+        CHECK(llm__str_eq(llm__gguf_str(&g, "general.architecture"), "llama") && !llm__gguf_str(&g, "t.i8").p && !llm__gguf_str(&g, "none").p);
+        CHECK(llm__gguf_int(&g, "t.i8", 0) == -5 && llm__gguf_int(&g, "t.u16", 0) == 65535 && llm__gguf_int(&g, "t.i32", 0) == -70000);
+        CHECK(llm__gguf_int(&g, "t.i64", 0) == INT64_MIN && llm__gguf_int(&g, "t.u64", 7) == 7 && llm__gguf_int(&g, "t.f32", 7) == 7);
+        CHECK(llm__gguf_num(&g, "t.f32", 0) == 1.5 && llm__gguf_num(&g, "t.f64", 0) == 0.1 && llm__gguf_num(&g, "t.i8", 0) == -5);
+        CHECK(llm__gguf_bool(&g, "t.bool", -1) == 1 && llm__gguf_bool(&g, "t.i8", -1) == -1 && llm__gguf_int(&g, "t.bool", 9) == 9);
+        const llm__gguf_kv *kv = llm__gguf_array(&g, "t.numbers", LLM__GGUF_I16);
+        CHECK(kv && kv->count == 3 && llm__gguf_int_at(kv, 0, &v) && v == -1 && llm__gguf_int_at(kv, 2, &v) && v == 1 && !llm__gguf_int_at(kv, 3, &v));
+        CHECK(!llm__gguf_array(&g, "t.numbers", LLM__GGUF_I32) && llm__gguf_int(&g, "t.numbers", 5) == 5 && !llm__gguf_array(&g, "t.i8", LLM__GGUF_I8));
+        llm__str s[3];
+        kv = llm__gguf_array(&g, "t.strings", LLM__GGUF_STR);
+        if (CHECK(kv && kv->count == 3)) {
+            llm__gguf_strings(kv, s);
+            CHECK(llm__str_eq(s[0], "a") && llm__str_eq(s[1], "") && llm__str_eq(s[2], "xyz") && !llm__gguf_int_at(kv, 0, &v));
+        }
+        const llm__tensor *q = llm__tensors_find(&t, "q.weight"), *h = llm__tensors_find(&t, "h.weight");
+        CHECK(q && q->type == LLM_TYPE_Q8_0 && q->n_dims == 2 && q->shape[0] == 2 && q->shape[1] == 32 && q->shape[3] == 1 && q->bytes == 68);
+        CHECK(h && h->n_dims == 3 && h->shape[0] == 1 && h->shape[1] == 2 && h->shape[2] == 4 && h->bytes == 16 && h->data == (const uint8_t *)b.data + b.len - 16);
+        CHECK(!llm__tensors_find(&t, "absent"));
+        llm__gguf_free(&g);
+        llm__tensors_free(&t);
+        llm_text_free(&b);
+    }
+}
+
+static void fmt_gguf_head(void) {
+    static const uint64_t lies[] = {UINT64_MAX, (uint64_t)1 << 63, (uint64_t)100 << 30, 1000000, 1};
+    llm_text t = fmt_head(3, 0, 0);
+    CHECK(fmt_parse(t.data, t.len, 1) == LLM_OK);
+    t.data[0] = 'X';
+    FMT_REFUSE(t, "does not start with");
+    t = fmt_head(0x03000000, 0, 0);
+    FMT_REFUSE(t, "big-endian");
+    for (uint32_t v = 0; v < 6; v++) {
+        if (v == 2 || v == 3) continue;
+        t = fmt_head(v, 0, 0);
+        FMT_REFUSE(t, "2 or 3 expected");
+    }
+    for (int i = 0; i < LLM__COUNT(lies); i++) {
+        t = fmt_head(3, 0, lies[i]);
+        FMT_REFUSE(t, "keys are more");
+        t = fmt_head(3, lies[i], 0);
+        FMT_REFUSE(t, "tensors are more");
+    }
+    t = fmt_head(3, 0, 2); /* one key more than there are, with room for it */
+    fmt_kv(&t, "a", LLM__GGUF_U8, 1, 1);
+    fmt_zeros(&t, 14);
+    FMT_REFUSE(t, "truncated or malformed");
+}
+
+/* One key, then 64 bytes of padding that a wrong length could run into. */
+static void fmt_refuse_key(const char *key, size_t key_len, uint32_t type, const char *words, int line) {
+    llm_text t = fmt_head(3, 0, 1);
+    fmt_u(&t, key_len, 8);
+    llm_text_add(&t, key, LLM__MIN(key_len, LLM__MAX(strlen(key), (size_t)3)));
+    fmt_u(&t, type, 4);
+    fmt_zeros(&t, 64);
+    fmt_refuse(&t, words, line);
+}
+
+static void fmt_gguf_keys(void) {
+    char *longest = (char *)calloc(1, 65540);
+    memset(longest, 'k', 65536);
+    fmt_refuse_key("\0\0\0", 0, 4, "no plain text", __LINE__);
+    fmt_refuse_key(longest, 65536, 4, "no plain text", __LINE__);
+    fmt_refuse_key("abc", UINT64_MAX, 4, "a key", __LINE__);
+    fmt_refuse_key("abc", (uint64_t)1 << 63, 4, "a key", __LINE__);
+    fmt_refuse_key("\xFFxx", 3, 4, "no plain text", __LINE__);
+    fmt_refuse_key("a\0b", 3, 4, "no plain text", __LINE__);
+    fmt_refuse_key("a\x1B[2J", 5, 4, "no plain text", __LINE__);
+    fmt_refuse_key("a\0\0", 1, 13, "value type 13", __LINE__);
+    fmt_refuse_key("a\0\0", 1, UINT32_MAX, "value type 4294967295", __LINE__);
+    free(longest);
+    llm_text t = fmt_head(3, 0, 2);
+    fmt_kv(&t, "same", LLM__GGUF_U8, 1, 1);
+    fmt_kv(&t, "same", LLM__GGUF_U8, 1, 1);
+    FMT_REFUSE(t, "key same is there twice");
+}
+
+static void fmt_refuse_value(uint32_t type, uint32_t element, uint64_t count, const char *words, int line) {
+    llm_text t = fmt_head(3, 0, 1);
+    if (type == LLM__GGUF_ARRAY) fmt_kv_array(&t, "k", element, count);
+    else fmt_kv(&t, "k", type, count, 8);
+    for (int i = 0; i < 64; i++) fmt_u(&t, 3, 1);
+    fmt_refuse(&t, words, line);
+}
+
+static void fmt_gguf_values(void) {
+    fmt_refuse_value(LLM__GGUF_BOOL, 0, 2, "0 or 1", __LINE__);
+    fmt_refuse_value(LLM__GGUF_ARRAY, LLM__GGUF_BOOL, 8, "0 or 1", __LINE__);
+    fmt_refuse_value(LLM__GGUF_STR, 0, (uint64_t)1 << 63, "a string", __LINE__);
+    fmt_refuse_value(LLM__GGUF_STR, 0, UINT64_MAX, "a string", __LINE__);
+    fmt_refuse_value(LLM__GGUF_STR, 0, 65, "a string", __LINE__);
+    fmt_refuse_value(LLM__GGUF_ARRAY, LLM__GGUF_ARRAY, 1, "value type 9 is unknown in an array", __LINE__);
+    fmt_refuse_value(LLM__GGUF_ARRAY, 13, 1, "value type 13 is unknown in an array", __LINE__);
+    fmt_refuse_value(LLM__GGUF_ARRAY, UINT32_MAX, 1, "in an array", __LINE__);
+    fmt_refuse_value(LLM__GGUF_ARRAY, LLM__GGUF_U64, (uint64_t)1 << 61, "values are more", __LINE__);
+    fmt_refuse_value(LLM__GGUF_ARRAY, LLM__GGUF_STR, (uint64_t)1 << 61, "values are more", __LINE__);
+    fmt_refuse_value(LLM__GGUF_ARRAY, LLM__GGUF_U8, UINT64_MAX, "values are more", __LINE__);
+    fmt_refuse_value(LLM__GGUF_ARRAY, LLM__GGUF_F32, 17, "values are more", __LINE__);
+    static const uint64_t bad[] = {0, 1, 4, 13, 48, 131072, (uint64_t)1 << 30, (uint64_t)1 << 31};
+    for (int i = 0; i < LLM__COUNT(bad); i++) {
+        llm_text t = fmt_head(3, 0, 1);
+        fmt_kv(&t, "general.alignment", LLM__GGUF_U32, bad[i], 4);
+        FMT_REFUSE(t, "general.alignment");
+    }
+    llm_text t = fmt_head(3, 0, 1);
+    fmt_kv(&t, "general.alignment", LLM__GGUF_I32, 32, 4);
+    FMT_REFUSE(t, "general.alignment");
+    t = fmt_head(3, 0, 1);
+    fmt_kv_str(&t, "general.alignment", "32");
+    FMT_REFUSE(t, "general.alignment");
+}
+
+/* One or two tensors with 4096 bytes of data. */
+static llm_text fmt_one(const char *name, uint32_t n_dims, uint64_t d0, uint64_t d1, uint32_t type, uint64_t offset) {
+    llm_text t = fmt_head(3, 1, 0);
+    fmt_tensor(&t, name, n_dims, d0, d1, type, offset);
+    fmt_pad(&t, 32);
+    fmt_zeros(&t, 4096);
+    return t;
+}
+
+static llm_text fmt_two(const char *name, uint64_t n, uint64_t offset, uint64_t n2, uint64_t offset2) {
+    llm_text t = fmt_head(3, 2, 0);
+    fmt_tensor(&t, "a", 1, n, 0, LLM_TYPE_I8, offset);
+    fmt_tensor(&t, name, 1, n2, 0, LLM_TYPE_I8, offset2);
+    fmt_pad(&t, 32);
+    fmt_zeros(&t, 4096);
+    return t;
+}
+
+static void fmt_gguf_tensors(void) {
+    static const char long_name[] = "0123456789012345678901234567890123456789012345678901234567890123";
+    static const struct { const char *name; uint32_t n_dims; uint64_t d0, d1; uint32_t type; uint64_t offset; const char *words; } rows[] = {
+        {long_name, 1, 1, 0, 0, 0, "tensor name"}, {"", 1, 1, 0, 0, 0, "tensor name"}, {"a\nb", 1, 1, 0, 0, 0, "tensor name"},
+        {"x", 0, 1, 0, 0, 0, "dimensions"}, {"x", 5, 1, 1, 0, 0, "dimensions"}, {"x", UINT32_MAX, 1, 1, 0, 0, "dimensions"},
+        {"x", 1, 0, 0, 0, 0, "dimension 0"}, {"x", 2, 4, 0, 0, 0, "dimension 1"}, {"x", 1, UINT64_MAX, 0, 0, 0, "dimension 0"},
+        {"x", 2, 4, (uint64_t)1 << 63, 0, 0, "dimension 1"}, {"x", 1, ((uint64_t)1 << 42) + 1, 0, 0, 0, "truncated"},
+        {"x", 2, (uint64_t)1 << 32, (uint64_t)1 << 32, 0, 0, "overflows"}, {"x", 2, (uint64_t)1 << 31, (uint64_t)1 << 31, 0, 0, "overflows"},
+        {"x", 2, ((uint64_t)1 << 62) + 32, 4, LLM_TYPE_Q4_0, 0, "overflows"}, {"x", 1, INT64_MAX, 0, LLM_TYPE_I8, 0, "beyond any file"},
+        {"x", 2, 33, 2, LLM_TYPE_Q4_0, 0, "multiple of 32"}, {"x", 2, 128, 2, LLM_TYPE_Q4_K, 0, "multiple of 256"}, {"x", 2, 16, 2, LLM_TYPE_MXFP4, 0, "multiple of 32"},
+        {"x", 1, 4, 0, 0, 8, "multiple of 32"}, {"x", 1, 4, 0, 0, 4096, "truncated"}, {"x", 1, 1024, 0, 0, 32, "truncated"}, {"x", 1, 1025, 0, 0, 0, "truncated"},
+        {"x", 1, 4, 0, 0, UINT64_MAX - 31, "beyond any file"}, {"x", 1, 4, 0, 0, (uint64_t)INT64_MAX - 31, "beyond any file"},
+        {"x", 1, 4, 0, 99, 8192, "truncated"}, {"x", 1, 4, 0, UINT32_MAX, 8192, "truncated"},
+    };
+    for (int i = 0; i < LLM__COUNT(rows); i++) {
+        llm_text t = fmt_one(rows[i].name, rows[i].n_dims, rows[i].d0, rows[i].d1, rows[i].type, rows[i].offset);
+        fmt_refuse(&t, rows[i].words, -i);
+    }
+    llm_text t = fmt_two("a", 32, 0, 32, 32);
+    FMT_REFUSE(t, "tensor a is there twice");
+    t = fmt_two("b", 64, 0, 32, 32);
+    FMT_REFUSE(t, "overlaps");
+    t = fmt_two("b", 32, 64, 65, 0);
+    FMT_REFUSE(t, "overlaps");
+    t = fmt_two("b", 32, 0, 32, 0);
+    FMT_REFUSE(t, "overlaps");
+    t = fmt_two("b", ((uint64_t)1 << 63) - 64, 0, ((uint64_t)1 << 63) - 64, 32);
+    FMT_REFUSE(t, "");
+    t = fmt_two("b", 4000, 64, 32, 0); /* any order, holes, bytes after the last: fine */
+    CHECK(fmt_parse(t.data, t.len, 1) == LLM_OK);
+    llm_text_free(&t);
+    for (int i = 0; i < 3; i++) { /* unknown types are listed */
+        static const uint32_t types[3] = {4, 99, 1003};
+        t = fmt_one("x", 1, 7, 0, types[i], 0);
+        CHECK(fmt_parse(t.data, t.len, 1) == LLM_OK);
+        llm_text_free(&t);
+    }
+    CHECK(llm__type_info(LLM_TYPE_Q6_K)->bytes == 210 && !llm__type_info(4) && !llm__type_info(-1));
+}
+
+/* ---- safetensors ---- */
+
+static llm_text fmt_safe(const char *header, size_t data) {
+    llm_text t = {0};
+    fmt_u(&t, strlen(header), 8);
+    llm_text_str(&t, header);
+    fmt_zeros(&t, data);
+    return t;
+}
+
+static const char fmt_safe_good[] =
+    "{\"__metadata__\":{\"format\":\"pt\"},\"b\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[0,12]},"
+    "\"s\":{\"dtype\":\"F8_E4M3\",\"shape\":[],\"data_offsets\":[12,13]},\"e\":{\"dtype\":\"I64\",\"shape\":[0,4],\"data_offsets\":[13,13]},"
+    "\"five\":{\"shape\":[2,1,2,1,2],\"data_offsets\":[13,21],\"dtype\":\"BOOL\"}}  ";
+
+static void fmt_safetensors_good(void) {
+    llm_text b = fmt_safe(fmt_safe_good, 21);
+    llm__tensors t = {0};
+    if (!CHECK(!llm__safetensors_parse("good", (const uint8_t *)b.data, b.len, &t))) return;
+    const llm__tensor *m = llm__tensors_find(&t, "b"), *s = llm__tensors_find(&t, "s"), *e = llm__tensors_find(&t, "e"), *five = llm__tensors_find(&t, "five");
+    CHECK(t.n == 4 && m && m->type == LLM_TYPE_BF16 && m->n_dims == 2 && m->shape[0] == 2 && m->shape[1] == 3 && m->bytes == 12);
+    CHECK(m && m->data == (const uint8_t *)b.data + b.len - 21);
+    CHECK(s && s->n_dims == 0 && s->bytes == 1 && e && e->bytes == 0 && e->shape[0] == 0 && e->shape[1] == 4);
+    CHECK(five && five->n_dims == 4 && five->shape[0] == 2 && five->shape[1] == 2 && five->shape[3] == 2);
+    llm__tensors_free(&t);
+    llm_text_free(&b);
+}
+
+static void fmt_refuse_safe(const char *header, size_t data, const char *words, int line) {
+    llm_text t = fmt_safe(header, data);
+    llm_result r = fmt_parse(t.data, t.len, 0);
+    if (!CHECK(r && strstr(llm_last_error(), words))) printf("  line %d: %.80s: result %d, \"%s\", expected \"%s\"\n", line, header, r, r ? llm_last_error() : "", words);
+    llm_text_free(&t);
+}
+
+#define FMT_T(dtype, shape, begin, end) "{\"x\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end "]}}"
+
+static void fmt_safetensors_bad(void) {
+    static const struct { const char *header; size_t data; const char *words; } rows[] = {
+        {"hello there", 0, "'{' expected"}, {" {}", 0, "'{' expected"}, {"[]", 0, "'{' expected"}, {"{not json}", 0, "safetensors header"}, {"{}x", 0, "safetensors header"},
+        {"{}", 1, "none expected"}, {"{\"x\":3}", 0, "dtype, shape and data_offsets"}, {"{\"x\":{\"dtype\":\"F32\"}}", 0, "dtype, shape"},
+        {"{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"more\":1}}", 4, "dtype, shape"},
+        {"{\"x\":{\"dtype\":\"F32\",\"dtype\":\"F16\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "dtype, shape"},
+        {FMT_T("F33", "[1]", 0, 4), 4, "dtype \"F33\""}, {FMT_T("Q4_0", "[32]", 0, 18), 18, "dtype \"Q4_0\""}, {FMT_T("F32", "[-1]", 0, 4), 4, "shape"},
+        {FMT_T("F32", "[1.5]", 0, 4), 4, "shape"}, {FMT_T("F32", "[\"1\"]", 0, 4), 4, "shape"}, {FMT_T("F32", "1", 0, 4), 4, "shape"},
+        {FMT_T("F32", "[4294967296,4294967296]", 0, 4), 4, "overflows"}, {FMT_T("F64", "[2305843009213693952]", 0, 4), 4, "overflows"},
+        {FMT_T("U8", "[4294967296,4294967296,0]", 0, 0), 0, "overflows"}, {FMT_T("U8", "[4294967296,2147483648,2,1,1,1]", 0, 0), 0, "overflows"},
+        {FMT_T("F32", "[1]", 4, 0), 4, "data_offsets"}, {FMT_T("F32", "[1]", -4, 0), 4, "data_offsets"}, {FMT_T("F32", "[1]", 0, 4.5), 4, "data_offsets"},
+        {FMT_T("F32", "[2]", 0, 4), 4, "needs 8"}, {FMT_T("F32", "[1]", 0, 8), 8, "needs 4"}, {FMT_T("F32", "[1]", 4, 8), 8, "hole"},
+        {FMT_T("F32", "[1]", 0, 4), 3, "truncated"}, {FMT_T("F32", "[1]", 0, 4), 5, "none expected"}, {FMT_T("U8", "[1]", 9223372036854775806, 9223372036854775807), 5, ""},
+        {"{\"x\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"x\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2,4]}}", 4, "twice"},
+        {"{\"x\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"y\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[1,3]}}", 3, "overlaps"},
+        {"{\"x\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"y\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[3,5]}}", 5, "hole"},
+        {"{\"__metadata__\":{\"a\":1}}", 0, "__metadata__"}, {"{\"__metadata__\":[]}", 0, "__metadata__"}, {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, "twice"},
+        {"{\"\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2, "tensor name"}, {"{\"a\\u0000b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2, "tensor name"},
+    };
+    for (int i = 0; i < LLM__COUNT(rows); i++) fmt_refuse_safe(rows[i].header, rows[i].data, rows[i].words, i);
+    static const uint64_t lengths[] = {0, 1, 19, 100000001, (uint64_t)1 << 63, UINT64_MAX};
+    for (int i = 0; i < LLM__COUNT(lengths); i++) {
+        llm_text t = {0};
+        fmt_u(&t, lengths[i], 8);
+        llm_text_str(&t, "{} 45678901234567");
+        CHECK(fmt_parse(t.data, t.len, 0) == LLM_ERR_FORMAT && strstr(llm_last_error(), "header claims"));
+        llm_text_free(&t);
+    }
+    llm_text bomb = {0}; /* 100,000 brackets deep; then only spaces */
+    llm_text_str(&bomb, "{\"x\":");
+    for (int i = 0; i < 100000; i++) llm_text_str(&bomb, "[");
+    fmt_refuse_safe(bomb.data, 0, "nesting", __LINE__);
+    memset(bomb.data + 1, ' ', bomb.len - 1);
+    fmt_refuse_safe(bomb.data, 0, "safetensors header", __LINE__);
+    llm_text_free(&bomb);
+}
+
+/* ---- damage ---- */
+
+static uint64_t fmt_random(uint64_t *state) {
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return *state >> 33;
+}
+
+static void fmt_damage(const llm_text *good, int gguf) {
+    int accepted = 0;
+    uint64_t seed = 42;
+    for (size_t n = 0; n < good->len; n++) accepted += !fmt_parse(good->data, n, gguf);
+    CHECK(accepted == 0); /* cut anywhere: refused */
+    CHECK(!fmt_parse(good->data, good->len, gguf));
+    for (int i = 0; i < 2000; i++) { /* damaged anywhere: refused or read, never worse */
+        char *copy = llm__strndup(good->data, good->len);
+        for (uint64_t k = 0, flips = 1 + fmt_random(&seed) % 4; k < flips; k++) copy[fmt_random(&seed) % good->len] ^= (char)(1u << fmt_random(&seed) % 8);
+        accepted += !fmt_parse(copy, good->len, gguf);
+        LLM_FREE(copy);
+    }
+    CHECK(accepted > 0);
+}
+
+/* A real file cut at 400 places, half of them in its header. */
+static void fmt_real_cut(const char *path) {
+    llm__file f;
+    llm__gguf g;
+    llm__tensors t = {0};
+    if (!test_exists(path)) {
+        SKIP("the real GGUF file is not there (make model)");
+        return;
+    }
+    if (!CHECK(!llm__file_open(path, 0, 0, &f)) || !CHECK(!llm__gguf_parse(path, f.data, f.size, &g, &t))) return;
+    uint64_t header = g.data_at, end = g.end, seed = 7;
+    int accepted = 0;
+    CHECK(header > 100000 && end <= f.size && t.n > 100);
+    llm__gguf_free(&g);
+    llm__tensors_free(&t);
+    for (int i = 0; i < 400; i++) {
+        uint64_t below = i & 1 ? header : end, r = fmt_random(&seed) << 31 | fmt_random(&seed);
+        accepted += llm__gguf_parse(path, f.data, (size_t)(r % below), &g, &t) != LLM_ERR_FORMAT;
+        llm__gguf_free(&g);
+        llm__tensors_free(&t);
+    }
+    CHECK(accepted == 0);
+    llm__file_close(&f);
+}
+
+TEST_GROUP(formats) {
+    fmt_gguf_good();
+    fmt_gguf_head();
+    fmt_gguf_keys();
+    fmt_gguf_values();
+    fmt_gguf_tensors();
+    fmt_safetensors_good();
+    fmt_safetensors_bad();
+    llm_text gguf = fmt_small_gguf(3), safe = fmt_safe(fmt_safe_good, 21);
+    fmt_damage(&gguf, 1);
+    fmt_damage(&safe, 0);
+    llm_text_free(&gguf);
+    llm_text_free(&safe);
+    fmt_real_cut("models/SmolLM2-135M-Instruct.Q4_1.gguf");
+}
