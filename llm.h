@@ -4124,7 +4124,7 @@ static void llm__ref_quantise(const llm__act *a, size_t at, const float *x, floa
         float v = rintf(x[i] * inverse);
         q[i] = (int8_t)(v >= -127 && v <= 127 ? (int)v : 0); /* what is no number becomes 0 */
         sum[i / 16] += q[i];
-        if (lost) lost[i] = x[i] - (float)q[i] * d;
+        if (lost) lost[i] = fmaf(-(float)q[i], d, x[i]);
     }
     a->d[at] = d;
     a->s[at] = d * (float)(sum[0] + sum[1]);
@@ -4208,6 +4208,243 @@ static void llm__ref_f32(llm__kind kind, const uint8_t *w, int64_t cols, const f
             for (int r = 0; r < LLM__ROWS; r++) out[t * LLM__ROWS + r] += sum[r];
         }
 }
+
+/* ============================================================================
+ * >>kernels-simd   The same kernels, vectorised: one block an instruction set.
+ * ============================================================================
+ * Every block has the same functions in the same order: unpack 32 columns, integer dot product, rows (the loop over blocks and tokens), floats,
+ * rounding, finishing. A format is a compile-time constant of one always-inlined function, so each format gets a loop of its own
+ * from one source. Functions carry their instruction set as an attribute; nothing is compiled for more than the build asks for, and the CPU is asked at run time. */
+
+#if LLM__X86
+/* ---------------------------------------------------------------------------
+ * >>kernels-avx2   8 rows at a time: vectors of 8 lanes x 4 bytes.
+ * ---------------------------------------------------------------------------
+ * vpmaddubsw multiplies unsigned weight bytes with signed activation bytes and adds pairs into 16 bits. Below 8 bits a pair is at most 2 * 15 * 127 (31, 63:
+ * twice, four times that), so 8 (4, 2) of them can be added before vpmaddwd widens them to 32 bits. Signed bytes would saturate as unsigned ones:
+ * there the weight's sign goes to the activation, and each pair sum is widened at once. The sums of a tile stay in memory (L1): 8 unpacked vectors
+ * fill half the registers, and a load and a store a token are hidden behind the 16 multiplications. */
+#define LLM__AVX2 __attribute__((target("avx2,fma,f16c")))
+#define LLM__AVX2_INLINE static inline LLM__AVX2 __attribute__((always_inline, unused))
+
+/* Bytes that are signed as stored: with vpdpbusd they are made unsigned, with a zero point of 128. */
+LLM__INLINE int llm__kind_signed(llm__kind kind) { return llm__kind_info(kind).bits == 8 || llm__kind_is_table(kind); }
+
+/* Rows 8 * half .. of a block: v[i] has columns 4i .. 4i + 3. */
+LLM__AVX2_INLINE void llm__avx2_unpack(const llm__kind kind, const int vnni, const uint8_t *w, int half, __m256i v[8]) {
+    const int bits = llm__kind_info(kind).bits;
+    const __m256i low = _mm256_set1_epi8(15), flip = _mm256_set1_epi8(-128);
+    const __m256i *at = (const __m256i *)(const void *)(w + 32 * half);
+    for (int j = 0; j < 4 && bits < 8; j++) {
+        __m256i x = _mm256_loadu_si256(at + 2 * j);
+        v[2 * j] = _mm256_and_si256(x, low);
+        v[2 * j + 1] = _mm256_and_si256(_mm256_srli_epi16(x, 4), low);
+    }
+    if (bits == 5) {
+        __m256i high = _mm256_loadu_si256(at + 8), mask = _mm256_set1_epi8(16);
+        for (int i = 0; i < 8; i++) {
+            __m256i bit = i < 4 ? _mm256_slli_epi16(high, 4 - i) : _mm256_srli_epi16(high, i - 4);
+            v[i] = _mm256_or_si256(v[i], _mm256_and_si256(bit, mask));
+        }
+    }
+    for (int p = 0; p < 2 && bits == 6; p++) {
+        __m256i high = _mm256_loadu_si256(at + 8 + 2 * p), mask = _mm256_set1_epi8(48);
+        for (int i = 0; i < 4; i++) {
+            __m256i two = i < 2 ? _mm256_slli_epi16(high, 4 - 2 * i) : _mm256_srli_epi16(high, 2 * i - 4);
+            v[4 * p + i] = _mm256_or_si256(v[4 * p + i], _mm256_and_si256(two, mask));
+        }
+    }
+    if (llm__kind_is_table(kind)) {
+        __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)llm__nibble_values(kind == LLM__KIND_MXFP4 ? LLM_TYPE_MXFP4 : LLM_TYPE_IQ4_NL)));
+        for (int i = 0; i < 8; i++) v[i] = _mm256_shuffle_epi8(table, v[i]);
+    }
+    for (int i = 0; i < 8 && bits == 8; i++) v[i] = _mm256_loadu_si256(at + 2 * i);
+    for (int i = 0; i < 8 && vnni && llm__kind_signed(kind); i++) v[i] = _mm256_xor_si256(v[i], flip);
+}
+
+/* sum[0] += columns 0 .. 15 of 8 rows times q, sum[1] += columns 16 .. 31 (or all into sum[0], where nobody needs them apart). */
+LLM__AVX2_INLINE void llm__avx2_dot(const llm__kind kind, const __m256i v[8], const int8_t *q, __m256i sum[2]) {
+    const int bits = llm__kind_info(kind).bits;
+    const int group = kind == LLM__KIND_MXFP4 ? 8 : llm__kind_signed(kind) ? 1 : bits == 4 ? 8 : bits == 5 ? 4 : 2; /* pairs that 16 bits can hold */
+    __m256i pairs = _mm256_setzero_si256();
+    for (int i = 0; i < 8; i++) {
+        int32_t four;
+        memcpy(&four, q + 4 * i, 4);
+        __m256i a = _mm256_set1_epi32(four);
+        __m256i p = llm__kind_signed(kind) ? _mm256_maddubs_epi16(_mm256_abs_epi8(v[i]), _mm256_sign_epi8(a, v[i])) : _mm256_maddubs_epi16(v[i], a);
+        pairs = i % group ? _mm256_add_epi16(pairs, p) : p;
+        if (i % group == group - 1) sum[i / 4 && group < 8] = _mm256_add_epi32(sum[i / 4 && group < 8], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    }
+}
+
+/* 8 scales (or minimums) as f32, for columns 16 * x2 on. */
+LLM__AVX2_INLINE __m256 llm__avx2_scale(const llm__scale scale, const uint8_t *at, const uint8_t *head, const int is_min, int half, int x2) {
+    if (scale == LLM__SCALE_F16) return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(at + 16 * half)));
+    if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2) return _mm256_loadu_ps((const float *)(const void *)(at + 32 * half + 64 * x2));
+    if (scale == LLM__SCALE_NONE) return _mm256_setzero_ps();
+    __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)(at + 8 * half + (scale == LLM__SCALE_SUPERX2 ? 16 * x2 : 0)));
+    __m256i b = is_min ? _mm256_cvtepu8_epi32(bytes) : _mm256_cvtepi8_epi32(bytes);
+    return _mm256_mul_ps(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(head + 16 * half))), _mm256_cvtepi32_ps(b));
+}
+
+typedef void (*llm__avx2_dot_fn)(const llm__kind kind, const __m256i v[8], const int8_t *q, __m256i sum[2]);
+
+/* 8 rows x 32 columns times n tokens, added to out (n, 16). */
+LLM__AVX2_INLINE void llm__avx2_block(const llm__kind kind, const int vnni, const llm__avx2_dot_fn dot, const uint8_t *w, const uint8_t *head, int half, const llm__act *a, size_t at, int n, float *out) {
+    const llm__kind_desc k = llm__kind_info(kind);
+    const int x2 = k.scale == LLM__SCALE_F32X2 || k.scale == LLM__SCALE_SUPERX2, zero = vnni && llm__kind_signed(kind) ? 128 : k.zero;
+    const uint8_t *scales = w + 64 * k.bits, *mins = scales + llm__scale_bytes(k.scale);
+    __m256i v[8];
+    llm__avx2_unpack(kind, vnni, w, half, v);
+    const __m256 d0 = llm__avx2_scale(k.scale, scales, head, 0, half, 0), d1 = llm__avx2_scale(k.scale, scales, head, 0, half, 1);
+    const __m256 m0 = llm__avx2_scale(k.min, mins, head + 32, 1, half, 0), m1 = llm__avx2_scale(k.min, mins, head + 32, 1, half, 1);
+    const __m256i first = _mm256_set1_epi32(0xFFFF), zeros = _mm256_set1_epi16((short)-zero), ones = _mm256_set1_epi16(1);
+    for (int t = 0; t < n; t++, at++, out += LLM__ROWS) {
+        __m256i sum[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()}, z = _mm256_set1_epi32(a->z[at]);
+        if (zero && !x2) sum[0] = _mm256_madd_epi16(z, zeros);
+        if (zero && x2) {
+            sum[0] = _mm256_madd_epi16(_mm256_and_si256(z, first), zeros);
+            sum[1] = _mm256_madd_epi16(_mm256_andnot_si256(first, z), zeros);
+        }
+        dot(kind, v, a->q + 32 * at, sum);
+        __m256 d = _mm256_set1_ps(a->d[at]), acc = _mm256_loadu_ps(out);
+        if (k.min && !x2) acc = _mm256_fmadd_ps(m0, _mm256_set1_ps(a->s[at]), acc);
+        if (k.min && x2) {
+            acc = _mm256_fmadd_ps(m0, _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_madd_epi16(_mm256_and_si256(z, first), ones))), acc);
+            acc = _mm256_fmadd_ps(m1, _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_madd_epi16(_mm256_andnot_si256(first, z), ones))), acc);
+        }
+        if (!x2) sum[0] = _mm256_add_epi32(sum[0], sum[1]);
+        acc = _mm256_fmadd_ps(_mm256_mul_ps(d0, d), _mm256_cvtepi32_ps(sum[0]), acc);
+        if (x2) acc = _mm256_fmadd_ps(_mm256_mul_ps(d1, d), _mm256_cvtepi32_ps(sum[1]), acc);
+        _mm256_storeu_ps(out, acc);
+    }
+}
+
+enum { LLM__AHEAD = 4096 }; /* bytes that weights are fetched ahead of their use; 1 to 16 KB made no difference (Zen 3, Sapphire Rapids) */
+
+LLM__AVX2_INLINE void llm__avx2_rows(const llm__kind kind, const int vnni, const llm__avx2_dot_fn dot, const uint8_t *w, int64_t n_blocks, const llm__act *a, size_t at, int n, float *out) {
+    const uint8_t *head = w;
+    memset(out, 0, sizeof(float) * LLM__ROWS * (size_t)n);
+    for (int64_t b = 0; b < n_blocks; b++, w += llm__kind_block(kind), at += (size_t)n) {
+        if (llm__kind_head(kind) && b % 8 == 0) {
+            head = w;
+            w += llm__kind_head(kind);
+        }
+        for (int i = 0; i < llm__kind_block(kind); i += 64) _mm_prefetch((const char *)w + LLM__AHEAD + i, _MM_HINT_T0);
+        llm__avx2_block(kind, vnni, dot, w, head, 0, a, at, n, out);
+        llm__avx2_block(kind, vnni, dot, w, head, 1, a, at, n, out + 8);
+    }
+}
+
+/* One loop a format. */
+#define LLM__EACH_KIND(rows, ...) \
+    switch (kind) { \
+    case LLM__KIND_Q4Z: rows(LLM__KIND_Q4Z, __VA_ARGS__); break; \
+    case LLM__KIND_Q4M: rows(LLM__KIND_Q4M, __VA_ARGS__); break; \
+    case LLM__KIND_Q5Z: rows(LLM__KIND_Q5Z, __VA_ARGS__); break; \
+    case LLM__KIND_Q5M: rows(LLM__KIND_Q5M, __VA_ARGS__); break; \
+    case LLM__KIND_Q8: rows(LLM__KIND_Q8, __VA_ARGS__); break; \
+    case LLM__KIND_IQ4: rows(LLM__KIND_IQ4, __VA_ARGS__); break; \
+    case LLM__KIND_MXFP4: rows(LLM__KIND_MXFP4, __VA_ARGS__); break; \
+    case LLM__KIND_Q4K: rows(LLM__KIND_Q4K, __VA_ARGS__); break; \
+    case LLM__KIND_Q5K: rows(LLM__KIND_Q5K, __VA_ARGS__); break; \
+    case LLM__KIND_Q6K: rows(LLM__KIND_Q6K, __VA_ARGS__); break; \
+    case LLM__KIND_G16: rows(LLM__KIND_G16, __VA_ARGS__); break; \
+    case LLM__KIND_G16M: rows(LLM__KIND_G16M, __VA_ARGS__); break; \
+    default: break; \
+    }
+
+LLM__AVX2 static void llm__avx2_i8(llm__kind kind, const uint8_t *w, int64_t n_blocks, const llm__act *a, size_t first, int n, float *out) {
+    LLM__EACH_KIND(llm__avx2_rows, 0, llm__avx2_dot, w, n_blocks, a, first, n, out)
+}
+
+/* Element i .. i + 7 of packed floats. */
+LLM__AVX2_INLINE __m256 llm__avx2_load(const llm__kind kind, const uint8_t *w, int64_t i) {
+    if (kind == LLM__KIND_F32) return _mm256_loadu_ps((const float *)(const void *)w + i);
+    __m128i half = _mm_loadu_si128((const __m128i *)(const void *)(w + 2 * i));
+    if (kind == LLM__KIND_F16) return _mm256_cvtph_ps(half);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+}
+
+/* n tokens, m chunks of `len` columns from c on at once (independent sums hide the latency), added to out in order. */
+LLM__AVX2_INLINE void llm__avx2_chunks(const llm__kind kind, const int n, const int m, const uint8_t *w, int64_t c, int len, const float *x, int64_t stride, float *out) {
+    __m256 acc[8][2];
+    for (int i = 0; i < n * m; i++) acc[i][0] = acc[i][1] = _mm256_setzero_ps();
+    for (int k = 0; k < len; k++)
+        for (int j = 0; j < m; j++) {
+            int64_t col = c + j * LLM__CHUNK + k;
+            __m256 w0 = llm__avx2_load(kind, w, col * LLM__ROWS), w1 = llm__avx2_load(kind, w, col * LLM__ROWS + 8);
+            for (int t = 0; t < n; t++) {
+                __m256 v = _mm256_broadcast_ss(x + t * stride + col);
+                acc[j * n + t][0] = _mm256_fmadd_ps(w0, v, acc[j * n + t][0]);
+                acc[j * n + t][1] = _mm256_fmadd_ps(w1, v, acc[j * n + t][1]);
+            }
+        }
+    for (int i = 0; i < n * m; i++)
+        for (int h = 0; h < 2; h++) {
+            float *to = out + i % n * LLM__ROWS + 8 * h;
+            _mm256_storeu_ps(to, _mm256_add_ps(_mm256_loadu_ps(to), acc[i][h]));
+        }
+}
+
+/* n tokens, all columns. */
+LLM__AVX2_INLINE void llm__avx2_tokens(const llm__kind kind, const int n, const uint8_t *w, int64_t cols, const float *x, int64_t stride, float *out) {
+    const int m = n == 1 ? 4 : n <= 3 ? 2 : 1;
+    int64_t c = 0;
+    for (; c + m * LLM__CHUNK <= cols; c += m * LLM__CHUNK) llm__avx2_chunks(kind, n, m, w, c, LLM__CHUNK, x, stride, out);
+    for (; c < cols; c += LLM__CHUNK) llm__avx2_chunks(kind, n, 1, w, c, (int)LLM__MIN(cols - c, (int64_t)LLM__CHUNK), x, stride, out);
+}
+
+LLM__AVX2_INLINE void llm__avx2_floats(const llm__kind kind, const uint8_t *w, int64_t cols, const float *x, int64_t stride, int n, float *out) {
+    memset(out, 0, sizeof(float) * LLM__ROWS * (size_t)n);
+    for (int k; n > 0; n -= k, x += k * stride, out += k * LLM__ROWS) {
+        k = n > 6 && n < 12 ? (n + 1) / 2 : LLM__MIN(n, 6);
+        switch (k) {
+        case 1: llm__avx2_tokens(kind, 1, w, cols, x, stride, out); break;
+        case 2: llm__avx2_tokens(kind, 2, w, cols, x, stride, out); break;
+        case 3: llm__avx2_tokens(kind, 3, w, cols, x, stride, out); break;
+        case 4: llm__avx2_tokens(kind, 4, w, cols, x, stride, out); break;
+        case 5: llm__avx2_tokens(kind, 5, w, cols, x, stride, out); break;
+        default: llm__avx2_tokens(kind, 6, w, cols, x, stride, out);
+        }
+    }
+}
+
+LLM__AVX2 static void llm__avx2_f32(llm__kind kind, const uint8_t *w, int64_t cols, const float *x, int64_t stride, int n, float *out) {
+    if (kind == LLM__KIND_F32) llm__avx2_floats(LLM__KIND_F32, w, cols, x, stride, n, out);
+    else if (kind == LLM__KIND_F16) llm__avx2_floats(LLM__KIND_F16, w, cols, x, stride, n, out);
+    else llm__avx2_floats(LLM__KIND_BF16, w, cols, x, stride, n, out);
+}
+
+LLM__AVX2 static void llm__avx2_quantise(const llm__act *a, size_t at, const float *x, float *lost) {
+    const __m256 no_sign = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF));
+    __m256 v[4], top = _mm256_setzero_ps();
+    __m256i q[4];
+    for (int i = 0; i < 4; i++) {
+        v[i] = _mm256_loadu_ps(x + 8 * i);
+        top = _mm256_max_ps(_mm256_and_ps(v[i], no_sign), top);
+    }
+    __m128 m = _mm_max_ps(_mm256_castps256_ps128(top), _mm256_extractf128_ps(top, 1));
+    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+    float most = _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m))), d = most * (1.0f / 127);
+    __m256 inverse = _mm256_set1_ps(most > 0 ? 127 / most : 0);
+    for (int i = 0; i < 4; i++) {
+        q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
+        if (lost) _mm256_storeu_ps(lost + 8 * i, _mm256_fnmadd_ps(_mm256_cvtepi32_ps(q[i]), _mm256_set1_ps(d), v[i]));
+    }
+    __m256i half0 = _mm256_packs_epi32(q[0], q[1]), half1 = _mm256_packs_epi32(q[2], q[3]); /* 128-bit lanes interleaved: put right below */
+    __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(half0, half1), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    _mm256_storeu_si256((__m256i *)(void *)(a->q + 32 * at), bytes);
+    /* Sums of 16 columns: bytes to pairs to fours, then across. */
+    __m256i fours = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes), _mm256_set1_epi16(1));
+    fours = _mm256_add_epi32(fours, _mm256_shuffle_epi32(fours, 0x4E));
+    fours = _mm256_add_epi32(fours, _mm256_shuffle_epi32(fours, 0xB1));
+    int sum0 = _mm256_cvtsi256_si32(fours), sum1 = _mm256_extract_epi32(fours, 4);
+    a->d[at] = d;
+    a->s[at] = d * (float)(sum0 + sum1);
+    a->z[at] = (int32_t)((uint32_t)(uint16_t)sum0 | (uint32_t)sum1 << 16);
+}
+#endif /* LLM__X86 */
 
 /* ============================================================================
  * >>linear   The linear operations: which thread computes which blocks, and what happens to the results.
@@ -4323,10 +4560,19 @@ typedef struct llm__kernels {
     llm__finish_fn finish;
 } llm__kernels;
 
-static llm__kernels llm__kernels_of(llm__isa isa) {
-    llm__kernels k = {llm__ref_i8, llm__ref_f32, llm__ref_quantise, llm__ref_finish};
-    (void)isa;
-    return k;
+#if LLM__X86
+LLM__AVX2 static void llm__avx2_finish(const llm__finish *f, const llm__block *b, int64_t col, float *g, float *u, const float *bias, const float *u_bias, float *dst, int n) {
+    llm__finish_body(f, b, col, g, u, bias, u_bias, dst, n);
+}
+#endif
+
+static const llm__kernels *llm__kernels_of(llm__isa isa) {
+    static const llm__kernels ref = {llm__ref_i8, llm__ref_f32, llm__ref_quantise, llm__ref_finish};
+#if LLM__X86
+    static const llm__kernels avx2 = {llm__avx2_i8, llm__avx2_f32, llm__avx2_quantise, llm__avx2_finish};
+    if (isa == LLM__ISA_AVX2) return &avx2;
+#endif
+    return &ref;
 }
 
 /* The inputs of a product: rows of f32, and their rounded copy where the weight wants one. */
@@ -4339,7 +4585,7 @@ typedef struct llm__input {
 
 /* Makes this thread's share of a rounded copy of (rows, cols); cols is a multiple of 32. */
 static void llm__act_fill(const llm__exec *e, const llm__act *a, llm__form form, const float *x, int64_t stride, int rows, int64_t cols) {
-    llm__quantise_fn quantise = llm__kernels_of(e->isa).quantise;
+    llm__quantise_fn quantise = llm__kernels_of(e->isa)->quantise;
     int per = form == LLM__FORM_I8X2 ? 2 : 1;
     int64_t blocks = cols / 32, begin, end;
     float lost[32];
@@ -4377,16 +4623,16 @@ static void llm__block_tile(const llm__kernels *k, const llm_weight *w, const ll
 /* Rows of group g of the weight (its only one, or an expert) times all rows of the input: this thread's part [begin, end) of the items
  * (output blocks x tiles, tiles fastest). */
 static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, const llm__input *in, const llm__finish *f, int64_t begin, int64_t end) {
-    const llm__kernels k = llm__kernels_of(e->isa);
+    const llm__kernels *k = llm__kernels_of(e->isa);
     float out[2][LLM__ROWS * LLM__TILE] __attribute__((aligned(64)));
     int per = w->form == LLM__FORM_I8X2 ? 2 : 1, pair = w->gate_up ? 2 : 1;
     int64_t tiles = llm__tiles(in->rows, per), base = g * (w->rows / w->n_groups);
     for (int64_t i = begin; i < end; i++) {
         const llm__block *b = &w->block[w->first_block[g] + i / tiles * pair];
         llm__tile t = llm__tile_at(in->rows, per, (int)(i % tiles));
-        for (int p = 0; p < pair; p++) llm__block_tile(&k, w, b + p, in, t, out[p]);
+        for (int p = 0; p < pair; p++) llm__block_tile(k, w, b + p, in, t, out[p]);
         const float *bias = f->bias ? f->bias + b->row : NULL, *u_bias = f->bias && w->gate_up ? f->bias + b[1].row : NULL;
-        k.finish(f, b, b->row - base, out[0], out[1], bias, u_bias, f->dst + t.start / per * f->stride, t.n / per);
+        k->finish(f, b, b->row - base, out[0], out[1], bias, u_bias, f->dst + t.start / per * f->stride, t.n / per);
     }
 }
 
