@@ -5704,9 +5704,2489 @@ LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, c
 /* ---- section: model (end) ---- */
 
 /* ============================================================================
- * >>sampler
- * ============================================================================ */
+ * >>sampler   Which token comes next.
+ * ============================================================================
+ * One row of logits, one sequence's rules, one token. The order is vLLM's: banned tokens, min_tokens, logit_bias, penalties (repetition, frequency,
+ * presence); here a greedy request takes the largest; then temperature, min-p, top-k, top-p and the draw. Three things are meant to stay as they are:
+ *   - Randomness has no state. The draw at output position p uses one number, a function of (seed, p); choice i of n uses seed + i. So the same seed gives
+ *     the same tokens alone, in a batch, after a preemption, and choice i is what a request with n = 1 and seed + i gets.
+ *   - The tokens left are drawn in order of id, by one walk over their cumulative weights; filters only remove. Ties go to the lower id.
+ *   - Nothing sorts the vocabulary. The k-th value and the value where top-p ends come from a radix select; one pass compacts. llm__ref_pick says the same plainly.
+ * Log-probabilities are the raw log-softmax, before any rule, summed in double. Rows that hold NaN or infinity are refused, not sampled. */
 /* ---- section: sampler, scheduler, engine, easy (begin) ---- */
+/* Stand-ins until the forward pass is there: who lands it deletes this block. */
+typedef struct llm__net llm__net;
+typedef struct llm__net_config {
+    const llm_model *model;
+    const llm_backend *backend;
+    llm_backend_ctx *ctx;
+    int n_ranks, max_rows, max_out, page_tokens;
+    llm_compute compute;
+    llm_progress_fn progress;
+    void *progress_user;
+} llm__net_config;
+static llm_result llm__net_open(const llm__net_config *cfg, llm__net **out) { return (void)cfg, *out = NULL, llm__error(LLM_ERR_UNSUPPORTED, "no forward pass yet"); }
+static void llm__net_close(llm__net *net) { (void)net; }
+static int llm__net_kv_layers(const llm__net *net, const llm_kv_layer **layers) { return (void)net, *layers = NULL, 0; }
+static llm_result llm__net_step(llm__net *net, const llm_step *step) { return (void)net, (void)step, LLM_ERR_UNSUPPORTED; }
+static void llm__net_rope_of(const llm__net *net, int32_t prompt_len, int32_t *variant, float *base) { (void)net, (void)prompt_len, *variant = 0, *base = 1; }
+static int32_t llm__net_vocab(const llm__net *net) { return (void)net, 0; }
+/* End of the forward pass's stand-ins. */
+/* Kept room of stop strings and bad words: enough for any client, too little to slow a step down. */
+enum { LLM__STOPS_MAX = 256, LLM__STOP_BYTES_MAX = 1 << 16, LLM__CHOICES_MAX = 128 };
+
+/* A strong mix of 64 bits (Stafford's variant 13 of the splitmix finaliser). */
+static uint64_t llm__mix(uint64_t x) {
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+/* A number in [0, 1) that depends on seed and position alone: no state, so no batch, preemption or backend can change it. */
+static double llm__uniform(uint64_t seed, uint64_t position) {
+    uint64_t key = llm__mix(seed + 0x9E3779B97F4A7C15u);
+    return (double)(llm__mix(key ^ llm__mix(position * 0xD1342543DE82EF95u + 0x632BE59BD9B4E019u)) >> 11) * (1.0 / 9007199254740992.0);
+}
+
+/* e^x for x <= 0 to 2 units in the last place, by operations that compilers vectorise (Cephes' polynomial); 0 below -87. */
+LLM__INLINE float llm__exp_neg(float x) {
+    float c = x < -87.0f ? -87.0f : x;
+    int32_t n = (int32_t)(c * 1.44269504f - 0.5f);
+    float r = c - (float)n * 0.693359375f + (float)n * 2.12194440e-4f, p = 1.9875691500e-4f, scale;
+    uint32_t bits = (uint32_t)(n + 127) << 23;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    memcpy(&scale, &bits, 4);
+    p = (p * r * r + r + 1.0f) * scale;
+    return x < -87.0f ? 0.0f : p;
+}
+
+/* The largest value of a row. *bad is set if one is NaN or +infinity, or none is finite. */
+static float llm__row_max(const float *x, int32_t n, int *bad) {
+    float top[16];
+    int32_t wrong[16], i = 0;
+    for (int k = 0; k < 16; k++) top[k] = -INFINITY, wrong[k] = 0;
+    for (; i + 16 <= n; i += 16)
+        for (int k = 0; k < 16; k++) {
+            top[k] = x[i + k] > top[k] ? x[i + k] : top[k];
+            wrong[k] |= !(x[i + k] <= 3.4028234e38f);
+        }
+    for (; i < n; i++) {
+        top[0] = x[i] > top[0] ? x[i] : top[0];
+        wrong[0] |= !(x[i] <= 3.4028234e38f);
+    }
+    for (int k = 1; k < 16; k++) {
+        top[0] = top[k] > top[0] ? top[k] : top[0];
+        wrong[0] |= wrong[k];
+    }
+    *bad = wrong[0] || top[0] < -3.4028234e38f;
+    return top[0];
+}
+
+/* The sum of m values in the order of four lanes, whoever asks: so equal weights give equal sums everywhere. */
+LLM__INLINE double llm__sum_block(const float *w, int m) {
+    double lane[4] = {0, 0, 0, 0};
+    int k = 0;
+    for (; k + 4 <= m; k += 4)
+        for (int j = 0; j < 4; j++) lane[j] += (double)w[k + j];
+    for (; k < m; k++) lane[k & 3] += (double)w[k];
+    return (lane[0] + lane[1]) + (lane[2] + lane[3]);
+}
+
+LLM__INLINE double llm__exp_block(const float *LLM__RESTRICT x, float *LLM__RESTRICT w, int m, float max, float scale) {
+    for (int k = 0; k < m; k++) w[k] = llm__exp_neg((x[k] - max) * scale);
+    return llm__sum_block(w, m);
+}
+
+/* w = exp((x - max) * scale), in blocks of a constant size that vectorise. Returns the sum. */
+static double llm__exp_row(const float *x, float *w, int32_t n, float max, float scale) {
+    double total = 0;
+    int32_t i = 0;
+    for (; i + 64 <= n; i += 64) total += llm__exp_block(x + i, w + i, 64, max, scale);
+    return i < n ? total + llm__exp_block(x + i, w + i, n - i, max, scale) : total;
+}
+
+/* Descending order of values; ties: the lower id first. */
+LLM__INLINE int llm__before(float a, int32_t a_id, float b, int32_t b_id) { return a > b || (a == b && a_id < b_id); }
+
+/* Restores a heap whose root is the last in llm__before's order. */
+static void llm__top_sift(llm_token_logprob *heap, int32_t n, int32_t at) {
+    for (int32_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && llm__before(heap[child].logprob, heap[child].id, heap[child + 1].logprob, heap[child + 1].id)) child++;
+        if (llm__before(heap[child].logprob, heap[child].id, heap[at].logprob, heap[at].id)) return;
+        llm_token_logprob t = heap[at];
+        heap[at] = heap[child];
+        heap[child] = t;
+    }
+}
+
+/* The k largest of a row, best first, as x - log_sum. Returns how many: the smaller of k and n. */
+static int32_t llm__top_logprobs(const float *x, int32_t n, int32_t k, double log_sum, llm_token_logprob *out) {
+    k = LLM__MIN(k, n);
+    for (int32_t i = 0; i < k; i++) out[i].id = i, out[i].logprob = x[i];
+    for (int32_t i = k / 2 - 1; i >= 0; i--) llm__top_sift(out, k, i);
+    for (int32_t i = k; k && i < n; i++) {
+        if (!(x[i] > out[0].logprob)) continue; /* a later equal has the higher id */
+        out[0].id = i, out[0].logprob = x[i];
+        llm__top_sift(out, k, 0);
+    }
+    for (int32_t m = k - 1; m > 0; m--) {
+        llm_token_logprob last = out[0];
+        out[0] = out[m];
+        out[m] = last;
+        llm__top_sift(out, m, 0);
+    }
+    for (int32_t i = 0; i < k; i++) out[i].logprob = (float)((double)out[i].logprob - log_sum);
+    return k;
+}
+
+/* Working memory of one thread that samples: taken when the engine opens. */
+typedef struct llm__scratch {
+    float *x;      /* (vocab) processed logits */
+    float *w;      /* (vocab) weights, then those of the candidates */
+    int32_t *id;   /* (vocab) ids of the candidates, ascending */
+    double *mass;  /* (2048) of llm__select */
+} llm__scratch;
+
+static int llm__scratch_open(llm__scratch *k, int32_t vocab) {
+    k->x = LLM__NEW(float, vocab);
+    k->w = LLM__NEW(float, vocab);
+    k->id = LLM__NEW(int32_t, vocab);
+    k->mass = LLM__NEW(double, 2048);
+    return k->x && k->w && k->id && k->mass;
+}
+
+static void llm__scratch_close(llm__scratch *k) {
+    LLM_FREE(k->x);
+    LLM_FREE(k->w);
+    LLM_FREE(k->id);
+    LLM_FREE(k->mass);
+}
+
+/* The value at which a descending sum of the weights (by_mass) or of ones reaches `target`; *above: the sum of what is larger. A radix
+ * select: the bits of positive floats order as the floats do, so three histograms of 11, 11 and 10 bits find it without sorting. */
+static float llm__select(const float *w, int32_t n, int by_mass, double target, double *mass, double *above) {
+    static const int low[3] = {21, 10, 0}, width[3] = {11, 11, 10};
+    uint32_t prefix = 0, bits;
+    float value;
+    *above = 0;
+    for (int level = 0; level < 3; level++) {
+        uint32_t mask = (1u << width[level]) - 1, at = mask;
+        memset(mass, 0, 2048 * sizeof *mass);
+        for (int32_t i = 0; i < n; i++) {
+            memcpy(&bits, &w[i], 4);
+            if (level && bits >> (low[level] + width[level]) != prefix) continue;
+            mass[bits >> low[level] & mask] += by_mass ? (double)w[i] : 1.0;
+        }
+        while (at > 0 && *above + mass[at] < target) *above += mass[at--];
+        prefix = prefix << width[level] | at;
+    }
+    memcpy(&value, &prefix, 4);
+    return value;
+}
+
+/* Keeps the candidates above `least` and the first `ties` equal to it. */
+static int32_t llm__keep(llm__scratch *k, int32_t n, float least, double ties) {
+    int32_t m = 0;
+    for (int32_t i = 0; i < n; i++) {
+        if (k->w[i] < least || (k->w[i] == least && ties < 1)) continue;
+        ties -= k->w[i] == least;
+        k->w[m] = k->w[i];
+        k->id[m++] = k->id[i];
+    }
+    return m;
+}
+
+/* The index whose share of the weights holds u of [0, 1), in order of index. */
+static int32_t llm__draw(const float *w, int32_t n, double u) {
+    double total = 0, sum = 0, block = 0;
+    int32_t i = 0, last = 0;
+    for (i = 0; i < n; i += 64) total += llm__sum_block(w + i, LLM__MIN(64, n - i));
+    for (i = 0; i < n; i += 64, sum += block) {
+        block = llm__sum_block(w + i, LLM__MIN(64, n - i));
+        if (sum + block > u * total) break;
+    }
+    for (; i < n; i++) {
+        if (w[i] > 0) last = i;
+        sum += (double)w[i];
+        if (sum > u * total) return i;
+    }
+    return last;
+}
+
+/* Samples from the weights in k->w (n of them, the largest is 1): min-p, then top-k, then top-p, then the draw. *weight: the token's.
+ * The tokens left are drawn in order of id. Same as llm__ref_pick, without its sort. */
+static int32_t llm__pick(llm__scratch *k, int32_t n, const llm_sampling *s, double u, float *weight) {
+    double above;
+    int32_t m = 0;
+    float least = s->min_p > 1e-30f ? s->min_p : 1e-30f;
+    if (s->min_p <= 0 && s->top_k <= 0 && !(s->top_p > 0 && s->top_p < 1)) {
+        int32_t id = llm__draw(k->w, n, u);
+        *weight = k->w[id];
+        return id;
+    }
+    for (int32_t i = 0; i < n; i++)
+        if (k->w[i] >= least) {
+            k->w[m] = k->w[i];
+            k->id[m++] = i;
+        }
+    if (s->top_k > 0 && s->top_k < m) { /* all ties of the k-th stay, as in vLLM */
+        least = llm__select(k->w, m, 0, s->top_k, k->mass, &above);
+        m = llm__keep(k, m, least, m);
+    }
+    if (s->top_p > 0 && s->top_p < 1) { /* a token stays if what is before it sums to less than top_p */
+        double sum = 0;
+        for (int32_t i = 0; i < m; i++) sum += (double)k->w[i];
+        least = llm__select(k->w, m, 1, (double)s->top_p * sum, k->mass, &above);
+        m = llm__keep(k, m, least, ceil(LLM__MAX(1.0, ((double)s->top_p * sum - above) / (double)least)));
+    }
+    int32_t i = llm__draw(k->w, m, u);
+    *weight = k->w[i];
+    return k->id[i];
+}
+
+/* The plain twin of llm__pick: puts the tokens in order one after the other. order: (n) ids, working memory. */
+LLM__UNUSED static int32_t llm__ref_pick(const float *w, int32_t n, const llm_sampling *s, double u, int32_t *order) {
+    int32_t m = n;
+    double sum = 0, total = 0, before = 0;
+    for (int32_t i = 0; i < n; i++) order[i] = i;
+    for (int32_t i = 0; i < n; i++) /* selection sort, best first */
+        for (int32_t j = i + 1; j < n; j++)
+            if (llm__before(w[order[j]], order[j], w[order[i]], order[i])) {
+                int32_t t = order[i];
+                order[i] = order[j];
+                order[j] = t;
+            }
+    while (m > 1 && (w[order[m - 1]] <= 0 || w[order[m - 1]] < s->min_p * w[order[0]])) m--;
+    if (s->top_k > 0)
+        while (m > s->top_k && w[order[m - 1]] < w[order[s->top_k - 1]]) m--;
+    for (int32_t i = 0; i < m; i++) sum += (double)w[order[i]];
+    int32_t kept = 0;
+    for (; kept < m; before += (double)w[order[kept]], kept++)
+        if (s->top_p > 0 && s->top_p < 1 && before >= (double)s->top_p * sum) break;
+    for (int32_t i = 0; i < kept; i++) total += (double)w[order[i]];
+    double at = 0;
+    int32_t last = order[0];
+    for (int32_t id = 0; id < n; id++) /* the draw runs in order of id */
+        for (int32_t i = 0; i < kept; i++)
+            if (order[i] == id && w[id] > 0) {
+                at += (double)w[id];
+                last = id;
+                if (at > u * total) return id;
+            }
+    return last;
+}
+
+/* The distinct tokens of a sequence and how often each was generated, for the penalties. A list and an index over it. */
+typedef struct llm__history {
+    int32_t n;
+    uint32_t mask;      /* size of slot - 1; 0: no penalties, nothing is kept */
+    int32_t *id, *count; /* (n) count: in the output */
+    int32_t *slot;      /* (mask + 1) index + 1, 0 free */
+} llm__history;
+
+static void llm__history_add(llm__history *h, int32_t id, int32_t in_output) {
+    if (!h->mask) return;
+    uint32_t at = (uint32_t)llm__mix((uint64_t)id) & h->mask;
+    while (h->slot[at] && h->id[h->slot[at] - 1] != id) at = (at + 1) & h->mask;
+    if (!h->slot[at]) {
+        h->id[h->n] = id;
+        h->count[h->n] = 0;
+        h->slot[at] = ++h->n;
+    }
+    h->count[h->slot[at] - 1] += in_output;
+}
+
+/* Everything that changes logits before the choice, for one sequence at one step. */
+typedef struct llm__rules {
+    const llm_sampling *s;
+    const int32_t *eos;          /* (n_eos) of the model */
+    int32_t n_eos;
+    const int32_t *bad_ids;      /* token sequences that must not appear, one after the other */
+    const int32_t *bad_end;      /* (n_bad) end of each in bad_ids */
+    int32_t n_bad;
+    const llm__history *history; /* NULL: no penalties */
+    const int32_t *output;       /* (n_output) generated so far */
+    int32_t n_output;
+} llm__rules;
+
+static void llm__ban(float *x, int32_t n, int32_t id) {
+    if (id >= 0 && id < n) x[id] = -INFINITY;
+}
+
+/* 1 if the rules leave every logit as it is. */
+static int llm__rules_idle(const llm__rules *r) {
+    return !r->n_bad && !r->s->n_logit_bias && r->n_output >= r->s->min_tokens && !(r->history && r->history->mask);
+}
+
+/* The last token of a bad word is banned where the output ends in the rest of it. */
+static void llm__ban_words(float *x, int32_t n, const llm__rules *r) {
+    for (int32_t i = 0, from = 0; i < r->n_bad; from = r->bad_end[i++]) {
+        int32_t rest = r->bad_end[i] - from - 1;
+        if (rest <= r->n_output && !memcmp(r->output + r->n_output - rest, r->bad_ids + from, (size_t)rest * sizeof *r->bad_ids))
+            llm__ban(x, n, r->bad_ids[from + rest]);
+    }
+}
+
+/* repetition: tokens of prompt or output, once an id; frequency and presence: of the output only; in this order, on raw logits. */
+static void llm__penalise(float *x, int32_t n, const llm_sampling *s, const llm__history *h) {
+    for (int32_t i = 0; i < h->n; i++) {
+        int32_t id = h->id[i];
+        if (id < 0 || id >= n) continue;
+        float v = x[id] > 0 ? x[id] / s->repetition_penalty : x[id] * s->repetition_penalty;
+        v -= s->frequency_penalty * (float)h->count[i];
+        x[id] = h->count[i] > 0 ? v - s->presence_penalty : v;
+    }
+}
+
+static void llm__rules_apply(const llm__rules *r, float *x, int32_t n) {
+    const llm_sampling *s = r->s;
+    llm__ban_words(x, n, r);
+    if (r->n_output < s->min_tokens) {
+        for (int32_t i = 0; i < r->n_eos; i++) llm__ban(x, n, r->eos[i]);
+        for (int32_t i = 0; i < s->n_stop_token_ids; i++) llm__ban(x, n, s->stop_token_ids[i]);
+    }
+    for (int32_t i = 0; i < s->n_logit_bias; i++) {
+        float bias = LLM__MIN(100.0f, LLM__MAX(-100.0f, s->logit_bias[i].bias));
+        if (s->logit_bias[i].id >= 0 && s->logit_bias[i].id < n) x[s->logit_bias[i].id] += bias;
+    }
+    if (r->history && r->history->mask) llm__penalise(x, n, s, r->history);
+}
+
+typedef struct llm__choice {
+    int32_t id;       /* -1: the logits were not finite */
+    float logprob;    /* raw log-softmax */
+    float prob;       /* after the rules and temperature (greedy: temperature 1), before min-p, top-k and top-p */
+    double log_sum;   /* of the raw logits: log of the sum of exponentials */
+} llm__choice;
+
+/* Chooses the token at output position `position` from one row of logits. */
+static llm__choice llm__choose(const float *row, int32_t n, const llm__rules *r, uint64_t seed, int64_t position, llm__scratch *k) {
+    llm__choice c;
+    int bad, greedy = r->s->temperature < 1e-5f, idle = llm__rules_idle(r);
+    float scale = greedy ? 1.0f : 1.0f / r->s->temperature, weight = 1;
+    memset(&c, 0, sizeof c);
+    c.id = -1;
+    const float *x = row;
+    float max = llm__row_max(row, n, &bad);
+    if (bad) return c;
+    double sum = llm__exp_row(row, k->w, n, max, 1.0f);
+    c.log_sum = (double)max + log(sum);
+    if (!idle) {
+        memcpy(k->x, row, (size_t)n * sizeof *row);
+        llm__rules_apply(r, k->x, n);
+        x = k->x;
+        max = llm__row_max(x, n, &bad);
+        if (bad) return c;
+    }
+    if (!idle || scale != 1.0f) sum = llm__exp_row(x, k->w, n, max, scale);
+    if (greedy) {
+        c.id = 0;
+        while (x[c.id] != max) c.id++;
+    } else {
+        c.id = llm__pick(k, n, r->s, llm__uniform(seed, (uint64_t)position), &weight);
+    }
+    c.prob = (float)((double)weight / sum);
+    c.logprob = (float)((double)row[c.id] - c.log_sum);
+    return c;
+}
+
+LLM_API int32_t llm_sample(const float *logits, int32_t n, const llm_sampling *s, int64_t seed, int64_t position) {
+    llm__scratch k;
+    llm__rules r;
+    llm_sampling plain = *s;
+    memset(&k, 0, sizeof k);
+    memset(&r, 0, sizeof r);
+    plain.min_tokens = 0; /* needs what only a request knows */
+    r.s = &plain;
+    int32_t id = -1;
+    if (n > 0 && llm__scratch_open(&k, n)) id = llm__choose(logits, n, &r, (uint64_t)seed, position, &k).id;
+    llm__scratch_close(&k);
+    return id;
+}
+
+/* Checks one number of a sampling struct; NaN is in no range. */
+static llm_result llm__check_number(const char *name, double value, double low, double high, const char *allowed) {
+    char text[40];
+    if (value >= low && value <= high) return LLM_OK;
+    llm__format_double(value, text);
+    size_t n = strlen(text);
+    if (n > 2 && !strcmp(text + n - 2, ".0")) text[n - 2] = 0;
+    return llm__error(LLM_ERR_ARG, "%s: %s, must be %s", name, text, allowed);
+}
+
+static llm_result llm__check_strings(const char *name, const char *const *s, int32_t n) {
+    size_t total = 0;
+    if (n < 0 || n > LLM__STOPS_MAX || (n && !s)) return llm__error(LLM_ERR_ARG, "%s: %d strings, must be 0 to %d", name, (int)n, LLM__STOPS_MAX);
+    for (int32_t i = 0; i < n; i++) {
+        if (!s[i] || !*s[i]) return llm__error(LLM_ERR_ARG, "%s: cannot contain an empty string", name);
+        total += strlen(s[i]);
+    }
+    if (total > LLM__STOP_BYTES_MAX) return llm__error(LLM_ERR_ARG, "%s: %zu bytes, must be at most %d", name, total, LLM__STOP_BYTES_MAX);
+    return LLM_OK;
+}
+
+static llm_result llm__check_ids(const llm_sampling *s, int32_t vocab) {
+    if (s->n_stop_token_ids < 0 || (s->n_stop_token_ids && !s->stop_token_ids)) return llm__error(LLM_ERR_ARG, "stop_token_ids: no list given");
+    if (s->n_logit_bias < 0 || (s->n_logit_bias && !s->logit_bias)) return llm__error(LLM_ERR_ARG, "logit_bias: no list given");
+    for (int32_t i = 0; i < s->n_stop_token_ids; i++)
+        if (s->stop_token_ids[i] < 0 || (vocab > 0 && s->stop_token_ids[i] >= vocab))
+            return llm__error(LLM_ERR_ARG, "stop_token_ids: %d is no token, ids run from 0 to %d", (int)s->stop_token_ids[i], (int)vocab - 1);
+    for (int32_t i = 0; i < s->n_logit_bias; i++) {
+        if (s->logit_bias[i].id < 0 || (vocab > 0 && s->logit_bias[i].id >= vocab))
+            return llm__error(LLM_ERR_ARG, "logit_bias: %d is no token, ids run from 0 to %d", (int)s->logit_bias[i].id, (int)vocab - 1);
+        if (!(s->logit_bias[i].bias >= -1e30f && s->logit_bias[i].bias <= 1e30f)) return llm__error(LLM_ERR_ARG, "logit_bias: the bias of %d must be a number", (int)s->logit_bias[i].id);
+    }
+    return LLM_OK;
+}
+
+static llm_result llm__check_early_stop(const llm_early_stop *e) {
+    llm_result r = llm__check_number("early_stop.window_size", e->window_size, 0, INT32_MAX, "above 0");
+    return r ? r : llm__check_number("early_stop.threshold", (double)e->threshold, 0, 1, "in [0, 1]");
+}
+
+static llm_result llm__check_sampling(const llm_sampling *s, int32_t vocab) {
+    int32_t most = s->max_tokens ? s->max_tokens : 256, n = s->n ? s->n : 1;
+    llm_result r = llm__check_number("max_tokens", s->max_tokens, -1, INT32_MAX, "at least 1, 0 for 256, or -1 for no limit");
+    if (!r) r = llm__check_number("min_tokens", s->min_tokens, 0, most > 0 ? most : INT32_MAX, "at least 0 and at most max_tokens");
+    if (!r) r = llm__check_number("temperature", (double)s->temperature, 0, 2, "in [0, 2]");
+    if (!r) r = llm__check_number("top_p", (double)s->top_p, 0, 1, "in [0, 1]");
+    if (!r) r = llm__check_number("min_p", (double)s->min_p, 0, 1, "in [0, 1]");
+    if (!r) r = llm__check_number("top_k", s->top_k, -1, INT32_MAX, "-1 or 0 (off), or at least 1");
+    if (!r) r = llm__check_number("repetition_penalty", (double)s->repetition_penalty, 0, 2, "in (0, 2]");
+    if (!r) r = llm__check_number("presence_penalty", (double)s->presence_penalty, -2, 2, "in [-2, 2]");
+    if (!r) r = llm__check_number("frequency_penalty", (double)s->frequency_penalty, -2, 2, "in [-2, 2]");
+    if (!r) r = llm__check_number("n", s->n, 0, LLM__CHOICES_MAX, "at least 1 and at most 128");
+    if (!r && s->best_of) r = llm__check_number("best_of", s->best_of, n, LLM__CHOICES_MAX, "at least n and at most 128");
+    if (!r) r = llm__check_number("logprobs", s->logprobs, 0, vocab > 0 ? vocab + 1 : INT32_MAX, "at least 0 and at most the vocabulary");
+    if (!r) r = llm__check_number("prompt_logprobs", s->prompt_logprobs, 0, vocab > 0 ? vocab + 1 : INT32_MAX, "at least 0 and at most the vocabulary");
+    if (!r) r = llm__check_strings("stop", s->stop, s->n_stop);
+    if (!r) r = llm__check_strings("bad_words", s->bad_words, s->n_bad_words);
+    if (!r) r = llm__check_ids(s, vocab);
+    return r ? r : llm__check_early_stop(&s->early_stop);
+}
+
+LLM_API llm_result llm_sampling_check(const llm_model *model, const llm_sampling *s) {
+    return llm__check_sampling(s, model ? llm_model_get_info(model)->vocab_size : 0);
+}
+
+/* Zero means off for these; one form of off makes the rest simple. */
+static void llm__sampling_resolve(llm_sampling *s) {
+    if (s->repetition_penalty <= 0) s->repetition_penalty = 1;
+    if (s->top_k < 0) s->top_k = 0;
+    if (s->n <= 0) s->n = 1;
+    if (s->best_of < s->n) s->best_of = s->n;
+    if (!s->max_tokens) s->max_tokens = 256;
+}
+
+/* One value of generation_config.json, if it is there and lies in its range. */
+static void llm__config_number(const llm_json *config, const char *name, double low, double high, float *out) {
+    double v;
+    if (llm_json_num(config, llm_json_find(config, 0, name), &v) && v >= low && v <= high) *out = (float)v;
+}
+
+LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s) {
+    memset(s, 0, sizeof *s);
+    s->temperature = s->top_p = s->repetition_penalty = 1;
+    s->n = 1;
+    const llm_json *config = model ? model->source.generation_config : NULL;
+    if (!config) return;
+    float top_k = 0, most = 0;
+    llm__config_number(config, "temperature", 0, 2, &s->temperature);
+    llm__config_number(config, "top_p", 0, 1, &s->top_p);
+    llm__config_number(config, "min_p", 0, 1, &s->min_p);
+    llm__config_number(config, "repetition_penalty", 0.01, 2, &s->repetition_penalty);
+    llm__config_number(config, "top_k", 0, 1 << 20, &top_k);
+    llm__config_number(config, "max_new_tokens", 1, 1 << 20, &most);
+    s->top_k = (int32_t)top_k;
+    s->max_tokens = (int32_t)most;
+}
+
+/* ============================================================================
+ * >>earlystop   Ends an answer that only repeats.
+ * ============================================================================
+ * A model caught in a loop is sure of itself: every token of the loop gets a probability near 1. So FastDeploy's rule needs no look at the text: an
+ * answer ends when the probability of the sampled token was strictly above a threshold for `window_size` tokens in a row. One counter a
+ * sequence says the same as a window of values. The counter belongs to the sequence: it starts at 0 with the answer, survives preemption (a
+ * recomputed token is not sampled again) and is never seen by the next one. The token that completes the window is replaced by EOS. At temperature 0 the probability is that of
+ * temperature 1, or every greedy answer would end after exactly one window. */
+
+static llm_early_stop llm__early_resolve(const llm_early_stop *own, const llm_early_stop *engine) {
+    llm_early_stop e = own->enable ? *own : *engine;
+    if (!e.window_size) {
+        e.window_size = 3000;
+        e.threshold = 0.99f;
+    }
+    return e;
+}
+
+/* 1 when this token's probability completes the window. */
+static int llm__early_hit(const llm_early_stop *e, int32_t *count, float prob) {
+    if (!e->enable) return 0;
+    *count = prob > e->threshold ? *count + 1 : 0;
+    if (*count < e->window_size) return 0;
+    *count = 0;
+    return 1;
+}
+
+/* ============================================================================
+ * >>kv   Who owns which page of the KV cache, and what may be used again.
+ * ============================================================================
+ * The cache is n pages of a fixed number of tokens; a sequence has a table of pages. This manager never touches the
+ * keys and values themselves, it only counts. A page is in one of three states:
+ *   used    ref > 0: in the tables of `ref` sequences. With ref > 1 it is full and nobody writes it.
+ *   cached  ref = 0, but its content is known by its key: a later prompt that begins in the same way takes it as it is.
+ *   free    ref = 0, no key.
+ * The key of a full page is a hash of (key of the page before, its tokens), the first one's parent is a hash of the salt, all keyed by a secret drawn
+ * at open: 128 bits, and a hit compares the tokens too, so a collision costs a miss and never gives a wrong page. A page found is pinned in the
+ * look-up. Cached pages stand in a list in the order they were let go; a sequence lets go of its last page first, so tails are evicted
+ * before the beginnings that more prompts share. Every operation takes constant time and no memory. */
+
+typedef struct llm__kv_key {
+    uint64_t a, b;
+} llm__kv_key;
+
+typedef struct llm__kv {
+    int32_t n_pages, page_tokens;
+    int32_t n_free, n_cached;
+    int32_t no_cache;        /* prefix caching is off */
+    int32_t first_free;      /* stack through next */
+    int32_t oldest, newest;  /* of the cached, list through prev and next */
+    int32_t *ref, *prev, *next; /* (n_pages) */
+    llm__kv_key *key;        /* (n_pages) */
+    uint8_t *known;          /* (n_pages) stands in the index */
+    int32_t *tokens;         /* (n_pages, page_tokens) of known pages */
+    int32_t *bucket, *chain; /* (mask + 1) first page, (n_pages) next page of the same bucket; -1 ends */
+    uint32_t mask;
+    uint64_t secret[2];
+    uint64_t released;       /* counts pages that became available: who waits for pages looks here */
+} llm__kv;
+
+/* Secret bytes that differ each time. */
+static void llm__random_bytes(void *out, size_t n) {
+    if (!getentropy(out, n)) return;
+    uint64_t x = (uint64_t)(llm__wall_clock() * 1e6) ^ (uint64_t)(uintptr_t)out; /* a system without a source: still different */
+    for (size_t i = 0; i < n; i++) ((uint8_t *)out)[i] = (uint8_t)llm__mix(x + i);
+}
+
+static void llm__kv_close(llm__kv *kv) {
+    LLM_FREE(kv->ref);
+    LLM_FREE(kv->prev);
+    LLM_FREE(kv->next);
+    LLM_FREE(kv->key);
+    LLM_FREE(kv->known);
+    LLM_FREE(kv->tokens);
+    LLM_FREE(kv->bucket);
+    LLM_FREE(kv->chain);
+    memset(kv, 0, sizeof *kv);
+}
+
+/* Every page is free and nothing is known. */
+static void llm__kv_reset(llm__kv *kv) {
+    kv->n_free = kv->n_pages;
+    kv->n_cached = 0;
+    kv->first_free = kv->n_pages ? 0 : -1;
+    kv->oldest = kv->newest = -1;
+    for (int32_t i = 0; i < kv->n_pages; i++) {
+        kv->ref[i] = kv->known[i] = 0;
+        kv->next[i] = i + 1 < kv->n_pages ? i + 1 : -1;
+    }
+    for (uint32_t i = 0; i <= kv->mask; i++) kv->bucket[i] = -1;
+}
+
+static llm_result llm__kv_open(llm__kv *kv, int32_t n_pages, int32_t page_tokens, int no_cache) {
+    memset(kv, 0, sizeof *kv);
+    kv->n_pages = n_pages;
+    kv->page_tokens = page_tokens;
+    kv->no_cache = no_cache;
+    for (kv->mask = 15; kv->mask < (uint32_t)n_pages; kv->mask = kv->mask * 2 + 1) {}
+    kv->ref = LLM__NEW(int32_t, n_pages);
+    kv->prev = LLM__NEW(int32_t, n_pages);
+    kv->next = LLM__NEW(int32_t, n_pages);
+    kv->key = LLM__NEW(llm__kv_key, n_pages);
+    kv->known = LLM__NEW(uint8_t, n_pages);
+    kv->tokens = LLM__NEW(int32_t, (size_t)n_pages * (size_t)page_tokens);
+    kv->bucket = LLM__NEW(int32_t, kv->mask + 1);
+    kv->chain = LLM__NEW(int32_t, n_pages);
+    if (!kv->ref || !kv->prev || !kv->next || !kv->key || !kv->known || !kv->tokens || !kv->bucket || !kv->chain) {
+        llm__kv_close(kv);
+        return llm__nomem();
+    }
+    llm__random_bytes(kv->secret, sizeof kv->secret);
+    llm__kv_reset(kv);
+    return LLM_OK;
+}
+
+/* Pages that can be had now. */
+static int32_t llm__kv_room(const llm__kv *kv) { return kv->n_free + kv->n_cached; }
+
+/* The key of `n` bytes that follow what `parent` stands for. */
+static llm__kv_key llm__kv_hash(const llm__kv *kv, llm__kv_key parent, const void *data, size_t n) {
+    llm__kv_key k;
+    k.a = llm__mix(llm__hash(data, n, kv->secret[0] ^ llm__mix(parent.a)) ^ parent.b);
+    k.b = llm__mix(llm__hash(data, n, kv->secret[1] ^ llm__mix(parent.b + 1)) ^ parent.a);
+    return k;
+}
+
+/* Where a prompt's chain of keys begins. */
+static llm__kv_key llm__kv_root(const llm__kv *kv, const char *salt) {
+    llm__kv_key none = {0, 0};
+    return llm__kv_hash(kv, none, salt ? salt : "", salt ? strlen(salt) + 1 : 0);
+}
+
+static void llm__kv_unlink(llm__kv *kv, int32_t page) {
+    int32_t before = kv->prev[page], after = kv->next[page];
+    if (before >= 0) kv->next[before] = after;
+    else kv->oldest = after;
+    if (after >= 0) kv->prev[after] = before;
+    else kv->newest = before;
+    kv->n_cached--;
+}
+
+static void llm__kv_forget(llm__kv *kv, int32_t page) {
+    int32_t *at = &kv->bucket[kv->key[page].a & kv->mask];
+    while (*at != page) at = &kv->chain[*at];
+    *at = kv->chain[page];
+    kv->known[page] = 0;
+}
+
+/* One more owner of a page. */
+static void llm__kv_hold(llm__kv *kv, int32_t page) {
+    if (!kv->ref[page]++) llm__kv_unlink(kv, page);
+}
+
+/* One owner less. */
+static void llm__kv_drop(llm__kv *kv, int32_t page) {
+    if (--kv->ref[page]) return;
+    kv->released++;
+    if (kv->known[page]) {
+        kv->prev[page] = kv->newest;
+        kv->next[page] = -1;
+        if (kv->newest >= 0) kv->next[kv->newest] = page;
+        else kv->oldest = page;
+        kv->newest = page;
+        kv->n_cached++;
+    } else {
+        kv->next[page] = kv->first_free;
+        kv->first_free = page;
+        kv->n_free++;
+    }
+}
+
+/* A page with one owner and no content, or -1 when every page is used. */
+static int32_t llm__kv_get(llm__kv *kv) {
+    int32_t page = kv->first_free;
+    if (page >= 0) {
+        kv->first_free = kv->next[page];
+        kv->n_free--;
+    } else {
+        page = kv->oldest;
+        if (page < 0) return -1;
+        llm__kv_unlink(kv, page);
+        llm__kv_forget(kv, page);
+    }
+    kv->ref[page] = 1;
+    return page;
+}
+
+static int32_t llm__kv_lookup(const llm__kv *kv, llm__kv_key key, const int32_t *tokens) {
+    int32_t page = kv->bucket[key.a & kv->mask];
+    for (; page >= 0; page = kv->chain[page])
+        if (kv->key[page].a == key.a && kv->key[page].b == key.b &&
+            !memcmp(kv->tokens + (int64_t)page * kv->page_tokens, tokens, (size_t)kv->page_tokens * sizeof *tokens)) return page;
+    return -1;
+}
+
+/* The page that holds these tokens after what came before, pinned; or -1. */
+static int32_t llm__kv_find(llm__kv *kv, llm__kv_key key, const int32_t *tokens) {
+    int32_t page = kv->no_cache ? -1 : llm__kv_lookup(kv, key, tokens);
+    if (page >= 0) llm__kv_hold(kv, page);
+    return page;
+}
+
+/* A used page is full and computed: from now on it can be found. Where an equal page is known already, that one stays. */
+static void llm__kv_publish(llm__kv *kv, int32_t page, llm__kv_key key, const int32_t *tokens) {
+    if (kv->no_cache || kv->known[page] || llm__kv_lookup(kv, key, tokens) >= 0) return;
+    int32_t *bucket = &kv->bucket[key.a & kv->mask];
+    memcpy(kv->tokens + (int64_t)page * kv->page_tokens, tokens, (size_t)kv->page_tokens * sizeof *tokens);
+    kv->key[page] = key;
+    kv->known[page] = 1;
+    kv->chain[page] = *bucket;
+    *bucket = page;
+}
+
+/* Cached pages become free: what was known of them is forgotten. */
+static void llm__kv_flush(llm__kv *kv) {
+    for (int32_t page; (page = kv->oldest) >= 0;) {
+        llm__kv_unlink(kv, page);
+        llm__kv_forget(kv, page);
+        kv->ref[page] = 1;
+        llm__kv_drop(kv, page);
+    }
+}
+
+/* ============================================================================
+ * >>scheduler   Who computes what in the next step.
+ * ============================================================================
+ * A request is one prompt with n sequences. All that a sequence is for the scheduler is a list of tokens of which the first n_computed have their keys and
+ * values in pages. A step feeds k >= 1 of the rest: one for a sequence that decodes, a chunk for a prompt (or for what a preempted sequence
+ * must compute again: it is the same thing). When the last token is fed, its logits give the next one. So there are no phases, only a budget of rows:
+ *   1. sequences that decode, oldest first; 2. prompts that have begun; 3. new ones, while there is a place, pages and budget.
+ * A new sequence takes the pages of all its tokens at once, so only decoding ever runs out of pages. Then the latest sequence gives up its
+ * pages and waits again at its old place in the queue: its tokens stay, nothing that was sampled is lost. The first in order never
+ * yields, so everything ends. Order is (priority, arrival, choice).
+ * Of n > 1 sequences the first computes the prompt; then the others fork: they share its full pages and get a copy of the begun one. Those that find no place then
+ * wait like anyone else (and find the prompt in the prefix cache).
+ * Planning (llm__plan), computing (a call of the driver) and applying the results (llm__apply) are separate, all bookkeeping is arrays
+ * and lists made when things are opened or submitted, and the driver is a small table, so a test can drive millions of steps without a model. */
+
+typedef struct llm__driver { /* what computes */
+    void *ctx;
+    llm_result (*forward)(void *ctx, const llm_step *step);
+    const float *(*logits_row)(void *ctx, int out_row); /* (vocab) */
+    llm_result (*kv_copy)(void *ctx, const int32_t *from, const int32_t *to, int n);
+    void (*parallel)(void *ctx, void (*fn)(void *arg, int i), void *arg, int n);
+    void (*rope_of)(void *ctx, int32_t prompt_len, int32_t *variant, float *base);
+    double (*now)(void *ctx); /* seconds, monotonic */
+} llm__driver;
+
+typedef struct llm__stop { /* a stop string as an automaton (Knuth, Morris, Pratt) */
+    const char *text;
+    int32_t len;
+    int32_t *border; /* (len) longest proper prefix of text[0..i] that ends there */
+} llm__stop;
+
+typedef enum llm__seq_state { LLM__SEQ_HELD = 0, LLM__SEQ_WAITING, LLM__SEQ_RUNNING, LLM__SEQ_DONE } llm__seq_state;
+
+typedef struct llm__seq {
+    llm_request *request;
+    struct llm__seq *prev, *next; /* waiting list */
+    llm__seq_state state;         /* HELD: its prompt is being computed by the request's first */
+    int32_t index;
+    int32_t *ids;                 /* (n_prompt + max_new) prompt, then output */
+    int32_t n_prompt, n_ids, max_new;
+    int32_t n_computed;           /* tokens whose keys and values are in pages */
+    int32_t n_chunk;              /* rows in the step being planned */
+    int32_t n_scored;             /* prompt tokens 1 .. n_scored have their log-probability */
+    int32_t *pages, n_pages;
+    int32_t n_published;          /* pages known to the prefix cache */
+    llm__kv_key key;              /* of the last of them */
+    uint64_t blocked;             /* kv.released + 1 when it last found no pages */
+    int32_t n_preempted;
+    uint64_t seed;
+    int32_t early_count;
+    llm__history history;
+    llm_detok *detok;
+    llm_text text;
+    size_t *shown;                /* (max_new) bytes of text that may be shown after each token */
+    int32_t *stop_state;          /* (n_stop) */
+    float *logprobs;              /* (max_new) or NULL */
+    llm_token_logprob *top;       /* (max_new, top_stride) or NULL */
+    int32_t *top_counts;          /* (max_new) */
+    double cum_logprob;
+    llm_finish finish;
+    const char *stop_reason;
+    int32_t stop_id;
+    int32_t n_polled, end_polled;
+    size_t text_polled;
+    void *memory;
+} llm__seq;
+
+struct llm_request {
+    llm_engine *engine;
+    llm_request *prev, *next;     /* all that are not done */
+    llm_request *news_next;
+    llm_request *inbox_next;
+    int in_news, fresh;           /* fresh: counts against max_queue */
+    int refs, cancelled, freed;   /* atomic */
+    llm_sampling s;               /* resolved; points into the arena */
+    llm__arena arena;
+    llm__stop *stop;              /* (s.n_stop) */
+    int32_t *bad_ids, *bad_end, n_bad;
+    int32_t priority, score_only;
+    uint64_t arrival;
+    double submitted, started, deadline; /* by the driver's clock; deadline 0: none */
+    llm__kv_key root;
+    int32_t rope;
+    float rope_base;
+    llm__seq *seq;                /* (n_seqs) */
+    int32_t n_seqs, n_done;
+    int32_t top_stride, prompt_stride;
+    float *prompt_logprobs;       /* (n_prompt) or NULL */
+    llm_token_logprob *prompt_top; /* (n_prompt, prompt_stride) */
+    int32_t *prompt_counts;       /* (n_prompt) */
+    llm_request_metrics metrics;
+    char *id;
+    char error[256];
+    void (*on_news)(void *user, llm_request *request);
+    void *user;
+    pthread_mutex_t mutex;        /* outputs, against pollers */
+    llm_text piece;               /* text of the event polled last */
+};
+
+typedef struct llm__entry { /* a sequence in the step */
+    llm__seq *seq;
+    int32_t out_row;             /* of its last row; -1: not wanted */
+} llm__entry;
+
+typedef struct llm__job { /* one row of logits to be used */
+    llm__seq *seq;
+    int32_t out_row;
+    int32_t scored; /* the prompt position whose token is to be scored; -1: sample */
+    llm__choice choice;
+} llm__job;
+
+struct llm_engine {
+    const llm_model *model;      /* NULL: no text */
+    llm__driver driver;
+    const llm_backend *backend;
+    llm_backend_ctx *ctx;
+    llm__net *net;
+    llm__logger log;
+    char describe[160];
+    int32_t vocab, max_len, max_seqs, max_rows, max_out, max_pages, max_queue, n_workers;
+    int32_t *eos, n_eos, eos_id;
+    llm_early_stop early_stop;
+    llm__kv kv;
+    llm__scratch *scratch;       /* (n_workers) */
+    /* scheduling, all of the stepping thread */
+    llm_request *live;           /* requests that are not done */
+    llm_request *news;
+    llm__seq *first_waiting, *last_waiting;
+    llm__seq **running;          /* (max_seqs) in order */
+    int32_t n_running, n_waiting;
+    llm_engine_stats count;
+    double next_deadline;        /* 0: none */
+    llm__entry *plan;            /* (max_seqs) */
+    int32_t n_plan, plan_rows, plan_out;
+    llm__job *jobs;              /* (max_out + max_seqs) */
+    int32_t n_jobs;
+    int next_job;                /* atomic */
+    int32_t *tokens, *positions, *seq_of_row; /* (max_rows) */
+    int32_t *seq_begin, *seq_len, *seq_rope;  /* (max_seqs + 1) */
+    float *seq_base;             /* (max_seqs) */
+    int32_t *pages;              /* (max_seqs, max_pages) */
+    int32_t *out_rows;           /* (max_out) */
+    int32_t *raw_prompt;         /* (max_seqs) of llm_forward */
+    /* shared with other threads, under mutex */
+    pthread_mutex_t mutex;
+    pthread_cond_t arrived;
+    llm_request *inbox_first, *inbox_last;
+    int32_t n_fresh;
+    uint64_t n_arrived;
+    int n_cancels;               /* atomic */
+    int cancels_seen;
+    llm_engine_stats stats;      /* a copy of count, made after each step */
+    pthread_mutex_t news_mutex;  /* recursive: held while callbacks run */
+};
+
+/* ---- order and lists ---- */
+
+/* 1 if a comes before b. */
+static int llm__seq_before(const llm__seq *a, const llm__seq *b) {
+    const llm_request *p = a->request, *q = b->request;
+    if (p->priority != q->priority) return p->priority < q->priority;
+    if (p->arrival != q->arrival) return p->arrival < q->arrival;
+    return a->index < b->index;
+}
+
+/* Into the waiting list, from its end: the latest to arrive stands there. */
+static void llm__queue_put(llm_engine *e, llm__seq *s) {
+    llm__seq *before = e->last_waiting;
+    while (before && llm__seq_before(s, before)) before = before->prev;
+    s->state = LLM__SEQ_WAITING;
+    s->prev = before;
+    s->next = before ? before->next : e->first_waiting;
+    if (s->prev) s->prev->next = s;
+    else e->first_waiting = s;
+    if (s->next) s->next->prev = s;
+    else e->last_waiting = s;
+    e->n_waiting++;
+}
+
+static void llm__queue_take(llm_engine *e, llm__seq *s) {
+    if (s->prev) s->prev->next = s->next;
+    else e->first_waiting = s->next;
+    if (s->next) s->next->prev = s->prev;
+    else e->last_waiting = s->prev;
+    s->prev = s->next = NULL;
+    e->n_waiting--;
+}
+
+static void llm__running_put(llm_engine *e, llm__seq *s) {
+    int32_t at = e->n_running++;
+    for (; at > 0 && llm__seq_before(s, e->running[at - 1]); at--) e->running[at] = e->running[at - 1];
+    e->running[at] = s;
+    s->state = LLM__SEQ_RUNNING;
+}
+
+static void llm__running_take(llm_engine *e, llm__seq *s) {
+    int32_t at = 0;
+    while (e->running[at] != s) at++;
+    for (e->n_running--; at < e->n_running; at++) e->running[at] = e->running[at + 1];
+}
+
+static void llm__note_news(llm_engine *e, llm_request *r) {
+    if (r->in_news) return;
+    r->in_news = 1;
+    r->news_next = e->news;
+    e->news = r;
+}
+
+/* ---- pages of a sequence ---- */
+
+/* Lets go of all pages, the last first. */
+static void llm__seq_release(llm_engine *e, llm__seq *s) {
+    while (s->n_pages) llm__kv_drop(&e->kv, s->pages[--s->n_pages]);
+    s->n_computed = s->n_published = 0;
+    s->key = s->request->root;
+}
+
+/* Pages that became full and computed can be found from now on. */
+static void llm__seq_publish(llm_engine *e, llm__seq *s) {
+    int32_t size = e->kv.page_tokens;
+    for (; (s->n_published + 1) * (int64_t)size <= s->n_computed; s->n_published++) {
+        const int32_t *tokens = s->ids + (int64_t)s->n_published * size;
+        s->key = llm__kv_hash(&e->kv, s->key, tokens, (size_t)size * sizeof *tokens);
+        llm__kv_publish(&e->kv, s->pages[s->n_published], s->key, tokens);
+    }
+}
+
+static int32_t llm__pages_of(const llm_engine *e, int32_t n_tokens) { return (int32_t)(((int64_t)n_tokens + e->kv.page_tokens - 1) / e->kv.page_tokens); }
+
+/* Pages for all tokens of a waiting sequence, known ones first: at least one token is left to compute. 0: not enough now.
+ * One page for each sequence that runs stays free, so that a newcomer is not sent away by the next few tokens of the others. */
+static int llm__seq_place(llm_engine *e, llm__seq *s) {
+    llm__kv *kv = &e->kv;
+    int32_t need = llm__pages_of(e, s->n_ids), known = (s->n_ids - 1) / kv->page_tokens;
+    if (s->blocked == kv->released + 1) return 0;
+    if (s->request->prompt_logprobs && s->n_scored < s->n_prompt - 1) known = 0; /* its rows must be computed */
+    while (s->n_pages < known) {
+        const int32_t *tokens = s->ids + (int64_t)s->n_pages * kv->page_tokens;
+        llm__kv_key key = llm__kv_hash(kv, s->key, tokens, (size_t)kv->page_tokens * sizeof *tokens);
+        int32_t page = llm__kv_find(kv, key, tokens);
+        if (page < 0) break;
+        s->pages[s->n_pages++] = page;
+        s->key = key;
+    }
+    if (llm__kv_room(kv) < need - s->n_pages + e->n_running) {
+        llm__seq_release(e, s);
+        s->blocked = kv->released + 1;
+        return 0;
+    }
+    s->n_published = s->n_pages;
+    s->n_computed = s->n_pages * kv->page_tokens;
+    while (s->n_pages < need) s->pages[s->n_pages++] = llm__kv_get(kv);
+    return 1;
+}
+
+/* Back to the queue; its tokens stay. */
+static void llm__preempt(llm_engine *e, llm__seq *s) {
+    llm__running_take(e, s);
+    llm__seq_release(e, s);
+    llm__queue_put(e, s);
+    s->n_preempted++;
+    s->request->metrics.n_preemptions++;
+    e->count.preemptions++;
+}
+
+static int llm__frees_a_page(const llm_engine *e, const llm__seq *s) {
+    for (int32_t i = s->n_pages - 1; i >= 0; i--)
+        if (e->kv.ref[s->pages[i]] == 1) return 1;
+    return 0;
+}
+
+/* Who gives way to running[at]: the latest after it that would free a page, rather one that did not give way three times already; else itself. */
+static llm__seq *llm__victim(const llm_engine *e, int32_t at) {
+    llm__seq *found = NULL;
+    for (int32_t i = e->n_running - 1; i > at; i--) {
+        if (!llm__frees_a_page(e, e->running[i])) continue;
+        if (e->running[i]->n_preempted < 3) return e->running[i];
+        if (!found) found = e->running[i];
+    }
+    return found ? found : e->running[at];
+}
+
+/* A page for the next token of running[at]. 0: it had to give way itself. */
+static int llm__grow_pages(llm_engine *e, int32_t at) {
+    llm__seq *s = e->running[at];
+    while (s->n_pages < llm__pages_of(e, s->n_ids)) {
+        int32_t page = llm__kv_get(&e->kv);
+        if (page >= 0) {
+            s->pages[s->n_pages++] = page;
+            continue;
+        }
+        llm__seq *victim = llm__victim(e, at);
+        llm__preempt(e, victim);
+        if (victim == s) return 0;
+    }
+    return 1;
+}
+
+/* ---- planning ---- */
+
+/* Rows of logits that the next n rows of a sequence ask for: one for each prompt token to be scored, one for the next token. */
+static int32_t llm__rows_out(const llm__seq *s, int32_t n) {
+    int32_t end = s->n_computed + n, last = end == s->n_ids && !s->request->score_only, scored = 0;
+    if (s->request->prompt_logprobs) scored = LLM__MIN(end, s->n_prompt - 1) - LLM__MAX(s->n_computed, s->n_scored);
+    return LLM__MAX(scored, 0) + last;
+}
+
+/* Adds as many of its rows as budget and output rows allow. */
+static void llm__plan_rows(llm_engine *e, llm__seq *s) {
+    int32_t n = LLM__MIN(s->n_ids - s->n_computed, e->max_rows - e->plan_rows), over;
+    while (n > 0 && (over = llm__rows_out(s, n) - (e->max_out - e->plan_out)) > 0) n -= over;
+    if (n <= 0) return;
+    e->plan[e->n_plan++].seq = s;
+    e->plan_rows += n;
+    e->plan_out += llm__rows_out(s, n);
+    s->n_chunk = n;
+}
+
+static void llm__start_request(llm_engine *e, llm__seq *s) {
+    llm_request *r = s->request;
+    if (!r->fresh) return;
+    r->fresh = 0;
+    r->started = e->driver.now(e->driver.ctx);
+    pthread_mutex_lock(&e->mutex);
+    e->n_fresh--;
+    pthread_mutex_unlock(&e->mutex);
+    pthread_mutex_lock(&r->mutex);
+    r->metrics.inference_start_time = r->metrics.arrival_time + (r->started - r->submitted);
+    r->metrics.time_in_queue = r->started - r->submitted;
+    r->metrics.n_cached_tokens = s->n_computed;
+    pthread_mutex_unlock(&r->mutex);
+    e->count.cached_tokens += s->n_computed;
+}
+
+/* Chooses the rows of the next step. */
+static void llm__plan(llm_engine *e) {
+    int64_t preempted = e->count.preemptions;
+    e->n_plan = e->plan_rows = e->plan_out = 0;
+    for (int32_t i = 0; i < e->n_running; i++) e->running[i]->n_chunk = 0;
+    for (int32_t i = 0; i < e->n_running; i++) {
+        llm__seq *s = e->running[i];
+        if (s->n_ids == s->n_prompt || s->n_ids - s->n_computed != 1) continue;
+        if (llm__grow_pages(e, i)) llm__plan_rows(e, s);
+        else i--; /* the next one stands here now */
+    }
+    for (int32_t i = 0; i < e->n_running && e->plan_rows < e->max_rows; i++)
+        if (!e->running[i]->n_chunk) llm__plan_rows(e, e->running[i]);
+    while (e->first_waiting && e->n_running < e->max_seqs && e->plan_rows < e->max_rows && e->plan_out < e->max_out && preempted == e->count.preemptions) {
+        llm__seq *s = e->first_waiting;
+        if (!llm__seq_place(e, s)) break;
+        llm__queue_take(e, s);
+        llm__running_put(e, s);
+        llm__start_request(e, s);
+        llm__plan_rows(e, s);
+    }
+}
+
+static void llm__add_job(llm_engine *e, llm__seq *s, int32_t out_row, int32_t scored) {
+    llm__job *job = &e->jobs[e->n_jobs++];
+    memset(job, 0, sizeof *job);
+    job->seq = s;
+    job->out_row = out_row;
+    job->scored = scored;
+}
+
+/* The rows of entry i, in the step's arrays from row `row` on. Returns the next row. */
+static int32_t llm__fill_entry(llm_engine *e, int32_t i, int32_t row, int32_t *n_out) {
+    llm__entry *p = &e->plan[i];
+    llm__seq *s = p->seq;
+    int32_t end = s->n_computed + s->n_chunk;
+    e->seq_begin[i] = row;
+    e->seq_len[i] = end;
+    e->seq_rope[i] = s->request->rope;
+    e->seq_base[i] = s->request->rope_base;
+    memcpy(e->pages + (int64_t)i * e->max_pages, s->pages, (size_t)llm__pages_of(e, end) * sizeof *s->pages);
+    p->out_row = -1;
+    for (int32_t at = s->n_computed; at < end; at++, row++) {
+        e->tokens[row] = s->ids[at];
+        e->positions[row] = at;
+        e->seq_of_row[row] = i;
+        int score = s->request->prompt_logprobs && at >= s->n_scored && at < s->n_prompt - 1;
+        int last = at + 1 == s->n_ids && !s->request->score_only;
+        if (!score && !last) continue;
+        llm__add_job(e, s, *n_out, score ? at + 1 : -1);
+        if (last) p->out_row = *n_out;
+        e->out_rows[(*n_out)++] = row;
+    }
+    return row;
+}
+
+/* Writes the plan as a step descriptor. */
+static void llm__fill_step(llm_engine *e, llm_step *step) {
+    int32_t row = 0, n_out = 0;
+    memset(step, 0, sizeof *step);
+    e->n_jobs = 0;
+    for (int32_t i = 0; i < e->n_plan; i++) row = llm__fill_entry(e, i, row, &n_out);
+    e->seq_begin[e->n_plan] = row;
+    step->shape.n_rows = row;
+    step->shape.n_seqs = e->n_plan;
+    step->shape.n_out = n_out;
+    step->tokens = e->tokens;
+    step->positions = e->positions;
+    step->n_position_rows = 1;
+    step->seq_of_row = e->seq_of_row;
+    step->seq_begin = e->seq_begin;
+    step->seq_len = e->seq_len;
+    step->seq_rope = e->seq_rope;
+    step->seq_rope_base = e->seq_base;
+    step->pages = e->pages;
+    step->page_stride = e->max_pages;
+    step->out_rows = e->out_rows;
+}
+
+/* ---- ends ---- */
+
+static void llm__seq_finish(llm_engine *e, llm__seq *s, llm_finish finish) {
+    llm_request *r = s->request;
+    if (s->state == LLM__SEQ_DONE) return;
+    if (s->state == LLM__SEQ_RUNNING) llm__running_take(e, s);
+    if (s->state == LLM__SEQ_WAITING) llm__queue_take(e, s);
+    llm__seq_release(e, s);
+    pthread_mutex_lock(&r->mutex);
+    s->state = LLM__SEQ_DONE;
+    s->finish = finish;
+    if (++r->n_done == r->n_seqs) r->metrics.finish_time = r->metrics.arrival_time + (e->driver.now(e->driver.ctx) - r->submitted);
+    pthread_mutex_unlock(&r->mutex);
+    llm__note_news(e, r);
+}
+
+/* Ends every sequence of a request that has not ended. */
+static void llm__request_end(llm_engine *e, llm_request *r, llm_finish finish, const char *error) {
+    if (error) snprintf(r->error, sizeof r->error, "%.250s", error);
+    for (int32_t i = 0; i < r->n_seqs; i++) llm__seq_finish(e, &r->seq[i], finish);
+}
+
+static void llm__request_destroy(llm_request *r);
+
+static void llm__request_unref(llm_request *r) {
+    if (!__atomic_sub_fetch(&r->refs, 1, __ATOMIC_ACQ_REL)) llm__request_destroy(r);
+}
+
+/* Tells callers; requests that are done leave the engine. */
+static void llm__tell_news(llm_engine *e) {
+    while (e->news) {
+        llm_request *r = e->news;
+        e->news = r->news_next;
+        r->in_news = 0;
+        pthread_mutex_lock(&e->news_mutex);
+        if (r->on_news && !__atomic_load_n(&r->freed, __ATOMIC_ACQUIRE)) r->on_news(r->user, r);
+        pthread_mutex_unlock(&e->news_mutex);
+        if (r->n_done < r->n_seqs) continue;
+        if (r->prev) r->prev->next = r->next;
+        else e->live = r->next;
+        if (r->next) r->next->prev = r->prev;
+        if (r->fresh) {
+            pthread_mutex_lock(&e->mutex);
+            e->n_fresh--;
+            pthread_mutex_unlock(&e->mutex);
+        }
+        llm__request_unref(r);
+    }
+}
+
+/* Takes in what was submitted. */
+static void llm__take_inbox(llm_engine *e) {
+    pthread_mutex_lock(&e->mutex);
+    llm_request *r = e->inbox_first;
+    e->inbox_first = e->inbox_last = NULL;
+    pthread_mutex_unlock(&e->mutex);
+    for (llm_request *next; r; r = next) {
+        next = r->inbox_next;
+        r->prev = NULL;
+        r->next = e->live;
+        if (e->live) e->live->prev = r;
+        e->live = r;
+        if (r->deadline > 0 && (e->next_deadline <= 0 || r->deadline < e->next_deadline)) e->next_deadline = r->deadline;
+        llm__queue_put(e, &r->seq[0]);
+    }
+}
+
+/* Ends what was cancelled or is late. Looks only when there is a reason. */
+static void llm__sweep(llm_engine *e) {
+    int cancels = __atomic_load_n(&e->n_cancels, __ATOMIC_ACQUIRE);
+    double now = e->next_deadline > 0 ? e->driver.now(e->driver.ctx) : 0;
+    if (cancels == e->cancels_seen && (e->next_deadline <= 0 || now < e->next_deadline)) return;
+    e->cancels_seen = cancels;
+    e->next_deadline = 0;
+    for (llm_request *r = e->live; r; r = r->next) {
+        int late = r->deadline > 0 && now >= r->deadline;
+        if (late || __atomic_load_n(&r->cancelled, __ATOMIC_ACQUIRE)) llm__request_end(e, r, LLM_FINISH_CANCELLED, NULL);
+        else if (r->deadline > 0 && (e->next_deadline <= 0 || r->deadline < e->next_deadline)) e->next_deadline = r->deadline;
+    }
+}
+
+/* ---- results ---- */
+
+static int llm__has_id(const int32_t *ids, int32_t n, int32_t id) {
+    for (int32_t i = 0; i < n; i++)
+        if (ids[i] == id) return 1;
+    return 0;
+}
+
+/* Length of the longest prefix of the stop string that ends at the character c. */
+static int32_t llm__stop_feed(const llm__stop *p, int32_t state, char c) {
+    while (state > 0 && (state == p->len || p->text[state] != c)) state = p->border[state - 1];
+    return p->text[state] == c ? state + 1 : 0;
+}
+
+/* Looks for stop strings in the text from `from` on, in the order of the list; the first found cuts the text. Returns which, or -1. */
+static int32_t llm__find_stop(llm__seq *s, size_t from, int allowed) {
+    const llm_request *r = s->request;
+    for (int32_t i = 0; i < r->s.n_stop; i++)
+        for (size_t at = from; at < s->text.len; at++) {
+            s->stop_state[i] = llm__stop_feed(&r->stop[i], s->stop_state[i], s->text.data[at]);
+            if (s->stop_state[i] < r->stop[i].len || !allowed) continue;
+            s->text.len = at + 1 - (r->s.include_stop_str_in_output ? 0 : (size_t)r->stop[i].len);
+            s->text.data[s->text.len] = 0;
+            return i;
+        }
+    return -1;
+}
+
+/* Bytes of the text that can be shown: not what may yet become a stop string, and no half code point. */
+static size_t llm__showable(const llm__seq *s) {
+    const llm_request *r = s->request;
+    int32_t held = 0;
+    if (s->finish) return s->text.len;
+    for (int32_t i = 0; i < r->s.n_stop && !r->s.include_stop_str_in_output; i++) {
+        int32_t state = s->stop_state[i];
+        if (state == r->stop[i].len) state = r->stop[i].border[state - 1]; /* found, but min_tokens forbade it */
+        held = LLM__MAX(held, state);
+    }
+    size_t n = s->text.len - (size_t)held;
+    while (held && n > 0 && ((uint8_t)s->text.data[n] & 0xC0) == 0x80) n--;
+    return n;
+}
+
+/* Adds a token to the text and decides whether the answer ends: EOS, stop ids, stop strings, length, in this order. */
+static llm_finish llm__seq_append(llm_engine *e, llm__seq *s, int32_t id, int early) {
+    llm_request *r = s->request;
+    int32_t n = s->n_ids - s->n_prompt; /* output tokens, this one included */
+    int allowed = n >= r->s.min_tokens, full = n >= s->max_new;
+    int eos = early || (allowed && !r->s.ignore_eos && llm__has_id(e->eos, e->n_eos, id));
+    int stop = !eos && allowed && llm__has_id(r->s.stop_token_ids, r->s.n_stop_token_ids, id);
+    size_t from = s->text.len;
+    if (s->detok && (!(eos || stop) || (r->s.include_stop_str_in_output && !early))) llm_detok_push(s->detok, id, &s->text);
+    int32_t found = llm__find_stop(s, from, allowed && !eos && !stop);
+    if (stop) s->stop_id = id;
+    if (early && !full) s->stop_reason = "repetition";
+    if (found >= 0) s->stop_reason = r->s.stop[found];
+    if (found < 0 && s->detok && (eos || stop || full)) llm_detok_flush(s->detok, &s->text);
+    if (early && full) return LLM_FINISH_LENGTH;
+    if (eos || stop || found >= 0) return LLM_FINISH_STOP;
+    return full ? LLM_FINISH_LENGTH : LLM_FINISH_NONE;
+}
+
+/* A sampled token joins its sequence. */
+static void llm__seq_accept(llm_engine *e, const llm__job *job) {
+    llm__seq *s = job->seq;
+    llm_request *r = s->request;
+    llm__choice c = job->choice;
+    int32_t n = s->n_ids - s->n_prompt;
+    int natural = n + 1 >= r->s.min_tokens &&
+                  ((!r->s.ignore_eos && llm__has_id(e->eos, e->n_eos, c.id)) || llm__has_id(r->s.stop_token_ids, r->s.n_stop_token_ids, c.id));
+    int early = llm__early_hit(&r->s.early_stop, &s->early_count, c.prob) && !natural;
+    if (early && e->eos_id >= 0 && e->eos_id < e->vocab) {
+        c.id = e->eos_id;
+        c.logprob = (float)((double)e->driver.logits_row(e->driver.ctx, job->out_row)[c.id] - c.log_sum);
+    }
+    pthread_mutex_lock(&r->mutex);
+    double now = e->driver.now(e->driver.ctx);
+    s->ids[s->n_ids] = c.id;
+    if (s->logprobs) s->logprobs[n] = c.logprob;
+    s->cum_logprob += (double)c.logprob;
+    s->n_ids++;
+    llm_finish finish = llm__seq_append(e, s, c.id, early);
+    s->finish = finish;
+    s->shown[n] = llm__showable(s);
+    r->metrics.model_forward_time = now - r->started;
+    r->metrics.model_execute_time = now - r->submitted;
+    if (r->metrics.first_token_time <= 0) r->metrics.first_token_time = r->metrics.arrival_time + (now - r->submitted);
+    pthread_mutex_unlock(&r->mutex);
+    llm__history_add(&s->history, c.id, 1);
+    e->count.generation_tokens++;
+    if (finish) llm__seq_finish(e, s, finish);
+    llm__note_news(e, r);
+}
+
+/* One row of logits: a token sampled or a prompt token scored. Runs on any thread; writes to its job and rows of its own only. */
+static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
+    llm__seq *s = job->seq;
+    llm_request *r = s->request;
+    const float *row = e->driver.logits_row(e->driver.ctx, job->out_row);
+    int32_t n = s->n_ids - s->n_prompt;
+    if (job->scored >= 0) {
+        int bad;
+        float max = llm__row_max(row, e->vocab, &bad);
+        double log_sum = bad ? 0 : (double)max + log(llm__exp_row(row, k->w, e->vocab, max, 1.0f));
+        job->choice.id = bad ? -1 : s->ids[job->scored];
+        if (bad) return;
+        r->prompt_logprobs[job->scored] = (float)((double)row[s->ids[job->scored]] - log_sum);
+        r->prompt_counts[job->scored] =
+            llm__top_logprobs(row, e->vocab, r->prompt_stride, log_sum, r->prompt_top + (int64_t)job->scored * r->prompt_stride);
+        return;
+    }
+    llm__rules rules;
+    memset(&rules, 0, sizeof rules);
+    rules.s = &r->s;
+    rules.eos = e->eos;
+    rules.n_eos = e->n_eos;
+    rules.bad_ids = r->bad_ids;
+    rules.bad_end = r->bad_end;
+    rules.n_bad = r->n_bad;
+    rules.history = &s->history;
+    rules.output = s->ids + s->n_prompt;
+    rules.n_output = n;
+    job->choice = llm__choose(row, e->vocab, &rules, s->seed, n, k);
+    if (job->choice.id >= 0 && s->top) s->top_counts[n] = llm__top_logprobs(row, e->vocab, r->top_stride, job->choice.log_sum, s->top + (int64_t)n * r->top_stride);
+}
+
+static void llm__run_jobs(void *arg, int worker) {
+    llm_engine *e = (llm_engine *)arg;
+    for (int i; (i = __atomic_fetch_add(&e->next_job, 1, __ATOMIC_RELAXED)) < e->n_jobs;) llm__run_job(e, &e->jobs[i], &e->scratch[worker]);
+}
+
+/* Gives a held sequence the computed prompt of the first: full pages shared, the begun one copied. 0: no page for it. */
+static int llm__fork_one(llm_engine *e, const llm__seq *first, llm__seq *s) {
+    int32_t full = first->n_prompt / e->kv.page_tokens, copy = -1;
+    if (e->n_running >= e->max_seqs) return 0;
+    if (first->n_prompt % e->kv.page_tokens) {
+        copy = llm__kv_get(&e->kv);
+        if (copy < 0) return 0;
+        if (e->driver.kv_copy(e->driver.ctx, &first->pages[full], &copy, 1)) {
+            llm__kv_drop(&e->kv, copy);
+            return 0;
+        }
+    }
+    for (s->n_pages = 0; s->n_pages < full; s->n_pages++) {
+        s->pages[s->n_pages] = first->pages[s->n_pages];
+        llm__kv_hold(&e->kv, s->pages[s->n_pages]);
+    }
+    if (copy >= 0) s->pages[s->n_pages++] = copy;
+    s->n_computed = first->n_computed;
+    s->n_published = first->n_published;
+    s->key = first->key;
+    llm__running_put(e, s);
+    return 1;
+}
+
+/* The prompt is computed: the other choices go on from it, or wait. */
+static void llm__fork(llm_engine *e, const llm__entry *p) {
+    llm_request *r = p->seq->request;
+    for (int32_t i = 1; i < r->n_seqs; i++) {
+        if (r->seq[i].state != LLM__SEQ_HELD) continue;
+        if (llm__fork_one(e, p->seq, &r->seq[i])) llm__add_job(e, &r->seq[i], p->out_row, -1);
+        else llm__queue_put(e, &r->seq[i]);
+    }
+}
+
+/* Results of the step: what was computed is booked, prompts fork, rows are sampled in parallel and accepted in order. */
+static void llm__apply(llm_engine *e) {
+    for (int32_t i = 0; i < e->n_plan; i++) {
+        llm__seq *s = e->plan[i].seq;
+        if (s->n_ids == s->n_prompt) e->count.prompt_tokens += s->n_chunk;
+        s->n_computed += s->n_chunk;
+        llm__seq_publish(e, s);
+        if (s->index == 0 && s->n_ids == s->n_prompt && s->n_computed == s->n_prompt && s->request->n_seqs > 1) llm__fork(e, &e->plan[i]);
+    }
+    e->next_job = 0;
+    e->driver.parallel(e->driver.ctx, llm__run_jobs, e, LLM__MIN(e->n_workers, LLM__MAX(e->n_jobs, 1)));
+    for (int32_t i = 0; i < e->n_jobs; i++) {
+        llm__job *job = &e->jobs[i];
+        llm__seq *s = job->seq;
+        if (s->state == LLM__SEQ_DONE) continue; /* failed in an earlier row */
+        if (job->choice.id < 0) llm__request_end(e, s->request, LLM_FINISH_ERROR, "the model's logits are not finite");
+        else if (job->scored >= 0) s->n_scored = job->scored;
+        else llm__seq_accept(e, job);
+    }
+    for (int32_t i = 0; i < e->n_plan; i++) {
+        llm__seq *s = e->plan[i].seq;
+        if (s->request->score_only && s->state == LLM__SEQ_RUNNING && s->n_computed == s->n_ids) llm__seq_finish(e, s, LLM_FINISH_LENGTH);
+    }
+}
+
+/* ============================================================================
+ * >>engine   Threads, backend, model and scheduler together; requests from the outside.
+ * ============================================================================
+ * llm__engine_new makes a scheduler over any driver; llm_engine_open opens backend and weights and gives it the driver that runs them.
+ * One thread steps. Others submit (into an inbox), cancel (a flag), free (a count of two owners: the caller and the engine) and poll (under the
+ * request's lock). A request's memory is taken in llm_request_submit, in the caller's thread; what grows later is only text, which gets room for
+ * sixteen bytes a token beforehand. So a step allocates nothing. */
+
+typedef struct llm__engine_params {
+    llm__driver driver;
+    const llm_model *model;      /* NULL: requests give ids and get ids */
+    const int32_t *eos;
+    int32_t n_eos, eos_id;       /* what ends an answer; the one written where early stop ends it, -1: none */
+    int32_t vocab, n_pages, page_tokens, max_len, max_seqs, max_rows, max_out, max_queue, n_workers, no_cache;
+    llm_early_stop early_stop;
+    llm__logger log;
+} llm__engine_params;
+
+/* Frees what llm__engine_new took. */
+static void llm__engine_destroy(llm_engine *e) {
+    for (int32_t i = 0; e->scratch && i < e->n_workers; i++) llm__scratch_close(&e->scratch[i]);
+    llm__kv_close(&e->kv);
+    LLM_FREE(e->eos);
+    LLM_FREE(e->scratch);
+    LLM_FREE(e->running);
+    LLM_FREE(e->plan);
+    LLM_FREE(e->jobs);
+    LLM_FREE(e->tokens);
+    LLM_FREE(e->positions);
+    LLM_FREE(e->seq_of_row);
+    LLM_FREE(e->seq_begin);
+    LLM_FREE(e->seq_len);
+    LLM_FREE(e->seq_rope);
+    LLM_FREE(e->seq_base);
+    LLM_FREE(e->pages);
+    LLM_FREE(e->out_rows);
+    LLM_FREE(e->raw_prompt);
+    pthread_mutex_destroy(&e->mutex);
+    pthread_mutex_destroy(&e->news_mutex);
+    pthread_cond_destroy(&e->arrived);
+    LLM_FREE(e);
+}
+
+/* The arrays of a step. 0: no memory. */
+static int llm__engine_arrays(llm_engine *e, const llm__engine_params *p) {
+    int ok = 1;
+    e->eos = LLM__NEW(int32_t, p->n_eos);
+    e->running = LLM__NEW(llm__seq *, e->max_seqs);
+    e->plan = LLM__NEW(llm__entry, e->max_seqs);
+    e->jobs = LLM__NEW(llm__job, (size_t)e->max_out + (size_t)e->max_seqs);
+    e->tokens = LLM__NEW(int32_t, e->max_rows);
+    e->positions = LLM__NEW(int32_t, e->max_rows);
+    e->seq_of_row = LLM__NEW(int32_t, e->max_rows);
+    e->seq_begin = LLM__NEW(int32_t, e->max_seqs + 1);
+    e->seq_len = LLM__NEW(int32_t, e->max_seqs);
+    e->seq_rope = LLM__NEW(int32_t, e->max_seqs);
+    e->seq_base = LLM__NEW(float, e->max_seqs);
+    e->pages = LLM__NEW(int32_t, llm__mul((uint64_t)e->max_seqs, (uint64_t)e->max_pages, &ok));
+    e->out_rows = LLM__NEW(int32_t, e->max_out);
+    e->raw_prompt = LLM__NEW(int32_t, e->max_seqs);
+    e->scratch = LLM__NEW(llm__scratch, e->n_workers);
+    for (int32_t i = 0; e->scratch && i < e->n_workers; i++) ok &= llm__scratch_open(&e->scratch[i], e->vocab);
+    if (e->eos && p->n_eos) memcpy(e->eos, p->eos, (size_t)p->n_eos * sizeof *p->eos);
+    return ok && e->eos && e->running && e->plan && e->jobs && e->tokens && e->positions && e->seq_of_row && e->seq_begin && e->seq_len && e->seq_rope &&
+           e->seq_base && e->pages && e->out_rows && e->raw_prompt && e->scratch;
+}
+
+static void llm__engine_locks(llm_engine *e) {
+    pthread_condattr_t clock;
+    pthread_mutexattr_t recursive;
+    pthread_mutex_init(&e->mutex, NULL);
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&e->news_mutex, &recursive);
+    pthread_mutexattr_destroy(&recursive);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&e->arrived, &clock);
+    pthread_condattr_destroy(&clock);
+}
+
+/* A scheduler over a driver: no model is needed. */
+static llm_result llm__engine_new(const llm__engine_params *p, llm_engine **out) {
+    llm_engine *e = LLM__NEW(llm_engine, 1);
+    *out = NULL;
+    if (!e) return llm__nomem();
+    llm__engine_locks(e);
+    e->driver = p->driver;
+    e->model = p->model;
+    e->log = p->log;
+    e->n_eos = p->n_eos;
+    e->vocab = p->vocab;
+    e->max_len = p->max_len;
+    e->max_seqs = p->max_seqs;
+    e->max_rows = p->max_rows;
+    e->max_out = p->max_out;
+    e->max_queue = p->max_queue;
+    e->n_workers = LLM__MAX(1, p->n_workers);
+    e->early_stop = p->early_stop;
+    e->max_pages = (int32_t)(((int64_t)p->max_len + p->page_tokens - 1) / p->page_tokens);
+    if (!llm__engine_arrays(e, p) || llm__kv_open(&e->kv, p->n_pages, p->page_tokens, p->no_cache)) {
+        llm__engine_destroy(e);
+        return llm__nomem();
+    }
+    e->count.total_blocks = e->count.free_blocks = p->n_pages;
+    e->count.block_size = p->page_tokens;
+    e->count.max_model_len = p->max_len;
+    e->count.max_num_seqs = p->max_seqs;
+    e->count.backend = e->describe;
+    e->eos_id = p->eos_id;
+    e->stats = e->count;
+    *out = e;
+    return LLM_OK;
+}
+
+/* ---- the driver that runs a model ---- */
+
+static llm_result llm__drive_forward(void *ctx, const llm_step *step) { return llm__net_step(((llm_engine *)ctx)->net, step); }
+
+static const float *llm__drive_row(void *ctx, int out_row) {
+    llm_engine *e = (llm_engine *)ctx;
+    return e->backend->logits_row(e->ctx, out_row);
+}
+
+static llm_result llm__drive_copy(void *ctx, const int32_t *from, const int32_t *to, int n) {
+    llm_engine *e = (llm_engine *)ctx;
+    return e->backend->kv_copy(e->ctx, from, to, n);
+}
+
+static void llm__drive_parallel(void *ctx, void (*fn)(void *arg, int i), void *arg, int n) {
+    llm_engine *e = (llm_engine *)ctx;
+    if (e->backend->parallel && n > 1) e->backend->parallel(e->ctx, fn, arg, n);
+    else
+        for (int i = 0; i < n; i++) fn(arg, i);
+}
+
+static void llm__drive_rope(void *ctx, int32_t prompt_len, int32_t *variant, float *base) { llm__net_rope_of(((llm_engine *)ctx)->net, prompt_len, variant, base); }
+
+static double llm__drive_now(void *ctx) {
+    (void)ctx;
+    return llm__now();
+}
+
+LLM_API llm_result llm_backend_load(const char *path, const llm_backend **out) {
+    const llm_backend *(*get)(void);
+    *out = NULL;
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) return llm__error(LLM_ERR_IO, "%s: %s", path, dlerror());
+    void *symbol = dlsym(library, "llm_cuda_backend");
+    if (!symbol) {
+        dlclose(library);
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: no backend library, it has no function llm_cuda_backend", path);
+    }
+    memcpy(&get, &symbol, sizeof get); /* C has no cast from data to functions */
+    const llm_backend *b = get();
+    if (b && b->abi == LLM_BACKEND_ABI && b->struct_size == sizeof *b) {
+        *out = b; /* stays loaded: its code runs as long as the process */
+        return LLM_OK;
+    }
+    int abi = b ? (int)b->abi : 0, size = b ? (int)b->struct_size : 0;
+    dlclose(library);
+    return llm__error(LLM_ERR_UNSUPPORTED, "%s: backend interface %d of %d bytes, this program needs %d of %d: build both from the same source", path, abi, size,
+                      LLM_BACKEND_ABI, (int)sizeof(llm_backend));
+}
+
+static llm_result llm__engine_backend(const llm_engine_config *cfg, const llm_backend **out) {
+    const char *device = cfg->device ? cfg->device : "auto";
+    *out = cfg->backend ? cfg->backend : llm_backend_cpu();
+    if (strcmp(device, "auto") && strcmp(device, "cpu") && strcmp(device, "cuda")) return llm__error(LLM_ERR_ARG, "device: \"%s\", must be auto, cpu or cuda", device);
+    if (!strcmp(device, "cpu")) *out = llm_backend_cpu();
+    if (!strcmp(device, "cuda") && !cfg->backend) return llm_backend_load("libllm_cuda.so", out);
+    if ((*out)->abi == LLM_BACKEND_ABI && (*out)->struct_size == sizeof(llm_backend)) return LLM_OK;
+    return llm__error(LLM_ERR_UNSUPPORTED, "backend: interface %d of %d bytes, this library needs %d of %d", (int)(*out)->abi, (int)(*out)->struct_size, LLM_BACKEND_ABI,
+                      (int)sizeof(llm_backend));
+}
+
+/* Zero means default; contradictions are refused. */
+static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config *c) {
+    int32_t own = llm__model_max_len(model);
+    if (c->max_model_len < 0) return llm__error(LLM_ERR_ARG, "max_model_len: %d, must be above 0", (int)c->max_model_len);
+    if (c->max_model_len > own && own > 0 && !c->allow_long_max_model_len)
+        return llm__error(LLM_ERR_ARG, "max_model_len: %d is more than the model's own %d tokens (allow_long_max_model_len lifts this)", (int)c->max_model_len, (int)own);
+    if (c->max_num_seqs < 0 || c->max_num_seqs > 65536) return llm__error(LLM_ERR_ARG, "max_num_seqs: %d, must be 1 to 65536", (int)c->max_num_seqs);
+    if (!c->max_num_seqs) c->max_num_seqs = 1;
+    if (!c->max_num_batched_tokens) c->max_num_batched_tokens = LLM__MAX(512, c->max_num_seqs);
+    if (c->max_num_batched_tokens < c->max_num_seqs || c->max_num_batched_tokens > 1 << 20)
+        return llm__error(LLM_ERR_ARG, "max_num_batched_tokens (%d) must be greater than or equal to max_num_seqs (%d)", (int)c->max_num_batched_tokens, (int)c->max_num_seqs);
+    if (!c->block_size) c->block_size = 32;
+    if (c->block_size != 16 && c->block_size != 32 && c->block_size != 64 && c->block_size != 128)
+        return llm__error(LLM_ERR_ARG, "block_size: %d, must be 16, 32, 64 or 128", (int)c->block_size);
+    if (c->max_queue < 0 || c->kv_cache_memory_bytes < 0 || c->n_threads < 0 || c->n_threads > 4096 || c->tensor_parallel_size < 0)
+        return llm__error(LLM_ERR_ARG, "engine: a count or size is negative or too large");
+    if (!(c->gpu_memory_utilization >= 0 && c->gpu_memory_utilization <= 1)) return llm__error(LLM_ERR_ARG, "gpu_memory_utilization: must be in (0, 1]");
+    if (!c->max_queue) c->max_queue = 1024;
+    if (!c->tensor_parallel_size) c->tensor_parallel_size = 1;
+    if (!c->n_threads) c->n_threads = llm__cores();
+    if (c->gpu_memory_utilization <= 0) c->gpu_memory_utilization = 0.9f;
+    return llm__check_early_stop(&c->early_stop);
+}
+
+/* How many pages: what all sequences need at most, or what the given memory holds. Without a given max_model_len a short memory shortens it. */
+static llm_result llm__engine_pages(const llm__logger *log, int64_t page_bytes, llm_engine_config *c, int32_t *max_len, int64_t *n_pages) {
+    int64_t each = ((int64_t)*max_len + c->block_size - 1) / c->block_size, most = each * c->max_num_seqs;
+    int64_t memory = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
+    int64_t given = c->kv_cache_memory_bytes ? c->kv_cache_memory_bytes : memory > 0 ? memory / 2 : INT64_MAX;
+    *n_pages = most;
+    if (page_bytes > 0 && most > given / page_bytes) *n_pages = given / page_bytes;
+    *n_pages = LLM__MIN(*n_pages, (int64_t)1 << 30);
+    if (*n_pages >= each) return LLM_OK;
+    int64_t fits = *n_pages * c->block_size;
+    if (c->max_model_len || fits < 1)
+        return llm__error(LLM_ERR_LIMIT, "max_model_len: %d tokens need %lld bytes of KV cache, %lld bytes hold %lld tokens", (int)*max_len, (long long)(each * page_bytes),
+                          (long long)given, (long long)fits);
+    *max_len = (int32_t)fits;
+    llm__log(log, LLM_LOG_WARN, "max_model_len is %d tokens: that is what %lld bytes of KV cache hold", (int)*max_len, (long long)given);
+    return LLM_OK;
+}
+
+/* Backend and weights. */
+static llm_result llm__engine_net(llm_engine *e, const llm_model *model, const llm_engine_config *c, int32_t max_len, int32_t max_out) {
+    llm_backend_config b;
+    llm__net_config n;
+    memset(&b, 0, sizeof b);
+    memset(&n, 0, sizeof n);
+    b.n_ranks = c->tensor_parallel_size;
+    b.n_threads = c->n_threads;
+    b.isa = c->isa;
+    b.compute = c->dtype;
+    b.kv_type = c->kv_cache_dtype;
+    b.batch_invariant = c->batch_invariant;
+    b.memory_utilization = (double)c->gpu_memory_utilization;
+    b.max_rows = c->max_num_batched_tokens;
+    b.max_out = max_out;
+    b.max_seqs = c->max_num_seqs;
+    b.max_pages_per_seq = (max_len + c->block_size - 1) / c->block_size;
+    b.log = c->log;
+    b.log_user = c->log_user;
+    llm_result r = e->backend->open(&b, &e->ctx);
+    if (r) return r;
+    n.model = model;
+    n.backend = e->backend;
+    n.ctx = e->ctx;
+    n.n_ranks = b.n_ranks;
+    n.max_rows = b.max_rows;
+    n.max_out = max_out;
+    n.page_tokens = c->block_size;
+    n.compute = c->dtype;
+    n.progress = c->progress;
+    n.progress_user = c->progress_user;
+    return llm__net_open(&n, &e->net);
+}
+
+static void llm__engine_close_net(llm_engine *e) {
+    if (e->net) llm__net_close(e->net);
+    if (e->ctx) e->backend->close(e->ctx);
+}
+
+/* Opens everything into `from`, a holder of backend, context and net, and makes the scheduler over it. */
+static llm_result llm__engine_assemble(llm_engine *from, const llm_model *model, llm_engine_config *c, llm_engine **out) {
+    const llm_model_info *info = llm_model_get_info(model);
+    const llm_kv_layer *layers;
+    llm__engine_params p;
+    int64_t n_pages;
+    memset(&p, 0, sizeof p);
+    p.max_len = c->max_model_len ? c->max_model_len : llm__model_max_len(model);
+    p.max_out = c->max_num_seqs + 32; /* rows of prompts that are scored find place beside those that decode */
+    p.log.fn = c->log;
+    p.log.user = c->log_user;
+    llm_result r = llm__engine_net(from, model, c, p.max_len, p.max_out);
+    if (r) return r;
+    int n_layers = llm__net_kv_layers(from->net, &layers);
+    int64_t page_bytes = from->backend->kv_page_bytes(from->ctx, n_layers, layers, c->block_size) * c->tensor_parallel_size;
+    r = llm__engine_pages(&p.log, page_bytes, c, &p.max_len, &n_pages);
+    if (!r) r = from->backend->kv_open(from->ctx, n_layers, layers, c->block_size, n_pages);
+    if (r) return r;
+    p.driver.forward = llm__drive_forward;
+    p.driver.logits_row = llm__drive_row;
+    p.driver.kv_copy = llm__drive_copy;
+    p.driver.parallel = llm__drive_parallel;
+    p.driver.rope_of = llm__drive_rope;
+    p.driver.now = llm__drive_now;
+    p.model = model;
+    p.eos = info->stop_ids;
+    p.n_eos = info->n_stop_ids;
+    p.eos_id = info->eos_id >= 0 || !info->n_stop_ids ? info->eos_id : info->stop_ids[0];
+    p.vocab = llm__net_vocab(from->net);
+    p.n_pages = (int32_t)n_pages;
+    p.page_tokens = c->block_size;
+    p.max_seqs = c->max_num_seqs;
+    p.max_rows = c->max_num_batched_tokens;
+    p.max_queue = c->max_queue;
+    p.n_workers = c->n_threads;
+    p.no_cache = c->disable_prefix_caching;
+    p.early_stop = c->early_stop;
+    r = llm__engine_new(&p, out);
+    if (r) return r;
+    (*out)->driver.ctx = *out;
+    (*out)->backend = from->backend;
+    (*out)->ctx = from->ctx;
+    (*out)->net = from->net;
+    (*out)->count.memory_bytes = from->backend->memory_used(from->ctx);
+    snprintf((*out)->describe, sizeof(*out)->describe, "%s: %s", from->backend->name, from->backend->describe(from->ctx));
+    (*out)->stats = (*out)->count;
+    return LLM_OK;
+}
+
+LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_config *cfg, llm_engine **out) {
+    llm_engine_config c;
+    llm_engine *from = LLM__NEW(llm_engine, 1);
+    *out = NULL;
+    memset(&c, 0, sizeof c);
+    if (cfg) c = *cfg;
+    llm_result r = from ? llm__engine_resolve(model, &c) : llm__nomem();
+    if (!r) r = llm__engine_backend(&c, &from->backend);
+    if (!r) r = llm__engine_assemble(from, model, &c, out);
+    if (r && from) llm__engine_close_net(from);
+    LLM_FREE(from);
+    return r;
+}
+
+LLM_API void llm_engine_close(llm_engine *e) {
+    if (!e) return;
+    llm__take_inbox(e);
+    for (llm_request *r = e->live; r; r = r->next) llm__request_end(e, r, LLM_FINISH_CANCELLED, NULL);
+    llm__tell_news(e);
+    llm__engine_close_net(e);
+    llm__engine_destroy(e);
+}
+
+LLM_API void llm_engine_get_stats(const llm_engine *engine, llm_engine_stats *out) {
+    llm_engine *e = (llm_engine *)(uintptr_t)engine; /* the lock is not part of what is const */
+    pthread_mutex_lock(&e->mutex);
+    *out = e->stats;
+    pthread_mutex_unlock(&e->mutex);
+}
+
+/* ---- stepping ---- */
+
+/* Computes the plan. A device that fails fails the requests of this step; the engine goes on. */
+static llm_result llm__engine_compute(llm_engine *e) {
+    llm_step step;
+    char why[256];
+    llm__fill_step(e, &step);
+    double begin = e->driver.now(e->driver.ctx);
+    llm_result r = e->driver.forward(e->driver.ctx, &step);
+    e->count.model_seconds += e->driver.now(e->driver.ctx) - begin;
+    e->count.steps++;
+    if (!r) {
+        llm__apply(e);
+        return LLM_OK;
+    }
+    snprintf(why, sizeof why, "%.250s", llm_last_error());
+    for (int32_t i = 0; i < e->n_plan; i++) llm__request_end(e, e->plan[i].seq->request, LLM_FINISH_ERROR, why);
+    return r;
+}
+
+static void llm__engine_count(llm_engine *e) {
+    e->count.n_running = e->n_running;
+    e->count.free_blocks = e->kv.n_free;
+    e->count.cached_blocks = e->kv.n_cached;
+    pthread_mutex_lock(&e->mutex);
+    e->count.n_waiting = e->n_waiting;
+    for (const llm_request *r = e->inbox_first; r; r = r->inbox_next) e->count.n_waiting++;
+    e->stats = e->count;
+    pthread_mutex_unlock(&e->mutex);
+}
+
+LLM_API llm_result llm_engine_step(llm_engine *e, int *busy) {
+    double begin = e->driver.now(e->driver.ctx);
+    llm_result r = LLM_OK;
+    llm__take_inbox(e);
+    llm__sweep(e);
+    llm__plan(e);
+    if (e->n_plan) r = llm__engine_compute(e);
+    llm__tell_news(e);
+    e->count.step_seconds += e->driver.now(e->driver.ctx) - begin;
+    llm__engine_count(e);
+    if (busy) {
+        pthread_mutex_lock(&e->mutex);
+        *busy = e->live || e->inbox_first;
+        pthread_mutex_unlock(&e->mutex);
+    }
+    return r;
+}
+
+LLM_API void llm_engine_wait(llm_engine *e, double timeout_s) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    double s = LLM__MIN(LLM__MAX(timeout_s, 0.0), 1e6), whole = floor(s);
+    t.tv_sec += (time_t)whole;
+    t.tv_nsec += (long)((s - whole) * 1e9);
+    if (t.tv_nsec >= 1000000000) t.tv_sec++, t.tv_nsec -= 1000000000;
+    pthread_mutex_lock(&e->mutex);
+    while (!e->inbox_first && __atomic_load_n(&e->n_cancels, __ATOMIC_ACQUIRE) == e->cancels_seen)
+        if (pthread_cond_timedwait(&e->arrived, &e->mutex, &t)) break;
+    pthread_mutex_unlock(&e->mutex);
+}
+
+LLM_API llm_result llm_request_run(llm_engine *e, llm_request *r) {
+    for (int done = 0; !done;) {
+        llm_result step = llm_engine_step(e, NULL);
+        pthread_mutex_lock(&r->mutex);
+        done = r->n_done == r->n_seqs;
+        pthread_mutex_unlock(&r->mutex);
+        if (step && done) return step;
+    }
+    for (int32_t i = 0; i < r->n_seqs; i++) {
+        if (r->seq[i].finish == LLM_FINISH_ERROR) return llm__error(LLM_ERR_BACKEND, "%s", r->error);
+        if (r->seq[i].finish == LLM_FINISH_CANCELLED) return llm__error(LLM_ERR_CANCELLED, "the request was cancelled");
+    }
+    return LLM_OK;
+}
+
+/* ---- a request's memory ---- */
+
+static void llm__seq_destroy(llm__seq *s) {
+    if (s->detok) llm_detok_free(s->detok);
+    llm_text_free(&s->text);
+    LLM_FREE(s->memory);
+}
+
+static void llm__request_destroy(llm_request *r) {
+    for (int32_t i = 0; r->seq && i < r->n_seqs; i++) llm__seq_destroy(&r->seq[i]);
+    LLM_FREE(r->seq);
+    LLM_FREE(r->prompt_logprobs);
+    LLM_FREE(r->prompt_top);
+    LLM_FREE(r->prompt_counts);
+    llm_text_free(&r->piece);
+    llm__arena_free(&r->arena);
+    pthread_mutex_destroy(&r->mutex);
+    LLM_FREE(r);
+}
+
+/* The next `count` elements of a block laid out in two passes: base NULL measures. */
+static void *llm__carve(char *base, size_t *at, size_t count, size_t size) {
+    void *p = base ? base + *at : NULL;
+    *at += (count * size + 15) & ~(size_t)15;
+    return p;
+}
+
+/* Lays a sequence's arrays out in one block. They are not zeroed: memory that is not used is not touched. Returns the size. */
+static size_t llm__seq_layout(llm__seq *s, char *base) {
+    const llm_request *r = s->request;
+    size_t at = 0, all = (size_t)s->n_prompt + (size_t)s->max_new, max_new = (size_t)s->max_new;
+    int penalties = r->s.repetition_penalty != 1 || r->s.presence_penalty != 0 || r->s.frequency_penalty != 0;
+    size_t distinct = penalties ? LLM__MIN(all, (size_t)r->engine->vocab) : 0, slots = penalties ? 16 : 0;
+    while (slots < 2 * distinct) slots *= 2;
+    s->ids = (int32_t *)llm__carve(base, &at, all, sizeof *s->ids);
+    s->pages = (int32_t *)llm__carve(base, &at, (size_t)llm__pages_of(r->engine, (int32_t)all), sizeof *s->pages);
+    s->shown = (size_t *)llm__carve(base, &at, max_new, sizeof *s->shown);
+    s->stop_state = (int32_t *)llm__carve(base, &at, (size_t)r->s.n_stop, sizeof *s->stop_state);
+    s->history.id = (int32_t *)llm__carve(base, &at, distinct, sizeof *s->history.id);
+    s->history.count = (int32_t *)llm__carve(base, &at, distinct, sizeof *s->history.count);
+    s->history.slot = (int32_t *)llm__carve(base, &at, slots, sizeof *s->history.slot);
+    s->history.mask = slots ? (uint32_t)slots - 1 : 0;
+    if (!r->s.logprobs) return at;
+    s->logprobs = (float *)llm__carve(base, &at, max_new, sizeof *s->logprobs);
+    s->top_counts = (int32_t *)llm__carve(base, &at, max_new, sizeof *s->top_counts);
+    s->top = (llm_token_logprob *)llm__carve(base, &at, max_new * (size_t)r->top_stride, sizeof *s->top);
+    return at;
+}
+
+/* A sequence of the request, with everything it will need. */
+static llm_result llm__seq_open(llm_request *r, int32_t index, const int32_t *prompt, int32_t n_prompt, int32_t max_new) {
+    llm__seq *s = &r->seq[index];
+    s->request = r;
+    s->index = index;
+    s->n_prompt = s->n_ids = n_prompt;
+    s->max_new = max_new;
+    s->stop_id = -1;
+    s->key = r->root;
+    s->seed = (uint64_t)r->s.seed + (uint64_t)index;
+    size_t bytes = llm__seq_layout(s, NULL);
+    s->memory = LLM_MALLOC(bytes + 1);
+    if (!s->memory) return llm__nomem();
+    llm__seq_layout(s, (char *)s->memory);
+    memcpy(s->ids, prompt, (size_t)n_prompt * sizeof *prompt);
+    memset(s->stop_state, 0, (size_t)r->s.n_stop * sizeof *s->stop_state);
+    if (s->history.mask) memset(s->history.slot, 0, ((size_t)s->history.mask + 1) * sizeof *s->history.slot);
+    for (int32_t i = 0; i < n_prompt; i++) llm__history_add(&s->history, prompt[i], 0);
+    if (!r->engine->model || r->score_only) return LLM_OK;
+    s->detok = llm_detok_create(r->engine->model, r->s.skip_special_tokens_off ? LLM_DETOK_KEEP_SPECIAL : 0);
+    size_t room = LLM__MIN((size_t)max_new * 16 + 256, (size_t)1 << 20);
+    if (!s->detok || !llm__grow((void **)&s->text.data, &s->text.cap, room, 1)) return llm__nomem();
+    s->text.data[0] = 0;
+    return LLM_OK;
+}
+
+/* ---- submission ---- */
+
+/* Copies n bytes into the request's arena. */
+static void *llm__keep_copy(llm_request *r, const void *from, size_t n) {
+    void *p = llm__arena_get(&r->arena, n + 1);
+    if (p && n) memcpy(p, from, n);
+    return p;
+}
+
+/* The stop strings as automata. */
+static llm_result llm__request_stops(llm_request *r) {
+    int32_t n = r->s.n_stop;
+    const char **list = (const char **)llm__arena_get(&r->arena, (size_t)n * sizeof *list);
+    r->stop = (llm__stop *)llm__arena_get(&r->arena, (size_t)n * sizeof *r->stop);
+    if (!list || !r->stop) return llm__nomem();
+    for (int32_t i = 0; i < n; i++) {
+        llm__stop *p = &r->stop[i];
+        p->len = (int32_t)strlen(r->s.stop[i]);
+        list[i] = p->text = (const char *)llm__keep_copy(r, r->s.stop[i], (size_t)p->len);
+        p->border = (int32_t *)llm__arena_get(&r->arena, (size_t)p->len * sizeof *p->border);
+        if (!p->text || !p->border) return llm__nomem();
+        for (int32_t k = 1; k < p->len; k++) p->border[k] = llm__stop_feed(p, p->border[k - 1], p->text[k]);
+    }
+    r->s.stop = list;
+    return LLM_OK;
+}
+
+/* Tokens of the bad words, as in vLLM: each as it is, and behind a space where that changes the first token and not the count. */
+static llm_result llm__request_bad_words(llm_request *r, const llm_model *model) {
+    llm_tokens all, ends;
+    llm_text text;
+    memset(&all, 0, sizeof all);
+    memset(&ends, 0, sizeof ends);
+    memset(&text, 0, sizeof text);
+    llm_result result = LLM_OK;
+    for (int32_t i = 0; i < 2 * r->s.n_bad_words && !result; i++) {
+        size_t from = all.len, before = ends.len > 1 ? (size_t)ends.data[ends.len - 2] : 0;
+        const char *word = r->s.bad_words[i / 2];
+        text.len = 0;
+        if (i & 1) llm_text_str(&text, " ");
+        llm_text_str(&text, word + strspn(word, " "));
+        result = text.failed ? llm__nomem() : llm_tokenize(model, text.data, text.len, 0, &all);
+        if (i & 1 && (from == before || all.len - from != from - before || all.data[from] == all.data[before])) all.len = from;
+        if (all.len > from) llm_tokens_add(&ends, (int32_t)all.len);
+    }
+    r->n_bad = (int32_t)ends.len;
+    r->bad_ids = (int32_t *)llm__keep_copy(r, all.data, all.len * sizeof *all.data);
+    r->bad_end = (int32_t *)llm__keep_copy(r, ends.data, ends.len * sizeof *ends.data);
+    if (all.failed || ends.failed || !r->bad_ids || !r->bad_end) result = llm__nomem();
+    llm_tokens_free(&all);
+    llm_tokens_free(&ends);
+    llm_text_free(&text);
+    return result;
+}
+
+/* Copies of everything the caller's sampling struct points to. */
+static llm_result llm__request_copies(llm_request *r, const llm_request_config *cfg) {
+    llm_sampling *s = &r->s;
+    char made[32];
+    s->stop_token_ids = (const int32_t *)llm__keep_copy(r, s->stop_token_ids, (size_t)s->n_stop_token_ids * sizeof *s->stop_token_ids);
+    s->logit_bias = (const llm_logit_bias *)llm__keep_copy(r, s->logit_bias, (size_t)s->n_logit_bias * sizeof *s->logit_bias);
+    snprintf(made, sizeof made, "req-%016llx", (unsigned long long)llm__mix((uint64_t)s->seed ^ (uint64_t)(uintptr_t)r));
+    const char *id = cfg->id ? cfg->id : made;
+    r->id = (char *)llm__keep_copy(r, id, strlen(id));
+    if (!s->stop_token_ids || !s->logit_bias || !r->id) return llm__nomem();
+    llm_result result = llm__request_stops(r);
+    if (!result && s->n_bad_words && !r->engine->model) result = llm__error(LLM_ERR_ARG, "bad_words: need a model with a tokenizer");
+    if (!result && s->n_bad_words) result = llm__request_bad_words(r, r->engine->model);
+    s->bad_words = NULL;
+    return result;
+}
+
+/* How many tokens the answer may have. The prompt must leave room for one. */
+static llm_result llm__request_limits(llm_request *r, const int32_t *prompt, size_t n, int32_t *max_new) {
+    const llm_engine *e = r->engine;
+    if (!n) return llm__error(LLM_ERR_ARG, "prompt: it is empty, at least one token is needed");
+    if (n + !r->score_only > (size_t)e->max_len)
+        return llm__error(LLM_ERR_LIMIT, "prompt: %zu tokens are more than the context of %d tokens holds%s", n, (int)e->max_len, r->score_only ? "" : " with an answer");
+    for (size_t i = 0; i < n; i++)
+        if (prompt[i] < 0 || prompt[i] >= e->vocab) return llm__error(LLM_ERR_ARG, "prompt_token_ids: %d is no token, ids run from 0 to %d", (int)prompt[i], (int)e->vocab - 1);
+    int32_t room = r->score_only ? 0 : e->max_len - (int32_t)n;
+    *max_new = r->s.max_tokens < 0 ? room : LLM__MIN(r->s.max_tokens, room);
+    return LLM_OK;
+}
+
+/* Room for the log-probabilities of the prompt. */
+static llm_result llm__request_scores(llm_request *r, size_t n) {
+    int ok = 1;
+    if (r->score_only && !r->s.prompt_logprobs) r->s.prompt_logprobs = 1;
+    if (!r->s.prompt_logprobs) return LLM_OK;
+    r->prompt_stride = LLM__MIN(r->s.prompt_logprobs - 1, r->engine->vocab);
+    uint64_t bytes = llm__mul(llm__mul(n, (uint64_t)r->prompt_stride, &ok), sizeof *r->prompt_top, &ok);
+    r->prompt_logprobs = LLM__NEW(float, n);
+    r->prompt_counts = LLM__NEW(int32_t, n);
+    r->prompt_top = ok ? (llm_token_logprob *)LLM_MALLOC((size_t)bytes + 1) : NULL;
+    return r->prompt_logprobs && r->prompt_counts && r->prompt_top ? LLM_OK : llm__nomem();
+}
+
+/* Fills a new request from its config and its prompt's tokens. */
+static llm_result llm__request_fill(llm_request *r, const llm_request_config *cfg, const int32_t *prompt, size_t n) {
+    llm_engine *e = r->engine;
+    int32_t max_new = 0;
+    r->s = cfg->sampling;
+    r->s.early_stop = llm__early_resolve(&cfg->sampling.early_stop, &e->early_stop);
+    llm__sampling_resolve(&r->s);
+    if (!r->s.has_seed) llm__random_bytes(&r->s.seed, sizeof r->s.seed), r->s.seed &= INT64_MAX;
+    r->score_only = cfg->score_only;
+    r->n_seqs = r->score_only ? 1 : r->s.best_of;
+    r->priority = cfg->priority;
+    r->on_news = cfg->on_news;
+    r->user = cfg->user;
+    r->root = llm__kv_root(&e->kv, cfg->cache_salt);
+    llm_result result = llm__request_limits(r, prompt, n, &max_new);
+    if (!result) result = llm__request_copies(r, cfg);
+    if (!result) result = llm__request_scores(r, n);
+    if (result) return result;
+    r->top_stride = r->s.logprobs ? LLM__MIN(r->s.logprobs - 1, e->vocab) : 0;
+    r->seq = LLM__NEW(llm__seq, r->n_seqs);
+    if (!r->seq) return llm__nomem();
+    for (int32_t i = 0; i < r->n_seqs && !result; i++) result = llm__seq_open(r, i, prompt, (int32_t)n, max_new);
+    e->driver.rope_of(e->driver.ctx, (int32_t)n, &r->rope, &r->rope_base);
+    r->metrics.n_prompt_tokens = (int32_t)n;
+    r->metrics.arrival_time = llm__wall_clock();
+    r->submitted = e->driver.now(e->driver.ctx);
+    if (cfg->deadline_s > 0) r->deadline = r->submitted + cfg->deadline_s;
+    return result;
+}
+
+/* Into the inbox, unless it is full. */
+static llm_result llm__request_enqueue(llm_engine *e, llm_request *r) {
+    pthread_mutex_lock(&e->mutex);
+    int full = e->n_fresh >= e->max_queue;
+    if (!full) {
+        r->fresh = 1;
+        r->refs = 2;
+        r->arrival = e->n_arrived++;
+        e->n_fresh++;
+        if (e->inbox_last) e->inbox_last->inbox_next = r;
+        else e->inbox_first = r;
+        e->inbox_last = r;
+        pthread_cond_signal(&e->arrived);
+    }
+    pthread_mutex_unlock(&e->mutex);
+    return full ? llm__error(LLM_ERR_BUSY, "the queue is full: %d requests wait", (int)e->max_queue) : LLM_OK;
+}
+
+LLM_API llm_result llm_request_submit(llm_engine *e, const llm_request_config *cfg, llm_request **out) {
+    llm_tokens tokens;
+    memset(&tokens, 0, sizeof tokens);
+    *out = NULL;
+    llm_result result = llm__check_sampling(&cfg->sampling, e->vocab);
+    if (!result && cfg->prompt && !e->model) result = llm__error(LLM_ERR_ARG, "prompt: a text needs a model with a tokenizer");
+    if (!result && cfg->prompt) result = llm_tokenize(e->model, cfg->prompt, cfg->prompt_len, cfg->tokenize_flags, &tokens);
+    if (!result && tokens.failed) result = llm__nomem();
+    llm_request *r = result ? NULL : LLM__NEW(llm_request, 1);
+    if (!result && !r) result = llm__nomem();
+    if (!result) {
+        pthread_mutex_init(&r->mutex, NULL);
+        r->engine = e;
+        result = llm__request_fill(r, cfg, cfg->prompt ? tokens.data : cfg->prompt_ids, cfg->prompt ? tokens.len : cfg->n_prompt_ids);
+        if (!result) result = llm__request_enqueue(e, r);
+        if (result) llm__request_destroy(r);
+        else *out = r;
+    }
+    llm_tokens_free(&tokens);
+    return result;
+}
+
+LLM_API void llm_request_cancel(llm_request *r) {
+    llm_engine *e = r->engine;
+    pthread_mutex_lock(&r->mutex);
+    int done = r->n_done == r->n_seqs;
+    pthread_mutex_unlock(&r->mutex);
+    if (done || __atomic_exchange_n(&r->cancelled, 1, __ATOMIC_ACQ_REL)) return;
+    pthread_mutex_lock(&e->mutex);
+    __atomic_add_fetch(&e->n_cancels, 1, __ATOMIC_ACQ_REL);
+    pthread_cond_signal(&e->arrived);
+    pthread_mutex_unlock(&e->mutex);
+}
+
+LLM_API void llm_request_free(llm_request *r) {
+    if (!r) return;
+    llm_engine *e = r->engine;
+    pthread_mutex_lock(&r->mutex);
+    int done = r->n_done == r->n_seqs;
+    pthread_mutex_unlock(&r->mutex);
+    if (!done || __atomic_load_n(&r->refs, __ATOMIC_ACQUIRE) > 1) { /* the engine still has it: no call back from now on */
+        pthread_mutex_lock(&e->news_mutex);
+        __atomic_store_n(&r->freed, 1, __ATOMIC_RELEASE);
+        pthread_mutex_unlock(&e->news_mutex);
+        llm_request_cancel(r);
+    }
+    llm__request_unref(r);
+}
+
+/* ---- what came out ---- */
+
+/* Which sequence answer `index` is: with best_of > n those of the highest cumulative log-probability, ties the lower. NULL: not decided. */
+static llm__seq *llm__request_answer(const llm_request *r, int32_t index) {
+    if (index < 0 || index >= LLM__MIN(r->s.n, r->n_seqs)) return NULL;
+    if (r->n_seqs == LLM__MIN(r->s.n, r->n_seqs)) return &r->seq[index];
+    if (r->n_done < r->n_seqs) return NULL;
+    for (int32_t i = 0; i < r->n_seqs; i++) {
+        int32_t better = 0;
+        for (int32_t j = 0; j < r->n_seqs; j++) better += llm__before((float)r->seq[j].cum_logprob, j, (float)r->seq[i].cum_logprob, i);
+        if (better == index) return &r->seq[i];
+    }
+    return NULL;
+}
+
+static int llm__seq_has_news(const llm__seq *s) { return s && (s->n_polled < s->n_ids - s->n_prompt || (s->finish && !s->end_polled)); }
+
+/* Fills the event from the sequence's next token, or its end. */
+static void llm__fill_event(llm_request *r, llm__seq *s, int32_t index, llm_event *event) {
+    int32_t n = s->n_ids - s->n_prompt, at = s->n_polled;
+    memset(event, 0, sizeof *event);
+    event->index = index;
+    event->id = event->stop_id = -1;
+    if (at < n) {
+        event->has_token = 1;
+        event->id = s->ids[s->n_prompt + at];
+        if (s->logprobs) event->logprob = s->logprobs[at];
+        if (s->top) event->top = s->top + (int64_t)at * r->top_stride, event->n_top = s->top_counts[at];
+        s->n_polled++;
+    }
+    if (s->n_polled == n && s->finish) {
+        event->finish = s->finish;
+        event->stop_reason = s->stop_reason;
+        event->stop_id = s->stop_id;
+        s->end_polled = 1;
+    }
+    size_t end = event->finish ? s->text.len : at < n ? s->shown[at] : s->text_polled;
+    end = LLM__MAX(end, s->text_polled);
+    r->piece.len = 0;
+    llm_text_add(&r->piece, s->text.data ? s->text.data + s->text_polled : "", end - s->text_polled);
+    s->text_polled = end;
+    event->text = r->piece.data ? r->piece.data : "";
+    event->text_len = r->piece.len;
+}
+
+LLM_API int llm_request_poll(llm_request *r, llm_event *event) {
+    int32_t found = -1;
+    llm__seq *best = NULL;
+    pthread_mutex_lock(&r->mutex);
+    for (int32_t i = 0; i < r->s.n; i++) { /* answers take turns */
+        llm__seq *s = llm__request_answer(r, i);
+        if (llm__seq_has_news(s) && (!best || s->n_polled < best->n_polled)) best = s, found = i;
+    }
+    if (best) llm__fill_event(r, best, found, event);
+    pthread_mutex_unlock(&r->mutex);
+    return best != NULL;
+}
+
+LLM_API int llm_request_done(const llm_request *request) {
+    llm_request *r = (llm_request *)(uintptr_t)request; /* the lock is not part of what is const */
+    pthread_mutex_lock(&r->mutex);
+    int done = r->n_done == r->n_seqs;
+    for (int32_t i = 0; i < r->s.n && done; i++) {
+        const llm__seq *s = llm__request_answer(r, i);
+        done = !s || s->end_polled;
+    }
+    pthread_mutex_unlock(&r->mutex);
+    return done;
+}
+
+LLM_API llm_result llm_request_output(const llm_request *request, int32_t index, llm_output *out) {
+    llm_request *r = (llm_request *)(uintptr_t)request;
+    memset(out, 0, sizeof *out);
+    out->stop_id = -1;
+    out->text = "";
+    pthread_mutex_lock(&r->mutex);
+    const llm__seq *s = llm__request_answer(r, index);
+    if (s) {
+        out->token_ids = s->ids + s->n_prompt;
+        out->n_token_ids = (size_t)(s->n_ids - s->n_prompt);
+        if (s->text.data) out->text = s->text.data;
+        out->text_len = s->text.len;
+        out->finish = s->finish;
+        out->stop_reason = s->stop_reason;
+        out->stop_id = s->stop_id;
+        out->cum_logprob = s->cum_logprob;
+        out->logprobs = s->logprobs;
+        out->top = s->top;
+        out->top_counts = s->top_counts;
+        out->top_stride = r->top_stride;
+    }
+    pthread_mutex_unlock(&r->mutex);
+    return s || (index >= 0 && index < r->s.n) ? LLM_OK : llm__error(LLM_ERR_ARG, "index: %d, must be 0 to %d", (int)index, (int)r->s.n - 1);
+}
+
+LLM_API void llm_request_get_metrics(const llm_request *request, llm_request_metrics *out) {
+    llm_request *r = (llm_request *)(uintptr_t)request;
+    pthread_mutex_lock(&r->mutex);
+    *out = r->metrics;
+    pthread_mutex_unlock(&r->mutex);
+}
+
+LLM_API const int32_t *llm_request_prompt(const llm_request *r, size_t *n) {
+    *n = (size_t)r->seq[0].n_prompt;
+    return r->seq[0].ids;
+}
+
+LLM_API const float *llm_request_prompt_logprobs(const llm_request *request, const llm_token_logprob **top, const int32_t **top_counts, int32_t *top_stride) {
+    llm_request *r = (llm_request *)(uintptr_t)request;
+    pthread_mutex_lock(&r->mutex);
+    int there = r->prompt_logprobs && r->seq[0].n_scored >= r->seq[0].n_prompt - 1 && (r->n_done || r->seq[0].n_ids > r->seq[0].n_prompt);
+    pthread_mutex_unlock(&r->mutex);
+    if (top) *top = there ? r->prompt_top : NULL;
+    if (top_counts) *top_counts = there ? r->prompt_counts : NULL;
+    if (top_stride) *top_stride = there ? r->prompt_stride : 0;
+    return there ? r->prompt_logprobs : NULL;
+}
+
+LLM_API const char *llm_request_id(const llm_request *r) { return r->id; }
+LLM_API int64_t llm_request_seed(const llm_request *r) { return r->s.seed; }
+
+LLM_API const char *llm_request_error(const llm_request *request) {
+    llm_request *r = (llm_request *)(uintptr_t)request;
+    pthread_mutex_lock(&r->mutex);
+    int failed = r->n_done && r->error[0];
+    pthread_mutex_unlock(&r->mutex);
+    return failed ? r->error : NULL;
+}
+
+LLM_API const char *llm_finish_str(llm_finish f) {
+    static const char *const names[] = {"", "stop", "length", "abort", "error"};
+    return f >= LLM_FINISH_NONE && f <= LLM_FINISH_ERROR ? names[f] : "";
+}
+
+/* ---- the forward pass itself ---- */
+
+/* Rows of several sequences with page tables of their own: sequence i owns the i-th stretch of pages. */
+static llm_result llm__raw_step(llm_engine *e, int32_t n, const int32_t *seqs, const int32_t *at, const int32_t *counts, const int32_t *ids, int32_t n_logits, float *logits) {
+    llm_step step;
+    e->n_plan = 0;
+    llm__fill_step(e, &step);
+    for (int32_t i = 0, row = 0; i < n; i++) {
+        int32_t end = at[i] + counts[i];
+        if (!at[i]) e->raw_prompt[seqs[i]] = counts[i];
+        e->driver.rope_of(e->driver.ctx, LLM__MAX(e->raw_prompt[seqs[i]], 1), &e->seq_rope[i], &e->seq_base[i]);
+        e->seq_len[i] = end;
+        for (int32_t k = 0; k < llm__pages_of(e, end); k++) e->pages[(int64_t)i * e->max_pages + k] = seqs[i] * e->max_pages + k;
+        for (int32_t k = 0; k < counts[i]; k++, row++) {
+            e->tokens[row] = ids[row];
+            e->positions[row] = at[i] + k;
+            e->seq_of_row[row] = i;
+            if (k >= counts[i] - n_logits) e->out_rows[step.shape.n_out++] = row;
+        }
+        e->seq_begin[i + 1] = step.shape.n_rows = row;
+    }
+    step.shape.n_seqs = n;
+    llm_result r = e->driver.forward(e->driver.ctx, &step);
+    for (int32_t i = 0; i < step.shape.n_out && !r; i++)
+        memcpy(logits + (int64_t)i * e->vocab, e->driver.logits_row(e->driver.ctx, i), (size_t)e->vocab * sizeof *logits);
+    return r;
+}
+
+static llm_result llm__raw_check(llm_engine *e, int32_t seq, int32_t position, int32_t n, const int32_t *ids) {
+    if (e->live || e->inbox_first) return llm__error(LLM_ERR_ARG, "llm_forward: requests are running on this engine");
+    if (seq < 0 || seq >= e->max_seqs || (int64_t)(seq + 1) * e->max_pages > e->kv.n_pages)
+        return llm__error(LLM_ERR_ARG, "seq: %d, must be 0 to %d", (int)seq, (int)LLM__MIN((int64_t)e->max_seqs, e->kv.n_pages / e->max_pages) - 1);
+    if (position < 0 || n < 1 || n > e->max_len - position) return llm__error(LLM_ERR_LIMIT, "position: %d + %d tokens, the context has %d", (int)position, (int)n, (int)e->max_len);
+    for (int32_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= e->vocab) return llm__error(LLM_ERR_ARG, "ids: %d is no token, ids run from 0 to %d", (int)ids[i], (int)e->vocab - 1);
+    llm__kv_flush(&e->kv); /* these pages are about to hold something else */
+    return LLM_OK;
+}
+
+LLM_API llm_result llm_forward(llm_engine *e, int32_t seq, int32_t position, const int32_t *ids, int32_t n, float *logits, int32_t n_logits) {
+    llm_result r = llm__raw_check(e, seq, position, n, ids);
+    if (!r && (n_logits < 0 || n_logits > n)) r = llm__error(LLM_ERR_ARG, "n_logits: %d, must be 0 to %d", (int)n_logits, (int)n);
+    if (!r && !position) e->raw_prompt[seq] = n;
+    for (int32_t done = 0; done < n && !r;) {
+        int32_t silent = n - n_logits - done; /* tokens still before those whose logits are wanted */
+        int32_t count = silent > 0 ? LLM__MIN(silent, e->max_rows) : LLM__MIN(LLM__MIN(n - done, e->max_rows), e->max_out), at = position + done;
+        int32_t prompt = e->raw_prompt[seq];
+        r = llm__raw_step(e, 1, &seq, &at, &count, ids + done, silent > 0 ? 0 : count, silent > 0 ? NULL : logits - (int64_t)silent * e->vocab);
+        e->raw_prompt[seq] = prompt;
+        done += count;
+    }
+    return r;
+}
+
+LLM_API llm_result llm_forward_batch(llm_engine *e, int32_t n_seqs, const int32_t *seqs, const int32_t *positions, const int32_t *counts, const int32_t *ids, float *logits) {
+    int64_t rows = 0;
+    llm_result r = n_seqs < 1 || n_seqs > e->max_seqs ? llm__error(LLM_ERR_ARG, "n_seqs: %d, must be 1 to %d", (int)n_seqs, (int)e->max_seqs) : LLM_OK;
+    for (int32_t i = 0; i < n_seqs && !r; rows += counts[i++]) {
+        if (counts[i] > e->max_rows - rows) r = llm__error(LLM_ERR_LIMIT, "counts: more rows than max_num_batched_tokens, %d", (int)e->max_rows);
+        for (int32_t k = 0; k < i && !r; k++)
+            if (seqs[k] == seqs[i]) r = llm__error(LLM_ERR_ARG, "seqs: %d stands there twice", (int)seqs[i]);
+        if (!r) r = llm__raw_check(e, seqs[i], positions[i], counts[i], ids + rows);
+    }
+    return r ? r : llm__raw_step(e, n_seqs, seqs, positions, counts, ids, 1, logits);
+}
+
+LLM_API int32_t llm_logits_size(const llm_engine *e) { return e->vocab; }
+
+/* ============================================================================
+ * >>easy   Ten lines to a working program.
+ * ============================================================================
+ * llm_load opens a model and an engine for one sequence. A conversation is a list of messages kept as JSON text; each turn is rendered by the model's
+ * own template from the beginning and submitted whole: the prefix cache knows all but the latest words of it. */
+
+struct llm {
+    llm_model *model;
+    llm_engine *engine;
+};
+
+LLM_API llm *llm_load(const char *path, const llm_engine_config *cfg) {
+    llm_model_config m;
+    llm_engine_config c;
+    llm *l = LLM__NEW(llm, 1);
+    memset(&m, 0, sizeof m);
+    memset(&c, 0, sizeof c);
+    if (cfg) c = *cfg;
+    m.log = c.log;
+    m.log_user = c.log_user;
+    m.progress = c.progress;
+    m.progress_user = c.progress_user;
+    llm_result r = l ? llm_model_open(path, &m, &l->model) : llm__nomem();
+    if (!r && !c.max_model_len) c.max_model_len = LLM__MIN(8192, llm__model_max_len(l->model)); /* enough to talk; a long context takes gigabytes */
+    if (!r) r = llm_engine_open(l->model, &c, &l->engine);
+    if (!r) return l;
+    if (l) llm_model_close(l->model);
+    LLM_FREE(l);
+    return NULL;
+}
+
+LLM_API void llm_free(llm *l) {
+    if (!l) return;
+    llm_engine_close(l->engine);
+    llm_model_close(l->model);
+    LLM_FREE(l);
+}
+
+LLM_API const llm_model *llm_get_model(const llm *l) { return l->model; }
+LLM_API llm_engine *llm_get_engine(const llm *l) { return l->engine; }
+LLM_API void llm_string_free(char *s) { LLM_FREE(s); }
+
+LLM_API char *llm_generate(llm *l, const char *prompt, const llm_sampling *s) {
+    llm_request_config c;
+    llm_request *r;
+    llm_output out;
+    memset(&c, 0, sizeof c);
+    c.prompt = prompt;
+    c.prompt_len = strlen(prompt);
+    c.tokenize_flags = LLM_TOK_ADD_SPECIAL;
+    if (s) c.sampling = *s;
+    else llm_sampling_default(l->model, &c.sampling);
+    if (llm_request_submit(l->engine, &c, &r)) return NULL;
+    char *text = NULL;
+    if (!llm_request_run(l->engine, r) && !llm_request_output(r, 0, &out)) text = llm__strndup(out.text, out.text_len);
+    llm_request_free(r);
+    return text;
+}
+
+struct llm_chat {
+    llm *l;
+    llm_sampling sampling;
+    llm_text messages;    /* the array's elements: {"role":...},{...} */
+    size_t first;         /* length of the system message */
+    llm_text answer;      /* so far, while request is there */
+    llm_text piece;
+    llm_request *request;
+};
+
+static void llm__chat_add(llm_text *messages, const char *role, const char *text, size_t len) {
+    llm_text_str(messages, messages->len ? ",{\"role\":\"" : "{\"role\":\"");
+    llm_text_str(messages, role);
+    llm_text_str(messages, "\",\"content\":");
+    llm_text_json(messages, text, len);
+    llm_text_str(messages, "}");
+}
+
+LLM_API llm_chat *llm_chat_new(llm *l, const char *system) {
+    llm_chat *c = LLM__NEW(llm_chat, 1);
+    if (!c) return NULL;
+    c->l = l;
+    llm_sampling_default(l->model, &c->sampling);
+    c->sampling.max_tokens = -1;
+    if (system) llm__chat_add(&c->messages, "system", system, strlen(system));
+    c->first = c->messages.len;
+    return c;
+}
+
+LLM_API llm_sampling *llm_chat_sampling(llm_chat *c) { return &c->sampling; }
+
+/* Forgets messages beyond `len` bytes. */
+static void llm__chat_cut(llm_chat *c, size_t len) {
+    c->messages.len = len;
+    if (c->messages.data) c->messages.data[len] = 0;
+    c->messages.failed = 0;
+}
+
+LLM_API llm_result llm_chat_stop(llm_chat *c) {
+    if (!c->request) return LLM_OK;
+    llm_request_free(c->request);
+    c->request = NULL;
+    llm__chat_add(&c->messages, "assistant", c->answer.data ? c->answer.data : "", c->answer.len);
+    return c->messages.failed || c->answer.failed ? llm__nomem() : LLM_OK;
+}
+
+LLM_API void llm_chat_reset(llm_chat *c) {
+    llm_chat_stop(c);
+    llm__chat_cut(c, c->first);
+}
+
+LLM_API void llm_chat_free(llm_chat *c) {
+    if (!c) return;
+    llm_request_free(c->request);
+    llm_text_free(&c->messages);
+    llm_text_free(&c->answer);
+    llm_text_free(&c->piece);
+    LLM_FREE(c);
+}
+
+/* A plain transcript, for models without a template. */
+static void llm__chat_plain(const llm_json *doc, llm_text *out) {
+    for (int m = llm_json_first(doc, llm_json_find(doc, 0, "messages")); m >= 0; m = llm_json_next(doc, m)) {
+        size_t len;
+        const char *role = llm_json_str(doc, llm_json_find(doc, m, "role"), NULL), *text = llm_json_str(doc, llm_json_find(doc, m, "content"), &len);
+        if (strcmp(role, "system")) llm_text_str(out, !strcmp(role, "user") ? "User: " : "Assistant: ");
+        llm_text_add(out, text, len);
+        llm_text_str(out, "\n");
+    }
+    llm_text_str(out, "Assistant:");
+}
+
+/* The whole conversation as a prompt. *plain: it is the transcript. */
+static llm_result llm__chat_render(llm_chat *c, llm_text *prompt, int *plain) {
+    llm_text context;
+    llm_json *doc = NULL;
+    memset(&context, 0, sizeof context);
+    llm_text_str(&context, "{\"messages\":[");
+    llm_text_add(&context, c->messages.data, c->messages.len);
+    llm_text_str(&context, "],\"add_generation_prompt\":true}");
+    llm_result r = context.failed || c->messages.failed ? llm__nomem() : llm_json_parse(context.data, context.len, NULL, &doc);
+    *plain = !llm_model_get_info(c->l->model)->chat_template;
+    if (!r && *plain) llm__chat_plain(doc, prompt);
+    else if (!r) r = llm_render(c->l->model, doc, NULL, prompt);
+    llm_json_free(doc);
+    llm_text_free(&context);
+    return !r && prompt->failed ? llm__nomem() : r;
+}
+
+LLM_API llm_result llm_chat_say(llm_chat *c, const char *user_message) {
+    static const char *const turn[] = {"\nUser:"};
+    llm_request_config cfg;
+    llm_text prompt;
+    int plain;
+    memset(&cfg, 0, sizeof cfg);
+    memset(&prompt, 0, sizeof prompt);
+    llm_result r = llm_chat_stop(c);
+    size_t before = c->messages.len;
+    llm__chat_add(&c->messages, "user", user_message, strlen(user_message));
+    if (!r) r = llm__chat_render(c, &prompt, &plain);
+    if (!r) {
+        cfg.prompt = prompt.data;
+        cfg.prompt_len = prompt.len;
+        cfg.tokenize_flags = LLM_TOK_PARSE_SPECIAL | (plain ? LLM_TOK_ADD_SPECIAL : 0);
+        cfg.sampling = c->sampling;
+        if (plain && !cfg.sampling.n_stop) cfg.sampling.stop = turn, cfg.sampling.n_stop = 1;
+        cfg.sampling.n = cfg.sampling.best_of = 1;
+        r = llm_request_submit(c->l->engine, &cfg, &c->request);
+    }
+    if (r) llm__chat_cut(c, before);
+    c->answer.len = 0;
+    llm_text_free(&prompt);
+    return r;
+}
+
+LLM_API const char *llm_chat_next(llm_chat *c) {
+    llm_event event;
+    while (c->request) {
+        if (!llm_request_poll(c->request, &event)) {
+            if (llm_request_done(c->request)) llm_chat_stop(c);
+            else llm_engine_step(c->l->engine, NULL);
+            continue;
+        }
+        if (!event.text_len) continue;
+        c->piece.len = 0;
+        llm_text_add(&c->piece, event.text, event.text_len);
+        llm_text_add(&c->answer, event.text, event.text_len);
+        return c->piece.failed ? NULL : c->piece.data;
+    }
+    return NULL;
+}
 /* ---- section: sampler, scheduler, engine, easy (end) ---- */
 
 #endif /* LLM_IMPLEMENTATION_DONE */
