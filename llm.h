@@ -4871,6 +4871,1626 @@ LLM__UNUSED static void llm__run_experts(const llm__exec *e, const llm_experts_o
  * >>backend
  * ============================================================================ */
 /* ---- section: other kernels, cpu backend (begin) ---- */
+
+/* ============================================================================
+ * >>kernels-ops   The inner loops of everything but the linear layers, in plain C and for each instruction set.
+ * ============================================================================
+ * Activations are rows of f32, and every operation other than a linear layer works on one row (or one row's head) at a time. So a handful of
+ * kernels is enough: sums, a scaled addition, the affine map at the end of a norm, a rotation, and three for attention.
+ * Each is one function that is used for every row of every batch; that alone makes a row's bits independent of its neighbours, whatever
+ * the compiler does about contraction and tails. Only `mac`, which works on several rows at once, comes in several shapes:
+ * there each element of the result is one chain of fused multiply-adds in the order of k, whatever the shape.
+ *
+ * The table llm__row_kernels holds one set for an instruction set; a set takes over what it does not improve from the one below. */
+
+enum { LLM__QUERIES = 24, LLM__BLOCK = 32, LLM__GROUP = 16 }; /* queries of an attention tile; positions of a softmax step; of a stored key group */
+
+/* c[i][j] = (scale ? scale[i] * c[i][j] : 0) + sum over k of a[i][k] * b[j / 16][k][j % 16], for i < n and j < 16 * panels (1 or 2). */
+typedef struct llm__mac {
+    const float *a;
+    const void *b[2]; /* f32, or f16 when `half` is set */
+    float *c;
+    const float *scale;
+    int lda, ldb, ldc, n, k, panels, half;
+} llm__mac;
+
+/* Some queries of one sequence against one KV head: what attention keeps between the blocks. p holds scores, then weights. */
+typedef struct llm__attend {
+    float *q, *o, *p, *k, *v; /* (n, hd), (n, vdp), (n, 32), (2, hd, 16), (32, vdp) */
+    int n, hd, vd, vdp;       /* vdp: vd rounded up to 16 */
+    float m[LLM__QUERIES], l[LLM__QUERIES], scale[LLM__QUERIES]; /* running maximum and sum of each query; what the block multiplies o by */
+    float slope[LLM__QUERIES];   /* ALiBi, in units of the base-2 logarithm */
+    int at[LLM__QUERIES], from[LLM__QUERIES], to[LLM__QUERIES];  /* each query's position and the positions it sees */
+    float softcap;            /* 0: none */
+    int alibi;
+} llm__attend;
+
+typedef struct llm__row_kernels {
+    float (*sum)(const float *x, int n);
+    float (*dot)(const float *a, const float *b, int n);
+    void (*add)(float *x, const float *y, float scale, int n); /* x += scale * y */
+    void (*affine)(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n); /* (src - shift) * scale * w + b */
+    void (*rotate)(float *x, const float *rope, int half, int interleaved); /* rope: half cosines, half sines */
+    void (*to_half)(uint16_t *dst, const float *src, int n);
+    void (*expand)(llm_kv_type type, const void *src, float *dst, int n);   /* stored elements to f32; n rounded up to 16 */
+    void (*mac)(const llm__mac *m);
+    void (*soften)(llm__attend *t, int block); /* scores of the block that starts at this position to weights */
+    int reads_half;                            /* mac takes f16 */
+} llm__row_kernels;
+
+static float llm__sum_scalar(const float *x, int n) {
+    double s = 0;
+    for (int i = 0; i < n; i++) s += x[i];
+    return (float)s;
+}
+
+static float llm__dot_scalar(const float *a, const float *b, int n) {
+    double s = 0;
+    for (int i = 0; i < n; i++) s += (double)a[i] * b[i];
+    return (float)s;
+}
+
+static void llm__add_scalar(float *x, const float *y, float scale, int n) {
+    for (int i = 0; i < n; i++) x[i] += scale * y[i];
+}
+
+static void llm__affine_scalar(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n) {
+    for (int i = 0; i < n; i++) {
+        float v = (src[i] - shift) * scale * (w ? w[i] : 1);
+        dst[i] = b ? v + b[i] : v;
+    }
+}
+
+static void llm__rotate_scalar(float *x, const float *rope, int half, int interleaved) {
+    int step = interleaved ? 2 : 1, other = interleaved ? 1 : half;
+    for (int i = 0; i < half; i++) {
+        float c = rope[i], s = rope[half + i], u = x[i * step], v = x[i * step + other];
+        x[i * step] = u * c - v * s;
+        x[i * step + other] = v * c + u * s;
+    }
+}
+
+static void llm__to_half_scalar(uint16_t *dst, const float *src, int n) {
+    for (int i = 0; i < n; i++) dst[i] = llm__f32_to_f16(src[i]);
+}
+
+static void llm__expand_scalar(llm_kv_type type, const void *src, float *dst, int n) {
+    const uint16_t *h = (const uint16_t *)src;
+    const uint8_t *b = (const uint8_t *)src;
+    for (int i = 0; i < n; i++) switch (type) {
+        case LLM_KV_F16: dst[i] = llm__f16_to_f32(h[i]); break;
+        case LLM_KV_BF16: dst[i] = llm__bf16_to_f32(h[i]); break;
+        case LLM_KV_FP8_E4M3: dst[i] = llm__e4m3_to_f32(b[i]); break;
+        case LLM_KV_FP8_E5M2: dst[i] = llm__e5m2_to_f32(b[i]); break;
+        case LLM_KV_INT8: dst[i] = b[i]; break;
+        default: memcpy(dst + i, (const float *)src + i, 4);
+        }
+}
+
+static void llm__mac_scalar(const llm__mac *m) {
+    for (int i = 0; i < m->n; i++)
+        for (int p = 0; p < m->panels; p++)
+            for (int j = 0; j < LLM__GROUP; j++) {
+                float *c = m->c + i * m->ldc + p * LLM__GROUP + j, s = m->scale ? *c * m->scale[i] : 0;
+                for (int k = 0; k < m->k; k++) s += m->a[i * m->lda + k] * ((const float *)m->b[p])[k * m->ldb + j];
+                *c = s;
+            }
+}
+
+/* What some models do to scores first: soft cap and ALiBi. Then scores are in units of the base-2 logarithm. */
+static void llm__attend_bias(llm__attend *t, int block) {
+    const float log2e = 1.44269504f;
+    if (!t->softcap && !t->alibi) return;
+    for (int i = 0; i < t->n; i++)
+        for (int j = 0; j < LLM__BLOCK; j++) {
+            float *s = t->p + i * LLM__BLOCK + j;
+            if (t->softcap) *s = log2e * t->softcap * tanhf(*s / t->softcap);
+            *s += t->slope[i] * (float)(block + j - t->at[i]);
+        }
+}
+
+/* The part of the block that query i sees: [*from, *to) of 0 .. 32. */
+LLM__INLINE void llm__attend_range(const llm__attend *t, int i, int block, int *from, int *to) {
+    *from = LLM__MAX(t->from[i] - block, 0);
+    *to = LLM__MIN(t->to[i] - block, LLM__BLOCK);
+}
+
+static void llm__soften_scalar(llm__attend *t, int block) {
+    for (int i = 0; i < t->n; i++) {
+        float *p = t->p + i * LLM__BLOCK, top = t->m[i], sum = 0;
+        int from, to;
+        llm__attend_range(t, i, block, &from, &to);
+        for (int j = from; j < to; j++) top = p[j] > top ? p[j] : top;
+        for (int j = 0; j < LLM__BLOCK; j++) {
+            p[j] = j >= from && j < to ? exp2f(p[j] - top) : 0;
+            sum += p[j];
+        }
+        t->scale[i] = exp2f(t->m[i] - top);
+        t->l[i] = t->l[i] * t->scale[i] + sum;
+        t->m[i] = top;
+    }
+}
+
+static const llm__row_kernels *llm__row_kernels_of(llm__isa isa) {
+    static const llm__row_kernels scalar = {llm__sum_scalar, llm__dot_scalar, llm__add_scalar, llm__affine_scalar, llm__rotate_scalar, llm__to_half_scalar,
+                                        llm__expand_scalar, llm__mac_scalar, llm__soften_scalar, 0};
+    (void)isa;
+    return &scalar;
+}
+
+/* dst = norm(src) of one row; dst may be src. w and b may be NULL: 1 and 0. */
+static void llm__norm_row(const llm__row_kernels *k, llm_norm_kind kind, float *dst, const float *src, int n, const float *w, const float *b, float eps) {
+    if (kind == LLM_NORM_NONE) {
+        if (dst != src) memcpy(dst, src, (size_t)n * sizeof *dst);
+        return;
+    }
+    if (kind == LLM_NORM_LAYER) {
+        k->affine(dst, src, k->sum(src, n) / (float)n, 1, NULL, NULL, n);
+        src = dst;
+    }
+    k->affine(dst, src, 0, 1 / sqrtf(k->dot(src, src, n) / (float)n + eps), w, b, n);
+}
+
+/* ============================================================================
+ * >>attention   KV pages, and attention over them.
+ * ============================================================================
+ * A page holds `page_tokens` tokens of every layer. Inside it each (layer, KV head) has one contiguous part: the keys transposed in groups of 16
+ * positions [group][dim][16 positions], so that one vector holds one dimension of 16 keys; the values row by row; then, for the
+ * types that need them, a scale and an offset a token. Elements: f32, f16, bf16, fp8 (scaled so that the token's largest value is the type's),
+ * int8 and int4 (asymmetric: value = offset + scale * q; a byte of int4 holds dimension i low and i + half high).
+ *
+ * Positions are taken in blocks of 32 counted from position 0, in order, with the running maximum and sum of the online softmax. A query's
+ * result is a function of its own blocks: which other queries share its tile, chunk or step never changes a bit. Blocks that no query of the tile
+ * sees are not touched (sliding windows), nor are the pages of groups of 16 positions that none sees; weights of single positions that a
+ * query does not see are exactly 0. So the pages before a window may be given back, and what lies in unused positions never matters.
+ *
+ * A tile is up to 24 (query, head) pairs of one sequence and one KV head: each block of keys and values is loaded once for all heads of
+ * the group. Latent attention is the same with one KV head, whose values are the first dimensions of its keys. */
+
+/* Where one layer lies in a page, in bytes. Scales: K scale, K offset, V scale, V offset, page_tokens floats each. */
+typedef struct llm__kv_place {
+    llm_kv_layer shape;
+    int64_t offset, head_bytes, v_offset, scale_offset;
+    int k_elements, v_elements; /* stored elements of a token */
+} llm__kv_place;
+
+typedef struct llm__kv {
+    llm_kv_type type;
+    int element_bytes, scaled;
+    int n_layers, page_tokens;
+    int64_t page_bytes, n_pages;
+    llm__kv_place *layer;
+    uint8_t **base; /* (ranks) */
+} llm__kv;
+
+static void llm__kv_type_set(llm__kv *kv, llm_kv_type type) {
+    kv->type = type;
+    kv->element_bytes = type == LLM_KV_F32 ? 4 : type == LLM_KV_F16 || type == LLM_KV_BF16 ? 2 : 1;
+    kv->scaled = kv->element_bytes == 1;
+}
+
+/* Fills in the place of one layer that starts at `offset`. Returns where the next one starts; *ok is cleared when it does not fit. */
+static uint64_t llm__kv_place_layer(const llm__kv *kv, const llm_kv_layer *shape, int page_tokens, uint64_t offset, llm__kv_place *p, int *ok) {
+    int halve = kv->type == LLM_KV_INT4;
+    uint64_t tokens = (uint64_t)page_tokens, size = (uint64_t)kv->element_bytes;
+    p->shape = *shape;
+    p->k_elements = halve ? (shape->head_dim + 1) / 2 : shape->head_dim;
+    p->v_elements = halve ? (shape->v_head_dim + 1) / 2 : shape->v_head_dim;
+    p->offset = (int64_t)offset;
+    uint64_t at = llm__align_up(llm__mul(tokens * size, (uint64_t)p->k_elements, ok), 64, ok);
+    p->v_offset = (int64_t)at;
+    at = llm__align_up(llm__add(at, llm__mul(tokens * size, (uint64_t)p->v_elements, ok), ok), 64, ok);
+    p->scale_offset = (int64_t)at;
+    if (kv->scaled) at = llm__add(at, tokens * 4 * sizeof(float), ok);
+    p->head_bytes = (int64_t)llm__align_up(at, 64, ok);
+    return llm__add(offset, llm__mul((uint64_t)p->head_bytes, (uint64_t)shape->n_kv_heads, ok), ok);
+}
+
+/* The sequence of one rank's layer and head that a tile works on. */
+typedef struct llm__kv_view {
+    const llm__kv *kv;
+    const llm__kv_place *place;
+    uint8_t *base;
+    const int32_t *pages;
+    int head;
+} llm__kv_view;
+
+LLM__INLINE uint8_t *llm__kv_part(const llm__kv_view *v, int position) {
+    return v->base + v->pages[position / v->kv->page_tokens] * v->kv->page_bytes + v->place->offset + v->head * v->place->head_bytes;
+}
+
+/* Turns a row of n values into stored elements at `out`, with the scale and offset that go beside them. */
+static void llm__kv_encode(const llm__row_kernels *k, llm_kv_type type, const float *x, int n, uint8_t *out, float *scale, float *offset) {
+    float low = x[0], high = x[0];
+    *scale = 1;
+    *offset = 0;
+    if (type == LLM_KV_F32) memcpy(out, x, (size_t)n * 4);
+    else if (type == LLM_KV_F16) k->to_half((uint16_t *)(void *)out, x, n);
+    else if (type == LLM_KV_BF16) for (int i = 0; i < n; i++) ((uint16_t *)(void *)out)[i] = llm__f32_to_bf16(x[i]);
+    if (type == LLM_KV_F32 || type == LLM_KV_F16 || type == LLM_KV_BF16) return;
+    for (int i = 1; i < n; i++) {
+        low = x[i] < low ? x[i] : low;
+        high = x[i] > high ? x[i] : high;
+    }
+    if (type == LLM_KV_FP8_E4M3 || type == LLM_KV_FP8_E5M2) {
+        float largest = type == LLM_KV_FP8_E4M3 ? 448.0f : 57344.0f, top = LLM__MAX(high, -low);
+        if (top > 0) *scale = top / largest;
+        for (int i = 0; i < n; i++) {
+            float v = x[i] / *scale;
+            v = v > largest ? largest : v > -largest ? v : -largest; /* not a number becomes the smallest */
+            out[i] = type == LLM_KV_FP8_E4M3 ? llm__f32_to_e4m3(v) : llm__f32_to_e5m2(v);
+        }
+        return;
+    }
+    float levels = type == LLM_KV_INT8 ? 255.0f : 15.0f;
+    int half = (n + 1) / 2;
+    *offset = low;
+    if (high > low) *scale = (high - low) / levels;
+    for (int i = 0; i < n; i++) {
+        float v = (x[i] - low) / *scale + 0.5f;
+        uint8_t q = (uint8_t)(v > levels ? levels : v > 0 ? v : 0);
+        if (type == LLM_KV_INT8) out[i] = q;
+        else if (i < half) out[i] = q;
+        else out[i - half] = (uint8_t)(out[i - half] | q << 4);
+    }
+}
+
+/* Writes a token's key (and value, unless the layer is latent) of one head. `scratch` holds 4 * (head_dim + 1) bytes. */
+static void llm__kv_write_token(const llm__row_kernels *k, const llm__kv_view *view, int position, const float *key, const float *value, uint8_t *scratch) {
+    const llm__kv_place *p = view->place;
+    int t = position % view->kv->page_tokens, tokens = view->kv->page_tokens, n = p->k_elements, size = view->kv->element_bytes;
+    uint8_t *part = llm__kv_part(view, position);
+    float *scales = (float *)(void *)(part + p->scale_offset), scale, offset;
+    llm__kv_encode(k, view->kv->type, key, p->shape.head_dim, scratch, &scale, &offset);
+    if (view->kv->scaled) scales[t] = scale, scales[tokens + t] = offset;
+    uint8_t *to = part + ((int64_t)(t / LLM__GROUP) * n * LLM__GROUP + t % LLM__GROUP) * size;
+    for (int i = 0; i < n; i++) {
+        if (size == 2) memcpy(to + i * LLM__GROUP * 2, scratch + i * 2, 2);
+        else if (size == 1) to[i * LLM__GROUP] = scratch[i];
+        else memcpy(to + i * LLM__GROUP * 4, scratch + i * 4, 4);
+    }
+    if (!p->shape.v_head_dim) return;
+    llm__kv_encode(k, view->kv->type, value, p->shape.v_head_dim, part + p->v_offset + (int64_t)t * p->v_elements * size, &scale, &offset);
+    if (view->kv->scaled) scales[2 * tokens + t] = scale, scales[3 * tokens + t] = offset;
+}
+
+/* n stored elements to f32; int4 gives twice as many, the second half from `high` on. */
+static void llm__kv_expand(const llm__row_kernels *k, const llm__kv *kv, const uint8_t *src, int n, float *low, float *high) {
+    if (kv->type != LLM_KV_INT4) {
+        k->expand(kv->type, src, low, n);
+        return;
+    }
+    for (int i = 0; i < n; i++) {
+        low[i] = (float)(src[i] & 15);
+        high[i] = (float)(src[i] >> 4);
+    }
+}
+
+/* The group of 16 keys at `position` to f32 (hd, 16). The scratch may take one row more (int4 of an odd head_dim). */
+static void llm__kv_load_keys(const llm__row_kernels *k, const llm__kv_view *view, int position, float *out) {
+    const llm__kv_place *p = view->place;
+    const uint8_t *part = llm__kv_part(view, position);
+    int t = position % view->kv->page_tokens, n = p->k_elements;
+    llm__kv_expand(k, view->kv, part + (int64_t)t * n * view->kv->element_bytes, n * LLM__GROUP, out, out + n * LLM__GROUP);
+    if (!view->kv->scaled) return;
+    const float *scale = (const float *)(const void *)(part + p->scale_offset) + t, *offset = scale + view->kv->page_tokens;
+    for (int d = 0; d < p->shape.head_dim; d++, out += LLM__GROUP)
+        for (int i = 0; i < LLM__GROUP; i++) out[i] = out[i] * scale[i] + offset[i];
+}
+
+/* Values of the positions [from, to), all of one group, to rows of f32 with stride vdp. */
+static void llm__kv_load_values(const llm__row_kernels *k, const llm__kv_view *view, int from, int to, float *out, int vdp) {
+    const llm__kv_place *p = view->place;
+    const uint8_t *part = llm__kv_part(view, from);
+    for (int t = from % view->kv->page_tokens, end = t + to - from; t < end; t++, out += vdp) {
+        llm__kv_expand(k, view->kv, part + p->v_offset + (int64_t)t * p->v_elements * view->kv->element_bytes, p->v_elements, out, out + p->v_elements);
+        if (!view->kv->scaled) continue;
+        const float *scale = (const float *)(const void *)(part + p->scale_offset) + 2 * view->kv->page_tokens + t;
+        float s = scale[0], offset = scale[view->kv->page_tokens];
+        for (int i = 0; i < p->shape.v_head_dim; i++) out[i] = out[i] * s + offset;
+    }
+}
+
+/* Scores of the block: the groups of 16 keys that [from, to) of the block touches. */
+static void llm__attend_scores(const llm__row_kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to, int direct) {
+    llm__mac m;
+    int first = from / LLM__GROUP, last = (to - 1) / LLM__GROUP;
+    for (int g = first; g <= last; g++) {
+        int position = block + g * LLM__GROUP;
+        float *keys = t->k + g * (t->hd + 1) * LLM__GROUP;
+        if (!direct) llm__kv_load_keys(k, view, position, keys);
+        m.b[g - first] = direct ? llm__kv_part(view, position) + (int64_t)(position % view->kv->page_tokens) * t->hd * 2 : (const void *)keys;
+    }
+    m.a = t->q;
+    m.lda = t->hd;
+    m.ldb = LLM__GROUP;
+    m.c = t->p + first * LLM__GROUP;
+    m.ldc = LLM__BLOCK;
+    m.scale = NULL;
+    m.n = t->n;
+    m.k = t->hd;
+    m.panels = last - first + 1;
+    m.half = direct;
+    k->mac(&m);
+}
+
+/* o = scale * o + weights x values, for the positions [from, to) of the block. */
+static void llm__attend_values(const llm__row_kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to, int direct) {
+    static const float ones[LLM__QUERIES] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    const float *scale = t->scale;
+    for (int i = from, end; i < to; i = end, scale = ones) {
+        llm__mac m;
+        end = LLM__MIN(to, (i / LLM__GROUP + 1) * LLM__GROUP);
+        const uint8_t *values = (const uint8_t *)t->v;
+        if (direct) values = llm__kv_part(view, block + i) + view->place->v_offset + (int64_t)((block + i) % view->kv->page_tokens) * t->vd * 2;
+        else if (view->place->shape.v_head_dim) llm__kv_load_values(k, view, block + i, block + end, t->v, t->vdp);
+        else
+            for (int d = 0; d < t->vd; d++) /* latent: values are keys */
+                for (int j = i; j < end; j++) t->v[(j - i) * t->vdp + d] = t->k[((j / LLM__GROUP) * (t->hd + 1) + d) * LLM__GROUP + j % LLM__GROUP];
+        m.a = t->p + i;
+        m.lda = LLM__BLOCK;
+        m.ldb = m.ldc = t->vdp;
+        m.scale = scale;
+        m.n = t->n;
+        m.k = end - i;
+        m.half = direct;
+        for (int j = 0; j < t->vdp; j += 2 * LLM__GROUP) {
+            m.panels = t->vdp - j > LLM__GROUP ? 2 : 1;
+            m.b[0] = values + j * (direct ? 2 : 4);
+            m.b[1] = values + (j + LLM__GROUP) * (direct ? 2 : 4);
+            m.c = t->o + j;
+            k->mac(&m);
+        }
+    }
+}
+
+/* Attention of a tile whose q, at, from, to, m and l are set; leaves o / l in o. */
+static void llm__attend_run(const llm__row_kernels *k, llm__attend *t, const llm__kv_view *view) {
+    int first = t->from[0], last = t->to[0];
+    for (int i = 1; i < t->n; i++) {
+        first = LLM__MIN(first, t->from[i]);
+        last = LLM__MAX(last, t->to[i]);
+    }
+    /* few queries read f16 as it lies; many share one conversion to f32. The sums are the same. */
+    int direct = k->reads_half && view->kv->type == LLM_KV_F16 && t->n <= 4 && t->vd == t->vdp && view->place->shape.v_head_dim;
+    memset(t->o, 0, (size_t)(t->n * t->vdp) * sizeof(float));
+    for (int block = first / LLM__BLOCK * LLM__BLOCK; block < last; block += LLM__BLOCK) {
+        int from = LLM__MAX(first - block, 0), to = LLM__MIN(last - block, LLM__BLOCK);
+        llm__attend_scores(k, t, view, block, from, to, direct);
+        llm__attend_bias(t, block);
+        k->soften(t, block);
+        llm__attend_values(k, t, view, block, from, to, direct);
+    }
+    for (int i = 0; i < t->n; i++) {
+        float r = t->l[i] > 0 ? 1 / t->l[i] : 0;
+        for (int d = 0; d < t->vd; d++) t->o[i * t->vdp + d] *= r;
+    }
+}
+
+/* Floats of scratch that a tile needs, and its arrays laid out in them. */
+static size_t llm__attend_floats(int hd, int vd) {
+    size_t vdp = ((size_t)vd + 15) & ~(size_t)15, hdp = ((size_t)hd + 15) & ~(size_t)15;
+    return LLM__QUERIES * (hdp + vdp + LLM__BLOCK) + 2 * ((size_t)hd + 1) * LLM__GROUP + LLM__BLOCK * vdp + 64;
+}
+
+static void llm__attend_place(llm__attend *t, float *scratch, int hd, int vd) {
+    memset(t, 0, sizeof *t);
+    t->hd = hd;
+    t->vd = vd;
+    t->vdp = (vd + 15) & ~15;
+    t->k = scratch;
+    t->v = t->k + 2 * (hd + 1) * LLM__GROUP;
+    t->o = t->v + LLM__BLOCK * t->vdp;
+    t->p = t->o + LLM__QUERIES * t->vdp;
+    t->q = t->p + LLM__QUERIES * LLM__BLOCK;
+}
+
+/* How the queries of a step are cut into jobs: by sequence, tile of rows, KV head and some of the head's query heads. */
+typedef struct llm__jobs {
+    const llm_step *step;
+    int rows, heads, head_tiles, n_kv, group; /* of a tile; tiles of a group's heads; KV heads; query heads of each */
+    int n;                                    /* jobs in all */
+    int seq, base;                            /* cursor: tiles [base, ...) belong to seq; walks downwards */
+} llm__jobs;
+
+typedef struct llm__job {
+    int seq, row, n_rows, kv_head, head, n_heads; /* rows of the step; head: first query head */
+} llm__job;
+
+LLM__INLINE int llm__jobs_tiles(const llm__jobs *j, int seq) {
+    return (j->step->seq_begin[seq + 1] - j->step->seq_begin[seq] + j->rows - 1) / j->rows;
+}
+
+/* Cuts so that every thread has work. Heads of a group stay together (they share loads) unless that leaves threads idle. */
+static void llm__jobs_cut(llm__jobs *j, const llm_step *step, int n_kv, int group, int n_threads) {
+    int tiles = 0;
+    j->step = step;
+    j->n_kv = n_kv;
+    j->group = group;
+    j->head_tiles = (group + LLM__QUERIES - 1) / LLM__QUERIES;
+    j->heads = (group + j->head_tiles - 1) / j->head_tiles;
+    j->rows = LLM__QUERIES / j->heads;
+    for (int s = 0; s < step->shape.n_seqs; s++) tiles += llm__jobs_tiles(j, s);
+    for (;; j->heads = (j->heads + 1) / 2) {
+        j->head_tiles = (group + j->heads - 1) / j->heads;
+        j->n = tiles * n_kv * j->head_tiles;
+        if (j->heads == 1 || j->n >= 2 * n_threads || j->n % n_threads == 0) break;
+    }
+    j->seq = step->shape.n_seqs - 1;
+    j->base = tiles - (j->seq >= 0 ? llm__jobs_tiles(j, j->seq) : 0);
+}
+
+/* Job i, counted from the last tile (the longest context) down. A thread asks for ascending i. */
+static llm__job llm__jobs_get(llm__jobs *j, int i) {
+    llm__job job;
+    i = j->n - 1 - i;
+    int per_tile = j->n_kv * j->head_tiles, tile = i / per_tile, part = i % per_tile;
+    while (tile < j->base) {
+        j->seq--;
+        j->base -= llm__jobs_tiles(j, j->seq);
+    }
+    job.seq = j->seq;
+    job.row = j->step->seq_begin[j->seq] + (tile - j->base) * j->rows;
+    job.n_rows = LLM__MIN(j->rows, j->step->seq_begin[j->seq + 1] - job.row);
+    job.kv_head = part / j->head_tiles;
+    job.head = part % j->head_tiles * j->heads;
+    job.n_heads = LLM__MIN(j->heads, j->group - job.head);
+    job.head += job.kv_head * j->group;
+    return job;
+}
+
+/* Position in the cache of a row of the step. */
+LLM__INLINE int llm__row_position(const llm_step *s, int row) {
+    int seq = s->seq_of_row[row];
+    return s->seq_len[seq] - (s->seq_begin[seq + 1] - row);
+}
+
+/* ============================================================================
+ * >>backend   The CPU's table of operations.
+ * ============================================================================
+ * An operation appends a record to its rank's list. end_step runs the lists of all ranks in lockstep on all threads: record i of every rank,
+ * then record i + 1. A thread takes its share of each record: most operations split by rows, linear layers by output rows, attention by jobs
+ * that threads take one after the other.
+ *
+ * Barriers stand only where one record reads or overwrites what another thread may have written since the last barrier. This is
+ * worked out while recording: every buffer remembers in which interval between barriers it was last written and read, and how that work was split.
+ * Two operations that both split by rows need none between them: each thread meets its own rows again.
+ * In the same way a buffer remembers in which form its quantised copy is current; a linear layer that needs another one makes it first (by
+ * rows), and two linear layers with one input share the copy.
+ *
+ * All memory is taken at open time: the lists, the copy of the step, scratch for each thread, KV pages. */
+
+enum { LLM__MAX_RECORDS = 8192, LLM__MAX_RANKS = 64 };
+
+typedef enum llm__op_kind {
+    LLM__OP_EMBED, LLM__OP_ROPE, LLM__OP_RESIDUAL, LLM__OP_NORM, LLM__OP_LINEAR, LLM__OP_QKV, LLM__OP_ATTENTION, LLM__OP_MLA_WRITE, LLM__OP_MLA, LLM__OP_ROUTE,
+    LLM__OP_EXPERTS, LLM__OP_GATE, LLM__OP_GATHER, LLM__OP_ALL_REDUCE, LLM__OP_LOGITS
+} llm__op_kind;
+
+/* How an operation is split between threads. Two of the same kind, other than ANY, need no barrier between them. */
+typedef enum llm__split { LLM__SPLIT_ANY = 0, LLM__SPLIT_TOKENS, LLM__SPLIT_OUT } llm__split;
+
+typedef struct llm__gather_op {
+    llm_buffer *dst;
+    const llm_buffer *src;
+} llm__gather_op;
+
+typedef struct llm__reduce_op {
+    llm_rows rows;
+    llm_buffer *buf;
+    int32_t n;
+} llm__reduce_op;
+
+typedef struct llm__record {
+    llm__op_kind kind;
+    int barrier;               /* before it */
+    int form, act_col, act_cols; /* form > 0: first make this copy of `act`, then a barrier */
+    llm_rows act_rows;
+    llm_buffer *act;
+    int next;                  /* jobs taken so far */
+    union {
+        llm_embed_op embed;
+        llm_rope_op rope;
+        llm_residual_op residual;
+        llm_norm_op norm;
+        llm_linear_op linear;
+        llm_qkv_op qkv;
+        llm_attention_op attention;
+        llm_mla_op mla;
+        llm_route_op route;
+        llm_experts_op experts;
+        llm_gate_op gate;
+        llm__gather_op gather;
+        llm__reduce_op reduce;
+        llm_logits_op logits;
+    } op;
+} __attribute__((aligned(64))) llm__record;
+
+/* When a buffer, or the KV cache, was last used while recording: the interval between barriers, and the split. */
+typedef struct llm__use {
+    int interval;
+    llm__split split;
+} llm__use;
+
+typedef struct llm__cpu_buffer {
+    llm_buffer b; /* first */
+    llm__use written, read;
+    llm__act act;          /* its rounded copy, two planes at most */
+    int act_col, act_cols; /* what the copy covers */
+    llm_rows act_rows;
+    size_t bytes, act_bytes;
+} llm__cpu_buffer;
+
+typedef struct llm__rank {
+    llm__record *list; /* (LLM__MAX_RECORDS) */
+    int n, interval;
+    llm__use kv_written, kv_read;
+    int64_t vocab;     /* rows of its output layer */
+} llm__rank;
+
+struct llm_backend_ctx {
+    llm_backend_config cfg;
+    llm__isa isa;
+    const llm__row_kernels *kernels;
+    llm__pool *pool;
+    int n_ranks;
+    llm__rank *rank;
+    llm__kv kv;
+    llm__cpu_buffer **buffer;
+    size_t n_buffers, buffer_cap;
+    llm_weight **weight;
+    size_t n_weights, weight_cap;
+    char *scratch; /* (threads, scratch_bytes) */
+    size_t scratch_bytes;
+    void *experts; /* scratch that all threads share */
+    size_t experts_bytes;
+    float *logits; /* (max_out, logits_stride) */
+    int64_t logits_rows, logits_stride;
+    size_t logits_bytes;
+    llm_step step; /* points into step_memory */
+    void *step_memory;
+    int32_t *arrays[8];
+    float *rope_base;
+    size_t memory;
+    llm_result failed;
+    char why[256];
+    char name[64];
+};
+
+static void llm__cpu_fail(llm_backend_ctx *ctx, llm_result r, const char *what) {
+    if (ctx->failed) return;
+    ctx->failed = r;
+    snprintf(ctx->why, sizeof ctx->why, "%s", what);
+}
+
+static int llm__op_rows(const llm_backend_ctx *ctx, llm_rows rows) { return rows == LLM_ROWS_OUT ? ctx->step.shape.n_out : ctx->step.shape.n_rows; }
+
+static float *llm__row(const llm_buffer *b, int row) { return b->data + row * b->stride; }
+
+static const float *llm__vector(const llm_weight *w) { return w ? w->f32 : NULL; }
+
+/* ---- the operations, each for one thread's share ---- */
+
+/* Angles in double: position times frequency reaches thousands, and f32 would lose the fraction. */
+static void llm__run_rope(const llm_backend_ctx *ctx, const llm__exec *e, const llm_rope_op *op) {
+    const llm_step *s = &ctx->step;
+    int64_t from, to;
+    int half = op->rope_dim / 2;
+    llm__share(e, s->shape.n_rows, &from, &to);
+    for (int row = (int)from; row < to; row++) {
+        int seq = s->seq_of_row[row], variant = s->seq_rope[seq];
+        float *c = llm__row(op->dst, row), scale = op->scale ? op->scale[variant] : 1;
+        double base = s->seq_rope_base[seq];
+        for (int i = 0; i < half; i++) {
+            double f = op->inv_freq->f32[variant * half + i];
+            int section = s->n_position_rows < 3 || i < op->sections[0] ? 0 : i < op->sections[0] + op->sections[1] ? 1 : 2;
+            if (base != 1) f *= pow(base, -2.0 * i / op->rope_dim);
+            double angle = f * s->positions[section * s->shape.n_rows + row];
+            c[i] = (float)cos(angle) * scale;
+            c[half + i] = (float)sin(angle) * scale;
+        }
+    }
+}
+
+/* The sum over the ranks of what each has in y, in rank order. */
+static const float *llm__sum_ranks(const llm_backend_ctx *ctx, const llm__record *rec, int rank, int row, float *scratch) {
+    const llm_residual_op *op = &rec->op.residual;
+    size_t index = (size_t)(rec - ctx->rank[rank].list);
+    int n = (int)op->x->cols;
+    if (ctx->n_ranks == 1) return llm__row(op->y, row);
+    memcpy(scratch, llm__row(ctx->rank[0].list[index].op.residual.y, row), (size_t)n * sizeof *scratch);
+    for (int r = 1; r < ctx->n_ranks; r++) ctx->kernels->add(scratch, llm__row(ctx->rank[r].list[index].op.residual.y, row), 1, n);
+    return scratch;
+}
+
+static void llm__run_residual(const llm_backend_ctx *ctx, const llm__exec *e, const llm__record *rec, int rank) {
+    const llm_residual_op *op = &rec->op.residual;
+    const llm__row_kernels *k = ctx->kernels;
+    int64_t from, to;
+    int n = (int)op->x->cols;
+    float *scratch = (float *)e->scratch;
+    llm__share(e, e->n_rows, &from, &to);
+    for (int row = (int)from; row < to; row++) {
+        float *x = llm__row(op->x, row);
+        if (op->y) {
+            const float *y = llm__sum_ranks(ctx, rec, rank, row, scratch);
+            if (op->post_kind) {
+                llm__norm_row(k, op->post_kind, scratch, y, n, llm__vector(op->post_weight), llm__vector(op->post_bias), op->eps);
+                y = scratch;
+            }
+            k->add(x, y, op->scale ? op->scale : 1, n);
+        }
+        if (!op->kind || !op->h) continue;
+        llm__norm_row(k, op->kind, llm__row(op->h, row), x, n, llm__vector(op->weight), llm__vector(op->bias), op->eps);
+        if (op->replace) memcpy(x, llm__row(op->h, row), (size_t)n * sizeof *x);
+    }
+}
+
+static void llm__run_norm(const llm_backend_ctx *ctx, const llm__exec *e, const llm_norm_op *op) {
+    int64_t from, to;
+    llm__share(e, e->n_rows, &from, &to);
+    for (int row = (int)from; row < to; row++)
+        llm__norm_row(ctx->kernels, op->kind, llm__row(op->dst, row), llm__row(op->src, row) + op->src_col, op->n, llm__vector(op->weight), llm__vector(op->bias), op->eps);
+}
+
+static llm__kv_view llm__view(const llm_backend_ctx *ctx, int rank, int layer, int seq, int head) {
+    llm__kv_view v;
+    v.kv = &ctx->kv;
+    v.place = &ctx->kv.layer[layer];
+    v.base = ctx->kv.base[rank];
+    v.pages = ctx->step.pages + (size_t)seq * (size_t)ctx->step.page_stride;
+    v.head = head;
+    return v;
+}
+
+/* Norm and rotation of one head of q or k at x; `column` counts from the first head's first value. r: of WHOLE_RMS, the factor of its row. */
+static void llm__finish_head(const llm__row_kernels *k, const llm_qkv_op *op, const float *w, float *x, int column, float r, const float *rope) {
+    int n = op->head_dim;
+    if (op->norm == LLM_QK_NORM_HEAD_RMS) llm__norm_row(k, LLM_NORM_RMS, x, x, n, w, NULL, op->eps);
+    else if (op->norm == LLM_QK_NORM_HEAD_LAYER) llm__norm_row(k, LLM_NORM_LAYER, x, x, n, w + column, NULL, op->eps);
+    else if (op->norm == LLM_QK_NORM_WHOLE_RMS) k->affine(x, x, 0, r, w + column, NULL, n);
+    if (rope) k->rotate(x, rope, op->rope_dim / 2, op->rope_interleaved);
+}
+
+static float llm__whole_rms(const llm__row_kernels *k, const float *x, int n, float eps) { return 1 / sqrtf(k->dot(x, x, n) / (float)n + eps); }
+
+/* One row's KV heads [g0, g1) and the query heads that go with them. */
+static void llm__qkv_heads(const llm_backend_ctx *ctx, const llm__exec *e, const llm_qkv_op *op, int rank, int row, int g0, int g1) {
+    const llm__row_kernels *k = ctx->kernels;
+    int group = op->n_heads / op->n_kv_heads, seq = ctx->step.seq_of_row[row], position = ctx->step.positions[row], whole = op->norm == LLM_QK_NORM_WHOLE_RMS;
+    float *x = llm__row(op->qkv, row), rq = 0, rk = 0, stretch = 1;
+    const float *rope = op->rope ? llm__row(op->rope, row) : NULL, *qw = llm__vector(op->q_norm), *kw = llm__vector(op->k_norm);
+    if (whole) {
+        rq = llm__whole_rms(k, x + op->whole_q_col, op->whole_q, op->eps);
+        rk = llm__whole_rms(k, x + op->whole_k_col, op->whole_k, op->eps);
+    }
+    if (op->logn_from > 0 && position + 1 > op->logn_from) stretch = (float)(log((double)position + 1) / log((double)op->logn_from));
+    for (int h = g0 * group; h < g1 * group; h++) {
+        float *q = x + op->q_col + h * op->head_dim;
+        llm__finish_head(k, op, qw, q, h * op->head_dim + (whole ? op->q_col - op->whole_q_col : 0), rq, rope);
+        if (stretch != 1) k->affine(q, q, 0, stretch, NULL, NULL, op->head_dim);
+    }
+    for (int g = g0; g < g1; g++) {
+        llm__kv_view view = llm__view(ctx, rank, op->layer, seq, g);
+        float *key = x + op->k_col + g * op->head_dim;
+        llm__finish_head(k, op, kw, key, g * op->head_dim + (whole ? op->k_col - op->whole_k_col : 0), rk, rope);
+        llm__kv_write_token(k, &view, llm__row_position(&ctx->step, row), key, x + op->v_col + g * op->v_head_dim, (uint8_t *)e->scratch);
+    }
+}
+
+static void llm__run_qkv(const llm_backend_ctx *ctx, const llm__exec *e, const llm_qkv_op *op, int rank) {
+    int64_t from, to;
+    int heads = op->norm == LLM_QK_NORM_WHOLE_RMS ? 1 : op->n_kv_heads; /* a norm over the whole row needs the row untouched */
+    llm__share(e, (int64_t)e->n_rows * heads, &from, &to);
+    for (int unit = (int)from; unit < to; unit++) {
+        int row = unit / heads, g = unit % heads;
+        llm__qkv_heads(ctx, e, op, rank, row, g, heads == 1 ? op->n_kv_heads : g + 1);
+    }
+}
+
+/* What query i of a tile sees, and where its online softmax starts. */
+static void llm__attend_query(const llm_step *s, const llm_attention_op *op, llm__attend *t, int i, int row, int head) {
+    const float log2e = 1.44269504f;
+    int at = llm__row_position(s, row);
+    t->at[i] = at;
+    t->to[i] = op->not_causal ? s->seq_len[s->seq_of_row[row]] : at + 1;
+    if (op->not_causal && op->window) t->to[i] = LLM__MIN(t->to[i], at + op->window);
+    t->from[i] = op->window ? LLM__MAX(0, at + 1 - op->window) : 0;
+    t->m[i] = op->sinks ? op->sinks->f32[head] * log2e : -1e30f;
+    t->l[i] = op->sinks ? 1 : 0;
+    t->slope[i] = op->alibi ? op->alibi->f32[head] * log2e : 0;
+}
+
+static void llm__run_attention(const llm_backend_ctx *ctx, const llm__exec *e, llm__record *rec, int rank) {
+    const llm_attention_op *op = &rec->op.attention;
+    const llm__row_kernels *k = ctx->kernels;
+    llm__attend t;
+    llm__jobs jobs;
+    llm__attend_place(&t, (float *)e->scratch, op->head_dim, op->v_head_dim);
+    t.softcap = op->softcap;
+    t.alibi = op->alibi != NULL;
+    float scale = op->softcap ? op->scale : op->scale * 1.44269504f; /* then scores are in units of the base-2 logarithm */
+    llm__jobs_cut(&jobs, &ctx->step, op->n_kv_heads, op->n_heads / op->n_kv_heads, e->n_threads);
+    for (int i; (i = __atomic_fetch_add(&rec->next, 1, __ATOMIC_RELAXED)) < jobs.n;) {
+        llm__job job = llm__jobs_get(&jobs, i);
+        llm__kv_view view = llm__view(ctx, rank, op->layer, job.seq, job.kv_head);
+        t.n = job.n_rows * job.n_heads;
+        for (int q = 0; q < t.n; q++) {
+            int row = job.row + q / job.n_heads, head = job.head + q % job.n_heads;
+            llm__attend_query(&ctx->step, op, &t, q, row, head);
+            k->affine(t.q + q * t.hd, llm__row(op->qkv, row) + op->q_col + head * t.hd, 0, scale, NULL, NULL, t.hd);
+        }
+        llm__attend_run(k, &t, &view);
+        for (int q = 0; q < t.n; q++)
+            memcpy(llm__row(op->dst, job.row + q / job.n_heads) + (job.head + q % job.n_heads) * t.vd, t.o + q * t.vdp, (size_t)t.vd * sizeof(float));
+    }
+}
+
+/* Latent attention, first part: norm of the latent, rotation of the shared key and of every head's query, write to the cache. */
+static void llm__run_mla_write(const llm_backend_ctx *ctx, const llm__exec *e, const llm_mla_op *op, int rank) {
+    const llm__row_kernels *k = ctx->kernels;
+    int64_t from, to;
+    int width = op->nope + op->rope_dim;
+    llm__share(e, e->n_rows, &from, &to);
+    for (int row = (int)from; row < to; row++) {
+        float *latent = llm__row(op->kv_a, row), *q = llm__row(op->q, row) + op->nope;
+        const float *rope = llm__row(op->rope, row);
+        llm__kv_view view = llm__view(ctx, rank, op->layer, ctx->step.seq_of_row[row], 0);
+        llm__norm_row(k, LLM_NORM_RMS, latent, latent, op->rank, llm__vector(op->kv_norm), NULL, op->eps);
+        k->rotate(latent + op->rank, rope, op->rope_dim / 2, op->rope_interleaved);
+        for (int h = 0; h < op->n_heads; h++) k->rotate(q + h * width, rope, op->rope_dim / 2, op->rope_interleaved);
+        llm__kv_write_token(k, &view, llm__row_position(&ctx->step, row), latent, NULL, (uint8_t *)e->scratch);
+    }
+}
+
+/* Second part, absorbed: a head's query is taken into the latent space by its part of kv_b, so that keys and values are the latents themselves; what
+ * attention gives there goes through the head's value rows of kv_b: (n_heads, nope + v_dim, rank). */
+static void llm__run_mla(const llm_backend_ctx *ctx, const llm__exec *e, llm__record *rec, int rank) {
+    const llm_mla_op *op = &rec->op.mla;
+    const llm__row_kernels *k = ctx->kernels;
+    llm__attend t;
+    llm__jobs jobs;
+    llm__attend_place(&t, (float *)e->scratch, op->rank + op->rope_dim, op->rank);
+    float scale = op->scale * 1.44269504f;
+    llm__jobs_cut(&jobs, &ctx->step, 1, op->n_heads, e->n_threads);
+    for (int i; (i = __atomic_fetch_add(&rec->next, 1, __ATOMIC_RELAXED)) < jobs.n;) {
+        llm__job job = llm__jobs_get(&jobs, i);
+        llm__kv_view view = llm__view(ctx, rank, op->layer, job.seq, 0);
+        t.n = job.n_rows * job.n_heads;
+        for (int j = 0; j < t.n; j++) {
+            int row = job.row + j / job.n_heads, head = job.head + j % job.n_heads;
+            const float *q = llm__row(op->q, row) + head * (op->nope + op->rope_dim), *up = op->kv_b->f32 + (int64_t)head * (op->nope + op->v_dim) * op->rank;
+            float *out = t.q + j * t.hd;
+            memset(out, 0, (size_t)op->rank * sizeof *out);
+            for (int d = 0; d < op->nope; d++) k->add(out, up + (int64_t)d * op->rank, q[d] * scale, op->rank);
+            k->affine(out + op->rank, q + op->nope, 0, scale, NULL, NULL, op->rope_dim);
+            t.at[j] = llm__row_position(&ctx->step, row);
+            t.to[j] = t.at[j] + 1;
+            t.m[j] = -1e30f;
+            t.l[j] = 0;
+        }
+        llm__attend_run(k, &t, &view);
+        for (int j = 0; j < t.n; j++) {
+            int head = job.head + j % job.n_heads;
+            const float *up = op->kv_b->f32 + ((int64_t)head * (op->nope + op->v_dim) + op->nope) * op->rank;
+            float *out = llm__row(op->dst, job.row + j / job.n_heads) + head * op->v_dim;
+            for (int d = 0; d < op->v_dim; d++) out[d] = k->dot(up + (int64_t)d * op->rank, t.o + j * t.vdp, op->rank);
+        }
+    }
+}
+
+/* The index of the largest of n values that is not yet taken, the lower one of equals. `taken` values are -INFINITY. */
+static int llm__arg_max(const float *x, int n) {
+    int best = 0;
+    while (best + 1 < n && x[best] == -INFINITY) best++;
+    for (int i = best + 1; i < n; i++)
+        if (x[i] > x[best]) best = i;
+    return best;
+}
+
+/* Leaves only the experts of the topk_group best groups. */
+static void llm__route_groups(const llm_route_op *op, float *choice, float *group) {
+    int size = op->n_experts / op->n_group;
+    for (int g = 0; g < op->n_group; g++) {
+        float *x = choice + g * size, second = -INFINITY;
+        int best = llm__arg_max(x, size);
+        for (int i = 0; i < size; i++)
+            if (i != best && x[i] > second) second = x[i];
+        group[g] = op->group_top2 && size > 1 ? x[best] + second : x[best];
+    }
+    for (int left = op->n_group - op->topk_group; left > 0; left--) { /* drop the worst, of equals the higher */
+        int worst = -1;
+        for (int g = 0; g < op->n_group; g++)
+            if (group[g] < INFINITY && (worst < 0 || group[g] <= group[worst])) worst = g;
+        if (worst < 0) return;
+        group[worst] = INFINITY;
+        for (int i = 0; i < size; i++) choice[worst * size + i] = -INFINITY;
+    }
+}
+
+static void llm__softmax(float *x, int n) {
+    float top = x[0], sum = 0;
+    for (int i = 1; i < n; i++) top = LLM__MAX(top, x[i]);
+    for (int i = 0; i < n; i++) sum += x[i] = expf(x[i] - top);
+    for (int i = 0; i < n; i++) x[i] /= sum;
+}
+
+static void llm__route_row(const llm_route_op *op, const float *logits, float *out, float *scratch) {
+    float *score = scratch, *choice = scratch + op->n_experts, *weight = out + op->k, sum = 0, scale = op->scale ? op->scale : 1;
+    memcpy(score, logits, (size_t)op->n_experts * sizeof *score);
+    if (op->score == LLM_ROUTE_SOFTMAX) llm__softmax(score, op->n_experts);
+    for (int i = 0; i < op->n_experts; i++) {
+        if (op->score == LLM_ROUTE_SIGMOID) score[i] = 1 / (1 + expf(-score[i]));
+        choice[i] = score[i] + (op->correction ? op->correction->f32[i] : 0);
+        if (!(choice[i] > -3e38f)) choice[i] = -3e38f; /* also what is not a number */
+    }
+    if (op->n_group > 1 && op->topk_group < op->n_group) llm__route_groups(op, choice, scratch + 2 * op->n_experts);
+    for (int i = 0; i < op->k; i++) {
+        int best = llm__arg_max(choice, op->n_experts);
+        choice[best] = -INFINITY;
+        out[i] = (float)best;
+        weight[i] = score[best];
+    }
+    if (op->score == LLM_ROUTE_TOPK_SOFTMAX) llm__softmax(weight, op->k);
+    for (int i = 0; i < op->k; i++) sum += weight[i];
+    if (op->normalize) scale /= LLM__MAX(sum, LLM__MAX(op->normalize_min, 1e-20f));
+    for (int i = 0; i < op->k; i++) weight[i] *= scale;
+}
+
+static void llm__run_route(const llm__exec *e, const llm_route_op *op) {
+    int64_t from, to;
+    llm__share(e, e->n_rows, &from, &to);
+    for (int row = (int)from; row < to; row++) llm__route_row(op, llm__row(op->logits, row), llm__row(op->dst, row), (float *)e->scratch);
+}
+
+static void llm__run_gate(const llm_backend_ctx *ctx, const llm__exec *e, const llm_gate_op *op) {
+    int64_t from, to;
+    llm__share(e, e->n_rows, &from, &to);
+    for (int row = (int)from; row < to; row++) {
+        float *x = llm__row(op->dst, row);
+        ctx->kernels->affine(x, x, 0, 1 / (1 + expf(-*llm__row(op->gate, row))), NULL, NULL, op->n);
+    }
+}
+
+static void llm__run_gather(const llm_backend_ctx *ctx, const llm__exec *e, const llm__gather_op *op) {
+    int64_t from, to;
+    llm__share(e, e->n_rows, &from, &to);
+    for (int row = (int)from; row < to; row++)
+        memcpy(llm__row(op->dst, row), llm__row(op->src, ctx->step.out_rows[row]), (size_t)LLM__MIN(op->dst->cols, op->src->cols) * sizeof(float));
+}
+
+/* Run once for all ranks: every rank's buffer gets the sum, added up in rank order. */
+static void llm__run_all_reduce(const llm_backend_ctx *ctx, const llm__exec *e, const llm__record *rec) {
+    size_t index = (size_t)(rec - ctx->rank[0].list), bytes = (size_t)rec->op.reduce.n * sizeof(float);
+    int64_t from, to;
+    llm__share(e, e->n_rows, &from, &to);
+    for (int row = (int)from; row < to; row++) {
+        float *sum = llm__row(rec->op.reduce.buf, row);
+        for (int r = 1; r < ctx->n_ranks; r++) ctx->kernels->add(sum, llm__row(ctx->rank[r].list[index].op.reduce.buf, row), 1, rec->op.reduce.n);
+        for (int r = 1; r < ctx->n_ranks; r++) memcpy(llm__row(ctx->rank[r].list[index].op.reduce.buf, row), sum, bytes);
+    }
+}
+
+/* ---- running the lists ---- */
+
+static void llm__run_record(const llm_backend_ctx *ctx, llm__exec *e, llm__record *rec, int rank) {
+    e->n_rows = ctx->step.shape.n_rows;
+    switch (rec->kind) {
+    case LLM__OP_EMBED: llm__run_embed(e, &rec->op.embed); break;
+    case LLM__OP_ROPE: llm__run_rope(ctx, e, &rec->op.rope); break;
+    case LLM__OP_RESIDUAL:
+        e->n_rows = llm__op_rows(ctx, rec->op.residual.rows);
+        llm__run_residual(ctx, e, rec, rank);
+        break;
+    case LLM__OP_NORM:
+        e->n_rows = llm__op_rows(ctx, rec->op.norm.rows);
+        llm__run_norm(ctx, e, &rec->op.norm);
+        break;
+    case LLM__OP_LINEAR:
+        e->n_rows = llm__op_rows(ctx, rec->op.linear.rows);
+        llm__run_linear(e, &rec->op.linear);
+        break;
+    case LLM__OP_QKV: llm__run_qkv(ctx, e, &rec->op.qkv, rank); break;
+    case LLM__OP_ATTENTION: llm__run_attention(ctx, e, rec, rank); break;
+    case LLM__OP_MLA_WRITE: llm__run_mla_write(ctx, e, &rec->op.mla, rank); break;
+    case LLM__OP_MLA: llm__run_mla(ctx, e, rec, rank); break;
+    case LLM__OP_ROUTE: llm__run_route(e, &rec->op.route); break;
+    case LLM__OP_EXPERTS: {
+        llm__exec shared = *e;
+        shared.scratch = ctx->experts;
+        shared.scratch_bytes = ctx->experts_bytes;
+        llm__run_experts(&shared, &rec->op.experts);
+        break;
+    }
+    case LLM__OP_GATE: llm__run_gate(ctx, e, &rec->op.gate); break;
+    case LLM__OP_GATHER:
+        e->n_rows = ctx->step.shape.n_out;
+        llm__run_gather(ctx, e, &rec->op.gather);
+        break;
+    case LLM__OP_ALL_REDUCE:
+        e->n_rows = llm__op_rows(ctx, rec->op.reduce.rows);
+        if (rank == 0) llm__run_all_reduce(ctx, e, rec);
+        break;
+    case LLM__OP_LOGITS:
+        e->n_rows = ctx->step.shape.n_out;
+        llm__run_logits(e, &rec->op.logits, ctx->logits, ctx->logits_stride);
+        break;
+    }
+}
+
+static void llm__exec_fill(llm_backend_ctx *ctx, int thread, int n_threads, llm__exec *e) {
+    memset(e, 0, sizeof *e);
+    e->pool = ctx->pool;
+    e->thread = thread;
+    e->n_threads = n_threads;
+    e->isa = ctx->isa;
+    e->step = &ctx->step;
+    e->scratch = ctx->scratch + (size_t)thread * ctx->scratch_bytes;
+    e->scratch_bytes = ctx->scratch_bytes;
+}
+
+/* One thread's way through the lists of all ranks. */
+static void llm__run_lists(void *arg, int thread, int n_threads) {
+    llm_backend_ctx *ctx = (llm_backend_ctx *)arg;
+    llm__exec e;
+    llm__exec_fill(ctx, thread, n_threads, &e);
+    for (int i = 0; i < ctx->rank[0].n; i++) {
+        int barrier = 0, form = 0;
+        for (int r = 0; r < ctx->n_ranks; r++) {
+            barrier |= ctx->rank[r].list[i].barrier;
+            form |= ctx->rank[r].list[i].form;
+        }
+        if (barrier) llm__pool_barrier(ctx->pool);
+        for (int r = 0; r < ctx->n_ranks && form; r++) {
+            llm__record *rec = &ctx->rank[r].list[i];
+            e.n_rows = llm__op_rows(ctx, rec->act_rows);
+            if (rec->form) llm__act_make(&e, rec->act, rec->form, rec->act_col, rec->act_cols);
+        }
+        if (form) llm__pool_barrier(ctx->pool);
+        for (int r = 0; r < ctx->n_ranks; r++) llm__run_record(ctx, &e, &ctx->rank[r].list[i], r);
+    }
+}
+
+/* ---- recording ---- */
+
+static llm__cpu_buffer *llm__own(const llm_buffer *b) { return (llm__cpu_buffer *)(uintptr_t)b; }
+
+/* A new record, or NULL when the list is full or a mistake was made before. */
+static llm__record *llm__record_add(llm_backend_ctx *ctx, int rank, llm__op_kind kind) {
+    llm__rank *r = &ctx->rank[rank];
+    if (r->n >= LLM__MAX_RECORDS) llm__cpu_fail(ctx, LLM_ERR_LIMIT, "too many operations in one step");
+    if (ctx->failed) return NULL;
+    llm__record *rec = &r->list[r->n++];
+    rec->kind = kind;
+    rec->barrier = rec->form = rec->next = 0;
+    return rec;
+}
+
+/* 1 if work split as `split` must wait for what was done in this interval. */
+static int llm__conflict(const llm__rank *r, const llm__use *use, llm__split split) {
+    return use->interval == r->interval && (split == LLM__SPLIT_ANY || use->split != split);
+}
+
+static void llm__mark(const llm__rank *r, llm__use *use, llm__split split) {
+    if (use->interval == r->interval && use->split != split) split = LLM__SPLIT_ANY;
+    use->interval = r->interval;
+    use->split = split;
+}
+
+/* Collects what one record uses; llm__uses_end decides about its barrier. */
+typedef struct llm__uses {
+    llm__rank *rank;
+    llm__record *rec;
+    llm__split split;
+    int n;
+    struct {
+        llm__use *written, *read;
+        llm__cpu_buffer *stale; /* loses its quantised copy */
+        int write;
+    } use[8];
+} llm__uses;
+
+static void llm__uses_begin(llm_backend_ctx *ctx, int rank, llm__record *rec, llm__split split, llm__uses *u) {
+    u->rank = &ctx->rank[rank];
+    u->rec = rec;
+    u->split = split;
+    u->n = 0;
+}
+
+static void llm__uses_add(llm__uses *u, const llm_buffer *b, int write) {
+    if (!b) return;
+    llm__cpu_buffer *own = llm__own(b);
+    u->use[u->n].written = &own->written;
+    u->use[u->n].read = &own->read;
+    u->use[u->n].stale = write ? own : NULL;
+    u->use[u->n++].write = write;
+}
+
+static void llm__uses_add_kv(llm__uses *u, int write) {
+    u->use[u->n].written = &u->rank->kv_written;
+    u->use[u->n].read = &u->rank->kv_read;
+    u->use[u->n].stale = NULL;
+    u->use[u->n++].write = write;
+}
+
+static void llm__uses_end(llm__uses *u) {
+    int barrier = 0;
+    for (int i = 0; i < u->n; i++)
+        barrier |= llm__conflict(u->rank, u->use[i].written, u->split) || (u->use[i].write && llm__conflict(u->rank, u->use[i].read, u->split));
+    u->rec->barrier |= barrier;
+    u->rank->interval += barrier;
+    for (int i = 0; i < u->n; i++) {
+        llm__mark(u->rank, u->use[i].write ? u->use[i].written : u->use[i].read, u->split);
+        if (u->use[i].stale) u->use[i].stale->b.form = 0;
+    }
+}
+
+static llm__split llm__split_of(llm_rows rows) { return rows == LLM_ROWS_OUT ? LLM__SPLIT_OUT : LLM__SPLIT_TOKENS; }
+
+/* A record that reads a, b and writes c, d (any may be NULL). */
+static void llm__record_uses(llm_backend_ctx *ctx, int rank, llm__record *rec, llm__split split, const llm_buffer *a, const llm_buffer *b, const llm_buffer *c,
+                             const llm_buffer *d) {
+    llm__uses u;
+    llm__uses_begin(ctx, rank, rec, split, &u);
+    llm__uses_add(&u, a, 0);
+    llm__uses_add(&u, b, 0);
+    llm__uses_add(&u, c, 1);
+    llm__uses_add(&u, d, 1);
+    llm__uses_end(&u);
+}
+
+/* Puts the making of src's quantised copy before the record where the weight needs one that is not there. */
+static void llm__record_act(llm_backend_ctx *ctx, int rank, llm__record *rec, llm_rows rows, const llm_buffer *src, int col, const llm_weight *w) {
+    llm__cpu_buffer *own = llm__own(src);
+    int form = (int)llm__weight_form(w), cols = (int)w->cols;
+    if (!form || (own->b.form == form && own->act_col == col && own->act_cols == cols && own->act_rows == rows)) return;
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, src, NULL, src, NULL); /* overwrites a copy that may still be read */
+    ctx->rank[rank].interval++;                                                 /* the barrier after it */
+    rec->form = own->b.form = form;
+    rec->act = &own->b;
+    rec->act_rows = own->act_rows = rows;
+    rec->act_col = own->act_col = col;
+    rec->act_cols = own->act_cols = cols;
+}
+
+static void llm__cpu_embed(llm_backend_ctx *ctx, int rank, const llm_embed_op *op) {
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_EMBED);
+    if (!rec) return;
+    rec->op.embed = *op;
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, NULL, NULL, op->dst, NULL);
+}
+
+static void llm__cpu_rope(llm_backend_ctx *ctx, int rank, const llm_rope_op *op) {
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_ROPE);
+    if (!rec) return;
+    for (int s = 0; s < ctx->step.shape.n_seqs; s++)
+        if (ctx->step.seq_rope[s] < 0 || ctx->step.seq_rope[s] >= op->n_variants) llm__cpu_fail(ctx, LLM_ERR_ARG, "seq_rope: not a variant of the rope operation");
+    rec->op.rope = *op;
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_TOKENS, NULL, NULL, op->dst, NULL);
+}
+
+static void llm__cpu_residual(llm_backend_ctx *ctx, int rank, const llm_residual_op *op) {
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_RESIDUAL);
+    if (!rec) return;
+    rec->op.residual = *op;
+    int writes_x = op->y || op->replace;
+    llm__record_uses(ctx, rank, rec, llm__split_of(op->rows), op->y, op->x, op->kind ? op->h : NULL, writes_x ? op->x : NULL);
+}
+
+static void llm__cpu_norm(llm_backend_ctx *ctx, int rank, const llm_norm_op *op) {
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_NORM);
+    if (!rec) return;
+    rec->op.norm = *op;
+    llm__record_uses(ctx, rank, rec, llm__split_of(op->rows), op->src, NULL, op->dst, NULL);
+}
+
+static void llm__cpu_linear(llm_backend_ctx *ctx, int rank, const llm_linear_op *op) {
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_LINEAR);
+    if (!rec) return;
+    rec->op.linear = *op;
+    llm__record_act(ctx, rank, rec, op->rows, op->src, op->src_col, op->weight);
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, NULL, op->dst, NULL);
+}
+
+static void llm__cpu_qkv(llm_backend_ctx *ctx, int rank, const llm_qkv_op *op) {
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_QKV);
+    llm__uses u;
+    if (!rec) return;
+    if (op->layer < 0 || op->layer >= ctx->kv.n_layers || op->n_kv_heads < 1 || op->n_heads % op->n_kv_heads)
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "qkv: layer or heads do not fit the KV cache");
+    rec->op.qkv = *op;
+    llm__uses_begin(ctx, rank, rec, LLM__SPLIT_ANY, &u);
+    llm__uses_add(&u, op->rope, 0);
+    llm__uses_add(&u, op->qkv, 1);
+    llm__uses_add_kv(&u, 1);
+    llm__uses_end(&u);
+}
+
+static void llm__cpu_attention(llm_backend_ctx *ctx, int rank, const llm_attention_op *op) {
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_ATTENTION);
+    llm__uses u;
+    if (!rec) return;
+    if (op->layer < 0 || op->layer >= ctx->kv.n_layers || op->n_kv_heads < 1 || op->n_heads % op->n_kv_heads)
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "attention: layer or heads do not fit the KV cache");
+    rec->op.attention = *op;
+    llm__uses_begin(ctx, rank, rec, LLM__SPLIT_ANY, &u);
+    llm__uses_add(&u, op->qkv, 0);
+    llm__uses_add(&u, op->dst, 1);
+    llm__uses_add_kv(&u, 0);
+    llm__uses_end(&u);
+}
+
+static void llm__cpu_mla(llm_backend_ctx *ctx, int rank, const llm_mla_op *op) {
+    llm__record *first = llm__record_add(ctx, rank, LLM__OP_MLA_WRITE), *second = llm__record_add(ctx, rank, LLM__OP_MLA);
+    llm__uses u;
+    if (!first || !second) return;
+    if (op->layer < 0 || op->layer >= ctx->kv.n_layers || ctx->kv.layer[op->layer].shape.head_dim != op->rank + op->rope_dim || ctx->kv.layer[op->layer].shape.v_head_dim)
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "mla: the layer does not fit the KV cache");
+    first->op.mla = second->op.mla = *op;
+    llm__uses_begin(ctx, rank, first, LLM__SPLIT_TOKENS, &u);
+    llm__uses_add(&u, op->rope, 0);
+    llm__uses_add(&u, op->q, 1);
+    llm__uses_add(&u, op->kv_a, 1);
+    llm__uses_add_kv(&u, 1);
+    llm__uses_end(&u);
+    llm__uses_begin(ctx, rank, second, LLM__SPLIT_ANY, &u);
+    llm__uses_add(&u, op->q, 0);
+    llm__uses_add(&u, op->dst, 1);
+    llm__uses_add_kv(&u, 0);
+    llm__uses_end(&u);
+}
+
+static void llm__cpu_route(llm_backend_ctx *ctx, int rank, const llm_route_op *op) {
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_ROUTE);
+    int size = op->n_group > 1 ? op->n_experts / op->n_group : op->n_experts;
+    if (!rec) return;
+    if (op->k < 1 || op->k > op->n_experts || (op->n_group > 1 && (op->n_experts % op->n_group || op->k > size * op->topk_group)))
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "route: more experts to choose than there are");
+    rec->op.route = *op;
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_TOKENS, op->logits, NULL, op->dst, NULL);
+}
+
+static void llm__cpu_experts(llm_backend_ctx *ctx, int rank, const llm_experts_op *op) {
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_EXPERTS);
+    if (!rec) return;
+    rec->op.experts = *op;
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, op->routes, op->dst, NULL);
+}
+
+static void llm__cpu_gate(llm_backend_ctx *ctx, int rank, const llm_gate_op *op) {
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_GATE);
+    if (!rec) return;
+    rec->op.gate = *op;
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_TOKENS, op->gate, NULL, op->dst, NULL);
+}
+
+static void llm__cpu_gather(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src) {
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_GATHER);
+    if (!rec) return;
+    rec->op.gather.dst = dst;
+    rec->op.gather.src = src;
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, src, NULL, dst, NULL); /* reads rows by another split than it writes them */
+}
+
+static void llm__cpu_all_reduce(llm_backend_ctx *ctx, int rank, llm_rows rows, llm_buffer *buf, int32_t n) {
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_ALL_REDUCE);
+    if (!rec) return;
+    rec->op.reduce.rows = rows;
+    rec->op.reduce.buf = buf;
+    rec->op.reduce.n = n;
+    llm__record_uses(ctx, rank, rec, llm__split_of(rows), NULL, NULL, buf, NULL);
+}
+
+static void llm__cpu_logits(llm_backend_ctx *ctx, int rank, const llm_logits_op *op) {
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_LOGITS);
+    if (!rec) return;
+    if (op->vocab_begin < 0 || (int64_t)op->vocab_begin + op->head->rows > ctx->logits_stride || ctx->step.shape.n_out > ctx->logits_rows)
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "logits: more of them than the output weights have rows");
+    rec->op.logits = *op;
+    llm__record_act(ctx, rank, rec, LLM_ROWS_OUT, op->src, 0, op->head);
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, NULL, NULL, NULL);
+}
+
+static llm_result llm__cpu_end_step(llm_backend_ctx *ctx) {
+    for (int r = 1; r < ctx->n_ranks && !ctx->failed; r++) {
+        int same = ctx->rank[r].n == ctx->rank[0].n;
+        for (int i = 0; same && i < ctx->rank[0].n; i++) same = ctx->rank[r].list[i].kind == ctx->rank[0].list[i].kind;
+        if (!same) llm__cpu_fail(ctx, LLM_ERR_ARG, "the ranks recorded different operations");
+    }
+    if (!ctx->failed) llm__pool_run(ctx->pool, llm__run_lists, ctx);
+    return ctx->failed ? llm__error(ctx->failed, "%s", ctx->why) : LLM_OK;
+}
+
+static llm_result llm__cpu_wait(llm_backend_ctx *ctx) { return ctx->failed ? llm__error(ctx->failed, "%s", ctx->why) : LLM_OK; }
+
+/* ---- open time ---- */
+
+static void *llm__cpu_pages(llm_backend_ctx *ctx, size_t bytes) {
+    void *p = llm__pages_get(bytes);
+    if (p) ctx->memory += bytes;
+    return p;
+}
+
+static void llm__cpu_close(llm_backend_ctx *ctx) {
+    if (!ctx) return;
+    size_t threads = ctx->pool ? (size_t)ctx->pool->n : 0;
+    llm__pool_close(ctx->pool);
+    for (size_t i = 0; i < ctx->n_buffers; i++) {
+        llm__pages_free(ctx->buffer[i]->act.q, ctx->buffer[i]->act_bytes);
+        llm__pages_free(ctx->buffer[i]->b.data, ctx->buffer[i]->bytes);
+        LLM_FREE(ctx->buffer[i]);
+    }
+    for (size_t i = 0; i < ctx->n_weights; i++) llm__weight_free(ctx->weight[i]);
+    for (int r = 0; r < ctx->n_ranks; r++) {
+        if (ctx->rank) llm__pages_free(ctx->rank[r].list, LLM__MAX_RECORDS * sizeof(llm__record));
+        if (ctx->kv.base) llm__pages_free(ctx->kv.base[r], (size_t)(ctx->kv.page_bytes * ctx->kv.n_pages) + 64);
+    }
+    llm__pages_free(ctx->scratch, ctx->scratch_bytes * threads);
+    llm__pages_free(ctx->experts, ctx->experts_bytes);
+    llm__pages_free(ctx->logits, ctx->logits_bytes);
+    LLM_FREE(ctx->step_memory);
+    LLM_FREE(ctx->kv.layer);
+    LLM_FREE(ctx->kv.base);
+    LLM_FREE(ctx->buffer);
+    LLM_FREE(ctx->weight);
+    LLM_FREE(ctx->rank);
+    LLM_FREE(ctx);
+}
+
+/* Scratch of every thread of at least this size. */
+static llm_result llm__cpu_scratch(llm_backend_ctx *ctx, size_t bytes) {
+    if (bytes <= ctx->scratch_bytes) return LLM_OK;
+    bytes = (bytes + 4095) & ~(size_t)4095;
+    char *p = (char *)llm__pages_get(bytes * (size_t)ctx->pool->n);
+    if (!p) return llm__nomem();
+    llm__pages_free(ctx->scratch, ctx->scratch_bytes * (size_t)ctx->pool->n);
+    ctx->memory += (bytes - ctx->scratch_bytes) * (size_t)ctx->pool->n;
+    ctx->scratch = p;
+    ctx->scratch_bytes = bytes;
+    return LLM_OK;
+}
+
+/* The arrays of a step, one block of memory. */
+static llm_result llm__cpu_step_memory(llm_backend_ctx *ctx) {
+    const llm_backend_config *c = &ctx->cfg;
+    int ok = 1;
+    uint64_t rows = (uint64_t)c->max_rows, seqs = (uint64_t)c->max_seqs;
+    uint64_t n[8] = {rows, 3 * rows, rows, seqs + 1, seqs, seqs, llm__mul(seqs, (uint64_t)c->max_pages_per_seq, &ok), (uint64_t)c->max_out}, total = seqs;
+    for (int i = 0; i < 8; i++) total = llm__add(total, n[i], &ok);
+    ctx->step_memory = ok ? llm__calloc((size_t)total, sizeof(int32_t)) : NULL;
+    if (!ctx->step_memory) return llm__nomem();
+    int32_t *p = (int32_t *)ctx->step_memory;
+    for (int i = 0; i < 8; p += n[i++]) ctx->arrays[i] = p;
+    ctx->rope_base = (float *)(void *)p;
+    ctx->memory += (size_t)total * sizeof(int32_t);
+    return LLM_OK;
+}
+
+static llm_result llm__cpu_open_parts(llm_backend_ctx *ctx) {
+    int threads = ctx->cfg.n_threads ? ctx->cfg.n_threads : llm__cores();
+    llm_result r = llm__isa_find(ctx->cfg.isa, &ctx->isa);
+    if (r) return r;
+    ctx->kernels = llm__row_kernels_of(ctx->isa);
+    ctx->rank = LLM__NEW(llm__rank, ctx->n_ranks);
+    ctx->kv.base = LLM__NEW(uint8_t *, ctx->n_ranks);
+    ctx->pool = llm__pool_open(threads);
+    if (!ctx->rank || !ctx->kv.base || !ctx->pool) return llm__nomem();
+    for (int i = 0; i < ctx->n_ranks; i++) {
+        ctx->rank[i].list = (llm__record *)llm__cpu_pages(ctx, LLM__MAX_RECORDS * sizeof(llm__record));
+        if (!ctx->rank[i].list) return llm__nomem();
+    }
+    llm_kv_type kv = ctx->cfg.kv_type;
+    if (kv == LLM_KV_AUTO) kv = ctx->cfg.compute == LLM_COMPUTE_F32 ? LLM_KV_F32 : LLM_KV_F16;
+    llm__kv_type_set(&ctx->kv, kv);
+    snprintf(ctx->name, sizeof ctx->name, "%s, %d thread%s", llm__isa_name(ctx->isa), ctx->pool->n, ctx->pool->n == 1 ? "" : "s");
+    r = llm__cpu_scratch(ctx, (size_t)1 << 20);
+    return r ? r : llm__cpu_step_memory(ctx);
+}
+
+static llm_result llm__cpu_open(const llm_backend_config *cfg, llm_backend_ctx **out) {
+    *out = NULL;
+    if (cfg->max_rows < 1 || cfg->max_out < 0 || cfg->max_seqs < 1 || cfg->max_pages_per_seq < 1)
+        return llm__error(LLM_ERR_ARG, "cpu backend: max_rows %d, max_out %d, max_seqs %d, max_pages_per_seq %d: expected at least 1 (max_out: 0)", cfg->max_rows,
+                          cfg->max_out, cfg->max_seqs, cfg->max_pages_per_seq);
+    if (cfg->n_threads < 0 || cfg->n_threads > 1024 || cfg->n_ranks < 0 || cfg->n_ranks > LLM__MAX_RANKS || cfg->kv_type < LLM_KV_AUTO || cfg->kv_type > LLM_KV_INT4)
+        return llm__error(LLM_ERR_ARG, "cpu backend: n_threads %d (0 to 1024), n_ranks %d (0 to %d), kv_type %d: out of range", cfg->n_threads, cfg->n_ranks,
+                          LLM__MAX_RANKS, (int)cfg->kv_type);
+    llm_backend_ctx *ctx = LLM__NEW(llm_backend_ctx, 1);
+    if (!ctx) return llm__nomem();
+    ctx->cfg = *cfg;
+    ctx->n_ranks = LLM__MAX(1, cfg->n_ranks);
+    llm_result r = llm__cpu_open_parts(ctx);
+    if (r) llm__cpu_close(ctx);
+    else *out = ctx;
+    return r;
+}
+
+static const char *llm__cpu_describe(llm_backend_ctx *ctx) { return ctx->name; }
+
+static llm_result llm__cpu_buffer_new(llm_backend_ctx *ctx, int rank, int64_t rows, int64_t cols, llm_buffer **out) {
+    int ok = 1;
+    *out = NULL;
+    if (rank < 0 || rank >= ctx->n_ranks || rows < 1 || cols < 1 || cols > INT32_MAX / 4) return llm__error(LLM_ERR_ARG, "buffer: bad rank, rows or columns");
+    uint64_t stride = ((uint64_t)cols + 15) & ~(uint64_t)15, bytes = llm__mul(llm__mul(stride, (uint64_t)rows, &ok), sizeof(float), &ok);
+    if (!ok || !llm__grow((void **)&ctx->buffer, &ctx->buffer_cap, ctx->n_buffers + 1, sizeof *ctx->buffer)) return llm__nomem();
+    llm__cpu_buffer *b = LLM__NEW(llm__cpu_buffer, 1);
+    if (!b) return llm__nomem();
+    ctx->buffer[ctx->n_buffers++] = b;
+    b->b.rows = rows;
+    b->b.cols = cols;
+    b->b.stride = (int64_t)stride;
+    b->b.rank = rank;
+    b->bytes = (size_t)bytes;
+    b->b.data = (float *)llm__cpu_pages(ctx, b->bytes);
+    b->written.interval = b->read.interval = -1;
+    size_t blocks = (size_t)(rows * (int64_t)(stride / 16 + 1)); /* two planes of blocks of 32 */
+    b->act_bytes = llm__act_place(&b->act, NULL, blocks);
+    uint8_t *act = (uint8_t *)llm__pages_get(b->act_bytes); /* takes memory only when it is used */
+    if (!b->b.data || !act) return llm__nomem();
+    llm__act_place(&b->act, act, blocks);
+    b->b.act = &b->act;
+    *out = &b->b;
+    return llm__cpu_scratch(ctx, (size_t)stride * 4 * sizeof(float));
+}
+
+/* Memory that the experts of a layer share: for eight of them a row, and all of them for one row. */
+static llm_result llm__cpu_experts_memory(llm_backend_ctx *ctx, const llm_weight_desc *d) {
+    const int64_t most = (int64_t)256 << 20;
+    int64_t n = d->n_experts, k = LLM__MIN(n, 8), out = d->rows / LLM__MAX(n, 1), wide = LLM__MAX(d->cols, out);
+    size_t one = llm__experts_scratch(1, n, n, wide, wide), many = llm__experts_scratch(ctx->cfg.max_rows, k, n, wide, wide);
+    size_t bytes = LLM__MAX(one, LLM__MIN(many, (size_t)most));
+    if (bytes <= ctx->experts_bytes) return LLM_OK;
+    llm__pages_free(ctx->experts, ctx->experts_bytes);
+    ctx->experts = llm__pages_get(bytes);
+    ctx->experts_bytes = ctx->experts ? bytes : 0;
+    return ctx->experts ? LLM_OK : llm__nomem();
+}
+
+static llm_result llm__cpu_weight(llm_backend_ctx *ctx, int rank, const llm_weight_desc *desc, llm_weight **out) {
+    *out = NULL;
+    if (rank < 0 || rank >= ctx->n_ranks) return llm__error(LLM_ERR_ARG, "%s: rank %d of %d", desc->name, rank, ctx->n_ranks);
+    if (!llm__grow((void **)&ctx->weight, &ctx->weight_cap, ctx->n_weights + 1, sizeof *ctx->weight)) return llm__nomem();
+    llm_result r = llm__weight_new(desc, ctx->cfg.compute, ctx->isa, out);
+    if (r) return r;
+    ctx->weight[ctx->n_weights++] = *out;
+    if (desc->role == LLM_ROLE_EXPERTS || desc->role == LLM_ROLE_EXPERTS_GATE_UP) return llm__cpu_experts_memory(ctx, desc);
+    if (desc->role == LLM_ROLE_HEAD) ctx->rank[rank].vocab = LLM__MAX(ctx->rank[rank].vocab, desc->rows);
+    return LLM_OK;
+}
+
+static void llm__cpu_pack(void *arg, int thread, int n_threads) {
+    llm_backend_ctx *ctx = (llm_backend_ctx *)arg;
+    for (size_t i = 0; i < ctx->n_weights; i++) llm__weight_pack(ctx->weight[i], thread, n_threads);
+}
+
+static llm_result llm__cpu_weights_done(llm_backend_ctx *ctx) {
+    int64_t vocab = 0;
+    int ok = 1;
+    llm__pool_run(ctx->pool, llm__cpu_pack, ctx);
+    for (int r = 0; r < ctx->n_ranks; r++) vocab += ctx->rank[r].vocab;
+    ctx->logits_stride = (vocab + 15) & ~(int64_t)15;
+    ctx->logits_rows = ctx->cfg.max_out;
+    ctx->logits_bytes = (size_t)llm__mul(llm__mul((uint64_t)ctx->logits_stride, (uint64_t)ctx->logits_rows, &ok), sizeof(float), &ok);
+    if (!ctx->logits_bytes) return ok ? LLM_OK : llm__nomem();
+    ctx->logits = (float *)llm__cpu_pages(ctx, ctx->logits_bytes);
+    return ctx->logits ? LLM_OK : llm__nomem();
+}
+
+/* Lays out a page; `layer` may be NULL, then only the size is wanted. 0: it does not fit. */
+static int64_t llm__kv_layout(const llm__kv *kv, int n_layers, const llm_kv_layer *layers, int page_tokens, llm__kv_place *layer) {
+    int ok = page_tokens >= LLM__GROUP && page_tokens <= 4096 && page_tokens % LLM__GROUP == 0 && n_layers >= 0;
+    uint64_t at = 0;
+    for (int i = 0; ok && i < n_layers; i++) {
+        llm__kv_place place;
+        if (layers[i].n_kv_heads < 1 || layers[i].head_dim < 1 || layers[i].head_dim > 8192 || layers[i].v_head_dim < 0 || layers[i].v_head_dim > 8192) return 0;
+        at = llm__kv_place_layer(kv, &layers[i], page_tokens, at, &place, &ok);
+        if (layer) layer[i] = place;
+    }
+    return ok ? (int64_t)at : 0;
+}
+
+static int64_t llm__cpu_kv_page_bytes(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens) {
+    return llm__kv_layout(&ctx->kv, n_layers, layers, page_tokens, NULL);
+}
+
+/* Takes each page of memory now, so that a later shortage cannot hit a running step. */
+static void llm__cpu_kv_touch(void *arg, int thread, int n_threads) {
+    llm__kv *kv = &((llm_backend_ctx *)arg)->kv;
+    int64_t bytes = kv->page_bytes * kv->n_pages, from = bytes / n_threads * thread, to = thread == n_threads - 1 ? bytes : from + bytes / n_threads;
+    for (int r = 0; r < ((llm_backend_ctx *)arg)->n_ranks; r++)
+        for (int64_t i = from; i < to; i += 4096) ((volatile uint8_t *)kv->base[r])[i] = 0;
+}
+
+static llm_result llm__cpu_kv_open(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens, int64_t n_pages) {
+    llm__kv *kv = &ctx->kv;
+    int ok = 1;
+    if (kv->layer) return llm__error(LLM_ERR_ARG, "kv_open: called twice");
+    kv->layer = LLM__NEW(llm__kv_place, n_layers > 0 ? n_layers : 1);
+    if (!kv->layer) return llm__nomem();
+    kv->page_bytes = llm__kv_layout(kv, n_layers, layers, page_tokens, kv->layer);
+    if ((n_layers && !kv->page_bytes) || n_pages < 1 || n_pages > INT32_MAX)
+        return llm__error(LLM_ERR_ARG, "kv_open: %d layers, %d tokens a page, %lld pages: expected a multiple of 16 tokens and at least a page", n_layers, page_tokens,
+                          (long long)n_pages);
+    uint64_t bytes = llm__add(llm__mul((uint64_t)kv->page_bytes, (uint64_t)n_pages, &ok), 64, &ok);
+    for (int r = 0; r < ctx->n_ranks; r++) {
+        kv->base[r] = ok ? (uint8_t *)llm__cpu_pages(ctx, (size_t)bytes) : NULL;
+        if (!kv->base[r]) return llm__error(LLM_ERR_NOMEM, "kv cache: no memory for %lld pages of %lld bytes", (long long)n_pages, (long long)kv->page_bytes);
+        kv->n_pages = n_pages;
+    }
+    kv->n_layers = n_layers;
+    kv->page_tokens = page_tokens;
+    llm__pool_run(ctx->pool, llm__cpu_kv_touch, ctx);
+    for (int i = 0; i < n_layers; i++) {
+        int vd = layers[i].v_head_dim ? layers[i].v_head_dim : layers[i].head_dim;
+        llm_result r = llm__cpu_scratch(ctx, llm__attend_floats(layers[i].head_dim, vd) * sizeof(float));
+        if (r) return r;
+    }
+    return LLM_OK;
+}
+
+static int64_t llm__cpu_memory_used(llm_backend_ctx *ctx) {
+    int64_t n = (int64_t)ctx->memory;
+    for (size_t i = 0; i < ctx->n_weights; i++) n += (int64_t)ctx->weight[i]->bytes;
+    return n;
+}
+
+/* ---- the step ---- */
+
+static llm_result llm__step_check(const llm_backend_ctx *ctx, const llm_step *s) {
+    const llm_shape *n = &s->shape;
+    if (n->n_rows < 0 || n->n_rows > ctx->cfg.max_rows || n->n_seqs < 0 || n->n_seqs > ctx->cfg.max_seqs || n->n_out < 0 || n->n_out > ctx->cfg.max_out)
+        return llm__error(LLM_ERR_ARG, "step: %d rows, %d sequences, %d out rows: expected at most %d, %d, %d", n->n_rows, n->n_seqs, n->n_out, ctx->cfg.max_rows,
+                          ctx->cfg.max_seqs, ctx->cfg.max_out);
+    if (s->seq_begin[0] != 0 || s->seq_begin[n->n_seqs] != n->n_rows) return llm__error(LLM_ERR_ARG, "step: seq_begin does not cover the rows");
+    for (int q = 0; q < n->n_seqs; q++) {
+        int begin = s->seq_begin[q], end = s->seq_begin[q + 1], pages = 0;
+        if (ctx->kv.n_layers) pages = (s->seq_len[q] + ctx->kv.page_tokens - 1) / ctx->kv.page_tokens;
+        if (end < begin || s->seq_len[q] < end - begin || pages > ctx->cfg.max_pages_per_seq || (ctx->kv.n_layers && pages > s->page_stride))
+            return llm__error(LLM_ERR_ARG, "step: sequence %d has rows %d to %d, length %d, %d pages of at most %d", q, begin, end, s->seq_len[q], pages,
+                              LLM__MIN(ctx->cfg.max_pages_per_seq, s->page_stride));
+        for (int row = begin; row < end; row++)
+            if (s->seq_of_row[row] != q) return llm__error(LLM_ERR_ARG, "step: row %d is of sequence %d, expected %d", row, s->seq_of_row[row], q);
+        for (int p = 0; p < pages; p++) {
+            int32_t page = s->pages[(size_t)q * (size_t)s->page_stride + (size_t)p];
+            int written = (p + 1) * ctx->kv.page_tokens > s->seq_len[q] - (end - begin);
+            if (page >= ctx->kv.n_pages || (page < 0 && (written || page != -1)))
+                return llm__error(LLM_ERR_ARG, "step: page %d of sequence %d is %d, expected less than %lld", p, q, page, (long long)ctx->kv.n_pages);
+        }
+    }
+    for (int i = 0; i < n->n_out; i++)
+        if (s->out_rows[i] < 0 || s->out_rows[i] >= n->n_rows) return llm__error(LLM_ERR_ARG, "step: out row %d of %d rows", s->out_rows[i], n->n_rows);
+    return LLM_OK;
+}
+
+/* Page tables, each sequence's part that is in use. A page given back (-1) reads as page 0; nothing of it counts. */
+static void llm__step_copy_pages(llm_backend_ctx *ctx, const llm_step *from) {
+    int32_t *to = ctx->arrays[6];
+    for (int s = 0; s < from->shape.n_seqs && ctx->kv.n_layers; s++) {
+        int n = (from->seq_len[s] + ctx->kv.page_tokens - 1) / ctx->kv.page_tokens;
+        for (int i = 0; i < n; i++) to[(size_t)s * (size_t)ctx->cfg.max_pages_per_seq + (size_t)i] = LLM__MAX(0, from->pages[(size_t)s * (size_t)from->page_stride + (size_t)i]);
+    }
+    ctx->step.pages = to;
+    ctx->step.page_stride = ctx->cfg.max_pages_per_seq;
+}
+
+static const int32_t *llm__step_copy(int32_t *to, const int32_t *from, int n) {
+    if (from) memcpy(to, from, (size_t)n * sizeof *to);
+    else memset(to, 0, (size_t)n * sizeof *to);
+    return to;
+}
+
+static llm_result llm__cpu_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
+    int rows = s->shape.n_rows, seqs = s->shape.n_seqs, position_rows = s->n_position_rows == 3 ? 3 : 1;
+    llm_result r = llm__step_check(ctx, s);
+    ctx->failed = r;
+    if (r) {
+        snprintf(ctx->why, sizeof ctx->why, "%.255s", llm_last_error());
+        return r;
+    }
+    ctx->step.shape = s->shape;
+    ctx->step.n_position_rows = position_rows;
+    ctx->step.tokens = llm__step_copy(ctx->arrays[0], s->tokens, rows);
+    ctx->step.positions = llm__step_copy(ctx->arrays[1], s->positions, rows * position_rows);
+    ctx->step.seq_of_row = llm__step_copy(ctx->arrays[2], s->seq_of_row, rows);
+    ctx->step.seq_begin = llm__step_copy(ctx->arrays[3], s->seq_begin, seqs + 1);
+    ctx->step.seq_len = llm__step_copy(ctx->arrays[4], s->seq_len, seqs);
+    ctx->step.seq_rope = llm__step_copy(ctx->arrays[5], s->seq_rope, seqs);
+    ctx->step.out_rows = llm__step_copy(ctx->arrays[7], s->out_rows, s->shape.n_out);
+    for (int i = 0; i < seqs; i++) ctx->rope_base[i] = s->seq_rope_base ? s->seq_rope_base[i] : 1;
+    ctx->step.seq_rope_base = ctx->rope_base;
+    llm__step_copy_pages(ctx, s);
+    for (size_t i = 0; i < ctx->n_buffers; i++) {
+        ctx->buffer[i]->written.interval = ctx->buffer[i]->read.interval = -1;
+        ctx->buffer[i]->b.form = 0;
+    }
+    for (int i = 0; i < ctx->n_ranks; i++) {
+        ctx->rank[i].n = ctx->rank[i].interval = 0;
+        ctx->rank[i].kv_written.interval = ctx->rank[i].kv_read.interval = -1;
+    }
+    return LLM_OK;
+}
+
+static const float *llm__cpu_logits_row(llm_backend_ctx *ctx, int out_row) { return ctx->logits + out_row * ctx->logits_stride; }
+
+static const float *llm__cpu_buffer_row(llm_backend_ctx *ctx, int rank, const llm_buffer *buf, int row) {
+    (void)ctx;
+    (void)rank;
+    return llm__row(buf, row);
+}
+
+static int llm__kv_page_ok(const llm_backend_ctx *ctx, int32_t page) { return page >= 0 && page < ctx->kv.n_pages; }
+
+static llm_result llm__cpu_kv_copy(llm_backend_ctx *ctx, const int32_t *from, const int32_t *to, int n) {
+    size_t bytes = (size_t)ctx->kv.page_bytes;
+    for (int i = 0; i < n; i++) {
+        if (!llm__kv_page_ok(ctx, from[i]) || !llm__kv_page_ok(ctx, to[i])) return llm__error(LLM_ERR_ARG, "kv_copy: page %d to %d of %lld", from[i], to[i], (long long)ctx->kv.n_pages);
+        for (int r = 0; r < ctx->n_ranks && from[i] != to[i]; r++) memcpy(ctx->kv.base[r] + (size_t)to[i] * bytes, ctx->kv.base[r] + (size_t)from[i] * bytes, bytes);
+    }
+    return LLM_OK;
+}
+
+static llm_result llm__cpu_kv_move(llm_backend_ctx *ctx, int rank, int32_t page, void *to_host, const void *from_host) {
+    size_t bytes = (size_t)ctx->kv.page_bytes;
+    if (rank < 0 || rank >= ctx->n_ranks || !llm__kv_page_ok(ctx, page)) return llm__error(LLM_ERR_ARG, "kv: page %d of rank %d is not there", page, rank);
+    if (to_host) memcpy(to_host, ctx->kv.base[rank] + (size_t)page * bytes, bytes);
+    else memcpy(ctx->kv.base[rank] + (size_t)page * bytes, from_host, bytes);
+    return LLM_OK;
+}
+
+static llm_result llm__cpu_kv_read(llm_backend_ctx *ctx, int rank, int32_t page, void *host) { return llm__cpu_kv_move(ctx, rank, page, host, NULL); }
+
+static llm_result llm__cpu_kv_write(llm_backend_ctx *ctx, int rank, int32_t page, const void *host) { return llm__cpu_kv_move(ctx, rank, page, NULL, host); }
+
+typedef struct llm__parallel {
+    void (*fn)(void *arg, int i);
+    void *arg;
+    int n, next;
+} llm__parallel;
+
+static void llm__parallel_thread(void *arg, int thread, int n_threads) {
+    llm__parallel *p = (llm__parallel *)arg;
+    (void)thread;
+    (void)n_threads;
+    for (int i; (i = __atomic_fetch_add(&p->next, 1, __ATOMIC_RELAXED)) < p->n;) p->fn(p->arg, i);
+}
+
+static void llm__cpu_parallel(llm_backend_ctx *ctx, void (*fn)(void *arg, int i), void *arg, int n) {
+    llm__parallel p;
+    p.fn = fn;
+    p.arg = arg;
+    p.n = n;
+    p.next = 0;
+    if (n == 1) fn(arg, 0);
+    else llm__pool_run(ctx->pool, llm__parallel_thread, &p);
+}
+
+LLM_API const llm_backend *llm_backend_cpu(void) {
+    static const llm_backend table = {
+        LLM_BACKEND_ABI, sizeof(llm_backend), "cpu", llm__cpu_open, llm__cpu_close, llm__cpu_describe, llm__cpu_buffer_new, llm__cpu_weight, llm__cpu_weights_done,
+        llm__cpu_kv_page_bytes, llm__cpu_kv_open, llm__cpu_memory_used, llm__cpu_begin_step, llm__cpu_embed, llm__cpu_rope, llm__cpu_residual, llm__cpu_norm,
+        llm__cpu_linear, llm__cpu_qkv, llm__cpu_attention, llm__cpu_mla, llm__cpu_route, llm__cpu_experts, llm__cpu_gate, llm__cpu_gather, llm__cpu_all_reduce,
+        llm__cpu_logits, llm__cpu_end_step, llm__cpu_wait, llm__cpu_logits_row, llm__cpu_buffer_row, llm__cpu_kv_copy, llm__cpu_kv_read, llm__cpu_kv_write,
+        llm__cpu_parallel};
+    return &table;
+}
+
+LLM_API llm_result llm_backend_load(const char *path, const llm_backend **out) {
+    *out = NULL;
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* stays open: its table is handed out for good */
+    if (!library) return llm__error(LLM_ERR_IO, "%s: %s", path, dlerror());
+    const llm_backend *(*get)(void);
+    void *symbol = dlsym(library, "llm_backend_cuda");
+    memcpy(&get, &symbol, sizeof get);
+    const llm_backend *b = symbol ? get() : NULL;
+    if (b && b->abi == LLM_BACKEND_ABI && b->struct_size >= sizeof(llm_backend)) {
+        *out = b;
+        return LLM_OK;
+    }
+    llm_result r = b ? llm__error(LLM_ERR_UNSUPPORTED, "%s: backend version %d of %u bytes, expected %d of %zu", path, b->abi, b->struct_size, LLM_BACKEND_ABI, sizeof(llm_backend))
+                     : llm__error(LLM_ERR_UNSUPPORTED, "%s: has no function llm_backend_cuda", path);
+    dlclose(library);
+    return r;
+}
 /* ---- section: other kernels, cpu backend (end) ---- */
 
 /* ============================================================================
