@@ -6473,24 +6473,6 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
         llm__cpu_parallel};
     return &table;
 }
-
-LLM_API llm_result llm_backend_load(const char *path, const llm_backend **out) {
-    *out = NULL;
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* stays open: its table is handed out for good */
-    if (!library) return llm__error(LLM_ERR_IO, "%s: %s", path, dlerror());
-    const llm_backend *(*get)(void);
-    void *symbol = dlsym(library, "llm_backend_cuda");
-    memcpy(&get, &symbol, sizeof get);
-    const llm_backend *b = symbol ? get() : NULL;
-    if (b && b->abi == LLM_BACKEND_ABI && b->struct_size >= sizeof(llm_backend)) {
-        *out = b;
-        return LLM_OK;
-    }
-    llm_result r = b ? llm__error(LLM_ERR_UNSUPPORTED, "%s: backend version %d of %u bytes, expected %d of %zu", path, b->abi, b->struct_size, LLM_BACKEND_ABI, sizeof(llm_backend))
-                     : llm__error(LLM_ERR_UNSUPPORTED, "%s: has no function llm_backend_cuda", path);
-    dlclose(library);
-    return r;
-}
 /* ---- section: other kernels, cpu backend (end) ---- */
 
 /* ============================================================================
