@@ -5286,23 +5286,23 @@ static void llm__attend_place(llm__attend *t, float *scratch, int hd, int vd) {
 }
 
 /* How the queries of a step are cut into jobs: by sequence, tile of rows, KV head and some of the head's query heads. */
-typedef struct llm__jobs {
+typedef struct llm__attend_jobs {
     const llm_step *step;
     int rows, heads, head_tiles, n_kv, group; /* of a tile; tiles of a group's heads; KV heads; query heads of each */
     int n;                                    /* jobs in all */
     int seq, base;                            /* cursor: tiles [base, ...) belong to seq; walks downwards */
-} llm__jobs;
+} llm__attend_jobs;
 
-typedef struct llm__job {
+typedef struct llm__attend_job {
     int seq, row, n_rows, kv_head, head, n_heads; /* rows of the step; head: first query head */
-} llm__job;
+} llm__attend_job;
 
-LLM__INLINE int llm__jobs_tiles(const llm__jobs *j, int seq) {
+LLM__INLINE int llm__jobs_tiles(const llm__attend_jobs *j, int seq) {
     return (j->step->seq_begin[seq + 1] - j->step->seq_begin[seq] + j->rows - 1) / j->rows;
 }
 
 /* Cuts so that every thread has work. Heads of a group stay together (they share loads) unless that leaves threads idle. */
-static void llm__jobs_cut(llm__jobs *j, const llm_step *step, int n_kv, int group, int n_threads) {
+static void llm__jobs_cut(llm__attend_jobs *j, const llm_step *step, int n_kv, int group, int n_threads) {
     int tiles = 0;
     j->step = step;
     j->n_kv = n_kv;
@@ -5321,8 +5321,8 @@ static void llm__jobs_cut(llm__jobs *j, const llm_step *step, int n_kv, int grou
 }
 
 /* Job i, counted from the last tile (the longest context) down. A thread asks for ascending i. */
-static llm__job llm__jobs_get(llm__jobs *j, int i) {
-    llm__job job;
+static llm__attend_job llm__jobs_get(llm__attend_jobs *j, int i) {
+    llm__attend_job job;
     i = j->n - 1 - i;
     int per_tile = j->n_kv * j->head_tiles, tile = i / per_tile, part = i % per_tile;
     while (tile < j->base) {
@@ -5605,14 +5605,14 @@ static void llm__run_attention(const llm_backend_ctx *ctx, const llm__exec *e, l
     const llm_attention_op *op = &rec->op.attention;
     const llm__row_kernels *k = ctx->kernels;
     llm__attend t;
-    llm__jobs jobs;
+    llm__attend_jobs jobs;
     llm__attend_place(&t, (float *)e->scratch, op->head_dim, op->v_head_dim);
     t.softcap = op->softcap;
     t.alibi = op->alibi != NULL;
     float scale = op->softcap ? op->scale : op->scale * 1.44269504f; /* then scores are in units of the base-2 logarithm */
     llm__jobs_cut(&jobs, &ctx->step, op->n_kv_heads, op->n_heads / op->n_kv_heads, e->n_threads);
     for (int i; (i = __atomic_fetch_add(&rec->next, 1, __ATOMIC_RELAXED)) < jobs.n;) {
-        llm__job job = llm__jobs_get(&jobs, i);
+        llm__attend_job job = llm__jobs_get(&jobs, i);
         llm__kv_view view = llm__view(ctx, rank, op->layer, job.seq, job.kv_head);
         t.n = job.n_rows * job.n_heads;
         for (int q = 0; q < t.n; q++) {
@@ -5649,12 +5649,12 @@ static void llm__run_mla(const llm_backend_ctx *ctx, const llm__exec *e, llm__re
     const llm_mla_op *op = &rec->op.mla;
     const llm__row_kernels *k = ctx->kernels;
     llm__attend t;
-    llm__jobs jobs;
+    llm__attend_jobs jobs;
     llm__attend_place(&t, (float *)e->scratch, op->rank + op->rope_dim, op->rank);
     float scale = op->scale * 1.44269504f;
     llm__jobs_cut(&jobs, &ctx->step, 1, op->n_heads, e->n_threads);
     for (int i; (i = __atomic_fetch_add(&rec->next, 1, __ATOMIC_RELAXED)) < jobs.n;) {
-        llm__job job = llm__jobs_get(&jobs, i);
+        llm__attend_job job = llm__jobs_get(&jobs, i);
         llm__kv_view view = llm__view(ctx, rank, op->layer, job.seq, 0);
         t.n = job.n_rows * job.n_heads;
         for (int j = 0; j < t.n; j++) {
