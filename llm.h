@@ -5054,23 +5054,23 @@ typedef struct llm__kv_place {
     int k_elements, v_elements; /* stored elements of a token */
 } llm__kv_place;
 
-typedef struct llm__kv {
+typedef struct llm__kv_cache {
     llm_kv_type type;
     int element_bytes, scaled;
     int n_layers, page_tokens;
     int64_t page_bytes, n_pages;
     llm__kv_place *layer;
     uint8_t **base; /* (ranks) */
-} llm__kv;
+} llm__kv_cache;
 
-static void llm__kv_type_set(llm__kv *kv, llm_kv_type type) {
+static void llm__kv_type_set(llm__kv_cache *kv, llm_kv_type type) {
     kv->type = type;
     kv->element_bytes = type == LLM_KV_F32 ? 4 : type == LLM_KV_F16 || type == LLM_KV_BF16 ? 2 : 1;
     kv->scaled = kv->element_bytes == 1;
 }
 
 /* Fills in the place of one layer that starts at `offset`. Returns where the next one starts; *ok is cleared when it does not fit. */
-static uint64_t llm__kv_place_layer(const llm__kv *kv, const llm_kv_layer *shape, int page_tokens, uint64_t offset, llm__kv_place *p, int *ok) {
+static uint64_t llm__kv_place_layer(const llm__kv_cache *kv, const llm_kv_layer *shape, int page_tokens, uint64_t offset, llm__kv_place *p, int *ok) {
     int halve = kv->type == LLM_KV_INT4;
     uint64_t tokens = (uint64_t)page_tokens, size = (uint64_t)kv->element_bytes;
     p->shape = *shape;
@@ -5088,7 +5088,7 @@ static uint64_t llm__kv_place_layer(const llm__kv *kv, const llm_kv_layer *shape
 
 /* The sequence of one rank's layer and head that a tile works on. */
 typedef struct llm__kv_view {
-    const llm__kv *kv;
+    const llm__kv_cache *kv;
     const llm__kv_place *place;
     uint8_t *base;
     const int32_t *pages;
@@ -5155,7 +5155,7 @@ static void llm__kv_write_token(const llm__row_kernels *k, const llm__kv_view *v
 }
 
 /* n stored elements to f32; int4 gives twice as many, the second half from `high` on. */
-static void llm__kv_expand(const llm__row_kernels *k, const llm__kv *kv, const uint8_t *src, int n, float *low, float *high) {
+static void llm__kv_expand(const llm__row_kernels *k, const llm__kv_cache *kv, const uint8_t *src, int n, float *low, float *high) {
     if (kv->type != LLM_KV_INT4) {
         k->expand(kv->type, src, low, n);
         return;
@@ -5435,7 +5435,7 @@ struct llm_backend_ctx {
     llm__pool *pool;
     int n_ranks;
     llm__rank *rank;
-    llm__kv kv;
+    llm__kv_cache kv;
     llm__cpu_buffer **buffer;
     size_t n_buffers, buffer_cap;
     llm_weight **weight;
@@ -6277,7 +6277,7 @@ static llm_result llm__cpu_weights_done(llm_backend_ctx *ctx) {
 }
 
 /* Lays out a page; `layer` may be NULL, then only the size is wanted. 0: it does not fit. */
-static int64_t llm__kv_layout(const llm__kv *kv, int n_layers, const llm_kv_layer *layers, int page_tokens, llm__kv_place *layer) {
+static int64_t llm__kv_layout(const llm__kv_cache *kv, int n_layers, const llm_kv_layer *layers, int page_tokens, llm__kv_place *layer) {
     int ok = page_tokens >= LLM__GROUP && page_tokens <= 4096 && page_tokens % LLM__GROUP == 0 && n_layers >= 0;
     uint64_t at = 0;
     for (int i = 0; ok && i < n_layers; i++) {
@@ -6295,14 +6295,14 @@ static int64_t llm__cpu_kv_page_bytes(llm_backend_ctx *ctx, int n_layers, const 
 
 /* Takes each page of memory now, so that a later shortage cannot hit a running step. */
 static void llm__cpu_kv_touch(void *arg, int thread, int n_threads) {
-    llm__kv *kv = &((llm_backend_ctx *)arg)->kv;
+    llm__kv_cache *kv = &((llm_backend_ctx *)arg)->kv;
     int64_t bytes = kv->page_bytes * kv->n_pages, from = bytes / n_threads * thread, to = thread == n_threads - 1 ? bytes : from + bytes / n_threads;
     for (int r = 0; r < ((llm_backend_ctx *)arg)->n_ranks; r++)
         for (int64_t i = from; i < to; i += 4096) ((volatile uint8_t *)kv->base[r])[i] = 0;
 }
 
 static llm_result llm__cpu_kv_open(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens, int64_t n_pages) {
-    llm__kv *kv = &ctx->kv;
+    llm__kv_cache *kv = &ctx->kv;
     int ok = 1;
     if (kv->layer) return llm__error(LLM_ERR_ARG, "kv_open: called twice");
     kv->layer = LLM__NEW(llm__kv_place, n_layers > 0 ? n_layers : 1);
