@@ -2488,7 +2488,9 @@ static llm_result llm__gguf_read_head(llm__cursor *c, llm__gguf *g, uint64_t *n_
     *n_tensors = llm__cursor_uint(c, 8, "the number of tensors");
     *n_kv = llm__cursor_uint(c, 8, "the number of keys");
     if (c->r) return c->r;
-    uint64_t left = c->size - c->at; /* a key takes 14 bytes at least, a tensor 33 */
+    uint64_t left = c->size - c->at; /* a key takes 14 bytes at least, a tensor 33; real files have about 50 and 1,000 */
+    if (*n_kv > 65536 || *n_tensors > 1000000)
+        return llm__error(LLM_ERR_LIMIT, "%s: %llu keys and %llu tensors, at most 65536 and 1000000 expected", c->path, (unsigned long long)*n_kv, (unsigned long long)*n_tensors);
     if (*n_kv > left / 14) return llm__error(LLM_ERR_FORMAT, "%s: %llu keys are more than %llu bytes hold: truncated or malformed", c->path, (unsigned long long)*n_kv, (unsigned long long)left);
     if (*n_tensors > left / 33)
         return llm__error(LLM_ERR_FORMAT, "%s: %llu tensors are more than %llu bytes hold: truncated or malformed", c->path, (unsigned long long)*n_tensors, (unsigned long long)left);
@@ -2851,7 +2853,7 @@ static llm_result llm__vocab_bad(const char *path, const char *key, const char *
 static llm_result llm__vocab_strings(llm__source *s, const char *path, const char *key, const llm__str **out, int32_t *n) {
     const llm__gguf_kv *kv = llm__gguf_find(s->vocab_gguf, key);
     if (!kv) return LLM_OK;
-    if (!kv->is_array || kv->type != LLM__GGUF_STR || kv->count > 16777216) return llm__vocab_bad(path, key, "an array of at most 16777216 strings");
+    if (!kv->is_array || kv->type != LLM__GGUF_STR || kv->count > 4194304) return llm__vocab_bad(path, key, "an array of at most 4194304 strings");
     llm__str *to = (llm__str *)llm__arena_get(&s->arena, (size_t)kv->count * sizeof *to);
     if (!to) return llm__nomem();
     llm__gguf_strings(kv, to);

@@ -124,7 +124,7 @@ static llm_result fmt_parse(const void *bytes, size_t n, int gguf) {
 /* The bytes must be refused, with words in the sentence. Frees them. */
 static void fmt_refuse(llm_text *t, const char *words, int line) {
     llm_result r = fmt_parse(t->data, t->len, 1);
-    int ok = (r == LLM_ERR_FORMAT || r == LLM_ERR_UNSUPPORTED) && strstr(llm_last_error(), words);
+    int ok = (r == LLM_ERR_FORMAT || r == LLM_ERR_UNSUPPORTED || r == LLM_ERR_LIMIT) && strstr(llm_last_error(), words);
     if (!CHECK(ok)) printf("  line %d: result %d, \"%s\", expected words \"%s\"\n", line, r, r ? llm_last_error() : "", words);
     llm_text_free(t);
 }
@@ -180,9 +180,9 @@ static void fmt_gguf_head(void) {
     }
     for (int i = 0; i < LLM__COUNT(lies); i++) {
         t = fmt_head(3, 0, lies[i]);
-        FMT_REFUSE(t, "keys are more");
+        FMT_REFUSE(t, lies[i] > 65536 ? "at most 65536" : "keys are more");
         t = fmt_head(3, lies[i], 0);
-        FMT_REFUSE(t, "tensors are more");
+        FMT_REFUSE(t, lies[i] > 1000000 ? "at most 65536 and 1000000" : "tensors are more");
     }
     t = fmt_head(3, 0, 2); /* one key more than there are, with room for it */
     fmt_kv(&t, "a", LLM__GGUF_U8, 1, 1);
@@ -433,6 +433,437 @@ static void fmt_real_cut(const char *path) {
     llm__file_close(&f);
 }
 
+/* ---- folders and files: a scratch folder whose files come and go ---- */
+
+static char fmt_dir[64];
+
+static char *fmt_path(const char *name) { /* one of 4 buffers that take turns */
+    static char paths[4][400];
+    static int turn;
+    char *path = paths[turn++ & 3];
+    snprintf(path, sizeof paths[0], "%s/%s", fmt_dir, name);
+    return path;
+}
+
+static void fmt_put(const char *name, const void *bytes, size_t n) {
+    FILE *f = fopen(fmt_path(name), "wb");
+    if (!CHECK(f != NULL)) return;
+    CHECK(fwrite(bytes, 1, n, f) == n);
+    fclose(f);
+}
+
+static void fmt_put_text(const char *name, const char *text) { fmt_put(name, text, strlen(text)); }
+
+static void fmt_put_all(const char *name, llm_text *t) { /* frees t */
+    fmt_put(name, t->data, t->len);
+    llm_text_free(t);
+}
+
+static void fmt_gone(const char *name) { remove(fmt_path(name)); }
+
+static void fmt_clear(const char *folder, int depth) {
+    DIR *dir = opendir(folder);
+    for (struct dirent *e = dir ? readdir(dir) : NULL; e; e = readdir(dir)) {
+        struct stat st;
+        char *path = strcmp(e->d_name, ".") && strcmp(e->d_name, "..") ? llm__path_join(folder, e->d_name) : NULL;
+        if (path && !lstat(path, &st) && S_ISDIR(st.st_mode) && depth < 6) fmt_clear(path, depth + 1);
+        else if (path) unlink(path);
+        LLM_FREE(path);
+    }
+    if (dir) closedir(dir);
+    rmdir(folder);
+}
+
+static void fmt_new_dir(void) {
+    snprintf(fmt_dir, sizeof fmt_dir, "/tmp/llm_formats_XXXXXX");
+    CHECK(mkdtemp(fmt_dir) != NULL);
+}
+
+static void fmt_refuse_open(const char *path, const llm_model_config *cfg, const char *words, int line) {
+    llm__source s;
+    llm_result r = llm__source_open(path, cfg, &s);
+    if (!CHECK(r && strstr(llm_last_error(), words))) printf("  line %d: result %d, \"%s\", expected \"%s\"\n", line, r, r ? llm_last_error() : "", words);
+    if (!r) llm__source_close(&s);
+}
+
+#define FMT_REFUSE_OPEN(path, cfg, words) fmt_refuse_open(path, cfg, words, __LINE__)
+
+#define FMT_ADDED(id, text) "{\"id\":" #id ",\"content\":\"" text "\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":true}"
+static const char fmt_tokenizer[] =
+    "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[" FMT_ADDED(3, "<s>") "," FMT_ADDED(4, "</s>") "," FMT_ADDED(5, "<|im_end|>") "],"
+    "\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true},\"post_processor\":null,"
+    "\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":true},\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,"
+    "\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,\"fuse_unk\":false,\"byte_fallback\":false,\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}}";
+
+static void fmt_put_folder(void) {
+    llm_text w = fmt_safe(fmt_safe_good, 21);
+    fmt_put_all("model.safetensors", &w);
+    fmt_put_text("config.json", "{\"model_type\":\"llama\",\"vocab_size\":8,\"bos_token_id\":3,\"eos_token_id\":4,\"pad_token_id\":null}");
+    fmt_put_text("generation_config.json", "{\"eos_token_id\":[4,6],\"temperature\":0.5}");
+    fmt_put_text("tokenizer.json", fmt_tokenizer);
+    fmt_put_text("tokenizer_config.json", "{\"bos_token\":{\"content\":\"<s>\",\"lstrip\":false},\"eos_token\":\"</s>\",\"chat_template\":\"{{ messages }}\"}");
+}
+
+static void fmt_folder_good(void) {
+    llm__source s;
+    fmt_new_dir();
+    fmt_put_folder();
+    if (CHECK(!llm__source_open(fmt_dir, NULL, &s))) {
+        CHECK(!s.gguf && s.config && s.generation_config && s.tensors.n == 4 && s.tokenizer);
+        CHECK(s.bos_id == 3 && s.eos_id == 4 && s.pad_id == -1);
+        CHECK(s.bos_token && !strcmp(s.bos_token, "<s>") && s.eos_token && !strcmp(s.eos_token, "</s>"));
+        CHECK(s.stop_ids.len == 3 && s.stop_ids.data[0] == 4 && s.stop_ids.data[1] == 6 && s.stop_ids.data[2] == 5); /* <|im_end|> of the vocabulary */
+        CHECK(s.chat_template && s.chat_template_text && !strcmp(s.chat_template_text, "{{ messages }}") && !s.chat_template_error);
+        llm__source_close(&s);
+    }
+    llm_model_config cfg;
+    memset(&cfg, 0, sizeof cfg);
+    cfg.no_mmap = 1;
+    if (CHECK(!llm__source_open(fmt_dir, &cfg, &s))) llm__source_close(&s);
+    fmt_gone("generation_config.json");
+    fmt_gone("tokenizer_config.json");
+    fmt_put_text("config.json", "{\"eos_token_id\":null,\"bos_token_id\":3}");
+    if (CHECK(!llm__source_open(fmt_dir, NULL, &s))) {
+        CHECK(s.bos_id == 3 && s.bos_token && !strcmp(s.bos_token, "<s>") && s.stop_ids.len >= 1 && !s.chat_template_text);
+        llm__source_close(&s);
+    }
+    fmt_gone("model.safetensors");
+    FMT_REFUSE_OPEN(fmt_dir, NULL, "no model.safetensors there");
+    memset(&cfg, 0, sizeof cfg);
+    cfg.dummy_weights = 1;
+    if (CHECK(!llm__source_open(fmt_dir, &cfg, &s))) {
+        CHECK(s.tensors.n == 0 && s.tokenizer);
+        llm__source_close(&s);
+    }
+    fmt_gone("tokenizer.json");
+    if (CHECK(!llm__source_open(fmt_dir, &cfg, &s))) {
+        CHECK(!s.tokenizer && s.bos_id == 3);
+        llm__source_close(&s);
+    }
+    memset(&cfg, 0, sizeof cfg);
+    cfg.vocab_only = 1;
+    FMT_REFUSE_OPEN(fmt_dir, &cfg, "");
+    fmt_put_text("tokenizer.json", fmt_tokenizer);
+    fmt_gone("config.json");
+    if (CHECK(!llm__source_open(fmt_dir, &cfg, &s))) llm__source_close(&s);
+    FMT_REFUSE_OPEN(fmt_dir, NULL, "no config.json there");
+    fmt_clear(fmt_dir, 0);
+}
+
+static void fmt_templates(void) {
+    llm__source s;
+    llm_model_config cfg;
+    fmt_new_dir();
+    fmt_put_folder();
+    memset(&cfg, 0, sizeof cfg);
+    fmt_put_text("tokenizer_config.json", "{\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"T\"},{\"name\":\"default\",\"template\":\"D\"}]}");
+    if (CHECK(!llm__source_open(fmt_dir, NULL, &s))) {
+        CHECK(!strcmp(s.chat_template_text, "D"));
+        llm__source_close(&s);
+    }
+    cfg.chat_template_name = "tool_use";
+    if (CHECK(!llm__source_open(fmt_dir, &cfg, &s))) {
+        CHECK(!strcmp(s.chat_template_text, "T"));
+        llm__source_close(&s);
+    }
+    cfg.chat_template_name = "rag";
+    FMT_REFUSE_OPEN(fmt_dir, &cfg, "no chat template named \"rag\"");
+    cfg.chat_template_name = "../../etc/passwd";
+    FMT_REFUSE_OPEN(fmt_dir, &cfg, "a plain name expected");
+    cfg.chat_template_name = NULL;
+    fmt_put_text("chat_template.json", "{\"chat_template\":\"J\"}");
+    if (CHECK(!llm__source_open(fmt_dir, NULL, &s))) {
+        CHECK(!strcmp(s.chat_template_text, "J"));
+        llm__source_close(&s);
+    }
+    fmt_put_text("chat_template.jinja", "F");
+    if (CHECK(!llm__source_open(fmt_dir, NULL, &s))) {
+        CHECK(!strcmp(s.chat_template_text, "F"));
+        llm__source_close(&s);
+    }
+    fmt_put_text("chat_template.jinja", "{% for %}"); /* broken: told, and the model opens */
+    if (CHECK(!llm__source_open(fmt_dir, NULL, &s))) {
+        CHECK(!s.chat_template && s.chat_template_text && s.chat_template_error && *s.chat_template_error);
+        llm__source_close(&s);
+    }
+    cfg.chat_template = "{% for %}"; /* but one that was asked for must work */
+    FMT_REFUSE_OPEN(fmt_dir, &cfg, "");
+    cfg.chat_template = fmt_path("own.txt");
+    FMT_REFUSE_OPEN(fmt_dir, &cfg, "no such file");
+    fmt_put_text("own.txt", "own {{ 1 }}");
+    if (CHECK(!llm__source_open(fmt_dir, &cfg, &s))) {
+        CHECK(s.chat_template && !strcmp(s.chat_template_text, "own {{ 1 }}"));
+        llm__source_close(&s);
+    }
+    cfg.chat_template = "in line {{ 2 }}";
+    if (CHECK(!llm__source_open(fmt_dir, &cfg, &s))) {
+        CHECK(s.chat_template && !strcmp(s.chat_template_text, "in line {{ 2 }}"));
+        llm__source_close(&s);
+    }
+    fmt_clear(fmt_dir, 0);
+}
+
+static void fmt_put_index(const char *first, const char *second) {
+    char text[400];
+    snprintf(text, sizeof text, "{\"metadata\":{\"total_size\":8},\"weight_map\":{\"x\":%s,\"y\":%s}}", first, second);
+    fmt_put_text("model.safetensors.index.json", text);
+}
+
+static void fmt_shards(void) {
+    static const char *const bad[] = {"\"../1.safetensors\"", "\"/etc/passwd\"", "\"sub/1.safetensors\"", "\".\"", "\"\"", "1", "null", "\"a\\u0000.safetensors\"", "\".hidden.safetensors\"", "\"pytorch_model.bin\""};
+    llm__source s;
+    llm_text one = fmt_safe(FMT_T("U8", "[4]", 0, 4), 4), two = fmt_safe("{\"y\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4);
+    fmt_new_dir();
+    fmt_put_folder();
+    fmt_gone("model.safetensors");
+    fmt_put("1.safetensors", one.data, one.len);
+    fmt_put("2.safetensors", two.data, two.len);
+    fmt_put_index("\"1.safetensors\"", "\"2.safetensors\"");
+    if (CHECK(!llm__source_open(fmt_dir, NULL, &s))) {
+        CHECK(s.tensors.n == 2 && s.n_files == 2 && llm__tensors_find(&s.tensors, "x") && llm__tensors_find(&s.tensors, "y"));
+        llm__source_close(&s);
+    }
+    for (int i = 0; i < LLM__COUNT(bad); i++) {
+        fmt_put_index("\"1.safetensors\"", bad[i]);
+        fmt_refuse_open(fmt_dir, NULL, "plain name of a .safetensors file", -i);
+    }
+    fmt_put_index("\"1.safetensors\"", "\"3.safetensors\"");
+    FMT_REFUSE_OPEN(fmt_dir, NULL, "3.safetensors: no such file");
+    CHECK(!mkfifo(fmt_path("3.safetensors"), 0600));
+    FMT_REFUSE_OPEN(fmt_dir, NULL, "3.safetensors: not a regular file");
+    fmt_gone("3.safetensors");
+    CHECK(!mkdir(fmt_path("3.safetensors"), 0700));
+    FMT_REFUSE_OPEN(fmt_dir, NULL, "3.safetensors: not a regular file");
+    rmdir(fmt_path("3.safetensors"));
+    CHECK(!symlink("/dev/zero", fmt_path("3.safetensors")));
+    FMT_REFUSE_OPEN(fmt_dir, NULL, "3.safetensors: not a regular file");
+    fmt_gone("3.safetensors");
+    fmt_put("3.safetensors", one.data, one.len); /* a tensor in two shards */
+    FMT_REFUSE_OPEN(fmt_dir, NULL, "tensor x is there twice");
+    fmt_put("3.safetensors", one.data, one.len - 1);
+    fmt_put_index("\"3.safetensors\"", "\"2.safetensors\"");
+    FMT_REFUSE_OPEN(fmt_dir, NULL, "truncated");
+    fmt_put_text("3.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n");
+    FMT_REFUSE_OPEN(fmt_dir, NULL, "Git LFS pointer");
+    fmt_put_text("model.safetensors.index.json", "{\"weight_map\":[]}");
+    FMT_REFUSE_OPEN(fmt_dir, NULL, "weight_map");
+    fmt_put_text("model.safetensors.index.json", "[]");
+    FMT_REFUSE_OPEN(fmt_dir, NULL, "an object expected");
+    llm_text_free(&one);
+    llm_text_free(&two);
+    fmt_clear(fmt_dir, 0);
+}
+
+static void fmt_folder_bad(void) {
+    static const char *const files[] = {"config.json", "generation_config.json", "tokenizer_config.json"};
+    struct stat st;
+    llm__source s;
+    fmt_new_dir();
+    FMT_REFUSE_OPEN(fmt_dir, NULL, "no config.json there: a GGUF file, or a folder");
+    fmt_put_text("pytorch_model.bin", "PK");
+    fmt_put_text("config.json", "{}");
+    FMT_REFUSE_OPEN(fmt_dir, NULL, "pytorch_model.bin, a pickle");
+    fmt_put_folder();
+    for (int i = 0; i < LLM__COUNT(files); i++) {
+        fmt_put_text(files[i], "[]");
+        FMT_REFUSE_OPEN(fmt_dir, NULL, "an object expected");
+        fmt_put_text(files[i], "{\"a\":");
+        FMT_REFUSE_OPEN(fmt_dir, NULL, files[i]);
+        fmt_gone(files[i]);
+        CHECK(!mkfifo(fmt_path(files[i]), 0600));
+        FMT_REFUSE_OPEN(fmt_dir, NULL, "not a regular file");
+        fmt_gone(files[i]);
+        fmt_put_folder();
+    }
+    /* nothing else of a folder is opened, let alone run: the time of the last reading stays */
+    static const char *const others[] = {"modeling_own.py", "own.so", "weights.pkl", "pytorch_model.bin", "setup.sh"};
+    struct timespec old[2];
+    memset(old, 0, sizeof old);
+    old[0].tv_sec = old[1].tv_sec = 1000000000;
+    fmt_put_text("config.json", "{\"auto_map\":{\"AutoModel\":\"modeling_own.Model\"},\"eos_token_id\":4}");
+    for (int i = 0; i < LLM__COUNT(others); i++) {
+        fmt_put_text(others[i], "#!/bin/sh\nexit 1\n");
+        utimensat(AT_FDCWD, fmt_path(others[i]), old, 0);
+    }
+    if (CHECK(!llm__source_open(fmt_dir, NULL, &s))) llm__source_close(&s);
+    for (int i = 0; i < LLM__COUNT(others); i++) CHECK(!stat(fmt_path(others[i]), &st) && st.st_atim.tv_sec == 1000000000);
+    fmt_clear(fmt_dir, 0);
+}
+
+/* A GGUF file with a vocabulary of 6 tokens; knobs for its faults. `split_no` -1: not split. */
+static llm_text fmt_vocab_gguf(uint32_t version, int split_no, int split_count, int total, const char *tensor, uint32_t score_type, uint64_t n_scores, uint32_t bos) {
+    static const char *const tokens[6] = {"a", "b", "ab", "<|endoftext|>", "<|im_end|>", "x"};
+    llm_text t = fmt_head(version, tensor ? 1 : 0, (uint64_t)(8 + (split_no >= 0 ? 3 : 0)));
+    fmt_kv_str(&t, "general.architecture", "llama");
+    fmt_kv_str(&t, "tokenizer.ggml.model", "gpt2");
+    fmt_kv_str(&t, "tokenizer.ggml.pre", "gpt-2");
+    fmt_kv_array(&t, "tokenizer.ggml.tokens", LLM__GGUF_STR, 6);
+    for (int i = 0; i < 6; i++) fmt_str(&t, tokens[i]);
+    fmt_kv_array(&t, "tokenizer.ggml.token_type", LLM__GGUF_I32, 6);
+    for (int i = 0; i < 6; i++) fmt_u(&t, i == 3 || i == 4 ? 3 : 1, 4);
+    fmt_kv_array(&t, "tokenizer.ggml.scores", score_type, n_scores);
+    for (uint64_t i = 0; i < n_scores; i++) fmt_u(&t, 0, llm__gguf_size_of((int32_t)score_type));
+    fmt_kv_array(&t, "tokenizer.ggml.merges", LLM__GGUF_STR, 1);
+    fmt_str(&t, "a b");
+    fmt_kv(&t, "tokenizer.ggml.bos_token_id", LLM__GGUF_U32, bos, 4);
+    if (split_no >= 0) {
+        fmt_kv(&t, "split.no", LLM__GGUF_U16, (uint64_t)split_no, 2);
+        fmt_kv(&t, "split.count", LLM__GGUF_U16, (uint64_t)split_count, 2);
+        fmt_kv(&t, "split.tensors.count", LLM__GGUF_I32, (uint64_t)total, 4);
+    }
+    if (!tensor) return t;
+    fmt_tensor(&t, tensor, 1, 8, 0, LLM_TYPE_F32, 0);
+    fmt_pad(&t, 32);
+    fmt_zeros(&t, 32);
+    return t;
+}
+
+static void fmt_put_part(const char *name, uint32_t version, int no, int count, int total, const char *tensor) {
+    llm_text t = fmt_vocab_gguf(version, no, count, total, tensor, LLM__GGUF_F32, 6, 3);
+    fmt_put_all(name, &t);
+}
+
+static void fmt_split(void) {
+    llm__source s;
+    fmt_new_dir();
+    fmt_put_part("m-00001-of-00003.gguf", 3, 0, 3, 3, "one");
+    fmt_put_part("m-00002-of-00003.gguf", 3, 1, 3, 3, "two");
+    FMT_REFUSE_OPEN(fmt_path("m-00001-of-00003.gguf"), NULL, "m-00003-of-00003.gguf: no such file");
+    fmt_put_part("m-00003-of-00003.gguf", 3, 2, 3, 3, "three");
+    if (CHECK(!llm__source_open(fmt_path("m-00001-of-00003.gguf"), NULL, &s))) {
+        CHECK(s.tensors.n == 3 && s.n_files == 3 && llm__tensors_find(&s.tensors, "three") && llm__tensors_find(&s.tensors, "three")->bytes == 32);
+        llm__source_close(&s);
+    }
+    FMT_REFUSE_OPEN(fmt_path("m-00002-of-00003.gguf"), NULL, "open the first");
+    fmt_put_part("renamed.gguf", 3, 0, 3, 3, "one");
+    FMT_REFUSE_OPEN(fmt_path("renamed.gguf"), NULL, "a name ending in -00001-of-00003.gguf");
+    fmt_put_part("m-00003-of-00003.gguf", 3, 1, 3, 3, "three"); /* the second part again, under another name */
+    FMT_REFUSE_OPEN(fmt_path("m-00001-of-00003.gguf"), NULL, "says it is part 2 of 3");
+    fmt_put_part("m-00003-of-00003.gguf", 3, 2, 4, 3, "three");
+    FMT_REFUSE_OPEN(fmt_path("m-00001-of-00003.gguf"), NULL, "says it is part 3 of 4");
+    fmt_put_part("m-00003-of-00003.gguf", 2, 2, 3, 3, "three");
+    FMT_REFUSE_OPEN(fmt_path("m-00001-of-00003.gguf"), NULL, "version 2");
+    fmt_put_part("m-00003-of-00003.gguf", 3, 2, 3, 3, "one");
+    FMT_REFUSE_OPEN(fmt_path("m-00001-of-00003.gguf"), NULL, "tensor one is there twice");
+    fmt_put_part("m-00003-of-00003.gguf", 3, 2, 3, 3, NULL);
+    FMT_REFUSE_OPEN(fmt_path("m-00001-of-00003.gguf"), NULL, "split.tensors.count is 3, the parts have 2");
+    fmt_put_part("m-00004-of-00003.gguf", 3, 3, 3, 3, "one");
+    FMT_REFUSE_OPEN(fmt_path("m-00004-of-00003.gguf"), NULL, "do not fit");
+    fmt_clear(fmt_dir, 0);
+}
+
+static void fmt_vocabulary(void) {
+    llm__source s;
+    llm_model_config cfg;
+    memset(&cfg, 0, sizeof cfg);
+    fmt_new_dir();
+    llm_text t = fmt_vocab_gguf(3, -1, 0, 0, "one", LLM__GGUF_F32, 6, 3);
+    fmt_put_all("m.gguf", &t);
+    char path[400];
+    snprintf(path, sizeof path, "%s", fmt_path("m.gguf"));
+    if (CHECK(!llm__source_open(path, NULL, &s))) {
+        CHECK(s.gguf && s.tensors.n == 1 && s.bos_id == 3 && s.tokenizer && s.tokenizer->n_vocab == 6);
+        CHECK(s.bos_token && !strcmp(s.bos_token, "<|endoftext|>") && s.stop_ids.len == 2);
+        llm__source_close(&s);
+    }
+    fmt_put_text("tokenizer.json", fmt_tokenizer); /* another tokenizer for a GGUF, and a GGUF's for a folder */
+    cfg.tokenizer = fmt_path("tokenizer.json");
+    if (CHECK(!llm__source_open(path, &cfg, &s))) {
+        CHECK(s.gguf && !s.vocab_gguf && llm__tokenizer_id(s.tokenizer, llm__s("<s>", 3)) == 3);
+        llm__source_close(&s);
+    }
+    cfg.tokenizer = path;
+    fmt_put_folder();
+    if (CHECK(!llm__source_open(fmt_dir, &cfg, &s))) {
+        CHECK(!s.gguf && s.vocab_gguf && s.tensors.n == 4 && llm__tokenizer_id(s.tokenizer, llm__s("x", 1)) == 5);
+        llm__source_close(&s);
+    }
+    cfg.tokenizer = NULL;
+    t = fmt_vocab_gguf(3, -1, 0, 0, "one", LLM__GGUF_U8, 6, 3); /* read as floats it would reach past its end */
+    fmt_put_all("m.gguf", &t);
+    FMT_REFUSE_OPEN(path, NULL, "tokenizer.ggml.scores: as many 32-bit floats");
+    t = fmt_vocab_gguf(3, -1, 0, 0, "one", LLM__GGUF_F32, 5, 3);
+    fmt_put_all("m.gguf", &t);
+    FMT_REFUSE_OPEN(path, NULL, "tokenizer.ggml.scores: as many");
+    t = fmt_vocab_gguf(3, -1, 0, 0, "one", LLM__GGUF_F32, 6, 6);
+    fmt_put_all("m.gguf", &t);
+    FMT_REFUSE_OPEN(path, NULL, "tokenizer.ggml.bos_token_id: token id 6, the vocabulary has 6");
+    t = fmt_vocab_gguf(3, -1, 0, 0, NULL, LLM__GGUF_F32, 6, 3);
+    fmt_put_all("m.gguf", &t);
+    FMT_REFUSE_OPEN(path, NULL, "no tensors");
+    cfg.vocab_only = 1;
+    if (CHECK(!llm__source_open(path, &cfg, &s))) llm__source_close(&s);
+    t = fmt_small_gguf(3);
+    fmt_put_all("m.gguf", &t);
+    FMT_REFUSE_OPEN(path, NULL, "tokenizer.ggml.model is absent");
+    fmt_clear(fmt_dir, 0);
+}
+
+/* The last line of the log. */
+static void fmt_log(void *user, int level, const char *message) {
+    if (level <= LLM_LOG_WARN) snprintf((char *)user, 400, "%s", message);
+}
+
+static void fmt_odd_files(void) {
+    llm__source s;
+    llm_model_config cfg;
+    char line[400] = "";
+    memset(&cfg, 0, sizeof cfg);
+    cfg.log = fmt_log;
+    cfg.log_user = line;
+    fmt_new_dir();
+    FMT_REFUSE_OPEN("/dev/zero", NULL, "not a regular file");
+    FMT_REFUSE_OPEN(fmt_path("none"), NULL, "no such file");
+    FMT_REFUSE_OPEN("", NULL, "a path expected");
+    CHECK(!mkfifo(fmt_path("fifo.gguf"), 0600));
+    FMT_REFUSE_OPEN(fmt_path("fifo.gguf"), NULL, "not a regular file");
+    fmt_gone("fifo.gguf");
+    fmt_put_text("empty.gguf", "");
+    FMT_REFUSE_OPEN(fmt_path("empty.gguf"), NULL, "no model");
+    fmt_put_text("model.bin", "\x80\x02}q");
+    FMT_REFUSE_OPEN(fmt_path("model.bin"), NULL, "pickle");
+    fmt_put_text("model.safetensors", "x");
+    FMT_REFUSE_OPEN(fmt_path("model.safetensors"), NULL, "give its folder");
+    llm_text t = fmt_vocab_gguf(3, -1, 0, 0, "one", LLM__GGUF_F32, 6, 3);
+    fmt_put("cut.gguf", t.data, t.len - 1);
+    FMT_REFUSE_OPEN(fmt_path("cut.gguf"), NULL, "truncated: the tensors need");
+    fmt_put("m.gguf", t.data, t.len);
+    if (CHECK(!llm__source_open(fmt_path("m.gguf"), &cfg, &s)) && CHECK(!*line)) llm__source_close(&s);
+    fmt_zeros(&t, 1000); /* junk after the tensors: one warning */
+    fmt_put_all("m.gguf", &t);
+    if (CHECK(!llm__source_open(fmt_path("m.gguf"), &cfg, &s)) && CHECK(strstr(line, "1000 bytes after the last tensor"))) llm__source_close(&s);
+    FMT_REFUSE_OPEN(fmt_dir, NULL, ".gguf: give the path of that file");
+    CHECK(truncate(fmt_path("m.gguf"), (off_t)1 << 38) == 0 || errno == EFBIG); /* 256 GiB of nothing after it */
+    if (test_exists(fmt_path("m.gguf")) && !llm__source_open(fmt_path("m.gguf"), NULL, &s)) llm__source_close(&s);
+    fmt_clear(fmt_dir, 0);
+}
+
+static void fmt_hub(void) {
+    llm_text path = {0};
+    struct timespec old[2];
+    memset(old, 0, sizeof old);
+    fmt_new_dir();
+    CHECK(llm_hub_find(fmt_dir, "org/name", &path) == LLM_ERR_IO && !path.len);
+    static const char *const folders[] = {"models--org--name", "models--org--name/refs", "models--org--name/snapshots", "models--org--name/snapshots/aaa", "models--org--name/snapshots/bbb", "models--org--name/snapshots/ccc"};
+    for (int i = 0; i < LLM__COUNT(folders); i++) CHECK(!mkdir(fmt_path(folders[i]), 0700));
+    for (int i = 3; i < 6; i++) {
+        old[0].tv_sec = old[1].tv_sec = 1000000000 + (i == 4 ? 10 : i);
+        utimensat(AT_FDCWD, fmt_path(folders[i]), old, 0);
+    }
+    CHECK(!llm_hub_find(fmt_dir, "org/name", &path) && !strcmp(path.data, fmt_path(folders[4]))); /* the newest */
+    fmt_put_text("models--org--name/refs/main", "ccc\n");
+    llm_text_free(&path);
+    CHECK(!llm_hub_find(fmt_dir, "org/name", &path) && !strcmp(path.data, fmt_path(folders[5]))); /* what main says */
+    fmt_put_text("models--org--name/refs/main", "../../../etc");
+    llm_text_free(&path);
+    CHECK(!llm_hub_find(fmt_dir, "org/name", &path) && !strcmp(path.data, fmt_path(folders[4])));
+    llm_text_free(&path);
+    static const char *const bad[] = {"", "/", "a/", "/a", "../x", "a/../b", "a/b/c", "a b/c", ".a/b", "a/.b"};
+    for (int i = 0; i < LLM__COUNT(bad); i++) CHECK(llm_hub_find(fmt_dir, bad[i], &path) == LLM_ERR_ARG);
+    CHECK(llm_hub_find(fmt_dir, NULL, &path) == LLM_ERR_ARG && llm_hub_find(NULL, "a/b", &path) == LLM_ERR_ARG && llm_hub_find(fmt_dir, "org/other", &path) == LLM_ERR_IO);
+    fmt_clear(fmt_dir, 0);
+}
+
 TEST_GROUP(formats) {
     fmt_gguf_good();
     fmt_gguf_head();
@@ -447,4 +878,12 @@ TEST_GROUP(formats) {
     llm_text_free(&gguf);
     llm_text_free(&safe);
     fmt_real_cut("models/SmolLM2-135M-Instruct.Q4_1.gguf");
+    fmt_folder_good();
+    fmt_templates();
+    fmt_shards();
+    fmt_folder_bad();
+    fmt_split();
+    fmt_vocabulary();
+    fmt_odd_files();
+    fmt_hub();
 }

@@ -1,0 +1,47 @@
+/* Fuzzes the GGUF reader on memory. What it accepts must be readable to the last byte, and tensors must not overlap. */
+#define LLM_IMPLEMENTATION
+#include "../../llm.h"
+
+static void fuzz_check(int ok) {
+    if (!ok) __builtin_trap();
+}
+
+static uint64_t fuzz_keys(const llm__gguf *g) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < g->n_kv; i++) {
+        const llm__gguf_kv *kv = &g->kv[i];
+        double d = 0;
+        for (uint64_t k = 0; k < kv->count; k++) sum += llm__gguf_num_at(kv, k, &d) ? (uint64_t)(d > 0) : 0;
+        fuzz_check(!llm__gguf_num_at(kv, kv->count, &d));
+        if (kv->type != LLM__GGUF_STR || kv->count > 100000) continue;
+        llm__str *s = LLM__NEW(llm__str, kv->count);
+        llm__gguf_strings(kv, s);
+        for (uint64_t k = 0; k < kv->count; k++)
+            for (size_t j = 0; j < s[k].n; j++) sum += (uint8_t)s[k].p[j];
+        LLM_FREE(s);
+    }
+    return sum;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static volatile uint64_t keep;
+    llm__gguf g;
+    llm__tensors t;
+    memset(&t, 0, sizeof t);
+    if (!llm__gguf_parse("fuzz", data, size, &g, &t)) {
+        uint64_t sum = fuzz_keys(&g), total = 0;
+        for (size_t i = 0; i < t.n; i++) {
+            const llm__tensor *x = &t.item[i];
+            fuzz_check(llm__tensors_find(&t, x->name.p) == x && x->data >= data && (uint64_t)x->bytes <= size - (uint64_t)(x->data - data));
+            total += (uint64_t)x->bytes;
+            for (int64_t k = 0; k < x->bytes; k++) sum += x->data[k];
+        }
+        fuzz_check(total <= size);
+        keep = sum;
+    }
+    llm__gguf_free(&g);
+    llm__tensors_free(&t);
+    return 0;
+}
