@@ -1,6 +1,7 @@
-/* Fuzzes the GGUF reader on memory. What it accepts must be readable to the last byte, and tensors must not overlap. */
-#define LLM_IMPLEMENTATION
-#include "../../llm.h"
+/* Fuzzes the GGUF reader on memory. What it accepts must be readable to the last byte, and tensors must not overlap.
+ * One mutation in 64 starts again from the good file of tests/test_formats.c, so that mutants get past the header. */
+#define TEST_ALL
+#include "../test_formats.c"
 
 static void fuzz_check(int ok) {
     if (!ok) __builtin_trap();
@@ -44,4 +45,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     llm__gguf_free(&g);
     llm__tensors_free(&t);
     return 0;
+}
+
+size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed) {
+    if (seed % 64 == 0) {
+        llm_text good = fmt_small_gguf(3);
+        size = LLM__MIN(good.len, max_size);
+        memcpy(data, good.data, size);
+        llm_text_free(&good);
+    }
+    return LLVMFuzzerMutate(data, size, max_size);
 }

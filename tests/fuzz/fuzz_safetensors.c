@@ -1,6 +1,7 @@
-/* Fuzzes the safetensors reader on memory. The tensors of an accepted file cover its data exactly. */
-#define LLM_IMPLEMENTATION
-#include "../../llm.h"
+/* Fuzzes the safetensors reader on memory. The tensors of an accepted file cover its data exactly.
+ * One mutation in 64 starts again from the good file of tests/test_formats.c; most mutants get the right header length, so that the JSON is read. */
+#define TEST_ALL
+#include "../test_formats.c"
 
 static void fuzz_check(int ok) {
     if (!ok) __builtin_trap();
@@ -27,4 +28,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     llm__tensors_free(&t);
     return 0;
+}
+
+size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed) {
+    if (seed % 64 == 0) {
+        llm_text good = fmt_safe(fmt_safe_good, 21);
+        size = LLM__MIN(good.len, max_size);
+        memcpy(data, good.data, size);
+        llm_text_free(&good);
+    }
+    if (seed % 8 == 1 || size < 29 || max_size < 64) return LLVMFuzzerMutate(data, size, max_size);
+    size_t header = LLVMFuzzerMutate(data + 8, size - 29, max_size - 29); /* 21 bytes of data stay behind it */
+    memset(data + 8 + header, 0, 21);
+    for (int i = 0; i < 8; i++) data[i] = (uint8_t)((uint64_t)header >> 8 * i);
+    return header + 29;
 }
