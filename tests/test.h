@@ -5,6 +5,23 @@
 #ifndef TEST_H
 #define TEST_H
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE 1
+#endif
+#include <stdlib.h>
+
+/* The implementation's memory is counted, and can be made to fail: the allocation number test_fail_at does (0: none). */
+static long test_allocations, test_fail_at;
+
+static inline int test_memory_fails(void) { return __atomic_add_fetch(&test_allocations, 1, __ATOMIC_RELAXED) == test_fail_at; }
+static inline void *test_malloc(size_t n) { return test_memory_fails() ? NULL : malloc(n); }
+static inline void *test_realloc(void *p, size_t n) { return test_memory_fails() ? NULL : realloc(p, n); }
+
+#ifndef LLM_MALLOC
+#define LLM_MALLOC(n) test_malloc(n)
+#define LLM_REALLOC(p, n) test_realloc(p, n)
+#define LLM_FREE(p) free(p)
+#endif
 #ifndef LLM_IMPLEMENTATION
 #define LLM_IMPLEMENTATION
 #endif
