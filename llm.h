@@ -4885,6 +4885,12 @@ LLM__UNUSED static void llm__run_experts(const llm__exec *e, const llm_experts_o
  *
  * The table llm__row_kernels holds one set for an instruction set; a set takes over what it does not improve from the one below. */
 
+#if defined(__clang__)
+#define LLM__UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define LLM__UNROLL _Pragma("GCC unroll 16")
+#endif
+
 enum { LLM__QUERIES = 24, LLM__BLOCK = 32, LLM__GROUP = 16 }; /* queries of an attention tile; positions of a softmax step; of a stored key group */
 
 /* c[i][j] = (scale ? scale[i] * c[i][j] : 0) + sum over k of a[i][k] * b[j / 16][k][j % 16], for i < n and j < 16 * panels (1 or 2). */
@@ -4914,7 +4920,7 @@ typedef struct llm__row_kernels {
     void (*affine)(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n); /* (src - shift) * scale * w + b */
     void (*rotate)(float *x, const float *rope, int half, int interleaved); /* rope: half cosines, half sines */
     void (*to_half)(uint16_t *dst, const float *src, int n);
-    void (*expand)(llm_kv_type type, const void *src, float *dst, int n);   /* stored elements to f32; n rounded up to 16 */
+    void (*expand)(llm_kv_type type, const uint8_t *src, int n, float *low, float *high); /* n stored elements to f32; int4: high nibbles to high */
     void (*mac)(const llm__mac *m);
     void (*soften)(llm__attend *t, int block); /* scores of the block that starts at this position to weights */
     int reads_half;                            /* mac takes f16 */
@@ -4943,29 +4949,35 @@ static void llm__affine_scalar(float *dst, const float *src, float shift, float 
     }
 }
 
-static void llm__rotate_scalar(float *x, const float *rope, int half, int interleaved) {
+static void llm__rotate_pairs(float *x, const float *rope, int from, int half, int interleaved) {
     int step = interleaved ? 2 : 1, other = interleaved ? 1 : half;
-    for (int i = 0; i < half; i++) {
+    for (int i = from; i < half; i++) {
         float c = rope[i], s = rope[half + i], u = x[i * step], v = x[i * step + other];
         x[i * step] = u * c - v * s;
         x[i * step + other] = v * c + u * s;
     }
 }
 
+static void llm__rotate_scalar(float *x, const float *rope, int half, int interleaved) { llm__rotate_pairs(x, rope, 0, half, interleaved); }
+
+/* Values too large for f16 become its largest. */
 static void llm__to_half_scalar(uint16_t *dst, const float *src, int n) {
-    for (int i = 0; i < n; i++) dst[i] = llm__f32_to_f16(src[i]);
+    for (int i = 0; i < n; i++) dst[i] = llm__f32_to_f16(src[i] > 65504 ? 65504 : src[i] < -65504 ? -65504 : src[i]);
 }
 
-static void llm__expand_scalar(llm_kv_type type, const void *src, float *dst, int n) {
-    const uint16_t *h = (const uint16_t *)src;
-    const uint8_t *b = (const uint8_t *)src;
+static void llm__expand_scalar(llm_kv_type type, const uint8_t *src, int n, float *low, float *high) {
+    const uint16_t *h = (const uint16_t *)(const void *)src;
     for (int i = 0; i < n; i++) switch (type) {
-        case LLM_KV_F16: dst[i] = llm__f16_to_f32(h[i]); break;
-        case LLM_KV_BF16: dst[i] = llm__bf16_to_f32(h[i]); break;
-        case LLM_KV_FP8_E4M3: dst[i] = llm__e4m3_to_f32(b[i]); break;
-        case LLM_KV_FP8_E5M2: dst[i] = llm__e5m2_to_f32(b[i]); break;
-        case LLM_KV_INT8: dst[i] = b[i]; break;
-        default: memcpy(dst + i, (const float *)src + i, 4);
+        case LLM_KV_F16: low[i] = llm__f16_to_f32(h[i]); break;
+        case LLM_KV_BF16: low[i] = llm__bf16_to_f32(h[i]); break;
+        case LLM_KV_FP8_E4M3: low[i] = llm__e4m3_to_f32(src[i]); break;
+        case LLM_KV_FP8_E5M2: low[i] = llm__e5m2_to_f32(src[i]); break;
+        case LLM_KV_INT8: low[i] = src[i]; break;
+        case LLM_KV_INT4:
+            low[i] = (float)(src[i] & 15);
+            high[i] = (float)(src[i] >> 4);
+            break;
+        default: memcpy(low + i, src + 4 * i, 4);
         }
 }
 
@@ -5013,9 +5025,189 @@ static void llm__soften_scalar(llm__attend *t, int block) {
     }
 }
 
+#if LLM__X86
+/* ---- AVX2 ---- */
+
+LLM__AVX2_INLINE float llm__avx2_total(__m256 v) {
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+
+LLM__AVX2 static float llm__avx2_dot_rows(const float *a, const float *b, int n) {
+    __m256 s[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
+    float tail = 0;
+    int i = 0;
+    for (; i + 32 <= n; i += 32)
+        LLM__UNROLL for (int j = 0; j < 4; j++) s[j] = _mm256_fmadd_ps(_mm256_loadu_ps(a + i + 8 * j), _mm256_loadu_ps(b + i + 8 * j), s[j]);
+    for (; i + 8 <= n; i += 8) s[0] = _mm256_fmadd_ps(_mm256_loadu_ps(a + i), _mm256_loadu_ps(b + i), s[0]);
+    for (; i < n; i++) tail += a[i] * b[i];
+    return llm__avx2_total(_mm256_add_ps(_mm256_add_ps(s[0], s[1]), _mm256_add_ps(s[2], s[3]))) + tail;
+}
+
+LLM__AVX2 static float llm__avx2_sum(const float *x, int n) {
+    __m256 s[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+    float tail = 0;
+    int i = 0;
+    for (; i + 16 <= n; i += 16)
+        LLM__UNROLL for (int j = 0; j < 2; j++) s[j] = _mm256_add_ps(s[j], _mm256_loadu_ps(x + i + 8 * j));
+    for (; i < n; i++) tail += x[i];
+    return llm__avx2_total(_mm256_add_ps(s[0], s[1])) + tail;
+}
+
+LLM__AVX2 static void llm__avx2_add(float *x, const float *y, float scale, int n) {
+    const __m256 f = _mm256_set1_ps(scale);
+    int i = 0;
+    for (; i + 8 <= n; i += 8) _mm256_storeu_ps(x + i, _mm256_fmadd_ps(f, _mm256_loadu_ps(y + i), _mm256_loadu_ps(x + i)));
+    for (; i < n; i++) x[i] += scale * y[i];
+}
+
+LLM__AVX2 static void llm__avx2_affine(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n) {
+    const __m256 by = _mm256_set1_ps(shift), f = _mm256_set1_ps(scale);
+    int i = 0;
+    for (; i + 8 <= n; i += 8) {
+        __m256 v = _mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(src + i), by), f);
+        if (w) v = _mm256_mul_ps(v, _mm256_loadu_ps(w + i));
+        if (b) v = _mm256_add_ps(v, _mm256_loadu_ps(b + i));
+        _mm256_storeu_ps(dst + i, v);
+    }
+    llm__affine_scalar(dst + i, src + i, shift, scale, w ? w + i : NULL, b ? b + i : NULL, n - i);
+}
+
+LLM__AVX2 static void llm__avx2_rotate(float *x, const float *rope, int half, int interleaved) {
+    const __m256i twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
+    int i = 0;
+    for (; i + 4 <= half && interleaved; i += 4) {
+        __m256 v = _mm256_loadu_ps(x + 2 * i), c = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(rope + i)), twice);
+        __m256 s = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(rope + half + i)), twice);
+        _mm256_storeu_ps(x + 2 * i, _mm256_fmaddsub_ps(v, c, _mm256_mul_ps(_mm256_permute_ps(v, 0xB1), s)));
+    }
+    for (; i + 8 <= half && !interleaved; i += 8) {
+        __m256 u = _mm256_loadu_ps(x + i), v = _mm256_loadu_ps(x + half + i), c = _mm256_loadu_ps(rope + i), s = _mm256_loadu_ps(rope + half + i);
+        _mm256_storeu_ps(x + i, _mm256_fmsub_ps(u, c, _mm256_mul_ps(v, s)));
+        _mm256_storeu_ps(x + half + i, _mm256_fmadd_ps(v, c, _mm256_mul_ps(u, s)));
+    }
+    llm__rotate_pairs(x, rope, i, half, interleaved);
+}
+
+LLM__AVX2 static void llm__avx2_to_half(uint16_t *dst, const float *src, int n) {
+    const __m256 top = _mm256_set1_ps(65504), bottom = _mm256_set1_ps(-65504);
+    int i = 0;
+    for (; i + 8 <= n; i += 8)
+        _mm_storeu_si128((__m128i *)(void *)(dst + i), _mm256_cvtps_ph(_mm256_max_ps(bottom, _mm256_min_ps(top, _mm256_loadu_ps(src + i))), _MM_FROUND_TO_NEAREST_INT));
+    llm__to_half_scalar(dst + i, src + i, n - i);
+}
+
+LLM__AVX2_INLINE __m256i llm__avx2_bytes(const void *p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)); }
+
+LLM__AVX2_INLINE __m256 llm__avx2_stored(llm_kv_type type, const uint8_t *p) {
+    if (type == LLM_KV_F16) return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+    if (type == LLM_KV_BF16) return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)), 16));
+    if (type == LLM_KV_FP8_E5M2) return _mm256_cvtph_ps(_mm_unpacklo_epi8(_mm_setzero_si128(), _mm_loadl_epi64((const __m128i *)(const void *)p)));
+    if (type == LLM_KV_INT8) return _mm256_cvtepi32_ps(llm__avx2_bytes(p));
+    if (type == LLM_KV_F32) return _mm256_loadu_ps((const float *)(const void *)p);
+    __m256i b = llm__avx2_bytes(p); /* e4m3 is f32's layout with fewer bits: moved into place, the exponent is 120 too small */
+    __m256i sign = _mm256_slli_epi32(_mm256_and_si256(b, _mm256_set1_epi32(0x80)), 24), rest = _mm256_slli_epi32(_mm256_and_si256(b, _mm256_set1_epi32(0x7F)), 20);
+    return _mm256_mul_ps(_mm256_castsi256_ps(_mm256_or_si256(sign, rest)), _mm256_castsi256_ps(_mm256_set1_epi32((127 + 120) << 23)));
+}
+
+LLM__AVX2 static void llm__avx2_expand(llm_kv_type type, const uint8_t *src, int n, float *low, float *high) {
+    const int size = type == LLM_KV_F32 ? 4 : type == LLM_KV_F16 || type == LLM_KV_BF16 ? 2 : 1;
+    const __m256i nibble = _mm256_set1_epi32(15);
+    int i = 0;
+    for (; i + 8 <= n && type == LLM_KV_INT4; i += 8) {
+        __m256i b = llm__avx2_bytes(src + i);
+        _mm256_storeu_ps(low + i, _mm256_cvtepi32_ps(_mm256_and_si256(b, nibble)));
+        _mm256_storeu_ps(high + i, _mm256_cvtepi32_ps(_mm256_srli_epi32(b, 4)));
+    }
+    for (; i + 8 <= n; i += 8) _mm256_storeu_ps(low + i, llm__avx2_stored(type, src + i * size));
+    llm__expand_scalar(type, src + i * size, n - i, low + i, high ? high + i : NULL);
+}
+
+/* Rows [i, i + n) of the product, n <= 3: 12 sums in registers. Every sum is one chain of fused multiply-adds, so n does not matter. */
+LLM__AVX2_INLINE void llm__avx2_mac_rows(const llm__mac *m, int i, const int n, const int panels, const int half) {
+    const float *a = m->a + i * m->lda;
+    const char *b[2] = {(const char *)m->b[0], (const char *)m->b[1]};
+    float *c = m->c + i * m->ldc;
+    const int size = half ? 2 : 4;
+    __m256 s[3][4], x[3];
+    LLM__UNROLL for (int r = 0; r < n; r++)
+        LLM__UNROLL for (int j = 0; j < 2 * panels; j++) s[r][j] = m->scale ? _mm256_mul_ps(_mm256_loadu_ps(c + r * m->ldc + 8 * j), _mm256_set1_ps(m->scale[i + r])) : _mm256_setzero_ps();
+    for (int k = 0; k < m->k; k++) {
+        LLM__UNROLL for (int r = 0; r < n; r++) x[r] = _mm256_set1_ps(a[r * m->lda + k]);
+        LLM__UNROLL for (int j = 0; j < 2 * panels; j++) {
+            const char *p = b[j / 2] + (int64_t)k * m->ldb * size + j % 2 * 8 * size;
+            __m256 v = half ? _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)) : _mm256_loadu_ps((const float *)(const void *)p);
+            LLM__UNROLL for (int r = 0; r < n; r++) s[r][j] = _mm256_fmadd_ps(x[r], v, s[r][j]);
+        }
+    }
+    LLM__UNROLL for (int r = 0; r < n; r++)
+        LLM__UNROLL for (int j = 0; j < 2 * panels; j++) _mm256_storeu_ps(c + r * m->ldc + 8 * j, s[r][j]);
+}
+
+LLM__AVX2_INLINE void llm__avx2_mac_shape(const llm__mac *m, const int panels, const int half) {
+    int i = 0;
+    for (; i + 3 <= m->n; i += 3) llm__avx2_mac_rows(m, i, 3, panels, half);
+    if (m->n - i == 2) llm__avx2_mac_rows(m, i, 2, panels, half);
+    if (m->n - i == 1) llm__avx2_mac_rows(m, i, 1, panels, half);
+}
+
+LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) {
+    if (m->panels == 2 && m->half) llm__avx2_mac_shape(m, 2, 1);
+    else if (m->panels == 2) llm__avx2_mac_shape(m, 2, 0);
+    else if (m->half) llm__avx2_mac_shape(m, 1, 1);
+    else llm__avx2_mac_shape(m, 1, 0);
+}
+
+/* 2^x for x <= 0, exactly 1 for 0; below 2^-126 it stays there. */
+LLM__AVX2_INLINE __m256 llm__avx2_exp2(__m256 x) {
+    static const float c[6] = {1.3333558e-3f, 9.6181291e-3f, 5.5504109e-2f, 2.4022651e-1f, 6.9314718e-1f, 1};
+    x = _mm256_max_ps(_mm256_set1_ps(-126), x);
+    __m256 n = _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), f = _mm256_sub_ps(x, n), p = _mm256_set1_ps(1.5403530e-4f);
+    LLM__UNROLL for (int i = 0; i < 6; i++) p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(c[i]));
+    return _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23)));
+}
+
+LLM__AVX2_INLINE float llm__avx2_top(__m256 v) {
+    __m128 s = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
+}
+
+LLM__AVX2 static void llm__avx2_soften(llm__attend *t, int block) {
+    const __m256i index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    for (int i = 0; i < t->n; i++) {
+        float *p = t->p + i * LLM__BLOCK;
+        int from, to;
+        __m256 v[4], seen[4], top = _mm256_set1_ps(t->m[i]), sum = _mm256_setzero_ps();
+        llm__attend_range(t, i, block, &from, &to);
+        LLM__UNROLL for (int j = 0; j < 4; j++) {
+            __m256i at = _mm256_add_epi32(index, _mm256_set1_epi32(8 * j));
+            seen[j] = _mm256_castsi256_ps(_mm256_andnot_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(from), at), _mm256_cmpgt_epi32(_mm256_set1_epi32(to), at)));
+            v[j] = _mm256_loadu_ps(p + 8 * j);
+            top = _mm256_max_ps(top, _mm256_blendv_ps(top, v[j], seen[j]));
+        }
+        float old = t->m[i], best = llm__avx2_top(top);
+        LLM__UNROLL for (int j = 0; j < 4; j++) {
+            v[j] = _mm256_and_ps(llm__avx2_exp2(_mm256_sub_ps(v[j], _mm256_set1_ps(best))), seen[j]);
+            sum = _mm256_add_ps(sum, v[j]);
+            _mm256_storeu_ps(p + 8 * j, v[j]);
+        }
+        t->scale[i] = _mm256_cvtss_f32(llm__avx2_exp2(_mm256_set1_ps(old - best)));
+        t->l[i] = t->l[i] * t->scale[i] + llm__avx2_total(sum);
+        t->m[i] = best;
+    }
+}
+#endif
+
 static const llm__row_kernels *llm__row_kernels_of(llm__isa isa) {
     static const llm__row_kernels scalar = {llm__sum_scalar, llm__dot_scalar, llm__add_scalar, llm__affine_scalar, llm__rotate_scalar, llm__to_half_scalar,
-                                        llm__expand_scalar, llm__mac_scalar, llm__soften_scalar, 0};
+                                            llm__expand_scalar, llm__mac_scalar, llm__soften_scalar, 0};
+#if LLM__X86
+    static const llm__row_kernels avx2 = {llm__avx2_sum, llm__avx2_dot_rows, llm__avx2_add, llm__avx2_affine, llm__avx2_rotate, llm__avx2_to_half,
+                                          llm__avx2_expand, llm__avx2_mac, llm__avx2_soften, 1};
+    if (isa == LLM__ISA_AVX2 || isa == LLM__ISA_AVXVNNI || isa == LLM__ISA_AVX512 || isa == LLM__ISA_AVX512VNNI) return &avx2;
+#endif
     (void)isa;
     return &scalar;
 }
@@ -5156,24 +5348,12 @@ static void llm__kv_write_token(const llm__row_kernels *k, const llm__kv_view *v
     if (view->kv->scaled) scales[2 * tokens + t] = scale, scales[3 * tokens + t] = offset;
 }
 
-/* n stored elements to f32; int4 gives twice as many, the second half from `high` on. */
-static void llm__kv_expand(const llm__row_kernels *k, const llm__kv_cache *kv, const uint8_t *src, int n, float *low, float *high) {
-    if (kv->type != LLM_KV_INT4) {
-        k->expand(kv->type, src, low, n);
-        return;
-    }
-    for (int i = 0; i < n; i++) {
-        low[i] = (float)(src[i] & 15);
-        high[i] = (float)(src[i] >> 4);
-    }
-}
-
 /* The group of 16 keys at `position` to f32 (hd, 16). The scratch may take one row more (int4 of an odd head_dim). */
 static void llm__kv_load_keys(const llm__row_kernels *k, const llm__kv_view *view, int position, float *out) {
     const llm__kv_place *p = view->place;
     const uint8_t *part = llm__kv_part(view, position);
     int t = position % view->kv->page_tokens, n = p->k_elements;
-    llm__kv_expand(k, view->kv, part + (int64_t)t * n * view->kv->element_bytes, n * LLM__GROUP, out, out + n * LLM__GROUP);
+    k->expand(view->kv->type, part + (int64_t)t * n * view->kv->element_bytes, n * LLM__GROUP, out, out + n * LLM__GROUP);
     if (!view->kv->scaled) return;
     const float *scale = (const float *)(const void *)(part + p->scale_offset) + t, *offset = scale + view->kv->page_tokens;
     for (int d = 0; d < p->shape.head_dim; d++, out += LLM__GROUP)
@@ -5185,7 +5365,7 @@ static void llm__kv_load_values(const llm__row_kernels *k, const llm__kv_view *v
     const llm__kv_place *p = view->place;
     const uint8_t *part = llm__kv_part(view, from);
     for (int t = from % view->kv->page_tokens, end = t + to - from; t < end; t++, out += vdp) {
-        llm__kv_expand(k, view->kv, part + p->v_offset + (int64_t)t * p->v_elements * view->kv->element_bytes, p->v_elements, out, out + p->v_elements);
+        k->expand(view->kv->type, part + p->v_offset + (int64_t)t * p->v_elements * view->kv->element_bytes, p->v_elements, out, out + p->v_elements);
         if (!view->kv->scaled) continue;
         const float *scale = (const float *)(const void *)(part + p->scale_offset) + 2 * view->kv->page_tokens + t;
         float s = scale[0], offset = scale[view->kv->page_tokens];
@@ -6431,17 +6611,23 @@ static llm_result llm__cpu_kv_copy(llm_backend_ctx *ctx, const int32_t *from, co
     return LLM_OK;
 }
 
-static llm_result llm__cpu_kv_move(llm_backend_ctx *ctx, int rank, int32_t page, void *to_host, const void *from_host) {
-    size_t bytes = (size_t)ctx->kv.page_bytes;
-    if (rank < 0 || rank >= ctx->n_ranks || !llm__kv_page_ok(ctx, page)) return llm__error(LLM_ERR_ARG, "kv: page %d of rank %d is not there", page, rank);
-    if (to_host) memcpy(to_host, ctx->kv.base[rank] + (size_t)page * bytes, bytes);
-    else memcpy(ctx->kv.base[rank] + (size_t)page * bytes, from_host, bytes);
+static uint8_t *llm__kv_page(const llm_backend_ctx *ctx, int rank, int32_t page) {
+    return rank >= 0 && rank < ctx->n_ranks && llm__kv_page_ok(ctx, page) ? ctx->kv.base[rank] + (size_t)page * (size_t)ctx->kv.page_bytes : NULL;
+}
+
+static llm_result llm__cpu_kv_read(llm_backend_ctx *ctx, int rank, int32_t page, void *host) {
+    const uint8_t *at = llm__kv_page(ctx, rank, page);
+    if (!at) return llm__error(LLM_ERR_ARG, "kv_read: page %d of rank %d is not there", page, rank);
+    memcpy(host, at, (size_t)ctx->kv.page_bytes);
     return LLM_OK;
 }
 
-static llm_result llm__cpu_kv_read(llm_backend_ctx *ctx, int rank, int32_t page, void *host) { return llm__cpu_kv_move(ctx, rank, page, host, NULL); }
-
-static llm_result llm__cpu_kv_write(llm_backend_ctx *ctx, int rank, int32_t page, const void *host) { return llm__cpu_kv_move(ctx, rank, page, NULL, host); }
+static llm_result llm__cpu_kv_write(llm_backend_ctx *ctx, int rank, int32_t page, const void *host) {
+    uint8_t *at = llm__kv_page(ctx, rank, page);
+    if (!at) return llm__error(LLM_ERR_ARG, "kv_write: page %d of rank %d is not there", page, rank);
+    memcpy(at, host, (size_t)ctx->kv.page_bytes);
+    return LLM_OK;
+}
 
 typedef struct llm__parallel {
     void (*fn)(void *arg, int i);

@@ -349,5 +349,11 @@ static void be_test_attention(const char *isa) {
 }
 
 TEST_GROUP(backend) {
-    be_test_attention("scalar");
+    char isa[16];
+    for (const char *list = llm_isa_list(); *list;) {
+        int n = (int)strcspn(list, " ");
+        snprintf(isa, sizeof isa, "%.*s", n, list);
+        be_test_attention(isa);
+        list += n + (list[n] == ' ');
+    }
 }
