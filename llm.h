@@ -10647,7 +10647,7 @@ static const llm__family llm__families[] = {
     {"gptj", "gptj", LLM__LAYER_NORM | LLM__NO_GATE | LLM__PARALLEL | LLM__PAIRS | LLM__PAIRS_GGUF, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"opt", "", LLM__GPT_BIAS | LLM__LEARNED | LLM__TIED, LLM_ACT_RELU, 1e4f, 1},
     {"bloom", "bloom", LLM__GPT_BIAS | LLM__ALIBI | LLM__GROUPED | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
-    {"falcon", "falcon", LLM__LAYER_NORM | LLM__NO_GATE | LLM__PARALLEL | LLM__GROUPED | LLM__TIED, LLM_ACT_GELU, 1e4f, 1},
+    {"falcon", "", LLM__LAYER_NORM | LLM__NO_GATE | LLM__PARALLEL | LLM__GROUPED | LLM__TIED, LLM_ACT_GELU, 1e4f, 1},
     {"stablelm", "stablelm", LLM__LAYER_NORM, LLM_ACT_SILU, 1e4f, 0.25f},
     {"starcoder2", "starcoder2", LLM__GPT_BIAS | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"nemotron", "nemotron", LLM__LAYER_NORM | LLM__NORM_PLUS1 | LLM__NO_GATE, LLM_ACT_RELU2, 1e4f, 0.5f},
@@ -11159,6 +11159,1131 @@ struct llm_model {
     char file_type[32];
 };
 
+/* ---- Where weights are called what ---- */
+
+/* The weights of a model, and every name they go by; the first that a file has counts. '#' stands for an expert's number. */
+typedef enum llm__slot {
+    /* of the whole model */
+    LLM__W_EMBED, LLM__W_POSITIONS, LLM__W_EMBED_NORM, LLM__W_OUT_NORM, LLM__W_HEAD,
+    /* of a layer */
+    LLM__W_ATTN_NORM, LLM__W_QKV, LLM__W_Q, LLM__W_K, LLM__W_V, LLM__W_O, LLM__W_Q_NORM, LLM__W_K_NORM, LLM__W_SINKS, LLM__W_POST_ATTN,
+    LLM__W_Q_A, LLM__W_Q_A_NORM, LLM__W_Q_B, LLM__W_KV_A, LLM__W_KV_A_NORM, LLM__W_KV_B, LLM__W_K_B, LLM__W_V_B,
+    LLM__W_FFN_NORM, LLM__W_GATE_UP, LLM__W_GATE, LLM__W_UP, LLM__W_DOWN, LLM__W_POST_FFN,
+    LLM__W_ROUTER, LLM__W_CORRECTION, LLM__W_E_GATE, LLM__W_E_UP, LLM__W_E_DOWN, LLM__W_E_GATE_UP_ALL, LLM__W_E_GATE_ALL, LLM__W_E_UP_ALL, LLM__W_E_DOWN_ALL,
+    LLM__W_S_GATE_UP, LLM__W_S_GATE, LLM__W_S_UP, LLM__W_S_DOWN, LLM__W_S_SCALE,
+    LLM__W_SLOTS
+} llm__slot;
+
+static const char *llm__slot_names(llm__slot slot) {
+    static const char *const names[LLM__W_SLOTS] = {
+        "model.embed_tokens model.decoder.embed_tokens wte transformer.wte transformer.word_embeddings transformer.embedding.word_embeddings word_embeddings "
+        "model.tok_embeddings gpt_neox.embed_in model.language_model.embed_tokens language_model.model.embed_tokens token_embd",
+        "wpe transformer.wpe model.decoder.embed_positions position_embd",
+        "transformer.word_embeddings_layernorm word_embeddings_layernorm token_embd_norm",
+        "model.norm model.final_layernorm model.decoder.final_layer_norm ln_f transformer.ln_f transformer.encoder.final_layernorm gpt_neox.final_layer_norm "
+        "model.language_model.norm language_model.model.norm output_norm",
+        "lm_head output transformer.output_layer embed_out language_model.lm_head",
+        "input_layernorm attention_norm ln_1 self_attn_layer_norm ln_attn attn_norm",
+        "self_attn.qkv_proj self_attn.W_pack attention.wqkv self_attention.query_key_value attention.query_key_value attn.c_attn attn_qkv",
+        "self_attn.q_proj attention.wq attn.q_proj attn_q",
+        "self_attn.k_proj attention.wk attn.k_proj attn_k",
+        "self_attn.v_proj attention.wv attn.v_proj attn_v",
+        "self_attn.o_proj self_attn.out_proj self_attn.dense attention.wo self_attention.dense attention.dense attn.c_proj attn.out_proj attn_output",
+        "self_attn.q_norm self_attn.q_layernorm attn_q_norm",
+        "self_attn.k_norm self_attn.k_layernorm attn_k_norm",
+        "self_attn.sinks attn_sinks",
+        "post_self_attn_layernorm post_attention_layernorm post_attention_norm",
+        "self_attn.q_a_proj attn_q_a", "self_attn.q_a_layernorm attn_q_a_norm", "self_attn.q_b_proj attn_q_b",
+        "self_attn.kv_a_proj_with_mqa attn_kv_a_mqa", "self_attn.kv_a_layernorm attn_kv_a_norm", "self_attn.kv_b_proj attn_kv_b", "attn_k_b", "attn_v_b",
+        "pre_feedforward_layernorm post_attention_layernorm ffn_norm ln_2 final_layer_norm ln_mlp post_attention_norm",
+        "mlp.gate_up_proj mlp.dense_h_to_4h",
+        "mlp.gate_proj feed_forward.w1 mlp.w2 ffn_gate",
+        "mlp.up_proj feed_forward.w3 mlp.w1 mlp.c_fc mlp.fc1 mlp.fc_in fc1 mlp.dense_h_to_4h ffn_up",
+        "mlp.down_proj feed_forward.w2 mlp.c_proj mlp.fc2 mlp.fc_out fc2 mlp.dense_4h_to_h ffn_down",
+        "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm",
+        "mlp.gate mlp.router block_sparse_moe.gate block_sparse_moe.router.layer ffn_gate_inp",
+        "mlp.gate.e_score_correction_bias mlp.moe_statics.e_score_correction_bias exp_probs_b.bias exp_probs_b",
+        "mlp.experts.#.gate_proj block_sparse_moe.experts.#.w1",
+        "mlp.experts.#.up_proj block_sparse_moe.experts.#.w3",
+        "mlp.experts.#.down_proj block_sparse_moe.experts.#.w2",
+        "mlp.experts.gate_up_proj block_sparse_moe.input_linear ffn_gate_up_exps", "ffn_gate_exps", "ffn_up_exps",
+        "mlp.experts.down_proj block_sparse_moe.output_linear ffn_down_exps",
+        "shared_mlp.input_linear",
+        "mlp.shared_experts.gate_proj mlp.shared_expert.gate_proj ffn_gate_shexp",
+        "mlp.shared_experts.up_proj mlp.shared_expert.up_proj ffn_up_shexp",
+        "mlp.shared_experts.down_proj mlp.shared_expert.down_proj shared_mlp.output_linear ffn_down_shexp",
+        "mlp.shared_expert_gate ffn_gate_inp_shexp",
+    };
+    return names[slot];
+}
+
+/* How names of layers begin: the first that any tensor of the file has. */
+static const char *llm__layer_base(const llm__tensors *t) {
+    static const char *const bases[] = {"model.layers.", "blk.", "model.decoder.layers.", "h.", "transformer.h.", "transformer.encoder.layers.", "gpt_neox.layers.",
+                                        "model.language_model.layers.", "language_model.model.layers."};
+    for (int b = 0; b < LLM__COUNT(bases); b++)
+        for (size_t i = 0; i < t->n; i++)
+            if (!strncmp(t->item[i].name.p, bases[b], strlen(bases[b]))) return bases[b];
+    return bases[0];
+}
+
+/* ---- Loading: from tensors to weights of a backend ---- */
+
+/* Weights of one rank are put together here: segments for matrices, values for vectors. Without a backend everything is looked up and checked, and
+ * nothing made: so a broken file is refused when the model is opened. After the first failure all calls do nothing. */
+typedef struct llm__loader {
+    const llm_model *m;
+    const llm__arch *a;
+    const llm__tensors *tensors;
+    const char *base;
+    const llm_backend *backend; /* NULL: check only */
+    llm_backend_ctx *ctx;
+    int rank, n_ranks, layer;   /* layer -1: weights of the whole model */
+    llm_segment *segment;
+    size_t n, cap;
+    llm__arena keep;            /* vectors and unpacked experts, until the backend has packed them */
+    llm__map unpacked;          /* tensor name -> index of `made` */
+    uint8_t **made;
+    size_t n_made, made_cap;
+    int64_t n_params;
+    llm_result r;
+} llm__loader;
+
+static llm_result llm__loader_name(const llm__loader *L, const char *pattern, int expert, const char *suffix, char *out, size_t size) {
+    const char *hash = strchr(pattern, '#');
+    char layer[32] = "", number[16] = "";
+    if (L->layer >= 0) snprintf(layer, sizeof layer, "%d.", L->layer);
+    if (hash) snprintf(number, sizeof number, "%d", expert);
+    snprintf(out, size, "%s%s%.*s%s%s%s", L->layer < 0 ? "" : L->base, layer, hash ? (int)(hash - pattern) : (int)strlen(pattern), pattern, number, hash ? hash + 1 : "", suffix);
+    return LLM_OK;
+}
+
+/* The tensor of a slot with this suffix (".weight", ".bias", ""), or NULL. `name` holds 256 bytes: what it is called, or would be. */
+static const llm__tensor *llm__loader_find(const llm__loader *L, llm__slot slot, int expert, const char *suffix, char *name) {
+    char pattern[64], first[256] = "";
+    const char *words = llm__slot_names(slot);
+    while ((words = llm__word_next(words, pattern, sizeof pattern))) {
+        llm__loader_name(L, pattern, expert, suffix, name, 256);
+        const llm__tensor *t = llm__tensors_find(L->tensors, name);
+        if (t) return t;
+        if (!first[0]) memcpy(first, name, 256);
+    }
+    memcpy(name, first, 256);
+    return NULL;
+}
+
+static int llm__loader_has(const llm__loader *L, llm__slot slot, const char *suffix) {
+    char name[256];
+    return llm__loader_find(L, slot, 0, suffix, name) != NULL;
+}
+
+/* A stored matrix of `out` rows and `in` columns (of one expert: the e-th part of a tensor that holds several). */
+typedef struct llm__part {
+    llm_segment s; /* data, type, transposed, stored_cols, scale; row: where it begins */
+    int step;      /* its rows are `step` apart */
+} llm__part;
+
+static void llm__loader_missing(llm__loader *L, const char *name) {
+    if (!L->r) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s is missing", L->m->path, name);
+}
+
+static void llm__loader_shape(llm__loader *L, const llm__tensor *t, const char *expected) {
+    char found[96] = "";
+    for (int i = 0, n = 0; i < t->n_dims && i < 4; i++) n += snprintf(found + n, sizeof found - (size_t)n, "%s%lld", i ? ", " : "", (long long)t->shape[i]);
+    if (!L->r) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s has shape (%s), %s expected", L->m->path, t->name.p, found, expected);
+}
+
+/* 1 if a kernel reads this type as a weight. */
+static int llm__loader_type(llm__loader *L, const llm__tensor *t) {
+    const llm__type_desc *d = llm__type_info(t->type);
+    int ok = d && (llm__type_block(t->type) > 1 || llm__word_in("F32 F16 BF16 F8_E4M3 F8_E5M2 F64", d->name)) && llm__type_readable(t->type);
+    if (!ok && !L->r) L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s has type %s, which is not read as a weight", L->m->path, t->name.p, d ? d->name : "unknown");
+    return ok;
+}
+
+/* Finds the matrix of a slot: 1, or 0 if it is absent (an error when `must`). Extra dimensions of size 1 do not matter. */
+static int llm__loader_part(llm__loader *L, llm__slot slot, int expert, int64_t out, int64_t in, int must, llm__part *p) {
+    char name[256], expected[64];
+    int conv = L->a->flags & LLM__CONV1D && !L->a->gguf && L->layer >= 0;
+    memset(p, 0, sizeof *p);
+    p->step = 1;
+    p->s.stored_cols = in;
+    p->s.type = LLM_TYPE_RANDOM;
+    if (L->m->dummy) return must;
+    const llm__tensor *t = llm__loader_find(L, slot, expert, ".weight", name);
+    if (!t && must) llm__loader_missing(L, name);
+    if (!t || L->r || !llm__loader_type(L, t)) return 0;
+    int64_t cols = t->shape[LLM__MAX(t->n_dims, 1) - 1], rows = t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3] / LLM__MAX(cols, 1);
+    if (rows != (conv ? in : out) || cols != (conv ? out : in)) {
+        snprintf(expected, sizeof expected, "(%lld, %lld)", (long long)(conv ? in : out), (long long)(conv ? out : in));
+        llm__loader_shape(L, t, expected);
+        return 0;
+    }
+    p->s.data = t->data;
+    p->s.type = t->type;
+    p->s.stored_cols = cols;
+    p->s.transposed = conv;
+    if (t->type == LLM_TYPE_F8_E4M3 || t->type == LLM_TYPE_F8_E5M2) { /* one scale a tensor */
+        const llm__tensor *scale = llm__loader_find(L, slot, expert, ".weight_scale", name);
+        if (scale && scale->type == LLM_TYPE_F32 && scale->bytes == 4) memcpy(&p->s.scale, scale->data, 4);
+        else if (!L->r) L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s is fp8 without one scale for the tensor", L->m->path, t->name.p);
+    }
+    return 1;
+}
+
+/* Adds rows [row, row + n) and columns [col, col + n_cols) of a part as a segment. */
+static void llm__loader_add(llm__loader *L, const llm__part *p, int64_t row, int64_t n, int64_t col, int64_t n_cols) {
+    if (L->r || !n) return;
+    if (!llm__grow((void **)&L->segment, &L->cap, L->n + 1, sizeof *L->segment)) {
+        L->r = llm__nomem();
+        return;
+    }
+    llm_segment *s = &L->segment[L->n++];
+    *s = p->s;
+    s->row = p->s.row + row * p->step;
+    s->n_rows = n;
+    s->row_step = p->step;
+    s->col = p->s.col + col;
+    s->n_cols = n_cols;
+}
+
+/* Hands the collected segments over as one weight. */
+static void llm__loader_make(llm__loader *L, llm_role role, llm__slot slot, int32_t n_experts, llm_weight **out) {
+    char name[256];
+    llm_weight_desc d;
+    memset(&d, 0, sizeof d);
+    char pattern[64];
+    llm__word_next(llm__slot_names(slot), pattern, sizeof pattern);
+    llm__loader_name(L, pattern, 0, "", name, sizeof name);
+    for (size_t i = 0; i < L->n; i++) d.rows += L->segment[i].n_rows;
+    d.name = name;
+    d.role = role;
+    d.segments = L->segment;
+    d.n_segments = (int32_t)L->n;
+    d.n_experts = n_experts;
+    d.cols = L->n ? L->segment[0].n_cols : 0;
+    L->n_params += d.rows * d.cols;
+    if (!L->r && L->backend) L->r = L->backend->weight(L->ctx, L->rank, &d, out);
+    L->n = 0;
+}
+
+/* Room for n values of a vector; NULL after a failure and when only checking. */
+static float *llm__loader_floats(llm__loader *L, int64_t n) {
+    float *v = L->r || !L->backend ? NULL : (float *)llm__arena_get(&L->keep, (size_t)n * sizeof *v);
+    if (!v && !L->r && L->backend) L->r = llm__nomem();
+    return v;
+}
+
+/* Hands n values over as a vector. */
+static void llm__loader_vector(llm__loader *L, const char *name, float *values, int64_t n, llm_weight **out) {
+    llm_segment s;
+    llm_weight_desc d;
+    memset(&s, 0, sizeof s);
+    memset(&d, 0, sizeof d);
+    s.data = values;
+    s.type = LLM_TYPE_F32;
+    s.stored_cols = s.n_cols = d.cols = n;
+    s.n_rows = s.row_step = d.rows = d.n_segments = 1;
+    d.segments = &s;
+    d.name = name;
+    L->n_params += n;
+    if (!L->r && L->backend) L->r = L->backend->weight(L->ctx, L->rank, &d, out);
+}
+
+/* Reads values first, first + step, ... (n of them) of a slot's vector of `size` into dst. 0 if it is absent (an error when `must`). */
+static int llm__loader_values(llm__loader *L, llm__slot slot, int expert, const char *suffix, int64_t size, int64_t first, int64_t step, int64_t n, int must, float *dst) {
+    char name[256], expected[48];
+    if (L->r) return 0;
+    const llm__tensor *t = llm__loader_find(L, slot, expert, suffix, name);
+    if (!t && L->m->dummy && must) {
+        for (int64_t i = 0; dst && i < n; i++) dst[i] = strcmp(suffix, ".weight") ? 0.0f : 1.0f;
+        return 1;
+    }
+    if (!t && must) llm__loader_missing(L, name);
+    if (!t || !llm__loader_type(L, t)) return 0;
+    int64_t cols = t->shape[LLM__MAX(t->n_dims, 1) - 1], rows = t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3] / LLM__MAX(cols, 1);
+    if (rows * cols != size) {
+        snprintf(expected, sizeof expected, "(%lld)", (long long)size);
+        llm__loader_shape(L, t, expected);
+        return 0;
+    }
+    if (!dst) return 1;
+    float *all = (float *)LLM_MALLOC((size_t)size * sizeof *all);
+    if (!all) return L->r = llm__nomem(), 0;
+    for (int64_t r = 0; r < rows; r++) llm__dequant_row(t->type, t->data + r * llm__row_bytes(t->type, cols), all + r * cols, cols);
+    for (int64_t i = 0; i < n; i++) dst[i] = all[first + i * step];
+    LLM_FREE(all);
+    return 1;
+}
+
+/* A norm's weight or bias: values [first, first + n) of `size`. Absent and not a must: *out stays NULL. */
+static void llm__loader_norm(llm__loader *L, llm__slot slot, const char *suffix, int64_t size, int64_t first, int64_t n, int must, llm_weight **out) {
+    char name[256];
+    if (!must && !llm__loader_find(L, slot, 0, suffix, name)) return;
+    float *v = llm__loader_floats(L, n);
+    int there = llm__loader_values(L, slot, 0, suffix, size, first, 1, n, must, v);
+    if (v && L->a->flags & LLM__NORM_PLUS1 && !L->a->gguf && !L->m->dummy && !strcmp(suffix, ".weight"))
+        for (int64_t i = 0; i < n; i++) v[i] += 1;
+    llm__loader_find(L, slot, 0, suffix, name);
+    if (there) llm__loader_vector(L, name, v, n, out);
+}
+
+/* Rows of one stored matrix that go into a weight. */
+typedef struct llm__rows {
+    llm__slot slot;
+    int64_t size;     /* rows of the stored matrix */
+    int64_t first, n; /* those taken */
+} llm__rows;
+
+/* A weight of stacked rows, and the bias that belongs to them: required (1), used where there is one (0), never (-1). */
+static void llm__loader_matrix(llm__loader *L, llm_role role, const llm__rows *rows, int n, int64_t in, int64_t col, int64_t n_cols, int bias, llm_weight **w, llm_weight **b) {
+    int64_t total = 0, at = 0;
+    int any = 0;
+    char name[256];
+    for (int i = 0; i < n && !L->r; i++) {
+        llm__part p;
+        llm__loader_part(L, rows[i].slot, 0, rows[i].size, in, 1, &p);
+        llm__loader_add(L, &p, rows[i].first, rows[i].n, col, n_cols);
+        total += rows[i].n;
+        any |= bias > 0 || (bias == 0 && llm__loader_find(L, rows[i].slot, 0, ".bias", name));
+    }
+    llm__loader_make(L, role, rows[0].slot, 0, w);
+    if (!any || bias < 0) return;
+    float *v = llm__loader_floats(L, total);
+    for (int i = 0; i < n && !L->r; at += rows[i++].n) llm__loader_values(L, rows[i].slot, 0, ".bias", rows[i].size, rows[i].first, 1, rows[i].n, bias, v ? v + at : NULL);
+    llm__loader_find(L, rows[0].slot, 0, ".bias", name);
+    llm__loader_vector(L, name, v, total, b);
+}
+
+static llm__rows llm__rows_of(llm__slot slot, int64_t size, int64_t first, int64_t n) {
+    llm__rows r;
+    r.slot = slot;
+    r.size = size;
+    r.first = first;
+    r.n = n;
+    return r;
+}
+
+/* ---- The net: weights and buffers of every rank ---- */
+
+typedef struct llm__net_config {
+    const llm_model *model;
+    const llm_backend *backend;
+    llm_backend_ctx *ctx;
+    int n_ranks, max_rows, max_out, page_tokens;
+    llm_compute compute;
+    llm_progress_fn progress;
+    void *progress_user;
+} llm__net_config;
+
+/* A norm: weight and bias, either may be NULL. */
+typedef struct llm__net_norm {
+    llm_weight *w, *b;
+} llm__net_norm;
+
+/* A linear layer. */
+typedef struct llm__net_linear {
+    llm_weight *w, *b;
+} llm__net_linear;
+
+/* One layer on one rank. What a family lacks is NULL. */
+typedef struct llm__net_layer {
+    llm__net_norm attn_norm, post_attn, ffn_norm, post_ffn;
+    llm__net_linear qkv, o;
+    llm_weight *q_norm, *k_norm, *sinks;
+    llm__net_linear q_a, q_b, kv_a;              /* latent attention; without q_a, q_b is the whole q */
+    llm_weight *q_a_norm, *kv_a_norm, *kv_b;
+    llm__net_linear up, down;                    /* up: gate and up rows, or up alone */
+    llm__net_linear router, e_up, e_down, s_up, s_down;
+    llm_weight *correction, *s_gate;
+} llm__net_layer;
+
+/* Buffers that hold some rows of the residual stream: all tokens, or only those whose logits are wanted. */
+typedef struct llm__net_lane {
+    llm_rows rows;
+    llm_buffer *x, *h, *y, *att; /* residual stream, normalised, what a block adds (rows, hidden); attention's result */
+} llm__net_lane;
+
+typedef struct llm__net_rank {
+    int32_t n_heads, n_kv_heads, head, kv_head; /* this rank's, and its first ones */
+    int32_t ff, ff_expert, ff_shared;           /* this rank's share */
+    int32_t vocab_begin, n_vocab;
+    int32_t q_width, k_width;                   /* columns of q and k in qkv; with norms over the whole width: of all ranks */
+    llm_weight *embed, *positions, *alibi, *inv_freq[2];
+    llm__net_norm embed_norm, out_norm;
+    llm__net_linear head_w;
+    llm__net_layer *layer;                      /* (n_layers) */
+    llm__net_lane token, out;
+    llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate;
+} llm__net_rank;
+
+struct llm__net {
+    llm__net_config cfg;
+    const llm__arch *a;
+    llm__net_rank *rank;     /* (n_ranks) */
+    llm_kv_layer *kv;        /* (n_layers) */
+};
+typedef struct llm__net llm__net;
+
+/* Splits n in units: part `rank` of n_ranks gets [*begin, *begin + *count). */
+static void llm__split(int64_t n, int64_t unit, int rank, int n_ranks, int32_t *begin, int32_t *count) {
+    if (n % unit || n / unit < n_ranks) unit = 1;
+    int64_t first = n / unit * rank / n_ranks * unit, last = n / unit * (rank + 1) / n_ranks * unit;
+    *begin = (int32_t)first;
+    *count = (int32_t)(last - first);
+}
+
+/* Shares of a rank, and whether the model can be shared so at all. */
+static llm_result llm__net_share(const llm__arch *a, int rank, int n, llm__net_rank *R, int32_t *ff0, int32_t *expert0, int32_t *shared0) {
+    if (a->n_heads % n) return llm__error(LLM_ERR_ARG, "Total number of attention heads (%d) must be divisible by tensor parallel size (%d).", a->n_heads, n);
+    if (a->n_kv_heads % n && n % a->n_kv_heads)
+        return llm__error(LLM_ERR_ARG, "%d key heads can be neither divided nor repeated evenly among %d ranks", a->n_kv_heads, n);
+    if (a->ff < n || a->vocab < n) return llm__error(LLM_ERR_ARG, "the model is too narrow for %d ranks", n);
+    R->n_heads = a->n_heads / n;
+    R->head = rank * R->n_heads;
+    R->n_kv_heads = LLM__MAX(a->n_kv_heads / n, 1);
+    R->kv_head = (int32_t)((int64_t)a->n_kv_heads * rank / n);
+    llm__split(a->vocab, 64, rank, n, &R->vocab_begin, &R->n_vocab);
+    llm__split(a->ff, a->ff % 256 ? 32 : 256, rank, n, ff0, &R->ff);
+    llm__split(a->ff_expert, a->ff_expert % 256 ? 32 : 256, rank, n, expert0, &R->ff_expert);
+    llm__split(a->ff_shared, a->ff_shared % 256 ? 32 : 256, rank, n, shared0, &R->ff_shared);
+    int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS;
+    R->q_width = (whole ? a->n_heads : R->n_heads) * a->head_dim;
+    R->k_width = (whole ? a->n_kv_heads : R->n_kv_heads) * a->head_dim;
+    return LLM_OK;
+}
+
+/* q, k and v in one matrix: from three stored ones, from one with all q, all k, all v, or from one that goes kv head by kv head. */
+static void llm__load_qkv(llm__loader *L, const llm__net_rank *R, llm__net_layer *y) {
+    const llm__arch *a = L->a;
+    int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS, group = a->n_heads / a->n_kv_heads, d = a->head_dim, n = 0;
+    int fused = !L->m->dummy && (llm__loader_has(L, LLM__W_QKV, ".weight")), grouped = fused && a->flags & LLM__GROUPED && !a->gguf;
+    int64_t q0 = whole ? 0 : (int64_t)R->head * d, k0 = whole ? 0 : (int64_t)R->kv_head * d, v0 = (int64_t)R->kv_head * a->v_head_dim, nv = (int64_t)R->n_kv_heads * a->v_head_dim;
+    int64_t q_all = (int64_t)a->n_heads * d, k_all = (int64_t)a->n_kv_heads * d, v_all = (int64_t)a->n_kv_heads * a->v_head_dim, all = q_all + k_all + v_all;
+    llm__rows *rows = LLM__NEW(llm__rows, R->n_heads + 2 * R->n_kv_heads + 3);
+    if (!rows && !L->r) L->r = llm__nomem();
+    if (L->r) return;
+    if (grouped) {
+        int64_t block = (int64_t)(group + 2) * d;
+        for (int h = R->head; h < R->head + R->n_heads; h++) rows[n++] = llm__rows_of(LLM__W_QKV, all, h / group * block + h % group * d, d);
+        for (int part = 0; part < 2; part++)
+            for (int h = R->kv_head; h < R->kv_head + R->n_kv_heads; h++) rows[n++] = llm__rows_of(LLM__W_QKV, all, h * block + (group + part) * d, d);
+    } else {
+        rows[n++] = llm__rows_of(fused ? LLM__W_QKV : LLM__W_Q, fused ? all : q_all, q0, R->q_width);
+        rows[n++] = llm__rows_of(fused ? LLM__W_QKV : LLM__W_K, fused ? all : k_all, (fused ? q_all : 0) + k0, R->k_width);
+        rows[n++] = llm__rows_of(fused ? LLM__W_QKV : LLM__W_V, fused ? all : v_all, (fused ? q_all + k_all : 0) + v0, nv);
+    }
+    llm__loader_matrix(L, LLM_ROLE_LINEAR, rows, n, a->hidden, 0, a->hidden, a->qkv_bias, &y->qkv.w, &y->qkv.b);
+    LLM_FREE(rows);
+    int64_t qn = (int64_t)R->n_heads * d, kn = (int64_t)R->n_kv_heads * d;
+    if (a->qk_norm == LLM_QK_NORM_HEAD_RMS) q_all = k_all = qn = kn = d, q0 = k0 = 0;
+    if (whole) qn = q_all, kn = k_all;
+    if (a->qk_norm) llm__loader_norm(L, LLM__W_Q_NORM, ".weight", q_all, q0, qn, 1, &y->q_norm);
+    if (a->qk_norm) llm__loader_norm(L, LLM__W_K_NORM, ".weight", k_all, k0, kn, 1, &y->k_norm);
+}
+
+/* Latent attention: q and kv go through narrow layers first. Those are computed on every rank, heads are shared. */
+static void llm__load_mla(llm__loader *L, const llm__net_rank *R, llm__net_layer *y) {
+    const llm__arch *a = L->a;
+    int64_t d = a->head_dim, up = a->nope + a->v_head_dim, q_in = a->q_rank ? a->q_rank : a->hidden;
+    llm__rows q_a = llm__rows_of(LLM__W_Q_A, a->q_rank, 0, a->q_rank), kv_a = llm__rows_of(LLM__W_KV_A, a->kv_rank + a->rope_dim, 0, a->kv_rank + a->rope_dim);
+    llm__rows q = llm__rows_of(a->q_rank ? LLM__W_Q_B : LLM__W_Q, a->n_heads * d, R->head * d, R->n_heads * d);
+    if (a->q_rank) {
+        llm__loader_matrix(L, LLM_ROLE_LINEAR, &q_a, 1, a->hidden, 0, a->hidden, 0, &y->q_a.w, &y->q_a.b);
+        llm__loader_norm(L, LLM__W_Q_A_NORM, ".weight", a->q_rank, 0, a->q_rank, 1, &y->q_a_norm);
+    }
+    llm__loader_matrix(L, LLM_ROLE_LINEAR, &q, 1, q_in, 0, q_in, 0, &y->q_b.w, &y->q_b.b);
+    llm__loader_matrix(L, LLM_ROLE_LINEAR, &kv_a, 1, a->hidden, 0, a->hidden, 0, &y->kv_a.w, &y->kv_a.b);
+    llm__loader_norm(L, LLM__W_KV_A_NORM, ".weight", a->kv_rank, 0, a->kv_rank, 1, &y->kv_a_norm);
+    if (!llm__loader_has(L, LLM__W_K_B, ".weight")) {
+        llm__rows kv_b = llm__rows_of(LLM__W_KV_B, a->n_heads * up, R->head * up, R->n_heads * up);
+        llm__loader_matrix(L, LLM_ROLE_MLA_UP, &kv_b, 1, a->kv_rank, 0, a->kv_rank, -1, &y->kv_b, NULL);
+        return;
+    }
+    llm__part k, v; /* GGUF: keys stand head by head as (rank, nope), values as (v, rank) */
+    llm__loader_part(L, LLM__W_K_B, 0, (int64_t)a->n_heads * a->kv_rank, a->nope, 1, &k);
+    llm__loader_part(L, LLM__W_V_B, 0, (int64_t)a->n_heads * a->v_head_dim, a->kv_rank, 1, &v);
+    k.s.transposed = 1;
+    for (int h = R->head; h < R->head + R->n_heads; h++) {
+        llm__loader_add(L, &k, 0, a->nope, (int64_t)h * a->kv_rank, a->kv_rank);
+        llm__loader_add(L, &v, (int64_t)h * a->v_head_dim, a->v_head_dim, 0, a->kv_rank);
+    }
+    llm__loader_make(L, LLM_ROLE_MLA_UP, LLM__W_K_B, 0, &y->kv_b);
+}
+
+/* A plain MLP (or the shared expert): gate and up rows [f0, f0 + n) of `ff`, from two matrices or one. */
+static void llm__load_mlp(llm__loader *L, int shared, int64_t ff, int64_t f0, int64_t n, int bias, llm__net_linear *up, llm__net_linear *down) {
+    const llm__arch *a = L->a;
+    llm__slot both = shared ? LLM__W_S_GATE_UP : LLM__W_GATE_UP, s_gate = shared ? LLM__W_S_GATE : LLM__W_GATE, s_up = shared ? LLM__W_S_UP : LLM__W_UP;
+    int gated = !(a->flags & LLM__NO_GATE), alone = L->m->dummy || llm__loader_has(L, s_gate, ".weight");
+    llm__rows rows[2];
+    if (gated && !alone && !llm__loader_has(L, both, ".weight")) both = llm__loader_has(L, s_up, ".weight") ? s_up : s_gate; /* GGUF: ffn_up may hold both */
+    rows[0] = gated ? llm__rows_of(alone ? s_gate : both, alone ? ff : 2 * ff, f0, n) : llm__rows_of(s_up, ff, f0, n);
+    rows[1] = llm__rows_of(alone ? s_up : both, alone ? ff : 2 * ff, alone ? f0 : ff + f0, n);
+    llm__loader_matrix(L, gated ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR, rows, 1 + gated, a->hidden, 0, a->hidden, bias, &up->w, &up->b);
+    rows[0] = llm__rows_of(shared ? LLM__W_S_DOWN : LLM__W_DOWN, a->hidden, 0, a->hidden);
+    llm__loader_matrix(L, LLM_ROLE_LINEAR, rows, 1, ff, f0, n, L->rank ? -1 : bias, &down->w, &down->b);
+}
+
+/* gpt-oss as its publisher stores it: 4-bit values and exponents in two tensors. Put together as MXFP4 blocks: an exponent, then bytes that hold element i
+ * and i + 16 (stored: 2i and 2i + 1). Every rank takes its rows from the same copy. */
+static const uint8_t *llm__load_mxfp4(llm__loader *L, const llm__tensor *blocks, const llm__tensor *scales) {
+    int32_t known = llm__map_get(&L->unpacked, blocks->name);
+    if (known >= 0) return L->made[known];
+    int64_t n = scales->bytes;
+    uint8_t *to = (uint8_t *)llm__arena_get(&L->keep, (size_t)n * 17);
+    if (!to || !llm__grow((void **)&L->made, &L->made_cap, L->n_made + 1, sizeof *L->made) || llm__map_put(&L->unpacked, blocks->name, (int32_t)L->n_made) < 0) {
+        L->r = llm__nomem();
+        return NULL;
+    }
+    L->made[L->n_made++] = to;
+    for (int64_t b = 0; b < n; b++) {
+        const uint8_t *from = blocks->data + b * 16;
+        uint8_t *out = to + b * 17;
+        out[0] = scales->data[b];
+        for (int i = 0; i < 16; i++) {
+            int low = from[i / 2] >> (i % 2 * 4) & 15, high = from[8 + i / 2] >> (i % 2 * 4) & 15;
+            out[1 + i] = (uint8_t)(low | high << 4);
+        }
+    }
+    return to;
+}
+
+/* A part of all experts in one MXFP4 pair of tensors; 0 if they are absent. */
+static int llm__loader_mxfp4(llm__loader *L, llm__slot slot, int64_t out, int64_t in, llm__part *p) {
+    char name[256], expected[64];
+    const llm__tensor *blocks = llm__loader_find(L, slot, 0, "_blocks", name), *scales = blocks ? llm__loader_find(L, slot, 0, "_scales", name) : NULL;
+    if (!blocks || L->r) return 0;
+    int64_t n = L->a->n_experts * out * (in / 32);
+    if (in % 32 || blocks->type != LLM_TYPE_U8 || blocks->bytes != n * 16) {
+        snprintf(expected, sizeof expected, "(%d, %lld, %lld, 16) of U8", L->a->n_experts, (long long)out, (long long)in / 32);
+        llm__loader_shape(L, blocks, expected);
+    } else if (!scales) {
+        llm__loader_missing(L, name);
+    } else if (scales->type != LLM_TYPE_U8 || scales->bytes != n) {
+        snprintf(expected, sizeof expected, "(%d, %lld, %lld) of U8", L->a->n_experts, (long long)out, (long long)in / 32);
+        llm__loader_shape(L, scales, expected);
+    }
+    memset(p, 0, sizeof *p);
+    p->step = 1;
+    p->s.type = LLM_TYPE_MXFP4;
+    p->s.stored_cols = in;
+    if (!L->r && L->backend) p->s.data = llm__load_mxfp4(L, blocks, scales);
+    return !L->r;
+}
+
+/* Rows of expert e out of a tensor that holds all of them, stored as (experts, out, in) or, transposed, (experts, in, out). */
+static llm__part llm__part_of_expert(const llm__part *all, int e, int64_t out, int64_t in) {
+    llm__part p = *all;
+    int64_t row_bytes = llm__row_bytes(all->s.type, all->s.stored_cols);
+    if (p.s.data) p.s.data = (const uint8_t *)p.s.data + e * (all->s.transposed ? in : out) * row_bytes;
+    return p;
+}
+
+/* Gate and up (or down) of all experts in as few tensors as the file has. `both`: gate and up in one. */
+static int llm__loader_experts(llm__loader *L, llm__slot slot, int64_t out, int64_t in, llm__part *p) {
+    char name[256];
+    int64_t n = L->a->n_experts;
+    if (L->m->dummy) return 0;
+    if (llm__loader_mxfp4(L, slot, out, in, p)) return 1;
+    const llm__tensor *t = llm__loader_find(L, slot, 0, ".weight", name);
+    if (!t) t = llm__loader_find(L, slot, 0, "", name);
+    if (!t || L->r || !llm__loader_type(L, t)) return 0;
+    int across = llm__arch_is(L->a, "gpt_oss") && !L->a->gguf;
+    if (t->n_dims != 3 || t->shape[0] != n || t->shape[1] != (across ? in : out) || t->shape[2] != (across ? out : in)) {
+        char expected[64];
+        snprintf(expected, sizeof expected, "(%lld, %lld, %lld)", (long long)n, (long long)(across ? in : out), (long long)(across ? out : in));
+        llm__loader_shape(L, t, expected);
+        return 0;
+    }
+    memset(p, 0, sizeof *p);
+    p->step = 1;
+    p->s.data = t->data;
+    p->s.type = t->type;
+    p->s.stored_cols = t->shape[2];
+    p->s.transposed = across;
+    return 1;
+}
+
+/* Biases of experts: gpt-oss's are one vector for all, gate and up interleaved as its matrices are. GGUF has them apart. */
+static void llm__load_expert_bias(llm__loader *L, int64_t f0, int64_t n, llm__net_layer *y) {
+    const llm__arch *a = L->a;
+    char name[256];
+    int64_t E = a->n_experts, ff = a->ff_expert, H = a->hidden;
+    int apart = llm__loader_find(L, LLM__W_E_GATE_ALL, 0, ".bias", name) != NULL;
+    if (!apart && !llm__loader_find(L, LLM__W_E_GATE_UP_ALL, 0, "_bias", name)) return;
+    float *up = llm__loader_floats(L, E * 2 * n), *down = L->rank ? NULL : llm__loader_floats(L, E * H);
+    for (int64_t e = 0; e < E && !L->r; e++)
+        for (int u = 0; u < 2; u++) { /* gate, up */
+            float *to = up ? up + (2 * e + u) * n : NULL;
+            if (apart) llm__loader_values(L, u ? LLM__W_E_UP_ALL : LLM__W_E_GATE_ALL, 0, ".bias", E * ff, e * ff + f0, 1, n, 1, to);
+            else llm__loader_values(L, LLM__W_E_GATE_UP_ALL, 0, "_bias", E * 2 * ff, e * 2 * ff + 2 * f0 + u, 2, n, 1, to);
+        }
+    llm__loader_vector(L, "experts' gate and up bias", up, E * 2 * n, &y->e_up.b);
+    if (L->rank) return; /* the sum over ranks must have it once */
+    llm__loader_values(L, LLM__W_E_DOWN_ALL, 0, apart ? ".bias" : "_bias", E * H, 0, 1, E * H, 1, down);
+    llm__loader_vector(L, "experts' down bias", down, E * H, &y->e_down.b);
+}
+
+/* Routed experts: rank's share [f0, f0 + n) of each. */
+static void llm__load_experts(llm__loader *L, int64_t f0, int64_t n, llm__net_layer *y) {
+    const llm__arch *a = L->a;
+    int64_t ff = a->ff_expert, H = a->hidden;
+    llm__part gate, up, down;
+    int both = llm__loader_experts(L, LLM__W_E_GATE_UP_ALL, 2 * ff, H, &gate), apart = !both && llm__loader_experts(L, LLM__W_E_GATE_ALL, ff, H, &gate);
+    int interleaved = both && llm__arch_is(a, "gpt_oss");
+    if (apart && !llm__loader_experts(L, LLM__W_E_UP_ALL, ff, H, &up)) llm__loader_part(L, LLM__W_E_UP_ALL, 0, ff, H, 1, &up);
+    if (both) up = gate;
+    if (interleaved) gate.step = up.step = 2;
+    if (both) up.s.row += interleaved ? 1 : ff;
+    for (int e = 0; e < a->n_experts && !L->r; e++) {
+        llm__part g, u;
+        if (both || apart) {
+            g = llm__part_of_expert(&gate, e, both ? 2 * ff : ff, H);
+            u = llm__part_of_expert(&up, e, both ? 2 * ff : ff, H);
+        } else {
+            llm__loader_part(L, LLM__W_E_GATE, e, ff, H, 1, &g);
+            llm__loader_part(L, LLM__W_E_UP, e, ff, H, 1, &u);
+        }
+        llm__loader_add(L, &g, f0, n, 0, H);
+        llm__loader_add(L, &u, f0, n, 0, H);
+    }
+    llm__loader_make(L, LLM_ROLE_EXPERTS_GATE_UP, LLM__W_E_GATE_UP_ALL, a->n_experts, &y->e_up.w);
+    both = llm__loader_experts(L, LLM__W_E_DOWN_ALL, H, ff, &down);
+    for (int e = 0; e < a->n_experts && !L->r; e++) {
+        llm__part d;
+        if (both) d = llm__part_of_expert(&down, e, H, ff);
+        else llm__loader_part(L, LLM__W_E_DOWN, e, H, ff, 1, &d);
+        llm__loader_add(L, &d, 0, H, f0, n);
+    }
+    llm__loader_make(L, LLM_ROLE_EXPERTS, LLM__W_E_DOWN_ALL, a->n_experts, &y->e_down.w);
+    llm__load_expert_bias(L, f0, n, y);
+}
+
+static void llm__load_norm(llm__loader *L, llm__slot slot, int must, llm__net_norm *norm) {
+    const llm__arch *a = L->a;
+    llm__loader_norm(L, slot, ".weight", a->hidden, 0, a->hidden, must && !llm__arch_is(a, "olmo"), &norm->w);
+    if (a->norm == LLM_NORM_LAYER) llm__loader_norm(L, slot, ".bias", a->hidden, 0, a->hidden, must && a->norm_bias, &norm->b);
+}
+
+static void llm__load_layer(llm__loader *L, const llm__net_rank *R, const int32_t from[3], llm__net_layer *y) {
+    const llm__arch *a = L->a;
+    char name[256];
+    int64_t width = (int64_t)a->n_heads * a->v_head_dim, E = a->n_experts;
+    llm__rows o = llm__rows_of(LLM__W_O, a->hidden, 0, a->hidden), router = llm__rows_of(LLM__W_ROUTER, E, 0, E), scale = llm__rows_of(LLM__W_S_SCALE, 1, 0, 1);
+    if (!(a->flags & LLM__NO_PRE_NORM)) llm__load_norm(L, LLM__W_ATTN_NORM, 1, &y->attn_norm);
+    if (a->flags & LLM__MLA) llm__load_mla(L, R, y);
+    else llm__load_qkv(L, R, y);
+    llm__loader_matrix(L, LLM_ROLE_LINEAR, &o, 1, width, (int64_t)R->head * a->v_head_dim, (int64_t)R->n_heads * a->v_head_dim, L->rank ? -1 : a->o_bias, &y->o.w, &y->o.b);
+    if (a->sinks) {
+        float *v = llm__loader_floats(L, R->n_heads);
+        const char *suffix = L->a->gguf ? ".weight" : "";
+        if (llm__loader_values(L, LLM__W_SINKS, 0, suffix, a->n_heads, R->head, 1, R->n_heads, 1, v)) llm__loader_vector(L, "sinks", v, R->n_heads, &y->sinks);
+    }
+    if (a->flags & LLM__POST_NORM) llm__load_norm(L, LLM__W_POST_ATTN, 1, &y->post_attn);
+    if (!(a->flags & (LLM__NO_PRE_NORM | LLM__PARALLEL))) llm__load_norm(L, LLM__W_FFN_NORM, 1, &y->ffn_norm);
+    else if (a->flags & LLM__PARALLEL) llm__load_norm(L, LLM__W_FFN_NORM, 0, &y->ffn_norm);
+    if (a->flags & LLM__POST_NORM) llm__load_norm(L, LLM__W_POST_FFN, 1, &y->post_ffn);
+    if (!a->layer[L->layer].moe) {
+        llm__load_mlp(L, 0, a->ff, from[0], R->ff, a->mlp_bias, &y->up, &y->down);
+        return;
+    }
+    llm__loader_matrix(L, LLM_ROLE_LINEAR, &router, 1, a->hidden, 0, a->hidden, 0, &y->router.w, &y->router.b);
+    if (llm__loader_find(L, LLM__W_CORRECTION, 0, "", name) || (L->m->dummy && a->score == LLM_ROUTE_SIGMOID)) {
+        float *v = llm__loader_floats(L, E);
+        if (llm__loader_values(L, LLM__W_CORRECTION, 0, "", E, 0, 1, E, 1, v)) llm__loader_vector(L, "router correction", v, E, &y->correction);
+    }
+    llm__load_experts(L, from[1], R->ff_expert, y);
+    if (a->ff_shared) llm__load_mlp(L, 1, a->ff_shared, from[2], R->ff_shared, 0, &y->s_up, &y->s_down);
+    if (a->shared_gate) llm__loader_matrix(L, LLM_ROLE_LINEAR, &scale, 1, a->hidden, 0, a->hidden, -1, &y->s_gate, NULL);
+}
+
+/* Slopes of ALiBi (Press et al. 2021): powers of 2^(-8/n), then of half that for heads beyond a power of two. */
+static void llm__alibi_slopes(int n_heads, float *slope) {
+    int n = 1;
+    while (2 * n <= n_heads) n *= 2;
+    for (int h = 0; h < n_heads; h++) slope[h] = (float)pow(2, h < n ? -8.0 * (h + 1) / n : -4.0 * (2 * (h - n) + 1) / n);
+}
+
+/* Weights of the whole model: embedding, positions, final norm, output layer. */
+static void llm__load_model(llm__loader *L, llm__net_rank *R) {
+    const llm__arch *a = L->a;
+    llm__part p;
+    int64_t H = a->hidden;
+    llm__loader_part(L, LLM__W_EMBED, 0, a->vocab, H, 1, &p);
+    llm__loader_add(L, &p, R->vocab_begin, R->n_vocab, 0, H);
+    llm__loader_make(L, LLM_ROLE_EMBED, LLM__W_EMBED, 0, &R->embed);
+    int tied = a->tied > 0 || (a->tied < 0 && !llm__loader_has(L, LLM__W_HEAD, ".weight"));
+    if (tied) L->n_params -= R->n_vocab * H;
+    else llm__loader_part(L, LLM__W_HEAD, 0, a->vocab, H, 1, &p);
+    llm__loader_add(L, &p, R->vocab_begin, R->n_vocab, 0, H);
+    llm__loader_make(L, LLM_ROLE_HEAD, LLM__W_HEAD, 0, &R->head_w.w);
+    if (!tied && llm__loader_has(L, LLM__W_HEAD, ".bias")) {
+        float *v = llm__loader_floats(L, R->n_vocab);
+        if (llm__loader_values(L, LLM__W_HEAD, 0, ".bias", a->vocab, R->vocab_begin, 1, R->n_vocab, 1, v)) llm__loader_vector(L, "output bias", v, R->n_vocab, &R->head_w.b);
+    }
+    llm__load_norm(L, LLM__W_OUT_NORM, 1, &R->out_norm);
+    llm__load_norm(L, LLM__W_EMBED_NORM, llm__arch_is(a, "bloom"), &R->embed_norm);
+    if (a->flags & LLM__LEARNED) {
+        llm__loader_part(L, LLM__W_POSITIONS, 0, a->max_positions + a->position_offset, H, 1, &p);
+        llm__loader_add(L, &p, 0, a->max_positions + a->position_offset, 0, H);
+        llm__loader_make(L, LLM_ROLE_EMBED, LLM__W_POSITIONS, 0, &R->positions);
+    }
+    for (int i = 0; i < a->n_rope; i++) { /* the local set repeats its frequencies for every variant of the global one */
+        int half = a->rope_dim / 2, n = a->rope[0].n_variants;
+        float *v = llm__loader_floats(L, n * half);
+        for (int k = 0; v && k < n; k++) memcpy(v + k * half, a->rope[i].inv_freq + (a->rope[i].n_variants > 1 ? k * half : 0), (size_t)half * sizeof *v);
+        llm__loader_vector(L, "rotary frequencies", v, n * half, &R->inv_freq[i]);
+    }
+    if (a->flags & LLM__ALIBI) {
+        float *all = llm__loader_floats(L, a->n_heads);
+        if (all) llm__alibi_slopes(a->n_heads, all);
+        llm__loader_vector(L, "ALiBi slopes", all ? all + R->head : NULL, R->n_heads, &R->alibi);
+    }
+}
+
+/* All weights of one rank. */
+static void llm__load_rank(llm__loader *L, llm__net_rank *R, const llm__net_config *cfg) {
+    int32_t from[3];
+    llm__net_layer unused;
+    if (!L->r) L->r = llm__net_share(L->a, L->rank, L->n_ranks, R, &from[0], &from[1], &from[2]);
+    L->layer = -1;
+    if (!L->r) llm__load_model(L, R);
+    for (L->layer = 0; L->layer < L->a->n_layers && !L->r; L->layer++) {
+        double done = (L->rank + (double)L->layer / L->a->n_layers) / L->n_ranks;
+        memset(&unused, 0, sizeof unused);
+        llm__load_layer(L, R, from, R->layer ? &R->layer[L->layer] : &unused);
+        if (!L->r && cfg && cfg->progress && cfg->progress(cfg->progress_user, "loading weights", done)) L->r = llm__error(LLM_ERR_CANCELLED, "loading was cancelled");
+    }
+}
+
+static void llm__loader_begin(llm__loader *L, const llm_model *m) {
+    memset(L, 0, sizeof *L);
+    L->m = m;
+    L->a = &m->arch;
+    L->tensors = &m->source.tensors;
+    L->base = llm__layer_base(L->tensors);
+    L->n_ranks = 1;
+}
+
+static void llm__loader_end(llm__loader *L) {
+    LLM_FREE(L->segment);
+    LLM_FREE(L->made);
+    llm__map_free(&L->unpacked);
+    llm__arena_free(&L->keep);
+}
+
+/* Looks up every weight of a model and checks its shape and type, without a backend. */
+static llm_result llm__net_check(const llm_model *m, int64_t *n_params) {
+    llm__loader L;
+    llm__net_rank R;
+    memset(&R, 0, sizeof R);
+    llm__loader_begin(&L, m);
+    llm__load_rank(&L, &R, NULL);
+    *n_params = L.n_params;
+    llm__loader_end(&L);
+    return L.r;
+}
+
+/* ---- Opening a net ---- */
+
+static llm_result llm__net_buffer(llm__net *net, int rank, int64_t rows, int64_t cols, llm_buffer **out) {
+    return cols > 0 ? net->cfg.backend->buffer(net->cfg.ctx, rank, rows, cols, out) : LLM_OK;
+}
+
+static llm_result llm__net_lane_open(llm__net *net, int rank, int64_t rows, int64_t att, llm__net_lane *lane) {
+    int64_t H = net->a->hidden;
+    llm_result r = llm__net_buffer(net, rank, rows, H, &lane->x);
+    if (!r) r = llm__net_buffer(net, rank, rows, H, &lane->h);
+    if (!r) r = llm__net_buffer(net, rank, rows, H, &lane->y);
+    return r ? r : llm__net_buffer(net, rank, rows, att, &lane->att);
+}
+
+static llm_result llm__net_buffers(llm__net *net, int rank) {
+    const llm__arch *a = net->a;
+    llm__net_rank *R = &net->rank[rank];
+    int64_t rows = LLM__MAX(net->cfg.max_rows, net->cfg.max_out), att = (int64_t)R->n_heads * a->v_head_dim, any_moe = a->n_experts > 0, is_mla = (a->flags & LLM__MLA) != 0;
+    const struct { int64_t cols; llm_buffer **to; } plan[] = {
+        {a->n_rope > 0 ? a->rope_dim : 0, &R->rope[0]}, {a->n_rope > 1 ? a->rope_dim : 0, &R->rope[1]},
+        {is_mla ? 0 : R->q_width + R->k_width + (int64_t)R->n_kv_heads * a->v_head_dim, &R->qkv},
+        {LLM__MAX(R->ff, R->ff_shared), &R->ff_act},
+        {is_mla ? a->q_rank : 0, &R->q_a}, {is_mla ? (int64_t)R->n_heads * a->head_dim : 0, &R->q}, {is_mla ? a->kv_rank + a->rope_dim : 0, &R->kv_a},
+        {any_moe ? a->n_experts : 0, &R->router}, {any_moe ? 2 * a->n_used : 0, &R->routes}, {a->shared_gate, &R->gate},
+    };
+    R->token.rows = LLM_ROWS_TOKENS;
+    R->out.rows = LLM_ROWS_OUT;
+    llm_result r = llm__net_lane_open(net, rank, rows, att, &R->token);
+    if (!r) r = llm__net_lane_open(net, rank, LLM__MAX(net->cfg.max_out, 1), att, &R->out);
+    for (int i = 0; i < LLM__COUNT(plan) && !r; i++) r = llm__net_buffer(net, rank, rows, plan[i].cols, plan[i].to);
+    return r;
+}
+
+LLM__UNUSED static void llm__net_close(llm__net *net) {
+    if (!net) return;
+    for (int r = 0; net->rank && r < net->cfg.n_ranks; r++) LLM_FREE(net->rank[r].layer);
+    LLM_FREE(net->rank);
+    LLM_FREE(net->kv);
+    LLM_FREE(net);
+}
+
+/* Makes weights and buffers of every rank; the backend frees them when it is closed. Not the KV pages. */
+LLM__UNUSED static llm_result llm__net_open(const llm__net_config *cfg, llm__net **out) {
+    *out = NULL;
+    const llm__arch *a = &cfg->model->arch;
+    if (!a->n_layers) return llm__error(LLM_ERR_ARG, "%s: opened with vocab_only: it has no weights", cfg->model->path);
+    llm__net *net = LLM__NEW(llm__net, 1);
+    if (!net) return llm__nomem();
+    net->cfg = *cfg;
+    net->cfg.n_ranks = LLM__MAX(cfg->n_ranks, 1);
+    net->a = a;
+    net->rank = LLM__NEW(llm__net_rank, net->cfg.n_ranks);
+    net->kv = LLM__NEW(llm_kv_layer, a->n_layers);
+    llm_result r = net->rank && net->kv ? LLM_OK : llm__nomem();
+    llm__loader L;
+    llm__loader_begin(&L, cfg->model);
+    L.backend = cfg->backend;
+    L.ctx = cfg->ctx;
+    L.n_ranks = net->cfg.n_ranks;
+    for (int i = 0; i < net->cfg.n_ranks && !r; i++) {
+        net->rank[i].layer = LLM__NEW(llm__net_layer, a->n_layers);
+        if (!net->rank[i].layer) L.r = llm__nomem();
+        L.rank = i;
+        llm__load_rank(&L, &net->rank[i], cfg);
+        r = L.r ? L.r : llm__net_buffers(net, i);
+    }
+    if (!r) r = cfg->backend->weights_done(cfg->ctx);
+    llm__loader_end(&L);
+    for (int i = 0; i < a->n_layers && !r; i++) {
+        int latent = (a->flags & LLM__MLA) != 0;
+        net->kv[i].n_kv_heads = latent ? 1 : net->rank[0].n_kv_heads;
+        net->kv[i].head_dim = latent ? a->kv_rank + a->rope_dim : a->head_dim;
+        net->kv[i].v_head_dim = latent ? 0 : a->v_head_dim;
+    }
+    if (r) llm__net_close(net);
+    else *out = net;
+    return r;
+}
+
+LLM__UNUSED static int llm__net_kv_layers(const llm__net *net, const llm_kv_layer **layers) {
+    *layers = net->kv;
+    return net->a->n_layers;
+}
+
+LLM__UNUSED static int32_t llm__net_vocab(const llm__net *net) { return net->a->vocab; }
+
+/* seq_rope and seq_rope_base of a request with this prompt: both depend on the prompt's length and stay for the request's life. */
+LLM__UNUSED static void llm__net_rope_of(const llm__net *net, int32_t prompt_len, int32_t *variant, float *base) {
+    const llm__arch *a = net->a;
+    double length = prompt_len / LLM__MAX(a->dynamic_from, 1), grow = 1;
+    *variant = a->long_from > 0 && prompt_len > a->long_from;
+    if (a->dynamic == 1 && length > 1) grow = a->dynamic_factor * length - (a->dynamic_factor - 1);
+    if (a->dynamic == 2 && length > 1) grow = exp2(ceil(log2(length) + 1)) - 1; /* Qwen 1 grows in steps */
+    *base = a->rope_dim > 2 && grow > 1 ? (float)pow(grow, a->rope_dim / (a->rope_dim - 2.0)) : 1.0f;
+}
+
+/* ---- The forward pass ---- */
+
+/* The pass of one rank: every call below is one operation of the backend's table. */
+typedef struct llm__pass {
+    const llm__net *net;
+    const llm__arch *a;
+    const llm_backend *be;
+    llm_backend_ctx *ctx;
+    int rank;
+    const llm__net_rank *R;
+    const llm__net_lane *lane;
+} llm__pass;
+
+static void llm__pass_linear(const llm__pass *p, llm_rows rows, llm_buffer *dst, const llm_buffer *src, const llm__net_linear *w, llm_act act, int add) {
+    llm_linear_op op;
+    memset(&op, 0, sizeof op);
+    op.rows = rows;
+    op.dst = dst;
+    op.src = src;
+    op.weight = w->w;
+    op.bias = w->b;
+    op.act = act;
+    op.add = add;
+    op.limit = p->a->act_limit;
+    p->be->linear(p->ctx, p->rank, &op);
+}
+
+/* x += post_norm(sum over ranks of y); h = norm(x). Either norm may be NULL: none; y may be NULL: nothing to add. */
+static void llm__pass_residual(const llm__pass *p, const llm_buffer *y, const llm__net_norm *post, const llm__net_norm *norm) {
+    llm_residual_op op;
+    memset(&op, 0, sizeof op);
+    op.rows = p->lane->rows;
+    op.x = p->lane->x;
+    op.h = p->lane->h;
+    op.y = y;
+    op.scale = p->a->residual_scale;
+    op.eps = p->a->eps;
+    if (post) {
+        op.post_kind = p->a->norm;
+        op.post_weight = post->w;
+        op.post_bias = post->b;
+    }
+    if (norm) {
+        op.kind = p->a->norm;
+        op.weight = norm->w;
+        op.bias = norm->b;
+    }
+    p->be->residual(p->ctx, p->rank, &op);
+}
+
+static void llm__pass_norm(const llm__pass *p, llm_buffer *dst, const llm_buffer *src, int32_t n, llm_rows rows, llm_norm_kind kind, const llm__net_norm *norm, float eps) {
+    llm_norm_op op;
+    memset(&op, 0, sizeof op);
+    op.rows = rows;
+    op.dst = dst;
+    op.src = src;
+    op.n = n;
+    op.kind = kind;
+    op.weight = norm->w;
+    op.bias = norm->b;
+    op.eps = eps;
+    p->be->norm(p->ctx, p->rank, &op);
+}
+
+/* Tokens to x, and the cosines and sines of this step's positions. */
+static void llm__pass_begin(const llm__pass *p) {
+    llm_embed_op embed;
+    memset(&embed, 0, sizeof embed);
+    embed.dst = p->lane->x;
+    embed.table = p->R->embed;
+    embed.vocab_begin = p->R->vocab_begin;
+    embed.scale = p->a->embed_scale;
+    if (p->rank == 0) embed.positions = p->R->positions; /* the sum over ranks must have them once */
+    embed.position_offset = p->a->position_offset;
+    p->be->embed(p->ctx, p->rank, &embed);
+    if (p->net->cfg.n_ranks > 1) p->be->all_reduce(p->ctx, p->rank, LLM_ROWS_TOKENS, p->lane->x, p->a->hidden);
+    for (int i = 0; i < p->a->n_rope; i++) {
+        llm_rope_op rope;
+        memset(&rope, 0, sizeof rope);
+        rope.dst = p->R->rope[i];
+        rope.inv_freq = p->R->inv_freq[i];
+        rope.n_variants = p->a->rope[0].n_variants;
+        rope.rope_dim = p->a->rope_dim;
+        rope.scale = p->a->rope[i].scale;
+        p->be->rope(p->ctx, p->rank, &rope);
+    }
+    if (p->R->embed_norm.w) llm__pass_norm(p, p->lane->x, p->lane->x, p->a->hidden, LLM_ROWS_TOKENS, p->a->norm, &p->R->embed_norm, p->a->eps);
+}
+
+/* att = attention(src). */
+static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer *y, const llm_buffer *src) {
+    const llm__arch *a = p->a;
+    const llm__net_rank *R = p->R;
+    int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS;
+    llm_qkv_op qkv;
+    llm_attention_op att;
+    memset(&qkv, 0, sizeof qkv);
+    memset(&att, 0, sizeof att);
+    llm__pass_linear(p, LLM_ROWS_TOKENS, R->qkv, src, &y->qkv, LLM_ACT_NONE, 0);
+    qkv.qkv = R->qkv;
+    qkv.q_col = whole ? R->head * a->head_dim : 0;
+    qkv.k_col = R->q_width + (whole ? R->kv_head * a->head_dim : 0);
+    qkv.v_col = R->q_width + R->k_width;
+    qkv.n_heads = att.n_heads = R->n_heads;
+    qkv.n_kv_heads = att.n_kv_heads = R->n_kv_heads;
+    qkv.head_dim = att.head_dim = a->head_dim;
+    qkv.v_head_dim = att.v_head_dim = a->v_head_dim;
+    qkv.norm = a->qk_norm;
+    qkv.q_norm = y->q_norm;
+    qkv.k_norm = y->k_norm;
+    qkv.eps = a->eps;
+    qkv.whole_q = R->q_width;
+    qkv.whole_k_col = R->q_width;
+    qkv.whole_k = R->k_width;
+    if (a->layer[i].rope >= 0) qkv.rope = R->rope[a->layer[i].rope];
+    qkv.rope_dim = a->rope_dim;
+    qkv.rope_interleaved = a->rope_pairs;
+    qkv.layer = att.layer = i;
+    qkv.logn_from = a->logn_from;
+    p->be->qkv(p->ctx, p->rank, &qkv);
+    att.dst = R->token.att;
+    att.qkv = R->qkv;
+    att.q_col = qkv.q_col;
+    att.scale = a->attn_scale;
+    att.softcap = a->attn_softcap;
+    att.window = a->layer[i].window;
+    att.sinks = y->sinks;
+    att.alibi = R->alibi;
+    p->be->attention(p->ctx, p->rank, &att);
+}
+
+/* att = latent attention(src) (DeepSeek-V2). The norms inside use 1e-6 whatever the config says. */
+static void llm__pass_mla(const llm__pass *p, int i, const llm__net_layer *y, const llm_buffer *src) {
+    const llm__arch *a = p->a;
+    const llm__net_rank *R = p->R;
+    const float inner_eps = 1e-6f;
+    llm_mla_op op;
+    memset(&op, 0, sizeof op);
+    if (a->q_rank) {
+        llm__net_norm norm;
+        norm.w = y->q_a_norm;
+        norm.b = NULL;
+        llm__pass_linear(p, LLM_ROWS_TOKENS, R->q_a, src, &y->q_a, LLM_ACT_NONE, 0);
+        llm__pass_norm(p, R->q_a, R->q_a, a->q_rank, LLM_ROWS_TOKENS, LLM_NORM_RMS, &norm, inner_eps);
+    }
+    llm__pass_linear(p, LLM_ROWS_TOKENS, R->q, a->q_rank ? R->q_a : src, &y->q_b, LLM_ACT_NONE, 0);
+    llm__pass_linear(p, LLM_ROWS_TOKENS, R->kv_a, src, &y->kv_a, LLM_ACT_NONE, 0);
+    op.dst = R->token.att;
+    op.q = R->q;
+    op.kv_a = R->kv_a;
+    op.kv_norm = y->kv_a_norm;
+    op.kv_b = y->kv_b;
+    op.rope = R->rope[0];
+    op.eps = inner_eps;
+    op.scale = a->attn_scale;
+    op.rope_interleaved = a->rope_pairs;
+    op.layer = i;
+    op.n_heads = R->n_heads;
+    op.nope = a->nope;
+    op.rope_dim = a->rope_dim;
+    op.v_dim = a->v_head_dim;
+    op.rank = a->kv_rank;
+    p->be->mla(p->ctx, p->rank, &op);
+}
+
+/* y (+)= down(act(up src)). */
+static void llm__pass_mlp(const llm__pass *p, const llm__net_linear *up, const llm__net_linear *down, const llm_buffer *src, const llm_weight *gate, int add) {
+    llm_rows rows = p->lane->rows;
+    llm__pass_linear(p, rows, p->R->ff_act, src, up, p->a->act, 0);
+    if (gate) { /* the shared expert of Qwen2-MoE counts as much as its gate says */
+        llm__net_linear w;
+        llm_gate_op op;
+        w.w = (llm_weight *)(uintptr_t)gate;
+        w.b = NULL;
+        op.dst = p->R->ff_act;
+        op.gate = p->R->gate;
+        op.n = p->R->ff_shared;
+        llm__pass_linear(p, rows, p->R->gate, src, &w, LLM_ACT_NONE, 0);
+        p->be->gate(p->ctx, p->rank, &op);
+    }
+    llm__pass_linear(p, rows, p->lane->y, p->R->ff_act, down, LLM_ACT_NONE, add);
+}
+
+/* y (+)= the chosen experts of each token, and the shared one. */
+static void llm__pass_moe(const llm__pass *p, const llm__net_layer *y, const llm_buffer *src, int add) {
+    const llm__arch *a = p->a;
+    const llm__net_rank *R = p->R;
+    llm_route_op route;
+    llm_experts_op experts;
+    memset(&route, 0, sizeof route);
+    memset(&experts, 0, sizeof experts);
+    llm__pass_linear(p, LLM_ROWS_TOKENS, R->router, src, &y->router, LLM_ACT_NONE, 0);
+    route.dst = R->routes;
+    route.logits = R->router;
+    route.n_experts = experts.n_experts = a->n_experts;
+    route.k = experts.k = a->n_used;
+    route.score = a->score;
+    route.correction = y->correction;
+    route.n_group = a->n_group;
+    route.topk_group = a->topk_group;
+    route.group_top2 = a->group_top2;
+    route.normalize = a->normalize;
+    route.normalize_min = a->normalize_min;
+    route.scale = a->route_scale;
+    p->be->route(p->ctx, p->rank, &route);
+    experts.dst = p->lane->y;
+    experts.src = src;
+    experts.routes = R->routes;
+    experts.gate_up = y->e_up.w;
+    experts.gate_up_bias = y->e_up.b;
+    experts.down = y->e_down.w;
+    experts.down_bias = y->e_down.b;
+    experts.act = a->act;
+    experts.limit = a->act_limit;
+    experts.ff = R->ff_expert;
+    experts.add = add;
+    p->be->experts(p->ctx, p->rank, &experts);
+    if (a->ff_shared) llm__pass_mlp(p, &y->s_up, &y->s_down, src, y->s_gate, 1);
+}
+
+/* From here on only the rows whose logits are wanted: of h, and before the last block of x and attention's result too. */
+static void llm__pass_narrow(llm__pass *p, int before_mlp, int with_h) {
+    const llm__net_lane *from = p->lane, *to = &p->R->out;
+    if (before_mlp) p->be->gather(p->ctx, p->rank, to->x, from->x);
+    if (before_mlp) p->be->gather(p->ctx, p->rank, to->att, from->att);
+    if (with_h) p->be->gather(p->ctx, p->rank, to->h, from->h);
+    p->lane = to;
+}
+
+static void llm__pass_logits(const llm__pass *p) {
+    llm_logits_op op;
+    memset(&op, 0, sizeof op);
+    op.src = p->lane->h;
+    op.head = p->R->head_w.w;
+    op.bias = p->R->head_w.b;
+    op.vocab_begin = p->R->vocab_begin;
+    op.vocab = p->a->vocab;
+    op.scale = p->a->logit_scale;
+    op.softcap = p->a->logit_softcap;
+    p->be->logits(p->ctx, p->rank, &op);
+}
+
+/* One step on one rank, top to bottom. Every layer: h = norm(x); x += attention(h); h = norm(x); x += mlp(h). Families differ in where norms stand:
+ * before blocks (most), after them as well (Gemma 2), after them only (OLMo 2), or both blocks read the same h (Cohere). A residual operation
+ * adds what a block left in y and makes the h of the next block. The last layer's MLP and the head see only the rows whose logits are wanted. */
+static void llm__pass_run(llm__pass *p) {
+    const llm__arch *a = p->a;
+    int parallel = (a->flags & LLM__PARALLEL) != 0, plain = (a->flags & LLM__NO_PRE_NORM) != 0, post = (a->flags & LLM__POST_NORM) != 0;
+    p->lane = &p->R->token;
+    llm__pass_begin(p);
+    if (!plain) llm__pass_residual(p, NULL, NULL, &p->R->layer[0].attn_norm);
+    for (int i = 0; i < a->n_layers; i++) {
+        const llm__net_layer *y = &p->R->layer[i];
+        int last = i == a->n_layers - 1, moe = a->layer[i].moe;
+        const llm__net_norm *next = last ? &p->R->out_norm : plain ? NULL : &p->R->layer[i + 1].attn_norm;
+        if (a->flags & LLM__MLA) llm__pass_mla(p, i, y, plain ? p->lane->x : p->lane->h);
+        else llm__pass_attention(p, i, y, plain ? p->lane->x : p->lane->h);
+        if (last && !moe) llm__pass_narrow(p, 1, parallel);
+        const llm__net_lane *lane = p->lane;
+        llm__pass_linear(p, lane->rows, lane->y, lane->att, &y->o, LLM_ACT_NONE, 0);
+        if (parallel && (y->ffn_norm.w || y->ffn_norm.b)) llm__pass_norm(p, lane->h, lane->x, a->hidden, lane->rows, a->norm, &y->ffn_norm, a->eps);
+        if (!parallel) llm__pass_residual(p, lane->y, post ? &y->post_attn : NULL, plain ? NULL : &y->ffn_norm);
+        const llm_buffer *src = plain ? lane->x : lane->h;
+        if (moe) llm__pass_moe(p, y, src, parallel);
+        else llm__pass_mlp(p, &y->up, &y->down, src, NULL, parallel);
+        llm__pass_residual(p, lane->y, post ? &y->post_ffn : NULL, next);
+        if (last && moe) llm__pass_narrow(p, 0, 1);
+    }
+    llm__pass_logits(p);
+}
+
+/* Refuses what would read outside the tables. */
+static llm_result llm__net_step_check(const llm__net *net, const llm_step *s) {
+    if (s->shape.n_rows < 1 || s->shape.n_rows > net->cfg.max_rows || s->shape.n_out < 0 || s->shape.n_out > net->cfg.max_out)
+        return llm__error(LLM_ERR_ARG, "a step of %d rows and %d outputs: at most %d and %d expected", s->shape.n_rows, s->shape.n_out, net->cfg.max_rows, net->cfg.max_out);
+    for (int i = 0; i < s->shape.n_rows; i++) {
+        if (s->tokens[i] < 0 || s->tokens[i] >= net->a->vocab) return llm__error(LLM_ERR_ARG, "token id %d: 0 to %d expected", s->tokens[i], net->a->vocab - 1);
+        if (s->positions[i] < 0 || s->positions[i] >= net->a->max_len)
+            return llm__error(LLM_ERR_LIMIT, "position %d: the model has %d", s->positions[i], net->a->max_len);
+    }
+    return LLM_OK;
+}
+
+/* One step on all ranks; the logits of its out rows can be read afterwards. */
+LLM__UNUSED static llm_result llm__net_step(llm__net *net, const llm_step *step) {
+    const llm_backend *be = net->cfg.backend;
+    llm_result r = llm__net_step_check(net, step);
+    if (!r) r = be->begin_step(net->cfg.ctx, step);
+    if (r) return r;
+    for (int i = 0; i < net->cfg.n_ranks; i++) {
+        llm__pass p;
+        p.net = net;
+        p.a = net->a;
+        p.be = be;
+        p.ctx = net->cfg.ctx;
+        p.rank = i;
+        p.R = &net->rank[i];
+        llm__pass_run(&p);
+    }
+    r = be->end_step(net->cfg.ctx);
+    return r ? r : be->wait(net->cfg.ctx);
+}
+
 /* The type that most bytes of the weights have. */
 static void llm__model_file_type(llm_model *m) {
     int64_t bytes[LLM_TYPE_RANDOM + 1];
@@ -11223,14 +12348,17 @@ LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg,
     m->path = llm__strdup(path ? path : "");
     m->dummy = cfg && cfg->dummy_weights;
     int vocab_only = cfg && cfg->vocab_only;
+    int64_t checked = 0;
     llm_result r = m->path ? llm__source_open(m->path, cfg, &m->source) : llm__nomem();
     if (!r && !vocab_only) r = llm__arch_read(&m->source, m->dummy, &m->arch);
+    if (!r && !vocab_only) r = llm__net_check(m, &checked);
 
     if (r) {
         llm_model_close(m);
         return r;
     }
     llm__model_info_fill(m);
+    if (m->dummy) m->info.n_params = checked;
     *out = m;
     return LLM_OK;
 }
@@ -11301,24 +12429,6 @@ LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, c
  *   - Nothing sorts the vocabulary. The k-th value and the value where top-p ends come from a radix select; one pass compacts. llm__ref_pick says the same plainly.
  * Log-probabilities are the raw log-softmax, before any rule, summed in double. Rows that hold NaN or infinity are refused, not sampled. */
 /* ---- section: sampler, scheduler, engine, easy (begin) ---- */
-/* Stand-ins until the forward pass is there: who lands it deletes this block. */
-typedef struct llm__net llm__net;
-typedef struct llm__net_config {
-    const llm_model *model;
-    const llm_backend *backend;
-    llm_backend_ctx *ctx;
-    int n_ranks, max_rows, max_out, page_tokens;
-    llm_compute compute;
-    llm_progress_fn progress;
-    void *progress_user;
-} llm__net_config;
-static llm_result llm__net_open(const llm__net_config *cfg, llm__net **out) { return (void)cfg, *out = NULL, llm__error(LLM_ERR_UNSUPPORTED, "no forward pass yet"); }
-static void llm__net_close(llm__net *net) { (void)net; }
-static int llm__net_kv_layers(const llm__net *net, const llm_kv_layer **layers) { return (void)net, *layers = NULL, 0; }
-static llm_result llm__net_step(llm__net *net, const llm_step *step) { return (void)net, (void)step, LLM_ERR_UNSUPPORTED; }
-static void llm__net_rope_of(const llm__net *net, int32_t prompt_len, int32_t *variant, float *base) { (void)net, (void)prompt_len, *variant = 0, *base = 1; }
-static int32_t llm__net_vocab(const llm__net *net) { return (void)net, 0; }
-/* End of the forward pass's stand-ins. */
 /* Kept room of stop strings and bad words: enough for any client, too little to slow a step down. */
 enum { LLM__STOPS_MAX = 256, LLM__STOP_BYTES_MAX = 1 << 16, LLM__CHOICES_MAX = 128 };
 
