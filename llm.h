@@ -11526,7 +11526,7 @@ struct llm__net {
 typedef struct llm__net llm__net;
 
 /* Splits n in units: part `rank` of n_ranks gets [*begin, *begin + *count). */
-static void llm__split(int64_t n, int64_t unit, int rank, int n_ranks, int32_t *begin, int32_t *count) {
+static void llm__net_split(int64_t n, int64_t unit, int rank, int n_ranks, int32_t *begin, int32_t *count) {
     if (n % unit || n / unit < n_ranks) unit = 1;
     int64_t first = n / unit * rank / n_ranks * unit, last = n / unit * (rank + 1) / n_ranks * unit;
     *begin = (int32_t)first;
@@ -11543,10 +11543,10 @@ static llm_result llm__net_share(const llm__arch *a, int rank, int n, llm__net_r
     R->head = rank * R->n_heads;
     R->n_kv_heads = LLM__MAX(a->n_kv_heads / n, 1);
     R->kv_head = (int32_t)((int64_t)a->n_kv_heads * rank / n);
-    llm__split(a->vocab, 64, rank, n, &R->vocab_begin, &R->n_vocab);
-    llm__split(a->ff, a->ff % 256 ? 32 : 256, rank, n, ff0, &R->ff);
-    llm__split(a->ff_expert, a->ff_expert % 256 ? 32 : 256, rank, n, expert0, &R->ff_expert);
-    llm__split(a->ff_shared, a->ff_shared % 256 ? 32 : 256, rank, n, shared0, &R->ff_shared);
+    llm__net_split(a->vocab, 64, rank, n, &R->vocab_begin, &R->n_vocab);
+    llm__net_split(a->ff, a->ff % 256 ? 32 : 256, rank, n, ff0, &R->ff);
+    llm__net_split(a->ff_expert, a->ff_expert % 256 ? 32 : 256, rank, n, expert0, &R->ff_expert);
+    llm__net_split(a->ff_shared, a->ff_shared % 256 ? 32 : 256, rank, n, shared0, &R->ff_shared);
     int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS;
     R->q_width = (whole ? a->n_heads : R->n_heads) * a->head_dim;
     R->k_width = (whole ? a->n_kv_heads : R->n_kv_heads) * a->head_dim;
