@@ -7767,6 +7767,7 @@ static llm_result llm__weight_segments(llm_weight *w, const llm_weight_desc *d, 
         quantised &= !llm__kind_is_float(llm__segment_kind(&d->segments[i], compute));
     }
     w->first_row[d->n_segments] = rows;
+    w->n_segments = d->n_segments;
     if (rows != d->rows) return llm__error(LLM_ERR_ARG, "%s: segments of %lld rows in all, %lld expected", d->name, (long long)rows, (long long)d->rows);
     w->form = !quantised ? LLM__FORM_F32 : d->role == LLM_ROLE_HEAD ? LLM__FORM_I8X2 : LLM__FORM_I8;
     return LLM_OK;
