@@ -1,15 +1,16 @@
 /* llm_cli.c - the command line of llm.h: chat, generate, tokenize, score, measure.
  *
- * It uses the public part of llm.h only, so it is also an example of it. Read from the bottom: main, then the cli_cmd_* function
- * of a command. One table of options (cli_table) serves the command line, LLM_ARG_* in the environment, a config file, /set in
- * a chat and the bodies of batch files.
+ * It uses the public part of llm.h only, so it is an example of it too. Read from the bottom: main, then the cli_cmd_* function of a
+ * command. One table of options (cli_table) serves the command line, LLM_ARG_* in the environment, a config file, /set in a chat and
+ * the bodies of batch files.
  *
- * Rules of output: answers and JSON on standard output, everything else on standard error. Exit 0 done, 1 failed, 2 usage,
- * 130 interrupted; a failure ends with one line "llm_cli: error: what: value, what was expected". */
+ * Answers and JSON go to standard output, everything else to standard error. Exit 0 done, 1 failed, 2 usage, 130 interrupted;
+ * a failure ends with one line "llm_cli: error: what: value, what was expected". */
 #define _GNU_SOURCE
 #include "llm.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -30,85 +31,60 @@
 #include <termios.h>
 #include <time.h>
 #include <unistd.h>
-#include <dirent.h>
 
 #define CLI_COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 #define CLI_NEW(type, n) ((type *)cli_alloc((size_t)(n), sizeof(type)))
 #define CLI_MAX_INPUT ((size_t)64 << 20) /* a prompt of more bytes fits no context */
 
-static const char *cli_prompt_hint = "give -p TEXT, -f FILE, --token-ids '[1,2]', or text on standard input";
-
 /* ---------------------------------------------------------------------------
- * Messages. What a message quotes may be hostile: control characters are shown as \xNN, and a message is one line.
+ * Messages and output. What is quoted may be hostile: a control character is shown as \xNN, a message is one line.
  * --------------------------------------------------------------------------- */
 
-static volatile sig_atomic_t cli_interrupts;  /* SIGINTs so far */
-static char cli_why[700];                     /* the sentence of the latest cli_bad */
-static llm_text cli_notes;                    /* lines that wait until the work has begun, so that an error stands alone */
-static int cli_warnings;
+static volatile sig_atomic_t cli_interrupts; /* SIGINTs so far */
+static char cli_why[700];                    /* why the latest cli_bad refused something */
+static llm_text cli_notes;                   /* lines that wait until the work has begun, so that an error stands alone */
 
-static double cli_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
+/* Ends the program with the error line. */
+#define cli_die(code, ...) (cli_say("llm_cli: error: ", __VA_ARGS__), exit(code))
+/* Remembers why something was refused; the value 0 makes "return cli_bad(...)" read as failure. */
+#define cli_bad(...) cli_refused(snprintf(cli_why, sizeof cli_why, __VA_ARGS__))
 
-/* Appends text for a terminal or a message: controls (C0 but newline and tab when `lines`, DEL, C1, bidirectional marks) become \xNN. */
+static int cli_refused(int printed) { return printed < 0 ? 0 : 0; }
+
+/* Appends text in which no terminal finds a command: C0 and C1 controls, DEL and bidirectional marks become \xNN;
+ * newline and tab stay when `lines`. */
 static void cli_add_harmless(llm_text *out, const char *s, size_t n, int lines) {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n;) {
         unsigned char c = (unsigned char)s[i], d = i + 1 < n ? (unsigned char)s[i + 1] : 0, e = i + 2 < n ? (unsigned char)s[i + 2] : 0;
-        int len = c < 32 || c == 127 ? 1 : c == 0xC2 && d < 0xA0 ? 2 : 0;
-        if (c == 0xE2 && ((d == 0x80 && e >= 0xAA && e <= 0xAE) || (d == 0x81 && e >= 0xA6 && e <= 0xA9))) len = 3;
-        if (lines && (c == '\n' || c == '\t')) len = 0;
-        if (!len) llm_text_add(out, s + i, 1);
-        for (int k = 0; k < len && i + (size_t)k < n; k++) {
+        int bidi = c == 0xE2 && ((d == 0x80 && e >= 0xAA && e <= 0xAE) || (d == 0x81 && e >= 0xA6 && e <= 0xA9));
+        size_t bad = bidi ? 3 : c == 0xC2 && d >= 0x80 && d < 0xA0 ? 2 : (c < 32 && !(lines && (c == '\n' || c == '\t'))) || c == 127;
+        if (!bad) llm_text_add(out, s + i++, 1);
+        for (; bad; bad--) {
             char hex[8];
-            llm_text_add(out, hex, (size_t)snprintf(hex, sizeof hex, "\\x%02x", (unsigned char)s[i + (size_t)k]));
+            llm_text_add(out, hex, (size_t)snprintf(hex, sizeof hex, "\\x%02x", (unsigned char)s[i++]));
         }
-        i += len ? (size_t)len - 1 : 0;
     }
 }
 
-static void cli_line(const char *prefix, const char *message) {
+/* One line on standard error. */
+static void cli_say(const char *prefix, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void cli_say(const char *prefix, const char *format, ...) {
+    char message[1000];
     llm_text t = {0};
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
     llm_text_str(&t, prefix);
-    cli_add_harmless(&t, message, strnlen(message, 900), 0);
+    cli_add_harmless(&t, message, strlen(message), 0);
     fprintf(stderr, "%s\n", t.data ? t.data : message);
     llm_text_free(&t);
 }
 
-static void cli_die(int code, const char *format, ...) __attribute__((noreturn, format(printf, 2, 3)));
-static void cli_die(int code, const char *format, ...) {
-    char message[1000];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
-    va_end(args);
-    fflush(stdout);
-    cli_line("llm_cli: error: ", message);
-    exit(code);
-}
-
-/* Remembers why something was refused; returns 0, so that "return cli_bad(...)" reads as failure. */
-static int cli_bad(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static int cli_bad(const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(cli_why, sizeof cli_why, format, args);
-    va_end(args);
-    return 0;
-}
-
-static void cli_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void cli_note(const char *format, ...) {
-    char message[400];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
-    va_end(args);
+static void cli_note(const char *said, const char *why) {
     llm_text_str(&cli_notes, "llm_cli: note: ");
-    cli_add_harmless(&cli_notes, message, strlen(message), 0);
-    llm_text_str(&cli_notes, "\n");
+    cli_add_harmless(&cli_notes, said, strlen(said), 0);
+    llm_text_str(&cli_notes, why);
 }
 
 static void cli_show_notes(void) {
@@ -116,15 +92,10 @@ static void cli_show_notes(void) {
     llm_text_free(&cli_notes);
 }
 
-/* Ends the program with the library's sentence. An argument out of range is a usage error. */
-static void cli_fail(llm_result r) __attribute__((noreturn));
-static void cli_fail(llm_result r) {
-    if (cli_interrupts) exit(130);
-    cli_die(r == LLM_ERR_ARG ? 2 : 1, "%s", llm_last_error());
-}
-
+/* Ends the program with the library's sentence if something failed. An argument out of range is a usage error. */
 static void cli_check(llm_result r) {
-    if (r != LLM_OK) cli_fail(r);
+    if (r != LLM_OK && cli_interrupts) exit(130);
+    if (r != LLM_OK) cli_die(r == LLM_ERR_ARG ? 2 : 1, "%s", llm_last_error());
 }
 
 static void *cli_alloc(size_t n, size_t size) {
@@ -142,26 +113,23 @@ static const char *cli_clip(const char *value) {
     return s;
 }
 
-/* Every byte of an answer goes through here; what cannot be written ends the program. Nothing of a model reaches a terminal as an escape sequence. */
-static void cli_out(const char *s, size_t n) {
-    static int tty = -1;
+/* Every byte of an answer goes through here; what cannot be written ends the program. */
+static void cli_write(const char *s, size_t n) {
     llm_text safe = {0};
-    if (tty < 0) tty = isatty(1);
-    if (tty) {
+    if (isatty(1)) {
         cli_add_harmless(&safe, s, n, 1);
         s = safe.data;
         n = safe.len;
     }
     if ((n && fwrite(s, 1, n, stdout) != n) || fflush(stdout) != 0) {
-        int e = errno;
-        cli_die(1, "standard output: %s, an open file or pipe was expected", e == EPIPE ? "closed by its reader" : strerror(e));
+        cli_die(1, "standard output: %s, an open file or pipe was expected", errno == EPIPE ? "closed by its reader" : strerror(errno));
     }
     llm_text_free(&safe);
 }
 
-static void cli_out_text(llm_text *t) {
+static void cli_out(llm_text *t) { /* writes and frees */
     if (t->failed) cli_die(1, "memory: an answer of %zu bytes did not fit", t->len);
-    cli_out(t->data ? t->data : "", t->len);
+    cli_write(t->data ? t->data : "", t->len);
     llm_text_free(t);
 }
 
@@ -175,31 +143,52 @@ static void cli_add(llm_text *t, const char *format, ...) {
     llm_text_add(t, piece, n < 0 ? 0 : n < (int)sizeof piece ? (size_t)n : sizeof piece - 1);
 }
 
-static void cli_add_quoted(llm_text *t, const char *s) {
-    if (s) llm_text_json(t, s, strlen(s));
-    else llm_text_str(t, "null");
-}
-
-/* JSON has no infinity: such a log-probability is written as vLLM writes it. */
-static void cli_add_logprob(llm_text *t, double x) { llm_text_num(t, isfinite(x) ? x : -9999.0); }
-
-static void cli_add_ids(llm_text *t, const int32_t *ids, size_t n) {
-    llm_text_str(t, "[");
-    for (size_t i = 0; i < n; i++) {
-        if (i) llm_text_str(t, ",");
-        llm_text_int(t, ids[i]);
+/* Appends JSON: ' stands for ", and %d int, %l int64_t, %f double, %s text as it is, %q quoted text (NULL: null), %Q quoted bytes
+ * and their number, %i ids and their number, %t an llm_text, which is freed. JSON has no infinity: it is written as vLLM does. */
+static void cli_json(llm_text *t, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    for (const char *f = format; *f; f++) {
+        if (*f != '%') {
+            llm_text_add(t, *f == '\'' ? "\"" : f, 1);
+            continue;
+        }
+        f++;
+        if (*f == 'd') llm_text_int(t, va_arg(args, int));
+        if (*f == 'l') llm_text_int(t, va_arg(args, int64_t));
+        if (*f == 's') llm_text_str(t, va_arg(args, const char *));
+        if (*f == 'f') {
+            double x = va_arg(args, double);
+            llm_text_num(t, isfinite(x) ? x : x > 0 ? 9999.0 : -9999.0);
+        } else if (*f == 'q' || *f == 'Q') {
+            const char *s = va_arg(args, const char *);
+            size_t n = *f == 'Q' ? va_arg(args, size_t) : s ? strlen(s) : 0;
+            if (s || n) llm_text_json(t, s, n);
+            else llm_text_str(t, *f == 'Q' ? "\"\"" : "null");
+        } else if (*f == 'i') {
+            const int32_t *ids = va_arg(args, const int32_t *);
+            size_t n = va_arg(args, size_t);
+            llm_text_str(t, "[");
+            for (size_t i = 0; i < n; i++) cli_json(t, i ? ",%d" : "%d", ids[i]);
+            llm_text_str(t, "]");
+        } else if (*f == 't') {
+            llm_text *piece = va_arg(args, llm_text *);
+            llm_text_add(t, piece->data ? piece->data : "", piece->len);
+            t->failed |= piece->failed;
+            llm_text_free(piece);
+        }
     }
-    llm_text_str(t, "]");
+    va_end(args);
 }
 
 /* Length of the code point at s (at least 1), its value in *cp (-1: a bad byte). */
-static int cli_utf8(const char *s, size_t n, int32_t *cp) {
+static size_t cli_utf8(const char *s, size_t n, int32_t *cp) {
     unsigned char c = (unsigned char)s[0];
-    int len = c < 0x80 ? 1 : c >= 0xC2 && c < 0xE0 ? 2 : c >= 0xE0 && c < 0xF0 ? 3 : c >= 0xF0 && c < 0xF5 ? 4 : 0;
-    *cp = -1;
-    if (!len || (size_t)len > n) return 1;
+    size_t len = c < 0x80 ? 1 : c >= 0xC2 && c < 0xE0 ? 2 : c >= 0xE0 && c < 0xF0 ? 3 : c >= 0xF0 && c < 0xF5 ? 4 : 0;
     int32_t v = len == 1 ? c : c & (0xFF >> (len + 1));
-    for (int i = 1; i < len; i++) {
+    *cp = -1;
+    if (!len || len > n) return 1;
+    for (size_t i = 1; i < len; i++) {
         if (((unsigned char)s[i] & 0xC0) != 0x80) return 1;
         v = v << 6 | (s[i] & 0x3F);
     }
@@ -208,19 +197,14 @@ static int cli_utf8(const char *s, size_t n, int32_t *cp) {
     return len;
 }
 
-/* -1, or the offset of the first byte that is not UTF-8. */
-static long cli_utf8_bad(const char *s, size_t n) {
-    int32_t cp;
-    for (size_t i = 0; i < n;) {
-        int len = cli_utf8(s + i, n - i, &cp);
-        if (cp < 0) return (long)i;
-        i += (size_t)len;
-    }
-    return -1;
+static double cli_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 /* ---------------------------------------------------------------------------
- * Options. cli_table says everything about them; a value is set by the strongest source that gives one.
+ * Options. cli_table says everything about them; of several sources the strongest counts.
  * --------------------------------------------------------------------------- */
 
 typedef struct cli_list {
@@ -229,64 +213,61 @@ typedef struct cli_list {
 } cli_list;
 
 typedef struct cli_options {
-    llm_sampling s;              /* what was said; cli_sampling lays it over the model's defaults */
-    const char *model, *tokenizer, *chat_template, *isa, *cuda_library, *config;
-    const char *prompt, *file, *system, *token_ids, *in, *out, *batch, *url;
+    llm_sampling s; /* first: what was said, to be laid over the model's defaults */
+    const char *model, *tokenizer, *chat_template, *isa, *cuda_library, *config, *prompt, *file, *system, *token_ids, *in, *out, *batch, *url;
     const char *early_stop_config, *logit_bias, *template_kwargs, *reasoning_parser;
     cli_list stop, bad_words, stop_ids;
-    int32_t device, load_format, n_threads, tp, dtype, kv_type, quant_policy, max_model_len, max_num_seqs, max_batched, block_size, log_level, allow_long, prefix_cache;
-    int32_t json, jsonl, add_special, parse_special, skip_special, top_logprobs, logprobs, early_stop, do_preprocess;
+    int32_t device, load_format, n_threads, tp, dtype, kv_type, max_model_len, max_num_seqs, max_batched, block_size, log_level, allow_long;
+    int32_t prefix_cache, json, jsonl, add_special, parse_special, skip_special, top_logprobs, logprobs, early_stop, do_preprocess;
     int32_t repetitions, max_concurrency, num_prompts, input_len, output_len;
     int64_t kv_bytes;
     float gpu_memory, request_rate;
-    unsigned char given[160];    /* by index of cli_table: cli_source that set it */
-    int32_t *ids;                /* parsed forms of the lists above, owned */
+    unsigned char given[96]; /* by index of cli_table: the cli_source that set it */
+    int32_t *ids;            /* parsed forms of the lists above, owned */
     llm_logit_bias *bias;
 } cli_options;
 
-typedef enum cli_kind { /* what an option's value is */
-    CLI_STR, CLI_TEXT, CLI_INT, CLI_INT64, CLI_FLOAT, CLI_BOOL, CLI_ENUM, CLI_LIST, CLI_FLAG,
-    CLI_NO_MEANING, CLI_NO_MEANING_FLAG, CLI_LATER
-} cli_kind;
-typedef enum cli_group { CLI_MODEL, CLI_SAMPLING, CLI_IO, CLI_BENCH, CLI_OTHER } cli_group;
+/* CLI_STR is not empty, CLI_TEXT is UTF-8; CLI_NONE and CLI_NONE_FLAG are accepted and mean nothing here. */
+typedef enum cli_kind { CLI_STR, CLI_TEXT, CLI_INT, CLI_INT64, CLI_FLOAT, CLI_BOOL, CLI_ENUM, CLI_LIST, CLI_NONE, CLI_NONE_FLAG, CLI_LATER } cli_kind;
+typedef enum cli_group { CLI_MODEL, CLI_SAMPLING, CLI_IO, CLI_BENCH, CLI_HIDDEN } cli_group;
 typedef enum cli_source { CLI_NOT_GIVEN, CLI_FROM_FILE, CLI_FROM_ENV, CLI_FROM_USER } cli_source;
 
 typedef struct cli_option {
-    const char *names;   /* the shortest first; all spellings count: "m|model" */
+    const char *names; /* all spellings, a short one first: "m|model" */
     cli_kind kind;
     cli_group group;
-    size_t at;           /* offset in cli_options */
-    double low, high;    /* of numbers */
-    const char *value;   /* name of the value in --help; an ENUM's words with their numbers */
-    const char *help;    /* NULL: not listed; of NO_MEANING and LATER: the reason */
+    size_t at;         /* offset in cli_options */
+    double low, high;  /* of numbers */
+    const char *value; /* its name in --help; of an ENUM its words with their numbers */
+    const char *help;  /* of NONE and LATER: why */
 } cli_option;
 
 #define AT(field) offsetof(cli_options, field)
 #define MAX_INT 2147483647.0
-static const char *cli_later = "is not in this version";
 
+/* clang-format off */
 static const cli_option cli_table[] = {
-    {"m|model", CLI_STR, CLI_MODEL, AT(model), 0, 0, "PATH", "GGUF file, folder with safetensors, or ORG/NAME in the local Hugging Face cache"},
+    {"m|model", CLI_STR, CLI_MODEL, AT(model), 0, 0, "PATH", "GGUF file, folder, or ORG/NAME in the Hugging Face cache"},
     {"tokenizer", CLI_STR, CLI_MODEL, AT(tokenizer), 0, 0, "PATH", "tokenizer of another folder or file"},
     {"t|threads", CLI_INT, CLI_MODEL, AT(n_threads), 1, 1024, "N", "threads (all cores)"},
-    {"device", CLI_ENUM, CLI_MODEL, AT(device), 0, 0, "auto|cpu|cuda", "where to compute"},
+    {"device", CLI_ENUM, CLI_MODEL, AT(device), 0, 0, "auto|cpu=1|cuda=2", "where to compute"},
     {"cuda-library", CLI_STR, CLI_MODEL, AT(cuda_library), 0, 0, "PATH", "libllm_cuda.so (beside this program)"},
     {"isa", CLI_STR, CLI_MODEL, AT(isa), 0, 0, "NAME", "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, neon"},
     {"tp|tensor-parallel-size", CLI_INT, CLI_MODEL, AT(tp), 1, 64, "N", "ranks that share every layer"},
     {"dtype", CLI_ENUM, CLI_MODEL, AT(dtype), 0, 0, "auto|float32=1|float=1|f32=1|bfloat16=2|bf16=2|float16=3|half=3|f16=3", "arithmetic"},
     {"c|max-model-len|ctx-size|session-len", CLI_INT, CLI_MODEL, AT(max_model_len), 1, MAX_INT, "N", "context: tokens of prompt and answer"},
-    {"allow-long-max-model-len", CLI_BOOL, CLI_MODEL, AT(allow_long), 0, 0, NULL, "let it exceed the model's own length"},
+    {"allow-long-max-model-len", CLI_BOOL, CLI_MODEL, AT(allow_long), 0, 0, "", "let it exceed the model's own length"},
     {"kv-cache-dtype|ctk", CLI_ENUM, CLI_MODEL, AT(kv_type), 0, 0,
      "auto|fp8=4|fp8_e4m3=4|fp8_e5m2=5|int8=6|int4=7|q8_0=6|q4_0=7|float32=1|f32=1|float16=2|f16=2|bfloat16=3|bf16=3", "type of the KV cache"},
     {"kv-cache-memory-bytes", CLI_INT64, CLI_MODEL, AT(kv_bytes), 1, 9e18, "N", "memory of the KV cache (what the run needs)"},
-    {"np|max-num-seqs|max-batch-size|parallel", CLI_INT, CLI_MODEL, AT(max_num_seqs), 1, 4096, "N", "sequences that run together in batch (16)"},
+    {"np|max-num-seqs|max-batch-size|parallel", CLI_INT, CLI_MODEL, AT(max_num_seqs), 1, 4096, "N", "batch: sequences that run together (16)"},
     {"max-num-batched-tokens", CLI_INT, CLI_MODEL, AT(max_batched), 1, 65536, "N", "tokens of one step (512)"},
     {"block-size", CLI_ENUM, CLI_MODEL, AT(block_size), 0, 0, "16=16|32=32|64=64|128=128", "tokens of a KV page (32)"},
     {"load-format", CLI_ENUM, CLI_MODEL, AT(load_format), 0, 0, "auto|dummy=1", "dummy: random weights from config.json alone"},
     {"log-level", CLI_ENUM, CLI_MODEL, AT(log_level), 0, 0, "error|warn=1|warning=1|info=2|debug=3", "what is told on standard error (warn)"},
 
     {"n|max-tokens|max-new-tokens|request-output-len|max-completion-tokens|n-predict", CLI_INT, CLI_SAMPLING, AT(s.max_tokens), -1, MAX_INT,
-     "N", "longest answer; -1: to the end of the context (generate 256, chat 2048)"},
+     "N", "longest answer; -1: to the end of the context (generate 256, chat 2048; bench: decoded tokens, 128)"},
     {"temperature|temp", CLI_FLOAT, CLI_SAMPLING, AT(s.temperature), 0, 2, "X", "0: the most likely token, always"},
     {"top-k", CLI_INT, CLI_SAMPLING, AT(s.top_k), -1, MAX_INT, "N", "of the N most likely; 0 or -1: all"},
     {"top-p", CLI_FLOAT, CLI_SAMPLING, AT(s.top_p), 0, 1, "X", "of the fewest that reach this probability"},
@@ -295,32 +276,31 @@ static const cli_option cli_table[] = {
     {"repetition-penalty|repeat-penalty", CLI_FLOAT, CLI_SAMPLING, AT(s.repetition_penalty), 1e-6, 2, "X", "above 0 to 2; 1: none"},
     {"presence-penalty", CLI_FLOAT, CLI_SAMPLING, AT(s.presence_penalty), -2, 2, "X", "-2 to 2"},
     {"frequency-penalty", CLI_FLOAT, CLI_SAMPLING, AT(s.frequency_penalty), -2, 2, "X", "-2 to 2"},
-    {"seed|random-seed", CLI_INT64, CLI_SAMPLING, AT(s.seed), -9.2233720368547e18, 9.2233720368547e18, "N", "the same seed gives the same answer"},
-    {"num-answers", CLI_INT, CLI_SAMPLING, AT(s.n), 1, 128, "N", "answers to one prompt"},
+    {"seed|random-seed", CLI_INT64, CLI_SAMPLING, AT(s.seed), -9.3e18, 9.3e18, "N", "the same seed gives the same answer"},
+    {"num-answers", CLI_INT, CLI_SAMPLING, AT(s.n), 1, 128, "N", "answers to one prompt; also --n"},
     {"best-of", CLI_INT, CLI_SAMPLING, AT(s.best_of), 1, 128, "N", "the likeliest of so many"},
     {"stop|stop-words", CLI_LIST, CLI_SAMPLING, AT(stop), 0, 0, "TEXT", "ends the answer; may be repeated"},
     {"stop-token-ids", CLI_LIST, CLI_SAMPLING, AT(stop_ids), 0, 0, "IDS", "ids that end the answer: 1,2 or [1,2]"},
     {"bad-words", CLI_LIST, CLI_SAMPLING, AT(bad_words), 0, 0, "TEXT", "must not appear; may be repeated"},
-    {"ignore-eos", CLI_BOOL, CLI_SAMPLING, AT(s.ignore_eos), 0, 0, NULL, "EOS does not end the answer"},
-    {"include-stop-str-in-output", CLI_BOOL, CLI_SAMPLING, AT(s.include_stop_str_in_output), 0, 0, NULL, "the text keeps what ended it"},
-    {"skip-special-tokens", CLI_BOOL, CLI_OTHER, AT(skip_special), 0, 0, NULL, NULL},
+    {"ignore-eos", CLI_BOOL, CLI_SAMPLING, AT(s.ignore_eos), 0, 0, "", "EOS does not end the answer"},
+    {"include-stop-str-in-output", CLI_BOOL, CLI_SAMPLING, AT(s.include_stop_str_in_output), 0, 0, "", "the text keeps what ended it"},
     {"logit-bias", CLI_STR, CLI_SAMPLING, AT(logit_bias), 0, 0, "JSON", "{\"id\": -100 to 100, ...} added to the logits"},
-    {"logprobs", CLI_INT, CLI_IO, AT(logprobs), 0, MAX_INT, "N", "log-probabilities of each token and the N likeliest"},
-    {"enable-early-stop", CLI_BOOL, CLI_SAMPLING, AT(early_stop), 0, 0, NULL, "end an answer that repeats itself"},
+    {"enable-early-stop", CLI_BOOL, CLI_SAMPLING, AT(early_stop), 0, 0, "", "end an answer that repeats itself"},
     {"early-stop-config", CLI_STR, CLI_SAMPLING, AT(early_stop_config), 0, 0, "JSON", "{\"enable_early_stop\", \"strategy\", \"window_size\", \"threshold\"}"},
+    {"skip-special-tokens", CLI_BOOL, CLI_SAMPLING, AT(skip_special), 0, 0, "", "--no-: special tokens appear in the text"},
 
-    {"p|prompt", CLI_TEXT, CLI_IO, AT(prompt), 0, 0, "TEXT", "the prompt; bench: prompt tokens (512)"},
-    {"f|file", CLI_STR, CLI_IO, AT(file), 0, 0, "FILE", "read the prompt from a file; -: standard input"},
+    {"p|prompt", CLI_TEXT, CLI_IO, AT(prompt), 0, 0, "TEXT", "the prompt; bench: number of prompt tokens (512)"},
+    {"f|file", CLI_STR, CLI_IO, AT(file), 0, 0, "FILE", "the prompt from a file; -: standard input"},
     {"token-ids", CLI_STR, CLI_IO, AT(token_ids), 0, 0, "IDS", "the prompt as ids: '[1,2]'"},
     {"sys|system|system-prompt", CLI_TEXT, CLI_IO, AT(system), 0, 0, "TEXT", "system message of a chat"},
     {"chat-template|chat-template-file", CLI_STR, CLI_IO, AT(chat_template), 0, 0, "FILE", "chat template: a file, or its text"},
     {"chat-template-kwargs", CLI_STR, CLI_IO, AT(template_kwargs), 0, 0, "JSON", "template variables: '{\"enable_thinking\": false}'"},
-    {"reasoning-parser", CLI_STR, CLI_IO, AT(reasoning_parser), 0, 0, "NAME", "how reasoning is marked (from the template)"},
-    {"do-preprocess", CLI_BOOL, CLI_OTHER, AT(do_preprocess), 0, 0, NULL, NULL},
-    {"json", CLI_BOOL, CLI_IO, AT(json), 0, 0, NULL, "the result as JSON"},
-    {"jsonl", CLI_BOOL, CLI_IO, AT(jsonl), 0, 0, NULL, "one JSON value a line in and out"},
-    {"add-special", CLI_BOOL, CLI_IO, AT(add_special), 0, 0, NULL, "tokenize: BOS and EOS as the model says"},
-    {"parse-special", CLI_BOOL, CLI_IO, AT(parse_special), 0, 0, NULL, "tokenize: text may become special tokens"},
+    {"reasoning-parser", CLI_STR, CLI_IO, AT(reasoning_parser), 0, 0, "NAME", "how reasoning is marked (as the template says)"},
+    {"json", CLI_BOOL, CLI_IO, AT(json), 0, 0, "", "the result as JSON"},
+    {"jsonl", CLI_BOOL, CLI_IO, AT(jsonl), 0, 0, "", "one JSON value a line, in and out"},
+    {"add-special", CLI_BOOL, CLI_IO, AT(add_special), 0, 0, "", "tokenize: BOS and EOS as the model says"},
+    {"parse-special", CLI_BOOL, CLI_IO, AT(parse_special), 0, 0, "", "tokenize: text may become special tokens"},
+    {"logprobs", CLI_INT, CLI_IO, AT(logprobs), 0, MAX_INT, "N", "log-probabilities of each token and the N likeliest"},
     {"top-logprobs", CLI_INT, CLI_IO, AT(top_logprobs), 0, MAX_INT, "K", "score: the K likeliest at each place"},
     {"i|input", CLI_STR, CLI_IO, AT(in), 0, 0, "FILE", "batch: requests, one JSON object a line"},
     {"o|output-file", CLI_STR, CLI_IO, AT(out), 0, 0, "FILE", "batch: answers"},
@@ -328,60 +308,44 @@ static const cli_option cli_table[] = {
 
     {"b|batch", CLI_STR, CLI_BENCH, AT(batch), 0, 0, "LIST", "sequences decoded together: 1,8,16 (1)"},
     {"r|repetitions", CLI_INT, CLI_BENCH, AT(repetitions), 1, 1000, "N", "times each test runs (5)"},
-    {"url", CLI_STR, CLI_BENCH, AT(url), 0, 0, "URL", "load test of a server instead: http://127.0.0.1:8180"},
+    {"url", CLI_STR, CLI_BENCH, AT(url), 0, 0, "URL", "load test of a server: http://127.0.0.1:8180"},
     {"request-rate", CLI_FLOAT, CLI_BENCH, AT(request_rate), 1e-3, 1e6, "X", "requests a second, Poisson (all at once)"},
     {"max-concurrency", CLI_INT, CLI_BENCH, AT(max_concurrency), 1, 1024, "N", "requests in flight at most (64)"},
     {"num-prompts", CLI_INT, CLI_BENCH, AT(num_prompts), 1, 1e6, "N", "requests in all (64)"},
     {"random-input-len", CLI_INT, CLI_BENCH, AT(input_len), 1, 1e6, "N", "prompt tokens (128)"},
     {"random-output-len", CLI_INT, CLI_BENCH, AT(output_len), 1, 1e6, "N", "answer tokens (64)"},
 
-    {"quant-policy", CLI_ENUM, CLI_OTHER, AT(quant_policy), 0, 0, "0|4=7|8=6", NULL},
-    {"enable-prefix-caching|cache-prompt", CLI_BOOL, CLI_OTHER, AT(prefix_cache), 0, 0, NULL, NULL},
-    {"gpu-memory-utilization", CLI_FLOAT, CLI_OTHER, AT(gpu_memory), 0.01, 1, "X", NULL},
-    {"q|quantization|model-format", CLI_NO_MEANING, CLI_OTHER, 0, 0, 0, NULL, "the file says what it is"},
-    {"model-name|served-model-name|a|alias", CLI_NO_MEANING, CLI_OTHER, 0, 0, 0, NULL, "belongs to llm_serve, nothing is served here"},
-    {"cache-max-entry-count|num-gpu-blocks|num-cpu-blocks|swap-space", CLI_NO_MEANING, CLI_OTHER, 0, 0, 0, NULL, "the KV cache takes what the run needs here"},
-    {"eviction-type|prefill-interval|scheduler-delay-factor|num-scheduler-steps", CLI_NO_MEANING, CLI_OTHER, 0, 0, 0, NULL, "belongs to llm_serve"},
-    {"host|port|metrics-port|api-key", CLI_NO_MEANING, CLI_OTHER, 0, 0, 0, NULL, "belongs to llm_serve, nothing is served here"},
-    {"engine-worker-queue-port|distributed-executor-backend", CLI_NO_MEANING, CLI_OTHER, 0, 0, 0, NULL, "one process runs everything here"},
-    {"max-seq-len-to-capture|cuda-graph-sizes|rope-scaling-factor", CLI_NO_MEANING, CLI_OTHER, 0, 0, 0, NULL, "the model's configuration and the device decide"},
-    {"use-logn-attn|enforce-eager", CLI_NO_MEANING_FLAG, CLI_OTHER, 0, 0, 0, NULL, "the model's configuration and the device decide"},
-    {"trust-remote-code", CLI_NO_MEANING_FLAG, CLI_OTHER, 0, 0, 0, NULL, "nothing of a model folder is ever executed"},
-    {"use-tqdm|disable-log-requests|disable-log-stats", CLI_NO_MEANING_FLAG, CLI_OTHER, 0, 0, 0, NULL, "progress is shown on a terminal only"},
-    {"enable-chunked-prefill|use-v2-block-manager|disable-async-output-proc", CLI_NO_MEANING_FLAG, CLI_OTHER, 0, 0, 0, NULL, "this engine always works that way"},
-    {"j|json-schema|regex|grammar|guided-json|guided-regex|guided-choice|guided-grammar|response-format", CLI_LATER, CLI_OTHER, 0, 0, 0, NULL, "structured output"},
-    {"use-beam-search|length-penalty", CLI_LATER, CLI_OTHER, 0, 0, 0, NULL, "beam search"},
-    {"enable-lora|lora-modules|lora|adapters|max-loras|max-lora-rank|max-cpu-loras", CLI_LATER, CLI_OTHER, 0, 0, 0, NULL, "adapters"},
-    {"md|speculative-model|speculative-config|num-speculative-tokens|speculative-draft-tensor-parallel-size", CLI_LATER, CLI_OTHER, 0, 0, 0, NULL, "speculation"},
-    {"image", CLI_LATER, CLI_OTHER, 0, 0, 0, NULL, "images"},
-    {"pp|pipeline-parallel-size", CLI_LATER, CLI_OTHER, 0, 0, 0, NULL, "pipeline parallelism"},
+    {"do-preprocess", CLI_BOOL, CLI_HIDDEN, AT(do_preprocess), 0, 0, "", ""},
+    {"quant-policy", CLI_ENUM, CLI_HIDDEN, AT(kv_type), 0, 0, "0|4=7|8=6", ""},
+    {"enable-prefix-caching|cache-prompt", CLI_BOOL, CLI_HIDDEN, AT(prefix_cache), 0, 0, "", ""},
+    {"gpu-memory-utilization", CLI_FLOAT, CLI_HIDDEN, AT(gpu_memory), 0.01, 1, "X", ""},
+    {"q|quantization|model-format", CLI_NONE, CLI_HIDDEN, 0, 0, 0, "NAME", "the file says what it is"},
+    {"host|port|metrics-port|api-key|model-name|served-model-name|a|alias|eviction-type|prefill-interval|scheduler-delay-factor|num-scheduler-steps",
+     CLI_NONE, CLI_HIDDEN, 0, 0, 0, "VALUE", "it belongs to llm_serve"},
+    {"cache-max-entry-count|num-gpu-blocks|num-cpu-blocks|swap-space", CLI_NONE, CLI_HIDDEN, 0, 0, 0, "N", "the KV cache takes what the run needs"},
+    {"engine-worker-queue-port|distributed-executor-backend", CLI_NONE, CLI_HIDDEN, 0, 0, 0, "VALUE", "one process does everything"},
+    {"max-seq-len-to-capture|cuda-graph-sizes|rope-scaling-factor", CLI_NONE, CLI_HIDDEN, 0, 0, 0, "VALUE", "the model's configuration and the device decide"},
+    {"use-logn-attn|enforce-eager", CLI_NONE_FLAG, CLI_HIDDEN, 0, 0, 0, "", "the model's configuration and the device decide"},
+    {"trust-remote-code", CLI_NONE_FLAG, CLI_HIDDEN, 0, 0, 0, "", "nothing of a model folder is ever executed"},
+    {"use-tqdm|disable-log-requests|disable-log-stats", CLI_NONE_FLAG, CLI_HIDDEN, 0, 0, 0, "", "progress is shown on a terminal only"},
+    {"enable-chunked-prefill|use-v2-block-manager|disable-async-output-proc", CLI_NONE_FLAG, CLI_HIDDEN, 0, 0, 0, "", "this engine always works that way"},
+    {"j|json-schema|regex|grammar|guided-json|guided-regex|guided-choice|guided-grammar|response-format", CLI_LATER, CLI_HIDDEN, 0, 0, 0, "", "structured output"},
+    {"use-beam-search|length-penalty", CLI_LATER, CLI_HIDDEN, 0, 0, 0, "", "beam search"},
+    {"enable-lora|lora-modules|lora|adapters|max-loras|max-lora-rank|max-cpu-loras", CLI_LATER, CLI_HIDDEN, 0, 0, 0, "", "adapters"},
+    {"md|speculative-model|speculative-config|num-speculative-tokens|speculative-draft-tensor-parallel-size", CLI_LATER, CLI_HIDDEN, 0, 0, 0, "", "speculation"},
+    {"image", CLI_LATER, CLI_HIDDEN, 0, 0, 0, "", "images"},
+    {"pp|pipeline-parallel-size", CLI_LATER, CLI_HIDDEN, 0, 0, 0, "", "pipeline parallelism"},
 };
-
-static const struct { const char *name, *help; int later; } cli_commands[] = {
-    {"chat", "one answer to -p or standard input; at a terminal a conversation", 0},
-    {"generate", "continue -p TEXT, -f FILE or --token-ids without a template", 0},
-    {"score", "log-probability of every token of a text", 0},
-    {"tokenize", "text on standard input to ids", 0},
-    {"detokenize", "ids on standard input to text", 0},
-    {"render", "a chat template: JSON {messages, ...} to the prompt's text", 0},
-    {"batch", "OpenAI batch file: -i in.jsonl -o out.jsonl", 0},
-    {"bench", "tokens a second; with --url a load test of a server", 0},
-    {"info", "what a model file is and whether it fits in memory", 0},
-    {"quantize", NULL, 1},
-    {"convert-eagle", NULL, 1},
-};
+/* clang-format on */
 
 /* 1 if `name` (n bytes, '_' as '-') is one of the words of `words` ("a|b=2|c"); the number after its '=' goes to *number. */
 static int cli_among(const char *words, const char *name, size_t n, int32_t *number) {
-    for (const char *w = words; *w;) {
+    for (const char *w = words; *w; w += strcspn(w, "|"), w += *w == '|') {
         size_t len = strcspn(w, "|="), i = 0;
         while (i < len && i < n && tolower((unsigned char)(name[i] == '_' ? '-' : name[i])) == (w[i] == '_' ? '-' : w[i])) i++;
-        if (i == len && i == n) {
-            if (number) *number = w[len] == '=' ? atoi(w + len + 1) : 0;
-            return 1;
-        }
-        w += strcspn(w, "|");
-        w += *w == '|';
+        if (i < len || i < n) continue;
+        if (number) *number = w[len] == '=' ? atoi(w + len + 1) : 0;
+        return 1;
     }
     return 0;
 }
@@ -409,9 +373,9 @@ static int cli_distance(const char *a, size_t n, const char *b, size_t m) {
         row[0] = (int)i;
         for (size_t j = 1; j <= m; j++) {
             int best = diagonal + ((a[i - 1] == '_' ? '-' : a[i - 1]) != b[j - 1]);
+            diagonal = row[j];
             if (row[j] + 1 < best) best = row[j] + 1;
             if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            diagonal = row[j];
             row[j] = best;
         }
     }
@@ -427,36 +391,32 @@ static const cli_option *cli_find(const char *name, size_t n, int one_dash) {
     return NULL;
 }
 
-/* The known long name nearest to an unknown one. */
-static const char *cli_nearest(const char *name, size_t n, size_t *len) {
-    const char *best = "help";
-    int least = cli_distance(name, n, best, 4);
-    *len = 4;
+/* The long name nearest to an unknown one. */
+static const char *cli_nearest(const char *name, size_t n) {
+    static char best[80];
+    int least = cli_distance(name, n, "help", 4);
+    strcpy(best, "help");
     for (int i = 0; i < CLI_COUNT(cli_table); i++) {
-        for (const char *w = cli_table[i].names; *w;) {
+        for (const char *w = cli_table[i].names; *w; w += strcspn(w, "|"), w += *w == '|') {
             size_t m = strcspn(w, "|");
             int d = m > 1 ? cli_distance(name, n, w, m) : 99;
-            if (d < least || (d == least && m > *len && !strncmp(w, name, n < m ? n : m))) {
-                least = d;
-                best = w;
-                *len = m;
-            }
-            w += m + (w[m] == '|');
+            if (d < least) snprintf(best, sizeof best, "%.*s", (int)m, w), least = d;
         }
     }
     return best;
 }
 
+/* Reads a whole or real number to its end: no hexadecimal, nan, inf. A whole one may have a unit as in vLLM: 32k, 4G. */
 static int cli_number(const char *text, int whole, double *real, int64_t *integer) {
     char *end;
     errno = 0;
-    if (!*text || isspace((unsigned char)*text) || strpbrk(text, "xXpPnN")) return 0; /* no hexadecimal, no nan, no inf */
+    if (!*text || isspace((unsigned char)*text) || strpbrk(text, "xXpPnN")) return 0;
     if (!whole) {
         *real = strtod(text, &end);
         return *end == 0 && isfinite(*real);
     }
     *integer = strtoll(text, &end, 10);
-    int64_t unit = *end == 'k' ? 1000 : *end == 'K' ? 1024 : *end == 'M' ? 1 << 20 : *end == 'G' ? 1 << 30 : 1; /* as in vLLM: 32k, 4G */
+    int64_t unit = *end == 'k' ? 1000 : *end == 'K' ? 1024 : *end == 'M' ? 1 << 20 : *end == 'G' ? 1 << 30 : 1;
     if (end == text || end[unit != 1] || errno || *integer > INT64_MAX / unit || *integer < INT64_MIN / unit) return 0;
     *integer *= unit;
     *real = (double)*integer;
@@ -469,31 +429,35 @@ static int cli_set(cli_options *o, const cli_option *opt, const char *said, cons
     char *field = (char *)o + opt->at;
     double real = 0;
     int64_t integer = 0;
-    int32_t word = 0;
-    if (opt->kind == CLI_LATER) return cli_bad("%s: %s %s", said, opt->help, cli_later);
-    if (opt->kind == CLI_NO_MEANING || opt->kind == CLI_NO_MEANING_FLAG) {
-        if (source >= CLI_FROM_ENV || !o->given[index]) cli_note("%s has no effect: %s", said, opt->help);
-        o->given[index] = (unsigned char)source;
+    int32_t word = 0, cp = 0;
+    int again = o->given[index] == source;
+    if (opt->kind == CLI_LATER) return cli_bad("%s: %s is not in this version", said, opt->help);
+    if (o->given[index] > source) return 1;
+    o->given[index] = (unsigned char)source;
+    if (opt->kind == CLI_NONE || opt->kind == CLI_NONE_FLAG) {
+        char why[120];
+        snprintf(why, sizeof why, " has no effect here: %s\n", opt->help);
+        cli_note(said, why);
         return 1;
     }
-    if (o->given[index] > source) return 1;
-    if (o->given[index] == source && opt->kind != CLI_LIST && source == CLI_FROM_USER) cli_note("%s is given twice, the last one counts", said);
-    o->given[index] = (unsigned char)source;
+    if (again && opt->kind != CLI_LIST) cli_note(said, " is given twice, the last one counts\n");
     switch (opt->kind) {
     case CLI_TEXT:
-        if (cli_utf8_bad(value, strlen(value)) >= 0) return cli_bad("%s: byte %ld is not UTF-8, UTF-8 text was expected", said, cli_utf8_bad(value, strlen(value)));
+        for (size_t i = 0, n = strlen(value); i < n && cp >= 0;) i += cli_utf8(value + i, n - i, &cp);
+        if (cp < 0) return cli_bad("%s: not UTF-8, UTF-8 text was expected", said);
         memcpy(field, &value, sizeof value);
         return 1;
     case CLI_STR:
         if (!*value) return cli_bad("%s: an empty value, %s was expected", said, opt->value);
         memcpy(field, &value, sizeof value);
         return 1;
-    case CLI_INT: case CLI_INT64:
+    case CLI_INT:
+    case CLI_INT64:
         if (!cli_number(value, 1, &real, &integer) || real < opt->low || real > opt->high) {
             return cli_bad("%s: %s, a whole number from %.0f to %.0f was expected", said, cli_clip(value), opt->low, opt->high);
         }
-        if (opt->kind == CLI_INT64) memcpy(field, &integer, sizeof integer);
-        else word = (int32_t)integer, memcpy(field, &word, sizeof word);
+        word = (int32_t)integer;
+        memcpy(field, opt->kind == CLI_INT ? (void *)&word : (void *)&integer, opt->kind == CLI_INT ? 4 : 8);
         return 1;
     case CLI_FLOAT:
         if (!cli_number(value, 0, &real, &integer) || real < opt->low || real > opt->high) {
@@ -502,19 +466,18 @@ static int cli_set(cli_options *o, const cli_option *opt, const char *said, cons
         *(float *)(void *)field = (float)real;
         return 1;
     case CLI_BOOL:
-        if (!cli_among("true=1|1=1|on=1|yes=1|false|0|off|no", value, strlen(value), &word)) return cli_bad("%s: %s, true or false was expected", said, cli_clip(value));
+    case CLI_ENUM: {
+        const char *words = opt->kind == CLI_ENUM ? opt->value : "true=1|false|1=1|0|on=1|off|yes=1|no";
+        if (!cli_among(words, value, strlen(value), &word)) return cli_bad("%s: %s, one of %s was expected", said, cli_clip(value), cli_words(words));
         memcpy(field, &word, sizeof word);
         return 1;
-    case CLI_ENUM:
-        if (!cli_among(opt->value, value, strlen(value), &word)) return cli_bad("%s: %s, one of %s was expected", said, cli_clip(value), cli_words(opt->value));
-        memcpy(field, &word, sizeof word);
-        return 1;
+    }
     default: {
         cli_list *list = (cli_list *)(void *)field;
         const char **items = (const char **)realloc((void *)list->items, (size_t)(list->n + 1) * sizeof *items);
         if (!items) return cli_bad("%s: out of memory", said);
         list->items = items;
-        list->items[list->n++] = value;
+        items[list->n++] = value;
         return 1;
     }
     }
@@ -522,98 +485,84 @@ static int cli_set(cli_options *o, const cli_option *opt, const char *said, cons
 
 /* Appends the ids of "[1,2]" or "1,2". */
 static int cli_parse_ids(const char *said, const char *text, llm_tokens *out) {
-    llm_text wrapped = {0};
+    llm_text list = {0};
     llm_json *doc = NULL;
     int64_t id;
-    llm_text_str(&wrapped, text[strspn(text, " \t\r\n")] == '[' ? "" : "[");
-    llm_text_str(&wrapped, text);
-    if (wrapped.data[0] == '[' && text[strspn(text, " \t\r\n")] != '[') llm_text_str(&wrapped, "]");
-    int ok = llm_json_parse(wrapped.data, wrapped.len, NULL, &doc) == LLM_OK && llm_json_type_of(doc, 0) == LLM_JSON_ARRAY;
+    cli_json(&list, text[strspn(text, " \t\r\n")] == '[' ? "%s" : "[%s]", text);
+    int ok = llm_json_parse(list.data ? list.data : "", list.len, NULL, &doc) == LLM_OK && llm_json_type_of(doc, 0) == LLM_JSON_ARRAY;
     for (int i = ok ? llm_json_first(doc, 0) : -1; ok && i >= 0; i = llm_json_next(doc, i)) {
         ok = llm_json_int(doc, i, &id) && id >= 0 && id <= INT32_MAX;
         if (ok) llm_tokens_add(out, (int32_t)id);
     }
     llm_json_free(doc);
-    llm_text_free(&wrapped);
+    llm_text_free(&list);
     return ok && !out->failed ? 1 : cli_bad("%s: %s, token ids as '[1,2]' were expected", said, cli_clip(text));
 }
 
 /* FastDeploy's rules: the JSON decides; the flag with a JSON that says false is a contradiction; unknown keys are let pass. */
 static int cli_parse_early_stop(cli_options *o) {
-    llm_early_stop *e = &o->s.early_stop;
-    const char *text = o->early_stop_config, *flag = "--early-stop-config";
+    const char *text = o->early_stop_config ? o->early_stop_config : "{}", *flag = "--early-stop-config";
     llm_json *doc = NULL;
     int64_t window = 3000;
     double threshold = 0.99;
-    int enable = o->early_stop, ok = 0;
-    if (!text && !o->early_stop) return 1;
-    if (text) {
-        int bad = llm_json_parse(text, strlen(text), NULL, &doc) != LLM_OK || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT;
-        int on = llm_json_find(doc, 0, "enable_early_stop"), win = llm_json_find(doc, 0, "window_size");
-        int thr = llm_json_find(doc, 0, "threshold"), strategy = llm_json_find(doc, 0, "strategy");
-        const char *name = llm_json_str(doc, strategy, NULL);
-        if (bad) cli_bad("%s: %s, a JSON object was expected", flag, cli_clip(text));
-        else if (on >= 0 && !llm_json_bool(doc, on, &enable)) cli_bad("%s: enable_early_stop: true or false was expected", flag);
-        else if (win >= 0 && (!llm_json_int(doc, win, &window) || window < 1 || window > INT32_MAX)) cli_bad("%s: window_size: a whole number above 0 was expected", flag);
-        else if (thr >= 0 && (!llm_json_num(doc, thr, &threshold) || threshold < 0 || threshold > 1)) cli_bad("%s: threshold: a number from 0 to 1 was expected", flag);
-        else if (strategy >= 0 && (!name || strcasecmp(name, "repetition") != 0)) cli_bad("%s: strategy: %s is not supported, only \"repetition\"", flag, cli_clip(name ? name : "this value"));
-        else if (o->early_stop && !enable) cli_bad("--enable-early-stop with %s %s: the flag and the JSON contradict each other", flag, cli_clip(text));
-        else ok = 1;
-        llm_json_free(doc);
-        if (!ok) return 0;
-    }
-    e->enable = enable;
-    e->window_size = (int32_t)window;
-    e->threshold = (float)threshold;
-    return 1;
+    int enable = o->early_stop, ok = 0, object = llm_json_parse(text, strlen(text), NULL, &doc) == LLM_OK && llm_json_type_of(doc, 0) == LLM_JSON_OBJECT;
+    int on = llm_json_find(doc, 0, "enable_early_stop"), win = llm_json_find(doc, 0, "window_size");
+    int thr = llm_json_find(doc, 0, "threshold"), strategy = llm_json_find(doc, 0, "strategy");
+    const char *name = llm_json_str(doc, strategy, NULL);
+    if (!object) cli_bad("%s: %s, a JSON object was expected", flag, cli_clip(text));
+    else if (on >= 0 && !llm_json_bool(doc, on, &enable)) cli_bad("%s: enable_early_stop: true or false was expected", flag);
+    else if (win >= 0 && (!llm_json_int(doc, win, &window) || window < 1 || window > INT32_MAX)) cli_bad("%s: window_size: a whole number above 0 was expected", flag);
+    else if (thr >= 0 && (!llm_json_num(doc, thr, &threshold) || threshold < 0 || threshold > 1)) cli_bad("%s: threshold: a number from 0 to 1 was expected", flag);
+    else if (strategy >= 0 && (!name || strcasecmp(name, "repetition"))) cli_bad("%s: strategy: only \"repetition\" is supported", flag);
+    else if (o->early_stop && !enable) cli_bad("--enable-early-stop with %s %s: flag and JSON contradict each other", flag, cli_clip(text));
+    else ok = 1;
+    o->s.early_stop.enable = enable;
+    o->s.early_stop.window_size = (int32_t)window;
+    o->s.early_stop.threshold = (float)threshold;
+    llm_json_free(doc);
+    return ok;
 }
 
 static int cli_parse_logit_bias(cli_options *o) {
+    const char *text = o->logit_bias ? o->logit_bias : "{}";
     llm_json *doc = NULL;
     size_t len;
-    int64_t id;
-    double bias, unused;
-    if (!o->logit_bias) return 1;
-    int ok = llm_json_parse(o->logit_bias, strlen(o->logit_bias), NULL, &doc) == LLM_OK && llm_json_type_of(doc, 0) == LLM_JSON_OBJECT;
+    int64_t id = 0;
+    double bias = 0, unused;
+    int ok = llm_json_parse(text, strlen(text), NULL, &doc) == LLM_OK && llm_json_type_of(doc, 0) == LLM_JSON_OBJECT;
+    free(o->bias);
     o->bias = CLI_NEW(llm_logit_bias, llm_json_size(doc, 0));
+    o->s.n_logit_bias = 0;
     for (int i = ok ? llm_json_first(doc, 0) : -1; ok && i >= 0; i = llm_json_next(doc, i)) {
-        ok = cli_number(llm_json_key(doc, i, &len), 1, &unused, &id) && id >= 0 && id <= INT32_MAX && llm_json_num(doc, i, &bias);
-        if (!ok) break;
         llm_logit_bias *b = &o->bias[o->s.n_logit_bias++];
+        ok = cli_number(llm_json_key(doc, i, &len), 1, &unused, &id) && id >= 0 && id <= INT32_MAX && llm_json_num(doc, i, &bias);
         b->id = (int32_t)id;
         b->bias = (float)(bias > 100 ? 100 : bias < -100 ? -100 : bias); /* clamped, as in vLLM */
     }
     llm_json_free(doc);
-    return ok ? 1 : cli_bad("--logit-bias: %s, a JSON object {\"id\": bias} was expected", cli_clip(o->logit_bias));
+    o->s.logit_bias = o->bias;
+    return ok ? 1 : cli_bad("--logit-bias: %s, a JSON object {\"id\": bias} was expected", cli_clip(text));
 }
 
-/* What a value alone cannot show: the JSON of early stop and logit bias, lists of ids, the instruction set. */
+/* What one value alone cannot show: the JSON of early stop and logit bias, lists of ids, the instruction set. */
 static int cli_finish(cli_options *o) {
     llm_tokens ids = {0};
+    char have[120], want[40];
     for (int i = 0; i < o->stop_ids.n; i++) {
         if (!cli_parse_ids("--stop-token-ids", o->stop_ids.items[i], &ids)) return 0;
     }
-    o->ids = ids.data;
-    o->s.stop_token_ids = ids.data;
-    o->s.n_stop_token_ids = (int32_t)ids.len;
-    o->s.stop = o->stop.items;
-    o->s.n_stop = o->stop.n;
-    o->s.bad_words = o->bad_words.items;
-    o->s.n_bad_words = o->bad_words.n;
     for (int i = 0; i < o->stop.n; i++) {
         if (!*o->stop.items[i]) return cli_bad("--stop: an empty text, at least one character was expected");
     }
-    if (!cli_parse_early_stop(o) || !cli_parse_logit_bias(o)) return 0;
-    o->s.logit_bias = o->bias;
-    if (o->isa) {
-        char have[120];
-        snprintf(have, sizeof have, " %s ", llm_isa_list());
-        char want[40];
-        snprintf(want, sizeof want, " %s ", o->isa);
-        if (strchr(o->isa, ' ') || !strstr(have, want)) return cli_bad("--isa: %s, this CPU has: %s", cli_clip(o->isa), llm_isa_list());
-    }
-    if (o->quant_policy) o->kv_type = o->quant_policy;
-    return 1;
+    free(o->ids);
+    o->ids = ids.data;
+    o->s.stop_token_ids = ids.data, o->s.n_stop_token_ids = (int32_t)ids.len;
+    o->s.stop = o->stop.items, o->s.n_stop = o->stop.n;
+    o->s.bad_words = o->bad_words.items, o->s.n_bad_words = o->bad_words.n;
+    snprintf(have, sizeof have, " %s ", llm_isa_list());
+    snprintf(want, sizeof want, " %s ", o->isa ? o->isa : "scalar");
+    if (!strstr(have, want)) return cli_bad("--isa: %s, this CPU has: %s", cli_clip(o->isa), llm_isa_list());
+    return cli_parse_early_stop(o) && cli_parse_logit_bias(o);
 }
 
 static void cli_options_init(cli_options *o) {
@@ -646,7 +595,7 @@ static void cli_overlay(const cli_options *o, llm_sampling *s) {
     if (o->s.n_logit_bias) s->logit_bias = o->s.logit_bias, s->n_logit_bias = o->s.n_logit_bias;
     if (o->early_stop_config || o->early_stop) s->early_stop = o->s.early_stop;
     if (!o->skip_special) s->skip_special_tokens_off = 1;
-    if (o->logprobs >= 0) s->logprobs = o->logprobs + 1;
+    if (o->logprobs >= 0) s->logprobs = o->logprobs < INT32_MAX ? o->logprobs + 1 : INT32_MAX;
 }
 
 /* The model's own defaults and what was said over them, so that an explicit 0 stays 0. 0 with cli_why. */
@@ -662,47 +611,40 @@ static int cli_sampling(const cli_options *o, const llm_model *model, int32_t ma
  * Where options come from: the command line, the environment, a config file.
  * --------------------------------------------------------------------------- */
 
-/* Reads a file, or standard input for "-". */
-static void cli_read(const char *path, size_t limit, llm_text *out) {
+/* Appends a file, or standard input for "-". 0 with cli_why. */
+static int cli_read(const char *path, llm_text *out) {
     char block[65536];
+    ssize_t n;
     int fd = strcmp(path, "-") ? open(path, O_RDONLY | O_CLOEXEC) : 0;
-    const char *name = fd ? path : "standard input";
-    if (fd < 0) cli_die(1, "%s: %s", cli_clip(path), strerror(errno));
+    const char *name = fd ? cli_clip(path) : "standard input";
+    if (fd < 0) return cli_bad("%s: %s", name, strerror(errno));
     struct pollfd p = {fd, POLLIN, 0};
     if (fd == 0 && !isatty(0) && poll(&p, 1, 3000) == 0) fprintf(stderr, "llm_cli: waiting for standard input\n");
-    for (;;) {
-        ssize_t n = read(fd, block, sizeof block);
-        if (n < 0 && errno == EINTR && !cli_interrupts) continue;
-        if (cli_interrupts) exit(130);
-        if (n < 0) cli_die(1, "%s: %s", cli_clip(name), strerror(errno));
-        if (n == 0) break;
-        llm_text_add(out, block, (size_t)n);
-        if (out->len > limit || out->failed) cli_die(1, "%s: more than %zu MiB, a text that fits the context was expected", cli_clip(name), limit >> 20);
+    while ((n = read(fd, block, sizeof block)) > 0 || (n < 0 && errno == EINTR && !cli_interrupts)) {
+        llm_text_add(out, block, n > 0 ? (size_t)n : 0);
+        if (out->len > CLI_MAX_INPUT || out->failed) return cli_bad("%s: more than %zu MiB, a text that fits a context was expected", name, CLI_MAX_INPUT >> 20);
     }
+    if (cli_interrupts) exit(130);
+    if (n < 0) return cli_bad("%s: %s", name, strerror(errno));
     llm_text_add(out, "", 0);
     if (fd) close(fd);
+    return 1;
 }
 
-/* Text of a JSON value for cli_set; strings as they are, false and true as words, anything else as JSON. */
-static char *cli_json_text(const llm_json *doc, int node) {
-    llm_text t = {0};
-    const char *s = llm_json_str(doc, node, NULL);
-    if (s) llm_text_str(&t, s);
-    else llm_json_write(doc, node, &t);
-    llm_text_add(&t, "", 0);
-    return t.data ? t.data : strdup("");
-}
-
-/* Sets the option `key` from a JSON value: an array of a list option sets every element; null leaves it. The texts live in `keep`. */
+/* Sets an option from a JSON value: an array sets each element of a list, null sets nothing. The texts live in `keep`. */
 static int cli_set_json(cli_options *o, const cli_option *opt, const char *said, const llm_json *doc, int node, cli_source source, cli_list *keep) {
-    int array = opt->kind == CLI_LIST && llm_json_type_of(doc, node) == LLM_JSON_ARRAY && opt->at != AT(stop_ids);
+    int array = opt->kind == CLI_LIST && opt->at != AT(stop_ids) && llm_json_type_of(doc, node) == LLM_JSON_ARRAY;
     if (llm_json_type_of(doc, node) == LLM_JSON_NULL) return 1;
     for (int i = array ? llm_json_first(doc, node) : node; i >= 0; i = array ? llm_json_next(doc, i) : -1) {
         const char **items = (const char **)realloc((void *)keep->items, (size_t)(keep->n + 1) * sizeof *items);
-        if (!items) return cli_bad("%s: out of memory", said);
+        llm_text value = {0};
+        if (llm_json_str(doc, i, NULL)) llm_text_str(&value, llm_json_str(doc, i, NULL));
+        else llm_json_write(doc, i, &value);
+        llm_text_add(&value, "", 0);
+        if (!items || !value.data) return cli_bad("%s: out of memory", said);
         keep->items = items;
-        items[keep->n++] = cli_json_text(doc, i);
-        if (!cli_set(o, opt, said, items[keep->n - 1], source)) return 0;
+        items[keep->n++] = value.data;
+        if (!cli_set(o, opt, said, value.data, source)) return 0;
     }
     return 1;
 }
@@ -712,7 +654,7 @@ static void cli_read_config(cli_options *o) {
     llm_text text = {0};
     llm_json *doc = NULL;
     size_t n;
-    cli_read(o->config, (size_t)1 << 20, &text);
+    if (!cli_read(o->config, &text)) cli_die(2, "--config: %s", cli_why);
     if (llm_json_parse(text.data, text.len, NULL, &doc) != LLM_OK || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) {
         cli_die(2, "--config: %s: a JSON object of options was expected", cli_clip(o->config));
     }
@@ -721,7 +663,7 @@ static void cli_read_config(cli_options *o) {
         const cli_option *opt = cli_find(key, n, 0);
         char said[160];
         snprintf(said, sizeof said, "%s: %s", cli_clip(o->config), cli_clip(key));
-        if (!opt) cli_die(2, "%s: no such option; nearest: %.*s", said, (int)strcspn(cli_nearest(key, n, &n), "|"), cli_nearest(key, n, &n));
+        if (!opt) cli_die(2, "%s: no such option; nearest: %s", said, cli_nearest(key, n));
         if (!cli_set_json(o, opt, said, doc, i, CLI_FROM_FILE, &keep)) cli_die(2, "%s", cli_why);
     }
     llm_json_free(doc);
@@ -731,9 +673,9 @@ static void cli_read_config(cli_options *o) {
 /* LLM_ARG_MAX_TOKENS=8 and so on, and the variables that the documents name. */
 static void cli_read_environment(cli_options *o) {
     static const char *const no_meaning[] = {
-        "USE_PFA_HIGH_PRECISION_MODE", "USE_IFA_HIGH_PRECISION_MODE", "USE_PREFIX_HIGH_PRECISION_MODE", "HCCL_OP_EXPANSION_MODE",
-        "PYTORCH_NPU_ALLOC_CONF", "VLLM_IMAGE_FETCH_TIMEOUT", "VLLM_ENGINE_ITERATION_TIMEOUT_S", "ENABLE_SPEC_METRIC", "EAGLE_USE_SAFE_AI_LAB_STYLE",
-    };
+        "USE_PFA_HIGH_PRECISION_MODE",  "USE_IFA_HIGH_PRECISION_MODE",     "USE_PREFIX_HIGH_PRECISION_MODE", "HCCL_OP_EXPANSION_MODE",      "PYTORCH_NPU_ALLOC_CONF",
+        "INFER_MODE",                   "PTA_TORCHAIR_DECODE_GEAR_ENABLE", "PTA_TORCHAIR_DECODE_GEAR_LIST",  "VLLM_IMAGE_FETCH_TIMEOUT",
+        "VLLM_ENGINE_ITERATION_TIMEOUT_S", "ENABLE_SPEC_METRIC",           "EAGLE_USE_SAFE_AI_LAB_STYLE"};
     for (int i = 0; i < CLI_COUNT(cli_table); i++) {
         for (const char *w = cli_table[i].names; *w; w += strcspn(w, "|"), w += *w == '|') {
             char name[80];
@@ -744,53 +686,64 @@ static void cli_read_environment(cli_options *o) {
         }
     }
     for (int i = 0; i < CLI_COUNT(no_meaning); i++) {
-        const char *why = i < 3 ? "attention always accumulates in float32" : "nothing here reads it";
-        if (getenv(no_meaning[i])) cli_note("%s has no effect: %s", no_meaning[i], why);
+        if (getenv(no_meaning[i])) cli_note(no_meaning[i], i < 3 ? " has no effect: attention always accumulates in float32\n" : " has no effect here\n");
     }
-    const char *devices = getenv("ASCEND_RT_VISIBLE_DEVICES"), *allow = getenv("VLLM_ALLOW_LONG_MAX_MODEL_LEN");
-    if (devices && !getenv("CUDA_VISIBLE_DEVICES")) setenv("CUDA_VISIBLE_DEVICES", devices, 0);
+    const char *devices = getenv("ASCEND_RT_VISIBLE_DEVICES"), *allow = getenv("VLLM_ALLOW_LONG_MAX_MODEL_LEN"), *library = getenv("LLM_CUDA_LIBRARY");
+    if (devices) setenv("CUDA_VISIBLE_DEVICES", devices, 0);
     if (allow && !strcmp(allow, "1")) o->allow_long = 1;
-    if (!o->cuda_library && getenv("LLM_CUDA_LIBRARY") && *getenv("LLM_CUDA_LIBRARY")) o->cuda_library = getenv("LLM_CUDA_LIBRARY");
+    if (library && *library && !o->cuda_library) o->cuda_library = library;
 }
+
+/* The commands; `help` NULL: a later version. */
+static const struct cli_command {
+    const char *name, *help;
+} cli_commands[] = {
+    {"chat", "one answer to -p or standard input; at a terminal a conversation"},
+    {"generate", "continue -p TEXT, -f FILE or --token-ids without a template"},
+    {"score", "log-probability of every token of a text"},
+    {"tokenize", "text on standard input to ids"},
+    {"detokenize", "ids on standard input to text"},
+    {"render", "a chat template: JSON {messages, ...} to the prompt's text"},
+    {"batch", "OpenAI batch file: -i in.jsonl -o out.jsonl"},
+    {"bench", "tokens a second; with --url a load test of a server"},
+    {"info", "what a model file is and whether it fits in memory"},
+    {"quantize", NULL},
+    {"convert-eagle", NULL},
+};
 
 static void cli_help(void) {
     static const char *const titles[] = {"Model and device", "Sampling", "Input and output", "Measuring"};
     llm_text t = {0};
     llm_text_str(&t, "usage: llm_cli [COMMAND] [options]\n\nCommands (without one: chat)\n");
-    for (int i = 0; i < CLI_COUNT(cli_commands); i++) {
-        if (cli_commands[i].help) cli_add(&t, "  %-11s %s\n", cli_commands[i].name, cli_commands[i].help);
-    }
+    for (int i = 0; cli_commands[i].help; i++) cli_add(&t, "  %-11s %s\n", cli_commands[i].name, cli_commands[i].help);
     for (int g = 0; g < CLI_COUNT(titles); g++) {
         cli_add(&t, "\n%s\n", titles[g]);
         for (int i = 0; i < CLI_COUNT(cli_table); i++) {
             const cli_option *opt = &cli_table[i];
-            char left[120], plain[200];
-            if ((int)opt->group != g || !opt->help) continue;
-            const char *second = strchr(opt->names, '|');
-            int first = (int)strcspn(opt->names, "|"), is_short = first <= 3;
-            const char *value = opt->kind == CLI_ENUM ? "NAME" : opt->value;
-            if (!is_short || !second) snprintf(left, sizeof left, "      --%.*s %s", first, opt->names, value ? value : "");
-            else snprintf(left, sizeof left, "  -%.*s, --%.*s %s", first, opt->names, (int)strcspn(second + 1, "|"), second + 1, value ? value : "");
-            snprintf(plain, sizeof plain, opt->kind == CLI_ENUM ? "%s: %s" : "%s", opt->help, opt->kind == CLI_ENUM ? cli_words(opt->value) : "");
-            cli_add(&t, strlen(left) > 32 ? "%s\n%34s" : "%-34s", left, "");
-            for (const char *w = plain; *w;) { /* words, wrapped at column 79 */
+            char left[120], help[300];
+            int first = (int)strcspn(opt->names, "|"), is_short = first <= 3 && opt->names[first];
+            const char *second = opt->names + first + 1, *value = opt->kind == CLI_ENUM ? "NAME" : opt->value;
+            if ((int)opt->group != g) continue;
+            if (is_short) snprintf(left, sizeof left, "  -%.*s, --%.*s %s", first, opt->names, (int)strcspn(second, "|"), second, value);
+            else snprintf(left, sizeof left, "      --%.*s %s", first, opt->names, value);
+            snprintf(help, sizeof help, opt->kind == CLI_ENUM ? "%s: %s" : "%s%s", opt->help, opt->kind == CLI_ENUM ? cli_words(opt->value) : "");
+            cli_add(&t, strlen(left) > 32 ? "%s\n%34s" : "%-34s%s", left, "");
+            for (const char *w = help; *w;) { /* wrapped at column 79 */
                 size_t n = strlen(w);
                 if (n > 45) for (n = 45; n > 1 && w[n] != ' ';) n--;
                 cli_add(&t, "%.*s\n", (int)n, w);
-                w += n;
-                w += *w == ' ';
+                w += n + (w[n] == ' ');
                 if (*w) cli_add(&t, "%34s", "");
             }
         }
     }
-    llm_text_str(&t, "\nSpellings: --a b, --a=b, _ for -, --no-a for switches. Every option also as\n"
-                     "LLM_ARG_NAME in the environment and by name in --config FILE.\n"
-                     "At a terminal, type /help in a chat. Exit: 0 done, 1 failed, 2 usage,\n130 interrupted.\n");
-    cli_out_text(&t);
+    llm_text_str(&t, "\nSpellings: --a b, --a=b, _ for -, --no-a for switches. Every option also as\nLLM_ARG_NAME in the environment and by name in --config FILE.\n"
+                     "Exit: 0 done, 1 failed, 2 usage, 130 interrupted.\n");
+    cli_out(&t);
     exit(0);
 }
 
-/* Without dashes: number of bytes that are one or two hyphens, or a dash that a word processor made of them. */
+/* Number of bytes before the name: hyphens, or a dash that a word processor made of them. 0: no option. */
 static size_t cli_dashes(const char *arg) {
     if (!strncmp(arg, "\xE2\x80\x93", 3) || !strncmp(arg, "\xE2\x80\x94", 3)) return 3;
     return arg[0] != '-' || !arg[1] ? 0 : arg[1] == '-' ? 2 : 1;
@@ -798,41 +751,34 @@ static size_t cli_dashes(const char *arg) {
 
 /* One option at argv[*i]; *i moves over its value. */
 static void cli_parse_option(cli_options *o, char **argv, int argc, int *i) {
-    char *arg = argv[*i];
-    size_t dashes = cli_dashes(arg), n = strcspn(arg + dashes, "=");
-    const char *name = arg + dashes, *equals = name[n] == '=' ? name + n + 1 : NULL, *value = equals;
+    size_t dashes = cli_dashes(argv[*i]), n = strcspn(argv[*i] + dashes, "=");
+    const char *name = argv[*i] + dashes, *value = name[n] ? name + n + 1 : NULL;
     char said[80];
-    size_t len;
-    if (n == 4 && !strncmp(name, "help", 4)) cli_help();
-    if (n == 1 && *name == 'h') cli_help();
-    if (n == 7 && !strncmp(name, "version", 7)) {
-        printf("llm_cli %s (instruction sets: %s)\n", LLM_VERSION_STRING, llm_isa_list());
-        cli_out("", 0);
+    if (cli_among("help|h", name, n, NULL)) cli_help();
+    if (cli_among("version", name, n, NULL)) {
+        llm_text t = {0};
+        cli_add(&t, "llm_cli %s (instruction sets: %s)\n", LLM_VERSION_STRING, llm_isa_list());
+        cli_out(&t);
         exit(0);
     }
     snprintf(said, sizeof said, "%s%.*s", dashes == 1 ? "-" : "--", (int)(n > 60 ? 60 : n), name);
     const cli_option *opt = cli_find(name, n, dashes == 1);
-    int negated = 0;
-    if (!opt && n > 3 && (!strncmp(name, "no-", 3) || !strncmp(name, "no_", 3))) {
+    const char *yes = "true";
+    if (!opt && n > 3 && cli_among("no-", name, 3, NULL)) {
         opt = cli_find(name + 3, n - 3, 0);
-        negated = opt && (opt->kind == CLI_BOOL || opt->kind == CLI_NO_MEANING_FLAG);
-        if (!negated) opt = NULL;
+        yes = "false";
+        if (opt && ((opt->kind != CLI_BOOL && opt->kind != CLI_NONE_FLAG) || value)) opt = NULL;
     }
-    if (!opt) {
-        const char *near = cli_nearest(name, n, &len);
-        cli_die(2, "%s: no such option; nearest: --%.*s", said, (int)len, near);
-    }
-    if (opt->kind == CLI_LATER && !cli_set(o, opt, said, "", CLI_FROM_USER)) cli_die(2, "%s", cli_why);
-    if (opt->kind == CLI_BOOL || opt->kind == CLI_NO_MEANING_FLAG) {
-        if (negated && equals) cli_die(2, "%s: %s, no value was expected", said, cli_clip(equals));
-        if (!equals) value = negated ? "false" : "true";
-    } else if (!equals) {
-        const char *next = *i + 1 < argc ? argv[*i + 1] : NULL;
-        size_t skip = next ? cli_dashes(next) : 0, next_n = next ? strcspn(next + skip, "=") : 0;
-        int is_option = next && skip >= 2 && cli_find(next + skip, next_n, 0);
-        if (!next || is_option) cli_die(2, "%s: a value is missing, %s was expected", said, opt->kind == CLI_ENUM ? cli_words(opt->value) : opt->value ? opt->value : "one");
+    if (!opt) cli_die(2, "%s: no such option; nearest: --%s", said, cli_nearest(name, n));
+    if (!value && (opt->kind == CLI_BOOL || opt->kind == CLI_NONE_FLAG || opt->kind == CLI_LATER)) {
+        value = yes;
+    } else if (!value) {
+        const char *next = *i + 1 < argc ? argv[++*i] : NULL;
+        size_t skip = next ? cli_dashes(next) : 0;
+        if (!next || (skip >= 2 && cli_find(next + skip, strcspn(next + skip, "="), 0))) {
+            cli_die(2, "%s: a value is missing, %s was expected", said, opt->kind == CLI_ENUM ? cli_words(opt->value) : opt->value);
+        }
         value = next;
-        ++*i;
     }
     if (!cli_set(o, opt, said, value, CLI_FROM_USER)) cli_die(2, "%s", cli_why);
 }
@@ -846,15 +792,14 @@ static const char *cli_parse(cli_options *o, int argc, char **argv) {
             cli_parse_option(o, argv, argc, &i);
             continue;
         }
-        int known = -1, nearest = 0, least = 99;
+        int nearest = 0, least = 99;
         for (int k = 0; k < CLI_COUNT(cli_commands); k++) {
             int d = cli_distance(argv[i], strlen(argv[i]), cli_commands[k].name, strlen(cli_commands[k].name));
-            if (d == 0) known = k;
             if (d < least) least = d, nearest = k;
         }
-        if (!command && known >= 0) {
-            command = cli_commands[known].name;
-            if (cli_commands[known].later) cli_die(1, "%s: the command %s", command, cli_later);
+        if (!command && least == 0) {
+            command = cli_commands[nearest].name;
+            if (!cli_commands[nearest].help) cli_die(1, "%s: this command is not in this version", command);
         } else if (!o->model && access(argv[i], F_OK) == 0) {
             o->model = argv[i];
         } else if (!o->prompt && strchr(argv[i], ' ')) {
@@ -879,14 +824,12 @@ typedef struct cli_session { /* what a command works with */
     llm_engine *engine;
 } cli_session;
 
-static int cli_verbosity = LLM_LOG_WARN;
-
 /* At the usual level two warnings are enough to say that something is odd. */
 static void cli_log(void *user, int level, const char *message) {
-    (void)user;
-    if (level > cli_verbosity) return;
-    if (cli_verbosity == LLM_LOG_WARN && level == LLM_LOG_WARN && ++cli_warnings > 2) return;
-    cli_line(level == LLM_LOG_WARN ? "llm_cli: warning: " : "llm_cli: ", message);
+    static int warnings;
+    int wanted = ((const cli_options *)user)->log_level;
+    if (level > wanted || (wanted == LLM_LOG_WARN && level == LLM_LOG_WARN && ++warnings > 2)) return;
+    cli_say(level == LLM_LOG_WARN ? "llm_cli: warning: " : "llm_cli: ", "%s", message);
 }
 
 /* A line on a terminal when loading takes long enough to wonder; Ctrl-C ends it. */
@@ -896,8 +839,7 @@ static int cli_progress(void *user, const char *what, double done) {
     (void)user;
     if (begin <= 0) begin = now;
     if (isatty(2) && now - begin > 0.7 && (now - shown > 0.1 || done >= 1)) {
-        fprintf(stderr, "\r%s %3.0f %%\x1b[K", what, done * 100);
-        if (done >= 1) fputs("\r\x1b[K", stderr);
+        fprintf(stderr, done < 1 ? "\r%s %3.0f %%\x1b[K" : "\r\x1b[K", what, done * 100);
         shown = now;
     }
     return cli_interrupts > 0;
@@ -907,37 +849,26 @@ static int cli_progress(void *user, const char *what, double done) {
 static const char *cli_program_folder(void) {
     static char path[4000];
     ssize_t n = path[0] ? 0 : readlink("/proc/self/exe", path, sizeof path - 1);
-    if (n > 0) {
-        path[n] = 0;
-        *(strrchr(path, '/') + 1) = 0;
-    }
+    if (n > 0) path[n] = 0, *(strrchr(path, '/') + 1) = 0;
     return path;
-}
-
-static int cli_is_model(const char *folder, const char *name) {
-    char path[4400];
-    size_t n = strlen(name);
-    if (n > 5 && !strcasecmp(name + n - 5, ".gguf")) return 1;
-    snprintf(path, sizeof path, "%s/%s/config.json", folder, name);
-    return name[0] != '.' && access(path, R_OK) == 0;
 }
 
 /* The model of someone who named none: SmolLM2, else the first one in models/, here or beside the program. */
 static const char *cli_default_model(void) {
     static char path[4800];
-    char folders[2][4200];
-    snprintf(folders[0], sizeof folders[0], "models");
-    snprintf(folders[1], sizeof folders[1], "%smodels", cli_program_folder());
-    for (int i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, "%s/SmolLM2-135M-Instruct.Q4_1.gguf", folders[i]);
-        if (access(path, R_OK) == 0) return path;
-    }
-    for (int i = 0; i < 2; i++) {
+    for (int pass = 0; pass < 4; pass++) {
+        char folder[4200], config[5000];
         struct dirent **entries = NULL;
-        int n = scandir(folders[i], &entries, NULL, alphasort), found = 0;
+        int n = 0, found = 0;
+        snprintf(folder, sizeof folder, "%smodels", pass % 2 ? cli_program_folder() : "");
+        snprintf(path, sizeof path, "%s/SmolLM2-135M-Instruct.Q4_1.gguf", folder);
+        if (pass < 2 && access(path, R_OK) == 0) return path;
+        if (pass >= 2) n = scandir(folder, &entries, NULL, alphasort);
         for (int k = 0; k < n; k++) {
-            if (!found && cli_is_model(folders[i], entries[k]->d_name)) {
-                snprintf(path, sizeof path, "%s/%s", folders[i], entries[k]->d_name);
+            const char *name = entries[k]->d_name, *dot = strrchr(name, '.');
+            snprintf(config, sizeof config, "%s/%s/config.json", folder, name);
+            if (!found && ((dot && !strcasecmp(dot, ".gguf")) || (*name != '.' && access(config, R_OK) == 0))) {
+                snprintf(path, sizeof path, "%s/%s", folder, name);
                 found = 1;
             }
             free(entries[k]);
@@ -954,49 +885,43 @@ static const char *cli_model_path(const char *name) {
     struct stat st;
     char cache[4200];
     if (!name) return cli_default_model();
-    if (stat(name, &st) == 0) {
-        if (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) return name;
-        cli_die(1, "%s: neither a file nor a folder, a GGUF file or a folder with safetensors was expected", cli_clip(name));
+    if (stat(name, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))) return name;
+    const char *slash = strchr(name, '/'), *dirs[] = {getenv("HF_HUB_CACHE"), getenv("HF_HOME"), getenv("HOME")};
+    if (access(name, F_OK) == 0 || !slash || slash == name || strchr(slash + 1, '/') || !slash[1] || *name == '.' || strstr(name, "..")) {
+        cli_die(1, "%s: no such file or folder, a GGUF file, a folder with safetensors, or ORG/NAME in the Hugging Face cache was expected", cli_clip(name));
     }
-    const char *slash = strchr(name, '/');
-    if (!slash || slash == name || strchr(slash + 1, '/') || !slash[1] || *name == '.' || strstr(name, "..")) {
-        cli_die(1, "%s: %s, a GGUF file, a folder, or ORG/NAME in the Hugging Face cache was expected", cli_clip(name), strerror(errno));
-    }
-    const char *hub = getenv("HF_HUB_CACHE"), *home = getenv("HF_HOME"), *user = getenv("HOME");
-    if (hub && *hub) snprintf(cache, sizeof cache, "%.4000s", hub);
-    else if (home && *home) snprintf(cache, sizeof cache, "%.4000s/hub", home);
-    else snprintf(cache, sizeof cache, "%.4000s/.cache/huggingface/hub", user ? user : "");
+    if (dirs[0] && *dirs[0]) snprintf(cache, sizeof cache, "%.4000s", dirs[0]);
+    else if (dirs[1] && *dirs[1]) snprintf(cache, sizeof cache, "%.4000s/hub", dirs[1]);
+    else snprintf(cache, sizeof cache, "%.4000s/.cache/huggingface/hub", dirs[2] ? dirs[2] : "");
     if (llm_hub_find(cache, name, &found) == LLM_OK && found.data) return found.data;
     cli_die(1, "%s: no such path, and not in the cache %s; to download it: hf download %s", cli_clip(name), cli_clip(cache), cli_clip(name));
 }
 
 static void cli_open_model(cli_session *c, int vocab_only) {
-    cli_options *o = c->o;
+    const cli_options *o = c->o;
     llm_model_config cfg = {0};
-    const char *path = vocab_only && !o->model && o->tokenizer ? o->tokenizer : cli_model_path(o->model);
     cfg.tokenizer = o->tokenizer;
     cfg.chat_template = o->chat_template;
     cfg.vocab_only = vocab_only;
     cfg.dummy_weights = o->load_format;
     cfg.log = cli_log;
+    cfg.log_user = c->o;
     cfg.progress = cli_progress;
-    cli_verbosity = o->log_level;
-    cli_check(llm_model_open(path, &cfg, &c->model));
+    cli_check(llm_model_open(vocab_only && !o->model && o->tokenizer ? o->tokenizer : cli_model_path(o->model), &cfg, &c->model));
     cli_show_notes();
 }
 
-static const llm_backend *cli_backend(const cli_options *o) {
+static const llm_backend *cli_backend(const cli_session *c) {
     const llm_backend *backend = NULL;
     char path[4200];
-    if (o->device == 1) return NULL;
-    if (o->cuda_library) snprintf(path, sizeof path, "%.4000s", o->cuda_library);
-    else snprintf(path, sizeof path, "%slibllm_cuda.so", cli_program_folder());
-    if (o->device == 0 && !o->cuda_library && access(path, R_OK)) return NULL;
+    if (c->o->device == 1) return NULL;
+    snprintf(path, sizeof path, "%slibllm_cuda.so", cli_program_folder());
+    if (c->o->cuda_library) snprintf(path, sizeof path, "%.4000s", c->o->cuda_library);
+    else if (c->o->device == 0 && access(path, R_OK)) return NULL;
     llm_result r = llm_backend_load(path, &backend);
-    if (r == LLM_OK) return backend;
-    if (o->device == 2 || o->cuda_library) cli_fail(r);
-    cli_log(NULL, LLM_LOG_WARN, llm_last_error());
-    return NULL;
+    if (r != LLM_OK && (c->o->device == 2 || c->o->cuda_library)) cli_check(r);
+    if (r != LLM_OK) cli_log(c->o, LLM_LOG_WARN, llm_last_error());
+    return backend;
 }
 
 /* Opens an engine for `seqs` sequences of at most `need` tokens (0: all that the model can): memory is taken for these only. */
@@ -1007,7 +932,7 @@ static void cli_open_engine(cli_session *c, int64_t need, int32_t seqs) {
     cfg.n_threads = o->n_threads;
     cfg.isa = o->isa;
     cfg.device = o->device == 1 ? "cpu" : o->device == 2 ? "cuda" : NULL;
-    cfg.backend = cli_backend(o);
+    cfg.backend = cli_backend(c);
     cfg.tensor_parallel_size = o->tp;
     cfg.dtype = (llm_compute)o->dtype;
     cfg.kv_cache_dtype = (llm_kv_type)o->kv_type;
@@ -1021,26 +946,26 @@ static void cli_open_engine(cli_session *c, int64_t need, int32_t seqs) {
     cfg.disable_prefix_caching = !o->prefix_cache;
     cfg.gpu_memory_utilization = o->gpu_memory;
     cfg.log = cli_log;
+    cfg.log_user = c->o;
     cfg.progress = cli_progress;
     cli_check(llm_engine_open(c->model, &cfg, &c->engine));
 }
 
-/* Tokens that one sequence needs: the prompt and its answer, at most the context. A prompt that leaves no room is told with both numbers. */
+/* Tokens that a sequence may have: --max-model-len, else the model's own; 0: no limit. */
+static int32_t cli_limit(const cli_session *c) {
+    int32_t own = llm_model_get_info(c->model)->max_position_embeddings, said = c->o->max_model_len;
+    return said && (own <= 0 || said < own || c->o->allow_long) ? said : own;
+}
+
+/* Tokens that this sequence needs. A prompt that leaves no room for an answer is told with both numbers. */
 static int64_t cli_need(const cli_session *c, size_t n_prompt, int32_t max_tokens) {
-    int32_t own = llm_model_get_info(c->model)->max_position_embeddings, limit = own;
-    if (c->o->max_model_len && (own <= 0 || c->o->max_model_len < own || c->o->allow_long)) limit = c->o->max_model_len;
+    int32_t limit = cli_limit(c);
     if (n_prompt == 0) cli_die(2, "prompt: 0 tokens, at least one was expected");
     if (limit > 0 && n_prompt >= (size_t)limit) cli_die(1, "prompt: %zu tokens, the context has %d and the answer needs one", n_prompt, limit);
-    if (max_tokens < 0 || (limit > 0 && (int64_t)n_prompt + max_tokens > limit)) return limit;
-    return (int64_t)n_prompt + max_tokens;
+    return max_tokens < 0 || (limit > 0 && (int64_t)n_prompt + max_tokens > limit) ? limit : (int64_t)n_prompt + max_tokens;
 }
 
-static void cli_close(cli_session *c) {
-    llm_engine_close(c->engine);
-    llm_model_close(c->model);
-}
-
-/* Called for each event; what it shows is its business. */
+/* Called for each event of a running request. */
 typedef void (*cli_event_fn)(void *user, const llm_event *event);
 
 /* Runs one request to its end. A first Ctrl-C ends the answer; 1 if that happened. */
@@ -1048,173 +973,137 @@ static int cli_run(llm_engine *engine, llm_request *request, cli_event_fn show, 
     int cancelled = 0;
     llm_event event;
     while (!llm_request_done(request)) {
-        if (cli_interrupts && !cancelled) {
-            cancelled = 1;
-            llm_request_cancel(request);
-        }
+        if (cli_interrupts && !cancelled++) llm_request_cancel(request);
         cli_check(llm_engine_step(engine, NULL));
         while (llm_request_poll(request, &event)) {
             if (event.finish == LLM_FINISH_ERROR) cli_die(1, "%s", llm_request_error(request) ? llm_request_error(request) : "the request failed");
             if (show) show(user, &event);
         }
     }
-    return cancelled;
+    return cancelled > 0;
 }
 
 /* ---------------------------------------------------------------------------
- * tokenize, detokenize, render.
+ * tokenize, detokenize, render: one text in, one text out, or many as lines.
  * --------------------------------------------------------------------------- */
 
-/* Calls fn for each line of standard input, without its newline. */
-static void cli_each_line(void (*fn)(cli_session *c, const char *line, size_t n, long number), cli_session *c) {
-    char *line = NULL;
-    size_t cap = 0;
-    ssize_t n;
-    for (long number = 1; (n = getline(&line, &cap, stdin)) >= 0; number++) {
-        if (cli_interrupts) exit(130);
-        while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r')) n--;
-        fn(c, line, (size_t)n, number);
-    }
-    free(line);
-    if (cli_interrupts) exit(130);
-    if (ferror(stdin)) cli_die(1, "standard input: %s", strerror(errno));
-}
+/* One input to its output. 0 with cli_why. */
+typedef int (*cli_convert_fn)(cli_session *c, const char *in, size_t n, llm_text *out);
 
-static void cli_tokenize_text(cli_session *c, const char *text, size_t n) {
+static int cli_tokenize(cli_session *c, const char *in, size_t n, llm_text *out) {
     int flags = (c->o->add_special ? LLM_TOK_ADD_SPECIAL : 0) | (c->o->parse_special ? LLM_TOK_PARSE_SPECIAL : 0);
     llm_tokens ids = {0};
-    llm_text out = {0};
-    cli_check(llm_tokenize(c->model, text, n, flags, &ids));
-    cli_add_ids(&out, ids.data, ids.len);
-    llm_text_str(&out, "\n");
-    cli_out_text(&out);
-    llm_tokens_free(&ids);
-}
-
-static void cli_tokenize_line(cli_session *c, const char *line, size_t n, long number) {
     llm_json *doc = NULL;
-    size_t len;
-    llm_result r = llm_json_parse(line, n, NULL, &doc);
-    const char *text = r == LLM_OK ? llm_json_str(doc, 0, &len) : NULL;
-    if (!text) cli_die(1, "standard input, line %ld: a JSON string was expected", number);
-    cli_tokenize_text(c, text, len);
+    if (c->o->jsonl) in = llm_json_parse(in, n, NULL, &doc) == LLM_OK ? llm_json_str(doc, 0, &n) : NULL;
+    int ok = in ? llm_tokenize(c->model, in, n, flags, &ids) == LLM_OK || cli_bad("%s", llm_last_error()) : cli_bad("a JSON string was expected");
+    cli_json(out, "%i", ids.data, ids.len);
     llm_json_free(doc);
-}
-
-static int cli_cmd_tokenize(cli_session *c) {
-    llm_text in = {0};
-    cli_open_model(c, 1);
-    if (c->o->jsonl) {
-        cli_each_line(cli_tokenize_line, c);
-    } else {
-        if (c->o->prompt) llm_text_str(&in, c->o->prompt);
-        else cli_read(c->o->file ? c->o->file : "-", CLI_MAX_INPUT, &in);
-        cli_tokenize_text(c, in.data ? in.data : "", in.len);
-        llm_text_free(&in);
-    }
-    return 0;
-}
-
-static void cli_detokenize_line(cli_session *c, const char *line, size_t n, long number) {
-    llm_tokens ids = {0};
-    llm_text text = {0}, out = {0};
-    char where[60];
-    snprintf(where, sizeof where, "standard input, line %ld", number);
-    if (n != strlen(line) || !cli_parse_ids(where, line, &ids)) cli_die(1, "%s: an array of token ids was expected", where);
-    cli_check(llm_detokenize(c->model, ids.data, ids.len, LLM_DETOK_KEEP_SPECIAL, &text));
-    if (c->o->jsonl) {
-        llm_text_json(&out, text.data ? text.data : "", text.len);
-        llm_text_str(&out, "\n");
-    } else {
-        llm_text_add(&out, text.data ? text.data : "", text.len);
-    }
-    cli_out_text(&out);
-    llm_text_free(&text);
     llm_tokens_free(&ids);
+    return ok;
 }
 
-static int cli_cmd_detokenize(cli_session *c) {
-    llm_text in = {0};
-    cli_open_model(c, 1);
-    if (c->o->jsonl) {
-        cli_each_line(cli_detokenize_line, c);
-    } else {
-        if (c->o->token_ids) llm_text_str(&in, c->o->token_ids);
-        else cli_read(c->o->file ? c->o->file : "-", CLI_MAX_INPUT, &in);
-        cli_detokenize_line(c, in.data, in.len, 1);
-        llm_text_free(&in);
-    }
-    return 0;
-}
-
-/* Seconds since 1970 of "YYYY-MM-DD HH:MM:SS" or a number. */
-static int cli_parse_time(const llm_json *doc, int node, int64_t *out) {
-    int y, mo, d, h = 0, mi = 0, s = 0;
-    const char *text = llm_json_str(doc, node, NULL);
-    if (!text) return llm_json_int(doc, node, out);
-    if (sscanf(text, "%4d-%2d-%2d%*1[ T]%2d:%2d:%2d", &y, &mo, &d, &h, &mi, &s) < 3) return 0;
-    struct tm tm = {0};
-    tm.tm_year = y - 1900, tm.tm_mon = mo - 1, tm.tm_mday = d, tm.tm_hour = h, tm.tm_min = mi, tm.tm_sec = s;
-    *out = (int64_t)timegm(&tm);
-    return 1;
+static int cli_detokenize(cli_session *c, const char *in, size_t n, llm_text *out) {
+    llm_tokens ids = {0};
+    llm_text text = {0};
+    if (n != strlen(in) || !cli_parse_ids("input", in, &ids)) return cli_bad("an array of token ids was expected");
+    llm_result r = llm_detokenize(c->model, ids.data, ids.len, LLM_DETOK_KEEP_SPECIAL, &text);
+    if (c->o->jsonl) cli_json(out, "%Q", text.data, text.len), llm_text_free(&text);
+    else cli_json(out, "%t", &text);
+    llm_tokens_free(&ids);
+    return r == LLM_OK || cli_bad("%s", llm_last_error());
 }
 
 static llm_template *cli_template; /* of render --chat-template */
 
-/* Renders one context; 0 with cli_why. */
-static int cli_render_context(cli_session *c, const char *text, size_t n, llm_text *out) {
-    llm_render_options options = {0};
-    llm_json *doc = NULL;
-    if (llm_json_parse(text, n, NULL, &doc) != LLM_OK) return cli_bad("%s", llm_last_error());
-    int now = llm_json_find(doc, 0, "now"), ok = 0;
-    if (llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) cli_bad("a JSON object {\"messages\": ...} was expected");
-    else if (now >= 0 && !cli_parse_time(doc, now, &options.now)) cli_bad("now: a number of seconds or \"YYYY-MM-DD HH:MM:SS\" was expected");
-    else if ((cli_template ? llm_template_render(cli_template, doc, &options, out) : llm_render(c->model, doc, &options, out)) != LLM_OK) cli_bad("%s", llm_last_error());
-    else ok = 1;
-    llm_json_free(doc);
-    return ok;
+/* Seconds since 1970 of "YYYY-MM-DD HH:MM:SS" or a number; 0: neither. */
+static int cli_parse_time(const llm_json *doc, int node, int64_t *out) {
+    struct tm tm = {0};
+    const char *text = llm_json_str(doc, node, NULL);
+    if (!text) return llm_json_int(doc, node, out);
+    if (sscanf(text, "%4d-%2d-%2d%*1[ T]%2d:%2d:%2d", &tm.tm_year, &tm.tm_mon, &tm.tm_mday, &tm.tm_hour, &tm.tm_min, &tm.tm_sec) < 3) return 0;
+    tm.tm_year -= 1900;
+    tm.tm_mon -= 1;
+    *out = (int64_t)timegm(&tm);
+    return 1;
 }
 
-static void cli_render_line(cli_session *c, const char *line, size_t n, long number) {
-    llm_text text = {0}, out = {0};
-    (void)number;
-    if (cli_render_context(c, line, n, &text)) {
-        llm_text_str(&out, "{\"text\": ");
-        llm_text_json(&out, text.data ? text.data : "", text.len);
-    } else {
-        llm_text_str(&out, "{\"error\": ");
-        cli_add_quoted(&out, cli_why);
-    }
-    llm_text_str(&out, "}\n");
-    cli_out_text(&out);
+static int cli_render(cli_session *c, const char *in, size_t n, llm_text *out) {
+    llm_render_options options = {0};
+    llm_json *doc = NULL;
+    llm_text text = {0};
+    int ok = llm_json_parse(in, n, NULL, &doc) == LLM_OK || cli_bad("%s", llm_last_error()), now = llm_json_find(doc, 0, "now");
+    if (ok && llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) ok = cli_bad("a JSON object {\"messages\": ...} was expected");
+    if (ok && now >= 0 && !cli_parse_time(doc, now, &options.now)) ok = cli_bad("now: seconds since 1970 or \"YYYY-MM-DD HH:MM:SS\" were expected");
+    if (ok && (cli_template ? llm_template_render(cli_template, doc, &options, &text) : llm_render(c->model, doc, &options, &text)) != LLM_OK) ok = cli_bad("%s", llm_last_error());
+    if (c->o->jsonl && ok) cli_json(out, "{'text': %Q}", text.data, text.len);
+    if (c->o->jsonl && !ok) cli_json(out, "{'error': %q}", cli_why);
+    if (!c->o->jsonl) llm_text_add(out, text.data ? text.data : "", text.len);
+    llm_json_free(doc);
     llm_text_free(&text);
+    return ok || c->o->jsonl;
+}
+
+/* The text to work on: -p, -f or standard input. */
+static void cli_input(const cli_options *o, llm_text *text) {
+    if (o->prompt && o->file) cli_die(2, "--file: %s, but --prompt is given too; one of them was expected", cli_clip(o->file));
+    if (!o->prompt && !o->file && isatty(0)) cli_die(2, "no prompt: give -p TEXT, -f FILE, --token-ids '[1,2]', or text on standard input");
+    if (o->prompt) llm_text_str(text, o->prompt);
+    else if (!cli_read(o->file ? o->file : "-", text)) cli_die(1, "%s", cli_why);
+    llm_text_add(text, "", 0);
+}
+
+static int cli_convert(cli_session *c, cli_convert_fn fn, const char *end) {
+    llm_text text = {0}, out = {0};
+    char *line = NULL;
+    size_t cap = 0;
+    ssize_t n;
+    if (!c->o->jsonl) {
+        cli_input(c->o, &text);
+        if (!fn(c, text.data, text.len, &out)) cli_die(1, "%s", cli_why);
+        llm_text_str(&out, end);
+        cli_out(&out);
+        llm_text_free(&text);
+        return 0;
+    }
+    for (long number = 1; (n = getline(&line, &cap, stdin)) >= 0; number++) {
+        while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r')) line[--n] = 0;
+        if (!fn(c, line, (size_t)n, &out)) cli_die(1, "standard input, line %ld: %s", number, cli_why);
+        llm_text_str(&out, "\n");
+        cli_out(&out);
+    }
+    free(line);
+    if (ferror(stdin) && !cli_interrupts) cli_die(1, "standard input: %s", strerror(errno));
+    return cli_interrupts ? 130 : 0;
+}
+
+static int cli_cmd_tokenize(cli_session *c) {
+    cli_open_model(c, 1);
+    return cli_convert(c, cli_tokenize, "\n");
+}
+
+static int cli_cmd_detokenize(cli_session *c) {
+    cli_open_model(c, 1);
+    return cli_convert(c, cli_detokenize, "");
 }
 
 static int cli_cmd_render(cli_session *c) {
-    llm_text in = {0}, out = {0};
     const char *source = c->o->chat_template;
-    if (source) {
-        if (strchr(source, '{') && access(source, R_OK)) llm_text_str(&in, source);
-        else cli_read(source, (size_t)8 << 20, &in);
-        if (llm_template_open(in.data, in.len, &cli_template) != LLM_OK) cli_die(1, "%s: %s", cli_clip(source), llm_last_error());
-        llm_text_free(&in);
-    } else {
+    llm_text text = {0};
+    if (!source) {
         cli_open_model(c, 1);
+        return cli_convert(c, cli_render, "");
     }
-    if (c->o->jsonl) {
-        cli_each_line(cli_render_line, c);
-    } else {
-        cli_read(c->o->file ? c->o->file : "-", CLI_MAX_INPUT, &in);
-        if (!cli_render_context(c, in.data, in.len, &out)) cli_die(1, "%s", cli_why);
-        cli_out_text(&out);
-        llm_text_free(&in);
-    }
+    if (strchr(source, '{') && access(source, R_OK)) llm_text_str(&text, source);
+    else if (!cli_read(source, &text)) cli_die(1, "--chat-template: %s", cli_why);
+    if (llm_template_open(text.data, text.len, &cli_template) != LLM_OK) cli_die(1, "%s: %s", cli_clip(source), llm_last_error());
+    int code = cli_convert(c, cli_render, "");
     llm_template_close(cli_template);
-    return 0;
+    llm_text_free(&text);
+    return code;
 }
 
 /* ---------------------------------------------------------------------------
- * Answers as JSON: the same object for generate and chat, and the parts of it that batch needs.
+ * Answers as JSON: the object of generate and chat --json, and the parts of it that batch needs.
  * --------------------------------------------------------------------------- */
 
 static int64_t cli_code_points(const char *s, size_t n) {
@@ -1223,70 +1112,53 @@ static int64_t cli_code_points(const char *s, size_t n) {
     return count;
 }
 
-/* Text of one token, in the middle of a text. */
-static void cli_token_text(const llm_model *model, int32_t id, llm_text *out) {
-    if (out->data) out->data[0] = 0;
-    out->len = 0;
-    llm_token_bytes(model, id, out);
-    llm_text_add(out, "", 0);
+/* Text of one token, as in the middle of a text. */
+static const llm_text *cli_token_text(const llm_model *model, int32_t id) {
+    static llm_text piece;
+    llm_text_free(&piece);
+    llm_token_bytes(model, id, &piece);
+    llm_text_add(&piece, "", 0);
+    return &piece;
 }
 
-/* The object of /v1/completions: tokens, their log-probabilities, for each the n likeliest and itself, and where each begins. */
+/* Log-probabilities as /v1/completions has them: for each token the n likeliest and itself, and where it begins. */
 static void cli_add_logprobs(llm_text *t, const llm_model *model, const llm_output *out, int n) {
-    llm_text piece = {0};
-    int64_t offset = 0;
-    llm_text_str(t, "{\"text_offset\": [");
-    for (size_t i = 0; i < out->n_token_ids; i++) {
-        cli_add(t, "%s%lld", i ? "," : "", (long long)offset);
-        cli_token_text(model, out->token_ids[i], &piece);
-        offset += cli_code_points(piece.data, piece.len);
-    }
-    llm_text_str(t, "], \"token_logprobs\": [");
-    for (size_t i = 0; i < out->n_token_ids; i++) {
-        if (i) llm_text_str(t, ",");
-        cli_add_logprob(t, out->logprobs ? out->logprobs[i] : 0);
-    }
-    llm_text_str(t, "], \"tokens\": [");
-    for (size_t i = 0; i < out->n_token_ids; i++) {
-        if (i) llm_text_str(t, ",");
-        cli_token_text(model, out->token_ids[i], &piece);
-        llm_text_json(t, piece.data, piece.len);
-    }
-    llm_text_str(t, "], \"top_logprobs\": [");
+    llm_text offsets = {0}, values = {0}, tokens = {0}, tops = {0};
+    int64_t at = 0;
     for (size_t i = 0; i < out->n_token_ids; i++) {
         const llm_token_logprob *top = out->top ? out->top + i * (size_t)out->top_stride : NULL;
-        int k = top ? out->top_counts[i] : 0, own = 0;
-        llm_text_str(t, i ? ",{" : "{");
+        const llm_text *piece = cli_token_text(model, out->token_ids[i]);
+        const char *comma = i ? ", " : "";
+        double own = out->logprobs ? (double)out->logprobs[i] : 0;
+        int k = top ? out->top_counts[i] : 0, seen = 0;
+        cli_json(&offsets, "%s%l", comma, at);
+        cli_json(&values, "%s%f", comma, own);
+        cli_json(&tokens, "%s%Q", comma, piece->data, piece->len);
+        cli_json(&tops, "%s{", comma);
+        at += cli_code_points(piece->data, piece->len);
         for (int j = 0; j < k && j < n; j++) {
-            cli_token_text(model, top[j].id, &piece);
-            if (j) llm_text_str(t, ",");
-            llm_text_json(t, piece.data, piece.len);
-            llm_text_str(t, ":");
-            cli_add_logprob(t, top[j].logprob);
-            own |= top[j].id == out->token_ids[i];
+            piece = cli_token_text(model, top[j].id);
+            cli_json(&tops, "%s%Q: %f", j ? ", " : "", piece->data, piece->len, (double)top[j].logprob);
+            seen |= top[j].id == out->token_ids[i];
         }
-        if (!own) {
-            cli_token_text(model, out->token_ids[i], &piece);
-            if (k && n) llm_text_str(t, ",");
-            llm_text_json(t, piece.data, piece.len);
-            llm_text_str(t, ":");
-            cli_add_logprob(t, out->logprobs ? out->logprobs[i] : 0);
-        }
-        llm_text_str(t, "}");
+        piece = cli_token_text(model, out->token_ids[i]);
+        if (!seen) cli_json(&tops, "%s%Q: %f", k && n ? ", " : "", piece->data, piece->len, own);
+        llm_text_str(&tops, "}");
     }
-    llm_text_str(t, "]}");
-    llm_text_free(&piece);
+    cli_json(t, "{'text_offset': [%t], 'token_logprobs': [%t], 'tokens': [%t], 'top_logprobs': [%t]}", &offsets, &values, &tokens, &tops);
 }
 
 static void cli_add_usage(llm_text *t, const llm_request_metrics *m, int64_t completion) {
-    cli_add(t, "{\"prompt_tokens\": %d, \"completion_tokens\": %lld, \"total_tokens\": %lld, \"prompt_tokens_details\": {\"cached_tokens\": %d}}",
-            m->n_prompt_tokens, (long long)completion, (long long)(m->n_prompt_tokens + completion), m->n_cached_tokens);
+    cli_json(t, "{'prompt_tokens': %d, 'completion_tokens': %l, 'total_tokens': %l, 'prompt_tokens_details': {'cached_tokens': %d}}",
+             m->n_prompt_tokens, completion, m->n_prompt_tokens + completion, m->n_cached_tokens);
 }
 
-static void cli_add_stop_reason(llm_text *t, const llm_output *out) {
-    if (out->stop_reason) cli_add_quoted(t, out->stop_reason);
-    else if (out->stop_id >= 0) llm_text_int(t, out->stop_id);
-    else llm_text_str(t, "null");
+/* The fields that say how an answer ended. */
+static void cli_add_end(llm_text *t, const llm_output *out) {
+    cli_json(t, "'finish_reason': %q, 'stop_reason': ", llm_finish_str(out->finish));
+    if (!out->stop_reason && out->stop_id >= 0) llm_text_int(t, out->stop_id);
+    else cli_json(t, "%q", out->stop_reason);
+    cli_json(t, ", 'cum_log_probs': %f, 'sentence_length': %l", out->cum_logprob, cli_code_points(out->text, out->text_len));
 }
 
 static void cli_add_answer(llm_text *t, const cli_session *c, llm_request *request, int32_t index) {
@@ -1296,75 +1168,57 @@ static void cli_add_answer(llm_text *t, const cli_session *c, llm_request *reque
     const int32_t *prompt = llm_request_prompt(request, &n);
     cli_check(llm_request_output(request, index, &out));
     llm_request_get_metrics(request, &m);
-    cli_add(t, "{\"index\": %d, \"text\": ", index);
-    llm_text_json(t, out.text, out.text_len);
-    llm_text_str(t, ", \"token_ids\": ");
-    cli_add_ids(t, out.token_ids, out.n_token_ids);
-    cli_add(t, ", \"finish_reason\": \"%s\", \"stop_reason\": ", llm_finish_str(out.finish));
-    cli_add_stop_reason(t, &out);
-    llm_text_str(t, ", \"cum_log_probs\": ");
-    cli_add_logprob(t, out.cum_logprob);
-    cli_add(t, ", \"sentence_length\": %lld, \"seed\": %lld, \"prompt_token_ids\": ", (long long)cli_code_points(out.text, out.text_len), (long long)llm_request_seed(request));
-    cli_add_ids(t, prompt, n);
-    llm_text_str(t, ", \"usage\": ");
+    cli_json(t, "{'index': %d, 'text': %Q, 'token_ids': %i, ", index, out.text, out.text_len, out.token_ids, out.n_token_ids);
+    cli_add_end(t, &out);
+    cli_json(t, ", 'seed': %l, 'prompt_token_ids': %i, 'usage': ", llm_request_seed(request), prompt, n);
     cli_add_usage(t, &m, (int64_t)out.n_token_ids);
-    cli_add(t, ", \"metrics\": {\"arrival_time\": %.6f, \"inference_start_time\": %.6f, \"first_token_time\": %.6f, \"finish_time\": %.6f, ",
-            m.arrival_time, m.inference_start_time, m.first_token_time, m.finish_time);
-    cli_add(t, "\"time_in_queue\": %.6f, \"model_forward_time\": %.6f, \"model_execute_time\": %.6f}, \"logprobs\": ",
-            m.time_in_queue, m.model_forward_time, m.model_execute_time);
+    cli_json(t, ", 'metrics': {'arrival_time': %f, 'inference_start_time': %f, 'first_token_time': %f, 'finish_time': %f, 'time_in_queue': %f, ",
+             m.arrival_time, m.inference_start_time, m.first_token_time, m.finish_time, m.time_in_queue);
+    cli_json(t, "'model_forward_time': %f, 'model_execute_time': %f}, 'logprobs': ", m.model_forward_time, m.model_execute_time);
     if (c->o->logprobs >= 0) cli_add_logprobs(t, c->model, &out, c->o->logprobs);
     else llm_text_str(t, "null");
     llm_text_str(t, "}\n");
 }
 
-/* "prompt 31 tokens, 410.2 tok/s | answer 52 tokens, 190.1 tok/s | first token 0.08 s" */
+/* "[prompt 31 tokens, 410.2 tok/s | answer 52 tokens, 190.1 tok/s | first token 0.08 s]" */
 static void cli_show_speed(const llm_request *request) {
     llm_request_metrics m;
     llm_output out;
     llm_request_get_metrics(request, &m);
     if (llm_request_output(request, 0, &out) != LLM_OK || m.first_token_time <= 0) return;
     double first = m.first_token_time - m.inference_start_time, rest = m.finish_time - m.first_token_time;
-    int fresh = m.n_prompt_tokens - m.n_cached_tokens;
     fprintf(stderr, "[prompt %d tokens", m.n_prompt_tokens);
     if (m.n_cached_tokens) fprintf(stderr, " (%d cached)", m.n_cached_tokens);
-    fprintf(stderr, ", %.1f tok/s | answer %zu tokens", first > 0 ? fresh / first : 0, out.n_token_ids);
+    fprintf(stderr, ", %.1f tok/s | answer %zu tokens", first > 0 ? (m.n_prompt_tokens - m.n_cached_tokens) / first : 0, out.n_token_ids);
     if (out.n_token_ids > 1 && rest > 0) fprintf(stderr, ", %.1f tok/s", (double)(out.n_token_ids - 1) / rest);
     fprintf(stderr, " | first token %.2f s]\n", m.first_token_time - m.arrival_time);
+    if (out.finish == LLM_FINISH_LENGTH) fprintf(stderr, "[cut after %zu tokens; max-tokens allows more]\n", out.n_token_ids);
 }
 
 /* ---------------------------------------------------------------------------
  * generate, score, and a chat of one answer.
  * --------------------------------------------------------------------------- */
 
-/* -p, -f or standard input. `chop`: without the newline at its end. */
-static void cli_prompt_text(const cli_options *o, int chop, llm_text *text) {
-    if (o->prompt && o->file) cli_die(2, "--file: %s, but --prompt is given too; one of them was expected", cli_clip(o->file));
-    if (o->prompt) llm_text_str(text, o->prompt);
-    else if (o->file) cli_read(o->file, CLI_MAX_INPUT, text);
-    else if (isatty(0)) cli_die(2, "no prompt: %s", cli_prompt_hint);
-    else cli_read("-", CLI_MAX_INPUT, text);
-    if (chop && !o->prompt && !o->file && text->len && text->data[text->len - 1] == '\n') text->data[--text->len] = 0;
-}
-
-/* Ids of the prompt: --token-ids as they are, text with BOS as the model says. */
-static void cli_prompt_ids(cli_session *c, int flags, int chop, llm_tokens *ids) {
+/* Opens the model; ids of --token-ids as they are, of a text with BOS as the model says. */
+static void cli_prompt_ids(cli_session *c, int chop, llm_tokens *ids) {
+    const cli_options *o = c->o;
     llm_text text = {0};
-    if (c->o->token_ids) {
-        if (c->o->prompt || c->o->file) cli_die(2, "--token-ids: given beside --prompt or --file, one of them was expected");
-        if (!cli_parse_ids("--token-ids", c->o->token_ids, ids)) cli_die(2, "%s", cli_why);
+    if (o->token_ids) {
+        if (o->prompt || o->file) cli_die(2, "--token-ids: given beside --prompt or --file, one of them was expected");
+        if (!cli_parse_ids("--token-ids", o->token_ids, ids)) cli_die(2, "%s", cli_why);
         cli_open_model(c, 0);
-    } else {
-        cli_prompt_text(c->o, chop, &text);
-        cli_open_model(c, 0);
-        cli_check(llm_tokenize(c->model, text.data ? text.data : "", text.len, flags, ids));
-        llm_text_free(&text);
+        return;
     }
-    if (ids->failed) cli_die(1, "prompt: no memory for %zu tokens", ids->len);
+    cli_input(o, &text);
+    if (chop && !o->prompt && !o->file && text.len && text.data[text.len - 1] == '\n') text.data[--text.len] = 0; /* of echo */
+    cli_open_model(c, 0);
+    cli_check(llm_tokenize(c->model, text.data, text.len, LLM_TOK_ADD_SPECIAL | LLM_TOK_PARSE_SPECIAL, ids));
+    llm_text_free(&text);
 }
 
 static void cli_show_text(void *user, const llm_event *event) {
     (void)user;
-    if (event->text_len) cli_out(event->text, event->text_len);
+    if (event->text_len) cli_write(event->text, event->text_len);
 }
 
 /* Runs the prompt and prints the answer: streaming, or each answer when all are there. Returns the exit status. */
@@ -1382,29 +1236,21 @@ static int cli_answer(cli_session *c, const llm_tokens *ids, int32_t max_tokens)
     cfg.n_prompt_ids = ids->len;
     cli_check(llm_request_submit(c->engine, &cfg, &request));
     int cancelled = cli_run(c->engine, request, streaming ? cli_show_text : NULL, NULL);
-    for (int32_t i = 0; i < n && !cancelled && !streaming; i++) {
+    for (int32_t i = 0; i < n && !cancelled; i++) {
         cli_check(llm_request_output(request, i, &out));
-        if (c->o->json) {
-            cli_add_answer(&t, c, request, i);
-        } else {
-            llm_text_add(&t, out.text, out.text_len);
-            llm_text_str(&t, "\n");
-        }
+        if (c->o->json) cli_add_answer(&t, c, request, i);
+        else if (!streaming) cli_json(&t, "%s\n", out.text);
+        else if (isatty(1) || (out.text_len && out.text[out.text_len - 1] != '\n')) llm_text_str(&t, "\n");
     }
-    if (!cancelled && !streaming) cli_out_text(&t);
-    if (streaming) {
-        cli_check(llm_request_output(request, 0, &out));
-        if (isatty(1) || (out.text_len && out.text[out.text_len - 1] != '\n')) cli_out("\n", 1);
-        if (isatty(2)) cli_show_speed(request);
-        if (isatty(2) && out.finish == LLM_FINISH_LENGTH) fprintf(stderr, "[cut after %zu tokens; -n N allows more]\n", out.n_token_ids);
-    }
+    cli_out(&t);
+    if (streaming && isatty(2)) cli_show_speed(request);
     llm_request_free(request);
     return cancelled ? 130 : 0;
 }
 
 static int cli_cmd_generate(cli_session *c) {
     llm_tokens ids = {0};
-    cli_prompt_ids(c, LLM_TOK_ADD_SPECIAL | LLM_TOK_PARSE_SPECIAL, 1, &ids);
+    cli_prompt_ids(c, 1, &ids);
     int code = cli_answer(c, &ids, 256);
     llm_tokens_free(&ids);
     return code;
@@ -1421,91 +1267,54 @@ static void cli_add_top(llm_text *t, const llm_token_logprob *top, int n, int k)
     if (n) memcpy(sorted, top, (size_t)n * sizeof *sorted);
     qsort(sorted, (size_t)n, sizeof *sorted, cli_compare_logprobs);
     llm_text_str(t, "[");
-    for (int i = 0; i < n && i < k; i++) {
-        llm_text_str(t, i ? ",[" : "[");
-        llm_text_int(t, sorted[i].id);
-        llm_text_str(t, ",");
-        cli_add_logprob(t, sorted[i].logprob);
-        llm_text_str(t, "]");
-    }
+    for (int i = 0; i < n && i < k; i++) cli_json(t, "%s[%d, %f]", i ? ", " : "", sorted[i].id, (double)sorted[i].logprob);
     llm_text_str(t, "]");
     free(sorted);
 }
 
-static void cli_score_json(const cli_session *c, const llm_request *request, const llm_tokens *ids, double perplexity, int answered) {
+/* One request gives both: the log-probabilities of the prompt, and a first token after it. A prompt that fills the context has none. */
+static int cli_cmd_score(cli_session *c) {
     const llm_token_logprob *top = NULL;
     const int32_t *counts = NULL;
-    int32_t stride = 0;
-    llm_output out;
-    llm_text t = {0};
-    const float *lp = llm_request_prompt_logprobs(request, &top, &counts, &stride);
-    llm_text_str(&t, "{\"token_ids\": ");
-    cli_add_ids(&t, ids->data, ids->len);
-    llm_text_str(&t, ", \"logprobs\": [null");
-    for (size_t i = 1; i < ids->len; i++) {
-        llm_text_str(&t, ",");
-        cli_add_logprob(&t, lp[i]);
-    }
-    llm_text_str(&t, "]");
-    if (c->o->top_logprobs) {
-        llm_text_str(&t, ", \"top_logprobs\": [null");
-        for (size_t i = 1; i < ids->len; i++) {
-            llm_text_str(&t, ",");
-            cli_add_top(&t, top + i * (size_t)stride, counts[i], c->o->top_logprobs);
-        }
-        llm_text_str(&t, "]");
-    }
-    llm_text_str(&t, ", \"next\": ");
-    if (answered && llm_request_output(request, 0, &out) == LLM_OK && out.top && out.n_token_ids) {
-        cli_add_top(&t, out.top, out.top_counts[0], c->o->top_logprobs ? c->o->top_logprobs : 5);
-    } else {
-        llm_text_str(&t, "[]");
-    }
-    llm_text_str(&t, ", \"perplexity\": ");
-    if (ids->len > 1) llm_text_num(&t, isfinite(perplexity) ? perplexity : 1e308);
-    else llm_text_str(&t, "null");
-    cli_add(&t, ", \"n_tokens\": %zu}\n", ids->len);
-    cli_out_text(&t);
-}
-
-/* One request gives both: the log-probabilities of the prompt, and of a first token after it. A prompt that fills the context has no such token. */
-static int cli_cmd_score(cli_session *c) {
+    int32_t stride = 0, k = c->o->top_logprobs;
     llm_tokens ids = {0};
     llm_request_config cfg = {0};
     llm_request *request = NULL;
-    llm_text t = {0}, piece = {0};
+    llm_output out;
+    llm_text t = {0}, lps = {0}, tops = {0}, next = {0};
     double sum = 0;
-    cli_prompt_ids(c, LLM_TOK_ADD_SPECIAL | LLM_TOK_PARSE_SPECIAL, 0, &ids);
-    int32_t own = llm_model_get_info(c->model)->max_position_embeddings, k = c->o->top_logprobs ? c->o->top_logprobs : c->o->json ? 5 : 0;
-    if (c->o->max_model_len && (own <= 0 || c->o->max_model_len < own)) own = c->o->max_model_len;
-    int full = own > 0 && ids.len == (size_t)own;
+    cli_prompt_ids(c, 0, &ids);
+    cfg.score_only = ids.len && ids.len == (size_t)cli_limit(c);
     cfg.sampling.max_tokens = 1;
-    cfg.sampling.logprobs = cfg.sampling.prompt_logprobs = k + 1;
+    cfg.sampling.prompt_logprobs = k + 1;
+    cfg.sampling.logprobs = (k ? k : 5) + 1;
     cfg.prompt_ids = ids.data;
     cfg.n_prompt_ids = ids.len;
-    cfg.score_only = full;
-    cli_open_engine(c, full ? own : cli_need(c, ids.len, 1), 1);
+    cli_open_engine(c, cfg.score_only ? cli_limit(c) : cli_need(c, ids.len, 1), 1);
     cli_check(llm_request_submit(c->engine, &cfg, &request));
     if (cli_run(c->engine, request, NULL, NULL)) return 130;
-    const float *lp = llm_request_prompt_logprobs(request, NULL, NULL, NULL);
-    if (!lp) cli_die(1, "score: the engine gave no log-probabilities");
-    for (size_t i = 1; i < ids.len; i++) sum += lp[i];
-    double perplexity = ids.len > 1 ? exp(-sum / (double)(ids.len - 1)) : 0;
-    if (c->o->json) {
-        cli_score_json(c, request, &ids, perplexity, !full);
-    } else {
-        for (size_t i = 0; i < ids.len; i++) {
-            cli_token_text(c->model, ids.data[i], &piece);
-            if (i) cli_add(&t, "%12.6f", (double)lp[i]);
-            else cli_add(&t, "%12s", "-");
-            cli_add(&t, "  %7d  ", ids.data[i]);
-            llm_text_json(&t, piece.data, piece.len);
-            llm_text_str(&t, "\n");
-        }
-        cli_add(&t, "perplexity %.6g of %zu tokens, log-probability %.6f\n", perplexity, ids.len, sum);
-        cli_out_text(&t);
-        llm_text_free(&piece);
+    const float *lp = llm_request_prompt_logprobs(request, &top, &counts, &stride);
+    if (!lp && ids.len > 1) cli_die(1, "score: the engine gave no log-probabilities");
+    for (size_t i = 0; i < ids.len; i++) {
+        const llm_text *piece = cli_token_text(c->model, ids.data[i]);
+        double x = i ? (double)lp[i] : 0;
+        sum += x;
+        if (!c->o->json) cli_add(&t, i ? "%12.6f  %7d  " : "%12.0f  %7d  ", x, ids.data[i]), cli_json(&t, "%Q\n", piece->data, piece->len);
+        if (c->o->json) cli_json(&lps, i ? ", %f" : "null", x);
+        if (c->o->json && k) llm_text_str(&tops, i ? ", " : "null");
+        if (c->o->json && k && i) cli_add_top(&tops, top + i * (size_t)stride, counts[i], k);
     }
+    double perplexity = ids.len > 1 ? exp(-sum / (double)(ids.len - 1)) : NAN;
+    int answered = llm_request_output(request, 0, &out) == LLM_OK && out.top && out.n_token_ids;
+    if (c->o->json) {
+        cli_add_top(&next, answered ? out.top : NULL, answered ? out.top_counts[0] : 0, k ? k : 5);
+        cli_json(&t, "{'token_ids': %i, 'logprobs': [%t], ", ids.data, ids.len, &lps);
+        if (k) cli_json(&t, "'top_logprobs': [%t], ", &tops);
+        cli_json(&t, ids.len > 1 ? "'next': %t, 'n_tokens': %d, 'perplexity': %f}\n" : "'next': %t, 'n_tokens': %d, 'perplexity': null}\n", &next, (int)ids.len, perplexity);
+    } else {
+        cli_add(&t, "perplexity %.6g of %zu tokens, log-probability %.6f\n", perplexity, ids.len, sum);
+    }
+    cli_out(&t);
     llm_request_free(request);
     llm_tokens_free(&ids);
     return 0;
@@ -1513,63 +1322,49 @@ static int cli_cmd_score(cli_session *c) {
 
 typedef struct cli_message {
     const char *role;
-    char *text;      /* owned */
+    char *text; /* owned */
 } cli_message;
 
-/* Appends `"key": value` of every member of a JSON object text, each with a comma before it; 0: not an object. */
-static int cli_add_members(llm_text *t, const char *object) {
-    llm_json *doc = NULL;
+static void cli_add_messages(llm_text *t, const cli_message *messages, int n) {
+    for (int i = 0; i < n; i++) cli_json(t, "%s{'role': %q, 'content': %q}", i ? ", " : "[", messages[i].role, messages[i].text);
+    llm_text_str(t, n ? "]" : "[]");
+}
+
+/* Appends `, "key": value` of every member of an object. */
+static void cli_add_members(llm_text *t, const llm_json *doc, int object) {
     size_t n;
-    if (llm_json_parse(object, strlen(object), NULL, &doc) != LLM_OK || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) {
-        llm_json_free(doc);
-        return 0;
-    }
-    for (int i = llm_json_first(doc, 0); i >= 0; i = llm_json_next(doc, i)) {
+    for (int i = llm_json_first(doc, object); i >= 0; i = llm_json_next(doc, i)) {
         const char *key = llm_json_key(doc, i, &n);
-        llm_text_str(t, ", ");
-        llm_text_json(t, key, n);
-        llm_text_str(t, ": ");
+        cli_json(t, ", %Q: ", key, n);
         llm_json_write(doc, i, t);
     }
-    llm_json_free(doc);
-    return 1;
 }
 
-static void cli_add_messages(llm_text *t, const cli_message *messages, int n) {
-    llm_text_str(t, "[");
-    for (int i = 0; i < n; i++) {
-        cli_add(t, "%s{\"role\": \"%s\", \"content\": ", i ? ", " : "", messages[i].role);
-        cli_add_quoted(t, messages[i].text);
-        llm_text_str(t, "}");
-    }
-    llm_text_str(t, "]");
-}
-
-/* The conversation through the template, as ids. 0 with cli_why. */
-static int cli_render_ids(const cli_session *c, const char *context, size_t n, llm_tokens *ids) {
+/* A template's context through the template, as ids; frees the context. 0 with cli_why. */
+static int cli_context_ids(const cli_session *c, llm_text *context, llm_tokens *ids) {
     llm_text text = {0};
     llm_json *doc = NULL;
-    llm_result r = llm_json_parse(context, n, NULL, &doc);
+    llm_result r = llm_json_parse(context->data, context->len, NULL, &doc);
     if (r == LLM_OK) r = llm_render(c->model, doc, NULL, &text);
     if (r == LLM_OK) r = llm_tokenize(c->model, text.data ? text.data : "", text.len, LLM_TOK_PARSE_SPECIAL, ids);
-    if (r != LLM_OK) cli_bad("%s", llm_last_error());
     llm_json_free(doc);
     llm_text_free(&text);
-    return r == LLM_OK;
+    llm_text_free(context);
+    return r == LLM_OK || cli_bad("%s", llm_last_error());
 }
 
 static int cli_chat_ids(const cli_session *c, const cli_message *messages, int n, llm_tokens *ids) {
+    const char *kwargs = c->o->template_kwargs ? c->o->template_kwargs : "{}";
     llm_text context = {0};
+    llm_json *doc = NULL;
+    int ok = llm_json_parse(kwargs, strlen(kwargs), NULL, &doc) == LLM_OK && llm_json_type_of(doc, 0) == LLM_JSON_OBJECT;
     llm_text_str(&context, "{\"messages\": ");
     cli_add_messages(&context, messages, n);
     llm_text_str(&context, ", \"add_generation_prompt\": true");
-    if (c->o->template_kwargs && !cli_add_members(&context, c->o->template_kwargs)) {
-        return cli_bad("--chat-template-kwargs: %s, a JSON object was expected", cli_clip(c->o->template_kwargs));
-    }
+    cli_add_members(&context, doc, 0);
     llm_text_str(&context, "}");
-    int ok = cli_render_ids(c, context.data, context.len, ids);
-    llm_text_free(&context);
-    return ok;
+    llm_json_free(doc);
+    return ok ? cli_context_ids(c, &context, ids) : cli_bad("--chat-template-kwargs: %s, a JSON object was expected", cli_clip(kwargs));
 }
 
 static int cli_interactive(cli_session *c);
@@ -1581,28 +1376,26 @@ static int cli_cmd_chat(cli_session *c) {
     llm_tokens ids = {0};
     cli_message messages[2];
     struct stat st;
-    int n = 0;
+    int n = 0, said = o->prompt || o->file;
     if (o->token_ids) cli_die(2, "--token-ids: a chat takes text, use generate");
-    if (!o->prompt && !o->file && isatty(0)) return cli_interactive(c);
-    if (o->prompt || o->file) cli_prompt_text(o, 0, &text);
-    int from_pipe = fstat(0, &st) == 0 && (S_ISREG(st.st_mode) || S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)) && !(o->file && !strcmp(o->file, "-"));
-    if (from_pipe) cli_read("-", CLI_MAX_INPUT, &piped);
-    while (piped.len && (piped.data[piped.len - 1] == '\n' || piped.data[piped.len - 1] == '\r')) piped.data[--piped.len] = 0;
+    if (!said && isatty(0)) return cli_interactive(c);
+    if (said) cli_input(o, &text);
+    int more = fstat(0, &st) == 0 && (S_ISREG(st.st_mode) || S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)) && !(o->file && !strcmp(o->file, "-"));
+    if (more && !cli_read("-", &piped)) cli_die(1, "%s", cli_why);
+    while (piped.len && (piped.data[piped.len - 1] == '\n' || piped.data[piped.len - 1] == '\r')) piped.len--;
     if (text.len && piped.len) llm_text_str(&text, "\n");
-    llm_text_add(&text, piped.data ? piped.data : "", piped.len);
+    cli_json(&text, "%t", &piped);
     if (!text.len) cli_die(2, "no prompt: give -p TEXT, -f FILE, or text on standard input");
     cli_open_model(c, 0);
     if (!o->do_preprocess) {
         cli_check(llm_tokenize(c->model, text.data, text.len, LLM_TOK_ADD_SPECIAL | LLM_TOK_PARSE_SPECIAL, &ids));
     } else {
         if (o->system) messages[n].role = "system", messages[n++].text = (char *)(uintptr_t)o->system;
-        messages[n].role = "user";
-        messages[n++].text = text.data;
+        messages[n].role = "user", messages[n++].text = text.data;
         if (!cli_chat_ids(c, messages, n, &ids)) cli_die(1, "%s", cli_why);
     }
     int code = cli_answer(c, &ids, 2048);
     llm_text_free(&text);
-    llm_text_free(&piped);
     llm_tokens_free(&ids);
     return code;
 }
@@ -1612,25 +1405,10 @@ static int cli_cmd_chat(cli_session *c) {
  * --------------------------------------------------------------------------- */
 
 typedef struct cli_job {
-    int chat, done, top_logprobs;   /* top_logprobs: -1 none */
-    llm_request *request;           /* NULL: `line` is the answer already */
-    llm_text id, model, line;       /* id: the custom_id as JSON */
+    int chat, done, top_logprobs; /* top_logprobs: -1 none */
+    llm_request *request;         /* NULL: `line` is the answer already */
+    llm_text id, model, line;     /* id and model as JSON */
 } cli_job;
-
-/* The line of a request that was refused. */
-static void cli_job_refuse(cli_job *job, int status, const char *why) {
-    job->done = 1;
-    cli_add(&job->line, "{\"id\": null, \"custom_id\": %s, ", job->id.len ? job->id.data : "null");
-    if (status) {
-        cli_add(&job->line, "\"response\": {\"status_code\": %d, \"request_id\": null, \"body\": {\"error\": {\"message\": ", status);
-        cli_add_quoted(&job->line, why);
-        llm_text_str(&job->line, ", \"type\": \"invalid_request_error\", \"param\": null, \"code\": null}}}, \"error\": null}\n");
-    } else {
-        llm_text_str(&job->line, "\"response\": null, \"error\": {\"code\": \"invalid_line\", \"message\": ");
-        cli_add_quoted(&job->line, why);
-        llm_text_str(&job->line, "}}\n");
-    }
-}
 
 /* Messages with their text parts joined by newlines, as templates expect them. 0: a part that is no text. */
 static int cli_add_body_messages(llm_text *t, const llm_json *doc, int messages) {
@@ -1639,21 +1417,17 @@ static int cli_add_body_messages(llm_text *t, const llm_json *doc, int messages)
         llm_text_str(t, first ? "{" : ", {");
         for (int i = llm_json_first(doc, m), begin = 1; i >= 0; i = llm_json_next(doc, i), begin = 0) {
             const char *key = llm_json_key(doc, i, &n);
-            if (!begin) llm_text_str(t, ", ");
-            llm_text_json(t, key ? key : "", key ? n : 0);
-            llm_text_str(t, ": ");
-            if (!key || strcmp(key, "content") || llm_json_type_of(doc, i) != LLM_JSON_ARRAY) {
-                llm_json_write(doc, i, t);
-                continue;
-            }
+            int parts = key && !strcmp(key, "content") && llm_json_type_of(doc, i) == LLM_JSON_ARRAY;
             llm_text joined = {0};
-            for (int p = llm_json_first(doc, i); p >= 0; p = llm_json_next(doc, p)) {
+            cli_json(t, begin ? "%q: " : ", %q: ", key ? key : "");
+            for (int p = parts ? llm_json_first(doc, i) : -1; p >= 0; p = llm_json_next(doc, p)) {
                 const char *text = llm_json_str(doc, llm_json_find(doc, p, "text"), &n);
                 if (!text) return cli_bad("messages: content parts of type text were expected");
                 if (joined.len) llm_text_str(&joined, "\n");
                 llm_text_add(&joined, text, n);
             }
-            llm_text_json(t, joined.data ? joined.data : "", joined.len);
+            if (parts) cli_json(t, "%Q", joined.data, joined.len);
+            else llm_json_write(doc, i, t);
             llm_text_free(&joined);
         }
         llm_text_str(t, "}");
@@ -1661,59 +1435,48 @@ static int cli_add_body_messages(llm_text *t, const llm_json *doc, int messages)
     return 1;
 }
 
-/* Prompt ids of a body: messages through the template, or a prompt of text or ids. */
+/* Prompt ids of a body: messages through the template, or a prompt of text or ids. 0 with cli_why. */
 static int cli_job_ids(const cli_session *c, const cli_job *job, const llm_json *doc, int body, llm_tokens *ids) {
     int messages = llm_json_find(doc, body, "messages"), prompt = llm_json_find(doc, body, "prompt"), tools = llm_json_find(doc, body, "tools");
-    int kwargs = llm_json_find(doc, body, "chat_template_kwargs"), ok = 1;
     size_t n;
     llm_text t = {0};
     if (job->chat) {
         if (llm_json_type_of(doc, messages) != LLM_JSON_ARRAY || !llm_json_size(doc, messages)) return cli_bad("messages: an array of messages was expected");
         llm_text_str(&t, "{\"messages\": [");
-        ok = cli_add_body_messages(&t, doc, messages);
+        if (!cli_add_body_messages(&t, doc, messages)) return 0;
         llm_text_str(&t, "], \"add_generation_prompt\": true");
-        if (llm_json_type_of(doc, tools) == LLM_JSON_ARRAY) {
-            llm_text_str(&t, ", \"tools\": ");
-            llm_json_write(doc, tools, &t);
-        }
-        if (llm_json_type_of(doc, kwargs) == LLM_JSON_OBJECT) {
-            char *object = cli_json_text(doc, kwargs);
-            cli_add_members(&t, object);
-            free(object);
-        }
+        if (llm_json_size(doc, tools)) llm_text_str(&t, ", \"tools\": "), llm_json_write(doc, tools, &t);
+        cli_add_members(&t, doc, llm_json_find(doc, body, "chat_template_kwargs"));
         llm_text_str(&t, "}");
-        ok = ok && cli_render_ids(c, t.data, t.len, ids);
-        llm_text_free(&t);
-        return ok;
+        return cli_context_ids(c, &t, ids);
     }
-    if (llm_json_type_of(doc, prompt) == LLM_JSON_ARRAY && llm_json_size(doc, prompt) == 1 && llm_json_str(doc, llm_json_first(doc, prompt), NULL)) prompt = llm_json_first(doc, prompt);
+    if (llm_json_size(doc, prompt) == 1 && llm_json_str(doc, llm_json_first(doc, prompt), NULL)) prompt = llm_json_first(doc, prompt);
     const char *text = llm_json_str(doc, prompt, &n);
-    if (text) return llm_tokenize(c->model, text, n, LLM_TOK_ADD_SPECIAL | LLM_TOK_PARSE_SPECIAL, ids) == LLM_OK ? 1 : cli_bad("%s", llm_last_error());
-    if (llm_json_type_of(doc, prompt) != LLM_JSON_ARRAY) return cli_bad("prompt: a text or an array of token ids was expected");
-    char *list = cli_json_text(doc, prompt);
-    ok = cli_parse_ids("prompt", list, ids);
-    free(list);
-    return ok;
+    if (text) return llm_tokenize(c->model, text, n, LLM_TOK_ADD_SPECIAL | LLM_TOK_PARSE_SPECIAL, ids) == LLM_OK || cli_bad("%s", llm_last_error());
+    llm_json_write(doc, prompt, &t);
+    int ok = t.data && cli_parse_ids("prompt", t.data, ids);
+    llm_text_free(&t);
+    return ok ? 1 : cli_bad("prompt: a text or an array of token ids was expected");
 }
 
 /* Sampling fields of a body into `o`; what a batch line cannot have is refused, unknown fields are let pass. */
 static int cli_job_options(cli_job *job, cli_options *o, const llm_json *doc, int body, cli_list *keep) {
-    int on = 0;
-    int64_t k = 0;
+    int64_t k;
     size_t n;
     for (int i = llm_json_first(doc, body); i >= 0; i = llm_json_next(doc, i)) {
         const char *key = llm_json_key(doc, i, &n);
         const cli_option *opt = cli_find(key, n, 0);
+        int flag = llm_json_type_of(doc, i) == LLM_JSON_BOOL, on = 0;
+        llm_json_bool(doc, i, &on);
         if (llm_json_type_of(doc, i) == LLM_JSON_NULL) continue;
-        if (!strcmp(key, "stream") && llm_json_bool(doc, i, &on) && on) return cli_bad("stream: true, a batch has no streams");
-        if (!strcmp(key, "echo") && llm_json_bool(doc, i, &on) && on) return cli_bad("echo: true is not supported in a batch");
-        if (!strcmp(key, "logprobs") && llm_json_bool(doc, i, &on)) {
+        if (on && (!strcmp(key, "stream") || !strcmp(key, "echo"))) return cli_bad("%s: true, a batch has none", key);
+        if (flag && !strcmp(key, "logprobs")) {
             if (on && job->top_logprobs < 0) job->top_logprobs = 0;
-        } else if ((!strcmp(key, "top_logprobs") && job->chat) || !strcmp(key, "logprobs")) {
+        } else if (!strcmp(key, "top_logprobs") || !strcmp(key, "logprobs")) {
             if (!llm_json_int(doc, i, &k) || k < 0 || k > 1000000) return cli_bad("%s: a whole number from 0 was expected", key);
             job->top_logprobs = (int)k;
-        } else if (opt && (opt->group == CLI_SAMPLING || opt->at == AT(skip_special) || opt->kind == CLI_LATER)) {
-            if (!cli_set_json(o, opt, key, doc, i, CLI_FROM_USER, keep)) return 0;
+        } else if (opt && (opt->group == CLI_SAMPLING || opt->kind == CLI_LATER) && !cli_set_json(o, opt, key, doc, i, CLI_FROM_USER, keep)) {
+            return 0;
         }
     }
     return cli_finish(o);
@@ -1723,70 +1486,69 @@ static int cli_job_submit(cli_session *c, cli_job *job, const llm_json *doc, int
     llm_request_config cfg = {0};
     llm_tokens ids = {0};
     const char *model = llm_json_str(doc, llm_json_find(doc, body, "model"), NULL);
-    cli_add_quoted(&job->model, model ? model : c->o->model ? c->o->model : "default");
+    cli_json(&job->model, "%q", model ? model : c->o->model ? c->o->model : "default");
     int ok = cli_job_options(job, o, doc, body, keep) && cli_job_ids(c, job, doc, body, &ids);
-    if (ok) {
-        llm_sampling_default(c->model, &cfg.sampling);
-        cfg.sampling.max_tokens = job->chat ? -1 : 16; /* OpenAI's defaults */
-        cli_overlay(c->o, &cfg.sampling);
-        cli_overlay(o, &cfg.sampling);
-        cfg.sampling.logprobs = job->top_logprobs >= 0 ? job->top_logprobs + 1 : 0;
-        cfg.prompt_ids = ids.data;
-        cfg.n_prompt_ids = ids.len;
-        if (cfg.sampling.max_tokens == 0) ok = cli_bad("max_tokens: 0, a whole number from 1 was expected");
-        else if (llm_request_submit(c->engine, &cfg, &job->request) != LLM_OK) ok = cli_bad("%s", llm_last_error());
-    }
+    llm_sampling_default(c->model, &cfg.sampling);
+    cfg.sampling.max_tokens = job->chat ? -1 : 16; /* OpenAI's defaults */
+    cli_overlay(c->o, &cfg.sampling);
+    cli_overlay(o, &cfg.sampling);
+    cfg.sampling.logprobs = job->top_logprobs >= 0 ? job->top_logprobs + 1 : 1;
+    cfg.prompt_ids = ids.data;
+    cfg.n_prompt_ids = ids.len;
+    if (ok && cfg.sampling.max_tokens == 0) ok = cli_bad("max_tokens: 0, a whole number from 1 was expected");
+    if (ok && llm_request_submit(c->engine, &cfg, &job->request) != LLM_OK) ok = cli_bad("%s", llm_last_error());
     llm_tokens_free(&ids);
     return ok;
+}
+
+/* The line of a request that was refused; status 0: the line was no request. */
+static void cli_job_refuse(cli_job *job, int status, const char *why) {
+    job->done = 1;
+    cli_json(&job->line, "{'id': null, 'custom_id': %s, ", job->id.len ? job->id.data : "null");
+    if (status) cli_json(&job->line, "'response': {'status_code': %d, 'request_id': null, 'body': {'error': {'message': %q, 'type': %q, 'param': null, 'code': null}}}, 'error': null}\n",
+                         status, why, status < 500 ? "invalid_request_error" : "server_error");
+    else cli_json(&job->line, "'response': null, 'error': {'code': 'invalid_line', 'message': %q}}\n", why);
 }
 
 static void cli_job_start(cli_session *c, cli_job *job, const char *line, size_t n, long number) {
     cli_options o;
     cli_list keep = {0};
     llm_json *doc = NULL;
-    char why[120];
     memset(job, 0, sizeof *job);
     job->top_logprobs = -1;
     cli_options_init(&o);
-    if (llm_json_parse(line, n, NULL, &doc) != LLM_OK || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) {
-        snprintf(why, sizeof why, "line %ld: a JSON object was expected", number);
-        cli_job_refuse(job, 0, why);
-    } else {
-        int id = llm_json_find(doc, 0, "custom_id"), body = llm_json_find(doc, 0, "body");
-        const char *url = llm_json_str(doc, llm_json_find(doc, 0, "url"), NULL), *method = llm_json_str(doc, llm_json_find(doc, 0, "method"), NULL);
-        job->chat = url && !strcmp(url, "/v1/chat/completions");
-        if (id >= 0) llm_json_write(doc, id, &job->id);
-        if (llm_json_type_of(doc, body) != LLM_JSON_OBJECT) cli_job_refuse(job, 400, "body: a JSON object was expected");
-        else if (method && strcmp(method, "POST")) cli_job_refuse(job, 405, "method: POST was expected");
-        else if (!job->chat && (!url || strcmp(url, "/v1/completions"))) cli_job_refuse(job, 404, "url: /v1/chat/completions or /v1/completions was expected");
-        else if (!cli_job_submit(c, job, doc, body, &o, &keep)) cli_job_refuse(job, 400, cli_why);
-    }
+    int object = llm_json_parse(line, n, NULL, &doc) == LLM_OK && llm_json_type_of(doc, 0) == LLM_JSON_OBJECT;
+    int id = llm_json_find(doc, 0, "custom_id"), body = llm_json_find(doc, 0, "body");
+    const char *url = llm_json_str(doc, llm_json_find(doc, 0, "url"), NULL), *method = llm_json_str(doc, llm_json_find(doc, 0, "method"), NULL);
+    job->chat = url && !strcmp(url, "/v1/chat/completions");
+    if (id >= 0) llm_json_write(doc, id, &job->id);
+    cli_bad("line %ld: a JSON object was expected", number);
+    if (!object) cli_job_refuse(job, 0, cli_why);
+    else if (llm_json_type_of(doc, body) != LLM_JSON_OBJECT) cli_job_refuse(job, 400, "body: a JSON object was expected");
+    else if (method && strcmp(method, "POST")) cli_job_refuse(job, 405, "method: POST was expected");
+    else if (!job->chat && (!url || strcmp(url, "/v1/completions"))) cli_job_refuse(job, 404, "url: /v1/chat/completions or /v1/completions was expected");
+    else if (!cli_job_submit(c, job, doc, body, &o, &keep)) cli_job_refuse(job, 400, cli_why);
     for (int i = 0; i < keep.n; i++) free((char *)(uintptr_t)keep.items[i]);
     free((void *)keep.items);
     cli_options_free(&o);
     llm_json_free(doc);
 }
 
-/* {"content": [...]} of a chat answer. */
+/* The log-probabilities of a chat answer. */
 static void cli_add_chat_logprobs(llm_text *t, const llm_model *model, const llm_output *out, int n) {
-    llm_text piece = {0};
     llm_text_str(t, "{\"content\": [");
     for (size_t i = 0; i < out->n_token_ids; i++) {
         const llm_token_logprob *top = out->top ? out->top + i * (size_t)out->top_stride : NULL;
         for (int j = -1; j < (top ? out->top_counts[i] : 0) && j < n; j++) { /* -1: the token itself, then the likeliest */
-            cli_token_text(model, j < 0 ? out->token_ids[i] : top[j].id, &piece);
-            llm_text_str(t, j > 0 || (j < 0 && i) ? ", {\"token\": " : "{\"token\": ");
-            llm_text_json(t, piece.data, piece.len);
-            llm_text_str(t, ", \"logprob\": ");
-            cli_add_logprob(t, j >= 0 ? top[j].logprob : out->logprobs ? out->logprobs[i] : 0);
-            llm_text_str(t, ", \"bytes\": [");
-            for (size_t b = 0; b < piece.len; b++) cli_add(t, "%s%d", b ? "," : "", (unsigned char)piece.data[b]);
+            const llm_text *piece = cli_token_text(model, j < 0 ? out->token_ids[i] : top[j].id);
+            cli_json(t, "%s{'token': %Q, 'logprob': %f, 'bytes': [", j > 0 || (j < 0 && i) ? ", " : "", piece->data, piece->len,
+                     j >= 0 ? (double)top[j].logprob : out->logprobs ? (double)out->logprobs[i] : 0.0);
+            for (size_t b = 0; b < piece->len; b++) cli_json(t, b ? ",%d" : "%d", (unsigned char)piece->data[b]);
             llm_text_str(t, j < 0 ? "], \"top_logprobs\": [" : "]}");
         }
         llm_text_str(t, "]}");
     }
     llm_text_str(t, "]}");
-    llm_text_free(&piece);
 }
 
 static void cli_job_finish(const cli_session *c, cli_job *job) {
@@ -1796,102 +1558,88 @@ static void cli_job_finish(const cli_session *c, cli_job *job) {
     int64_t completion = 0;
     const char *id = llm_request_id(job->request);
     llm_request_get_metrics(job->request, &m);
-    cli_add(t, "{\"id\": \"batch_req_%s\", \"custom_id\": ", id);
-    llm_text_str(t, job->id.len ? job->id.data : "null");
-    cli_add(t, ", \"response\": {\"status_code\": 200, \"request_id\": \"%s\", \"body\": {\"id\": \"%s%s\", ", id, job->chat ? "chatcmpl-" : "cmpl-", id);
-    cli_add(t, "\"object\": \"%s\", \"created\": %lld, \"model\": ", job->chat ? "chat.completion" : "text_completion", (long long)m.arrival_time);
-    llm_text_str(t, job->model.data);
-    llm_text_str(t, ", \"choices\": [");
+    cli_json(t, "{'id': 'batch_req_%s', 'custom_id': %s, 'response': {'status_code': 200, 'request_id': %q, ", id, job->id.len ? job->id.data : "null", id);
+    cli_json(t, "'body': {'id': '%s%s', 'object': %q, 'created': %l, 'model': %s, 'choices': [", job->chat ? "chatcmpl-" : "cmpl-", id,
+             job->chat ? "chat.completion" : "text_completion", (int64_t)m.arrival_time, job->model.data);
     for (int32_t i = 0; llm_request_output(job->request, i, &out) == LLM_OK; i++) {
         completion += (int64_t)out.n_token_ids;
-        cli_add(t, job->chat ? "%s{\"index\": %d, \"message\": {\"role\": \"assistant\", \"content\": " : "%s{\"index\": %d, \"text\": ", i ? ", " : "", i);
-        llm_text_json(t, out.text, out.text_len);
-        llm_text_str(t, job->chat ? "}, \"logprobs\": " : ", \"logprobs\": ");
+        cli_json(t, "%s{'index': %d, ", i ? ", " : "", i);
+        cli_json(t, job->chat ? "'message': {'role': 'assistant', 'content': %Q}, " : "'text': %Q, ", out.text, out.text_len);
+        cli_add_end(t, &out);
+        llm_text_str(t, ", \"logprobs\": ");
         if (job->top_logprobs < 0) llm_text_str(t, "null");
         else if (job->chat) cli_add_chat_logprobs(t, c->model, &out, job->top_logprobs);
         else cli_add_logprobs(t, c->model, &out, job->top_logprobs);
-        cli_add(t, ", \"finish_reason\": \"%s\", \"stop_reason\": ", llm_finish_str(out.finish));
-        cli_add_stop_reason(t, &out);
-        cli_add(t, ", \"sentence_length\": %lld, \"cum_log_probs\": ", (long long)cli_code_points(out.text, out.text_len));
-        cli_add_logprob(t, out.cum_logprob);
         llm_text_str(t, "}");
     }
     llm_text_str(t, "], \"usage\": ");
     cli_add_usage(t, &m, completion);
     llm_text_str(t, "}}, \"error\": null}\n");
-    llm_request_free(job->request);
-    job->request = NULL;
     job->done = 1;
 }
 
 /* Takes the news of a running job; an engine error ends this job only. */
 static void cli_job_poll(const cli_session *c, cli_job *job) {
     llm_event event;
-    while (job->request && llm_request_poll(job->request, &event)) {
-        if (event.finish != LLM_FINISH_ERROR) continue;
-        cli_job_refuse(job, 500, llm_request_error(job->request) ? llm_request_error(job->request) : "the request failed");
-        llm_request_free(job->request);
-        job->request = NULL;
-    }
-    if (job->request && llm_request_done(job->request)) cli_job_finish(c, job);
+    int failed = 0;
+    while (llm_request_poll(job->request, &event)) failed |= event.finish == LLM_FINISH_ERROR;
+    if (failed) cli_job_refuse(job, 500, llm_request_error(job->request) ? llm_request_error(job->request) : "the request failed");
+    else if (llm_request_done(job->request)) cli_job_finish(c, job);
+    else return;
+    llm_request_free(job->request);
+    job->request = NULL;
 }
 
-/* Longest context for which `bytes` of KV cache hold a sequence, at most the model's. */
-static int32_t cli_context_of(const cli_session *c, int64_t bytes) {
-    const llm_model_info *info = llm_model_get_info(c->model);
-    int64_t per_token = 4 * (int64_t)info->n_layers * (info->n_kv_heads > 0 ? info->n_kv_heads : 1) * (info->head_dim > 0 ? info->head_dim : 1);
-    int64_t fits = bytes / (per_token > 0 ? per_token : 1) / 64 * 64;
-    return info->max_position_embeddings > 0 && info->max_position_embeddings < fits ? info->max_position_embeddings : (int32_t)(fits > 1 << 24 ? 1 << 24 : fits);
-}
-
-static void cli_batch_write(FILE *out, const char *path, const llm_text *line) {
-    if (line->failed) cli_die(1, "memory: an answer of %zu bytes did not fit", line->len);
-    if (!out) cli_out(line->data, line->len);
-    else if (fwrite(line->data, 1, line->len, out) != line->len || fflush(out)) cli_die(1, "%s: %s", cli_clip(path), strerror(errno));
+/* Bytes of f16 keys and values of one token. */
+static int64_t cli_kv_bytes(const llm_model_info *i) {
+    return 4 * (int64_t)i->n_layers * (i->n_kv_heads > 0 ? i->n_kv_heads : 1) * (i->head_dim > 0 ? i->head_dim : 1);
 }
 
 static int cli_cmd_batch(cli_session *c) {
-    const cli_options *o = c->o;
+    cli_options *o = c->o;
     struct stat a, b;
     char *line = NULL;
     size_t cap = 0;
     ssize_t n = 0;
-    long number = 0, head = 0, tail = 0, written = 0;
+    long number = 0, head = 0, tail = 0;
     if (!o->in) cli_die(2, "--input: missing, a file with one request a line was expected (-: standard input)");
-    FILE *in = strcmp(o->in, "-") ? fopen(o->in, "re") : stdin, *out = NULL;
+    FILE *in = strcmp(o->in, "-") ? fopen(o->in, "re") : stdin, *out = stdout;
     if (!in) cli_die(1, "%s: %s", cli_clip(o->in), strerror(errno));
     cli_open_model(c, 0);
     if (o->out && strcmp(o->out, "-")) {
-        if (fstat(fileno(in), &a) == 0 && stat(o->out, &b) == 0 && a.st_ino == b.st_ino && a.st_dev == b.st_dev) cli_die(2, "--output-file: %s is the input, another file was expected", cli_clip(o->out));
+        if (fstat(fileno(in), &a) == 0 && stat(o->out, &b) == 0 && a.st_ino == b.st_ino && a.st_dev == b.st_dev) cli_die(2, "--output-file: %s is the input too", cli_clip(o->out));
         out = fopen(o->out, "we");
         if (!out) cli_die(1, "%s: %s", cli_clip(o->out), strerror(errno));
     }
-    int32_t seqs = o->max_num_seqs ? o->max_num_seqs : 16, window = 4 * seqs;
-    if (!o->kv_bytes) c->o->kv_bytes = (int64_t)1 << 30;
-    if (!o->max_model_len) c->o->max_model_len = cli_context_of(c, o->kv_bytes);
+    int32_t seqs = o->max_num_seqs ? o->max_num_seqs : 16, window = 4 * seqs, own = llm_model_get_info(c->model)->max_position_embeddings;
+    if (!o->kv_bytes) o->kv_bytes = (int64_t)1 << 30;
+    int64_t fits = o->kv_bytes / cli_kv_bytes(llm_model_get_info(c->model)) / 64 * 64;
+    if (!o->max_model_len && (own <= 0 || fits < own)) o->max_model_len = (int32_t)(fits < 1 << 24 ? fits : 1 << 24);
     cli_open_engine(c, 0, seqs);
     cli_job *jobs = CLI_NEW(cli_job, window);
     while (n >= 0 || head < tail) {
         while (n >= 0 && tail - head < window && (n = getline(&line, &cap, in)) >= 0) {
             number++;
-            if (strspn(line, " \t\r\n") == (size_t)n) continue;
-            cli_job_start(c, &jobs[tail++ % window], line, (size_t)n, number);
+            if (strspn(line, " \t\r\n") < (size_t)n) cli_job_start(c, &jobs[tail++ % window], line, (size_t)n, number);
         }
         if (cli_interrupts) return 130;
         cli_check(llm_engine_step(c->engine, NULL));
-        for (long i = head; i < tail; i++) cli_job_poll(c, &jobs[i % window]);
+        for (long i = head; i < tail; i++) {
+            if (jobs[i % window].request) cli_job_poll(c, &jobs[i % window]);
+        }
         for (; head < tail && jobs[head % window].done; head++) {
             cli_job *job = &jobs[head % window];
-            cli_batch_write(out, o->out, &job->line);
-            llm_text_free(&job->line);
-            llm_text_free(&job->id);
-            llm_text_free(&job->model);
-            if (isatty(2)) fprintf(stderr, "\rbatch: %ld answered\x1b[K", ++written);
+            if (job->line.failed || (out != stdout && (fwrite(job->line.data, 1, job->line.len, out) != job->line.len || fflush(out)))) {
+                cli_die(1, "%s: %s", cli_clip(o->out ? o->out : "answer"), job->line.failed ? "out of memory" : strerror(errno));
+            }
+            if (out == stdout) cli_out(&job->line);
+            llm_text_free(&job->line), llm_text_free(&job->id), llm_text_free(&job->model);
+            if (isatty(2) && !isatty(1)) fprintf(stderr, "\rbatch: %ld answered\x1b[K", head + 1);
         }
     }
-    if (isatty(2)) fputs("\n", stderr);
+    if (isatty(2) && !isatty(1)) fputs("\n", stderr);
     if (ferror(in)) cli_die(1, "%s: %s", cli_clip(o->in), strerror(errno));
-    if (out && fclose(out)) cli_die(1, "%s: %s", cli_clip(o->out), strerror(errno));
+    if (out != stdout && fclose(out)) cli_die(1, "%s: %s", cli_clip(o->out), strerror(errno));
     free(line);
     free(jobs);
     return 0;
@@ -1905,96 +1653,65 @@ static int cli_cmd_batch(cli_session *c) {
 static int64_t cli_free_memory(void) {
     char line[200];
     long long kib = -1, limit, used;
-    FILE *f = fopen("/proc/meminfo", "re");
-    while (f && fgets(line, sizeof line, f)) {
-        if (sscanf(line, "MemAvailable: %lld", &kib) == 1) break;
-    }
-    if (f) fclose(f);
+    FILE *f = fopen("/proc/meminfo", "re"), *max = fopen("/sys/fs/cgroup/memory.max", "re"), *current = fopen("/sys/fs/cgroup/memory.current", "re");
+    while (f && fgets(line, sizeof line, f) && sscanf(line, "MemAvailable: %lld", &kib) != 1) continue;
     int64_t bytes = kib < 0 ? -1 : kib * 1024;
-    FILE *max = fopen("/sys/fs/cgroup/memory.max", "re"), *current = fopen("/sys/fs/cgroup/memory.current", "re");
     if (max && current && fscanf(max, "%lld", &limit) == 1 && fscanf(current, "%lld", &used) == 1 && (bytes < 0 || limit - used < bytes)) bytes = limit - used;
+    if (f) fclose(f);
     if (max) fclose(max);
     if (current) fclose(current);
     return bytes;
 }
 
-typedef struct cli_type_sum {
+/* Tensor types: as JSON members, or as lines. */
+static void cli_info_types(const cli_session *c, llm_text *t) {
+    struct { const char *type; int64_t count, bytes; } sums[64];
     const char *type;
-    int count;
     int64_t bytes;
-} cli_type_sum;
-
-static int cli_sum_types(const cli_session *c, cli_type_sum *sums, int cap) {
     int n = 0;
-    for (int i = 0; i < llm_model_get_info(c->model)->n_tensors; i++) {
-        const char *type = NULL;
-        int64_t bytes = 0;
-        int k = 0;
+    for (int i = 0, k; i < llm_model_get_info(c->model)->n_tensors; i++) {
         if (llm_model_tensor(c->model, i, NULL, &type, NULL, NULL, &bytes) != LLM_OK) continue;
-        while (k < n && strcmp(sums[k].type, type)) k++;
-        if (k == n && n < cap) memset(&sums[n], 0, sizeof sums[n]), sums[n++].type = type;
+        for (k = 0; k < n && strcmp(sums[k].type, type);) k++;
+        if (k == n && n < CLI_COUNT(sums)) sums[n].type = type, sums[n].count = sums[n].bytes = 0, n++;
         if (k < n) sums[k].count++, sums[k].bytes += bytes;
     }
-    return n;
-}
-
-static void cli_info_json(const cli_session *c, const cli_type_sum *types, int n_types, int32_t context, int64_t kv, int64_t have) {
-    const llm_model_info *i = llm_model_get_info(c->model);
-    llm_text t = {0};
-    const struct { const char *key, *value; } texts[] = {
-        {"path", i->path}, {"format", i->format}, {"architecture", i->architecture}, {"family", i->family}, {"file_type", i->file_type}, {"tokenizer", i->tokenizer_kind}};
-    const struct { const char *key; int64_t value; } numbers[] = {
-        {"n_params", i->n_params}, {"weight_bytes", i->weight_bytes}, {"n_layers", i->n_layers}, {"hidden_size", i->hidden_size}, {"n_heads", i->n_heads},
-        {"n_kv_heads", i->n_kv_heads}, {"head_dim", i->head_dim}, {"vocab_size", i->vocab_size}, {"max_position_embeddings", i->max_position_embeddings},
-        {"sliding_window", i->sliding_window}, {"n_experts", i->n_experts}, {"n_experts_used", i->n_experts_used}, {"n_tensors", i->n_tensors}, {"bos_id", i->bos_id}, {"eos_id", i->eos_id},
-        {"context", context}, {"kv_bytes", kv}, {"memory_needed", i->weight_bytes + kv}, {"memory_available", have}};
-    for (int k = 0; k < CLI_COUNT(texts); k++) {
-        cli_add(&t, "%s\"%s\": ", k ? ", " : "{", texts[k].key);
-        cli_add_quoted(&t, texts[k].value);
-    }
-    for (int k = 0; k < CLI_COUNT(numbers); k++) cli_add(&t, ", \"%s\": %lld", numbers[k].key, (long long)numbers[k].value);
-    cli_add(&t, ", \"fits\": %s, \"stop_ids\": ", have < 0 ? "null" : i->weight_bytes + kv <= have ? "true" : "false");
-    cli_add_ids(&t, i->stop_ids, (size_t)i->n_stop_ids);
-    llm_text_str(&t, ", \"tensor_types\": {");
-    for (int k = 0; k < n_types; k++) cli_add(&t, "%s\"%s\": {\"tensors\": %d, \"bytes\": %lld}", k ? ", " : "", types[k].type, types[k].count, (long long)types[k].bytes);
-    llm_text_str(&t, "}, \"chat_template\": ");
-    cli_add_quoted(&t, i->chat_template);
-    llm_text_str(&t, "}\n");
-    cli_out_text(&t);
+    for (int k = 0; k < n && c->o->json; k++) cli_json(t, "%s%q: {'tensors': %l, 'bytes': %l}", k ? ", " : "", sums[k].type, sums[k].count, sums[k].bytes);
+    for (int k = 0; k < n && !c->o->json; k++) cli_add(t, "%s%lld %s (%.2f MiB)", k ? ", " : "", (long long)sums[k].count, sums[k].type, (double)sums[k].bytes / 1048576);
 }
 
 static int cli_cmd_info(cli_session *c) {
-    cli_type_sum types[64];
-    llm_text t = {0};
     cli_open_model(c, 0);
     const llm_model_info *i = llm_model_get_info(c->model);
-    int n_types = cli_sum_types(c, types, CLI_COUNT(types));
-    int32_t context = c->o->max_model_len ? c->o->max_model_len : i->max_position_embeddings;
-    int64_t kv = (int64_t)context * 4 * i->n_layers * i->n_kv_heads * i->head_dim, have = cli_free_memory(); /* f16 keys and values */
-    const double mib = 1048576;
-    if (c->o->json) {
-        cli_info_json(c, types, n_types, context, kv, have);
-        return 0;
+    int32_t context = cli_limit(c);
+    int json = c->o->json;
+    int64_t kv = context * cli_kv_bytes(i), have = cli_free_memory();
+    const char *fits = have < 0 ? "null" : i->weight_bytes + kv <= have ? "true" : "false";
+    llm_text t = {0}, types = {0};
+    const struct { const char *key, *value; } texts[] = {{"path", i->path}, {"format", i->format}, {"architecture", i->architecture}, {"family", i->family},
+        {"file_type", i->file_type}, {"tokenizer", i->tokenizer_kind}};
+    const struct { const char *key; int64_t value; } numbers[] = {{"n_params", i->n_params}, {"n_layers", i->n_layers}, {"hidden_size", i->hidden_size},
+        {"n_heads", i->n_heads}, {"n_kv_heads", i->n_kv_heads}, {"head_dim", i->head_dim}, {"vocab_size", i->vocab_size},
+        {"max_position_embeddings", i->max_position_embeddings}, {"sliding_window", i->sliding_window}, {"n_experts", i->n_experts},
+        {"n_experts_used", i->n_experts_used}, {"bos_id", i->bos_id}, {"eos_id", i->eos_id}, {"n_tensors", i->n_tensors}, {"weight_bytes", i->weight_bytes},
+        {"context", context}, {"kv_bytes", kv}, {"bytes_needed", i->weight_bytes + kv}, {"bytes_available", have}};
+    for (int k = 0; k < CLI_COUNT(texts); k++) {
+        if (json) cli_json(&t, "%s%q: %q", k ? ", " : "{", texts[k].key, texts[k].value);
+        else cli_add(&t, "%-24s %s\n", texts[k].key, texts[k].value ? texts[k].value : "none");
     }
-    cli_add(&t, "file          %s (%s)\n", i->path, i->format);
-    cli_add(&t, "architecture  %s, %.4g M parameters\n", i->architecture, (double)i->n_params / 1e6);
-    cli_add(&t, "shape         %d layers, hidden %d, %d heads (%d for keys and values) of %d, vocabulary %d\n", i->n_layers, i->hidden_size, i->n_heads, i->n_kv_heads, i->head_dim, i->vocab_size);
-    if (i->n_experts) cli_add(&t, "experts       %d, %d used\n", i->n_experts, i->n_experts_used);
-    cli_add(&t, "context       %d tokens", i->max_position_embeddings);
-    cli_add(&t, i->sliding_window ? ", sliding window %d\n" : "\n", i->sliding_window);
-    for (int k = 0; k < n_types; k++) cli_add(&t, "%-13s %-8s %4d tensors %10.2f MiB\n", k ? "" : "weights", types[k].type, types[k].count, (double)types[k].bytes / mib);
-    cli_add(&t, "tokenizer     %s, BOS %d, EOS %d, answers end at", i->tokenizer_kind, i->bos_id, i->eos_id);
-    for (int k = 0; k < i->n_stop_ids; k++) cli_add(&t, " %d", i->stop_ids[k]);
-    cli_add(&t, "\ntemplate      %s\n", i->chat_template ? "" : "none");
-    if (i->chat_template) {
-        t.len--;
-        cli_add(&t, "%zu bytes, begins: ", strlen(i->chat_template));
-        cli_add_harmless(&t, i->chat_template, strnlen(i->chat_template, 60), 0);
+    for (int k = 0; k < CLI_COUNT(numbers); k++) {
+        if (json) cli_json(&t, ", %q: %l", numbers[k].key, numbers[k].value);
+        else if (strstr(numbers[k].key, "bytes")) cli_add(&t, "%-24s %.1f MiB\n", numbers[k].key, (double)numbers[k].value / 1048576);
+        else cli_add(&t, "%-24s %lld\n", numbers[k].key, (long long)numbers[k].value);
+    }
+    cli_info_types(c, &types);
+    if (json) {
+        cli_json(&t, ", 'fits': %s, 'stop_ids': %i, 'tensor_types': {%t}, 'chat_template': %q}\n", fits, i->stop_ids, (size_t)i->n_stop_ids, &types, i->chat_template);
+    } else {
+        cli_json(&t, "fits                     %s\nstop_ids                 %i\ntensor_types             %t\nchat_template            ", fits, i->stop_ids, (size_t)i->n_stop_ids, &types);
+        cli_add_harmless(&t, i->chat_template ? i->chat_template : "none", strnlen(i->chat_template ? i->chat_template : "none", 100), 0);
         llm_text_str(&t, "\n");
     }
-    cli_add(&t, "memory        %.1f MiB weights + %.1f MiB KV cache for %d tokens; %.1f MiB are free: %s\n", (double)i->weight_bytes / mib, (double)kv / mib, context,
-            (double)have / mib, have < 0 ? "unknown" : i->weight_bytes + kv <= have ? "fits" : "does not fit, see --max-model-len");
-    cli_out_text(&t);
+    cli_out(&t);
     return 0;
 }
 
@@ -2004,83 +1721,73 @@ static int cli_cmd_info(cli_session *c) {
  * what all threads read of 1 GiB of memory in the same run, so that the two can be compared.
  * --------------------------------------------------------------------------- */
 
+enum { CLI_PASSES = 4 };
+
 typedef struct cli_reader {
     pthread_t thread;
     pthread_barrier_t *barrier;
-    uint64_t *data;
+    uint64_t *data, sum;
     size_t n;
-    uint64_t sum;
-    double begin[4], end[4];  /* of each pass */
 } cli_reader;
 
 static void *cli_read_memory(void *arg) {
     cli_reader *r = (cli_reader *)arg;
-    for (size_t i = 0; i < r->n; i++) r->data[i] = i; /* the pages are made near the thread that reads them */
-    for (int pass = 0; pass < 4; pass++) {
-        uint64_t sums[16] = {0};
+    uint64_t sums[16] = {0};
+    for (size_t i = 0; i < r->n; i++) r->data[i] = i; /* the pages are made by the thread that reads them */
+    for (int pass = 0; pass < CLI_PASSES; pass++) {
         pthread_barrier_wait(r->barrier);
-        r->begin[pass] = cli_now();
         for (size_t i = 0; i + 16 <= r->n; i += 16) {
             for (int k = 0; k < 16; k++) sums[k] += r->data[i + (size_t)k];
         }
-        r->end[pass] = cli_now();
-        for (int k = 0; k < 16; k++) r->sum += sums[k];
+        pthread_barrier_wait(r->barrier);
     }
+    for (int k = 0; k < 16; k++) r->sum += sums[k];
     return NULL;
 }
 
-/* GB/s of the best of four passes over 1 GiB, or 0 where so much memory cannot be had. */
+/* GB/s of the best pass over 1 GiB, or 0 where so much memory cannot be had. */
 static double cli_peak_bandwidth(int n_threads) {
     size_t bytes = (size_t)1 << 30, words = bytes / 8 / (size_t)n_threads / 16 * 16;
-    uint64_t *data = (uint64_t *)mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    cli_reader *readers = CLI_NEW(cli_reader, n_threads);
+    int64_t have = cli_free_memory();
     pthread_barrier_t barrier;
     double best = 0;
-    int64_t have = cli_free_memory();
-    int started = 0;
-    if (data == MAP_FAILED || (have >= 0 && have < (int64_t)bytes + (64 << 20))) {
-        if (data != MAP_FAILED) munmap((void *)data, bytes);
-        free(readers);
-        return 0;
-    }
+    if (have >= 0 && have < (int64_t)bytes + (64 << 20)) return 0;
+    uint64_t *data = (uint64_t *)mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) return 0;
+    cli_reader *readers = CLI_NEW(cli_reader, n_threads);
     madvise((void *)data, bytes, MADV_HUGEPAGE);
-    pthread_barrier_init(&barrier, NULL, (unsigned)n_threads);
-    for (; started < n_threads; started++) {
-        cli_reader *r = &readers[started];
-        r->barrier = &barrier, r->data = data + words * (size_t)started, r->n = words;
-        if (pthread_create(&r->thread, NULL, cli_read_memory, r)) cli_die(1, "bench: no thread %d of %d could be started", started + 1, n_threads);
+    pthread_barrier_init(&barrier, NULL, (unsigned)n_threads + 1);
+    for (int i = 0; i < n_threads; i++) {
+        cli_reader *r = &readers[i];
+        r->barrier = &barrier, r->data = data + words * (size_t)i, r->n = words;
+        if (pthread_create(&r->thread, NULL, cli_read_memory, r)) cli_die(1, "bench: no thread %d of %d could be started", i + 1, n_threads);
     }
-    for (int i = 0; i < n_threads; i++) pthread_join(readers[i].thread, NULL);
-    for (int pass = 0; pass < 4; pass++) {
-        double begin = readers[0].begin[pass], end = readers[0].end[pass];
-        for (int i = 1; i < n_threads; i++) {
-            if (readers[i].begin[pass] < begin) begin = readers[i].begin[pass];
-            if (readers[i].end[pass] > end) end = readers[i].end[pass];
-        }
-        double rate = (double)words * 8 * n_threads / (end - begin) * 1e-9;
+    for (int pass = 0; pass < CLI_PASSES; pass++) {
+        pthread_barrier_wait(&barrier);
+        double begin = cli_now();
+        pthread_barrier_wait(&barrier);
+        double rate = (double)words * 8e-9 * n_threads / (cli_now() - begin);
         if (rate > best) best = rate;
     }
-    volatile uint64_t keep = readers[0].sum; /* the sums are the point */
-    (void)keep;
+    for (int i = 0; i < n_threads; i++) pthread_join(readers[i].thread, NULL);
     pthread_barrier_destroy(&barrier);
     munmap((void *)data, bytes);
     free(readers);
     return best;
 }
 
-/* Bytes of weights that one step of one row reads: not the rows of an untied embedding, of experts only those used. */
+/* Bytes of weights that a step of one row reads: not the rows of an untied embedding, of the experts those used. */
 static double cli_step_bytes(const cli_session *c) {
     const llm_model_info *info = llm_model_get_info(c->model);
-    double total = 0, embedding = 0;
+    double total = 0, embedding = 0, share = info->n_experts > 0 ? (double)info->n_experts_used / info->n_experts : 1;
     int head = 0;
     for (int i = 0; i < info->n_tensors; i++) {
         const char *name = NULL;
         int64_t bytes = 0;
         if (llm_model_tensor(c->model, i, &name, NULL, NULL, NULL, &bytes) != LLM_OK) continue;
-        double share = info->n_experts > 0 && (strstr(name, "_exps") || strstr(name, ".experts")) ? (double)info->n_experts_used / info->n_experts : 1;
-        total += share * (double)bytes;
+        total += (strstr(name, "_exps") || strstr(name, ".experts") ? share : 1) * (double)bytes;
         if (strstr(name, "token_embd.weight") || strstr(name, "embed_tokens.weight") || strstr(name, "wte.weight")) embedding += (double)bytes;
-        head |= !strcmp(name, "output.weight") || strstr(name, "lm_head.weight") != NULL;
+        head |= !strcmp(name, "output.weight") || strstr(name, "lm_head.weight");
     }
     return head ? total - embedding : total;
 }
@@ -2090,7 +1797,7 @@ typedef struct cli_bench {
     int n_threads, repetitions;
     char isa[40];
     double peak, step_bytes;
-    float *logits;
+    float *logits; /* (sequences, vocab) */
     int32_t vocab;
 } cli_bench;
 
@@ -2099,148 +1806,123 @@ static int cli_compare_doubles(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static void cli_bench_row(const cli_bench *b, const char *test, const double *rates, double steps_per_token) {
-    const cli_options *o = b->c->o;
-    double *sorted = CLI_NEW(double, b->repetitions);
-    llm_text t = {0};
+static void cli_bench_row(const cli_bench *b, const char *test, double *rates, double steps_per_token) {
+    llm_text t = {0}, list = {0};
     int n = b->repetitions;
-    memcpy(sorted, rates, (size_t)n * sizeof *sorted);
-    qsort(sorted, (size_t)n, sizeof *sorted, cli_compare_doubles);
-    double median = n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2, read = median * steps_per_token * b->step_bytes * 1e-9;
-    if (o->json) {
-        cli_add(&t, "{\"test\": \"%s\", \"tokens_per_s\": [", test);
-        for (int i = 0; i < n; i++) cli_add(&t, "%s%.3f", i ? ", " : "", rates[i]);
-        cli_add(&t, "], \"median\": %.3f, \"threads\": %d, \"isa\": \"%s\", \"model\": ", median, b->n_threads, b->isa);
-        cli_add_quoted(&t, llm_model_get_info(b->c->model)->path);
-        cli_add(&t, ", \"read_gb_s\": %.3f, \"peak_gb_s\": %.3f}\n", read, b->peak);
+    for (int i = 0; i < n; i++) cli_add(&list, "%s%.3f", i ? ", " : "", rates[i]);
+    qsort(rates, (size_t)n, sizeof *rates, cli_compare_doubles);
+    double median = (rates[n / 2] + rates[(n - 1) / 2]) / 2, read = median * steps_per_token * b->step_bytes * 1e-9;
+    if (b->c->o->json) {
+        cli_json(&t, "{'test': %q, 'tokens_per_s': [%t], 'median': %f, 'threads': %d, 'isa': %q, 'model': %q, 'read_gb_s': %f, 'peak_gb_s': %f}\n",
+                 test, &list, median, b->n_threads, b->isa, llm_model_get_info(b->c->model)->path, read, b->peak);
     } else {
-        cli_add(&t, "%-10s %10.1f %10.1f %10.1f %9.1f %6.0f %%\n", test, median, sorted[0], sorted[n - 1], read, b->peak > 0 ? 100 * read / b->peak : 0);
+        cli_add(&t, "%-10s %10.1f %10.1f %10.1f %9.1f %6.0f %%\n", test, median, rates[0], rates[n - 1], read, b->peak > 0 ? 100 * read / b->peak : 0);
     }
-    cli_out_text(&t);
-    free(sorted);
+    cli_out(&t);
+    llm_text_free(&list);
 }
 
 /* A token that depends on sequence and position only, none of the first few (which are special in most vocabularies). */
 static int32_t cli_synthetic(const cli_bench *b, int seq, int position) {
     uint32_t x = (uint32_t)seq * 2654435761u + (uint32_t)position * 40503u + 12345u;
-    x ^= x >> 15, x *= 2246822519u, x ^= x >> 13;
+    x = (x ^ x >> 15) * 2246822519u;
     int32_t n = llm_vocab_size(b->c->model), from = n > 2000 ? 1000 : 0;
-    return from + (int32_t)(x % (uint32_t)(n - from));
+    return from + (int32_t)((x ^ x >> 13) % (uint32_t)(n - from));
 }
 
-static void cli_bench_prompt(const cli_bench *b, int p) {
-    double *rates = CLI_NEW(double, b->repetitions);
-    int32_t *ids = CLI_NEW(int32_t, p);
-    char test[40];
-    for (int r = -1; r < b->repetitions; r++) { /* the first run warms up */
-        int n = r < 0 && p > 64 ? 64 : p;
-        for (int i = 0; i < n; i++) ids[i] = cli_synthetic(b, r + 1, i);
-        double begin = cli_now();
-        cli_check(llm_forward(b->c->engine, 0, 0, ids, n, b->logits, 1));
-        if (r >= 0) rates[r] = p / (cli_now() - begin);
-        if (cli_interrupts) exit(130);
-    }
-    snprintf(test, sizeof test, "pp%d", p);
-    int per_step = b->c->o->max_batched ? b->c->o->max_batched : 512;
-    cli_bench_row(b, test, rates, (double)((p + per_step - 1) / per_step) / p);
-    free(rates);
-    free(ids);
-}
-
-static void cli_bench_decode(const cli_bench *b, int n, int width) {
+/* `width` sequences: prompt processing of p tokens (width 1), or n decoded tokens each. A first short run warms up. */
+static void cli_bench_test(const cli_bench *b, int p, int n, int width) {
     const llm_sampling greedy = {0};
-    double *rates = CLI_NEW(double, b->repetitions);
+    double *rates = CLI_NEW(double, b->repetitions), begin = 0;
     int32_t *seqs = CLI_NEW(int32_t, width), *positions = CLI_NEW(int32_t, width), *counts = CLI_NEW(int32_t, width), *ids = CLI_NEW(int32_t, width);
-    int32_t prompt[16];
+    int32_t *prompt = CLI_NEW(int32_t, p + 16);
     char test[40];
     for (int r = -1; r < b->repetitions; r++) {
-        int steps = r < 0 && n > 4 ? 4 : n;
-        for (int s = 0; s < width; s++) { /* different prompts of different length */
-            int len = 1 + s % 16;
-            for (int i = 0; i < len; i++) prompt[i] = cli_synthetic(b, s + 1, i);
+        for (int s = 0; s < width; s++) { /* different prompts; for decoding also of different lengths */
+            int len = p ? (r < 0 && p > 64 ? 64 : p) : 1 + s % 16;
+            for (int i = 0; i < len; i++) prompt[i] = cli_synthetic(b, p ? r : s, i);
+            begin = cli_now();
             cli_check(llm_forward(b->c->engine, s, 0, prompt, len, b->logits, 1));
+            if (p && r >= 0) rates[r] = p / (cli_now() - begin);
             ids[s] = llm_sample(b->logits, b->vocab, &greedy, 0, 0);
             seqs[s] = s, positions[s] = len, counts[s] = 1;
         }
-        double begin = cli_now();
-        for (int i = 0; i < steps; i++) {
+        begin = cli_now();
+        for (int i = 0; i < (r < 0 && n > 4 ? 4 : n) && !cli_interrupts; i++) {
             cli_check(llm_forward_batch(b->c->engine, width, seqs, positions, counts, ids, b->logits));
             for (int s = 0; s < width; s++) {
                 ids[s] = llm_sample(b->logits + (size_t)s * (size_t)b->vocab, b->vocab, &greedy, 0, i);
                 positions[s]++;
             }
-            if (cli_interrupts) exit(130);
         }
-        if (r >= 0) rates[r] = (double)n * width / (cli_now() - begin);
+        if (n && r >= 0) rates[r] = (double)n * width / (cli_now() - begin);
+        if (cli_interrupts) exit(130);
     }
-    snprintf(test, sizeof test, width > 1 ? "tg%d@%d" : "tg%d", n, width);
-    cli_bench_row(b, test, rates, 1.0 / width);
-    free(rates), free(seqs), free(positions), free(counts), free(ids);
+    int rows = b->c->o->max_batched ? b->c->o->max_batched : 512;
+    snprintf(test, sizeof test, p ? "pp%d" : width > 1 ? "tg%d@%d" : "tg%d", p ? p : n, width);
+    cli_bench_row(b, test, rates, p ? (double)((p + rows - 1) / rows) / p : 1.0 / width);
+    free(rates), free(seqs), free(positions), free(counts), free(ids), free(prompt);
 }
 
-static int cli_bench_number(const char *flag, const char *text, int unset) {
+static int cli_bench_number(const char *flag, const char *text, int low) {
     double real;
-    int64_t n = unset;
-    if (text && (!cli_number(text, 1, &real, &n) || n < 0 || n > 1000000)) cli_die(2, "%s: %s, a whole number from 0 to 1000000 was expected", flag, cli_clip(text));
+    int64_t n;
+    if (!cli_number(text, 1, &real, &n) || n < low || n > 1000000) cli_die(2, "%s: %s, a whole number from %d to 1000000 was expected", flag, cli_clip(text), low);
     return (int)n;
 }
 
-static int cli_cmd_bench_url(cli_session *c);
+static int cli_load_test(cli_session *c);
 
 static int cli_cmd_bench(cli_session *c) {
     cli_options *o = c->o;
-    if (o->url) return cli_cmd_bench_url(c);
     cli_bench b = {0};
-    int widths[32], n_widths = 0, most = 1, p = cli_bench_number("--prompt", o->prompt, 512);
+    int widths[32], n_widths = 0, most = 1, p = cli_bench_number("--prompt", o->prompt ? o->prompt : "512", 0);
     int n = o->given[cli_find("max-tokens", 10, 0) - cli_table] ? o->s.max_tokens : 128;
     char list[200];
+    cpu_set_t cpus;
+    llm_engine_stats stats;
+    if (o->url) return cli_load_test(c);
     snprintf(list, sizeof list, "%s", o->batch ? o->batch : "1");
     for (char *at = NULL, *w = strtok_r(list, ",", &at); w && n_widths < CLI_COUNT(widths); w = strtok_r(NULL, ",", &at)) {
-        int width = cli_bench_number("--batch", w, 1);
-        if (width < 1 || width > 1024) cli_die(2, "--batch: %s, numbers of sequences from 1 to 1024 as 1,8,16 were expected", cli_clip(o->batch));
-        if (width > most) most = width;
-        widths[n_widths++] = width;
+        widths[n_widths] = cli_bench_number("--batch", w, 1);
+        if (n && widths[n_widths] > most) most = widths[n_widths];
+        n_widths++;
     }
     if (n < 0) cli_die(2, "--max-tokens: %d, a whole number from 0 was expected", n);
     cli_open_model(c, 0);
     b.c = c;
     b.repetitions = o->repetitions ? o->repetitions : 5;
     b.step_bytes = cli_step_bytes(c);
-    cpu_set_t cpus;
     b.n_threads = o->n_threads ? o->n_threads : sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
     b.peak = cli_peak_bandwidth(b.n_threads);
-    if (n == 0) most = 1;
-    int longest = n ? n + 32 : 0;
-    cli_open_engine(c, p > longest ? p + 1 : longest + 1, most);
-    llm_engine_stats stats;
+    cli_open_engine(c, (n && n + 32 > p ? n + 32 : p) + 1, most);
     llm_engine_get_stats(c->engine, &stats);
     const char *colon = strstr(stats.backend, ": ");
-    snprintf(b.isa, sizeof b.isa, "%.*s", colon ? (int)strcspn(colon + 2, ",\"\\") : 0, colon ? colon + 2 : "");
+    snprintf(b.isa, sizeof b.isa, "%.*s", colon ? (int)strcspn(colon + 2, ",") : 0, colon ? colon + 2 : "");
     b.vocab = llm_logits_size(c->engine);
-    b.logits = (float *)cli_alloc((size_t)b.vocab * (size_t)most, sizeof(float));
+    b.logits = CLI_NEW(float, (size_t)b.vocab * (size_t)most);
     if (!o->json) {
         llm_text t = {0};
         cli_add(&t, "%s, %s; memory reads %.1f GB/s\n", llm_model_get_info(c->model)->path, stats.backend, b.peak);
         cli_add(&t, "%-10s %10s %10s %10s %9s %8s\n", "test", "tokens/s", "slowest", "fastest", "GB/s", "of peak");
-        cli_out_text(&t);
+        cli_out(&t);
     }
-    if (p) cli_bench_prompt(&b, p);
-    for (int i = 0; i < n_widths && n; i++) cli_bench_decode(&b, n, widths[i]);
+    if (p) cli_bench_test(&b, p, 0, 1);
+    for (int i = 0; i < n_widths && n; i++) cli_bench_test(&b, 0, n, widths[i]);
     free(b.logits);
     return 0;
 }
 
 /* ---------------------------------------------------------------------------
- * bench --url: a load test over HTTP. One thread a request in flight; streams are read as they come. The figures are those of vLLM's
+ * bench --url: a load test over HTTP, one thread a request in flight, streams read as they come. The figures are those of vLLM's
  * bench: TTFT (first token after sending), TPOT (rest of the time over the rest of the tokens), ITL (gaps between tokens), E2EL.
  * --------------------------------------------------------------------------- */
 
 typedef struct cli_call {
-    double start, sent, first, end;  /* seconds; first 0: nothing came */
-    int tokens;
-    double *gaps;
-    int n_gaps;
-    char error[120];                 /* "": it went well */
+    double start, sent, first, end; /* seconds; first 0: nothing came */
+    int tokens, n_gaps;
+    double *gaps;                   /* (output_len) */
+    char error[120];                /* "": it went well */
 } cli_call;
 
 typedef struct cli_load {
@@ -2265,53 +1947,48 @@ static int cli_connect(const cli_load *load) {
     return fd;
 }
 
-/* One line of an answer: a status, or an event of the stream. */
-static void cli_call_line(cli_call *call, const char *line, double *last) {
+/* One line of an answer: the status, or an event of the stream. The sizes of chunks are lines of their own and mean nothing here. */
+static void cli_call_line(const cli_load *load, cli_call *call, const char *line) {
+    const char *data = strncmp(line, "data:", 5) ? "" : line + 5 + strspn(line + 5, " ");
     int status;
     int64_t tokens;
-    if (sscanf(line, "HTTP/1.%*d %d", &status) == 1 && status != 200) snprintf(call->error, sizeof call->error, "HTTP status %d", status);
-    if (strncmp(line, "data:", 5)) return;
     llm_json *doc = NULL;
-    const char *data = line + 5 + strspn(line + 5, " ");
-    if (llm_json_parse(data, strcspn(data, "\r\n"), NULL, &doc) != LLM_OK) return;
+    if (sscanf(line, "HTTP/1.%*d %d", &status) == 1 && status != 200) snprintf(call->error, sizeof call->error, "HTTP status %d", status);
+    if (!*data || llm_json_parse(data, strcspn(data, "\r\n"), NULL, &doc) != LLM_OK) return;
     const char *why = llm_json_str(doc, llm_json_find(doc, llm_json_find(doc, 0, "error"), "message"), NULL);
     if (why) snprintf(call->error, sizeof call->error, "%.100s", why);
     if (llm_json_int(doc, llm_json_find(doc, llm_json_find(doc, 0, "usage"), "completion_tokens"), &tokens)) call->tokens = (int)tokens;
     if (llm_json_size(doc, llm_json_find(doc, 0, "choices")) > 0) {
         double now = cli_now();
         if (call->first <= 0) call->first = now;
-        else if ((call->n_gaps & (call->n_gaps - 1)) == 0) call->gaps = (double *)realloc(call->gaps, sizeof(double) * (size_t)(call->n_gaps ? 2 * call->n_gaps : 1));
-        if (call->first < now && call->gaps) call->gaps[call->n_gaps++] = now - *last;
-        *last = call->end = now;
+        else if (call->n_gaps < load->output_len) call->gaps[call->n_gaps++] = now - call->end;
+        call->end = now;
     }
     llm_json_free(doc);
 }
 
 static void cli_call_run(cli_load *load, cli_call *call, int index) {
-    llm_text body = {0}, head = {0}, in = {0};
+    llm_text body = {0}, out = {0}, in = {0};
     char block[16384];
-    double last = 0;
+    ssize_t n = 0;
     int fd = cli_connect(load);
-    cli_add(&body, "{\"model\": \"%s\", \"stream\": true, \"stream_options\": {\"include_usage\": true}, \"temperature\": 0, \"ignore_eos\": true, \"max_tokens\": %d, \"prompt\": [",
-            load->model, load->output_len);
+    call->gaps = CLI_NEW(double, load->output_len);
+    cli_json(&body, "{'model': %q, 'stream': true, 'stream_options': {'include_usage': true}, 'temperature': 0, 'ignore_eos': true, 'max_tokens': %d, 'prompt': [",
+             load->model, load->output_len);
     for (int i = 0; i < load->input_len; i++) cli_add(&body, "%s%u", i ? "," : "", 300 + ((uint32_t)index * 7919u + (uint32_t)i * 104729u + load->salt) % 5000u);
     llm_text_str(&body, "]}");
-    cli_add(&head, "POST %s/v1/completions HTTP/1.1\r\nHost: %s:%s\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n",
+    cli_add(&out, "POST %s/v1/completions HTTP/1.1\r\nHost: %s:%s\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n",
             load->path, load->host, load->port, body.len);
-    llm_text_add(&head, body.data, body.len);
+    cli_json(&out, "%t", &body);
     call->sent = cli_now();
-    for (size_t at = 0; fd >= 0 && at < head.len;) {
-        ssize_t n = write(fd, head.data + at, head.len - at);
-        if (n <= 0) close(fd), fd = -1;
-        else at += (size_t)n;
-    }
-    if (fd < 0) snprintf(call->error, sizeof call->error, "%s:%s: no connection", load->host, load->port);
-    for (ssize_t n; fd >= 0 && (n = read(fd, block, sizeof block)) > 0;) { /* chunk sizes are lines of their own: they begin with no "data:" */
+    for (size_t at = 0; fd >= 0 && at < out.len && n >= 0; at += n > 0 ? (size_t)n : 0) n = write(fd, out.data + at, out.len - at);
+    if (fd < 0 || n < 0) snprintf(call->error, sizeof call->error, "%.80s:%s: no connection", load->host, load->port);
+    while (fd >= 0 && (n = read(fd, block, sizeof block)) > 0) {
         llm_text_add(&in, block, (size_t)n);
         char *begin = in.data, *end;
         while ((end = (char *)memchr(begin, '\n', in.len - (size_t)(begin - in.data)))) {
             *end = 0;
-            cli_call_line(call, begin, &last);
+            cli_call_line(load, call, begin);
             begin = end + 1;
         }
         in.len -= (size_t)(begin - in.data);
@@ -2319,8 +1996,7 @@ static void cli_call_run(cli_load *load, cli_call *call, int index) {
     }
     if (fd >= 0) close(fd);
     if (!call->error[0] && call->first <= 0) snprintf(call->error, sizeof call->error, "the answer had no tokens");
-    llm_text_free(&body);
-    llm_text_free(&head);
+    llm_text_free(&out);
     llm_text_free(&in);
 }
 
@@ -2328,102 +2004,98 @@ static void *cli_load_worker(void *arg) {
     cli_load *load = (cli_load *)arg;
     for (int i; (i = __atomic_fetch_add(&load->next, 1, __ATOMIC_RELAXED)) < load->n && !cli_interrupts;) {
         double wait = load->begin + load->calls[i].start - cli_now();
-        struct timespec t = {(time_t)wait, (long)((wait - (double)(time_t)wait) * 1e9)};
-        if (wait > 0) nanosleep(&t, NULL);
+        if (wait > 0) usleep((useconds_t)(wait * 1e6));
         cli_call_run(load, &load->calls[i], i);
     }
     return NULL;
 }
 
-/* "mean, P50, P99" of one metric in milliseconds. */
+/* Mean, median and P99 of one metric in milliseconds. */
 static void cli_load_metric(llm_text *t, int json, const char *name, double *values, int n) {
     double sum = 0;
     qsort(values, (size_t)n, sizeof *values, cli_compare_doubles);
     for (int i = 0; i < n; i++) sum += values[i];
     double mean = n ? sum / n * 1e3 : 0, p50 = n ? values[(n - 1) / 2] * 1e3 : 0, p99 = n ? values[(int)ceil(0.99 * (n - 1))] * 1e3 : 0;
-    cli_add(t, json ? ", \"mean_%s_ms\": %.3f, \"median_%s_ms\": %.3f, \"p99_%s_ms\": %.3f" : "%-6s mean %9.2f ms", name, mean, name, p50, name, p99);
-    if (!json) cli_add(t, "   P50 %9.2f ms   P99 %9.2f ms\n", p50, p99);
+    if (json) cli_json(t, ", 'mean_%s_ms': %f, 'median_%s_ms': %f, 'p99_%s_ms': %f", name, mean, name, p50, name, p99);
+    else cli_add(t, "%-6s mean %9.2f ms   P50 %9.2f ms   P99 %9.2f ms\n", name, mean, p50, p99);
+    free(values);
 }
 
 static void cli_load_report(const cli_load *load, int json, double seconds) {
     int done = 0, n_gaps = 0, n_tpot = 0;
     int64_t tokens = 0;
     llm_text t = {0};
-    for (int i = 0; i < load->n; i++) n_gaps += load->calls[i].n_gaps;
-    double *ttft = CLI_NEW(double, load->n), *tpot = CLI_NEW(double, load->n), *e2el = CLI_NEW(double, load->n), *itl = CLI_NEW(double, n_gaps);
-    n_gaps = 0;
+    double *ttft = CLI_NEW(double, load->n), *tpot = CLI_NEW(double, load->n), *e2el = CLI_NEW(double, load->n);
+    double *itl = CLI_NEW(double, (size_t)load->n * (size_t)load->output_len);
     for (int i = 0; i < load->n; i++) {
         const cli_call *call = &load->calls[i];
         if (call->error[0]) continue;
         tokens += call->tokens;
         ttft[done] = call->first - call->sent;
-        if (call->tokens > 1) tpot[n_tpot++] = (call->end - call->first) / (call->tokens - 1);
         e2el[done++] = call->end - call->sent;
+        if (call->tokens > 1) tpot[n_tpot++] = (call->end - call->first) / (call->tokens - 1);
         for (int k = 0; k < call->n_gaps; k++) itl[n_gaps++] = call->gaps[k];
     }
-    cli_add(&t, json ? "{\"completed\": %d, \"failed\": %d, \"duration\": %.3f, \"request_throughput\": %.3f, \"output_throughput\": %.3f, \"total_token_throughput\": %.3f"
-                     : "requests %d done, %d failed in %.2f s: %.2f requests/s, %.1f tokens/s out, %.1f in and out\n",
-            done, load->n - done, seconds, done / seconds, (double)tokens / seconds, (double)(tokens + (int64_t)done * load->input_len) / seconds);
+    double requests = done / seconds, out = (double)tokens / seconds, total = out + requests * load->input_len;
+    if (json) cli_json(&t, "{'completed': %d, 'failed': %d, 'duration': %f, 'request_throughput': %f, 'output_throughput': %f, 'total_token_throughput': %f",
+                       done, load->n - done, seconds, requests, out, total);
+    else cli_add(&t, "requests %d done, %d failed in %.2f s: %.2f requests/s, %.1f tokens/s out, %.1f in and out\n", done, load->n - done, seconds, requests, out, total);
     cli_load_metric(&t, json, json ? "ttft" : "TTFT", ttft, done);
     cli_load_metric(&t, json, json ? "tpot" : "TPOT", tpot, n_tpot);
     cli_load_metric(&t, json, json ? "itl" : "ITL", itl, n_gaps);
     cli_load_metric(&t, json, json ? "e2el" : "E2EL", e2el, done);
-    if (json) llm_text_str(&t, "}\n");
-    cli_out_text(&t);
-    free(ttft), free(tpot), free(e2el), free(itl);
+    llm_text_str(&t, json ? "}\n" : "");
+    cli_out(&t);
 }
 
-static int cli_cmd_bench_url(cli_session *c) {
+static int cli_load_test(cli_session *c) {
     const cli_options *o = c->o;
     cli_load load;
     double at = 0;
     uint64_t x = 88172645463325252u + (uint64_t)o->s.seed;
+    const char *error = NULL;
+    int failed = 0, threads = o->max_concurrency ? o->max_concurrency : 64;
     memset(&load, 0, sizeof load);
-    snprintf(load.port, sizeof load.port, "80");
     int parts = sscanf(o->url, "http://%255[^:/]:%7[0-9]%255[^?#]", load.host, load.port, load.path);
-    if (parts < 2) parts = sscanf(o->url, "http://%255[^:/]%255[^?#]", load.host, load.path);
-    if (parts < 1) cli_die(2, "--url: %s, http://HOST:PORT was expected", cli_clip(o->url));
+    if (parts < 2) parts = sscanf(o->url, "http://%255[^:/]%255[^?#]", load.host, load.path), strcpy(load.port, "80");
+    if (parts < 1 || load.path[0] == ':') cli_die(2, "--url: %s, http://HOST:PORT was expected", cli_clip(o->url));
+    for (size_t n = strlen(load.path); n && load.path[n - 1] == '/';) load.path[--n] = 0;
     size_t len = strlen(load.path);
-    if (len && load.path[len - 1] == '/') load.path[--len] = 0;
     if (len >= 3 && !strcmp(load.path + len - 3, "/v1")) load.path[len - 3] = 0;
-    snprintf(load.model, sizeof load.model, "%s", o->model && !strpbrk(o->model, "\"\\") ? o->model : "default");
+    snprintf(load.model, sizeof load.model, "%s", o->model ? o->model : "default");
     load.n = o->num_prompts ? o->num_prompts : 64;
     load.input_len = o->input_len ? o->input_len : 128;
     load.output_len = o->output_len ? o->output_len : 64;
     load.salt = (uint32_t)(o->s.seed ? o->s.seed : (int64_t)time(NULL)); /* new prompts each time: no prefix cache helps */
     load.calls = CLI_NEW(cli_call, load.n);
-    for (int i = 0; i < load.n && o->request_rate > 0; i++) {
+    for (int i = 0; i < load.n && o->request_rate > 0; i++) { /* exponential gaps make a Poisson process */
         load.calls[i].start = at;
         x ^= x << 13, x ^= x >> 7, x ^= x << 17;
         at += -log(((double)(x >> 11) + 1) / 9007199254740993.0) / (double)o->request_rate;
     }
-    int n = o->max_concurrency ? o->max_concurrency : 64;
-    if (n > load.n) n = load.n;
-    pthread_t *threads = CLI_NEW(pthread_t, n);
+    if (threads > load.n) threads = load.n;
+    pthread_t *workers = CLI_NEW(pthread_t, threads);
     load.begin = cli_now();
-    for (int i = 0; i < n; i++) {
-        if (pthread_create(&threads[i], NULL, cli_load_worker, &load)) cli_die(1, "bench: no thread %d of %d could be started", i + 1, n);
+    for (int i = 0; i < threads; i++) {
+        if (pthread_create(&workers[i], NULL, cli_load_worker, &load)) cli_die(1, "bench: no thread %d of %d could be started", i + 1, threads);
     }
-    for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < threads; i++) pthread_join(workers[i], NULL);
     double seconds = cli_now() - load.begin;
-    const char *error = NULL;
-    int failed = 0;
+    if (cli_interrupts) return 130;
     for (int i = 0; i < load.n; i++) {
         if (load.calls[i].error[0]) error = load.calls[i].error, failed++;
     }
-    if (cli_interrupts) return 130;
-    if (failed == load.n) cli_die(1, "--url %s: every request failed: %s", cli_clip(o->url), error);
-    cli_load_report(&load, o->json, seconds);
-    if (failed) cli_die(1, "--url %s: %d of %d requests failed: %s", cli_clip(o->url), failed, load.n, error);
+    if (failed < load.n) cli_load_report(&load, o->json, seconds);
+    if (failed) cli_die(1, "--url: %s: %d of %d requests failed: %s", cli_clip(o->url), failed, load.n, error);
     for (int i = 0; i < load.n; i++) free(load.calls[i].gaps);
     free(load.calls);
-    free(threads);
+    free(workers);
     return 0;
 }
 
 /* ---------------------------------------------------------------------------
- * The line editor: raw mode, UTF-8 with display widths, history, bracketed paste. The whole text is laid out and drawn again after a
- * key; the line breaks are written by us, so that nothing depends on how a terminal wraps.
+ * The line editor: raw mode, UTF-8 with display widths, history, bracketed paste. After a key the whole text is laid out and drawn
+ * again; the line breaks are written by us, so that nothing depends on how a terminal wraps.
  * --------------------------------------------------------------------------- */
 
 enum { CLI_HISTORY = 1000 };
@@ -2432,38 +2104,32 @@ enum { CLI_EDIT_TEXT, CLI_EDIT_END, CLI_EDIT_INTERRUPT }; /* how an edit ended *
 typedef struct cli_editor {
     llm_text text;
     size_t cursor;               /* byte offset */
-    int fd;                      /* of output */
-    int row, bottom;             /* of the cursor and of the last line as drawn */
+    int fd, row;                 /* of output; of the cursor as drawn */
     struct termios cooked;
     char *history[CLI_HISTORY];
     int n_history, at;           /* at: n_history is the new line */
     char *fresh, *path;          /* the new line while older ones are looked at; file of the history */
 } cli_editor;
 
-static volatile sig_atomic_t cli_resized;
-
 /* Columns that a code point takes: 0 for combining marks, 2 for wide East Asian characters and emoji. */
 static int cli_width(int32_t cp) {
-    static const int32_t none[][2] = {{0x300, 0x36F}, {0x483, 0x489}, {0x591, 0x5BD}, {0x5BF, 0x5C7}, {0x610, 0x61A}, {0x64B, 0x65F}, {0x6D6, 0x6DC}, {0x6DF, 0x6E4},
-        {0x900, 0x902}, {0x93A, 0x93C}, {0x941, 0x948}, {0x94D, 0x94D}, {0xE31, 0xE31}, {0xE34, 0xE3A}, {0xE47, 0xE4E}, {0x1AB0, 0x1AFF}, {0x1DC0, 0x1DFF},
-        {0x200B, 0x200F}, {0x2060, 0x2064}, {0x20D0, 0x20FF}, {0x302A, 0x302D}, {0x3099, 0x309A}, {0xFE00, 0xFE0F}, {0xFE20, 0xFE2F}, {0x1F3FB, 0x1F3FF}, {0xE0100, 0xE01EF}};
-    static const int32_t wide[][2] = {{0x1100, 0x115F}, {0x231A, 0x231B}, {0x23E9, 0x23EC}, {0x2614, 0x2615}, {0x26A1, 0x26A1}, {0x2705, 0x2705}, {0x2728, 0x2728},
-        {0x2E80, 0x303E}, {0x3041, 0xA4CF}, {0xA960, 0xA97C}, {0xAC00, 0xD7A3}, {0xF900, 0xFAFF}, {0xFE30, 0xFE6F}, {0xFF00, 0xFF60}, {0xFFE0, 0xFFE6},
-        {0x1F300, 0x1F64F}, {0x1F680, 0x1F6FF}, {0x1F900, 0x1FAFF}, {0x20000, 0x3FFFD}};
-    for (int i = 0; i < CLI_COUNT(none); i++) {
-        if (cp >= none[i][0] && cp <= none[i][1]) return 0;
-    }
-    for (int i = 0; i < CLI_COUNT(wide); i++) {
-        if (cp >= wide[i][0] && cp <= wide[i][1]) return 2;
+    static const int32_t ranges[][3] = {{0, 0x300, 0x36F}, {0, 0x483, 0x489}, {0, 0x591, 0x5BD}, {0, 0x5BF, 0x5C7}, {0, 0x610, 0x61A}, {0, 0x64B, 0x65F},
+        {0, 0x6D6, 0x6DC}, {0, 0x6DF, 0x6E4}, {0, 0x900, 0x902}, {0, 0x93A, 0x93C}, {0, 0x941, 0x948}, {0, 0x94D, 0x94D}, {0, 0xE31, 0xE31},
+        {0, 0xE34, 0xE3A}, {0, 0xE47, 0xE4E}, {0, 0x1AB0, 0x1AFF}, {0, 0x1DC0, 0x1DFF}, {0, 0x200B, 0x200F}, {0, 0x2060, 0x2064}, {0, 0x20D0, 0x20FF},
+        {0, 0x302A, 0x302D}, {0, 0x3099, 0x309A}, {0, 0xFE00, 0xFE0F}, {0, 0xFE20, 0xFE2F}, {0, 0x1F3FB, 0x1F3FF}, {0, 0xE0100, 0xE01EF},
+        {2, 0x1100, 0x115F}, {2, 0x231A, 0x231B}, {2, 0x23E9, 0x23EC}, {2, 0x2614, 0x2615}, {2, 0x26A1, 0x26A1}, {2, 0x2705, 0x2705}, {2, 0x2728, 0x2728},
+        {2, 0x2E80, 0x303E}, {2, 0x3041, 0xA4CF}, {2, 0xA960, 0xA97C}, {2, 0xAC00, 0xD7A3}, {2, 0xF900, 0xFAFF}, {2, 0xFE30, 0xFE6F}, {2, 0xFF00, 0xFF60},
+        {2, 0xFFE0, 0xFFE6}, {2, 0x1F300, 0x1F64F}, {2, 0x1F680, 0x1F6FF}, {2, 0x1F900, 0x1FAFF}, {2, 0x20000, 0x3FFFD}};
+    for (int i = 0; i < CLI_COUNT(ranges); i++) {
+        if (cp >= ranges[i][1] && cp <= ranges[i][2]) return ranges[i][0];
     }
     return 1;
 }
 
 static void cli_tty_write(const cli_editor *e, const char *s, size_t n) {
-    for (size_t at = 0; at < n;) {
-        ssize_t w = write(e->fd, s + at, n - at);
+    for (ssize_t w; n; s += w > 0 ? w : 0, n -= w > 0 ? (size_t)w : 0) {
+        w = write(e->fd, s, n);
         if (w < 0 && errno != EINTR && errno != EAGAIN) cli_die(1, "terminal: %s", strerror(errno));
-        if (w > 0) at += (size_t)w;
     }
 }
 
@@ -2472,46 +2138,43 @@ static void cli_tty_mode(const cli_editor *e, int raw, int signals) {
     if (raw) {
         t.c_iflag &= ~(tcflag_t)(ICRNL | IXON | ISTRIP | INPCK | BRKINT);
         t.c_lflag &= ~(tcflag_t)(ECHO | ICANON | IEXTEN | (signals ? 0 : ISIG));
-        t.c_cc[VMIN] = 1;
-        t.c_cc[VTIME] = 0;
+        t.c_cc[VMIN] = 1, t.c_cc[VTIME] = 0;
     }
     tcsetattr(0, TCSADRAIN, &t);
 }
 
 static size_t cli_edit_next(const cli_editor *e, size_t at) { /* past a character and the marks on it */
-    int32_t cp;
-    if (at < e->text.len) at += (size_t)cli_utf8(e->text.data + at, e->text.len - at, &cp);
-    while (at < e->text.len) {
-        size_t n = (size_t)cli_utf8(e->text.data + at, e->text.len - at, &cp);
-        if (cp < 0 || cli_width(cp)) break;
-        at += n;
+    int32_t cp = 'a';
+    for (size_t begin = at, n = 0; at < e->text.len; at += n) {
+        n = cli_utf8(e->text.data + at, e->text.len - at, &cp);
+        if (at > begin && (cp < 0 || cli_width(cp))) break;
     }
     return at;
 }
 
 static size_t cli_edit_back(const cli_editor *e, size_t at) {
-    size_t begin = 0, next;
-    while ((next = cli_edit_next(e, begin)) < at) begin = next;
-    return at ? begin : 0;
+    size_t begin = 0;
+    for (size_t next; (next = cli_edit_next(e, begin)) < at;) begin = next;
+    return begin;
 }
 
 static size_t cli_edit_word(const cli_editor *e, size_t at, int forward) {
-    const char *s = e->text.data;
+    const unsigned char *s = (const unsigned char *)e->text.data;
     if (forward) {
-        while (at < e->text.len && isspace((unsigned char)s[at])) at++;
-        while (at < e->text.len && !isspace((unsigned char)s[at])) at++;
+        while (at < e->text.len && isspace(s[at])) at++;
+        while (at < e->text.len && !isspace(s[at])) at++;
     } else {
-        while (at && isspace((unsigned char)s[at - 1])) at--;
-        while (at && !isspace((unsigned char)s[at - 1])) at--;
+        while (at && isspace(s[at - 1])) at--;
+        while (at && !isspace(s[at - 1])) at--;
     }
     return at;
 }
 
 static void cli_edit_replace(cli_editor *e, size_t from, size_t to, const char *s, size_t n) {
     llm_text t = {0};
-    llm_text_add(&t, e->text.data ? e->text.data : "", from);
+    llm_text_add(&t, e->text.data, from);
     llm_text_add(&t, s, n);
-    llm_text_add(&t, e->text.data ? e->text.data + to : "", e->text.len - to);
+    llm_text_add(&t, e->text.data + to, e->text.len - to);
     llm_text_free(&e->text);
     e->text = t;
     e->cursor = from + n;
@@ -2524,34 +2187,28 @@ static void cli_edit_draw(cli_editor *e, const char *prompt, int final) {
     int cursor_row = 0, cursor_col = 0, row = 0, col = (int)strlen(prompt);
     if (ioctl(e->fd, TIOCGWINSZ, &size) || size.ws_col < 8) size.ws_col = 80, size.ws_row = 24;
     llm_text_str(&lines, prompt);
-    for (size_t i = 0; i <= e->text.len;) {
+    for (size_t i = 0;;) {
         int32_t cp = ' ';
-        size_t n = i < e->text.len ? (size_t)cli_utf8(e->text.data + i, e->text.len - i, &cp) : 1;
-        int newline = i < e->text.len && cp == '\n', control = cp < 32 || cp == 127 || (cp > 127 && cp < 160), w = newline ? 0 : control ? 1 : cli_width(cp);
+        size_t n = i < e->text.len ? cli_utf8(e->text.data + i, e->text.len - i, &cp) : 0;
+        int control = cp < 32 || (cp >= 127 && cp < 160), w = control ? cp != '\n' : cli_width(cp);
         if (col + w > size.ws_col) llm_text_str(&lines, "\n"), row++, col = 0;
         if (i == e->cursor) cursor_row = row, cursor_col = col;
-        if (i == e->text.len) break;
-        if (newline) llm_text_str(&lines, "\n  "), row++, col = 2;
-        else if (control) llm_text_str(&lines, "?"), col++;
-        else llm_text_add(&lines, e->text.data + i, n), col += w;
+        if (!n) break;
+        if (cp == '\n') llm_text_str(&lines, "\n  "), row++, col = 2;
+        else llm_text_add(&lines, control ? "?" : e->text.data + i, control ? 1 : n), col += w;
         i += n;
     }
-    int height = size.ws_row > 1 ? size.ws_row : 1, top = row >= height && cursor_row >= height / 2 ? cursor_row - height / 2 : 0;
-    if (top + height > row + 1) top = row + 1 > height ? row + 1 - height : 0;
-    int last = row < top + height - 1 ? row : top + height - 1;
+    int height = size.ws_row > 1 ? size.ws_row : 1, top = cursor_row - height / 2;
+    if (top + height > row + 1) top = row + 1 - height;
+    if (top < 0) top = 0;
+    int last = row < top + height - 1 ? row : top + height - 1, r = 0;
     if (e->row) cli_add(&out, "\x1b[%dA", e->row);
     llm_text_str(&out, "\r\x1b[J");
-    int r = 0;
     for (size_t i = 0; i < lines.len; i++) {
-        if (lines.data[i] == '\n') {
-            if (r >= top && r < last) llm_text_str(&out, "\r\n");
-            r++;
-        } else if (r >= top && r <= last) {
-            llm_text_add(&out, lines.data + i, 1);
-        }
+        if (lines.data[i] == '\n') llm_text_str(&out, r >= top && r < last ? "\r\n" : ""), r++;
+        else if (r >= top && r <= last) llm_text_add(&out, lines.data + i, 1);
     }
-    if (final) cursor_row = last;
-    if (last - cursor_row) cli_add(&out, "\x1b[%dA", last - cursor_row);
+    if (!final && last > cursor_row) cli_add(&out, "\x1b[%dA", last - cursor_row);
     if (final) llm_text_str(&out, "\r\n");
     else cli_add(&out, cursor_col ? "\r\x1b[%dC" : "\r", cursor_col);
     cli_tty_write(e, out.data, out.len);
@@ -2565,120 +2222,92 @@ static int cli_key_byte(int wait_ms) {
     unsigned char c;
     struct pollfd p = {0, POLLIN, 0};
     int ready = poll(&p, 1, wait_ms);
-    if (ready == 0) return -3;
-    if (ready < 0) return -2;
+    if (ready <= 0) return ready ? -2 : -3;
     ssize_t n = read(0, &c, 1);
     return n == 1 ? c : n < 0 && errno == EINTR ? -2 : -1;
 }
 
 /* Takes a paste up to its end mark, carriage returns as newlines. */
 static void cli_edit_paste(cli_editor *e) {
-    static const char end[] = "\x1b[201~";
     llm_text t = {0};
-    t.limit = CLI_MAX_INPUT;
-    for (int c; (c = cli_key_byte(2000)) >= 0 || c == -2;) {
-        if (c == -2) continue;
-        char b = (char)c;
-        llm_text_add(&t, &b, 1);
-        if (t.len >= 6 && !memcmp(t.data + t.len - 6, end, 6)) {
-            t.len -= 6;
-            break;
-        }
-    }
     size_t n = 0;
-    for (size_t i = 0; i < t.len; i++) {
-        if (t.data[i] == '\n' && i && t.data[i - 1] == '\r') continue;
-        t.data[n++] = t.data[i] == '\r' ? '\n' : t.data[i];
+    for (int c, end = 0; !end && ((c = cli_key_byte(2000)) >= 0 || c == -2);) {
+        char b = (char)c;
+        if (c >= 0 && t.len < CLI_MAX_INPUT) llm_text_add(&t, &b, 1);
+        if (t.len >= 6 && !memcmp(t.data + t.len - 6, "\x1b[201~", 6)) end = 1, t.len -= 6;
     }
-    cli_edit_replace(e, e->cursor, e->cursor, t.data ? t.data : "", n);
+    for (size_t i = 0; i < t.len; i++) {
+        if (t.data[i] != '\n' || !i || t.data[i - 1] != '\r') t.data[n++] = t.data[i];
+    }
+    for (size_t i = 0; i < n; i++) t.data[i] = t.data[i] == '\r' ? '\n' : t.data[i];
+    cli_edit_replace(e, e->cursor, e->cursor, t.data, n);
     llm_text_free(&t);
 }
 
 static void cli_edit_history(cli_editor *e, int step) {
     int at = e->at + step;
     if (at < 0 || at > e->n_history) return;
-    if (e->at == e->n_history) {
-        free(e->fresh);
-        e->fresh = strdup(e->text.data ? e->text.data : "");
-    }
+    if (e->at == e->n_history) free(e->fresh), e->fresh = strdup(e->text.data);
     e->at = at;
     const char *line = at == e->n_history ? e->fresh : e->history[at];
     cli_edit_replace(e, 0, e->text.len, line ? line : "", line ? strlen(line) : 0);
 }
 
-/* Keys that begin with ESC: arrows, home, end, delete, word moves, paste. */
-static void cli_edit_escape(cli_editor *e) {
-    char seq[24];
-    int n = 0, c = cli_key_byte(50), move = 0;
-    if (c == 'b' || c == 'f') e->cursor = cli_edit_word(e, e->cursor, c == 'f');
-    if (c == 'd') cli_edit_replace(e, e->cursor, cli_edit_word(e, e->cursor, 1), "", 0);
-    if (c == 127) cli_edit_replace(e, cli_edit_word(e, e->cursor, 0), e->cursor, "", 0);
+/* Keys that begin with ESC become the control keys of cli_edit_key; what has none is done here. */
+static int cli_edit_escape(cli_editor *e) {
+    char seq[24] = {0};
+    int n = 0, c = cli_key_byte(50);
     if (c == '\r' || c == '\n') cli_edit_replace(e, e->cursor, e->cursor, "\n", 1);
-    if (c != '[' && c != 'O') return;
-    while (n < 20 && (c = cli_key_byte(50)) >= 0) {
-        seq[n++] = (char)c;
-        if (c >= 64 && c <= 126) break;
-    }
-    seq[n] = 0;
-    if (!n) return;
-    char key = seq[n - 1];
-    int number = atoi(seq);
-    if (key == '~') key = number == 1 || number == 7 ? 'H' : number == 4 || number == 8 ? 'F' : number == 3 ? 'x' : number == 200 ? 'p' : 0;
-    if ((key == 'C' || key == 'D') && strchr(seq, ';')) move = 1; /* with shift, alt or control: a word */
-    switch (key) {
-    case 'A': cli_edit_history(e, -1); break;
-    case 'B': cli_edit_history(e, 1); break;
-    case 'C': e->cursor = move ? cli_edit_word(e, e->cursor, 1) : cli_edit_next(e, e->cursor); break;
-    case 'D': e->cursor = move ? cli_edit_word(e, e->cursor, 0) : cli_edit_back(e, e->cursor); break;
-    case 'H': e->cursor = 0; break;
-    case 'F': e->cursor = e->text.len; break;
-    case 'x': cli_edit_replace(e, e->cursor, cli_edit_next(e, e->cursor), "", 0); break;
-    case 'p': cli_edit_paste(e); break;
-    default: break;
-    }
-}
-
-/* A byte of text, with the rest of its code point. */
-static void cli_edit_insert(cli_editor *e, int c) {
-    char s[4] = {(char)c};
-    int n = 1, want = c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
-    int32_t cp;
-    for (int b; n < want && (b = cli_key_byte(100)) >= 0;) s[n++] = (char)b;
-    cli_utf8(s, (size_t)n, &cp);
-    if (cp >= 32 || cp == '\t') cli_edit_replace(e, e->cursor, e->cursor, s, (size_t)n);
+    if (c == 'd') cli_edit_replace(e, e->cursor, cli_edit_word(e, e->cursor, 1), "", 0);
+    if (c == 'b' || c == 'f') e->cursor = cli_edit_word(e, e->cursor, c == 'f');
+    if (c == 127) return 23;
+    if (c != '[' && c != 'O') return 0;
+    for (c = 0; n < 20 && c < 64 && (c = cli_key_byte(50)) >= 0;) seq[n++] = (char)c;
+    int number = atoi(seq), key = n ? seq[n - 1] : 0;
+    if ((key == 'C' || key == 'D') && strchr(seq, ';')) e->cursor = cli_edit_word(e, e->cursor, key == 'C'); /* with shift, alt or control */
+    else if (key == 'C' || key == 'D') return key == 'C' ? 6 : 2;
+    if (key == 'A' || key == 'B') return key == 'A' ? 16 : 14;
+    if (key == 'H' || (key == '~' && (number == 1 || number == 7))) return 1;
+    if (key == 'F' || (key == '~' && (number == 4 || number == 8))) return 5;
+    if (key == '~' && number == 3) cli_edit_replace(e, e->cursor, cli_edit_next(e, e->cursor), "", 0);
+    if (key == '~' && number == 200) cli_edit_paste(e);
+    return 0;
 }
 
 /* One key. Returns -1 to go on, else how the edit ended. */
 static int cli_edit_key(cli_editor *e, int c) {
+    char s[4] = {(char)c};
+    int n = 1, want = c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
+    int32_t cp;
+    if (c == 27) c = cli_edit_escape(e);
     switch (c) {
-    case '\r': case '\n': return CLI_EDIT_TEXT;
+    case 0: break;
+    case 1: e->cursor = 0; break;
+    case 2: e->cursor = cli_edit_back(e, e->cursor); break;
     case 3: return CLI_EDIT_INTERRUPT;
     case 4:
         if (!e->text.len) return CLI_EDIT_END;
         cli_edit_replace(e, e->cursor, cli_edit_next(e, e->cursor), "", 0);
         break;
-    case 1: e->cursor = 0; break;
     case 5: e->cursor = e->text.len; break;
-    case 2: e->cursor = cli_edit_back(e, e->cursor); break;
     case 6: e->cursor = cli_edit_next(e, e->cursor); break;
     case 8: case 127: cli_edit_replace(e, cli_edit_back(e, e->cursor), e->cursor, "", 0); break;
     case 11: cli_edit_replace(e, e->cursor, e->text.len, "", 0); break;
+    case 12: cli_tty_write(e, "\x1b[H\x1b[2J", 7), e->row = 0; break;
+    case '\r': case '\n': return CLI_EDIT_TEXT;
+    case 14: cli_edit_history(e, 1); break;
+    case 16: cli_edit_history(e, -1); break;
     case 21: cli_edit_replace(e, 0, e->cursor, "", 0); break;
     case 23: cli_edit_replace(e, cli_edit_word(e, e->cursor, 0), e->cursor, "", 0); break;
-    case 16: cli_edit_history(e, -1); break;
-    case 14: cli_edit_history(e, 1); break;
-    case 12:
-        cli_tty_write(e, "\x1b[H\x1b[2J", 7);
-        e->row = 0;
-        break;
     case 26:
         cli_tty_mode(e, 0, 0);
         raise(SIGTSTP);
         cli_tty_mode(e, 1, 0);
         break;
-    case 27: cli_edit_escape(e); break;
-    default:
-        if (c >= 32 || c == '\t') cli_edit_insert(e, c);
+    default: /* text: the rest of its code point follows */
+        for (int b; n < want && (b = cli_key_byte(100)) >= 0;) s[n++] = (char)b;
+        cli_utf8(s, (size_t)n, &cp);
+        if (cp >= 32 || cp == '\t') cli_edit_replace(e, e->cursor, e->cursor, s, (size_t)n);
     }
     return -1;
 }
@@ -2689,9 +2318,7 @@ static int cli_edit(cli_editor *e, const char *prompt) {
     struct pollfd more = {0, POLLIN, 0};
     llm_text_free(&e->text);
     llm_text_add(&e->text, "", 0);
-    e->cursor = 0;
-    e->row = 0;
-    e->at = e->n_history;
+    e->cursor = 0, e->row = 0, e->at = e->n_history;
     cli_tty_mode(e, 1, 0);
     cli_tty_write(e, "\x1b[?2004h", 8);
     cli_edit_draw(e, prompt, 0);
@@ -2707,56 +2334,52 @@ static int cli_edit(cli_editor *e, const char *prompt) {
     return end;
 }
 
-static void cli_history_add(cli_editor *e, const char *line, int save) {
-    if (!*line || (e->n_history && !strcmp(e->history[e->n_history - 1], line))) return;
+static void cli_history_add(cli_editor *e, const char *line, FILE *file) {
+    llm_text t = {0};
+    if (e->n_history && !strcmp(e->history[e->n_history - 1], line)) return;
     if (e->n_history == CLI_HISTORY) {
         free(e->history[0]);
         memmove(e->history, e->history + 1, sizeof e->history - sizeof e->history[0]);
         e->n_history--;
     }
     e->history[e->n_history++] = strdup(line);
-    FILE *f = save && e->path ? fopen(e->path, "ae") : NULL;
-    if (!f) return;
-    llm_text t = {0};
-    llm_text_json(&t, line, strlen(line));
-    fprintf(f, "%s\n", t.data);
-    fclose(f);
+    cli_json(&t, "%q\n", line);
+    if (file) fputs(t.data, file);
     llm_text_free(&t);
 }
 
-/* Reads $XDG_STATE_HOME/llm_cli/history (one JSON string a line) and cuts it when it has grown to twice what is kept. */
+/* Reads $XDG_STATE_HOME/llm_cli/history, one JSON string a line, and makes its folder. A file grown to twice what is kept is cut. */
 static void cli_history_open(cli_editor *e) {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     char path[4300], *line = NULL;
     size_t cap = 0;
-    ssize_t n;
-    int count = 0;
-    if (state && *state == '/') snprintf(path, sizeof path, "%.4000s/", state);
-    else if (home && *home == '/') snprintf(path, sizeof path, "%.4000s/.local/state/", home);
-    else return;
-    strcat(path, "llm_cli/history");
-    for (char *slash = path + 1; (slash = strchr(slash, '/')); *slash++ = '/') {
-        *slash = 0;
-        mkdir(path, 0700);
-    }
+    int count = 0, in_state = state && *state == '/';
+    snprintf(path, sizeof path, in_state ? "%.4000s/llm_cli/history" : "%.4000s/.local/state/llm_cli/history", in_state ? state : home ? home : "");
+    for (char *slash = path + 1; (slash = strchr(slash, '/')); *slash++ = '/') *slash = 0, mkdir(path, 0700);
     e->path = strdup(path);
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    FILE *f = fd >= 0 ? fdopen(fd, "r+") : NULL;
-    while (f && (n = getline(&line, &cap, f)) >= 0) {
+    FILE *f = fopen(path, "re");
+    for (ssize_t n; f && (n = getline(&line, &cap, f)) >= 0; count++) {
         llm_json *doc = NULL;
-        if (llm_json_parse(line, (size_t)n, NULL, &doc) == LLM_OK && llm_json_str(doc, 0, NULL)) cli_history_add(e, llm_json_str(doc, 0, NULL), 0);
+        if (llm_json_parse(line, (size_t)n, NULL, &doc) == LLM_OK && llm_json_str(doc, 0, NULL)) cli_history_add(e, llm_json_str(doc, 0, NULL), NULL);
         llm_json_free(doc);
-        count++;
     }
+    if (f) fclose(f);
     free(line);
-    if (f && count > 2 * CLI_HISTORY && fseek(f, 0, SEEK_SET) == 0 && ftruncate(fd, 0) == 0) {
-        for (int i = 0; i < e->n_history; i++) {
-            llm_text t = {0};
-            llm_text_json(&t, e->history[i], strlen(e->history[i]));
-            fprintf(f, "%s\n", t.data);
-            llm_text_free(&t);
-        }
+    int kept = count > 2 * CLI_HISTORY ? e->n_history : 0;
+    if (!kept || !(f = fopen(path, "we"))) return;
+    for (int i = 0; i < kept; i++) {
+        llm_text t = {0};
+        cli_json(&t, "%q\n", e->history[i]);
+        fputs(t.data, f);
+        llm_text_free(&t);
     }
+    fclose(f);
+}
+
+static void cli_history_save(cli_editor *e, const char *line) {
+    int fd = open(e->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    FILE *f = fd >= 0 ? fdopen(fd, "a") : NULL;
+    cli_history_add(e, line, f);
     if (f) fclose(f);
 }
 
@@ -2768,30 +2391,26 @@ typedef struct cli_talk {
     cli_session *c;
     cli_editor e;
     cli_message *messages;
-    int n, cap;
-    int color;
+    int n, color;
 } cli_talk;
 
 static void cli_talk_push(cli_talk *k, const char *role, const char *text, size_t n) {
-    if (k->n == k->cap) {
-        cli_message *grown = (cli_message *)realloc((void *)k->messages, (size_t)(2 * k->cap + 8) * sizeof *grown);
-        if (!grown) cli_die(1, "memory: no room for message %d", k->n);
-        k->messages = grown;
-        k->cap = 2 * k->cap + 8;
-    }
-    k->messages[k->n].role = role;
-    k->messages[k->n++].text = strndup(text, n);
+    cli_message *grown = (cli_message *)realloc((void *)k->messages, (size_t)(k->n + 1) * sizeof *grown);
+    char *copy = strndup(text, n);
+    if (!grown || !copy) cli_die(1, "memory: no room for message %d", k->n);
+    k->messages = grown;
+    k->messages[k->n].role = !strcmp(role, "system") ? "system" : !strcmp(role, "assistant") ? "assistant" : "user";
+    k->messages[k->n++].text = copy;
 }
 
 static void cli_talk_cut(cli_talk *k, int n) {
     while (k->n > n) free(k->messages[--k->n].text);
 }
 
-static int cli_talk_has_system(const cli_talk *k) { return k->n && !strcmp(k->messages[0].role, "system"); }
-
 static void cli_talk_reset(cli_talk *k) {
+    const char *system = k->c->o->system;
     cli_talk_cut(k, 0);
-    if (k->c->o->system && *k->c->o->system) cli_talk_push(k, "system", k->c->o->system, strlen(k->c->o->system));
+    if (system && *system) cli_talk_push(k, "system", system, strlen(system));
 }
 
 /* Answers the last message. What cannot be answered is told and taken back. */
@@ -2800,7 +2419,6 @@ static void cli_talk_answer(cli_talk *k) {
     llm_request *request = NULL;
     llm_tokens ids = {0};
     llm_output out;
-    cli_interrupts = 0;
     int ok = cli_sampling(k->c->o, k->c->model, 2048, &cfg.sampling) && cli_chat_ids(k->c, k->messages, k->n, &ids);
     cfg.sampling.n = cfg.sampling.best_of = 1;
     cfg.prompt_ids = ids.data;
@@ -2811,15 +2429,14 @@ static void cli_talk_answer(cli_talk *k) {
         int cancelled = cli_run(k->c->engine, request, cli_show_text, NULL);
         cli_tty_mode(&k->e, 0, 0);
         cli_check(llm_request_output(request, 0, &out));
-        cli_out("\n", 1);
-        if (cancelled) fprintf(stderr, "[stopped]\n");
-        if (!cancelled && out.finish == LLM_FINISH_LENGTH) fprintf(stderr, "[cut after %zu tokens]\n", out.n_token_ids);
-        if (k->color) fputs("\x1b[2m", stderr);
+        cli_write("\n", 1);
+        fputs(cancelled ? "[stopped]\n" : "", stderr);
+        fputs(k->color ? "\x1b[2m" : "", stderr);
         cli_show_speed(request);
-        if (k->color) fputs("\x1b[0m", stderr);
+        fputs(k->color ? "\x1b[0m" : "", stderr);
         cli_talk_push(k, "assistant", out.text, out.text_len);
     } else {
-        cli_line("llm_cli: ", cli_why);
+        cli_say("llm_cli: ", "%s", cli_why);
         cli_talk_cut(k, k->n - 1);
     }
     cli_interrupts = 0;
@@ -2835,61 +2452,50 @@ static void cli_talk_save(const cli_talk *k, const char *path) {
     FILE *f = fopen(path, "we");
     int ok = f && fwrite(t.data, 1, t.len, f) == t.len;
     if (f && fclose(f)) ok = 0;
-    if (ok) fprintf(stderr, "%d messages saved\n", k->n);
-    else cli_line("llm_cli: ", strerror(errno));
+    cli_say("", ok ? "%d messages saved" : "%d messages not saved: %s", k->n, strerror(errno));
     llm_text_free(&t);
 }
 
 static void cli_talk_load(cli_talk *k, const char *path) {
     llm_json *doc = NULL;
     llm_text t = {0};
-    char block[4096];
     size_t n;
-    FILE *f = fopen(path, "re");
-    while (f && (n = fread(block, 1, sizeof block, f)) > 0 && t.len < CLI_MAX_INPUT) llm_text_add(&t, block, n);
-    if (f) fclose(f);
-    if (!f || llm_json_parse(t.data ? t.data : "", t.len, NULL, &doc) != LLM_OK) {
-        cli_line("llm_cli: ", f ? llm_last_error() : strerror(errno));
-        llm_text_free(&t);
-        return;
+    if (!cli_read(path, &t) || (llm_json_parse(t.data, t.len, NULL, &doc) != LLM_OK && !cli_bad("%s: %s", cli_clip(path), llm_last_error()))) {
+        cli_say("llm_cli: ", "%s", cli_why);
+    } else {
+        cli_talk_cut(k, 0);
+        for (int m = llm_json_first(doc, llm_json_find(doc, 0, "messages")); m >= 0; m = llm_json_next(doc, m)) {
+            const char *role = llm_json_str(doc, llm_json_find(doc, m, "role"), NULL), *text = llm_json_str(doc, llm_json_find(doc, m, "content"), &n);
+            if (role && text) cli_talk_push(k, role, text, n);
+        }
+        cli_say("", "%d messages loaded", k->n);
     }
-    int list = llm_json_find(doc, 0, "messages");
-    cli_talk_cut(k, 0);
-    for (int m = llm_json_first(doc, list); m >= 0; m = llm_json_next(doc, m)) {
-        const char *role = llm_json_str(doc, llm_json_find(doc, m, "role"), NULL), *text = llm_json_str(doc, llm_json_find(doc, m, "content"), &n);
-        if (!role || !text) continue;
-        cli_talk_push(k, !strcmp(role, "system") ? "system" : !strcmp(role, "assistant") ? "assistant" : "user", text, n);
-    }
-    fprintf(stderr, "%d messages loaded\n", k->n);
     llm_json_free(doc);
     llm_text_free(&t);
 }
 
-/* /set NAME VALUE: the sampling options, by the names of the command line, and the system message. */
+/* /set NAME VALUE: the sampling options by the names of the command line, and the system message. */
 static void cli_talk_set(cli_talk *k, char *rest) {
+    cli_options *o = k->c->o, before = *o;
+    llm_sampling check;
     size_t n = strcspn(rest, " =");
     char *value = rest + n + (rest[n] != 0);
     const cli_option *opt = n ? cli_find(rest, n, 1) : NULL;
     value += strspn(value, " ");
     rest[n] = 0;
-    if (!opt || !(opt->group == CLI_SAMPLING || opt->at == AT(system) || opt->at == AT(template_kwargs)) || !*value) {
-        fprintf(stderr, "/set NAME VALUE; names are those of the sampling options, system, chat-template-kwargs\n");
+    if (!opt || !*value || !(opt->group == CLI_SAMPLING || opt->at == AT(system) || opt->at == AT(template_kwargs))) {
+        fputs("/set NAME VALUE; names are those of the sampling options, system, chat-template-kwargs\n", stderr);
         return;
     }
-    char *kept = strdup(value); /* the options point to it from now on */
-    if (opt->kind == CLI_LIST) ((cli_list *)(void *)((char *)k->c->o + opt->at))->n = 0;
-    llm_sampling check;
-    cli_options before = *k->c->o;
-    if (!cli_set(k->c->o, opt, rest, kept, CLI_FROM_USER) || !cli_finish(k->c->o) || !cli_sampling(k->c->o, k->c->model, 2048, &check)) {
-        *k->c->o = before;
-        cli_line("llm_cli: ", cli_why);
+    if (opt->kind == CLI_LIST) ((cli_list *)(void *)((char *)o + opt->at))->n = 0;
+    if (!cli_set(o, opt, rest, strdup(value), CLI_FROM_USER) || !cli_finish(o) || !cli_sampling(o, k->c->model, 2048, &check)) { /* the text is kept: options point to it */
+        before.stop.items = o->stop.items, before.bad_words.items = o->bad_words.items, before.stop_ids.items = o->stop_ids.items;
+        *o = before;
+        cli_say("llm_cli: ", "%s", cli_why);
     }
     llm_text_free(&cli_notes);
-    if (opt->at == AT(system)) {
-        if (cli_talk_has_system(k)) free(k->messages[0].text), k->messages[0].text = strdup(kept);
-        else if (k->n == 0) cli_talk_reset(k);
-        else fprintf(stderr, "it counts from the next /reset on\n");
-    }
+    if (opt->at == AT(system) && k->n <= 1) cli_talk_reset(k);
+    else if (opt->at == AT(system)) fputs("it counts from the next /reset on\n", stderr);
 }
 
 static void cli_talk_show(const cli_talk *k) {
@@ -2898,38 +2504,36 @@ static void cli_talk_show(const cli_talk *k) {
     llm_sampling s;
     llm_engine_get_stats(k->c->engine, &stats);
     if (!cli_sampling(k->c->o, k->c->model, 2048, &s)) return;
-    fprintf(stderr, "model %s (%s, %s), context %d tokens, %s\n", i->path, i->architecture, i->file_type ? i->file_type : "", stats.max_model_len, stats.backend);
-    fprintf(stderr, "temperature %g, top-p %g, top-k %d, min-p %g, repetition-penalty %g, max-tokens %d\n", (double)s.temperature, (double)s.top_p, s.top_k,
-            (double)s.min_p, (double)s.repetition_penalty, s.max_tokens);
-    fprintf(stderr, "system: ");
-    cli_line("", cli_talk_has_system(k) ? k->messages[0].text : "(none)");
-    fprintf(stderr, "%d messages\n", k->n);
+    cli_say("", "model %s (%s, %s), context %d tokens, %s", i->path, i->architecture, i->file_type ? i->file_type : "", stats.max_model_len, stats.backend);
+    cli_say("", "temperature %g, top-p %g, top-k %d, min-p %g, repetition-penalty %g, max-tokens %d", (double)s.temperature, (double)s.top_p, s.top_k, (double)s.min_p,
+            (double)s.repetition_penalty, s.max_tokens);
+    cli_say("", "system: %s", k->n && !strcmp(k->messages[0].role, "system") ? k->messages[0].text : "(none)");
+    cli_say("", "%d messages", k->n);
 }
 
 /* A line that begins with '/'. 0: leave. */
 static int cli_talk_command(cli_talk *k, char *line) {
     size_t n = strcspn(line, " ");
     char *rest = line + n + strspn(line + n, " ");
-    int last_user = k->n - 1;
+    int user = k->n - 1;
     line[n] = 0;
-    if (!strcmp(line, "/exit") || !strcmp(line, "/quit") || !strcmp(line, "/bye")) return 0;
-    if (!strcmp(line, "/reset") || !strcmp(line, "/clear")) {
+    if (cli_among("/exit|/quit|/bye", line, n, NULL)) return 0;
+    if (cli_among("/reset|/clear", line, n, NULL)) {
         cli_talk_reset(k);
-        fprintf(stderr, "a new conversation\n");
+        fputs("a new conversation\n", stderr);
     } else if (!strcmp(line, "/regen")) {
-        while (last_user >= 0 && strcmp(k->messages[last_user].role, "user")) last_user--;
-        if (last_user < 0) fprintf(stderr, "nothing was asked yet\n");
-        else cli_talk_cut(k, last_user + 1), cli_talk_answer(k);
+        while (user >= 0 && strcmp(k->messages[user].role, "user")) user--;
+        if (user < 0) fputs("nothing was asked yet\n", stderr);
+        else cli_talk_cut(k, user + 1), cli_talk_answer(k);
     } else if (!strcmp(line, "/set")) {
         cli_talk_set(k, rest);
     } else if (!strcmp(line, "/show")) {
         cli_talk_show(k);
-    } else if (!strcmp(line, "/save") || !strcmp(line, "/load")) {
-        if (!*rest) fprintf(stderr, "%s FILE\n", line);
-        else if (line[1] == 's') cli_talk_save(k, rest);
+    } else if (*rest && cli_among("/save|/load", line, n, NULL)) {
+        if (line[1] == 's') cli_talk_save(k, rest);
         else cli_talk_load(k, rest);
     } else {
-        if (strcmp(line, "/help") && strcmp(line, "/?")) fprintf(stderr, "no such command; these are there:\n");
+        if (!cli_among("/help|/?", line, n, NULL)) fputs("no such command; these are there:\n", stderr);
         fputs("/reset             forget the conversation\n/regen             answer the last message again\n"
               "/set NAME VALUE    temperature, top-p, max-tokens, seed, system, ...\n/show              model and settings\n"
               "/save FILE         the conversation as JSON\n/load FILE         go on with a saved one\n/exit              leave (or Ctrl-D)\n"
@@ -2940,57 +2544,55 @@ static int cli_talk_command(cli_talk *k, char *line) {
 
 static int cli_interactive(cli_session *c) {
     static cli_talk k;
-    int interrupts = 0;
+    int interrupts = 0, leave = 0;
+    llm_engine_stats stats;
+    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
     k.c = c;
     k.e.fd = isatty(1) ? 1 : 2;
-    k.color = isatty(2) && !(getenv("NO_COLOR") && *getenv("NO_COLOR")) && !(getenv("TERM") && !strcmp(getenv("TERM"), "dumb"));
+    k.color = isatty(2) && !(no_color && *no_color) && !(term && !strcmp(term, "dumb"));
     if (tcgetattr(0, &k.e.cooked)) cli_die(1, "terminal: %s", strerror(errno));
     cli_open_model(c, 0);
     const llm_model_info *info = llm_model_get_info(c->model);
     if (!info->chat_template) cli_die(1, "%s: no chat template, use the command generate or give --chat-template FILE", cli_clip(info->path));
-    int32_t context = c->o->max_model_len ? c->o->max_model_len : info->max_position_embeddings > 0 && info->max_position_embeddings < 8192 ? info->max_position_embeddings : 8192;
-    cli_open_engine(c, context, 1);
+    int32_t limit = cli_limit(c);
+    cli_open_engine(c, c->o->max_model_len ? c->o->max_model_len : limit > 0 && limit < 8192 ? limit : 8192, 1);
     cli_history_open(&k.e);
     cli_talk_reset(&k);
-    llm_engine_stats stats;
     llm_engine_get_stats(c->engine, &stats);
-    fprintf(stderr, "%s, %s, context %d of %d tokens. /help lists commands.\n", info->path, stats.backend, stats.max_model_len, info->max_position_embeddings);
-    for (int leave = 0; !leave;) {
+    cli_say("", "%s, %s, context %d of %d tokens. /help lists the commands.", info->path, stats.backend, stats.max_model_len, info->max_position_embeddings);
+    while (!leave) {
         int end = cli_edit(&k.e, "> ");
-        if (end == CLI_EDIT_END) break;
+        char *text = k.e.text.data;
+        size_t n = k.e.text.len;
         if (end == CLI_EDIT_INTERRUPT) {
-            interrupts = k.e.text.len ? 0 : interrupts + 1;
-            if (interrupts > 1) break;
-            if (interrupts) fprintf(stderr, "(once more, or Ctrl-D, to leave)\n");
+            interrupts = n ? 0 : interrupts + 1;
+            leave = interrupts > 1;
+            if (interrupts == 1) fputs("(once more, or Ctrl-D, to leave)\n", stderr);
             continue;
         }
         interrupts = 0;
-        if (strspn(k.e.text.data, " \t\n") == k.e.text.len) continue;
-        cli_history_add(&k.e, k.e.text.data, 1);
-        if (k.e.text.data[0] == '/' && !memchr(k.e.text.data, '\n', k.e.text.len)) {
-            leave = !cli_talk_command(&k, k.e.text.data);
-            continue;
+        leave = end == CLI_EDIT_END;
+        if (leave || strspn(text, " \t\n") == n) continue;
+        cli_history_save(&k.e, text);
+        if (text[0] == '/' && !memchr(text, '\n', n)) {
+            leave = !cli_talk_command(&k, text);
+        } else {
+            cli_talk_push(&k, "user", text, n);
+            cli_talk_answer(&k);
         }
-        cli_talk_push(&k, "user", k.e.text.data, k.e.text.len);
-        cli_talk_answer(&k);
     }
     cli_talk_cut(&k, 0);
     free((void *)k.messages);
-    for (int i = 0; i < k.e.n_history; i++) free(k.e.history[i]);
-    free(k.e.fresh);
-    free(k.e.path);
+    while (k.e.n_history) free(k.e.history[--k.e.n_history]);
+    free(k.e.fresh), free(k.e.path);
     llm_text_free(&k.e.text);
     return 0;
 }
 
 /* --------------------------------------------------------------------------- */
 
-static void cli_on_signal(int number) {
-    if (number == SIGWINCH) {
-        cli_resized = 1;
-    } else if (++cli_interrupts > 1) {
-        _exit(130); /* the first one is waited for until the step ends; a second is impatience */
-    }
+static void cli_on_signal(int number) { /* the first interrupt is waited for until the step ends; a second one is impatience */
+    if (number == SIGINT && ++cli_interrupts > 1) _exit(130);
 }
 
 int main(int argc, char **argv) {
@@ -3014,7 +2616,8 @@ int main(int argc, char **argv) {
         if (!strcmp(commands[i].name, command)) code = commands[i].run(&c);
     }
     cli_show_notes();
-    cli_close(&c);
+    llm_engine_close(c.engine);
+    llm_model_close(c.model);
     cli_options_free(&options);
     return code;
 }
