@@ -49,7 +49,10 @@ static llm_text cli_notes;                   /* lines that wait until the work h
 /* Remembers why something was refused; the value 0 makes "return cli_bad(...)" read as failure. */
 #define cli_bad(...) cli_refused(snprintf(cli_why, sizeof cli_why, __VA_ARGS__))
 
-static int cli_refused(int printed) { return printed < 0 ? 0 : 0; }
+static int cli_refused(int printed) {
+    (void)printed;
+    return 0;
+}
 
 /* Appends text in which no terminal finds a command: C0 and C1 controls, DEL and bidirectional marks become \xNN;
  * newline and tab stay when `lines`. */
