@@ -5892,20 +5892,20 @@ LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *co
 /* ============================================================================
  * >>formats   GGUF and safetensors: where tensors, settings and vocabularies come from.
  * ============================================================================
- * A model is a GGUF file (or its parts) or a Hugging Face folder. Both end as one llm__source: a table of tensors that point into the mapped files,
- * the settings (GGUF keys, or config.json), the tokenizer, the chat template, and the ids that end an answer.
+ * A model is a GGUF file (or its parts) or a Hugging Face folder. Both end as one llm__source: a table of tensors that point into the mapped
+ * files, the settings (GGUF keys, or config.json), the tokenizer, the chat template, and the ids that end an answer.
  *
  * Files are hostile until checked. A reader walks the bytes with a cursor that cannot pass the end, and everything is checked before anyone
  * sees it: counts against the bytes that are left, sizes by checked arithmetic, every tensor's range against the file and against its
- * neighbours. Tables grow with what was really read, never by what a header claims, so a lie of 100 GiB costs nothing. Where a reader could take the
- * first or the last of two (keys, tensors), the file is refused: two programs must not see two models in one file.
+ * neighbours. Tables grow with what was really read, never by what a header claims, so a lie of 100 GiB costs nothing. Where a reader could
+ * take the first or the last of two (keys, tensors), the file is refused: two programs must not see two models in one file.
  * Big arrays (a vocabulary has 262,144 strings) are not copied: a key says type, count and place.
  *
- * In memory a tensor is row-major whatever the file: shape[0] is the outermost dimension. GGUF stores dimensions the other way round, innermost
- * first; the bytes are the same. Data need not be aligned to its element in a safetensors file: load with memcpy or unaligned loads.
+ * In memory a tensor is row-major whatever the file: shape[0] is the outermost dimension. GGUF stores dimensions the other way round,
+ * innermost first; the bytes are the same. In a safetensors file data need not be aligned to its elements: load with memcpy or unaligned loads.
  *
- * Nothing of a model folder is executed, and only files named here, or by a plain name in the index, are opened. Links are followed (the Hugging Face
- * cache is made of them), but what they lead to must be a regular file. Pickles (pytorch_model.bin) are never read.
+ * Nothing of a model folder is executed, and only files named here, or by a plain name in the index, are opened. Links are followed (the
+ * Hugging Face cache is made of them), but what they lead to must be a regular file. Pickles (pytorch_model.bin) are never read.
  * References: ggml/docs/gguf.md; huggingface/safetensors README ("Format"). */
 /* ---- section: formats (begin) ---- */
 
@@ -5916,22 +5916,25 @@ typedef struct llm__type_desc {
     int32_t block, bytes;
 } llm__type_desc;
 
+/* Those of one element a block are the dtypes of safetensors, by the same names. */
+static const llm__type_desc llm__type_table[] = {
+    {LLM_TYPE_F32, "F32", 1, 4}, {LLM_TYPE_F16, "F16", 1, 2}, {LLM_TYPE_BF16, "BF16", 1, 2}, {LLM_TYPE_F64, "F64", 1, 8},
+    {LLM_TYPE_Q4_0, "Q4_0", 32, 18}, {LLM_TYPE_Q4_1, "Q4_1", 32, 20}, {LLM_TYPE_Q5_0, "Q5_0", 32, 22},
+    {LLM_TYPE_Q5_1, "Q5_1", 32, 24}, {LLM_TYPE_Q8_0, "Q8_0", 32, 34}, {9, "Q8_1", 32, 36}, {LLM_TYPE_Q2_K, "Q2_K", 256, 84},
+    {LLM_TYPE_Q3_K, "Q3_K", 256, 110}, {LLM_TYPE_Q4_K, "Q4_K", 256, 144}, {LLM_TYPE_Q5_K, "Q5_K", 256, 176},
+    {LLM_TYPE_Q6_K, "Q6_K", 256, 210}, {15, "Q8_K", 256, 292}, {16, "IQ2_XXS", 256, 66}, {17, "IQ2_XS", 256, 74},
+    {18, "IQ3_XXS", 256, 98}, {19, "IQ1_S", 256, 50}, {LLM_TYPE_IQ4_NL, "IQ4_NL", 32, 18}, {21, "IQ3_S", 256, 110},
+    {22, "IQ2_S", 256, 82}, {LLM_TYPE_IQ4_XS, "IQ4_XS", 256, 136}, {29, "IQ1_M", 256, 56}, {34, "TQ1_0", 256, 54},
+    {35, "TQ2_0", 256, 66}, {LLM_TYPE_MXFP4, "MXFP4", 32, 17}, {40, "NVFP4", 64, 36}, {LLM_TYPE_I8, "I8", 1, 1},
+    {LLM_TYPE_I16, "I16", 1, 2}, {LLM_TYPE_I32, "I32", 1, 4}, {LLM_TYPE_I64, "I64", 1, 8}, {LLM_TYPE_F8_E4M3, "F8_E4M3", 1, 1},
+    {LLM_TYPE_F8_E5M2, "F8_E5M2", 1, 1}, {LLM_TYPE_U8, "U8", 1, 1}, {LLM_TYPE_BOOL, "BOOL", 1, 1}, {LLM_TYPE_U16, "U16", 1, 2},
+    {LLM_TYPE_U32, "U32", 1, 4}, {LLM_TYPE_U64, "U64", 1, 8},
+};
+
 /* NULL for a type never heard of. Types of the table that no kernel reads are refused where the tensor is used. */
 LLM__UNUSED static const llm__type_desc *llm__type_info(int32_t type) {
-    static const llm__type_desc table[] = {
-        {LLM_TYPE_F32, "F32", 1, 4}, {LLM_TYPE_F16, "F16", 1, 2}, {LLM_TYPE_BF16, "BF16", 1, 2}, {LLM_TYPE_F64, "F64", 1, 8},
-        {LLM_TYPE_Q4_0, "Q4_0", 32, 18}, {LLM_TYPE_Q4_1, "Q4_1", 32, 20}, {LLM_TYPE_Q5_0, "Q5_0", 32, 22}, {LLM_TYPE_Q5_1, "Q5_1", 32, 24},
-        {LLM_TYPE_Q8_0, "Q8_0", 32, 34}, {9, "Q8_1", 32, 36}, {LLM_TYPE_Q2_K, "Q2_K", 256, 84}, {LLM_TYPE_Q3_K, "Q3_K", 256, 110},
-        {LLM_TYPE_Q4_K, "Q4_K", 256, 144}, {LLM_TYPE_Q5_K, "Q5_K", 256, 176}, {LLM_TYPE_Q6_K, "Q6_K", 256, 210}, {15, "Q8_K", 256, 292},
-        {16, "IQ2_XXS", 256, 66}, {17, "IQ2_XS", 256, 74}, {18, "IQ3_XXS", 256, 98}, {19, "IQ1_S", 256, 50}, {LLM_TYPE_IQ4_NL, "IQ4_NL", 32, 18},
-        {21, "IQ3_S", 256, 110}, {22, "IQ2_S", 256, 82}, {LLM_TYPE_IQ4_XS, "IQ4_XS", 256, 136}, {29, "IQ1_M", 256, 56}, {34, "TQ1_0", 256, 54},
-        {35, "TQ2_0", 256, 66}, {LLM_TYPE_MXFP4, "MXFP4", 32, 17}, {40, "NVFP4", 64, 36},
-        {LLM_TYPE_I8, "I8", 1, 1}, {LLM_TYPE_I16, "I16", 1, 2}, {LLM_TYPE_I32, "I32", 1, 4}, {LLM_TYPE_I64, "I64", 1, 8},
-        {LLM_TYPE_F8_E4M3, "F8_E4M3", 1, 1}, {LLM_TYPE_F8_E5M2, "F8_E5M2", 1, 1}, {LLM_TYPE_U8, "U8", 1, 1}, {LLM_TYPE_BOOL, "BOOL", 1, 1},
-        {LLM_TYPE_U16, "U16", 1, 2}, {LLM_TYPE_U32, "U32", 1, 4}, {LLM_TYPE_U64, "U64", 1, 8},
-    };
-    for (int i = 0; i < LLM__COUNT(table); i++)
-        if (table[i].type == type) return &table[i];
+    for (int i = 0; i < LLM__COUNT(llm__type_table); i++)
+        if (llm__type_table[i].type == type) return &llm__type_table[i];
     return NULL;
 }
 
@@ -5967,6 +5970,27 @@ LLM__UNUSED static const llm__tensor *llm__tensors_find(const llm__tensors *t, c
     return i < 0 ? NULL : &t->item[i];
 }
 
+/* LLM_ERR_FORMAT with "path: what name: " before the sentence. */
+__attribute__((format(printf, 4, 5))) static llm_result llm__bad(const char *path, const char *what, llm__str name, const char *format,
+                                                                 ...) {
+    char text[600];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return llm__error(LLM_ERR_FORMAT, "%s: %s %.*s: %s", path, what, (int)LLM__MIN(name.n, (size_t)128), name.p, text);
+}
+
+/* A seed for a table whose keys come from a file. */
+static uint64_t llm__seed(const void *p) { return (uint64_t)(uintptr_t)p ^ (uint64_t)(llm__now() * 1e9); }
+
+/* A NUL-terminated copy. */
+static char *llm__arena_str(llm__arena *a, llm__str s) {
+    char *p = (char *)llm__arena_get(a, s.n + 1);
+    if (p && s.n) memcpy(p, s.p, s.n);
+    return p;
+}
+
 /* Text from a file that may stand in messages and listings: UTF-8 without control characters, 1 to `most` bytes. */
 static int llm__plain_text(llm__str s, size_t most) {
     if (!s.n || s.n > most) return 0;
@@ -5982,25 +6006,24 @@ static int llm__plain_text(llm__str s, size_t most) {
 /* Checks and adds one tensor, whose data is not placed yet: type, n_dims, shape and offset are given; its bytes are worked out. */
 static llm_result llm__tensors_add(llm__tensors *t, const char *path, llm__str name, llm__tensor *x) {
     const llm__type_desc *info = llm__type_info(x->type);
-    int ok = 1, n = (int)LLM__MIN(name.n, (size_t)64);
     uint64_t elements = 1;
+    int ok = 1;
     for (int i = 0; i < 4; i++) {
         if (i >= x->n_dims) x->shape[i] = 1;
-        if (x->shape[i] < 0) return llm__error(LLM_ERR_FORMAT, "%s: tensor %.*s: dimension %d is %lld", path, n, name.p, i, (long long)x->shape[i]);
+        if (x->shape[i] < 0) return llm__bad(path, "tensor", name, "dimension %d is %lld", i, (long long)x->shape[i]);
         elements = llm__mul(elements, (uint64_t)x->shape[i], &ok);
     }
     if (info && ok && x->n_dims && x->shape[x->n_dims - 1] % info->block)
-        return llm__error(LLM_ERR_FORMAT, "%s: tensor %.*s: rows of %lld elements, %s needs a multiple of %d", path, n, name.p,
-                          (long long)x->shape[x->n_dims - 1], info->name, info->block);
+        return llm__bad(path, "tensor", name, "rows of %lld elements, %s needs a multiple of %d", (long long)x->shape[x->n_dims - 1],
+                        info->name, info->block);
     x->bytes = info ? (int64_t)llm__mul(elements / (uint64_t)info->block, (uint64_t)info->bytes, &ok) : 0;
-    if (!ok) return llm__error(LLM_ERR_FORMAT, "%s: tensor %.*s: its size overflows", path, n, name.p);
-    char *copy = (char *)llm__arena_get(&t->names, name.n + 1);
+    if (!ok) return llm__bad(path, "tensor", name, "its size overflows");
+    char *copy = llm__arena_str(&t->names, name);
     if (!copy || t->n >= INT32_MAX || !llm__grow((void **)&t->item, &t->cap, t->n + 1, sizeof *t->item)) return llm__nomem();
-    memcpy(copy, name.p, name.n);
     x->name = llm__s(copy, name.n);
-    if (!t->by_name.seed) t->by_name.seed = (uint64_t)(uintptr_t)t ^ (uint64_t)(llm__now() * 1e9);
+    if (!t->by_name.seed) t->by_name.seed = llm__seed(t);
     int put = llm__map_put(&t->by_name, x->name, (int32_t)t->n);
-    if (put <= 0) return put ? llm__nomem() : llm__error(LLM_ERR_FORMAT, "%s: tensor %.*s is there twice", path, n, name.p);
+    if (put <= 0) return put ? llm__nomem() : llm__bad(path, "tensor", name, "it is there twice");
     t->item[t->n++] = *x;
     return LLM_OK;
 }
@@ -6017,26 +6040,29 @@ static int llm__range_order(const void *a, const void *b) {
 }
 
 /* Ranges in order of their places: no overlap, all within `size` bytes; `covering`: no gap and nothing after them either. */
-static llm_result llm__ranges_check(const llm__tensors *t, const char *path, const llm__range *range, size_t n, uint64_t data_at, uint64_t size, int covering) {
-    uint64_t end = 0, last = n ? range[n - 1].begin : 0;
+static llm_result llm__ranges_check(const llm__tensors *t, const char *path, const llm__range *range, size_t n, size_t data_at, size_t size,
+                                    int covering) {
+    uint64_t end = 0;
     for (size_t i = 0; i < n; i++) {
-        const char *name = t->item[range[i].tensor].name.p;
+        llm__str name = t->item[range[i].tensor].name;
         if (range[i].begin < end)
-            return llm__error(LLM_ERR_FORMAT, "%s: tensor %s at byte %llu overlaps tensor %s", path, name, (unsigned long long)range[i].begin, t->item[range[i - 1].tensor].name.p);
+            return llm__bad(path, "tensor", name, "byte %zu of the data: it overlaps tensor %s", (size_t)range[i].begin,
+                            t->item[range[i - 1].tensor].name.p);
         if (covering && range[i].begin > end)
-            return llm__error(LLM_ERR_FORMAT, "%s: tensor %s starts at byte %llu of the data, %llu expected: there is a hole", path, name,
-                              (unsigned long long)range[i].begin, (unsigned long long)end);
+            return llm__bad(path, "tensor", name, "a hole before byte %zu of the data", (size_t)range[i].begin);
         end = range[i].end;
     }
-    end = LLM__MAX(end, last);
     if (end > size)
-        return llm__error(LLM_ERR_FORMAT, "%s: truncated: the tensors need %llu bytes, the file has %llu", path, (unsigned long long)(data_at + end), (unsigned long long)(data_at + size));
-    if (covering && end < size) return llm__error(LLM_ERR_FORMAT, "%s: %llu bytes after the last tensor, none expected", path, (unsigned long long)(size - end));
+        return llm__error(LLM_ERR_FORMAT, "%s: truncated: the tensors need %zu bytes, the file has %zu", path, data_at + (size_t)end,
+                          data_at + size);
+    if (covering && end < size)
+        return llm__error(LLM_ERR_FORMAT, "%s: %zu bytes after the last tensor, none expected", path, size - (size_t)end);
     return LLM_OK;
 }
 
 /* Gives the tensors from `first` on their data: `size` bytes at data, which is at byte data_at of the file. Checks all ranges first. */
-static llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *path, const uint8_t *data, uint64_t data_at, uint64_t size, int covering) {
+static llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *path, const uint8_t *data, size_t data_at, size_t size,
+                                     int covering) {
     size_t n = t->n - first;
     llm__range *range = LLM__NEW(llm__range, n);
     if (!range) return llm__nomem();
@@ -6048,7 +6074,7 @@ static llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *
         range[i].end = llm__add(x->offset, (uint64_t)x->bytes, &ok);
         range[i].tensor = (int32_t)(first + i);
         llm__add(range[i].end, data_at, &ok);
-        if (!ok) r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s: offset %llu is beyond any file", path, x->name.p, (unsigned long long)x->offset);
+        if (!ok) r = llm__bad(path, "tensor", x->name, "offset %zu is beyond any file", (size_t)x->offset);
     }
     if (!r) {
         qsort(range, n, sizeof *range, llm__range_order);
@@ -6065,15 +6091,15 @@ static llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *
 typedef struct llm__cursor {
     const char *path;
     const uint8_t *data;
-    uint64_t size, at;
+    size_t size, at;
     llm_result r;
 } llm__cursor;
 
 static int llm__cursor_has(llm__cursor *c, uint64_t n, const char *what) {
     if (c->r) return 0;
     if (n <= c->size - c->at) return 1;
-    c->r = llm__error(LLM_ERR_FORMAT, "%s: %s at byte %llu needs %llu bytes, the file has only %llu: truncated or malformed", c->path, what,
-                      (unsigned long long)c->at, (unsigned long long)n, (unsigned long long)(c->size - c->at));
+    c->r = llm__error(LLM_ERR_FORMAT, "%s: %s at byte %zu needs %zu bytes, the file has %zu more: truncated or malformed", c->path, what,
+                      c->at, (size_t)n, c->size - c->at);
     return 0;
 }
 
@@ -6086,7 +6112,7 @@ static uint64_t llm__load_le(const uint8_t *p, int bytes) {
 
 static uint64_t llm__cursor_uint(llm__cursor *c, int bytes, const char *what) {
     if (!llm__cursor_has(c, (uint64_t)bytes, what)) return 0;
-    c->at += (uint64_t)bytes;
+    c->at += (size_t)bytes;
     return llm__load_le(c->data + c->at - bytes, bytes);
 }
 
@@ -6117,7 +6143,7 @@ typedef struct llm__gguf {
     llm__gguf_kv *kv;
     size_t n_kv, cap;
     llm__map by_key;
-    uint64_t data_at, end; /* the data part; what the last tensor ends with */
+    size_t data_at, end; /* where the data starts; behind the last tensor */
 } llm__gguf;
 
 LLM__UNUSED static void llm__gguf_free(llm__gguf *g) {
@@ -6211,61 +6237,62 @@ static void llm__gguf_skip(llm__cursor *c, int32_t type, uint64_t count) {
         return;
     }
     for (uint64_t i = 0; type == LLM__GGUF_BOOL && i < count; i++)
-        if (c->data[c->at + i] > 1) c->r = llm__error(LLM_ERR_FORMAT, "%s: a boolean at byte %llu is %d, 0 or 1 expected", c->path, (unsigned long long)(c->at + i), c->data[c->at + i]);
+        if (c->data[c->at + i] > 1)
+            c->r = llm__error(LLM_ERR_FORMAT, "%s: the boolean at byte %zu is %d, 0 or 1 expected", c->path, c->at + i, c->data[c->at + i]);
     c->at += count * (uint64_t)bytes;
 }
 
 static llm_result llm__gguf_read_kv(llm__cursor *c, llm__gguf *g) {
     llm__gguf_kv kv;
     memset(&kv, 0, sizeof kv);
-    uint64_t at = c->at;
+    size_t at = c->at;
     kv.key = llm__cursor_str(c, "a key");
     uint64_t type = llm__cursor_uint(c, 4, "a value's type");
-    if (!c->r && !llm__plain_text(kv.key, 65535)) c->r = llm__error(LLM_ERR_FORMAT, "%s: the key at byte %llu is no plain text of 1 to 65535 bytes", c->path, (unsigned long long)at);
+    if (c->r) return c->r;
+    if (!llm__plain_text(kv.key, 65535))
+        return llm__error(LLM_ERR_FORMAT, "%s: the key at byte %zu is no plain text of 1 to 65535 bytes", c->path, at);
     kv.is_array = type == LLM__GGUF_ARRAY;
     if (kv.is_array) type = llm__cursor_uint(c, 4, "an array's type");
     kv.count = kv.is_array ? llm__cursor_uint(c, 8, "an array's count") : 1;
     if (c->r) return c->r;
-    int n = (int)LLM__MIN(kv.key.n, (size_t)128);
     if (type >= LLM__GGUF_TYPES || type == LLM__GGUF_ARRAY)
-        return llm__error(LLM_ERR_FORMAT, "%s: key %.*s: value type %llu is unknown%s", c->path, n, kv.key.p, (unsigned long long)type, kv.is_array ? " in an array" : "");
+        return llm__bad(c->path, "key", kv.key, "value type %u is unknown%s", (unsigned)type, kv.is_array ? " in an array" : "");
     kv.type = (int32_t)type;
     kv.data = c->data + c->at;
     int bytes = llm__gguf_size_of(kv.type);
-    if (kv.count > (c->size - c->at) / (uint64_t)(bytes ? bytes : 8))
-        return llm__error(LLM_ERR_FORMAT, "%s: key %.*s: %llu values are more than the %llu bytes left hold: truncated or malformed", c->path, n, kv.key.p,
-                          (unsigned long long)kv.count, (unsigned long long)(c->size - c->at));
+    size_t left = c->size - c->at;
+    if (kv.count > left / (size_t)(bytes ? bytes : 8))
+        return llm__bad(c->path, "key", kv.key, "%zu values are more than the %zu bytes left hold: truncated or malformed",
+                        (size_t)kv.count, left);
     llm__gguf_skip(c, kv.type, kv.count);
     if (c->r) return c->r;
     if (!llm__grow((void **)&g->kv, &g->cap, g->n_kv + 1, sizeof *g->kv)) return llm__nomem();
     int put = llm__map_put(&g->by_key, kv.key, (int32_t)g->n_kv);
-    if (put <= 0) return put ? llm__nomem() : llm__error(LLM_ERR_FORMAT, "%s: key %.*s is there twice", c->path, n, kv.key.p);
+    if (put <= 0) return put ? llm__nomem() : llm__bad(c->path, "key", kv.key, "it is there twice");
     g->kv[g->n_kv++] = kv;
     return LLM_OK;
 }
 
 static llm_result llm__gguf_read_tensor(llm__cursor *c, uint32_t alignment, llm__tensors *tensors) {
     llm__tensor x;
-    uint64_t at = c->at, dims[4] = {1, 1, 1, 1};
+    size_t at = c->at;
     memset(&x, 0, sizeof x);
     llm__str name = llm__cursor_str(c, "a tensor's name");
     uint64_t n_dims = llm__cursor_uint(c, 4, "a tensor's number of dimensions");
     if (c->r) return c->r;
-    if (!llm__plain_text(name, 63)) return llm__error(LLM_ERR_FORMAT, "%s: the tensor name at byte %llu is no plain text of 1 to 63 bytes", c->path, (unsigned long long)at);
-    if (n_dims < 1 || n_dims > 4) return llm__error(LLM_ERR_FORMAT, "%s: tensor %.*s: %llu dimensions, 1 to 4 expected", c->path, (int)name.n, name.p, (unsigned long long)n_dims);
-    for (uint64_t i = 0; i < n_dims; i++) {
-        dims[i] = llm__cursor_uint(c, 8, "a dimension");
-        if (!c->r && (dims[i] < 1 || dims[i] > (uint64_t)INT64_MAX))
-            return llm__error(LLM_ERR_FORMAT, "%s: tensor %.*s: dimension %d is %lld", c->path, (int)name.n, name.p, (int)i, (long long)dims[i]);
-    }
+    if (!llm__plain_text(name, 63))
+        return llm__error(LLM_ERR_FORMAT, "%s: the tensor name at byte %zu is no plain text of 1 to 63 bytes", c->path, at);
+    if (n_dims < 1 || n_dims > 4) return llm__bad(c->path, "tensor", name, "%u dimensions, 1 to 4 expected", (unsigned)n_dims);
     x.n_dims = (int32_t)n_dims;
-    for (int i = 0; i < x.n_dims; i++) x.shape[i] = (int64_t)dims[x.n_dims - 1 - i];
+    for (int i = x.n_dims; i-- > 0;) { /* innermost first in the file */
+        x.shape[i] = (int64_t)llm__cursor_uint(c, 8, "a dimension");
+        if (!c->r && x.shape[i] < 1) return llm__bad(c->path, "tensor", name, "dimension %d is %lld", i, (long long)x.shape[i]);
+    }
     x.type = (int32_t)(uint32_t)llm__cursor_uint(c, 4, "a tensor's type");
     x.offset = llm__cursor_uint(c, 8, "a tensor's offset");
     if (c->r) return c->r;
     if (x.type >= 1000) x.type = -1; /* numbers of ours that no GGUF file may name */
-    if (x.offset % alignment)
-        return llm__error(LLM_ERR_FORMAT, "%s: tensor %.*s: offset %llu is no multiple of %u", c->path, (int)name.n, name.p, (unsigned long long)x.offset, alignment);
+    if (x.offset % alignment) return llm__bad(c->path, "tensor", name, "offset %zu is no multiple of %u", (size_t)x.offset, alignment);
     return llm__tensors_add(tensors, c->path, name, &x);
 }
 
@@ -6273,32 +6300,31 @@ static llm_result llm__gguf_read_alignment(const char *path, llm__gguf *g) {
     const llm__gguf_kv *kv = llm__gguf_find(g, "general.alignment");
     int64_t v = 32;
     if (kv && (kv->is_array || kv->type != LLM__GGUF_U32 || !llm__gguf_int_at(kv, 0, &v) || v < 8 || v > 65536 || (v & (v - 1))))
-        return llm__error(LLM_ERR_FORMAT, "%s: general.alignment: a 32-bit power of two from 8 to 65536 expected", path);
+        return llm__bad(path, "key", kv->key, "a 32-bit power of two from 8 to 65536 expected");
     g->alignment = (uint32_t)v;
     return LLM_OK;
 }
 
-/* Magic, version and the two counts. */
+/* Magic, version and the two counts. A key takes 14 bytes at least, a tensor 33; real files have about 50 and 1,000 of them. */
 static llm_result llm__gguf_read_head(llm__cursor *c, llm__gguf *g, uint64_t *n_tensors, uint64_t *n_kv) {
     uint64_t magic = llm__cursor_uint(c, 4, "the magic number"), version = llm__cursor_uint(c, 4, "the version");
-    if (c->size >= 4 && magic != 0x46554747u) return llm__error(LLM_ERR_FORMAT, "%s: no GGUF file: it does not start with \"GGUF\"", c->path);
+    if (c->size >= 4 && magic != 0x46554747u)
+        return llm__error(LLM_ERR_FORMAT, "%s: no GGUF file: it does not start with \"GGUF\"", c->path);
     if (c->r) return c->r;
-    if (version & 0xFFFF0000u) return llm__error(LLM_ERR_UNSUPPORTED, "%s: GGUF version 0x%llx: a big-endian file is not supported", c->path, (unsigned long long)version);
-    if (version != 2 && version != 3) return llm__error(LLM_ERR_UNSUPPORTED, "%s: GGUF version %llu, 2 or 3 expected", c->path, (unsigned long long)version);
+    if (version & 0xFFFF0000u) return llm__error(LLM_ERR_UNSUPPORTED, "%s: a big-endian GGUF file is not supported", c->path);
+    if (version != 2 && version != 3)
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: GGUF version %u, 2 or 3 expected", c->path, (unsigned)version);
     g->version = (int32_t)version;
     *n_tensors = llm__cursor_uint(c, 8, "the number of tensors");
     *n_kv = llm__cursor_uint(c, 8, "the number of keys");
     if (c->r) return c->r;
-    uint64_t left = c->size - c->at; /* a key takes 14 bytes at least, a tensor 33; real files have about 50 and 1,000 */
-    if (*n_kv > 65536 || *n_tensors > 1000000)
-        return llm__error(LLM_ERR_LIMIT, "%s: %llu keys and %llu tensors, at most 65536 and 1000000 expected", c->path, (unsigned long long)*n_kv, (unsigned long long)*n_tensors);
-    if (*n_kv > left / 14) return llm__error(LLM_ERR_FORMAT, "%s: %llu keys are more than %llu bytes hold: truncated or malformed", c->path, (unsigned long long)*n_kv, (unsigned long long)left);
-    if (*n_tensors > left / 33)
-        return llm__error(LLM_ERR_FORMAT, "%s: %llu tensors are more than %llu bytes hold: truncated or malformed", c->path, (unsigned long long)*n_tensors, (unsigned long long)left);
-    return LLM_OK;
+    size_t left = c->size - c->at, most_kv = LLM__MIN((size_t)65536, left / 14), most_tensors = LLM__MIN((size_t)1000000, left / 33);
+    if (*n_kv <= most_kv && *n_tensors <= most_tensors) return LLM_OK;
+    return llm__error(LLM_ERR_FORMAT, "%s: %zu keys and %zu tensors claimed, at most %zu and %zu expected in %zu bytes", c->path,
+                      (size_t)*n_kv, (size_t)*n_tensors, most_kv, most_tensors, c->size);
 }
 
-/* Reads a GGUF file that lies at data; its tensors are added to `tensors`. Everything points into data. On error *g is freed by the caller too. */
+/* Reads a GGUF file that lies at data; its tensors are added to `tensors`. All points into data. The caller frees *g, after errors too. */
 LLM__UNUSED static llm_result llm__gguf_parse(const char *path, const uint8_t *data, size_t size, llm__gguf *g, llm__tensors *tensors) {
     llm__cursor c;
     uint64_t n_tensors = 0, n_kv = 0;
@@ -6309,72 +6335,83 @@ LLM__UNUSED static llm_result llm__gguf_parse(const char *path, const uint8_t *d
     c.path = path;
     c.data = data;
     c.size = size;
-    g->by_key.seed = (uint64_t)(uintptr_t)g ^ (uint64_t)(llm__now() * 1e9);
+    g->by_key.seed = llm__seed(g);
     llm_result r = llm__gguf_read_head(&c, g, &n_tensors, &n_kv);
     for (uint64_t i = 0; i < n_kv && !r; i++) r = llm__gguf_read_kv(&c, g);
     if (!r) r = llm__gguf_read_alignment(path, g);
     for (uint64_t i = 0; i < n_tensors && !r; i++) r = llm__gguf_read_tensor(&c, g->alignment, tensors);
     if (r || !n_tensors) return r;
-    g->data_at = llm__align_up(c.at, g->alignment, &ok);
-    r = llm__tensors_place(tensors, first, path, data + LLM__MIN(g->data_at, size), g->data_at, g->data_at < size ? size - g->data_at : 0, 0);
-    for (size_t i = first; i < tensors->n && !r; i++) g->end = LLM__MAX(g->end, g->data_at + tensors->item[i].offset + (uint64_t)tensors->item[i].bytes);
+    g->data_at = (size_t)llm__align_up(c.at, g->alignment, &ok);
+    size_t at = LLM__MIN((size_t)g->data_at, size);
+    r = llm__tensors_place(tensors, first, path, data + at, g->data_at, size - at, 0);
+    for (size_t i = first; i < tensors->n && !r; i++)
+        g->end = LLM__MAX(g->end, g->data_at + tensors->item[i].offset + (uint64_t)tensors->item[i].bytes);
     return r;
 }
 
 /* ---- safetensors ---- */
 
-/* A tail for messages about files that are not what their name says. */
+/* A tail for messages about a file that is not what its name says. */
 static const char *llm__looks_like(const uint8_t *p, size_t n) {
     static const struct { const char *start, *what; } known[] = {
         {"version https://git-lfs", " (a Git LFS pointer, not the file itself: git lfs pull fetches it)"},
         {"PK\x03\x04", " (a zip or PyTorch file; pickles are never read: convert it to safetensors)"},
         {"\x80\x02", " (a Python pickle, which is never read: convert it to safetensors)"},
-        {"lmgg", " (a ggml file older than GGUF)"}, {"tjgg", " (a ggml file older than GGUF)"}, {"<!DOCTYPE", " (a web page)"}, {"<html", " (a web page)"},
+        {"lmgg", " (a ggml file older than GGUF)"},
+        {"tjgg", " (a ggml file older than GGUF)"},
+        {"<!DOCTYPE", " (a web page)"},
     };
     for (int i = 0; i < LLM__COUNT(known); i++)
         if (n >= strlen(known[i].start) && !memcmp(p, known[i].start, strlen(known[i].start))) return known[i].what;
     return "";
 }
 
-/* The type of a safetensors dtype: the names are the same; -1 for an unknown one. */
+/* -1: no dtype of safetensors. */
 static int32_t llm__safetensors_type(const char *name) {
-    static const int32_t types[] = {LLM_TYPE_BOOL, LLM_TYPE_U8, LLM_TYPE_I8, LLM_TYPE_F8_E4M3, LLM_TYPE_F8_E5M2, LLM_TYPE_I16, LLM_TYPE_U16, LLM_TYPE_F16,
-                                    LLM_TYPE_BF16, LLM_TYPE_I32, LLM_TYPE_U32, LLM_TYPE_F32, LLM_TYPE_F64, LLM_TYPE_I64, LLM_TYPE_U64};
-    for (int i = 0; i < LLM__COUNT(types); i++)
-        if (!strcmp(llm__type_info(types[i])->name, name)) return types[i];
+    for (int i = 0; i < LLM__COUNT(llm__type_table); i++)
+        if (llm__type_table[i].block == 1 && !strcmp(llm__type_table[i].name, name)) return llm__type_table[i].type;
     return -1;
+}
+
+/* Dimensions before the last four are folded into one. 0: not whole numbers from 0 on, or too large. */
+static int llm__safetensors_shape(const llm_json *doc, int shape, llm__tensor *x) {
+    int ok = 1, n_dims = llm_json_size(doc, shape), extra = LLM__MAX(0, n_dims - 4), i = 0;
+    int64_t dim;
+    x->n_dims = n_dims - extra;
+    for (int v = llm_json_first(doc, shape); v >= 0 && ok; v = llm_json_next(doc, v), i++) {
+        if (!llm_json_int(doc, v, &dim) || dim < 0) return 0;
+        int to = LLM__MAX(0, i - extra);
+        x->shape[to] = i && !to ? (int64_t)llm__mul((uint64_t)x->shape[0], (uint64_t)dim, &ok) : dim;
+    }
+    return ok;
 }
 
 /* "name": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]}: these three members, no more. */
 static llm_result llm__safetensors_item(const char *path, const llm_json *doc, int node, llm__tensors *tensors) {
     llm__tensor x;
     llm__str name;
-    int64_t offsets[2] = {-1, -1}, dim, folded = 1;
-    int ok = 1, dtype = llm_json_find(doc, node, "dtype"), shape = llm_json_find(doc, node, "shape"), places = llm_json_find(doc, node, "data_offsets");
+    int64_t begin = -1, end = -1;
+    int dtype = llm_json_find(doc, node, "dtype"), shape = llm_json_find(doc, node, "shape"),
+        places = llm_json_find(doc, node, "data_offsets");
     memset(&x, 0, sizeof x);
     name.p = llm_json_key(doc, node, &name.n);
-    int n = (int)LLM__MIN(name.n, (size_t)128), n_dims = llm_json_size(doc, shape);
     const char *type = llm_json_str(doc, dtype, NULL);
     if (!llm__plain_text(name, 65535)) return llm__error(LLM_ERR_FORMAT, "%s: a tensor name is no plain text of 1 to 65535 bytes", path);
-    if (llm_json_size(doc, node) != 3 || !type || llm_json_type_of(doc, shape) != LLM_JSON_ARRAY || llm_json_type_of(doc, places) != LLM_JSON_ARRAY)
-        return llm__error(LLM_ERR_FORMAT, "%s: tensor %.*s: dtype, shape and data_offsets expected", path, n, name.p);
+    if (llm_json_size(doc, node) != 3 || !type || llm_json_type_of(doc, shape) != LLM_JSON_ARRAY ||
+        llm_json_type_of(doc, places) != LLM_JSON_ARRAY)
+        return llm__bad(path, "tensor", name, "dtype, shape and data_offsets expected");
     x.type = llm__safetensors_type(type);
-    if (x.type < 0) return llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %.*s: dtype \"%.32s\" is not known", path, n, name.p, type);
-    x.n_dims = LLM__MIN(n_dims, 4);
-    for (int i = 0, v = llm_json_first(doc, shape); v >= 0; i++, v = llm_json_next(doc, v)) {
-        if (!llm_json_int(doc, v, &dim) || dim < 0) return llm__error(LLM_ERR_FORMAT, "%s: tensor %.*s: shape: whole numbers from 0 on expected", path, n, name.p);
-        if (i <= n_dims - 4) folded = dim = (int64_t)llm__mul((uint64_t)folded, (uint64_t)dim, &ok);
-        x.shape[LLM__MAX(0, i - LLM__MAX(0, n_dims - 4))] = dim;
-    }
-    if (!ok) return llm__error(LLM_ERR_FORMAT, "%s: tensor %.*s: its size overflows", path, n, name.p);
-    int first = llm_json_first(doc, places);
-    if (llm_json_size(doc, places) != 2 || !llm_json_int(doc, first, &offsets[0]) || !llm_json_int(doc, llm_json_next(doc, first), &offsets[1]) || offsets[0] < 0 || offsets[1] < offsets[0])
-        return llm__error(LLM_ERR_FORMAT, "%s: tensor %.*s: data_offsets: two ascending whole numbers expected", path, n, name.p);
-    x.offset = (uint64_t)offsets[0];
+    if (x.type < 0) return llm__bad(path, "tensor", name, "dtype \"%.32s\" is not known", type);
+    if (!llm__safetensors_shape(doc, shape, &x))
+        return llm__bad(path, "tensor", name, "shape: whole numbers from 0 on with a product below 2^63 expected");
+    int first = llm_json_first(doc, places), last = llm_json_next(doc, first);
+    if (llm_json_size(doc, places) != 2 || !llm_json_int(doc, first, &begin) || !llm_json_int(doc, last, &end) || begin < 0 || end < begin)
+        return llm__bad(path, "tensor", name, "data_offsets: two ascending whole numbers expected");
+    x.offset = (uint64_t)begin;
     llm_result r = llm__tensors_add(tensors, path, name, &x);
-    if (!r && x.bytes != offsets[1] - offsets[0])
-        r = llm__error(LLM_ERR_FORMAT, "%s: tensor %.*s: data_offsets hold %lld bytes, %s of its shape needs %lld", path, n, name.p, (long long)(offsets[1] - offsets[0]), type, (long long)x.bytes);
-    return r;
+    if (r || x.bytes == end - begin) return r;
+    return llm__bad(path, "tensor", name, "data_offsets hold %lld bytes, %s of its shape needs %lld", (long long)(end - begin), type,
+                    (long long)x.bytes);
 }
 
 /* "__metadata__" is an object of strings. */
@@ -6384,34 +6421,31 @@ static llm_result llm__safetensors_metadata(const char *path, const llm_json *do
     return bad ? llm__error(LLM_ERR_FORMAT, "%s: __metadata__: an object of strings expected", path) : LLM_OK;
 }
 
-/* Reads a safetensors file that lies at data: the header's length (8 bytes), the header (JSON), then the data, which the tensors cover exactly. */
+/* Reads a safetensors file that lies at data: the header's length (8 bytes), the header, then data that the tensors cover exactly. */
 LLM__UNUSED static llm_result llm__safetensors_parse(const char *path, const uint8_t *data, size_t size, llm__tensors *tensors) {
-    const uint64_t limit = 100000000; /* the format's own */
-    size_t first = tensors->n;
-    uint64_t n = size >= 8 ? llm__load_le(data, 8) : 0;
+    const size_t limit = 100000000; /* the format's own */
+    size_t first = tensors->n, n = size >= 8 ? (size_t)llm__load_le(data, 8) : 0;
     llm_json_limits limits;
     llm_json *doc = NULL;
+    int metadata = 0;
     if (size < 10 || n < 2 || n > limit || n > size - 8)
-        return llm__error(LLM_ERR_FORMAT, "%s: no safetensors file of %zu bytes: its header claims %llu%s", path, size, (unsigned long long)n, llm__looks_like(data, size));
+        return llm__error(LLM_ERR_FORMAT, "%s: no safetensors file: %zu bytes, of which its header claims %zu%s", path, size, n,
+                          llm__looks_like(data, size));
     if (data[8] != '{') return llm__error(LLM_ERR_FORMAT, "%s: the safetensors header starts with byte %d, '{' expected", path, data[8]);
     memset(&limits, 0, sizeof limits);
     limits.max_depth = 8;
     limits.max_tokens = 16000000;
-    llm_result r = llm_json_parse((const char *)data + 8, (size_t)n, &limits, &doc);
+    llm_result r = llm_json_parse((const char *)data + 8, n, &limits, &doc);
     if (r) {
         char why[400];
         snprintf(why, sizeof why, "%.399s", llm_last_error());
         return llm__error(r, "%s: safetensors header: %s", path, why);
     }
-    int root_ok = llm_json_type_of(doc, 0) == LLM_JSON_OBJECT, metadata = 0;
-    if (!root_ok) r = llm__error(LLM_ERR_FORMAT, "%s: safetensors header: an object expected", path);
     for (int v = llm_json_first(doc, 0); v >= 0 && !r; v = llm_json_next(doc, v)) {
-        size_t len;
-        const char *key = llm_json_key(doc, v, &len);
-        int is_metadata = len == 12 && !memcmp(key, "__metadata__", 12);
-        if (!is_metadata) r = llm__safetensors_item(path, doc, v, tensors);
-        else if (metadata++) r = llm__error(LLM_ERR_FORMAT, "%s: __metadata__ is there twice", path);
-        else r = llm__safetensors_metadata(path, doc, v);
+        llm__str key;
+        key.p = llm_json_key(doc, v, &key.n);
+        if (!llm__str_eq(key, "__metadata__")) r = llm__safetensors_item(path, doc, v, tensors);
+        else r = metadata++ ? llm__error(LLM_ERR_FORMAT, "%s: __metadata__ is there twice", path) : llm__safetensors_metadata(path, doc, v);
     }
     llm_json_free(doc);
     return r ? r : llm__tensors_place(tensors, first, path, data + 8 + n, 8 + n, size - 8 - n, 1);
@@ -6447,7 +6481,9 @@ LLM__UNUSED static llm_result llm__tokenizer_open_gguf(const llm__vocab_data *v,
 }
 LLM__UNUSED static void llm__tokenizer_close(llm__tokenizer *t) { LLM_FREE(t); }
 LLM__UNUSED static int32_t llm__tokenizer_id(const llm__tokenizer *t, llm__str s) { return (void)t, (void)s, -1; }
-LLM__UNUSED static llm_result llm__tokenizer_piece(const llm__tokenizer *t, int32_t id, llm_text *out) { return (void)t, (void)id, (void)out, LLM_OK; }
+LLM__UNUSED static llm_result llm__tokenizer_piece(const llm__tokenizer *t, int32_t id, llm_text *out) {
+    return (void)t, (void)id, (void)out, LLM_OK;
+}
 LLM__UNUSED static int llm__tokenizer_is_special(const llm__tokenizer *t, int32_t id) { return (void)t, (void)id, 0; }
 LLM__UNUSED static llm_result llm__tokenizer_encode(const llm__tokenizer *t, const char *text, size_t len, int flags, llm_tokens *out) {
     return (void)t, (void)text, (void)len, (void)flags, (void)out, llm__error(LLM_ERR_UNSUPPORTED, "no tokenizer yet");
@@ -6508,7 +6544,7 @@ static llm_result llm__source_gguf_file(llm__source *s, const char *path, llm__t
     llm_result r = llm__source_file(s, path, &f);
     if (!r) r = llm__gguf_parse(path, f.data, f.size, *out, tensors);
     if (!r && (*out)->end && f.size > (*out)->end + (*out)->alignment)
-        llm__log(&s->log, LLM_LOG_WARN, "%s: %llu bytes after the last tensor are ignored", path, (unsigned long long)(f.size - (*out)->end));
+        llm__log(&s->log, LLM_LOG_WARN, "%s: %zu bytes after the last tensor are ignored", path, f.size - (*out)->end);
     return r;
 }
 
@@ -6517,7 +6553,7 @@ static void llm__gguf_close(llm__gguf *g) {
     LLM_FREE(g);
 }
 
-/* The name of part `no` (from 0) of a split file, whose part `from` is called `path`; NULL if that name does not end in -0000X-of-0000N.gguf. */
+/* The name of part `no` (from 0) of a split file whose part `from` is called `path`; NULL if that does not end in -0000X-of-0000N.gguf. */
 static char *llm__split_name(llm__source *s, const char *path, int from, int no, int count) {
     char suffix[40];
     size_t len = strlen(path), n = (size_t)snprintf(suffix, sizeof suffix, "-%05d-of-%05d.gguf", from + 1, count);
@@ -6528,28 +6564,37 @@ static char *llm__split_name(llm__source *s, const char *path, int from, int no,
     return name;
 }
 
+/* A number about parts: at most 65535; -1 if it is none. */
+static int llm__split_number(const llm__gguf *g, const char *key, int absent) {
+    int64_t v = llm__gguf_int(g, key, absent);
+    return v < 0 || v > 65535 ? -1 : (int)v;
+}
+
 /* A GGUF file and, if it is split, its other parts; each says which part of how many it is. */
 static llm_result llm__source_gguf(llm__source *s, const char *path) {
     llm_result r = llm__source_gguf_file(s, path, &s->tensors, &s->gguf);
     if (r) return r;
-    int64_t count = llm__gguf_int(s->gguf, "split.count", 1), no = llm__gguf_int(s->gguf, "split.no", 0), total = llm__gguf_int(s->gguf, "split.tensors.count", -1);
-    if (count < 0 || count > 65535 || no < 0 || no > 65535 || (count && no >= count))
-        return llm__error(LLM_ERR_FORMAT, "%s: split.no %lld and split.count %lld do not fit", path, (long long)no, (long long)count);
+    int count = llm__split_number(s->gguf, "split.count", 1), no = llm__split_number(s->gguf, "split.no", 0);
+    if (count < 0 || no < 0 || no >= LLM__MAX(1, count)) return llm__error(LLM_ERR_FORMAT, "%s: split.no and split.count do not fit", path);
     if (count < 2) return LLM_OK;
-    const char *first = llm__split_name(s, path, (int)no, 0, (int)count);
-    if (!first) return llm__error(LLM_ERR_FORMAT, "%s: part %lld of %lld of a split file: a name ending in -%05d-of-%05d.gguf expected", path, (long long)no + 1, (long long)count, (int)no + 1, (int)count);
-    if (no) return llm__error(LLM_ERR_FORMAT, "%s: part %lld of %lld of a split file: open the first, %s", path, (long long)no + 1, (long long)count, first);
-    for (int i = 1; i < (int)count && !r; i++) {
+    const char *first = llm__split_name(s, path, no, 0, count);
+    if (!first)
+        return llm__error(LLM_ERR_FORMAT, "%s: part %d of %d: a name ending in -%05d-of-%05d.gguf expected", path, no + 1, count, no + 1,
+                          count);
+    if (no) return llm__error(LLM_ERR_FORMAT, "%s: part %d of %d: open the first, %s", path, no + 1, count, first);
+    for (int i = 1; i < count && !r; i++) {
         llm__gguf *part = NULL;
-        const char *name = llm__split_name(s, path, 0, i, (int)count);
+        const char *name = llm__split_name(s, path, 0, i, count);
         r = name ? llm__source_gguf_file(s, name, &s->tensors, &part) : llm__nomem();
-        if (!r && (llm__gguf_int(part, "split.no", -1) != i || llm__gguf_int(part, "split.count", -1) != count || part->version != s->gguf->version))
-            r = llm__error(LLM_ERR_FORMAT, "%s: says it is part %lld of %lld (GGUF version %d); part %d of %d (version %d) expected", name, (long long)llm__gguf_int(part, "split.no", -1) + 1,
-                           (long long)llm__gguf_int(part, "split.count", -1), part->version, i + 1, (int)count, s->gguf->version);
+        int own = r ? 0 : llm__split_number(part, "split.no", -1), of = r ? 0 : llm__split_number(part, "split.count", -1);
+        if (!r && (own != i || of != count || part->version != s->gguf->version))
+            r = llm__error(LLM_ERR_FORMAT, "%s: says it is part %d of %d, GGUF version %d; part %d of %d, version %d expected", name,
+                           own + 1, of, part->version, i + 1, count, s->gguf->version);
         llm__gguf_close(part);
     }
-    if (!r && total >= 0 && (size_t)total != s->tensors.n) r = llm__error(LLM_ERR_FORMAT, "%s: split.tensors.count is %lld, the parts have %zu", path, (long long)total, s->tensors.n);
-    return r;
+    int64_t total = llm__gguf_int(s->gguf, "split.tensors.count", -1);
+    if (r || total < 0 || (size_t)total == s->tensors.n) return r;
+    return llm__error(LLM_ERR_FORMAT, "%s: split.tensors.count is %lld, the parts have %zu", path, (long long)total, s->tensors.n);
 }
 
 /* Reads a JSON file of a folder whose root is an object. Absent: LLM_OK and NULL. */
@@ -6566,7 +6611,7 @@ static llm_result llm__folder_json(const char *folder, const char *name, size_t 
 
 static int llm__ends_with(const char *s, const char *end) { return strlen(s) >= strlen(end) && !strcmp(s + strlen(s) - strlen(end), end); }
 
-/* Why a folder lacks a file that a model needs: what stands there instead. */
+/* Says that a folder lacks a file, and what stands there instead. */
 static llm_result llm__folder_lacks(const char *folder, const char *lacks) {
     static const struct { const char *ending, *advice; } kinds[] = {
         {".gguf", ": give the path of that file"},
@@ -6582,7 +6627,8 @@ static llm_result llm__folder_lacks(const char *folder, const char *lacks) {
         for (int i = 0; i < best; i++)
             if (llm__ends_with(e->d_name, kinds[i].ending)) snprintf(found, sizeof found, "%s", e->d_name), best = i;
     if (dir) closedir(dir);
-    if (best == LLM__COUNT(kinds)) return llm__error(LLM_ERR_IO, "%s: no %s there: a GGUF file, or a folder with config.json and safetensors expected", folder, lacks);
+    if (best == LLM__COUNT(kinds))
+        return llm__error(LLM_ERR_IO, "%s: no %s there: a GGUF file, or a folder with config.json and safetensors expected", folder, lacks);
     return llm__error(LLM_ERR_IO, "%s: no %s there, but %.200s%s", folder, lacks, found, kinds[best].advice);
 }
 
@@ -6599,20 +6645,26 @@ static llm_result llm__source_safetensors(llm__source *s, const char *folder, co
 /* The shards that an index names. Its names come from strangers: plain names of .safetensors files in the same folder only. */
 static llm_result llm__source_shards(llm__source *s, const char *folder, const llm_json *index) {
     int map = llm_json_find(index, 0, "weight_map");
-    llm_result r = llm_json_size(index, map) && llm_json_type_of(index, map) == LLM_JSON_OBJECT
-                       ? LLM_OK : llm__error(LLM_ERR_FORMAT, "%s: model.safetensors.index.json: weight_map: an object of shard names expected", folder);
+    if (llm_json_type_of(index, map) != LLM_JSON_OBJECT) map = -1;
+    llm_result r = LLM_OK;
     llm__map seen;
     memset(&seen, 0, sizeof seen);
-    seen.seed = (uint64_t)(uintptr_t)s ^ (uint64_t)(llm__now() * 1e9);
+    seen.seed = llm__seed(s);
     for (int v = llm_json_first(index, map); v >= 0 && !r; v = llm_json_next(index, v)) {
         llm__str name;
         name.p = llm_json_str(index, v, &name.n);
-        if (!name.p || !llm__plain_text(name, 255) || name.p[0] == '.' || strchr(name.p, '/') || !llm__ends_with(name.p, ".safetensors"))
-            return llm__map_free(&seen), llm__error(LLM_ERR_FORMAT, "%s: model.safetensors.index.json: weight_map names \"%.100s\"; the plain name of a .safetensors file expected", folder, name.p ? name.p : "");
+        int plain =
+            name.p && llm__plain_text(name, 255) && name.p[0] != '.' && !strchr(name.p, '/') && llm__ends_with(name.p, ".safetensors");
+        if (!plain)
+            r = llm__error(LLM_ERR_FORMAT, "%s: weight_map: \"%.100s\": the plain name of a .safetensors file expected", folder,
+                           name.p ? name.p : "");
+        if (r) break;
         int put = llm__map_put(&seen, name, 0);
         if (put < 0) r = llm__nomem();
         else if (put) r = llm__source_safetensors(s, folder, name.p);
     }
+    if (!r && !seen.len)
+        r = llm__error(LLM_ERR_FORMAT, "%s: model.safetensors.index.json: weight_map: an object of shard names expected", folder);
     llm__map_free(&seen);
     return r;
 }
@@ -6650,7 +6702,8 @@ static llm_result llm__vocab_bad(const char *path, const char *key, const char *
 static llm_result llm__vocab_strings(llm__source *s, const char *path, const char *key, const llm__str **out, int32_t *n) {
     const llm__gguf_kv *kv = llm__gguf_find(s->vocab_gguf, key);
     if (!kv) return LLM_OK;
-    if (!kv->is_array || kv->type != LLM__GGUF_STR || kv->count > 4194304) return llm__vocab_bad(path, key, "an array of at most 4194304 strings");
+    if (!kv->is_array || kv->type != LLM__GGUF_STR || kv->count > 4194304)
+        return llm__vocab_bad(path, key, "an array of at most 4194304 strings");
     llm__str *to = (llm__str *)llm__arena_get(&s->arena, (size_t)kv->count * sizeof *to);
     if (!to) return llm__nomem();
     llm__gguf_strings(kv, to);
@@ -6663,8 +6716,9 @@ static llm_result llm__vocab_strings(llm__source *s, const char *path, const cha
 static llm_result llm__vocab_numbers(llm__source *s, const char *path, const char *key, llm__gguf_type type, int32_t n, const void **out) {
     const llm__gguf_kv *kv = llm__gguf_find(s->vocab_gguf, key);
     if (!kv) return LLM_OK;
-    int fits = kv->is_array && kv->count == (uint64_t)n && (kv->type == (int32_t)type || (type == LLM__GGUF_I32 && kv->type == LLM__GGUF_U32));
-    if (!fits) return llm__vocab_bad(path, key, type == LLM__GGUF_F32 ? "as many 32-bit floats as tokens" : "as many 32-bit integers as tokens");
+    int fits =
+        kv->is_array && kv->count == (uint64_t)n && (kv->type == (int32_t)type || (type == LLM__GGUF_I32 && kv->type == LLM__GGUF_U32));
+    if (!fits) return llm__vocab_bad(path, key, type == LLM__GGUF_F32 ? "as many floats as tokens" : "as many 32-bit integers as tokens");
     uint32_t *to = (uint32_t *)llm__arena_get(&s->arena, (size_t)n * 4);
     if (!to) return llm__nomem();
     for (int32_t i = 0; i < n; i++) to[i] = (uint32_t)llm__load_le(kv->data + (size_t)i * 4, 4);
@@ -6686,16 +6740,15 @@ static llm_result llm__vocab_id(const llm__gguf *g, const char *path, const char
 
 static const char *llm__vocab_text(llm__source *s, const char *key) {
     llm__str v = llm__gguf_str(s->vocab_gguf, key);
-    char *p = v.p ? (char *)llm__arena_get(&s->arena, v.n + 1) : NULL;
-    if (p && v.n) memcpy(p, v.p, v.n);
-    return p;
+    return v.p ? llm__arena_str(&s->arena, v) : NULL;
 }
 
 static llm_result llm__vocab_ids(const llm__gguf *g, const char *path, llm__vocab_data *v) {
     const struct { const char *key; int32_t *to; } ids[] = {
-        {"tokenizer.ggml.bos_token_id", &v->bos}, {"tokenizer.ggml.eos_token_id", &v->eos}, {"tokenizer.ggml.eot_token_id", &v->eot},
-        {"tokenizer.ggml.eom_token_id", &v->eom}, {"tokenizer.ggml.unknown_token_id", &v->unk}, {"tokenizer.ggml.seperator_token_id", &v->sep},
-        {"tokenizer.ggml.padding_token_id", &v->pad}, {"tokenizer.ggml.mask_token_id", &v->mask},
+        {"tokenizer.ggml.bos_token_id", &v->bos},       {"tokenizer.ggml.eos_token_id", &v->eos},
+        {"tokenizer.ggml.eot_token_id", &v->eot},       {"tokenizer.ggml.eom_token_id", &v->eom},
+        {"tokenizer.ggml.unknown_token_id", &v->unk},   {"tokenizer.ggml.seperator_token_id", &v->sep}, /* so spelled in files */
+        {"tokenizer.ggml.padding_token_id", &v->pad},   {"tokenizer.ggml.mask_token_id", &v->mask},
     };
     llm_result r = LLM_OK;
     for (int i = 0; i < LLM__COUNT(ids) && !r; i++) {
@@ -6727,7 +6780,8 @@ static llm_result llm__source_vocab(llm__source *s, const char *path, llm__vocab
     v->remove_extra_whitespaces = llm__gguf_bool(g, "tokenizer.ggml.remove_extra_whitespaces", -1);
     v->hf_json = llm__gguf_str(g, "tokenizer.huggingface.json");
     const llm__gguf_kv *map = llm__gguf_find(g, "tokenizer.ggml.precompiled_charsmap");
-    if (map && map->is_array && (map->type == LLM__GGUF_U8 || map->type == LLM__GGUF_I8)) v->precompiled_charsmap = llm__s((const char *)map->data, (size_t)map->count);
+    if (map && map->is_array && (map->type == LLM__GGUF_U8 || map->type == LLM__GGUF_I8))
+        v->precompiled_charsmap = llm__s((const char *)map->data, (size_t)map->count);
     return r;
 }
 
@@ -6786,7 +6840,7 @@ static int32_t llm__special_id(const llm__source *s, const char *text_key, const
     return id < 0 ? own : id;
 }
 
-/* The text of a special token for templates. Where tokenizer_config.json is, it alone decides (Qwen has a BOS id, and no BOS in templates). */
+/* The text of a special token for templates. tokenizer_config.json decides alone where it is (Qwen: a BOS id, but no BOS in templates). */
 static llm_result llm__special_name(llm__source *s, const char *key, int32_t id, const char **out) {
     llm__str text = llm__special_text(s, key);
     llm_text piece;
@@ -6796,10 +6850,8 @@ static llm_result llm__special_name(llm__source *s, const char *key, int32_t id,
         if (r) return r;
         text = llm__s(piece.data, piece.len);
     }
-    char *copy = text.p ? (char *)llm__arena_get(&s->arena, text.n + 1) : NULL;
-    if (copy && text.n) memcpy(copy, text.p, text.n);
+    *out = text.p ? llm__arena_str(&s->arena, text) : NULL;
     llm_text_free(&piece);
-    *out = copy;
     return LLM_OK;
 }
 
@@ -6820,10 +6872,14 @@ static void llm__source_stops_of(llm__source *s, const llm_json *doc) {
 
 /* Ends of turn that files often forget to list, if the vocabulary has them as special tokens. */
 static void llm__source_usual_stops(llm__source *s) {
-    static const char *const names[] = {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<turn|>", "<|end_of_text|>", "<|endoftext|>", "<|end_of_turn|>", "<|end|>",
-                                        "<|return|>", "<|call|>", "<|EOT|>", "<EOT>", "[EOT]", "<end_of_utterance>", "<|END_OF_TURN_TOKEN|>", "<\357\275\234end\342\226\201of\342\226\201sentence\357\275\234>"};
+    static const char *const names[] = {
+        "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<turn|>", "<|end_of_text|>", "<|endoftext|>", "<|end_of_turn|>",
+        "<|end|>", "<|return|>", "<|call|>", "<|EOT|>", "<EOT>", "[EOT]", "<end_of_utterance>", "<|END_OF_TURN_TOKEN|>",
+        "<\357\275\234end\342\226\201of\342\226\201sentence\357\275\234>", /* DeepSeek's, with a full-width bar */
+    };
     /* gpt-oss ends its thinking with <|end|> and goes on to answer */
-    int harmony = llm__tokenizer_id(s->tokenizer, llm__s("<|return|>", 10)) >= 0 && llm__tokenizer_id(s->tokenizer, llm__s("<|channel|>", 11)) >= 0;
+    int harmony =
+        llm__tokenizer_id(s->tokenizer, llm__s("<|return|>", 10)) >= 0 && llm__tokenizer_id(s->tokenizer, llm__s("<|channel|>", 11)) >= 0;
     for (int i = 0; i < LLM__COUNT(names); i++) {
         int32_t id = llm__tokenizer_id(s->tokenizer, llm__s(names[i], strlen(names[i])));
         if (id >= 0 && llm__tokenizer_is_special(s->tokenizer, id) && !(harmony && !strcmp(names[i], "<|end|>"))) llm__source_stop(s, id);
@@ -6863,7 +6919,8 @@ static llm__str llm__template_of(const llm_json *doc, const char *name) {
     llm__str text;
     int node = doc ? llm_json_find(doc, 0, "chat_template") : -1, found = -1;
     if (llm_json_type_of(doc, node) == LLM_JSON_STRING && !strcmp(name, "default")) found = node;
-    for (int e = llm_json_type_of(doc, node) == LLM_JSON_ARRAY ? llm_json_first(doc, node) : -1; e >= 0 && found < 0; e = llm_json_next(doc, e)) {
+    for (int e = llm_json_type_of(doc, node) == LLM_JSON_ARRAY ? llm_json_first(doc, node) : -1; e >= 0 && found < 0;
+         e = llm_json_next(doc, e)) {
         const char *own = llm_json_str(doc, llm_json_find(doc, e, "name"), NULL);
         if (own && !strcmp(own, name)) found = llm_json_find(doc, e, "template");
     }
@@ -6895,7 +6952,8 @@ static llm_result llm__template_file(llm__source *s, const char *folder, const c
 /* The text of the template `name` that the model comes with, if any. */
 static llm_result llm__template_find(llm__source *s, const char *name) {
     char key[160];
-    int is_default = !strcmp(name, "default"), plain = llm__plain_text(llm__s(name, strlen(name)), 64) && !strchr(name, '/') && name[0] != '.';
+    int is_default = !strcmp(name, "default"),
+        plain = llm__plain_text(llm__s(name, strlen(name)), 64) && !strchr(name, '/') && name[0] != '.';
     if (!plain) return llm__error(LLM_ERR_ARG, "chat template name \"%.64s\": a plain name expected", name);
     if (s->gguf) {
         snprintf(key, sizeof key, "tokenizer.chat_template%s%.64s", is_default ? "" : ".", is_default ? "" : name);
@@ -6913,7 +6971,8 @@ static llm_result llm__template_find(llm__source *s, const char *name) {
 static llm_result llm__source_template(llm__source *s, const llm_model_config *cfg) {
     const char *name = cfg->chat_template_name ? cfg->chat_template_name : "default";
     llm_result r;
-    if (cfg->chat_template && strchr(cfg->chat_template, '{')) r = llm__template_keep(s, llm__s(cfg->chat_template, strlen(cfg->chat_template))) < 0 ? llm__nomem() : LLM_OK;
+    if (cfg->chat_template && strchr(cfg->chat_template, '{'))
+        r = llm__template_keep(s, llm__s(cfg->chat_template, strlen(cfg->chat_template))) < 0 ? llm__nomem() : LLM_OK;
     else if (cfg->chat_template) r = llm__template_file(s, NULL, cfg->chat_template, name);
     else r = llm__template_find(s, name);
     if (!r && !s->chat_template_text && (cfg->chat_template || cfg->chat_template_name))
@@ -6946,7 +7005,7 @@ LLM__UNUSED static void llm__source_close(llm__source *s) {
     memset(s, 0, sizeof *s);
 }
 
-/* tokenizer_config.json of the folder that the tokenizer is from; older folders have special_tokens_map.json, which says the same of special tokens. */
+/* tokenizer_config.json of the tokenizer's folder; older folders have special_tokens_map.json, which says the same of special tokens. */
 static llm_result llm__source_tokenizer_config(llm__source *s, const llm_model_config *cfg) {
     const char *folder = cfg->tokenizer && llm__path_kind_of(cfg->tokenizer) == LLM__PATH_DIR ? cfg->tokenizer : s->path;
     if (llm__path_kind_of(folder) != LLM__PATH_DIR) return LLM_OK;
@@ -6963,7 +7022,8 @@ static llm_result llm__source_open_path(llm__source *s, const llm_model_config *
     llm_result r = llm__is_gguf(s->path, &gguf, &like);
     if (r || (!gguf && cfg->vocab_only && !cfg->tokenizer)) return r; /* a tokenizer file: its own reader looks at it */
     if (gguf) return llm__source_gguf(s, s->path);
-    if (llm__ends_with(s->path, ".safetensors")) return llm__error(LLM_ERR_FORMAT, "%s: a safetensors file is a part of a model: give its folder, with config.json", s->path);
+    if (llm__ends_with(s->path, ".safetensors"))
+        return llm__error(LLM_ERR_FORMAT, "%s: a safetensors file is a part of a model: give its folder, with config.json", s->path);
     return llm__error(LLM_ERR_FORMAT, "%s: no model%s: a GGUF file, or a folder with config.json and safetensors expected", s->path, like);
 }
 
@@ -6979,7 +7039,8 @@ LLM__UNUSED static llm_result llm__source_open(const char *path, const llm_model
     out->log.fn = cfg->log;
     out->log.user = cfg->log_user;
     llm_result r = llm__source_open_path(out, cfg);
-    if (!r && !out->tensors.n && !cfg->vocab_only && !cfg->dummy_weights) r = llm__error(LLM_ERR_FORMAT, "%s: it holds no tensors, only a vocabulary or less", path);
+    if (!r && !out->tensors.n && !cfg->vocab_only && !cfg->dummy_weights)
+        r = llm__error(LLM_ERR_FORMAT, "%s: it holds no tensors, only a vocabulary or less", path);
     if (!r) r = llm__source_tokenizer_config(out, cfg);
     if (!r) r = llm__source_tokenizer(out, cfg);
     if (!r) r = llm__source_specials(out);
@@ -6994,7 +7055,8 @@ LLM__UNUSED static llm_result llm__source_open(const char *path, const llm_model
 static int llm__hub_part(const char *s, size_t n) {
     if (!n || n > 200 || s[0] == '.') return 0;
     for (size_t i = 0; i < n; i++)
-        if (!((s[i] | 32) >= 'a' && (s[i] | 32) <= 'z') && !(s[i] >= '0' && s[i] <= '9') && s[i] != '-' && s[i] != '_' && s[i] != '.') return 0;
+        if (!((s[i] | 32) >= 'a' && (s[i] | 32) <= 'z') && !(s[i] >= '0' && s[i] <= '9') && s[i] != '-' && s[i] != '_' && s[i] != '.')
+            return 0;
     return 1;
 }
 
@@ -7034,7 +7096,8 @@ static char *llm__hub_newest(const char *snapshots) {
 LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_text *path) {
     const char *slash = name ? strchr(name, '/') : NULL;
     if (!cache_dir || !*cache_dir) return llm__error(LLM_ERR_ARG, "cache folder: a path expected");
-    if (!name || !llm__hub_part(name, slash ? (size_t)(slash - name) : strlen(name)) || (slash && !llm__hub_part(slash + 1, strlen(slash + 1))))
+    if (!name || !llm__hub_part(name, slash ? (size_t)(slash - name) : strlen(name)) ||
+        (slash && !llm__hub_part(slash + 1, strlen(slash + 1))))
         return llm__error(LLM_ERR_ARG, "model name \"%.100s\": ORG/NAME expected", name ? name : "");
     llm_text repo;
     memset(&repo, 0, sizeof repo);

@@ -1,6 +1,7 @@
 /* Model files: small good ones are read exactly, and every way of lying that we know is refused with a sentence.
  *
- * The files are made here, byte by byte. Parsers get exactly sized heap copies, so that a read past the end is seen by -fsanitize=address. */
+ * The files are made here, byte by byte. Parsers get exactly sized heap copies, so that a read past the end is seen by -fsanitize=address.
+ */
 #include "test.h"
 
 /* ---- writers ---- */
@@ -141,14 +142,17 @@ static void fmt_gguf_good(void) {
         int64_t v;
         if (!CHECK(!llm__gguf_parse("small", (const uint8_t *)b.data, b.len, &g, &t))) return;
         CHECK(g.version == (int)version && g.n_kv == 12 && g.alignment == 64 && t.n == 3 && g.end == b.len);
-        CHECK(llm__str_eq(llm__gguf_str(&g, "general.architecture"), "llama") && !llm__gguf_str(&g, "t.i8").p && !llm__gguf_str(&g, "none").p);
+        CHECK(llm__str_eq(llm__gguf_str(&g, "general.architecture"), "llama") && !llm__gguf_str(&g, "t.i8").p &&
+              !llm__gguf_str(&g, "none").p);
         CHECK(llm__gguf_int(&g, "t.i8", 0) == -5 && llm__gguf_int(&g, "t.u16", 0) == 65535 && llm__gguf_int(&g, "t.i32", 0) == -70000);
         CHECK(llm__gguf_int(&g, "t.i64", 0) == INT64_MIN && llm__gguf_int(&g, "t.u64", 7) == 7 && llm__gguf_int(&g, "t.f32", 7) == 7);
         CHECK(llm__gguf_num(&g, "t.f32", 0) == 1.5 && llm__gguf_num(&g, "t.f64", 0) == 0.1 && llm__gguf_num(&g, "t.i8", 0) == -5);
         CHECK(llm__gguf_bool(&g, "t.bool", -1) == 1 && llm__gguf_bool(&g, "t.i8", -1) == -1 && llm__gguf_int(&g, "t.bool", 9) == 9);
         const llm__gguf_kv *kv = llm__gguf_array(&g, "t.numbers", LLM__GGUF_I16);
-        CHECK(kv && kv->count == 3 && llm__gguf_int_at(kv, 0, &v) && v == -1 && llm__gguf_int_at(kv, 2, &v) && v == 1 && !llm__gguf_int_at(kv, 3, &v));
-        CHECK(!llm__gguf_array(&g, "t.numbers", LLM__GGUF_I32) && llm__gguf_int(&g, "t.numbers", 5) == 5 && !llm__gguf_array(&g, "t.i8", LLM__GGUF_I8));
+        CHECK(kv && kv->count == 3 && llm__gguf_int_at(kv, 0, &v) && v == -1 && llm__gguf_int_at(kv, 2, &v) && v == 1 &&
+              !llm__gguf_int_at(kv, 3, &v));
+        CHECK(!llm__gguf_array(&g, "t.numbers", LLM__GGUF_I32) && llm__gguf_int(&g, "t.numbers", 5) == 5 &&
+              !llm__gguf_array(&g, "t.i8", LLM__GGUF_I8));
         llm__str s[3];
         kv = llm__gguf_array(&g, "t.strings", LLM__GGUF_STR);
         if (CHECK(kv && kv->count == 3)) {
@@ -156,8 +160,10 @@ static void fmt_gguf_good(void) {
             CHECK(llm__str_eq(s[0], "a") && llm__str_eq(s[1], "") && llm__str_eq(s[2], "xyz") && !llm__gguf_int_at(kv, 0, &v));
         }
         const llm__tensor *q = llm__tensors_find(&t, "q.weight"), *h = llm__tensors_find(&t, "h.weight");
-        CHECK(q && q->type == LLM_TYPE_Q8_0 && q->n_dims == 2 && q->shape[0] == 2 && q->shape[1] == 32 && q->shape[3] == 1 && q->bytes == 68);
-        CHECK(h && h->n_dims == 3 && h->shape[0] == 1 && h->shape[1] == 2 && h->shape[2] == 4 && h->bytes == 16 && h->data == (const uint8_t *)b.data + b.len - 16);
+        CHECK(q && q->type == LLM_TYPE_Q8_0 && q->n_dims == 2 && q->shape[0] == 2 && q->shape[1] == 32 && q->shape[3] == 1 &&
+              q->bytes == 68);
+        CHECK(h && h->n_dims == 3 && h->shape[0] == 1 && h->shape[1] == 2 && h->shape[2] == 4 && h->bytes == 16 &&
+              h->data == (const uint8_t *)b.data + b.len - 16);
         CHECK(!llm__tensors_find(&t, "absent"));
         llm__gguf_free(&g);
         llm__tensors_free(&t);
@@ -180,9 +186,9 @@ static void fmt_gguf_head(void) {
     }
     for (int i = 0; i < LLM__COUNT(lies); i++) {
         t = fmt_head(3, 0, lies[i]);
-        FMT_REFUSE(t, lies[i] > 65536 ? "at most 65536" : "keys are more");
+        FMT_REFUSE(t, "keys and 0 tensors claimed, at most 0");
         t = fmt_head(3, lies[i], 0);
-        FMT_REFUSE(t, lies[i] > 1000000 ? "at most 65536 and 1000000" : "tensors are more");
+        FMT_REFUSE(t, "tensors claimed, at most 0 and 0");
     }
     t = fmt_head(3, 0, 2); /* one key more than there are, with room for it */
     fmt_kv(&t, "a", LLM__GGUF_U8, 1, 1);
@@ -216,7 +222,7 @@ static void fmt_gguf_keys(void) {
     llm_text t = fmt_head(3, 0, 2);
     fmt_kv(&t, "same", LLM__GGUF_U8, 1, 1);
     fmt_kv(&t, "same", LLM__GGUF_U8, 1, 1);
-    FMT_REFUSE(t, "key same is there twice");
+    FMT_REFUSE(t, "key same: it is there twice");
 }
 
 static void fmt_refuse_value(uint32_t type, uint32_t element, uint64_t count, const char *words, int line) {
@@ -274,24 +280,47 @@ static llm_text fmt_two(const char *name, uint64_t n, uint64_t offset, uint64_t 
 
 static void fmt_gguf_tensors(void) {
     static const char long_name[] = "0123456789012345678901234567890123456789012345678901234567890123";
-    static const struct { const char *name; uint32_t n_dims; uint64_t d0, d1; uint32_t type; uint64_t offset; const char *words; } rows[] = {
-        {long_name, 1, 1, 0, 0, 0, "tensor name"}, {"", 1, 1, 0, 0, 0, "tensor name"}, {"a\nb", 1, 1, 0, 0, 0, "tensor name"},
-        {"x", 0, 1, 0, 0, 0, "dimensions"}, {"x", 5, 1, 1, 0, 0, "dimensions"}, {"x", UINT32_MAX, 1, 1, 0, 0, "dimensions"},
-        {"x", 1, 0, 0, 0, 0, "dimension 0"}, {"x", 2, 4, 0, 0, 0, "dimension 1"}, {"x", 1, UINT64_MAX, 0, 0, 0, "dimension 0"},
-        {"x", 2, 4, (uint64_t)1 << 63, 0, 0, "dimension 1"}, {"x", 1, ((uint64_t)1 << 42) + 1, 0, 0, 0, "truncated"},
-        {"x", 2, (uint64_t)1 << 32, (uint64_t)1 << 32, 0, 0, "overflows"}, {"x", 2, (uint64_t)1 << 31, (uint64_t)1 << 31, 0, 0, "overflows"},
-        {"x", 2, ((uint64_t)1 << 62) + 32, 4, LLM_TYPE_Q4_0, 0, "overflows"}, {"x", 1, INT64_MAX, 0, LLM_TYPE_I8, 0, "beyond any file"},
-        {"x", 2, 33, 2, LLM_TYPE_Q4_0, 0, "multiple of 32"}, {"x", 2, 128, 2, LLM_TYPE_Q4_K, 0, "multiple of 256"}, {"x", 2, 16, 2, LLM_TYPE_MXFP4, 0, "multiple of 32"},
-        {"x", 1, 4, 0, 0, 8, "multiple of 32"}, {"x", 1, 4, 0, 0, 4096, "truncated"}, {"x", 1, 1024, 0, 0, 32, "truncated"}, {"x", 1, 1025, 0, 0, 0, "truncated"},
-        {"x", 1, 4, 0, 0, UINT64_MAX - 31, "beyond any file"}, {"x", 1, 4, 0, 0, (uint64_t)INT64_MAX - 31, "beyond any file"},
-        {"x", 1, 4, 0, 99, 8192, "truncated"}, {"x", 1, 4, 0, UINT32_MAX, 8192, "truncated"},
+    static const struct {
+        const char *name;
+        uint32_t n_dims;
+        uint64_t d0, d1;
+        uint32_t type;
+        uint64_t offset;
+        const char *words;
+    } rows[] = {
+        {long_name, 1, 1, 0, 0, 0, "tensor name"},
+        {"", 1, 1, 0, 0, 0, "tensor name"},
+        {"a\nb", 1, 1, 0, 0, 0, "tensor name"},
+        {"x", 0, 1, 0, 0, 0, "dimensions"},
+        {"x", 5, 1, 1, 0, 0, "dimensions"},
+        {"x", UINT32_MAX, 1, 1, 0, 0, "dimensions"},
+        {"x", 1, 0, 0, 0, 0, "dimension 0"},
+        {"x", 2, 4, 0, 0, 0, "dimension 0"},
+        {"x", 1, UINT64_MAX, 0, 0, 0, "dimension 0"},
+        {"x", 2, 4, (uint64_t)1 << 63, 0, 0, "dimension 0"},
+        {"x", 1, ((uint64_t)1 << 42) + 1, 0, 0, 0, "truncated"},
+        {"x", 2, (uint64_t)1 << 32, (uint64_t)1 << 32, 0, 0, "overflows"},
+        {"x", 2, (uint64_t)1 << 31, (uint64_t)1 << 31, 0, 0, "overflows"},
+        {"x", 2, ((uint64_t)1 << 62) + 32, 4, LLM_TYPE_Q4_0, 0, "overflows"},
+        {"x", 1, INT64_MAX, 0, LLM_TYPE_I8, 0, "beyond any file"},
+        {"x", 2, 33, 2, LLM_TYPE_Q4_0, 0, "multiple of 32"},
+        {"x", 2, 128, 2, LLM_TYPE_Q4_K, 0, "multiple of 256"},
+        {"x", 2, 16, 2, LLM_TYPE_MXFP4, 0, "multiple of 32"},
+        {"x", 1, 4, 0, 0, 8, "multiple of 32"},
+        {"x", 1, 4, 0, 0, 4096, "truncated"},
+        {"x", 1, 1024, 0, 0, 32, "truncated"},
+        {"x", 1, 1025, 0, 0, 0, "truncated"},
+        {"x", 1, 4, 0, 0, UINT64_MAX - 31, "beyond any file"},
+        {"x", 1, 4, 0, 0, (uint64_t)INT64_MAX - 31, "beyond any file"},
+        {"x", 1, 4, 0, 99, 8192, "truncated"},
+        {"x", 1, 4, 0, UINT32_MAX, 8192, "truncated"},
     };
     for (int i = 0; i < LLM__COUNT(rows); i++) {
         llm_text t = fmt_one(rows[i].name, rows[i].n_dims, rows[i].d0, rows[i].d1, rows[i].type, rows[i].offset);
         fmt_refuse(&t, rows[i].words, -i);
     }
     llm_text t = fmt_two("a", 32, 0, 32, 32);
-    FMT_REFUSE(t, "tensor a is there twice");
+    FMT_REFUSE(t, "tensor a: it is there twice");
     t = fmt_two("b", 64, 0, 32, 32);
     FMT_REFUSE(t, "overlaps");
     t = fmt_two("b", 32, 64, 65, 0);
@@ -324,14 +353,16 @@ static llm_text fmt_safe(const char *header, size_t data) {
 
 static const char fmt_safe_good[] =
     "{\"__metadata__\":{\"format\":\"pt\"},\"b\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[0,12]},"
-    "\"s\":{\"dtype\":\"F8_E4M3\",\"shape\":[],\"data_offsets\":[12,13]},\"e\":{\"dtype\":\"I64\",\"shape\":[0,4],\"data_offsets\":[13,13]},"
+    "\"s\":{\"dtype\":\"F8_E4M3\",\"shape\":[],\"data_offsets\":[12,13]},\"e\":{\"dtype\":\"I64\",\"shape\":[0,4],\"data_offsets\":[13,13]}"
+    ","
     "\"five\":{\"shape\":[2,1,2,1,2],\"data_offsets\":[13,21],\"dtype\":\"BOOL\"}}  ";
 
 static void fmt_safetensors_good(void) {
     llm_text b = fmt_safe(fmt_safe_good, 21);
     llm__tensors t = {0};
     if (!CHECK(!llm__safetensors_parse("good", (const uint8_t *)b.data, b.len, &t))) return;
-    const llm__tensor *m = llm__tensors_find(&t, "b"), *s = llm__tensors_find(&t, "s"), *e = llm__tensors_find(&t, "e"), *five = llm__tensors_find(&t, "five");
+    const llm__tensor *m = llm__tensors_find(&t, "b"), *s = llm__tensors_find(&t, "s"), *e = llm__tensors_find(&t, "e"),
+                      *five = llm__tensors_find(&t, "five");
     CHECK(t.n == 4 && m && m->type == LLM_TYPE_BF16 && m->n_dims == 2 && m->shape[0] == 2 && m->shape[1] == 3 && m->bytes == 12);
     CHECK(m && m->data == (const uint8_t *)b.data + b.len - 21);
     CHECK(s && s->n_dims == 0 && s->bytes == 1 && e && e->bytes == 0 && e->shape[0] == 0 && e->shape[1] == 4);
@@ -343,30 +374,56 @@ static void fmt_safetensors_good(void) {
 static void fmt_refuse_safe(const char *header, size_t data, const char *words, int line) {
     llm_text t = fmt_safe(header, data);
     llm_result r = fmt_parse(t.data, t.len, 0);
-    if (!CHECK(r && strstr(llm_last_error(), words))) printf("  line %d: %.80s: result %d, \"%s\", expected \"%s\"\n", line, header, r, r ? llm_last_error() : "", words);
+    if (!CHECK(r && strstr(llm_last_error(), words)))
+        printf("  line %d: %.80s: result %d, \"%s\", expected \"%s\"\n", line, header, r, r ? llm_last_error() : "", words);
     llm_text_free(&t);
 }
 
 #define FMT_T(dtype, shape, begin, end) "{\"x\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end "]}}"
 
 static void fmt_safetensors_bad(void) {
-    static const struct { const char *header; size_t data; const char *words; } rows[] = {
-        {"hello there", 0, "'{' expected"}, {" {}", 0, "'{' expected"}, {"[]", 0, "'{' expected"}, {"{not json}", 0, "safetensors header"}, {"{}x", 0, "safetensors header"},
-        {"{}", 1, "none expected"}, {"{\"x\":3}", 0, "dtype, shape and data_offsets"}, {"{\"x\":{\"dtype\":\"F32\"}}", 0, "dtype, shape"},
+    static const struct { const char *header; size_t data; const char *words;
+    } rows[] = {
+        {"hello there", 0, "'{' expected"},
+        {" {}", 0, "'{' expected"},
+        {"[]", 0, "'{' expected"},
+        {"{not json}", 0, "safetensors header"},
+        {"{}x", 0, "safetensors header"},
+        {"{}", 1, "none expected"},
+        {"{\"x\":3}", 0, "dtype, shape and data_offsets"},
+        {"{\"x\":{\"dtype\":\"F32\"}}", 0, "dtype, shape"},
         {"{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"more\":1}}", 4, "dtype, shape"},
         {"{\"x\":{\"dtype\":\"F32\",\"dtype\":\"F16\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "dtype, shape"},
-        {FMT_T("F33", "[1]", 0, 4), 4, "dtype \"F33\""}, {FMT_T("Q4_0", "[32]", 0, 18), 18, "dtype \"Q4_0\""}, {FMT_T("F32", "[-1]", 0, 4), 4, "shape"},
-        {FMT_T("F32", "[1.5]", 0, 4), 4, "shape"}, {FMT_T("F32", "[\"1\"]", 0, 4), 4, "shape"}, {FMT_T("F32", "1", 0, 4), 4, "shape"},
-        {FMT_T("F32", "[4294967296,4294967296]", 0, 4), 4, "overflows"}, {FMT_T("F64", "[2305843009213693952]", 0, 4), 4, "overflows"},
-        {FMT_T("U8", "[4294967296,4294967296,0]", 0, 0), 0, "overflows"}, {FMT_T("U8", "[4294967296,2147483648,2,1,1,1]", 0, 0), 0, "overflows"},
-        {FMT_T("F32", "[1]", 4, 0), 4, "data_offsets"}, {FMT_T("F32", "[1]", -4, 0), 4, "data_offsets"}, {FMT_T("F32", "[1]", 0, 4.5), 4, "data_offsets"},
-        {FMT_T("F32", "[2]", 0, 4), 4, "needs 8"}, {FMT_T("F32", "[1]", 0, 8), 8, "needs 4"}, {FMT_T("F32", "[1]", 4, 8), 8, "hole"},
-        {FMT_T("F32", "[1]", 0, 4), 3, "truncated"}, {FMT_T("F32", "[1]", 0, 4), 5, "none expected"}, {FMT_T("U8", "[1]", 9223372036854775806, 9223372036854775807), 5, ""},
-        {"{\"x\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"x\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2,4]}}", 4, "twice"},
-        {"{\"x\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"y\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[1,3]}}", 3, "overlaps"},
-        {"{\"x\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"y\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[3,5]}}", 5, "hole"},
-        {"{\"__metadata__\":{\"a\":1}}", 0, "__metadata__"}, {"{\"__metadata__\":[]}", 0, "__metadata__"}, {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, "twice"},
-        {"{\"\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2, "tensor name"}, {"{\"a\\u0000b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2, "tensor name"},
+        {FMT_T("F33", "[1]", 0, 4), 4, "dtype \"F33\""},
+        {FMT_T("Q4_0", "[32]", 0, 18), 18, "dtype \"Q4_0\""},
+        {FMT_T("F32", "[-1]", 0, 4), 4, "shape"},
+        {FMT_T("F32", "[1.5]", 0, 4), 4, "shape"},
+        {FMT_T("F32", "[\"1\"]", 0, 4), 4, "shape"},
+        {FMT_T("F32", "1", 0, 4), 4, "shape"},
+        {FMT_T("F32", "[4294967296,4294967296]", 0, 4), 4, "overflows"},
+        {FMT_T("F64", "[2305843009213693952]", 0, 4), 4, "overflows"},
+        {FMT_T("U8", "[4294967296,4294967296,0]", 0, 0), 0, "overflows"},
+        {FMT_T("U8", "[4294967296,2147483648,2,1,1,1]", 0, 0), 0, "product below 2^63"},
+        {FMT_T("F32", "[1]", 4, 0), 4, "data_offsets"},
+        {FMT_T("F32", "[1]", -4, 0), 4, "data_offsets"},
+        {FMT_T("F32", "[1]", 0, 4.5), 4, "data_offsets"},
+        {FMT_T("F32", "[2]", 0, 4), 4, "needs 8"},
+        {FMT_T("F32", "[1]", 0, 8), 8, "needs 4"},
+        {FMT_T("F32", "[1]", 4, 8), 8, "hole"},
+        {FMT_T("F32", "[1]", 0, 4), 3, "truncated"},
+        {FMT_T("F32", "[1]", 0, 4), 5, "none expected"},
+        {FMT_T("U8", "[1]", 9223372036854775806, 9223372036854775807), 5, ""},
+        {"{\"x\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"x\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2,4]}}", 4,
+         "twice"},
+        {"{\"x\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"y\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[1,3]}}", 3,
+         "overlaps"},
+        {"{\"x\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"y\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[3,5]}}", 5,
+         "hole"},
+        {"{\"__metadata__\":{\"a\":1}}", 0, "__metadata__"},
+        {"{\"__metadata__\":[]}", 0, "__metadata__"},
+        {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, "twice"},
+        {"{\"\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2, "tensor name"},
+        {"{\"a\\u0000b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2, "tensor name"},
     };
     for (int i = 0; i < LLM__COUNT(rows); i++) fmt_refuse_safe(rows[i].header, rows[i].data, rows[i].words, i);
     static const uint64_t lengths[] = {0, 1, 19, 100000001, (uint64_t)1 << 63, UINT64_MAX};
@@ -401,7 +458,8 @@ static void fmt_damage(const llm_text *good, int gguf) {
     CHECK(!fmt_parse(good->data, good->len, gguf));
     for (int i = 0; i < 2000; i++) { /* damaged anywhere: refused or read, never worse */
         char *copy = llm__strndup(good->data, good->len);
-        for (uint64_t k = 0, flips = 1 + fmt_random(&seed) % 4; k < flips; k++) copy[fmt_random(&seed) % good->len] ^= (char)(1u << fmt_random(&seed) % 8);
+        for (uint64_t k = 0, flips = 1 + fmt_random(&seed) % 4; k < flips; k++)
+            copy[fmt_random(&seed) % good->len] ^= (char)(1u << fmt_random(&seed) % 8);
         accepted += !fmt_parse(copy, good->len, gguf);
         LLM_FREE(copy);
     }
@@ -482,18 +540,25 @@ static void fmt_new_dir(void) {
 static void fmt_refuse_open(const char *path, const llm_model_config *cfg, const char *words, int line) {
     llm__source s;
     llm_result r = llm__source_open(path, cfg, &s);
-    if (!CHECK(r && strstr(llm_last_error(), words))) printf("  line %d: result %d, \"%s\", expected \"%s\"\n", line, r, r ? llm_last_error() : "", words);
+    if (!CHECK(r && strstr(llm_last_error(), words)))
+        printf("  line %d: result %d, \"%s\", expected \"%s\"\n", line, r, r ? llm_last_error() : "", words);
     if (!r) llm__source_close(&s);
 }
 
 #define FMT_REFUSE_OPEN(path, cfg, words) fmt_refuse_open(path, cfg, words, __LINE__)
 
-#define FMT_ADDED(id, text) "{\"id\":" #id ",\"content\":\"" text "\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":true}"
+#define FMT_ADDED(id, text)                                                                                                                \
+    "{\"id\":" #id ",\"content\":\"" text                                                                                                  \
+    "\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":true}"
 static const char fmt_tokenizer[] =
-    "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[" FMT_ADDED(3, "<s>") "," FMT_ADDED(4, "</s>") "," FMT_ADDED(5, "<|im_end|>") "],"
-    "\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true},\"post_processor\":null,"
-    "\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":true},\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,"
-    "\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,\"fuse_unk\":false,\"byte_fallback\":false,\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}}";
+    "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[" FMT_ADDED(3, "<s>") "," FMT_ADDED(
+        4, "</s>") "," FMT_ADDED(5, "<|im_end|>") "],"
+                                                  "\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":"
+                                                  "false,\"trim_offsets\":true,\"use_regex\":true},\"post_processor\":null,"
+                                                  "\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,"
+                                                  "\"use_regex\":true},\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,"
+                                                  "\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,\"fuse_unk\":false,"
+                                                  "\"byte_fallback\":false,\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}}";
 
 static void fmt_put_folder(void) {
     llm_text w = fmt_safe(fmt_safe_good, 21);
@@ -501,7 +566,8 @@ static void fmt_put_folder(void) {
     fmt_put_text("config.json", "{\"model_type\":\"llama\",\"vocab_size\":8,\"bos_token_id\":3,\"eos_token_id\":4,\"pad_token_id\":null}");
     fmt_put_text("generation_config.json", "{\"eos_token_id\":[4,6],\"temperature\":0.5}");
     fmt_put_text("tokenizer.json", fmt_tokenizer);
-    fmt_put_text("tokenizer_config.json", "{\"bos_token\":{\"content\":\"<s>\",\"lstrip\":false},\"eos_token\":\"</s>\",\"chat_template\":\"{{ messages }}\"}");
+    fmt_put_text("tokenizer_config.json",
+                 "{\"bos_token\":{\"content\":\"<s>\",\"lstrip\":false},\"eos_token\":\"</s>\",\"chat_template\":\"{{ messages }}\"}");
 }
 
 static void fmt_folder_good(void) {
@@ -512,7 +578,8 @@ static void fmt_folder_good(void) {
         CHECK(!s.gguf && s.config && s.generation_config && s.tensors.n == 4 && s.tokenizer);
         CHECK(s.bos_id == 3 && s.eos_id == 4 && s.pad_id == -1);
         CHECK(s.bos_token && !strcmp(s.bos_token, "<s>") && s.eos_token && !strcmp(s.eos_token, "</s>"));
-        CHECK(s.stop_ids.len == 3 && s.stop_ids.data[0] == 4 && s.stop_ids.data[1] == 6 && s.stop_ids.data[2] == 5); /* <|im_end|> of the vocabulary */
+        CHECK(s.stop_ids.len == 3 && s.stop_ids.data[0] == 4 && s.stop_ids.data[1] == 6 &&
+              s.stop_ids.data[2] == 5); /* <|im_end|> of the vocabulary */
         CHECK(s.chat_template && s.chat_template_text && !strcmp(s.chat_template_text, "{{ messages }}") && !s.chat_template_error);
         llm__source_close(&s);
     }
@@ -556,7 +623,8 @@ static void fmt_templates(void) {
     fmt_new_dir();
     fmt_put_folder();
     memset(&cfg, 0, sizeof cfg);
-    fmt_put_text("tokenizer_config.json", "{\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"T\"},{\"name\":\"default\",\"template\":\"D\"}]}");
+    fmt_put_text("tokenizer_config.json",
+                 "{\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"T\"},{\"name\":\"default\",\"template\":\"D\"}]}");
     if (CHECK(!llm__source_open(fmt_dir, NULL, &s))) {
         CHECK(!strcmp(s.chat_template_text, "D"));
         llm__source_close(&s);
@@ -610,9 +678,12 @@ static void fmt_put_index(const char *first, const char *second) {
 }
 
 static void fmt_shards(void) {
-    static const char *const bad[] = {"\"../1.safetensors\"", "\"/etc/passwd\"", "\"sub/1.safetensors\"", "\".\"", "\"\"", "1", "null", "\"a\\u0000.safetensors\"", "\".hidden.safetensors\"", "\"pytorch_model.bin\""};
+    static const char *const bad[] = {
+        "\"../1.safetensors\"",     "\"/etc/passwd\"",         "\"sub/1.safetensors\"", "\".\"", "\"\"", "1", "null",
+        "\"a\\u0000.safetensors\"", "\".hidden.safetensors\"", "\"pytorch_model.bin\""};
     llm__source s;
-    llm_text one = fmt_safe(FMT_T("U8", "[4]", 0, 4), 4), two = fmt_safe("{\"y\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4);
+    llm_text one = fmt_safe(FMT_T("U8", "[4]", 0, 4), 4),
+             two = fmt_safe("{\"y\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4);
     fmt_new_dir();
     fmt_put_folder();
     fmt_gone("model.safetensors");
@@ -639,7 +710,7 @@ static void fmt_shards(void) {
     FMT_REFUSE_OPEN(fmt_dir, NULL, "3.safetensors: not a regular file");
     fmt_gone("3.safetensors");
     fmt_put("3.safetensors", one.data, one.len); /* a tensor in two shards */
-    FMT_REFUSE_OPEN(fmt_dir, NULL, "tensor x is there twice");
+    FMT_REFUSE_OPEN(fmt_dir, NULL, "tensor x: it is there twice");
     fmt_put("3.safetensors", one.data, one.len - 1);
     fmt_put_index("\"3.safetensors\"", "\"2.safetensors\"");
     FMT_REFUSE_OPEN(fmt_dir, NULL, "truncated");
@@ -691,7 +762,8 @@ static void fmt_folder_bad(void) {
 }
 
 /* A GGUF file with a vocabulary of 6 tokens; knobs for its faults. `split_no` -1: not split. */
-static llm_text fmt_vocab_gguf(uint32_t version, int split_no, int split_count, int total, const char *tensor, uint32_t score_type, uint64_t n_scores, uint32_t bos) {
+static llm_text fmt_vocab_gguf(uint32_t version, int split_no, int split_count, int total, const char *tensor, uint32_t score_type,
+                               uint64_t n_scores, uint32_t bos) {
     static const char *const tokens[6] = {"a", "b", "ab", "<|endoftext|>", "<|im_end|>", "x"};
     llm_text t = fmt_head(version, tensor ? 1 : 0, (uint64_t)(8 + (split_no >= 0 ? 3 : 0)));
     fmt_kv_str(&t, "general.architecture", "llama");
@@ -731,7 +803,8 @@ static void fmt_split(void) {
     FMT_REFUSE_OPEN(fmt_path("m-00001-of-00003.gguf"), NULL, "m-00003-of-00003.gguf: no such file");
     fmt_put_part("m-00003-of-00003.gguf", 3, 2, 3, 3, "three");
     if (CHECK(!llm__source_open(fmt_path("m-00001-of-00003.gguf"), NULL, &s))) {
-        CHECK(s.tensors.n == 3 && s.n_files == 3 && llm__tensors_find(&s.tensors, "three") && llm__tensors_find(&s.tensors, "three")->bytes == 32);
+        CHECK(s.tensors.n == 3 && s.n_files == 3 && llm__tensors_find(&s.tensors, "three") &&
+              llm__tensors_find(&s.tensors, "three")->bytes == 32);
         llm__source_close(&s);
     }
     FMT_REFUSE_OPEN(fmt_path("m-00002-of-00003.gguf"), NULL, "open the first");
@@ -744,7 +817,7 @@ static void fmt_split(void) {
     fmt_put_part("m-00003-of-00003.gguf", 2, 2, 3, 3, "three");
     FMT_REFUSE_OPEN(fmt_path("m-00001-of-00003.gguf"), NULL, "version 2");
     fmt_put_part("m-00003-of-00003.gguf", 3, 2, 3, 3, "one");
-    FMT_REFUSE_OPEN(fmt_path("m-00001-of-00003.gguf"), NULL, "tensor one is there twice");
+    FMT_REFUSE_OPEN(fmt_path("m-00001-of-00003.gguf"), NULL, "tensor one: it is there twice");
     fmt_put_part("m-00003-of-00003.gguf", 3, 2, 3, 3, NULL);
     FMT_REFUSE_OPEN(fmt_path("m-00001-of-00003.gguf"), NULL, "split.tensors.count is 3, the parts have 2");
     fmt_put_part("m-00004-of-00003.gguf", 3, 3, 3, 3, "one");
@@ -781,7 +854,7 @@ static void fmt_vocabulary(void) {
     cfg.tokenizer = NULL;
     t = fmt_vocab_gguf(3, -1, 0, 0, "one", LLM__GGUF_U8, 6, 3); /* read as floats it would reach past its end */
     fmt_put_all("m.gguf", &t);
-    FMT_REFUSE_OPEN(path, NULL, "tokenizer.ggml.scores: as many 32-bit floats");
+    FMT_REFUSE_OPEN(path, NULL, "tokenizer.ggml.scores: as many floats");
     t = fmt_vocab_gguf(3, -1, 0, 0, "one", LLM__GGUF_F32, 5, 3);
     fmt_put_all("m.gguf", &t);
     FMT_REFUSE_OPEN(path, NULL, "tokenizer.ggml.scores: as many");
@@ -831,7 +904,8 @@ static void fmt_odd_files(void) {
     if (CHECK(!llm__source_open(fmt_path("m.gguf"), &cfg, &s)) && CHECK(!*line)) llm__source_close(&s);
     fmt_zeros(&t, 1000); /* junk after the tensors: one warning */
     fmt_put_all("m.gguf", &t);
-    if (CHECK(!llm__source_open(fmt_path("m.gguf"), &cfg, &s)) && CHECK(strstr(line, "1000 bytes after the last tensor"))) llm__source_close(&s);
+    if (CHECK(!llm__source_open(fmt_path("m.gguf"), &cfg, &s)) && CHECK(strstr(line, "1000 bytes after the last tensor")))
+        llm__source_close(&s);
     FMT_REFUSE_OPEN(fmt_dir, NULL, ".gguf: give the path of that file");
     CHECK(truncate(fmt_path("m.gguf"), (off_t)1 << 38) == 0 || errno == EFBIG); /* 256 GiB of nothing after it */
     if (test_exists(fmt_path("m.gguf")) && !llm__source_open(fmt_path("m.gguf"), NULL, &s)) llm__source_close(&s);
@@ -844,7 +918,12 @@ static void fmt_hub(void) {
     memset(old, 0, sizeof old);
     fmt_new_dir();
     CHECK(llm_hub_find(fmt_dir, "org/name", &path) == LLM_ERR_IO && !path.len);
-    static const char *const folders[] = {"models--org--name", "models--org--name/refs", "models--org--name/snapshots", "models--org--name/snapshots/aaa", "models--org--name/snapshots/bbb", "models--org--name/snapshots/ccc"};
+    static const char *const folders[] = {"models--org--name",
+                                          "models--org--name/refs",
+                                          "models--org--name/snapshots",
+                                          "models--org--name/snapshots/aaa",
+                                          "models--org--name/snapshots/bbb",
+                                          "models--org--name/snapshots/ccc"};
     for (int i = 0; i < LLM__COUNT(folders); i++) CHECK(!mkdir(fmt_path(folders[i]), 0700));
     for (int i = 3; i < 6; i++) {
         old[0].tv_sec = old[1].tv_sec = 1000000000 + (i == 4 ? 10 : i);
@@ -860,7 +939,8 @@ static void fmt_hub(void) {
     llm_text_free(&path);
     static const char *const bad[] = {"", "/", "a/", "/a", "../x", "a/../b", "a/b/c", "a b/c", ".a/b", "a/.b"};
     for (int i = 0; i < LLM__COUNT(bad); i++) CHECK(llm_hub_find(fmt_dir, bad[i], &path) == LLM_ERR_ARG);
-    CHECK(llm_hub_find(fmt_dir, NULL, &path) == LLM_ERR_ARG && llm_hub_find(NULL, "a/b", &path) == LLM_ERR_ARG && llm_hub_find(fmt_dir, "org/other", &path) == LLM_ERR_IO);
+    CHECK(llm_hub_find(fmt_dir, NULL, &path) == LLM_ERR_ARG && llm_hub_find(NULL, "a/b", &path) == LLM_ERR_ARG &&
+          llm_hub_find(fmt_dir, "org/other", &path) == LLM_ERR_IO);
     fmt_clear(fmt_dir, 0);
 }
 
