@@ -217,14 +217,59 @@ typedef struct llm_render_options {
     int utc_offset_s;                  /* of local time, for strftime_now */
     int64_t fuel;                      /* evaluation steps; 0: 5 million */
     size_t max_output;                 /* bytes; 0: 32 MiB */
+    int as_chat;                       /* 1: as chat servers call it: tool-call arguments given as JSON text become objects; `tools` and
+                                          `documents` are None when the context has none */
 } llm_render_options;
 
-/* Renders with every member of the context object as a variable (messages, tools, add_generation_prompt, ...);
- * tool-call arguments given as JSON text are parsed to objects first. Appends to out. Any thread. */
+/* Renders with every member of the context object as a variable (messages, tools, add_generation_prompt, ...). Appends to out. Any thread. */
 LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *context, const llm_render_options *options, llm_text *out);
 
 /* The same with the model's own template and its BOS and EOS text. LLM_ERR_UNSUPPORTED if it has none. */
 LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, const llm_render_options *options, llm_text *out);
+
+/* ---------------------------------------------------------------------------
+ * >>api-chat   What a chat template can do, and reasoning ("thinking") apart from the answer.
+ * --------------------------------------------------------------------------- */
+
+typedef struct llm_template_caps {
+    int tools;           /* it reads `tools` */
+    int system_role;     /* a system message appears in its text */
+    int content_parts;   /* content may be a list of {"type": "text", "text": ...}; else join the texts yourself */
+    int thinking_switch; /* it reads `enable_thinking` or `thinking` */
+} llm_template_caps;
+
+/* Finds out by rendering small conversations. Cannot fail. Any thread. */
+LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out);
+
+typedef enum llm_reasoning_kind {
+    LLM_REASONING_NONE = 0,    /* all is answer */
+    LLM_REASONING_THINK,       /* <think> ... </think>; open when the prompt left it open or the answer begins with the tag */
+    LLM_REASONING_QWEN3,       /* the same */
+    LLM_REASONING_DEEPSEEK_R1, /* the same, but open at the start unless the prompt ends with </think> */
+    LLM_REASONING_ERNIE_45_VL, /* open as the prompt's last tag says; a lone </think> is dropped */
+    LLM_REASONING_MISTRAL,     /* [THINK] ... [/THINK] */
+    LLM_REASONING_SEED_OSS,    /* <seed:think> ... </seed:think> */
+    LLM_REASONING_KIMI         /* its own triangle brackets */
+} llm_reasoning_kind;
+
+/* Splits one answer as it arrives; fill it in with llm_reasoning_begin. Nothing to free. */
+typedef struct llm_reasoning {
+    llm_reasoning_kind kind;
+    int thinking;  /* what comes next belongs to the reasoning */
+    int started, n_held;
+    char held[32]; /* may be the beginning of a tag */
+} llm_reasoning;
+
+/* The kind of a parser's name as vLLM or FastDeploy spell it ("qwen3", "deepseek_r1", "ernie-45-vl", "none"); -1: there is none. */
+LLM_API int llm_reasoning_named(const char *name);
+/* The kind that suits a chat template's text (NULL: none). */
+LLM_API llm_reasoning_kind llm_reasoning_detect(const char *chat_template);
+/* `prompt`: the rendered prompt, whose last tag tells whether the thoughts are open already; NULL: nothing was before. */
+LLM_API void llm_reasoning_begin(llm_reasoning *r, llm_reasoning_kind kind, const char *prompt, size_t len);
+/* Appends a piece of the answer to the one or the other, without the tags. At the end llm_reasoning_end appends what was held back. Without a
+ * closing tag all is reasoning. The texts may be emptied (len = 0) between calls. */
+LLM_API void llm_reasoning_push(llm_reasoning *r, const char *piece, size_t len, llm_text *reasoning, llm_text *content);
+LLM_API void llm_reasoning_end(llm_reasoning *r, llm_text *reasoning, llm_text *content);
 
 /* ---------------------------------------------------------------------------
  * >>api-sampler   How the next token is chosen, and when an answer ends.
@@ -5860,6 +5905,27 @@ static void llm__tpl_context(llm__tpl *x, const llm_json *context) {
     }
 }
 
+/* What chat servers do to a context before it is rendered. */
+static void llm__tpl_as_chat(llm__tpl *x) {
+    static const char *const absent[2] = {"tools", "documents"}, *const path[3] = {"tool_calls", "function", "arguments"};
+    int32_t id;
+    for (int i = 0; i < 2; i++)
+        if ((id = llm__map_get(&x->t->names, llm__s(absent[i], strlen(absent[i])))) >= 0 && x->context[id].type == LLM__V_UNSET) x->context[id] = llm__v(LLM__V_NONE);
+    if ((id = llm__map_get(&x->t->names, llm__s("messages", 8))) < 0 || x->context[id].type != LLM__V_LIST) return;
+    const llm__vlist *messages = x->context[id].as.list;
+    for (int i = 0; i < messages->n && !x->err; i++) {
+        llm__val *calls = messages->v[i].type == LLM__V_DICT ? llm__tpl_dict_find(x, messages->v[i].as.dict, llm__v_str(path[0], 10)) : NULL;
+        for (int k = 0; calls && calls->type == LLM__V_LIST && k < calls->as.list->n && !x->err; k++) {
+            llm__val *v = &calls->as.list->v[k];
+            for (int step = 1; v && step < 3; step++) v = v->type == LLM__V_DICT ? llm__tpl_dict_find(x, v->as.dict, llm__v_str(path[step], strlen(path[step]))) : NULL;
+            llm_json *doc;
+            if (!v || v->type != LLM__V_STR || llm_json_parse(llm__v_s(*v).p, v->n, NULL, &doc)) continue; /* no JSON: it stays a text */
+            if (llm_json_type_of(doc, 0) == LLM_JSON_OBJECT) *v = llm__tpl_from_json(x, doc, 0, 0);
+            llm_json_free(doc);
+        }
+    }
+}
+
 LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *context, const llm_render_options *options, llm_text *out) {
     llm_render_options defaults;
     llm__tpl x;
@@ -5873,6 +5939,7 @@ LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *co
     x.text.limit = x.options->max_output ? x.options->max_output : (size_t)32 << 20;
     x.context = (llm__val *)llm__tpl_get(&x, ((size_t)t->n_names + 1) * sizeof *x.context);
     if (!x.err) llm__tpl_context(&x, context);
+    if (!x.err && x.options->as_chat) llm__tpl_as_chat(&x);
     x.fuel = x.options->fuel > 0 ? x.options->fuel : 5000000;
     x.scope = llm__tpl_scope(&x, NULL);
     if (!x.err) llm__tpl_run(&x, t->body);
@@ -5887,6 +5954,143 @@ LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *co
     return x.err;
 }
 
+/* ============================================================================
+ * >>chat   Reasoning apart from the answer, and what a chat template can do.
+ * ============================================================================
+ * Models that think first put it between two tags, in front of the answer. The opening tag may stand at the end of the prompt, so that the
+ * model's text begins in the middle of its thoughts: the last tag of the prompt tells whether they are open. The parsers differ in their tags
+ * and in what they take for granted without a tag (see the table).
+ *
+ * The splitter works on bytes as they arrive. It holds back what may be the beginning of a tag, never more than one tag and the white space
+ * before it, so no half tag is ever shown, and what comes out does not depend on where the pieces were cut.
+ *
+ * What a template can do is found by trying: a probe is rendered and looked for in the result. */
+
+typedef struct llm__reasoning_row {
+    const char *names;       /* as users write them, with blanks around each */
+    const char *open, *close;
+    int thinks;              /* 1: thoughts are open unless the prompt ends with the closing tag */
+    int drop;                /* 1: a closing tag in the answer is left out */
+} llm__reasoning_row;
+
+static const llm__reasoning_row *llm__reasoning_of(llm_reasoning_kind kind) {
+    static const llm__reasoning_row row[] = {
+        {" none ", "", "", 0, 0},
+        {" think glm45 hunyuan minimax step3 nemotron exaone4 ", "<think>", "</think>", 0, 0},
+        {" qwen3 ", "<think>", "</think>", 0, 0},
+        {" deepseek_r1 deepseek minimax_m2 ", "<think>", "</think>", 1, 0},
+        {" ernie_45_vl ernie45 ernie_x1 ", "<think>", "</think>", 0, 1},
+        {" mistral magistral ", "[THINK]", "[/THINK]", 0, 0},
+        {" seed_oss ", "<seed:think>", "</seed:think>", 0, 0},
+        {" kimi ", "\xE2\x97\x81think\xE2\x96\xB7", "\xE2\x97\x81/think\xE2\x96\xB7", 0, 0}};
+    return kind >= 0 && (int)kind < LLM__COUNT(row) ? &row[kind] : NULL;
+}
+
+LLM_API int llm_reasoning_named(const char *name) {
+    char key[40];
+    int n = 0;
+    key[n++] = ' ';
+    for (; *name && n < 37; name++) key[n++] = *name == '-' ? '_' : *name == ' ' ? '?' : (char)llm__tpl_lower((uint8_t)*name);
+    key[n++] = ' ';
+    key[n] = 0;
+    for (int k = 0; llm__reasoning_of((llm_reasoning_kind)k); k++)
+        if (strstr(llm__reasoning_of((llm_reasoning_kind)k)->names, key)) return k;
+    return -1;
+}
+
+LLM_API llm_reasoning_kind llm_reasoning_detect(const char *chat_template) {
+    static const llm_reasoning_kind order[] = {LLM_REASONING_SEED_OSS, LLM_REASONING_KIMI, LLM_REASONING_MISTRAL, LLM_REASONING_THINK};
+    for (int i = 0; chat_template && i < LLM__COUNT(order); i++) {
+        const llm__reasoning_row *row = llm__reasoning_of(order[i]);
+        if (!strstr(chat_template, row->close)) continue;
+        if (order[i] != LLM_REASONING_THINK) return order[i];
+        if (strstr(chat_template, "<|im_start|>") && strstr(chat_template, "enable_thinking")) return LLM_REASONING_QWEN3;
+        return strstr(chat_template, "<\xEF\xBD\x9C" "Assistant\xEF\xBD\x9C><think>") ? LLM_REASONING_DEEPSEEK_R1 : LLM_REASONING_THINK;
+    }
+    return LLM_REASONING_NONE;
+}
+
+LLM_API void llm_reasoning_begin(llm_reasoning *r, llm_reasoning_kind kind, const char *prompt, size_t len) {
+    const llm__reasoning_row *row = llm__reasoning_of(kind);
+    memset(r, 0, sizeof *r);
+    r->kind = row ? kind : LLM_REASONING_NONE;
+    r->started = r->kind == LLM_REASONING_NONE;
+    if (r->started) return;
+    llm__str s = llm__tpl_strip(llm__s(prompt, prompt ? len : 0), llm__s(NULL, 0), 2), close = llm__s(row->close, strlen(row->close));
+    int64_t opened = llm__tpl_find(s, llm__s(row->open, strlen(row->open)), -1), closed = llm__tpl_find(s, close, -1);
+    r->thinking = row->thinks ? closed < 0 || closed + (int64_t)close.n < (int64_t)s.n : opened > closed;
+}
+
+static void llm__reasoning_emit(const llm_reasoning *r, const char *s, size_t n, llm_text *reasoning, llm_text *content) {
+    if (n) llm_text_add(r->thinking ? reasoning : content, s, n);
+}
+
+static void llm__reasoning_byte(llm_reasoning *r, char byte, llm_text *reasoning, llm_text *content);
+
+/* Before the first text: white space and an opening tag are held back; what turns out to be neither goes the normal way. */
+static void llm__reasoning_start(llm_reasoning *r, const llm__reasoning_row *row, llm_text *reasoning, llm_text *content) {
+    llm__str s = llm__tpl_strip(llm__s(r->held, (size_t)r->n_held), llm__s(NULL, 0), 1);
+    size_t tag = strlen(row->open);
+    if (s.n < tag && !memcmp(s.p, row->open, s.n) && (size_t)r->n_held < sizeof r->held - 1) return;
+    r->started = 1;
+    if (s.n == tag && !memcmp(s.p, row->open, tag)) {
+        r->thinking = 1;
+        r->n_held = 0;
+        return;
+    }
+    char held[sizeof r->held];
+    int n = r->n_held;
+    memcpy(held, r->held, sizeof held);
+    r->n_held = 0;
+    for (int i = 0; i < n; i++) llm__reasoning_byte(r, held[i], reasoning, content);
+}
+
+static void llm__reasoning_byte(llm_reasoning *r, char byte, llm_text *reasoning, llm_text *content) {
+    const llm__reasoning_row *row = llm__reasoning_of(r->kind);
+    int tag = (int)strlen(row->close), skip = 0;
+    r->held[r->n_held++] = byte;
+    if (!r->started) {
+        llm__reasoning_start(r, row, reasoning, content);
+        return;
+    }
+    int watch = r->thinking || row->drop; /* for the closing tag */
+    while (skip < r->n_held && !(watch && !memcmp(r->held + skip, row->close, (size_t)(r->n_held - skip)))) skip++;
+    llm__reasoning_emit(r, r->held, (size_t)skip, reasoning, content);
+    r->n_held -= skip;
+    memmove(r->held, r->held + skip, (size_t)r->n_held);
+    if (r->n_held && r->n_held == tag) r->thinking = r->n_held = 0;
+}
+
+LLM_API void llm_reasoning_push(llm_reasoning *r, const char *piece, size_t len, llm_text *reasoning, llm_text *content) {
+    if (r->kind == LLM_REASONING_NONE) llm_text_add(content, piece, len);
+    else
+        for (size_t i = 0; i < len; i++) llm__reasoning_byte(r, piece[i], reasoning, content);
+}
+
+LLM_API void llm_reasoning_end(llm_reasoning *r, llm_text *reasoning, llm_text *content) {
+    llm__reasoning_emit(r, r->held, (size_t)r->n_held, reasoning, content);
+    r->n_held = 0;
+}
+
+/* Is `probe` in the text rendered from a context, and `not_probe` not? */
+static int llm__chat_probe(const llm_template *t, const char *context, const char *probe, const char *not_probe) {
+    llm_json *doc = NULL;
+    llm_text text;
+    memset(&text, 0, sizeof text);
+    if (llm_json_parse(context, strlen(context), NULL, &doc)) return 0;
+    int found = !llm_template_render(t, doc, NULL, &text) && text.data && strstr(text.data, probe) && !strstr(text.data, not_probe);
+    llm_text_free(&text);
+    llm_json_free(doc);
+    return found;
+}
+
+LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out) {
+    memset(out, 0, sizeof *out);
+    out->tools = llm__map_get(&t->names, llm__s("tools", 5)) >= 0;
+    out->thinking_switch = llm__map_get(&t->names, llm__s("enable_thinking", 15)) >= 0 || llm__map_get(&t->names, llm__s("thinking", 8)) >= 0;
+    out->system_role = llm__chat_probe(t, "{\"messages\":[{\"role\":\"system\",\"content\":\"PR0BE\"},{\"role\":\"user\",\"content\":\"x\"}],\"bos_token\":\"\",\"eos_token\":\"\"}", "PR0BE", "\x01");
+    out->content_parts = llm__chat_probe(t, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"PR0BE\"}]}],\"bos_token\":\"\",\"eos_token\":\"\"}", "PR0BE", "type");
+}
 /* ---- section: template, chat (end) ---- */
 
 /* ============================================================================
