@@ -7704,7 +7704,7 @@ typedef struct llm__act {
     int8_t *q;   /* (blocks, 32) */
     float *d;    /* (blocks) */
     float *s;    /* (blocks) d * sum of q: what a minimum is multiplied with */
-    int32_t *z;  /* (blocks) sum of q[0..15], and of q[16..31] << 16: what a zero point is multiplied with */
+    int16_t *z;  /* (blocks, 4) sums of q: what a zero point is multiplied with. Of each 16 columns, those with c % 4 < 2 and the others */
 } llm__act;
 
 struct llm_buffer {
@@ -7756,9 +7756,9 @@ static size_t llm__act_place(llm__act *a, uint8_t *memory, size_t blocks) {
         a->q = (int8_t *)memory;
         a->d = (float *)(void *)(memory + n * 32);
         a->s = a->d + n;
-        a->z = (int32_t *)(void *)(a->s + n);
+        a->z = (int16_t *)(void *)(a->s + n);
     }
-    return n * (32 + 12);
+    return n * (32 + 16);
 }
 
 /* A buffer with room for its rounded copy in any form. */
@@ -8183,19 +8183,20 @@ LLM__UNUSED static void llm__weight_pack(llm_weight *w, int thread, int n_thread
 /* 32 values to int8: block `at` of the copy. `lost` (may be NULL) takes what the rounding loses. */
 static void llm__ref_quantise(const llm__act *a, size_t at, const float *x, float *lost) {
     float top = 0;
-    int sum[2] = {0, 0};
+    int sum = 0;
     int8_t *q = a->q + at * 32;
+    memset(a->z + 4 * at, 0, 4 * sizeof *a->z);
     for (int i = 0; i < 32; i++) top = fabsf(x[i]) > top ? fabsf(x[i]) : top;
     float d = top * (1.0f / 127), inverse = top > 0 ? 127 / top : 0;
     for (int i = 0; i < 32; i++) {
         float v = rintf(x[i] * inverse);
         q[i] = (int8_t)(v >= -127 && v <= 127 ? (int)v : 0); /* what is no number becomes 0 */
-        sum[i / 16] += q[i];
+        sum += q[i];
+        a->z[4 * at + (size_t)(i / 16 * 2 + i / 2 % 2)] += q[i];
         if (lost) lost[i] = fmaf(-(float)q[i], d, x[i]);
     }
     a->d[at] = d;
-    a->s[at] = d * (float)(sum[0] + sum[1]);
-    a->z[at] = (int32_t)((uint32_t)(uint16_t)sum[0] | (uint32_t)sum[1] << 16);
+    a->s[at] = d * (float)sum;
 }
 
 /* ---- Kernels in plain C ----
@@ -8247,7 +8248,7 @@ static void llm__ref_i8(llm__kind kind, const uint8_t *w, int64_t n_blocks, cons
                 size_t at = first + (size_t)b * (size_t)n + (size_t)t;
                 const int8_t *q = a->q + at * 32;
                 for (int half = 0; half < 2; half++) {
-                    int dot = 0, sum = half ? a->z[at] >> 16 : (int16_t)a->z[at];
+                    int dot = 0, sum = a->z[4 * at + (size_t)(2 * half)] + a->z[4 * at + (size_t)(2 * half) + 1];
                     for (int c = 16 * half; c < 16 * half + 16; c++) dot += v[c] * q[c];
                     out[t * LLM__ROWS + r] += llm__ref_scale(k.scale, scales, head, 1, half, r) * a->d[at] * (float)dot;
                     if (k.min) out[t * LLM__ROWS + r] += llm__ref_scale(k.min, mins, head + 32, 0, half, r) * (a->d[at] * (float)sum);
@@ -8283,25 +8284,39 @@ static void llm__ref_f32(llm__kind kind, const uint8_t *w, int64_t cols, const f
  * rounding, finishing. A format is a compile-time constant of one always-inlined function, so each format gets a loop of its own
  * from one source. Functions carry their instruction set as an attribute; nothing is compiled for more than the build asks for, and the CPU is asked at run time. */
 
+/* Unrolls a loop of constant count whose array then lives in registers. */
+#if defined(__clang__)
+#define LLM__UNROLL _Pragma("clang loop unroll(full)")
+#define LLM__UNROLL_2 _Pragma("clang loop unroll_count(2)")
+#else
+#define LLM__UNROLL _Pragma("GCC unroll 16")
+#define LLM__UNROLL_2 _Pragma("GCC unroll 2")
+#endif
+
 #if LLM__X86
 /* ---------------------------------------------------------------------------
  * >>kernels-avx2   8 rows at a time: vectors of 8 lanes x 4 bytes.
  * ---------------------------------------------------------------------------
- * vpmaddubsw multiplies unsigned weight bytes with signed activation bytes and adds pairs into 16 bits. Below 8 bits a pair is at most 2 * 15 * 127 (31, 63:
- * twice, four times that), so 8 (4, 2) of them can be added before vpmaddwd widens them to 32 bits. Signed bytes would saturate as unsigned ones:
- * there the weight's sign goes to the activation, and each pair sum is widened at once. The sums of a tile stay in memory (L1): 8 unpacked vectors
- * fill half the registers, and a load and a store a token are hidden behind the 16 multiplications. */
+ * vpmaddubsw multiplies unsigned weight bytes with signed activation bytes and adds pairs into 16 bits. For weights of up to 6 bits all pairs of
+ * a block (6 bits: of its halves, which have scales of their own) are added up there before vpmaddwd widens them: with the middle of the
+ * range as zero point the whole sum is at most 16 * 16 * 127 (8 * 32 * 127), so it is right even if a partial one wraps. Signed bytes would
+ * saturate as unsigned ones: there the weight's sign goes to the activation, and each pair sum is widened at once. The sums of a tile stay in
+ * memory (L1): a load and a store a token are hidden behind the multiplications. Four tokens share each load of weights, which is what limits it. */
 #define LLM__AVX2 __attribute__((target("avx2,fma,f16c")))
 #define LLM__AVX2_INLINE static inline LLM__AVX2 __attribute__((always_inline, unused))
 
 /* Bytes that are signed as stored: with vpdpbusd they are made unsigned, with a zero point of 128. */
 LLM__INLINE int llm__kind_signed(llm__kind kind) { return llm__kind_info(kind).bits == 8 || llm__kind_is_table(kind); }
 
+/* Two scales in 32 columns. */
+LLM__INLINE int llm__kind_x2(llm__kind kind) { return llm__kind_info(kind).scale == LLM__SCALE_F32X2 || llm__kind_info(kind).scale == LLM__SCALE_SUPERX2; }
+
 /* Rows 8 * half .. of a block: v[i] has columns 4i .. 4i + 3. */
 LLM__AVX2_INLINE void llm__avx2_unpack(const llm__kind kind, const int vnni, const uint8_t *w, int half, __m256i v[8]) {
     const int bits = llm__kind_info(kind).bits;
-    const __m256i low = _mm256_set1_epi8(15), flip = _mm256_set1_epi8(-128);
+    const __m256i low = _mm256_set1_epi8(15);
     const __m256i *at = (const __m256i *)(const void *)(w + 32 * half);
+    LLM__UNROLL
     for (int j = 0; j < 4 && bits < 8; j++) {
         __m256i x = _mm256_loadu_si256(at + 2 * j);
         v[2 * j] = _mm256_and_si256(x, low);
@@ -8309,13 +8324,16 @@ LLM__AVX2_INLINE void llm__avx2_unpack(const llm__kind kind, const int vnni, con
     }
     if (bits == 5) {
         __m256i high = _mm256_loadu_si256(at + 8), mask = _mm256_set1_epi8(16);
+        LLM__UNROLL
         for (int i = 0; i < 8; i++) {
             __m256i bit = i < 4 ? _mm256_slli_epi16(high, 4 - i) : _mm256_srli_epi16(high, i - 4);
             v[i] = _mm256_or_si256(v[i], _mm256_and_si256(bit, mask));
         }
     }
+    LLM__UNROLL
     for (int p = 0; p < 2 && bits == 6; p++) {
         __m256i high = _mm256_loadu_si256(at + 8 + 2 * p), mask = _mm256_set1_epi8(48);
+        LLM__UNROLL
         for (int i = 0; i < 4; i++) {
             __m256i two = i < 2 ? _mm256_slli_epi16(high, 4 - 2 * i) : _mm256_srli_epi16(high, 2 * i - 4);
             v[4 * p + i] = _mm256_or_si256(v[4 * p + i], _mm256_and_si256(two, mask));
@@ -8323,26 +8341,64 @@ LLM__AVX2_INLINE void llm__avx2_unpack(const llm__kind kind, const int vnni, con
     }
     if (llm__kind_is_table(kind)) {
         __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)llm__nibble_values(kind == LLM__KIND_MXFP4 ? LLM_TYPE_MXFP4 : LLM_TYPE_IQ4_NL)));
+        LLM__UNROLL
         for (int i = 0; i < 8; i++) v[i] = _mm256_shuffle_epi8(table, v[i]);
     }
+    LLM__UNROLL
     for (int i = 0; i < 8 && bits == 8; i++) v[i] = _mm256_loadu_si256(at + 2 * i);
-    for (int i = 0; i < 8 && vnni && llm__kind_signed(kind); i++) v[i] = _mm256_xor_si256(v[i], flip);
+    if (!vnni || !llm__kind_signed(kind)) return;
+    LLM__UNROLL
+    for (int i = 0; i < 8; i++) v[i] = _mm256_xor_si256(v[i], _mm256_set1_epi8(-128));
 }
 
-/* sum[0] += columns 0 .. 15 of 8 rows times q, sum[1] += columns 16 .. 31 (or all into sum[0], where nobody needs them apart). */
-LLM__AVX2_INLINE void llm__avx2_dot(const llm__kind kind, const __m256i v[8], const int8_t *q, __m256i sum[2]) {
-    const int bits = llm__kind_info(kind).bits;
-    const int group = kind == LLM__KIND_MXFP4 ? 8 : llm__kind_signed(kind) ? 1 : bits == 4 ? 8 : bits == 5 ? 4 : 2; /* pairs that 16 bits can hold */
-    __m256i pairs = _mm256_setzero_si256();
-    for (int i = 0; i < 8; i++) {
-        int32_t four;
-        memcpy(&four, q + 4 * i, 4);
-        __m256i a = _mm256_set1_epi32(four);
-        __m256i p = llm__kind_signed(kind) ? _mm256_maddubs_epi16(_mm256_abs_epi8(v[i]), _mm256_sign_epi8(a, v[i])) : _mm256_maddubs_epi16(v[i], a);
-        pairs = i % group ? _mm256_add_epi16(pairs, p) : p;
-        if (i % group == group - 1) sum[i / 4 && group < 8] = _mm256_add_epi32(sum[i / 4 && group < 8], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+/* The zero point that sums of 16 bits are made with. Where it is not the format's own, the minimum makes up for it. */
+LLM__INLINE int llm__kind_centre(llm__kind kind) {
+    return llm__kind_signed(kind) ? 0 : llm__kind_info(kind).bits == 4 ? llm__kind_info(kind).zero : 1 << (llm__kind_info(kind).bits - 1);
+}
+
+/* The pair sums of one block's 32 (or, with `part` 0 or 1, 16) activations in every lane. */
+LLM__AVX2_INLINE __m256i llm__avx2_z(const llm__act *a, size_t at, const int part) {
+    int32_t z[2];
+    memcpy(z, a->z + 4 * at, 8);
+    if (part >= 0) return _mm256_set1_epi32(z[part]);
+    return _mm256_add_epi16(_mm256_set1_epi32(z[0]), _mm256_set1_epi32(z[1]));
+}
+
+/* Products of bytes with the signed bytes a, pairs of them added into 16 bits. */
+LLM__AVX2_INLINE __m256i llm__avx2_mul(const int is_signed, __m256i w, __m256i a) {
+    return is_signed ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w)) : _mm256_maddubs_epi16(w, a);
+}
+
+/* sum[t][half] = (u - centre) * q over the columns of vectors v[half][i], i from .. to - 1, for n tokens. The loop over columns is kept a loop:
+ * wholly unrolled, compilers reorder the additions into a tree that does not fit the registers. */
+LLM__AVX2_INLINE void llm__avx2_dot(const llm__kind kind, const int n, __m256i (*v)[8], const int part, const llm__act *a, size_t at, __m256i (*sum)[2]) {
+    const int is_signed = llm__kind_signed(kind), wide = is_signed && kind != LLM__KIND_MXFP4, from = part > 0 ? 4 : 0, to = part == 0 ? 4 : 8;
+    const int centre = llm__kind_centre(kind);
+    const __m256i ones = _mm256_set1_epi16(1);
+    const int8_t *q = a->q + 32 * at;
+    LLM__UNROLL
+    for (int t = 0; t < n; t++) sum[t][0] = sum[t][1] = centre ? _mm256_mullo_epi16(llm__avx2_z(a, at + (size_t)t, part), _mm256_set1_epi16((short)-centre)) : _mm256_setzero_si256();
+    LLM__UNROLL_2
+    for (int i = from; i < to; i++) {
+        const __m256i w0 = v[0][i], w1 = v[1][i];
+        LLM__UNROLL
+        for (int t = 0; t < n; t++) {
+            int32_t four;
+            memcpy(&four, q + 32 * t + 4 * i, 4);
+            const __m256i x = _mm256_set1_epi32(four), p0 = llm__avx2_mul(is_signed, w0, x), p1 = llm__avx2_mul(is_signed, w1, x);
+            sum[t][0] = wide ? _mm256_add_epi32(sum[t][0], _mm256_madd_epi16(p0, ones)) : _mm256_add_epi16(sum[t][0], p0);
+            sum[t][1] = wide ? _mm256_add_epi32(sum[t][1], _mm256_madd_epi16(p1, ones)) : _mm256_add_epi16(sum[t][1], p1);
+        }
+    }
+    if (wide) return;
+    LLM__UNROLL
+    for (int t = 0; t < n; t++) {
+        sum[t][0] = _mm256_madd_epi16(sum[t][0], ones);
+        sum[t][1] = _mm256_madd_epi16(sum[t][1], ones);
     }
 }
+
+typedef void (*llm__avx2_dot_fn)(const llm__kind kind, const int n, __m256i (*v)[8], const int part, const llm__act *a, size_t at, __m256i (*sum)[2]);
 
 /* 8 scales (or minimums) as f32, for columns 16 * x2 on. */
 LLM__AVX2_INLINE __m256 llm__avx2_scale(const llm__scale scale, const uint8_t *at, const uint8_t *head, const int is_min, int half, int x2) {
@@ -8354,52 +8410,71 @@ LLM__AVX2_INLINE __m256 llm__avx2_scale(const llm__scale scale, const uint8_t *a
     return _mm256_mul_ps(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(head + 16 * half))), _mm256_cvtepi32_ps(b));
 }
 
-typedef void (*llm__avx2_dot_fn)(const llm__kind kind, const __m256i v[8], const int8_t *q, __m256i sum[2]);
+/* A block ready for use: 16 rows x 32 columns. */
+typedef struct llm__avx2_block {
+    __m256i v[2][8];         /* [half] */
+    __m256 d[2][2], m[2][2]; /* scales and minimums: [half][second 16 columns] */
+} llm__avx2_block;
 
-/* 8 rows x 32 columns times n tokens, added to out (n, 16). */
-LLM__AVX2_INLINE void llm__avx2_block(const llm__kind kind, const int vnni, const llm__avx2_dot_fn dot, const uint8_t *w, const uint8_t *head, int half, const llm__act *a, size_t at, int n, float *out) {
-    const llm__kind_desc k = llm__kind_info(kind);
-    const int x2 = k.scale == LLM__SCALE_F32X2 || k.scale == LLM__SCALE_SUPERX2, zero = vnni && llm__kind_signed(kind) ? 128 : k.zero;
-    const uint8_t *scales = w + 64 * k.bits, *mins = scales + llm__scale_bytes(k.scale);
-    __m256i v[8];
-    llm__avx2_unpack(kind, vnni, w, half, v);
-    const __m256 d0 = llm__avx2_scale(k.scale, scales, head, 0, half, 0), d1 = llm__avx2_scale(k.scale, scales, head, 0, half, 1);
-    const __m256 m0 = llm__avx2_scale(k.min, mins, head + 32, 1, half, 0), m1 = llm__avx2_scale(k.min, mins, head + 32, 1, half, 1);
-    const __m256i first = _mm256_set1_epi32(0xFFFF), zeros = _mm256_set1_epi16((short)-zero), ones = _mm256_set1_epi16(1);
-    for (int t = 0; t < n; t++, at++, out += LLM__ROWS) {
-        __m256i sum[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()}, z = _mm256_set1_epi32(a->z[at]);
-        if (zero && !x2) sum[0] = _mm256_madd_epi16(z, zeros);
-        if (zero && x2) {
-            sum[0] = _mm256_madd_epi16(_mm256_and_si256(z, first), zeros);
-            sum[1] = _mm256_madd_epi16(_mm256_andnot_si256(first, z), zeros);
+/* n <= 4 tokens' products with a block, added to out (n, 16). */
+LLM__AVX2_INLINE void llm__avx2_step(const llm__kind kind, const llm__avx2_dot_fn dot, const int n, llm__avx2_block *w, const llm__act *a, size_t at, float *out) {
+    const int x2 = llm__kind_x2(kind), has_min = llm__kind_info(kind).min != LLM__SCALE_NONE;
+    LLM__UNROLL
+    for (int part = 0; part <= x2; part++) {
+        __m256i sum[4][2];
+        dot(kind, n, w->v, x2 ? part : -1, a, at, sum);
+        LLM__UNROLL
+        for (int t = 0; t < n; t++) {
+            const __m256 d = _mm256_set1_ps(a->d[at + (size_t)t]);
+            __m256 s = _mm256_setzero_ps();
+            if (has_min && !x2) s = _mm256_set1_ps(a->s[at + (size_t)t]);
+            if (has_min && x2) s = _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_madd_epi16(llm__avx2_z(a, at + (size_t)t, part), _mm256_set1_epi16(1))));
+            LLM__UNROLL
+            for (int h = 0; h < 2; h++) {
+                float *to = out + LLM__ROWS * t + 8 * h;
+                __m256 acc = _mm256_loadu_ps(to);
+                if (has_min) acc = _mm256_fmadd_ps(w->m[h][part], s, acc);
+                _mm256_storeu_ps(to, _mm256_fmadd_ps(_mm256_mul_ps(w->d[h][part], d), _mm256_cvtepi32_ps(sum[t][h]), acc));
+            }
         }
-        dot(kind, v, a->q + 32 * at, sum);
-        __m256 d = _mm256_set1_ps(a->d[at]), acc = _mm256_loadu_ps(out);
-        if (k.min && !x2) acc = _mm256_fmadd_ps(m0, _mm256_set1_ps(a->s[at]), acc);
-        if (k.min && x2) {
-            acc = _mm256_fmadd_ps(m0, _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_madd_epi16(_mm256_and_si256(z, first), ones))), acc);
-            acc = _mm256_fmadd_ps(m1, _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_madd_epi16(_mm256_andnot_si256(first, z), ones))), acc);
-        }
-        if (!x2) sum[0] = _mm256_add_epi32(sum[0], sum[1]);
-        acc = _mm256_fmadd_ps(_mm256_mul_ps(d0, d), _mm256_cvtepi32_ps(sum[0]), acc);
-        if (x2) acc = _mm256_fmadd_ps(_mm256_mul_ps(d1, d), _mm256_cvtepi32_ps(sum[1]), acc);
-        _mm256_storeu_ps(out, acc);
     }
 }
 
 enum { LLM__AHEAD = 4096 }; /* bytes that weights are fetched ahead of their use; 1 to 16 KB made no difference (Zen 3, Sapphire Rapids) */
 
-LLM__AVX2_INLINE void llm__avx2_rows(const llm__kind kind, const int vnni, const llm__avx2_dot_fn dot, const uint8_t *w, int64_t n_blocks, const llm__act *a, size_t at, int n, float *out) {
+LLM__AVX2_INLINE void llm__avx2_rows(const llm__kind kind, const int vnni, const llm__avx2_dot_fn dot, const uint8_t *w, int64_t n_blocks, const llm__act *act, size_t at, int n, float *out) {
+    const llm__kind_desc k = llm__kind_info(kind);
+    const llm__act a = *act; /* its pointers in registers */
     const uint8_t *head = w;
     memset(out, 0, sizeof(float) * LLM__ROWS * (size_t)n);
-    for (int64_t b = 0; b < n_blocks; b++, w += llm__kind_block(kind), at += (size_t)n) {
+    for (int64_t b = 0; b < n_blocks; b++, w += llm__kind_block(kind)) {
+        llm__avx2_block block;
+        float *to = out;
+        int left = n;
         if (llm__kind_head(kind) && b % 8 == 0) {
             head = w;
             w += llm__kind_head(kind);
         }
+        LLM__UNROLL
         for (int i = 0; i < llm__kind_block(kind); i += 64) _mm_prefetch((const char *)w + LLM__AHEAD + i, _MM_HINT_T0);
-        llm__avx2_block(kind, vnni, dot, w, head, 0, a, at, n, out);
-        llm__avx2_block(kind, vnni, dot, w, head, 1, a, at, n, out + 8);
+        const uint8_t *scales = w + 64 * k.bits, *mins = scales + llm__scale_bytes(k.scale);
+        LLM__UNROLL
+        for (int h = 0; h < 2; h++) {
+            llm__avx2_unpack(kind, vnni, w, h, block.v[h]);
+            for (int x = 0; x < 2; x++) {
+                block.d[h][x] = llm__avx2_scale(k.scale, scales, head, 0, h, x);
+                block.m[h][x] = llm__avx2_scale(k.min, mins, head + 32, 1, h, x);
+                if (!vnni && k.min && llm__kind_centre(kind) != k.zero)
+                    block.m[h][x] = _mm256_fmadd_ps(_mm256_set1_ps((float)(llm__kind_centre(kind) - k.zero)), block.d[h][x], block.m[h][x]);
+            }
+        }
+        for (; left >= 4; left -= 4, at += 4, to += 4 * LLM__ROWS) llm__avx2_step(kind, dot, 4, &block, &a, at, to);
+        if (left & 2) {
+            llm__avx2_step(kind, dot, 2, &block, &a, at, to);
+            at += 2;
+            to += 2 * LLM__ROWS;
+        }
+        if (left & 1) llm__avx2_step(kind, dot, 1, &block, &a, at++, to);
     }
 }
 
@@ -8436,18 +8511,23 @@ LLM__AVX2_INLINE __m256 llm__avx2_load(const llm__kind kind, const uint8_t *w, i
 /* n tokens, m chunks of `len` columns from c on at once (independent sums hide the latency), added to out in order. */
 LLM__AVX2_INLINE void llm__avx2_chunks(const llm__kind kind, const int n, const int m, const uint8_t *w, int64_t c, int len, const float *x, int64_t stride, float *out) {
     __m256 acc[8][2];
+    LLM__UNROLL
     for (int i = 0; i < n * m; i++) acc[i][0] = acc[i][1] = _mm256_setzero_ps();
     for (int k = 0; k < len; k++)
+        LLM__UNROLL
         for (int j = 0; j < m; j++) {
             int64_t col = c + j * LLM__CHUNK + k;
             __m256 w0 = llm__avx2_load(kind, w, col * LLM__ROWS), w1 = llm__avx2_load(kind, w, col * LLM__ROWS + 8);
+            LLM__UNROLL
             for (int t = 0; t < n; t++) {
                 __m256 v = _mm256_broadcast_ss(x + t * stride + col);
                 acc[j * n + t][0] = _mm256_fmadd_ps(w0, v, acc[j * n + t][0]);
                 acc[j * n + t][1] = _mm256_fmadd_ps(w1, v, acc[j * n + t][1]);
             }
         }
+    LLM__UNROLL
     for (int i = 0; i < n * m; i++)
+        LLM__UNROLL
         for (int h = 0; h < 2; h++) {
             float *to = out + i % n * LLM__ROWS + 8 * h;
             _mm256_storeu_ps(to, _mm256_add_ps(_mm256_loadu_ps(to), acc[i][h]));
@@ -8487,6 +8567,7 @@ LLM__AVX2 static void llm__avx2_quantise(const llm__act *a, size_t at, const flo
     const __m256 no_sign = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF));
     __m256 v[4], top = _mm256_setzero_ps();
     __m256i q[4];
+    LLM__UNROLL
     for (int i = 0; i < 4; i++) {
         v[i] = _mm256_loadu_ps(x + 8 * i);
         top = _mm256_max_ps(_mm256_and_ps(v[i], no_sign), top);
@@ -8495,6 +8576,7 @@ LLM__AVX2 static void llm__avx2_quantise(const llm__act *a, size_t at, const flo
     m = _mm_max_ps(m, _mm_movehl_ps(m, m));
     float most = _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m))), d = most * (1.0f / 127);
     __m256 inverse = _mm256_set1_ps(most > 0 ? 127 / most : 0);
+    LLM__UNROLL
     for (int i = 0; i < 4; i++) {
         q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
         if (lost) _mm256_storeu_ps(lost + 8 * i, _mm256_fnmadd_ps(_mm256_cvtepi32_ps(q[i]), _mm256_set1_ps(d), v[i]));
@@ -8502,14 +8584,15 @@ LLM__AVX2 static void llm__avx2_quantise(const llm__act *a, size_t at, const flo
     __m256i half0 = _mm256_packs_epi32(q[0], q[1]), half1 = _mm256_packs_epi32(q[2], q[3]); /* 128-bit lanes interleaved: put right below */
     __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(half0, half1), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     _mm256_storeu_si256((__m256i *)(void *)(a->q + 32 * at), bytes);
-    /* Sums of 16 columns: bytes to pairs to fours, then across. */
-    __m256i fours = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes), _mm256_set1_epi16(1));
-    fours = _mm256_add_epi32(fours, _mm256_shuffle_epi32(fours, 0x4E));
-    fours = _mm256_add_epi32(fours, _mm256_shuffle_epi32(fours, 0xB1));
-    int sum0 = _mm256_cvtsi256_si32(fours), sum1 = _mm256_extract_epi32(fours, 4);
+    __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes); /* 8 sums of 2 columns in each 128 bits: even and odd ones apart */
+    pairs = _mm256_add_epi16(pairs, _mm256_shuffle_epi32(pairs, 0x4E));
+    pairs = _mm256_add_epi16(pairs, _mm256_shuffle_epi32(pairs, 0xB1));
+    int32_t z[2];
+    z[0] = _mm256_cvtsi256_si32(pairs);
+    z[1] = _mm256_extract_epi32(pairs, 4);
+    memcpy(a->z + 4 * at, z, 8);
     a->d[at] = d;
-    a->s[at] = d * (float)(sum0 + sum1);
-    a->z[at] = (int32_t)((uint32_t)(uint16_t)sum0 | (uint32_t)sum1 << 16);
+    a->s[at] = d * (float)((int16_t)z[0] + (z[0] >> 16) + (int16_t)z[1] + (z[1] >> 16));
 }
 #endif /* LLM__X86 */
 
@@ -8843,7 +8926,7 @@ static llm__input llm__slots_input(const llm__slots *s, int g, const float *x, i
     own->q = all->q + blocks * 32;
     own->d = all->d + blocks;
     own->s = all->s + blocks;
-    own->z = all->z + blocks;
+    own->z = all->z + 4 * blocks;
     in.x = x + (int64_t)s->begin[g] * cols;
     in.stride = cols;
     in.act = own;

@@ -152,7 +152,7 @@ static void linear_fill(llm_buffer *b) {
 static void linear_seen(const llm_buffer *b, int64_t r, int64_t col, int n, llm__form form, double *out) {
     int8_t q[2][32];
     float lost[32], d[2], s[2];
-    int32_t z[2];
+    int16_t z[8];
     for (int i = 0; i < n; i++) out[i] = b->data[r * b->stride + col + i];
     for (int i = 0; i < n && form != LLM__FORM_F32; i += 32) {
         llm__act a = {q[0], d, s, z};

@@ -1,0 +1,98 @@
+/* Speed of the linear kernels: GOPS (2 x rows x columns x tokens) and GB/s of packed weights, best of several short runs.
+ *     cc -O2 tests/bench/bench_linear.c -o build/bench_linear -lm -lpthread && build/bench_linear [THREADS [ISA]] */
+#define _GNU_SOURCE
+#define LLM_IMPLEMENTATION
+#include "../../llm.h"
+
+static const int32_t types[] = {LLM_TYPE_Q4_0, LLM_TYPE_Q4_1, LLM_TYPE_Q5_0, LLM_TYPE_Q5_1, LLM_TYPE_Q8_0, LLM_TYPE_Q4_K, LLM_TYPE_Q5_K, LLM_TYPE_Q6_K,
+                                LLM_TYPE_IQ4_NL, LLM_TYPE_MXFP4, LLM_TYPE_Q2_K, LLM_TYPE_Q3_K, LLM_TYPE_F32, LLM_TYPE_F16, LLM_TYPE_BF16};
+
+typedef struct job {
+    llm__exec exec;
+    llm_linear_op op;
+    llm_weight *pack;
+    int what; /* 0 pack, 1 round, 2 product */
+} job;
+
+static void job_run(void *arg, int thread, int n_threads) {
+    job *j = (job *)arg;
+    llm__exec e = j->exec;
+    e.thread = thread;
+    e.n_threads = n_threads;
+    if (j->what == 0) llm__weight_pack(j->pack, thread, n_threads);
+    if (j->what == 1) llm__act_make(&e, (llm_buffer *)(uintptr_t)j->op.src, llm__weight_form(j->op.weight), 0, j->op.weight->cols);
+    if (j->what == 2) llm__run_linear(&e, &j->op);
+}
+
+/* Seconds of one run, the best of those that fit 0.4 s. */
+static double best(job *j, int what) {
+    double least = 1e9, start = llm__now();
+    j->what = what;
+    for (int i = 0; i < 3 || llm__now() - start < 0.4; i++) {
+        double t = llm__now();
+        llm__pool_run(j->exec.pool, job_run, j);
+        t = llm__now() - t;
+        if (t < least) least = t;
+    }
+    return least;
+}
+
+static void bench(llm__pool *pool, llm__isa isa, int32_t type, int64_t rows, int64_t cols, int tokens) {
+    llm_weight_desc d;
+    llm_segment s;
+    job j;
+    memset(&d, 0, sizeof d);
+    memset(&s, 0, sizeof s);
+    memset(&j, 0, sizeof j);
+    size_t bytes = (size_t)rows * (size_t)llm__row_bytes(type, cols);
+    uint8_t *data = (uint8_t *)llm__pages_get(bytes);
+    for (size_t i = 0; i < bytes; i++) data[i] = (uint8_t)(i * 2654435761u >> 13 & 0x3F);
+    s.data = data;
+    s.type = type;
+    s.stored_cols = s.n_cols = d.cols = cols;
+    s.n_rows = d.rows = rows;
+    d.name = "bench";
+    d.role = LLM_ROLE_LINEAR;
+    d.segments = &s;
+    d.n_segments = 1;
+    llm_buffer *src = NULL, *dst = NULL;
+    llm_weight *w = NULL;
+    j.exec.pool = pool;
+    j.exec.isa = isa;
+    j.exec.n_rows = tokens;
+    if (llm__weight_new(&d, LLM_COMPUTE_AUTO, isa, &w) || llm__buffer_new(0, tokens, cols, &src) || llm__buffer_new(0, tokens, rows, &dst)) {
+        printf("%s\n", llm_last_error());
+        return;
+    }
+    for (int64_t i = 0; i < src->rows * src->stride; i++) src->data[i] = (float)(i * 37 % 101) - 50;
+    j.pack = w;
+    j.op.src = src;
+    j.op.dst = dst;
+    j.op.weight = w;
+    double pack = best(&j, 0), round = best(&j, 1), product = best(&j, 2);
+    double ops = 2.0 * (double)rows * (double)cols * tokens;
+    printf("%-6s %6lld x %-5lld %4d tokens: %7.1f GOPS %6.1f GB/s   rounding %5.1f us  packing %5.2f ns/weight\n", llm__type_name(type), (long long)rows, (long long)cols, tokens, ops / product * 1e-9,
+           (double)w->bytes / product * 1e-9, round * 1e6, pack / ((double)rows * (double)cols) * 1e9);
+    llm__buffer_free(src);
+    llm__buffer_free(dst);
+    llm__weight_free(w);
+    llm__pages_free(data, bytes);
+}
+
+int main(int argc, char **argv) {
+    llm__isa isa;
+    llm__pool *pool = llm__pool_open(argc > 1 ? atoi(argv[1]) : 1);
+    if (llm__isa_find(argc > 2 ? argv[2] : NULL, &isa)) return printf("%s\n", llm_last_error()), 1;
+    printf("%s, %d threads\n", llm__isa_name(isa), pool->n);
+    int only = argc > 3 ? atoi(argv[3]) : -1;
+    for (int i = 0; i < LLM__COUNT(types); i++) {
+        if (only >= 0 && types[i] != only) continue;
+        bench(pool, isa, types[i], 1536, 768, 1);   /* in cache */
+        bench(pool, isa, types[i], 1536, 768, 8);
+        bench(pool, isa, types[i], 1536, 768, 16);
+        bench(pool, isa, types[i], 1536, 768, 512);
+        bench(pool, isa, types[i], 131072, 768, 1); /* from memory */
+    }
+    llm__pool_close(pool);
+    return 0;
+}
