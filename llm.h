@@ -8024,6 +8024,7 @@ static llm_result llm__weight_segments(llm_weight *w, const llm_weight_desc *d, 
     int quantised = 1;
     w->segment = LLM__NEW(llm_segment, d->n_segments);
     w->first_row = LLM__NEW(int64_t, d->n_segments + 1);
+    w->n_segments = d->n_segments;
     if (!w->segment || !w->first_row) return llm__nomem();
     for (int i = 0; i < d->n_segments; i++) {
         llm_result r = llm__segment_check(d, &d->segments[i]);
@@ -8034,7 +8035,6 @@ static llm_result llm__weight_segments(llm_weight *w, const llm_weight_desc *d, 
         quantised &= !llm__kind_is_float(llm__segment_kind(&d->segments[i], compute));
     }
     w->first_row[d->n_segments] = rows;
-    w->n_segments = d->n_segments;
     if (rows != d->rows) return llm__error(LLM_ERR_ARG, "%s: segments of %lld rows in all, %lld expected", d->name, (long long)rows, (long long)d->rows);
     w->form = !quantised ? LLM__FORM_F32 : d->role == LLM_ROLE_HEAD ? LLM__FORM_I8X2 : LLM__FORM_I8;
     return LLM_OK;
@@ -8048,6 +8048,7 @@ LLM__UNUSED static llm_result llm__weight_new(const llm_weight_desc *d, llm_comp
     int gate_up = d->role == LLM_ROLE_GATE_UP || d->role == LLM_ROLE_EXPERTS_GATE_UP;
     if (d->n_segments < 1 || d->rows < 1 || d->cols < 1 || d->rows > (int64_t)1 << 40 || d->cols > 1 << 24 || groups < 1 || d->rows % groups || (gate_up && d->rows / groups % 2))
         return llm__error(LLM_ERR_ARG, "%s: a weight of %lld x %lld values in %d parts is not possible", d->name, (long long)d->rows, (long long)d->cols, groups);
+    if (d->rows > ((int64_t)1 << 45) / d->cols) return llm__error(LLM_ERR_LIMIT, "%s: %lld x %lld values are too many", d->name, (long long)d->rows, (long long)d->cols);
     llm_weight *w = LLM__NEW(llm_weight, 1);
     if (!w) return llm__nomem();
     w->role = d->role;

@@ -228,10 +228,383 @@ static void linear_format(int32_t type, llm_compute compute, llm_role role) {
     llm__pool_close(two);
 }
 
+
+/* ---- Epilogues ---- */
+
+static double linear_act(llm_act act, double limit, double g, double u, int has_u) {
+    double s;
+    switch (act) {
+    case LLM_ACT_SILU: return g / (1 + exp(-g)) * (has_u ? u : 1);
+    case LLM_ACT_GELU: return 0.5 * g * (1 + erf(g * sqrt(0.5))) * (has_u ? u : 1);
+    case LLM_ACT_GELU_TANH: return 0.5 * g * (1 + tanh(sqrt(2 / 3.14159265358979) * (g + 0.044715 * g * g * g))) * (has_u ? u : 1);
+    case LLM_ACT_RELU: return (g > 0 ? g : 0) * (has_u ? u : 1);
+    case LLM_ACT_RELU2: return (g > 0 ? g * g : 0) * (has_u ? u : 1);
+    case LLM_ACT_SWIGLU_OAI:
+        g = g < limit ? g : limit;
+        s = g / (1 + exp(-1.702 * g));
+        return has_u ? s * ((u > limit ? limit : u < -limit ? -limit : u) + 1) : s;
+    default: return g * (has_u ? u : 1);
+    }
+}
+
+/* sum of weight row o times the input row as the weight sees it. */
+static double linear_exact(const llm_weight *w, int64_t o, const double *x) {
+    float v[1024];
+    double sum = 0;
+    llm__weight_values(w, o, 0, w->cols, v);
+    for (int64_t i = 0; i < w->cols; i++) sum += x[i] * v[i];
+    return sum;
+}
+
+static llm_weight *linear_vector(llm__pool *pool, int n) {
+    float *data = LLM__NEW(float, n);
+    for (int i = 0; i < n; i++) data[i] = linear_uniform();
+    llm_segment s = linear_segment(LLM_TYPE_F32, data, 1, n);
+    llm_weight *w = linear_weight(pool, LLM_ROLE_VECTOR, &s, 1, 0, 1, n, LLM_COMPUTE_AUTO);
+    LLM_FREE(data);
+    return w;
+}
+
+static void linear_epilogue(llm__pool *pool, llm__isa isa, llm_act act, int gate_up, int with_bias, int add, float scale) {
+    enum { TOKENS = 5, COLS = 96, OUT = 41 };
+    int rows = gate_up ? 2 * OUT : OUT;
+    uint8_t *data = linear_random_matrix(LLM_TYPE_Q8_0, rows, COLS);
+    llm_segment s = linear_segment(LLM_TYPE_Q8_0, data, rows, COLS);
+    llm_weight *w = linear_weight(pool, gate_up ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR, &s, 1, 0, rows, COLS, LLM_COMPUTE_AUTO), *bias = linear_vector(pool, rows);
+    llm_buffer *src = linear_buffer(TOKENS, COLS), *dst = linear_buffer(TOKENS, OUT + 10), *before = linear_buffer(TOKENS, OUT + 10);
+    llm_linear_op op;
+    linear_job j;
+    double worst = 0, x[COLS];
+    linear_fill(src);
+    linear_fill(dst);
+    for (int r = 0; r < TOKENS; r++) memcpy(before->data + r * before->stride, dst->data + r * dst->stride, sizeof(float) * (OUT + 10));
+    memset(&op, 0, sizeof op);
+    op.src = src;
+    op.dst = dst;
+    op.weight = w;
+    op.bias = with_bias ? bias : NULL;
+    op.act = act;
+    op.add = add;
+    op.scale = scale;
+    op.limit = 0.7f;
+    op.dst_col = 4;
+    linear_job_init(&j, pool, isa, TOKENS);
+    j.linear = &op;
+    llm__pool_run(pool, linear_job_run, &j);
+    for (int r = 0; r < TOKENS; r++) {
+        linear_seen(src, r, 0, COLS, w->form, x);
+        for (int c = 0; c < OUT + 10; c++) {
+            double want = before->data[r * before->stride + c];
+            int o = c - 4;
+            if (o >= 0 && o < OUT) {
+                double g = linear_exact(w, o, x) + (with_bias ? (double)bias->f32[o] : 0), u = gate_up ? linear_exact(w, OUT + o, x) + (with_bias ? (double)bias->f32[OUT + o] : 0) : 0;
+                want = linear_act(act, 0.7f, g, u, gate_up) * (scale != 0 ? (double)scale : 1) + (add ? want : 0);
+            }
+            double e = fabs(dst->data[r * dst->stride + c] - want) / (1 + fabs(want));
+            if (!(e <= worst)) worst = e;
+        }
+    }
+    if (!CHECK(worst < 3e-5)) printf("  %s: act %d gate_up %d bias %d add %d scale %g: error %g\n", llm__isa_name(isa), act, gate_up, with_bias, add, (double)scale, worst);
+    llm__weight_free(w);
+    llm__weight_free(bias);
+    llm__buffer_free(src);
+    llm__buffer_free(dst);
+    llm__buffer_free(before);
+    LLM_FREE(data);
+}
+
+static void linear_epilogues(void) {
+    llm__pool *pool = llm__pool_open(2);
+    for (int isa = 0; isa < LLM__ISA_COUNT; isa++) {
+        if (!llm__isa_here((llm__isa)isa)) continue;
+        for (int act = LLM_ACT_NONE; act <= LLM_ACT_SWIGLU_OAI; act++)
+            for (int k = 0; k < 8; k++) linear_epilogue(pool, (llm__isa)isa, (llm_act)act, k & 1, k >> 1 & 1, k >> 2, k == 3 ? 0.25f : 0);
+    }
+    llm__pool_close(pool);
+}
+
+/* ---- Segments, slices, transposed storage ---- */
+
+/* A weight of several segments against the product, on every instruction set. */
+static void linear_segments_check(const char *what, llm_role role, const llm_segment *seg, int n, int64_t cols) {
+    llm__pool *pool = llm__pool_open(2);
+    int64_t rows = 0;
+    for (int i = 0; i < n; i++) rows += seg[i].n_rows;
+    llm_weight *w = linear_weight(pool, role, seg, n, 0, rows, cols, LLM_COMPUTE_AUTO);
+    llm_buffer *src = linear_buffer(3, cols), *dst = linear_buffer(3, rows);
+    linear_fill(src);
+    for (int isa = 0; w && isa < LLM__ISA_COUNT; isa++) {
+        llm_linear_op op;
+        linear_job j;
+        if (!llm__isa_here((llm__isa)isa)) continue;
+        memset(&op, 0, sizeof op);
+        op.src = src;
+        op.dst = dst;
+        op.weight = w;
+        linear_job_init(&j, pool, (llm__isa)isa, 3);
+        j.linear = &op;
+        llm__pool_run(pool, linear_job_run, &j);
+        double error = linear_error(src, 0, dst, 0, w, 3);
+        if (!CHECK(error < 2e-6)) printf("  %s, %s: error %g\n", what, llm__isa_name((llm__isa)isa), error);
+    }
+    llm__weight_free(w);
+    llm__buffer_free(src);
+    llm__buffer_free(dst);
+    llm__pool_close(pool);
+}
+
+static void linear_segments(void) {
+    llm_segment s[4];
+    uint8_t *a = linear_random_matrix(LLM_TYPE_Q5_0, 48, 512), *b = linear_random_matrix(LLM_TYPE_Q8_0, 48, 512), *c = linear_random_matrix(LLM_TYPE_Q4_K, 48, 512), *d = linear_random_matrix(LLM_TYPE_BF16, 512, 512);
+    /* Mixed formats whose rows end inside blocks of 16. */
+    s[0] = linear_segment(LLM_TYPE_Q5_0, a, 19, 512);
+    s[1] = linear_segment(LLM_TYPE_Q8_0, b, 7, 512);
+    s[2] = linear_segment(LLM_TYPE_Q4_K, c, 33, 512);
+    s[3] = linear_segment(LLM_TYPE_Q5_0, a, 5, 512);
+    s[3].row = 40;
+    linear_segments_check("mixed formats", LLM_ROLE_LINEAR, s, 4, 512);
+    s[1].scale = 0.5f;
+    s[3].scale = 3;
+    linear_segments_check("scales", LLM_ROLE_HEAD, s, 4, 512);
+    /* Every second row, backwards through the matrix too. */
+    s[0].row_step = 2;
+    s[2].row = 3;
+    s[3].row_step = -3;
+    linear_segments_check("row steps", LLM_ROLE_LINEAR, s, 4, 512);
+    /* Columns: at block borders, inside a 256 block, inside a block of 32. */
+    for (int i = 0; i < 3; i++) {
+        static const int from[3] = {256, 96, 40}, count[3] = {256, 160, 100};
+        for (int k = 0; k < 4; k++) s[k].col = from[i], s[k].n_cols = count[i];
+        linear_segments_check("columns", LLM_ROLE_LINEAR, s, 4, count[i]);
+    }
+    /* Stored as (in, out); a float beside quantised rows. */
+    for (int k = 0; k < 4; k++) s[k] = linear_segment(LLM_TYPE_Q8_0, b, 24, 512);
+    s[1] = linear_segment(LLM_TYPE_BF16, d, 24, 512);
+    s[1].transposed = 1;
+    s[1].row = 100;
+    s[1].col = 0;
+    linear_segments_check("transposed and mixed with floats", LLM_ROLE_LINEAR, s, 4, 512);
+    for (int k = 0; k < 4; k++) s[k] = s[1], s[k].row = 100 * k, s[k].col = 10 * k, s[k].n_cols = 70;
+    linear_segments_check("transposed slices", LLM_ROLE_LINEAR, s, 4, 70);
+    for (int k = 0; k < 4; k++) s[k] = linear_segment(LLM_TYPE_Q8_0, b, 11, 48), s[k].stored_cols = 512, s[k].transposed = 1, s[k].row = 50 * k;
+    linear_segments_check("transposed and quantised", LLM_ROLE_LINEAR, s, 4, 48);
+    LLM_FREE(a);
+    LLM_FREE(b);
+    LLM_FREE(c);
+    LLM_FREE(d);
+}
+
+/* Weights that must be refused. */
+static void linear_refused(void) {
+    llm_weight_desc d;
+    llm_weight *w;
+    uint8_t data[64] = {0};
+    llm_segment s = linear_segment(LLM_TYPE_F32, data, 4, 4);
+    memset(&d, 0, sizeof d);
+    d.name = "test";
+    d.segments = &s;
+    d.n_segments = 1;
+    d.rows = d.cols = 4;
+    d.role = LLM_ROLE_LINEAR;
+    s.type = 16; /* IQ2_XXS has a name, but no kernel */
+    CHECK(llm__weight_new(&d, LLM_COMPUTE_AUTO, LLM__ISA_SCALAR, &w) == LLM_ERR_UNSUPPORTED && !w);
+    s.type = 12345;
+    CHECK(llm__weight_new(&d, LLM_COMPUTE_AUTO, LLM__ISA_SCALAR, &w) == LLM_ERR_UNSUPPORTED && !w);
+    s.type = LLM_TYPE_F32;
+    s.n_cols = 5;
+    CHECK(llm__weight_new(&d, LLM_COMPUTE_AUTO, LLM__ISA_SCALAR, &w) == LLM_ERR_ARG && !w);
+    s.n_cols = 4;
+    s.col = 1;
+    CHECK(llm__weight_new(&d, LLM_COMPUTE_AUTO, LLM__ISA_SCALAR, &w) == LLM_ERR_ARG && !w);
+    s.col = 0;
+    d.rows = 5;
+    CHECK(llm__weight_new(&d, LLM_COMPUTE_AUTO, LLM__ISA_SCALAR, &w) == LLM_ERR_ARG && !w);
+    d.rows = (int64_t)1 << 39;
+    d.cols = s.stored_cols = s.n_cols = 1 << 24;
+    s.n_rows = d.rows;
+    CHECK(llm__weight_new(&d, LLM_COMPUTE_AUTO, LLM__ISA_SCALAR, &w) == LLM_ERR_LIMIT && !w);
+}
+
+/* ---- Embedding and logits ---- */
+
+static void linear_embed(void) {
+    llm__pool *pool = llm__pool_open(2);
+    uint8_t *data = linear_random_matrix(LLM_TYPE_Q4_K, 20, 512), *places = linear_random_matrix(LLM_TYPE_F16, 9, 512);
+    llm_segment s = linear_segment(LLM_TYPE_Q4_K, data, 20, 512), p = linear_segment(LLM_TYPE_F16, places, 9, 512);
+    llm_weight *table = linear_weight(pool, LLM_ROLE_EMBED, &s, 1, 0, 20, 512, LLM_COMPUTE_AUTO), *positions = linear_weight(pool, LLM_ROLE_EMBED, &p, 1, 0, 9, 512, LLM_COMPUTE_AUTO);
+    llm_buffer *dst = linear_buffer(3, 512);
+    static const int32_t tokens[3] = {19, 7, 44}, at[3] = {0, 6, 1};
+    llm_step step;
+    llm_embed_op op;
+    linear_job j;
+    float x[512], y[512];
+    int same = 1;
+    memset(&step, 0, sizeof step);
+    memset(&op, 0, sizeof op);
+    step.tokens = tokens;
+    step.positions = at;
+    op.dst = dst;
+    op.table = table;
+    op.positions = positions;
+    op.position_offset = 2;
+    op.vocab_begin = 2;
+    op.scale = 3;
+    linear_job_init(&j, pool, LLM__ISA_SCALAR, 3);
+    j.exec.step = &step;
+    j.embed = &op;
+    llm__pool_run(pool, linear_job_run, &j);
+    for (int r = 0; r < 3; r++) {
+        llm__dequant_row(LLM_TYPE_Q4_K, data + (tokens[r] - 2) % 20 * llm__row_bytes(LLM_TYPE_Q4_K, 512), x, 512);
+        llm__dequant_row(LLM_TYPE_F16, places + (at[r] + 2) * 1024, y, 512);
+        for (int i = 0; i < 512; i++) same &= dst->data[r * dst->stride + i] == (r < 2 ? x[i] * 3 : 0) + y[i]; /* token 44 is another rank's */
+    }
+    CHECK(same);
+    llm__weight_free(table);
+    llm__weight_free(positions);
+    llm__buffer_free(dst);
+    LLM_FREE(data);
+    LLM_FREE(places);
+    llm__pool_close(pool);
+}
+
+static void linear_logits(void) {
+    enum { ROWS = 3, COLS = 64, VOCAB = 51 };
+    llm__pool *pool = llm__pool_open(2);
+    uint8_t *data = linear_random_matrix(LLM_TYPE_Q8_0, VOCAB, COLS);
+    llm_segment s = linear_segment(LLM_TYPE_Q8_0, data, VOCAB, COLS);
+    llm_weight *head = linear_weight(pool, LLM_ROLE_HEAD, &s, 1, 0, VOCAB, COLS, LLM_COMPUTE_AUTO), *bias = linear_vector(pool, VOCAB);
+    llm_buffer *src = linear_buffer(ROWS, COLS);
+    linear_fill(src);
+    for (int isa = 0; isa < LLM__ISA_COUNT; isa++) {
+        llm_logits_op op;
+        linear_job j;
+        float logits[ROWS][70];
+        double x[COLS], worst = 0;
+        if (!llm__isa_here((llm__isa)isa)) continue;
+        memset(&op, 0, sizeof op);
+        memset(logits, 0, sizeof logits);
+        op.src = src;
+        op.head = head;
+        op.bias = bias;
+        op.vocab_begin = 10;
+        op.scale = 0.5f;
+        op.softcap = 0.8f;
+        linear_job_init(&j, pool, (llm__isa)isa, ROWS);
+        j.logits = &op;
+        j.dst = logits[0];
+        j.dst_stride = 70;
+        llm__pool_run(pool, linear_job_run, &j);
+        for (int r = 0; r < ROWS; r++) {
+            linear_seen(src, r, 0, COLS, head->form, x);
+            for (int o = -10; o < 60; o++) {
+                double want = o < 0 || o >= VOCAB ? 0 : 0.8 * tanh(0.5 * (linear_exact(head, o, x) + (double)bias->f32[o]) / 0.8);
+                worst = fabs(logits[r][o + 10] - want) > worst ? fabs(logits[r][o + 10] - want) : worst;
+            }
+        }
+        if (!CHECK(head->form == LLM__FORM_I8X2 && worst < 1e-5)) printf("  %s: logits error %g\n", llm__isa_name((llm__isa)isa), worst);
+    }
+    llm__weight_free(head);
+    llm__weight_free(bias);
+    llm__buffer_free(src);
+    LLM_FREE(data);
+    llm__pool_close(pool);
+}
+
+/* ---- Experts ---- */
+
+enum { LINEAR_EXPERTS = 5, LINEAR_HIDDEN = 64, LINEAR_FF = 40, LINEAR_K = 2, LINEAR_TOKENS = 21 };
+
+/* Row r by the definition, on unrounded inputs: right to about a percent with int8 activations. */
+static void linear_experts_exact(const llm_experts_op *op, int r, double *out) {
+    const float *route = op->routes->data + r * op->routes->stride;
+    double x[LINEAR_HIDDEN], h[LINEAR_FF];
+    for (int i = 0; i < LINEAR_HIDDEN; i++) x[i] = op->src->data[r * op->src->stride + i], out[i] = 0;
+    for (int j = 0; j < op->k; j++) {
+        int e = (int)route[j];
+        for (int i = 0; i < LINEAR_FF; i++) {
+            int64_t gate = e * 2 * LINEAR_FF + i, up = gate + LINEAR_FF;
+            h[i] = linear_act(op->act, op->limit, linear_exact(op->gate_up, gate, x) + (double)op->gate_up_bias->f32[gate], linear_exact(op->gate_up, up, x) + (double)op->gate_up_bias->f32[up], 1);
+        }
+        for (int i = 0; i < LINEAR_HIDDEN; i++) out[i] += (double)route[op->k + j] * (linear_exact(op->down, e * LINEAR_HIDDEN + i, h) + (double)op->down_bias->f32[e * LINEAR_HIDDEN + i]);
+    }
+}
+
+static void linear_experts_run(llm__pool *pool, llm__isa isa, const llm_experts_op *op, int rows, int scratch_rows) {
+    linear_job j;
+    linear_job_init(&j, pool, isa, rows);
+    j.experts = op;
+    j.exec.scratch_bytes = llm__experts_scratch(scratch_rows, LINEAR_K, LINEAR_EXPERTS, LINEAR_HIDDEN, LINEAR_FF);
+    j.exec.scratch = llm__pages_get(j.exec.scratch_bytes);
+    llm__pool_run(pool, linear_job_run, &j);
+    llm__pages_free(j.exec.scratch, j.exec.scratch_bytes);
+}
+
+static void linear_experts(int32_t up_type, int32_t down_type, double tolerance) {
+    llm__pool *one = llm__pool_open(1), *two = llm__pool_open(2);
+    int64_t up_rows = LINEAR_EXPERTS * 2 * LINEAR_FF, down_rows = LINEAR_EXPERTS * LINEAR_HIDDEN;
+    uint8_t *up_data = linear_random_matrix(up_type, up_rows, LINEAR_HIDDEN), *down_data = linear_random_matrix(down_type, down_rows, LINEAR_FF);
+    llm_segment up = linear_segment(up_type, up_data, up_rows, LINEAR_HIDDEN), down = linear_segment(down_type, down_data, down_rows, LINEAR_FF);
+    llm_experts_op op;
+    memset(&op, 0, sizeof op);
+    llm_weight *w[4];
+    op.gate_up = w[0] = linear_weight(two, LLM_ROLE_EXPERTS_GATE_UP, &up, 1, LINEAR_EXPERTS, up_rows, LINEAR_HIDDEN, LLM_COMPUTE_AUTO);
+    op.down = w[1] = linear_weight(two, LLM_ROLE_EXPERTS, &down, 1, LINEAR_EXPERTS, down_rows, LINEAR_FF, LLM_COMPUTE_AUTO);
+    op.gate_up_bias = w[2] = linear_vector(two, (int)up_rows);
+    op.down_bias = w[3] = linear_vector(two, (int)down_rows);
+    llm_buffer *src = linear_buffer(LINEAR_TOKENS, LINEAR_HIDDEN), *routes = linear_buffer(LINEAR_TOKENS, 2 * LINEAR_K), *all = linear_buffer(LINEAR_TOKENS, LINEAR_HIDDEN), *dst = linear_buffer(LINEAR_TOKENS, LINEAR_HIDDEN);
+    linear_fill(src);
+    for (int r = 0; r < LINEAR_TOKENS; r++) {
+        float *to = routes->data + r * routes->stride;
+        to[0] = (float)(linear_rng() % (LINEAR_EXPERTS - 1));
+        to[1] = (float)(((int)to[0] + 1 + (int)(linear_rng() % 3)) % (LINEAR_EXPERTS - 1)); /* the last expert gets none */
+        to[2] = linear_uniform();
+        to[3] = linear_uniform();
+    }
+    op.src = src;
+    op.routes = routes;
+    op.act = LLM_ACT_SILU;
+    op.k = LINEAR_K;
+    op.n_experts = LINEAR_EXPERTS;
+    op.ff = LINEAR_FF;
+    for (int isa = 0; isa < LLM__ISA_COUNT; isa++) {
+        double worst = 0, want[LINEAR_HIDDEN];
+        int same = 1;
+        if (!llm__isa_here((llm__isa)isa)) continue;
+        op.dst = all;
+        linear_experts_run(two, (llm__isa)isa, &op, LINEAR_TOKENS, LINEAR_TOKENS);
+        for (int r = 0; r < LINEAR_TOKENS; r++) {
+            linear_experts_exact(&op, r, want);
+            for (int i = 0; i < LINEAR_HIDDEN; i++) worst = fmax(worst, fabs(all->data[r * all->stride + i] - want[i]) / (1 + fabs(want[i])));
+        }
+        op.dst = dst; /* the same bits with other company, other threads, and little memory */
+        linear_experts_run(one, (llm__isa)isa, &op, LINEAR_TOKENS, 4);
+        for (int r = 0; r < LINEAR_TOKENS; r++) same &= !memcmp(all->data + r * all->stride, dst->data + r * dst->stride, sizeof(float) * LINEAR_HIDDEN);
+        linear_experts_run(two, (llm__isa)isa, &op, 1, 1);
+        same &= !memcmp(all->data, dst->data, sizeof(float) * LINEAR_HIDDEN);
+        if (!CHECK(same && worst < tolerance)) printf("  experts %s, %s: same %d, error %g\n", llm__type_name(up_type), llm__isa_name((llm__isa)isa), same, worst);
+    }
+    for (int i = 0; i < 4; i++) llm__weight_free(w[i]);
+    llm__buffer_free(src);
+    llm__buffer_free(routes);
+    llm__buffer_free(all);
+    llm__buffer_free(dst);
+    LLM_FREE(up_data);
+    LLM_FREE(down_data);
+    llm__pool_close(one);
+    llm__pool_close(two);
+}
+
 TEST_GROUP(linear) {
     for (int i = 0; i < LLM__COUNT(linear_types); i++) {
         linear_format(linear_types[i], LLM_COMPUTE_AUTO, LLM_ROLE_LINEAR);
         linear_format(linear_types[i], LLM_COMPUTE_AUTO, LLM_ROLE_HEAD);
         linear_format(linear_types[i], LLM_COMPUTE_F32, LLM_ROLE_LINEAR);
     }
+    linear_epilogues();
+    linear_segments();
+    linear_refused();
+    linear_embed();
+    linear_logits();
+    linear_experts(LLM_TYPE_BF16, LLM_TYPE_F16, 1e-5);
+    linear_experts(LLM_TYPE_Q8_0, LLM_TYPE_F32, 0.5); /* int8 inputs: the sums are of size 50 */
 }
