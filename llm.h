@@ -116,7 +116,7 @@ typedef struct llm_json_limits {
 /* Parses `len` bytes (copied). limits may be NULL. On error LLM_ERR_FORMAT or LLM_ERR_LIMIT with the byte offset; *out is NULL. */
 LLM_API llm_result llm_json_parse(const char *text, size_t len, const llm_json_limits *limits, llm_json **out);
 LLM_API void llm_json_free(llm_json *doc);
-LLM_API llm_json_type llm_json_type_of(const llm_json *doc, int node);             /* of -1: LLM_JSON_ABSENT */
+LLM_API llm_json_type llm_json_type_of(const llm_json *doc, int node);             /* of -1, or no document: LLM_JSON_ABSENT */
 LLM_API int llm_json_size(const llm_json *doc, int node);                          /* elements or members; else 0 */
 LLM_API int llm_json_first(const llm_json *doc, int node);                         /* first element, or value of the first member; -1 */
 LLM_API int llm_json_next(const llm_json *doc, int node);                          /* next element, or next member's value; -1 */
@@ -1985,7 +1985,7 @@ LLM_API void llm_json_free(llm_json *doc) {
 }
 
 LLM_API llm_json_type llm_json_type_of(const llm_json *doc, int node) {
-    if (node < 0) return LLM_JSON_ABSENT;
+    if (!doc || node < 0) return LLM_JSON_ABSENT;
     const jsmntok_t *t = &doc->tok[node];
     if (t->type == JSMN_OBJECT) return LLM_JSON_OBJECT;
     if (t->type == JSMN_ARRAY) return LLM_JSON_ARRAY;
@@ -1995,7 +1995,7 @@ LLM_API llm_json_type llm_json_type_of(const llm_json *doc, int node) {
 }
 
 LLM_API int llm_json_size(const llm_json *doc, int node) {
-    return node >= 0 && (doc->tok[node].type == JSMN_OBJECT || doc->tok[node].type == JSMN_ARRAY) ? doc->tok[node].size : 0;
+    return doc && node >= 0 && (doc->tok[node].type == JSMN_OBJECT || doc->tok[node].type == JSMN_ARRAY) ? doc->tok[node].size : 0;
 }
 
 LLM_API int llm_json_first(const llm_json *doc, int node) {

@@ -1,0 +1,489 @@
+#!/usr/bin/env python3
+"""Tests of llm_cli as a user meets it: every command, option spellings, exit codes, error lines, streams that cannot be written.
+
+usage: tests/test_cli.py [NAME...]     env LLM_CLI (default ./llm_cli)
+Needs a model: one of ../shared/checkpoints or models/; what has none is skipped and counted.
+"""
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(HERE)
+CLI = os.path.abspath(os.environ.get("LLM_CLI", os.path.join(ROOT, "llm_cli")))
+TINY = os.path.join(ROOT, "..", "shared", "checkpoints", "llama")
+REAL = os.path.join(ROOT, "models", "SmolLM2-135M-Instruct.Q4_1.gguf")
+passed = failed = skipped = 0
+
+
+def check(what, ok, seen=""):
+    global passed, failed
+    if ok:
+        passed += 1
+    else:
+        failed += 1
+        print("FAILED: %s %s" % (what, str(seen)[:400]))
+    return ok
+
+
+def skip(why):
+    global skipped
+    skipped += 1
+    print("skipped: " + why)
+
+
+class Result:
+    def __init__(self, p):
+        self.code, self.out, self.err = p.returncode, p.stdout.decode(errors="replace"), p.stderr.decode(errors="replace")
+
+    def __str__(self):
+        return "exit %d, stdout %r, stderr %r" % (self.code, self.out[:200], self.err[:300])
+
+
+def run(*args, stdin=b"", env=None, timeout=60, cwd=ROOT):
+    full = {k: v for k, v in os.environ.items() if not k.startswith(("LLM_ARG_", "HF_"))}
+    full.update(env or {})
+    if isinstance(stdin, str):
+        stdin = stdin.encode()
+    return Result(subprocess.run([CLI] + list(args), input=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=full, timeout=timeout, cwd=cwd))
+
+
+def refused(what, code, *args, says=(), **more):
+    """The command must end with this code, at most four lines on stderr, the last of them the error with all of `says`."""
+    r = run(*args, **more)
+    lines = r.err.rstrip("\n").split("\n")
+    ok = r.code == code and r.out == "" and len(lines) <= 4 and lines[-1].startswith("llm_cli: error: ")
+    check(what, ok and all(s in lines[-1] for s in says), r)
+
+
+def model():
+    return TINY if os.path.exists(TINY) else REAL if os.path.exists(REAL) else None
+
+
+def test_usage():
+    r = run("--help")
+    check("--help", r.code == 0 and "usage: llm_cli" in r.out and "--max-tokens" in r.out and not r.err, r)
+    check("--help has at most 80 columns", all(len(line) <= 80 for line in r.out.split("\n")))
+    r = run("--version")
+    check("--version", r.code == 0 and r.out.startswith("llm_cli ") and len(r.out.split("\n")) == 2, r)
+    refused("unknown option", 2, "--modle", "x", says=["--modle", "--model"])
+    refused("unknown option with a value", 2, "--max_tokenz=3", says=["--max_tokenz", "--max-tokens"])
+    refused("option without a value at the end", 2, "-p", "x", "--temp", says=["--temp"])
+    refused("option without a value before another", 2, "--model", "--json", says=["--model"])
+    refused("unknown command", 2, "tokenise", says=["tokenise", "tokenize"])
+    refused("not a number", 2, "--top-k", "4x", "-p", "x", says=["--top-k", "4x", "whole number"])
+    for bad in ("nan", "inf", "-0.1", "2.5", "0,5", "0x1", ""):
+        refused("temperature %r" % bad, 2, "--temperature=" + bad, "-p", "x", says=["--temperature"])
+    refused("out of range", 2, "--top-p=1.5", "-p", "x", says=["--top-p", "1.5"])
+    refused("threads 0", 2, "-t", "0", "-p", "x", says=["-t", "0"])
+    refused("threads of a word", 2, "--threads=many", "-p", "x", says=["--threads", "many"])
+    refused("context of 2^40", 2, "--max-model-len=1099511627776", "-p", "x", says=["--max-model-len"])
+    refused("context of 0", 2, "-c", "0", "-p", "x", says=["-c", "0"])
+    refused("unknown word", 2, "--dtype", "fp4", "-p", "x", says=["--dtype", "fp4", "bfloat16"])
+    refused("instruction set", 2, "--isa", "mmx", "-p", "x", says=["--isa", "mmx", "scalar"])
+    refused("switch with a wrong value", 2, "--json=maybe", "-p", "x", says=["--json", "maybe"])
+    refused("stop ids", 2, "--stop-token-ids", "[1,a]", "-p", "x", says=["--stop-token-ids", "[1,a]"])
+    refused("logit bias", 2, "--logit-bias", '{"x": 1}', "-p", "x", says=["--logit-bias"])
+    refused("empty stop", 2, "--stop", "", "-p", "x", says=["--stop"])
+    refused("prompt that is not UTF-8", 2, "-p", b"a\xff", says=["-p", "UTF-8"])
+    refused("later option", 2, "--grammar", "x", "-p", "x", says=["--grammar"])
+    refused("later command", 1, "quantize", "-i", "a", "-o", "b", "-quant_type", "awq", says=["quantize"])
+
+
+def test_early_stop_options():
+    bad = ['{"enable_early_stop": 1}', '{"window_size": 0}', '{"window_size": 1.5}', '{"threshold": 1.1}', '{"threshold": "x"}',
+           '{"strategy": "ngram"}', "[]", "{", '{"window_size": -3}']
+    for text in bad:
+        refused("early stop %s" % text, 2, "--early-stop-config", text, "-p", "x", says=["--early-stop-config"])
+    refused("flag against JSON", 2, "--enable-early-stop", "--early-stop-config", '{"enable_early_stop": false}', "-p", "x", says=["--enable-early-stop"])
+
+
+def test_spellings():
+    name = model()
+    if not name:
+        return skip("option spellings: no model")
+    want = run("generate", "-m", name, "--token-ids", "[5,6,7]", "-n", "4", "--temp", "0", "--ignore-eos", "--json")
+    if not check("plain spelling", want.code == 0, want):
+        return
+    ids = json.loads(want.out)["token_ids"]
+    base = ["generate", "--model=" + name, "--token_ids=5,6,7", "--temperature=0"]
+    forms = [["--max-tokens", "4", "--ignore-eos", "--json"], ["--max_tokens=4", "--ignore_eos", "--json=true"], ["–max-tokens", "4", "—ignore-eos", "–json"],
+             ["-n", "4", "--no-ignore-eos", "--ignore-eos=true", "--json"], ["--max-new-tokens", "4", "--ignore-eos", "--json", "--trust-remote-code"]]
+    for form in forms:
+        r = run(*base, *form)
+        check("spelling %s" % form, r.code == 0 and json.loads(r.out)["token_ids"] == ids, r)
+    r = run(*base, "-n", "9", "-n", "4", "--ignore-eos", "--json")
+    check("the last of two counts, with a note", r.code == 0 and json.loads(r.out)["token_ids"] == ids and "twice" in r.err, r)
+    r = run(*base, "--ignore-eos", "--json", env={"LLM_ARG_MAX_TOKENS": "4"})
+    check("environment", r.code == 0 and json.loads(r.out)["token_ids"] == ids, r)
+    r = run(*base, "--ignore-eos", "--json", "-n", "4", env={"LLM_ARG_MAX_TOKENS": "9"})
+    check("the command line is stronger than the environment", r.code == 0 and json.loads(r.out)["token_ids"] == ids, r)
+    refused("garbage in the environment", 2, *base, env={"LLM_ARG_THREADS": "abc"}, says=["LLM_ARG_THREADS", "abc"])
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
+        json.dump({"max_tokens": 4, "ignore-eos": True, "json": True, "stop": ["zzz", "yyy"], "seed": None}, f)
+        f.flush()
+        r = run(*base, "--config", f.name)
+        check("config file", r.code == 0 and json.loads(r.out)["token_ids"] == ids, r)
+        f.seek(0)
+        f.truncate()
+        f.write('{"max_tokenz": 4}')
+        f.flush()
+        refused("unknown name in a config file", 2, *base, "--config", f.name, says=["max_tokenz", "max-tokens"])
+    r = run(*base, "--ignore-eos", "--json", "-n", "4", "--port", "80", "--num-scheduler-steps=8", env={"HCCL_OP_EXPANSION_MODE": "AIV"})
+    notes = [line for line in r.err.split("\n") if "no effect" in line]
+    check("what means nothing here is told, a line each", r.code == 0 and len(notes) == 3 and json.loads(r.out)["token_ids"] == ids, r)
+
+
+def test_models():
+    refused("no such model", 1, "generate", "-m", "nowhere.gguf", "-p", "x", says=["nowhere.gguf"])
+    refused("hub name", 1, "generate", "-m", "org/name", "-p", "x", says=["org/name", "download"], env={"HF_HOME": "/nonexistent"})
+    refused("device file", 1, "generate", "-m", "/dev/zero", "-p", "x", says=["/dev/zero"])
+    refused("folder without a model", 1, "generate", "-m", HERE, "-p", "x", says=[HERE[-20:]])
+    with tempfile.TemporaryDirectory() as d:
+        bad = os.path.join(d, "bad.gguf")
+        with open(bad, "wb") as f:
+            f.write(b"GGUF" + b"\xff" * 100)
+        refused("broken file", 1, "info", "-m", bad, says=["bad.gguf"])
+        os.mkfifo(os.path.join(d, "fifo"))
+        refused("FIFO", 1, "info", "-m", os.path.join(d, "fifo"), says=["fifo"])
+        evil = os.path.join(d, "a\x1b[31mb\nc.gguf")
+        refused("hostile name", 1, "info", "-m", evil, says=["\\x1b", "\\x0a"])
+        copy = os.path.join(d, "llm_cli")
+        with open(CLI, "rb") as a, open(copy, "wb") as b:
+            b.write(a.read())
+        os.chmod(copy, 0o755)
+        r = Result(subprocess.run([copy, "info"], stdin=subprocess.DEVNULL, capture_output=True, cwd=d))
+        check("without any model: make model", r.code == 1 and "make model" in r.err and r.err.count("\n") == 1, r)
+        if os.path.exists(TINY):
+            os.mkdir(os.path.join(d, "models"))
+            os.symlink(os.path.abspath(TINY), os.path.join(d, "models", "tiny"))
+            r = Result(subprocess.run([copy, "info", "--json"], stdin=subprocess.DEVNULL, capture_output=True, cwd="/"))
+            check("the first model beside the program", r.code == 0 and json.loads(r.out)["path"].endswith("models/tiny"), r)
+            hub = os.path.join(d, "hub", "models--org--name")
+            os.makedirs(os.path.join(hub, "snapshots"))
+            os.makedirs(os.path.join(hub, "refs"))
+            with open(os.path.join(hub, "refs", "main"), "w") as f:
+                f.write("abc")
+            os.symlink(os.path.abspath(TINY), os.path.join(hub, "snapshots", "abc"))
+            for env in ({"HF_HUB_CACHE": os.path.join(d, "hub")}, {"HF_HOME": d}):
+                r = run("info", "-m", "org/name", "--json", env=env)
+                check("hub cache by %s" % list(env)[0], r.code == 0 and json.loads(r.out)["n_layers"] > 0, r)
+
+
+def test_tokens():
+    name = model()
+    if not name:
+        return skip("tokenize: no model")
+    text = "Hello world, \u00fcber <|im_end|> \u4f60\u597d"
+    r = run("tokenize", "-m", name, stdin=text)
+    if not check("tokenize", r.code == 0 and r.out.endswith("]\n"), r):
+        return
+    ids = json.loads(r.out)
+    r = run("detokenize", "-m", name, stdin=json.dumps(ids))
+    check("detokenize gives the text back", r.code == 0 and r.out == text, r)
+    lines = [text, "", "a\nb"]
+    r = run("tokenize", "-m", name, "--jsonl", stdin="".join(json.dumps(s) + "\n" for s in lines))
+    rows = [json.loads(x) for x in r.out.splitlines()]
+    check("tokenize --jsonl", r.code == 0 and len(rows) == 3 and rows[0] == ids and rows[1] == [], r)
+    r = run("detokenize", "-m", name, "--jsonl", stdin="".join(json.dumps(s) + "\n" for s in rows))
+    check("detokenize --jsonl", [json.loads(x) for x in r.out.splitlines()] == lines, r)
+    special = json.loads(run("tokenize", "-m", name, "--parse-special", stdin="<|im_end|>").out)
+    plain = json.loads(run("tokenize", "-m", name, stdin="<|im_end|>").out)
+    check("--parse-special", len(special) == 1 and len(plain) > 1, (special, plain))
+    r = run("tokenize", "-m", name, "--jsonl", stdin='"a"\n{"b": 1}\n')
+    check("a bad line is told by its number", r.code == 1 and "line 2" in r.err and r.out.count("\n") == 1, r)
+    refused("ids that are none", 1, "detokenize", "-m", name, stdin="[1, -2]")
+    check("only the tokenizer", run("tokenize", "--tokenizer", name, stdin=text).out == run("tokenize", "-m", name, stdin=text).out)
+
+
+def test_render():
+    template = "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[go]{% endif %}{{ x }}"
+    context = {"messages": [{"role": "user", "content": "h\u00e9"}], "add_generation_prompt": True, "bos_token": "<s>", "x": 3}
+    r = run("render", "--chat-template", template, stdin=json.dumps(context))
+    check("render", r.code == 0 and r.out == "<s>[user]h\u00e9[go]3", r)
+    with tempfile.NamedTemporaryFile("w", suffix=".jinja") as f:
+        f.write(template)
+        f.flush()
+        r = run("render", "--chat-template", f.name, "--jsonl", stdin=json.dumps(context) + "\n" + "{}\n[]\nx\n")
+        rows = [json.loads(x) for x in r.out.splitlines()]
+        check("render --jsonl", r.code == 0 and rows[0] == {"text": "<s>[user]h\u00e9[go]3"} and len(rows) == 4 and all("error" in x for x in rows[2:]), r)
+    r = run("render", "--chat-template", "{{ strftime_now('%d.%m.%Y %H:%M') }}", stdin=json.dumps({"messages": [], "now": "2024-02-29 13:14:15"}))
+    check("now", r.out == "29.02.2024 13:14", r)
+    refused("render raises", 1, "render", "--chat-template", "{{ raise_exception('no roles') }}", stdin='{"messages": []}', says=["no roles"])
+    refused("broken template", 1, "render", "--chat-template", "{% if %}", stdin="{}")
+    refused("template file that is not there", 1, "render", "--chat-template", "nowhere.jinja", stdin="{}", says=["nowhere.jinja"])
+    refused("context that is no JSON", 1, "render", "--chat-template", "{{ x }}", stdin="nope")
+    if model():
+        r = run("render", "-m", model(), stdin=json.dumps({"messages": [{"role": "user", "content": "hi"}], "add_generation_prompt": True}))
+        check("render with the model's template", r.code == 0 and "hi" in r.out and "assistant" in r.out, r)
+
+
+def test_generate():
+    name = model()
+    if not name:
+        return skip("generate: no model")
+    args = ["generate", "-m", name, "--temp", "0", "--ignore-eos", "-n", "6"]
+    r = run(*args, "-p", "Hello", "--json", "--logprobs", "2")
+    if not check("generate --json", r.code == 0 and r.out.count("\n") == 1, r):
+        return
+    a = json.loads(r.out)
+    check("fields", set("text token_ids finish_reason stop_reason cum_log_probs prompt_token_ids usage metrics logprobs".split()) <= set(a), a)
+    check("ids and usage", len(a["token_ids"]) == 6 and a["finish_reason"] == "length" and a["stop_reason"] is None
+          and a["usage"]["completion_tokens"] == 6 and a["usage"]["prompt_tokens"] == len(a["prompt_token_ids"]), a)
+    lp = a["logprobs"]
+    check("logprobs", all(len(lp[k]) == 6 for k in ("text_offset", "token_logprobs", "tokens", "top_logprobs")) and lp["text_offset"][0] == 0
+          and all(x <= 0 for x in lp["token_logprobs"]) and all(1 <= len(x) <= 3 for x in lp["top_logprobs"]), lp)
+    check("cum_log_probs is their sum", abs(a["cum_log_probs"] - sum(lp["token_logprobs"])) < 1e-3, a)
+    check("metrics", a["metrics"]["first_token_time"] >= a["metrics"]["arrival_time"] > 1e9, a["metrics"])
+    plain = run(*args, "-p", "Hello")
+    check("plain text is the continuation only", plain.code == 0 and plain.out.rstrip("\n") == a["text"].rstrip("\n") and plain.err == "", plain)
+    check("prompt by standard input", run(*args, stdin="Hello\n").out == plain.out)
+    with tempfile.NamedTemporaryFile("w") as f:
+        f.write("Hello")
+        f.flush()
+        check("prompt by file", run(*args, "-f", f.name).out == plain.out)
+    r = run(*args, "--token-ids", json.dumps(a["prompt_token_ids"]), "--json")
+    check("prompt by ids", json.loads(r.out)["token_ids"] == a["token_ids"], r)
+    r = run(*args, "-p", "Hello", "--json", "--stop-token-ids", str(a["token_ids"][2]))
+    b = json.loads(r.out)
+    first = a["token_ids"].index(a["token_ids"][2])
+    check("stop id", b["finish_reason"] == "stop" and b["stop_reason"] == a["token_ids"][2] and b["token_ids"] == a["token_ids"][:first + 1], r)
+    one = [json.loads(run("generate", "-m", name, "-p", "Hello", "-n", "8", "--temp", "1", "--seed", str(s), "--json").out)["token_ids"] for s in (1, 1, 2)]
+    check("a seed repeats an answer", one[0] == one[1], one)
+    r = run("generate", "-m", name, "-p", "Hello", "-n", "4", "--temp", "1", "--seed", "3", "--n", "2", "--json", "--ignore-eos")
+    check("two answers", r.code == 0 and [json.loads(x)["index"] for x in r.out.splitlines()] == [0, 1], r)
+    r = run(*args, "-p", "Hello", "--json", "--early-stop-config", '{"enable_early_stop": true, "window_size": 3, "threshold": 0.0}')
+    b = json.loads(r.out) if r.code == 0 else {}
+    check("early stop", b.get("stop_reason") == "repetition" and b["usage"]["completion_tokens"] == 3 and b["finish_reason"] == "stop", r)
+    refused("max tokens 0", 2, "generate", "-m", name, "-p", "x", "-n", "0", says=["--max-tokens"])
+    refused("two prompts", 2, *args, "-p", "x", "-f", "y", says=["--file"])
+    refused("prompt over the context", 1, *args, "--max-model-len", "4", "--token-ids", "[1,2,3,4,5]", says=["5", "4"])
+    refused("context over the model's", 2, *args, "-p", "x", "--max-model-len", "10000000", says=["10000000"])
+    refused("prompt file that is not there", 1, *args, "-f", "nowhere.txt", says=["nowhere.txt"])
+    r = run(*args, "-p", "Hello", "-tp", "2", "--json")
+    check("two ranks give the same tokens", r.code == 0 and json.loads(r.out)["token_ids"] == a["token_ids"], r)
+
+
+def test_score():
+    name = model()
+    if not name:
+        return skip("score: no model")
+    r = run("score", "-m", name, "--token-ids", "[5,6,7,8]", "--json", "--top-logprobs", "3", "--dtype", "float32")
+    if not check("score --json", r.code == 0, r):
+        return
+    a = json.loads(r.out)
+    check("shapes", a["token_ids"] == [5, 6, 7, 8] and a["n_tokens"] == 4 and len(a["logprobs"]) == 4 and a["logprobs"][0] is None
+          and a["top_logprobs"][0] is None and all(len(x) == 3 for x in a["top_logprobs"][1:]) and len(a["next"]) == 3, a)
+    check("sorted", all(x[i][1] >= x[i + 1][1] for x in a["top_logprobs"][1:] + [a["next"]] for i in range(2)), a)
+    check("perplexity", abs(a["perplexity"] - math.exp(-sum(a["logprobs"][1:]) / 3)) < 1e-3 * a["perplexity"], a)
+    longer = json.loads(run("score", "-m", name, "--token-ids", json.dumps([5, 6, 7, 8, a["next"][0][0]]), "--json", "--dtype", "float32").out)
+    check("next is the log-probability of a token that follows", abs(longer["logprobs"][4] - a["next"][0][1]) < 1e-4, longer)
+    info = json.loads(run("info", "-m", name, "--json").out)
+    if info["vocab_size"] < 5000:
+        whole = json.loads(run("score", "-m", name, "--token-ids", "[5,6]", "--json", "--top-logprobs", str(info["vocab_size"])).out)
+        check("the whole vocabulary", abs(sum(math.exp(x) for _, x in whole["next"]) - 1) < 1e-3 and len(whole["next"]) == info["vocab_size"])
+        refused("more than the vocabulary", 2, "score", "-m", name, "--token-ids", "[5,6]", "--top-logprobs", "100000000")
+    r = run("score", "-m", name, "-p", "Hello world")
+    check("score as text", r.code == 0 and r.out.splitlines()[-1].startswith("perplexity "), r)
+    r = run("score", "-m", name, "--token-ids", "[5]", "--json")
+    check("one token has no perplexity", r.code == 0 and json.loads(r.out)["perplexity"] is None, r)
+    r = run("score", "-m", name, "--token-ids", "[5,6,7,8]", "--json", "--max-model-len", "4", "--dtype", "float32")
+    check("a prompt that fills the context", r.code == 0 and json.loads(r.out)["next"] == []
+          and all(abs(x - y) < 1e-4 for x, y in zip(json.loads(r.out)["logprobs"][1:], a["logprobs"][1:])), r)
+    refused("ids outside the vocabulary", 2, "score", "-m", name, "--token-ids", "[5,600000000]")
+
+
+def test_chat():
+    name = model()
+    if not name:
+        return skip("chat: no model")
+    args = ["-m", name, "--temp", "0", "-n", "5", "--ignore-eos"]
+    a = run(*args, "-p", "Hi", "--json")
+    if not check("chat", a.code == 0, a):
+        return
+    b = run("chat", *args, "--json", stdin="Hi\n")
+    ids = [json.loads(x.out)["prompt_token_ids"] for x in (a, b)]
+    check("standard input is the prompt", ids[0] == ids[1], ids)
+    c = run("chat", *args, "--json", "-p", "Sum up:", stdin="long text\n")
+    d = run("chat", *args, "--json", "-p", "Sum up:\nlong text")
+    check("standard input follows -p", json.loads(c.out)["prompt_token_ids"] == json.loads(d.out)["prompt_token_ids"], c)
+    s = run(*args, "-p", "Hi", "--system", "Be brief.", "--json")
+    text = run("detokenize", "-m", name, stdin=json.dumps(json.loads(s.out)["prompt_token_ids"])).out
+    check("--system", "Be brief." in text and "Hi" in text, text)
+    t = run(*args, "-p", "Hi", "--json", "--chat-template", "{{ messages[0].content }}{{ extra }}", "--chat-template-kwargs", '{"extra": "Z"}')
+    text = run("detokenize", "-m", name, stdin=json.dumps(json.loads(t.out)["prompt_token_ids"])).out
+    check("--chat-template and its variables", text == "HiZ", text)
+    refused("nothing to say", 2, "chat", *args, says=["prompt"])
+    refused("template that raises", 1, *args, "-p", "Hi", "--chat-template", "{{ raise_exception('never') }}", says=["never"])
+    if os.path.exists(REAL):
+        r = run("-m", REAL, "-p", "What is the capital of France?", "--temp", "0", "-n", "30")
+        check("a real answer", r.code == 0 and "Paris" in r.out, r)
+    else:
+        skip("a real answer: no SmolLM2 in models/")
+
+
+def test_batch():
+    name = model()
+    if not name:
+        return skip("batch: no model")
+    body = {"model": "m", "max_tokens": 4, "temperature": 0, "ignore_eos": True}
+    chat = {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}], "logprobs": True, "top_logprobs": 2}
+    lines = [
+        {"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": dict(body, **chat)},
+        "not json",
+        {"custom_id": "3", "url": "/v1/completions", "body": dict(body, prompt=[5, 6, 7], logprobs=1)},
+        {"custom_id": "4", "url": "/v1/completions", "body": dict(body, prompt="x", temperature=9)},
+        {"custom_id": "5", "url": "/v1/elsewhere", "body": body},
+        {"custom_id": 6, "url": "/v1/completions", "body": dict(body, prompt="x", n=2, temperature=1, seed=1)},
+        {"custom_id": "7", "url": "/v1/chat/completions", "body": dict(body, messages=[])},
+        {"custom_id": "8", "url": "/v1/completions", "body": dict(body, prompt="x", stream=True)},
+        {"custom_id": "9", "url": "/v1/completions", "body": dict(body, prompt="x", response_format={"type": "json_object"})},
+    ] + [{"custom_id": "m%d" % i, "url": "/v1/completions", "body": dict(body, prompt=[5, 6, 7 + i], max_tokens=1 + i % 7)} for i in range(40)]
+    text = "".join((x if isinstance(x, str) else json.dumps(x)) + "\n\n" for x in lines)
+    with tempfile.TemporaryDirectory() as d:
+        a, b = os.path.join(d, "in.jsonl"), os.path.join(d, "out.jsonl")
+        with open(a, "w") as f:
+            f.write(text)
+        r = run("batch", "-m", name, "-i", a, "-o", b, "--max-num-seqs", "3", "--max-model-len", "256")
+        if not check("batch", r.code == 0 and r.out == "", r):
+            return
+        rows = [json.loads(x) for x in open(b)]
+        check("a line each, in order", [x["custom_id"] for x in rows] == [x["custom_id"] if isinstance(x, dict) else None for x in lines], rows)
+        status = [x["response"] and x["response"]["status_code"] for x in rows[:9]]
+        check("status", status == [200, None, 200, 400, 404, 200, 400, 400, 400], status)
+        check("errors name the field", "temperature" in rows[3]["response"]["body"]["error"]["message"] and rows[1]["error"]["message"].startswith("line 3"), rows[1])
+        first = rows[0]["response"]["body"]
+        check("chat body", first["object"] == "chat.completion" and first["usage"]["completion_tokens"] == 4 and len(first["choices"][0]["logprobs"]["content"]) == 4
+              and len(first["choices"][0]["logprobs"]["content"][0]["top_logprobs"]) == 2, first)
+        alone = json.loads(run("generate", "-m", name, "--token-ids", "[5,6,7]", "-n", "4", "--temp", "0", "--ignore-eos", "--json", "--logprobs", "1").out)
+        third = rows[2]["response"]["body"]["choices"][0]
+        check("the same as alone, to the bit", third["text"] == alone["text"] and third["logprobs"] == alone["logprobs"], third)
+        check("n", [c["index"] for c in rows[5]["response"]["body"]["choices"]] == [0, 1], rows[5])
+        check("many in flight", all(x["response"]["body"]["usage"]["completion_tokens"] == 1 + i % 7 for i, x in enumerate(rows[9:])), rows[9])
+        r = run("batch", "-m", name, "-i", "-", "--max-model-len", "256", stdin=text)
+        check("through pipes", r.code == 0 and len(r.out.splitlines()) == len(lines), r)
+        refused("output over the input", 2, "batch", "-m", name, "-i", a, "-o", a, says=["--output-file"])
+    refused("no input", 2, "batch", "-m", name, says=["--input"])
+    refused("input that is not there", 1, "batch", "-m", name, "-i", "nowhere.jsonl", says=["nowhere.jsonl"])
+
+
+def test_info_and_bench():
+    name = model()
+    if not name:
+        return skip("info and bench: no model")
+    r = run("info", "-m", name)
+    check("info", r.code == 0 and "architecture" in r.out and "fits" in r.out and "chat_template" in r.out, r)
+    a = json.loads(run("info", "-m", name, "--json").out)
+    check("info --json", a["n_layers"] > 0 and a["vocab_size"] > 0 and sum(t["tensors"] for t in a["tensor_types"].values()) == a["n_tensors"]
+          and a["bytes_needed"] > 0 and a["fits"] in (True, False, None), a)
+    r = run("bench", "-m", name, "-p", "32", "-n", "4", "-b", "1,2", "-r", "2", "--json")
+    rows = [json.loads(x) for x in r.out.splitlines()]
+    if check("bench --json", r.code == 0 and [x["test"] for x in rows] == ["pp32", "tg4", "tg4@2"], r):
+        check("bench fields", all(len(x["tokens_per_s"]) == 2 and x["median"] > 0 and x["threads"] >= 1 and x["isa"] and x["peak_gb_s"] >= 0 and x["read_gb_s"] > 0
+                                  for x in rows), rows[0])
+    r = run("bench", "-m", name, "-p", "0", "-n", "2", "-r", "1")
+    check("bench as a table, without a prompt test", r.code == 0 and "tg2" in r.out and "pp" not in r.out, r)
+    refused("bench prompt that is no number", 2, "bench", "-m", name, "-p", "many", says=["--prompt", "many"])
+    refused("bench batch", 2, "bench", "-m", name, "-b", "1,x", says=["--batch"])
+
+
+class Fake(BaseHTTPRequestHandler):
+    """A server that streams as many tokens as asked, in chunks."""
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if body["model"] == "none":
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for i in range(body["max_tokens"] + 1):
+            event = {"choices": [{"text": "x"}]} if i < body["max_tokens"] else {"choices": [], "usage": {"completion_tokens": i, "prompt_tokens": len(body["prompt"])}}
+            data = ("data: %s\n\n" % json.dumps(event)).encode()
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+            self.wfile.flush()
+            time.sleep(0.002)
+        self.wfile.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+
+
+def test_load():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Fake)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = "http://127.0.0.1:%d" % server.server_port
+    r = run("bench", "--url", url, "--num-prompts", "6", "--max-concurrency", "2", "--random-input-len", "10", "--random-output-len", "5", "--json")
+    a = json.loads(r.out) if check("load test", r.code == 0, r) else {}
+    check("its figures", a.get("completed") == 6 and a["failed"] == 0 and a["p99_itl_ms"] > 0 and a["median_tpot_ms"] > 1 and a["output_throughput"] > 0, a)
+    r = run("bench", "--url", url + "/v1/", "--num-prompts", "3", "--random-output-len", "2", "--request-rate", "50")
+    check("load test as a table", r.code == 0 and all(x in r.out for x in ("TTFT", "TPOT", "ITL", "P99")), r)
+    refused("every request fails", 1, "bench", "--url", url, "-m", "none", "--num-prompts", "2", says=["404"])
+    server.shutdown()
+    refused("a URL that is none", 2, "bench", "--url", "ftp://x", says=["--url", "ftp"])
+
+
+def test_streams():
+    name = model()
+    if not name:
+        return skip("streams: no model")
+    args = [CLI, "generate", "-m", name, "--token-ids", "[5,6,7]", "-n", "3", "--temp", "0"]
+    with open("/dev/full", "w") as full:
+        p = subprocess.run(args, stdout=full, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=60)
+        check("standard output on a full disk", p.returncode == 1 and b"standard output" in p.stderr, p)
+        p = subprocess.run([CLI, "--help"], stdout=full, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=60)
+        check("--help on a full disk", p.returncode == 1 and b"standard output" in p.stderr, p)
+    p = subprocess.run(["sh", "-c", '"$@" >&-', "sh"] + args, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=60)
+    check("closed standard output", p.returncode == 1 and b"standard output" in p.stderr, p)
+    p = subprocess.run(["sh", "-c", '"$@" <&-', "sh"] + args, capture_output=True, timeout=60)
+    check("closed standard input", p.returncode == 0, p)
+    p = subprocess.run(["sh", "-c", '"$@" 2>&-', "sh"] + args, capture_output=True, timeout=60)
+    check("closed standard error", p.returncode == 0 and p.stdout, p)
+    p = subprocess.Popen(args + ["--ignore-eos", "-n", "1500"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    p.stdout.read(1)
+    p.stdout.close()
+    code = p.wait(60)
+    check("a reader that goes away", code == 1 and b"standard output" in p.stderr.read(), code)
+    p.stderr.close()
+    long = [CLI, "generate", "-m", name, "--token-ids", "[5,6,7]", "-n", "-1", "--ignore-eos", "--temp", "1"]
+    p = subprocess.Popen(long, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    p.stdout.read(1)
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=60)
+    check("SIGINT ends a generation with 130", p.returncode == 130 and b"error" not in err, (p.returncode, err))
+    p = subprocess.Popen([CLI, "tokenize", "-m", name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    time.sleep(0.5)
+    p.send_signal(signal.SIGINT)
+    check("SIGINT while it waits for input", p.wait(10) == 130, p.returncode)
+    for f in (p.stdin, p.stdout, p.stderr):
+        f.close()
+    with open("/dev/zero", "rb") as zero:
+        p = subprocess.run([CLI, "generate", "-m", name, "-n", "1"], stdin=zero, capture_output=True, timeout=60)
+        check("an endless prompt", p.returncode == 1 and b"MiB" in p.stderr, p)
+
+
+def main():
+    if not os.path.exists(CLI):
+        print("no %s: run make first" % CLI)
+        sys.exit(2)
+    for name, test in list(globals().items()):
+        if name.startswith("test_") and (len(sys.argv) < 2 or any(a in name for a in sys.argv[1:])):
+            try:
+                test()
+            except (subprocess.TimeoutExpired, ValueError, KeyError, IndexError, TypeError) as e:
+                check("%s: %s: %s" % (name, type(e).__name__, e), False)
+    print("%d passed, %d failed, %d skipped" % (passed, failed, skipped))
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
