@@ -160,6 +160,7 @@ typedef struct llm_model_info {
     int32_t n_tensors;
     const char *tokenizer_kind;   /* "BPE", "Unigram", "WordPiece", "SPM" */
     const char *chat_template;    /* its text; NULL: none */
+    int32_t max_model_len;        /* longest sequence; above max_position_embeddings where the rotary scaling grows with the prompt */
 } llm_model_info;
 
 /* Opens a GGUF file (the first of split files) or a Hugging Face folder. cfg may be NULL. On error *out is NULL. Any thread. */
@@ -12672,6 +12673,7 @@ static void llm__model_info_fill(llm_model *m) {
     o->head_dim = a->head_dim;
     o->vocab_size = a->vocab;
     o->max_position_embeddings = a->max_positions;
+    o->max_model_len = a->max_len;
     o->n_experts = a->n_experts;
     o->n_experts_used = a->n_used;
     for (int i = 0; i < a->n_layers; i++) o->sliding_window = LLM__MAX(o->sliding_window, a->layer[i].window);

@@ -614,22 +614,29 @@ static int cli_sampling(const cli_options *o, const llm_model *model, int32_t ma
  * Where options come from: the command line, the environment, a config file.
  * --------------------------------------------------------------------------- */
 
+/* Waits for more of a descriptor; it does not miss an interrupt that comes just before. */
+static void cli_wait_input(int fd) {
+    struct pollfd p = {fd, POLLIN, 0};
+    for (int waited = 0; poll(&p, 1, 200) <= 0; waited++) {
+        if (cli_interrupts) exit(130);
+        if (waited == 14 && !isatty(fd)) fputs("llm_cli: waiting for standard input\n", stderr);
+    }
+}
+
 /* Appends a file, or standard input for "-". 0 with cli_why. */
 static int cli_read(const char *path, llm_text *out) {
     char block[65536];
-    ssize_t n;
+    ssize_t n = 1;
     int fd = strcmp(path, "-") ? open(path, O_RDONLY | O_CLOEXEC) : 0;
     const char *name = fd ? cli_clip(path) : "standard input";
     if (fd < 0) return cli_bad("%s: %s", name, strerror(errno));
-    struct pollfd p = {fd, POLLIN, 0};
-    if (fd == 0 && !isatty(0) && poll(&p, 1, 3000) == 0) fprintf(stderr, "llm_cli: waiting for standard input\n");
-    while ((n = read(fd, block, sizeof block)) > 0 || (n < 0 && errno == EINTR && !cli_interrupts)) {
-        llm_text_add(out, block, n > 0 ? (size_t)n : 0);
+    while (n > 0) {
+        cli_wait_input(fd);
+        n = read(fd, block, sizeof block);
+        if (n < 0) return cli_bad("%s: %s", name, strerror(errno));
+        llm_text_add(out, block, (size_t)n);
         if (out->len > CLI_MAX_INPUT || out->failed) return cli_bad("%s: more than %zu MiB, a text that fits a context was expected", name, CLI_MAX_INPUT >> 20);
     }
-    if (cli_interrupts) exit(130);
-    if (n < 0) return cli_bad("%s: %s", name, strerror(errno));
-    llm_text_add(out, "", 0);
     if (fd) close(fd);
     return 1;
 }
@@ -931,7 +938,7 @@ static const llm_backend *cli_backend(const cli_session *c) {
 static void cli_open_engine(cli_session *c, int64_t need, int32_t seqs) {
     const cli_options *o = c->o;
     llm_engine_config cfg = {0};
-    int32_t own = llm_model_get_info(c->model)->max_position_embeddings;
+    int32_t own = llm_model_get_info(c->model)->max_model_len;
     cfg.n_threads = o->n_threads;
     cfg.isa = o->isa;
     cfg.device = o->device == 1 ? "cpu" : o->device == 2 ? "cuda" : NULL;
@@ -956,7 +963,7 @@ static void cli_open_engine(cli_session *c, int64_t need, int32_t seqs) {
 
 /* Tokens that a sequence may have: --max-model-len, else the model's own; 0: no limit. */
 static int32_t cli_limit(const cli_session *c) {
-    int32_t own = llm_model_get_info(c->model)->max_position_embeddings, said = c->o->max_model_len;
+    int32_t own = llm_model_get_info(c->model)->max_model_len, said = c->o->max_model_len;
     return said && (own <= 0 || said < own || c->o->allow_long) ? said : own;
 }
 
@@ -1068,7 +1075,7 @@ static int cli_convert(cli_session *c, cli_convert_fn fn, const char *end) {
         llm_text_free(&text);
         return 0;
     }
-    for (long number = 1; (n = getline(&line, &cap, stdin)) >= 0; number++) {
+    for (long number = 1; !cli_interrupts && (n = getline(&line, &cap, stdin)) >= 0; number++) {
         while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r')) line[--n] = 0;
         if (!fn(c, line, (size_t)n, &out)) cli_die(1, "standard input, line %ld: %s", number, cli_why);
         llm_text_str(&out, "\n");
@@ -1614,7 +1621,7 @@ static int cli_cmd_batch(cli_session *c) {
         out = fopen(o->out, "we");
         if (!out) cli_die(1, "%s: %s", cli_clip(o->out), strerror(errno));
     }
-    int32_t seqs = o->max_num_seqs ? o->max_num_seqs : 16, window = 4 * seqs, own = llm_model_get_info(c->model)->max_position_embeddings;
+    int32_t seqs = o->max_num_seqs ? o->max_num_seqs : 16, window = 4 * seqs, own = llm_model_get_info(c->model)->max_model_len;
     if (!o->kv_bytes) o->kv_bytes = (int64_t)1 << 30;
     int64_t fits = o->kv_bytes / cli_kv_bytes(llm_model_get_info(c->model)) / 64 * 64;
     if (!o->max_model_len && (own <= 0 || fits < own)) o->max_model_len = (int32_t)(fits < 1 << 24 ? fits : 1 << 24);
@@ -1829,7 +1836,7 @@ static void cli_bench_row(const cli_bench *b, const char *test, double *rates, d
 static int32_t cli_synthetic(const cli_bench *b, int seq, int position) {
     uint32_t x = (uint32_t)seq * 2654435761u + (uint32_t)position * 40503u + 12345u;
     x = (x ^ x >> 15) * 2246822519u;
-    int32_t n = llm_vocab_size(b->c->model), from = n > 2000 ? 1000 : 0;
+    int32_t n = b->vocab, from = n > 2000 ? 1000 : 0;
     return from + (int32_t)((x ^ x >> 13) % (uint32_t)(n - from));
 }
 
@@ -2562,7 +2569,7 @@ static int cli_interactive(cli_session *c) {
     cli_history_open(&k.e);
     cli_talk_reset(&k);
     llm_engine_get_stats(c->engine, &stats);
-    cli_say("", "%s, %s, context %d of %d tokens. /help lists the commands.", info->path, stats.backend, stats.max_model_len, info->max_position_embeddings);
+    cli_say("", "%s, %s, context %d of %d tokens. /help lists the commands.", info->path, stats.backend, stats.max_model_len, info->max_model_len);
     while (!leave) {
         int end = cli_edit(&k.e, "> ");
         char *text = k.e.text.data;
