@@ -11640,10 +11640,19 @@ static void llm__loader_missing(llm__loader *L, const char *name) {
     if (!L->r) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s is missing", L->m->path, name);
 }
 
-static void llm__loader_shape(llm__loader *L, const llm__tensor *t, const char *expected) {
-    char found[96] = "";
-    for (int i = 0, n = 0; i < t->n_dims && i < 4; i++) n += snprintf(found + n, sizeof found - (size_t)n, "%s%lld", i ? ", " : "", (long long)t->shape[i]);
-    if (!L->r) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s has shape (%s), %s expected", L->m->path, t->name.p, found, expected);
+/* 1 if a tensor has these dimensions (0: none); leading dimensions of size 1 do not matter. Else the error says both shapes. */
+static int llm__loader_fits(llm__loader *L, const llm__tensor *t, int64_t d0, int64_t d1, int64_t d2) {
+    char found[96] = "", expected[96] = "";
+    const int64_t want[3] = {d0, d1, d2};
+    int64_t have[3] = {0, 0, 0};
+    int n = 0, skip = 0, n_want = 1 + (d1 > 0) + (d2 > 0), e = 0;
+    while (skip < t->n_dims - n_want && t->shape[skip] == 1) skip++;
+    for (int i = skip; i < t->n_dims && i - skip < 3; i++) have[i - skip] = t->shape[i];
+    if (t->n_dims - skip <= 3 && !memcmp(have, want, sizeof want)) return 1;
+    for (int i = 0; i < t->n_dims && i < 4; i++) n += snprintf(found + n, sizeof found - (size_t)n, "%s%lld", i ? ", " : "", (long long)t->shape[i]);
+    for (int i = 0; i < n_want; i++) e += snprintf(expected + e, sizeof expected - (size_t)e, "%s%lld", i ? ", " : "", (long long)want[i]);
+    if (!L->r) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s has shape (%s), (%s) expected", L->m->path, t->name.p, found, expected);
+    return 0;
 }
 
 /* 1 if a kernel reads this type as a weight. */
@@ -11654,9 +11663,9 @@ static int llm__loader_type(llm__loader *L, const llm__tensor *t) {
     return ok;
 }
 
-/* Finds the matrix of a slot: 1, or 0 if it is absent (an error when `must`). Extra dimensions of size 1 do not matter. */
+/* Finds the matrix of a slot: 1, or 0 if it is absent (an error when `must`). */
 static int llm__loader_part(llm__loader *L, llm__slot slot, int expert, int64_t out, int64_t in, int must, llm__part *p) {
-    char name[256], expected[64];
+    char name[256];
     int conv = L->a->flags & LLM__CONV1D && !L->a->gguf && L->layer >= 0;
     memset(p, 0, sizeof *p);
     p->step = 1;
@@ -11666,15 +11675,10 @@ static int llm__loader_part(llm__loader *L, llm__slot slot, int expert, int64_t 
     const llm__tensor *t = llm__loader_find(L, slot, expert, ".weight", name);
     if (!t && must) llm__loader_missing(L, name);
     if (!t || L->r || !llm__loader_type(L, t)) return 0;
-    int64_t cols = t->shape[LLM__MAX(t->n_dims, 1) - 1], rows = t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3] / LLM__MAX(cols, 1);
-    if (rows != (conv ? in : out) || cols != (conv ? out : in)) {
-        snprintf(expected, sizeof expected, "(%lld, %lld)", (long long)(conv ? in : out), (long long)(conv ? out : in));
-        llm__loader_shape(L, t, expected);
-        return 0;
-    }
+    if (!llm__loader_fits(L, t, conv ? in : out, conv ? out : in, 0)) return 0;
     p->s.data = t->data;
     p->s.type = t->type;
-    p->s.stored_cols = cols;
+    p->s.stored_cols = conv ? out : in;
     p->s.transposed = conv;
     if (t->type == LLM_TYPE_F8_E4M3 || t->type == LLM_TYPE_F8_E5M2) { /* one scale a tensor */
         const llm__tensor *scale = llm__loader_find(L, slot, expert, ".weight_scale", name);
@@ -11743,42 +11747,35 @@ static void llm__loader_vector(llm__loader *L, const char *name, float *values, 
     if (!L->r && L->backend) L->r = L->backend->weight(L->ctx, L->rank, &d, out);
 }
 
-/* Reads values first, first + step, ... (n of them) of a slot's vector of `size` into dst. 0 if it is absent (an error when `must`). */
-static int llm__loader_values(llm__loader *L, llm__slot slot, int expert, const char *suffix, int64_t size, int64_t first, int64_t step, int64_t n, int must, float *dst) {
-    char name[256], expected[48];
+/* Reads values first, first + step, ... (n of them) of a slot's vector, or of a matrix with `rows` rows, of `size` values into dst (NULL: only checks it).
+ * 0 if it is absent (an error when `must`). */
+static int llm__loader_values(llm__loader *L, llm__slot slot, const char *suffix, int64_t rows, int64_t size, int64_t first, int64_t step, int64_t n, int must, float *dst) {
+    char name[256];
     if (L->r) return 0;
-    const llm__tensor *t = llm__loader_find(L, slot, expert, suffix, name);
+    const llm__tensor *t = llm__loader_find(L, slot, 0, suffix, name);
     if (!t && L->m->dummy && must) {
         for (int64_t i = 0; dst && i < n; i++) dst[i] = strcmp(suffix, ".weight") ? 0.0f : 1.0f;
         return 1;
     }
     if (!t && must) llm__loader_missing(L, name);
-    if (!t || !llm__loader_type(L, t)) return 0;
-    int64_t cols = t->shape[LLM__MAX(t->n_dims, 1) - 1], rows = t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3] / LLM__MAX(cols, 1);
-    if (rows * cols != size) {
-        snprintf(expected, sizeof expected, "(%lld)", (long long)size);
-        llm__loader_shape(L, t, expected);
-        return 0;
-    }
-    if (!dst) return 1;
-    float *all = (float *)LLM_MALLOC((size_t)size * sizeof *all);
-    if (!all) return L->r = llm__nomem(), 0;
-    for (int64_t r = 0; r < rows; r++) llm__dequant_row(t->type, t->data + r * llm__row_bytes(t->type, cols), all + r * cols, cols);
-    for (int64_t i = 0; i < n; i++) dst[i] = all[first + i * step];
+    if (!t || !llm__loader_type(L, t) || !llm__loader_fits(L, t, rows > 1 ? rows : size, rows > 1 ? size / rows : 0, 0)) return 0;
+    float *all = dst ? (float *)LLM_MALLOC((size_t)size * sizeof *all) : NULL;
+    if (dst && !all) return L->r = llm__nomem(), 0;
+    for (int64_t r = 0; dst && r < rows; r++) llm__dequant_row(t->type, t->data + r * llm__row_bytes(t->type, size / rows), all + r * (size / rows), size / rows);
+    for (int64_t i = 0; dst && i < n; i++) dst[i] = all[first + i * step];
     LLM_FREE(all);
     return 1;
 }
 
-/* A norm's weight or bias: values [first, first + n) of `size`. Absent and not a must: *out stays NULL. */
-static void llm__loader_norm(llm__loader *L, llm__slot slot, const char *suffix, int64_t size, int64_t first, int64_t n, int must, llm_weight **out) {
+/* Values [first, first + n) of a slot's vector (or matrix with `rows` rows) of `size` values, as a weight. Absent and not a must: *out stays NULL. */
+static void llm__load_vector(llm__loader *L, llm__slot slot, const char *suffix, int64_t rows, int64_t size, int64_t first, int64_t n, int must, llm_weight **out) {
     char name[256];
-    if (!must && !llm__loader_find(L, slot, 0, suffix, name)) return;
+    if (!llm__loader_find(L, slot, 0, suffix, name) && !must) return;
     float *v = llm__loader_floats(L, n);
-    int there = llm__loader_values(L, slot, 0, suffix, size, first, 1, n, must, v);
+    if (!llm__loader_values(L, slot, suffix, rows, size, first, 1, n, must, v)) return;
     if (v && L->a->flags & LLM__NORM_PLUS1 && !L->a->gguf && !L->m->dummy && !strcmp(suffix, ".weight"))
         for (int64_t i = 0; i < n; i++) v[i] += 1;
-    llm__loader_find(L, slot, 0, suffix, name);
-    if (there) llm__loader_vector(L, name, v, n, out);
+    llm__loader_vector(L, name, v, n, out);
 }
 
 /* Rows of one stored matrix that go into a weight. */
@@ -11803,7 +11800,7 @@ static void llm__loader_matrix(llm__loader *L, llm_role role, const llm__rows *r
     llm__loader_make(L, role, rows[0].slot, 0, w);
     if (!any || bias < 0) return;
     float *v = llm__loader_floats(L, total);
-    for (int i = 0; i < n && !L->r; at += rows[i++].n) llm__loader_values(L, rows[i].slot, 0, ".bias", rows[i].size, rows[i].first, 1, rows[i].n, bias, v ? v + at : NULL);
+    for (int i = 0; i < n && !L->r; at += rows[i++].n) llm__loader_values(L, rows[i].slot, ".bias", 1, rows[i].size, rows[i].first, 1, rows[i].n, bias, v ? v + at : NULL);
     llm__loader_find(L, rows[0].slot, 0, ".bias", name);
     llm__loader_vector(L, name, v, total, b);
 }
@@ -11913,9 +11910,12 @@ static void llm__load_qkv(llm__loader *L, const llm__net_rank *R, llm__net_layer
     int fused = !L->m->dummy && (llm__loader_has(L, LLM__W_QKV, ".weight")), grouped = fused && a->flags & LLM__GROUPED && !a->gguf;
     int64_t q0 = whole ? 0 : (int64_t)R->head * d, k0 = whole ? 0 : (int64_t)R->kv_head * d, v0 = (int64_t)R->kv_head * a->v_head_dim, nv = (int64_t)R->n_kv_heads * a->v_head_dim;
     int64_t q_all = (int64_t)a->n_heads * d, k_all = (int64_t)a->n_kv_heads * d, v_all = (int64_t)a->n_kv_heads * a->v_head_dim, all = q_all + k_all + v_all;
-    llm__rows *rows = LLM__NEW(llm__rows, R->n_heads + 2 * R->n_kv_heads + 3);
-    if (!rows && !L->r) L->r = llm__nomem();
     if (L->r) return;
+    llm__rows *rows = LLM__NEW(llm__rows, R->n_heads + 2 * R->n_kv_heads + 3);
+    if (!rows) {
+        L->r = llm__nomem();
+        return;
+    }
     if (grouped) {
         int64_t block = (int64_t)(group + 2) * d;
         for (int h = R->head; h < R->head + R->n_heads; h++) rows[n++] = llm__rows_of(LLM__W_QKV, all, h / group * block + h % group * d, d);
@@ -11928,11 +11928,13 @@ static void llm__load_qkv(llm__loader *L, const llm__net_rank *R, llm__net_layer
     }
     llm__loader_matrix(L, LLM_ROLE_LINEAR, rows, n, a->hidden, 0, a->hidden, a->qkv_bias, &y->qkv.w, &y->qkv.b);
     LLM_FREE(rows);
+    if (!a->qk_norm) return;
     int64_t qn = (int64_t)R->n_heads * d, kn = (int64_t)R->n_kv_heads * d;
+    int by_head = a->qk_norm == LLM_QK_NORM_HEAD_LAYER;
     if (a->qk_norm == LLM_QK_NORM_HEAD_RMS) q_all = k_all = qn = kn = d, q0 = k0 = 0;
     if (whole) qn = q_all, kn = k_all;
-    if (a->qk_norm) llm__loader_norm(L, LLM__W_Q_NORM, ".weight", q_all, q0, qn, 1, &y->q_norm);
-    if (a->qk_norm) llm__loader_norm(L, LLM__W_K_NORM, ".weight", k_all, k0, kn, 1, &y->k_norm);
+    llm__load_vector(L, LLM__W_Q_NORM, ".weight", by_head ? a->n_heads : 1, q_all, q0, qn, 1, &y->q_norm);
+    llm__load_vector(L, LLM__W_K_NORM, ".weight", by_head ? a->n_kv_heads : 1, k_all, k0, kn, 1, &y->k_norm);
 }
 
 /* Latent attention: q and kv go through narrow layers first. Those are computed on every rank, heads are shared. */
@@ -11943,11 +11945,11 @@ static void llm__load_mla(llm__loader *L, const llm__net_rank *R, llm__net_layer
     llm__rows q = llm__rows_of(a->q_rank ? LLM__W_Q_B : LLM__W_Q, a->n_heads * d, R->head * d, R->n_heads * d);
     if (a->q_rank) {
         llm__loader_matrix(L, LLM_ROLE_LINEAR, &q_a, 1, a->hidden, 0, a->hidden, 0, &y->q_a.w, &y->q_a.b);
-        llm__loader_norm(L, LLM__W_Q_A_NORM, ".weight", a->q_rank, 0, a->q_rank, 1, &y->q_a_norm);
+        llm__load_vector(L, LLM__W_Q_A_NORM, ".weight", 1, a->q_rank, 0, a->q_rank, 1, &y->q_a_norm);
     }
     llm__loader_matrix(L, LLM_ROLE_LINEAR, &q, 1, q_in, 0, q_in, 0, &y->q_b.w, &y->q_b.b);
     llm__loader_matrix(L, LLM_ROLE_LINEAR, &kv_a, 1, a->hidden, 0, a->hidden, 0, &y->kv_a.w, &y->kv_a.b);
-    llm__loader_norm(L, LLM__W_KV_A_NORM, ".weight", a->kv_rank, 0, a->kv_rank, 1, &y->kv_a_norm);
+    llm__load_vector(L, LLM__W_KV_A_NORM, ".weight", 1, a->kv_rank, 0, a->kv_rank, 1, &y->kv_a_norm);
     if (!llm__loader_has(L, LLM__W_K_B, ".weight")) {
         llm__rows kv_b = llm__rows_of(LLM__W_KV_B, a->n_heads * up, R->head * up, R->n_heads * up);
         llm__loader_matrix(L, LLM_ROLE_MLA_UP, &kv_b, 1, a->kv_rank, 0, a->kv_rank, -1, &y->kv_b, NULL);
@@ -12004,19 +12006,12 @@ static const uint8_t *llm__load_mxfp4(llm__loader *L, const llm__tensor *blocks,
 
 /* A part of all experts in one MXFP4 pair of tensors; 0 if they are absent. */
 static int llm__loader_mxfp4(llm__loader *L, llm__slot slot, int64_t out, int64_t in, llm__part *p) {
-    char name[256], expected[64];
+    char name[256];
     const llm__tensor *blocks = llm__loader_find(L, slot, 0, "_blocks", name), *scales = blocks ? llm__loader_find(L, slot, 0, "_scales", name) : NULL;
     if (!blocks || L->r) return 0;
     int64_t n = L->a->n_experts * out * (in / 32);
-    if (in % 32 || blocks->type != LLM_TYPE_U8 || blocks->bytes != n * 16) {
-        snprintf(expected, sizeof expected, "(%d, %lld, %lld, 16) of U8", L->a->n_experts, (long long)out, (long long)in / 32);
-        llm__loader_shape(L, blocks, expected);
-    } else if (!scales) {
-        llm__loader_missing(L, name);
-    } else if (scales->type != LLM_TYPE_U8 || scales->bytes != n) {
-        snprintf(expected, sizeof expected, "(%d, %lld, %lld) of U8", L->a->n_experts, (long long)out, (long long)in / 32);
-        llm__loader_shape(L, scales, expected);
-    }
+    int ok = scales && blocks->type == LLM_TYPE_U8 && scales->type == LLM_TYPE_U8 && blocks->bytes == n * 16 && scales->bytes == n && in % 32 == 0;
+    if (!ok) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s and its _scales: MXFP4 of %d experts of (%lld, %lld) expected", L->m->path, blocks->name.p, L->a->n_experts, (long long)out, (long long)in);
     memset(p, 0, sizeof *p);
     p->step = 1;
     p->s.type = LLM_TYPE_MXFP4;
@@ -12036,19 +12031,13 @@ static llm__part llm__part_of_expert(const llm__part *all, int e, int64_t out, i
 /* Gate and up (or down) of all experts in as few tensors as the file has. `both`: gate and up in one. */
 static int llm__loader_experts(llm__loader *L, llm__slot slot, int64_t out, int64_t in, llm__part *p) {
     char name[256];
-    int64_t n = L->a->n_experts;
     if (L->m->dummy) return 0;
     if (llm__loader_mxfp4(L, slot, out, in, p)) return 1;
     const llm__tensor *t = llm__loader_find(L, slot, 0, ".weight", name);
     if (!t) t = llm__loader_find(L, slot, 0, "", name);
     if (!t || L->r || !llm__loader_type(L, t)) return 0;
     int across = llm__arch_is(L->a, "gpt_oss") && !L->a->gguf;
-    if (t->n_dims != 3 || t->shape[0] != n || t->shape[1] != (across ? in : out) || t->shape[2] != (across ? out : in)) {
-        char expected[64];
-        snprintf(expected, sizeof expected, "(%lld, %lld, %lld)", (long long)n, (long long)(across ? in : out), (long long)(across ? out : in));
-        llm__loader_shape(L, t, expected);
-        return 0;
-    }
+    if (!llm__loader_fits(L, t, L->a->n_experts, across ? in : out, across ? out : in)) return 0;
     memset(p, 0, sizeof *p);
     p->step = 1;
     p->s.data = t->data;
@@ -12069,12 +12058,12 @@ static void llm__load_expert_bias(llm__loader *L, int64_t f0, int64_t n, llm__ne
     for (int64_t e = 0; e < E && !L->r; e++)
         for (int u = 0; u < 2; u++) { /* gate, up */
             float *to = up ? up + (2 * e + u) * n : NULL;
-            if (apart) llm__loader_values(L, u ? LLM__W_E_UP_ALL : LLM__W_E_GATE_ALL, 0, ".bias", E * ff, e * ff + f0, 1, n, 1, to);
-            else llm__loader_values(L, LLM__W_E_GATE_UP_ALL, 0, "_bias", E * 2 * ff, e * 2 * ff + 2 * f0 + u, 2, n, 1, to);
+            if (apart) llm__loader_values(L, u ? LLM__W_E_UP_ALL : LLM__W_E_GATE_ALL, ".bias", E, E * ff, e * ff + f0, 1, n, 1, to);
+            else llm__loader_values(L, LLM__W_E_GATE_UP_ALL, "_bias", E, E * 2 * ff, e * 2 * ff + 2 * f0 + u, 2, n, 1, to);
         }
     llm__loader_vector(L, "experts' gate and up bias", up, E * 2 * n, &y->e_up.b);
     if (L->rank) return; /* the sum over ranks must have it once */
-    llm__loader_values(L, LLM__W_E_DOWN_ALL, 0, apart ? ".bias" : "_bias", E * H, 0, 1, E * H, 1, down);
+    llm__loader_values(L, LLM__W_E_DOWN_ALL, apart ? ".bias" : "_bias", E, E * H, 0, 1, E * H, 1, down);
     llm__loader_vector(L, "experts' down bias", down, E * H, &y->e_down.b);
 }
 
@@ -12115,37 +12104,28 @@ static void llm__load_experts(llm__loader *L, int64_t f0, int64_t n, llm__net_la
 
 static void llm__load_norm(llm__loader *L, llm__slot slot, int must, llm__net_norm *norm) {
     const llm__arch *a = L->a;
-    llm__loader_norm(L, slot, ".weight", a->hidden, 0, a->hidden, must && !llm__arch_is(a, "olmo"), &norm->w);
-    if (a->norm == LLM_NORM_LAYER) llm__loader_norm(L, slot, ".bias", a->hidden, 0, a->hidden, must && a->norm_bias, &norm->b);
+    llm__load_vector(L, slot, ".weight", 1, a->hidden, 0, a->hidden, must && !llm__arch_is(a, "olmo"), &norm->w);
+    if (a->norm == LLM_NORM_LAYER) llm__load_vector(L, slot, ".bias", 1, a->hidden, 0, a->hidden, must && a->norm_bias, &norm->b);
 }
 
 static void llm__load_layer(llm__loader *L, const llm__net_rank *R, const int32_t from[3], llm__net_layer *y) {
     const llm__arch *a = L->a;
-    char name[256];
     int64_t width = (int64_t)a->n_heads * a->v_head_dim, E = a->n_experts;
     llm__rows o = llm__rows_of(LLM__W_O, a->hidden, 0, a->hidden), router = llm__rows_of(LLM__W_ROUTER, E, 0, E), scale = llm__rows_of(LLM__W_S_SCALE, 1, 0, 1);
     if (!(a->flags & LLM__NO_PRE_NORM)) llm__load_norm(L, LLM__W_ATTN_NORM, 1, &y->attn_norm);
     if (a->flags & LLM__MLA) llm__load_mla(L, R, y);
     else llm__load_qkv(L, R, y);
     llm__loader_matrix(L, LLM_ROLE_LINEAR, &o, 1, width, (int64_t)R->head * a->v_head_dim, (int64_t)R->n_heads * a->v_head_dim, L->rank ? -1 : a->o_bias, &y->o.w, &y->o.b);
-    if (a->sinks) {
-        float *v = llm__loader_floats(L, R->n_heads);
-        const char *suffix = L->a->gguf ? ".weight" : "";
-        if (llm__loader_values(L, LLM__W_SINKS, 0, suffix, a->n_heads, R->head, 1, R->n_heads, 1, v)) llm__loader_vector(L, "sinks", v, R->n_heads, &y->sinks);
-    }
+    if (a->sinks) llm__load_vector(L, LLM__W_SINKS, a->gguf ? ".weight" : "", 1, a->n_heads, R->head, R->n_heads, 1, &y->sinks);
     if (a->flags & LLM__POST_NORM) llm__load_norm(L, LLM__W_POST_ATTN, 1, &y->post_attn);
-    if (!(a->flags & (LLM__NO_PRE_NORM | LLM__PARALLEL))) llm__load_norm(L, LLM__W_FFN_NORM, 1, &y->ffn_norm);
-    else if (a->flags & LLM__PARALLEL) llm__load_norm(L, LLM__W_FFN_NORM, 0, &y->ffn_norm);
+    if (!(a->flags & LLM__NO_PRE_NORM)) llm__load_norm(L, LLM__W_FFN_NORM, !(a->flags & LLM__PARALLEL), &y->ffn_norm);
     if (a->flags & LLM__POST_NORM) llm__load_norm(L, LLM__W_POST_FFN, 1, &y->post_ffn);
     if (!a->layer[L->layer].moe) {
         llm__load_mlp(L, 0, a->ff, from[0], R->ff, a->mlp_bias, &y->up, &y->down);
         return;
     }
     llm__loader_matrix(L, LLM_ROLE_LINEAR, &router, 1, a->hidden, 0, a->hidden, 0, &y->router.w, &y->router.b);
-    if (llm__loader_find(L, LLM__W_CORRECTION, 0, "", name) || (L->m->dummy && a->score == LLM_ROUTE_SIGMOID)) {
-        float *v = llm__loader_floats(L, E);
-        if (llm__loader_values(L, LLM__W_CORRECTION, 0, "", E, 0, 1, E, 1, v)) llm__loader_vector(L, "router correction", v, E, &y->correction);
-    }
+    llm__load_vector(L, LLM__W_CORRECTION, "", 1, E, 0, E, L->m->dummy && a->score == LLM_ROUTE_SIGMOID, &y->correction);
     llm__load_experts(L, from[1], R->ff_expert, y);
     if (a->ff_shared) llm__load_mlp(L, 1, a->ff_shared, from[2], R->ff_shared, 0, &y->s_up, &y->s_down);
     if (a->shared_gate) llm__loader_matrix(L, LLM_ROLE_LINEAR, &scale, 1, a->hidden, 0, a->hidden, -1, &y->s_gate, NULL);
@@ -12171,10 +12151,7 @@ static void llm__load_model(llm__loader *L, llm__net_rank *R) {
     else llm__loader_part(L, LLM__W_HEAD, 0, a->vocab, H, 1, &p);
     llm__loader_add(L, &p, R->vocab_begin, R->n_vocab, 0, H);
     llm__loader_make(L, LLM_ROLE_HEAD, LLM__W_HEAD, 0, &R->head_w.w);
-    if (!tied && llm__loader_has(L, LLM__W_HEAD, ".bias")) {
-        float *v = llm__loader_floats(L, R->n_vocab);
-        if (llm__loader_values(L, LLM__W_HEAD, 0, ".bias", a->vocab, R->vocab_begin, 1, R->n_vocab, 1, v)) llm__loader_vector(L, "output bias", v, R->n_vocab, &R->head_w.b);
-    }
+    if (!tied) llm__load_vector(L, LLM__W_HEAD, ".bias", 1, a->vocab, R->vocab_begin, R->n_vocab, 0, &R->head_w.b);
     llm__load_norm(L, LLM__W_OUT_NORM, 1, &R->out_norm);
     llm__load_norm(L, LLM__W_EMBED_NORM, llm__arch_is(a, "bloom"), &R->embed_norm);
     if (a->flags & LLM__LEARNED) {

@@ -169,13 +169,254 @@ static const char *const tm_names[] = {
     "gpt2", "gpt_oss", "granite", "internlm2", "internlm3", "llama", "llama_rope_dynamic", "llama_rope_linear", "llama_rope_llama3", "llama_rope_yarn", "mistral", "mixtral",
     "olmo2", "opt", "phi3", "phi3_longrope", "qwen1", "qwen2", "qwen2_moe", "qwen2_window", "qwen3", "qwen3_moe", "smollm3", "starcoder2"};
 
+/* ---- Hostile settings ---- */
+
+static char tm_folder[] = "/tmp/llm_test_model_XXXXXX";
+
+static void tm_write(const char *name, const void *bytes, size_t n) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", tm_folder, name);
+    FILE *f = fopen(path, "wb");
+    if (!f) return;
+    fwrite(bytes, 1, n, f);
+    fclose(f);
+}
+
+/* Opens a model of random weights with these members put before the usual ones (the first of two equal keys counts). */
+static llm_result tm_config(const char *members, llm_model **m) {
+    llm_model_config cfg;
+    llm_text t;
+    memset(&cfg, 0, sizeof cfg);
+    memset(&t, 0, sizeof t);
+    cfg.dummy_weights = 1;
+    llm_text_str(&t, "{");
+    llm_text_str(&t, members);
+    llm_text_str(&t, "\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":2,"
+                     "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"vocab_size\":512,\"max_position_embeddings\":256,\"rms_norm_eps\":1e-5,\"rope_theta\":1e4}");
+    tm_write("config.json", t.data, t.len);
+    llm_text_free(&t);
+    return llm_model_open(tm_folder, &cfg, m);
+}
+
+/* The members must be refused with a sentence that has `words`. */
+static void tm_refused(const char *members, const char *words) {
+    llm_model *m;
+    llm_result r = tm_config(members, &m);
+    int ok = r && strstr(llm_last_error(), words);
+    if (!ok) printf("%s: %s, \"%s\" expected\n", members, r ? llm_last_error() : "accepted", words);
+    CHECK(ok);
+    if (!r) llm_model_close(m);
+}
+
+static void tm_hostile_configs(void) {
+    llm_model *m;
+    if (CHECK(!tm_config("", &m))) llm_model_close(m);
+    static const char *const integers[] = {"hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size", "intermediate_size", "max_position_embeddings", "head_dim", "sliding_window"};
+    static const char *const values[] = {"0", "-1", "1099511627776", "18446744073709551616", "3.5", "\"4\"", "[4]", "true", "1e400", "{}"};
+    for (int i = 0; i < LLM__COUNT(integers); i++)
+        for (int k = 0; k < LLM__COUNT(values); k++) {
+            char members[128];
+            snprintf(members, sizeof members, "\"%s\":%s,", integers[i], values[k]);
+            tm_refused(members, integers[i]);
+        }
+    tm_refused("\"num_hidden_layers\":513,", "num_hidden_layers");
+    tm_refused("\"num_attention_heads\":6,\"head_dim\":16,\"num_key_value_heads\":4,", "6 query heads cannot share 4");
+    tm_refused("\"num_attention_heads\":6,\"num_key_value_heads\":3,", "head_dim: missing");
+    tm_refused("\"num_key_value_heads\":5,", "num_key_value_heads");
+    tm_refused("\"rms_norm_eps\":0,", "rms_norm_eps");
+    tm_refused("\"rms_norm_eps\":-1e-5,", "rms_norm_eps");
+    tm_refused("\"rms_norm_eps\":\"NaN\",", "rms_norm_eps");
+    tm_refused("\"rope_theta\":0,", "rope_theta");
+    tm_refused("\"rope_theta\":1e300,", "rope_theta");
+    tm_refused("\"head_dim\":15,", "RoPE turns 15");
+    tm_refused("\"partial_rotary_factor\":2,", "partial_rotary_factor");
+    tm_refused("\"rope_scaling\":{\"type\":\"cubic\",\"factor\":2},", "\"cubic\" is not supported");
+    tm_refused("\"rope_scaling\":{\"type\":\"linear\",\"factor\":0},", "factor");
+    tm_refused("\"rope_scaling\":{\"type\":\"linear\",\"factor\":\"2\"},", "factor");
+    tm_refused("\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1],\"long_factor\":[1]},", "short_factor: 8 positive numbers");
+    tm_refused("\"rope_scaling\":{\"type\":\"longrope\"},", "short_factor: missing");
+    tm_refused("\"rope_scaling\":{\"type\":7},", "short text");
+    tm_refused("\"hidden_act\":\"sinus\",", "hidden_act");
+    tm_refused("\"model_type\":\"mamba\",", "supported are llama");
+    tm_refused("\"model_type\":7,", "model_type");
+    tm_refused("\"attention_bias\":\"no\",", "attention_bias");
+    tm_refused("\"layer_types\":[\"full_attention\"],", "layer_types: entry 1");
+    tm_refused("\"layer_types\":[\"full_attention\",\"linear_attention\"],", "linear_attention");
+    tm_refused("\"quantization_config\":{\"quant_method\":\"awq\"},", "quant_method");
+    tm_refused("\"model_type\":\"mixtral\",\"num_local_experts\":4,\"num_experts_per_tok\":5,", "num_experts_per_tok");
+    tm_refused("\"model_type\":\"mixtral\",\"num_local_experts\":-4,", "num_local_experts");
+    tm_refused("\"model_type\":\"deepseek_v3\",", "kv_lora_rank: missing");
+    tm_refused("\"model_type\":\"deepseek_v3\",\"kv_lora_rank\":16,\"qk_rope_head_dim\":8,\"qk_nope_head_dim\":8,\"v_head_dim\":8,\"n_routed_experts\":8,\"num_experts_per_tok\":3,\"n_group\":4,\"topk_group\":1,", "cannot give 3 experts");
+    tm_refused("\"model_type\":\"opt\",\"do_layer_norm_before\":false,", "not supported");
+    tm_write("config.json", "[]", 2);
+    CHECK(llm_model_open(tm_folder, NULL, &m) == LLM_ERR_FORMAT);
+}
+
+/* GGUF files of keys alone. */
+static void tm_key(llm_text *t, const char *key, uint32_t type, const void *value, size_t n) {
+    uint64_t len = strlen(key);
+    llm_text_add(t, (const char *)&len, 8);
+    llm_text_add(t, key, len);
+    llm_text_add(t, (const char *)&type, 4);
+    llm_text_add(t, (const char *)value, n);
+}
+
+/* `bad` replaces the key that it names; its value is bytes of that GGUF type. */
+static void tm_gguf(const char *bad, uint32_t type, const void *value, size_t size, const char *words) {
+    static const struct { const char *key; uint32_t v; } keys[] = {{"llama.block_count", 2}, {"llama.context_length", 256}, {"llama.embedding_length", 64}, {"llama.feed_forward_length", 96},
+        {"llama.attention.head_count", 4}, {"llama.attention.head_count_kv", 2}, {"llama.vocab_size", 8}, {"llama.rope.dimension_count", 16}};
+    llm_text t;
+    llm_model *m;
+    llm_model_config cfg;
+    uint64_t count[2] = {0, LLM__COUNT(keys) + 2};
+    uint32_t version = 3;
+    float eps = 1e-5f;
+    memset(&t, 0, sizeof t);
+    memset(&cfg, 0, sizeof cfg);
+    cfg.dummy_weights = 1;
+    cfg.tokenizer = "../shared/checkpoints/llama";
+    int more = bad != NULL;
+    for (int i = 0; bad && i < LLM__COUNT(keys); i++) more &= strcmp(bad, keys[i].key) != 0;
+    if (bad && (!strcmp(bad, "general.architecture") || !strcmp(bad, "llama.attention.layer_norm_rms_epsilon"))) more = 0;
+    count[1] += (uint64_t)more;
+    llm_text_add(&t, "GGUF", 4);
+    llm_text_add(&t, (const char *)&version, 4);
+    llm_text_add(&t, (const char *)count, 16);
+    if (!bad || strcmp(bad, "general.architecture")) tm_key(&t, "general.architecture", 8, "\5\0\0\0\0\0\0\0llama", 13);
+    if (!bad || strcmp(bad, "llama.attention.layer_norm_rms_epsilon")) tm_key(&t, "llama.attention.layer_norm_rms_epsilon", 6, &eps, 4);
+    for (int i = 0; i < LLM__COUNT(keys); i++)
+        if (!bad || strcmp(bad, keys[i].key)) tm_key(&t, keys[i].key, 4, &keys[i].v, 4);
+    if (bad) tm_key(&t, bad, type, value, size);
+    tm_write("bad.gguf", t.data, t.len);
+    llm_text_free(&t);
+    char path[128];
+    snprintf(path, sizeof path, "%s/bad.gguf", tm_folder);
+    llm_result r = llm_model_open(path, &cfg, &m);
+    int ok = words ? r && strstr(llm_last_error(), words) != NULL : !r;
+    if (!ok) printf("%s: %s, \"%s\" expected\n", bad ? bad : "good", r ? llm_last_error() : "accepted", words ? words : "");
+    CHECK(ok);
+    if (!r) llm_model_close(m);
+}
+
+static void tm_hostile_gguf(void) {
+    const uint32_t zero = 0, many = 513, most = 0xFFFFFFFF, odd = 15, kv = 3, wide = 64;
+    const float no = 0, nan = (float)NAN, inf = (float)INFINITY, negative = -1;
+    tm_gguf(NULL, 0, NULL, 0, NULL);
+    static const char *const keys[] = {"llama.block_count", "llama.context_length", "llama.embedding_length", "llama.feed_forward_length", "llama.attention.head_count", "llama.attention.head_count_kv", "llama.vocab_size"};
+    for (int i = 0; i < LLM__COUNT(keys); i++) {
+        tm_gguf(keys[i], 4, &zero, 4, keys[i]);
+        tm_gguf(keys[i], 4, &most, 4, keys[i]);
+        tm_gguf(keys[i], 6, &no, 4, keys[i]);
+        tm_gguf(keys[i], 8, "\1\0\0\0\0\0\0\0007", 9, keys[i]);
+    }
+    tm_gguf("llama.block_count", 4, &many, 4, "block_count");
+    tm_gguf("llama.attention.head_count_kv", 4, &kv, 4, "cannot share");
+    tm_gguf("llama.rope.dimension_count", 4, &odd, 4, "RoPE turns 15");
+    tm_gguf("llama.rope.dimension_count", 4, &wide, 4, "RoPE turns 64");
+    tm_gguf("llama.attention.layer_norm_rms_epsilon", 6, &no, 4, "epsilon");
+    tm_gguf("llama.attention.layer_norm_rms_epsilon", 6, &nan, 4, "epsilon");
+    tm_gguf("llama.attention.layer_norm_rms_epsilon", 6, &negative, 4, "epsilon");
+    tm_gguf("llama.rope.freq_base", 6, &no, 4, "freq_base");
+    tm_gguf("llama.rope.freq_base", 6, &inf, 4, "freq_base");
+    tm_gguf("llama.attention.sliding_window", 4, &zero, 4, "sliding_window");
+    tm_gguf("llama.expert_count", 4, &odd, 4, "expert_used_count");
+    tm_gguf("llama.rope.scaling.type", 8, "\5\0\0\0\0\0\0\0cubic", 13, "cubic");
+    tm_gguf("general.architecture", 8, "\5\0\0\0\0\0\0\0mamba", 13, "supported are llama");
+    tm_gguf("general.architecture", 4, &zero, 4, "general.architecture");
+}
+
+/* Wrong tensors: a folder with the tensors of one model and the config of another. */
+static void tm_wrong_tensors(void) {
+    static const struct { const char *member, *words; } cases[] = {
+        {"\"vocab_size\":511,", "tensor model.embed_tokens.weight has shape (512, 96), (511, 96) expected"},
+        {"\"num_hidden_layers\":4,", "tensor model.layers.3.input_layernorm.weight is missing"},
+        {"\"attention_bias\":true,", "tensor model.layers.0.self_attn.q_proj.bias is missing"},
+        {"\"model_type\":\"qwen3\",", "tensor model.layers.0.self_attn.q_norm.weight is missing"},
+        {"\"num_key_value_heads\":6,", "tensor model.layers.0.self_attn.k_proj.weight has shape (32, 96), (96, 96) expected"},
+        {"\"intermediate_size\":180,", "has shape (176, 96), (180, 96) expected"},
+    };
+    const char *from = "../shared/checkpoints/llama/model.safetensors";
+    char to[128];
+    snprintf(to, sizeof to, "%s/model.safetensors", tm_folder);
+    llm__file f;
+    llm_json *j;
+    llm_text rest;
+    memset(&rest, 0, sizeof rest);
+    if (!CHECK(!llm__file_open(from, 0, 0, &f))) return;
+    tm_write("model.safetensors", f.data, f.size);
+    llm__file_close(&f);
+    if (!CHECK(!llm__json_file("../shared/checkpoints/llama/config.json", 0, &j))) return;
+    llm_json_write(j, 0, &rest);
+    for (int i = 0; i < LLM__COUNT(cases); i++) {
+        llm_text t;
+        llm_model *m;
+        llm_model_config cfg;
+        memset(&t, 0, sizeof t);
+        memset(&cfg, 0, sizeof cfg);
+        cfg.tokenizer = "../shared/checkpoints/llama";
+        llm_text_str(&t, "{");
+        llm_text_str(&t, cases[i].member);
+        llm_text_str(&t, rest.data + 1);
+        tm_write("config.json", t.data, t.len);
+        llm_text_free(&t);
+        llm_result r = llm_model_open(tm_folder, &cfg, &m);
+        if (!r || !strstr(llm_last_error(), cases[i].words)) printf("%s: %s\n", cases[i].member, r ? llm_last_error() : "accepted");
+        CHECK(r && strstr(llm_last_error(), cases[i].words));
+        if (!r) llm_model_close(m);
+    }
+    llm_text_free(&rest);
+    llm_json_free(j);
+    unlink(to);
+}
+
+/* Random weights from config.json alone: every kind of block runs and gives finite logits. */
+static void tm_dummies(void) {
+    static const char *const members[] = {
+        "", "\"model_type\":\"gemma2\",\"sliding_window\":32,", "\"model_type\":\"cohere\",", "\"model_type\":\"olmo2\",", "\"model_type\":\"gpt2\",",
+        "\"model_type\":\"mixtral\",\"num_local_experts\":4,\"num_experts_per_tok\":2,",
+        "\"model_type\":\"gpt_oss\",\"num_local_experts\":4,\"num_experts_per_tok\":2,\"sliding_window\":32,",
+        "\"model_type\":\"baichuan\",\"architectures\":[\"BaichuanForCausalLM\"],",
+        "\"model_type\":\"deepseek_v3\",\"kv_lora_rank\":16,\"q_lora_rank\":24,\"qk_rope_head_dim\":8,\"qk_nope_head_dim\":8,\"v_head_dim\":8,\"n_routed_experts\":8,\"num_experts_per_tok\":2,"
+        "\"n_group\":4,\"topk_group\":2,\"n_shared_experts\":1,\"moe_intermediate_size\":32,\"first_k_dense_replace\":1,"};
+    const int32_t ids[5] = {1, 2, 3, 4, 5};
+    llm_model_config cfg;
+    memset(&cfg, 0, sizeof cfg);
+    cfg.dummy_weights = 1;
+    for (int i = 0; i < LLM__COUNT(members); i++) {
+        llm_model *m;
+        tm_run t;
+        if (!CHECK(!tm_config(members[i], &m))) continue;
+        CHECK(m->info.n_params > 30000);
+        llm_model_close(m);
+        if (!CHECK(!tm_open(&t, tm_folder, &cfg, 2, NULL, LLM_COMPUTE_AUTO, 64))) continue;
+        CHECK(!tm_step(&t, ids, 0, 5, 0, 5));
+        double sum = 0;
+        for (int k = 0; k < 512; k++) sum += tm_logits(&t, 0)[k];
+        CHECK(sum - sum == 0 && sum != 0);
+        CHECK(tm_step(&t, ids, 300, 1, 0, 5) == LLM_ERR_LIMIT);
+        tm_close(&t);
+    }
+}
+
 TEST_GROUP(model) {
+    if (CHECK(mkdtemp(tm_folder) != NULL)) {
+        char path[160];
+        tm_hostile_configs();
+        tm_dummies();
+        if (test_exists("../shared/checkpoints/llama/config.json")) {
+            tm_hostile_gguf();
+            tm_wrong_tensors();
+        }
+        snprintf(path, sizeof path, "%s/config.json", tm_folder);
+        unlink(path);
+        snprintf(path, sizeof path, "%s/bad.gguf", tm_folder);
+        unlink(path);
+        rmdir(tm_folder);
+    }
     if (!test_exists("../shared/checkpoints/llama/config.json")) {
         SKIP("../shared/checkpoints is not there");
         return;
     }
-    const char *only = getenv("TM_ONLY");
     for (int i = 0; i < LLM__COUNT(tm_names); i++)
-        if (!only || strstr(tm_names[i], only))
-        for (int ranks = 1; ranks <= 2; ranks++) tm_family(tm_names[i], ranks, "scalar");
+        if (!getenv("TM_ONLY") || strstr(tm_names[i], getenv("TM_ONLY"))) for (int ranks = 1; ranks <= 2; ranks++) tm_family(tm_names[i], ranks, "scalar");
 }
