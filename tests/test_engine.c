@@ -12,7 +12,7 @@ typedef struct eng_fake {
     float *logits;          /* (max_out, ENG_VOCAB) */
     llm_engine *engine;
     int32_t fail, not_finite, max_rows, max_seqs, max_out; /* fail: this many steps fail */
-    double clock;
+    int64_t clock_ms; /* submitters read it too */
     long bad_steps, copies;
 } eng_fake;
 
@@ -50,7 +50,7 @@ static llm_result eng_forward(void *ctx, const llm_step *s) {
     ok &= n_out == s->shape.n_out;
     if (f->not_finite && n_out) f->logits[f->not_finite] = NAN, f->not_finite = 0;
     f->bad_steps += !ok;
-    f->clock += 0.01;
+    __atomic_add_fetch(&f->clock_ms, 10, __ATOMIC_RELAXED);
     if (f->fail > 0) return f->fail--, llm__error(LLM_ERR_BACKEND, "the fake device fails");
     return LLM_OK;
 }
@@ -70,7 +70,7 @@ static void eng_parallel(void *ctx, void (*fn)(void *arg, int i), void *arg, int
 }
 
 static void eng_rope(void *ctx, int32_t prompt_len, int32_t *variant, float *base) { (void)ctx, (void)prompt_len, *variant = 0, *base = 1; }
-static double eng_now(void *ctx) { return ((eng_fake *)ctx)->clock; }
+static double eng_now(void *ctx) { return (double)__atomic_load_n(&((eng_fake *)ctx)->clock_ms, __ATOMIC_RELAXED) / 1000; }
 
 static llm_engine *eng_open(eng_fake *f, int32_t n_pages, int32_t page_tokens, int32_t max_seqs, int32_t max_rows, int32_t max_len, int32_t no_cache) {
     static const int32_t eos[] = {ENG_EOS};
@@ -84,7 +84,7 @@ static llm_engine *eng_open(eng_fake *f, int32_t n_pages, int32_t page_tokens, i
     f->max_out = p.max_out = max_seqs + 3;
     f->kv = (int32_t *)calloc((size_t)n_pages * (size_t)page_tokens, sizeof *f->kv);
     f->logits = (float *)calloc((size_t)f->max_out * ENG_VOCAB, sizeof *f->logits);
-    f->clock = 100;
+    f->clock_ms = 100000;
     p.driver.ctx = f;
     p.driver.forward = eng_forward;
     p.driver.logits_row = eng_row;
@@ -499,6 +499,76 @@ static void eng_test_sharing(void) {
     eng_close(&f);
 }
 
+/* Cached tokens of a request for these ids, run to its end. */
+static int32_t eng_cached(llm_engine *e, const int32_t *ids, int32_t n, const char *salt) {
+    llm_request_config c;
+    llm_request_metrics m;
+    llm_request *r;
+    memset(&c, 0, sizeof c);
+    c.prompt_ids = ids;
+    c.n_prompt_ids = (size_t)n;
+    c.cache_salt = salt;
+    c.sampling.max_tokens = 1;
+    if (!CHECK(!llm_request_submit(e, &c, &r))) return -1;
+    CHECK(!llm_request_run(e, r));
+    llm_request_get_metrics(r, &m);
+    llm_request_free(r);
+    return m.n_cached_tokens;
+}
+
+/* A conversation finds all of its past, answers of forked choices too; another salt finds nothing. */
+static void eng_test_prefix(void) {
+    int32_t ids[80];
+    eng_fake f;
+    llm_sampling s;
+    llm_output out;
+    llm_engine *e = eng_open(&f, 64, 4, 4, 16, 100, 0);
+    for (int i = 0; i < 80; i++) ids[i] = (i * 3) % 21;
+    memset(&s, 0, sizeof s);
+    s.temperature = 1;
+    s.n = 3;
+    s.max_tokens = 19;
+    s.ignore_eos = 1;
+    llm_request *r = eng_start(e, ids, 18, &s);
+    CHECK(!llm_request_run(e, r));
+    CHECK(!llm_request_output(r, 2, &out) && out.n_token_ids == 19);
+    memcpy(ids + 18, out.token_ids, 19 * sizeof *ids);
+    llm_request_free(r);
+    CHECK(eng_cached(e, ids, 45, NULL) == 36); /* 18 + 18 computed */
+    CHECK(eng_cached(e, ids, 60, NULL) == 44);
+    CHECK(eng_cached(e, ids, 61, NULL) == 60);
+    int32_t oldest = e->kv.oldest; /* let go first: the last page of the first answer, no shared beginning */
+    CHECK(oldest >= 0 && memcmp(e->kv.tokens + oldest * 4, ids, 4 * sizeof *ids) != 0 && memcmp(e->kv.tokens + oldest * 4, ids + 4, 4 * sizeof *ids) != 0);
+    CHECK(!memcmp(e->kv.tokens + e->kv.newest * 4, ids, 4 * sizeof *ids));
+    CHECK(eng_cached(e, ids, 61, "salt") == 0 && eng_cached(e, ids, 61, "salt") == 60 && eng_cached(e, ids, 61, "") == 0);
+    eng_close(&f);
+}
+
+static void eng_test_pages(void) {
+    int32_t a[4] = {1, 2, 3, 4}, b[4] = {1, 2, 3, 5};
+    llm__kv kv;
+    CHECK(!llm__kv_open(&kv, 3, 4, 0));
+    llm__kv_key root = llm__kv_root(&kv, NULL);
+    int32_t p = llm__kv_get(&kv), q = llm__kv_get(&kv);
+    llm__kv_publish(&kv, p, root, a);
+    CHECK(llm__kv_find(&kv, root, b) == -1); /* the same key and other tokens: a collision is a miss */
+    CHECK(llm__kv_find(&kv, root, a) == p && kv.ref[p] == 2);
+    llm__kv_publish(&kv, q, root, a); /* known already: stays private */
+    CHECK(!kv.known[q]);
+    llm__kv_drop(&kv, p), llm__kv_drop(&kv, p), llm__kv_drop(&kv, q);
+    CHECK(kv.n_cached == 1 && kv.n_free == 2);
+    q = llm__kv_get(&kv), llm__kv_get(&kv);
+    CHECK(llm__kv_find(&kv, root, a) == p); /* pinned: it cannot be evicted */
+    CHECK(llm__kv_get(&kv) == -1);
+    llm__kv_drop(&kv, p);
+    CHECK(llm__kv_get(&kv) == p && llm__kv_find(&kv, root, a) == -1); /* evicted: forgotten */
+    llm__kv_close(&kv);
+    CHECK(!llm__kv_open(&kv, 3, 4, 1));
+    llm__kv_publish(&kv, llm__kv_get(&kv), root, a);
+    CHECK(llm__kv_find(&kv, root, a) == -1);
+    llm__kv_close(&kv);
+}
+
 static void eng_test_no_allocation(void) {
     int32_t prompt[30];
     eng_fake f;
@@ -687,6 +757,8 @@ TEST_GROUP(engine) {
     eng_test_refusals();
     eng_test_faults();
     eng_test_sharing();
+    eng_test_prefix();
+    eng_test_pages();
     eng_test_no_allocation();
     eng_test_no_memory();
     eng_test_stop_strings();
