@@ -335,7 +335,12 @@ static void fmt_gguf_tensors(void) {
     for (int i = 0; i < 3; i++) { /* unknown types are listed */
         static const uint32_t types[3] = {4, 99, 1003};
         t = fmt_one("x", 1, 7, 0, types[i], 0);
-        CHECK(fmt_parse(t.data, t.len, 1) == LLM_OK);
+        llm__gguf g;
+        llm__tensors tensors = {0};
+        CHECK(!llm__gguf_parse("x", (const uint8_t *)t.data, t.len, &g, &tensors) && tensors.n == 1 && tensors.item[0].bytes == 0);
+        CHECK(!llm__type_info(tensors.item[0].type));
+        llm__gguf_free(&g);
+        llm__tensors_free(&tensors);
         llm_text_free(&t);
     }
     CHECK(llm__type_info(LLM_TYPE_Q6_K)->bytes == 210 && !llm__type_info(4) && !llm__type_info(-1));
@@ -933,7 +938,7 @@ static void fmt_hub(void) {
     fmt_put_text("models--org--name/refs/main", "ccc\n");
     llm_text_free(&path);
     CHECK(!llm_hub_find(fmt_dir, "org/name", &path) && !strcmp(path.data, fmt_path(folders[5]))); /* what main says */
-    fmt_put_text("models--org--name/refs/main", "../../../etc");
+    fmt_put_text("models--org--name/refs/main", "../refs"); /* is there, but must not be reached */
     llm_text_free(&path);
     CHECK(!llm_hub_find(fmt_dir, "org/name", &path) && !strcmp(path.data, fmt_path(folders[4])));
     llm_text_free(&path);
