@@ -562,6 +562,7 @@ static int cli_finish(cli_options *o) {
     o->s.stop_token_ids = ids.data, o->s.n_stop_token_ids = (int32_t)ids.len;
     o->s.stop = o->stop.items, o->s.n_stop = o->stop.n;
     o->s.bad_words = o->bad_words.items, o->s.n_bad_words = o->bad_words.n;
+    if (o->reasoning_parser && llm_reasoning_named(o->reasoning_parser) < 0) return cli_bad("--reasoning-parser: %s, a name as qwen3, deepseek_r1 or none was expected", cli_clip(o->reasoning_parser));
     snprintf(have, sizeof have, " %s ", llm_isa_list());
     snprintf(want, sizeof want, " %s ", o->isa ? o->isa : "scalar");
     if (!strstr(have, want)) return cli_bad("--isa: %s, this CPU has: %s", cli_clip(o->isa), llm_isa_list());
@@ -832,6 +833,7 @@ typedef struct cli_session { /* what a command works with */
     cli_options *o;
     llm_model *model;
     llm_engine *engine;
+    llm_text rendered; /* the latest prompt of a chat: its end tells whether the thoughts are open */
 } cli_session;
 
 /* At the usual level two warnings are enough to say that something is odd. */
@@ -1171,6 +1173,24 @@ static void cli_add_end(llm_text *t, const llm_output *out) {
     cli_json(t, ", 'cum_log_probs': %f, 'sentence_length': %l", out->cum_logprob, cli_code_points(out->text, out->text_len));
 }
 
+/* Begins to split the answer to the latest rendered prompt into thoughts and answer. */
+static void cli_reasoning(const cli_session *c, llm_reasoning *r) {
+    int kind = c->o->reasoning_parser ? llm_reasoning_named(c->o->reasoning_parser) : (int)llm_reasoning_detect(llm_model_get_info(c->model)->chat_template);
+    if (!c->rendered.len) kind = LLM_REASONING_NONE; /* no chat */
+    llm_reasoning_begin(r, (llm_reasoning_kind)kind, c->rendered.data, c->rendered.len);
+}
+
+/* 'reasoning_content' and 'content' of a whole answer. */
+static void cli_add_content(llm_text *t, llm_reasoning r, const llm_output *out) {
+    llm_text thoughts = {0}, answer = {0};
+    llm_reasoning_push(&r, out->text, out->text_len, &thoughts, &answer);
+    llm_reasoning_end(&r, &thoughts, &answer);
+    if (r.kind != LLM_REASONING_NONE) cli_json(t, "'reasoning_content': %Q, ", thoughts.data, thoughts.len);
+    cli_json(t, "'content': %Q", answer.data, answer.len);
+    llm_text_free(&thoughts);
+    llm_text_free(&answer);
+}
+
 static void cli_add_answer(llm_text *t, const cli_session *c, llm_request *request, int32_t index) {
     llm_output out;
     llm_request_metrics m;
@@ -1179,6 +1199,12 @@ static void cli_add_answer(llm_text *t, const cli_session *c, llm_request *reque
     cli_check(llm_request_output(request, index, &out));
     llm_request_get_metrics(request, &m);
     cli_json(t, "{'index': %d, 'text': %Q, 'token_ids': %i, ", index, out.text, out.text_len, out.token_ids, out.n_token_ids);
+    if (c->rendered.len) {
+        llm_reasoning reasoning;
+        cli_reasoning(c, &reasoning);
+        cli_add_content(t, reasoning, &out);
+        llm_text_str(t, ", ");
+    }
     cli_add_end(t, &out);
     cli_json(t, ", 'seed': %l, 'prompt_token_ids': %i, 'usage': ", llm_request_seed(request), prompt, n);
     cli_add_usage(t, &m, (int64_t)out.n_token_ids);
@@ -1226,9 +1252,43 @@ static void cli_prompt_ids(cli_session *c, int chop, llm_tokens *ids) {
     llm_text_free(&text);
 }
 
+typedef struct cli_show { /* an answer that is shown as it comes */
+    llm_reasoning reasoning;
+    llm_text thoughts, answer;
+    int color, dim;
+} cli_show;
+
+static int cli_color(int fd) {
+    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
+    return isatty(fd) && !(no_color && *no_color) && !(term && !strcmp(term, "dumb"));
+}
+
+/* Thoughts are dim and for people only: in a pipe there is the answer alone. */
 static void cli_show_text(void *user, const llm_event *event) {
-    (void)user;
-    if (event->text_len) cli_write(event->text, event->text_len);
+    cli_show *s = (cli_show *)user;
+    llm_reasoning_push(&s->reasoning, event->text, event->text_len, &s->thoughts, &s->answer);
+    if (event->finish) llm_reasoning_end(&s->reasoning, &s->thoughts, &s->answer);
+    if (s->thoughts.len && isatty(1)) {
+        if (!s->dim) fputs(s->color ? "\x1b[2m" : "", stdout);
+        s->dim = 1;
+        cli_write(s->thoughts.data, s->thoughts.len);
+    }
+    if (s->dim && (s->answer.len || event->finish)) {
+        fputs(s->color ? "\x1b[0m\n" : "\n", stdout);
+        s->dim = 0;
+    }
+    if (s->answer.len) cli_write(s->answer.data, s->answer.len);
+    llm_text_free(&s->thoughts);
+    llm_text_free(&s->answer);
+}
+
+/* Runs one request to its end and shows its answer. 1 if it was stopped. */
+static int cli_run_shown(cli_session *c, llm_request *request) {
+    cli_show show;
+    memset(&show, 0, sizeof show);
+    show.color = cli_color(1);
+    cli_reasoning(c, &show.reasoning);
+    return cli_run(c->engine, request, cli_show_text, &show);
 }
 
 /* Runs the prompt and prints the answer: streaming, or each answer when all are there. Returns the exit status. */
@@ -1245,7 +1305,7 @@ static int cli_answer(cli_session *c, const llm_tokens *ids, int32_t max_tokens)
     cfg.prompt_ids = ids->data;
     cfg.n_prompt_ids = ids->len;
     cli_check(llm_request_submit(c->engine, &cfg, &request));
-    int cancelled = cli_run(c->engine, request, streaming ? cli_show_text : NULL, NULL);
+    int cancelled = streaming ? cli_run_shown(c, request) : cli_run(c->engine, request, NULL, NULL);
     for (int32_t i = 0; i < n && !cancelled; i++) {
         cli_check(llm_request_output(request, i, &out));
         if (c->o->json) cli_add_answer(&t, c, request, i);
@@ -1351,19 +1411,19 @@ static void cli_add_members(llm_text *t, const llm_json *doc, int object) {
 }
 
 /* A template's context through the template, as ids; frees the context. 0 with cli_why. */
-static int cli_context_ids(const cli_session *c, llm_text *context, llm_tokens *ids) {
-    llm_text text = {0};
+static int cli_context_ids(cli_session *c, llm_text *context, llm_tokens *ids) {
     llm_json *doc = NULL;
     llm_result r = llm_json_parse(context->data, context->len, NULL, &doc);
-    if (r == LLM_OK) r = llm_render(c->model, doc, NULL, &text);
-    if (r == LLM_OK) r = llm_tokenize(c->model, text.data ? text.data : "", text.len, LLM_TOK_PARSE_SPECIAL, ids);
+    llm_text_free(&c->rendered);
+    if (r == LLM_OK) r = llm_render(c->model, doc, NULL, &c->rendered);
+    llm_text_add(&c->rendered, "", 0);
+    if (r == LLM_OK) r = llm_tokenize(c->model, c->rendered.data, c->rendered.len, LLM_TOK_PARSE_SPECIAL, ids);
     llm_json_free(doc);
-    llm_text_free(&text);
     llm_text_free(context);
     return r == LLM_OK || cli_bad("%s", llm_last_error());
 }
 
-static int cli_chat_ids(const cli_session *c, const cli_message *messages, int n, llm_tokens *ids) {
+static int cli_chat_ids(cli_session *c, const cli_message *messages, int n, llm_tokens *ids) {
     const char *kwargs = c->o->template_kwargs ? c->o->template_kwargs : "{}";
     llm_text context = {0};
     llm_json *doc = NULL;
@@ -1418,6 +1478,7 @@ typedef struct cli_job {
     int chat, done, top_logprobs; /* top_logprobs: -1 none */
     llm_request *request;         /* NULL: `line` is the answer already */
     llm_text id, model, line;     /* id and model as JSON */
+    llm_reasoning reasoning;      /* of a chat */
 } cli_job;
 
 /* Messages with their text parts joined by newlines, as templates expect them. 0: a part that is no text. */
@@ -1446,7 +1507,7 @@ static int cli_add_body_messages(llm_text *t, const llm_json *doc, int messages)
 }
 
 /* Prompt ids of a body: messages through the template, or a prompt of text or ids. 0 with cli_why. */
-static int cli_job_ids(const cli_session *c, const cli_job *job, const llm_json *doc, int body, llm_tokens *ids) {
+static int cli_job_ids(cli_session *c, cli_job *job, const llm_json *doc, int body, llm_tokens *ids) {
     int messages = llm_json_find(doc, body, "messages"), prompt = llm_json_find(doc, body, "prompt"), tools = llm_json_find(doc, body, "tools");
     size_t n;
     llm_text t = {0};
@@ -1458,7 +1519,9 @@ static int cli_job_ids(const cli_session *c, const cli_job *job, const llm_json 
         if (llm_json_size(doc, tools)) llm_text_str(&t, ", \"tools\": "), llm_json_write(doc, tools, &t);
         cli_add_members(&t, doc, llm_json_find(doc, body, "chat_template_kwargs"));
         llm_text_str(&t, "}");
-        return cli_context_ids(c, &t, ids);
+        if (!cli_context_ids(c, &t, ids)) return 0;
+        cli_reasoning(c, &job->reasoning);
+        return 1;
     }
     if (llm_json_size(doc, prompt) == 1 && llm_json_str(doc, llm_json_first(doc, prompt), NULL)) prompt = llm_json_first(doc, prompt);
     const char *text = llm_json_str(doc, prompt, &n);
@@ -1574,7 +1637,8 @@ static void cli_job_finish(const cli_session *c, cli_job *job) {
     for (int32_t i = 0; llm_request_output(job->request, i, &out) == LLM_OK; i++) {
         completion += (int64_t)out.n_token_ids;
         cli_json(t, "%s{'index': %d, ", i ? ", " : "", i);
-        cli_json(t, job->chat ? "'message': {'role': 'assistant', 'content': %Q}, " : "'text': %Q, ", out.text, out.text_len);
+        if (job->chat) llm_text_str(t, "\"message\": {\"role\": \"assistant\", "), cli_add_content(t, job->reasoning, &out), llm_text_str(t, "}, ");
+        else cli_json(t, "'text': %Q, ", out.text, out.text_len);
         cli_add_end(t, &out);
         llm_text_str(t, ", \"logprobs\": ");
         if (job->top_logprobs < 0) llm_text_str(t, "null");
@@ -2436,7 +2500,7 @@ static void cli_talk_answer(cli_talk *k) {
     if (ok && llm_request_submit(k->c->engine, &cfg, &request) != LLM_OK) ok = cli_bad("%s", llm_last_error());
     if (ok) {
         cli_tty_mode(&k->e, 1, 1); /* keys pressed now are for the next message; Ctrl-C is a signal */
-        int cancelled = cli_run(k->c->engine, request, cli_show_text, NULL);
+        int cancelled = cli_run_shown(k->c, request);
         cli_tty_mode(&k->e, 0, 0);
         cli_check(llm_request_output(request, 0, &out));
         cli_write("\n", 1);
@@ -2556,10 +2620,9 @@ static int cli_interactive(cli_session *c) {
     static cli_talk k;
     int interrupts = 0, leave = 0;
     llm_engine_stats stats;
-    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
     k.c = c;
     k.e.fd = isatty(1) ? 1 : 2;
-    k.color = isatty(2) && !(no_color && *no_color) && !(term && !strcmp(term, "dumb"));
+    k.color = cli_color(2);
     if (tcgetattr(0, &k.e.cooked)) cli_die(1, "terminal: %s", strerror(errno));
     cli_open_model(c, 0);
     const llm_model_info *info = llm_model_get_info(c->model);
@@ -2610,7 +2673,7 @@ int main(int argc, char **argv) {
         {"chat", cli_cmd_chat}, {"generate", cli_cmd_generate}, {"score", cli_cmd_score}, {"tokenize", cli_cmd_tokenize},
         {"detokenize", cli_cmd_detokenize}, {"render", cli_cmd_render}, {"batch", cli_cmd_batch}, {"bench", cli_cmd_bench}, {"info", cli_cmd_info}};
     static cli_options options;
-    cli_session c = {&options, NULL, NULL};
+    cli_session c = {&options, NULL, NULL, {0}};
     struct sigaction action;
     int code = 2;
     for (int fd = 0; fd < 3; fd++) { /* a closed standard stream must not become a model's file */
@@ -2628,6 +2691,7 @@ int main(int argc, char **argv) {
     cli_show_notes();
     llm_engine_close(c.engine);
     llm_model_close(c.model);
+    llm_text_free(&c.rendered);
     cli_options_free(&options);
     return code;
 }
