@@ -3847,7 +3847,7 @@ static int llm__rx_alternatives(llm__rx_parser *p) {
         int sum = 0;
         while (p->at < p->n && p->s[p->at] != '|' && p->s[p->at] != ')') {
             size_t from = p->re->n;
-            int one = llm__rx_atom(p), min, max, mode;
+            int one = llm__rx_atom(p), min = 0, max = 0, mode = 0;
             for (int times = 0; !p->error && llm__rx_quantifier(p, &min, &max, &mode); times++) {
                 if (times > 8) llm__rx_fail(p, LLM_ERR_LIMIT, "fewer quantifiers in a row");
                 else if (p->re->n > from) llm__rx_repeat(p, from, one, min, max, mode);
@@ -4867,13 +4867,13 @@ static llm__str llm__normalize(llm__encode *e, llm__str s) {
 
 /* ---- cutting into words ---- */
 
-typedef struct llm__split { /* pieces of one text as they come, and what the behaviour makes of them */
+typedef struct llm__cutting { /* pieces of one text as they come, and what the behaviour makes of them */
     llm__words *out;
     int behaviour, started, last; /* last: the piece before was a match */
     size_t at, end;               /* the word under way */
-} llm__split;
+} llm__cutting;
 
-static void llm__split_piece(llm__split *p, size_t at, size_t end, int match) {
+static void llm__split_piece(llm__cutting *p, size_t at, size_t end, int match) {
     int join = 0;
     if (p->behaviour == LLM__SPLIT_REMOVED && match) return;
     if (p->behaviour == LLM__SPLIT_CONTIGUOUS) join = p->last == match;
@@ -4895,7 +4895,7 @@ static void llm__cut_split(llm__encode *e, const llm__tok_step *step, llm__words
     for (size_t i = 0; i < in->n && !e->result; i++) {
         size_t at = in->v[i].at, n = in->v[i].n, from, end, done = 0;
         int found = 0;
-        llm__split p;
+        llm__cutting p;
         memset(&p, 0, sizeof p);
         p.out = out;
         p.behaviour = step->a;
@@ -5475,7 +5475,7 @@ static int llm__utf8_part(const uint8_t *s, size_t n, size_t *len) {
 /* Bytes become text: what is no UTF-8 becomes U+FFFD, an unfinished character waits for more (or not, at the end). */
 static void llm__stage_utf8(struct llm_detok *d, int i, llm__str s, int last) {
     llm__stage *g = &d->stage[i];
-    size_t at = 0, len;
+    size_t at = 0, len = 1;
     llm_text_add(&g->kept, s.p, s.n);
     const uint8_t *p = (const uint8_t *)g->kept.data;
     while (at < g->kept.len) {
@@ -6097,7 +6097,7 @@ static int64_t llm__base64(const char *s, size_t n, char *out) {
 typedef llm_result (*llm__tok_loader)(llm__tokenizer *t, const llm_json *d, int node, llm__str type, llm__tok_steps *steps);
 
 /* Loads a component; a Sequence is a list of them under `key`. null is none. */
-static llm_result llm__load_steps(llm__tokenizer *t, const llm_json *d, int node, const char *key, llm__tok_loader one,
+static llm_result llm__tok_load_steps(llm__tokenizer *t, const llm_json *d, int node, const char *key, llm__tok_loader one,
     llm__tok_steps *steps, int depth) {
     llm_json_type kind = llm_json_type_of(d, node);
     if (kind == LLM_JSON_ABSENT || kind == LLM_JSON_NULL) return LLM_OK;
@@ -6111,13 +6111,14 @@ static llm_result llm__load_steps(llm__tokenizer *t, const llm_json *d, int node
         return r;
     }
     llm_result r = LLM_OK;
-    for (int v = llm_json_first(d, llm_json_find(d, node, key)); v >= 0 && !r; v = llm_json_next(d, v)) r = llm__load_steps(t, d, v, key,
+    for (int v = llm_json_first(d, llm_json_find(d, node, key)); v >= 0 && !r; v = llm_json_next(d, v)) r = llm__tok_load_steps(t, d, v,
+        key,
         one, steps, depth + 1);
     return r;
 }
 
 /* The "pattern" of Split and Replace: {"String": s} or {"Regex": s}. */
-static llm_result llm__load_pattern(const llm_json *d, int node, llm__tok_kind kind, llm__tok_steps *steps, int behaviour, int invert) {
+static llm_result llm__tok_load_pattern(const llm_json *d, int node, llm__tok_kind kind, llm__tok_steps *steps, int behaviour, int invert) {
     int pattern = llm_json_find(d, node, "pattern");
     llm__str regex = llm__json_text_at(d, pattern, "Regex"), text = llm__json_text_at(d, pattern, "String");
     if (!regex.p && !text.p) text = llm__json_text(d, pattern);
@@ -6125,7 +6126,7 @@ static llm_result llm__load_pattern(const llm_json *d, int node, llm__tok_kind k
     return llm__tok_add_regex(steps, kind, regex.p ? regex : text, !regex.p, behaviour, invert);
 }
 
-static llm_result llm__load_bert(llm__tokenizer *t, const llm_json *d, int node, llm__tok_steps *steps) {
+static llm_result llm__tok_load_bert(llm__tokenizer *t, const llm_json *d, int node, llm__tok_steps *steps) {
     int lower = llm__json_flag(d, node, "lowercase", 1);
     llm_result r = LLM_OK;
     if (llm__json_flag(d, node, "clean_text", 1)) {
@@ -6141,12 +6142,12 @@ static llm_result llm__load_bert(llm__tokenizer *t, const llm_json *d, int node,
     return r;
 }
 
-static llm_result llm__load_normalizer(llm__tokenizer *t, const llm_json *d, int node, llm__str type, llm__tok_steps *steps) {
+static llm_result llm__tok_load_normalizer(llm__tokenizer *t, const llm_json *d, int node, llm__str type, llm__tok_steps *steps) {
     static const char *const forms[] = {"NFC", "NFD", "NFKC", "NFKD"};
     llm__tok_step *step = NULL;
     for (int i = 0; i < 4; i++)
         if (llm__str_eq(type, forms[i])) return llm__tok_add_form(t, steps, (llm__uni_form)i);
-    if (llm__str_eq(type, "BertNormalizer")) return llm__load_bert(t, d, node, steps);
+    if (llm__str_eq(type, "BertNormalizer")) return llm__tok_load_bert(t, d, node, steps);
     if (llm__str_eq(type, "StripAccents")) return llm__tok_add_replace(steps, "\\p{M}", "");
     if (llm__str_eq(type, "Nmt")) {
         llm_result r = llm__tok_add_replace(steps, "[\\x{1}-\\x{8}\\x{B}\\x{E}-\\x{1F}\\x{7F}\\x{8F}\\x{9F}]", "");
@@ -6154,7 +6155,7 @@ static llm_result llm__load_normalizer(llm__tokenizer *t, const llm_json *d, int
             "[\\t\\n\\f\\r\\x{1680}\\x{200B}-\\x{200F}\\x{2028}\\x{2029}\\x{2581}\\x{FEFF}\\x{FFFD}]", " ");
     }
     if (llm__str_eq(type, "Replace")) {
-        llm_result r = llm__load_pattern(d, node, LLM__TOK_REPLACE, steps, 0, 0);
+        llm_result r = llm__tok_load_pattern(d, node, LLM__TOK_REPLACE, steps, 0, 0);
         if (!r) steps->v[steps->n - 1].with = llm__json_keep(t, d, node, "content");
         return r;
     }
@@ -6180,7 +6181,7 @@ static llm_result llm__load_normalizer(llm__tokenizer *t, const llm_json *d, int
     return LLM_OK;
 }
 
-static llm_result llm__load_behaviour(const llm_json *d, int node, int otherwise, int *out) {
+static llm_result llm__tok_load_behaviour(const llm_json *d, int node, int otherwise, int *out) {
     static const char *const names[] = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
     llm__str s = llm__json_text_at(d, node, "behavior");
     *out = otherwise;
@@ -6191,7 +6192,7 @@ static llm_result llm__load_behaviour(const llm_json *d, int node, int otherwise
 }
 
 /* Metaspace as a cutter or a decoder, with its older forms. */
-static llm_result llm__load_metaspace(llm__tokenizer *t, const llm_json *d, int node, llm__tok_steps *steps, int cut) {
+static llm_result llm__tok_load_metaspace(llm__tokenizer *t, const llm_json *d, int node, llm__tok_steps *steps, int cut) {
     llm__tok_step *step = llm__tok_step_add(steps, LLM__TOK_METASPACE);
     if (!step) return llm__tok_too_many();
     llm__str scheme = llm__json_text_at(d, node, "prepend_scheme");
@@ -6206,11 +6207,12 @@ static llm_result llm__load_metaspace(llm__tokenizer *t, const llm_json *d, int 
 
 #define LLM__TOK_PUNCT "[!-/:-@\\[-`{-~\\p{P}]"
 
-static llm_result llm__load_cutter(llm__tokenizer *t, const llm_json *d, int node, llm__str type, llm__tok_steps *steps) {
+static llm_result llm__tok_load_cutter(llm__tokenizer *t, const llm_json *d, int node, llm__str type, llm__tok_steps *steps) {
     int behaviour;
-    llm_result r = llm__load_behaviour(d, node, LLM__SPLIT_ISOLATED, &behaviour);
+    llm_result r = llm__tok_load_behaviour(d, node, LLM__SPLIT_ISOLATED, &behaviour);
     if (r) return r;
-    if (llm__str_eq(type, "Split")) return llm__load_pattern(d, node, LLM__TOK_SPLIT, steps, behaviour, llm__json_flag(d, node, "invert",
+    if (llm__str_eq(type, "Split")) return llm__tok_load_pattern(d, node, LLM__TOK_SPLIT, steps, behaviour,
+        llm__json_flag(d, node, "invert",
         0));
     if (llm__str_eq(type, "ByteLevel")) {
         llm__tok_step *step = llm__tok_step_add(steps, LLM__TOK_BYTES);
@@ -6225,7 +6227,7 @@ static llm_result llm__load_cutter(llm__tokenizer *t, const llm_json *d, int nod
         r = llm__tok_add_split(steps, LLM__RX_GPT2_TEXT "|\\s+", LLM__SPLIT_ISOLATED, 0);
         return r ? r : llm__tok_step_add(steps, LLM__TOK_BYTES) ? LLM_OK : llm__tok_too_many();
     }
-    if (llm__str_eq(type, "Metaspace")) return llm__load_metaspace(t, d, node, steps, 1);
+    if (llm__str_eq(type, "Metaspace")) return llm__tok_load_metaspace(t, d, node, steps, 1);
     if (llm__str_eq(type, "Digits"))
         return llm__tok_add_split(steps, "\\p{N}", llm__json_flag(d, node, "individual_digits", 0) ? LLM__SPLIT_ISOLATED
             : LLM__SPLIT_CONTIGUOUS, 0);
@@ -6252,13 +6254,13 @@ static llm_result llm__load_cutter(llm__tokenizer *t, const llm_json *d, int nod
     return llm__error(LLM_ERR_UNSUPPORTED, "unknown");
 }
 
-static llm_result llm__load_decoder(llm__tokenizer *t, const llm_json *d, int node, llm__str type, llm__tok_steps *steps) {
+static llm_result llm__tok_load_decoder(llm__tokenizer *t, const llm_json *d, int node, llm__str type, llm__tok_steps *steps) {
     static const struct { const char *type; llm__tok_kind kind; } kinds[] = {
         {"ByteLevel", LLM__TOK_BYTES}, {"ByteFallback", LLM__TOK_FALLBACK}, {"Fuse", LLM__TOK_FUSE}, {"Strip", LLM__TOK_STRIP},
         {"BPEDecoder", LLM__TOK_SUFFIX}, {"WordPiece", LLM__TOK_CONTINUE}, {"CTC", LLM__TOK_CTC}};
-    if (llm__str_eq(type, "Metaspace")) return llm__load_metaspace(t, d, node, steps, 0);
+    if (llm__str_eq(type, "Metaspace")) return llm__tok_load_metaspace(t, d, node, steps, 0);
     if (llm__str_eq(type, "Replace")) {
-        llm_result r = llm__load_pattern(d, node, LLM__TOK_REPLACE, steps, 0, 0);
+        llm_result r = llm__tok_load_pattern(d, node, LLM__TOK_REPLACE, steps, 0, 0);
         llm__str text = llm__json_text_at(d, llm_json_find(d, node, "pattern"), "String");
         if (r) return r;
         llm__tok_step *step = &steps->v[steps->n - 1];
@@ -6290,10 +6292,10 @@ static llm_result llm__load_decoder(llm__tokenizer *t, const llm_json *d, int no
     return llm__error(LLM_ERR_UNSUPPORTED, "unknown");
 }
 
-static llm_result llm__load_bad(const char *what) { return llm__error(LLM_ERR_FORMAT, "tokenizer.json: %s", what); }
+static llm_result llm__tok_load_bad(const char *what) { return llm__error(LLM_ERR_FORMAT, "tokenizer.json: %s", what); }
 
 /* The ids in use: *count members and the largest id, of the vocabulary and the added tokens. */
-static llm_result llm__load_extent(const llm_json *d, int vocab, int added, int64_t *n_vocab, size_t *bytes) {
+static llm_result llm__tok_load_extent(const llm_json *d, int vocab, int added, int64_t *n_vocab, size_t *bytes) {
     int64_t largest = -1, count = (int64_t)llm_json_size(d, vocab) + llm_json_size(d, added), id;
     int list = llm_json_type_of(d, vocab) == LLM_JSON_ARRAY; /* Unigram: ids by position */
     size_t n;
@@ -6301,7 +6303,7 @@ static llm_result llm__load_extent(const llm_json *d, int vocab, int added, int6
     if (list) largest = llm_json_size(d, vocab) - 1;
     for (int v = llm_json_first(d, vocab); v >= 0; v = llm_json_next(d, v)) {
         const char *key = list ? llm_json_str(d, llm_json_first(d, v), &n) : llm_json_key(d, v, &n);
-        if (!key) return llm__load_bad("model.vocab: a token expected");
+        if (!key) return llm__tok_load_bad("model.vocab: a token expected");
         *bytes += n + 1;
         if (list) continue;
         if (!llm_json_int(d, v, &id) || id < 0) return llm__error(LLM_ERR_FORMAT,
@@ -6309,10 +6311,10 @@ static llm_result llm__load_extent(const llm_json *d, int vocab, int added, int6
         largest = LLM__MAX(largest, id);
     }
     for (int v = llm_json_first(d, added); v >= 0; v = llm_json_next(d, v)) {
-        if (!llm_json_int(d, llm_json_find(d, v, "id"), &id) || id < 0) return llm__load_bad("added_tokens: an id from 0 on expected");
+        if (!llm_json_int(d, llm_json_find(d, v, "id"), &id) || id < 0) return llm__tok_load_bad("added_tokens: an id from 0 on expected");
         largest = LLM__MAX(largest, id);
     }
-    if (largest < 0) return llm__load_bad("model.vocab: no tokens");
+    if (largest < 0) return llm__tok_load_bad("model.vocab: no tokens");
     if (largest >= 4 * count + 100000) return llm__error(LLM_ERR_LIMIT, "tokenizer.json: id %lld with only %lld tokens",
         (long long)largest, (long long)count);
     *n_vocab = largest + 1;
@@ -6320,7 +6322,7 @@ static llm_result llm__load_extent(const llm_json *d, int vocab, int added, int6
 }
 
 /* The vocabulary: an object of ids, or (Unigram) a list of [token, score]. */
-static llm_result llm__load_vocab(llm__tokenizer *t, const llm_json *d, int vocab, size_t bytes) {
+static llm_result llm__tok_load_vocab(llm__tokenizer *t, const llm_json *d, int vocab, size_t bytes) {
     int list = llm_json_type_of(d, vocab) == LLM_JSON_ARRAY;
     char *blob = (char *)llm__arena_get(&t->arena, bytes + 1);
     int64_t id = -1;
@@ -6343,7 +6345,7 @@ static llm_result llm__load_vocab(llm__tokenizer *t, const llm_json *d, int voca
 }
 
 /* The two parts of a merge: "a b" or ["a", "b"]. 0: neither. */
-static int llm__load_pair(const llm_json *d, int node, llm__str *a, llm__str *b) {
+static int llm__tok_load_pair(const llm_json *d, int node, llm__str *a, llm__str *b) {
     if (llm_json_type_of(d, node) == LLM_JSON_ARRAY) {
         int first = llm_json_first(d, node);
         if (llm_json_size(d, node) != 2) return 0;
@@ -6359,7 +6361,7 @@ static int llm__load_pair(const llm_json *d, int node, llm__str *a, llm__str *b)
     return !memchr(b->p, ' ', b->n);
 }
 
-static llm_result llm__load_merges(llm__tokenizer *t, const llm_json *d, int merges) {
+static llm_result llm__tok_load_merges(llm__tokenizer *t, const llm_json *d, int merges) {
     int rank = 0;
     char *buffer = (char *)LLM_MALLOC(2 * t->max_token + 1);
     llm_result r = buffer ? llm__tok_merge_reserve(t, llm_json_size(d, merges)) : llm__nomem();
@@ -6367,7 +6369,7 @@ static llm_result llm__load_merges(llm__tokenizer *t, const llm_json *d, int mer
         llm__str a, b;
         llm__str line = llm__json_text(d, v);
         if (line.n >= 8 && !memcmp(line.p, "#version", 8)) continue;
-        if (!llm__load_pair(d, v, &a, &b)) {
+        if (!llm__tok_load_pair(d, v, &a, &b)) {
             r = llm__error(LLM_ERR_FORMAT, "tokenizer.json: model.merges[%d]: two parts expected", rank);
             break;
         }
@@ -6378,7 +6380,8 @@ static llm_result llm__load_merges(llm__tokenizer *t, const llm_json *d, int mer
             id = llm__tok_find(t, buffer, a.n + b.n - t->prefix.n);
         }
         if (id < 0)
-            r = llm__error(LLM_ERR_FORMAT, "tokenizer.json: model.merges[%d]: \"%.*s\" and \"%.*s\": tokens that make a token expected", rank,
+            r = llm__error(LLM_ERR_FORMAT, "tokenizer.json: model.merges[%d]: \"%.*s\" and \"%.*s\": tokens that make a token expected",
+                rank,
                            (int)LLM__MIN(a.n, (size_t)64), a.p, (int)LLM__MIN(b.n, (size_t)64), b.p);
         else llm__tok_merge_enter(t, left, right, rank, id);
     }
@@ -6387,7 +6390,7 @@ static llm_result llm__load_merges(llm__tokenizer *t, const llm_json *d, int mer
 }
 
 /* The unknown token by its text; needed: a model that cannot do without. */
-static llm_result llm__load_unk(llm__tokenizer *t, const llm_json *d, int model, int needed) {
+static llm_result llm__tok_load_unk(llm__tokenizer *t, const llm_json *d, int model, int needed) {
     llm__str s = llm__json_text_at(d, model, "unk_token");
     if (s.p) t->unk_id = llm__tok_find(t, s.p, s.n);
     if ((s.p || needed) && t->unk_id < 0) return llm__error(LLM_ERR_FORMAT, "tokenizer.json: model.unk_token: \"%.*s\" is no token",
@@ -6395,7 +6398,7 @@ static llm_result llm__load_unk(llm__tokenizer *t, const llm_json *d, int model,
     return LLM_OK;
 }
 
-static llm_result llm__load_bpe(llm__tokenizer *t, const llm_json *d, int model) {
+static llm_result llm__tok_load_bpe(llm__tokenizer *t, const llm_json *d, int model) {
     double dropout = 0;
     t->kind = "BPE";
     t->model = LLM__TOK_BPE;
@@ -6406,24 +6409,25 @@ static llm_result llm__load_bpe(llm__tokenizer *t, const llm_json *d, int model)
     t->whole = llm__json_flag(d, model, "ignore_merges", 0);
     if (llm_json_num(d, llm_json_find(d, model, "dropout"), &dropout) && dropout > 0) return llm__error(LLM_ERR_UNSUPPORTED,
         "tokenizer.json: model.dropout: null expected");
-    llm_result r = llm__load_unk(t, d, model, 0);
-    if (!r && llm_json_type_of(d, llm_json_find(d, model, "merges")) != LLM_JSON_ARRAY) r = llm__load_bad("model.merges: a list expected");
-    return r ? r : llm__load_merges(t, d, llm_json_find(d, model, "merges"));
+    llm_result r = llm__tok_load_unk(t, d, model, 0);
+    if (!r && llm_json_type_of(d, llm_json_find(d, model, "merges")) != LLM_JSON_ARRAY) r =
+        llm__tok_load_bad("model.merges: a list expected");
+    return r ? r : llm__tok_load_merges(t, d, llm_json_find(d, model, "merges"));
 }
 
-static llm_result llm__load_unigram(llm__tokenizer *t, const llm_json *d, int model) {
+static llm_result llm__tok_load_unigram(llm__tokenizer *t, const llm_json *d, int model) {
     int64_t unk = -1;
     t->kind = "Unigram";
     t->model = LLM__TOK_UNIGRAM;
     t->fuse_unk = 1;
     t->byte_fallback = llm__json_flag(d, model, "byte_fallback", 0);
     if (!llm_json_int(d, llm_json_find(d, model, "unk_id"), &unk) || unk < 0 ||
-        unk >= llm_json_size(d, llm_json_find(d, model, "vocab"))) return llm__load_bad("model.unk_id: the id of a token expected");
+        unk >= llm_json_size(d, llm_json_find(d, model, "vocab"))) return llm__tok_load_bad("model.unk_id: the id of a token expected");
     t->unk_id = (int32_t)unk;
     return llm__tok_index_pieces(t, 0);
 }
 
-static llm_result llm__load_model(llm__tokenizer *t, const llm_json *d, int model, int vocab) {
+static llm_result llm__tok_load_model(llm__tokenizer *t, const llm_json *d, int model, int vocab) {
     llm__str type = llm__json_text_at(d, model, "type");
     int list = llm_json_type_of(d, vocab) == LLM_JSON_ARRAY;
     llm_result r;
@@ -6432,8 +6436,8 @@ static llm_result llm__load_model(llm__tokenizer *t, const llm_json *d, int mode
     llm__tok_cache(t);
     if (llm__str_eq(type, "Unigram") != list) return llm__error(LLM_ERR_FORMAT,
         "tokenizer.json: model.type \"%.*s\": its own form of vocab expected", (int)LLM__MIN(type.n, (size_t)64), type.p);
-    if (llm__str_eq(type, "BPE")) r = llm__load_bpe(t, d, model);
-    else if (list) r = llm__load_unigram(t, d, model);
+    if (llm__str_eq(type, "BPE")) r = llm__tok_load_bpe(t, d, model);
+    else if (list) r = llm__tok_load_unigram(t, d, model);
     else if (llm__str_eq(type, "WordPiece") || llm__str_eq(type, "WordLevel")) {
         int64_t most = 100;
         int piece = llm__str_eq(type, "WordPiece");
@@ -6442,7 +6446,7 @@ static llm_result llm__load_model(llm__tokenizer *t, const llm_json *d, int mode
         t->prefix = llm__json_keep(t, d, model, "continuing_subword_prefix");
         (void)llm_json_int(d, llm_json_find(d, model, "max_input_chars_per_word"), &most);
         t->max_word = (int)LLM__MAX(0, LLM__MIN(most, INT32_MAX));
-        r = llm__load_unk(t, d, model, 1);
+        r = llm__tok_load_unk(t, d, model, 1);
     } else return llm__error(LLM_ERR_UNSUPPORTED, "tokenizer.json: model.type: \"%.*s\" is unknown", (int)LLM__MIN(type.n, (size_t)64),
         type.p);
     for (int b = 0; b < 256 && !r && t->byte_fallback; b++)
@@ -6475,7 +6479,7 @@ static llm_result llm__add_token(llm__tokenizer *t, llm__str text, int64_t id, i
     return LLM_OK;
 }
 
-static int llm__load_added_flags(const llm_json *d, int node) {
+static int llm__tok_load_added_flags(const llm_json *d, int node) {
     int special = llm__json_flag(d, node, "special", 0);
     return (llm__json_flag(d, node, "single_word", 0) ? LLM__ADDED_WORD : 0) | (llm__json_flag(d, node, "lstrip", 0) ? LLM__ADDED_LSTRIP
         : 0) |
@@ -6483,7 +6487,7 @@ static int llm__load_added_flags(const llm_json *d, int node) {
                ? LLM__ADDED_NORMALIZED : 0) | (special ? LLM__ADDED_SPECIAL : 0);
 }
 
-static llm_result llm__load_added(llm__tokenizer *t, const llm_json *d, int added, const llm__logger *log) {
+static llm_result llm__tok_load_added(llm__tokenizer *t, const llm_json *d, int added, const llm__logger *log) {
     llm_result r = LLM_OK;
     t->added = (llm__added *)llm__arena_get(&t->arena, (size_t)(llm_json_size(d, added) + 1) * sizeof *t->added);
     if (!t->added) return llm__nomem();
@@ -6491,8 +6495,8 @@ static llm_result llm__load_added(llm__tokenizer *t, const llm_json *d, int adde
         int64_t id = 0;
         llm__str text = llm__json_text_at(d, v, "content");
         (void)llm_json_int(d, llm_json_find(d, v, "id"), &id);
-        if (!text.p) return llm__load_bad("added_tokens: content expected");
-        r = llm__add_token(t, text, id, llm__load_added_flags(d, v), log);
+        if (!text.p) return llm__tok_load_bad("added_tokens: content expected");
+        r = llm__add_token(t, text, id, llm__tok_load_added_flags(d, v), log);
     }
     return r;
 }
@@ -6512,7 +6516,7 @@ static llm_result llm__frame_add(llm__tokenizer *t, int after, const int32_t *id
 }
 
 /* TemplateProcessing: what stands before and after the sequence in "single". */
-static llm_result llm__load_template(llm__tokenizer *t, const llm_json *d, int node) {
+static llm_result llm__tok_load_template(llm__tokenizer *t, const llm_json *d, int node) {
     int specials = llm_json_find(d, node, "special_tokens"), after = 0;
     llm_tokens ids[2];
     llm_result r = LLM_OK;
@@ -6529,10 +6533,10 @@ static llm_result llm__load_template(llm__tokenizer *t, const llm_json *d, int n
         }
         for (int k = llm_json_first(d, llm_json_find(d, found, "ids")); k >= 0; k = llm_json_next(d, k)) {
             int64_t id = -1;
-            if (!llm_json_int(d, k, &id) || id < 0 || id >= t->n_vocab) r = llm__load_bad("post_processor: ids of tokens expected");
+            if (!llm_json_int(d, k, &id) || id < 0 || id >= t->n_vocab) r = llm__tok_load_bad("post_processor: ids of tokens expected");
             llm_tokens_add(&ids[after], (int32_t)id);
         }
-        if (special >= 0 && found < 0) r = llm__load_bad("post_processor: a special token is not among its special_tokens");
+        if (special >= 0 && found < 0) r = llm__tok_load_bad("post_processor: a special token is not among its special_tokens");
     }
     for (int k = 0; k < 2 && !r; k++) r = ids[k].failed ? llm__nomem() : llm__frame_add(t, k, ids[k].data, (int)ids[k].len);
     llm_tokens_free(&ids[0]);
@@ -6540,10 +6544,10 @@ static llm_result llm__load_template(llm__tokenizer *t, const llm_json *d, int n
     return r;
 }
 
-static llm_result llm__load_post(llm__tokenizer *t, const llm_json *d, int node, llm__str type, llm__tok_steps *steps) {
+static llm_result llm__tok_load_post(llm__tokenizer *t, const llm_json *d, int node, llm__str type, llm__tok_steps *steps) {
     (void)steps;
     if (llm__str_eq(type, "ByteLevel")) return LLM_OK; /* moves offsets only */
-    if (llm__str_eq(type, "TemplateProcessing")) return llm__load_template(t, d, node);
+    if (llm__str_eq(type, "TemplateProcessing")) return llm__tok_load_template(t, d, node);
     if (!llm__str_eq(type, "BertProcessing") && !llm__str_eq(type, "RobertaProcessing")) return llm__error(LLM_ERR_UNSUPPORTED, "unknown");
     static const char *const keys[] = {"cls", "sep"};
     llm_result r = LLM_OK;
@@ -6551,7 +6555,7 @@ static llm_result llm__load_post(llm__tokenizer *t, const llm_json *d, int node,
         int64_t id = -1;
         int pair = llm_json_find(d, node, keys[k]);
         if (!llm_json_int(d, llm_json_next(d, llm_json_first(d, pair)), &id) || id < 0 ||
-            id >= t->n_vocab) return llm__load_bad("post_processor: cls and sep: [token, id] expected");
+            id >= t->n_vocab) return llm__tok_load_bad("post_processor: cls and sep: [token, id] expected");
         int32_t one = (int32_t)id;
         r = llm__frame_add(t, k, &one, 1);
     }
@@ -6593,23 +6597,23 @@ static llm_result llm__check_letters(const llm__tokenizer *t) {
 }
 
 /* Reads a parsed tokenizer.json. */
-static llm_result llm__load_json(llm__tokenizer *t, const llm_json *d, const llm__logger *log) {
+static llm_result llm__tok_load_json(llm__tokenizer *t, const llm_json *d, const llm__logger *log) {
     int model = llm_json_find(d, 0, "model"), vocab = llm_json_find(d, model, "vocab"), added = llm_json_find(d, 0, "added_tokens"),
         decoder = llm_json_find(d, 0, "decoder");
     llm_json_type type = llm_json_type_of(d, vocab);
     int64_t n = 0;
     size_t bytes = 0;
-    if (type != LLM_JSON_OBJECT && type != LLM_JSON_ARRAY) return llm__load_bad("model.vocab expected");
-    llm_result r = llm__load_extent(d, vocab, added, &n, &bytes);
+    if (type != LLM_JSON_OBJECT && type != LLM_JSON_ARRAY) return llm__tok_load_bad("model.vocab expected");
+    llm_result r = llm__tok_load_extent(d, vocab, added, &n, &bytes);
     if (!r) r = llm__tok_reserve(t, n);
-    if (!r) r = llm__load_vocab(t, d, vocab, bytes);
-    if (!r) r = llm__load_model(t, d, model, vocab);
-    if (!r) r = llm__load_steps(t, d, llm_json_find(d, 0, "normalizer"), "normalizers", llm__load_normalizer, &t->normalizers, 0);
-    if (!r) r = llm__load_steps(t, d, llm_json_find(d, 0, "pre_tokenizer"), "pretokenizers", llm__load_cutter, &t->words, 0);
-    if (!r) r = llm__load_steps(t, d, llm_json_find(d, 0, "post_processor"), "processors", llm__load_post, NULL, 0);
-    if (!r) r = llm__load_steps(t, d, decoder, "decoders", llm__load_decoder, &t->decoders, 0);
+    if (!r) r = llm__tok_load_vocab(t, d, vocab, bytes);
+    if (!r) r = llm__tok_load_model(t, d, model, vocab);
+    if (!r) r = llm__tok_load_steps(t, d, llm_json_find(d, 0, "normalizer"), "normalizers", llm__tok_load_normalizer, &t->normalizers, 0);
+    if (!r) r = llm__tok_load_steps(t, d, llm_json_find(d, 0, "pre_tokenizer"), "pretokenizers", llm__tok_load_cutter, &t->words, 0);
+    if (!r) r = llm__tok_load_steps(t, d, llm_json_find(d, 0, "post_processor"), "processors", llm__tok_load_post, NULL, 0);
+    if (!r) r = llm__tok_load_steps(t, d, decoder, "decoders", llm__tok_load_decoder, &t->decoders, 0);
     if (!r && !t->decoders.n) r = llm__default_decoder(t, log);
-    if (!r) r = llm__load_added(t, d, added, log);
+    if (!r) r = llm__tok_load_added(t, d, added, log);
     if (!r) r = llm__check_letters(t);
     return r ? r : llm__tok_index_added(t);
 }
@@ -6702,7 +6706,7 @@ static const struct { const char *names; int flags; const char *regex[6]; } llm_
     {"gemma4 granite-embed-multi-311m", LLM__PRE_SPACES | LLM__PRE_BOS, {"[^\\n]+|[\\n]+"}},
     {"sarvam-moe", LLM__PRE_SPACES, {"[^\\n]+|[\\n]+"}}};
 
-enum { LLM__GGUF_UNKNOWN = 2, LLM__GGUF_CONTROL = 3, LLM__GGUF_USER = 4, LLM__GGUF_UNUSED = 5, LLM__GGUF_BYTE = 6 };
+enum { LLM__VOCAB_UNKNOWN = 2, LLM__VOCAB_CONTROL = 3, LLM__VOCAB_USER = 4, LLM__VOCAB_UNUSED = 5, LLM__VOCAB_BYTE = 6 };
 
 /* 1 if a word stands in a list parted by spaces. */
 static int llm__in_list(const char *list, llm__str word) {
@@ -6715,7 +6719,7 @@ static int llm__in_list(const char *list, llm__str word) {
 }
 
 /* The type of a token. Some that end turns or mark code to fill in are control tokens whatever the file says; some of gpt-oss never. */
-static int llm__gguf_type(const llm__vocab_data *v, int32_t i) {
+static int llm__vocab_type_of(const llm__vocab_data *v, int32_t i) {
     static const char control[] = "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> <|endoftext|>"
         " </s> <|eom_id|> <EOT> _<EOT> [EOT] [EOS] "
         "<|end_of_text|> <end_of_utterance> <eos> <turn|> <|tool_response> <\xEF\xBD\x9C"
@@ -6727,12 +6731,12 @@ static int llm__gguf_type(const llm__vocab_data *v, int32_t i) {
         "<|fim_middle|> <fim-middle> <fim_middle> <\xEF\xBD\x9C" "fim\xE2\x96\x81"
             "end\xEF\xBD\x9C> <MID> \xE2\x96\x81<MID> <|code_middle|> <|middle|> "
         "<|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD] <|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame> <|file_sep|>";
-    if (llm__in_list("<|channel|> <|message|> <|start|> <|constrain|>", v->token[i])) return LLM__GGUF_USER;
-    return llm__in_list(control, v->token[i]) ? LLM__GGUF_CONTROL : v->type ? v->type[i] : 1;
+    if (llm__in_list("<|channel|> <|message|> <|start|> <|constrain|>", v->token[i])) return LLM__VOCAB_USER;
+    return llm__in_list(control, v->token[i]) ? LLM__VOCAB_CONTROL : v->type ? v->type[i] : 1;
 }
 
 /* The tokens and their types; control, unknown and user-defined ones are sought in text as added tokens. */
-static llm_result llm__gguf_tokens(llm__tokenizer *t, const llm__vocab_data *v) {
+static llm_result llm__vocab_tokens(llm__tokenizer *t, const llm__vocab_data *v) {
     if (v->n <= 0) return llm__error(LLM_ERR_FORMAT, "tokenizer.ggml.tokens: no tokens");
     llm_result r = llm__tok_reserve(t, v->n);
     if (!r && v->score && !(t->score = (float *)llm__arena_get(&t->arena, (size_t)v->n * sizeof *t->score))) r = llm__nomem();
@@ -6741,7 +6745,7 @@ static llm_result llm__gguf_tokens(llm__tokenizer *t, const llm__vocab_data *v) 
         static const uint8_t flags[] = {0, 0, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN,
             LLM__TOKEN_PLAIN, LLM__TOKEN_UNUSED, LLM__TOKEN_BYTE};
         char empty[24];
-        int type = llm__gguf_type(v, i), known = type >= 0 && type < LLM__COUNT(flags) ? type : 0;
+        int type = llm__vocab_type_of(v, i), known = type >= 0 && type < LLM__COUNT(flags) ? type : 0;
         llm__str text = v->token[i];
         if (!text.n) text = llm__s(empty, (size_t)snprintf(empty, sizeof empty, "[EMPTY_%d]", (int)i));
         text = llm__tok_keep(t, text);
@@ -6749,11 +6753,11 @@ static llm_result llm__gguf_tokens(llm__tokenizer *t, const llm__vocab_data *v) 
         t->type[i] |= flags[known];
         if (v->score && v->score[i] != v->score[i]) r = llm__error(LLM_ERR_FORMAT, "tokenizer.ggml.scores[%d]: a number expected", (int)i);
         if (v->score) t->score[i] = v->score[i];
-        if ((type != LLM__GGUF_CONTROL && type != LLM__GGUF_UNKNOWN && type != LLM__GGUF_USER) || text.n > LLM__TOK_MAX_ADDED) continue;
+        if ((type != LLM__VOCAB_CONTROL && type != LLM__VOCAB_UNKNOWN && type != LLM__VOCAB_USER) || text.n > LLM__TOK_MAX_ADDED) continue;
         llm__added *a = &t->added[t->n_added++];
         a->text = text;
         a->id = i;
-        a->flags = type == LLM__GGUF_USER ? 0 : LLM__ADDED_SPECIAL;
+        a->flags = type == LLM__VOCAB_USER ? 0 : LLM__ADDED_SPECIAL;
     }
     t->longest_first = 1;
     t->literal = 1;
@@ -6761,14 +6765,14 @@ static llm_result llm__gguf_tokens(llm__tokenizer *t, const llm__vocab_data *v) 
 }
 
 /* The id of a part of a merge; one that is no token gets an id above them all. -1: no memory. */
-static int32_t llm__gguf_part(llm__tokenizer *t, llm__str s, int32_t *next) {
+static int32_t llm__vocab_part(llm__tokenizer *t, llm__str s, int32_t *next) {
     int32_t id = llm__map_get(&t->ids, s);
     if (id >= 0) return id;
     s = llm__tok_keep(t, s);
     return s.p && llm__map_put(&t->ids, s, *next) > 0 ? (*next)++ : -1;
 }
 
-static llm_result llm__gguf_merges(llm__tokenizer *t, const llm__vocab_data *v) {
+static llm_result llm__vocab_merges(llm__tokenizer *t, const llm__vocab_data *v) {
     int32_t next = t->n_vocab;
     llm_text both;
     llm_result r = llm__tok_merge_reserve(t, v->n_merges);
@@ -6784,8 +6788,8 @@ static llm_result llm__gguf_merges(llm__tokenizer *t, const llm__vocab_data *v) 
         both.len = 0;
         llm_text_add(&both, a.p, a.n);
         llm_text_add(&both, b.p, b.n);
-        int32_t left = llm__gguf_part(t, a, &next), right = llm__gguf_part(t, b, &next), id = both.failed ? -1
-            : llm__gguf_part(t, llm__s(both.data, both.len), &next);
+        int32_t left = llm__vocab_part(t, a, &next), right = llm__vocab_part(t, b, &next), id = both.failed ? -1
+            : llm__vocab_part(t, llm__s(both.data, both.len), &next);
         if (left < 0 || right < 0 || id < 0) r = llm__nomem();
         else llm__tok_merge_enter(t, left, right, i, id);
     }
@@ -6800,7 +6804,7 @@ static llm_result llm__add_escape(llm__tok_steps *steps, int prefix) {
     return llm__tok_add_replace(steps, " ", "\xE2\x96\x81");
 }
 
-static llm_result llm__gguf_bpe(llm__tokenizer *t, const llm__vocab_data *v, const llm__logger *log, int *flags) {
+static llm_result llm__vocab_bpe(llm__tokenizer *t, const llm__vocab_data *v, const llm__logger *log, int *flags) {
     const char *pre = v->pre && *v->pre ? v->pre : "default";
     int row = -1;
     if (!strcmp(v->model, "gemma4")) pre = "gemma4";
@@ -6809,7 +6813,7 @@ static llm_result llm__gguf_bpe(llm__tokenizer *t, const llm__vocab_data *v, con
     if (row < 0) return llm__error(LLM_ERR_UNSUPPORTED, "tokenizer.ggml.pre: \"%.64s\" is unknown", pre);
     if (!v->pre) llm__log(log, LLM_LOG_WARN, "tokenizer.ggml.pre is missing: the default is used, answers may be worse");
     *flags = llm__pres[row].flags;
-    llm_result r = llm__gguf_merges(t, v);
+    llm_result r = llm__vocab_merges(t, v);
     for (int i = 0; i < 6 && llm__pres[row].regex[i] && !r; i++) r = llm__tok_add_split(&t->words, llm__pres[row].regex[i],
         LLM__SPLIT_ISOLATED, 0);
     t->kind = "BPE";
@@ -6825,7 +6829,7 @@ static llm_result llm__gguf_bpe(llm__tokenizer *t, const llm__vocab_data *v, con
 }
 
 /* SentencePiece's BPE: what is merged next is the token with the best score; unknown characters become byte tokens. */
-static llm_result llm__gguf_spm(llm__tokenizer *t, const llm__vocab_data *v) {
+static llm_result llm__vocab_spm(llm__tokenizer *t, const llm__vocab_data *v) {
     t->kind = "SPM";
     t->barrier = t->byte_fallback = t->escaped_spaces = t->fuse_unk = 1;
     t->space_prefix = v->add_space_prefix != 0;
@@ -6837,7 +6841,7 @@ static llm_result llm__gguf_spm(llm__tokenizer *t, const llm__vocab_data *v) {
     return r ? r : llm__add_escape(&t->normalizers, t->space_prefix);
 }
 
-static llm_result llm__gguf_ugm(llm__tokenizer *t, const llm__vocab_data *v) {
+static llm_result llm__vocab_ugm(llm__tokenizer *t, const llm__vocab_data *v) {
     t->kind = "Unigram";
     t->model = LLM__TOK_UNIGRAM;
     t->fuse_unk = t->escaped_spaces = 1;
@@ -6851,7 +6855,7 @@ static llm_result llm__gguf_ugm(llm__tokenizer *t, const llm__vocab_data *v) {
     return r ? r : llm__tok_step_add(&t->normalizers, LLM__TOK_SPM) ? LLM_OK : llm__tok_too_many();
 }
 
-static llm_result llm__gguf_wpm(llm__tokenizer *t) {
+static llm_result llm__vocab_wpm(llm__tokenizer *t) {
     t->kind = "WordPiece";
     t->model = LLM__TOK_WORDPIECE;
     t->max_word = INT32_MAX - 1;
@@ -6869,7 +6873,7 @@ static llm_result llm__gguf_wpm(llm__tokenizer *t) {
 }
 
 /* The ids of special tokens, with llama.cpp's defaults for each model; and the frame. */
-static llm_result llm__gguf_frame(llm__tokenizer *t, const llm__vocab_data *v, int flags) {
+static llm_result llm__vocab_frame(llm__tokenizer *t, const llm__vocab_data *v, int flags) {
     static const struct { const char *model; int32_t bos, eos, unk, sep, pad; int add_bos, add_eos; } defaults[] = {
         {"llama", 1, 2, 0, -1, -1, 1, 0}, {"bert", 101, -1, 100, 102, 0, 1, 0}, {"gpt2", 11, 11, -1, -1, -1, 0, 0},
             {"t5", -1, 1, 2, -1, 0, 0, 1}, {"gemma4", -1, -1, -1, -1, -1, 1, 0}};
@@ -6895,21 +6899,21 @@ static llm_result llm__gguf_frame(llm__tokenizer *t, const llm__vocab_data *v, i
     return !r && add_eos && id[1] >= 0 ? llm__frame_add(t, 1, &id[1], 1) : r;
 }
 
-static llm_result llm__load_gguf(llm__tokenizer *t, const llm__vocab_data *v, const llm__logger *log) {
+static llm_result llm__tok_load_gguf(llm__tokenizer *t, const llm__vocab_data *v, const llm__logger *log) {
     int flags = 0;
-    llm_result r = llm__gguf_tokens(t, v);
+    llm_result r = llm__vocab_tokens(t, v);
     if (r) return r;
     llm__tok_cache(t);
-    if (!strcmp(v->model, "gpt2") || !strcmp(v->model, "gemma4")) r = llm__gguf_bpe(t, v, log, &flags);
-    else if (!strcmp(v->model, "llama")) r = llm__gguf_spm(t, v);
-    else if (!strcmp(v->model, "t5")) r = llm__gguf_ugm(t, v);
-    else if (!strcmp(v->model, "bert")) r = llm__gguf_wpm(t);
+    if (!strcmp(v->model, "gpt2") || !strcmp(v->model, "gemma4")) r = llm__vocab_bpe(t, v, log, &flags);
+    else if (!strcmp(v->model, "llama")) r = llm__vocab_spm(t, v);
+    else if (!strcmp(v->model, "t5")) r = llm__vocab_ugm(t, v);
+    else if (!strcmp(v->model, "bert")) r = llm__vocab_wpm(t);
     else return llm__error(LLM_ERR_UNSUPPORTED, "tokenizer.ggml.model: \"%.64s\": llama, gpt2, t5 or bert expected", v->model);
     int32_t byte_id[256];
     memcpy(byte_id, t->byte_id, sizeof byte_id);
     llm__tok_cache(t); /* merges may have brought parts of one character */
     memcpy(t->byte_id, byte_id, sizeof byte_id);
-    if (!r) r = llm__gguf_frame(t, v, flags);
+    if (!r) r = llm__vocab_frame(t, v, flags);
     if (!r && t->model != LLM__TOK_BPE && t->unk_id < 0) r = llm__error(LLM_ERR_FORMAT, "tokenizer.ggml.unknown_token_id: missing");
     return r ? r : llm__tok_index_added(t);
 }
@@ -6924,13 +6928,13 @@ LLM__UNUSED static llm_result llm__tokenizer_open_gguf(const llm__vocab_data *v,
     if (!t) return llm__nomem();
     if (v->hf_json.p) {
         r = llm_json_parse(v->hf_json.p, v->hf_json.n, NULL, &d);
-        if (!r) r = llm__load_json(t, d, log);
+        if (!r) r = llm__tok_load_json(t, d, log);
         llm_json_free(d);
         if (!r && v->bos < t->n_vocab) t->bos_id = v->bos;
         if (!r && v->eos < t->n_vocab) t->eos_id = v->eos;
         if (!r && v->pad < t->n_vocab) t->pad_id = v->pad;
     } else {
-        r = llm__load_gguf(t, v, log);
+        r = llm__tok_load_gguf(t, v, log);
     }
     if (r) llm__tokenizer_close(t);
     else *out = t;
@@ -6947,7 +6951,7 @@ static int32_t llm__config_id(const llm__tokenizer *t, const llm_json *d, const 
 }
 
 /* Takes what tokenizer_config.json says that the tokenizer's own file does not: which tokens are BOS, EOS, padding. */
-static llm_result llm__load_config(llm__tokenizer *t, const char *folder) {
+static llm_result llm__tok_load_config(llm__tokenizer *t, const char *folder) {
     char *path = llm__path_join(folder, "tokenizer_config.json");
     llm_json *d = NULL;
     if (!path) return llm__nomem();
@@ -6976,8 +6980,8 @@ LLM__UNUSED static llm_result llm__tokenizer_open_path(const char *path, const l
     llm_json *d = NULL;
     llm_result r = folder && file && t ? LLM_OK : llm__nomem();
     if (!r) r = llm__json_file(file, (size_t)256 << 20, &d);
-    if (!r) r = llm__load_json(t, d, log);
-    if (!r) r = llm__load_config(t, folder);
+    if (!r) r = llm__tok_load_json(t, d, log);
+    if (!r) r = llm__tok_load_config(t, folder);
     llm_json_free(d);
     if (r) llm__tokenizer_close(t);
     else *out = t;
@@ -11514,48 +11518,6 @@ LLM__UNUSED static llm_result llm__safetensors_parse(const char *path, const uin
     llm_json_free(doc);
     return r ? r : llm__tensors_place(tensors, first, path, data + 8 + n, 8 + n, size - 8 - n, 1);
 }
-/* Stand-ins until the tokenizer is there: who lands it deletes this block. */
-typedef struct llm__tokenizer {
-    int32_t n_vocab, bos_id, eos_id, pad_id, unk_id;
-    const char *kind;
-} llm__tokenizer;
-typedef struct llm__vocab_data {
-    const char *model, *pre;
-    int32_t n;
-    const llm__str *token;
-    const float *score;
-    const int32_t *type;
-    int32_t n_merges;
-    const llm__str *merge;
-    int32_t bos, eos, eot, eom, unk, sep, pad, mask;
-    int add_bos, add_eos, add_space_prefix, remove_extra_whitespaces;
-    llm__str precompiled_charsmap, hf_json;
-} llm__vocab_data;
-LLM__UNUSED static llm_result llm__tokenizer_open_path(const char *path, const llm__logger *log, llm__tokenizer **out) {
-    (void)path, (void)log;
-    *out = LLM__NEW(llm__tokenizer, 1);
-    if (!*out) return llm__nomem();
-    (*out)->bos_id = (*out)->eos_id = (*out)->pad_id = (*out)->unk_id = -1;
-    return LLM_OK;
-}
-LLM__UNUSED static llm_result llm__tokenizer_open_gguf(const llm__vocab_data *v, const llm__logger *log, llm__tokenizer **out) {
-    llm_result r = llm__tokenizer_open_path("", log, out);
-    if (!r) (*out)->n_vocab = v->n, (*out)->bos_id = v->bos, (*out)->eos_id = v->eos, (*out)->pad_id = v->pad, (*out)->unk_id = v->unk;
-    return r;
-}
-LLM__UNUSED static void llm__tokenizer_close(llm__tokenizer *t) { LLM_FREE(t); }
-LLM__UNUSED static int32_t llm__tokenizer_id(const llm__tokenizer *t, llm__str s) { return (void)t, (void)s, -1; }
-LLM__UNUSED static llm_result llm__tokenizer_piece(const llm__tokenizer *t, int32_t id, llm_text *out) {
-    return (void)t, (void)id, (void)out, LLM_OK;
-}
-LLM__UNUSED static int llm__tokenizer_is_special(const llm__tokenizer *t, int32_t id) { return (void)t, (void)id, 0; }
-LLM__UNUSED static llm_result llm__tokenizer_encode(const llm__tokenizer *t, const char *text, size_t len, int flags, llm_tokens *out) {
-    return (void)t, (void)text, (void)len, (void)flags, (void)out, llm__error(LLM_ERR_UNSUPPORTED, "no tokenizer yet");
-}
-LLM__UNUSED static llm_result llm__tokenizer_decode(const llm__tokenizer *t, const int32_t *ids, size_t n, int flags, llm_text *out) {
-    return (void)t, (void)ids, (void)n, (void)flags, (void)out, llm__error(LLM_ERR_UNSUPPORTED, "no tokenizer yet");
-}
-/* End of the tokenizer's stand-ins. */
 
 /* ---- The source: everything a model is opened from ---- */
 
