@@ -5777,6 +5777,13 @@ static void llm__detok_close(struct llm_detok *d) {
     llm_text_free(&d->scratch);
 }
 
+/* NULL: no memory. */
+LLM__UNUSED static struct llm_detok *llm__detok_open(const llm__tokenizer *t, int flags) {
+    struct llm_detok *d = LLM__NEW(struct llm_detok, 1);
+    if (d) llm__detok_init(d, t, flags);
+    return d;
+}
+
 /* Appends the text that is certain once this token is there. Ids without a token add nothing. */
 static llm_result llm__detok_push(struct llm_detok *d, int32_t id, llm_text *out) {
     const llm__tokenizer *t = d->t;
@@ -17553,6 +17560,21 @@ LLM_API llm_result llm_token_bytes(const llm_model *model, int32_t id, llm_text 
 
 LLM_API int llm_token_is_special(const llm_model *model, int32_t id) {
     return model->source.tokenizer ? llm__tokenizer_is_special(model->source.tokenizer, id) : 0;
+}
+
+LLM_API llm_detok *llm_detok_create(const llm_model *model, int flags) {
+    return model->source.tokenizer ? llm__detok_open(model->source.tokenizer, flags) : NULL;
+}
+
+LLM_API llm_result llm_detok_push(llm_detok *d, int32_t id, llm_text *out) { return llm__detok_push(d, id, out); }
+
+LLM_API llm_result llm_detok_flush(llm_detok *d, llm_text *out) { return llm__detok_flush(d, out); }
+
+LLM_API void llm_detok_reset(llm_detok *d) { llm__detok_reset(d); }
+
+LLM_API void llm_detok_free(llm_detok *d) {
+    if (d) llm__detok_close(d);
+    LLM_FREE(d);
 }
 
 LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, const llm_render_options *options, llm_text *out) {
