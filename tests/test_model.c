@@ -398,6 +398,27 @@ static void tm_dummies(void) {
     }
 }
 
+/* Every allocation in turn fails: an error each time, nothing left behind (a leak checker watches). */
+static void tm_no_memory(void) {
+    llm_model_config cfg;
+    memset(&cfg, 0, sizeof cfg);
+    cfg.tokenizer = "../shared/checkpoints/llama";
+    const char *path = "../shared/checkpoints/gpt_oss";
+    tm_run t;
+    long first = test_allocations;
+    if (!CHECK(!tm_open(&t, path, &cfg, 2, "scalar", LLM_COMPUTE_F32, 64))) return;
+    long all = test_allocations - first;
+    tm_close(&t);
+    for (long k = 1; k <= all; k += 1 + all / 97) {
+        test_fail_at = test_allocations + k;
+        llm_result r = tm_open(&t, path, &cfg, 2, "scalar", LLM_COMPUTE_F32, 64);
+        test_fail_at = 0;
+        if (r != LLM_ERR_NOMEM && r) printf("allocation %ld of %ld: %s\n", k, all, llm_last_error());
+        CHECK(r == LLM_ERR_NOMEM || !r); /* what can do without goes on */
+        if (!r) tm_close(&t);
+    }
+}
+
 TEST_GROUP(model) {
     if (CHECK(mkdtemp(tm_folder) != NULL)) {
         char path[160];
@@ -417,6 +438,15 @@ TEST_GROUP(model) {
         SKIP("../shared/checkpoints is not there");
         return;
     }
-    for (int i = 0; i < LLM__COUNT(tm_names); i++)
-        if (!getenv("TM_ONLY") || strstr(tm_names[i], getenv("TM_ONLY"))) for (int ranks = 1; ranks <= 2; ranks++) tm_family(tm_names[i], ranks, "scalar");
+    /* one rank on the plain C kernels; two ranks on each instruction set of this CPU in turn */
+    char isas[16][16];
+    const char *list = llm_isa_list();
+    int n = 0;
+    while (n < 16 && (list = llm__word_next(list, isas[n], sizeof isas[n]))) n++;
+    tm_no_memory();
+    for (int i = 0; i < LLM__COUNT(tm_names); i++) {
+        if (getenv("TM_ONLY") && !strstr(tm_names[i], getenv("TM_ONLY"))) continue;
+        tm_family(tm_names[i], 1, "scalar");
+        tm_family(tm_names[i], 2, isas[n - 1 - i % n]);
+    }
 }
