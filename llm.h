@@ -11885,7 +11885,7 @@ static llm_result llm__special_name(llm__source *s, const char *key, int32_t id,
     }
     *out = text.p ? llm__arena_str(&s->arena, text) : NULL;
     llm_text_free(&piece);
-    return LLM_OK;
+    return text.p && !*out ? llm__nomem() : LLM_OK;
 }
 
 static void llm__source_stop(llm__source *s, int64_t id) {

@@ -641,6 +641,12 @@ static void fmt_templates(void) {
     }
     cfg.chat_template_name = "rag";
     FMT_REFUSE_OPEN(fmt_dir, &cfg, "no chat template named \"rag\"");
+    CHECK(!mkdir(fmt_path("additional_chat_templates"), 0700));
+    fmt_put_text("additional_chat_templates/rag.jinja", "R");
+    if (CHECK(!llm__source_open(fmt_dir, &cfg, &s))) {
+        CHECK(!strcmp(s.chat_template_text, "R"));
+        llm__source_close(&s);
+    }
     cfg.chat_template_name = "../../etc/passwd";
     FMT_REFUSE_OPEN(fmt_dir, &cfg, "a plain name expected");
     cfg.chat_template_name = NULL;
@@ -770,7 +776,7 @@ static void fmt_folder_bad(void) {
 static llm_text fmt_vocab_gguf(uint32_t version, int split_no, int split_count, int total, const char *tensor, uint32_t score_type,
                                uint64_t n_scores, uint32_t bos) {
     static const char *const tokens[6] = {"a", "b", "ab", "<|endoftext|>", "<|im_end|>", "x"};
-    llm_text t = fmt_head(version, tensor ? 1 : 0, (uint64_t)(8 + (split_no >= 0 ? 3 : 0)));
+    llm_text t = fmt_head(version, tensor ? 1 : 0, (uint64_t)(10 + (split_no >= 0 ? 3 : 0)));
     fmt_kv_str(&t, "general.architecture", "llama");
     fmt_kv_str(&t, "tokenizer.ggml.model", "gpt2");
     fmt_kv_str(&t, "tokenizer.ggml.pre", "gpt-2");
@@ -783,6 +789,8 @@ static llm_text fmt_vocab_gguf(uint32_t version, int split_no, int split_count, 
     fmt_kv_array(&t, "tokenizer.ggml.merges", LLM__GGUF_STR, 1);
     fmt_str(&t, "a b");
     fmt_kv(&t, "tokenizer.ggml.bos_token_id", LLM__GGUF_U32, bos, 4);
+    fmt_kv_str(&t, "tokenizer.chat_template", "D{{ bos_token }}");
+    fmt_kv_str(&t, "tokenizer.chat_template.tool_use", "T");
     if (split_no >= 0) {
         fmt_kv(&t, "split.no", LLM__GGUF_U16, (uint64_t)split_no, 2);
         fmt_kv(&t, "split.count", LLM__GGUF_U16, (uint64_t)split_count, 2);
@@ -842,8 +850,15 @@ static void fmt_vocabulary(void) {
     if (CHECK(!llm__source_open(path, NULL, &s))) {
         CHECK(s.gguf && s.tensors.n == 1 && s.bos_id == 3 && s.tokenizer && s.tokenizer->n_vocab == 6);
         CHECK(s.bos_token && !strcmp(s.bos_token, "<|endoftext|>") && s.stop_ids.len == 2);
+        CHECK(s.chat_template && !strcmp(s.chat_template_text, "D{{ bos_token }}"));
         llm__source_close(&s);
     }
+    cfg.chat_template_name = "tool_use";
+    if (CHECK(!llm__source_open(path, &cfg, &s))) {
+        CHECK(s.chat_template && !strcmp(s.chat_template_text, "T"));
+        llm__source_close(&s);
+    }
+    cfg.chat_template_name = NULL;
     fmt_put_text("tokenizer.json", fmt_tokenizer); /* another tokenizer for a GGUF, and a GGUF's for a folder */
     cfg.tokenizer = fmt_path("tokenizer.json");
     if (CHECK(!llm__source_open(path, &cfg, &s))) {
