@@ -807,6 +807,68 @@ LLM_API const char *llm_chat_next(llm_chat *c);             /* next piece of the
 LLM_API llm_result llm_chat_stop(llm_chat *c);              /* ends the answer here; what was said stays in the conversation */
 LLM_API void llm_chat_reset(llm_chat *c);                   /* forgets all but the system message */
 
+/* ---------------------------------------------------------------------------
+ * >>api-options   Options by name, for programs on top of this library: from argv, the environment, a JSON file or a request's body.
+ * --------------------------------------------------------------------------- */
+
+typedef enum llm_option_kind {
+    LLM_OPTION_TEXT = 0,   /* const char *, not empty */
+    LLM_OPTION_INT,        /* int32_t in [low, high]; 32k, 4G are understood */
+    LLM_OPTION_INT64,
+    LLM_OPTION_FLOAT,      /* float in [low, high] */
+    LLM_OPTION_BOOL,       /* int32_t 0 or 1; --name, --no-name, name=true */
+    LLM_OPTION_ENUM,       /* int32_t: words "a|b=2|c=3" */
+    LLM_OPTION_LIST,       /* llm_option_list: may be given again */
+    LLM_OPTION_IGNORED,    /* accepted with one note: `help` says why it has no meaning; takes a value */
+    LLM_OPTION_IGNORED_FLAG,
+    LLM_OPTION_REFUSED     /* known, but not to be had: `help` says what it is */
+} llm_option_kind;
+
+typedef struct llm_option {
+    const char *names;     /* all spellings, "m|model": one letter or two take one dash */
+    llm_option_kind kind;
+    int32_t group;         /* of the help; below 0: not listed */
+    size_t at;             /* offset in the target */
+    double low, high;
+    const char *words;     /* ENUM: the words; others: name of the value in the help */
+    const char *help;
+} llm_option;
+
+typedef struct llm_option_list {
+    const char **items;
+    int32_t n;
+} llm_option_list;
+
+/* Sources, the stronger last: a stronger one is not overwritten by a weaker one. */
+enum { LLM_FROM_NOWHERE = 0, LLM_FROM_FILE, LLM_FROM_ENVIRONMENT, LLM_FROM_USER };
+
+typedef struct llm_options {
+    const llm_option *table;
+    int32_t n;
+    void *target;
+    unsigned char *given;  /* (n) source of each, zeroed */
+    void (*note)(void *user, const char *line); /* remarks that are no errors; may be NULL */
+    void *user;
+    llm_option_list owned; /* texts made on the way; freed by llm_options_free with the lists of the target */
+} llm_options;
+
+/* The option of a name, '_' and '-' being the same; NULL: unknown. */
+LLM_API const llm_option *llm_options_find(const llm_options *o, const char *name, size_t len);
+/* Sets one. `said` is how it was spelled, for messages. LLM_ERR_ARG names option, value and what was expected. */
+LLM_API llm_result llm_options_set(llm_options *o, const llm_option *option, const char *said, const char *value, int source);
+/* Reads argv[1 ...]: --a b, --a=b, _ for -, a dash that a word processor made long, --no-a, -- ends options. Other words go to `words`. */
+LLM_API llm_result llm_options_argv(llm_options *o, int argc, char **argv, llm_option_list *words);
+/* Sets every known member of an object; null leaves a default. Unknown ones are an error, or go to `unknown` (not NULL) as "a, b". */
+LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int object, int source, llm_text *unknown);
+/* PREFIX_MAX_TOKENS and so on, asked of `get` (getenv). */
+LLM_API llm_result llm_options_environment(llm_options *o, const char *prefix, char *(*get)(const char *name));
+/* The help of one group: lines of at most 80 columns. */
+LLM_API void llm_options_help(const llm_options *o, int group, llm_text *out);
+LLM_API void llm_options_free(llm_options *o);
+
+/* FastDeploy's early_stop_config as JSON text, with its rules: the JSON decides, the flag with a JSON that says false is refused. */
+LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_stop *out);
+
 #ifdef __cplusplus
 }
 #endif
@@ -20059,6 +20121,332 @@ LLM_API const char *llm_chat_next(llm_chat *c) {
     return NULL;
 }
 /* ---- section: sampler, scheduler, engine, easy (end) ---- */
+
+/* ============================================================================
+ * >>options   Options by name.
+ * ============================================================================
+ * One table says everything about the options of a program: spellings, type, range, place in a struct, help. Values come as text from argv
+ * and the environment, or from JSON (a config file, a request's body), and take the same path, so that an option cannot mean one thing
+ * on the command line and another in a request. */
+
+/* 1 if `name` is one of the words of "a|b=2|c"; the number behind its '=' goes to *number. Case and '_' or '-' make no difference. */
+static int llm__option_among(const char *words, const char *name, size_t n, int32_t *number) {
+    for (const char *w = words; *w;) {
+        size_t len = strcspn(w, "|="), i = 0;
+        int64_t value = 0;
+        for (; i < len && i < n; i++) {
+            char a = name[i] == '_' ? '-' : name[i], b = w[i] == '_' ? '-' : w[i];
+            if (a >= 'A' && a <= 'Z' && len > 1) a = (char)(a + 32);
+            if (a != b) break;
+        }
+        if (i == len && i == n) {
+            if (w[len] == '=') llm__parse_int(w + len + 1, strcspn(w + len + 1, "|"), &value);
+            if (number) *number = (int32_t)value;
+            return 1;
+        }
+        w += strcspn(w, "|");
+        w += *w == '|';
+    }
+    return 0;
+}
+
+/* The words of an ENUM as a person reads them: "a, b, c". */
+static void llm__option_words(const char *words, llm_text *out) {
+    for (const char *w = words; *w;) {
+        llm_text_add(out, w, strcspn(w, "|="));
+        w += strcspn(w, "|");
+        if (*w) llm_text_str(out, ", "), w++;
+    }
+}
+
+/* Number of single edits between a and b (Levenshtein), '_' as '-'; 99 for very long names. */
+static int llm__option_distance(const char *a, size_t n, const char *b, size_t m) {
+    int row[64];
+    if (n > 60 || m > 60) return 99;
+    for (size_t j = 0; j <= m; j++) row[j] = (int)j;
+    for (size_t i = 1; i <= n; i++) {
+        int diagonal = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= m; j++) {
+            int best = diagonal + ((a[i - 1] == '_' ? '-' : a[i - 1]) != b[j - 1]);
+            best = LLM__MIN(best, LLM__MIN(row[j], row[j - 1]) + 1);
+            diagonal = row[j];
+            row[j] = best;
+        }
+    }
+    return row[m];
+}
+
+LLM_API const llm_option *llm_options_find(const llm_options *o, const char *name, size_t len) {
+    for (int32_t i = 0; i < o->n; i++)
+        if (llm__option_among(o->table[i].names, name, len, NULL)) return &o->table[i];
+    return NULL;
+}
+
+static llm_result llm__option_unknown(const llm_options *o, const char *name, size_t n) {
+    const char *best = "help";
+    size_t best_len = 4;
+    int least = llm__option_distance(name, n, best, 4);
+    for (int32_t i = 0; i < o->n; i++)
+        for (const char *w = o->table[i].names; *w; w += strcspn(w, "|"), w += *w == '|') {
+            size_t m = strcspn(w, "|");
+            int d = m > 1 ? llm__option_distance(name, n, w, m) : 99;
+            if (d > least || (d == least && (m <= best_len || strncmp(w, name, LLM__MIN(n, m))))) continue;
+            least = d;
+            best = w;
+            best_len = m;
+        }
+    return llm__error(LLM_ERR_ARG, "unknown option %.*s; the nearest is --%.*s", (int)LLM__MIN(n, (size_t)64), name, (int)best_len, best);
+}
+
+static void llm__option_note(const llm_options *o, const char *said, const char *what, const char *why) {
+    llm_text t;
+    memset(&t, 0, sizeof t);
+    if (!o->note) return;
+    llm_text_str(&t, said);
+    llm_text_str(&t, what);
+    llm_text_str(&t, why);
+    if (!t.failed) o->note(o->user, t.data);
+    llm_text_free(&t);
+}
+
+/* A number with an optional k, K, M or G behind it, as vLLM reads --max-model-len 32k. */
+static int llm__option_int(const char *s, int64_t *out) {
+    size_t n = strlen(s);
+    char last = n ? s[n - 1] : 0;
+    int64_t unit = last == 'k' ? 1000 : last == 'K' ? 1024 : last == 'M' ? 1 << 20 : last == 'G' ? 1 << 30 : 1;
+    if (!llm__parse_int(s, n - (unit != 1), out) || *out > INT64_MAX / unit || *out < INT64_MIN / unit) return 0;
+    *out *= unit;
+    return 1;
+}
+
+static llm_result llm__option_number(const llm_option *p, const char *said, const char *value, char *to) {
+    int64_t i = 0;
+    double x = 0;
+    int whole = p->kind != LLM_OPTION_FLOAT, ok = whole ? llm__option_int(value, &i) : llm__parse_double(value, strlen(value), &x);
+    if (whole) x = (double)i;
+    if (!ok || !(x >= p->low && x <= p->high)) {
+        char low[40], high[40];
+        llm__format_double(p->low, low);
+        llm__format_double(p->high, high);
+        if (whole) snprintf(low, sizeof low, "%.0f", p->low), snprintf(high, sizeof high, "%.0f", p->high);
+        return llm__error(LLM_ERR_ARG, "%s: %.80s, a %snumber from %s to %s was expected", said, value, whole ? "whole " : "", low, high);
+    }
+    float f = (float)x;
+    int32_t small = (int32_t)i;
+    if (p->kind == LLM_OPTION_INT64) memcpy(to, &i, sizeof i);
+    else if (whole) memcpy(to, &small, sizeof small);
+    else memcpy(to, &f, sizeof f);
+    return LLM_OK;
+}
+
+static llm_result llm__option_append(llm_option_list *list, const char *value) {
+    const char **items = (const char **)LLM_REALLOC((void *)list->items, (size_t)(list->n + 1) * sizeof *items);
+    if (!items) return llm__nomem();
+    list->items = items;
+    items[list->n++] = value;
+    return LLM_OK;
+}
+
+static llm_result llm__option_store(const llm_option *p, const char *said, const char *value, char *to) {
+    int32_t word = 0;
+    llm_text words;
+    memset(&words, 0, sizeof words);
+    switch (p->kind) {
+    case LLM_OPTION_INT: case LLM_OPTION_INT64: case LLM_OPTION_FLOAT: return llm__option_number(p, said, value, to);
+    case LLM_OPTION_LIST: return llm__option_append((llm_option_list *)(void *)to, value);
+    case LLM_OPTION_TEXT:
+        if (!*value) return llm__error(LLM_ERR_ARG, "%s: an empty value, %s was expected", said, p->words ? p->words : "a text");
+        memcpy(to, &value, sizeof value);
+        return LLM_OK;
+    default:
+        if (!llm__option_among(p->kind == LLM_OPTION_BOOL ? "true=1|1=1|on=1|yes=1|false|0|off|no" : p->words, value, strlen(value), &word)) {
+            llm__option_words(p->kind == LLM_OPTION_BOOL ? "true or false" : p->words, &words);
+            llm_result r = llm__error(LLM_ERR_ARG, "%s: %.80s, %s%s was expected", said, value, p->kind == LLM_OPTION_BOOL ? "" : "one of ", words.data ? words.data : "");
+            llm_text_free(&words);
+            return r;
+        }
+        memcpy(to, &word, sizeof word);
+        return LLM_OK;
+    }
+}
+
+LLM_API llm_result llm_options_set(llm_options *o, const llm_option *option, const char *said, const char *value, int source) {
+    unsigned char *given = &o->given[option - o->table];
+    if (option->kind == LLM_OPTION_REFUSED) return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s is not in this version", said, option->help);
+    if (*given > source) return LLM_OK;
+    if (option->kind == LLM_OPTION_IGNORED || option->kind == LLM_OPTION_IGNORED_FLAG) {
+        if (!*given) llm__option_note(o, said, " has no effect: ", option->help);
+    } else {
+        if (*given == LLM_FROM_USER && option->kind != LLM_OPTION_LIST) llm__option_note(o, said, " is given twice, the last one counts", "");
+        llm_result r = llm__option_store(option, said, value, (char *)o->target + option->at);
+        if (r) return r;
+    }
+    *given = (unsigned char)source;
+    return LLM_OK;
+}
+
+/* Bytes of the dashes before a name: one or two hyphens, or one long dash. */
+static size_t llm__option_dashes(const char *arg) {
+    if (!strncmp(arg, "\xE2\x80\x93", 3) || !strncmp(arg, "\xE2\x80\x94", 3)) return 3;
+    return arg[0] != '-' || !arg[1] || (arg[1] >= '0' && arg[1] <= '9') ? 0 : arg[1] == '-' ? 2 : 1;
+}
+
+/* The option at argv[*i]; *i moves over its value. */
+static llm_result llm__option_arg(llm_options *o, int argc, char **argv, int *i) {
+    const char *arg = argv[*i], *name = arg + llm__option_dashes(arg), *value = strchr(name, '=');
+    size_t n = value ? (size_t)(value - name) : strlen(name);
+    const llm_option *p = llm_options_find(o, name, n);
+    char said[80];
+    snprintf(said, sizeof said, "%.*s", (int)LLM__MIN(n + (size_t)(name - arg), sizeof said - 1), arg);
+    if (value) value++;
+    int no = !p && n > 3 && (!strncmp(name, "no-", 3) || !strncmp(name, "no_", 3));
+    if (no) p = llm_options_find(o, name + 3, n - 3);
+    if (!p || (no && p->kind != LLM_OPTION_BOOL && p->kind != LLM_OPTION_IGNORED_FLAG)) return llm__option_unknown(o, name, n);
+    if (p->kind == LLM_OPTION_BOOL || p->kind == LLM_OPTION_IGNORED_FLAG) {
+        if (no && value) return llm__error(LLM_ERR_ARG, "%s takes no value", said);
+        return llm_options_set(o, p, said, no ? "false" : value ? value : "true", LLM_FROM_USER);
+    }
+    if (!value && p->kind != LLM_OPTION_REFUSED) {
+        if (*i + 1 >= argc) return llm__error(LLM_ERR_ARG, "%s: a value was expected", said);
+        value = argv[++*i];
+    }
+    llm_result r = llm_options_set(o, p, said, value, LLM_FROM_USER);
+    /* vLLM's lists: --served-model-name a b c */
+    while (!r && p->kind == LLM_OPTION_LIST && p->low > 0 && *i + 1 < argc && !llm__option_dashes(argv[*i + 1])) r = llm_options_set(o, p, said, argv[++*i], LLM_FROM_USER);
+    return r;
+}
+
+LLM_API llm_result llm_options_argv(llm_options *o, int argc, char **argv, llm_option_list *words) {
+    int plain = 0;
+    llm_result r = LLM_OK;
+    for (int i = 1; i < argc && !r; i++) {
+        if (plain || !llm__option_dashes(argv[i])) r = llm__option_append(words, argv[i]);
+        else if (!strcmp(argv[i], "--")) plain = 1;
+        else r = llm__option_arg(o, argc, argv, &i);
+    }
+    return r;
+}
+
+/* A JSON value as the text an option takes; owned by o. NULL: no memory. */
+static const char *llm__option_text(llm_options *o, const llm_json *doc, int node) {
+    size_t n;
+    llm_text t;
+    memset(&t, 0, sizeof t);
+    const char *s = llm_json_str(doc, node, &n);
+    if (s) llm_text_add(&t, s, n);
+    else llm_json_write(doc, node, &t);
+    llm_text_add(&t, "", 0);
+    if (t.failed || llm__option_append(&o->owned, t.data)) {
+        llm_text_free(&t);
+        return NULL;
+    }
+    return t.data;
+}
+
+LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int object, int source, llm_text *unknown) {
+    llm_result r = LLM_OK;
+    for (int v = llm_json_first(doc, object); v >= 0 && !r; v = llm_json_next(doc, v)) {
+        size_t n;
+        const char *key = llm_json_key(doc, v, &n);
+        const llm_option *p = llm_options_find(o, key, n);
+        if (!p && !unknown) return llm__option_unknown(o, key, n);
+        if (!p) {
+            if (unknown->len) llm_text_str(unknown, ", ");
+            llm_text_add(unknown, key, n);
+            continue;
+        }
+        llm_json_type type = llm_json_type_of(doc, v);
+        int list = p->kind == LLM_OPTION_LIST && type == LLM_JSON_ARRAY;
+        for (int e = list ? llm_json_first(doc, v) : type == LLM_JSON_NULL ? -1 : v; e >= 0 && !r; e = list ? llm_json_next(doc, e) : -1) {
+            const char *text = llm__option_text(o, doc, e);
+            r = text ? llm_options_set(o, p, key, text, source) : llm__nomem();
+        }
+    }
+    return r;
+}
+
+LLM_API llm_result llm_options_environment(llm_options *o, const char *prefix, char *(*get)(const char *name)) {
+    llm_result r = LLM_OK;
+    for (int32_t i = 0; i < o->n; i++)
+        for (const char *w = o->table[i].names; *w && !r; w += strcspn(w, "|"), w += *w == '|') {
+            char name[96];
+            int at = snprintf(name, sizeof name, "%s", prefix), n = at + snprintf(name + at, sizeof name - (size_t)at, "%.*s", (int)strcspn(w, "|"), w);
+            if (strcspn(w, "|") < 2) continue;
+            for (int k = at; k < n; k++) name[k] = (char)(name[k] == '-' ? '_' : name[k] >= 'a' && name[k] <= 'z' ? name[k] - 32 : name[k]);
+            const char *value = get(name);
+            if (value && *value) r = llm_options_set(o, &o->table[i], name, value, LLM_FROM_ENVIRONMENT);
+        }
+    return r;
+}
+
+/* Text wrapped at column 79, each line but the first behind 34 blanks. */
+static void llm__option_wrap(const char *text, llm_text *out) {
+    for (const char *w = text; *w;) {
+        size_t n = strlen(w);
+        if (n > 45)
+            for (n = 45; n > 1 && w[n] != ' ';) n--;
+        llm_text_add(out, w, n);
+        llm_text_str(out, "\n");
+        w += n;
+        w += *w == ' ';
+        for (int i = 0; *w && i < 34; i++) llm_text_str(out, " ");
+    }
+}
+
+LLM_API void llm_options_help(const llm_options *o, int group, llm_text *out) {
+    for (int32_t i = 0; i < o->n; i++) {
+        const llm_option *p = &o->table[i];
+        char left[120];
+        llm_text help;
+        memset(&help, 0, sizeof help);
+        if (p->group != group || !p->help || p->kind >= LLM_OPTION_IGNORED) continue;
+        size_t first = strcspn(p->names, "|"), second = p->names[first] ? strcspn(p->names + first + 1, "|") : 0;
+        const char *value = p->kind == LLM_OPTION_ENUM ? "NAME" : p->kind == LLM_OPTION_BOOL || !p->words ? "" : p->words;
+        int n = first > 2 || !second ? snprintf(left, sizeof left, "      --%.*s %s", (int)first, p->names, value)
+                                     : snprintf(left, sizeof left, "  -%.*s, --%.*s %s", (int)first, p->names, (int)second, p->names + first + 1, value);
+        llm_text_str(out, left);
+        if (n > 32) llm_text_str(out, "\n"), n = 0;
+        for (; n < 34; n++) llm_text_str(out, " ");
+        llm_text_str(&help, p->help);
+        if (p->kind == LLM_OPTION_ENUM) llm_text_str(&help, ": "), llm__option_words(p->words, &help);
+        llm__option_wrap(help.data ? help.data : "", out);
+        llm_text_free(&help);
+    }
+}
+
+LLM_API void llm_options_free(llm_options *o) {
+    for (int32_t i = 0; i < o->owned.n; i++) LLM_FREE((void *)(uintptr_t)o->owned.items[i]);
+    LLM_FREE((void *)o->owned.items);
+    for (int32_t i = 0; i < o->n; i++)
+        if (o->table[i].kind == LLM_OPTION_LIST) LLM_FREE((void *)((llm_option_list *)(void *)((char *)o->target + o->table[i].at))->items);
+}
+
+LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_stop *out) {
+    llm_json *d = NULL;
+    int64_t window = 3000;
+    double threshold = 0.99;
+    int enable = flag;
+    size_t n = 0;
+    llm_result r = llm_json_parse(json, strlen(json), NULL, &d);
+    if (r || llm_json_type_of(d, 0) != LLM_JSON_OBJECT) {
+        llm_json_free(d);
+        return llm__error(LLM_ERR_ARG, "early_stop_config: %.80s, a JSON object was expected", json);
+    }
+    int on = llm_json_find(d, 0, "enable_early_stop"), size = llm_json_find(d, 0, "window_size"), limit = llm_json_find(d, 0, "threshold"), kind = llm_json_find(d, 0, "strategy");
+    const char *strategy = llm_json_str(d, kind, &n);
+    if (on >= 0 && !llm_json_bool(d, on, &enable)) r = llm__error(LLM_ERR_ARG, "early_stop_config: enable_early_stop must be true or false");
+    else if (size >= 0 && (!llm_json_int(d, size, &window) || window < 1 || window > INT32_MAX)) r = llm__error(LLM_ERR_ARG, "early_stop_config: window_size must be a whole number above 0");
+    else if (limit >= 0 && (!llm_json_num(d, limit, &threshold) || threshold < 0 || threshold > 1)) r = llm__error(LLM_ERR_ARG, "early_stop_config: threshold must be a number from 0 to 1");
+    else if (kind >= 0 && (!strategy || !llm__option_among("repetition", strategy, n, NULL))) r = llm__error(LLM_ERR_ARG, "early_stop_config: strategy %.40s is not supported, only repetition", strategy ? strategy : "of this type");
+    else if (flag && !enable) r = llm__error(LLM_ERR_ARG, "enable_early_stop is set and early_stop_config says false: they contradict each other");
+    llm_json_free(d);
+    if (r) return r;
+    out->enable = enable;
+    out->window_size = (int32_t)window;
+    out->threshold = (float)threshold;
+    return LLM_OK;
+}
 
 #endif /* LLM_IMPLEMENTATION_DONE */
 #endif /* LLM_IMPLEMENTATION */
