@@ -1,9 +1,81 @@
-/* llm.h - v0.1 - LLM inference in one C header - MIT licence, see the end of the file
+/* llm.h - v0.1 - large language models in one C header - MIT licence (end of file)
  *
- * DO THIS once, in one .c or .cpp file:
+ * DO THIS in exactly one .c or .cpp file:
+ *
  *     #define LLM_IMPLEMENTATION
  *     #include "llm.h"
- * and include it without the define everywhere else. Compile with: cc -O2 main.c -lm -lpthread
+ *
+ * and include it without the define everywhere else. Build with: cc -O2 main.c -lm -lpthread
+ * (Debian: libjsmn-dev for <jsmn.h>, the only header needed that is not the C library's.)
+ *
+ * HELLO
+ *
+ *     llm *l = llm_load("model.gguf", NULL);               // or a Hugging Face folder
+ *     if (!l) { puts(llm_last_error()); return 1; }
+ *     llm_chat *c = llm_chat_new(l, "You are brief.");
+ *     llm_chat_say(c, "Name three colours.");
+ *     for (const char *piece; (piece = llm_chat_next(c)) != NULL;) fputs(piece, stdout);
+ *     llm_chat_free(c);
+ *     llm_free(l);
+ *
+ * WHAT IT IS
+ *   Loads GGUF files (v2, v3) and Hugging Face folders (safetensors) as they are. Runs Llama 1-3, Mistral, Qwen 1-3, SmolLM 2-3, InternLM
+ *   1-3, Baichuan, Granite, OLMo 2, Phi-3, StarCoder 2, Cohere, Gemma 2-3, ERNIE 4.5, GLM-4, ChatGLM 3, GPT-2, OPT, and the mixtures of experts
+ *   Mixtral, Qwen2/3-MoE, ERNIE 4.5-MoE, DeepSeek V2/V3 (latent attention), GLM-4-MoE and gpt-oss. Executes tokenizer.json and chat templates
+ *   itself. Serves many requests in one ragged batch with paged KV memory and a prefix cache. On one machine and instruction set the logits of a token
+ *   are the same to the bit alone, in a batch, in chunks, from the cache and with any number of threads.
+ *
+ * WHAT IT IS NOT
+ *   No training. No pickle (pytorch_model.bin). No network: models are files. No Windows or macOS yet. Images, LoRA, grammars and
+ *   speculative decoding are not in this version.
+ *
+ * TABLE OF CONTENTS (search for the tag)
+ *   >>api-config >>api-text >>api-json >>api-model >>api-tokenizer >>api-template >>api-chat >>api-sampler
+ *   >>api-backend >>api-engine >>api-request >>api-raw >>api-easy >>api-options: what you may call
+ *   >>platform      what is needed of the operating system        >>alloc         allocation, arenas, checked sizes
+ *   >>log           errors and log lines                          >>numbers       reading and printing numbers exactly
+ *   >>files         mapped files                                  >>threads       a pool that spins, then sleeps
+ *   >>json          strict RFC 8259 over jsmn                     >>unicode       categories, case, normal forms
+ *   >>regex         regular expressions over code points          >>tokenizer     text to ids and back
+ *   >>template      the Jinja interpreter                         >>chat          reasoning apart from the answer
+ *   >>formats       GGUF, safetensors, model folders              >>dtypes        element types and what their bytes mean
+ *   >>kernels-ref   packed weights and plain C kernels            >>kernels-simd  the same, vectorised
+ *   >>kernels-avx2  8 rows at a time                              >>linear        matrix products shared among threads
+ *   >>kernels-ops   inner loops of all other operations           >>attention     KV pages and attention over them
+ *   >>backend       the CPU's table of operations                 >>model         families as data, one forward pass
+ *   >>sampler       which token comes next                        >>earlystop     ends answers that only repeat
+ *   >>kv            who owns which page                           >>scheduler     who computes what in the next step
+ *   >>engine        requests, steps, results                      >>easy          ten lines to a working program
+ *   >>options       options by name, for programs
+ *
+ * HOW A TOKEN IS MADE (the reading path for students)
+ *   1. llm_model_open maps the files (>>formats) and reads the shape of the network into a struct llm__arch (>>model).
+ *   2. llm_engine_open opens a backend: the table of operations of >>backend. Weights are packed into rows of 16 that suit the
+ *      instruction set (>>dtypes, >>kernels-ref and its twins), KV memory is cut into pages (>>kv).
+ *   3. llm_request_submit turns text into ids (>>tokenizer) and queues them.
+ *   4. llm_engine_step asks the scheduler which tokens to compute now: every running sequence contributes one, waiting prompts fill
+ *      the rest of the budget in chunks. That ragged batch is an llm_step (>>scheduler).
+ *   5. llm__net_forward walks through the layers once for the whole batch: norm, q k v, rotation, attention over pages, output
+ *      projection, norm, MLP or experts; only rows whose logits are wanted go through the head (>>model).
+ *   6. The sampler bends the logits (penalties, temperature), cuts (min-p, top-k, top-p) and draws (>>sampler).
+ *   7. The token's bytes join the text; stop strings and early stop are looked at; llm_request_poll hands it out (>>engine).
+ *
+ * OPTIONS (define before including the implementation)
+ *   LLM_STATIC            all functions static: a private copy in this file
+ *   LLM_API               your own decoration of public functions
+ *   LLM_MALLOC(n), LLM_REALLOC(p, n), LLM_FREE(p)   your own allocator: all three or none
+ *   LLM_JSMN_H            where jsmn.h is, with quotes or angle brackets
+ *
+ * RULES
+ *   Errors    Functions return llm_result, 0 is success; llm_last_error() has the sentence: what, its value, what was expected. Nothing here exits,
+ *             prints, reads the environment, installs signal handlers or keeps mutable globals.
+ *   Memory    All memory is taken when something is opened or submitted; a decode step allocates nothing.
+ *   Threads   A model may be used from any thread. One thread steps an engine; any thread may submit and cancel.
+ *   Structs   Zero is the default everywhere. Structs only grow; LLM_VERSION tells.
+ *   Trust     Model files and prompts are taken for hostile: every count is checked against the bytes that are there.
+ *
+ * NOTATION in comments on shapes
+ *   (rows, columns), row-major. T rows of a step, D hidden size, H heads, K key/value heads, V vocabulary. y = W x has W as (out, in).
  */
 
 /* ============================================================================
@@ -7061,7 +7133,7 @@ LLM__UNUSED static llm_result llm__tokenizer_open_path(const char *path, const l
 /* ---- section: unicode, regex, tokenizer (end) ---- */
 
 /* ============================================================================
- * >>template
+ * >>template   Chat templates: a Jinja interpreter.
  * ============================================================================ */
 /* ---- section: template, chat (begin) ---- */
 
@@ -12219,7 +12291,7 @@ LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_tex
 /* ---- section: formats (end) ---- */
 
 /* ============================================================================
- * >>dtypes
+ * >>dtypes   What the bytes of stored tensors mean.
  * ============================================================================ */
 /* ---- section: dtypes, linear kernels (begin) ---- */
 
@@ -13909,9 +13981,6 @@ LLM__UNUSED static void llm__run_experts(const llm__exec *e, const llm_experts_o
 
 /* ---- section: dtypes, linear kernels (end) ---- */
 
-/* ============================================================================
- * >>backend
- * ============================================================================ */
 /* ---- section: other kernels, cpu backend (begin) ---- */
 
 /* ============================================================================
@@ -15704,7 +15773,7 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
 /* ---- section: other kernels, cpu backend (end) ---- */
 
 /* ============================================================================
- * >>model
+ * >>model   From a family's configuration to its forward pass.
  * ============================================================================ */
 /* ---- section: model (begin) ---- */
 /* ---- Facts: one way to ask config.json and GGUF metadata ---- */

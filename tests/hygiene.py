@@ -133,7 +133,7 @@ def measures():
     print(f"llm.h: {len(lines)} lines, {share:.1%} comments")
     check("comments", 0.15 <= share <= 0.27, f"{share:.1%} of the lines are comments, 15-25 % expected")
     tags = [m[1] for m in re.finditer(r"^ \* >>([a-z0-9-]+)", text, re.M)]
-    toc = re.search(r"TABLE OF CONTENTS(.*?)\n \*\n", text, re.S)
+    toc = re.search(r"TABLE OF CONTENTS[^\n]*\n(.*?)\n \*\n", text, re.S)
     listed = re.findall(r">>([a-z0-9-]+)", toc[1]) if toc else []
     check("table of contents", [t for t in tags if t in set(tags)] == listed, f"tags {tags} but listed {listed}")
     wide = [i + 1 for i, line in enumerate(lines) if len(line) > 150]
