@@ -12424,7 +12424,7 @@ static void llm__sub_q8_0(const uint8_t *p, llm__sub *o) {
 
 static void llm__sub_mxfp4(const uint8_t *p, llm__sub *o) { /* an exponent, 16 bytes; the table is doubled, so 2^(e - 128) */
     llm__sub_table(LLM_TYPE_MXFP4, p + 1, o);
-    o->d = p[0] == 255 ? llm__bits_f32(0x7FC00000) : p[0] < 2 ? llm__bits_f32(0x00200000u << p[0]) : llm__bits_f32((uint32_t)(p[0] - 1) << 23);
+    o->d = p[0] < 2 ? llm__bits_f32(0x00200000u << p[0]) : llm__bits_f32((uint32_t)(p[0] - 1) << 23);
 }
 
 static void llm__sub_q2_k(const uint8_t *p, int j, llm__sub *o) { /* 16 x (scale, min) nibbles, 64 bytes of 2 bits, d, dmin */
@@ -12609,7 +12609,7 @@ static int llm__isa_here(llm__isa isa) {
     int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     int avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 #ifdef LLM__TEST_EMULATE_AVX512
-    if (isa == LLM__ISA_AVX512 || isa == LLM__ISA_AVX512VNNI) return 1;
+    if (isa == LLM__ISA_AVXVNNI || isa == LLM__ISA_AVX512 || isa == LLM__ISA_AVX512VNNI) return 1;
 #endif
     if (isa == LLM__ISA_AVX2) return avx2;
     if (isa == LLM__ISA_AVXVNNI) return avx2 && llm__has_avxvnni();
@@ -13558,6 +13558,254 @@ LLM__AVX2 static void llm__avx2_quantise(const llm__act *a, size_t at, const flo
     a->d[at] = d;
     a->s[at] = d * (float)((int16_t)z[0] + (z[0] >> 16) + (int16_t)z[1] + (z[1] >> 16));
 }
+
+#if defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11
+#define LLM__HAS_AVXVNNI 1
+#ifdef LLM__TEST_EMULATE_AVX512
+#define LLM__AVXVNNI LLM__AVX2
+#else
+#define LLM__AVXVNNI __attribute__((target("avx2,fma,f16c,avxvnni")))
+#endif
+
+/* vpdpbusd: four products added to 32 bits, no overflow to care about. */
+static inline LLM__AVXVNNI __attribute__((always_inline, unused)) void llm__avxvnni_dot(const llm__kind kind, const int n, __m256i (*v)[8], const int part, const llm__act *a, size_t at, __m256i (*sum)[2]) {
+    const int zero = llm__kind_signed(kind) ? 128 : llm__kind_info(kind).zero, from = part > 0 ? 4 : 0, to = part == 0 ? 4 : 8;
+    const int8_t *q = a->q + 32 * at;
+    LLM__UNROLL
+    for (int t = 0; t < n; t++) sum[t][0] = sum[t][1] = zero ? _mm256_madd_epi16(llm__avx2_z(a, at + (size_t)t, part), _mm256_set1_epi16((short)-zero)) : _mm256_setzero_si256();
+    LLM__UNROLL_2
+    for (int i = from; i < to; i++) {
+        const __m256i w0 = v[0][i], w1 = v[1][i];
+        LLM__UNROLL
+        for (int t = 0; t < n; t++) {
+            int32_t four;
+            memcpy(&four, q + 32 * t + 4 * i, 4);
+            sum[t][0] = _mm256_dpbusd_avx_epi32(sum[t][0], w0, _mm256_set1_epi32(four));
+            sum[t][1] = _mm256_dpbusd_avx_epi32(sum[t][1], w1, _mm256_set1_epi32(four));
+        }
+    }
+}
+
+LLM__AVXVNNI static void llm__avxvnni_i8(llm__kind kind, const uint8_t *w, int64_t n_blocks, const llm__act *a, size_t first, int n, float *out) {
+    LLM__EACH_KIND(llm__avx2_rows, 1, llm__avxvnni_dot, w, n_blocks, a, first, n, out)
+}
+#else
+#define LLM__HAS_AVXVNNI 0
+#endif
+
+/* ---------------------------------------------------------------------------
+ * >>kernels-avx512   16 rows at a time, with and without vpdpbusd.
+ * ---------------------------------------------------------------------------
+ * As AVX2, but 32 registers hold all 8 unpacked vectors, and an instruction reads an activation from memory for all its lanes: so tokens are taken
+ * one by one. Without VNNI the 16-bit sums of AVX2 serve again. Rounding and finishing are AVX2's. */
+#ifdef LLM__TEST_EMULATE_AVX512
+#define LLM__AVX512
+#define LLM__AVX512VNNI
+#else
+#define LLM__AVX512 __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq")))
+#define LLM__AVX512VNNI __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")))
+#endif
+#define LLM__AVX512_INLINE static inline LLM__AVX512 __attribute__((always_inline, unused))
+
+/* v[i]: columns 4i .. 4i + 3 of 16 rows. */
+LLM__AVX512_INLINE void llm__avx512_unpack(const llm__kind kind, const int vnni, const uint8_t *w, __m512i v[8]) {
+    const int bits = llm__kind_info(kind).bits;
+    const __m512i low = _mm512_set1_epi8(15);
+    LLM__UNROLL
+    for (int j = 0; j < 4 && bits < 8; j++) {
+        __m512i x = _mm512_loadu_si512(w + 64 * j);
+        v[2 * j] = _mm512_and_si512(x, low);
+        v[2 * j + 1] = _mm512_and_si512(_mm512_srli_epi16(x, 4), low);
+    }
+    if (bits == 5) {
+        const __m512i high = _mm512_loadu_si512(w + 256), mask = _mm512_set1_epi8(16);
+        LLM__UNROLL
+        for (int i = 0; i < 8; i++) {
+            __m512i bit = i < 4 ? _mm512_slli_epi16(high, LLM__MAX(4 - i, 0)) : _mm512_srli_epi16(high, LLM__MAX(i - 4, 0));
+            v[i] = _mm512_or_si512(v[i], _mm512_and_si512(bit, mask));
+        }
+    }
+    LLM__UNROLL
+    for (int p = 0; p < 2 && bits == 6; p++) {
+        const __m512i high = _mm512_loadu_si512(w + 256 + 64 * p), mask = _mm512_set1_epi8(48);
+        LLM__UNROLL
+        for (int i = 0; i < 4; i++) {
+            __m512i two = i < 2 ? _mm512_slli_epi16(high, LLM__MAX(4 - 2 * i, 0)) : _mm512_srli_epi16(high, LLM__MAX(2 * i - 4, 0));
+            v[4 * p + i] = _mm512_or_si512(v[4 * p + i], _mm512_and_si512(two, mask));
+        }
+    }
+    if (llm__kind_is_table(kind)) {
+        const __m512i table = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)llm__nibble_values(kind == LLM__KIND_MXFP4 ? LLM_TYPE_MXFP4 : LLM_TYPE_IQ4_NL)));
+        LLM__UNROLL
+        for (int i = 0; i < 8; i++) v[i] = _mm512_shuffle_epi8(table, v[i]);
+    }
+    LLM__UNROLL
+    for (int i = 0; i < 8 && bits == 8; i++) v[i] = _mm512_loadu_si512(w + 64 * i);
+    if (!vnni || !llm__kind_signed(kind)) return;
+    LLM__UNROLL
+    for (int i = 0; i < 8; i++) v[i] = _mm512_xor_si512(v[i], _mm512_set1_epi8(-128));
+}
+
+LLM__AVX512_INLINE __m512i llm__avx512_four(const int8_t *q) { /* 4 activations in every lane */
+    int32_t four;
+    memcpy(&four, q, 4);
+    return _mm512_set1_epi32(four);
+}
+
+LLM__AVX512_INLINE __m512i llm__avx512_z(const llm__act *a, size_t at, const int part) {
+    int32_t z[2];
+    memcpy(z, a->z + 4 * at, 8);
+    if (part >= 0) return _mm512_set1_epi32(z[part]);
+    return _mm512_add_epi16(_mm512_set1_epi32(z[0]), _mm512_set1_epi32(z[1]));
+}
+
+/* sum of (u - centre) * q over the columns of a part, for one token. */
+LLM__AVX512_INLINE __m512i llm__avx512_dot(const llm__kind kind, const __m512i v[8], const int part, const llm__act *a, size_t at) {
+    const int is_signed = llm__kind_signed(kind), wide = is_signed && kind != LLM__KIND_MXFP4, from = part > 0 ? 4 : 0, to = part == 0 ? 4 : 8, centre = llm__kind_centre(kind);
+    const __m512i ones = _mm512_set1_epi16(1), none = _mm512_setzero_si512();
+    __m512i sum = centre ? _mm512_mullo_epi16(llm__avx512_z(a, at, part), _mm512_set1_epi16((short)-centre)) : none;
+    LLM__UNROLL
+    for (int i = from; i < to; i++) {
+        __m512i x = llm__avx512_four(a->q + 32 * at + 4 * i), w = v[i];
+        if (is_signed) {
+            x = _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(w), none, x);
+            w = _mm512_abs_epi8(w);
+        }
+        __m512i p = _mm512_maddubs_epi16(w, x);
+        sum = wide ? _mm512_add_epi32(sum, _mm512_madd_epi16(p, ones)) : _mm512_add_epi16(sum, p);
+    }
+    return wide ? sum : _mm512_madd_epi16(sum, ones);
+}
+
+/* The same with vpdpbusd, in two chains. */
+static inline LLM__AVX512VNNI __attribute__((always_inline, unused)) __m512i llm__avx512vnni_dot(const llm__kind kind, const __m512i v[8], const int part, const llm__act *a, size_t at) {
+    const int zero = llm__kind_signed(kind) ? 128 : llm__kind_info(kind).zero, from = part > 0 ? 4 : 0, to = part == 0 ? 4 : 8;
+    __m512i even = zero ? _mm512_madd_epi16(llm__avx512_z(a, at, part), _mm512_set1_epi16((short)-zero)) : _mm512_setzero_si512(), odd = _mm512_setzero_si512();
+    LLM__UNROLL
+    for (int i = from; i < to; i += 2) {
+        even = _mm512_dpbusd_epi32(even, v[i], llm__avx512_four(a->q + 32 * at + 4 * i));
+        odd = _mm512_dpbusd_epi32(odd, v[i + 1], llm__avx512_four(a->q + 32 * at + 4 * i + 4));
+    }
+    return _mm512_add_epi32(even, odd);
+}
+
+typedef __m512i (*llm__avx512_dot_fn)(const llm__kind kind, const __m512i v[8], const int part, const llm__act *a, size_t at);
+
+/* 16 scales (or minimums) as f32, for columns 16 * x2 on. */
+LLM__AVX512_INLINE __m512 llm__avx512_scale(const llm__scale scale, const uint8_t *at, const uint8_t *head, const int is_min, int x2) {
+    if (scale == LLM__SCALE_F16) return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)at));
+    if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2) return _mm512_loadu_ps((const float *)(const void *)(at + 64 * x2));
+    if (scale == LLM__SCALE_NONE) return _mm512_setzero_ps();
+    __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(at + (scale == LLM__SCALE_SUPERX2 ? 16 * x2 : 0)));
+    __m512i b = is_min ? _mm512_cvtepu8_epi32(bytes) : _mm512_cvtepi8_epi32(bytes);
+    return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)head)), _mm512_cvtepi32_ps(b));
+}
+
+/* 16 rows x 32 columns times n tokens, added to out (n, 16). */
+LLM__AVX512_INLINE void llm__avx512_block(const llm__kind kind, const int vnni, const llm__avx512_dot_fn dot, const uint8_t *w, const uint8_t *head, const llm__act *a, size_t at, int n, float *out) {
+    const llm__kind_desc k = llm__kind_info(kind);
+    const int x2 = llm__kind_x2(kind), has_min = k.min != LLM__SCALE_NONE;
+    const uint8_t *scales = w + 64 * k.bits, *mins = scales + llm__scale_bytes(k.scale);
+    __m512i v[8];
+    __m512 d[2], m[2];
+    llm__avx512_unpack(kind, vnni, w, v);
+    LLM__UNROLL
+    for (int x = 0; x < 2; x++) {
+        d[x] = llm__avx512_scale(k.scale, scales, head, 0, x);
+        m[x] = llm__avx512_scale(k.min, mins, head + 32, 1, x);
+        if (!vnni && has_min && llm__kind_centre(kind) != k.zero) m[x] = _mm512_fmadd_ps(_mm512_set1_ps((float)(llm__kind_centre(kind) - k.zero)), d[x], m[x]);
+    }
+    for (int t = 0; t < n; t++, at++, out += LLM__ROWS) {
+        const __m512 da = _mm512_set1_ps(a->d[at]);
+        __m512 acc = _mm512_loadu_ps(out);
+        LLM__UNROLL
+        for (int part = 0; part <= x2; part++) {
+            const __m512 dot32 = _mm512_cvtepi32_ps(dot(kind, v, x2 ? part : -1, a, at));
+            if (has_min && !x2) acc = _mm512_fmadd_ps(m[0], _mm512_set1_ps(a->s[at]), acc);
+            if (has_min && x2) acc = _mm512_fmadd_ps(m[part], _mm512_mul_ps(da, _mm512_cvtepi32_ps(_mm512_madd_epi16(llm__avx512_z(a, at, part), _mm512_set1_epi16(1)))), acc);
+            acc = _mm512_fmadd_ps(_mm512_mul_ps(d[part], da), dot32, acc);
+        }
+        _mm512_storeu_ps(out, acc);
+    }
+}
+
+LLM__AVX512_INLINE void llm__avx512_rows(const llm__kind kind, const int vnni, const llm__avx512_dot_fn dot, const uint8_t *w, int64_t n_blocks, const llm__act *act, size_t at, int n, float *out) {
+    const llm__act a = *act;
+    const uint8_t *head = w;
+    memset(out, 0, sizeof(float) * LLM__ROWS * (size_t)n);
+    for (int64_t b = 0; b < n_blocks; b++, w += llm__kind_block(kind), at += (size_t)n) {
+        if (llm__kind_head(kind) && b % 8 == 0) {
+            head = w;
+            w += llm__kind_head(kind);
+        }
+        LLM__UNROLL
+        for (int i = 0; i < llm__kind_block(kind); i += 64) _mm_prefetch((const char *)w + LLM__AHEAD + i, _MM_HINT_T0);
+        llm__avx512_block(kind, vnni, dot, w, head, &a, at, n, out);
+    }
+}
+
+LLM__AVX512 static void llm__avx512_i8(llm__kind kind, const uint8_t *w, int64_t n_blocks, const llm__act *a, size_t first, int n, float *out) {
+    LLM__EACH_KIND(llm__avx512_rows, 0, llm__avx512_dot, w, n_blocks, a, first, n, out)
+}
+
+LLM__AVX512VNNI static void llm__avx512vnni_i8(llm__kind kind, const uint8_t *w, int64_t n_blocks, const llm__act *a, size_t first, int n, float *out) {
+    LLM__EACH_KIND(llm__avx512_rows, 1, llm__avx512vnni_dot, w, n_blocks, a, first, n, out)
+}
+
+LLM__AVX512_INLINE __m512 llm__avx512_load(const llm__kind kind, const uint8_t *w, int64_t i) {
+    if (kind == LLM__KIND_F32) return _mm512_loadu_ps((const float *)(const void *)w + i);
+    const __m256i half = _mm256_loadu_si256((const __m256i *)(const void *)(w + 2 * i));
+    if (kind == LLM__KIND_F16) return _mm512_cvtph_ps(half);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+/* n tokens, m chunks of `len` columns from c on at once, added to out in order. */
+LLM__AVX512_INLINE void llm__avx512_chunks(const llm__kind kind, const int n, const int m, const uint8_t *w, int64_t c, int len, const float *x, int64_t stride, float *out) {
+    __m512 acc[8];
+    LLM__UNROLL
+    for (int i = 0; i < n * m; i++) acc[i] = _mm512_setzero_ps();
+    for (int k = 0; k < len; k++) {
+        LLM__UNROLL
+        for (int j = 0; j < m; j++) {
+            const int64_t col = c + j * LLM__CHUNK + k;
+            const __m512 v = llm__avx512_load(kind, w, col * LLM__ROWS);
+            LLM__UNROLL
+            for (int t = 0; t < n; t++) acc[j * n + t] = _mm512_fmadd_ps(v, _mm512_set1_ps(x[t * stride + col]), acc[j * n + t]);
+        }
+    }
+    LLM__UNROLL
+    for (int i = 0; i < n * m; i++) _mm512_storeu_ps(out + i % n * LLM__ROWS, _mm512_add_ps(_mm512_loadu_ps(out + i % n * LLM__ROWS), acc[i]));
+}
+
+LLM__AVX512_INLINE void llm__avx512_tokens(const llm__kind kind, const int n, const uint8_t *w, int64_t cols, const float *x, int64_t stride, float *out) {
+    const int m = 8 / n;
+    int64_t c = 0;
+    for (; c + m * LLM__CHUNK <= cols; c += m * LLM__CHUNK) llm__avx512_chunks(kind, n, m, w, c, LLM__CHUNK, x, stride, out);
+    for (; c < cols; c += LLM__CHUNK) llm__avx512_chunks(kind, n, 1, w, c, (int)LLM__MIN(cols - c, (int64_t)LLM__CHUNK), x, stride, out);
+}
+
+LLM__AVX512_INLINE void llm__avx512_floats(const llm__kind kind, const uint8_t *w, int64_t cols, const float *x, int64_t stride, int n, float *out) {
+    memset(out, 0, sizeof(float) * LLM__ROWS * (size_t)n);
+    for (int k; n > 0; n -= k, x += k * stride, out += k * LLM__ROWS) {
+        k = n > 8 ? LLM__MIN((n + 1) / 2, 8) : n;
+        switch (k) {
+        case 1: llm__avx512_tokens(kind, 1, w, cols, x, stride, out); break;
+        case 2: llm__avx512_tokens(kind, 2, w, cols, x, stride, out); break;
+        case 3: llm__avx512_tokens(kind, 3, w, cols, x, stride, out); break;
+        case 4: llm__avx512_tokens(kind, 4, w, cols, x, stride, out); break;
+        case 5: llm__avx512_tokens(kind, 5, w, cols, x, stride, out); break;
+        case 6: llm__avx512_tokens(kind, 6, w, cols, x, stride, out); break;
+        case 7: llm__avx512_tokens(kind, 7, w, cols, x, stride, out); break;
+        default: llm__avx512_tokens(kind, 8, w, cols, x, stride, out);
+        }
+    }
+}
+
+LLM__AVX512 static void llm__avx512_f32(llm__kind kind, const uint8_t *w, int64_t cols, const float *x, int64_t stride, int n, float *out) {
+    if (kind == LLM__KIND_F32) llm__avx512_floats(LLM__KIND_F32, w, cols, x, stride, n, out);
+    else if (kind == LLM__KIND_F16) llm__avx512_floats(LLM__KIND_F16, w, cols, x, stride, n, out);
+    else llm__avx512_floats(LLM__KIND_BF16, w, cols, x, stride, n, out);
+}
 #endif /* LLM__X86 */
 
 /* ============================================================================
@@ -13684,7 +13932,15 @@ static const llm__kernels *llm__kernels_of(llm__isa isa) {
     static const llm__kernels ref = {llm__ref_i8, llm__ref_f32, llm__ref_quantise, llm__ref_finish};
 #if LLM__X86
     static const llm__kernels avx2 = {llm__avx2_i8, llm__avx2_f32, llm__avx2_quantise, llm__avx2_finish};
+    static const llm__kernels avx512 = {llm__avx512_i8, llm__avx512_f32, llm__avx2_quantise, llm__avx2_finish};
+    static const llm__kernels avx512vnni = {llm__avx512vnni_i8, llm__avx512_f32, llm__avx2_quantise, llm__avx2_finish};
+#if LLM__HAS_AVXVNNI
+    static const llm__kernels avxvnni = {llm__avxvnni_i8, llm__avx2_f32, llm__avx2_quantise, llm__avx2_finish};
+    if (isa == LLM__ISA_AVXVNNI) return &avxvnni;
+#endif
     if (isa == LLM__ISA_AVX2) return &avx2;
+    if (isa == LLM__ISA_AVX512) return &avx512;
+    if (isa == LLM__ISA_AVX512VNNI) return &avx512vnni;
 #endif
     return &ref;
 }

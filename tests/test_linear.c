@@ -594,12 +594,95 @@ static void linear_experts(int32_t up_type, int32_t down_type, double tolerance)
     llm__pool_close(two);
 }
 
+/* ---- Types: checksums of 512 elements of pseudo-random blocks, made with the gguf package of PyPI (0.19) and ml_dtypes ---- */
+
+static uint64_t linear_fnv(uint64_t h, const void *data, size_t n) {
+    const uint8_t *p = (const uint8_t *)data;
+    for (size_t i = 0; i < n; i++) h = (h ^ p[i]) * 0x100000001B3u;
+    return h;
+}
+
+static void linear_lcg(uint8_t *p, int n, uint32_t seed) {
+    for (int i = 0; i < n; i++) {
+        seed = (seed * 1103515245u + 12345u) & 0x7FFFFFFF;
+        p[i] = (uint8_t)(seed >> 16);
+    }
+}
+
+/* The checksum of values, NaN counting as 12345 and -0 as 0. */
+static uint64_t linear_checksum(const float *x, int n) {
+    uint64_t h = 0xCBF29CE484222325u;
+    for (int i = 0; i < n; i++) {
+        float f = x[i] != x[i] ? 12345 : x[i] == 0 ? 0 : x[i];
+        h = linear_fnv(h, &f, 4);
+    }
+    return h;
+}
+
+static void linear_dequant(void) {
+    static const struct {
+        int32_t type;
+        uint64_t checksum;
+        int scale[2]; /* bytes where f16 scales stand: made small enough to be finite */
+    } cases[] = {
+        {LLM_TYPE_Q4_0, 0x9A5E96CE11FA5AD9u, {0, 0}}, {LLM_TYPE_Q4_1, 0xADBEE474FD51628Eu, {0, 2}}, {LLM_TYPE_Q5_0, 0x4E88ADB0D9551955u, {0, 0}},
+        {LLM_TYPE_Q5_1, 0x03B144AE44BD7B8Bu, {0, 2}}, {LLM_TYPE_Q8_0, 0x52281065F3A795BFu, {0, 0}}, {LLM_TYPE_Q2_K, 0x2F550F631D67DB0Du, {80, 82}},
+        {LLM_TYPE_Q3_K, 0xAB45B297B68BEE2Fu, {108, 108}}, {LLM_TYPE_Q4_K, 0x7B59931BDE4FD2D4u, {0, 2}}, {LLM_TYPE_Q5_K, 0x39DE0F1F6D63C2C5u, {0, 2}},
+        {LLM_TYPE_Q6_K, 0x81C5D1AA05B486FDu, {208, 208}}, {LLM_TYPE_IQ4_NL, 0xF3BC71E12FDDEBBEu, {0, 0}}, {LLM_TYPE_IQ4_XS, 0x59F939DA50BE3B2Au, {0, 0}},
+        {LLM_TYPE_MXFP4, 0x5E5E1444FF933F23u, {-1, -1}},
+    };
+    uint8_t raw[1024];
+    float x[512];
+    for (int i = 0; i < LLM__COUNT(cases); i++) {
+        int bytes = llm__type_block_bytes(cases[i].type), n = 512 / llm__type_block(cases[i].type);
+        linear_lcg(raw, n * bytes, (uint32_t)cases[i].type);
+        for (int b = 0; b < n; b++)
+            for (int k = 0; k < 2 && cases[i].scale[k] >= 0; k++) raw[b * bytes + cases[i].scale[k] + 1] &= 0xBF;
+        llm__dequant_row(cases[i].type, raw, x, 512);
+        if (!CHECK(linear_checksum(x, 512) == cases[i].checksum)) printf("  %s: %g %g %g\n", llm__type_name(cases[i].type), (double)x[0], (double)x[1], (double)x[2]);
+    }
+    float *all = LLM__NEW(float, 65536);
+    for (int i = 0; i < 65536; i++) all[i] = llm__f16_to_f32((uint16_t)i);
+    CHECK(linear_checksum(all, 65536) == 0xD28786B3D20A0385u);
+    for (int i = 0; i < 256; i++) all[i] = llm__e4m3_to_f32((uint8_t)i);
+    CHECK(linear_checksum(all, 256) == 0x882B446C5E0CCAE5u);
+    for (int i = 0; i < 256; i++) all[i] = llm__e5m2_to_f32((uint8_t)i);
+    CHECK(linear_checksum(all, 256) == 0x696FDA59626E0445u);
+    LLM_FREE(all);
+}
+
+/* Rounding to small floats: 20,000 values of exponents from far too small to too large. */
+static void linear_narrow(void) {
+    enum { N = 20000 };
+    uint8_t *raw = LLM__NEW(uint8_t, 4 * N);
+    uint64_t f16 = 0xCBF29CE484222325u, bf16 = f16, e4m3 = f16, e5m2 = f16;
+    linear_lcg(raw, 4 * N, 7);
+    for (int i = 0; i < N; i++) {
+        uint32_t u;
+        memcpy(&u, raw + 4 * i, 4);
+        float f = llm__bits_f32((u & 0x807FFFFFu) | (96 + (u >> 23 & 255) % 50) << 23);
+        uint16_t a = llm__f32_to_f16(f), b = llm__f32_to_bf16(f);
+        uint8_t c = llm__f32_to_e4m3(f), d = llm__f32_to_e5m2(f);
+        f16 = linear_fnv(f16, &a, 2);
+        bf16 = linear_fnv(bf16, &b, 2);
+        e4m3 = linear_fnv(e4m3, &c, 1);
+        e5m2 = linear_fnv(e5m2, &d, 1);
+    }
+    CHECK(f16 == 0x89F1174EB42A8560u);
+    CHECK(bf16 == 0x8D69D225D28087B9u);
+    CHECK(e4m3 == 0x61BC6742A4BC8925u);
+    CHECK(e5m2 == 0x0CD5485ED94CDD35u);
+    LLM_FREE(raw);
+}
+
 TEST_GROUP(linear) {
     for (int i = 0; i < LLM__COUNT(linear_types); i++) {
         linear_format(linear_types[i], LLM_COMPUTE_AUTO, LLM_ROLE_LINEAR);
         linear_format(linear_types[i], LLM_COMPUTE_AUTO, LLM_ROLE_HEAD);
         linear_format(linear_types[i], LLM_COMPUTE_F32, LLM_ROLE_LINEAR);
     }
+    linear_dequant();
+    linear_narrow();
     linear_epilogues();
     linear_segments();
     linear_refused();
