@@ -1,0 +1,3545 @@
+/* llm_serve - an OpenAI-compatible server on llm.h.
+ *
+ *     ./llm_serve --port 8180
+ *
+ * One event thread (sockets and JSON), one engine thread (the model), a few workers (templates and tokenizing). Uses the public API
+ * of llm.h only. Sections, bottom-up: >>server >>options >>http >>connections >>params >>calls >>reasoning >>metrics >>answers
+ * >>page >>routes >>main. */
+#define _GNU_SOURCE
+#include "llm.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ============================================================================
+ * >>server   What all parts share: the model, the engine, the configuration.
+ * ============================================================================ */
+
+typedef struct configuration {
+    const char *model, *tokenizer, *chat_template, *host, *unix_socket, *reasoning_parser, *key_file, *config, *early_stop_config;
+    llm_option_list names, keys, origins, allowed_hosts;
+    int32_t port, metrics_port, max_logprobs, strict_model_name, no_page, log_level, n_workers, dummy_weights;
+    int32_t kv_type, quant_policy, dtype, prefix_caching, enable_early_stop;
+    float shutdown_timeout, request_timeout;
+    llm_engine_config engine;
+    llm_sampling sampling;           /* server-wide defaults of requests, where given */
+    llm_early_stop early_stop;
+} configuration;
+
+static struct {
+    configuration cfg;
+    llm_model *model;
+    llm_engine *engine;
+    int32_t vocab;                   /* ids below it are accepted */
+    llm_sampling defaults;
+    char fingerprint[32], bound[160];
+    int ready;                       /* atomic: the engine is open */
+    int loopback;                    /* bound to a loopback address or a Unix socket */
+    double started;
+    uint64_t id_key;
+    volatile sig_atomic_t signals;
+} server;
+
+static void server_log(int level, const char *message) {
+    static const char *const name[] = {"ERROR", "WARN", "INFO", "DEBUG"};
+    if (level > server.cfg.log_level) return;
+    char stamp[32];
+    time_t now = time(NULL);
+    struct tm tm;
+    localtime_r(&now, &tm);
+    strftime(stamp, sizeof stamp, "%m-%d %H:%M:%S", &tm);
+    fprintf(stderr, "%s %s %s\n", name[level < 0 ? 0 : level > 3 ? 3 : level], stamp, message);
+}
+
+static void on_library_log(void *user, int level, const char *message) {
+    (void)user;
+    server_log(level, message);
+}
+
+/* A new unguessable id: prefix and 24 hexadecimal digits. */
+static void make_id(const char *prefix, char *out, size_t size) {
+    static uint64_t count;
+    uint64_t v[2];
+    if (getrandom(v, sizeof v, 0) != (ssize_t)sizeof v) v[0] = server.id_key + ++count, v[1] = count;
+    snprintf(out, size, "%s%016llx%08llx", prefix, (unsigned long long)v[0], (unsigned long long)(v[1] & 0xFFFFFFFFu));
+}
+
+/* ============================================================================
+ * >>options   Flags: vLLM's names, with the aliases of FastDeploy, LMDeploy and llama.cpp.
+ * ============================================================================ */
+
+#define IN_CFG(member) offsetof(configuration, member)
+#define INT_MAX_D 2147483647.0
+
+static const llm_option options_table[] = {
+    {"m|model", LLM_OPTION_TEXT, 0, IN_CFG(model), 0, 0, "PATH", "GGUF file, folder with safetensors, or ORG/NAME in the local Hugging Face cache"},
+    {"served-model-name|a|alias|model-name", LLM_OPTION_LIST, 0, IN_CFG(names), 1, 0, "NAME ...", "names that answers and /v1/models carry"},
+    {"tokenizer", LLM_OPTION_TEXT, 0, IN_CFG(tokenizer), 0, 0, "PATH", "tokenizer of another folder or file"},
+    {"chat-template|chat-template-file", LLM_OPTION_TEXT, 0, IN_CFG(chat_template), 0, 0, "FILE", "chat template: a file, or its text"},
+    {"reasoning-parser", LLM_OPTION_TEXT, 0, IN_CFG(reasoning_parser), 0, 0, "NAME", "ernie-45-vl, deepseek-r1, qwen3, think (from the template)"},
+    {"host", LLM_OPTION_TEXT, 1, IN_CFG(host), 0, 0, "ADDRESS", "address to listen on (127.0.0.1); a path ending in .sock: Unix socket"},
+    {"port", LLM_OPTION_INT, 1, IN_CFG(port), 0, 65535, "N", "port (8000); 0: any free one"},
+    {"uds", LLM_OPTION_TEXT, 1, IN_CFG(unix_socket), 0, 0, "PATH", "listen on a Unix socket"},
+    {"metrics-port", LLM_OPTION_INT, 1, IN_CFG(metrics_port), 0, 65535, "N", "/metrics on a port of its own too"},
+    {"api-key", LLM_OPTION_LIST, 1, IN_CFG(keys), 1, 0, "KEY ...", "keys that are let in (or LLM_API_KEY, VLLM_API_KEY)"},
+    {"api-key-file", LLM_OPTION_TEXT, 1, IN_CFG(key_file), 0, 0, "FILE", "keys, one a line"},
+    {"cors-origins|allowed-origins", LLM_OPTION_LIST, 1, IN_CFG(origins), 1, 0, "ORIGIN ...", "pages that may call (loopback ones)"},
+    {"allowed-hosts", LLM_OPTION_LIST, 1, IN_CFG(allowed_hosts), 1, 0, "NAME ...", "Host names served besides loopback ones"},
+    {"shutdown-timeout", LLM_OPTION_FLOAT, 1, IN_CFG(shutdown_timeout), 0, 86400, "S", "to finish what runs after SIGTERM (30)"},
+    {"timeout|to", LLM_OPTION_FLOAT, 1, IN_CFG(request_timeout), 0, 1e6, "S", "longest life of a request (none)"},
+    {"no-ui|no-webui", LLM_OPTION_BOOL, 1, IN_CFG(no_page), 0, 0, NULL, "no chat page at /"},
+    {"max-model-len|c|ctx-size|session-len", LLM_OPTION_INT, 2, IN_CFG(engine.max_model_len), 1, INT_MAX_D, "N", "context: tokens of prompt and answer"},
+    {"allow-long-max-model-len", LLM_OPTION_BOOL, 2, IN_CFG(engine.allow_long_max_model_len), 0, 0, NULL, "let it exceed the model's own length"},
+    {"max-num-seqs|np|parallel|max-batch-size", LLM_OPTION_INT, 2, IN_CFG(engine.max_num_seqs), 1, 4096, "N", "sequences that run together (64)"},
+    {"max-num-batched-tokens|b|batch-size|max-prefill-token-num", LLM_OPTION_INT, 2, IN_CFG(engine.max_num_batched_tokens), 1, 65536, "N", "tokens of one step (512)"},
+    {"max-queue", LLM_OPTION_INT, 2, IN_CFG(engine.max_queue), 1, 1e6, "N", "waiting requests before 429 (1024)"},
+    {"block-size", LLM_OPTION_ENUM, 2, IN_CFG(engine.block_size), 0, 0, "16=16|32=32|64=64|128=128", "tokens of a KV page (32)"},
+    {"kv-cache-memory-bytes", LLM_OPTION_INT64, 2, IN_CFG(engine.kv_cache_memory_bytes), 1, 9e18, "N", "KV memory (at most 4G)"},
+    {"kv-cache-dtype|ctk|ctv", LLM_OPTION_ENUM, 2, IN_CFG(kv_type), 0, 0,
+     "auto|fp8=4|fp8_e4m3=4|fp8_e5m2=5|int8=6|int4=7|q8_0=6|q4_0=7|float32=1|f32=1|float16=2|f16=2|bfloat16=3|bf16=3", "type of the KV cache"},
+    {"quant-policy", LLM_OPTION_ENUM, -1, IN_CFG(quant_policy), 0, 0, "0|4=7|8=6", NULL},
+    {"enable-prefix-caching|cache-prompt", LLM_OPTION_BOOL, 2, IN_CFG(prefix_caching), 0, 0, NULL, "keep prompts' KV pages for the next request (on)"},
+    {"t|threads", LLM_OPTION_INT, 2, IN_CFG(engine.n_threads), 1, 1024, "N", "threads (all cores)"},
+    {"device", LLM_OPTION_TEXT, 2, IN_CFG(engine.device), 0, 0, "NAME", "auto, cpu, cuda"},
+    {"isa", LLM_OPTION_TEXT, 2, IN_CFG(engine.isa), 0, 0, "NAME", "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, neon"},
+    {"tp|tensor-parallel-size", LLM_OPTION_INT, 2, IN_CFG(engine.tensor_parallel_size), 1, 64, "N", "ranks that share every layer"},
+    {"dtype", LLM_OPTION_ENUM, 2, IN_CFG(dtype), 0, 0, "auto|float32=1|float=1|bfloat16=2|float16=3|half=3", "arithmetic"},
+    {"load-format", LLM_OPTION_ENUM, 2, IN_CFG(dummy_weights), 0, 0, "auto|safetensors|gguf|dummy=1", "dummy: random weights from config.json alone"},
+    {"gpu-memory-utilization|cache-max-entry-count", LLM_OPTION_FLOAT, 2, IN_CFG(engine.gpu_memory_utilization), 0.01, 1, "X", "share of a GPU's memory (0.9)"},
+    {"max-logprobs", LLM_OPTION_INT, 3, IN_CFG(max_logprobs), 0, 1000, "N", "most logprobs a request may ask for (20)"},
+    {"strict-model-name", LLM_OPTION_BOOL, 3, IN_CFG(strict_model_name), 0, 0, NULL, "unknown model names are 404"},
+    {"enable-early-stop", LLM_OPTION_BOOL, 3, IN_CFG(enable_early_stop), 0, 0, NULL, "end answers that repeat themselves"},
+    {"early-stop-config", LLM_OPTION_TEXT, 3, IN_CFG(early_stop_config), 0, 0, "JSON", "{\"enable_early_stop\", \"strategy\", \"window_size\", \"threshold\"}"},
+    {"temperature|temp", LLM_OPTION_FLOAT, 3, IN_CFG(sampling.temperature), 0, 2, "X", "default of requests (the model's, else 1)"},
+    {"top-p", LLM_OPTION_FLOAT, 3, IN_CFG(sampling.top_p), 0, 1, "X", "default of requests"},
+    {"top-k", LLM_OPTION_INT, 3, IN_CFG(sampling.top_k), -1, INT_MAX_D, "N", "default of requests"},
+    {"min-p", LLM_OPTION_FLOAT, 3, IN_CFG(sampling.min_p), 0, 1, "X", "default of requests"},
+    {"repetition-penalty|repeat-penalty", LLM_OPTION_FLOAT, 3, IN_CFG(sampling.repetition_penalty), 1e-6, 2, "X", "default of requests"},
+    {"max-tokens|n-predict|n", LLM_OPTION_INT, 3, IN_CFG(sampling.max_tokens), -1, INT_MAX_D, "N", "default of requests (chat: the context; completions: 16)"},
+    {"seed|s|random-seed", LLM_OPTION_INT64, 3, IN_CFG(sampling.seed), -9.2e18, 9.2e18, "N", "default of requests (drawn)"},
+    {"log-level|lv|v", LLM_OPTION_ENUM, 4, IN_CFG(log_level), 0, 0, "error|warn=1|warning=1|info=2|debug=3", "what is told on standard error (info)"},
+    {"config", LLM_OPTION_TEXT, 4, IN_CFG(config), 0, 0, "FILE", "JSON object of options by name"},
+    {"workers", LLM_OPTION_INT, 4, IN_CFG(n_workers), 1, 64, "N", "threads for templates and tokenizing (2)"},
+    {"q|quantization|model-format", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "the file says what it is"},
+    {"engine-worker-queue-port|distributed-executor-backend", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "one process runs everything here"},
+    {"num-scheduler-steps|scheduler-delay-factor|prefill-interval|swap-space|num-cpu-blocks|num-gpu-blocks|preemption-mode|eviction-type", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "decoding sequences always go first here"},
+    {"max-seq-len-to-capture|cuda-graph-sizes|n-gpu-layers|ngl|cpu-offload-gb|rope-scaling-factor|revision|tokenizer-mode|generation-config", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "the model's files and the device decide"},
+    {"enforce-eager|use-logn-attn|flash-attn|fa", LLM_OPTION_IGNORED_FLAG, -1, 0, 0, 0, NULL, "the model's files and the device decide"},
+    {"trust-remote-code", LLM_OPTION_IGNORED_FLAG, -1, 0, 0, 0, NULL, "nothing of a model folder is ever executed"},
+    {"enable-chunked-prefill|use-v2-block-manager|disable-async-output-proc|cont-batching|cb|jinja", LLM_OPTION_IGNORED_FLAG, -1, 0, 0, 0, NULL, "this engine always works that way"},
+    {"disable-log-requests|disable-log-stats|metrics|enable-prompt-tokens-details|enable-tokenizer-info-endpoint|enable-auto-tool-choice|no-warmup|enable-logprob", LLM_OPTION_IGNORED_FLAG, -1, 0, 0, 0, NULL, "it is always so here"},
+    {"tool-call-parser|guided-decoding-backend|response-role", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "tools and grammars are not in this version"},
+    {"enable-lora|lora-modules|lora|adapters|max-loras|max-lora-rank|max-cpu-loras|lora-dir", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "adapters"},
+    {"speculative-model|md|speculative-config|num-speculative-tokens|speculative-draft-tensor-parallel-size", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "speculative decoding"},
+    {"pp|pipeline-parallel-size", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "pipeline parallelism"}};
+
+enum { N_OPTIONS = (int)(sizeof options_table / sizeof options_table[0]) };
+static unsigned char options_given[N_OPTIONS];
+static llm_options options = {options_table, N_OPTIONS, &server.cfg, options_given, NULL, NULL, {NULL, 0}};
+
+static void die(int code, const char *message) {
+    fprintf(stderr, "llm_serve: error: %s\n", message);
+    exit(code);
+}
+
+static void on_note(void *user, const char *line) {
+    (void)user;
+    fprintf(stderr, "llm_serve: note: %s\n", line);
+}
+
+static int is_given(size_t at) {
+    for (int i = 0; i < N_OPTIONS; i++)
+        if (options_table[i].at == at && options_table[i].kind < LLM_OPTION_IGNORED && options_given[i]) return 1;
+    return 0;
+}
+
+static void print_help(void) {
+    static const char *const title[] = {"Model", "Network", "Engine and device", "Requests", "Other"};
+    llm_text t = {0};
+    llm_text_str(&t, "usage: llm_serve [MODEL] [options]\n");
+    for (int g = 0; g < 5; g++) {
+        llm_text_str(&t, "\n");
+        llm_text_str(&t, title[g]);
+        llm_text_str(&t, "\n");
+        llm_options_help(&options, g, &t);
+    }
+    llm_text_str(&t, "\nSpellings: --a b, --a=b, _ for -, --no-a for switches. Every option also as LLM_ARG_NAME\nin the environment and by name in --config FILE.\n");
+    fputs(t.data, stdout);
+    llm_text_free(&t);
+    exit(0);
+}
+
+/* A small file as text; NULL: it cannot be read. */
+static char *read_small_file(const char *path) {
+    FILE *f = fopen(path, "rb");
+    char *s = f ? (char *)calloc(1, 1 << 20) : NULL;
+    size_t n = s ? fread(s, 1, (1 << 20) - 1, f) : 0;
+    if (f) fclose(f);
+    if (s) s[n] = 0;
+    return s;
+}
+
+static void read_config_file(const char *path) {
+    char *text = read_small_file(path);
+    llm_json *doc = NULL;
+    if (!text) die(2, "--config: the file cannot be read");
+    if (llm_json_parse(text, strlen(text), NULL, &doc) || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) die(2, "--config: a JSON object of options was expected");
+    if (llm_options_json(&options, doc, 0, LLM_FROM_FILE, NULL)) die(2, llm_last_error());
+    llm_json_free(doc);
+    free(text);
+}
+
+static void read_environment(void) {
+    static const char *const none[] = {"USE_PFA_HIGH_PRECISION_MODE", "USE_IFA_HIGH_PRECISION_MODE", "USE_PREFIX_HIGH_PRECISION_MODE"};
+    static const char *const none2[] = {"HCCL_OP_EXPANSION_MODE", "PYTORCH_NPU_ALLOC_CONF", "VLLM_IMAGE_FETCH_TIMEOUT", "INFER_MODE", "PTA_TORCHAIR_DECODE_GEAR_ENABLE", "PTA_TORCHAIR_DECODE_GEAR_LIST"};
+    if (llm_options_environment(&options, "LLM_ARG_", getenv)) die(2, llm_last_error());
+    for (int i = 0; i < 3; i++)
+        if (getenv(none[i])) fprintf(stderr, "llm_serve: note: %s has no effect: attention always accumulates in float32\n", none[i]);
+    for (int i = 0; i < 6; i++)
+        if (getenv(none2[i])) fprintf(stderr, "llm_serve: note: %s has no effect on this device\n", none2[i]);
+    const char *devices = getenv("ASCEND_RT_VISIBLE_DEVICES"), *allow = getenv("VLLM_ALLOW_LONG_MAX_MODEL_LEN");
+    if (devices && !getenv("CUDA_VISIBLE_DEVICES")) setenv("CUDA_VISIBLE_DEVICES", devices, 0);
+    if (allow && !strcmp(allow, "1")) server.cfg.engine.allow_long_max_model_len = 1;
+    const char *key = getenv("LLM_API_KEY") ? getenv("LLM_API_KEY") : getenv("VLLM_API_KEY");
+    if (key && *key && !is_given(IN_CFG(keys))) llm_options_set(&options, llm_options_find(&options, "api-key", 7), "LLM_API_KEY", key, LLM_FROM_ENVIRONMENT);
+}
+
+static void read_keys(const char *path) {
+    struct stat st;
+    char *text = read_small_file(path);
+    if (!text) die(2, "--api-key-file: the file cannot be read");
+    if (!stat(path, &st) && (st.st_mode & 0004)) fprintf(stderr, "llm_serve: note: %s can be read by everybody\n", path);
+    int n = 0;
+    for (char *line = strtok(text, "\r\n"); line; line = strtok(NULL, "\r\n"), n++)
+        llm_options_set(&options, llm_options_find(&options, "api-key", 7), "--api-key-file", line, LLM_FROM_USER);
+    if (!n) die(2, "--api-key-file: no key in it");
+}
+
+/* The default model: SmolLM2 in models/, else the first GGUF there. */
+static const char *default_model(void) {
+    static char path[4096];
+    DIR *dir;
+    if (!access("models/SmolLM2-135M-Instruct.Q4_1.gguf", R_OK)) return "models/SmolLM2-135M-Instruct.Q4_1.gguf";
+    dir = opendir("models");
+    for (struct dirent *e = dir ? readdir(dir) : NULL; e; e = readdir(dir)) {
+        size_t n = strlen(e->d_name);
+        if (n > 5 && !strcmp(e->d_name + n - 5, ".gguf") && (!path[0] || strcmp(e->d_name, path + 7) < 0)) snprintf(path, sizeof path, "models/%.4000s", e->d_name);
+    }
+    if (dir) closedir(dir);
+    return path[0] ? path : NULL;
+}
+
+static const char *find_model(const char *name) {
+    static llm_text found, folder;
+    if (!access(name, F_OK)) return name;
+    if (strchr(name, '/') && name[0] != '/' && name[0] != '.') {
+        const char *home = getenv("HF_HUB_CACHE"), *hf = getenv("HF_HOME"), *user = getenv("HOME");
+        if (home) llm_text_str(&folder, home);
+        else {
+            llm_text_str(&folder, hf ? hf : user ? user : ".");
+            llm_text_str(&folder, hf ? "/hub" : "/.cache/huggingface/hub");
+        }
+        if (!llm_hub_find(folder.data, name, &found)) return found.data;
+        fprintf(stderr, "llm_serve: error: %s is no path and not in the local cache; get it with: huggingface-cli download %s\n", name, name);
+        exit(1);
+    }
+    fprintf(stderr, "llm_serve: error: %s: no such file or folder\n", name);
+    exit(1);
+}
+
+static void read_options(int argc, char **argv) {
+    llm_option_list words = {NULL, 0};
+    configuration *c = &server.cfg;
+    options.note = on_note;
+    c->port = 8000;
+    c->log_level = LLM_LOG_INFO;
+    c->n_workers = 2;
+    c->max_logprobs = 20;
+    c->shutdown_timeout = 30;
+    c->prefix_caching = 1;
+    c->engine.max_num_seqs = 64;
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) print_help();
+        if (!strcmp(argv[i], "--version")) printf("llm_serve %s (isa: %s)\n", LLM_VERSION_STRING, llm_isa_list()), exit(0);
+    }
+    if (llm_options_argv(&options, argc, argv, &words)) die(2, llm_last_error());
+    read_environment();
+    if (c->config) read_config_file(c->config);
+    if (words.n > 1) die(2, "one model was expected");
+    if (words.n && c->model) die(2, "the model is given twice");
+    if (words.n) c->model = words.items[0];
+    if (c->key_file) read_keys(c->key_file);
+    if (!c->model) c->model = default_model();
+    if (!c->model) die(1, "no model: run make model, or give --model PATH");
+    c->engine.kv_cache_dtype = (llm_kv_type)(c->quant_policy ? c->quant_policy : c->kv_type);
+    c->engine.dtype = (llm_compute)c->dtype;
+    c->engine.disable_prefix_caching = !c->prefix_caching;
+    c->early_stop.enable = c->enable_early_stop;
+    c->early_stop.window_size = 3000;
+    c->early_stop.threshold = 0.99f;
+    if (c->early_stop_config && llm_early_stop_parse(c->early_stop_config, c->enable_early_stop, &c->early_stop)) die(2, llm_last_error());
+    if (c->engine.max_num_batched_tokens && c->engine.max_num_batched_tokens < c->engine.max_num_seqs) {
+        char why[160];
+        snprintf(why, sizeof why, "max_num_batched_tokens (%d) must be greater than or equal to max_num_seqs (%d).", c->engine.max_num_batched_tokens, c->engine.max_num_seqs);
+        die(2, why);
+    }
+    if (!c->names.n) llm_options_set(&options, llm_options_find(&options, "served-model-name", 17), "model", c->model, LLM_FROM_FILE);
+    if (!c->engine.kv_cache_memory_bytes) c->engine.kv_cache_memory_bytes = (int64_t)4 << 30;
+    free((void *)words.items);
+}
+
+/* ============================================================================
+ * >>http   Reading requests: strict HTTP/1.1 (RFC 9112).
+ * ============================================================================
+ * http_parse_head looks at a complete head and says either what was asked or which error to answer; it keeps no state and
+ * allocates nothing, so that it can be fuzzed. What proxies and servers read differently (two lengths, bare line ends, folded lines,
+ * spaces before a colon) is refused: request smuggling lives on such differences. After a refused head the connection is closed. */
+
+enum {
+    HTTP_MAX_LINE = 8 << 10,     /* request line */
+    HTTP_MAX_HEAD = 32 << 10,    /* request line and fields */
+    HTTP_MAX_FIELDS = 100,
+    HTTP_MAX_NAME = 256,
+    HTTP_MAX_KEY = 8 << 10,
+    HTTP_MAX_BODY = 32 << 20,
+    HTTP_MAX_DRAIN = 64 << 10    /* body of a GET that is read and dropped */
+};
+
+typedef struct slice {
+    const char *p;
+    size_t n;
+} slice;
+
+static slice slice_of(const char *s) {
+    slice v = {s, strlen(s)};
+    return v;
+}
+
+static int slice_is(slice a, const char *b) { return a.n == strlen(b) && !memcmp(a.p, b, a.n); }
+
+static int lower(int c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; }
+
+static int slice_is_nocase(slice a, const char *b) {
+    if (a.n != strlen(b)) return 0;
+    for (size_t i = 0; i < a.n; i++)
+        if (lower((unsigned char)a.p[i]) != lower((unsigned char)b[i])) return 0;
+    return 1;
+}
+
+static slice slice_trim(slice a) { /* optional white space of a field value: space and tab */
+    while (a.n && (*a.p == ' ' || *a.p == '\t')) a.p++, a.n--;
+    while (a.n && (a.p[a.n - 1] == ' ' || a.p[a.n - 1] == '\t')) a.n--;
+    return a;
+}
+
+/* A token of RFC 9110: what names of methods and fields are made of. */
+static int http_token_char(int c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c && strchr("!#$%&'*+-.^_`|~", c));
+}
+
+typedef struct http_head {
+    slice method, path, query;   /* path is decoded in place into path_text */
+    char path_text[1024];
+    int minor;                   /* HTTP/1.minor */
+    slice host, origin, authorization, api_key, content_type, request_id, ask_headers;
+    int64_t content_length;      /* -1: none */
+    int chunked, keep_alive, expect_continue, n_authorization;
+} http_head;
+
+typedef struct http_error {
+    int status;
+    const char *message;
+} http_error;
+
+static int http_bad(http_error *e, int status, const char *message) {
+    e->status = status;
+    e->message = message;
+    return 0;
+}
+
+static int hex_digit(int c) { return c >= '0' && c <= '9' ? c - '0' : lower(c) >= 'a' && lower(c) <= 'f' ? lower(c) - 'a' + 10 : -1; }
+
+/* Percent-decodes the path once. Bad escapes, NUL, control characters and bad UTF-8 are refused. */
+static int http_decode_path(slice raw, http_head *h, http_error *e) {
+    size_t n = 0;
+    for (size_t i = 0; i < raw.n; i++) {
+        int c = (unsigned char)raw.p[i];
+        if (c == '%') {
+            int high = i + 2 < raw.n ? hex_digit((unsigned char)raw.p[i + 1]) : -1, low = high >= 0 ? hex_digit((unsigned char)raw.p[i + 2]) : -1;
+            if (low < 0) return http_bad(e, 400, "bad percent escape in the request target");
+            c = high * 16 + low;
+            i += 2;
+        }
+        if (c < 32 || c == 127) return http_bad(e, 400, "control character in the request target");
+        if (n + 1 >= sizeof h->path_text) return http_bad(e, 414, "request target too long");
+        h->path_text[n++] = (char)c;
+    }
+    h->path_text[n] = 0;
+    h->path.p = h->path_text;
+    h->path.n = n;
+    return 1;
+}
+
+static int http_parse_target(slice target, http_head *h, http_error *e) {
+    if (!target.n) return http_bad(e, 400, "empty request target");
+    if (slice_is(target, "*") && slice_is(h->method, "OPTIONS")) return h->path = slice_of("*"), 1;
+    if (target.p[0] != '/') return http_bad(e, 400, "the request target must start with '/'");
+    for (size_t i = 0; i < target.n; i++)
+        if ((unsigned char)target.p[i] <= 32 || (unsigned char)target.p[i] >= 127) return http_bad(e, 400, "bad byte in the request target");
+    const char *question = (const char *)memchr(target.p, '?', target.n);
+    slice path = target;
+    if (question) {
+        path.n = (size_t)(question - target.p);
+        h->query.p = question + 1;
+        h->query.n = target.n - path.n - 1;
+    }
+    return http_decode_path(path, h, e);
+}
+
+static int http_parse_request_line(slice line, http_head *h, http_error *e) {
+    const char *space = (const char *)memchr(line.p, ' ', line.n);
+    if (!space || space == line.p) return http_bad(e, 400, "bad request line");
+    h->method.p = line.p;
+    h->method.n = (size_t)(space - line.p);
+    for (size_t i = 0; i < h->method.n; i++)
+        if (!http_token_char((unsigned char)h->method.p[i])) return http_bad(e, 400, "bad method");
+    if (h->method.n > 32) return http_bad(e, 501, "unknown method");
+    slice rest = {space + 1, line.n - h->method.n - 1};
+    const char *last = rest.n ? (const char *)memrchr(rest.p, ' ', rest.n) : NULL;
+    slice version = {last ? last + 1 : line.p + line.n, last ? (size_t)(line.p + line.n - last - 1) : 0};
+    if (version.n != 8 || memcmp(version.p, "HTTP/", 5) || version.p[6] != '.') return http_bad(e, 400, "bad request line");
+    if (version.p[5] != '1' || (version.p[7] != '0' && version.p[7] != '1')) return http_bad(e, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
+    h->minor = version.p[7] - '0';
+    h->keep_alive = h->minor == 1;
+    rest.n = (size_t)(last - rest.p);
+    return http_parse_target(rest, h, e);
+}
+
+static int http_parse_length(slice v, http_head *h, http_error *e) {
+    int64_t n = 0;
+    if (h->content_length >= 0) return http_bad(e, 400, "more than one Content-Length");
+    if (!v.n || v.n > 19) return http_bad(e, v.n ? 413 : 400, "bad Content-Length");
+    for (size_t i = 0; i < v.n; i++) {
+        if (v.p[i] < '0' || v.p[i] > '9') return http_bad(e, 400, "bad Content-Length");
+        if (n > (INT64_MAX - 9) / 10) return http_bad(e, 413, "body too large");
+        n = n * 10 + (v.p[i] - '0');
+    }
+    h->content_length = n;
+    return 1;
+}
+
+/* Whether a comma list holds a word. */
+static int http_list_has(slice list, const char *word) {
+    for (size_t i = 0; i <= list.n;) {
+        const char *comma = (const char *)memchr(list.p + i, ',', list.n - i);
+        size_t end = comma ? (size_t)(comma - list.p) : list.n;
+        slice item = {list.p + i, end - i};
+        if (slice_is_nocase(slice_trim(item), word)) return 1;
+        i = end + 1;
+    }
+    return 0;
+}
+
+static int http_parse_connection(slice v, http_head *h) {
+    if (http_list_has(v, "close")) h->keep_alive = 0;
+    else if (http_list_has(v, "keep-alive")) h->keep_alive = 1;
+    return 1;
+}
+
+static int http_parse_host(slice v, http_head *h, http_error *e) {
+    if (h->host.p) return http_bad(e, 400, "more than one Host");
+    for (size_t i = 0; i < v.n; i++)
+        if (!v.p[i] || strchr("/@?# \t,", v.p[i]) || (unsigned char)v.p[i] >= 127) return http_bad(e, 400, "bad Host");
+    h->host = v;
+    return 1;
+}
+
+static int http_parse_field(slice name, slice v, http_head *h, http_error *e) {
+    if (slice_is_nocase(name, "content-length")) return http_parse_length(v, h, e);
+    if (slice_is_nocase(name, "host")) return http_parse_host(v, h, e);
+    if (slice_is_nocase(name, "connection")) return http_parse_connection(v, h);
+    if (slice_is_nocase(name, "transfer-encoding")) {
+        if (h->chunked) return http_bad(e, 400, "more than one Transfer-Encoding");
+        if (!slice_is_nocase(v, "chunked")) return http_bad(e, http_list_has(v, "chunked") ? 400 : 501, "only the transfer coding chunked is known");
+        h->chunked = 1;
+    } else if (slice_is_nocase(name, "expect")) {
+        if (!slice_is_nocase(v, "100-continue")) return http_bad(e, 417, "only Expect: 100-continue is known");
+        h->expect_continue = 1;
+    } else if (slice_is_nocase(name, "content-encoding")) {
+        if (!slice_is_nocase(v, "identity")) return http_bad(e, 415, "bodies must not be compressed");
+    } else if (slice_is_nocase(name, "authorization")) {
+        h->authorization = v;
+        h->n_authorization++;
+    } else if (slice_is_nocase(name, "x-api-key")) h->api_key = v;
+    else if (slice_is_nocase(name, "content-type")) h->content_type = v;
+    else if (slice_is_nocase(name, "origin")) h->origin = v;
+    else if (slice_is_nocase(name, "x-request-id")) h->request_id = v;
+    else if (slice_is_nocase(name, "access-control-request-headers")) h->ask_headers = v;
+    return 1;
+}
+
+static int http_parse_field_line(slice line, http_head *h, http_error *e) {
+    size_t colon = 0;
+    if (line.p[0] == ' ' || line.p[0] == '\t') return http_bad(e, 400, "folded header fields are refused");
+    while (colon < line.n && http_token_char((unsigned char)line.p[colon])) colon++;
+    if (!colon || colon == line.n || line.p[colon] != ':') return http_bad(e, 400, "bad header field");
+    if (colon > HTTP_MAX_NAME) return http_bad(e, 431, "header field name too long");
+    slice name = {line.p, colon}, v = {line.p + colon + 1, line.n - colon - 1};
+    for (size_t i = 0; i < v.n; i++)
+        if (((unsigned char)v.p[i] < 32 && v.p[i] != '\t') || v.p[i] == 127) return http_bad(e, 400, "control character in a header field");
+    return http_parse_field(name, slice_trim(v), h, e);
+}
+
+/* Reads a head of n bytes that ends in an empty line. 0: *e says what to answer. Slices point into `text`. */
+static int http_parse_head(const char *text, size_t n, http_head *h, http_error *e) {
+    int fields = 0;
+    memset(h, 0, sizeof *h);
+    h->content_length = -1;
+    for (size_t at = 0, lines = 0; at < n; lines++) {
+        const char *cr = (const char *)memchr(text + at, '\r', n - at);
+        slice line = {text + at, cr ? (size_t)(cr - text) - at : 0};
+        if (!cr || (size_t)(cr - text) + 1 >= n || cr[1] != '\n' || memchr(line.p, '\n', line.n)) return http_bad(e, 400, "lines must end in CR LF");
+        at += line.n + 2;
+        if (!lines) {
+            if (line.n > HTTP_MAX_LINE) return http_bad(e, 414, "request line too long");
+            if (!http_parse_request_line(line, h, e)) return 0;
+        } else if (!line.n) {
+            break;
+        } else {
+            if (++fields > HTTP_MAX_FIELDS) return http_bad(e, 431, "too many header fields");
+            if (!http_parse_field_line(line, h, e)) return 0;
+        }
+    }
+    if (h->minor == 1 && !h->host.p) return http_bad(e, 400, "Host is missing");
+    if (h->chunked && (h->content_length >= 0 || h->minor == 0)) return http_bad(e, 400, "Transfer-Encoding beside Content-Length, or in HTTP/1.0");
+    if (h->content_length > HTTP_MAX_BODY) return http_bad(e, 413, "body larger than 32 MiB");
+    if (h->n_authorization > 1) return http_bad(e, 400, "more than one Authorization");
+    return 1;
+}
+
+/* ---- chunked bodies: a state machine that may be fed any split of the bytes */
+
+typedef struct http_chunks {
+    enum { CHUNK_SIZE, CHUNK_EXT, CHUNK_SIZE_LF, CHUNK_DATA, CHUNK_DATA_CR, CHUNK_DATA_LF, CHUNK_TRAILER, CHUNK_TRAILER_LINE, CHUNK_TRAILER_LF, CHUNK_END_LF, CHUNK_DONE } state;
+    uint64_t left;
+    int digits;
+    size_t overhead; /* bytes of extensions and trailers */
+} http_chunks;
+
+static int http_chunk_byte(http_chunks *k, int c, http_error *e) {
+    switch (k->state) {
+    case CHUNK_SIZE:
+        if (hex_digit(c) >= 0) {
+            if (++k->digits > 8) return http_bad(e, 400, "bad chunk size");
+            k->left = k->left * 16 + (uint64_t)hex_digit(c);
+            return 1;
+        }
+        if (!k->digits || (c != '\r' && c != ';')) return http_bad(e, 400, "bad chunk size");
+        k->state = c == ';' ? CHUNK_EXT : CHUNK_SIZE_LF;
+        return 1;
+    case CHUNK_EXT:
+        if (c == '\n' || c == 0 || ++k->overhead > 4096) return http_bad(e, 400, "bad chunk extension");
+        if (c == '\r') k->state = CHUNK_SIZE_LF;
+        return 1;
+    case CHUNK_SIZE_LF:
+        if (c != '\n') return http_bad(e, 400, "bad chunk size line");
+        k->state = k->left ? CHUNK_DATA : CHUNK_TRAILER;
+        return 1;
+    case CHUNK_DATA_CR:
+        k->state = CHUNK_DATA_LF;
+        return c == '\r' ? 1 : http_bad(e, 400, "chunk data must end in CR LF");
+    case CHUNK_DATA_LF:
+        k->state = CHUNK_SIZE;
+        k->digits = 0;
+        return c == '\n' ? 1 : http_bad(e, 400, "chunk data must end in CR LF");
+    case CHUNK_TRAILER: /* trailers are read and dropped */
+        k->state = c == '\r' ? CHUNK_END_LF : CHUNK_TRAILER_LINE;
+        return ++k->overhead <= 4096 && c != '\n' ? 1 : http_bad(e, 400, "bad trailer");
+    case CHUNK_TRAILER_LINE:
+        if (c == '\r') k->state = CHUNK_TRAILER_LF;
+        return ++k->overhead <= 4096 && c != '\n' && c ? 1 : http_bad(e, 400, "bad trailer");
+    case CHUNK_TRAILER_LF:
+        k->state = CHUNK_TRAILER;
+        return c == '\n' ? 1 : http_bad(e, 400, "bad trailer");
+    case CHUNK_END_LF:
+        k->state = CHUNK_DONE;
+        return c == '\n' ? 1 : http_bad(e, 400, "bad end of the body");
+    default: return 1;
+    }
+}
+
+/* Takes bytes of a chunked body; data goes to `body`. Returns how many bytes were used, or -1 with *e. Ends in CHUNK_DONE. */
+static int64_t http_chunks_take(http_chunks *k, const char *p, size_t n, llm_text *body, http_error *e) {
+    size_t i = 0;
+    while (i < n && k->state != CHUNK_DONE) {
+        if (k->state == CHUNK_DATA) {
+            size_t m = k->left < n - i ? (size_t)k->left : n - i;
+            if (body->len + k->left > HTTP_MAX_BODY) return http_bad(e, 413, "body larger than 32 MiB"), -1;
+            llm_text_add(body, p + i, m);
+            i += m;
+            k->left -= m;
+            if (!k->left) k->state = CHUNK_DATA_CR;
+        } else if (!http_chunk_byte(k, (unsigned char)p[i++], e)) {
+            return -1;
+        }
+    }
+    return (int64_t)i;
+}
+
+static const char *http_reason(int status) {
+    static const struct { int status; const char *reason; } table[] = {
+        {100, "Continue"}, {200, "OK"}, {204, "No Content"}, {400, "Bad Request"}, {401, "Unauthorized"}, {403, "Forbidden"}, {404, "Not Found"},
+        {405, "Method Not Allowed"}, {408, "Request Timeout"}, {413, "Content Too Large"}, {414, "URI Too Long"}, {415, "Unsupported Media Type"},
+        {417, "Expectation Failed"}, {429, "Too Many Requests"}, {431, "Request Header Fields Too Large"}, {499, "Client Closed Request"},
+        {500, "Internal Server Error"}, {501, "Not Implemented"}, {503, "Service Unavailable"}, {505, "HTTP Version Not Supported"}};
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        if (table[i].status == status) return table[i].reason;
+    return "Unknown";
+}
+
+/* ============================================================================
+ * >>connections   Sockets: one event thread, epoll, no blocking anywhere.
+ * ============================================================================
+ * A connection is read until one request is whole; then it waits (state CONN_BUSY) until the answer is written, and goes on with what was pipelined
+ * behind. While busy, at most 64 KiB more are read. Idle connections own no buffers. Every state has a deadline; a sweep four
+ * times a second closes what is over. Output that a slow reader does not take is bounded: over 1 MiB and 30 seconds without progress
+ * the connection is dropped and its requests cancelled. */
+
+enum {
+    CONN_MAX = 12000,            /* connections held at once */
+    CONN_HEAD_S = 10,            /* to send a whole head */
+    CONN_BODY_S = 20,            /* plus one second a KiB: to send a body */
+    CONN_IDLE_S = 120,           /* keep-alive */
+    CONN_STUCK_S = 30,           /* output without progress */
+    CONN_MAX_OUT = 1 << 20,
+    CONN_MAX_AHEAD = 64 << 10
+};
+
+typedef enum conn_state { CONN_IDLE = 0, CONN_HEAD, CONN_BODY, CONN_BUSY, CONN_LINGER } conn_state;
+
+typedef struct conn {
+    int fd;
+    conn_state state;
+    uint32_t events;             /* what epoll watches */
+    llm_text in;                 /* received, not yet used: from in_at on */
+    size_t in_at, scanned;       /* scanned: bytes in which no end of the head was found */
+    llm_text body;
+    llm_text out;
+    size_t out_at;
+    http_head head;              /* its slices point into head_text */
+    llm_text head_text;
+    http_chunks chunks;
+    int64_t body_left;           /* of a Content-Length body */
+    double deadline, progress;   /* progress: when output last moved */
+    int close_after, half_closed, probed, advancing;
+    int streaming;               /* the head of a streamed answer is out */
+    int admin;                   /* accepted on the metrics port */
+    struct call *call;           /* the request being answered */
+    struct conn *prev, *next;
+} conn;
+
+static struct {
+    int epoll, wake, spare_fd;   /* wake: an eventfd that other threads write */
+    conn *list;
+    int n;
+    double now;
+    int draining;
+} net;
+
+static double monotonic(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void conn_watch(conn *c) {
+    size_t ahead = c->in.len - c->in_at;
+    uint32_t want = EPOLLRDHUP;
+    if (!c->half_closed && (c->state != CONN_BUSY || ahead < CONN_MAX_AHEAD)) want |= EPOLLIN;
+    if (c->half_closed) want &= ~(uint32_t)EPOLLRDHUP;
+    if (c->out_at < c->out.len) want |= EPOLLOUT;
+    if (want == c->events) return;
+    struct epoll_event ev;
+    ev.events = c->events = want;
+    ev.data.ptr = c;
+    epoll_ctl(net.epoll, EPOLL_CTL_MOD, c->fd, &ev);
+}
+
+static void call_gone(struct call *call); /* the client is gone: cancel and forget the connection */
+
+static void conn_close(conn *c) {
+    if (c->call) call_gone(c->call);
+    close(c->fd);
+    if (c->prev) c->prev->next = c->next;
+    else net.list = c->next;
+    if (c->next) c->next->prev = c->prev;
+    net.n--;
+    llm_text_free(&c->in);
+    llm_text_free(&c->body);
+    llm_text_free(&c->out);
+    llm_text_free(&c->head_text);
+    free(c);
+}
+
+/* Sends what can be sent. 0: the connection is dead. */
+static int conn_flush(conn *c) {
+    while (c->out_at < c->out.len) {
+        ssize_t n = send(c->fd, c->out.data + c->out_at, c->out.len - c->out_at, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+        if (n <= 0) return 0;
+        c->out_at += (size_t)n;
+        c->progress = net.now;
+    }
+    if (c->out_at == c->out.len) {
+        c->out_at = c->out.len = 0;
+        c->progress = net.now;
+        if (c->out.cap > 16384) llm_text_free(&c->out);
+    }
+    return !c->out.failed;
+}
+
+static void conn_next_request(conn *c);
+
+/* The answer is complete in `out`: go on with the next request, or close when all is sent. */
+static void conn_answered(conn *c) {
+    c->call = NULL;
+    c->streaming = 0;
+    llm_text_free(&c->body);
+    llm_text_free(&c->head_text);
+    c->state = c->close_after || net.draining ? CONN_LINGER : CONN_IDLE;
+    c->deadline = net.now + (c->state == CONN_LINGER ? 5 : CONN_IDLE_S);
+    if (c->state == CONN_IDLE) conn_next_request(c);
+}
+
+/* ---- answers */
+
+static void common_headers(conn *c, llm_text *t);
+
+/* Writes a head. length < 0: chunked. `extra` holds whole header lines or is NULL. */
+static void http_head_out(conn *c, int status, const char *type, int64_t length, const char *extra) {
+    llm_text *t = &c->out;
+    llm_text_str(t, "HTTP/1.1 ");
+    llm_text_int(t, status);
+    llm_text_str(t, " ");
+    llm_text_str(t, http_reason(status));
+    llm_text_str(t, "\r\nContent-Type: ");
+    llm_text_str(t, type);
+    if (length >= 0) {
+        llm_text_str(t, "\r\nContent-Length: ");
+        llm_text_int(t, length);
+    } else {
+        llm_text_str(t, "\r\nTransfer-Encoding: chunked");
+    }
+    llm_text_str(t, "\r\n");
+    common_headers(c, t);
+    if (extra) llm_text_str(t, extra);
+    if (!c->head.keep_alive || net.draining) c->close_after = 1;
+    llm_text_str(t, c->close_after ? "Connection: close\r\n\r\n" : "\r\n");
+}
+
+static void http_answer(conn *c, int status, const char *type, slice body, const char *extra) {
+    http_head_out(c, status, type, (int64_t)body.n, extra);
+    if (!slice_is(c->head.method, "HEAD")) llm_text_add(&c->out, body.p, body.n);
+    conn_answered(c);
+}
+
+/* OpenAI's error object. */
+static void error_json(llm_text *t, int status, const char *message, const char *param, const char *code) {
+    const char *type = status == 401 ? "authentication_error" : status == 403 ? "permission_error" : status == 404 ? "not_found_error"
+                     : status == 429 ? "rate_limit_error" : status == 503 ? "overloaded_error" : status >= 500 ? "server_error" : "invalid_request_error";
+    llm_text_str(t, "{\"error\":{\"message\":");
+    llm_text_json(t, message, strlen(message));
+    llm_text_str(t, ",\"type\":\"");
+    llm_text_str(t, type);
+    llm_text_str(t, "\",\"param\":");
+    if (param) llm_text_json(t, param, strlen(param));
+    else llm_text_str(t, "null");
+    llm_text_str(t, ",\"code\":");
+    if (code) llm_text_json(t, code, strlen(code));
+    else llm_text_str(t, "null");
+    llm_text_str(t, "}}");
+}
+
+static void http_answer_error(conn *c, int status, const char *message, const char *param, const char *code) {
+    llm_text t = {0};
+    const char *extra = status == 401 ? "WWW-Authenticate: Bearer\r\n" : status == 429 || status == 503 ? "Retry-After: 1\r\n" : NULL;
+    error_json(&t, status, message, param, code);
+    slice body = {t.data, t.len};
+    http_answer(c, status, "application/json", body, extra);
+    llm_text_free(&t);
+}
+
+/* A framing error: answered once, then closed, and nothing behind it is read. */
+static void conn_refuse(conn *c, http_error e) {
+    c->close_after = 1;
+    c->in_at = c->in.len;
+    c->state = CONN_BUSY;
+    http_answer_error(c, e.status, e.message, NULL, NULL);
+}
+
+/* ---- reading */
+
+static void serve_request(conn *c); /* the request is whole: head and body */
+
+static void conn_body_done(conn *c) {
+    c->state = CONN_BUSY;
+    c->deadline = 0;
+    serve_request(c);
+}
+
+/* Takes body bytes from `in`. */
+static void conn_read_body(conn *c) {
+    http_error e;
+    size_t have = c->in.len - c->in_at;
+    if (c->head.chunked) {
+        int64_t used = http_chunks_take(&c->chunks, c->in.data + c->in_at, have, &c->body, &e);
+        if (used < 0) {
+            conn_refuse(c, e);
+            return;
+        }
+        c->in_at += (size_t)used;
+        if (c->chunks.state == CHUNK_DONE) conn_body_done(c);
+    } else {
+        size_t n = (int64_t)have < c->body_left ? have : (size_t)c->body_left;
+        llm_text_add(&c->body, c->in.data + c->in_at, n);
+        c->in_at += n;
+        c->body_left -= (int64_t)n;
+        if (!c->body_left) conn_body_done(c);
+    }
+}
+
+static void conn_head_done(conn *c, size_t n) {
+    http_error e;
+    llm_text_add(&c->head_text, c->in.data + c->in_at, n);
+    c->in_at += n;
+    c->scanned = 0;
+    if (!http_parse_head(c->head_text.data, c->head_text.len, &c->head, &e)) {
+        c->head.keep_alive = 0;
+        conn_refuse(c, e);
+        return;
+    }
+    memset(&c->chunks, 0, sizeof c->chunks);
+    c->body_left = c->head.content_length > 0 ? c->head.content_length : 0;
+    c->state = CONN_BODY;
+    c->deadline = net.now + CONN_BODY_S + (double)c->body_left / 1024;
+    if (c->head.chunked) c->deadline = net.now + 60;
+    int wants_body = slice_is(c->head.method, "POST");
+    if (!wants_body && (c->head.chunked || c->body_left > HTTP_MAX_DRAIN)) {
+        e.status = 413;
+        e.message = "this method takes no body";
+        conn_refuse(c, e);
+        return;
+    }
+    if (c->head.expect_continue && (c->body_left || c->head.chunked) && c->in_at == c->in.len) llm_text_str(&c->out, "HTTP/1.1 100 Continue\r\n\r\n");
+    if (c->head.chunked || c->body_left) conn_read_body(c);
+    else conn_body_done(c);
+}
+
+/* Looks for the end of a head in what has been received. */
+static void conn_read_head(conn *c) {
+    http_error e = {0, NULL};
+    char *p = c->in.data + c->in_at;
+    size_t n = c->in.len - c->in_at;
+    if (c->state == CONN_IDLE) {
+        while (n >= 2 && p[0] == '\r' && p[1] == '\n') p += 2, n -= 2, c->in_at += 2; /* RFC 9112: empty lines before a request are skipped */
+        if (!n || (n == 1 && *p == '\r')) return;
+        c->state = CONN_HEAD;
+        c->deadline = net.now + CONN_HEAD_S;
+    }
+    size_t from = c->scanned > 3 ? c->scanned - 3 : 0;
+    char *end = (char *)memmem(p + from, n - from, "\r\n\r\n", 4);
+    if (!http_token_char((unsigned char)p[0])) http_bad(&e, 400, "this is not HTTP");
+    else if (!end && n > HTTP_MAX_LINE && !memchr(p, '\n', HTTP_MAX_LINE)) http_bad(&e, 414, "request line too long");
+    else if ((end ? (size_t)(end - p) + 4 : n) > HTTP_MAX_HEAD) http_bad(&e, 431, "request head larger than 32 KiB");
+    else if (!end && memmem(p + from, n - from, "\n\n", 2)) http_bad(&e, 400, "lines must end in CR LF");
+    if (e.status) {
+        memset(&c->head, 0, sizeof c->head);
+        conn_refuse(c, e);
+        return;
+    }
+    c->scanned = n;
+    if (end) conn_head_done(c, (size_t)(end - p) + 4);
+}
+
+/* Advances through what has been received, one request after another, until one is being answered. */
+static void conn_next_request(conn *c) {
+    if (c->advancing) return; /* an answer given at once: the loop below goes on */
+    c->advancing = 1;
+    while (c->in_at < c->in.len && (c->state == CONN_IDLE || c->state == CONN_HEAD || c->state == CONN_BODY)) {
+        size_t before = c->in_at;
+        conn_state was = c->state;
+        if (c->state == CONN_BODY) conn_read_body(c);
+        else conn_read_head(c);
+        if (c->in_at == before && c->state == was) break;
+        if (c->state == CONN_IDLE && c->out.len - c->out_at > CONN_MAX_OUT) break; /* answers pile up unread */
+    }
+    c->advancing = 0;
+    if (c->in_at == c->in.len) {
+        c->in_at = c->in.len = 0;
+        llm_text_free(&c->in);
+    } else if (c->in_at > 65536) {
+        memmove(c->in.data, c->in.data + c->in_at, c->in.len - c->in_at);
+        c->in.len -= c->in_at;
+        c->in_at = 0;
+    }
+}
+
+/* The peer will send no more. A request being answered is still answered (a half-closed client reads on); whether anyone is there at all shows when
+ * we send something: an interim response, or a comment in a stream, brings a reset from a closed socket. */
+static int conn_end_of_input(conn *c) {
+    c->half_closed = 1;
+    c->close_after = 1;
+    if (c->state == CONN_BUSY || c->out_at < c->out.len) {
+        if (c->streaming) llm_text_str(&c->out, "3\r\n:\n\n\r\n");
+        else if (c->head.minor == 1 && c->out_at == c->out.len) llm_text_str(&c->out, "HTTP/1.1 100 Continue\r\n\r\n");
+        c->probed = 1;
+        return 1;
+    }
+    return 0;
+}
+
+/* Reads what is there. 0: the connection is dead. */
+static int conn_read(conn *c) {
+    char chunk[65536];
+    for (int turn = 0; turn < 16; turn++) {
+        ssize_t n = recv(c->fd, chunk, sizeof chunk, MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+        if (n == 0) return conn_end_of_input(c);
+        if (c->state == CONN_LINGER) continue; /* dropped: we only wait for the peer to close */
+        llm_text_add(&c->in, chunk, (size_t)n);
+        if (c->in.failed) return 0;
+        conn_next_request(c);
+        if (n < (ssize_t)sizeof chunk || (c->state == CONN_BUSY && c->in.len - c->in_at >= CONN_MAX_AHEAD)) break;
+    }
+    return 1;
+}
+
+/* After anything happened to a connection: sends, closes when done, and tells epoll what to watch. */
+static void conn_settle(conn *c) {
+    if (!conn_flush(c) || (c->state == CONN_LINGER && c->out_at == c->out.len && c->half_closed)) {
+        conn_close(c);
+        return;
+    }
+    if (c->state == CONN_LINGER && c->out_at == c->out.len && !c->probed) {
+        shutdown(c->fd, SHUT_WR);
+        c->probed = 1;
+        c->deadline = net.now + 1;
+    }
+    conn_watch(c);
+}
+
+static void conn_accept(int listener, int admin) {
+    for (int turn = 0; turn < 256; turn++) {
+        int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE) && net.spare_fd >= 0) { /* out of descriptors: take one off the queue and drop it */
+            close(net.spare_fd);
+            fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+            if (fd >= 0) close(fd);
+            net.spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+            continue;
+        }
+        if (fd < 0) return;
+        conn *c = net.n < CONN_MAX ? (conn *)calloc(1, sizeof *c) : NULL;
+        if (!c) {
+            close(fd);
+            continue;
+        }
+        int one = 1;
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        c->fd = fd;
+        c->admin = admin;
+        c->deadline = net.now + CONN_HEAD_S;
+        c->progress = net.now;
+        c->next = net.list;
+        if (net.list) net.list->prev = c;
+        net.list = c;
+        net.n++;
+        struct epoll_event ev;
+        ev.events = c->events = EPOLLIN | EPOLLRDHUP;
+        ev.data.ptr = c;
+        epoll_ctl(net.epoll, EPOLL_CTL_ADD, fd, &ev);
+    }
+}
+
+static void conn_sweep(void) {
+    for (conn *c = net.list, *next; c; c = next) {
+        next = c->next;
+        int stuck = c->out_at < c->out.len && net.now - c->progress > CONN_STUCK_S;
+        int over = c->deadline > 0 && net.now > c->deadline;
+        if (stuck || (over && (c->state == CONN_LINGER || c->state == CONN_IDLE))) {
+            conn_close(c);
+        } else if (over && c->state != CONN_BUSY) {
+            http_error e = {408, "the request did not arrive in time"};
+            if (c->state == CONN_HEAD) memset(&c->head, 0, sizeof c->head);
+            conn_refuse(c, e);
+            conn_settle(c);
+        }
+    }
+}
+
+/* ============================================================================
+ * >>params   Request fields: one table says name, type, range and place.
+ * ============================================================================
+ * A field that is null counts as absent. A wrong type or range is 400 with the field's name in `param`. A field that no table knows is accepted
+ * and named in the response header x-llm-ignored, as vLLM does in its log. */
+
+enum { MAX_STOP = 16, MAX_STOP_LEN = 1024, MAX_BAD_WORDS = 256, MAX_BIAS = 1024, MAX_PROMPTS = 256, MAX_MESSAGES = 16384 };
+
+typedef struct params {
+    llm_sampling s;              /* its pointers lie in the arrays below or in the request's JSON */
+    const char *stop[MAX_STOP], *bad_words[MAX_BAD_WORDS];
+    int32_t stop_ids[MAX_STOP];
+    llm_logit_bias bias[MAX_BIAS];
+    int stream, include_usage, continuous_usage, echo, want_logprobs, n_logprobs; /* want: the logprobs object; n: alternatives */
+    int prompt_logprobs;         /* -1: not wanted */
+    int add_special, add_special_given, no_generation_prompt, continue_final, detokenize_special;
+    int token_ids, tokens_as_ids, metrics;
+    int max_tokens_given, max_completion_given, temperature_given;
+    int64_t max_tokens, max_completion_tokens, truncate_prompt;
+    int beam, priority;
+    double length_penalty;
+    int64_t logprobs_number;
+    const char *cache_salt, *user, *request_id;
+    char param[64];              /* of the error */
+    char message[512];
+} params;
+
+static int param_error(params *p, const char *name, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static int param_error(params *p, const char *name, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(p->message, sizeof p->message, format, args);
+    va_end(args);
+    snprintf(p->param, sizeof p->param, "%.63s", name);
+    return 0;
+}
+
+typedef enum field_kind { FIELD_FLOAT, FIELD_DOUBLE, FIELD_INT32, FIELD_INT64, FIELD_BOOL, FIELD_BOOL_INVERTED, FIELD_TEXT, FIELD_OTHER } field_kind;
+
+typedef struct field {
+    const char *name;
+    field_kind kind;
+    size_t at;                   /* offset in params */
+    double low, high;
+} field;
+
+#define IN_PARAMS(member) offsetof(params, member)
+
+/* Fields of every generating route. FIELD_OTHER: read elsewhere, or without meaning here but known to OpenAI's clients. */
+static const field fields[] = {
+    {"temperature", FIELD_FLOAT, IN_PARAMS(s.temperature), 0, 2},
+    {"top_p", FIELD_FLOAT, IN_PARAMS(s.top_p), 0, 1},
+    {"min_p", FIELD_FLOAT, IN_PARAMS(s.min_p), 0, 1},
+    {"top_k", FIELD_INT32, IN_PARAMS(s.top_k), -1, 2147483647},
+    {"repetition_penalty", FIELD_FLOAT, IN_PARAMS(s.repetition_penalty), 0, 2},
+    {"presence_penalty", FIELD_FLOAT, IN_PARAMS(s.presence_penalty), -2, 2},
+    {"frequency_penalty", FIELD_FLOAT, IN_PARAMS(s.frequency_penalty), -2, 2},
+    {"n", FIELD_INT32, IN_PARAMS(s.n), 1, 128},
+    {"best_of", FIELD_INT32, IN_PARAMS(s.best_of), 1, 128},
+    {"min_tokens", FIELD_INT32, IN_PARAMS(s.min_tokens), 0, 2147483647},
+    {"max_tokens", FIELD_INT64, IN_PARAMS(max_tokens), 0, 9e18},
+    {"max_completion_tokens", FIELD_INT64, IN_PARAMS(max_completion_tokens), 0, 9e18},
+    {"ignore_eos", FIELD_BOOL, IN_PARAMS(s.ignore_eos), 0, 0},
+    {"skip_special_tokens", FIELD_BOOL_INVERTED, IN_PARAMS(s.skip_special_tokens_off), 0, 0},
+    {"include_stop_str_in_output", FIELD_BOOL, IN_PARAMS(s.include_stop_str_in_output), 0, 0},
+    {"prompt_logprobs", FIELD_INT32, IN_PARAMS(prompt_logprobs), 0, 20},
+    {"stream", FIELD_BOOL, IN_PARAMS(stream), 0, 0},
+    {"echo", FIELD_BOOL, IN_PARAMS(echo), 0, 0},
+    {"add_special_tokens", FIELD_BOOL, IN_PARAMS(add_special), 0, 0},
+    {"add_generation_prompt", FIELD_BOOL_INVERTED, IN_PARAMS(no_generation_prompt), 0, 0},
+    {"continue_final_message", FIELD_BOOL, IN_PARAMS(continue_final), 0, 0},
+    {"return_token_ids", FIELD_BOOL, IN_PARAMS(token_ids), 0, 0},
+    {"return_tokens_as_token_ids", FIELD_BOOL, IN_PARAMS(tokens_as_ids), 0, 0},
+    {"return_metrics", FIELD_BOOL, IN_PARAMS(metrics), 0, 0},
+    {"truncate_prompt_tokens", FIELD_INT64, IN_PARAMS(truncate_prompt), 1, 9e18},
+    {"use_beam_search", FIELD_BOOL, IN_PARAMS(beam), 0, 0},
+    {"length_penalty", FIELD_DOUBLE, IN_PARAMS(length_penalty), -100, 100},
+    {"priority", FIELD_INT32, IN_PARAMS(priority), -1000000, 1000000},
+    {"cache_salt", FIELD_TEXT, IN_PARAMS(cache_salt), 1, 128},
+    {"user", FIELD_TEXT, IN_PARAMS(user), 0, 512},
+    {"seed", FIELD_INT64, IN_PARAMS(s.seed), -9.3e18, 9.3e18},
+    {"model", FIELD_OTHER, 0, 0, 0}, {"messages", FIELD_OTHER, 0, 0, 0}, {"prompt", FIELD_OTHER, 0, 0, 0}, {"stop", FIELD_OTHER, 0, 0, 0},
+    {"stop_token_ids", FIELD_OTHER, 0, 0, 0}, {"bad_words", FIELD_OTHER, 0, 0, 0}, {"logit_bias", FIELD_OTHER, 0, 0, 0},
+    {"logprobs", FIELD_OTHER, 0, 0, 0}, {"top_logprobs", FIELD_OTHER, 0, 0, 0}, {"stream_options", FIELD_OTHER, 0, 0, 0},
+    {"suffix", FIELD_OTHER, 0, 0, 0}, {"early_stopping", FIELD_OTHER, 0, 0, 0}, {"chat_template_kwargs", FIELD_OTHER, 0, 0, 0},
+    {"chat_template", FIELD_OTHER, 0, 0, 0}, {"tools", FIELD_OTHER, 0, 0, 0}, {"tool_choice", FIELD_OTHER, 0, 0, 0}, {"documents", FIELD_OTHER, 0, 0, 0},
+    {"response_format", FIELD_OTHER, 0, 0, 0}, {"enable_early_stop", FIELD_OTHER, 0, 0, 0}, {"early_stop_config", FIELD_OTHER, 0, 0, 0},
+    {"enable_thinking", FIELD_OTHER, 0, 0, 0}, {"reasoning_effort", FIELD_OTHER, 0, 0, 0}, {"metadata", FIELD_OTHER, 0, 0, 0}, {"store", FIELD_OTHER, 0, 0, 0},
+    {"parallel_tool_calls", FIELD_OTHER, 0, 0, 0}, {"spaces_between_special_tokens", FIELD_OTHER, 0, 0, 0}, {"request_id", FIELD_OTHER, 0, 0, 0}};
+
+static int read_field(const llm_json *d, int v, const field *f, params *p) {
+    char *to = (char *)p + f->at;
+    double x = 0;
+    int64_t i = 0;
+    int b = 0;
+    const char *wanted = f->kind == FIELD_BOOL || f->kind == FIELD_BOOL_INVERTED ? "true or false" : f->kind == FIELD_TEXT ? "a text" : f->kind <= FIELD_DOUBLE ? "a number" : "a whole number";
+    int ok = f->kind <= FIELD_DOUBLE ? llm_json_num(d, v, &x)
+           : f->kind <= FIELD_INT64 ? llm_json_int(d, v, &i)
+           : f->kind == FIELD_TEXT ? llm_json_type_of(d, v) == LLM_JSON_STRING
+                                   : llm_json_bool(d, v, &b);
+    if (!ok) return param_error(p, f->name, "%s must be %s", f->name, wanted);
+    if (f->kind == FIELD_TEXT) {
+        size_t n;
+        const char *s = llm_json_str(d, v, &n);
+        if ((double)n < f->low || (double)n > f->high || memchr(s, 0, n)) return param_error(p, f->name, "%s must have %d to %d bytes", f->name, (int)f->low, (int)f->high);
+        *(const char **)(void *)to = s;
+        return 1;
+    }
+    if (f->kind == FIELD_BOOL || f->kind == FIELD_BOOL_INVERTED) {
+        *(int *)(void *)to = f->kind == FIELD_BOOL ? b : !b;
+        return 1;
+    }
+    if (f->kind > FIELD_DOUBLE) x = (double)i;
+    if (!(x >= f->low && x <= f->high)) {
+        size_t n;
+        const char *raw = llm_json_raw(d, v, &n);
+        if (f->high > 1e15) return param_error(p, f->name, "%s must be at least %d, got %.*s", f->name, (int)f->low, (int)(n < 40 ? n : 40), raw);
+        return param_error(p, f->name, "%s must be in [%d, %d], got %.*s", f->name, (int)f->low, (int)f->high, (int)(n < 40 ? n : 40), raw);
+    }
+    if (f->kind == FIELD_FLOAT) *(float *)(void *)to = (float)x;
+    else if (f->kind == FIELD_DOUBLE) *(double *)(void *)to = x;
+    else if (f->kind == FIELD_INT32) *(int32_t *)(void *)to = (int32_t)i;
+    else *(int64_t *)(void *)to = i;
+    return 1;
+}
+
+/* A member that is there and not null; else -1. */
+static int given(const llm_json *d, int object, const char *name) {
+    int v = llm_json_find(d, object, name);
+    return llm_json_type_of(d, v) == LLM_JSON_NULL ? -1 : v;
+}
+
+/* A text or a list of texts into `out`. Returns their number, or -1 after an error. */
+static int read_texts(const llm_json *d, const char *name, const char **out, int max, size_t max_len, params *p) {
+    int v = given(d, 0, name), n = 0;
+    if (v < 0) return 0;
+    int list = llm_json_type_of(d, v) == LLM_JSON_ARRAY;
+    if (list && llm_json_size(d, v) > max) return param_error(p, name, "%s: at most %d entries, got %d", name, max, llm_json_size(d, v)), -1;
+    for (int e = list ? llm_json_first(d, v) : v; e >= 0; e = list ? llm_json_next(d, e) : -1) {
+        size_t len;
+        const char *s = llm_json_str(d, e, &len);
+        if (!s) return param_error(p, name, "%s must be a text or a list of texts", name), -1;
+        if (!len) return param_error(p, name, "%s cannot contain an empty string", name), -1;
+        if (len > max_len || memchr(s, 0, len)) return param_error(p, name, "%s: an entry is longer than %d bytes or holds NUL", name, (int)max_len), -1;
+        out[n++] = s;
+    }
+    return n;
+}
+
+static int read_stop_ids(const llm_json *d, params *p, int32_t vocab) {
+    int v = given(d, 0, "stop_token_ids"), n = 0;
+    if (v < 0) return 1;
+    if (llm_json_type_of(d, v) != LLM_JSON_ARRAY || llm_json_size(d, v) > MAX_STOP) return param_error(p, "stop_token_ids", "stop_token_ids must be a list of at most %d token ids", MAX_STOP);
+    for (int e = llm_json_first(d, v); e >= 0; e = llm_json_next(d, e)) {
+        int64_t id;
+        if (!llm_json_int(d, e, &id)) return param_error(p, "stop_token_ids", "stop_token_ids must hold whole numbers");
+        if (id < 0 || id >= vocab) return param_error(p, "stop_token_ids", "stop_token_ids: token id %lld is out of vocabulary (0 to %d)", (long long)id, vocab - 1);
+        p->stop_ids[n++] = (int32_t)id;
+    }
+    p->s.stop_token_ids = p->stop_ids;
+    p->s.n_stop_token_ids = n;
+    return 1;
+}
+
+static int read_bias(const llm_json *d, params *p, int32_t vocab) {
+    int v = given(d, 0, "logit_bias"), n = 0;
+    if (v < 0) return 1;
+    if (llm_json_type_of(d, v) != LLM_JSON_OBJECT) return param_error(p, "logit_bias", "logit_bias must be an object of token ids and numbers");
+    if (llm_json_size(d, v) > MAX_BIAS) return param_error(p, "logit_bias", "logit_bias: at most %d entries, got %d", MAX_BIAS, llm_json_size(d, v));
+    for (int e = llm_json_first(d, v); e >= 0; e = llm_json_next(d, e)) {
+        size_t len;
+        const char *key = llm_json_key(d, e, &len);
+        int64_t id = 0;
+        double x;
+        for (size_t i = 0; i < len && id >= 0; i++) id = key[i] >= '0' && key[i] <= '9' && id < 1000000000 ? id * 10 + key[i] - '0' : -1;
+        if (!len || id < 0) return param_error(p, "logit_bias", "logit_bias: the key %.*s is no token id", (int)(len < 32 ? len : 32), key);
+        if (id >= vocab) return param_error(p, "logit_bias", "token_id %lld in logit_bias contains out-of-vocab token id", (long long)id);
+        if (!llm_json_num(d, e, &x) || x < -100 || x > 100) return param_error(p, "logit_bias", "logit_bias of token %lld must be a number from -100 to 100", (long long)id);
+        p->bias[n].id = (int32_t)id;
+        p->bias[n++].bias = (float)x;
+    }
+    p->s.logit_bias = p->bias;
+    p->s.n_logit_bias = n;
+    return 1;
+}
+
+static int read_stream_options(const llm_json *d, params *p) {
+    int v = given(d, 0, "stream_options"), u;
+    if (v < 0) return 1;
+    if (!p->stream) return param_error(p, "stream_options", "Stream options can only be defined when `stream=True`.");
+    if (llm_json_type_of(d, v) != LLM_JSON_OBJECT) return param_error(p, "stream_options", "stream_options must be an object");
+    u = given(d, v, "include_usage");
+    if (u >= 0 && !llm_json_bool(d, u, &p->include_usage)) return param_error(p, "stream_options", "stream_options.include_usage must be true or false");
+    u = given(d, v, "continuous_usage_stats");
+    if (u >= 0 && !llm_json_bool(d, u, &p->continuous_usage)) return param_error(p, "stream_options", "stream_options.continuous_usage_stats must be true or false");
+    return 1;
+}
+
+/* Chat: logprobs is a boolean and top_logprobs a number; completions: logprobs is a number. */
+static int read_logprobs(const llm_json *d, int chat, int max_logprobs, params *p) {
+    int v = given(d, 0, "logprobs"), top = given(d, 0, "top_logprobs");
+    int64_t k = 0;
+    if (chat) {
+        if (v >= 0 && !llm_json_bool(d, v, &p->want_logprobs)) return param_error(p, "logprobs", "logprobs must be true or false");
+        if (top >= 0 && !llm_json_int(d, top, &k)) return param_error(p, "top_logprobs", "top_logprobs must be a whole number");
+        if (top >= 0 && !p->want_logprobs) return param_error(p, "top_logprobs", "when using `top_logprobs`, `logprobs` must be set to true.");
+    } else if (v >= 0) {
+        if (!llm_json_int(d, v, &k)) return param_error(p, "logprobs", "logprobs must be a whole number");
+        p->want_logprobs = 1;
+    }
+    if (k < 0 || k > max_logprobs) return param_error(p, chat ? "top_logprobs" : "logprobs", "Requested sample logprobs of %lld, which is greater than max allowed: %d", (long long)k, max_logprobs);
+    p->n_logprobs = (int)k;
+    if (p->want_logprobs) p->s.logprobs = (int32_t)k + 1;
+    if (p->prompt_logprobs >= 0) p->s.prompt_logprobs = p->prompt_logprobs + 1;
+    if (p->prompt_logprobs >= 0 && p->stream) return param_error(p, "prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`.");
+    if (p->echo && p->want_logprobs) p->s.prompt_logprobs = p->s.logprobs > p->s.prompt_logprobs ? p->s.logprobs : p->s.prompt_logprobs;
+    return 1;
+}
+
+/* What does not fit together. */
+static int check_together(const llm_json *d, params *p) {
+    if (given(d, 0, "suffix") >= 0) return param_error(p, "suffix", "suffix is not currently supported");
+    if (p->max_tokens_given && p->max_completion_given && p->max_tokens != p->max_completion_tokens) return param_error(p, "max_tokens", "max_tokens and max_completion_tokens differ");
+    if (p->continue_final && !p->no_generation_prompt && given(d, 0, "add_generation_prompt") >= 0)
+        return param_error(p, "continue_final_message", "continue_final_message and add_generation_prompt exclude each other");
+    int n = p->s.n > 0 ? p->s.n : 1;
+    if (p->s.best_of && p->s.best_of < n) return param_error(p, "best_of", "best_of must be greater than or equal to n, got n=%d and best_of=%d.", n, p->s.best_of);
+    if (p->stream && p->s.best_of > n) return param_error(p, "best_of", "best_of must equal n when stream is true");
+    if (given(d, 0, "top_p") >= 0 && p->s.top_p <= 0) return param_error(p, "top_p", "top_p must be in (0, 1], got 0");
+    if (given(d, 0, "repetition_penalty") >= 0 && p->s.repetition_penalty <= 0) return param_error(p, "repetition_penalty", "repetition_penalty must be in (0, 2]");
+    if (!p->beam && given(d, 0, "length_penalty") >= 0 && p->length_penalty != 1) return param_error(p, "length_penalty", "length_penalty is for beam search only");
+    if (!p->beam && given(d, 0, "early_stopping") >= 0) {
+        int b = 0;
+        if (!llm_json_bool(d, given(d, 0, "early_stopping"), &b) || b) return param_error(p, "early_stopping", "early_stopping is for beam search only");
+    }
+    return 1;
+}
+
+static void note_ignored(const llm_json *d, llm_text *ignored) {
+    for (int v = llm_json_first(d, 0), shown = 0; v >= 0 && shown < 8; v = llm_json_next(d, v)) {
+        size_t n, known = 0;
+        const char *key = llm_json_key(d, v, &n);
+        for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) known |= strlen(fields[i].name) == n && !memcmp(fields[i].name, key, n);
+        int plain = n > 0 && n < 64;
+        for (size_t i = 0; i < n && plain; i++) plain = http_token_char((unsigned char)key[i]);
+        if (known || !plain) continue;
+        if (shown++) llm_text_str(ignored, ", ");
+        llm_text_add(ignored, key, n);
+    }
+}
+
+/* Reads every field into *p, which holds the defaults. 0: p->message and p->param say what is wrong. */
+static int read_params(const llm_json *d, int chat, int32_t vocab, int max_logprobs, params *p) {
+    p->prompt_logprobs = -1;
+    p->length_penalty = 1;
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        int v = fields[i].kind == FIELD_OTHER ? -1 : given(d, 0, fields[i].name);
+        if (v >= 0 && !read_field(d, v, &fields[i], p)) return 0;
+    }
+    p->max_tokens_given = given(d, 0, "max_tokens") >= 0;
+    p->max_completion_given = given(d, 0, "max_completion_tokens") >= 0;
+    p->add_special_given = given(d, 0, "add_special_tokens") >= 0;
+    p->s.has_seed |= given(d, 0, "seed") >= 0;
+    p->s.n_stop = read_texts(d, "stop", p->stop, MAX_STOP, MAX_STOP_LEN, p);
+    p->s.stop = p->stop;
+    p->s.n_bad_words = read_texts(d, "bad_words", p->bad_words, MAX_BAD_WORDS, MAX_STOP_LEN, p);
+    p->s.bad_words = p->bad_words;
+    if (p->s.n_stop < 0 || p->s.n_bad_words < 0) return 0;
+    return read_stop_ids(d, p, vocab) && read_bias(d, p, vocab) && read_stream_options(d, p) && read_logprobs(d, chat, max_logprobs, p) && check_together(d, p);
+}
+
+/* ============================================================================
+ * >>calls   One HTTP request being served: who does what, in which thread.
+ * ============================================================================
+ *   event thread   parses the JSON, checks every field, formats every answer: all state of a call but its preparation
+ *   workers        render the template, tokenize, submit to the engine (what grows with the prompt): prepare_call
+ *   engine thread  steps the engine; its news callback only puts the call on a list and wakes the event thread
+ * A call whose client is gone has no connection: its requests are cancelled, and it is freed when its preparation is over. */
+
+typedef enum call_kind { CALL_CHAT, CALL_COMPLETION, CALL_GENERATE, CALL_TOKENIZE, CALL_DETOKENIZE, CALL_TEMPLATE } call_kind;
+
+typedef struct choice {
+    int64_t text_chars;          /* code points sent so far (streams) */
+    double last_time;            /* of its latest token */
+    int n_tokens, role_sent, finished;
+} choice;
+
+typedef struct call {
+    conn *c;                     /* NULL: the client is gone */
+    call_kind kind;
+    llm_json *body;
+    params p;
+    llm_text ignored;            /* names of unknown fields */
+    char id[48], request_id[136];
+    int64_t created;
+    const char *model;           /* the name answers carry */
+    /* made by prepare_call */
+    llm_request **request;       /* n_requests: one a prompt */
+    int n_requests, n_choices;   /* choices a request */
+    llm_text text;               /* rendered template, or the answer of a tokenizing route */
+    choice *choices;             /* (n_requests * n_choices) */
+    int status;                  /* of an error; 0: none */
+    char param[64], code[40], message[600];
+    /* guarded by queue.mutex */
+    int preparing, on_list;
+    struct call *next, *next_work;
+    int streaming_started;
+} call;
+
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t work_ready;
+    call *work_head, *work_tail; /* for the workers */
+    call *news;                  /* for the event thread */
+    int n_work, stop;
+} queue = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, NULL, NULL, 0, 0};
+
+static void wake_event_thread(void) {
+    uint64_t one = 1;
+    ssize_t n = write(net.wake, &one, sizeof one);
+    (void)n;
+}
+
+/* Puts a call on the event thread's list; with `prepared` it also leaves its worker's hands. Any thread. */
+static void call_news(call *k, int prepared) {
+    pthread_mutex_lock(&queue.mutex);
+    int first = !queue.news;
+    if (prepared) k->preparing = 0;
+    if (!k->on_list) {
+        k->on_list = 1;
+        k->next = queue.news;
+        queue.news = k;
+    }
+    pthread_mutex_unlock(&queue.mutex);
+    if (first) wake_event_thread();
+}
+
+static void on_request_news(void *user, llm_request *request) {
+    (void)request;
+    call_news((call *)user, 0);
+}
+
+static int call_error(call *k, int status, const char *param, const char *code, const char *format, ...) __attribute__((format(printf, 5, 6)));
+static int call_error(call *k, int status, const char *param, const char *code, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(k->message, sizeof k->message, format, args);
+    va_end(args);
+    snprintf(k->param, sizeof k->param, "%.63s", param ? param : "");
+    snprintf(k->code, sizeof k->code, "%.39s", code ? code : "");
+    k->status = status;
+    return 0;
+}
+
+/* An error of the library as HTTP: the user's mistakes are 400, a full queue 429. */
+static int call_library_error(call *k, llm_result r, const char *param) {
+    int status = r == LLM_ERR_BUSY ? 429 : r == LLM_ERR_NOMEM ? 503 : r == LLM_ERR_BACKEND || r == LLM_ERR_IO ? 500 : r == LLM_ERR_UNSUPPORTED ? 501 : 400;
+    const char *code = r == LLM_ERR_LIMIT ? "context_length_exceeded" : r == LLM_ERR_BUSY ? "queue_full" : NULL;
+    return call_error(k, status, param, code, "%s", llm_last_error());
+}
+
+static void call_free(call *k) {
+    for (int i = 0; i < k->n_requests; i++) llm_request_free(k->request[i]);
+    pthread_mutex_lock(&queue.mutex); /* no news can come any more: take it off the list */
+    for (call **at = &queue.news; *at; at = &(*at)->next)
+        if (*at == k) {
+            *at = k->next;
+            break;
+        }
+    pthread_mutex_unlock(&queue.mutex);
+    free(k->request);
+    free(k->choices);
+    llm_text_free(&k->text);
+    llm_text_free(&k->ignored);
+    llm_json_free(k->body);
+    free(k);
+}
+
+static void call_gone(call *k) {
+    k->c = NULL;
+    pthread_mutex_lock(&queue.mutex);
+    int busy = k->preparing;
+    pthread_mutex_unlock(&queue.mutex);
+    if (!busy) call_free(k); /* else the worker's news brings it back to us */
+}
+
+/* ---- preparation, in a worker */
+
+static int submit(call *k, const char *text, size_t len, int flags, const int32_t *ids, size_t n_ids) {
+    llm_request_config r;
+    memset(&r, 0, sizeof r);
+    llm_tokens tokens = {0};
+    llm_result result = LLM_OK;
+    if (text) result = llm_tokenize(server.model, text, len, flags, &tokens);
+    else
+        for (size_t i = 0; i < n_ids; i++) llm_tokens_add(&tokens, ids[i]);
+    if (!result && tokens.failed) result = LLM_ERR_NOMEM;
+    size_t skip = k->p.truncate_prompt && (uint64_t)k->p.truncate_prompt < tokens.len ? tokens.len - (size_t)k->p.truncate_prompt : 0;
+    r.prompt_ids = tokens.data + skip;
+    r.n_prompt_ids = tokens.len - skip;
+    r.sampling = k->p.s;
+    r.priority = k->p.priority;
+    r.cache_salt = k->p.cache_salt;
+    r.score_only = k->p.echo && k->p.max_tokens_given && k->p.max_tokens == 0;
+    r.on_news = on_request_news;
+    r.user = k;
+    r.id = k->id;
+    if (!result && !r.n_prompt_ids) {
+        llm_tokens_free(&tokens);
+        return call_error(k, 400, k->kind == CALL_CHAT ? "messages" : "prompt", NULL, "Prompt cannot be empty");
+    }
+    llm_request *request = NULL;
+    if (!result) result = llm_request_submit(server.engine, &r, &request);
+    llm_tokens_free(&tokens);
+    if (result) return call_library_error(k, result, k->kind == CALL_CHAT ? "messages" : "prompt");
+    k->request[k->n_requests++] = request;
+    return 1;
+}
+
+/* The context object of the template: the request's messages and tools, the template's own keyword arguments, and what OpenAI's fields mean. */
+static int render_chat(call *k) {
+    llm_text context = {0};
+    const llm_json *d = k->body;
+    static const char *const pass[] = {"messages", "tools", "documents"};
+    llm_text_str(&context, "{");
+    for (int i = 0; i < 3; i++) {
+        int v = given(d, 0, pass[i]);
+        if (v < 0) continue;
+        if (context.len > 1) llm_text_str(&context, ",");
+        llm_text_json(&context, pass[i], strlen(pass[i]));
+        llm_text_str(&context, ":");
+        llm_json_write(d, v, &context);
+    }
+    int kwargs = given(d, 0, "chat_template_kwargs");
+    for (int v = kwargs >= 0 ? llm_json_first(d, kwargs) : -1; v >= 0; v = llm_json_next(d, v)) {
+        size_t n;
+        const char *key = llm_json_key(d, v, &n);
+        llm_text_str(&context, ",");
+        llm_text_json(&context, key, n);
+        llm_text_str(&context, ":");
+        llm_json_write(d, v, &context);
+    }
+    int thinking = given(d, 0, "enable_thinking"), b;
+    if (thinking >= 0 && llm_json_bool(d, thinking, &b) && (kwargs < 0 || llm_json_find(d, kwargs, "enable_thinking") < 0)) llm_text_str(&context, b ? ",\"enable_thinking\":true" : ",\"enable_thinking\":false");
+    int effort = given(d, 0, "reasoning_effort");
+    if (effort >= 0 && llm_json_str(d, effort, NULL)) {
+        llm_text_str(&context, ",\"reasoning_effort\":");
+        llm_json_write(d, effort, &context);
+    }
+    int generation = !k->p.no_generation_prompt && !k->p.continue_final;
+    llm_text_str(&context, generation ? ",\"add_generation_prompt\":true}" : ",\"add_generation_prompt\":false}");
+    llm_json *doc = NULL;
+    llm_result r = context.failed ? LLM_ERR_NOMEM : llm_json_parse(context.data, context.len, NULL, &doc);
+    if (!r) r = llm_render(server.model, doc, NULL, &k->text);
+    llm_json_free(doc);
+    llm_text_free(&context);
+    return r ? call_library_error(k, r, "messages") : 1;
+}
+
+/* continue_final_message: the prompt ends with the last message's text, without what the template puts behind it. */
+static void cut_after_last_message(call *k) {
+    const llm_json *d = k->body;
+    int last = -1;
+    size_t n;
+    for (int m = llm_json_first(d, given(d, 0, "messages")); m >= 0; m = llm_json_next(d, m)) last = m;
+    const char *content = last >= 0 ? llm_json_str(d, llm_json_find(d, last, "content"), &n) : NULL;
+    while (content && n && strchr(" \n\t\r", content[n - 1])) n--;
+    for (size_t at = k->text.len; content && n && at >= n; at--)
+        if (!memcmp(k->text.data + at - n, content, n)) {
+            k->text.len = at;
+            k->text.data[at] = 0;
+            return;
+        }
+}
+
+static int prepare_chat(call *k) {
+    if (!render_chat(k)) return 0;
+    if (k->p.continue_final) cut_after_last_message(k);
+    int flags = LLM_TOK_PARSE_SPECIAL | (k->p.add_special_given && k->p.add_special ? LLM_TOK_ADD_SPECIAL : 0);
+    return submit(k, k->text.data ? k->text.data : "", k->text.len, flags, NULL, 0);
+}
+
+/* A list of token ids of a prompt. */
+static int submit_ids(call *k, int list) {
+    const llm_json *d = k->body;
+    llm_tokens ids = {0};
+    int ok = 1;
+    for (int e = llm_json_first(d, list); e >= 0 && ok; e = llm_json_next(d, e)) {
+        int64_t id;
+        if (!llm_json_int(d, e, &id)) ok = call_error(k, 400, "prompt", NULL, "prompt must be a text, a list of texts, a list of token ids, or a list of those");
+        else if (id < 0 || id >= server.vocab) ok = call_error(k, 400, "prompt", NULL, "Token id %lld is out of vocabulary (0 to %d); a client that tokenizes itself must use this model's tokenizer", (long long)id, server.vocab - 1);
+        else llm_tokens_add(&ids, (int32_t)id);
+    }
+    if (ok) ok = submit(k, NULL, 0, 0, ids.data, ids.len);
+    llm_tokens_free(&ids);
+    return ok;
+}
+
+static int prepare_prompt(call *k, int v) {
+    size_t n;
+    const char *s = llm_json_str(k->body, v, &n);
+    int special = !k->p.add_special_given || k->p.add_special;
+    if (s) return submit(k, s, n, LLM_TOK_PARSE_SPECIAL | (special ? LLM_TOK_ADD_SPECIAL : 0), NULL, 0);
+    if (llm_json_type_of(k->body, v) == LLM_JSON_ARRAY && llm_json_size(k->body, v)) return submit_ids(k, v);
+    return call_error(k, 400, "prompt", NULL, "prompt must be a text, a list of texts, a list of token ids, or a list of those");
+}
+
+static int prompt_is_list(const llm_json *d, int v) {
+    llm_json_type first = llm_json_type_of(d, llm_json_first(d, v));
+    return llm_json_type_of(d, v) == LLM_JSON_ARRAY && (first == LLM_JSON_STRING || first == LLM_JSON_ARRAY);
+}
+
+static int prepare_prompts(call *k) {
+    const llm_json *d = k->body;
+    int v = given(d, 0, "prompt");
+    if (!prompt_is_list(d, v)) return prepare_prompt(k, v);
+    for (int e = llm_json_first(d, v); e >= 0; e = llm_json_next(d, e))
+        if (!prepare_prompt(k, e)) return 0;
+    return 1;
+}
+
+static int prepare_tokenizer_route(call *k); /* /tokenize, /detokenize, /apply-template */
+
+static void prepare_call(call *k) {
+    int prompts = k->kind == CALL_COMPLETION || k->kind == CALL_GENERATE, v = prompts ? given(k->body, 0, "prompt") : -1;
+    int n = prompts && prompt_is_list(k->body, v) ? llm_json_size(k->body, v) : 1;
+    k->n_choices = k->p.s.n > 0 ? k->p.s.n : 1;
+    k->request = (llm_request **)calloc((size_t)n, sizeof *k->request);
+    k->choices = (choice *)calloc((size_t)n * (size_t)k->n_choices, sizeof *k->choices);
+    if (!k->request || !k->choices) call_error(k, 503, NULL, NULL, "out of memory");
+    else if (k->kind == CALL_CHAT) prepare_chat(k);
+    else if (prompts) prepare_prompts(k);
+    else prepare_tokenizer_route(k);
+}
+
+static void *worker_main(void *unused) {
+    (void)unused;
+    for (;;) {
+        pthread_mutex_lock(&queue.mutex);
+        while (!queue.work_head && !queue.stop) pthread_cond_wait(&queue.work_ready, &queue.mutex);
+        call *k = queue.work_head;
+        if (k) {
+            queue.work_head = k->next_work;
+            if (!queue.work_head) queue.work_tail = NULL;
+            queue.n_work--;
+        }
+        pthread_mutex_unlock(&queue.mutex);
+        if (!k) return NULL;
+        prepare_call(k);
+        call_news(k, 1);
+    }
+}
+
+static void start_preparing(call *k) {
+    pthread_mutex_lock(&queue.mutex);
+    k->preparing = 1;
+    k->next_work = NULL;
+    if (queue.work_tail) queue.work_tail->next_work = k;
+    else queue.work_head = k;
+    queue.work_tail = k;
+    queue.n_work++;
+    pthread_cond_signal(&queue.work_ready);
+    pthread_mutex_unlock(&queue.mutex);
+}
+
+static void *engine_main(void *unused) {
+    (void)unused;
+    while (!__atomic_load_n(&queue.stop, __ATOMIC_ACQUIRE)) {
+        int busy = 0;
+        if (llm_engine_step(server.engine, &busy)) server_log(LLM_LOG_ERROR, llm_last_error());
+        if (!busy) llm_engine_wait(server.engine, 0.2);
+    }
+    return NULL;
+}
+
+/* ============================================================================
+ * >>reasoning   Thinking and answer apart.
+ * ============================================================================ */
+
+static void split_reasoning(const call *k, const char *text, size_t n, llm_text *reasoning, llm_text *content) {
+    (void)k;
+    (void)reasoning;
+    llm_text_add(content, text, n);
+}
+
+static void reasoning_push(const call *k, choice *ch, const char *text, size_t n, int end, llm_text *reasoning, llm_text *content) {
+    (void)k, (void)ch, (void)end, (void)reasoning;
+    llm_text_add(content, text ? text : "", n);
+}
+
+/* ============================================================================
+ * >>metrics   Prometheus text with vLLM's names and buckets.
+ * ============================================================================
+ * Counters and histograms live in the event thread, which sees every event; what the engine counts is asked of it. */
+
+typedef struct histogram {
+    const char *name, *help;
+    const double *bound;
+    int n;
+    uint64_t count[24];
+    double sum;
+    uint64_t total;
+} histogram;
+
+static const double bounds_ttft[] = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80};
+static const double bounds_token[] = {.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80};
+static const double bounds_latency[] = {.3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960};
+static const double bounds_size[] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};
+static const double bounds_n[] = {1, 2, 5, 10, 20};
+
+#define HISTOGRAM(name, help, bounds) {name, help, bounds, (int)(sizeof bounds / sizeof bounds[0]), {0}, 0, 0}
+enum { H_TTFT, H_TPOT, H_ITL, H_E2E, H_QUEUE, H_INFERENCE, H_PREFILL, H_DECODE, H_PROMPT, H_GENERATION, H_MAX_TOKENS, H_N, H_BEST_OF, H_COUNT };
+
+static histogram histograms[H_COUNT] = {
+    HISTOGRAM("time_to_first_token_seconds", "Time from arrival to the first token.", bounds_ttft),
+    HISTOGRAM("time_per_output_token_seconds", "Time per output token after the first.", bounds_token),
+    HISTOGRAM("inter_token_latency_seconds", "Time between two tokens of a choice.", bounds_token),
+    HISTOGRAM("e2e_request_latency_seconds", "Time from arrival to the end.", bounds_latency),
+    HISTOGRAM("request_queue_time_seconds", "Time in the waiting queue.", bounds_latency),
+    HISTOGRAM("request_inference_time_seconds", "Time running.", bounds_latency),
+    HISTOGRAM("request_prefill_time_seconds", "Time from the start to the first token.", bounds_latency),
+    HISTOGRAM("request_decode_time_seconds", "Time from the first token to the end.", bounds_latency),
+    HISTOGRAM("request_prompt_tokens", "Prompt tokens of a request.", bounds_size),
+    HISTOGRAM("request_generation_tokens", "Generated tokens of a request.", bounds_size),
+    HISTOGRAM("request_params_max_tokens", "max_tokens of a request.", bounds_size),
+    HISTOGRAM("request_params_n", "n of a request.", bounds_n),
+    HISTOGRAM("request_params_best_of", "best_of of a request.", bounds_n)};
+
+static struct {
+    uint64_t finished[5];        /* by llm_finish */
+    uint64_t refused, prompt_tokens, generation_tokens, cached_tokens;
+} counters;
+
+static void observe(int h, double v) {
+    histogram *x = &histograms[h];
+    int i = 0;
+    while (i < x->n && v > x->bound[i]) i++;
+    x->count[i]++;
+    x->sum += v;
+    x->total++;
+}
+
+static void count_request_end(const call *k, int r) {
+    llm_request_metrics m;
+    int64_t generated = 0;
+    llm_request_get_metrics(k->request[r], &m);
+    for (int i = 0; i < k->n_choices; i++) {
+        llm_output o;
+        if (!llm_request_output(k->request[r], i, &o)) generated += (int64_t)o.n_token_ids;
+    }
+    counters.prompt_tokens += (uint64_t)m.n_prompt_tokens;
+    counters.cached_tokens += (uint64_t)m.n_cached_tokens;
+    counters.generation_tokens += (uint64_t)generated;
+    observe(H_E2E, m.finish_time - m.arrival_time);
+    observe(H_QUEUE, m.time_in_queue);
+    observe(H_PROMPT, m.n_prompt_tokens);
+    observe(H_GENERATION, (double)generated);
+    observe(H_MAX_TOKENS, (double)k->p.s.max_tokens);
+    observe(H_N, k->n_choices);
+    observe(H_BEST_OF, k->p.s.best_of > 0 ? k->p.s.best_of : k->n_choices);
+    if (m.inference_start_time > 0) observe(H_INFERENCE, m.finish_time - m.inference_start_time);
+    if (m.first_token_time <= 0) return;
+    observe(H_TTFT, m.first_token_time - m.arrival_time);
+    observe(H_PREFILL, m.first_token_time - m.inference_start_time);
+    observe(H_DECODE, m.finish_time - m.first_token_time);
+    if (generated > 1) observe(H_TPOT, (m.finish_time - m.first_token_time) / (double)(generated - 1));
+}
+
+static void count_event(call *k, int r, const llm_event *e, choice *ch) {
+    if (e->has_token) {
+        if (ch->n_tokens++ > 0) observe(H_ITL, net.now - ch->last_time);
+        ch->last_time = net.now;
+    }
+    if (e->finish == LLM_FINISH_NONE) return;
+    counters.finished[e->finish]++;
+    ch->finished = 1;
+    int all = 1;
+    for (int i = 0; i < k->n_choices; i++) all &= k->choices[r * k->n_choices + i].finished;
+    if (all) count_request_end(k, r);
+}
+
+static void count_failure(const call *k) {
+    (void)k;
+    counters.refused++;
+}
+
+static void metric_head(llm_text *t, const char *name, const char *help, const char *type) {
+    char line[400];
+    snprintf(line, sizeof line, "# HELP vllm:%s %s\n# TYPE vllm:%s %s\n", name, help, name, type);
+    llm_text_str(t, line);
+}
+
+static void metric_value(llm_text *t, const char *name, const char *labels, double v) {
+    llm_text_str(t, "vllm:");
+    llm_text_str(t, name);
+    llm_text_str(t, "{model_name=");
+    llm_text_json(t, server.cfg.names.items[0], strlen(server.cfg.names.items[0]));
+    llm_text_str(t, labels);
+    llm_text_str(t, "} ");
+    llm_text_num(t, v);
+    llm_text_str(t, "\n");
+}
+
+static void metric(llm_text *t, const char *name, const char *help, const char *type, double v) {
+    metric_head(t, name, help, type);
+    metric_value(t, name, "", v);
+}
+
+static void write_histogram(llm_text *t, const histogram *h) {
+    char name[80], label[64];
+    uint64_t sum = 0;
+    metric_head(t, h->name, h->help, "histogram");
+    snprintf(name, sizeof name, "%s_bucket", h->name);
+    for (int i = 0; i <= h->n; i++) {
+        llm_text le = {0};
+        if (i < h->n) llm_text_num(&le, h->bound[i]);
+        sum += h->count[i];
+        snprintf(label, sizeof label, ",le=\"%s\"", i < h->n ? le.data : "+Inf");
+        metric_value(t, name, label, (double)sum);
+        llm_text_free(&le);
+    }
+    snprintf(name, sizeof name, "%s_count", h->name);
+    metric_value(t, name, "", (double)h->total);
+    snprintf(name, sizeof name, "%s_sum", h->name);
+    metric_value(t, name, "", h->sum);
+}
+
+static void write_metrics(llm_text *t) {
+    llm_engine_stats s;
+    char label[200];
+    llm_engine_get_stats(server.engine, &s);
+    double used = s.total_blocks ? (double)(s.total_blocks - s.free_blocks - s.cached_blocks) / (double)s.total_blocks : 0;
+    metric(t, "num_requests_running", "Sequences being computed.", "gauge", s.n_running);
+    metric(t, "num_requests_waiting", "Requests in the queue.", "gauge", s.n_waiting);
+    metric(t, "kv_cache_usage_perc", "Share of KV pages in use, cached ones not counted (0 to 1).", "gauge", used);
+    metric(t, "gpu_cache_usage_perc", "The same under its older name.", "gauge", used);
+    metric(t, "num_preemptions_total", "Preempted sequences.", "counter", (double)s.preemptions);
+    metric(t, "prompt_tokens_total", "Prompt tokens of finished requests.", "counter", (double)counters.prompt_tokens);
+    metric(t, "generation_tokens_total", "Generated tokens of finished requests.", "counter", (double)counters.generation_tokens);
+    metric(t, "prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", "counter", (double)counters.prompt_tokens);
+    metric(t, "prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", "counter", (double)counters.cached_tokens);
+    metric(t, "requests_refused_total", "Requests answered with an error.", "counter", (double)counters.refused);
+    metric(t, "connections", "Open connections.", "gauge", net.n);
+    metric_head(t, "request_success_total", "Finished choices by reason.", "counter");
+    for (int f = LLM_FINISH_STOP; f <= LLM_FINISH_ERROR; f++) {
+        snprintf(label, sizeof label, ",finished_reason=\"%s\"", llm_finish_str((llm_finish)f));
+        metric_value(t, "request_success_total", label, (double)counters.finished[f]);
+    }
+    metric_head(t, "cache_config_info", "KV cache configuration.", "gauge");
+    snprintf(label, sizeof label, ",block_size=\"%d\",num_gpu_blocks=\"%lld\",enable_prefix_caching=\"%s\"", s.block_size, (long long)s.total_blocks, server.cfg.engine.disable_prefix_caching ? "False" : "True");
+    metric_value(t, "cache_config_info", label, 1);
+    for (int i = 0; i < H_COUNT; i++) write_histogram(t, &histograms[i]);
+}
+
+/* ============================================================================
+ * >>answers   OpenAI's objects, whole and as server-sent events.
+ * ============================================================================ */
+
+static void add_name(llm_text *t, const char *name) { /* "name": after what came before */
+    char last = t->len ? t->data[t->len - 1] : '{';
+    if (last != '{' && last != '[') llm_text_str(t, ",");
+    llm_text_str(t, "\"");
+    llm_text_str(t, name);
+    llm_text_str(t, "\":");
+}
+
+static void add_text(llm_text *t, const char *name, const char *s, size_t n) {
+    add_name(t, name);
+    if (s) llm_text_json(t, s, n);
+    else llm_text_str(t, "null");
+}
+
+static void add_int(llm_text *t, const char *name, int64_t v) {
+    add_name(t, name);
+    llm_text_int(t, v);
+}
+
+static void add_num(llm_text *t, const char *name, double v) {
+    add_name(t, name);
+    llm_text_num(t, v);
+}
+
+static int64_t count_chars(const char *s, size_t n) { /* code points of valid UTF-8 */
+    int64_t k = 0;
+    for (size_t i = 0; i < n; i++) k += ((unsigned char)s[i] & 0xC0) != 0x80;
+    return k;
+}
+
+static double shown_logprob(float lp) { return lp < -9999 || lp != lp ? -9999.0 : (double)lp; }
+
+/* How a token is written in logprobs: its text; "bytes:\xE2\x80" where its bytes are no whole text; or "token_id:N". */
+static void token_name(const call *k, int32_t id, llm_text *out) {
+    llm_text raw = {0};
+    if (k->p.tokens_as_ids) {
+        llm_text_str(out, "token_id:");
+        llm_text_int(out, id);
+        return;
+    }
+    llm_token_bytes(server.model, id, &raw);
+    llm_text quoted = {0};
+    llm_text_json(&quoted, raw.data ? raw.data : "", raw.len);
+    int whole = !quoted.data || !memmem(quoted.data, quoted.len, "\xEF\xBF\xBD", 3) || (raw.data && memmem(raw.data, raw.len, "\xEF\xBF\xBD", 3));
+    if (whole) llm_text_add(out, raw.data ? raw.data : "", raw.len);
+    else {
+        llm_text_str(out, "bytes:");
+        for (size_t i = 0; i < raw.len; i++) {
+            char hex[8];
+            llm_text_add(out, hex, (size_t)snprintf(hex, sizeof hex, "\\x%02X", (unsigned char)raw.data[i]));
+        }
+    }
+    llm_text_free(&raw);
+    llm_text_free(&quoted);
+}
+
+static void add_token(llm_text *t, const call *k, int32_t id) {
+    llm_text name = {0};
+    token_name(k, id, &name);
+    llm_text_json(t, name.data ? name.data : "", name.len);
+    llm_text_free(&name);
+}
+
+static void add_bytes(llm_text *t, int32_t id) {
+    llm_text raw = {0};
+    llm_token_bytes(server.model, id, &raw);
+    llm_text_str(t, "[");
+    for (size_t i = 0; i < raw.len; i++) {
+        if (i) llm_text_str(t, ",");
+        llm_text_int(t, (unsigned char)raw.data[i]);
+    }
+    llm_text_str(t, "]");
+    llm_text_free(&raw);
+}
+
+static void add_chat_token(llm_text *t, const call *k, int32_t id, float lp) { /* without the closing brace */
+    llm_text_str(t, "{\"token\":");
+    add_token(t, k, id);
+    add_num(t, "logprob", shown_logprob(lp));
+    add_name(t, "bytes");
+    add_bytes(t, id);
+}
+
+static void add_chat_logprob(llm_text *t, const call *k, int32_t id, float lp, const llm_token_logprob *top, int n_top) {
+    add_chat_token(t, k, id, lp);
+    llm_text_str(t, ",\"top_logprobs\":[");
+    for (int i = 0; i < n_top && i < k->p.n_logprobs; i++) {
+        if (i) llm_text_str(t, ",");
+        add_chat_token(t, k, top[i].id, top[i].logprob);
+        llm_text_str(t, "}");
+    }
+    llm_text_str(t, "]}");
+}
+
+/* The four parallel lists of completions, built row by row. */
+typedef struct logprob_lists {
+    llm_text tokens, values, top, offsets;
+    int64_t offset;
+} logprob_lists;
+
+static void lists_add(logprob_lists *l, const call *k, int32_t id, const float *lp, const llm_token_logprob *top, int n_top) {
+    llm_text name = {0};
+    llm_text *all[4] = {&l->tokens, &l->values, &l->top, &l->offsets};
+    for (int i = 0; i < 4 && l->tokens.len; i++) llm_text_str(all[i], ",");
+    token_name(k, id, &name);
+    llm_text_json(&l->tokens, name.data ? name.data : "", name.len);
+    llm_text_int(&l->offsets, l->offset);
+    llm_text raw = {0};
+    llm_token_bytes(server.model, id, &raw);
+    l->offset += count_chars(raw.data, raw.len);
+    llm_text_free(&raw);
+    if (!lp) {
+        llm_text_str(&l->values, "null");
+        llm_text_str(&l->top, "null");
+    } else {
+        int seen = 0;
+        llm_text_num(&l->values, shown_logprob(*lp));
+        llm_text_str(&l->top, "{");
+        for (int i = 0; i < n_top && i < k->p.n_logprobs; i++) {
+            if (i) llm_text_str(&l->top, ",");
+            add_token(&l->top, k, top[i].id);
+            llm_text_str(&l->top, ":");
+            llm_text_num(&l->top, shown_logprob(top[i].logprob));
+            seen |= top[i].id == id;
+        }
+        if (!seen) { /* up to N + 1 entries: the token itself is always there */
+            if (l->top.data[l->top.len - 1] != '{') llm_text_str(&l->top, ",");
+            llm_text_json(&l->top, name.data ? name.data : "", name.len);
+            llm_text_str(&l->top, ":");
+            llm_text_num(&l->top, shown_logprob(*lp));
+        }
+        llm_text_str(&l->top, "}");
+    }
+    llm_text_free(&name);
+}
+
+static void lists_write(logprob_lists *l, llm_text *t) {
+    const char *const name[4] = {"tokens", "token_logprobs", "top_logprobs", "text_offset"};
+    llm_text *all[4] = {&l->tokens, &l->values, &l->top, &l->offsets};
+    llm_text_str(t, "{");
+    for (int i = 0; i < 4; i++) {
+        add_name(t, name[i]);
+        llm_text_str(t, "[");
+        llm_text_add(t, all[i]->data ? all[i]->data : "", all[i]->len);
+        llm_text_str(t, "]");
+        llm_text_free(all[i]);
+    }
+    llm_text_str(t, "}");
+}
+
+static int is_stop_token(const llm_output *o, size_t i) { /* the last token, if it ended the answer as EOS or stop id, is not part of the text */
+    return o->finish == LLM_FINISH_STOP && i + 1 == o->n_token_ids && (!o->stop_reason || o->stop_id >= 0) && (o->stop_id >= 0 || llm_token_is_special(server.model, o->token_ids[i]));
+}
+
+static void add_ids(llm_text *t, const char *name, const int32_t *ids, size_t n) {
+    add_name(t, name);
+    llm_text_str(t, "[");
+    for (size_t i = 0; i < n; i++) {
+        if (i) llm_text_str(t, ",");
+        llm_text_int(t, ids[i]);
+    }
+    llm_text_str(t, "]");
+}
+
+/* finish_reason and stop_reason of an ended choice. */
+static void add_finish(llm_text *t, llm_finish finish, const char *stop_reason, int32_t stop_id) {
+    const char *f = llm_finish_str(finish);
+    add_text(t, "finish_reason", f, strlen(f));
+    add_name(t, "stop_reason");
+    if (stop_reason) llm_text_json(t, stop_reason, strlen(stop_reason));
+    else if (stop_id >= 0) llm_text_int(t, stop_id);
+    else llm_text_str(t, "null");
+}
+
+typedef struct usage {
+    int64_t prompt, completion, cached, reasoning;
+} usage;
+
+static void add_usage(llm_text *t, usage u) {
+    add_name(t, "usage");
+    llm_text_str(t, "{");
+    add_int(t, "prompt_tokens", u.prompt);
+    add_int(t, "completion_tokens", u.completion);
+    add_int(t, "total_tokens", u.prompt + u.completion);
+    llm_text_str(t, ",\"prompt_tokens_details\":{");
+    add_int(t, "cached_tokens", u.cached);
+    llm_text_str(t, "},\"completion_tokens_details\":{");
+    add_int(t, "reasoning_tokens", u.reasoning);
+    llm_text_str(t, "}}");
+}
+
+static usage usage_so_far(const call *k) {
+    usage u = {0, 0, 0, 0};
+    for (int r = 0; r < k->n_requests; r++) {
+        llm_request_metrics m;
+        llm_output o;
+        llm_request_get_metrics(k->request[r], &m);
+        u.prompt += m.n_prompt_tokens;
+        u.cached += m.n_cached_tokens;
+        for (int i = 0; i < k->n_choices; i++)
+            if (!llm_request_output(k->request[r], i, &o)) u.completion += (int64_t)o.n_token_ids;
+    }
+    return u;
+}
+
+static void add_object_head(llm_text *t, const call *k, const char *object) {
+    llm_text_str(t, "{");
+    add_text(t, "id", k->id, strlen(k->id));
+    add_text(t, "object", object, strlen(object));
+    add_int(t, "created", k->created);
+    add_text(t, "model", k->model, strlen(k->model));
+    add_text(t, "system_fingerprint", server.fingerprint, strlen(server.fingerprint));
+}
+
+static void add_metrics(llm_text *t, const call *k) {
+    llm_request_metrics m;
+    llm_request_get_metrics(k->request[0], &m);
+    add_name(t, "metrics");
+    llm_text_str(t, "{");
+    add_num(t, "arrival_time", m.arrival_time);
+    add_num(t, "inference_start_time", m.inference_start_time);
+    add_num(t, "first_token_time", m.first_token_time);
+    add_num(t, "time_in_queue", m.time_in_queue);
+    add_num(t, "model_forward_time", m.model_forward_time);
+    add_num(t, "model_execute_time", m.model_execute_time);
+    llm_text_str(t, "}");
+}
+
+/* prompt_logprobs as vLLM: a list of objects id -> {logprob, rank, decoded_token}; the first is null. */
+static void add_prompt_logprobs(llm_text *t, const call *k, const llm_request *r) {
+    size_t n;
+    const llm_token_logprob *top;
+    const int32_t *counts, *ids = llm_request_prompt(r, &n);
+    int32_t stride;
+    const float *lp = llm_request_prompt_logprobs(r, &top, &counts, &stride);
+    add_name(t, "prompt_logprobs");
+    llm_text_str(t, "[null");
+    for (size_t i = 1; lp && i < n; i++) {
+        int seen = 0;
+        llm_text_str(t, ",{");
+        for (int j = 0; j <= counts[i] && j <= k->p.prompt_logprobs; j++) {
+            int own = j == counts[i] || j == k->p.prompt_logprobs;
+            int32_t id = own ? ids[i] : top[i * (size_t)stride + (size_t)j].id;
+            if (own && seen) break;
+            seen |= id == ids[i];
+            if (j) llm_text_str(t, ",");
+            llm_text_str(t, "\"");
+            llm_text_int(t, id);
+            llm_text_str(t, "\":{");
+            add_num(t, "logprob", shown_logprob(own ? lp[i] : top[i * (size_t)stride + (size_t)j].logprob));
+            add_name(t, "decoded_token");
+            add_token(t, k, id);
+            llm_text_str(t, "}");
+            if (own) break;
+        }
+        llm_text_str(t, "}");
+    }
+    llm_text_str(t, "]");
+}
+
+/* ---- whole answers */
+
+/* Text of a completion: the echoed prompt, then what was generated. */
+static void completion_text(const call *k, const llm_request *r, const llm_output *o, llm_text *out) {
+    size_t n;
+    const int32_t *ids = llm_request_prompt(r, &n);
+    if (k->p.echo || k->kind == CALL_GENERATE) llm_detokenize(server.model, ids, n, 0, out);
+    llm_text_add(out, o->text ? o->text : "", o->text_len);
+}
+
+static void add_completion_logprobs(llm_text *t, const call *k, const llm_request *r, const llm_output *o) {
+    logprob_lists l;
+    memset(&l, 0, sizeof l);
+    if (k->p.echo) {
+        size_t n;
+        const llm_token_logprob *top = NULL;
+        const int32_t *counts = NULL, *ids = llm_request_prompt(r, &n);
+        int32_t stride = 0;
+        const float *lp = llm_request_prompt_logprobs(r, &top, &counts, &stride);
+        for (size_t i = 0; i < n; i++) lists_add(&l, k, ids[i], i && lp ? &lp[i] : NULL, top ? top + i * (size_t)stride : NULL, counts ? counts[i] : 0);
+    }
+    for (size_t i = 0; i < o->n_token_ids && o->logprobs; i++) lists_add(&l, k, o->token_ids[i], &o->logprobs[i], o->top ? o->top + i * (size_t)o->top_stride : NULL, o->top_counts ? o->top_counts[i] : 0);
+    lists_write(&l, t);
+}
+
+/* What stands in every choice beside its text. */
+static void add_choice_end(llm_text *t, const call *k, const llm_request *r, const llm_output *o, int64_t sentence_length) {
+    add_finish(t, o->finish, o->stop_reason, o->stop_id);
+    add_int(t, "sentence_length", sentence_length);
+    add_num(t, "cum_log_probs", o->cum_logprob);
+    if (k->p.token_ids) {
+        size_t n;
+        const int32_t *ids = llm_request_prompt(r, &n);
+        add_ids(t, "prompt_token_ids", ids, n);
+        add_ids(t, "token_ids", o->token_ids, o->n_token_ids);
+    }
+    if (k->kind == CALL_COMPLETION && k->p.prompt_logprobs >= 0) add_prompt_logprobs(t, k, r);
+}
+
+static void add_completion_choice(llm_text *t, const call *k, const llm_request *r, const llm_output *o, int index) {
+    llm_text text = {0};
+    completion_text(k, r, o, &text);
+    llm_text_str(t, "{");
+    add_int(t, "index", index);
+    add_text(t, "text", text.data ? text.data : "", text.len);
+    add_name(t, "logprobs");
+    if (k->p.want_logprobs) add_completion_logprobs(t, k, r, o);
+    else llm_text_str(t, "null");
+    add_choice_end(t, k, r, o, count_chars(text.data, text.len));
+    llm_text_str(t, "}");
+    llm_text_free(&text);
+}
+
+static void add_chat_choice(llm_text *t, const call *k, const llm_request *r, const llm_output *o, int index) {
+    llm_text reasoning = {0}, content = {0};
+    split_reasoning(k, o->text ? o->text : "", o->text_len, &reasoning, &content);
+    llm_text_str(t, "{");
+    add_int(t, "index", index);
+    llm_text_str(t, ",\"message\":{\"role\":\"assistant\"");
+    add_text(t, "content", content.data ? content.data : "", content.len);
+    if (reasoning.len) add_text(t, "reasoning_content", reasoning.data, reasoning.len);
+    llm_text_str(t, ",\"refusal\":null},\"logprobs\":");
+    if (k->p.want_logprobs) {
+        llm_text_str(t, "{\"content\":[");
+        for (size_t i = 0; i < o->n_token_ids && o->logprobs; i++) {
+            if (is_stop_token(o, i)) break;
+            if (i) llm_text_str(t, ",");
+            add_chat_logprob(t, k, o->token_ids[i], o->logprobs[i], o->top ? o->top + i * (size_t)o->top_stride : NULL, o->top_counts ? o->top_counts[i] : 0);
+        }
+        llm_text_str(t, "],\"refusal\":null}");
+    } else {
+        llm_text_str(t, "null");
+    }
+    add_choice_end(t, k, r, o, count_chars(content.data, content.len));
+    llm_text_str(t, "}");
+    llm_text_free(&reasoning);
+    llm_text_free(&content);
+}
+
+/* The first error of a call's choices; NULL: none. */
+static const char *call_failure(const call *k) {
+    for (int r = 0; r < k->n_requests; r++)
+        for (int i = 0; i < k->n_choices; i++) {
+            llm_output o;
+            if (!llm_request_output(k->request[r], i, &o) && o.finish == LLM_FINISH_ERROR) {
+                const char *e = llm_request_error(k->request[r]);
+                return e ? e : "the engine failed";
+            }
+        }
+    return NULL;
+}
+
+static void write_whole(llm_text *t, const call *k) {
+    int chat = k->kind == CALL_CHAT;
+    if (k->kind == CALL_GENERATE) {
+        llm_text_str(t, "{\"text\":[");
+    } else {
+        add_object_head(t, k, chat ? "chat.completion" : "text_completion");
+        llm_text_str(t, ",\"choices\":[");
+    }
+    for (int r = 0; r < k->n_requests; r++)
+        for (int i = 0; i < k->n_choices; i++) {
+            llm_output o;
+            llm_request_output(k->request[r], i, &o);
+            if (r || i) llm_text_str(t, ",");
+            if (chat) add_chat_choice(t, k, k->request[r], &o, i);
+            else if (k->kind == CALL_COMPLETION) add_completion_choice(t, k, k->request[r], &o, r * k->n_choices + i);
+            else {
+                llm_text text = {0};
+                completion_text(k, k->request[r], &o, &text);
+                llm_text_json(t, text.data ? text.data : "", text.len);
+                llm_text_free(&text);
+            }
+        }
+    llm_text_str(t, "]");
+    if (k->kind != CALL_GENERATE) {
+        add_usage(t, usage_so_far(k));
+        if (chat && k->p.prompt_logprobs >= 0) add_prompt_logprobs(t, k, k->request[0]);
+        if (k->p.metrics) add_metrics(t, k);
+    }
+    llm_text_str(t, "}");
+}
+
+/* ---- streams */
+
+static void stream_bytes(conn *c, const char *p, size_t n) {
+    char size[20];
+    if (c->head.minor == 1) llm_text_add(&c->out, size, (size_t)snprintf(size, sizeof size, "%zx\r\n", n));
+    llm_text_add(&c->out, p, n);
+    if (c->head.minor == 1) llm_text_str(&c->out, "\r\n");
+}
+
+static void stream_event(conn *c, const llm_text *json) {
+    llm_text e = {0};
+    llm_text_str(&e, "data: ");
+    llm_text_add(&e, json->data, json->len);
+    llm_text_str(&e, "\n\n");
+    stream_bytes(c, e.data, e.len);
+    llm_text_free(&e);
+}
+
+static void stream_end(conn *c) {
+    if (c->head.minor == 1) llm_text_str(&c->out, "0\r\n\r\n");
+    else c->close_after = 1;
+}
+
+static void chunk_open(llm_text *t, const call *k) {
+    add_object_head(t, k, k->kind == CALL_CHAT ? "chat.completion.chunk" : "text_completion");
+    llm_text_str(t, ",\"choices\":[");
+}
+
+static void chunk_send(call *k, llm_text *t, int with_choice) {
+    llm_text_str(t, "]");
+    if (!with_choice || k->p.continuous_usage) add_usage(t, usage_so_far(k));
+    else if (k->p.include_usage) llm_text_str(t, ",\"usage\":null");
+    llm_text_str(t, "}");
+    stream_event(k->c, t);
+    t->len = 0;
+}
+
+static void stream_role(call *k, llm_text *t, int index) {
+    chunk_open(t, k);
+    llm_text_str(t, "{");
+    add_int(t, "index", index);
+    llm_text_str(t, ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}");
+    chunk_send(k, t, 1);
+}
+
+/* The fields that end a choice, in its last chunk. */
+static void add_stream_finish(llm_text *t, const call *k, const llm_request *r, const llm_event *e) {
+    if (e->finish == LLM_FINISH_NONE) {
+        llm_text_str(t, ",\"finish_reason\":null");
+        return;
+    }
+    llm_output o;
+    llm_request_output(r, e->index, &o);
+    add_finish(t, e->finish, e->stop_reason, e->stop_id);
+    add_int(t, "sentence_length", count_chars(o.text, o.text_len));
+    add_num(t, "cum_log_probs", o.cum_logprob);
+    if (k->p.token_ids) add_ids(t, "token_ids", o.token_ids, o.n_token_ids);
+}
+
+static void stream_chat_event(call *k, llm_text *t, const llm_request *r, const llm_event *e, choice *ch) {
+    llm_text reasoning = {0}, content = {0};
+    reasoning_push(k, ch, e->text, e->text_len, e->finish != LLM_FINISH_NONE, &reasoning, &content);
+    int hidden = e->has_token && e->finish == LLM_FINISH_STOP && !e->text_len && (e->stop_id >= 0 || llm_token_is_special(server.model, e->id));
+    if (e->has_token || content.len || reasoning.len) {
+        chunk_open(t, k);
+        llm_text_str(t, "{");
+        add_int(t, "index", e->index);
+        llm_text_str(t, ",\"delta\":{");
+        if (reasoning.len) add_text(t, "reasoning_content", reasoning.data, reasoning.len);
+        if (content.len || !reasoning.len) add_text(t, "content", content.data ? content.data : "", content.len);
+        llm_text_str(t, "},\"logprobs\":");
+        if (k->p.want_logprobs && e->has_token && !hidden) {
+            llm_text_str(t, "{\"content\":[");
+            add_chat_logprob(t, k, e->id, e->logprob, e->top, e->n_top);
+            llm_text_str(t, "],\"refusal\":null}");
+        } else {
+            llm_text_str(t, "null");
+        }
+        llm_text_str(t, ",\"finish_reason\":null}");
+        if (!hidden || content.len || reasoning.len) chunk_send(k, t, 1);
+        t->len = 0;
+    }
+    if (e->finish != LLM_FINISH_NONE) {
+        chunk_open(t, k);
+        llm_text_str(t, "{");
+        add_int(t, "index", e->index);
+        llm_text_str(t, ",\"delta\":{},\"logprobs\":null");
+        add_stream_finish(t, k, r, e);
+        llm_text_str(t, "}");
+        chunk_send(k, t, 1);
+    }
+    llm_text_free(&reasoning);
+    llm_text_free(&content);
+}
+
+static void stream_echo(call *k, llm_text *t, const llm_request *r, int index, choice *ch) {
+    llm_text text = {0};
+    llm_output none;
+    memset(&none, 0, sizeof none);
+    size_t n;
+    const int32_t *ids = llm_request_prompt(r, &n);
+    llm_detokenize(server.model, ids, n, 0, &text);
+    chunk_open(t, k);
+    llm_text_str(t, "{");
+    add_int(t, "index", index);
+    add_text(t, "text", text.data ? text.data : "", text.len);
+    add_name(t, "logprobs");
+    if (k->p.want_logprobs) add_completion_logprobs(t, k, r, &none);
+    else llm_text_str(t, "null");
+    llm_text_str(t, ",\"finish_reason\":null}");
+    chunk_send(k, t, 1);
+    ch->text_chars = count_chars(text.data, text.len);
+    llm_text_free(&text);
+}
+
+static void stream_completion_event(call *k, llm_text *t, const llm_request *r, const llm_event *e, int index, choice *ch) {
+    if (k->p.echo && !ch->role_sent) stream_echo(k, t, r, index, ch);
+    ch->role_sent = 1;
+    chunk_open(t, k);
+    llm_text_str(t, "{");
+    add_int(t, "index", index);
+    add_text(t, "text", e->text ? e->text : "", e->text_len);
+    add_name(t, "logprobs");
+    if (k->p.want_logprobs && e->has_token) {
+        logprob_lists l;
+        memset(&l, 0, sizeof l);
+        l.offset = ch->text_chars;
+        lists_add(&l, k, e->id, &e->logprob, e->top, e->n_top);
+        lists_write(&l, t);
+    } else {
+        llm_text_str(t, "null");
+    }
+    ch->text_chars += count_chars(e->text, e->text_len);
+    add_stream_finish(t, k, r, e);
+    llm_text_str(t, "}");
+    chunk_send(k, t, 1);
+}
+
+/* /generate streams the cumulative object, one a line. */
+static void stream_generate(call *k, llm_text *t) {
+    t->len = 0;
+    write_whole(t, k);
+    llm_text_str(t, "\n");
+    stream_bytes(k->c, t->data, t->len);
+    t->len = 0;
+}
+
+static void stream_start(call *k) {
+    conn *c = k->c;
+    c->streaming = 1;
+    c->close_after |= c->head.minor == 0;
+    int generate = k->kind == CALL_GENERATE;
+    http_head_out(c, 200, generate ? "application/json" : "text/event-stream; charset=utf-8", -1, "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
+    k->streaming_started = 1;
+    llm_text t = {0};
+    for (int i = 0; k->kind == CALL_CHAT && i < k->n_choices; i++) stream_role(k, &t, i);
+    llm_text_free(&t);
+}
+
+static void stream_finish(call *k, llm_text *t) {
+    conn *c = k->c;
+    const char *failure = call_failure(k);
+    if (k->kind != CALL_GENERATE) {
+        if (failure) {
+            error_json(t, 500, failure, NULL, NULL);
+            stream_event(c, t);
+            t->len = 0;
+        } else if (k->p.include_usage) {
+            chunk_open(t, k);
+            chunk_send(k, t, 0);
+        }
+        stream_bytes(c, "data: [DONE]\n\n", 14);
+    }
+    stream_end(c);
+}
+
+/* Hands a stream everything that is new. 1: it is complete. */
+static int stream_advance(call *k) {
+    llm_text t = {0};
+    llm_event e;
+    int done = 1;
+    if (!k->streaming_started) stream_start(k);
+    for (int r = 0; r < k->n_requests; r++) {
+        int any = 0;
+        while (k->c->out.len - k->c->out_at < CONN_MAX_OUT && llm_request_poll(k->request[r], &e)) {
+            choice *ch = &k->choices[r * k->n_choices + e.index];
+            count_event(k, r, &e, ch);
+            if (e.finish == LLM_FINISH_ERROR) continue;
+            any = 1;
+            if (k->kind == CALL_CHAT) stream_chat_event(k, &t, k->request[r], &e, ch);
+            else if (k->kind == CALL_COMPLETION) stream_completion_event(k, &t, k->request[r], &e, r * k->n_choices + e.index, ch);
+        }
+        if (any && k->kind == CALL_GENERATE) stream_generate(k, &t);
+        done &= llm_request_done(k->request[r]);
+    }
+    if (done) stream_finish(k, &t);
+    llm_text_free(&t);
+    return done;
+}
+
+/* A call that news came for. */
+static void call_advance(call *k) {
+    conn *c = k->c;
+    int done = 1;
+    if (k->status) {
+        c->call = NULL;
+        count_failure(k);
+        http_answer_error(c, k->status, k->message, k->param[0] ? k->param : NULL, k->code[0] ? k->code : NULL);
+    } else if (!k->n_requests) { /* a tokenizing route: the answer is text */
+        slice body = {k->text.data, k->text.len};
+        http_answer(c, 200, "application/json", body, NULL);
+    } else if (k->p.stream) {
+        done = stream_advance(k);
+        if (done) conn_answered(c);
+    } else {
+        llm_event e;
+        for (int r = 0; r < k->n_requests; r++) {
+            while (llm_request_poll(k->request[r], &e)) count_event(k, r, &e, &k->choices[r * k->n_choices + e.index]);
+            done &= llm_request_done(k->request[r]);
+        }
+        if (!done) return;
+        const char *failure = call_failure(k);
+        llm_text t = {0};
+        if (!failure) write_whole(&t, k);
+        slice body = {t.data, t.len};
+        if (failure) http_answer_error(c, 500, failure, NULL, NULL);
+        else http_answer(c, 200, "application/json", body, NULL);
+        llm_text_free(&t);
+    }
+    if (done) {
+        if (c->call == k) c->call = NULL;
+        k->c = NULL;
+        call_free(k);
+    }
+}
+
+/* Everything on the news list. */
+static void calls_news(void) {
+    for (;;) {
+        pthread_mutex_lock(&queue.mutex);
+        call *k = queue.news;
+        if (k) {
+            queue.news = k->next;
+            k->on_list = 0;
+        }
+        int busy = k && k->preparing;
+        pthread_mutex_unlock(&queue.mutex);
+        if (!k) return;
+        if (busy) continue; /* its worker will bring it back */
+        if (!k->c) {
+            call_free(k);
+            continue;
+        }
+        conn *c = k->c;
+        call_advance(k);
+        conn_settle(c);
+    }
+}
+
+/* ============================================================================
+ * >>page   The chat page at /: HTML, style and script, as lines.
+ * ============================================================================
+ * Served as three routes so that the Content-Security-Policy can forbid everything inline. Text of the model becomes text nodes,
+ * never markup. Conversations stay in the browser. */
+
+static const char *const page_html[] = {
+    "<!doctype html>",
+    "<html lang=\"en\">",
+    "<head>",
+    "<meta charset=\"utf-8\">",
+    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">",
+    "<title>llm.h</title>",
+    "<link rel=\"icon\" href=\"data:,\">",
+    "<link rel=\"stylesheet\" href=\"page.css\">",
+    "<script src=\"page.js\" defer></script>",
+    "</head>",
+    "<body>",
+    "<aside id=\"side\" aria-label=\"Conversations\">",
+    "<div class=\"bar\"><button id=\"new\" title=\"New conversation (Ctrl+Shift+O)\">New chat</button><button id=\"theme\" title=\"Light or dark\" aria-label=\"Light or dark\">&#9680;</button></div>",
+    "<nav id=\"list\"></nav>",
+    "<div class=\"foot\"><span id=\"model\">llm.h</span></div>",
+    "</aside>",
+    "<main>",
+    "<header><button id=\"menu\" aria-label=\"Conversations\">&#9776;</button><h1 id=\"title\">New chat</h1><button id=\"tune\" aria-expanded=\"false\" aria-controls=\"settings\">Settings</button></header>",
+    "<section id=\"settings\" hidden>",
+    "<label class=\"wide\">System prompt<textarea id=\"system\" rows=\"2\" placeholder=\"You are a helpful assistant.\"></textarea></label>",
+    "<label>Temperature<input id=\"temperature\" type=\"number\" min=\"0\" max=\"2\" step=\"0.1\" placeholder=\"default\"></label>",
+    "<label>Top p<input id=\"top_p\" type=\"number\" min=\"0.01\" max=\"1\" step=\"0.05\" placeholder=\"default\"></label>",
+    "<label>Top k<input id=\"top_k\" type=\"number\" min=\"-1\" step=\"1\" placeholder=\"default\"></label>",
+    "<label>Max tokens<input id=\"max_tokens\" type=\"number\" min=\"1\" step=\"1\" placeholder=\"no limit\"></label>",
+    "<label>Repetition penalty<input id=\"repetition_penalty\" type=\"number\" min=\"0.1\" max=\"2\" step=\"0.05\" placeholder=\"default\"></label>",
+    "<label>Seed<input id=\"seed\" type=\"number\" step=\"1\" placeholder=\"random\"></label>",
+    "<label class=\"wide\">API key<input id=\"key\" type=\"password\" autocomplete=\"off\" placeholder=\"only if the server asks for one\"></label>",
+    "</section>",
+    "<div id=\"log\" role=\"log\" aria-live=\"polite\"></div>",
+    "<form id=\"form\">",
+    "<textarea id=\"input\" rows=\"1\" placeholder=\"Message (Enter sends, Shift+Enter: new line)\" aria-label=\"Message\" autofocus></textarea>",
+    "<button id=\"send\" type=\"submit\">Send</button>",
+    "</form>",
+    "</main>",
+    "</body>",
+    "</html>"};
+
+static const char *const page_css[] = {
+    ":root { color-scheme: light; --bg: #fdfdfc; --fg: #1d1f21; --soft: #6a6f75; --line: #e2e2de; --panel: #f4f4f1; --user: #e9eef6; --accent: #2457a7; --code: #f1f1ee; --bad: #b3261e; }",
+    ":root[data-theme=\"dark\"] { color-scheme: dark; --bg: #17181a; --fg: #e7e7e4; --soft: #9a9fa5; --line: #2d2f33; --panel: #1f2124; --user: #25303f; --accent: #8ab4f8; --code: #101113; --bad: #f2a29b; }",
+    "* { box-sizing: border-box; }",
+    "html, body { height: 100%; margin: 0; }",
+    "body { display: flex; background: var(--bg); color: var(--fg); font: 16px/1.55 system-ui, -apple-system, \"Segoe UI\", Roboto, sans-serif; }",
+    "button, input, textarea { font: inherit; color: inherit; }",
+    "button { border: 1px solid var(--line); background: var(--bg); border-radius: 8px; padding: 6px 12px; cursor: pointer; }",
+    "button:hover { border-color: var(--accent); }",
+    "button:focus-visible, input:focus-visible, textarea:focus-visible, #list a:focus-visible { outline: 2px solid var(--accent); outline-offset: 1px; }",
+    "aside { width: 250px; flex: none; display: flex; flex-direction: column; background: var(--panel); border-right: 1px solid var(--line); }",
+    ".bar { display: flex; gap: 8px; padding: 12px; }",
+    "#new { flex: 1; }",
+    "#list { flex: 1; overflow-y: auto; padding: 0 8px; }",
+    "#list .row { display: flex; align-items: center; border-radius: 8px; }",
+    "#list .row.on { background: var(--user); }",
+    "#list a { flex: 1; min-width: 0; padding: 7px 10px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; color: inherit; text-decoration: none; border-radius: 8px; }",
+    "#list .row button { border: 0; background: none; color: var(--soft); padding: 4px 10px; visibility: hidden; }",
+    "#list .row:hover button, #list .row:focus-within button { visibility: visible; }",
+    ".foot { padding: 10px 14px; color: var(--soft); font-size: 13px; border-top: 1px solid var(--line); overflow-wrap: anywhere; }",
+    "main { flex: 1; min-width: 0; display: flex; flex-direction: column; }",
+    "header { display: flex; align-items: center; gap: 10px; padding: 10px 16px; border-bottom: 1px solid var(--line); }",
+    "h1 { flex: 1; margin: 0; font-size: 16px; font-weight: 600; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }",
+    "#menu { display: none; }",
+    "#settings { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: 10px; padding: 12px 16px; background: var(--panel); border-bottom: 1px solid var(--line); }",
+    "#settings[hidden] { display: none; }",
+    "#settings label { display: flex; flex-direction: column; gap: 3px; font-size: 13px; color: var(--soft); }",
+    "#settings .wide { grid-column: 1 / -1; }",
+    "#settings input, #settings textarea, #input, .edit textarea { background: var(--bg); border: 1px solid var(--line); border-radius: 8px; padding: 7px 10px; color: var(--fg); }",
+    "#log { flex: 1; overflow-y: auto; padding: 20px 16px; }",
+    ".msg { max-width: 780px; margin: 0 auto 18px; overflow-wrap: anywhere; }",
+    ".msg.user .body { background: var(--user); border-radius: 14px; padding: 10px 14px; margin-left: 12%; white-space: pre-wrap; }",
+    ".msg .tools { display: flex; gap: 4px; align-items: center; min-height: 28px; font-size: 13px; color: var(--soft); }",
+    ".msg.user .tools { justify-content: flex-end; }",
+    ".msg .tools button { border: 0; background: none; color: var(--soft); padding: 2px 8px; font-size: 13px; }",
+    ".msg .tools button:hover { color: var(--accent); }",
+    ".body p { margin: 0 0 10px; }",
+    ".body p:last-child { margin-bottom: 0; }",
+    ".body h2, .body h3, .body h4 { margin: 16px 0 8px; font-size: 17px; }",
+    ".body ul, .body ol { margin: 0 0 10px; padding-left: 26px; }",
+    ".body blockquote { margin: 0 0 10px; padding-left: 12px; border-left: 3px solid var(--line); color: var(--soft); }",
+    ".body code { background: var(--code); border-radius: 5px; padding: 1px 5px; font: 14px/1.5 ui-monospace, \"DejaVu Sans Mono\", Menlo, monospace; }",
+    ".body table { border-collapse: collapse; margin-bottom: 10px; display: block; overflow-x: auto; }",
+    ".body td, .body th { border: 1px solid var(--line); padding: 4px 9px; text-align: left; }",
+    ".code { margin: 0 0 12px; border: 1px solid var(--line); border-radius: 10px; overflow: hidden; background: var(--code); }",
+    ".code div { display: flex; justify-content: space-between; align-items: center; padding: 3px 6px 3px 12px; font-size: 12px; color: var(--soft); border-bottom: 1px solid var(--line); }",
+    ".code div button { border: 0; background: none; padding: 2px 8px; font-size: 12px; color: var(--soft); }",
+    ".code pre { margin: 0; padding: 10px 12px; overflow-x: auto; }",
+    ".code pre code { background: none; padding: 0; }",
+    "details.think { margin: 0 0 10px; color: var(--soft); font-size: 14px; border-left: 3px solid var(--line); padding-left: 12px; white-space: pre-wrap; }",
+    ".error { color: var(--bad); }",
+    ".wait::after { content: \"\\25CF\"; animation: blink 1s infinite; color: var(--soft); }",
+    "@keyframes blink { 50% { opacity: .2; } }",
+    ".empty { max-width: 780px; margin: 18vh auto 0; text-align: center; color: var(--soft); }",
+    "form { display: flex; gap: 10px; align-items: flex-end; padding: 12px 16px 16px; max-width: 812px; width: 100%; margin: 0 auto; }",
+    "#input { flex: 1; resize: none; max-height: 40vh; border-radius: 14px; padding: 10px 14px; }",
+    "#send { border-radius: 14px; padding: 10px 18px; background: var(--accent); color: var(--bg); border-color: var(--accent); }",
+    "#send.stop { background: var(--bg); color: var(--bad); border-color: var(--bad); }",
+    ".edit { display: flex; flex-direction: column; gap: 8px; }",
+    "@media (max-width: 720px) {",
+    "aside { position: fixed; inset: 0 20% 0 0; z-index: 2; width: auto; display: none; }",
+    "body.side aside { display: flex; }",
+    "#menu { display: block; }",
+    ".msg.user .body { margin-left: 5%; }",
+    "}",
+    "@media (prefers-reduced-motion: reduce) { .wait::after { animation: none; } }"};
+
+static const char *const page_js[] = {
+    "\"use strict\";",
+    "const $ = id => document.getElementById(id);",
+    "const FIELDS = [\"temperature\", \"top_p\", \"top_k\", \"max_tokens\", \"repetition_penalty\", \"seed\"];",
+    "const store = {",
+    "  get(k, d) { try { const v = localStorage.getItem(\"llm.\" + k); return v === null ? d : JSON.parse(v); } catch (e) { return d; } },",
+    "  set(k, v) { try { localStorage.setItem(\"llm.\" + k, JSON.stringify(v)); } catch (e) { /* a full or closed store loses only history */ } }",
+    "};",
+    "let chats = store.get(\"chats\", []), current = store.get(\"current\", null), running = null;",
+    "",
+    "function chat() { return chats.find(c => c.id === current) || null; }",
+    "function save() {",
+    "  store.set(\"chats\", chats.slice(0, 100).map(c => ({ ...c, messages: c.messages.filter(m => !m.live) })));",
+    "  store.set(\"current\", current);",
+    "}",
+    "function el(tag, props, ...children) {",
+    "  const e = document.createElement(tag);",
+    "  for (const k in props || {}) {",
+    "    if (k === \"on\") for (const n in props.on) e.addEventListener(n, props.on[n]);",
+    "    else if (k === \"class\") e.className = props[k];",
+    "    else e.setAttribute(k, props[k]);",
+    "  }",
+    "  for (const c of children) e.append(c);",
+    "  return e;",
+    "}",
+    "",
+    "/* Markdown, as nodes: text never becomes markup. */",
+    "function inline(text, into) {",
+    "  const rule = /`([^`\\n]+)`|\\*\\*([^*\\n]+)\\*\\*|\\*([^*\\s][^*\\n]*)\\*|\\[([^\\]\\n]+)\\]\\((https?:\\/\\/[^\\s)]+)\\)/;",
+    "  for (let rest = text; rest;) {",
+    "    const m = rule.exec(rest);",
+    "    if (!m) { into.append(rest); return; }",
+    "    into.append(rest.slice(0, m.index));",
+    "    if (m[1] !== undefined) into.append(el(\"code\", null, m[1]));",
+    "    else if (m[2] !== undefined) { const b = el(\"strong\"); inline(m[2], b); into.append(b); }",
+    "    else if (m[3] !== undefined) { const i = el(\"em\"); inline(m[3], i); into.append(i); }",
+    "    else into.append(el(\"a\", { href: m[5], rel: \"noopener noreferrer nofollow\", target: \"_blank\" }, m[4]));",
+    "    rest = rest.slice(m.index + m[0].length);",
+    "  }",
+    "}",
+    "function codeBlock(lang, lines) {",
+    "  const text = lines.join(\"\\n\");",
+    "  const copy = el(\"button\", { type: \"button\", on: { click: () => copyText(text, copy) } }, \"Copy\");",
+    "  return el(\"div\", { class: \"code\" }, el(\"div\", null, el(\"span\", null, lang || \"text\"), copy), el(\"pre\", null, el(\"code\", null, text)));",
+    "}",
+    "function cells(line) { return line.trim().replace(/^\\||\\|$/g, \"\").split(\"|\").map(s => s.trim()); }",
+    "function markdown(text) {",
+    "  const out = document.createDocumentFragment(), lines = text.split(\"\\n\");",
+    "  for (let i = 0; i < lines.length;) {",
+    "    const line = lines[i];",
+    "    let m;",
+    "    if ((m = /^\\s*(```+|~~~+)\\s*(\\S*)/.exec(line))) {",
+    "      const body = [], fence = m[1];",
+    "      for (i++; i < lines.length && !lines[i].trim().startsWith(fence); i++) body.push(lines[i]);",
+    "      i++;",
+    "      out.append(codeBlock(m[2], body));",
+    "    } else if ((m = /^(#{1,6})\\s+(.*)/.exec(line))) {",
+    "      const h = el(m[1].length < 2 ? \"h2\" : m[1].length < 3 ? \"h3\" : \"h4\");",
+    "      inline(m[2], h); out.append(h); i++;",
+    "    } else if (/^\\s*([-*+]|\\d+[.)])\\s+/.test(line)) {",
+    "      const ordered = /^\\s*\\d/.test(line), list = el(ordered ? \"ol\" : \"ul\");",
+    "      if (ordered) list.setAttribute(\"start\", parseInt(line, 10) || 1);",
+    "      while (i < lines.length && (m = /^\\s*(?:[-*+]|\\d+[.)])\\s+(.*)/.exec(lines[i]))) {",
+    "        const li = el(\"li\"); inline(m[1], li);",
+    "        for (i++; i < lines.length && /^\\s{2,}\\S/.test(lines[i]) && !/^\\s*([-*+]|\\d+[.)])\\s+/.test(lines[i]); i++) { li.append(\" \"); inline(lines[i].trim(), li); }",
+    "        list.append(li);",
+    "      }",
+    "      out.append(list);",
+    "    } else if (/^>\\s?/.test(line)) {",
+    "      const q = el(\"blockquote\"), body = [];",
+    "      for (; i < lines.length && /^>\\s?/.test(lines[i]); i++) body.push(lines[i].replace(/^>\\s?/, \"\"));",
+    "      inline(body.join(\"\\n\"), q); out.append(q);",
+    "    } else if (line.includes(\"|\") && i + 1 < lines.length && /^\\s*\\|?[\\s:|-]+\\|[\\s:|-]*$/.test(lines[i + 1])) {",
+    "      const table = el(\"table\"), head = el(\"tr\");",
+    "      for (const c of cells(line)) { const th = el(\"th\"); inline(c, th); head.append(th); }",
+    "      table.append(head);",
+    "      for (i += 2; i < lines.length && lines[i].includes(\"|\"); i++) {",
+    "        const tr = el(\"tr\");",
+    "        for (const c of cells(lines[i])) { const td = el(\"td\"); inline(c, td); tr.append(td); }",
+    "        table.append(tr);",
+    "      }",
+    "      out.append(table);",
+    "    } else if (!line.trim()) i++;",
+    "    else {",
+    "      const body = [];",
+    "      for (; i < lines.length && lines[i].trim() && !/^\\s*(```|~~~|#{1,6}\\s|>\\s?)/.test(lines[i]) && !(body.length && /^\\s*([-*+]|\\d+[.)])\\s+/.test(lines[i])); i++) body.push(lines[i]);",
+    "      const p = el(\"p\"); inline(body.join(\"\\n\"), p); out.append(p);",
+    "    }",
+    "  }",
+    "  return out;",
+    "}",
+    "function copyText(text, button) {",
+    "  const done = () => { const old = button.textContent; button.textContent = \"Copied\"; setTimeout(() => { button.textContent = old; }, 1200); };",
+    "  if (navigator.clipboard) navigator.clipboard.writeText(text).then(done, () => {});",
+    "  else {",
+    "    const t = el(\"textarea\"); t.value = text; document.body.append(t); t.select();",
+    "    try { document.execCommand(\"copy\"); done(); } catch (e) { /* the browser refuses: nothing to do */ }",
+    "    t.remove();",
+    "  }",
+    "}",
+    "",
+    "function fill(node, m) {",
+    "  node.replaceChildren();",
+    "  if (m.role === \"user\") { node.append(m.content); return; }",
+    "  if (m.reasoning) {",
+    "    const d = el(\"details\", { class: \"think\" }, el(\"summary\", null, \"Thinking\"), m.reasoning);",
+    "    d.open = !m.content;",
+    "    node.append(d);",
+    "  }",
+    "  node.append(markdown(m.content || \"\"));",
+    "  if (m.error) node.append(el(\"p\", { class: \"error\" }, m.error));",
+    "  if (m.live && !m.content) node.append(el(\"p\", { class: \"wait\" }));",
+    "}",
+    "function message(m, i) {",
+    "  const body = el(\"div\", { class: \"body\" }), tools = el(\"div\", { class: \"tools\" }), node = el(\"div\", { class: \"msg \" + m.role }, body, tools);",
+    "  fill(body, m);",
+    "  const button = (text, f) => tools.append(el(\"button\", { type: \"button\", on: { click: f } }, text));",
+    "  if (m.live) { m.node = body; m.tools = tools; return node; }",
+    "  if (m.role === \"user\") button(\"Edit\", () => edit(node, i));",
+    "  else {",
+    "    button(\"Copy\", e => copyText(m.content, e.target));",
+    "    if (i === chat().messages.length - 1) button(\"Regenerate\", () => { if (!running) { chat().messages.pop(); answer(); } });",
+    "    if (m.stats) tools.append(m.stats);",
+    "  }",
+    "  return node;",
+    "}",
+    "function edit(node, i) {",
+    "  if (running) return;",
+    "  const area = el(\"textarea\", { rows: \"4\" });",
+    "  area.value = chat().messages[i].content;",
+    "  const go = () => { const text = area.value.trim(); if (text) { chat().messages.length = i; say(text); } };",
+    "  area.addEventListener(\"keydown\", e => { if (e.key === \"Enter\" && (e.ctrlKey || e.metaKey)) go(); if (e.key === \"Escape\") draw(); });",
+    "  node.replaceChildren(el(\"div\", { class: \"edit\" }, area, el(\"div\", null, el(\"button\", { type: \"button\", on: { click: go } }, \"Send\"), \" \", el(\"button\", { type: \"button\", on: { click: draw } }, \"Cancel\"))));",
+    "  area.focus();",
+    "}",
+    "function draw() {",
+    "  const c = chat(), log = $(\"log\");",
+    "  $(\"title\").textContent = c ? c.title : \"New chat\";",
+    "  document.title = (c ? c.title + \" - \" : \"\") + \"llm.h\";",
+    "  $(\"list\").replaceChildren(...chats.map(x => {",
+    "    const a = el(\"a\", { href: \"#\", on: { click: e => { e.preventDefault(); open(x.id); } } }, x.title);",
+    "    const del = el(\"button\", { type: \"button\", title: \"Delete\", \"aria-label\": \"Delete \" + x.title, on: { click: () => remove(x.id) } }, \"\\u00d7\");",
+    "    return el(\"div\", { class: \"row\" + (x.id === current ? \" on\" : \"\") }, a, del);",
+    "  }));",
+    "  log.replaceChildren(...(c && c.messages.length ? c.messages.map(message) : [el(\"div\", { class: \"empty\" }, \"Ask anything. Everything stays on this machine.\")]));",
+    "  $(\"system\").value = c ? c.system || \"\" : store.get(\"system\", \"\");",
+    "  log.scrollTop = log.scrollHeight;",
+    "}",
+    "function open(id) { if (running) stop(); current = id; document.body.classList.remove(\"side\"); save(); draw(); $(\"input\").focus(); }",
+    "function remove(id) { if (running) stop(); chats = chats.filter(c => c.id !== id); if (current === id) current = chats.length ? chats[0].id : null; save(); draw(); }",
+    "function fresh() { if (running) stop(); current = null; document.body.classList.remove(\"side\"); save(); draw(); $(\"input\").focus(); }",
+    "function stop() { if (running) running.abort(); }",
+    "",
+    "function say(text) {",
+    "  let c = chat();",
+    "  if (!c) {",
+    "    c = { id: Date.now() + \"-\" + Math.random().toString(36).slice(2), title: text.replace(/\\s+/g, \" \").slice(0, 60), system: $(\"system\").value, messages: [] };",
+    "    chats.unshift(c);",
+    "    current = c.id;",
+    "  }",
+    "  c.messages.push({ role: \"user\", content: text });",
+    "  answer();",
+    "}",
+    "function body(c) {",
+    "  const b = { model: \"\", stream: true, stream_options: { include_usage: true }, messages: [] };",
+    "  if (c.system) b.messages.push({ role: \"system\", content: c.system });",
+    "  for (const m of c.messages) if (!m.live && (m.content || m.role === \"user\")) b.messages.push({ role: m.role, content: m.content });",
+    "  for (const f of FIELDS) if ($(f).value !== \"\") b[f] = Number($(f).value);",
+    "  return b;",
+    "}",
+    "function setRunning(controller) {",
+    "  running = controller;",
+    "  $(\"send\").textContent = controller ? \"Stop\" : \"Send\";",
+    "  $(\"send\").classList.toggle(\"stop\", !!controller);",
+    "}",
+    "async function answer() {",
+    "  const c = chat(), m = { role: \"assistant\", content: \"\", live: true }, request = body(c), controller = new AbortController();",
+    "  c.messages.push(m);",
+    "  setRunning(controller);",
+    "  save();",
+    "  draw();",
+    "  const start = performance.now();",
+    "  let first = 0, tokens = 0;",
+    "  const show = () => {",
+    "    const log = $(\"log\"), near = log.scrollHeight - log.scrollTop - log.clientHeight < 80;",
+    "    fill(m.node, m);",
+    "    const s = (performance.now() - first) / 1000;",
+    "    m.stats = first && s > 0.05 ? tokens + \" tokens, \" + (tokens / s).toFixed(1) + \" tokens/s, first after \" + ((first - start) / 1000).toFixed(2) + \" s\" : \"\";",
+    "    m.tools.textContent = m.stats;",
+    "    if (near) log.scrollTop = log.scrollHeight;",
+    "  };",
+    "  let pending = false;",
+    "  const later = () => { if (!pending) { pending = true; requestAnimationFrame(() => { pending = false; if (m.live) show(); }); } };",
+    "  try {",
+    "    const headers = { \"Content-Type\": \"application/json\" };",
+    "    if ($(\"key\").value) headers.Authorization = \"Bearer \" + $(\"key\").value;",
+    "    const r = await fetch(\"v1/chat/completions\", { method: \"POST\", headers, body: JSON.stringify(request), signal: controller.signal });",
+    "    if (!r.ok) {",
+    "      const e = await r.json().catch(() => null);",
+    "      throw new Error(e && e.error ? e.error.message : \"HTTP \" + r.status);",
+    "    }",
+    "    const reader = r.body.getReader(), decoder = new TextDecoder();",
+    "    for (let buffer = \"\", part; !(part = await reader.read()).done;) {",
+    "      buffer += decoder.decode(part.value, { stream: true });",
+    "      for (let end; (end = buffer.indexOf(\"\\n\\n\")) >= 0; buffer = buffer.slice(end + 2)) {",
+    "        const event = buffer.slice(0, end);",
+    "        if (!event.startsWith(\"data: \") || event === \"data: [DONE]\") continue;",
+    "        const data = JSON.parse(event.slice(6));",
+    "        if (data.error) throw new Error(data.error.message);",
+    "        if (data.usage) tokens = data.usage.completion_tokens;",
+    "        const delta = data.choices.length ? data.choices[0].delta : null;",
+    "        if (!delta || delta.role) continue;",
+    "        if (!first && (delta.content || delta.reasoning_content)) first = performance.now();",
+    "        if (delta.reasoning_content) m.reasoning = (m.reasoning || \"\") + delta.reasoning_content;",
+    "        if (delta.content) m.content += delta.content;",
+    "        if (!data.usage) tokens++;",
+    "        later();",
+    "      }",
+    "    }",
+    "    show();",
+    "  } catch (e) {",
+    "    if (e.name !== \"AbortError\") m.error = e.message || \"The server is gone.\";",
+    "  }",
+    "  delete m.live; delete m.node; delete m.tools;",
+    "  setRunning(null);",
+    "  save();",
+    "  if (chat() === c) draw();",
+    "  $(\"input\").focus();",
+    "}",
+    "",
+    "function grow() { const t = $(\"input\"); t.style.height = \"auto\"; t.style.height = t.scrollHeight + \"px\"; }",
+    "$(\"form\").addEventListener(\"submit\", e => {",
+    "  e.preventDefault();",
+    "  if (running) { stop(); return; }",
+    "  const text = $(\"input\").value.trim();",
+    "  if (!text) return;",
+    "  $(\"input\").value = \"\";",
+    "  grow();",
+    "  say(text);",
+    "});",
+    "$(\"input\").addEventListener(\"input\", grow);",
+    "$(\"input\").addEventListener(\"keydown\", e => { if (e.key === \"Enter\" && !e.shiftKey && !e.isComposing) { e.preventDefault(); $(\"form\").requestSubmit(); } });",
+    "document.addEventListener(\"keydown\", e => {",
+    "  if (e.key === \"Escape\" && running) stop();",
+    "  if (e.ctrlKey && e.shiftKey && e.key.toLowerCase() === \"o\") { e.preventDefault(); fresh(); }",
+    "});",
+    "$(\"new\").addEventListener(\"click\", fresh);",
+    "$(\"menu\").addEventListener(\"click\", () => document.body.classList.toggle(\"side\"));",
+    "$(\"tune\").addEventListener(\"click\", () => { const s = $(\"settings\"); s.hidden = !s.hidden; $(\"tune\").setAttribute(\"aria-expanded\", String(!s.hidden)); });",
+    "$(\"system\").addEventListener(\"change\", () => { const c = chat(); if (c) { c.system = $(\"system\").value; save(); } else store.set(\"system\", $(\"system\").value); });",
+    "for (const f of FIELDS) { $(f).value = store.get(f, \"\"); $(f).addEventListener(\"change\", () => store.set(f, $(f).value)); }",
+    "function theme(t) { document.documentElement.dataset.theme = t; store.set(\"theme\", t); }",
+    "theme(store.get(\"theme\", matchMedia(\"(prefers-color-scheme: dark)\").matches ? \"dark\" : \"light\"));",
+    "$(\"theme\").addEventListener(\"click\", () => theme(document.documentElement.dataset.theme === \"dark\" ? \"light\" : \"dark\"));",
+    "fetch(\"v1/models\").then(r => r.json()).then(d => { $(\"model\").textContent = d.data[0].id + \" \\u00b7 \" + d.data[0].max_model_len + \" tokens\"; }).catch(() => {});",
+    "if (current && !chat()) current = null;",
+    "draw();"};
+
+static void write_lines(llm_text *t, const char *const *line, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        llm_text_str(t, line[i]);
+        llm_text_str(t, "\n");
+    }
+}
+
+/* ============================================================================
+ * >>routes   What is served where.
+ * ============================================================================ */
+
+/* Constant-time comparison of a key with one of ours. */
+static int key_equal(slice a, const char *b) {
+    size_t n = strlen(b);
+    unsigned diff = (unsigned)(a.n != n);
+    for (size_t i = 0; i < n; i++) diff |= (unsigned)((unsigned char)b[i] ^ (unsigned char)(i < a.n ? a.p[i] : 0));
+    return !diff;
+}
+
+static int authorized(const conn *c) {
+    slice key = c->head.api_key;
+    int ok = !server.cfg.keys.n;
+    if (c->head.authorization.n > 7 && !strncasecmp(c->head.authorization.p, "Bearer ", 7)) {
+        key.p = c->head.authorization.p + 7;
+        key.n = c->head.authorization.n - 7;
+    }
+    for (int i = 0; i < server.cfg.keys.n; i++) ok |= key_equal(key, server.cfg.keys.items[i]); /* all are compared, whichever fits */
+    return ok;
+}
+
+/* host of "host:port" or "[::1]:port" or "http://host:port". */
+static slice host_part(slice v) {
+    if (v.n > 7 && !memcmp(v.p, "http://", 7)) v.p += 7, v.n -= 7;
+    else if (v.n > 8 && !memcmp(v.p, "https://", 8)) v.p += 8, v.n -= 8;
+    const char *end = v.n && v.p[0] == '[' ? (const char *)memchr(v.p, ']', v.n) : NULL;
+    if (end) v.p++, v.n = (size_t)(end - v.p);
+    else if ((end = (const char *)memchr(v.p, ':', v.n)) != NULL) v.n = (size_t)(end - v.p);
+    return v;
+}
+
+static int is_loopback_name(slice v) {
+    slice h = host_part(v);
+    return slice_is_nocase(h, "localhost") || slice_is(h, "::1") || (h.n > 4 && !memcmp(h.p, "127.", 4) && strspn(h.p, "0123456789.") >= h.n);
+}
+
+static int origin_allowed(slice origin) {
+    for (int i = 0; i < server.cfg.origins.n; i++)
+        if (!strcmp(server.cfg.origins.items[i], "*") || slice_is_nocase(origin, server.cfg.origins.items[i])) return 1;
+    return !server.cfg.origins.n && is_loopback_name(origin);
+}
+
+/* A page of another site must not reach a server on loopback under its own name (DNS rebinding). */
+static int host_allowed(slice host) {
+    if (!server.loopback || !host.n || is_loopback_name(host)) return 1;
+    for (int i = 0; i < server.cfg.allowed_hosts.n; i++)
+        if (!strcmp(server.cfg.allowed_hosts.items[i], "*") || slice_is_nocase(host_part(host), server.cfg.allowed_hosts.items[i])) return 1;
+    return 0;
+}
+
+/* Headers of every answer. */
+static void common_headers(conn *c, llm_text *t) {
+    const call *k = c->call;
+    if (c->head.origin.n && origin_allowed(c->head.origin)) {
+        llm_text_str(t, "Access-Control-Allow-Origin: ");
+        llm_text_add(t, c->head.origin.p, c->head.origin.n);
+        llm_text_str(t, "\r\nVary: Origin\r\n");
+    }
+    slice id = c->head.request_id;
+    int plain = id.n > 0 && id.n <= 128;
+    for (size_t i = 0; plain && i < id.n; i++) plain = (id.p[i] && strchr("_.-", id.p[i])) || (http_token_char((unsigned char)id.p[i]) && !strchr("!#$%&'*+^`|~", id.p[i]));
+    if (plain || k) {
+        llm_text_str(t, "x-request-id: ");
+        if (plain) llm_text_add(t, id.p, id.n);
+        else llm_text_str(t, k->id);
+        llm_text_str(t, "\r\n");
+    }
+    if (k && k->ignored.len) {
+        llm_text_str(t, "x-llm-ignored: ");
+        llm_text_add(t, k->ignored.data, k->ignored.len);
+        llm_text_str(t, "\r\n");
+    }
+}
+
+static void answer_preflight(conn *c) {
+    llm_text extra = {0};
+    llm_text_str(&extra, "Access-Control-Allow-Methods: GET, POST, DELETE, OPTIONS\r\nAccess-Control-Allow-Headers: ");
+    if (c->head.ask_headers.n && c->head.ask_headers.n < 1024) llm_text_add(&extra, c->head.ask_headers.p, c->head.ask_headers.n);
+    else llm_text_str(&extra, "authorization, content-type");
+    llm_text_str(&extra, "\r\nAccess-Control-Max-Age: 600\r\n");
+    http_answer(c, 200, "text/plain", slice_of(""), c->head.origin.n && !origin_allowed(c->head.origin) ? NULL : extra.data);
+    llm_text_free(&extra);
+}
+
+static void answer_text(conn *c, const char *type, llm_text *t) {
+    slice body = {t->data ? t->data : "", t->len};
+    http_answer(c, 200, type, body, NULL);
+    llm_text_free(t);
+}
+
+static void route_health(conn *c) {
+    if (server.ready && !net.draining) http_answer(c, 200, "application/json", slice_of("{\"status\":\"ok\"}"), NULL);
+    else http_answer_error(c, 503, net.draining ? "Shutting down" : "Loading model", NULL, NULL);
+}
+
+static void route_version(conn *c) { http_answer(c, 200, "application/json", slice_of("{\"version\":\"" LLM_VERSION_STRING "\"}"), NULL); }
+
+static void add_model_card(llm_text *t, const char *name) {
+    const llm_model_info *info = llm_model_get_info(server.model);
+    llm_engine_stats s;
+    llm_engine_get_stats(server.engine, &s);
+    llm_text_str(t, "{");
+    add_text(t, "id", name, strlen(name));
+    llm_text_str(t, ",\"object\":\"model\"");
+    add_int(t, "created", (int64_t)server.started);
+    llm_text_str(t, ",\"owned_by\":\"llm.h\"");
+    add_text(t, "root", server.cfg.model, strlen(server.cfg.model));
+    llm_text_str(t, ",\"parent\":null");
+    add_int(t, "max_model_len", s.max_model_len);
+    llm_text_str(t, ",\"permission\":[],\"meta\":{");
+    add_int(t, "n_ctx_train", info->max_position_embeddings);
+    add_int(t, "n_params", info->n_params);
+    add_int(t, "n_vocab", info->vocab_size);
+    add_int(t, "n_embd", info->hidden_size);
+    add_int(t, "size", info->weight_bytes);
+    llm_text_str(t, "}}");
+}
+
+static int is_model_name(slice name) {
+    for (int i = 0; i < server.cfg.names.n; i++)
+        if (slice_is(name, server.cfg.names.items[i])) return 1;
+    const char *base = strrchr(server.cfg.model, '/');
+    return slice_is(name, server.cfg.model) || (base && slice_is(name, base + 1)) || slice_is(name, "") || slice_is(name, "default") || slice_is(name, "null");
+}
+
+static void route_models(conn *c) {
+    llm_text t = {0};
+    llm_text_str(&t, "{\"object\":\"list\",\"data\":[");
+    for (int i = 0; i < server.cfg.names.n; i++) {
+        if (i) llm_text_str(&t, ",");
+        add_model_card(&t, server.cfg.names.items[i]);
+    }
+    llm_text_str(&t, "]}");
+    answer_text(c, "application/json", &t);
+}
+
+static void route_model(conn *c, slice name) {
+    llm_text t = {0};
+    if (!is_model_name(name)) {
+        llm_text_str(&t, "The model `");
+        llm_text_add(&t, name.p, name.n < 64 ? name.n : 64);
+        llm_text_str(&t, "` does not exist.");
+        http_answer_error(c, 404, t.data, "model", "model_not_found");
+        llm_text_free(&t);
+        return;
+    }
+    add_model_card(&t, server.cfg.names.items[0]);
+    answer_text(c, "application/json", &t);
+}
+
+static void route_metrics(conn *c) {
+    llm_text t = {0};
+    write_metrics(&t);
+    answer_text(c, "text/plain; version=0.0.4; charset=utf-8", &t);
+}
+
+static void add_special(llm_text *t, const char *name, int32_t id) {
+    llm_text raw = {0};
+    if (id >= 0) llm_token_bytes(server.model, id, &raw);
+    add_text(t, name, id >= 0 && raw.data ? raw.data : NULL, raw.len);
+    llm_text_free(&raw);
+}
+
+static void route_tokenizer_info(conn *c) {
+    const llm_model_info *info = llm_model_get_info(server.model);
+    llm_text t = {0};
+    llm_text_str(&t, "{");
+    add_text(&t, "tokenizer_class", info->tokenizer_kind, strlen(info->tokenizer_kind));
+    add_special(&t, "bos_token", info->bos_id);
+    add_special(&t, "eos_token", info->eos_id);
+    add_special(&t, "pad_token", info->pad_id);
+    add_special(&t, "unk_token", info->unk_id);
+    add_int(&t, "vocab_size", llm_vocab_size(server.model));
+    add_int(&t, "model_max_length", info->max_position_embeddings);
+    add_text(&t, "chat_template", info->chat_template, info->chat_template ? strlen(info->chat_template) : 0);
+    llm_text_str(&t, "}");
+    answer_text(c, "application/json", &t);
+}
+
+static void answer_page(conn *c, const char *type, const char *const *line, size_t n) {
+    llm_text t = {0};
+    if (server.cfg.no_page) {
+        http_answer_error(c, 404, "the page is switched off", NULL, NULL);
+        return;
+    }
+    write_lines(&t, line, n);
+    slice body = {t.data, t.len};
+    http_answer(c, 200, type, body,
+                "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"
+                "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n");
+    llm_text_free(&t);
+}
+
+#define PAGE(type, lines) answer_page(c, type, lines, sizeof lines / sizeof lines[0])
+
+static void route_page(conn *c) {
+    if (server.cfg.no_page) http_answer(c, 200, "application/json", slice_of("{\"status\":\"ok\"}"), NULL);
+    else PAGE("text/html; charset=utf-8", page_html);
+}
+
+static void route_style(conn *c) { PAGE("text/css; charset=utf-8", page_css); }
+
+static void route_script(conn *c) { PAGE("text/javascript; charset=utf-8", page_js); }
+
+/* ---- routes with a JSON body */
+
+static int check_model_name(call *k) {
+    int v = given(k->body, 0, "model");
+    size_t n;
+    const char *s = llm_json_str(k->body, v, &n);
+    k->model = server.cfg.names.items[0];
+    if (v < 0) return 1;
+    if (!s) return call_error(k, 400, "model", NULL, "model must be a text");
+    slice name = {s, n};
+    if (is_model_name(name) || !server.cfg.strict_model_name) return memchr(s, 0, n) || n > 4096 ? call_error(k, 404, "model", "model_not_found", "The model does not exist.") : 1;
+    return call_error(k, 404, "model", "model_not_found", "The model `%.64s` does not exist.", s);
+}
+
+static int check_messages(call *k) {
+    const llm_json *d = k->body;
+    int v = given(d, 0, "messages"), i = 0;
+    if (v < 0 || llm_json_type_of(d, v) != LLM_JSON_ARRAY || !llm_json_size(d, v)) return call_error(k, 400, "messages", NULL, "messages must be a list with at least one message");
+    if (llm_json_size(d, v) > MAX_MESSAGES) return call_error(k, 400, "messages", NULL, "messages: at most %d, got %d", MAX_MESSAGES, llm_json_size(d, v));
+    for (int m = llm_json_first(d, v); m >= 0; m = llm_json_next(d, m), i++) {
+        char param[40];
+        snprintf(param, sizeof param, "messages[%d]", i);
+        if (llm_json_type_of(d, m) != LLM_JSON_OBJECT) return call_error(k, 400, param, NULL, "%s must be an object", param);
+        const char *role = llm_json_str(d, llm_json_find(d, m, "role"), NULL);
+        int content = given(d, m, "content"), calls = given(d, m, "tool_calls");
+        static const char *const roles[] = {"system", "developer", "user", "assistant", "tool", "function"};
+        int known = 0;
+        for (int r = 0; role && r < 6; r++) known |= !strcmp(role, roles[r]);
+        if (!known) {
+            snprintf(param, sizeof param, "messages[%d].role", i);
+            return call_error(k, 400, param, NULL, "%s must be system, developer, user, assistant or tool", param);
+        }
+        llm_json_type type = llm_json_type_of(d, content);
+        snprintf(param, sizeof param, "messages[%d].content", i);
+        if (content < 0 && calls < 0 && strcmp(role, "assistant") && strcmp(role, "tool")) return call_error(k, 400, param, NULL, "%s is missing", param);
+        if (content >= 0 && type != LLM_JSON_STRING && type != LLM_JSON_ARRAY) return call_error(k, 400, param, NULL, "%s must be a text or a list of parts", param);
+        for (int part = type == LLM_JSON_ARRAY ? llm_json_first(d, content) : -1; part >= 0; part = llm_json_next(d, part)) {
+            const char *kind = llm_json_str(d, llm_json_find(d, part, "type"), NULL);
+            if (!kind || (strcmp(kind, "text") && strcmp(kind, "refusal"))) return call_error(k, 400, param, NULL, "%s: only parts of type text are supported by this model", param);
+            if (!llm_json_str(d, llm_json_find(d, part, strcmp(kind, "text") ? "refusal" : "text"), NULL)) return call_error(k, 400, param, NULL, "%s: a text part must have a text", param);
+        }
+    }
+    return 1;
+}
+
+static int check_prompt(call *k) {
+    const llm_json *d = k->body;
+    int v = given(d, 0, "prompt");
+    llm_json_type type = llm_json_type_of(d, v);
+    if (type != LLM_JSON_STRING && type != LLM_JSON_ARRAY) return call_error(k, 400, "prompt", NULL, "prompt must be a text, a list of texts, a list of token ids, or a list of those");
+    if (type == LLM_JSON_ARRAY && !llm_json_size(d, v)) return call_error(k, 400, "prompt", NULL, "Prompt cannot be empty");
+    if (prompt_is_list(d, v) && llm_json_size(d, v) > MAX_PROMPTS) return call_error(k, 400, "prompt", NULL, "prompt: at most %d prompts, got %d", MAX_PROMPTS, llm_json_size(d, v));
+    return 1;
+}
+
+/* Names that a template's keyword arguments must not replace. */
+static int check_template_kwargs(call *k) {
+    static const char *const reserved[] = {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "tokenize", "chat_template", "conversation", "return_dict", "return_tensors"};
+    int v = given(k->body, 0, "chat_template_kwargs");
+    if (v >= 0 && llm_json_type_of(k->body, v) != LLM_JSON_OBJECT) return call_error(k, 400, "chat_template_kwargs", NULL, "chat_template_kwargs must be an object");
+    if (llm_json_size(k->body, v) > 64) return call_error(k, 400, "chat_template_kwargs", NULL, "chat_template_kwargs: at most 64 entries");
+    for (int e = v >= 0 ? llm_json_first(k->body, v) : -1; e >= 0; e = llm_json_next(k->body, e)) {
+        const char *key = llm_json_key(k->body, e, NULL);
+        for (size_t i = 0; i < sizeof reserved / sizeof reserved[0]; i++)
+            if (!strcmp(key, reserved[i])) return call_error(k, 400, "chat_template_kwargs", NULL, "chat_template_kwargs: %s is reserved", key);
+    }
+    if (given(k->body, 0, "chat_template") >= 0) return call_error(k, 403, "chat_template", "chat_template_not_allowed", "a chat template of the request's own is not allowed here");
+    return 1;
+}
+
+static int check_early_stop(call *k) {
+    const llm_json *d = k->body;
+    int v = given(d, 0, "early_stop_config"), flag = given(d, 0, "enable_early_stop"), b = 0;
+    llm_early_stop *s = &k->p.s.early_stop;
+    if (flag >= 0 && !llm_json_bool(d, flag, &b)) return call_error(k, 400, "enable_early_stop", NULL, "enable_early_stop must be true or false");
+    *s = server.cfg.early_stop;
+    if (flag >= 0) s->enable = b;
+    if (v < 0) return 1;
+    llm_text text = {0};
+    llm_json_write(d, v, &text);
+    llm_result r = llm_json_str(d, v, NULL) ? llm_early_stop_parse(llm_json_str(d, v, NULL), flag >= 0 && b, s) : llm_early_stop_parse(text.data, flag >= 0 && b, s);
+    llm_text_free(&text);
+    return r ? call_error(k, 400, "early_stop_config", NULL, "%s", llm_last_error()) : 1;
+}
+
+/* Defaults of the route, then the request's fields, then what depends on both. */
+static int check_generation(call *k) {
+    params *p = &k->p;
+    int chat = k->kind == CALL_CHAT;
+    p->s = server.defaults;
+    if (!read_params(k->body, chat, server.vocab, server.cfg.max_logprobs, p)) return call_error(k, 400, p->param, NULL, "%s", p->message);
+    if (!(chat ? check_messages(k) && check_template_kwargs(k) : check_prompt(k)) || !check_early_stop(k)) return 0;
+    int64_t n = p->max_completion_given ? p->max_completion_tokens : p->max_tokens_given ? p->max_tokens : is_given(IN_CFG(sampling.max_tokens)) ? server.cfg.sampling.max_tokens : chat ? -1 : 16;
+    if (n == 0 && !p->echo) return call_error(k, 400, "max_tokens", NULL, "max_tokens must be at least 1, got 0.");
+    p->s.max_tokens = n > 2147483647 ? -1 : n == 0 ? 1 : (int32_t)n;
+    p->max_tokens = n;
+    p->max_tokens_given |= p->max_completion_given;
+    if (n > 0 && p->s.min_tokens > n) return call_error(k, 400, "min_tokens", NULL, "min_tokens must be less than or equal to max_tokens=%lld, got %d.", (long long)n, p->s.min_tokens);
+    if (llm_sampling_check(server.model, &p->s)) return call_error(k, 400, NULL, NULL, "%s", llm_last_error());
+    return 1;
+}
+
+static void answer_call_error(conn *c, call *k) {
+    count_failure(k);
+    http_answer_error(c, k->status, k->message, k->param[0] ? k->param : NULL, k->code[0] ? k->code : NULL);
+    k->c = NULL;
+    if (c->call == k) c->call = NULL;
+    call_free(k);
+}
+
+static void route_call(conn *c, call_kind kind) {
+    static const char *const prefix[] = {"chatcmpl-", "cmpl-", "gen-", "tok-", "detok-", "tmpl-"};
+    llm_json_limits limits = {64, 4 << 20, 1};
+    call *k = (call *)calloc(1, sizeof *k);
+    if (!k) {
+        http_answer_error(c, 503, "out of memory", NULL, NULL);
+        return;
+    }
+    k->kind = kind;
+    k->c = c;
+    k->created = (int64_t)time(NULL);
+    make_id(prefix[kind], k->id, sizeof k->id);
+    int ok = 1;
+    if (llm_json_parse(c->body.data ? c->body.data : "", c->body.len, &limits, &k->body)) ok = call_error(k, 400, NULL, NULL, "%s", llm_last_error());
+    else if (llm_json_type_of(k->body, 0) != LLM_JSON_OBJECT) ok = call_error(k, 400, NULL, NULL, "the body must be a JSON object");
+    ok = ok && check_model_name(k) && (kind >= CALL_TOKENIZE || check_generation(k));
+    llm_text_free(&c->body);
+    if (!ok) {
+        answer_call_error(c, k);
+        return;
+    }
+    note_ignored(k->body, &k->ignored);
+    c->call = k;
+    start_preparing(k);
+}
+
+/* /tokenize: llm.cpp's body {content, add_special, parse_special, with_pieces} and vLLM's {prompt, add_special_tokens, return_token_strs} or
+ * {messages, ...}; the answer holds both forms. */
+static int tokenize_route(call *k) {
+    const llm_json *d = k->body;
+    int content = given(d, 0, "content"), prompt = given(d, 0, "prompt"), b, special = content < 0, parse = 1, strings = 0, v;
+    size_t n;
+    if (content < 0 && prompt < 0 && given(d, 0, "messages") < 0) return call_error(k, 400, "prompt", NULL, "prompt, content or messages is missing");
+    const char *s = llm_json_str(d, content >= 0 ? content : prompt, &n);
+    const char *const flag[2] = {content >= 0 ? "add_special" : "add_special_tokens", "parse_special"};
+    int *const to[2] = {&special, &parse};
+    for (int i = 0; i < 2; i++) {
+        if ((v = given(d, 0, flag[i])) < 0) continue;
+        if (!llm_json_bool(d, v, &b)) return call_error(k, 400, flag[i], NULL, "%s must be true or false", flag[i]);
+        *to[i] = b;
+    }
+    if ((v = given(d, 0, content >= 0 ? "with_pieces" : "return_token_strs")) >= 0) llm_json_bool(d, v, &strings);
+    if (content < 0 && prompt < 0) {
+        if (!check_messages(k) || !check_template_kwargs(k) || !render_chat(k)) return 0;
+        s = k->text.data;
+        n = k->text.len;
+        special = 0;
+    }
+    if (!s) return call_error(k, 400, content >= 0 ? "content" : "prompt", NULL, "%s must be a text", content >= 0 ? "content" : "prompt");
+    llm_tokens ids = {0};
+    llm_result r = llm_tokenize(server.model, s, n, (special ? LLM_TOK_ADD_SPECIAL : 0) | (parse ? LLM_TOK_PARSE_SPECIAL : 0), &ids);
+    k->text.len = 0;
+    llm_text *t = &k->text;
+    llm_engine_stats stats;
+    llm_engine_get_stats(server.engine, &stats);
+    llm_text_str(t, "{");
+    add_int(t, "count", (int64_t)ids.len);
+    add_int(t, "max_model_len", stats.max_model_len);
+    if (strings && content >= 0) {
+        add_name(t, "tokens");
+        llm_text_str(t, "[");
+        for (size_t i = 0; i < ids.len; i++) {
+            if (i) llm_text_str(t, ",");
+            llm_text_str(t, "{");
+            add_int(t, "id", ids.data[i]);
+            add_name(t, "piece");
+            add_token(t, k, ids.data[i]);
+            llm_text_str(t, "}");
+        }
+        llm_text_str(t, "]");
+    } else {
+        add_ids(t, "tokens", ids.data, ids.len);
+    }
+    if (strings && content < 0) {
+        add_name(t, "token_strs");
+        llm_text_str(t, "[");
+        for (size_t i = 0; i < ids.len; i++) {
+            if (i) llm_text_str(t, ",");
+            add_token(t, k, ids.data[i]);
+        }
+        llm_text_str(t, "]");
+    }
+    llm_text_str(t, "}");
+    llm_tokens_free(&ids);
+    return r ? call_library_error(k, r, "prompt") : 1;
+}
+
+static int detokenize_route(call *k) {
+    const llm_json *d = k->body;
+    int v = given(d, 0, "tokens"), ok = 1;
+    if (llm_json_type_of(d, v) != LLM_JSON_ARRAY) return call_error(k, 400, "tokens", NULL, "tokens must be a list of token ids");
+    llm_tokens ids = {0};
+    llm_text text = {0};
+    for (int e = llm_json_first(d, v); e >= 0 && ok; e = llm_json_next(d, e)) {
+        int64_t id;
+        if (!llm_json_int(d, e, &id) || id < 0 || id >= server.vocab) ok = call_error(k, 400, "tokens", NULL, "tokens: ids from 0 to %d expected", server.vocab - 1);
+        else llm_tokens_add(&ids, (int32_t)id);
+    }
+    llm_result r = ok ? llm_detokenize(server.model, ids.data, ids.len, LLM_DETOK_KEEP_SPECIAL, &text) : LLM_OK;
+    if (ok && !r) {
+        llm_text_str(&k->text, "{");
+        add_text(&k->text, "content", text.data ? text.data : "", text.len);
+        add_text(&k->text, "prompt", text.data ? text.data : "", text.len);
+        llm_text_str(&k->text, "}");
+    }
+    llm_tokens_free(&ids);
+    llm_text_free(&text);
+    return ok && r ? call_library_error(k, r, "tokens") : ok;
+}
+
+static int template_route(call *k) {
+    llm_text rendered = {0};
+    if (!check_messages(k) || !check_template_kwargs(k) || !render_chat(k)) return 0;
+    rendered = k->text;
+    memset(&k->text, 0, sizeof k->text);
+    llm_text_str(&k->text, "{");
+    add_text(&k->text, "prompt", rendered.data ? rendered.data : "", rendered.len);
+    llm_text_str(&k->text, "}");
+    llm_text_free(&rendered);
+    return 1;
+}
+
+static int prepare_tokenizer_route(call *k) {
+    return k->kind == CALL_TOKENIZE ? tokenize_route(k) : k->kind == CALL_DETOKENIZE ? detokenize_route(k) : template_route(k);
+}
+
+/* ---- the table */
+
+typedef struct route {
+    const char *method, *path;
+    void (*get)(conn *c);
+    call_kind kind;
+    int open, early; /* open: needs no key; early: answered before the model is ready */
+} route;
+
+static const route routes[] = {
+    {"GET", "/health", route_health, CALL_CHAT, 1, 1},
+    {"GET", "/ping", route_health, CALL_CHAT, 1, 1},
+    {"GET", "/", route_page, CALL_CHAT, 1, 1},
+    {"GET", "/page.css", route_style, CALL_CHAT, 1, 1},
+    {"GET", "/page.js", route_script, CALL_CHAT, 1, 1},
+    {"GET", "/version", route_version, CALL_CHAT, 0, 1},
+    {"GET", "/models", route_models, CALL_CHAT, 0, 0},
+    {"GET", "/metrics", route_metrics, CALL_CHAT, 0, 0},
+    {"GET", "/tokenizer_info", route_tokenizer_info, CALL_CHAT, 0, 0},
+    {"POST", "/chat/completions", NULL, CALL_CHAT, 0, 0},
+    {"POST", "/completions", NULL, CALL_COMPLETION, 0, 0},
+    {"POST", "/generate", NULL, CALL_GENERATE, 0, 0},
+    {"POST", "/tokenize", NULL, CALL_TOKENIZE, 0, 0},
+    {"POST", "/detokenize", NULL, CALL_DETOKENIZE, 0, 0},
+    {"POST", "/apply-template", NULL, CALL_TEMPLATE, 0, 0}};
+
+/* Paths are served with and without /v1 and with a trailing slash. */
+static slice plain_path(slice p) {
+    if (p.n >= 3 && !memcmp(p.p, "/v1", 3) && (p.n == 3 || p.p[3] == '/')) p.p += 3, p.n -= 3;
+    if (p.n > 1 && p.p[p.n - 1] == '/') p.n--;
+    return p;
+}
+
+static int body_is_json(const conn *c) {
+    slice t = c->head.content_type;
+    if (!t.n) return 1;
+    slice kind = t;
+    const char *semicolon = (const char *)memchr(t.p, ';', t.n);
+    if (semicolon) kind.n = (size_t)(semicolon - t.p);
+    if (!slice_is_nocase(slice_trim(kind), "application/json")) return 0;
+    return !semicolon || !memmem(semicolon, t.n - kind.n, "utf-16", 6);
+}
+
+static void serve_route(conn *c, const route *r) {
+    if (!r->open && !authorized(c)) http_answer_error(c, 401, "Unauthorized: send a valid key as Authorization: Bearer KEY", NULL, "invalid_api_key");
+    else if (!r->early && !server.ready) http_answer_error(c, 503, "Loading model", NULL, NULL);
+    else if (r->get) r->get(c);
+    else if (net.draining) http_answer_error(c, 503, "Shutting down", NULL, NULL);
+    else if (!body_is_json(c)) http_answer_error(c, 415, "Content-Type must be application/json", NULL, NULL);
+    else route_call(c, r->kind);
+}
+
+static void serve_request(conn *c) {
+    slice path = plain_path(c->head.path), method = c->head.method;
+    int head = slice_is(method, "HEAD"), known = 0;
+    if (!host_allowed(c->head.host)) {
+        http_answer_error(c, 403, "this Host is not served here (see --allowed-hosts)", NULL, NULL);
+        return;
+    }
+    if (slice_is(method, "OPTIONS")) {
+        answer_preflight(c);
+        return;
+    }
+    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
+        if (!slice_is(path, routes[i].path)) continue;
+        if (c->admin && strcmp(routes[i].path, "/metrics") && strcmp(routes[i].path, "/health")) continue;
+        known = 1;
+        if (!slice_is(method, routes[i].method) && !(head && !strcmp(routes[i].method, "GET"))) continue;
+        serve_route(c, &routes[i]);
+        return;
+    }
+    if (path.n > 8 && !memcmp(path.p, "/models/", 8) && (slice_is(method, "GET") || head) && !c->admin) {
+        slice name = {path.p + 8, path.n - 8};
+        if (!authorized(c)) http_answer_error(c, 401, "Unauthorized: send a valid key as Authorization: Bearer KEY", NULL, "invalid_api_key");
+        else if (!server.ready) http_answer_error(c, 503, "Loading model", NULL, NULL);
+        else route_model(c, name);
+        return;
+    }
+    if (known) {
+        c->head.keep_alive &= 1;
+        http_answer_error(c, 405, "this method is not allowed here", NULL, NULL);
+    } else {
+        http_answer_error(c, 404, "not found", NULL, NULL);
+    }
+}
+
+/* ============================================================================
+ * >>main   Listening, loading, the event loop, the end.
+ * ============================================================================ */
+
+static int listen_unix(const char *path) {
+    struct sockaddr_un a;
+    memset(&a, 0, sizeof a);
+    a.sun_family = AF_UNIX;
+    if (strlen(path) >= sizeof a.sun_path) die(2, "the path of the Unix socket is too long");
+    memcpy(a.sun_path, path, strlen(path));
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct stat st;
+    if (connect(probe, (struct sockaddr *)&a, sizeof a) && errno == ECONNREFUSED && !stat(path, &st) && S_ISSOCK(st.st_mode)) unlink(path); /* left behind by a server that is gone */
+    close(probe);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) || listen(fd, 1024)) {
+        fprintf(stderr, "llm_serve: error: %s: %s\n", path, strerror(errno));
+        exit(1);
+    }
+    snprintf(server.bound, sizeof server.bound, "unix:%.140s", path);
+    server.loopback = 0; /* no page of a browser reaches a Unix socket */
+    return fd;
+}
+
+static int listen_tcp(const char *host, int port, int first) {
+    struct addrinfo hints, *list = NULL;
+    char service[8], why[300];
+    memset(&hints, 0, sizeof hints);
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+    snprintf(service, sizeof service, "%d", port);
+    int e = getaddrinfo(host, service, &hints, &list), fd = -1, one = 1;
+    if (e) {
+        snprintf(why, sizeof why, "--host: %.200s: %s", host, gai_strerror(e));
+        die(1, why);
+    }
+    for (struct addrinfo *a = list; a && fd < 0; a = a->ai_next) {
+        fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        if (fd < 0) continue;
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+        if (!bind(fd, a->ai_addr, a->ai_addrlen) && !listen(fd, 4096)) break;
+        e = errno;
+        close(fd);
+        fd = -1;
+    }
+    if (fd < 0) {
+        snprintf(why, sizeof why, "port %d on %.150s: %s%s", port, host, strerror(e), e == EADDRINUSE ? "; another server runs there: take another --port" : "");
+        die(1, why);
+    }
+    freeaddrinfo(list);
+    if (!first) return fd;
+    struct sockaddr_storage s;
+    socklen_t n = sizeof s;
+    char name[NI_MAXHOST];
+    getsockname(fd, (struct sockaddr *)&s, &n);
+    getnameinfo((struct sockaddr *)&s, n, name, sizeof name, service, sizeof service, NI_NUMERICHOST | NI_NUMERICSERV);
+    snprintf(server.bound, sizeof server.bound, strchr(name, ':') ? "http://[%.100s]:%s" : "http://%.100s:%s", name, service);
+    slice bound = slice_of(server.bound);
+    server.loopback = is_loopback_name(bound);
+    return fd;
+}
+
+static void on_signal(int s) {
+    server.signals += 1 + (s == SIGINT && server.signals > 0);
+    uint64_t one = 1;
+    ssize_t n = write(net.wake, &one, sizeof one);
+    (void)n;
+}
+
+static int on_progress(void *user, const char *what, double done) {
+    (void)user;
+    if (isatty(2)) fprintf(stderr, "\r%s %3.0f %%%s", what, done * 100, done >= 1 ? "\r\033[K" : "");
+    return server.signals > 0;
+}
+
+static void say_ready(void) {
+    const llm_model_info *info = llm_model_get_info(server.model);
+    llm_engine_stats s;
+    char line[700];
+    llm_engine_get_stats(server.engine, &s);
+    snprintf(line, sizeof line, "%s: %s %s, %.0f M parameters, %.0f MiB; %s", server.cfg.model, info->family, info->file_type, (double)info->n_params / 1e6, (double)info->weight_bytes / 1048576, s.backend);
+    server_log(LLM_LOG_INFO, line);
+    snprintf(line, sizeof line, "max_model_len %d, max_num_seqs %d, block_size %d, total_block_num:%lld (%lld tokens of KV), memory %.0f MiB, prefix caching %s", s.max_model_len, s.max_num_seqs,
+             s.block_size, (long long)s.total_blocks, (long long)s.total_blocks * s.block_size, (double)s.memory_bytes / 1048576, server.cfg.engine.disable_prefix_caching ? "off" : "on");
+    server_log(LLM_LOG_INFO, line);
+    const llm_sampling *d = &server.defaults;
+    snprintf(line, sizeof line, "sampling defaults: temperature %g, top_p %g, top_k %d, min_p %g, repetition_penalty %g; early stop %s", (double)d->temperature, d->top_p > 0 ? (double)d->top_p : 1.0,
+             d->top_k, (double)d->min_p, d->repetition_penalty > 0 ? (double)d->repetition_penalty : 1.0, server.cfg.early_stop.enable ? "on" : "off");
+    server_log(LLM_LOG_INFO, line);
+    if (!strncmp(server.bound, "http", 4)) {
+        snprintf(line, sizeof line, "try: curl %s/v1/chat/completions -H 'Content-Type: application/json'%s -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'", server.bound,
+                 server.cfg.keys.n ? " -H 'Authorization: Bearer KEY'" : "");
+        server_log(LLM_LOG_INFO, line);
+    }
+    printf("listening on %s\n", server.bound);
+    fflush(stdout);
+}
+
+static void set_defaults(void) {
+    llm_sampling *d = &server.defaults;
+    const llm_sampling *g = &server.cfg.sampling;
+    llm_sampling_default(server.model, d);
+    if (is_given(IN_CFG(sampling.temperature))) d->temperature = g->temperature;
+    if (is_given(IN_CFG(sampling.top_p))) d->top_p = g->top_p;
+    if (is_given(IN_CFG(sampling.top_k))) d->top_k = g->top_k;
+    if (is_given(IN_CFG(sampling.min_p))) d->min_p = g->min_p;
+    if (is_given(IN_CFG(sampling.repetition_penalty))) d->repetition_penalty = g->repetition_penalty;
+    if (is_given(IN_CFG(sampling.seed))) d->seed = g->seed, d->has_seed = 1;
+}
+
+/* Loads while the event thread already answers /health with 503. */
+static void *load_main(void *unused) {
+    (void)unused;
+    llm_model_config m;
+    memset(&m, 0, sizeof m);
+    configuration *c = &server.cfg;
+    m.tokenizer = c->tokenizer;
+    m.chat_template = c->chat_template;
+    m.dummy_weights = c->dummy_weights;
+    m.log = c->engine.log = on_library_log;
+    m.progress = c->engine.progress = on_progress;
+    if (llm_model_open(find_model(c->model), &m, &server.model) || llm_engine_open(server.model, &c->engine, &server.engine)) {
+        if (!server.signals) die(1, llm_last_error());
+        exit(0);
+    }
+    set_defaults();
+    server.vocab = llm_logits_size(server.engine);
+    const llm_model_info *info = llm_model_get_info(server.model);
+    uint64_t h = 1469598103934665603u;
+    char text[400];
+    llm_engine_stats s;
+    llm_engine_get_stats(server.engine, &s);
+    snprintf(text, sizeof text, "%s %s %lld %lld %s", LLM_VERSION_STRING, info->architecture, (long long)info->n_params, (long long)info->weight_bytes, s.backend);
+    for (const char *p = text; *p; p++) h = (h ^ (unsigned char)*p) * 1099511628211u;
+    snprintf(server.fingerprint, sizeof server.fingerprint, "b%016llx", (unsigned long long)h);
+    __atomic_store_n(&server.ready, 1, __ATOMIC_RELEASE);
+    say_ready();
+    return engine_main(NULL);
+}
+
+static void add_listener(int fd, void *tag) {
+    struct epoll_event ev;
+    ev.events = EPOLLIN;
+    ev.data.ptr = tag;
+    epoll_ctl(net.epoll, EPOLL_CTL_ADD, fd, &ev);
+}
+
+static void conn_event(conn *c, uint32_t events) {
+    if (events & (EPOLLERR | EPOLLHUP)) {
+        conn_close(c);
+        return;
+    }
+    if ((events & (EPOLLIN | EPOLLRDHUP)) && !conn_read(c)) {
+        conn_close(c);
+        return;
+    }
+    if ((events & EPOLLOUT) && c->call && c->streaming) call_news(c->call, 0); /* there may be room for more of the stream */
+    conn_settle(c);
+}
+
+static int streams_left(void) {
+    for (conn *c = net.list; c; c = c->next)
+        if (c->call || c->out_at < c->out.len) return 1;
+    return 0;
+}
+
+static void event_loop(int listener, int metrics) {
+    static char tag_listen, tag_metrics, tag_wake;
+    double sweep = 0, drain_until = 0;
+    add_listener(listener, &tag_listen);
+    if (metrics >= 0) add_listener(metrics, &tag_metrics);
+    add_listener(net.wake, &tag_wake);
+    for (;;) {
+        struct epoll_event ev[256];
+        int n = epoll_wait(net.epoll, ev, 256, 250);
+        net.now = monotonic();
+        int news = 0;
+        for (int i = 0; i < n; i++) {
+            if (ev[i].data.ptr == &tag_listen || ev[i].data.ptr == &tag_metrics) conn_accept(ev[i].data.ptr == &tag_listen ? listener : metrics, ev[i].data.ptr == &tag_metrics);
+            else if (ev[i].data.ptr == &tag_wake) news = 1;
+            else conn_event((conn *)ev[i].data.ptr, ev[i].events);
+        }
+        if (news) {
+            uint64_t count;
+            ssize_t got = read(net.wake, &count, sizeof count);
+            (void)got;
+        }
+        calls_news();
+        if (server.signals && !net.draining) {
+            net.draining = 1;
+            drain_until = net.now + server.cfg.shutdown_timeout;
+            close(listener);
+            server_log(LLM_LOG_INFO, "shutting down: finishing what runs");
+        }
+        if (net.draining && (server.signals > 1 || net.now > drain_until || !streams_left())) return;
+        if (net.now - sweep > 0.25) {
+            sweep = net.now;
+            conn_sweep();
+        }
+    }
+}
+
+int main(int argc, char **argv) {
+    pthread_t loader, worker[64];
+    struct sigaction act;
+    read_options(argc, argv);
+    configuration *c = &server.cfg;
+    if (getrandom(&server.id_key, sizeof server.id_key, 0) < 0) server.id_key = (uint64_t)time(NULL);
+    server.started = (double)time(NULL);
+    net.now = monotonic();
+    net.epoll = epoll_create1(EPOLL_CLOEXEC);
+    net.wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    net.spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    memset(&act, 0, sizeof act);
+    act.sa_handler = on_signal;
+    sigaction(SIGTERM, &act, NULL);
+    sigaction(SIGINT, &act, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    const char *host = c->host ? c->host : "127.0.0.1", *path = c->unix_socket;
+    if (!path && strlen(host) > 5 && !strcmp(host + strlen(host) - 5, ".sock")) path = host;
+    int listener = path ? listen_unix(path) : listen_tcp(host, c->port, 1);
+    int metrics = is_given(IN_CFG(metrics_port)) && c->metrics_port != c->port ? listen_tcp(path ? "127.0.0.1" : host, c->metrics_port, 0) : -1;
+    pthread_create(&loader, NULL, load_main, NULL);
+    for (int i = 0; i < c->n_workers; i++) pthread_create(&worker[i], NULL, worker_main, NULL);
+    event_loop(listener, metrics);
+    for (conn *k = net.list, *next; k; k = next) {
+        next = k->next;
+        conn_close(k);
+    }
+    pthread_mutex_lock(&queue.mutex);
+    __atomic_store_n(&queue.stop, 1, __ATOMIC_RELEASE);
+    pthread_cond_broadcast(&queue.work_ready);
+    pthread_mutex_unlock(&queue.mutex);
+    if (!server.ready) _exit(0); /* still loading: nothing to save */
+    pthread_join(loader, NULL);
+    for (int i = 0; i < c->n_workers; i++) pthread_join(worker[i], NULL);
+    calls_news();
+    llm_engine_close(server.engine);
+    llm_model_close(server.model);
+    if (path) unlink(path);
+    llm_options_free(&options);
+    return 0;
+}
