@@ -523,7 +523,7 @@ static void eng_test_prefix(void) {
     llm_sampling s;
     llm_output out;
     llm_engine *e = eng_open(&f, 64, 4, 4, 16, 100, 0);
-    for (int i = 0; i < 80; i++) ids[i] = (i * 3) % 21;
+    for (int i = 0; i < 80; i++) ids[i] = (i * i + i / 3) % 21;
     memset(&s, 0, sizeof s);
     s.temperature = 1;
     s.n = 3;
