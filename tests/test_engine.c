@@ -752,7 +752,116 @@ static void eng_test_raw(void) {
     eng_close(&f);
 }
 
+/* ---- the real engine ---- */
+
+enum { ENG_LONG = 300 };
+
+static llm_engine *eng_real(const llm_model *m, int32_t threads, int32_t seqs, int32_t rows, int32_t max_len, int64_t kv_bytes) {
+    llm_engine_config c;
+    llm_engine *e;
+    memset(&c, 0, sizeof c);
+    c.n_threads = threads;
+    c.max_num_seqs = seqs;
+    c.max_num_batched_tokens = rows;
+    c.max_model_len = max_len;
+    c.kv_cache_memory_bytes = kv_bytes;
+    return CHECK(!llm_engine_open(m, &c, &e)) ? e : NULL;
+}
+
+/* Greedy tokens of a prompt; 0 on error. */
+static int32_t eng_greedy(llm_engine *e, const int32_t *ids, int32_t n, int32_t *out, double *cum) {
+    llm_sampling s;
+    llm_output o;
+    memset(&s, 0, sizeof s);
+    s.max_tokens = 24;
+    s.ignore_eos = 1;
+    llm_request *r = eng_start(e, ids, (size_t)n, &s);
+    if (!CHECK(r && !llm_request_run(e, r) && !llm_request_output(r, 0, &o) && o.n_token_ids == 24)) return 0;
+    memcpy(out, o.token_ids, 24 * sizeof *out);
+    *cum = o.cum_logprob;
+    llm_request_free(r);
+    return 24;
+}
+
+/* The logits of a 300-token prompt are the same bits whole, in chunks, among others, on one thread and two. */
+static void eng_test_real_bits(const llm_model *m, const int32_t *ids) {
+    llm_engine *e = eng_real(m, 1, 8, 512, 320, 0);
+    if (!e) return;
+    size_t row = (size_t)llm_logits_size(e);
+    float *want = (float *)malloc(row * sizeof(float)), *got = (float *)malloc(8 * row * sizeof(float));
+    int32_t chunks[3] = {1, 7, 64}, counts[8], at[8], seqs[8], batch[512];
+    CHECK(!llm_forward(e, 0, 0, ids, ENG_LONG, want, 1));
+    for (int c = 0; c < 3; c++) {
+        int from = c ? 0 : ENG_LONG - 40; /* single tokens only at the end: they are slow */
+        if (from) CHECK(!llm_forward(e, 1, 0, ids, from, got, 0));
+        for (int i = from; i < ENG_LONG; i += chunks[c]) CHECK(!llm_forward(e, 1, i, ids + i, LLM__MIN(chunks[c], ENG_LONG - i), got, 1));
+        CHECK(!memcmp(want, got, row * sizeof(float)));
+    }
+    CHECK(!llm_forward(e, 5, 0, ids, ENG_LONG - 30, got, 0));
+    int32_t n = 0;
+    for (int i = 0; i < 8; i++) { /* the end of the prompt among seven others */
+        seqs[i] = i, at[i] = i == 5 ? ENG_LONG - 30 : 0, counts[i] = i == 5 ? 30 : 3 + 2 * i;
+        for (int k = 0; k < counts[i]; k++) batch[n++] = i == 5 ? ids[at[i] + k] : ids[(i * 31 + k * 7) % ENG_LONG];
+    }
+    CHECK(!llm_forward_batch(e, 8, seqs, at, counts, batch, got) && !memcmp(want, got + 5 * row, row * sizeof(float)));
+    llm_engine_close(e);
+    e = eng_real(m, 2, 1, 512, 320, 0);
+    if (e) CHECK(!llm_forward(e, 0, 0, ids, ENG_LONG, got, 1) && !memcmp(want, got, row * sizeof(float)));
+    llm_engine_close(e);
+    free(want);
+    free(got);
+}
+
+/* A greedy answer is the same alone, from the cache, in a batch and after a preemption. */
+static void eng_test_real_tokens(const llm_model *m, const int32_t *ids) {
+    int32_t want[24], got[24];
+    double cum, cum2;
+    llm_sampling s;
+    llm_output o;
+    llm_engine_stats stats;
+    const llm_kv_layer *layers;
+    llm_engine *e = eng_real(m, 2, 4, 64, 192, 0);
+    if (!e || !eng_greedy(e, ids, 150, want, &cum)) return;
+    CHECK(eng_greedy(e, ids, 150, got, &cum2) && !memcmp(want, got, sizeof want) && cum == cum2);
+    llm_engine_get_stats(e, &stats);
+    CHECK(stats.cached_tokens == 128 && stats.memory_bytes > 0);
+    CHECK(eng_greedy(e, ids, 30, want, &cum));
+    int n_layers = llm__net_kv_layers(e->net, &layers);
+    int64_t page_bytes = e->backend->kv_page_bytes(e->ctx, n_layers, layers, 32);
+    llm_engine_close(e);
+    e = eng_real(m, 2, 4, 64, 192, 7 * page_bytes); /* four begin on a page each and soon need eight */
+    if (!e) return;
+    memset(&s, 0, sizeof s);
+    s.max_tokens = 24;
+    s.ignore_eos = 1;
+    llm_request *r[4];
+    for (int i = 0; i < 4; i++) r[i] = eng_start(e, ids + (i == 3 ? 0 : 40 * i + 20), 30, &s);
+    for (int i = 0; i < 4; i++) CHECK(r[i] && !llm_request_run(e, r[i]));
+    CHECK(!llm_request_output(r[3], 0, &o) && o.n_token_ids == 24 && !memcmp(o.token_ids, want, sizeof want) && o.cum_logprob == cum);
+    llm_engine_get_stats(e, &stats);
+    CHECK(stats.preemptions > 0 && stats.total_blocks == 7);
+    printf("real engine: %s, %lld preemptions\n", stats.backend, (long long)stats.preemptions);
+    for (int i = 0; i < 4; i++) llm_request_free(r[i]);
+    llm_engine_close(e);
+}
+
+static void eng_test_real(void) {
+    static const char path[] = "models/SmolLM2-135M-Instruct.Q4_1.gguf";
+    int32_t ids[ENG_LONG];
+    llm_model *m;
+    if (!test_exists(path)) {
+        SKIP("no SmolLM2 in models/");
+        return;
+    }
+    if (!CHECK(!llm_model_open(path, NULL, &m))) return;
+    for (int i = 0; i < ENG_LONG; i++) ids[i] = 200 + (int32_t)(llm__mix((uint64_t)i) % 40000);
+    eng_test_real_bits(m, ids);
+    eng_test_real_tokens(m, ids);
+    llm_model_close(m);
+}
+
 TEST_GROUP(engine) {
+    eng_test_real();
     eng_test_early_stop();
     eng_test_refusals();
     eng_test_faults();
