@@ -14563,6 +14563,79 @@ LLM__AVX2 static void llm__avx2_soften(llm__attend *t, int block) {
         t->m[i] = best;
     }
 }
+
+/* ---- AVX-512: attention's inner loops; the rest is AVX2's ---- */
+#ifndef LLM__AVX512
+#define LLM__AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")))
+#define LLM__AVX512_INLINE static inline LLM__AVX512 __attribute__((always_inline, unused))
+#endif
+
+/* Rows [i, i + n) of the product, n <= 12: 24 sums in registers. */
+LLM__AVX512_INLINE void llm__avx512_mac_rows(const llm__mac *m, int i, const int n, const int panels, const int half) {
+    const float *a = m->a + i * m->lda;
+    const char *b[2] = {(const char *)m->b[0], (const char *)m->b[1]};
+    float *c = m->c + i * m->ldc;
+    const int size = half ? 2 : 4;
+    __m512 s[12][2], v[2];
+    LLM__UNROLL for (int r = 0; r < n; r++)
+        LLM__UNROLL for (int j = 0; j < panels; j++) s[r][j] = m->scale ? _mm512_mul_ps(_mm512_loadu_ps(c + r * m->ldc + 16 * j), _mm512_set1_ps(m->scale[i + r])) : _mm512_setzero_ps();
+    for (int k = 0; k < m->k; k++) {
+        LLM__UNROLL for (int j = 0; j < panels; j++) {
+            const char *p = b[j] + (int64_t)k * m->ldb * size;
+            v[j] = half ? _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p)) : _mm512_loadu_ps((const float *)(const void *)p);
+        }
+        LLM__UNROLL for (int r = 0; r < n; r++) {
+            __m512 x = _mm512_set1_ps(a[r * m->lda + k]);
+            LLM__UNROLL for (int j = 0; j < panels; j++) s[r][j] = _mm512_fmadd_ps(x, v[j], s[r][j]);
+        }
+    }
+    LLM__UNROLL for (int r = 0; r < n; r++)
+        LLM__UNROLL for (int j = 0; j < panels; j++) _mm512_storeu_ps(c + r * m->ldc + 16 * j, s[r][j]);
+}
+
+LLM__AVX512_INLINE void llm__avx512_mac_shape(const llm__mac *m, const int panels, const int half) {
+    int i = 0;
+    for (; i + 12 <= m->n; i += 12) llm__avx512_mac_rows(m, i, 12, panels, half);
+    for (; i + 4 <= m->n; i += 4) llm__avx512_mac_rows(m, i, 4, panels, half);
+    if (m->n - i == 3) llm__avx512_mac_rows(m, i, 3, panels, half);
+    if (m->n - i == 2) llm__avx512_mac_rows(m, i, 2, panels, half);
+    if (m->n - i == 1) llm__avx512_mac_rows(m, i, 1, panels, half);
+}
+
+LLM__AVX512 static void llm__avx512_mac(const llm__mac *m) {
+    if (m->panels == 2 && m->half) llm__avx512_mac_shape(m, 2, 1);
+    else if (m->panels == 2) llm__avx512_mac_shape(m, 2, 0);
+    else if (m->half) llm__avx512_mac_shape(m, 1, 1);
+    else llm__avx512_mac_shape(m, 1, 0);
+}
+
+LLM__AVX512_INLINE __m512 llm__avx512_exp2(__m512 x) {
+    static const float c[6] = {1.3333558e-3f, 9.6181291e-3f, 5.5504109e-2f, 2.4022651e-1f, 6.9314718e-1f, 1};
+    x = _mm512_max_ps(_mm512_set1_ps(-126), x);
+    __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), f = _mm512_sub_ps(x, n), p = _mm512_set1_ps(1.5403530e-4f);
+    LLM__UNROLL for (int i = 0; i < 6; i++) p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(c[i]));
+    return _mm512_scalef_ps(p, n);
+}
+
+LLM__AVX512 static void llm__avx512_soften(llm__attend *t, int block) {
+    for (int i = 0; i < t->n; i++) {
+        float *p = t->p + i * LLM__BLOCK, old = t->m[i];
+        int from, to;
+        llm__attend_range(t, i, block, &from, &to);
+        uint32_t seen = from < to ? (to == 32 ? ~0u : (1u << to) - 1) & ~0u << from : 0;
+        __m512 u = _mm512_loadu_ps(p), v = _mm512_loadu_ps(p + 16), top = _mm512_set1_ps(old);
+        top = _mm512_mask_max_ps(top, (__mmask16)seen, top, u);
+        top = _mm512_mask_max_ps(top, (__mmask16)(seen >> 16), top, v);
+        float best = _mm512_reduce_max_ps(top);
+        u = _mm512_maskz_mov_ps((__mmask16)seen, llm__avx512_exp2(_mm512_sub_ps(u, _mm512_set1_ps(best))));
+        v = _mm512_maskz_mov_ps((__mmask16)(seen >> 16), llm__avx512_exp2(_mm512_sub_ps(v, _mm512_set1_ps(best))));
+        _mm512_storeu_ps(p, u);
+        _mm512_storeu_ps(p + 16, v);
+        t->scale[i] = _mm512_cvtss_f32(llm__avx512_exp2(_mm512_set1_ps(old - best)));
+        t->l[i] = t->l[i] * t->scale[i] + _mm512_reduce_add_ps(_mm512_add_ps(u, v));
+        t->m[i] = best;
+    }
+}
 #endif
 
 static const llm__row_kernels *llm__row_kernels_of(llm__isa isa) {
@@ -14571,7 +14644,10 @@ static const llm__row_kernels *llm__row_kernels_of(llm__isa isa) {
 #if LLM__X86
     static const llm__row_kernels avx2 = {llm__avx2_sum, llm__avx2_dot_rows, llm__avx2_add, llm__avx2_affine, llm__avx2_rotate, llm__avx2_to_half,
                                           llm__avx2_expand, llm__avx2_mac, llm__avx2_soften, 1};
-    if (isa == LLM__ISA_AVX2 || isa == LLM__ISA_AVXVNNI || isa == LLM__ISA_AVX512 || isa == LLM__ISA_AVX512VNNI) return &avx2;
+    static const llm__row_kernels avx512 = {llm__avx2_sum, llm__avx2_dot_rows, llm__avx2_add, llm__avx2_affine, llm__avx2_rotate, llm__avx2_to_half,
+                                            llm__avx2_expand, llm__avx512_mac, llm__avx512_soften, 1};
+    if (isa == LLM__ISA_AVX2 || isa == LLM__ISA_AVXVNNI) return &avx2;
+    if (isa == LLM__ISA_AVX512 || isa == LLM__ISA_AVX512VNNI) return &avx512;
 #endif
     (void)isa;
     return &scalar;

@@ -250,7 +250,7 @@ static void be_ref_head(const be_case *c, int id, int position, int base, int he
     for (int d = 0; d < c->hd; d++) mean += (x[d] = be_input(c, id, position, base + h * c->hd + d)) / c->hd;
     if (c->norm != LLM_QK_NORM_HEAD_LAYER) mean = 0;
     for (int d = 0; d < c->hd; d++) square += (x[d] - mean) * (x[d] - mean) / c->hd;
-    for (int d = 0; d < heads * c->hd; d++) all += pow(be_input(c, id, position, base + d), 2) / (heads * c->hd);
+    for (int d = 0; d < heads * c->hd && c->norm == LLM_QK_NORM_WHOLE_RMS; d++) all += pow((double)be_input(c, id, position, base + d), 2) / (heads * c->hd);
     for (int d = 0; d < c->hd && c->norm; d++) {
         uint32_t at = (uint32_t)(c->norm == LLM_QK_NORM_HEAD_RMS ? d : h * c->hd + d);
         double w = (double)(1 + 0.5f * be_value(seed, at, 0, 0));
@@ -331,7 +331,7 @@ static void be_test_attention(const char *isa) {
         for (int threads = 1; threads <= 3; threads++)
             for (int plan = 0; plan < 3; plan++) {
                 be_net n;
-                if ((plan && c->not_causal) || (threads > 1 && plan != (c->not_causal ? 0 : 4 - threads))) continue; /* 1: all plans, 2: ragged, 3: token by token */
+                if (c->not_causal ? plan != 0 : threads > 1 && plan != 2) continue;
                 be_net_open(&n, c, isa, threads);
                 float *out = be_net_run(&n, plan, len, 11 + (uint32_t)threads);
                 if (!first) {
@@ -793,8 +793,8 @@ static void be_test_programs(void) {
         int different = 0;
         be_program_open(&one, 1, ranks);
         be_program_open(&three, 3, ranks);
-        for (uint32_t seed = 0; seed < 300; seed++) different += be_program_run(&one, ranks, seed, 1) != be_program_run(&three, ranks, seed, 0);
-        if (!CHECK(!different)) printf("  %d of 300 programs differ with %d ranks\n", different, ranks);
+        for (uint32_t seed = 0; seed < 120; seed++) different += be_program_run(&one, ranks, seed, 1) != be_program_run(&three, ranks, seed, 0);
+        if (!CHECK(!different)) printf("  %d of 120 programs differ with %d ranks\n", different, ranks);
         llm_backend_cpu()->close(one.ctx);
         llm_backend_cpu()->close(three.ctx);
     }
@@ -896,16 +896,19 @@ static size_t be_heap(void) {
 #endif
 }
 
-/* A thousand small steps allocate nothing. */
+/* Thousands of small steps allocate nothing. */
 static void be_test_steps(void) {
     const llm_backend *t = llm_backend_cpu();
     be_program p;
     int calls[100] = {0}, all = 1;
-    be_program_open(&p, 2, 2);
-    size_t heap = be_heap();
-    int64_t memory = t->memory_used(p.ctx);
-    for (uint32_t i = 0; i < 1000; i++) be_program_run(&p, 2, 6 * i + i % 3, 0);
-    CHECK(be_heap() == heap && t->memory_used(p.ctx) == memory && memory > 0);
+    for (int threads = 1; threads <= 2; threads++) {
+        be_program_open(&p, threads, 2);
+        size_t heap = be_heap();
+        int64_t memory = t->memory_used(p.ctx);
+        for (uint32_t i = 0; i < (threads == 1 ? 3000 : 50); i++) be_program_run(&p, 2, 6 * i + i % 3, 0);
+        CHECK(be_heap() == heap && t->memory_used(p.ctx) == memory && memory > 0);
+        if (threads == 1) t->close(p.ctx);
+    }
     t->parallel(p.ctx, be_parallel_fn, calls, 100);
     t->parallel(p.ctx, be_parallel_fn, calls, 1);
     t->parallel(p.ctx, be_parallel_fn, calls, 0);
