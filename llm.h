@@ -7133,37 +7133,56 @@ LLM__UNUSED static llm_result llm__tokenizer_open_path(const char *path, const l
 /* ---- section: unicode, regex, tokenizer (end) ---- */
 
 /* ============================================================================
- * >>template   Chat templates: a Jinja interpreter.
- * ============================================================================ */
+ * >>template   Chat templates: the part of Jinja2 that they use, as Hugging Face runs it.
+ * ============================================================================
+ * A chat template is a program that a model's author wrote against Python's jinja2 in transformers' environment (immutable sandbox, trim_blocks,
+ * lstrip_blocks, loop controls, generation blocks). The prompt must come out equal to the byte, and what Python refuses must be refused, so this
+ * is a small interpreter of Python's values: their printing, truth, order, arithmetic and methods, and jinja2's rules of lookup on top.
+ *
+ *   text --lexer--> tokens --parser--> tree (in the arena of the template) --walk--> text
+ *
+ * - The tree is never changed: a template may be rendered by many threads at once. All values of a render lie in one arena, freed at its end.
+ * - Values are 16 bytes and never change once made (there is no append); what changes is variables, loops, generators and namespaces.
+ * - Everything that becomes text is written at the end of one buffer. A macro, a set block or a filter marks the place, writes on, and takes what
+ *   it wrote off the end as a value. So one limit bounds all texts, and it is checked before memory is taken.
+ * - Templates come from model files, and a server may take them from clients: they are hostile programs. Each step costs fuel, so does each 64 bytes
+ *   copied; depth, calls, ranges, memory and output are bounded; no names of the host can be reached. The first error sets x->err, after
+ *   which every function returns at once with an undefined value: no result needs a test of its own.
+ * - Variables are looked up as they are met, from the inner scope outwards. jinja2 decides that when it compiles, but the scopes are the same: a
+ *   for loop, macro, block set, filter block, with and generation have their own, an if has not; a macro sees the scope it was defined in.
+ * - Undefined is jinja2's default one: it prints as nothing, is false, can be walked, has no attributes, and most operators refuse it.
+ * - Not here: include, import, extends, block, autoescape, recursive loops, the host's filters (pprint, random, ...), whole numbers over 64 bits
+ *   except to print and compare them. Generators are filled when they are made, where Python waits until they are walked. */
 /* ---- section: template, chat (begin) ---- */
 
 typedef enum llm__vtype {
     LLM__V_UNSET = 0, /* an optional argument that was not given */
-    LLM__V_UNDEF,     /* jinja2's Undefined; s: the name it was looked up by */
+    LLM__V_UNDEF,     /* s: the name that was looked up */
     LLM__V_NONE, LLM__V_BOOL, LLM__V_INT,
-    LLM__V_BIG,       /* a whole number that does not fit 64 bits; s: its digits */
+    LLM__V_BIG,       /* a whole number over 64 bits; s: its digits */
     LLM__V_FLOAT,
     LLM__V_STR,       /* valid UTF-8; flag 1: marked safe */
     LLM__V_LIST,
-    LLM__V_TUPLE,     /* flag 1: of groupby */
-    LLM__V_VIEW,      /* keys(), values() (flag 1) or items() (flag 2) of a dict */
-    LLM__V_GEN,       /* a generator: a list that can be walked once */
-    LLM__V_RANGE,     /* list of start, stop, step */
-    LLM__V_DICT, LLM__V_NAMESPACE, LLM__V_MACRO,
-    LLM__V_FUNC,      /* an entry of a table of functions, bound to a value */
+    LLM__V_TUPLE,     /* flag 1: made by groupby */
+    LLM__V_VIEW,      /* of a dict: keys() (flag 0), values() (1), items() (2) */
+    LLM__V_GEN,       /* a generator: can be walked once */
+    LLM__V_RANGE,     /* list: start, stop, step */
+    LLM__V_DICT,      /* list: key, value, key, value ... in the order of insertion */
+    LLM__V_NAMESPACE, /* the same */
+    LLM__V_MACRO,
+    LLM__V_FUNC,      /* an entry of a table, bound to a value */
     LLM__V_LOOP, LLM__V_CYCLER, LLM__V_JOINER
 } llm__vtype;
 
-/* A value: 16 bytes, never changed once made. What it points to lives in the arena of the render (constants: of the template). */
 typedef struct llm__val {
     uint8_t type, flag;
-    uint32_t n; /* bytes of a text or name */
+    uint16_t tag; /* of a key in a dict: its hash; of a variable in a scope: its name */
+    uint32_t n;   /* bytes of a text */
     union {
         int64_t i;
         double f;
         const char *s;
         struct llm__vlist *list;
-        struct llm__vdict *dict;
         struct llm__vloop *loop;
         struct llm__vmacro *macro;
         struct llm__vbound *bound;
@@ -7176,38 +7195,27 @@ typedef struct llm__vlist {
     int32_t at; /* of a generator: consumed; of a cycler or joiner: calls so far */
 } llm__vlist;
 
-typedef struct llm__vpair {
-    llm__val key, value;
-    uint32_t hash;
-} llm__vpair;
-
-typedef struct llm__vdict {
-    llm__vpair *e; /* in the order of insertion */
-    int32_t n, cap;
-} llm__vdict;
-
 typedef enum llm__node_kind {
-    LLM__N_CONST, LLM__N_NAME, LLM__N_LIST, LLM__N_TUPLE, LLM__N_DICT, LLM__N_UNARY, LLM__N_BINARY, LLM__N_AND, LLM__N_OR, LLM__N_CONCAT,
-    LLM__N_COMPARE, LLM__N_COND, LLM__N_ATTR, LLM__N_ITEM, LLM__N_SLICE, LLM__N_CALL, LLM__N_FILTER, LLM__N_TEST, LLM__N_ARG,
-    LLM__N_DATA, LLM__N_PRINT, LLM__N_IF, LLM__N_FOR, LLM__N_SET, LLM__N_SET_BLOCK, LLM__N_MACRO, LLM__N_CALL_BLOCK, LLM__N_FILTER_BLOCK,
-    LLM__N_WITH, LLM__N_SCOPE, LLM__N_BREAK, LLM__N_CONTINUE
+    LLM__N_CONST, LLM__N_NAME, LLM__N_LIST, LLM__N_TUPLE, LLM__N_DICT, LLM__N_UNARY, LLM__N_BINARY, LLM__N_AND, LLM__N_OR, LLM__N_COMPARE,
+    LLM__N_COND, LLM__N_ATTR, LLM__N_ITEM, LLM__N_SLICE, LLM__N_CALL, LLM__N_FILTER, LLM__N_TEST, LLM__N_ARG,
+    LLM__N_BLOCK_TEXT, /* the output of a block, to be filtered; from here on, statements */
+    LLM__N_DATA, LLM__N_PRINT, LLM__N_IF, LLM__N_FOR, LLM__N_SET, LLM__N_MACRO, LLM__N_CALL_BLOCK, LLM__N_FILTER_BLOCK, LLM__N_WITH,
+    LLM__N_SCOPE, LLM__N_BREAK, LLM__N_CONTINUE
 } llm__node_kind;
 
 /* What a, b, c and d are stands where the parser makes the node; lists hang together by `next`. */
 typedef struct llm__node {
     uint8_t kind, op;
-    int32_t line, name; /* name: id of a variable */
+    uint16_t name; /* of a variable */
+    int32_t line;
     struct llm__node *a, *b, *c, *d, *next;
     const struct llm__tpl_entry *entry; /* of a filter or test; NULL: not known, an error when it is reached */
     llm__val v;
 } llm__node;
 
-/* Variables of one scope; a name is looked up from the innermost outwards, then in the context, then among the global functions. */
 typedef struct llm__scope {
     struct llm__scope *up;
-    int32_t *name;
-    llm__val *v;
-    int32_t n, cap;
+    llm__vlist vars;
 } llm__scope;
 
 typedef struct llm__vmacro {
@@ -7223,31 +7231,31 @@ typedef struct llm__vbound {
 typedef struct llm__vloop {
     llm__vlist *items;
     int32_t at;
-    llm__val changed; /* UNSET: changed() was not called yet */
+    llm__val changed; /* what changed() got last */
 } llm__vloop;
 
 struct llm_template {
     llm__arena arena;
     llm__node *body;
-    llm__map names;      /* of variables, to their ids */
-    llm__str *name;      /* (n_names) */
-    int32_t n_names, loop_name; /* loop_name: id of "loop"; -1: not used */
+    llm__map names; /* of variables, to their ids */
+    llm__str *name; /* (n_names) */
+    int32_t n_names;
     size_t cap_names;
 };
 
-/* One render. After the first error `err` is set, every function returns at once, and every value is UNDEF. */
+/* One render. */
 typedef struct llm__tpl {
     const llm_template *t;
     const llm_render_options *options;
     llm__arena arena;
-    llm_text text;     /* the output so far; what is being captured (macros, set blocks, texts being built) stands at its end */
+    llm_text text;     /* the output so far, and at its end what is being built */
     llm__scope *scope;
-    llm__val *context; /* (n_names) */
+    llm__val *context; /* (n_names) the context's variables and the global functions */
+    llm__val block_text;
     int64_t fuel;
     int depth, calls;
-    int32_t line;
+    int32_t line, err_line;
     llm_result err;
-    int err_line;
     char message[400];
 } llm__tpl;
 
@@ -7258,17 +7266,21 @@ typedef struct llm__args {
     int n, n_pos;
 } llm__args;
 
-/* A filter, test, method or function. `spec`: the names of its parameters in order, "!" after one that must be given; they come in `a`,
- * UNSET where not given. NULL: the arguments come in g as they were written. */
+typedef llm__val (*llm__tpl_fn)(llm__tpl *x, llm__val self, llm__val *a, const llm__args *g, int op);
+
+/* A filter, test, method or function. `spec` names its parameters in order, with "!" after those that must be given and "-" before those that
+ * have no name; they come in `a`, UNSET where not given. NULL: all arguments come in `g`. `op` tells functions apart that share their code. */
 typedef struct llm__tpl_entry {
     const char *name, *spec;
-    llm__val (*fn)(llm__tpl *x, llm__val self, llm__val *a, const llm__args *g);
+    llm__tpl_fn fn;
+    int op;
 } llm__tpl_entry;
 
-enum { LLM__TPL_DEPTH = 128, LLM__TPL_EVAL_DEPTH = 1500, LLM__TPL_CALLS = 64, LLM__TPL_RANGE = 100000, LLM__TPL_MAX_ARGS = 12 };
+enum { LLM__TPL_DEPTH = 384, LLM__TPL_EVAL_DEPTH = 1500, LLM__TPL_CALLS = 64, LLM__TPL_RANGE = 100000, LLM__TPL_MAX_ARGS = 8 };
 
-/* ---- errors and limits ---- */
+/* ---- errors, fuel, memory ---- */
 
+/* Notes the first error. Returns undefined, so that it can stand after `return`. */
 __attribute__((format(printf, 3, 4))) static llm__val llm__tpl_error(llm__tpl *x, llm_result r, const char *format, ...) {
     llm__val v;
     memset(&v, 0, sizeof v);
@@ -7285,7 +7297,7 @@ __attribute__((format(printf, 3, 4))) static llm__val llm__tpl_error(llm__tpl *x
 
 #define llm__tpl_fail(x, ...) llm__tpl_error(x, LLM_ERR_TEMPLATE, __VA_ARGS__)
 
-/* Pays for n units of work; 0 when the fuel is spent or an error stands. */
+/* Pays for n units of work. 0 when the fuel is spent or an error stands. */
 static int llm__tpl_spend(llm__tpl *x, int64_t n) {
     if (x->err) return 0;
     x->fuel -= n;
@@ -7299,6 +7311,12 @@ static void *llm__tpl_get(llm__tpl *x, size_t bytes) {
     return p;
 }
 
+/* Goes one level down; every caller undoes it by x->depth--. 0 when it is too deep. */
+static int llm__tpl_enter(llm__tpl *x) {
+    if (++x->depth > LLM__TPL_EVAL_DEPTH) llm__tpl_error(x, LLM_ERR_LIMIT, "values or calls are nested too deeply");
+    return !x->err;
+}
+
 /* ---- making values ---- */
 
 static llm__val llm__v(llm__vtype type) {
@@ -7308,15 +7326,15 @@ static llm__val llm__v(llm__vtype type) {
     return v;
 }
 
-static llm__val llm__v_bool(int b) {
-    llm__val v = llm__v(LLM__V_BOOL);
-    v.as.i = b != 0;
-    return v;
-}
-
 static llm__val llm__v_int(int64_t i) {
     llm__val v = llm__v(LLM__V_INT);
     v.as.i = i;
+    return v;
+}
+
+static llm__val llm__v_bool(int b) {
+    llm__val v = llm__v(LLM__V_BOOL);
+    v.as.i = b != 0;
     return v;
 }
 
@@ -7326,25 +7344,18 @@ static llm__val llm__v_float(double f) {
     return v;
 }
 
-/* A text that lives long enough already. */
-static llm__val llm__v_text(llm__vtype type, const char *s, size_t n) {
+/* A text, or another type that has one, whose bytes live long enough already. */
+static llm__val llm__v_text(llm__vtype type, llm__str s) {
     llm__val v = llm__v(type);
-    v.as.s = s;
-    v.n = (uint32_t)n;
+    v.as.s = s.p;
+    v.n = (uint32_t)s.n;
     return v;
 }
 
-static llm__val llm__v_str(const char *s, size_t n) { return llm__v_text(LLM__V_STR, s, n); }
-static llm__val llm__v_undef(const char *name) { return llm__v_text(LLM__V_UNDEF, name, strlen(name)); }
+static llm__val llm__v_str(const char *s, size_t n) { return llm__v_text(LLM__V_STR, llm__s(s, n)); }
+static llm__val llm__v_undef(const char *name) { return llm__v_text(LLM__V_UNDEF, llm__s(name, strlen(name))); }
 static llm__str llm__v_s(llm__val v) { return llm__s(v.n ? v.as.s : "", v.n); }
-
-/* A copy of a text. */
-static llm__val llm__tpl_copy(llm__tpl *x, const char *s, size_t n) {
-    char *p = llm__tpl_spend(x, (int64_t)(n / 64)) ? (char *)llm__tpl_get(x, n + 1) : NULL;
-    if (!p) return llm__v(LLM__V_UNDEF);
-    if (n) memcpy(p, s, n);
-    return llm__v_str(p, n);
-}
+static llm__str llm__lit(const char *s) { return llm__s(s, strlen(s)); }
 
 static llm__val llm__v_list(llm__vtype type, llm__vlist *list) {
     llm__val v = llm__v(list ? type : LLM__V_UNDEF);
@@ -7352,14 +7363,12 @@ static llm__val llm__v_list(llm__vtype type, llm__vlist *list) {
     return v;
 }
 
-/* An empty list with room for n values; NULL after an error. */
-static llm__vlist *llm__tpl_list(llm__tpl *x, int64_t n) {
-    if (n > (1 << 26)) n = 1 << 26; /* cannot be reached with this many units of fuel */
-    llm__vlist *l = llm__tpl_spend(x, n / 4) ? (llm__vlist *)llm__tpl_get(x, sizeof *l) : NULL;
-    if (!l) return NULL;
-    l->v = n ? (llm__val *)llm__tpl_get(x, (size_t)n * sizeof *l->v) : NULL;
-    l->cap = (int32_t)n;
-    return x->err ? NULL : l;
+/* A copy of bytes; type STR or BIG. */
+static llm__val llm__tpl_copy(llm__tpl *x, llm__vtype type, llm__str s) {
+    char *p = llm__tpl_spend(x, (int64_t)(s.n / 64)) ? (char *)llm__tpl_get(x, s.n + 1) : NULL;
+    if (!p) return llm__v(LLM__V_UNDEF);
+    if (s.n) memcpy(p, s.p, s.n);
+    return llm__v_text(type, llm__s(p, s.n));
 }
 
 static void llm__tpl_push(llm__tpl *x, llm__vlist *l, llm__val v) {
@@ -7375,11 +7384,15 @@ static void llm__tpl_push(llm__tpl *x, llm__vlist *l, llm__val v) {
     l->v[l->n++] = v;
 }
 
-static llm__val llm__tpl_pair(llm__tpl *x, llm__vtype type, llm__val a, llm__val b) {
-    llm__vlist *l = llm__tpl_list(x, 2);
-    llm__tpl_push(x, l, a);
-    llm__tpl_push(x, l, b);
-    return llm__v_list(type, l);
+/* A new list of n values; v may be NULL when n is 0. NULL after an error. */
+static llm__vlist *llm__tpl_list(llm__tpl *x, const llm__val *v, int32_t n) {
+    llm__vlist *l = llm__tpl_spend(x, n / 4) ? (llm__vlist *)llm__tpl_get(x, sizeof *l) : NULL;
+    if (!l || !n) return l;
+    l->v = (llm__val *)llm__tpl_get(x, (size_t)n * sizeof *l->v);
+    if (!l->v) return NULL;
+    memcpy(l->v, v, (size_t)n * sizeof *v);
+    l->n = l->cap = n;
+    return l;
 }
 
 static const char *llm__v_type_name(llm__val v) {
@@ -7388,7 +7401,22 @@ static const char *llm__v_type_name(llm__val v) {
     return name[v.type];
 }
 
-/* ---- texts: UTF-8 by code points, the classes of Python's str ---- */
+/* For use where Python wants a value: an error if v is undefined. */
+static int llm__tpl_defined(llm__tpl *x, llm__val v) {
+    if (v.type == LLM__V_UNDEF) llm__tpl_fail(x, "'%.*s' is undefined", (int)LLM__MIN(v.n, 80u), v.n ? v.as.s : "");
+    return !x->err;
+}
+
+#define LLM__V_IN(v, mask) (1 << (v).type & (mask)) /* is the type among those? */
+enum {
+    LLM__M_INT = 1 << LLM__V_BOOL | 1 << LLM__V_INT, LLM__M_NUMBER = LLM__M_INT | 1 << LLM__V_FLOAT, LLM__M_ROW = 1 << LLM__V_LIST | 1 << LLM__V_TUPLE,
+    LLM__M_LISTS = LLM__M_ROW | 1 << LLM__V_VIEW | 1 << LLM__V_GEN | 1 << LLM__V_RANGE, LLM__M_ABSENT = 1 << LLM__V_UNSET | 1 << LLM__V_NONE,
+    LLM__M_SEQUENCE = LLM__M_ROW | 1 << LLM__V_RANGE | 1 << LLM__V_STR | 1 << LLM__V_DICT | 1 << LLM__V_UNDEF
+};
+
+static double llm__v_num(llm__val v) { return v.type == LLM__V_FLOAT ? v.as.f : (double)v.as.i; }
+
+/* ---- texts: code points and the classes of Python's str ---- */
 
 /* Python's str.isspace for one code point. */
 static int llm__tpl_space(int32_t c) {
@@ -7400,7 +7428,6 @@ static int32_t llm__tpl_lower(int32_t c) { return c >= 'A' && c <= 'Z' ? c + 32 
 static int32_t llm__tpl_upper(int32_t c) { return c >= 'a' && c <= 'z' ? c - 32 : c; }
 static int llm__tpl_alpha(int32_t c) { return (c | 32) >= 'a' && (c | 32) <= 'z'; }
 static int llm__tpl_digit(int32_t c) { return c >= '0' && c <= '9'; }
-static int llm__tpl_digit_of(int32_t c) { return llm__tpl_digit(c); }
 static int llm__tpl_printable(int32_t c) { return c >= 32 && !(c >= 127 && c <= 160) && c != 0xAD && !(c > 160 && llm__tpl_space(c)); }
 
 /* The number of code points. */
@@ -7410,7 +7437,7 @@ static int64_t llm__tpl_chars(llm__str s) {
     return n;
 }
 
-/* The byte at which code point k starts (the end if there are fewer). */
+/* The byte at which code point k starts; the end if there are fewer. */
 static size_t llm__tpl_byte_of(llm__str s, int64_t k) {
     size_t i = 0;
     for (; i < s.n; i++)
@@ -7418,87 +7445,81 @@ static size_t llm__tpl_byte_of(llm__str s, int64_t k) {
     return i;
 }
 
-/* Where `needle` first (step 1) or last (step -1) stands in s, or -1. */
+static int llm__str_same(llm__str a, llm__str b) { return a.n == b.n && !memcmp(a.p, b.p, a.n); }
+
+/* Where `needle` stands first (step 1) or last (step -1) in s, or -1. */
 static int64_t llm__tpl_find(llm__str s, llm__str needle, int step) {
-    if (needle.n > s.n) return -1;
-    int64_t last = (int64_t)(s.n - needle.n);
-    for (int64_t i = step > 0 ? 0 : last; i >= 0 && i <= last; i += step) {
-        if (needle.n == 0 || (s.p[i] == needle.p[0] && !memcmp(s.p + i, needle.p, needle.n))) return i;
-    }
+    int64_t last = (int64_t)s.n - (int64_t)needle.n;
+    for (int64_t i = step > 0 ? 0 : last; i >= 0 && i <= last; i += step)
+        if (!needle.n || (s.p[i] == needle.p[0] && !memcmp(s.p + i, needle.p, needle.n))) return i;
     return -1;
 }
 
-/* Without the white space, or the code points in `set` (when set.p), at its ends: sides 1 left, 2 right, 3 both. */
+/* Is the code point at s.p white space, or one of `set` when that is given? Its length in *len. */
+static int llm__tpl_strips(llm__str s, llm__str set, int *len) {
+    int32_t c = llm__utf8_get(s.p, s.n, len);
+    return set.p ? llm__tpl_find(set, llm__s(s.p, (size_t)*len), 1) >= 0 : llm__tpl_space(c);
+}
+
+/* Without white space, or the code points of `set` when set.p, at its ends: sides 1 left, 2 right, 3 both. */
 static llm__str llm__tpl_strip(llm__str s, llm__str set, int sides) {
     int len;
-    while ((sides & 1) && s.n) {
-        int32_t c = llm__utf8_get(s.p, s.n, &len);
-        if (set.p ? llm__tpl_find(set, llm__s(s.p, (size_t)len), 1) < 0 : !llm__tpl_space(c)) break;
-        s.p += len;
-        s.n -= (size_t)len;
-    }
+    for (; (sides & 1) && s.n && llm__tpl_strips(s, set, &len); s.n -= (size_t)len) s.p += len;
     while ((sides & 2) && s.n) {
         size_t at = s.n - 1;
         while (at && ((uint8_t)s.p[at] & 0xC0) == 0x80) at--;
-        int32_t c = llm__utf8_get(s.p + at, s.n - at, &len);
-        if (set.p ? llm__tpl_find(set, llm__s(s.p + at, s.n - at), 1) < 0 : !llm__tpl_space(c)) break;
+        if (!llm__tpl_strips(llm__s(s.p + at, s.n - at), set, &len)) break;
         s.n = at;
     }
     return s;
 }
 
+static llm__str llm__tpl_trim(llm__str s, int sides) { return llm__tpl_strip(s, llm__s(NULL, 0), sides); }
+
 /* ---- building texts at the end of the output ---- */
 
-static void llm__tpl_put(llm__tpl *x, const char *s, size_t n) {
-    if (!llm__tpl_spend(x, (int64_t)(n / 64))) return;
-    llm_text_add(&x->text, s, n);
+static void llm__tpl_put(llm__tpl *x, llm__str s) {
+    if (!llm__tpl_spend(x, (int64_t)(s.n / 64))) return;
+    llm_text_add(&x->text, s.p, s.n);
     if (x->text.failed) llm__tpl_error(x, LLM_ERR_LIMIT, "the output is over %zu bytes", x->text.limit);
 }
 
-static void llm__tpl_puts(llm__tpl *x, const char *s) { llm__tpl_put(x, s, strlen(s)); }
-
-static void llm__tpl_put_char(llm__tpl *x, int32_t c) {
-    char s[4];
-    llm__tpl_put(x, s, (size_t)llm__utf8_put(s, c));
+/* Formatted whole numbers and short texts. */
+__attribute__((format(printf, 2, 3))) static void llm__tpl_putf(llm__tpl *x, const char *format, ...) {
+    char s[160];
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(s, sizeof s, format, args);
+    va_end(args);
+    llm__tpl_put(x, llm__s(s, LLM__MIN((size_t)n, sizeof s - 1)));
 }
 
-/* A text `count` times, checked against the limit before the first. */
+/* A text `count` times; the limit is checked before the first. */
 static void llm__tpl_repeat(llm__tpl *x, llm__str s, int64_t count) {
     if (!s.n || count <= 0 || x->err) return;
-    if ((uint64_t)count > (x->text.limit - x->text.len) / s.n) {
-        llm__tpl_error(x, LLM_ERR_LIMIT, "the output is over %zu bytes", x->text.limit);
-        return;
+    if ((uint64_t)count > (x->text.limit - x->text.len) / s.n) llm__tpl_error(x, LLM_ERR_LIMIT, "the output is over %zu bytes", x->text.limit);
+    for (; count >= 64 && s.n == 1 && llm__tpl_spend(x, 1); count -= 64) {
+        char many[64];
+        memset(many, s.p[0], sizeof many);
+        llm__tpl_put(x, llm__s(many, sizeof many));
     }
-    while (count-- > 0 && llm__tpl_spend(x, 1)) llm__tpl_put(x, s.p, s.n);
-}
-
-static void llm__tpl_spaces(llm__tpl *x, int64_t count) {
-    static const char blank[65] = "                                                                ";
-    llm__tpl_repeat(x, llm__s(blank, 64), count / 64);
-    if (count > 0) llm__tpl_put(x, blank, (size_t)(count % 64));
+    while (count-- > 0 && llm__tpl_spend(x, 1)) llm__tpl_put(x, s);
 }
 
 /* Takes what was built since `mark` off the end, as a value. */
 static llm__val llm__tpl_take(llm__tpl *x, size_t mark) {
-    size_t n = x->text.len - mark;
-    llm__val v = llm__tpl_copy(x, n ? x->text.data + mark : "", n);
+    llm__val v = llm__tpl_copy(x, LLM__V_STR, llm__s(x->text.data ? x->text.data + mark : "", x->text.len - mark));
     x->text.len = mark;
     return v;
 }
 
-/* ---- equality, order, truth ---- */
-
-static int llm__v_is_number(llm__val v) { return v.type == LLM__V_BOOL || v.type == LLM__V_INT || v.type == LLM__V_FLOAT; }
-static int llm__v_is_int(llm__val v) { return v.type == LLM__V_BOOL || v.type == LLM__V_INT; }
-static int llm__v_is_list(llm__val v) { return v.type >= LLM__V_LIST && v.type <= LLM__V_GEN; }
-static double llm__v_num(llm__val v) { return v.type == LLM__V_FLOAT ? v.as.f : (double)v.as.i; }
+/* ---- truth, equality, order ---- */
 
 static int64_t llm__v_range_len(llm__val v) {
     int64_t start = v.as.list->v[0].as.i, stop = v.as.list->v[1].as.i, step = v.as.list->v[2].as.i;
     if (step > 0 ? start >= stop : start <= stop) return 0;
     uint64_t span = step > 0 ? (uint64_t)stop - (uint64_t)start : (uint64_t)start - (uint64_t)stop;
-    uint64_t by = step > 0 ? (uint64_t)step : 0 - (uint64_t)step;
-    return (int64_t)((span - 1) / by + 1);
+    return (int64_t)((span - 1) / (step > 0 ? (uint64_t)step : 0 - (uint64_t)step) + 1);
 }
 
 /* Python's truth. */
@@ -7508,398 +7529,303 @@ static int llm__v_truth(llm__val v) {
     case LLM__V_BOOL: case LLM__V_INT: return v.as.i != 0;
     case LLM__V_FLOAT: return v.as.f != 0;
     case LLM__V_STR: return v.n != 0;
-    case LLM__V_LIST: case LLM__V_TUPLE: case LLM__V_VIEW: return v.as.list->n != 0;
+    case LLM__V_LIST: case LLM__V_TUPLE: case LLM__V_VIEW: case LLM__V_DICT: return v.as.list->n != 0;
     case LLM__V_RANGE: return llm__v_range_len(v) != 0;
-    case LLM__V_DICT: return v.as.dict->n != 0;
     default: return 1;
     }
 }
 
-static llm__val *llm__tpl_dict_find(llm__tpl *x, const llm__vdict *d, llm__val key);
+static llm__val *llm__tpl_dict_find(llm__tpl *x, const llm__vlist *d, llm__val key);
 
 static int llm__tpl_equal(llm__tpl *x, llm__val a, llm__val b);
 
-static int llm__tpl_equal_dict(llm__tpl *x, const llm__vdict *a, const llm__vdict *b) {
-    if (a->n != b->n) return 0;
-    for (int i = 0; i < a->n && !x->err; i++) {
-        const llm__val *v = llm__tpl_dict_find(x, b, a->e[i].key);
-        if (!v || !llm__tpl_equal(x, a->e[i].value, *v)) return 0;
+/* Item by item; dicts in any order. */
+static int llm__tpl_equal_lists(llm__tpl *x, const llm__vlist *a, const llm__vlist *b, int dict) {
+    int same = a->n == b->n && llm__tpl_enter(x);
+    for (int i = 0; same && i < a->n && !x->err; i += 1 + dict) {
+        const llm__val *v = dict ? llm__tpl_dict_find(x, b, a->v[i]) : &b->v[i];
+        same = v && llm__tpl_equal(x, a->v[i + dict], *v);
     }
-    return 1;
+    x->depth -= a->n == b->n;
+    return same && !x->err;
 }
 
 /* Python's ==. */
 static int llm__tpl_equal(llm__tpl *x, llm__val a, llm__val b) {
     if (!llm__tpl_spend(x, 1)) return 0;
-    if (llm__v_is_number(a) && llm__v_is_number(b)) {
-        return a.type == LLM__V_FLOAT || b.type == LLM__V_FLOAT ? llm__v_num(a) == llm__v_num(b) : a.as.i == b.as.i;
-    }
+    if (LLM__V_IN(a, LLM__M_INT) && LLM__V_IN(b, LLM__M_INT)) return a.as.i == b.as.i;
+    if (LLM__V_IN(a, LLM__M_NUMBER) && LLM__V_IN(b, LLM__M_NUMBER)) return llm__v_num(a) == llm__v_num(b);
     if (a.type != b.type) return 0;
-    int same = 1;
-    switch (a.type) {
-    case LLM__V_UNSET: case LLM__V_UNDEF: case LLM__V_NONE: return 1;
-    case LLM__V_BIG: case LLM__V_STR: return a.n == b.n && !memcmp(llm__v_s(a).p, llm__v_s(b).p, a.n);
-    case LLM__V_LIST: case LLM__V_TUPLE: case LLM__V_VIEW: case LLM__V_RANGE:
-        if (a.as.list->n != b.as.list->n) return 0;
-        if (++x->depth > LLM__TPL_EVAL_DEPTH) llm__tpl_fail(x, "values are nested too deeply to be compared");
-        for (int i = 0; same && i < a.as.list->n && !x->err; i++) same = llm__tpl_equal(x, a.as.list->v[i], b.as.list->v[i]);
-        x->depth--;
-        return same;
-    case LLM__V_DICT:
-        if (++x->depth > LLM__TPL_EVAL_DEPTH) llm__tpl_fail(x, "values are nested too deeply to be compared");
-        same = x->err ? 0 : llm__tpl_equal_dict(x, a.as.dict, b.as.dict);
-        x->depth--;
-        return same;
-    default: return a.as.list == b.as.list;
-    }
+    if (LLM__V_IN(a, LLM__M_ABSENT | 1 << LLM__V_UNDEF)) return 1;
+    if (a.type == LLM__V_STR || a.type == LLM__V_BIG) return llm__str_same(llm__v_s(a), llm__v_s(b));
+    if (LLM__V_IN(a, LLM__M_ROW | 1 << LLM__V_VIEW | 1 << LLM__V_RANGE | 1 << LLM__V_DICT)) return llm__tpl_equal_lists(x, a.as.list, b.as.list, a.type == LLM__V_DICT);
+    return a.as.list == b.as.list;
 }
 
-static int llm__str_order(llm__str a, llm__str b) {
-    int c = memcmp(a.p, b.p, LLM__MIN(a.n, b.n));
-    return c ? c : (a.n > b.n) - (a.n < b.n);
-}
-
-/* Python's < and >: negative, 0 or positive. Error where Python has no order. */
+/* Python's < and >: negative, 0 or positive. An error where Python has no order. */
 static int llm__tpl_order(llm__tpl *x, llm__val a, llm__val b) {
-    if (!llm__tpl_spend(x, 1)) return 0;
-    if (llm__v_is_number(a) && llm__v_is_number(b)) {
-        if (llm__v_is_int(a) && llm__v_is_int(b)) return (a.as.i > b.as.i) - (a.as.i < b.as.i);
-        return (llm__v_num(a) > llm__v_num(b)) - (llm__v_num(a) < llm__v_num(b));
+    int order = 0, i = 0;
+    if (!llm__tpl_spend(x, 1) || !llm__tpl_defined(x, a) || !llm__tpl_defined(x, b)) return 0;
+    if (LLM__V_IN(a, LLM__M_INT) && LLM__V_IN(b, LLM__M_INT)) return (a.as.i > b.as.i) - (a.as.i < b.as.i);
+    if (LLM__V_IN(a, LLM__M_NUMBER) && LLM__V_IN(b, LLM__M_NUMBER)) return (llm__v_num(a) > llm__v_num(b)) - (llm__v_num(a) < llm__v_num(b));
+    if (a.type == LLM__V_STR && b.type == LLM__V_STR) {
+        order = memcmp(llm__v_s(a).p, llm__v_s(b).p, LLM__MIN(a.n, b.n));
+        return order ? order : (a.n > b.n) - (a.n < b.n);
     }
-    if (a.type == LLM__V_STR && b.type == LLM__V_STR) return llm__str_order(llm__v_s(a), llm__v_s(b));
-    if (a.type != b.type || (a.type != LLM__V_LIST && a.type != LLM__V_TUPLE)) {
-        llm__tpl_fail(x, "'%s' and '%s' have no order", llm__v_type_name(a), llm__v_type_name(b));
-        return 0;
-    }
+    if (a.type != b.type || !LLM__V_IN(a, LLM__M_ROW)) return (void)llm__tpl_fail(x, "'%s' and '%s' have no order", llm__v_type_name(a), llm__v_type_name(b)), 0;
     const llm__vlist *p = a.as.list, *q = b.as.list;
-    if (++x->depth > LLM__TPL_EVAL_DEPTH) llm__tpl_fail(x, "values are nested too deeply to be compared");
-    int order = (p->n > q->n) - (p->n < q->n);
-    for (int i = 0; i < p->n && i < q->n && !x->err; i++) {
-        if (llm__tpl_equal(x, p->v[i], q->v[i])) continue;
-        order = llm__tpl_order(x, p->v[i], q->v[i]);
-        break;
+    if (llm__tpl_enter(x)) {
+        while (i < p->n && i < q->n && llm__tpl_equal(x, p->v[i], q->v[i])) i++;
+        order = i < p->n && i < q->n ? llm__tpl_order(x, p->v[i], q->v[i]) : (p->n > q->n) - (p->n < q->n);
     }
     x->depth--;
     return order;
 }
 
-/* Merge sort of v by key (another array, or v itself), stable; both are reordered through an index. */
+/* Sorts v by keys of the same number: merge sort, stable in both directions. */
 static void llm__tpl_sort(llm__tpl *x, llm__val *v, const llm__val *key, int n, int reverse) {
     int32_t *a = (int32_t *)llm__tpl_get(x, (size_t)n * sizeof *a), *b = (int32_t *)llm__tpl_get(x, (size_t)n * sizeof *b);
-    llm__val *copy = (llm__val *)llm__tpl_get(x, (size_t)n * sizeof *copy);
+    llm__vlist *copy = llm__tpl_list(x, v, n);
     if (x->err) return;
-    for (int i = 0; i < n; i++) a[i] = i, copy[i] = v[i];
+    for (int i = 0; i < n; i++) a[i] = i;
     for (int64_t width = 1; width < n; width *= 2) {
         for (int64_t lo = 0; lo < n; lo += 2 * width) {
             int64_t mid = LLM__MIN(lo + width, n), hi = LLM__MIN(lo + 2 * width, n), i = lo, k = mid;
-            for (int64_t to = lo; to < hi; to++) {
+            for (int64_t to = lo; to < hi && !x->err; to++) {
                 int right = i == mid;
                 if (i < mid && k < hi) right = reverse ? llm__tpl_order(x, key[a[i]], key[a[k]]) < 0 : llm__tpl_order(x, key[a[k]], key[a[i]]) < 0;
                 b[to] = right ? a[k++] : a[i++];
-                if (x->err) return;
             }
         }
+        if (x->err) return;
         int32_t *swap = a;
         a = b;
         b = swap;
     }
-    for (int i = 0; i < n; i++) v[i] = copy[a[i]];
+    for (int i = 0; i < n; i++) v[i] = copy->v[a[i]];
 }
 
 /* ---- dicts ---- */
 
-/* Hash of a key; equal keys have equal hashes. Error for what Python cannot hash. */
-static uint32_t llm__tpl_hash(llm__tpl *x, llm__val v) {
-    if (v.type == LLM__V_STR || v.type == LLM__V_BIG) return (uint32_t)llm__hash(llm__v_s(v).p, v.n, 1);
-    if (llm__v_is_number(v)) {
-        double f = llm__v_num(v) + 0.0; /* -0.0 becomes 0.0 */
-        return (uint32_t)llm__hash(&f, sizeof f, 2);
-    }
-    if (v.type == LLM__V_LIST || v.type == LLM__V_DICT || v.type == LLM__V_VIEW) llm__tpl_fail(x, "a '%s' cannot be a key", llm__v_type_name(v));
-    uint32_t h = v.type;
-    for (int i = 0; v.type == LLM__V_TUPLE && i < v.as.list->n && llm__tpl_spend(x, 1); i++) h = h * 31 + llm__tpl_hash(x, v.as.list->v[i]);
-    return h;
-}
-
-static llm__vpair *llm__tpl_dict_slot(llm__tpl *x, const llm__vdict *d, llm__val key, uint32_t hash) {
-    if (!llm__tpl_spend(x, d->n / 256)) return NULL;
-    for (int i = 0; i < d->n; i++) {
-        if (d->e[i].hash == hash && llm__tpl_equal(x, d->e[i].key, key)) return &d->e[i];
-    }
-    return NULL;
+/* Equal keys have equal hashes. An error for what Python cannot hash. */
+static uint16_t llm__tpl_hash(llm__tpl *x, llm__val v) {
+    uint64_t h = v.type;
+    double f = LLM__V_IN(v, LLM__M_NUMBER) ? llm__v_num(v) + 0.0 : 0; /* -0.0 becomes 0.0 */
+    if (v.type == LLM__V_STR || v.type == LLM__V_BIG) h = llm__hash(llm__v_s(v).p, v.n, 1);
+    else if (LLM__V_IN(v, LLM__M_NUMBER)) h = llm__hash(&f, sizeof f, 2);
+    else if (LLM__V_IN(v, 1 << LLM__V_LIST | 1 << LLM__V_DICT | 1 << LLM__V_VIEW)) llm__tpl_fail(x, "a '%s' cannot be a key", llm__v_type_name(v));
+    if (v.type == LLM__V_TUPLE && llm__tpl_enter(x))
+        for (int i = 0; i < v.as.list->n && llm__tpl_spend(x, 1); i++) h = h * 31 + llm__tpl_hash(x, v.as.list->v[i]);
+    x->depth -= v.type == LLM__V_TUPLE;
+    return (uint16_t)(h ^ h >> 16);
 }
 
 /* The value of a key, or NULL. */
-static llm__val *llm__tpl_dict_find(llm__tpl *x, const llm__vdict *d, llm__val key) {
-    uint32_t hash = llm__tpl_hash(x, key);
-    llm__vpair *e = x->err ? NULL : llm__tpl_dict_slot(x, d, key, hash);
-    return e ? &e->value : NULL;
+static llm__val *llm__tpl_dict_find(llm__tpl *x, const llm__vlist *d, llm__val key) {
+    uint16_t hash = llm__tpl_hash(x, key);
+    if (!llm__tpl_spend(x, d->n / 256)) return NULL;
+    for (int i = 0; i < d->n; i += 2)
+        if (d->v[i].tag == hash && llm__tpl_equal(x, d->v[i], key)) return &d->v[i + 1];
+    return NULL;
 }
 
-static void llm__tpl_dict_set(llm__tpl *x, llm__vdict *d, llm__val key, llm__val value) {
-    uint32_t hash = llm__tpl_hash(x, key);
-    if (!d || !llm__tpl_spend(x, 1)) return;
-    llm__vpair *e = llm__tpl_dict_slot(x, d, key, hash);
-    if (e) {
-        e->value = value;
+static void llm__tpl_dict_set(llm__tpl *x, llm__vlist *d, llm__val key, llm__val value) {
+    llm__val *old = d ? llm__tpl_dict_find(x, d, key) : NULL;
+    if (old) {
+        *old = value;
         return;
     }
-    if (d->n == d->cap) {
-        int32_t cap = d->cap ? d->cap * 2 : 4;
-        llm__vpair *p = (llm__vpair *)llm__tpl_get(x, (size_t)cap * sizeof *p);
-        if (!p) return;
-        if (d->n) memcpy(p, d->e, (size_t)d->n * sizeof *p);
-        d->e = p;
-        d->cap = cap;
-    }
-    if (x->err) return;
-    e = &d->e[d->n++];
-    e->key = key;
-    e->value = value;
-    e->hash = hash;
+    key.tag = x->err ? 0 : llm__tpl_hash(x, key);
+    llm__tpl_push(x, d, key);
+    llm__tpl_push(x, d, value);
 }
 
-static llm__vdict *llm__tpl_dict(llm__tpl *x) { return (llm__vdict *)llm__tpl_get(x, sizeof(llm__vdict)); }
-
-static llm__val llm__v_dict(llm__vtype type, llm__vdict *d) {
-    llm__val v = llm__v(d ? type : LLM__V_UNDEF);
-    v.as.dict = d;
-    return v;
-}
-
-/* keys(), values(), items(): which 0, 1, 2. */
-static llm__vlist *llm__tpl_view(llm__tpl *x, const llm__vdict *d, int which) {
-    llm__vlist *l = llm__tpl_list(x, d->n);
-    for (int i = 0; i < d->n && !x->err; i++) {
-        llm__tpl_push(x, l, which == 0 ? d->e[i].key : which == 1 ? d->e[i].value : llm__tpl_pair(x, LLM__V_TUPLE, d->e[i].key, d->e[i].value));
-    }
+/* What keys(), values() and items() show: which 0, 1, 2. */
+static llm__vlist *llm__tpl_view(llm__tpl *x, const llm__vlist *d, int which) {
+    llm__vlist *l = llm__tpl_list(x, NULL, 0);
+    for (int i = 0; i < d->n && !x->err; i += 2) llm__tpl_push(x, l, which == 2 ? llm__v_list(LLM__V_TUPLE, llm__tpl_list(x, d->v + i, 2)) : d->v[i + which]);
     return l;
 }
 
-/* What a walk over v yields; an error where Python cannot iterate. Consumes a generator. Never NULL without an error. */
+/* What a walk over v yields; NULL with an error where Python cannot walk. Consumes a generator. */
 static llm__vlist *llm__tpl_iter(llm__tpl *x, llm__val v) {
-    llm__vlist *l = NULL;
+    llm__vlist *l = v.type == LLM__V_STR || v.type == LLM__V_RANGE || v.type == LLM__V_UNDEF ? llm__tpl_list(x, NULL, 0) : NULL;
     if (x->err) return NULL;
-    if (v.type == LLM__V_LIST || v.type == LLM__V_TUPLE || v.type == LLM__V_VIEW) return v.as.list;
-    if (v.type == LLM__V_DICT) return llm__tpl_view(x, v.as.dict, 0);
-    if (v.type == LLM__V_UNDEF) return llm__tpl_list(x, 0);
+    if (LLM__V_IN(v, LLM__M_ROW | 1 << LLM__V_VIEW)) return v.as.list;
+    if (v.type == LLM__V_DICT) return llm__tpl_view(x, v.as.list, 0);
     if (v.type == LLM__V_GEN) {
-        if ((l = llm__tpl_list(x, 0)) == NULL) return NULL;
-        l->v = v.as.list->v + v.as.list->at;
-        l->n = l->cap = v.as.list->n - v.as.list->at;
+        int from = v.as.list->at;
         v.as.list->at = v.as.list->n;
-    } else if (v.type == LLM__V_RANGE) {
-        int64_t n = llm__v_range_len(v), start = v.as.list->v[0].as.i, step = v.as.list->v[2].as.i;
-        l = llm__tpl_list(x, n);
-        for (int64_t i = 0; i < n && !x->err; i++) llm__tpl_push(x, l, llm__v_int(start + i * step));
-    } else if (v.type == LLM__V_STR) {
-        int len;
-        l = llm__tpl_list(x, llm__tpl_chars(llm__v_s(v)));
-        for (uint32_t i = 0; i < v.n && !x->err; i += (uint32_t)len) {
-            llm__utf8_get(v.as.s + i, v.n - i, &len);
-            llm__tpl_push(x, l, llm__v_str(v.as.s + i, (size_t)len));
-        }
-    } else {
-        llm__tpl_fail(x, "'%s' cannot be iterated", llm__v_type_name(v));
+        return llm__tpl_list(x, v.as.list->v + from, v.as.list->n - from);
+    }
+    if (!l) return (void)llm__tpl_fail(x, "'%s' cannot be walked through", llm__v_type_name(v)), (llm__vlist *)NULL;
+    for (int64_t i = 0, n = v.type == LLM__V_RANGE ? llm__v_range_len(v) : 0; i < n && !x->err; i++)
+        llm__tpl_push(x, l, llm__v_int(v.as.list->v[0].as.i + i * v.as.list->v[2].as.i));
+    int len;
+    for (uint32_t i = 0; v.type == LLM__V_STR && i < v.n && !x->err; i += (uint32_t)len) {
+        llm__utf8_get(v.as.s + i, v.n - i, &len);
+        llm__tpl_push(x, l, llm__v_str(v.as.s + i, (size_t)len));
     }
     return x->err ? NULL : l;
 }
 
-/* Python's len, or -1 with an error. */
+/* Python's len. */
 static int64_t llm__tpl_len(llm__tpl *x, llm__val v) {
     if (v.type == LLM__V_UNDEF) return 0;
-    if (v.type == LLM__V_STR) return llm__tpl_spend(x, v.n / 64) ? llm__tpl_chars(llm__v_s(v)) : -1;
-    if (v.type == LLM__V_LIST || v.type == LLM__V_TUPLE || v.type == LLM__V_VIEW) return v.as.list->n;
-    if (v.type == LLM__V_DICT) return v.as.dict->n;
+    if (v.type == LLM__V_STR) return llm__tpl_spend(x, v.n / 64) ? llm__tpl_chars(llm__v_s(v)) : 0;
+    if (LLM__V_IN(v, LLM__M_ROW | 1 << LLM__V_VIEW)) return v.as.list->n;
+    if (v.type == LLM__V_DICT) return v.as.list->n / 2;
     if (v.type == LLM__V_RANGE) return llm__v_range_len(v);
-    llm__tpl_fail(x, "'%s' has no length", llm__v_type_name(v));
-    return -1;
+    return (void)llm__tpl_fail(x, "'%s' has no length", llm__v_type_name(v)), 0;
 }
 
-/* ---- values as text: Python's str() and repr(), and json.dumps ---- */
-
-static void llm__tpl_put_hex(llm__tpl *x, const char *prefix, int digits, int32_t c) {
-    char s[24];
-    llm__tpl_put(x, s, (size_t)snprintf(s, sizeof s, "%s%0*x", prefix, digits, (unsigned)c));
-}
+/* ---- values as text: Python's str() and repr() ---- */
 
 static void llm__tpl_put_repr(llm__tpl *x, llm__str s) {
     char quote = memchr(s.p, '\'', s.n) && !memchr(s.p, '"', s.n) ? '"' : '\'';
     int len;
-    llm__tpl_put(x, &quote, 1);
+    llm__tpl_put(x, llm__s(&quote, 1));
     for (size_t i = 0; i < s.n && llm__tpl_spend(x, 1); i += (size_t)len) {
         int32_t c = llm__utf8_get(s.p + i, s.n - i, &len);
-        const char *escape = c == '\n' ? "\\n" : c == '\r' ? "\\r" : c == '\t' ? "\\t" : c == '\\' ? "\\\\" : c == '\'' && quote == '\'' ? "\\'" : NULL;
-        if (escape) llm__tpl_puts(x, escape);
-        else if (llm__tpl_printable(c)) llm__tpl_put(x, s.p + i, (size_t)len);
-        else if (c < 256) llm__tpl_put_hex(x, "\\x", 2, c);
-        else llm__tpl_put_hex(x, c < 65536 ? "\\u" : "\\U", c < 65536 ? 4 : 8, c);
+        if (c == '\n' || c == '\r' || c == '\t') llm__tpl_putf(x, "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
+        else if (c == '\\' || c == quote) llm__tpl_putf(x, "\\%c", c);
+        else if (llm__tpl_printable(c)) llm__tpl_put(x, llm__s(s.p + i, (size_t)len));
+        else llm__tpl_putf(x, c < 256 ? "\\x%02x" : c < 65536 ? "\\u%04x" : "\\U%08x", (unsigned)c);
     }
-    llm__tpl_put(x, &quote, 1);
+    llm__tpl_put(x, llm__s(&quote, 1));
 }
 
 static void llm__tpl_write(llm__tpl *x, llm__val v, int repr);
 
-static void llm__tpl_write_list(llm__tpl *x, const llm__vlist *l, const char *open, const char *close) {
-    llm__tpl_puts(x, open);
+/* Items between brackets; of a dict: key: value. */
+static void llm__tpl_write_items(llm__tpl *x, const llm__vlist *l, const char *open, const char *close, int dict) {
+    llm__tpl_put(x, llm__lit(open));
     for (int i = 0; i < l->n && !x->err; i++) {
-        if (i) llm__tpl_puts(x, ", ");
+        if (i) llm__tpl_put(x, dict && i % 2 ? llm__lit(": ") : llm__lit(", "));
         llm__tpl_write(x, l->v[i], 1);
     }
-    llm__tpl_puts(x, close);
+    llm__tpl_put(x, llm__lit(close));
 }
 
-static void llm__tpl_write_dict(llm__tpl *x, const llm__vdict *d) {
-    llm__tpl_puts(x, "{");
-    for (int i = 0; i < d->n && !x->err; i++) {
-        if (i) llm__tpl_puts(x, ", ");
-        llm__tpl_write(x, d->e[i].key, 1);
-        llm__tpl_puts(x, ": ");
-        llm__tpl_write(x, d->e[i].value, 1);
-    }
-    llm__tpl_puts(x, "}");
-}
-
-static void llm__tpl_write_object(llm__tpl *x, llm__val v) {
+static void llm__tpl_write_list(llm__tpl *x, llm__val v) {
     static const char *const view[3] = {"dict_keys([", "dict_values([", "dict_items(["};
-    const llm__val *r = v.as.list->v;
-    char s[120];
-    if (v.type == LLM__V_LIST) llm__tpl_write_list(x, v.as.list, "[", "]");
-    else if (v.type == LLM__V_TUPLE) llm__tpl_write_list(x, v.as.list, "(", v.as.list->n == 1 ? ",)" : ")");
-    else if (v.type == LLM__V_VIEW) llm__tpl_write_list(x, v.as.list, view[v.flag], "])");
-    else if (v.type == LLM__V_RANGE && r[2].as.i == 1) llm__tpl_put(x, s, (size_t)snprintf(s, sizeof s, "range(%lld, %lld)", (long long)r[0].as.i, (long long)r[1].as.i));
-    else if (v.type == LLM__V_RANGE) llm__tpl_put(x, s, (size_t)snprintf(s, sizeof s, "range(%lld, %lld, %lld)", (long long)r[0].as.i, (long long)r[1].as.i, (long long)r[2].as.i));
-    else llm__tpl_put(x, s, (size_t)snprintf(s, sizeof s, "<%s object>", llm__v_type_name(v)));
+    const llm__vlist *l = v.as.list;
+    if (v.type == LLM__V_LIST) llm__tpl_write_items(x, l, "[", "]", 0);
+    else if (v.type == LLM__V_TUPLE) llm__tpl_write_items(x, l, "(", l->n == 1 ? ",)" : ")", 0);
+    else if (v.type == LLM__V_VIEW) llm__tpl_write_items(x, l, view[v.flag], "])", 0);
+    else if (v.type == LLM__V_DICT) llm__tpl_write_items(x, l, "{", "}", 1);
+    else if (v.type == LLM__V_NAMESPACE) llm__tpl_write_items(x, l, "<Namespace {", "}>", 1);
+    else if (v.type == LLM__V_RANGE && l->v[2].as.i == 1) llm__tpl_putf(x, "range(%lld, %lld)", (long long)l->v[0].as.i, (long long)l->v[1].as.i);
+    else if (v.type == LLM__V_RANGE) llm__tpl_putf(x, "range(%lld, %lld, %lld)", (long long)l->v[0].as.i, (long long)l->v[1].as.i, (long long)l->v[2].as.i);
+    else llm__tpl_putf(x, "<%s object>", llm__v_type_name(v));
 }
 
 /* Appends str(v), or repr(v). */
 static void llm__tpl_write(llm__tpl *x, llm__val v, int repr) {
     char s[48];
     if (!llm__tpl_spend(x, 1)) return;
-    if (++x->depth > LLM__TPL_EVAL_DEPTH) llm__tpl_fail(x, "a value is nested too deeply to be printed");
     switch (v.type) {
-    case LLM__V_UNSET: case LLM__V_UNDEF: llm__tpl_puts(x, repr ? "Undefined" : ""); break;
-    case LLM__V_NONE: llm__tpl_puts(x, "None"); break;
-    case LLM__V_BOOL: llm__tpl_puts(x, v.as.i ? "True" : "False"); break;
-    case LLM__V_INT: llm__tpl_put(x, s, (size_t)snprintf(s, sizeof s, "%lld", (long long)v.as.i)); break;
-    case LLM__V_BIG: llm__tpl_put(x, v.as.s, v.n); break;
-    case LLM__V_FLOAT: llm__tpl_put(x, s, (size_t)llm__format_double(v.as.f, s)); break;
+    case LLM__V_UNSET: case LLM__V_UNDEF: llm__tpl_put(x, llm__lit(repr ? "Undefined" : "")); break;
+    case LLM__V_NONE: llm__tpl_put(x, llm__lit("None")); break;
+    case LLM__V_BOOL: llm__tpl_put(x, llm__lit(v.as.i ? "True" : "False")); break;
+    case LLM__V_INT: llm__tpl_putf(x, "%lld", (long long)v.as.i); break;
+    case LLM__V_FLOAT: llm__tpl_put(x, llm__s(s, (size_t)llm__format_double(v.as.f, s))); break;
+    case LLM__V_BIG: llm__tpl_put(x, llm__v_s(v)); break;
     case LLM__V_STR:
-        if (repr && v.flag) llm__tpl_puts(x, "Markup(");
+        if (repr && v.flag) llm__tpl_put(x, llm__lit("Markup("));
         if (repr) llm__tpl_put_repr(x, llm__v_s(v));
-        else llm__tpl_put(x, llm__v_s(v).p, v.n);
-        if (repr && v.flag) llm__tpl_puts(x, ")");
+        else llm__tpl_put(x, llm__v_s(v));
+        if (repr && v.flag) llm__tpl_put(x, llm__lit(")"));
         break;
-    case LLM__V_DICT: llm__tpl_write_dict(x, v.as.dict); break;
-    case LLM__V_NAMESPACE:
-        llm__tpl_puts(x, "<Namespace ");
-        llm__tpl_write_dict(x, v.as.dict);
-        llm__tpl_puts(x, ">");
-        break;
-    default: llm__tpl_write_object(x, v);
+    default:
+        if (llm__tpl_enter(x)) llm__tpl_write_list(x, v);
+        x->depth--;
     }
-    x->depth--;
 }
 
 /* str(v) as a value. */
 static llm__val llm__tpl_str(llm__tpl *x, llm__val v) {
-    if (v.type == LLM__V_STR) return v;
     size_t mark = x->text.len;
+    if (v.type == LLM__V_STR) return v;
     llm__tpl_write(x, v, 0);
     return llm__tpl_take(x, mark);
 }
 
-typedef struct llm__json_style {
+/* ---- values as JSON: Python's json.dumps, as transformers calls it ---- */
+
+typedef struct llm__dump_style {
     int ascii, sort, pretty;
     llm__str indent, comma, colon;
-} llm__json_style;
+} llm__dump_style;
 
 static void llm__tpl_dump_str(llm__tpl *x, llm__str s, int ascii) {
+    static const char named[] = "\nn\tt\rr\bb\ff\"\"\\\\";
     int len;
-    size_t from = 0, i = 0;
-    llm__tpl_puts(x, "\"");
-    for (; i < s.n && llm__tpl_spend(x, (i & 15) == 0); i += (size_t)len) {
+    size_t from = 0;
+    llm__tpl_put(x, llm__lit("\""));
+    for (size_t i = 0; i < s.n && llm__tpl_spend(x, (i & 15) == 0); i += (size_t)len) {
         int32_t c = (uint8_t)s.p[i];
         len = 1;
         if (c >= 32 && c != '"' && c != '\\' && (!ascii || c < 127)) continue;
-        if (ascii && c >= 128) c = llm__utf8_get(s.p + i, s.n - i, &len);
-        const char *escape = c == '\n' ? "\\n" : c == '"' ? "\\\"" : c == '\\' ? "\\\\" : c == '\t' ? "\\t" : c == '\r' ? "\\r" : c == '\b' ? "\\b" : c == '\f' ? "\\f" : NULL;
-        llm__tpl_put(x, s.p + from, i - from);
+        if (c >= 128) c = llm__utf8_get(s.p + i, s.n - i, &len);
+        llm__tpl_put(x, llm__s(s.p + from, i - from));
         from = i + (size_t)len;
-        if (escape) llm__tpl_puts(x, escape);
-        else if (c >= 65536) llm__tpl_put_hex(x, "\\u", 4, 0xD800 + ((c - 0x10000) >> 10)), llm__tpl_put_hex(x, "\\u", 4, 0xDC00 + ((c - 0x10000) & 1023));
-        else llm__tpl_put_hex(x, "\\u", 4, c);
+        const char *short_form = c && c < 128 ? strchr(named, c) : NULL;
+        if (short_form && (short_form - named) % 2 == 0) llm__tpl_putf(x, "\\%c", short_form[1]);
+        else if (c >= 65536) llm__tpl_putf(x, "\\u%04x\\u%04x", 0xD800 + (unsigned)((c - 0x10000) >> 10), 0xDC00 + (unsigned)((c - 0x10000) & 1023));
+        else llm__tpl_putf(x, "\\u%04x", (unsigned)c);
     }
-    if (!x->err) llm__tpl_put(x, s.p + from, s.n - from);
-    llm__tpl_puts(x, "\"");
+    if (!x->err) llm__tpl_put(x, llm__s(s.p + from, s.n - from));
+    llm__tpl_put(x, llm__lit("\""));
 }
 
-/* Between the values of a container: comma (not before the first), line, indentation. */
-static void llm__tpl_dump_gap(llm__tpl *x, const llm__json_style *o, int comma, int level) {
-    if (comma) llm__tpl_put(x, o->comma.p, o->comma.n);
-    if (!o->pretty) return;
-    llm__tpl_puts(x, "\n");
-    llm__tpl_repeat(x, o->indent, level);
-}
+static void llm__tpl_dump(llm__tpl *x, llm__val v, const llm__dump_style *o, int level);
 
-static void llm__tpl_dump_key(llm__tpl *x, llm__val key, const llm__json_style *o) {
-    size_t mark = x->text.len;
+static void llm__tpl_dump_key(llm__tpl *x, llm__val key, const llm__dump_style *o) {
     if (key.type == LLM__V_NONE) key = llm__v_str("null", 4);
     else if (key.type == LLM__V_BOOL) key = key.as.i ? llm__v_str("true", 4) : llm__v_str("false", 5);
-    else if (key.type == LLM__V_INT || key.type == LLM__V_BIG || key.type == LLM__V_FLOAT) key = llm__tpl_str(x, key);
+    else if (LLM__V_IN(key, LLM__M_NUMBER | 1 << LLM__V_BIG)) key = llm__tpl_str(x, key);
     if (key.type != LLM__V_STR) llm__tpl_fail(x, "a '%s' cannot be a key in JSON", llm__v_type_name(key));
-    x->text.len = mark;
     llm__tpl_dump_str(x, llm__v_s(key), o->ascii);
-    llm__tpl_put(x, o->colon.p, o->colon.n);
+    llm__tpl_put(x, o->colon);
 }
 
-static void llm__tpl_dump(llm__tpl *x, llm__val v, const llm__json_style *o, int level);
-
-static void llm__tpl_dump_dict(llm__tpl *x, const llm__vdict *d, const llm__json_style *o, int level) {
-    llm__vlist *order = llm__tpl_view(x, d, 2), *keys = llm__tpl_view(x, d, 0);
-    if (x->err) return;
-    if (o->sort) llm__tpl_sort(x, order->v, keys->v, d->n, 0);
-    llm__tpl_puts(x, "{");
-    for (int i = 0; i < d->n && !x->err; i++) {
-        llm__tpl_dump_gap(x, o, i > 0, level + 1);
-        llm__tpl_dump_key(x, order->v[i].as.list->v[0], o);
-        llm__tpl_dump(x, order->v[i].as.list->v[1], o, level + 1);
+/* A list or dict. */
+static void llm__tpl_dump_items(llm__tpl *x, llm__val v, const llm__dump_style *o, int level) {
+    int dict = v.type == LLM__V_DICT;
+    const llm__vlist *l = v.as.list, *keys = dict && o->sort ? llm__tpl_view(x, l, 0) : NULL;
+    if (keys) llm__tpl_sort(x, keys->v, keys->v, keys->n, 0);
+    llm__tpl_put(x, llm__lit(dict ? "{" : "["));
+    for (int i = 0; i < l->n && !x->err; i += 1 + dict) {
+        if (i) llm__tpl_put(x, o->comma);
+        if (o->pretty) llm__tpl_put(x, llm__lit("\n")), llm__tpl_repeat(x, o->indent, level + 1);
+        llm__val key = keys ? keys->v[i / 2] : l->v[i];
+        if (dict) llm__tpl_dump_key(x, key, o);
+        if (!x->err) llm__tpl_dump(x, keys ? *llm__tpl_dict_find(x, l, key) : l->v[i + dict], o, level + 1);
     }
-    if (d->n) llm__tpl_dump_gap(x, o, 0, level);
-    llm__tpl_puts(x, "}");
+    if (o->pretty && l->n) llm__tpl_put(x, llm__lit("\n")), llm__tpl_repeat(x, o->indent, level);
+    llm__tpl_put(x, llm__lit(dict ? "}" : "]"));
 }
 
 /* Appends json.dumps(v). */
-static void llm__tpl_dump(llm__tpl *x, llm__val v, const llm__json_style *o, int level) {
+static void llm__tpl_dump(llm__tpl *x, llm__val v, const llm__dump_style *o, int level) {
     if (!llm__tpl_spend(x, 1)) return;
-    if (level > LLM__TPL_EVAL_DEPTH / 2) llm__tpl_fail(x, "a value is nested too deeply for JSON");
-    switch (v.type) {
-    case LLM__V_NONE: llm__tpl_puts(x, "null"); break;
-    case LLM__V_BOOL: llm__tpl_puts(x, v.as.i ? "true" : "false"); break;
-    case LLM__V_STR: llm__tpl_dump_str(x, llm__v_s(v), o->ascii); break;
-    case LLM__V_FLOAT:
-        if (v.as.f - v.as.f != 0) llm__tpl_puts(x, v.as.f != v.as.f ? "NaN" : v.as.f > 0 ? "Infinity" : "-Infinity");
-        else llm__tpl_write(x, v, 0);
-        break;
-    case LLM__V_INT: case LLM__V_BIG: llm__tpl_write(x, v, 0); break;
-    case LLM__V_LIST: case LLM__V_TUPLE:
-        llm__tpl_puts(x, "[");
-        for (int i = 0; i < v.as.list->n && !x->err; i++) {
-            llm__tpl_dump_gap(x, o, i > 0, level + 1);
-            llm__tpl_dump(x, v.as.list->v[i], o, level + 1);
-        }
-        if (v.as.list->n) llm__tpl_dump_gap(x, o, 0, level);
-        llm__tpl_puts(x, "]");
-        break;
-    case LLM__V_DICT: llm__tpl_dump_dict(x, v.as.dict, o, level); break;
-    default: llm__tpl_fail(x, "a value of type '%s' cannot be written as JSON", llm__v_type_name(v));
+    if (v.type == LLM__V_STR) llm__tpl_dump_str(x, llm__v_s(v), o->ascii);
+    else if (v.type == LLM__V_NONE) llm__tpl_put(x, llm__lit("null"));
+    else if (v.type == LLM__V_BOOL) llm__tpl_put(x, llm__lit(v.as.i ? "true" : "false"));
+    else if (v.type == LLM__V_FLOAT && v.as.f - v.as.f != 0) llm__tpl_put(x, llm__lit(v.as.f != v.as.f ? "NaN" : v.as.f > 0 ? "Infinity" : "-Infinity"));
+    else if (LLM__V_IN(v, LLM__M_NUMBER | 1 << LLM__V_BIG)) llm__tpl_write(x, v, 0);
+    else if (!LLM__V_IN(v, LLM__M_ROW | 1 << LLM__V_DICT)) llm__tpl_fail(x, "a value of type '%s' cannot be written as JSON", llm__v_type_name(v));
+    else {
+        if (llm__tpl_enter(x)) llm__tpl_dump_items(x, v, o, level);
+        x->depth--;
     }
 }
 
 /* ---- from text to tokens ---- */
 
 /* Tokens are named by a letter: d text outside of tags, V {{, v }}, B {%, b %}, n name, s text literal, i and f numbers, 0 the end; operators by
- * their character, those of two by E ==, N !=, G >=, L <=, D //, P **. */
+ * their character, those of two characters by E ==, N !=, G >=, L <=, D //, P **. */
 typedef struct llm__tpl_token {
     char type;
     int32_t line;
@@ -7917,18 +7843,18 @@ typedef struct llm__tpl_lexer {
     const char *error;
 } llm__tpl_lexer;
 
+static char llm__lex_peek(const llm__tpl_lexer *l, size_t k) { return l->at + k < l->n ? l->s[l->at + k] : 0; }
+
 static void llm__lex_skip(llm__tpl_lexer *l, size_t n) {
     for (; n && l->at < l->n; n--) l->line += l->s[l->at++] == '\n';
 }
 
-static char llm__lex_peek(const llm__tpl_lexer *l, size_t k) { return l->at + k < l->n ? l->s[l->at + k] : 0; }
-
 static void llm__lex_spaces(llm__tpl_lexer *l) {
-    int len;
-    while (l->at < l->n && llm__tpl_space(llm__utf8_get(l->s + l->at, l->n - l->at, &len))) llm__lex_skip(l, (size_t)len);
+    llm__str rest = llm__s(l->s + l->at, l->n - l->at);
+    llm__lex_skip(l, rest.n - llm__tpl_trim(rest, 1).n);
 }
 
-/* Consumes what closes a tag, of `len` bytes with its sign, and the white space that belongs to it: all after '-', a line feed after %} and #}. */
+/* Consumes what closes a tag, `len` bytes, and the white space that belongs to it: all after '-'; with `trim` a line feed, unless after '+'. */
 static void llm__lex_close(llm__tpl_lexer *l, size_t len, char sign, int trim) {
     llm__lex_skip(l, len);
     if (sign == '-') llm__lex_spaces(l);
@@ -7936,30 +7862,30 @@ static void llm__lex_close(llm__tpl_lexer *l, size_t len, char sign, int trim) {
     l->line_starting = l->s[l->at - 1] == '\n';
 }
 
-/* The text before a tag at `to`, without the white space that the tag takes: all before '-', for blocks and comments that since the line's begin. */
+/* The text before a tag at `to`, without the white space that the tag takes: all before '-'; for blocks and comments what stands between the
+ * begin of their line and them, unless '+'. */
 static llm__str llm__lex_before(const llm__tpl_lexer *l, size_t from, size_t to, char sign, int block) {
     llm__str s = llm__s(l->s + from, to - from);
-    if (sign == '-') return llm__tpl_strip(s, llm__s(NULL, 0), 2);
+    if (sign == '-') return llm__tpl_trim(s, 2);
     if (sign == '+' || !block) return s;
     size_t start = s.n;
     while (start && s.p[start - 1] != '\n') start--;
-    if ((start || l->line_starting) && !llm__tpl_strip(llm__s(s.p + start, s.n - start), llm__s(NULL, 0), 1).n) s.n = start;
+    if ((start || l->line_starting) && !llm__tpl_trim(llm__s(s.p + start, s.n - start), 1).n) s.n = start;
     return s;
 }
 
 /* Length of {% raw %} or {% endraw %} at byte `at`, its closing sign in *sign; 0 if it is none. */
 static size_t llm__lex_raw_tag(const llm__tpl_lexer *l, size_t at, const char *word, char *sign) {
     llm__tpl_lexer c = *l;
+    size_t n = strlen(word);
     c.at = at + 2;
     if (llm__lex_peek(&c, 0) == '-' || llm__lex_peek(&c, 0) == '+') c.at++;
     llm__lex_spaces(&c);
-    size_t n = strlen(word);
     if (c.n - c.at < n || memcmp(c.s + c.at, word, n)) return 0;
     c.at += n;
     llm__lex_spaces(&c);
     *sign = llm__lex_peek(&c, 0);
-    if (*sign == '-' || *sign == '+') c.at++;
-    else *sign = 0;
+    c.at += *sign == '-' || *sign == '+';
     return llm__lex_peek(&c, 0) == '%' && llm__lex_peek(&c, 1) == '}' ? c.at + 2 - at : 0;
 }
 
@@ -7967,7 +7893,7 @@ static size_t llm__lex_raw_tag(const llm__tpl_lexer *l, size_t at, const char *w
 static llm__str llm__lex_raw(llm__tpl_lexer *l, size_t len, char sign) {
     llm__lex_close(l, len, sign, 0);
     size_t from = l->at, tag;
-    for (size_t to = from; to + 1 < l->n; to++) {
+    for (size_t to = from; to + 2 < l->n; to++) {
         if (l->s[to] != '{' || l->s[to + 1] != '%' || (tag = llm__lex_raw_tag(l, to, "endraw", &sign)) == 0) continue;
         llm__str s = llm__lex_before(l, from, to, l->s[to + 2], 1);
         llm__lex_skip(l, to - from);
@@ -7978,86 +7904,88 @@ static llm__str llm__lex_raw(llm__tpl_lexer *l, size_t len, char sign) {
     return llm__s("", 0);
 }
 
-/* {# ... #} */
-static void llm__lex_comment(llm__tpl_lexer *l) {
-    llm__lex_skip(l, llm__lex_peek(l, 2) == '-' || llm__lex_peek(l, 2) == '+' ? 3 : 2);
-    int64_t end = llm__tpl_find(llm__s(l->s + l->at, l->n - l->at), llm__s("#}", 2), 1);
+/* {# ... #}, whose opening sign, if any, is `sign`. */
+static void llm__lex_comment(llm__tpl_lexer *l, char sign) {
+    llm__lex_skip(l, sign == '-' || sign == '+' ? 3 : 2);
+    int64_t end = llm__tpl_find(llm__s(l->s + l->at, l->n - l->at), llm__lit("#}"), 1);
     if (end < 0) {
         l->error = "a comment without its end";
         return;
     }
-    char sign = end ? l->s[l->at + (size_t)end - 1] : 0;
+    sign = end ? l->s[l->at + (size_t)end - 1] : 0;
     llm__lex_skip(l, (size_t)end);
     llm__lex_close(l, 2, sign, 1);
 }
 
-/* Outside of tags: the text up to the next tag, or that tag's begin. */
+/* Outside of tags: the text up to the next tag, then that tag's begin. */
 static llm__tpl_token llm__lex_data(llm__tpl_lexer *l) {
     llm__tpl_token t;
     memset(&t, 0, sizeof t);
     t.line = l->line;
-    if (l->pending) {
-        t.type = l->pending;
-        l->end = t.type == 'V' ? 'v' : 'b';
-        l->pending = 0;
-        l->line_starting = 0;
-        llm__lex_skip(l, llm__lex_peek(l, 2) == '-' || llm__lex_peek(l, 2) == '+' ? 3 : 2);
-        return t;
-    }
-    while (!t.s.n && !l->error && l->at < l->n && !l->pending) {
+    while (!t.s.n && !l->error && !l->pending && l->at < l->n) {
         size_t from = l->at, to = from;
         while (to < l->n && !(l->s[to] == '{' && to + 1 < l->n && memchr("{%#", l->s[to + 1], 3))) to++;
-        if (to == l->n) {
-            t.s = llm__s(l->s + from, to - from);
-            l->at = to;
-            break;
-        }
-        char kind = l->s[to + 1], sign = to + 2 < l->n ? l->s[to + 2] : 0, raw_sign;
+        char kind = to < l->n ? l->s[to + 1] : 0, sign = to + 2 < l->n ? l->s[to + 2] : 0, raw_sign = 0;
         size_t raw = kind == '%' ? llm__lex_raw_tag(l, to, "raw", &raw_sign) : 0;
-        t.s = llm__lex_before(l, from, to, sign, kind != '{');
+        t.s = kind ? llm__lex_before(l, from, to, sign, kind != '{') : llm__s(l->s + from, to - from);
         llm__lex_skip(l, to - from);
-        if (kind == '#') llm__lex_comment(l);
-        else if (!raw) l->pending = kind == '{' ? 'V' : 'B';
-        else if (!t.s.n) t.s = llm__lex_raw(l, raw, raw_sign); /* otherwise it is the next token */
+        if (kind == '#') llm__lex_comment(l, sign);
+        else if (kind && !raw) l->pending = kind == '{' ? 'V' : 'B';
+        else if (kind && !t.s.n) t.s = llm__lex_raw(l, raw, raw_sign); /* after a text it is the next token */
     }
-    t.type = t.s.n ? 'd' : 0;
-    return t.s.n || !l->pending ? t : llm__lex_data(l);
+    t.type = t.s.n ? 'd' : l->pending;
+    if (t.s.n || !l->pending) return t;
+    t.line = l->line;
+    l->end = l->pending == 'V' ? 'v' : 'b';
+    l->pending = 0;
+    l->line_starting = 0;
+    llm__lex_skip(l, llm__lex_peek(l, 2) == '-' || llm__lex_peek(l, 2) == '+' ? 3 : 2);
+    return t;
 }
 
 static int llm__lex_hex(char c) { return llm__tpl_digit(c) ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1; }
 
-static size_t llm__lex_digits(const char *s, size_t n, size_t i, int hex) {
-    while (i < n && (llm__tpl_digit(s[i]) || s[i] == '_' || (hex && llm__lex_hex(s[i]) >= 0))) i++;
+static size_t llm__lex_digits(const llm__tpl_lexer *l, size_t i, int hex) {
+    while (i < l->n && (llm__tpl_digit(l->s[i]) || l->s[i] == '_' || (hex && llm__lex_hex(l->s[i]) >= 0))) i++;
     return i;
 }
 
-/* A number at l->at: 'i' or 'f'. */
-static char llm__lex_number(const llm__tpl_lexer *l, size_t *end) {
+/* The end of a number at l->at; its type, 'i' or 'f', in *type. */
+static size_t llm__lex_number(const llm__tpl_lexer *l, char *type) {
     const char *s = l->s;
-    size_t i = l->at;
     char base = (char)(llm__lex_peek(l, 1) | 32);
-    if (s[i] == '0' && (base == 'x' || base == 'o' || base == 'b')) return *end = llm__lex_digits(s, l->n, i + 2, base == 'x'), 'i';
-    i = llm__lex_digits(s, l->n, i, 0);
-    char type = 'i';
-    if (i + 1 < l->n && s[i] == '.' && llm__tpl_digit(s[i + 1]) && !(l->at && s[l->at - 1] == '.')) i = llm__lex_digits(s, l->n, i + 1, 0), type = 'f';
+    *type = 'i';
+    if (s[l->at] == '0' && (base == 'x' || base == 'o' || base == 'b')) return llm__lex_digits(l, l->at + 2, base == 'x');
+    size_t i = llm__lex_digits(l, l->at, 0);
+    if (i + 1 < l->n && s[i] == '.' && llm__tpl_digit(s[i + 1]) && s[l->at - 1] != '.') i = llm__lex_digits(l, i + 1, 0), *type = 'f';
     size_t e = i + 1 < l->n && (s[i] | 32) == 'e' ? i + 1 + (s[i + 1] == '+' || s[i + 1] == '-') : l->n;
-    if (e < l->n && llm__tpl_digit(s[e])) i = llm__lex_digits(s, l->n, e, 0), type = 'f';
-    return *end = i, type;
+    if (e < l->n && llm__tpl_digit(s[e])) i = llm__lex_digits(l, e, 0), *type = 'f';
+    return i;
 }
 
 static int llm__lex_is_name(char c) { return llm__tpl_alpha((uint8_t)c) || llm__tpl_digit(c) || c == '_' || (uint8_t)c >= 128; }
 
+/* The type of an operator at l->at, and its end. */
+static char llm__lex_operator(llm__tpl_lexer *l, size_t *end) {
+    static const char pairs[] = "==E!=N>=G<=L//D**P";
+    char c = llm__lex_peek(l, 0), type = c && strchr("+-/*%~[](){}<>=.:|,;", c) ? c : 0;
+    for (int i = 0; pairs[i]; i += 3)
+        if (pairs[i] == c && pairs[i + 1] == llm__lex_peek(l, 1)) type = pairs[i + 2], ++*end;
+    if (type) l->brackets += !!strchr("([{", type) - !!strchr(")]}", type);
+    if (!type || l->brackets < 0) l->error = "an unexpected character";
+    return type;
+}
+
 /* The next token. */
 static llm__tpl_token llm__lex_next(llm__tpl_lexer *l) {
-    static const char pairs[] = "==E!=N>=G<=L//D**P";
     llm__tpl_token t;
     if (!l->end) return llm__lex_data(l);
     llm__lex_spaces(l);
     memset(&t, 0, sizeof t);
     t.line = l->line;
     if (l->at >= l->n) return t;
-    char c = llm__lex_peek(l, 0), c1 = llm__lex_peek(l, 1);
-    size_t sign = l->end == 'b' ? (c == '-' || c == '+') : c == '-', end = l->at + 1;
+    char c = llm__lex_peek(l, 0);
+    size_t sign = c == '-' || (c == '+' && l->end == 'b'), end = l->at + 1;
     if (!l->brackets && llm__lex_peek(l, sign) == (l->end == 'b' ? '%' : '}') && llm__lex_peek(l, sign + 1) == '}') {
         t.type = l->end;
         llm__lex_close(l, sign + 2, sign ? c : 0, l->end == 'b');
@@ -8065,7 +7993,7 @@ static llm__tpl_token llm__lex_next(llm__tpl_lexer *l) {
         return t;
     }
     if (llm__tpl_digit(c)) {
-        t.type = llm__lex_number(l, &end);
+        end = llm__lex_number(l, &t.type);
     } else if (llm__lex_is_name(c)) {
         t.type = 'n';
         while (end < l->n && llm__lex_is_name(l->s[end])) end++;
@@ -8074,11 +8002,7 @@ static llm__tpl_token llm__lex_next(llm__tpl_lexer *l) {
         while (end < l->n && l->s[end] != c) end += l->s[end] == '\\' ? 2 : 1;
         if (end++ >= l->n) l->error = "a text literal without its end", end = l->n;
     } else {
-        t.type = c && strchr("+-/*%~[](){}<>=.:|,;", c) ? c : '?';
-        for (int i = 0; pairs[i]; i += 3)
-            if (pairs[i] == c && pairs[i + 1] == c1) t.type = pairs[i + 2], end = l->at + 2;
-        l->brackets += !!strchr("([{", t.type) - !!strchr(")]}", t.type);
-        if (t.type == '?' || l->brackets < 0) l->error = "an unexpected character";
+        t.type = llm__lex_operator(l, &end);
     }
     t.s = llm__s(l->s + l->at, end - l->at);
     llm__lex_skip(l, end - l->at);
@@ -8086,27 +8010,30 @@ static llm__tpl_token llm__lex_next(llm__tpl_lexer *l) {
 }
 
 /* ---- from tokens to a tree ----
- * Precedence, loosest first: if-else, or, and, not, comparisons, + -, ~, * / // %, **, unary + -, postfix (. [] ()), filters and tests. */
+ * Precedence, loosest first: if-else, or, and, not, comparisons, + -, ~, * / // %, **, signs, postfix (. [] ()), filters and tests.
+ * After an error the text seems to be at its end, so every loop ends, and nodes are `scrap`, so none is NULL. */
 
 typedef struct llm__tpl_parser {
     llm_template *t;
     llm__tpl_lexer lex;
     llm__tpl_token tok;
     int depth;
-    int soft;          /* inside of an if: an unknown filter is an error only when it is reached */
-    int special;       /* names seen in a macro: 1 caller, 2 varargs, 4 kwargs */
-    int loops;         /* open ones, for break and continue */
+    int soft;    /* inside of an if: an unknown filter is an error only when it is reached */
+    int special; /* names met in a macro: 1 caller, 2 varargs, 4 kwargs */
+    int loops;   /* open ones, for break and continue */
     llm_result err;
-    llm__node scrap;   /* handed out after an error, so that nodes are never NULL */
+    llm__node scrap;
 } llm__tpl_parser;
 
-static void llm__parse_error(llm__tpl_parser *p, const char *what) {
-    if (!p->err) {
-        llm__str s = p->tok.s;
-        p->err = llm__error(LLM_ERR_TEMPLATE, "template line %d: %s%s%.*s%s", p->tok.line, what, s.n ? " at '" : "", (int)LLM__MIN(s.n, (size_t)40), s.n ? s.p : "", s.n ? "'" : "");
-    }
-    memset(&p->tok, 0, sizeof p->tok);
+static void llm__parse_stop(llm__tpl_parser *p, llm_result r) {
+    p->err = r;
     p->lex.at = p->lex.n;
+    memset(&p->tok, 0, sizeof p->tok);
+}
+
+static void llm__parse_error(llm__tpl_parser *p, const char *what) {
+    llm__str s = p->tok.s;
+    if (!p->err) llm__parse_stop(p, llm__error(LLM_ERR_TEMPLATE, "template line %d: %s%s%.*s", p->tok.line, what, s.n ? " at " : "", (int)LLM__MIN(s.n, (size_t)40), s.p));
 }
 
 static void llm__parse_next(llm__tpl_parser *p) {
@@ -8117,61 +8044,43 @@ static void llm__parse_next(llm__tpl_parser *p) {
 
 static void *llm__parse_get(llm__tpl_parser *p, size_t n) {
     void *m = p->err ? NULL : llm__arena_get(&p->t->arena, n);
-    if (!m && !p->err) p->err = llm__error(LLM_ERR_LIMIT, "template: too large");
+    if (!m && !p->err) llm__parse_stop(p, llm__error(LLM_ERR_LIMIT, "template: too large"));
     return m;
 }
 
 static llm__node *llm__parse_node(llm__tpl_parser *p, llm__node_kind kind) {
     llm__node *n = (llm__node *)llm__parse_get(p, sizeof *n);
-    if (!n) {
-        memset(&p->scrap, 0, sizeof p->scrap);
-        n = &p->scrap;
-        p->lex.at = p->lex.n;
-        memset(&p->tok, 0, sizeof p->tok);
-    }
+    if (!n) n = (llm__node *)memset(&p->scrap, 0, sizeof p->scrap);
     n->kind = (uint8_t)kind;
     n->line = p->tok.line;
     return n;
 }
 
+/* The token, if it is this word, or of this type, is skipped. */
 static int llm__parse_is(const llm__tpl_parser *p, const char *word) { return p->tok.type == 'n' && llm__str_eq(p->tok.s, word); }
-
-/* Skips a token if it is this one. */
-static int llm__parse_skip(llm__tpl_parser *p, char type) {
-    int is = p->tok.type == type;
-    if (is) llm__parse_next(p);
-    return is;
-}
-
-static int llm__parse_skip_word(llm__tpl_parser *p, const char *word) {
-    int is = llm__parse_is(p, word);
-    if (is) llm__parse_next(p);
-    return is;
-}
+static int llm__parse_skip(llm__tpl_parser *p, char type) { return p->tok.type == type ? (llm__parse_next(p), 1) : 0; }
+static int llm__parse_word(llm__tpl_parser *p, const char *word) { return llm__parse_is(p, word) ? (llm__parse_next(p), 1) : 0; }
 
 static void llm__parse_want(llm__tpl_parser *p, char type, const char *what) {
     if (!llm__parse_skip(p, type)) llm__parse_error(p, what);
 }
 
-/* A name, returned and skipped. */
 static llm__str llm__parse_name(llm__tpl_parser *p) {
     llm__str s = p->tok.s;
-    if (p->tok.type != 'n') llm__parse_error(p, "a name was expected");
-    llm__parse_next(p);
+    llm__parse_want(p, 'n', "a name was expected");
     return p->err ? llm__s("", 0) : s;
 }
 
 /* The id of a variable. */
-static int32_t llm__parse_id(llm__tpl_parser *p, llm__str s) {
+static uint16_t llm__parse_id(llm__tpl_parser *p, llm__str s) {
     llm_template *t = p->t;
     int32_t id = llm__map_get(&t->names, s);
-    if (id >= 0 || p->err) return id < 0 ? 0 : id;
-    if (!llm__grow((void **)&t->name, &t->cap_names, (size_t)t->n_names + 1, sizeof *t->name) || llm__map_put(&t->names, s, t->n_names) < 0) {
-        p->err = llm__nomem();
-        return 0;
-    }
+    if (id >= 0 || p->err) return (uint16_t)LLM__MAX(id, 0);
+    if (t->n_names == UINT16_MAX) return llm__parse_error(p, "too many different names"), 0;
+    if (!llm__grow((void **)&t->name, &t->cap_names, (size_t)t->n_names + 1, sizeof *t->name) || llm__map_put(&t->names, s, t->n_names) < 0)
+        return llm__parse_stop(p, llm__nomem()), 0;
     t->name[t->n_names] = s;
-    return t->n_names++;
+    return (uint16_t)t->n_names++;
 }
 
 static int llm__parse_enter(llm__tpl_parser *p) {
@@ -8179,23 +8088,20 @@ static int llm__parse_enter(llm__tpl_parser *p) {
     return !p->err;
 }
 
-/* Decodes \n, \x41, \u00e9, \101, ...; an unknown escape stays as it is. Returns what it wrote. */
-static size_t llm__parse_escape(const char *s, size_t n, size_t *at, char *to) {
+/* Decodes an escape, with *at behind its backslash: \n, \x41, \u00e9, \101, ... An unknown one stays as it is. Returns the bytes written. */
+static size_t llm__parse_escape(llm__str s, size_t *at, char *to) {
     static const char plain[] = "n\nt\tr\r\\\\'\'\"\"a\ab\bf\fv\v";
-    char c = s[*at];
-    int digits = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0, k = 0;
+    char c = s.p[*at];
+    size_t hex = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0, k = *at + (hex > 0), end = k + (hex ? hex : 3);
     int32_t code = 0;
+    int digit;
     for (int i = 0; plain[i]; i += 2)
         if (plain[i] == c) return ++*at, to[0] = plain[i + 1], 1;
     if (c == '\n') return ++*at, 0;
-    if (digits) {
-        for (; k < digits && *at + 1 + (size_t)k < n && llm__lex_hex(s[*at + 1 + (size_t)k]) >= 0 && code < 0x110000; k++) code = code << 4 | llm__lex_hex(s[*at + 1 + (size_t)k]);
-        if (k == digits && code < 0x110000) return *at += (size_t)(1 + k), (size_t)llm__utf8_put(to, code >= 0xD800 && code < 0xE000 ? 0xFFFD : code);
-    }
-    for (k = 0; k < 3 && *at + (size_t)k < n && s[*at + (size_t)k] >= '0' && s[*at + (size_t)k] <= '7'; k++) code = code * 8 + (s[*at + (size_t)k] - '0');
-    if (!digits && k) return *at += (size_t)k, (size_t)llm__utf8_put(to, code);
-    to[0] = '\\';
-    return 1;
+    for (; k < end && k < s.n && (digit = llm__lex_hex(s.p[k])) >= 0 && (hex || digit < 8) && code < 0x110000; k++) code = code * (hex ? 16 : 8) + digit;
+    if (k == *at || (hex && k < end) || code >= 0x110000) return to[0] = '\\', 1;
+    *at = k;
+    return (size_t)llm__utf8_put(to, code >= 0xD800 && code < 0xE000 ? 0xFFFD : code);
 }
 
 /* Text literals; those that follow each other become one. */
@@ -8203,12 +8109,12 @@ static llm__val llm__parse_string(llm__tpl_parser *p) {
     llm__val v = llm__v_str("", 0);
     while (p->tok.type == 's') {
         llm__str s = llm__s(p->tok.s.p + 1, p->tok.s.n - 2);
-        char *to = (char *)llm__parse_get(p, v.n + s.n + 1);
         size_t n = v.n;
+        char *to = (char *)llm__parse_get(p, n + s.n + 1);
         if (!to) break;
         memcpy(to, llm__v_s(v).p, n);
         for (size_t i = 0; i < s.n;) {
-            if (s.p[i] == '\\' && i + 1 < s.n) i++, n += llm__parse_escape(s.p, s.n, &i, to + n);
+            if (s.p[i] == '\\' && i + 1 < s.n) i++, n += llm__parse_escape(s, &i, to + n);
             else to[n++] = s.p[i++];
         }
         v = llm__v_str(to, n);
@@ -8217,50 +8123,40 @@ static llm__val llm__parse_string(llm__tpl_parser *p) {
     return v;
 }
 
-static llm__val llm__v_integer(const char *s, size_t n) {
+/* Decimal digits, as INT or, where 64 bits do not hold them, BIG. */
+static llm__val llm__v_digits(llm__str s) {
     llm__val v = llm__v_int(0);
-    if (llm__parse_int(s, n, &v.as.i)) return v;
-    return llm__v_text(LLM__V_BIG, s, n);
+    return llm__parse_int(s.p, s.n, &v.as.i) ? v : llm__v_text(LLM__V_BIG, s);
 }
 
 static llm__val llm__parse_number(llm__tpl_parser *p) {
-    char *s = (char *)llm__parse_get(p, p->tok.s.n + 1);
-    size_t n = 0, i = 0;
     llm__str t = p->tok.s;
-    if (!s) return llm__v_int(0);
-    for (i = 0; i < t.n; i++)
-        if (t.p[i] != '_') s[n++] = t.p[i];
+    char type = p->tok.type, *s = (char *)llm__parse_get(p, t.n + 1);
+    size_t n = 0, i;
     llm__val v = llm__v_int(0);
-    char base = n > 1 && s[0] == '0' ? (char)(s[1] | 32) : 0;
-    if (p->tok.type == 'f') {
-        v = llm__v_float(0);
-        llm__parse_double(s, n, &v.as.f);
-    } else if (base == 'x' || base == 'o' || base == 'b') {
-        for (i = 2; i < n && v.as.i < INT64_MAX >> 5; i++) v.as.i = v.as.i * (base == 'x' ? 16 : base == 'o' ? 8 : 2) + llm__lex_hex(s[i]);
-        if (i < n) llm__parse_error(p, "a number that fits 64 bits was expected");
-    } else {
-        for (i = 0; i + 1 < n && s[i] == '0'; i++) {}
-        v = llm__v_integer(s + i, n - i);
-    }
+    for (i = 0; s && i < t.n; i++)
+        if (t.p[i] != '_') s[n++] = t.p[i];
+    int base = n < 2 || s[0] != '0' || type == 'f' ? 10 : (s[1] | 32) == 'x' ? 16 : (s[1] | 32) == 'o' ? 8 : (s[1] | 32) == 'b' ? 2 : 10;
+    for (i = 2; base != 10 && i < n && v.as.i < INT64_MAX >> 5; i++) v.as.i = v.as.i * base + llm__lex_hex(s[i]);
+    if (base != 10 && i < n) llm__parse_error(p, "a number that fits 64 bits was expected");
+    for (i = 0; i + 1 < n && s[i] == '0'; i++) {}
+    if (s && base == 10) v = type == 'f' ? llm__v_float(0) : llm__v_digits(llm__s(s + i, n - i));
+    if (s && type == 'f') llm__parse_double(s, n, &v.as.f);
     llm__parse_next(p);
     return v;
 }
 
 static llm__node *llm__parse_expr(llm__tpl_parser *p);
 static llm__node *llm__parse_or(llm__tpl_parser *p);
-static llm__node *llm__parse_unary(llm__tpl_parser *p, int with_filters);
-static llm__node *llm__parse_postfix(llm__tpl_parser *p, llm__node *n);
+static llm__node *llm__parse_postfix(llm__tpl_parser *p, llm__node *of);
 
-/* Items up to a closing token: nodes in a list. A comma may stand at the end. */
+/* Items up to a closing token, which is skipped: nodes in a list; of a dict: key, value, key, value ... A comma may stand at the end. */
 static llm__node *llm__parse_items(llm__tpl_parser *p, char close, int dict) {
     llm__node *first = NULL, **tail = &first;
     while (p->tok.type != close && !p->err) {
-        *tail = llm__parse_expr(p);
-        tail = &(*tail)->next;
-        if (dict) {
-            llm__parse_want(p, ':', "':' was expected");
+        for (int i = 0; i <= dict; i++, tail = &(*tail)->next) {
+            if (i) llm__parse_want(p, ':', "':' was expected");
             *tail = llm__parse_expr(p);
-            tail = &(*tail)->next;
         }
         if (!llm__parse_skip(p, ',')) break;
     }
@@ -8268,109 +8164,93 @@ static llm__node *llm__parse_items(llm__tpl_parser *p, char close, int dict) {
     return p->err ? NULL : first;
 }
 
-static int llm__parse_tuple_ends(const llm__tpl_parser *p) {
-    return p->tok.type == 0 || strchr("vb)", p->tok.type) || llm__parse_is(p, "in") || llm__parse_is(p, "recursive");
-}
+static llm__node *llm__parse_primary(llm__tpl_parser *p);
 
-/* An expression, or several with commas: a tuple. With `simple`, primaries and their postfixes only (targets); else with_if says whether if-else may stand. */
-static llm__node *llm__parse_tuple(llm__tpl_parser *p, int simple, int with_if) {
+/* An expression, or several with commas: a tuple. `how` they are read: 't' targets of an assignment, 'o' without if-else, 'e' any. */
+static llm__node *llm__parse_tuple(llm__tpl_parser *p, char how) {
     llm__node *tuple = llm__parse_node(p, LLM__N_TUPLE), **tail = &tuple->a;
     int commas = 0;
-    while (!p->err && !llm__parse_tuple_ends(p)) {
-        *tail = simple ? llm__parse_postfix(p, llm__parse_unary(p, 2)) : with_if ? llm__parse_expr(p) : llm__parse_or(p);
+    while (p->tok.type && !strchr("vb)", p->tok.type) && !llm__parse_is(p, "in")) {
+        *tail = how == 't' ? llm__parse_postfix(p, llm__parse_primary(p)) : how == 'o' ? llm__parse_or(p) : llm__parse_expr(p);
         tail = &(*tail)->next;
-        if (p->tok.type != ',') break;
-        llm__parse_next(p);
+        if (!llm__parse_skip(p, ',')) break;
         commas++;
     }
     if (!tuple->a && !commas) llm__parse_error(p, "an expression was expected");
-    return commas ? tuple : p->err ? &p->scrap : tuple->a;
+    return p->err ? &p->scrap : commas ? tuple : tuple->a;
 }
 
-static llm__node *llm__parse_name_node(llm__tpl_parser *p) {
-    static const char *const word[6] = {"true", "True", "false", "False", "none", "None"};
-    static const char *const special[3] = {"caller", "varargs", "kwargs"};
+static llm__node *llm__parse_variable(llm__tpl_parser *p) {
+    static const char *const word[6] = {"true", "True", "false", "False", "none", "None"}, *const special[3] = {"caller", "varargs", "kwargs"};
     llm__node *n = llm__parse_node(p, LLM__N_NAME);
     for (int i = 0; i < 6; i++) {
         if (!llm__parse_is(p, word[i])) continue;
         n->kind = LLM__N_CONST;
         n->v = i < 4 ? llm__v_bool(i < 2) : llm__v(LLM__V_NONE);
     }
-    for (int i = 0; i < 3; i++)
-        if (llm__parse_is(p, special[i])) p->special |= 1 << i;
+    for (int i = 0; i < 3; i++) p->special |= llm__parse_is(p, special[i]) << i;
     llm__str s = llm__parse_name(p);
     if (n->kind == LLM__N_NAME) n->name = llm__parse_id(p, s);
     return n;
 }
 
 static llm__node *llm__parse_primary(llm__tpl_parser *p) {
-    llm__node *n;
-    switch (p->tok.type) {
-    case 'n': return llm__parse_name_node(p);
-    case 's': case 'i': case 'f':
-        n = llm__parse_node(p, LLM__N_CONST);
-        n->v = p->tok.type == 's' ? llm__parse_string(p) : llm__parse_number(p);
-        return n;
-    case '(':
+    char type = p->tok.type;
+    if (type == 'n') return llm__parse_variable(p);
+    llm__node *n = llm__parse_node(p, type == '[' ? LLM__N_LIST : type == '{' ? LLM__N_DICT : type == '(' ? LLM__N_TUPLE : LLM__N_CONST);
+    if (!llm__parse_enter(p)) return n;
+    if (type == 's') {
+        n->v = llm__parse_string(p);
+    } else if (type == 'i' || type == 'f') {
+        n->v = llm__parse_number(p);
+    } else if (type == '(') {
         llm__parse_next(p);
-        if (p->tok.type == ')') n = llm__parse_node(p, LLM__N_TUPLE);
-        else n = llm__parse_tuple(p, 0, 1);
+        if (p->tok.type != ')') n = llm__parse_tuple(p, 'e');
         llm__parse_want(p, ')', "')' was expected");
-        return n;
-    case '[': case '{':
-        n = llm__parse_node(p, p->tok.type == '[' ? LLM__N_LIST : LLM__N_DICT);
+    } else if (type == '[' || type == '{') {
         llm__parse_next(p);
-        n->a = llm__parse_items(p, n->kind == LLM__N_LIST ? ']' : '}', n->kind == LLM__N_DICT);
-        return n;
-    default: llm__parse_error(p, "an expression was expected"); return llm__parse_node(p, LLM__N_CONST);
+        n->a = llm__parse_items(p, type == '[' ? ']' : '}', type == '{');
+    } else {
+        llm__parse_error(p, "an expression was expected");
     }
-}
-
-/* What stands in brackets after a value: x[a] or x[from:to:step]. SLICE has its bounds as b, c and d; NULL where left out. */
-static llm__node *llm__parse_subscript(llm__tpl_parser *p, llm__node *of) {
-    llm__node *n = llm__parse_node(p, LLM__N_ITEM), *bound[3] = {NULL, NULL, NULL};
-    int k = 0;
-    llm__parse_next(p);
-    for (; k < 3; k++) {
-        if (p->tok.type != ':' && p->tok.type != ']') bound[k] = llm__parse_expr(p);
-        if (k == 2 || !llm__parse_skip(p, ':')) break;
-        n->kind = LLM__N_SLICE;
-    }
-    n->a = of;
-    n->b = bound[0];
-    n->c = bound[1];
-    n->d = bound[2];
-    if (n->kind == LLM__N_ITEM && !n->b) llm__parse_error(p, "an index was expected");
-    if (n->kind == LLM__N_ITEM && p->tok.type == ',') { /* x[a, b]: the index is a tuple */
-        llm__node *tuple = llm__parse_node(p, LLM__N_TUPLE);
-        tuple->a = n->b;
-        llm__parse_next(p);
-        tuple->a->next = llm__parse_items(p, ']', 0);
-        n->b = tuple;
-        return n;
-    }
-    llm__parse_want(p, ']', "']' was expected");
+    p->depth--;
     return n;
 }
 
-/* Arguments in parentheses. ARG: a the value, op 0 by position, 1 by name (v), 2 *list, 3 **dict. */
+/* x[index], or x[from:to:step]: SLICE, with bounds b, c and d, NULL where left out. */
+static llm__node *llm__parse_subscript(llm__tpl_parser *p, llm__node *of) {
+    llm__node *n = llm__parse_node(p, LLM__N_ITEM), **bound[3] = {&n->b, &n->c, &n->d};
+    n->a = of;
+    for (int k = 0; k < 3; k++) {
+        if (p->tok.type != ':' && p->tok.type != ']') *bound[k] = llm__parse_expr(p);
+        if (k == 2 || !llm__parse_skip(p, ':')) break;
+        n->kind = LLM__N_SLICE;
+    }
+    if (n->kind == LLM__N_ITEM && !n->b) llm__parse_error(p, "an index was expected");
+    if (n->kind == LLM__N_ITEM && p->tok.type == ',') { /* x[a, b]: the index is a tuple */
+        llm__node *tuple = llm__parse_node(p, LLM__N_TUPLE);
+        llm__parse_next(p);
+        tuple->a = n->b;
+        tuple->a->next = llm__parse_items(p, ']', 0);
+        n->b = tuple;
+    } else {
+        llm__parse_want(p, ']', "']' was expected");
+    }
+    return n;
+}
+
+/* Arguments up to ')'. ARG: a the value, op 0 by position, 1 by name (v), 2 *list, 3 **dict. */
 static llm__node *llm__parse_args(llm__tpl_parser *p) {
     llm__node *first = NULL, **tail = &first;
     int named = 0;
-    llm__parse_want(p, '(', "'(' was expected");
     while (p->tok.type != ')' && !p->err) {
         llm__node *n = llm__parse_node(p, LLM__N_ARG);
         llm__tpl_lexer ahead = p->lex;
-        n->op = llm__parse_skip(p, '*') ? 2 : llm__parse_skip(p, 'P') ? 3 : 0;
-        if (!n->op && p->tok.type == 'n' && llm__lex_next(&ahead).type == '=') {
-            n->op = 1;
-            n->v = llm__v_str(p->tok.s.p, p->tok.s.n);
-            llm__parse_next(p);
-            llm__parse_next(p);
-        }
+        n->op = llm__parse_skip(p, '*') ? 2 : llm__parse_skip(p, 'P') ? 3 : p->tok.type == 'n' && llm__lex_next(&ahead).type == '=';
+        if (n->op == 1) n->v = llm__v_text(LLM__V_STR, llm__parse_name(p)), llm__parse_next(p);
         n->a = llm__parse_expr(p);
         if (n->op == 0 && named) llm__parse_error(p, "an argument by position after one by name");
-        named |= n->op == 1 || n->op == 3;
+        named |= n->op & 1;
         *tail = n;
         tail = &n->next;
         if (!llm__parse_skip(p, ',')) break;
@@ -8379,6 +8259,7 @@ static llm__node *llm__parse_args(llm__tpl_parser *p) {
     return p->err ? NULL : first;
 }
 
+/* CALL: a what is called, b the arguments; p behind '('. */
 static llm__node *llm__parse_call(llm__tpl_parser *p, llm__node *of) {
     llm__node *n = llm__parse_node(p, LLM__N_CALL);
     n->a = of;
@@ -8386,29 +8267,22 @@ static llm__node *llm__parse_call(llm__tpl_parser *p, llm__node *of) {
     return n;
 }
 
+/* ATTR: a the value, v the name; p behind '.'. x.0 is an ITEM. */
+static llm__node *llm__parse_attr(llm__tpl_parser *p, llm__node *of) {
+    llm__node *n = llm__parse_node(p, p->tok.type == 'i' ? LLM__N_ITEM : LLM__N_ATTR);
+    n->a = of;
+    if (n->kind == LLM__N_ATTR) n->v = llm__v_text(LLM__V_STR, llm__parse_name(p));
+    else n->b = llm__parse_primary(p);
+    return n;
+}
+
 static llm__node *llm__parse_postfix(llm__tpl_parser *p, llm__node *of) {
-    int count = 0;
-    for (; !p->err; count++) {
+    for (int count = 0; !p->err; count++) {
         if (count > LLM__TPL_DEPTH) llm__parse_error(p, "nesting is too deep");
-        if (p->tok.type == '[') {
-            of = llm__parse_subscript(p, of);
-        } else if (p->tok.type == '(') {
-            of = llm__parse_call(p, of);
-        } else if (p->tok.type == '.') {
-            llm__parse_next(p);
-            llm__node *n = llm__parse_node(p, p->tok.type == 'i' ? LLM__N_ITEM : LLM__N_ATTR);
-            n->a = of;
-            if (n->kind == LLM__N_ITEM) {
-                n->b = llm__parse_node(p, LLM__N_CONST);
-                n->b->v = llm__parse_number(p);
-            } else {
-                llm__str s = llm__parse_name(p);
-                n->v = llm__v_str(s.p, s.n);
-            }
-            of = n;
-        } else {
-            break;
-        }
+        else if (llm__parse_skip(p, '[')) of = llm__parse_subscript(p, of);
+        else if (llm__parse_skip(p, '(')) of = llm__parse_call(p, of);
+        else if (llm__parse_skip(p, '.')) of = llm__parse_attr(p, of);
+        else break;
     }
     return of;
 }
@@ -8416,39 +8290,33 @@ static llm__node *llm__parse_postfix(llm__tpl_parser *p, llm__node *of) {
 static const llm__tpl_entry *llm__tpl_filter_named(llm__str name);
 static const llm__tpl_entry *llm__tpl_test_named(llm__str name);
 
-/* The name of a filter or test, with dots, looked up. */
-static void llm__parse_entry(llm__tpl_parser *p, llm__node *n, int test) {
-    llm__str s = llm__parse_name(p);
-    while (p->tok.type == '.') {
-        llm__parse_next(p);
-        llm__parse_name(p);
-        s = llm__s("", 0);
-    }
-    n->v = llm__v_str(s.p, s.n);
-    n->entry = test ? llm__tpl_test_named(s) : llm__tpl_filter_named(s);
-    if (!n->entry && !p->soft && !p->err) {
-        p->tok.s = s;
-        llm__parse_error(p, test ? "no such test" : "no such filter");
-    }
-}
-
-static llm__node *llm__parse_filter(llm__tpl_parser *p, llm__node *of) {
-    llm__node *n = llm__parse_node(p, LLM__N_FILTER);
+/* The name of a filter or test and its entry; p behind '|' or 'is'. */
+static llm__node *llm__parse_entry(llm__tpl_parser *p, llm__node_kind kind, llm__node *of) {
+    llm__node *n = llm__parse_node(p, kind);
     n->a = of;
-    llm__parse_entry(p, n, 0);
-    if (p->tok.type == '(') n->b = llm__parse_args(p);
+    n->op = kind == LLM__N_TEST && llm__parse_word(p, "not");
+    llm__tpl_token tok = p->tok;
+    n->v = llm__v_text(LLM__V_STR, llm__parse_name(p));
+    n->entry = kind == LLM__N_TEST ? llm__tpl_test_named(llm__v_s(n->v)) : llm__tpl_filter_named(llm__v_s(n->v));
+    if (n->entry || p->soft || p->err) return n;
+    p->tok = tok;
+    llm__parse_error(p, kind == LLM__N_TEST ? "no such test" : "no such filter");
     return n;
 }
 
-/* After `is`. A test may have one argument without parentheses: x is divisibleby 3. */
+/* FILTER: a the value, b the arguments. */
+static llm__node *llm__parse_filter(llm__tpl_parser *p, llm__node *of) {
+    llm__node *n = llm__parse_entry(p, LLM__N_FILTER, of);
+    if (llm__parse_skip(p, '(')) n->b = llm__parse_args(p);
+    return n;
+}
+
+/* TEST: the same, op 1 after `not`. One argument may stand without parentheses: x is divisibleby 3. */
 static llm__node *llm__parse_test(llm__tpl_parser *p, llm__node *of) {
-    llm__node *n = llm__parse_node(p, LLM__N_TEST);
-    n->a = of;
-    n->op = (uint8_t)llm__parse_skip_word(p, "not");
-    llm__parse_entry(p, n, 1);
-    if (p->tok.type == '(') {
+    llm__node *n = llm__parse_entry(p, LLM__N_TEST, of);
+    if (llm__parse_skip(p, '(')) {
         n->b = llm__parse_args(p);
-    } else if (p->tok.type && strchr("nsif([{", p->tok.type) && !llm__parse_is(p, "else") && !llm__parse_is(p, "or") && !llm__parse_is(p, "and")) {
+    } else if (p->tok.type && strchr("nsif[{", p->tok.type) && !llm__parse_is(p, "else") && !llm__parse_is(p, "or") && !llm__parse_is(p, "and")) {
         if (llm__parse_is(p, "is")) llm__parse_error(p, "tests cannot be chained");
         n->b = llm__parse_node(p, LLM__N_ARG);
         n->b->a = llm__parse_postfix(p, llm__parse_primary(p));
@@ -8456,38 +8324,38 @@ static llm__node *llm__parse_test(llm__tpl_parser *p, llm__node *of) {
     return n;
 }
 
-/* with_filters 2: a primary only. */
+/* A value with its sign (UNARY: op, a), postfixes and, unless it stands under a sign, filters and tests. */
 static llm__node *llm__parse_unary(llm__tpl_parser *p, int with_filters) {
     llm__node *n;
+    char sign = p->tok.type;
     if (!llm__parse_enter(p)) return &p->scrap;
-    if (with_filters != 2 && (p->tok.type == '-' || p->tok.type == '+')) {
+    if (sign == '-' || sign == '+') {
         n = llm__parse_node(p, LLM__N_UNARY);
-        n->op = (uint8_t)p->tok.type;
+        n->op = (uint8_t)sign;
         llm__parse_next(p);
         n->a = llm__parse_unary(p, 0);
     } else {
-        n = llm__parse_primary(p);
-        if (with_filters != 2) n = llm__parse_postfix(p, n);
+        n = llm__parse_postfix(p, llm__parse_primary(p));
     }
-    for (int count = 0; with_filters == 1 && !p->err; count++) {
+    for (int count = 0; with_filters && !p->err; count++) {
         if (count > LLM__TPL_DEPTH) llm__parse_error(p, "nesting is too deep");
-        if (llm__parse_skip(p, '|')) n = llm__parse_filter(p, n);
-        else if (llm__parse_skip_word(p, "is")) n = llm__parse_test(p, n);
-        else if (p->tok.type == '(') n = llm__parse_call(p, n);
+        else if (llm__parse_skip(p, '|')) n = llm__parse_filter(p, n);
+        else if (llm__parse_word(p, "is")) n = llm__parse_test(p, n);
+        else if (llm__parse_skip(p, '(')) n = llm__parse_call(p, n);
         else break;
     }
     p->depth--;
     return n;
 }
 
-/* Binary operators of one level, left to right: 0 is + and -, 1 is ~, 2 is * / // %, 3 is **. */
+/* BINARY: a op b, left to right. Levels: 0 + and -, 1 ~, 2 * / // %, 3 **. */
 static llm__node *llm__parse_binary(llm__tpl_parser *p, int level) {
     static const char *const ops[4] = {"+-", "~", "*/D%", "P"};
     if (level == 4) return llm__parse_unary(p, 1);
     llm__node *left = llm__parse_binary(p, level + 1);
-    for (int count = 0; p->tok.type && strchr(ops[level], p->tok.type) && !p->err; count++) {
+    for (int count = 0; p->tok.type && strchr(ops[level], p->tok.type); count++) {
         if (count > LLM__TPL_DEPTH * 2) llm__parse_error(p, "an expression is too long");
-        llm__node *n = llm__parse_node(p, level == 1 ? LLM__N_CONCAT : LLM__N_BINARY);
+        llm__node *n = llm__parse_node(p, LLM__N_BINARY);
         n->op = (uint8_t)p->tok.type;
         llm__parse_next(p);
         n->a = left;
@@ -8497,29 +8365,27 @@ static llm__node *llm__parse_binary(llm__tpl_parser *p, int level) {
     return left;
 }
 
-/* a < b <= c: COMPARE has a, then in b a list of ARG nodes with their operator in op ('I' in, 'J' not in). */
+/* COMPARE: a, then in b a list of ARG nodes with their operator in op ('I' in, 'J' not in): a < b <= c. */
 static llm__node *llm__parse_compare(llm__tpl_parser *p) {
     llm__node *left = llm__parse_binary(p, 0), *n = NULL, **tail = NULL;
-    while (!p->err) {
+    for (;;) {
         char op = p->tok.type;
         llm__tpl_lexer ahead = p->lex;
         if (llm__parse_is(p, "in")) op = 'I';
         else if (llm__parse_is(p, "not") && llm__str_eq(llm__lex_next(&ahead).s, "in")) op = 'J';
-        if (!op || !strchr("EN<>GLIJ", op)) break;
-        if (op == 'J') llm__parse_next(p);
-        llm__parse_next(p);
+        if (!op || !strchr("EN<>GLIJ", op)) return n ? n : left;
         if (!n) {
             n = llm__parse_node(p, LLM__N_COMPARE);
             n->a = left;
             tail = &n->b;
         }
-        llm__node *operand = llm__parse_node(p, LLM__N_ARG);
-        operand->op = (uint8_t)op;
-        operand->a = llm__parse_binary(p, 0);
-        *tail = operand;
-        tail = &operand->next;
+        if (op == 'J') llm__parse_next(p);
+        llm__parse_next(p);
+        *tail = llm__parse_node(p, LLM__N_ARG);
+        (*tail)->op = (uint8_t)op;
+        (*tail)->a = llm__parse_binary(p, 0);
+        tail = &(*tail)->next;
     }
-    return n ? n : left;
 }
 
 static llm__node *llm__parse_not(llm__tpl_parser *p) {
@@ -8533,34 +8399,31 @@ static llm__node *llm__parse_not(llm__tpl_parser *p) {
     return n;
 }
 
-/* AND and OR have a list of operands in a. */
-static llm__node *llm__parse_logic(llm__tpl_parser *p, int is_or) {
-    llm__node *first = is_or ? llm__parse_logic(p, 0) : llm__parse_not(p), *n = NULL, **tail = NULL;
-    while (!p->err && llm__parse_skip_word(p, is_or ? "or" : "and")) {
-        if (!n) {
-            n = llm__parse_node(p, is_or ? LLM__N_OR : LLM__N_AND);
-            n->a = first;
-            tail = &first->next;
-        }
-        *tail = is_or ? llm__parse_logic(p, 0) : llm__parse_not(p);
-        tail = &(*tail)->next;
+/* AND, OR: a list of operands in a. */
+static llm__node *llm__parse_logic(llm__tpl_parser *p, llm__node_kind kind) {
+    llm__node *first = kind == LLM__N_OR ? llm__parse_logic(p, LLM__N_AND) : llm__parse_not(p), *n = NULL, *last = first;
+    while (llm__parse_word(p, kind == LLM__N_OR ? "or" : "and")) {
+        if (!n) n = llm__parse_node(p, kind);
+        n->a = first;
+        last->next = kind == LLM__N_OR ? llm__parse_logic(p, LLM__N_AND) : llm__parse_not(p);
+        last = last->next;
     }
     return n ? n : first;
 }
 
-static llm__node *llm__parse_or(llm__tpl_parser *p) { return llm__parse_logic(p, 1); }
+static llm__node *llm__parse_or(llm__tpl_parser *p) { return llm__parse_logic(p, LLM__N_OR); }
 
-/* COND: a if b else c (NULL: undefined). */
+/* COND: a if b else c; c NULL: undefined. */
 static llm__node *llm__parse_expr(llm__tpl_parser *p) {
-    if (!llm__parse_enter(p)) return &p->scrap;
     int soft = p->soft;
+    if (!llm__parse_enter(p)) return &p->scrap;
     llm__node *n = llm__parse_or(p);
-    while (!p->err && llm__parse_skip_word(p, "if")) {
+    while (llm__parse_word(p, "if")) {
         llm__node *cond = llm__parse_node(p, LLM__N_COND);
         p->soft = 1;
         cond->a = n;
         cond->b = llm__parse_or(p);
-        if (llm__parse_skip_word(p, "else")) cond->c = llm__parse_expr(p);
+        if (llm__parse_word(p, "else")) cond->c = llm__parse_expr(p);
         n = cond;
     }
     p->soft = soft;
@@ -8568,31 +8431,45 @@ static llm__node *llm__parse_expr(llm__tpl_parser *p) {
     return n;
 }
 
+/* ---- statements ---- */
+
 static llm__node *llm__parse_block(llm__tpl_parser *p, const char *const *ends, int soft);
 
-/* After the words of a tag: its end. */
 static void llm__parse_tag_end(llm__tpl_parser *p) { llm__parse_want(p, 'b', "the end of the tag was expected"); }
 
-/* The body of a tag up to {% end %}, which is consumed. */
-static llm__node *llm__parse_body(llm__tpl_parser *p, const char *end, int soft) {
+/* The body of a tag up to {% end %}, which is skipped. */
+static llm__node *llm__parse_body(llm__tpl_parser *p, const char *end) {
     const char *ends[2] = {end, NULL};
     llm__parse_tag_end(p);
-    llm__node *body = llm__parse_block(p, ends, soft);
+    llm__node *body = llm__parse_block(p, ends, 0);
     llm__parse_next(p);
     llm__parse_tag_end(p);
     return body;
 }
 
+/* The else branch, if there is one, and the end of an if or for. */
+static llm__node *llm__parse_else(llm__tpl_parser *p, const char *end, int soft) {
+    const char *ends[2] = {end, NULL};
+    llm__node *branch = NULL;
+    if (llm__parse_word(p, "else")) {
+        llm__parse_tag_end(p);
+        branch = llm__parse_block(p, ends, soft);
+    }
+    llm__parse_next(p);
+    llm__parse_tag_end(p);
+    return branch;
+}
+
 /* What may be assigned to: a name, namespace.name, or a tuple of those. */
 static void llm__parse_check_target(llm__tpl_parser *p, const llm__node *n) {
     if (p->err) return;
-    int ok = n->kind == LLM__N_NAME || (n->kind == LLM__N_ATTR && n->a->kind == LLM__N_NAME) || n->kind == LLM__N_TUPLE || n->kind == LLM__N_LIST;
-    if (!ok) llm__parse_error(p, "this cannot be assigned to");
-    for (const llm__node *c = n->a; ok && c && (n->kind == LLM__N_TUPLE || n->kind == LLM__N_LIST); c = c->next) llm__parse_check_target(p, c);
+    int row = n->kind == LLM__N_TUPLE || n->kind == LLM__N_LIST;
+    if (!row && n->kind != LLM__N_NAME && !(n->kind == LLM__N_ATTR && n->a->kind == LLM__N_NAME)) llm__parse_error(p, "this cannot be assigned to");
+    for (const llm__node *c = row ? n->a : NULL; c; c = c->next) llm__parse_check_target(p, c);
 }
 
 static llm__node *llm__parse_target(llm__tpl_parser *p) {
-    llm__node *n = llm__parse_tuple(p, 1, 0);
+    llm__node *n = llm__parse_tuple(p, 't');
     llm__parse_check_target(p, n);
     return n;
 }
@@ -8600,66 +8477,54 @@ static llm__node *llm__parse_target(llm__tpl_parser *p) {
 /* IF: a the test, b the body, c the else branch, or the IF of an elif (op 1). */
 static llm__node *llm__parse_if(llm__tpl_parser *p) {
     static const char *const ends[] = {"elif", "else", "endif", NULL};
-    static const char *const last[] = {"endif", NULL};
     llm__node *first = llm__parse_node(p, LLM__N_IF), *n = first;
-    int soft = p->soft;
-    for (;;) {
+    for (int soft = p->soft;;) {
         p->soft = 1;
-        n->a = llm__parse_tuple(p, 0, 0);
+        n->a = llm__parse_tuple(p, 'o');
         p->soft = soft;
         llm__parse_tag_end(p);
         n->b = llm__parse_block(p, ends, 1);
-        if (!llm__parse_skip_word(p, "elif")) break;
-        n->c = llm__parse_node(p, LLM__N_IF);
-        n = n->c;
+        if (!llm__parse_word(p, "elif")) break;
+        n = n->c = llm__parse_node(p, LLM__N_IF);
         n->op = 1;
     }
-    if (llm__parse_skip_word(p, "else")) {
-        llm__parse_tag_end(p);
-        n->c = llm__parse_block(p, last, 1);
-    }
-    llm__parse_next(p);
-    llm__parse_tag_end(p);
+    n->c = llm__parse_else(p, "endif", 1);
     return first;
 }
 
 /* FOR: a the target, b what is walked, c a SCOPE with the body (a) and the else branch (b), d the filter. */
 static llm__node *llm__parse_for(llm__tpl_parser *p) {
     static const char *const ends[] = {"else", "endfor", NULL};
-    static const char *const last[] = {"endfor", NULL};
     llm__node *n = llm__parse_node(p, LLM__N_FOR);
     n->a = llm__parse_target(p);
-    if (!llm__parse_skip_word(p, "in")) llm__parse_error(p, "'in' was expected");
-    n->b = llm__parse_tuple(p, 0, 0);
-    if (llm__parse_skip_word(p, "if")) n->d = llm__parse_expr(p);
+    if (!llm__parse_word(p, "in")) llm__parse_error(p, "'in' was expected");
+    n->b = llm__parse_tuple(p, 'o');
+    if (llm__parse_word(p, "if")) n->d = llm__parse_expr(p);
     if (llm__parse_is(p, "recursive")) llm__parse_error(p, "recursive loops are not supported");
     llm__parse_tag_end(p);
     n->c = llm__parse_node(p, LLM__N_SCOPE);
     p->loops++;
     n->c->a = llm__parse_block(p, ends, 0);
     p->loops--;
-    if (llm__parse_skip_word(p, "else")) {
-        llm__parse_tag_end(p);
-        n->c->b = llm__parse_block(p, last, 0);
-    }
-    llm__parse_next(p);
-    llm__parse_tag_end(p);
+    n->c->b = llm__parse_else(p, "endfor", 0);
     return n;
 }
 
-/* SET: a the target, b the value. SET_BLOCK: a the target, b the body, c filters over a CONST that stands for the body's text. */
+/* A block whose output passes through filters: b the body, c the filters over the BLOCK_TEXT d. */
+static llm__node *llm__parse_filters(llm__tpl_parser *p, llm__node *n, const char *end) {
+    n->c = n->d = llm__parse_node(p, LLM__N_BLOCK_TEXT);
+    while (llm__parse_skip(p, '|')) n->c = llm__parse_filter(p, n->c);
+    n->b = llm__parse_body(p, end);
+    return n;
+}
+
+/* SET: a the target, b the value; of a block set: see above (d not NULL). */
 static llm__node *llm__parse_set(llm__tpl_parser *p) {
     llm__node *n = llm__parse_node(p, LLM__N_SET);
     n->a = llm__parse_target(p);
-    if (llm__parse_skip(p, '=')) {
-        n->b = llm__parse_tuple(p, 0, 1);
-        llm__parse_tag_end(p);
-        return n;
-    }
-    n->kind = LLM__N_SET_BLOCK;
-    n->d = n->c = llm__parse_node(p, LLM__N_CONST);
-    while (llm__parse_skip(p, '|')) n->c = llm__parse_filter(p, n->c);
-    n->b = llm__parse_body(p, "endset", 0);
+    if (!llm__parse_skip(p, '=')) return llm__parse_filters(p, n, "endset");
+    n->b = llm__parse_tuple(p, 'e');
+    llm__parse_tag_end(p);
     return n;
 }
 
@@ -8667,7 +8532,6 @@ static llm__node *llm__parse_set(llm__tpl_parser *p) {
 static llm__node *llm__parse_params(llm__tpl_parser *p) {
     llm__node *first = NULL, **tail = &first;
     int defaults = 0;
-    llm__parse_want(p, '(', "'(' was expected");
     while (p->tok.type != ')' && !p->err) {
         llm__node *n = llm__parse_node(p, LLM__N_NAME);
         n->name = llm__parse_id(p, llm__parse_name(p));
@@ -8681,104 +8545,88 @@ static llm__node *llm__parse_params(llm__tpl_parser *p) {
     return first;
 }
 
-/* MACRO: name, a the parameters, b the body, op: which of caller, varargs, kwargs it uses. Of a call block: c the call. */
-static llm__node *llm__parse_macro(llm__tpl_parser *p, int call) {
-    llm__node *n = llm__parse_node(p, call ? LLM__N_CALL_BLOCK : LLM__N_MACRO);
-    int special = p->special, loops = p->loops;
+/* MACRO, and CALL_BLOCK, whose body is a macro too: name, a the parameters, b the body, c the call; op: which of caller, varargs, kwargs the body uses. */
+static llm__node *llm__parse_macro(llm__tpl_parser *p, llm__node_kind kind) {
+    llm__node *n = llm__parse_node(p, kind);
+    int special = p->special, loops = p->loops, call = kind == LLM__N_CALL_BLOCK;
     if (!call) n->name = llm__parse_id(p, llm__parse_name(p));
-    if (!call || p->tok.type == '(') n->a = llm__parse_params(p);
+    if (llm__parse_skip(p, '(')) n->a = llm__parse_params(p);
+    else if (!call) llm__parse_error(p, "'(' was expected");
     if (call) n->c = llm__parse_expr(p);
     if (call && n->c->kind != LLM__N_CALL) llm__parse_error(p, "a call was expected");
     p->special = p->loops = 0;
-    n->b = llm__parse_body(p, call ? "endcall" : "endmacro", 0);
+    n->b = llm__parse_body(p, call ? "endcall" : "endmacro");
     n->op = (uint8_t)p->special;
-    p->special = call ? special | p->special : special;
+    p->special |= special;
     p->loops = loops;
-    return n;
-}
-
-/* FILTER_BLOCK: b the body, c filters over the CONST d that stands for its text. */
-static llm__node *llm__parse_filter_block(llm__tpl_parser *p) {
-    llm__node *n = llm__parse_node(p, LLM__N_FILTER_BLOCK);
-    n->d = llm__parse_node(p, LLM__N_CONST);
-    n->c = llm__parse_filter(p, n->d);
-    while (llm__parse_skip(p, '|')) n->c = llm__parse_filter(p, n->c);
-    n->b = llm__parse_body(p, "endfilter", 0);
     return n;
 }
 
 /* WITH: a a list of SET nodes, b the body. */
 static llm__node *llm__parse_with(llm__tpl_parser *p) {
     llm__node *n = llm__parse_node(p, LLM__N_WITH), **tail = &n->a;
-    while (p->tok.type != 'b' && !p->err) {
-        llm__node *set = llm__parse_node(p, LLM__N_SET);
-        set->a = llm__parse_postfix(p, llm__parse_primary(p));
-        llm__parse_check_target(p, set->a);
+    while (p->tok.type && p->tok.type != 'b') {
+        *tail = llm__parse_node(p, LLM__N_SET);
+        (*tail)->a = llm__parse_postfix(p, llm__parse_primary(p));
+        llm__parse_check_target(p, (*tail)->a);
         llm__parse_want(p, '=', "'=' was expected");
-        set->b = llm__parse_expr(p);
-        *tail = set;
-        tail = &set->next;
+        (*tail)->b = llm__parse_expr(p);
+        tail = &(*tail)->next;
         if (!llm__parse_skip(p, ',')) break;
     }
-    n->b = llm__parse_body(p, "endwith", 0);
+    n->b = llm__parse_body(p, "endwith");
     return n;
 }
 
 static llm__node *llm__parse_statement(llm__tpl_parser *p) {
-    llm__node *n;
-    if (llm__parse_skip_word(p, "if")) return llm__parse_if(p);
-    if (llm__parse_skip_word(p, "for")) return llm__parse_for(p);
-    if (llm__parse_skip_word(p, "set")) return llm__parse_set(p);
-    if (llm__parse_skip_word(p, "macro")) return llm__parse_macro(p, 0);
-    if (llm__parse_skip_word(p, "call")) return llm__parse_macro(p, 1);
-    if (llm__parse_skip_word(p, "filter")) return llm__parse_filter_block(p);
-    if (llm__parse_skip_word(p, "with")) return llm__parse_with(p);
-    if (llm__parse_is(p, "break") || llm__parse_is(p, "continue")) {
-        n = llm__parse_node(p, llm__parse_is(p, "break") ? LLM__N_BREAK : LLM__N_CONTINUE);
+    if (llm__parse_word(p, "if")) return llm__parse_if(p);
+    if (llm__parse_word(p, "for")) return llm__parse_for(p);
+    if (llm__parse_word(p, "set")) return llm__parse_set(p);
+    if (llm__parse_word(p, "macro")) return llm__parse_macro(p, LLM__N_MACRO);
+    if (llm__parse_word(p, "call")) return llm__parse_macro(p, LLM__N_CALL_BLOCK);
+    if (llm__parse_word(p, "with")) return llm__parse_with(p);
+    int leave = llm__parse_is(p, "break"), filter = llm__parse_is(p, "filter");
+    llm__node *n = llm__parse_node(p, leave ? LLM__N_BREAK : llm__parse_is(p, "continue") ? LLM__N_CONTINUE : filter ? LLM__N_FILTER_BLOCK : LLM__N_SCOPE);
+    if (filter) {
+        p->tok.type = '|'; /* {% filter a|b %} reads as {% set x|a|b %} does */
+        return llm__parse_filters(p, n, "endfilter");
+    }
+    if (n->kind != LLM__N_SCOPE) {
         if (!p->loops) llm__parse_error(p, "outside of a loop");
         llm__parse_next(p);
         llm__parse_tag_end(p);
-        return n;
+    } else if (llm__parse_word(p, "generation")) {
+        n->a = llm__parse_body(p, "endgeneration");
+    } else {
+        llm__parse_error(p, "no such tag, or none that may stand here");
     }
-    n = llm__parse_node(p, LLM__N_SCOPE);
-    if (llm__parse_skip_word(p, "generation")) n->a = llm__parse_body(p, "endgeneration", 0);
-    else if (llm__parse_is(p, "include") || llm__parse_is(p, "import") || llm__parse_is(p, "from") || llm__parse_is(p, "extends")) llm__parse_error(p, "no other files can be reached");
-    else llm__parse_error(p, "no such tag, or none that may stand here");
     return n;
 }
 
-/* Statements up to a tag that begins with one of `ends` (NULL: the end of the text), which stays. */
+/* Statements up to a tag that begins with one of `ends`, which stays; NULL: up to the end of the text. */
 static llm__node *llm__parse_block(llm__tpl_parser *p, const char *const *ends, int soft) {
     llm__node *first = NULL, **tail = &first;
-    int outer = p->soft;
+    int outer = p->soft, at_end = 0;
     if (!llm__parse_enter(p)) return NULL;
     p->soft = soft;
     while (p->tok.type && !p->err) {
-        llm__node *n = NULL;
-        if (p->tok.type == 'd') {
-            n = llm__parse_node(p, LLM__N_DATA);
-            n->v = llm__v_str(p->tok.s.p, p->tok.s.n);
-            llm__parse_next(p);
-        } else if (p->tok.type == 'V') {
-            n = llm__parse_node(p, LLM__N_PRINT);
-            llm__parse_next(p);
-            n->a = llm__parse_tuple(p, 0, 1);
+        llm__tpl_token tok = p->tok;
+        llm__parse_next(p);
+        for (int i = 0; tok.type == 'B' && ends && ends[i]; i++) at_end |= llm__parse_is(p, ends[i]);
+        if (at_end) break;
+        if (tok.type == 'B') {
+            *tail = llm__parse_statement(p);
+        } else if (tok.type == 'V') {
+            *tail = llm__parse_node(p, LLM__N_PRINT);
+            (*tail)->a = llm__parse_tuple(p, 'e');
             llm__parse_want(p, 'v', "the end of the expression was expected");
         } else {
-            llm__parse_next(p);
-            for (int i = 0; ends && ends[i] && p->tok.type; i++)
-                if (llm__parse_is(p, ends[i])) goto done;
-            n = llm__parse_statement(p);
+            *tail = llm__parse_node(p, LLM__N_DATA);
+            (*tail)->v = llm__v_text(LLM__V_STR, tok.s);
         }
-        *tail = n;
-        tail = &n->next;
+        tail = &(*tail)->next;
     }
-    if (ends && !p->err) {
-        llm__str none = {NULL, 0};
-        p->tok.s = none;
-        llm__parse_error(p, "the text ends inside of a block");
-    }
-done:
+    if (ends && !at_end) llm__parse_error(p, "the text ends inside of a block");
     p->soft = outer;
     p->depth--;
     return p->err ? NULL : first;
@@ -8788,6 +8636,7 @@ done:
 
 static const llm__tpl_entry *llm__tpl_method_named(llm__val v, llm__str name);
 
+/* A function bound to a value. */
 static llm__val llm__tpl_bind(llm__tpl *x, const llm__tpl_entry *entry, llm__val self) {
     llm__val v = llm__v(LLM__V_FUNC);
     v.as.bound = (llm__vbound *)llm__tpl_get(x, sizeof *v.as.bound);
@@ -8797,169 +8646,142 @@ static llm__val llm__tpl_bind(llm__tpl *x, const llm__tpl_entry *entry, llm__val
     return v;
 }
 
-static llm__val llm__tpl_loop_attr(llm__tpl *x, llm__val v, llm__str name) {
-    const llm__vloop *l = v.as.loop;
-    int n = l->items->n;
-    if (llm__str_eq(name, "index")) return llm__v_int(l->at + 1);
-    if (llm__str_eq(name, "index0")) return llm__v_int(l->at);
-    if (llm__str_eq(name, "revindex")) return llm__v_int(n - l->at);
-    if (llm__str_eq(name, "revindex0")) return llm__v_int(n - l->at - 1);
-    if (llm__str_eq(name, "first")) return llm__v_bool(l->at == 0);
-    if (llm__str_eq(name, "last")) return llm__v_bool(l->at == n - 1);
+static llm__val llm__tpl_loop_attr(const llm__vloop *l, llm__str name) {
+    int n = l->items->n, at = l->at;
+    if (llm__str_eq(name, "index")) return llm__v_int(at + 1);
+    if (llm__str_eq(name, "index0")) return llm__v_int(at);
+    if (llm__str_eq(name, "revindex")) return llm__v_int(n - at);
+    if (llm__str_eq(name, "revindex0")) return llm__v_int(n - at - 1);
+    if (llm__str_eq(name, "first")) return llm__v_bool(at == 0);
+    if (llm__str_eq(name, "last")) return llm__v_bool(at == n - 1);
     if (llm__str_eq(name, "length")) return llm__v_int(n);
-    if (llm__str_eq(name, "depth")) return llm__v_int(1);
-    if (llm__str_eq(name, "depth0")) return llm__v_int(0);
-    if (llm__str_eq(name, "previtem")) return l->at ? l->items->v[l->at - 1] : llm__v_undef("loop.previtem");
-    if (llm__str_eq(name, "nextitem")) return l->at + 1 < n ? l->items->v[l->at + 1] : llm__v_undef("loop.nextitem");
-    const llm__tpl_entry *e = llm__tpl_method_named(v, name);
-    return e ? llm__tpl_bind(x, e, v) : llm__v_text(LLM__V_UNDEF, name.p, name.n);
-}
-
-/* What Python's getattr finds on a value: methods, and a few plain attributes. UNSET if nothing. Names of methods that change their
- * value (list.append) are there, but undefined, as in jinja2's immutable sandbox. */
-static llm__val llm__tpl_python_attr(llm__tpl *x, llm__val v, llm__str name) {
-    static const char *const changing[] = {"append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse", "update", "popitem", "setdefault"};
-    if (v.type == LLM__V_LOOP) return llm__tpl_loop_attr(x, v, name);
-    if (v.type == LLM__V_NAMESPACE) {
-        const llm__val *found = llm__tpl_dict_find(x, v.as.dict, llm__v_str(name.p, name.n));
-        return found ? *found : llm__v(LLM__V_UNSET);
-    }
-    if (v.type == LLM__V_CYCLER && llm__str_eq(name, "current")) return v.as.list->v[v.as.list->at % v.as.list->n];
-    if (v.type == LLM__V_TUPLE && v.flag && llm__str_eq(name, "grouper")) return v.as.list->v[0];
-    if (v.type == LLM__V_TUPLE && v.flag && llm__str_eq(name, "list")) return v.as.list->v[1];
-    if (v.type == LLM__V_MACRO && llm__str_eq(name, "name")) {
-        llm__str s = v.as.macro->def->kind == LLM__N_MACRO ? x->t->name[v.as.macro->def->name] : llm__s("caller", 6);
-        return llm__v_str(s.p, s.n);
-    }
-    const llm__tpl_entry *e = llm__tpl_method_named(v, name);
-    if (e) return llm__tpl_bind(x, e, v);
-    for (int i = 0; i < LLM__COUNT(changing); i++)
-        if ((v.type == LLM__V_LIST || (v.type == LLM__V_DICT && i >= 4 && i != 6 && i != 7)) && llm__str_eq(name, changing[i])) return llm__v_text(LLM__V_UNDEF, changing[i], name.n);
+    if (llm__str_eq(name, "depth") || llm__str_eq(name, "depth0")) return llm__v_int(name.n == 5);
+    if (llm__str_eq(name, "previtem")) return at ? l->items->v[at - 1] : llm__v_undef("loop.previtem");
+    if (llm__str_eq(name, "nextitem")) return at + 1 < n ? l->items->v[at + 1] : llm__v_undef("loop.nextitem");
     return llm__v(LLM__V_UNSET);
 }
 
-/* An index within n, counted from the end if negative; -1 if outside. */
-static int64_t llm__tpl_index(int64_t i, int64_t n) {
-    if (i < 0) i += n;
-    return i >= 0 && i < n ? i : -1;
+/* Is it a method that changes a list or dict? jinja2's immutable sandbox hides those. */
+static int llm__tpl_changes(llm__val v, llm__str name) {
+    static const char *const names[] = {"clear", "pop", "append", "extend", "insert", "remove", "sort", "reverse", "update", "popitem", "setdefault"};
+    for (int i = 0; i < LLM__COUNT(names); i++)
+        if (llm__str_eq(name, names[i])) return (v.type == LLM__V_LIST && i < 8) || (v.type == LLM__V_DICT && (i < 2 || i >= 8));
+    return 0;
 }
 
-/* What Python's v[key] finds; UNSET where Python raises TypeError, IndexError or KeyError. */
+/* What Python's getattr finds on a value. UNSET if nothing. */
+static llm__val llm__tpl_python_attr(llm__tpl *x, llm__val v, llm__str name) {
+    const llm__tpl_entry *e = llm__tpl_method_named(v, name);
+    if (e) return llm__tpl_bind(x, e, v);
+    if (v.type == LLM__V_LOOP) return llm__tpl_loop_attr(v.as.loop, name);
+    if (v.type == LLM__V_NAMESPACE) {
+        const llm__val *found = llm__tpl_dict_find(x, v.as.list, llm__v_text(LLM__V_STR, name));
+        return found ? *found : llm__v(LLM__V_UNSET);
+    }
+    if (v.type == LLM__V_CYCLER && llm__str_eq(name, "current")) return v.as.list->v[v.as.list->at % v.as.list->n];
+    if (v.type == LLM__V_TUPLE && v.flag && (llm__str_eq(name, "grouper") || llm__str_eq(name, "list"))) return v.as.list->v[name.p[0] == 'l'];
+    if (v.type == LLM__V_MACRO && llm__str_eq(name, "name")) return llm__v_text(LLM__V_STR, x->t->name[v.as.macro->def->name]);
+    return llm__tpl_changes(v, name) ? llm__v_text(LLM__V_UNDEF, name) : llm__v(LLM__V_UNSET);
+}
+
+/* What Python's v[key] finds. UNSET where Python raises TypeError, IndexError or KeyError. */
 static llm__val llm__tpl_python_item(llm__tpl *x, llm__val v, llm__val key) {
-    llm__val none = llm__v(LLM__V_UNSET);
-    if (v.type == LLM__V_DICT) {
-        if (key.type == LLM__V_LIST || key.type == LLM__V_DICT || key.type == LLM__V_VIEW) return none;
-        const llm__val *found = llm__tpl_dict_find(x, v.as.dict, key);
-        return found ? *found : none;
+    if (v.type == LLM__V_DICT && !LLM__V_IN(key, 1 << LLM__V_LIST | 1 << LLM__V_DICT | 1 << LLM__V_VIEW)) {
+        const llm__val *found = llm__tpl_dict_find(x, v.as.list, key);
+        return found ? *found : llm__v(LLM__V_UNSET);
     }
-    if (!llm__v_is_int(key)) return none;
-    if (v.type == LLM__V_STR) {
-        llm__str s = llm__v_s(v);
-        int64_t i = llm__tpl_index(key.as.i, llm__tpl_len(x, v));
-        if (i < 0) return none;
-        size_t from = llm__tpl_byte_of(s, i);
-        return llm__v_str(s.p + from, llm__tpl_byte_of(llm__s(s.p + from, s.n - from), 1));
-    }
-    if (v.type == LLM__V_RANGE) {
-        int64_t i = llm__tpl_index(key.as.i, llm__v_range_len(v));
-        return i < 0 ? none : llm__v_int(v.as.list->v[0].as.i + i * v.as.list->v[2].as.i);
-    }
-    if (v.type != LLM__V_LIST && v.type != LLM__V_TUPLE) return none;
-    int64_t i = llm__tpl_index(key.as.i, v.as.list->n);
-    return i < 0 ? none : v.as.list->v[i];
-}
-
-static llm__val llm__tpl_undefined(llm__tpl *x, llm__val v, llm__str name) {
-    (void)x;
-    (void)v;
-    return llm__v_text(LLM__V_UNDEF, name.p, name.n);
+    if (!LLM__V_IN(key, LLM__M_INT) || !LLM__V_IN(v, LLM__M_ROW | 1 << LLM__V_RANGE | 1 << LLM__V_STR)) return llm__v(LLM__V_UNSET);
+    int64_t n = llm__tpl_len(x, v), i = key.as.i < 0 ? key.as.i + n : key.as.i;
+    if (i < 0 || i >= n) return llm__v(LLM__V_UNSET);
+    if (v.type == LLM__V_RANGE) return llm__v_int(v.as.list->v[0].as.i + i * v.as.list->v[2].as.i);
+    if (v.type != LLM__V_STR) return v.as.list->v[i];
+    llm__str s = llm__v_s(v);
+    size_t from = llm__tpl_byte_of(s, i);
+    return llm__v_str(s.p + from, llm__tpl_byte_of(llm__s(s.p + from, s.n - from), 1));
 }
 
 /* v.name: what Python's getattr finds, else v["name"], else undefined. */
 static llm__val llm__tpl_attr(llm__tpl *x, llm__val v, llm__val name) {
-    llm__str s = llm__v_s(name);
-    if (v.type == LLM__V_UNDEF) return llm__tpl_fail(x, "'%.*s' is undefined, it has no attribute '%.*s'", (int)v.n, v.as.s, (int)s.n, s.p);
-    llm__val r = llm__tpl_python_attr(x, v, s);
+    if (!llm__tpl_defined(x, v)) return v;
+    llm__val r = llm__tpl_python_attr(x, v, llm__v_s(name));
     if (r.type == LLM__V_UNSET) r = llm__tpl_python_item(x, v, name);
-    return r.type == LLM__V_UNSET ? llm__tpl_undefined(x, v, s) : r;
+    return r.type == LLM__V_UNSET ? llm__v_text(LLM__V_UNDEF, llm__v_s(name)) : r;
 }
 
-/* v[key]: what Python finds there, else for a text the attribute, else undefined. */
+/* v[key]: what Python finds there, else the attribute of that name, else undefined. */
 static llm__val llm__tpl_item(llm__tpl *x, llm__val v, llm__val key) {
-    if (v.type == LLM__V_UNDEF) return llm__tpl_fail(x, "'%.*s' is undefined, it has no items", (int)v.n, v.as.s);
+    if (!llm__tpl_defined(x, v)) return v;
     llm__val r = llm__tpl_python_item(x, v, key);
     if (r.type == LLM__V_UNSET && key.type == LLM__V_STR) r = llm__tpl_python_attr(x, v, llm__v_s(key));
-    return r.type == LLM__V_UNSET ? llm__tpl_undefined(x, v, key.type == LLM__V_STR ? llm__v_s(key) : llm__s("item", 4)) : r;
+    return r.type != LLM__V_UNSET ? r : key.type == LLM__V_STR ? llm__v_text(LLM__V_UNDEF, llm__v_s(key)) : llm__v_undef("item");
 }
 
-static int64_t llm__tpl_clamp(llm__val v, int64_t n, int64_t lower, int64_t upper, int64_t absent) {
-    if (v.type == LLM__V_UNSET || v.type == LLM__V_NONE) return absent;
+/* A bound of a slice within n items, as Python moves it; `absent` where it is left out. */
+static int64_t llm__tpl_bound(llm__tpl *x, llm__val v, int64_t n, int64_t lower, int64_t upper, int64_t absent) {
+    if (LLM__V_IN(v, LLM__M_ABSENT)) return absent;
+    if (!LLM__V_IN(v, LLM__M_INT)) return (void)llm__tpl_fail(x, "the bounds of a slice must be whole numbers"), 0;
     int64_t i = v.as.i < 0 ? v.as.i + n : v.as.i;
     return i < lower ? lower : i > upper ? upper : i;
 }
 
-/* v[from:to:by]; bounds are UNSET where left out. */
-static llm__val llm__tpl_slice(llm__tpl *x, llm__val v, const llm__val *bound) {
-    if (v.type == LLM__V_UNDEF) return llm__tpl_fail(x, "'%.*s' is undefined, it has no items", (int)v.n, v.as.s);
-    for (int i = 0; i < 3; i++)
-        if (bound[i].type != LLM__V_UNSET && bound[i].type != LLM__V_NONE && !llm__v_is_int(bound[i])) return llm__v_undef("slice");
-    if (v.type != LLM__V_STR && v.type != LLM__V_LIST && v.type != LLM__V_TUPLE && v.type != LLM__V_RANGE) return llm__v_undef("slice");
-    int64_t n = llm__tpl_len(x, v), step = bound[2].type == LLM__V_BOOL || bound[2].type == LLM__V_INT ? bound[2].as.i : 1;
-    if (step == 0) return llm__tpl_fail(x, "the step of a slice is 0");
+/* v[from:to:step]; UNSET where left out. */
+static llm__val llm__tpl_slice(llm__tpl *x, llm__val v, llm__val from, llm__val to, llm__val step) {
+    if (!LLM__V_IN(v, LLM__M_ROW | 1 << LLM__V_RANGE | 1 << LLM__V_STR)) return llm__tpl_fail(x, "'%s' cannot be sliced", llm__v_type_name(v));
+    int64_t n = llm__tpl_len(x, v), by = llm__tpl_bound(x, step, 0, INT64_MIN, INT64_MAX, 1);
+    int64_t lower = by > 0 ? 0 : -1, upper = by > 0 ? n : n - 1;
+    int64_t i = llm__tpl_bound(x, from, n, lower, upper, by > 0 ? lower : upper), end = llm__tpl_bound(x, to, n, lower, upper, by > 0 ? upper : lower);
+    if (by == 0) return llm__tpl_fail(x, "the step of a slice is 0");
     if (x->err) return v;
-    int64_t lower = step > 0 ? 0 : -1, upper = step > 0 ? n : n - 1;
-    int64_t from = llm__tpl_clamp(bound[0], n, lower, upper, step > 0 ? lower : upper), to = llm__tpl_clamp(bound[1], n, lower, upper, step > 0 ? upper : lower);
-    if (v.type == LLM__V_STR && step == 1) {
-        llm__str s = llm__v_s(v);
-        size_t a = llm__tpl_byte_of(s, from), b = from < to ? llm__tpl_byte_of(s, to) : a;
-        return llm__v_str(s.p + a, b - a);
+    if (v.type == LLM__V_STR && by == 1) {
+        size_t a = llm__tpl_byte_of(llm__v_s(v), i), b = i < end ? llm__tpl_byte_of(llm__v_s(v), end) : a;
+        return llm__v_str(llm__v_s(v).p + a, b - a);
     }
     const llm__vlist *all = llm__tpl_iter(x, v);
-    llm__vlist *l = llm__tpl_list(x, 0);
+    llm__vlist *l = llm__tpl_list(x, NULL, 0);
     size_t mark = x->text.len;
-    for (int64_t i = from; !x->err && (step > 0 ? i < to : i > to); i += step) {
-        if (v.type == LLM__V_STR) llm__tpl_write(x, all->v[i], 0);
+    while (!x->err && (by > 0 ? i < end : i > end)) {
+        if (v.type == LLM__V_STR) llm__tpl_put(x, llm__v_s(all->v[i]));
         else llm__tpl_push(x, l, all->v[i]);
-        if (step > 0 ? step >= to - i : step <= to - i) break; /* the next would pass the end, perhaps beyond 64 bits */
+        if (by > 0 ? by >= end - i : by <= end - i) break; /* the next would pass the end, perhaps beyond 64 bits */
+        i += by;
     }
-    if (v.type == LLM__V_STR) return llm__tpl_take(x, mark);
-    return llm__v_list(v.type == LLM__V_TUPLE ? LLM__V_TUPLE : LLM__V_LIST, l);
+    return v.type == LLM__V_STR ? llm__tpl_take(x, mark) : llm__v_list(v.type == LLM__V_TUPLE ? LLM__V_TUPLE : LLM__V_LIST, l);
 }
 
 /* Python's `a in b`. */
 static int llm__tpl_in(llm__tpl *x, llm__val a, llm__val b) {
     if (b.type == LLM__V_STR) {
-        if (a.type != LLM__V_STR) llm__tpl_fail(x, "'in <text>' needs a text on its left, got '%s'", llm__v_type_name(a));
-        if (!llm__tpl_spend(x, 1 + b.n / 16)) return 0;
-        return llm__tpl_find(llm__v_s(b), llm__v_s(a), 1) >= 0;
+        if (a.type != LLM__V_STR) llm__tpl_fail(x, "a text was expected before 'in', got '%s'", llm__v_type_name(a));
+        return llm__tpl_spend(x, 1 + b.n / 16) && llm__tpl_find(llm__v_s(b), llm__v_s(a), 1) >= 0;
     }
-    if (b.type == LLM__V_DICT) return llm__tpl_dict_find(x, b.as.dict, a) != NULL;
+    if (b.type == LLM__V_DICT) return llm__tpl_dict_find(x, b.as.list, a) != NULL;
     const llm__vlist *l = llm__tpl_iter(x, b);
     for (int i = 0; l && i < l->n && !x->err; i++)
         if (llm__tpl_equal(x, l->v[i], a)) return 1;
     return 0;
 }
 
-/* ---- calls ---- */
+/* ---- calls and their arguments ---- */
 
 static llm__val llm__tpl_call_macro(llm__tpl *x, const llm__vmacro *m, const llm__args *g);
 
+static const llm__val *llm__args_named(const llm__args *g, llm__str name) {
+    for (int i = g->n_pos; i < g->n; i++)
+        if (llm__str_same(g->name[i], name)) return &g->v[i];
+    return NULL;
+}
+
 /* Puts arguments in the order of a spec. 0 with an error if they do not fit. */
 static int llm__tpl_arrange(llm__tpl *x, const llm__tpl_entry *e, const llm__args *g, llm__val *out) {
-    const char *s = e->spec;
     int n = 0, used = 0;
-    memset(out, 0, LLM__TPL_MAX_ARGS * sizeof *out);
-    for (; *s; n++) {
-        size_t len = strcspn(s, " !");
-        if (n < g->n_pos) out[n] = g->v[n], used++;
-        for (int i = g->n_pos; i < g->n; i++) {
-            if (g->name[i].n != len || memcmp(g->name[i].p, s, len)) continue;
-            if (n < g->n_pos) llm__tpl_fail(x, "%s: two values for '%.*s'", e->name, (int)len, s);
-            out[n] = g->v[i];
-            used++;
-        }
-        if (s[len] == '!' && out[n].type == LLM__V_UNSET) llm__tpl_fail(x, "%s: '%.*s' is missing", e->name, (int)len, s);
-        s += len + (s[len] == '!');
+    for (const char *s = e->spec; *s; n++) {
+        llm__str name = llm__s(s, strcspn(s, " !"));
+        const llm__val *v = llm__args_named(g, name);
+        if (v && n < g->n_pos) llm__tpl_fail(x, "%s: two values for '%.*s'", e->name, (int)name.n, s);
+        if (n < g->n_pos) v = &g->v[n];
+        if (v) out[n] = *v, used++;
+        else if (s[name.n] == '!') llm__tpl_fail(x, "%s: '%.*s' is missing", e->name, (int)name.n, s);
+        s += name.n + (s[name.n] == '!');
         s += *s == ' ';
     }
     if (used != g->n) llm__tpl_fail(x, "%s: unexpected argument", e->name);
@@ -8969,648 +8791,17 @@ static int llm__tpl_arrange(llm__tpl *x, const llm__tpl_entry *e, const llm__arg
 /* Calls an entry of a table on a value. */
 static llm__val llm__tpl_apply(llm__tpl *x, const llm__tpl_entry *e, llm__val self, const llm__args *g) {
     llm__val a[LLM__TPL_MAX_ARGS];
-    if (!llm__tpl_spend(x, 1)) return llm__v(LLM__V_UNDEF);
     memset(a, 0, sizeof a);
-    if (e->spec && !llm__tpl_arrange(x, e, g, a)) return llm__v(LLM__V_UNDEF);
-    llm__val v = e->fn(x, self, a, g);
-    return x->err ? llm__v(LLM__V_UNDEF) : v;
-}
-
-static llm__val llm__tpl_joiner_call(llm__tpl *x, llm__val v, const llm__args *g) {
-    if (g->n) return llm__tpl_fail(x, "joiner: unexpected argument");
-    return v.as.list->at++ ? v.as.list->v[0] : llm__v_str("", 0);
+    if (!llm__tpl_spend(x, 1) || (e->spec && !llm__tpl_arrange(x, e, g, a))) return llm__v(LLM__V_UNDEF);
+    return e->fn(x, self, a, g, e->op);
 }
 
 static llm__val llm__tpl_call(llm__tpl *x, llm__val f, const llm__args *g) {
     if (f.type == LLM__V_MACRO) return llm__tpl_call_macro(x, f.as.macro, g);
     if (f.type == LLM__V_FUNC) return llm__tpl_apply(x, f.as.bound->entry, f.as.bound->self, g);
-    if (f.type == LLM__V_JOINER) return llm__tpl_joiner_call(x, f, g);
-    if (f.type == LLM__V_UNDEF) return llm__tpl_fail(x, "'%.*s' is undefined, it cannot be called", (int)f.n, f.n ? f.as.s : "");
-    return llm__tpl_fail(x, "'%s' cannot be called", llm__v_type_name(f));
+    if (f.type == LLM__V_JOINER && !g->n) return f.as.list->at++ ? f.as.list->v[0] : llm__v_str("", 0);
+    return llm__tpl_defined(x, f) ? llm__tpl_fail(x, "a '%s' cannot be called so", llm__v_type_name(f)) : f;
 }
-
-/* ---- arguments of filters and methods ---- */
-
-/* An optional whole number. */
-static int64_t llm__arg_int(llm__tpl *x, llm__val v, int64_t absent) {
-    if (v.type == LLM__V_UNSET) return absent;
-    if (!llm__v_is_int(v)) llm__tpl_fail(x, "a whole number was expected, got '%s'", llm__v_type_name(v));
-    return llm__v_is_int(v) ? v.as.i : absent;
-}
-
-/* An optional text; .p NULL if absent or None. */
-static llm__str llm__arg_str(llm__tpl *x, llm__val v) {
-    llm__str none = {NULL, 0};
-    if (v.type == LLM__V_STR) return llm__v_s(v);
-    if (v.type != LLM__V_UNSET && v.type != LLM__V_NONE) llm__tpl_fail(x, "a text was expected, got '%s'", llm__v_type_name(v));
-    return none;
-}
-
-/* A text that must be one. */
-static llm__str llm__arg_text(llm__tpl *x, llm__val v) {
-    if (v.type != LLM__V_STR) llm__tpl_fail(x, "a text was expected, got '%s'", llm__v_type_name(v));
-    return v.type == LLM__V_STR ? llm__v_s(v) : llm__s("", 0);
-}
-
-/* The item's attribute "a.b.0", or the item itself if there is no attribute. */
-static llm__val llm__tpl_pick(llm__tpl *x, llm__val item, llm__val attribute, llm__val absent) {
-    if (attribute.type == LLM__V_UNSET || attribute.type == LLM__V_NONE) return item;
-    if (attribute.type != LLM__V_STR) return llm__tpl_item(x, item, attribute);
-    llm__str s = llm__v_s(attribute);
-    for (size_t i = 0; i <= s.n && !x->err;) {
-        const char *dot = (const char *)memchr(s.p + i, '.', s.n - i);
-        size_t n = dot ? (size_t)(dot - s.p) - i : s.n - i;
-        llm__val key = llm__v_str(s.p + i, n), number = llm__v_int(0);
-        item = llm__tpl_item(x, item, n && llm__tpl_digit(s.p[i]) && llm__parse_int(s.p + i, n, &number.as.i) ? number : key);
-        if (absent.type != LLM__V_UNSET && absent.type != LLM__V_NONE && item.type == LLM__V_UNDEF) item = absent;
-        i += n + 1;
-    }
-    return item;
-}
-
-/* ---- formatting: what str.format and the % operator share ---- */
-
-typedef struct llm__tpl_spec {
-    llm__str fill;
-    char align;      /* < > ^ =; 0: left for texts, right for numbers */
-    char sign;       /* '+' or ' '; 0: only minus */
-    char type;       /* 0: by the value */
-    int alternate, comma;
-    int64_t width, precision; /* precision -1: absent */
-} llm__tpl_spec;
-
-static int64_t llm__spec_number(llm__str *s, int64_t absent) {
-    int64_t v = s->n && llm__tpl_digit(s->p[0]) ? 0 : absent;
-    for (; s->n && llm__tpl_digit(s->p[0]); s->p++, s->n--)
-        if (v < 1000000000) v = v * 10 + (s->p[0] - '0');
-    return v;
-}
-
-/* Python's format specification: [[fill]align][sign][#][0][width][,][.precision][type]. */
-static llm__tpl_spec llm__spec_read(llm__tpl *x, llm__str s) {
-    llm__tpl_spec o;
-    int len = 1;
-    memset(&o, 0, sizeof o);
-    o.fill = llm__s(" ", 1);
-    if (s.n) llm__utf8_get(s.p, s.n, &len);
-    if (s.n > (size_t)len && memchr("<>^=", s.p[len], 4)) o.fill = llm__s(s.p, (size_t)len), o.align = s.p[len], s.p += len + 1, s.n -= (size_t)len + 1;
-    else if (s.n && memchr("<>^=", s.p[0], 4)) o.align = s.p[0], s.p++, s.n--;
-    if (s.n && memchr("+- ", s.p[0], 3)) o.sign = s.p[0] == '-' ? 0 : s.p[0], s.p++, s.n--;
-    if (s.n && s.p[0] == '#') o.alternate = 1, s.p++, s.n--;
-    if (s.n && s.p[0] == '0' && !o.align) o.fill = llm__s("0", 1), o.align = '=';
-    o.width = llm__spec_number(&s, 0);
-    if (s.n && s.p[0] == ',') o.comma = 1, s.p++, s.n--;
-    o.precision = -1;
-    if (s.n && s.p[0] == '.') s.p++, s.n--, o.precision = llm__spec_number(&s, -1);
-    if (s.n) o.type = s.p[0], s.p++, s.n--;
-    if (s.n || o.precision > 60 || (o.type && !strchr("sdfFeEgGxXob%", o.type))) llm__tpl_fail(x, "a format specification is not understood");
-    return o;
-}
-
-/* A double in C's notation, with a point whatever the locale. Returns its length. `out` holds 400 bytes. */
-static size_t llm__spec_double(double d, int64_t precision, char type, char *out) {
-    int p = precision < 0 ? 6 : (int)precision, n;
-    size_t k = 0;
-    if (type == 'e') n = snprintf(out, 400, "%.*e", p, d);
-    else if (type == 'g') n = snprintf(out, 400, "%.*g", p, d);
-    else n = snprintf(out, 400, "%.*f", p, d);
-    for (int i = 0; i < n; i++) {
-        if (llm__tpl_digit(out[i]) || memchr("e+-infa", out[i], 7)) out[k++] = out[i];
-        else if (k && out[k - 1] != '.') out[k++] = '.';
-    }
-    return k;
-}
-
-/* The digits of |v| as the type asks, without sign, into out (400 bytes); their number. 0 with an error if v is no such number. */
-static size_t llm__spec_digits(llm__tpl *x, llm__val v, const llm__tpl_spec *o, char *out) {
-    char type = (char)(o->type | (o->type >= 'A' && o->type <= 'Z' ? 32 : 0));
-    if (type == 'f' || type == 'e' || type == 'g' || type == '%' || (v.type == LLM__V_FLOAT && !type && o->precision >= 0)) {
-        double d = fabs(llm__v_num(v)) * (type == '%' ? 100 : 1);
-        size_t n = llm__spec_double(d, o->precision, type ? type : 'g', out);
-        if (type == '%') out[n++] = '%';
-        return n;
-    }
-    if (v.type == LLM__V_FLOAT && !type) return (size_t)llm__format_double(fabs(v.as.f), out);
-    uint64_t u = v.as.i < 0 ? 0 - (uint64_t)v.as.i : (uint64_t)v.as.i;
-    if (v.type == LLM__V_FLOAT) llm__tpl_fail(x, "a whole number was expected for the format '%c'", type);
-    if (type == 'x') return (size_t)snprintf(out, 400, o->type == 'X' ? "%llX" : "%llx", (unsigned long long)u);
-    if (type == 'o') return (size_t)snprintf(out, 400, "%llo", (unsigned long long)u);
-    if (type != 'b') return (size_t)snprintf(out, 400, "%llu", (unsigned long long)u);
-    size_t n = 0;
-    for (int bit = 63; bit >= 0; bit--)
-        if (n || bit == 0 || u >> bit & 1) out[n++] = (char)('0' + (u >> bit & 1));
-    return n;
-}
-
-/* Appends a value as the specification asks. */
-static void llm__spec_put(llm__tpl *x, llm__val v, const llm__tpl_spec *o) {
-    char digits[400], prefix[4] = {0}, align = o->align;
-    size_t k = 0, mark = x->text.len;
-    int number = llm__v_is_number(v) && o->type != 's' && !(v.type == LLM__V_BOOL && !o->type);
-    if (!number && o->type && o->type != 's') llm__tpl_fail(x, "a number was expected for the format '%c', got '%s'", o->type, llm__v_type_name(v));
-    if (number) {
-        size_t n = llm__spec_digits(x, v, o, digits), whole = 0;
-        if (llm__v_num(v) < 0 || (v.type == LLM__V_FLOAT && signbit(v.as.f))) prefix[k++] = '-';
-        else if (o->sign) prefix[k++] = o->sign;
-        if (o->alternate && strchr("xXob", o->type ? o->type : 'd')) prefix[k++] = '0', prefix[k++] = o->type;
-        while (whole < n && llm__tpl_digit(digits[whole])) whole++;
-        for (size_t i = 0; i < n; i++) {
-            if (o->comma && i && i < whole && (whole - i) % 3 == 0) llm__tpl_puts(x, ",");
-            llm__tpl_put(x, digits + i, 1);
-        }
-        if (!align) align = '>';
-    } else {
-        llm__tpl_write(x, v, 0);
-        if (o->precision >= 0 && !x->err) x->text.len = mark + llm__tpl_byte_of(llm__s(x->text.data ? x->text.data + mark : "", x->text.len - mark), o->precision);
-        if (!align || align == '=') align = '<';
-    }
-    llm__val body = llm__tpl_take(x, mark);
-    int64_t pad = o->width - llm__tpl_chars(llm__v_s(body)) - (int64_t)k;
-    int64_t before = pad <= 0 ? 0 : align == '>' ? pad : align == '^' ? pad / 2 : 0;
-    llm__tpl_repeat(x, o->fill, before);
-    llm__tpl_put(x, prefix, k);
-    if (align == '=') llm__tpl_repeat(x, o->fill, pad), pad = 0;
-    llm__tpl_put(x, llm__v_s(body).p, body.n);
-    llm__tpl_repeat(x, o->fill, pad - before);
-}
-
-static const llm__val *llm__args_named(const llm__args *g, llm__str name) {
-    for (int i = g->n_pos; i < g->n; i++)
-        if (g->name[i].n == name.n && !memcmp(g->name[i].p, name.p, name.n)) return &g->v[i];
-    return NULL;
-}
-
-/* The value of a replacement field: "", "0", "name", then .attribute or [index] parts. */
-static llm__val llm__format_field(llm__tpl *x, llm__str field, const llm__args *g, int *next) {
-    size_t n = 0;
-    int64_t i = 0;
-    while (n < field.n && field.p[n] != '.' && field.p[n] != '[') n++;
-    const llm__val *v = n ? llm__args_named(g, llm__s(field.p, n)) : NULL;
-    if (!n) i = (*next)++;
-    else if (!llm__parse_int(field.p, n, &i)) i = -1;
-    if (!v && i >= 0 && i < g->n_pos) v = &g->v[i];
-    if (!v) return llm__tpl_fail(x, "format: no value for '{%.*s}'", (int)LLM__MIN(field.n, (size_t)40), field.p);
-    llm__val value = *v;
-    while (n < field.n && !x->err) {
-        char kind = field.p[n++];
-        size_t from = n;
-        while (n < field.n && field.p[n] != '.' && field.p[n] != '[' && field.p[n] != ']') n++;
-        llm__val key = llm__v_str(field.p + from, n - from), number = llm__v_int(0);
-        if (kind == '[' && llm__parse_int(field.p + from, n - from, &number.as.i)) key = number;
-        value = kind == '[' ? llm__tpl_item(x, value, key) : llm__tpl_attr(x, value, key);
-        n += n < field.n && field.p[n] == ']';
-    }
-    return value;
-}
-
-/* str.format. */
-static llm__val llm__fn_str_format(llm__tpl *x, llm__val self, llm__val *a, const llm__args *g) {
-    llm__str s = llm__v_s(self);
-    size_t mark = x->text.len;
-    int next = 0;
-    (void)a;
-    for (size_t i = 0; i < s.n && llm__tpl_spend(x, 1); i++) {
-        if (s.p[i] != '{' && s.p[i] != '}') {
-            llm__tpl_put(x, s.p + i, 1);
-        } else if (i + 1 < s.n && s.p[i + 1] == s.p[i]) {
-            llm__tpl_put(x, s.p + i++, 1);
-        } else {
-            const char *close = s.p[i] == '{' ? (const char *)memchr(s.p + i, '}', s.n - i) : NULL;
-            if (!close) return llm__tpl_fail(x, "format: a single brace");
-            llm__str field = llm__s(s.p + i + 1, (size_t)(close - s.p) - i - 1), spec = llm__s("", 0);
-            i = (size_t)(close - s.p);
-            int64_t colon = llm__tpl_find(field, llm__s(":", 1), 1), bang;
-            if (colon >= 0) spec = llm__s(field.p + colon + 1, field.n - (size_t)colon - 1), field.n = (size_t)colon;
-            if ((bang = llm__tpl_find(field, llm__s("!", 1), 1)) >= 0) field.n = (size_t)bang;
-            llm__val v = llm__format_field(x, field, g, &next);
-            size_t from = x->text.len;
-            if (bang >= 0) llm__tpl_write(x, v, field.p[bang + 1] == 'r'), v = llm__tpl_take(x, from);
-            llm__tpl_spec o = llm__spec_read(x, spec);
-            if (!x->err) llm__spec_put(x, v, &o);
-        }
-    }
-    return llm__tpl_take(x, mark);
-}
-
-/* One conversion of the % operator, s at the byte after '%'. Returns the bytes it took. */
-static size_t llm__percent_one(llm__tpl *x, llm__str s, llm__val values, const llm__vlist *l, int *next) {
-    const char *begin = s.p;
-    llm__val v = llm__v(LLM__V_UNSET);
-    llm__tpl_spec o;
-    memset(&o, 0, sizeof o);
-    o.fill = llm__s(" ", 1);
-    o.align = '>';
-    o.precision = -1;
-    if (s.n && s.p[0] == '(') {
-        const char *close = (const char *)memchr(s.p, ')', s.n);
-        if (!close || values.type != LLM__V_DICT) return llm__tpl_fail(x, "%%: a dict was expected"), 0;
-        v = llm__tpl_item(x, values, llm__v_str(s.p + 1, (size_t)(close - s.p) - 1));
-        s.n -= (size_t)(close + 1 - s.p);
-        s.p = close + 1;
-    }
-    for (; s.n && memchr("-+ 0#", s.p[0], 5); s.p++, s.n--) {
-        if (s.p[0] == '-') o.align = '<';
-        else if (s.p[0] == '0' && o.align != '<') o.align = '=', o.fill = llm__s("0", 1);
-        else if (s.p[0] == '#') o.alternate = 1;
-        else if (s.p[0] != '0') o.sign = s.p[0];
-    }
-    o.width = llm__spec_number(&s, 0);
-    if (s.n && s.p[0] == '.') s.p++, s.n--, o.precision = LLM__MIN(llm__spec_number(&s, 0), 60);
-    char type = s.n ? s.p[0] : 0;
-    size_t used = (size_t)(s.p + 1 - begin);
-    if (type == '%') return llm__tpl_puts(x, "%"), used;
-    if (!type || !strchr("srdiufFeEgGxXo", type)) return llm__tpl_fail(x, "%%: a format is not understood"), 0;
-    if (v.type == LLM__V_UNSET) {
-        if (*next >= l->n) return llm__tpl_fail(x, "%%: not enough values"), 0;
-        v = l->v[(*next)++];
-    }
-    size_t mark = x->text.len;
-    if (type == 'r') llm__tpl_write(x, v, 1), v = llm__tpl_take(x, mark);
-    if ((type == 'd' || type == 'i' || type == 'u') && v.type == LLM__V_FLOAT && fabs(v.as.f) < 9e18) v = llm__v_int((int64_t)v.as.f);
-    o.type = strchr("rs", type) ? 's' : strchr("iu", type) ? 'd' : type;
-    if (o.type == 's' && o.align == '=') o.align = '>', o.fill = llm__s(" ", 1);
-    llm__spec_put(x, v, &o);
-    return used;
-}
-
-/* text % values. */
-static llm__val llm__tpl_percent(llm__tpl *x, llm__val format, llm__val values) {
-    llm__str s = llm__v_s(format);
-    llm__vlist one, *l = values.type == LLM__V_TUPLE ? values.as.list : &one;
-    size_t mark = x->text.len;
-    int next = 0;
-    one.v = &values;
-    one.n = 1;
-    for (size_t i = 0; i < s.n && llm__tpl_spend(x, 1);) {
-        if (s.p[i] != '%') llm__tpl_put(x, s.p + i++, 1);
-        else i += 1 + llm__percent_one(x, llm__s(s.p + i + 1, s.n - i - 1), values, l, &next);
-    }
-    if (next < l->n && values.type != LLM__V_DICT && values.type != LLM__V_LIST) llm__tpl_fail(x, "%%: not all values were used");
-    return llm__tpl_take(x, mark);
-}
-
-/* ---- methods of texts, most of them filters too ---- */
-
-/* The parameters of every entry of a table. */
-#define LLM__TPL_FN(name) static llm__val name(LLM__UNUSED llm__tpl *x, LLM__UNUSED llm__val self, LLM__UNUSED llm__val *a, LLM__UNUSED const llm__args *g)
-
-/* Each code point through one of: l lower, u upper, c capitalize, t title as a method, T title as a filter, s swapcase. */
-static llm__val llm__tpl_map_case(llm__tpl *x, llm__val self, char how) {
-    llm__val v = llm__tpl_str(x, self);
-    size_t mark = x->text.len;
-    int start = 1, len;
-    for (uint32_t i = 0; i < v.n && llm__tpl_spend(x, (i & 7) == 0); i += (uint32_t)len) {
-        int32_t c = llm__utf8_get(v.as.s + i, v.n - i, &len);
-        int up = how == 'u' || (how == 's' && llm__tpl_lower(c) == c) || (strchr("ctT", how) && start);
-        llm__tpl_put_char(x, up ? llm__tpl_upper(c) : llm__tpl_lower(c));
-        if (how == 'c') start = 0;
-        else if (how == 't') start = !llm__tpl_alpha(c);
-        else start = llm__tpl_space(c) || (c < 128 && strchr("-({[<", c));
-    }
-    return llm__tpl_take(x, mark);
-}
-
-LLM__TPL_FN(llm__fn_lower) { return llm__tpl_map_case(x, self, 'l'); }
-LLM__TPL_FN(llm__fn_upper) { return llm__tpl_map_case(x, self, 'u'); }
-LLM__TPL_FN(llm__fn_capitalize) { return llm__tpl_map_case(x, self, 'c'); }
-LLM__TPL_FN(llm__fn_str_title) { return llm__tpl_map_case(x, self, 't'); }
-LLM__TPL_FN(llm__fn_title) { return llm__tpl_map_case(x, self, 'T'); }
-LLM__TPL_FN(llm__fn_swapcase) { return llm__tpl_map_case(x, self, 's'); }
-
-static llm__val llm__tpl_strip_to(llm__tpl *x, llm__val self, llm__val set, int sides) {
-    llm__val v = llm__tpl_str(x, self);
-    llm__str chars = llm__arg_str(x, set), s = llm__tpl_strip(llm__v_s(v), chars, sides);
-    if (!llm__tpl_spend(x, v.n / 64)) return v;
-    llm__val r = llm__v_str(s.p, s.n);
-    r.flag = v.flag;
-    return r;
-}
-
-LLM__TPL_FN(llm__fn_strip) { return llm__tpl_strip_to(x, self, a[0], 3); }
-LLM__TPL_FN(llm__fn_lstrip) { return llm__tpl_strip_to(x, self, a[0], 1); }
-LLM__TPL_FN(llm__fn_rstrip) { return llm__tpl_strip_to(x, self, a[0], 2); }
-
-static llm__val llm__tpl_replace(llm__tpl *x, llm__str s, llm__str from, llm__str to, int64_t count) {
-    size_t mark = x->text.len, i = 0;
-    while (i <= s.n && count-- != 0 && llm__tpl_spend(x, 1)) {
-        int64_t at = llm__tpl_find(llm__s(s.p + i, s.n - i), from, 1);
-        if (at < 0) break;
-        llm__tpl_put(x, s.p + i, (size_t)at);
-        llm__tpl_put(x, to.p, to.n);
-        i += (size_t)at + from.n;
-        if (from.n) continue;
-        int len = 1; /* nothing is replaced before every code point and at the end */
-        if (i < s.n) llm__utf8_get(s.p + i, s.n - i, &len), llm__tpl_put(x, s.p + i, (size_t)len);
-        i += (size_t)len;
-    }
-    if (i < s.n) llm__tpl_put(x, s.p + i, s.n - i);
-    return llm__tpl_take(x, mark);
-}
-
-LLM__TPL_FN(llm__fn_replace) {
-    return llm__tpl_replace(x, llm__v_s(self), llm__arg_text(x, a[0]), llm__arg_text(x, a[1]), llm__arg_int(x, a[2], -1));
-}
-
-LLM__TPL_FN(llm__fn_replace_filter) {
-    llm__val s = llm__tpl_str(x, self), from = llm__tpl_str(x, a[0]), to = llm__tpl_str(x, a[1]);
-    return llm__tpl_replace(x, llm__v_s(s), llm__v_s(from), llm__v_s(to), a[2].type == LLM__V_NONE ? -1 : llm__arg_int(x, a[2], -1));
-}
-
-/* The length of a line's end at s.p: \n, \r\n, and what else Python takes for one; 0 if none. */
-static int llm__tpl_line_end(llm__str s) {
-    int len;
-    int32_t c = llm__utf8_get(s.p, s.n, &len);
-    if (c == '\r' && s.n > 1 && s.p[1] == '\n') return 2;
-    return (c >= 10 && c <= 13) || (c >= 28 && c <= 30) || c == 0x85 || c == 0x2028 || c == 0x2029 ? len : 0;
-}
-
-static llm__vlist *llm__tpl_lines(llm__tpl *x, llm__str s, int keep_ends) {
-    llm__vlist *l = llm__tpl_list(x, 0);
-    size_t from = 0;
-    for (size_t i = 0; i < s.n && llm__tpl_spend(x, (i & 15) == 0);) {
-        int end = llm__tpl_line_end(llm__s(s.p + i, s.n - i));
-        i += end ? (size_t)end : 1;
-        if (!end && i < s.n) continue;
-        llm__tpl_push(x, l, llm__v_str(s.p + from, i - from - (keep_ends ? 0 : (size_t)end)));
-        from = i;
-    }
-    return l;
-}
-
-LLM__TPL_FN(llm__fn_splitlines) { return llm__v_list(LLM__V_LIST, llm__tpl_lines(x, llm__v_s(self), llm__v_truth(a[0]))); }
-
-/* Pieces of s between separators (white space if sep.p is NULL). */
-static llm__vlist *llm__tpl_pieces(llm__tpl *x, llm__str s, llm__str sep, int64_t max) {
-    llm__vlist *l = llm__tpl_list(x, 0);
-    if (sep.p && !sep.n) llm__tpl_fail(x, "split: the separator is empty");
-    while (llm__tpl_spend(x, 1)) {
-        if (!sep.p) s = llm__tpl_strip(s, sep, 1);
-        if (!sep.p && !s.n) break;
-        int64_t end = (int64_t)s.n, skip = 0;
-        int len;
-        if (max != 0 && sep.p) end = llm__tpl_find(s, sep, 1), skip = (int64_t)sep.n;
-        else if (max != 0)
-            for (end = 0; end < (int64_t)s.n && !llm__tpl_space(llm__utf8_get(s.p + end, s.n - (size_t)end, &len)); end += len) {}
-        if (end < 0) end = (int64_t)s.n, skip = 0, max = 0;
-        llm__tpl_spend(x, end / 16);
-        llm__tpl_push(x, l, llm__v_str(s.p, (size_t)end));
-        if (max-- == 0 || !l) break;
-        s = llm__s(s.p + end + skip, s.n - (size_t)(end + skip));
-    }
-    return l;
-}
-
-LLM__TPL_FN(llm__fn_split) { return llm__v_list(LLM__V_LIST, llm__tpl_pieces(x, llm__v_s(self), llm__arg_str(x, a[0]), llm__arg_int(x, a[1], -1))); }
-
-LLM__TPL_FN(llm__fn_rsplit) {
-    int64_t max = llm__arg_int(x, a[1], -1);
-    llm__vlist *l = llm__tpl_pieces(x, llm__v_s(self), llm__arg_str(x, a[0]), -1);
-    if (l && max >= 0 && l->n > max + 1) { /* the first pieces stay together */
-        llm__val *v = l->v + (l->n - 1 - max);
-        v->n = (uint32_t)(v->as.s + v->n - self.as.s);
-        v->as.s = self.as.s;
-        l->v = v;
-        l->n = l->cap = (int32_t)max + 1;
-    }
-    return llm__v_list(LLM__V_LIST, l);
-}
-
-static llm__val llm__tpl_partition(llm__tpl *x, llm__val self, llm__val sep, int step) {
-    llm__str s = llm__v_s(self), by = llm__arg_text(x, sep);
-    llm__vlist *l = llm__tpl_list(x, 3);
-    int64_t at = llm__tpl_find(s, by, step);
-    if (!by.n) return llm__tpl_fail(x, "partition: the separator is empty");
-    size_t cut = at < 0 ? (step > 0 ? s.n : 0) : (size_t)at, after = at < 0 ? cut : cut + by.n;
-    llm__tpl_push(x, l, llm__v_str(s.p, cut));
-    llm__tpl_push(x, l, at < 0 ? llm__v_str("", 0) : sep);
-    llm__tpl_push(x, l, llm__v_str(s.p + after, s.n - after));
-    return llm__v_list(LLM__V_TUPLE, l);
-}
-
-LLM__TPL_FN(llm__fn_partition) { return llm__tpl_partition(x, self, a[0], 1); }
-LLM__TPL_FN(llm__fn_rpartition) { return llm__tpl_partition(x, self, a[0], -1); }
-
-/* The part of a text from code point a[0] to a[1], which may be left out. *base: the code points before it. */
-static llm__str llm__tpl_span(llm__tpl *x, llm__val self, const llm__val *a, int64_t *base) {
-    llm__str s = llm__v_s(self);
-    *base = 0;
-    if (a[0].type == LLM__V_UNSET) return s;
-    int64_t n = llm__tpl_chars(s), from = a[0].type == LLM__V_NONE ? 0 : llm__arg_int(x, a[0], 0), to = a[1].type == LLM__V_NONE ? n : llm__arg_int(x, a[1], n);
-    from = from < 0 ? LLM__MAX(from + n, 0) : from;
-    to = to < 0 ? LLM__MAX(to + n, 0) : LLM__MIN(to, n);
-    if (from > to) return llm__s(NULL, 0);
-    size_t begin = llm__tpl_byte_of(s, from);
-    *base = from;
-    return llm__s(s.p + begin, llm__tpl_byte_of(s, to) - begin);
-}
-
-static llm__val llm__tpl_find_in(llm__tpl *x, llm__val self, llm__val *a, int step, int must) {
-    int64_t base;
-    llm__str s = llm__tpl_span(x, self, a + 1, &base), what = llm__arg_text(x, a[0]);
-    int64_t at = s.p ? llm__tpl_find(s, what, step) : -1;
-    llm__tpl_spend(x, (int64_t)s.n / 16);
-    if (at < 0 && must) return llm__tpl_fail(x, "index: the text was not found");
-    return llm__v_int(at < 0 ? -1 : base + llm__tpl_chars(llm__s(s.p, (size_t)at)));
-}
-
-LLM__TPL_FN(llm__fn_find) { return llm__tpl_find_in(x, self, a, 1, 0); }
-LLM__TPL_FN(llm__fn_rfind) { return llm__tpl_find_in(x, self, a, -1, 0); }
-LLM__TPL_FN(llm__fn_str_index) { return llm__tpl_find_in(x, self, a, 1, 1); }
-LLM__TPL_FN(llm__fn_rindex) { return llm__tpl_find_in(x, self, a, -1, 1); }
-
-LLM__TPL_FN(llm__fn_str_count) {
-    int64_t base, count = 0;
-    llm__str s = llm__tpl_span(x, self, a + 1, &base), what = llm__arg_text(x, a[0]);
-    if (s.p && !what.n) return llm__v_int(llm__tpl_chars(s) + 1);
-    for (int64_t at; s.p && (at = llm__tpl_find(s, what, 1)) >= 0 && llm__tpl_spend(x, 1 + at / 16); count++) s = llm__s(s.p + at + what.n, s.n - (size_t)at - what.n);
-    return llm__v_int(count);
-}
-
-/* Does the text begin (or end) with a text, or with one of a tuple of texts? */
-static llm__val llm__tpl_has_affix(llm__tpl *x, llm__val self, llm__val *a, int at_end) {
-    int64_t base;
-    llm__str s = llm__tpl_span(x, self, a + 1, &base);
-    int n = a[0].type == LLM__V_TUPLE ? a[0].as.list->n : 1, found = 0;
-    for (int i = 0; i < n; i++) {
-        llm__str what = llm__arg_text(x, a[0].type == LLM__V_TUPLE ? a[0].as.list->v[i] : a[0]);
-        found |= s.p && s.n >= what.n && !memcmp(at_end ? s.p + s.n - what.n : s.p, what.p, what.n);
-    }
-    return llm__v_bool(found);
-}
-
-LLM__TPL_FN(llm__fn_startswith) { return llm__tpl_has_affix(x, self, a, 0); }
-LLM__TPL_FN(llm__fn_endswith) { return llm__tpl_has_affix(x, self, a, 1); }
-
-LLM__TPL_FN(llm__fn_removeprefix) {
-    llm__str s = llm__v_s(self), p = llm__arg_text(x, a[0]);
-    return s.n >= p.n && !memcmp(s.p, p.p, p.n) ? llm__v_str(s.p + p.n, s.n - p.n) : self;
-}
-
-LLM__TPL_FN(llm__fn_removesuffix) {
-    llm__str s = llm__v_s(self), p = llm__arg_text(x, a[0]);
-    return s.n >= p.n && !memcmp(s.p + s.n - p.n, p.p, p.n) ? llm__v_str(s.p, s.n - p.n) : self;
-}
-
-static llm__val llm__tpl_justify(llm__tpl *x, llm__val self, llm__val width, llm__val fill, char align) {
-    llm__val v = llm__tpl_str(x, self);
-    llm__str with = llm__arg_str(x, fill), s = llm__v_s(v);
-    int64_t w = llm__arg_int(x, width, 80), pad = LLM__MAX(w - llm__tpl_chars(s), 0), before = align == '<' ? 0 : align == '>' ? pad : pad / 2 + (pad & w & 1);
-    size_t mark = x->text.len;
-    if (!with.p) with = llm__s(" ", 1);
-    if (llm__tpl_chars(with) != 1) return llm__tpl_fail(x, "the fill must be one character");
-    llm__tpl_repeat(x, with, before);
-    llm__tpl_put(x, s.p, s.n);
-    llm__tpl_repeat(x, with, pad - before);
-    return llm__tpl_take(x, mark);
-}
-
-LLM__TPL_FN(llm__fn_ljust) { return llm__tpl_justify(x, self, a[0], a[1], '<'); }
-LLM__TPL_FN(llm__fn_rjust) { return llm__tpl_justify(x, self, a[0], a[1], '>'); }
-LLM__TPL_FN(llm__fn_center) { return llm__tpl_justify(x, self, a[0], a[1], '^'); }
-
-LLM__TPL_FN(llm__fn_zfill) {
-    llm__str s = llm__v_s(self);
-    size_t mark = x->text.len, sign = s.n && (s.p[0] == '-' || s.p[0] == '+');
-    llm__tpl_put(x, s.p, sign);
-    llm__tpl_repeat(x, llm__s("0", 1), llm__arg_int(x, a[0], 0) - llm__tpl_chars(s));
-    llm__tpl_put(x, s.p + sign, s.n - sign);
-    return llm__tpl_take(x, mark);
-}
-
-/* Is every code point of a text, which is not empty, of a class? d digits, a letters, n both, s white space. */
-static llm__val llm__tpl_all_are(llm__tpl *x, llm__val self, char kind) {
-    int len, ok = self.n > 0;
-    for (uint32_t i = 0; ok && i < self.n && llm__tpl_spend(x, (i & 15) == 0); i += (uint32_t)len) {
-        int32_t c = llm__utf8_get(self.as.s + i, self.n - i, &len);
-        ok = kind == 's' ? llm__tpl_space(c) : (kind != 'a' && llm__tpl_digit_of(c)) || (kind != 'd' && llm__tpl_alpha(c));
-    }
-    return llm__v_bool(ok);
-}
-
-LLM__TPL_FN(llm__fn_isdigit) { return llm__tpl_all_are(x, self, 'd'); }
-LLM__TPL_FN(llm__fn_isalpha) { return llm__tpl_all_are(x, self, 'a'); }
-LLM__TPL_FN(llm__fn_isalnum) { return llm__tpl_all_are(x, self, 'n'); }
-LLM__TPL_FN(llm__fn_isspace) { return llm__tpl_all_are(x, self, 's'); }
-
-/* Has the text letters with case, all of the one? Of any value, as str() writes it (the tests lower and upper). */
-static llm__val llm__tpl_is_case(llm__tpl *x, llm__val self, int upper) {
-    llm__val v = llm__tpl_str(x, self);
-    int len, some = 0;
-    for (uint32_t i = 0; i < v.n && llm__tpl_spend(x, (i & 15) == 0); i += (uint32_t)len) {
-        int32_t c = llm__utf8_get(v.as.s + i, v.n - i, &len), low = llm__tpl_lower(c), up = llm__tpl_upper(c);
-        if (low == up) continue;
-        if (c != (upper ? up : low)) return llm__v_bool(0);
-        some = 1;
-    }
-    return llm__v_bool(some);
-}
-
-LLM__TPL_FN(llm__fn_islower) { return llm__tpl_is_case(x, self, 0); }
-LLM__TPL_FN(llm__fn_isupper) { return llm__tpl_is_case(x, self, 1); }
-
-LLM__TPL_FN(llm__fn_str_join) {
-    const llm__vlist *l = llm__tpl_iter(x, a[0]);
-    size_t mark = x->text.len;
-    for (int i = 0; l && i < l->n && !x->err; i++) {
-        llm__str s = llm__arg_text(x, l->v[i]);
-        if (i) llm__tpl_put(x, self.as.s, self.n);
-        llm__tpl_put(x, s.p, s.n);
-    }
-    return llm__tpl_take(x, mark);
-}
-
-/* ---- methods of dicts, lists, loops, cyclers ---- */
-
-LLM__TPL_FN(llm__fn_dict_get) {
-    const llm__val *v = llm__tpl_dict_find(x, self.as.dict, a[0]);
-    return v ? *v : a[1].type == LLM__V_UNSET ? llm__v(LLM__V_NONE) : a[1];
-}
-
-static llm__val llm__tpl_dict_view(llm__tpl *x, llm__val self, int which) {
-    llm__val v = llm__v_list(LLM__V_VIEW, llm__tpl_view(x, self.as.dict, which));
-    v.flag = (uint8_t)which;
-    return v;
-}
-
-LLM__TPL_FN(llm__fn_keys) { return llm__tpl_dict_view(x, self, 0); }
-LLM__TPL_FN(llm__fn_values) { return llm__tpl_dict_view(x, self, 1); }
-LLM__TPL_FN(llm__fn_dict_items) { return llm__tpl_dict_view(x, self, 2); }
-LLM__TPL_FN(llm__fn_copy) { return self; }
-
-LLM__TPL_FN(llm__fn_list_index) {
-    const llm__vlist *l = llm__tpl_iter(x, self);
-    for (int i = 0; l && i < l->n && !x->err; i++)
-        if (llm__tpl_equal(x, l->v[i], a[0])) return llm__v_int(i);
-    return llm__tpl_fail(x, "index: the value is not in the list");
-}
-
-LLM__TPL_FN(llm__fn_list_count) {
-    const llm__vlist *l = llm__tpl_iter(x, self);
-    int64_t n = 0;
-    for (int i = 0; l && i < l->n && !x->err; i++) n += llm__tpl_equal(x, l->v[i], a[0]);
-    return llm__v_int(n);
-}
-
-LLM__TPL_FN(llm__fn_cycle) {
-    if (!g->n_pos || g->n != g->n_pos) return llm__tpl_fail(x, "loop.cycle: values were expected");
-    return g->v[self.as.loop->at % g->n_pos];
-}
-
-LLM__TPL_FN(llm__fn_changed) {
-    llm__vlist *l = llm__tpl_list(x, g->n_pos);
-    for (int i = 0; i < g->n_pos; i++) llm__tpl_push(x, l, g->v[i]);
-    llm__val now = llm__v_list(LLM__V_TUPLE, l), before = self.as.loop->changed;
-    if (x->err || (before.type != LLM__V_UNSET && llm__tpl_equal(x, before, now))) return llm__v_bool(0);
-    self.as.loop->changed = now;
-    return llm__v_bool(1);
-}
-
-LLM__TPL_FN(llm__fn_cycler_next) { return self.as.list->v[self.as.list->at++ % self.as.list->n]; }
-
-LLM__TPL_FN(llm__fn_cycler_reset) {
-    self.as.list->at = 0;
-    return llm__v(LLM__V_NONE);
-}
-
-static const llm__tpl_entry llm__tpl_str_methods[] = {
-    {"split", "sep maxsplit", llm__fn_split}, {"rsplit", "sep maxsplit", llm__fn_rsplit}, {"strip", "-chars", llm__fn_strip},
-    {"lstrip", "-chars", llm__fn_lstrip}, {"rstrip", "-chars", llm__fn_rstrip}, {"startswith", "-prefix! -start -end", llm__fn_startswith},
-    {"endswith", "-suffix! -start -end", llm__fn_endswith}, {"replace", "-old! -new! -count", llm__fn_replace}, {"lower", "", llm__fn_lower},
-    {"upper", "", llm__fn_upper}, {"title", "", llm__fn_str_title}, {"capitalize", "", llm__fn_capitalize}, {"swapcase", "", llm__fn_swapcase},
-    {"casefold", "", llm__fn_lower}, {"find", "-sub! -start -end", llm__fn_find}, {"rfind", "-sub! -start -end", llm__fn_rfind},
-    {"index", "-sub! -start -end", llm__fn_str_index}, {"rindex", "-sub! -start -end", llm__fn_rindex}, {"count", "-sub! -start -end", llm__fn_str_count},
-    {"join", "-iterable!", llm__fn_str_join}, {"format", NULL, llm__fn_str_format}, {"isdigit", "", llm__fn_isdigit}, {"isdecimal", "", llm__fn_isdigit},
-    {"isnumeric", "", llm__fn_isdigit}, {"isalpha", "", llm__fn_isalpha}, {"isalnum", "", llm__fn_isalnum}, {"isspace", "", llm__fn_isspace},
-    {"islower", "", llm__fn_islower}, {"isupper", "", llm__fn_isupper}, {"splitlines", "keepends", llm__fn_splitlines},
-    {"removeprefix", "-prefix!", llm__fn_removeprefix}, {"removesuffix", "-suffix!", llm__fn_removesuffix}, {"partition", "-sep!", llm__fn_partition},
-    {"rpartition", "-sep!", llm__fn_rpartition}, {"zfill", "-width!", llm__fn_zfill}, {"ljust", "-width! -fill", llm__fn_ljust},
-    {"rjust", "-width! -fill", llm__fn_rjust}, {"center", "-width! -fill", llm__fn_center}, {NULL, NULL, NULL}};
-
-static const llm__tpl_entry llm__tpl_dict_methods[] = {
-    {"get", "-key! -default", llm__fn_dict_get}, {"items", "", llm__fn_dict_items}, {"keys", "", llm__fn_keys}, {"values", "", llm__fn_values},
-    {"copy", "", llm__fn_copy}, {NULL, NULL, NULL}};
-
-static const llm__tpl_entry llm__tpl_list_methods[] = {
-    {"index", "-value!", llm__fn_list_index}, {"count", "-value!", llm__fn_list_count}, {"copy", "", llm__fn_copy}, {NULL, NULL, NULL}};
-
-static const llm__tpl_entry llm__tpl_loop_methods[] = {{"cycle", NULL, llm__fn_cycle}, {"changed", NULL, llm__fn_changed}, {NULL, NULL, NULL}};
-
-static const llm__tpl_entry llm__tpl_cycler_methods[] = {{"next", "", llm__fn_cycler_next}, {"reset", "", llm__fn_cycler_reset}, {NULL, NULL, NULL}};
-
-static const llm__tpl_entry *llm__tpl_entry_named(const llm__tpl_entry *table, llm__str name) {
-    for (; table->name; table++)
-        if (table->name[0] == (name.n ? name.p[0] : 0) && llm__str_eq(name, table->name)) return table;
-    return NULL;
-}
-
-static const llm__tpl_entry *llm__tpl_method_named(llm__val v, llm__str name) {
-    const llm__tpl_entry *table = v.type == LLM__V_STR ? llm__tpl_str_methods : v.type == LLM__V_DICT ? llm__tpl_dict_methods
-                                : v.type == LLM__V_LIST || v.type == LLM__V_TUPLE || v.type == LLM__V_RANGE ? llm__tpl_list_methods
-                                : v.type == LLM__V_LOOP ? llm__tpl_loop_methods : v.type == LLM__V_CYCLER ? llm__tpl_cycler_methods : NULL;
-    return table ? llm__tpl_entry_named(table, name) : NULL;
-}
-
-/* ---- filters ---- */
 
 /* Arguments without the first k by position. */
 static llm__args llm__args_after(const llm__args *g, int k) {
@@ -9623,7 +8814,535 @@ static llm__args llm__args_after(const llm__args *g, int k) {
     return rest;
 }
 
-LLM__TPL_FN(llm__fn_default) { return self.type == LLM__V_UNDEF || (llm__v_truth(a[1]) && !llm__v_truth(self)) ? (a[0].type == LLM__V_UNSET ? llm__v_str("", 0) : a[0]) : self; }
+/* An optional whole number. */
+static int64_t llm__arg_int(llm__tpl *x, llm__val v, int64_t absent) {
+    if (v.type == LLM__V_UNSET) return absent;
+    if (!LLM__V_IN(v, LLM__M_INT)) return (void)llm__tpl_fail(x, "a whole number was expected, got '%s'", llm__v_type_name(v)), absent;
+    return v.as.i;
+}
+
+/* A text. */
+static llm__str llm__arg_text(llm__tpl *x, llm__val v) {
+    if (v.type != LLM__V_STR) llm__tpl_fail(x, "a text was expected, got '%s'", llm__v_type_name(v));
+    return v.type == LLM__V_STR ? llm__v_s(v) : llm__s("", 0);
+}
+
+/* An optional text; `absent` for None too. */
+static llm__str llm__arg_str(llm__tpl *x, llm__val v, const char *absent) {
+    return LLM__V_IN(v, LLM__M_ABSENT) ? llm__s(absent, absent ? strlen(absent) : 0) : llm__arg_text(x, v);
+}
+
+/* An item's attribute "a.b.0"; the item itself where no attribute is given. `absent` replaces undefined. */
+static llm__val llm__tpl_pick(llm__tpl *x, llm__val item, llm__val attribute, llm__val absent) {
+    if (LLM__V_IN(attribute, LLM__M_ABSENT)) return item;
+    if (attribute.type != LLM__V_STR) return llm__tpl_item(x, item, attribute);
+    llm__str s = llm__v_s(attribute);
+    for (size_t i = 0; i <= s.n && !x->err;) {
+        int64_t dot = llm__tpl_find(llm__s(s.p + i, s.n - i), llm__lit("."), 1);
+        llm__str part = llm__s(s.p + i, dot < 0 ? s.n - i : (size_t)dot);
+        llm__val key = llm__v_int(0);
+        if (!part.n || !llm__tpl_digit(part.p[0]) || !llm__parse_int(part.p, part.n, &key.as.i)) key = llm__v_text(LLM__V_STR, part);
+        item = llm__tpl_item(x, item, key);
+        if (item.type == LLM__V_UNDEF && !LLM__V_IN(absent, LLM__M_ABSENT)) item = absent;
+        i += part.n + 1;
+    }
+    return item;
+}
+
+/* The parameters of every entry of a table. */
+#define LLM__TPL_FN(name) \
+    static llm__val name(LLM__UNUSED llm__tpl *x, LLM__UNUSED llm__val self, LLM__UNUSED llm__val *a, LLM__UNUSED const llm__args *g, LLM__UNUSED int op)
+
+/* ---- formatting: what str.format and the % operator share ---- */
+
+typedef struct llm__tpl_spec {
+    llm__str fill;
+    char align;      /* < > ^ =; 0: left for texts, right for numbers */
+    char sign;       /* '+' or ' '; 0: only minus */
+    char type;       /* s d f e g x X; 0: by the value */
+    int comma;
+    int64_t width, precision; /* precision -1: absent */
+} llm__tpl_spec;
+
+/* Digits at s, which moves on; `absent` if there are none. */
+static int64_t llm__spec_number(llm__str *s, int64_t absent) {
+    int64_t v = s->n && llm__tpl_digit(s->p[0]) ? 0 : absent;
+    for (; s->n && llm__tpl_digit(s->p[0]); s->p++, s->n--) v = LLM__MIN(v * 10 + (s->p[0] - '0'), 1000000000);
+    return v;
+}
+
+/* The byte at s, if it is one of those, which s then skips; else 0. */
+static char llm__spec_take(llm__str *s, const char *of) {
+    if (!s->n || !s->p[0] || !strchr(of, s->p[0])) return 0;
+    s->n--;
+    return *s->p++;
+}
+
+/* Python's [[fill]align][sign][0][width][,][.precision][type]; of %: the same without the first, '-' for left. */
+static llm__tpl_spec llm__spec_read(llm__tpl *x, llm__str *s, int percent) {
+    llm__tpl_spec o;
+    int len = 1;
+    char flag = 0;
+    memset(&o, 0, sizeof o);
+    o.fill = llm__lit(" ");
+    o.align = percent ? '>' : 0;
+    if (s->n) llm__utf8_get(s->p, s->n, &len);
+    if (!percent && s->n > (size_t)len && memchr("<>^=", s->p[len], 4)) o.fill = llm__s(s->p, (size_t)len), s->p += len, s->n -= (size_t)len;
+    if (!percent && (flag = llm__spec_take(s, "<>^=")) != 0) o.align = flag;
+    while ((flag = llm__spec_take(s, "+- 0#")) != 0) {
+        if (flag == '0' && o.align != '<') o.align = '=', o.fill = llm__lit("0");
+        else if (flag == '-' && percent) o.align = '<', o.fill = llm__lit(" ");
+        else if (flag == '+' || flag == ' ') o.sign = flag;
+    }
+    o.width = llm__spec_number(s, 0);
+    o.comma = llm__spec_take(s, ",") != 0;
+    o.precision = llm__spec_take(s, ".") ? llm__spec_number(s, percent ? 0 : -1) : -1;
+    o.type = llm__spec_take(s, percent ? "srdiufFeEgGxX%" : "sdfFeEgGxX");
+    if (o.type == 'i' || o.type == 'u') o.type = 'd';
+    if ((percent ? !o.type : s->n != 0) || o.precision > 60) llm__tpl_fail(x, "a format is not understood");
+    return o;
+}
+
+/* A double in C's notation, with a point whatever the locale. Returns its length; `out` holds 400 bytes. */
+static size_t llm__spec_double(double d, int64_t precision, char type, char *out) {
+    int p = precision < 0 ? 6 : (int)precision, n;
+    size_t k = 0;
+    if (type == 'e' || type == 'E') n = snprintf(out, 400, type == 'e' ? "%.*e" : "%.*E", p, d);
+    else if (type == 'g' || type == 'G') n = snprintf(out, 400, type == 'g' ? "%.*g" : "%.*G", p, d);
+    else n = snprintf(out, 400, "%.*f", p, d);
+    for (int i = 0; i < n; i++) {
+        if (llm__tpl_digit(out[i]) || strchr("eE+-infa", out[i])) out[k++] = out[i];
+        else if (k && out[k - 1] != '.') out[k++] = '.';
+    }
+    return k;
+}
+
+/* The digits of |v|, without sign, into out (400 bytes). Returns their number. */
+static size_t llm__spec_digits(llm__tpl *x, llm__val v, const llm__tpl_spec *o, char *out) {
+    if (o->type && strchr("fFeEgG", o->type)) return llm__spec_double(fabs(llm__v_num(v)), o->precision, o->type, out);
+    if (v.type == LLM__V_FLOAT && !o->type) return o->precision < 0 ? (size_t)llm__format_double(fabs(v.as.f), out) : llm__spec_double(fabs(v.as.f), o->precision, 'g', out);
+    if (v.type == LLM__V_FLOAT) return (void)llm__tpl_fail(x, "a whole number was expected for the format '%c'", o->type), 0;
+    unsigned long long u = v.as.i < 0 ? 0 - (unsigned long long)v.as.i : (unsigned long long)v.as.i;
+    return (size_t)snprintf(out, 400, o->type == 'x' ? "%llx" : o->type == 'X' ? "%llX" : "%llu", u);
+}
+
+/* Appends a value as the specification asks. */
+static void llm__spec_put(llm__tpl *x, llm__val v, const llm__tpl_spec *o) {
+    char digits[400], sign = 0, align = o->align;
+    size_t mark = x->text.len, whole = 0;
+    int number = LLM__V_IN(v, LLM__M_NUMBER) && o->type != 's' && !(v.type == LLM__V_BOOL && !o->type);
+    if (!number && o->type && o->type != 's') llm__tpl_fail(x, "a number was expected for the format '%c', got '%s'", o->type, llm__v_type_name(v));
+    if (number) {
+        size_t n = llm__spec_digits(x, v, o, digits);
+        sign = v.type == LLM__V_FLOAT ? (signbit(v.as.f) ? '-' : o->sign) : v.as.i < 0 ? '-' : o->sign;
+        while (whole < n && llm__tpl_digit(digits[whole])) whole++;
+        for (size_t i = 0; i < n; i++) {
+            if (o->comma && i && i < whole && (whole - i) % 3 == 0) llm__tpl_put(x, llm__lit(","));
+            llm__tpl_put(x, llm__s(digits + i, 1));
+        }
+    } else {
+        llm__tpl_write(x, v, 0);
+        if (o->precision >= 0 && x->text.len > mark) x->text.len = mark + llm__tpl_byte_of(llm__s(x->text.data + mark, x->text.len - mark), o->precision);
+        if (align == '=') align = '<';
+    }
+    if (!align) align = number ? '>' : '<';
+    llm__val body = llm__tpl_take(x, mark);
+    int64_t pad = LLM__MAX(o->width - llm__tpl_chars(llm__v_s(body)) - (sign != 0), 0), before = align == '>' ? pad : align == '^' ? pad / 2 : 0;
+    llm__tpl_repeat(x, o->fill, before);
+    if (sign) llm__tpl_put(x, llm__s(&sign, 1));
+    if (align == '=') llm__tpl_repeat(x, o->fill, pad), before = pad;
+    llm__tpl_put(x, llm__v_s(body));
+    llm__tpl_repeat(x, o->fill, pad - before);
+}
+
+/* The value of a field of str.format: "", "0" or "name", then .attribute and [index] parts. */
+static llm__val llm__format_field(llm__tpl *x, llm__str field, const llm__args *g, int *next) {
+    size_t n = 0;
+    int64_t i = -1;
+    while (n < field.n && field.p[n] != '.' && field.p[n] != '[') n++;
+    const llm__val *v = n ? llm__args_named(g, llm__s(field.p, n)) : NULL;
+    if (!n) i = (*next)++;
+    else if (!llm__parse_int(field.p, n, &i)) i = -1;
+    if (!v && i >= 0 && i < g->n_pos) v = &g->v[i];
+    if (!v) return llm__tpl_fail(x, "format: no value for '{%.*s}'", (int)LLM__MIN(field.n, (size_t)40), field.p);
+    llm__val value = *v;
+    while (n < field.n && !x->err) {
+        char kind = field.p[n++];
+        size_t from = n;
+        while (n < field.n && !strchr(".[]", field.p[n])) n++;
+        llm__val key = llm__v_str(field.p + from, n - from), number = llm__v_int(0);
+        if (kind == '[' && llm__parse_int(field.p + from, n - from, &number.as.i)) key = number;
+        value = kind == '[' ? llm__tpl_item(x, value, key) : llm__tpl_attr(x, value, key);
+        n += n < field.n && field.p[n] == ']';
+    }
+    return value;
+}
+
+/* str.format */
+LLM__TPL_FN(llm__fn_str_format) {
+    llm__str s = llm__v_s(self);
+    size_t mark = x->text.len;
+    int next = 0;
+    for (size_t i = 0; i < s.n && llm__tpl_spend(x, 1); i++) {
+        int brace = s.p[i] == '{' || s.p[i] == '}', twice = brace && i + 1 < s.n && s.p[i + 1] == s.p[i];
+        if (!brace || twice) {
+            llm__tpl_put(x, llm__s(s.p + i, 1));
+            i += (size_t)twice;
+            continue;
+        }
+        int64_t close = s.p[i] == '{' ? llm__tpl_find(llm__s(s.p + i, s.n - i), llm__lit("}"), 1) : -1;
+        if (close < 0) return llm__tpl_fail(x, "format: a single brace");
+        llm__str field = llm__s(s.p + i + 1, (size_t)close - 1), spec = llm__lit("");
+        int64_t colon = llm__tpl_find(field, llm__lit(":"), 1);
+        if (colon >= 0) spec = llm__s(field.p + colon + 1, field.n - (size_t)colon - 1), field.n = (size_t)colon;
+        int repr = field.n > 1 && field.p[field.n - 2] == '!' ? field.p[field.n - 1] : 0;
+        field.n -= repr ? 2 : 0;
+        llm__val v = llm__format_field(x, field, g, &next);
+        size_t from = x->text.len;
+        if (repr) llm__tpl_write(x, v, repr == 'r'), v = llm__tpl_take(x, from);
+        llm__tpl_spec o = llm__spec_read(x, &spec, 0);
+        if (!x->err) llm__spec_put(x, v, &o);
+        i += (size_t)close;
+    }
+    return llm__tpl_take(x, mark);
+}
+
+/* One conversion of the % operator; s stands behind the '%' and moves on. */
+static void llm__percent_one(llm__tpl *x, llm__str *s, llm__val values, const llm__vlist *l, int *next) {
+    llm__val v = llm__v(LLM__V_UNSET);
+    int64_t close = s->n && s->p[0] == '(' ? llm__tpl_find(*s, llm__lit(")"), 1) : -1;
+    if (close > 0 && values.type != LLM__V_DICT) llm__tpl_fail(x, "%%: a dict was expected");
+    if (close > 0) v = llm__tpl_item(x, values, llm__v_str(s->p + 1, (size_t)close - 1)), s->p += close + 1, s->n -= (size_t)close + 1;
+    llm__tpl_spec o = llm__spec_read(x, s, 1);
+    if (o.type == '%') llm__tpl_put(x, llm__lit("%"));
+    if (o.type == '%' || x->err) return;
+    if (v.type == LLM__V_UNSET && *next < l->n) v = l->v[(*next)++];
+    if (v.type == LLM__V_UNSET) llm__tpl_fail(x, "%%: not enough values");
+    size_t mark = x->text.len;
+    if (o.type == 'r') llm__tpl_write(x, v, 1), v = llm__tpl_take(x, mark), o.type = 's';
+    if (o.type == 'd' && v.type == LLM__V_FLOAT && fabs(v.as.f) < 9e18) v = llm__v_int((int64_t)v.as.f);
+    if (o.type == 's' && o.align == '=') o.align = '>', o.fill = llm__lit(" ");
+    llm__spec_put(x, v, &o);
+}
+
+/* text % values */
+static llm__val llm__tpl_percent(llm__tpl *x, llm__val format, llm__val values) {
+    llm__str s = llm__v_s(format);
+    llm__vlist one, *l = values.type == LLM__V_TUPLE ? values.as.list : &one;
+    size_t mark = x->text.len;
+    int next = 0;
+    one.v = &values;
+    one.n = 1;
+    while (s.n && llm__tpl_spend(x, 1)) {
+        char c = *s.p++;
+        s.n--;
+        if (c == '%') llm__percent_one(x, &s, values, l, &next);
+        else llm__tpl_put(x, llm__s(&c, 1));
+    }
+    if (next < l->n && !LLM__V_IN(values, 1 << LLM__V_DICT | 1 << LLM__V_LIST | 1 << LLM__V_UNDEF)) llm__tpl_fail(x, "%%: not all values were used");
+    return llm__tpl_take(x, mark);
+}
+
+/* ---- methods of texts, many of them filters too ---- */
+
+/* op: l lower, u upper, c capitalize, t title as the method does it, T as the filter does it, s swapcase. */
+LLM__TPL_FN(llm__fn_case) {
+    llm__val v = llm__tpl_str(x, self);
+    size_t mark = x->text.len;
+    int start = 1, len;
+    char out[4];
+    for (uint32_t i = 0; i < v.n && llm__tpl_spend(x, (i & 7) == 0); i += (uint32_t)len) {
+        int32_t c = llm__utf8_get(v.as.s + i, v.n - i, &len);
+        int up = op == 'u' || (op == 's' && llm__tpl_lower(c) == c) || ((op == 'c' || op == 't' || op == 'T') && start);
+        llm__tpl_put(x, llm__s(out, (size_t)llm__utf8_put(out, up ? llm__tpl_upper(c) : llm__tpl_lower(c))));
+        start = op == 'T' ? llm__tpl_space(c) || (c < 128 && strchr("-({[<", c)) : op == 't' && !llm__tpl_alpha(c);
+    }
+    return llm__tpl_take(x, mark);
+}
+
+static llm__val llm__tpl_fold(llm__tpl *x, llm__val v) { return llm__fn_case(x, v, NULL, NULL, 'l'); }
+
+/* op: the sides. */
+LLM__TPL_FN(llm__fn_strip) {
+    llm__val v = llm__tpl_str(x, self);
+    llm__str set = llm__arg_str(x, a[0], NULL);
+    if (!llm__tpl_spend(x, v.n / 64)) return v;
+    llm__val r = llm__v_text(LLM__V_STR, llm__tpl_strip(llm__v_s(v), set, op));
+    r.flag = v.flag;
+    return r;
+}
+
+/* op 1: the filter, which takes values of all types. */
+LLM__TPL_FN(llm__fn_replace) {
+    for (int i = 0; op && i < 2; i++) a[i] = llm__tpl_str(x, a[i]);
+    llm__str s = llm__v_s(llm__tpl_str(x, self)), from = llm__arg_text(x, a[0]), to = llm__arg_text(x, a[1]);
+    int64_t count = op && a[2].type == LLM__V_NONE ? -1 : llm__arg_int(x, a[2], -1), at;
+    size_t mark = x->text.len, i = 0;
+    for (; i <= s.n && count != 0 && llm__tpl_spend(x, 1) && (at = llm__tpl_find(llm__s(s.p + i, s.n - i), from, 1)) >= 0; count--) {
+        llm__tpl_put(x, llm__s(s.p + i, (size_t)at));
+        llm__tpl_put(x, to);
+        i += (size_t)at + from.n;
+        if (from.n) continue;
+        int len = 1; /* an empty text stands before every code point and at the end */
+        if (i < s.n) llm__utf8_get(s.p + i, s.n - i, &len), llm__tpl_put(x, llm__s(s.p + i, (size_t)len));
+        i += (size_t)len;
+    }
+    if (i < s.n) llm__tpl_put(x, llm__s(s.p + i, s.n - i));
+    return llm__tpl_take(x, mark);
+}
+
+/* Lines, as Python's splitlines finds them: \n, \r\n and some more end one. */
+static llm__vlist *llm__tpl_lines(llm__tpl *x, llm__str s, int keep_ends) {
+    llm__vlist *l = llm__tpl_list(x, NULL, 0);
+    size_t from = 0;
+    int len;
+    for (size_t i = 0; i < s.n && llm__tpl_spend(x, (i & 15) == 0);) {
+        int32_t c = llm__utf8_get(s.p + i, s.n - i, &len);
+        int end = (c >= 10 && c <= 13) || (c >= 28 && c <= 30) || c == 0x85 || c == 0x2028 || c == 0x2029 ? len : 0;
+        if (c == '\r' && i + 1 < s.n && s.p[i + 1] == '\n') end = 2;
+        i += (size_t)LLM__MAX(end, len);
+        if (!end && i < s.n) continue;
+        llm__tpl_push(x, l, llm__v_str(s.p + from, i - from - (keep_ends ? 0 : (size_t)end)));
+        from = i;
+    }
+    return l;
+}
+
+LLM__TPL_FN(llm__fn_splitlines) { return llm__v_list(LLM__V_LIST, llm__tpl_lines(x, llm__v_s(self), llm__v_truth(a[0]))); }
+
+/* Pieces of s between separators, or white space where sep.p is NULL, after at most `max` cuts (-1: no limit). */
+static llm__vlist *llm__tpl_pieces(llm__tpl *x, llm__str s, llm__str sep, int64_t max) {
+    llm__vlist *l = llm__tpl_list(x, NULL, 0);
+    if (sep.p && !sep.n) llm__tpl_fail(x, "split: the separator is empty");
+    for (; llm__tpl_spend(x, 1); max--) {
+        int len;
+        if (!sep.p) s = llm__tpl_trim(s, 1);
+        if (!sep.p && !s.n) break;
+        size_t end = 0;
+        int64_t at = sep.p && max ? llm__tpl_find(s, sep, 1) : -1;
+        while (!sep.p && end < s.n && !llm__tpl_space(llm__utf8_get(s.p + end, s.n - end, &len))) end += (size_t)len;
+        if (sep.p || !max) end = at < 0 ? s.n : (size_t)at;
+        llm__tpl_spend(x, (int64_t)end / 16);
+        llm__tpl_push(x, l, llm__v_str(s.p, end));
+        if (!max || (sep.p && at < 0)) break;
+        s = llm__s(s.p + end + sep.n, s.n - end - sep.n);
+    }
+    return l;
+}
+
+/* op 1: rsplit. */
+LLM__TPL_FN(llm__fn_split) {
+    int64_t max = llm__arg_int(x, a[1], -1);
+    llm__vlist *l = llm__tpl_pieces(x, llm__v_s(self), llm__arg_str(x, a[0], NULL), op ? -1 : max);
+    if (op && l && max >= 0 && l->n > max + 1) { /* the first pieces stay together */
+        l->v += l->n - 1 - max;
+        l->v->n += (uint32_t)(l->v->as.s - self.as.s);
+        l->v->as.s = self.as.s;
+        l->n = l->cap = (int32_t)max + 1;
+    }
+    return llm__v_list(LLM__V_LIST, l);
+}
+
+/* op: 1 from the left, -1 from the right. */
+LLM__TPL_FN(llm__fn_partition) {
+    llm__str s = llm__v_s(self), by = llm__arg_text(x, a[0]);
+    int64_t at = llm__tpl_find(s, by, op);
+    if (!by.n) return llm__tpl_fail(x, "partition: the separator is empty");
+    size_t cut = at < 0 ? (op > 0 ? s.n : 0) : (size_t)at, after = at < 0 ? cut : cut + by.n;
+    llm__val parts[3] = {llm__v_str(s.p, cut), at < 0 ? llm__v_str("", 0) : a[0], llm__v_str(s.p + after, s.n - after)};
+    return llm__v_list(LLM__V_TUPLE, llm__tpl_list(x, parts, 3));
+}
+
+/* The part of a text from code point a[0] to a[1], which may be left out; .p NULL if they stand the wrong way round. *base: code points before it. */
+static llm__str llm__tpl_span(llm__tpl *x, llm__val self, const llm__val *a, int64_t *base) {
+    llm__str s = llm__v_s(self);
+    int64_t n = llm__tpl_spend(x, (int64_t)s.n / 16) ? llm__tpl_chars(s) : 0, to = llm__tpl_bound(x, a[1], n, 0, n, n);
+    *base = llm__tpl_bound(x, a[0], n, 0, INT64_MAX, 0);
+    size_t begin = llm__tpl_byte_of(s, *base);
+    return *base > to ? llm__s(NULL, 0) : llm__s(s.p + begin, llm__tpl_byte_of(s, to) - begin);
+}
+
+/* find (op 1), rfind (-1), index (2), rindex (-2). */
+LLM__TPL_FN(llm__fn_find) {
+    int64_t base;
+    llm__str s = llm__tpl_span(x, self, a + 1, &base), what = llm__arg_text(x, a[0]);
+    int64_t at = s.p ? llm__tpl_find(s, what, op > 0 ? 1 : -1) : -1;
+    if (at < 0 && (op == 2 || op == -2)) return llm__tpl_fail(x, "index: the text was not found");
+    return llm__v_int(at < 0 ? -1 : base + llm__tpl_chars(llm__s(s.p, (size_t)at)));
+}
+
+LLM__TPL_FN(llm__fn_str_count) {
+    int64_t base, count = 0, at;
+    llm__str s = llm__tpl_span(x, self, a + 1, &base), what = llm__arg_text(x, a[0]);
+    if (s.p && !what.n) return llm__v_int(llm__tpl_chars(s) + 1);
+    for (; s.p && (at = llm__tpl_find(s, what, 1)) >= 0 && llm__tpl_spend(x, 1); count++) s = llm__s(s.p + at + what.n, s.n - (size_t)at - what.n);
+    return llm__v_int(count);
+}
+
+static int llm__tpl_has_affix(llm__str s, llm__str affix, int at_end) {
+    return s.p && s.n >= affix.n && !memcmp(s.p + (at_end ? s.n - affix.n : 0), affix.p, affix.n);
+}
+
+/* startswith, endswith (op 1): a text, or one of a tuple of texts. */
+LLM__TPL_FN(llm__fn_has_affix) {
+    int64_t base;
+    llm__str s = llm__tpl_span(x, self, a + 1, &base);
+    int n = a[0].type == LLM__V_TUPLE ? a[0].as.list->n : 1, found = 0;
+    for (int i = 0; i < n; i++) found |= llm__tpl_has_affix(s, llm__arg_text(x, a[0].type == LLM__V_TUPLE ? a[0].as.list->v[i] : a[0]), op);
+    return llm__v_bool(found);
+}
+
+/* removeprefix, removesuffix (op 1). */
+LLM__TPL_FN(llm__fn_remove_affix) {
+    llm__str s = llm__v_s(self), affix = llm__arg_text(x, a[0]);
+    return llm__tpl_has_affix(s, affix, op) ? llm__v_str(s.p + (op ? 0 : affix.n), s.n - affix.n) : self;
+}
+
+/* ljust, rjust, center: op < > ^. */
+LLM__TPL_FN(llm__fn_justify) {
+    llm__val v = llm__tpl_str(x, self);
+    llm__str fill = llm__arg_str(x, a[1], " ");
+    int64_t width = llm__arg_int(x, a[0], 80), pad = LLM__MAX(width - llm__tpl_chars(llm__v_s(v)), 0);
+    int64_t before = op == '<' ? 0 : op == '>' ? pad : pad / 2 + (pad & width & 1);
+    size_t mark = x->text.len;
+    if (llm__tpl_chars(fill) != 1) return llm__tpl_fail(x, "the fill must be one character");
+    llm__tpl_repeat(x, fill, before);
+    llm__tpl_put(x, llm__v_s(v));
+    llm__tpl_repeat(x, fill, pad - before);
+    return llm__tpl_take(x, mark);
+}
+
+LLM__TPL_FN(llm__fn_zfill) {
+    llm__str s = llm__v_s(self);
+    size_t mark = x->text.len, sign = s.n && (s.p[0] == '-' || s.p[0] == '+');
+    llm__tpl_put(x, llm__s(s.p, sign));
+    llm__tpl_repeat(x, llm__lit("0"), llm__arg_int(x, a[0], 0) - llm__tpl_chars(s));
+    llm__tpl_put(x, llm__s(s.p + sign, s.n - sign));
+    return llm__tpl_take(x, mark);
+}
+
+/* Are all code points of a text, which must have some, of a class? op: d digits, a letters, n both, s white space. */
+LLM__TPL_FN(llm__fn_all_are) {
+    int len, ok = self.n > 0;
+    for (uint32_t i = 0; ok && i < self.n && llm__tpl_spend(x, (i & 15) == 0); i += (uint32_t)len) {
+        int32_t c = llm__utf8_get(self.as.s + i, self.n - i, &len);
+        ok = op == 's' ? llm__tpl_space(c) : (op != 'a' && llm__tpl_digit(c)) || (op != 'd' && llm__tpl_alpha(c));
+    }
+    return llm__v_bool(ok);
+}
+
+/* islower (op 0), isupper (1), and the tests: are there letters with case, and are all of the one? */
+LLM__TPL_FN(llm__fn_is_case) {
+    llm__val v = llm__tpl_str(x, self);
+    int len, some = 0, ok = 1;
+    for (uint32_t i = 0; ok && i < v.n && llm__tpl_spend(x, (i & 15) == 0); i += (uint32_t)len) {
+        int32_t c = llm__utf8_get(v.as.s + i, v.n - i, &len), low = llm__tpl_lower(c), up = llm__tpl_upper(c);
+        some |= low != up;
+        ok = low == up || c == (op ? up : low);
+    }
+    return llm__v_bool(some && ok);
+}
+
+LLM__TPL_FN(llm__fn_str_join) {
+    const llm__vlist *l = llm__tpl_iter(x, a[0]);
+    size_t mark = x->text.len;
+    for (int i = 0; l && i < l->n && !x->err; i++) {
+        if (i) llm__tpl_put(x, llm__v_s(self));
+        llm__tpl_put(x, llm__arg_text(x, l->v[i]));
+    }
+    return llm__tpl_take(x, mark);
+}
+
+/* ---- methods of dicts, lists, loops, cyclers ---- */
+
+LLM__TPL_FN(llm__fn_get) {
+    const llm__val *v = llm__tpl_dict_find(x, self.as.list, a[0]);
+    return v ? *v : a[1].type == LLM__V_UNSET ? llm__v(LLM__V_NONE) : a[1];
+}
+
+/* keys, values, items: op 0, 1, 2. */
+LLM__TPL_FN(llm__fn_view) {
+    llm__val v = llm__v_list(LLM__V_VIEW, llm__tpl_view(x, self.as.list, op));
+    v.flag = (uint8_t)op;
+    return v;
+}
+
+LLM__TPL_FN(llm__fn_copy) { return self; }
+
+/* index (op 0), count (op 1). */
+LLM__TPL_FN(llm__fn_list_find) {
+    const llm__vlist *l = llm__tpl_iter(x, self);
+    int64_t n = 0;
+    for (int i = 0; l && i < l->n && !x->err; i++) {
+        int same = llm__tpl_equal(x, l->v[i], a[0]);
+        if (same && !op) return llm__v_int(i);
+        n += same;
+    }
+    return op ? llm__v_int(n) : llm__tpl_fail(x, "index: the value is not in the list");
+}
+
+LLM__TPL_FN(llm__fn_cycle) {
+    if (!g->n_pos || g->n != g->n_pos) return llm__tpl_fail(x, "loop.cycle: values were expected");
+    return g->v[self.as.loop->at % g->n_pos];
+}
+
+LLM__TPL_FN(llm__fn_changed) {
+    llm__val now = llm__v_list(LLM__V_TUPLE, llm__tpl_list(x, g->v, g->n_pos)), before = self.as.loop->changed;
+    if (x->err || (before.type == LLM__V_TUPLE && llm__tpl_equal(x, before, now))) return llm__v_bool(0);
+    self.as.loop->changed = now;
+    return llm__v_bool(1);
+}
+
+LLM__TPL_FN(llm__fn_next) { return self.as.list->v[self.as.list->at++ % self.as.list->n]; }
+LLM__TPL_FN(llm__fn_reset) { return self.as.list->at = 0, llm__v(LLM__V_NONE); }
+
+static const llm__tpl_entry llm__tpl_str_methods[] = {
+    {"split", "sep maxsplit", llm__fn_split, 0}, {"rsplit", "sep maxsplit", llm__fn_split, 1}, {"strip", "-chars", llm__fn_strip, 3},
+    {"lstrip", "-chars", llm__fn_strip, 1}, {"rstrip", "-chars", llm__fn_strip, 2}, {"startswith", "-prefix! -start -end", llm__fn_has_affix, 0},
+    {"endswith", "-suffix! -start -end", llm__fn_has_affix, 1}, {"replace", "-old! -new! -count", llm__fn_replace, 0}, {"lower", "", llm__fn_case, 'l'},
+    {"upper", "", llm__fn_case, 'u'}, {"title", "", llm__fn_case, 't'}, {"capitalize", "", llm__fn_case, 'c'}, {"swapcase", "", llm__fn_case, 's'},
+    {"casefold", "", llm__fn_case, 'l'}, {"find", "-sub! -start -end", llm__fn_find, 1}, {"rfind", "-sub! -start -end", llm__fn_find, -1},
+    {"index", "-sub! -start -end", llm__fn_find, 2}, {"rindex", "-sub! -start -end", llm__fn_find, -2},
+    {"count", "-sub! -start -end", llm__fn_str_count, 0}, {"join", "-iterable!", llm__fn_str_join, 0}, {"format", NULL, llm__fn_str_format, 0},
+    {"isdigit", "", llm__fn_all_are, 'd'}, {"isdecimal", "", llm__fn_all_are, 'd'}, {"isnumeric", "", llm__fn_all_are, 'd'},
+    {"isalpha", "", llm__fn_all_are, 'a'}, {"isalnum", "", llm__fn_all_are, 'n'}, {"isspace", "", llm__fn_all_are, 's'},
+    {"islower", "", llm__fn_is_case, 0}, {"isupper", "", llm__fn_is_case, 1}, {"splitlines", "keepends", llm__fn_splitlines, 0},
+    {"removeprefix", "-prefix!", llm__fn_remove_affix, 0}, {"removesuffix", "-suffix!", llm__fn_remove_affix, 1},
+    {"partition", "-sep!", llm__fn_partition, 1}, {"rpartition", "-sep!", llm__fn_partition, -1}, {"zfill", "-width!", llm__fn_zfill, 0},
+    {"ljust", "-width! -fill", llm__fn_justify, '<'}, {"rjust", "-width! -fill", llm__fn_justify, '>'}, {"center", "-width! -fill", llm__fn_justify, '^'},
+    {NULL, NULL, NULL, 0}};
+
+static const llm__tpl_entry llm__tpl_dict_methods[] = {
+    {"get", "-key! -default", llm__fn_get, 0}, {"items", "", llm__fn_view, 2}, {"keys", "", llm__fn_view, 0}, {"values", "", llm__fn_view, 1},
+    {"copy", "", llm__fn_copy, 0}, {NULL, NULL, NULL, 0}};
+
+static const llm__tpl_entry llm__tpl_list_methods[] = {
+    {"index", "-value!", llm__fn_list_find, 0}, {"count", "-value!", llm__fn_list_find, 1}, {"copy", "", llm__fn_copy, 0}, {NULL, NULL, NULL, 0}};
+
+static const llm__tpl_entry llm__tpl_loop_methods[] = {{"cycle", NULL, llm__fn_cycle, 0}, {"changed", NULL, llm__fn_changed, 0}, {NULL, NULL, NULL, 0}};
+
+static const llm__tpl_entry llm__tpl_cycler_methods[] = {{"next", "", llm__fn_next, 0}, {"reset", "", llm__fn_reset, 0}, {NULL, NULL, NULL, 0}};
+
+static const llm__tpl_entry *llm__tpl_entry_named(const llm__tpl_entry *table, llm__str name) {
+    for (; table && table->name; table++)
+        if (name.n && table->name[0] == name.p[0] && llm__str_eq(name, table->name)) return table;
+    return NULL;
+}
+
+static const llm__tpl_entry *llm__tpl_method_named(llm__val v, llm__str name) {
+    const llm__tpl_entry *table = v.type == LLM__V_STR ? llm__tpl_str_methods : v.type == LLM__V_DICT ? llm__tpl_dict_methods
+                                : LLM__V_IN(v, LLM__M_ROW | 1 << LLM__V_RANGE) ? llm__tpl_list_methods
+                                : v.type == LLM__V_LOOP ? llm__tpl_loop_methods : v.type == LLM__V_CYCLER ? llm__tpl_cycler_methods : NULL;
+    return llm__tpl_entry_named(table, name);
+}
+
+/* ---- filters ---- */
+
+LLM__TPL_FN(llm__fn_default) {
+    if (self.type != LLM__V_UNDEF && (!llm__v_truth(a[1]) || llm__v_truth(self))) return self;
+    return a[0].type == LLM__V_UNSET ? llm__v_str("", 0) : a[0];
+}
+
 LLM__TPL_FN(llm__fn_length) { return llm__v_int(llm__tpl_len(x, self)); }
 LLM__TPL_FN(llm__fn_string) { return llm__tpl_str(x, self); }
 
@@ -9633,58 +9352,58 @@ LLM__TPL_FN(llm__fn_safe) {
     return v;
 }
 
-/* Escaped for HTML unless marked safe. */
-static llm__val llm__tpl_escape(llm__tpl *x, llm__val v) {
+/* For HTML, unless marked safe; op 1: even then. */
+LLM__TPL_FN(llm__fn_escape) {
     size_t mark = x->text.len;
-    if (v.type == LLM__V_STR && v.flag) return v;
-    llm__str s = llm__v_s(llm__tpl_str(x, v));
+    if (self.type == LLM__V_STR && self.flag && !op) return self;
+    llm__str s = llm__v_s(llm__tpl_str(x, self));
     for (size_t i = 0; i < s.n && llm__tpl_spend(x, (i & 15) == 0); i++) {
-        const char *e = s.p[i] == '&' ? "&amp;" : s.p[i] == '<' ? "&lt;" : s.p[i] == '>' ? "&gt;" : s.p[i] == '"' ? "&#34;" : s.p[i] == '\'' ? "&#39;" : NULL;
-        if (e) llm__tpl_puts(x, e);
-        else llm__tpl_put(x, s.p + i, 1);
+        char c = s.p[i];
+        const char *entity = c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '"' ? "&#34;" : c == '\'' ? "&#39;" : NULL;
+        llm__tpl_put(x, entity ? llm__lit(entity) : llm__s(s.p + i, 1));
     }
-    v = llm__tpl_take(x, mark);
+    llm__val v = llm__tpl_take(x, mark);
     v.flag = 1;
     return v;
 }
 
-LLM__TPL_FN(llm__fn_escape) { return llm__tpl_escape(x, self); }
-LLM__TPL_FN(llm__fn_forceescape) { return self.flag = 0, llm__tpl_escape(x, self); }
-
-LLM__TPL_FN(llm__fn_tojson) {
-    llm__json_style o;
+/* A number of blanks, or a text, to indent by. */
+static llm__str llm__arg_indent(llm__tpl *x, llm__val v, int64_t absent) {
     size_t mark = x->text.len;
+    if (v.type == LLM__V_STR) return llm__v_s(v);
+    llm__tpl_repeat(x, llm__lit(" "), llm__arg_int(x, v, absent));
+    return llm__v_s(llm__tpl_take(x, mark));
+}
+
+/* tojson(ensure_ascii, indent, separators, sort_keys), as transformers has it. */
+LLM__TPL_FN(llm__fn_tojson) {
+    llm__dump_style o;
     memset(&o, 0, sizeof o);
     o.ascii = llm__v_truth(a[0]);
+    o.pretty = !LLM__V_IN(a[1], LLM__M_ABSENT);
     o.sort = llm__v_truth(a[3]);
-    o.pretty = a[1].type != LLM__V_UNSET && a[1].type != LLM__V_NONE;
-    o.comma = o.pretty ? llm__s(",", 1) : llm__s(", ", 2);
-    o.colon = llm__s(": ", 2);
-    if (o.pretty && a[1].type == LLM__V_STR) {
-        o.indent = llm__v_s(a[1]);
-    } else if (o.pretty) {
-        llm__tpl_spaces(x, llm__arg_int(x, a[1], 0));
-        o.indent = llm__v_s(llm__tpl_take(x, mark));
-    }
-    if (a[2].type != LLM__V_UNSET && a[2].type != LLM__V_NONE) {
+    o.indent = o.pretty ? llm__arg_indent(x, a[1], 0) : llm__lit("");
+    o.comma = o.pretty ? llm__lit(",") : llm__lit(", ");
+    o.colon = llm__lit(": ");
+    if (!LLM__V_IN(a[2], LLM__M_ABSENT)) {
         const llm__vlist *l = llm__tpl_iter(x, a[2]);
         if (!l || l->n != 2) return llm__tpl_fail(x, "tojson: separators must be two texts");
         o.comma = llm__arg_text(x, l->v[0]);
         o.colon = llm__arg_text(x, l->v[1]);
     }
+    size_t mark = x->text.len;
     llm__tpl_dump(x, self, &o, 0);
     return llm__tpl_take(x, mark);
 }
 
-static llm__val llm__tpl_from_json(llm__tpl *x, const llm_json *doc, int node, int depth);
+static llm__val llm__tpl_from_json(llm__tpl *x, const llm_json *doc, int node);
 
 LLM__TPL_FN(llm__fn_from_json) {
     llm_json *doc;
     llm__str s = llm__arg_text(x, self);
     if (x->err || !llm__tpl_spend(x, (int64_t)s.n / 8)) return self;
-    llm_result r = llm_json_parse(s.p, s.n, NULL, &doc);
-    if (r) return llm__tpl_error(x, r == LLM_ERR_NOMEM ? r : LLM_ERR_TEMPLATE, "from_json: %.200s", llm_last_error());
-    llm__val v = llm__tpl_from_json(x, doc, 0, 0);
+    if (llm_json_parse(s.p, s.n, NULL, &doc)) return llm__tpl_fail(x, "from_json: %.200s", llm_last_error());
+    llm__val v = llm__tpl_from_json(x, doc, 0);
     llm_json_free(doc);
     return v;
 }
@@ -9695,7 +9414,7 @@ LLM__TPL_FN(llm__fn_join) {
     size_t mark = x->text.len;
     for (int i = 0; l && i < l->n && !x->err; i++) {
         llm__val item = llm__tpl_pick(x, l->v[i], a[1], llm__v(LLM__V_UNSET));
-        if (i) llm__tpl_put(x, llm__v_s(sep).p, sep.n);
+        if (i) llm__tpl_put(x, llm__v_s(sep));
         llm__tpl_write(x, item, 0);
     }
     return llm__tpl_take(x, mark);
@@ -9704,24 +9423,20 @@ LLM__TPL_FN(llm__fn_join) {
 /* A new list of what a walk yields. */
 static llm__vlist *llm__tpl_list_of(llm__tpl *x, llm__val v) {
     const llm__vlist *all = llm__tpl_iter(x, v);
-    llm__vlist *l = all ? llm__tpl_list(x, all->n) : NULL;
-    if (!l) return NULL;
-    if (all->n) memcpy(l->v, all->v, (size_t)all->n * sizeof *l->v);
-    l->n = all->n;
-    return l;
+    return all ? llm__tpl_list(x, all->v, all->n) : NULL;
 }
 
 LLM__TPL_FN(llm__fn_list) { return llm__v_list(LLM__V_LIST, llm__tpl_list_of(x, self)); }
 
 LLM__TPL_FN(llm__fn_items) {
-    if (self.type == LLM__V_UNDEF) return llm__v_list(LLM__V_GEN, llm__tpl_list(x, 0));
+    if (self.type == LLM__V_UNDEF) return llm__v_list(LLM__V_GEN, llm__tpl_list(x, NULL, 0));
     if (self.type != LLM__V_DICT) return llm__tpl_fail(x, "items: a mapping was expected, got '%s'", llm__v_type_name(self));
-    return llm__v_list(LLM__V_GEN, llm__tpl_view(x, self.as.dict, 2));
+    return llm__v_list(LLM__V_GEN, llm__tpl_view(x, self.as.list, 2));
 }
 
 LLM__TPL_FN(llm__fn_first) {
     const llm__vlist *l = llm__tpl_iter(x, self);
-    if (l && l->n && self.type == LLM__V_GEN) self.as.list->at = self.as.list->n - l->n + 1; /* one was taken */
+    if (l && l->n && self.type == LLM__V_GEN) self.as.list->at -= l->n - 1; /* only one was taken */
     return l && l->n ? l->v[0] : llm__v_undef("first item");
 }
 
@@ -9732,94 +9447,79 @@ LLM__TPL_FN(llm__fn_last) {
 }
 
 LLM__TPL_FN(llm__fn_reverse) {
-    if (self.type == LLM__V_STR) {
-        llm__val bound[3] = {llm__v(LLM__V_UNSET), llm__v(LLM__V_UNSET), llm__v_int(-1)};
-        return llm__tpl_slice(x, self, bound);
-    }
-    llm__vlist *l = llm__tpl_list_of(x, self);
-    for (int i = 0; l && i < l->n / 2; i++) {
-        llm__val t = l->v[i];
-        l->v[i] = l->v[l->n - 1 - i];
-        l->v[l->n - 1 - i] = t;
-    }
-    return llm__v_list(LLM__V_GEN, l);
+    llm__val none = llm__v(LLM__V_UNSET);
+    if (self.type == LLM__V_STR) return llm__tpl_slice(x, self, none, none, llm__v_int(-1));
+    llm__val v = llm__v_list(LLM__V_LIST, llm__tpl_list_of(x, self));
+    v = x->err ? v : llm__tpl_slice(x, v, none, none, llm__v_int(-1));
+    v.type = (uint8_t)(x->err ? LLM__V_UNDEF : LLM__V_GEN);
+    return v;
 }
 
-/* A key to compare by: the attribute, in lower case if it is a text and case does not count. */
-static llm__val llm__tpl_key_of(llm__tpl *x, llm__val item, llm__val attribute, llm__val absent, llm__val case_sensitive) {
-    llm__val key = llm__tpl_pick(x, item, attribute, absent);
-    return key.type == LLM__V_STR && !llm__v_truth(case_sensitive) ? llm__tpl_map_case(x, key, 'l') : key;
-}
-
+/* Keys to compare by: the items' attributes, in lower case if they are texts and case does not count. */
 static llm__vlist *llm__tpl_keys_of(llm__tpl *x, const llm__vlist *l, llm__val attribute, llm__val absent, llm__val case_sensitive) {
-    llm__vlist *keys = l ? llm__tpl_list(x, l->n) : NULL;
-    for (int i = 0; keys && i < l->n && !x->err; i++) llm__tpl_push(x, keys, llm__tpl_key_of(x, l->v[i], attribute, absent, case_sensitive));
-    return x->err ? NULL : keys;
+    llm__vlist *keys = llm__tpl_list(x, NULL, 0);
+    for (int i = 0; l && i < l->n && !x->err; i++) {
+        llm__val key = llm__tpl_pick(x, l->v[i], attribute, absent);
+        llm__tpl_push(x, keys, key.type == LLM__V_STR && !llm__v_truth(case_sensitive) ? llm__tpl_fold(x, key) : key);
+    }
+    return l && !x->err ? keys : NULL;
 }
 
-/* sort(reverse, case_sensitive, attribute); several attributes with commas become a tuple. */
+/* sort(reverse, case_sensitive, attribute). By several attributes, with commas: by the last one first, as sorting is stable. */
 LLM__TPL_FN(llm__fn_sort) {
-    llm__vlist *l = llm__tpl_list_of(x, self), *keys = NULL, *parts = NULL;
-    if (a[2].type == LLM__V_STR && memchr(a[2].as.s, ',', a[2].n)) {
-        parts = llm__tpl_pieces(x, llm__v_s(a[2]), llm__s(",", 1), -1);
-        keys = l ? llm__tpl_list(x, l->n) : NULL;
-        for (int i = 0; keys && i < l->n && !x->err; i++) {
-            llm__vlist *key = llm__tpl_list(x, parts->n);
-            for (int k = 0; key && k < parts->n; k++) llm__tpl_push(x, key, llm__tpl_key_of(x, l->v[i], parts->v[k], llm__v(LLM__V_UNSET), a[1]));
-            llm__tpl_push(x, keys, llm__v_list(LLM__V_TUPLE, key));
-        }
-    } else {
-        keys = llm__tpl_keys_of(x, l, a[2], llm__v(LLM__V_UNSET), a[1]);
+    llm__vlist *l = llm__tpl_list_of(x, self), *by = NULL, *keys;
+    if (a[2].type == LLM__V_STR) by = llm__tpl_pieces(x, llm__v_s(a[2]), llm__lit(","), -1);
+    for (int k = by ? by->n : 1; k > 0 && !x->err; k--) {
+        keys = llm__tpl_keys_of(x, l, by ? by->v[k - 1] : a[2], llm__v(LLM__V_UNSET), a[1]);
+        if (keys) llm__tpl_sort(x, l->v, keys->v, l->n, llm__v_truth(a[0]));
     }
-    if (!x->err) llm__tpl_sort(x, l->v, keys->v, l->n, llm__v_truth(a[0]));
     return llm__v_list(LLM__V_LIST, l);
 }
 
 /* dictsort(case_sensitive, by, reverse) */
 LLM__TPL_FN(llm__fn_dictsort) {
+    llm__str by = llm__arg_str(x, a[1], "key");
     if (self.type != LLM__V_DICT) return llm__tpl_fail(x, "dictsort: a mapping was expected, got '%s'", llm__v_type_name(self));
-    llm__str by = a[1].type == LLM__V_UNSET ? llm__s("key", 3) : llm__arg_text(x, a[1]);
     if (!llm__str_eq(by, "key") && !llm__str_eq(by, "value")) return llm__tpl_fail(x, "dictsort: by must be 'key' or 'value'");
-    llm__vlist *l = llm__tpl_view(x, self.as.dict, 2), *keys = llm__tpl_keys_of(x, l, llm__v_int(by.p[0] == 'v'), llm__v(LLM__V_UNSET), a[0]);
+    llm__vlist *l = llm__tpl_view(x, self.as.list, 2), *keys = llm__tpl_keys_of(x, l, llm__v_int(by.p[0] == 'v'), llm__v(LLM__V_UNSET), a[0]);
     if (keys) llm__tpl_sort(x, l->v, keys->v, l->n, llm__v_truth(a[2]));
     return llm__v_list(LLM__V_LIST, l);
 }
 
-static llm__val llm__tpl_extreme(llm__tpl *x, llm__val self, llm__val *a, int sign) {
+/* min, max: op -1, 1. */
+LLM__TPL_FN(llm__fn_extreme) {
     const llm__vlist *l = llm__tpl_iter(x, self), *keys = llm__tpl_keys_of(x, l, a[1], llm__v(LLM__V_UNSET), a[0]);
     int best = 0;
     for (int i = 1; keys && i < l->n && !x->err; i++)
-        if (llm__tpl_order(x, keys->v[i], keys->v[best]) * sign > 0) best = i;
-    return keys && l->n ? l->v[best] : llm__v_undef("the least or greatest of nothing");
+        if (llm__tpl_order(x, keys->v[i], keys->v[best]) * op > 0) best = i;
+    return keys && l->n ? l->v[best] : llm__v_undef("least or greatest item");
 }
-
-LLM__TPL_FN(llm__fn_min) { return llm__tpl_extreme(x, self, a, -1); }
-LLM__TPL_FN(llm__fn_max) { return llm__tpl_extreme(x, self, a, 1); }
 
 LLM__TPL_FN(llm__fn_unique) {
     const llm__vlist *l = llm__tpl_iter(x, self), *keys = llm__tpl_keys_of(x, l, a[1], llm__v(LLM__V_UNSET), a[0]);
-    llm__vlist *out = llm__tpl_list(x, 0);
-    llm__vdict *seen = llm__tpl_dict(x);
-    for (int i = 0; keys && seen && i < l->n && !x->err; i++) {
-        int n = seen->n;
+    llm__vlist *out = llm__tpl_list(x, NULL, 0), *seen = llm__tpl_list(x, NULL, 0);
+    for (int i = 0; keys && i < l->n && !x->err; i++) {
+        if (llm__tpl_dict_find(x, seen, keys->v[i])) continue;
         llm__tpl_dict_set(x, seen, keys->v[i], llm__v(LLM__V_NONE));
-        if (seen->n > n) llm__tpl_push(x, out, l->v[i]);
+        llm__tpl_push(x, out, l->v[i]);
     }
     return llm__v_list(LLM__V_GEN, out);
 }
 
 /* groupby(attribute, default, case_sensitive): a list of (key, values). */
 LLM__TPL_FN(llm__fn_groupby) {
-    llm__vlist *l = llm__tpl_list_of(x, self), *keys = llm__tpl_keys_of(x, l, a[0], a[1], a[2]), *out = llm__tpl_list(x, 0);
+    llm__vlist *l = llm__tpl_list_of(x, self), *keys = llm__tpl_keys_of(x, l, a[0], a[1], a[2]), *out = llm__tpl_list(x, NULL, 0), *group = NULL, *same;
     if (x->err) return self;
     llm__tpl_sort(x, l->v, keys->v, l->n, 0);
-    for (int i = 0, end; i < l->n && !x->err; i = end) {
-        llm__vlist *group = llm__tpl_list(x, 0);
-        llm__val key = llm__tpl_key_of(x, l->v[i], a[0], a[1], a[2]);
-        for (end = i; end < l->n && !x->err && (end == i || llm__tpl_equal(x, key, llm__tpl_key_of(x, l->v[end], a[0], a[1], a[2]))); end++) llm__tpl_push(x, group, l->v[end]);
-        llm__val pair = llm__tpl_pair(x, LLM__V_TUPLE, llm__tpl_pick(x, l->v[i], a[0], a[1]), llm__v_list(LLM__V_LIST, group));
-        pair.flag = 1;
-        llm__tpl_push(x, out, pair);
+    same = llm__tpl_keys_of(x, l, a[0], a[1], a[2]);
+    for (int i = 0; i < l->n && !x->err; i++) {
+        if (!i || !llm__tpl_equal(x, same->v[i - 1], same->v[i])) {
+            llm__val pair[2] = {llm__tpl_pick(x, l->v[i], a[0], a[1]), llm__v_list(LLM__V_LIST, group = llm__tpl_list(x, NULL, 0))};
+            llm__val v = llm__v_list(LLM__V_TUPLE, llm__tpl_list(x, pair, 2));
+            v.flag = 1;
+            llm__tpl_push(x, out, v);
+        }
+        llm__tpl_push(x, group, l->v[i]);
     }
     return llm__v_list(LLM__V_LIST, out);
 }
@@ -9839,17 +9539,16 @@ LLM__TPL_FN(llm__fn_sum) {
 static llm__val llm__tpl_apply_named(llm__tpl *x, llm__val name, int test, llm__val v, const llm__args *g) {
     llm__str s = llm__arg_text(x, name);
     const llm__tpl_entry *e = test ? llm__tpl_test_named(s) : llm__tpl_filter_named(s);
-    if (!e) return llm__tpl_fail(x, "no such %s: '%.*s'", test ? "test" : "filter", (int)LLM__MIN(s.n, (size_t)40), s.p);
-    return llm__tpl_apply(x, e, v, g);
+    return e ? llm__tpl_apply(x, e, v, g) : llm__tpl_fail(x, "no such %s: %.*s", test ? "test" : "filter", (int)LLM__MIN(s.n, (size_t)40), s.p);
 }
 
 /* map("filter", ...), map(attribute="a.b", default=...) */
 LLM__TPL_FN(llm__fn_map) {
-    llm__vlist *out = llm__tpl_list(x, 0);
+    llm__vlist *out = llm__tpl_list(x, NULL, 0);
     const llm__vlist *l = llm__v_truth(self) ? llm__tpl_iter(x, self) : out;
-    const llm__val *attribute = llm__args_named(g, llm__s("attribute", 9)), *absent = llm__args_named(g, llm__s("default", 7));
+    const llm__val *attribute = llm__args_named(g, llm__lit("attribute")), *absent = llm__args_named(g, llm__lit("default"));
     llm__args rest = llm__args_after(g, 1);
-    if (l && l->n && g->n_pos == 0 && (!attribute || g->n != 1 + (absent != NULL))) return llm__tpl_fail(x, "map: a filter or an attribute was expected");
+    if (l && l->n && !g->n_pos && (!attribute || g->n != 1 + (absent != NULL))) return llm__tpl_fail(x, "map: a filter or an attribute was expected");
     for (int i = 0; l && i < l->n && !x->err; i++) {
         if (g->n_pos) llm__tpl_push(x, out, llm__tpl_apply_named(x, g->v[0], 0, l->v[i], &rest));
         else llm__tpl_push(x, out, llm__tpl_pick(x, l->v[i], *attribute, absent ? *absent : llm__v(LLM__V_UNSET)));
@@ -9857,95 +9556,84 @@ LLM__TPL_FN(llm__fn_map) {
     return llm__v_list(LLM__V_GEN, out);
 }
 
-/* select, reject ("test", ...) and selectattr, rejectattr("attribute", "test", ...) */
-static llm__val llm__tpl_select(llm__tpl *x, llm__val self, const llm__args *g, int attr, int keep) {
-    llm__vlist *out = llm__tpl_list(x, 0);
+/* select, reject("test", ...), selectattr, rejectattr("attribute", "test", ...). op: 1 for reject, 2 for attr. */
+LLM__TPL_FN(llm__fn_select) {
+    int attr = op >> 1;
+    llm__vlist *out = llm__tpl_list(x, NULL, 0);
     const llm__vlist *l = llm__v_truth(self) ? llm__tpl_iter(x, self) : out;
     llm__args rest = llm__args_after(g, attr + 1);
     if (l && l->n && g->n_pos < attr) return llm__tpl_fail(x, "selectattr: an attribute was expected");
     for (int i = 0; l && i < l->n && !x->err; i++) {
         llm__val v = attr ? llm__tpl_pick(x, l->v[i], g->v[0], llm__v(LLM__V_UNSET)) : l->v[i];
         if (g->n_pos > attr) v = llm__tpl_apply_named(x, g->v[attr], 1, v, &rest);
-        if (llm__v_truth(v) == keep) llm__tpl_push(x, out, l->v[i]);
+        if (llm__v_truth(v) != (op & 1)) llm__tpl_push(x, out, l->v[i]);
     }
     return llm__v_list(LLM__V_GEN, out);
 }
 
-LLM__TPL_FN(llm__fn_select) { return llm__tpl_select(x, self, g, 0, 1); }
-LLM__TPL_FN(llm__fn_reject) { return llm__tpl_select(x, self, g, 0, 0); }
-LLM__TPL_FN(llm__fn_selectattr) { return llm__tpl_select(x, self, g, 1, 1); }
-LLM__TPL_FN(llm__fn_rejectattr) { return llm__tpl_select(x, self, g, 1, 0); }
-
 /* attr(name): as v.name, but without v["name"]. */
 LLM__TPL_FN(llm__fn_attr) {
-    llm__val v = llm__tpl_python_attr(x, self, llm__arg_text(x, a[0]));
-    return v.type == LLM__V_UNSET ? llm__v_text(LLM__V_UNDEF, a[0].as.s, a[0].n) : v;
+    llm__str name = llm__arg_text(x, a[0]);
+    llm__val v = llm__tpl_defined(x, self) ? llm__tpl_python_attr(x, self, name) : self;
+    return v.type == LLM__V_UNSET ? llm__v_text(LLM__V_UNDEF, name) : v;
 }
 
 /* batch(linecount, fill_with) */
 LLM__TPL_FN(llm__fn_batch) {
     const llm__vlist *l = llm__tpl_iter(x, self);
-    llm__vlist *out = llm__tpl_list(x, 0), *row = NULL;
+    llm__vlist *out = llm__tpl_list(x, NULL, 0), *row = NULL;
     int64_t n = llm__arg_int(x, a[0], 1);
     for (int i = 0; l && i < l->n && !x->err; i++) {
-        if (!row || row->n >= n) llm__tpl_push(x, out, llm__v_list(LLM__V_LIST, row = llm__tpl_list(x, 0)));
+        if (!row || row->n >= n) llm__tpl_push(x, out, llm__v_list(LLM__V_LIST, row = llm__tpl_list(x, NULL, 0)));
         llm__tpl_push(x, row, l->v[i]);
     }
-    while (row && row->n < n && a[1].type != LLM__V_UNSET && a[1].type != LLM__V_NONE && !x->err) llm__tpl_push(x, row, a[1]);
+    while (row && row->n < n && !LLM__V_IN(a[1], LLM__M_ABSENT) && !x->err) llm__tpl_push(x, row, a[1]);
     return llm__v_list(LLM__V_GEN, out);
 }
 
 /* slice(slices, fill_with): columns of nearly equal length. */
 LLM__TPL_FN(llm__fn_slice) {
     const llm__vlist *l = llm__tpl_iter(x, self);
-    llm__vlist *out = llm__tpl_list(x, 0);
+    llm__vlist *out = llm__tpl_list(x, NULL, 0);
     int64_t n = llm__arg_int(x, a[0], 1), at = 0;
     if (n == 0) return llm__tpl_fail(x, "slice: 0 slices");
-    for (int64_t k = 0; l && k < n && !x->err; k++) {
+    for (int64_t k = 0; l && k < n && llm__tpl_spend(x, 1); k++) {
         int64_t size = l->n / n + (k < l->n % n);
-        llm__vlist *row = llm__tpl_list(x, size);
-        for (int64_t i = 0; i < size && !x->err; i++) llm__tpl_push(x, row, l->v[at++]);
-        if (a[1].type != LLM__V_UNSET && a[1].type != LLM__V_NONE && k >= l->n % n) llm__tpl_push(x, row, a[1]);
+        llm__vlist *row = llm__tpl_list(x, l->v + at, (int32_t)size);
+        if (!LLM__V_IN(a[1], LLM__M_ABSENT) && k >= l->n % n) llm__tpl_push(x, row, a[1]);
         llm__tpl_push(x, out, llm__v_list(LLM__V_LIST, row));
+        at += size;
     }
     return llm__v_list(LLM__V_GEN, out);
 }
 
 /* indent(width, first, blank) */
 LLM__TPL_FN(llm__fn_indent) {
-    llm__str s = llm__arg_text(x, self), by = llm__s("", 0);
+    llm__str s = llm__arg_text(x, self), by = llm__arg_indent(x, a[0], 4);
     size_t mark = x->text.len;
-    if (a[0].type == LLM__V_STR) {
-        by = llm__v_s(a[0]);
-    } else {
-        llm__tpl_spaces(x, llm__arg_int(x, a[0], 4));
-        by = llm__v_s(llm__tpl_take(x, mark));
-    }
-    llm__val text = llm__tpl_copy(x, s.p, s.n); /* with a line feed added, so that every line has its end */
-    llm__tpl_put(x, llm__v_s(text).p, text.n);
-    llm__tpl_puts(x, "\n");
+    llm__tpl_put(x, s);
+    llm__tpl_put(x, llm__lit("\n")); /* so that every line has its end */
     const llm__vlist *l = llm__tpl_lines(x, llm__v_s(llm__tpl_take(x, mark)), 0);
     for (int i = 0; l && i < l->n && !x->err; i++) {
-        if (i) llm__tpl_puts(x, "\n");
-        if (i ? (l->v[i].n || llm__v_truth(a[2])) : llm__v_truth(a[1])) llm__tpl_put(x, by.p, by.n);
-        llm__tpl_put(x, l->v[i].as.s, l->v[i].n);
+        if (i) llm__tpl_put(x, llm__lit("\n"));
+        if (i ? (l->v[i].n || llm__v_truth(a[2])) : llm__v_truth(a[1])) llm__tpl_put(x, by);
+        llm__tpl_put(x, llm__v_s(l->v[i]));
     }
     return llm__tpl_take(x, mark);
 }
 
 /* truncate(length, killwords, end, leeway) */
 LLM__TPL_FN(llm__fn_truncate) {
-    llm__val v = llm__tpl_str(x, self);
+    llm__str s = llm__v_s(llm__tpl_str(x, self)), end = a[2].type == LLM__V_UNSET ? llm__lit("...") : llm__arg_text(x, a[2]);
     int64_t length = llm__arg_int(x, a[0], 255), leeway = a[3].type == LLM__V_NONE ? 5 : llm__arg_int(x, a[3], 5), n = llm__tpl_len(x, self);
-    llm__str end = a[2].type == LLM__V_UNSET ? llm__s("...", 3) : llm__arg_text(x, a[2]), s = llm__v_s(v);
     if (length < llm__tpl_chars(end) || leeway < 0) return llm__tpl_fail(x, "truncate: a length over that of its end was expected");
-    if (n <= length + leeway) return self;
+    if (n - length <= leeway) return self;
     s.n = llm__tpl_byte_of(s, length - llm__tpl_chars(end));
-    int64_t blank = llm__v_truth(a[1]) ? -1 : llm__tpl_find(s, llm__s(" ", 1), -1);
+    int64_t blank = llm__v_truth(a[1]) ? -1 : llm__tpl_find(s, llm__lit(" "), -1);
     if (blank >= 0) s.n = (size_t)blank;
     size_t mark = x->text.len;
-    llm__tpl_put(x, s.p, s.n);
-    llm__tpl_put(x, end.p, end.n);
+    llm__tpl_put(x, s);
+    llm__tpl_put(x, end);
     return llm__tpl_take(x, mark);
 }
 
@@ -9955,7 +9643,7 @@ LLM__TPL_FN(llm__fn_wordcount) {
     int inside = 0, len;
     for (uint32_t i = 0; i < v.n && llm__tpl_spend(x, (i & 15) == 0); i += (uint32_t)len) {
         int32_t c = llm__utf8_get(v.as.s + i, v.n - i, &len);
-        int word = c == '_' || llm__tpl_alpha(c) || llm__tpl_digit_of(c);
+        int word = c == '_' || llm__tpl_alpha(c) || llm__tpl_digit(c);
         count += word && !inside;
         inside = word;
     }
@@ -9966,60 +9654,57 @@ static void llm__tpl_quote(llm__tpl *x, llm__val v, int query) {
     llm__str s = llm__v_s(llm__tpl_str(x, v));
     for (size_t i = 0; i < s.n && llm__tpl_spend(x, (i & 15) == 0); i++) {
         uint8_t c = (uint8_t)s.p[i];
-        if (llm__tpl_digit(c) || (c < 128 && (llm__tpl_alpha(c) || (c && strchr("_.-~", c)))) || (c == '/' && !query)) llm__tpl_put(x, s.p + i, 1);
-        else if (c == ' ' && query) llm__tpl_puts(x, "+");
-        else llm__tpl_put_hex(x, "%", 2, c);
+        int plain = c < 128 && c && (llm__tpl_digit(c) || llm__tpl_alpha(c) || strchr("_.-~", c) || (c == '/' && !query));
+        if (plain || (c == ' ' && query)) llm__tpl_put(x, plain ? llm__s(s.p + i, 1) : llm__lit("+"));
+        else llm__tpl_putf(x, "%%%02X", c);
     }
 }
 
+/* Of a text, or of pairs as a query. */
 LLM__TPL_FN(llm__fn_urlencode) {
     size_t mark = x->text.len;
-    if (self.type == LLM__V_STR || !(llm__v_is_list(self) || self.type == LLM__V_DICT || self.type == LLM__V_UNDEF)) {
-        llm__tpl_quote(x, self, 0);
-        return llm__tpl_take(x, mark);
-    }
-    const llm__vlist *l = self.type == LLM__V_DICT ? llm__tpl_view(x, self.as.dict, 2) : llm__tpl_iter(x, self);
+    int pairs = self.type == LLM__V_DICT || LLM__V_IN(self, LLM__M_LISTS);
+    if (!pairs) llm__tpl_quote(x, self, 0);
+    const llm__vlist *l = !pairs ? NULL : self.type == LLM__V_DICT ? llm__tpl_view(x, self.as.list, 2) : llm__tpl_iter(x, self);
     for (int i = 0; l && i < l->n && !x->err; i++) {
         const llm__vlist *pair = llm__tpl_iter(x, l->v[i]);
         if (!pair || pair->n != 2) return llm__tpl_fail(x, "urlencode: pairs were expected");
-        if (i) llm__tpl_puts(x, "&");
+        if (i) llm__tpl_put(x, llm__lit("&"));
         llm__tpl_quote(x, pair->v[0], 1);
-        llm__tpl_puts(x, "=");
+        llm__tpl_put(x, llm__lit("="));
         llm__tpl_quote(x, pair->v[1], 1);
     }
     return llm__tpl_take(x, mark);
 }
 
-/* A text as Python's int() or float() reads it: without blanks around, '_' between digits. 0 if it is no number. */
-static int llm__tpl_read_number(llm__tpl *x, llm__str s, int64_t base, int is_float, llm__val *out) {
+/* A text as Python's int(text, base), or float(text) with base 0, reads it: blanks around it, '_' between digits. 0 if it is no number. */
+static int llm__tpl_read_number(llm__tpl *x, llm__str s, int base, llm__val *out) {
     char clean[64];
     size_t n = 0;
-    s = llm__tpl_strip(s, llm__s(NULL, 0), 3);
-    int negative = s.n && s.p[0] == '-';
+    s = llm__tpl_trim(s, 3);
+    int negative = s.n && s.p[0] == '-', word;
     if (s.n && (s.p[0] == '-' || s.p[0] == '+')) s.p++, s.n--;
     if (base == 16 && s.n > 2 && s.p[0] == '0' && (s.p[1] | 32) == 'x') s.p += 2, s.n -= 2;
-    for (size_t i = 0; i < s.n; i++) {
-        int between = i && i + 1 < s.n && llm__lex_hex(s.p[i - 1]) >= 0 && llm__lex_hex(s.p[i + 1]) >= 0;
-        if (s.p[i] == '_' && between) continue;
-        if (n + 1 >= sizeof clean) return 0;
-        clean[n++] = s.p[i];
+    for (size_t i = 0; i < s.n && n < sizeof clean; i++)
+        if (s.p[i] != '_' || !i || i + 1 == s.n || llm__lex_hex(s.p[i - 1]) < 0 || llm__lex_hex(s.p[i + 1]) < 0) clean[n++] = s.p[i];
+    if (!n || n == sizeof clean || clean[0] == '-') return 0;
+    if (!base) {
+        *out = llm__v_float(0);
+        word = n == 3 && (!memcmp(clean, "inf", 3) || !memcmp(clean, "nan", 3));
+        if (!word && !llm__parse_double(clean, n, &out->as.f)) return 0;
+        if (word) out->as.f = clean[0] == 'i' ? (double)INFINITY : (double)NAN;
+        out->as.f = negative ? -out->as.f : out->as.f;
+        return 1;
     }
-    clean[n] = 0;
-    if (is_float) {
-        double d = 0;
-        int word = n && (!strcmp(clean, "inf") || !strcmp(clean, "nan"));
-        if (!n || (!word && !llm__parse_double(clean, n, &d)) || clean[0] == '-') return 0;
-        if (word) d = clean[0] == 'i' ? (double)INFINITY : (double)NAN;
-        return *out = llm__v_float(negative ? -d : d), 1;
-    }
-    uint64_t v = 0;
+    *out = llm__v_int(0);
     for (size_t i = 0; i < n; i++) {
         int digit = llm__lex_hex(clean[i]);
         if (digit < 0 || digit >= base) return 0;
-        if (v > ((uint64_t)INT64_MAX - (uint64_t)digit) / (uint64_t)base) return llm__tpl_fail(x, "a number does not fit 64 bits"), 0;
-        v = v * (uint64_t)base + (uint64_t)digit;
+        if (out->as.i > (INT64_MAX - digit) / base) return (void)llm__tpl_fail(x, "a number does not fit 64 bits"), 0;
+        out->as.i = out->as.i * base + digit;
     }
-    return n ? (*out = llm__v_int(negative ? -(int64_t)v : (int64_t)v), 1) : 0;
+    out->as.i = negative ? -out->as.i : out->as.i;
+    return 1;
 }
 
 /* int(default, base) */
@@ -10027,152 +9712,227 @@ LLM__TPL_FN(llm__fn_int) {
     llm__val v, absent = a[0].type == LLM__V_UNSET ? llm__v_int(0) : a[0];
     int64_t base = llm__arg_int(x, a[1], 10);
     if (base < 2 || base > 16) return llm__tpl_fail(x, "int: a base from 2 to 16 was expected");
-    if (self.type == LLM__V_UNDEF) return llm__tpl_fail(x, "'%.*s' is undefined", (int)self.n, self.n ? self.as.s : "");
-    if (self.type == LLM__V_BIG) return self;
-    if (llm__v_is_int(self)) return llm__v_int(self.as.i);
-    if (self.type == LLM__V_STR && llm__tpl_read_number(x, llm__v_s(self), base, 0, &v)) return v;
-    if (self.type == LLM__V_STR && llm__tpl_read_number(x, llm__v_s(self), base, 1, &v)) self = v;
-    if (self.type != LLM__V_FLOAT) return absent;
-    if (self.as.f != self.as.f) return absent;
-    if (fabs(self.as.f) < 9.2e18) return llm__v_int((int64_t)self.as.f);
-    return self.as.f - self.as.f != 0 ? absent : llm__tpl_fail(x, "int: a number does not fit 64 bits");
+    if (!llm__tpl_defined(x, self) || self.type == LLM__V_BIG) return self;
+    if (LLM__V_IN(self, LLM__M_INT)) return llm__v_int(self.as.i);
+    if (self.type == LLM__V_STR && llm__tpl_read_number(x, llm__v_s(self), (int)base, &v)) return v;
+    if (self.type == LLM__V_STR && llm__tpl_read_number(x, llm__v_s(self), 0, &v)) self = v;
+    if (self.type != LLM__V_FLOAT || self.as.f - self.as.f != 0) return absent;
+    return fabs(self.as.f) < 9.2e18 ? llm__v_int((int64_t)self.as.f) : llm__tpl_fail(x, "int: a number does not fit 64 bits");
 }
 
 /* float(default) */
 LLM__TPL_FN(llm__fn_float) {
     llm__val v = llm__v_float(0);
-    if (self.type == LLM__V_UNDEF) return llm__tpl_fail(x, "'%.*s' is undefined", (int)self.n, self.n ? self.as.s : "");
+    if (!llm__tpl_defined(x, self)) return self;
     if (self.type == LLM__V_BIG && llm__parse_double(self.as.s, self.n, &v.as.f)) return v;
-    if (llm__v_is_number(self)) return llm__v_float(llm__v_num(self));
-    if (self.type == LLM__V_STR && llm__tpl_read_number(x, llm__v_s(self), 10, 1, &v)) return v;
+    if (LLM__V_IN(self, LLM__M_NUMBER)) return llm__v_float(llm__v_num(self));
+    if (self.type == LLM__V_STR && llm__tpl_read_number(x, llm__v_s(self), 0, &v)) return v;
     return a[0].type == LLM__V_UNSET ? llm__v_float(0) : a[0];
 }
 
+static llm__val llm__tpl_negate(llm__tpl *x, llm__val v);
+
 LLM__TPL_FN(llm__fn_abs) {
-    if (!llm__v_is_number(self)) return llm__tpl_fail(x, "abs: a number was expected, got '%s'", llm__v_type_name(self));
-    if (self.type == LLM__V_FLOAT) return llm__v_float(fabs(self.as.f));
-    if (self.as.i == INT64_MIN) return llm__tpl_fail(x, "abs: the result does not fit 64 bits");
-    return llm__v_int(self.as.i < 0 ? -self.as.i : self.as.i);
+    int negative = self.type == LLM__V_FLOAT ? signbit(self.as.f) != 0 : self.as.i < 0;
+    if (!LLM__V_IN(self, LLM__M_NUMBER)) return llm__tpl_fail(x, "abs: a number was expected, got '%s'", llm__v_type_name(self));
+    return negative ? llm__tpl_negate(x, self) : self.type == LLM__V_FLOAT ? self : llm__v_int(self.as.i);
 }
 
-/* round(precision, method): Python's round, which goes to even at .5, or up (ceil) or down (floor). */
+/* round(precision, method): Python's round, which goes to even at .5, or always up (ceil) or down (floor). */
 LLM__TPL_FN(llm__fn_round) {
     int64_t p = llm__arg_int(x, a[0], 0);
-    llm__str method = a[1].type == LLM__V_UNSET ? llm__s("common", 6) : llm__arg_text(x, a[1]);
+    llm__str method = llm__arg_str(x, a[1], "common");
     char s[400];
-    double d = 0;
-    if (!llm__v_is_number(self)) return llm__tpl_fail(x, "round: a number was expected, got '%s'", llm__v_type_name(self));
+    if (!LLM__V_IN(self, LLM__M_NUMBER)) return llm__tpl_fail(x, "round: a number was expected, got '%s'", llm__v_type_name(self));
     if (p > 60 || p < -60) return llm__tpl_fail(x, "round: a precision within 60 was expected");
-    double scale = pow(10, (double)(p < 0 ? -p : p)), v = llm__v_num(self);
+    double scale = pow(10, (double)(p < 0 ? -p : p)), v = llm__v_num(self), r = 0;
     if (llm__str_eq(method, "ceil") || llm__str_eq(method, "floor")) {
-        v = p < 0 ? v / scale : v * scale;
-        v = method.p[0] == 'c' ? ceil(v) : floor(v);
-        return llm__v_float(p < 0 ? v * scale : v / scale);
+        r = p < 0 ? v / scale : v * scale;
+        r = method.p[0] == 'c' ? ceil(r) : floor(r);
+        return llm__v_float(p < 0 ? r * scale : r / scale);
     }
     if (!llm__str_eq(method, "common")) return llm__tpl_fail(x, "round: method must be common, ceil or floor");
-    if (llm__v_is_int(self)) return llm__v_int(p < 0 ? (int64_t)(rint(v / scale) * scale) : self.as.i);
+    if (LLM__V_IN(self, LLM__M_INT)) return p < 0 && p > -19 ? llm__v_int((int64_t)(rint(v / scale) * scale)) : llm__v_int(p < 0 ? 0 : self.as.i);
     if (v - v != 0 || p <= 0) return llm__v_float(p < 0 ? rint(v / scale) * scale : rint(v));
-    size_t n = llm__spec_double(fabs(v), p, 'f', s);
-    llm__parse_double(s, n, &d);
-    return llm__v_float(v < 0 ? -d : d);
+    llm__parse_double(s, llm__spec_double(fabs(v), p, 'f', s), &r);
+    return llm__v_float(v < 0 ? -r : r);
 }
 
 /* "..."|format(values): the % operator. */
 LLM__TPL_FN(llm__fn_format) {
-    llm__vlist *l = llm__tpl_list(x, g->n_pos);
-    llm__vdict *d = g->n > g->n_pos ? llm__tpl_dict(x) : NULL;
-    if (d && g->n_pos) return llm__tpl_fail(x, "format: values by position or by name, not both");
-    for (int i = 0; i < g->n && !x->err; i++) {
-        if (d) llm__tpl_dict_set(x, d, llm__v_str(g->name[i].p, g->name[i].n), g->v[i]);
-        else llm__tpl_push(x, l, g->v[i]);
-    }
-    return llm__tpl_percent(x, llm__tpl_str(x, self), d ? llm__v_dict(LLM__V_DICT, d) : llm__v_list(LLM__V_TUPLE, l));
+    llm__vlist *named = llm__tpl_list(x, NULL, 0);
+    if (g->n > g->n_pos && g->n_pos) return llm__tpl_fail(x, "format: values by position or by name, not both");
+    for (int i = g->n_pos; i < g->n && !x->err; i++) llm__tpl_dict_set(x, named, llm__v_text(LLM__V_STR, g->name[i]), g->v[i]);
+    llm__val values = g->n > g->n_pos ? llm__v_list(LLM__V_DICT, named) : llm__v_list(LLM__V_TUPLE, llm__tpl_list(x, g->v, g->n_pos));
+    return x->err ? self : llm__tpl_percent(x, llm__tpl_str(x, self), values);
 }
 
 static const llm__tpl_entry llm__tpl_filters[] = {
-    {"tojson", "ensure_ascii indent separators sort_keys", llm__fn_tojson}, {"length", "", llm__fn_length}, {"count", "", llm__fn_length},
-    {"trim", "chars", llm__fn_strip}, {"string", "", llm__fn_string}, {"default", "default_value boolean", llm__fn_default},
-    {"d", "default_value boolean", llm__fn_default}, {"join", "d attribute", llm__fn_join}, {"items", "", llm__fn_items}, {"list", "", llm__fn_list},
-    {"selectattr", NULL, llm__fn_selectattr}, {"rejectattr", NULL, llm__fn_rejectattr}, {"select", NULL, llm__fn_select},
-    {"reject", NULL, llm__fn_reject}, {"map", NULL, llm__fn_map}, {"safe", "", llm__fn_safe}, {"escape", "", llm__fn_escape}, {"e", "", llm__fn_escape},
-    {"forceescape", "", llm__fn_forceescape}, {"dictsort", "case_sensitive by reverse", llm__fn_dictsort}, {"lower", "", llm__fn_lower},
-    {"upper", "", llm__fn_upper}, {"title", "", llm__fn_title}, {"capitalize", "", llm__fn_capitalize}, {"replace", "old! new! count", llm__fn_replace_filter},
-    {"unique", "case_sensitive attribute", llm__fn_unique}, {"sort", "reverse case_sensitive attribute", llm__fn_sort},
-    {"min", "case_sensitive attribute", llm__fn_min}, {"max", "case_sensitive attribute", llm__fn_max}, {"sum", "attribute start", llm__fn_sum},
-    {"first", "", llm__fn_first}, {"last", "", llm__fn_last}, {"int", "default base", llm__fn_int}, {"float", "default", llm__fn_float},
-    {"abs", "", llm__fn_abs}, {"round", "precision method", llm__fn_round}, {"indent", "width first blank", llm__fn_indent},
-    {"reverse", "", llm__fn_reverse}, {"batch", "linecount! fill_with", llm__fn_batch}, {"slice", "slices! fill_with", llm__fn_slice},
-    {"groupby", "attribute! default case_sensitive", llm__fn_groupby}, {"wordcount", "", llm__fn_wordcount},
-    {"truncate", "length killwords end leeway", llm__fn_truncate}, {"from_json", "", llm__fn_from_json}, {"format", NULL, llm__fn_format},
-    {"urlencode", "", llm__fn_urlencode}, {"center", "width", llm__fn_center}, {"attr", "name!", llm__fn_attr}, {NULL, NULL, NULL}};
+    {"tojson", "ensure_ascii indent separators sort_keys", llm__fn_tojson, 0}, {"length", "", llm__fn_length, 0}, {"count", "", llm__fn_length, 0},
+    {"trim", "chars", llm__fn_strip, 3}, {"string", "", llm__fn_string, 0}, {"default", "default_value boolean", llm__fn_default, 0},
+    {"d", "default_value boolean", llm__fn_default, 0}, {"join", "d attribute", llm__fn_join, 0}, {"items", "", llm__fn_items, 0},
+    {"list", "", llm__fn_list, 0}, {"select", NULL, llm__fn_select, 0}, {"reject", NULL, llm__fn_select, 1}, {"selectattr", NULL, llm__fn_select, 2},
+    {"rejectattr", NULL, llm__fn_select, 3}, {"map", NULL, llm__fn_map, 0}, {"safe", "", llm__fn_safe, 0}, {"escape", "", llm__fn_escape, 0},
+    {"e", "", llm__fn_escape, 0}, {"forceescape", "", llm__fn_escape, 1}, {"dictsort", "case_sensitive by reverse", llm__fn_dictsort, 0},
+    {"lower", "", llm__fn_case, 'l'}, {"upper", "", llm__fn_case, 'u'}, {"title", "", llm__fn_case, 'T'}, {"capitalize", "", llm__fn_case, 'c'},
+    {"replace", "old! new! count", llm__fn_replace, 1}, {"unique", "case_sensitive attribute", llm__fn_unique, 0},
+    {"sort", "reverse case_sensitive attribute", llm__fn_sort, 0}, {"min", "case_sensitive attribute", llm__fn_extreme, -1},
+    {"max", "case_sensitive attribute", llm__fn_extreme, 1}, {"sum", "attribute start", llm__fn_sum, 0}, {"first", "", llm__fn_first, 0},
+    {"last", "", llm__fn_last, 0}, {"int", "default base", llm__fn_int, 0}, {"float", "default", llm__fn_float, 0}, {"abs", "", llm__fn_abs, 0},
+    {"round", "precision method", llm__fn_round, 0}, {"indent", "width first blank", llm__fn_indent, 0}, {"reverse", "", llm__fn_reverse, 0},
+    {"batch", "linecount! fill_with", llm__fn_batch, 0}, {"slice", "slices! fill_with", llm__fn_slice, 0},
+    {"groupby", "attribute! default case_sensitive", llm__fn_groupby, 0}, {"wordcount", "", llm__fn_wordcount, 0},
+    {"truncate", "length killwords end leeway", llm__fn_truncate, 0}, {"from_json", "", llm__fn_from_json, 0}, {"format", NULL, llm__fn_format, 0},
+    {"urlencode", "", llm__fn_urlencode, 0}, {"center", "width", llm__fn_justify, '^'}, {"attr", "name!", llm__fn_attr, 0}, {NULL, NULL, NULL, 0}};
 
 static const llm__tpl_entry *llm__tpl_filter_named(llm__str name) { return llm__tpl_entry_named(llm__tpl_filters, name); }
 
+/* ---- operators ---- */
+
+/* Whole numbers. An error where the result does not fit 64 bits. */
+static llm__val llm__tpl_arith_int(llm__tpl *x, int op, int64_t a, int64_t b) {
+    int64_t r = 0, base = a;
+    int over = 0;
+    if ((op == 'D' || op == '%') && b == 0) return llm__tpl_fail(x, "division by zero");
+    int64_t down = (op == 'D' || op == '%') && b != -1 && a % b && (a < 0) != (b < 0); /* Python rounds down; the remainder has the sign of b */
+    if (op == '+') over = __builtin_add_overflow(a, b, &r);
+    else if (op == '-') over = __builtin_sub_overflow(a, b, &r);
+    else if (op == '*') over = __builtin_mul_overflow(a, b, &r);
+    else if (op == 'D') over = b == -1 ? __builtin_sub_overflow(0, a, &r) : (r = a / b - down, 0);
+    else if (op == '%') r = b == -1 ? 0 : a % b + down * b;
+    else { /* ** */
+        r = 1;
+        for (int64_t e = b; e && !over; e >>= 1) {
+            if (e & 1) over = __builtin_mul_overflow(r, base, &r);
+            if (e > 1) over |= __builtin_mul_overflow(base, base, &base);
+        }
+    }
+    return over ? llm__tpl_fail(x, "a number does not fit 64 bits") : llm__v_int(r);
+}
+
+static llm__val llm__tpl_arith_num(llm__tpl *x, int op, llm__val a, llm__val b) {
+    if (a.type != LLM__V_FLOAT && b.type != LLM__V_FLOAT && op != '/' && !(op == 'P' && b.as.i < 0)) return llm__tpl_arith_int(x, op, a.as.i, b.as.i);
+    double p = llm__v_num(a), q = llm__v_num(b), rest = op == 'D' || op == '%' ? fmod(p, q) : 0, r = p;
+    if ((q == 0 && (op == '/' || op == 'D' || op == '%')) || (p == 0 && q < 0 && op == 'P')) return llm__tpl_fail(x, "division by zero");
+    if (rest != 0 && (rest < 0) != (q < 0)) rest += q;
+    switch (op) {
+    case '+': r = p + q; break;
+    case '-': r = p - q; break;
+    case '*': r = p * q; break;
+    case '/': r = p / q; break;
+    case '%': r = rest == 0 ? copysign(0, q) : rest; break;
+    case 'D': r = floor((p - rest) / q + 0.5); break;
+    default: r = pow(p, q);
+    }
+    if (op == 'P' && r - r != 0 && p - p == 0 && q - q == 0) return llm__tpl_fail(x, "a power is out of range");
+    return llm__v_float(r);
+}
+
+/* -v */
+static llm__val llm__tpl_negate(llm__tpl *x, llm__val v) { return v.type == LLM__V_FLOAT ? llm__v_float(-v.as.f) : llm__tpl_arith_int(x, '-', 0, v.as.i); }
+
+/* Two texts, one after the other. If one is marked safe, the other is escaped. */
+static llm__val llm__tpl_join_texts(llm__tpl *x, llm__val a, llm__val b) {
+    int safe = a.flag | b.flag;
+    if (safe) a = llm__fn_escape(x, a, NULL, NULL, 0), b = llm__fn_escape(x, b, NULL, NULL, 0);
+    size_t mark = x->text.len;
+    llm__tpl_put(x, llm__v_s(a));
+    llm__tpl_put(x, llm__v_s(b));
+    llm__val v = llm__tpl_take(x, mark);
+    v.flag = (uint8_t)safe;
+    return v;
+}
+
+/* A text or list times a number. */
+static llm__val llm__tpl_times(llm__tpl *x, llm__val v, int64_t count) {
+    size_t mark = x->text.len;
+    llm__vlist *l = llm__tpl_list(x, NULL, 0);
+    if (v.type == LLM__V_STR) llm__tpl_repeat(x, llm__v_s(v), count);
+    if (v.type == LLM__V_STR) return llm__tpl_take(x, mark);
+    for (int64_t k = 0, n = v.as.list->n; n && k < count && !x->err; k++)
+        for (int i = 0; i < n && !x->err; i++) llm__tpl_push(x, l, v.as.list->v[i]);
+    return llm__v_list((llm__vtype)v.type, l);
+}
+
+/* + - * / // % ** ~ as Python has them. */
+static llm__val llm__tpl_arith(llm__tpl *x, int op, llm__val a, llm__val b) {
+    size_t mark = x->text.len;
+    if (op == '~') {
+        llm__tpl_write(x, a, 0);
+        llm__tpl_write(x, b, 0);
+        return llm__tpl_take(x, mark);
+    }
+    if (LLM__V_IN(a, LLM__M_NUMBER) && LLM__V_IN(b, LLM__M_NUMBER)) return llm__tpl_arith_num(x, op, a, b);
+    if (op == '%' && a.type == LLM__V_STR) return llm__tpl_percent(x, a, b);
+    if (!llm__tpl_defined(x, a) || !llm__tpl_defined(x, b)) return a;
+    if (op == '+' && a.type == LLM__V_STR && b.type == LLM__V_STR) return llm__tpl_join_texts(x, a, b);
+    if (op == '+' && a.type == b.type && LLM__V_IN(a, LLM__M_ROW)) {
+        llm__vlist *l = llm__tpl_list(x, a.as.list->v, a.as.list->n);
+        for (int i = 0; i < b.as.list->n && !x->err; i++) llm__tpl_push(x, l, b.as.list->v[i]);
+        return llm__v_list((llm__vtype)a.type, l);
+    }
+    if (op == '*' && LLM__V_IN(a, LLM__M_ROW | 1 << LLM__V_STR) && LLM__V_IN(b, LLM__M_INT)) return llm__tpl_times(x, a, b.as.i);
+    if (op == '*' && LLM__V_IN(b, LLM__M_ROW | 1 << LLM__V_STR) && LLM__V_IN(a, LLM__M_INT)) return llm__tpl_times(x, b, a.as.i);
+    if (a.type == LLM__V_BIG || b.type == LLM__V_BIG) return llm__tpl_fail(x, "a number does not fit 64 bits");
+    const char *sign = op == 'D' ? "//" : op == 'P' ? "**" : "";
+    return llm__tpl_fail(x, "'%s' and '%s' cannot be combined by '%s%c'", llm__v_type_name(a), llm__v_type_name(b), sign, *sign ? ' ' : op);
+}
+
+/* Comparisons, by their token. */
+static int llm__tpl_compare(llm__tpl *x, int op, llm__val a, llm__val b) {
+    switch (op) {
+    case 'E': return llm__tpl_equal(x, a, b);
+    case 'N': return !llm__tpl_equal(x, a, b);
+    case 'I': return llm__tpl_in(x, a, b);
+    case 'J': return !llm__tpl_in(x, a, b);
+    case '<': return llm__tpl_order(x, a, b) < 0;
+    case '>': return llm__tpl_order(x, a, b) > 0;
+    case 'L': return llm__tpl_order(x, a, b) <= 0;
+    default: return llm__tpl_order(x, a, b) >= 0;
+    }
+}
+
 /* ---- tests ---- */
 
-LLM__TPL_FN(llm__fn_is_defined) { return llm__v_bool(self.type != LLM__V_UNDEF); }
-LLM__TPL_FN(llm__fn_is_undefined) { return llm__v_bool(self.type == LLM__V_UNDEF); }
-LLM__TPL_FN(llm__fn_is_none) { return llm__v_bool(self.type == LLM__V_NONE); }
-LLM__TPL_FN(llm__fn_is_boolean) { return llm__v_bool(self.type == LLM__V_BOOL); }
-LLM__TPL_FN(llm__fn_is_true) { return llm__v_bool(self.type == LLM__V_BOOL && self.as.i); }
-LLM__TPL_FN(llm__fn_is_false) { return llm__v_bool(self.type == LLM__V_BOOL && !self.as.i); }
-LLM__TPL_FN(llm__fn_is_integer) { return llm__v_bool(self.type == LLM__V_INT || self.type == LLM__V_BIG); }
-LLM__TPL_FN(llm__fn_is_float) { return llm__v_bool(self.type == LLM__V_FLOAT); }
-LLM__TPL_FN(llm__fn_is_number) { return llm__v_bool(llm__v_is_number(self) || self.type == LLM__V_BIG); }
-LLM__TPL_FN(llm__fn_is_string) { return llm__v_bool(self.type == LLM__V_STR); }
-LLM__TPL_FN(llm__fn_is_mapping) { return llm__v_bool(self.type == LLM__V_DICT); }
+/* op: the types. */
+LLM__TPL_FN(llm__fn_is_type) { return llm__v_bool(LLM__V_IN(self, op) != 0); }
+LLM__TPL_FN(llm__fn_is_bool) { return llm__v_bool(self.type == LLM__V_BOOL && self.as.i == op); }
 LLM__TPL_FN(llm__fn_is_escaped) { return llm__v_bool(self.type == LLM__V_STR && self.flag); }
-LLM__TPL_FN(llm__fn_is_callable) { return llm__v_bool(self.type == LLM__V_UNDEF || self.type == LLM__V_MACRO || self.type == LLM__V_FUNC || self.type == LLM__V_JOINER); }
+LLM__TPL_FN(llm__fn_is_compared) { return llm__v_bool(llm__tpl_compare(x, op, self, a[0])); }
 
-/* What can be walked; undefined too. */
-LLM__TPL_FN(llm__fn_is_iterable) { return llm__v_bool(llm__v_is_list(self) || self.type == LLM__V_STR || self.type == LLM__V_DICT || self.type == LLM__V_UNDEF || self.type == LLM__V_LOOP); }
-
-/* What has a length and items; dicts and undefined too. */
-LLM__TPL_FN(llm__fn_is_sequence) {
-    return llm__v_bool((llm__v_is_list(self) && self.type != LLM__V_VIEW && self.type != LLM__V_GEN) || self.type == LLM__V_STR || self.type == LLM__V_DICT || self.type == LLM__V_UNDEF);
+/* Does dividing by the argument, or by 2, leave op? */
+LLM__TPL_FN(llm__fn_is_rest) {
+    llm__val rest = llm__tpl_arith(x, '%', self, a[0].type == LLM__V_UNSET ? llm__v_int(2) : a[0]);
+    return llm__v_bool(llm__tpl_equal(x, rest, llm__v_int(op)));
 }
 
-LLM__TPL_FN(llm__fn_is_divisibleby) {
-    llm__val rest = llm__tpl_arith(x, '%', self, a[0]);
-    return llm__v_bool(llm__tpl_equal(x, rest, llm__v_int(0)));
-}
-
-LLM__TPL_FN(llm__fn_is_even) { return a[0] = llm__v_int(2), llm__fn_is_divisibleby(x, self, a, g); }
-LLM__TPL_FN(llm__fn_is_odd) { return llm__v_bool(llm__tpl_equal(x, llm__tpl_arith(x, '%', self, llm__v_int(2)), llm__v_int(1))); }
-LLM__TPL_FN(llm__fn_is_in) { return llm__v_bool(llm__tpl_in(x, self, a[0])); }
-LLM__TPL_FN(llm__fn_is_eq) { return llm__v_bool(llm__tpl_equal(x, self, a[0])); }
-LLM__TPL_FN(llm__fn_is_ne) { return llm__v_bool(!llm__tpl_equal(x, self, a[0])); }
-
-static int llm__tpl_order_of(llm__tpl *x, llm__val a, llm__val b) {
-    if (a.type == LLM__V_UNDEF || b.type == LLM__V_UNDEF) llm__tpl_fail(x, "'%.*s' is undefined, it has no order", (int)(a.type == LLM__V_UNDEF ? a.n : b.n), a.type == LLM__V_UNDEF ? a.as.s : b.as.s);
-    return llm__tpl_order(x, a, b);
-}
-
-LLM__TPL_FN(llm__fn_is_lt) { return llm__v_bool(llm__tpl_order_of(x, self, a[0]) < 0); }
-LLM__TPL_FN(llm__fn_is_le) { return llm__v_bool(llm__tpl_order_of(x, self, a[0]) <= 0); }
-LLM__TPL_FN(llm__fn_is_gt) { return llm__v_bool(llm__tpl_order_of(x, self, a[0]) > 0); }
-LLM__TPL_FN(llm__fn_is_ge) { return llm__v_bool(llm__tpl_order_of(x, self, a[0]) >= 0); }
-
-LLM__TPL_FN(llm__fn_is_sameas) {
+/* Python's `is`: the same object. */
+LLM__TPL_FN(llm__fn_is_same) {
     if (self.type != a[0].type) return llm__v_bool(0);
-    int object = self.type >= LLM__V_LIST;
-    return llm__v_bool(object ? self.as.list == a[0].as.list : llm__tpl_equal(x, self, a[0]));
+    return llm__v_bool(self.type >= LLM__V_LIST ? self.as.list == a[0].as.list : llm__tpl_equal(x, self, a[0]));
 }
 
-LLM__TPL_FN(llm__fn_is_filter) { return llm__v_bool(self.type == LLM__V_STR && llm__tpl_filter_named(llm__v_s(self)) != NULL); }
-LLM__TPL_FN(llm__fn_is_test) { return llm__v_bool(self.type == LLM__V_STR && llm__tpl_test_named(llm__v_s(self)) != NULL); }
+/* filter, test (op 1): is there one of that name? */
+LLM__TPL_FN(llm__fn_is_named) {
+    return llm__v_bool(self.type == LLM__V_STR && (op ? llm__tpl_test_named(llm__v_s(self)) : llm__tpl_filter_named(llm__v_s(self))) != NULL);
+}
 
 static const llm__tpl_entry llm__tpl_tests[] = {
-    {"defined", "", llm__fn_is_defined}, {"undefined", "", llm__fn_is_undefined}, {"none", "", llm__fn_is_none}, {"boolean", "", llm__fn_is_boolean},
-    {"true", "", llm__fn_is_true}, {"false", "", llm__fn_is_false}, {"integer", "", llm__fn_is_integer}, {"float", "", llm__fn_is_float},
-    {"number", "", llm__fn_is_number}, {"string", "", llm__fn_is_string}, {"mapping", "", llm__fn_is_mapping}, {"escaped", "", llm__fn_is_escaped},
-    {"callable", "", llm__fn_is_callable}, {"iterable", "", llm__fn_is_iterable}, {"sequence", "", llm__fn_is_sequence},
-    {"divisibleby", "num!", llm__fn_is_divisibleby}, {"even", "", llm__fn_is_even}, {"odd", "", llm__fn_is_odd}, {"in", "seq!", llm__fn_is_in},
-    {"eq", "-b!", llm__fn_is_eq}, {"==", "-b!", llm__fn_is_eq}, {"equalto", "-b!", llm__fn_is_eq}, {"ne", "-b!", llm__fn_is_ne}, {"!=", "-b!", llm__fn_is_ne},
-    {"lt", "-b!", llm__fn_is_lt}, {"<", "-b!", llm__fn_is_lt}, {"lessthan", "-b!", llm__fn_is_lt}, {"le", "-b!", llm__fn_is_le}, {"<=", "-b!", llm__fn_is_le},
-    {"gt", "-b!", llm__fn_is_gt}, {">", "-b!", llm__fn_is_gt}, {"greaterthan", "-b!", llm__fn_is_gt}, {"ge", "-b!", llm__fn_is_ge}, {">=", "-b!", llm__fn_is_ge},
-    {"lower", "", llm__fn_islower}, {"upper", "", llm__fn_isupper}, {"sameas", "other!", llm__fn_is_sameas}, {"filter", "", llm__fn_is_filter},
-    {"test", "", llm__fn_is_test}, {NULL, NULL, NULL}};
+    {"defined", "", llm__fn_is_type, ~(1 << LLM__V_UNDEF)}, {"undefined", "", llm__fn_is_type, 1 << LLM__V_UNDEF}, {"none", "", llm__fn_is_type, 1 << LLM__V_NONE},
+    {"boolean", "", llm__fn_is_type, 1 << LLM__V_BOOL}, {"true", "", llm__fn_is_bool, 1}, {"false", "", llm__fn_is_bool, 0},
+    {"integer", "", llm__fn_is_type, 1 << LLM__V_INT | 1 << LLM__V_BIG}, {"float", "", llm__fn_is_type, 1 << LLM__V_FLOAT},
+    {"number", "", llm__fn_is_type, LLM__M_NUMBER | 1 << LLM__V_BIG}, {"string", "", llm__fn_is_type, 1 << LLM__V_STR},
+    {"mapping", "", llm__fn_is_type, 1 << LLM__V_DICT}, {"sequence", "", llm__fn_is_type, LLM__M_SEQUENCE},
+    {"iterable", "", llm__fn_is_type, LLM__M_SEQUENCE | LLM__M_LISTS | 1 << LLM__V_LOOP},
+    {"callable", "", llm__fn_is_type, 1 << LLM__V_UNDEF | 1 << LLM__V_MACRO | 1 << LLM__V_FUNC | 1 << LLM__V_JOINER}, {"escaped", "", llm__fn_is_escaped, 0},
+    {"divisibleby", "num!", llm__fn_is_rest, 0}, {"even", "", llm__fn_is_rest, 0}, {"odd", "", llm__fn_is_rest, 1}, {"in", "seq!", llm__fn_is_compared, 'I'},
+    {"eq", "-b!", llm__fn_is_compared, 'E'}, {"==", "-b!", llm__fn_is_compared, 'E'}, {"equalto", "-b!", llm__fn_is_compared, 'E'},
+    {"ne", "-b!", llm__fn_is_compared, 'N'}, {"!=", "-b!", llm__fn_is_compared, 'N'}, {"lt", "-b!", llm__fn_is_compared, '<'},
+    {"<", "-b!", llm__fn_is_compared, '<'}, {"lessthan", "-b!", llm__fn_is_compared, '<'}, {"le", "-b!", llm__fn_is_compared, 'L'},
+    {"<=", "-b!", llm__fn_is_compared, 'L'}, {"gt", "-b!", llm__fn_is_compared, '>'}, {">", "-b!", llm__fn_is_compared, '>'},
+    {"greaterthan", "-b!", llm__fn_is_compared, '>'}, {"ge", "-b!", llm__fn_is_compared, 'G'}, {">=", "-b!", llm__fn_is_compared, 'G'},
+    {"lower", "", llm__fn_is_case, 0}, {"upper", "", llm__fn_is_case, 1}, {"sameas", "other!", llm__fn_is_same, 0}, {"filter", "", llm__fn_is_named, 0},
+    {"test", "", llm__fn_is_named, 1}, {NULL, NULL, NULL, 0}};
 
 static const llm__tpl_entry *llm__tpl_test_named(llm__str name) { return llm__tpl_entry_named(llm__tpl_tests, name); }
 
@@ -10184,222 +9944,102 @@ LLM__TPL_FN(llm__fn_raise_exception) {
 }
 
 LLM__TPL_FN(llm__fn_range) {
-    llm__vlist *l = llm__tpl_list(x, 3);
-    int64_t first = llm__arg_int(x, a[0], 0), stop = llm__arg_int(x, a[1], 0), step = llm__arg_int(x, a[2], 1);
     int one = a[1].type == LLM__V_UNSET;
-    if (step == 0) return llm__tpl_fail(x, "range: the step is 0");
-    llm__tpl_push(x, l, llm__v_int(one ? 0 : first));
-    llm__tpl_push(x, l, llm__v_int(one ? first : stop));
-    llm__tpl_push(x, l, llm__v_int(step));
-    llm__val v = llm__v_list(LLM__V_RANGE, l);
-    if (!x->err && (llm__v_range_len(v) > LLM__TPL_RANGE || llm__v_range_len(v) < 0)) return llm__tpl_error(x, LLM_ERR_LIMIT, "range: over %d values", LLM__TPL_RANGE);
-    return v;
+    llm__val part[3] = {llm__v_int(one ? 0 : llm__arg_int(x, a[0], 0)), llm__v_int(llm__arg_int(x, a[!one], 0)), llm__v_int(llm__arg_int(x, a[2], 1))};
+    if (part[2].as.i == 0) return llm__tpl_fail(x, "range: the step is 0");
+    llm__val v = llm__v_list(LLM__V_RANGE, llm__tpl_list(x, part, 3));
+    int64_t n = x->err ? 0 : llm__v_range_len(v);
+    return n < 0 || n > LLM__TPL_RANGE ? llm__tpl_error(x, LLM_ERR_LIMIT, "range: over %d values", LLM__TPL_RANGE) : v;
 }
 
-/* dict(mapping or pairs, name=value, ...) */
+/* dict, and namespace (op: the type): a mapping or pairs, then names with values. */
 LLM__TPL_FN(llm__fn_dict) {
-    llm__vdict *d = llm__tpl_dict(x);
+    llm__vlist *d = llm__tpl_list(x, NULL, 0);
     if (g->n_pos > 1) return llm__tpl_fail(x, "dict: at most one argument by position");
-    const llm__vlist *l = !g->n_pos ? NULL : g->v[0].type == LLM__V_DICT ? llm__tpl_view(x, g->v[0].as.dict, 2) : llm__tpl_iter(x, g->v[0]);
+    const llm__vlist *l = !g->n_pos ? NULL : g->v[0].type == LLM__V_DICT ? llm__tpl_view(x, g->v[0].as.list, 2) : llm__tpl_iter(x, g->v[0]);
     for (int i = 0; l && i < l->n && !x->err; i++) {
         const llm__vlist *pair = llm__tpl_iter(x, l->v[i]);
         if (!pair || pair->n != 2) return llm__tpl_fail(x, "dict: pairs were expected");
         llm__tpl_dict_set(x, d, pair->v[0], pair->v[1]);
     }
-    for (int i = g->n_pos; i < g->n && !x->err; i++) llm__tpl_dict_set(x, d, llm__v_str(g->name[i].p, g->name[i].n), g->v[i]);
-    return llm__v_dict(LLM__V_DICT, d);
-}
-
-LLM__TPL_FN(llm__fn_namespace) {
-    llm__val v = llm__fn_dict(x, self, a, g);
-    if (!x->err) v.type = LLM__V_NAMESPACE;
-    return v;
+    for (int i = g->n_pos; i < g->n && !x->err; i++) llm__tpl_dict_set(x, d, llm__v_text(LLM__V_STR, g->name[i]), g->v[i]);
+    return llm__v_list((llm__vtype)op, d);
 }
 
 LLM__TPL_FN(llm__fn_joiner) {
-    llm__vlist *l = llm__tpl_list(x, 1);
-    llm__tpl_push(x, l, a[0].type == LLM__V_UNSET ? llm__v_str(", ", 2) : a[0]);
-    return llm__v_list(LLM__V_JOINER, l);
+    llm__val sep = a[0].type == LLM__V_UNSET ? llm__v_str(", ", 2) : a[0];
+    return llm__v_list(LLM__V_JOINER, llm__tpl_list(x, &sep, 1));
 }
 
 LLM__TPL_FN(llm__fn_cycler) {
-    llm__vlist *l = llm__tpl_list(x, g->n_pos);
     if (!g->n_pos || g->n != g->n_pos) return llm__tpl_fail(x, "cycler: values were expected");
-    for (int i = 0; i < g->n_pos; i++) llm__tpl_push(x, l, g->v[i]);
-    return llm__v_list(LLM__V_CYCLER, l);
+    return llm__v_list(LLM__V_CYCLER, llm__tpl_list(x, g->v, g->n_pos));
 }
 
-/* A date, from days since 1970-01-01 (Howard Hinnant's civil_from_days). */
-static void llm__tpl_date(int64_t days, int64_t *year, int *month, int *day) {
+/* A date in the proleptic Gregorian calendar, from days since 1970-01-01 (Howard Hinnant's civil_from_days); yday: days since January 1st. */
+static void llm__tpl_date(int64_t days, int64_t *year, int *month, int *day, int *yday) {
     days += 719468;
     int64_t era = (days >= 0 ? days : days - 146096) / 146097;
     int doe = (int)(days - era * 146097), yoe = (doe - doe / 1460 + doe / 36524 - doe / 146096) / 365;
-    int doy = doe - (365 * yoe + yoe / 4 - yoe / 100), mp = (5 * doy + 2) / 153;
+    int doy = doe - (365 * yoe + yoe / 4 - yoe / 100), mp = (5 * doy + 2) / 153; /* both since March 1st */
     *day = doy - (153 * mp + 2) / 5 + 1;
     *month = mp < 10 ? mp + 3 : mp - 9;
     *year = yoe + era * 400 + (*month <= 2);
+    int leap = (*year % 4 == 0 && *year % 100 != 0) || *year % 400 == 0;
+    *yday = *month <= 2 ? doy - 306 : doy + 59 + leap;
 }
 
 /* strftime in the C locale, whatever the host program's. */
 LLM__TPL_FN(llm__fn_strftime_now) {
     static const char *const months[12] = {"January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"};
     static const char *const weekdays[7] = {"Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"};
-    int64_t now = (x->options->now ? x->options->now : (int64_t)llm__wall_clock()) + x->options->utc_offset_s, year, year0;
-    int64_t days = now / 86400 - (now % 86400 < 0), seconds = now - days * 86400;
-    int month, day, month0, day0, hour = (int)(seconds / 3600), minute = (int)(seconds / 60 % 60), second = (int)(seconds % 60), weekday = (int)(((days + 4) % 7 + 7) % 7);
+    int64_t now = (x->options->now ? x->options->now : (int64_t)llm__wall_clock()) + x->options->utc_offset_s, year;
+    int64_t days = now / 86400 - (now % 86400 < 0), second = now - days * 86400;
+    int month, day, yday, hour = (int)(second / 3600), minute = (int)(second / 60 % 60), weekday = (int)(((days + 4) % 7 + 7) % 7);
     llm__str f = llm__arg_text(x, a[0]);
     size_t mark = x->text.len;
     if (days > 100000000 || days < -100000000) return llm__tpl_fail(x, "strftime_now: the time is out of range");
-    llm__tpl_date(days, &year, &month, &day);
-    int64_t first = days;
-    for (int k = 0; k < 366; k++, first--) { /* back to January 1st */
-        llm__tpl_date(first, &year0, &month0, &day0);
-        if (month0 == 1 && day0 == 1) break;
-    }
-    int hour12 = hour % 12 ? hour % 12 : 12;
+    llm__tpl_date(days, &year, &month, &day, &yday);
     for (size_t i = 0; i < f.n && llm__tpl_spend(x, 1); i++) {
-        char s[64] = {0}, c = f.p[i];
-        int plain = 0;
-        if (c != '%' || i + 1 >= f.n) {
-            llm__tpl_put(x, f.p + i, 1);
+        if (f.p[i] != '%' || i + 1 == f.n) {
+            llm__tpl_put(x, llm__s(f.p + i, 1));
             continue;
         }
-        c = f.p[++i];
-        if (c == '-' && i + 1 < f.n) plain = 1, c = f.p[++i];
-        const char *two = plain ? "%d" : "%02d";
-        int value = c == 'd' ? day : c == 'm' ? month : c == 'H' ? hour : c == 'I' ? hour12 : c == 'M' ? minute : c == 'S' ? second : c == 'y' ? (int)(year % 100) : -1;
-        if (value >= 0) snprintf(s, sizeof s, two, value);
-        else if (c == 'Y') snprintf(s, sizeof s, "%lld", (long long)year);
-        else if (c == 'e') snprintf(s, sizeof s, "%2d", day);
-        else if (c == 'j') snprintf(s, sizeof s, plain ? "%d" : "%03d", (int)(days - first) + 1);
-        else if (c == 'B' || c == 'b' || c == 'h') snprintf(s, sizeof s, "%.*s", c == 'B' ? 20 : 3, months[month - 1]);
-        else if (c == 'A' || c == 'a') snprintf(s, sizeof s, "%.*s", c == 'A' ? 20 : 3, weekdays[weekday]);
-        else if (c == 'p') snprintf(s, sizeof s, "%s", hour < 12 ? "AM" : "PM");
-        else if (c == 'F') snprintf(s, sizeof s, "%lld-%02d-%02d", (long long)year, month, day);
-        else if (c == 'T' || c == 'X') snprintf(s, sizeof s, "%02d:%02d:%02d", hour, minute, second);
-        else if (c == 'R') snprintf(s, sizeof s, "%02d:%02d", hour, minute);
-        else if (c == 'D' || c == 'x') snprintf(s, sizeof s, "%02d/%02d/%02d", month, day, (int)(year % 100));
-        else if (c == 'c') snprintf(s, sizeof s, "%.3s %.3s %2d %02d:%02d:%02d %lld", weekdays[weekday], months[month - 1], day, hour, minute, second, (long long)year);
-        else if (c == 'u' || c == 'w') snprintf(s, sizeof s, "%d", c == 'u' && !weekday ? 7 : weekday);
-        else if (c == 's') snprintf(s, sizeof s, "%lld", (long long)(now - x->options->utc_offset_s));
-        else if (c == 'n' || c == 't' || c == '%') s[0] = c == 'n' ? '\n' : c == 't' ? '\t' : '%';
-        else if (c != 'Z' && c != 'z') llm__tpl_put(x, f.p + i - 1, 2); /* a time without zone has neither */
-        llm__tpl_puts(x, s);
+        int plain = f.p[i + 1] == '-' && i + 2 < f.n, two = plain ? 1 : 2; /* %-d: without leading zero */
+        i += (size_t)(1 + plain);
+        switch (f.p[i]) {
+        case 'Y': llm__tpl_putf(x, "%lld", (long long)year); break;
+        case 'y': llm__tpl_putf(x, "%0*d", two, (int)(year % 100)); break;
+        case 'm': llm__tpl_putf(x, "%0*d", two, month); break;
+        case 'd': llm__tpl_putf(x, "%0*d", two, day); break;
+        case 'e': llm__tpl_putf(x, "%*d", two, day); break;
+        case 'j': llm__tpl_putf(x, "%0*d", plain ? 1 : 3, yday + 1); break;
+        case 'H': llm__tpl_putf(x, "%0*d", two, hour); break;
+        case 'I': llm__tpl_putf(x, "%0*d", two, hour % 12 ? hour % 12 : 12); break;
+        case 'M': llm__tpl_putf(x, "%0*d", two, minute); break;
+        case 'S': llm__tpl_putf(x, "%0*d", two, (int)(second % 60)); break;
+        case 'B': llm__tpl_putf(x, "%s", months[month - 1]); break;
+        case 'b': case 'h': llm__tpl_putf(x, "%.3s", months[month - 1]); break;
+        case 'A': llm__tpl_putf(x, "%s", weekdays[weekday]); break;
+        case 'a': llm__tpl_putf(x, "%.3s", weekdays[weekday]); break;
+        case 'p': llm__tpl_putf(x, "%s", hour < 12 ? "AM" : "PM"); break;
+        case 'F': llm__tpl_putf(x, "%lld-%02d-%02d", (long long)year, month, day); break;
+        case 'T': case 'X': llm__tpl_putf(x, "%02d:%02d:%02d", hour, minute, (int)(second % 60)); break;
+        case 'R': llm__tpl_putf(x, "%02d:%02d", hour, minute); break;
+        case 'D': case 'x': llm__tpl_putf(x, "%02d/%02d/%02d", month, day, (int)(year % 100)); break;
+        case 'u': case 'w': llm__tpl_putf(x, "%d", f.p[i] == 'u' && !weekday ? 7 : weekday); break;
+        case 'Z': case 'z': break; /* a time without zone has neither */
+        case '%': llm__tpl_put(x, llm__lit("%")); break;
+        default: llm__tpl_putf(x, "%%%c", f.p[i]);
+        }
     }
     return llm__tpl_take(x, mark);
 }
 
 static const llm__tpl_entry llm__tpl_globals[] = {
-    {"raise_exception", "message!", llm__fn_raise_exception}, {"range", "-start! -stop -step", llm__fn_range}, {"dict", NULL, llm__fn_dict},
-    {"namespace", NULL, llm__fn_namespace}, {"joiner", "sep", llm__fn_joiner}, {"cycler", NULL, llm__fn_cycler},
-    {"strftime_now", "format!", llm__fn_strftime_now}, {NULL, NULL, NULL}};
-
-/* ---- operators ---- */
-
-/* Whole numbers; an error where the result does not fit 64 bits. */
-static llm__val llm__tpl_arith_int(llm__tpl *x, int op, int64_t a, int64_t b) {
-    int64_t r = 0;
-    int over = 0;
-    if (op == '+') over = __builtin_add_overflow(a, b, &r);
-    else if (op == '-') over = __builtin_sub_overflow(a, b, &r);
-    else if (op == '*') over = __builtin_mul_overflow(a, b, &r);
-    else if (op == 'D' || op == '%') { /* rounded down; the remainder has the sign of b */
-        if (b == 0) return llm__tpl_fail(x, "division by zero");
-        if (b == -1) over = op == 'D' && a == INT64_MIN, r = op == 'D' && !over ? -a : 0;
-        else if (op == 'D') r = a / b - (a % b && (a < 0) != (b < 0));
-        else r = a % b && (a < 0) != (b < 0) ? a % b + b : a % b;
-    } else { /* ** */
-        int64_t base = a;
-        r = 1;
-        for (int64_t e = b; e && !over; e >>= 1) {
-            if (e & 1) over = __builtin_mul_overflow(r, base, &r);
-            if (e > 1 && __builtin_mul_overflow(base, base, &base)) over = 1;
-        }
-    }
-    return over ? llm__tpl_fail(x, "a number does not fit 64 bits") : llm__v_int(r);
-}
-
-static llm__val llm__tpl_arith_num(llm__tpl *x, int op, llm__val a, llm__val b) {
-    int whole = a.type != LLM__V_FLOAT && b.type != LLM__V_FLOAT;
-    if (whole && op != '/' && !(op == 'P' && b.as.i < 0)) return llm__tpl_arith_int(x, op, a.as.i, b.as.i);
-    double p = llm__v_num(a), q = llm__v_num(b), r;
-    if ((q == 0 && (op == '/' || op == 'D' || op == '%')) || (p == 0 && q < 0 && op == 'P')) return llm__tpl_fail(x, "division by zero");
-    if (op == '+') r = p + q;
-    else if (op == '-') r = p - q;
-    else if (op == '*') r = p * q;
-    else if (op == '/') r = p / q;
-    else if (op == 'P') r = pow(p, q);
-    else {
-        double rest = fmod(p, q);
-        if (rest != 0 && (rest < 0) != (q < 0)) rest += q;
-        r = op == '%' ? (rest == 0 ? copysign(0, q) : rest) : floor((p - rest) / q + 0.5);
-    }
-    if (op == 'P' && r - r != 0 && p - p == 0 && q - q == 0) return llm__tpl_fail(x, "a power is out of range");
-    return llm__v_float(r);
-}
-
-static llm__val llm__tpl_join_lists(llm__tpl *x, llm__val a, llm__val b) {
-    const llm__vlist *p = a.as.list, *q = b.as.list;
-    llm__vlist *l = llm__tpl_list(x, (int64_t)p->n + q->n);
-    for (int i = 0; i < p->n && !x->err; i++) llm__tpl_push(x, l, p->v[i]);
-    for (int i = 0; i < q->n && !x->err; i++) llm__tpl_push(x, l, q->v[i]);
-    return llm__v_list((llm__vtype)a.type, l);
-}
-
-/* A text or list times a number. */
-static llm__val llm__tpl_times(llm__tpl *x, llm__val v, int64_t count) {
-    size_t mark = x->text.len;
-    if (v.type == LLM__V_STR) {
-        llm__tpl_repeat(x, llm__v_s(v), count);
-        return llm__tpl_take(x, mark);
-    }
-    llm__vlist *l = llm__tpl_list(x, 0);
-    for (int64_t k = 0; v.as.list->n && k < count && !x->err; k++)
-        for (int i = 0; i < v.as.list->n && !x->err; i++) llm__tpl_push(x, l, v.as.list->v[i]);
-    return llm__v_list((llm__vtype)v.type, l);
-}
-
-/* Two texts, one after the other. If one is marked safe, the other is escaped. */
-static llm__val llm__tpl_join_texts(llm__tpl *x, llm__val a, llm__val b) {
-    int safe = a.flag | b.flag;
-    size_t mark = x->text.len;
-    if (safe) a = llm__tpl_escape(x, a), b = llm__tpl_escape(x, b);
-    llm__tpl_put(x, llm__v_s(a).p, a.n);
-    llm__tpl_put(x, llm__v_s(b).p, b.n);
-    llm__val v = llm__tpl_take(x, mark);
-    v.flag = (uint8_t)safe;
-    return v;
-}
-
-/* + - * / // % ** as Python has them. */
-static llm__val llm__tpl_arith(llm__tpl *x, int op, llm__val a, llm__val b) {
-    int list = (a.type == LLM__V_LIST || a.type == LLM__V_TUPLE);
-    if (llm__v_is_number(a) && llm__v_is_number(b)) return llm__tpl_arith_num(x, op, a, b);
-    if (op == '%' && a.type == LLM__V_STR) return llm__tpl_percent(x, a, b);
-    if (a.type == LLM__V_UNDEF || b.type == LLM__V_UNDEF) {
-        llm__val u = a.type == LLM__V_UNDEF ? a : b;
-        return llm__tpl_fail(x, "'%.*s' is undefined", (int)u.n, u.n ? u.as.s : "");
-    }
-    if (op == '+' && a.type == LLM__V_STR && b.type == LLM__V_STR) return llm__tpl_join_texts(x, a, b);
-    if (op == '+' && list && a.type == b.type) return llm__tpl_join_lists(x, a, b);
-    if (op == '*' && (list || a.type == LLM__V_STR) && llm__v_is_int(b)) return llm__tpl_times(x, a, b.as.i);
-    if (op == '*' && (b.type == LLM__V_LIST || b.type == LLM__V_TUPLE || b.type == LLM__V_STR) && llm__v_is_int(a)) return llm__tpl_times(x, b, a.as.i);
-    if (a.type == LLM__V_BIG || b.type == LLM__V_BIG) return llm__tpl_fail(x, "a number does not fit 64 bits");
-    return llm__tpl_fail(x, "'%s' and '%s' cannot be combined by '%c'%s", llm__v_type_name(a), llm__v_type_name(b), op == 'D' ? '/' : op == 'P' ? '*' : op, op == 'D' || op == 'P' ? " twice" : "");
-}
-
-static int llm__tpl_compare_one(llm__tpl *x, int op, llm__val a, llm__val b) {
-    switch (op) {
-    case 'E': return llm__tpl_equal(x, a, b);
-    case 'N': return !llm__tpl_equal(x, a, b);
-    case 'I': return llm__tpl_in(x, a, b);
-    case 'J': return !llm__tpl_in(x, a, b);
-    case '<': return llm__tpl_order_of(x, a, b) < 0;
-    case '>': return llm__tpl_order_of(x, a, b) > 0;
-    case 'L': return llm__tpl_order_of(x, a, b) <= 0;
-    default: return llm__tpl_order_of(x, a, b) >= 0;
-    }
-}
+    {"raise_exception", "message!", llm__fn_raise_exception, 0}, {"range", "-start! -stop -step", llm__fn_range, 0},
+    {"dict", NULL, llm__fn_dict, LLM__V_DICT}, {"namespace", NULL, llm__fn_dict, LLM__V_NAMESPACE}, {"joiner", "sep", llm__fn_joiner, 0},
+    {"cycler", NULL, llm__fn_cycler, 0}, {"strftime_now", "format!", llm__fn_strftime_now, 0}, {NULL, NULL, NULL, 0}};
 
 /* ---- variables ---- */
 
@@ -10409,62 +10049,47 @@ static llm__scope *llm__tpl_scope(llm__tpl *x, llm__scope *up) {
     return s;
 }
 
-static void llm__tpl_assign(llm__tpl *x, int32_t name, llm__val v) {
-    llm__scope *s = x->scope;
-    if (x->err) return;
-    for (int i = 0; i < s->n; i++) {
-        if (s->name[i] != name) continue;
-        s->v[i] = v;
+/* Sets a variable of the inner scope. */
+static void llm__tpl_assign(llm__tpl *x, uint16_t name, llm__val v) {
+    llm__vlist *vars = x->err ? NULL : &x->scope->vars;
+    v.tag = name;
+    for (int i = 0; vars && i < vars->n; i++) {
+        if (vars->v[i].tag != name) continue;
+        vars->v[i] = v;
         return;
     }
-    if (!llm__tpl_spend(x, s->n / 16)) return;
-    if (s->n == s->cap) {
-        int32_t cap = s->cap ? s->cap * 2 : 4, *names = (int32_t *)llm__tpl_get(x, (size_t)cap * sizeof *names);
-        llm__val *p = (llm__val *)llm__tpl_get(x, (size_t)cap * sizeof *p);
-        if (x->err) return;
-        if (s->n) memcpy(names, s->name, (size_t)s->n * sizeof *names), memcpy(p, s->v, (size_t)s->n * sizeof *p);
-        s->name = names;
-        s->v = p;
-        s->cap = cap;
-    }
-    s->name[s->n] = name;
-    s->v[s->n++] = v;
+    if (llm__tpl_spend(x, vars ? vars->n / 16 : 0)) llm__tpl_push(x, vars, v);
 }
 
-static llm__val llm__tpl_lookup(llm__tpl *x, int32_t name) {
+static llm__val llm__tpl_lookup(llm__tpl *x, uint16_t name) {
     for (const llm__scope *s = x->scope; s; s = s->up)
-        for (int i = 0; i < s->n; i++)
-            if (s->name[i] == name) return s->v[i];
-    if (x->context[name].type != LLM__V_UNSET) return x->context[name];
-    return llm__v_text(LLM__V_UNDEF, x->t->name[name].p, x->t->name[name].n);
+        for (int i = 0; i < s->vars.n; i++)
+            if (s->vars.v[i].tag == name) return s->vars.v[i];
+    return x->context[name].type != LLM__V_UNSET ? x->context[name] : llm__v_text(LLM__V_UNDEF, x->t->name[name]);
 }
 
 /* ---- expressions ---- */
 
 static llm__val llm__tpl_eval(llm__tpl *x, const llm__node *n);
 
-static llm__val llm__tpl_eval_list(llm__tpl *x, const llm__node *n) {
-    llm__vlist *l = llm__tpl_list(x, 0);
-    for (const llm__node *c = n->a; c && !x->err; c = c->next) llm__tpl_push(x, l, llm__tpl_eval(x, c));
-    return llm__v_list(n->kind == LLM__N_LIST ? LLM__V_LIST : LLM__V_TUPLE, l);
-}
-
-static llm__val llm__tpl_eval_dict(llm__tpl *x, const llm__node *n) {
-    llm__vdict *d = llm__tpl_dict(x);
-    for (const llm__node *c = n->a; c && !x->err; c = c->next->next) {
-        llm__val key = llm__tpl_eval(x, c);
-        llm__tpl_dict_set(x, d, key, llm__tpl_eval(x, c->next));
+/* A list or tuple; of a dict the keys and values in turn. */
+static llm__val llm__tpl_eval_items(llm__tpl *x, const llm__node *n) {
+    llm__vlist *l = llm__tpl_list(x, NULL, 0);
+    for (const llm__node *c = n->a; c && !x->err; c = c->next) {
+        llm__val v = llm__tpl_eval(x, c);
+        if (n->kind != LLM__N_DICT) llm__tpl_push(x, l, v);
+        else llm__tpl_dict_set(x, l, v, llm__tpl_eval(x, c = c->next));
     }
-    return llm__v_dict(LLM__V_DICT, d);
+    return llm__v_list(n->kind == LLM__N_LIST ? LLM__V_LIST : n->kind == LLM__N_TUPLE ? LLM__V_TUPLE : LLM__V_DICT, l);
 }
 
 static llm__val llm__tpl_eval_unary(llm__tpl *x, const llm__node *n) {
     llm__val v = llm__tpl_eval(x, n->a);
     if (n->op == '!') return llm__v_bool(!llm__v_truth(v));
-    if (v.type == LLM__V_UNDEF) return llm__tpl_fail(x, "'%.*s' is undefined", (int)v.n, v.n ? v.as.s : "");
-    if (!llm__v_is_number(v)) return llm__tpl_fail(x, "'%s' has no sign", llm__v_type_name(v));
-    if (v.type == LLM__V_FLOAT) return llm__v_float(n->op == '-' ? -v.as.f : v.as.f);
-    return n->op == '-' ? llm__tpl_arith_int(x, '-', 0, v.as.i) : llm__v_int(v.as.i);
+    if (!llm__tpl_defined(x, v)) return v;
+    if (v.type == LLM__V_BIG) return llm__tpl_fail(x, "a number does not fit 64 bits");
+    if (!LLM__V_IN(v, LLM__M_NUMBER)) return llm__tpl_fail(x, "'%s' cannot have a sign", llm__v_type_name(v));
+    return n->op == '-' ? llm__tpl_negate(x, v) : v.type == LLM__V_BOOL ? llm__v_int(v.as.i) : v;
 }
 
 /* `and`, `or`: the value of the operand that decides. */
@@ -10481,114 +10106,101 @@ static llm__val llm__tpl_eval_compare(llm__tpl *x, const llm__node *n) {
     llm__val left = llm__tpl_eval(x, n->a);
     for (const llm__node *c = n->b; c && !x->err; c = c->next) {
         llm__val right = llm__tpl_eval(x, c->a);
-        if (x->err || !llm__tpl_compare_one(x, c->op, left, right)) return llm__v_bool(0);
+        if (x->err || !llm__tpl_compare(x, c->op, left, right)) return llm__v_bool(0);
         left = right;
     }
     return llm__v_bool(1);
 }
 
-static llm__val llm__tpl_eval_concat(llm__tpl *x, const llm__node *n) {
-    llm__val a = llm__tpl_eval(x, n->a), b = llm__tpl_eval(x, n->b);
-    size_t mark = x->text.len;
-    llm__tpl_write(x, a, 0);
-    llm__tpl_write(x, b, 0);
-    return llm__tpl_take(x, mark);
+/* Adds an argument, or all of a *list or **dict. */
+static void llm__args_add(llm__tpl *x, const llm__node *n, llm__vlist *v, llm__vlist *names) {
+    llm__val value = llm__tpl_eval(x, n->a), none = llm__v(LLM__V_UNSET);
+    if (n->op == 3 && value.type != LLM__V_DICT) llm__tpl_fail(x, "a mapping was expected after '**'");
+    const llm__vlist *l = x->err || n->op < 2 ? NULL : n->op == 2 ? llm__tpl_iter(x, value) : value.as.list;
+    if (n->op < 2) llm__tpl_push(x, v, value), llm__tpl_push(x, names, n->v);
+    for (int i = 0; l && i < l->n && !x->err; i += n->op - 1) {
+        llm__tpl_push(x, v, l->v[i + n->op - 2]);
+        llm__tpl_push(x, names, n->op == 3 ? l->v[i] : none);
+    }
 }
 
-static llm__val llm__tpl_eval_slice(llm__tpl *x, const llm__node *n) {
-    const llm__node *node[3] = {n->b, n->c, n->d};
-    llm__val v = llm__tpl_eval(x, n->a), bound[3];
-    for (int i = 0; i < 3; i++) bound[i] = node[i] ? llm__tpl_eval(x, node[i]) : llm__v(LLM__V_UNSET);
-    return x->err ? v : llm__tpl_slice(x, v, bound);
-}
-
-static void llm__args_add(llm__tpl *x, llm__vlist *v, llm__vlist *names, llm__val value, llm__val name) {
-    llm__tpl_push(x, v, value);
-    llm__tpl_push(x, names, name);
-}
-
-/* Evaluates arguments. `more`: room for that many by name, to be filled in by the caller. */
-static llm__args llm__tpl_eval_args(llm__tpl *x, const llm__node *list, int more) {
-    llm__vlist *v = llm__tpl_list(x, 0), *names = llm__tpl_list(x, 0);
+/* Evaluates arguments; `caller`, if not UNSET, is added under that name. */
+static llm__args llm__tpl_eval_args(llm__tpl *x, const llm__node *list, llm__val caller) {
+    llm__vlist *v = llm__tpl_list(x, NULL, 0), *names = llm__tpl_list(x, NULL, 0);
     llm__args g;
     memset(&g, 0, sizeof g);
-    for (int by_name = 0; by_name < 2; by_name++) {
-        for (const llm__node *n = list; n && !x->err; n = n->next) {
-            if ((n->op & 1) != by_name) continue;
-            llm__val value = llm__tpl_eval(x, n->a);
-            if (n->op < 2) {
-                llm__args_add(x, v, names, value, n->v);
-                continue;
-            }
-            if (by_name && value.type != LLM__V_DICT) llm__tpl_fail(x, "a mapping was expected after '**'");
-            const llm__vlist *l = by_name ? llm__tpl_view(x, x->err ? NULL : value.as.dict, 2) : llm__tpl_iter(x, value);
-            for (int i = 0; l && i < l->n && !x->err; i++) {
-                const llm__val *pair = by_name ? l->v[i].as.list->v : NULL;
-                llm__args_add(x, v, names, pair ? pair[1] : l->v[i], pair ? pair[0] : llm__v(LLM__V_UNSET));
-            }
-        }
+    for (int by_name = 0; by_name < 2 && !x->err; by_name++) {
+        for (const llm__node *n = list; n && !x->err; n = n->next)
+            if ((n->op & 1) == by_name) llm__args_add(x, n, v, names);
         if (!by_name && v) g.n_pos = v->n;
     }
-    g.name = x->err ? NULL : (llm__str *)llm__tpl_get(x, (size_t)(v->n + more) * sizeof *g.name);
-    for (int i = 0; i < more; i++) llm__tpl_push(x, v, llm__v(LLM__V_UNSET));
-    if (x->err) return memset(&g, 0, sizeof g), g;
-    g.v = v->v;
-    g.n = v->n - more;
-    for (int i = 0; i < g.n; i++) g.name[i] = llm__v_s(names->v[i]);
+    if (caller.type != LLM__V_UNSET) llm__tpl_push(x, v, caller), llm__tpl_push(x, names, llm__v_str("caller", 6));
+    g.name = x->err ? NULL : (llm__str *)llm__tpl_get(x, (size_t)v->n * sizeof *g.name);
+    for (int i = 0; !x->err && i < v->n; i++) {
+        if (i >= g.n_pos && names->v[i].type != LLM__V_STR) llm__tpl_fail(x, "names of arguments must be texts");
+        g.name[i] = llm__v_s(names->v[i]);
+    }
+    if (x->err) g.n_pos = 0;
+    else g.v = v->v, g.n = v->n;
     return g;
 }
 
-static llm__val llm__tpl_eval_call(llm__tpl *x, const llm__node *n) {
+/* A call, with the caller of a call block. */
+static llm__val llm__tpl_eval_call(llm__tpl *x, const llm__node *n, llm__val caller) {
     llm__val f = llm__tpl_eval(x, n->a);
-    llm__args g = llm__tpl_eval_args(x, n->b, 0);
+    llm__args g = llm__tpl_eval_args(x, n->b, caller);
     x->line = n->line;
     return x->err ? f : llm__tpl_call(x, f, &g);
 }
 
+/* A filter or a test. */
 static llm__val llm__tpl_eval_filter(llm__tpl *x, const llm__node *n) {
     llm__val v = llm__tpl_eval(x, n->a);
-    llm__args g = llm__tpl_eval_args(x, n->b, 0);
+    llm__args g = llm__tpl_eval_args(x, n->b, llm__v(LLM__V_UNSET));
+    int test = n->kind == LLM__N_TEST;
     x->line = n->line;
-    if (!n->entry) return llm__tpl_fail(x, "no such %s: '%.*s'", n->kind == LLM__N_TEST ? "test" : "filter", (int)LLM__MIN(n->v.n, 40u), n->v.as.s);
-    v = x->err ? v : llm__tpl_apply(x, n->entry, v, &g);
-    return n->kind == LLM__N_TEST && n->op ? llm__v_bool(!llm__v_truth(v)) : v;
+    if (x->err) return v;
+    v = n->entry ? llm__tpl_apply(x, n->entry, v, &g) : llm__tpl_apply_named(x, n->v, test, v, &g);
+    return test && n->op ? llm__v_bool(!llm__v_truth(v)) : v;
+}
+
+static llm__val llm__tpl_eval_slice(llm__tpl *x, const llm__node *n) {
+    llm__val v = llm__tpl_eval(x, n->a), none = llm__v(LLM__V_UNSET);
+    llm__val from = n->b ? llm__tpl_eval(x, n->b) : none, to = n->c ? llm__tpl_eval(x, n->c) : none, step = n->d ? llm__tpl_eval(x, n->d) : none;
+    return x->err ? v : llm__tpl_slice(x, v, from, to, step);
 }
 
 static llm__val llm__tpl_eval_kind(llm__tpl *x, const llm__node *n) {
     llm__val v;
     switch (n->kind) {
     case LLM__N_CONST: return n->v;
+    case LLM__N_BLOCK_TEXT: return x->block_text;
     case LLM__N_NAME: return llm__tpl_lookup(x, n->name);
-    case LLM__N_LIST: case LLM__N_TUPLE: return llm__tpl_eval_list(x, n);
-    case LLM__N_DICT: return llm__tpl_eval_dict(x, n);
+    case LLM__N_LIST: case LLM__N_TUPLE: case LLM__N_DICT: return llm__tpl_eval_items(x, n);
     case LLM__N_UNARY: return llm__tpl_eval_unary(x, n);
     case LLM__N_BINARY:
         v = llm__tpl_eval(x, n->a);
         return llm__tpl_arith(x, n->op, v, llm__tpl_eval(x, n->b));
     case LLM__N_AND: case LLM__N_OR: return llm__tpl_eval_logic(x, n);
-    case LLM__N_CONCAT: return llm__tpl_eval_concat(x, n);
     case LLM__N_COMPARE: return llm__tpl_eval_compare(x, n);
-    case LLM__N_COND: return llm__v_truth(llm__tpl_eval(x, n->b)) ? llm__tpl_eval(x, n->a) : n->c ? llm__tpl_eval(x, n->c) : llm__v_undef("the value of an if without else");
-    case LLM__N_ATTR:
+    case LLM__N_COND:
+        if (llm__v_truth(llm__tpl_eval(x, n->b))) return llm__tpl_eval(x, n->a);
+        return n->c ? llm__tpl_eval(x, n->c) : llm__v_undef("an if without else");
+    case LLM__N_ATTR: return llm__tpl_attr(x, llm__tpl_eval(x, n->a), n->v);
+    case LLM__N_ITEM:
         v = llm__tpl_eval(x, n->a);
-        return x->err ? v : llm__tpl_attr(x, v, n->v);
-    case LLM__N_ITEM: {
-        v = llm__tpl_eval(x, n->a);
-        llm__val key = llm__tpl_eval(x, n->b);
-        return x->err ? v : llm__tpl_item(x, v, key);
-    }
+        return llm__tpl_item(x, v, llm__tpl_eval(x, n->b));
     case LLM__N_SLICE: return llm__tpl_eval_slice(x, n);
-    case LLM__N_CALL: return llm__tpl_eval_call(x, n);
-    case LLM__N_FILTER: case LLM__N_TEST: return llm__tpl_eval_filter(x, n);
-    default: return llm__tpl_fail(x, "not an expression");
+    case LLM__N_CALL: return llm__tpl_eval_call(x, n, llm__v(LLM__V_UNSET));
+    default: return llm__tpl_eval_filter(x, n);
     }
 }
 
 static llm__val llm__tpl_eval(llm__tpl *x, const llm__node *n) {
-    x->line = x->err ? x->line : n->line;
-    if (!llm__tpl_spend(x, 1)) return llm__v(LLM__V_UNDEF);
-    if (++x->depth > LLM__TPL_EVAL_DEPTH) llm__tpl_fail(x, "calls are nested too deeply");
-    llm__val v = x->err ? llm__v(LLM__V_UNDEF) : llm__tpl_eval_kind(x, n);
+    llm__val v = llm__v(LLM__V_UNDEF);
+    if (!llm__tpl_spend(x, 1)) return v;
+    x->line = n->line;
+    if (llm__tpl_enter(x)) v = llm__tpl_eval_kind(x, n);
     x->depth--;
     return x->err ? llm__v(LLM__V_UNDEF) : v;
 }
@@ -10599,56 +10211,63 @@ typedef enum llm__flow { LLM__FLOW_ON, LLM__FLOW_BREAK, LLM__FLOW_CONTINUE } llm
 
 static llm__flow llm__tpl_run(llm__tpl *x, const llm__node *n);
 
-/* The output of statements, in a scope of their own, as a value. */
-static llm__val llm__tpl_capture(llm__tpl *x, const llm__node *body, llm__scope *scope) {
+/* Runs statements in a scope. */
+static llm__flow llm__tpl_run_in(llm__tpl *x, const llm__node *body, llm__scope *scope) {
     llm__scope *outer = x->scope;
-    size_t mark = x->text.len;
-    if (!scope) return llm__v(LLM__V_UNDEF);
+    if (!scope) return LLM__FLOW_ON;
     x->scope = scope;
-    llm__tpl_run(x, body);
+    llm__flow flow = llm__tpl_run(x, body);
     x->scope = outer;
+    return flow;
+}
+
+/* The output of statements that run in a scope, as a value. */
+static llm__val llm__tpl_capture(llm__tpl *x, const llm__node *body, llm__scope *scope) {
+    size_t mark = x->text.len;
+    llm__tpl_run_in(x, body, scope);
     return llm__tpl_take(x, mark);
 }
 
-/* What a macro gets for caller, varargs and kwargs, if it uses them. */
-static void llm__tpl_macro_specials(llm__tpl *x, const llm__node *def, const llm__args *g, int n_params, uint8_t *used) {
+/* What a macro gets for caller, varargs and kwargs, and errors for arguments it does not take. n_params: its parameters; used: of the arguments. */
+static void llm__tpl_macro_rest(llm__tpl *x, const llm__node *def, const llm__args *g, int n_params, const uint8_t *used) {
     static const char *const name[3] = {"caller", "varargs", "kwargs"};
-    llm__val v[3] = {llm__v_undef("caller"), llm__v(LLM__V_UNSET), llm__v(LLM__V_UNSET)};
-    llm__vlist *rest = llm__tpl_list(x, 0);
-    llm__vdict *named = llm__tpl_dict(x);
+    llm__vlist *rest = llm__tpl_list(x, NULL, 0), *named = llm__tpl_list(x, NULL, 0);
+    llm__val v[3] = {llm__v_undef("caller"), llm__v_list(LLM__V_TUPLE, rest), llm__v_list(LLM__V_DICT, named)};
     for (int i = n_params; i < g->n_pos; i++) llm__tpl_push(x, rest, g->v[i]);
     if (g->n_pos > n_params && !(def->op & 2)) llm__tpl_fail(x, "a macro got too many arguments");
     for (int i = g->n_pos; i < g->n && !x->err; i++) {
         if (used[i]) continue;
         if ((def->op & 1) && llm__str_eq(g->name[i], "caller")) v[0] = g->v[i];
-        else if (!(def->op & 4)) llm__tpl_fail(x, "a macro got an unexpected argument '%.*s'", (int)LLM__MIN(g->name[i].n, (size_t)40), g->name[i].p);
-        else llm__tpl_dict_set(x, named, llm__v_str(g->name[i].p, g->name[i].n), g->v[i]);
+        else if (def->op & 4) llm__tpl_dict_set(x, named, llm__v_text(LLM__V_STR, g->name[i]), g->v[i]);
+        else llm__tpl_fail(x, "a macro got an unexpected argument '%.*s'", (int)LLM__MIN(g->name[i].n, (size_t)40), g->name[i].p);
     }
-    v[1] = llm__v_list(LLM__V_TUPLE, rest);
-    v[2] = llm__v_dict(LLM__V_DICT, named);
     for (int i = 0; i < 3 && !x->err; i++)
-        if (def->op >> i & 1) llm__tpl_assign(x, llm__map_get(&x->t->names, llm__s(name[i], strlen(name[i]))), v[i]);
+        if (def->op >> i & 1) llm__tpl_assign(x, (uint16_t)llm__map_get(&x->t->names, llm__lit(name[i])), v[i]);
+}
+
+/* Sets the parameters in the scope of a call. */
+static void llm__tpl_macro_params(llm__tpl *x, const llm__node *def, const llm__args *g) {
+    uint8_t *used = (uint8_t *)llm__tpl_get(x, (size_t)g->n + 1);
+    int k = 0;
+    for (const llm__node *p = def->a; p && !x->err; p = p->next, k++) {
+        llm__val value = k < g->n_pos ? g->v[k] : llm__v(LLM__V_UNSET);
+        for (int i = g->n_pos; i < g->n && k >= g->n_pos; i++)
+            if (llm__str_same(g->name[i], x->t->name[p->name])) value = g->v[i], used[i] = 1;
+        if (value.type == LLM__V_UNSET) value = p->a ? llm__tpl_eval(x, p->a) : llm__v_text(LLM__V_UNDEF, x->t->name[p->name]);
+        llm__tpl_assign(x, p->name, value);
+    }
+    if (!x->err) llm__tpl_macro_rest(x, def, g, k, used);
 }
 
 static llm__val llm__tpl_call_macro(llm__tpl *x, const llm__vmacro *m, const llm__args *g) {
     llm__scope *outer = x->scope, *scope = llm__tpl_scope(x, m->scope);
-    uint8_t *used = (uint8_t *)llm__tpl_get(x, (size_t)g->n + 1);
-    int k = 0;
     llm__val v = llm__v(LLM__V_UNDEF);
-    if (++x->calls > LLM__TPL_CALLS) llm__tpl_fail(x, "macros call each other too deeply");
+    if (++x->calls > LLM__TPL_CALLS) llm__tpl_error(x, LLM_ERR_LIMIT, "macros call each other too deeply");
     if (!x->err) {
         x->scope = scope;
-        for (const llm__node *p = m->def->a; p && !x->err; p = p->next, k++) {
-            llm__str name = x->t->name[p->name];
-            llm__val value = k < g->n_pos ? g->v[k] : llm__v(LLM__V_UNSET);
-            for (int i = g->n_pos; i < g->n && k >= g->n_pos; i++)
-                if (g->name[i].n == name.n && !memcmp(g->name[i].p, name.p, name.n)) value = g->v[i], used[i] = 1;
-            if (value.type == LLM__V_UNSET) value = p->a ? llm__tpl_eval(x, p->a) : llm__v_text(LLM__V_UNDEF, name.p, name.n);
-            llm__tpl_assign(x, p->name, value);
-        }
-        llm__tpl_macro_specials(x, m->def, g, k, used);
+        llm__tpl_macro_params(x, m->def, g);
         x->scope = outer;
-        if (!x->err) v = llm__tpl_capture(x, m->def->b, scope);
+        v = llm__tpl_capture(x, m->def->b, scope);
     }
     x->calls--;
     return v;
@@ -10669,8 +10288,8 @@ static void llm__tpl_assign_to(llm__tpl *x, const llm__node *target, llm__val v)
         llm__tpl_assign(x, target->name, v);
     } else if (target->kind == LLM__N_ATTR) {
         llm__val ns = llm__tpl_lookup(x, target->a->name);
-        if (ns.type != LLM__V_NAMESPACE) llm__tpl_fail(x, "only attributes of a namespace can be set");
-        else llm__tpl_dict_set(x, ns.as.dict, target->v, v);
+        if (ns.type == LLM__V_NAMESPACE) llm__tpl_dict_set(x, ns.as.list, target->v, v);
+        else llm__tpl_fail(x, "only attributes of a namespace can be set");
     } else {
         const llm__vlist *l = llm__tpl_iter(x, v);
         int i = 0, n = 0;
@@ -10682,11 +10301,10 @@ static void llm__tpl_assign_to(llm__tpl *x, const llm__node *target, llm__val v)
 
 /* The items of a loop that pass its filter. */
 static llm__vlist *llm__tpl_loop_items(llm__tpl *x, const llm__node *n) {
-    llm__vlist *all = llm__tpl_iter(x, llm__tpl_eval(x, n->b)), *l;
+    llm__vlist *all = llm__tpl_iter(x, llm__tpl_eval(x, n->b)), *l = llm__tpl_list(x, NULL, 0);
     llm__scope *outer = x->scope;
     if (!n->d || !all) return all;
-    l = llm__tpl_list(x, 0);
-    for (int i = 0; l && i < all->n && !x->err; i++) {
+    for (int i = 0; i < all->n && !x->err; i++) {
         x->scope = llm__tpl_scope(x, outer);
         llm__tpl_assign_to(x, n->a, all->v[i]);
         if (!x->err && llm__v_truth(llm__tpl_eval(x, n->d))) llm__tpl_push(x, l, all->v[i]);
@@ -10698,101 +10316,78 @@ static llm__vlist *llm__tpl_loop_items(llm__tpl *x, const llm__node *n) {
 static void llm__tpl_run_for(llm__tpl *x, const llm__node *n) {
     llm__vlist *l = llm__tpl_loop_items(x, n);
     llm__scope *outer = x->scope, *scope = llm__tpl_scope(x, outer);
+    int32_t name = llm__map_get(&x->t->names, llm__lit("loop"));
+    int ended = 0; /* the else branch runs unless one turn came to its end: in jinja2 also after a break or continue in all of them */
     llm__val loop = llm__v(LLM__V_LOOP);
     loop.as.loop = (llm__vloop *)llm__tpl_get(x, sizeof *loop.as.loop);
     if (x->err) return;
     loop.as.loop->items = l;
-    x->scope = scope;
     for (int i = 0; i < l->n && llm__tpl_spend(x, 1); i++) {
-        scope->n = 0; /* what the body set is gone */
         loop.as.loop->at = i;
-        if (x->t->loop_name >= 0) llm__tpl_assign(x, x->t->loop_name, loop);
+        scope->vars.n = 0; /* what the body set last time is gone */
+        x->scope = scope;
+        if (name >= 0) llm__tpl_assign(x, (uint16_t)name, loop);
         llm__tpl_assign_to(x, n->a, l->v[i]);
-        if (llm__tpl_run(x, n->c->a) == LLM__FLOW_BREAK) break;
+        x->scope = outer;
+        llm__flow flow = llm__tpl_run_in(x, n->c->a, scope);
+        ended |= flow == LLM__FLOW_ON;
+        if (flow == LLM__FLOW_BREAK) break;
     }
-    if (!l->n) llm__tpl_run(x, n->c->b);
-    x->scope = outer;
+    if (!ended) llm__tpl_run_in(x, n->c->b, llm__tpl_scope(x, outer));
 }
 
-/* Filters over the text of a block: n->c with the CONST n->d standing for it. */
+/* The output of a block through its filters. */
 static llm__val llm__tpl_filtered(llm__tpl *x, const llm__node *n) {
     llm__val text = llm__tpl_capture(x, n->b, llm__tpl_scope(x, x->scope));
-    const llm__node *chain[LLM__TPL_DEPTH];
-    int k = 0;
-    for (const llm__node *f = n->c; f != n->d && k < LLM__TPL_DEPTH; f = f->a) chain[k++] = f;
-    while (k-- > 0 && !x->err) {
-        llm__args g = llm__tpl_eval_args(x, chain[k]->b, 0);
-        if (!chain[k]->entry) llm__tpl_fail(x, "no such filter");
-        else text = llm__tpl_apply(x, chain[k]->entry, text, &g);
-    }
-    return text;
-}
-
-/* {% call(...) f(...) %}: the call gets the body as a macro named caller. */
-static void llm__tpl_run_call(llm__tpl *x, const llm__node *n) {
-    llm__val f = llm__tpl_eval(x, n->c->a);
-    llm__args g = llm__tpl_eval_args(x, n->c->b, 1);
-    if (x->err) return;
-    g.v[g.n] = llm__tpl_macro(x, n);
-    g.name[g.n++] = llm__s("caller", 6);
-    llm__tpl_write(x, llm__tpl_call(x, f, &g), 0);
+    x->block_text = text; /* read by n->d before anything else runs */
+    return llm__tpl_eval(x, n->c);
 }
 
 static void llm__tpl_run_with(llm__tpl *x, const llm__node *n) {
     llm__scope *outer = x->scope, *scope = llm__tpl_scope(x, outer);
     for (const llm__node *s = n->a; s && !x->err; s = s->next) { /* values are those of the outer scope */
         llm__val v = llm__tpl_eval(x, s->b);
-        x->scope = scope;
+        x->scope = x->err ? outer : scope;
         llm__tpl_assign_to(x, s->a, v);
         x->scope = outer;
     }
-    if (x->err) return;
-    x->scope = scope;
-    llm__tpl_run(x, n->b);
-    x->scope = outer;
+    llm__tpl_run_in(x, n->b, scope);
 }
 
 static llm__flow llm__tpl_run_if(llm__tpl *x, const llm__node *n) {
     for (;;) {
         if (llm__v_truth(llm__tpl_eval(x, n->a))) return llm__tpl_run(x, n->b);
-        if (x->err || !n->c || !(n->c->kind == LLM__N_IF && n->c->op)) return llm__tpl_run(x, n->c);
+        if (!n->c || n->c->kind != LLM__N_IF || !n->c->op) return llm__tpl_run(x, n->c);
         n = n->c;
     }
 }
 
 static llm__flow llm__tpl_run_one(llm__tpl *x, const llm__node *n) {
-    llm__scope *outer = x->scope;
-    llm__flow flow = LLM__FLOW_ON;
     switch (n->kind) {
-    case LLM__N_DATA: llm__tpl_put(x, n->v.as.s, n->v.n); break;
+    case LLM__N_DATA: llm__tpl_put(x, llm__v_s(n->v)); break;
     case LLM__N_PRINT: llm__tpl_write(x, llm__tpl_eval(x, n->a), 0); break;
     case LLM__N_IF: return llm__tpl_run_if(x, n);
     case LLM__N_FOR: llm__tpl_run_for(x, n); break;
-    case LLM__N_SET: llm__tpl_assign_to(x, n->a, llm__tpl_eval(x, n->b)); break;
-    case LLM__N_SET_BLOCK: llm__tpl_assign_to(x, n->a, llm__tpl_filtered(x, n)); break;
+    case LLM__N_SET: llm__tpl_assign_to(x, n->a, n->d ? llm__tpl_filtered(x, n) : llm__tpl_eval(x, n->b)); break;
     case LLM__N_MACRO: llm__tpl_assign(x, n->name, llm__tpl_macro(x, n)); break;
-    case LLM__N_CALL_BLOCK: llm__tpl_run_call(x, n); break;
+    case LLM__N_CALL_BLOCK: llm__tpl_write(x, llm__tpl_eval_call(x, n->c, llm__tpl_macro(x, n)), 0); break;
     case LLM__N_FILTER_BLOCK: llm__tpl_write(x, llm__tpl_filtered(x, n), 0); break;
     case LLM__N_WITH: llm__tpl_run_with(x, n); break;
-    case LLM__N_SCOPE:
-        x->scope = llm__tpl_scope(x, outer);
-        if (x->scope) flow = llm__tpl_run(x, n->a);
-        x->scope = outer;
-        break;
     case LLM__N_BREAK: return LLM__FLOW_BREAK;
     case LLM__N_CONTINUE: return LLM__FLOW_CONTINUE;
-    default: llm__tpl_fail(x, "not a statement");
+    default: return llm__tpl_run_in(x, n->a, llm__tpl_scope(x, x->scope));
     }
-    return flow;
+    return LLM__FLOW_ON;
 }
 
-/* Runs statements up to the end, break or continue. */
+/* Runs statements up to their end, a break or a continue. */
 static llm__flow llm__tpl_run(llm__tpl *x, const llm__node *n) {
     llm__flow flow = LLM__FLOW_ON;
-    if (++x->depth > LLM__TPL_EVAL_DEPTH) llm__tpl_fail(x, "calls are nested too deeply");
-    for (; n && !flow && llm__tpl_spend(x, 1); n = n->next) {
-        x->line = n->line;
-        flow = llm__tpl_run_one(x, n);
+    if (llm__tpl_enter(x)) {
+        for (; n && !flow && llm__tpl_spend(x, 1); n = n->next) {
+            x->line = n->line;
+            flow = llm__tpl_run_one(x, n);
+        }
     }
     x->depth--;
     return flow;
@@ -10800,48 +10395,38 @@ static llm__flow llm__tpl_run(llm__tpl *x, const llm__node *n) {
 
 /* ---- values from JSON ---- */
 
+/* A number as Python reads it: int without point and exponent, however long. */
 static llm__val llm__tpl_from_number(llm__tpl *x, const llm_json *doc, int node) {
-    size_t n;
-    const char *s = llm_json_raw(doc, node, &n);
+    llm__str s;
+    s.p = llm_json_raw(doc, node, &s.n);
     llm__val v = llm__v_float(0);
-    if (memchr(s, '.', n) || memchr(s, 'e', n) || memchr(s, 'E', n)) return llm__parse_double(s, n, &v.as.f), v;
-    v = llm__v_integer(s, n);
-    if (v.type != LLM__V_BIG) return v;
-    v = llm__tpl_copy(x, s, n);
-    v.type = x->err ? v.type : (uint8_t)LLM__V_BIG;
-    return v;
+    if (memchr(s.p, '.', s.n) || memchr(s.p, 'e', s.n) || memchr(s.p, 'E', s.n)) return llm__parse_double(s.p, s.n, &v.as.f), v;
+    v = llm__v_digits(s);
+    return v.type == LLM__V_BIG ? llm__tpl_copy(x, LLM__V_BIG, s) : v;
 }
 
-static llm__val llm__tpl_from_json(llm__tpl *x, const llm_json *doc, int node, int depth) {
-    size_t n;
+static llm__val llm__tpl_from_json(llm__tpl *x, const llm_json *doc, int node) {
+    llm__str s;
     int yes = 0;
-    const char *s;
-    llm__vlist *list;
-    llm__vdict *dict;
-    if (depth > LLM__TPL_EVAL_DEPTH / 2) return llm__tpl_error(x, LLM_ERR_LIMIT, "a value is nested too deeply");
-    switch (llm_json_type_of(doc, node)) {
-    case LLM_JSON_BOOL: return llm_json_bool(doc, node, &yes), llm__v_bool(yes);
-    case LLM_JSON_NUMBER: return llm__tpl_from_number(x, doc, node);
-    case LLM_JSON_STRING:
-        s = llm_json_str(doc, node, &n);
-        return llm__tpl_copy(x, s, n);
-    case LLM_JSON_ARRAY:
-        list = llm__tpl_list(x, llm_json_size(doc, node));
-        for (int i = llm_json_first(doc, node); i >= 0 && !x->err; i = llm_json_next(doc, i)) llm__tpl_push(x, list, llm__tpl_from_json(x, doc, i, depth + 1));
-        return llm__v_list(LLM__V_LIST, list);
-    case LLM_JSON_OBJECT:
-        dict = llm__tpl_dict(x);
+    llm_json_type type = llm_json_type_of(doc, node);
+    if (type == LLM_JSON_NULL) return llm__v(LLM__V_NONE);
+    if (type == LLM_JSON_BOOL) return llm_json_bool(doc, node, &yes), llm__v_bool(yes);
+    if (type == LLM_JSON_NUMBER) return llm__tpl_from_number(x, doc, node);
+    if (type == LLM_JSON_STRING) return s.p = llm_json_str(doc, node, &s.n), llm__tpl_copy(x, LLM__V_STR, s);
+    llm__vlist *l = llm__tpl_list(x, NULL, 0);
+    if (llm__tpl_enter(x)) {
         for (int i = llm_json_first(doc, node); i >= 0 && !x->err; i = llm_json_next(doc, i)) {
-            s = llm_json_key(doc, i, &n);
-            llm__val key = llm__tpl_copy(x, s, n);
-            llm__tpl_dict_set(x, dict, key, llm__tpl_from_json(x, doc, i, depth + 1));
+            llm__val v = llm__tpl_from_json(x, doc, i);
+            s.p = llm_json_key(doc, i, &s.n);
+            if (s.p) llm__tpl_dict_set(x, l, llm__tpl_copy(x, LLM__V_STR, s), v);
+            else llm__tpl_push(x, l, v);
         }
-        return llm__v_dict(LLM__V_DICT, dict);
-    default: return llm__v(LLM__V_NONE);
     }
+    x->depth--;
+    return llm__v_list(type == LLM_JSON_OBJECT ? LLM__V_DICT : LLM__V_LIST, l);
 }
 
-/* ---- the public functions ---- */
+/* ---- opening and rendering ---- */
 
 LLM_API void llm_template_close(llm_template *t) {
     if (!t) return;
@@ -10851,7 +10436,7 @@ LLM_API void llm_template_close(llm_template *t) {
     LLM_FREE(t);
 }
 
-/* A copy of the source with \r\n and \r as \n and without one line feed at the end; an error if it is not UTF-8. */
+/* A copy of the source with \r\n and \r as \n and without one line feed at the end. An error if it is not UTF-8. */
 static llm_result llm__tpl_source(llm_template *t, const char *text, size_t len, llm__str *out) {
     int n;
     for (size_t i = 0; i < len; i += (size_t)n)
@@ -10859,12 +10444,9 @@ static llm_result llm__tpl_source(llm_template *t, const char *text, size_t len,
     char *s = (char *)llm__arena_get(&t->arena, len + 1);
     size_t k = 0;
     if (!s) return llm__nomem();
-    for (size_t i = 0; i < len; i++) {
-        if (text[i] == '\r' && i + 1 < len && text[i + 1] == '\n') continue;
-        s[k++] = text[i] == '\r' ? '\n' : text[i];
-    }
-    if (k && s[k - 1] == '\n') k--;
-    *out = llm__s(s, k);
+    for (size_t i = 0; i < len; i++)
+        if (text[i] != '\r' || i + 1 == len || text[i + 1] != '\n') s[k++] = text[i] == '\r' ? '\n' : text[i];
+    *out = llm__s(s, k && s[k - 1] == '\n' ? k - 1 : k);
     return LLM_OK;
 }
 
@@ -10873,62 +10455,67 @@ LLM_API llm_result llm_template_open(const char *text, size_t len, llm_template 
     llm__str source = {NULL, 0};
     *out = NULL;
     if (len > (size_t)16 << 20) return llm__error(LLM_ERR_LIMIT, "template: %zu bytes, at most 16 MiB expected", len);
-    llm_template *t = LLM__NEW(llm_template, 1);
-    if (!t) return llm__nomem();
-    t->arena.limit = (size_t)1 << 30;
     memset(&p, 0, sizeof p);
-    p.t = t;
-    p.err = llm__tpl_source(t, text, len, &source);
-    if (!p.err) {
-        p.lex.s = source.p;
-        p.lex.n = source.n;
-        p.lex.line = 1;
-        p.lex.line_starting = 1;
-        llm__parse_next(&p);
-        t->body = llm__parse_block(&p, NULL, 0);
-        t->loop_name = llm__map_get(&t->names, llm__s("loop", 4));
-    }
-    if (p.err) llm_template_close(t);
-    else *out = t;
+    p.t = LLM__NEW(llm_template, 1);
+    if (!p.t) return llm__nomem();
+    p.t->arena.limit = (size_t)1 << 30;
+    p.err = llm__tpl_source(p.t, text, len, &source);
+    p.lex.s = source.p;
+    p.lex.n = source.n;
+    p.lex.line = p.lex.line_starting = 1;
+    llm__parse_next(&p);
+    p.t->body = llm__parse_block(&p, NULL, 0);
+    if (p.err) llm_template_close(p.t);
+    else *out = p.t;
     return p.err;
+}
+
+/* A place for a variable of the context; NULL if the template does not name it. */
+static llm__val *llm__tpl_slot(llm__tpl *x, llm__str name) {
+    int32_t id = llm__map_get(&x->t->names, name);
+    return id < 0 ? NULL : &x->context[id];
 }
 
 /* Variables: global functions, then the options' tokens, then the members of the context. */
 static void llm__tpl_context(llm__tpl *x, const llm_json *context) {
-    const char *token[2] = {x->options->bos_token, x->options->eos_token};
     static const char *const token_name[2] = {"bos_token", "eos_token"};
-    const llm__map *names = &x->t->names;
-    int32_t id;
+    const char *token[2] = {x->options->bos_token, x->options->eos_token};
+    llm__val *slot;
     for (const llm__tpl_entry *e = llm__tpl_globals; e->name; e++)
-        if ((id = llm__map_get(names, llm__s(e->name, strlen(e->name)))) >= 0) x->context[id] = llm__tpl_bind(x, e, llm__v(LLM__V_NONE));
+        if ((slot = llm__tpl_slot(x, llm__lit(e->name))) != NULL) *slot = llm__tpl_bind(x, e, llm__v(LLM__V_NONE));
     for (int i = 0; i < 2; i++)
-        if (token[i] && (id = llm__map_get(names, llm__s(token_name[i], strlen(token_name[i])))) >= 0) x->context[id] = llm__v_str(token[i], strlen(token[i]));
+        if (token[i] && (slot = llm__tpl_slot(x, llm__lit(token_name[i]))) != NULL) *slot = llm__v_text(LLM__V_STR, llm__lit(token[i]));
     for (int i = llm_json_first(context, 0); i >= 0 && !x->err; i = llm_json_next(context, i)) {
         llm__str key;
         key.p = llm_json_key(context, i, &key.n);
-        if ((id = llm__map_get(names, key)) >= 0) x->context[id] = llm__tpl_from_json(x, context, i, 0);
+        if ((slot = llm__tpl_slot(x, key)) != NULL) *slot = llm__tpl_from_json(x, context, i);
+    }
+}
+
+/* Tool-call arguments given as JSON text become objects; what is no JSON object stays a text. */
+static void llm__tpl_parse_arguments(llm__tpl *x, const llm__val *messages) {
+    static const char *const path[3] = {"tool_calls", "function", "arguments"};
+    for (int i = 0; messages && messages->type == LLM__V_LIST && i < messages->as.list->n; i++) {
+        const llm__val *m = &messages->as.list->v[i], *calls = m->type == LLM__V_DICT ? llm__tpl_dict_find(x, m->as.list, llm__v_text(LLM__V_STR, llm__lit(path[0]))) : NULL;
+        for (int k = 0; calls && calls->type == LLM__V_LIST && k < calls->as.list->n; k++) {
+            llm__val *v = &calls->as.list->v[k];
+            llm_json *doc = NULL;
+            for (int s = 1; v && s < 3; s++) v = v->type == LLM__V_DICT ? llm__tpl_dict_find(x, v->as.list, llm__v_text(LLM__V_STR, llm__lit(path[s]))) : NULL;
+            if (!v || v->type != LLM__V_STR || llm_json_parse(llm__v_s(*v).p, v->n, NULL, &doc)) continue;
+            if (llm_json_type_of(doc, 0) == LLM_JSON_OBJECT) *v = llm__tpl_from_json(x, doc, 0);
+            llm_json_free(doc);
+        }
     }
 }
 
 /* What chat servers do to a context before it is rendered. */
 static void llm__tpl_as_chat(llm__tpl *x) {
-    static const char *const absent[2] = {"tools", "documents"}, *const path[3] = {"tool_calls", "function", "arguments"};
-    int32_t id;
-    for (int i = 0; i < 2; i++)
-        if ((id = llm__map_get(&x->t->names, llm__s(absent[i], strlen(absent[i])))) >= 0 && x->context[id].type == LLM__V_UNSET) x->context[id] = llm__v(LLM__V_NONE);
-    if ((id = llm__map_get(&x->t->names, llm__s("messages", 8))) < 0 || x->context[id].type != LLM__V_LIST) return;
-    const llm__vlist *messages = x->context[id].as.list;
-    for (int i = 0; i < messages->n && !x->err; i++) {
-        llm__val *calls = messages->v[i].type == LLM__V_DICT ? llm__tpl_dict_find(x, messages->v[i].as.dict, llm__v_str(path[0], 10)) : NULL;
-        for (int k = 0; calls && calls->type == LLM__V_LIST && k < calls->as.list->n && !x->err; k++) {
-            llm__val *v = &calls->as.list->v[k];
-            for (int step = 1; v && step < 3; step++) v = v->type == LLM__V_DICT ? llm__tpl_dict_find(x, v->as.dict, llm__v_str(path[step], strlen(path[step]))) : NULL;
-            llm_json *doc;
-            if (!v || v->type != LLM__V_STR || llm_json_parse(llm__v_s(*v).p, v->n, NULL, &doc)) continue; /* no JSON: it stays a text */
-            if (llm_json_type_of(doc, 0) == LLM_JSON_OBJECT) *v = llm__tpl_from_json(x, doc, 0, 0);
-            llm_json_free(doc);
-        }
+    static const char *const absent[2] = {"tools", "documents"};
+    for (int i = 0; i < 2; i++) {
+        llm__val *slot = llm__tpl_slot(x, llm__lit(absent[i]));
+        if (slot && slot->type == LLM__V_UNSET) *slot = llm__v(LLM__V_NONE);
     }
+    llm__tpl_parse_arguments(x, llm__tpl_slot(x, llm__lit("messages")));
 }
 
 LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *context, const llm_render_options *options, llm_text *out) {
@@ -10939,21 +10526,17 @@ LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *co
     if (llm_json_type_of(context, 0) != LLM_JSON_OBJECT) return llm__error(LLM_ERR_ARG, "template context: a JSON object was expected");
     x.t = t;
     x.options = options ? options : &defaults;
-    x.fuel = INT64_MAX; /* reading the context is free: it is as large as the caller allowed */
     x.arena.limit = (size_t)1 << 29;
     x.text.limit = x.options->max_output ? x.options->max_output : (size_t)32 << 20;
+    x.fuel = INT64_MAX; /* reading the context is free: it is as large as the caller allowed */
     x.context = (llm__val *)llm__tpl_get(&x, ((size_t)t->n_names + 1) * sizeof *x.context);
     if (!x.err) llm__tpl_context(&x, context);
     if (!x.err && x.options->as_chat) llm__tpl_as_chat(&x);
     x.fuel = x.options->fuel > 0 ? x.options->fuel : 5000000;
-    x.scope = llm__tpl_scope(&x, NULL);
-    if (!x.err) llm__tpl_run(&x, t->body);
-    if (!x.err) {
-        llm_text_add(out, x.text.data ? x.text.data : "", x.text.len);
-        if (out->failed) llm__tpl_error(&x, LLM_ERR_NOMEM, "out of memory");
-    }
-    if (x.err == LLM_ERR_TEMPLATE || x.err == LLM_ERR_LIMIT) llm__error(x.err, "template line %d: %s", x.err_line, x.message);
-    else if (x.err) llm__error(x.err, "%s", x.message);
+    llm__tpl_run_in(&x, t->body, llm__tpl_scope(&x, NULL));
+    if (!x.err) llm_text_add(out, x.text.data ? x.text.data : "", x.text.len);
+    if (!x.err && out->failed) llm__tpl_error(&x, LLM_ERR_NOMEM, "out of memory");
+    if (x.err) llm__error(x.err, "template line %d: %s", x.err_line, x.message);
     llm__arena_free(&x.arena);
     llm_text_free(&x.text);
     return x.err;
@@ -11021,7 +10604,7 @@ LLM_API void llm_reasoning_begin(llm_reasoning *r, llm_reasoning_kind kind, cons
     r->kind = row ? kind : LLM_REASONING_NONE;
     r->started = r->kind == LLM_REASONING_NONE;
     if (r->started) return;
-    llm__str s = llm__tpl_strip(llm__s(prompt, prompt ? len : 0), llm__s(NULL, 0), 2), close = llm__s(row->close, strlen(row->close));
+    llm__str s = llm__tpl_trim(llm__s(prompt, prompt ? len : 0), 2), close = llm__s(row->close, strlen(row->close));
     int64_t opened = llm__tpl_find(s, llm__s(row->open, strlen(row->open)), -1), closed = llm__tpl_find(s, close, -1);
     r->thinking = row->thinks ? closed < 0 || closed + (int64_t)close.n < (int64_t)s.n : opened > closed;
 }
@@ -11034,7 +10617,7 @@ static void llm__reasoning_byte(llm_reasoning *r, char byte, llm_text *reasoning
 
 /* Before the first text: white space and an opening tag are held back; what turns out to be neither goes the normal way. */
 static void llm__reasoning_start(llm_reasoning *r, const llm__reasoning_row *row, llm_text *reasoning, llm_text *content) {
-    llm__str s = llm__tpl_strip(llm__s(r->held, (size_t)r->n_held), llm__s(NULL, 0), 1);
+    llm__str s = llm__tpl_trim(llm__s(r->held, (size_t)r->n_held), 1);
     size_t tag = strlen(row->open);
     if (s.n < tag && !memcmp(s.p, row->open, s.n) && (size_t)r->n_held < sizeof r->held - 1) return;
     r->started = 1;
