@@ -323,7 +323,7 @@ def test_chat():
     refused("nothing to say", 2, "chat", *args, says=["prompt"])
     refused("template that raises", 1, *args, "-p", "Hi", "--chat-template", "{{ raise_exception('never') }}", says=["never"])
     if os.path.exists(REAL):
-        r = run("-m", REAL, "-p", "What is the capital of France?", "--temp", "0", "-n", "30")
+        r = run("-m", REAL, "-p", "What is the capital city of France? Answer in one sentence.", "--temp", "0", "-n", "12")
         check("a real answer", r.code == 0 and "Paris" in r.out, r)
     else:
         skip("a real answer: no SmolLM2 in models/")
