@@ -217,23 +217,27 @@ typedef struct cli_list {
 
 typedef struct cli_options {
     llm_sampling s; /* first: what was said, to be laid over the model's defaults */
-    const char *model, *tokenizer, *chat_template, *isa, *cuda_library, *config, *prompt, *file, *system, *token_ids, *in, *out, *batch, *url;
+    llm_engine_config e;
+    llm_model_config m;
+    const char *model, *cuda_library, *config, *prompt, *file, *system, *token_ids, *in, *out, *batch, *url;
     const char *early_stop_config, *logit_bias, *template_kwargs, *reasoning_parser;
     cli_list stop, bad_words, stop_ids;
-    int32_t device, load_format, n_threads, tp, dtype, kv_type, max_model_len, max_num_seqs, max_batched, block_size, log_level, allow_long;
-    int32_t prefix_cache, json, jsonl, add_special, parse_special, skip_special, top_logprobs, logprobs, early_stop, do_preprocess;
+    int32_t device, log_level, prefix_cache, json, jsonl, add_special, parse_special, skip_special, top_logprobs, logprobs, early_stop,
+        do_preprocess;
     int32_t repetitions, max_concurrency, num_prompts, input_len, output_len;
-    int64_t kv_bytes;
-    float gpu_memory, request_rate;
+    float request_rate;
     unsigned char given[96]; /* by index of cli_table: the cli_source that set it */
     int32_t *ids;            /* parsed forms of the lists above, owned */
     llm_logit_bias *bias;
 } cli_options;
 
+/* clang-format off */
 /* CLI_STR is not empty, CLI_TEXT is UTF-8; CLI_NONE and CLI_NONE_FLAG are accepted and mean nothing here. */
-typedef enum cli_kind { CLI_STR, CLI_TEXT, CLI_INT, CLI_INT64, CLI_FLOAT, CLI_BOOL, CLI_ENUM, CLI_LIST, CLI_NONE, CLI_NONE_FLAG, CLI_LATER } cli_kind;
+typedef enum cli_kind { CLI_STR, CLI_TEXT, CLI_INT, CLI_INT64, CLI_FLOAT, CLI_BOOL, CLI_ENUM, CLI_LIST, CLI_NONE, CLI_NONE_FLAG,
+    CLI_LATER } cli_kind;
 typedef enum cli_group { CLI_MODEL, CLI_SAMPLING, CLI_IO, CLI_BENCH, CLI_HIDDEN } cli_group;
 typedef enum cli_source { CLI_NOT_GIVEN, CLI_FROM_FILE, CLI_FROM_ENV, CLI_FROM_USER } cli_source;
+/* clang-format on */
 
 typedef struct cli_option {
     const char *names; /* all spellings, a short one first: "m|model" */
@@ -251,23 +255,29 @@ typedef struct cli_option {
 /* clang-format off */
 static const cli_option cli_table[] = {
     {"m|model", CLI_STR, CLI_MODEL, AT(model), 0, 0, "PATH", "GGUF file, folder, or ORG/NAME in the Hugging Face cache"},
-    {"tokenizer", CLI_STR, CLI_MODEL, AT(tokenizer), 0, 0, "PATH", "tokenizer of another folder or file"},
-    {"t|threads", CLI_INT, CLI_MODEL, AT(n_threads), 1, 1024, "N", "threads (all cores)"},
+    {"tokenizer", CLI_STR, CLI_MODEL, AT(m.tokenizer), 0, 0, "PATH", "tokenizer of another folder or file"},
+    {"t|threads", CLI_INT, CLI_MODEL, AT(e.n_threads), 1, 1024, "N", "threads (all cores)"},
     {"device", CLI_ENUM, CLI_MODEL, AT(device), 0, 0, "auto|cpu=1|cuda=2", "where to compute"},
     {"cuda-library", CLI_STR, CLI_MODEL, AT(cuda_library), 0, 0, "PATH", "libllm_cuda.so (beside this program)"},
-    {"isa", CLI_STR, CLI_MODEL, AT(isa), 0, 0, "NAME", "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, neon"},
-    {"tp|tensor-parallel-size", CLI_INT, CLI_MODEL, AT(tp), 1, 64, "N", "ranks that share every layer"},
-    {"dtype", CLI_ENUM, CLI_MODEL, AT(dtype), 0, 0, "auto|float32=1|float=1|f32=1|bfloat16=2|bf16=2|float16=3|half=3|f16=3", "arithmetic"},
-    {"c|max-model-len|ctx-size|session-len", CLI_INT, CLI_MODEL, AT(max_model_len), 1, MAX_INT, "N", "context: tokens of prompt and answer"},
-    {"allow-long-max-model-len", CLI_BOOL, CLI_MODEL, AT(allow_long), 0, 0, "", "let it exceed the model's own length"},
-    {"kv-cache-dtype|ctk", CLI_ENUM, CLI_MODEL, AT(kv_type), 0, 0,
-     "auto|fp8=4|fp8_e4m3=4|fp8_e5m2=5|int8=6|int4=7|q8_0=6|q4_0=7|float32=1|f32=1|float16=2|f16=2|bfloat16=3|bf16=3", "type of the KV cache"},
-    {"kv-cache-memory-bytes", CLI_INT64, CLI_MODEL, AT(kv_bytes), 1, 9e18, "N", "memory of the KV cache (what the run needs)"},
-    {"np|max-num-seqs|max-batch-size|parallel", CLI_INT, CLI_MODEL, AT(max_num_seqs), 1, 4096, "N", "batch: sequences that run together (16)"},
-    {"max-num-batched-tokens", CLI_INT, CLI_MODEL, AT(max_batched), 1, 65536, "N", "tokens of one step (512)"},
-    {"block-size", CLI_ENUM, CLI_MODEL, AT(block_size), 0, 0, "16=16|32=32|64=64|128=128", "tokens of a KV page (32)"},
-    {"load-format", CLI_ENUM, CLI_MODEL, AT(load_format), 0, 0, "auto|dummy=1", "dummy: random weights from config.json alone"},
-    {"log-level", CLI_ENUM, CLI_MODEL, AT(log_level), 0, 0, "error|warn=1|warning=1|info=2|debug=3", "what is told on standard error (warn)"},
+    {"isa", CLI_STR, CLI_MODEL, AT(e.isa), 0, 0, "NAME", "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, neon"},
+    {"tp|tensor-parallel-size", CLI_INT, CLI_MODEL, AT(e.tensor_parallel_size), 1, 64, "N", "ranks that share every layer"},
+    {"dtype", CLI_ENUM, CLI_MODEL, AT(e.dtype), 0, 0, "auto|float32=1|float=1|f32=1|bfloat16=2|bf16=2|float16=3|half=3|f16=3",
+     "arithmetic"},
+    {"c|max-model-len|ctx-size|session-len", CLI_INT, CLI_MODEL, AT(e.max_model_len), 1, MAX_INT, "N",
+     "context: tokens of prompt and answer"},
+    {"allow-long-max-model-len", CLI_BOOL, CLI_MODEL, AT(e.allow_long_max_model_len), 0, 0, "", "let it exceed the model's own length"},
+    {"kv-cache-dtype|ctk", CLI_ENUM, CLI_MODEL, AT(e.kv_cache_dtype), 0, 0,
+     "auto|fp8=4|fp8_e4m3=4|fp8_e5m2=5|int8=6|int4=7|q8_0=6|q4_0=7|float32=1|f32=1|float16=2|f16=2|bfloat16=3|bf16=3",
+     "type of the KV cache"},
+    {"kv-cache-memory-bytes", CLI_INT64, CLI_MODEL, AT(e.kv_cache_memory_bytes), 1, 9e18, "N",
+     "memory of the KV cache (what the run needs)"},
+    {"np|max-num-seqs|max-batch-size|parallel", CLI_INT, CLI_MODEL, AT(e.max_num_seqs), 1, 4096, "N",
+     "batch: sequences that run together (16)"},
+    {"max-num-batched-tokens", CLI_INT, CLI_MODEL, AT(e.max_num_batched_tokens), 1, 65536, "N", "tokens of one step (512)"},
+    {"block-size", CLI_ENUM, CLI_MODEL, AT(e.block_size), 0, 0, "16=16|32=32|64=64|128=128", "tokens of a KV page (32)"},
+    {"load-format", CLI_ENUM, CLI_MODEL, AT(m.dummy_weights), 0, 0, "auto|dummy=1", "dummy: random weights from config.json alone"},
+    {"log-level", CLI_ENUM, CLI_MODEL, AT(log_level), 0, 0, "error|warn=1|warning=1|info=2|debug=3",
+     "what is told on standard error (warn)"},
 
     {"n|max-tokens|max-new-tokens|request-output-len|max-completion-tokens|n-predict", CLI_INT, CLI_SAMPLING, AT(s.max_tokens), -1, MAX_INT,
      "N", "longest answer; -1: to the end of the context (generate 256, chat 2048; bench: decoded tokens, 128)"},
@@ -289,14 +299,15 @@ static const cli_option cli_table[] = {
     {"include-stop-str-in-output", CLI_BOOL, CLI_SAMPLING, AT(s.include_stop_str_in_output), 0, 0, "", "the text keeps what ended it"},
     {"logit-bias", CLI_STR, CLI_SAMPLING, AT(logit_bias), 0, 0, "JSON", "{\"id\": -100 to 100, ...} added to the logits"},
     {"enable-early-stop", CLI_BOOL, CLI_SAMPLING, AT(early_stop), 0, 0, "", "end an answer that repeats itself"},
-    {"early-stop-config", CLI_STR, CLI_SAMPLING, AT(early_stop_config), 0, 0, "JSON", "{\"enable_early_stop\", \"strategy\", \"window_size\", \"threshold\"}"},
+    {"early-stop-config", CLI_STR, CLI_SAMPLING, AT(early_stop_config), 0, 0, "JSON",
+     "{\"enable_early_stop\", \"strategy\", \"window_size\", \"threshold\"}"},
     {"skip-special-tokens", CLI_BOOL, CLI_SAMPLING, AT(skip_special), 0, 0, "", "--no-: special tokens appear in the text"},
 
     {"p|prompt", CLI_TEXT, CLI_IO, AT(prompt), 0, 0, "TEXT", "the prompt; bench: number of prompt tokens (512)"},
     {"f|file", CLI_STR, CLI_IO, AT(file), 0, 0, "FILE", "the prompt from a file; -: standard input"},
     {"token-ids", CLI_STR, CLI_IO, AT(token_ids), 0, 0, "IDS", "the prompt as ids: '[1,2]'"},
     {"sys|system|system-prompt", CLI_TEXT, CLI_IO, AT(system), 0, 0, "TEXT", "system message of a chat"},
-    {"chat-template|chat-template-file", CLI_STR, CLI_IO, AT(chat_template), 0, 0, "FILE", "chat template: a file, or its text"},
+    {"chat-template|chat-template-file", CLI_STR, CLI_IO, AT(m.chat_template), 0, 0, "FILE", "chat template: a file, or its text"},
     {"chat-template-kwargs", CLI_STR, CLI_IO, AT(template_kwargs), 0, 0, "JSON", "template variables: '{\"enable_thinking\": false}'"},
     {"reasoning-parser", CLI_STR, CLI_IO, AT(reasoning_parser), 0, 0, "NAME", "how reasoning is marked (as the template says)"},
     {"json", CLI_BOOL, CLI_IO, AT(json), 0, 0, "", "the result as JSON"},
@@ -319,23 +330,29 @@ static const cli_option cli_table[] = {
     {"random-output-len", CLI_INT, CLI_BENCH, AT(output_len), 1, 1e6, "N", "answer tokens (64)"},
 
     {"do-preprocess", CLI_BOOL, CLI_HIDDEN, AT(do_preprocess), 0, 0, "", ""},
-    {"quant-policy", CLI_ENUM, CLI_HIDDEN, AT(kv_type), 0, 0, "0|4=7|8=6", ""},
+    {"quant-policy", CLI_ENUM, CLI_HIDDEN, AT(e.kv_cache_dtype), 0, 0, "0|4=7|8=6", ""},
     {"enable-prefix-caching|cache-prompt", CLI_BOOL, CLI_HIDDEN, AT(prefix_cache), 0, 0, "", ""},
-    {"gpu-memory-utilization", CLI_FLOAT, CLI_HIDDEN, AT(gpu_memory), 0.01, 1, "X", ""},
+    {"gpu-memory-utilization", CLI_FLOAT, CLI_HIDDEN, AT(e.gpu_memory_utilization), 0.01, 1, "X", ""},
     {"q|quantization|model-format", CLI_NONE, CLI_HIDDEN, 0, 0, 0, "NAME", "the file says what it is"},
-    {"host|port|metrics-port|api-key|model-name|served-model-name|a|alias|eviction-type|prefill-interval|scheduler-delay-factor|num-scheduler-steps",
+    {"host|port|metrics-port|api-key|model-name|served-model-name|a|alias|eviction-type|prefill-interval|scheduler-delay-factor|"
+     "num-scheduler-steps",
      CLI_NONE, CLI_HIDDEN, 0, 0, 0, "VALUE", "it belongs to llm_serve"},
-    {"cache-max-entry-count|num-gpu-blocks|num-cpu-blocks|swap-space", CLI_NONE, CLI_HIDDEN, 0, 0, 0, "N", "the KV cache takes what the run needs"},
+    {"cache-max-entry-count|num-gpu-blocks|num-cpu-blocks|swap-space", CLI_NONE, CLI_HIDDEN, 0, 0, 0, "N",
+     "the KV cache takes what the run needs"},
     {"engine-worker-queue-port|distributed-executor-backend", CLI_NONE, CLI_HIDDEN, 0, 0, 0, "VALUE", "one process does everything"},
-    {"max-seq-len-to-capture|cuda-graph-sizes|rope-scaling-factor", CLI_NONE, CLI_HIDDEN, 0, 0, 0, "VALUE", "the model's configuration and the device decide"},
+    {"max-seq-len-to-capture|cuda-graph-sizes|rope-scaling-factor", CLI_NONE, CLI_HIDDEN, 0, 0, 0, "VALUE",
+     "the model's configuration and the device decide"},
     {"use-logn-attn|enforce-eager", CLI_NONE_FLAG, CLI_HIDDEN, 0, 0, 0, "", "the model's configuration and the device decide"},
     {"trust-remote-code", CLI_NONE_FLAG, CLI_HIDDEN, 0, 0, 0, "", "nothing of a model folder is ever executed"},
     {"use-tqdm|disable-log-requests|disable-log-stats", CLI_NONE_FLAG, CLI_HIDDEN, 0, 0, 0, "", "progress is shown on a terminal only"},
-    {"enable-chunked-prefill|use-v2-block-manager|disable-async-output-proc", CLI_NONE_FLAG, CLI_HIDDEN, 0, 0, 0, "", "this engine always works that way"},
-    {"j|json-schema|regex|grammar|guided-json|guided-regex|guided-choice|guided-grammar|response-format", CLI_LATER, CLI_HIDDEN, 0, 0, 0, "", "structured output"},
+    {"enable-chunked-prefill|use-v2-block-manager|disable-async-output-proc", CLI_NONE_FLAG, CLI_HIDDEN, 0, 0, 0, "",
+     "this engine always works that way"},
+    {"j|json-schema|regex|grammar|guided-json|guided-regex|guided-choice|guided-grammar|response-format", CLI_LATER, CLI_HIDDEN, 0, 0, 0,
+     "", "structured output"},
     {"use-beam-search|length-penalty", CLI_LATER, CLI_HIDDEN, 0, 0, 0, "", "beam search"},
     {"enable-lora|lora-modules|lora|adapters|max-loras|max-lora-rank|max-cpu-loras", CLI_LATER, CLI_HIDDEN, 0, 0, 0, "", "adapters"},
-    {"md|speculative-model|speculative-config|num-speculative-tokens|speculative-draft-tensor-parallel-size", CLI_LATER, CLI_HIDDEN, 0, 0, 0, "", "speculation"},
+    {"md|speculative-model|speculative-config|num-speculative-tokens|speculative-draft-tensor-parallel-size", CLI_LATER, CLI_HIDDEN, 0, 0,
+     0, "", "speculation"},
     {"image", CLI_LATER, CLI_HIDDEN, 0, 0, 0, "", "images"},
     {"pp|pipeline-parallel-size", CLI_LATER, CLI_HIDDEN, 0, 0, 0, "", "pipeline parallelism"},
 };
@@ -471,7 +488,8 @@ static int cli_set(cli_options *o, const cli_option *opt, const char *said, cons
     case CLI_BOOL:
     case CLI_ENUM: {
         const char *words = opt->kind == CLI_ENUM ? opt->value : "true=1|false|1=1|0|on=1|off|yes=1|no";
-        if (!cli_among(words, value, strlen(value), &word)) return cli_bad("%s: %s, one of %s was expected", said, cli_clip(value), cli_words(words));
+        if (!cli_among(words, value, strlen(value), &word))
+            return cli_bad("%s: %s, one of %s was expected", said, cli_clip(value), cli_words(words));
         memcpy(field, &word, sizeof word);
         return 1;
     }
@@ -508,14 +526,17 @@ static int cli_parse_early_stop(cli_options *o) {
     llm_json *doc = NULL;
     int64_t window = 3000;
     double threshold = 0.99;
-    int enable = o->early_stop, ok = 0, object = llm_json_parse(text, strlen(text), NULL, &doc) == LLM_OK && llm_json_type_of(doc, 0) == LLM_JSON_OBJECT;
+    int enable = o->early_stop, ok = 0,
+        object = llm_json_parse(text, strlen(text), NULL, &doc) == LLM_OK && llm_json_type_of(doc, 0) == LLM_JSON_OBJECT;
     int on = llm_json_find(doc, 0, "enable_early_stop"), win = llm_json_find(doc, 0, "window_size");
     int thr = llm_json_find(doc, 0, "threshold"), strategy = llm_json_find(doc, 0, "strategy");
     const char *name = llm_json_str(doc, strategy, NULL);
     if (!object) cli_bad("%s: %s, a JSON object was expected", flag, cli_clip(text));
     else if (on >= 0 && !llm_json_bool(doc, on, &enable)) cli_bad("%s: enable_early_stop: true or false was expected", flag);
-    else if (win >= 0 && (!llm_json_int(doc, win, &window) || window < 1 || window > INT32_MAX)) cli_bad("%s: window_size: a whole number above 0 was expected", flag);
-    else if (thr >= 0 && (!llm_json_num(doc, thr, &threshold) || threshold < 0 || threshold > 1)) cli_bad("%s: threshold: a number from 0 to 1 was expected", flag);
+    else if (win >= 0 && (!llm_json_int(doc, win, &window) || window < 1 || window > INT32_MAX))
+        cli_bad("%s: window_size: a whole number above 0 was expected", flag);
+    else if (thr >= 0 && (!llm_json_num(doc, thr, &threshold) || threshold < 0 || threshold > 1))
+        cli_bad("%s: threshold: a number from 0 to 1 was expected", flag);
     else if (strategy >= 0 && (!name || strcasecmp(name, "repetition"))) cli_bad("%s: strategy: only \"repetition\" is supported", flag);
     else if (o->early_stop && !enable) cli_bad("--enable-early-stop with %s %s: flag and JSON contradict each other", flag, cli_clip(text));
     else ok = 1;
@@ -562,10 +583,11 @@ static int cli_finish(cli_options *o) {
     o->s.stop_token_ids = ids.data, o->s.n_stop_token_ids = (int32_t)ids.len;
     o->s.stop = o->stop.items, o->s.n_stop = o->stop.n;
     o->s.bad_words = o->bad_words.items, o->s.n_bad_words = o->bad_words.n;
-    if (o->reasoning_parser && llm_reasoning_named(o->reasoning_parser) < 0) return cli_bad("--reasoning-parser: %s, a name as qwen3, deepseek_r1 or none was expected", cli_clip(o->reasoning_parser));
+    if (o->reasoning_parser && llm_reasoning_named(o->reasoning_parser) < 0)
+        return cli_bad("--reasoning-parser: %s, a name as qwen3, deepseek_r1 or none was expected", cli_clip(o->reasoning_parser));
     snprintf(have, sizeof have, " %s ", llm_isa_list());
-    snprintf(want, sizeof want, " %s ", o->isa ? o->isa : "scalar");
-    if (!strstr(have, want)) return cli_bad("--isa: %s, this CPU has: %s", cli_clip(o->isa), llm_isa_list());
+    snprintf(want, sizeof want, " %s ", o->e.isa ? o->e.isa : "scalar");
+    if (!strstr(have, want)) return cli_bad("--isa: %s, this CPU has: %s", cli_clip(o->e.isa), llm_isa_list());
     return cli_parse_early_stop(o) && cli_parse_logit_bias(o);
 }
 
@@ -636,14 +658,16 @@ static int cli_read(const char *path, llm_text *out) {
         n = read(fd, block, sizeof block);
         if (n < 0) return cli_bad("%s: %s", name, strerror(errno));
         llm_text_add(out, block, (size_t)n);
-        if (out->len > CLI_MAX_INPUT || out->failed) return cli_bad("%s: more than %zu MiB, a text that fits a context was expected", name, CLI_MAX_INPUT >> 20);
+        if (out->len > CLI_MAX_INPUT || out->failed)
+            return cli_bad("%s: more than %zu MiB, a text that fits a context was expected", name, CLI_MAX_INPUT >> 20);
     }
     if (fd) close(fd);
     return 1;
 }
 
 /* Sets an option from a JSON value: an array sets each element of a list, null sets nothing. The texts live in `keep`. */
-static int cli_set_json(cli_options *o, const cli_option *opt, const char *said, const llm_json *doc, int node, cli_source source, cli_list *keep) {
+static int cli_set_json(cli_options *o, const cli_option *opt, const char *said, const llm_json *doc, int node, cli_source source,
+                        cli_list *keep) {
     int array = opt->kind == CLI_LIST && opt->at != AT(stop_ids) && llm_json_type_of(doc, node) == LLM_JSON_ARRAY;
     if (llm_json_type_of(doc, node) == LLM_JSON_NULL) return 1;
     for (int i = array ? llm_json_first(doc, node) : node; i >= 0; i = array ? llm_json_next(doc, i) : -1) {
@@ -683,10 +707,13 @@ static void cli_read_config(cli_options *o) {
 
 /* LLM_ARG_MAX_TOKENS=8 and so on, and the variables that the documents name. */
 static void cli_read_environment(cli_options *o) {
-    static const char *const no_meaning[] = {
-        "USE_PFA_HIGH_PRECISION_MODE",  "USE_IFA_HIGH_PRECISION_MODE",     "USE_PREFIX_HIGH_PRECISION_MODE", "HCCL_OP_EXPANSION_MODE",      "PYTORCH_NPU_ALLOC_CONF",
-        "INFER_MODE",                   "PTA_TORCHAIR_DECODE_GEAR_ENABLE", "PTA_TORCHAIR_DECODE_GEAR_LIST",  "VLLM_IMAGE_FETCH_TIMEOUT",
-        "VLLM_ENGINE_ITERATION_TIMEOUT_S", "ENABLE_SPEC_METRIC",           "EAGLE_USE_SAFE_AI_LAB_STYLE"};
+    /* clang-format off */
+    static const char no_meaning[][36] = { /* the first three: attention */
+        "USE_PFA_HIGH_PRECISION_MODE", "USE_IFA_HIGH_PRECISION_MODE", "USE_PREFIX_HIGH_PRECISION_MODE", "HCCL_OP_EXPANSION_MODE",
+        "PYTORCH_NPU_ALLOC_CONF", "INFER_MODE", "PTA_TORCHAIR_DECODE_GEAR_ENABLE", "PTA_TORCHAIR_DECODE_GEAR_LIST",
+        "VLLM_IMAGE_FETCH_TIMEOUT",
+        "VLLM_ENGINE_ITERATION_TIMEOUT_S", "ENABLE_SPEC_METRIC", "EAGLE_USE_SAFE_AI_LAB_STYLE"};
+    /* clang-format on */
     for (int i = 0; i < CLI_COUNT(cli_table); i++) {
         for (const char *w = cli_table[i].names; *w; w += strcspn(w, "|"), w += *w == '|') {
             char name[80];
@@ -697,11 +724,13 @@ static void cli_read_environment(cli_options *o) {
         }
     }
     for (int i = 0; i < CLI_COUNT(no_meaning); i++) {
-        if (getenv(no_meaning[i])) cli_note(no_meaning[i], i < 3 ? " has no effect: attention always accumulates in float32\n" : " has no effect here\n");
+        if (getenv(no_meaning[i]))
+            cli_note(no_meaning[i], i < 3 ? " has no effect: attention always accumulates in float32\n" : " has no effect here\n");
     }
-    const char *devices = getenv("ASCEND_RT_VISIBLE_DEVICES"), *allow = getenv("VLLM_ALLOW_LONG_MAX_MODEL_LEN"), *library = getenv("LLM_CUDA_LIBRARY");
+    const char *devices = getenv("ASCEND_RT_VISIBLE_DEVICES"), *allow = getenv("VLLM_ALLOW_LONG_MAX_MODEL_LEN"),
+               *library = getenv("LLM_CUDA_LIBRARY");
     if (devices) setenv("CUDA_VISIBLE_DEVICES", devices, 0);
-    if (allow && !strcmp(allow, "1")) o->allow_long = 1;
+    if (allow && !strcmp(allow, "1")) o->e.allow_long_max_model_len = 1;
     if (library && *library && !o->cuda_library) o->cuda_library = library;
 }
 
@@ -737,18 +766,21 @@ static void cli_help(void) {
             if ((int)opt->group != g) continue;
             if (is_short) snprintf(left, sizeof left, "  -%.*s, --%.*s %s", first, opt->names, (int)strcspn(second, "|"), second, value);
             else snprintf(left, sizeof left, "      --%.*s %s", first, opt->names, value);
-            snprintf(help, sizeof help, opt->kind == CLI_ENUM ? "%s: %s" : "%s%s", opt->help, opt->kind == CLI_ENUM ? cli_words(opt->value) : "");
+            snprintf(help, sizeof help, opt->kind == CLI_ENUM ? "%s: %s" : "%s%s", opt->help,
+                     opt->kind == CLI_ENUM ? cli_words(opt->value) : "");
             cli_add(&t, strlen(left) > 32 ? "%s\n%34s" : "%-34s%s", left, "");
             for (const char *w = help; *w;) { /* wrapped at column 79 */
                 size_t n = strlen(w);
-                if (n > 45) for (n = 45; n > 1 && w[n] != ' ';) n--;
+                if (n > 45)
+                    for (n = 45; n > 1 && w[n] != ' ';) n--;
                 cli_add(&t, "%.*s\n", (int)n, w);
                 w += n + (w[n] == ' ');
                 if (*w) cli_add(&t, "%34s", "");
             }
         }
     }
-    llm_text_str(&t, "\nSpellings: --a b, --a=b, _ for -, --no-a for switches. Every option also as\nLLM_ARG_NAME in the environment and by name in --config FILE.\n"
+    llm_text_str(&t, "\nSpellings: --a b, --a=b, _ for -, --no-a for switches. Every option also as\nLLM_ARG_NAME in the environment and "
+                     "by name in --config FILE.\n"
                      "Exit: 0 done, 1 failed, 2 usage, 130 interrupted.\n");
     cli_out(&t);
     exit(0);
@@ -899,27 +931,26 @@ static const char *cli_model_path(const char *name) {
     if (!name) return cli_default_model();
     if (stat(name, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))) return name;
     const char *slash = strchr(name, '/'), *dirs[] = {getenv("HF_HUB_CACHE"), getenv("HF_HOME"), getenv("HOME")};
-    if (access(name, F_OK) == 0 || !slash || slash == name || strchr(slash + 1, '/') || !slash[1] || *name == '.' || strstr(name, "..")) {
-        cli_die(1, "%s: no such file or folder, a GGUF file, a folder with safetensors, or ORG/NAME in the Hugging Face cache was expected", cli_clip(name));
+    if (access(name, F_OK) == 0 || strstr(name, ".gguf") || !slash || slash == name || strchr(slash + 1, '/') || !slash[1] ||
+        *name == '.' || strstr(name, "..")) {
+        cli_die(1, "%s: no such file or folder, a GGUF file, a folder with safetensors, or ORG/NAME in the Hugging Face cache was expected",
+                cli_clip(name));
     }
     if (dirs[0] && *dirs[0]) snprintf(cache, sizeof cache, "%.4000s", dirs[0]);
     else if (dirs[1] && *dirs[1]) snprintf(cache, sizeof cache, "%.4000s/hub", dirs[1]);
     else snprintf(cache, sizeof cache, "%.4000s/.cache/huggingface/hub", dirs[2] ? dirs[2] : "");
     if (llm_hub_find(cache, name, &found) == LLM_OK && found.data) return found.data;
-    cli_die(1, "%s: no such path, and not in the cache %s; to download it: hf download %s", cli_clip(name), cli_clip(cache), cli_clip(name));
+    cli_die(1, "%s: no such path, and not in the cache %s; to download it: hf download %s", cli_clip(name), cli_clip(cache),
+            cli_clip(name));
 }
 
 static void cli_open_model(cli_session *c, int vocab_only) {
-    const cli_options *o = c->o;
-    llm_model_config cfg = {0};
-    cfg.tokenizer = o->tokenizer;
-    cfg.chat_template = o->chat_template;
+    llm_model_config cfg = c->o->m;
     cfg.vocab_only = vocab_only;
-    cfg.dummy_weights = o->load_format;
     cfg.log = cli_log;
     cfg.log_user = c->o;
     cfg.progress = cli_progress;
-    cli_check(llm_model_open(vocab_only && !o->model && o->tokenizer ? o->tokenizer : cli_model_path(o->model), &cfg, &c->model));
+    cli_check(llm_model_open(vocab_only && !c->o->model && cfg.tokenizer ? cfg.tokenizer : cli_model_path(c->o->model), &cfg, &c->model));
     cli_show_notes();
 }
 
@@ -938,25 +969,14 @@ static const llm_backend *cli_backend(const cli_session *c) {
 
 /* Opens an engine for `seqs` sequences of at most `need` tokens (0: all that the model can): memory is taken for these only. */
 static void cli_open_engine(cli_session *c, int64_t need, int32_t seqs) {
-    const cli_options *o = c->o;
-    llm_engine_config cfg = {0};
+    llm_engine_config cfg = c->o->e;
     int32_t own = llm_model_get_info(c->model)->max_model_len;
-    cfg.n_threads = o->n_threads;
-    cfg.isa = o->isa;
-    cfg.device = o->device == 1 ? "cpu" : o->device == 2 ? "cuda" : NULL;
+    cfg.device = c->o->device == 1 ? "cpu" : c->o->device == 2 ? "cuda" : NULL;
     cfg.backend = cli_backend(c);
-    cfg.tensor_parallel_size = o->tp;
-    cfg.dtype = (llm_compute)o->dtype;
-    cfg.kv_cache_dtype = (llm_kv_type)o->kv_type;
-    cfg.kv_cache_memory_bytes = o->kv_bytes;
-    cfg.max_model_len = o->max_model_len;
-    if (need > 0 && (!o->max_model_len || need < o->max_model_len) && (own <= 0 || o->max_model_len <= own)) cfg.max_model_len = (int32_t)need;
-    cfg.allow_long_max_model_len = o->allow_long;
+    if (need > 0 && (!cfg.max_model_len || need < cfg.max_model_len) && (own <= 0 || cfg.max_model_len <= own))
+        cfg.max_model_len = (int32_t)need;
     cfg.max_num_seqs = seqs;
-    cfg.max_num_batched_tokens = o->max_batched;
-    cfg.block_size = o->block_size;
-    cfg.disable_prefix_caching = !o->prefix_cache;
-    cfg.gpu_memory_utilization = o->gpu_memory;
+    cfg.disable_prefix_caching = !c->o->prefix_cache;
     cfg.log = cli_log;
     cfg.log_user = c->o;
     cfg.progress = cli_progress;
@@ -965,15 +985,16 @@ static void cli_open_engine(cli_session *c, int64_t need, int32_t seqs) {
 
 /* Tokens that a sequence may have: --max-model-len, else the model's own; 0: no limit. */
 static int32_t cli_limit(const cli_session *c) {
-    int32_t own = llm_model_get_info(c->model)->max_model_len, said = c->o->max_model_len;
-    return said && (own <= 0 || said < own || c->o->allow_long) ? said : own;
+    int32_t own = llm_model_get_info(c->model)->max_model_len, said = c->o->e.max_model_len;
+    return said && (own <= 0 || said < own || c->o->e.allow_long_max_model_len) ? said : own;
 }
 
 /* Tokens that this sequence needs. A prompt that leaves no room for an answer is told with both numbers. */
 static int64_t cli_need(const cli_session *c, size_t n_prompt, int32_t max_tokens) {
     int32_t limit = cli_limit(c);
     if (n_prompt == 0) cli_die(2, "prompt: 0 tokens, at least one was expected");
-    if (limit > 0 && n_prompt >= (size_t)limit) cli_die(1, "prompt: %zu tokens, the context has %d and the answer needs one", n_prompt, limit);
+    if (limit > 0 && n_prompt >= (size_t)limit)
+        cli_die(1, "prompt: %zu tokens, the context has %d and the answer needs one", n_prompt, limit);
     return max_tokens < 0 || (limit > 0 && (int64_t)n_prompt + max_tokens > limit) ? limit : (int64_t)n_prompt + max_tokens;
 }
 
@@ -988,7 +1009,8 @@ static int cli_run(llm_engine *engine, llm_request *request, cli_event_fn show, 
         if (cli_interrupts && !cancelled++) llm_request_cancel(request);
         cli_check(llm_engine_step(engine, NULL));
         while (llm_request_poll(request, &event)) {
-            if (event.finish == LLM_FINISH_ERROR) cli_die(1, "%s", llm_request_error(request) ? llm_request_error(request) : "the request failed");
+            if (event.finish == LLM_FINISH_ERROR)
+                cli_die(1, "%s", llm_request_error(request) ? llm_request_error(request) : "the request failed");
             if (show) show(user, &event);
         }
     }
@@ -1007,7 +1029,8 @@ static int cli_tokenize(cli_session *c, const char *in, size_t n, llm_text *out)
     llm_tokens ids = {0};
     llm_json *doc = NULL;
     if (c->o->jsonl) in = llm_json_parse(in, n, NULL, &doc) == LLM_OK ? llm_json_str(doc, 0, &n) : NULL;
-    int ok = in ? llm_tokenize(c->model, in, n, flags, &ids) == LLM_OK || cli_bad("%s", llm_last_error()) : cli_bad("a JSON string was expected");
+    int ok = in ? llm_tokenize(c->model, in, n, flags, &ids) == LLM_OK || cli_bad("%s", llm_last_error())
+                : cli_bad("a JSON string was expected");
     cli_json(out, "%i", ids.data, ids.len);
     llm_json_free(doc);
     llm_tokens_free(&ids);
@@ -1032,7 +1055,8 @@ static int cli_parse_time(const llm_json *doc, int node, int64_t *out) {
     struct tm tm = {0};
     const char *text = llm_json_str(doc, node, NULL);
     if (!text) return llm_json_int(doc, node, out);
-    if (sscanf(text, "%4d-%2d-%2d%*1[ T]%2d:%2d:%2d", &tm.tm_year, &tm.tm_mon, &tm.tm_mday, &tm.tm_hour, &tm.tm_min, &tm.tm_sec) < 3) return 0;
+    if (sscanf(text, "%4d-%2d-%2d%*1[ T]%2d:%2d:%2d", &tm.tm_year, &tm.tm_mon, &tm.tm_mday, &tm.tm_hour, &tm.tm_min, &tm.tm_sec) < 3)
+        return 0;
     tm.tm_year -= 1900;
     tm.tm_mon -= 1;
     *out = (int64_t)timegm(&tm);
@@ -1045,8 +1069,11 @@ static int cli_render(cli_session *c, const char *in, size_t n, llm_text *out) {
     llm_text text = {0};
     int ok = llm_json_parse(in, n, NULL, &doc) == LLM_OK || cli_bad("%s", llm_last_error()), now = llm_json_find(doc, 0, "now");
     if (ok && llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) ok = cli_bad("a JSON object {\"messages\": ...} was expected");
-    if (ok && now >= 0 && !cli_parse_time(doc, now, &options.now)) ok = cli_bad("now: seconds since 1970 or \"YYYY-MM-DD HH:MM:SS\" were expected");
-    if (ok && (cli_template ? llm_template_render(cli_template, doc, &options, &text) : llm_render(c->model, doc, &options, &text)) != LLM_OK) ok = cli_bad("%s", llm_last_error());
+    if (ok && now >= 0 && !cli_parse_time(doc, now, &options.now))
+        ok = cli_bad("now: seconds since 1970 or \"YYYY-MM-DD HH:MM:SS\" were expected");
+    if (ok &&
+        (cli_template ? llm_template_render(cli_template, doc, &options, &text) : llm_render(c->model, doc, &options, &text)) != LLM_OK)
+        ok = cli_bad("%s", llm_last_error());
     if (c->o->jsonl && ok) cli_json(out, "{'text': %Q}", text.data, text.len);
     if (c->o->jsonl && !ok) cli_json(out, "{'error': %q}", cli_why);
     if (!c->o->jsonl) llm_text_add(out, text.data ? text.data : "", text.len);
@@ -1099,7 +1126,7 @@ static int cli_cmd_detokenize(cli_session *c) {
 }
 
 static int cli_cmd_render(cli_session *c) {
-    const char *source = c->o->chat_template;
+    const char *source = c->o->m.chat_template;
     llm_text text = {0};
     if (!source) {
         cli_open_model(c, 1);
@@ -1175,7 +1202,8 @@ static void cli_add_end(llm_text *t, const llm_output *out) {
 
 /* Begins to split the answer to the latest rendered prompt into thoughts and answer. */
 static void cli_reasoning(const cli_session *c, llm_reasoning *r) {
-    int kind = c->o->reasoning_parser ? llm_reasoning_named(c->o->reasoning_parser) : (int)llm_reasoning_detect(llm_model_get_info(c->model)->chat_template);
+    int kind = c->o->reasoning_parser ? llm_reasoning_named(c->o->reasoning_parser)
+                                      : (int)llm_reasoning_detect(llm_model_get_info(c->model)->chat_template);
     if (!c->rendered.len) kind = LLM_REASONING_NONE; /* no chat */
     llm_reasoning_begin(r, (llm_reasoning_kind)kind, c->rendered.data, c->rendered.len);
 }
@@ -1208,8 +1236,9 @@ static void cli_add_answer(llm_text *t, const cli_session *c, llm_request *reque
     cli_add_end(t, &out);
     cli_json(t, ", 'seed': %l, 'prompt_token_ids': %i, 'usage': ", llm_request_seed(request), prompt, n);
     cli_add_usage(t, &m, (int64_t)out.n_token_ids);
-    cli_json(t, ", 'metrics': {'arrival_time': %f, 'inference_start_time': %f, 'first_token_time': %f, 'finish_time': %f, 'time_in_queue': %f, ",
-             m.arrival_time, m.inference_start_time, m.first_token_time, m.finish_time, m.time_in_queue);
+    cli_json(
+        t, ", 'metrics': {'arrival_time': %f, 'inference_start_time': %f, 'first_token_time': %f, 'finish_time': %f, 'time_in_queue': %f, ",
+        m.arrival_time, m.inference_start_time, m.first_token_time, m.finish_time, m.time_in_queue);
     cli_json(t, "'model_forward_time': %f, 'model_execute_time': %f}, 'logprobs': ", m.model_forward_time, m.model_execute_time);
     if (c->o->logprobs >= 0) cli_add_logprobs(t, c->model, &out, c->o->logprobs);
     else llm_text_str(t, "null");
@@ -1380,7 +1409,8 @@ static int cli_cmd_score(cli_session *c) {
         cli_add_top(&next, answered ? out.top : NULL, answered ? out.top_counts[0] : 0, k ? k : 5);
         cli_json(&t, "{'token_ids': %i, 'logprobs': [%t], ", ids.data, ids.len, &lps);
         if (k) cli_json(&t, "'top_logprobs': [%t], ", &tops);
-        cli_json(&t, ids.len > 1 ? "'next': %t, 'n_tokens': %d, 'perplexity': %f}\n" : "'next': %t, 'n_tokens': %d, 'perplexity': null}\n", &next, (int)ids.len, perplexity);
+        cli_json(&t, ids.len > 1 ? "'next': %t, 'n_tokens': %d, 'perplexity': %f}\n" : "'next': %t, 'n_tokens': %d, 'perplexity': null}\n",
+                 &next, (int)ids.len, perplexity);
     } else {
         cli_add(&t, "perplexity %.6g of %zu tokens, log-probability %.6f\n", perplexity, ids.len, sum);
     }
@@ -1450,7 +1480,8 @@ static int cli_cmd_chat(cli_session *c) {
     if (o->token_ids) cli_die(2, "--token-ids: a chat takes text, use generate");
     if (!said && isatty(0)) return cli_interactive(c);
     if (said) cli_input(o, &text);
-    int more = fstat(0, &st) == 0 && (S_ISREG(st.st_mode) || S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)) && !(o->file && !strcmp(o->file, "-"));
+    int more =
+        fstat(0, &st) == 0 && (S_ISREG(st.st_mode) || S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)) && !(o->file && !strcmp(o->file, "-"));
     if (more && !cli_read("-", &piped)) cli_die(1, "%s", cli_why);
     while (piped.len && (piped.data[piped.len - 1] == '\n' || piped.data[piped.len - 1] == '\r')) piped.len--;
     if (text.len && piped.len) llm_text_str(&text, "\n");
@@ -1508,11 +1539,13 @@ static int cli_add_body_messages(llm_text *t, const llm_json *doc, int messages)
 
 /* Prompt ids of a body: messages through the template, or a prompt of text or ids. 0 with cli_why. */
 static int cli_job_ids(cli_session *c, cli_job *job, const llm_json *doc, int body, llm_tokens *ids) {
-    int messages = llm_json_find(doc, body, "messages"), prompt = llm_json_find(doc, body, "prompt"), tools = llm_json_find(doc, body, "tools");
+    int messages = llm_json_find(doc, body, "messages"), prompt = llm_json_find(doc, body, "prompt"),
+        tools = llm_json_find(doc, body, "tools");
     size_t n;
     llm_text t = {0};
     if (job->chat) {
-        if (llm_json_type_of(doc, messages) != LLM_JSON_ARRAY || !llm_json_size(doc, messages)) return cli_bad("messages: an array of messages was expected");
+        if (llm_json_type_of(doc, messages) != LLM_JSON_ARRAY || !llm_json_size(doc, messages))
+            return cli_bad("messages: an array of messages was expected");
         llm_text_str(&t, "{\"messages\": [");
         if (!cli_add_body_messages(&t, doc, messages)) return 0;
         llm_text_str(&t, "], \"add_generation_prompt\": true");
@@ -1525,7 +1558,9 @@ static int cli_job_ids(cli_session *c, cli_job *job, const llm_json *doc, int bo
     }
     if (llm_json_size(doc, prompt) == 1 && llm_json_str(doc, llm_json_first(doc, prompt), NULL)) prompt = llm_json_first(doc, prompt);
     const char *text = llm_json_str(doc, prompt, &n);
-    if (text) return llm_tokenize(c->model, text, n, LLM_TOK_ADD_SPECIAL | LLM_TOK_PARSE_SPECIAL, ids) == LLM_OK || cli_bad("%s", llm_last_error());
+    if (text)
+        return llm_tokenize(c->model, text, n, LLM_TOK_ADD_SPECIAL | LLM_TOK_PARSE_SPECIAL, ids) == LLM_OK ||
+               cli_bad("%s", llm_last_error());
     llm_json_write(doc, prompt, &t);
     int ok = t.data && cli_parse_ids("prompt", t.data, ids);
     llm_text_free(&t);
@@ -1548,7 +1583,8 @@ static int cli_job_options(cli_job *job, cli_options *o, const llm_json *doc, in
         } else if (!strcmp(key, "top_logprobs") || !strcmp(key, "logprobs")) {
             if (!llm_json_int(doc, i, &k) || k < 0 || k > 1000000) return cli_bad("%s: a whole number from 0 was expected", key);
             job->top_logprobs = (int)k;
-        } else if (opt && (opt->group == CLI_SAMPLING || opt->kind == CLI_LATER) && !cli_set_json(o, opt, key, doc, i, CLI_FROM_USER, keep)) {
+        } else if (opt && (opt->group == CLI_SAMPLING || opt->kind == CLI_LATER) &&
+                   !cli_set_json(o, opt, key, doc, i, CLI_FROM_USER, keep)) {
             return 0;
         }
     }
@@ -1578,8 +1614,11 @@ static int cli_job_submit(cli_session *c, cli_job *job, const llm_json *doc, int
 static void cli_job_refuse(cli_job *job, int status, const char *why) {
     job->done = 1;
     cli_json(&job->line, "{'id': null, 'custom_id': %s, ", job->id.len ? job->id.data : "null");
-    if (status) cli_json(&job->line, "'response': {'status_code': %d, 'request_id': null, 'body': {'error': {'message': %q, 'type': %q, 'param': null, 'code': null}}}, 'error': null}\n",
-                         status, why, status < 500 ? "invalid_request_error" : "server_error");
+    if (status)
+        cli_json(&job->line,
+                 "'response': {'status_code': %d, 'request_id': null, 'body': {'error': {'message': %q, 'type': %q, 'param': null, 'code': "
+                 "null}}}, 'error': null}\n",
+                 status, why, status < 500 ? "invalid_request_error" : "server_error");
     else cli_json(&job->line, "'response': null, 'error': {'code': 'invalid_line', 'message': %q}}\n", why);
 }
 
@@ -1592,14 +1631,16 @@ static void cli_job_start(cli_session *c, cli_job *job, const char *line, size_t
     cli_options_init(&o);
     int object = llm_json_parse(line, n, NULL, &doc) == LLM_OK && llm_json_type_of(doc, 0) == LLM_JSON_OBJECT;
     int id = llm_json_find(doc, 0, "custom_id"), body = llm_json_find(doc, 0, "body");
-    const char *url = llm_json_str(doc, llm_json_find(doc, 0, "url"), NULL), *method = llm_json_str(doc, llm_json_find(doc, 0, "method"), NULL);
+    const char *url = llm_json_str(doc, llm_json_find(doc, 0, "url"), NULL),
+               *method = llm_json_str(doc, llm_json_find(doc, 0, "method"), NULL);
     job->chat = url && !strcmp(url, "/v1/chat/completions");
     if (id >= 0) llm_json_write(doc, id, &job->id);
     cli_bad("line %ld: a JSON object was expected", number);
     if (!object) cli_job_refuse(job, 0, cli_why);
     else if (llm_json_type_of(doc, body) != LLM_JSON_OBJECT) cli_job_refuse(job, 400, "body: a JSON object was expected");
     else if (method && strcmp(method, "POST")) cli_job_refuse(job, 405, "method: POST was expected");
-    else if (!job->chat && (!url || strcmp(url, "/v1/completions"))) cli_job_refuse(job, 404, "url: /v1/chat/completions or /v1/completions was expected");
+    else if (!job->chat && (!url || strcmp(url, "/v1/completions")))
+        cli_job_refuse(job, 404, "url: /v1/chat/completions or /v1/completions was expected");
     else if (!cli_job_submit(c, job, doc, body, &o, &keep)) cli_job_refuse(job, 400, cli_why);
     for (int i = 0; i < keep.n; i++) free((char *)(uintptr_t)keep.items[i]);
     free((void *)keep.items);
@@ -1615,7 +1656,9 @@ static void cli_add_chat_logprobs(llm_text *t, const llm_model *model, const llm
         for (int j = -1; j < (top ? out->top_counts[i] : 0) && j < n; j++) { /* -1: the token itself, then the likeliest */
             const llm_text *piece = cli_token_text(model, j < 0 ? out->token_ids[i] : top[j].id);
             cli_json(t, "%s{'token': %Q, 'logprob': %f, 'bytes': [", j > 0 || (j < 0 && i) ? ", " : "", piece->data, piece->len,
-                     j >= 0 ? (double)top[j].logprob : out->logprobs ? (double)out->logprobs[i] : 0.0);
+                     j >= 0          ? (double)top[j].logprob
+                     : out->logprobs ? (double)out->logprobs[i]
+                                     : 0.0);
             for (size_t b = 0; b < piece->len; b++) cli_json(t, b ? ",%d" : "%d", (unsigned char)piece->data[b]);
             llm_text_str(t, j < 0 ? "], \"top_logprobs\": [" : "]}");
         }
@@ -1631,13 +1674,15 @@ static void cli_job_finish(const cli_session *c, cli_job *job) {
     int64_t completion = 0;
     const char *id = llm_request_id(job->request);
     llm_request_get_metrics(job->request, &m);
-    cli_json(t, "{'id': 'batch_req_%s', 'custom_id': %s, 'response': {'status_code': 200, 'request_id': %q, ", id, job->id.len ? job->id.data : "null", id);
+    cli_json(t, "{'id': 'batch_req_%s', 'custom_id': %s, 'response': {'status_code': 200, 'request_id': %q, ", id,
+             job->id.len ? job->id.data : "null", id);
     cli_json(t, "'body': {'id': '%s%s', 'object': %q, 'created': %l, 'model': %s, 'choices': [", job->chat ? "chatcmpl-" : "cmpl-", id,
              job->chat ? "chat.completion" : "text_completion", (int64_t)m.arrival_time, job->model.data);
     for (int32_t i = 0; llm_request_output(job->request, i, &out) == LLM_OK; i++) {
         completion += (int64_t)out.n_token_ids;
         cli_json(t, "%s{'index': %d, ", i ? ", " : "", i);
-        if (job->chat) llm_text_str(t, "\"message\": {\"role\": \"assistant\", "), cli_add_content(t, job->reasoning, &out), llm_text_str(t, "}, ");
+        if (job->chat)
+            llm_text_str(t, "\"message\": {\"role\": \"assistant\", "), cli_add_content(t, job->reasoning, &out), llm_text_str(t, "}, ");
         else cli_json(t, "'text': %Q, ", out.text, out.text_len);
         cli_add_end(t, &out);
         llm_text_str(t, ", \"logprobs\": ");
@@ -1681,14 +1726,15 @@ static int cli_cmd_batch(cli_session *c) {
     if (!in) cli_die(1, "%s: %s", cli_clip(o->in), strerror(errno));
     cli_open_model(c, 0);
     if (o->out && strcmp(o->out, "-")) {
-        if (fstat(fileno(in), &a) == 0 && stat(o->out, &b) == 0 && a.st_ino == b.st_ino && a.st_dev == b.st_dev) cli_die(2, "--output-file: %s is the input too", cli_clip(o->out));
+        if (fstat(fileno(in), &a) == 0 && stat(o->out, &b) == 0 && a.st_ino == b.st_ino && a.st_dev == b.st_dev)
+            cli_die(2, "--output-file: %s is the input too", cli_clip(o->out));
         out = fopen(o->out, "we");
         if (!out) cli_die(1, "%s: %s", cli_clip(o->out), strerror(errno));
     }
-    int32_t seqs = o->max_num_seqs ? o->max_num_seqs : 16, window = 4 * seqs, own = llm_model_get_info(c->model)->max_model_len;
-    if (!o->kv_bytes) o->kv_bytes = (int64_t)1 << 30;
-    int64_t fits = o->kv_bytes / cli_kv_bytes(llm_model_get_info(c->model)) / 64 * 64;
-    if (!o->max_model_len && (own <= 0 || fits < own)) o->max_model_len = (int32_t)(fits < 1 << 24 ? fits : 1 << 24);
+    int32_t seqs = o->e.max_num_seqs ? o->e.max_num_seqs : 16, window = 4 * seqs, own = llm_model_get_info(c->model)->max_model_len;
+    if (!o->e.kv_cache_memory_bytes) o->e.kv_cache_memory_bytes = (int64_t)1 << 30;
+    int64_t fits = o->e.kv_cache_memory_bytes / cli_kv_bytes(llm_model_get_info(c->model)) / 64 * 64;
+    if (!o->e.max_model_len && (own <= 0 || fits < own)) o->e.max_model_len = (int32_t)(fits < 1 << 24 ? fits : 1 << 24);
     cli_open_engine(c, 0, seqs);
     cli_job *jobs = CLI_NEW(cli_job, window);
     while (n >= 0 || head < tail) {
@@ -1727,10 +1773,12 @@ static int cli_cmd_batch(cli_session *c) {
 static int64_t cli_free_memory(void) {
     char line[200];
     long long kib = -1, limit, used;
-    FILE *f = fopen("/proc/meminfo", "re"), *max = fopen("/sys/fs/cgroup/memory.max", "re"), *current = fopen("/sys/fs/cgroup/memory.current", "re");
+    FILE *f = fopen("/proc/meminfo", "re"), *max = fopen("/sys/fs/cgroup/memory.max", "re"),
+         *current = fopen("/sys/fs/cgroup/memory.current", "re");
     while (f && fgets(line, sizeof line, f) && sscanf(line, "MemAvailable: %lld", &kib) != 1) continue;
     int64_t bytes = kib < 0 ? -1 : kib * 1024;
-    if (max && current && fscanf(max, "%lld", &limit) == 1 && fscanf(current, "%lld", &used) == 1 && (bytes < 0 || limit - used < bytes)) bytes = limit - used;
+    if (max && current && fscanf(max, "%lld", &limit) == 1 && fscanf(current, "%lld", &used) == 1 && (bytes < 0 || limit - used < bytes))
+        bytes = limit - used;
     if (f) fclose(f);
     if (max) fclose(max);
     if (current) fclose(current);
@@ -1739,7 +1787,10 @@ static int64_t cli_free_memory(void) {
 
 /* Tensor types: as JSON members, or as lines. */
 static void cli_info_types(const cli_session *c, llm_text *t) {
-    struct { const char *type; int64_t count, bytes; } sums[64];
+    struct {
+        const char *type;
+        int64_t count, bytes;
+    } sums[64];
     const char *type;
     int64_t bytes;
     int n = 0;
@@ -1749,8 +1800,10 @@ static void cli_info_types(const cli_session *c, llm_text *t) {
         if (k == n && n < CLI_COUNT(sums)) sums[n].type = type, sums[n].count = sums[n].bytes = 0, n++;
         if (k < n) sums[k].count++, sums[k].bytes += bytes;
     }
-    for (int k = 0; k < n && c->o->json; k++) cli_json(t, "%s%q: {'tensors': %l, 'bytes': %l}", k ? ", " : "", sums[k].type, sums[k].count, sums[k].bytes);
-    for (int k = 0; k < n && !c->o->json; k++) cli_add(t, "%s%lld %s (%.2f MiB)", k ? ", " : "", (long long)sums[k].count, sums[k].type, (double)sums[k].bytes / 1048576);
+    for (int k = 0; k < n && c->o->json; k++)
+        cli_json(t, "%s%q: {'tensors': %l, 'bytes': %l}", k ? ", " : "", sums[k].type, sums[k].count, sums[k].bytes);
+    for (int k = 0; k < n && !c->o->json; k++)
+        cli_add(t, "%s%lld %s (%.2f MiB)", k ? ", " : "", (long long)sums[k].count, sums[k].type, (double)sums[k].bytes / 1048576);
 }
 
 static int cli_cmd_info(cli_session *c) {
@@ -1761,13 +1814,18 @@ static int cli_cmd_info(cli_session *c) {
     int64_t kv = context * cli_kv_bytes(i), have = cli_free_memory();
     const char *fits = have < 0 ? "null" : i->weight_bytes + kv <= have ? "true" : "false";
     llm_text t = {0}, types = {0};
-    const struct { const char *key, *value; } texts[] = {{"path", i->path}, {"format", i->format}, {"architecture", i->architecture}, {"family", i->family},
+    /* clang-format off */
+    const struct { const char *key, *value; } texts[] = {{"path", i->path}, {"format", i->format}, {"architecture", i->architecture},
+        {"family", i->family},
         {"file_type", i->file_type}, {"tokenizer", i->tokenizer_kind}};
-    const struct { const char *key; int64_t value; } numbers[] = {{"n_params", i->n_params}, {"n_layers", i->n_layers}, {"hidden_size", i->hidden_size},
+    const struct { const char *key; int64_t value; } numbers[] = {{"n_params", i->n_params}, {"n_layers", i->n_layers}, {"hidden_size",
+        i->hidden_size},
         {"n_heads", i->n_heads}, {"n_kv_heads", i->n_kv_heads}, {"head_dim", i->head_dim}, {"vocab_size", i->vocab_size},
         {"max_position_embeddings", i->max_position_embeddings}, {"sliding_window", i->sliding_window}, {"n_experts", i->n_experts},
-        {"n_experts_used", i->n_experts_used}, {"bos_id", i->bos_id}, {"eos_id", i->eos_id}, {"n_tensors", i->n_tensors}, {"weight_bytes", i->weight_bytes},
+        {"n_experts_used", i->n_experts_used}, {"bos_id", i->bos_id}, {"eos_id", i->eos_id}, {"n_tensors", i->n_tensors}, {"weight_bytes",
+         i->weight_bytes},
         {"context", context}, {"kv_bytes", kv}, {"bytes_needed", i->weight_bytes + kv}, {"bytes_available", have}};
+    /* clang-format on */
     for (int k = 0; k < CLI_COUNT(texts); k++) {
         if (json) cli_json(&t, "%s%q: %q", k ? ", " : "{", texts[k].key, texts[k].value);
         else cli_add(&t, "%-24s %s\n", texts[k].key, texts[k].value ? texts[k].value : "none");
@@ -1779,9 +1837,11 @@ static int cli_cmd_info(cli_session *c) {
     }
     cli_info_types(c, &types);
     if (json) {
-        cli_json(&t, ", 'fits': %s, 'stop_ids': %i, 'tensor_types': {%t}, 'chat_template': %q}\n", fits, i->stop_ids, (size_t)i->n_stop_ids, &types, i->chat_template);
+        cli_json(&t, ", 'fits': %s, 'stop_ids': %i, 'tensor_types': {%t}, 'chat_template': %q}\n", fits, i->stop_ids, (size_t)i->n_stop_ids,
+                 &types, i->chat_template);
     } else {
-        cli_json(&t, "fits                     %s\nstop_ids                 %i\ntensor_types             %t\nchat_template            ", fits, i->stop_ids, (size_t)i->n_stop_ids, &types);
+        cli_json(&t, "fits                     %s\nstop_ids                 %i\ntensor_types             %t\nchat_template            ",
+                 fits, i->stop_ids, (size_t)i->n_stop_ids, &types);
         cli_add_harmless(&t, i->chat_template ? i->chat_template : "none", strnlen(i->chat_template ? i->chat_template : "none", 100), 0);
         llm_text_str(&t, "\n");
     }
@@ -1834,7 +1894,8 @@ static double cli_peak_bandwidth(int n_threads) {
     for (int i = 0; i < n_threads; i++) {
         cli_reader *r = &readers[i];
         r->barrier = &barrier, r->data = data + words * (size_t)i, r->n = words;
-        if (pthread_create(&r->thread, NULL, cli_read_memory, r)) cli_die(1, "bench: no thread %d of %d could be started", i + 1, n_threads);
+        if (pthread_create(&r->thread, NULL, cli_read_memory, r))
+            cli_die(1, "bench: no thread %d of %d could be started", i + 1, n_threads);
     }
     for (int pass = 0; pass < CLI_PASSES; pass++) {
         pthread_barrier_wait(&barrier);
@@ -1860,7 +1921,8 @@ static double cli_step_bytes(const cli_session *c) {
         int64_t bytes = 0;
         if (llm_model_tensor(c->model, i, &name, NULL, NULL, NULL, &bytes) != LLM_OK) continue;
         total += (strstr(name, "_exps") || strstr(name, ".experts") ? share : 1) * (double)bytes;
-        if (strstr(name, "token_embd.weight") || strstr(name, "embed_tokens.weight") || strstr(name, "wte.weight")) embedding += (double)bytes;
+        if (strstr(name, "token_embd.weight") || strstr(name, "embed_tokens.weight") || strstr(name, "wte.weight"))
+            embedding += (double)bytes;
         head |= !strcmp(name, "output.weight") || strstr(name, "lm_head.weight");
     }
     return head ? total - embedding : total;
@@ -1887,10 +1949,13 @@ static void cli_bench_row(const cli_bench *b, const char *test, double *rates, d
     qsort(rates, (size_t)n, sizeof *rates, cli_compare_doubles);
     double median = (rates[n / 2] + rates[(n - 1) / 2]) / 2, read = median * steps_per_token * b->step_bytes * 1e-9;
     if (b->c->o->json) {
-        cli_json(&t, "{'test': %q, 'tokens_per_s': [%t], 'median': %f, 'threads': %d, 'isa': %q, 'model': %q, 'read_gb_s': %f, 'peak_gb_s': %f}\n",
-                 test, &list, median, b->n_threads, b->isa, llm_model_get_info(b->c->model)->path, read, b->peak);
+        cli_json(
+            &t,
+            "{'test': %q, 'tokens_per_s': [%t], 'median': %f, 'threads': %d, 'isa': %q, 'model': %q, 'read_gb_s': %f, 'peak_gb_s': %f}\n",
+            test, &list, median, b->n_threads, b->isa, llm_model_get_info(b->c->model)->path, read, b->peak);
     } else {
-        cli_add(&t, "%-10s %10.1f %10.1f %10.1f %9.1f %6.0f %%\n", test, median, rates[0], rates[n - 1], read, b->peak > 0 ? 100 * read / b->peak : 0);
+        cli_add(&t, "%-10s %10.1f %10.1f %10.1f %9.1f %6.0f %%\n", test, median, rates[0], rates[n - 1], read,
+                b->peak > 0 ? 100 * read / b->peak : 0);
     }
     cli_out(&t);
     llm_text_free(&list);
@@ -1908,7 +1973,8 @@ static int32_t cli_synthetic(const cli_bench *b, int seq, int position) {
 static void cli_bench_test(const cli_bench *b, int p, int n, int width) {
     const llm_sampling greedy = {0};
     double *rates = CLI_NEW(double, b->repetitions), begin = 0;
-    int32_t *seqs = CLI_NEW(int32_t, width), *positions = CLI_NEW(int32_t, width), *counts = CLI_NEW(int32_t, width), *ids = CLI_NEW(int32_t, width);
+    int32_t *seqs = CLI_NEW(int32_t, width), *positions = CLI_NEW(int32_t, width), *counts = CLI_NEW(int32_t, width),
+            *ids = CLI_NEW(int32_t, width);
     int32_t *prompt = CLI_NEW(int32_t, p + 16);
     char test[40];
     for (int r = -1; r < b->repetitions; r++) {
@@ -1932,7 +1998,7 @@ static void cli_bench_test(const cli_bench *b, int p, int n, int width) {
         if (n && r >= 0) rates[r] = (double)n * width / (cli_now() - begin);
         if (cli_interrupts) exit(130);
     }
-    int rows = b->c->o->max_batched ? b->c->o->max_batched : 512;
+    int rows = b->c->o->e.max_num_batched_tokens ? b->c->o->e.max_num_batched_tokens : 512;
     snprintf(test, sizeof test, p ? "pp%d" : width > 1 ? "tg%d@%d" : "tg%d", p ? p : n, width);
     cli_bench_row(b, test, rates, p ? (double)((p + rows - 1) / rows) / p : 1.0 / width);
     free(rates), free(seqs), free(positions), free(counts), free(ids), free(prompt);
@@ -1941,7 +2007,8 @@ static void cli_bench_test(const cli_bench *b, int p, int n, int width) {
 static int cli_bench_number(const char *flag, const char *text, int low) {
     double real;
     int64_t n;
-    if (!cli_number(text, 1, &real, &n) || n < low || n > 1000000) cli_die(2, "%s: %s, a whole number from %d to 1000000 was expected", flag, cli_clip(text), low);
+    if (!cli_number(text, 1, &real, &n) || n < low || n > 1000000)
+        cli_die(2, "%s: %s, a whole number from %d to 1000000 was expected", flag, cli_clip(text), low);
     return (int)n;
 }
 
@@ -1967,14 +2034,14 @@ static int cli_cmd_bench(cli_session *c) {
     b.c = c;
     b.repetitions = o->repetitions ? o->repetitions : 5;
     b.step_bytes = cli_step_bytes(c);
-    b.n_threads = o->n_threads ? o->n_threads : sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+    b.n_threads = o->e.n_threads ? o->e.n_threads : sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
     b.peak = cli_peak_bandwidth(b.n_threads);
     cli_open_engine(c, (n && n + 32 > p ? n + 32 : p) + 1, most);
     llm_engine_get_stats(c->engine, &stats);
     const char *colon = strstr(stats.backend, ": ");
     snprintf(b.isa, sizeof b.isa, "%.*s", colon ? (int)strcspn(colon + 2, ",") : 0, colon ? colon + 2 : "");
     b.vocab = llm_logits_size(c->engine);
-    b.logits = CLI_NEW(float, (size_t)b.vocab * (size_t)most);
+    b.logits = CLI_NEW(float, (size_t)b.vocab *(size_t)most);
     if (!o->json) {
         llm_text t = {0};
         cli_add(&t, "%s, %s; memory reads %.1f GB/s\n", llm_model_get_info(c->model)->path, stats.backend, b.peak);
@@ -1995,8 +2062,8 @@ static int cli_cmd_bench(cli_session *c) {
 typedef struct cli_call {
     double start, sent, first, end; /* seconds; first 0: nothing came */
     int tokens, n_gaps;
-    double *gaps;                   /* (output_len) */
-    char error[120];                /* "": it went well */
+    double *gaps;    /* (output_len) */
+    char error[120]; /* "": it went well */
 } cli_call;
 
 typedef struct cli_load {
@@ -2047,11 +2114,16 @@ static void cli_call_run(cli_load *load, cli_call *call, int index) {
     ssize_t n = 0;
     int fd = cli_connect(load);
     call->gaps = CLI_NEW(double, load->output_len);
-    cli_json(&body, "{'model': %q, 'stream': true, 'stream_options': {'include_usage': true}, 'temperature': 0, 'ignore_eos': true, 'max_tokens': %d, 'prompt': [",
+    cli_json(&body,
+             "{'model': %q, 'stream': true, 'stream_options': {'include_usage': true}, 'temperature': 0, 'ignore_eos': true, 'max_tokens': "
+             "%d, 'prompt': [",
              load->model, load->output_len);
-    for (int i = 0; i < load->input_len; i++) cli_add(&body, "%s%u", i ? "," : "", 300 + ((uint32_t)index * 7919u + (uint32_t)i * 104729u + load->salt) % 5000u);
+    for (int i = 0; i < load->input_len; i++)
+        cli_add(&body, "%s%u", i ? "," : "", 300 + ((uint32_t)index * 7919u + (uint32_t)i * 104729u + load->salt) % 5000u);
     llm_text_str(&body, "]}");
-    cli_add(&out, "POST %s/v1/completions HTTP/1.1\r\nHost: %s:%s\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n",
+    cli_add(&out,
+            "POST %s/v1/completions HTTP/1.1\r\nHost: %s:%s\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: "
+            "%zu\r\n\r\n",
             load->path, load->host, load->port, body.len);
     cli_json(&out, "%t", &body);
     call->sent = cli_now();
@@ -2100,7 +2172,7 @@ static void cli_load_report(const cli_load *load, int json, double seconds) {
     int64_t tokens = 0;
     llm_text t = {0};
     double *ttft = CLI_NEW(double, load->n), *tpot = CLI_NEW(double, load->n), *e2el = CLI_NEW(double, load->n);
-    double *itl = CLI_NEW(double, (size_t)load->n * (size_t)load->output_len);
+    double *itl = CLI_NEW(double, (size_t)load->n *(size_t)load->output_len);
     for (int i = 0; i < load->n; i++) {
         const cli_call *call = &load->calls[i];
         if (call->error[0]) continue;
@@ -2111,9 +2183,14 @@ static void cli_load_report(const cli_load *load, int json, double seconds) {
         for (int k = 0; k < call->n_gaps; k++) itl[n_gaps++] = call->gaps[k];
     }
     double requests = done / seconds, out = (double)tokens / seconds, total = out + requests * load->input_len;
-    if (json) cli_json(&t, "{'completed': %d, 'failed': %d, 'duration': %f, 'request_throughput': %f, 'output_throughput': %f, 'total_token_throughput': %f",
-                       done, load->n - done, seconds, requests, out, total);
-    else cli_add(&t, "requests %d done, %d failed in %.2f s: %.2f requests/s, %.1f tokens/s out, %.1f in and out\n", done, load->n - done, seconds, requests, out, total);
+    if (json)
+        cli_json(&t,
+                 "{'completed': %d, 'failed': %d, 'duration': %f, 'request_throughput': %f, 'output_throughput': %f, "
+                 "'total_token_throughput': %f",
+                 done, load->n - done, seconds, requests, out, total);
+    else
+        cli_add(&t, "requests %d done, %d failed in %.2f s: %.2f requests/s, %.1f tokens/s out, %.1f in and out\n", done, load->n - done,
+                seconds, requests, out, total);
     cli_load_metric(&t, json, json ? "ttft" : "TTFT", ttft, done);
     cli_load_metric(&t, json, json ? "tpot" : "TPOT", tpot, n_tpot);
     cli_load_metric(&t, json, json ? "itl" : "ITL", itl, n_gaps);
@@ -2151,7 +2228,8 @@ static int cli_load_test(cli_session *c) {
     pthread_t *workers = CLI_NEW(pthread_t, threads);
     load.begin = cli_now();
     for (int i = 0; i < threads; i++) {
-        if (pthread_create(&workers[i], NULL, cli_load_worker, &load)) cli_die(1, "bench: no thread %d of %d could be started", i + 1, threads);
+        if (pthread_create(&workers[i], NULL, cli_load_worker, &load))
+            cli_die(1, "bench: no thread %d of %d could be started", i + 1, threads);
     }
     for (int i = 0; i < threads; i++) pthread_join(workers[i], NULL);
     double seconds = cli_now() - load.begin;
@@ -2177,23 +2255,29 @@ enum { CLI_EDIT_TEXT, CLI_EDIT_END, CLI_EDIT_INTERRUPT }; /* how an edit ended *
 
 typedef struct cli_editor {
     llm_text text;
-    size_t cursor;               /* byte offset */
-    int fd, row;                 /* of output; of the cursor as drawn */
+    size_t cursor; /* byte offset */
+    int fd, row;   /* of output; of the cursor as drawn */
     struct termios cooked;
     char *history[CLI_HISTORY];
-    int n_history, at;           /* at: n_history is the new line */
-    char *fresh, *path;          /* the new line while older ones are looked at; file of the history */
+    int n_history, at;  /* at: n_history is the new line */
+    char *fresh, *path; /* the new line while older ones are looked at; file of the history */
 } cli_editor;
 
 /* Columns that a code point takes: 0 for combining marks, 2 for wide East Asian characters and emoji. */
 static int cli_width(int32_t cp) {
-    static const int32_t ranges[][3] = {{0, 0x300, 0x36F}, {0, 0x483, 0x489}, {0, 0x591, 0x5BD}, {0, 0x5BF, 0x5C7}, {0, 0x610, 0x61A}, {0, 0x64B, 0x65F},
+    /* clang-format off */
+    static const int32_t ranges[][3] = {{0, 0x300, 0x36F}, {0, 0x483, 0x489}, {0, 0x591, 0x5BD}, {0, 0x5BF, 0x5C7}, {0, 0x610, 0x61A}, {0,
+        0x64B, 0x65F},
         {0, 0x6D6, 0x6DC}, {0, 0x6DF, 0x6E4}, {0, 0x900, 0x902}, {0, 0x93A, 0x93C}, {0, 0x941, 0x948}, {0, 0x94D, 0x94D}, {0, 0xE31, 0xE31},
-        {0, 0xE34, 0xE3A}, {0, 0xE47, 0xE4E}, {0, 0x1AB0, 0x1AFF}, {0, 0x1DC0, 0x1DFF}, {0, 0x200B, 0x200F}, {0, 0x2060, 0x2064}, {0, 0x20D0, 0x20FF},
+        {0, 0xE34, 0xE3A}, {0, 0xE47, 0xE4E}, {0, 0x1AB0, 0x1AFF}, {0, 0x1DC0, 0x1DFF}, {0, 0x200B, 0x200F}, {0, 0x2060, 0x2064}, {0,
+        0x20D0, 0x20FF},
         {0, 0x302A, 0x302D}, {0, 0x3099, 0x309A}, {0, 0xFE00, 0xFE0F}, {0, 0xFE20, 0xFE2F}, {0, 0x1F3FB, 0x1F3FF}, {0, 0xE0100, 0xE01EF},
-        {2, 0x1100, 0x115F}, {2, 0x231A, 0x231B}, {2, 0x23E9, 0x23EC}, {2, 0x2614, 0x2615}, {2, 0x26A1, 0x26A1}, {2, 0x2705, 0x2705}, {2, 0x2728, 0x2728},
-        {2, 0x2E80, 0x303E}, {2, 0x3041, 0xA4CF}, {2, 0xA960, 0xA97C}, {2, 0xAC00, 0xD7A3}, {2, 0xF900, 0xFAFF}, {2, 0xFE30, 0xFE6F}, {2, 0xFF00, 0xFF60},
+        {2, 0x1100, 0x115F}, {2, 0x231A, 0x231B}, {2, 0x23E9, 0x23EC}, {2, 0x2614, 0x2615}, {2, 0x26A1, 0x26A1}, {2, 0x2705, 0x2705}, {2,
+        0x2728, 0x2728},
+        {2, 0x2E80, 0x303E}, {2, 0x3041, 0xA4CF}, {2, 0xA960, 0xA97C}, {2, 0xAC00, 0xD7A3}, {2, 0xF900, 0xFAFF}, {2, 0xFE30, 0xFE6F}, {2,
+        0xFF00, 0xFF60},
         {2, 0xFFE0, 0xFFE6}, {2, 0x1F300, 0x1F64F}, {2, 0x1F680, 0x1F6FF}, {2, 0x1F900, 0x1FAFF}, {2, 0x20000, 0x3FFFD}};
+    /* clang-format on */
     for (int i = 0; i < CLI_COUNT(ranges); i++) {
         if (cp >= ranges[i][1] && cp <= ranges[i][2]) return ranges[i][0];
     }
@@ -2338,7 +2422,8 @@ static int cli_edit_escape(cli_editor *e) {
     if (c != '[' && c != 'O') return 0;
     for (c = 0; n < 20 && c < 64 && (c = cli_key_byte(50)) >= 0;) seq[n++] = (char)c;
     int number = atoi(seq), key = n ? seq[n - 1] : 0;
-    if ((key == 'C' || key == 'D') && strchr(seq, ';')) e->cursor = cli_edit_word(e, e->cursor, key == 'C'); /* with shift, alt or control */
+    if ((key == 'C' || key == 'D') && strchr(seq, ';'))
+        e->cursor = cli_edit_word(e, e->cursor, key == 'C'); /* with shift, alt or control */
     else if (key == 'C' || key == 'D') return key == 'C' ? 6 : 2;
     if (key == 'A' || key == 'B') return key == 'A' ? 16 : 14;
     if (key == 'H' || (key == '~' && (number == 1 || number == 7))) return 1;
@@ -2348,6 +2433,7 @@ static int cli_edit_escape(cli_editor *e) {
     return 0;
 }
 
+/* clang-format off */
 /* One key. Returns -1 to go on, else how the edit ended. */
 static int cli_edit_key(cli_editor *e, int c) {
     char s[4] = {(char)c};
@@ -2385,6 +2471,7 @@ static int cli_edit_key(cli_editor *e, int c) {
     }
     return -1;
 }
+/* clang-format on */
 
 /* Reads one message into e->text. */
 static int cli_edit(cli_editor *e, const char *prompt) {
@@ -2428,13 +2515,17 @@ static void cli_history_open(cli_editor *e) {
     char path[4300], *line = NULL;
     size_t cap = 0;
     int count = 0, in_state = state && *state == '/';
-    snprintf(path, sizeof path, in_state ? "%.4000s/llm_cli/history" : "%.4000s/.local/state/llm_cli/history", in_state ? state : home ? home : "");
+    snprintf(path, sizeof path, in_state ? "%.4000s/llm_cli/history" : "%.4000s/.local/state/llm_cli/history",
+             in_state ? state
+             : home   ? home
+                      : "");
     for (char *slash = path + 1; (slash = strchr(slash, '/')); *slash++ = '/') *slash = 0, mkdir(path, 0700);
     e->path = strdup(path);
     FILE *f = fopen(path, "re");
     for (ssize_t n; f && (n = getline(&line, &cap, f)) >= 0; count++) {
         llm_json *doc = NULL;
-        if (llm_json_parse(line, (size_t)n, NULL, &doc) == LLM_OK && llm_json_str(doc, 0, NULL)) cli_history_add(e, llm_json_str(doc, 0, NULL), NULL);
+        if (llm_json_parse(line, (size_t)n, NULL, &doc) == LLM_OK && llm_json_str(doc, 0, NULL))
+            cli_history_add(e, llm_json_str(doc, 0, NULL), NULL);
         llm_json_free(doc);
     }
     if (f) fclose(f);
@@ -2534,12 +2625,14 @@ static void cli_talk_load(cli_talk *k, const char *path) {
     llm_json *doc = NULL;
     llm_text t = {0};
     size_t n;
-    if (!cli_read(path, &t) || (llm_json_parse(t.data, t.len, NULL, &doc) != LLM_OK && !cli_bad("%s: %s", cli_clip(path), llm_last_error()))) {
+    if (!cli_read(path, &t) ||
+        (llm_json_parse(t.data, t.len, NULL, &doc) != LLM_OK && !cli_bad("%s: %s", cli_clip(path), llm_last_error()))) {
         cli_say("llm_cli: ", "%s", cli_why);
     } else {
         cli_talk_cut(k, 0);
         for (int m = llm_json_first(doc, llm_json_find(doc, 0, "messages")); m >= 0; m = llm_json_next(doc, m)) {
-            const char *role = llm_json_str(doc, llm_json_find(doc, m, "role"), NULL), *text = llm_json_str(doc, llm_json_find(doc, m, "content"), &n);
+            const char *role = llm_json_str(doc, llm_json_find(doc, m, "role"), NULL),
+                       *text = llm_json_str(doc, llm_json_find(doc, m, "content"), &n);
             if (role && text) cli_talk_push(k, role, text, n);
         }
         cli_say("", "%d messages loaded", k->n);
@@ -2562,7 +2655,8 @@ static void cli_talk_set(cli_talk *k, char *rest) {
         return;
     }
     if (opt->kind == CLI_LIST) ((cli_list *)(void *)((char *)o + opt->at))->n = 0;
-    if (!cli_set(o, opt, rest, strdup(value), CLI_FROM_USER) || !cli_finish(o) || !cli_sampling(o, k->c->model, 2048, &check)) { /* the text is kept: options point to it */
+    if (!cli_set(o, opt, rest, strdup(value), CLI_FROM_USER) || !cli_finish(o) ||
+        !cli_sampling(o, k->c->model, 2048, &check)) { /* the text is kept: options point to it */
         before.stop.items = o->stop.items, before.bad_words.items = o->bad_words.items, before.stop_ids.items = o->stop_ids.items;
         *o = before;
         cli_say("llm_cli: ", "%s", cli_why);
@@ -2578,9 +2672,10 @@ static void cli_talk_show(const cli_talk *k) {
     llm_sampling s;
     llm_engine_get_stats(k->c->engine, &stats);
     if (!cli_sampling(k->c->o, k->c->model, 2048, &s)) return;
-    cli_say("", "model %s (%s, %s), context %d tokens, %s", i->path, i->architecture, i->file_type ? i->file_type : "", stats.max_model_len, stats.backend);
-    cli_say("", "temperature %g, top-p %g, top-k %d, min-p %g, repetition-penalty %g, max-tokens %d", (double)s.temperature, (double)s.top_p, s.top_k, (double)s.min_p,
-            (double)s.repetition_penalty, s.max_tokens);
+    cli_say("", "model %s (%s, %s), context %d tokens, %s", i->path, i->architecture, i->file_type ? i->file_type : "", stats.max_model_len,
+            stats.backend);
+    cli_say("", "temperature %g, top-p %g, top-k %d, min-p %g, repetition-penalty %g, max-tokens %d", (double)s.temperature,
+            (double)s.top_p, s.top_k, (double)s.min_p, (double)s.repetition_penalty, s.max_tokens);
     cli_say("", "system: %s", k->n && !strcmp(k->messages[0].role, "system") ? k->messages[0].text : "(none)");
     cli_say("", "%d messages", k->n);
 }
@@ -2608,10 +2703,12 @@ static int cli_talk_command(cli_talk *k, char *line) {
         else cli_talk_load(k, rest);
     } else {
         if (!cli_among("/help|/?", line, n, NULL)) fputs("no such command; these are there:\n", stderr);
-        fputs("/reset             forget the conversation\n/regen             answer the last message again\n"
-              "/set NAME VALUE    temperature, top-p, max-tokens, seed, system, ...\n/show              model and settings\n"
-              "/save FILE         the conversation as JSON\n/load FILE         go on with a saved one\n/exit              leave (or Ctrl-D)\n"
-              "Alt-Enter begins a new line, a paste stays one message, Ctrl-C stops an answer.\n", stderr);
+        fputs(
+            "/reset             forget the conversation\n/regen             answer the last message again\n"
+            "/set NAME VALUE    temperature, top-p, max-tokens, seed, system, ...\n/show              model and settings\n"
+            "/save FILE         the conversation as JSON\n/load FILE         go on with a saved one\n/exit              leave (or Ctrl-D)\n"
+            "Alt-Enter begins a new line, a paste stays one message, Ctrl-C stops an answer.\n",
+            stderr);
     }
     return 1;
 }
@@ -2626,13 +2723,15 @@ static int cli_interactive(cli_session *c) {
     if (tcgetattr(0, &k.e.cooked)) cli_die(1, "terminal: %s", strerror(errno));
     cli_open_model(c, 0);
     const llm_model_info *info = llm_model_get_info(c->model);
-    if (!info->chat_template) cli_die(1, "%s: no chat template, use the command generate or give --chat-template FILE", cli_clip(info->path));
+    if (!info->chat_template)
+        cli_die(1, "%s: no chat template, use the command generate or give --chat-template FILE", cli_clip(info->path));
     int32_t limit = cli_limit(c);
-    cli_open_engine(c, c->o->max_model_len ? c->o->max_model_len : limit > 0 && limit < 8192 ? limit : 8192, 1);
+    cli_open_engine(c, c->o->e.max_model_len ? c->o->e.max_model_len : limit > 0 && limit < 8192 ? limit : 8192, 1);
     cli_history_open(&k.e);
     cli_talk_reset(&k);
     llm_engine_get_stats(c->engine, &stats);
-    cli_say("", "%s, %s, context %d of %d tokens. /help lists the commands.", info->path, stats.backend, stats.max_model_len, info->max_model_len);
+    cli_say("", "%s, %s, context %d of %d tokens. /help lists the commands.", info->path, stats.backend, stats.max_model_len,
+            info->max_model_len);
     while (!leave) {
         int end = cli_edit(&k.e, "> ");
         char *text = k.e.text.data;
@@ -2669,9 +2768,12 @@ static void cli_on_signal(int number) { /* the first interrupt is waited for unt
 }
 
 int main(int argc, char **argv) {
+    /* clang-format off */
     static const struct { const char *name; int (*run)(cli_session *c); } commands[] = {
         {"chat", cli_cmd_chat}, {"generate", cli_cmd_generate}, {"score", cli_cmd_score}, {"tokenize", cli_cmd_tokenize},
-        {"detokenize", cli_cmd_detokenize}, {"render", cli_cmd_render}, {"batch", cli_cmd_batch}, {"bench", cli_cmd_bench}, {"info", cli_cmd_info}};
+        {"detokenize", cli_cmd_detokenize}, {"render", cli_cmd_render}, {"batch", cli_cmd_batch}, {"bench", cli_cmd_bench}, {"info",
+         cli_cmd_info}};
+    /* clang-format on */
     static cli_options options;
     cli_session c = {&options, NULL, NULL, {0}};
     struct sigaction action;
