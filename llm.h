@@ -14148,10 +14148,6 @@ LLM__AVX2 static void llm__avx2_soften(llm__attend *t, int block) {
 }
 
 /* ---- AVX-512: attention's inner loops; the rest is AVX2's ---- */
-#ifndef LLM__AVX512
-#define LLM__AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")))
-#define LLM__AVX512_INLINE static inline LLM__AVX512 __attribute__((always_inline, unused))
-#endif
 
 /* Rows [i, i + n) of the product, n <= 12: 24 sums in registers. */
 LLM__AVX512_INLINE void llm__avx512_mac_rows(const llm__mac *m, int i, const int n, const int panels, const int half) {

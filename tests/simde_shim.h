@@ -41,6 +41,38 @@ static inline __m256i shim_dpbusd_avx(__m256i sum, __m256i u, __m256i s) {
 }
 #define _mm256_dpbusd_avx_epi32 shim_dpbusd_avx
 
+/* 16 floats brought down to one: halves are joined, then quarters, as the compilers' reductions do. */
+#define SHIM_REDUCE(name, join) \
+    static inline float name(simde__m512 v) { \
+        float x[16]; \
+        memcpy(x, &v, sizeof x); \
+        for (int n = 8; n; n /= 2) \
+            for (int i = 0; i < n; i++) x[i] = join; \
+        return x[0]; \
+    }
+SHIM_REDUCE(shim_reduce_add, x[i] + x[i + n])
+SHIM_REDUCE(shim_reduce_max, x[i] > x[i + n] ? x[i] : x[i + n])
+SHIM_REDUCE(shim_first, x[i])
+
+static inline simde__m512 shim_scalef(simde__m512 v, simde__m512 by) {
+    float x[16], n[16];
+    memcpy(x, &v, sizeof x);
+    memcpy(n, &by, sizeof n);
+    for (int i = 0; i < 16; i++) x[i] = __builtin_ldexpf(x[i], (int)n[i]);
+    memcpy(&v, x, sizeof x);
+    return v;
+}
+
+#define __mmask16 simde__mmask16
+#define _mm512_cvtss_f32 shim_first
+#define _mm512_mask_max_ps simde_mm512_mask_max_ps
+#define _mm512_maskz_mov_ps simde_mm512_maskz_mov_ps
+#define _mm512_max_ps simde_mm512_max_ps
+#define _mm512_reduce_add_ps shim_reduce_add
+#define _mm512_reduce_max_ps shim_reduce_max
+#define _mm512_roundscale_ps simde_mm512_roundscale_ps
+#define _mm512_scalef_ps shim_scalef
+#define _mm512_sub_ps simde_mm512_sub_ps
 #define __m512 simde__m512
 #define __m512i simde__m512i
 #define _mm512_abs_epi8 simde_mm512_abs_epi8
