@@ -72,7 +72,7 @@ build/tsan/test_all: $(wildcard tests/test_*.c) tests/test.h llm.h build/.deps
 # The AVX-512 kernels on a CPU without AVX-512: intrinsics from SIMDe (Debian libsimde-dev).
 build/emu/test_linear build/emu/test_backend: build/emu/%: tests/%.c tests/test.h tests/simde_shim.h llm.h build/.deps
 	@mkdir -p build/emu
-	$(CC) -std=gnu11 -O2 -include tests/simde_shim.h $< -o $@ $(LIBS)
+	$(CC) -std=gnu11 -O1 -w -mavx2 -mfma -mf16c -Wno-psabi -include tests/simde_shim.h $< -o $@ $(LIBS)
 
 test: all ## everything the tests need, then the tests (README's second command)
 	@python3 tests/setup.py test

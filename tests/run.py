@@ -82,15 +82,27 @@ def golden():
         else: step("golden " + model, [sys.executable, str(tool), "--model", model, "--factor", "1.03"], MODELS)
 
 
+def token_step(name, goldens, options=()):
+    tool = SHARED / "tools/check_tokenize.py"
+    if not tool.exists() or not goldens: return skip(name, "../shared is not there")
+    folder = pathlib.Path("build/models") # the names by which the goldens know the models
+    folder.mkdir(parents=True, exist_ok=True)
+    for alias, variable in (("smollm2.gguf", "SMOLLM2_GGUF"), ("gemma.gguf", "GEMMA_GGUF")):
+        link, target = folder / alias, pathlib.Path(MODELS[variable]).resolve()
+        if target.exists() and not link.exists(): link.symlink_to(target)
+    step(name, [sys.executable, str(tool), *options, *goldens], {"LLM_MODELS": str(folder)})
+
+
 def outside_truth():
-    for name, tool, args in (
-        ("tokens of Hugging Face", "check_tokenize.py", sorted(glob.glob("../shared/cases/token_goldens/*.jsonl"))),
-        ("tokens of llama.cpp", "check_tokenize.py", sorted(glob.glob("../shared/cases/tokenizers/*.gguf.inp"))),
-        ("templates", "check_render.py", ["../shared/cases/chat_templates/expected.json"]),
-    ):
-        path = SHARED / "tools" / tool
-        if not path.exists() or not args: skip(name, "../shared is not there")
-        else: step(name, [sys.executable, str(path), *args], {"LLM_MODELS": "models"})
+    have = lambda path: os.path.exists(MODELS["SMOLLM2_GGUF" if "smollm2" in path else "GEMMA_GGUF"]) or "gguf" not in path
+    token_step("tokens of Hugging Face", [x for x in sorted(glob.glob("../shared/cases/token_goldens/*.jsonl")) if have(x)])
+    inputs = sorted(glob.glob("../shared/cases/tokenizers/*.gguf.inp"))
+    token_step("tokens of llama.cpp", [x for x in inputs if os.path.exists(x[:-4])])
+    for vocabulary, folder in (("llama-bpe", "llama3"), ("qwen2", "qwen3")): # these two come as tokenizer.json
+        token_step("tokens of llama.cpp, " + vocabulary, [x for x in inputs if x.endswith(f"ggml-vocab-{vocabulary}.gguf.inp")], ("--model", "../shared/tokenizers/" + folder))
+    render = SHARED / "tools/check_render.py"
+    if not render.exists(): skip("templates", "../shared is not there")
+    else: step("templates", [sys.executable, str(render), "../shared/cases/chat_templates/expected.json"])
     golden()
 
 
