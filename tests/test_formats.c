@@ -612,6 +612,9 @@ static void fmt_folder_good(void) {
         CHECK(!s.tokenizer && s.bos_id == 3);
         llm__source_close(&s);
     }
+    fmt_put_text("tokenizer.json", "{");
+    FMT_REFUSE_OPEN(fmt_dir, &cfg, "tokenizer.json");
+    fmt_gone("tokenizer.json");
     memset(&cfg, 0, sizeof cfg);
     cfg.vocab_only = 1;
     FMT_REFUSE_OPEN(fmt_dir, &cfg, "");
