@@ -1039,6 +1039,7 @@ LLM__UNUSED static uint64_t llm__mul(uint64_t a, uint64_t b, int *ok) {
     return *ok ? a * b : 0;
 }
 
+/* The sum, under the same rule. */
 LLM__UNUSED static uint64_t llm__add(uint64_t a, uint64_t b, int *ok) {
     if (a > (uint64_t)INT64_MAX || b > (uint64_t)INT64_MAX - a) *ok = 0;
     return *ok ? a + b : 0;
@@ -1073,6 +1074,7 @@ static int llm__grow(void **array, size_t *cap, size_t need, size_t size) {
     return 1;
 }
 
+/* n bytes as a NUL-terminated string of its own, or NULL without memory. */
 static char *llm__strndup(const char *s, size_t n) {
     char *p = (char *)LLM_MALLOC(n + 1);
     if (!p) return NULL;
@@ -1119,6 +1121,7 @@ LLM__UNUSED static void *llm__arena_get(llm__arena *a, size_t n) {
     return p;
 }
 
+/* Frees everything the arena gave; it may be used again. */
 LLM__UNUSED static void llm__arena_free(llm__arena *a) {
     for (llm__arena_block *b = a->head, *next; b; b = next) {
         next = b->next;
@@ -1144,6 +1147,7 @@ LLM__UNUSED static void *llm__pages_get(size_t bytes) {
     return p + skip;
 }
 
+/* Gives back what llm__pages_get gave for the same number of bytes. */
 LLM__UNUSED static void llm__pages_free(void *p, size_t bytes) {
     const size_t huge = (size_t)2 << 20;
     if (p) munmap(p, (bytes + huge - 1) & ~(huge - 1));
@@ -1159,11 +1163,13 @@ typedef struct llm__error_state {
     char text[1024];
 } llm__error_state;
 
+/* This thread's error text. A function-local thread variable: the header has no mutable globals. */
 static llm__error_state *llm__error_here(void) {
     static LLM__THREAD_LOCAL llm__error_state state;
     return &state;
 }
 
+/* Keeps the sentence and returns r, so that a failing function ends in one line. */
 __attribute__((format(printf, 2, 3))) static llm_result llm__error(llm_result r, const char *format, ...) {
     char text[sizeof(llm__error_state)];
     va_list args;
@@ -1176,6 +1182,7 @@ __attribute__((format(printf, 2, 3))) static llm_result llm__error(llm_result r,
     return r;
 }
 
+/* The one error that cannot say more. */
 LLM__UNUSED static llm_result llm__nomem(void) { return llm__error(LLM_ERR_NOMEM, "out of memory"); }
 
 LLM_API const char *llm_last_error(void) { return llm__error_here()->text; }
@@ -1202,6 +1209,7 @@ typedef struct llm__logger {
     void *user;
 } llm__logger;
 
+/* One line to the log hook of a model or engine; nothing without a hook. */
 __attribute__((format(printf, 3, 4), unused)) static void llm__log(const llm__logger *l, int level, const char *format, ...) {
     if (!l || !l->fn) return;
     char text[1024];
@@ -1225,6 +1233,7 @@ typedef struct llm__big {
     int n;
 } llm__big;
 
+/* b = b * factor + plus. Digits past the capacity cannot occur: callers bound exponents and digits. */
 static void llm__big_mul(llm__big *b, uint32_t factor, uint32_t plus) {
     uint64_t carry = plus;
     for (int i = 0; i < b->n; i++) {
@@ -1235,11 +1244,13 @@ static void llm__big_mul(llm__big *b, uint32_t factor, uint32_t plus) {
     if (carry && b->n < LLM__COUNT(b->limb)) b->limb[b->n++] = (uint32_t)carry;
 }
 
+/* b = b * 2^bits. */
 static void llm__big_shift(llm__big *b, int bits) {
     for (; bits >= 31; bits -= 31) llm__big_mul(b, 1u << 31, 0);
     llm__big_mul(b, 1u << bits, 0);
 }
 
+/* The sign of a - b. */
 static int llm__big_compare(const llm__big *a, const llm__big *b) {
     if (a->n != b->n) return a->n < b->n ? -1 : 1;
     for (int i = a->n - 1; i >= 0; i--)
@@ -1430,6 +1441,7 @@ typedef struct llm__str {
     size_t n;
 } llm__str;
 
+/* A view of n bytes. */
 LLM__UNUSED static llm__str llm__s(const char *p, size_t n) {
     llm__str s;
     s.p = p;
@@ -1439,6 +1451,7 @@ LLM__UNUSED static llm__str llm__s(const char *p, size_t n) {
 
 LLM__UNUSED static int llm__str_eq(llm__str a, const char *b) { return a.n == strlen(b) && !memcmp(a.p, b, a.n); }
 
+/* All other additions end here: limit, growth, failure. */
 LLM_API void llm_text_add(llm_text *t, const char *bytes, size_t len) {
     if (t->failed) return;
     if (len > ((size_t)INT64_MAX >> 1) - t->len - 1 || (t->limit && t->len + len > t->limit) || !llm__grow((void **)&t->data, &t->cap, t->len + len + 1, 1)) {
@@ -1457,6 +1470,7 @@ LLM_API void llm_text_int(llm_text *t, int64_t value) {
     llm_text_add(t, s, (size_t)snprintf(s, sizeof s, "%lld", (long long)value));
 }
 
+/* Python's repr without a trailing .0; JSON has no infinity and no NaN, so they become null. */
 LLM_API void llm_text_num(llm_text *t, double value) {
     char s[48];
     int n = llm__format_double(value, s);
@@ -1506,6 +1520,7 @@ static int llm__utf8_put(char *out, int32_t c) {
     return more + 1;
 }
 
+/* Copies runs of plain bytes at once and stops only where something must be escaped. */
 LLM_API void llm_text_json(llm_text *t, const char *bytes, size_t len) {
     llm_text_add(t, "\"", 1);
     for (size_t i = 0, from = 0; i <= len;) {
@@ -1560,6 +1575,7 @@ typedef struct llm__map {
     uint64_t seed;
 } llm__map;
 
+/* The slot that holds the key, or the free one where it would go (linear probing; the table is never full). */
 LLM__UNUSED static llm__map_slot *llm__map_slot_of(const llm__map *m, llm__str key, uint32_t hash) {
     size_t i = hash & (m->cap - 1);
     while (m->slot[i].key.p && (m->slot[i].hash != hash || m->slot[i].key.n != key.n || memcmp(m->slot[i].key.p, key.p, key.n))) i = (i + 1) & (m->cap - 1);
@@ -1602,6 +1618,7 @@ LLM__UNUSED static int llm__map_put(llm__map *m, llm__str key, int32_t value) {
     return 1;
 }
 
+/* Frees the table; the keys live elsewhere. */
 LLM__UNUSED static void llm__map_free(llm__map *m) {
     LLM_FREE(m->slot);
     memset(m, 0, sizeof *m);
@@ -1618,6 +1635,7 @@ typedef struct llm__file {
     int mapped;
 } llm__file;
 
+/* Opens a regular file for reading. O_NONBLOCK: opening a FIFO must not wait for a writer. */
 static llm_result llm__file_fd(const char *path, struct stat *st, int *fd) {
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (*fd < 0) return llm__error(LLM_ERR_IO, "%s: %s", path, errno == ENOENT ? "no such file" : strerror(errno));
@@ -1626,6 +1644,7 @@ static llm_result llm__file_fd(const char *path, struct stat *st, int *fd) {
     return llm__error(LLM_ERR_IO, "%s: not a regular file", path);
 }
 
+/* Reads exactly n bytes; interrupted reads go on, an early end is an error that says where. */
 static llm_result llm__read_all(int fd, const char *path, uint8_t *to, size_t n) {
     for (size_t at = 0; at < n;) {
         ssize_t got = read(fd, to + at, LLM__MIN(n - at, (size_t)1 << 30));
@@ -1660,6 +1679,7 @@ static llm_result llm__file_open(const char *path, size_t limit, int no_mmap, ll
     return r;
 }
 
+/* Unmaps or frees. An empty llm__file is fine. */
 static void llm__file_close(llm__file *f) {
     if (f->mapped) munmap((void *)(uintptr_t)f->data, f->size);
     else if (f->data) llm__pages_free((void *)(uintptr_t)f->data, f->size + 1);
@@ -1668,6 +1688,7 @@ static void llm__file_close(llm__file *f) {
 
 typedef enum llm__path_kind { LLM__PATH_NONE = 0, LLM__PATH_FILE, LLM__PATH_DIR, LLM__PATH_OTHER } llm__path_kind;
 
+/* What stands at a path, links followed. */
 LLM__UNUSED static llm__path_kind llm__path_kind_of(const char *path) {
     struct stat st;
     if (stat(path, &st)) return LLM__PATH_NONE;
@@ -1746,6 +1767,7 @@ LLM__UNUSED static void llm__pool_barrier(llm__pool *p) {
     }
 }
 
+/* A worker: waits for the job counter to move (spinning, then asleep), works, meets the others. `stop` ends it. */
 static void *llm__pool_main(void *arg) {
     llm__pool_worker *w = (llm__pool_worker *)arg;
     llm__pool *p = w->pool;
@@ -1763,6 +1785,7 @@ static void *llm__pool_main(void *arg) {
     }
 }
 
+/* Publishes a job: the counter moves, sleepers are woken. Under the mutex, so that none falls asleep in between. */
 static void llm__pool_start(llm__pool *p) {
     pthread_mutex_lock(&p->mutex);
     __atomic_add_fetch(&p->job, 1, __ATOMIC_ACQ_REL);
@@ -1781,6 +1804,7 @@ LLM__UNUSED static void llm__pool_run(llm__pool *p, llm__pool_fn fn, void *arg) 
     llm__pool_barrier(p);
 }
 
+/* Ends the workers and frees the pool. NULL is fine. */
 LLM__UNUSED static void llm__pool_close(llm__pool *p) {
     if (!p) return;
     p->stop = 1;
@@ -1864,11 +1888,13 @@ typedef struct llm__json_check {
     const char *what; /* of the error: what was expected */
 } llm__json_check;
 
+/* Remembers what was expected at c->at. */
 static int llm__json_bad(llm__json_check *c, const char *expected) {
     c->what = expected;
     return 0;
 }
 
+/* Skips the four characters that JSON calls white space. */
 static void llm__json_space(llm__json_check *c) {
     while (c->at < c->n && (c->s[c->at] == ' ' || c->s[c->at] == '\n' || c->s[c->at] == '\r' || c->s[c->at] == '\t')) c->at++;
 }
@@ -1886,6 +1912,7 @@ static int32_t llm__hex4(const char *s, size_t n) {
     return v;
 }
 
+/* An escape at a backslash. A \\u pair must be a high and a low surrogate: lone ones have no UTF-8. */
 static int llm__json_check_escape(llm__json_check *c) { /* at the backslash */
     if (c->at + 1 >= c->n) return llm__json_bad(c, "an escape");
     char e = c->s[c->at + 1];
@@ -1906,6 +1933,7 @@ static int llm__json_check_escape(llm__json_check *c) { /* at the backslash */
     return 1;
 }
 
+/* A string from its quote to its quote: no raw control characters, valid UTF-8 only. */
 static int llm__json_check_string(llm__json_check *c) {
     if (c->at >= c->n || c->s[c->at] != '"') return llm__json_bad(c, "a string");
     c->at++;
@@ -1927,12 +1955,14 @@ static int llm__json_check_string(llm__json_check *c) {
     return llm__json_bad(c, "the end of a string");
 }
 
+/* One digit or more. */
 static int llm__json_digits(llm__json_check *c) {
     size_t from = c->at;
     while (c->at < c->n && c->s[c->at] >= '0' && c->s[c->at] <= '9') c->at++;
     return c->at > from;
 }
 
+/* -? (0 | [1-9][0-9]*) (. digits)? (e [+-]? digits)? */
 static int llm__json_check_number(llm__json_check *c) {
     c->tokens++;
     c->at += c->s[c->at] == '-';
@@ -1950,6 +1980,7 @@ static int llm__json_check_number(llm__json_check *c) {
     return 1;
 }
 
+/* A string, a number, true, false or null. */
 static int llm__json_check_scalar(llm__json_check *c) {
     static const char *const word[3] = {"true", "false", "null"};
     if (c->at < c->n && c->s[c->at] == '"') return llm__json_check_string(c);
@@ -2035,6 +2066,7 @@ static size_t llm__json_unescape(char *s, size_t n) {
     return to;
 }
 
+/* Refuses objects that have a key twice: a gateway in front may have read the other one. */
 static llm_result llm__json_unique(const llm_json *d) {
     for (int i = 0; i < d->n; i++) {
         if (d->tok[i].type != JSMN_OBJECT || !d->tok[i].size) continue;
@@ -2087,6 +2119,7 @@ static llm_result llm__json_tokens(llm_json *d, size_t len, int64_t count) {
     return LLM_OK;
 }
 
+/* Check, copy, tokenize, decode. The caller frees the text it gave whenever it likes. */
 LLM_API llm_result llm_json_parse(const char *text, size_t len, const llm_json_limits *limits, llm_json **out) {
     int max_depth = limits && limits->max_depth > 0 ? LLM__MIN(limits->max_depth, 4096) : 512;
     char stack[4096];
@@ -2133,6 +2166,7 @@ LLM_API int llm_json_size(const llm_json *doc, int node) {
     return doc && node >= 0 && (doc->tok[node].type == JSMN_OBJECT || doc->tok[node].type == JSMN_ARRAY) ? doc->tok[node].size : 0;
 }
 
+/* A member's key stands between an object and its first value, hence the 2. */
 LLM_API int llm_json_first(const llm_json *doc, int node) {
     if (!llm_json_size(doc, node)) return -1;
     return doc->tok[node].type == JSMN_OBJECT ? node + 2 : node + 1;
@@ -2144,6 +2178,7 @@ static int llm__json_key_of(const llm_json *doc, int node) {
     return p >= 0 && doc->tok[p].type == JSMN_STRING ? p : -1;
 }
 
+/* Behind a value's subtree stands the next element, or the next member's key, unless the parent ends there. */
 LLM_API int llm_json_next(const llm_json *doc, int node) {
     if (node <= 0) return -1;
     int key = llm__json_key_of(doc, node), parent = doc->tok[key >= 0 ? key : node].parent;
@@ -2158,6 +2193,7 @@ LLM_API const char *llm_json_key(const llm_json *doc, int node, size_t *len) {
     return key >= 0 ? doc->text + doc->tok[key].start : NULL;
 }
 
+/* Looks at the keys one by one: objects here are small, and the big one (a vocabulary) is walked, not searched. */
 LLM_API int llm_json_find(const llm_json *doc, int object, const char *key) {
     size_t want = strlen(key), len;
     if (llm_json_type_of(doc, object) != LLM_JSON_OBJECT) return -1;
@@ -2190,6 +2226,7 @@ LLM_API int llm_json_num(const llm_json *doc, int node, double *out) {
     return 1;
 }
 
+/* 3 and 3.0 are whole numbers; 1e2 is refused, as most clients that write it mean a mistake. */
 LLM_API int llm_json_int(const llm_json *doc, int node, int64_t *out) {
     size_t n;
     double d;
@@ -20157,12 +20194,14 @@ static int llm__option_distance(const char *a, size_t n, const char *b, size_t m
     return row[m];
 }
 
+/* A linear search: option tables have about a hundred rows and are searched at start or once a request field. */
 LLM_API const llm_option *llm_options_find(const llm_options *o, const char *name, size_t len) {
     for (int32_t i = 0; i < o->n; i++)
         if (llm__option_among(o->table[i].names, name, len, NULL)) return &o->table[i];
     return NULL;
 }
 
+/* The error for a name that no row has, with the nearest one that exists. */
 static llm_result llm__option_unknown(const llm_options *o, const char *name, size_t n) {
     const char *best = "help";
     size_t best_len = 4;
@@ -20179,6 +20218,7 @@ static llm_result llm__option_unknown(const llm_options *o, const char *name, si
     return llm__error(LLM_ERR_ARG, "unknown option %.*s; the nearest is --%.*s", (int)LLM__MIN(n, (size_t)64), name, (int)best_len, best);
 }
 
+/* A remark in three parts to the program, which prints it or not. */
 static void llm__option_note(const llm_options *o, const char *said, const char *what, const char *why) {
     llm_text t;
     memset(&t, 0, sizeof t);
@@ -20200,6 +20240,7 @@ static int llm__option_int(const char *s, int64_t *out) {
     return 1;
 }
 
+/* Reads, checks the range, stores with the width of the kind. */
 static llm_result llm__option_number(const llm_option *p, const char *said, const char *value, char *to) {
     int64_t i = 0;
     double x = 0;
@@ -20220,6 +20261,7 @@ static llm_result llm__option_number(const llm_option *p, const char *said, cons
     return LLM_OK;
 }
 
+/* Appends a text that lives elsewhere. */
 static llm_result llm__option_append(llm_option_list *list, const char *value) {
     const char **items = (const char **)LLM_REALLOC((void *)list->items, (size_t)(list->n + 1) * sizeof *items);
     if (!items) return llm__nomem();
@@ -20228,6 +20270,7 @@ static llm_result llm__option_append(llm_option_list *list, const char *value) {
     return LLM_OK;
 }
 
+/* Stores a value of any kind at its place. */
 static llm_result llm__option_store(const llm_option *p, const char *said, const char *value, char *to) {
     int32_t word = 0;
     llm_text words;
@@ -20251,6 +20294,7 @@ static llm_result llm__option_store(const llm_option *p, const char *said, const
     }
 }
 
+/* Refused, weaker than what is there, without meaning, or stored. */
 LLM_API llm_result llm_options_set(llm_options *o, const llm_option *option, const char *said, const char *value, int source) {
     unsigned char *given = &o->given[option - o->table];
     if (option->kind == LLM_OPTION_REFUSED) return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s is not in this version", said, option->help);
@@ -20297,6 +20341,7 @@ static llm_result llm__option_arg(llm_options *o, int argc, char **argv, int *i)
     return r;
 }
 
+/* Words without dashes are collected; negative numbers count as words, so that they can be values. */
 LLM_API llm_result llm_options_argv(llm_options *o, int argc, char **argv, llm_option_list *words) {
     int plain = 0;
     llm_result r = LLM_OK;
@@ -20324,6 +20369,7 @@ static const char *llm__option_text(llm_options *o, const llm_json *doc, int nod
     return t.data;
 }
 
+/* JSON values take the path of text: 0.5, true, "half", and lists element by element. */
 LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int object, int source, llm_text *unknown) {
     llm_result r = LLM_OK;
     for (int v = llm_json_first(doc, object); v >= 0 && !r; v = llm_json_next(doc, v)) {
@@ -20346,6 +20392,7 @@ LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int obj
     return r;
 }
 
+/* One-letter names have no variable. */
 LLM_API llm_result llm_options_environment(llm_options *o, const char *prefix, char *(*get)(const char *name)) {
     llm_result r = LLM_OK;
     for (int32_t i = 0; i < o->n; i++)
@@ -20374,6 +20421,7 @@ static void llm__option_wrap(const char *text, llm_text *out) {
     }
 }
 
+/* Left column: the first name, and the second when the first is short; right column from 35 on. */
 LLM_API void llm_options_help(const llm_options *o, int group, llm_text *out) {
     for (int32_t i = 0; i < o->n; i++) {
         const llm_option *p = &o->table[i];
@@ -20395,6 +20443,7 @@ LLM_API void llm_options_help(const llm_options *o, int group, llm_text *out) {
     }
 }
 
+/* Frees what the readers made: texts of JSON values and the lists in the target. */
 LLM_API void llm_options_free(llm_options *o) {
     for (int32_t i = 0; i < o->owned.n; i++) LLM_FREE((void *)(uintptr_t)o->owned.items[i]);
     LLM_FREE((void *)o->owned.items);
@@ -20402,6 +20451,7 @@ LLM_API void llm_options_free(llm_options *o) {
         if (o->table[i].kind == LLM_OPTION_LIST) LLM_FREE((void *)((llm_option_list *)(void *)((char *)o->target + o->table[i].at))->items);
 }
 
+/* Unknown keys are let pass, as in FastDeploy. */
 LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_stop *out) {
     llm_json *d = NULL;
     int64_t window = 3000;
