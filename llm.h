@@ -7461,11 +7461,23 @@ static int llm__tpl_space(int32_t c) {
     return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
-static int32_t llm__tpl_lower(int32_t c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; }
-static int32_t llm__tpl_upper(int32_t c) { return c >= 'a' && c <= 'z' ? c - 32 : c; }
-static int llm__tpl_alpha(int32_t c) { return (c | 32) >= 'a' && (c | 32) <= 'z'; }
 static int llm__tpl_digit(int32_t c) { return c >= '0' && c <= '9'; }
-static int llm__tpl_printable(int32_t c) { return c >= 32 && !(c >= 127 && c <= 160) && c != 0xAD && !(c > 160 && llm__tpl_space(c)); }
+static int llm__tpl_alpha(int32_t c) { return c < 128 ? (c | 32) >= 'a' && (c | 32) <= 'z' : llm__uni_in(c, LLM__CATS_L); }
+static int llm__tpl_printable(int32_t c) { return c == ' ' || !llm__uni_in(c, LLM__CATS_C | LLM__CATS_Z); }
+
+/* The code point that has c as its lower case, by searching the table of lower cases from the other side; then those that are no one's lower case. */
+static int32_t llm__tpl_upper(int32_t c) {
+    static const int32_t more[] = {0xB5, 0x39C, 0x131, 'I', 0x17F, 'S', 0x3C2, 0x3A3};
+    if (c < 128) return c >= 'a' && c <= 'z' ? c - 32 : c;
+    for (int i = 0; i < LLM__COUNT(llm__uni_cases); i++) {
+        const llm__uni_case_run *r = &llm__uni_cases[i];
+        int32_t up = c - r->add;
+        if ((r->which & 1) && up >= r->first && up <= r->last && (up - r->first) % r->stride == 0) return up;
+    }
+    for (int i = 0; i < LLM__COUNT(more); i += 2)
+        if (more[i] == c) return more[i + 1];
+    return c;
+}
 
 /* The number of code points. */
 static int64_t llm__tpl_chars(llm__str s) {
@@ -7486,9 +7498,10 @@ static int llm__str_same(llm__str a, llm__str b) { return a.n == b.n && !memcmp(
 
 /* Where `needle` stands first (step 1) or last (step -1) in s, or -1. */
 static int64_t llm__tpl_find(llm__str s, llm__str needle, int step) {
-    int64_t last = (int64_t)s.n - (int64_t)needle.n;
-    for (int64_t i = step > 0 ? 0 : last; i >= 0 && i <= last; i += step)
-        if (!needle.n || (s.p[i] == needle.p[0] && !memcmp(s.p + i, needle.p, needle.n))) return i;
+    const char *found = step > 0 && s.n ? (const char *)memmem(s.p, s.n, needle.p, needle.n) : NULL; /* linear, whatever the texts */
+    if (step > 0) return found ? found - s.p : needle.n ? -1 : 0;
+    for (int64_t i = (int64_t)s.n - (int64_t)needle.n; i >= 0; i--)
+        if (!memcmp(s.p + i, needle.p, needle.n)) return i;
     return -1;
 }
 
@@ -9090,8 +9103,9 @@ LLM__TPL_FN(llm__fn_case) {
     char out[4];
     for (uint32_t i = 0; i < v.n && llm__tpl_spend(x, (i & 7) == 0); i += (uint32_t)len) {
         int32_t c = llm__utf8_get(v.as.s + i, v.n - i, &len);
-        int up = op == 'u' || (op == 's' && llm__tpl_lower(c) == c) || ((op == 'c' || op == 't' || op == 'T') && start);
-        llm__tpl_put(x, llm__s(out, (size_t)llm__utf8_put(out, up ? llm__tpl_upper(c) : llm__tpl_lower(c))));
+        int up = op == 'u' || (op == 's' && llm__uni_case(c, 1) == c) || ((op == 'c' || op == 't' || op == 'T') && start);
+        if (c == 0xDF && op == 'u') llm__tpl_put(x, llm__lit("SS"));
+        else llm__tpl_put(x, llm__s(out, (size_t)llm__utf8_put(out, up ? llm__tpl_upper(c) : llm__uni_case(c, 1))));
         start = op == 'T' ? llm__tpl_space(c) || (c < 128 && strchr("-({[<", c)) : op == 't' && !llm__tpl_alpha(c);
     }
     return llm__tpl_take(x, mark);
@@ -9103,7 +9117,7 @@ static llm__val llm__tpl_fold(llm__tpl *x, llm__val v) { return llm__fn_case(x, 
 LLM__TPL_FN(llm__fn_strip) {
     llm__val v = llm__tpl_str(x, self);
     llm__str set = llm__arg_str(x, a[0], NULL);
-    if (!llm__tpl_spend(x, v.n / 64)) return v;
+    if (!llm__tpl_spend(x, (int64_t)(v.n / 64 + v.n / 32 * (set.n / 32)))) return v;
     llm__val r = llm__v_text(LLM__V_STR, llm__tpl_strip(llm__v_s(v), set, op));
     r.flag = v.flag;
     return r;
@@ -9183,6 +9197,7 @@ LLM__TPL_FN(llm__fn_split) {
 /* op: 1 from the left, -1 from the right. */
 LLM__TPL_FN(llm__fn_partition) {
     llm__str s = llm__v_s(self), by = llm__arg_text(x, a[0]);
+    if (!llm__tpl_spend(x, (int64_t)(s.n / 32 * (by.n / 32)))) return self;
     int64_t at = llm__tpl_find(s, by, op);
     if (!by.n) return llm__tpl_fail(x, "partition: the separator is empty");
     size_t cut = at < 0 ? (op > 0 ? s.n : 0) : (size_t)at, after = at < 0 ? cut : cut + by.n;
@@ -9203,6 +9218,7 @@ static llm__str llm__tpl_span(llm__tpl *x, llm__val self, const llm__val *a, int
 LLM__TPL_FN(llm__fn_find) {
     int64_t base;
     llm__str s = llm__tpl_span(x, self, a + 1, &base), what = llm__arg_text(x, a[0]);
+    if (!llm__tpl_spend(x, (int64_t)(s.n / 32 * (what.n / 32)))) return self;
     int64_t at = s.p ? llm__tpl_find(s, what, op > 0 ? 1 : -1) : -1;
     if (at < 0 && (op == 2 || op == -2)) return llm__tpl_fail(x, "index: the text was not found");
     return llm__v_int(at < 0 ? -1 : base + llm__tpl_chars(llm__s(s.p, (size_t)at)));
@@ -9263,7 +9279,7 @@ LLM__TPL_FN(llm__fn_all_are) {
     int len, ok = self.n > 0;
     for (uint32_t i = 0; ok && i < self.n && llm__tpl_spend(x, (i & 15) == 0); i += (uint32_t)len) {
         int32_t c = llm__utf8_get(self.as.s + i, self.n - i, &len);
-        ok = op == 's' ? llm__tpl_space(c) : (op != 'a' && llm__tpl_digit(c)) || (op != 'd' && llm__tpl_alpha(c));
+        ok = op == 's' ? llm__tpl_space(c) : llm__uni_in(c, op == 'd' ? 1 << LLM__ND : op == 'a' ? LLM__CATS_L : LLM__CATS_L | LLM__CATS_N);
     }
     return llm__v_bool(ok);
 }
@@ -9273,7 +9289,7 @@ LLM__TPL_FN(llm__fn_is_case) {
     llm__val v = llm__tpl_str(x, self);
     int len, some = 0, ok = 1;
     for (uint32_t i = 0; ok && i < v.n && llm__tpl_spend(x, (i & 15) == 0); i += (uint32_t)len) {
-        int32_t c = llm__utf8_get(v.as.s + i, v.n - i, &len), low = llm__tpl_lower(c), up = llm__tpl_upper(c);
+        int32_t c = llm__utf8_get(v.as.s + i, v.n - i, &len), low = llm__uni_case(c, 1), up = llm__tpl_upper(c);
         some |= low != up;
         ok = low == up || c == (op ? up : low);
     }
@@ -9680,7 +9696,7 @@ LLM__TPL_FN(llm__fn_wordcount) {
     int inside = 0, len;
     for (uint32_t i = 0; i < v.n && llm__tpl_spend(x, (i & 15) == 0); i += (uint32_t)len) {
         int32_t c = llm__utf8_get(v.as.s + i, v.n - i, &len);
-        int word = c == '_' || llm__tpl_alpha(c) || llm__tpl_digit(c);
+        int word = c == '_' || llm__uni_in(c, LLM__CATS_L | LLM__CATS_N);
         count += word && !inside;
         inside = word;
     }
@@ -10615,7 +10631,7 @@ LLM_API int llm_reasoning_named(const char *name) {
     char key[40];
     int n = 0;
     key[n++] = ' ';
-    for (; *name && n < 37; name++) key[n++] = *name == '-' ? '_' : *name == ' ' ? '?' : (char)llm__tpl_lower((uint8_t)*name);
+    for (; *name && n < 37; name++) key[n++] = *name == '-' ? '_' : *name == ' ' ? '?' : llm__uni_lower_ascii(*name);
     key[n++] = ' ';
     key[n] = 0;
     for (int k = 0; llm__reasoning_of((llm_reasoning_kind)k); k++)
