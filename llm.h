@@ -12310,7 +12310,7 @@ struct llm_buffer {
     float *data;             /* (rows, cols) */
     int64_t rows, cols, stride;
     int rank;
-    struct llm__act *act;    /* its rounded copy, owned by the linear kernels */
+    struct llm__act *act;    /* its rounded copy: room for any form of it */
     int form;                /* of the copy; whether it is current is the backend's knowledge */
 };
 
@@ -12358,42 +12358,6 @@ static size_t llm__act_place(llm__act *a, uint8_t *memory, size_t blocks) {
         a->z = (int16_t *)(void *)(a->s + n);
     }
     return n * (32 + 16);
-}
-
-/* A buffer with room for its rounded copy in any form. */
-LLM__UNUSED static llm_result llm__buffer_new(int rank, int64_t rows, int64_t cols, llm_buffer **out) {
-    int ok = 1;
-    uint64_t stride = llm__align_up((uint64_t)cols, 16, &ok);
-    if (stride % 512 == 0) stride += 16; /* rows a power of two apart would share few cache sets */
-    uint64_t data = llm__align_up(llm__mul(llm__mul((uint64_t)rows, stride, &ok), 4, &ok), 64, &ok);
-    uint64_t blocks = llm__mul(2 * llm__mul((uint64_t)rows, ((uint64_t)cols + 31) / 32, &ok), 1, &ok);
-    *out = NULL;
-    if (!ok || blocks > (uint64_t)1 << 40) return llm__error(LLM_ERR_LIMIT, "buffer of %lld x %lld values is too large", (long long)rows, (long long)cols);
-    llm_buffer *b = LLM__NEW(llm_buffer, 1);
-    llm__act *act = LLM__NEW(llm__act, 1);
-    uint8_t *memory = b && act ? (uint8_t *)llm__pages_get((size_t)data + llm__act_place(act, NULL, (size_t)blocks)) : NULL;
-    if (!memory) {
-        LLM_FREE(b);
-        LLM_FREE(act);
-        return llm__nomem();
-    }
-    b->data = (float *)(void *)memory;
-    b->rows = rows;
-    b->cols = cols;
-    b->stride = (int64_t)stride;
-    b->rank = rank;
-    b->act = act;
-    llm__act_place(act, memory + data, (size_t)blocks);
-    *out = b;
-    return LLM_OK;
-}
-
-LLM__UNUSED static void llm__buffer_free(llm_buffer *b) {
-    if (!b) return;
-    size_t data = ((size_t)b->rows * (size_t)b->stride * 4 + 63) & ~(size_t)63;
-    llm__pages_free(b->data, data + llm__act_place(b->act, NULL, (size_t)b->rows * (size_t)((b->cols + 31) / 32) * 2));
-    LLM_FREE(b->act);
-    LLM_FREE(b);
 }
 
 /* ---- Packed weights ----
@@ -12476,6 +12440,8 @@ struct llm_weight {
     int64_t *first_block;    /* (n_groups + 1) */
     uint8_t *memory;
     size_t bytes;
+    void *region;            /* of the first of the weights allocated together: the memory of all */
+    size_t region_bytes;
     float *f32;              /* VECTOR, MLA_UP: (rows, cols); else NULL */
 };
 
@@ -12609,7 +12575,7 @@ static void llm__weight_plan(llm_weight *w, llm_compute compute) {
 
 LLM__UNUSED static void llm__weight_free(llm_weight *w) {
     if (!w) return;
-    llm__pages_free(w->memory, w->bytes);
+    llm__pages_free(w->region, w->region_bytes);
     LLM_FREE(w->segment);
     LLM_FREE(w->first_row);
     LLM_FREE(w->block);
@@ -12639,7 +12605,11 @@ static llm_result llm__weight_segments(llm_weight *w, const llm_weight_desc *d, 
     return LLM_OK;
 }
 
-/* Plans and allocates a weight; llm__weight_pack fills it. What the segments point to must outlive an EMBED weight, and the packing of others. */
+/* Kept as plain rows of f32. */
+static int llm__weight_is_plain(const llm_weight *w) { return w->role == LLM_ROLE_VECTOR || w->role == LLM_ROLE_MLA_UP; }
+
+/* Plans a weight; llm__weights_allocate gives it memory and llm__weight_pack fills it. What the segments point to must outlive an EMBED weight, and
+ * the packing of others. */
 LLM__UNUSED static llm_result llm__weight_new(const llm_weight_desc *d, llm_compute compute, llm__isa isa, llm_weight **out) {
     (void)isa; /* one layout serves all */
     *out = NULL;
@@ -12658,20 +12628,40 @@ LLM__UNUSED static llm_result llm__weight_new(const llm_weight_desc *d, llm_comp
     w->add = d->add;
     w->seed = llm__hash(d->name, strlen(d->name), 1);
     llm_result r = llm__weight_segments(w, d, compute);
-    int plain = d->role == LLM_ROLE_VECTOR || d->role == LLM_ROLE_MLA_UP;
-    if (!r && plain) w->bytes = (size_t)w->rows * (size_t)w->cols * 4;
-    if (!r && !plain && d->role != LLM_ROLE_EMBED) {
+    if (!r && llm__weight_is_plain(w)) w->bytes = (size_t)w->rows * (size_t)w->cols * 4;
+    else if (!r && d->role != LLM_ROLE_EMBED) {
         llm__weight_plan(w, compute);
         w->block = LLM__NEW(llm__block, w->n_blocks);
         w->first_block = LLM__NEW(int64_t, groups + 1);
         if (!w->block || !w->first_block) r = llm__nomem();
         else llm__weight_plan(w, compute);
     }
-    if (!r && w->bytes && !(w->memory = (uint8_t *)llm__pages_get(w->bytes))) r = llm__error(LLM_ERR_NOMEM, "%s: out of memory for %zu bytes", d->name, w->bytes);
-    if (plain) w->f32 = (float *)(void *)w->memory;
     if (r) llm__weight_free(w);
     else *out = w;
     return r;
+}
+
+/* One region for all weights that have no memory yet: huge pages can back it, and a step reads it from front to back. */
+LLM__UNUSED static llm_result llm__weights_allocate(llm_weight *const *w, size_t n) {
+    size_t total = 0, first = n;
+    int ok = 1;
+    for (size_t i = 0; i < n; i++) {
+        if (w[i]->memory) continue;
+        total = (size_t)llm__align_up(llm__add(total, w[i]->bytes, &ok), 64, &ok);
+        first = LLM__MIN(first, i);
+    }
+    if (!total) return ok ? LLM_OK : llm__nomem();
+    uint8_t *at = ok ? (uint8_t *)llm__pages_get(total) : NULL;
+    if (!at) return llm__error(LLM_ERR_NOMEM, "weights: out of memory for %zu bytes", total);
+    w[first]->region = at;
+    w[first]->region_bytes = total;
+    for (size_t i = 0; i < n; i++) {
+        if (w[i]->memory) continue;
+        w[i]->memory = at;
+        if (llm__weight_is_plain(w[i])) w[i]->f32 = (float *)(void *)at;
+        at += (w[i]->bytes + 63) & ~(size_t)63;
+    }
+    return LLM_OK;
 }
 
 LLM__UNUSED static llm__form llm__weight_form(const llm_weight *w) { return w->form; }
@@ -15466,7 +15456,9 @@ static llm_result llm__cpu_buffer_new(llm_backend_ctx *ctx, int rank, int64_t ro
     int ok = 1;
     *out = NULL;
     if (rank < 0 || rank >= ctx->n_ranks || rows < 1 || cols < 1 || cols > INT32_MAX / 4) return llm__error(LLM_ERR_ARG, "buffer: bad rank, rows or columns");
-    uint64_t stride = ((uint64_t)cols + 15) & ~(uint64_t)15, bytes = llm__mul(llm__mul(stride, (uint64_t)rows, &ok), sizeof(float), &ok);
+    uint64_t stride = ((uint64_t)cols + 15) & ~(uint64_t)15;
+    if (stride % 512 == 0) stride += 16; /* rows a power of two apart would share few cache sets */
+    uint64_t bytes = llm__mul(llm__mul(stride, (uint64_t)rows, &ok), sizeof(float), &ok);
     if (!ok || !llm__grow((void **)&ctx->buffer, &ctx->buffer_cap, ctx->n_buffers + 1, sizeof *ctx->buffer)) return llm__nomem();
     llm__cpu_buffer *b = LLM__NEW(llm__cpu_buffer, 1);
     if (!b) return llm__nomem();
@@ -15521,6 +15513,8 @@ static void llm__cpu_pack(void *arg, int thread, int n_threads) {
 static llm_result llm__cpu_weights_done(llm_backend_ctx *ctx) {
     int64_t vocab = 0;
     int ok = 1;
+    llm_result made = llm__weights_allocate(ctx->weight, ctx->n_weights);
+    if (made) return made;
     llm__pool_run(ctx->pool, llm__cpu_pack, ctx);
     for (int r = 0; r < ctx->n_ranks; r++) vocab += ctx->rank[r].vocab;
     ctx->logits_stride = (vocab + 15) & ~(int64_t)15;

@@ -120,7 +120,7 @@ static llm_weight *linear_weight(llm__pool *pool, llm_role role, const llm_segme
     d.n_experts = n_experts;
     d.rows = rows;
     d.cols = cols;
-    if (!CHECK(llm__weight_new(&d, compute, LLM__ISA_SCALAR, &w) == LLM_OK)) return NULL;
+    if (!CHECK(llm__weight_new(&d, compute, LLM__ISA_SCALAR, &w) == LLM_OK) || !CHECK(llm__weights_allocate(&w, 1) == LLM_OK)) return NULL;
     linear_job_init(&j, pool, LLM__ISA_SCALAR, 0);
     j.pack = w;
     llm__pool_run(pool, linear_job_run, &j);
@@ -138,9 +138,22 @@ static llm_segment linear_segment(int32_t type, const void *data, int64_t rows, 
 }
 
 static llm_buffer *linear_buffer(int64_t rows, int64_t cols) {
-    llm_buffer *b = NULL;
-    CHECK(llm__buffer_new(0, rows, cols, &b) == LLM_OK);
+    llm_buffer *b = LLM__NEW(llm_buffer, 1);
+    size_t blocks = (size_t)rows * (size_t)((cols + 31) / 32) * 2;
+    b->rows = rows;
+    b->cols = cols;
+    b->stride = (cols + 15) / 16 * 16 + 16;
+    b->data = LLM__NEW(float, rows * b->stride);
+    b->act = LLM__NEW(llm__act, 1);
+    llm__act_place(b->act, LLM__NEW(uint8_t, llm__act_place(b->act, NULL, blocks)), blocks);
     return b;
+}
+
+static void linear_buffer_free(llm_buffer *b) {
+    LLM_FREE(b->data);
+    LLM_FREE(b->act->q);
+    LLM_FREE(b->act);
+    LLM_FREE(b);
 }
 
 static void linear_fill(llm_buffer *b) {
@@ -219,9 +232,9 @@ static void linear_format(int32_t type, llm_compute compute, llm_role role) {
             if (!CHECK(same && error < 2e-6)) printf("  %s %s, %d tokens: same %d, error %g\n", llm__type_name(type), llm__isa_name((llm__isa)isa), counts[k], same, error);
         }
     }
-    llm__buffer_free(src);
-    llm__buffer_free(dst);
-    llm__buffer_free(all);
+    linear_buffer_free(src);
+    linear_buffer_free(dst);
+    linear_buffer_free(all);
     llm__weight_free(w);
     LLM_FREE(data);
     llm__pool_close(one);
@@ -307,9 +320,9 @@ static void linear_epilogue(llm__pool *pool, llm__isa isa, llm_act act, int gate
     if (!CHECK(worst < 3e-5)) printf("  %s: act %d gate_up %d bias %d add %d scale %g: error %g\n", llm__isa_name(isa), act, gate_up, with_bias, add, (double)scale, worst);
     llm__weight_free(w);
     llm__weight_free(bias);
-    llm__buffer_free(src);
-    llm__buffer_free(dst);
-    llm__buffer_free(before);
+    linear_buffer_free(src);
+    linear_buffer_free(dst);
+    linear_buffer_free(before);
     LLM_FREE(data);
 }
 
@@ -348,8 +361,8 @@ static void linear_segments_check(const char *what, llm_role role, const llm_seg
         if (!CHECK(error < 2e-6)) printf("  %s, %s: error %g\n", what, llm__isa_name((llm__isa)isa), error);
     }
     llm__weight_free(w);
-    llm__buffer_free(src);
-    llm__buffer_free(dst);
+    linear_buffer_free(src);
+    linear_buffer_free(dst);
     llm__pool_close(pool);
 }
 
@@ -461,7 +474,7 @@ static void linear_embed(void) {
     CHECK(same);
     llm__weight_free(table);
     llm__weight_free(positions);
-    llm__buffer_free(dst);
+    linear_buffer_free(dst);
     LLM_FREE(data);
     LLM_FREE(places);
     llm__pool_close(pool);
@@ -505,7 +518,7 @@ static void linear_logits(void) {
     }
     llm__weight_free(head);
     llm__weight_free(bias);
-    llm__buffer_free(src);
+    linear_buffer_free(src);
     LLM_FREE(data);
     llm__pool_close(pool);
 }
@@ -584,10 +597,10 @@ static void linear_experts(int32_t up_type, int32_t down_type, double tolerance)
         if (!CHECK(same && worst < tolerance)) printf("  experts %s, %s: same %d, error %g\n", llm__type_name(up_type), llm__isa_name((llm__isa)isa), same, worst);
     }
     for (int i = 0; i < 4; i++) llm__weight_free(w[i]);
-    llm__buffer_free(src);
-    llm__buffer_free(routes);
-    llm__buffer_free(all);
-    llm__buffer_free(dst);
+    linear_buffer_free(src);
+    linear_buffer_free(routes);
+    linear_buffer_free(all);
+    linear_buffer_free(dst);
     LLM_FREE(up_data);
     LLM_FREE(down_data);
     llm__pool_close(one);
