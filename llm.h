@@ -16104,14 +16104,13 @@ static void llm__arch_switches(llm__facts *f, llm__arch *a, int has_inv_freq) {
     llm__fact_str(f, "hidden_activation hidden_act activation_function activation", NULL, text, sizeof text);
     if (text[0] && a->act != LLM_ACT_SWIGLU_OAI && !llm__arch_is(a, "gemma")) a->act = llm__act_of(f, text);
     a->act_limit = (float)llm__fact_num(f, "swiglu_limit", NULL, 7, 1e-3, 1e6);
-    if (llm__fact_bool(f, "alibi", NULL, 0)) a->flags |= LLM__ALIBI;
     if (f->json && llm__arch_is(a, "gpt_bigcode") && a->n_kv_heads > 1) a->flags |= LLM__GROUPED;
     if (llm__arch_is(a, "baichuan") && (a->gguf ? a->n_layers == 40 : a->hidden != 4096 && !strcmp(a->class_name, "BaichuanForCausalLM") && !has_inv_freq))
         a->flags |= LLM__ALIBI; /* the 13B models; the 7B ones rotate */
     if (llm__arch_is(a, "opt")) a->position_offset = 2;
     if (!f->r && (!llm__fact_bool(f, "do_layer_norm_before", NULL, 1) || llm__fact_bool(f, "apply_residual_connection_post_layernorm", NULL, 0) ||
-                  llm__fact_bool(f, "scale_attn_by_inverse_layer_idx", NULL, 0) || (f->json && llm__fact_int(f, "word_embed_proj_dim", NULL, a->hidden, 1, 1 << 20) != a->hidden)))
-        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: this variant of %s (norms after the blocks, projected embeddings or attention scaled by layer) is not supported", f->path, a->name);
+                  llm__fact_bool(f, "scale_attn_by_inverse_layer_idx alibi", NULL, 0) || (f->json && llm__fact_int(f, "word_embed_proj_dim", NULL, a->hidden, 1, 1 << 20) != a->hidden)))
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: this variant of %s (norms after the blocks, projected embeddings, scores by layer or distance) is not supported", f->path, a->name);
 }
 
 /* Constants that multiply or cap something. */
@@ -16186,13 +16185,13 @@ static int llm__arch_is_moe(llm__facts *f, const llm__arch *a, int i) {
 
 /* What each layer sees and how it turns q and k: layer_types, or what the family's code does without it. */
 static void llm__arch_layers(llm__facts *f, llm__arch *a) {
-    int zero_is_none = llm__arch_is(a, "phi3");
+    int zero_is_none = f->json || llm__arch_is(a, "phi3");
     int32_t window = (int32_t)llm__fact_int(f, "sliding_window", "attention.sliding_window", 0, zero_is_none ? 0 : 1, 1 << 30);
     int types = llm__facts_json(f, "layer_types"), type = types >= 0 ? llm_json_first(f->json, types) : -1;
     int no_rope = llm__facts_json(f, "no_rope_layers"), rope = no_rope >= 0 ? llm_json_first(f->json, no_rope) : -1;
     int hybrid = llm__arch_is(a, "cohere2 exaone4") && window, qwen = (a->flags & LLM__QWEN_WINDOW) != 0, smol = llm__arch_is(a, "smollm3");
     int usual = llm__arch_is(a, "gemma2 gpt_oss") ? 2 : llm__arch_is(a, "gemma3_text") ? 6 : hybrid || !strcmp(a->name, "olmo3") || (a->gguf && llm__arch_is(a, "olmo2")) ? 4 : 0;
-    int64_t pattern = llm__fact_int(f, "sliding_window_pattern", NULL, usual, 1, 1 << 20);
+    int64_t pattern = llm__fact_int(f, "sliding_window_pattern", NULL, usual, 0, 1 << 20);
     int64_t from = qwen ? llm__fact_int(f, "max_window_layers", NULL, 28, 0, 1 << 20) : 0, interval = llm__fact_int(f, "no_rope_layer_interval", NULL, 4, 1, 1 << 20);
     if (!llm__fact_bool(f, "use_sliding_window", NULL, !qwen && !smol)) window = 0;
     for (int i = 0; i < a->n_layers; i++) {
@@ -17091,7 +17090,7 @@ static void llm__load_model(llm__loader *L, llm__net_rank *R) {
 
 /* All weights of one rank. */
 static void llm__load_rank(llm__loader *L, llm__net_rank *R, const llm__net_config *cfg) {
-    int32_t from[3];
+    int32_t from[3] = {0, 0, 0};
     llm__net_layer unused;
     if (!L->r) L->r = llm__net_share(L->a, L->rank, L->n_ranks, R, &from[0], &from[1], &from[2]);
     L->layer = -1;

@@ -211,7 +211,7 @@ static void tm_refused(const char *members, const char *words) {
 static void tm_hostile_configs(void) {
     llm_model *m;
     if (CHECK(!tm_config("", &m))) llm_model_close(m);
-    static const char *const integers[] = {"hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size", "intermediate_size", "max_position_embeddings", "head_dim", "sliding_window"};
+    static const char *const integers[] = {"hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size", "intermediate_size", "max_position_embeddings", "head_dim"};
     static const char *const values[] = {"0", "-1", "1099511627776", "18446744073709551616", "3.5", "\"4\"", "[4]", "true", "1e400", "{}"};
     for (int i = 0; i < LLM__COUNT(integers); i++)
         for (int k = 0; k < LLM__COUNT(values); k++) {
