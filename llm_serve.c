@@ -537,8 +537,13 @@ static int http_parse_head(const char *text, size_t n, http_head *h, http_error 
 
 /* ---- chunked bodies: a state machine that may be fed any split of the bytes */
 
+typedef enum chunk_state {
+    CHUNK_SIZE, CHUNK_EXT, CHUNK_SIZE_LF, CHUNK_DATA, CHUNK_DATA_CR, CHUNK_DATA_LF,
+    CHUNK_TRAILER, CHUNK_TRAILER_LINE, CHUNK_TRAILER_LF, CHUNK_END_LF, CHUNK_DONE
+} chunk_state;
+
 typedef struct http_chunks {
-    enum { CHUNK_SIZE, CHUNK_EXT, CHUNK_SIZE_LF, CHUNK_DATA, CHUNK_DATA_CR, CHUNK_DATA_LF, CHUNK_TRAILER, CHUNK_TRAILER_LINE, CHUNK_TRAILER_LF, CHUNK_END_LF, CHUNK_DONE } state;
+    chunk_state state;
     uint64_t left;
     int digits;
     size_t overhead; /* bytes of extensions and trailers */

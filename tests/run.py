@@ -119,6 +119,7 @@ def test():
     step("C tests", ["build/test_all"])
     step("llm_cli", [sys.executable, "tests/test_cli.py"])
     step("llm_cli in a terminal", [sys.executable, "tests/test_pty.py"])
+    step("llm_serve", [sys.executable, "tests/test_serve.py"])
     outside_truth()
     isa()
 

@@ -1,0 +1,263 @@
+#!/usr/bin/env python3
+"""llm_serve over real sockets: routes, streams, framing, bad inputs, clients that go away. Standard library only.
+
+Every bad input must leave the server as it was: afterwards a canary request gives the same bytes as before.
+"""
+import http.client
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+SERVE = os.environ.get("LLM_SERVE", "./llm_serve")
+MODEL = "models/SmolLM2-135M-Instruct.Q4_1.gguf"
+COUNT = {"passed": 0, "failed": 0, "skipped": 0}
+HOST = "127.0.0.1"
+
+
+def check(name, ok, why=""):
+    COUNT["passed" if ok else "failed"] += 1
+    if not ok: print(f"FAILED: {name}: {str(why)[:600]}", flush=True)
+    return ok
+
+
+class Server:
+    def __init__(self, *flags):
+        command = [SERVE, "--model", MODEL, "--port", "0", "--max-model-len", "2048", "--max-num-seqs", "16", "--log-level", "warn", *flags]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        line = self.process.stdout.readline()
+        if not line.startswith("listening on "): raise RuntimeError(line + self.process.stderr.read())
+        self.port = int(line.rsplit(":", 1)[1])
+        threading.Thread(target=lambda: self.process.stderr.read(), daemon=True).start()
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=40)
+
+    def request(self, method, path, body=None, headers=None):
+        c = http.client.HTTPConnection(HOST, self.port, timeout=120)
+        data = body if isinstance(body, (bytes, type(None))) else json.dumps(body).encode()
+        c.request(method, path, data, {"Content-Type": "application/json", **(headers or {})})
+        r = c.getresponse()
+        text = r.read()
+        c.close()
+        return r.status, dict((k.lower(), v) for k, v in r.getheaders()), text
+
+    def post(self, path, body, headers=None):
+        status, _, text = self.request("POST", path, body, headers)
+        return status, json.loads(text)
+
+    def raw(self, data, timeout=20, shut=False):
+        s = socket.create_connection((HOST, self.port), timeout=timeout)
+        try:
+            s.sendall(data)
+            if shut: s.shutdown(socket.SHUT_WR)
+            out = b""
+            while True:
+                part = s.recv(65536)
+                if not part: return out
+                out += part
+        except (ConnectionError, socket.timeout):
+            return out
+        finally:
+            s.close()
+
+    def metric(self, name):
+        text = self.request("GET", "/metrics")[2].decode()
+        return float(next(x for x in text.splitlines() if x.startswith("vllm:" + name + "{")).rsplit(" ", 1)[1])
+
+
+CHAT = {"messages": [{"role": "user", "content": "What is the capital of France? Answer in one sentence."}], "temperature": 0, "max_tokens": 12}
+CANARY = {"prompt": "The capital of France is", "max_tokens": 8, "temperature": 0, "logprobs": 3}
+
+
+def stream(server, path, body):
+    c = http.client.HTTPConnection(HOST, server.port, timeout=120)
+    c.request("POST", path, json.dumps({**body, "stream": True}), {"Content-Type": "application/json"})
+    r = c.getresponse()
+    events = [x for x in r.read().decode().split("\n\n") if x.startswith("data: ")]
+    c.close()
+    return r.status, [x[6:] for x in events]
+
+
+def canary(server):
+    status, answer = server.post("/v1/completions", CANARY)
+    return status, json.dumps([answer["choices"], answer["usage"]["completion_tokens"]]) if status == 200 else answer
+
+
+def routes(s):
+    for path in ("/health", "/ping", "/v1/models", "/models", "/version", "/tokenizer_info", "/metrics", "/", "/page.js", "/page.css", "/v1/models/"):
+        check("GET " + path, s.request("GET", path)[0] == 200)
+    check("HEAD /health", s.request("HEAD", "/health")[0::2] == (200, b""))
+    models = json.loads(s.request("GET", "/v1/models")[2])["data"]
+    check("model id", models[0]["id"] == MODEL and models[0]["max_model_len"] == 2048, models)
+    check("404", s.request("GET", "/nothing")[0] == 404 and s.request("GET", "/V1/models")[0] == 404)
+    check("405", s.request("GET", "/v1/chat/completions")[0] == 405)
+    status, headers, _ = s.request("OPTIONS", "/v1/chat/completions", None, {"Origin": "http://localhost:3000", "Access-Control-Request-Headers": "x-a"})
+    check("preflight", status == 200 and headers.get("access-control-allow-origin") == "http://localhost:3000" and headers.get("access-control-allow-headers") == "x-a", headers)
+    check("foreign origin", "access-control-allow-origin" not in s.request("GET", "/health", None, {"Origin": "http://evil.example"})[1])
+    check("foreign host", s.request("GET", "/v1/models", None, {"Host": "evil.example"})[0] == 403)
+    check("request id", s.request("GET", "/health", None, {"X-Request-Id": "a-1"})[1].get("x-request-id") == "a-1")
+    check("bad request id", "x-request-id" not in s.request("GET", "/health", None, {"X-Request-Id": "a b"})[1])
+
+
+def answers(s):
+    status, a = s.post("/v1/chat/completions", CHAT)
+    message = a["choices"][0]["message"]
+    check("chat", status == 200 and "Paris" in message["content"] and a["choices"][0]["finish_reason"] == "stop" and a["object"] == "chat.completion", a)
+    check("usage", a["usage"]["total_tokens"] == a["usage"]["prompt_tokens"] + a["usage"]["completion_tokens"])
+    status, events = stream(s, "/v1/chat/completions", {**CHAT, "stream_options": {"include_usage": True}})
+    chunks = [json.loads(x) for x in events[:-1]]
+    check("stream ends", status == 200 and events[-1] == "[DONE]")
+    check("stream begins", chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""})
+    check("stream text", "".join(c["choices"][0]["delta"].get("content", "") for c in chunks[:-1]) == message["content"], chunks)
+    check("stream usage", chunks[-1]["choices"] == [] and chunks[-1]["usage"]["completion_tokens"] == a["usage"]["completion_tokens"])
+    check("stream one id", len({c["id"] for c in chunks}) == 1)
+    status, a = s.post("/v1/chat/completions", {**CHAT, "logprobs": True, "top_logprobs": 2})
+    lp = a["choices"][0]["logprobs"]["content"]
+    check("chat logprobs", "".join(x["token"] for x in lp) == message["content"] and all(x["logprob"] <= 0 and len(x["top_logprobs"]) == 2 for x in lp), lp)
+    status, a = s.post("/v1/completions", {"prompt": ["The sky is", "Two and two are"], "max_tokens": 3, "temperature": 0, "echo": True, "logprobs": 1, "n": 1})
+    check("two prompts", [c["index"] for c in a["choices"]] == [0, 1] and a["choices"][0]["text"].startswith("The sky is"), a)
+    lp = a["choices"][0]["logprobs"]
+    check("echo logprobs", lp["token_logprobs"][0] is None and len({len(lp[k]) for k in lp}) == 1 and lp["text_offset"][0] == 0 and "".join(lp["tokens"]) == a["choices"][0]["text"], lp)
+    check("argmax is printed twice alike", lp["token_logprobs"][-1] == max(lp["top_logprobs"][-1].values()), lp)
+    ids = s.post("/tokenize", {"prompt": "The sky is", "add_special_tokens": False})[1]["tokens"]
+    b = s.post("/v1/completions", {"prompt": ids, "max_tokens": 3, "temperature": 0})[1]
+    check("ids as prompt", a["choices"][0]["text"] == "The sky is" + b["choices"][0]["text"])
+    check("detokenize", s.post("/detokenize", {"tokens": ids})[1]["prompt"] == "The sky is")
+    c = s.post("/v1/completions", {"prompt": [ids], "max_tokens": 1, "temperature": 0, "logprobs": 1, "echo": True, "seed": 1234})[1]["choices"][0]
+    check("lm-eval's request", len(c["logprobs"]["token_logprobs"]) == len(ids) + 1, c)
+    n = s.post("/v1/completions", {"prompt": "Once", "max_tokens": 6, "n": 3, "seed": 7, "temperature": 1})[1]
+    m = s.post("/v1/completions", {"prompt": "Once", "max_tokens": 6, "n": 3, "seed": 7, "temperature": 1})[1]
+    check("n and seed", len({x["text"] for x in n["choices"]}) > 1 and [x["text"] for x in n["choices"]] == [x["text"] for x in m["choices"]], n)
+    g = s.post("/generate", {"prompt": "Hello", "max_tokens": 4, "temperature": 0})[1]
+    check("generate", len(g["text"]) == 1 and g["text"][0].startswith("Hello") and len(g["text"][0]) > 5, g)
+    check("template", "<|im_start|>user" in s.post("/apply-template", {"messages": CHAT["messages"]})[1]["prompt"])
+    stop = s.post("/v1/completions", {"prompt": "1 2 3 4 5", "max_tokens": 30, "temperature": 0, "stop": ["9"]})[1]["choices"][0]
+    check("stop", stop["finish_reason"] == "stop" and stop["stop_reason"] == "9" and "9" not in stop["text"], stop)
+    status, headers, _ = s.request("POST", "/v1/completions", {**CANARY, "no_such_field": 1})
+    check("unknown field", status == 200 and headers.get("x-llm-ignored") == "no_such_field", headers)
+
+
+BAD = [
+    ("", "a value expected"), ("null", ""), ("[]", ""), ('{"prompt": "a"', ""), ("{" * 200, ""), ('{"prompt": "a", "prompt": "b"}', "duplicate"), ('{"prompt": "\\ud800"}', ""),
+    ({"prompt": ""}, ""), ({"prompt": []}, "prompt"), ({"prompt": [[]]}, ""), ({"prompt": [-1]}, "prompt"), ({"prompt": [999999]}, "prompt"), ({"prompt": [1.5]}, ""), ({"prompt": {}}, "prompt"), ({}, "prompt"),
+    ({"prompt": "a " * 4000}, "context"), ({"prompt": "a", "max_tokens": 0}, "max_tokens"), ({"prompt": "a", "max_tokens": -1}, "max_tokens"), ({"prompt": "a", "max_tokens": "5"}, "max_tokens"), ({"prompt": "a", "max_tokens": 1.5}, "max_tokens"),
+    ({"prompt": "a", "n": 0}, "n"), ({"prompt": "a", "n": 10**9}, "n"), ({"prompt": "a", "n": 2, "best_of": 1}, "best_of"), ({"prompt": "a", "best_of": 3, "stream": True}, "best_of"),
+    ({"prompt": "a", "temperature": -1}, "temperature"), ({"prompt": "a", "temperature": 2.1}, "temperature"), ({"prompt": "a", "temperature": "0"}, "temperature"), ('{"prompt": "a", "temperature": 1e400}', "temperature"),
+    ({"prompt": "a", "top_p": 0}, "top_p"), ({"prompt": "a", "top_p": 1.1}, "top_p"), ({"prompt": "a", "min_p": 2}, "min_p"), ({"prompt": "a", "top_k": -5}, "top_k"), ({"prompt": "a", "top_k": 0.5}, "top_k"),
+    ({"prompt": "a", "seed": 2**64}, "seed"), ({"prompt": "a", "logprobs": 21}, "logprobs"), ({"prompt": "a", "logprobs": True}, "logprobs"), ({"prompt": "a", "logit_bias": {"a": 1}}, "logit_bias"), ({"prompt": "a", "logit_bias": {"999999": 1}}, "logit_bias"),
+    ({"prompt": "a", "logit_bias": {"1": 101}}, "logit_bias"), ({"prompt": "a", "stop": ""}, "stop"), ({"prompt": "a", "stop": [""]}, "stop"), ({"prompt": "a", "stop": ["x"] * 17}, "stop"), ({"prompt": "a", "stop": 1}, "stop"),
+    ({"prompt": "a", "stop_token_ids": [999999]}, "stop_token_ids"), ({"prompt": "a", "min_tokens": 9, "max_tokens": 3}, "min_tokens"), ({"prompt": "a", "repetition_penalty": 0}, "repetition_penalty"), ({"prompt": "a", "presence_penalty": 3}, "presence_penalty"),
+    ({"prompt": "a", "stream": "yes"}, "stream"), ({"prompt": "a", "stream_options": {"include_usage": True}}, "stream_options"), ({"prompt": "a", "suffix": "b"}, "suffix"), ({"prompt": "a", "user": "x" * 600}, "user"), ({"prompt": "a", "cache_salt": ""}, "cache_salt"),
+    ({"prompt": "a", "early_stop_config": {"window_size": 0}}, "early_stop"), ({"prompt": "a", "length_penalty": 2}, "length_penalty"), ({"prompt": "a", "model": 3}, "model"), ({"prompt": ["a"] * 300}, "prompt")]
+BAD_CHAT = [
+    ({}, "messages"), ({"messages": []}, "messages"), ({"messages": {}}, "messages"), ({"messages": [None]}, "messages[0]"), ({"messages": [{"content": "a"}]}, "role"), ({"messages": [{"role": "x", "content": "a"}]}, "role"),
+    ({"messages": [{"role": "user"}]}, "content"), ({"messages": [{"role": "user", "content": 1}]}, "content"), ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "content"), ({"messages": CHAT["messages"], "top_logprobs": 2}, "logprobs"),
+    ({"messages": CHAT["messages"], "chat_template_kwargs": {"messages": []}}, "reserved"), ({"messages": CHAT["messages"], "chat_template": "x"}, "template"), ({"messages": CHAT["messages"], "max_tokens": 3, "max_completion_tokens": 4}, "max_tokens")]
+
+
+def bad_inputs(s):
+    before = canary(s)
+    for path, rows in (("/v1/completions", BAD), ("/v1/chat/completions", BAD_CHAT)):
+        for body, want in rows:
+            status, _, text = s.request("POST", path, body.encode() if isinstance(body, str) else body)
+            try:
+                e = json.loads(text)["error"]
+            except (ValueError, KeyError, TypeError):
+                e = {}
+            ok = 400 <= status < 500 and set(e) == {"message", "type", "param", "code"} and len(e["message"]) < 900
+            check(f"bad {str(body)[:60]}", ok and (not want or want in json.dumps(e)), f"{status} {text[:300]}")
+    check("canary after bad bodies", canary(s) == before)
+    check("not JSON", s.request("POST", "/v1/completions", b"{}", {"Content-Type": "text/plain"})[0] == 415)
+    check("gzip", s.request("POST", "/v1/completions", b"{}", {"Content-Encoding": "gzip"})[0] == 415)
+
+
+def framing(s):
+    body = json.dumps(CANARY).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: x.localhost\r\nContent-Type: application/json\r\n".replace("x.localhost", "localhost").encode()
+    good = head + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    want = s.raw(good).split(b'"choices"')[1].split(b'"usage"')[0]
+    chunked = head + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + b"".join(b"%x\r\n%s\r\n" % (len(body[i:i + 7]), body[i:i + 7]) for i in range(0, len(body), 7)) + b"0\r\n\r\n"
+    check("chunked request", want in s.raw(chunked))
+    c = socket.create_connection((HOST, s.port), timeout=60)
+    for i in range(len(good)): c.sendall(good[i:i + 1])
+    out = b""
+    while part := c.recv(65536): out += part
+    check("one byte at a time", want in out)
+    many = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n" * 999 + b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    check("1000 pipelined", s.raw(many).count(b"HTTP/1.1 200 OK") == 1000)
+    check("half-closed client is answered", want in s.raw(good, shut=True))
+    check("expect", s.raw(head + b"Connection: close\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}").count(b"HTTP/1.1 ") >= 1)
+    for name, data, status in (
+        ("bare LF", b"GET /health HTTP/1.1\nHost: localhost\n\n", 400), ("two lengths", head + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", 400),
+        ("both framings", head + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n", 400), ("negative length", head + b"Content-Length: -1\r\n\r\n", 400), ("hex length", head + b"Content-Length: 0x10\r\n\r\n", 400),
+        ("huge length", head + b"Content-Length: 999999999999\r\n\r\n", 413), ("negative chunk", head + b"Transfer-Encoding: chunked\r\n\r\n-2\r\n", 400), ("other coding", head + b"Transfer-Encoding: gzip, chunked\r\n\r\n", 400),
+        ("folded", b"GET /health HTTP/1.1\r\nHost: localhost\r\n folded\r\n\r\n", 400), ("space before colon", b"GET /health HTTP/1.1\r\nHost : localhost\r\n\r\n", 400), ("no host", b"GET /health HTTP/1.1\r\n\r\n", 400),
+        ("two hosts", b"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400), ("NUL", b"GET /health HTTP/1.1\r\nHost: a\x00b\r\n\r\n", 400), ("version", b"GET /health HTTP/2.0\r\n\r\n", 505), ("TLS", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
+        ("long line", b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n", 414), ("large head", b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"a: " + b"b" * 40000 + b"\r\n\r\n", 431), ("many fields", b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"a: b\r\n" * 200 + b"\r\n", 431),
+        ("bad escape", b"GET /%zz HTTP/1.1\r\nHost: localhost\r\n\r\n", 400), ("absolute form", b"GET http://evil/ HTTP/1.1\r\nHost: localhost\r\n\r\n", 400), ("expectation", b"GET / HTTP/1.1\r\nHost: localhost\r\nExpect: foo\r\n\r\n", 417)):
+        out = s.raw(data)
+        check(name, out.startswith(b"HTTP/1.1 %d " % status) and out.count(b"HTTP/1.1 %d " % status) == 1, out[:100])
+    check("alive", s.request("GET", "/health")[0] == 200)
+
+
+def gone(s):
+    """Clients that go away: what they asked for ends within a second."""
+    for name, body in (("in decode, streamed", {"prompt": "Once upon a time", "max_tokens": 1500, "stream": True, "ignore_eos": True}), ("in decode", {"prompt": "Once upon a time", "max_tokens": 1500, "ignore_eos": True}),
+                       ("in prefill", {"prompt": "word " * 1800, "max_tokens": 100})):
+        data = json.dumps(body).encode()
+        c = socket.create_connection((HOST, s.port))
+        c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+        time.sleep(0.3)
+        c.close()
+        time.sleep(1.5)
+        check("client gone " + name, s.metric("num_requests_running") + s.metric("num_requests_waiting") == 0)
+
+
+def together(s):
+    """A greedy request gives the same bytes alone and among others."""
+    alone, results = canary(s), []
+    def other(i): s.post("/v1/completions", {"prompt": f"Number {i} of the list", "max_tokens": 20, "temperature": 1, "seed": i})
+    def one(): results.append(canary(s))
+    threads = [threading.Thread(target=other, args=(i,)) for i in range(8)] + [threading.Thread(target=one) for _ in range(4)]
+    for t in threads: t.start()
+    for t in threads: t.join()
+    check("same bytes among others", all(x == alone for x in results), results)
+
+
+def keys():
+    s = Server("--api-key", "alpha", "beta")
+    check("no key", s.request("GET", "/v1/models")[0] == 401)
+    check("health is open", s.request("GET", "/health")[0] == 200)
+    for header in ({"Authorization": "Bearer alpha"}, {"Authorization": "Bearer beta"}, {"x-api-key": "alpha"}): check("key", s.request("GET", "/v1/models", None, header)[0] == 200)
+    for bad in ("Bearer", "Bearer alph", "Bearer alphaa", "Basic alpha", "Bearer alpha "): check("bad key " + bad, s.request("GET", "/metrics", None, {"Authorization": bad})[0] in ((200,) if bad == "Bearer alpha " else (401,)))
+    check("SIGTERM", s.stop() == 0)
+
+
+def flags():
+    for args, code, want in ((["--prot", "1"], 2, "--port"), (["--port", "70000"], 2, "65535"), (["--max-model-len", "99999999", "--port", "0"], 1, "8192"), (["--enable-early-stop", "--early-stop-config", '{"enable_early_stop": false}'], 2, "contradict"),
+                             (["--early-stop-config", '{"window_size": 0}'], 2, "window_size"), (["--model", "/nothing"], 1, "/nothing"), (["--host", "999.1.1.1"], 1, "999.1.1.1"), (["--enable-lora"], 2, "enable-lora")):
+        p = subprocess.run([SERVE, *args], capture_output=True, text=True, timeout=60)
+        check("flags " + " ".join(args)[:50], p.returncode == code and want in p.stderr and p.stderr.count("\n") <= 4, f"{p.returncode} {p.stderr}")
+
+
+def main():
+    if not pathlib.Path(MODEL).exists() or not pathlib.Path(SERVE).exists():
+        print(f"skipped: {MODEL} or {SERVE} is not there\n0 passed, 0 failed, 1 skipped")
+        return
+    s = Server("--enable-early-stop", "--early-stop-config", '{"enable_early_stop":true, "window_size": 1000, "threshold": 0.9}', "--trust-remote-code", "--num-scheduler-steps=8")
+    for part in (routes, answers, bad_inputs, framing, together, gone): part(s)
+    check("SIGTERM", s.stop() == 0)
+    keys()
+    flags()
+    print(f"{COUNT['passed']} passed, {COUNT['failed']} failed, {COUNT['skipped']} skipped")
+    sys.exit(1 if COUNT["failed"] else 0)
+
+
+main()
