@@ -12116,15 +12116,14 @@ static void llm__sub_iq4_xs(const uint8_t *p, int j, llm__sub *o) { /* d, 16 bit
 }
 
 /* Columns [32 sub, 32 sub + 32) of a stored row of a quantised type. 0: not such a type. */
-static int llm__sub_get(int32_t type, const uint8_t *row, int64_t sub, llm__sub *o) {
-    const llm__type_desc *t = llm__type_info(type);
-    if (!t || t->block < 32) return 0;
+static int llm__sub_get(const llm__type_desc *t, const uint8_t *row, int64_t sub, llm__sub *o) {
+    if (t->block < 32) return 0;
     const uint8_t *p = row + sub / (t->block / 32) * t->bytes;
     int j = (int)(sub % (t->block / 32));
     o->m = 0;
     o->sc[0] = o->sc[1] = 1;
     o->mc[0] = o->mc[1] = 1;
-    switch (type) {
+    switch (t->type) {
     case LLM_TYPE_Q4_0: llm__sub_q4(p, 0, o); break;
     case LLM_TYPE_Q4_1: llm__sub_q4(p, 1, o); break;
     case LLM_TYPE_Q5_0: llm__sub_q5(p, 0, o); break;
@@ -12135,7 +12134,7 @@ static int llm__sub_get(int32_t type, const uint8_t *row, int64_t sub, llm__sub 
     case LLM_TYPE_Q4_K: llm__sub_q45_k(p, j, 0, o); break;
     case LLM_TYPE_Q5_K: llm__sub_q45_k(p, j, 1, o); break;
     case LLM_TYPE_Q6_K: llm__sub_q6_k(p, j, o); break;
-    case LLM_TYPE_IQ4_NL: llm__sub_table(type, p + 2, o), o->d = llm__load_f16(p); break;
+    case LLM_TYPE_IQ4_NL: llm__sub_table(t->type, p + 2, o), o->d = llm__load_f16(p); break;
     case LLM_TYPE_IQ4_XS: llm__sub_iq4_xs(p, j, o); break;
     case LLM_TYPE_MXFP4: llm__sub_mxfp4(p, o); break;
     default: return 0;
@@ -12183,7 +12182,7 @@ static int llm__type_readable(int32_t type) {
     static const uint8_t zeros[256] = {0};
     const llm__type_desc *t = llm__type_info(type);
     llm__sub s;
-    return t && (t->block == 1 || llm__sub_get(type, zeros, 0, &s));
+    return t && (t->block == 1 || llm__sub_get(t, zeros, 0, &s));
 }
 
 /* Columns [from, from + n) of a stored row as f32: the meaning of every format. */
@@ -12192,15 +12191,20 @@ static void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t from,
         memcpy(dst, row + 4 * from, (size_t)n * 4);
         return;
     }
+    if (type == LLM_TYPE_BF16) {
+        for (int64_t i = 0; i < n; i++) dst[i] = llm__bits_f32((uint32_t)row[2 * (from + i)] << 16 | (uint32_t)row[2 * (from + i) + 1] << 24);
+        return;
+    }
     if (llm__type_block(type) == 1) {
         for (int64_t i = 0; i < n; i++) dst[i] = llm__element(type, row, from + i);
         return;
     }
+    const llm__type_desc *t = llm__type_info(type);
     llm__sub s;
     for (int64_t i = 0; i < n;) {
         int64_t sub = (from + i) / 32;
         int at = (int)((from + i) % 32), count = (int)LLM__MIN(n - i, (int64_t)32 - at);
-        llm__sub_get(type, row, sub, &s);
+        llm__sub_get(t, row, sub, &s);
         for (int k = at; k < at + count; k++) dst[i++] = s.d * (float)s.sc[k / 16] * (float)s.q[k] + s.m * (float)s.mc[k / 16];
     }
 }
@@ -12325,7 +12329,7 @@ typedef struct llm__exec {
     size_t scratch_bytes;
 } llm__exec;
 
-enum { LLM__TILE = 16, LLM__ROWS = 16 }; /* columns of a tile; rows of a packed block */
+enum { LLM__TILE = 16, LLM__ROWS = 16, LLM__CHUNK = 64 }; /* columns of a tile; rows of a packed block; columns of floats summed in one go */
 
 /* Tile i of n columns cut into equal tiles (17 are 9 + 8, not 16 + 1), each a multiple of `per`. */
 typedef struct llm__tile {
@@ -12399,6 +12403,9 @@ LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
 LLM__INLINE int llm__kind_is_float(llm__kind kind) { return kind <= LLM__KIND_BF16; }
 LLM__INLINE int llm__kind_is_table(llm__kind kind) { return kind == LLM__KIND_IQ4 || kind == LLM__KIND_MXFP4; }
 
+/* What the nibbles of such a kind stand for. */
+LLM__INLINE const int8_t *llm__kind_table(llm__kind kind) { return llm__nibble_values(kind == LLM__KIND_MXFP4 ? LLM_TYPE_MXFP4 : LLM_TYPE_IQ4_NL); }
+
 LLM__INLINE int llm__scale_bytes(llm__scale s) { /* of 16 rows, in every block */
     return s == LLM__SCALE_F16 ? 32 : s == LLM__SCALE_F32 ? 64 : s == LLM__SCALE_F32X2 ? 128 : s == LLM__SCALE_SUPER ? 16 : s == LLM__SCALE_SUPERX2 ? 32 : 0;
 }
@@ -12453,7 +12460,7 @@ static float llm__random_weight(uint64_t seed, int64_t row, int64_t col) {
     return (float)((double)(llm__hash(at, sizeof at, seed) >> 40) / 16777216 * 0.04 - 0.02);
 }
 
-/* Columns [col, col + n) of a segment's row r as f32, with its scale: what the weight means. */
+/* Columns [col, col + n) of a segment's row r as f32, without the segment's scale. */
 static void llm__segment_values(const llm_segment *s, uint64_t seed, int64_t r, int64_t col, int64_t n, float *dst) {
     int64_t row = s->row + r * (s->row_step ? s->row_step : 1);
     if (s->type == LLM_TYPE_RANDOM) {
@@ -12465,8 +12472,6 @@ static void llm__segment_values(const llm_segment *s, uint64_t seed, int64_t r, 
     if (!s->transposed) llm__dequant_columns(s->type, data + row * bytes, s->col + col, n, dst);
     else
         for (int64_t i = 0; i < n; i++) llm__dequant_columns(s->type, data + (s->col + col + i) * bytes, row, 1, dst + i);
-    if (s->scale != 0 && s->scale != 1)
-        for (int64_t i = 0; i < n; i++) dst[i] *= s->scale;
 }
 
 /* The segment of a row of the weight. */
@@ -12480,10 +12485,14 @@ static int llm__weight_segment(const llm_weight *w, int64_t row) {
     return low;
 }
 
-/* Columns [col, col + n) of a row of the weight as f32. */
+static float llm__segment_scale(const llm_segment *s) { return s->scale != 0 ? s->scale : 1; }
+
+/* Columns [col, col + n) of a row of the weight as f32: what the weight means. */
 static void llm__weight_values(const llm_weight *w, int64_t row, int64_t col, int64_t n, float *dst) {
     int i = llm__weight_segment(w, row);
+    float scale = llm__segment_scale(&w->segment[i]);
     llm__segment_values(&w->segment[i], w->seed + (uint64_t)i, row - w->first_row[i], col, n, dst);
+    for (int64_t k = 0; k < n && scale != 1; k++) dst[k] *= scale;
 }
 
 /* How a segment is packed. */
@@ -12527,14 +12536,13 @@ static llm_result llm__segment_check(const llm_weight_desc *d, const llm_segment
 
 /* Adds a block of rows [row, row + n) at the end of the packed memory. */
 static void llm__weight_add_block(llm_weight *w, int64_t row, int n, llm__kind kind) {
-    float scale = w->segment[llm__weight_segment(w, row)].scale;
     if (w->block) {
         llm__block *b = &w->block[w->n_blocks];
         b->offset = (int64_t)w->bytes;
         b->row = row;
         b->n = n;
         b->kind = kind;
-        b->scale = scale != 0 && !llm__kind_is_float(kind) ? scale : 1; /* floats are packed with it */
+        b->scale = llm__segment_scale(&w->segment[llm__weight_segment(w, row)]);
     }
     w->n_blocks++;
     w->bytes += (size_t)llm__kind_row_bytes(kind, w->cols);
@@ -12668,28 +12676,23 @@ LLM__UNUSED static llm__form llm__weight_form(const llm_weight *w) { return w->f
 
 /* ---- Packing ---- */
 
-/* The nibble that stands for a value in a table format. */
-static int llm__table_index(llm__kind kind, int8_t value) {
-    const int8_t *table = llm__nibble_values(kind == LLM__KIND_MXFP4 ? LLM_TYPE_MXFP4 : LLM_TYPE_IQ4_NL);
-    int i = 0;
-    while (i < 15 && table[i] != value) i++;
-    return i;
-}
-
-/* 32 values of one row into the vectors of a block. */
-static void llm__pack_values(llm__kind kind, const int8_t *q, int lane, uint8_t *to) {
-    llm__kind_desc k = llm__kind_info(kind);
-    for (int c = 0; c < 32; c++) {
-        int i = c / 4, at = 4 * lane + c % 4;
-        int u = llm__kind_is_table(kind) ? llm__table_index(kind, q[c]) : q[c] + k.zero;
-        if (k.bits == 8) {
-            to[64 * i + at] = (uint8_t)u;
-            continue;
-        }
-        to[64 * (i / 2) + at] |= (uint8_t)((u & 15) << (4 * (i & 1)));
-        if (k.bits == 5) to[256 + at] |= (uint8_t)((u >> 4) << i);
-        if (k.bits == 6) to[256 + 64 * (i / 4) + at] |= (uint8_t)((u >> 4) << (2 * (i % 4)));
+/* 32 values of one row into the vectors of a block; they are handled as 8 words of 4 columns. nibble_of: of a table format, by value + 128. */
+static void llm__pack_values(llm__kind kind, const int8_t *q, const uint8_t *nibble_of, int lane, uint8_t *to) {
+    const int bits = llm__kind_info(kind).bits, zero = llm__kind_info(kind).zero;
+    uint8_t u[32];
+    uint32_t word[8], high[2] = {0, 0};
+    for (int c = 0; c < 32; c++) u[c] = (uint8_t)(q[c] + zero);
+    for (int c = 0; c < 32 && nibble_of; c++) u[c] = nibble_of[q[c] + 128];
+    memcpy(word, u, 32);
+    for (int i = 0; i < 8; i++) {
+        uint32_t nibbles = (word[i] & 0x0F0F0F0F) | (word[i | 1] & 0x0F0F0F0F) << 4;
+        if (bits == 8) memcpy(to + 64 * i + 4 * lane, &word[i], 4);
+        else if (i % 2 == 0) memcpy(to + 32 * i + 4 * lane, &nibbles, 4);
+        if (bits == 5) high[0] |= (word[i] >> 4 & 0x01010101) << i;
+        if (bits == 6) high[i / 4] |= (word[i] >> 4 & 0x03030303) << (2 * (i % 4));
     }
+    if (bits == 5 || bits == 6) memcpy(to + 256 + 4 * lane, &high[0], 4);
+    if (bits == 6) memcpy(to + 320 + 4 * lane, &high[1], 4);
 }
 
 /* The scales (or minimums) of one row: d for 256 or 32 columns at head or to, b the small integers. Returns where the next ones stand. */
@@ -12713,13 +12716,16 @@ static void llm__pack_quantised(const llm_weight *w, const llm__block *b, uint8_
     llm__kind kind = (llm__kind)b->kind;
     llm__kind_desc k = llm__kind_info(kind);
     const llm_segment *s[LLM__ROWS];
+    const llm__type_desc *type[LLM__ROWS];
     const uint8_t *row[LLM__ROWS];
     for (int r = 0; r < b->n; r++) {
         int i = llm__weight_segment(w, b->row + r);
         s[r] = &w->segment[i];
+        type[r] = llm__type_info(s[r]->type);
         row[r] = (const uint8_t *)s[r]->data + (s[r]->row + (b->row + r - w->first_row[i]) * (s[r]->row_step ? s[r]->row_step : 1)) * llm__row_bytes(s[r]->type, s[r]->stored_cols);
     }
-    uint8_t *head = to;
+    uint8_t *head = to, nibble_of[256];
+    for (int i = 0; i < 16 && llm__kind_is_table(kind); i++) nibble_of[llm__kind_table(kind)[i] + 128] = (uint8_t)i;
     for (int64_t j = 0; j < w->cols / 32; j++, to += llm__kind_block(kind)) {
         if (llm__kind_head(kind) && j % 8 == 0) {
             head = to;
@@ -12727,27 +12733,50 @@ static void llm__pack_quantised(const llm_weight *w, const llm__block *b, uint8_
         }
         for (int r = 0; r < b->n; r++) {
             llm__sub sub;
-            llm__sub_get(s[r]->type, row[r], s[r]->col / 32 + j, &sub);
-            llm__pack_values(kind, sub.q, r, to);
+            llm__sub_get(type[r], row[r], s[r]->col / 32 + j, &sub);
+            llm__pack_values(kind, sub.q, llm__kind_is_table(kind) ? nibble_of : NULL, r, to);
             uint8_t *min = llm__pack_scale(k.scale, sub.d, (const uint8_t *)sub.sc, 1, r, to + 64 * k.bits, head);
             llm__pack_scale(k.min, sub.m, sub.mc, 0, r, min, head + 32);
         }
     }
 }
 
-/* Rows of a block of floats. */
+/* The f16 code of each fp8 code. */
+static void llm__f8_codes(int32_t type, uint16_t code[256]) {
+    for (int i = 0; i < 256; i++) code[i] = llm__f32_to_f16(type == LLM_TYPE_F8_E4M3 ? llm__e4m3_to_f32((uint8_t)i) : llm__e5m2_to_f32((uint8_t)i));
+}
+
+/* n columns from c on of a segment's row r in the 16 bits of a packed kind. What is stored so already is copied. */
+static void llm__pack_halves(const llm_segment *s, uint64_t seed, llm__kind kind, const uint16_t *code, int64_t r, int64_t c, int n, uint16_t *to) {
+    float x[LLM__CHUNK];
+    const uint8_t *row = (const uint8_t *)s->data + (s->row + r * (s->row_step ? s->row_step : 1)) * llm__row_bytes(s->type, s->stored_cols);
+    if (!s->transposed && s->type == (kind == LLM__KIND_BF16 ? LLM_TYPE_BF16 : LLM_TYPE_F16)) {
+        memcpy(to, row + 2 * (s->col + c), sizeof *to * (size_t)n);
+    } else if (!s->transposed && code) {
+        for (int i = 0; i < n; i++) to[i] = code[row[s->col + c + i]];
+    } else {
+        llm__segment_values(s, seed, r, c, n, x);
+        for (int i = 0; i < n; i++) to[i] = kind == LLM__KIND_BF16 ? llm__f32_to_bf16(x[i]) : llm__f32_to_f16(x[i]);
+    }
+}
+
+/* Rows of a block of floats: column by column, 16 rows side by side. */
 static void llm__pack_floats(const llm_weight *w, const llm__block *b, uint8_t *to) {
-    enum { COLS = 128 };
-    float x[COLS];
-    for (int64_t c = 0; c < w->cols; c += COLS) {
-        int n = (int)LLM__MIN(w->cols - c, (int64_t)COLS);
+    uint16_t code[256], half[LLM__CHUNK];
+    float x[LLM__CHUNK];
+    int32_t first = w->segment[llm__weight_segment(w, b->row)].type;
+    int f8 = first == LLM_TYPE_F8_E4M3 || first == LLM_TYPE_F8_E5M2;
+    if (f8) llm__f8_codes(first, code);
+    for (int64_t c = 0; c < w->cols; c += LLM__CHUNK) {
+        int n = (int)LLM__MIN(w->cols - c, (int64_t)LLM__CHUNK);
         for (int r = 0; r < b->n; r++) {
-            llm__weight_values(w, b->row + r, c, n, x);
-            for (int i = 0; i < n; i++) {
-                int64_t at = (c + i) * LLM__ROWS + r;
-                uint16_t half = b->kind == LLM__KIND_BF16 ? llm__f32_to_bf16(x[i]) : llm__f32_to_f16(x[i]);
+            int s = llm__weight_segment(w, b->row + r);
+            int64_t at = c * LLM__ROWS + r, row = b->row + r - w->first_row[s];
+            if (b->kind == LLM__KIND_F32) llm__segment_values(&w->segment[s], w->seed + (uint64_t)s, row, c, n, x);
+            else llm__pack_halves(&w->segment[s], w->seed + (uint64_t)s, (llm__kind)b->kind, f8 ? code : NULL, row, c, n, half);
+            for (int i = 0; i < n; i++, at += LLM__ROWS) {
                 if (b->kind == LLM__KIND_F32) memcpy(to + 4 * at, &x[i], 4);
-                else memcpy(to + 2 * at, &half, 2);
+                else memcpy(to + 2 * at, &half[i], 2);
             }
         }
     }
@@ -12802,7 +12831,7 @@ static int llm__ref_value(llm__kind kind, const uint8_t *w, int c, int r) {
     int i = c / 4, at = 4 * r + c % 4;
     if (llm__kind_info(kind).bits == 8) return (int8_t)w[64 * i + at];
     int u = w[64 * (i / 2) + at] >> (4 * (i & 1)) & 15;
-    if (llm__kind_is_table(kind)) return llm__nibble_values(kind == LLM__KIND_MXFP4 ? LLM_TYPE_MXFP4 : LLM_TYPE_IQ4_NL)[u];
+    if (llm__kind_is_table(kind)) return llm__kind_table(kind)[u];
     if (llm__kind_info(kind).bits == 5) u |= (w[256 + at] >> i & 1) << 4;
     if (llm__kind_info(kind).bits == 6) u |= (w[256 + 64 * (i / 4) + at] >> (2 * (i % 4)) & 3) << 4;
     return u - llm__kind_info(kind).zero;
@@ -12850,8 +12879,6 @@ static void llm__ref_i8(llm__kind kind, const uint8_t *w, int64_t n_blocks, cons
 
 /* Floats: the columns are summed in chunks, the chunks are added in order. Short sums keep the rounding error small, and give the vector
  * kernels independent chains. */
-enum { LLM__CHUNK = 64 };
-
 static float llm__ref_float(llm__kind kind, const uint8_t *w, int64_t i) {
     return llm__element(kind == LLM__KIND_F32 ? LLM_TYPE_F32 : kind == LLM__KIND_F16 ? LLM_TYPE_F16 : LLM_TYPE_BF16, w, i);
 }
@@ -12930,7 +12957,7 @@ LLM__AVX2_INLINE void llm__avx2_unpack(const llm__kind kind, const int vnni, con
         }
     }
     if (llm__kind_is_table(kind)) {
-        __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)llm__nibble_values(kind == LLM__KIND_MXFP4 ? LLM_TYPE_MXFP4 : LLM_TYPE_IQ4_NL)));
+        __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)llm__kind_table(kind)));
         LLM__UNROLL
         for (int i = 0; i < 8; i++) v[i] = _mm256_shuffle_epi8(table, v[i]);
     }
@@ -13126,7 +13153,7 @@ LLM__AVX2_INLINE void llm__avx2_chunks(const llm__kind kind, const int n, const 
 
 /* n tokens, all columns. */
 LLM__AVX2_INLINE void llm__avx2_tokens(const llm__kind kind, const int n, const uint8_t *w, int64_t cols, const float *x, int64_t stride, float *out) {
-    const int m = n == 1 ? 4 : n <= 3 ? 2 : 1;
+    const int m = 4 / n;
     int64_t c = 0;
     for (; c + m * LLM__CHUNK <= cols; c += m * LLM__CHUNK) llm__avx2_chunks(kind, n, m, w, c, LLM__CHUNK, x, stride, out);
     for (; c < cols; c += LLM__CHUNK) llm__avx2_chunks(kind, n, 1, w, c, (int)LLM__MIN(cols - c, (int64_t)LLM__CHUNK), x, stride, out);
@@ -13134,17 +13161,9 @@ LLM__AVX2_INLINE void llm__avx2_tokens(const llm__kind kind, const int n, const 
 
 LLM__AVX2_INLINE void llm__avx2_floats(const llm__kind kind, const uint8_t *w, int64_t cols, const float *x, int64_t stride, int n, float *out) {
     memset(out, 0, sizeof(float) * LLM__ROWS * (size_t)n);
-    for (int k; n > 0; n -= k, x += k * stride, out += k * LLM__ROWS) {
-        k = n > 6 && n < 12 ? (n + 1) / 2 : LLM__MIN(n, 6);
-        switch (k) {
-        case 1: llm__avx2_tokens(kind, 1, w, cols, x, stride, out); break;
-        case 2: llm__avx2_tokens(kind, 2, w, cols, x, stride, out); break;
-        case 3: llm__avx2_tokens(kind, 3, w, cols, x, stride, out); break;
-        case 4: llm__avx2_tokens(kind, 4, w, cols, x, stride, out); break;
-        case 5: llm__avx2_tokens(kind, 5, w, cols, x, stride, out); break;
-        default: llm__avx2_tokens(kind, 6, w, cols, x, stride, out);
-        }
-    }
+    for (; n >= 4; n -= 4, x += 4 * stride, out += 4 * LLM__ROWS) llm__avx2_tokens(kind, 4, w, cols, x, stride, out);
+    if (n & 2) llm__avx2_tokens(kind, 2, w, cols, x, stride, out);
+    if (n & 1) llm__avx2_tokens(kind, 1, w, cols, x + (n & 2) * stride, stride, out + (n & 2) * LLM__ROWS);
 }
 
 LLM__AVX2 static void llm__avx2_f32(llm__kind kind, const uint8_t *w, int64_t cols, const float *x, int64_t stride, int n, float *out) {
@@ -13261,7 +13280,7 @@ LLM__AVX512_INLINE void llm__avx512_unpack(const llm__kind kind, const int vnni,
         }
     }
     if (llm__kind_is_table(kind)) {
-        const __m512i table = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)llm__nibble_values(kind == LLM__KIND_MXFP4 ? LLM_TYPE_MXFP4 : LLM_TYPE_IQ4_NL)));
+        const __m512i table = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)llm__kind_table(kind)));
         LLM__UNROLL
         for (int i = 0; i < 8; i++) v[i] = _mm512_shuffle_epi8(table, v[i]);
     }
@@ -13412,19 +13431,10 @@ LLM__AVX512_INLINE void llm__avx512_tokens(const llm__kind kind, const int n, co
 
 LLM__AVX512_INLINE void llm__avx512_floats(const llm__kind kind, const uint8_t *w, int64_t cols, const float *x, int64_t stride, int n, float *out) {
     memset(out, 0, sizeof(float) * LLM__ROWS * (size_t)n);
-    for (int k; n > 0; n -= k, x += k * stride, out += k * LLM__ROWS) {
-        k = n > 8 ? LLM__MIN((n + 1) / 2, 8) : n;
-        switch (k) {
-        case 1: llm__avx512_tokens(kind, 1, w, cols, x, stride, out); break;
-        case 2: llm__avx512_tokens(kind, 2, w, cols, x, stride, out); break;
-        case 3: llm__avx512_tokens(kind, 3, w, cols, x, stride, out); break;
-        case 4: llm__avx512_tokens(kind, 4, w, cols, x, stride, out); break;
-        case 5: llm__avx512_tokens(kind, 5, w, cols, x, stride, out); break;
-        case 6: llm__avx512_tokens(kind, 6, w, cols, x, stride, out); break;
-        case 7: llm__avx512_tokens(kind, 7, w, cols, x, stride, out); break;
-        default: llm__avx512_tokens(kind, 8, w, cols, x, stride, out);
-        }
-    }
+    for (; n >= 8; n -= 8, x += 8 * stride, out += 8 * LLM__ROWS) llm__avx512_tokens(kind, 8, w, cols, x, stride, out);
+    if (n & 4) llm__avx512_tokens(kind, 4, w, cols, x, stride, out);
+    if (n & 2) llm__avx512_tokens(kind, 2, w, cols, x + (n & 4) * stride, stride, out + (n & 4) * LLM__ROWS);
+    if (n & 1) llm__avx512_tokens(kind, 1, w, cols, x + (n & 6) * stride, stride, out + (n & 6) * LLM__ROWS);
 }
 
 LLM__AVX512 static void llm__avx512_f32(llm__kind kind, const uint8_t *w, int64_t cols, const float *x, int64_t stride, int n, float *out) {
@@ -13605,12 +13615,9 @@ LLM__UNUSED static void llm__act_make(const llm__exec *e, llm_buffer *b, int for
 /* One block times one tile: out (tile rows, 16). */
 static void llm__block_tile(const llm__kernels *k, const llm_weight *w, const llm__block *b, const llm__input *in, llm__tile t, float *out) {
     const uint8_t *at = w->memory + b->offset;
-    if (w->form == LLM__FORM_F32) {
-        k->f32((llm__kind)b->kind, at, w->cols, in->x + t.start * in->stride, in->stride, t.n, out);
-        return;
-    }
     int64_t blocks = w->cols / 32;
-    k->i8((llm__kind)b->kind, at, blocks, in->act, (size_t)t.start * (size_t)blocks, t.n, out);
+    if (w->form == LLM__FORM_F32) k->f32((llm__kind)b->kind, at, w->cols, in->x + t.start * in->stride, in->stride, t.n, out);
+    else k->i8((llm__kind)b->kind, at, blocks, in->act, (size_t)t.start * (size_t)blocks, t.n, out);
     for (int i = 0; i < t.n * LLM__ROWS && b->scale != 1; i++) out[i] *= b->scale;
     for (int i = 0; i < t.n / 2 && w->form == LLM__FORM_I8X2; i++)
         for (int r = 0; r < LLM__ROWS; r++) out[i * LLM__ROWS + r] = out[2 * i * LLM__ROWS + r] + out[(2 * i + 1) * LLM__ROWS + r];
