@@ -49,6 +49,8 @@ static struct {
     llm_model *model;
     llm_engine *engine;
     int32_t vocab;                   /* ids below it are accepted */
+    llm_reasoning_kind reasoning;
+    llm_template_caps caps;
     llm_sampling defaults;
     char fingerprint[32], bound[160];
     int ready;                       /* atomic: the engine is open */
@@ -301,6 +303,7 @@ static void read_options(int argc, char **argv) {
         snprintf(why, sizeof why, "max_num_batched_tokens (%d) must be greater than or equal to max_num_seqs (%d).", c->engine.max_num_batched_tokens, c->engine.max_num_seqs);
         die(2, why);
     }
+    if (c->reasoning_parser && llm_reasoning_named(c->reasoning_parser) < 0) die(2, "--reasoning-parser: a name as qwen3, deepseek_r1, ernie-45-vl or none was expected");
     if (!c->names.n) llm_options_set(&options, llm_options_find(&options, "served-model-name", 17), "model", c->model, LLM_FROM_FILE);
     if (!c->engine.kv_cache_memory_bytes) c->engine.kv_cache_memory_bytes = (int64_t)4 << 30;
     free((void *)words.items);
@@ -1286,7 +1289,8 @@ typedef enum call_kind { CALL_CHAT, CALL_COMPLETION, CALL_GENERATE, CALL_TOKENIZ
 typedef struct choice {
     int64_t text_chars;          /* code points sent so far (streams) */
     double last_time;            /* of its latest token */
-    int n_tokens, role_sent, finished;
+    int n_tokens, role_sent, finished; /* role_sent: something of the choice was sent */
+    llm_reasoning reasoning;
 } choice;
 
 typedef struct call {
@@ -1421,6 +1425,37 @@ static int submit(call *k, const char *text, size_t len, int flags, const int32_
     return 1;
 }
 
+/* The text parts of a content list, joined: for templates that know texts only. */
+static void write_joined(const llm_json *d, int list, llm_text *out) {
+    llm_text text = {0};
+    for (int part = llm_json_first(d, list); part >= 0; part = llm_json_next(d, part)) {
+        size_t n;
+        const char *s = llm_json_str(d, llm_json_find(d, part, "text"), &n);
+        if (text.len) llm_text_str(&text, "\n");
+        if (s) llm_text_add(&text, s, n);
+    }
+    llm_text_json(out, text.data ? text.data : "", text.len);
+    llm_text_free(&text);
+}
+
+static void write_messages(const llm_json *d, int messages, llm_text *out) {
+    llm_text_str(out, "[");
+    for (int m = llm_json_first(d, messages), i = 0; m >= 0; m = llm_json_next(d, m), i++) {
+        llm_text_str(out, i ? ",{" : "{");
+        for (int v = llm_json_first(d, m), j = 0; v >= 0; v = llm_json_next(d, v), j++) {
+            size_t n;
+            const char *key = llm_json_key(d, v, &n);
+            if (j) llm_text_str(out, ",");
+            llm_text_json(out, key, n);
+            llm_text_str(out, ":");
+            if (!strcmp(key, "content") && llm_json_type_of(d, v) == LLM_JSON_ARRAY && !server.caps.content_parts) write_joined(d, v, out);
+            else llm_json_write(d, v, out);
+        }
+        llm_text_str(out, "}");
+    }
+    llm_text_str(out, "]");
+}
+
 /* The context object of the template: the request's messages and tools, the template's own keyword arguments, and what OpenAI's fields mean. */
 static int render_chat(call *k) {
     llm_text context = {0};
@@ -1433,7 +1468,8 @@ static int render_chat(call *k) {
         if (context.len > 1) llm_text_str(&context, ",");
         llm_text_json(&context, pass[i], strlen(pass[i]));
         llm_text_str(&context, ":");
-        llm_json_write(d, v, &context);
+        if (i) llm_json_write(d, v, &context);
+        else write_messages(d, v, &context);
     }
     int kwargs = given(d, 0, "chat_template_kwargs");
     for (int v = kwargs >= 0 ? llm_json_first(d, kwargs) : -1; v >= 0; v = llm_json_next(d, v)) {
@@ -1455,7 +1491,10 @@ static int render_chat(call *k) {
     llm_text_str(&context, generation ? ",\"add_generation_prompt\":true}" : ",\"add_generation_prompt\":false}");
     llm_json *doc = NULL;
     llm_result r = context.failed ? LLM_ERR_NOMEM : llm_json_parse(context.data, context.len, NULL, &doc);
-    if (!r) r = llm_render(server.model, doc, NULL, &k->text);
+    llm_render_options how;
+    memset(&how, 0, sizeof how);
+    how.as_chat = 1;
+    if (!r) r = llm_render(server.model, doc, &how, &k->text);
     llm_json_free(doc);
     llm_text_free(&context);
     return r ? call_library_error(k, r, "messages") : 1;
@@ -1581,15 +1620,23 @@ static void *engine_main(void *unused) {
  * >>reasoning   Thinking and answer apart.
  * ============================================================================ */
 
-static void split_reasoning(const call *k, const char *text, size_t n, llm_text *reasoning, llm_text *content) {
-    (void)k;
-    (void)reasoning;
-    llm_text_add(content, text, n);
+static void reasoning_begin(const call *k, llm_reasoning *r) {
+    llm_reasoning_begin(r, server.reasoning, k->text.data, k->text.len);
 }
 
+static void split_reasoning(const call *k, const char *text, size_t n, llm_text *reasoning, llm_text *content) {
+    llm_reasoning r;
+    reasoning_begin(k, &r);
+    llm_reasoning_push(&r, text, n, reasoning, content);
+    llm_reasoning_end(&r, reasoning, content);
+}
+
+/* A piece of a stream; `end`: it is the last. */
 static void reasoning_push(const call *k, choice *ch, const char *text, size_t n, int end, llm_text *reasoning, llm_text *content) {
-    (void)k, (void)ch, (void)end, (void)reasoning;
-    llm_text_add(content, text ? text : "", n);
+    if (!ch->role_sent) reasoning_begin(k, &ch->reasoning);
+    ch->role_sent = 1;
+    llm_reasoning_push(&ch->reasoning, text ? text : "", n, reasoning, content);
+    if (end) llm_reasoning_end(&ch->reasoning, reasoning, content);
 }
 
 /* ============================================================================
@@ -3433,6 +3480,10 @@ static void *load_main(void *unused) {
     set_defaults();
     server.vocab = llm_logits_size(server.engine);
     const llm_model_info *info = llm_model_get_info(server.model);
+    llm_template *t = NULL;
+    if (info->chat_template && !llm_template_open(info->chat_template, strlen(info->chat_template), &t)) llm_template_get_caps(t, &server.caps);
+    llm_template_close(t);
+    server.reasoning = c->reasoning_parser ? (llm_reasoning_kind)llm_reasoning_named(c->reasoning_parser) : llm_reasoning_detect(info->chat_template);
     uint64_t h = 1469598103934665603u;
     char text[400];
     llm_engine_stats s;
