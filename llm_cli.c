@@ -443,6 +443,14 @@ static int cli_number(const char *text, int whole, double *real, int64_t *intege
     return 1;
 }
 
+static int cli_list_push(cli_list *list, const char *item) {
+    const char **items = (const char **)realloc((void *)list->items, (size_t)(list->n + 1) * sizeof *items);
+    if (!items || !item) return cli_bad("out of memory for a list of %d values", list->n);
+    list->items = items;
+    items[list->n++] = item;
+    return 1;
+}
+
 /* Sets one option. `said` is how the source spelled it, for messages. 0 with cli_why: the value is wrong. */
 static int cli_set(cli_options *o, const cli_option *opt, const char *said, const char *value, cli_source source) {
     int index = (int)(opt - cli_table);
@@ -493,14 +501,7 @@ static int cli_set(cli_options *o, const cli_option *opt, const char *said, cons
         memcpy(field, &word, sizeof word);
         return 1;
     }
-    default: {
-        cli_list *list = (cli_list *)(void *)field;
-        const char **items = (const char **)realloc((void *)list->items, (size_t)(list->n + 1) * sizeof *items);
-        if (!items) return cli_bad("%s: out of memory", said);
-        list->items = items;
-        items[list->n++] = value;
-        return 1;
-    }
+    default: return cli_list_push((cli_list *)(void *)field, value);
     }
 }
 
@@ -671,15 +672,11 @@ static int cli_set_json(cli_options *o, const cli_option *opt, const char *said,
     int array = opt->kind == CLI_LIST && opt->at != AT(stop_ids) && llm_json_type_of(doc, node) == LLM_JSON_ARRAY;
     if (llm_json_type_of(doc, node) == LLM_JSON_NULL) return 1;
     for (int i = array ? llm_json_first(doc, node) : node; i >= 0; i = array ? llm_json_next(doc, i) : -1) {
-        const char **items = (const char **)realloc((void *)keep->items, (size_t)(keep->n + 1) * sizeof *items);
         llm_text value = {0};
         if (llm_json_str(doc, i, NULL)) llm_text_str(&value, llm_json_str(doc, i, NULL));
         else llm_json_write(doc, i, &value);
         llm_text_add(&value, "", 0);
-        if (!items || !value.data) return cli_bad("%s: out of memory", said);
-        keep->items = items;
-        items[keep->n++] = value.data;
-        if (!cli_set(o, opt, said, value.data, source)) return 0;
+        if (!cli_list_push(keep, value.data) || !cli_set(o, opt, said, value.data, source)) return 0;
     }
     return 1;
 }
@@ -1040,11 +1037,12 @@ static int cli_tokenize(cli_session *c, const char *in, size_t n, llm_text *out)
 static int cli_detokenize(cli_session *c, const char *in, size_t n, llm_text *out) {
     llm_tokens ids = {0};
     llm_text text = {0};
-    if (n != strlen(in) || !cli_parse_ids("input", in, &ids)) return cli_bad("an array of token ids was expected");
-    llm_result r = llm_detokenize(c->model, ids.data, ids.len, LLM_DETOK_KEEP_SPECIAL, &text);
+    int ok = n == strlen(in) && cli_parse_ids("input", in, &ids);
+    llm_result r = ok ? llm_detokenize(c->model, ids.data, ids.len, LLM_DETOK_KEEP_SPECIAL, &text) : LLM_OK;
     if (c->o->jsonl) cli_json(out, "%Q", text.data, text.len), llm_text_free(&text);
     else cli_json(out, "%t", &text);
     llm_tokens_free(&ids);
+    if (!ok) return cli_bad("an array of token ids was expected");
     return r == LLM_OK || cli_bad("%s", llm_last_error());
 }
 
@@ -2643,7 +2641,8 @@ static void cli_talk_load(cli_talk *k, const char *path) {
 
 /* /set NAME VALUE: the sampling options by the names of the command line, and the system message. */
 static void cli_talk_set(cli_talk *k, char *rest) {
-    cli_options *o = k->c->o, before = *o;
+    static cli_list keep; /* options point to these texts */
+    cli_options *o = k->c->o, before;
     llm_sampling check;
     size_t n = strcspn(rest, " =");
     char *value = rest + n + (rest[n] != 0);
@@ -2655,11 +2654,14 @@ static void cli_talk_set(cli_talk *k, char *rest) {
         return;
     }
     if (opt->kind == CLI_LIST) ((cli_list *)(void *)((char *)o + opt->at))->n = 0;
-    if (!cli_set(o, opt, rest, strdup(value), CLI_FROM_USER) || !cli_finish(o) ||
-        !cli_sampling(o, k->c->model, 2048, &check)) { /* the text is kept: options point to it */
-        before.stop.items = o->stop.items, before.bad_words.items = o->bad_words.items, before.stop_ids.items = o->stop_ids.items;
-        *o = before;
+    before = *o;
+    if (!cli_list_push(&keep, strdup(value)) || !cli_set(o, opt, rest, keep.items[keep.n - 1], CLI_FROM_USER) || !cli_finish(o) ||
+        !cli_sampling(o, k->c->model, 2048, &check)) {
         cli_say("llm_cli: ", "%s", cli_why);
+        before.stop.items = o->stop.items, before.bad_words.items = o->bad_words.items, before.stop_ids.items = o->stop_ids.items;
+        before.ids = o->ids, before.bias = o->bias;
+        *o = before;
+        cli_finish(o);
     }
     llm_text_free(&cli_notes);
     if (opt->at == AT(system) && k->n <= 1) cli_talk_reset(k);
