@@ -10737,8 +10737,8 @@ LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out
 /* ============================================================================
  * >>formats   GGUF and safetensors: where tensors, settings and vocabularies come from.
  * ============================================================================
- * A model is a GGUF file (or its parts) or a Hugging Face folder. Both end as one llm__source: a table of tensors that point into the mapped
- * files, the settings (GGUF keys, or config.json), the tokenizer, the chat template, and the ids that end an answer.
+ * A model is a GGUF file (or its parts) or a Hugging Face folder. Both end as one llm__source: a table of tensors that point into the
+ * mapped files, the settings (GGUF keys, or config.json), the tokenizer, the chat template, and the ids that end an answer.
  *
  * Files are hostile until checked. A reader walks the bytes with a cursor that cannot pass the end, and everything is checked before anyone
  * sees it: counts against the bytes that are left, sizes by checked arithmetic, every tensor's range against the file and against its
@@ -10747,7 +10747,8 @@ LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out
  * Big arrays (a vocabulary has 262,144 strings) are not copied: a key says type, count and place.
  *
  * In memory a tensor is row-major whatever the file: shape[0] is the outermost dimension. GGUF stores dimensions the other way round,
- * innermost first; the bytes are the same. In a safetensors file data need not be aligned to its elements: load with memcpy or unaligned loads.
+ * innermost first; the bytes are the same. Data of a safetensors file need not be aligned to its elements: load it with memcpy or unaligned
+ * loads.
  *
  * Nothing of a model folder is executed, and only files named here, or by a plain name in the index, are opened. Links are followed (the
  * Hugging Face cache is made of them), but what they lead to must be a regular file. Pickles (pytorch_model.bin) are never read.
@@ -10783,7 +10784,9 @@ LLM__UNUSED static const llm__type_desc *llm__type_info(int32_t type) {
     return NULL;
 }
 
-/* ---- The table of tensors ---- */
+/* ---- The table of tensors ----
+ * Both readers fill it the same way: llm__tensors_add for each tensor as the header is read, then llm__tensors_place once for the whole
+ * file, when it is known where its data starts and all ranges can be compared. Parts and shards go into one table. */
 
 typedef struct llm__tensor {
     llm__str name;       /* NUL-terminated */
@@ -10930,7 +10933,9 @@ static llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *
     return r;
 }
 
-/* ---- GGUF ---- */
+/* ---- GGUF ----
+ * magic "GGUF", version, number of tensors, number of keys; the keys: name, type, value; the tensors: name, dimensions, type, offset;
+ * padding up to general.alignment; the data. Strings and arrays carry 64-bit lengths, which is where most lies are told. */
 
 /* A place in bytes that are not trusted. After the first failure everything reads as zero; `r` keeps the error. */
 typedef struct llm__cursor {
@@ -11194,7 +11199,9 @@ LLM__UNUSED static llm_result llm__gguf_parse(const char *path, const uint8_t *d
     return r;
 }
 
-/* ---- safetensors ---- */
+/* ---- safetensors ----
+ * Eight bytes: the length of the header; the header, JSON; the data. The format demands that the tensors cover the data without hole,
+ * overlap or rest, so that no second file (a zip, a PDF) can hide in it. */
 
 /* A tail for messages about a file that is not what its name says. */
 static const char *llm__looks_like(const uint8_t *p, size_t n) {
@@ -11296,7 +11303,9 @@ LLM__UNUSED static llm_result llm__safetensors_parse(const char *path, const uin
     return r ? r : llm__tensors_place(tensors, first, path, data + 8 + n, 8 + n, size - 8 - n, 1);
 }
 
-/* ---- The source: everything a model is opened from ---- */
+/* ---- The source: everything a model is opened from ----
+ * Opened in this order: settings and tensors, tokenizer_config.json, the tokenizer, special ids and stop ids (they need the tokenizer), the
+ * chat template. It owns all of it; close takes it down whole, after a failed opening too. */
 
 typedef struct llm__source {
     const char *path;
@@ -11317,6 +11326,7 @@ typedef struct llm__source {
     int no_mmap;
 } llm__source;
 
+/* Opens a file that stays open as long as the source. */
 static llm_result llm__source_file(llm__source *s, const char *path, llm__file *out) {
     if (!llm__grow((void **)&s->files, &s->files_cap, s->n_files + 1, sizeof *s->files)) return llm__nomem();
     llm_result r = llm__file_open(path, 0, s->no_mmap, out);
@@ -11495,7 +11505,10 @@ static llm_result llm__source_folder(llm__source *s, const char *path, const llm
     return r;
 }
 
-/* ---- The tokenizer of a source ---- */
+/* ---- The tokenizer of a source ----
+ * A GGUF file holds its vocabulary in keys: these are checked for type, length and range here, and handed over as one llm__vocab_data, so
+ * that the tokenizer need not know the file. A folder has files of its own, which the tokenizer reads. Either can be
+ * replaced by cfg->tokenizer. */
 
 static llm_result llm__vocab_bad(const char *path, const char *key, const char *expected) {
     return llm__error(LLM_ERR_FORMAT, "%s: %s: %s expected", path, key, expected);
@@ -11615,7 +11628,9 @@ static llm_result llm__source_tokenizer(llm__source *s, const llm_model_config *
     return r;
 }
 
-/* ---- Special tokens and what ends an answer ---- */
+/* ---- Special tokens and what ends an answer ----
+ * Files disagree, and each is right about something: an answer ends at every id that any of them calls an end. Forgetting one makes a model
+ * talk to itself; the reverse fault is not known, but for gpt-oss. */
 
 /* A special token's text in tokenizer_config.json: a string, or an object with "content". .p NULL: none. */
 static llm__str llm__special_text(const llm__source *s, const char *key) {
@@ -11658,6 +11673,7 @@ static llm_result llm__special_name(llm__source *s, const char *key, int32_t id,
     return text.p && !*out ? llm__nomem() : LLM_OK;
 }
 
+/* Adds an id once. */
 static void llm__source_stop(llm__source *s, int64_t id) {
     if (id < 0 || id >= INT32_MAX) return;
     for (size_t i = 0; i < s->stop_ids.len; i++)
@@ -11665,6 +11681,7 @@ static void llm__source_stop(llm__source *s, int64_t id) {
     llm_tokens_add(&s->stop_ids, (int32_t)id);
 }
 
+/* Adds eos_token_id of a JSON file: a number or a list. */
 static void llm__source_stops_of(llm__source *s, const llm_json *doc) {
     int64_t v;
     int node = doc ? llm_json_find(doc, 0, "eos_token_id") : -1;
@@ -11709,9 +11726,12 @@ static llm_result llm__source_specials(llm__source *s) {
     return s->stop_ids.failed ? llm__nomem() : LLM_OK;
 }
 
-/* ---- The chat template ---- */
+/* ---- The chat template ----
+ * In the order in which Hugging Face looks: chat_template.jinja (others of its kind: additional_chat_templates/NAME.jinja),
+ * chat_template.json, tokenizer_config.json; in a GGUF file tokenizer.chat_template and tokenizer.chat_template.NAME. */
 
-static int llm__template_keep(llm__source *s, llm__str text) { /* 1 taken, 0 there was none, -1 no memory */
+/* 1 taken, 0 there was none, -1 no memory. */
+static int llm__template_keep(llm__source *s, llm__str text) {
     if (!text.p) return 0;
     s->chat_template_text = llm__strndup(text.p, text.n);
     return s->chat_template_text ? 1 : -1;
@@ -11852,7 +11872,8 @@ LLM__UNUSED static llm_result llm__source_open(const char *path, const llm_model
     return r;
 }
 
-/* ---- The local Hugging Face cache ---- */
+/* ---- The local Hugging Face cache ----
+ * CACHE/models--ORG--NAME/refs/main holds a revision; snapshots/REVISION is a folder of links to the files. */
 
 /* A name that is safe as a part of a path: letters, digits, '-', '_', '.', and does not start with a dot. */
 static int llm__hub_part(const char *s, size_t n) {
