@@ -65,6 +65,7 @@
  *   LLM_API               your own decoration of public functions
  *   LLM_MALLOC(n), LLM_REALLOC(p, n), LLM_FREE(p)   your own allocator: all three or none
  *   LLM_JSMN_H            where jsmn.h is, with quotes or angle brackets
+ *   LLM_NO_SIMD           plain C kernels only: small, portable, quick to compile, slow to run
  *
  * RULES
  *   Errors    Functions return llm_result, 0 is success; llm_last_error() has the sentence: what, its value, what was expected. Nothing here exits,
@@ -984,7 +985,7 @@ LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_st
 #else
 #define LLM__X86 0
 #endif
-#if defined(__aarch64__)
+#if defined(__aarch64__) && !defined(LLM_NO_SIMD)
 #include <arm_neon.h>
 #define LLM__NEON 1
 #else
@@ -20066,7 +20067,7 @@ LLM_API llm_chat *llm_chat_new(llm *l, const char *system) {
     if (!c) return NULL;
     c->l = l;
     llm_sampling_default(l->model, &c->sampling);
-    c->sampling.max_tokens = -1;
+    c->sampling.max_tokens = 1024; /* a small model may never end by itself */
     if (system) llm__chat_add(&c->messages, "system", system, strlen(system));
     c->first = c->messages.len;
     return c;
