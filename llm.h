@@ -17736,42 +17736,68 @@ static double llm__uniform(uint64_t seed, uint64_t position) {
     return (double)(llm__mix(key ^ llm__mix(position * 0xD1342543DE82EF95u + 0x632BE59BD9B4E019u)) >> 11) * (1.0 / 9007199254740992.0);
 }
 
-/* e^x for x <= 0 to 2 units in the last place, by operations that compilers vectorise (Cephes' polynomial); 0 below -87. */
-LLM__INLINE float llm__exp_neg(float x) {
-    float c = x < -87.0f ? -87.0f : x;
-    int32_t n = (int32_t)(c * 1.44269504f - 0.5f);
-    float r = c - (float)n * 0.693359375f + (float)n * 2.12194440e-4f, p = 1.9875691500e-4f, scale;
-    uint32_t bits = (uint32_t)(n + 127) << 23;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    memcpy(&scale, &bits, 4);
-    p = (p * r * r + r + 1.0f) * scale;
-    return x < -87.0f ? 0.0f : p;
+/* Four lanes, by the compilers' vector extension: SSE2, NEON or plain code, the same bits everywhere. */
+typedef float llm__v4f __attribute__((vector_size(16)));
+typedef int32_t llm__v4i __attribute__((vector_size(16)));
+
+LLM__INLINE llm__v4f llm__v4_all(float x) {
+    llm__v4f v = {x, x, x, x};
+    return v;
+}
+
+LLM__INLINE llm__v4f llm__v4_pick(llm__v4i mask, llm__v4f yes, llm__v4f no) { return (llm__v4f)((mask & (llm__v4i)yes) | (~mask & (llm__v4i)no)); }
+
+LLM__INLINE llm__v4f llm__v4_load(const float *x) {
+    llm__v4f v;
+    memcpy(&v, x, sizeof v);
+    return v;
+}
+
+/* e^x for x <= 0 to 2 units in the last place (Cephes' polynomial); 0 below -87. */
+LLM__INLINE llm__v4f llm__exp_neg(llm__v4f x) {
+    llm__v4i small = x < llm__v4_all(-87.0f);
+    llm__v4f c = llm__v4_pick(small, llm__v4_all(-87.0f), x);
+    llm__v4i n = __builtin_convertvector(c * llm__v4_all(1.44269504f) - llm__v4_all(0.5f), llm__v4i);
+    llm__v4f k = __builtin_convertvector(n, llm__v4f), r = c - k * llm__v4_all(0.693359375f) + k * llm__v4_all(2.12194440e-4f);
+    llm__v4f p = llm__v4_all(1.9875691500e-4f) * r + llm__v4_all(1.3981999507e-3f);
+    p = p * r + llm__v4_all(8.3334519073e-3f);
+    p = p * r + llm__v4_all(4.1665795894e-2f);
+    p = p * r + llm__v4_all(1.6666665459e-1f);
+    p = p * r + llm__v4_all(5.0000001201e-1f);
+    p = (p * r * r + r + llm__v4_all(1.0f)) * (llm__v4f)((n + 127) << 23);
+    return llm__v4_pick(small, llm__v4_all(0), p);
+}
+
+/* A row is walked in blocks of 64; the last one is copied and filled up with -infinity, whose weight is 0. */
+enum { LLM__ROW_BLOCK = 64 };
+
+static const float *llm__row_block(const float *x, int32_t left, float *copy) {
+    if (left >= LLM__ROW_BLOCK) return x;
+    for (int32_t k = 0; k < LLM__ROW_BLOCK; k++) copy[k] = k < left ? x[k] : -INFINITY;
+    return copy;
 }
 
 /* The largest value of a row. *bad is set if one is NaN or +infinity, or none is finite. */
 static float llm__row_max(const float *x, int32_t n, int *bad) {
-    float top[16];
-    int32_t wrong[16], i = 0;
-    for (int k = 0; k < 16; k++) top[k] = -INFINITY, wrong[k] = 0;
-    for (; i + 16 <= n; i += 16)
-        for (int k = 0; k < 16; k++) {
-            top[k] = x[i + k] > top[k] ? x[i + k] : top[k];
-            wrong[k] |= !(x[i + k] <= 3.4028234e38f);
+    llm__v4f top[4]; /* four chains: a maximum takes several cycles */
+    llm__v4i wrong = {0, 0, 0, 0};
+    float copy[LLM__ROW_BLOCK], max = -INFINITY;
+    for (int k = 0; k < 4; k++) top[k] = llm__v4_all(max);
+    for (int32_t i = 0; i < n; i += LLM__ROW_BLOCK) {
+        const float *from = llm__row_block(x + i, n - i, copy);
+        for (int k = 0; k < LLM__ROW_BLOCK / 4; k++) {
+            llm__v4f v = llm__v4_load(from + 4 * k);
+            wrong |= ~(v <= llm__v4_all(3.4028234e38f));
+            top[k & 3] = llm__v4_pick(v > top[k & 3], v, top[k & 3]);
         }
-    for (; i < n; i++) {
-        top[0] = x[i] > top[0] ? x[i] : top[0];
-        wrong[0] |= !(x[i] <= 3.4028234e38f);
     }
-    for (int k = 1; k < 16; k++) {
-        top[0] = top[k] > top[0] ? top[k] : top[0];
-        wrong[0] |= wrong[k];
+    *bad = 0;
+    for (int k = 0; k < 16; k++) {
+        max = top[k / 4][k % 4] > max ? top[k / 4][k % 4] : max;
+        *bad |= wrong[k % 4] != 0;
     }
-    *bad = wrong[0] || top[0] < -3.4028234e38f;
-    return top[0];
+    *bad |= max < -3.4028234e38f;
+    return max;
 }
 
 /* The sum of m values in the order of four lanes, whoever asks: so equal weights give equal sums everywhere. */
@@ -17784,17 +17810,21 @@ LLM__INLINE double llm__sum_block(const float *w, int m) {
     return (lane[0] + lane[1]) + (lane[2] + lane[3]);
 }
 
-LLM__INLINE double llm__exp_block(const float *LLM__RESTRICT x, float *LLM__RESTRICT w, int m, float max, float scale) {
-    for (int k = 0; k < m; k++) w[k] = llm__exp_neg((x[k] - max) * scale);
-    return llm__sum_block(w, m);
-}
-
-/* w = exp((x - max) * scale), in blocks of a constant size that vectorise. Returns the sum. */
+/* w = exp((x - max) * scale). Returns the sum. */
 static double llm__exp_row(const float *x, float *w, int32_t n, float max, float scale) {
     double total = 0;
-    int32_t i = 0;
-    for (; i + 64 <= n; i += 64) total += llm__exp_block(x + i, w + i, 64, max, scale);
-    return i < n ? total + llm__exp_block(x + i, w + i, n - i, max, scale) : total;
+    float copy[LLM__ROW_BLOCK], out[LLM__ROW_BLOCK];
+    for (int32_t i = 0; i < n; i += LLM__ROW_BLOCK) {
+        const float *from = llm__row_block(x + i, n - i, copy);
+        float *to = n - i < LLM__ROW_BLOCK ? out : w + i;
+        for (int k = 0; k < LLM__ROW_BLOCK; k += 4) {
+            llm__v4f v = llm__exp_neg((llm__v4_load(from + k) - llm__v4_all(max)) * llm__v4_all(scale));
+            memcpy(to + k, &v, sizeof v);
+        }
+        total += llm__sum_block(to, LLM__ROW_BLOCK);
+        if (to == out) memcpy(w + i, out, (size_t)(n - i) * sizeof *w);
+    }
+    return total;
 }
 
 /* Descending order of values; ties: the lower id first. */
@@ -17892,9 +17922,9 @@ static int32_t llm__keep(llm__scratch *k, int32_t n, float least, double ties) {
 static int32_t llm__draw(const float *w, int32_t n, double u) {
     double total = 0, sum = 0, block = 0;
     int32_t i = 0, last = 0;
-    for (i = 0; i < n; i += 64) total += llm__sum_block(w + i, LLM__MIN(64, n - i));
-    for (i = 0; i < n; i += 64, sum += block) {
-        block = llm__sum_block(w + i, LLM__MIN(64, n - i));
+    for (i = 0; i < n; i += LLM__ROW_BLOCK) total += llm__sum_block(w + i, LLM__MIN(LLM__ROW_BLOCK, n - i));
+    for (i = 0; i < n; i += LLM__ROW_BLOCK, sum += block) {
+        block = llm__sum_block(w + i, LLM__MIN(LLM__ROW_BLOCK, n - i));
         if (sum + block > u * total) break;
     }
     for (; i < n; i++) {
@@ -17908,28 +17938,33 @@ static int32_t llm__draw(const float *w, int32_t n, double u) {
 /* Samples from the weights in k->w (n of them, the largest is 1): min-p, then top-k, then top-p, then the draw. *weight: the token's.
  * The tokens left are drawn in order of id. Same as llm__ref_pick, without its sort. */
 static int32_t llm__pick(llm__scratch *k, int32_t n, const llm_sampling *s, double u, float *weight) {
-    double above;
+    double above, sum = 0;
     int32_t m = 0;
-    float least = s->min_p > 1e-30f ? s->min_p : 1e-30f;
-    if (s->min_p <= 0 && s->top_k <= 0 && !(s->top_p > 0 && s->top_p < 1)) {
+    int top_p = s->top_p > 0 && s->top_p < 1;
+    float least = s->min_p > 1e-30f ? s->min_p : 1e-30f, keep = least;
+    if (s->min_p <= 0 && s->top_k <= 0 && !top_p) {
         int32_t id = llm__draw(k->w, n, u);
         *weight = k->w[id];
         return id;
     }
-    for (int32_t i = 0; i < n; i++)
-        if (k->w[i] >= least) {
-            k->w[m] = k->w[i];
-            k->id[m++] = i;
-        }
+    if (top_p && s->top_k <= 0) keep = LLM__MAX(least, (1 - s->top_p) / (float)n); /* n of these are less than what top-p cuts off: only summed */
+    for (int32_t i = 0; i < n; i++) {
+        if (k->w[i] < least) continue;
+        sum += (double)k->w[i];
+        if (k->w[i] < keep) continue;
+        k->w[m] = k->w[i];
+        k->id[m++] = i;
+    }
     if (s->top_k > 0 && s->top_k < m) { /* all ties of the k-th stay, as in vLLM */
         least = llm__select(k->w, m, 0, s->top_k, k->mass, &above);
         m = llm__keep(k, m, least, m);
-    }
-    if (s->top_p > 0 && s->top_p < 1) { /* a token stays if what is before it sums to less than top_p */
-        double sum = 0;
+        sum = 0;
         for (int32_t i = 0; i < m; i++) sum += (double)k->w[i];
-        least = llm__select(k->w, m, 1, (double)s->top_p * sum, k->mass, &above);
-        m = llm__keep(k, m, least, ceil(LLM__MAX(1.0, ((double)s->top_p * sum - above) / (double)least)));
+    }
+    if (top_p) { /* a token stays if what is before it sums to less than top_p */
+        double target = (double)s->top_p * sum;
+        least = llm__select(k->w, m, 1, target, k->mass, &above);
+        m = llm__keep(k, m, least, ceil(LLM__MAX(1.0, (target - above) / (double)least)));
     }
     int32_t i = llm__draw(k->w, m, u);
     *weight = k->w[i];

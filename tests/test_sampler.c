@@ -23,11 +23,11 @@ static void smp_test_numbers(void) {
     double worst = 0, mean = 0;
     for (int i = 0; i <= 87000; i++) {
         float x = -(float)i / 1000.0f;
-        double want = exp((double)x), got = (double)llm__exp_neg(x);
+        double want = exp((double)x), got = (double)llm__exp_neg(llm__v4_all(x))[0];
         worst = LLM__MAX(worst, fabs(got - want) / want);
     }
     CHECK(worst < 3e-7);
-    CHECK(llm__exp_neg(0) == 1.0f && llm__exp_neg(-88) == 0 && llm__exp_neg(-INFINITY) == 0);
+    CHECK(llm__exp_neg(llm__v4_all(0))[1] == 1.0f && llm__exp_neg(llm__v4_all(-88))[2] == 0 && llm__exp_neg(llm__v4_all(-INFINITY))[3] == 0);
     int bins[64] = {0}, pairs[16] = {0};
     for (int i = 0; i < 64000; i++) {
         double u = llm__uniform(42, (uint64_t)i), v = llm__uniform(42, (uint64_t)i + 1);
