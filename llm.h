@@ -17869,19 +17869,13 @@ typedef struct llm__scratch {
     double *mass;  /* (2048) of llm__select */
 } llm__scratch;
 
-static int llm__scratch_open(llm__scratch *k, int32_t vocab) {
-    k->x = LLM__NEW(float, vocab);
-    k->w = LLM__NEW(float, vocab);
-    k->id = LLM__NEW(int32_t, vocab);
-    k->mass = LLM__NEW(double, 2048);
+/* 0: no memory. It goes with the arena. */
+static int llm__scratch_open(llm__scratch *k, int32_t vocab, llm__arena *a) {
+    k->x = (float *)llm__arena_get(a, (size_t)vocab * sizeof *k->x);
+    k->w = (float *)llm__arena_get(a, (size_t)vocab * sizeof *k->w);
+    k->id = (int32_t *)llm__arena_get(a, (size_t)vocab * sizeof *k->id);
+    k->mass = (double *)llm__arena_get(a, 2048 * sizeof *k->mass);
     return k->x && k->w && k->id && k->mass;
-}
-
-static void llm__scratch_close(llm__scratch *k) {
-    LLM_FREE(k->x);
-    LLM_FREE(k->w);
-    LLM_FREE(k->id);
-    LLM_FREE(k->mass);
 }
 
 /* The value at which a descending sum of the weights (by_mass) or of ones reaches `target`; *above: the sum of what is larger. A radix
@@ -17971,35 +17965,30 @@ static int32_t llm__pick(llm__scratch *k, int32_t n, const llm_sampling *s, doub
     return k->id[i];
 }
 
-/* The plain twin of llm__pick: puts the tokens in order one after the other. order: (n) ids, working memory. */
-LLM__UNUSED static int32_t llm__ref_pick(const float *w, int32_t n, const llm_sampling *s, double u, int32_t *order) {
-    int32_t m = n;
-    double sum = 0, total = 0, before = 0;
-    for (int32_t i = 0; i < n; i++) order[i] = i;
-    for (int32_t i = 0; i < n; i++) /* selection sort, best first */
-        for (int32_t j = i + 1; j < n; j++)
-            if (llm__before(w[order[j]], order[j], w[order[i]], order[i])) {
-                int32_t t = order[i];
-                order[i] = order[j];
-                order[j] = t;
+/* The plain twin of llm__pick: takes the tokens in order, best first, until a filter ends it. rank: (n) working memory, 0 for what is not taken. */
+LLM__UNUSED static int32_t llm__ref_pick(const float *w, int32_t n, const llm_sampling *s, double u, int32_t *rank) {
+    int32_t k = s->top_k > 0 && s->top_k < n ? s->top_k : n, last = -1, best = 0;
+    double sum = 0, before = 0, total = 0, at = 0;
+    float least = 0;
+    memset(rank, 0, (size_t)n * sizeof *rank);
+    for (int32_t taken = 1; best >= 0; taken += best >= 0) { /* min-p and top-k */
+        best = -1;
+        for (int32_t i = 0; i < n; i++)
+            if (!rank[i] && w[i] > 0 && w[i] >= s->min_p && (best < 0 || w[i] > w[best])) best = i;
+        if (best < 0 || (taken > k && w[best] < least)) break;
+        if (taken <= k) least = w[best];
+        rank[best] = taken;
+        sum += (double)w[best];
+    }
+    for (int32_t taken = 1; taken <= n; taken++) /* top-p */
+        for (int32_t i = 0; i < n; i++)
+            if (rank[i] == taken) {
+                if (s->top_p > 0 && s->top_p < 1 && before >= (double)s->top_p * sum) rank[i] = 0;
+                else total += (double)w[i];
+                before += (double)w[i];
             }
-    while (m > 1 && (w[order[m - 1]] <= 0 || w[order[m - 1]] < s->min_p * w[order[0]])) m--;
-    if (s->top_k > 0)
-        while (m > s->top_k && w[order[m - 1]] < w[order[s->top_k - 1]]) m--;
-    for (int32_t i = 0; i < m; i++) sum += (double)w[order[i]];
-    int32_t kept = 0;
-    for (; kept < m; before += (double)w[order[kept]], kept++)
-        if (s->top_p > 0 && s->top_p < 1 && before >= (double)s->top_p * sum) break;
-    for (int32_t i = 0; i < kept; i++) total += (double)w[order[i]];
-    double at = 0;
-    int32_t last = order[0];
-    for (int32_t id = 0; id < n; id++) /* the draw runs in order of id */
-        for (int32_t i = 0; i < kept; i++)
-            if (order[i] == id && w[id] > 0) {
-                at += (double)w[id];
-                last = id;
-                if (at > u * total) return id;
-            }
+    for (int32_t i = 0; i < n && !(at > u * total); i++)
+        if (rank[i]) at += (double)w[last = i];
     return last;
 }
 
@@ -18120,14 +18109,15 @@ static llm__choice llm__choose(const float *row, int32_t n, const llm__rules *r,
 LLM_API int32_t llm_sample(const float *logits, int32_t n, const llm_sampling *s, int64_t seed, int64_t position) {
     llm__scratch k;
     llm__rules r;
+    llm__arena memory;
     llm_sampling plain = *s;
-    memset(&k, 0, sizeof k);
+    memset(&memory, 0, sizeof memory);
     memset(&r, 0, sizeof r);
     plain.min_tokens = 0; /* needs what only a request knows */
     r.s = &plain;
     int32_t id = -1;
-    if (n > 0 && llm__scratch_open(&k, n)) id = llm__choose(logits, n, &r, (uint64_t)seed, position, &k).id;
-    llm__scratch_close(&k);
+    if (n > 0 && llm__scratch_open(&k, n, &memory)) id = llm__choose(logits, n, &r, (uint64_t)seed, position, &k).id;
+    llm__arena_free(&memory);
     return id;
 }
 
@@ -18295,18 +18285,6 @@ static void llm__random_bytes(void *out, size_t n) {
     for (size_t i = 0; i < n; i++) ((uint8_t *)out)[i] = (uint8_t)llm__mix(x + i);
 }
 
-static void llm__kv_close(llm__kv *kv) {
-    LLM_FREE(kv->ref);
-    LLM_FREE(kv->prev);
-    LLM_FREE(kv->next);
-    LLM_FREE(kv->key);
-    LLM_FREE(kv->known);
-    LLM_FREE(kv->tokens);
-    LLM_FREE(kv->bucket);
-    LLM_FREE(kv->chain);
-    memset(kv, 0, sizeof *kv);
-}
-
 /* Every page is free and nothing is known. */
 static void llm__kv_reset(llm__kv *kv) {
     kv->n_free = kv->n_pages;
@@ -18320,24 +18298,23 @@ static void llm__kv_reset(llm__kv *kv) {
     for (uint32_t i = 0; i <= kv->mask; i++) kv->bucket[i] = -1;
 }
 
-static llm_result llm__kv_open(llm__kv *kv, int32_t n_pages, int32_t page_tokens, int no_cache) {
+/* Its arrays go with the arena. */
+static llm_result llm__kv_open(llm__kv *kv, int32_t n_pages, int32_t page_tokens, int no_cache, llm__arena *a) {
+    size_t n = (size_t)n_pages;
     memset(kv, 0, sizeof *kv);
     kv->n_pages = n_pages;
     kv->page_tokens = page_tokens;
     kv->no_cache = no_cache;
     for (kv->mask = 15; kv->mask < (uint32_t)n_pages; kv->mask = kv->mask * 2 + 1) {}
-    kv->ref = LLM__NEW(int32_t, n_pages);
-    kv->prev = LLM__NEW(int32_t, n_pages);
-    kv->next = LLM__NEW(int32_t, n_pages);
-    kv->key = LLM__NEW(llm__kv_key, n_pages);
-    kv->known = LLM__NEW(uint8_t, n_pages);
-    kv->tokens = LLM__NEW(int32_t, (size_t)n_pages * (size_t)page_tokens);
-    kv->bucket = LLM__NEW(int32_t, kv->mask + 1);
-    kv->chain = LLM__NEW(int32_t, n_pages);
-    if (!kv->ref || !kv->prev || !kv->next || !kv->key || !kv->known || !kv->tokens || !kv->bucket || !kv->chain) {
-        llm__kv_close(kv);
-        return llm__nomem();
-    }
+    kv->ref = (int32_t *)llm__arena_get(a, n * sizeof *kv->ref);
+    kv->prev = (int32_t *)llm__arena_get(a, n * sizeof *kv->prev);
+    kv->next = (int32_t *)llm__arena_get(a, n * sizeof *kv->next);
+    kv->key = (llm__kv_key *)llm__arena_get(a, n * sizeof *kv->key);
+    kv->known = (uint8_t *)llm__arena_get(a, n);
+    kv->tokens = (int32_t *)llm__arena_get(a, n * (size_t)page_tokens * sizeof *kv->tokens);
+    kv->bucket = (int32_t *)llm__arena_get(a, ((size_t)kv->mask + 1) * sizeof *kv->bucket);
+    kv->chain = (int32_t *)llm__arena_get(a, n * sizeof *kv->chain);
+    if (!kv->ref || !kv->prev || !kv->next || !kv->key || !kv->known || !kv->tokens || !kv->bucket || !kv->chain) return llm__nomem();
     llm__random_bytes(kv->secret, sizeof kv->secret);
     llm__kv_reset(kv);
     return LLM_OK;
@@ -18568,10 +18545,10 @@ struct llm_engine {
     const llm_backend *backend;
     llm_backend_ctx *ctx;
     llm__net *net;
-    llm__logger log;
+    llm__arena arena;            /* all arrays */
     char describe[160];
     int32_t vocab, max_len, max_seqs, max_rows, max_out, max_pages, max_queue, n_workers;
-    int32_t *eos, n_eos, eos_id;
+    int32_t *eos, n_eos, eos_id; /* what ends an answer; the one written where early stop ends it, -1: none */
     llm_early_stop early_stop;
     llm__kv kv;
     llm__scratch *scratch;       /* (n_workers) */
@@ -19150,28 +19127,11 @@ typedef struct llm__engine_params {
     int32_t n_eos, eos_id;       /* what ends an answer; the one written where early stop ends it, -1: none */
     int32_t vocab, n_pages, page_tokens, max_len, max_seqs, max_rows, max_out, max_queue, n_workers, no_cache;
     llm_early_stop early_stop;
-    llm__logger log;
 } llm__engine_params;
 
 /* Frees what llm__engine_new took. */
 static void llm__engine_destroy(llm_engine *e) {
-    for (int32_t i = 0; e->scratch && i < e->n_workers; i++) llm__scratch_close(&e->scratch[i]);
-    llm__kv_close(&e->kv);
-    LLM_FREE(e->eos);
-    LLM_FREE(e->scratch);
-    LLM_FREE(e->running);
-    LLM_FREE(e->plan);
-    LLM_FREE(e->jobs);
-    LLM_FREE(e->tokens);
-    LLM_FREE(e->positions);
-    LLM_FREE(e->seq_of_row);
-    LLM_FREE(e->seq_begin);
-    LLM_FREE(e->seq_len);
-    LLM_FREE(e->seq_rope);
-    LLM_FREE(e->seq_base);
-    LLM_FREE(e->pages);
-    LLM_FREE(e->out_rows);
-    LLM_FREE(e->raw_prompt);
+    llm__arena_free(&e->arena);
     pthread_mutex_destroy(&e->mutex);
     pthread_mutex_destroy(&e->news_mutex);
     pthread_cond_destroy(&e->arrived);
@@ -19180,26 +19140,28 @@ static void llm__engine_destroy(llm_engine *e) {
 
 /* The arrays of a step. 0: no memory. */
 static int llm__engine_arrays(llm_engine *e, const llm__engine_params *p) {
-    int ok = 1;
-    e->eos = LLM__NEW(int32_t, p->n_eos);
-    e->running = LLM__NEW(llm__seq *, e->max_seqs);
-    e->plan = LLM__NEW(llm__entry, e->max_seqs);
-    e->jobs = LLM__NEW(llm__job, (size_t)e->max_out + (size_t)e->max_seqs);
-    e->tokens = LLM__NEW(int32_t, e->max_rows);
-    e->positions = LLM__NEW(int32_t, e->max_rows);
-    e->seq_of_row = LLM__NEW(int32_t, e->max_rows);
-    e->seq_begin = LLM__NEW(int32_t, e->max_seqs + 1);
-    e->seq_len = LLM__NEW(int32_t, e->max_seqs);
-    e->seq_rope = LLM__NEW(int32_t, e->max_seqs);
-    e->seq_base = LLM__NEW(float, e->max_seqs);
-    e->pages = LLM__NEW(int32_t, llm__mul((uint64_t)e->max_seqs, (uint64_t)e->max_pages, &ok));
-    e->out_rows = LLM__NEW(int32_t, e->max_out);
-    e->raw_prompt = LLM__NEW(int32_t, e->max_seqs);
-    e->scratch = LLM__NEW(llm__scratch, e->n_workers);
-    for (int32_t i = 0; e->scratch && i < e->n_workers; i++) ok &= llm__scratch_open(&e->scratch[i], e->vocab);
-    if (e->eos && p->n_eos) memcpy(e->eos, p->eos, (size_t)p->n_eos * sizeof *p->eos);
-    return ok && e->eos && e->running && e->plan && e->jobs && e->tokens && e->positions && e->seq_of_row && e->seq_begin && e->seq_len && e->seq_rope &&
-           e->seq_base && e->pages && e->out_rows && e->raw_prompt && e->scratch;
+    size_t seqs = (size_t)e->max_seqs, rows = (size_t)e->max_rows, out = (size_t)e->max_out;
+    llm__arena *a = &e->arena;
+    e->eos = (int32_t *)llm__arena_get(a, ((size_t)p->n_eos + 1) * sizeof *e->eos);
+    e->running = (llm__seq **)llm__arena_get(a, seqs * sizeof *e->running);
+    e->plan = (llm__entry *)llm__arena_get(a, seqs * sizeof *e->plan);
+    e->jobs = (llm__job *)llm__arena_get(a, (out + seqs) * sizeof *e->jobs);
+    e->tokens = (int32_t *)llm__arena_get(a, 3 * rows * sizeof *e->tokens);
+    e->seq_begin = (int32_t *)llm__arena_get(a, (4 * seqs + 1) * sizeof *e->seq_begin);
+    e->seq_base = (float *)llm__arena_get(a, seqs * sizeof *e->seq_base);
+    e->pages = (int32_t *)llm__arena_get(a, seqs * (size_t)e->max_pages * sizeof *e->pages);
+    e->out_rows = (int32_t *)llm__arena_get(a, out * sizeof *e->out_rows);
+    e->scratch = (llm__scratch *)llm__arena_get(a, (size_t)e->n_workers * sizeof *e->scratch);
+    if (!e->eos || !e->running || !e->plan || !e->jobs || !e->tokens || !e->seq_begin || !e->seq_base || !e->pages || !e->out_rows || !e->scratch) return 0;
+    e->positions = e->tokens + rows;
+    e->seq_of_row = e->positions + rows;
+    e->seq_len = e->seq_begin + seqs + 1;
+    e->seq_rope = e->seq_len + seqs;
+    e->raw_prompt = e->seq_rope + seqs;
+    if (p->n_eos) memcpy(e->eos, p->eos, (size_t)p->n_eos * sizeof *p->eos);
+    for (int32_t i = 0; i < e->n_workers; i++)
+        if (!llm__scratch_open(&e->scratch[i], e->vocab, a)) return 0;
+    return 1;
 }
 
 static void llm__engine_locks(llm_engine *e) {
@@ -19224,7 +19186,6 @@ static llm_result llm__engine_new(const llm__engine_params *p, llm_engine **out)
     llm__engine_locks(e);
     e->driver = p->driver;
     e->model = p->model;
-    e->log = p->log;
     e->n_eos = p->n_eos;
     e->vocab = p->vocab;
     e->max_len = p->max_len;
@@ -19235,7 +19196,7 @@ static llm_result llm__engine_new(const llm__engine_params *p, llm_engine **out)
     e->n_workers = LLM__MAX(1, p->n_workers);
     e->early_stop = p->early_stop;
     e->max_pages = (int32_t)(((int64_t)p->max_len + p->page_tokens - 1) / p->page_tokens);
-    if (!llm__engine_arrays(e, p) || llm__kv_open(&e->kv, p->n_pages, p->page_tokens, p->no_cache)) {
+    if (!llm__engine_arrays(e, p) || llm__kv_open(&e->kv, p->n_pages, p->page_tokens, p->no_cache, &e->arena)) {
         llm__engine_destroy(e);
         return llm__nomem();
     }
@@ -19397,17 +19358,18 @@ static llm_result llm__engine_assemble(llm_engine *from, const llm_model *model,
     const llm_model_info *info = llm_model_get_info(model);
     const llm_kv_layer *layers;
     llm__engine_params p;
+    llm__logger log;
     int64_t n_pages;
     memset(&p, 0, sizeof p);
     p.max_len = c->max_model_len ? c->max_model_len : llm__model_max_len(model);
     p.max_out = c->max_num_seqs + 32; /* rows of prompts that are scored find place beside those that decode */
-    p.log.fn = c->log;
-    p.log.user = c->log_user;
+    log.fn = c->log;
+    log.user = c->log_user;
     llm_result r = llm__engine_net(from, model, c, p.max_len, p.max_out);
     if (r) return r;
     int n_layers = llm__net_kv_layers(from->net, &layers);
     int64_t page_bytes = from->backend->kv_page_bytes(from->ctx, n_layers, layers, c->block_size) * c->tensor_parallel_size;
-    r = llm__engine_pages(&p.log, page_bytes, c, &p.max_len, &n_pages);
+    r = llm__engine_pages(&log, page_bytes, c, &p.max_len, &n_pages);
     if (!r) r = from->backend->kv_open(from->ctx, n_layers, layers, c->block_size, n_pages);
     if (r) return r;
     p.driver.forward = llm__drive_forward;

@@ -6,13 +6,14 @@ static double smp_random(void) { return (double)(llm__mix(smp_state++) >> 11) / 
 
 typedef struct smp_env {
     llm__scratch k;
+    llm__arena memory;
     llm__rules r;
     llm_sampling s;
 } smp_env;
 
 static void smp_open(smp_env *e, int32_t n) {
     memset(e, 0, sizeof *e);
-    llm__scratch_open(&e->k, n);
+    llm__scratch_open(&e->k, n, &e->memory);
     e->s.repetition_penalty = 1;
     e->r.s = &e->s;
 }
@@ -68,7 +69,7 @@ static void smp_test_distribution(void) {
     for (int i = 0; i < 8; i++) raw += exp((double)x[i]);
     CHECK(fabs((double)c.logprob - ((double)x[c.id] - log(raw))) < 1e-6); /* of temperature 1 */
     CHECK(llm_sample(x, 8, &e.s, 7, 3) == c.id);
-    llm__scratch_close(&e.k);
+    llm__arena_free(&e.memory);
 }
 
 /* How often each token comes up, as a set of bits. */
@@ -113,13 +114,13 @@ static void smp_test_filters(void) {
     e.s.top_k = 3;
     e.s.top_p = 0.9f;
     CHECK((smp_support(&e, x, 8) & ~0x21u) == 0);
-    llm__scratch_close(&e.k);
+    llm__arena_free(&e.memory);
 }
 
 static void smp_test_twin(void) {
     enum { N = 400 };
     static float x[N], w[N];
-    int32_t order[N], same = 0, total = 0;
+    int32_t rank[N], same = 0, total = 0;
     smp_env e;
     smp_open(&e, N);
     for (int round = 0; round < 600; round++) {
@@ -137,12 +138,12 @@ static void smp_test_twin(void) {
         double u = smp_random();
         llm__exp_row(x, w, n, max, 1);
         memcpy(e.k.w, w, (size_t)n * sizeof *w);
-        int32_t want = llm__ref_pick(w, n, &e.s, u, order), got = llm__pick(&e.k, n, &e.s, u, &weight);
+        int32_t want = llm__ref_pick(w, n, &e.s, u, rank), got = llm__pick(&e.k, n, &e.s, u, &weight);
         same += want == got && weight == w[want];
         total++;
     }
     CHECK(same == total);
-    llm__scratch_close(&e.k);
+    llm__arena_free(&e.memory);
 }
 
 static void smp_test_top(void) {
@@ -211,7 +212,7 @@ static void smp_test_rules(void) {
     e.r.n_output = 3;
     e.s.n_logit_bias = 0;
     CHECK(smp_choose(&e, x, 6, 1, 0).id == 4);
-    llm__scratch_close(&e.k);
+    llm__arena_free(&e.memory);
 }
 
 static void smp_test_not_finite(void) {
@@ -232,7 +233,7 @@ static void smp_test_not_finite(void) {
     for (int i = 0; i < 40; i++) x[i] = -3e38f;
     x[3] = 3e38f;
     CHECK(smp_choose(&e, x, 40, 1, 0).id == 3);
-    llm__scratch_close(&e.k);
+    llm__arena_free(&e.memory);
 }
 
 static void smp_refused(const char *field, llm_sampling s) {
