@@ -633,7 +633,7 @@ static void eng_test_no_memory(void) {
     for (i = 1; i < 200; i++) {
         llm__engine_params p;
         memset(&p, 0, sizeof p);
-        p.vocab = 10, p.n_pages = 4, p.page_tokens = 4, p.max_len = 16, p.max_seqs = 2, p.max_rows = 4, p.max_out = 4, p.n_workers = 2;
+        p.vocab = 10000, p.n_pages = 4, p.page_tokens = 4, p.max_len = 16, p.max_seqs = 2, p.max_rows = 4, p.max_out = 4, p.n_workers = 2;
         llm_engine *opened;
         test_fail_at = test_allocations + i;
         llm_result r = llm__engine_new(&p, &opened);
@@ -776,6 +776,7 @@ static int32_t eng_greedy(llm_engine *e, const int32_t *ids, int32_t n, int32_t 
     llm_sampling s;
     llm_output o;
     memset(&s, 0, sizeof s);
+    memset(&o, 0, sizeof o);
     s.max_tokens = 24;
     s.ignore_eos = 1;
     llm_request *r = eng_start(e, ids, (size_t)n, &s);
@@ -848,6 +849,139 @@ static void eng_test_real_tokens(const llm_model *m, const int32_t *ids) {
     llm_engine_close(e);
 }
 
+/* Runs a text to its end; what the events show must be the text of the output. */
+static llm_request *eng_text(llm_engine *e, const char *prompt, const llm_sampling *s, llm_output *out) {
+    llm_request_config c;
+    llm_request *r;
+    llm_event event;
+    llm_text shown;
+    memset(&c, 0, sizeof c);
+    memset(&shown, 0, sizeof shown);
+    c.prompt = prompt;
+    c.prompt_len = strlen(prompt);
+    c.tokenize_flags = LLM_TOK_PARSE_SPECIAL;
+    c.sampling = *s;
+    if (!CHECK(!llm_request_submit(e, &c, &r))) return NULL;
+    int ok = 1, ends = 0;
+    while (!llm_request_done(r)) {
+        llm_engine_step(e, NULL);
+        while (llm_request_poll(r, &event)) {
+            ok &= strlen(event.text) == event.text_len && (!event.text_len || (event.text[0] & 0xC0) != 0x80);
+            llm_text_add(&shown, event.text, event.text_len);
+            ends += event.finish != LLM_FINISH_NONE;
+        }
+    }
+    CHECK(ok && ends == 1 && !llm_request_output(r, 0, out));
+    CHECK(shown.len == out->text_len && (!shown.len || !memcmp(shown.data, out->text, shown.len)));
+    llm_text_free(&shown);
+    return r;
+}
+
+static void eng_test_real_text(const llm_model *m) {
+    static const char question[] = "<|im_start|>user\nCount from one to ten in digits.<|im_end|>\n<|im_start|>assistant\n";
+    const char *stop[2] = {"zzz", NULL}, *bad[1] = {NULL};
+    llm_sampling s;
+    llm_output out, cut;
+    llm_text plain;
+    llm_engine *e = eng_real(m, 2, 2, 128, 192, 0);
+    if (!e) return;
+    memset(&plain, 0, sizeof plain);
+    memset(&s, 0, sizeof s);
+    s.max_tokens = 40;
+    llm_request *r = eng_text(e, question, &s, &out);
+    if (!r) return;
+    size_t n = out.n_token_ids - (out.finish == LLM_FINISH_STOP);
+    CHECK(!llm_detokenize(m, out.token_ids, n, 0, &plain) && plain.len == out.text_len && !memcmp(plain.data, out.text, plain.len)); /* EOS counts and is not shown */
+    CHECK(out.text_len > 12);
+    char piece[5] = {0};
+    memcpy(piece, out.text + 7, 4); /* four letters of the answer, wherever tokens end */
+    stop[1] = piece;
+    s.stop = stop;
+    s.n_stop = 2;
+    size_t at = (size_t)(strstr(out.text, piece) - out.text);
+    llm_request *q = eng_text(e, question, &s, &cut);
+    CHECK(cut.text_len == at && !memcmp(cut.text, out.text, at) && cut.finish == LLM_FINISH_STOP && cut.stop_reason && !strcmp(cut.stop_reason, piece));
+    llm_request_free(q);
+    s.include_stop_str_in_output = 1;
+    q = eng_text(e, question, &s, &cut);
+    CHECK(cut.text_len == at + 4 && !memcmp(cut.text, out.text, at + 4));
+    llm_request_free(q);
+    bad[0] = piece;
+    s.n_stop = 0;
+    s.n_bad_words = 1;
+    s.bad_words = bad;
+    q = eng_text(e, question, &s, &cut);
+    CHECK(q && q->n_bad >= 1);
+    llm_request_free(q);
+    s.n_bad_words = 0;
+    s.stop_token_ids = out.token_ids + 2;
+    s.n_stop_token_ids = 1;
+    s.include_stop_str_in_output = 0;
+    q = eng_text(e, question, &s, &cut);
+    CHECK(cut.finish == LLM_FINISH_STOP && cut.stop_id == out.token_ids[2] && cut.n_token_ids <= 3 && cut.token_ids[cut.n_token_ids - 1] == out.token_ids[2]);
+    llm_request_free(q);
+    llm_request_free(r);
+    llm_text_free(&plain);
+    llm_engine_close(e);
+}
+
+static void eng_test_real_chat(const char *path) {
+    llm_engine_config c;
+    llm_engine_stats stats;
+    llm_text answer;
+    memset(&c, 0, sizeof c);
+    memset(&answer, 0, sizeof answer);
+    c.max_model_len = 512;
+    llm *l = llm_load(path, &c);
+    if (!CHECK(l != NULL)) return;
+    llm_chat *chat = llm_chat_new(l, "You are a helpful assistant. Answer briefly.");
+    llm_chat_sampling(chat)->temperature = 0;
+    llm_chat_sampling(chat)->max_tokens = 30;
+    CHECK(!llm_chat_say(chat, "What is the capital of France?"));
+    for (const char *p; (p = llm_chat_next(chat)) != NULL;) llm_text_str(&answer, p);
+    CHECK(answer.data && strstr(answer.data, "Paris"));
+    CHECK(!llm_chat_say(chat, "And of Italy?") && llm_chat_next(chat) != NULL && !llm_chat_stop(chat)); /* stopped after its first piece */
+    CHECK(llm_chat_next(chat) == NULL && strstr(chat->messages.data, "And of Italy?\"},{\"role\":\"assistant\""));
+    llm_engine_get_stats(llm_get_engine(l), &stats);
+    CHECK(stats.cached_tokens >= 32); /* the first turn was found */
+    llm_chat_reset(chat);
+    CHECK(chat->messages.len == chat->first);
+    llm_chat_free(chat);
+    llm_sampling s;
+    memset(&s, 0, sizeof s);
+    s.max_tokens = 5;
+    char *text = llm_generate(l, "The capital of France is", &s);
+    CHECK(text && strstr(text, "Paris"));
+    llm_string_free(text);
+    llm_text_free(&answer);
+    llm_free(l);
+}
+
+/* What cannot work is refused before anything is computed, with the numbers. */
+static void eng_test_real_refusals(const llm_model *m) {
+    const llm_backend *b;
+    llm_engine_config c;
+    llm_engine *e;
+    memset(&c, 0, sizeof c);
+    c.max_model_len = 1 << 20;
+    CHECK(llm_engine_open(m, &c, &e) == LLM_ERR_ARG && !e && strstr(llm_last_error(), "1048576") && strstr(llm_last_error(), "8192"));
+    c.max_model_len = 0;
+    c.max_num_seqs = 600;
+    c.max_num_batched_tokens = 512;
+    CHECK(llm_engine_open(m, &c, &e) == LLM_ERR_ARG && strstr(llm_last_error(), "max_num_batched_tokens (512)"));
+    c.max_num_seqs = 0;
+    c.block_size = 24;
+    CHECK(llm_engine_open(m, &c, &e) == LLM_ERR_ARG && strstr(llm_last_error(), "24"));
+    c.block_size = 0;
+    c.device = "tpu";
+    CHECK(llm_engine_open(m, &c, &e) == LLM_ERR_ARG && strstr(llm_last_error(), "tpu"));
+    c.device = NULL;
+    c.early_stop.threshold = 2;
+    CHECK(llm_engine_open(m, &c, &e) == LLM_ERR_ARG);
+    CHECK(llm_backend_load("/no/such/library.so", &b) == LLM_ERR_IO && !b);
+    CHECK(llm_backend_load("libm.so.6", &b) == LLM_ERR_UNSUPPORTED && strstr(llm_last_error(), "llm_cuda_backend"));
+}
+
 static void eng_test_real(void) {
     static const char path[] = "models/SmolLM2-135M-Instruct.Q4_1.gguf";
     int32_t ids[ENG_LONG];
@@ -860,7 +994,10 @@ static void eng_test_real(void) {
     for (int i = 0; i < ENG_LONG; i++) ids[i] = 200 + (int32_t)(llm__mix((uint64_t)i) % 40000);
     eng_test_real_bits(m, ids);
     eng_test_real_tokens(m, ids);
+    eng_test_real_text(m);
+    eng_test_real_refusals(m);
     llm_model_close(m);
+    eng_test_real_chat(path);
 }
 
 TEST_GROUP(engine) {
