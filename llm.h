@@ -978,7 +978,7 @@ LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_st
 #include <dirent.h>
 #include <time.h>
 #include <unistd.h>
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(LLM_NO_SIMD)
 #include <cpuid.h>
 #include <immintrin.h>
 #define LLM__X86 1
