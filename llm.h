@@ -4702,7 +4702,8 @@ typedef struct llm__tokenizer {
     int longest_first;       /* added tokens are sought in llama.cpp's order */
     llm__tok_steps normalizers, words, decoders;
     int literal;             /* tokens stand for bytes by themselves: decoders begin with UTF8 */
-    int space_prefix;        /* literal: the text's first space is not the text's own */
+    int space_prefix;        /* the encoder puts a space in front */
+    int strip;               /* literal: decoding drops a first space, of the first token (1), or of all tokens until there is text (2) */
     int escaped_spaces;      /* literal: U+2581 in a token is a space */
     int byte_letters;        /* literal: tokens are in the byte alphabet */
     int spm_merge_spaces, spm_suffix_space;
@@ -4928,7 +4929,8 @@ static void llm__norm_charsmap(const llm__charsmap *m, llm__str s, llm_text *out
 /* SentencePiece's own normalizer: the longest replacement wins, user-defined tokens are left alone, spaces are merged and escaped. */
 static void llm__norm_spm(const llm__tokenizer *t, llm__str s, llm_text *out) {
     const char *space = t->escaped_spaces ? "\xE2\x96\x81" : " ";
-    int in_word = 0, prefixed = 0, merge = t->spm_merge_spaces, prefix = t->space_prefix && !t->spm_suffix_space;
+    int in_word = 0, merge = t->spm_merge_spaces, prefix = t->space_prefix && !t->spm_suffix_space, prefixed = prefix && !merge;
+    if (prefixed && s.n) llm_text_str(out, space);
     for (size_t at = 0, taken; at < s.n;) {
         int64_t user = llm__index_longest(&t->user, s.p + at, s.n - at);
         llm__str with = user >= 0 ? t->user.v[user].s : llm__charsmap_find(&t->charsmap, llm__s(s.p + at, s.n - at), 1, &taken);
@@ -4940,7 +4942,7 @@ static void llm__norm_spm(const llm__tokenizer *t, llm__str s, llm_text *out) {
         }
         for (size_t i = 0; i < with.n; i++) {
             if (with.p[i] != ' ') {
-                if (!in_word && ((prefix && !prefixed) || (merge && (prefixed || prefix)))) llm_text_str(out, space);
+                if (!in_word && merge && (prefixed || prefix)) llm_text_str(out, space);
                 in_word = prefixed = 1;
                 llm_text_add(out, with.p + i, 1);
             } else {
@@ -4950,7 +4952,7 @@ static void llm__norm_spm(const llm__tokenizer *t, llm__str s, llm_text *out) {
         }
         at += taken;
     }
-    if (t->spm_suffix_space) llm_text_str(out, space);
+    if (t->spm_suffix_space && prefixed) llm_text_str(out, space);
 }
 
 /* Puts spaces around Chinese characters, as BERT does (with its own idea of which those are). */
@@ -5153,6 +5155,7 @@ static int llm__cut(llm__encode *e, llm__str s, int first) {
         llm__words done = e->words;
         e->words = e->next;
         e->next = done;
+        if (e->words.n && e->words.v[0].at) first = 0; /* the text's begin is gone */
         if (e->words.failed || e->words.text.failed || e->words.text.len > UINT32_MAX / 2) return llm__encode_fail(e, LLM_ERR_NOMEM);
     }
     return !e->result;
@@ -5184,7 +5187,7 @@ static int32_t llm__bpe_merged(const llm__encode *e, llm__str word, const llm__s
         uint32_t end = b->next >= 0 ? e->symbol[b->next].at : (uint32_t)word.n;
         int32_t id = llm__tok_find(t, word.p + a->at, end - a->at);
         if (id >= 0) *priority = t->priority[id];
-        return id;
+        return id >= 0 && *priority < UINT32_MAX ? id : -1;
     }
     if (a->id < 0 || b->id < 0 || !t->merge) return -1;
     const llm__merge *m = &t->merge[llm__merge_slot(t->merge, t->merge_cap, a->id, b->id)];
@@ -5257,19 +5260,16 @@ static int32_t llm__bpe_add(llm__encode *e, int32_t n, int32_t id, size_t at) {
     return n + 1;
 }
 
-/* The id of one character of a word, with the prefix or suffix that the model puts to it. */
-static int32_t llm__bpe_char(llm__encode *e, llm__str word, size_t at, size_t next, int32_t c) {
+/* One character of a word with the prefix or suffix that the model puts to it. */
+static llm__str llm__bpe_char(llm__encode *e, llm__str word, size_t at, size_t next) {
     const llm__tokenizer *t = e->t;
-    if (!(t->prefix.n && at) && !(t->suffix.n && next == word.n)) {
-        if (c < LLM__COUNT(t->char_id) && !t->bytes) return t->char_id[c];
-        return llm__map_get(&t->ids, llm__s(word.p + at, next - at));
-    }
+    if (!(t->prefix.n && at) && !(t->suffix.n && next == word.n)) return llm__s(word.p + at, next - at);
     e->scratch.len = 0;
     if (at) llm_text_add(&e->scratch, t->prefix.p, t->prefix.n);
     llm_text_add(&e->scratch, word.p + at, next - at);
     if (next == word.n) llm_text_add(&e->scratch, t->suffix.p, t->suffix.n);
-    if (e->scratch.failed) return llm__encode_fail(e, LLM_ERR_NOMEM), -1;
-    return llm__map_get(&t->ids, llm__s(e->scratch.data, e->scratch.len));
+    if (e->scratch.failed) llm__encode_fail(e, LLM_ERR_NOMEM);
+    return e->scratch.failed ? llm__s("", 0) : llm__s(e->scratch.data, e->scratch.len);
 }
 
 /* The first symbols of a word: its characters (or bytes, or user-defined tokens). Unknown ones become byte tokens, the unknown token, or
@@ -5284,18 +5284,21 @@ static int32_t llm__bpe_symbols(llm__encode *e, llm__str word) {
             n = llm__bpe_add(e, n, -2 - t->user.v[user].value, at);
             continue;
         }
-        int32_t c = t->bytes ? (uint8_t)word.p[next++] : llm__uni_next(word, &next), id = llm__bpe_char(e, word, at, next, c);
+        int32_t c = t->bytes ? (uint8_t)word.p[next++] : llm__uni_next(word, &next), id;
+        llm__str one = llm__bpe_char(e, word, at, next);
+        if (one.p == word.p + at && c < LLM__COUNT(t->char_id) && !t->bytes) id = t->char_id[c];
+        else id = llm__map_get(&t->ids, one);
         if (id >= 0 || t->barrier) {
             unknown = 0;
             n = llm__bpe_add(e, n, id, at);
             continue;
         }
         int fallback = t->byte_fallback;
-        for (size_t i = at; i < next; i++) fallback &= t->byte_id[(uint8_t)word.p[i]] >= 0;
+        for (size_t i = 0; i < one.n; i++) fallback &= t->byte_id[(uint8_t)one.p[i]] >= 0;
         if (fallback) { /* an unknown token that is pending stays so, and comes after these */
             int32_t pending = unknown ? e->symbol[--n].id : -1;
             if (pending >= 0 && n) e->symbol[n - 1].next = -1;
-            for (size_t i = at; i < next; i++) n = llm__bpe_add(e, n, t->byte_id[(uint8_t)word.p[i]], i);
+            for (size_t i = 0; i < one.n; i++) n = llm__bpe_add(e, n, t->byte_id[(uint8_t)one.p[i]], at);
             if (pending >= 0) n = llm__bpe_add(e, n, pending, next);
         } else if (t->unk_id >= 0 && !(unknown && t->fuse_unk)) {
             n = llm__bpe_add(e, n, t->unk_id, at);
@@ -5369,9 +5372,9 @@ static void llm__model_unigram(llm__encode *e, llm__str word) {
         size_t from = best[end].from;
         int32_t id = best[end].id;
         while (id == t->unk_id && from && best[from].id == t->unk_id && t->fuse_unk) from = best[from].from;
-        int fallback = id == t->unk_id && t->byte_fallback;
+        int32_t same = id == t->unk_id ? llm__tok_find(t, word.p + from, end - from) : -1;
+        int fallback = id == t->unk_id && same < 0 && t->byte_fallback;
         for (size_t i = from; i < end; i++) fallback &= t->byte_id[(uint8_t)word.p[i]] >= 0;
-        int32_t same = id == t->unk_id && !fallback ? llm__tok_find(t, word.p + from, end - from) : -1;
         if (fallback)
             for (size_t i = end; i > from; i--) llm__emit(e, t->byte_id[(uint8_t)word.p[i - 1]]);
         else llm__emit(e, same >= 0 ? same : id);
@@ -5476,7 +5479,7 @@ static void llm__find_leftmost(const llm__tokenizer *t, const llm__index *x, llm
         if (a->flags & LLM__ADDED_LSTRIP) from = LLM__MAX(llm__strip(llm__s(s.p, from), 0, 1).n, done);
         if (a->flags & LLM__ADDED_RSTRIP) end = (size_t)(llm__strip(llm__s(s.p + end, s.n - end), 1, 0).p - s.p);
         if (from > done) llm__pieces_add(out, done, from - done, -1);
-        llm__pieces_add(out, from, end - from, a->id);
+        if (end > from) llm__pieces_add(out, from, end - from, a->id);
         done = end;
     }
     if (done < s.n) llm__pieces_add(out, done, s.n - done, -1);
@@ -5967,8 +5970,8 @@ static llm_result llm__detok_push(struct llm_detok *d, int32_t id, llm_text *out
         d->literal.len = 0;
         llm__literal_bytes(t, id, &d->literal);
         s = llm__s(d->literal.data ? d->literal.data : "", d->literal.len);
-        if (d->first && t->space_prefix && !d->bytes && s.n && s.p[0] == ' ') s = llm__s(s.p + 1, s.n - 1);
-        d->first = 0;
+        if (d->first && t->strip && !d->bytes && s.n && s.p[0] == ' ') s = llm__s(s.p + 1, s.n - 1);
+        d->first = t->strip == 2 && d->first && !s.n;
         out->failed |= d->literal.failed;
     }
     llm__detok_feed(d, 0, s, 1, 1);
@@ -6010,9 +6013,10 @@ LLM__UNUSED static llm_result llm__tokenizer_piece(const llm__tokenizer *t, int3
 
 /* The id of an exact token, or -1. */
 static int32_t llm__tokenizer_id(const llm__tokenizer *t, llm__str token) {
-    for (int i = 0; i < t->n_added; i++)
-        if (t->added[i].text.n == token.n && !memcmp(t->added[i].text.p, token.p, token.n)) return t->added[i].id;
-    return llm__tok_find(t, token.p, token.n);
+    int32_t id = llm__tok_find(t, token.p, token.n);
+    for (int i = 0; i < t->n_added && id < 0; i++)
+        if (t->added[i].text.n == token.n && !memcmp(t->added[i].text.p, token.p, token.n)) id = t->added[i].id;
+    return id;
 }
 
 LLM__UNUSED static int llm__tokenizer_is_special(const llm__tokenizer *t, int32_t id) {
@@ -6309,7 +6313,7 @@ static llm_result llm__tok_load_bert(llm__tokenizer *t, const llm_json *d, int n
     int lower = llm__json_flag(d, node, "lowercase", 1);
     llm_result r = LLM_OK;
     if (llm__json_flag(d, node, "clean_text", 1)) {
-        r = llm__tok_add_replace(steps, "[\\x{0}\\x{FFFD}[\\p{Cc}\\p{Cf}\\p{Co}\\p{Cn}&&[^\\t\\n\\r]]]", "");
+        r = llm__tok_add_replace(steps, "[\\x{0}\\x{FFFD}[\\p{Cc}\\p{Cf}\\p{Co}&&[^\\t\\n\\r]]]", "");
         if (!r) r = llm__tok_add_replace(steps, "\\s", " ");
     }
     if (!r && llm__json_flag(d, node, "handle_chinese_chars", 1) && !llm__tok_step_add(steps, LLM__TOK_CHINESE)) r = llm__tok_too_many();
@@ -7011,7 +7015,7 @@ static llm_result llm__vocab_bpe(llm__tokenizer *t, const llm__vocab_data *v, co
 static llm_result llm__vocab_spm(llm__tokenizer *t, const llm__vocab_data *v) {
     t->kind = "SPM";
     t->barrier = t->byte_fallback = t->escaped_spaces = t->fuse_unk = 1;
-    t->space_prefix = v->add_space_prefix != 0;
+    t->space_prefix = t->strip = v->add_space_prefix != 0;
     for (int b = 0; b < 256; b++) {
         char c = (char)b;
         if (t->byte_id[b] < 0) t->byte_id[b] = llm__tok_find(t, &c, 1);
@@ -7024,7 +7028,7 @@ static llm_result llm__vocab_ugm(llm__tokenizer *t, const llm__vocab_data *v) {
     t->kind = "Unigram";
     t->model = LLM__TOK_UNIGRAM;
     t->fuse_unk = t->escaped_spaces = 1;
-    t->space_prefix = v->add_space_prefix > 0;
+    t->space_prefix = t->strip = v->add_space_prefix > 0;
     t->spm_merge_spaces = v->remove_extra_whitespaces > 0;
     if (!t->score) return llm__error(LLM_ERR_FORMAT, "tokenizer.ggml.scores: missing");
     for (int32_t i = 0; i < t->n_vocab; i++)
@@ -7038,7 +7042,7 @@ static llm_result llm__vocab_wpm(llm__tokenizer *t) {
     t->kind = "WordPiece";
     t->model = LLM__TOK_WORDPIECE;
     t->max_word = INT32_MAX - 1;
-    t->escaped_spaces = t->space_prefix = 1;
+    t->escaped_spaces = t->strip = 1;
     llm_result r = llm__tok_add_form(t, &t->normalizers, LLM__NFD);
     if (!r) r = llm__tok_add_replace(&t->normalizers, "[\\x{0}\\x{FFFD}\\p{M}[\\p{Cc}\\p{Cf}\\p{Co}&&[^\\s]]]", "");
     if (!r && !llm__tok_step_add(&t->normalizers, LLM__TOK_LOWER)) r = llm__tok_too_many();
@@ -7120,32 +7124,340 @@ LLM__UNUSED static llm_result llm__tokenizer_open_gguf(const llm__vocab_data *v,
     return r;
 }
 
-/* ---- files and folders ---- */
+/* ---- SentencePiece's tokenizer.model: a protocol buffer ---- */
 
-/* The id that tokenizer_config.json names as "bos_token" and so on: a string, or an object with its content. -1: none, or no such token. */
-static int32_t llm__config_id(const llm__tokenizer *t, const llm_json *d, const char *key) {
-    int node = llm_json_find(d, 0, key);
-    llm__str s = llm_json_type_of(d, node) == LLM_JSON_OBJECT ? llm__json_text_at(d, node, "content") : llm__json_text(d, node);
-    return s.p ? llm__tokenizer_id(t, s) : -1;
+typedef struct llm__proto {
+    const uint8_t *p, *end;
+    int bad;
+} llm__proto;
+
+static uint64_t llm__proto_varint(llm__proto *m) {
+    uint64_t v = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+        if (m->p == m->end) break;
+        v |= (uint64_t)(*m->p & 127) << shift;
+        if (*m->p++ < 128) return v;
+    }
+    m->bad = 1;
+    return 0;
 }
 
-/* Takes what tokenizer_config.json says that the tokenizer's own file does not: which tokens are BOS, EOS, padding. */
-static llm_result llm__tok_load_config(llm__tokenizer *t, const char *folder) {
-    char *path = llm__path_join(folder, "tokenizer_config.json");
-    llm_json *d = NULL;
-    if (!path) return llm__nomem();
-    llm_result r = llm__path_kind_of(path) == LLM__PATH_FILE ? llm__json_file(path, (size_t)64 << 20, &d) : LLM_OK;
-    LLM_FREE(path);
-    if (!d) return r;
-    int32_t *id[] = {&t->bos_id, &t->eos_id, &t->pad_id, &t->unk_id};
-    static const char *const key[] = {"bos_token", "eos_token", "pad_token", "unk_token"};
-    for (int i = 0; i < 4; i++)
-        if (i < 3 || *id[i] < 0) {
-            int32_t found = llm__config_id(t, d, key[i]);
-            if (found >= 0) *id[i] = found;
+/* The next field: its number, or 0 at the end. Numbers go to *value (a float as its bits), bytes to *bytes. */
+static int llm__proto_field(llm__proto *m, uint64_t *value, llm__str *bytes) {
+    *value = 0;
+    *bytes = llm__s("", 0);
+    if (m->bad || m->p == m->end) return 0;
+    uint64_t key = llm__proto_varint(m), size = 0;
+    int wire = (int)(key & 7);
+    if (wire == 0) *value = llm__proto_varint(m);
+    else if (wire == 2) size = llm__proto_varint(m);
+    else if (wire == 1 || wire == 5) size = wire == 1 ? 8 : 4;
+    else m->bad = 1; /* groups are long gone */
+    if (size > (uint64_t)(m->end - m->p) || key >> 3 > 1 << 28 || key >> 3 == 0) m->bad = 1;
+    if (m->bad) return 0;
+    if (wire == 5) memcpy(value, m->p, 4);
+    *bytes = llm__s((const char *)m->p, (size_t)size);
+    m->p += size;
+    return (int)(key >> 3);
+}
+
+static llm__proto llm__proto_of(llm__str s) {
+    llm__proto m;
+    m.p = (const uint8_t *)s.p;
+    m.end = m.p + s.n;
+    m.bad = 0;
+    return m;
+}
+
+typedef struct llm__spm { /* what the file says beside its pieces */
+    int model, byte_fallback, suffix_space, dummy_prefix, merge_spaces, escape;
+    int32_t id[4]; /* unk, bos, eos, pad */
+    llm__str charsmap;
+} llm__spm;
+
+static llm_result llm__spm_settings(llm__proto file, llm__spm *m, int64_t *n) {
+    uint64_t v, x;
+    llm__str s, t;
+    int f, g;
+    memset(m, 0, sizeof *m);
+    m->model = m->dummy_prefix = m->merge_spaces = m->escape = 1;
+    m->id[1] = 1, m->id[2] = 2, m->id[3] = -1;
+    *n = 0;
+    while ((f = llm__proto_field(&file, &v, &s)) > 0) {
+        llm__proto in = llm__proto_of(s);
+        *n += f == 1;
+        while ((f == 2 || f == 3) && (g = llm__proto_field(&in, &x, &t)) > 0) {
+            if (f == 2 && g == 3) m->model = (int)x;
+            if (f == 2 && g == 24) m->suffix_space = x != 0;
+            if (f == 2 && g == 35) m->byte_fallback = x != 0;
+            if (f == 2 && g >= 40 && g <= 43) m->id[g - 40] = (int32_t)x;
+            if (f == 3 && g == 2) m->charsmap = t;
+            if (f == 3 && g == 3) m->dummy_prefix = x != 0;
+            if (f == 3 && g == 4) m->merge_spaces = x != 0;
+            if (f == 3 && g == 5) m->escape = x != 0;
         }
-    llm_json_free(d);
+        file.bad |= in.bad;
+    }
+    if (file.bad || !*n) return llm__error(LLM_ERR_FORMAT, "tokenizer.model: a SentencePiece model expected");
+    if (m->model != 1 && m->model != 2) return llm__error(LLM_ERR_UNSUPPORTED,
+        "tokenizer.model: model_type %d: 1 (unigram) or 2 (bpe) expected", m->model);
     return LLM_OK;
+}
+
+/* Tokens that tokenizer_config.json adds: {"32000": {"content": ...}, ...}. *largest: the largest id. */
+static llm_result llm__config_added(llm__tokenizer *t, const llm_json *config, int64_t *largest, const llm__logger *log) {
+    int list = config ? llm_json_find(config, 0, "added_tokens_decoder") : -1;
+    llm_result r = LLM_OK;
+    for (int v = config ? llm_json_first(config, list) : -1; v >= 0 && !r; v = llm_json_next(config, v)) {
+        size_t n;
+        int64_t id;
+        const char *key = llm_json_key(config, v, &n);
+        llm__str text = llm__json_text_at(config, v, "content");
+        if (!key || !llm__parse_int(key, n, &id) || id < 0 || !text.n) return llm__error(LLM_ERR_FORMAT,
+            "tokenizer_config.json: added_tokens_decoder: ids and contents expected");
+        if (largest) *largest = LLM__MAX(*largest, id);
+        else if (t->type[id] && (t->token[id].n != text.n || memcmp(t->token[id].p, text.p, text.n))) continue;
+        else r = llm__add_token(t, text, id, llm__tok_load_added_flags(config, v), log);
+    }
+    return r;
+}
+
+/* Makes room for n tokens of a file and those that the configuration adds. */
+static llm_result llm__tok_reserve_with(llm__tokenizer *t, int64_t n, const llm_json *config, int64_t more, const llm__logger *log) {
+    int64_t largest = n - 1;
+    llm_result r = llm__config_added(t, config, &largest, log);
+    if (!r && largest >= 4 * n + 100000) r = llm__error(LLM_ERR_LIMIT, "tokenizer_config.json: id %lld with only %lld tokens",
+        (long long)largest, (long long)n);
+    size_t added = (size_t)(config ? llm_json_size(config, llm_json_find(config, 0, "added_tokens_decoder")) : 0) + (size_t)more;
+    if (!r) r = llm__tok_reserve(t, LLM__MAX(largest + 1, n + more));
+    if (!r && !(t->added = (llm__added *)llm__arena_get(&t->arena, (added + 1) * sizeof *t->added))) r = llm__nomem();
+    return r;
+}
+
+/* One piece: 1 text, 2 score, 3 type. User-defined ones are kept whole by the model itself, control tokens are added tokens. */
+static llm_result llm__spm_piece(llm__tokenizer *t, llm__str s, int32_t id) {
+    llm__proto m = llm__proto_of(s);
+    llm__str text = llm__s("", 0), bytes;
+    uint64_t v, type = 1;
+    float score = 0;
+    for (int f; (f = llm__proto_field(&m, &v, &bytes)) > 0;) {
+        uint32_t bits = (uint32_t)v;
+        if (f == 1) text = bytes;
+        if (f == 2) memcpy(&score, &bits, 4);
+        if (f == 3) type = v;
+    }
+    if (m.bad || !text.n || score != score || type < 1 || type > 6) return llm__error(LLM_ERR_FORMAT,
+        "tokenizer.model: piece %d: text, score and type expected", (int)id);
+    text = llm__tok_keep(t, text);
+    llm_result r = text.p ? llm__tok_enter(t, text, id) : llm__nomem();
+    if (r) return r;
+    t->score[id] = score;
+    if (type == LLM__VOCAB_BYTE) t->type[id] |= LLM__TOKEN_BYTE;
+    if (type == LLM__VOCAB_UNKNOWN || type == LLM__VOCAB_CONTROL) t->type[id] |= LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN;
+    if (type == LLM__VOCAB_CONTROL) return llm__add_token(t, text, id, LLM__ADDED_SPECIAL, NULL);
+    if (type != LLM__VOCAB_USER) return LLM_OK;
+    t->user.v[t->user.n].s = text;
+    t->user.v[t->user.n++].value = id;
+    return LLM_OK;
+}
+
+static llm_result llm__tok_load_spm(llm__tokenizer *t, llm__str data, const llm_json *config, const llm__logger *log) {
+    llm__spm m;
+    llm__str s;
+    uint64_t v;
+    int64_t n;
+    llm_result r = llm__spm_settings(llm__proto_of(data), &m, &n);
+    if (!r && n > INT32_MAX / 8) r = llm__error(LLM_ERR_LIMIT, "tokenizer.model: %lld pieces", (long long)n);
+    if (!r) r = llm__tok_reserve_with(t, n, config, n, log);
+    if (r) return r;
+    t->score = (float *)llm__arena_get(&t->arena, (size_t)t->n_vocab * sizeof *t->score);
+    t->user.v = LLM__NEW(llm__index_entry, n);
+    if (!t->score || !t->user.v) return llm__nomem();
+    llm__proto file = llm__proto_of(data);
+    int32_t id = 0;
+    for (int f; (f = llm__proto_field(&file, &v, &s)) > 0 && !r;)
+        if (f == 1) r = llm__spm_piece(t, s, id++);
+    if (r) return r;
+    t->n_vocab = LLM__MAX((int32_t)n, t->n_vocab - (int32_t)n);
+    llm__tok_cache(t);
+    llm__index_build(&t->user);
+    for (int i = 0; i < 4; i++)
+        if (m.id[i] >= (int32_t)n) m.id[i] = -1;
+    t->unk_id = m.id[0], t->bos_id = m.id[1], t->eos_id = m.id[2], t->pad_id = m.id[3];
+    t->kind = m.model == 1 ? "Unigram" : "SPM";
+    t->model = m.model == 1 ? LLM__TOK_UNIGRAM : LLM__TOK_BPE;
+    t->literal = t->fuse_unk = t->barrier = 1;
+    t->escaped_spaces = m.escape;
+    t->byte_fallback = m.byte_fallback;
+    t->space_prefix = m.dummy_prefix;
+    t->spm_suffix_space = m.suffix_space;
+    t->spm_merge_spaces = m.merge_spaces;
+    t->strip = m.merge_spaces ? 2 : m.dummy_prefix;
+    if (t->unk_id < 0) return llm__error(LLM_ERR_FORMAT, "tokenizer.model: an unknown token expected");
+    float best = 0, least = 0;
+    for (int32_t i = 0; i < id; i++) best = i ? LLM__MAX(best, t->score[i]) : t->score[0], least = LLM__MIN(least, t->score[i]);
+    for (size_t i = 0; i < t->user.n && m.model == 1; i++) t->score[t->user.v[i].value] = (float)t->user.v[i].s.n * best - 0.1f;
+    r = m.model == 1 ? llm__tok_index_pieces(t, LLM__TOKEN_SPECIAL | LLM__TOKEN_BYTE) : llm__tok_score_order(t);
+    for (int32_t i = 0; i < id && m.model == 2 && !r; i++)
+        if (t->type[i] & (LLM__TOKEN_SPECIAL | LLM__TOKEN_BYTE)) t->priority[i] =
+            UINT32_MAX; /* text is never merged into these */
+    for (size_t i = 0; i < t->user.n && m.model == 2 && !r; i++) t->priority[t->user.v[i].value] = UINT32_MAX;
+    if (!r) r = llm__tok_set_charsmap(t, m.charsmap);
+    if (!r && (!llm__tok_step_add(&t->normalizers, LLM__TOK_SPM) || !llm__tok_step_add(&t->decoders, LLM__TOK_UTF8))) r =
+        llm__tok_too_many();
+    return r ? r : llm__config_added(t, config, NULL, log);
+}
+
+/* ---- tiktoken's rank files: a token in base64 and its rank, a line each ---- */
+
+static const struct { const char *name; int32_t ranks; const char *pattern, *special; } llm__rank_files[] =
+    { /* special: names with their ids */
+    {"o200k", 199998, LLM__RX_CASED(LLM__RX_UPPER, LLM__RX_LOWER, LLM__RX_ANY_CASE "?", "\\p{N}{1,3}"),
+        "<|endoftext|> 199999 <|endofprompt|> 200018"},
+    {"cl100k", 100256, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|" LLM__RX_TAIL,
+     "<|endoftext|> 100257 <|fim_prefix|> 100258 <|fim_middle|> 100259 <|fim_suffix|> 100260 <|endofprompt|> 100276"},
+    {"qwen", 151643, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}|" LLM__RX_TAIL,
+        "<|endoftext|> 151643 <|im_start|> 151644 <|im_end|> 151645"},
+    {"50k", 50256, LLM__RX_GPT2_TEXT "|\\s+", "<|endoftext|> 50256"},
+    {"", 0, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|" LLM__RX_TAIL, ""}}; /* Llama 3 and others */
+
+/* Special tokens of a family, if the configuration names none; Qwen has 205 spare ones besides. */
+static llm_result llm__rank_specials(llm__tokenizer *t, int family, const llm__logger *log) {
+    llm_result r = LLM_OK;
+    for (const char *p = llm__rank_files[family].special; *p && !r;) {
+        size_t n = strcspn(p, " ");
+        llm__str name = llm__s(p, n);
+        int64_t id = 0;
+        p += n + 1;
+        n = strcspn(p, " ");
+        (void)llm__parse_int(p, n, &id);
+        p += n + (p[n] == ' ');
+        if (id < t->n_vocab) r = llm__add_token(t, name, id, LLM__ADDED_SPECIAL, log);
+    }
+    for (int i = 0; i < 205 && !r && llm__str_eq(llm__s("qwen", 4), llm__rank_files[family].name); i++) {
+        char name[32];
+        r = llm__add_token(t, llm__s(name, (size_t)snprintf(name, sizeof name, "<|extra_%d|>", i)), 151646 + i, LLM__ADDED_SPECIAL, log);
+    }
+    return r;
+}
+
+static llm_result llm__tok_load_ranks(llm__tokenizer *t, llm__str s, const char *name, const llm_json *config, const llm__logger *log) {
+    int64_t lines = 0, line = 0, rank;
+    int family = 0, last = LLM__COUNT(llm__rank_files) - 1;
+    for (size_t i = 0; i < s.n; i++) lines += s.p[i] == '\n';
+    lines += s.n && s.p[s.n - 1] != '\n';
+    while (family < last && !strstr(name, llm__rank_files[family].name) && llm__rank_files[family].ranks != lines) family++;
+    llm_result r = lines < INT32_MAX / 8 ? llm__tok_reserve_with(t, lines, config, 512, log) : llm__error(LLM_ERR_LIMIT,
+        "rank file: too many lines");
+    char *blob = r ? NULL : (char *)llm__arena_get(&t->arena, s.n + 1);
+    if (!r && !blob) r = llm__nomem();
+    for (size_t at = 0; at < s.n && !r; line++) {
+        const char *p = s.p + at, *end = (const char *)memchr(p, '\n', s.n - at);
+        size_t n = end ? (size_t)(end - p) : s.n - at;
+        at += n + 1;
+        if (n && p[n - 1] == '\r') n--;
+        if (!n) continue;
+        const char *space = (const char *)memchr(p, ' ', n);
+        int64_t bytes = space ? llm__base64(p, (size_t)(space - p), blob) : 0;
+        if (bytes <= 0 || !llm__parse_int(space + 1, n - (size_t)(space - p) - 1, &rank) || rank < 0 || rank >= t->n_vocab)
+            r = llm__error(LLM_ERR_FORMAT, "rank file: line %lld: a token in base64 and its rank below %d expected", (long long)line + 1,
+                (int)t->n_vocab);
+        else r = llm__tok_enter(t, llm__s(blob, (size_t)bytes), rank);
+        blob += LLM__MAX(bytes, 0);
+    }
+    t->kind = "tiktoken";
+    t->bytes = t->whole = t->barrier = t->literal = 1;
+    t->priority = r ? NULL : (uint32_t *)llm__arena_get(&t->arena, (size_t)t->n_vocab * sizeof *t->priority);
+    if (!r && !t->priority) r = llm__nomem();
+    for (int32_t i = 0; i < t->n_vocab && !r; i++) t->priority[i] = (uint32_t)i;
+    if (!r) r = llm__tok_add_split(&t->words, llm__rank_files[family].pattern, LLM__SPLIT_ISOLATED, 0);
+    if (!r && !llm__tok_step_add(&t->decoders, LLM__TOK_UTF8)) r = llm__tok_too_many();
+    int own = config && llm_json_size(config, llm_json_find(config, 0, "added_tokens_decoder")) > 0;
+    if (!r) r = own ? llm__config_added(t, config, NULL, log) : llm__rank_specials(t, family, log);
+    while (t->n_vocab > 0 && !t->type[t->n_vocab - 1]) t->n_vocab--;
+    return r;
+}
+
+/* ---- files and folders ---- */
+
+/* The id that tokenizer_config.json names as "bos_token" and so on: a string, or an object with its content. */
+static int32_t llm__config_id(const llm__tokenizer *t, const llm_json *d, const char *key, int32_t otherwise) {
+    int node = llm_json_find(d, 0, key);
+    llm__str s = llm_json_type_of(d, node) == LLM_JSON_OBJECT ? llm__json_text_at(d, node, "content") : llm__json_text(d, node);
+    int32_t id = s.p ? llm__tokenizer_id(t, s) : -1;
+    return id >= 0 ? id : otherwise;
+}
+
+/* Takes from tokenizer_config.json which tokens are BOS, EOS, padding. Its ids of added tokens must be those of the tokenizer's own file;
+ * whether BOS is added is that file's matter, unless (framed) the file has no way to say it. */
+static llm_result llm__tok_config(llm__tokenizer *t, const llm_json *d, int framed) {
+    int list = llm_json_find(d, 0, "added_tokens_decoder");
+    for (int v = llm_json_first(d, list); v >= 0; v = llm_json_next(d, v)) {
+        size_t n;
+        int64_t id = -1;
+        const char *key = llm_json_key(d, v, &n);
+        llm__str text = llm__json_text_at(d, v, "content");
+        int32_t known = text.p ? llm__tokenizer_id(t, text) : -1;
+        if (key && llm__parse_int(key, n, &id) && known >= 0 && known != id)
+            return llm__error(LLM_ERR_FORMAT, "tokenizer_config.json: added_tokens_decoder: \"%.*s\" is %lld, but %d in the tokenizer",
+                              (int)LLM__MIN(text.n, (size_t)64), text.p, (long long)id, (int)known);
+    }
+    t->bos_id = llm__config_id(t, d, "bos_token", t->bos_id);
+    t->eos_id = llm__config_id(t, d, "eos_token", t->eos_id);
+    t->pad_id = llm__config_id(t, d, "pad_token", t->pad_id);
+    t->unk_id = t->unk_id >= 0 ? t->unk_id : llm__config_id(t, d, "unk_token", -1);
+    llm_result r = LLM_OK;
+    if (framed && llm__json_flag(d, 0, "add_bos_token", t->model == LLM__TOK_BPE) && t->bos_id >= 0) r = llm__frame_add(t, 0, &t->bos_id,
+        1);
+    if (!r && framed && llm__json_flag(d, 0, "add_eos_token", 0) && t->eos_id >= 0) r = llm__frame_add(t, 1, &t->eos_id, 1);
+    return r;
+}
+
+/* Loads one tokenizer file, whatever its kind, with the tokenizer_config.json (or NULL) next to it. */
+static llm_result llm__tok_load_file(llm__tokenizer *t, const char *path, const llm_json *config, const llm__logger *log) {
+    llm__file f;
+    llm_json *d = NULL;
+    llm_result r = llm__file_open(path, (size_t)256 << 20, 0, &f);
+    if (r) return r;
+    llm__str s = llm__s((const char *)f.data, f.size);
+    size_t first = 0;
+    while (first < s.n && strchr(" \t\r\n", s.p[first]) && s.p[first]) first++;
+    int json = first < s.n && s.p[first] == '{', ranks = 0;
+    for (size_t i = 0; i < s.n && i < 400 && !json; i++) { /* base64, a space, digits */
+        ranks = s.p[i] == ' ' && i && i + 1 < s.n && s.p[i + 1] >= '0' && s.p[i + 1] <= '9';
+        if (ranks || (llm__base64_digit((unsigned char)s.p[i]) < 0 && s.p[i] != '=')) break;
+    }
+    const char *slash = strrchr(path, '/');
+    if (json) r = llm_json_parse(s.p, s.n, NULL, &d);
+    if (!r && json) r = llm__tok_load_json(t, d, log);
+    else if (!r && ranks) r = llm__tok_load_ranks(t, s, slash ? slash + 1 : path, config, log);
+    else if (!r) r = llm__tok_load_spm(t, s, config, log);
+    if (!r && config) r = llm__tok_config(t, config, !json);
+    if (!r && !json && !t->late.v) r = llm__tok_index_added(t);
+    llm_json_free(d);
+    llm__file_close(&f);
+    if (!r) return LLM_OK;
+    char why[900];
+    snprintf(why, sizeof why, "%.899s", llm_last_error());
+    return llm__error(r, "%s: %s", path, why);
+}
+
+/* The file of a folder to take: tokenizer.json, tokenizer.model, or a rank file. NULL: no memory. */
+static char *llm__tok_find_file(const char *folder) {
+    static const char *const names[] = {"tokenizer.json", "tokenizer.model", "tiktoken.model"};
+    char *path = NULL, *found = NULL;
+    for (int i = 0; i < LLM__COUNT(names); i++) {
+        path = llm__path_join(folder, names[i]);
+        if (!path || llm__path_kind_of(path) == LLM__PATH_FILE) return path;
+        LLM_FREE(path);
+    }
+    DIR *dir = opendir(folder);
+    for (struct dirent *e; dir && !found && (e = readdir(dir)) != NULL;) {
+        size_t n = strlen(e->d_name);
+        if (n > 9 && !strcmp(e->d_name + n - 9, ".tiktoken")) found = llm__path_join(folder, e->d_name);
+    }
+    if (dir) closedir(dir);
+    return found ? found : llm__path_join(folder, names[0]);
 }
 
 /* Opens a folder, a tokenizer.json, a tokenizer.model or a rank file. On error *out is NULL. */
@@ -7154,16 +7466,17 @@ LLM__UNUSED static llm_result llm__tokenizer_open_path(const char *path, const l
     int is_folder = llm__path_kind_of(path) == LLM__PATH_DIR;
     const char *slash = strrchr(path, '/');
     char *folder = is_folder ? llm__strdup(path) : slash ? llm__strndup(path, (size_t)(slash - path) + 1) : llm__strdup(".");
-    char *file = is_folder ? llm__path_join(path, "tokenizer.json") : llm__strdup(path);
+    char *file = is_folder ? llm__tok_find_file(path) : llm__strdup(path);
+    char *settings = folder ? llm__path_join(folder, "tokenizer_config.json") : NULL;
     llm__tokenizer *t = llm__tok_new();
-    llm_json *d = NULL;
-    llm_result r = folder && file && t ? LLM_OK : llm__nomem();
-    if (!r) r = llm__json_file(file, (size_t)256 << 20, &d);
-    if (!r) r = llm__tok_load_json(t, d, log);
-    if (!r) r = llm__tok_load_config(t, folder);
-    llm_json_free(d);
+    llm_json *config = NULL;
+    llm_result r = folder && file && settings && t ? LLM_OK : llm__nomem();
+    if (!r && llm__path_kind_of(settings) == LLM__PATH_FILE) r = llm__json_file(settings, (size_t)64 << 20, &config);
+    if (!r) r = llm__tok_load_file(t, file, config, log);
     if (r) llm__tokenizer_close(t);
     else *out = t;
+    llm_json_free(config);
+    LLM_FREE(settings);
     LLM_FREE(folder);
     LLM_FREE(file);
     return r;
