@@ -18030,7 +18030,7 @@ LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, c
  *   - Randomness has no state. The draw at output position p uses one number, a function of (seed, p); choice i of n uses seed + i. So the same seed gives
  *     the same tokens alone, in a batch, after a preemption, and choice i is what a request with n = 1 and seed + i gets.
  *   - The tokens left are drawn in order of id, by one walk over their cumulative weights; filters only remove. Ties go to the lower id.
- *   - Nothing sorts the vocabulary. The k-th value and the value where top-p ends come from a radix select; one pass compacts. llm__ref_pick says the same plainly.
+ *   - Nothing sorts the vocabulary. The k-th value and the value where top-p ends come from a radix select; one pass compacts; a plain twin in the tests says the same by sorting.
  * Log-probabilities are the raw log-softmax, before any rule, summed in double. Rows that hold NaN or infinity are refused, not sampled. */
 /* ---- section: sampler, scheduler, engine, easy (begin) ---- */
 /* Kept room of stop strings and bad words: enough for any client, too little to slow a step down. */
@@ -18243,7 +18243,7 @@ static int32_t llm__draw(const float *w, int32_t n, double u) {
 }
 
 /* Samples from the weights in k->w (n of them, the largest is 1): min-p, then top-k, then top-p, then the draw. *weight: the token's.
- * The tokens left are drawn in order of id. Same as llm__ref_pick, without its sort. */
+ * The tokens left are drawn in order of id. tests/test_sampler.c has a plain twin of it. */
 static int32_t llm__pick(llm__scratch *k, int32_t n, const llm_sampling *s, double u, float *weight) {
     double above, sum = 0;
     int32_t m = 0;
@@ -18276,33 +18276,6 @@ static int32_t llm__pick(llm__scratch *k, int32_t n, const llm_sampling *s, doub
     int32_t i = llm__draw(k->w, m, u);
     *weight = k->w[i];
     return k->id[i];
-}
-
-/* The plain twin of llm__pick: takes the tokens in order, best first, until a filter ends it. rank: (n) working memory, 0 for what is not taken. */
-LLM__UNUSED static int32_t llm__ref_pick(const float *w, int32_t n, const llm_sampling *s, double u, int32_t *rank) {
-    int32_t k = s->top_k > 0 && s->top_k < n ? s->top_k : n, last = -1, best = 0;
-    double sum = 0, before = 0, total = 0, at = 0;
-    float least = 0;
-    memset(rank, 0, (size_t)n * sizeof *rank);
-    for (int32_t taken = 1; best >= 0; taken += best >= 0) { /* min-p and top-k */
-        best = -1;
-        for (int32_t i = 0; i < n; i++)
-            if (!rank[i] && w[i] > 0 && w[i] >= s->min_p && (best < 0 || w[i] > w[best])) best = i;
-        if (best < 0 || (taken > k && w[best] < least)) break;
-        if (taken <= k) least = w[best];
-        rank[best] = taken;
-        sum += (double)w[best];
-    }
-    for (int32_t taken = 1; taken <= n; taken++) /* top-p */
-        for (int32_t i = 0; i < n; i++)
-            if (rank[i] == taken) {
-                if (s->top_p > 0 && s->top_p < 1 && before >= (double)s->top_p * sum) rank[i] = 0;
-                else total += (double)w[i];
-                before += (double)w[i];
-            }
-    for (int32_t i = 0; i < n && !(at > u * total); i++)
-        if (rank[i]) at += (double)w[last = i];
-    return last;
 }
 
 /* The distinct tokens of a sequence and how often each was generated, for the penalties. A list and an index over it. */
@@ -18766,6 +18739,16 @@ typedef struct llm__driver { /* what computes */
     double (*now)(void *ctx); /* seconds, monotonic */
 } llm__driver;
 
+/* What a scheduler is made of: a driver, what it knows of the model, and limits. */
+typedef struct llm__engine_params {
+    llm__driver driver;
+    const llm_model *model;      /* NULL: requests give ids and get ids */
+    const int32_t *eos;          /* (n_eos) ids that end an answer; outlive the engine */
+    int32_t n_eos, eos_id;       /* eos_id: the one written where early stop ends it, -1: none */
+    int32_t vocab, n_pages, page_tokens, max_len, max_seqs, max_rows, max_out, max_queue, n_workers, no_cache;
+    llm_early_stop early_stop;
+} llm__engine_params;
+
 typedef struct llm__stop { /* a stop string as an automaton (Knuth, Morris, Pratt) */
     const char *text;
     int32_t len;
@@ -18853,16 +18836,13 @@ typedef struct llm__job { /* one row of logits to be used */
 } llm__job;
 
 struct llm_engine {
-    const llm_model *model;      /* NULL: no text */
-    llm__driver driver;
+    llm__engine_params p;
     const llm_backend *backend;
     llm_backend_ctx *ctx;
     llm__net *net;
     llm__arena arena;            /* all arrays */
     char describe[160];
-    int32_t vocab, max_len, max_seqs, max_rows, max_out, max_pages, max_queue, n_workers;
-    int32_t *eos, n_eos, eos_id; /* what ends an answer; the one written where early stop ends it, -1: none */
-    llm_early_stop early_stop;
+    int32_t max_pages;           /* of one sequence */
     llm__kv kv;
     llm__scratch *scratch;       /* (n_workers) */
     /* scheduling, all of the stepping thread */
@@ -19050,8 +19030,8 @@ static int32_t llm__rows_out(const llm__seq *s, int32_t n) {
 
 /* Adds as many of its rows as budget and output rows allow. */
 static void llm__plan_rows(llm_engine *e, llm__seq *s) {
-    int32_t n = LLM__MIN(s->n_ids - s->n_computed, e->max_rows - e->plan_rows), over;
-    while (n > 0 && (over = llm__rows_out(s, n) - (e->max_out - e->plan_out)) > 0) n -= over;
+    int32_t n = LLM__MIN(s->n_ids - s->n_computed, e->p.max_rows - e->plan_rows), over;
+    while (n > 0 && (over = llm__rows_out(s, n) - (e->p.max_out - e->plan_out)) > 0) n -= over;
     if (n <= 0) return;
     e->plan[e->n_plan++].seq = s;
     e->plan_rows += n;
@@ -19059,14 +19039,21 @@ static void llm__plan_rows(llm_engine *e, llm__seq *s) {
     s->n_chunk = n;
 }
 
-static void llm__start_request(llm_engine *e, llm__seq *s) {
-    llm_request *r = s->request;
+/* The request no longer counts against the queue's limit. */
+static void llm__leave_queue(llm_engine *e, llm_request *r) {
     if (!r->fresh) return;
     r->fresh = 0;
-    r->started = e->driver.now(e->driver.ctx);
     pthread_mutex_lock(&e->mutex);
     e->n_fresh--;
     pthread_mutex_unlock(&e->mutex);
+}
+
+/* The first step of a request: queue time and cache hit are known now. */
+static void llm__start_request(llm_engine *e, llm__seq *s) {
+    llm_request *r = s->request;
+    if (!r->fresh) return;
+    llm__leave_queue(e, r);
+    r->started = e->p.driver.now(e->p.driver.ctx);
     pthread_mutex_lock(&r->mutex);
     r->metrics.inference_start_time = r->metrics.arrival_time + (r->started - r->submitted);
     r->metrics.time_in_queue = r->started - r->submitted;
@@ -19086,9 +19073,9 @@ static void llm__plan(llm_engine *e) {
         if (llm__grow_pages(e, i)) llm__plan_rows(e, s);
         else i--; /* the next one stands here now */
     }
-    for (int32_t i = 0; i < e->n_running && e->plan_rows < e->max_rows; i++)
+    for (int32_t i = 0; i < e->n_running && e->plan_rows < e->p.max_rows; i++)
         if (!e->running[i]->n_chunk) llm__plan_rows(e, e->running[i]);
-    while (e->first_waiting && e->n_running < e->max_seqs && e->plan_rows < e->max_rows && e->plan_out < e->max_out && preempted == e->count.preemptions) {
+    while (e->first_waiting && e->n_running < e->p.max_seqs && e->plan_rows < e->p.max_rows && e->plan_out < e->p.max_out && preempted == e->count.preemptions) {
         llm__seq *s = e->first_waiting;
         if (!llm__seq_place(e, s)) break;
         llm__queue_take(e, s);
@@ -19165,7 +19152,7 @@ static void llm__seq_finish(llm_engine *e, llm__seq *s, llm_finish finish) {
     pthread_mutex_lock(&r->mutex);
     s->state = LLM__SEQ_DONE;
     s->finish = finish;
-    if (++r->n_done == r->n_seqs) r->metrics.finish_time = r->metrics.arrival_time + (e->driver.now(e->driver.ctx) - r->submitted);
+    if (++r->n_done == r->n_seqs) r->metrics.finish_time = r->metrics.arrival_time + (e->p.driver.now(e->p.driver.ctx) - r->submitted);
     pthread_mutex_unlock(&r->mutex);
     llm__note_news(e, r);
 }
@@ -19195,11 +19182,7 @@ static void llm__tell_news(llm_engine *e) {
         if (r->prev) r->prev->next = r->next;
         else e->live = r->next;
         if (r->next) r->next->prev = r->prev;
-        if (r->fresh) {
-            pthread_mutex_lock(&e->mutex);
-            e->n_fresh--;
-            pthread_mutex_unlock(&e->mutex);
-        }
+        llm__leave_queue(e, r);
         llm__request_unref(r);
     }
 }
@@ -19224,7 +19207,7 @@ static void llm__take_inbox(llm_engine *e) {
 /* Ends what was cancelled or is late. Looks only when there is a reason. */
 static void llm__sweep(llm_engine *e) {
     int cancels = __atomic_load_n(&e->n_cancels, __ATOMIC_ACQUIRE);
-    double now = e->next_deadline > 0 ? e->driver.now(e->driver.ctx) : 0;
+    double now = e->next_deadline > 0 ? e->p.driver.now(e->p.driver.ctx) : 0;
     if (cancels == e->cancels_seen && (e->next_deadline <= 0 || now < e->next_deadline)) return;
     e->cancels_seen = cancels;
     e->next_deadline = 0;
@@ -19283,7 +19266,7 @@ static llm_finish llm__seq_append(llm_engine *e, llm__seq *s, int32_t id, int ea
     llm_request *r = s->request;
     int32_t n = s->n_ids - s->n_prompt; /* output tokens, this one included */
     int allowed = n >= r->s.min_tokens, full = n >= s->max_new;
-    int eos = early || (allowed && !r->s.ignore_eos && llm__has_id(e->eos, e->n_eos, id));
+    int eos = early || (allowed && !r->s.ignore_eos && llm__has_id(e->p.eos, e->p.n_eos, id));
     int stop = !eos && allowed && llm__has_id(r->s.stop_token_ids, r->s.n_stop_token_ids, id);
     size_t from = s->text.len;
     if (s->detok && (!(eos || stop) || (r->s.include_stop_str_in_output && !early))) llm_detok_push(s->detok, id, &s->text);
@@ -19304,14 +19287,14 @@ static void llm__seq_accept(llm_engine *e, const llm__job *job) {
     llm__choice c = job->choice;
     int32_t n = s->n_ids - s->n_prompt;
     int natural = n + 1 >= r->s.min_tokens &&
-                  ((!r->s.ignore_eos && llm__has_id(e->eos, e->n_eos, c.id)) || llm__has_id(r->s.stop_token_ids, r->s.n_stop_token_ids, c.id));
+                  ((!r->s.ignore_eos && llm__has_id(e->p.eos, e->p.n_eos, c.id)) || llm__has_id(r->s.stop_token_ids, r->s.n_stop_token_ids, c.id));
     int early = llm__early_hit(&r->s.early_stop, &s->early_count, c.prob) && !natural;
-    if (early && e->eos_id >= 0 && e->eos_id < e->vocab) {
-        c.id = e->eos_id;
-        c.logprob = (float)((double)e->driver.logits_row(e->driver.ctx, job->out_row)[c.id] - c.log_sum);
+    if (early && e->p.eos_id >= 0 && e->p.eos_id < e->p.vocab) {
+        c.id = e->p.eos_id;
+        c.logprob = (float)((double)e->p.driver.logits_row(e->p.driver.ctx, job->out_row)[c.id] - c.log_sum);
     }
     pthread_mutex_lock(&r->mutex);
-    double now = e->driver.now(e->driver.ctx);
+    double now = e->p.driver.now(e->p.driver.ctx);
     s->ids[s->n_ids] = c.id;
     if (s->logprobs) s->logprobs[n] = c.logprob;
     s->cum_logprob += (double)c.logprob;
@@ -19333,32 +19316,32 @@ static void llm__seq_accept(llm_engine *e, const llm__job *job) {
 static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
     llm__seq *s = job->seq;
     llm_request *r = s->request;
-    const float *row = e->driver.logits_row(e->driver.ctx, job->out_row);
+    const float *row = e->p.driver.logits_row(e->p.driver.ctx, job->out_row);
     int32_t n = s->n_ids - s->n_prompt;
     if (job->scored >= 0) {
         int bad;
-        float max = llm__row_max(row, e->vocab, &bad);
-        double log_sum = bad ? 0 : (double)max + log(llm__exp_row(row, k->w, e->vocab, max, 1.0f));
+        float max = llm__row_max(row, e->p.vocab, &bad);
+        double log_sum = bad ? 0 : (double)max + log(llm__exp_row(row, k->w, e->p.vocab, max, 1.0f));
         job->choice.id = bad ? -1 : s->ids[job->scored];
         if (bad) return;
         r->prompt_logprobs[job->scored] = (float)((double)row[s->ids[job->scored]] - log_sum);
         r->prompt_counts[job->scored] =
-            llm__top_logprobs(row, e->vocab, r->prompt_stride, log_sum, r->prompt_top + (int64_t)job->scored * r->prompt_stride);
+            llm__top_logprobs(row, e->p.vocab, r->prompt_stride, log_sum, r->prompt_top + (int64_t)job->scored * r->prompt_stride);
         return;
     }
     llm__rules rules;
     memset(&rules, 0, sizeof rules);
     rules.s = &r->s;
-    rules.eos = e->eos;
-    rules.n_eos = e->n_eos;
+    rules.eos = e->p.eos;
+    rules.n_eos = e->p.n_eos;
     rules.bad_ids = r->bad_ids;
     rules.bad_end = r->bad_end;
     rules.n_bad = r->n_bad;
     rules.history = &s->history;
     rules.output = s->ids + s->n_prompt;
     rules.n_output = n;
-    job->choice = llm__choose(row, e->vocab, &rules, s->seed, n, k);
-    if (job->choice.id >= 0 && s->top) s->top_counts[n] = llm__top_logprobs(row, e->vocab, r->top_stride, job->choice.log_sum, s->top + (int64_t)n * r->top_stride);
+    job->choice = llm__choose(row, e->p.vocab, &rules, s->seed, n, k);
+    if (job->choice.id >= 0 && s->top) s->top_counts[n] = llm__top_logprobs(row, e->p.vocab, r->top_stride, job->choice.log_sum, s->top + (int64_t)n * r->top_stride);
 }
 
 static void llm__run_jobs(void *arg, int worker) {
@@ -19369,11 +19352,11 @@ static void llm__run_jobs(void *arg, int worker) {
 /* Gives a held sequence the computed prompt of the first: full pages shared, the begun one copied. 0: no page for it. */
 static int llm__fork_one(llm_engine *e, const llm__seq *first, llm__seq *s) {
     int32_t full = first->n_prompt / e->kv.page_tokens, copy = -1;
-    if (e->n_running >= e->max_seqs) return 0;
+    if (e->n_running >= e->p.max_seqs) return 0;
     if (first->n_prompt % e->kv.page_tokens) {
         copy = llm__kv_get(&e->kv);
         if (copy < 0) return 0;
-        if (e->driver.kv_copy(e->driver.ctx, &first->pages[full], &copy, 1)) {
+        if (e->p.driver.kv_copy(e->p.driver.ctx, &first->pages[full], &copy, 1)) {
             llm__kv_drop(&e->kv, copy);
             return 0;
         }
@@ -19410,7 +19393,7 @@ static void llm__apply(llm_engine *e) {
         if (s->index == 0 && s->n_ids == s->n_prompt && s->n_computed == s->n_prompt && s->request->n_seqs > 1) llm__fork(e, &e->plan[i]);
     }
     e->next_job = 0;
-    e->driver.parallel(e->driver.ctx, llm__run_jobs, e, LLM__MIN(e->n_workers, LLM__MAX(e->n_jobs, 1)));
+    e->p.driver.parallel(e->p.driver.ctx, llm__run_jobs, e, LLM__MIN(e->p.n_workers, LLM__MAX(e->n_jobs, 1)));
     for (int32_t i = 0; i < e->n_jobs; i++) {
         llm__job *job = &e->jobs[i];
         llm__seq *s = job->seq;
@@ -19433,15 +19416,6 @@ static void llm__apply(llm_engine *e) {
  * request's lock). A request's memory is taken in llm_request_submit, in the caller's thread; what grows later is only text, which gets room for
  * sixteen bytes a token beforehand. So a step allocates nothing. */
 
-typedef struct llm__engine_params {
-    llm__driver driver;
-    const llm_model *model;      /* NULL: requests give ids and get ids */
-    const int32_t *eos;
-    int32_t n_eos, eos_id;       /* what ends an answer; the one written where early stop ends it, -1: none */
-    int32_t vocab, n_pages, page_tokens, max_len, max_seqs, max_rows, max_out, max_queue, n_workers, no_cache;
-    llm_early_stop early_stop;
-} llm__engine_params;
-
 /* Frees what llm__engine_new took. */
 static void llm__engine_destroy(llm_engine *e) {
     llm__arena_free(&e->arena);
@@ -19452,10 +19426,9 @@ static void llm__engine_destroy(llm_engine *e) {
 }
 
 /* The arrays of a step. 0: no memory. */
-static int llm__engine_arrays(llm_engine *e, const llm__engine_params *p) {
-    size_t seqs = (size_t)e->max_seqs, rows = (size_t)e->max_rows, out = (size_t)e->max_out;
+static int llm__engine_arrays(llm_engine *e) {
+    size_t seqs = (size_t)e->p.max_seqs, rows = (size_t)e->p.max_rows, out = (size_t)e->p.max_out;
     llm__arena *a = &e->arena;
-    e->eos = (int32_t *)llm__arena_get(a, ((size_t)p->n_eos + 1) * sizeof *e->eos);
     e->running = (llm__seq **)llm__arena_get(a, seqs * sizeof *e->running);
     e->plan = (llm__entry *)llm__arena_get(a, seqs * sizeof *e->plan);
     e->jobs = (llm__job *)llm__arena_get(a, (out + seqs) * sizeof *e->jobs);
@@ -19464,16 +19437,15 @@ static int llm__engine_arrays(llm_engine *e, const llm__engine_params *p) {
     e->seq_base = (float *)llm__arena_get(a, seqs * sizeof *e->seq_base);
     e->pages = (int32_t *)llm__arena_get(a, seqs * (size_t)e->max_pages * sizeof *e->pages);
     e->out_rows = (int32_t *)llm__arena_get(a, out * sizeof *e->out_rows);
-    e->scratch = (llm__scratch *)llm__arena_get(a, (size_t)e->n_workers * sizeof *e->scratch);
-    if (!e->eos || !e->running || !e->plan || !e->jobs || !e->tokens || !e->seq_begin || !e->seq_base || !e->pages || !e->out_rows || !e->scratch) return 0;
+    e->scratch = (llm__scratch *)llm__arena_get(a, (size_t)e->p.n_workers * sizeof *e->scratch);
+    if (!e->running || !e->plan || !e->jobs || !e->tokens || !e->seq_begin || !e->seq_base || !e->pages || !e->out_rows || !e->scratch) return 0;
     e->positions = e->tokens + rows;
     e->seq_of_row = e->positions + rows;
     e->seq_len = e->seq_begin + seqs + 1;
     e->seq_rope = e->seq_len + seqs;
     e->raw_prompt = e->seq_rope + seqs;
-    if (p->n_eos) memcpy(e->eos, p->eos, (size_t)p->n_eos * sizeof *p->eos);
-    for (int32_t i = 0; i < e->n_workers; i++)
-        if (!llm__scratch_open(&e->scratch[i], e->vocab, a)) return 0;
+    for (int32_t i = 0; i < e->p.n_workers; i++)
+        if (!llm__scratch_open(&e->scratch[i], e->p.vocab, a)) return 0;
     return 1;
 }
 
@@ -19497,19 +19469,10 @@ static llm_result llm__engine_new(const llm__engine_params *p, llm_engine **out)
     *out = NULL;
     if (!e) return llm__nomem();
     llm__engine_locks(e);
-    e->driver = p->driver;
-    e->model = p->model;
-    e->n_eos = p->n_eos;
-    e->vocab = p->vocab;
-    e->max_len = p->max_len;
-    e->max_seqs = p->max_seqs;
-    e->max_rows = p->max_rows;
-    e->max_out = p->max_out;
-    e->max_queue = p->max_queue;
-    e->n_workers = LLM__MAX(1, p->n_workers);
-    e->early_stop = p->early_stop;
+    e->p = *p;
+    e->p.n_workers = LLM__MAX(1, p->n_workers);
     e->max_pages = (int32_t)(((int64_t)p->max_len + p->page_tokens - 1) / p->page_tokens);
-    if (!llm__engine_arrays(e, p) || llm__kv_open(&e->kv, p->n_pages, p->page_tokens, p->no_cache, &e->arena)) {
+    if (!llm__engine_arrays(e) || llm__kv_open(&e->kv, p->n_pages, p->page_tokens, p->no_cache, &e->arena)) {
         llm__engine_destroy(e);
         return llm__nomem();
     }
@@ -19518,7 +19481,6 @@ static llm_result llm__engine_new(const llm__engine_params *p, llm_engine **out)
     e->count.max_model_len = p->max_len;
     e->count.max_num_seqs = p->max_seqs;
     e->count.backend = e->describe;
-    e->eos_id = p->eos_id;
     e->stats = e->count;
     *out = e;
     return LLM_OK;
@@ -19706,7 +19668,7 @@ static llm_result llm__engine_assemble(llm_engine *from, const llm_model *model,
     p.early_stop = c->early_stop;
     r = llm__engine_new(&p, out);
     if (r) return r;
-    (*out)->driver.ctx = *out;
+    (*out)->p.driver.ctx = *out;
     (*out)->backend = from->backend;
     (*out)->ctx = from->ctx;
     (*out)->net = from->net;
@@ -19753,9 +19715,9 @@ static llm_result llm__engine_compute(llm_engine *e) {
     llm_step step;
     char why[256];
     llm__fill_step(e, &step);
-    double begin = e->driver.now(e->driver.ctx);
-    llm_result r = e->driver.forward(e->driver.ctx, &step);
-    e->count.model_seconds += e->driver.now(e->driver.ctx) - begin;
+    double begin = e->p.driver.now(e->p.driver.ctx);
+    llm_result r = e->p.driver.forward(e->p.driver.ctx, &step);
+    e->count.model_seconds += e->p.driver.now(e->p.driver.ctx) - begin;
     e->count.steps++;
     if (!r) {
         llm__apply(e);
@@ -19778,14 +19740,14 @@ static void llm__engine_count(llm_engine *e) {
 }
 
 LLM_API llm_result llm_engine_step(llm_engine *e, int *busy) {
-    double begin = e->driver.now(e->driver.ctx);
+    double begin = e->p.driver.now(e->p.driver.ctx);
     llm_result r = LLM_OK;
     llm__take_inbox(e);
     llm__sweep(e);
     llm__plan(e);
     if (e->n_plan) r = llm__engine_compute(e);
     llm__tell_news(e);
-    e->count.step_seconds += e->driver.now(e->driver.ctx) - begin;
+    e->count.step_seconds += e->p.driver.now(e->p.driver.ctx) - begin;
     llm__engine_count(e);
     if (busy) {
         pthread_mutex_lock(&e->mutex);
@@ -19855,7 +19817,7 @@ static size_t llm__seq_layout(llm__seq *s, char *base) {
     const llm_request *r = s->request;
     size_t at = 0, all = (size_t)s->n_prompt + (size_t)s->max_new, max_new = (size_t)s->max_new;
     int penalties = r->s.repetition_penalty != 1 || r->s.presence_penalty != 0 || r->s.frequency_penalty != 0;
-    size_t distinct = penalties ? LLM__MIN(all, (size_t)r->engine->vocab) : 0, slots = penalties ? 16 : 0;
+    size_t distinct = penalties ? LLM__MIN(all, (size_t)r->engine->p.vocab) : 0, slots = penalties ? 16 : 0;
     while (slots < 2 * distinct) slots *= 2;
     s->ids = (int32_t *)llm__carve(base, &at, all, sizeof *s->ids);
     s->pages = (int32_t *)llm__carve(base, &at, (size_t)llm__pages_of(r->engine, (int32_t)all), sizeof *s->pages);
@@ -19890,8 +19852,8 @@ static llm_result llm__seq_open(llm_request *r, int32_t index, const int32_t *pr
     memset(s->stop_state, 0, (size_t)r->s.n_stop * sizeof *s->stop_state);
     if (s->history.mask) memset(s->history.slot, 0, ((size_t)s->history.mask + 1) * sizeof *s->history.slot);
     for (int32_t i = 0; i < n_prompt; i++) llm__history_add(&s->history, prompt[i], 0);
-    if (!r->engine->model || r->score_only) return LLM_OK;
-    s->detok = llm_detok_create(r->engine->model, r->s.skip_special_tokens_off ? LLM_DETOK_KEEP_SPECIAL : 0);
+    if (!r->engine->p.model || r->score_only) return LLM_OK;
+    s->detok = llm_detok_create(r->engine->p.model, r->s.skip_special_tokens_off ? LLM_DETOK_KEEP_SPECIAL : 0);
     size_t room = LLM__MIN((size_t)max_new * 16 + 256, (size_t)1 << 20);
     if (!s->detok || !llm__grow((void **)&s->text.data, &s->text.cap, room, 1)) return llm__nomem();
     s->text.data[0] = 0;
@@ -19964,8 +19926,8 @@ static llm_result llm__request_copies(llm_request *r, const llm_request_config *
     r->id = (char *)llm__keep_copy(r, id, strlen(id));
     if (!s->stop_token_ids || !s->logit_bias || !r->id) return llm__nomem();
     llm_result result = llm__request_stops(r);
-    if (!result && s->n_bad_words && !r->engine->model) result = llm__error(LLM_ERR_ARG, "bad_words: need a model with a tokenizer");
-    if (!result && s->n_bad_words) result = llm__request_bad_words(r, r->engine->model);
+    if (!result && s->n_bad_words && !r->engine->p.model) result = llm__error(LLM_ERR_ARG, "bad_words: need a model with a tokenizer");
+    if (!result && s->n_bad_words) result = llm__request_bad_words(r, r->engine->p.model);
     s->bad_words = NULL;
     return result;
 }
@@ -19974,11 +19936,11 @@ static llm_result llm__request_copies(llm_request *r, const llm_request_config *
 static llm_result llm__request_limits(llm_request *r, const int32_t *prompt, size_t n, int32_t *max_new) {
     const llm_engine *e = r->engine;
     if (!n) return llm__error(LLM_ERR_ARG, "prompt: it is empty, at least one token is needed");
-    if (n + !r->score_only > (size_t)e->max_len)
-        return llm__error(LLM_ERR_LIMIT, "prompt: %zu tokens are more than the context of %d tokens holds%s", n, (int)e->max_len, r->score_only ? "" : " with an answer");
+    if (n + !r->score_only > (size_t)e->p.max_len)
+        return llm__error(LLM_ERR_LIMIT, "prompt: %zu tokens are more than the context of %d tokens holds%s", n, (int)e->p.max_len, r->score_only ? "" : " with an answer");
     for (size_t i = 0; i < n; i++)
-        if (prompt[i] < 0 || prompt[i] >= e->vocab) return llm__error(LLM_ERR_ARG, "prompt_token_ids: %d is no token, ids run from 0 to %d", (int)prompt[i], (int)e->vocab - 1);
-    int32_t room = r->score_only ? 0 : e->max_len - (int32_t)n;
+        if (prompt[i] < 0 || prompt[i] >= e->p.vocab) return llm__error(LLM_ERR_ARG, "prompt_token_ids: %d is no token, ids run from 0 to %d", (int)prompt[i], (int)e->p.vocab - 1);
+    int32_t room = r->score_only ? 0 : e->p.max_len - (int32_t)n;
     *max_new = r->s.max_tokens < 0 ? room : LLM__MIN(r->s.max_tokens, room);
     return LLM_OK;
 }
@@ -19988,7 +19950,7 @@ static llm_result llm__request_scores(llm_request *r, size_t n) {
     int ok = 1;
     if (r->score_only && !r->s.prompt_logprobs) r->s.prompt_logprobs = 1;
     if (!r->s.prompt_logprobs) return LLM_OK;
-    r->prompt_stride = LLM__MIN(r->s.prompt_logprobs - 1, r->engine->vocab);
+    r->prompt_stride = LLM__MIN(r->s.prompt_logprobs - 1, r->engine->p.vocab);
     uint64_t bytes = llm__mul(llm__mul(n, (uint64_t)r->prompt_stride, &ok), sizeof *r->prompt_top, &ok);
     r->prompt_logprobs = LLM__NEW(float, n);
     r->prompt_counts = LLM__NEW(int32_t, n);
@@ -20001,7 +19963,7 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
     llm_engine *e = r->engine;
     int32_t max_new = 0;
     r->s = cfg->sampling;
-    r->s.early_stop = llm__early_resolve(&cfg->sampling.early_stop, &e->early_stop);
+    r->s.early_stop = llm__early_resolve(&cfg->sampling.early_stop, &e->p.early_stop);
     llm__sampling_resolve(&r->s);
     if (!r->s.has_seed) llm__random_bytes(&r->s.seed, sizeof r->s.seed), r->s.seed &= INT64_MAX;
     r->score_only = cfg->score_only;
@@ -20014,14 +19976,14 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
     if (!result) result = llm__request_copies(r, cfg);
     if (!result) result = llm__request_scores(r, n);
     if (result) return result;
-    r->top_stride = r->s.logprobs ? LLM__MIN(r->s.logprobs - 1, e->vocab) : 0;
+    r->top_stride = r->s.logprobs ? LLM__MIN(r->s.logprobs - 1, e->p.vocab) : 0;
     r->seq = LLM__NEW(llm__seq, r->n_seqs);
     if (!r->seq) return llm__nomem();
     for (int32_t i = 0; i < r->n_seqs && !result; i++) result = llm__seq_open(r, i, prompt, (int32_t)n, max_new);
-    e->driver.rope_of(e->driver.ctx, (int32_t)n, &r->rope, &r->rope_base);
+    e->p.driver.rope_of(e->p.driver.ctx, (int32_t)n, &r->rope, &r->rope_base);
     r->metrics.n_prompt_tokens = (int32_t)n;
     r->metrics.arrival_time = llm__wall_clock();
-    r->submitted = e->driver.now(e->driver.ctx);
+    r->submitted = e->p.driver.now(e->p.driver.ctx);
     if (cfg->deadline_s > 0) r->deadline = r->submitted + cfg->deadline_s;
     return result;
 }
@@ -20029,7 +19991,7 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
 /* Into the inbox, unless it is full. */
 static llm_result llm__request_enqueue(llm_engine *e, llm_request *r) {
     pthread_mutex_lock(&e->mutex);
-    int full = e->n_fresh >= e->max_queue;
+    int full = e->n_fresh >= e->p.max_queue;
     if (!full) {
         r->fresh = 1;
         r->refs = 2;
@@ -20041,16 +20003,16 @@ static llm_result llm__request_enqueue(llm_engine *e, llm_request *r) {
         pthread_cond_signal(&e->arrived);
     }
     pthread_mutex_unlock(&e->mutex);
-    return full ? llm__error(LLM_ERR_BUSY, "the queue is full: %d requests wait", (int)e->max_queue) : LLM_OK;
+    return full ? llm__error(LLM_ERR_BUSY, "the queue is full: %d requests wait", (int)e->p.max_queue) : LLM_OK;
 }
 
 LLM_API llm_result llm_request_submit(llm_engine *e, const llm_request_config *cfg, llm_request **out) {
     llm_tokens tokens;
     memset(&tokens, 0, sizeof tokens);
     *out = NULL;
-    llm_result result = llm__check_sampling(&cfg->sampling, e->vocab);
-    if (!result && cfg->prompt && !e->model) result = llm__error(LLM_ERR_ARG, "prompt: a text needs a model with a tokenizer");
-    if (!result && cfg->prompt) result = llm_tokenize(e->model, cfg->prompt, cfg->prompt_len, cfg->tokenize_flags, &tokens);
+    llm_result result = llm__check_sampling(&cfg->sampling, e->p.vocab);
+    if (!result && cfg->prompt && !e->p.model) result = llm__error(LLM_ERR_ARG, "prompt: a text needs a model with a tokenizer");
+    if (!result && cfg->prompt) result = llm_tokenize(e->p.model, cfg->prompt, cfg->prompt_len, cfg->tokenize_flags, &tokens);
     if (!result && tokens.failed) result = llm__nomem();
     llm_request *r = result ? NULL : LLM__NEW(llm_request, 1);
     if (!result && !r) result = llm__nomem();
@@ -20237,7 +20199,7 @@ static llm_result llm__raw_step(llm_engine *e, int32_t n, const int32_t *seqs, c
     for (int32_t i = 0, row = 0; i < n; i++) {
         int32_t end = at[i] + counts[i];
         if (!at[i]) e->raw_prompt[seqs[i]] = counts[i];
-        e->driver.rope_of(e->driver.ctx, LLM__MAX(e->raw_prompt[seqs[i]], 1), &e->seq_rope[i], &e->seq_base[i]);
+        e->p.driver.rope_of(e->p.driver.ctx, LLM__MAX(e->raw_prompt[seqs[i]], 1), &e->seq_rope[i], &e->seq_base[i]);
         e->seq_len[i] = end;
         for (int32_t k = 0; k < llm__pages_of(e, end); k++) e->pages[(int64_t)i * e->max_pages + k] = seqs[i] * e->max_pages + k;
         for (int32_t k = 0; k < counts[i]; k++, row++) {
@@ -20249,19 +20211,19 @@ static llm_result llm__raw_step(llm_engine *e, int32_t n, const int32_t *seqs, c
         e->seq_begin[i + 1] = step.shape.n_rows = row;
     }
     step.shape.n_seqs = n;
-    llm_result r = e->driver.forward(e->driver.ctx, &step);
+    llm_result r = e->p.driver.forward(e->p.driver.ctx, &step);
     for (int32_t i = 0; i < step.shape.n_out && !r; i++)
-        memcpy(logits + (int64_t)i * e->vocab, e->driver.logits_row(e->driver.ctx, i), (size_t)e->vocab * sizeof *logits);
+        memcpy(logits + (int64_t)i * e->p.vocab, e->p.driver.logits_row(e->p.driver.ctx, i), (size_t)e->p.vocab * sizeof *logits);
     return r;
 }
 
 static llm_result llm__raw_check(llm_engine *e, int32_t seq, int32_t position, int32_t n, const int32_t *ids) {
     if (e->live || e->inbox_first) return llm__error(LLM_ERR_ARG, "llm_forward: requests are running on this engine");
-    if (seq < 0 || seq >= e->max_seqs || (int64_t)(seq + 1) * e->max_pages > e->kv.n_pages)
-        return llm__error(LLM_ERR_ARG, "seq: %d, must be 0 to %d", (int)seq, (int)LLM__MIN((int64_t)e->max_seqs, e->kv.n_pages / e->max_pages) - 1);
-    if (position < 0 || n < 1 || n > e->max_len - position) return llm__error(LLM_ERR_LIMIT, "position: %d + %d tokens, the context has %d", (int)position, (int)n, (int)e->max_len);
+    if (seq < 0 || seq >= e->p.max_seqs || (int64_t)(seq + 1) * e->max_pages > e->kv.n_pages)
+        return llm__error(LLM_ERR_ARG, "seq: %d, must be 0 to %d", (int)seq, (int)LLM__MIN((int64_t)e->p.max_seqs, e->kv.n_pages / e->max_pages) - 1);
+    if (position < 0 || n < 1 || n > e->p.max_len - position) return llm__error(LLM_ERR_LIMIT, "position: %d + %d tokens, the context has %d", (int)position, (int)n, (int)e->p.max_len);
     for (int32_t i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= e->vocab) return llm__error(LLM_ERR_ARG, "ids: %d is no token, ids run from 0 to %d", (int)ids[i], (int)e->vocab - 1);
+        if (ids[i] < 0 || ids[i] >= e->p.vocab) return llm__error(LLM_ERR_ARG, "ids: %d is no token, ids run from 0 to %d", (int)ids[i], (int)e->p.vocab - 1);
     llm__kv_flush(&e->kv); /* these pages are about to hold something else */
     return LLM_OK;
 }
@@ -20272,9 +20234,9 @@ LLM_API llm_result llm_forward(llm_engine *e, int32_t seq, int32_t position, con
     if (!r && !position) e->raw_prompt[seq] = n;
     for (int32_t done = 0; done < n && !r;) {
         int32_t silent = n - n_logits - done; /* tokens still before those whose logits are wanted */
-        int32_t count = silent > 0 ? LLM__MIN(silent, e->max_rows) : LLM__MIN(LLM__MIN(n - done, e->max_rows), e->max_out), at = position + done;
+        int32_t count = silent > 0 ? LLM__MIN(silent, e->p.max_rows) : LLM__MIN(LLM__MIN(n - done, e->p.max_rows), e->p.max_out), at = position + done;
         int32_t prompt = e->raw_prompt[seq];
-        r = llm__raw_step(e, 1, &seq, &at, &count, ids + done, silent > 0 ? 0 : count, silent > 0 ? NULL : logits - (int64_t)silent * e->vocab);
+        r = llm__raw_step(e, 1, &seq, &at, &count, ids + done, silent > 0 ? 0 : count, silent > 0 ? NULL : logits - (int64_t)silent * e->p.vocab);
         e->raw_prompt[seq] = prompt;
         done += count;
     }
@@ -20283,9 +20245,9 @@ LLM_API llm_result llm_forward(llm_engine *e, int32_t seq, int32_t position, con
 
 LLM_API llm_result llm_forward_batch(llm_engine *e, int32_t n_seqs, const int32_t *seqs, const int32_t *positions, const int32_t *counts, const int32_t *ids, float *logits) {
     int64_t rows = 0;
-    llm_result r = n_seqs < 1 || n_seqs > e->max_seqs ? llm__error(LLM_ERR_ARG, "n_seqs: %d, must be 1 to %d", (int)n_seqs, (int)e->max_seqs) : LLM_OK;
+    llm_result r = n_seqs < 1 || n_seqs > e->p.max_seqs ? llm__error(LLM_ERR_ARG, "n_seqs: %d, must be 1 to %d", (int)n_seqs, (int)e->p.max_seqs) : LLM_OK;
     for (int32_t i = 0; i < n_seqs && !r; rows += counts[i++]) {
-        if (counts[i] > e->max_rows - rows) r = llm__error(LLM_ERR_LIMIT, "counts: more rows than max_num_batched_tokens, %d", (int)e->max_rows);
+        if (counts[i] > e->p.max_rows - rows) r = llm__error(LLM_ERR_LIMIT, "counts: more rows than max_num_batched_tokens, %d", (int)e->p.max_rows);
         for (int32_t k = 0; k < i && !r; k++)
             if (seqs[k] == seqs[i]) r = llm__error(LLM_ERR_ARG, "seqs: %d stands there twice", (int)seqs[i]);
         if (!r) r = llm__raw_check(e, seqs[i], positions[i], counts[i], ids + rows);
@@ -20293,7 +20255,7 @@ LLM_API llm_result llm_forward_batch(llm_engine *e, int32_t n_seqs, const int32_
     return r ? r : llm__raw_step(e, n_seqs, seqs, positions, counts, ids, 1, logits);
 }
 
-LLM_API int32_t llm_logits_size(const llm_engine *e) { return e->vocab; }
+LLM_API int32_t llm_logits_size(const llm_engine *e) { return e->p.vocab; }
 
 /* ============================================================================
  * >>easy   Ten lines to a working program.

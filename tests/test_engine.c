@@ -135,7 +135,7 @@ static void eng_oracle(const llm_request *r, int32_t index, int32_t max_new, eng
     h.mask = 63, h.id = history_ids, h.count = history_counts, h.slot = slots;
     uint64_t hash = eng_hash_begin();
     for (int32_t i = 0; i < n_prompt; i++) hash = eng_hash_add(hash, r->seq[0].ids[i]), llm__history_add(&h, r->seq[0].ids[i], 0);
-    rules.s = &r->s, rules.eos = r->engine->eos, rules.n_eos = 1, rules.history = &h, rules.output = w->ids;
+    rules.s = &r->s, rules.eos = r->engine->p.eos, rules.n_eos = 1, rules.history = &h, rules.output = w->ids;
     while (!w->finish) {
         eng_logits(hash, x);
         rules.n_output = w->n;

@@ -4,6 +4,33 @@
 static uint64_t smp_state = 1;
 static double smp_random(void) { return (double)(llm__mix(smp_state++) >> 11) / 9007199254740992.0; }
 
+/* The plain twin of llm__pick: takes the tokens in order, best first, until a filter ends it. rank: (n) working memory, 0 for what is not taken. */
+static int32_t smp_ref_pick(const float *w, int32_t n, const llm_sampling *s, double u, int32_t *rank) {
+    int32_t k = s->top_k > 0 && s->top_k < n ? s->top_k : n, last = -1, best = 0;
+    double sum = 0, before = 0, total = 0, at = 0;
+    float least = 0;
+    memset(rank, 0, (size_t)n * sizeof *rank);
+    for (int32_t taken = 1; best >= 0; taken += best >= 0) { /* min-p and top-k */
+        best = -1;
+        for (int32_t i = 0; i < n; i++)
+            if (!rank[i] && w[i] > 0 && w[i] >= s->min_p && (best < 0 || w[i] > w[best])) best = i;
+        if (best < 0 || (taken > k && w[best] < least)) break;
+        if (taken <= k) least = w[best];
+        rank[best] = taken;
+        sum += (double)w[best];
+    }
+    for (int32_t taken = 1; taken <= n; taken++) /* top-p */
+        for (int32_t i = 0; i < n; i++)
+            if (rank[i] == taken) {
+                if (s->top_p > 0 && s->top_p < 1 && before >= (double)s->top_p * sum) rank[i] = 0;
+                else total += (double)w[i];
+                before += (double)w[i];
+            }
+    for (int32_t i = 0; i < n && !(at > u * total); i++)
+        if (rank[i]) at += (double)w[last = i];
+    return last;
+}
+
 typedef struct smp_env {
     llm__scratch k;
     llm__arena memory;
@@ -138,7 +165,7 @@ static void smp_test_twin(void) {
         double u = smp_random();
         llm__exp_row(x, w, n, max, 1);
         memcpy(e.k.w, w, (size_t)n * sizeof *w);
-        int32_t want = llm__ref_pick(w, n, &e.s, u, rank), got = llm__pick(&e.k, n, &e.s, u, &weight);
+        int32_t want = smp_ref_pick(w, n, &e.s, u, rank), got = llm__pick(&e.k, n, &e.s, u, &weight);
         same += want == got && weight == w[want];
         total++;
     }
