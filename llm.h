@@ -8018,9 +8018,9 @@ static llm__vlist *llm__tpl_iter(llm__tpl *x, llm__val v) {
     if (LLM__V_IN(v, LLM__M_ROW | 1 << LLM__V_VIEW)) return v.as.list;
     if (v.type == LLM__V_DICT) return llm__tpl_view(x, v.as.list, 0);
     if (v.type == LLM__V_GEN) {
-        int from = v.as.list->at;
-        v.as.list->at = v.as.list->n;
-        return llm__tpl_list(x, v.as.list->v + from, v.as.list->n - from);
+        int from = v.as.list->at, left = v.as.list->n - from;
+        v.as.list->at += left;
+        return llm__tpl_list(x, left ? v.as.list->v + from : NULL, left);
     }
     if (!l) return (void)llm__tpl_fail(x, "'%s' cannot be walked through", llm__v_type_name(v)), (llm__vlist *)NULL;
     for (int64_t i = 0, n = v.type == LLM__V_RANGE ? llm__v_range_len(v) : 0; i < n && !x->err; i++)
@@ -8530,12 +8530,12 @@ static llm__node *llm__parse_items(llm__tpl_parser *p, char close, int dict) {
 
 static llm__node *llm__parse_primary(llm__tpl_parser *p);
 
-/* An expression, or several with commas: a tuple. `how` they are read: 't' targets of an assignment, 'o' without if-else, 'e' any. */
+/* An expression, or several with commas: a tuple. `how` they are read: 't' targets of an assignment, 'f' of a for, 'o' without if-else, 'e' any. */
 static llm__node *llm__parse_tuple(llm__tpl_parser *p, char how) {
     llm__node *tuple = llm__parse_node(p, LLM__N_TUPLE), **tail = &tuple->a;
     int commas = 0;
-    while (p->tok.type && !strchr("vb)", p->tok.type) && !llm__parse_is(p, "in")) {
-        *tail = how == 't' ? llm__parse_postfix(p, llm__parse_primary(p)) : how == 'o' ? llm__parse_or(p) : llm__parse_expr(p);
+    while (p->tok.type && !strchr("vb)", p->tok.type) && !(how == 'f' && llm__parse_is(p, "in"))) {
+        *tail = how == 't' || how == 'f' ? llm__parse_postfix(p, llm__parse_primary(p)) : how == 'o' ? llm__parse_or(p) : llm__parse_expr(p);
         tail = &(*tail)->next;
         if (!llm__parse_skip(p, ',')) break;
         commas++;
@@ -8832,8 +8832,8 @@ static void llm__parse_check_target(llm__tpl_parser *p, const llm__node *n) {
     for (const llm__node *c = row ? n->a : NULL; c; c = c->next) llm__parse_check_target(p, c);
 }
 
-static llm__node *llm__parse_target(llm__tpl_parser *p) {
-    llm__node *n = llm__parse_tuple(p, 't');
+static llm__node *llm__parse_target(llm__tpl_parser *p, char how) {
+    llm__node *n = llm__parse_tuple(p, how);
     llm__parse_check_target(p, n);
     return n;
 }
@@ -8860,7 +8860,7 @@ static llm__node *llm__parse_if(llm__tpl_parser *p) {
 static llm__node *llm__parse_for(llm__tpl_parser *p) {
     static const char *const ends[] = {"else", "endfor", NULL};
     llm__node *n = llm__parse_node(p, LLM__N_FOR);
-    n->a = llm__parse_target(p);
+    n->a = llm__parse_target(p, 'f');
     if (!llm__parse_word(p, "in")) llm__parse_error(p, "'in' was expected");
     n->b = llm__parse_tuple(p, 'o');
     if (llm__parse_word(p, "if")) n->d = llm__parse_expr(p);
@@ -8885,7 +8885,7 @@ static llm__node *llm__parse_filters(llm__tpl_parser *p, llm__node *n, const cha
 /* SET: a the target, b the value; of a block set: see above (d not NULL). */
 static llm__node *llm__parse_set(llm__tpl_parser *p) {
     llm__node *n = llm__parse_node(p, LLM__N_SET);
-    n->a = llm__parse_target(p);
+    n->a = llm__parse_target(p, 't');
     if (!llm__parse_skip(p, '=')) return llm__parse_filters(p, n, "endset");
     n->b = llm__parse_tuple(p, 'e');
     llm__parse_tag_end(p);
@@ -9170,11 +9170,7 @@ static llm__val llm__tpl_call(llm__tpl *x, llm__val f, const llm__args *g) {
 /* Arguments without the first k by position. */
 static llm__args llm__args_after(const llm__args *g, int k) {
     llm__args rest = *g;
-    k = LLM__MIN(k, g->n_pos);
-    rest.v += k;
-    rest.name += k;
-    rest.n -= k;
-    rest.n_pos -= k;
+    for (k = LLM__MIN(k, g->n_pos); k > 0; k--) rest.v++, rest.name++, rest.n--, rest.n_pos--;
     return rest;
 }
 
@@ -9832,14 +9828,19 @@ static llm__vlist *llm__tpl_keys_of(llm__tpl *x, const llm__vlist *l, llm__val a
     return l && !x->err ? keys : NULL;
 }
 
-/* sort(reverse, case_sensitive, attribute). By several attributes, with commas: by the last one first, as sorting is stable. */
+/* sort(reverse, case_sensitive, attribute): keys are lists of the attributes, which stand between commas. */
 LLM__TPL_FN(llm__fn_sort) {
-    llm__vlist *l = llm__tpl_list_of(x, self), *by = NULL, *keys;
-    if (a[2].type == LLM__V_STR) by = llm__tpl_pieces(x, llm__v_s(a[2]), llm__lit(","), -1);
-    for (int k = by ? by->n : 1; k > 0 && !x->err; k--) {
-        keys = llm__tpl_keys_of(x, l, by ? by->v[k - 1] : a[2], llm__v(LLM__V_UNSET), a[1]);
-        if (keys) llm__tpl_sort(x, l->v, keys->v, l->n, llm__v_truth(a[0]));
+    llm__vlist *l = llm__tpl_list_of(x, self), *keys = llm__tpl_list(x, NULL, 0);
+    llm__vlist *by = a[2].type == LLM__V_STR ? llm__tpl_pieces(x, llm__v_s(a[2]), llm__lit(","), -1) : llm__tpl_list(x, &a[2], 1);
+    for (int i = 0; l && i < l->n && !x->err; i++) {
+        llm__vlist *key = llm__tpl_list(x, NULL, 0);
+        for (int k = 0; k < by->n && !x->err; k++) {
+            llm__val part = llm__tpl_pick(x, l->v[i], by->v[k], llm__v(LLM__V_UNSET));
+            llm__tpl_push(x, key, part.type == LLM__V_STR && !llm__v_truth(a[1]) ? llm__tpl_fold(x, part) : part);
+        }
+        llm__tpl_push(x, keys, llm__v_list(LLM__V_LIST, key));
     }
+    if (!x->err) llm__tpl_sort(x, l->v, keys->v, l->n, llm__v_truth(a[0]));
     return llm__v_list(LLM__V_LIST, l);
 }
 
@@ -9966,7 +9967,7 @@ LLM__TPL_FN(llm__fn_slice) {
     if (n == 0) return llm__tpl_fail(x, "slice: 0 slices");
     for (int64_t k = 0; l && k < n && llm__tpl_spend(x, 1); k++) {
         int64_t size = l->n / n + (k < l->n % n);
-        llm__vlist *row = llm__tpl_list(x, l->v + at, (int32_t)size);
+        llm__vlist *row = llm__tpl_list(x, size ? l->v + at : NULL, (int32_t)size);
         if (!LLM__V_IN(a[1], LLM__M_ABSENT) && k >= l->n % n) llm__tpl_push(x, row, a[1]);
         llm__tpl_push(x, out, llm__v_list(LLM__V_LIST, row));
         at += size;
