@@ -14241,10 +14241,11 @@ typedef struct llm__attend {
     float *q, *o, *p, *k, *v; /* (n, hd), (n, vdp), (n, 32), (2, hd, 16), (32, vdp) */
     int n, hd, vd, vdp;       /* vdp: vd rounded up to 16 */
     float m[LLM__QUERIES], l[LLM__QUERIES], scale[LLM__QUERIES]; /* running maximum and sum of each query; what the block multiplies o by */
+    float q_sum[LLM__QUERIES], offset[LLM__QUERIES];     /* of scaled types: sum of q; what is to be added to every element of o */
     float slope[LLM__QUERIES];   /* ALiBi, in units of the base-2 logarithm */
     int at[LLM__QUERIES], from[LLM__QUERIES], to[LLM__QUERIES];  /* each query's position and the positions it sees */
     float softcap;            /* 0: none */
-    int alibi;
+    int alibi, keys_in_place, values_in_place;
 } llm__attend;
 
 typedef struct llm__row_kernels {
@@ -14256,7 +14257,8 @@ typedef struct llm__row_kernels {
     void (*to_half)(uint16_t *dst, const float *src, int n);
     void (*expand)(llm_kv_type type, const uint8_t *src, int n, float *low, float *high); /* n stored elements to f32; int4: high nibbles to high */
     void (*mac)(const llm__mac *m);
-    void (*soften)(llm__attend *t, int block); /* scores of the block that starts at this position to weights */
+    void (*bias)(llm__attend *t, int block);   /* soft cap and ALiBi of the block that starts at this position */
+    void (*soften)(llm__attend *t, int block); /* scores to weights */
     int reads_half;                            /* mac takes f16 */
 } llm__row_kernels;
 
@@ -14326,9 +14328,8 @@ static void llm__mac_scalar(const llm__mac *m) {
 }
 
 /* What some models do to scores first: soft cap and ALiBi. Then scores are in units of the base-2 logarithm. */
-static void llm__attend_bias(llm__attend *t, int block) {
+static void llm__bias_scalar(llm__attend *t, int block) {
     const float log2e = 1.44269504f;
-    if (!t->softcap && !t->alibi) return;
     for (int i = 0; i < t->n; i++)
         for (int j = 0; j < LLM__BLOCK; j++) {
             float *s = t->p + i * LLM__BLOCK + j;
@@ -14493,7 +14494,7 @@ LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) {
     else llm__avx2_mac_shape(m, 1, 0);
 }
 
-/* 2^x for x <= 0, exactly 1 for 0; below 2^-126 it stays there. */
+/* 2^x for x up to 126, exactly 1 for 0; below 2^-126 it stays there. */
 LLM__AVX2_INLINE __m256 llm__avx2_exp2(__m256 x) {
     static const float c[6] = {1.3333558e-3f, 9.6181291e-3f, 5.5504109e-2f, 2.4022651e-1f, 6.9314718e-1f, 1};
     x = _mm256_max_ps(_mm256_set1_ps(-126), x);
@@ -14508,28 +14509,59 @@ LLM__AVX2_INLINE float llm__avx2_top(__m256 v) {
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
 
+/* tanh(x) = 1 - 2 / (e^2x + 1) */
+LLM__AVX2 static void llm__avx2_bias(llm__attend *t, int block) {
+    const __m256 log2e = _mm256_set1_ps(1.44269504f), one = _mm256_set1_ps(1), two = _mm256_set1_ps(2), cap = _mm256_set1_ps(t->softcap);
+    for (int i = 0; i < t->n; i++)
+        for (int j = 0; j < LLM__BLOCK; j += 8) {
+            __m256 s = _mm256_loadu_ps(t->p + i * LLM__BLOCK + j), at = _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7);
+            if (t->softcap != 0) {
+                __m256 x = _mm256_min_ps(_mm256_mul_ps(_mm256_div_ps(s, cap), _mm256_mul_ps(two, log2e)), _mm256_set1_ps(126));
+                x = _mm256_sub_ps(one, _mm256_div_ps(two, _mm256_add_ps(llm__avx2_exp2(x), one)));
+                s = _mm256_mul_ps(_mm256_mul_ps(cap, log2e), x);
+            }
+            s = _mm256_fmadd_ps(_mm256_set1_ps(t->slope[i]), _mm256_add_ps(at, _mm256_set1_ps((float)(block + j - t->at[i]))), s);
+            _mm256_storeu_ps(t->p + i * LLM__BLOCK + j, s);
+        }
+}
+
+/* All ones in the lanes 8 * j .. of the block that lie in [from, to). */
+LLM__AVX2_INLINE __m256 llm__avx2_seen(int j, int from, int to) {
+    __m256i at = _mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(8 * j));
+    return _mm256_castsi256_ps(_mm256_andnot_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(from), at), _mm256_cmpgt_epi32(_mm256_set1_epi32(to), at)));
+}
+
+/* The new maximum of query i. */
+LLM__AVX2_INLINE float llm__avx2_best(const llm__attend *t, int i, int block) {
+    __m256 top = _mm256_set1_ps(t->m[i]);
+    int from, to;
+    llm__attend_range(t, i, block, &from, &to);
+    LLM__UNROLL for (int j = 0; j < 4; j++) {
+        __m256 v = _mm256_loadu_ps(t->p + i * LLM__BLOCK + 8 * j);
+        top = _mm256_max_ps(top, from <= 0 && to >= LLM__BLOCK ? v : _mm256_blendv_ps(top, v, llm__avx2_seen(j, from, to)));
+    }
+    return llm__avx2_top(top);
+}
+
 LLM__AVX2 static void llm__avx2_soften(llm__attend *t, int block) {
-    const __m256i index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    for (int i = 0; i < t->n; i++) t->scale[i] = llm__avx2_best(t, i, block);
+    for (int i = 0; i < t->n; i += 8) { /* the arrays hold a multiple of 8 */
+        __m256 old = _mm256_loadu_ps(t->m + i), best = _mm256_loadu_ps(t->scale + i);
+        _mm256_storeu_ps(t->m + i, best);
+        _mm256_storeu_ps(t->scale + i, llm__avx2_exp2(_mm256_sub_ps(old, best)));
+    }
     for (int i = 0; i < t->n; i++) {
-        float *p = t->p + i * LLM__BLOCK;
+        __m256 sum = _mm256_setzero_ps(), best = _mm256_set1_ps(t->m[i]);
         int from, to;
-        __m256 v[4], seen[4], top = _mm256_set1_ps(t->m[i]), sum = _mm256_setzero_ps();
         llm__attend_range(t, i, block, &from, &to);
         LLM__UNROLL for (int j = 0; j < 4; j++) {
-            __m256i at = _mm256_add_epi32(index, _mm256_set1_epi32(8 * j));
-            seen[j] = _mm256_castsi256_ps(_mm256_andnot_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(from), at), _mm256_cmpgt_epi32(_mm256_set1_epi32(to), at)));
-            v[j] = _mm256_loadu_ps(p + 8 * j);
-            top = _mm256_max_ps(top, _mm256_blendv_ps(top, v[j], seen[j]));
+            float *p = t->p + i * LLM__BLOCK + 8 * j;
+            __m256 v = llm__avx2_exp2(_mm256_sub_ps(_mm256_loadu_ps(p), best));
+            if (from > 0 || to < LLM__BLOCK) v = _mm256_and_ps(v, llm__avx2_seen(j, from, to));
+            sum = _mm256_add_ps(sum, v);
+            _mm256_storeu_ps(p, v);
         }
-        float old = t->m[i], best = llm__avx2_top(top);
-        LLM__UNROLL for (int j = 0; j < 4; j++) {
-            v[j] = _mm256_and_ps(llm__avx2_exp2(_mm256_sub_ps(v[j], _mm256_set1_ps(best))), seen[j]);
-            sum = _mm256_add_ps(sum, v[j]);
-            _mm256_storeu_ps(p + 8 * j, v[j]);
-        }
-        t->scale[i] = _mm256_cvtss_f32(llm__avx2_exp2(_mm256_set1_ps(old - best)));
         t->l[i] = t->l[i] * t->scale[i] + llm__avx2_total(sum);
-        t->m[i] = best;
     }
 }
 
@@ -14605,12 +14637,12 @@ LLM__AVX512 static void llm__avx512_soften(llm__attend *t, int block) {
 
 static const llm__row_kernels *llm__row_kernels_of(llm__isa isa) {
     static const llm__row_kernels scalar = {llm__sum_scalar, llm__dot_scalar, llm__add_scalar, llm__affine_scalar, llm__rotate_scalar, llm__to_half_scalar,
-                                            llm__expand_scalar, llm__mac_scalar, llm__soften_scalar, 0};
+                                            llm__expand_scalar, llm__mac_scalar, llm__bias_scalar, llm__soften_scalar, 0};
 #if LLM__X86
     static const llm__row_kernels avx2 = {llm__avx2_sum, llm__avx2_dot_rows, llm__avx2_add, llm__avx2_affine, llm__avx2_rotate, llm__avx2_to_half,
-                                          llm__avx2_expand, llm__avx2_mac, llm__avx2_soften, 1};
+                                          llm__avx2_expand, llm__avx2_mac, llm__avx2_bias, llm__avx2_soften, 1};
     static const llm__row_kernels avx512 = {llm__avx2_sum, llm__avx2_dot_rows, llm__avx2_add, llm__avx2_affine, llm__avx2_rotate, llm__avx2_to_half,
-                                            llm__avx2_expand, llm__avx512_mac, llm__avx512_soften, 1};
+                                            llm__avx2_expand, llm__avx512_mac, llm__avx2_bias, llm__avx512_soften, 1};
     if (isa == LLM__ISA_AVX2 || isa == LLM__ISA_AVXVNNI) return &avx2;
     if (isa == LLM__ISA_AVX512 || isa == LLM__ISA_AVX512VNNI) return &avx512;
 #endif
@@ -14699,6 +14731,15 @@ LLM__INLINE uint8_t *llm__kv_part(const llm__kv_view *v, int position) {
     return v->base + v->pages[position / v->kv->page_tokens] * v->kv->page_bytes + v->place->offset + v->head * v->place->head_bytes;
 }
 
+/* Where the group of 16 keys at `position` lies, and the value of a position. */
+LLM__INLINE const uint8_t *llm__kv_keys(const llm__kv_view *v, int position) {
+    return llm__kv_part(v, position) + (int64_t)(position % v->kv->page_tokens) * v->place->k_elements * v->kv->element_bytes;
+}
+
+LLM__INLINE const uint8_t *llm__kv_values(const llm__kv_view *v, int position) {
+    return llm__kv_part(v, position) + v->place->v_offset + (int64_t)(position % v->kv->page_tokens) * v->place->v_elements * v->kv->element_bytes;
+}
+
 /* Turns a row of n values into stored elements at `out`, with the scale and offset that go beside them. */
 static void llm__kv_encode(const llm__row_kernels *k, llm_kv_type type, const float *x, int n, uint8_t *out, float *scale, float *offset) {
     float low = x[0], high = x[0];
@@ -14744,50 +14785,47 @@ static void llm__kv_write_token(const llm__row_kernels *k, const llm__kv_view *v
     llm__kv_encode(k, view->kv->type, key, p->shape.head_dim, scratch, &scale, &offset);
     if (view->kv->scaled) scales[t] = scale, scales[tokens + t] = offset;
     uint8_t *to = part + ((int64_t)(t / LLM__GROUP) * n * LLM__GROUP + t % LLM__GROUP) * size;
-    for (int i = 0; i < n; i++) {
-        if (size == 2) memcpy(to + i * LLM__GROUP * 2, scratch + i * 2, 2);
-        else if (size == 1) to[i * LLM__GROUP] = scratch[i];
-        else memcpy(to + i * LLM__GROUP * 4, scratch + i * 4, 4);
-    }
+    if (size == 2) for (int i = 0; i < n; i++, to += LLM__GROUP * 2) memcpy(to, scratch + i * 2, 2);
+    else if (size == 1) for (int i = 0; i < n; i++, to += LLM__GROUP) *to = scratch[i];
+    else for (int i = 0; i < n; i++, to += LLM__GROUP * 4) memcpy(to, scratch + i * 4, 4);
     if (!p->shape.v_head_dim) return;
     llm__kv_encode(k, view->kv->type, value, p->shape.v_head_dim, part + p->v_offset + (int64_t)t * p->v_elements * size, &scale, &offset);
     if (view->kv->scaled) scales[2 * tokens + t] = scale, scales[3 * tokens + t] = offset;
 }
 
-/* The group of 16 keys at `position` to f32 (hd, 16). The scratch may take one row more (int4 of an odd head_dim). */
+/* The group of 16 keys at `position` to f32 (hd, 16), not scaled. `out` may take one row more (int4 of an odd head_dim). */
 static void llm__kv_load_keys(const llm__row_kernels *k, const llm__kv_view *view, int position, float *out) {
-    const llm__kv_place *p = view->place;
-    const uint8_t *part = llm__kv_part(view, position);
-    int t = position % view->kv->page_tokens, n = p->k_elements;
-    k->expand(view->kv->type, part + (int64_t)t * n * view->kv->element_bytes, n * LLM__GROUP, out, out + n * LLM__GROUP);
-    if (!view->kv->scaled) return;
-    const float *scale = (const float *)(const void *)(part + p->scale_offset) + t, *offset = scale + view->kv->page_tokens;
-    for (int d = 0; d < p->shape.head_dim; d++, out += LLM__GROUP)
-        for (int i = 0; i < LLM__GROUP; i++) out[i] = out[i] * scale[i] + offset[i];
+    int n = view->place->k_elements;
+    k->expand(view->kv->type, llm__kv_keys(view, position), n * LLM__GROUP, out, out + n * LLM__GROUP);
 }
 
-/* Values of the positions [from, to), all of one group, to rows of f32 with stride vdp. */
+/* Values of the positions [from, to), all of one group, to rows of f32 with stride vdp, not scaled. */
 static void llm__kv_load_values(const llm__row_kernels *k, const llm__kv_view *view, int from, int to, float *out, int vdp) {
-    const llm__kv_place *p = view->place;
-    const uint8_t *part = llm__kv_part(view, from);
-    for (int t = from % view->kv->page_tokens, end = t + to - from; t < end; t++, out += vdp) {
-        k->expand(view->kv->type, part + p->v_offset + (int64_t)t * p->v_elements * view->kv->element_bytes, p->v_elements, out, out + p->v_elements);
-        if (!view->kv->scaled) continue;
-        const float *scale = (const float *)(const void *)(part + p->scale_offset) + 2 * view->kv->page_tokens + t;
-        float s = scale[0], offset = scale[view->kv->page_tokens];
-        for (int i = 0; i < p->shape.v_head_dim; i++) out[i] = out[i] * s + offset;
+    int n = view->place->v_elements;
+    const uint8_t *at = llm__kv_values(view, from);
+    for (int i = from; i < to; i++, at += n * view->kv->element_bytes, out += vdp) k->expand(view->kv->type, at, n, out, out + n);
+}
+
+/* Scales and offsets of a block's keys (what 0) or values (what 2); zeros outside [from, to). */
+static void llm__kv_load_scales(const llm__kv_view *view, int block, int from, int to, int what, float *scale, float *offset) {
+    const int tokens = view->kv->page_tokens;
+    memset(scale, 0, LLM__BLOCK * sizeof *scale);
+    memset(offset, 0, LLM__BLOCK * sizeof *offset);
+    for (int i = from; i < to; i++) {
+        const float *at = (const float *)(const void *)(llm__kv_part(view, block + i) + view->place->scale_offset) + what * tokens + (block + i) % tokens;
+        scale[i] = at[0];
+        offset[i] = at[tokens];
     }
 }
 
 /* Scores of the block: the groups of 16 keys that [from, to) of the block touches. */
-static void llm__attend_scores(const llm__row_kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to, int direct) {
+static void llm__attend_scores(const llm__row_kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
     llm__mac m;
     int first = from / LLM__GROUP, last = (to - 1) / LLM__GROUP;
     for (int g = first; g <= last; g++) {
-        int position = block + g * LLM__GROUP;
         float *keys = t->k + g * (t->hd + 1) * LLM__GROUP;
-        if (!direct) llm__kv_load_keys(k, view, position, keys);
-        m.b[g - first] = direct ? llm__kv_part(view, position) + (int64_t)(position % view->kv->page_tokens) * t->hd * 2 : (const void *)keys;
+        if (!t->keys_in_place) llm__kv_load_keys(k, view, block + g * LLM__GROUP, keys);
+        m.b[g - first] = t->keys_in_place ? (const void *)llm__kv_keys(view, block + g * LLM__GROUP) : (const void *)keys;
     }
     m.a = t->q;
     m.lda = t->hd;
@@ -14798,61 +14836,85 @@ static void llm__attend_scores(const llm__row_kernels *k, llm__attend *t, const 
     m.n = t->n;
     m.k = t->hd;
     m.panels = last - first + 1;
-    m.half = direct;
+    m.half = t->keys_in_place && view->kv->type == LLM_KV_F16;
     k->mac(&m);
+    if (!view->kv->scaled) return;
+    float scale[LLM__BLOCK], offset[LLM__BLOCK]; /* q . (offset + scale * k) = scale * (q . k) + offset * sum of q */
+    llm__kv_load_scales(view, block, from, to, 0, scale, offset);
+    for (int i = 0; i < t->n; i++)
+        for (int j = 0; j < LLM__BLOCK; j++) t->p[i * LLM__BLOCK + j] = t->p[i * LLM__BLOCK + j] * scale[j] + offset[j] * t->q_sum[i];
+}
+
+/* Values of the positions [from, to) of the block to t->v, as rows of f32. */
+static void llm__attend_load_values(const llm__row_kernels *k, const llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
+    for (int i = from, end; i < to; i = end) {
+        end = LLM__MIN(to, (i / LLM__GROUP + 1) * LLM__GROUP);
+        if (view->place->shape.v_head_dim) llm__kv_load_values(k, view, block + i, block + end, t->v + (i - from) * t->vdp, t->vdp);
+        else
+            for (int d = 0; d < t->vd; d++) /* latent: values are keys */
+                for (int j = i; j < end; j++) t->v[(j - from) * t->vdp + d] = t->k[((j / LLM__GROUP) * (t->hd + 1) + d) * LLM__GROUP + j % LLM__GROUP];
+    }
+}
+
+/* Takes scales and offsets of the values into the weights: sum of p (offset + scale * v) = sum of (p * scale) v + sum of p * offset. */
+static void llm__attend_scale_values(const llm__row_kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
+    float scale[LLM__BLOCK], offset[LLM__BLOCK];
+    llm__kv_load_scales(view, block, from, to, view->place->shape.v_head_dim ? 2 : 0, scale, offset);
+    for (int i = 0; i < t->n; i++) {
+        float *p = t->p + i * LLM__BLOCK;
+        t->offset[i] = t->offset[i] * t->scale[i] + k->dot(p, offset, LLM__BLOCK);
+        for (int j = 0; j < LLM__BLOCK; j++) p[j] *= scale[j];
+    }
 }
 
 /* o = scale * o + weights x values, for the positions [from, to) of the block. */
-static void llm__attend_values(const llm__row_kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to, int direct) {
+static void llm__attend_values(const llm__row_kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
     static const float ones[LLM__QUERIES] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-    const float *scale = t->scale;
-    for (int i = from, end; i < to; i = end, scale = ones) {
-        llm__mac m;
-        end = LLM__MIN(to, (i / LLM__GROUP + 1) * LLM__GROUP);
-        const uint8_t *values = (const uint8_t *)t->v;
-        if (direct) values = llm__kv_part(view, block + i) + view->place->v_offset + (int64_t)((block + i) % view->kv->page_tokens) * t->vd * 2;
-        else if (view->place->shape.v_head_dim) llm__kv_load_values(k, view, block + i, block + end, t->v, t->vdp);
-        else
-            for (int d = 0; d < t->vd; d++) /* latent: values are keys */
-                for (int j = i; j < end; j++) t->v[(j - i) * t->vdp + d] = t->k[((j / LLM__GROUP) * (t->hd + 1) + d) * LLM__GROUP + j % LLM__GROUP];
+    const int tokens = view->kv->page_tokens;
+    llm__mac m;
+    m.lda = LLM__BLOCK;
+    m.ldb = m.ldc = t->vdp;
+    m.scale = t->scale;
+    m.n = t->n;
+    m.half = t->values_in_place && view->kv->type == LLM_KV_F16;
+    if (view->kv->scaled) llm__attend_scale_values(k, t, view, block, from, to);
+    if (!t->values_in_place) llm__attend_load_values(k, t, view, block, from, to);
+    for (int i = from, end; i < to; i = end, m.scale = ones) {
+        end = t->values_in_place ? LLM__MIN(to, ((block + i) / tokens + 1) * tokens - block) : to; /* to the end of the page */
+        const uint8_t *values = t->values_in_place ? llm__kv_values(view, block + i) : (const uint8_t *)t->v;
         m.a = t->p + i;
-        m.lda = LLM__BLOCK;
-        m.ldb = m.ldc = t->vdp;
-        m.scale = scale;
-        m.n = t->n;
         m.k = end - i;
-        m.half = direct;
         for (int j = 0; j < t->vdp; j += 2 * LLM__GROUP) {
             m.panels = t->vdp - j > LLM__GROUP ? 2 : 1;
-            m.b[0] = values + j * (direct ? 2 : 4);
-            m.b[1] = values + (j + LLM__GROUP) * (direct ? 2 : 4);
+            m.b[0] = values + j * (m.half ? 2 : 4);
+            m.b[1] = values + (j + LLM__GROUP) * (m.half ? 2 : 4);
             m.c = t->o + j;
             k->mac(&m);
         }
     }
 }
 
-/* Attention of a tile whose q, at, from, to, m and l are set; leaves o / l in o. */
+/* Attention of a tile whose q, at, from, to, m and l are set; leaves the result in o. */
 static void llm__attend_run(const llm__row_kernels *k, llm__attend *t, const llm__kv_view *view) {
     int first = t->from[0], last = t->to[0];
-    for (int i = 1; i < t->n; i++) {
+    for (int i = 0; i < t->n; i++) {
         first = LLM__MIN(first, t->from[i]);
         last = LLM__MAX(last, t->to[i]);
+        t->offset[i] = 0;
+        t->q_sum[i] = view->kv->scaled ? k->sum(t->q + i * t->hd, t->hd) : 0;
     }
-    /* few queries read f16 as it lies; many share one conversion to f32. The sums are the same. */
-    int direct = k->reads_half && view->kv->type == LLM_KV_F16 && t->n <= 4 && t->vd == t->vdp && view->place->shape.v_head_dim;
+    /* f32 and f16 are read where they lie, unless rows end inside a vector; converting f16 again for every few queries is free beside the products */
+    t->keys_in_place = (view->kv->type == LLM_KV_F32 || (k->reads_half && view->kv->type == LLM_KV_F16)) && view->place->shape.v_head_dim;
+    t->values_in_place = t->keys_in_place && t->vd == t->vdp;
     memset(t->o, 0, (size_t)(t->n * t->vdp) * sizeof(float));
     for (int block = first / LLM__BLOCK * LLM__BLOCK; block < last; block += LLM__BLOCK) {
         int from = LLM__MAX(first - block, 0), to = LLM__MIN(last - block, LLM__BLOCK);
-        llm__attend_scores(k, t, view, block, from, to, direct);
-        llm__attend_bias(t, block);
+        llm__attend_scores(k, t, view, block, from, to);
+        if (t->softcap != 0 || t->alibi) k->bias(t, block);
         k->soften(t, block);
-        llm__attend_values(k, t, view, block, from, to, direct);
+        llm__attend_values(k, t, view, block, from, to);
     }
-    for (int i = 0; i < t->n; i++) {
-        float r = t->l[i] > 0 ? 1 / t->l[i] : 0;
-        for (int d = 0; d < t->vd; d++) t->o[i * t->vdp + d] *= r;
-    }
+    for (int i = 0; i < t->n; i++) k->affine(t->o + i * t->vdp, t->o + i * t->vdp, -t->offset[i], t->l[i] > 0 ? 1 / t->l[i] : 0, NULL, NULL, t->vd);
 }
 
 /* Floats of scratch that a tile needs, and its arrays laid out in them. */
@@ -15431,8 +15493,14 @@ static void llm__run_lists(void *arg, int thread, int n_threads) {
         if (barrier) llm__pool_barrier(ctx->pool);
         for (int r = 0; r < ctx->n_ranks && form; r++) {
             llm__record *rec = &ctx->rank[r].list[i];
-            e.n_rows = llm__op_rows(ctx, rec->act_rows);
-            if (rec->form) llm__act_make(&e, rec->act, rec->form, rec->act_col, rec->act_cols);
+            llm__exec act = e;
+            act.n_rows = llm__op_rows(ctx, rec->act_rows);
+            if (act.n_rows == 1) { /* as llm__share gives a single row: to the last thread */
+                if (thread < n_threads - 1) continue;
+                act.thread = 0;
+                act.n_threads = 1;
+            }
+            if (rec->form) llm__act_make(&act, rec->act, rec->form, rec->act_col, rec->act_cols);
         }
         if (form) llm__pool_barrier(ctx->pool);
         for (int r = 0; r < ctx->n_ranks; r++) llm__run_record(ctx, &e, &ctx->rank[r].list[i], r);
@@ -15532,7 +15600,8 @@ static void llm__record_act(llm_backend_ctx *ctx, int rank, llm__record *rec, ll
     llm__cpu_buffer *own = llm__own(src);
     int form = (int)llm__weight_form(w), cols = (int)w->cols;
     if (!form || (own->b.form == form && own->act_col == col && own->act_cols == cols && own->act_rows == rows)) return;
-    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, src, NULL, src, NULL); /* overwrites a copy that may still be read */
+    llm__split split = llm__op_rows(ctx, rows) == 1 ? llm__split_of(rows) : LLM__SPLIT_ANY; /* one row: by the thread that made it */
+    llm__record_uses(ctx, rank, rec, split, src, NULL, src, NULL);                         /* overwrites a copy that may still be read */
     ctx->rank[rank].interval++;                                                 /* the barrier after it */
     rec->form = own->b.form = form;
     rec->act = &own->b;
