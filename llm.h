@@ -20680,7 +20680,7 @@ LLM_API llm_result llm_options_set(llm_options *o, const llm_option *option, con
     if (option->kind == LLM_OPTION_REFUSED) return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s is not in this version", said, option->help);
     if (*given > source) return LLM_OK;
     if (option->kind == LLM_OPTION_IGNORED || option->kind == LLM_OPTION_IGNORED_FLAG) {
-        if (!*given) llm__option_note(o, said, " has no effect: ", option->help);
+        if (!*given || source == LLM_FROM_USER) llm__option_note(o, said, " has no effect: ", option->help);
     } else {
         if (*given == LLM_FROM_USER && option->kind != LLM_OPTION_LIST) llm__option_note(o, said, " is given twice, the last one counts", "");
         llm_result r = llm__option_store(option, said, value, (char *)o->target + option->at);
@@ -20712,8 +20712,10 @@ static llm_result llm__option_arg(llm_options *o, int argc, char **argv, int *i)
         return llm_options_set(o, p, said, no ? "false" : value ? value : "true", LLM_FROM_USER);
     }
     if (!value && p->kind != LLM_OPTION_REFUSED) {
-        if (*i + 1 >= argc) return llm__error(LLM_ERR_ARG, "%s: a value was expected", said);
-        value = argv[++*i];
+        const char *next = *i + 1 < argc ? argv[++*i] : NULL;
+        size_t dashes = next ? llm__option_dashes(next) : 0;
+        if (!next || (dashes > 1 && llm_options_find(o, next + dashes, strcspn(next + dashes, "=")))) return llm__error(LLM_ERR_ARG, "%s: a value was expected", said);
+        value = next;
     }
     llm_result r = llm_options_set(o, p, said, value, LLM_FROM_USER);
     /* vLLM's lists: --served-model-name a b c */

@@ -84,10 +84,11 @@ static void cli_say(const char *prefix, const char *format, ...) {
     llm_text_free(&t);
 }
 
-static void cli_note(const char *said, const char *why) {
+static void cli_note(void *user, const char *line) {
+    (void)user;
     llm_text_str(&cli_notes, "llm_cli: note: ");
-    cli_add_harmless(&cli_notes, said, strlen(said), 0);
-    llm_text_str(&cli_notes, why);
+    cli_add_harmless(&cli_notes, line, strlen(line), 0);
+    llm_text_str(&cli_notes, "\n");
 }
 
 static void cli_show_notes(void) {
@@ -207,302 +208,175 @@ static double cli_now(void) {
 }
 
 /* ---------------------------------------------------------------------------
- * Options. cli_table says everything about them; of several sources the strongest counts.
+ * Options: one table for the command line, the environment, a config file, /set in a chat and the bodies of batch files.
  * --------------------------------------------------------------------------- */
-
-typedef struct cli_list {
-    const char **items;
-    int32_t n;
-} cli_list;
 
 typedef struct cli_options {
     llm_sampling s; /* first: what was said, to be laid over the model's defaults */
     llm_engine_config e;
     llm_model_config m;
     const char *model, *cuda_library, *config, *prompt, *file, *system, *token_ids, *in, *out, *batch, *url;
-    const char *early_stop_config, *logit_bias, *template_kwargs, *reasoning_parser;
-    cli_list stop, bad_words, stop_ids;
-    int32_t device, log_level, prefix_cache, json, jsonl, add_special, parse_special, skip_special, top_logprobs, logprobs, early_stop,
-        do_preprocess;
-    int32_t repetitions, max_concurrency, num_prompts, input_len, output_len;
+    const char *early_stop_config, *logit_bias, *template_kwargs, *reasoning_parser, *logprobs_text;
+    llm_option_list stop, bad_words, stop_ids;
+    int32_t device, log_level, prefix_cache, json, jsonl, add_special, parse_special, skip_special, top_logprobs, logprobs, early_stop;
+    int32_t do_preprocess, stream, echo, repetitions, max_concurrency, num_prompts, input_len, output_len;
     float request_rate;
-    unsigned char given[96]; /* by index of cli_table: the cli_source that set it */
+    unsigned char given[96]; /* by index of cli_table: the source that set it */
+    llm_options by_name;     /* fills in this struct */
     int32_t *ids;            /* parsed forms of the lists above, owned */
     llm_logit_bias *bias;
 } cli_options;
 
-/* clang-format off */
-/* CLI_STR is not empty, CLI_TEXT is UTF-8; CLI_NONE and CLI_NONE_FLAG are accepted and mean nothing here. */
-typedef enum cli_kind { CLI_STR, CLI_TEXT, CLI_INT, CLI_INT64, CLI_FLOAT, CLI_BOOL, CLI_ENUM, CLI_LIST, CLI_NONE, CLI_NONE_FLAG,
-    CLI_LATER } cli_kind;
-typedef enum cli_group { CLI_MODEL, CLI_SAMPLING, CLI_IO, CLI_BENCH, CLI_HIDDEN } cli_group;
-typedef enum cli_source { CLI_NOT_GIVEN, CLI_FROM_FILE, CLI_FROM_ENV, CLI_FROM_USER } cli_source;
-/* clang-format on */
-
-typedef struct cli_option {
-    const char *names; /* all spellings, a short one first: "m|model" */
-    cli_kind kind;
-    cli_group group;
-    size_t at;         /* offset in cli_options */
-    double low, high;  /* of numbers */
-    const char *value; /* its name in --help; of an ENUM its words with their numbers */
-    const char *help;  /* of NONE and LATER: why */
-} cli_option;
+enum { CLI_HIDDEN = -1, CLI_MODEL, CLI_SAMPLING, CLI_IO, CLI_BENCH }; /* groups of the help */
 
 #define AT(field) offsetof(cli_options, field)
 #define MAX_INT 2147483647.0
+#define TEXT LLM_OPTION_TEXT
+#define INT LLM_OPTION_INT
+#define INT64 LLM_OPTION_INT64
+#define FLOAT LLM_OPTION_FLOAT
+#define BOOL LLM_OPTION_BOOL
+#define ENUM LLM_OPTION_ENUM
+#define LIST LLM_OPTION_LIST
+#define IGNORED LLM_OPTION_IGNORED
+#define IGNORED_FLAG LLM_OPTION_IGNORED_FLAG
+#define REFUSED LLM_OPTION_REFUSED
 
 /* clang-format off */
-static const cli_option cli_table[] = {
-    {"m|model", CLI_STR, CLI_MODEL, AT(model), 0, 0, "PATH", "GGUF file, folder, or ORG/NAME in the Hugging Face cache"},
-    {"tokenizer", CLI_STR, CLI_MODEL, AT(m.tokenizer), 0, 0, "PATH", "tokenizer of another folder or file"},
-    {"t|threads", CLI_INT, CLI_MODEL, AT(e.n_threads), 1, 1024, "N", "threads (all cores)"},
-    {"device", CLI_ENUM, CLI_MODEL, AT(device), 0, 0, "auto|cpu=1|cuda=2", "where to compute"},
-    {"cuda-library", CLI_STR, CLI_MODEL, AT(cuda_library), 0, 0, "PATH", "libllm_cuda.so (beside this program)"},
-    {"isa", CLI_STR, CLI_MODEL, AT(e.isa), 0, 0, "NAME", "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, neon"},
-    {"tp|tensor-parallel-size", CLI_INT, CLI_MODEL, AT(e.tensor_parallel_size), 1, 64, "N", "ranks that share every layer"},
-    {"dtype", CLI_ENUM, CLI_MODEL, AT(e.dtype), 0, 0, "auto|float32=1|float=1|f32=1|bfloat16=2|bf16=2|float16=3|half=3|f16=3",
+static const llm_option cli_table[] = {
+    {"m|model", TEXT, CLI_MODEL, AT(model), 0, 0, "PATH", "GGUF file, folder, or ORG/NAME in the Hugging Face cache"},
+    {"tokenizer", TEXT, CLI_MODEL, AT(m.tokenizer), 0, 0, "PATH", "tokenizer of another folder or file"},
+    {"t|threads", INT, CLI_MODEL, AT(e.n_threads), 1, 1024, "N", "threads (all cores)"},
+    {"device", ENUM, CLI_MODEL, AT(device), 0, 0, "auto|cpu=1|cuda=2", "where to compute"},
+    {"cuda-library", TEXT, CLI_MODEL, AT(cuda_library), 0, 0, "PATH", "libllm_cuda.so (beside this program)"},
+    {"isa", TEXT, CLI_MODEL, AT(e.isa), 0, 0, "NAME", "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, neon"},
+    {"tp|tensor-parallel-size", INT, CLI_MODEL, AT(e.tensor_parallel_size), 1, 64, "N", "ranks that share every layer"},
+    {"dtype", ENUM, CLI_MODEL, AT(e.dtype), 0, 0, "auto|float32=1|float=1|f32=1|bfloat16=2|bf16=2|float16=3|half=3|f16=3",
      "arithmetic"},
-    {"c|max-model-len|ctx-size|session-len", CLI_INT, CLI_MODEL, AT(e.max_model_len), 1, MAX_INT, "N",
+    {"c|max-model-len|ctx-size|session-len", INT, CLI_MODEL, AT(e.max_model_len), 1, MAX_INT, "N",
      "context: tokens of prompt and answer"},
-    {"allow-long-max-model-len", CLI_BOOL, CLI_MODEL, AT(e.allow_long_max_model_len), 0, 0, "", "let it exceed the model's own length"},
-    {"kv-cache-dtype|ctk", CLI_ENUM, CLI_MODEL, AT(e.kv_cache_dtype), 0, 0,
+    {"allow-long-max-model-len", BOOL, CLI_MODEL, AT(e.allow_long_max_model_len), 0, 0, "", "let it exceed the model's own length"},
+    {"kv-cache-dtype|ctk", ENUM, CLI_MODEL, AT(e.kv_cache_dtype), 0, 0,
      "auto|fp8=4|fp8_e4m3=4|fp8_e5m2=5|int8=6|int4=7|q8_0=6|q4_0=7|float32=1|f32=1|float16=2|f16=2|bfloat16=3|bf16=3",
      "type of the KV cache"},
-    {"kv-cache-memory-bytes", CLI_INT64, CLI_MODEL, AT(e.kv_cache_memory_bytes), 1, 9e18, "N",
+    {"kv-cache-memory-bytes", INT64, CLI_MODEL, AT(e.kv_cache_memory_bytes), 1, 9e18, "N",
      "memory of the KV cache (what the run needs)"},
-    {"np|max-num-seqs|max-batch-size|parallel", CLI_INT, CLI_MODEL, AT(e.max_num_seqs), 1, 4096, "N",
+    {"np|max-num-seqs|max-batch-size|parallel", INT, CLI_MODEL, AT(e.max_num_seqs), 1, 4096, "N",
      "batch: sequences that run together (16)"},
-    {"max-num-batched-tokens", CLI_INT, CLI_MODEL, AT(e.max_num_batched_tokens), 1, 65536, "N", "tokens of one step (512)"},
-    {"block-size", CLI_ENUM, CLI_MODEL, AT(e.block_size), 0, 0, "16=16|32=32|64=64|128=128", "tokens of a KV page (32)"},
-    {"load-format", CLI_ENUM, CLI_MODEL, AT(m.dummy_weights), 0, 0, "auto|dummy=1", "dummy: random weights from config.json alone"},
-    {"log-level", CLI_ENUM, CLI_MODEL, AT(log_level), 0, 0, "error|warn=1|warning=1|info=2|debug=3",
+    {"max-num-batched-tokens", INT, CLI_MODEL, AT(e.max_num_batched_tokens), 1, 65536, "N", "tokens of one step (512)"},
+    {"block-size", ENUM, CLI_MODEL, AT(e.block_size), 0, 0, "16=16|32=32|64=64|128=128", "tokens of a KV page (32)"},
+    {"load-format", ENUM, CLI_MODEL, AT(m.dummy_weights), 0, 0, "auto|dummy=1", "dummy: random weights from config.json alone"},
+    {"log-level", ENUM, CLI_MODEL, AT(log_level), 0, 0, "error|warn=1|warning=1|info=2|debug=3",
      "what is told on standard error (warn)"},
 
-    {"n|max-tokens|max-new-tokens|request-output-len|max-completion-tokens|n-predict", CLI_INT, CLI_SAMPLING, AT(s.max_tokens), -1, MAX_INT,
-     "N", "longest answer; -1: to the end of the context (generate 256, chat 2048; bench: decoded tokens, 128)"},
-    {"temperature|temp", CLI_FLOAT, CLI_SAMPLING, AT(s.temperature), 0, 2, "X", "0: the most likely token, always"},
-    {"top-k", CLI_INT, CLI_SAMPLING, AT(s.top_k), -1, MAX_INT, "N", "of the N most likely; 0 or -1: all"},
-    {"top-p", CLI_FLOAT, CLI_SAMPLING, AT(s.top_p), 0, 1, "X", "of the fewest that reach this probability"},
-    {"min-p", CLI_FLOAT, CLI_SAMPLING, AT(s.min_p), 0, 1, "X", "none below this share of the best"},
-    {"min-tokens|min-new-tokens", CLI_INT, CLI_SAMPLING, AT(s.min_tokens), 0, MAX_INT, "N", "no end before"},
-    {"repetition-penalty|repeat-penalty", CLI_FLOAT, CLI_SAMPLING, AT(s.repetition_penalty), 1e-6, 2, "X", "above 0 to 2; 1: none"},
-    {"presence-penalty", CLI_FLOAT, CLI_SAMPLING, AT(s.presence_penalty), -2, 2, "X", "-2 to 2"},
-    {"frequency-penalty", CLI_FLOAT, CLI_SAMPLING, AT(s.frequency_penalty), -2, 2, "X", "-2 to 2"},
-    {"seed|random-seed", CLI_INT64, CLI_SAMPLING, AT(s.seed), -9.3e18, 9.3e18, "N", "the same seed gives the same answer"},
-    {"num-answers", CLI_INT, CLI_SAMPLING, AT(s.n), 1, 128, "N", "answers to one prompt; also --n"},
-    {"best-of", CLI_INT, CLI_SAMPLING, AT(s.best_of), 1, 128, "N", "the likeliest of so many"},
-    {"stop|stop-words", CLI_LIST, CLI_SAMPLING, AT(stop), 0, 0, "TEXT", "ends the answer; may be repeated"},
-    {"stop-token-ids", CLI_LIST, CLI_SAMPLING, AT(stop_ids), 0, 0, "IDS", "ids that end the answer: 1,2 or [1,2]"},
-    {"bad-words", CLI_LIST, CLI_SAMPLING, AT(bad_words), 0, 0, "TEXT", "must not appear; may be repeated"},
-    {"ignore-eos", CLI_BOOL, CLI_SAMPLING, AT(s.ignore_eos), 0, 0, "", "EOS does not end the answer"},
-    {"include-stop-str-in-output", CLI_BOOL, CLI_SAMPLING, AT(s.include_stop_str_in_output), 0, 0, "", "the text keeps what ended it"},
-    {"logit-bias", CLI_STR, CLI_SAMPLING, AT(logit_bias), 0, 0, "JSON", "{\"id\": -100 to 100, ...} added to the logits"},
-    {"enable-early-stop", CLI_BOOL, CLI_SAMPLING, AT(early_stop), 0, 0, "", "end an answer that repeats itself"},
-    {"early-stop-config", CLI_STR, CLI_SAMPLING, AT(early_stop_config), 0, 0, "JSON",
+    {"max-tokens|max-new-tokens|request-output-len|max-completion-tokens|n-predict", INT, CLI_SAMPLING, AT(s.max_tokens), -1, MAX_INT,
+     "N", "longest answer, also -n; -1: to the end of the context (generate 256, chat 2048; bench: decoded tokens, 128)"},
+    {"temperature|temp", FLOAT, CLI_SAMPLING, AT(s.temperature), 0, 2, "X", "0: the most likely token, always"},
+    {"top-k", INT, CLI_SAMPLING, AT(s.top_k), -1, MAX_INT, "N", "of the N most likely; 0 or -1: all"},
+    {"top-p", FLOAT, CLI_SAMPLING, AT(s.top_p), 0, 1, "X", "of the fewest that reach this probability"},
+    {"min-p", FLOAT, CLI_SAMPLING, AT(s.min_p), 0, 1, "X", "none below this share of the best"},
+    {"min-tokens|min-new-tokens", INT, CLI_SAMPLING, AT(s.min_tokens), 0, MAX_INT, "N", "no end before"},
+    {"repetition-penalty|repeat-penalty", FLOAT, CLI_SAMPLING, AT(s.repetition_penalty), 1e-6, 2, "X", "above 0 to 2; 1: none"},
+    {"presence-penalty", FLOAT, CLI_SAMPLING, AT(s.presence_penalty), -2, 2, "X", "-2 to 2"},
+    {"frequency-penalty", FLOAT, CLI_SAMPLING, AT(s.frequency_penalty), -2, 2, "X", "-2 to 2"},
+    {"seed|random-seed", INT64, CLI_SAMPLING, AT(s.seed), -9.3e18, 9.3e18, "N", "the same seed gives the same answer"},
+    {"num-answers|n", INT, CLI_SAMPLING, AT(s.n), 1, 128, "N", "answers to one prompt, also --n"},
+    {"best-of", INT, CLI_SAMPLING, AT(s.best_of), 1, 128, "N", "the likeliest of so many"},
+    {"stop|stop-words", LIST, CLI_SAMPLING, AT(stop), 0, 0, "TEXT", "ends the answer; may be repeated"},
+    {"stop-token-ids", LIST, CLI_SAMPLING, AT(stop_ids), 0, 0, "IDS", "ids that end the answer: 1,2 or [1,2]"},
+    {"bad-words", LIST, CLI_SAMPLING, AT(bad_words), 0, 0, "TEXT", "must not appear; may be repeated"},
+    {"ignore-eos", BOOL, CLI_SAMPLING, AT(s.ignore_eos), 0, 0, "", "EOS does not end the answer"},
+    {"include-stop-str-in-output", BOOL, CLI_SAMPLING, AT(s.include_stop_str_in_output), 0, 0, "", "the text keeps what ended it"},
+    {"logit-bias", TEXT, CLI_SAMPLING, AT(logit_bias), 0, 0, "JSON", "{\"id\": -100 to 100, ...} added to the logits"},
+    {"enable-early-stop", BOOL, CLI_SAMPLING, AT(early_stop), 0, 0, "", "end an answer that repeats itself"},
+    {"early-stop-config", TEXT, CLI_SAMPLING, AT(early_stop_config), 0, 0, "JSON",
      "{\"enable_early_stop\", \"strategy\", \"window_size\", \"threshold\"}"},
-    {"skip-special-tokens", CLI_BOOL, CLI_SAMPLING, AT(skip_special), 0, 0, "", "--no-: special tokens appear in the text"},
+    {"skip-special-tokens", BOOL, CLI_SAMPLING, AT(skip_special), 0, 0, "", "--no-: special tokens appear in the text"},
 
-    {"p|prompt", CLI_TEXT, CLI_IO, AT(prompt), 0, 0, "TEXT", "the prompt; bench: number of prompt tokens (512)"},
-    {"f|file", CLI_STR, CLI_IO, AT(file), 0, 0, "FILE", "the prompt from a file; -: standard input"},
-    {"token-ids", CLI_STR, CLI_IO, AT(token_ids), 0, 0, "IDS", "the prompt as ids: '[1,2]'"},
-    {"sys|system|system-prompt", CLI_TEXT, CLI_IO, AT(system), 0, 0, "TEXT", "system message of a chat"},
-    {"chat-template|chat-template-file", CLI_STR, CLI_IO, AT(m.chat_template), 0, 0, "FILE", "chat template: a file, or its text"},
-    {"chat-template-kwargs", CLI_STR, CLI_IO, AT(template_kwargs), 0, 0, "JSON", "template variables: '{\"enable_thinking\": false}'"},
-    {"reasoning-parser", CLI_STR, CLI_IO, AT(reasoning_parser), 0, 0, "NAME", "how reasoning is marked (as the template says)"},
-    {"json", CLI_BOOL, CLI_IO, AT(json), 0, 0, "", "the result as JSON"},
-    {"jsonl", CLI_BOOL, CLI_IO, AT(jsonl), 0, 0, "", "one JSON value a line, in and out"},
-    {"add-special", CLI_BOOL, CLI_IO, AT(add_special), 0, 0, "", "tokenize: BOS and EOS as the model says"},
-    {"parse-special", CLI_BOOL, CLI_IO, AT(parse_special), 0, 0, "", "tokenize: text may become special tokens"},
-    {"logprobs", CLI_INT, CLI_IO, AT(logprobs), 0, MAX_INT, "N", "log-probabilities of each token and the N likeliest"},
-    {"top-logprobs", CLI_INT, CLI_IO, AT(top_logprobs), 0, MAX_INT, "K", "score: the K likeliest at each place"},
-    {"i|input", CLI_STR, CLI_IO, AT(in), 0, 0, "FILE", "batch: requests, one JSON object a line"},
-    {"o|output-file", CLI_STR, CLI_IO, AT(out), 0, 0, "FILE", "batch: answers"},
-    {"config", CLI_STR, CLI_IO, AT(config), 0, 0, "FILE", "JSON object of options by name"},
+    {"p|prompt", TEXT, CLI_IO, AT(prompt), 0, 0, "TEXT", "the prompt; bench: number of prompt tokens (512)"},
+    {"f|file", TEXT, CLI_IO, AT(file), 0, 0, "FILE", "the prompt from a file; -: standard input"},
+    {"token-ids", TEXT, CLI_IO, AT(token_ids), 0, 0, "IDS", "the prompt as ids: '[1,2]'"},
+    {"sys|system|system-prompt", TEXT, CLI_IO, AT(system), 0, 0, "TEXT", "system message of a chat"},
+    {"chat-template|chat-template-file", TEXT, CLI_IO, AT(m.chat_template), 0, 0, "FILE", "chat template: a file, or its text"},
+    {"chat-template-kwargs", TEXT, CLI_IO, AT(template_kwargs), 0, 0, "JSON", "template variables: '{\"enable_thinking\": false}'"},
+    {"reasoning-parser", TEXT, CLI_IO, AT(reasoning_parser), 0, 0, "NAME", "how reasoning is marked (as the template says)"},
+    {"json", BOOL, CLI_IO, AT(json), 0, 0, "", "the result as JSON"},
+    {"jsonl", BOOL, CLI_IO, AT(jsonl), 0, 0, "", "one JSON value a line, in and out"},
+    {"add-special", BOOL, CLI_IO, AT(add_special), 0, 0, "", "tokenize: BOS and EOS as the model says"},
+    {"parse-special", BOOL, CLI_IO, AT(parse_special), 0, 0, "", "tokenize: text may become special tokens"},
+    {"logprobs", TEXT, CLI_IO, AT(logprobs_text), 0, 0, "N", "log-probabilities of each token and the N likeliest"},
+    {"top-logprobs", INT, CLI_IO, AT(top_logprobs), 0, MAX_INT, "K", "score: the K likeliest at each place"},
+    {"i|input", TEXT, CLI_IO, AT(in), 0, 0, "FILE", "batch: requests, one JSON object a line"},
+    {"o|output-file", TEXT, CLI_IO, AT(out), 0, 0, "FILE", "batch: answers"},
+    {"config", TEXT, CLI_IO, AT(config), 0, 0, "FILE", "JSON object of options by name"},
 
-    {"b|batch", CLI_STR, CLI_BENCH, AT(batch), 0, 0, "LIST", "sequences decoded together: 1,8,16 (1)"},
-    {"r|repetitions", CLI_INT, CLI_BENCH, AT(repetitions), 1, 1000, "N", "times each test runs (5)"},
-    {"url", CLI_STR, CLI_BENCH, AT(url), 0, 0, "URL", "load test of a server: http://127.0.0.1:8180"},
-    {"request-rate", CLI_FLOAT, CLI_BENCH, AT(request_rate), 1e-3, 1e6, "X", "requests a second, Poisson (all at once)"},
-    {"max-concurrency", CLI_INT, CLI_BENCH, AT(max_concurrency), 1, 1024, "N", "requests in flight at most (64)"},
-    {"num-prompts", CLI_INT, CLI_BENCH, AT(num_prompts), 1, 1e6, "N", "requests in all (64)"},
-    {"random-input-len", CLI_INT, CLI_BENCH, AT(input_len), 1, 1e6, "N", "prompt tokens (128)"},
-    {"random-output-len", CLI_INT, CLI_BENCH, AT(output_len), 1, 1e6, "N", "answer tokens (64)"},
+    {"b|batch", TEXT, CLI_BENCH, AT(batch), 0, 0, "LIST", "sequences decoded together: 1,8,16 (1)"},
+    {"r|repetitions", INT, CLI_BENCH, AT(repetitions), 1, 1000, "N", "times each test runs (5)"},
+    {"url", TEXT, CLI_BENCH, AT(url), 0, 0, "URL", "load test of a server: http://127.0.0.1:8180"},
+    {"request-rate", FLOAT, CLI_BENCH, AT(request_rate), 1e-3, 1e6, "X", "requests a second, Poisson (all at once)"},
+    {"max-concurrency", INT, CLI_BENCH, AT(max_concurrency), 1, 1024, "N", "requests in flight at most (64)"},
+    {"num-prompts", INT, CLI_BENCH, AT(num_prompts), 1, 1e6, "N", "requests in all (64)"},
+    {"random-input-len", INT, CLI_BENCH, AT(input_len), 1, 1e6, "N", "prompt tokens (128)"},
+    {"random-output-len", INT, CLI_BENCH, AT(output_len), 1, 1e6, "N", "answer tokens (64)"},
 
-    {"do-preprocess", CLI_BOOL, CLI_HIDDEN, AT(do_preprocess), 0, 0, "", ""},
-    {"quant-policy", CLI_ENUM, CLI_HIDDEN, AT(e.kv_cache_dtype), 0, 0, "0|4=7|8=6", ""},
-    {"enable-prefix-caching|cache-prompt", CLI_BOOL, CLI_HIDDEN, AT(prefix_cache), 0, 0, "", ""},
-    {"gpu-memory-utilization", CLI_FLOAT, CLI_HIDDEN, AT(e.gpu_memory_utilization), 0.01, 1, "X", ""},
-    {"q|quantization|model-format", CLI_NONE, CLI_HIDDEN, 0, 0, 0, "NAME", "the file says what it is"},
+    {"stream", BOOL, CLI_HIDDEN, AT(stream), 0, 0, "", ""},
+    {"echo", BOOL, CLI_HIDDEN, AT(echo), 0, 0, "", ""},
+    {"do-preprocess", BOOL, CLI_HIDDEN, AT(do_preprocess), 0, 0, "", ""},
+    {"quant-policy", ENUM, CLI_HIDDEN, AT(e.kv_cache_dtype), 0, 0, "0|4=7|8=6", ""},
+    {"enable-prefix-caching|cache-prompt", BOOL, CLI_HIDDEN, AT(prefix_cache), 0, 0, "", ""},
+    {"gpu-memory-utilization", FLOAT, CLI_HIDDEN, AT(e.gpu_memory_utilization), 0.01, 1, "X", ""},
+    {"q|quantization|model-format", IGNORED, CLI_HIDDEN, 0, 0, 0, "NAME", "the file says what it is"},
     {"host|port|metrics-port|api-key|model-name|served-model-name|a|alias|eviction-type|prefill-interval|scheduler-delay-factor|"
      "num-scheduler-steps",
-     CLI_NONE, CLI_HIDDEN, 0, 0, 0, "VALUE", "it belongs to llm_serve"},
-    {"cache-max-entry-count|num-gpu-blocks|num-cpu-blocks|swap-space", CLI_NONE, CLI_HIDDEN, 0, 0, 0, "N",
+     IGNORED, CLI_HIDDEN, 0, 0, 0, "VALUE", "it belongs to llm_serve"},
+    {"cache-max-entry-count|num-gpu-blocks|num-cpu-blocks|swap-space", IGNORED, CLI_HIDDEN, 0, 0, 0, "N",
      "the KV cache takes what the run needs"},
-    {"engine-worker-queue-port|distributed-executor-backend", CLI_NONE, CLI_HIDDEN, 0, 0, 0, "VALUE", "one process does everything"},
-    {"max-seq-len-to-capture|cuda-graph-sizes|rope-scaling-factor", CLI_NONE, CLI_HIDDEN, 0, 0, 0, "VALUE",
+    {"engine-worker-queue-port|distributed-executor-backend", IGNORED, CLI_HIDDEN, 0, 0, 0, "VALUE", "one process does everything"},
+    {"max-seq-len-to-capture|cuda-graph-sizes|rope-scaling-factor", IGNORED, CLI_HIDDEN, 0, 0, 0, "VALUE",
      "the model's configuration and the device decide"},
-    {"use-logn-attn|enforce-eager", CLI_NONE_FLAG, CLI_HIDDEN, 0, 0, 0, "", "the model's configuration and the device decide"},
-    {"trust-remote-code", CLI_NONE_FLAG, CLI_HIDDEN, 0, 0, 0, "", "nothing of a model folder is ever executed"},
-    {"use-tqdm|disable-log-requests|disable-log-stats", CLI_NONE_FLAG, CLI_HIDDEN, 0, 0, 0, "", "progress is shown on a terminal only"},
-    {"enable-chunked-prefill|use-v2-block-manager|disable-async-output-proc", CLI_NONE_FLAG, CLI_HIDDEN, 0, 0, 0, "",
+    {"use-logn-attn|enforce-eager", IGNORED_FLAG, CLI_HIDDEN, 0, 0, 0, "", "the model's configuration and the device decide"},
+    {"trust-remote-code", IGNORED_FLAG, CLI_HIDDEN, 0, 0, 0, "", "nothing of a model folder is ever executed"},
+    {"use-tqdm|disable-log-requests|disable-log-stats", IGNORED_FLAG, CLI_HIDDEN, 0, 0, 0, "", "progress is shown on a terminal only"},
+    {"enable-chunked-prefill|use-v2-block-manager|disable-async-output-proc", IGNORED_FLAG, CLI_HIDDEN, 0, 0, 0, "",
      "this engine always works that way"},
-    {"j|json-schema|regex|grammar|guided-json|guided-regex|guided-choice|guided-grammar|response-format", CLI_LATER, CLI_HIDDEN, 0, 0, 0,
+    {"j|json-schema|regex|grammar|guided-json|guided-regex|guided-choice|guided-grammar|response-format", REFUSED, CLI_HIDDEN, 0, 0, 0,
      "", "structured output"},
-    {"use-beam-search|length-penalty", CLI_LATER, CLI_HIDDEN, 0, 0, 0, "", "beam search"},
-    {"enable-lora|lora-modules|lora|adapters|max-loras|max-lora-rank|max-cpu-loras", CLI_LATER, CLI_HIDDEN, 0, 0, 0, "", "adapters"},
-    {"md|speculative-model|speculative-config|num-speculative-tokens|speculative-draft-tensor-parallel-size", CLI_LATER, CLI_HIDDEN, 0, 0,
+    {"use-beam-search|length-penalty", REFUSED, CLI_HIDDEN, 0, 0, 0, "", "beam search"},
+    {"enable-lora|lora-modules|lora|adapters|max-loras|max-lora-rank|max-cpu-loras", REFUSED, CLI_HIDDEN, 0, 0, 0, "", "adapters"},
+    {"md|speculative-model|speculative-config|num-speculative-tokens|speculative-draft-tensor-parallel-size", REFUSED, CLI_HIDDEN, 0, 0,
      0, "", "speculation"},
-    {"image", CLI_LATER, CLI_HIDDEN, 0, 0, 0, "", "images"},
-    {"pp|pipeline-parallel-size", CLI_LATER, CLI_HIDDEN, 0, 0, 0, "", "pipeline parallelism"},
+    {"image", REFUSED, CLI_HIDDEN, 0, 0, 0, "", "images"},
+    {"pp|pipeline-parallel-size", REFUSED, CLI_HIDDEN, 0, 0, 0, "", "pipeline parallelism"},
 };
 /* clang-format on */
 
-/* 1 if `name` (n bytes, '_' as '-') is one of the words of `words` ("a|b=2|c"); the number after its '=' goes to *number. */
-static int cli_among(const char *words, const char *name, size_t n, int32_t *number) {
-    for (const char *w = words; *w; w += strcspn(w, "|"), w += *w == '|') {
-        size_t len = strcspn(w, "|="), i = 0;
-        while (i < len && i < n && tolower((unsigned char)(name[i] == '_' ? '-' : name[i])) == (w[i] == '_' ? '-' : w[i])) i++;
-        if (i < len || i < n) continue;
-        if (number) *number = w[len] == '=' ? atoi(w + len + 1) : 0;
-        return 1;
-    }
-    return 0;
+static void cli_options_init(cli_options *o) {
+    memset(o, 0, sizeof *o);
+    o->logprobs = -1;
+    o->skip_special = o->do_preprocess = o->prefix_cache = 1;
+    o->log_level = LLM_LOG_WARN;
+    o->by_name.table = cli_table;
+    o->by_name.n = CLI_COUNT(cli_table);
+    o->by_name.target = o;
+    o->by_name.given = o->given;
 }
 
-/* The words of an ENUM as a person reads them. */
-static const char *cli_words(const char *words) {
-    static char out[200];
-    size_t n = 0;
-    for (const char *w = words; *w && n < sizeof out - 3; w++) {
-        if (*w == '=') w += strspn(w + 1, "0123456789");
-        else if (*w == '|') out[n++] = ',', out[n++] = ' ';
-        else out[n++] = *w;
-    }
-    out[n] = 0;
-    return out;
+static void cli_options_free(cli_options *o) {
+    llm_options_free(&o->by_name);
+    free(o->ids);
+    free(o->bias);
 }
 
-/* Number of single edits between a and b (Levenshtein), '_' as '-'. */
-static int cli_distance(const char *a, size_t n, const char *b, size_t m) {
-    int row[64];
-    if (n > 60 || m > 60) return 99;
-    for (size_t j = 0; j <= m; j++) row[j] = (int)j;
-    for (size_t i = 1; i <= n; i++) {
-        int diagonal = row[0];
-        row[0] = (int)i;
-        for (size_t j = 1; j <= m; j++) {
-            int best = diagonal + ((a[i - 1] == '_' ? '-' : a[i - 1]) != b[j - 1]);
-            diagonal = row[j];
-            if (row[j] + 1 < best) best = row[j] + 1;
-            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            row[j] = best;
-        }
-    }
-    return row[m];
+static int cli_given(const cli_options *o, const char *name) {
+    return o->given[llm_options_find(&o->by_name, name, strlen(name)) - cli_table];
 }
 
-/* The option of a name (n bytes). "-n" is the length of an answer, but "--n" and "n" in JSON are the number of answers. */
-static const cli_option *cli_find(const char *name, size_t n, int one_dash) {
-    if (n == 1 && *name == 'n' && !one_dash) return cli_find("num-answers", 11, 0);
-    for (int i = 0; i < CLI_COUNT(cli_table); i++) {
-        if (cli_among(cli_table[i].names, name, n, NULL)) return &cli_table[i];
-    }
-    return NULL;
-}
-
-/* The long name nearest to an unknown one. */
-static const char *cli_nearest(const char *name, size_t n) {
-    static char best[80];
-    int least = cli_distance(name, n, "help", 4);
-    strcpy(best, "help");
-    for (int i = 0; i < CLI_COUNT(cli_table); i++) {
-        for (const char *w = cli_table[i].names; *w; w += strcspn(w, "|"), w += *w == '|') {
-            size_t m = strcspn(w, "|");
-            int d = m > 1 ? cli_distance(name, n, w, m) : 99;
-            if (d < least) snprintf(best, sizeof best, "%.*s", (int)m, w), least = d;
-        }
-    }
-    return best;
-}
-
-/* Reads a whole or real number to its end: no hexadecimal, nan, inf. A whole one may have a unit as in vLLM: 32k, 4G. */
-static int cli_number(const char *text, int whole, double *real, int64_t *integer) {
+/* Reads a whole number in a range to its end. */
+static int cli_whole(const char *text, int64_t low, int64_t high, int64_t *out) {
     char *end;
     errno = 0;
-    if (!*text || isspace((unsigned char)*text) || strpbrk(text, "xXpPnN")) return 0;
-    if (!whole) {
-        *real = strtod(text, &end);
-        return *end == 0 && isfinite(*real);
-    }
-    *integer = strtoll(text, &end, 10);
-    int64_t unit = *end == 'k' ? 1000 : *end == 'K' ? 1024 : *end == 'M' ? 1 << 20 : *end == 'G' ? 1 << 30 : 1;
-    if (end == text || end[unit != 1] || errno || *integer > INT64_MAX / unit || *integer < INT64_MIN / unit) return 0;
-    *integer *= unit;
-    *real = (double)*integer;
-    return 1;
-}
-
-static int cli_list_push(cli_list *list, const char *item) {
-    const char **items = (const char **)realloc((void *)list->items, (size_t)(list->n + 1) * sizeof *items);
-    if (!items || !item) return cli_bad("out of memory for a list of %d values", list->n);
-    list->items = items;
-    items[list->n++] = item;
-    return 1;
-}
-
-/* Sets one option. `said` is how the source spelled it, for messages. 0 with cli_why: the value is wrong. */
-static int cli_set(cli_options *o, const cli_option *opt, const char *said, const char *value, cli_source source) {
-    int index = (int)(opt - cli_table);
-    char *field = (char *)o + opt->at;
-    double real = 0;
-    int64_t integer = 0;
-    int32_t word = 0, cp = 0;
-    int again = o->given[index] == source;
-    if (opt->kind == CLI_LATER) return cli_bad("%s: %s is not in this version", said, opt->help);
-    if (o->given[index] > source) return 1;
-    o->given[index] = (unsigned char)source;
-    if (opt->kind == CLI_NONE || opt->kind == CLI_NONE_FLAG) {
-        char why[120];
-        snprintf(why, sizeof why, " has no effect here: %s\n", opt->help);
-        cli_note(said, why);
-        return 1;
-    }
-    if (again && opt->kind != CLI_LIST) cli_note(said, " is given twice, the last one counts\n");
-    switch (opt->kind) {
-    case CLI_TEXT:
-        for (size_t i = 0, n = strlen(value); i < n && cp >= 0;) i += cli_utf8(value + i, n - i, &cp);
-        if (cp < 0) return cli_bad("%s: not UTF-8, UTF-8 text was expected", said);
-        memcpy(field, &value, sizeof value);
-        return 1;
-    case CLI_STR:
-        if (!*value) return cli_bad("%s: an empty value, %s was expected", said, opt->value);
-        memcpy(field, &value, sizeof value);
-        return 1;
-    case CLI_INT:
-    case CLI_INT64:
-        if (!cli_number(value, 1, &real, &integer) || real < opt->low || real > opt->high) {
-            return cli_bad("%s: %s, a whole number from %.0f to %.0f was expected", said, cli_clip(value), opt->low, opt->high);
-        }
-        word = (int32_t)integer;
-        memcpy(field, opt->kind == CLI_INT ? (void *)&word : (void *)&integer, opt->kind == CLI_INT ? 4 : 8);
-        return 1;
-    case CLI_FLOAT:
-        if (!cli_number(value, 0, &real, &integer) || real < opt->low || real > opt->high) {
-            return cli_bad("%s: %s, a number from %g to %g was expected", said, cli_clip(value), opt->low, opt->high);
-        }
-        *(float *)(void *)field = (float)real;
-        return 1;
-    case CLI_BOOL:
-    case CLI_ENUM: {
-        const char *words = opt->kind == CLI_ENUM ? opt->value : "true=1|false|1=1|0|on=1|off|yes=1|no";
-        if (!cli_among(words, value, strlen(value), &word))
-            return cli_bad("%s: %s, one of %s was expected", said, cli_clip(value), cli_words(words));
-        memcpy(field, &word, sizeof word);
-        return 1;
-    }
-    default: return cli_list_push((cli_list *)(void *)field, value);
-    }
+    *out = strtoll(text, &end, 10);
+    return *text && !isspace((unsigned char)*text) && !*end && !errno && *out >= low && *out <= high;
 }
 
 /* Appends the ids of "[1,2]" or "1,2". */
@@ -521,46 +395,19 @@ static int cli_parse_ids(const char *said, const char *text, llm_tokens *out) {
     return ok && !out->failed ? 1 : cli_bad("%s: %s, token ids as '[1,2]' were expected", said, cli_clip(text));
 }
 
-/* FastDeploy's rules: the JSON decides; the flag with a JSON that says false is a contradiction; unknown keys are let pass. */
-static int cli_parse_early_stop(cli_options *o) {
-    const char *text = o->early_stop_config ? o->early_stop_config : "{}", *flag = "--early-stop-config";
-    llm_json *doc = NULL;
-    int64_t window = 3000;
-    double threshold = 0.99;
-    int enable = o->early_stop, ok = 0,
-        object = llm_json_parse(text, strlen(text), NULL, &doc) == LLM_OK && llm_json_type_of(doc, 0) == LLM_JSON_OBJECT;
-    int on = llm_json_find(doc, 0, "enable_early_stop"), win = llm_json_find(doc, 0, "window_size");
-    int thr = llm_json_find(doc, 0, "threshold"), strategy = llm_json_find(doc, 0, "strategy");
-    const char *name = llm_json_str(doc, strategy, NULL);
-    if (!object) cli_bad("%s: %s, a JSON object was expected", flag, cli_clip(text));
-    else if (on >= 0 && !llm_json_bool(doc, on, &enable)) cli_bad("%s: enable_early_stop: true or false was expected", flag);
-    else if (win >= 0 && (!llm_json_int(doc, win, &window) || window < 1 || window > INT32_MAX))
-        cli_bad("%s: window_size: a whole number above 0 was expected", flag);
-    else if (thr >= 0 && (!llm_json_num(doc, thr, &threshold) || threshold < 0 || threshold > 1))
-        cli_bad("%s: threshold: a number from 0 to 1 was expected", flag);
-    else if (strategy >= 0 && (!name || strcasecmp(name, "repetition"))) cli_bad("%s: strategy: only \"repetition\" is supported", flag);
-    else if (o->early_stop && !enable) cli_bad("--enable-early-stop with %s %s: flag and JSON contradict each other", flag, cli_clip(text));
-    else ok = 1;
-    o->s.early_stop.enable = enable;
-    o->s.early_stop.window_size = (int32_t)window;
-    o->s.early_stop.threshold = (float)threshold;
-    llm_json_free(doc);
-    return ok;
-}
-
 static int cli_parse_logit_bias(cli_options *o) {
     const char *text = o->logit_bias ? o->logit_bias : "{}";
     llm_json *doc = NULL;
     size_t len;
     int64_t id = 0;
-    double bias = 0, unused;
+    double bias = 0;
     int ok = llm_json_parse(text, strlen(text), NULL, &doc) == LLM_OK && llm_json_type_of(doc, 0) == LLM_JSON_OBJECT;
     free(o->bias);
     o->bias = CLI_NEW(llm_logit_bias, llm_json_size(doc, 0));
     o->s.n_logit_bias = 0;
     for (int i = ok ? llm_json_first(doc, 0) : -1; ok && i >= 0; i = llm_json_next(doc, i)) {
         llm_logit_bias *b = &o->bias[o->s.n_logit_bias++];
-        ok = cli_number(llm_json_key(doc, i, &len), 1, &unused, &id) && id >= 0 && id <= INT32_MAX && llm_json_num(doc, i, &bias);
+        ok = cli_whole(llm_json_key(doc, i, &len), 0, INT32_MAX, &id) && llm_json_num(doc, i, &bias);
         b->id = (int32_t)id;
         b->bias = (float)(bias > 100 ? 100 : bias < -100 ? -100 : bias); /* clamped, as in vLLM */
     }
@@ -569,10 +416,19 @@ static int cli_parse_logit_bias(cli_options *o) {
     return ok ? 1 : cli_bad("--logit-bias: %s, a JSON object {\"id\": bias} was expected", cli_clip(text));
 }
 
-/* What one value alone cannot show: the JSON of early stop and logit bias, lists of ids, the instruction set. */
+/* What one value alone cannot show: early stop, logit bias, lists of ids, names, UTF-8. 0 with cli_why. */
 static int cli_finish(cli_options *o) {
     llm_tokens ids = {0};
     char have[120], want[40];
+    const char *texts[] = {o->prompt ? o->prompt : "", o->system ? o->system : ""};
+    int64_t k = -1;
+    int32_t cp = 0;
+    for (int t = 0; t < 2; t++) {
+        for (size_t i = 0, n = strlen(texts[t]); i < n;) {
+            i += cli_utf8(texts[t] + i, n - i, &cp);
+            if (cp < 0) return cli_bad("%s: not UTF-8, UTF-8 text was expected", t ? "--system" : "-p, --prompt");
+        }
+    }
     for (int i = 0; i < o->stop_ids.n; i++) {
         if (!cli_parse_ids("--stop-token-ids", o->stop_ids.items[i], &ids)) return 0;
     }
@@ -584,35 +440,29 @@ static int cli_finish(cli_options *o) {
     o->s.stop_token_ids = ids.data, o->s.n_stop_token_ids = (int32_t)ids.len;
     o->s.stop = o->stop.items, o->s.n_stop = o->stop.n;
     o->s.bad_words = o->bad_words.items, o->s.n_bad_words = o->bad_words.n;
-    if (o->reasoning_parser && llm_reasoning_named(o->reasoning_parser) < 0)
+    const char *lp = o->logprobs_text;
+    if (lp && !strcmp(lp, "true")) o->logprobs = o->top_logprobs; /* a chat body's */
+    else if (lp && strcmp(lp, "false") && !cli_whole(lp, 0, INT32_MAX - 1, &k))
+        return cli_bad("--logprobs: %s, a whole number from 0 was expected", cli_clip(lp));
+    if (k >= 0) o->logprobs = (int32_t)k;
+    if (o->reasoning_parser && llm_reasoning_named(o->reasoning_parser) < 0) {
         return cli_bad("--reasoning-parser: %s, a name as qwen3, deepseek_r1 or none was expected", cli_clip(o->reasoning_parser));
+    }
     snprintf(have, sizeof have, " %s ", llm_isa_list());
     snprintf(want, sizeof want, " %s ", o->e.isa ? o->e.isa : "scalar");
     if (!strstr(have, want)) return cli_bad("--isa: %s, this CPU has: %s", cli_clip(o->e.isa), llm_isa_list());
-    return cli_parse_early_stop(o) && cli_parse_logit_bias(o);
-}
-
-static void cli_options_init(cli_options *o) {
-    memset(o, 0, sizeof *o);
-    o->logprobs = -1;
-    o->skip_special = o->do_preprocess = o->prefix_cache = 1;
-    o->log_level = LLM_LOG_WARN;
-}
-
-static void cli_options_free(cli_options *o) {
-    free((void *)o->stop.items);
-    free((void *)o->bad_words.items);
-    free((void *)o->stop_ids.items);
-    free(o->ids);
-    free(o->bias);
+    if (!o->early_stop_config && o->early_stop) o->early_stop_config = "{\"enable_early_stop\": true}";
+    if (o->early_stop_config && llm_early_stop_parse(o->early_stop_config, o->early_stop, &o->s.early_stop) != LLM_OK)
+        return cli_bad("%s", llm_last_error());
+    return cli_parse_logit_bias(o);
 }
 
 /* Lays what was said over `s`. */
 static void cli_overlay(const cli_options *o, llm_sampling *s) {
     for (int i = 0; i < CLI_COUNT(cli_table); i++) {
-        const cli_option *opt = &cli_table[i];
-        if (!o->given[i] || opt->at >= sizeof *s || opt->kind >= CLI_LIST) continue;
-        memcpy((char *)s + opt->at, (const char *)o + opt->at, opt->kind == CLI_INT64 ? 8 : 4);
+        const llm_option *opt = &cli_table[i];
+        if (!o->given[i] || opt->at >= sizeof *s || opt->kind >= LIST || opt->kind == TEXT) continue;
+        memcpy((char *)s + opt->at, (const char *)o + opt->at, opt->kind == INT64 ? 8 : 4);
         if (opt->at == AT(s.seed)) s->has_seed = 1;
         if (opt->at == AT(s.top_p) && s->top_p <= 0) s->top_p = 1e-6f; /* the struct's 0 is "off"; 0 said aloud leaves the best token */
     }
@@ -620,7 +470,7 @@ static void cli_overlay(const cli_options *o, llm_sampling *s) {
     if (o->s.n_bad_words) s->bad_words = o->s.bad_words, s->n_bad_words = o->s.n_bad_words;
     if (o->s.n_stop_token_ids) s->stop_token_ids = o->s.stop_token_ids, s->n_stop_token_ids = o->s.n_stop_token_ids;
     if (o->s.n_logit_bias) s->logit_bias = o->s.logit_bias, s->n_logit_bias = o->s.n_logit_bias;
-    if (o->early_stop_config || o->early_stop) s->early_stop = o->s.early_stop;
+    if (o->early_stop_config) s->early_stop = o->s.early_stop;
     if (!o->skip_special) s->skip_special_tokens_off = 1;
     if (o->logprobs >= 0) s->logprobs = o->logprobs < INT32_MAX ? o->logprobs + 1 : INT32_MAX;
 }
@@ -666,38 +516,15 @@ static int cli_read(const char *path, llm_text *out) {
     return 1;
 }
 
-/* Sets an option from a JSON value: an array sets each element of a list, null sets nothing. The texts live in `keep`. */
-static int cli_set_json(cli_options *o, const cli_option *opt, const char *said, const llm_json *doc, int node, cli_source source,
-                        cli_list *keep) {
-    int array = opt->kind == CLI_LIST && opt->at != AT(stop_ids) && llm_json_type_of(doc, node) == LLM_JSON_ARRAY;
-    if (llm_json_type_of(doc, node) == LLM_JSON_NULL) return 1;
-    for (int i = array ? llm_json_first(doc, node) : node; i >= 0; i = array ? llm_json_next(doc, i) : -1) {
-        llm_text value = {0};
-        if (llm_json_str(doc, i, NULL)) llm_text_str(&value, llm_json_str(doc, i, NULL));
-        else llm_json_write(doc, i, &value);
-        llm_text_add(&value, "", 0);
-        if (!cli_list_push(keep, value.data) || !cli_set(o, opt, said, value.data, source)) return 0;
-    }
-    return 1;
-}
-
 static void cli_read_config(cli_options *o) {
-    static cli_list keep; /* options point into it to the end */
     llm_text text = {0};
     llm_json *doc = NULL;
-    size_t n;
     if (!cli_read(o->config, &text)) cli_die(2, "--config: %s", cli_why);
     if (llm_json_parse(text.data, text.len, NULL, &doc) != LLM_OK || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) {
         cli_die(2, "--config: %s: a JSON object of options was expected", cli_clip(o->config));
     }
-    for (int i = llm_json_first(doc, 0); i >= 0; i = llm_json_next(doc, i)) {
-        const char *key = llm_json_key(doc, i, &n);
-        const cli_option *opt = cli_find(key, n, 0);
-        char said[160];
-        snprintf(said, sizeof said, "%s: %s", cli_clip(o->config), cli_clip(key));
-        if (!opt) cli_die(2, "%s: no such option; nearest: %s", said, cli_nearest(key, n));
-        if (!cli_set_json(o, opt, said, doc, i, CLI_FROM_FILE, &keep)) cli_die(2, "%s", cli_why);
-    }
+    if (llm_options_json(&o->by_name, doc, 0, LLM_FROM_FILE, NULL) != LLM_OK)
+        cli_die(2, "--config: %s: %s", cli_clip(o->config), llm_last_error());
     llm_json_free(doc);
     llm_text_free(&text);
 }
@@ -711,18 +538,13 @@ static void cli_read_environment(cli_options *o) {
         "VLLM_IMAGE_FETCH_TIMEOUT",
         "VLLM_ENGINE_ITERATION_TIMEOUT_S", "ENABLE_SPEC_METRIC", "EAGLE_USE_SAFE_AI_LAB_STYLE"};
     /* clang-format on */
-    for (int i = 0; i < CLI_COUNT(cli_table); i++) {
-        for (const char *w = cli_table[i].names; *w; w += strcspn(w, "|"), w += *w == '|') {
-            char name[80];
-            int n = snprintf(name, sizeof name, "LLM_ARG_%.*s", (int)strcspn(w, "|"), w);
-            for (int k = 8; k < n; k++) name[k] = (char)(name[k] == '-' ? '_' : toupper((unsigned char)name[k]));
-            const char *value = n > 9 ? getenv(name) : NULL;
-            if (value && *value && !cli_set(o, &cli_table[i], name, value, CLI_FROM_ENV)) cli_die(2, "%s", cli_why);
-        }
-    }
+    if (llm_options_environment(&o->by_name, "LLM_ARG_", getenv) != LLM_OK) cli_die(2, "%s", llm_last_error());
     for (int i = 0; i < CLI_COUNT(no_meaning); i++) {
+        llm_text line = {0};
         if (getenv(no_meaning[i]))
-            cli_note(no_meaning[i], i < 3 ? " has no effect: attention always accumulates in float32\n" : " has no effect here\n");
+            cli_json(&line, "%s has no effect%s", no_meaning[i], i < 3 ? ": attention always accumulates in float32" : " here");
+        if (line.len) cli_note(NULL, line.data);
+        llm_text_free(&line);
     }
     const char *devices = getenv("ASCEND_RT_VISIBLE_DEVICES"), *allow = getenv("VLLM_ALLOW_LONG_MAX_MODEL_LEN"),
                *library = getenv("LLM_CUDA_LIBRARY");
@@ -748,106 +570,57 @@ static const struct cli_command {
     {"convert-eagle", NULL},
 };
 
-static void cli_help(void) {
+static void cli_help(const cli_options *o) {
     static const char *const titles[] = {"Model and device", "Sampling", "Input and output", "Measuring"};
     llm_text t = {0};
     llm_text_str(&t, "usage: llm_cli [COMMAND] [options]\n\nCommands (without one: chat)\n");
     for (int i = 0; cli_commands[i].help; i++) cli_add(&t, "  %-11s %s\n", cli_commands[i].name, cli_commands[i].help);
     for (int g = 0; g < CLI_COUNT(titles); g++) {
         cli_add(&t, "\n%s\n", titles[g]);
-        for (int i = 0; i < CLI_COUNT(cli_table); i++) {
-            const cli_option *opt = &cli_table[i];
-            char left[120], help[300];
-            int first = (int)strcspn(opt->names, "|"), is_short = first <= 3 && opt->names[first];
-            const char *second = opt->names + first + 1, *value = opt->kind == CLI_ENUM ? "NAME" : opt->value;
-            if ((int)opt->group != g) continue;
-            if (is_short) snprintf(left, sizeof left, "  -%.*s, --%.*s %s", first, opt->names, (int)strcspn(second, "|"), second, value);
-            else snprintf(left, sizeof left, "      --%.*s %s", first, opt->names, value);
-            snprintf(help, sizeof help, opt->kind == CLI_ENUM ? "%s: %s" : "%s%s", opt->help,
-                     opt->kind == CLI_ENUM ? cli_words(opt->value) : "");
-            cli_add(&t, strlen(left) > 32 ? "%s\n%34s" : "%-34s%s", left, "");
-            for (const char *w = help; *w;) { /* wrapped at column 79 */
-                size_t n = strlen(w);
-                if (n > 45)
-                    for (n = 45; n > 1 && w[n] != ' ';) n--;
-                cli_add(&t, "%.*s\n", (int)n, w);
-                w += n + (w[n] == ' ');
-                if (*w) cli_add(&t, "%34s", "");
-            }
-        }
+        llm_options_help(&o->by_name, g, &t);
     }
-    llm_text_str(&t, "\nSpellings: --a b, --a=b, _ for -, --no-a for switches. Every option also as\nLLM_ARG_NAME in the environment and "
-                     "by name in --config FILE.\n"
-                     "Exit: 0 done, 1 failed, 2 usage, 130 interrupted.\n");
+    llm_text_str(
+        &t, "\nSpellings: --a b, --a=b, _ for -, --no-a for switches. Every option also as\nLLM_ARG_NAME in the environment and by name "
+            "in --config FILE.\nExit: 0 done, 1 failed, 2 usage, 130 interrupted.\n");
     cli_out(&t);
     exit(0);
 }
 
-/* Number of bytes before the name: hyphens, or a dash that a word processor made of them. 0: no option. */
-static size_t cli_dashes(const char *arg) {
-    if (!strncmp(arg, "\xE2\x80\x93", 3) || !strncmp(arg, "\xE2\x80\x94", 3)) return 3;
-    return arg[0] != '-' || !arg[1] ? 0 : arg[1] == '-' ? 2 : 1;
+/* A word that is no option: the command, a model's path, or a prompt with a blank. */
+static void cli_parse_word(cli_options *o, const char *word, const char **command) {
+    for (int k = 0; k < CLI_COUNT(cli_commands) && !*command; k++) {
+        if (strcmp(word, cli_commands[k].name)) continue;
+        if (!cli_commands[k].help) cli_die(1, "%s: this command is not in this version", word);
+        *command = cli_commands[k].name;
+        return;
+    }
+    if (!o->model && access(word, F_OK) == 0) o->model = word;
+    else if (!o->prompt && strchr(word, ' ')) o->prompt = word;
+    else
+        cli_die(2, "%s: no such command or file; commands are chat, generate, score, tokenize, detokenize, render, batch, bench, info",
+                cli_clip(word));
 }
 
-/* One option at argv[*i]; *i moves over its value. */
-static void cli_parse_option(cli_options *o, char **argv, int argc, int *i) {
-    size_t dashes = cli_dashes(argv[*i]), n = strcspn(argv[*i] + dashes, "=");
-    const char *name = argv[*i] + dashes, *value = name[n] ? name + n + 1 : NULL;
-    char said[80];
-    if (cli_among("help|h", name, n, NULL)) cli_help();
-    if (cli_among("version", name, n, NULL)) {
+/* Reads everything that was said; returns the command's name. */
+static const char *cli_parse(cli_options *o, int argc, char **argv) {
+    static char max_tokens[] = "--max-tokens";
+    const char *command = NULL;
+    llm_option_list words = {0};
+    cli_options_init(o);
+    o->by_name.note = cli_note;
+    if (argc > 1 && (!strcmp(argv[1], "quantize") || !strcmp(argv[1], "convert-eagle"))) cli_parse_word(o, argv[1], &command);
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) cli_help(o);
+        if (!strcmp(argv[i], "-n")) argv[i] = max_tokens; /* "n" alone is the number of answers, as in JSON */
+        if (strcmp(argv[i], "--version")) continue;
         llm_text t = {0};
         cli_add(&t, "llm_cli %s (instruction sets: %s)\n", LLM_VERSION_STRING, llm_isa_list());
         cli_out(&t);
         exit(0);
     }
-    snprintf(said, sizeof said, "%s%.*s", dashes == 1 ? "-" : "--", (int)(n > 60 ? 60 : n), name);
-    const cli_option *opt = cli_find(name, n, dashes == 1);
-    const char *yes = "true";
-    if (!opt && n > 3 && cli_among("no-", name, 3, NULL)) {
-        opt = cli_find(name + 3, n - 3, 0);
-        yes = "false";
-        if (opt && ((opt->kind != CLI_BOOL && opt->kind != CLI_NONE_FLAG) || value)) opt = NULL;
-    }
-    if (!opt) cli_die(2, "%s: no such option; nearest: --%s", said, cli_nearest(name, n));
-    if (!value && (opt->kind == CLI_BOOL || opt->kind == CLI_NONE_FLAG || opt->kind == CLI_LATER)) {
-        value = yes;
-    } else if (!value) {
-        const char *next = *i + 1 < argc ? argv[++*i] : NULL;
-        size_t skip = next ? cli_dashes(next) : 0;
-        if (!next || (skip >= 2 && cli_find(next + skip, strcspn(next + skip, "="), 0))) {
-            cli_die(2, "%s: a value is missing, %s was expected", said, opt->kind == CLI_ENUM ? cli_words(opt->value) : opt->value);
-        }
-        value = next;
-    }
-    if (!cli_set(o, opt, said, value, CLI_FROM_USER)) cli_die(2, "%s", cli_why);
-}
-
-/* Reads everything that was said; returns the command's name. */
-static const char *cli_parse(cli_options *o, int argc, char **argv) {
-    const char *command = NULL;
-    cli_options_init(o);
-    for (int i = 1; i < argc; i++) {
-        if (cli_dashes(argv[i])) {
-            cli_parse_option(o, argv, argc, &i);
-            continue;
-        }
-        int nearest = 0, least = 99;
-        for (int k = 0; k < CLI_COUNT(cli_commands); k++) {
-            int d = cli_distance(argv[i], strlen(argv[i]), cli_commands[k].name, strlen(cli_commands[k].name));
-            if (d < least) least = d, nearest = k;
-        }
-        if (!command && least == 0) {
-            command = cli_commands[nearest].name;
-            if (!cli_commands[nearest].help) cli_die(1, "%s: this command is not in this version", command);
-        } else if (!o->model && access(argv[i], F_OK) == 0) {
-            o->model = argv[i];
-        } else if (!o->prompt && strchr(argv[i], ' ')) {
-            if (!cli_set(o, cli_find("prompt", 6, 0), "the prompt", argv[i], CLI_FROM_USER)) cli_die(2, "%s", cli_why);
-        } else {
-            cli_die(2, "%s: no such command or file; nearest command: %s", cli_clip(argv[i]), cli_commands[nearest].name);
-        }
-    }
+    if (llm_options_argv(&o->by_name, argc, argv, &words) != LLM_OK) cli_die(2, "%s", llm_last_error());
+    for (int i = 0; i < words.n; i++) cli_parse_word(o, words.items[i], &command);
+    free((void *)words.items);
     cli_read_environment(o);
     if (o->config) cli_read_config(o);
     if (!cli_finish(o)) cli_die(2, "%s", cli_why);
@@ -1441,9 +1214,11 @@ static void cli_add_members(llm_text *t, const llm_json *doc, int object) {
 /* A template's context through the template, as ids; frees the context. 0 with cli_why. */
 static int cli_context_ids(cli_session *c, llm_text *context, llm_tokens *ids) {
     llm_json *doc = NULL;
+    llm_render_options options = {0};
+    options.as_chat = 1;
     llm_result r = llm_json_parse(context->data, context->len, NULL, &doc);
     llm_text_free(&c->rendered);
-    if (r == LLM_OK) r = llm_render(c->model, doc, NULL, &c->rendered);
+    if (r == LLM_OK) r = llm_render(c->model, doc, &options, &c->rendered);
     llm_text_add(&c->rendered, "", 0);
     if (r == LLM_OK) r = llm_tokenize(c->model, c->rendered.data, c->rendered.len, LLM_TOK_PARSE_SPECIAL, ids);
     llm_json_free(doc);
@@ -1565,36 +1340,17 @@ static int cli_job_ids(cli_session *c, cli_job *job, const llm_json *doc, int bo
     return ok ? 1 : cli_bad("prompt: a text or an array of token ids was expected");
 }
 
-/* Sampling fields of a body into `o`; what a batch line cannot have is refused, unknown fields are let pass. */
-static int cli_job_options(cli_job *job, cli_options *o, const llm_json *doc, int body, cli_list *keep) {
-    int64_t k;
-    size_t n;
-    for (int i = llm_json_first(doc, body); i >= 0; i = llm_json_next(doc, i)) {
-        const char *key = llm_json_key(doc, i, &n);
-        const cli_option *opt = cli_find(key, n, 0);
-        int flag = llm_json_type_of(doc, i) == LLM_JSON_BOOL, on = 0;
-        llm_json_bool(doc, i, &on);
-        if (llm_json_type_of(doc, i) == LLM_JSON_NULL) continue;
-        if (on && (!strcmp(key, "stream") || !strcmp(key, "echo"))) return cli_bad("%s: true, a batch has none", key);
-        if (flag && !strcmp(key, "logprobs")) {
-            if (on && job->top_logprobs < 0) job->top_logprobs = 0;
-        } else if (!strcmp(key, "top_logprobs") || !strcmp(key, "logprobs")) {
-            if (!llm_json_int(doc, i, &k) || k < 0 || k > 1000000) return cli_bad("%s: a whole number from 0 was expected", key);
-            job->top_logprobs = (int)k;
-        } else if (opt && (opt->group == CLI_SAMPLING || opt->kind == CLI_LATER) &&
-                   !cli_set_json(o, opt, key, doc, i, CLI_FROM_USER, keep)) {
-            return 0;
-        }
-    }
-    return cli_finish(o);
-}
-
-static int cli_job_submit(cli_session *c, cli_job *job, const llm_json *doc, int body, cli_options *o, cli_list *keep) {
+static int cli_job_submit(cli_session *c, cli_job *job, const llm_json *doc, int body, cli_options *o) {
     llm_request_config cfg = {0};
     llm_tokens ids = {0};
+    llm_text unknown = {0};
     const char *model = llm_json_str(doc, llm_json_find(doc, body, "model"), NULL);
     cli_json(&job->model, "%q", model ? model : c->o->model ? c->o->model : "default");
-    int ok = cli_job_options(job, o, doc, body, keep) && cli_job_ids(c, job, doc, body, &ids);
+    int ok = llm_options_json(&o->by_name, doc, body, LLM_FROM_USER, &unknown) == LLM_OK || cli_bad("%s", llm_last_error());
+    if (ok && (o->stream || o->echo)) ok = cli_bad("%s: true, a batch has none", o->stream ? "stream" : "echo");
+    ok = ok && cli_finish(o) && cli_job_ids(c, job, doc, body, &ids);
+    job->top_logprobs = o->logprobs;
+    llm_text_free(&unknown);
     llm_sampling_default(c->model, &cfg.sampling);
     cfg.sampling.max_tokens = job->chat ? -1 : 16; /* OpenAI's defaults */
     cli_overlay(c->o, &cfg.sampling);
@@ -1622,7 +1378,6 @@ static void cli_job_refuse(cli_job *job, int status, const char *why) {
 
 static void cli_job_start(cli_session *c, cli_job *job, const char *line, size_t n, long number) {
     cli_options o;
-    cli_list keep = {0};
     llm_json *doc = NULL;
     memset(job, 0, sizeof *job);
     job->top_logprobs = -1;
@@ -1639,9 +1394,7 @@ static void cli_job_start(cli_session *c, cli_job *job, const char *line, size_t
     else if (method && strcmp(method, "POST")) cli_job_refuse(job, 405, "method: POST was expected");
     else if (!job->chat && (!url || strcmp(url, "/v1/completions")))
         cli_job_refuse(job, 404, "url: /v1/chat/completions or /v1/completions was expected");
-    else if (!cli_job_submit(c, job, doc, body, &o, &keep)) cli_job_refuse(job, 400, cli_why);
-    for (int i = 0; i < keep.n; i++) free((char *)(uintptr_t)keep.items[i]);
-    free((void *)keep.items);
+    else if (!cli_job_submit(c, job, doc, body, &o)) cli_job_refuse(job, 400, cli_why);
     cli_options_free(&o);
     llm_json_free(doc);
 }
@@ -2003,10 +1756,8 @@ static void cli_bench_test(const cli_bench *b, int p, int n, int width) {
 }
 
 static int cli_bench_number(const char *flag, const char *text, int low) {
-    double real;
     int64_t n;
-    if (!cli_number(text, 1, &real, &n) || n < low || n > 1000000)
-        cli_die(2, "%s: %s, a whole number from %d to 1000000 was expected", flag, cli_clip(text), low);
+    if (!cli_whole(text, low, 1000000, &n)) cli_die(2, "%s: %s, a whole number from %d to 1000000 was expected", flag, cli_clip(text), low);
     return (int)n;
 }
 
@@ -2016,7 +1767,7 @@ static int cli_cmd_bench(cli_session *c) {
     cli_options *o = c->o;
     cli_bench b = {0};
     int widths[32], n_widths = 0, most = 1, p = cli_bench_number("--prompt", o->prompt ? o->prompt : "512", 0);
-    int n = o->given[cli_find("max-tokens", 10, 0) - cli_table] ? o->s.max_tokens : 128;
+    int n = cli_given(o, "max-tokens") ? o->s.max_tokens : 128;
     char list[200];
     cpu_set_t cpus;
     llm_engine_stats stats;
@@ -2639,30 +2390,34 @@ static void cli_talk_load(cli_talk *k, const char *path) {
     llm_text_free(&t);
 }
 
-/* /set NAME VALUE: the sampling options by the names of the command line, and the system message. */
+/* /set NAME VALUE: the sampling options by the names of the command line, and the system message. What is wrong changes nothing. */
 static void cli_talk_set(cli_talk *k, char *rest) {
-    static cli_list keep; /* options point to these texts */
     cli_options *o = k->c->o, before;
-    llm_sampling check;
     size_t n = strcspn(rest, " =");
-    char *value = rest + n + (rest[n] != 0);
-    const cli_option *opt = n ? cli_find(rest, n, 1) : NULL;
-    value += strspn(value, " ");
+    const char *value = rest + n + strspn(rest + n, " =");
+    const llm_option *opt = llm_options_find(&o->by_name, rest, n);
+    llm_sampling check;
+    llm_json *doc = NULL;
+    llm_text t = {0};
     rest[n] = 0;
     if (!opt || !*value || !(opt->group == CLI_SAMPLING || opt->at == AT(system) || opt->at == AT(template_kwargs))) {
         fputs("/set NAME VALUE; names are those of the sampling options, system, chat-template-kwargs\n", stderr);
         return;
     }
-    if (opt->kind == CLI_LIST) ((cli_list *)(void *)((char *)o + opt->at))->n = 0;
+    if (opt->kind == LIST) ((llm_option_list *)(void *)((char *)o + opt->at))->n = 0;
     before = *o;
-    if (!cli_list_push(&keep, strdup(value)) || !cli_set(o, opt, rest, keep.items[keep.n - 1], CLI_FROM_USER) || !cli_finish(o) ||
-        !cli_sampling(o, k->c->model, 2048, &check)) {
+    cli_json(&t, "{%q: %q}", rest, value);
+    cli_check(llm_json_parse(t.data, t.len, NULL, &doc));
+    int ok = llm_options_json(&o->by_name, doc, 0, LLM_FROM_USER, NULL) == LLM_OK || cli_bad("%s", llm_last_error());
+    if (!ok || !cli_finish(o) || !cli_sampling(o, k->c->model, 2048, &check)) {
         cli_say("llm_cli: ", "%s", cli_why);
         before.stop.items = o->stop.items, before.bad_words.items = o->bad_words.items, before.stop_ids.items = o->stop_ids.items;
-        before.ids = o->ids, before.bias = o->bias;
+        before.ids = o->ids, before.bias = o->bias, before.by_name = o->by_name;
         *o = before;
         cli_finish(o);
     }
+    llm_json_free(doc);
+    llm_text_free(&t);
     llm_text_free(&cli_notes);
     if (opt->at == AT(system) && k->n <= 1) cli_talk_reset(k);
     else if (opt->at == AT(system)) fputs("it counts from the next /reset on\n", stderr);
@@ -2688,8 +2443,8 @@ static int cli_talk_command(cli_talk *k, char *line) {
     char *rest = line + n + strspn(line + n, " ");
     int user = k->n - 1;
     line[n] = 0;
-    if (cli_among("/exit|/quit|/bye", line, n, NULL)) return 0;
-    if (cli_among("/reset|/clear", line, n, NULL)) {
+    if (!strcmp(line, "/exit") || !strcmp(line, "/quit")) return 0;
+    if (!strcmp(line, "/reset")) {
         cli_talk_reset(k);
         fputs("a new conversation\n", stderr);
     } else if (!strcmp(line, "/regen")) {
@@ -2700,11 +2455,11 @@ static int cli_talk_command(cli_talk *k, char *line) {
         cli_talk_set(k, rest);
     } else if (!strcmp(line, "/show")) {
         cli_talk_show(k);
-    } else if (*rest && cli_among("/save|/load", line, n, NULL)) {
+    } else if (*rest && (!strcmp(line, "/save") || !strcmp(line, "/load"))) {
         if (line[1] == 's') cli_talk_save(k, rest);
         else cli_talk_load(k, rest);
     } else {
-        if (!cli_among("/help|/?", line, n, NULL)) fputs("no such command; these are there:\n", stderr);
+        if (strcmp(line, "/help")) fputs("no such command; these are there:\n", stderr);
         fputs(
             "/reset             forget the conversation\n/regen             answer the last message again\n"
             "/set NAME VALUE    temperature, top-p, max-tokens, seed, system, ...\n/show              model and settings\n"

@@ -263,7 +263,7 @@ def test_talk(args, folder):
     chat.ask("/set temperature 0.5\r")
     chat.ask("/set max-tokens 3\r")
     check("/show", "temperature 0.5" in chat.ask("/show\r") and "max-tokens 3" in chat.log, chat.log)
-    seen = [chat.ask("/set %s\r" % x) for x in ("stop-token-ids 7,8", "logit-bias {\"5\": 1}", "stop-token-ids x", "logit-bias {", "stop zz", "n -1", "n 3")]
+    seen = [chat.ask("/set %s\r" % x) for x in ("stop-token-ids 7,8", "logit-bias {\"5\": 1}", "stop-token-ids x", "logit-bias {", "stop zz", "max-tokens -1", "max-tokens 3")]
     check("/set of lists and JSON", ["expected" in x for x in seen] == [False, False, True, True, False, False, False], seen)
     chat.ask("/set system You are a cat.\r")
     chat.ask("again\r", 60)
