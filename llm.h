@@ -7506,6 +7506,7 @@ LLM__UNUSED static llm_result llm__tokenizer_open_path(const char *path, const l
  *   except to print and compare them. Generators are filled when they are made, where Python waits until they are walked. */
 /* ---- section: template, chat (begin) ---- */
 
+/* Types of values. `s`, `list`, ... say which member of the union they use. */
 typedef enum llm__vtype {
     LLM__V_UNSET = 0, /* an optional argument that was not given */
     LLM__V_UNDEF,     /* s: the name that was looked up */
@@ -7525,6 +7526,7 @@ typedef enum llm__vtype {
     LLM__V_LOOP, LLM__V_CYCLER, LLM__V_JOINER
 } llm__vtype;
 
+/* A value. What it points to lives in the arena of the render, a constant's text in that of the template. Copied freely. */
 typedef struct llm__val {
     uint8_t type, flag;
     uint16_t tag; /* of a key in a dict: its hash; of a variable in a scope: its name */
@@ -7540,6 +7542,7 @@ typedef struct llm__val {
     } as;
 } llm__val;
 
+/* What all containers are made of. Filled while it is made, never changed after. */
 typedef struct llm__vlist {
     llm__val *v;
     int32_t n, cap;
@@ -7564,11 +7567,13 @@ typedef struct llm__node {
     llm__val v;
 } llm__node;
 
+/* Variables of a block that has its own. A variable is a value whose tag is its name, so a scope is a list. */
 typedef struct llm__scope {
     struct llm__scope *up;
     llm__vlist vars;
 } llm__scope;
 
+/* A macro: its definition, and the scope whose variables its body sees. */
 typedef struct llm__vmacro {
     const llm__node *def;
     llm__scope *scope; /* where it was defined */
@@ -7579,12 +7584,14 @@ typedef struct llm__vbound {
     llm__val self;
 } llm__vbound;
 
+/* What `loop` stands for inside of a for. */
 typedef struct llm__vloop {
     llm__vlist *items;
     int32_t at;
     llm__val changed; /* what changed() got last */
 } llm__vloop;
 
+/* A parsed template: read-only from the end of llm_template_open on. */
 struct llm_template {
     llm__arena arena;
     llm__node *body;
@@ -7629,7 +7636,9 @@ typedef struct llm__tpl_entry {
 
 enum { LLM__TPL_DEPTH = 384, LLM__TPL_EVAL_DEPTH = 1500, LLM__TPL_CALLS = 64, LLM__TPL_RANGE = 100000, LLM__TPL_MAX_ARGS = 8 };
 
-/* ---- errors, fuel, memory ---- */
+/* ---- errors, fuel, memory ----
+ * Nothing jumps: an error is noted in x->err and everything winds down by itself. Loops over something long test it, or pay by
+ * llm__tpl_spend, which says the same. So a function may hand on the result of another without looking at it. */
 
 /* Notes the first error. Returns undefined, so that it can stand after `return`. */
 __attribute__((format(printf, 3, 4))) static llm__val llm__tpl_error(llm__tpl *x, llm_result r, const char *format, ...) {
@@ -7656,6 +7665,7 @@ static int llm__tpl_spend(llm__tpl *x, int64_t n) {
     return !x->err;
 }
 
+/* Zeroed memory that lives as long as the render. NULL with an error if there is no more. */
 static void *llm__tpl_get(llm__tpl *x, size_t bytes) {
     void *p = x->err ? NULL : llm__arena_get(&x->arena, bytes);
     if (!p && !x->err) llm__tpl_error(x, LLM_ERR_LIMIT, "the template takes too much memory");
@@ -7670,6 +7680,7 @@ static int llm__tpl_enter(llm__tpl *x) {
 
 /* ---- making values ---- */
 
+/* A value of a type that needs nothing else. */
 static llm__val llm__v(llm__vtype type) {
     llm__val v;
     memset(&v, 0, sizeof v);
@@ -7704,10 +7715,15 @@ static llm__val llm__v_text(llm__vtype type, llm__str s) {
 }
 
 static llm__val llm__v_str(const char *s, size_t n) { return llm__v_text(LLM__V_STR, llm__s(s, n)); }
+
+/* Undefined, with a name for the error when it is used. */
 static llm__val llm__v_undef(const char *name) { return llm__v_text(LLM__V_UNDEF, llm__s(name, strlen(name))); }
+
+/* The text of a value: p is never NULL. */
 static llm__str llm__v_s(llm__val v) { return llm__s(v.n ? v.as.s : "", v.n); }
 static llm__str llm__lit(const char *s) { return llm__s(s, strlen(s)); }
 
+/* A container as a value; undefined after an error, when the list is NULL. */
 static llm__val llm__v_list(llm__vtype type, llm__vlist *list) {
     llm__val v = llm__v(list ? type : LLM__V_UNDEF);
     v.as.list = list;
@@ -7722,6 +7738,7 @@ static llm__val llm__tpl_copy(llm__tpl *x, llm__vtype type, llm__str s) {
     return llm__v_text(type, llm__s(p, s.n));
 }
 
+/* Appends to a list that is still being made. A NULL list (after an error) takes nothing. */
 static void llm__tpl_push(llm__tpl *x, llm__vlist *l, llm__val v) {
     if (!l || !llm__tpl_spend(x, 1)) return;
     if (l->n == l->cap) {
@@ -7746,6 +7763,7 @@ static llm__vlist *llm__tpl_list(llm__tpl *x, const llm__val *v, int32_t n) {
     return l;
 }
 
+/* The type as Python calls it, for errors. */
 static const char *llm__v_type_name(llm__val v) {
     static const char *const name[] = {"missing", "undefined", "NoneType", "bool", "int", "int", "float", "str", "list", "tuple", "dict view",
                                        "generator", "range", "dict", "namespace", "macro", "function", "loop", "cycler", "joiner"};
@@ -7765,6 +7783,7 @@ enum {
     LLM__M_SEQUENCE = LLM__M_ROW | 1 << LLM__V_RANGE | 1 << LLM__V_STR | 1 << LLM__V_DICT | 1 << LLM__V_UNDEF
 };
 
+/* A number as a double; for the types of LLM__M_NUMBER only. */
 static double llm__v_num(llm__val v) { return v.type == LLM__V_FLOAT ? v.as.f : (double)v.as.i; }
 
 /* ---- texts: code points and the classes of Python's str ---- */
@@ -7777,6 +7796,8 @@ static int llm__tpl_space(int32_t c) {
 
 static int llm__tpl_digit(int32_t c) { return c >= '0' && c <= '9'; }
 static int llm__tpl_alpha(int32_t c) { return c < 128 ? (c | 32) >= 'a' && (c | 32) <= 'z' : llm__uni_in(c, LLM__CATS_L); }
+
+/* Python's str.isprintable for one code point: repr() escapes the others. */
 static int llm__tpl_printable(int32_t c) { return c == ' ' || !llm__uni_in(c, LLM__CATS_C | LLM__CATS_Z); }
 
 /* The code point that has c as its lower case, by searching the table of lower cases from the other side; then those that are no one's lower case. */
@@ -7842,6 +7863,7 @@ static llm__str llm__tpl_trim(llm__str s, int sides) { return llm__tpl_strip(s, 
 
 /* ---- building texts at the end of the output ---- */
 
+/* Appends bytes to what is being built. All output passes here: this is where it is limited and paid for. */
 static void llm__tpl_put(llm__tpl *x, llm__str s) {
     if (!llm__tpl_spend(x, (int64_t)(s.n / 64))) return;
     llm_text_add(&x->text, s.p, s.n);
@@ -7877,8 +7899,11 @@ static llm__val llm__tpl_take(llm__tpl *x, size_t mark) {
     return v;
 }
 
-/* ---- truth, equality, order ---- */
+/* ---- truth, equality, order ----
+ * The three questions that Python asks of any two values. Bool, int and float mix; all other types are equal or ordered only among themselves.
+ * Lists may be deep (a namespace may even hold itself), so each level is counted. */
 
+/* How many numbers a range has. The unsigned difference cannot overflow. */
 static int64_t llm__v_range_len(llm__val v) {
     int64_t start = v.as.list->v[0].as.i, stop = v.as.list->v[1].as.i, step = v.as.list->v[2].as.i;
     if (step > 0 ? start >= stop : start <= stop) return 0;
@@ -7969,7 +7994,9 @@ static void llm__tpl_sort(llm__tpl *x, llm__val *v, const llm__val *key, int n, 
     for (int i = 0; i < n; i++) v[i] = copy->v[a[i]];
 }
 
-/* ---- dicts ---- */
+/* ---- dicts ----
+ * A list of key, value, key, value ... with the hash of each key in its tag: found by walking through. Chat templates have dicts of a few keys; a
+ * long one costs fuel by its length. */
 
 /* Equal keys have equal hashes. An error for what Python cannot hash. */
 static uint16_t llm__tpl_hash(llm__tpl *x, llm__val v) {
@@ -7993,6 +8020,7 @@ static llm__val *llm__tpl_dict_find(llm__tpl *x, const llm__vlist *d, llm__val k
     return NULL;
 }
 
+/* Sets a key, in its old place if it is there, as Python does. */
 static void llm__tpl_dict_set(llm__tpl *x, llm__vlist *d, llm__val key, llm__val value) {
     llm__val *old = d ? llm__tpl_dict_find(x, d, key) : NULL;
     if (old) {
@@ -8045,6 +8073,7 @@ static int64_t llm__tpl_len(llm__tpl *x, llm__val v) {
 
 /* ---- values as text: Python's str() and repr() ---- */
 
+/* A text as Python prints it inside of lists: in quotes, single ones unless only those are in it, with escapes. */
 static void llm__tpl_put_repr(llm__tpl *x, llm__str s) {
     char quote = memchr(s.p, '\'', s.n) && !memchr(s.p, '"', s.n) ? '"' : '\'';
     int len;
@@ -8071,6 +8100,7 @@ static void llm__tpl_write_items(llm__tpl *x, const llm__vlist *l, const char *o
     llm__tpl_put(x, llm__lit(close));
 }
 
+/* Containers and objects: [1, 'a'], (1,), dict_keys([...]), range(0, 3); objects without the address that Python would show. */
 static void llm__tpl_write_list(llm__tpl *x, llm__val v) {
     static const char *const view[3] = {"dict_keys([", "dict_values([", "dict_items(["};
     const llm__vlist *l = v.as.list;
@@ -8117,11 +8147,13 @@ static llm__val llm__tpl_str(llm__tpl *x, llm__val v) {
 
 /* ---- values as JSON: Python's json.dumps, as transformers calls it ---- */
 
+/* The arguments of json.dumps. */
 typedef struct llm__dump_style {
     int ascii, sort, pretty;
     llm__str indent, comma, colon;
 } llm__dump_style;
 
+/* A text in JSON: only quotes, backslashes and control characters are escaped, with ensure_ascii all that is not ASCII. */
 static void llm__tpl_dump_str(llm__tpl *x, llm__str s, int ascii) {
     static const char named[] = "\nn\tt\rr\bb\ff\"\"\\\\";
     int len;
@@ -8145,6 +8177,7 @@ static void llm__tpl_dump_str(llm__tpl *x, llm__str s, int ascii) {
 
 static void llm__tpl_dump(llm__tpl *x, llm__val v, const llm__dump_style *o, int level);
 
+/* A key and its colon: numbers, true, false and null become texts; other types are an error. */
 static void llm__tpl_dump_key(llm__tpl *x, llm__val key, const llm__dump_style *o) {
     if (key.type == LLM__V_NONE) key = llm__v_str("null", 4);
     else if (key.type == LLM__V_BOOL) key = key.as.i ? llm__v_str("true", 4) : llm__v_str("false", 5);
@@ -8186,7 +8219,10 @@ static void llm__tpl_dump(llm__tpl *x, llm__val v, const llm__dump_style *o, int
     }
 }
 
-/* ---- from text to tokens ---- */
+/* ---- from text to tokens ----
+ * Outside of tags the text is cut at {{, {% and {#, and what jinja2's trim_blocks and lstrip_blocks take away is taken away here: the line feed
+ * behind a block, the blanks between the begin of a line and a block in it, and with '-' all white space. Inside of tags there are words. Brackets
+ * are counted, because }} may end two dicts. */
 
 /* Tokens are named by a letter: d text outside of tags, V {{, v }}, B {%, b %}, n name, s text literal, i and f numbers, 0 the end; operators by
  * their character, those of two characters by E ==, N !=, G >=, L <=, D //, P **. */
@@ -8196,6 +8232,7 @@ typedef struct llm__tpl_token {
     llm__str s;
 } llm__tpl_token;
 
+/* Where the lexer stands. A copy of it looks ahead. */
 typedef struct llm__tpl_lexer {
     const char *s;
     size_t n, at;
@@ -8207,8 +8244,10 @@ typedef struct llm__tpl_lexer {
     const char *error;
 } llm__tpl_lexer;
 
+/* The byte k ahead; 0 at the end. */
 static char llm__lex_peek(const llm__tpl_lexer *l, size_t k) { return l->at + k < l->n ? l->s[l->at + k] : 0; }
 
+/* Moves on, counting lines. */
 static void llm__lex_skip(llm__tpl_lexer *l, size_t n) {
     for (; n && l->at < l->n; n--) l->line += l->s[l->at++] == '\n';
 }
@@ -8307,8 +8346,10 @@ static llm__tpl_token llm__lex_data(llm__tpl_lexer *l) {
     return t;
 }
 
+/* The value of a hexadecimal digit, or -1. */
 static int llm__lex_hex(char c) { return llm__tpl_digit(c) ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1; }
 
+/* The end of digits and '_' from i on. */
 static size_t llm__lex_digits(const llm__tpl_lexer *l, size_t i, int hex) {
     while (i < l->n && (llm__tpl_digit(l->s[i]) || l->s[i] == '_' || (hex && llm__lex_hex(l->s[i]) >= 0))) i++;
     return i;
@@ -8327,6 +8368,7 @@ static size_t llm__lex_number(const llm__tpl_lexer *l, char *type) {
     return i;
 }
 
+/* Letters, digits, '_' and all beyond ASCII: whether a name is good Unicode does not matter here. */
 static int llm__lex_is_name(char c) { return llm__tpl_alpha((uint8_t)c) || llm__tpl_digit(c) || c == '_' || (uint8_t)c >= 128; }
 
 /* The type of an operator at l->at, and its end. */
@@ -8377,6 +8419,7 @@ static llm__tpl_token llm__lex_next(llm__tpl_lexer *l) {
  * Precedence, loosest first: if-else, or, and, not, comparisons, + -, ~, * / // %, **, signs, postfix (. [] ()), filters and tests.
  * After an error the text seems to be at its end, so every loop ends, and nodes are `scrap`, so none is NULL. */
 
+/* The parser: one token read, the lexer behind it. */
 typedef struct llm__tpl_parser {
     llm_template *t;
     llm__tpl_lexer lex;
@@ -8389,12 +8432,14 @@ typedef struct llm__tpl_parser {
     llm__node scrap;
 } llm__tpl_parser;
 
+/* From here on the text seems to be at its end. */
 static void llm__parse_stop(llm__tpl_parser *p, llm_result r) {
     p->err = r;
     p->lex.at = p->lex.n;
     memset(&p->tok, 0, sizeof p->tok);
 }
 
+/* An error at the token that is read. Only the first one counts. */
 static void llm__parse_error(llm__tpl_parser *p, const char *what) {
     llm__str s = p->tok.s;
     if (!p->err) llm__parse_stop(p, llm__error(LLM_ERR_TEMPLATE, "template line %d: %s%s%.*s", p->tok.line, what, s.n ? " at " : "", (int)LLM__MIN(s.n, (size_t)40), s.p));
@@ -8406,12 +8451,14 @@ static void llm__parse_next(llm__tpl_parser *p) {
     if (p->lex.error) llm__parse_error(p, p->lex.error);
 }
 
+/* Memory in the arena of the template; NULL after an error. */
 static void *llm__parse_get(llm__tpl_parser *p, size_t n) {
     void *m = p->err ? NULL : llm__arena_get(&p->t->arena, n);
     if (!m && !p->err) llm__parse_stop(p, llm__error(LLM_ERR_LIMIT, "template: too large"));
     return m;
 }
 
+/* A new node with the line of the token that is read; never NULL. */
 static llm__node *llm__parse_node(llm__tpl_parser *p, llm__node_kind kind) {
     llm__node *n = (llm__node *)llm__parse_get(p, sizeof *n);
     if (!n) n = (llm__node *)memset(&p->scrap, 0, sizeof p->scrap);
@@ -8425,10 +8472,12 @@ static int llm__parse_is(const llm__tpl_parser *p, const char *word) { return p-
 static int llm__parse_skip(llm__tpl_parser *p, char type) { return p->tok.type == type ? (llm__parse_next(p), 1) : 0; }
 static int llm__parse_word(llm__tpl_parser *p, const char *word) { return llm__parse_is(p, word) ? (llm__parse_next(p), 1) : 0; }
 
+/* Skips a token that must stand here. */
 static void llm__parse_want(llm__tpl_parser *p, char type, const char *what) {
     if (!llm__parse_skip(p, type)) llm__parse_error(p, what);
 }
 
+/* A name, skipped; empty after an error. */
 static llm__str llm__parse_name(llm__tpl_parser *p) {
     llm__str s = p->tok.s;
     llm__parse_want(p, 'n', "a name was expected");
@@ -8447,6 +8496,7 @@ static uint16_t llm__parse_id(llm__tpl_parser *p, llm__str s) {
     return (uint16_t)t->n_names++;
 }
 
+/* One level deeper; undone by p->depth--. 0 with an error when it is too deep. */
 static int llm__parse_enter(llm__tpl_parser *p) {
     if (++p->depth > LLM__TPL_DEPTH) llm__parse_error(p, "nesting is too deep");
     return !p->err;
@@ -8493,6 +8543,7 @@ static llm__val llm__v_digits(llm__str s) {
     return llm__parse_int(s.p, s.n, &v.as.i) ? v : llm__v_text(LLM__V_BIG, s);
 }
 
+/* A number: 12, 1_000, 0x1F, 0o17, 0b11, 1.5e-3. Decimal ones may be of any length. */
 static llm__val llm__parse_number(llm__tpl_parser *p) {
     llm__str t = p->tok.s;
     char type = p->tok.type, *s = (char *)llm__parse_get(p, t.n + 1);
@@ -8544,6 +8595,7 @@ static llm__node *llm__parse_tuple(llm__tpl_parser *p, char how) {
     return p->err ? &p->scrap : commas ? tuple : tuple->a;
 }
 
+/* NAME, or a CONST for true, false and none in both spellings. */
 static llm__node *llm__parse_variable(llm__tpl_parser *p) {
     static const char *const word[6] = {"true", "True", "false", "False", "none", "None"}, *const special[3] = {"caller", "varargs", "kwargs"};
     llm__node *n = llm__parse_node(p, LLM__N_NAME);
@@ -8558,6 +8610,7 @@ static llm__node *llm__parse_variable(llm__tpl_parser *p) {
     return n;
 }
 
+/* A name, a literal, a list, a dict, or what stands in parentheses. LIST, TUPLE and DICT have their items in a. */
 static llm__node *llm__parse_primary(llm__tpl_parser *p) {
     char type = p->tok.type;
     if (type == 'n') return llm__parse_variable(p);
@@ -8640,6 +8693,7 @@ static llm__node *llm__parse_attr(llm__tpl_parser *p, llm__node *of) {
     return n;
 }
 
+/* What follows a primary: .name, [index], (arguments), any number of them. */
 static llm__node *llm__parse_postfix(llm__tpl_parser *p, llm__node *of) {
     for (int count = 0; !p->err; count++) {
         if (count > LLM__TPL_DEPTH) llm__parse_error(p, "nesting is too deep");
@@ -8752,6 +8806,7 @@ static llm__node *llm__parse_compare(llm__tpl_parser *p) {
     }
 }
 
+/* UNARY with op '!': binds looser than comparisons. */
 static llm__node *llm__parse_not(llm__tpl_parser *p) {
     if (!llm__parse_is(p, "not")) return llm__parse_compare(p);
     llm__node *n = llm__parse_node(p, LLM__N_UNARY);
@@ -8795,7 +8850,8 @@ static llm__node *llm__parse_expr(llm__tpl_parser *p) {
     return n;
 }
 
-/* ---- statements ---- */
+/* ---- statements, parsed ----
+ * A block is a list of statements, linked by `next`; it ends where one of the tags stands that its owner waits for. */
 
 static llm__node *llm__parse_block(llm__tpl_parser *p, const char *const *ends, int soft);
 
@@ -8832,6 +8888,7 @@ static void llm__parse_check_target(llm__tpl_parser *p, const llm__node *n) {
     for (const llm__node *c = row ? n->a : NULL; c; c = c->next) llm__parse_check_target(p, c);
 }
 
+/* What stands left of '=' or between `for` and `in`. */
 static llm__node *llm__parse_target(llm__tpl_parser *p, char how) {
     llm__node *n = llm__parse_tuple(p, how);
     llm__parse_check_target(p, n);
@@ -8942,6 +8999,7 @@ static llm__node *llm__parse_with(llm__tpl_parser *p) {
     return n;
 }
 
+/* One tag with all that belongs to it; p behind {%. */
 static llm__node *llm__parse_statement(llm__tpl_parser *p) {
     if (llm__parse_word(p, "if")) return llm__parse_if(p);
     if (llm__parse_word(p, "for")) return llm__parse_for(p);
@@ -8996,7 +9054,9 @@ static llm__node *llm__parse_block(llm__tpl_parser *p, const char *const *ends, 
     return p->err ? NULL : first;
 }
 
-/* ---- attributes, items, slices ---- */
+/* ---- attributes, items, slices ----
+ * jinja2 lets templates write x.name and x["name"] for the same thing and tries both ways, in a different order: x.items is a dict's method even
+ * where it has a key "items", x["items"] is the key. What is nowhere found is undefined, no error; only an undefined value has nothing at all. */
 
 static const llm__tpl_entry *llm__tpl_method_named(llm__val v, llm__str name);
 
@@ -9010,6 +9070,7 @@ static llm__val llm__tpl_bind(llm__tpl *x, const llm__tpl_entry *entry, llm__val
     return v;
 }
 
+/* loop.index and its like. UNSET if there is none of that name. */
 static llm__val llm__tpl_loop_attr(const llm__vloop *l, llm__str name) {
     int n = l->items->n, at = l->at;
     if (llm__str_eq(name, "index")) return llm__v_int(at + 1);
@@ -9125,10 +9186,13 @@ static int llm__tpl_in(llm__tpl *x, llm__val a, llm__val b) {
     return 0;
 }
 
-/* ---- calls and their arguments ---- */
+/* ---- calls and their arguments ----
+ * Filters, tests, methods and global functions are rows of tables, all called in one way. What Python checks about arguments (too many, missing,
+ * twice, of no such name) is checked here by the row's spec, so the functions themselves only look at types. */
 
 static llm__val llm__tpl_call_macro(llm__tpl *x, const llm__vmacro *m, const llm__args *g);
 
+/* An argument given by name, or NULL. */
 static const llm__val *llm__args_named(const llm__args *g, llm__str name) {
     for (int i = g->n_pos; i < g->n; i++)
         if (llm__str_same(g->name[i], name)) return &g->v[i];
@@ -9160,6 +9224,7 @@ static llm__val llm__tpl_apply(llm__tpl *x, const llm__tpl_entry *e, llm__val se
     return e->fn(x, self, a, g, e->op);
 }
 
+/* Calls a value. */
 static llm__val llm__tpl_call(llm__tpl *x, llm__val f, const llm__args *g) {
     if (f.type == LLM__V_MACRO) return llm__tpl_call_macro(x, f.as.macro, g);
     if (f.type == LLM__V_FUNC) return llm__tpl_apply(x, f.as.bound->entry, f.as.bound->self, g);
@@ -9213,8 +9278,10 @@ static llm__val llm__tpl_pick(llm__tpl *x, llm__val item, llm__val attribute, ll
 #define LLM__TPL_FN(name) \
     static llm__val name(LLM__UNUSED llm__tpl *x, LLM__UNUSED llm__val self, LLM__UNUSED llm__val *a, LLM__UNUSED const llm__args *g, LLM__UNUSED int op)
 
-/* ---- formatting: what str.format and the % operator share ---- */
+/* ---- formatting: what str.format and the % operator share ----
+ * Both read a specification (fill, side, sign, width, precision, type), make the digits or text, and fill it up to the width. */
 
+/* A format specification, read. */
 typedef struct llm__tpl_spec {
     llm__str fill;
     char align;      /* < > ^ =; 0: left for texts, right for numbers */
@@ -9421,6 +9488,7 @@ LLM__TPL_FN(llm__fn_case) {
     return llm__tpl_take(x, mark);
 }
 
+/* The text in lower case, to compare without regard to case. */
 static llm__val llm__tpl_fold(llm__tpl *x, llm__val v) { return llm__fn_case(x, v, NULL, NULL, 'l'); }
 
 /* op: the sides. */
@@ -9534,6 +9602,7 @@ LLM__TPL_FN(llm__fn_find) {
     return llm__v_int(at < 0 ? -1 : base + llm__tpl_chars(llm__s(s.p, (size_t)at)));
 }
 
+/* count(sub, start, end): how often a text stands in another, without overlap. */
 LLM__TPL_FN(llm__fn_str_count) {
     int64_t base, count = 0, at;
     llm__str s = llm__tpl_span(x, self, a + 1, &base), what = llm__arg_text(x, a[0]);
@@ -9542,6 +9611,7 @@ LLM__TPL_FN(llm__fn_str_count) {
     return llm__v_int(count);
 }
 
+/* Does s begin or end with a text? */
 static int llm__tpl_has_affix(llm__str s, llm__str affix, int at_end) {
     return s.p && s.n >= affix.n && !memcmp(s.p + (at_end ? s.n - affix.n : 0), affix.p, affix.n);
 }
@@ -9575,6 +9645,7 @@ LLM__TPL_FN(llm__fn_justify) {
     return llm__tpl_take(x, mark);
 }
 
+/* zfill(width): zeros after the sign. */
 LLM__TPL_FN(llm__fn_zfill) {
     llm__str s = llm__v_s(self);
     size_t mark = x->text.len, sign = s.n && (s.p[0] == '-' || s.p[0] == '+');
@@ -9606,6 +9677,7 @@ LLM__TPL_FN(llm__fn_is_case) {
     return llm__v_bool(some && ok);
 }
 
+/* sep.join(texts): unlike the filter it takes nothing but texts. */
 LLM__TPL_FN(llm__fn_str_join) {
     const llm__vlist *l = llm__tpl_iter(x, a[0]);
     size_t mark = x->text.len;
@@ -9618,6 +9690,7 @@ LLM__TPL_FN(llm__fn_str_join) {
 
 /* ---- methods of dicts, lists, loops, cyclers ---- */
 
+/* dict.get(key, default): None where nothing is found. */
 LLM__TPL_FN(llm__fn_get) {
     const llm__val *v = llm__tpl_dict_find(x, self.as.list, a[0]);
     return v ? *v : a[1].type == LLM__V_UNSET ? llm__v(LLM__V_NONE) : a[1];
@@ -9630,6 +9703,7 @@ LLM__TPL_FN(llm__fn_view) {
     return v;
 }
 
+/* Values never change, so a copy is the value. */
 LLM__TPL_FN(llm__fn_copy) { return self; }
 
 /* index (op 0), count (op 1). */
@@ -9644,11 +9718,13 @@ LLM__TPL_FN(llm__fn_list_find) {
     return op ? llm__v_int(n) : llm__tpl_fail(x, "index: the value is not in the list");
 }
 
+/* loop.cycle(a, b, ...): one after the other, turn by turn. */
 LLM__TPL_FN(llm__fn_cycle) {
     if (!g->n_pos || g->n != g->n_pos) return llm__tpl_fail(x, "loop.cycle: values were expected");
     return g->v[self.as.loop->at % g->n_pos];
 }
 
+/* loop.changed(values): did they change since the last call? */
 LLM__TPL_FN(llm__fn_changed) {
     llm__val now = llm__v_list(LLM__V_TUPLE, llm__tpl_list(x, g->v, g->n_pos)), before = self.as.loop->changed;
     if (x->err || (before.type == LLM__V_TUPLE && llm__tpl_equal(x, before, now))) return llm__v_bool(0);
@@ -9656,6 +9732,7 @@ LLM__TPL_FN(llm__fn_changed) {
     return llm__v_bool(1);
 }
 
+/* Of a cycler: the next value, and back to the first. */
 LLM__TPL_FN(llm__fn_next) { return self.as.list->v[self.as.list->at++ % self.as.list->n]; }
 LLM__TPL_FN(llm__fn_reset) { return self.as.list->at = 0, llm__v(LLM__V_NONE); }
 
@@ -9686,12 +9763,14 @@ static const llm__tpl_entry llm__tpl_loop_methods[] = {{"cycle", NULL, llm__fn_c
 
 static const llm__tpl_entry llm__tpl_cycler_methods[] = {{"next", "", llm__fn_next, 0}, {"reset", "", llm__fn_reset, 0}, {NULL, NULL, NULL, 0}};
 
+/* The entry of that name in a table that ends with NULL; NULL if there is none. */
 static const llm__tpl_entry *llm__tpl_entry_named(const llm__tpl_entry *table, llm__str name) {
     for (; table && table->name; table++)
         if (name.n && table->name[0] == name.p[0] && llm__str_eq(name, table->name)) return table;
     return NULL;
 }
 
+/* A method of the value's type, or NULL. */
 static const llm__tpl_entry *llm__tpl_method_named(llm__val v, llm__str name) {
     const llm__tpl_entry *table = v.type == LLM__V_STR ? llm__tpl_str_methods : v.type == LLM__V_DICT ? llm__tpl_dict_methods
                                 : LLM__V_IN(v, LLM__M_ROW | 1 << LLM__V_RANGE) ? llm__tpl_list_methods
@@ -9699,8 +9778,11 @@ static const llm__tpl_entry *llm__tpl_method_named(llm__val v, llm__str name) {
     return llm__tpl_entry_named(table, name);
 }
 
-/* ---- filters ---- */
+/* ---- filters ----
+ * As jinja2 has them: most take any value and make a text of it, or walk through it. Those that Python writes as generators give a value that can
+ * be walked through once, has no length and no items. */
 
+/* default(value, boolean): replaces undefined, with `boolean` all that is false. */
 LLM__TPL_FN(llm__fn_default) {
     if (self.type != LLM__V_UNDEF && (!llm__v_truth(a[1]) || llm__v_truth(self))) return self;
     return a[0].type == LLM__V_UNSET ? llm__v_str("", 0) : a[0];
@@ -9709,6 +9791,7 @@ LLM__TPL_FN(llm__fn_default) {
 LLM__TPL_FN(llm__fn_length) { return llm__v_int(llm__tpl_len(x, self)); }
 LLM__TPL_FN(llm__fn_string) { return llm__tpl_str(x, self); }
 
+/* Marks a text as safe HTML: joined by + to another text, it makes that one escaped. */
 LLM__TPL_FN(llm__fn_safe) {
     llm__val v = llm__tpl_str(x, self);
     v.flag = 1;
@@ -9761,6 +9844,7 @@ LLM__TPL_FN(llm__fn_tojson) {
 
 static llm__val llm__tpl_from_json(llm__tpl *x, const llm_json *doc, int node);
 
+/* from_json: not of jinja2, but some templates of llama.cpp use it. */
 LLM__TPL_FN(llm__fn_from_json) {
     llm_json *doc;
     llm__str s = llm__arg_text(x, self);
@@ -9771,6 +9855,7 @@ LLM__TPL_FN(llm__fn_from_json) {
     return v;
 }
 
+/* join(sep, attribute): items of any type, as str() writes them. */
 LLM__TPL_FN(llm__fn_join) {
     const llm__vlist *l = llm__tpl_iter(x, self);
     llm__val sep = a[0].type == LLM__V_UNSET ? llm__v_str("", 0) : llm__tpl_str(x, a[0]);
@@ -9791,12 +9876,14 @@ static llm__vlist *llm__tpl_list_of(llm__tpl *x, llm__val v) {
 
 LLM__TPL_FN(llm__fn_list) { return llm__v_list(LLM__V_LIST, llm__tpl_list_of(x, self)); }
 
+/* Pairs of a mapping, as a generator. */
 LLM__TPL_FN(llm__fn_items) {
     if (self.type == LLM__V_UNDEF) return llm__v_list(LLM__V_GEN, llm__tpl_list(x, NULL, 0));
     if (self.type != LLM__V_DICT) return llm__tpl_fail(x, "items: a mapping was expected, got '%s'", llm__v_type_name(self));
     return llm__v_list(LLM__V_GEN, llm__tpl_view(x, self.as.list, 2));
 }
 
+/* The first item, or undefined. A generator goes one further. */
 LLM__TPL_FN(llm__fn_first) {
     const llm__vlist *l = llm__tpl_iter(x, self);
     if (l && l->n && self.type == LLM__V_GEN) self.as.list->at -= l->n - 1; /* only one was taken */
@@ -9809,6 +9896,7 @@ LLM__TPL_FN(llm__fn_last) {
     return l && l->n ? l->v[l->n - 1] : llm__v_undef("last item");
 }
 
+/* A text turned round is a text, all else becomes a generator. */
 LLM__TPL_FN(llm__fn_reverse) {
     llm__val none = llm__v(LLM__V_UNSET);
     if (self.type == LLM__V_STR) return llm__tpl_slice(x, self, none, none, llm__v_int(-1));
@@ -9863,6 +9951,7 @@ LLM__TPL_FN(llm__fn_extreme) {
     return keys && l->n ? l->v[best] : llm__v_undef("least or greatest item");
 }
 
+/* unique(case_sensitive, attribute): the first of each, in their order. */
 LLM__TPL_FN(llm__fn_unique) {
     const llm__vlist *l = llm__tpl_iter(x, self), *keys = llm__tpl_keys_of(x, l, a[1], llm__v(LLM__V_UNSET), a[0]);
     llm__vlist *out = llm__tpl_list(x, NULL, 0), *seen = llm__tpl_list(x, NULL, 0);
@@ -10005,6 +10094,7 @@ LLM__TPL_FN(llm__fn_truncate) {
     return llm__tpl_take(x, mark);
 }
 
+/* Runs of letters, digits and '_'. */
 LLM__TPL_FN(llm__fn_wordcount) {
     llm__val v = llm__tpl_str(x, self);
     int64_t count = 0;
@@ -10018,6 +10108,7 @@ LLM__TPL_FN(llm__fn_wordcount) {
     return llm__v_int(count);
 }
 
+/* Percent-encodes all but letters, digits and _.-~, and '/' outside of queries, where a blank becomes '+'. */
 static void llm__tpl_quote(llm__tpl *x, llm__val v, int query) {
     llm__str s = llm__v_s(llm__tpl_str(x, v));
     for (size_t i = 0; i < s.n && llm__tpl_spend(x, (i & 15) == 0); i++) {
@@ -10155,7 +10246,8 @@ static const llm__tpl_entry llm__tpl_filters[] = {
 
 static const llm__tpl_entry *llm__tpl_filter_named(llm__str name) { return llm__tpl_entry_named(llm__tpl_filters, name); }
 
-/* ---- operators ---- */
+/* ---- operators ----
+ * Whole numbers have 64 bits here; where Python would go on with more, it is an error, never a wrong number. */
 
 /* Whole numbers. An error where the result does not fit 64 bits. */
 static llm__val llm__tpl_arith_int(llm__tpl *x, int op, int64_t a, int64_t b) {
@@ -10178,6 +10270,7 @@ static llm__val llm__tpl_arith_int(llm__tpl *x, int op, int64_t a, int64_t b) {
     return over ? llm__tpl_fail(x, "a number does not fit 64 bits") : llm__v_int(r);
 }
 
+/* Numbers of which one is a float, or whose result is. Whole ones are passed on. */
 static llm__val llm__tpl_arith_num(llm__tpl *x, int op, llm__val a, llm__val b) {
     if (a.type != LLM__V_FLOAT && b.type != LLM__V_FLOAT && op != '/' && !(op == 'P' && b.as.i < 0)) return llm__tpl_arith_int(x, op, a.as.i, b.as.i);
     double p = llm__v_num(a), q = llm__v_num(b), rest = op == 'D' || op == '%' ? fmod(p, q) : 0, r = p;
@@ -10266,6 +10359,8 @@ static int llm__tpl_compare(llm__tpl *x, int op, llm__val a, llm__val b) {
 LLM__TPL_FN(llm__fn_is_type) { return llm__v_bool(LLM__V_IN(self, op) != 0); }
 LLM__TPL_FN(llm__fn_is_bool) { return llm__v_bool(self.type == LLM__V_BOOL && self.as.i == op); }
 LLM__TPL_FN(llm__fn_is_escaped) { return llm__v_bool(self.type == LLM__V_STR && self.flag); }
+
+/* op: the comparison's token. */
 LLM__TPL_FN(llm__fn_is_compared) { return llm__v_bool(llm__tpl_compare(x, op, self, a[0])); }
 
 /* Does dividing by the argument, or by 2, leave op? */
@@ -10306,11 +10401,13 @@ static const llm__tpl_entry *llm__tpl_test_named(llm__str name) { return llm__tp
 
 /* ---- global functions ---- */
 
+/* The template's own refusal; of its text 256 bytes are kept. */
 LLM__TPL_FN(llm__fn_raise_exception) {
     llm__val v = llm__tpl_str(x, a[0]);
     return llm__tpl_fail(x, "%.*s", (int)LLM__MIN(v.n, 256u), v.n ? v.as.s : "");
 }
 
+/* range(stop), range(start, stop, step): lazy, and of limited length as in jinja2's sandbox. */
 LLM__TPL_FN(llm__fn_range) {
     int one = a[1].type == LLM__V_UNSET;
     llm__val part[3] = {llm__v_int(one ? 0 : llm__arg_int(x, a[0], 0)), llm__v_int(llm__arg_int(x, a[!one], 0)), llm__v_int(llm__arg_int(x, a[2], 1))};
@@ -10334,6 +10431,7 @@ LLM__TPL_FN(llm__fn_dict) {
     return llm__v_list((llm__vtype)op, d);
 }
 
+/* A function that gives nothing the first time and then the separator. */
 LLM__TPL_FN(llm__fn_joiner) {
     llm__val sep = a[0].type == LLM__V_UNSET ? llm__v_str(", ", 2) : a[0];
     return llm__v_list(LLM__V_JOINER, llm__tpl_list(x, &sep, 1));
@@ -10411,6 +10509,7 @@ static const llm__tpl_entry llm__tpl_globals[] = {
 
 /* ---- variables ---- */
 
+/* A new scope within another; NULL after an error. */
 static llm__scope *llm__tpl_scope(llm__tpl *x, llm__scope *up) {
     llm__scope *s = (llm__scope *)llm__tpl_get(x, sizeof *s);
     if (s) s->up = up;
@@ -10429,6 +10528,7 @@ static void llm__tpl_assign(llm__tpl *x, uint16_t name, llm__val v) {
     if (llm__tpl_spend(x, vars ? vars->n / 16 : 0)) llm__tpl_push(x, vars, v);
 }
 
+/* A variable: from the inner scope outwards, then in the context. */
 static llm__val llm__tpl_lookup(llm__tpl *x, uint16_t name) {
     for (const llm__scope *s = x->scope; s; s = s->up)
         for (int i = 0; i < s->vars.n; i++)
@@ -10451,6 +10551,7 @@ static llm__val llm__tpl_eval_items(llm__tpl *x, const llm__node *n) {
     return llm__v_list(n->kind == LLM__N_LIST ? LLM__V_LIST : n->kind == LLM__N_TUPLE ? LLM__V_TUPLE : LLM__V_DICT, l);
 }
 
+/* not, and the signs, which want numbers. */
 static llm__val llm__tpl_eval_unary(llm__tpl *x, const llm__node *n) {
     llm__val v = llm__tpl_eval(x, n->a);
     if (n->op == '!') return llm__v_bool(!llm__v_truth(v));
@@ -10470,6 +10571,7 @@ static llm__val llm__tpl_eval_logic(llm__tpl *x, const llm__node *n) {
     return v;
 }
 
+/* a < b < c holds if both do; what stands behind a false one is not evaluated. */
 static llm__val llm__tpl_eval_compare(llm__tpl *x, const llm__node *n) {
     llm__val left = llm__tpl_eval(x, n->a);
     for (const llm__node *c = n->b; c && !x->err; c = c->next) {
@@ -10538,6 +10640,7 @@ static llm__val llm__tpl_eval_slice(llm__tpl *x, const llm__node *n) {
     return x->err ? v : llm__tpl_slice(x, v, from, to, step);
 }
 
+/* One node, by its kind. */
 static llm__val llm__tpl_eval_kind(llm__tpl *x, const llm__node *n) {
     llm__val v;
     switch (n->kind) {
@@ -10564,6 +10667,7 @@ static llm__val llm__tpl_eval_kind(llm__tpl *x, const llm__node *n) {
     }
 }
 
+/* The value of an expression; undefined after an error. Everything that is evaluated passes here, pays, and is counted in depth. */
 static llm__val llm__tpl_eval(llm__tpl *x, const llm__node *n) {
     llm__val v = llm__v(LLM__V_UNDEF);
     if (!llm__tpl_spend(x, 1)) return v;
@@ -10573,7 +10677,8 @@ static llm__val llm__tpl_eval(llm__tpl *x, const llm__node *n) {
     return x->err ? llm__v(LLM__V_UNDEF) : v;
 }
 
-/* ---- statements ---- */
+/* ---- statements, run ----
+ * A statement tells whether the block goes on, or whether the loop around it breaks or continues. */
 
 typedef enum llm__flow { LLM__FLOW_ON, LLM__FLOW_BREAK, LLM__FLOW_CONTINUE } llm__flow;
 
@@ -10627,6 +10732,7 @@ static void llm__tpl_macro_params(llm__tpl *x, const llm__node *def, const llm__
     if (!x->err) llm__tpl_macro_rest(x, def, g, k, used);
 }
 
+/* Runs a macro in a scope within the one it was defined in. Its output is its value. */
 static llm__val llm__tpl_call_macro(llm__tpl *x, const llm__vmacro *m, const llm__args *g) {
     llm__scope *outer = x->scope, *scope = llm__tpl_scope(x, m->scope);
     llm__val v = llm__v(LLM__V_UNDEF);
@@ -10641,6 +10747,7 @@ static llm__val llm__tpl_call_macro(llm__tpl *x, const llm__vmacro *m, const llm
     return v;
 }
 
+/* A macro as a value, bound to the scope that is open. */
 static llm__val llm__tpl_macro(llm__tpl *x, const llm__node *def) {
     llm__val v = llm__v(LLM__V_MACRO);
     v.as.macro = (llm__vmacro *)llm__tpl_get(x, sizeof *v.as.macro);
@@ -10650,6 +10757,7 @@ static llm__val llm__tpl_macro(llm__tpl *x, const llm__node *def) {
     return v;
 }
 
+/* Assigns to a name, an attribute of a namespace, or unpacks into several targets. */
 static void llm__tpl_assign_to(llm__tpl *x, const llm__node *target, llm__val v) {
     if (x->err) return;
     if (target->kind == LLM__N_NAME) {
@@ -10681,6 +10789,7 @@ static llm__vlist *llm__tpl_loop_items(llm__tpl *x, const llm__node *n) {
     return l;
 }
 
+/* A loop. One scope serves all turns: it is emptied before each. */
 static void llm__tpl_run_for(llm__tpl *x, const llm__node *n) {
     llm__vlist *l = llm__tpl_loop_items(x, n);
     llm__scope *outer = x->scope, *scope = llm__tpl_scope(x, outer);
@@ -10711,6 +10820,7 @@ static llm__val llm__tpl_filtered(llm__tpl *x, const llm__node *n) {
     return llm__tpl_eval(x, n->c);
 }
 
+/* Variables for the length of a block. */
 static void llm__tpl_run_with(llm__tpl *x, const llm__node *n) {
     llm__scope *outer = x->scope, *scope = llm__tpl_scope(x, outer);
     for (const llm__node *s = n->a; s && !x->err; s = s->next) { /* values are those of the outer scope */
@@ -10722,6 +10832,7 @@ static void llm__tpl_run_with(llm__tpl *x, const llm__node *n) {
     llm__tpl_run_in(x, n->b, scope);
 }
 
+/* A chain of if and elif is walked, not descended: it may be long. */
 static llm__flow llm__tpl_run_if(llm__tpl *x, const llm__node *n) {
     for (;;) {
         if (llm__v_truth(llm__tpl_eval(x, n->a))) return llm__tpl_run(x, n->b);
@@ -10730,6 +10841,7 @@ static llm__flow llm__tpl_run_if(llm__tpl *x, const llm__node *n) {
     }
 }
 
+/* One statement. */
 static llm__flow llm__tpl_run_one(llm__tpl *x, const llm__node *n) {
     switch (n->kind) {
     case LLM__N_DATA: llm__tpl_put(x, llm__v_s(n->v)); break;
@@ -10761,7 +10873,8 @@ static llm__flow llm__tpl_run(llm__tpl *x, const llm__node *n) {
     return flow;
 }
 
-/* ---- values from JSON ---- */
+/* ---- values from JSON ----
+ * JSON's types are Python's: objects keep their order, numbers without point and exponent are whole and of any length. */
 
 /* A number as Python reads it: int without point and exponent, however long. */
 static llm__val llm__tpl_from_number(llm__tpl *x, const llm_json *doc, int node) {
@@ -10773,6 +10886,7 @@ static llm__val llm__tpl_from_number(llm__tpl *x, const llm_json *doc, int node)
     return v.type == LLM__V_BIG ? llm__tpl_copy(x, LLM__V_BIG, s) : v;
 }
 
+/* A value of a JSON document, copied: the document may be freed then. */
 static llm__val llm__tpl_from_json(llm__tpl *x, const llm_json *doc, int node) {
     llm__str s;
     int yes = 0;
@@ -10818,6 +10932,7 @@ static llm_result llm__tpl_source(llm_template *t, const char *text, size_t len,
     return LLM_OK;
 }
 
+/* The parser needs no memory but the arena; after an error all of it goes. */
 LLM_API llm_result llm_template_open(const char *text, size_t len, llm_template **out) {
     llm__tpl_parser p;
     llm__str source = {NULL, 0};
@@ -10886,6 +11001,7 @@ static void llm__tpl_as_chat(llm__tpl *x) {
     llm__tpl_parse_arguments(x, llm__tpl_slot(x, llm__lit("messages")));
 }
 
+/* The output is built aside and added to `out` at the end, so a failed render leaves that as it was. */
 LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *context, const llm_render_options *options, llm_text *out) {
     llm_render_options defaults;
     llm__tpl x;
@@ -10922,6 +11038,7 @@ LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *co
  *
  * What a template can do is found by trying: a probe is rendered and looked for in the result. */
 
+/* One kind of reasoning parser. */
 typedef struct llm__reasoning_row {
     const char *names;       /* as users write them, with blanks around each */
     const char *open, *close;
@@ -10929,6 +11046,7 @@ typedef struct llm__reasoning_row {
     int drop;                /* 1: a closing tag in the answer is left out */
 } llm__reasoning_row;
 
+/* The row of a kind; NULL if there is no such kind. */
 static const llm__reasoning_row *llm__reasoning_of(llm_reasoning_kind kind) {
     static const llm__reasoning_row row[] = {
         {" none ", "", "", 0, 0},
@@ -10942,6 +11060,7 @@ static const llm__reasoning_row *llm__reasoning_of(llm_reasoning_kind kind) {
     return kind >= 0 && (int)kind < LLM__COUNT(row) ? &row[kind] : NULL;
 }
 
+/* The name is looked for with blanks around it, '-' read as '_' and in lower case. */
 LLM_API int llm_reasoning_named(const char *name) {
     char key[40];
     int n = 0;
@@ -10954,6 +11073,7 @@ LLM_API int llm_reasoning_named(const char *name) {
     return -1;
 }
 
+/* By the closing tag, the rarest first; Qwen3's and DeepSeek-R1's templates by what is theirs alone. */
 LLM_API llm_reasoning_kind llm_reasoning_detect(const char *chat_template) {
     static const llm_reasoning_kind order[] = {LLM_REASONING_SEED_OSS, LLM_REASONING_KIMI, LLM_REASONING_MISTRAL, LLM_REASONING_THINK};
     for (int i = 0; chat_template && i < LLM__COUNT(order); i++) {
@@ -10966,6 +11086,7 @@ LLM_API llm_reasoning_kind llm_reasoning_detect(const char *chat_template) {
     return LLM_REASONING_NONE;
 }
 
+/* White space at the end of the prompt does not count. */
 LLM_API void llm_reasoning_begin(llm_reasoning *r, llm_reasoning_kind kind, const char *prompt, size_t len) {
     const llm__reasoning_row *row = llm__reasoning_of(kind);
     memset(r, 0, sizeof *r);
@@ -10977,6 +11098,7 @@ LLM_API void llm_reasoning_begin(llm_reasoning *r, llm_reasoning_kind kind, cons
     r->thinking = row->thinks ? closed < 0 || closed + (int64_t)close.n < (int64_t)s.n : opened > closed;
 }
 
+/* Text that is certainly no tag goes where it belongs. */
 static void llm__reasoning_emit(const llm_reasoning *r, const char *s, size_t n, llm_text *reasoning, llm_text *content) {
     if (n) llm_text_add(r->thinking ? reasoning : content, s, n);
 }
@@ -11001,6 +11123,7 @@ static void llm__reasoning_start(llm_reasoning *r, const llm__reasoning_row *row
     for (int i = 0; i < n; i++) llm__reasoning_byte(r, held[i], reasoning, content);
 }
 
+/* Takes one byte. What is held is always a beginning of the tag that is watched for, so as soon as it is not, its first bytes go out. */
 static void llm__reasoning_byte(llm_reasoning *r, char byte, llm_text *reasoning, llm_text *content) {
     const llm__reasoning_row *row = llm__reasoning_of(r->kind);
     int tag = (int)strlen(row->close), skip = 0;
