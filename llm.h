@@ -18218,13 +18218,18 @@ LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, c
 /* ============================================================================
  * >>sampler   Which token comes next.
  * ============================================================================
- * One row of logits, one sequence's rules, one token. The order is vLLM's: banned tokens, min_tokens, logit_bias, penalties (repetition, frequency,
- * presence); here a greedy request takes the largest; then temperature, min-p, top-k, top-p and the draw. Three things are meant to stay as they are:
- *   - Randomness has no state. The draw at output position p uses one number, a function of (seed, p); choice i of n uses seed + i. So the same seed gives
- *     the same tokens alone, in a batch, after a preemption, and choice i is what a request with n = 1 and seed + i gets.
- *   - The tokens left are drawn in order of id, by one walk over their cumulative weights; filters only remove. Ties go to the lower id.
- *   - Nothing sorts the vocabulary. The k-th value and the value where top-p ends come from a radix select; one pass compacts; a plain twin in the tests says the same by sorting.
- * Log-probabilities are the raw log-softmax, before any rule, summed in double. Rows that hold NaN or infinity are refused, not sampled. */
+ * One row of logits, one sequence's rules, one token. The order is vLLM's: banned tokens, min_tokens, logit_bias,
+ * penalties (repetition, frequency, presence); here a greedy request takes the largest; then temperature, min-p,
+ * top-k, top-p and the draw. Three things are meant to stay as they are:
+ *   - Randomness has no state. The draw at output position p uses one number, a function of (seed, p); choice i
+ *     of n uses seed + i. So the same seed gives the same tokens alone, in a batch, after a preemption, and
+ *     choice i is what a request with n = 1 and seed + i gets.
+ *   - The tokens left are drawn in order of id, by one walk over their cumulative weights; filters only remove.
+ *     Ties go to the lower id.
+ *   - Nothing sorts the vocabulary. The k-th value and the value where top-p ends come from a radix select; one
+ *     pass compacts; a plain twin in the tests says the same by sorting.
+ * Log-probabilities are the raw log-softmax, before any rule, summed in double. Rows that hold NaN or infinity
+ * are refused, not sampled. */
 /* ---- section: sampler, scheduler, engine, easy (begin) ---- */
 /* Kept room of stop strings and bad words: enough for any client, too little to slow a step down. */
 enum { LLM__STOPS_MAX = 256, LLM__STOP_BYTES_MAX = 1 << 16, LLM__CHOICES_MAX = 128 };
@@ -18236,7 +18241,8 @@ static uint64_t llm__mix(uint64_t x) {
     return x ^ (x >> 31);
 }
 
-/* A number in [0, 1) that depends on seed and position alone: no state, so no batch, preemption or backend can change it. */
+/* A number in [0, 1) that depends on seed and position alone: no state, so no batch, preemption or backend can
+ * change it. */
 static double llm__uniform(uint64_t seed, uint64_t position) {
     uint64_t key = llm__mix(seed + 0x9E3779B97F4A7C15u);
     return (double)(llm__mix(key ^ llm__mix(position * 0xD1342543DE82EF95u + 0x632BE59BD9B4E019u)) >> 11) * (1.0 / 9007199254740992.0);
@@ -18251,6 +18257,7 @@ LLM__INLINE llm__v4f llm__v4_all(float x) {
     return v;
 }
 
+/* Lane by lane: yes where the mask is set, else no. */
 LLM__INLINE llm__v4f llm__v4_pick(llm__v4i mask, llm__v4f yes, llm__v4f no) { return (llm__v4f)((mask & (llm__v4i)yes) | (~mask & (llm__v4i)no)); }
 
 LLM__INLINE llm__v4f llm__v4_load(const float *x) {
@@ -18277,6 +18284,7 @@ LLM__INLINE llm__v4f llm__exp_neg(llm__v4f x) {
 /* A row is walked in blocks of 64; the last one is copied and filled up with -infinity, whose weight is 0. */
 enum { LLM__ROW_BLOCK = 64 };
 
+/* The next 64 values of a row of which `left` remain, in place where there are as many. */
 static const float *llm__row_block(const float *x, int32_t left, float *copy) {
     if (left >= LLM__ROW_BLOCK) return x;
     for (int32_t k = 0; k < LLM__ROW_BLOCK; k++) copy[k] = k < left ? x[k] : -INFINITY;
@@ -18471,7 +18479,8 @@ static int32_t llm__pick(llm__scratch *k, int32_t n, const llm_sampling *s, doub
     return k->id[i];
 }
 
-/* The distinct tokens of a sequence and how often each was generated, for the penalties. A list and an index over it. */
+/* The distinct tokens of a sequence and how often each was generated, for the penalties. A list and an index over
+ * it. */
 typedef struct llm__history {
     int32_t n;
     uint32_t mask;      /* size of slot - 1; 0: no penalties, nothing is kept */
@@ -18479,6 +18488,8 @@ typedef struct llm__history {
     int32_t *slot;      /* (mask + 1) index + 1, 0 free */
 } llm__history;
 
+/* Counts one token. The arrays have room for every id there is, so nothing is refused; without penalties it does
+ * nothing. */
 static void llm__history_add(llm__history *h, int32_t id, int32_t in_output) {
     if (!h->mask) return;
     uint32_t at = (uint32_t)llm__mix((uint64_t)id) & h->mask;
@@ -18504,6 +18515,8 @@ typedef struct llm__rules {
     int32_t n_output;
 } llm__rules;
 
+/* A banned token has weight 0 whatever follows. Ids beyond the row are ignored: bad words may name tokens that the
+ * model has no logit for. */
 static void llm__ban(float *x, int32_t n, int32_t id) {
     if (id >= 0 && id < n) x[id] = -INFINITY;
 }
@@ -18522,7 +18535,8 @@ static void llm__ban_words(float *x, int32_t n, const llm__rules *r) {
     }
 }
 
-/* repetition: tokens of prompt or output, once an id; frequency and presence: of the output only; in this order, on raw logits. */
+/* repetition: tokens of prompt or output, once an id; frequency and presence: of the output only; in this order,
+ * on raw logits. */
 static void llm__penalise(float *x, int32_t n, const llm_sampling *s, const llm__history *h) {
     for (int32_t i = 0; i < h->n; i++) {
         int32_t id = h->id[i];
@@ -18533,6 +18547,7 @@ static void llm__penalise(float *x, int32_t n, const llm_sampling *s, const llm_
     }
 }
 
+/* Changes one row of logits in place, in vLLM's order; x is a copy, (n). */
 static void llm__rules_apply(const llm__rules *r, float *x, int32_t n) {
     const llm_sampling *s = r->s;
     llm__ban_words(x, n, r);
@@ -18585,6 +18600,8 @@ static llm__choice llm__choose(const float *row, int32_t n, const llm__rules *r,
     return c;
 }
 
+/* A row on its own, for programs with a loop of their own: no history, so penalties, min_tokens and bad words do
+ * not act. */
 LLM_API int32_t llm_sample(const float *logits, int32_t n, const llm_sampling *s, int64_t seed, int64_t position) {
     llm__scratch k;
     llm__rules r;
@@ -18610,6 +18627,13 @@ static llm_result llm__check_number(const char *name, double value, double low, 
     return llm__error(LLM_ERR_ARG, "%s: %s, must be %s", name, text, allowed);
 }
 
+/* vocab 0: not known. */
+static llm_result llm__check_id(const char *name, int32_t id, int32_t vocab) {
+    if (id >= 0 && (vocab <= 0 || id < vocab)) return LLM_OK;
+    return llm__error(LLM_ERR_ARG, "%s: %d is no token, ids run from 0 to %d", name, (int)id, (int)vocab - 1);
+}
+
+/* Stop strings or bad words: their count, their total length, none empty. */
 static llm_result llm__check_strings(const char *name, const char *const *s, int32_t n) {
     size_t total = 0;
     if (n < 0 || n > LLM__STOPS_MAX || (n && !s)) return llm__error(LLM_ERR_ARG, "%s: %d strings, must be 0 to %d", name, (int)n, LLM__STOPS_MAX);
@@ -18621,25 +18645,28 @@ static llm_result llm__check_strings(const char *name, const char *const *s, int
     return LLM_OK;
 }
 
+/* Lists of ids: each must be a token of the model. */
 static llm_result llm__check_ids(const llm_sampling *s, int32_t vocab) {
-    if (s->n_stop_token_ids < 0 || (s->n_stop_token_ids && !s->stop_token_ids)) return llm__error(LLM_ERR_ARG, "stop_token_ids: no list given");
+    llm_result r = LLM_OK;
+    if (s->n_stop_token_ids < 0 || (s->n_stop_token_ids && !s->stop_token_ids))
+        return llm__error(LLM_ERR_ARG, "stop_token_ids: no list given");
     if (s->n_logit_bias < 0 || (s->n_logit_bias && !s->logit_bias)) return llm__error(LLM_ERR_ARG, "logit_bias: no list given");
-    for (int32_t i = 0; i < s->n_stop_token_ids; i++)
-        if (s->stop_token_ids[i] < 0 || (vocab > 0 && s->stop_token_ids[i] >= vocab))
-            return llm__error(LLM_ERR_ARG, "stop_token_ids: %d is no token, ids run from 0 to %d", (int)s->stop_token_ids[i], (int)vocab - 1);
-    for (int32_t i = 0; i < s->n_logit_bias; i++) {
-        if (s->logit_bias[i].id < 0 || (vocab > 0 && s->logit_bias[i].id >= vocab))
-            return llm__error(LLM_ERR_ARG, "logit_bias: %d is no token, ids run from 0 to %d", (int)s->logit_bias[i].id, (int)vocab - 1);
-        if (!(s->logit_bias[i].bias >= -1e30f && s->logit_bias[i].bias <= 1e30f)) return llm__error(LLM_ERR_ARG, "logit_bias: the bias of %d must be a number", (int)s->logit_bias[i].id);
+    for (int32_t i = 0; i < s->n_stop_token_ids && !r; i++) r = llm__check_id("stop_token_ids", s->stop_token_ids[i], vocab);
+    for (int32_t i = 0; i < s->n_logit_bias && !r; i++) {
+        r = llm__check_id("logit_bias", s->logit_bias[i].id, vocab);
+        if (!r) r = llm__check_number("logit_bias", (double)s->logit_bias[i].bias, -1e30, 1e30, "a number");
     }
-    return LLM_OK;
+    return r;
 }
 
+/* FastDeploy's ranges; a threshold of 1 is allowed and can never fire, 0 always does. */
 static llm_result llm__check_early_stop(const llm_early_stop *e) {
     llm_result r = llm__check_number("early_stop.window_size", e->window_size, 0, INT32_MAX, "above 0");
     return r ? r : llm__check_number("early_stop.threshold", (double)e->threshold, 0, 1, "in [0, 1]");
 }
 
+/* Every range, in the order in which a reader of the API meets them; the first that fails is told. vocab 0: ids
+ * are not checked. */
 static llm_result llm__check_sampling(const llm_sampling *s, int32_t vocab) {
     int32_t most = s->max_tokens ? s->max_tokens : 256, n = s->n ? s->n : 1;
     llm_result r = llm__check_number("max_tokens", s->max_tokens, -1, INT32_MAX, "at least 1, 0 for 256, or -1 for no limit");
@@ -18680,6 +18707,8 @@ static void llm__config_number(const llm_json *config, const char *name, double 
     if (llm_json_num(config, llm_json_find(config, 0, name), &v) && v >= low && v <= high) *out = (float)v;
 }
 
+/* vLLM's defaults, then what generation_config.json says, as vLLM does it. Values out of range there are ignored,
+ * not errors. */
 LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s) {
     memset(s, 0, sizeof *s);
     s->temperature = s->top_p = s->repetition_penalty = 1;
@@ -18700,12 +18729,15 @@ LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s) {
 /* ============================================================================
  * >>earlystop   Ends an answer that only repeats.
  * ============================================================================
- * A model caught in a loop is sure of itself: every token of the loop gets a probability near 1. So FastDeploy's rule needs no look at the text: an
- * answer ends when the probability of the sampled token was strictly above a threshold for `window_size` tokens in a row. One counter a
- * sequence says the same as a window of values. The counter belongs to the sequence: it starts at 0 with the answer, survives preemption (a
- * recomputed token is not sampled again) and is never seen by the next one. The token that completes the window is replaced by EOS. At temperature 0 the probability is that of
- * temperature 1, or every greedy answer would end after exactly one window. */
+ * A model caught in a loop is sure of itself: every token of the loop gets a probability near 1. So FastDeploy's
+ * rule needs no look at the text: an answer ends when the probability of the sampled token was strictly above a
+ * threshold for `window_size` tokens in a row. One counter a sequence says the same as a window of values. The
+ * counter belongs to the sequence: it starts at 0 with the answer, survives preemption (a recomputed token is not
+ * sampled again) and is never seen by the next one. The token that completes the window is replaced by EOS. At
+ * temperature 0 the probability is that of temperature 1, or every greedy answer would end after exactly one
+ * window. */
 
+/* A request's own setting wins. A window without a number means FastDeploy's pair of defaults. */
 static llm_early_stop llm__early_resolve(const llm_early_stop *own, const llm_early_stop *engine) {
     llm_early_stop e = own->enable ? *own : *engine;
     if (!e.window_size) {
@@ -18727,15 +18759,17 @@ static int llm__early_hit(const llm_early_stop *e, int32_t *count, float prob) {
 /* ============================================================================
  * >>kv   Who owns which page of the KV cache, and what may be used again.
  * ============================================================================
- * The cache is n pages of a fixed number of tokens; a sequence has a table of pages. This manager never touches the
- * keys and values themselves, it only counts. A page is in one of three states:
+ * The cache is n pages of a fixed number of tokens; a sequence has a table of pages. This manager never touches
+ * the keys and values themselves, it only counts. A page is in one of three states:
  *   used    ref > 0: in the tables of `ref` sequences. With ref > 1 it is full and nobody writes it.
- *   cached  ref = 0, but its content is known by its key: a later prompt that begins in the same way takes it as it is.
+ *   cached  ref = 0, but its content is known by its key: a prompt that begins in the same way takes it.
  *   free    ref = 0, no key.
- * The key of a full page is a hash of (key of the page before, its tokens), the first one's parent is a hash of the salt, all keyed by a secret drawn
- * at open: 128 bits, and a hit compares the tokens too, so a collision costs a miss and never gives a wrong page. A page found is pinned in the
- * look-up. Cached pages stand in a list in the order they were let go; a sequence lets go of its last page first, so tails are evicted
- * before the beginnings that more prompts share. Every operation takes constant time and no memory. */
+ * The key of a full page is a hash of (key of the page before, its tokens); the first one's parent is a hash of
+ * the salt; all are keyed by a secret drawn at open. They have 128 bits, and a hit compares the tokens too, so a
+ * collision costs a miss and never gives a wrong page. A page found is pinned in the look-up.
+ *
+ * Cached pages stand in a list in the order they were let go. A sequence lets go of its last page first, so tails
+ * are evicted before the beginnings that more prompts share. Every operation takes constant time and no memory. */
 
 typedef struct llm__kv_key {
     uint64_t a, b;
@@ -18816,6 +18850,7 @@ static llm__kv_key llm__kv_root(const llm__kv *kv, const char *salt) {
     return llm__kv_hash(kv, none, salt ? salt : "", salt ? strlen(salt) + 1 : 0);
 }
 
+/* Takes a cached page out of the list of the cached. */
 static void llm__kv_unlink(llm__kv *kv, int32_t page) {
     int32_t before = kv->prev[page], after = kv->next[page];
     if (before >= 0) kv->next[before] = after;
@@ -18825,6 +18860,7 @@ static void llm__kv_unlink(llm__kv *kv, int32_t page) {
     kv->n_cached--;
 }
 
+/* Takes a known page out of the index: no prompt will find it again. */
 static void llm__kv_forget(llm__kv *kv, int32_t page) {
     int32_t *at = &kv->bucket[kv->key[page].a & kv->mask];
     while (*at != page) at = &kv->chain[*at];
@@ -18871,6 +18907,8 @@ static int32_t llm__kv_get(llm__kv *kv) {
     return page;
 }
 
+/* The page that is known for these tokens under this key, or -1. Tokens are compared: a collision of keys is a
+ * miss. */
 static int32_t llm__kv_lookup(const llm__kv *kv, llm__kv_key key, const int32_t *tokens) {
     int32_t page = kv->bucket[key.a & kv->mask];
     for (; page >= 0; page = kv->chain[page])
@@ -18886,7 +18924,8 @@ static int32_t llm__kv_find(llm__kv *kv, llm__kv_key key, const int32_t *tokens)
     return page;
 }
 
-/* A used page is full and computed: from now on it can be found. Where an equal page is known already, that one stays. */
+/* A used page is full and computed: from now on it can be found. Where an equal page is known already, that one
+ * stays. */
 static void llm__kv_publish(llm__kv *kv, int32_t page, llm__kv_key key, const int32_t *tokens) {
     if (kv->no_cache || kv->known[page] || llm__kv_lookup(kv, key, tokens) >= 0) return;
     int32_t *bucket = &kv->bucket[key.a & kv->mask];
@@ -18910,17 +18949,23 @@ static void llm__kv_flush(llm__kv *kv) {
 /* ============================================================================
  * >>scheduler   Who computes what in the next step.
  * ============================================================================
- * A request is one prompt with n sequences. All that a sequence is for the scheduler is a list of tokens of which the first n_computed have their keys and
- * values in pages. A step feeds k >= 1 of the rest: one for a sequence that decodes, a chunk for a prompt (or for what a preempted sequence
- * must compute again: it is the same thing). When the last token is fed, its logits give the next one. So there are no phases, only a budget of rows:
- *   1. sequences that decode, oldest first; 2. prompts that have begun; 3. new ones, while there is a place, pages and budget.
- * A new sequence takes the pages of all its tokens at once, so only decoding ever runs out of pages. Then the latest sequence gives up its
- * pages and waits again at its old place in the queue: its tokens stay, nothing that was sampled is lost. The first in order never
- * yields, so everything ends. Order is (priority, arrival, choice).
- * Of n > 1 sequences the first computes the prompt; then the others fork: they share its full pages and get a copy of the begun one. Those that find no place then
- * wait like anyone else (and find the prompt in the prefix cache).
- * Planning (llm__plan), computing (a call of the driver) and applying the results (llm__apply) are separate, all bookkeeping is arrays
- * and lists made when things are opened or submitted, and the driver is a small table, so a test can drive millions of steps without a model. */
+ * A request is one prompt with n sequences. All that a sequence is for the scheduler is a list of tokens of which
+ * the first n_computed have their keys and values in pages. A step feeds k >= 1 of the rest: one for a sequence
+ * that decodes, a chunk for a prompt (or for what a preempted sequence must compute again: it is the same thing).
+ * When the last token is fed, its logits give the next one. So there are no phases, only a budget of rows:
+ *   1. sequences that decode, oldest first;
+ *   2. prompts that have begun;
+ *   3. new ones, while there is a place, pages and budget.
+ * A new sequence takes the pages of all its tokens at once, so only decoding ever runs out of pages. Then the
+ * latest sequence gives up its pages and waits again at its old place in the queue: its tokens stay, nothing that
+ * was sampled is lost. The first in order never yields, so everything ends. Order is (priority, arrival, choice).
+ *
+ * Of n > 1 sequences the first computes the prompt; then the others fork: they share its full pages and get a copy
+ * of the begun one. Those that find no place then wait like anyone else (and find the prompt in the prefix cache).
+ *
+ * Planning (llm__plan), computing (a call of the driver) and applying the results (llm__apply) are separate. All
+ * bookkeeping is arrays and lists made when things are opened or submitted, and the driver is a small table, so a
+ * test can drive millions of steps without a model. */
 
 typedef struct llm__driver { /* what computes */
     void *ctx;
@@ -19093,6 +19138,7 @@ static void llm__queue_put(llm_engine *e, llm__seq *s) {
     e->n_waiting++;
 }
 
+/* Out of the waiting list. */
 static void llm__queue_take(llm_engine *e, llm__seq *s) {
     if (s->prev) s->prev->next = s->next;
     else e->first_waiting = s->next;
@@ -19102,6 +19148,7 @@ static void llm__queue_take(llm_engine *e, llm__seq *s) {
     e->n_waiting--;
 }
 
+/* Among those that run, at its place in order. */
 static void llm__running_put(llm_engine *e, llm__seq *s) {
     int32_t at = e->n_running++;
     for (; at > 0 && llm__seq_before(s, e->running[at - 1]); at--) e->running[at] = e->running[at - 1];
@@ -19115,6 +19162,7 @@ static void llm__running_take(llm_engine *e, llm__seq *s) {
     for (e->n_running--; at < e->n_running; at++) e->running[at] = e->running[at + 1];
 }
 
+/* Puts the request on the list of those whose callers are told at the end of the step. */
 static void llm__note_news(llm_engine *e, llm_request *r) {
     if (r->in_news) return;
     r->in_news = 1;
@@ -19141,6 +19189,7 @@ static void llm__seq_publish(llm_engine *e, llm__seq *s) {
     }
 }
 
+/* Pages that n tokens fill, the last perhaps in part. */
 static int32_t llm__pages_of(const llm_engine *e, int32_t n_tokens) { return (int32_t)(((int64_t)n_tokens + e->kv.page_tokens - 1) / e->kv.page_tokens); }
 
 /* Pages for all tokens of a waiting sequence, known ones first: at least one token is left to compute. 0: not enough now.
@@ -19179,13 +19228,16 @@ static void llm__preempt(llm_engine *e, llm__seq *s) {
     e->count.preemptions++;
 }
 
+/* 1 if letting this sequence go makes at least one page available: pages it shares do not. The last page is mostly
+ * its own. */
 static int llm__frees_a_page(const llm_engine *e, const llm__seq *s) {
     for (int32_t i = s->n_pages - 1; i >= 0; i--)
         if (e->kv.ref[s->pages[i]] == 1) return 1;
     return 0;
 }
 
-/* Who gives way to running[at]: the latest after it that would free a page, rather one that did not give way three times already; else itself. */
+/* Who gives way to running[at]: the latest after it that would free a page, rather one that did not give way three
+ * times already; else itself. */
 static llm__seq *llm__victim(const llm_engine *e, int32_t at) {
     llm__seq *found = NULL;
     for (int32_t i = e->n_running - 1; i > at; i--) {
@@ -19214,7 +19266,8 @@ static int llm__grow_pages(llm_engine *e, int32_t at) {
 
 /* ---- planning ---- */
 
-/* Rows of logits that the next n rows of a sequence ask for: one for each prompt token to be scored, one for the next token. */
+/* Rows of logits that the next n rows of a sequence ask for: one for each prompt token to be scored, one for the
+ * next token. */
 static int32_t llm__rows_out(const llm__seq *s, int32_t n) {
     int32_t end = s->n_computed + n, last = end == s->n_ids && !s->request->score_only, scored = 0;
     if (s->request->prompt_logprobs) scored = LLM__MIN(end, s->n_prompt - 1) - LLM__MAX(s->n_computed, s->n_scored);
@@ -19278,6 +19331,7 @@ static void llm__plan(llm_engine *e) {
     }
 }
 
+/* Notes what a row of logits is for. scored: a prompt position, or -1 to sample the next token. */
 static void llm__add_job(llm_engine *e, llm__seq *s, int32_t out_row, int32_t scored) {
     llm__job *job = &e->jobs[e->n_jobs++];
     memset(job, 0, sizeof *job);
@@ -19336,6 +19390,8 @@ static void llm__fill_step(llm_engine *e, llm_step *step) {
 
 /* ---- ends ---- */
 
+/* Ends a sequence in whatever state it is: its pages go back, its outputs stay until the request is freed. Ending
+ * twice does nothing. */
 static void llm__seq_finish(llm_engine *e, llm__seq *s, llm_finish finish) {
     llm_request *r = s->request;
     if (s->state == LLM__SEQ_DONE) return;
@@ -19358,6 +19414,7 @@ static void llm__request_end(llm_engine *e, llm_request *r, llm_finish finish, c
 
 static void llm__request_destroy(llm_request *r);
 
+/* A request has two owners, its caller and the engine; the last to leave destroys it. */
 static void llm__request_unref(llm_request *r) {
     if (!__atomic_sub_fetch(&r->refs, 1, __ATOMIC_ACQ_REL)) llm__request_destroy(r);
 }
@@ -19425,7 +19482,8 @@ static int32_t llm__stop_feed(const llm__stop *p, int32_t state, char c) {
     return p->text[state] == c ? state + 1 : 0;
 }
 
-/* Looks for stop strings in the text from `from` on, in the order of the list; the first found cuts the text. Returns which, or -1. */
+/* Looks for stop strings in the text from `from` on, in the order of the list; the first found cuts the text.
+ * Returns which, or -1. */
 static int32_t llm__find_stop(llm__seq *s, size_t from, int allowed) {
     const llm_request *r = s->request;
     for (int32_t i = 0; i < r->s.n_stop; i++)
@@ -19505,7 +19563,8 @@ static void llm__seq_accept(llm_engine *e, const llm__job *job) {
     llm__note_news(e, r);
 }
 
-/* One row of logits: a token sampled or a prompt token scored. Runs on any thread; writes to its job and rows of its own only. */
+/* One row of logits: a token sampled or a prompt token scored. Runs on any thread; writes to its job and rows of
+ * its own only. */
 static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
     llm__seq *s = job->seq;
     llm_request *r = s->request;
@@ -19537,12 +19596,14 @@ static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
     if (job->choice.id >= 0 && s->top) s->top_counts[n] = llm__top_logprobs(row, e->p.vocab, r->top_stride, job->choice.log_sum, s->top + (int64_t)n * r->top_stride);
 }
 
+/* One of the threads that sample: takes jobs until none is left. `worker` says whose working memory to use. */
 static void llm__run_jobs(void *arg, int worker) {
     llm_engine *e = (llm_engine *)arg;
     for (int i; (i = __atomic_fetch_add(&e->next_job, 1, __ATOMIC_RELAXED)) < e->n_jobs;) llm__run_job(e, &e->jobs[i], &e->scratch[worker]);
 }
 
-/* Gives a held sequence the computed prompt of the first: full pages shared, the begun one copied. 0: no page for it. */
+/* Gives a held sequence the computed prompt of the first: full pages shared, the begun one copied. 0: no page for
+ * it. */
 static int llm__fork_one(llm_engine *e, const llm__seq *first, llm__seq *s) {
     int32_t full = first->n_prompt / e->kv.page_tokens, copy = -1;
     if (e->n_running >= e->p.max_seqs) return 0;
@@ -19576,7 +19637,8 @@ static void llm__fork(llm_engine *e, const llm__entry *p) {
     }
 }
 
-/* Results of the step: what was computed is booked, prompts fork, rows are sampled in parallel and accepted in order. */
+/* Results of the step: what was computed is booked, prompts fork, rows are sampled in parallel and accepted in
+ * order. */
 static void llm__apply(llm_engine *e) {
     for (int32_t i = 0; i < e->n_plan; i++) {
         llm__seq *s = e->plan[i].seq;
@@ -19604,10 +19666,11 @@ static void llm__apply(llm_engine *e) {
 /* ============================================================================
  * >>engine   Threads, backend, model and scheduler together; requests from the outside.
  * ============================================================================
- * llm__engine_new makes a scheduler over any driver; llm_engine_open opens backend and weights and gives it the driver that runs them.
- * One thread steps. Others submit (into an inbox), cancel (a flag), free (a count of two owners: the caller and the engine) and poll (under the
- * request's lock). A request's memory is taken in llm_request_submit, in the caller's thread; what grows later is only text, which gets room for
- * sixteen bytes a token beforehand. So a step allocates nothing. */
+ * llm__engine_new makes a scheduler over any driver; llm_engine_open opens backend and weights and gives it the
+ * driver that runs them. One thread steps. Others submit (into an inbox), cancel (a flag), free (a count of two
+ * owners: the caller and the engine) and poll (under the request's lock). A request's memory is taken in
+ * llm_request_submit, in the caller's thread; what grows later is only text, which gets room for sixteen bytes a
+ * token beforehand. So a step allocates nothing. */
 
 /* Frees what llm__engine_new took. */
 static void llm__engine_destroy(llm_engine *e) {
@@ -19642,6 +19705,8 @@ static int llm__engine_arrays(llm_engine *e) {
     return 1;
 }
 
+/* Waiting uses the clock that never jumps. Callbacks may free requests, so their lock may be taken again by its
+ * thread. */
 static void llm__engine_locks(llm_engine *e) {
     pthread_condattr_t clock;
     pthread_mutexattr_t recursive;
@@ -19693,6 +19758,7 @@ static llm_result llm__drive_copy(void *ctx, const int32_t *from, const int32_t 
     return e->backend->kv_copy(e->ctx, from, to, n);
 }
 
+/* Row work on the backend's threads, where it has some. */
 static void llm__drive_parallel(void *ctx, void (*fn)(void *arg, int i), void *arg, int n) {
     llm_engine *e = (llm_engine *)ctx;
     if (e->backend->parallel && n > 1) e->backend->parallel(e->ctx, fn, arg, n);
@@ -19707,6 +19773,7 @@ static double llm__drive_now(void *ctx) {
     return llm__now();
 }
 
+/* The library exports one function that returns its table; number and size of the interface must be ours. */
 LLM_API llm_result llm_backend_load(const char *path, const llm_backend **out) {
     const llm_backend *(*get)(void);
     *out = NULL;
@@ -19729,6 +19796,8 @@ LLM_API llm_result llm_backend_load(const char *path, const llm_backend **out) {
                       LLM_BACKEND_ABI, (int)sizeof(llm_backend));
 }
 
+/* Which table computes: the one given, or the device's by name. A table of another version is refused here, before
+ * any call. */
 static llm_result llm__engine_backend(const llm_engine_config *cfg, const llm_backend **out) {
     const char *device = cfg->device ? cfg->device : "auto";
     *out = cfg->backend ? cfg->backend : llm_backend_cpu();
@@ -19764,7 +19833,8 @@ static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config 
     return llm__check_early_stop(&c->early_stop);
 }
 
-/* How many pages: what all sequences need at most, or what the given memory holds. Without a given max_model_len a short memory shortens it. */
+/* How many pages: what all sequences need at most, or what the given memory holds. Without a given max_model_len a
+ * short memory shortens it. */
 static llm_result llm__engine_pages(const llm__logger *log, int64_t page_bytes, llm_engine_config *c, int32_t *max_len, int64_t *n_pages) {
     int64_t each = ((int64_t)*max_len + c->block_size - 1) / c->block_size, most = each * c->max_num_seqs;
     int64_t memory = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
@@ -19816,6 +19886,7 @@ static llm_result llm__engine_net(llm_engine *e, const llm_model *model, const l
     return llm__net_open(&n, &e->net);
 }
 
+/* Weights first: they live on the backend. */
 static void llm__engine_close_net(llm_engine *e) {
     if (e->net) llm__net_close(e->net);
     if (e->ctx) e->backend->close(e->ctx);
@@ -19885,6 +19956,7 @@ LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_conf
     return r;
 }
 
+/* Ends what is live, tells its callers, then gives everything back. */
 LLM_API void llm_engine_close(llm_engine *e) {
     if (!e) return;
     llm__take_inbox(e);
@@ -19921,6 +19993,7 @@ static llm_result llm__engine_compute(llm_engine *e) {
     return r;
 }
 
+/* Publishes the figures of this step to other threads. */
 static void llm__engine_count(llm_engine *e) {
     e->count.n_running = e->n_running;
     e->count.free_blocks = e->kv.n_free;
@@ -19932,6 +20005,7 @@ static void llm__engine_count(llm_engine *e) {
     pthread_mutex_unlock(&e->mutex);
 }
 
+/* One turn: take in, end, plan, compute and apply, tell. Nothing here allocates or waits. */
 LLM_API llm_result llm_engine_step(llm_engine *e, int *busy) {
     double begin = e->p.driver.now(e->p.driver.ctx);
     llm_result r = LLM_OK;
@@ -19963,6 +20037,7 @@ LLM_API void llm_engine_wait(llm_engine *e, double timeout_s) {
     pthread_mutex_unlock(&e->mutex);
 }
 
+/* Steps for this request; others on the engine advance with it. */
 LLM_API llm_result llm_request_run(llm_engine *e, llm_request *r) {
     for (int done = 0; !done;) {
         llm_result step = llm_engine_step(e, NULL);
@@ -19986,6 +20061,7 @@ static void llm__seq_destroy(llm__seq *s) {
     LLM_FREE(s->memory);
 }
 
+/* Everything a request owns; nobody else knows it any more. */
 static void llm__request_destroy(llm_request *r) {
     for (int32_t i = 0; r->seq && i < r->n_seqs; i++) llm__seq_destroy(&r->seq[i]);
     LLM_FREE(r->seq);
@@ -20005,7 +20081,8 @@ static void *llm__carve(char *base, size_t *at, size_t count, size_t size) {
     return p;
 }
 
-/* Lays a sequence's arrays out in one block. They are not zeroed: memory that is not used is not touched. Returns the size. */
+/* Lays a sequence's arrays out in one block. They are not zeroed: memory that is not used is not touched. Returns
+ * the size. */
 static size_t llm__seq_layout(llm__seq *s, char *base) {
     const llm_request *r = s->request;
     size_t at = 0, all = (size_t)s->n_prompt + (size_t)s->max_new, max_new = (size_t)s->max_new;
@@ -20080,7 +20157,8 @@ static llm_result llm__request_stops(llm_request *r) {
     return LLM_OK;
 }
 
-/* Tokens of the bad words, as in vLLM: each as it is, and behind a space where that changes the first token and not the count. */
+/* Tokens of the bad words, as in vLLM: each as it is, and behind a space where that changes the first token and
+ * not the count. */
 static llm_result llm__request_bad_words(llm_request *r, const llm_model *model) {
     llm_tokens all, ends;
     llm_text text;
@@ -20132,7 +20210,7 @@ static llm_result llm__request_limits(llm_request *r, const int32_t *prompt, siz
     if (n + !r->score_only > (size_t)e->p.max_len)
         return llm__error(LLM_ERR_LIMIT, "prompt: %zu tokens are more than the context of %d tokens holds%s", n, (int)e->p.max_len, r->score_only ? "" : " with an answer");
     for (size_t i = 0; i < n; i++)
-        if (prompt[i] < 0 || prompt[i] >= e->p.vocab) return llm__error(LLM_ERR_ARG, "prompt_token_ids: %d is no token, ids run from 0 to %d", (int)prompt[i], (int)e->p.vocab - 1);
+        if (llm__check_id("prompt_token_ids", prompt[i], e->p.vocab)) return LLM_ERR_ARG;
     int32_t room = r->score_only ? 0 : e->p.max_len - (int32_t)n;
     *max_new = r->s.max_tokens < 0 ? room : LLM__MIN(r->s.max_tokens, room);
     return LLM_OK;
@@ -20199,6 +20277,8 @@ static llm_result llm__request_enqueue(llm_engine *e, llm_request *r) {
     return full ? llm__error(LLM_ERR_BUSY, "the queue is full: %d requests wait", (int)e->p.max_queue) : LLM_OK;
 }
 
+/* All checks, all copies and all memory of a request happen here, in the caller's thread; the stepping thread only
+ * links it in. */
 LLM_API llm_result llm_request_submit(llm_engine *e, const llm_request_config *cfg, llm_request **out) {
     llm_tokens tokens;
     memset(&tokens, 0, sizeof tokens);
@@ -20221,6 +20301,7 @@ LLM_API llm_result llm_request_submit(llm_engine *e, const llm_request_config *c
     return result;
 }
 
+/* Only a flag and a wake-up: the stepping thread ends the request before it plans its next step. */
 LLM_API void llm_request_cancel(llm_request *r) {
     llm_engine *e = r->engine;
     pthread_mutex_lock(&r->mutex);
@@ -20233,6 +20314,7 @@ LLM_API void llm_request_cancel(llm_request *r) {
     pthread_mutex_unlock(&e->mutex);
 }
 
+/* A request that still runs is cancelled, and lives on until the engine has let go of it. */
 LLM_API void llm_request_free(llm_request *r) {
     if (!r) return;
     llm_engine *e = r->engine;
@@ -20250,7 +20332,8 @@ LLM_API void llm_request_free(llm_request *r) {
 
 /* ---- what came out ---- */
 
-/* Which sequence answer `index` is: with best_of > n those of the highest cumulative log-probability, ties the lower. NULL: not decided. */
+/* Which sequence answer `index` is: with best_of > n those of the highest cumulative log-probability, ties the
+ * lower. NULL: not decided. */
 static llm__seq *llm__request_answer(const llm_request *r, int32_t index) {
     if (index < 0 || index >= LLM__MIN(r->s.n, r->n_seqs)) return NULL;
     if (r->n_seqs == LLM__MIN(r->s.n, r->n_seqs)) return &r->seq[index];
@@ -20263,6 +20346,7 @@ static llm__seq *llm__request_answer(const llm_request *r, int32_t index) {
     return NULL;
 }
 
+/* 1 if there is a token or an end that was not polled yet. */
 static int llm__seq_has_news(const llm__seq *s) { return s && (s->n_polled < s->n_ids - s->n_prompt || (s->finish && !s->end_polled)); }
 
 /* Fills the event from the sequence's next token, or its end. */
@@ -20293,6 +20377,7 @@ static void llm__fill_event(llm_request *r, llm__seq *s, int32_t index, llm_even
     event->text_len = r->piece.len;
 }
 
+/* Events are not stored: each sequence knows how many of its tokens were polled, so no queue can overflow. */
 LLM_API int llm_request_poll(llm_request *r, llm_event *event) {
     int32_t found = -1;
     llm__seq *best = NULL;
@@ -20355,6 +20440,7 @@ LLM_API const int32_t *llm_request_prompt(const llm_request *r, size_t *n) {
     return r->seq[0].ids;
 }
 
+/* Rows are written while the prompt is computed, so they are shown only when the last one is there. */
 LLM_API const float *llm_request_prompt_logprobs(const llm_request *request, const llm_token_logprob **top, const int32_t **top_counts, int32_t *top_stride) {
     llm_request *r = (llm_request *)(uintptr_t)request;
     pthread_mutex_lock(&r->mutex);
@@ -20410,17 +20496,20 @@ static llm_result llm__raw_step(llm_engine *e, int32_t n, const int32_t *seqs, c
     return r;
 }
 
+/* Refuses what the raw calls cannot do. Cached prefixes are given up: raw sequences write to fixed pages. */
 static llm_result llm__raw_check(llm_engine *e, int32_t seq, int32_t position, int32_t n, const int32_t *ids) {
     if (e->live || e->inbox_first) return llm__error(LLM_ERR_ARG, "llm_forward: requests are running on this engine");
     if (seq < 0 || seq >= e->p.max_seqs || (int64_t)(seq + 1) * e->max_pages > e->kv.n_pages)
         return llm__error(LLM_ERR_ARG, "seq: %d, must be 0 to %d", (int)seq, (int)LLM__MIN((int64_t)e->p.max_seqs, e->kv.n_pages / e->max_pages) - 1);
     if (position < 0 || n < 1 || n > e->p.max_len - position) return llm__error(LLM_ERR_LIMIT, "position: %d + %d tokens, the context has %d", (int)position, (int)n, (int)e->p.max_len);
     for (int32_t i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= e->p.vocab) return llm__error(LLM_ERR_ARG, "ids: %d is no token, ids run from 0 to %d", (int)ids[i], (int)e->p.vocab - 1);
+        if (llm__check_id("ids", ids[i], e->p.vocab)) return LLM_ERR_ARG;
     llm__kv_flush(&e->kv); /* these pages are about to hold something else */
     return LLM_OK;
 }
 
+/* Long inputs go through in pieces: first the rows without logits, then as many rows at a time as the backend
+ * returns. */
 LLM_API llm_result llm_forward(llm_engine *e, int32_t seq, int32_t position, const int32_t *ids, int32_t n, float *logits, int32_t n_logits) {
     llm_result r = llm__raw_check(e, seq, position, n, ids);
     if (!r && (n_logits < 0 || n_logits > n)) r = llm__error(LLM_ERR_ARG, "n_logits: %d, must be 0 to %d", (int)n_logits, (int)n);
@@ -20436,6 +20525,7 @@ LLM_API llm_result llm_forward(llm_engine *e, int32_t seq, int32_t position, con
     return r;
 }
 
+/* One step, or nothing: what does not fit one step is refused. */
 LLM_API llm_result llm_forward_batch(llm_engine *e, int32_t n_seqs, const int32_t *seqs, const int32_t *positions, const int32_t *counts, const int32_t *ids, float *logits) {
     int64_t rows = 0;
     llm_result r = n_seqs < 1 || n_seqs > e->p.max_seqs ? llm__error(LLM_ERR_ARG, "n_seqs: %d, must be 1 to %d", (int)n_seqs, (int)e->p.max_seqs) : LLM_OK;
@@ -20453,14 +20543,16 @@ LLM_API int32_t llm_logits_size(const llm_engine *e) { return e->p.vocab; }
 /* ============================================================================
  * >>easy   Ten lines to a working program.
  * ============================================================================
- * llm_load opens a model and an engine for one sequence. A conversation is a list of messages kept as JSON text; each turn is rendered by the model's
- * own template from the beginning and submitted whole: the prefix cache knows all but the latest words of it. */
+ * llm_load opens a model and an engine for one sequence. A conversation is a list of messages kept as JSON text;
+ * each turn is rendered by the model's own template from the beginning and submitted whole: the prefix cache knows
+ * all but the latest words of it. */
 
 struct llm {
     llm_model *model;
     llm_engine *engine;
 };
 
+/* One sequence and a context for talking unless cfg says otherwise: a context of 128k tokens would take gigabytes. */
 LLM_API llm *llm_load(const char *path, const llm_engine_config *cfg) {
     llm_model_config m;
     llm_engine_config c;
@@ -20492,6 +20584,7 @@ LLM_API const llm_model *llm_get_model(const llm *l) { return l->model; }
 LLM_API llm_engine *llm_get_engine(const llm *l) { return l->engine; }
 LLM_API void llm_string_free(char *s) { LLM_FREE(s); }
 
+/* One request from begin to end in the caller's thread. */
 LLM_API char *llm_generate(llm *l, const char *prompt, const llm_sampling *s) {
     llm_request_config c;
     llm_request *r;
@@ -20519,6 +20612,7 @@ struct llm_chat {
     llm_request *request;
 };
 
+/* Adds a message as JSON text: any bytes are safe there. */
 static void llm__chat_add(llm_text *messages, const char *role, const char *text, size_t len) {
     llm_text_str(messages, messages->len ? ",{\"role\":\"" : "{\"role\":\"");
     llm_text_str(messages, role);
@@ -20547,6 +20641,7 @@ static void llm__chat_cut(llm_chat *c, size_t len) {
     c->messages.failed = 0;
 }
 
+/* The request goes, what it said so far becomes a message. */
 LLM_API llm_result llm_chat_stop(llm_chat *c) {
     if (!c->request) return LLM_OK;
     llm_request_free(c->request);
@@ -20598,6 +20693,8 @@ static llm_result llm__chat_render(llm_chat *c, llm_text *prompt, int *plain) {
     return !r && prompt->failed ? llm__nomem() : r;
 }
 
+/* Renders and submits the whole conversation. On error the message is taken back, so that the caller may try
+ * another. */
 LLM_API llm_result llm_chat_say(llm_chat *c, const char *user_message) {
     static const char *const turn[] = {"\nUser:"};
     llm_request_config cfg;
@@ -20624,6 +20721,7 @@ LLM_API llm_result llm_chat_say(llm_chat *c, const char *user_message) {
     return r;
 }
 
+/* Steps the engine until there is text to show. At the end the answer joins the conversation. */
 LLM_API const char *llm_chat_next(llm_chat *c) {
     llm_event event;
     while (c->request) {
