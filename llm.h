@@ -16434,7 +16434,7 @@ typedef struct llm__family {
 } llm__family;
 
 static const llm__family llm__families[] = {
-    {"llama mistral ministral xverse aquila cwm", "llama mistral3 xverse", LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
+    {"llama mistral ministral ministral3 xverse aquila cwm", "llama mistral3 xverse", LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"mixtral", "", LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"qwen", "qwen", LLM__QKV_BIAS, LLM_ACT_SILU, 1e4f, 1},
     {"qwen2 qwen2_vl_text qwen2_5_vl_text qwen2_vl qwen2_5_vl", "qwen2", LLM__QKV_BIAS | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
@@ -16443,6 +16443,7 @@ static const llm__family llm__families[] = {
     {"qwen3_moe", "qwen3moe", LLM__QK_HEAD | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
     {"gemma", "gemma", LLM__NORM_PLUS1 | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"gemma2", "gemma2", LLM__NORM_PLUS1 | LLM__TIED | LLM__POST_NORM, LLM_ACT_GELU_TANH, 1e4f, 1},
+    {"vaultgemma", "", LLM__NORM_PLUS1 | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"gemma3_text gemma3", "gemma3", LLM__NORM_PLUS1 | LLM__TIED | LLM__POST_NORM | LLM__QK_HEAD, LLM_ACT_GELU_TANH, 1e6f, 1},
     {"phi3", "phi3", 0, LLM_ACT_SILU, 1e4f, 1},
     {"phi", "phi2", LLM__GPT_BIAS | LLM__PARALLEL, LLM_ACT_GELU_TANH, 1e4f, 0.5f},
@@ -16467,10 +16468,11 @@ static const llm__family llm__families[] = {
     {"internlm3", "", 0, LLM_ACT_SILU, 1e4f, 1},
     {"baichuan", "baichuan", LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"minicpm", "minicpm", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS, LLM_ACT_SILU, 1e4f, 1},
+    {"minicpm3", "", LLM__MLA, LLM_ACT_SILU, 1e4f, 1},
     {"cohere", "command-r", LLM__LAYER_NORM | LLM__PARALLEL | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
     {"cohere2", "cohere2", LLM__LAYER_NORM | LLM__PARALLEL | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
     {"deepseek_v2", "deepseek2", LLM__MLA | LLM__PAIRS | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
-    {"deepseek_v3 kimi_k2", "", LLM__MLA | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
+    {"deepseek_v3 kimi_k2 glm4_moe_lite", "", LLM__MLA | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"ernie4_5", "ernie4_5", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 5e5f, 1},
     {"ernie4_5_moe", "ernie4_5-moe", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED | LLM__NORM_TOPK, LLM_ACT_SILU, 5e5f, 1},
     {"granite", "granite", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS, LLM_ACT_SILU, 1e4f, 1},
@@ -16592,7 +16594,7 @@ static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->head_dim = (int32_t)llm__fact_int(f, "head_dim kv_channels attention_head_dim", "attention.key_length", a->hidden % a->n_heads ? LLM__MUST : even, 1, 4096);
     a->v_head_dim = (int32_t)llm__fact_int(f, "", "attention.value_length", a->head_dim, 1, 4096);
     a->ff = (int32_t)llm__fact_int(f, "intermediate_size ffn_hidden_size ffn_dim n_inner", "feed_forward_length", 4 * (int64_t)a->hidden, 1, 1 << 21);
-    if (f->json && llm__arch_is(a, "qwen")) a->ff /= 2; /* gate and up together */
+    if (llm__arch_is(a, "qwen")) a->ff /= 2; /* gate and up together */
     a->vocab = (int32_t)llm__fact_int(f, "padded_vocab_size vocab_size", "vocab_size", a->gguf ? a->vocab : LLM__MUST, 1, 1 << 24);
     a->max_positions = (int32_t)llm__fact_int(f, "max_position_embeddings n_positions seq_length model_max_length max_seq_len", "context_length", 2048, 1, 1 << 30);
     a->max_len = a->max_positions;
@@ -16620,7 +16622,7 @@ static llm_act llm__act_of(llm__facts *f, const char *name) {
 }
 
 /* Which biases and norms there are. */
-static void llm__arch_switches(llm__facts *f, llm__arch *a, int has_inv_freq) {
+static void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char text[64];
     int all = llm__fact_bool(f, "use_bias bias enable_bias add_bias_linear", NULL, (a->flags & LLM__ALL_BIAS) != 0);
     int attention = llm__fact_bool(f, "attention_bias", NULL, -1);
@@ -16630,6 +16632,8 @@ static void llm__arch_switches(llm__facts *f, llm__arch *a, int has_inv_freq) {
     a->norm_bias = (a->flags & LLM__LAYER_NORM) && (a->flags & LLM__ALL_BIAS);
     a->norm = a->flags & LLM__LAYER_NORM ? LLM_NORM_LAYER : LLM_NORM_RMS;
     a->qk_norm = a->flags & LLM__QK_HEAD ? LLM_QK_NORM_HEAD_RMS : a->flags & LLM__QK_WHOLE ? LLM_QK_NORM_WHOLE_RMS : LLM_QK_NORM_NONE;
+    const llm__tensor *norm = a->gguf ? llm__tensors_find(tensors, "blk.0.attn_q_norm.weight") : NULL;
+    if (norm && !a->qk_norm) a->qk_norm = norm->n_dims > 1 ? LLM_QK_NORM_HEAD_LAYER : norm->shape[0] == a->head_dim ? LLM_QK_NORM_HEAD_RMS : LLM_QK_NORM_WHOLE_RMS;
     if (llm__fact_bool(f, "use_qk_norm qk_layernorm", NULL, 0)) a->qk_norm = llm__arch_is(a, "cohere stablelm") ? LLM_QK_NORM_HEAD_LAYER : LLM_QK_NORM_HEAD_RMS;
     if (llm__fact_bool(f, "use_parallel_residual parallel_attn", "use_parallel_residual", (a->flags & LLM__PARALLEL) != 0)) a->flags |= LLM__PARALLEL;
     else a->flags &= ~(uint32_t)LLM__PARALLEL;
@@ -16640,8 +16644,10 @@ static void llm__arch_switches(llm__facts *f, llm__arch *a, int has_inv_freq) {
     if (text[0] && a->act != LLM_ACT_SWIGLU_OAI && !llm__arch_is(a, "gemma")) a->act = llm__act_of(f, text);
     a->act_limit = (float)llm__fact_num(f, "swiglu_limit", NULL, 7, 1e-3, 1e6);
     if (f->json && llm__arch_is(a, "gpt_bigcode") && a->n_kv_heads > 1) a->flags |= LLM__GROUPED;
-    if (llm__arch_is(a, "baichuan") && (a->gguf ? a->n_layers == 40 : a->hidden != 4096 && !strcmp(a->class_name, "BaichuanForCausalLM") && !has_inv_freq))
+    if (llm__arch_is(a, "baichuan") && (a->gguf ? a->n_layers == 40 : a->hidden != 4096 && !strcmp(a->class_name, "BaichuanForCausalLM") && !llm__tensors_find(tensors, "model.layers.0.self_attn.rotary_emb.inv_freq")))
         a->flags |= LLM__ALIBI; /* the 13B models; the 7B ones rotate */
+    if (llm__arch_is(a, "baichuan") && a->vocab == 125696 && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: Baichuan 2 (its output layer is normalised as it runs) is not supported", f->path);
     if (llm__arch_is(a, "opt")) a->position_offset = 2;
     if (!f->r && (!llm__fact_bool(f, "do_layer_norm_before", NULL, 1) || llm__fact_bool(f, "apply_residual_connection_post_layernorm", NULL, 0) ||
                   llm__fact_bool(f, "scale_attn_by_inverse_layer_idx alibi", NULL, 0) || (f->json && llm__fact_int(f, "word_embed_proj_dim", NULL, a->hidden, 1, 1 << 20) != a->hidden)))
@@ -16654,12 +16660,12 @@ static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     double eps = llm__fact_num(f, "rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_epsilon norm_eps layer_norm_rms_eps",
                                "attention.layer_norm_rms_epsilon", 1e-5, 1e-20, 1);
     a->eps = (float)llm__fact_num(f, "", "attention.layer_norm_epsilon", eps, 1e-20, 1);
-    a->embed_scale = (float)llm__fact_num(f, "embedding_multiplier scale_emb", "embedding_scale", llm__arch_is(a, "gemma gemma2 gemma3_text") ? sqrt(a->hidden) : 1, -big, big);
+    a->embed_scale = (float)llm__fact_num(f, "embedding_multiplier scale_emb", "embedding_scale", llm__arch_is(a, "gemma gemma2 gemma3_text vaultgemma") ? sqrt(a->hidden) : 1, -big, big);
     a->residual_scale = (float)llm__fact_num(f, "residual_multiplier", "residual_scale", 1, -big, big);
-    if (llm__arch_is(a, "minicpm") && f->json) a->residual_scale = (float)(llm__fact_num(f, "scale_depth", NULL, sqrt(a->n_layers), 0, big) / sqrt(a->n_layers));
+    if (llm__arch_is(a, "minicpm minicpm3") && f->json) a->residual_scale = (float)(llm__fact_num(f, "scale_depth", NULL, sqrt(a->n_layers), 0, big) / sqrt(a->n_layers));
     a->logit_scale = (float)llm__fact_num(f, "logit_scale", "logit_scale", llm__arch_is(a, "cohere cohere2") ? 0.0625 : 1, -big, big);
     double divisor = llm__fact_num(f, "logits_scaling", NULL, 1, 1e-9, big);
-    if (llm__arch_is(a, "minicpm") && f->json) divisor = a->hidden / llm__fact_num(f, "dim_model_base", NULL, a->hidden, 1, big);
+    if (llm__arch_is(a, "minicpm minicpm3") && f->json) divisor = a->hidden / llm__fact_num(f, "dim_model_base", NULL, a->hidden, 1, big);
     if (a->gguf && (a->flags & LLM__DIVIDE_LOGITS) && a->logit_scale > 0) divisor = a->logit_scale, a->logit_scale = 1;
     a->logit_scale = (float)(a->logit_scale / divisor);
     double query = a->head_dim; /* attention scale = 1 / sqrt(query) */
@@ -16675,7 +16681,7 @@ static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     if (llm__fact_bool(f, "use_logn_attn", NULL, 0)) a->logn_from = (int32_t)llm__fact_int(f, "seq_length max_position_embeddings", NULL, a->max_positions, 2, 1 << 30);
 }
 
-static void llm__arch_experts(llm__facts *f, llm__arch *a) {
+static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char method[64], score[64];
     const char *count = "num_local_experts num_experts n_routed_experts moe_num_experts", *used = "num_experts_per_tok moe_k num_experts_per_token moe_topk";
     a->n_experts = (int32_t)llm__fact_int(f, count, "expert_count", 0, 0, 65536);
@@ -16684,11 +16690,19 @@ static void llm__arch_experts(llm__facts *f, llm__arch *a) {
     a->ff_expert = (int32_t)llm__fact_int(f, "moe_intermediate_size intermediate_size", "expert_feed_forward_length", a->ff, 1, 1 << 20);
     int64_t n_shared = llm__fact_int(f, "n_shared_experts moe_num_shared_experts num_shared_experts", "expert_shared_count", 0, 0, 1024);
     a->ff_shared = (int32_t)llm__fact_int(f, "shared_expert_intermediate_size shared_intermediate_size", "expert_shared_feed_forward_length", n_shared * a->ff_expert, 0, 1 << 21);
-    a->shared_gate = llm__arch_is(a, "qwen2_moe");
     a->score = a->flags & LLM__SIGMOID ? LLM_ROUTE_SIGMOID : a->flags & LLM__TOPK_SOFTMAX ? LLM_ROUTE_TOPK_SOFTMAX : LLM_ROUTE_SOFTMAX;
+    int gating = a->gguf ? (int)llm__fact_int(f, "", "expert_gating_func", 0, 0, 3) : 0, corrected = 0;
+    for (int i = 0; a->gguf && i < a->n_layers; i++) { /* some converters write another width than the tensors have */
+        snprintf(method, sizeof method, "blk.%d.ffn_up_shexp.weight", i);
+        const llm__tensor *t = llm__tensors_find(tensors, method);
+        if (t) a->ff_shared = (int32_t)LLM__MIN(t->shape[0], 1 << 21);
+        snprintf(method, sizeof method, "blk.%d.exp_probs_b.bias", i);
+        corrected |= llm__tensors_find(tensors, method) != NULL;
+    }
+    if (gating == 2 || (!gating && corrected && (a->flags & LLM__MLA))) a->score = LLM_ROUTE_SIGMOID; /* DeepSeek-V3 as GGUF is "deepseek2" */
+    a->shared_gate = llm__arch_is(a, "qwen2_moe");
     llm__fact_str(f, "scoring_func", NULL, score, sizeof score);
     if (!strcmp(score, "sigmoid")) a->score = LLM_ROUTE_SIGMOID;
-    if (a->gguf && llm__fact_int(f, "", "expert_gating_func", 0, 0, 3) == 2) a->score = LLM_ROUTE_SIGMOID;
     int always = llm__arch_is(a, "llama") || (a->gguf && llm__arch_is(a, "qwen3_moe")); /* Mixtral as GGUF is "llama" */
     a->normalize = llm__fact_bool(f, "norm_topk_prob", "expert_weights_norm", always || (a->flags & LLM__NORM_TOPK));
     if (f->json && llm__arch_is(a, "deepseek_v2")) a->normalize = 0; /* its code ignores the key */
@@ -16767,7 +16781,7 @@ static void llm__rope_yarn(llm__facts *f, const llm__arch *a, double base, doubl
         double ramp = LLM__MIN(LLM__MAX((i - low) / (high - low), 0), 1);
         out->inv_freq[i] = (float)(out->inv_freq[i] * (1 - ramp) + out->inv_freq[i] / factor * ramp);
     }
-    out->scale[0] = (float)llm__fact_num(f, "attention_factor", NULL, usual, 1e-6, 1e6);
+    out->scale[0] = (float)llm__fact_num(f, "attention_factor", "rope.scaling.yarn_attn_factor", usual, 1e-6, 1e6);
 }
 
 /* Llama 3.1: the same idea by wavelength. */
@@ -16866,7 +16880,7 @@ static llm__facts llm__facts_in(const llm__facts *f, int object) {
 static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     int object = f->json ? llm__facts_json(f, "rope_parameters rope_scaling") : -1;
     int global = llm_json_find(f->json, object, "full_attention"), local = llm_json_find(f->json, object, "sliding_attention");
-    int gemma = llm__arch_is(a, "gemma3_text"), olmo = !strcmp(a->name, "olmo3"), is_mla = (a->flags & LLM__MLA) != 0;
+    int gemma = llm__arch_is(a, "gemma3_text"), olmo = llm__arch_is(a, "olmo2") && (!strcmp(a->name, "olmo3") || llm__facts_gguf(f, "attention.sliding_window")), is_mla = (a->flags & LLM__MLA) != 0;
     llm__facts in = llm__facts_in(f, global >= 0 ? global : object);
     a->rope_pairs = (a->flags & (a->gguf ? LLM__PAIRS_GGUF : LLM__PAIRS)) != 0;
     if (is_mla) a->rope_pairs = llm__fact_bool(f, "rope_interleave", NULL, a->rope_pairs);
@@ -16882,7 +16896,7 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
     }
     if (!in.r && a->rope_dim && (local >= 0 || gemma || olmo)) {
         llm__facts near = llm__facts_in(f, local);
-        double base = llm__fact_num(f, "rope_local_base_freq", NULL, olmo ? llm__fact_num(f, "rope_theta", NULL, a->family->theta, 1.0001, 1e18) : 1e4, 1.0001, 1e18);
+        double base = llm__fact_num(f, "rope_local_base_freq", NULL, olmo ? llm__fact_num(f, "rope_theta", "rope.freq_base", a->family->theta, 1.0001, 1e18) : 1e4, 1.0001, 1e18);
         if (local < 0) near.json = NULL;
         llm__rope_fill(&near, a, NULL, base, local >= 0 ? NULL : "default", &a->rope[1]);
         in.r = near.r;
@@ -16896,6 +16910,8 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
         a->dynamic = 2;
         a->dynamic_from = (double)llm__fact_int(f, "seq_length", NULL, a->max_positions, 1, 1 << 30);
     }
+    if (llm__fact_num(&in, "llama_4_scaling_beta", "attention.temperature_scale", 0, 0, 1e6) > 0) /* beyond it queries would be scaled */
+        a->max_len = (int32_t)llm__fact_int(&in, "original_max_position_embeddings", "rope.scaling.original_context_length", a->max_len, 1, a->max_len);
     if (a->dynamic == 1) a->max_len = (int32_t)LLM__MAX(a->max_positions * LLM__MAX(a->dynamic_factor, 1), 2048); /* it has no end of its own */
 }
 
@@ -16940,12 +16956,12 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
     if (f.json && q.n_nodes > f.n_nodes && method[0] && !llm__word_in("mxfp4 none", method))
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: quantization_config: quant_method \"%.40s\" is not supported, take the unquantised or a GGUF version", s->path, method);
     llm__arch_shapes(&f, a);
-    llm__arch_switches(&f, a, llm__tensors_find(&s->tensors, "model.layers.0.self_attn.rotary_emb.inv_freq") != NULL);
+    llm__arch_switches(&f, a, &s->tensors);
     if (!f.r) f.r = llm__arch_check(&f, a);
     if (!f.r) {
         llm__arch_numbers(&f, a);
         llm__arch_rope(&f, a, &s->tensors);
-        llm__arch_experts(&f, a);
+        llm__arch_experts(&f, a, &s->tensors);
         llm__arch_layers(&f, a);
     }
     if (a->tied < 0) a->tied = dummy ? (a->flags & LLM__TIED) != 0 : -1;
@@ -17089,6 +17105,12 @@ typedef struct llm__part {
 
 static void llm__loader_missing(llm__loader *L, const char *name) {
     if (!L->r) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s is missing", L->m->path, name);
+}
+
+static void llm__loader_lacks(llm__loader *L, llm__slot slot) {
+    char name[256];
+    llm__loader_find(L, slot, 0, ".weight", name);
+    llm__loader_missing(L, name);
 }
 
 /* 1 if a tensor has these dimensions (0: none); leading dimensions of size 1 do not matter. Else the error says both shapes. */
@@ -17388,49 +17410,6 @@ static void llm__load_qkv(llm__loader *L, const llm__net_rank *R, llm__net_layer
     llm__load_vector(L, LLM__W_K_NORM, ".weight", by_head ? a->n_kv_heads : 1, k_all, k0, kn, 1, &y->k_norm);
 }
 
-/* Latent attention: q and kv go through narrow layers first. Those are computed on every rank, heads are shared. */
-static void llm__load_mla(llm__loader *L, const llm__net_rank *R, llm__net_layer *y) {
-    const llm__arch *a = L->a;
-    int64_t d = a->head_dim, up = a->nope + a->v_head_dim, q_in = a->q_rank ? a->q_rank : a->hidden;
-    llm__rows q_a = llm__rows_of(LLM__W_Q_A, a->q_rank, 0, a->q_rank), kv_a = llm__rows_of(LLM__W_KV_A, a->kv_rank + a->rope_dim, 0, a->kv_rank + a->rope_dim);
-    llm__rows q = llm__rows_of(a->q_rank ? LLM__W_Q_B : LLM__W_Q, a->n_heads * d, R->head * d, R->n_heads * d);
-    if (a->q_rank) {
-        llm__loader_matrix(L, LLM_ROLE_LINEAR, &q_a, 1, a->hidden, 0, a->hidden, 0, &y->q_a.w, &y->q_a.b);
-        llm__load_vector(L, LLM__W_Q_A_NORM, ".weight", 1, a->q_rank, 0, a->q_rank, 1, &y->q_a_norm);
-    }
-    llm__loader_matrix(L, LLM_ROLE_LINEAR, &q, 1, q_in, 0, q_in, 0, &y->q_b.w, &y->q_b.b);
-    llm__loader_matrix(L, LLM_ROLE_LINEAR, &kv_a, 1, a->hidden, 0, a->hidden, 0, &y->kv_a.w, &y->kv_a.b);
-    llm__load_vector(L, LLM__W_KV_A_NORM, ".weight", 1, a->kv_rank, 0, a->kv_rank, 1, &y->kv_a_norm);
-    if (!llm__loader_has(L, LLM__W_K_B, ".weight")) {
-        llm__rows kv_b = llm__rows_of(LLM__W_KV_B, a->n_heads * up, R->head * up, R->n_heads * up);
-        llm__loader_matrix(L, LLM_ROLE_MLA_UP, &kv_b, 1, a->kv_rank, 0, a->kv_rank, -1, &y->kv_b, NULL);
-        return;
-    }
-    llm__part k, v; /* GGUF: keys stand head by head as (rank, nope), values as (v, rank) */
-    llm__loader_part(L, LLM__W_K_B, 0, (int64_t)a->n_heads * a->kv_rank, a->nope, 1, &k);
-    llm__loader_part(L, LLM__W_V_B, 0, (int64_t)a->n_heads * a->v_head_dim, a->kv_rank, 1, &v);
-    k.s.transposed = 1;
-    for (int h = R->head; h < R->head + R->n_heads; h++) {
-        llm__loader_add(L, &k, 0, a->nope, (int64_t)h * a->kv_rank, a->kv_rank);
-        llm__loader_add(L, &v, (int64_t)h * a->v_head_dim, a->v_head_dim, 0, a->kv_rank);
-    }
-    llm__loader_make(L, LLM_ROLE_MLA_UP, LLM__W_K_B, 0, &y->kv_b);
-}
-
-/* A plain MLP (or the shared expert): gate and up rows [f0, f0 + n) of `ff`, from two matrices or one. */
-static void llm__load_mlp(llm__loader *L, int shared, int64_t ff, int64_t f0, int64_t n, int bias, llm__net_linear *up, llm__net_linear *down) {
-    const llm__arch *a = L->a;
-    llm__slot both = shared ? LLM__W_S_GATE_UP : LLM__W_GATE_UP, s_gate = shared ? LLM__W_S_GATE : LLM__W_GATE, s_up = shared ? LLM__W_S_UP : LLM__W_UP;
-    int gated = !(a->flags & LLM__NO_GATE), alone = L->m->dummy || llm__loader_has(L, s_gate, ".weight");
-    llm__rows rows[2];
-    if (gated && !alone && !llm__loader_has(L, both, ".weight")) both = llm__loader_has(L, s_up, ".weight") ? s_up : s_gate; /* GGUF: ffn_up may hold both */
-    rows[0] = gated ? llm__rows_of(alone ? s_gate : both, alone ? ff : 2 * ff, f0, n) : llm__rows_of(s_up, ff, f0, n);
-    rows[1] = llm__rows_of(alone ? s_up : both, alone ? ff : 2 * ff, alone ? f0 : ff + f0, n);
-    llm__loader_matrix(L, gated ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR, rows, 1 + gated, a->hidden, 0, a->hidden, bias, &up->w, &up->b);
-    rows[0] = llm__rows_of(shared ? LLM__W_S_DOWN : LLM__W_DOWN, a->hidden, 0, a->hidden);
-    llm__loader_matrix(L, LLM_ROLE_LINEAR, rows, 1, ff, f0, n, L->rank ? -1 : bias, &down->w, &down->b);
-}
-
 /* gpt-oss as its publisher stores it: 4-bit values and exponents in two tensors. Put together as MXFP4 blocks: an exponent, then bytes that hold element i
  * and i + 16 (stored: 2i and 2i + 1). Every rank takes its rows from the same copy. */
 static const uint8_t *llm__load_mxfp4(llm__loader *L, const llm__tensor *blocks, const llm__tensor *scales) {
@@ -17479,8 +17458,8 @@ static llm__part llm__part_of_expert(const llm__part *all, int e, int64_t out, i
     return p;
 }
 
-/* Gate and up (or down) of all experts in as few tensors as the file has. `both`: gate and up in one. */
-static int llm__loader_experts(llm__loader *L, llm__slot slot, int64_t out, int64_t in, llm__part *p) {
+/* `count` matrices of a slot (of all experts, or heads) in one tensor: 1, or 0 if there is none. */
+static int llm__loader_stack(llm__loader *L, llm__slot slot, int64_t count, int64_t out, int64_t in, llm__part *p) {
     char name[256];
     if (L->m->dummy) return 0;
     if (llm__loader_mxfp4(L, slot, out, in, p)) return 1;
@@ -17488,7 +17467,7 @@ static int llm__loader_experts(llm__loader *L, llm__slot slot, int64_t out, int6
     if (!t) t = llm__loader_find(L, slot, 0, "", name);
     if (!t || L->r || !llm__loader_type(L, t)) return 0;
     int across = llm__arch_is(L->a, "gpt_oss") && !L->a->gguf;
-    if (!llm__loader_fits(L, t, L->a->n_experts, across ? in : out, across ? out : in)) return 0;
+    if (!llm__loader_fits(L, t, count, across ? in : out, across ? out : in)) return 0;
     memset(p, 0, sizeof *p);
     p->step = 1;
     p->s.data = t->data;
@@ -17496,6 +17475,49 @@ static int llm__loader_experts(llm__loader *L, llm__slot slot, int64_t out, int6
     p->s.stored_cols = t->shape[2];
     p->s.transposed = across;
     return 1;
+}
+
+/* Latent attention: q and kv go through narrow layers first. Those are computed on every rank, heads are shared. */
+static void llm__load_mla(llm__loader *L, const llm__net_rank *R, llm__net_layer *y) {
+    const llm__arch *a = L->a;
+    int64_t d = a->head_dim, up = a->nope + a->v_head_dim, q_in = a->q_rank ? a->q_rank : a->hidden;
+    llm__rows q_a = llm__rows_of(LLM__W_Q_A, a->q_rank, 0, a->q_rank), kv_a = llm__rows_of(LLM__W_KV_A, a->kv_rank + a->rope_dim, 0, a->kv_rank + a->rope_dim);
+    llm__rows q = llm__rows_of(a->q_rank ? LLM__W_Q_B : LLM__W_Q, a->n_heads * d, R->head * d, R->n_heads * d);
+    if (a->q_rank) {
+        llm__loader_matrix(L, LLM_ROLE_LINEAR, &q_a, 1, a->hidden, 0, a->hidden, 0, &y->q_a.w, &y->q_a.b);
+        llm__load_vector(L, LLM__W_Q_A_NORM, ".weight", 1, a->q_rank, 0, a->q_rank, 1, &y->q_a_norm);
+    }
+    llm__loader_matrix(L, LLM_ROLE_LINEAR, &q, 1, q_in, 0, q_in, 0, &y->q_b.w, &y->q_b.b);
+    llm__loader_matrix(L, LLM_ROLE_LINEAR, &kv_a, 1, a->hidden, 0, a->hidden, 0, &y->kv_a.w, &y->kv_a.b);
+    llm__load_vector(L, LLM__W_KV_A_NORM, ".weight", 1, a->kv_rank, 0, a->kv_rank, 1, &y->kv_a_norm);
+    if (!llm__loader_has(L, LLM__W_K_B, ".weight")) {
+        llm__rows kv_b = llm__rows_of(LLM__W_KV_B, a->n_heads * up, R->head * up, R->n_heads * up);
+        llm__loader_matrix(L, LLM_ROLE_MLA_UP, &kv_b, 1, a->kv_rank, 0, a->kv_rank, -1, &y->kv_b, NULL);
+        return;
+    }
+    llm__part k, v; /* GGUF: keys stand head by head as (rank, nope), values as (v, rank) */
+    if (!llm__loader_stack(L, LLM__W_K_B, a->n_heads, a->kv_rank, a->nope, &k)) llm__loader_lacks(L, LLM__W_K_B);
+    if (!llm__loader_stack(L, LLM__W_V_B, a->n_heads, a->v_head_dim, a->kv_rank, &v)) llm__loader_lacks(L, LLM__W_V_B);
+    if (!L->r) k.s.transposed = 1;
+    for (int h = R->head; h < R->head + R->n_heads && !L->r; h++) {
+        llm__loader_add(L, &k, 0, a->nope, (int64_t)h * a->kv_rank, a->kv_rank);
+        llm__loader_add(L, &v, (int64_t)h * a->v_head_dim, a->v_head_dim, 0, a->kv_rank);
+    }
+    llm__loader_make(L, LLM_ROLE_MLA_UP, LLM__W_K_B, 0, &y->kv_b);
+}
+
+/* A plain MLP (or the shared expert): gate and up rows [f0, f0 + n) of `ff`, from two matrices or one. */
+static void llm__load_mlp(llm__loader *L, int shared, int64_t ff, int64_t f0, int64_t n, int bias, llm__net_linear *up, llm__net_linear *down) {
+    const llm__arch *a = L->a;
+    llm__slot both = shared ? LLM__W_S_GATE_UP : LLM__W_GATE_UP, s_gate = shared ? LLM__W_S_GATE : LLM__W_GATE, s_up = shared ? LLM__W_S_UP : LLM__W_UP;
+    int gated = !(a->flags & LLM__NO_GATE), alone = L->m->dummy || llm__loader_has(L, s_gate, ".weight");
+    llm__rows rows[2];
+    if (gated && !alone && !llm__loader_has(L, both, ".weight")) both = llm__loader_has(L, s_up, ".weight") ? s_up : s_gate; /* GGUF: ffn_up may hold both */
+    rows[0] = gated ? llm__rows_of(alone ? s_gate : both, alone ? ff : 2 * ff, f0, n) : llm__rows_of(s_up, ff, f0, n);
+    rows[1] = llm__rows_of(alone ? s_up : both, alone ? ff : 2 * ff, alone ? f0 : ff + f0, n);
+    llm__loader_matrix(L, gated ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR, rows, 1 + gated, a->hidden, 0, a->hidden, bias, &up->w, &up->b);
+    rows[0] = llm__rows_of(shared ? LLM__W_S_DOWN : LLM__W_DOWN, a->hidden, 0, a->hidden);
+    llm__loader_matrix(L, LLM_ROLE_LINEAR, rows, 1, ff, f0, n, L->rank ? -1 : bias, &down->w, &down->b);
 }
 
 /* Biases of experts: gpt-oss's are one vector for all, gate and up interleaved as its matrices are. GGUF has them apart. */
@@ -17523,9 +17545,10 @@ static void llm__load_experts(llm__loader *L, int64_t f0, int64_t n, llm__net_la
     const llm__arch *a = L->a;
     int64_t ff = a->ff_expert, H = a->hidden;
     llm__part gate, up, down;
-    int both = llm__loader_experts(L, LLM__W_E_GATE_UP_ALL, 2 * ff, H, &gate), apart = !both && llm__loader_experts(L, LLM__W_E_GATE_ALL, ff, H, &gate);
+    memset(&up, 0, sizeof up);
+    int both = llm__loader_stack(L, LLM__W_E_GATE_UP_ALL, a->n_experts, 2 * ff, H, &gate), apart = !both && llm__loader_stack(L, LLM__W_E_GATE_ALL, a->n_experts, ff, H, &gate);
     int interleaved = both && llm__arch_is(a, "gpt_oss");
-    if (apart && !llm__loader_experts(L, LLM__W_E_UP_ALL, ff, H, &up)) llm__loader_part(L, LLM__W_E_UP_ALL, 0, ff, H, 1, &up);
+    if (apart && !llm__loader_stack(L, LLM__W_E_UP_ALL, a->n_experts, ff, H, &up)) llm__loader_lacks(L, LLM__W_E_UP_ALL);
     if (both) up = gate;
     if (interleaved) gate.step = up.step = 2;
     if (both) up.s.row += interleaved ? 1 : ff;
@@ -17542,7 +17565,7 @@ static void llm__load_experts(llm__loader *L, int64_t f0, int64_t n, llm__net_la
         llm__loader_add(L, &u, f0, n, 0, H);
     }
     llm__loader_make(L, LLM_ROLE_EXPERTS_GATE_UP, LLM__W_E_GATE_UP_ALL, a->n_experts, &y->e_up.w);
-    both = llm__loader_experts(L, LLM__W_E_DOWN_ALL, H, ff, &down);
+    both = llm__loader_stack(L, LLM__W_E_DOWN_ALL, a->n_experts, H, ff, &down);
     for (int e = 0; e < a->n_experts && !L->r; e++) {
         llm__part d;
         if (both) d = llm__part_of_expert(&down, e, H, ff);
