@@ -4176,6 +4176,7 @@ static int llm__rx_loop(llm__rx_run *r, int pc, size_t *pos) {
     if (count < c->min) return 0;
     *pos = p;
     if (c->mode == LLM__RX_LAZY) return llm__rx_push(r, LLM__RX_LONGER, pc, p, (size_t)count);
+    if (c->mode == LLM__RX_POSSESSIVE && memo) return llm__rx_push(r, LLM__RX_DONE, pc, least, p);
     if (c->mode == LLM__RX_POSSESSIVE || (p == least && !memo)) return 1;
     return llm__rx_push(r, LLM__RX_SHORTER, pc, p, least);
 }
@@ -4209,6 +4210,10 @@ static int llm__rx_backtrack(llm__rx_run *r, size_t base, int *pc, size_t *pos) 
             }
         } else if (e->kind == LLM__RX_DONE) {
             llm__rx_memo_put(r, e->pc, e->pos, 0);
+            while (e->pos < e->aux) { /* a possessive LOOP: it fails from anywhere on its way */
+                (void)llm__uni_next(llm__s(r->s, r->n), &e->pos);
+                llm__rx_memo_put(r, e->pc, e->pos, 0);
+            }
         } else {
             r->reg[e->pc] = e->pos;
         }
@@ -4277,7 +4282,7 @@ static int llm__rx_match(llm__rx_run *r, int pc, size_t pos, size_t *end, int lo
             ok = 1;
             if (r->slow) {
                 int known = llm__rx_memo_get(r, pc, pos);
-                ok = known == LLM__RX_MATCHED ? 2 : known == LLM__RX_FAILED ? 0 : llm__rx_push(r, LLM__RX_DONE, pc, pos, 0);
+                ok = known == LLM__RX_MATCHED ? 2 : known == LLM__RX_FAILED ? 0 : llm__rx_push(r, LLM__RX_DONE, pc, pos, pos);
             }
             if (ok == 1) ok = llm__rx_push(r, LLM__RX_TRY, pc + c->y, pos, 0);
             pc += c->x - 1;
@@ -6627,6 +6632,7 @@ static llm_result llm__tok_load_model(llm__tokenizer *t, const llm_json *d, int 
         t->kind = piece ? "WordPiece" : "WordLevel";
         t->model = piece ? LLM__TOK_WORDPIECE : LLM__TOK_WORDLEVEL;
         t->prefix = llm__json_keep(t, d, model, "continuing_subword_prefix");
+        if (llm_json_find(d, model, "continuing_subword_prefix") < 0) t->prefix = llm__s("##", 2);
         (void)llm_json_int(d, llm_json_find(d, model, "max_input_chars_per_word"), &most);
         t->max_word = (int)LLM__MAX(0, LLM__MIN(most, INT32_MAX));
         r = llm__tok_load_unk(t, d, model, 1);

@@ -1,0 +1,50 @@
+/* Any bytes as a tokenizer file: refused, or it encodes and decodes, ids stay in range, and streamed text is the whole text.
+ * clang -g -O1 -fsanitize=fuzzer,address,undefined tests/fuzz/fuzz_tokenizer.c -lm -lpthread */
+#define LLM_IMPLEMENTATION
+#include "../../llm.h"
+
+static void fuzz_use(const llm__tokenizer *t, const char *s, size_t n, int flags) {
+    llm_tokens ids;
+    llm_text whole, streamed;
+    struct llm_detok *d = llm__detok_open(t, flags);
+    memset(&ids, 0, sizeof ids);
+    memset(&whole, 0, sizeof whole);
+    memset(&streamed, 0, sizeof streamed);
+    if (d && !llm__tokenizer_encode(t, s, n, flags, &ids)) {
+        for (size_t i = 0; i < ids.len; i++) {
+            if (ids.data[i] < 0 || ids.data[i] >= t->n_vocab) __builtin_trap();
+            llm__detok_push(d, ids.data[i], &streamed);
+        }
+        llm__detok_flush(d, &streamed);
+        llm__tokenizer_decode(t, ids.data, ids.len, flags, &whole);
+        if (whole.len != streamed.len || (whole.len && memcmp(whole.data, streamed.data, whole.len))) __builtin_trap();
+    }
+    if (d) llm__detok_close(d);
+    LLM_FREE(d);
+    llm_tokens_free(&ids);
+    llm_text_free(&whole);
+    llm_text_free(&streamed);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static const char text[] = "ab  <s>a b\xC3\xA9\xE4\xB8\xAD\xE2\x96\x81 'S 123\r\n\xFF  end</s>";
+    const char *p = (const char *)data;
+    llm__tokenizer *t = llm__tok_new();
+    llm_json *d = NULL;
+    if (!size || !t) return llm__tokenizer_close(t), 0;
+    llm_result r = LLM_ERR_FORMAT;
+    if (p[0] == '{') {
+        r = llm_json_parse(p, size, NULL, &d);
+        if (!r) r = llm__tok_load_json(t, d, NULL);
+        llm_json_free(d);
+    } else {
+        r = p[0] == '\n' ? llm__tok_load_spm(t, llm__s(p, size), NULL, NULL) : llm__tok_load_ranks(t, llm__s(p, size), "", NULL, NULL);
+        if (!r) r = llm__tok_index_added(t);
+    }
+    if (!r) fuzz_use(t, text, sizeof text - 1, 0);
+    if (!r) fuzz_use(t, text, sizeof text - 1, LLM_TOK_ADD_SPECIAL | LLM_TOK_PARSE_SPECIAL | LLM_DETOK_KEEP_SPECIAL);
+    if (!r) fuzz_use(t, p, LLM__MIN(size, (size_t)500), LLM_TOK_PARSE_SPECIAL);
+    llm__tokenizer_close(t);
+    return 0;
+}

@@ -1,0 +1,535 @@
+/* Unicode tables, regular expressions and the tokenizer: against the goldens of Hugging Face and llama.cpp, against damaged files,
+ * and the rules that must hold for any text (streamed text equals whole text, time grows with the length and no faster). */
+#include "test.h"
+
+#define TOK_SHARED "../shared/"
+
+static llm__tokenizer *tok_open(const char *json) {
+    llm__tokenizer *t = llm__tok_new();
+    llm_json *d = NULL;
+    llm_result r = llm_json_parse(json, strlen(json), NULL, &d);
+    if (!r) r = llm__tok_load_json(t, d, NULL);
+    llm_json_free(d);
+    if (!r) return t;
+    llm__tokenizer_close(t);
+    return NULL;
+}
+
+/* 1 if a tokenizer.json is refused with the given result. */
+static int tok_refused(const char *json, llm_result expected) {
+    llm__tokenizer *t = llm__tok_new();
+    llm_json *d = NULL;
+    llm_result r = llm_json_parse(json, strlen(json), NULL, &d);
+    if (!r) r = llm__tok_load_json(t, d, NULL);
+    llm_json_free(d);
+    llm__tokenizer_close(t);
+    if (r != expected) printf("  %d for %.120s\n", (int)r, json);
+    return r == expected && llm_last_error()[0];
+}
+
+/* Encodes and compares with ids ended by -1. */
+static int tok_ids(const llm__tokenizer *t, const char *text, int flags, const int32_t *want) {
+    llm_tokens got;
+    size_t n = 0;
+    memset(&got, 0, sizeof got);
+    llm_result r = llm__tokenizer_encode(t, text, strlen(text), flags, &got);
+    while (want[n] >= 0) n++;
+    int ok = !r && got.len == n && (!n || !memcmp(got.data, want, n * sizeof *want));
+    for (size_t i = 0; !ok && i < got.len; i++) printf("%s%d", i ? ", " : "  got ", (int)got.data[i]);
+    if (!ok) printf("\n");
+    llm_tokens_free(&got);
+    return ok;
+}
+
+/* Decodes, whole and streamed; the two must be equal and every streamed piece whole characters. */
+static int tok_text(const llm__tokenizer *t, const int32_t *ids, size_t n, int flags, const char *want, size_t want_len) {
+    llm_text whole, streamed;
+    int ok = 1, len;
+    memset(&whole, 0, sizeof whole);
+    memset(&streamed, 0, sizeof streamed);
+    struct llm_detok *d = llm__detok_open(t, flags);
+    ok &= d && !llm__tokenizer_decode(t, ids, n, flags, &whole);
+    for (size_t i = 0; i < n && d; i++) {
+        size_t from = streamed.len;
+        ok &= !llm__detok_push(d, ids[i], &streamed);
+        for (size_t at = from; at < streamed.len; at += (size_t)len) ok &= llm__utf8_get(streamed.data + at, streamed.len - at, &len) >= 0;
+    }
+    if (d) llm__detok_flush(d, &streamed), llm__detok_close(d);
+    LLM_FREE(d);
+    ok &= whole.len == streamed.len && (!whole.len || !memcmp(whole.data, streamed.data, whole.len));
+    if (want) ok &= whole.len == want_len && (!want_len || !memcmp(whole.data, want, want_len));
+    llm_text_free(&whole);
+    llm_text_free(&streamed);
+    return ok;
+}
+
+/* ---- Unicode ---- */
+
+static void tok_test_unicode(void) {
+    CHECK(llm__uni_cat('A') == LLM__LU && llm__uni_cat('a') == LLM__LL && llm__uni_cat(0x100) == LLM__LU && llm__uni_cat(0x101) == LLM__LL);
+    CHECK(llm__uni_cat(0x139) == LLM__LU && llm__uni_cat(0x13A) == LLM__LL && llm__uni_cat(0x4E2D) == LLM__LO &&
+        llm__uni_cat(0x378) == LLM__CN);
+    CHECK(llm__uni_cat(0x10FFFF) == LLM__CN && llm__uni_cat(0xE000) == LLM__CO && llm__uni_cat(0x0301) == LLM__MN &&
+        llm__uni_cat(0xBD) == LLM__NO);
+    CHECK(llm__uni_space(0x85) && llm__uni_space(0x3000) && !llm__uni_space(0x1C) && !llm__uni_space(0x200B) && !llm__uni_space(0x180E));
+    CHECK(llm__uni_case('Q', 1) == 'q' && llm__uni_case(0x17F, 2) == 's' && llm__uni_case(0x17F, 1) == 0x17F &&
+        llm__uni_case(0x212A, 2) == 'k');
+    CHECK(llm__uni_script(0x4E2D) == llm__uni_script_find(llm__s("Han", 3)) && llm__uni_script_find(llm__s("no such", 7)) < 0);
+    static const struct { llm__uni_form form; const char *from, *to; } forms[] = {
+        {LLM__NFC, "e\xCC\x81", "\xC3\xA9"}, {LLM__NFD, "\xC3\xA9", "e\xCC\x81"}, {LLM__NFKC, "\xEF\xAC\x81\xC2\xB2", "fi2"},
+        {LLM__NFC, "\xE1\x84\x92\xE1\x85\xA1\xE1\x86\xAB", "\xED\x95\x9C"}, {LLM__NFD, "\xED\x95\x9C",
+            "\xE1\x84\x92\xE1\x85\xA1\xE1\x86\xAB"},
+        {LLM__NFC, "a\xCC\x81\xCC\xA3", "\xE1\xBA\xA1\xCC\x81"}, {LLM__NFC, "\xF0\x90\x97\x92\xCC\x87", "\xF0\x90\x97\x92\xCC\x87"},
+            {LLM__NFKD, "abc", "abc"}};
+    llm__uni_norm *m = llm__uni_norm_open();
+    CHECK(m != NULL);
+    for (int i = 0; i < LLM__COUNT(forms) && m; i++) {
+        llm_text out;
+        memset(&out, 0, sizeof out);
+        CHECK(llm__uni_normalize(m, forms[i].form, llm__s(forms[i].from, strlen(forms[i].from)), &out) && !strcmp(out.data, forms[i].to));
+        llm_text_free(&out);
+    }
+    LLM_FREE(m);
+}
+
+/* ---- regular expressions ---- */
+
+/* The matches as "from-to from-to". mode: 0 as it is, 1 the general engine, 2 that one with its memory from the start. */
+static llm_text tok_matches(const char *pattern, const char *text, size_t n, int mode) {
+    llm_text out;
+    llm__regex *re;
+    llm__rx_run run;
+    size_t from, end;
+    int found;
+    memset(&out, 0, sizeof out);
+    memset(&run, 0, sizeof run);
+    if (llm__regex_open(pattern, strlen(pattern), &re)) {
+        llm_text_str(&out, "error");
+        return out;
+    }
+    if (mode) re->fast = LLM__RX_GENERAL;
+    llm__rx_begin(&run, re, text, n);
+    run.slow = mode == 2;
+    while ((found = llm__rx_next(&run, &from, &end)) > 0) {
+        if (out.len) llm_text_str(&out, " ");
+        llm_text_int(&out, (int64_t)from);
+        llm_text_str(&out, "-");
+        llm_text_int(&out, (int64_t)end);
+    }
+    llm_text_str(&out, found < 0 ? "!" : "");
+    llm__rx_end(&run);
+    llm__regex_close(re);
+    return out;
+}
+
+static void tok_test_regex(void) {
+    static const struct { const char *pattern, *text, *want; } cases[] = {
+        {"a|b", "cab", "1-2 2-3"}, {"a*", "baa", "0-0 1-3"}, {"a{2,3}?", "aaaa", "0-2 2-4"}, {"(a|ab)(c|bcd)", "abcd", "0-4"},
+            {"(?>a|ab)c", "abc", ""},
+        {"a++a", "aaa", ""}, {"a+?", "aa", "0-1 1-2"}, {"(?i:'s|'ll)", "'S 'lL '\xC5\xBF", "0-2 3-6 7-10"}, {"\\s+(?!\\S)|\\s+", "a  b ",
+            "1-2 2-3 4-5"},
+        {"(?=(\\d{3})+(?!\\d))", "1234567", "1-1 4-4"}, {"[a-z&&[^aeiou]]+", "hello", "0-1 2-4"}, {"[^\\W\\d]+", "a1b", "0-1 2-3"},
+            {"\\p{Han}+", "a\xE4\xB8\xAD" "b", "1-4"},
+        {"(?<=a)b", "abcb", "1-2"}, {"(?<!a)b", "abcb", "3-4"}, {"^a|b$", "ab", "0-1 1-2"}, {"\\ba", "a ba", "0-1"},
+            {"(a*)*b", "aab", "0-3"}, {"(?:a?){3}a{3}", "aaaa", "0-4"},
+        {"x{,2}", "xxx", "0-2 2-3"}, {"[]a]", "]a", "0-1 1-2"}, {"\\x{4E2D}|\\u0041", "A\xE4\xB8\xAD", "0-1 1-4"},
+            {"[[:alpha:]_]+", "ab_1", "0-3"}, {"(a|b)*c", "abac", "0-4"},
+        {"(?s).", "\n", "0-1"}, {".", "\n", ""}, {"(?i)k", "\xE2\x84\xAA", "0-3"}, {"[^a]", "a\xF0\x9F\x98\x80", "1-5"},
+            {"\\z", "a", "1-1"}};
+    for (int i = 0; i < LLM__COUNT(cases); i++)
+        for (int mode = 0; mode < 3; mode++) {
+            llm_text got = tok_matches(cases[i].pattern, cases[i].text, strlen(cases[i].text), mode);
+            if (!CHECK(!strcmp(got.data ? got.data : "", cases[i].want))) printf("  %s mode %d: %s\n", cases[i].pattern, mode, got.data);
+            llm_text_free(&got);
+        }
+    static const char *const bad[] = {"(", ")", "a)", "[", "[a", "*", "\\", "\\1", "(?<", "(?x)", "\\p{Nonsense}", "\\p{", "[b-a]",
+        "a{5,2}", "a{2000}", "(?P<n", "\\q",
+                                      "\\x{110000}", "\xFF", "(?#c)", "((((a{1000}){1000}){1000}){1000})"};
+    for (int i = 0; i < LLM__COUNT(bad); i++) {
+        llm__regex *re;
+        if (!CHECK(llm__regex_open(bad[i], strlen(bad[i]), &re) != LLM_OK && !re)) printf("  accepted: %s\n", bad[i]);
+    }
+}
+
+/* A small generator, so that failures repeat. */
+static uint32_t tok_random(uint32_t *state) {
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 8;
+}
+
+/* Appends random text: characters that matter to the patterns, and any code point. */
+static void tok_random_text(uint32_t *state, llm_text *out, int n) {
+    static const char *const parts[] = {"a", "B", "'s", "'LL", "'\xC5\xBF", " ", "  ", "\n", "\r\n", "\t", "1", "234", "\xC2\xBD", ".",
+        "!?", "/", "\xE4\xB8\xAD", "\xC3\xA9", "e\xCC\x81", "\xC7\x85",
+                                        "\xCA\xB0", "\xC2\xA0", "\xE3\x80\x80", "\xC2\x85", "\xF0\x9F\x91\x8D\xF0\x9F\x8F\xBD", "_",
+                                            "<|x|>", "\xE2\x96\x81", "'d", "Ab", "\xCC\x81"};
+    for (int i = 0; i < n; i++) {
+        uint32_t c = tok_random(state) % 0x110000;
+        if (tok_random(state) % 8 || (c >= 0xD800 && c < 0xE000)) llm_text_str(out, parts[tok_random(state) % LLM__COUNT(parts)]);
+        else llm__uni_put(out, (int32_t)c);
+    }
+}
+
+/* The hand-written matchers equal the general one. */
+static void tok_test_families(void) {
+    uint32_t state = 7;
+    for (int i = 0; i < LLM__COUNT(llm__rx_families); i++)
+        for (int k = 0; k < 300; k++) {
+            llm_text s;
+            memset(&s, 0, sizeof s);
+            llm_text_str(&s, "");
+            tok_random_text(&state, &s, 1 + (int)(tok_random(&state) % 30));
+            llm_text fast = tok_matches(llm__rx_families[i].pattern, s.data, s.len, 0), slow = tok_matches(llm__rx_families[i].pattern,
+                s.data, s.len, 1);
+            if (strcmp(fast.data, slow.data)) CHECK(!"a hand-written matcher differs from the general one");
+            llm_text_free(&s);
+            llm_text_free(&fast);
+            llm_text_free(&slow);
+        }
+    CHECK(1);
+}
+
+/* Steps that a pattern takes on n characters, as a measure of time that no busy machine disturbs. */
+static int64_t tok_steps(const char *pattern, const char *unit, size_t n) {
+    llm__regex *re;
+    llm__rx_run run;
+    llm_text s;
+    size_t from, end;
+    memset(&run, 0, sizeof run);
+    memset(&s, 0, sizeof s);
+    for (size_t i = 0; i < n; i++) llm_text_str(&s, unit);
+    if (llm__regex_open(pattern, strlen(pattern), &re)) return -1;
+    re->fast = LLM__RX_GENERAL;
+    llm__rx_begin(&run, re, s.data, s.len);
+    int found;
+    while ((found = llm__rx_next(&run, &from, &end)) > 0) {}
+    int64_t steps = found < 0 ? -1 : run.steps;
+    llm__rx_end(&run);
+    llm__regex_close(re);
+    llm_text_free(&s);
+    return steps;
+}
+
+static void tok_test_linear(void) {
+    static const char *const pattern[][2] = {{"(a+)+b", "a"}, {"(x+x+)+y", "x"}, {"(a|aa)+$", "a"}, {"\\s*[\\r\\n]+|\\s", " "},
+        {"(?=(\\d{3})+(?!\\d))", "1"}, {"(.*)*b", "a"}, {"a*+b|a", "a"},
+                                             {"\\p{N}{1,3}(?=(?:\\p{N}{3})*(?!\\p{N}))", "1"}, {LLM__RX_GPT2_TEXT, "ab "}};
+    for (int i = 0; i < LLM__COUNT(pattern); i++) {
+        int64_t one = tok_steps(pattern[i][0], pattern[i][1], 4000), two = tok_steps(pattern[i][0], pattern[i][1], 8000);
+        if (!CHECK(one > 0 && two > 0 && two < one * 5 / 2)) printf("  %s: %lld, %lld steps\n", pattern[i][0], (long long)one,
+            (long long)two);
+    }
+}
+
+/* ---- small tokenizers made here ---- */
+
+#define TOK_BPE(vocab, merges, more) "{\"added_tokens\":[" more "],\"model\":{\"type\":\"BPE\",\"vocab\":{" vocab "},\"merges\":[" merges "]}}"
+
+static void tok_test_small(void) {
+    static const int32_t ab[] = {3, 2, -1}, whole[] = {4, -1}, added[] = {3, 5, 0, -1}, plain[] = {0, 1, -1}, wp[] = {1, 2, 0, -1},
+        uni[] = {3, 1, 0, -1};
+    llm__tokenizer *t = tok_open(TOK_BPE("\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"abc\":4", "\"a b\"", ""));
+    CHECK(t && tok_ids(t, "abc", 0, ab));
+    llm__tokenizer_close(t);
+    t = tok_open(TOK_BPE("\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"abc\":4", "\"a b\",[\"ab\",\"c\"],[\"a\",\"b\"]",
+        "")); /* both forms, a pair twice */
+    CHECK(t && tok_ids(t, "abc", 0, whole));
+    llm__tokenizer_close(t);
+    t = tok_open(TOK_BPE("\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"<\":6,\"<x>\":5", "\"a b\"",
+        "{\"id\":5,\"content\":\"<x>\",\"special\":true,\"lstrip\":true,\"normalized\":false}"));
+    CHECK(t && tok_ids(t, "ab  <x>a", LLM_TOK_PARSE_SPECIAL, added));
+    CHECK(t && llm__tokenizer_is_special(t, 5) && llm__tokenizer_id(t, llm__s("<x>", 3)) == 5 &&
+        llm__tokenizer_id(t, llm__s("no", 2)) == -1);
+    CHECK(t && tok_text(t, added, 3, 0, "ab a", 4) && tok_text(t, added, 3, LLM_DETOK_KEEP_SPECIAL, "ab <x> a", 8));
+    static const int32_t strange[] = {-5, 99, 4, 0};
+    CHECK(t && tok_text(t, strange, 4, 0, "a", 1)); /* ids without a token add nothing */
+    llm__tokenizer_close(t);
+    t = tok_open("{\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"},\"normalizer\":{\"type\":\"BertNormalizer\"},\"decoder\":{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true},"
+                 "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\",\"vocab\":{\"[UNK]\":0,\"un\":1,\"##able\":2}}}");
+    CHECK(t && tok_ids(t, "Un\xC3\xA1" "ble xyz", 0, wp) && tok_text(t, wp, 3, 0, "unable [UNK]", 12));
+    llm__tokenizer_close(t);
+    t = tok_open("{\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"?\",0],[\"b\",-1],[\"a\",-3],[\"aa\",-2]]}}");
+    CHECK(t && tok_ids(t, "aabzz", 0, uni));
+    llm__tokenizer_close(t);
+    t = tok_open(TOK_BPE("\"a\":0,\"b\":1", "", ""));
+    CHECK(t && tok_ids(t, "azb", 0, plain)); /* what is no token vanishes, as in the reference */
+    llm__tokenizer_close(t);
+}
+
+/* Files that must be refused, each with a sentence. */
+static void tok_test_hostile(void) {
+    static const char *const format[] = {
+        "{}", "[]", "{\"model\":{}}", TOK_BPE("", "", ""), TOK_BPE("\"a\":-1", "", ""), TOK_BPE("\"a\":1.5", "", ""),
+            TOK_BPE("\"a\":\"x\"", "", ""), TOK_BPE("\"a\":0,\"b\":0", "", ""),
+        TOK_BPE("\"a\":0,\"a\":1", "", ""), TOK_BPE("\"a\":0,\"b\":1", "\"a\"", ""), TOK_BPE("\"a\":0,\"b\":1", "\"a b c\"", ""),
+            TOK_BPE("\"a\":0,\"b\":1", "\"a b\"", ""),
+        TOK_BPE("\"a\":0,\"b\":1", "\"a x\"", ""), TOK_BPE("\"a\":0,\"b\":1", "[\"a\"]", ""), TOK_BPE("\"a\":0,\"b\":1", "5", ""),
+            TOK_BPE("\"a\":0", "", "{\"id\":0,\"content\":\"x\"}"),
+        TOK_BPE("\"a\":0", "", "{\"id\":1,\"content\":\"\"}"), TOK_BPE("\"a\":0", "", "{\"content\":\"x\"}"),
+            TOK_BPE("\"a\":0", "", "{\"id\":1}"),
+        "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0}}}",
+            "{\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{\"a\":0},\"merges\":[]}}",
+        "{\"model\":{\"type\":\"BPE\",\"unk_token\":\"u\",\"vocab\":{\"a\":0},\"merges\":[]}}",
+            "{\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"u\",\"vocab\":{\"a\":0}}}",
+        "{\"model\":{\"type\":\"BPE\",\"continuing_subword_prefix\":\"####\",\"vocab\":{\"a\":0,\"b\":1},\"merges\":[\"a b\"]}}",
+        "{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0]]}}",
+            "{\"model\":{\"type\":\"Unigram\",\"unk_id\":7,\"vocab\":[[\"a\",0]]}}",
+            "{\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"a\"]]}}",
+        "{\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":{\"a\":0}}}",
+            "{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"\xE4\xB8\xAD\":0},\"merges\":[]}}",
+        "{\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"////\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}",
+        "{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(\"}},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}"};
+    static const char *const unsupported[] = {
+        "{\"model\":{\"type\":\"Magic\",\"vocab\":{\"a\":0}}}",
+            "{\"normalizer\":{\"type\":\"Magic\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}",
+        "{\"pre_tokenizer\":{\"type\":\"Magic\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}",
+            "{\"decoder\":{\"type\":\"Magic\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}",
+        "{\"post_processor\":{\"type\":\"Magic\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}",
+        "{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(a)\\\\1\"}},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}"};
+    for (int i = 0; i < LLM__COUNT(format); i++) CHECK(tok_refused(format[i], LLM_ERR_FORMAT));
+    for (int i = 0; i < LLM__COUNT(unsupported); i++) CHECK(tok_refused(unsupported[i], LLM_ERR_UNSUPPORTED));
+    CHECK(tok_refused(TOK_BPE("\"a\":2147483647", "", ""), LLM_ERR_LIMIT)); /* one far id must not make a table of 2^31 */
+    llm_text deep;
+    memset(&deep, 0, sizeof deep);
+    llm_text_str(&deep, "{\"normalizer\":");
+    for (int i = 0; i < 40; i++) llm_text_str(&deep, "{\"type\":\"Sequence\",\"normalizers\":[");
+    llm_text_str(&deep, "{\"type\":\"NFC\"}");
+    for (int i = 0; i < 40; i++) llm_text_str(&deep, "]}");
+    llm_text_str(&deep, ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}");
+    CHECK(tok_refused(deep.data, LLM_ERR_LIMIT));
+    llm_text_free(&deep);
+    llm__tokenizer *t = NULL;
+    CHECK(llm__tokenizer_open_path("/nonexistent/tokenizer.json", NULL, &t) == LLM_ERR_IO && !t);
+}
+
+/* Opens bytes as a tokenizer.model. */
+static llm_result tok_spm(const char *bytes, size_t n, llm__tokenizer **out) {
+    *out = llm__tok_new();
+    llm_result r = llm__tok_load_spm(*out, llm__s(bytes, n), NULL, NULL);
+    if (!r) r = llm__tok_index_added(*out);
+    if (r) llm__tokenizer_close(*out), *out = NULL;
+    return r;
+}
+
+static void tok_test_spm(void) {
+    /* <unk> (type 2), U+2581, a, b, U+2581a score 2, ab score 1; model_type 2 */
+    static const char model[] = "\x0A\x09\x0A\x05<unk>\x18\x02" "\x0A\x05\x0A\x03\xE2\x96\x81" "\x0A\x03\x0A\x01" "a" "\x0A\x03\x0A\x01"
+        "b" "\x0A\x0B\x0A\x04\xE2\x96\x81" "a\x15\x00\x00\x00\x40"
+                                "\x0A\x09\x0A\x02" "ab\x15\x00\x00\x80\x3F" "\x12\x02\x18\x02";
+    static const int32_t want[] = {4, 3, 1, 0, -1};
+    llm__tokenizer *t = NULL;
+    size_t n = sizeof model - 1;
+    CHECK(!tok_spm(model, n, &t) && tok_ids(t, "ab zz", 0, want) && tok_text(t, want, 3, 0, "ab ", 3));
+    llm__tokenizer_close(t);
+    for (size_t cut = 0; cut < n; cut++) { /* every truncation is refused or opens, and nothing else */
+        char copy[256];
+        memcpy(copy, model, cut);
+        (void)tok_spm(copy, cut, &t);
+        llm__tokenizer_close(t);
+    }
+    for (size_t bit = 0; bit < n * 8; bit++) {
+        char copy[256];
+        memcpy(copy, model, n);
+        copy[bit / 8] = (char)(copy[bit / 8] ^ (1 << bit % 8));
+        if (!tok_spm(copy, n, &t)) (void)tok_text(t, want, 4, 0, NULL, 0);
+        llm__tokenizer_close(t);
+    }
+    CHECK(tok_spm("\x0A\xFF\xFF\xFF\xFF\x7F", 6, &t) == LLM_ERR_FORMAT);
+    CHECK(tok_spm("\x0B\x0A\x01", 3, &t) == LLM_ERR_FORMAT);
+    CHECK(tok_spm("\x0A\x0A\x0A\x03nan\x15\x00\x00\xC0\x7F", 12, &t) == LLM_ERR_FORMAT);
+}
+
+static void tok_test_ranks(void) {
+    static const char ranks[] = "YQ== 0\nYg== 1\nYWI= 2\n";
+    static const int32_t want[] = {2, 0, -1};
+    llm__tokenizer *t = llm__tok_new();
+    CHECK(!llm__tok_load_ranks(t, llm__s(ranks, sizeof ranks - 1), "x.tiktoken", NULL, NULL) && tok_ids(t, "aba", 0, want) &&
+        tok_text(t, want, 2, 0, "aba", 3));
+    llm__tokenizer_close(t);
+    static const char *const bad[] = {"YQ==\n", "YQ== x\n", "Y*== 0\n", "YQ== 0\nYQ== 1\n", "YQ== 0\nYg== 0\n", "YQ== -1\n",
+        "YQ== 99999999\n", " 5\n"};
+    for (int i = 0; i < LLM__COUNT(bad); i++) {
+        t = llm__tok_new();
+        CHECK(llm__tok_load_ranks(t, llm__s(bad[i], strlen(bad[i])), "x.tiktoken", NULL, NULL) != LLM_OK);
+        llm__tokenizer_close(t);
+    }
+}
+
+/* ---- goldens ---- */
+
+static int tok_golden_ids(const llm__tokenizer *t, const llm_json *d, int row, const char *text, size_t n, const char *key, int flags) {
+    int list = llm_json_find(d, row, key), same = 1;
+    llm_tokens got;
+    if (list < 0) list = llm_json_find(d, row, "ids");
+    memset(&got, 0, sizeof got);
+    same &= !llm__tokenizer_encode(t, text, n, flags, &got) && (int)got.len == llm_json_size(d, list);
+    size_t i = 0;
+    for (int v = llm_json_first(d, list); v >= 0 && same; v = llm_json_next(d, v), i++) {
+        int64_t id;
+        same &= llm_json_int(d, v, &id) && id == got.data[i];
+    }
+    llm_tokens_free(&got);
+    return same;
+}
+
+/* One line of a golden: ids with and without special tokens, and the text back. */
+static int tok_golden_row(const llm__tokenizer *t, const llm_json *d) {
+    size_t n, len;
+    const char *text = llm_json_str(d, llm_json_find(d, 0, "text"), &n), *decoded = llm_json_str(d, llm_json_find(d, 0, "decoded"), &len);
+    int same = 1;
+    llm_tokens ids;
+    if (text) {
+        same &= tok_golden_ids(t, d, 0, text, n, "ids", LLM_TOK_PARSE_SPECIAL);
+        same &= tok_golden_ids(t, d, 0, text, n, "ids_special", LLM_TOK_PARSE_SPECIAL | LLM_TOK_ADD_SPECIAL);
+        same &= tok_golden_ids(t, d, 0, text, n, "ids_plain", 0);
+    }
+    memset(&ids, 0, sizeof ids);
+    for (int v = llm_json_first(d, llm_json_find(d, 0, "ids")); v >= 0; v = llm_json_next(d, v)) {
+        int64_t id = -1;
+        (void)llm_json_int(d, v, &id);
+        llm_tokens_add(&ids, (int32_t)id);
+    }
+    same &= tok_text(t, ids.data, ids.len, LLM_DETOK_KEEP_SPECIAL, decoded, len);
+    llm_tokens_free(&ids);
+    return same;
+}
+
+static void tok_golden_file(const llm__tokenizer *t, const char *path) {
+    llm__file f;
+    int rows = 0, same = 0;
+    if (!CHECK(!llm__file_open(path, 0, 0, &f))) return;
+    const char *p = (const char *)f.data, *end = p + f.size;
+    while (p < end) {
+        const char *stop = (const char *)memchr(p, '\n', (size_t)(end - p));
+        llm_json *d;
+        if (!stop) stop = end;
+        if (stop > p && !llm_json_parse(p, (size_t)(stop - p), NULL, &d)) {
+            rows++;
+            same += tok_golden_row(t, d);
+            llm_json_free(d);
+        }
+        p = stop + 1;
+    }
+    if (!CHECK(rows > 0 && rows == same)) printf("  %s: %d of %d\n", path, same, rows);
+    llm__file_close(&f);
+}
+
+static void tok_test_goldens(void) {
+    static const char *const names[] = {"mistral7b", "llama3", "qwen3"};
+    if (!test_exists(TOK_SHARED "cases/token_goldens/manifest.json")) {
+        SKIP("the tokenizer goldens are not there");
+        return;
+    }
+    for (int i = 0; i < LLM__COUNT(names); i++) {
+        char path[200];
+        llm__tokenizer *t = NULL;
+        snprintf(path, sizeof path, TOK_SHARED "tokenizers/%s", names[i]);
+        if (!CHECK(!llm__tokenizer_open_path(path, NULL, &t))) continue;
+        snprintf(path, sizeof path, TOK_SHARED "cases/token_goldens/%s.jsonl", names[i]);
+        tok_golden_file(t, path);
+        snprintf(path, sizeof path, TOK_SHARED "cases/token_goldens/%s.decode.jsonl", names[i]);
+        tok_golden_file(t, path);
+        llm__tokenizer_close(t);
+    }
+}
+
+/* llama.cpp's vocabularies: texts parted by a separator, ids a line each. */
+static void tok_vocab_file(const char *name) {
+    static const char separator[] = "\n__ggml_vocab_test__\n";
+    char path[200];
+    llm_model *m = NULL;
+    llm_model_config cfg;
+    llm__file in, want;
+    int same = 0, rows = 0;
+    memset(&cfg, 0, sizeof cfg);
+    cfg.vocab_only = 1;
+    snprintf(path, sizeof path, TOK_SHARED "cases/tokenizers/%s.gguf", name);
+    if (!CHECK(!llm_model_open(path, &cfg, &m))) return;
+    snprintf(path, sizeof path, TOK_SHARED "cases/tokenizers/%s.gguf.inp", name);
+    CHECK(!llm__file_open(path, 0, 0, &in));
+    snprintf(path, sizeof path, TOK_SHARED "cases/tokenizers/%s.gguf.out", name);
+    CHECK(!llm__file_open(path, 0, 0, &want));
+    const char *p = (const char *)in.data, *end = p + in.size, *w = (const char *)want.data, *w_end = w + want.size;
+    for (; p <= end; rows++) {
+        const char *stop = p;
+        while (stop < end && ((size_t)(end - stop) < sizeof separator - 1 || memcmp(stop, separator, sizeof separator - 1))) stop++;
+        llm_tokens got;
+        llm_text line;
+        memset(&got, 0, sizeof got);
+        memset(&line, 0, sizeof line);
+        CHECK(!llm_tokenize(m, p, (size_t)(stop - p), 0, &got));
+        for (size_t i = 0; i < got.len; i++) llm_text_str(&line, " "), llm_text_int(&line, got.data[i]);
+        const char *w_stop = w < w_end ? (const char *)memchr(w, '\n', (size_t)(w_end - w)) : NULL;
+        if (!w_stop) w_stop = w_end;
+        size_t n = (size_t)(w_stop - w);
+        while (n && w[n - 1] == ' ') n--;
+        same += line.len == n && (!n || !memcmp(line.data, w, n));
+        w = w_stop + 1;
+        llm_tokens_free(&got);
+        llm_text_free(&line);
+        p = stop + sizeof separator - 1;
+    }
+    if (!CHECK(rows > 0 && same == rows)) printf("  %s: %d of %d\n", name, same, rows);
+    llm__file_close(&in);
+    llm__file_close(&want);
+    llm_model_close(m);
+}
+
+static void tok_test_vocabs(void) {
+    static const char *const names[] = {"ggml-vocab-deepseek-llm", "ggml-vocab-gpt-2", "ggml-vocab-llama-spm", "ggml-vocab-starcoder"};
+    if (!test_exists(TOK_SHARED "cases/tokenizers/ggml-vocab-gpt-2.gguf")) {
+        SKIP("llama.cpp's vocabularies are not there");
+        return;
+    }
+    for (int i = 0; i < LLM__COUNT(names); i++) tok_vocab_file(names[i]);
+}
+
+/* With a byte-level vocabulary every text comes back as it was; and ids of any kind decode the same streamed and whole. */
+static void tok_test_round_trip(void) {
+    llm__tokenizer *t = NULL;
+    uint32_t state = 11;
+    int good = 1;
+    if (!test_exists(TOK_SHARED "tokenizers/llama3/tokenizer.json")) {
+        SKIP("the tokenizers are not there");
+        return;
+    }
+    if (!CHECK(!llm__tokenizer_open_path(TOK_SHARED "tokenizers/llama3", NULL, &t))) return;
+    for (int k = 0; k < 400; k++) {
+        llm_text s;
+        llm_tokens ids;
+        memset(&s, 0, sizeof s);
+        memset(&ids, 0, sizeof ids);
+        llm_text_str(&s, "");
+        tok_random_text(&state, &s, (int)(tok_random(&state) % 60));
+        good &= !llm__tokenizer_encode(t, s.data, s.len, 0, &ids) && tok_text(t, ids.data, ids.len, 0, s.data, s.len);
+        for (size_t i = 0; i < ids.len; i++) ids.data[i] = (int32_t)(tok_random(&state) % 128300);
+        good &= tok_text(t, ids.data, ids.len, (int)(k & 1) * LLM_DETOK_KEEP_SPECIAL, NULL, 0);
+        llm_tokens_free(&ids);
+        llm_text_free(&s);
+    }
+    CHECK(good);
+    for (int b = 0; b < 256; b++) { /* single bytes: what is no UTF-8 counts as U+FFFD */
+        char c = (char)b;
+        llm_tokens ids;
+        memset(&ids, 0, sizeof ids);
+        good &= !llm__tokenizer_encode(t, &c, 1, 0, &ids) && ids.len > 0 && tok_text(t, ids.data, ids.len, 0, b < 128 ? &c
+            : "\xEF\xBF\xBD", b < 128 ? 1 : 3);
+        llm_tokens_free(&ids);
+    }
+    CHECK(good);
+    llm__tokenizer_close(t);
+}
+
+TEST_GROUP(tokenizer) {
+    tok_test_unicode();
+    tok_test_regex();
+    tok_test_families();
+    tok_test_linear();
+    tok_test_small();
+    tok_test_hostile();
+    tok_test_spm();
+    tok_test_ranks();
+    tok_test_goldens();
+    tok_test_vocabs();
+    tok_test_round_trip();
+}
