@@ -10461,50 +10461,44 @@ static void llm__tpl_date(int64_t days, int64_t *year, int *month, int *day, int
     *yday = *month <= 2 ? doy - 306 : doy + 59 + leap;
 }
 
-/* strftime in the C locale, whatever the host program's. */
-LLM__TPL_FN(llm__fn_strftime_now) {
+typedef struct llm__tpl_time {
+    int64_t year;
+    int value[11]; /* in the order of the letters below */
+} llm__tpl_time;
+
+/* Appends a time as strftime in the C locale does, whatever the host program's locale. %-d is %d without leading zeros. */
+static void llm__tpl_put_time(llm__tpl *x, llm__str f, const llm__tpl_time *t) {
+    static const char numbers[] = "ymdejHIMSuw", names[] = "BbhAap", composed[] = "F%Y-%m-%d\0T%H:%M:%S\0X%H:%M:%S\0R%H:%M\0D%m/%d/%y\0x%m/%d/%y\0";
     static const char *const months[12] = {"January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"};
     static const char *const weekdays[7] = {"Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"};
-    int64_t now = (x->options->now ? x->options->now : (int64_t)llm__wall_clock()) + x->options->utc_offset_s, year;
-    int64_t days = now / 86400 - (now % 86400 < 0), second = now - days * 86400;
-    int month, day, yday, hour = (int)(second / 3600), minute = (int)(second / 60 % 60), weekday = (int)(((days + 4) % 7 + 7) % 7);
-    llm__str f = llm__arg_text(x, a[0]);
-    size_t mark = x->text.len;
-    if (days > 100000000 || days < -100000000) return llm__tpl_fail(x, "strftime_now: the time is out of range");
-    llm__tpl_date(days, &year, &month, &day, &yday);
     for (size_t i = 0; i < f.n && llm__tpl_spend(x, 1); i++) {
-        if (f.p[i] != '%' || i + 1 == f.n) {
-            llm__tpl_put(x, llm__s(f.p + i, 1));
-            continue;
-        }
-        int plain = f.p[i + 1] == '-' && i + 2 < f.n, two = plain ? 1 : 2; /* %-d: without leading zero */
-        i += (size_t)(1 + plain);
-        switch (f.p[i]) {
-        case 'Y': llm__tpl_putf(x, "%lld", (long long)year); break;
-        case 'y': llm__tpl_putf(x, "%0*d", two, (int)(year % 100)); break;
-        case 'm': llm__tpl_putf(x, "%0*d", two, month); break;
-        case 'd': llm__tpl_putf(x, "%0*d", two, day); break;
-        case 'e': llm__tpl_putf(x, "%*d", two, day); break;
-        case 'j': llm__tpl_putf(x, "%0*d", plain ? 1 : 3, yday + 1); break;
-        case 'H': llm__tpl_putf(x, "%0*d", two, hour); break;
-        case 'I': llm__tpl_putf(x, "%0*d", two, hour % 12 ? hour % 12 : 12); break;
-        case 'M': llm__tpl_putf(x, "%0*d", two, minute); break;
-        case 'S': llm__tpl_putf(x, "%0*d", two, (int)(second % 60)); break;
-        case 'B': llm__tpl_putf(x, "%s", months[month - 1]); break;
-        case 'b': case 'h': llm__tpl_putf(x, "%.3s", months[month - 1]); break;
-        case 'A': llm__tpl_putf(x, "%s", weekdays[weekday]); break;
-        case 'a': llm__tpl_putf(x, "%.3s", weekdays[weekday]); break;
-        case 'p': llm__tpl_putf(x, "%s", hour < 12 ? "AM" : "PM"); break;
-        case 'F': llm__tpl_putf(x, "%lld-%02d-%02d", (long long)year, month, day); break;
-        case 'T': case 'X': llm__tpl_putf(x, "%02d:%02d:%02d", hour, minute, (int)(second % 60)); break;
-        case 'R': llm__tpl_putf(x, "%02d:%02d", hour, minute); break;
-        case 'D': case 'x': llm__tpl_putf(x, "%02d/%02d/%02d", month, day, (int)(year % 100)); break;
-        case 'u': case 'w': llm__tpl_putf(x, "%d", f.p[i] == 'u' && !weekday ? 7 : weekday); break;
-        case 'Z': case 'z': break; /* a time without zone has neither */
-        case '%': llm__tpl_put(x, llm__lit("%")); break;
-        default: llm__tpl_putf(x, "%%%c", f.p[i]);
-        }
+        int percent = f.p[i] == '%' && i + 1 < f.n, plain = percent && f.p[i + 1] == '-' && i + 2 < f.n;
+        i += (size_t)(percent + plain);
+        char c = f.p[i] ? f.p[i] : '?';
+        const char *number = strchr(numbers, c), *name = strchr(names, c), *parts = composed;
+        while (*parts && *parts != c) parts += strlen(parts) + 1;
+        if (!percent || c == '%') llm__tpl_put(x, llm__s(f.p + i, 1));
+        else if (c == 'Y') llm__tpl_putf(x, "%lld", (long long)t->year);
+        else if (number) llm__tpl_putf(x, c == 'e' ? "%*d" : "%0*d", plain || c == 'u' || c == 'w' ? 1 : c == 'j' ? 3 : 2, t->value[number - numbers]);
+        else if (name && c == 'p') llm__tpl_putf(x, "%s", t->value[5] < 12 ? "AM" : "PM");
+        else if (name) llm__tpl_putf(x, "%.*s", c == 'A' || c == 'B' ? 20 : 3, name - names < 3 ? months[t->value[1] - 1] : weekdays[t->value[10]]);
+        else if (*parts) llm__tpl_put_time(x, llm__lit(parts + 1), t);
+        else if (c != 'Z' && c != 'z') llm__tpl_putf(x, "%%%c", c); /* a time without zone has neither */
     }
+}
+
+/* strftime_now(format): transformers' clock, local time. */
+LLM__TPL_FN(llm__fn_strftime_now) {
+    int64_t now = (x->options->now ? x->options->now : (int64_t)llm__wall_clock()) + x->options->utc_offset_s;
+    int64_t days = now / 86400 - (now % 86400 < 0);
+    int second = (int)(now - days * 86400), hour = second / 3600, weekday = (int)(((days + 4) % 7 + 7) % 7), month, day, yday;
+    size_t mark = x->text.len;
+    llm__tpl_time t;
+    if (days > 100000000 || days < -100000000) return llm__tpl_fail(x, "strftime_now: the time is out of range");
+    llm__tpl_date(days, &t.year, &month, &day, &yday);
+    int value[11] = {(int)(t.year % 100), month, day, day, yday + 1, hour, hour % 12 ? hour % 12 : 12, second / 60 % 60, second % 60, weekday ? weekday : 7, weekday};
+    memcpy(t.value, value, sizeof value);
+    llm__tpl_put_time(x, llm__arg_text(x, a[0]), &t);
     return llm__tpl_take(x, mark);
 }
 
