@@ -373,7 +373,7 @@ typedef struct llm_sampling {
     float repetition_penalty;  /* above 0 to 2; 0 or 1: off */
     float presence_penalty;    /* -2 to 2 */
     float frequency_penalty;   /* -2 to 2 */
-    int32_t has_seed;          /* 0: the engine draws one (llm_request_seed tells it) */
+    int32_t has_seed;          /* 0: the engine draws one (llm_request_seed tells it). Answer i of n is drawn as that of a request with seed + i */
     int64_t seed;
     int32_t n;                 /* answers to one prompt; 0: 1; at most 128 */
     int32_t best_of;           /* 0: n; the n best of so many by cumulative log-probability */
@@ -775,7 +775,8 @@ typedef struct llm_request_config {
     int32_t score_only;            /* prompt_logprobs and no answer */
     double deadline_s;             /* seconds from submission; 0: none; then it ends as LLM_FINISH_CANCELLED */
     const char *id;                /* request id of the caller, for llm_request_id; NULL: made */
-    /* Called in the stepping thread whenever the request has news: poll it there or later. May be NULL. Must not block or free the request. */
+    /* Called in the stepping thread whenever the request has news: poll it there or later. May be NULL. Must not block. Not called
+     * after llm_request_free has returned. */
     void (*on_news)(void *user, llm_request *request);
     void *user;
 } llm_request_config;
@@ -862,7 +863,8 @@ LLM_API int32_t llm_sample(const float *logits, int32_t n, const llm_sampling *s
 
 typedef struct llm llm; /* a model with an engine of its own */
 
-LLM_API llm *llm_load(const char *path, const llm_engine_config *cfg); /* cfg may be NULL. NULL on error: llm_last_error() */
+/* cfg may be NULL; max_model_len 0 means the model's, at most 8192. NULL on error: llm_last_error() */
+LLM_API llm *llm_load(const char *path, const llm_engine_config *cfg);
 LLM_API void llm_free(llm *l);
 LLM_API const llm_model *llm_get_model(const llm *l);
 LLM_API llm_engine *llm_get_engine(const llm *l);
@@ -18281,7 +18283,9 @@ LLM__INLINE llm__v4f llm__v4_all(float x) {
 }
 
 /* Lane by lane: yes where the mask is set, else no. */
-LLM__INLINE llm__v4f llm__v4_pick(llm__v4i mask, llm__v4f yes, llm__v4f no) { return (llm__v4f)((mask & (llm__v4i)yes) | (~mask & (llm__v4i)no)); }
+LLM__INLINE llm__v4f llm__v4_pick(llm__v4i mask, llm__v4f yes, llm__v4f no) {
+    return (llm__v4f)((mask & (llm__v4i)yes) | (~mask & (llm__v4i)no));
+}
 
 LLM__INLINE llm__v4f llm__v4_load(const float *x) {
     llm__v4f v;
@@ -18478,7 +18482,8 @@ static int32_t llm__pick(llm__scratch *k, int32_t n, const llm_sampling *s, doub
         *weight = k->w[id];
         return id;
     }
-    if (top_p && s->top_k <= 0) keep = LLM__MAX(least, (1 - s->top_p) / (float)n); /* n of these are less than what top-p cuts off: only summed */
+    if (top_p && s->top_k <= 0)
+        keep = LLM__MAX(least, (1 - s->top_p) / (float)n); /* n of these are less than what top-p cuts off: only summed */
     for (int32_t i = 0; i < n; i++) {
         if (k->w[i] < least) continue;
         sum += (double)k->w[i];
@@ -18659,7 +18664,8 @@ static llm_result llm__check_id(const char *name, int32_t id, int32_t vocab) {
 /* Stop strings or bad words: their count, their total length, none empty. */
 static llm_result llm__check_strings(const char *name, const char *const *s, int32_t n) {
     size_t total = 0;
-    if (n < 0 || n > LLM__STOPS_MAX || (n && !s)) return llm__error(LLM_ERR_ARG, "%s: %d strings, must be 0 to %d", name, (int)n, LLM__STOPS_MAX);
+    if (n < 0 || n > LLM__STOPS_MAX || (n && !s))
+        return llm__error(LLM_ERR_ARG, "%s: %d strings, must be 0 to %d", name, (int)n, LLM__STOPS_MAX);
     for (int32_t i = 0; i < n; i++) {
         if (!s[i] || !*s[i]) return llm__error(LLM_ERR_ARG, "%s: cannot contain an empty string", name);
         total += strlen(s[i]);
@@ -18704,7 +18710,9 @@ static llm_result llm__check_sampling(const llm_sampling *s, int32_t vocab) {
     if (!r) r = llm__check_number("n", s->n, 0, LLM__CHOICES_MAX, "at least 1 and at most 128");
     if (!r && s->best_of) r = llm__check_number("best_of", s->best_of, n, LLM__CHOICES_MAX, "at least n and at most 128");
     if (!r) r = llm__check_number("logprobs", s->logprobs, 0, vocab > 0 ? vocab + 1 : INT32_MAX, "at least 0 and at most the vocabulary");
-    if (!r) r = llm__check_number("prompt_logprobs", s->prompt_logprobs, 0, vocab > 0 ? vocab + 1 : INT32_MAX, "at least 0 and at most the vocabulary");
+    if (!r)
+        r = llm__check_number("prompt_logprobs", s->prompt_logprobs, 0, vocab > 0 ? vocab + 1 : INT32_MAX,
+                              "at least 0 and at most the vocabulary");
     if (!r) r = llm__check_strings("stop", s->stop, s->n_stop);
     if (!r) r = llm__check_strings("bad_words", s->bad_words, s->n_bad_words);
     if (!r) r = llm__check_ids(s, vocab);
@@ -19213,7 +19221,9 @@ static void llm__seq_publish(llm_engine *e, llm__seq *s) {
 }
 
 /* Pages that n tokens fill, the last perhaps in part. */
-static int32_t llm__pages_of(const llm_engine *e, int32_t n_tokens) { return (int32_t)(((int64_t)n_tokens + e->kv.page_tokens - 1) / e->kv.page_tokens); }
+static int32_t llm__pages_of(const llm_engine *e, int32_t n_tokens) {
+    return (int32_t)(((int64_t)n_tokens + e->kv.page_tokens - 1) / e->kv.page_tokens);
+}
 
 /* Pages for all tokens of a waiting sequence, known ones first: at least one token is left to compute. 0: not enough now.
  * One page for each sequence that runs stays free, so that a newcomer is not sent away by the next few tokens of the others. */
@@ -19344,7 +19354,8 @@ static void llm__plan(llm_engine *e) {
     }
     for (int32_t i = 0; i < e->n_running && e->plan_rows < e->p.max_rows; i++)
         if (!e->running[i]->n_chunk) llm__plan_rows(e, e->running[i]);
-    while (e->first_waiting && e->n_running < e->p.max_seqs && e->plan_rows < e->p.max_rows && e->plan_out < e->p.max_out && preempted == e->count.preemptions) {
+    while (e->first_waiting && e->n_running < e->p.max_seqs && e->plan_rows < e->p.max_rows && e->plan_out < e->p.max_out &&
+           preempted == e->count.preemptions) {
         llm__seq *s = e->first_waiting;
         if (!llm__seq_place(e, s)) break;
         llm__queue_take(e, s);
@@ -19560,8 +19571,8 @@ static void llm__seq_accept(llm_engine *e, const llm__job *job) {
     llm_request *r = s->request;
     llm__choice c = job->choice;
     int32_t n = s->n_ids - s->n_prompt;
-    int natural = n + 1 >= r->s.min_tokens &&
-                  ((!r->s.ignore_eos && llm__has_id(e->p.eos, e->p.n_eos, c.id)) || llm__has_id(r->s.stop_token_ids, r->s.n_stop_token_ids, c.id));
+    int natural = n + 1 >= r->s.min_tokens && ((!r->s.ignore_eos && llm__has_id(e->p.eos, e->p.n_eos, c.id)) ||
+                                               llm__has_id(r->s.stop_token_ids, r->s.n_stop_token_ids, c.id));
     int early = llm__early_hit(&r->s.early_stop, &s->early_count, c.prob) && !natural;
     if (early && e->p.eos_id >= 0 && e->p.eos_id < e->p.vocab) {
         c.id = e->p.eos_id;
@@ -19616,7 +19627,8 @@ static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
     rules.output = s->ids + s->n_prompt;
     rules.n_output = n;
     job->choice = llm__choose(row, e->p.vocab, &rules, s->seed, n, k);
-    if (job->choice.id >= 0 && s->top) s->top_counts[n] = llm__top_logprobs(row, e->p.vocab, r->top_stride, job->choice.log_sum, s->top + (int64_t)n * r->top_stride);
+    if (job->choice.id >= 0 && s->top)
+        s->top_counts[n] = llm__top_logprobs(row, e->p.vocab, r->top_stride, job->choice.log_sum, s->top + (int64_t)n * r->top_stride);
 }
 
 /* One of the threads that sample: takes jobs until none is left. `worker` says whose working memory to use. */
@@ -19717,7 +19729,8 @@ static int llm__engine_arrays(llm_engine *e) {
     e->pages = (int32_t *)llm__arena_get(a, seqs * (size_t)e->max_pages * sizeof *e->pages);
     e->out_rows = (int32_t *)llm__arena_get(a, out * sizeof *e->out_rows);
     e->scratch = (llm__scratch *)llm__arena_get(a, (size_t)e->p.n_workers * sizeof *e->scratch);
-    if (!e->running || !e->plan || !e->jobs || !e->tokens || !e->seq_begin || !e->seq_base || !e->pages || !e->out_rows || !e->scratch) return 0;
+    if (!e->running || !e->plan || !e->jobs || !e->tokens || !e->seq_begin || !e->seq_base || !e->pages || !e->out_rows || !e->scratch)
+        return 0;
     e->positions = e->tokens + rows;
     e->seq_of_row = e->positions + rows;
     e->seq_len = e->seq_begin + seqs + 1;
@@ -19789,7 +19802,9 @@ static void llm__drive_parallel(void *ctx, void (*fn)(void *arg, int i), void *a
         for (int i = 0; i < n; i++) fn(arg, i);
 }
 
-static void llm__drive_rope(void *ctx, int32_t prompt_len, int32_t *variant, float *base) { llm__net_rope_of(((llm_engine *)ctx)->net, prompt_len, variant, base); }
+static void llm__drive_rope(void *ctx, int32_t prompt_len, int32_t *variant, float *base) {
+    llm__net_rope_of(((llm_engine *)ctx)->net, prompt_len, variant, base);
+}
 
 static double llm__drive_now(void *ctx) {
     (void)ctx;
@@ -19815,7 +19830,8 @@ LLM_API llm_result llm_backend_load(const char *path, const llm_backend **out) {
     }
     int abi = b ? (int)b->abi : 0, size = b ? (int)b->struct_size : 0;
     dlclose(library);
-    return llm__error(LLM_ERR_UNSUPPORTED, "%s: backend interface %d of %d bytes, this program needs %d of %d: build both from the same source", path, abi, size,
+    return llm__error(LLM_ERR_UNSUPPORTED,
+                      "%s: backend interface %d of %d bytes, this program needs %d of %d: build both from the same source", path, abi, size,
                       LLM_BACKEND_ABI, (int)sizeof(llm_backend));
 }
 
@@ -19824,12 +19840,13 @@ LLM_API llm_result llm_backend_load(const char *path, const llm_backend **out) {
 static llm_result llm__engine_backend(const llm_engine_config *cfg, const llm_backend **out) {
     const char *device = cfg->device ? cfg->device : "auto";
     *out = cfg->backend ? cfg->backend : llm_backend_cpu();
-    if (strcmp(device, "auto") && strcmp(device, "cpu") && strcmp(device, "cuda")) return llm__error(LLM_ERR_ARG, "device: \"%s\", must be auto, cpu or cuda", device);
+    if (strcmp(device, "auto") && strcmp(device, "cpu") && strcmp(device, "cuda"))
+        return llm__error(LLM_ERR_ARG, "device: \"%s\", must be auto, cpu or cuda", device);
     if (!strcmp(device, "cpu")) *out = llm_backend_cpu();
     if (!strcmp(device, "cuda") && !cfg->backend) return llm_backend_load("libllm_cuda.so", out);
     if ((*out)->abi == LLM_BACKEND_ABI && (*out)->struct_size == sizeof(llm_backend)) return LLM_OK;
-    return llm__error(LLM_ERR_UNSUPPORTED, "backend: interface %d of %d bytes, this library needs %d of %d", (int)(*out)->abi, (int)(*out)->struct_size, LLM_BACKEND_ABI,
-                      (int)sizeof(llm_backend));
+    return llm__error(LLM_ERR_UNSUPPORTED, "backend: interface %d of %d bytes, this library needs %d of %d", (int)(*out)->abi,
+                      (int)(*out)->struct_size, LLM_BACKEND_ABI, (int)sizeof(llm_backend));
 }
 
 /* Zero means default; contradictions are refused. */
@@ -19837,18 +19854,22 @@ static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config 
     int32_t own = llm__model_max_len(model);
     if (c->max_model_len < 0) return llm__error(LLM_ERR_ARG, "max_model_len: %d, must be above 0", (int)c->max_model_len);
     if (c->max_model_len > own && own > 0 && !c->allow_long_max_model_len)
-        return llm__error(LLM_ERR_ARG, "max_model_len: %d is more than the model's own %d tokens (allow_long_max_model_len lifts this)", (int)c->max_model_len, (int)own);
-    if (c->max_num_seqs < 0 || c->max_num_seqs > 65536) return llm__error(LLM_ERR_ARG, "max_num_seqs: %d, must be 1 to 65536", (int)c->max_num_seqs);
+        return llm__error(LLM_ERR_ARG, "max_model_len: %d is more than the model's own %d tokens (allow_long_max_model_len lifts this)",
+                          (int)c->max_model_len, (int)own);
+    if (c->max_num_seqs < 0 || c->max_num_seqs > 65536)
+        return llm__error(LLM_ERR_ARG, "max_num_seqs: %d, must be 1 to 65536", (int)c->max_num_seqs);
     if (!c->max_num_seqs) c->max_num_seqs = 1;
     if (!c->max_num_batched_tokens) c->max_num_batched_tokens = LLM__MAX(512, c->max_num_seqs);
     if (c->max_num_batched_tokens < c->max_num_seqs || c->max_num_batched_tokens > 1 << 20)
-        return llm__error(LLM_ERR_ARG, "max_num_batched_tokens (%d) must be greater than or equal to max_num_seqs (%d)", (int)c->max_num_batched_tokens, (int)c->max_num_seqs);
+        return llm__error(LLM_ERR_ARG, "max_num_batched_tokens (%d) must be greater than or equal to max_num_seqs (%d)",
+                          (int)c->max_num_batched_tokens, (int)c->max_num_seqs);
     if (!c->block_size) c->block_size = 32;
     if (c->block_size != 16 && c->block_size != 32 && c->block_size != 64 && c->block_size != 128)
         return llm__error(LLM_ERR_ARG, "block_size: %d, must be 16, 32, 64 or 128", (int)c->block_size);
     if (c->max_queue < 0 || c->kv_cache_memory_bytes < 0 || c->n_threads < 0 || c->n_threads > 4096 || c->tensor_parallel_size < 0)
         return llm__error(LLM_ERR_ARG, "engine: a count or size is negative or too large");
-    if (!(c->gpu_memory_utilization >= 0 && c->gpu_memory_utilization <= 1)) return llm__error(LLM_ERR_ARG, "gpu_memory_utilization: must be in (0, 1]");
+    if (!(c->gpu_memory_utilization >= 0 && c->gpu_memory_utilization <= 1))
+        return llm__error(LLM_ERR_ARG, "gpu_memory_utilization: must be in (0, 1]");
     if (!c->max_queue) c->max_queue = 1024;
     if (!c->tensor_parallel_size) c->tensor_parallel_size = 1;
     if (!c->n_threads) c->n_threads = llm__cores();
@@ -19868,8 +19889,8 @@ static llm_result llm__engine_pages(const llm__logger *log, int64_t page_bytes, 
     if (*n_pages >= each) return LLM_OK;
     int64_t fits = *n_pages * c->block_size;
     if (c->max_model_len || fits < 1)
-        return llm__error(LLM_ERR_LIMIT, "max_model_len: %d tokens need %lld bytes of KV cache, %lld bytes hold %lld tokens", (int)*max_len, (long long)(each * page_bytes),
-                          (long long)given, (long long)fits);
+        return llm__error(LLM_ERR_LIMIT, "max_model_len: %d tokens need %lld bytes of KV cache, %lld bytes hold %lld tokens", (int)*max_len,
+                          (long long)(each * page_bytes), (long long)given, (long long)fits);
     *max_len = (int32_t)fits;
     llm__log(log, LLM_LOG_WARN, "max_model_len is %d tokens: that is what %lld bytes of KV cache hold", (int)*max_len, (long long)given);
     return LLM_OK;
@@ -20231,7 +20252,8 @@ static llm_result llm__request_limits(llm_request *r, const int32_t *prompt, siz
     const llm_engine *e = r->engine;
     if (!n) return llm__error(LLM_ERR_ARG, "prompt: it is empty, at least one token is needed");
     if (n + !r->score_only > (size_t)e->p.max_len)
-        return llm__error(LLM_ERR_LIMIT, "prompt: %zu tokens are more than the context of %d tokens holds%s", n, (int)e->p.max_len, r->score_only ? "" : " with an answer");
+        return llm__error(LLM_ERR_LIMIT, "prompt: %zu tokens are more than the context of %d tokens holds%s", n, (int)e->p.max_len,
+                          r->score_only ? "" : " with an answer");
     for (size_t i = 0; i < n; i++)
         if (llm__check_id("prompt_token_ids", prompt[i], e->p.vocab)) return LLM_ERR_ARG;
     int32_t room = r->score_only ? 0 : e->p.max_len - (int32_t)n;
@@ -20448,7 +20470,8 @@ LLM_API llm_result llm_request_output(const llm_request *request, int32_t index,
         out->top_stride = r->top_stride;
     }
     pthread_mutex_unlock(&r->mutex);
-    return s || (index >= 0 && index < r->s.n) ? LLM_OK : llm__error(LLM_ERR_ARG, "index: %d, must be 0 to %d", (int)index, (int)r->s.n - 1);
+    return s || (index >= 0 && index < r->s.n) ? LLM_OK
+                                               : llm__error(LLM_ERR_ARG, "index: %d, must be 0 to %d", (int)index, (int)r->s.n - 1);
 }
 
 LLM_API void llm_request_get_metrics(const llm_request *request, llm_request_metrics *out) {
@@ -20464,7 +20487,8 @@ LLM_API const int32_t *llm_request_prompt(const llm_request *r, size_t *n) {
 }
 
 /* Rows are written while the prompt is computed, so they are shown only when the last one is there. */
-LLM_API const float *llm_request_prompt_logprobs(const llm_request *request, const llm_token_logprob **top, const int32_t **top_counts, int32_t *top_stride) {
+LLM_API const float *llm_request_prompt_logprobs(const llm_request *request, const llm_token_logprob **top, const int32_t **top_counts,
+                                                 int32_t *top_stride) {
     llm_request *r = (llm_request *)(uintptr_t)request;
     pthread_mutex_lock(&r->mutex);
     int there = r->prompt_logprobs && r->seq[0].n_scored >= r->seq[0].n_prompt - 1 && (r->n_done || r->seq[0].n_ids > r->seq[0].n_prompt);
@@ -20494,7 +20518,8 @@ LLM_API const char *llm_finish_str(llm_finish f) {
 /* ---- the forward pass itself ---- */
 
 /* Rows of several sequences with page tables of their own: sequence i owns the i-th stretch of pages. */
-static llm_result llm__raw_step(llm_engine *e, int32_t n, const int32_t *seqs, const int32_t *at, const int32_t *counts, const int32_t *ids, int32_t n_logits, float *logits) {
+static llm_result llm__raw_step(llm_engine *e, int32_t n, const int32_t *seqs, const int32_t *at, const int32_t *counts, const int32_t *ids,
+                                int32_t n_logits, float *logits) {
     llm_step step;
     e->n_plan = 0;
     llm__fill_step(e, &step);
@@ -20523,8 +20548,10 @@ static llm_result llm__raw_step(llm_engine *e, int32_t n, const int32_t *seqs, c
 static llm_result llm__raw_check(llm_engine *e, int32_t seq, int32_t position, int32_t n, const int32_t *ids) {
     if (e->live || e->inbox_first) return llm__error(LLM_ERR_ARG, "llm_forward: requests are running on this engine");
     if (seq < 0 || seq >= e->p.max_seqs || (int64_t)(seq + 1) * e->max_pages > e->kv.n_pages)
-        return llm__error(LLM_ERR_ARG, "seq: %d, must be 0 to %d", (int)seq, (int)LLM__MIN((int64_t)e->p.max_seqs, e->kv.n_pages / e->max_pages) - 1);
-    if (position < 0 || n < 1 || n > e->p.max_len - position) return llm__error(LLM_ERR_LIMIT, "position: %d + %d tokens, the context has %d", (int)position, (int)n, (int)e->p.max_len);
+        return llm__error(LLM_ERR_ARG, "seq: %d, must be 0 to %d", (int)seq,
+                          (int)LLM__MIN((int64_t)e->p.max_seqs, e->kv.n_pages / e->max_pages) - 1);
+    if (position < 0 || n < 1 || n > e->p.max_len - position)
+        return llm__error(LLM_ERR_LIMIT, "position: %d + %d tokens, the context has %d", (int)position, (int)n, (int)e->p.max_len);
     for (int32_t i = 0; i < n; i++)
         if (llm__check_id("ids", ids[i], e->p.vocab)) return LLM_ERR_ARG;
     llm__kv_flush(&e->kv); /* these pages are about to hold something else */
@@ -20533,15 +20560,18 @@ static llm_result llm__raw_check(llm_engine *e, int32_t seq, int32_t position, i
 
 /* Long inputs go through in pieces: first the rows without logits, then as many rows at a time as the backend
  * returns. */
-LLM_API llm_result llm_forward(llm_engine *e, int32_t seq, int32_t position, const int32_t *ids, int32_t n, float *logits, int32_t n_logits) {
+LLM_API llm_result llm_forward(llm_engine *e, int32_t seq, int32_t position, const int32_t *ids, int32_t n, float *logits,
+                               int32_t n_logits) {
     llm_result r = llm__raw_check(e, seq, position, n, ids);
     if (!r && (n_logits < 0 || n_logits > n)) r = llm__error(LLM_ERR_ARG, "n_logits: %d, must be 0 to %d", (int)n_logits, (int)n);
     if (!r && !position) e->raw_prompt[seq] = n;
     for (int32_t done = 0; done < n && !r;) {
         int32_t silent = n - n_logits - done; /* tokens still before those whose logits are wanted */
-        int32_t count = silent > 0 ? LLM__MIN(silent, e->p.max_rows) : LLM__MIN(LLM__MIN(n - done, e->p.max_rows), e->p.max_out), at = position + done;
+        int32_t count = silent > 0 ? LLM__MIN(silent, e->p.max_rows) : LLM__MIN(LLM__MIN(n - done, e->p.max_rows), e->p.max_out),
+                at = position + done;
         int32_t prompt = e->raw_prompt[seq];
-        r = llm__raw_step(e, 1, &seq, &at, &count, ids + done, silent > 0 ? 0 : count, silent > 0 ? NULL : logits - (int64_t)silent * e->p.vocab);
+        r = llm__raw_step(e, 1, &seq, &at, &count, ids + done, silent > 0 ? 0 : count,
+                          silent > 0 ? NULL : logits - (int64_t)silent * e->p.vocab);
         e->raw_prompt[seq] = prompt;
         done += count;
     }
@@ -20549,11 +20579,15 @@ LLM_API llm_result llm_forward(llm_engine *e, int32_t seq, int32_t position, con
 }
 
 /* One step, or nothing: what does not fit one step is refused. */
-LLM_API llm_result llm_forward_batch(llm_engine *e, int32_t n_seqs, const int32_t *seqs, const int32_t *positions, const int32_t *counts, const int32_t *ids, float *logits) {
+LLM_API llm_result llm_forward_batch(llm_engine *e, int32_t n_seqs, const int32_t *seqs, const int32_t *positions, const int32_t *counts,
+                                     const int32_t *ids, float *logits) {
     int64_t rows = 0;
-    llm_result r = n_seqs < 1 || n_seqs > e->p.max_seqs ? llm__error(LLM_ERR_ARG, "n_seqs: %d, must be 1 to %d", (int)n_seqs, (int)e->p.max_seqs) : LLM_OK;
+    llm_result r = n_seqs < 1 || n_seqs > e->p.max_seqs
+                       ? llm__error(LLM_ERR_ARG, "n_seqs: %d, must be 1 to %d", (int)n_seqs, (int)e->p.max_seqs)
+                       : LLM_OK;
     for (int32_t i = 0; i < n_seqs && !r; rows += counts[i++]) {
-        if (counts[i] > e->p.max_rows - rows) r = llm__error(LLM_ERR_LIMIT, "counts: more rows than max_num_batched_tokens, %d", (int)e->p.max_rows);
+        if (counts[i] > e->p.max_rows - rows)
+            r = llm__error(LLM_ERR_LIMIT, "counts: more rows than max_num_batched_tokens, %d", (int)e->p.max_rows);
         for (int32_t k = 0; k < i && !r; k++)
             if (seqs[k] == seqs[i]) r = llm__error(LLM_ERR_ARG, "seqs: %d stands there twice", (int)seqs[i]);
         if (!r) r = llm__raw_check(e, seqs[i], positions[i], counts[i], ids + rows);
@@ -20588,7 +20622,8 @@ LLM_API llm *llm_load(const char *path, const llm_engine_config *cfg) {
     m.progress = c.progress;
     m.progress_user = c.progress_user;
     llm_result r = l ? llm_model_open(path, &m, &l->model) : llm__nomem();
-    if (!r && !c.max_model_len) c.max_model_len = LLM__MIN(8192, llm__model_max_len(l->model)); /* enough to talk; a long context takes gigabytes */
+    if (!r && !c.max_model_len)
+        c.max_model_len = LLM__MIN(8192, llm__model_max_len(l->model)); /* enough to talk; a long context takes gigabytes */
     if (!r) r = llm_engine_open(l->model, &c, &l->engine);
     if (!r) return l;
     if (l) llm_model_close(l->model);
@@ -20691,7 +20726,8 @@ LLM_API void llm_chat_free(llm_chat *c) {
 static void llm__chat_plain(const llm_json *doc, llm_text *out) {
     for (int m = llm_json_first(doc, llm_json_find(doc, 0, "messages")); m >= 0; m = llm_json_next(doc, m)) {
         size_t len;
-        const char *role = llm_json_str(doc, llm_json_find(doc, m, "role"), NULL), *text = llm_json_str(doc, llm_json_find(doc, m, "content"), &len);
+        const char *role = llm_json_str(doc, llm_json_find(doc, m, "role"), NULL),
+                   *text = llm_json_str(doc, llm_json_find(doc, m, "content"), &len);
         if (strcmp(role, "system")) llm_text_str(out, !strcmp(role, "user") ? "User: " : "Assistant: ");
         llm_text_add(out, text, len);
         llm_text_str(out, "\n");
