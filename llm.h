@@ -14344,12 +14344,6 @@ LLM__UNUSED static void llm__run_experts(const llm__exec *e, const llm_experts_o
  *
  * The table llm__row_kernels holds one set for an instruction set; a set takes over what it does not improve from the one below. */
 
-#if defined(__clang__)
-#define LLM__UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define LLM__UNROLL _Pragma("GCC unroll 16")
-#endif
-
 enum { LLM__QUERIES = 24, LLM__BLOCK = 32, LLM__GROUP = 16 }; /* queries of an attention tile; positions of a softmax step; of a stored key group */
 
 /* c[i][j] = (scale ? scale[i] * c[i][j] : 0) + sum over k of a[i][k] * b[j / 16][k][j % 16], for i < n and j < 16 * panels (1 or 2). */
@@ -14387,6 +14381,7 @@ typedef struct llm__row_kernels {
     int reads_half;                            /* mac takes f16 */
 } llm__row_kernels;
 
+/* The plain kernels say what each one means; sums run in double, so that they can serve as a reference. */
 static float llm__sum_scalar(const float *x, int n) {
     double s = 0;
     for (int i = 0; i < n; i++) s += x[i];
@@ -14399,10 +14394,12 @@ static float llm__dot_scalar(const float *a, const float *b, int n) {
     return (float)s;
 }
 
+/* x += scale * y: residual additions, sums over ranks. */
 static void llm__add_scalar(float *x, const float *y, float scale, int n) {
     for (int i = 0; i < n; i++) x[i] += scale * y[i];
 }
 
+/* The end of a norm: shift is the mean (0 for RMS), scale one over the deviation. dst may be src. */
 static void llm__affine_scalar(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n) {
     for (int i = 0; i < n; i++) {
         float v = (src[i] - shift) * scale * (w ? w[i] : 1);
@@ -14410,6 +14407,7 @@ static void llm__affine_scalar(float *dst, const float *src, float shift, float 
     }
 }
 
+/* RoPE of one head, pairs [from, half): each pair (u, v) turns by its angle. Pairs are neighbours (interleaved) or half a head apart. */
 static void llm__rotate_pairs(float *x, const float *rope, int from, int half, int interleaved) {
     int step = interleaved ? 2 : 1, other = interleaved ? 1 : half;
     for (int i = from; i < half; i++) {
@@ -14426,6 +14424,7 @@ static void llm__to_half_scalar(uint16_t *dst, const float *src, int n) {
     for (int i = 0; i < n; i++) dst[i] = llm__f32_to_f16(src[i] > 65504 ? 65504 : src[i] < -65504 ? -65504 : src[i]);
 }
 
+/* What each stored type means, before the scale and offset of its token. */
 static void llm__expand_scalar(llm_kv_type type, const uint8_t *src, int n, float *low, float *high) {
     const uint16_t *h = (const uint16_t *)(const void *)src;
     for (int i = 0; i < n; i++) switch (type) {
@@ -14442,6 +14441,7 @@ static void llm__expand_scalar(llm_kv_type type, const uint8_t *src, int n, floa
         }
 }
 
+/* Serves both products of attention: scores (a: queries, b: transposed keys) and values (a: weights, b: value rows). */
 static void llm__mac_scalar(const llm__mac *m) {
     for (int i = 0; i < m->n; i++)
         for (int p = 0; p < m->panels; p++)
@@ -14469,6 +14469,8 @@ LLM__INLINE void llm__attend_range(const llm__attend *t, int i, int block, int *
     *to = LLM__MIN(t->to[i] - block, LLM__BLOCK);
 }
 
+/* One step of the online softmax (Milakov and Gimelshein 2018): the new maximum, weights relative to it, and what earlier sums shrink by.
+ * A query that sees nothing of the block keeps its state to the bit: scale 1, weights 0. */
 static void llm__soften_scalar(llm__attend *t, int block) {
     for (int i = 0; i < t->n; i++) {
         float *p = t->p + i * LLM__BLOCK, top = t->m[i], sum = 0;
@@ -14494,6 +14496,7 @@ LLM__AVX2_INLINE float llm__avx2_total(__m256 v) {
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
 
+/* Four chains hide the latency of the additions; their order depends on n alone. */
 LLM__AVX2 static float llm__avx2_dot_rows(const float *a, const float *b, int n) {
     __m256 s[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
     float tail = 0;
@@ -14522,6 +14525,7 @@ LLM__AVX2 static void llm__avx2_add(float *x, const float *y, float scale, int n
     for (; i < n; i++) x[i] += scale * y[i];
 }
 
+/* Tails are left to the plain kernel: always the same elements, so always the same bits. */
 LLM__AVX2 static void llm__avx2_affine(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n) {
     const __m256 by = _mm256_set1_ps(shift), f = _mm256_set1_ps(scale);
     int i = 0;
@@ -14534,6 +14538,7 @@ LLM__AVX2 static void llm__avx2_affine(float *dst, const float *src, float shift
     llm__affine_scalar(dst + i, src + i, shift, scale, w ? w + i : NULL, b ? b + i : NULL, n - i);
 }
 
+/* Interleaved: cosines and sines are doubled up, and fmaddsub takes care of the signs. */
 LLM__AVX2 static void llm__avx2_rotate(float *x, const float *rope, int half, int interleaved) {
     const __m256i twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
     int i = 0;
@@ -14560,6 +14565,7 @@ LLM__AVX2 static void llm__avx2_to_half(uint16_t *dst, const float *src, int n) 
 
 LLM__AVX2_INLINE __m256i llm__avx2_bytes(const void *p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)); }
 
+/* 8 stored elements of any type but int4 as f32. */
 LLM__AVX2_INLINE __m256 llm__avx2_stored(llm_kv_type type, const uint8_t *p) {
     if (type == LLM_KV_F16) return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
     if (type == LLM_KV_BF16) return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)), 16));
@@ -14571,6 +14577,7 @@ LLM__AVX2_INLINE __m256 llm__avx2_stored(llm_kv_type type, const uint8_t *p) {
     return _mm256_mul_ps(_mm256_castsi256_ps(_mm256_or_si256(sign, rest)), _mm256_castsi256_ps(_mm256_set1_epi32((127 + 120) << 23)));
 }
 
+/* Any number of elements: whole vectors, then the plain kernel. */
 LLM__AVX2 static void llm__avx2_expand(llm_kv_type type, const uint8_t *src, int n, float *low, float *high) {
     const int size = type == LLM_KV_F32 ? 4 : type == LLM_KV_F16 || type == LLM_KV_BF16 ? 2 : 1;
     const __m256i nibble = _mm256_set1_epi32(15);
@@ -14605,6 +14612,7 @@ LLM__AVX2_INLINE void llm__avx2_mac_rows(const llm__mac *m, int i, const int n, 
         LLM__UNROLL for (int j = 0; j < 2 * panels; j++) _mm256_storeu_ps(c + r * m->ldc + 8 * j, s[r][j]);
 }
 
+/* Three rows at a time, then what is left. */
 LLM__AVX2_INLINE void llm__avx2_mac_shape(const llm__mac *m, const int panels, const int half) {
     int i = 0;
     for (; i + 3 <= m->n; i += 3) llm__avx2_mac_rows(m, i, 3, panels, half);
@@ -14668,6 +14676,7 @@ LLM__AVX2_INLINE float llm__avx2_best(const llm__attend *t, int i, int block) {
     return llm__avx2_top(top);
 }
 
+/* First all maxima, then the rescaling of 8 queries at once, then the weights. */
 LLM__AVX2 static void llm__avx2_soften(llm__attend *t, int block) {
     for (int i = 0; i < t->n; i++) t->scale[i] = llm__avx2_best(t, i, block);
     for (int i = 0; i < t->n; i += 8) { /* the arrays hold a multiple of 8 */
@@ -14739,6 +14748,7 @@ LLM__AVX512_INLINE __m512 llm__avx512_exp2(__m512 x) {
     return _mm512_scalef_ps(p, n);
 }
 
+/* As for AVX2, a query in two vectors and its mask in one word. */
 LLM__AVX512 static void llm__avx512_soften(llm__attend *t, int block) {
     for (int i = 0; i < t->n; i++) {
         float *p = t->p + i * LLM__BLOCK, old = t->m[i];
@@ -14760,6 +14770,7 @@ LLM__AVX512 static void llm__avx512_soften(llm__attend *t, int block) {
 }
 #endif
 
+/* The set for an instruction set; NEON runs the plain kernels, which its compilers vectorise. */
 static const llm__row_kernels *llm__row_kernels_of(llm__isa isa) {
     static const llm__row_kernels scalar = {llm__sum_scalar, llm__dot_scalar, llm__add_scalar, llm__affine_scalar, llm__rotate_scalar, llm__to_half_scalar,
                                             llm__expand_scalar, llm__mac_scalar, llm__bias_scalar, llm__soften_scalar, 0};
@@ -14820,6 +14831,7 @@ typedef struct llm__kv_cache {
     uint8_t **base; /* (ranks) */
 } llm__kv_cache;
 
+/* Types of one byte (and of half a byte) have a scale and an offset for each token and head. */
 static void llm__kv_type_set(llm__kv_cache *kv, llm_kv_type type) {
     kv->type = type;
     kv->element_bytes = type == LLM_KV_F32 ? 4 : type == LLM_KV_F16 || type == LLM_KV_BF16 ? 2 : 1;
@@ -14852,6 +14864,7 @@ typedef struct llm__kv_view {
     int head;
 } llm__kv_view;
 
+/* The part of the view's layer and head in the page that holds this position. */
 LLM__INLINE uint8_t *llm__kv_part(const llm__kv_view *v, int position) {
     return v->base + v->pages[position / v->kv->page_tokens] * v->kv->page_bytes + v->place->offset + v->head * v->place->head_bytes;
 }
@@ -15072,6 +15085,7 @@ typedef struct llm__attend_job {
     int seq, row, n_rows, kv_head, head, n_heads; /* rows of the step; head: first query head */
 } llm__attend_job;
 
+/* Tiles of rows that one sequence of the step makes. */
 LLM__INLINE int llm__jobs_tiles(const llm__attend_jobs *j, int seq) {
     return (j->step->seq_begin[seq + 1] - j->step->seq_begin[seq] + j->rows - 1) / j->rows;
 }
@@ -15151,7 +15165,6 @@ typedef struct llm__gather_op {
 } llm__gather_op;
 
 typedef struct llm__reduce_op {
-    llm_rows rows;
     llm_buffer *buf;
     int32_t n;
 } llm__reduce_op;
@@ -15160,8 +15173,8 @@ typedef struct llm__record {
     llm__op_kind kind;
     int barrier;               /* before it */
     int form, act_col, act_cols; /* form > 0: first make this copy of `act`, then a barrier */
-    llm_rows act_rows;
     llm_buffer *act;
+    llm_rows rows;             /* of which rows the operation is */
     int next;                  /* jobs taken so far */
     union {
         llm_embed_op embed;
@@ -15187,9 +15200,15 @@ typedef struct llm__use {
     llm__split split;
 } llm__use;
 
+typedef struct llm__uses {
+    llm__use written, read;
+} llm__uses;
+
+typedef enum llm__touch { LLM__TOUCH_NONE = 0, LLM__TOUCH_READ, LLM__TOUCH_WRITE } llm__touch;
+
 typedef struct llm__cpu_buffer {
     llm_buffer b; /* first */
-    llm__use written, read;
+    llm__uses uses;
     llm__act act;          /* its rounded copy, two planes at most */
     int act_col, act_cols; /* what the copy covers */
     llm_rows act_rows;
@@ -15199,7 +15218,7 @@ typedef struct llm__cpu_buffer {
 typedef struct llm__rank {
     llm__record *list; /* (LLM__MAX_RECORDS) */
     int n, interval;
-    llm__use kv_written, kv_read;
+    llm__uses kv;      /* of the KV cache as a whole */
     int64_t vocab;     /* rows of its output layer */
 } llm__rank;
 
@@ -15232,14 +15251,17 @@ struct llm_backend_ctx {
     char name[64];
 };
 
+/* Operations return nothing: the first mistake of a step is kept for end_step and wait. */
 static void llm__cpu_fail(llm_backend_ctx *ctx, llm_result r, const char *what) {
     if (ctx->failed) return;
     ctx->failed = r;
     snprintf(ctx->why, sizeof ctx->why, "%s", what);
 }
 
+/* How many rows an operation has in this step. */
 static int llm__op_rows(const llm_backend_ctx *ctx, llm_rows rows) { return rows == LLM_ROWS_OUT ? ctx->step.shape.n_out : ctx->step.shape.n_rows; }
 
+/* Row i of a buffer, and the values of a vector (NULL: it is absent). */
 static float *llm__row(const llm_buffer *b, int row) { return b->data + row * b->stride; }
 
 static const float *llm__vector(const llm_weight *w) { return w ? w->f32 : NULL; }
@@ -15278,6 +15300,7 @@ static const float *llm__sum_ranks(const llm_backend_ctx *ctx, const llm__record
     return scratch;
 }
 
+/* x += scale * post_norm(sum of y); h = norm(x): everything between two linear layers, on rows that stay in the cache. */
 static void llm__run_residual(const llm_backend_ctx *ctx, const llm__exec *e, const llm__record *rec, int rank) {
     const llm_residual_op *op = &rec->op.residual;
     const llm__row_kernels *k = ctx->kernels;
@@ -15301,6 +15324,7 @@ static void llm__run_residual(const llm_backend_ctx *ctx, const llm__exec *e, co
     }
 }
 
+/* dst (rows, n) = norm of columns [src_col, src_col + n) of src. */
 static void llm__run_norm(const llm_backend_ctx *ctx, const llm__exec *e, const llm_norm_op *op) {
     int64_t from, to;
     llm__share(e, e->n_rows, &from, &to);
@@ -15308,6 +15332,7 @@ static void llm__run_norm(const llm_backend_ctx *ctx, const llm__exec *e, const 
         llm__norm_row(ctx->kernels, op->kind, llm__row(op->dst, row), llm__row(op->src, row) + op->src_col, op->n, llm__vector(op->weight), llm__vector(op->bias), op->eps);
 }
 
+/* What a sequence and KV head of a layer look like to the attention kernels. */
 static llm__kv_view llm__view(const llm_backend_ctx *ctx, int rank, int layer, int seq, int head) {
     llm__kv_view v;
     v.kv = &ctx->kv;
@@ -15327,6 +15352,7 @@ static void llm__finish_head(const llm__row_kernels *k, const llm_qkv_op *op, co
     if (rope) k->rotate(x, rope, op->rope_dim / 2, op->rope_interleaved);
 }
 
+/* The factor that brings a row of all heads to unit mean square. */
 static float llm__whole_rms(const llm__row_kernels *k, const float *x, int n, float eps) { return 1 / sqrtf(k->dot(x, x, n) / (float)n + eps); }
 
 /* One row's KV heads [g0, g1) and the query heads that go with them. */
@@ -15353,6 +15379,7 @@ static void llm__qkv_heads(const llm_backend_ctx *ctx, const llm__exec *e, const
     }
 }
 
+/* Split by (row, KV head), so that a single row keeps several threads busy. */
 static void llm__run_qkv(const llm_backend_ctx *ctx, const llm__exec *e, const llm_qkv_op *op, int rank) {
     int64_t from, to;
     int heads = op->norm == LLM_QK_NORM_WHOLE_RMS ? 1 : op->n_kv_heads; /* a norm over the whole row needs the row untouched */
@@ -15376,6 +15403,7 @@ static void llm__attend_query(const llm_step *s, const llm_attention_op *op, llm
     t->slope[i] = op->alibi ? op->alibi->f32[head] * log2e : 0;
 }
 
+/* Threads take jobs one after the other. Queries are scaled into units of the base-2 logarithm first (after the soft cap, where there is one). */
 static void llm__run_attention(const llm_backend_ctx *ctx, const llm__exec *e, llm__record *rec, int rank) {
     const llm_attention_op *op = &rec->op.attention;
     const llm__row_kernels *k = ctx->kernels;
@@ -15483,6 +15511,7 @@ static void llm__route_groups(const llm_route_op *op, float *choice, float *grou
     }
 }
 
+/* In place, over n values. */
 static void llm__softmax(float *x, int n) {
     float top = x[0], sum = 0;
     for (int i = 1; i < n; i++) top = LLM__MAX(top, x[i]);
@@ -15490,6 +15519,8 @@ static void llm__softmax(float *x, int n) {
     for (int i = 0; i < n; i++) x[i] /= sum;
 }
 
+/* One row: scores, choice by score plus correction, weights by score alone. out (2 k): ids, then weights. Not-a-number counts as the lowest
+ * score, so that every id is valid. */
 static void llm__route_row(const llm_route_op *op, const float *logits, float *out, float *scratch) {
     float *score = scratch, *choice = scratch + op->n_experts, *weight = out + op->k, sum = 0, scale = op->scale ? op->scale : 1;
     memcpy(score, logits, (size_t)op->n_experts * sizeof *score);
@@ -15518,6 +15549,7 @@ static void llm__run_route(const llm__exec *e, const llm_route_op *op) {
     for (int row = (int)from; row < to; row++) llm__route_row(op, llm__row(op->logits, row), llm__row(op->dst, row), (float *)e->scratch);
 }
 
+/* dst *= sigmoid of the one gate value of the row. */
 static void llm__run_gate(const llm_backend_ctx *ctx, const llm__exec *e, const llm_gate_op *op) {
     int64_t from, to;
     llm__share(e, e->n_rows, &from, &to);
@@ -15527,6 +15559,7 @@ static void llm__run_gate(const llm_backend_ctx *ctx, const llm__exec *e, const 
     }
 }
 
+/* Row i of dst = the i-th wanted row of src. */
 static void llm__run_gather(const llm_backend_ctx *ctx, const llm__exec *e, const llm__gather_op *op) {
     int64_t from, to;
     llm__share(e, e->n_rows, &from, &to);
@@ -15548,51 +15581,34 @@ static void llm__run_all_reduce(const llm_backend_ctx *ctx, const llm__exec *e, 
 
 /* ---- running the lists ---- */
 
+/* One thread's share of one record. Experts use scratch that all threads share. */
 static void llm__run_record(const llm_backend_ctx *ctx, llm__exec *e, llm__record *rec, int rank) {
-    e->n_rows = ctx->step.shape.n_rows;
+    llm__exec shared = *e;
+    shared.scratch = ctx->experts;
+    shared.scratch_bytes = ctx->experts_bytes;
+    shared.n_rows = e->n_rows = llm__op_rows(ctx, rec->rows);
     switch (rec->kind) {
     case LLM__OP_EMBED: llm__run_embed(e, &rec->op.embed); break;
     case LLM__OP_ROPE: llm__run_rope(ctx, e, &rec->op.rope); break;
-    case LLM__OP_RESIDUAL:
-        e->n_rows = llm__op_rows(ctx, rec->op.residual.rows);
-        llm__run_residual(ctx, e, rec, rank);
-        break;
-    case LLM__OP_NORM:
-        e->n_rows = llm__op_rows(ctx, rec->op.norm.rows);
-        llm__run_norm(ctx, e, &rec->op.norm);
-        break;
-    case LLM__OP_LINEAR:
-        e->n_rows = llm__op_rows(ctx, rec->op.linear.rows);
-        llm__run_linear(e, &rec->op.linear);
-        break;
+    case LLM__OP_RESIDUAL: llm__run_residual(ctx, e, rec, rank); break;
+    case LLM__OP_NORM: llm__run_norm(ctx, e, &rec->op.norm); break;
+    case LLM__OP_LINEAR: llm__run_linear(e, &rec->op.linear); break;
     case LLM__OP_QKV: llm__run_qkv(ctx, e, &rec->op.qkv, rank); break;
     case LLM__OP_ATTENTION: llm__run_attention(ctx, e, rec, rank); break;
     case LLM__OP_MLA_WRITE: llm__run_mla_write(ctx, e, &rec->op.mla, rank); break;
     case LLM__OP_MLA: llm__run_mla(ctx, e, rec, rank); break;
     case LLM__OP_ROUTE: llm__run_route(e, &rec->op.route); break;
-    case LLM__OP_EXPERTS: {
-        llm__exec shared = *e;
-        shared.scratch = ctx->experts;
-        shared.scratch_bytes = ctx->experts_bytes;
-        llm__run_experts(&shared, &rec->op.experts);
-        break;
-    }
+    case LLM__OP_EXPERTS: llm__run_experts(&shared, &rec->op.experts); break;
     case LLM__OP_GATE: llm__run_gate(ctx, e, &rec->op.gate); break;
-    case LLM__OP_GATHER:
-        e->n_rows = ctx->step.shape.n_out;
-        llm__run_gather(ctx, e, &rec->op.gather);
-        break;
+    case LLM__OP_GATHER: llm__run_gather(ctx, e, &rec->op.gather); break;
     case LLM__OP_ALL_REDUCE:
-        e->n_rows = llm__op_rows(ctx, rec->op.reduce.rows);
         if (rank == 0) llm__run_all_reduce(ctx, e, rec);
         break;
-    case LLM__OP_LOGITS:
-        e->n_rows = ctx->step.shape.n_out;
-        llm__run_logits(e, &rec->op.logits, ctx->logits, ctx->logits_stride);
-        break;
+    case LLM__OP_LOGITS: llm__run_logits(e, &rec->op.logits, ctx->logits, ctx->logits_stride); break;
     }
 }
 
+/* What the linear kernels want to know of the thread they run in. */
 static void llm__exec_fill(llm_backend_ctx *ctx, int thread, int n_threads, llm__exec *e) {
     memset(e, 0, sizeof *e);
     e->pool = ctx->pool;
@@ -15619,7 +15635,7 @@ static void llm__run_lists(void *arg, int thread, int n_threads) {
         for (int r = 0; r < ctx->n_ranks && form; r++) {
             llm__record *rec = &ctx->rank[r].list[i];
             llm__exec act = e;
-            act.n_rows = llm__op_rows(ctx, rec->act_rows);
+            act.n_rows = llm__op_rows(ctx, rec->rows);
             if (act.n_rows == 1) { /* as llm__share gives a single row: to the last thread */
                 if (thread < n_threads - 1) continue;
                 act.thread = 0;
@@ -15634,6 +15650,7 @@ static void llm__run_lists(void *arg, int thread, int n_threads) {
 
 /* ---- recording ---- */
 
+/* Every buffer that comes in was made here, as the first member of ours. */
 static llm__cpu_buffer *llm__own(const llm_buffer *b) { return (llm__cpu_buffer *)(uintptr_t)b; }
 
 /* A new record, or NULL when the list is full or a mistake was made before. */
@@ -15644,6 +15661,7 @@ static llm__record *llm__record_add(llm_backend_ctx *ctx, int rank, llm__op_kind
     llm__record *rec = &r->list[r->n++];
     rec->kind = kind;
     rec->barrier = rec->form = rec->next = 0;
+    rec->rows = LLM_ROWS_TOKENS;
     return rec;
 }
 
@@ -15652,72 +15670,39 @@ static int llm__conflict(const llm__rank *r, const llm__use *use, llm__split spl
     return use->interval == r->interval && (split == LLM__SPLIT_ANY || use->split != split);
 }
 
+/* Notes a use in the current interval; uses that are split in different ways together count as ANY. */
 static void llm__mark(const llm__rank *r, llm__use *use, llm__split split) {
     if (use->interval == r->interval && use->split != split) split = LLM__SPLIT_ANY;
     use->interval = r->interval;
     use->split = split;
 }
 
-/* Collects what one record uses; llm__uses_end decides about its barrier. */
-typedef struct llm__uses {
-    llm__rank *rank;
-    llm__record *rec;
-    llm__split split;
-    int n;
-    struct {
-        llm__use *written, *read;
-        llm__cpu_buffer *stale; /* loses its quantised copy */
-        int write;
-    } use[8];
-} llm__uses;
-
-static void llm__uses_begin(llm_backend_ctx *ctx, int rank, llm__record *rec, llm__split split, llm__uses *u) {
-    u->rank = &ctx->rank[rank];
-    u->rec = rec;
-    u->split = split;
-    u->n = 0;
-}
-
-static void llm__uses_add(llm__uses *u, const llm_buffer *b, int write) {
-    if (!b) return;
-    llm__cpu_buffer *own = llm__own(b);
-    u->use[u->n].written = &own->written;
-    u->use[u->n].read = &own->read;
-    u->use[u->n].stale = write ? own : NULL;
-    u->use[u->n++].write = write;
-}
-
-static void llm__uses_add_kv(llm__uses *u, int write) {
-    u->use[u->n].written = &u->rank->kv_written;
-    u->use[u->n].read = &u->rank->kv_read;
-    u->use[u->n].stale = NULL;
-    u->use[u->n++].write = write;
-}
-
-static void llm__uses_end(llm__uses *u) {
-    int barrier = 0;
-    for (int i = 0; i < u->n; i++)
-        barrier |= llm__conflict(u->rank, u->use[i].written, u->split) || (u->use[i].write && llm__conflict(u->rank, u->use[i].read, u->split));
-    u->rec->barrier |= barrier;
-    u->rank->interval += barrier;
-    for (int i = 0; i < u->n; i++) {
-        llm__mark(u->rank, u->use[i].write ? u->use[i].written : u->use[i].read, u->split);
-        if (u->use[i].stale) u->use[i].stale->b.form = 0;
-    }
-}
-
+/* Operations on the same set of rows meet the same thread for each row. */
 static llm__split llm__split_of(llm_rows rows) { return rows == LLM_ROWS_OUT ? LLM__SPLIT_OUT : LLM__SPLIT_TOKENS; }
 
-/* A record that reads a, b and writes c, d (any may be NULL). */
+/* The record reads a and b and writes c and d (any may be NULL), and reads or writes the KV cache. Decides whether a barrier stands before it, and
+ * takes the quantised copies of what it writes for stale. */
 static void llm__record_uses(llm_backend_ctx *ctx, int rank, llm__record *rec, llm__split split, const llm_buffer *a, const llm_buffer *b, const llm_buffer *c,
-                             const llm_buffer *d) {
-    llm__uses u;
-    llm__uses_begin(ctx, rank, rec, split, &u);
-    llm__uses_add(&u, a, 0);
-    llm__uses_add(&u, b, 0);
-    llm__uses_add(&u, c, 1);
-    llm__uses_add(&u, d, 1);
-    llm__uses_end(&u);
+                             const llm_buffer *d, llm__touch kv) {
+    llm__rank *r = &ctx->rank[rank];
+    const llm_buffer *buffer[4] = {a, b, c, d};
+    llm__uses *uses[5];
+    int n = 0, write[5], barrier = 0;
+    for (int i = 0; i < 4; i++) {
+        if (!buffer[i]) continue;
+        uses[n] = &llm__own(buffer[i])->uses;
+        write[n++] = i >= 2;
+    }
+    if (kv) {
+        uses[n] = &r->kv;
+        write[n++] = kv == LLM__TOUCH_WRITE;
+    }
+    for (int i = 0; i < n; i++) barrier |= llm__conflict(r, &uses[i]->written, split) || (write[i] && llm__conflict(r, &uses[i]->read, split));
+    rec->barrier |= barrier;
+    r->interval += barrier;
+    for (int i = 0; i < n; i++) llm__mark(r, write[i] ? &uses[i]->written : &uses[i]->read, split);
+    for (int i = 2; i < 4; i++)
+        if (buffer[i]) llm__own(buffer[i])->b.form = 0;
 }
 
 /* Puts the making of src's quantised copy before the record where the weight needs one that is not there. */
@@ -15726,20 +15711,21 @@ static void llm__record_act(llm_backend_ctx *ctx, int rank, llm__record *rec, ll
     int form = (int)llm__weight_form(w), cols = (int)w->cols;
     if (!form || (own->b.form == form && own->act_col == col && own->act_cols == cols && own->act_rows == rows)) return;
     llm__split split = llm__op_rows(ctx, rows) == 1 ? llm__split_of(rows) : LLM__SPLIT_ANY; /* one row: by the thread that made it */
-    llm__record_uses(ctx, rank, rec, split, src, NULL, src, NULL);                         /* overwrites a copy that may still be read */
+    llm__record_uses(ctx, rank, rec, split, src, NULL, src, NULL, LLM__TOUCH_NONE);                         /* overwrites a copy that may still be read */
     ctx->rank[rank].interval++;                                                 /* the barrier after it */
     rec->form = own->b.form = form;
     rec->act = &own->b;
-    rec->act_rows = own->act_rows = rows;
+    own->act_rows = rows;
     rec->act_col = own->act_col = col;
     rec->act_cols = own->act_cols = cols;
 }
 
+/* The table functions: each copies its operation into the list, checks what could lead outside of memory, and tells what it reads and writes. */
 static void llm__cpu_embed(llm_backend_ctx *ctx, int rank, const llm_embed_op *op) {
     llm__record *rec = llm__record_add(ctx, rank, LLM__OP_EMBED);
     if (!rec) return;
     rec->op.embed = *op;
-    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, NULL, NULL, op->dst, NULL);
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, NULL, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
 static void llm__cpu_rope(llm_backend_ctx *ctx, int rank, const llm_rope_op *op) {
@@ -15748,78 +15734,62 @@ static void llm__cpu_rope(llm_backend_ctx *ctx, int rank, const llm_rope_op *op)
     for (int s = 0; s < ctx->step.shape.n_seqs; s++)
         if (ctx->step.seq_rope[s] < 0 || ctx->step.seq_rope[s] >= op->n_variants) llm__cpu_fail(ctx, LLM_ERR_ARG, "seq_rope: not a variant of the rope operation");
     rec->op.rope = *op;
-    llm__record_uses(ctx, rank, rec, LLM__SPLIT_TOKENS, NULL, NULL, op->dst, NULL);
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_TOKENS, NULL, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
 static void llm__cpu_residual(llm_backend_ctx *ctx, int rank, const llm_residual_op *op) {
     llm__record *rec = llm__record_add(ctx, rank, LLM__OP_RESIDUAL);
     if (!rec) return;
     rec->op.residual = *op;
+    rec->rows = op->rows;
     int writes_x = op->y || op->replace;
-    llm__record_uses(ctx, rank, rec, llm__split_of(op->rows), op->y, op->x, op->kind ? op->h : NULL, writes_x ? op->x : NULL);
+    llm__record_uses(ctx, rank, rec, llm__split_of(op->rows), op->y, op->x, op->kind ? op->h : NULL, writes_x ? op->x : NULL, LLM__TOUCH_NONE);
 }
 
 static void llm__cpu_norm(llm_backend_ctx *ctx, int rank, const llm_norm_op *op) {
     llm__record *rec = llm__record_add(ctx, rank, LLM__OP_NORM);
     if (!rec) return;
     rec->op.norm = *op;
-    llm__record_uses(ctx, rank, rec, llm__split_of(op->rows), op->src, NULL, op->dst, NULL);
+    rec->rows = op->rows;
+    llm__record_uses(ctx, rank, rec, llm__split_of(op->rows), op->src, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
 static void llm__cpu_linear(llm_backend_ctx *ctx, int rank, const llm_linear_op *op) {
     llm__record *rec = llm__record_add(ctx, rank, LLM__OP_LINEAR);
     if (!rec) return;
     rec->op.linear = *op;
+    rec->rows = op->rows;
     llm__record_act(ctx, rank, rec, op->rows, op->src, op->src_col, op->weight);
-    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, NULL, op->dst, NULL);
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
 static void llm__cpu_qkv(llm_backend_ctx *ctx, int rank, const llm_qkv_op *op) {
     llm__record *rec = llm__record_add(ctx, rank, LLM__OP_QKV);
-    llm__uses u;
     if (!rec) return;
     if (op->layer < 0 || op->layer >= ctx->kv.n_layers || op->n_kv_heads < 1 || op->n_heads % op->n_kv_heads)
         llm__cpu_fail(ctx, LLM_ERR_ARG, "qkv: layer or heads do not fit the KV cache");
     rec->op.qkv = *op;
-    llm__uses_begin(ctx, rank, rec, LLM__SPLIT_ANY, &u);
-    llm__uses_add(&u, op->rope, 0);
-    llm__uses_add(&u, op->qkv, 1);
-    llm__uses_add_kv(&u, 1);
-    llm__uses_end(&u);
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->rope, NULL, op->qkv, NULL, LLM__TOUCH_WRITE);
 }
 
 static void llm__cpu_attention(llm_backend_ctx *ctx, int rank, const llm_attention_op *op) {
     llm__record *rec = llm__record_add(ctx, rank, LLM__OP_ATTENTION);
-    llm__uses u;
     if (!rec) return;
     if (op->layer < 0 || op->layer >= ctx->kv.n_layers || op->n_kv_heads < 1 || op->n_heads % op->n_kv_heads)
         llm__cpu_fail(ctx, LLM_ERR_ARG, "attention: layer or heads do not fit the KV cache");
     rec->op.attention = *op;
-    llm__uses_begin(ctx, rank, rec, LLM__SPLIT_ANY, &u);
-    llm__uses_add(&u, op->qkv, 0);
-    llm__uses_add(&u, op->dst, 1);
-    llm__uses_add_kv(&u, 0);
-    llm__uses_end(&u);
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->qkv, NULL, op->dst, NULL, LLM__TOUCH_READ);
 }
 
+/* Two records: all latents must be in the cache before any head attends. */
 static void llm__cpu_mla(llm_backend_ctx *ctx, int rank, const llm_mla_op *op) {
     llm__record *first = llm__record_add(ctx, rank, LLM__OP_MLA_WRITE), *second = llm__record_add(ctx, rank, LLM__OP_MLA);
-    llm__uses u;
     if (!first || !second) return;
     if (op->layer < 0 || op->layer >= ctx->kv.n_layers || ctx->kv.layer[op->layer].shape.head_dim != op->rank + op->rope_dim || ctx->kv.layer[op->layer].shape.v_head_dim)
         llm__cpu_fail(ctx, LLM_ERR_ARG, "mla: the layer does not fit the KV cache");
     first->op.mla = second->op.mla = *op;
-    llm__uses_begin(ctx, rank, first, LLM__SPLIT_TOKENS, &u);
-    llm__uses_add(&u, op->rope, 0);
-    llm__uses_add(&u, op->q, 1);
-    llm__uses_add(&u, op->kv_a, 1);
-    llm__uses_add_kv(&u, 1);
-    llm__uses_end(&u);
-    llm__uses_begin(ctx, rank, second, LLM__SPLIT_ANY, &u);
-    llm__uses_add(&u, op->q, 0);
-    llm__uses_add(&u, op->dst, 1);
-    llm__uses_add_kv(&u, 0);
-    llm__uses_end(&u);
+    llm__record_uses(ctx, rank, first, LLM__SPLIT_TOKENS, op->rope, NULL, op->q, op->kv_a, LLM__TOUCH_WRITE);
+    llm__record_uses(ctx, rank, second, LLM__SPLIT_ANY, op->q, NULL, op->dst, NULL, LLM__TOUCH_READ);
 }
 
 static void llm__cpu_route(llm_backend_ctx *ctx, int rank, const llm_route_op *op) {
@@ -15829,38 +15799,39 @@ static void llm__cpu_route(llm_backend_ctx *ctx, int rank, const llm_route_op *o
     if (op->k < 1 || op->k > op->n_experts || (op->n_group > 1 && (op->n_experts % op->n_group || op->k > size * op->topk_group)))
         llm__cpu_fail(ctx, LLM_ERR_ARG, "route: more experts to choose than there are");
     rec->op.route = *op;
-    llm__record_uses(ctx, rank, rec, LLM__SPLIT_TOKENS, op->logits, NULL, op->dst, NULL);
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_TOKENS, op->logits, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
 static void llm__cpu_experts(llm_backend_ctx *ctx, int rank, const llm_experts_op *op) {
     llm__record *rec = llm__record_add(ctx, rank, LLM__OP_EXPERTS);
     if (!rec) return;
     rec->op.experts = *op;
-    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, op->routes, op->dst, NULL);
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, op->routes, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
 static void llm__cpu_gate(llm_backend_ctx *ctx, int rank, const llm_gate_op *op) {
     llm__record *rec = llm__record_add(ctx, rank, LLM__OP_GATE);
     if (!rec) return;
     rec->op.gate = *op;
-    llm__record_uses(ctx, rank, rec, LLM__SPLIT_TOKENS, op->gate, NULL, op->dst, NULL);
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_TOKENS, op->gate, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
 static void llm__cpu_gather(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src) {
     llm__record *rec = llm__record_add(ctx, rank, LLM__OP_GATHER);
     if (!rec) return;
+    rec->rows = LLM_ROWS_OUT;
     rec->op.gather.dst = dst;
     rec->op.gather.src = src;
-    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, src, NULL, dst, NULL); /* reads rows by another split than it writes them */
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, src, NULL, dst, NULL, LLM__TOUCH_NONE); /* reads rows by another split than it writes them */
 }
 
 static void llm__cpu_all_reduce(llm_backend_ctx *ctx, int rank, llm_rows rows, llm_buffer *buf, int32_t n) {
     llm__record *rec = llm__record_add(ctx, rank, LLM__OP_ALL_REDUCE);
     if (!rec) return;
-    rec->op.reduce.rows = rows;
+    rec->rows = rows;
     rec->op.reduce.buf = buf;
     rec->op.reduce.n = n;
-    llm__record_uses(ctx, rank, rec, llm__split_of(rows), NULL, NULL, buf, NULL);
+    llm__record_uses(ctx, rank, rec, llm__split_of(rows), NULL, NULL, buf, NULL, LLM__TOUCH_NONE);
 }
 
 static void llm__cpu_logits(llm_backend_ctx *ctx, int rank, const llm_logits_op *op) {
@@ -15869,10 +15840,12 @@ static void llm__cpu_logits(llm_backend_ctx *ctx, int rank, const llm_logits_op 
     if (op->vocab_begin < 0 || (int64_t)op->vocab_begin + op->head->rows > ctx->logits_stride || ctx->step.shape.n_out > ctx->logits_rows)
         llm__cpu_fail(ctx, LLM_ERR_ARG, "logits: more of them than the output weights have rows");
     rec->op.logits = *op;
+    rec->rows = LLM_ROWS_OUT;
     llm__record_act(ctx, rank, rec, LLM_ROWS_OUT, op->src, 0, op->head);
-    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, NULL, NULL, NULL);
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, NULL, NULL, NULL, LLM__TOUCH_NONE);
 }
 
+/* The ranks must have recorded the same operations; then all threads run them. */
 static llm_result llm__cpu_end_step(llm_backend_ctx *ctx) {
     for (int r = 1; r < ctx->n_ranks && !ctx->failed; r++) {
         int same = ctx->rank[r].n == ctx->rank[0].n;
@@ -15883,16 +15856,19 @@ static llm_result llm__cpu_end_step(llm_backend_ctx *ctx) {
     return ctx->failed ? llm__error(ctx->failed, "%s", ctx->why) : LLM_OK;
 }
 
+/* Everything ran in end_step; only a mistake is left to be told. */
 static llm_result llm__cpu_wait(llm_backend_ctx *ctx) { return ctx->failed ? llm__error(ctx->failed, "%s", ctx->why) : LLM_OK; }
 
 /* ---- open time ---- */
 
+/* Whole pages that count as memory in use. */
 static void *llm__cpu_pages(llm_backend_ctx *ctx, size_t bytes) {
     void *p = llm__pages_get(bytes);
     if (p) ctx->memory += bytes;
     return p;
 }
 
+/* Frees whatever open, buffer, weight and kv_open took, also after one of them failed halfway. */
 static void llm__cpu_close(llm_backend_ctx *ctx) {
     if (!ctx) return;
     size_t threads = ctx->pool ? (size_t)ctx->pool->n : 0;
@@ -15948,6 +15924,7 @@ static llm_result llm__cpu_step_memory(llm_backend_ctx *ctx) {
     return LLM_OK;
 }
 
+/* Everything that open takes besides the context itself. On error the caller closes. */
 static llm_result llm__cpu_open_parts(llm_backend_ctx *ctx) {
     int threads = ctx->cfg.n_threads ? ctx->cfg.n_threads : llm__cores();
     llm_result r = llm__isa_find(ctx->cfg.isa, &ctx->isa);
@@ -15969,6 +15946,7 @@ static llm_result llm__cpu_open_parts(llm_backend_ctx *ctx) {
     return r ? r : llm__cpu_step_memory(ctx);
 }
 
+/* Checks the ranges of the config. On error *out is NULL. */
 static llm_result llm__cpu_open(const llm_backend_config *cfg, llm_backend_ctx **out) {
     *out = NULL;
     if (cfg->max_rows < 1 || cfg->max_out < 0 || cfg->max_seqs < 1 || cfg->max_pages_per_seq < 1)
@@ -15989,6 +15967,7 @@ static llm_result llm__cpu_open(const llm_backend_config *cfg, llm_backend_ctx *
 
 static const char *llm__cpu_describe(llm_backend_ctx *ctx) { return ctx->name; }
 
+/* Rows start on cache lines. The rounded copy is reserved, but takes memory only when a linear layer asks for it. */
 static llm_result llm__cpu_buffer_new(llm_backend_ctx *ctx, int rank, int64_t rows, int64_t cols, llm_buffer **out) {
     int ok = 1;
     *out = NULL;
@@ -16006,7 +15985,7 @@ static llm_result llm__cpu_buffer_new(llm_backend_ctx *ctx, int rank, int64_t ro
     b->b.rank = rank;
     b->bytes = (size_t)bytes;
     b->b.data = (float *)llm__cpu_pages(ctx, b->bytes);
-    b->written.interval = b->read.interval = -1;
+    b->uses.written.interval = b->uses.read.interval = -1;
     size_t blocks = (size_t)(rows * (int64_t)(stride / 16 + 1)); /* two planes of blocks of 32 */
     b->act_bytes = llm__act_place(&b->act, NULL, blocks);
     uint8_t *act = (uint8_t *)llm__pages_get(b->act_bytes); /* takes memory only when it is used */
@@ -16030,6 +16009,7 @@ static llm_result llm__cpu_experts_memory(llm_backend_ctx *ctx, const llm_weight
     return ctx->experts ? LLM_OK : llm__nomem();
 }
 
+/* Plans a weight; its data is read by weights_done. */
 static llm_result llm__cpu_weight(llm_backend_ctx *ctx, int rank, const llm_weight_desc *desc, llm_weight **out) {
     *out = NULL;
     if (rank < 0 || rank >= ctx->n_ranks) return llm__error(LLM_ERR_ARG, "%s: rank %d of %d", desc->name, rank, ctx->n_ranks);
@@ -16042,11 +16022,13 @@ static llm_result llm__cpu_weight(llm_backend_ctx *ctx, int rank, const llm_weig
     return LLM_OK;
 }
 
+/* All threads work on each weight in turn. */
 static void llm__cpu_pack(void *arg, int thread, int n_threads) {
     llm_backend_ctx *ctx = (llm_backend_ctx *)arg;
     for (size_t i = 0; i < ctx->n_weights; i++) llm__weight_pack(ctx->weight[i], thread, n_threads);
 }
 
+/* Packs, and takes the logits: (max_out, vocabulary of all ranks). */
 static llm_result llm__cpu_weights_done(llm_backend_ctx *ctx) {
     int64_t vocab = 0;
     int ok = 1;
@@ -16087,6 +16069,7 @@ static void llm__cpu_kv_touch(void *arg, int thread, int n_threads) {
         for (int64_t i = from; i < to; i += 4096) ((volatile uint8_t *)kv->base[r])[i] = 0;
 }
 
+/* Lays out a page, takes the pages of every rank and the scratch that attention over them needs. Once. */
 static llm_result llm__cpu_kv_open(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens, int64_t n_pages) {
     llm__kv_cache *kv = &ctx->kv;
     int ok = 1;
@@ -16114,6 +16097,7 @@ static llm_result llm__cpu_kv_open(llm_backend_ctx *ctx, int n_layers, const llm
     return LLM_OK;
 }
 
+/* Bytes of buffers, pages, lists, scratch and packed weights. */
 static int64_t llm__cpu_memory_used(llm_backend_ctx *ctx) {
     int64_t n = (int64_t)ctx->memory;
     for (size_t i = 0; i < ctx->n_weights; i++) n += (int64_t)ctx->weight[i]->bytes;
@@ -16122,6 +16106,7 @@ static int64_t llm__cpu_memory_used(llm_backend_ctx *ctx) {
 
 /* ---- the step ---- */
 
+/* Refuses a step whose numbers would lead outside of the buffers or the cache. Pages may be -1 where the sequence no longer looks. */
 static llm_result llm__step_check(const llm_backend_ctx *ctx, const llm_step *s) {
     const llm_shape *n = &s->shape;
     if (n->n_rows < 0 || n->n_rows > ctx->cfg.max_rows || n->n_seqs < 0 || n->n_seqs > ctx->cfg.max_seqs || n->n_out < 0 || n->n_out > ctx->cfg.max_out)
@@ -16159,12 +16144,14 @@ static void llm__step_copy_pages(llm_backend_ctx *ctx, const llm_step *from) {
     ctx->step.page_stride = ctx->cfg.max_pages_per_seq;
 }
 
+/* n numbers; absent ones are zeros. */
 static const int32_t *llm__step_copy(int32_t *to, const int32_t *from, int n) {
     if (from) memcpy(to, from, (size_t)n * sizeof *to);
     else memset(to, 0, (size_t)n * sizeof *to);
     return to;
 }
 
+/* Copies the step and forgets what was recorded. */
 static llm_result llm__cpu_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
     int rows = s->shape.n_rows, seqs = s->shape.n_seqs, position_rows = s->n_position_rows == 3 ? 3 : 1;
     llm_result r = llm__step_check(ctx, s);
@@ -16186,12 +16173,12 @@ static llm_result llm__cpu_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
     ctx->step.seq_rope_base = ctx->rope_base;
     llm__step_copy_pages(ctx, s);
     for (size_t i = 0; i < ctx->n_buffers; i++) {
-        ctx->buffer[i]->written.interval = ctx->buffer[i]->read.interval = -1;
+        ctx->buffer[i]->uses.written.interval = ctx->buffer[i]->uses.read.interval = -1;
         ctx->buffer[i]->b.form = 0;
     }
     for (int i = 0; i < ctx->n_ranks; i++) {
         ctx->rank[i].n = ctx->rank[i].interval = 0;
-        ctx->rank[i].kv_written.interval = ctx->rank[i].kv_read.interval = -1;
+        ctx->rank[i].kv.written.interval = ctx->rank[i].kv.read.interval = -1;
     }
     return LLM_OK;
 }
@@ -16206,6 +16193,7 @@ static const float *llm__cpu_buffer_row(llm_backend_ctx *ctx, int rank, const ll
 
 static int llm__kv_page_ok(const llm_backend_ctx *ctx, int32_t page) { return page >= 0 && page < ctx->kv.n_pages; }
 
+/* Copies whole pages on every rank, in the order given. */
 static llm_result llm__cpu_kv_copy(llm_backend_ctx *ctx, const int32_t *from, const int32_t *to, int n) {
     size_t bytes = (size_t)ctx->kv.page_bytes;
     for (int i = 0; i < n; i++) {
@@ -16215,6 +16203,7 @@ static llm_result llm__cpu_kv_copy(llm_backend_ctx *ctx, const int32_t *from, co
     return LLM_OK;
 }
 
+/* A rank's page, NULL if there is none. */
 static uint8_t *llm__kv_page(const llm_backend_ctx *ctx, int rank, int32_t page) {
     return rank >= 0 && rank < ctx->n_ranks && llm__kv_page_ok(ctx, page) ? ctx->kv.base[rank] + (size_t)page * (size_t)ctx->kv.page_bytes : NULL;
 }
@@ -16246,6 +16235,7 @@ static void llm__parallel_thread(void *arg, int thread, int n_threads) {
     for (int i; (i = __atomic_fetch_add(&p->next, 1, __ATOMIC_RELAXED)) < p->n;) p->fn(p->arg, i);
 }
 
+/* Threads take indexes one after the other; a single one is not worth waking them. */
 static void llm__cpu_parallel(llm_backend_ctx *ctx, void (*fn)(void *arg, int i), void *arg, int n) {
     llm__parallel p;
     p.fn = fn;
