@@ -1839,7 +1839,9 @@ static int cli_connect(const cli_load *load) {
 
 /* One line of an answer: the status, or an event of the stream. The sizes of chunks are lines of their own and mean nothing here. */
 static void cli_call_line(const cli_load *load, cli_call *call, const char *line) {
-    const char *data = strncmp(line, "data:", 5) ? "" : line + 5 + strspn(line + 5, " ");
+    const char *data = *line == '{'                ? line
+                       : strncmp(line, "data:", 5) ? ""
+                                                   : line + 5 + strspn(line + 5, " "); /* an error has no "data:" */
     int status;
     int64_t tokens;
     llm_json *doc = NULL;
@@ -1868,7 +1870,7 @@ static void cli_call_run(cli_load *load, cli_call *call, int index) {
              "%d, 'prompt': [",
              load->model, load->output_len);
     for (int i = 0; i < load->input_len; i++)
-        cli_add(&body, "%s%u", i ? "," : "", 300 + ((uint32_t)index * 7919u + (uint32_t)i * 104729u + load->salt) % 5000u);
+        cli_add(&body, "%s%u", i ? "," : "", 20 + ((uint32_t)index * 7919u + (uint32_t)i * 104729u + load->salt) % 230u);
     llm_text_str(&body, "]}");
     cli_add(&out,
             "POST %s/v1/completions HTTP/1.1\r\nHost: %s:%s\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: "
@@ -1887,8 +1889,9 @@ static void cli_call_run(cli_load *load, cli_call *call, int index) {
             begin = end + 1;
         }
         in.len -= (size_t)(begin - in.data);
-        memmove(in.data, begin, in.len);
+        memmove(in.data, begin, in.len + 1);
     }
+    if (in.data) cli_call_line(load, call, in.data);
     if (fd >= 0) close(fd);
     if (!call->error[0] && call->first <= 0) snprintf(call->error, sizeof call->error, "the answer had no tokens");
     llm_text_free(&out);
