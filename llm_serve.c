@@ -816,7 +816,7 @@ static void conn_body_done(conn *c) {
 
 /* Takes body bytes from `in`. */
 static void conn_read_body(conn *c) {
-    http_error e;
+    http_error e = {0, NULL};
     size_t have = c->in.len - c->in_at;
     if (c->head.chunked) {
         int64_t used = http_chunks_take(&c->chunks, c->in.data + c->in_at, have, &c->body, &e);
@@ -836,7 +836,7 @@ static void conn_read_body(conn *c) {
 }
 
 static void conn_head_done(conn *c, size_t n) {
-    http_error e;
+    http_error e = {0, NULL};
     llm_text_add(&c->head_text, c->in.data + c->in_at, n);
     c->in_at += n;
     c->scanned = 0;

@@ -9,12 +9,14 @@
 #include "test_model.c"
 #include "test_options.c"
 #include "test_sampler.c"
+#include "test_template.c"
+#include "test_tokenizer.c"
 
 static const struct {
     const char *name;
     void (*run)(void);
 } groups[] = {
-    {"json", test_group_json},     {"options", test_group_options}, {"formats", test_group_formats}, {"linear", test_group_linear},
+    {"json", test_group_json},     {"options", test_group_options}, {"template", test_group_template}, {"tokenizer", test_group_tokenizer}, {"formats", test_group_formats}, {"linear", test_group_linear},
     {"backend", test_group_backend}, {"sampler", test_group_sampler}, {"engine", test_group_engine}, {"model", test_group_model},
 };
 
