@@ -16343,12 +16343,12 @@ static double llm__fact_any(llm__facts *f, const char *keys, const char *gguf_ke
     return (double)NAN;
 }
 
-static int64_t llm__fact_int(llm__facts *f, const char *keys, const char *gguf_key, int64_t fallback, int64_t lo, int64_t hi) {
+static int32_t llm__fact_int(llm__facts *f, const char *keys, const char *gguf_key, int64_t fallback, int64_t lo, int64_t hi) {
     double v = llm__fact_any(f, keys, gguf_key, (double)lo, (double)hi, 1);
-    if (v == v) return (int64_t)v;
-    if (fallback != LLM__MUST) return fallback;
+    if (v == v) return (int32_t)v;
+    if (fallback != LLM__MUST) return (int32_t)fallback;
     llm__facts_bad(f, keys, gguf_key, "missing");
-    return lo;
+    return (int32_t)lo;
 }
 
 static double llm__fact_num(llm__facts *f, const char *keys, const char *gguf_key, double fallback, double lo, double hi) {
@@ -16575,28 +16575,28 @@ static llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
 }
 
 static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
-    a->n_layers = (int32_t)llm__fact_int(f, "num_hidden_layers num_layers n_layer", "block_count", LLM__MUST, 1, LLM__MAX_LAYERS);
-    if (!f->json) a->n_layers -= (int32_t)llm__fact_int(f, "", "nextn_predict_layers", 0, 0, a->n_layers - 1);
-    a->hidden = (int32_t)llm__fact_int(f, "hidden_size n_embd d_model", "embedding_length", LLM__MUST, 1, 1 << 17);
-    a->n_heads = (int32_t)llm__fact_int(f, "num_attention_heads n_head n_heads", "attention.head_count", LLM__MUST, 1, 4096);
+    a->n_layers = llm__fact_int(f, "num_hidden_layers num_layers n_layer", "block_count", LLM__MUST, 1, LLM__MAX_LAYERS);
+    if (!f->json) a->n_layers -= llm__fact_int(f, "", "nextn_predict_layers", 0, 0, a->n_layers - 1);
+    a->hidden = llm__fact_int(f, "hidden_size n_embd d_model", "embedding_length", LLM__MUST, 1, 1 << 17);
+    a->n_heads = llm__fact_int(f, "num_attention_heads n_head n_heads", "attention.head_count", LLM__MUST, 1, 4096);
     int one_kv = f->json && llm__fact_bool(f, "multi_query", NULL, llm__arch_is(a, "gpt_bigcode falcon")) && !llm__fact_bool(f, "new_decoder_architecture", NULL, 0);
-    a->n_kv_heads = (int32_t)llm__fact_int(f, "num_key_value_heads multi_query_group_num num_kv_heads n_head_kv", "attention.head_count_kv", a->n_heads, 1, a->n_heads);
+    a->n_kv_heads = llm__fact_int(f, "num_key_value_heads multi_query_group_num num_kv_heads n_head_kv", "attention.head_count_kv", a->n_heads, 1, a->n_heads);
     if (one_kv) a->n_kv_heads = 1;
     int64_t even = a->hidden / LLM__MAX(a->n_heads, 1);
-    a->head_dim = (int32_t)llm__fact_int(f, "head_dim kv_channels attention_head_dim", "attention.key_length", a->hidden % a->n_heads ? LLM__MUST : even, 1, 4096);
-    a->v_head_dim = (int32_t)llm__fact_int(f, "", "attention.value_length", a->head_dim, 1, 4096);
-    a->ff = (int32_t)llm__fact_int(f, "intermediate_size ffn_hidden_size ffn_dim n_inner", "feed_forward_length", 4 * (int64_t)a->hidden, 1, 1 << 21);
+    a->head_dim = llm__fact_int(f, "head_dim kv_channels attention_head_dim", "attention.key_length", a->hidden % a->n_heads ? LLM__MUST : even, 1, 4096);
+    a->v_head_dim = llm__fact_int(f, "", "attention.value_length", a->head_dim, 1, 4096);
+    a->ff = llm__fact_int(f, "intermediate_size ffn_hidden_size ffn_dim n_inner", "feed_forward_length", 4 * (int64_t)a->hidden, 1, 1 << 21);
     if (llm__arch_is(a, "qwen")) a->ff /= 2; /* gate and up together */
-    a->vocab = (int32_t)llm__fact_int(f, "padded_vocab_size vocab_size", "vocab_size", a->gguf ? a->vocab : LLM__MUST, 1, 1 << 24);
-    a->max_positions = (int32_t)llm__fact_int(f, "max_position_embeddings n_positions seq_length model_max_length max_seq_len", "context_length", 2048, 1, 1 << 30);
+    a->vocab = llm__fact_int(f, "padded_vocab_size vocab_size", "vocab_size", a->gguf ? a->vocab : LLM__MUST, 1, 1 << 24);
+    a->max_positions = llm__fact_int(f, "max_position_embeddings n_positions seq_length model_max_length max_seq_len", "context_length", 2048, 1, 1 << 30);
     a->max_len = a->max_positions;
     if (a->flags & LLM__MLA) {
-        a->q_rank = (int32_t)llm__fact_int(f, "q_lora_rank", "attention.q_lora_rank", 0, 0, 1 << 16);
-        a->kv_rank = (int32_t)llm__fact_int(f, "kv_lora_rank", "attention.kv_lora_rank", LLM__MUST, 1, 1 << 16);
-        a->rope_dim = (int32_t)llm__fact_int(f, "qk_rope_head_dim", "rope.dimension_count", LLM__MUST, 2, LLM__MAX_ROPE);
+        a->q_rank = llm__fact_int(f, "q_lora_rank", "attention.q_lora_rank", 0, 0, 1 << 16);
+        a->kv_rank = llm__fact_int(f, "kv_lora_rank", "attention.kv_lora_rank", LLM__MUST, 1, 1 << 16);
+        a->rope_dim = llm__fact_int(f, "qk_rope_head_dim", "rope.dimension_count", LLM__MUST, 2, LLM__MAX_ROPE);
         int64_t key = llm__fact_int(f, "", "attention.key_length_mla", a->head_dim, 1, 4096);
-        a->nope = (int32_t)llm__fact_int(f, "qk_nope_head_dim", NULL, key - a->rope_dim, 1, 4096);
-        a->v_head_dim = (int32_t)llm__fact_int(f, "v_head_dim", "attention.value_length_mla", a->v_head_dim, 1, 4096);
+        a->nope = llm__fact_int(f, "qk_nope_head_dim", NULL, key - a->rope_dim, 1, 4096);
+        a->v_head_dim = llm__fact_int(f, "v_head_dim", "attention.value_length_mla", a->v_head_dim, 1, 4096);
         a->head_dim = a->nope + a->rope_dim;
         a->n_kv_heads = a->n_heads;
     }
@@ -16634,7 +16634,7 @@ static void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *
     a->act = a->family->act;
     llm__fact_str(f, "hidden_activation hidden_act activation_function activation", NULL, text, sizeof text);
     if (text[0] && a->act != LLM_ACT_SWIGLU_OAI && !llm__arch_is(a, "gemma")) a->act = llm__act_of(f, text);
-    a->act_limit = (float)llm__fact_num(f, "swiglu_limit", NULL, 7, 1e-3, 1e6);
+    a->act_limit = llm__fact_num(f, "swiglu_limit", NULL, 7, 1e-3, 1e6);
     if (f->json && llm__arch_is(a, "gpt_bigcode") && a->n_kv_heads > 1) a->flags |= LLM__GROUPED;
     if (llm__arch_is(a, "baichuan") && (a->gguf ? a->n_layers == 40 : a->hidden != 4096 && !strcmp(a->class_name, "BaichuanForCausalLM") && !llm__tensors_find(tensors, "model.layers.0.self_attn.rotary_emb.inv_freq")))
         a->flags |= LLM__ALIBI; /* the 13B models; the 7B ones rotate */
@@ -16651,11 +16651,11 @@ static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     const double big = 1e9;
     double eps = llm__fact_num(f, "rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_epsilon norm_eps layer_norm_rms_eps",
                                "attention.layer_norm_rms_epsilon", 1e-5, 1e-20, 1);
-    a->eps = (float)llm__fact_num(f, "", "attention.layer_norm_epsilon", eps, 1e-20, 1);
-    a->embed_scale = (float)llm__fact_num(f, "embedding_multiplier scale_emb", "embedding_scale", llm__arch_is(a, "gemma gemma2 gemma3_text vaultgemma") ? sqrt(a->hidden) : 1, -big, big);
-    a->residual_scale = (float)llm__fact_num(f, "residual_multiplier", "residual_scale", 1, -big, big);
+    a->eps = llm__fact_num(f, "", "attention.layer_norm_epsilon", eps, 1e-20, 1);
+    a->embed_scale = llm__fact_num(f, "embedding_multiplier scale_emb", "embedding_scale", llm__arch_is(a, "gemma gemma2 gemma3_text vaultgemma") ? sqrt(a->hidden) : 1, -big, big);
+    a->residual_scale = llm__fact_num(f, "residual_multiplier", "residual_scale", 1, -big, big);
     if (llm__arch_is(a, "minicpm minicpm3") && f->json) a->residual_scale = (float)(llm__fact_num(f, "scale_depth", NULL, sqrt(a->n_layers), 0, big) / sqrt(a->n_layers));
-    a->logit_scale = (float)llm__fact_num(f, "logit_scale", "logit_scale", llm__arch_is(a, "cohere cohere2") ? 0.0625 : 1, -big, big);
+    a->logit_scale = llm__fact_num(f, "logit_scale", "logit_scale", llm__arch_is(a, "cohere cohere2") ? 0.0625 : 1, -big, big);
     double divisor = llm__fact_num(f, "logits_scaling", NULL, 1, 1e-9, big);
     if (llm__arch_is(a, "minicpm minicpm3") && f->json) divisor = a->hidden / llm__fact_num(f, "dim_model_base", NULL, a->hidden, 1, big);
     if (a->gguf && (a->flags & LLM__DIVIDE_LOGITS) && a->logit_scale > 0) divisor = a->logit_scale, a->logit_scale = 1;
@@ -16663,25 +16663,25 @@ static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     double query = a->head_dim; /* attention scale = 1 / sqrt(query) */
     if (a->gguf && ((llm__arch_is(a, "gemma2") && a->n_layers == 46) || (llm__arch_is(a, "gemma3_text") && a->n_layers == 62))) query = (double)a->hidden / a->n_heads;
     query = llm__fact_num(f, "query_pre_attn_scalar", NULL, query, 1e-6, big);
-    a->attn_scale = (float)llm__fact_num(f, "attention_multiplier", "attention.scale", 1 / sqrt(query), -big, big);
+    a->attn_scale = llm__fact_num(f, "attention_multiplier", "attention.scale", 1 / sqrt(query), -big, big);
     if (!llm__fact_bool(f, "scale_attn_weights", NULL, 1)) a->attn_scale = 1;
     int caps = llm__arch_is(a, "gemma2");
-    a->attn_softcap = (float)llm__fact_num(f, "attn_logit_softcapping", "attn_logit_softcapping", caps && a->gguf ? 50 : 0, 0, big);
-    a->logit_softcap = (float)llm__fact_num(f, "final_logit_softcapping", "final_logit_softcapping", caps && a->gguf ? 30 : 0, 0, big);
+    a->attn_softcap = llm__fact_num(f, "attn_logit_softcapping", "attn_logit_softcapping", caps && a->gguf ? 50 : 0, 0, big);
+    a->logit_softcap = llm__fact_num(f, "final_logit_softcapping", "final_logit_softcapping", caps && a->gguf ? 30 : 0, 0, big);
     if (llm__fact_num(f, "clip_qkv", "attention.clamp_kqv", 0, 0, big) > 0 && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: clip_qkv (clamped q, k and v) is not supported", f->path);
-    if (llm__fact_bool(f, "use_logn_attn", NULL, 0)) a->logn_from = (int32_t)llm__fact_int(f, "seq_length max_position_embeddings", NULL, a->max_positions, 2, 1 << 30);
+    if (llm__fact_bool(f, "use_logn_attn", NULL, 0)) a->logn_from = llm__fact_int(f, "seq_length max_position_embeddings", NULL, a->max_positions, 2, 1 << 30);
 }
 
 static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char method[64], score[64];
     const char *count = "num_local_experts num_experts n_routed_experts moe_num_experts", *used = "num_experts_per_tok moe_k num_experts_per_token moe_topk";
-    a->n_experts = (int32_t)llm__fact_int(f, count, "expert_count", 0, 0, 65536);
+    a->n_experts = llm__fact_int(f, count, "expert_count", 0, 0, 65536);
     if (!a->n_experts) return;
-    a->n_used = (int32_t)llm__fact_int(f, used, "expert_used_count", LLM__MUST, 1, LLM__MIN(a->n_experts, 256));
-    a->ff_expert = (int32_t)llm__fact_int(f, "moe_intermediate_size intermediate_size", "expert_feed_forward_length", a->ff, 1, 1 << 20);
+    a->n_used = llm__fact_int(f, used, "expert_used_count", LLM__MUST, 1, LLM__MIN(a->n_experts, 256));
+    a->ff_expert = llm__fact_int(f, "moe_intermediate_size intermediate_size", "expert_feed_forward_length", a->ff, 1, 1 << 20);
     int64_t n_shared = llm__fact_int(f, "n_shared_experts moe_num_shared_experts num_shared_experts", "expert_shared_count", 0, 0, 1024);
-    a->ff_shared = (int32_t)llm__fact_int(f, "shared_expert_intermediate_size shared_intermediate_size", "expert_shared_feed_forward_length", n_shared * a->ff_expert, 0, 1 << 21);
+    a->ff_shared = llm__fact_int(f, "shared_expert_intermediate_size shared_intermediate_size", "expert_shared_feed_forward_length", n_shared * a->ff_expert, 0, 1 << 21);
     a->score = a->flags & LLM__SIGMOID ? LLM_ROUTE_SIGMOID : a->flags & LLM__TOPK_SOFTMAX ? LLM_ROUTE_TOPK_SOFTMAX : LLM_ROUTE_SOFTMAX;
     int gating = a->gguf ? (int)llm__fact_int(f, "", "expert_gating_func", 0, 0, 3) : 0, corrected = 0;
     for (int i = 0; a->gguf && i < a->n_layers; i++) { /* some converters write another width than the tensors have */
@@ -16698,11 +16698,11 @@ static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *t
     int always = llm__arch_is(a, "llama") || (a->gguf && llm__arch_is(a, "qwen3_moe")); /* Mixtral as GGUF is "llama" */
     a->normalize = llm__fact_bool(f, "norm_topk_prob", "expert_weights_norm", always || (a->flags & LLM__NORM_TOPK));
     if (f->json && llm__arch_is(a, "deepseek_v2")) a->normalize = 0; /* its code ignores the key */
-    a->normalize_min = (float)llm__fact_num(f, "moe_norm_min", NULL, 0, 0, 1);
-    a->route_scale = (float)llm__fact_num(f, "routed_scaling_factor", "expert_weights_scale", 1, -1e6, 1e6);
+    a->normalize_min = llm__fact_num(f, "moe_norm_min", NULL, 0, 0, 1);
+    a->route_scale = llm__fact_num(f, "routed_scaling_factor", "expert_weights_scale", 1, -1e6, 1e6);
     if (a->gguf && a->route_scale == 0) a->route_scale = 1;
-    a->n_group = (int32_t)llm__fact_int(f, "n_group", "expert_group_count", 1, 0, a->n_experts);
-    a->topk_group = (int32_t)llm__fact_int(f, "topk_group", "expert_group_used_count", 1, 0, LLM__MAX(a->n_group, 1));
+    a->n_group = llm__fact_int(f, "n_group", "expert_group_count", 1, 0, a->n_experts);
+    a->topk_group = llm__fact_int(f, "topk_group", "expert_group_used_count", 1, 0, LLM__MAX(a->n_group, 1));
     llm__fact_str(f, "topk_method", NULL, method, sizeof method);
     if (!strcmp(method, "greedy")) a->n_group = 1;
     a->group_top2 = a->score == LLM_ROUTE_SIGMOID;
@@ -16727,7 +16727,7 @@ static int llm__arch_is_moe(llm__facts *f, const llm__arch *a, int i) {
 /* What each layer sees and how it turns q and k: layer_types, or what the family's code does without it. */
 static void llm__arch_layers(llm__facts *f, llm__arch *a) {
     int zero_is_none = f->json || llm__arch_is(a, "phi3");
-    int32_t window = (int32_t)llm__fact_int(f, "sliding_window", "attention.sliding_window", 0, zero_is_none ? 0 : 1, 1 << 30);
+    int32_t window = llm__fact_int(f, "sliding_window", "attention.sliding_window", 0, zero_is_none ? 0 : 1, 1 << 30);
     int types = llm__facts_json(f, "layer_types"), type = types >= 0 ? llm_json_first(f->json, types) : -1;
     int no_rope = llm__facts_json(f, "no_rope_layers"), rope = no_rope >= 0 ? llm_json_first(f->json, no_rope) : -1;
     int hybrid = llm__arch_is(a, "cohere2 exaone4") && window, qwen = (a->flags & LLM__QWEN_WINDOW) != 0, smol = llm__arch_is(a, "smollm3");
@@ -16773,7 +16773,7 @@ static void llm__rope_yarn(llm__facts *f, const llm__arch *a, double base, doubl
         double ramp = LLM__MIN(LLM__MAX((i - low) / (high - low), 0), 1);
         out->inv_freq[i] = (float)(out->inv_freq[i] * (1 - ramp) + out->inv_freq[i] / factor * ramp);
     }
-    out->scale[0] = (float)llm__fact_num(f, "attention_factor", "rope.scaling.yarn_attn_factor", usual, 1e-6, 1e6);
+    out->scale[0] = llm__fact_num(f, "attention_factor", "rope.scaling.yarn_attn_factor", usual, 1e-6, 1e6);
 }
 
 /* Llama 3.1: the same idea by wavelength. */
@@ -16818,7 +16818,7 @@ static void llm__rope_long(llm__facts *f, llm__arch *a, const llm__tensors *tens
     double usual = stretch <= 1 || original <= 1 ? 1 : sqrt(1 + log(stretch) / log(original));
     for (int v = 1; v >= 0; v--)
         for (int i = 0; i < half; i++) out->inv_freq[v * half + i] = (float)(out->inv_freq[i] / factors[v][i]);
-    out->scale[0] = out->scale[1] = (float)llm__fact_num(f, "attention_factor", "rope.scaling.attn_factor", usual, 1e-6, 1e6);
+    out->scale[0] = out->scale[1] = llm__fact_num(f, "attention_factor", "rope.scaling.attn_factor", usual, 1e-6, 1e6);
     out->n_variants = 2;
     a->long_from = (int32_t)original;
 }
@@ -16878,7 +16878,7 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
     if (is_mla) a->rope_pairs = llm__fact_bool(f, "rope_interleave", NULL, a->rope_pairs);
     double partial = llm__fact_num(&in, "partial_rotary_factor rotary_pct rope_pct", NULL, a->family->partial, 1e-3, 1);
     int64_t dim = (int64_t)(a->head_dim * partial);
-    if (!is_mla) a->rope_dim = (int32_t)llm__fact_int(f, "rotary_dim", "rope.dimension_count", LLM__MIN(dim, (int64_t)LLM__MAX_ROPE), 2, LLM__MAX_ROPE);
+    if (!is_mla) a->rope_dim = llm__fact_int(f, "rotary_dim", "rope.dimension_count", LLM__MIN(dim, (int64_t)LLM__MAX_ROPE), 2, LLM__MAX_ROPE);
     if (a->flags & (LLM__LEARNED | LLM__ALIBI)) a->rope_dim = 0;
     if (!in.r && (a->rope_dim % 2 || a->rope_dim > a->head_dim))
         in.r = llm__error(LLM_ERR_FORMAT, "%s: RoPE turns %d of %d values of a head, an even number of at most all was expected", f->path, a->rope_dim, a->head_dim);
@@ -16903,7 +16903,7 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
         a->dynamic_from = (double)llm__fact_int(f, "seq_length", NULL, a->max_positions, 1, 1 << 30);
     }
     if (llm__fact_num(&in, "llama_4_scaling_beta", "attention.temperature_scale", 0, 0, 1e6) > 0) /* beyond it queries would be scaled */
-        a->max_len = (int32_t)llm__fact_int(&in, "original_max_position_embeddings", "rope.scaling.original_context_length", a->max_len, 1, a->max_len);
+        a->max_len = llm__fact_int(&in, "original_max_position_embeddings", "rope.scaling.original_context_length", a->max_len, 1, a->max_len);
     if (a->dynamic == 1) a->max_len = (int32_t)LLM__MAX(a->max_positions * LLM__MAX(a->dynamic_factor, 1), 2048); /* it has no end of its own */
 }
 
@@ -17061,13 +17061,12 @@ typedef struct llm__loader {
     llm_result r;
 } llm__loader;
 
-static llm_result llm__loader_name(const llm__loader *L, const char *pattern, int expert, const char *suffix, char *out, size_t size) {
+static void llm__loader_name(const llm__loader *L, const char *pattern, int expert, const char *suffix, char *out, size_t size) {
     const char *hash = strchr(pattern, '#');
     char layer[32] = "", number[16] = "";
     if (L->layer >= 0) snprintf(layer, sizeof layer, "%d.", L->layer);
     if (hash) snprintf(number, sizeof number, "%d", expert);
     snprintf(out, size, "%s%s%.*s%s%s%s", L->layer < 0 ? "" : L->base, layer, hash ? (int)(hash - pattern) : (int)strlen(pattern), pattern, number, hash ? hash + 1 : "", suffix);
-    return LLM_OK;
 }
 
 /* The tensor of a slot with this suffix (".weight", ".bias", ""), or NULL. `name` holds 256 bytes: what it is called, or would be. */
@@ -17291,26 +17290,23 @@ typedef struct llm__net_config {
     void *progress_user;
 } llm__net_config;
 
-/* A norm: weight and bias, either may be NULL. */
-typedef struct llm__net_norm {
+/* A norm or a linear layer: weight and bias, either may be NULL. */
+typedef struct llm__net_pair {
     llm_weight *w, *b;
-} llm__net_norm;
-
-/* A linear layer. */
-typedef struct llm__net_linear {
-    llm_weight *w, *b;
-} llm__net_linear;
+} llm__net_pair;
 
 /* One layer on one rank. What a family lacks is NULL. */
 typedef struct llm__net_layer {
-    llm__net_norm attn_norm, post_attn, ffn_norm, post_ffn;
-    llm__net_linear qkv, o;
+    llm__net_pair attn_norm, post_attn, ffn_norm, post_ffn;
+    llm__net_pair qkv, o;
     llm_weight *q_norm, *k_norm, *sinks;
-    llm__net_linear q_a, q_b, kv_a;              /* latent attention; without q_a, q_b is the whole q */
-    llm_weight *q_a_norm, *kv_a_norm, *kv_b;
-    llm__net_linear up, down;                    /* up: gate and up rows, or up alone */
-    llm__net_linear router, e_up, e_down, s_up, s_down;
-    llm_weight *correction, *s_gate;
+    llm__net_pair q_a, q_b, kv_a;              /* latent attention; without q_a, q_b is the whole q */
+    llm__net_pair q_a_norm;
+    llm_weight *kv_a_norm, *kv_b;
+    llm__net_pair up, down;                    /* up: gate and up rows, or up alone */
+    llm__net_pair router, e_up, e_down, s_up, s_down;
+    llm__net_pair s_gate;                        /* of Qwen2-MoE's shared expert */
+    llm_weight *correction;
 } llm__net_layer;
 
 /* Buffers that hold some rows of the residual stream: all tokens, or only those whose logits are wanted. */
@@ -17325,8 +17321,8 @@ typedef struct llm__net_rank {
     int32_t vocab_begin, n_vocab;
     int32_t q_width, k_width;                   /* columns of q and k in qkv; with norms over the whole width: of all ranks */
     llm_weight *embed, *positions, *alibi, *inv_freq[2];
-    llm__net_norm embed_norm, out_norm;
-    llm__net_linear head_w;
+    llm__net_pair embed_norm, out_norm;
+    llm__net_pair head_w;
     llm__net_layer *layer;                      /* (n_layers) */
     llm__net_lane token, out;
     llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate;
@@ -17477,7 +17473,7 @@ static void llm__load_mla(llm__loader *L, const llm__net_rank *R, llm__net_layer
     llm__rows q = llm__rows_of(a->q_rank ? LLM__W_Q_B : LLM__W_Q, a->n_heads * d, R->head * d, R->n_heads * d);
     if (a->q_rank) {
         llm__loader_matrix(L, LLM_ROLE_LINEAR, &q_a, 1, a->hidden, 0, a->hidden, 0, &y->q_a.w, &y->q_a.b);
-        llm__load_vector(L, LLM__W_Q_A_NORM, ".weight", 1, a->q_rank, 0, a->q_rank, 1, &y->q_a_norm);
+        llm__load_vector(L, LLM__W_Q_A_NORM, ".weight", 1, a->q_rank, 0, a->q_rank, 1, &y->q_a_norm.w);
     }
     llm__loader_matrix(L, LLM_ROLE_LINEAR, &q, 1, q_in, 0, q_in, 0, &y->q_b.w, &y->q_b.b);
     llm__loader_matrix(L, LLM_ROLE_LINEAR, &kv_a, 1, a->hidden, 0, a->hidden, 0, &y->kv_a.w, &y->kv_a.b);
@@ -17499,7 +17495,7 @@ static void llm__load_mla(llm__loader *L, const llm__net_rank *R, llm__net_layer
 }
 
 /* A plain MLP (or the shared expert): gate and up rows [f0, f0 + n) of `ff`, from two matrices or one. */
-static void llm__load_mlp(llm__loader *L, int shared, int64_t ff, int64_t f0, int64_t n, int bias, llm__net_linear *up, llm__net_linear *down) {
+static void llm__load_mlp(llm__loader *L, int shared, int64_t ff, int64_t f0, int64_t n, int bias, llm__net_pair *up, llm__net_pair *down) {
     const llm__arch *a = L->a;
     llm__slot both = shared ? LLM__W_S_GATE_UP : LLM__W_GATE_UP, s_gate = shared ? LLM__W_S_GATE : LLM__W_GATE, s_up = shared ? LLM__W_S_UP : LLM__W_UP;
     int gated = !(a->flags & LLM__NO_GATE), alone = L->m->dummy || llm__loader_has(L, s_gate, ".weight");
@@ -17568,7 +17564,7 @@ static void llm__load_experts(llm__loader *L, int64_t f0, int64_t n, llm__net_la
     llm__load_expert_bias(L, f0, n, y);
 }
 
-static void llm__load_norm(llm__loader *L, llm__slot slot, int must, llm__net_norm *norm) {
+static void llm__load_norm(llm__loader *L, llm__slot slot, int must, llm__net_pair *norm) {
     const llm__arch *a = L->a;
     llm__load_vector(L, slot, ".weight", 1, a->hidden, 0, a->hidden, must && !llm__arch_is(a, "olmo"), &norm->w);
     if (a->norm == LLM_NORM_LAYER) llm__load_vector(L, slot, ".bias", 1, a->hidden, 0, a->hidden, must && a->norm_bias, &norm->b);
@@ -17594,7 +17590,7 @@ static void llm__load_layer(llm__loader *L, const llm__net_rank *R, const int32_
     llm__load_vector(L, LLM__W_CORRECTION, "", 1, E, 0, E, L->m->dummy && a->score == LLM_ROUTE_SIGMOID, &y->correction);
     llm__load_experts(L, from[1], R->ff_expert, y);
     if (a->ff_shared) llm__load_mlp(L, 1, a->ff_shared, from[2], R->ff_shared, 0, &y->s_up, &y->s_down);
-    if (a->shared_gate) llm__loader_matrix(L, LLM_ROLE_LINEAR, &scale, 1, a->hidden, 0, a->hidden, -1, &y->s_gate, NULL);
+    if (a->shared_gate) llm__loader_matrix(L, LLM_ROLE_LINEAR, &scale, 1, a->hidden, 0, a->hidden, -1, &y->s_gate.w, NULL);
 }
 
 /* Slopes of ALiBi (Press et al. 2021): powers of 2^(-8/n), then of half that for heads beyond a power of two. */
@@ -17779,7 +17775,7 @@ LLM__UNUSED static void llm__net_rope_of(const llm__net *net, int32_t prompt_len
 
 /* ---- The forward pass ---- */
 
-/* The pass of one rank: every call below is one operation of the backend's table. */
+/* The pass of one rank: every call below is one operation of the backend's table. Fields of operations stand in their order in >>api-backend. */
 typedef struct llm__pass {
     const llm__net *net;
     const llm__arch *a;
@@ -17790,121 +17786,54 @@ typedef struct llm__pass {
     const llm__net_lane *lane;
 } llm__pass;
 
-static void llm__pass_linear(const llm__pass *p, llm_rows rows, llm_buffer *dst, const llm_buffer *src, const llm__net_linear *w, llm_act act, int add) {
-    llm_linear_op op;
-    memset(&op, 0, sizeof op);
-    op.rows = rows;
-    op.dst = dst;
-    op.src = src;
-    op.weight = w->w;
-    op.bias = w->b;
-    op.act = act;
-    op.add = add;
-    op.limit = p->a->act_limit;
+/* dst (+)= act(w src + b). */
+static void llm__pass_linear(const llm__pass *p, llm_rows rows, llm_buffer *dst, const llm_buffer *src, const llm__net_pair *w, llm_act act, int add) {
+    llm_linear_op op = {rows, dst, src, w->w, w->b, act, add, 0, 0, 1, p->a->act_limit};
     p->be->linear(p->ctx, p->rank, &op);
 }
 
 /* x += post_norm(sum over ranks of y); h = norm(x). Either norm may be NULL: none; y may be NULL: nothing to add. */
-static void llm__pass_residual(const llm__pass *p, const llm_buffer *y, const llm__net_norm *post, const llm__net_norm *norm) {
-    llm_residual_op op;
-    memset(&op, 0, sizeof op);
-    op.rows = p->lane->rows;
-    op.x = p->lane->x;
-    op.h = p->lane->h;
-    op.y = y;
-    op.scale = p->a->residual_scale;
-    op.eps = p->a->eps;
-    if (post) {
-        op.post_kind = p->a->norm;
-        op.post_weight = post->w;
-        op.post_bias = post->b;
-    }
-    if (norm) {
-        op.kind = p->a->norm;
-        op.weight = norm->w;
-        op.bias = norm->b;
-    }
+static void llm__pass_residual(const llm__pass *p, const llm_buffer *y, const llm__net_pair *post, const llm__net_pair *norm) {
+    static const llm__net_pair none = {NULL, NULL};
+    const llm__net_pair *after = post ? post : &none, *before = norm ? norm : &none;
+    llm_residual_op op = {p->lane->rows, p->lane->x, y, p->a->residual_scale, post ? p->a->norm : LLM_NORM_NONE, after->w, after->b,
+                          p->lane->h, norm ? p->a->norm : LLM_NORM_NONE, before->w, before->b, p->a->eps, 0};
     p->be->residual(p->ctx, p->rank, &op);
 }
 
-static void llm__pass_norm(const llm__pass *p, llm_buffer *dst, const llm_buffer *src, int32_t n, llm_rows rows, llm_norm_kind kind, const llm__net_norm *norm, float eps) {
-    llm_norm_op op;
-    memset(&op, 0, sizeof op);
-    op.rows = rows;
-    op.dst = dst;
-    op.src = src;
-    op.n = n;
-    op.kind = kind;
-    op.weight = norm->w;
-    op.bias = norm->b;
-    op.eps = eps;
+static void llm__pass_norm(const llm__pass *p, llm_rows rows, llm_buffer *dst, const llm_buffer *src, int32_t n, llm_norm_kind kind, const llm__net_pair *norm, float eps) {
+    llm_norm_op op = {rows, dst, src, 0, n, kind, norm->w, norm->b, eps};
     p->be->norm(p->ctx, p->rank, &op);
 }
 
-/* Tokens to x, and the cosines and sines of this step's positions. */
+/* Tokens to x, and the cosines and sines of this step's positions. Learned positions are added on one rank: the sum over ranks has them once. */
 static void llm__pass_begin(const llm__pass *p) {
-    llm_embed_op embed;
-    memset(&embed, 0, sizeof embed);
-    embed.dst = p->lane->x;
-    embed.table = p->R->embed;
-    embed.vocab_begin = p->R->vocab_begin;
-    embed.scale = p->a->embed_scale;
-    if (p->rank == 0) embed.positions = p->R->positions; /* the sum over ranks must have them once */
-    embed.position_offset = p->a->position_offset;
+    const llm__arch *a = p->a;
+    const llm__net_rank *R = p->R;
+    llm_embed_op embed = {p->lane->x, R->embed, p->rank ? NULL : R->positions, a->position_offset, R->vocab_begin, a->embed_scale};
     p->be->embed(p->ctx, p->rank, &embed);
-    if (p->net->cfg.n_ranks > 1) p->be->all_reduce(p->ctx, p->rank, LLM_ROWS_TOKENS, p->lane->x, p->a->hidden);
-    for (int i = 0; i < p->a->n_rope; i++) {
-        llm_rope_op rope;
-        memset(&rope, 0, sizeof rope);
-        rope.dst = p->R->rope[i];
-        rope.inv_freq = p->R->inv_freq[i];
-        rope.n_variants = p->a->rope[0].n_variants;
-        rope.rope_dim = p->a->rope_dim;
-        rope.scale = p->a->rope[i].scale;
+    if (p->net->cfg.n_ranks > 1) p->be->all_reduce(p->ctx, p->rank, LLM_ROWS_TOKENS, p->lane->x, a->hidden);
+    for (int i = 0; i < a->n_rope; i++) {
+        llm_rope_op rope = {R->rope[i], R->inv_freq[i], a->rope[0].n_variants, a->rope_dim, a->rope[i].scale, {0, 0, 0}};
         p->be->rope(p->ctx, p->rank, &rope);
     }
-    if (p->R->embed_norm.w) llm__pass_norm(p, p->lane->x, p->lane->x, p->a->hidden, LLM_ROWS_TOKENS, p->a->norm, &p->R->embed_norm, p->a->eps);
+    if (R->embed_norm.w) llm__pass_norm(p, LLM_ROWS_TOKENS, p->lane->x, p->lane->x, a->hidden, a->norm, &R->embed_norm, a->eps);
 }
 
-/* att = attention(src). */
+/* att = attention(src). With norms over the whole width, qkv holds q and k of all ranks' heads, of which this rank finishes its own. */
 static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer *y, const llm_buffer *src) {
     const llm__arch *a = p->a;
     const llm__net_rank *R = p->R;
     int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS;
-    llm_qkv_op qkv;
-    llm_attention_op att;
-    memset(&qkv, 0, sizeof qkv);
-    memset(&att, 0, sizeof att);
+    int32_t q_col = whole ? R->head * a->head_dim : 0, k_col = R->q_width + (whole ? R->kv_head * a->head_dim : 0), v_col = R->q_width + R->k_width;
+    const llm_buffer *rope = a->layer[i].rope >= 0 ? R->rope[a->layer[i].rope] : NULL;
+    llm_qkv_op qkv = {R->qkv, q_col, k_col, v_col, R->n_heads, R->n_kv_heads, a->head_dim, a->v_head_dim,
+                      a->qk_norm, y->q_norm, y->k_norm, a->eps, 0, R->q_width, R->q_width, R->k_width,
+                      rope, a->rope_dim, a->rope_pairs, i, a->logn_from};
+    llm_attention_op att = {R->token.att, R->qkv, q_col, i, R->n_heads, R->n_kv_heads, a->head_dim, a->v_head_dim,
+                            a->attn_scale, a->attn_softcap, a->layer[i].window, 0, y->sinks, R->alibi};
     llm__pass_linear(p, LLM_ROWS_TOKENS, R->qkv, src, &y->qkv, LLM_ACT_NONE, 0);
-    qkv.qkv = R->qkv;
-    qkv.q_col = whole ? R->head * a->head_dim : 0;
-    qkv.k_col = R->q_width + (whole ? R->kv_head * a->head_dim : 0);
-    qkv.v_col = R->q_width + R->k_width;
-    qkv.n_heads = att.n_heads = R->n_heads;
-    qkv.n_kv_heads = att.n_kv_heads = R->n_kv_heads;
-    qkv.head_dim = att.head_dim = a->head_dim;
-    qkv.v_head_dim = att.v_head_dim = a->v_head_dim;
-    qkv.norm = a->qk_norm;
-    qkv.q_norm = y->q_norm;
-    qkv.k_norm = y->k_norm;
-    qkv.eps = a->eps;
-    qkv.whole_q = R->q_width;
-    qkv.whole_k_col = R->q_width;
-    qkv.whole_k = R->k_width;
-    if (a->layer[i].rope >= 0) qkv.rope = R->rope[a->layer[i].rope];
-    qkv.rope_dim = a->rope_dim;
-    qkv.rope_interleaved = a->rope_pairs;
-    qkv.layer = att.layer = i;
-    qkv.logn_from = a->logn_from;
     p->be->qkv(p->ctx, p->rank, &qkv);
-    att.dst = R->token.att;
-    att.qkv = R->qkv;
-    att.q_col = qkv.q_col;
-    att.scale = a->attn_scale;
-    att.softcap = a->attn_softcap;
-    att.window = a->layer[i].window;
-    att.sinks = y->sinks;
-    att.alibi = R->alibi;
     p->be->attention(p->ctx, p->rank, &att);
 }
 
@@ -17912,49 +17841,25 @@ static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer 
 static void llm__pass_mla(const llm__pass *p, int i, const llm__net_layer *y, const llm_buffer *src) {
     const llm__arch *a = p->a;
     const llm__net_rank *R = p->R;
-    const float inner_eps = 1e-6f;
-    llm_mla_op op;
-    memset(&op, 0, sizeof op);
+    const float eps = 1e-6f;
+    llm_mla_op mla = {R->token.att, R->q, R->kv_a, y->kv_a_norm, y->kv_b, R->rope[0], eps, a->attn_scale, a->rope_pairs,
+                      i, R->n_heads, a->nope, a->rope_dim, a->v_head_dim, a->kv_rank};
     if (a->q_rank) {
-        llm__net_norm norm;
-        norm.w = y->q_a_norm;
-        norm.b = NULL;
         llm__pass_linear(p, LLM_ROWS_TOKENS, R->q_a, src, &y->q_a, LLM_ACT_NONE, 0);
-        llm__pass_norm(p, R->q_a, R->q_a, a->q_rank, LLM_ROWS_TOKENS, LLM_NORM_RMS, &norm, inner_eps);
+        llm__pass_norm(p, LLM_ROWS_TOKENS, R->q_a, R->q_a, a->q_rank, LLM_NORM_RMS, &y->q_a_norm, eps);
     }
     llm__pass_linear(p, LLM_ROWS_TOKENS, R->q, a->q_rank ? R->q_a : src, &y->q_b, LLM_ACT_NONE, 0);
     llm__pass_linear(p, LLM_ROWS_TOKENS, R->kv_a, src, &y->kv_a, LLM_ACT_NONE, 0);
-    op.dst = R->token.att;
-    op.q = R->q;
-    op.kv_a = R->kv_a;
-    op.kv_norm = y->kv_a_norm;
-    op.kv_b = y->kv_b;
-    op.rope = R->rope[0];
-    op.eps = inner_eps;
-    op.scale = a->attn_scale;
-    op.rope_interleaved = a->rope_pairs;
-    op.layer = i;
-    op.n_heads = R->n_heads;
-    op.nope = a->nope;
-    op.rope_dim = a->rope_dim;
-    op.v_dim = a->v_head_dim;
-    op.rank = a->kv_rank;
-    p->be->mla(p->ctx, p->rank, &op);
+    p->be->mla(p->ctx, p->rank, &mla);
 }
 
-/* y (+)= down(act(up src)). */
-static void llm__pass_mlp(const llm__pass *p, const llm__net_linear *up, const llm__net_linear *down, const llm_buffer *src, const llm_weight *gate, int add) {
+/* y (+)= down(act(up src)); the shared expert of Qwen2-MoE counts as much as its gate says. */
+static void llm__pass_mlp(const llm__pass *p, const llm__net_pair *up, const llm__net_pair *down, const llm__net_pair *gate, const llm_buffer *src, int add) {
     llm_rows rows = p->lane->rows;
     llm__pass_linear(p, rows, p->R->ff_act, src, up, p->a->act, 0);
-    if (gate) { /* the shared expert of Qwen2-MoE counts as much as its gate says */
-        llm__net_linear w;
-        llm_gate_op op;
-        w.w = (llm_weight *)(uintptr_t)gate;
-        w.b = NULL;
-        op.dst = p->R->ff_act;
-        op.gate = p->R->gate;
-        op.n = p->R->ff_shared;
-        llm__pass_linear(p, rows, p->R->gate, src, &w, LLM_ACT_NONE, 0);
+    if (gate->w) {
+        llm_gate_op op = {p->R->ff_act, p->R->gate, p->R->ff_shared};
+        llm__pass_linear(p, rows, p->R->gate, src, gate, LLM_ACT_NONE, 0);
         p->be->gate(p->ctx, p->rank, &op);
     }
     llm__pass_linear(p, rows, p->lane->y, p->R->ff_act, down, LLM_ACT_NONE, add);
@@ -17964,37 +17869,14 @@ static void llm__pass_mlp(const llm__pass *p, const llm__net_linear *up, const l
 static void llm__pass_moe(const llm__pass *p, const llm__net_layer *y, const llm_buffer *src, int add) {
     const llm__arch *a = p->a;
     const llm__net_rank *R = p->R;
-    llm_route_op route;
-    llm_experts_op experts;
-    memset(&route, 0, sizeof route);
-    memset(&experts, 0, sizeof experts);
+    llm_route_op route = {R->routes, R->router, a->n_experts, a->n_used, a->score, y->correction, a->n_group, a->topk_group, a->group_top2,
+                          a->normalize, a->normalize_min, a->route_scale};
+    llm_experts_op experts = {p->lane->y, src, R->routes, y->e_up.w, y->e_up.b, y->e_down.w, y->e_down.b, a->act, a->act_limit,
+                              a->n_used, a->n_experts, R->ff_expert, add};
     llm__pass_linear(p, LLM_ROWS_TOKENS, R->router, src, &y->router, LLM_ACT_NONE, 0);
-    route.dst = R->routes;
-    route.logits = R->router;
-    route.n_experts = experts.n_experts = a->n_experts;
-    route.k = experts.k = a->n_used;
-    route.score = a->score;
-    route.correction = y->correction;
-    route.n_group = a->n_group;
-    route.topk_group = a->topk_group;
-    route.group_top2 = a->group_top2;
-    route.normalize = a->normalize;
-    route.normalize_min = a->normalize_min;
-    route.scale = a->route_scale;
     p->be->route(p->ctx, p->rank, &route);
-    experts.dst = p->lane->y;
-    experts.src = src;
-    experts.routes = R->routes;
-    experts.gate_up = y->e_up.w;
-    experts.gate_up_bias = y->e_up.b;
-    experts.down = y->e_down.w;
-    experts.down_bias = y->e_down.b;
-    experts.act = a->act;
-    experts.limit = a->act_limit;
-    experts.ff = R->ff_expert;
-    experts.add = add;
     p->be->experts(p->ctx, p->rank, &experts);
-    if (a->ff_shared) llm__pass_mlp(p, &y->s_up, &y->s_down, src, y->s_gate, 1);
+    if (a->ff_shared) llm__pass_mlp(p, &y->s_up, &y->s_down, &y->s_gate, src, 1);
 }
 
 /* From here on only the rows whose logits are wanted: of h, and before the last block of x and attention's result too. */
@@ -18006,46 +17888,35 @@ static void llm__pass_narrow(llm__pass *p, int before_mlp, int with_h) {
     p->lane = to;
 }
 
-static void llm__pass_logits(const llm__pass *p) {
-    llm_logits_op op;
-    memset(&op, 0, sizeof op);
-    op.src = p->lane->h;
-    op.head = p->R->head_w.w;
-    op.bias = p->R->head_w.b;
-    op.vocab_begin = p->R->vocab_begin;
-    op.vocab = p->a->vocab;
-    op.scale = p->a->logit_scale;
-    op.softcap = p->a->logit_softcap;
-    p->be->logits(p->ctx, p->rank, &op);
-}
-
 /* One step on one rank, top to bottom. Every layer: h = norm(x); x += attention(h); h = norm(x); x += mlp(h). Families differ in where norms stand:
  * before blocks (most), after them as well (Gemma 2), after them only (OLMo 2), or both blocks read the same h (Cohere). A residual operation
  * adds what a block left in y and makes the h of the next block. The last layer's MLP and the head see only the rows whose logits are wanted. */
 static void llm__pass_run(llm__pass *p) {
     const llm__arch *a = p->a;
+    const llm__net_rank *R = p->R;
     int parallel = (a->flags & LLM__PARALLEL) != 0, plain = (a->flags & LLM__NO_PRE_NORM) != 0, post = (a->flags & LLM__POST_NORM) != 0;
-    p->lane = &p->R->token;
+    p->lane = &R->token;
     llm__pass_begin(p);
-    if (!plain) llm__pass_residual(p, NULL, NULL, &p->R->layer[0].attn_norm);
+    if (!plain) llm__pass_residual(p, NULL, NULL, &R->layer[0].attn_norm);
     for (int i = 0; i < a->n_layers; i++) {
-        const llm__net_layer *y = &p->R->layer[i];
+        const llm__net_layer *y = &R->layer[i];
         int last = i == a->n_layers - 1, moe = a->layer[i].moe;
-        const llm__net_norm *next = last ? &p->R->out_norm : plain ? NULL : &p->R->layer[i + 1].attn_norm;
+        const llm__net_pair *next = last ? &R->out_norm : plain ? NULL : &R->layer[i + 1].attn_norm, none = {NULL, NULL};
         if (a->flags & LLM__MLA) llm__pass_mla(p, i, y, plain ? p->lane->x : p->lane->h);
         else llm__pass_attention(p, i, y, plain ? p->lane->x : p->lane->h);
         if (last && !moe) llm__pass_narrow(p, 1, parallel);
         const llm__net_lane *lane = p->lane;
         llm__pass_linear(p, lane->rows, lane->y, lane->att, &y->o, LLM_ACT_NONE, 0);
-        if (parallel && (y->ffn_norm.w || y->ffn_norm.b)) llm__pass_norm(p, lane->h, lane->x, a->hidden, lane->rows, a->norm, &y->ffn_norm, a->eps);
         if (!parallel) llm__pass_residual(p, lane->y, post ? &y->post_attn : NULL, plain ? NULL : &y->ffn_norm);
+        else if (y->ffn_norm.w) llm__pass_norm(p, lane->rows, lane->h, lane->x, a->hidden, a->norm, &y->ffn_norm, a->eps);
         const llm_buffer *src = plain ? lane->x : lane->h;
         if (moe) llm__pass_moe(p, y, src, parallel);
-        else llm__pass_mlp(p, &y->up, &y->down, src, NULL, parallel);
+        else llm__pass_mlp(p, &y->up, &y->down, &none, src, parallel);
         llm__pass_residual(p, lane->y, post ? &y->post_ffn : NULL, next);
         if (last && moe) llm__pass_narrow(p, 0, 1);
     }
-    llm__pass_logits(p);
+    llm_logits_op logits = {p->lane->h, R->head_w.w, R->head_w.b, R->vocab_begin, a->vocab, a->logit_scale, a->logit_softcap};
+    p->be->logits(p->ctx, p->rank, &logits);
 }
 
 /* Refuses what would read outside the tables. */
@@ -18067,13 +17938,7 @@ LLM__UNUSED static llm_result llm__net_step(llm__net *net, const llm_step *step)
     if (!r) r = be->begin_step(net->cfg.ctx, step);
     if (r) return r;
     for (int i = 0; i < net->cfg.n_ranks; i++) {
-        llm__pass p;
-        p.net = net;
-        p.a = net->a;
-        p.be = be;
-        p.ctx = net->cfg.ctx;
-        p.rank = i;
-        p.R = &net->rank[i];
+        llm__pass p = {net, net->a, be, net->cfg.ctx, i, &net->rank[i], NULL};
         llm__pass_run(&p);
     }
     r = be->end_step(net->cfg.ctx);
