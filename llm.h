@@ -40,13 +40,13 @@
  *   >>template      the Jinja interpreter                         >>chat          reasoning apart from the answer
  *   >>formats       GGUF, safetensors, model folders              >>dtypes        element types and what their bytes mean
  *   >>kernels-ref   packed weights and plain C kernels            >>kernels-simd  the same, vectorised
- *   >>kernels-avx2  8 rows at a time                              >>linear        matrix products shared among threads
- *   >>kernels-ops   inner loops of all other operations           >>attention     KV pages and attention over them
- *   >>backend       the CPU's table of operations                 >>model         families as data, one forward pass
- *   >>sampler       which token comes next                        >>earlystop     ends answers that only repeat
- *   >>kv            who owns which page                           >>scheduler     who computes what in the next step
- *   >>engine        requests, steps, results                      >>easy          ten lines to a working program
- *   >>options       options by name, for programs
+ *   >>kernels-avx2  8 rows at a time                              >>kernels-avx512 16 rows at a time
+ *   >>linear        matrix products shared among threads          >>kernels-ops   inner loops of all other operations
+ *   >>attention     KV pages and attention over them              >>backend       the CPU's table of operations
+ *   >>model         families as data, one forward pass            >>sampler       which token comes next
+ *   >>earlystop     ends answers that only repeat                 >>kv            who owns which page
+ *   >>scheduler     who computes what in the next step            >>engine        requests, steps, results
+ *   >>easy          ten lines to a working program                >>options       options by name, for programs
  *
  * HOW A TOKEN IS MADE (the reading path for students)
  *   1. llm_model_open maps the files (>>formats) and reads the shape of the network into a struct llm__arch (>>model).
@@ -13674,7 +13674,8 @@ LLM__AVX2 static void llm__avx2_quantise(const llm__act *a, size_t at, const flo
 #endif
 
 /* vpdpbusd: four products added to 32 bits, no overflow to care about. */
-static inline LLM__AVXVNNI __attribute__((always_inline, unused)) void llm__avxvnni_dot(const llm__kind kind, const int n, __m256i (*v)[8], const int part, const llm__act *a, size_t at, __m256i (*sum)[2]) {
+static inline LLM__AVXVNNI __attribute__((always_inline, unused)) void llm__avxvnni_dot(const llm__kind kind, const int n, __m256i (*v)[8], const int part,
+                                                                                          const llm__act *a, size_t at, __m256i (*sum)[2]) {
     const int zero = llm__kind_signed(kind) ? 128 : llm__kind_info(kind).zero, from = part > 0 ? 4 : 0, to = part == 0 ? 4 : 8;
     const int8_t *q = a->q + 32 * at;
     LLM__UNROLL
@@ -16636,7 +16637,8 @@ static void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *
     if (text[0] && a->act != LLM_ACT_SWIGLU_OAI && !llm__arch_is(a, "gemma")) a->act = llm__act_of(f, text);
     a->act_limit = llm__fact_num(f, "swiglu_limit", NULL, 7, 1e-3, 1e6);
     if (f->json && llm__arch_is(a, "gpt_bigcode") && a->n_kv_heads > 1) a->flags |= LLM__GROUPED;
-    if (llm__arch_is(a, "baichuan") && (a->gguf ? a->n_layers == 40 : a->hidden != 4096 && !strcmp(a->class_name, "BaichuanForCausalLM") && !llm__tensors_find(tensors, "model.layers.0.self_attn.rotary_emb.inv_freq")))
+    if (llm__arch_is(a, "baichuan") && (a->gguf ? a->n_layers == 40
+                                              : a->hidden != 4096 && !strcmp(a->class_name, "BaichuanForCausalLM") && !llm__tensors_find(tensors, "model.layers.0.self_attn.rotary_emb.inv_freq")))
         a->flags |= LLM__ALIBI; /* the 13B models; the 7B ones rotate */
     if (llm__arch_is(a, "baichuan") && a->vocab == 125696 && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: Baichuan 2 (its output layer is normalised as it runs) is not supported", f->path);
@@ -17429,7 +17431,8 @@ static int llm__loader_mxfp4(llm__loader *L, llm__slot slot, int64_t out, int64_
     if (!blocks || L->r) return 0;
     int64_t n = L->a->n_experts * out * (in / 32);
     int ok = scales && blocks->type == LLM_TYPE_U8 && scales->type == LLM_TYPE_U8 && blocks->bytes == n * 16 && scales->bytes == n && in % 32 == 0;
-    if (!ok) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s and its _scales: MXFP4 of %d experts of (%lld, %lld) expected", L->m->path, blocks->name.p, L->a->n_experts, (long long)out, (long long)in);
+    if (!ok) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s and its _scales: MXFP4 of %d experts of (%lld, %lld) expected",
+                                   L->m->path, blocks->name.p, L->a->n_experts, (long long)out, (long long)in);
     memset(p, 0, sizeof *p);
     p->step = 1;
     p->s.type = LLM_TYPE_MXFP4;
@@ -20985,7 +20988,8 @@ LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_st
     if (on >= 0 && !llm_json_bool(d, on, &enable)) r = llm__error(LLM_ERR_ARG, "early_stop_config: enable_early_stop must be true or false");
     else if (size >= 0 && (!llm_json_int(d, size, &window) || window < 1 || window > INT32_MAX)) r = llm__error(LLM_ERR_ARG, "early_stop_config: window_size must be a whole number above 0");
     else if (limit >= 0 && (!llm_json_num(d, limit, &threshold) || threshold < 0 || threshold > 1)) r = llm__error(LLM_ERR_ARG, "early_stop_config: threshold must be a number from 0 to 1");
-    else if (kind >= 0 && (!strategy || !llm__option_among("repetition", strategy, n, NULL))) r = llm__error(LLM_ERR_ARG, "early_stop_config: strategy %.40s is not supported, only repetition", strategy ? strategy : "of this type");
+    else if (kind >= 0 && (!strategy || !llm__option_among("repetition", strategy, n, NULL)))
+        r = llm__error(LLM_ERR_ARG, "early_stop_config: strategy %.40s is not supported, only repetition", strategy ? strategy : "of this type");
     else if (flag && !enable) r = llm__error(LLM_ERR_ARG, "enable_early_stop is set and early_stop_config says false: they contradict each other");
     llm_json_free(d);
     if (r) return r;
