@@ -14560,7 +14560,8 @@ LLM__AVX2 static void llm__avx2_to_half(uint16_t *dst, const float *src, int n) 
     const __m256 top = _mm256_set1_ps(65504), bottom = _mm256_set1_ps(-65504);
     int i = 0;
     for (; i + 8 <= n; i += 8)
-        _mm_storeu_si128((__m128i *)(void *)(dst + i), _mm256_cvtps_ph(_mm256_max_ps(bottom, _mm256_min_ps(top, _mm256_loadu_ps(src + i))), _MM_FROUND_TO_NEAREST_INT));
+        _mm_storeu_si128((__m128i *)(void *)(dst + i),
+                         _mm256_cvtps_ph(_mm256_max_ps(bottom, _mm256_min_ps(top, _mm256_loadu_ps(src + i))), _MM_FROUND_TO_NEAREST_INT));
     llm__to_half_scalar(dst + i, src + i, n - i);
 }
 
@@ -14569,12 +14570,14 @@ LLM__AVX2_INLINE __m256i llm__avx2_bytes(const void *p) { return _mm256_cvtepu8_
 /* 8 stored elements of any type but int4 as f32. */
 LLM__AVX2_INLINE __m256 llm__avx2_stored(llm_kv_type type, const uint8_t *p) {
     if (type == LLM_KV_F16) return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
-    if (type == LLM_KV_BF16) return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)), 16));
+    if (type == LLM_KV_BF16)
+        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)), 16));
     if (type == LLM_KV_FP8_E5M2) return _mm256_cvtph_ps(_mm_unpacklo_epi8(_mm_setzero_si128(), _mm_loadl_epi64((const __m128i *)(const void *)p)));
     if (type == LLM_KV_INT8) return _mm256_cvtepi32_ps(llm__avx2_bytes(p));
     if (type == LLM_KV_F32) return _mm256_loadu_ps((const float *)(const void *)p);
     __m256i b = llm__avx2_bytes(p); /* e4m3 is f32's layout with fewer bits: moved into place, the exponent is 120 too small */
-    __m256i sign = _mm256_slli_epi32(_mm256_and_si256(b, _mm256_set1_epi32(0x80)), 24), rest = _mm256_slli_epi32(_mm256_and_si256(b, _mm256_set1_epi32(0x7F)), 20);
+    __m256i sign = _mm256_slli_epi32(_mm256_and_si256(b, _mm256_set1_epi32(0x80)), 24),
+            rest = _mm256_slli_epi32(_mm256_and_si256(b, _mm256_set1_epi32(0x7F)), 20);
     return _mm256_mul_ps(_mm256_castsi256_ps(_mm256_or_si256(sign, rest)), _mm256_castsi256_ps(_mm256_set1_epi32((127 + 120) << 23)));
 }
 
@@ -14600,7 +14603,10 @@ LLM__AVX2_INLINE void llm__avx2_mac_rows(const llm__mac *m, int i, const int n, 
     const int size = half ? 2 : 4;
     __m256 s[3][4], x[3];
     LLM__UNROLL for (int r = 0; r < n; r++)
-        LLM__UNROLL for (int j = 0; j < 2 * panels; j++) s[r][j] = m->scale ? _mm256_mul_ps(_mm256_loadu_ps(c + r * m->ldc + 8 * j), _mm256_set1_ps(m->scale[i + r])) : _mm256_setzero_ps();
+        LLM__UNROLL for (int j = 0; j < 2 * panels; j++) {
+            s[r][j] = _mm256_setzero_ps();
+            if (m->scale) s[r][j] = _mm256_mul_ps(_mm256_loadu_ps(c + r * m->ldc + 8 * j), _mm256_set1_ps(m->scale[i + r]));
+        }
     for (int k = 0; k < m->k; k++) {
         LLM__UNROLL for (int r = 0; r < n; r++) x[r] = _mm256_set1_ps(a[r * m->lda + k]);
         LLM__UNROLL for (int j = 0; j < 2 * panels; j++) {
@@ -14710,7 +14716,10 @@ LLM__AVX512_INLINE void llm__avx512_mac_rows(const llm__mac *m, int i, const int
     const int size = half ? 2 : 4;
     __m512 s[12][2], v[2];
     LLM__UNROLL for (int r = 0; r < n; r++)
-        LLM__UNROLL for (int j = 0; j < panels; j++) s[r][j] = m->scale ? _mm512_mul_ps(_mm512_loadu_ps(c + r * m->ldc + 16 * j), _mm512_set1_ps(m->scale[i + r])) : _mm512_setzero_ps();
+        LLM__UNROLL for (int j = 0; j < panels; j++) {
+            s[r][j] = _mm512_setzero_ps();
+            if (m->scale) s[r][j] = _mm512_mul_ps(_mm512_loadu_ps(c + r * m->ldc + 16 * j), _mm512_set1_ps(m->scale[i + r]));
+        }
     for (int k = 0; k < m->k; k++) {
         LLM__UNROLL for (int j = 0; j < panels; j++) {
             const char *p = b[j] + (int64_t)k * m->ldb * size;
@@ -14773,8 +14782,8 @@ LLM__AVX512 static void llm__avx512_soften(llm__attend *t, int block) {
 
 /* The set for an instruction set; NEON runs the plain kernels, which its compilers vectorise. */
 static const llm__row_kernels *llm__row_kernels_of(llm__isa isa) {
-    static const llm__row_kernels scalar = {llm__sum_scalar, llm__dot_scalar, llm__add_scalar, llm__affine_scalar, llm__rotate_scalar, llm__to_half_scalar,
-                                            llm__expand_scalar, llm__mac_scalar, llm__bias_scalar, llm__soften_scalar, 0};
+    static const llm__row_kernels scalar = {llm__sum_scalar, llm__dot_scalar, llm__add_scalar, llm__affine_scalar, llm__rotate_scalar,
+                                            llm__to_half_scalar, llm__expand_scalar, llm__mac_scalar, llm__bias_scalar, llm__soften_scalar, 0};
 #if LLM__X86
     static const llm__row_kernels avx2 = {llm__avx2_sum, llm__avx2_dot_rows, llm__avx2_add, llm__avx2_affine, llm__avx2_rotate, llm__avx2_to_half,
                                           llm__avx2_expand, llm__avx2_mac, llm__avx2_bias, llm__avx2_soften, 1};
@@ -14788,7 +14797,8 @@ static const llm__row_kernels *llm__row_kernels_of(llm__isa isa) {
 }
 
 /* dst = norm(src) of one row; dst may be src. w and b may be NULL: 1 and 0. */
-static void llm__norm_row(const llm__row_kernels *k, llm_norm_kind kind, float *dst, const float *src, int n, const float *w, const float *b, float eps) {
+static void llm__norm_row(const llm__row_kernels *k, llm_norm_kind kind, float *dst, const float *src, int n, const float *w,
+                          const float *b, float eps) {
     if (kind == LLM_NORM_NONE) {
         if (dst != src) memcpy(dst, src, (size_t)n * sizeof *dst);
         return;
@@ -14916,7 +14926,8 @@ static void llm__kv_encode(const llm__row_kernels *k, llm_kv_type type, const fl
 }
 
 /* Writes a token's key (and value, unless the layer is latent) of one head. `scratch` holds 4 * (head_dim + 1) bytes. */
-static void llm__kv_write_token(const llm__row_kernels *k, const llm__kv_view *view, int position, const float *key, const float *value, uint8_t *scratch) {
+static void llm__kv_write_token(const llm__row_kernels *k, const llm__kv_view *view, int position, const float *key, const float *value,
+                                uint8_t *scratch) {
     const llm__kv_place *p = view->place;
     int t = position % view->kv->page_tokens, tokens = view->kv->page_tokens, n = p->k_elements, size = view->kv->element_bytes;
     uint8_t *part = llm__kv_part(view, position);
@@ -14951,7 +14962,8 @@ static void llm__kv_load_scales(const llm__kv_view *view, int block, int from, i
     memset(scale, 0, LLM__BLOCK * sizeof *scale);
     memset(offset, 0, LLM__BLOCK * sizeof *offset);
     for (int i = from; i < to; i++) {
-        const float *at = (const float *)(const void *)(llm__kv_part(view, block + i) + view->place->scale_offset) + what * tokens + (block + i) % tokens;
+        const float *at =
+            (const float *)(const void *)(llm__kv_part(view, block + i) + view->place->scale_offset) + what * tokens + (block + i) % tokens;
         scale[i] = at[0];
         offset[i] = at[tokens];
     }
@@ -14991,7 +15003,8 @@ static void llm__attend_load_values(const llm__row_kernels *k, const llm__attend
         if (view->place->shape.v_head_dim) llm__kv_load_values(k, view, block + i, block + end, t->v + (i - from) * t->vdp, t->vdp);
         else
             for (int d = 0; d < t->vd; d++) /* latent: values are keys */
-                for (int j = i; j < end; j++) t->v[(j - from) * t->vdp + d] = t->k[((j / LLM__GROUP) * (t->hd + 1) + d) * LLM__GROUP + j % LLM__GROUP];
+                for (int j = i; j < end; j++)
+                    t->v[(j - from) * t->vdp + d] = t->k[((j / LLM__GROUP) * (t->hd + 1) + d) * LLM__GROUP + j % LLM__GROUP];
     }
 }
 
@@ -15153,8 +15166,8 @@ LLM__INLINE int llm__row_position(const llm_step *s, int row) {
 enum { LLM__MAX_RECORDS = 8192, LLM__MAX_RANKS = 64 };
 
 typedef enum llm__op_kind {
-    LLM__OP_EMBED, LLM__OP_ROPE, LLM__OP_RESIDUAL, LLM__OP_NORM, LLM__OP_LINEAR, LLM__OP_QKV, LLM__OP_ATTENTION, LLM__OP_MLA_WRITE, LLM__OP_MLA, LLM__OP_ROUTE,
-    LLM__OP_EXPERTS, LLM__OP_GATE, LLM__OP_GATHER, LLM__OP_ALL_REDUCE, LLM__OP_LOGITS
+    LLM__OP_EMBED, LLM__OP_ROPE, LLM__OP_RESIDUAL, LLM__OP_NORM, LLM__OP_LINEAR, LLM__OP_QKV, LLM__OP_ATTENTION, LLM__OP_MLA_WRITE,
+    LLM__OP_MLA, LLM__OP_ROUTE, LLM__OP_EXPERTS, LLM__OP_GATE, LLM__OP_GATHER, LLM__OP_ALL_REDUCE, LLM__OP_LOGITS
 } llm__op_kind;
 
 /* How an operation is split between threads. Two of the same kind, other than ANY, need no barrier between them. */
@@ -15330,7 +15343,8 @@ static void llm__run_norm(const llm_backend_ctx *ctx, const llm__exec *e, const 
     int64_t from, to;
     llm__share(e, e->n_rows, &from, &to);
     for (int row = (int)from; row < to; row++)
-        llm__norm_row(ctx->kernels, op->kind, llm__row(op->dst, row), llm__row(op->src, row) + op->src_col, op->n, llm__vector(op->weight), llm__vector(op->bias), op->eps);
+        llm__norm_row(ctx->kernels, op->kind, llm__row(op->dst, row), llm__row(op->src, row) + op->src_col, op->n, llm__vector(op->weight),
+                      llm__vector(op->bias), op->eps);
 }
 
 /* What a sequence and KV head of a layer look like to the attention kernels. */
@@ -15359,7 +15373,8 @@ static float llm__whole_rms(const llm__row_kernels *k, const float *x, int n, fl
 /* One row's KV heads [g0, g1) and the query heads that go with them. */
 static void llm__qkv_heads(const llm_backend_ctx *ctx, const llm__exec *e, const llm_qkv_op *op, int rank, int row, int g0, int g1) {
     const llm__row_kernels *k = ctx->kernels;
-    int group = op->n_heads / op->n_kv_heads, seq = ctx->step.seq_of_row[row], position = ctx->step.positions[row], whole = op->norm == LLM_QK_NORM_WHOLE_RMS;
+    int group = op->n_heads / op->n_kv_heads, seq = ctx->step.seq_of_row[row], position = ctx->step.positions[row],
+        whole = op->norm == LLM_QK_NORM_WHOLE_RMS;
     float *x = llm__row(op->qkv, row), rq = 0, rk = 0, stretch = 1;
     const float *rope = op->rope ? llm__row(op->rope, row) : NULL, *qw = llm__vector(op->q_norm), *kw = llm__vector(op->k_norm);
     if (whole) {
@@ -15463,7 +15478,8 @@ static void llm__run_mla(const llm_backend_ctx *ctx, const llm__exec *e, llm__re
         t.n = job.n_rows * job.n_heads;
         for (int j = 0; j < t.n; j++) {
             int row = job.row + j / job.n_heads, head = job.head + j % job.n_heads;
-            const float *q = llm__row(op->q, row) + head * (op->nope + op->rope_dim), *up = op->kv_b->f32 + (int64_t)head * (op->nope + op->v_dim) * op->rank;
+            const float *q = llm__row(op->q, row) + head * (op->nope + op->rope_dim),
+                        *up = op->kv_b->f32 + (int64_t)head * (op->nope + op->v_dim) * op->rank;
             float *out = t.q + j * t.hd;
             memset(out, 0, (size_t)op->rank * sizeof *out);
             for (int d = 0; d < op->nope; d++) k->add(out, up + (int64_t)d * op->rank, q[d] * scale, op->rank);
@@ -15683,8 +15699,8 @@ static llm__split llm__split_of(llm_rows rows) { return rows == LLM_ROWS_OUT ? L
 
 /* The record reads a and b and writes c and d (any may be NULL), and reads or writes the KV cache. Decides whether a barrier stands before it, and
  * takes the quantised copies of what it writes for stale. */
-static void llm__record_uses(llm_backend_ctx *ctx, int rank, llm__record *rec, llm__split split, const llm_buffer *a, const llm_buffer *b, const llm_buffer *c,
-                             const llm_buffer *d, llm__touch kv) {
+static void llm__record_uses(llm_backend_ctx *ctx, int rank, llm__record *rec, llm__split split, const llm_buffer *a, const llm_buffer *b,
+                             const llm_buffer *c, const llm_buffer *d, llm__touch kv) {
     llm__rank *r = &ctx->rank[rank];
     const llm_buffer *buffer[4] = {a, b, c, d};
     llm__uses *uses[5];
@@ -15711,8 +15727,9 @@ static void llm__record_act(llm_backend_ctx *ctx, int rank, llm__record *rec, ll
     llm__cpu_buffer *own = llm__own(src);
     int form = (int)llm__weight_form(w), cols = (int)w->cols;
     if (!form || (own->b.form == form && own->act_col == col && own->act_cols == cols && own->act_rows == rows)) return;
-    llm__split split = llm__op_rows(ctx, rows) == 1 ? llm__split_of(rows) : LLM__SPLIT_ANY; /* one row: by the thread that made it */
-    llm__record_uses(ctx, rank, rec, split, src, NULL, src, NULL, LLM__TOUCH_NONE);                         /* overwrites a copy that may still be read */
+    /* it overwrites a copy that may still be read; a single row is rounded by the thread that made it */
+    llm__split split = llm__op_rows(ctx, rows) == 1 ? llm__split_of(rows) : LLM__SPLIT_ANY;
+    llm__record_uses(ctx, rank, rec, split, src, NULL, src, NULL, LLM__TOUCH_NONE);
     ctx->rank[rank].interval++;                                                 /* the barrier after it */
     rec->form = own->b.form = form;
     rec->act = &own->b;
@@ -15733,7 +15750,8 @@ static void llm__cpu_rope(llm_backend_ctx *ctx, int rank, const llm_rope_op *op)
     llm__record *rec = llm__record_add(ctx, rank, LLM__OP_ROPE);
     if (!rec) return;
     for (int s = 0; s < ctx->step.shape.n_seqs; s++)
-        if (ctx->step.seq_rope[s] < 0 || ctx->step.seq_rope[s] >= op->n_variants) llm__cpu_fail(ctx, LLM_ERR_ARG, "seq_rope: not a variant of the rope operation");
+        if (ctx->step.seq_rope[s] < 0 || ctx->step.seq_rope[s] >= op->n_variants)
+            llm__cpu_fail(ctx, LLM_ERR_ARG, "seq_rope: not a variant of the rope operation");
     rec->op.rope = *op;
     llm__record_uses(ctx, rank, rec, LLM__SPLIT_TOKENS, NULL, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
@@ -15786,7 +15804,8 @@ static void llm__cpu_attention(llm_backend_ctx *ctx, int rank, const llm_attenti
 static void llm__cpu_mla(llm_backend_ctx *ctx, int rank, const llm_mla_op *op) {
     llm__record *first = llm__record_add(ctx, rank, LLM__OP_MLA_WRITE), *second = llm__record_add(ctx, rank, LLM__OP_MLA);
     if (!first || !second) return;
-    if (op->layer < 0 || op->layer >= ctx->kv.n_layers || ctx->kv.layer[op->layer].shape.head_dim != op->rank + op->rope_dim || ctx->kv.layer[op->layer].shape.v_head_dim)
+    if (op->layer < 0 || op->layer >= ctx->kv.n_layers || ctx->kv.layer[op->layer].shape.head_dim != op->rank + op->rope_dim ||
+        ctx->kv.layer[op->layer].shape.v_head_dim)
         llm__cpu_fail(ctx, LLM_ERR_ARG, "mla: the layer does not fit the KV cache");
     first->op.mla = second->op.mla = *op;
     llm__record_uses(ctx, rank, first, LLM__SPLIT_TOKENS, op->rope, NULL, op->q, op->kv_a, LLM__TOUCH_WRITE);
@@ -15914,7 +15933,8 @@ static llm_result llm__cpu_step_memory(llm_backend_ctx *ctx) {
     const llm_backend_config *c = &ctx->cfg;
     int ok = 1;
     uint64_t rows = (uint64_t)c->max_rows, seqs = (uint64_t)c->max_seqs;
-    uint64_t n[8] = {rows, 3 * rows, rows, seqs + 1, seqs, seqs, llm__mul(seqs, (uint64_t)c->max_pages_per_seq, &ok), (uint64_t)c->max_out}, total = seqs;
+    uint64_t n[8] = {rows, 3 * rows, rows, seqs + 1, seqs, seqs, llm__mul(seqs, (uint64_t)c->max_pages_per_seq, &ok), (uint64_t)c->max_out},
+             total = seqs;
     for (int i = 0; i < 8; i++) total = llm__add(total, n[i], &ok);
     ctx->step_memory = ok ? llm__calloc((size_t)total, sizeof(int32_t)) : NULL;
     if (!ctx->step_memory) return llm__nomem();
@@ -15951,11 +15971,13 @@ static llm_result llm__cpu_open_parts(llm_backend_ctx *ctx) {
 static llm_result llm__cpu_open(const llm_backend_config *cfg, llm_backend_ctx **out) {
     *out = NULL;
     if (cfg->max_rows < 1 || cfg->max_out < 0 || cfg->max_seqs < 1 || cfg->max_pages_per_seq < 1)
-        return llm__error(LLM_ERR_ARG, "cpu backend: max_rows %d, max_out %d, max_seqs %d, max_pages_per_seq %d: expected at least 1 (max_out: 0)", cfg->max_rows,
-                          cfg->max_out, cfg->max_seqs, cfg->max_pages_per_seq);
-    if (cfg->n_threads < 0 || cfg->n_threads > 1024 || cfg->n_ranks < 0 || cfg->n_ranks > LLM__MAX_RANKS || cfg->kv_type < LLM_KV_AUTO || cfg->kv_type > LLM_KV_INT4)
-        return llm__error(LLM_ERR_ARG, "cpu backend: n_threads %d (0 to 1024), n_ranks %d (0 to %d), kv_type %d: out of range", cfg->n_threads, cfg->n_ranks,
-                          LLM__MAX_RANKS, (int)cfg->kv_type);
+        return llm__error(LLM_ERR_ARG,
+                          "cpu backend: max_rows %d, max_out %d, max_seqs %d, max_pages_per_seq %d: expected at least 1 (max_out: 0)",
+                          cfg->max_rows, cfg->max_out, cfg->max_seqs, cfg->max_pages_per_seq);
+    if (cfg->n_threads < 0 || cfg->n_threads > 1024 || cfg->n_ranks < 0 || cfg->n_ranks > LLM__MAX_RANKS || cfg->kv_type < LLM_KV_AUTO ||
+        cfg->kv_type > LLM_KV_INT4)
+        return llm__error(LLM_ERR_ARG, "cpu backend: n_threads %d (0 to 1024), n_ranks %d (0 to %d), kv_type %d: out of range",
+                          cfg->n_threads, cfg->n_ranks, LLM__MAX_RANKS, (int)cfg->kv_type);
     llm_backend_ctx *ctx = LLM__NEW(llm_backend_ctx, 1);
     if (!ctx) return llm__nomem();
     ctx->cfg = *cfg;
@@ -15972,7 +15994,8 @@ static const char *llm__cpu_describe(llm_backend_ctx *ctx) { return ctx->name; }
 static llm_result llm__cpu_buffer_new(llm_backend_ctx *ctx, int rank, int64_t rows, int64_t cols, llm_buffer **out) {
     int ok = 1;
     *out = NULL;
-    if (rank < 0 || rank >= ctx->n_ranks || rows < 1 || cols < 1 || cols > INT32_MAX / 4) return llm__error(LLM_ERR_ARG, "buffer: bad rank, rows or columns");
+    if (rank < 0 || rank >= ctx->n_ranks || rows < 1 || cols < 1 || cols > INT32_MAX / 4)
+        return llm__error(LLM_ERR_ARG, "buffer: bad rank, rows or columns");
     uint64_t stride = ((uint64_t)cols + 15) & ~(uint64_t)15;
     if (stride % 512 == 0) stride += 16; /* rows a power of two apart would share few cache sets */
     uint64_t bytes = llm__mul(llm__mul(stride, (uint64_t)rows, &ok), sizeof(float), &ok);
@@ -16051,7 +16074,9 @@ static int64_t llm__kv_layout(const llm__kv_cache *kv, int n_layers, const llm_k
     uint64_t at = 0;
     for (int i = 0; ok && i < n_layers; i++) {
         llm__kv_place place;
-        if (layers[i].n_kv_heads < 1 || layers[i].head_dim < 1 || layers[i].head_dim > 8192 || layers[i].v_head_dim < 0 || layers[i].v_head_dim > 8192) return 0;
+        if (layers[i].n_kv_heads < 1 || layers[i].head_dim < 1 || layers[i].head_dim > 8192 || layers[i].v_head_dim < 0 ||
+            layers[i].v_head_dim > 8192)
+            return 0;
         at = llm__kv_place_layer(kv, &layers[i], page_tokens, at, &place, &ok);
         if (layer) layer[i] = place;
     }
@@ -16079,12 +16104,15 @@ static llm_result llm__cpu_kv_open(llm_backend_ctx *ctx, int n_layers, const llm
     if (!kv->layer) return llm__nomem();
     kv->page_bytes = llm__kv_layout(kv, n_layers, layers, page_tokens, kv->layer);
     if ((n_layers && !kv->page_bytes) || n_pages < 1 || n_pages > INT32_MAX)
-        return llm__error(LLM_ERR_ARG, "kv_open: %d layers, %d tokens a page, %lld pages: expected a multiple of 16 tokens and at least a page", n_layers, page_tokens,
-                          (long long)n_pages);
+        return llm__error(LLM_ERR_ARG,
+                          "kv_open: %d layers, %d tokens a page, %lld pages: expected a multiple of 16 tokens and at least a page",
+                          n_layers, page_tokens, (long long)n_pages);
     uint64_t bytes = llm__add(llm__mul((uint64_t)kv->page_bytes, (uint64_t)n_pages, &ok), 64, &ok);
     for (int r = 0; r < ctx->n_ranks; r++) {
         kv->base[r] = ok ? (uint8_t *)llm__cpu_pages(ctx, (size_t)bytes) : NULL;
-        if (!kv->base[r]) return llm__error(LLM_ERR_NOMEM, "kv cache: no memory for %lld pages of %lld bytes", (long long)n_pages, (long long)kv->page_bytes);
+        if (!kv->base[r])
+            return llm__error(LLM_ERR_NOMEM, "kv cache: no memory for %lld pages of %lld bytes", (long long)n_pages,
+                              (long long)kv->page_bytes);
         kv->n_pages = n_pages;
     }
     kv->n_layers = n_layers;
@@ -16110,16 +16138,17 @@ static int64_t llm__cpu_memory_used(llm_backend_ctx *ctx) {
 /* Refuses a step whose numbers would lead outside of the buffers or the cache. Pages may be -1 where the sequence no longer looks. */
 static llm_result llm__step_check(const llm_backend_ctx *ctx, const llm_step *s) {
     const llm_shape *n = &s->shape;
-    if (n->n_rows < 0 || n->n_rows > ctx->cfg.max_rows || n->n_seqs < 0 || n->n_seqs > ctx->cfg.max_seqs || n->n_out < 0 || n->n_out > ctx->cfg.max_out)
-        return llm__error(LLM_ERR_ARG, "step: %d rows, %d sequences, %d out rows: expected at most %d, %d, %d", n->n_rows, n->n_seqs, n->n_out, ctx->cfg.max_rows,
-                          ctx->cfg.max_seqs, ctx->cfg.max_out);
+    if (n->n_rows < 0 || n->n_rows > ctx->cfg.max_rows || n->n_seqs < 0 || n->n_seqs > ctx->cfg.max_seqs || n->n_out < 0 ||
+        n->n_out > ctx->cfg.max_out)
+        return llm__error(LLM_ERR_ARG, "step: %d rows, %d sequences, %d out rows: expected at most %d, %d, %d", n->n_rows, n->n_seqs,
+                          n->n_out, ctx->cfg.max_rows, ctx->cfg.max_seqs, ctx->cfg.max_out);
     if (s->seq_begin[0] != 0 || s->seq_begin[n->n_seqs] != n->n_rows) return llm__error(LLM_ERR_ARG, "step: seq_begin does not cover the rows");
     for (int q = 0; q < n->n_seqs; q++) {
         int begin = s->seq_begin[q], end = s->seq_begin[q + 1], pages = 0;
         if (ctx->kv.n_layers) pages = (s->seq_len[q] + ctx->kv.page_tokens - 1) / ctx->kv.page_tokens;
         if (end < begin || s->seq_len[q] < end - begin || pages > ctx->cfg.max_pages_per_seq || (ctx->kv.n_layers && pages > s->page_stride))
-            return llm__error(LLM_ERR_ARG, "step: sequence %d has rows %d to %d, length %d, %d pages of at most %d", q, begin, end, s->seq_len[q], pages,
-                              LLM__MIN(ctx->cfg.max_pages_per_seq, s->page_stride));
+            return llm__error(LLM_ERR_ARG, "step: sequence %d has rows %d to %d, length %d, %d pages of at most %d", q, begin, end,
+                              s->seq_len[q], pages, LLM__MIN(ctx->cfg.max_pages_per_seq, s->page_stride));
         for (int row = begin; row < end; row++)
             if (s->seq_of_row[row] != q) return llm__error(LLM_ERR_ARG, "step: row %d is of sequence %d, expected %d", row, s->seq_of_row[row], q);
         for (int p = 0; p < pages; p++) {
@@ -16130,7 +16159,8 @@ static llm_result llm__step_check(const llm_backend_ctx *ctx, const llm_step *s)
         }
     }
     for (int i = 0; i < n->n_out; i++)
-        if (s->out_rows[i] < 0 || s->out_rows[i] >= n->n_rows) return llm__error(LLM_ERR_ARG, "step: out row %d of %d rows", s->out_rows[i], n->n_rows);
+        if (s->out_rows[i] < 0 || s->out_rows[i] >= n->n_rows)
+            return llm__error(LLM_ERR_ARG, "step: out row %d of %d rows", s->out_rows[i], n->n_rows);
     return LLM_OK;
 }
 
@@ -16139,7 +16169,9 @@ static void llm__step_copy_pages(llm_backend_ctx *ctx, const llm_step *from) {
     int32_t *to = ctx->arrays[6];
     for (int s = 0; s < from->shape.n_seqs && ctx->kv.n_layers; s++) {
         int n = (from->seq_len[s] + ctx->kv.page_tokens - 1) / ctx->kv.page_tokens;
-        for (int i = 0; i < n; i++) to[(size_t)s * (size_t)ctx->cfg.max_pages_per_seq + (size_t)i] = LLM__MAX(0, from->pages[(size_t)s * (size_t)from->page_stride + (size_t)i]);
+        for (int i = 0; i < n; i++)
+            to[(size_t)s * (size_t)ctx->cfg.max_pages_per_seq + (size_t)i] =
+                LLM__MAX(0, from->pages[(size_t)s * (size_t)from->page_stride + (size_t)i]);
     }
     ctx->step.pages = to;
     ctx->step.page_stride = ctx->cfg.max_pages_per_seq;
@@ -16198,8 +16230,10 @@ static int llm__kv_page_ok(const llm_backend_ctx *ctx, int32_t page) { return pa
 static llm_result llm__cpu_kv_copy(llm_backend_ctx *ctx, const int32_t *from, const int32_t *to, int n) {
     size_t bytes = (size_t)ctx->kv.page_bytes;
     for (int i = 0; i < n; i++) {
-        if (!llm__kv_page_ok(ctx, from[i]) || !llm__kv_page_ok(ctx, to[i])) return llm__error(LLM_ERR_ARG, "kv_copy: page %d to %d of %lld", from[i], to[i], (long long)ctx->kv.n_pages);
-        for (int r = 0; r < ctx->n_ranks && from[i] != to[i]; r++) memcpy(ctx->kv.base[r] + (size_t)to[i] * bytes, ctx->kv.base[r] + (size_t)from[i] * bytes, bytes);
+        if (!llm__kv_page_ok(ctx, from[i]) || !llm__kv_page_ok(ctx, to[i]))
+            return llm__error(LLM_ERR_ARG, "kv_copy: page %d to %d of %lld", from[i], to[i], (long long)ctx->kv.n_pages);
+        for (int r = 0; r < ctx->n_ranks && from[i] != to[i]; r++)
+            memcpy(ctx->kv.base[r] + (size_t)to[i] * bytes, ctx->kv.base[r] + (size_t)from[i] * bytes, bytes);
     }
     return LLM_OK;
 }
@@ -16249,11 +16283,11 @@ static void llm__cpu_parallel(llm_backend_ctx *ctx, void (*fn)(void *arg, int i)
 
 LLM_API const llm_backend *llm_backend_cpu(void) {
     static const llm_backend table = {
-        LLM_BACKEND_ABI, sizeof(llm_backend), "cpu", llm__cpu_open, llm__cpu_close, llm__cpu_describe, llm__cpu_buffer_new, llm__cpu_weight, llm__cpu_weights_done,
-        llm__cpu_kv_page_bytes, llm__cpu_kv_open, llm__cpu_memory_used, llm__cpu_begin_step, llm__cpu_embed, llm__cpu_rope, llm__cpu_residual, llm__cpu_norm,
-        llm__cpu_linear, llm__cpu_qkv, llm__cpu_attention, llm__cpu_mla, llm__cpu_route, llm__cpu_experts, llm__cpu_gate, llm__cpu_gather, llm__cpu_all_reduce,
-        llm__cpu_logits, llm__cpu_end_step, llm__cpu_wait, llm__cpu_logits_row, llm__cpu_buffer_row, llm__cpu_kv_copy, llm__cpu_kv_read, llm__cpu_kv_write,
-        llm__cpu_parallel};
+        LLM_BACKEND_ABI, sizeof(llm_backend), "cpu", llm__cpu_open, llm__cpu_close, llm__cpu_describe, llm__cpu_buffer_new, llm__cpu_weight,
+        llm__cpu_weights_done, llm__cpu_kv_page_bytes, llm__cpu_kv_open, llm__cpu_memory_used, llm__cpu_begin_step, llm__cpu_embed,
+        llm__cpu_rope, llm__cpu_residual, llm__cpu_norm, llm__cpu_linear, llm__cpu_qkv, llm__cpu_attention, llm__cpu_mla, llm__cpu_route,
+        llm__cpu_experts, llm__cpu_gate, llm__cpu_gather, llm__cpu_all_reduce, llm__cpu_logits, llm__cpu_end_step, llm__cpu_wait,
+        llm__cpu_logits_row, llm__cpu_buffer_row, llm__cpu_kv_copy, llm__cpu_kv_read, llm__cpu_kv_write, llm__cpu_parallel};
     return &table;
 }
 /* ---- section: other kernels, cpu backend (end) ---- */
