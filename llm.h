@@ -3673,11 +3673,17 @@ static int llm__rx_property(llm__str name, llm__set *out) {
     for (int i = 0; !cats && i < LLM__COUNT(known); i++)
         if (llm__uni_same_name(name, llm__s(known[i].name, strlen(known[i].name)))) cats = known[i].cats;
     if (cats) return llm__set_cats(out, cats), 1;
-    int space = llm__str_eq(name, "space") || llm__str_eq(name, "Space") || llm__str_eq(name, "White_Space"),
-        word = llm__str_eq(name, "word") || llm__str_eq(name, "Word");
-    if (space || word) {
-        for (int32_t c = 0; c <= (space ? 0x3000 : 0x10FFFF); c++)
-            if (space ? llm__uni_space(c) : llm__uni_word(c)) llm__set_push(out, c, c);
+    if (llm__str_eq(name, "space") || llm__str_eq(name, "Space") || llm__str_eq(name, "White_Space")) {
+        for (int32_t c = 0; c <= 0x3000; c++)
+            if (llm__uni_space(c)) llm__set_push(out, c, c);
+        return 1;
+    }
+    if (llm__str_eq(name, "word") || llm__str_eq(name, "Word")) { /* the same as llm__uni_word */
+        llm__set_cats(out, LLM__CATS_L | LLM__CATS_M | 1u << LLM__ND | 1u << LLM__NL | 1u << LLM__PC);
+        llm__set_range(out, 0x24B6, 0x24E9);
+        llm__set_range(out, 0x1F130, 0x1F149);
+        llm__set_range(out, 0x1F150, 0x1F169);
+        llm__set_range(out, 0x1F170, 0x1F189);
         return 1;
     }
     if (llm__str_eq(name, "xdigit")) return llm__set_range(out, '0', '9'), llm__set_range(out, 'A', 'F'), llm__set_range(out, 'a', 'f'), 1;
