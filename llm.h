@@ -982,7 +982,15 @@ LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_st
 #include <unistd.h>
 #if defined(__x86_64__) && !defined(LLM_NO_SIMD)
 #include <cpuid.h>
+#if defined(__GNUC__) && !defined(__clang__) /* g++ 12 warns of its own header (GCC bug 105593) */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
 #include <immintrin.h>
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
 #define LLM__X86 1
 #else
 #define LLM__X86 0
@@ -13372,9 +13380,12 @@ static void llm__ref_f32(llm__kind kind, const uint8_t *w, int64_t cols, const f
 #if defined(__clang__)
 #define LLM__UNROLL _Pragma("clang loop unroll(full)")
 #define LLM__UNROLL_2 _Pragma("clang loop unroll_count(2)")
-#else
+#elif defined(__OPTIMIZE__)
 #define LLM__UNROLL _Pragma("GCC unroll 16")
 #define LLM__UNROLL_2 _Pragma("GCC unroll 2")
+#else
+#define LLM__UNROLL
+#define LLM__UNROLL_2
 #endif
 
 #if LLM__X86

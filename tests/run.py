@@ -64,7 +64,7 @@ def make(*targets):
 
 def isas():
     p = subprocess.run(["./llm_cli", "--version"], capture_output=True, text=True)
-    m = re.search(r"isa: (.*)", p.stdout)
+    m = re.search(r"instruction sets: ([a-z0-9 ]+)", p.stdout)
     return m[1].split() if m else ["scalar"]
 
 
