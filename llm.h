@@ -16311,9 +16311,21 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
 
 /* ============================================================================
  * >>model   From a family's configuration to its forward pass.
- * ============================================================================ */
+ * ============================================================================
+ * Some fifty families, one forward pass. What sets a family apart is data, read in four steps, each of which knows nothing of the next:
+ *   facts    one way to ask config.json (in all its spellings) and GGUF metadata for a value within a range
+ *   arch     shapes and switches: the family's row in a table, corrected by the facts
+ *   loader   weights: a table of every name a weight goes by; fused, transposed or interleaved ones become segments of rows
+ *   pass     one step: a straight list of operations of the backend's table, once a rank
+ * The loader runs twice: without a backend when a model is opened, which only checks, so a file that lacks a tensor or has a wrong
+ * shape is refused by name before anything is allocated; and with one when an engine is opened.
+ * The same tensor has other contents in the two formats: converters to GGUF permute the rows of q and k of some families, which turns
+ * RoPE's half-split pairs into neighbours, and add the one to norms that are stored without it. The table of families says which.
+ * What the config says wins over the family's habit; a bias that it does not ask for is used if the file has one. */
 /* ---- section: model (begin) ---- */
-/* ---- Facts: one way to ask config.json and GGUF metadata ---- */
+/* ---- Facts: one way to ask config.json and GGUF metadata ----
+ * The same fact has one name in GGUF and several in config.json, where every publisher had his own. So a question names them
+ * all, and says what is believed when nothing is there and which range makes sense. */
 
 #define LLM__MUST INT64_MIN /* as the fallback of a whole number: it must be there */
 
@@ -16363,6 +16375,7 @@ static const llm__gguf_kv *llm__facts_gguf(const llm__facts *f, const char *key)
     return llm__gguf_find(f->gguf, full);
 }
 
+/* Remembers the first value that is wrong: its key, and what is wrong with it. */
 static void llm__facts_bad(llm__facts *f, const char *keys, const char *gguf_key, const char *what) {
     char key[64];
     if (f->r) return;
@@ -16371,7 +16384,8 @@ static void llm__facts_bad(llm__facts *f, const char *keys, const char *gguf_key
                    : llm__error(LLM_ERR_FORMAT, "%s: %.64s.%s: %s", f->path, f->arch, gguf_key ? gguf_key : keys, what);
 }
 
-/* A number between lo and hi; `whole`: without fraction. NaN as fallback: absent. */
+/* The number of the first key that is there, between lo and hi; `whole`: without fraction. NaN: absent, or refused.
+ * `keys` are spellings of config.json, most usual first; `gguf_key` is that of GGUF, NULL if it has none. */
 static double llm__fact_any(llm__facts *f, const char *keys, const char *gguf_key, double lo, double hi, int whole) {
     char what[160];
     double v = 0;
@@ -16395,6 +16409,7 @@ static double llm__fact_any(llm__facts *f, const char *keys, const char *gguf_ke
     return (double)NAN;
 }
 
+/* `fallback` where it is absent; with LLM__MUST that is an error. */
 static int32_t llm__fact_int(llm__facts *f, const char *keys, const char *gguf_key, int64_t fallback, int64_t lo, int64_t hi) {
     double v = llm__fact_any(f, keys, gguf_key, (double)lo, (double)hi, 1);
     if (v == v) return (int32_t)v;
@@ -16403,11 +16418,13 @@ static int32_t llm__fact_int(llm__facts *f, const char *keys, const char *gguf_k
     return (int32_t)lo;
 }
 
+/* A number of the file between lo and hi, or `fallback`. */
 static double llm__fact_num(llm__facts *f, const char *keys, const char *gguf_key, double fallback, double lo, double hi) {
     double v = llm__fact_any(f, keys, gguf_key, lo, hi, 0);
     return v == v ? v : fallback;
 }
 
+/* true and false; JSON also as 0 and 1. */
 static int llm__fact_bool(llm__facts *f, const char *keys, const char *gguf_key, int fallback) {
     int v = fallback, node = llm__facts_json(f, keys);
     int64_t i;
@@ -16438,7 +16455,9 @@ static const char *llm__fact_str(llm__facts *f, const char *keys, const char *gg
     return out;
 }
 
-/* ---- Families ---- */
+/* ---- Families ----
+ * A row says what a family does where its files keep silent; the rest is read. For a folder the code that comes with the model
+ * knows these things, for GGUF the program that runs it. To add a family of known parts is to add a row. */
 
 /* What neither config.json nor GGUF metadata say, because the code of each family knows it. */
 enum {
@@ -16516,7 +16535,7 @@ static const llm__family llm__families[] = {
     {"cohere", "command-r", LLM__LAYER_NORM | LLM__PARALLEL | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
     {"cohere2", "cohere2", LLM__LAYER_NORM | LLM__PARALLEL | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
     {"deepseek_v2", "deepseek2", LLM__MLA | LLM__PAIRS | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
-    {"deepseek_v3 kimi_k2 glm4_moe_lite", "", LLM__MLA | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
+    {"deepseek_v3 kimi_k2 glm4_moe_lite", "", LLM__MLA | LLM__PAIRS | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"ernie4_5", "ernie4_5", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 5e5f, 1},
     {"ernie4_5_moe", "ernie4_5-moe", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED | LLM__NORM_TOPK, LLM_ACT_SILU, 5e5f, 1},
     {"granite", "granite", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS, LLM_ACT_SILU, 1e4f, 1},
@@ -16558,7 +16577,7 @@ typedef struct llm__arch {
     int32_t position_offset;           /* of the table of learned positions */
     llm_norm_kind norm;
     llm_qk_norm qk_norm;
-    float eps, embed_scale, residual_scale, logit_scale, attn_scale, attn_softcap, logit_softcap, clip_qkv;
+    float eps, embed_scale, residual_scale, logit_scale, attn_scale, attn_softcap, logit_softcap;
     llm_act act;
     float act_limit;
     int qkv_bias, o_bias, mlp_bias, norm_bias; /* 1: required; 0: used where the file has one */
@@ -16577,12 +16596,14 @@ typedef struct llm__arch {
     llm__arch_layer layer[LLM__MAX_LAYERS];
 } llm__arch;
 
+/* 1 if the first name of the model's family is one of `names`. */
 static int llm__arch_is(const llm__arch *a, const char *names) {
     char first[64];
     llm__word_next(a->family->names, first, sizeof first);
     return llm__word_in(names, first);
 }
 
+/* The error for a family that is not in the table, which lists those that are. */
 static llm_result llm__arch_unknown(const char *path, const char *name) {
     llm_text t;
     memset(&t, 0, sizeof t);
@@ -16592,7 +16613,8 @@ static llm_result llm__arch_unknown(const char *path, const char *name) {
         if (i) llm_text_str(&t, ", ");
         llm_text_str(&t, one);
     }
-    llm_result r = llm__error(LLM_ERR_UNSUPPORTED, "%s: architecture \"%.64s\" is not supported; supported are %s", path, name, t.failed ? "others" : t.data);
+    llm_result r = llm__error(LLM_ERR_UNSUPPORTED, "%s: architecture \"%.64s\" is not supported; supported are %s", path, name,
+                              t.failed ? "others" : t.data);
     llm_text_free(&t);
     return r;
 }
@@ -16620,27 +16642,33 @@ static llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
     for (int i = 0; !f->r && i < LLM__COUNT(llm__families) && !a->family; i++)
         if (llm__word_in(f->json ? llm__families[i].names : llm__families[i].gguf, a->name)) a->family = &llm__families[i];
     if (f->r) return f->r;
-    if (!a->family) return a->name[0] ? llm__arch_unknown(f->path, a->name) : llm__error(LLM_ERR_FORMAT, "%s: config.json: model_type is missing", f->path);
+    if (!a->name[0]) return llm__error(LLM_ERR_FORMAT, "%s: config.json: model_type is missing", f->path);
+    if (!a->family) return llm__arch_unknown(f->path, a->name);
     a->gguf = !f->json;
     a->flags = a->family->flags;
     return LLM_OK;
 }
 
+/* Counts and widths. */
 static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->n_layers = llm__fact_int(f, "num_hidden_layers num_layers n_layer", "block_count", LLM__MUST, 1, LLM__MAX_LAYERS);
     if (!f->json) a->n_layers -= llm__fact_int(f, "", "nextn_predict_layers", 0, 0, a->n_layers - 1);
     a->hidden = llm__fact_int(f, "hidden_size n_embd d_model", "embedding_length", LLM__MUST, 1, 1 << 17);
     a->n_heads = llm__fact_int(f, "num_attention_heads n_head n_heads", "attention.head_count", LLM__MUST, 1, 4096);
-    int one_kv = f->json && llm__fact_bool(f, "multi_query", NULL, llm__arch_is(a, "gpt_bigcode falcon")) && !llm__fact_bool(f, "new_decoder_architecture", NULL, 0);
-    a->n_kv_heads = llm__fact_int(f, "num_key_value_heads multi_query_group_num num_kv_heads n_head_kv", "attention.head_count_kv", a->n_heads, 1, a->n_heads);
+    int one_kv = f->json && llm__fact_bool(f, "multi_query", NULL, llm__arch_is(a, "gpt_bigcode falcon")) &&
+                 !llm__fact_bool(f, "new_decoder_architecture", NULL, 0);
+    a->n_kv_heads = llm__fact_int(f, "num_key_value_heads multi_query_group_num num_kv_heads n_head_kv", "attention.head_count_kv",
+                                  a->n_heads, 1, a->n_heads);
     if (one_kv) a->n_kv_heads = 1;
     int64_t even = a->hidden / LLM__MAX(a->n_heads, 1);
-    a->head_dim = llm__fact_int(f, "head_dim kv_channels attention_head_dim", "attention.key_length", a->hidden % a->n_heads ? LLM__MUST : even, 1, 4096);
+    a->head_dim = llm__fact_int(f, "head_dim kv_channels attention_head_dim", "attention.key_length",
+                                a->hidden % a->n_heads ? LLM__MUST : even, 1, 4096);
     a->v_head_dim = llm__fact_int(f, "", "attention.value_length", a->head_dim, 1, 4096);
-    a->ff = llm__fact_int(f, "intermediate_size ffn_hidden_size ffn_dim n_inner", "feed_forward_length", 4 * (int64_t)a->hidden, 1, 1 << 21);
+    a->ff = llm__fact_int(f, "intermediate_size ffn_hidden_size ffn_dim n_inner", "feed_forward_length", 4 * a->hidden, 1, 1 << 21);
     if (llm__arch_is(a, "qwen")) a->ff /= 2; /* gate and up together */
     a->vocab = llm__fact_int(f, "padded_vocab_size vocab_size", "vocab_size", a->gguf ? a->vocab : LLM__MUST, 1, 1 << 24);
-    a->max_positions = llm__fact_int(f, "max_position_embeddings n_positions seq_length model_max_length max_seq_len", "context_length", 2048, 1, 1 << 30);
+    a->max_positions = llm__fact_int(f, "max_position_embeddings n_positions seq_length model_max_length max_seq_len", "context_length",
+                                     2048, 1, 1 << 30);
     a->max_len = a->max_positions;
     if (a->flags & LLM__MLA) {
         a->q_rank = llm__fact_int(f, "q_lora_rank", "attention.q_lora_rank", 0, 0, 1 << 16);
@@ -16654,6 +16682,7 @@ static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     }
 }
 
+/* The activation that Hugging Face calls `name`. */
 static llm_act llm__act_of(llm__facts *f, const char *name) {
     static const struct { const char *names; llm_act act; } table[] = {
         {"silu swish", LLM_ACT_SILU}, {"gelu", LLM_ACT_GELU}, {"gelu_new gelu_pytorch_tanh gelu_fast gelu_python_tanh", LLM_ACT_GELU_TANH},
@@ -16670,16 +16699,20 @@ static void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *
     char text[64];
     int all = llm__fact_bool(f, "use_bias bias enable_bias add_bias_linear", NULL, (a->flags & LLM__ALL_BIAS) != 0);
     int attention = llm__fact_bool(f, "attention_bias", NULL, -1);
-    a->qkv_bias = llm__fact_bool(f, "qkv_bias add_qkv_bias use_qkv_bias", NULL, attention >= 0 ? attention : all || (a->flags & LLM__QKV_BIAS));
+    int usual = attention >= 0 ? attention : all || (a->flags & LLM__QKV_BIAS);
+    a->qkv_bias = llm__fact_bool(f, "qkv_bias add_qkv_bias use_qkv_bias", NULL, usual);
     a->o_bias = llm__fact_bool(f, "attention_out_bias", NULL, attention >= 0 ? attention && !(a->flags & LLM__BIAS_NOT_O) : all);
     a->mlp_bias = llm__fact_bool(f, "mlp_bias", NULL, all && !llm__arch_is(a, "internlm internlm2 gpt_oss"));
     a->norm_bias = (a->flags & LLM__LAYER_NORM) && (a->flags & LLM__ALL_BIAS);
     a->norm = a->flags & LLM__LAYER_NORM ? LLM_NORM_LAYER : LLM_NORM_RMS;
     a->qk_norm = a->flags & LLM__QK_HEAD ? LLM_QK_NORM_HEAD_RMS : a->flags & LLM__QK_WHOLE ? LLM_QK_NORM_WHOLE_RMS : LLM_QK_NORM_NONE;
     const llm__tensor *norm = a->gguf ? llm__tensors_find(tensors, "blk.0.attn_q_norm.weight") : NULL;
-    if (norm && !a->qk_norm) a->qk_norm = norm->n_dims > 1 ? LLM_QK_NORM_HEAD_LAYER : norm->shape[0] == a->head_dim ? LLM_QK_NORM_HEAD_RMS : LLM_QK_NORM_WHOLE_RMS;
-    if (llm__fact_bool(f, "use_qk_norm qk_layernorm", NULL, 0)) a->qk_norm = llm__arch_is(a, "cohere stablelm") ? LLM_QK_NORM_HEAD_LAYER : LLM_QK_NORM_HEAD_RMS;
-    if (llm__fact_bool(f, "use_parallel_residual parallel_attn", "use_parallel_residual", (a->flags & LLM__PARALLEL) != 0)) a->flags |= LLM__PARALLEL;
+    if (norm && !a->qk_norm) a->qk_norm = norm->shape[0] == a->head_dim ? LLM_QK_NORM_HEAD_RMS : LLM_QK_NORM_WHOLE_RMS;
+    if (norm && norm->n_dims > 1) a->qk_norm = LLM_QK_NORM_HEAD_LAYER;
+    if (llm__fact_bool(f, "use_qk_norm qk_layernorm", NULL, 0))
+        a->qk_norm = llm__arch_is(a, "cohere stablelm") ? LLM_QK_NORM_HEAD_LAYER : LLM_QK_NORM_HEAD_RMS;
+    if (llm__fact_bool(f, "use_parallel_residual parallel_attn", "use_parallel_residual", (a->flags & LLM__PARALLEL) != 0))
+        a->flags |= LLM__PARALLEL;
     else a->flags &= ~(uint32_t)LLM__PARALLEL;
     a->tied = llm__fact_bool(f, "tie_word_embeddings", NULL, -1);
     a->sinks = llm__arch_is(a, "gpt_oss");
@@ -16688,33 +16721,41 @@ static void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *
     if (text[0] && a->act != LLM_ACT_SWIGLU_OAI && !llm__arch_is(a, "gemma")) a->act = llm__act_of(f, text);
     a->act_limit = llm__fact_num(f, "swiglu_limit", NULL, 7, 1e-3, 1e6);
     if (f->json && llm__arch_is(a, "gpt_bigcode") && a->n_kv_heads > 1) a->flags |= LLM__GROUPED;
-    if (llm__arch_is(a, "baichuan") && (a->gguf ? a->n_layers == 40
-                                              : a->hidden != 4096 && !strcmp(a->class_name, "BaichuanForCausalLM") && !llm__tensors_find(tensors, "model.layers.0.self_attn.rotary_emb.inv_freq")))
-        a->flags |= LLM__ALIBI; /* the 13B models; the 7B ones rotate */
+    /* Baichuan 13B has ALiBi, 7B rotates: the class, the width and needless inv_freq tensors tell which (in GGUF the number of layers) */
+    int thirteen = a->gguf ? a->n_layers == 40 : a->hidden != 4096 && !strcmp(a->class_name, "BaichuanForCausalLM");
+    if (llm__arch_is(a, "baichuan") && thirteen && !llm__tensors_find(tensors, "model.layers.0.self_attn.rotary_emb.inv_freq"))
+        a->flags |= LLM__ALIBI;
     if (llm__arch_is(a, "baichuan") && a->vocab == 125696 && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: Baichuan 2 (its output layer is normalised as it runs) is not supported", f->path);
     if (llm__arch_is(a, "opt")) a->position_offset = 2;
-    if (!f->r && (!llm__fact_bool(f, "do_layer_norm_before", NULL, 1) || llm__fact_bool(f, "apply_residual_connection_post_layernorm", NULL, 0) ||
-                  llm__fact_bool(f, "scale_attn_by_inverse_layer_idx alibi", NULL, 0) || (f->json && llm__fact_int(f, "word_embed_proj_dim", NULL, a->hidden, 1, 1 << 20) != a->hidden)))
-        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: this variant of %s (norms after the blocks, projected embeddings, scores by layer or distance) is not supported", f->path, a->name);
+    int other = !llm__fact_bool(f, "do_layer_norm_before", NULL, 1);
+    other |= llm__fact_bool(f, "apply_residual_connection_post_layernorm", NULL, 0);
+    other |= llm__fact_bool(f, "scale_attn_by_inverse_layer_idx alibi", NULL, 0); /* ALiBi by choice: Falcon's, whose scale differs */
+    if (f->json) other |= llm__fact_int(f, "word_embed_proj_dim", NULL, a->hidden, 1, 1 << 20) != a->hidden;
+    if (other && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: this variant of %s is not supported (norms after the blocks, projected "
+                          "embeddings, or scores changed by layer or distance)", f->path, a->name);
 }
 
 /* Constants that multiply or cap something. */
 static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     const double big = 1e9;
-    double eps = llm__fact_num(f, "rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_epsilon norm_eps layer_norm_rms_eps",
+    double eps = llm__fact_num(f, "rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_epsilon norm_eps",
                                "attention.layer_norm_rms_epsilon", 1e-5, 1e-20, 1);
     a->eps = llm__fact_num(f, "", "attention.layer_norm_epsilon", eps, 1e-20, 1);
-    a->embed_scale = llm__fact_num(f, "embedding_multiplier scale_emb", "embedding_scale", llm__arch_is(a, "gemma gemma2 gemma3_text vaultgemma") ? sqrt(a->hidden) : 1, -big, big);
+    a->embed_scale = llm__fact_num(f, "embedding_multiplier scale_emb", "embedding_scale",
+                                   llm__arch_is(a, "gemma gemma2 gemma3_text vaultgemma") ? sqrt(a->hidden) : 1, -big, big);
     a->residual_scale = llm__fact_num(f, "residual_multiplier", "residual_scale", 1, -big, big);
-    if (llm__arch_is(a, "minicpm minicpm3") && f->json) a->residual_scale = (float)(llm__fact_num(f, "scale_depth", NULL, sqrt(a->n_layers), 0, big) / sqrt(a->n_layers));
+    if (llm__arch_is(a, "minicpm minicpm3") && f->json)
+        a->residual_scale = (float)(llm__fact_num(f, "scale_depth", NULL, sqrt(a->n_layers), 0, big) / sqrt(a->n_layers));
     a->logit_scale = llm__fact_num(f, "logit_scale", "logit_scale", llm__arch_is(a, "cohere cohere2") ? 0.0625 : 1, -big, big);
     double divisor = llm__fact_num(f, "logits_scaling", NULL, 1, 1e-9, big);
     if (llm__arch_is(a, "minicpm minicpm3") && f->json) divisor = a->hidden / llm__fact_num(f, "dim_model_base", NULL, a->hidden, 1, big);
     if (a->gguf && (a->flags & LLM__DIVIDE_LOGITS) && a->logit_scale > 0) divisor = a->logit_scale, a->logit_scale = 1;
     a->logit_scale = (float)(a->logit_scale / divisor);
     double query = a->head_dim; /* attention scale = 1 / sqrt(query) */
-    if (a->gguf && ((llm__arch_is(a, "gemma2") && a->n_layers == 46) || (llm__arch_is(a, "gemma3_text") && a->n_layers == 62))) query = (double)a->hidden / a->n_heads;
+    if (a->gguf && ((llm__arch_is(a, "gemma2") && a->n_layers == 46) || (llm__arch_is(a, "gemma3_text") && a->n_layers == 62)))
+        query = (double)a->hidden / a->n_heads;
     query = llm__fact_num(f, "query_pre_attn_scalar", NULL, query, 1e-6, big);
     a->attn_scale = llm__fact_num(f, "attention_multiplier", "attention.scale", 1 / sqrt(query), -big, big);
     if (!llm__fact_bool(f, "scale_attn_weights", NULL, 1)) a->attn_scale = 1;
@@ -16723,20 +16764,23 @@ static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     a->logit_softcap = llm__fact_num(f, "final_logit_softcapping", "final_logit_softcapping", caps && a->gguf ? 30 : 0, 0, big);
     if (llm__fact_num(f, "clip_qkv", "attention.clamp_kqv", 0, 0, big) > 0 && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: clip_qkv (clamped q, k and v) is not supported", f->path);
-    if (llm__fact_bool(f, "use_logn_attn", NULL, 0)) a->logn_from = llm__fact_int(f, "seq_length max_position_embeddings", NULL, a->max_positions, 2, 1 << 30);
+    if (llm__fact_bool(f, "use_logn_attn", NULL, 0))
+        a->logn_from = llm__fact_int(f, "seq_length max_position_embeddings", NULL, a->max_positions, 2, 1 << 30);
 }
 
+/* The mixture of experts: widths, and how the router scores and chooses. */
 static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char method[64], score[64];
-    const char *count = "num_local_experts num_experts n_routed_experts moe_num_experts", *used = "num_experts_per_tok moe_k num_experts_per_token moe_topk";
-    a->n_experts = llm__fact_int(f, count, "expert_count", 0, 0, 65536);
+    a->n_experts = llm__fact_int(f, "num_local_experts num_experts n_routed_experts moe_num_experts", "expert_count", 0, 0, 65536);
     if (!a->n_experts) return;
-    a->n_used = llm__fact_int(f, used, "expert_used_count", LLM__MUST, 1, LLM__MIN(a->n_experts, 256));
+    a->n_used = llm__fact_int(f, "num_experts_per_tok moe_k num_experts_per_token moe_topk", "expert_used_count", LLM__MUST, 1,
+                              LLM__MIN(a->n_experts, 256));
     a->ff_expert = llm__fact_int(f, "moe_intermediate_size intermediate_size", "expert_feed_forward_length", a->ff, 1, 1 << 20);
     int64_t n_shared = llm__fact_int(f, "n_shared_experts moe_num_shared_experts num_shared_experts", "expert_shared_count", 0, 0, 1024);
-    a->ff_shared = llm__fact_int(f, "shared_expert_intermediate_size shared_intermediate_size", "expert_shared_feed_forward_length", n_shared * a->ff_expert, 0, 1 << 21);
+    a->ff_shared = llm__fact_int(f, "shared_expert_intermediate_size shared_intermediate_size", "expert_shared_feed_forward_length",
+                                 n_shared * a->ff_expert, 0, 1 << 21);
     a->score = a->flags & LLM__SIGMOID ? LLM_ROUTE_SIGMOID : a->flags & LLM__TOPK_SOFTMAX ? LLM_ROUTE_TOPK_SOFTMAX : LLM_ROUTE_SOFTMAX;
-    int gating = a->gguf ? (int)llm__fact_int(f, "", "expert_gating_func", 0, 0, 3) : 0, corrected = 0;
+    int gating = a->gguf ? llm__fact_int(f, "", "expert_gating_func", 0, 0, 3) : 0, corrected = 0;
     for (int i = 0; a->gguf && i < a->n_layers; i++) { /* some converters write another width than the tensors have */
         snprintf(method, sizeof method, "blk.%d.ffn_up_shexp.weight", i);
         const llm__tensor *t = llm__tensors_find(tensors, method);
@@ -16744,7 +16788,8 @@ static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *t
         snprintf(method, sizeof method, "blk.%d.exp_probs_b.bias", i);
         corrected |= llm__tensors_find(tensors, method) != NULL;
     }
-    if (gating == 2 || (!gating && corrected && (a->flags & LLM__MLA))) a->score = LLM_ROUTE_SIGMOID; /* DeepSeek-V3 as GGUF is "deepseek2" */
+    if (gating == 2 || (!gating && corrected && (a->flags & LLM__MLA)))
+        a->score = LLM_ROUTE_SIGMOID; /* DeepSeek-V3 as GGUF is "deepseek2" */
     a->shared_gate = llm__arch_is(a, "qwen2_moe");
     llm__fact_str(f, "scoring_func", NULL, score, sizeof score);
     if (!strcmp(score, "sigmoid")) a->score = LLM_ROUTE_SIGMOID;
@@ -16759,8 +16804,11 @@ static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *t
     llm__fact_str(f, "topk_method", NULL, method, sizeof method);
     if (!strcmp(method, "greedy")) a->n_group = 1;
     a->group_top2 = a->score == LLM_ROUTE_SIGMOID;
-    if (!f->r && a->n_group > 1 && (a->n_experts % a->n_group || a->n_experts / a->n_group * a->topk_group < a->n_used || (a->group_top2 && a->n_experts / a->n_group < 2)))
-        f->r = llm__error(LLM_ERR_FORMAT, "%s: %d experts in %d groups of which %d are used cannot give %d experts", f->path, a->n_experts, a->n_group, a->topk_group, a->n_used);
+    if (!f->r && a->n_group > 1 &&
+        (a->n_experts % a->n_group || a->n_experts / a->n_group * a->topk_group < a->n_used ||
+         (a->group_top2 && a->n_experts / a->n_group < 2)))
+        f->r = llm__error(LLM_ERR_FORMAT, "%s: %d experts in %d groups of which %d are used cannot give %d experts", f->path, a->n_experts,
+                          a->n_group, a->topk_group, a->n_used);
 }
 
 /* 1 if layer i is a mixture of experts. */
@@ -16768,7 +16816,8 @@ static int llm__arch_is_moe(llm__facts *f, const llm__arch *a, int i) {
     if (!a->n_experts) return 0;
     int64_t first = llm__fact_int(f, "first_k_dense_replace moe_layer_start_index", "leading_dense_block_count", 0, 0, 1 << 20);
     int64_t last = llm__fact_int(f, "moe_layer_end_index", NULL, -1, -1, 1 << 20);
-    int64_t every = llm__fact_int(f, "decoder_sparse_step moe_layer_interval", "interleave_moe_layer_step", 1, 0, 1 << 20), each = llm__fact_int(f, "moe_layer_freq", NULL, 1, 1, 1 << 20);
+    int64_t every = llm__fact_int(f, "decoder_sparse_step moe_layer_interval", "interleave_moe_layer_step", 1, 0, 1 << 20);
+    int64_t each = llm__fact_int(f, "moe_layer_freq", NULL, 1, 1, 1 << 20);
     int dense = llm__facts_json(f, "mlp_only_layers");
     for (int v = dense >= 0 ? llm_json_first(f->json, dense) : -1; v >= 0; v = llm_json_next(f->json, v)) {
         int64_t index;
@@ -16784,41 +16833,56 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
     int types = llm__facts_json(f, "layer_types"), type = types >= 0 ? llm_json_first(f->json, types) : -1;
     int no_rope = llm__facts_json(f, "no_rope_layers"), rope = no_rope >= 0 ? llm_json_first(f->json, no_rope) : -1;
     int hybrid = llm__arch_is(a, "cohere2 exaone4") && window, qwen = (a->flags & LLM__QWEN_WINDOW) != 0, smol = llm__arch_is(a, "smollm3");
-    int usual = llm__arch_is(a, "gemma2 gpt_oss") ? 2 : llm__arch_is(a, "gemma3_text") ? 6 : hybrid || !strcmp(a->name, "olmo3") || (a->gguf && llm__arch_is(a, "olmo2")) ? 4 : 0;
+    int usual = 0; /* every so many layers one sees everything */
+    if (llm__arch_is(a, "gemma2 gpt_oss")) usual = 2;
+    if (llm__arch_is(a, "gemma3_text")) usual = 6;
+    if (hybrid || !strcmp(a->name, "olmo3") || (a->gguf && llm__arch_is(a, "olmo2"))) usual = 4;
     int64_t pattern = llm__fact_int(f, "sliding_window_pattern", NULL, usual, 0, 1 << 20);
-    int64_t from = qwen ? llm__fact_int(f, "max_window_layers", NULL, 28, 0, 1 << 20) : 0, interval = llm__fact_int(f, "no_rope_layer_interval", NULL, 4, 1, 1 << 20);
+    int64_t from = qwen ? llm__fact_int(f, "max_window_layers", NULL, 28, 0, 1 << 20) : 0;
+    int64_t interval = llm__fact_int(f, "no_rope_layer_interval", NULL, 4, 1, 1 << 20);
     if (!llm__fact_bool(f, "use_sliding_window", NULL, !qwen && !smol)) window = 0;
     for (int i = 0; i < a->n_layers; i++) {
         llm__arch_layer *l = &a->layer[i];
         int64_t uses_rope = !smol || (i + 1) % interval != 0;
         size_t n;
-        if (no_rope >= 0 && !llm_json_int(f->json, rope, &uses_rope)) llm__facts_bad(f, "no_rope_layers", NULL, "0 or 1 for each layer expected");
+        if (no_rope >= 0 && !llm_json_int(f->json, rope, &uses_rope))
+            llm__facts_bad(f, "no_rope_layers", NULL, "0 or 1 for each layer expected");
         const char *name = type >= 0 ? llm_json_str(f->json, type, &n) : NULL;
         int slides = smol ? !uses_rope : i >= from && (!pattern || (i + 1) % pattern != 0);
         if (name) slides = !strcmp(name, "sliding_attention");
         if (!f->r && types >= 0 && (!name || !llm__word_in("sliding_attention full_attention", name)))
-            f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: layer_types: entry %d is \"%.40s\", sliding_attention or full_attention expected", f->path, i, name ? name : "");
+            f->r = llm__error(LLM_ERR_UNSUPPORTED,
+                              "%s: config.json: layer_types: entry %d is \"%.40s\", sliding_attention or full_attention expected", f->path,
+                              i, name ? name : "");
         l->window = slides ? window : 0;
-        l->rope = (int8_t)(!uses_rope || (hybrid && !slides) || (a->flags & (LLM__LEARNED | LLM__ALIBI)) ? -1 : slides && window && a->n_rope > 1 ? 1 : 0);
+        l->rope = slides && window && a->n_rope > 1;
+        if (!uses_rope || (hybrid && !slides) || !a->n_rope) l->rope = -1;
         l->moe = (int8_t)llm__arch_is_moe(f, a, i);
         if (type >= 0) type = llm_json_next(f->json, type);
         if (rope >= 0) rope = llm_json_next(f->json, rope);
     }
 }
 
-/* ---- Rotary positions ---- */
+/* ---- Rotary positions ----
+ * RoPE (Su et al. 2021) turns the i-th pair of values of a head by the angle position * base^(-2i/d). A model trained on short texts
+ * reads longer ones when its slow frequencies are slowed further; the schemes below differ in which, and by how much. They are
+ * worked out once, here, in double; a step only multiplies positions by the frequencies. */
 
 /* How far YaRN stretches attention. */
 static double llm__yarn_mscale(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1; }
 
-/* YaRN (Peng et al. 2023): frequencies that turn often within the original length stay, slow ones are divided by the factor, between them a ramp. */
+/* YaRN (Peng et al. 2023): frequencies that turn often within the original length stay, slow ones are divided by the factor,
+ * between them a ramp. */
 static void llm__rope_yarn(llm__facts *f, const llm__arch *a, double base, double factor, double original, llm__rope *out) {
-    double fast = llm__fact_num(f, "beta_fast", "rope.scaling.yarn_beta_fast", 32, 1e-3, 1e6), slow = llm__fact_num(f, "beta_slow", "rope.scaling.yarn_beta_slow", 1, 1e-3, 1e6);
+    double fast = llm__fact_num(f, "beta_fast", "rope.scaling.yarn_beta_fast", 32, 1e-3, 1e6),
+           slow = llm__fact_num(f, "beta_slow", "rope.scaling.yarn_beta_slow", 1, 1e-3, 1e6);
     double log_mul = llm__fact_num(f, "", "rope.scaling.yarn_log_multiplier", 0, 0, 10); /* GGUF: 0.1 * mscale_all_dim */
-    double all = llm__fact_num(f, "mscale_all_dim", NULL, log_mul * 10, 0, 100), mscale = llm__fact_num(f, "mscale", NULL, log_mul * 10, 0, 100);
+    double all = llm__fact_num(f, "mscale_all_dim", NULL, log_mul * 10, 0, 100),
+           mscale = llm__fact_num(f, "mscale", NULL, log_mul * 10, 0, 100);
     double usual = mscale > 0 && all > 0 ? llm__yarn_mscale(factor, mscale) / llm__yarn_mscale(factor, all) : llm__yarn_mscale(factor, 1);
     int truncate = llm__fact_bool(f, "truncate", NULL, !llm__arch_is(a, "gpt_oss")), d = a->rope_dim;
-    double low = d * log(original / (fast * 2 * 3.14159265358979323846)) / (2 * log(base)), high = d * log(original / (slow * 2 * 3.14159265358979323846)) / (2 * log(base));
+    double low = d * log(original / (fast * 2 * 3.14159265358979323846)) / (2 * log(base)),
+           high = d * log(original / (slow * 2 * 3.14159265358979323846)) / (2 * log(base));
     low = LLM__MAX(truncate ? floor(low) : low, 0);
     high = LLM__MIN(truncate ? ceil(high) : high, d - 1);
     if (low == high) high += 0.001;
@@ -16833,6 +16897,7 @@ static void llm__rope_yarn(llm__facts *f, const llm__arch *a, double base, doubl
 static void llm__rope_llama3(llm__facts *f, const llm__arch *a, double factor, double original, llm__rope *out) {
     double low = llm__fact_num(f, "low_freq_factor", NULL, 1, 1e-6, 1e6), high = llm__fact_num(f, "high_freq_factor", NULL, 4, 1e-6, 1e6);
     for (int i = 0; i < a->rope_dim / 2; i++) {
+        /* turns within the original length: fewer than `low`: divided by the factor, more than `high`: kept, between: a mix */
         double turns = original * out->inv_freq[i] / (2 * 3.14159265358979323846), keep = (turns - low) / LLM__MAX(high - low, 1e-9);
         if (turns < low) keep = 0;
         else if (turns > high) keep = 1;
@@ -16856,11 +16921,16 @@ static int llm__rope_factors(llm__facts *f, const llm__tensors *tensors, const c
     return ok;
 }
 
+/* The length a model was first trained for. */
+static double llm__rope_original(llm__facts *f, const llm__arch *a) {
+    return llm__fact_int(f, "original_max_position_embeddings", "rope.scaling.original_context_length", a->max_positions, 1, 1 << 30);
+}
+
 /* LongRoPE: own factors for every frequency, one set for short prompts and one for long ones. */
 static void llm__rope_long(llm__facts *f, llm__arch *a, const llm__tensors *tensors, llm__rope *out) {
     double factors[2][LLM__MAX_ROPE / 2];
     int half = a->rope_dim / 2;
-    double original = (double)llm__fact_int(f, "original_max_position_embeddings", "rope.scaling.original_context_length", a->max_positions, 1, 1 << 30);
+    double original = llm__rope_original(f, a);
     int ok = llm__rope_factors(f, tensors, "short_factor", "rope_factors_short.weight", half, factors[0]) &&
              llm__rope_factors(f, tensors, "long_factor", "rope_factors_long.weight", half, factors[1]);
     if (!ok) {
@@ -16890,12 +16960,13 @@ static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tens
     out->scale[0] = out->scale[1] = 1;
     if (!forced && llm__rope_factors(f, tensors, "", "rope_freqs.weight", half, factors)) /* llama3's, worked out by the converter */
         for (int i = 0; i < half; i++) out->inv_freq[i] = (float)(out->inv_freq[i] / factors[i]);
-    if (!strcmp(type, "longrope") || !strcmp(type, "su") || (tensors && f->gguf && !forced && llm__tensors_find(tensors, "rope_factors_long.weight"))) {
+    int in_file = tensors && f->gguf && !forced && llm__tensors_find(tensors, "rope_factors_long.weight");
+    if (in_file || llm__word_in("longrope su", type)) {
         llm__rope_long(f, a, tensors, out);
         return;
     }
     if (!type[0] || llm__word_in("default none mrope", type)) return;
-    double original = (double)llm__fact_int(f, "original_max_position_embeddings", "rope.scaling.original_context_length", a->max_positions, 1, 1 << 30);
+    double original = llm__rope_original(f, a);
     double factor = llm__fact_num(f, "factor", "rope.scaling.factor", a->max_positions / original, 1e-2, 1e6);
     if (!strcmp(type, "linear")) {
         for (int i = 0; i < half; i++) out->inv_freq[i] = (float)(out->inv_freq[i] / factor);
@@ -16921,56 +16992,73 @@ static llm__facts llm__facts_in(const llm__facts *f, int object) {
     return in;
 }
 
-/* The sets of frequencies of a model: one, or a global and a local one (Gemma 3, OLMo 3: rope_parameters by layer type, or a base of their own). */
+/* How many values of a head turn, and which are pairs. */
+static void llm__arch_turned(llm__facts *f, llm__arch *a) {
+    a->rope_pairs = (a->flags & (a->gguf ? LLM__PAIRS_GGUF : LLM__PAIRS)) != 0;
+    if (a->flags & LLM__MLA) a->rope_pairs = llm__fact_bool(f, "rope_interleave", NULL, a->rope_pairs);
+    double partial = llm__fact_num(f, "partial_rotary_factor rotary_pct rope_pct", NULL, a->family->partial, 1e-3, 1);
+    int dim = LLM__MIN((int)(a->head_dim * partial), (int)LLM__MAX_ROPE);
+    if (!(a->flags & LLM__MLA)) a->rope_dim = llm__fact_int(f, "rotary_dim", "rope.dimension_count", dim, 2, LLM__MAX_ROPE);
+    if (a->flags & (LLM__LEARNED | LLM__ALIBI)) a->rope_dim = 0;
+    if (!f->r && (a->rope_dim % 2 || a->rope_dim > a->head_dim))
+        f->r = llm__error(LLM_ERR_FORMAT, "%s: RoPE turns %d of %d values of a head, an even number of at most all was expected", f->path,
+                          a->rope_dim, a->head_dim);
+}
+
+/* What a stretched length changes besides the frequencies: the scale of attention, and how long texts may be. */
+static void llm__arch_reach(llm__facts *f, llm__arch *a) {
+    double log_mul = llm__fact_num(f, "", "rope.scaling.yarn_log_multiplier", 0, 0, 10);
+    double all = llm__fact_num(f, "mscale_all_dim", NULL, 10 * log_mul, 0, 100);
+    double stretch = llm__yarn_mscale(llm__fact_num(f, "factor", "rope.scaling.factor", 1, 1e-2, 1e6), all);
+    if (a->flags & LLM__MLA && all > 0) a->attn_scale *= (float)(stretch * stretch);
+    if (llm__fact_bool(f, "use_dynamic_ntk", NULL, 0)) {
+        a->dynamic = 2;
+        a->dynamic_from = llm__fact_int(f, "seq_length", NULL, a->max_positions, 1, 1 << 30);
+    }
+    if (a->dynamic == 1) /* it has no end of its own */
+        a->max_len = (int32_t)LLM__MAX(a->max_positions * LLM__MAX(a->dynamic_factor, 1), 2048);
+    if (llm__fact_num(f, "llama_4_scaling_beta", "attention.temperature_scale", 0, 0, 1e6) > 0) /* beyond it queries would be scaled */
+        a->max_len = LLM__MIN(a->max_len, (int32_t)llm__rope_original(f, a));
+}
+
+/* The sets of frequencies of a model: one, or a global and a local one (Gemma 3, OLMo 3: rope_parameters by layer type, or a base
+ * of their own). */
 static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     int object = f->json ? llm__facts_json(f, "rope_parameters rope_scaling") : -1;
     int global = llm_json_find(f->json, object, "full_attention"), local = llm_json_find(f->json, object, "sliding_attention");
-    int gemma = llm__arch_is(a, "gemma3_text"), olmo = llm__arch_is(a, "olmo2") && (!strcmp(a->name, "olmo3") || llm__facts_gguf(f, "attention.sliding_window")), is_mla = (a->flags & LLM__MLA) != 0;
-    llm__facts in = llm__facts_in(f, global >= 0 ? global : object);
-    a->rope_pairs = (a->flags & (a->gguf ? LLM__PAIRS_GGUF : LLM__PAIRS)) != 0;
-    if (is_mla) a->rope_pairs = llm__fact_bool(f, "rope_interleave", NULL, a->rope_pairs);
-    double partial = llm__fact_num(&in, "partial_rotary_factor rotary_pct rope_pct", NULL, a->family->partial, 1e-3, 1);
-    int64_t dim = (int64_t)(a->head_dim * partial);
-    if (!is_mla) a->rope_dim = llm__fact_int(f, "rotary_dim", "rope.dimension_count", LLM__MIN(dim, (int64_t)LLM__MAX_ROPE), 2, LLM__MAX_ROPE);
-    if (a->flags & (LLM__LEARNED | LLM__ALIBI)) a->rope_dim = 0;
-    if (!in.r && (a->rope_dim % 2 || a->rope_dim > a->head_dim))
-        in.r = llm__error(LLM_ERR_FORMAT, "%s: RoPE turns %d of %d values of a head, an even number of at most all was expected", f->path, a->rope_dim, a->head_dim);
+    int olmo = llm__arch_is(a, "olmo2") && (!strcmp(a->name, "olmo3") || llm__facts_gguf(f, "attention.sliding_window"));
+    llm__facts in = llm__facts_in(f, global >= 0 ? global : object), near = llm__facts_in(f, local);
+    llm__arch_turned(&in, a);
     if (!in.r && a->rope_dim) {
         llm__rope_fill(&in, a, tensors, a->family->theta, NULL, &a->rope[0]);
         a->n_rope = 1;
     }
-    if (!in.r && a->rope_dim && (local >= 0 || gemma || olmo)) {
-        llm__facts near = llm__facts_in(f, local);
-        double base = llm__fact_num(f, "rope_local_base_freq", NULL, olmo ? llm__fact_num(f, "rope_theta", "rope.freq_base", a->family->theta, 1.0001, 1e18) : 1e4, 1.0001, 1e18);
+    if (!in.r && a->rope_dim && (local >= 0 || olmo || llm__arch_is(a, "gemma3_text"))) {
+        double base = olmo ? llm__fact_num(&in, "rope_theta", "rope.freq_base", a->family->theta, 1.0001, 1e18) : 1e4;
+        base = llm__fact_num(&in, "rope_local_base_freq", NULL, base, 1.0001, 1e18);
         if (local < 0) near.json = NULL;
         llm__rope_fill(&near, a, NULL, base, local >= 0 ? NULL : "default", &a->rope[1]);
-        in.r = near.r;
         a->n_rope = 2;
+        if (!in.r) in.r = near.r;
     }
+    llm__arch_reach(&in, a);
     f->r = in.r;
-    double all = llm__fact_num(&in, "mscale_all_dim", NULL, 10 * llm__fact_num(f, "", "rope.scaling.yarn_log_multiplier", 0, 0, 10), 0, 100);
-    double factor = llm__fact_num(&in, "factor", "rope.scaling.factor", 1, 1e-2, 1e6);
-    if (is_mla && all > 0) a->attn_scale *= (float)(llm__yarn_mscale(factor, all) * llm__yarn_mscale(factor, all));
-    if (llm__fact_bool(f, "use_dynamic_ntk", NULL, 0)) {
-        a->dynamic = 2;
-        a->dynamic_from = (double)llm__fact_int(f, "seq_length", NULL, a->max_positions, 1, 1 << 30);
-    }
-    if (llm__fact_num(&in, "llama_4_scaling_beta", "attention.temperature_scale", 0, 0, 1e6) > 0) /* beyond it queries would be scaled */
-        a->max_len = llm__fact_int(&in, "original_max_position_embeddings", "rope.scaling.original_context_length", a->max_len, 1, a->max_len);
-    if (a->dynamic == 1) a->max_len = (int32_t)LLM__MAX(a->max_positions * LLM__MAX(a->dynamic_factor, 1), 2048); /* it has no end of its own */
 }
 
 /* ---- Putting it together ---- */
 
+/* What no single value can tell. */
 static llm_result llm__arch_check(const llm__facts *f, const llm__arch *a) {
     if (a->n_heads % a->n_kv_heads)
         return llm__error(LLM_ERR_FORMAT, "%s: %d query heads cannot share %d key heads evenly", f->path, a->n_heads, a->n_kv_heads);
-    if (a->hidden < a->n_heads && !a->head_dim) return llm__error(LLM_ERR_FORMAT, "%s: width %d is less than %d heads", f->path, a->hidden, a->n_heads);
-    if (a->head_dim < 1 || a->v_head_dim < 1 || a->nope < 0) return llm__error(LLM_ERR_FORMAT, "%s: a head of %d values cannot be", f->path, a->head_dim);
-    if (a->gguf && a->rope_dim && a->flags & LLM__MLA && a->nope < 1) return llm__error(LLM_ERR_FORMAT, "%s: latent attention without plain key values", f->path);
+    if (a->flags & LLM__MLA && a->nope < 1)
+        return llm__error(LLM_ERR_FORMAT, "%s: a latent key of %d values, of which %d turn", f->path, a->head_dim, a->rope_dim);
+    if (a->flags & LLM__LEARNED && a->max_positions > 1 << 20)
+        return llm__error(LLM_ERR_LIMIT, "%s: a table of %d positions is too long", f->path, a->max_positions);
     if ((int64_t)a->n_heads * LLM__MAX(a->head_dim, a->v_head_dim) > 1 << 20)
         return llm__error(LLM_ERR_LIMIT, "%s: %d heads of %d values are more than %d", f->path, a->n_heads, a->head_dim, 1 << 20);
-    if ((int64_t)a->n_experts * a->ff_expert > INT32_MAX / 2) return llm__error(LLM_ERR_LIMIT, "%s: %d experts of width %d are too many", f->path, a->n_experts, a->ff_expert);
+    if ((int64_t)a->n_experts * a->ff_expert > INT32_MAX / 2)
+        return llm__error(LLM_ERR_LIMIT, "%s: %d experts of width %d are too many", f->path, a->n_experts, a->ff_expert);
     return LLM_OK;
 }
 
@@ -16986,7 +17074,8 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
     f.n_nodes = 1;
     if (s->gguf) {
         llm__str name = llm__gguf_str(s->gguf, "general.architecture");
-        if (!name.p || name.n >= sizeof prefix) return llm__error(LLM_ERR_FORMAT, "%s: general.architecture is %s", s->path, name.p ? "too long" : "missing");
+        if (!name.p || name.n >= sizeof prefix)
+            return llm__error(LLM_ERR_FORMAT, "%s: general.architecture is %s", s->path, name.p ? "too long" : "missing");
         memcpy(prefix, name.p, name.n);
         const llm__tensor *embed = llm__tensors_find(&s->tensors, "token_embd.weight");
         if (embed) a->vocab = (int32_t)LLM__MIN(embed->shape[0], 1 << 25);
@@ -16999,7 +17088,8 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
     llm__facts q = llm__facts_in(&f, llm__facts_json(&f, "quantization_config"));
     llm__fact_str(&q, "quant_method", NULL, method, sizeof method);
     if (f.json && q.n_nodes > f.n_nodes && method[0] && !llm__word_in("mxfp4 none", method))
-        return llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: quantization_config: quant_method \"%.40s\" is not supported, take the unquantised or a GGUF version", s->path, method);
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: quantization_config: quant_method \"%.40s\" is not supported, take the "
+                          "unquantised or a GGUF version", s->path, method);
     llm__arch_shapes(&f, a);
     llm__arch_switches(&f, a, &s->tensors);
     if (!f.r) f.r = llm__arch_check(&f, a);
@@ -17009,7 +17099,7 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
         llm__arch_experts(&f, a, &s->tensors);
         llm__arch_layers(&f, a);
     }
-    if (a->tied < 0) a->tied = dummy ? (a->flags & LLM__TIED) != 0 : -1;
+    if (a->tied < 0 && dummy) a->tied = (a->flags & LLM__TIED) != 0; /* else the file tells: no output matrix */
     return f.r;
 }
 
@@ -17024,42 +17114,85 @@ struct llm_model {
     char file_type[32];
 };
 
-/* ---- Where weights are called what ---- */
+/* ---- Where weights are called what ----
+ * No family has names of its own here: a slot lists every name its weight goes by anywhere. Where two families use one name
+ * for different things the order settles it: post_attention_layernorm is the MLP's norm unless the file also has
+ * pre_feedforward_layernorm. */
 
 /* The weights of a model, and every name they go by; the first that a file has counts. '#' stands for an expert's number. */
 typedef enum llm__slot {
     /* of the whole model */
-    LLM__W_EMBED, LLM__W_POSITIONS, LLM__W_EMBED_NORM, LLM__W_OUT_NORM, LLM__W_HEAD,
+    LLM__W_EMBED,
+    LLM__W_POSITIONS,
+    LLM__W_EMBED_NORM,
+    LLM__W_OUT_NORM,
+    LLM__W_HEAD,
     /* of a layer */
-    LLM__W_ATTN_NORM, LLM__W_QKV, LLM__W_Q, LLM__W_K, LLM__W_V, LLM__W_O, LLM__W_Q_NORM, LLM__W_K_NORM, LLM__W_SINKS, LLM__W_POST_ATTN,
-    LLM__W_Q_A, LLM__W_Q_A_NORM, LLM__W_Q_B, LLM__W_KV_A, LLM__W_KV_A_NORM, LLM__W_KV_B, LLM__W_K_B, LLM__W_V_B,
-    LLM__W_FFN_NORM, LLM__W_GATE_UP, LLM__W_GATE, LLM__W_UP, LLM__W_DOWN, LLM__W_POST_FFN,
-    LLM__W_ROUTER, LLM__W_CORRECTION, LLM__W_E_GATE, LLM__W_E_UP, LLM__W_E_DOWN, LLM__W_E_GATE_UP_ALL, LLM__W_E_GATE_ALL, LLM__W_E_UP_ALL, LLM__W_E_DOWN_ALL,
-    LLM__W_S_GATE_UP, LLM__W_S_GATE, LLM__W_S_UP, LLM__W_S_DOWN, LLM__W_S_SCALE,
+    LLM__W_ATTN_NORM,
+    LLM__W_QKV,
+    LLM__W_Q,
+    LLM__W_K,
+    LLM__W_V,
+    LLM__W_O,
+    LLM__W_Q_NORM,
+    LLM__W_K_NORM,
+    LLM__W_SINKS,
+    LLM__W_POST_ATTN,
+    LLM__W_Q_A,
+    LLM__W_Q_A_NORM,
+    LLM__W_Q_B,
+    LLM__W_KV_A,
+    LLM__W_KV_A_NORM,
+    LLM__W_KV_B,
+    LLM__W_K_B,
+    LLM__W_V_B,
+    LLM__W_FFN_NORM,
+    LLM__W_GATE_UP,
+    LLM__W_GATE,
+    LLM__W_UP,
+    LLM__W_DOWN,
+    LLM__W_POST_FFN,
+    LLM__W_ROUTER,
+    LLM__W_CORRECTION,
+    LLM__W_E_GATE,
+    LLM__W_E_UP,
+    LLM__W_E_DOWN,
+    LLM__W_E_GATE_UP_ALL,
+    LLM__W_E_GATE_ALL,
+    LLM__W_E_UP_ALL,
+    LLM__W_E_DOWN_ALL,
+    LLM__W_S_GATE_UP,
+    LLM__W_S_GATE,
+    LLM__W_S_UP,
+    LLM__W_S_DOWN,
+    LLM__W_S_SCALE,
     LLM__W_SLOTS
 } llm__slot;
 
 static const char *llm__slot_names(llm__slot slot) {
     static const char *const names[LLM__W_SLOTS] = {
-        "model.embed_tokens model.decoder.embed_tokens wte transformer.wte transformer.word_embeddings transformer.embedding.word_embeddings word_embeddings "
-        "model.tok_embeddings gpt_neox.embed_in model.language_model.embed_tokens language_model.model.embed_tokens token_embd",
+        "model.embed_tokens model.decoder.embed_tokens wte transformer.wte transformer.word_embeddings "
+        "transformer.embedding.word_embeddings word_embeddings model.tok_embeddings gpt_neox.embed_in "
+        "model.language_model.embed_tokens language_model.model.embed_tokens token_embd",
         "wpe transformer.wpe model.decoder.embed_positions position_embd",
         "transformer.word_embeddings_layernorm word_embeddings_layernorm token_embd_norm",
-        "model.norm model.final_layernorm model.decoder.final_layer_norm ln_f transformer.ln_f transformer.encoder.final_layernorm gpt_neox.final_layer_norm "
-        "model.language_model.norm language_model.model.norm output_norm",
+        "model.norm model.final_layernorm model.decoder.final_layer_norm ln_f transformer.ln_f transformer.encoder.final_layernorm "
+        "gpt_neox.final_layer_norm model.language_model.norm language_model.model.norm output_norm",
         "lm_head output transformer.output_layer embed_out language_model.lm_head",
         "input_layernorm attention_norm ln_1 self_attn_layer_norm ln_attn attn_norm",
         "self_attn.qkv_proj self_attn.W_pack attention.wqkv self_attention.query_key_value attention.query_key_value attn.c_attn attn_qkv",
         "self_attn.q_proj attention.wq attn.q_proj attn_q",
         "self_attn.k_proj attention.wk attn.k_proj attn_k",
         "self_attn.v_proj attention.wv attn.v_proj attn_v",
-        "self_attn.o_proj self_attn.out_proj self_attn.dense attention.wo self_attention.dense attention.dense attn.c_proj attn.out_proj attn_output",
+        "self_attn.o_proj self_attn.out_proj self_attn.dense attention.wo self_attention.dense attention.dense "
+        "attn.c_proj attn.out_proj attn_output",
         "self_attn.q_norm self_attn.q_layernorm attn_q_norm",
         "self_attn.k_norm self_attn.k_layernorm attn_k_norm",
         "self_attn.sinks attn_sinks",
         "post_self_attn_layernorm post_attention_layernorm post_attention_norm",
         "self_attn.q_a_proj attn_q_a", "self_attn.q_a_layernorm attn_q_a_norm", "self_attn.q_b_proj attn_q_b",
-        "self_attn.kv_a_proj_with_mqa attn_kv_a_mqa", "self_attn.kv_a_layernorm attn_kv_a_norm", "self_attn.kv_b_proj attn_kv_b", "attn_k_b", "attn_v_b",
+        "self_attn.kv_a_proj_with_mqa attn_kv_a_mqa", "self_attn.kv_a_layernorm attn_kv_a_norm",
+        "self_attn.kv_b_proj attn_kv_b", "attn_k_b", "attn_v_b",
         "pre_feedforward_layernorm post_attention_layernorm ffn_norm ln_2 final_layer_norm ln_mlp post_attention_norm",
         "mlp.gate_up_proj mlp.dense_h_to_4h",
         "mlp.gate_proj feed_forward.w1 mlp.w2 ffn_gate",
@@ -17084,8 +17217,9 @@ static const char *llm__slot_names(llm__slot slot) {
 
 /* How names of layers begin: the first that any tensor of the file has. */
 static const char *llm__layer_base(const llm__tensors *t) {
-    static const char *const bases[] = {"model.layers.", "blk.", "model.decoder.layers.", "h.", "transformer.h.", "transformer.encoder.layers.", "gpt_neox.layers.",
-                                        "model.language_model.layers.", "language_model.model.layers."};
+    static const char *const bases[] = {
+        "model.layers.", "blk.", "model.decoder.layers.", "h.", "transformer.h.", "transformer.encoder.layers.", "gpt_neox.layers.",
+        "model.language_model.layers.", "language_model.model.layers."};
     for (int b = 0; b < LLM__COUNT(bases); b++)
         for (size_t i = 0; i < t->n; i++)
             if (!strncmp(t->item[i].name.p, bases[b], strlen(bases[b]))) return bases[b];
@@ -17094,8 +17228,8 @@ static const char *llm__layer_base(const llm__tensors *t) {
 
 /* ---- Loading: from tensors to weights of a backend ---- */
 
-/* Weights of one rank are put together here: segments for matrices, values for vectors. Without a backend everything is looked up and checked, and
- * nothing made: so a broken file is refused when the model is opened. After the first failure all calls do nothing. */
+/* Weights of one rank are put together here: segments for matrices, values for vectors. Without a backend everything is looked up
+ * and checked, and nothing made: so a broken file is refused when the model is opened. After the first failure all calls do nothing. */
 typedef struct llm__loader {
     const llm_model *m;
     const llm__arch *a;
@@ -17114,12 +17248,14 @@ typedef struct llm__loader {
     llm_result r;
 } llm__loader;
 
+/* A name of the current layer (or of the whole model). */
 static void llm__loader_name(const llm__loader *L, const char *pattern, int expert, const char *suffix, char *out, size_t size) {
     const char *hash = strchr(pattern, '#');
     char layer[32] = "", number[16] = "";
     if (L->layer >= 0) snprintf(layer, sizeof layer, "%d.", L->layer);
     if (hash) snprintf(number, sizeof number, "%d", expert);
-    snprintf(out, size, "%s%s%.*s%s%s%s", L->layer < 0 ? "" : L->base, layer, hash ? (int)(hash - pattern) : (int)strlen(pattern), pattern, number, hash ? hash + 1 : "", suffix);
+    snprintf(out, size, "%s%s%.*s%s%s%s", L->layer < 0 ? "" : L->base, layer, hash ? (int)(hash - pattern) : (int)strlen(pattern), pattern,
+             number, hash ? hash + 1 : "", suffix);
 }
 
 /* The tensor of a slot with this suffix (".weight", ".bias", ""), or NULL. `name` holds 256 bytes: what it is called, or would be. */
@@ -17136,6 +17272,7 @@ static const llm__tensor *llm__loader_find(const llm__loader *L, llm__slot slot,
     return NULL;
 }
 
+/* 1 if the file has it. */
 static int llm__loader_has(const llm__loader *L, llm__slot slot, const char *suffix) {
     char name[256];
     return llm__loader_find(L, slot, 0, suffix, name) != NULL;
@@ -17147,10 +17284,12 @@ typedef struct llm__part {
     int step;      /* its rows are `step` apart */
 } llm__part;
 
+/* A tensor that must be there is not. */
 static void llm__loader_missing(llm__loader *L, const char *name) {
     if (!L->r) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s is missing", L->m->path, name);
 }
 
+/* The same for a slot, by its usual name. */
 static void llm__loader_lacks(llm__loader *L, llm__slot slot) {
     char name[256];
     llm__loader_find(L, slot, 0, ".weight", name);
@@ -17166,7 +17305,8 @@ static int llm__loader_fits(llm__loader *L, const llm__tensor *t, int64_t d0, in
     while (skip < t->n_dims - n_want && t->shape[skip] == 1) skip++;
     for (int i = skip; i < t->n_dims && i - skip < 3; i++) have[i - skip] = t->shape[i];
     if (t->n_dims - skip <= 3 && !memcmp(have, want, sizeof want)) return 1;
-    for (int i = 0; i < t->n_dims && i < 4; i++) n += snprintf(found + n, sizeof found - (size_t)n, "%s%lld", i ? ", " : "", (long long)t->shape[i]);
+    for (int i = 0; i < t->n_dims && i < 4; i++)
+        n += snprintf(found + n, sizeof found - (size_t)n, "%s%lld", i ? ", " : "", (long long)t->shape[i]);
     for (int i = 0; i < n_want; i++) e += snprintf(expected + e, sizeof expected - (size_t)e, "%s%lld", i ? ", " : "", (long long)want[i]);
     if (!L->r) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s has shape (%s), (%s) expected", L->m->path, t->name.p, found, expected);
     return 0;
@@ -17175,8 +17315,11 @@ static int llm__loader_fits(llm__loader *L, const llm__tensor *t, int64_t d0, in
 /* 1 if a kernel reads this type as a weight. */
 static int llm__loader_type(llm__loader *L, const llm__tensor *t) {
     const llm__type_desc *d = llm__type_info(t->type);
-    int ok = d && (llm__type_block(t->type) > 1 || llm__word_in("F32 F16 BF16 F8_E4M3 F8_E5M2 F64", d->name)) && llm__type_readable(t->type);
-    if (!ok && !L->r) L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s has type %s, which is not read as a weight", L->m->path, t->name.p, d ? d->name : "unknown");
+    int is_float = d && llm__word_in("F32 F16 BF16 F8_E4M3 F8_E5M2 F64", d->name);
+    int ok = d && (d->block > 1 || is_float) && llm__type_readable(t->type);
+    if (!ok && !L->r)
+        L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s has type %s, which is not read as a weight", L->m->path, t->name.p,
+                          d ? d->name : "unknown");
     return ok;
 }
 
@@ -17200,7 +17343,7 @@ static int llm__loader_part(llm__loader *L, llm__slot slot, int expert, int64_t 
     if (t->type == LLM_TYPE_F8_E4M3 || t->type == LLM_TYPE_F8_E5M2) { /* one scale a tensor */
         const llm__tensor *scale = llm__loader_find(L, slot, expert, ".weight_scale", name);
         if (scale && scale->type == LLM_TYPE_F32 && scale->bytes == 4) memcpy(&p->s.scale, scale->data, 4);
-        else if (!L->r) L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s is fp8 without one scale for the tensor", L->m->path, t->name.p);
+        else L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s is fp8 without one scale for the tensor", L->m->path, t->name.p);
     }
     return 1;
 }
@@ -17223,10 +17366,9 @@ static void llm__loader_add(llm__loader *L, const llm__part *p, int64_t row, int
 
 /* Hands the collected segments over as one weight. */
 static void llm__loader_make(llm__loader *L, llm_role role, llm__slot slot, int32_t n_experts, llm_weight **out) {
-    char name[256];
+    char name[256], pattern[64];
     llm_weight_desc d;
     memset(&d, 0, sizeof d);
-    char pattern[64];
     llm__word_next(llm__slot_names(slot), pattern, sizeof pattern);
     llm__loader_name(L, pattern, 0, "", name, sizeof name);
     for (size_t i = 0; i < L->n; i++) d.rows += L->segment[i].n_rows;
@@ -17264,9 +17406,10 @@ static void llm__loader_vector(llm__loader *L, const char *name, float *values, 
     if (!L->r && L->backend) L->r = L->backend->weight(L->ctx, L->rank, &d, out);
 }
 
-/* Reads values first, first + step, ... (n of them) of a slot's vector, or of a matrix with `rows` rows, of `size` values into dst (NULL: only checks it).
+/* Reads values [first, first + n) of a slot's vector, or of a matrix with `rows` rows, of `size` values into dst (NULL: only checks it).
  * 0 if it is absent (an error when `must`). */
-static int llm__loader_values(llm__loader *L, llm__slot slot, const char *suffix, int64_t rows, int64_t size, int64_t first, int64_t step, int64_t n, int must, float *dst) {
+static int llm__loader_values(llm__loader *L, llm__slot slot, const char *suffix, int64_t rows, int64_t size, int64_t first, int64_t n,
+                              int must, float *dst) {
     char name[256];
     if (L->r) return 0;
     const llm__tensor *t = llm__loader_find(L, slot, 0, suffix, name);
@@ -17278,18 +17421,21 @@ static int llm__loader_values(llm__loader *L, llm__slot slot, const char *suffix
     if (!t || !llm__loader_type(L, t) || !llm__loader_fits(L, t, rows > 1 ? rows : size, rows > 1 ? size / rows : 0, 0)) return 0;
     float *all = dst ? (float *)LLM_MALLOC((size_t)size * sizeof *all) : NULL;
     if (dst && !all) return L->r = llm__nomem(), 0;
-    for (int64_t r = 0; dst && r < rows; r++) llm__dequant_row(t->type, t->data + r * llm__row_bytes(t->type, size / rows), all + r * (size / rows), size / rows);
-    for (int64_t i = 0; dst && i < n; i++) dst[i] = all[first + i * step];
+    for (int64_t r = 0; dst && r < rows; r++)
+        llm__dequant_row(t->type, t->data + r * llm__row_bytes(t->type, size / rows), all + r * (size / rows), size / rows);
+    if (dst) memcpy(dst, all + first, (size_t)n * sizeof *dst);
     LLM_FREE(all);
     return 1;
 }
 
-/* Values [first, first + n) of a slot's vector (or matrix with `rows` rows) of `size` values, as a weight. Absent and not a must: *out stays NULL. */
-static void llm__load_vector(llm__loader *L, llm__slot slot, const char *suffix, int64_t rows, int64_t size, int64_t first, int64_t n, int must, llm_weight **out) {
+/* Values [first, first + n) of a slot's vector (or matrix with `rows` rows) of `size` values, as a weight.
+ * Absent and not a must: *out stays NULL. */
+static void llm__load_vector(llm__loader *L, llm__slot slot, const char *suffix, int64_t rows, int64_t size, int64_t first, int64_t n,
+                             int must, llm_weight **out) {
     char name[256];
     if (!llm__loader_find(L, slot, 0, suffix, name) && !must) return;
     float *v = llm__loader_floats(L, n);
-    if (!llm__loader_values(L, slot, suffix, rows, size, first, 1, n, must, v)) return;
+    if (!llm__loader_values(L, slot, suffix, rows, size, first, n, must, v)) return;
     if (v && L->a->flags & LLM__NORM_PLUS1 && !L->a->gguf && !L->m->dummy && !strcmp(suffix, ".weight"))
         for (int64_t i = 0; i < n; i++) v[i] += 1;
     llm__loader_vector(L, name, v, n, out);
@@ -17302,8 +17448,18 @@ typedef struct llm__rows {
     int64_t first, n; /* those taken */
 } llm__rows;
 
+static llm__rows llm__rows_of(llm__slot slot, int64_t size, int64_t first, int64_t n) {
+    llm__rows r;
+    r.slot = slot;
+    r.size = size;
+    r.first = first;
+    r.n = n;
+    return r;
+}
+
 /* A weight of stacked rows, and the bias that belongs to them: required (1), used where there is one (0), never (-1). */
-static void llm__loader_matrix(llm__loader *L, llm_role role, const llm__rows *rows, int n, int64_t in, int64_t col, int64_t n_cols, int bias, llm_weight **w, llm_weight **b) {
+static void llm__loader_matrix(llm__loader *L, llm_role role, const llm__rows *rows, int n, int64_t in, int64_t col, int64_t n_cols,
+                               int bias, llm_weight **w, llm_weight **b) {
     int64_t total = 0, at = 0;
     int any = 0;
     char name[256];
@@ -17317,21 +17473,16 @@ static void llm__loader_matrix(llm__loader *L, llm_role role, const llm__rows *r
     llm__loader_make(L, role, rows[0].slot, 0, w);
     if (!any || bias < 0) return;
     float *v = llm__loader_floats(L, total);
-    for (int i = 0; i < n && !L->r; at += rows[i++].n) llm__loader_values(L, rows[i].slot, ".bias", 1, rows[i].size, rows[i].first, 1, rows[i].n, bias, v ? v + at : NULL);
+    for (int i = 0; i < n && !L->r; at += rows[i++].n)
+        llm__loader_values(L, rows[i].slot, ".bias", 1, rows[i].size, rows[i].first, rows[i].n, bias, v ? v + at : NULL);
     llm__loader_find(L, rows[0].slot, 0, ".bias", name);
     llm__loader_vector(L, name, v, total, b);
 }
 
-static llm__rows llm__rows_of(llm__slot slot, int64_t size, int64_t first, int64_t n) {
-    llm__rows r;
-    r.slot = slot;
-    r.size = size;
-    r.first = first;
-    r.n = n;
-    return r;
-}
-
-/* ---- The net: weights and buffers of every rank ---- */
+/* ---- The net: weights and buffers of every rank ----
+ * Tensor parallelism (Shoeybi et al. 2019): each of n ranks has a part of the heads, of the MLP's width, of every expert and of
+ * the vocabulary. Matrices that lead into these are cut by rows, those that lead back to the residual stream by columns; so a rank
+ * ends a block with its part of a sum, and the residual operation adds the parts. Everything else is the same on all ranks. */
 
 typedef struct llm__net_config {
     const llm_model *model;
@@ -17358,7 +17509,7 @@ typedef struct llm__net_layer {
     llm_weight *kv_a_norm, *kv_b;
     llm__net_pair up, down;                    /* up: gate and up rows, or up alone */
     llm__net_pair router, e_up, e_down, s_up, s_down;
-    llm__net_pair s_gate;                        /* of Qwen2-MoE's shared expert */
+    llm__net_pair s_gate;                      /* of Qwen2-MoE's shared expert */
     llm_weight *correction;
 } llm__net_layer;
 
@@ -17374,8 +17525,7 @@ typedef struct llm__net_rank {
     int32_t vocab_begin, n_vocab;
     int32_t q_width, k_width;                   /* columns of q and k in qkv; with norms over the whole width: of all ranks */
     llm_weight *embed, *positions, *alibi, *inv_freq[2];
-    llm__net_pair embed_norm, out_norm;
-    llm__net_pair head_w;
+    llm__net_pair embed_norm, out_norm, head_w;
     llm__net_layer *layer;                      /* (n_layers) */
     llm__net_lane token, out;
     llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate;
@@ -17399,10 +17549,13 @@ static void llm__net_split(int64_t n, int64_t unit, int rank, int n_ranks, int32
 
 /* Shares of a rank, and whether the model can be shared so at all. */
 static llm_result llm__net_share(const llm__arch *a, int rank, int n, llm__net_rank *R, int32_t *ff0, int32_t *expert0, int32_t *shared0) {
-    if (a->n_heads % n) return llm__error(LLM_ERR_ARG, "Total number of attention heads (%d) must be divisible by tensor parallel size (%d).", a->n_heads, n);
+    if (a->n_heads % n)
+        return llm__error(LLM_ERR_ARG, "Total number of attention heads (%d) must be divisible by tensor parallel size (%d).",
+                          a->n_heads, n); /* as vLLM says it */
     if (a->n_kv_heads % n && n % a->n_kv_heads)
         return llm__error(LLM_ERR_ARG, "%d key heads can be neither divided nor repeated evenly among %d ranks", a->n_kv_heads, n);
-    if (a->ff < n || a->vocab < n) return llm__error(LLM_ERR_ARG, "the model is too narrow for %d ranks", n);
+    if (a->ff < n || a->vocab < n || (a->n_experts && a->ff_expert < n) || (a->ff_shared && a->ff_shared < n))
+        return llm__error(LLM_ERR_ARG, "the model is too narrow for %d ranks", n);
     R->n_heads = a->n_heads / n;
     R->head = rank * R->n_heads;
     R->n_kv_heads = LLM__MAX(a->n_kv_heads / n, 1);
@@ -17421,9 +17574,10 @@ static llm_result llm__net_share(const llm__arch *a, int rank, int n, llm__net_r
 static void llm__load_qkv(llm__loader *L, const llm__net_rank *R, llm__net_layer *y) {
     const llm__arch *a = L->a;
     int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS, group = a->n_heads / a->n_kv_heads, d = a->head_dim, n = 0;
-    int fused = !L->m->dummy && (llm__loader_has(L, LLM__W_QKV, ".weight")), grouped = fused && a->flags & LLM__GROUPED && !a->gguf;
-    int64_t q0 = whole ? 0 : (int64_t)R->head * d, k0 = whole ? 0 : (int64_t)R->kv_head * d, v0 = (int64_t)R->kv_head * a->v_head_dim, nv = (int64_t)R->n_kv_heads * a->v_head_dim;
-    int64_t q_all = (int64_t)a->n_heads * d, k_all = (int64_t)a->n_kv_heads * d, v_all = (int64_t)a->n_kv_heads * a->v_head_dim, all = q_all + k_all + v_all;
+    int fused = llm__loader_has(L, LLM__W_QKV, ".weight"), grouped = fused && a->flags & LLM__GROUPED && !a->gguf;
+    int64_t q_all = a->n_heads * d, k_all = a->n_kv_heads * d, v_all = a->n_kv_heads * a->v_head_dim, all = q_all + k_all + v_all;
+    int64_t q0 = whole ? 0 : R->head * d, k0 = whole ? 0 : R->kv_head * d;
+    int64_t v0 = R->kv_head * a->v_head_dim, nv = R->n_kv_heads * a->v_head_dim;
     if (L->r) return;
     llm__rows *rows = LLM__NEW(llm__rows, R->n_heads + 2 * R->n_kv_heads + 3);
     if (!rows) {
@@ -17431,10 +17585,12 @@ static void llm__load_qkv(llm__loader *L, const llm__net_rank *R, llm__net_layer
         return;
     }
     if (grouped) {
-        int64_t block = (int64_t)(group + 2) * d;
-        for (int h = R->head; h < R->head + R->n_heads; h++) rows[n++] = llm__rows_of(LLM__W_QKV, all, h / group * block + h % group * d, d);
+        int64_t block = (group + 2) * d;
+        for (int h = R->head; h < R->head + R->n_heads; h++)
+            rows[n++] = llm__rows_of(LLM__W_QKV, all, h / group * block + h % group * d, d);
         for (int part = 0; part < 2; part++)
-            for (int h = R->kv_head; h < R->kv_head + R->n_kv_heads; h++) rows[n++] = llm__rows_of(LLM__W_QKV, all, h * block + (group + part) * d, d);
+            for (int h = R->kv_head; h < R->kv_head + R->n_kv_heads; h++)
+                rows[n++] = llm__rows_of(LLM__W_QKV, all, h * block + (group + part) * d, d);
     } else {
         rows[n++] = llm__rows_of(fused ? LLM__W_QKV : LLM__W_Q, fused ? all : q_all, q0, R->q_width);
         rows[n++] = llm__rows_of(fused ? LLM__W_QKV : LLM__W_K, fused ? all : k_all, (fused ? q_all : 0) + k0, R->k_width);
@@ -17443,7 +17599,7 @@ static void llm__load_qkv(llm__loader *L, const llm__net_rank *R, llm__net_layer
     llm__loader_matrix(L, LLM_ROLE_LINEAR, rows, n, a->hidden, 0, a->hidden, a->qkv_bias, &y->qkv.w, &y->qkv.b);
     LLM_FREE(rows);
     if (!a->qk_norm) return;
-    int64_t qn = (int64_t)R->n_heads * d, kn = (int64_t)R->n_kv_heads * d;
+    int64_t qn = R->n_heads * d, kn = R->n_kv_heads * d;
     int by_head = a->qk_norm == LLM_QK_NORM_HEAD_LAYER;
     if (a->qk_norm == LLM_QK_NORM_HEAD_RMS) q_all = k_all = qn = kn = d, q0 = k0 = 0;
     if (whole) qn = q_all, kn = k_all;
@@ -17451,14 +17607,15 @@ static void llm__load_qkv(llm__loader *L, const llm__net_rank *R, llm__net_layer
     llm__load_vector(L, LLM__W_K_NORM, ".weight", by_head ? a->n_kv_heads : 1, k_all, k0, kn, 1, &y->k_norm);
 }
 
-/* gpt-oss as its publisher stores it: 4-bit values and exponents in two tensors. Put together as MXFP4 blocks: an exponent, then bytes that hold element i
- * and i + 16 (stored: 2i and 2i + 1). Every rank takes its rows from the same copy. */
+/* gpt-oss as its publisher stores it: 4-bit values and exponents in two tensors. Put together as MXFP4 blocks: an exponent, then
+ * bytes that hold element i and i + 16 (stored: 2i and 2i + 1). Every rank takes its rows from the same copy. */
 static const uint8_t *llm__load_mxfp4(llm__loader *L, const llm__tensor *blocks, const llm__tensor *scales) {
     int32_t known = llm__map_get(&L->unpacked, blocks->name);
     if (known >= 0) return L->made[known];
     int64_t n = scales->bytes;
     uint8_t *to = (uint8_t *)llm__arena_get(&L->keep, (size_t)n * 17);
-    if (!to || !llm__grow((void **)&L->made, &L->made_cap, L->n_made + 1, sizeof *L->made) || llm__map_put(&L->unpacked, blocks->name, (int32_t)L->n_made) < 0) {
+    if (!to || !llm__grow((void **)&L->made, &L->made_cap, L->n_made + 1, sizeof *L->made) ||
+        llm__map_put(&L->unpacked, blocks->name, (int32_t)L->n_made) < 0) {
         L->r = llm__nomem();
         return NULL;
     }
@@ -17478,12 +17635,14 @@ static const uint8_t *llm__load_mxfp4(llm__loader *L, const llm__tensor *blocks,
 /* A part of all experts in one MXFP4 pair of tensors; 0 if they are absent. */
 static int llm__loader_mxfp4(llm__loader *L, llm__slot slot, int64_t out, int64_t in, llm__part *p) {
     char name[256];
-    const llm__tensor *blocks = llm__loader_find(L, slot, 0, "_blocks", name), *scales = blocks ? llm__loader_find(L, slot, 0, "_scales", name) : NULL;
+    const llm__tensor *blocks = llm__loader_find(L, slot, 0, "_blocks", name);
     if (!blocks || L->r) return 0;
+    const llm__tensor *scales = llm__loader_find(L, slot, 0, "_scales", name);
     int64_t n = L->a->n_experts * out * (in / 32);
-    int ok = scales && blocks->type == LLM_TYPE_U8 && scales->type == LLM_TYPE_U8 && blocks->bytes == n * 16 && scales->bytes == n && in % 32 == 0;
-    if (!ok) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s and its _scales: MXFP4 of %d experts of (%lld, %lld) expected",
-                                   L->m->path, blocks->name.p, L->a->n_experts, (long long)out, (long long)in);
+    int ok = scales && blocks->type == LLM_TYPE_U8 && scales->type == LLM_TYPE_U8 && in % 32 == 0;
+    if (!ok || blocks->bytes != n * 16 || scales->bytes != n)
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s and its _scales: MXFP4 of %d experts of (%lld, %lld) expected", L->m->path,
+                          blocks->name.p, L->a->n_experts, (long long)out, (long long)in);
     memset(p, 0, sizeof *p);
     p->step = 1;
     p->s.type = LLM_TYPE_MXFP4;
@@ -17523,7 +17682,8 @@ static int llm__loader_stack(llm__loader *L, llm__slot slot, int64_t count, int6
 static void llm__load_mla(llm__loader *L, const llm__net_rank *R, llm__net_layer *y) {
     const llm__arch *a = L->a;
     int64_t d = a->head_dim, up = a->nope + a->v_head_dim, q_in = a->q_rank ? a->q_rank : a->hidden;
-    llm__rows q_a = llm__rows_of(LLM__W_Q_A, a->q_rank, 0, a->q_rank), kv_a = llm__rows_of(LLM__W_KV_A, a->kv_rank + a->rope_dim, 0, a->kv_rank + a->rope_dim);
+    llm__rows q_a = llm__rows_of(LLM__W_Q_A, a->q_rank, 0, a->q_rank);
+    llm__rows kv_a = llm__rows_of(LLM__W_KV_A, a->kv_rank + a->rope_dim, 0, a->kv_rank + a->rope_dim);
     llm__rows q = llm__rows_of(a->q_rank ? LLM__W_Q_B : LLM__W_Q, a->n_heads * d, R->head * d, R->n_heads * d);
     if (a->q_rank) {
         llm__loader_matrix(L, LLM_ROLE_LINEAR, &q_a, 1, a->hidden, 0, a->hidden, 0, &y->q_a.w, &y->q_a.b);
@@ -17548,38 +17708,39 @@ static void llm__load_mla(llm__loader *L, const llm__net_rank *R, llm__net_layer
     llm__loader_make(L, LLM_ROLE_MLA_UP, LLM__W_K_B, 0, &y->kv_b);
 }
 
-/* A plain MLP (or the shared expert): gate and up rows [f0, f0 + n) of `ff`, from two matrices or one. */
+/* A plain MLP (or the shared expert): rows [f0, f0 + n) of gate and up, each `ff` in all, from two matrices or one. */
 static void llm__load_mlp(llm__loader *L, int shared, int64_t ff, int64_t f0, int64_t n, int bias, llm__net_pair *up, llm__net_pair *down) {
-    const llm__arch *a = L->a;
-    llm__slot both = shared ? LLM__W_S_GATE_UP : LLM__W_GATE_UP, s_gate = shared ? LLM__W_S_GATE : LLM__W_GATE, s_up = shared ? LLM__W_S_UP : LLM__W_UP;
-    int gated = !(a->flags & LLM__NO_GATE), alone = L->m->dummy || llm__loader_has(L, s_gate, ".weight");
-    llm__rows rows[2];
-    if (gated && !alone && !llm__loader_has(L, both, ".weight")) both = llm__loader_has(L, s_up, ".weight") ? s_up : s_gate; /* GGUF: ffn_up may hold both */
-    rows[0] = gated ? llm__rows_of(alone ? s_gate : both, alone ? ff : 2 * ff, f0, n) : llm__rows_of(s_up, ff, f0, n);
-    rows[1] = llm__rows_of(alone ? s_up : both, alone ? ff : 2 * ff, alone ? f0 : ff + f0, n);
-    llm__loader_matrix(L, gated ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR, rows, 1 + gated, a->hidden, 0, a->hidden, bias, &up->w, &up->b);
-    rows[0] = llm__rows_of(shared ? LLM__W_S_DOWN : LLM__W_DOWN, a->hidden, 0, a->hidden);
+    static const llm__slot slots[2][4] = {{LLM__W_GATE_UP, LLM__W_GATE, LLM__W_UP, LLM__W_DOWN},
+                                          {LLM__W_S_GATE_UP, LLM__W_S_GATE, LLM__W_S_UP, LLM__W_S_DOWN}};
+    const llm__slot *slot = slots[shared];
+    int H = L->a->hidden, gated = !(L->a->flags & LLM__NO_GATE), apart = L->m->dummy || llm__loader_has(L, slot[1], ".weight");
+    llm__slot both = llm__loader_has(L, slot[0], ".weight") ? slot[0] : slot[2]; /* GGUF: ffn_up may hold both */
+    llm__rows rows[2] = {llm__rows_of(slot[2], ff, f0, n), llm__rows_of(slot[2], ff, f0, n)};
+    if (gated && apart) rows[0] = llm__rows_of(slot[1], ff, f0, n);
+    if (gated && !apart) rows[0] = llm__rows_of(both, 2 * ff, f0, n), rows[1] = llm__rows_of(both, 2 * ff, ff + f0, n);
+    llm__loader_matrix(L, gated ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR, rows, 1 + gated, H, 0, H, bias, &up->w, &up->b);
+    rows[0] = llm__rows_of(slot[3], H, 0, H);
     llm__loader_matrix(L, LLM_ROLE_LINEAR, rows, 1, ff, f0, n, L->rank ? -1 : bias, &down->w, &down->b);
 }
 
-/* Biases of experts: gpt-oss's are one vector for all, gate and up interleaved as its matrices are. GGUF has them apart. */
+/* Biases of experts: one vector for all with gate and up interleaved as gpt-oss's matrices are, or apart (GGUF). */
 static void llm__load_expert_bias(llm__loader *L, int64_t f0, int64_t n, llm__net_layer *y) {
     const llm__arch *a = L->a;
-    char name[256];
     int64_t E = a->n_experts, ff = a->ff_expert, H = a->hidden;
-    int apart = llm__loader_find(L, LLM__W_E_GATE_ALL, 0, ".bias", name) != NULL;
-    if (!apart && !llm__loader_find(L, LLM__W_E_GATE_UP_ALL, 0, "_bias", name)) return;
-    float *up = llm__loader_floats(L, E * 2 * n), *down = L->rank ? NULL : llm__loader_floats(L, E * H);
-    for (int64_t e = 0; e < E && !L->r; e++)
-        for (int u = 0; u < 2; u++) { /* gate, up */
-            float *to = up ? up + (2 * e + u) * n : NULL;
-            if (apart) llm__loader_values(L, u ? LLM__W_E_UP_ALL : LLM__W_E_GATE_ALL, ".bias", E, E * ff, e * ff + f0, 1, n, 1, to);
-            else llm__loader_values(L, LLM__W_E_GATE_UP_ALL, "_bias", E, E * 2 * ff, e * 2 * ff + 2 * f0 + u, 2, n, 1, to);
-        }
+    int apart = llm__loader_has(L, LLM__W_E_GATE_ALL, ".bias");
+    const char *suffix = apart ? ".bias" : "_bias";
+    if (!apart && !llm__loader_has(L, LLM__W_E_GATE_UP_ALL, suffix)) return;
+    float *all = llm__loader_floats(L, E * 2 * ff), *up = llm__loader_floats(L, E * 2 * n), *down = llm__loader_floats(L, E * H);
+    if (apart) llm__loader_values(L, LLM__W_E_GATE_ALL, suffix, E, E * ff, 0, E * ff, 1, all);
+    if (apart) llm__loader_values(L, LLM__W_E_UP_ALL, suffix, E, E * ff, 0, E * ff, 1, all ? all + E * ff : NULL);
+    else llm__loader_values(L, LLM__W_E_GATE_UP_ALL, suffix, E, E * 2 * ff, 0, E * 2 * ff, 1, all);
+    for (int64_t e = 0; e < E && !L->r && all && up; e++)
+        for (int64_t u = 0; u < 2; u++) /* gate, up */
+            for (int64_t i = 0; i < n; i++)
+                up[(2 * e + u) * n + i] = apart ? all[(u * E + e) * ff + f0 + i] : all[2 * (e * ff + f0 + i) + u];
     llm__loader_vector(L, "experts' gate and up bias", up, E * 2 * n, &y->e_up.b);
-    if (L->rank) return; /* the sum over ranks must have it once */
-    llm__loader_values(L, LLM__W_E_DOWN_ALL, apart ? ".bias" : "_bias", E, E * H, 0, 1, E * H, 1, down);
-    llm__loader_vector(L, "experts' down bias", down, E * H, &y->e_down.b);
+    llm__loader_values(L, LLM__W_E_DOWN_ALL, suffix, E, E * H, 0, E * H, 1, down);
+    if (L->rank == 0) llm__loader_vector(L, "experts' down bias", down, E * H, &y->e_down.b); /* the sum over ranks has it once */
 }
 
 /* Routed experts: rank's share [f0, f0 + n) of each. */
@@ -17588,8 +17749,9 @@ static void llm__load_experts(llm__loader *L, int64_t f0, int64_t n, llm__net_la
     int64_t ff = a->ff_expert, H = a->hidden;
     llm__part gate, up, down;
     memset(&up, 0, sizeof up);
-    int both = llm__loader_stack(L, LLM__W_E_GATE_UP_ALL, a->n_experts, 2 * ff, H, &gate), apart = !both && llm__loader_stack(L, LLM__W_E_GATE_ALL, a->n_experts, ff, H, &gate);
-    int interleaved = both && llm__arch_is(a, "gpt_oss");
+    int both = llm__loader_stack(L, LLM__W_E_GATE_UP_ALL, a->n_experts, 2 * ff, H, &gate);
+    int apart = !both && llm__loader_stack(L, LLM__W_E_GATE_ALL, a->n_experts, ff, H, &gate);
+    int interleaved = both && llm__arch_is(a, "gpt_oss") && !a->gguf;
     if (apart && !llm__loader_stack(L, LLM__W_E_UP_ALL, a->n_experts, ff, H, &up)) llm__loader_lacks(L, LLM__W_E_UP_ALL);
     if (both) up = gate;
     if (interleaved) gate.step = up.step = 2;
@@ -17618,20 +17780,24 @@ static void llm__load_experts(llm__loader *L, int64_t f0, int64_t n, llm__net_la
     llm__load_expert_bias(L, f0, n, y);
 }
 
+/* OLMo's norms have no weights. */
 static void llm__load_norm(llm__loader *L, llm__slot slot, int must, llm__net_pair *norm) {
     const llm__arch *a = L->a;
     llm__load_vector(L, slot, ".weight", 1, a->hidden, 0, a->hidden, must && !llm__arch_is(a, "olmo"), &norm->w);
     if (a->norm == LLM_NORM_LAYER) llm__load_vector(L, slot, ".bias", 1, a->hidden, 0, a->hidden, must && a->norm_bias, &norm->b);
 }
 
+/* Everything of the current layer. `from`: where this rank's share of an MLP, of an expert and of the shared expert begins. */
 static void llm__load_layer(llm__loader *L, const llm__net_rank *R, const int32_t from[3], llm__net_layer *y) {
     const llm__arch *a = L->a;
-    int64_t width = (int64_t)a->n_heads * a->v_head_dim, E = a->n_experts;
-    llm__rows o = llm__rows_of(LLM__W_O, a->hidden, 0, a->hidden), router = llm__rows_of(LLM__W_ROUTER, E, 0, E), scale = llm__rows_of(LLM__W_S_SCALE, 1, 0, 1);
+    int64_t width = a->n_heads * a->v_head_dim, E = a->n_experts;
+    llm__rows o = llm__rows_of(LLM__W_O, a->hidden, 0, a->hidden), router = llm__rows_of(LLM__W_ROUTER, E, 0, E);
+    llm__rows scale = llm__rows_of(LLM__W_S_SCALE, 1, 0, 1);
     if (!(a->flags & LLM__NO_PRE_NORM)) llm__load_norm(L, LLM__W_ATTN_NORM, 1, &y->attn_norm);
     if (a->flags & LLM__MLA) llm__load_mla(L, R, y);
     else llm__load_qkv(L, R, y);
-    llm__loader_matrix(L, LLM_ROLE_LINEAR, &o, 1, width, (int64_t)R->head * a->v_head_dim, (int64_t)R->n_heads * a->v_head_dim, L->rank ? -1 : a->o_bias, &y->o.w, &y->o.b);
+    llm__loader_matrix(L, LLM_ROLE_LINEAR, &o, 1, width, R->head * a->v_head_dim, R->n_heads * a->v_head_dim,
+                       L->rank ? -1 : a->o_bias, &y->o.w, &y->o.b);
     if (a->sinks) llm__load_vector(L, LLM__W_SINKS, a->gguf ? ".weight" : "", 1, a->n_heads, R->head, R->n_heads, 1, &y->sinks);
     if (a->flags & LLM__POST_NORM) llm__load_norm(L, LLM__W_POST_ATTN, 1, &y->post_attn);
     if (!(a->flags & LLM__NO_PRE_NORM)) llm__load_norm(L, LLM__W_FFN_NORM, !(a->flags & LLM__PARALLEL), &y->ffn_norm);
@@ -17678,7 +17844,8 @@ static void llm__load_model(llm__loader *L, llm__net_rank *R) {
     for (int i = 0; i < a->n_rope; i++) { /* the local set repeats its frequencies for every variant of the global one */
         int half = a->rope_dim / 2, n = a->rope[0].n_variants;
         float *v = llm__loader_floats(L, n * half);
-        for (int k = 0; v && k < n; k++) memcpy(v + k * half, a->rope[i].inv_freq + (a->rope[i].n_variants > 1 ? k * half : 0), (size_t)half * sizeof *v);
+        for (int k = 0; v && k < n; k++)
+            memcpy(v + k * half, a->rope[i].inv_freq + (a->rope[i].n_variants > 1 ? k * half : 0), (size_t)half * sizeof *v);
         llm__loader_vector(L, "rotary frequencies", v, n * half, &R->inv_freq[i]);
     }
     if (a->flags & LLM__ALIBI) {
@@ -17699,10 +17866,12 @@ static void llm__load_rank(llm__loader *L, llm__net_rank *R, const llm__net_conf
         double done = (L->rank + (double)L->layer / L->a->n_layers) / L->n_ranks;
         memset(&unused, 0, sizeof unused);
         llm__load_layer(L, R, from, R->layer ? &R->layer[L->layer] : &unused);
-        if (!L->r && cfg && cfg->progress && cfg->progress(cfg->progress_user, "loading weights", done)) L->r = llm__error(LLM_ERR_CANCELLED, "loading was cancelled");
+        if (!L->r && cfg && cfg->progress && cfg->progress(cfg->progress_user, "loading weights", done))
+            L->r = llm__error(LLM_ERR_CANCELLED, "loading was cancelled");
     }
 }
 
+/* A loader that only checks, for one rank; the caller sets the backend. */
 static void llm__loader_begin(llm__loader *L, const llm_model *m) {
     memset(L, 0, sizeof *L);
     L->m = m;
@@ -17712,6 +17881,7 @@ static void llm__loader_begin(llm__loader *L, const llm_model *m) {
     L->n_ranks = 1;
 }
 
+/* Frees what the backend had to see until weights_done. */
 static void llm__loader_end(llm__loader *L) {
     LLM_FREE(L->segment);
     LLM_FREE(L->made);
@@ -17733,10 +17903,12 @@ static llm_result llm__net_check(const llm_model *m, int64_t *n_params) {
 
 /* ---- Opening a net ---- */
 
+/* One buffer of a rank; none for 0 columns. */
 static llm_result llm__net_buffer(llm__net *net, int rank, int64_t rows, int64_t cols, llm_buffer **out) {
     return cols > 0 ? net->cfg.backend->buffer(net->cfg.ctx, rank, rows, cols, out) : LLM_OK;
 }
 
+/* The buffers of a lane. `att`: width of attention's result. */
 static llm_result llm__net_lane_open(llm__net *net, int rank, int64_t rows, int64_t att, llm__net_lane *lane) {
     int64_t H = net->a->hidden;
     llm_result r = llm__net_buffer(net, rank, rows, H, &lane->x);
@@ -17745,16 +17917,23 @@ static llm_result llm__net_lane_open(llm__net *net, int rank, int64_t rows, int6
     return r ? r : llm__net_buffer(net, rank, rows, att, &lane->att);
 }
 
+/* All buffers of a rank. A step has at most max_rows tokens, so they are made once. */
 static llm_result llm__net_buffers(llm__net *net, int rank) {
     const llm__arch *a = net->a;
     llm__net_rank *R = &net->rank[rank];
-    int64_t rows = LLM__MAX(net->cfg.max_rows, net->cfg.max_out), att = (int64_t)R->n_heads * a->v_head_dim, any_moe = a->n_experts > 0, is_mla = (a->flags & LLM__MLA) != 0;
-    const struct { int64_t cols; llm_buffer **to; } plan[] = {
-        {a->n_rope > 0 ? a->rope_dim : 0, &R->rope[0]}, {a->n_rope > 1 ? a->rope_dim : 0, &R->rope[1]},
-        {is_mla ? 0 : R->q_width + R->k_width + (int64_t)R->n_kv_heads * a->v_head_dim, &R->qkv},
+    int64_t rows = LLM__MAX(net->cfg.max_rows, net->cfg.max_out), att = R->n_heads * a->v_head_dim;
+    int is_mla = (a->flags & LLM__MLA) != 0;
+    const struct { int64_t cols; llm_buffer **to; } plan[] = { /* no columns: not needed */
+        {a->n_rope > 0 ? a->rope_dim : 0, &R->rope[0]},
+        {a->n_rope > 1 ? a->rope_dim : 0, &R->rope[1]},
+        {is_mla ? 0 : R->q_width + R->k_width + R->n_kv_heads * a->v_head_dim, &R->qkv},
         {LLM__MAX(R->ff, R->ff_shared), &R->ff_act},
-        {is_mla ? a->q_rank : 0, &R->q_a}, {is_mla ? (int64_t)R->n_heads * a->head_dim : 0, &R->q}, {is_mla ? a->kv_rank + a->rope_dim : 0, &R->kv_a},
-        {any_moe ? a->n_experts : 0, &R->router}, {any_moe ? 2 * a->n_used : 0, &R->routes}, {a->shared_gate, &R->gate},
+        {is_mla ? a->q_rank : 0, &R->q_a},
+        {is_mla ? R->n_heads * a->head_dim : 0, &R->q},
+        {is_mla ? a->kv_rank + a->rope_dim : 0, &R->kv_a},
+        {a->n_experts, &R->router},
+        {2 * a->n_used, &R->routes},
+        {a->shared_gate, &R->gate},
     };
     R->token.rows = LLM_ROWS_TOKENS;
     R->out.rows = LLM_ROWS_OUT;
@@ -17764,6 +17943,7 @@ static llm_result llm__net_buffers(llm__net *net, int rank) {
     return r;
 }
 
+/* NULL is fine. Weights and buffers belong to the backend. */
 LLM__UNUSED static void llm__net_close(llm__net *net) {
     if (!net) return;
     for (int r = 0; net->rank && r < net->cfg.n_ranks; r++) LLM_FREE(net->rank[r].layer);
@@ -17810,11 +17990,13 @@ LLM__UNUSED static llm_result llm__net_open(const llm__net_config *cfg, llm__net
     return r;
 }
 
+/* The KV geometry of every layer on one rank; returns how many. */
 LLM__UNUSED static int llm__net_kv_layers(const llm__net *net, const llm_kv_layer **layers) {
     *layers = net->kv;
     return net->a->n_layers;
 }
 
+/* Length of a row of logits. */
 LLM__UNUSED static int32_t llm__net_vocab(const llm__net *net) { return net->a->vocab; }
 
 /* seq_rope and seq_rope_base of a request with this prompt: both depend on the prompt's length and stay for the request's life. */
@@ -17829,7 +18011,8 @@ LLM__UNUSED static void llm__net_rope_of(const llm__net *net, int32_t prompt_len
 
 /* ---- The forward pass ---- */
 
-/* The pass of one rank: every call below is one operation of the backend's table. Fields of operations stand in their order in >>api-backend. */
+/* The pass of one rank: every call below is one operation of the backend's table. Fields of operations stand in the order of
+ * >>api-backend. */
 typedef struct llm__pass {
     const llm__net *net;
     const llm__arch *a;
@@ -17841,7 +18024,8 @@ typedef struct llm__pass {
 } llm__pass;
 
 /* dst (+)= act(w src + b). */
-static void llm__pass_linear(const llm__pass *p, llm_rows rows, llm_buffer *dst, const llm_buffer *src, const llm__net_pair *w, llm_act act, int add) {
+static void llm__pass_linear(const llm__pass *p, llm_rows rows, llm_buffer *dst, const llm_buffer *src, const llm__net_pair *w, llm_act act,
+                             int add) {
     llm_linear_op op = {rows, dst, src, w->w, w->b, act, add, 0, 0, 1, p->a->act_limit};
     p->be->linear(p->ctx, p->rank, &op);
 }
@@ -17855,12 +18039,15 @@ static void llm__pass_residual(const llm__pass *p, const llm_buffer *y, const ll
     p->be->residual(p->ctx, p->rank, &op);
 }
 
-static void llm__pass_norm(const llm__pass *p, llm_rows rows, llm_buffer *dst, const llm_buffer *src, int32_t n, llm_norm_kind kind, const llm__net_pair *norm, float eps) {
+/* dst = norm(src), alone: where no residual is added before it. */
+static void llm__pass_norm(const llm__pass *p, llm_rows rows, llm_buffer *dst, const llm_buffer *src, int32_t n, llm_norm_kind kind,
+                           const llm__net_pair *norm, float eps) {
     llm_norm_op op = {rows, dst, src, 0, n, kind, norm->w, norm->b, eps};
     p->be->norm(p->ctx, p->rank, &op);
 }
 
-/* Tokens to x, and the cosines and sines of this step's positions. Learned positions are added on one rank: the sum over ranks has them once. */
+/* Tokens to x, and the cosines and sines of this step's positions. Learned positions are added on one rank: the sum over ranks has
+ * them once. */
 static void llm__pass_begin(const llm__pass *p) {
     const llm__arch *a = p->a;
     const llm__net_rank *R = p->R;
@@ -17879,7 +18066,8 @@ static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer 
     const llm__arch *a = p->a;
     const llm__net_rank *R = p->R;
     int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS;
-    int32_t q_col = whole ? R->head * a->head_dim : 0, k_col = R->q_width + (whole ? R->kv_head * a->head_dim : 0), v_col = R->q_width + R->k_width;
+    int32_t q_col = whole ? R->head * a->head_dim : 0, k_col = R->q_width + (whole ? R->kv_head * a->head_dim : 0),
+            v_col = R->q_width + R->k_width;
     const llm_buffer *rope = a->layer[i].rope >= 0 ? R->rope[a->layer[i].rope] : NULL;
     llm_qkv_op qkv = {R->qkv, q_col, k_col, v_col, R->n_heads, R->n_kv_heads, a->head_dim, a->v_head_dim,
                       a->qk_norm, y->q_norm, y->k_norm, a->eps, 0, R->q_width, R->q_width, R->k_width,
@@ -17908,7 +18096,8 @@ static void llm__pass_mla(const llm__pass *p, int i, const llm__net_layer *y, co
 }
 
 /* y (+)= down(act(up src)); the shared expert of Qwen2-MoE counts as much as its gate says. */
-static void llm__pass_mlp(const llm__pass *p, const llm__net_pair *up, const llm__net_pair *down, const llm__net_pair *gate, const llm_buffer *src, int add) {
+static void llm__pass_mlp(const llm__pass *p, const llm__net_pair *up, const llm__net_pair *down, const llm__net_pair *gate,
+                          const llm_buffer *src, int add) {
     llm_rows rows = p->lane->rows;
     llm__pass_linear(p, rows, p->R->ff_act, src, up, p->a->act, 0);
     if (gate->w) {
@@ -17942,15 +18131,16 @@ static void llm__pass_narrow(llm__pass *p, int before_mlp, int with_h) {
     p->lane = to;
 }
 
-/* One step on one rank, top to bottom. Every layer: h = norm(x); x += attention(h); h = norm(x); x += mlp(h). Families differ in where norms stand:
- * before blocks (most), after them as well (Gemma 2), after them only (OLMo 2), or both blocks read the same h (Cohere). A residual operation
- * adds what a block left in y and makes the h of the next block. The last layer's MLP and the head see only the rows whose logits are wanted. */
+/* One step on one rank, top to bottom. Every layer: h = norm(x); x += attention(h); h = norm(x); x += mlp(h).
+ * Families differ in where norms stand: before the blocks (most), after them as well (Gemma 2), after them only (OLMo 2), or both
+ * blocks read the same h (Cohere). A residual operation adds what a block left in y and makes the h of the next block.
+ * The last layer's MLP and the head see only the rows whose logits are wanted. */
 static void llm__pass_run(llm__pass *p) {
     const llm__arch *a = p->a;
     const llm__net_rank *R = p->R;
     int parallel = (a->flags & LLM__PARALLEL) != 0, plain = (a->flags & LLM__NO_PRE_NORM) != 0, post = (a->flags & LLM__POST_NORM) != 0;
     p->lane = &R->token;
-    llm__pass_begin(p);
+    llm__pass_begin(p); /* x = embedding */
     if (!plain) llm__pass_residual(p, NULL, NULL, &R->layer[0].attn_norm);
     for (int i = 0; i < a->n_layers; i++) {
         const llm__net_layer *y = &R->layer[i];
@@ -17975,12 +18165,15 @@ static void llm__pass_run(llm__pass *p) {
 
 /* Refuses what would read outside the tables. */
 static llm_result llm__net_step_check(const llm__net *net, const llm_step *s) {
+    int32_t most = net->a->flags & LLM__LEARNED ? net->a->max_positions : INT32_MAX; /* others can go on past their training, badly */
     if (s->shape.n_rows < 1 || s->shape.n_rows > net->cfg.max_rows || s->shape.n_out < 0 || s->shape.n_out > net->cfg.max_out)
-        return llm__error(LLM_ERR_ARG, "a step of %d rows and %d outputs: at most %d and %d expected", s->shape.n_rows, s->shape.n_out, net->cfg.max_rows, net->cfg.max_out);
+        return llm__error(LLM_ERR_ARG, "a step of %d rows and %d outputs: at most %d and %d expected", s->shape.n_rows, s->shape.n_out,
+                          net->cfg.max_rows, net->cfg.max_out);
     for (int i = 0; i < s->shape.n_rows; i++) {
-        if (s->tokens[i] < 0 || s->tokens[i] >= net->a->vocab) return llm__error(LLM_ERR_ARG, "token id %d: 0 to %d expected", s->tokens[i], net->a->vocab - 1);
-        if (s->positions[i] < 0 || s->positions[i] >= net->a->max_len)
-            return llm__error(LLM_ERR_LIMIT, "position %d: the model has %d", s->positions[i], net->a->max_len);
+        if (s->tokens[i] < 0 || s->tokens[i] >= net->a->vocab)
+            return llm__error(LLM_ERR_ARG, "token id %d: 0 to %d expected", s->tokens[i], net->a->vocab - 1);
+        if (s->positions[i] < 0 || s->positions[i] >= most)
+            return llm__error(LLM_ERR_LIMIT, "position %d: the model has %d", s->positions[i], most);
     }
     return LLM_OK;
 }
@@ -18013,6 +18206,7 @@ static void llm__model_file_type(llm_model *m) {
     snprintf(m->file_type, sizeof m->file_type, "%s", d ? d->name : "random");
 }
 
+/* What llm_model_get_info tells. Strings belong to the model. */
 static void llm__model_info_fill(llm_model *m) {
     llm_model_info *o = &m->info;
     const llm__source *s = &m->source;
@@ -18057,6 +18251,7 @@ LLM_API void llm_model_close(llm_model *model) {
     LLM_FREE(model);
 }
 
+/* Files, tokenizer and template first; then the architecture; then every weight is looked up, so that what is opened can run. */
 LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg, llm_model **out) {
     *out = NULL;
     llm_model *m = LLM__NEW(llm_model, 1);
@@ -18081,9 +18276,11 @@ LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg,
 
 LLM_API const llm_model_info *llm_model_get_info(const llm_model *model) { return &model->info; }
 
+/* Tokens that a sequence may have. */
 LLM__UNUSED static int32_t llm__model_max_len(const llm_model *m) { return m->arch.max_len; }
 
-LLM_API llm_result llm_model_tensor(const llm_model *model, int i, const char **name, const char **type, int64_t shape[4], int *n_dims, int64_t *bytes) {
+LLM_API llm_result llm_model_tensor(const llm_model *model, int i, const char **name, const char **type, int64_t shape[4], int *n_dims,
+                                    int64_t *bytes) {
     if (i < 0 || i >= model->info.n_tensors) return llm__error(LLM_ERR_ARG, "tensor %d: 0 to %d expected", i, model->info.n_tensors - 1);
     const llm__tensor *t = &model->source.tensors.item[i];
     const llm__type_desc *d = llm__type_info(t->type);
@@ -18095,10 +18292,13 @@ LLM_API llm_result llm_model_tensor(const llm_model *model, int i, const char **
     return LLM_OK;
 }
 
-static llm_result llm__model_lacks_tokenizer(const llm_model *m) { return llm__error(LLM_ERR_UNSUPPORTED, "%s: the model has no tokenizer", m->path); }
+static llm_result llm__model_lacks_tokenizer(const llm_model *m) {
+    return llm__error(LLM_ERR_UNSUPPORTED, "%s: the model has no tokenizer", m->path);
+}
 
 LLM_API llm_result llm_tokenize(const llm_model *model, const char *text, size_t len, int flags, llm_tokens *out) {
-    return model->source.tokenizer ? llm__tokenizer_encode(model->source.tokenizer, text, len, flags, out) : llm__model_lacks_tokenizer(model);
+    return model->source.tokenizer ? llm__tokenizer_encode(model->source.tokenizer, text, len, flags, out)
+                                   : llm__model_lacks_tokenizer(model);
 }
 
 LLM_API llm_result llm_detokenize(const llm_model *model, const int32_t *ids, size_t n, int flags, llm_text *out) {
@@ -18140,7 +18340,8 @@ LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, c
     memset(&o, 0, sizeof o);
     if (options) o = *options;
     if (!s->chat_template) {
-        if (s->chat_template_error) return llm__error(LLM_ERR_TEMPLATE, "%s: the chat template cannot be used: %.700s", model->path, s->chat_template_error);
+        if (s->chat_template_error)
+            return llm__error(LLM_ERR_TEMPLATE, "%s: the chat template cannot be used: %.700s", model->path, s->chat_template_error);
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: the model has no chat template; give one", model->path);
     }
     if (!o.bos_token) o.bos_token = s->bos_token;

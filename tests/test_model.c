@@ -393,7 +393,7 @@ static void tm_dummies(void) {
         double sum = 0;
         for (int k = 0; k < 512; k++) sum += tm_logits(&t, 0)[k];
         CHECK(sum - sum == 0 && sum != 0);
-        CHECK(tm_step(&t, ids, 300, 1, 0, 5) == LLM_ERR_LIMIT);
+        if (strstr(members[i], "gpt2")) CHECK(tm_step(&t, ids, 300, 1, 0, 5) == LLM_ERR_LIMIT); /* a table of 256 positions */
         tm_close(&t);
     }
 }
