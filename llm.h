@@ -18012,7 +18012,7 @@ LLM__UNUSED static void llm__net_rope_of(const llm__net *net, int32_t prompt_len
 /* ---- The forward pass ---- */
 
 /* The pass of one rank: every call below is one operation of the backend's table. Fields of operations stand in the order of
- * >>api-backend. */
+ * the table, see >>api-backend. */
 typedef struct llm__pass {
     const llm__net *net;
     const llm__arch *a;
