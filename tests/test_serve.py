@@ -3,86 +3,17 @@
 
 Every bad input must leave the server as it was: afterwards a canary request gives the same bytes as before.
 """
-import http.client
 import json
-import os
 import pathlib
-import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 
-SERVE = os.environ.get("LLM_SERVE", "./llm_serve")
-MODEL = "models/SmolLM2-135M-Instruct.Q4_1.gguf"
-COUNT = {"passed": 0, "failed": 0, "skipped": 0}
-HOST = "127.0.0.1"
-
-
-def check(name, ok, why=""):
-    COUNT["passed" if ok else "failed"] += 1
-    if not ok: print(f"FAILED: {name}: {str(why)[:600]}", flush=True)
-    return ok
-
-
-class Server:
-    def __init__(self, *flags):
-        command = [SERVE, "--model", MODEL, "--port", "0", "--max-model-len", "2048", "--max-num-seqs", "16", "--log-level", "warn", *flags]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        line = self.process.stdout.readline()
-        if not line.startswith("listening on "): raise RuntimeError(line + self.process.stderr.read())
-        self.port = int(line.rsplit(":", 1)[1])
-        threading.Thread(target=lambda: self.process.stderr.read(), daemon=True).start()
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=40)
-
-    def request(self, method, path, body=None, headers=None):
-        c = http.client.HTTPConnection(HOST, self.port, timeout=120)
-        data = body if isinstance(body, (bytes, type(None))) else json.dumps(body).encode()
-        c.request(method, path, data, {"Content-Type": "application/json", **(headers or {})})
-        r = c.getresponse()
-        text = r.read()
-        c.close()
-        return r.status, dict((k.lower(), v) for k, v in r.getheaders()), text
-
-    def post(self, path, body, headers=None):
-        status, _, text = self.request("POST", path, body, headers)
-        return status, json.loads(text)
-
-    def raw(self, data, timeout=20, shut=False):
-        s = socket.create_connection((HOST, self.port), timeout=timeout)
-        try:
-            s.sendall(data)
-            if shut: s.shutdown(socket.SHUT_WR)
-            out = b""
-            while True:
-                part = s.recv(65536)
-                if not part: return out
-                out += part
-        except (ConnectionError, socket.timeout):
-            return out
-        finally:
-            s.close()
-
-    def metric(self, name):
-        text = self.request("GET", "/metrics")[2].decode()
-        return float(next(x for x in text.splitlines() if x.startswith("vllm:" + name + "{")).rsplit(" ", 1)[1])
-
+from serving import HOST, MODEL, SERVE, Server, check, finish, request_bytes
 
 CHAT = {"messages": [{"role": "user", "content": "What is the capital of France? Answer in one sentence."}], "temperature": 0, "max_tokens": 12}
 CANARY = {"prompt": "The capital of France is", "max_tokens": 8, "temperature": 0, "logprobs": 3}
-
-
-def stream(server, path, body):
-    c = http.client.HTTPConnection(HOST, server.port, timeout=120)
-    c.request("POST", path, json.dumps({**body, "stream": True}), {"Content-Type": "application/json"})
-    r = c.getresponse()
-    events = [x for x in r.read().decode().split("\n\n") if x.startswith("data: ")]
-    c.close()
-    return r.status, [x[6:] for x in events]
 
 
 def canary(server):
@@ -111,7 +42,7 @@ def answers(s):
     message = a["choices"][0]["message"]
     check("chat", status == 200 and "Paris" in message["content"] and a["choices"][0]["finish_reason"] == "stop" and a["object"] == "chat.completion", a)
     check("usage", a["usage"]["total_tokens"] == a["usage"]["prompt_tokens"] + a["usage"]["completion_tokens"])
-    status, events = stream(s, "/v1/chat/completions", {**CHAT, "stream_options": {"include_usage": True}})
+    status, events = s.stream("/v1/chat/completions", {**CHAT, "stream_options": {"include_usage": True}})
     chunks = [json.loads(x) for x in events[:-1]]
     check("stream ends", status == 200 and events[-1] == "[DONE]")
     check("stream begins", chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""})
@@ -211,9 +142,8 @@ def gone(s):
     """Clients that go away: what they asked for ends within a second."""
     for name, body in (("in decode, streamed", {"prompt": "Once upon a time", "max_tokens": 1500, "stream": True, "ignore_eos": True}), ("in decode", {"prompt": "Once upon a time", "max_tokens": 1500, "ignore_eos": True}),
                        ("in prefill", {"prompt": "word " * 1800, "max_tokens": 100})):
-        data = json.dumps(body).encode()
-        c = socket.create_connection((HOST, s.port))
-        c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+        c = s.connect()
+        c.sendall(request_bytes("/v1/completions", body))
         time.sleep(0.3)
         c.close()
         time.sleep(1.5)
@@ -256,8 +186,7 @@ def main():
     check("SIGTERM", s.stop() == 0)
     keys()
     flags()
-    print(f"{COUNT['passed']} passed, {COUNT['failed']} failed, {COUNT['skipped']} skipped")
-    sys.exit(1 if COUNT["failed"] else 0)
+    finish()
 
 
 main()
