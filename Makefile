@@ -55,9 +55,9 @@ demo: deps model ## dependencies, model, build, and one answered question
 build/test_%: tests/test_%.c tests/test.h llm.h build/.deps
 	$(CC) -std=c11 $(CFLAGS) $(WARN) -Wno-unused-function $< -o $@ $(LIBS)
 
-build/test_all: $(wildcard tests/test_*.c)
+build/test_all: $(wildcard tests/test_*.c) tests/fake.h
 
-build/san/test_all: $(wildcard tests/test_*.c) tests/test.h llm.h build/.deps
+build/san/test_all: $(wildcard tests/test_*.c) tests/test.h tests/fake.h llm.h build/.deps
 	@mkdir -p build/san
 	$(CC) -std=c11 $(SAN) tests/test_all.c -o $@ $(LIBS)
 
@@ -65,7 +65,7 @@ build/san/llm_cli: llm_cli.c llm.h build/.deps
 	@mkdir -p build/san
 	$(CC) -std=c11 $(SAN) -DLLM_IMPLEMENTATION llm_cli.c -o $@ $(LIBS)
 
-build/tsan/test_all: $(wildcard tests/test_*.c) tests/test.h llm.h build/.deps
+build/tsan/test_all: $(wildcard tests/test_*.c) tests/test.h tests/fake.h llm.h build/.deps
 	@mkdir -p build/tsan
 	$(CC) -std=c11 $(TSAN) tests/test_all.c -o $@ $(LIBS)
 
@@ -95,6 +95,13 @@ build/fuzz/%: tests/fuzz/%.c llm.h build/.deps
 fuzz: ## every fuzzer for FUZZ_S seconds
 	@FUZZ_S=$(FUZZ_S) python3 tests/run.py fuzz
 
+build/test_sim: tests/fake.h
+
+SIM_STEPS ?= 2000000
+SIM_SEED ?= 1
+sim: build/test_sim ## the scheduler's simulation: SIM_STEPS steps (2,000,000) from SIM_SEED on
+	build/test_sim steps $(SIM_STEPS) $(SIM_SEED)
+
 bench: llm_cli ## llm_cli bench on the default model; with PEER=DIR a table against llama.cpp's programs there
 	@PEER="$(PEER)" sh tests/bench/bench.sh $(DEFAULT_MODEL)
 
@@ -115,5 +122,5 @@ help: ## this list
 clean: ## removes what was built (models stay)
 	rm -rf build llm_cli llm_serve libllm.so libllm_cuda.so
 
-.PHONY: all lib deps model model-gemma demo test test-isa sanitize hygiene fuzz bench format install help clean
+.PHONY: all lib deps model model-gemma demo test test-isa sanitize hygiene fuzz sim bench format install help clean
 .SECONDARY:

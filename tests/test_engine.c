@@ -1,370 +1,5 @@
-/* The scheduler over a fake backend whose logits are a hash of all token ids it reads through the page table, so that any mix-up of pages shows in
- * the tokens; pages, requests, events; then the real engine where a model is there. */
-#include "test.h"
-
-enum { ENG_VOCAB = 24, ENG_EOS = 23, ENG_STOP = 22 };
-
-/* ---- the fake backend ---- */
-
-typedef struct eng_fake {
-    int32_t page_tokens, n_pages;
-    int32_t *kv;            /* (n_pages, page_tokens) token ids */
-    float *logits;          /* (max_out, ENG_VOCAB) */
-    llm_engine *engine;
-    int32_t fail, not_finite, max_rows, max_seqs, max_out; /* fail: this many steps fail */
-    int64_t clock_ms; /* submitters read it too */
-    long bad_steps, copies;
-} eng_fake;
-
-static uint64_t eng_hash_begin(void) { return 0x1234; }
-static uint64_t eng_hash_add(uint64_t h, int32_t id) { return llm__mix(h * 31 + (uint64_t)id + 7); }
-
-/* What the model says after a history with this hash. */
-static void eng_logits(uint64_t h, float *x) {
-    for (int i = 0; i < ENG_VOCAB; i++) x[i] = (float)(llm__mix(h + (uint64_t)i) % 4096) / 500.0f;
-    if (h % 5 < 3) x[h % ENG_VOCAB] += 10; /* often sure */
-    x[ENG_EOS] -= 3;
-}
-
-static llm_result eng_forward(void *ctx, const llm_step *s) {
-    eng_fake *f = (eng_fake *)ctx;
-    int32_t n_out = 0, ok = s->shape.n_rows > 0 && s->shape.n_rows <= f->max_rows && s->shape.n_seqs <= f->max_seqs && s->shape.n_out <= f->max_out;
-    for (int32_t i = 0; i < s->shape.n_seqs; i++) {
-        int32_t begin = s->seq_begin[i], end = s->seq_begin[i + 1];
-        const int32_t *pages = s->pages + (int64_t)i * s->page_stride;
-        ok &= end > begin && s->seq_len[i] == s->positions[end - 1] + 1;
-        for (int32_t row = begin; row < end; row++) { /* all keys of the step are written before any row reads */
-            int32_t at = s->positions[row], page = pages[at / f->page_tokens];
-            ok &= s->seq_of_row[row] == i && at == s->positions[begin] + row - begin && page >= 0 && page < f->n_pages;
-            f->kv[page * f->page_tokens + at % f->page_tokens] = s->tokens[row];
-        }
-    }
-    for (int32_t i = 0; i < s->shape.n_seqs; i++)
-        for (int32_t row = s->seq_begin[i]; row < s->seq_begin[i + 1]; row++) {
-            if (n_out == s->shape.n_out || s->out_rows[n_out] != row) continue;
-            uint64_t h = eng_hash_begin();
-            for (int32_t at = 0; at <= s->positions[row]; at++)
-                h = eng_hash_add(h, f->kv[s->pages[(int64_t)i * s->page_stride + at / f->page_tokens] * f->page_tokens + at % f->page_tokens]);
-            eng_logits(h, f->logits + (int64_t)n_out++ * ENG_VOCAB);
-        }
-    ok &= n_out == s->shape.n_out;
-    if (f->not_finite && n_out) f->logits[f->not_finite] = NAN, f->not_finite = 0;
-    f->bad_steps += !ok;
-    __atomic_add_fetch(&f->clock_ms, 10, __ATOMIC_RELAXED);
-    if (f->fail > 0) return f->fail--, llm__error(LLM_ERR_BACKEND, "the fake device fails");
-    return LLM_OK;
-}
-
-static const float *eng_row(void *ctx, int out_row) { return ((eng_fake *)ctx)->logits + (int64_t)out_row * ENG_VOCAB; }
-
-static llm_result eng_copy(void *ctx, const int32_t *from, const int32_t *to, int n) {
-    eng_fake *f = (eng_fake *)ctx;
-    for (int i = 0; i < n; i++) memcpy(f->kv + to[i] * f->page_tokens, f->kv + from[i] * f->page_tokens, (size_t)f->page_tokens * sizeof *f->kv);
-    f->copies += n;
-    return LLM_OK;
-}
-
-static void eng_parallel(void *ctx, void (*fn)(void *arg, int i), void *arg, int n) {
-    (void)ctx;
-    for (int i = n - 1; i >= 0; i--) fn(arg, i);
-}
-
-static void eng_rope(void *ctx, int32_t prompt_len, int32_t *variant, float *base) { (void)ctx, (void)prompt_len, *variant = 0, *base = 1; }
-static double eng_now(void *ctx) { return (double)__atomic_load_n(&((eng_fake *)ctx)->clock_ms, __ATOMIC_RELAXED) / 1000; }
-
-static llm_engine *eng_open(eng_fake *f, int32_t n_pages, int32_t page_tokens, int32_t max_seqs, int32_t max_rows, int32_t max_len, int32_t no_cache) {
-    static const int32_t eos[] = {ENG_EOS};
-    llm__engine_params p;
-    memset(f, 0, sizeof *f);
-    memset(&p, 0, sizeof p);
-    f->n_pages = p.n_pages = n_pages;
-    f->page_tokens = p.page_tokens = page_tokens;
-    f->max_rows = p.max_rows = max_rows;
-    f->max_seqs = p.max_seqs = max_seqs;
-    f->max_out = p.max_out = max_seqs + 3;
-    f->kv = (int32_t *)calloc((size_t)n_pages * (size_t)page_tokens, sizeof *f->kv);
-    f->logits = (float *)calloc((size_t)f->max_out * ENG_VOCAB, sizeof *f->logits);
-    f->clock_ms = 100000;
-    p.driver.ctx = f;
-    p.driver.forward = eng_forward;
-    p.driver.logits_row = eng_row;
-    p.driver.kv_copy = eng_copy;
-    p.driver.parallel = eng_parallel;
-    p.driver.rope_of = eng_rope;
-    p.driver.now = eng_now;
-    p.eos = eos;
-    p.n_eos = 1;
-    p.eos_id = ENG_EOS;
-    p.vocab = ENG_VOCAB;
-    p.max_len = max_len;
-    p.max_queue = 64;
-    p.n_workers = 2;
-    p.no_cache = no_cache;
-    CHECK(!llm__engine_new(&p, &f->engine));
-    return f->engine;
-}
-
-static void eng_close(eng_fake *f) {
-    CHECK(f->bad_steps == 0);
-    llm_engine_close(f->engine);
-    free(f->kv);
-    free(f->logits);
-}
-
-/* ---- what a request must give, computed without pages, batches or steps ---- */
-
-typedef struct eng_want {
-    int32_t ids[512], n;
-    llm_finish finish;
-    double cum_logprob;
-} eng_want;
-
-static void eng_oracle(const llm_request *r, int32_t index, int32_t max_new, eng_want *w) {
-    int32_t n_prompt = r->seq[0].n_prompt, early = 0, history_ids[ENG_VOCAB], history_counts[ENG_VOCAB], slots[64];
-    float x[ENG_VOCAB];
-    llm__scratch k;
-    llm__arena memory;
-    llm__rules rules;
-    llm__history h;
-    memset(&memory, 0, sizeof memory);
-    memset(&rules, 0, sizeof rules);
-    memset(&h, 0, sizeof h);
-    memset(slots, 0, sizeof slots);
-    memset(w, 0, sizeof *w);
-    llm__scratch_open(&k, ENG_VOCAB, &memory);
-    h.mask = 63, h.id = history_ids, h.count = history_counts, h.slot = slots;
-    uint64_t hash = eng_hash_begin();
-    for (int32_t i = 0; i < n_prompt; i++) hash = eng_hash_add(hash, r->seq[0].ids[i]), llm__history_add(&h, r->seq[0].ids[i], 0);
-    rules.s = &r->s, rules.eos = r->engine->p.eos, rules.n_eos = 1, rules.history = &h, rules.output = w->ids;
-    while (!w->finish) {
-        eng_logits(hash, x);
-        rules.n_output = w->n;
-        llm__choice c = llm__choose(x, ENG_VOCAB, &rules, (uint64_t)r->s.seed + (uint64_t)index, w->n, &k);
-        int ends = w->n + 1 >= r->s.min_tokens && ((c.id == ENG_EOS && !r->s.ignore_eos) || (r->s.n_stop_token_ids && c.id == ENG_STOP));
-        int hit = 0;
-        if (r->s.early_stop.enable) {
-            early = c.prob > r->s.early_stop.threshold ? early + 1 : 0;
-            hit = early >= r->s.early_stop.window_size && !ends;
-            if (early >= r->s.early_stop.window_size) early = 0;
-        }
-        if (hit) c.id = ENG_EOS, c.logprob = (float)((double)x[ENG_EOS] - c.log_sum);
-        w->ids[w->n++] = c.id;
-        w->cum_logprob += (double)c.logprob;
-        llm__history_add(&h, c.id, 1);
-        hash = eng_hash_add(hash, c.id);
-        if (ends) w->finish = LLM_FINISH_STOP;
-        else if (w->n == max_new) w->finish = LLM_FINISH_LENGTH;
-        else if (hit) w->finish = LLM_FINISH_STOP;
-    }
-    llm__arena_free(&memory);
-}
-
-/* ---- invariants of the books ---- */
-
-static int eng_books_ok(const llm_engine *e) {
-    const llm__kv *kv = &e->kv;
-    int32_t *refs = (int32_t *)calloc((size_t)kv->n_pages, sizeof *refs), ok = 1, used = 0, listed = 0, fresh = 0, waiting = 0;
-    for (int32_t i = 0; i < e->n_running; i++) {
-        const llm__seq *s = e->running[i];
-        ok &= s->state == LLM__SEQ_RUNNING && s->n_computed < s->n_ids && (!i || llm__seq_before(e->running[i - 1], s));
-        ok &= s->n_pages >= llm__pages_of(e, s->n_computed) && s->n_pages <= llm__pages_of(e, s->n_ids); /* K8 */
-        for (int32_t k = 0; k < s->n_pages; k++) {
-            refs[s->pages[k]]++;
-            for (int32_t j = 0; j < k; j++) ok &= s->pages[j] != s->pages[k];
-        }
-    }
-    for (int32_t i = 0; i < e->n_running; i++) /* K3: a shared page is full and computed in all that have it */
-        for (int32_t k = 0; k < e->running[i]->n_pages; k++)
-            if (refs[e->running[i]->pages[k]] > 1) ok &= (k + 1) * kv->page_tokens <= e->running[i]->n_computed;
-    for (int32_t p = 0; p < kv->n_pages; p++) ok &= refs[p] == kv->ref[p], used += kv->ref[p] > 0; /* K2 */
-    for (int32_t p = kv->first_free; p >= 0 && listed <= kv->n_pages; p = kv->next[p]) listed++, ok &= !kv->ref[p] && !kv->known[p];
-    ok &= listed == kv->n_free;
-    listed = 0;
-    for (int32_t p = kv->oldest, before = -1; p >= 0 && listed <= kv->n_pages; before = p, p = kv->next[p])
-        listed++, ok &= !kv->ref[p] && kv->known[p] && kv->prev[p] == before;
-    ok &= listed == kv->n_cached && kv->n_free + kv->n_cached + used == kv->n_pages; /* K1 */
-    for (const llm__seq *s = e->first_waiting; s; s = s->next) { /* K6: who waits owns nothing */
-        waiting++;
-        ok &= s->state == LLM__SEQ_WAITING && s->n_pages == 0 && s->n_computed == 0 && (!s->next || llm__seq_before(s, s->next));
-    }
-    ok &= waiting == e->n_waiting;
-    for (const llm_request *r = e->live; r; r = r->next) {
-        fresh += r->fresh;
-        for (int32_t i = 0; i < r->n_seqs; i++)
-            if (r->seq[i].state == LLM__SEQ_DONE || r->seq[i].state == LLM__SEQ_HELD) ok &= r->seq[i].n_pages == 0;
-    }
-    for (const llm_request *r = e->inbox_first; r; r = r->inbox_next) fresh += r->fresh;
-    ok &= fresh == e->n_fresh && e->n_fresh >= 0;
-    free(refs);
-    return ok;
-}
-
-/* K4: what the index says a page holds is what the fake device holds there. */
-static int eng_cache_ok(const eng_fake *f) {
-    const llm__kv *kv = &f->engine->kv;
-    int ok = 1;
-    for (int32_t p = 0; p < kv->n_pages; p++)
-        if (kv->known[p]) ok &= !memcmp(kv->tokens + p * kv->page_tokens, f->kv + p * kv->page_tokens, (size_t)kv->page_tokens * sizeof *f->kv);
-    return ok;
-}
-
-/* ---- one request in the simulation ---- */
-
-typedef struct eng_client {
-    llm_request *request;
-    int32_t n, max_new, cancelled, ends[8], tokens[8], ids[8][512];
-    long born;
-} eng_client;
-
-static void eng_drain(eng_client *c) {
-    llm_event event;
-    while (llm_request_poll(c->request, &event)) {
-        CHECK(event.index < c->n && !c->ends[event.index]); /* K18 */
-        if (event.has_token) c->ids[event.index][c->tokens[event.index]++] = event.id;
-        c->ends[event.index] += event.finish != LLM_FINISH_NONE;
-    }
-}
-
-/* Compares what came with the oracle; a cancelled one with its beginning. */
-static int eng_client_right(eng_client *c) {
-    static eng_want want[8];
-    const llm_request *r = c->request;
-    int ok = 1;
-    int32_t order[8];
-    for (int32_t i = 0; i < r->n_seqs; i++) eng_oracle(r, i, c->max_new, &want[i]), order[i] = i;
-    if (r->n_seqs > r->s.n && !c->cancelled)
-        for (int32_t i = 0; i < r->n_seqs; i++)
-            for (int32_t j = i + 1; j < r->n_seqs; j++)
-                if ((float)want[order[j]].cum_logprob > (float)want[order[i]].cum_logprob || ((float)want[order[j]].cum_logprob == (float)want[order[i]].cum_logprob && order[j] < order[i])) {
-                    int32_t t = order[i];
-                    order[i] = order[j];
-                    order[j] = t;
-                }
-    for (int32_t i = 0; i < r->s.n; i++) {
-        const eng_want *w = &want[order[i]];
-        llm_output out;
-        ok &= !llm_request_output(r, i, &out) && c->ends[i] == 1 && out.n_token_ids == (size_t)c->tokens[i] && !memcmp(out.token_ids, c->ids[i], out.n_token_ids * sizeof(int32_t)); /* K16, K18 */
-        if (c->cancelled && (out.finish == LLM_FINISH_CANCELLED || r->n_seqs > r->s.n)) { /* the order of n of best_of is of what was there */
-            if (r->n_seqs == r->s.n) ok &= c->tokens[i] <= w->n && !memcmp(c->ids[i], w->ids, (size_t)c->tokens[i] * sizeof(int32_t));
-            continue;
-        }
-        ok &= c->tokens[i] == w->n && !memcmp(c->ids[i], w->ids, (size_t)w->n * sizeof(int32_t)) && out.finish == w->finish && out.cum_logprob == w->cum_logprob; /* K15 */
-    }
-    return ok;
-}
-
-static uint64_t eng_dice_state;
-static int32_t eng_dice(int32_t n) { return (int32_t)(llm__mix(eng_dice_state++) % (uint64_t)n); }
-
-/* Makes a random request: prompts share beginnings. */
-static int eng_submit(llm_engine *e, eng_client *c, int32_t max_len) {
-    static const int32_t stop[] = {ENG_STOP};
-    int32_t prompt[256], n = 1 + eng_dice(max_len / 2), family = eng_dice(3);
-    llm_request_config cfg;
-    memset(c, 0, sizeof *c);
-    memset(&cfg, 0, sizeof cfg);
-    for (int32_t i = 0; i < n; i++) prompt[i] = i < 20 - 5 * family ? (i * 7 + family) % 20 : eng_dice(ENG_VOCAB);
-    cfg.prompt_ids = prompt;
-    cfg.n_prompt_ids = (size_t)n;
-    cfg.priority = eng_dice(4) ? 0 : eng_dice(3);
-    cfg.cache_salt = eng_dice(3) ? NULL : eng_dice(2) ? "a" : "b";
-    cfg.sampling.max_tokens = 1 + eng_dice(max_len / 2);
-    cfg.sampling.temperature = eng_dice(3) ? 1.0f : 0;
-    cfg.sampling.has_seed = 1;
-    cfg.sampling.seed = eng_dice(1000);
-    cfg.sampling.n = eng_dice(3) ? 1 : 1 + eng_dice(4);
-    if (!eng_dice(8)) cfg.sampling.best_of = cfg.sampling.n + eng_dice(3);
-    if (!eng_dice(4)) cfg.sampling.frequency_penalty = 0.7f, cfg.sampling.repetition_penalty = 1.3f;
-    if (!eng_dice(4)) cfg.sampling.top_k = 5, cfg.sampling.top_p = 0.9f;
-    if (!eng_dice(4)) cfg.sampling.ignore_eos = 1;
-    if (!eng_dice(4)) cfg.sampling.stop_token_ids = stop, cfg.sampling.n_stop_token_ids = 1;
-    if (!eng_dice(4)) cfg.sampling.min_tokens = LLM__MIN(5, cfg.sampling.max_tokens);
-    if (!eng_dice(4)) cfg.sampling.early_stop.enable = 1, cfg.sampling.early_stop.window_size = 3, cfg.sampling.early_stop.threshold = 0.8f;
-    if (!eng_dice(4)) cfg.sampling.logprobs = 3;
-    if (!eng_dice(6)) cfg.sampling.prompt_logprobs = 3;
-    if (!eng_dice(12)) cfg.score_only = 1, cfg.sampling.n = cfg.sampling.best_of = 0;
-    if (!eng_dice(20)) cfg.deadline_s = 0.1, c->cancelled = 1;
-    c->n = LLM__MAX(1, cfg.sampling.n);
-    c->max_new = LLM__MIN(cfg.sampling.max_tokens, max_len - n);
-    llm_result r = llm_request_submit(e, &cfg, &c->request);
-    CHECK(!r || r == LLM_ERR_BUSY);
-    return !r;
-}
-
-/* The log-probabilities of a prompt, checked against the fake model. */
-static int eng_scores_right(const llm_request *r) {
-    const llm_token_logprob *top;
-    const int32_t *counts;
-    int32_t stride;
-    const float *lp = llm_request_prompt_logprobs(r, &top, &counts, &stride);
-    float x[ENG_VOCAB], w[ENG_VOCAB];
-    uint64_t h = eng_hash_begin();
-    int ok = 1, bad;
-    if (!lp) return 0;
-    for (int32_t i = 1; i < r->seq[0].n_prompt; i++) {
-        h = eng_hash_add(h, r->seq[0].ids[i - 1]);
-        eng_logits(h, x);
-        float max = llm__row_max(x, ENG_VOCAB, &bad);
-        double log_sum = (double)max + log(llm__exp_row(x, w, ENG_VOCAB, max, 1));
-        ok &= lp[i] == (float)((double)x[r->seq[0].ids[i]] - log_sum) && counts[i] == stride;
-        if (stride) ok &= top[i * stride].logprob >= lp[i];
-    }
-    return ok;
-}
-
-static void eng_finish_client(eng_client *c, long *right, long *wrong) {
-    const llm_request *r = c->request;
-    int ok;
-    if (r->score_only) ok = c->cancelled || (c->ends[0] == 1 && c->tokens[0] == 0 && eng_scores_right(r));
-    else ok = eng_client_right(c) && (c->cancelled || !r->s.prompt_logprobs || eng_scores_right(r));
-    *right += ok;
-    *wrong += !ok;
-    llm_request_free(c->request);
-    c->request = NULL;
-}
-
-/* Random arrivals, cancels and frees on a small cache; everything is compared with the oracle. */
-static void eng_simulate(uint64_t seed, int32_t n_pages, int32_t page_tokens, int32_t max_seqs, int32_t max_rows, int32_t no_cache, long steps) {
-    enum { CLIENTS = 12 };
-    static eng_client client[CLIENTS];
-    eng_fake f;
-    long right = 0, wrong = 0, books = 0, oldest = 0;
-    int32_t max_len = n_pages * page_tokens;
-    eng_dice_state = seed << 32;
-    if (max_len > 200) max_len = 200;
-    llm_engine *e = eng_open(&f, n_pages, page_tokens, max_seqs, max_rows, max_len, no_cache);
-    memset(client, 0, sizeof client);
-    for (long step = 0, left = 1; step < steps || left; step++) {
-        left = 0;
-        for (int i = 0; i < CLIENTS; i++) {
-            eng_client *c = &client[i];
-            if (!c->request && step < steps && !eng_dice(6) && eng_submit(e, c, max_len)) c->born = step;
-            if (c->request && !c->cancelled && !eng_dice(200)) c->cancelled = 1, llm_request_cancel(c->request);
-            if (c->request && !eng_dice(1000)) llm_request_free(c->request), c->request = NULL; /* while it runs */
-        }
-        CHECK(!llm_engine_step(e, NULL));
-        books += !eng_books_ok(e);
-        if (step % 16 == 0) books += !eng_cache_ok(&f);
-        for (int i = 0; i < CLIENTS; i++) {
-            eng_client *c = &client[i];
-            if (!c->request) continue;
-            if (eng_dice(2)) eng_drain(c); /* K5 */
-            oldest = LLM__MAX(oldest, step - c->born);
-            if (llm_request_done(c->request)) eng_finish_client(c, &right, &wrong);
-            else left = 1;
-        }
-    }
-    llm_engine_stats s;
-    llm_engine_get_stats(e, &s);
-    CHECK(wrong == 0 && books == 0);
-    CHECK(right > steps / 100);
-    CHECK(oldest < 8000);
-    CHECK(s.n_running == 0 && s.n_waiting == 0 && s.free_blocks + s.cached_blocks == s.total_blocks && e->live == NULL); /* K7 */
-    llm__kv_flush(&e->kv);
-    CHECK(e->kv.n_free == e->kv.n_pages);
-    printf("simulation %d: %ld requests, %lld preemptions, %lld cached tokens, %ld copies, longest %ld steps\n", (int)seed, right, (long long)s.preemptions, (long long)s.cached_tokens, f.copies, oldest);
-    eng_close(&f);
-}
+/* Single cases of the scheduler over the fake device of fake.h; pages, requests, events; then the real engine where a model is there. */
+#include "fake.h"
 
 /* ---- single cases ---- */
 
@@ -380,10 +15,10 @@ static llm_request *eng_start(llm_engine *e, const int32_t *prompt, size_t n, co
 
 static void eng_test_early_stop(void) {
     int32_t prompt[3] = {1, 2, 3};
-    eng_fake f;
+    fake_device f;
     llm_sampling s;
     llm_output out, plain;
-    llm_engine *e = eng_open(&f, 64, 4, 4, 16, 120, 0);
+    llm_engine *e = fake_open(&f, fake_params(64, 4, 4, 16, 120));
     memset(&s, 0, sizeof s);
     s.ignore_eos = 1;
     s.max_tokens = 20;
@@ -394,13 +29,13 @@ static void eng_test_early_stop(void) {
     for (int round = 0; round < 2; round++) { /* the second starts from zero in the same place */
         llm_request *r = eng_start(e, prompt, 3, &s);
         CHECK(!llm_request_run(e, r) && !llm_request_output(r, 0, &out));
-        CHECK(out.n_token_ids == 5 && out.token_ids[4] == ENG_EOS && !memcmp(out.token_ids, plain.token_ids, 4 * sizeof(int32_t)));
+        CHECK(out.n_token_ids == 5 && out.token_ids[4] == FAKE_EOS && !memcmp(out.token_ids, plain.token_ids, 4 * sizeof(int32_t)));
         CHECK(out.finish == LLM_FINISH_STOP && out.stop_reason && !strcmp(out.stop_reason, "repetition") && out.stop_id == -1);
         llm_request_free(r);
     }
     s.max_tokens = 5; /* both at once: length */
     llm_request *r = eng_start(e, prompt, 3, &s);
-    CHECK(!llm_request_run(e, r) && !llm_request_output(r, 0, &out) && out.finish == LLM_FINISH_LENGTH && !out.stop_reason && out.token_ids[4] == ENG_EOS);
+    CHECK(!llm_request_run(e, r) && !llm_request_output(r, 0, &out) && out.finish == LLM_FINISH_LENGTH && !out.stop_reason && out.token_ids[4] == FAKE_EOS);
     llm_request_free(r);
     s.early_stop.threshold = 1; /* strictly above 1 is never */
     s.max_tokens = 20;
@@ -408,14 +43,14 @@ static void eng_test_early_stop(void) {
     CHECK(!llm_request_run(e, r) && !llm_request_output(r, 0, &out) && out.n_token_ids == 20);
     llm_request_free(r);
     llm_request_free(p);
-    eng_close(&f);
+    fake_close(&f);
 }
 
 static void eng_test_refusals(void) {
-    int32_t prompt[200], bad[1] = {ENG_VOCAB};
-    eng_fake f;
+    int32_t prompt[200], bad[1] = {FAKE_VOCAB};
+    fake_device f;
     llm_sampling s;
-    llm_engine *e = eng_open(&f, 32, 4, 2, 8, 100, 0);
+    llm_engine *e = fake_open(&f, fake_params(32, 4, 2, 8, 100));
     llm_request *r[70];
     memset(&s, 0, sizeof s);
     memset(prompt, 0, sizeof prompt);
@@ -436,14 +71,14 @@ static void eng_test_refusals(void) {
     llm_output out;
     CHECK(r[0] && !llm_request_run(e, r[0]) && !llm_request_output(r[0], 0, &out) && out.n_token_ids == 1 && out.finish == LLM_FINISH_LENGTH);
     llm_request_free(r[0]);
-    eng_close(&f);
+    fake_close(&f);
 }
 
 static void eng_test_faults(void) {
     int32_t prompt[6] = {1, 2, 3, 4, 5, 6};
-    eng_fake f;
+    fake_device f;
     llm_event event;
-    llm_engine *e = eng_open(&f, 32, 4, 4, 8, 100, 0);
+    llm_engine *e = fake_open(&f, fake_params(32, 4, 4, 8, 100));
     llm_request *a = eng_start(e, prompt, 6, NULL), *b = eng_start(e, prompt, 5, NULL);
     f.fail = 1;
     CHECK(llm_engine_step(e, NULL) == LLM_ERR_BACKEND);
@@ -457,16 +92,16 @@ static void eng_test_faults(void) {
     llm_request *d = eng_start(e, prompt, 6, NULL);
     CHECK(!llm_request_run(e, d) && !llm_request_error(d)); /* the engine goes on */
     llm_request_free(a), llm_request_free(b), llm_request_free(c), llm_request_free(d);
-    eng_close(&f);
+    fake_close(&f);
 }
 
 static void eng_test_sharing(void) {
     int32_t prompt[40];
-    eng_fake f;
+    fake_device f;
     llm_sampling s;
     llm_output out[4], one;
     llm_request_metrics m;
-    llm_engine *e = eng_open(&f, 64, 4, 4, 16, 100, 0);
+    llm_engine *e = fake_open(&f, fake_params(64, 4, 4, 16, 100));
     for (int i = 0; i < 40; i++) prompt[i] = i % 19;
     memset(&s, 0, sizeof s);
     s.temperature = 1;
@@ -498,7 +133,7 @@ static void eng_test_sharing(void) {
     CHECK(m.n_cached_tokens == 32);
     llm_request_free(q);
     llm_request_free(r);
-    eng_close(&f);
+    fake_close(&f);
 }
 
 /* Cached tokens of a request for these ids, run to its end. */
@@ -521,10 +156,10 @@ static int32_t eng_cached(llm_engine *e, const int32_t *ids, int32_t n, const ch
 /* A conversation finds all of its past, answers of forked choices too; another salt finds nothing. */
 static void eng_test_prefix(void) {
     int32_t ids[80];
-    eng_fake f;
+    fake_device f;
     llm_sampling s;
     llm_output out;
-    llm_engine *e = eng_open(&f, 64, 4, 4, 16, 100, 0);
+    llm_engine *e = fake_open(&f, fake_params(64, 4, 4, 16, 100));
     for (int i = 0; i < 80; i++) ids[i] = (i * i + i / 3) % 21;
     memset(&s, 0, sizeof s);
     s.temperature = 1;
@@ -543,7 +178,7 @@ static void eng_test_prefix(void) {
     CHECK(oldest >= 0 && memcmp(e->kv.tokens + oldest * 4, ids, 4 * sizeof *ids) != 0 && memcmp(e->kv.tokens + oldest * 4, ids + 4, 4 * sizeof *ids) != 0);
     CHECK(!memcmp(e->kv.tokens + e->kv.newest * 4, ids, 4 * sizeof *ids));
     CHECK(eng_cached(e, ids, 61, "salt") == 0 && eng_cached(e, ids, 61, "salt") == 60 && eng_cached(e, ids, 61, "") == 0);
-    eng_close(&f);
+    fake_close(&f);
 }
 
 static void eng_test_pages(void) {
@@ -574,10 +209,10 @@ static void eng_test_pages(void) {
 
 static void eng_test_no_allocation(void) {
     int32_t prompt[30];
-    eng_fake f;
+    fake_device f;
     llm_sampling s;
     llm_event event;
-    llm_engine *e = eng_open(&f, 64, 4, 4, 16, 200, 0);
+    llm_engine *e = fake_open(&f, fake_params(64, 4, 4, 16, 200));
     for (int i = 0; i < 30; i++) prompt[i] = i % 19;
     memset(&s, 0, sizeof s);
     s.temperature = 1;
@@ -598,7 +233,7 @@ static void eng_test_no_allocation(void) {
     }
     CHECK(test_allocations == before && e->n_running > 0);
     llm_request_free(a), llm_request_free(b), llm_request_free(c);
-    eng_close(&f);
+    fake_close(&f);
 }
 
 /* Every allocation of opening, submitting and running fails once: nothing leaks or crashes. */
@@ -606,7 +241,7 @@ static void eng_test_no_memory(void) {
     int32_t prompt[6] = {1, 2, 3, 4, 5, 6}, stop[1] = {3};
     const char *const stops[] = {"abc", "de"};
     llm_sampling s;
-    eng_fake f;
+    fake_device f;
     memset(&s, 0, sizeof s);
     s.n = 3;
     s.logprobs = 2;
@@ -615,7 +250,7 @@ static void eng_test_no_memory(void) {
     s.n_stop_token_ids = 1;
     s.stop = stops;
     s.n_stop = 2;
-    llm_engine *e = eng_open(&f, 64, 4, 4, 16, 100, 0);
+    llm_engine *e = fake_open(&f, fake_params(64, 4, 4, 16, 100));
     int refused = 0, i;
     for (i = 1; i < 200; i++) {
         test_fail_at = test_allocations + i;
@@ -629,7 +264,7 @@ static void eng_test_no_memory(void) {
         if (!failed) break;
     }
     CHECK(refused > 5 && i < 200 && e->n_fresh == 0);
-    eng_close(&f);
+    fake_close(&f);
     for (i = 1; i < 200; i++) {
         llm__engine_params p;
         memset(&p, 0, sizeof p);
@@ -650,9 +285,9 @@ static void eng_test_no_memory(void) {
 static void eng_test_stop_strings(void) {
     static const char *const stops[] = {"END", "aab", "\xC3\xA9!"};
     int32_t prompt[2] = {1, 2};
-    eng_fake f;
+    fake_device f;
     llm_sampling s;
-    llm_engine *e = eng_open(&f, 16, 4, 2, 8, 60, 0);
+    llm_engine *e = fake_open(&f, fake_params(16, 4, 2, 8, 60));
     memset(&s, 0, sizeof s);
     s.stop = stops;
     s.n_stop = 3;
@@ -683,7 +318,7 @@ static void eng_test_stop_strings(void) {
     llm_text_str(&r->seq[0].text, "D");
     CHECK(llm__find_stop(&r->seq[0], 5, 1) == 0);
     llm_request_free(r);
-    eng_close(&f);
+    fake_close(&f);
 }
 
 static void eng_count_news(void *user, llm_request *r) {
@@ -709,11 +344,11 @@ static void *eng_submitter(void *arg) {
 static void eng_test_threads(void) {
     int32_t prompt[3] = {1, 2, 3};
     pthread_t t[2];
-    eng_fake f;
+    fake_device f;
     llm_request_config cfg;
     llm_request *r;
     int tokens = 0, busy = 1;
-    llm_engine *e = eng_open(&f, 64, 4, 4, 16, 60, 0);
+    llm_engine *e = fake_open(&f, fake_params(64, 4, 4, 16, 60));
     memset(&cfg, 0, sizeof cfg);
     cfg.prompt_ids = prompt;
     cfg.n_prompt_ids = 3;
@@ -730,29 +365,29 @@ static void eng_test_threads(void) {
     }
     for (int i = 0; i < 2; i++) pthread_join(t[i], NULL);
     for (busy = 1; busy;) llm_engine_step(e, &busy);
-    CHECK(eng_books_ok(e) && !e->live && e->n_fresh == 0);
-    eng_close(&f);
+    CHECK(!fake_books(e) && !e->live && e->n_fresh == 0);
+    fake_close(&f);
 }
 
 /* The raw forward pass gives the same logits whole, in pieces and in a batch. */
 static void eng_test_raw(void) {
     int32_t ids[30], seqs[2] = {1, 0}, at[2] = {10, 30}, counts[2] = {3, 1}, batch[4], one[1] = {5};
-    float whole[30 * ENG_VOCAB], piece[ENG_VOCAB], pair[2 * ENG_VOCAB];
-    eng_fake f;
-    llm_engine *e = eng_open(&f, 64, 4, 2, 8, 100, 0);
+    float whole[30 * FAKE_VOCAB], piece[FAKE_VOCAB], pair[2 * FAKE_VOCAB];
+    fake_device f;
+    llm_engine *e = fake_open(&f, fake_params(64, 4, 2, 8, 100));
     for (int i = 0; i < 30; i++) ids[i] = (i * 5) % 23;
     CHECK(!llm_forward(e, 0, 0, ids, 30, whole, 30));
     for (int i = 0; i < 30; i++) {
         CHECK(!llm_forward(e, 1, i, ids + i, 1, piece, 1));
-        CHECK(!memcmp(piece, whole + i * ENG_VOCAB, sizeof piece));
+        CHECK(!memcmp(piece, whole + i * FAKE_VOCAB, sizeof piece));
     }
     memcpy(batch, ids + 10, 3 * sizeof *batch);
     batch[3] = one[0];
-    CHECK(!llm_forward_batch(e, 2, seqs, at, counts, batch, pair) && !memcmp(pair, whole + 12 * ENG_VOCAB, sizeof piece));
-    CHECK(!llm_forward(e, 0, 30, one, 1, piece, 1) && !memcmp(pair + ENG_VOCAB, piece, sizeof piece));
+    CHECK(!llm_forward_batch(e, 2, seqs, at, counts, batch, pair) && !memcmp(pair, whole + 12 * FAKE_VOCAB, sizeof piece));
+    CHECK(!llm_forward(e, 0, 30, one, 1, piece, 1) && !memcmp(pair + FAKE_VOCAB, piece, sizeof piece));
     CHECK(llm_forward(e, 2, 0, ids, 1, piece, 1) == LLM_ERR_ARG && llm_forward(e, 0, 99, ids, 2, piece, 1) == LLM_ERR_LIMIT);
-    CHECK(llm_logits_size(e) == ENG_VOCAB);
-    eng_close(&f);
+    CHECK(llm_logits_size(e) == FAKE_VOCAB);
+    fake_close(&f);
 }
 
 /* ---- the real engine ---- */
@@ -1013,8 +648,4 @@ TEST_GROUP(engine) {
     eng_test_stop_strings();
     eng_test_threads();
     eng_test_raw();
-    eng_simulate(1, 400, 4, 4, 16, 0, 4000);
-    eng_simulate(2, 24, 4, 4, 8, 0, 6000);
-    eng_simulate(3, 12, 8, 6, 32, 0, 6000);
-    eng_simulate(4, 20, 4, 3, 7, 1, 4000);
 }

@@ -1,0 +1,249 @@
+/* A device without a model, for tests of the scheduler. Its keys and values are token ids; its logits are a hash of all ids that a row
+ * reads through its page table, so any mix-up of pages shows in the tokens. fake_oracle says what a request must give. */
+#ifndef FAKE_H
+#define FAKE_H
+#include "test.h"
+
+enum { FAKE_VOCAB = 24, FAKE_EOS = 23, FAKE_STOP = 22 };
+
+typedef struct fake_device {
+    int32_t page_tokens, n_pages;
+    int32_t *kv;            /* (n_pages, page_tokens) token ids */
+    float *logits;          /* (max_out, FAKE_VOCAB) */
+    llm_engine *engine;
+    int32_t fail, fail_copy, not_finite, max_rows, max_seqs, max_out; /* fail, fail_copy: so many calls fail; not_finite: which logit is not a number */
+    int64_t clock_ms;       /* submitters read it too */
+    long steps, bad_steps, copies;
+} fake_device;
+
+static uint64_t fake_hash_begin(void) { return 0x1234; }
+static uint64_t fake_hash_add(uint64_t h, int32_t id) { return llm__mix(h * 31 + (uint64_t)id + 7); }
+
+/* What the model says after a history with this hash. */
+static void fake_logits(uint64_t h, float *x) {
+    for (int i = 0; i < FAKE_VOCAB; i++) x[i] = (float)(llm__mix(h + (uint64_t)i) % 4096) / 500.0f;
+    if (h % 5 < 3) x[h % FAKE_VOCAB] += 10; /* often sure */
+    x[FAKE_EOS] -= 3;
+}
+
+static llm_result fake_forward(void *ctx, const llm_step *s) {
+    fake_device *f = (fake_device *)ctx;
+    int32_t n_out = 0, ok = s->shape.n_rows > 0 && s->shape.n_rows <= f->max_rows && s->shape.n_seqs <= f->max_seqs && s->shape.n_out <= f->max_out;
+    for (int32_t i = 0; i < s->shape.n_seqs; i++) {
+        int32_t begin = s->seq_begin[i], end = s->seq_begin[i + 1];
+        const int32_t *pages = s->pages + (int64_t)i * s->page_stride;
+        ok &= end > begin && s->seq_len[i] == s->positions[end - 1] + 1;
+        for (int32_t row = begin; row < end; row++) { /* all keys of the step are written before any row reads */
+            int32_t at = s->positions[row], page = pages[at / f->page_tokens];
+            ok &= s->seq_of_row[row] == i && at == s->positions[begin] + row - begin && page >= 0 && page < f->n_pages;
+            f->kv[page * f->page_tokens + at % f->page_tokens] = s->tokens[row];
+        }
+    }
+    for (int32_t i = 0; i < s->shape.n_seqs; i++)
+        for (int32_t row = s->seq_begin[i]; row < s->seq_begin[i + 1]; row++) {
+            if (n_out == s->shape.n_out || s->out_rows[n_out] != row) continue;
+            uint64_t h = fake_hash_begin();
+            for (int32_t at = 0; at <= s->positions[row]; at++)
+                h = fake_hash_add(h, f->kv[s->pages[(int64_t)i * s->page_stride + at / f->page_tokens] * f->page_tokens + at % f->page_tokens]);
+            fake_logits(h, f->logits + (int64_t)n_out++ * FAKE_VOCAB);
+        }
+    ok &= n_out == s->shape.n_out;
+    if (f->not_finite && n_out) f->logits[f->not_finite] = NAN, f->not_finite = 0;
+    f->bad_steps += !ok;
+    f->steps++;
+    __atomic_add_fetch(&f->clock_ms, 10, __ATOMIC_RELAXED);
+    if (f->fail > 0) return f->fail--, llm__error(LLM_ERR_BACKEND, "the fake device fails");
+    return LLM_OK;
+}
+
+static const float *fake_row(void *ctx, int out_row) { return ((fake_device *)ctx)->logits + (int64_t)out_row * FAKE_VOCAB; }
+
+static llm_result fake_copy(void *ctx, const int32_t *from, const int32_t *to, int n) {
+    fake_device *f = (fake_device *)ctx;
+    if (f->fail_copy > 0) return f->fail_copy--, llm__error(LLM_ERR_BACKEND, "the fake device cannot copy");
+    for (int i = 0; i < n; i++) memcpy(f->kv + to[i] * f->page_tokens, f->kv + from[i] * f->page_tokens, (size_t)f->page_tokens * sizeof *f->kv);
+    f->copies += n;
+    return LLM_OK;
+}
+
+static void fake_parallel(void *ctx, void (*fn)(void *arg, int i), void *arg, int n) {
+    (void)ctx;
+    for (int i = n - 1; i >= 0; i--) fn(arg, i);
+}
+
+static void fake_rope(void *ctx, int32_t prompt_len, int32_t *variant, float *base) { (void)ctx, (void)prompt_len, *variant = 0, *base = 1; }
+static double fake_now(void *ctx) { return (double)__atomic_load_n(&((fake_device *)ctx)->clock_ms, __ATOMIC_RELAXED) / 1000; }
+
+/* What every test changes a little. */
+static llm__engine_params fake_params(int32_t n_pages, int32_t page_tokens, int32_t max_seqs, int32_t max_rows, int32_t max_len) {
+    static const int32_t eos[] = {FAKE_EOS};
+    llm__engine_params p;
+    memset(&p, 0, sizeof p);
+    p.n_pages = n_pages;
+    p.page_tokens = page_tokens;
+    p.max_rows = max_rows;
+    p.max_seqs = max_seqs;
+    p.max_out = max_seqs + 3;
+    p.driver.forward = fake_forward;
+    p.driver.logits_row = fake_row;
+    p.driver.kv_copy = fake_copy;
+    p.driver.parallel = fake_parallel;
+    p.driver.rope_of = fake_rope;
+    p.driver.now = fake_now;
+    p.eos = eos;
+    p.n_eos = 1;
+    p.eos_id = FAKE_EOS;
+    p.vocab = FAKE_VOCAB;
+    p.max_len = max_len;
+    p.max_queue = 64;
+    p.n_workers = 2;
+    return p;
+}
+
+static llm_engine *fake_open(fake_device *f, llm__engine_params p) {
+    memset(f, 0, sizeof *f);
+    f->n_pages = p.n_pages;
+    f->page_tokens = p.page_tokens;
+    f->max_rows = p.max_rows;
+    f->max_seqs = p.max_seqs;
+    f->max_out = p.max_out;
+    f->kv = (int32_t *)calloc((size_t)p.n_pages * (size_t)p.page_tokens, sizeof *f->kv);
+    f->logits = (float *)calloc((size_t)f->max_out * FAKE_VOCAB, sizeof *f->logits);
+    f->clock_ms = 100000;
+    p.driver.ctx = f;
+    CHECK(!llm__engine_new(&p, &f->engine));
+    return f->engine;
+}
+
+static void fake_close(fake_device *f) {
+    CHECK(f->bad_steps == 0);
+    llm_engine_close(f->engine);
+    free(f->kv);
+    free(f->logits);
+}
+
+/* ---- what a request must give, computed without pages, batches or steps ---- */
+
+typedef struct fake_want {
+    int32_t ids[512], n;
+    llm_finish finish;
+    double cum_logprob;
+} fake_want;
+
+static void fake_oracle(const llm_request *r, int32_t index, int32_t max_new, fake_want *w) {
+    int32_t n_prompt = r->seq[0].n_prompt, early = 0, history_ids[FAKE_VOCAB], history_counts[FAKE_VOCAB], slots[64];
+    float x[FAKE_VOCAB];
+    llm__scratch k;
+    llm__arena memory;
+    llm__rules rules;
+    llm__history h;
+    memset(&memory, 0, sizeof memory);
+    memset(&rules, 0, sizeof rules);
+    memset(&h, 0, sizeof h);
+    memset(slots, 0, sizeof slots);
+    memset(w, 0, sizeof *w);
+    llm__scratch_open(&k, FAKE_VOCAB, &memory);
+    h.mask = 63, h.id = history_ids, h.count = history_counts, h.slot = slots;
+    uint64_t hash = fake_hash_begin();
+    for (int32_t i = 0; i < n_prompt; i++) hash = fake_hash_add(hash, r->seq[0].ids[i]), llm__history_add(&h, r->seq[0].ids[i], 0);
+    rules.s = &r->s, rules.eos = r->engine->p.eos, rules.n_eos = 1, rules.history = &h, rules.output = w->ids;
+    while (!w->finish) {
+        fake_logits(hash, x);
+        rules.n_output = w->n;
+        llm__choice c = llm__choose(x, FAKE_VOCAB, &rules, (uint64_t)r->s.seed + (uint64_t)index, w->n, &k);
+        int ends = w->n + 1 >= r->s.min_tokens && ((c.id == FAKE_EOS && !r->s.ignore_eos) || (r->s.n_stop_token_ids && c.id == FAKE_STOP));
+        int hit = 0;
+        if (r->s.early_stop.enable) {
+            early = c.prob > r->s.early_stop.threshold ? early + 1 : 0;
+            hit = early >= r->s.early_stop.window_size && !ends;
+            if (early >= r->s.early_stop.window_size) early = 0;
+        }
+        if (hit) c.id = FAKE_EOS, c.logprob = (float)((double)x[FAKE_EOS] - c.log_sum);
+        w->ids[w->n++] = c.id;
+        w->cum_logprob += (double)c.logprob;
+        llm__history_add(&h, c.id, 1);
+        hash = fake_hash_add(hash, c.id);
+        if (ends) w->finish = LLM_FINISH_STOP;
+        else if (w->n == max_new) w->finish = LLM_FINISH_LENGTH;
+        else if (hit) w->finish = LLM_FINISH_STOP;
+    }
+    llm__arena_free(&memory);
+}
+
+/* ---- invariants of the books (the numbers are those of the list in tests/test_sim.c) ---- */
+
+/* What a sequence that has pages must look like; adds them to refs. first: (n_pages) which sequence was seen first with each page. */
+static const char *fake_check_seq(const llm_engine *e, const llm__seq *s, int32_t *refs, const llm__seq **first) {
+    int32_t size = e->kv.page_tokens;
+    if (s->n_computed < 0 || s->n_computed >= s->n_ids || s->n_ids > s->n_prompt + s->max_new) return "K17: a sequence's counts";
+    if (s->n_pages < llm__pages_of(e, s->n_computed) || s->n_pages > llm__pages_of(e, s->n_ids)) return "K8: length of a page table";
+    for (int32_t k = 0; k < s->n_pages; k++) {
+        int32_t page = s->pages[k];
+        if (page < 0 || page >= e->kv.n_pages) return "K8: a page that does not exist";
+        for (int32_t j = 0; j < k; j++)
+            if (s->pages[j] == page) return "K8: a page twice in a table";
+        if (refs[page]++) {
+            const llm__seq *o = first[page];
+            int32_t end = (k + 1) * size;
+            if (end > s->n_computed || end > o->n_computed) return "K3: a page that is not full is shared";
+            if (k >= o->n_pages || o->pages[k] != page || memcmp(o->ids, s->ids, (size_t)end * sizeof *s->ids)) return "K8: a page shared by different beginnings";
+            if (memcmp(&o->request->root, &s->request->root, sizeof s->request->root)) return "K8: a page shared by different salts";
+        }
+        first[page] = s;
+    }
+    return NULL;
+}
+
+/* The lists of free and cached pages, and the count of references. */
+static const char *fake_check_pages(const llm__kv *kv, const int32_t *refs) {
+    int32_t used = 0, listed = 0;
+    for (int32_t p = 0; p < kv->n_pages; p++) {
+        if (refs[p] != kv->ref[p]) return "K2: references of a page";
+        used += kv->ref[p] > 0;
+    }
+    for (int32_t p = kv->first_free; p >= 0 && listed <= kv->n_pages; p = kv->next[p], listed++)
+        if (kv->ref[p] || kv->known[p]) return "K1: a free page is used or known";
+    if (listed != kv->n_free) return "K1: the free list";
+    listed = 0;
+    for (int32_t p = kv->oldest, before = -1; p >= 0 && listed <= kv->n_pages; before = p, p = kv->next[p], listed++)
+        if (kv->ref[p] || !kv->known[p] || kv->prev[p] != before) return "K1: a cached page is used or not known";
+    if (listed != kv->n_cached || kv->n_free + kv->n_cached + used != kv->n_pages) return "K1: free + cached + used";
+    return NULL;
+}
+
+/* NULL, or which rule of the books is broken between two steps. */
+static const char *fake_books(const llm_engine *e) {
+    static int32_t refs[1024];
+    static const llm__seq *first[1024];
+    int32_t fresh = 0, waiting = 0;
+    const char *why;
+    memset(refs, 0, (size_t)e->kv.n_pages * sizeof *refs);
+    for (int32_t i = 0; i < e->n_running; i++) {
+        const llm__seq *s = e->running[i];
+        if (s->state != LLM__SEQ_RUNNING || (i && !llm__seq_before(e->running[i - 1], s))) return "order of those that run";
+        if ((why = fake_check_seq(e, s, refs, first)) != NULL) return why;
+    }
+    if ((why = fake_check_pages(&e->kv, refs)) != NULL) return why;
+    for (const llm__seq *s = e->first_waiting; s; s = s->next, waiting++) {
+        if (s->n_pages || s->n_computed) return "K6: a waiting sequence owns pages";
+        if (s->state != LLM__SEQ_WAITING || (s->next && !llm__seq_before(s, s->next))) return "order of those that wait";
+    }
+    if (waiting != e->n_waiting) return "K17: count of those that wait";
+    for (const llm_request *r = e->live; r; r = r->next) {
+        fresh += r->fresh;
+        for (int32_t i = 0; i < r->n_seqs; i++)
+            if ((r->seq[i].state == LLM__SEQ_DONE || r->seq[i].state == LLM__SEQ_HELD) && r->seq[i].n_pages) return "K6: an ended or held sequence owns pages";
+    }
+    for (const llm_request *r = e->inbox_first; r; r = r->inbox_next) fresh += r->fresh;
+    return fresh == e->n_fresh && e->n_fresh >= 0 ? NULL : "K17: count of the queue";
+}
+
+/* What the index says a page holds is what the device holds there. */
+static const char *fake_check_cache(const fake_device *f) {
+    const llm__kv *kv = &f->engine->kv;
+    for (int32_t p = 0; p < kv->n_pages; p++)
+        if (kv->known[p] && memcmp(kv->tokens + p * kv->page_tokens, f->kv + p * kv->page_tokens, (size_t)kv->page_tokens * sizeof *f->kv)) return "K4: a known page holds something else";
+    return NULL;
+}
+
+#endif
