@@ -31,7 +31,7 @@
  *
  * TABLE OF CONTENTS (search for the tag)
  *   >>api-config >>api-text >>api-json >>api-model >>api-tokenizer >>api-template >>api-chat >>api-sampler
- *   >>api-backend >>api-engine >>api-request >>api-raw >>api-easy >>api-options: what you may call
+ *   >>api-backend >>api-engine >>api-request >>api-raw >>api-easy >>api-options >>api-openai: what you may call
  *   >>platform      what is needed of the operating system        >>alloc         allocation, arenas, checked sizes
  *   >>log           errors and log lines                          >>numbers       reading and printing numbers exactly
  *   >>files         mapped files                                  >>threads       a pool that spins, then sleeps
@@ -47,6 +47,7 @@
  *   >>earlystop     ends answers that only repeat                 >>kv            who owns which page
  *   >>scheduler     who computes what in the next step            >>engine        requests, steps, results
  *   >>easy          ten lines to a working program                >>options       options by name, for programs
+ *   >>openai        OpenAI's requests and answers
  *
  * HOW A TOKEN IS MADE (the reading path for students)
  *   1. llm_model_open maps the files (>>formats) and reads the shape of the network into a struct llm__arch (>>model).
@@ -159,6 +160,10 @@ LLM_API void llm_text_str(llm_text *t, const char *zero_terminated);
 LLM_API void llm_text_int(llm_text *t, int64_t value);
 LLM_API void llm_text_num(llm_text *t, double value);                         /* shortest text that reads back equal */
 LLM_API void llm_text_json(llm_text *t, const char *bytes, size_t len);       /* quoted and escaped; bad UTF-8 becomes U+FFFD */
+/* Appends JSON by a pattern in which ' stands for ", and: %s a text as it is, %q quoted (NULL: null), %Q quoted bytes and their number,
+ * %d int, %l int64_t, %f double (infinities are 9999), %i ids and their number, %t an llm_text *, which is freed. */
+LLM_API void llm_text_format(llm_text *t, const char *pattern, ...);
+LLM_API int64_t llm_text_chars(const char *bytes, size_t len); /* code points of valid UTF-8 */
 LLM_API void llm_text_free(llm_text *t);
 
 typedef struct llm_tokens {
@@ -943,6 +948,88 @@ LLM_API void llm_options_free(llm_options *o);
 
 /* FastDeploy's early_stop_config as JSON text, with its rules: the JSON decides, the flag with a JSON that says false is refused. */
 LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_stop *out);
+
+/* ---------------------------------------------------------------------------
+ * >>api-openai   OpenAI's requests and answers as JSON: all of a server but its sockets.
+ *
+ *     llm_openai_service s;
+ *     llm_openai_service_init(&s, model, engine);
+ *     llm_openai_call *k = llm_openai_begin(&s, LLM_OPENAI_CHAT, body, length, NULL);
+ *     llm_openai_submit(k);
+ *     while (!llm_openai_get_info(k)->done) {
+ *         llm_engine_step(engine, NULL);
+ *         while (llm_openai_next(k, &out)) continue;
+ *         ... send out.data, out.len = 0 ...
+ *     }
+ *     llm_openai_free(k);
+ *
+ * What is wrong with a body is an answer like any other: info->status is not 200 and llm_openai_next writes the error object.
+ * --------------------------------------------------------------------------- */
+
+typedef enum llm_openai_kind {
+    LLM_OPENAI_CHAT = 0,   /* /v1/chat/completions */
+    LLM_OPENAI_COMPLETION, /* /v1/completions */
+    LLM_OPENAI_GENERATE,   /* /generate of vLLM's demonstration server */
+    LLM_OPENAI_TOKENIZE, LLM_OPENAI_DETOKENIZE, LLM_OPENAI_TEMPLATE /* /tokenize, /detokenize, /apply-template: no engine needed */
+} llm_openai_kind;
+
+typedef struct llm_openai_call llm_openai_call; /* one request body and its answer */
+
+/* What all calls share: read-only while there are any. llm_openai_service_init fills it in. */
+typedef struct llm_openai_service {
+    const llm_model *model;
+    llm_engine *engine;            /* NULL: tokenizing kinds only */
+    llm_template_caps caps;        /* of the chat template */
+    llm_reasoning_kind reasoning;  /* how thoughts are marked; found in the chat template */
+    char fingerprint[24];          /* system_fingerprint: the same model on the same backend */
+    llm_sampling defaults;         /* of fields that a request does not have */
+    int32_t max_tokens;            /* the same; 0: 16 for prompts, up to the context's end for chats */
+    int32_t max_logprobs;          /* most that a request may ask for: 20 */
+    const char *const *names;      /* what `model` may say; answers carry the first. None: the request's own name is echoed */
+    int32_t n_names, strict_names; /* strict: other names are 404, else they are served too */
+    /* In the stepping thread: there is something for llm_openai_next. May be NULL; must not block. */
+    void (*on_news)(void *user, llm_openai_call *call);
+    /* In llm_openai_next, for metrics: one piece of news; gap: seconds since the token before of the same choice, else 0. May be NULL. */
+    void (*on_event)(void *user, llm_openai_call *call, llm_request *request, const llm_event *event, double gap);
+} llm_openai_service;
+
+LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);
+/* Is it one of the names, or "", "default", "null"? */
+LLM_API int llm_openai_knows_model(const llm_openai_service *s, const char *name, size_t len);
+
+typedef struct llm_openai_info {
+    llm_openai_kind kind;
+    const char *id;                /* "chatcmpl-..." */
+    const char *ignored;           /* members of the body that nobody knows, "a, b"; "" */
+    int32_t status;                /* HTTP's: 200, or the error's */
+    int32_t stream;                /* the pieces are events (of GENERATE: lines); else there is one piece */
+    int32_t done;                  /* all is written */
+    int32_t n_requests, n_choices; /* prompts, and answers to each */
+    llm_request *const *requests;  /* (n_requests) */
+    const llm_sampling *sampling;
+} llm_openai_info;
+
+/* Reads and checks a body: what takes time that grows with the prompt is left to submit. NULL: no memory. */
+LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_openai_kind kind, const char *body, size_t len, void *user);
+/* Renders, tokenizes, submits. Any thread, one at a time for a call. 0: there is an error to be written. */
+LLM_API int llm_openai_submit(llm_openai_call *k);
+/* Appends the next piece of the answer if there is one: an event, a line, or the whole object. 0: nothing now. */
+LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out);
+LLM_API const llm_openai_info *llm_openai_get_info(const llm_openai_call *k);
+LLM_API void llm_openai_free(llm_openai_call *k); /* cancels what runs */
+
+/* The prompt of a chat body: messages, tools, documents, chat_template_kwargs, add_generation_prompt, continue_final_message. */
+LLM_API llm_result llm_openai_render(const llm_openai_service *s, const llm_json *body, llm_text *prompt);
+
+/* Parts, for objects of your own. The error object; param and code may be NULL. */
+LLM_API void llm_openai_error(llm_text *out, int status, const char *message, const char *param, const char *code);
+/* The logprobs object of /v1/completions: four lists, at most n_top alternatives to a token. */
+LLM_API void llm_openai_logprobs(llm_text *out, const llm_model *model, const llm_output *answer, int n_top);
+/* "finish_reason": ..., "stop_reason": ..., "sentence_length": chars, "cum_log_probs": ... */
+LLM_API void llm_openai_finish(llm_text *out, const llm_output *answer, int64_t chars);
+/* "usage": {...} and "metrics": {...} */
+LLM_API void llm_openai_usage(llm_text *out, int64_t prompt, int64_t completion, int64_t cached, int64_t reasoning);
+LLM_API void llm_openai_metrics(llm_text *out, const llm_request *request);
 
 #ifdef __cplusplus
 }
@@ -21249,6 +21336,1343 @@ LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_st
     out->window_size = (int32_t)window;
     out->threshold = (float)threshold;
     return LLM_OK;
+}
+
+/* ============================================================================
+ * >>openai   OpenAI's requests and answers, whichever program serves them.
+ * ============================================================================
+ * The same JSON comes over a socket (llm_serve) and from a batch file (llm_cli batch), and the same JSON goes back. This section is all of it:
+ * what a field may be, what a message may be, how a prompt is made of it, and how answers, chunks of a stream and errors are written. The
+ * shapes are those of OpenAI's API reference; what goes beyond them (stop_reason, sentence_length, cum_log_probs, prompt_logprobs ...) has
+ * the names of vLLM, FastDeploy and AIAK.
+ *
+ * A call passes through three stages, which a server may give to three threads, one at a time:
+ *   begin   parses the body and checks every field: its time grows with the body's length only as JSON does
+ *   submit  renders the chat template, tokenizes, hands one llm_request a prompt to the engine: its time grows with the prompt
+ *   next    polls the requests and writes what is new; nothing here blocks, so it may run in an event loop
+ * A call owns its body's JSON, and the sampling parameters point into it. Errors are kept in the call with an HTTP status and are
+ * written by next like an answer: the user's mistakes are 4xx, because clients send a request that got a 5xx again. A field that is null counts
+ * as absent. An error in a stream is an event, since the status line has gone out long before. */
+
+enum {
+    LLM__OAI_STOPS = 16, LLM__OAI_STOP_LEN = 1024, LLM__OAI_WORDS = 256, LLM__OAI_BIASES = 1024, /* entries and bytes a list may have */
+    LLM__OAI_PROMPTS = 256, LLM__OAI_MESSAGES = 16384, LLM__OAI_KWARGS = 64
+};
+
+/* One answer of one prompt, as far as it has been polled. */
+typedef struct llm__oai_choice {
+    llm_reasoning reasoning;
+    llm_text thoughts, content; /* of a chat: in a stream what is not written yet, else all */
+    int64_t chars;              /* code points so far: of the answer's text, behind the echoed prompt */
+    double last;                /* when its latest token came; 0: none yet */
+    int32_t n_reasoning;        /* tokens of thoughts */
+    int32_t started;            /* in a stream: something was written */
+} llm__oai_choice;
+
+struct llm_openai_call {
+    llm_openai_info info;
+    const llm_openai_service *service;
+    void *user;
+    llm_json *body;
+    llm_sampling s;             /* points into body and these lists: */
+    const char *stop[LLM__OAI_STOPS], *bad_words[LLM__OAI_WORDS];
+    int32_t stop_ids[LLM__OAI_STOPS];
+    llm_logit_bias bias[LLM__OAI_BIASES];
+    /* Fields of the body that are no sampling parameters, by their names. */
+    int32_t include_usage, continuous_usage, echo, skip_special, add_special, generation_prompt, continue_final, beam, priority;
+    int32_t token_ids, tokens_as_ids, metrics;
+    int32_t want_logprobs, n_logprobs; /* the logprobs object, and alternatives in it */
+    int32_t prompt_logprobs;    /* -1: not wanted */
+    int64_t max_tokens, max_completion_tokens, truncate_prompt;
+    float length_penalty;
+    const char *cache_salt, *user_name;
+    char id[48];
+    const char *model;          /* the name that answers carry */
+    int64_t created;
+    llm_text ignored;
+    llm_text text;              /* the rendered chat; or the answer of a tokenizing kind */
+    llm_request **request;      /* (info.n_requests) */
+    llm__oai_choice *choice;    /* (info.n_requests, info.n_choices) */
+    int32_t n_room;             /* requests there is room for */
+    char param[64], message[600]; /* of the error, with info.status */
+    const char *code;
+};
+
+/* ---- writing JSON */
+
+LLM_API void llm_text_format(llm_text *t, const char *pattern, ...) {
+    va_list args;
+    va_start(args, pattern);
+    for (const char *p = pattern; *p; p++) {
+        size_t plain = strcspn(p, "%'");
+        llm_text_add(t, p, plain);
+        p += plain;
+        if (!*p) break;
+        if (*p == '\'') {
+            llm_text_add(t, "\"", 1);
+            continue;
+        }
+        switch (*++p) {
+        case 'd': llm_text_int(t, va_arg(args, int)); break;
+        case 'l': llm_text_int(t, va_arg(args, int64_t)); break;
+        case 's': llm_text_str(t, va_arg(args, const char *)); break;
+        case 'f': {
+            double x = va_arg(args, double);
+            llm_text_num(t, x - x == 0 ? x : x > 0 ? 9999 : -9999);
+            break;
+        }
+        case 'q': case 'Q': {
+            const char *s = va_arg(args, const char *);
+            if (*p == 'q' && !s) llm_text_str(t, "null");
+            else if (*p == 'q') llm_text_json(t, s, strlen(s));
+            else llm_text_json(t, s ? s : "", va_arg(args, size_t));
+            break;
+        }
+        case 'i': {
+            const int32_t *ids = va_arg(args, const int32_t *);
+            size_t n = va_arg(args, size_t);
+            for (size_t i = 0; i < n; i++) llm_text_str(t, i ? "," : "["), llm_text_int(t, ids[i]);
+            llm_text_str(t, n ? "]" : "[]");
+            break;
+        }
+        case 't': {
+            llm_text *piece = va_arg(args, llm_text *);
+            t->failed |= piece->failed;
+            if (piece->len) llm_text_add(t, piece->data, piece->len);
+            llm_text_free(piece);
+            break;
+        }
+        default: llm_text_add(t, p, 1);
+        }
+    }
+    va_end(args);
+}
+
+LLM_API int64_t llm_text_chars(const char *bytes, size_t len) {
+    int64_t n = 0;
+    for (size_t i = 0; i < len; i++) n += ((unsigned char)bytes[i] & 0xC0) != 0x80; /* every byte but the following ones of a sequence */
+    return n;
+}
+
+static llm_text llm__text_none(void) {
+    llm_text t;
+    memset(&t, 0, sizeof t);
+    return t;
+}
+
+/* ---- errors */
+
+/* Keeps the error of a field: 400, unless the caller changes the status. Returns 0, so that a check that fails ends in one line. */
+__attribute__((format(printf, 3, 4))) static int llm__oai_bad(llm_openai_call *k, const char *param, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(k->message, sizeof k->message, format, args);
+    va_end(args);
+    snprintf(k->param, sizeof k->param, "%.63s", param ? param : "");
+    k->info.status = 400;
+    return 0;
+}
+
+/* The library's latest error as HTTP: a full queue may be tried again, a failing device is ours, the rest is the user's. */
+static int llm__oai_failed(llm_openai_call *k, llm_result r, const char *param) {
+    llm__oai_bad(k, param, "%s", llm_last_error());
+    if (r == LLM_ERR_LIMIT) k->code = "context_length_exceeded";
+    if (r == LLM_ERR_BUSY) k->info.status = 429, k->code = "queue_full";
+    if (r == LLM_ERR_NOMEM) k->info.status = 503;
+    if (r == LLM_ERR_BACKEND || r == LLM_ERR_IO) k->info.status = 500;
+    if (r == LLM_ERR_UNSUPPORTED) k->info.status = 501;
+    return 0;
+}
+
+LLM_API void llm_openai_error(llm_text *out, int status, const char *message, const char *param, const char *code) {
+    static const struct { int status; const char *type; } types[] = {
+        {401, "authentication_error"}, {403, "permission_error"}, {404, "not_found_error"}, {429, "rate_limit_error"}, {503, "overloaded_error"}};
+    const char *type = status >= 500 ? "server_error" : "invalid_request_error";
+    for (int i = 0; i < LLM__COUNT(types); i++)
+        if (types[i].status == status) type = types[i].type;
+    llm_text_format(out, "{'error':{'message':%q,'type':%q,'param':%q,'code':%q}}", message, type, param, code);
+}
+
+/* ---- reading fields */
+
+/* A member that is there and not null; else -1. */
+static int llm__oai_get(const llm_json *d, int object, const char *name) {
+    int v = llm_json_find(d, object, name);
+    return llm_json_type_of(d, v) == LLM_JSON_NULL ? -1 : v;
+}
+
+static int llm__oai_has(const llm_openai_call *k, const char *name) { return llm__oai_get(k->body, 0, name) >= 0; }
+
+/* Ids of logits: the vocabulary with its padding. */
+static int32_t llm__oai_vocab(const llm_openai_service *s) { return s->engine ? llm_logits_size(s->engine) : llm_vocab_size(s->model); }
+
+/* A text or a list of texts into `out`. Returns their number, or -1 after an error. */
+static int32_t llm__oai_texts(llm_openai_call *k, const char *name, int v, const char **out, int max) {
+    const llm_json *d = k->body;
+    int list = llm_json_type_of(d, v) == LLM_JSON_ARRAY;
+    int32_t n = 0;
+    if (list && llm_json_size(d, v) > max) return llm__oai_bad(k, name, "%s: at most %d entries, got %d", name, max, llm_json_size(d, v)) - 1;
+    for (int e = list ? llm_json_first(d, v) : v; e >= 0; e = list ? llm_json_next(d, e) : -1) {
+        size_t len;
+        const char *s = llm_json_str(d, e, &len);
+        if (!s) return llm__oai_bad(k, name, "%s must be a text or a list of texts", name) - 1;
+        if (!len) return llm__oai_bad(k, name, "%s cannot contain an empty string", name) - 1;
+        if (len > LLM__OAI_STOP_LEN || memchr(s, 0, len))
+            return llm__oai_bad(k, name, "%s: an entry is longer than %d bytes or holds NUL", name, LLM__OAI_STOP_LEN) - 1;
+        out[n++] = s;
+    }
+    return n;
+}
+
+static int llm__oai_stop(llm_openai_call *k, const char *name, int v) {
+    k->s.stop = k->stop;
+    k->s.n_stop = llm__oai_texts(k, name, v, k->stop, LLM__OAI_STOPS);
+    return k->s.n_stop >= 0;
+}
+
+static int llm__oai_bad_words(llm_openai_call *k, const char *name, int v) {
+    k->s.bad_words = k->bad_words;
+    k->s.n_bad_words = llm__oai_texts(k, name, v, k->bad_words, LLM__OAI_WORDS);
+    return k->s.n_bad_words >= 0;
+}
+
+static int llm__oai_stop_ids(llm_openai_call *k, const char *name, int v) {
+    const llm_json *d = k->body;
+    int32_t n = 0, vocab = llm__oai_vocab(k->service);
+    if (llm_json_type_of(d, v) != LLM_JSON_ARRAY || llm_json_size(d, v) > LLM__OAI_STOPS)
+        return llm__oai_bad(k, name, "%s must be a list of at most %d token ids", name, LLM__OAI_STOPS);
+    for (int e = llm_json_first(d, v); e >= 0; e = llm_json_next(d, e)) {
+        int64_t id;
+        if (!llm_json_int(d, e, &id)) return llm__oai_bad(k, name, "%s must hold whole numbers", name);
+        if (id < 0 || id >= vocab)
+            return llm__oai_bad(k, name, "%s: token id %lld is out of vocabulary (0 to %d)", name, (long long)id, vocab - 1);
+        k->stop_ids[n++] = (int32_t)id;
+    }
+    k->s.stop_token_ids = k->stop_ids;
+    k->s.n_stop_token_ids = n;
+    return 1;
+}
+
+static int llm__oai_bias(llm_openai_call *k, const char *name, int v) {
+    const llm_json *d = k->body;
+    int32_t n = 0, vocab = llm__oai_vocab(k->service);
+    if (llm_json_type_of(d, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, name, "%s must be an object of token ids and numbers", name);
+    if (llm_json_size(d, v) > LLM__OAI_BIASES)
+        return llm__oai_bad(k, name, "%s: at most %d entries, got %d", name, LLM__OAI_BIASES, llm_json_size(d, v));
+    for (int e = llm_json_first(d, v); e >= 0; e = llm_json_next(d, e)) {
+        size_t len;
+        const char *key = llm_json_key(d, e, &len);
+        int64_t id;
+        double x;
+        if (!llm__parse_int(key, len, &id) || id < 0)
+            return llm__oai_bad(k, name, "%s: the key %.*s is no token id", name, (int)LLM__MIN(len, (size_t)32), key);
+        if (id >= vocab) return llm__oai_bad(k, name, "token_id %lld in %s contains out-of-vocab token id", (long long)id, name);
+        if (!llm_json_num(d, e, &x) || x < -100 || x > 100)
+            return llm__oai_bad(k, name, "%s of token %lld must be a number from -100 to 100", name, (long long)id);
+        k->bias[n].id = (int32_t)id;
+        k->bias[n++].bias = (float)x;
+    }
+    k->s.logit_bias = k->bias;
+    k->s.n_logit_bias = n;
+    return 1;
+}
+
+static int llm__oai_stream_options(llm_openai_call *k, const char *name, int v) {
+    static const char *const flag[] = {"include_usage", "continuous_usage_stats"};
+    int *const to[] = {&k->include_usage, &k->continuous_usage};
+    if (!k->info.stream) return llm__oai_bad(k, name, "Stream options can only be defined when `stream=True`.");
+    if (llm_json_type_of(k->body, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, name, "%s must be an object", name);
+    for (int i = 0; i < 2; i++) {
+        int u = llm__oai_get(k->body, v, flag[i]);
+        if (u >= 0 && !llm_json_bool(k->body, u, to[i])) return llm__oai_bad(k, name, "%s.%s must be true or false", name, flag[i]);
+    }
+    return 1;
+}
+
+static int llm__oai_format(llm_openai_call *k, const char *name, int v) {
+    const char *type = llm_json_str(k->body, llm_json_find(k->body, v, "type"), NULL);
+    return (type && !strcmp(type, "text")) || llm__oai_bad(k, name, "%s: structured output is not currently supported", name);
+}
+
+/* What a field is. OWN: read by its function. KNOWN: read elsewhere, or of OpenAI's API and without meaning here. REFUSED: it would change what
+ * the answer must be, so it cannot be let pass in silence. */
+typedef enum llm__oai_type {
+    LLM__OAI_FLOAT, LLM__OAI_INT, LLM__OAI_INT64, LLM__OAI_BOOL, LLM__OAI_TEXT, LLM__OAI_OWN, LLM__OAI_KNOWN, LLM__OAI_REFUSED
+} llm__oai_type;
+
+typedef struct llm__oai_field {
+    const char *name; /* KNOWN and REFUSED: several, "a|b" */
+    llm__oai_type type;
+    size_t at;        /* in llm_openai_call */
+    double low, high; /* of a number; bytes of a text */
+    int (*own)(llm_openai_call *k, const char *name, int v);
+} llm__oai_field;
+
+#define LLM__OAI_AT(member) offsetof(llm_openai_call, member)
+
+/* Read from top to bottom: `stream` stands before stream_options, which asks for it. */
+static const llm__oai_field llm__oai_fields[] = {
+    {"temperature", LLM__OAI_FLOAT, LLM__OAI_AT(s.temperature), 0, 2, NULL},
+    {"top_p", LLM__OAI_FLOAT, LLM__OAI_AT(s.top_p), 0, 1, NULL},
+    {"min_p", LLM__OAI_FLOAT, LLM__OAI_AT(s.min_p), 0, 1, NULL},
+    {"top_k", LLM__OAI_INT, LLM__OAI_AT(s.top_k), -1, INT32_MAX, NULL},
+    {"repetition_penalty", LLM__OAI_FLOAT, LLM__OAI_AT(s.repetition_penalty), 0, 2, NULL},
+    {"presence_penalty", LLM__OAI_FLOAT, LLM__OAI_AT(s.presence_penalty), -2, 2, NULL},
+    {"frequency_penalty", LLM__OAI_FLOAT, LLM__OAI_AT(s.frequency_penalty), -2, 2, NULL},
+    {"n", LLM__OAI_INT, LLM__OAI_AT(s.n), 1, 128, NULL},
+    {"best_of", LLM__OAI_INT, LLM__OAI_AT(s.best_of), 1, 128, NULL},
+    {"min_tokens", LLM__OAI_INT, LLM__OAI_AT(s.min_tokens), 0, INT32_MAX, NULL},
+    {"max_tokens", LLM__OAI_INT64, LLM__OAI_AT(max_tokens), 0, 9e18, NULL},
+    {"max_completion_tokens", LLM__OAI_INT64, LLM__OAI_AT(max_completion_tokens), 0, 9e18, NULL},
+    {"ignore_eos", LLM__OAI_BOOL, LLM__OAI_AT(s.ignore_eos), 0, 0, NULL},
+    {"skip_special_tokens", LLM__OAI_BOOL, LLM__OAI_AT(skip_special), 0, 0, NULL},
+    {"include_stop_str_in_output", LLM__OAI_BOOL, LLM__OAI_AT(s.include_stop_str_in_output), 0, 0, NULL},
+    {"prompt_logprobs", LLM__OAI_INT, LLM__OAI_AT(prompt_logprobs), 0, 20, NULL},
+    {"stream", LLM__OAI_BOOL, LLM__OAI_AT(info.stream), 0, 0, NULL},
+    {"echo", LLM__OAI_BOOL, LLM__OAI_AT(echo), 0, 0, NULL},
+    {"add_special_tokens", LLM__OAI_BOOL, LLM__OAI_AT(add_special), 0, 0, NULL},
+    {"add_generation_prompt", LLM__OAI_BOOL, LLM__OAI_AT(generation_prompt), 0, 0, NULL},
+    {"continue_final_message", LLM__OAI_BOOL, LLM__OAI_AT(continue_final), 0, 0, NULL},
+    {"return_token_ids", LLM__OAI_BOOL, LLM__OAI_AT(token_ids), 0, 0, NULL},
+    {"return_tokens_as_token_ids", LLM__OAI_BOOL, LLM__OAI_AT(tokens_as_ids), 0, 0, NULL},
+    {"return_metrics", LLM__OAI_BOOL, LLM__OAI_AT(metrics), 0, 0, NULL},
+    {"truncate_prompt_tokens", LLM__OAI_INT64, LLM__OAI_AT(truncate_prompt), 1, 9e18, NULL},
+    {"use_beam_search", LLM__OAI_BOOL, LLM__OAI_AT(beam), 0, 0, NULL},
+    {"length_penalty", LLM__OAI_FLOAT, LLM__OAI_AT(length_penalty), -100, 100, NULL},
+    {"priority", LLM__OAI_INT, LLM__OAI_AT(priority), -1000000, 1000000, NULL},
+    {"cache_salt", LLM__OAI_TEXT, LLM__OAI_AT(cache_salt), 1, 128, NULL},
+    {"user", LLM__OAI_TEXT, LLM__OAI_AT(user_name), 0, 512, NULL},
+    {"seed", LLM__OAI_INT64, LLM__OAI_AT(s.seed), -9.3e18, 9.3e18, NULL},
+    {"stop", LLM__OAI_OWN, 0, 0, 0, llm__oai_stop},
+    {"bad_words", LLM__OAI_OWN, 0, 0, 0, llm__oai_bad_words},
+    {"stop_token_ids", LLM__OAI_OWN, 0, 0, 0, llm__oai_stop_ids},
+    {"logit_bias", LLM__OAI_OWN, 0, 0, 0, llm__oai_bias},
+    {"stream_options", LLM__OAI_OWN, 0, 0, 0, llm__oai_stream_options},
+    {"response_format", LLM__OAI_OWN, 0, 0, 0, llm__oai_format},
+    {"suffix|guided_json|guided_regex|guided_choice|guided_grammar|structured_outputs|json_schema|grammar|regex", LLM__OAI_REFUSED, 0, 0, 0, NULL},
+    {"model|messages|prompt|logprobs|top_logprobs|early_stopping|enable_early_stop|early_stop_config|chat_template|chat_template_kwargs|tools|"
+     "tool_choice|parallel_tool_calls|documents|enable_thinking|reasoning_effort|metadata|store|spaces_between_special_tokens|request_id|"
+     "content|add_special|parse_special|with_pieces|return_token_strs|tokens", LLM__OAI_KNOWN, 0, 0, 0, NULL}};
+
+/* Reads a number, switch or text into its place. */
+static int llm__oai_scalar(llm_openai_call *k, const llm__oai_field *f, int v) {
+    static const char *const wanted[] = {"a number", "a whole number", "a whole number", "true or false", "a text"};
+    char *to = (char *)k + f->at;
+    double x = 0;
+    int64_t i = 0;
+    int b = 0, low = (int)f->low;
+    size_t n = 0;
+    const char *s = llm_json_str(k->body, v, &n);
+    int ok = f->type == LLM__OAI_FLOAT ? llm_json_num(k->body, v, &x)
+             : f->type == LLM__OAI_BOOL ? llm_json_bool(k->body, v, &b)
+             : f->type == LLM__OAI_TEXT ? s != NULL
+                                        : llm_json_int(k->body, v, &i);
+    if (!ok) return llm__oai_bad(k, f->name, "%s must be %s", f->name, wanted[f->type]);
+    if (f->type == LLM__OAI_TEXT && ((double)n < f->low || (double)n > f->high || memchr(s, 0, n)))
+        return llm__oai_bad(k, f->name, "%s must have %d to %d bytes", f->name, low, (int)f->high);
+    if (f->type == LLM__OAI_INT || f->type == LLM__OAI_INT64) x = (double)i;
+    if (f->type <= LLM__OAI_INT64 && !(x >= f->low && x <= f->high)) {
+        const char *raw = llm_json_raw(k->body, v, &n);
+        int shown = (int)LLM__MIN(n, (size_t)40);
+        if (f->high > 1e15) return llm__oai_bad(k, f->name, "%s must be at least %d, got %.*s", f->name, low, shown, raw);
+        return llm__oai_bad(k, f->name, "%s must be in [%d, %d], got %.*s", f->name, low, (int)f->high, shown, raw);
+    }
+    float single = (float)x;
+    int32_t small = f->type == LLM__OAI_BOOL ? b : (int32_t)i;
+    if (f->type == LLM__OAI_TEXT) memcpy(to, &s, sizeof s);
+    else if (f->type == LLM__OAI_FLOAT) memcpy(to, &single, sizeof single);
+    else if (f->type == LLM__OAI_INT64) memcpy(to, &i, sizeof i);
+    else memcpy(to, &small, sizeof small);
+    return 1;
+}
+
+/* Chats have a switch `logprobs` and a number top_logprobs; prompts a number `logprobs`. The engine counts from 1, 0 being none. */
+static int llm__oai_logprobs(llm_openai_call *k) {
+    const llm_json *d = k->body;
+    int v = llm__oai_get(d, 0, "logprobs"), top = llm__oai_get(d, 0, "top_logprobs"), most = k->service->max_logprobs;
+    int64_t n = 0;
+    const char *name = k->info.kind == LLM_OPENAI_CHAT ? "top_logprobs" : "logprobs";
+    if (k->info.kind == LLM_OPENAI_CHAT) {
+        if (v >= 0 && !llm_json_bool(d, v, &k->want_logprobs)) return llm__oai_bad(k, "logprobs", "logprobs must be true or false");
+        if (top >= 0 && !llm_json_int(d, top, &n)) return llm__oai_bad(k, name, "top_logprobs must be a whole number");
+        if (top >= 0 && !k->want_logprobs) return llm__oai_bad(k, name, "when using `top_logprobs`, `logprobs` must be set to true.");
+    } else if (v >= 0) {
+        if (!llm_json_int(d, v, &n)) return llm__oai_bad(k, name, "logprobs must be a whole number");
+        k->want_logprobs = 1;
+    }
+    if (n < 0 || n > most)
+        return llm__oai_bad(k, name, "Requested sample logprobs of %lld, which is greater than max allowed: %d", (long long)n, most);
+    if (k->prompt_logprobs >= 0 && k->info.stream)
+        return llm__oai_bad(k, "prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`.");
+    k->n_logprobs = (int32_t)n;
+    if (k->want_logprobs) k->s.logprobs = (int32_t)n + 1;
+    k->s.prompt_logprobs = LLM__MAX(k->prompt_logprobs + 1, k->echo ? k->s.logprobs : 0);
+    return 1;
+}
+
+/* What does not fit together. */
+static int llm__oai_together(llm_openai_call *k) {
+    const llm_json *d = k->body;
+    int n = k->s.n > 0 ? k->s.n : 1, b = 0, early = llm__oai_get(d, 0, "early_stopping");
+    if (llm__oai_has(k, "max_tokens") && llm__oai_has(k, "max_completion_tokens") && k->max_tokens != k->max_completion_tokens)
+        return llm__oai_bad(k, "max_tokens", "max_tokens and max_completion_tokens differ");
+    if (k->continue_final && k->generation_prompt && llm__oai_has(k, "add_generation_prompt"))
+        return llm__oai_bad(k, "continue_final_message", "continue_final_message and add_generation_prompt exclude each other");
+    if (k->s.best_of && k->s.best_of < n)
+        return llm__oai_bad(k, "best_of", "best_of must be greater than or equal to n, got n=%d and best_of=%d.", n, k->s.best_of);
+    if (k->info.stream && k->s.best_of > n) return llm__oai_bad(k, "best_of", "best_of must equal n when stream is true");
+    if (llm__oai_has(k, "top_p") && k->s.top_p <= 0) return llm__oai_bad(k, "top_p", "top_p must be in (0, 1], got 0");
+    if (llm__oai_has(k, "repetition_penalty") && k->s.repetition_penalty <= 0)
+        return llm__oai_bad(k, "repetition_penalty", "repetition_penalty must be in (0, 2]");
+    if (k->beam) return llm__oai_bad(k, "use_beam_search", "use_beam_search is not currently supported");
+    if (k->length_penalty < 1 || k->length_penalty > 1) return llm__oai_bad(k, "length_penalty", "length_penalty is for beam search only");
+    if (early >= 0 && (!llm_json_bool(d, early, &b) || b)) return llm__oai_bad(k, "early_stopping", "early_stopping is for beam search only");
+    return 1;
+}
+
+/* enable_early_stop and early_stop_config over the service's. */
+static int llm__oai_early_stop(llm_openai_call *k) {
+    const llm_json *d = k->body;
+    int v = llm__oai_get(d, 0, "early_stop_config"), flag = llm__oai_get(d, 0, "enable_early_stop"), on = 0;
+    llm_text text = llm__text_none();
+    if (flag >= 0 && !llm_json_bool(d, flag, &on)) return llm__oai_bad(k, "enable_early_stop", "enable_early_stop must be true or false");
+    if (flag >= 0) k->s.early_stop.enable = on;
+    if (v < 0) return 1;
+    if (llm_json_str(d, v, NULL)) llm_text_str(&text, llm_json_str(d, v, NULL));
+    else llm_json_write(d, v, &text);
+    llm_text_add(&text, "", 0);
+    int ok = text.data && !llm_early_stop_parse(text.data, on, &k->s.early_stop);
+    llm_text_free(&text);
+    return ok || llm__oai_bad(k, "early_stop_config", "%s", llm_last_error());
+}
+
+/* ---- messages and prompts */
+
+/* One part of a message's content: a text, or what an assistant refused. */
+static int llm__oai_part(llm_openai_call *k, const char *param, int part) {
+    const char *type = llm_json_str(k->body, llm_json_find(k->body, part, "type"), NULL);
+    if (!type || (strcmp(type, "text") && strcmp(type, "refusal")))
+        return llm__oai_bad(k, param, "%s: only parts of type text are supported by this model", param);
+    return llm_json_str(k->body, llm_json_find(k->body, part, type), NULL) || llm__oai_bad(k, param, "%s: a text part must have a text", param);
+}
+
+static int llm__oai_message(llm_openai_call *k, int i, int m) {
+    const llm_json *d = k->body;
+    char param[40];
+    snprintf(param, sizeof param, "messages[%d]", i);
+    if (llm_json_type_of(d, m) != LLM_JSON_OBJECT) return llm__oai_bad(k, param, "%s must be an object", param);
+    size_t n;
+    const char *role = llm_json_str(d, llm_json_find(d, m, "role"), &n);
+    int content = llm__oai_get(d, m, "content");
+    llm_json_type type = llm_json_type_of(d, content);
+    snprintf(param, sizeof param, "messages[%d].role", i);
+    if (!role || !llm__option_among("system|developer|user|assistant|tool|function", role, n, NULL))
+        return llm__oai_bad(k, param, "%s must be system, developer, user, assistant or tool", param);
+    snprintf(param, sizeof param, "messages[%d].content", i);
+    if (content < 0 && llm__oai_get(d, m, "tool_calls") < 0 && !llm__option_among("assistant|tool", role, n, NULL))
+        return llm__oai_bad(k, param, "%s is missing", param);
+    if (content >= 0 && type != LLM_JSON_STRING && type != LLM_JSON_ARRAY)
+        return llm__oai_bad(k, param, "%s must be a text or a list of parts", param);
+    for (int part = type == LLM_JSON_ARRAY ? llm_json_first(d, content) : -1; part >= 0; part = llm_json_next(d, part))
+        if (!llm__oai_part(k, param, part)) return 0;
+    return 1;
+}
+
+/* Messages, and template arguments: these must not replace what the server itself hands to the template. */
+static int llm__oai_messages(llm_openai_call *k) {
+    static const char reserved[] = "messages|tools|documents|add_generation_prompt|continue_final_message|tokenize|chat_template|conversation|"
+                                   "return_dict|return_tensors", kwargs[] = "chat_template_kwargs";
+    const llm_json *d = k->body;
+    int v = llm__oai_get(d, 0, "messages"), i = 0;
+    if (llm_json_type_of(d, v) != LLM_JSON_ARRAY || !llm_json_size(d, v))
+        return llm__oai_bad(k, "messages", "messages must be a list with at least one message");
+    if (llm_json_size(d, v) > LLM__OAI_MESSAGES)
+        return llm__oai_bad(k, "messages", "messages: at most %d, got %d", LLM__OAI_MESSAGES, llm_json_size(d, v));
+    for (int m = llm_json_first(d, v); m >= 0; m = llm_json_next(d, m))
+        if (!llm__oai_message(k, i++, m)) return 0;
+    v = llm__oai_get(d, 0, kwargs);
+    if (v >= 0 && llm_json_type_of(d, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, kwargs, "%s must be an object", kwargs);
+    if (llm_json_size(d, v) > LLM__OAI_KWARGS) return llm__oai_bad(k, kwargs, "%s: at most %d entries", kwargs, LLM__OAI_KWARGS);
+    for (int e = llm_json_first(d, v); e >= 0; e = llm_json_next(d, e)) {
+        size_t n;
+        const char *key = llm_json_key(d, e, &n);
+        if (llm__option_among(reserved, key, n, NULL)) return llm__oai_bad(k, kwargs, "%s: %s is reserved", kwargs, key);
+    }
+    if (!llm__oai_has(k, "chat_template")) return 1;
+    llm__oai_bad(k, "chat_template", "a chat template of the request's own is not allowed here");
+    k->info.status = 403;
+    k->code = "chat_template_not_allowed";
+    return 0;
+}
+
+static const char llm__oai_prompt_is[] = "prompt must be a text, a list of texts, a list of token ids, or a list of those";
+
+/* Several prompts? One is a text or a list of ids. */
+static int llm__oai_is_list(const llm_json *d, int v) {
+    llm_json_type first = llm_json_type_of(d, llm_json_first(d, v));
+    return llm_json_type_of(d, v) == LLM_JSON_ARRAY && (first == LLM_JSON_STRING || first == LLM_JSON_ARRAY);
+}
+
+static int llm__oai_prompts(llm_openai_call *k) {
+    int v = llm__oai_get(k->body, 0, "prompt"), n = llm_json_size(k->body, v);
+    llm_json_type type = llm_json_type_of(k->body, v);
+    if (type != LLM_JSON_STRING && type != LLM_JSON_ARRAY) return llm__oai_bad(k, "prompt", "%s", llm__oai_prompt_is);
+    if (type == LLM_JSON_ARRAY && !n) return llm__oai_bad(k, "prompt", "Prompt cannot be empty");
+    if (llm__oai_is_list(k->body, v) && n > LLM__OAI_PROMPTS)
+        return llm__oai_bad(k, "prompt", "prompt: at most %d prompts, got %d", LLM__OAI_PROMPTS, n);
+    return 1;
+}
+
+/* Every field of a generating call, then what depends on several. */
+static int llm__oai_read(llm_openai_call *k) {
+    int chat = k->info.kind == LLM_OPENAI_CHAT;
+    for (int i = 0; i < LLM__COUNT(llm__oai_fields); i++) {
+        const llm__oai_field *f = &llm__oai_fields[i];
+        int v = f->type < LLM__OAI_KNOWN ? llm__oai_get(k->body, 0, f->name) : -1;
+        if (v >= 0 && !(f->own ? f->own(k, f->name, v) : llm__oai_scalar(k, f, v))) return 0;
+    }
+    k->s.has_seed |= llm__oai_has(k, "seed");
+    k->s.skip_special_tokens_off = !k->skip_special;
+    if (!llm__oai_logprobs(k) || !llm__oai_together(k) || !(chat ? llm__oai_messages(k) : llm__oai_prompts(k)) || !llm__oai_early_stop(k)) return 0;
+    int64_t n = llm__oai_has(k, "max_completion_tokens") ? k->max_completion_tokens
+                : llm__oai_has(k, "max_tokens") ? k->max_tokens
+                : k->service->max_tokens ? k->service->max_tokens : chat ? -1 : 16;
+    if (n == 0 && !k->echo) return llm__oai_bad(k, "max_tokens", "max_tokens must be at least 1, got 0.");
+    k->max_tokens = n;
+    k->s.max_tokens = n > INT32_MAX ? -1 : n == 0 ? 1 : (int32_t)n; /* 0: score_only, see submit */
+    if (n > 0 && k->s.min_tokens > n)
+        return llm__oai_bad(k, "min_tokens", "min_tokens must be less than or equal to max_tokens=%lld, got %d.", (long long)n, k->s.min_tokens);
+    return !llm_sampling_check(k->service->model, &k->s) || llm__oai_bad(k, NULL, "%s", llm_last_error());
+}
+
+/* Members of the body that are in no row are noted, those that cannot be had are refused. */
+static int llm__oai_names(llm_openai_call *k) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    int shown = 0;
+    for (int v = llm_json_first(k->body, 0); v >= 0; v = llm_json_next(k->body, v)) {
+        size_t n, plain = 0;
+        const char *key = llm_json_key(k->body, v, &n);
+        int row = 0;
+        while (row < LLM__COUNT(llm__oai_fields) && !llm__option_among(llm__oai_fields[row].name, key, n, NULL)) row++;
+        if (row < LLM__COUNT(llm__oai_fields)) {
+            int refused = llm__oai_fields[row].type == LLM__OAI_REFUSED && llm_json_type_of(k->body, v) != LLM_JSON_NULL;
+            if (refused) return llm__oai_bad(k, key, "%s is not currently supported", key);
+            continue;
+        }
+        while (plain < n && key[plain] && strchr(letters, key[plain])) plain++;
+        if (!n || n > 63 || plain < n || ++shown > 8) continue; /* it is to stand in a header line */
+        if (k->ignored.len) llm_text_str(&k->ignored, ", ");
+        llm_text_add(&k->ignored, key, n);
+    }
+    return 1;
+}
+
+LLM_API int llm_openai_knows_model(const llm_openai_service *s, const char *name, size_t len) {
+    for (int32_t i = 0; i < s->n_names; i++)
+        if (llm__str_eq(llm__s(name, len), s->names[i])) return 1;
+    return !len || llm__str_eq(llm__s(name, len), "default") || llm__str_eq(llm__s(name, len), "null");
+}
+
+static int llm__oai_model(llm_openai_call *k) {
+    const llm_openai_service *s = k->service;
+    int v = llm__oai_get(k->body, 0, "model");
+    size_t n;
+    const char *name = llm_json_str(k->body, v, &n);
+    k->model = s->n_names ? s->names[0] : name ? name : "default";
+    if (v < 0) return 1;
+    if (!name) return llm__oai_bad(k, "model", "model must be a text");
+    int odd = n > 4096 || memchr(name, 0, n) != NULL;
+    if (!odd && (!s->strict_names || llm_openai_knows_model(s, name, n))) return 1;
+    if (odd) llm__oai_bad(k, "model", "The model does not exist.");
+    else llm__oai_bad(k, "model", "The model `%.64s` does not exist.", name);
+    k->info.status = 404;
+    k->code = "model_not_found";
+    return 0;
+}
+
+LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine) {
+    const llm_model_info *info = llm_model_get_info(model);
+    llm_engine_stats stats;
+    llm_template *t = NULL;
+    char all[400];
+    memset(s, 0, sizeof *s);
+    memset(&stats, 0, sizeof stats);
+    s->model = model;
+    s->engine = engine;
+    s->max_logprobs = 20;
+    llm_sampling_default(model, &s->defaults);
+    s->reasoning = llm_reasoning_detect(info->chat_template);
+    if (info->chat_template && !llm_template_open(info->chat_template, strlen(info->chat_template), &t)) llm_template_get_caps(t, &s->caps);
+    llm_template_close(t);
+    if (engine) llm_engine_get_stats(engine, &stats);
+    int n = snprintf(all, sizeof all, "%s %s %lld %lld %s", LLM_VERSION_STRING, info->architecture, (long long)info->n_params,
+                     (long long)info->weight_bytes, stats.backend ? stats.backend : "");
+    snprintf(s->fingerprint, sizeof s->fingerprint, "b%016llx", (unsigned long long)llm__hash(all, (size_t)LLM__MIN(n, (int)sizeof all - 1), 1));
+}
+
+LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_openai_kind kind, const char *body, size_t len, void *user) {
+    static const char *const prefix[] = {"chatcmpl-", "cmpl-", "gen-", "tok-", "detok-", "tmpl-"};
+    static const llm_json_limits limits = {64, 4 << 20, 1};
+    llm_openai_call *k = LLM__NEW(llm_openai_call, 1);
+    uint64_t bits[2] = {0, 0};
+    if (!k) return llm__nomem(), (llm_openai_call *)NULL;
+    llm__random_bytes(bits, sizeof bits);
+    snprintf(k->id, sizeof k->id, "%s%016llx%08llx", prefix[kind], (unsigned long long)bits[0], (unsigned long long)bits[1] & 0xFFFFFFFF);
+    k->service = s;
+    k->user = user;
+    k->s = s->defaults;
+    k->created = (int64_t)llm__wall_clock();
+    k->skip_special = k->generation_prompt = 1;
+    k->add_special = kind != LLM_OPENAI_CHAT;
+    k->prompt_logprobs = -1;
+    k->length_penalty = 1;
+    k->info.kind = kind;
+    k->info.id = k->id;
+    k->info.status = 200;
+    k->info.sampling = &k->s;
+    if (llm_json_parse(body, len, &limits, &k->body)) llm__oai_bad(k, NULL, "%s", llm_last_error());
+    else if (llm_json_type_of(k->body, 0) != LLM_JSON_OBJECT) llm__oai_bad(k, NULL, "the body must be a JSON object");
+    else if (llm__oai_model(k) && llm__oai_names(k) && kind <= LLM_OPENAI_GENERATE) llm__oai_read(k);
+    k->info.ignored = k->ignored.data && !k->ignored.failed ? k->ignored.data : "";
+    k->info.n_choices = k->s.n > 0 ? k->s.n : 1;
+    return k;
+}
+
+LLM_API const llm_openai_info *llm_openai_get_info(const llm_openai_call *k) { return &k->info; }
+
+LLM_API void llm_openai_free(llm_openai_call *k) {
+    if (!k) return;
+    for (int32_t i = 0; i < k->info.n_requests; i++) llm_request_free(k->request[i]);
+    for (int32_t i = 0; k->choice && i < k->n_room * k->info.n_choices; i++) {
+        llm_text_free(&k->choice[i].thoughts);
+        llm_text_free(&k->choice[i].content);
+    }
+    LLM_FREE(k->request);
+    LLM_FREE(k->choice);
+    llm_text_free(&k->text);
+    llm_text_free(&k->ignored);
+    llm_json_free(k->body);
+    LLM_FREE(k);
+}
+
+/* ---- from a body to requests */
+
+/* The texts of a list of parts, joined: for templates that know texts only. */
+static void llm__oai_joined(const llm_json *d, int list, llm_text *out) {
+    llm_text text = llm__text_none();
+    for (int part = llm_json_first(d, list); part >= 0; part = llm_json_next(d, part)) {
+        size_t n;
+        const char *s = llm_json_str(d, llm_json_find(d, part, "text"), &n);
+        if (text.len) llm_text_str(&text, "\n");
+        if (s) llm_text_add(&text, s, n);
+    }
+    llm_text_format(out, "%Q", text.data, text.len);
+    llm_text_free(&text);
+}
+
+/* Appends `"key":value` of every member of an object, with a comma before each (the first after an opening brace excepted). */
+static void llm__oai_members(const llm_openai_service *s, const llm_json *d, int object, llm_text *out) {
+    for (int v = llm_json_first(d, object); v >= 0; v = llm_json_next(d, v)) {
+        size_t n;
+        const char *key = llm_json_key(d, v, &n);
+        llm_text_format(out, out->data[out->len - 1] == '{' ? "%Q:" : ",%Q:", key, n);
+        if (s && !s->caps.content_parts && !strcmp(key, "content") && llm_json_type_of(d, v) == LLM_JSON_ARRAY) llm__oai_joined(d, v, out);
+        else llm_json_write(d, v, out);
+    }
+}
+
+/* continue_final_message: the prompt ends with the last message's text, without what the template puts behind it. */
+static void llm__oai_cut(const llm_json *d, int last, llm_text *prompt) {
+    size_t n = 0;
+    const char *content = llm_json_str(d, llm_json_find(d, last, "content"), &n);
+    while (n && strchr(" \n\t\r", content[n - 1])) n--;
+    for (size_t at = prompt->len; n && at >= n; at--)
+        if (!memcmp(prompt->data + at - n, content, n)) {
+            prompt->len = at;
+            prompt->data[at] = 0;
+            return;
+        }
+}
+
+/* The template's context is an object again: the messages, what the body passes on, the template's own arguments, OpenAI's switches. */
+LLM_API llm_result llm_openai_render(const llm_openai_service *s, const llm_json *body, llm_text *prompt) {
+    static const char *const pass[] = {"tools", "documents", "reasoning_effort"};
+    const llm_json *d = body;
+    llm_text context = llm__text_none();
+    llm_json *doc = NULL;
+    llm_render_options how;
+    int kwargs = llm__oai_get(d, 0, "chat_template_kwargs"), on = 1, continued = 0, last = -1;
+    memset(&how, 0, sizeof how);
+    how.as_chat = 1;
+    llm_text_str(&context, "{\"messages\":[");
+    for (int m = llm_json_first(d, llm__oai_get(d, 0, "messages")); m >= 0; m = llm_json_next(d, m)) {
+        llm_text_str(&context, last < 0 ? "{" : ",{");
+        llm__oai_members(s, d, m, &context);
+        llm_text_str(&context, "}");
+        last = m;
+    }
+    llm_text_str(&context, "]");
+    llm__oai_members(NULL, d, kwargs, &context);
+    for (int i = 0; i < LLM__COUNT(pass); i++) {
+        int v = llm__oai_get(d, 0, pass[i]);
+        if (v < 0 || (i == 2 && (!llm_json_str(d, v, NULL) || llm_json_find(d, kwargs, pass[i]) >= 0))) continue;
+        llm_text_format(&context, ",%q:", pass[i]);
+        llm_json_write(d, v, &context);
+    }
+    if (llm_json_bool(d, llm__oai_get(d, 0, "enable_thinking"), &on) && llm_json_find(d, kwargs, "enable_thinking") < 0)
+        llm_text_format(&context, ",'enable_thinking':%s", on ? "true" : "false");
+    on = 1;
+    llm_json_bool(d, llm__oai_get(d, 0, "add_generation_prompt"), &on);
+    llm_json_bool(d, llm__oai_get(d, 0, "continue_final_message"), &continued);
+    llm_text_format(&context, ",'add_generation_prompt':%s}", on && !continued ? "true" : "false");
+    llm_result r = context.failed ? llm__nomem() : llm_json_parse(context.data, context.len, NULL, &doc);
+    if (!r) r = llm_render(s->model, doc, &how, prompt);
+    if (!r && continued) llm__oai_cut(d, last, prompt);
+    llm_json_free(doc);
+    llm_text_free(&context);
+    return r;
+}
+
+static void llm__oai_news(void *user, llm_request *request) {
+    llm_openai_call *k = (llm_openai_call *)user;
+    (void)request;
+    k->service->on_news(k->user, k);
+}
+
+/* Hands one prompt to the engine and prepares its choices. Frees the ids. */
+static int llm__oai_submit_ids(llm_openai_call *k, llm_result r, llm_tokens *ids) {
+    const char *param = k->info.kind == LLM_OPENAI_CHAT ? "messages" : "prompt";
+    size_t skip = k->truncate_prompt && (uint64_t)k->truncate_prompt < ids->len ? ids->len - (size_t)k->truncate_prompt : 0;
+    llm_request_config c;
+    memset(&c, 0, sizeof c);
+    c.prompt_ids = ids->data + skip;
+    c.n_prompt_ids = ids->len - skip;
+    c.sampling = k->s;
+    c.priority = k->priority;
+    c.cache_salt = k->cache_salt;
+    c.score_only = k->max_tokens == 0;
+    c.id = k->id;
+    c.user = k;
+    if (k->service->on_news) c.on_news = llm__oai_news;
+    for (int32_t i = 0; i < k->info.n_choices; i++)
+        llm_reasoning_begin(&k->choice[k->info.n_requests * k->info.n_choices + i].reasoning,
+                            k->info.kind == LLM_OPENAI_CHAT ? k->service->reasoning : LLM_REASONING_NONE, k->text.data, k->text.len);
+    if (!r && ids->failed) r = llm__nomem();
+    int empty = !r && !c.n_prompt_ids;
+    if (!r && !empty) r = llm_request_submit(k->service->engine, &c, &k->request[k->info.n_requests]);
+    llm_tokens_free(ids);
+    if (empty) return llm__oai_bad(k, param, "Prompt cannot be empty");
+    if (r) return llm__oai_failed(k, r, param);
+    k->info.n_requests++;
+    return 1;
+}
+
+static int llm__oai_submit_text(llm_openai_call *k, const char *text, size_t len) {
+    llm_tokens ids;
+    memset(&ids, 0, sizeof ids);
+    llm_result r = llm_tokenize(k->service->model, text, len, LLM_TOK_PARSE_SPECIAL | (k->add_special ? LLM_TOK_ADD_SPECIAL : 0), &ids);
+    return llm__oai_submit_ids(k, r, &ids);
+}
+
+/* A list of token ids into `ids`. 0 after an error, with the ids freed. */
+static int llm__oai_ids(llm_openai_call *k, const char *param, int list, llm_tokens *ids) {
+    int32_t vocab = llm__oai_vocab(k->service);
+    int ok = 1;
+    memset(ids, 0, sizeof *ids);
+    for (int e = llm_json_first(k->body, list); e >= 0 && ok; e = llm_json_next(k->body, e)) {
+        int64_t id = -1;
+        int whole = llm_json_int(k->body, e, &id);
+        if (whole && id >= 0 && id < vocab) llm_tokens_add(ids, (int32_t)id);
+        else if (*param == 't') ok = llm__oai_bad(k, param, "tokens: ids from 0 to %d expected", vocab - 1);
+        else if (!whole) ok = llm__oai_bad(k, param, "%s", llm__oai_prompt_is);
+        else ok = llm__oai_bad(k, param, "Token id %lld is out of vocabulary (0 to %d); a client that tokenizes itself must use this model's tokenizer",
+                               (long long)id, vocab - 1);
+    }
+    if (!ok) llm_tokens_free(ids);
+    return ok;
+}
+
+static int llm__oai_submit_prompt(llm_openai_call *k, int v) {
+    size_t n;
+    llm_tokens ids;
+    const char *s = llm_json_str(k->body, v, &n);
+    if (s) return llm__oai_submit_text(k, s, n);
+    if (llm_json_type_of(k->body, v) != LLM_JSON_ARRAY || !llm_json_size(k->body, v)) return llm__oai_bad(k, "prompt", "%s", llm__oai_prompt_is);
+    return llm__oai_ids(k, "prompt", v, &ids) && llm__oai_submit_ids(k, LLM_OK, &ids);
+}
+
+static int llm__oai_tokenizing(llm_openai_call *k);
+
+LLM_API int llm_openai_submit(llm_openai_call *k) {
+    if (k->info.status != 200) return 0;
+    if (k->info.kind > LLM_OPENAI_GENERATE) return llm__oai_tokenizing(k);
+    int chat = k->info.kind == LLM_OPENAI_CHAT, v = chat ? -1 : llm__oai_get(k->body, 0, "prompt"), many = llm__oai_is_list(k->body, v), ok = 1;
+    k->n_room = many ? llm_json_size(k->body, v) : 1;
+    k->request = LLM__NEW(llm_request *, k->n_room);
+    k->choice = LLM__NEW(llm__oai_choice, k->n_room * k->info.n_choices);
+    k->info.requests = k->request;
+    if (!k->request || !k->choice) return llm__oai_failed(k, llm__nomem(), NULL);
+    if (chat) {
+        llm_result r = llm_openai_render(k->service, k->body, &k->text);
+        return r ? llm__oai_failed(k, r, "messages") : llm__oai_submit_text(k, k->text.data ? k->text.data : "", k->text.len);
+    }
+    for (int e = many ? llm_json_first(k->body, v) : v; e >= 0 && ok; e = many ? llm_json_next(k->body, e) : -1) ok = llm__oai_submit_prompt(k, e);
+    return ok;
+}
+
+/* ---- parts of answers */
+
+/* How a token is written in logprobs: its text; "bytes:\\xE2\\x80" where its bytes are no whole text; or "token_id:N". */
+static void llm__oai_token(const llm_model *m, int as_id, int32_t id, llm_text *out) {
+    llm_text raw = llm__text_none();
+    int whole = 1, step = 1;
+    if (as_id) {
+        llm_text_format(out, "'token_id:%d'", id);
+        return;
+    }
+    llm_token_bytes(m, id, &raw);
+    for (size_t i = 0; i < raw.len && whole; i += (size_t)step) whole = llm__utf8_get(raw.data + i, raw.len - i, &step) >= 0;
+    if (whole) llm_text_format(out, "%Q", raw.data, raw.len);
+    else llm_text_str(out, "\"bytes:");
+    for (size_t i = 0; i < raw.len && !whole; i++) {
+        char hex[8];
+        snprintf(hex, sizeof hex, "\\\\x%02X", (unsigned char)raw.data[i]);
+        llm_text_str(out, hex);
+    }
+    if (!whole) llm_text_str(out, "\"");
+    llm_text_free(&raw);
+}
+
+/* JSON knows no infinity: OpenAI writes -9999. */
+static double llm__oai_shown(float logprob) { return logprob >= -9999 ? (double)logprob : -9999.0; }
+
+/* Rows of log-probabilities, wherever they come from: n tokens, their own values, and the likeliest at their places. */
+typedef struct llm__oai_rows {
+    const llm_model *model;
+    const int32_t *ids;
+    const float *own;
+    const llm_token_logprob *top; /* (n, stride): counts[i] valid in row i */
+    const int32_t *counts;
+    int32_t stride, shown, as_ids; /* shown: how many of a row are wanted */
+    size_t n;
+    int unknown_first;            /* the first token of a prompt has none */
+} llm__oai_rows;
+
+static llm__oai_rows llm__oai_no_rows(const llm_openai_call *k) {
+    llm__oai_rows r;
+    memset(&r, 0, sizeof r);
+    r.model = k->service->model;
+    r.shown = k->n_logprobs;
+    r.as_ids = k->tokens_as_ids;
+    return r;
+}
+
+static void llm__oai_rows_of_prompt(llm__oai_rows *r, const llm_request *request) {
+    r->ids = llm_request_prompt(request, &r->n);
+    r->own = llm_request_prompt_logprobs(request, &r->top, &r->counts, &r->stride);
+    r->unknown_first = 1;
+}
+
+static void llm__oai_rows_of_answer(llm__oai_rows *r, const llm_output *o) {
+    r->ids = o->token_ids;
+    r->n = o->logprobs ? o->n_token_ids : 0;
+    r->own = o->logprobs;
+    r->top = o->top;
+    r->counts = o->top_counts;
+    r->stride = o->top_stride;
+}
+
+static void llm__oai_rows_of_event(llm__oai_rows *r, const llm_event *e) {
+    r->ids = &e->id;
+    r->n = 1;
+    r->own = &e->logprob;
+    r->top = e->top;
+    r->counts = &e->n_top;
+}
+
+static int llm__oai_width(const llm__oai_rows *r, size_t i) { return r->top ? LLM__MIN(r->counts[i], r->shown) : 0; }
+
+/* The four parallel lists of completions. */
+typedef struct llm__oai_lists {
+    llm_text tokens, values, top, offsets;
+    int64_t chars; /* where the next token's text begins */
+} llm__oai_lists;
+
+static void llm__oai_lists_add(llm__oai_lists *l, const llm__oai_rows *r) {
+    for (size_t i = 0; i < r->n; i++) {
+        const char *comma = l->tokens.len ? "," : "";
+        llm_text raw = llm__text_none();
+        int seen = 0, width = llm__oai_width(r, i);
+        llm_text_str(&l->tokens, comma);
+        llm__oai_token(r->model, r->as_ids, r->ids[i], &l->tokens);
+        llm_text_format(&l->offsets, "%s%l", comma, l->chars);
+        llm_token_bytes(r->model, r->ids[i], &raw);
+        l->chars += llm_text_chars(raw.data, raw.len);
+        llm_text_free(&raw);
+        if (!r->own || (r->unknown_first && !i)) {
+            llm_text_format(&l->values, "%snull", comma);
+            llm_text_format(&l->top, "%snull", comma);
+            continue;
+        }
+        llm_text_format(&l->values, "%s%f", comma, llm__oai_shown(r->own[i]));
+        llm_text_format(&l->top, "%s{", comma);
+        for (int j = 0; j <= width; j++) { /* up to N + 1 entries: the token itself is always there */
+            int own = j == width;
+            const llm_token_logprob *t = own ? NULL : &r->top[i * (size_t)r->stride + (size_t)j];
+            if (own && seen) break;
+            seen |= !own && t->id == r->ids[i];
+            if (j) llm_text_str(&l->top, ",");
+            llm__oai_token(r->model, r->as_ids, own ? r->ids[i] : t->id, &l->top);
+            llm_text_format(&l->top, ":%f", llm__oai_shown(own ? r->own[i] : t->logprob));
+        }
+        llm_text_str(&l->top, "}");
+    }
+}
+
+static void llm__oai_lists_end(llm__oai_lists *l, llm_text *out) {
+    llm_text_format(out, "{'tokens':[%t],'token_logprobs':[%t],'top_logprobs':[%t],'text_offset':[%t]}", &l->tokens, &l->values, &l->top, &l->offsets);
+}
+
+LLM_API void llm_openai_logprobs(llm_text *out, const llm_model *model, const llm_output *answer, int n_top) {
+    llm__oai_lists l;
+    llm__oai_rows r;
+    memset(&l, 0, sizeof l);
+    memset(&r, 0, sizeof r);
+    r.model = model;
+    r.shown = n_top;
+    llm__oai_rows_of_answer(&r, answer);
+    llm__oai_lists_add(&l, &r);
+    llm__oai_lists_end(&l, out);
+}
+
+/* One entry of a chat's logprobs, without its closing brace. */
+static void llm__oai_chat_token(const llm__oai_rows *r, int32_t id, float logprob, llm_text *out) {
+    llm_text raw = llm__text_none();
+    llm_text_str(out, "{\"token\":");
+    llm__oai_token(r->model, r->as_ids, id, out);
+    llm_text_format(out, ",'logprob':%f,'bytes':[", llm__oai_shown(logprob));
+    llm_token_bytes(r->model, id, &raw);
+    for (size_t i = 0; i < raw.len; i++) llm_text_format(out, i ? ",%d" : "%d", (unsigned char)raw.data[i]);
+    llm_text_str(out, "]");
+    llm_text_free(&raw);
+}
+
+static void llm__oai_chat_logprobs(const llm__oai_rows *r, llm_text *out) {
+    llm_text_str(out, "{\"content\":[");
+    for (size_t i = 0; i < r->n; i++) {
+        if (i) llm_text_str(out, ",");
+        llm__oai_chat_token(r, r->ids[i], r->own[i], out);
+        llm_text_str(out, ",\"top_logprobs\":[");
+        for (int j = 0; j < llm__oai_width(r, i); j++) {
+            const llm_token_logprob *t = &r->top[i * (size_t)r->stride + (size_t)j];
+            if (j) llm_text_str(out, ",");
+            llm__oai_chat_token(r, t->id, t->logprob, out);
+            llm_text_str(out, "}");
+        }
+        llm_text_str(out, "]}");
+    }
+    llm_text_str(out, "],\"refusal\":null}");
+}
+
+/* prompt_logprobs as in vLLM: null for the first token, then an object {id: {logprob, decoded_token}} each. */
+static void llm__oai_prompt_logprobs(const llm_openai_call *k, const llm_request *request, llm_text *out) {
+    llm__oai_rows r = llm__oai_no_rows(k);
+    llm__oai_rows_of_prompt(&r, request);
+    r.shown = k->prompt_logprobs;
+    llm_text_str(out, ",\"prompt_logprobs\":[null");
+    for (size_t i = 1; r.own && i < r.n; i++) {
+        int seen = 0, width = llm__oai_width(&r, i);
+        for (int j = 0; j <= width && !(j == width && seen); j++) {
+            const llm_token_logprob *t = j < width ? &r.top[i * (size_t)r.stride + (size_t)j] : NULL;
+            int32_t id = t ? t->id : r.ids[i];
+            seen |= id == r.ids[i];
+            llm_text_format(out, j ? ",'%d':{'logprob':%f,'decoded_token':" : ",{'%d':{'logprob':%f,'decoded_token':", id,
+                            llm__oai_shown(t ? t->logprob : r.own[i]));
+            llm__oai_token(r.model, r.as_ids, id, out);
+            llm_text_str(out, "}");
+        }
+        llm_text_str(out, "}");
+    }
+    llm_text_str(out, "]");
+}
+
+LLM_API void llm_openai_finish(llm_text *out, const llm_output *answer, int64_t chars) {
+    llm_text_format(out, "'finish_reason':%q,'stop_reason':", llm_finish_str(answer->finish));
+    if (answer->stop_reason || answer->stop_id < 0) llm_text_format(out, "%q", answer->stop_reason);
+    else llm_text_int(out, answer->stop_id);
+    llm_text_format(out, ",'sentence_length':%l,'cum_log_probs':%f", chars, answer->cum_logprob);
+}
+
+LLM_API void llm_openai_usage(llm_text *out, int64_t prompt, int64_t completion, int64_t cached, int64_t reasoning) {
+    llm_text_format(out, "'usage':{'prompt_tokens':%l,'completion_tokens':%l,'total_tokens':%l,'prompt_tokens_details':{'cached_tokens':%l},"
+                    "'completion_tokens_details':{'reasoning_tokens':%l}}", prompt, completion, prompt + completion, cached, reasoning);
+}
+
+LLM_API void llm_openai_metrics(llm_text *out, const llm_request *request) {
+    llm_request_metrics m;
+    llm_request_get_metrics(request, &m);
+    llm_text_format(out, "'metrics':{'arrival_time':%f,'inference_start_time':%f,'first_token_time':%f,'finish_time':%f,", m.arrival_time,
+                    m.inference_start_time, m.first_token_time, m.finish_time);
+    llm_text_format(out, "'time_in_queue':%f,'model_forward_time':%f,'model_execute_time':%f}", m.time_in_queue, m.model_forward_time,
+                    m.model_execute_time);
+}
+
+/* Tokens of all prompts and choices so far. */
+static void llm__oai_usage(const llm_openai_call *k, llm_text *out) {
+    int64_t prompt = 0, completion = 0, cached = 0, reasoning = 0;
+    for (int32_t r = 0; r < k->info.n_requests; r++) {
+        llm_request_metrics m;
+        llm_output o;
+        llm_request_get_metrics(k->request[r], &m);
+        prompt += m.n_prompt_tokens;
+        cached += m.n_cached_tokens;
+        for (int32_t i = 0; i < k->info.n_choices; i++) {
+            if (!llm_request_output(k->request[r], i, &o)) completion += (int64_t)o.n_token_ids;
+            reasoning += k->choice[r * k->info.n_choices + i].n_reasoning;
+        }
+    }
+    llm_text_str(out, ",");
+    llm_openai_usage(out, prompt, completion, cached, reasoning);
+}
+
+static void llm__oai_head(const llm_openai_call *k, const char *object, llm_text *out) {
+    llm_text_format(out, "{'id':%q,'object':%q,'created':%l,'model':%q,'system_fingerprint':%q,'choices':[", k->id, object, k->created, k->model,
+                    k->service->fingerprint);
+}
+
+/* An answer's last token that ended it (EOS or a stop id) is not part of what is shown. */
+static int llm__oai_is_end(const llm_openai_call *k, llm_finish finish, int32_t stop_id, int32_t id) {
+    return finish == LLM_FINISH_STOP && (stop_id >= 0 || llm_token_is_special(k->service->model, id));
+}
+
+static void llm__oai_echo(const llm_openai_call *k, const llm_request *request, llm_text *out) {
+    size_t n;
+    const int32_t *ids = llm_request_prompt(request, &n);
+    llm_detokenize(k->service->model, ids, n, 0, out);
+}
+
+/* ---- whole answers */
+
+/* Logprobs of a whole choice: of a completion with those of the echoed prompt before. */
+static void llm__oai_whole_logprobs(const llm_openai_call *k, const llm_request *request, const llm_output *o, llm_text *out) {
+    llm__oai_rows rows = llm__oai_no_rows(k), prompt = rows;
+    llm__oai_lists l;
+    memset(&l, 0, sizeof l);
+    llm__oai_rows_of_answer(&rows, o);
+    if (!k->want_logprobs) {
+        llm_text_str(out, "null");
+    } else if (k->info.kind == LLM_OPENAI_CHAT) {
+        if (rows.n && llm__oai_is_end(k, o->finish, o->stop_id, o->token_ids[rows.n - 1])) rows.n--;
+        llm__oai_chat_logprobs(&rows, out);
+    } else {
+        llm__oai_rows_of_prompt(&prompt, request);
+        if (k->echo) llm__oai_lists_add(&l, &prompt);
+        llm__oai_lists_add(&l, &rows);
+        llm__oai_lists_end(&l, out);
+    }
+}
+
+static void llm__oai_whole_choice(const llm_openai_call *k, int32_t r, int32_t index, llm_text *out) {
+    int chat = k->info.kind == LLM_OPENAI_CHAT, at = r * k->info.n_choices + index;
+    const llm_request *request = k->request[r];
+    const llm__oai_choice *c = &k->choice[at];
+    llm_text text = llm__text_none();
+    llm_output o;
+    llm_request_output(request, index, &o);
+    if (k->info.kind == LLM_OPENAI_GENERATE || k->echo) llm__oai_echo(k, request, &text);
+    if (chat) llm_text_free(&text);
+    llm_text_add(&text, chat ? c->content.data : o.text, chat ? c->content.len : o.text_len);
+    int64_t chars = llm_text_chars(text.data, text.len);
+    if (k->info.kind == LLM_OPENAI_GENERATE) {
+        llm_text_format(out, at ? ",%Q" : "%Q", text.data, text.len);
+        llm_text_free(&text);
+        return;
+    }
+    llm_text_format(out, at ? ",{'index':%d" : "{'index':%d", at);
+    if (chat) {
+        llm_text_format(out, ",'message':{'role':'assistant','content':%Q", text.data, text.len);
+        if (c->thoughts.len) llm_text_format(out, ",'reasoning_content':%Q", c->thoughts.data, c->thoughts.len);
+        llm_text_str(out, ",\"refusal\":null}");
+    } else {
+        llm_text_format(out, ",'text':%Q", text.data, text.len);
+    }
+    llm_text_free(&text);
+    llm_text_str(out, ",\"logprobs\":");
+    llm__oai_whole_logprobs(k, request, &o, out);
+    llm_text_str(out, ",");
+    llm_openai_finish(out, &o, chars);
+    if (k->token_ids) {
+        size_t n;
+        const int32_t *ids = llm_request_prompt(request, &n);
+        llm_text_format(out, ",'prompt_token_ids':%i,'token_ids':%i", ids, n, o.token_ids, o.n_token_ids);
+    }
+    if (!chat && k->prompt_logprobs >= 0) llm__oai_prompt_logprobs(k, request, out);
+    llm_text_str(out, "}");
+}
+
+static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
+    int chat = k->info.kind == LLM_OPENAI_CHAT, generate = k->info.kind == LLM_OPENAI_GENERATE;
+    if (generate) llm_text_str(out, "{\"text\":[");
+    else llm__oai_head(k, chat ? "chat.completion" : "text_completion", out);
+    for (int32_t r = 0; r < k->info.n_requests; r++)
+        for (int32_t i = 0; i < k->info.n_choices; i++) llm__oai_whole_choice(k, r, i, out);
+    llm_text_str(out, "]");
+    if (!generate) llm__oai_usage(k, out);
+    if (chat && k->prompt_logprobs >= 0) llm__oai_prompt_logprobs(k, k->request[0], out);
+    if (k->metrics && !generate) llm_text_str(out, ","), llm_openai_metrics(out, k->request[0]);
+    llm_text_str(out, "}");
+}
+
+/* ---- streams */
+
+/* One server-sent event with one choice, which is freed; without a choice it is the last one, for the usage. */
+static void llm__oai_chunk(const llm_openai_call *k, llm_text *choice, llm_text *out) {
+    int usage = !choice->len || k->continuous_usage;
+    llm_text_str(out, "data: ");
+    llm__oai_head(k, k->info.kind == LLM_OPENAI_CHAT ? "chat.completion.chunk" : "text_completion", out);
+    llm_text_format(out, "%t]", choice);
+    if (usage) llm__oai_usage(k, out);
+    else if (k->include_usage) llm_text_str(out, ",\"usage\":null");
+    llm_text_str(out, "}\n\n");
+}
+
+/* The fields at the end of a choice: in its last chunk how it ended, before that null. */
+static void llm__oai_chunk_end(const llm_openai_call *k, const llm_request *request, const llm_event *e, int64_t chars, llm_text *out) {
+    llm_output o;
+    if (e->finish == LLM_FINISH_NONE) {
+        llm_text_str(out, ",\"finish_reason\":null}");
+        return;
+    }
+    llm_request_output(request, e->index, &o);
+    llm_text_str(out, ",");
+    llm_openai_finish(out, &o, chars);
+    if (k->token_ids) llm_text_format(out, ",'token_ids':%i", o.token_ids, o.n_token_ids);
+    llm_text_str(out, "}");
+}
+
+static void llm__oai_chat_event(const llm_openai_call *k, const llm_request *request, const llm_event *e, llm__oai_choice *c, llm_text *out) {
+    llm_text choice = llm__text_none();
+    int token = e->has_token && !llm__oai_is_end(k, e->finish, e->stop_id, e->id);
+    if (token || c->content.len || c->thoughts.len) {
+        llm_text_format(&choice, "{'index':%d,'delta':{", e->index);
+        if (c->thoughts.len) llm_text_format(&choice, "'reasoning_content':%Q", c->thoughts.data, c->thoughts.len);
+        if (c->thoughts.len && c->content.len) llm_text_str(&choice, ",");
+        if (c->content.len || !c->thoughts.len) llm_text_format(&choice, "'content':%Q", c->content.data, c->content.len);
+        llm_text_str(&choice, "},\"logprobs\":");
+        llm__oai_rows rows = llm__oai_no_rows(k);
+        llm__oai_rows_of_event(&rows, e);
+        if (k->want_logprobs && token) llm__oai_chat_logprobs(&rows, &choice);
+        else llm_text_str(&choice, "null");
+        llm_text_str(&choice, ",\"finish_reason\":null}");
+        llm__oai_chunk(k, &choice, out);
+    }
+    if (e->finish != LLM_FINISH_NONE) {
+        llm_text_format(&choice, "{'index':%d,'delta':{},'logprobs':null", e->index);
+        llm__oai_chunk_end(k, request, e, c->chars, &choice);
+        llm__oai_chunk(k, &choice, out);
+    }
+    c->content.len = c->thoughts.len = 0;
+}
+
+/* A piece of a completion; before the first one the prompt, if it is to be echoed. */
+static void llm__oai_text_event(const llm_openai_call *k, int32_t r, const llm_event *e, llm__oai_choice *c, llm_text *out) {
+    llm_text choice = llm__text_none(), text = llm__text_none();
+    llm__oai_rows rows = llm__oai_no_rows(k);
+    llm__oai_lists l;
+    int at = r * k->info.n_choices + e->index;
+    memset(&l, 0, sizeof l);
+    if (k->echo && !c->started) {
+        llm_output none;
+        memset(&none, 0, sizeof none);
+        llm__oai_echo(k, k->request[r], &text);
+        llm_text_format(&choice, "{'index':%d,'text':%Q,'logprobs':", at, text.data, text.len);
+        llm__oai_whole_logprobs(k, k->request[r], &none, &choice);
+        llm_text_str(&choice, ",\"finish_reason\":null}");
+        llm__oai_chunk(k, &choice, out);
+        c->chars += llm_text_chars(text.data, text.len);
+        llm_text_free(&text);
+    }
+    c->started = 1;
+    llm_text_format(&choice, "{'index':%d,'text':%Q,'logprobs':", at, e->text, e->text_len);
+    l.chars = c->chars;
+    llm__oai_rows_of_event(&rows, e);
+    if (k->want_logprobs && e->has_token) llm__oai_lists_add(&l, &rows), llm__oai_lists_end(&l, &choice);
+    else llm_text_str(&choice, "null");
+    c->chars += llm_text_chars(e->text, e->text_len);
+    llm__oai_chunk_end(k, k->request[r], e, c->chars, &choice);
+    llm__oai_chunk(k, &choice, out);
+}
+
+/* Takes one piece of news of a prompt and keeps account of its choice. 0: there is none. */
+static int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
+    if (!llm_request_poll(k->request[r], e)) return 0;
+    llm__oai_choice *c = &k->choice[r * k->info.n_choices + e->index];
+    double now = llm__now(), gap = e->has_token && c->last > 0 ? now - c->last : 0;
+    size_t before = c->content.len;
+    if (e->has_token) c->last = now;
+    if (k->service->on_event) k->service->on_event(k->user, k, k->request[r], e, gap);
+    if (k->info.kind != LLM_OPENAI_CHAT) return 1;
+    llm_reasoning_push(&c->reasoning, e->text ? e->text : "", e->text_len, &c->thoughts, &c->content);
+    if (e->finish != LLM_FINISH_NONE) llm_reasoning_end(&c->reasoning, &c->thoughts, &c->content);
+    c->n_reasoning += e->has_token && c->reasoning.thinking;
+    c->chars += llm_text_chars(c->content.data + before, c->content.len - before);
+    return 1;
+}
+
+/* The first error of a choice; NULL: none. */
+static const char *llm__oai_failure(const llm_openai_call *k) {
+    for (int32_t r = 0; r < k->info.n_requests; r++)
+        for (int32_t i = 0; i < k->info.n_choices; i++) {
+            llm_output o;
+            if (llm_request_output(k->request[r], i, &o) || o.finish != LLM_FINISH_ERROR) continue;
+            return llm_request_error(k->request[r]) ? llm_request_error(k->request[r]) : "the engine failed";
+        }
+    return NULL;
+}
+
+/* The end of a stream: an error, or the usage if it was asked for; then OpenAI's mark. */
+static void llm__oai_stream_end(llm_openai_call *k, llm_text *out) {
+    const char *failure = llm__oai_failure(k);
+    llm_text none = llm__text_none();
+    k->info.done = 1;
+    if (k->info.kind == LLM_OPENAI_GENERATE) return;
+    if (failure) {
+        llm_text_str(out, "data: ");
+        llm_openai_error(out, 500, failure, NULL, NULL);
+        llm_text_str(out, "\n\n");
+    } else if (k->include_usage) {
+        llm__oai_chunk(k, &none, out);
+    }
+    llm_text_str(out, "data: [DONE]\n\n");
+}
+
+/* Every choice of a chat begins with its role. */
+static void llm__oai_roles(llm_openai_call *k, llm_text *out) {
+    for (int32_t i = 0; i < k->info.n_choices && !k->choice[i].started; i++) {
+        llm_text choice = llm__text_none();
+        k->choice[i].started = 1;
+        llm_text_format(&choice, "{'index':%d,'delta':{'role':'assistant','content':''},'logprobs':null,'finish_reason':null}", i);
+        llm__oai_chunk(k, &choice, out);
+    }
+}
+
+/* One piece of news is one piece of the stream; /generate shows all of a prompt's news at once, in one line. */
+static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
+    size_t before = out->len;
+    int done = 1;
+    if (k->info.kind == LLM_OPENAI_CHAT) llm__oai_roles(k, out);
+    for (int32_t r = 0; r < k->info.n_requests; r++) {
+        llm_event e;
+        int any = 0;
+        while (out->len == before && llm__oai_poll(k, r, &e)) {
+            if (e.finish == LLM_FINISH_ERROR) continue;
+            any = 1;
+            if (k->info.kind == LLM_OPENAI_CHAT) llm__oai_chat_event(k, k->request[r], &e, &k->choice[e.index], out);
+            else if (k->info.kind == LLM_OPENAI_COMPLETION) llm__oai_text_event(k, r, &e, &k->choice[r * k->info.n_choices + e.index], out);
+        }
+        if (any && k->info.kind == LLM_OPENAI_GENERATE) llm__oai_whole(k, out), llm_text_str(out, "\n");
+        if (out->len > before) return 1;
+        done &= llm_request_done(k->request[r]);
+    }
+    if (done) llm__oai_stream_end(k, out);
+    return out->len > before;
+}
+
+LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
+    llm_event e;
+    int done = 1;
+    if (k->info.done) return 0;
+    if (k->info.status == 200 && k->info.n_requests) {
+        if (k->info.stream) return llm__oai_next_event(k, out);
+        for (int32_t r = 0; r < k->info.n_requests; r++) {
+            while (llm__oai_poll(k, r, &e)) continue;
+            done &= llm_request_done(k->request[r]);
+        }
+        if (!done) return 0;
+        const char *failure = llm__oai_failure(k);
+        if (failure) llm__oai_bad(k, NULL, "%s", failure), k->info.status = 500;
+        else llm__oai_whole(k, out);
+    } else if (k->info.status == 200) {
+        llm_text_add(out, k->text.data, k->text.len);
+    }
+    if (k->info.status != 200) llm_openai_error(out, k->info.status, k->message, k->param[0] ? k->param : NULL, k->code);
+    k->info.done = 1;
+    return 1;
+}
+
+/* ---- tokenizing kinds: the answer is written at once, into k->text */
+
+/* The members of one list of tokens: ids, strings, or {id, piece}. */
+static void llm__oai_token_list(const llm_openai_call *k, const llm_tokens *ids, int pieces, llm_text *out) {
+    llm_text_str(out, "[");
+    for (size_t i = 0; i < ids->len; i++) {
+        llm_text_format(out, i ? "%s" : "", ",");
+        if (pieces) llm_text_format(out, "{'id':%d,'piece':", ids->data[i]);
+        llm__oai_token(k->service->model, 0, ids->data[i], out);
+        if (pieces) llm_text_str(out, "}");
+    }
+    llm_text_str(out, "]");
+}
+
+/* llama.cpp's body {content, add_special, parse_special, with_pieces}, or vLLM's {prompt, add_special_tokens, return_token_strs} or {messages, ...};
+ * the answer holds both forms. */
+static int llm__oai_tokenize(llm_openai_call *k) {
+    const llm_json *d = k->body;
+    int content = llm__oai_get(d, 0, "content"), theirs = content >= 0, v = theirs ? content : llm__oai_get(d, 0, "prompt"), strings = 0;
+    const char *name = theirs ? "content" : "prompt", *const flag[2] = {theirs ? "add_special" : "add_special_tokens", "parse_special"};
+    int on[2] = {!theirs, 1};
+    size_t n = 0;
+    llm_tokens ids;
+    llm_engine_stats stats;
+    memset(&ids, 0, sizeof ids);
+    memset(&stats, 0, sizeof stats);
+    const char *s = llm_json_str(d, v, &n);
+    if (v < 0 && !llm__oai_has(k, "messages")) return llm__oai_bad(k, "prompt", "prompt, content or messages is missing");
+    for (int i = 0; i < 2; i++) {
+        int given = llm__oai_get(d, 0, flag[i]);
+        if (given >= 0 && !llm_json_bool(d, given, &on[i])) return llm__oai_bad(k, flag[i], "%s must be true or false", flag[i]);
+    }
+    llm_json_bool(d, llm__oai_get(d, 0, theirs ? "with_pieces" : "return_token_strs"), &strings);
+    if (v < 0) {
+        llm_result rendered = llm__oai_messages(k) ? llm_openai_render(k->service, d, &k->text) : LLM_OK;
+        if (k->info.status != 200) return 0;
+        if (rendered) return llm__oai_failed(k, rendered, "messages");
+        s = k->text.data ? k->text.data : "";
+        n = k->text.len;
+        on[0] = 0;
+    }
+    if (!s) return llm__oai_bad(k, name, "%s must be a text", name);
+    llm_result r = llm_tokenize(k->service->model, s, n, (on[0] ? LLM_TOK_ADD_SPECIAL : 0) | (on[1] ? LLM_TOK_PARSE_SPECIAL : 0), &ids);
+    if (k->service->engine) llm_engine_get_stats(k->service->engine, &stats);
+    k->text.len = 0;
+    llm_text_format(&k->text, "{'count':%l,'max_model_len':%d,'tokens':", (int64_t)ids.len, stats.max_model_len);
+    if (strings && theirs) llm__oai_token_list(k, &ids, 1, &k->text);
+    else llm_text_format(&k->text, "%i", ids.data, ids.len);
+    if (strings && !theirs) llm_text_str(&k->text, ",\"token_strs\":"), llm__oai_token_list(k, &ids, 0, &k->text);
+    llm_text_str(&k->text, "}");
+    llm_tokens_free(&ids);
+    return r ? llm__oai_failed(k, r, "prompt") : 1;
+}
+
+/* The text under the names that llama.cpp, vLLM and /apply-template give it. */
+static int llm__oai_tokenizing(llm_openai_call *k) {
+    llm_text text = llm__text_none();
+    llm_tokens ids;
+    llm_result r;
+    int v = llm__oai_get(k->body, 0, "tokens"), back = k->info.kind == LLM_OPENAI_DETOKENIZE;
+    if (k->info.kind == LLM_OPENAI_TOKENIZE) return llm__oai_tokenize(k);
+    if (back && llm_json_type_of(k->body, v) != LLM_JSON_ARRAY) return llm__oai_bad(k, "tokens", "tokens must be a list of token ids");
+    if (back ? !llm__oai_ids(k, "tokens", v, &ids) : !llm__oai_messages(k)) return 0;
+    if (back) {
+        r = llm_detokenize(k->service->model, ids.data, ids.len, LLM_DETOK_KEEP_SPECIAL, &text);
+        llm_tokens_free(&ids);
+        if (!r) llm_text_format(&k->text, "{'content':%Q,'prompt':%Q}", text.data, text.len, text.data, text.len);
+    } else {
+        r = llm_openai_render(k->service, k->body, &text);
+        if (!r) llm_text_format(&k->text, "{'prompt':%Q}", text.data, text.len);
+    }
+    llm_text_free(&text);
+    return r ? llm__oai_failed(k, r, back ? "tokens" : "messages") : 1;
 }
 
 #endif /* LLM_IMPLEMENTATION_DONE */

@@ -3,8 +3,8 @@
  *     ./llm_serve --port 8180
  *
  * One event thread (sockets and JSON), one engine thread (the model), a few workers (templates and tokenizing). Uses the public API
- * of llm.h only. Sections, bottom-up: >>server >>options >>http >>connections >>params >>calls >>reasoning >>metrics >>answers
- * >>page >>routes >>main. */
+ * of llm.h only. Sections, bottom-up: >>server >>options >>http >>connections >>calls >>metrics >>answers >>page
+ * >>routes >>main. */
 #define _GNU_SOURCE
 #include "llm.h"
 
@@ -16,13 +16,11 @@
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -48,15 +46,12 @@ static struct {
     configuration cfg;
     llm_model *model;
     llm_engine *engine;
-    int32_t vocab;                   /* ids below it are accepted */
-    llm_reasoning_kind reasoning;
-    llm_template_caps caps;
-    llm_sampling defaults;
-    char fingerprint[32], bound[160];
+    llm_openai_service service;      /* how requests are read and answers written */
+    int n_served;                    /* of cfg.names: the others are accepted only */
+    char bound[160];
     int ready;                       /* atomic: the engine is open */
     int loopback;                    /* bound to a loopback address or a Unix socket */
     double started;
-    uint64_t id_key;
     volatile sig_atomic_t signals;
 } server;
 
@@ -74,14 +69,6 @@ static void server_log(int level, const char *message) {
 static void on_library_log(void *user, int level, const char *message) {
     (void)user;
     server_log(level, message);
-}
-
-/* A new unguessable id: prefix and 24 hexadecimal digits. */
-static void make_id(const char *prefix, char *out, size_t size) {
-    static uint64_t count;
-    uint64_t v[2];
-    if (getrandom(v, sizeof v, 0) != (ssize_t)sizeof v) v[0] = server.id_key + ++count, v[1] = count;
-    snprintf(out, size, "%s%016llx%08llx", prefix, (unsigned long long)v[0], (unsigned long long)(v[1] & 0xFFFFFFFFu));
 }
 
 /* ============================================================================
@@ -305,6 +292,9 @@ static void read_options(int argc, char **argv) {
     }
     if (c->reasoning_parser && llm_reasoning_named(c->reasoning_parser) < 0) die(2, "--reasoning-parser: a name as qwen3, deepseek_r1, ernie-45-vl or none was expected");
     if (!c->names.n) llm_options_set(&options, llm_options_find(&options, "served-model-name", 17), "model", c->model, LLM_FROM_FILE);
+    server.n_served = c->names.n; /* the path and its last component are known too */
+    llm_options_set(&options, llm_options_find(&options, "served-model-name", 17), "model", c->model, LLM_FROM_USER);
+    if (strrchr(c->model, '/')) llm_options_set(&options, llm_options_find(&options, "served-model-name", 17), "model", strrchr(c->model, '/') + 1, LLM_FROM_USER);
     if (!c->engine.kv_cache_memory_bytes) c->engine.kv_cache_memory_bytes = (int64_t)4 << 30;
     free((void *)words.items);
 }
@@ -745,21 +735,13 @@ static void common_headers(conn *c, llm_text *t);
 /* Writes a head. length < 0: chunked. `extra` holds whole header lines or is NULL. */
 static void http_head_out(conn *c, int status, const char *type, int64_t length, const char *extra) {
     llm_text *t = &c->out;
-    llm_text_str(t, "HTTP/1.1 ");
-    llm_text_int(t, status);
-    llm_text_str(t, " ");
-    llm_text_str(t, http_reason(status));
-    llm_text_str(t, "\r\nContent-Type: ");
-    llm_text_str(t, type);
-    if (length >= 0) {
-        llm_text_str(t, "\r\nContent-Length: ");
-        llm_text_int(t, length);
-    } else {
-        llm_text_str(t, "\r\nTransfer-Encoding: chunked");
-    }
-    llm_text_str(t, "\r\n");
+    llm_text_format(t, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\n", status, http_reason(status), type);
+    if (length >= 0) llm_text_format(t, "Content-Length: %l\r\n", length);
+    else if (c->head.minor == 1) llm_text_str(t, "Transfer-Encoding: chunked\r\n");
     common_headers(c, t);
     if (extra) llm_text_str(t, extra);
+    if (status == 401) llm_text_str(t, "WWW-Authenticate: Bearer\r\n");
+    if (status == 429 || status == 503) llm_text_str(t, "Retry-After: 1\r\n");
     if (!c->head.keep_alive || net.draining) c->close_after = 1;
     llm_text_str(t, c->close_after ? "Connection: close\r\n\r\n" : "\r\n");
 }
@@ -770,29 +752,11 @@ static void http_answer(conn *c, int status, const char *type, slice body, const
     conn_answered(c);
 }
 
-/* OpenAI's error object. */
-static void error_json(llm_text *t, int status, const char *message, const char *param, const char *code) {
-    const char *type = status == 401 ? "authentication_error" : status == 403 ? "permission_error" : status == 404 ? "not_found_error"
-                     : status == 429 ? "rate_limit_error" : status == 503 ? "overloaded_error" : status >= 500 ? "server_error" : "invalid_request_error";
-    llm_text_str(t, "{\"error\":{\"message\":");
-    llm_text_json(t, message, strlen(message));
-    llm_text_str(t, ",\"type\":\"");
-    llm_text_str(t, type);
-    llm_text_str(t, "\",\"param\":");
-    if (param) llm_text_json(t, param, strlen(param));
-    else llm_text_str(t, "null");
-    llm_text_str(t, ",\"code\":");
-    if (code) llm_text_json(t, code, strlen(code));
-    else llm_text_str(t, "null");
-    llm_text_str(t, "}}");
-}
-
 static void http_answer_error(conn *c, int status, const char *message, const char *param, const char *code) {
     llm_text t = {0};
-    const char *extra = status == 401 ? "WWW-Authenticate: Bearer\r\n" : status == 429 || status == 503 ? "Retry-After: 1\r\n" : NULL;
-    error_json(&t, status, message, param, code);
+    llm_openai_error(&t, status, message, param, code);
     slice body = {t.data, t.len};
-    http_answer(c, status, "application/json", body, extra);
+    http_answer(c, status, "application/json", body, NULL);
     llm_text_free(&t);
 }
 
@@ -1006,313 +970,19 @@ static void conn_sweep(void) {
 }
 
 /* ============================================================================
- * >>params   Request fields: one table says name, type, range and place.
- * ============================================================================
- * A field that is null counts as absent. A wrong type or range is 400 with the field's name in `param`. A field that no table knows is accepted
- * and named in the response header x-llm-ignored, as vLLM does in its log. */
-
-enum { MAX_STOP = 16, MAX_STOP_LEN = 1024, MAX_BAD_WORDS = 256, MAX_BIAS = 1024, MAX_PROMPTS = 256, MAX_MESSAGES = 16384 };
-
-typedef struct params {
-    llm_sampling s;              /* its pointers lie in the arrays below or in the request's JSON */
-    const char *stop[MAX_STOP], *bad_words[MAX_BAD_WORDS];
-    int32_t stop_ids[MAX_STOP];
-    llm_logit_bias bias[MAX_BIAS];
-    int stream, include_usage, continuous_usage, echo, want_logprobs, n_logprobs; /* want: the logprobs object; n: alternatives */
-    int prompt_logprobs;         /* -1: not wanted */
-    int add_special, add_special_given, no_generation_prompt, continue_final, detokenize_special;
-    int token_ids, tokens_as_ids, metrics;
-    int max_tokens_given, max_completion_given, temperature_given;
-    int64_t max_tokens, max_completion_tokens, truncate_prompt;
-    int beam, priority;
-    double length_penalty;
-    int64_t logprobs_number;
-    const char *cache_salt, *user, *request_id;
-    char param[64];              /* of the error */
-    char message[512];
-} params;
-
-static int param_error(params *p, const char *name, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static int param_error(params *p, const char *name, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(p->message, sizeof p->message, format, args);
-    va_end(args);
-    snprintf(p->param, sizeof p->param, "%.63s", name);
-    return 0;
-}
-
-typedef enum field_kind { FIELD_FLOAT, FIELD_DOUBLE, FIELD_INT32, FIELD_INT64, FIELD_BOOL, FIELD_BOOL_INVERTED, FIELD_TEXT, FIELD_OTHER } field_kind;
-
-typedef struct field {
-    const char *name;
-    field_kind kind;
-    size_t at;                   /* offset in params */
-    double low, high;
-} field;
-
-#define IN_PARAMS(member) offsetof(params, member)
-
-/* Fields of every generating route. FIELD_OTHER: read elsewhere, or without meaning here but known to OpenAI's clients. */
-static const field fields[] = {
-    {"temperature", FIELD_FLOAT, IN_PARAMS(s.temperature), 0, 2},
-    {"top_p", FIELD_FLOAT, IN_PARAMS(s.top_p), 0, 1},
-    {"min_p", FIELD_FLOAT, IN_PARAMS(s.min_p), 0, 1},
-    {"top_k", FIELD_INT32, IN_PARAMS(s.top_k), -1, 2147483647},
-    {"repetition_penalty", FIELD_FLOAT, IN_PARAMS(s.repetition_penalty), 0, 2},
-    {"presence_penalty", FIELD_FLOAT, IN_PARAMS(s.presence_penalty), -2, 2},
-    {"frequency_penalty", FIELD_FLOAT, IN_PARAMS(s.frequency_penalty), -2, 2},
-    {"n", FIELD_INT32, IN_PARAMS(s.n), 1, 128},
-    {"best_of", FIELD_INT32, IN_PARAMS(s.best_of), 1, 128},
-    {"min_tokens", FIELD_INT32, IN_PARAMS(s.min_tokens), 0, 2147483647},
-    {"max_tokens", FIELD_INT64, IN_PARAMS(max_tokens), 0, 9e18},
-    {"max_completion_tokens", FIELD_INT64, IN_PARAMS(max_completion_tokens), 0, 9e18},
-    {"ignore_eos", FIELD_BOOL, IN_PARAMS(s.ignore_eos), 0, 0},
-    {"skip_special_tokens", FIELD_BOOL_INVERTED, IN_PARAMS(s.skip_special_tokens_off), 0, 0},
-    {"include_stop_str_in_output", FIELD_BOOL, IN_PARAMS(s.include_stop_str_in_output), 0, 0},
-    {"prompt_logprobs", FIELD_INT32, IN_PARAMS(prompt_logprobs), 0, 20},
-    {"stream", FIELD_BOOL, IN_PARAMS(stream), 0, 0},
-    {"echo", FIELD_BOOL, IN_PARAMS(echo), 0, 0},
-    {"add_special_tokens", FIELD_BOOL, IN_PARAMS(add_special), 0, 0},
-    {"add_generation_prompt", FIELD_BOOL_INVERTED, IN_PARAMS(no_generation_prompt), 0, 0},
-    {"continue_final_message", FIELD_BOOL, IN_PARAMS(continue_final), 0, 0},
-    {"return_token_ids", FIELD_BOOL, IN_PARAMS(token_ids), 0, 0},
-    {"return_tokens_as_token_ids", FIELD_BOOL, IN_PARAMS(tokens_as_ids), 0, 0},
-    {"return_metrics", FIELD_BOOL, IN_PARAMS(metrics), 0, 0},
-    {"truncate_prompt_tokens", FIELD_INT64, IN_PARAMS(truncate_prompt), 1, 9e18},
-    {"use_beam_search", FIELD_BOOL, IN_PARAMS(beam), 0, 0},
-    {"length_penalty", FIELD_DOUBLE, IN_PARAMS(length_penalty), -100, 100},
-    {"priority", FIELD_INT32, IN_PARAMS(priority), -1000000, 1000000},
-    {"cache_salt", FIELD_TEXT, IN_PARAMS(cache_salt), 1, 128},
-    {"user", FIELD_TEXT, IN_PARAMS(user), 0, 512},
-    {"seed", FIELD_INT64, IN_PARAMS(s.seed), -9.3e18, 9.3e18},
-    {"model", FIELD_OTHER, 0, 0, 0}, {"messages", FIELD_OTHER, 0, 0, 0}, {"prompt", FIELD_OTHER, 0, 0, 0}, {"stop", FIELD_OTHER, 0, 0, 0},
-    {"stop_token_ids", FIELD_OTHER, 0, 0, 0}, {"bad_words", FIELD_OTHER, 0, 0, 0}, {"logit_bias", FIELD_OTHER, 0, 0, 0},
-    {"logprobs", FIELD_OTHER, 0, 0, 0}, {"top_logprobs", FIELD_OTHER, 0, 0, 0}, {"stream_options", FIELD_OTHER, 0, 0, 0},
-    {"suffix", FIELD_OTHER, 0, 0, 0}, {"early_stopping", FIELD_OTHER, 0, 0, 0}, {"chat_template_kwargs", FIELD_OTHER, 0, 0, 0},
-    {"chat_template", FIELD_OTHER, 0, 0, 0}, {"tools", FIELD_OTHER, 0, 0, 0}, {"tool_choice", FIELD_OTHER, 0, 0, 0}, {"documents", FIELD_OTHER, 0, 0, 0},
-    {"response_format", FIELD_OTHER, 0, 0, 0}, {"enable_early_stop", FIELD_OTHER, 0, 0, 0}, {"early_stop_config", FIELD_OTHER, 0, 0, 0},
-    {"enable_thinking", FIELD_OTHER, 0, 0, 0}, {"reasoning_effort", FIELD_OTHER, 0, 0, 0}, {"metadata", FIELD_OTHER, 0, 0, 0}, {"store", FIELD_OTHER, 0, 0, 0},
-    {"parallel_tool_calls", FIELD_OTHER, 0, 0, 0}, {"spaces_between_special_tokens", FIELD_OTHER, 0, 0, 0}, {"request_id", FIELD_OTHER, 0, 0, 0}};
-
-static int read_field(const llm_json *d, int v, const field *f, params *p) {
-    char *to = (char *)p + f->at;
-    double x = 0;
-    int64_t i = 0;
-    int b = 0;
-    const char *wanted = f->kind == FIELD_BOOL || f->kind == FIELD_BOOL_INVERTED ? "true or false" : f->kind == FIELD_TEXT ? "a text" : f->kind <= FIELD_DOUBLE ? "a number" : "a whole number";
-    int ok = f->kind <= FIELD_DOUBLE ? llm_json_num(d, v, &x)
-           : f->kind <= FIELD_INT64 ? llm_json_int(d, v, &i)
-           : f->kind == FIELD_TEXT ? llm_json_type_of(d, v) == LLM_JSON_STRING
-                                   : llm_json_bool(d, v, &b);
-    if (!ok) return param_error(p, f->name, "%s must be %s", f->name, wanted);
-    if (f->kind == FIELD_TEXT) {
-        size_t n;
-        const char *s = llm_json_str(d, v, &n);
-        if ((double)n < f->low || (double)n > f->high || memchr(s, 0, n)) return param_error(p, f->name, "%s must have %d to %d bytes", f->name, (int)f->low, (int)f->high);
-        *(const char **)(void *)to = s;
-        return 1;
-    }
-    if (f->kind == FIELD_BOOL || f->kind == FIELD_BOOL_INVERTED) {
-        *(int *)(void *)to = f->kind == FIELD_BOOL ? b : !b;
-        return 1;
-    }
-    if (f->kind > FIELD_DOUBLE) x = (double)i;
-    if (!(x >= f->low && x <= f->high)) {
-        size_t n;
-        const char *raw = llm_json_raw(d, v, &n);
-        if (f->high > 1e15) return param_error(p, f->name, "%s must be at least %d, got %.*s", f->name, (int)f->low, (int)(n < 40 ? n : 40), raw);
-        return param_error(p, f->name, "%s must be in [%d, %d], got %.*s", f->name, (int)f->low, (int)f->high, (int)(n < 40 ? n : 40), raw);
-    }
-    if (f->kind == FIELD_FLOAT) *(float *)(void *)to = (float)x;
-    else if (f->kind == FIELD_DOUBLE) *(double *)(void *)to = x;
-    else if (f->kind == FIELD_INT32) *(int32_t *)(void *)to = (int32_t)i;
-    else *(int64_t *)(void *)to = i;
-    return 1;
-}
-
-/* A member that is there and not null; else -1. */
-static int given(const llm_json *d, int object, const char *name) {
-    int v = llm_json_find(d, object, name);
-    return llm_json_type_of(d, v) == LLM_JSON_NULL ? -1 : v;
-}
-
-/* A text or a list of texts into `out`. Returns their number, or -1 after an error. */
-static int read_texts(const llm_json *d, const char *name, const char **out, int max, size_t max_len, params *p) {
-    int v = given(d, 0, name), n = 0;
-    if (v < 0) return 0;
-    int list = llm_json_type_of(d, v) == LLM_JSON_ARRAY;
-    if (list && llm_json_size(d, v) > max) return param_error(p, name, "%s: at most %d entries, got %d", name, max, llm_json_size(d, v)), -1;
-    for (int e = list ? llm_json_first(d, v) : v; e >= 0; e = list ? llm_json_next(d, e) : -1) {
-        size_t len;
-        const char *s = llm_json_str(d, e, &len);
-        if (!s) return param_error(p, name, "%s must be a text or a list of texts", name), -1;
-        if (!len) return param_error(p, name, "%s cannot contain an empty string", name), -1;
-        if (len > max_len || memchr(s, 0, len)) return param_error(p, name, "%s: an entry is longer than %d bytes or holds NUL", name, (int)max_len), -1;
-        out[n++] = s;
-    }
-    return n;
-}
-
-static int read_stop_ids(const llm_json *d, params *p, int32_t vocab) {
-    int v = given(d, 0, "stop_token_ids"), n = 0;
-    if (v < 0) return 1;
-    if (llm_json_type_of(d, v) != LLM_JSON_ARRAY || llm_json_size(d, v) > MAX_STOP) return param_error(p, "stop_token_ids", "stop_token_ids must be a list of at most %d token ids", MAX_STOP);
-    for (int e = llm_json_first(d, v); e >= 0; e = llm_json_next(d, e)) {
-        int64_t id;
-        if (!llm_json_int(d, e, &id)) return param_error(p, "stop_token_ids", "stop_token_ids must hold whole numbers");
-        if (id < 0 || id >= vocab) return param_error(p, "stop_token_ids", "stop_token_ids: token id %lld is out of vocabulary (0 to %d)", (long long)id, vocab - 1);
-        p->stop_ids[n++] = (int32_t)id;
-    }
-    p->s.stop_token_ids = p->stop_ids;
-    p->s.n_stop_token_ids = n;
-    return 1;
-}
-
-static int read_bias(const llm_json *d, params *p, int32_t vocab) {
-    int v = given(d, 0, "logit_bias"), n = 0;
-    if (v < 0) return 1;
-    if (llm_json_type_of(d, v) != LLM_JSON_OBJECT) return param_error(p, "logit_bias", "logit_bias must be an object of token ids and numbers");
-    if (llm_json_size(d, v) > MAX_BIAS) return param_error(p, "logit_bias", "logit_bias: at most %d entries, got %d", MAX_BIAS, llm_json_size(d, v));
-    for (int e = llm_json_first(d, v); e >= 0; e = llm_json_next(d, e)) {
-        size_t len;
-        const char *key = llm_json_key(d, e, &len);
-        int64_t id = 0;
-        double x;
-        for (size_t i = 0; i < len && id >= 0; i++) id = key[i] >= '0' && key[i] <= '9' && id < 1000000000 ? id * 10 + key[i] - '0' : -1;
-        if (!len || id < 0) return param_error(p, "logit_bias", "logit_bias: the key %.*s is no token id", (int)(len < 32 ? len : 32), key);
-        if (id >= vocab) return param_error(p, "logit_bias", "token_id %lld in logit_bias contains out-of-vocab token id", (long long)id);
-        if (!llm_json_num(d, e, &x) || x < -100 || x > 100) return param_error(p, "logit_bias", "logit_bias of token %lld must be a number from -100 to 100", (long long)id);
-        p->bias[n].id = (int32_t)id;
-        p->bias[n++].bias = (float)x;
-    }
-    p->s.logit_bias = p->bias;
-    p->s.n_logit_bias = n;
-    return 1;
-}
-
-static int read_stream_options(const llm_json *d, params *p) {
-    int v = given(d, 0, "stream_options"), u;
-    if (v < 0) return 1;
-    if (!p->stream) return param_error(p, "stream_options", "Stream options can only be defined when `stream=True`.");
-    if (llm_json_type_of(d, v) != LLM_JSON_OBJECT) return param_error(p, "stream_options", "stream_options must be an object");
-    u = given(d, v, "include_usage");
-    if (u >= 0 && !llm_json_bool(d, u, &p->include_usage)) return param_error(p, "stream_options", "stream_options.include_usage must be true or false");
-    u = given(d, v, "continuous_usage_stats");
-    if (u >= 0 && !llm_json_bool(d, u, &p->continuous_usage)) return param_error(p, "stream_options", "stream_options.continuous_usage_stats must be true or false");
-    return 1;
-}
-
-/* Chat: logprobs is a boolean and top_logprobs a number; completions: logprobs is a number. */
-static int read_logprobs(const llm_json *d, int chat, int max_logprobs, params *p) {
-    int v = given(d, 0, "logprobs"), top = given(d, 0, "top_logprobs");
-    int64_t k = 0;
-    if (chat) {
-        if (v >= 0 && !llm_json_bool(d, v, &p->want_logprobs)) return param_error(p, "logprobs", "logprobs must be true or false");
-        if (top >= 0 && !llm_json_int(d, top, &k)) return param_error(p, "top_logprobs", "top_logprobs must be a whole number");
-        if (top >= 0 && !p->want_logprobs) return param_error(p, "top_logprobs", "when using `top_logprobs`, `logprobs` must be set to true.");
-    } else if (v >= 0) {
-        if (!llm_json_int(d, v, &k)) return param_error(p, "logprobs", "logprobs must be a whole number");
-        p->want_logprobs = 1;
-    }
-    if (k < 0 || k > max_logprobs) return param_error(p, chat ? "top_logprobs" : "logprobs", "Requested sample logprobs of %lld, which is greater than max allowed: %d", (long long)k, max_logprobs);
-    p->n_logprobs = (int)k;
-    if (p->want_logprobs) p->s.logprobs = (int32_t)k + 1;
-    if (p->prompt_logprobs >= 0) p->s.prompt_logprobs = p->prompt_logprobs + 1;
-    if (p->prompt_logprobs >= 0 && p->stream) return param_error(p, "prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`.");
-    if (p->echo && p->want_logprobs) p->s.prompt_logprobs = p->s.logprobs > p->s.prompt_logprobs ? p->s.logprobs : p->s.prompt_logprobs;
-    return 1;
-}
-
-/* What does not fit together. */
-static int check_together(const llm_json *d, params *p) {
-    if (given(d, 0, "suffix") >= 0) return param_error(p, "suffix", "suffix is not currently supported");
-    if (p->max_tokens_given && p->max_completion_given && p->max_tokens != p->max_completion_tokens) return param_error(p, "max_tokens", "max_tokens and max_completion_tokens differ");
-    if (p->continue_final && !p->no_generation_prompt && given(d, 0, "add_generation_prompt") >= 0)
-        return param_error(p, "continue_final_message", "continue_final_message and add_generation_prompt exclude each other");
-    int n = p->s.n > 0 ? p->s.n : 1;
-    if (p->s.best_of && p->s.best_of < n) return param_error(p, "best_of", "best_of must be greater than or equal to n, got n=%d and best_of=%d.", n, p->s.best_of);
-    if (p->stream && p->s.best_of > n) return param_error(p, "best_of", "best_of must equal n when stream is true");
-    if (given(d, 0, "top_p") >= 0 && p->s.top_p <= 0) return param_error(p, "top_p", "top_p must be in (0, 1], got 0");
-    if (given(d, 0, "repetition_penalty") >= 0 && p->s.repetition_penalty <= 0) return param_error(p, "repetition_penalty", "repetition_penalty must be in (0, 2]");
-    if (!p->beam && given(d, 0, "length_penalty") >= 0 && p->length_penalty != 1) return param_error(p, "length_penalty", "length_penalty is for beam search only");
-    if (!p->beam && given(d, 0, "early_stopping") >= 0) {
-        int b = 0;
-        if (!llm_json_bool(d, given(d, 0, "early_stopping"), &b) || b) return param_error(p, "early_stopping", "early_stopping is for beam search only");
-    }
-    return 1;
-}
-
-static void note_ignored(const llm_json *d, llm_text *ignored) {
-    for (int v = llm_json_first(d, 0), shown = 0; v >= 0 && shown < 8; v = llm_json_next(d, v)) {
-        size_t n, known = 0;
-        const char *key = llm_json_key(d, v, &n);
-        for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) known |= strlen(fields[i].name) == n && !memcmp(fields[i].name, key, n);
-        int plain = n > 0 && n < 64;
-        for (size_t i = 0; i < n && plain; i++) plain = http_token_char((unsigned char)key[i]);
-        if (known || !plain) continue;
-        if (shown++) llm_text_str(ignored, ", ");
-        llm_text_add(ignored, key, n);
-    }
-}
-
-/* Reads every field into *p, which holds the defaults. 0: p->message and p->param say what is wrong. */
-static int read_params(const llm_json *d, int chat, int32_t vocab, int max_logprobs, params *p) {
-    p->prompt_logprobs = -1;
-    p->length_penalty = 1;
-    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
-        int v = fields[i].kind == FIELD_OTHER ? -1 : given(d, 0, fields[i].name);
-        if (v >= 0 && !read_field(d, v, &fields[i], p)) return 0;
-    }
-    p->max_tokens_given = given(d, 0, "max_tokens") >= 0;
-    p->max_completion_given = given(d, 0, "max_completion_tokens") >= 0;
-    p->add_special_given = given(d, 0, "add_special_tokens") >= 0;
-    p->s.has_seed |= given(d, 0, "seed") >= 0;
-    p->s.n_stop = read_texts(d, "stop", p->stop, MAX_STOP, MAX_STOP_LEN, p);
-    p->s.stop = p->stop;
-    p->s.n_bad_words = read_texts(d, "bad_words", p->bad_words, MAX_BAD_WORDS, MAX_STOP_LEN, p);
-    p->s.bad_words = p->bad_words;
-    if (p->s.n_stop < 0 || p->s.n_bad_words < 0) return 0;
-    return read_stop_ids(d, p, vocab) && read_bias(d, p, vocab) && read_stream_options(d, p) && read_logprobs(d, chat, max_logprobs, p) && check_together(d, p);
-}
-
-/* ============================================================================
  * >>calls   One HTTP request being served: who does what, in which thread.
  * ============================================================================
- *   event thread   parses the JSON, checks every field, formats every answer: all state of a call but its preparation
- *   workers        render the template, tokenize, submit to the engine (what grows with the prompt): prepare_call
- *   engine thread  steps the engine; its news callback only puts the call on a list and wakes the event thread
+ *   event thread   llm_openai_begin (parses the JSON, checks every field) and llm_openai_next (writes every answer)
+ *   workers        llm_openai_submit: renders the template, tokenizes, submits to the engine (what grows with the prompt)
+ *   engine thread  steps the engine; its news only put the call on a list and wake the event thread
  * A call whose client is gone has no connection: its requests are cancelled, and it is freed when its preparation is over. */
-
-typedef enum call_kind { CALL_CHAT, CALL_COMPLETION, CALL_GENERATE, CALL_TOKENIZE, CALL_DETOKENIZE, CALL_TEMPLATE } call_kind;
-
-typedef struct choice {
-    int64_t text_chars;          /* code points sent so far (streams) */
-    double last_time;            /* of its latest token */
-    int n_tokens, role_sent, finished; /* role_sent: something of the choice was sent */
-    llm_reasoning reasoning;
-} choice;
 
 typedef struct call {
     conn *c;                     /* NULL: the client is gone */
-    call_kind kind;
-    llm_json *body;
-    params p;
-    llm_text ignored;            /* names of unknown fields */
-    char id[48], request_id[136];
-    int64_t created;
-    const char *model;           /* the name answers carry */
-    /* made by prepare_call */
-    llm_request **request;       /* n_requests: one a prompt */
-    int n_requests, n_choices;   /* choices a request */
-    llm_text text;               /* rendered template, or the answer of a tokenizing route */
-    choice *choices;             /* (n_requests * n_choices) */
-    int status;                  /* of an error; 0: none */
-    char param[64], code[40], message[600];
+    llm_openai_call *api;
     /* guarded by queue.mutex */
     int preparing, on_list;
     struct call *next, *next_work;
-    int streaming_started;
 } call;
 
 static struct {
@@ -1320,8 +990,8 @@ static struct {
     pthread_cond_t work_ready;
     call *work_head, *work_tail; /* for the workers */
     call *news;                  /* for the event thread */
-    int n_work, stop;
-} queue = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, NULL, NULL, 0, 0};
+    int stop;
+} queue = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, NULL, NULL, 0};
 
 static void wake_event_thread(void) {
     uint64_t one = 1;
@@ -1343,32 +1013,13 @@ static void call_news(call *k, int prepared) {
     if (first) wake_event_thread();
 }
 
-static void on_request_news(void *user, llm_request *request) {
-    (void)request;
+static void on_call_news(void *user, llm_openai_call *api) {
+    (void)api;
     call_news((call *)user, 0);
 }
 
-static int call_error(call *k, int status, const char *param, const char *code, const char *format, ...) __attribute__((format(printf, 5, 6)));
-static int call_error(call *k, int status, const char *param, const char *code, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(k->message, sizeof k->message, format, args);
-    va_end(args);
-    snprintf(k->param, sizeof k->param, "%.63s", param ? param : "");
-    snprintf(k->code, sizeof k->code, "%.39s", code ? code : "");
-    k->status = status;
-    return 0;
-}
-
-/* An error of the library as HTTP: the user's mistakes are 400, a full queue 429. */
-static int call_library_error(call *k, llm_result r, const char *param) {
-    int status = r == LLM_ERR_BUSY ? 429 : r == LLM_ERR_NOMEM ? 503 : r == LLM_ERR_BACKEND || r == LLM_ERR_IO ? 500 : r == LLM_ERR_UNSUPPORTED ? 501 : 400;
-    const char *code = r == LLM_ERR_LIMIT ? "context_length_exceeded" : r == LLM_ERR_BUSY ? "queue_full" : NULL;
-    return call_error(k, status, param, code, "%s", llm_last_error());
-}
-
 static void call_free(call *k) {
-    for (int i = 0; i < k->n_requests; i++) llm_request_free(k->request[i]);
+    llm_openai_free(k->api);
     pthread_mutex_lock(&queue.mutex); /* no news can come any more: take it off the list */
     for (call **at = &queue.news; *at; at = &(*at)->next)
         if (*at == k) {
@@ -1376,11 +1027,6 @@ static void call_free(call *k) {
             break;
         }
     pthread_mutex_unlock(&queue.mutex);
-    free(k->request);
-    free(k->choices);
-    llm_text_free(&k->text);
-    llm_text_free(&k->ignored);
-    llm_json_free(k->body);
     free(k);
 }
 
@@ -1392,204 +1038,17 @@ static void call_gone(call *k) {
     if (!busy) call_free(k); /* else the worker's news brings it back to us */
 }
 
-/* ---- preparation, in a worker */
-
-static int submit(call *k, const char *text, size_t len, int flags, const int32_t *ids, size_t n_ids) {
-    llm_request_config r;
-    memset(&r, 0, sizeof r);
-    llm_tokens tokens = {0};
-    llm_result result = LLM_OK;
-    if (text) result = llm_tokenize(server.model, text, len, flags, &tokens);
-    else
-        for (size_t i = 0; i < n_ids; i++) llm_tokens_add(&tokens, ids[i]);
-    if (!result && tokens.failed) result = LLM_ERR_NOMEM;
-    size_t skip = k->p.truncate_prompt && (uint64_t)k->p.truncate_prompt < tokens.len ? tokens.len - (size_t)k->p.truncate_prompt : 0;
-    r.prompt_ids = tokens.data + skip;
-    r.n_prompt_ids = tokens.len - skip;
-    r.sampling = k->p.s;
-    r.priority = k->p.priority;
-    r.cache_salt = k->p.cache_salt;
-    r.score_only = k->p.echo && k->p.max_tokens_given && k->p.max_tokens == 0;
-    r.on_news = on_request_news;
-    r.user = k;
-    r.id = k->id;
-    if (!result && !r.n_prompt_ids) {
-        llm_tokens_free(&tokens);
-        return call_error(k, 400, k->kind == CALL_CHAT ? "messages" : "prompt", NULL, "Prompt cannot be empty");
-    }
-    llm_request *request = NULL;
-    if (!result) result = llm_request_submit(server.engine, &r, &request);
-    llm_tokens_free(&tokens);
-    if (result) return call_library_error(k, result, k->kind == CALL_CHAT ? "messages" : "prompt");
-    k->request[k->n_requests++] = request;
-    return 1;
-}
-
-/* The text parts of a content list, joined: for templates that know texts only. */
-static void write_joined(const llm_json *d, int list, llm_text *out) {
-    llm_text text = {0};
-    for (int part = llm_json_first(d, list); part >= 0; part = llm_json_next(d, part)) {
-        size_t n;
-        const char *s = llm_json_str(d, llm_json_find(d, part, "text"), &n);
-        if (text.len) llm_text_str(&text, "\n");
-        if (s) llm_text_add(&text, s, n);
-    }
-    llm_text_json(out, text.data ? text.data : "", text.len);
-    llm_text_free(&text);
-}
-
-static void write_messages(const llm_json *d, int messages, llm_text *out) {
-    llm_text_str(out, "[");
-    for (int m = llm_json_first(d, messages), i = 0; m >= 0; m = llm_json_next(d, m), i++) {
-        llm_text_str(out, i ? ",{" : "{");
-        for (int v = llm_json_first(d, m), j = 0; v >= 0; v = llm_json_next(d, v), j++) {
-            size_t n;
-            const char *key = llm_json_key(d, v, &n);
-            if (j) llm_text_str(out, ",");
-            llm_text_json(out, key, n);
-            llm_text_str(out, ":");
-            if (!strcmp(key, "content") && llm_json_type_of(d, v) == LLM_JSON_ARRAY && !server.caps.content_parts) write_joined(d, v, out);
-            else llm_json_write(d, v, out);
-        }
-        llm_text_str(out, "}");
-    }
-    llm_text_str(out, "]");
-}
-
-/* The context object of the template: the request's messages and tools, the template's own keyword arguments, and what OpenAI's fields mean. */
-static int render_chat(call *k) {
-    llm_text context = {0};
-    const llm_json *d = k->body;
-    static const char *const pass[] = {"messages", "tools", "documents"};
-    llm_text_str(&context, "{");
-    for (int i = 0; i < 3; i++) {
-        int v = given(d, 0, pass[i]);
-        if (v < 0) continue;
-        if (context.len > 1) llm_text_str(&context, ",");
-        llm_text_json(&context, pass[i], strlen(pass[i]));
-        llm_text_str(&context, ":");
-        if (i) llm_json_write(d, v, &context);
-        else write_messages(d, v, &context);
-    }
-    int kwargs = given(d, 0, "chat_template_kwargs");
-    for (int v = kwargs >= 0 ? llm_json_first(d, kwargs) : -1; v >= 0; v = llm_json_next(d, v)) {
-        size_t n;
-        const char *key = llm_json_key(d, v, &n);
-        llm_text_str(&context, ",");
-        llm_text_json(&context, key, n);
-        llm_text_str(&context, ":");
-        llm_json_write(d, v, &context);
-    }
-    int thinking = given(d, 0, "enable_thinking"), b;
-    if (thinking >= 0 && llm_json_bool(d, thinking, &b) && (kwargs < 0 || llm_json_find(d, kwargs, "enable_thinking") < 0)) llm_text_str(&context, b ? ",\"enable_thinking\":true" : ",\"enable_thinking\":false");
-    int effort = given(d, 0, "reasoning_effort");
-    if (effort >= 0 && llm_json_str(d, effort, NULL)) {
-        llm_text_str(&context, ",\"reasoning_effort\":");
-        llm_json_write(d, effort, &context);
-    }
-    int generation = !k->p.no_generation_prompt && !k->p.continue_final;
-    llm_text_str(&context, generation ? ",\"add_generation_prompt\":true}" : ",\"add_generation_prompt\":false}");
-    llm_json *doc = NULL;
-    llm_result r = context.failed ? LLM_ERR_NOMEM : llm_json_parse(context.data, context.len, NULL, &doc);
-    llm_render_options how;
-    memset(&how, 0, sizeof how);
-    how.as_chat = 1;
-    if (!r) r = llm_render(server.model, doc, &how, &k->text);
-    llm_json_free(doc);
-    llm_text_free(&context);
-    return r ? call_library_error(k, r, "messages") : 1;
-}
-
-/* continue_final_message: the prompt ends with the last message's text, without what the template puts behind it. */
-static void cut_after_last_message(call *k) {
-    const llm_json *d = k->body;
-    int last = -1;
-    size_t n;
-    for (int m = llm_json_first(d, given(d, 0, "messages")); m >= 0; m = llm_json_next(d, m)) last = m;
-    const char *content = last >= 0 ? llm_json_str(d, llm_json_find(d, last, "content"), &n) : NULL;
-    while (content && n && strchr(" \n\t\r", content[n - 1])) n--;
-    for (size_t at = k->text.len; content && n && at >= n; at--)
-        if (!memcmp(k->text.data + at - n, content, n)) {
-            k->text.len = at;
-            k->text.data[at] = 0;
-            return;
-        }
-}
-
-static int prepare_chat(call *k) {
-    if (!render_chat(k)) return 0;
-    if (k->p.continue_final) cut_after_last_message(k);
-    int flags = LLM_TOK_PARSE_SPECIAL | (k->p.add_special_given && k->p.add_special ? LLM_TOK_ADD_SPECIAL : 0);
-    return submit(k, k->text.data ? k->text.data : "", k->text.len, flags, NULL, 0);
-}
-
-/* A list of token ids of a prompt. */
-static int submit_ids(call *k, int list) {
-    const llm_json *d = k->body;
-    llm_tokens ids = {0};
-    int ok = 1;
-    for (int e = llm_json_first(d, list); e >= 0 && ok; e = llm_json_next(d, e)) {
-        int64_t id;
-        if (!llm_json_int(d, e, &id)) ok = call_error(k, 400, "prompt", NULL, "prompt must be a text, a list of texts, a list of token ids, or a list of those");
-        else if (id < 0 || id >= server.vocab) ok = call_error(k, 400, "prompt", NULL, "Token id %lld is out of vocabulary (0 to %d); a client that tokenizes itself must use this model's tokenizer", (long long)id, server.vocab - 1);
-        else llm_tokens_add(&ids, (int32_t)id);
-    }
-    if (ok) ok = submit(k, NULL, 0, 0, ids.data, ids.len);
-    llm_tokens_free(&ids);
-    return ok;
-}
-
-static int prepare_prompt(call *k, int v) {
-    size_t n;
-    const char *s = llm_json_str(k->body, v, &n);
-    int special = !k->p.add_special_given || k->p.add_special;
-    if (s) return submit(k, s, n, LLM_TOK_PARSE_SPECIAL | (special ? LLM_TOK_ADD_SPECIAL : 0), NULL, 0);
-    if (llm_json_type_of(k->body, v) == LLM_JSON_ARRAY && llm_json_size(k->body, v)) return submit_ids(k, v);
-    return call_error(k, 400, "prompt", NULL, "prompt must be a text, a list of texts, a list of token ids, or a list of those");
-}
-
-static int prompt_is_list(const llm_json *d, int v) {
-    llm_json_type first = llm_json_type_of(d, llm_json_first(d, v));
-    return llm_json_type_of(d, v) == LLM_JSON_ARRAY && (first == LLM_JSON_STRING || first == LLM_JSON_ARRAY);
-}
-
-static int prepare_prompts(call *k) {
-    const llm_json *d = k->body;
-    int v = given(d, 0, "prompt");
-    if (!prompt_is_list(d, v)) return prepare_prompt(k, v);
-    for (int e = llm_json_first(d, v); e >= 0; e = llm_json_next(d, e))
-        if (!prepare_prompt(k, e)) return 0;
-    return 1;
-}
-
-static int prepare_tokenizer_route(call *k); /* /tokenize, /detokenize, /apply-template */
-
-static void prepare_call(call *k) {
-    int prompts = k->kind == CALL_COMPLETION || k->kind == CALL_GENERATE, v = prompts ? given(k->body, 0, "prompt") : -1;
-    int n = prompts && prompt_is_list(k->body, v) ? llm_json_size(k->body, v) : 1;
-    k->n_choices = k->p.s.n > 0 ? k->p.s.n : 1;
-    k->request = (llm_request **)calloc((size_t)n, sizeof *k->request);
-    k->choices = (choice *)calloc((size_t)n * (size_t)k->n_choices, sizeof *k->choices);
-    if (!k->request || !k->choices) call_error(k, 503, NULL, NULL, "out of memory");
-    else if (k->kind == CALL_CHAT) prepare_chat(k);
-    else if (prompts) prepare_prompts(k);
-    else prepare_tokenizer_route(k);
-}
-
 static void *worker_main(void *unused) {
     (void)unused;
     for (;;) {
         pthread_mutex_lock(&queue.mutex);
         while (!queue.work_head && !queue.stop) pthread_cond_wait(&queue.work_ready, &queue.mutex);
         call *k = queue.work_head;
-        if (k) {
-            queue.work_head = k->next_work;
-            if (!queue.work_head) queue.work_tail = NULL;
-            queue.n_work--;
-        }
+        if (k) queue.work_head = k->next_work;
+        if (!queue.work_head) queue.work_tail = NULL;
         pthread_mutex_unlock(&queue.mutex);
         if (!k) return NULL;
-        prepare_call(k);
+        llm_openai_submit(k->api);
         call_news(k, 1);
     }
 }
@@ -1601,7 +1060,6 @@ static void start_preparing(call *k) {
     if (queue.work_tail) queue.work_tail->next_work = k;
     else queue.work_head = k;
     queue.work_tail = k;
-    queue.n_work++;
     pthread_cond_signal(&queue.work_ready);
     pthread_mutex_unlock(&queue.mutex);
 }
@@ -1614,29 +1072,6 @@ static void *engine_main(void *unused) {
         if (!busy) llm_engine_wait(server.engine, 0.2);
     }
     return NULL;
-}
-
-/* ============================================================================
- * >>reasoning   Thinking and answer apart.
- * ============================================================================ */
-
-static void reasoning_begin(const call *k, llm_reasoning *r) {
-    llm_reasoning_begin(r, server.reasoning, k->text.data, k->text.len);
-}
-
-static void split_reasoning(const call *k, const char *text, size_t n, llm_text *reasoning, llm_text *content) {
-    llm_reasoning r;
-    reasoning_begin(k, &r);
-    llm_reasoning_push(&r, text, n, reasoning, content);
-    llm_reasoning_end(&r, reasoning, content);
-}
-
-/* A piece of a stream; `end`: it is the last. */
-static void reasoning_push(const call *k, choice *ch, const char *text, size_t n, int end, llm_text *reasoning, llm_text *content) {
-    if (!ch->role_sent) reasoning_begin(k, &ch->reasoning);
-    ch->role_sent = 1;
-    llm_reasoning_push(&ch->reasoning, text ? text : "", n, reasoning, content);
-    if (end) llm_reasoning_end(&ch->reasoning, reasoning, content);
 }
 
 /* ============================================================================
@@ -1691,13 +1126,13 @@ static void observe(int h, double v) {
     x->total++;
 }
 
-static void count_request_end(const call *k, int r) {
+static void count_request_end(const llm_openai_info *info, const llm_request *request) {
     llm_request_metrics m;
     int64_t generated = 0;
-    llm_request_get_metrics(k->request[r], &m);
-    for (int i = 0; i < k->n_choices; i++) {
+    llm_request_get_metrics(request, &m);
+    for (int i = 0; i < info->n_choices; i++) {
         llm_output o;
-        if (!llm_request_output(k->request[r], i, &o)) generated += (int64_t)o.n_token_ids;
+        if (!llm_request_output(request, i, &o)) generated += (int64_t)o.n_token_ids;
     }
     counters.prompt_tokens += (uint64_t)m.n_prompt_tokens;
     counters.cached_tokens += (uint64_t)m.n_cached_tokens;
@@ -1706,9 +1141,9 @@ static void count_request_end(const call *k, int r) {
     observe(H_QUEUE, m.time_in_queue);
     observe(H_PROMPT, m.n_prompt_tokens);
     observe(H_GENERATION, (double)generated);
-    observe(H_MAX_TOKENS, (double)k->p.s.max_tokens);
-    observe(H_N, k->n_choices);
-    observe(H_BEST_OF, k->p.s.best_of > 0 ? k->p.s.best_of : k->n_choices);
+    observe(H_MAX_TOKENS, (double)info->sampling->max_tokens);
+    observe(H_N, info->n_choices);
+    observe(H_BEST_OF, info->sampling->best_of > 0 ? info->sampling->best_of : info->n_choices);
     if (m.inference_start_time > 0) observe(H_INFERENCE, m.finish_time - m.inference_start_time);
     if (m.first_token_time <= 0) return;
     observe(H_TTFT, m.first_token_time - m.arrival_time);
@@ -1717,22 +1152,12 @@ static void count_request_end(const call *k, int r) {
     if (generated > 1) observe(H_TPOT, (m.finish_time - m.first_token_time) / (double)(generated - 1));
 }
 
-static void count_event(call *k, int r, const llm_event *e, choice *ch) {
-    if (e->has_token) {
-        if (ch->n_tokens++ > 0) observe(H_ITL, net.now - ch->last_time);
-        ch->last_time = net.now;
-    }
+static void count_event(void *user, llm_openai_call *api, llm_request *request, const llm_event *e, double gap) {
+    (void)user;
+    if (gap > 0) observe(H_ITL, gap);
     if (e->finish == LLM_FINISH_NONE) return;
     counters.finished[e->finish]++;
-    ch->finished = 1;
-    int all = 1;
-    for (int i = 0; i < k->n_choices; i++) all &= k->choices[r * k->n_choices + i].finished;
-    if (all) count_request_end(k, r);
-}
-
-static void count_failure(const call *k) {
-    (void)k;
-    counters.refused++;
+    if (llm_request_done(request)) count_request_end(llm_openai_get_info(api), request);
 }
 
 static void metric_head(llm_text *t, const char *name, const char *help, const char *type) {
@@ -1742,12 +1167,7 @@ static void metric_head(llm_text *t, const char *name, const char *help, const c
 }
 
 static void metric_value(llm_text *t, const char *name, const char *labels, double v) {
-    llm_text_str(t, "vllm:");
-    llm_text_str(t, name);
-    llm_text_str(t, "{model_name=");
-    llm_text_json(t, server.cfg.names.items[0], strlen(server.cfg.names.items[0]));
-    llm_text_str(t, labels);
-    llm_text_str(t, "} ");
+    llm_text_format(t, "vllm:%s{model_name=%q%s} ", name, server.cfg.names.items[0], labels);
     llm_text_num(t, v);
     llm_text_str(t, "\n");
 }
@@ -1804,626 +1224,51 @@ static void write_metrics(llm_text *t) {
 }
 
 /* ============================================================================
- * >>answers   OpenAI's objects, whole and as server-sent events.
+ * >>answers   What llm_openai_next writes, put into HTTP.
  * ============================================================================ */
 
-static void add_name(llm_text *t, const char *name) { /* "name": after what came before */
-    char last = t->len ? t->data[t->len - 1] : '{';
-    if (last != '{' && last != '[') llm_text_str(t, ",");
-    llm_text_str(t, "\"");
-    llm_text_str(t, name);
-    llm_text_str(t, "\":");
-}
-
-static void add_text(llm_text *t, const char *name, const char *s, size_t n) {
-    add_name(t, name);
-    if (s) llm_text_json(t, s, n);
-    else llm_text_str(t, "null");
-}
-
-static void add_int(llm_text *t, const char *name, int64_t v) {
-    add_name(t, name);
-    llm_text_int(t, v);
-}
-
-static void add_num(llm_text *t, const char *name, double v) {
-    add_name(t, name);
-    llm_text_num(t, v);
-}
-
-static int64_t count_chars(const char *s, size_t n) { /* code points of valid UTF-8 */
-    int64_t k = 0;
-    for (size_t i = 0; i < n; i++) k += ((unsigned char)s[i] & 0xC0) != 0x80;
-    return k;
-}
-
-static double shown_logprob(float lp) { return lp < -9999 || lp != lp ? -9999.0 : (double)lp; }
-
-/* How a token is written in logprobs: its text; "bytes:\xE2\x80" where its bytes are no whole text; or "token_id:N". */
-static void token_name(const call *k, int32_t id, llm_text *out) {
-    llm_text raw = {0};
-    if (k->p.tokens_as_ids) {
-        llm_text_str(out, "token_id:");
-        llm_text_int(out, id);
-        return;
-    }
-    llm_token_bytes(server.model, id, &raw);
-    llm_text quoted = {0};
-    llm_text_json(&quoted, raw.data ? raw.data : "", raw.len);
-    int whole = !quoted.data || !memmem(quoted.data, quoted.len, "\xEF\xBF\xBD", 3) || (raw.data && memmem(raw.data, raw.len, "\xEF\xBF\xBD", 3));
-    if (whole) llm_text_add(out, raw.data ? raw.data : "", raw.len);
-    else {
-        llm_text_str(out, "bytes:");
-        for (size_t i = 0; i < raw.len; i++) {
-            char hex[8];
-            llm_text_add(out, hex, (size_t)snprintf(hex, sizeof hex, "\\x%02X", (unsigned char)raw.data[i]));
-        }
-    }
-    llm_text_free(&raw);
-    llm_text_free(&quoted);
-}
-
-static void add_token(llm_text *t, const call *k, int32_t id) {
-    llm_text name = {0};
-    token_name(k, id, &name);
-    llm_text_json(t, name.data ? name.data : "", name.len);
-    llm_text_free(&name);
-}
-
-static void add_bytes(llm_text *t, int32_t id) {
-    llm_text raw = {0};
-    llm_token_bytes(server.model, id, &raw);
-    llm_text_str(t, "[");
-    for (size_t i = 0; i < raw.len; i++) {
-        if (i) llm_text_str(t, ",");
-        llm_text_int(t, (unsigned char)raw.data[i]);
-    }
-    llm_text_str(t, "]");
-    llm_text_free(&raw);
-}
-
-static void add_chat_token(llm_text *t, const call *k, int32_t id, float lp) { /* without the closing brace */
-    llm_text_str(t, "{\"token\":");
-    add_token(t, k, id);
-    add_num(t, "logprob", shown_logprob(lp));
-    add_name(t, "bytes");
-    add_bytes(t, id);
-}
-
-static void add_chat_logprob(llm_text *t, const call *k, int32_t id, float lp, const llm_token_logprob *top, int n_top) {
-    add_chat_token(t, k, id, lp);
-    llm_text_str(t, ",\"top_logprobs\":[");
-    for (int i = 0; i < n_top && i < k->p.n_logprobs; i++) {
-        if (i) llm_text_str(t, ",");
-        add_chat_token(t, k, top[i].id, top[i].logprob);
-        llm_text_str(t, "}");
-    }
-    llm_text_str(t, "]}");
-}
-
-/* The four parallel lists of completions, built row by row. */
-typedef struct logprob_lists {
-    llm_text tokens, values, top, offsets;
-    int64_t offset;
-} logprob_lists;
-
-static void lists_add(logprob_lists *l, const call *k, int32_t id, const float *lp, const llm_token_logprob *top, int n_top) {
-    llm_text name = {0};
-    llm_text *all[4] = {&l->tokens, &l->values, &l->top, &l->offsets};
-    for (int i = 0; i < 4 && l->tokens.len; i++) llm_text_str(all[i], ",");
-    token_name(k, id, &name);
-    llm_text_json(&l->tokens, name.data ? name.data : "", name.len);
-    llm_text_int(&l->offsets, l->offset);
-    llm_text raw = {0};
-    llm_token_bytes(server.model, id, &raw);
-    l->offset += count_chars(raw.data, raw.len);
-    llm_text_free(&raw);
-    if (!lp) {
-        llm_text_str(&l->values, "null");
-        llm_text_str(&l->top, "null");
-    } else {
-        int seen = 0;
-        llm_text_num(&l->values, shown_logprob(*lp));
-        llm_text_str(&l->top, "{");
-        for (int i = 0; i < n_top && i < k->p.n_logprobs; i++) {
-            if (i) llm_text_str(&l->top, ",");
-            add_token(&l->top, k, top[i].id);
-            llm_text_str(&l->top, ":");
-            llm_text_num(&l->top, shown_logprob(top[i].logprob));
-            seen |= top[i].id == id;
-        }
-        if (!seen) { /* up to N + 1 entries: the token itself is always there */
-            if (l->top.data[l->top.len - 1] != '{') llm_text_str(&l->top, ",");
-            llm_text_json(&l->top, name.data ? name.data : "", name.len);
-            llm_text_str(&l->top, ":");
-            llm_text_num(&l->top, shown_logprob(*lp));
-        }
-        llm_text_str(&l->top, "}");
-    }
-    llm_text_free(&name);
-}
-
-static void lists_write(logprob_lists *l, llm_text *t) {
-    const char *const name[4] = {"tokens", "token_logprobs", "top_logprobs", "text_offset"};
-    llm_text *all[4] = {&l->tokens, &l->values, &l->top, &l->offsets};
-    llm_text_str(t, "{");
-    for (int i = 0; i < 4; i++) {
-        add_name(t, name[i]);
-        llm_text_str(t, "[");
-        llm_text_add(t, all[i]->data ? all[i]->data : "", all[i]->len);
-        llm_text_str(t, "]");
-        llm_text_free(all[i]);
-    }
-    llm_text_str(t, "}");
-}
-
-static int is_stop_token(const llm_output *o, size_t i) { /* the last token, if it ended the answer as EOS or stop id, is not part of the text */
-    return o->finish == LLM_FINISH_STOP && i + 1 == o->n_token_ids && (!o->stop_reason || o->stop_id >= 0) && (o->stop_id >= 0 || llm_token_is_special(server.model, o->token_ids[i]));
-}
-
-static void add_ids(llm_text *t, const char *name, const int32_t *ids, size_t n) {
-    add_name(t, name);
-    llm_text_str(t, "[");
-    for (size_t i = 0; i < n; i++) {
-        if (i) llm_text_str(t, ",");
-        llm_text_int(t, ids[i]);
-    }
-    llm_text_str(t, "]");
-}
-
-/* finish_reason and stop_reason of an ended choice. */
-static void add_finish(llm_text *t, llm_finish finish, const char *stop_reason, int32_t stop_id) {
-    const char *f = llm_finish_str(finish);
-    add_text(t, "finish_reason", f, strlen(f));
-    add_name(t, "stop_reason");
-    if (stop_reason) llm_text_json(t, stop_reason, strlen(stop_reason));
-    else if (stop_id >= 0) llm_text_int(t, stop_id);
-    else llm_text_str(t, "null");
-}
-
-typedef struct usage {
-    int64_t prompt, completion, cached, reasoning;
-} usage;
-
-static void add_usage(llm_text *t, usage u) {
-    add_name(t, "usage");
-    llm_text_str(t, "{");
-    add_int(t, "prompt_tokens", u.prompt);
-    add_int(t, "completion_tokens", u.completion);
-    add_int(t, "total_tokens", u.prompt + u.completion);
-    llm_text_str(t, ",\"prompt_tokens_details\":{");
-    add_int(t, "cached_tokens", u.cached);
-    llm_text_str(t, "},\"completion_tokens_details\":{");
-    add_int(t, "reasoning_tokens", u.reasoning);
-    llm_text_str(t, "}}");
-}
-
-static usage usage_so_far(const call *k) {
-    usage u = {0, 0, 0, 0};
-    for (int r = 0; r < k->n_requests; r++) {
-        llm_request_metrics m;
-        llm_output o;
-        llm_request_get_metrics(k->request[r], &m);
-        u.prompt += m.n_prompt_tokens;
-        u.cached += m.n_cached_tokens;
-        for (int i = 0; i < k->n_choices; i++)
-            if (!llm_request_output(k->request[r], i, &o)) u.completion += (int64_t)o.n_token_ids;
-    }
-    return u;
-}
-
-static void add_object_head(llm_text *t, const call *k, const char *object) {
-    llm_text_str(t, "{");
-    add_text(t, "id", k->id, strlen(k->id));
-    add_text(t, "object", object, strlen(object));
-    add_int(t, "created", k->created);
-    add_text(t, "model", k->model, strlen(k->model));
-    add_text(t, "system_fingerprint", server.fingerprint, strlen(server.fingerprint));
-}
-
-static void add_metrics(llm_text *t, const call *k) {
-    llm_request_metrics m;
-    llm_request_get_metrics(k->request[0], &m);
-    add_name(t, "metrics");
-    llm_text_str(t, "{");
-    add_num(t, "arrival_time", m.arrival_time);
-    add_num(t, "inference_start_time", m.inference_start_time);
-    add_num(t, "first_token_time", m.first_token_time);
-    add_num(t, "time_in_queue", m.time_in_queue);
-    add_num(t, "model_forward_time", m.model_forward_time);
-    add_num(t, "model_execute_time", m.model_execute_time);
-    llm_text_str(t, "}");
-}
-
-/* prompt_logprobs as vLLM: a list of objects id -> {logprob, rank, decoded_token}; the first is null. */
-static void add_prompt_logprobs(llm_text *t, const call *k, const llm_request *r) {
-    size_t n;
-    const llm_token_logprob *top;
-    const int32_t *counts, *ids = llm_request_prompt(r, &n);
-    int32_t stride;
-    const float *lp = llm_request_prompt_logprobs(r, &top, &counts, &stride);
-    add_name(t, "prompt_logprobs");
-    llm_text_str(t, "[null");
-    for (size_t i = 1; lp && i < n; i++) {
-        int seen = 0;
-        llm_text_str(t, ",{");
-        for (int j = 0; j <= counts[i] && j <= k->p.prompt_logprobs; j++) {
-            int own = j == counts[i] || j == k->p.prompt_logprobs;
-            int32_t id = own ? ids[i] : top[i * (size_t)stride + (size_t)j].id;
-            if (own && seen) break;
-            seen |= id == ids[i];
-            if (j) llm_text_str(t, ",");
-            llm_text_str(t, "\"");
-            llm_text_int(t, id);
-            llm_text_str(t, "\":{");
-            add_num(t, "logprob", shown_logprob(own ? lp[i] : top[i * (size_t)stride + (size_t)j].logprob));
-            add_name(t, "decoded_token");
-            add_token(t, k, id);
-            llm_text_str(t, "}");
-            if (own) break;
-        }
-        llm_text_str(t, "}");
-    }
-    llm_text_str(t, "]");
-}
-
-/* ---- whole answers */
-
-/* Text of a completion: the echoed prompt, then what was generated. */
-static void completion_text(const call *k, const llm_request *r, const llm_output *o, llm_text *out) {
-    size_t n;
-    const int32_t *ids = llm_request_prompt(r, &n);
-    if (k->p.echo || k->kind == CALL_GENERATE) llm_detokenize(server.model, ids, n, 0, out);
-    llm_text_add(out, o->text ? o->text : "", o->text_len);
-}
-
-static void add_completion_logprobs(llm_text *t, const call *k, const llm_request *r, const llm_output *o) {
-    logprob_lists l;
-    memset(&l, 0, sizeof l);
-    if (k->p.echo) {
-        size_t n;
-        const llm_token_logprob *top = NULL;
-        const int32_t *counts = NULL, *ids = llm_request_prompt(r, &n);
-        int32_t stride = 0;
-        const float *lp = llm_request_prompt_logprobs(r, &top, &counts, &stride);
-        for (size_t i = 0; i < n; i++) lists_add(&l, k, ids[i], i && lp ? &lp[i] : NULL, top ? top + i * (size_t)stride : NULL, counts ? counts[i] : 0);
-    }
-    for (size_t i = 0; i < o->n_token_ids && o->logprobs; i++) lists_add(&l, k, o->token_ids[i], &o->logprobs[i], o->top ? o->top + i * (size_t)o->top_stride : NULL, o->top_counts ? o->top_counts[i] : 0);
-    lists_write(&l, t);
-}
-
-/* What stands in every choice beside its text. */
-static void add_choice_end(llm_text *t, const call *k, const llm_request *r, const llm_output *o, int64_t sentence_length) {
-    add_finish(t, o->finish, o->stop_reason, o->stop_id);
-    add_int(t, "sentence_length", sentence_length);
-    add_num(t, "cum_log_probs", o->cum_logprob);
-    if (k->p.token_ids) {
-        size_t n;
-        const int32_t *ids = llm_request_prompt(r, &n);
-        add_ids(t, "prompt_token_ids", ids, n);
-        add_ids(t, "token_ids", o->token_ids, o->n_token_ids);
-    }
-    if (k->kind == CALL_COMPLETION && k->p.prompt_logprobs >= 0) add_prompt_logprobs(t, k, r);
-}
-
-static void add_completion_choice(llm_text *t, const call *k, const llm_request *r, const llm_output *o, int index) {
-    llm_text text = {0};
-    completion_text(k, r, o, &text);
-    llm_text_str(t, "{");
-    add_int(t, "index", index);
-    add_text(t, "text", text.data ? text.data : "", text.len);
-    add_name(t, "logprobs");
-    if (k->p.want_logprobs) add_completion_logprobs(t, k, r, o);
-    else llm_text_str(t, "null");
-    add_choice_end(t, k, r, o, count_chars(text.data, text.len));
-    llm_text_str(t, "}");
-    llm_text_free(&text);
-}
-
-static void add_chat_choice(llm_text *t, const call *k, const llm_request *r, const llm_output *o, int index) {
-    llm_text reasoning = {0}, content = {0};
-    split_reasoning(k, o->text ? o->text : "", o->text_len, &reasoning, &content);
-    llm_text_str(t, "{");
-    add_int(t, "index", index);
-    llm_text_str(t, ",\"message\":{\"role\":\"assistant\"");
-    add_text(t, "content", content.data ? content.data : "", content.len);
-    if (reasoning.len) add_text(t, "reasoning_content", reasoning.data, reasoning.len);
-    llm_text_str(t, ",\"refusal\":null},\"logprobs\":");
-    if (k->p.want_logprobs) {
-        llm_text_str(t, "{\"content\":[");
-        for (size_t i = 0; i < o->n_token_ids && o->logprobs; i++) {
-            if (is_stop_token(o, i)) break;
-            if (i) llm_text_str(t, ",");
-            add_chat_logprob(t, k, o->token_ids[i], o->logprobs[i], o->top ? o->top + i * (size_t)o->top_stride : NULL, o->top_counts ? o->top_counts[i] : 0);
-        }
-        llm_text_str(t, "],\"refusal\":null}");
-    } else {
-        llm_text_str(t, "null");
-    }
-    add_choice_end(t, k, r, o, count_chars(content.data, content.len));
-    llm_text_str(t, "}");
-    llm_text_free(&reasoning);
-    llm_text_free(&content);
-}
-
-/* The first error of a call's choices; NULL: none. */
-static const char *call_failure(const call *k) {
-    for (int r = 0; r < k->n_requests; r++)
-        for (int i = 0; i < k->n_choices; i++) {
-            llm_output o;
-            if (!llm_request_output(k->request[r], i, &o) && o.finish == LLM_FINISH_ERROR) {
-                const char *e = llm_request_error(k->request[r]);
-                return e ? e : "the engine failed";
-            }
-        }
-    return NULL;
-}
-
-static void write_whole(llm_text *t, const call *k) {
-    int chat = k->kind == CALL_CHAT;
-    if (k->kind == CALL_GENERATE) {
-        llm_text_str(t, "{\"text\":[");
-    } else {
-        add_object_head(t, k, chat ? "chat.completion" : "text_completion");
-        llm_text_str(t, ",\"choices\":[");
-    }
-    for (int r = 0; r < k->n_requests; r++)
-        for (int i = 0; i < k->n_choices; i++) {
-            llm_output o;
-            llm_request_output(k->request[r], i, &o);
-            if (r || i) llm_text_str(t, ",");
-            if (chat) add_chat_choice(t, k, k->request[r], &o, i);
-            else if (k->kind == CALL_COMPLETION) add_completion_choice(t, k, k->request[r], &o, r * k->n_choices + i);
-            else {
-                llm_text text = {0};
-                completion_text(k, k->request[r], &o, &text);
-                llm_text_json(t, text.data ? text.data : "", text.len);
-                llm_text_free(&text);
-            }
-        }
-    llm_text_str(t, "]");
-    if (k->kind != CALL_GENERATE) {
-        add_usage(t, usage_so_far(k));
-        if (chat && k->p.prompt_logprobs >= 0) add_prompt_logprobs(t, k, k->request[0]);
-        if (k->p.metrics) add_metrics(t, k);
-    }
-    llm_text_str(t, "}");
-}
-
-/* ---- streams */
-
+/* Bytes of a stream: a chunk of HTTP/1.1, or just bytes up to the end of the connection. */
 static void stream_bytes(conn *c, const char *p, size_t n) {
     char size[20];
+    if (!n) return;
     if (c->head.minor == 1) llm_text_add(&c->out, size, (size_t)snprintf(size, sizeof size, "%zx\r\n", n));
     llm_text_add(&c->out, p, n);
     if (c->head.minor == 1) llm_text_str(&c->out, "\r\n");
 }
 
-static void stream_event(conn *c, const llm_text *json) {
-    llm_text e = {0};
-    llm_text_str(&e, "data: ");
-    llm_text_add(&e, json->data, json->len);
-    llm_text_str(&e, "\n\n");
-    stream_bytes(c, e.data, e.len);
-    llm_text_free(&e);
-}
-
-static void stream_end(conn *c) {
-    if (c->head.minor == 1) llm_text_str(&c->out, "0\r\n\r\n");
-    else c->close_after = 1;
-}
-
-static void chunk_open(llm_text *t, const call *k) {
-    add_object_head(t, k, k->kind == CALL_CHAT ? "chat.completion.chunk" : "text_completion");
-    llm_text_str(t, ",\"choices\":[");
-}
-
-static void chunk_send(call *k, llm_text *t, int with_choice) {
-    llm_text_str(t, "]");
-    if (!with_choice || k->p.continuous_usage) add_usage(t, usage_so_far(k));
-    else if (k->p.include_usage) llm_text_str(t, ",\"usage\":null");
-    llm_text_str(t, "}");
-    stream_event(k->c, t);
-    t->len = 0;
-}
-
-static void stream_role(call *k, llm_text *t, int index) {
-    chunk_open(t, k);
-    llm_text_str(t, "{");
-    add_int(t, "index", index);
-    llm_text_str(t, ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}");
-    chunk_send(k, t, 1);
-}
-
-/* The fields that end a choice, in its last chunk. */
-static void add_stream_finish(llm_text *t, const call *k, const llm_request *r, const llm_event *e) {
-    if (e->finish == LLM_FINISH_NONE) {
-        llm_text_str(t, ",\"finish_reason\":null");
-        return;
-    }
-    llm_output o;
-    llm_request_output(r, e->index, &o);
-    add_finish(t, e->finish, e->stop_reason, e->stop_id);
-    add_int(t, "sentence_length", count_chars(o.text, o.text_len));
-    add_num(t, "cum_log_probs", o.cum_logprob);
-    if (k->p.token_ids) add_ids(t, "token_ids", o.token_ids, o.n_token_ids);
-}
-
-static void stream_chat_event(call *k, llm_text *t, const llm_request *r, const llm_event *e, choice *ch) {
-    llm_text reasoning = {0}, content = {0};
-    reasoning_push(k, ch, e->text, e->text_len, e->finish != LLM_FINISH_NONE, &reasoning, &content);
-    int hidden = e->has_token && e->finish == LLM_FINISH_STOP && !e->text_len && (e->stop_id >= 0 || llm_token_is_special(server.model, e->id));
-    if (e->has_token || content.len || reasoning.len) {
-        chunk_open(t, k);
-        llm_text_str(t, "{");
-        add_int(t, "index", e->index);
-        llm_text_str(t, ",\"delta\":{");
-        if (reasoning.len) add_text(t, "reasoning_content", reasoning.data, reasoning.len);
-        if (content.len || !reasoning.len) add_text(t, "content", content.data ? content.data : "", content.len);
-        llm_text_str(t, "},\"logprobs\":");
-        if (k->p.want_logprobs && e->has_token && !hidden) {
-            llm_text_str(t, "{\"content\":[");
-            add_chat_logprob(t, k, e->id, e->logprob, e->top, e->n_top);
-            llm_text_str(t, "],\"refusal\":null}");
-        } else {
-            llm_text_str(t, "null");
-        }
-        llm_text_str(t, ",\"finish_reason\":null}");
-        if (!hidden || content.len || reasoning.len) chunk_send(k, t, 1);
-        t->len = 0;
-    }
-    if (e->finish != LLM_FINISH_NONE) {
-        chunk_open(t, k);
-        llm_text_str(t, "{");
-        add_int(t, "index", e->index);
-        llm_text_str(t, ",\"delta\":{},\"logprobs\":null");
-        add_stream_finish(t, k, r, e);
-        llm_text_str(t, "}");
-        chunk_send(k, t, 1);
-    }
-    llm_text_free(&reasoning);
-    llm_text_free(&content);
-}
-
-static void stream_echo(call *k, llm_text *t, const llm_request *r, int index, choice *ch) {
-    llm_text text = {0};
-    llm_output none;
-    memset(&none, 0, sizeof none);
-    size_t n;
-    const int32_t *ids = llm_request_prompt(r, &n);
-    llm_detokenize(server.model, ids, n, 0, &text);
-    chunk_open(t, k);
-    llm_text_str(t, "{");
-    add_int(t, "index", index);
-    add_text(t, "text", text.data ? text.data : "", text.len);
-    add_name(t, "logprobs");
-    if (k->p.want_logprobs) add_completion_logprobs(t, k, r, &none);
-    else llm_text_str(t, "null");
-    llm_text_str(t, ",\"finish_reason\":null}");
-    chunk_send(k, t, 1);
-    ch->text_chars = count_chars(text.data, text.len);
-    llm_text_free(&text);
-}
-
-static void stream_completion_event(call *k, llm_text *t, const llm_request *r, const llm_event *e, int index, choice *ch) {
-    if (k->p.echo && !ch->role_sent) stream_echo(k, t, r, index, ch);
-    ch->role_sent = 1;
-    chunk_open(t, k);
-    llm_text_str(t, "{");
-    add_int(t, "index", index);
-    add_text(t, "text", e->text ? e->text : "", e->text_len);
-    add_name(t, "logprobs");
-    if (k->p.want_logprobs && e->has_token) {
-        logprob_lists l;
-        memset(&l, 0, sizeof l);
-        l.offset = ch->text_chars;
-        lists_add(&l, k, e->id, &e->logprob, e->top, e->n_top);
-        lists_write(&l, t);
-    } else {
-        llm_text_str(t, "null");
-    }
-    ch->text_chars += count_chars(e->text, e->text_len);
-    add_stream_finish(t, k, r, e);
-    llm_text_str(t, "}");
-    chunk_send(k, t, 1);
-}
-
-/* /generate streams the cumulative object, one a line. */
-static void stream_generate(call *k, llm_text *t) {
-    t->len = 0;
-    write_whole(t, k);
-    llm_text_str(t, "\n");
-    stream_bytes(k->c, t->data, t->len);
-    t->len = 0;
-}
-
-static void stream_start(call *k) {
-    conn *c = k->c;
+static void stream_start(conn *c, const llm_openai_info *info) {
     c->streaming = 1;
     c->close_after |= c->head.minor == 0;
-    int generate = k->kind == CALL_GENERATE;
-    http_head_out(c, 200, generate ? "application/json" : "text/event-stream; charset=utf-8", -1, "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
-    k->streaming_started = 1;
-    llm_text t = {0};
-    for (int i = 0; k->kind == CALL_CHAT && i < k->n_choices; i++) stream_role(k, &t, i);
-    llm_text_free(&t);
+    http_head_out(c, 200, info->kind == LLM_OPENAI_GENERATE ? "application/json" : "text/event-stream; charset=utf-8", -1,
+                  "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
 }
 
-static void stream_finish(call *k, llm_text *t) {
-    conn *c = k->c;
-    const char *failure = call_failure(k);
-    if (k->kind != CALL_GENERATE) {
-        if (failure) {
-            error_json(t, 500, failure, NULL, NULL);
-            stream_event(c, t);
-            t->len = 0;
-        } else if (k->p.include_usage) {
-            chunk_open(t, k);
-            chunk_send(k, t, 0);
-        }
-        stream_bytes(c, "data: [DONE]\n\n", 14);
-    }
-    stream_end(c);
-}
-
-/* Hands a stream everything that is new. 1: it is complete. */
-static int stream_advance(call *k) {
-    llm_text t = {0};
-    llm_event e;
-    int done = 1;
-    if (!k->streaming_started) stream_start(k);
-    for (int r = 0; r < k->n_requests; r++) {
-        int any = 0;
-        while (k->c->out.len - k->c->out_at < CONN_MAX_OUT && llm_request_poll(k->request[r], &e)) {
-            choice *ch = &k->choices[r * k->n_choices + e.index];
-            count_event(k, r, &e, ch);
-            if (e.finish == LLM_FINISH_ERROR) continue;
-            any = 1;
-            if (k->kind == CALL_CHAT) stream_chat_event(k, &t, k->request[r], &e, ch);
-            else if (k->kind == CALL_COMPLETION) stream_completion_event(k, &t, k->request[r], &e, r * k->n_choices + e.index, ch);
-        }
-        if (any && k->kind == CALL_GENERATE) stream_generate(k, &t);
-        done &= llm_request_done(k->request[r]);
-    }
-    if (done) stream_finish(k, &t);
-    llm_text_free(&t);
-    return done;
-}
-
-/* A call that news came for. */
+/* Writes what is new of a call's answer. A stream stops when its reader has not taken the bytes before; conn_event comes back to it. */
 static void call_advance(call *k) {
     conn *c = k->c;
-    int done = 1;
-    if (k->status) {
-        c->call = NULL;
-        count_failure(k);
-        http_answer_error(c, k->status, k->message, k->param[0] ? k->param : NULL, k->code[0] ? k->code : NULL);
-    } else if (!k->n_requests) { /* a tokenizing route: the answer is text */
-        slice body = {k->text.data, k->text.len};
-        http_answer(c, 200, "application/json", body, NULL);
-    } else if (k->p.stream) {
-        done = stream_advance(k);
-        if (done) conn_answered(c);
-    } else {
-        llm_event e;
-        for (int r = 0; r < k->n_requests; r++) {
-            while (llm_request_poll(k->request[r], &e)) count_event(k, r, &e, &k->choices[r * k->n_choices + e.index]);
-            done &= llm_request_done(k->request[r]);
-        }
-        if (!done) return;
-        const char *failure = call_failure(k);
-        llm_text t = {0};
-        if (!failure) write_whole(&t, k);
-        slice body = {t.data, t.len};
-        if (failure) http_answer_error(c, 500, failure, NULL, NULL);
-        else http_answer(c, 200, "application/json", body, NULL);
-        llm_text_free(&t);
+    const llm_openai_info *info = llm_openai_get_info(k->api);
+    int streaming = info->stream && info->status == 200;
+    llm_text t = {0};
+    if (streaming && !c->streaming) stream_start(c, info);
+    while (c->out.len - c->out_at < CONN_MAX_OUT && llm_openai_next(k->api, &t)) {
+        if (!streaming) break;
+        stream_bytes(c, t.data, t.len);
+        t.len = 0;
     }
-    if (done) {
+    if (info->done) {
+        slice body = {t.data ? t.data : "", t.len};
+        counters.refused += info->status != 200;
+        if (!streaming) {
+            http_answer(c, info->status, "application/json", body, NULL);
+        } else {
+            if (c->head.minor == 1) llm_text_str(&c->out, "0\r\n\r\n");
+            conn_answered(c);
+        }
         if (c->call == k) c->call = NULL;
         k->c = NULL;
         call_free(k);
     }
+    llm_text_free(&t);
 }
 
 /* Everything on the news list. */
@@ -2879,7 +1724,7 @@ static int host_allowed(slice host) {
 
 /* Headers of every answer. */
 static void common_headers(conn *c, llm_text *t) {
-    const call *k = c->call;
+    const llm_openai_info *info = c->call ? llm_openai_get_info(c->call->api) : NULL;
     if (c->head.origin.n && origin_allowed(c->head.origin)) {
         llm_text_str(t, "Access-Control-Allow-Origin: ");
         llm_text_add(t, c->head.origin.p, c->head.origin.n);
@@ -2888,17 +1733,13 @@ static void common_headers(conn *c, llm_text *t) {
     slice id = c->head.request_id;
     int plain = id.n > 0 && id.n <= 128;
     for (size_t i = 0; plain && i < id.n; i++) plain = (id.p[i] && strchr("_.-", id.p[i])) || (http_token_char((unsigned char)id.p[i]) && !strchr("!#$%&'*+^`|~", id.p[i]));
-    if (plain || k) {
+    if (plain || info) {
         llm_text_str(t, "x-request-id: ");
         if (plain) llm_text_add(t, id.p, id.n);
-        else llm_text_str(t, k->id);
+        else llm_text_str(t, info->id);
         llm_text_str(t, "\r\n");
     }
-    if (k && k->ignored.len) {
-        llm_text_str(t, "x-llm-ignored: ");
-        llm_text_add(t, k->ignored.data, k->ignored.len);
-        llm_text_str(t, "\r\n");
-    }
+    if (info && info->ignored[0]) llm_text_format(t, "x-llm-ignored: %s\r\n", info->ignored);
 }
 
 static void answer_preflight(conn *c) {
@@ -2928,34 +1769,16 @@ static void add_model_card(llm_text *t, const char *name) {
     const llm_model_info *info = llm_model_get_info(server.model);
     llm_engine_stats s;
     llm_engine_get_stats(server.engine, &s);
-    llm_text_str(t, "{");
-    add_text(t, "id", name, strlen(name));
-    llm_text_str(t, ",\"object\":\"model\"");
-    add_int(t, "created", (int64_t)server.started);
-    llm_text_str(t, ",\"owned_by\":\"llm.h\"");
-    add_text(t, "root", server.cfg.model, strlen(server.cfg.model));
-    llm_text_str(t, ",\"parent\":null");
-    add_int(t, "max_model_len", s.max_model_len);
-    llm_text_str(t, ",\"permission\":[],\"meta\":{");
-    add_int(t, "n_ctx_train", info->max_position_embeddings);
-    add_int(t, "n_params", info->n_params);
-    add_int(t, "n_vocab", info->vocab_size);
-    add_int(t, "n_embd", info->hidden_size);
-    add_int(t, "size", info->weight_bytes);
-    llm_text_str(t, "}}");
-}
-
-static int is_model_name(slice name) {
-    for (int i = 0; i < server.cfg.names.n; i++)
-        if (slice_is(name, server.cfg.names.items[i])) return 1;
-    const char *base = strrchr(server.cfg.model, '/');
-    return slice_is(name, server.cfg.model) || (base && slice_is(name, base + 1)) || slice_is(name, "") || slice_is(name, "default") || slice_is(name, "null");
+    llm_text_format(t, "{'id':%q,'object':'model','created':%l,'owned_by':'llm.h','root':%q,'parent':null,'max_model_len':%d,'permission':[],", name,
+                    (int64_t)server.started, server.cfg.model, s.max_model_len);
+    llm_text_format(t, "'meta':{'n_ctx_train':%d,'n_params':%l,'n_vocab':%d,'n_embd':%d,'size':%l}}", info->max_position_embeddings, info->n_params,
+                    info->vocab_size, info->hidden_size, info->weight_bytes);
 }
 
 static void route_models(conn *c) {
     llm_text t = {0};
     llm_text_str(&t, "{\"object\":\"list\",\"data\":[");
-    for (int i = 0; i < server.cfg.names.n; i++) {
+    for (int i = 0; i < server.n_served; i++) {
         if (i) llm_text_str(&t, ",");
         add_model_card(&t, server.cfg.names.items[i]);
     }
@@ -2965,7 +1788,7 @@ static void route_models(conn *c) {
 
 static void route_model(conn *c, slice name) {
     llm_text t = {0};
-    if (!is_model_name(name)) {
+    if (!llm_openai_knows_model(&server.service, name.p, name.n)) {
         llm_text_str(&t, "The model `");
         llm_text_add(&t, name.p, name.n < 64 ? name.n : 64);
         llm_text_str(&t, "` does not exist.");
@@ -2983,26 +1806,19 @@ static void route_metrics(conn *c) {
     answer_text(c, "text/plain; version=0.0.4; charset=utf-8", &t);
 }
 
-static void add_special(llm_text *t, const char *name, int32_t id) {
-    llm_text raw = {0};
-    if (id >= 0) llm_token_bytes(server.model, id, &raw);
-    add_text(t, name, id >= 0 && raw.data ? raw.data : NULL, raw.len);
-    llm_text_free(&raw);
-}
-
 static void route_tokenizer_info(conn *c) {
+    static const char *const name[4] = {"bos_token", "eos_token", "pad_token", "unk_token"};
     const llm_model_info *info = llm_model_get_info(server.model);
+    const int32_t id[4] = {info->bos_id, info->eos_id, info->pad_id, info->unk_id};
     llm_text t = {0};
-    llm_text_str(&t, "{");
-    add_text(&t, "tokenizer_class", info->tokenizer_kind, strlen(info->tokenizer_kind));
-    add_special(&t, "bos_token", info->bos_id);
-    add_special(&t, "eos_token", info->eos_id);
-    add_special(&t, "pad_token", info->pad_id);
-    add_special(&t, "unk_token", info->unk_id);
-    add_int(&t, "vocab_size", llm_vocab_size(server.model));
-    add_int(&t, "model_max_length", info->max_position_embeddings);
-    add_text(&t, "chat_template", info->chat_template, info->chat_template ? strlen(info->chat_template) : 0);
-    llm_text_str(&t, "}");
+    llm_text_format(&t, "{'tokenizer_class':%q", info->tokenizer_kind);
+    for (int i = 0; i < 4; i++) {
+        llm_text raw = {0};
+        if (id[i] >= 0) llm_token_bytes(server.model, id[i], &raw);
+        llm_text_format(&t, ",%q:%q", name[i], raw.data);
+        llm_text_free(&raw);
+    }
+    llm_text_format(&t, ",'vocab_size':%d,'model_max_length':%d,'chat_template':%q}", llm_vocab_size(server.model), info->max_position_embeddings, info->chat_template);
     answer_text(c, "application/json", &t);
 }
 
@@ -3033,238 +1849,19 @@ static void route_script(conn *c) { PAGE("text/javascript; charset=utf-8", page_
 
 /* ---- routes with a JSON body */
 
-static int check_model_name(call *k) {
-    int v = given(k->body, 0, "model");
-    size_t n;
-    const char *s = llm_json_str(k->body, v, &n);
-    k->model = server.cfg.names.items[0];
-    if (v < 0) return 1;
-    if (!s) return call_error(k, 400, "model", NULL, "model must be a text");
-    slice name = {s, n};
-    if (is_model_name(name) || !server.cfg.strict_model_name) return memchr(s, 0, n) || n > 4096 ? call_error(k, 404, "model", "model_not_found", "The model does not exist.") : 1;
-    return call_error(k, 404, "model", "model_not_found", "The model `%.64s` does not exist.", s);
-}
-
-static int check_messages(call *k) {
-    const llm_json *d = k->body;
-    int v = given(d, 0, "messages"), i = 0;
-    if (v < 0 || llm_json_type_of(d, v) != LLM_JSON_ARRAY || !llm_json_size(d, v)) return call_error(k, 400, "messages", NULL, "messages must be a list with at least one message");
-    if (llm_json_size(d, v) > MAX_MESSAGES) return call_error(k, 400, "messages", NULL, "messages: at most %d, got %d", MAX_MESSAGES, llm_json_size(d, v));
-    for (int m = llm_json_first(d, v); m >= 0; m = llm_json_next(d, m), i++) {
-        char param[40];
-        snprintf(param, sizeof param, "messages[%d]", i);
-        if (llm_json_type_of(d, m) != LLM_JSON_OBJECT) return call_error(k, 400, param, NULL, "%s must be an object", param);
-        const char *role = llm_json_str(d, llm_json_find(d, m, "role"), NULL);
-        int content = given(d, m, "content"), calls = given(d, m, "tool_calls");
-        static const char *const roles[] = {"system", "developer", "user", "assistant", "tool", "function"};
-        int known = 0;
-        for (int r = 0; role && r < 6; r++) known |= !strcmp(role, roles[r]);
-        if (!known) {
-            snprintf(param, sizeof param, "messages[%d].role", i);
-            return call_error(k, 400, param, NULL, "%s must be system, developer, user, assistant or tool", param);
-        }
-        llm_json_type type = llm_json_type_of(d, content);
-        snprintf(param, sizeof param, "messages[%d].content", i);
-        if (content < 0 && calls < 0 && strcmp(role, "assistant") && strcmp(role, "tool")) return call_error(k, 400, param, NULL, "%s is missing", param);
-        if (content >= 0 && type != LLM_JSON_STRING && type != LLM_JSON_ARRAY) return call_error(k, 400, param, NULL, "%s must be a text or a list of parts", param);
-        for (int part = type == LLM_JSON_ARRAY ? llm_json_first(d, content) : -1; part >= 0; part = llm_json_next(d, part)) {
-            const char *kind = llm_json_str(d, llm_json_find(d, part, "type"), NULL);
-            if (!kind || (strcmp(kind, "text") && strcmp(kind, "refusal"))) return call_error(k, 400, param, NULL, "%s: only parts of type text are supported by this model", param);
-            if (!llm_json_str(d, llm_json_find(d, part, strcmp(kind, "text") ? "refusal" : "text"), NULL)) return call_error(k, 400, param, NULL, "%s: a text part must have a text", param);
-        }
-    }
-    return 1;
-}
-
-static int check_prompt(call *k) {
-    const llm_json *d = k->body;
-    int v = given(d, 0, "prompt");
-    llm_json_type type = llm_json_type_of(d, v);
-    if (type != LLM_JSON_STRING && type != LLM_JSON_ARRAY) return call_error(k, 400, "prompt", NULL, "prompt must be a text, a list of texts, a list of token ids, or a list of those");
-    if (type == LLM_JSON_ARRAY && !llm_json_size(d, v)) return call_error(k, 400, "prompt", NULL, "Prompt cannot be empty");
-    if (prompt_is_list(d, v) && llm_json_size(d, v) > MAX_PROMPTS) return call_error(k, 400, "prompt", NULL, "prompt: at most %d prompts, got %d", MAX_PROMPTS, llm_json_size(d, v));
-    return 1;
-}
-
-/* Names that a template's keyword arguments must not replace. */
-static int check_template_kwargs(call *k) {
-    static const char *const reserved[] = {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "tokenize", "chat_template", "conversation", "return_dict", "return_tensors"};
-    int v = given(k->body, 0, "chat_template_kwargs");
-    if (v >= 0 && llm_json_type_of(k->body, v) != LLM_JSON_OBJECT) return call_error(k, 400, "chat_template_kwargs", NULL, "chat_template_kwargs must be an object");
-    if (llm_json_size(k->body, v) > 64) return call_error(k, 400, "chat_template_kwargs", NULL, "chat_template_kwargs: at most 64 entries");
-    for (int e = v >= 0 ? llm_json_first(k->body, v) : -1; e >= 0; e = llm_json_next(k->body, e)) {
-        const char *key = llm_json_key(k->body, e, NULL);
-        for (size_t i = 0; i < sizeof reserved / sizeof reserved[0]; i++)
-            if (!strcmp(key, reserved[i])) return call_error(k, 400, "chat_template_kwargs", NULL, "chat_template_kwargs: %s is reserved", key);
-    }
-    if (given(k->body, 0, "chat_template") >= 0) return call_error(k, 403, "chat_template", "chat_template_not_allowed", "a chat template of the request's own is not allowed here");
-    return 1;
-}
-
-static int check_early_stop(call *k) {
-    const llm_json *d = k->body;
-    int v = given(d, 0, "early_stop_config"), flag = given(d, 0, "enable_early_stop"), b = 0;
-    llm_early_stop *s = &k->p.s.early_stop;
-    if (flag >= 0 && !llm_json_bool(d, flag, &b)) return call_error(k, 400, "enable_early_stop", NULL, "enable_early_stop must be true or false");
-    *s = server.cfg.early_stop;
-    if (flag >= 0) s->enable = b;
-    if (v < 0) return 1;
-    llm_text text = {0};
-    llm_json_write(d, v, &text);
-    llm_result r = llm_json_str(d, v, NULL) ? llm_early_stop_parse(llm_json_str(d, v, NULL), flag >= 0 && b, s) : llm_early_stop_parse(text.data, flag >= 0 && b, s);
-    llm_text_free(&text);
-    return r ? call_error(k, 400, "early_stop_config", NULL, "%s", llm_last_error()) : 1;
-}
-
-/* Defaults of the route, then the request's fields, then what depends on both. */
-static int check_generation(call *k) {
-    params *p = &k->p;
-    int chat = k->kind == CALL_CHAT;
-    p->s = server.defaults;
-    if (!read_params(k->body, chat, server.vocab, server.cfg.max_logprobs, p)) return call_error(k, 400, p->param, NULL, "%s", p->message);
-    if (!(chat ? check_messages(k) && check_template_kwargs(k) : check_prompt(k)) || !check_early_stop(k)) return 0;
-    int64_t n = p->max_completion_given ? p->max_completion_tokens : p->max_tokens_given ? p->max_tokens : is_given(IN_CFG(sampling.max_tokens)) ? server.cfg.sampling.max_tokens : chat ? -1 : 16;
-    if (n == 0 && !p->echo) return call_error(k, 400, "max_tokens", NULL, "max_tokens must be at least 1, got 0.");
-    p->s.max_tokens = n > 2147483647 ? -1 : n == 0 ? 1 : (int32_t)n;
-    p->max_tokens = n;
-    p->max_tokens_given |= p->max_completion_given;
-    if (n > 0 && p->s.min_tokens > n) return call_error(k, 400, "min_tokens", NULL, "min_tokens must be less than or equal to max_tokens=%lld, got %d.", (long long)n, p->s.min_tokens);
-    if (llm_sampling_check(server.model, &p->s)) return call_error(k, 400, NULL, NULL, "%s", llm_last_error());
-    return 1;
-}
-
-static void answer_call_error(conn *c, call *k) {
-    count_failure(k);
-    http_answer_error(c, k->status, k->message, k->param[0] ? k->param : NULL, k->code[0] ? k->code : NULL);
-    k->c = NULL;
-    if (c->call == k) c->call = NULL;
-    call_free(k);
-}
-
-static void route_call(conn *c, call_kind kind) {
-    static const char *const prefix[] = {"chatcmpl-", "cmpl-", "gen-", "tok-", "detok-", "tmpl-"};
-    llm_json_limits limits = {64, 4 << 20, 1};
+static void route_call(conn *c, llm_openai_kind kind) {
     call *k = (call *)calloc(1, sizeof *k);
-    if (!k) {
+    if (k) k->api = llm_openai_begin(&server.service, kind, c->body.data ? c->body.data : "", c->body.len, k);
+    llm_text_free(&c->body);
+    if (!k || !k->api) {
+        free(k);
         http_answer_error(c, 503, "out of memory", NULL, NULL);
         return;
     }
-    k->kind = kind;
     k->c = c;
-    k->created = (int64_t)time(NULL);
-    make_id(prefix[kind], k->id, sizeof k->id);
-    int ok = 1;
-    if (llm_json_parse(c->body.data ? c->body.data : "", c->body.len, &limits, &k->body)) ok = call_error(k, 400, NULL, NULL, "%s", llm_last_error());
-    else if (llm_json_type_of(k->body, 0) != LLM_JSON_OBJECT) ok = call_error(k, 400, NULL, NULL, "the body must be a JSON object");
-    ok = ok && check_model_name(k) && (kind >= CALL_TOKENIZE || check_generation(k));
-    llm_text_free(&c->body);
-    if (!ok) {
-        answer_call_error(c, k);
-        return;
-    }
-    note_ignored(k->body, &k->ignored);
     c->call = k;
-    start_preparing(k);
-}
-
-/* /tokenize: llm.cpp's body {content, add_special, parse_special, with_pieces} and vLLM's {prompt, add_special_tokens, return_token_strs} or
- * {messages, ...}; the answer holds both forms. */
-static int tokenize_route(call *k) {
-    const llm_json *d = k->body;
-    int content = given(d, 0, "content"), prompt = given(d, 0, "prompt"), b, special = content < 0, parse = 1, strings = 0, v;
-    size_t n;
-    if (content < 0 && prompt < 0 && given(d, 0, "messages") < 0) return call_error(k, 400, "prompt", NULL, "prompt, content or messages is missing");
-    const char *s = llm_json_str(d, content >= 0 ? content : prompt, &n);
-    const char *const flag[2] = {content >= 0 ? "add_special" : "add_special_tokens", "parse_special"};
-    int *const to[2] = {&special, &parse};
-    for (int i = 0; i < 2; i++) {
-        if ((v = given(d, 0, flag[i])) < 0) continue;
-        if (!llm_json_bool(d, v, &b)) return call_error(k, 400, flag[i], NULL, "%s must be true or false", flag[i]);
-        *to[i] = b;
-    }
-    if ((v = given(d, 0, content >= 0 ? "with_pieces" : "return_token_strs")) >= 0) llm_json_bool(d, v, &strings);
-    if (content < 0 && prompt < 0) {
-        if (!check_messages(k) || !check_template_kwargs(k) || !render_chat(k)) return 0;
-        s = k->text.data;
-        n = k->text.len;
-        special = 0;
-    }
-    if (!s) return call_error(k, 400, content >= 0 ? "content" : "prompt", NULL, "%s must be a text", content >= 0 ? "content" : "prompt");
-    llm_tokens ids = {0};
-    llm_result r = llm_tokenize(server.model, s, n, (special ? LLM_TOK_ADD_SPECIAL : 0) | (parse ? LLM_TOK_PARSE_SPECIAL : 0), &ids);
-    k->text.len = 0;
-    llm_text *t = &k->text;
-    llm_engine_stats stats;
-    llm_engine_get_stats(server.engine, &stats);
-    llm_text_str(t, "{");
-    add_int(t, "count", (int64_t)ids.len);
-    add_int(t, "max_model_len", stats.max_model_len);
-    if (strings && content >= 0) {
-        add_name(t, "tokens");
-        llm_text_str(t, "[");
-        for (size_t i = 0; i < ids.len; i++) {
-            if (i) llm_text_str(t, ",");
-            llm_text_str(t, "{");
-            add_int(t, "id", ids.data[i]);
-            add_name(t, "piece");
-            add_token(t, k, ids.data[i]);
-            llm_text_str(t, "}");
-        }
-        llm_text_str(t, "]");
-    } else {
-        add_ids(t, "tokens", ids.data, ids.len);
-    }
-    if (strings && content < 0) {
-        add_name(t, "token_strs");
-        llm_text_str(t, "[");
-        for (size_t i = 0; i < ids.len; i++) {
-            if (i) llm_text_str(t, ",");
-            add_token(t, k, ids.data[i]);
-        }
-        llm_text_str(t, "]");
-    }
-    llm_text_str(t, "}");
-    llm_tokens_free(&ids);
-    return r ? call_library_error(k, r, "prompt") : 1;
-}
-
-static int detokenize_route(call *k) {
-    const llm_json *d = k->body;
-    int v = given(d, 0, "tokens"), ok = 1;
-    if (llm_json_type_of(d, v) != LLM_JSON_ARRAY) return call_error(k, 400, "tokens", NULL, "tokens must be a list of token ids");
-    llm_tokens ids = {0};
-    llm_text text = {0};
-    for (int e = llm_json_first(d, v); e >= 0 && ok; e = llm_json_next(d, e)) {
-        int64_t id;
-        if (!llm_json_int(d, e, &id) || id < 0 || id >= server.vocab) ok = call_error(k, 400, "tokens", NULL, "tokens: ids from 0 to %d expected", server.vocab - 1);
-        else llm_tokens_add(&ids, (int32_t)id);
-    }
-    llm_result r = ok ? llm_detokenize(server.model, ids.data, ids.len, LLM_DETOK_KEEP_SPECIAL, &text) : LLM_OK;
-    if (ok && !r) {
-        llm_text_str(&k->text, "{");
-        add_text(&k->text, "content", text.data ? text.data : "", text.len);
-        add_text(&k->text, "prompt", text.data ? text.data : "", text.len);
-        llm_text_str(&k->text, "}");
-    }
-    llm_tokens_free(&ids);
-    llm_text_free(&text);
-    return ok && r ? call_library_error(k, r, "tokens") : ok;
-}
-
-static int template_route(call *k) {
-    llm_text rendered = {0};
-    if (!check_messages(k) || !check_template_kwargs(k) || !render_chat(k)) return 0;
-    rendered = k->text;
-    memset(&k->text, 0, sizeof k->text);
-    llm_text_str(&k->text, "{");
-    add_text(&k->text, "prompt", rendered.data ? rendered.data : "", rendered.len);
-    llm_text_str(&k->text, "}");
-    llm_text_free(&rendered);
-    return 1;
-}
-
-static int prepare_tokenizer_route(call *k) {
-    return k->kind == CALL_TOKENIZE ? tokenize_route(k) : k->kind == CALL_DETOKENIZE ? detokenize_route(k) : template_route(k);
+    if (llm_openai_get_info(k->api)->status == 200) start_preparing(k);
+    else call_advance(k);
 }
 
 /* ---- the table */
@@ -3272,26 +1869,26 @@ static int prepare_tokenizer_route(call *k) {
 typedef struct route {
     const char *method, *path;
     void (*get)(conn *c);
-    call_kind kind;
+    llm_openai_kind kind;
     int open, early; /* open: needs no key; early: answered before the model is ready */
 } route;
 
 static const route routes[] = {
-    {"GET", "/health", route_health, CALL_CHAT, 1, 1},
-    {"GET", "/ping", route_health, CALL_CHAT, 1, 1},
-    {"GET", "/", route_page, CALL_CHAT, 1, 1},
-    {"GET", "/page.css", route_style, CALL_CHAT, 1, 1},
-    {"GET", "/page.js", route_script, CALL_CHAT, 1, 1},
-    {"GET", "/version", route_version, CALL_CHAT, 0, 1},
-    {"GET", "/models", route_models, CALL_CHAT, 0, 0},
-    {"GET", "/metrics", route_metrics, CALL_CHAT, 0, 0},
-    {"GET", "/tokenizer_info", route_tokenizer_info, CALL_CHAT, 0, 0},
-    {"POST", "/chat/completions", NULL, CALL_CHAT, 0, 0},
-    {"POST", "/completions", NULL, CALL_COMPLETION, 0, 0},
-    {"POST", "/generate", NULL, CALL_GENERATE, 0, 0},
-    {"POST", "/tokenize", NULL, CALL_TOKENIZE, 0, 0},
-    {"POST", "/detokenize", NULL, CALL_DETOKENIZE, 0, 0},
-    {"POST", "/apply-template", NULL, CALL_TEMPLATE, 0, 0}};
+    {"GET", "/health", route_health, LLM_OPENAI_CHAT, 1, 1},
+    {"GET", "/ping", route_health, LLM_OPENAI_CHAT, 1, 1},
+    {"GET", "/", route_page, LLM_OPENAI_CHAT, 1, 1},
+    {"GET", "/page.css", route_style, LLM_OPENAI_CHAT, 1, 1},
+    {"GET", "/page.js", route_script, LLM_OPENAI_CHAT, 1, 1},
+    {"GET", "/version", route_version, LLM_OPENAI_CHAT, 0, 1},
+    {"GET", "/models", route_models, LLM_OPENAI_CHAT, 0, 0},
+    {"GET", "/metrics", route_metrics, LLM_OPENAI_CHAT, 0, 0},
+    {"GET", "/tokenizer_info", route_tokenizer_info, LLM_OPENAI_CHAT, 0, 0},
+    {"POST", "/chat/completions", NULL, LLM_OPENAI_CHAT, 0, 0},
+    {"POST", "/completions", NULL, LLM_OPENAI_COMPLETION, 0, 0},
+    {"POST", "/generate", NULL, LLM_OPENAI_GENERATE, 0, 0},
+    {"POST", "/tokenize", NULL, LLM_OPENAI_TOKENIZE, 0, 0},
+    {"POST", "/detokenize", NULL, LLM_OPENAI_DETOKENIZE, 0, 0},
+    {"POST", "/apply-template", NULL, LLM_OPENAI_TEMPLATE, 0, 0}};
 
 /* Paths are served with and without /v1 and with a trailing slash. */
 static slice plain_path(slice p) {
@@ -3437,7 +2034,7 @@ static void say_ready(void) {
     snprintf(line, sizeof line, "max_model_len %d, max_num_seqs %d, block_size %d, total_block_num:%lld (%lld tokens of KV), memory %.0f MiB, prefix caching %s", s.max_model_len, s.max_num_seqs,
              s.block_size, (long long)s.total_blocks, (long long)s.total_blocks * s.block_size, (double)s.memory_bytes / 1048576, server.cfg.engine.disable_prefix_caching ? "off" : "on");
     server_log(LLM_LOG_INFO, line);
-    const llm_sampling *d = &server.defaults;
+    const llm_sampling *d = &server.service.defaults;
     snprintf(line, sizeof line, "sampling defaults: temperature %g, top_p %g, top_k %d, min_p %g, repetition_penalty %g; early stop %s", (double)d->temperature, d->top_p > 0 ? (double)d->top_p : 1.0,
              d->top_k, (double)d->min_p, d->repetition_penalty > 0 ? (double)d->repetition_penalty : 1.0, server.cfg.early_stop.enable ? "on" : "off");
     server_log(LLM_LOG_INFO, line);
@@ -3450,16 +2047,28 @@ static void say_ready(void) {
     fflush(stdout);
 }
 
-static void set_defaults(void) {
-    llm_sampling *d = &server.defaults;
-    const llm_sampling *g = &server.cfg.sampling;
-    llm_sampling_default(server.model, d);
+/* What the flags say about requests, laid over what the model says. */
+static void set_service(void) {
+    llm_openai_service *s = &server.service;
+    const configuration *c = &server.cfg;
+    const llm_sampling *g = &c->sampling;
+    llm_sampling *d = &s->defaults;
+    llm_openai_service_init(s, server.model, server.engine);
     if (is_given(IN_CFG(sampling.temperature))) d->temperature = g->temperature;
     if (is_given(IN_CFG(sampling.top_p))) d->top_p = g->top_p;
     if (is_given(IN_CFG(sampling.top_k))) d->top_k = g->top_k;
     if (is_given(IN_CFG(sampling.min_p))) d->min_p = g->min_p;
     if (is_given(IN_CFG(sampling.repetition_penalty))) d->repetition_penalty = g->repetition_penalty;
     if (is_given(IN_CFG(sampling.seed))) d->seed = g->seed, d->has_seed = 1;
+    if (is_given(IN_CFG(sampling.max_tokens))) s->max_tokens = g->max_tokens;
+    d->early_stop = c->early_stop;
+    if (c->reasoning_parser) s->reasoning = (llm_reasoning_kind)llm_reasoning_named(c->reasoning_parser);
+    s->max_logprobs = c->max_logprobs;
+    s->names = c->names.items;
+    s->n_names = c->names.n;
+    s->strict_names = c->strict_model_name;
+    s->on_news = on_call_news;
+    s->on_event = count_event;
 }
 
 /* Loads while the event thread already answers /health with 503. */
@@ -3477,20 +2086,7 @@ static void *load_main(void *unused) {
         if (!server.signals) die(1, llm_last_error());
         exit(0);
     }
-    set_defaults();
-    server.vocab = llm_logits_size(server.engine);
-    const llm_model_info *info = llm_model_get_info(server.model);
-    llm_template *t = NULL;
-    if (info->chat_template && !llm_template_open(info->chat_template, strlen(info->chat_template), &t)) llm_template_get_caps(t, &server.caps);
-    llm_template_close(t);
-    server.reasoning = c->reasoning_parser ? (llm_reasoning_kind)llm_reasoning_named(c->reasoning_parser) : llm_reasoning_detect(info->chat_template);
-    uint64_t h = 1469598103934665603u;
-    char text[400];
-    llm_engine_stats s;
-    llm_engine_get_stats(server.engine, &s);
-    snprintf(text, sizeof text, "%s %s %lld %lld %s", LLM_VERSION_STRING, info->architecture, (long long)info->n_params, (long long)info->weight_bytes, s.backend);
-    for (const char *p = text; *p; p++) h = (h ^ (unsigned char)*p) * 1099511628211u;
-    snprintf(server.fingerprint, sizeof server.fingerprint, "b%016llx", (unsigned long long)h);
+    set_service();
     __atomic_store_n(&server.ready, 1, __ATOMIC_RELEASE);
     say_ready();
     return engine_main(NULL);
@@ -3563,7 +2159,6 @@ int main(int argc, char **argv) {
     struct sigaction act;
     read_options(argc, argv);
     configuration *c = &server.cfg;
-    if (getrandom(&server.id_key, sizeof server.id_key, 0) < 0) server.id_key = (uint64_t)time(NULL);
     server.started = (double)time(NULL);
     net.now = monotonic();
     net.epoll = epoll_create1(EPOLL_CLOEXEC);
