@@ -2394,10 +2394,13 @@ LLM__UNUSED static llm_result llm__json_file(const char *path, size_t limit, llm
 /* ============================================================================
  * >>unicode   What a code point is: category, script, case, decomposition.
  * ============================================================================
- * The tables are generated and kept small: categories and scripts are sorted runs that a binary search finds (long stretches where upper
- * and lower case take turns are one run), case mappings are runs with a stride, decompositions are one text of small numbers that is
- * unpacked only when a tokenizer needs normal forms. ASCII never comes to a table. Classes are those of Unicode 16.0; the normal forms
- * are those of Unicode 11, because the tokenizers that models were trained with do not compose what came later. */
+ * The tables are made by tests/gen_unicode.py and kept small. Categories and scripts are sorted runs, "from this code point on, this
+ * value"; long stretches where upper and lower case take turns are one run with a value of its own. Case mappings are runs with a
+ * stride and a distance. Decompositions are one text of small numbers that is unpacked only when a tokenizer needs normal forms. All
+ * are searched by one function, llm__uni_find; ASCII never comes to a table.
+ *
+ * Classes are those of Unicode 16.0. The normal forms (UAX #15) are those of Unicode 11, because the tokenizers that models were trained
+ * with do not compose what came later. Everything here is constant data or works on the caller's memory: any thread. */
 /* ---- section: unicode, regex, tokenizer (begin) ---- */
 
 /* General categories, in the order of the generated table. */
@@ -2406,9 +2409,11 @@ typedef enum llm__cat {
     LLM__NO, LLM__PC, LLM__PD, LLM__PE, LLM__PF, LLM__PI, LLM__PO, LLM__PS, LLM__SC, LLM__SK, LLM__SM, LLM__SO, LLM__ZL, LLM__ZP, LLM__ZS
 } llm__cat;
 
-enum { /* sets of categories: bit 1 << category */
+/* Sets of categories: bit 1 << category. WORD is what \w holds, but for the letters in llm__uni_circled. */
+enum {
     LLM__CATS_C = 0x1F, LLM__CATS_L = 0x1F << LLM__LL, LLM__CATS_M = 7 << LLM__MC, LLM__CATS_N = 7 << LLM__ND,
-    LLM__CATS_P = 0x7F << LLM__PC, LLM__CATS_S = 0xF << LLM__SC, LLM__CATS_Z = 7 << LLM__ZL, LLM__CATS_ALL = 0x3FFFFFFF
+    LLM__CATS_P = 0x7F << LLM__PC, LLM__CATS_S = 0xF << LLM__SC, LLM__CATS_Z = 7 << LLM__ZL, LLM__CATS_ALL = 0x3FFFFFFF,
+    LLM__CATS_WORD = LLM__CATS_L | LLM__CATS_M | 1 << LLM__ND | 1 << LLM__NL | 1 << LLM__PC
 };
 
 typedef struct llm__uni_case_run {
@@ -3211,6 +3216,20 @@ static const char *const llm__uni_decompositions[217] = {
 };
 /* generated: end */
 
+/* Ranges that are no categories: White_Space; letters among the symbols; what BERT takes for Chinese characters. */
+static const int32_t llm__uni_spaces[][2] = {{9, 13}, {32, 32}, {0x85, 0x85}, {0xA0, 0xA0}, {0x1680, 0x1680}, {0x2000, 0x200A},
+                                             {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}};
+static const int32_t llm__uni_circled[][2] = {{0x24B6, 0x24E9}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189}};
+static const int32_t llm__uni_chinese[][2] = {{0x3400, 0x4DBF}, {0x4E00, 0x9FFF}, {0xF900, 0xFAFF}, {0x20000, 0x2A6DF},
+                                              {0x2A700, 0x2B81F}, {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F}};
+
+/* 1 if c lies in one of a few ranges. */
+static int llm__uni_among(const int32_t (*range)[2], int n, int32_t c) {
+    for (int i = 0; i < n; i++)
+        if (c >= range[i][0] && c <= range[i][1]) return 1;
+    return 0;
+}
+
 /* The code point at *at of valid text, and steps over it. A bad byte counts as U+FFFD. */
 static int32_t llm__uni_next(llm__str s, size_t *at) {
     int len;
@@ -3219,17 +3238,28 @@ static int32_t llm__uni_next(llm__str s, size_t *at) {
     return c < 0 ? 0xFFFD : c;
 }
 
+/* Where the code point before `at` > 0 begins. */
+LLM__INLINE size_t llm__uni_back(const char *s, size_t at) {
+    size_t from = at - 1;
+    while (from > 0 && at - from < 4 && ((unsigned char)s[from] & 0xC0) == 0x80) from--;
+    return from;
+}
+
+/* Appends a code point as UTF-8. */
 static void llm__uni_put(llm_text *out, int32_t c) {
     char s[4];
     llm_text_add(out, s, (size_t)llm__utf8_put(s, c));
 }
 
-/* Index of the run that holds c in a table of `first << shift | value`. */
-static int llm__uni_run(const uint32_t *table, int n, int shift, int32_t c) {
+/* The search of all tables: rows of `size` bytes are sorted by their first 4 bytes, which shifted right by `shift` are a code point. The
+ * index of the last row that begins at or before c; 0 too if none does. */
+LLM__INLINE int llm__uni_find(const void *rows, int n, size_t size, int shift, int32_t c) {
     int lo = 0, hi = n;
     while (hi - lo > 1) {
         int mid = (lo + hi) / 2;
-        if ((int32_t)(table[mid] >> shift) <= c) lo = mid;
+        uint32_t first;
+        memcpy(&first, (const char *)rows + (size_t)mid * size, 4);
+        if ((int32_t)(first >> shift) <= c) lo = mid;
         else hi = mid;
     }
     return lo;
@@ -3241,30 +3271,26 @@ static llm__cat llm__uni_cat_of(uint32_t value, int32_t c) {
     return value < 30 ? (llm__cat)value : ((uint32_t)c & 1) == (value & 1) ? LLM__LU : LLM__LL;
 }
 
-static llm__cat llm__uni_cat(int32_t c) { return llm__uni_cat_of(llm__uni_cats[llm__uni_run(llm__uni_cats, LLM__COUNT(llm__uni_cats), 5,
-    c)], c); }
+static llm__cat llm__uni_cat(int32_t c) {
+    return llm__uni_cat_of(llm__uni_cats[llm__uni_find(llm__uni_cats, LLM__COUNT(llm__uni_cats), 4, 5, c)], c);
+}
 
 /* 1 if the category of c is in a set of categories. */
 static int llm__uni_in(int32_t c, uint32_t cats) { return (int)(cats >> llm__uni_cat(c) & 1); }
 
 static char llm__uni_lower_ascii(char c) { return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c; }
 
-/* White_Space. */
-static int llm__uni_space(int32_t c) {
-    if (c < 0x80) return c == ' ' || (c >= 9 && c <= 13);
-    return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
-        c == 0x205F || c == 0x3000;
-}
+/* \s: White_Space, which has U+0085 but neither U+001C nor U+200B. */
+static int llm__uni_space(int32_t c) { return llm__uni_among(llm__uni_spaces, c < 128 ? 2 : LLM__COUNT(llm__uni_spaces), c); }
 
 /* \w: alphabetic, marks, decimal digits, connectors. */
 static int llm__uni_word(int32_t c) {
-    if (c < 0x80) return (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || c == '_';
-    if ((c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
-        (c >= 0x1F170 && c <= 0x1F189)) return 1;
-    return llm__uni_in(c, LLM__CATS_L | LLM__CATS_M | 1u << LLM__ND | 1u << LLM__NL | 1u << LLM__PC);
+    return llm__uni_in(c, LLM__CATS_WORD) || llm__uni_among(llm__uni_circled, LLM__COUNT(llm__uni_circled), c);
 }
 
-static int llm__uni_script(int32_t c) { return llm__uni_scripts[llm__uni_run(llm__uni_scripts, LLM__COUNT(llm__uni_scripts), 8, c)] & 255; }
+static int llm__uni_script(int32_t c) {
+    return llm__uni_scripts[llm__uni_find(llm__uni_scripts, LLM__COUNT(llm__uni_scripts), 4, 8, c)] & 255;
+}
 
 /* 1 if two names of properties are the same: case, '_', '-' and ' ' do not matter. */
 static int llm__uni_same_name(llm__str a, llm__str b) {
@@ -3291,41 +3317,34 @@ static int llm__uni_script_find(llm__str name) {
 /* Simple mapping of one code point: which 1 lower case, 2 case folding. */
 static int32_t llm__uni_case(int32_t c, int which) {
     if (c < 0x80) return c >= 'A' && c <= 'Z' ? c + 32 : c;
-    int lo = 0, hi = LLM__COUNT(llm__uni_cases);
-    while (lo < hi) {
-        int mid = (lo + hi) / 2;
-        if (llm__uni_cases[mid].last < c) lo = mid + 1;
-        else hi = mid;
-    }
-    if (lo == LLM__COUNT(llm__uni_cases)) return c;
-    const llm__uni_case_run *r = &llm__uni_cases[lo];
-    return c >= r->first && (c - r->first) % r->stride == 0 && (r->which & which) ? c + r->add : c;
+    const llm__uni_case_run *r = &llm__uni_cases[llm__uni_find(llm__uni_cases, LLM__COUNT(llm__uni_cases), sizeof *r, 0, c)];
+    return c >= r->first && c <= r->last && (c - r->first) % r->stride == 0 && (r->which & which) ? c + r->add : c;
 }
 
+/* Canonical combining class: 0 for what stands by itself, so of all that is common, which is seen at once. */
 static int llm__uni_class(int32_t c) {
-    int lo = 0, hi = LLM__COUNT(llm__uni_marks);
     if (c < llm__uni_marks[0].first) return 0;
-    while (hi - lo > 1) {
-        int mid = (lo + hi) / 2;
-        if (llm__uni_marks[mid].first <= c) lo = mid;
-        else hi = mid;
-    }
-    return c <= llm__uni_marks[lo].first + llm__uni_marks[lo].more ? llm__uni_marks[lo].combining_class : 0;
+    const llm__uni_mark_run *r = &llm__uni_marks[llm__uni_find(llm__uni_marks, LLM__COUNT(llm__uni_marks), sizeof *r, 0, c)];
+    return c <= r->first + r->more ? r->combining_class : 0;
 }
 
-/* The four normalization forms. The decompositions are unpacked from their compact text when a tokenizer that needs them is opened. */
-typedef enum llm__uni_form { LLM__NFC, LLM__NFD, LLM__NFKC, LLM__NFKD } llm__uni_form;
+/* ---- Normal forms: decompose, put marks in order, compose again (UAX #15) ---- */
 
+typedef enum llm__uni_form { LLM__NFC, LLM__NFD, LLM__NFKC, LLM__NFKD } llm__uni_form; /* bit 0: not composed, bit 1: compatibility */
+
+/* The decompositions unpacked, 130 kB; made when a tokenizer that needs them is opened. */
 typedef struct llm__uni_norm {
-    int32_t key[LLM__UNI_DECOMPOSITIONS + 1];  /* code points in order */
-    uint16_t from[LLM__UNI_DECOMPOSITIONS + 1]; /* where its decomposition starts in cell */
-    uint8_t kind[LLM__UNI_DECOMPOSITIONS];     /* 0 canonical, 1 canonical but never composed, 2 compatibility */
+    int32_t key[LLM__UNI_DECOMPOSITIONS];       /* code points in order */
+    uint16_t from[LLM__UNI_DECOMPOSITIONS + 1]; /* where the decomposition of each starts in cell */
+    uint8_t kind[LLM__UNI_DECOMPOSITIONS];      /* 0 canonical, 1 canonical but never composed, 2 compatibility */
     int32_t cell[LLM__UNI_CELLS];
-    uint16_t pair[4096];                       /* open hash of composable pairs: entry + 1 */
+    uint16_t pair[4096];                        /* open hash of composable pairs: entry + 1 */
 } llm__uni_norm;
 
+/* Hangul is composed by arithmetic: a syllable is (leading * 21 + vowel) * 28 + trailing, counted from U+AC00. */
 enum { LLM__HANGUL_S = 0xAC00, LLM__HANGUL_L = 0x1100, LLM__HANGUL_V = 0x1161, LLM__HANGUL_T = 0x11A7, LLM__HANGUL_COUNT = 11172 };
 
+/* A number of the packed text: 5 bits a character, least significant first; digits from 32 on say that more follow. */
 static uint32_t llm__uni_vlq(const char **p) {
     uint32_t v = 0;
     for (int shift = 0;; shift += 5) {
@@ -3337,10 +3356,9 @@ static uint32_t llm__uni_vlq(const char **p) {
 
 static uint32_t llm__uni_pair_slot(int32_t a, int32_t b) { return ((uint32_t)a * 0x9E3779B1u ^ (uint32_t)b * 0x85EBCA6Bu) >> 20; }
 
-/* Entries are: (distance from the last code point << 2 | kind), length, then each cell's difference to that of the entry before. */
-static llm__uni_norm *llm__uni_norm_open(void) {
-    llm__uni_norm *m = LLM__NEW(llm__uni_norm, 1);
-    if (!m) return NULL;
+/* Unpacks into `m`, zeroed. Entries are: (distance from the last code point << 2 | kind), length, then each cell's difference to the cell at
+ * the same place of the entry before, its sign in bit 0. */
+static void llm__uni_norm_unpack(llm__uni_norm *m) {
     const char *p = llm__uni_decompositions[0];
     int32_t c = 0, last[20] = {0};
     int cells = 0, line = 0;
@@ -3349,20 +3367,17 @@ static llm__uni_norm *llm__uni_norm_open(void) {
         uint32_t head = llm__uni_vlq(&p), n = llm__uni_vlq(&p);
         m->key[i] = c += (int32_t)(head >> 2);
         m->kind[i] = (uint8_t)(head & 3);
-        m->from[i] = (uint16_t)cells;
         for (uint32_t k = 0; k < n; k++) {
             uint32_t v = llm__uni_vlq(&p);
             last[k] += v & 1 ? -(int32_t)(v / 2) - 1 : (int32_t)(v / 2);
             m->cell[cells++] = last[k];
         }
+        m->from[i + 1] = (uint16_t)cells;
         if (m->kind[i] || n != 2) continue;
         uint32_t slot = llm__uni_pair_slot(last[0], last[1]);
         while (m->pair[slot]) slot = (slot + 1) & 4095;
         m->pair[slot] = (uint16_t)(i + 1);
     }
-    m->from[LLM__UNI_DECOMPOSITIONS] = (uint16_t)cells;
-    m->key[LLM__UNI_DECOMPOSITIONS] = INT32_MAX;
-    return m;
 }
 
 /* A list of code points that grows. */
@@ -3377,8 +3392,8 @@ static void llm__cps_add(llm__cps *t, int32_t c) {
     else t->v[t->n++] = c;
 }
 
-/* Adds the full decomposition of c. A step never leads back, and no chain of steps is longer than 4. */
-static void llm__uni_decompose(const llm__uni_norm *m, int32_t c, int compat, int depth, llm__cps *out) {
+/* Adds the full decomposition of c. The recursion is short: a step never leads back, and no chain of steps is longer than 4. */
+static void llm__uni_decompose(const llm__uni_norm *m, int32_t c, int compat, llm__cps *out) {
     uint32_t s = (uint32_t)(c - LLM__HANGUL_S);
     if (s < LLM__HANGUL_COUNT) {
         llm__cps_add(out, LLM__HANGUL_L + (int32_t)(s / 588));
@@ -3386,17 +3401,9 @@ static void llm__uni_decompose(const llm__uni_norm *m, int32_t c, int compat, in
         if (s % 28) llm__cps_add(out, LLM__HANGUL_T + (int32_t)(s % 28));
         return;
     }
-    int lo = 0, hi = LLM__UNI_DECOMPOSITIONS;
-    while (lo < hi) {
-        int mid = (lo + hi) / 2;
-        if (m->key[mid] < c) lo = mid + 1;
-        else hi = mid;
-    }
-    if (c < 0xA0 || m->key[lo] != c || (m->kind[lo] == 2 && !compat) || depth > 8) {
-        llm__cps_add(out, c);
-        return;
-    }
-    for (int i = m->from[lo]; i < m->from[lo + 1]; i++) llm__uni_decompose(m, m->cell[i], compat, depth + 1, out);
+    int i = c < m->key[0] ? 0 : llm__uni_find(m->key, LLM__UNI_DECOMPOSITIONS, 4, 0, c);
+    if (m->key[i] != c || (m->kind[i] == 2 && !compat)) llm__cps_add(out, c);
+    else for (int k = m->from[i]; k < m->from[i + 1]; k++) llm__uni_decompose(m, m->cell[k], compat, out);
 }
 
 /* The composition of a pair, or 0. */
@@ -3411,7 +3418,7 @@ static int32_t llm__uni_compose(const llm__uni_norm *m, int32_t a, int32_t b) {
     return 0;
 }
 
-/* Puts runs of marks in the order of their classes; stable, linear in the run (a count per class), whatever its length. */
+/* Puts runs of marks in the order of their classes: stable, and by counting, so that a hostile run of a million marks takes linear time. */
 static void llm__uni_order(int32_t *v, size_t n, llm__cps *spare) {
     for (size_t i = 0, end; i < n; i = end) {
         uint32_t count[257] = {0};
@@ -3432,260 +3439,169 @@ static void llm__uni_order(int32_t *v, size_t n, llm__cps *spare) {
     }
 }
 
-/* Canonical composition in place. Returns the new length. */
+/* Canonical composition in place: a mark joins the starter before it unless a mark of its own class or a higher one stands between.
+ * Returns the new length. */
 static size_t llm__uni_recompose(const llm__uni_norm *m, int32_t *v, size_t n) {
-    size_t to = 0, starter = 0;
-    int has_starter = 0, last = 0; /* class of the code point before, 0 just after the starter */
+    size_t to = 0, starter = SIZE_MAX;
+    int last = 0; /* class of the code point before, 0 just after the starter */
     for (size_t i = 0; i < n; i++) {
         int32_t c = v[i], both = 0;
         int k = llm__uni_class(c);
-        if (has_starter && (to == starter + 1 || (last < k && last))) both = llm__uni_compose(m, v[starter], c);
+        if (starter != SIZE_MAX && (to == starter + 1 || (last < k && last))) both = llm__uni_compose(m, v[starter], c);
         if (both) {
             v[starter] = both;
             continue;
         }
-        if (!k) starter = to, has_starter = 1;
+        if (!k) starter = to;
         last = k;
         v[to++] = c;
     }
     return to;
 }
 
-/* Appends a text in a normalization form. 0: no memory. */
-static int llm__uni_normalize(const llm__uni_norm *m, llm__uni_form form, llm__str s, llm_text *out) {
+/* Appends a text in a normalization form; out->failed if there is no memory. ASCII is its own normal form, but what follows it may attach to
+ * its last character. */
+static void llm__uni_normalize(const llm__uni_norm *m, llm__uni_form form, llm__str s, llm_text *out) {
     llm__cps cps, spare;
     memset(&cps, 0, sizeof cps);
     memset(&spare, 0, sizeof spare);
-    int compat = form == LLM__NFKC || form == LLM__NFKD;
-    size_t plain = 0; /* ASCII is its own normal form; what follows it may attach to its last character */
+    size_t plain = 0;
     while (plain < s.n && (signed char)s.p[plain] >= 0) plain++;
     if (plain < s.n && plain) plain--;
     llm_text_add(out, s.p, plain);
-    for (size_t at = plain; at < s.n && !cps.failed;) llm__uni_decompose(m, llm__uni_next(s, &at), compat, 0, &cps);
+    for (size_t at = plain; at < s.n && !cps.failed;) llm__uni_decompose(m, llm__uni_next(s, &at), form & 2, &cps);
     if (!cps.failed) {
         llm__uni_order(cps.v, cps.n, &spare);
-        if (form == LLM__NFC || form == LLM__NFKC) cps.n = llm__uni_recompose(m, cps.v, cps.n);
+        if (!(form & 1)) cps.n = llm__uni_recompose(m, cps.v, cps.n);
         for (size_t i = 0; i < cps.n; i++) llm__uni_put(out, cps.v[i]);
     }
-    int ok = !cps.failed && !spare.failed && !out->failed;
+    out->failed |= cps.failed | spare.failed;
     LLM_FREE(cps.v);
     LLM_FREE(spare.v);
-    return ok;
 }
 
 /* ============================================================================
  * >>regex   Regular expressions over code points, for cutting text into words.
  * ============================================================================
- * Tokenizers say with a regex where words end, and their regexes come in files, so any may come. A pattern becomes a small program:
- * CHAR and SET match a code point, SPLIT tries two ways, LOOP repeats one set (most of what such patterns do, without a stack entry a
- * turn), LOOK and ATOMIC run a part of the program on its own. Sets are sorted ranges with a bit map for ASCII; \p{L} is 650 ranges.
+ * Tokenizers say with a regex where words end, and their regexes come in files, so any may come. A pattern becomes a small program, as in
+ * Thompson's and Pike's machines (Cox, "Regular Expression Matching: the Virtual Machine Approach"): CHAR and SET match a code point,
+ * SPLIT tries two ways, LOOP repeats one set (most of what such patterns do, without a stack entry a turn), LOOK and ATOMIC run a part
+ * of the program on its own.
  *
- * The matcher backtracks, in the order that Perl and Oniguruma define, with its stack on the heap. Backtracking can be exponential, so
- * when a match takes many more steps than it has characters, the matcher begins to remember which (instruction, position) failed and
- * never tries one twice; in a look-ahead also which succeeded. Without back-references (refused) the outcome of such a state depends on
- * nothing else, so the work is bounded by program times text. Pattern size, nesting, stack and steps have hard limits besides.
+ * The matcher backtracks, in the order that Perl and Oniguruma define, with its stack on the heap. Two things keep it fast. For every
+ * instruction the compiler finds the ASCII characters that a match from there on can begin with, so a SPLIT mostly sees which of its ways
+ * is hopeless, and an alternative costs one bit test. And backtracking, which can be exponential, has a memory: when a match takes many
+ * more steps than it has characters, the matcher begins to remember which (instruction, position) failed and never tries one twice; in a
+ * look-ahead also which succeeded. Without back-references (refused) the outcome of such a state depends on nothing else, so the work is
+ * bounded by program times text. Pattern size, nesting, stack and steps have hard limits besides.
  *
  * Known: . ^ $ \A \z \Z \b \B [..] [^..] [a-z&&[^..]] [:alpha:] \p{..} \P{..} \d \s \w \h, escapes \xHH \x{H..} \uHHHH, (..) (?:..)
  * (?i:..) (?i) (?>..) (?=..) (?!..) (?<=..) (?<!..), and * + ? {n} {n,} {n,m} {,m}, each greedy, lazy or possessive. */
 
-/* A set of code points as sorted, disjoint, non-touching ranges lo, hi, lo, hi, ... */
-typedef struct llm__set {
-    int32_t *v;
-    size_t n, cap;
-    int failed;
-} llm__set;
-
-static void llm__set_free(llm__set *s) {
-    LLM_FREE(s->v);
-    memset(s, 0, sizeof *s);
-}
-
-/* Adds a range that begins at or after the last one's begin. */
-static void llm__set_push(llm__set *s, int32_t lo, int32_t hi) {
-    if (s->n && lo <= s->v[s->n - 1] + 1) {
-        s->v[s->n - 1] = LLM__MAX(s->v[s->n - 1], hi);
-        return;
-    }
-    if (s->failed || !llm__grow((void **)&s->v, &s->cap, s->n + 2, sizeof *s->v)) {
-        s->failed = 1;
-        return;
-    }
-    s->v[s->n++] = lo;
-    s->v[s->n++] = hi;
-}
-
-/* a becomes a or b. */
-static void llm__set_union(llm__set *a, const llm__set *b) {
-    llm__set u;
-    memset(&u, 0, sizeof u);
-    for (size_t i = 0, k = 0; i < a->n || k < b->n;) {
-        int from_a = k >= b->n || (i < a->n && a->v[i] <= b->v[k]);
-        const int32_t *r = from_a ? a->v + i : b->v + k;
-        llm__set_push(&u, r[0], r[1]);
-        if (from_a) i += 2;
-        else k += 2;
-    }
-    u.failed |= a->failed | b->failed;
-    llm__set_free(a);
-    *a = u;
-}
-
-static void llm__set_range(llm__set *s, int32_t lo, int32_t hi) {
-    int32_t range[2];
-    llm__set one;
-    memset(&one, 0, sizeof one);
-    range[0] = lo, range[1] = hi;
-    one.v = range;
-    one.n = 2;
-    if (lo <= hi) llm__set_union(s, &one);
-}
-
-/* The complement among all code points. */
-static void llm__set_invert(llm__set *s) {
-    llm__set u;
-    memset(&u, 0, sizeof u);
-    int32_t next = 0;
-    for (size_t i = 0; i < s->n; i += 2) {
-        if (s->v[i] > next) llm__set_push(&u, next, s->v[i] - 1);
-        next = s->v[i + 1] + 1;
-    }
-    if (next <= 0x10FFFF) llm__set_push(&u, next, 0x10FFFF);
-    u.failed |= s->failed;
-    llm__set_free(s);
-    *s = u;
-}
-
-static void llm__set_intersect(llm__set *a, llm__set *b) {
-    llm__set_invert(a);
-    llm__set_invert(b);
-    llm__set_union(a, b);
-    llm__set_invert(a);
-}
-
-static int llm__set_has(const int32_t *v, size_t n, int32_t c) {
-    size_t lo = 0, hi = n / 2;
-    while (lo < hi) {
-        size_t mid = (lo + hi) / 2;
-        if (v[2 * mid + 1] < c) lo = mid + 1;
-        else hi = mid;
-    }
-    return lo < n / 2 && v[2 * lo] <= c;
-}
-
-/* Adds the code points of some categories. */
-static void llm__set_cats(llm__set *s, uint32_t cats) {
-    llm__set u;
-    memset(&u, 0, sizeof u);
-    for (int i = 0; i < LLM__COUNT(llm__uni_cats); i++) {
-        int32_t from = (int32_t)(llm__uni_cats[i] >> 5), to = i + 1 < LLM__COUNT(llm__uni_cats) ? (int32_t)(llm__uni_cats[i + 1] >> 5)
-            : 0x110000;
-        if ((llm__uni_cats[i] & 31) < 30) {
-            if (cats >> (llm__uni_cats[i] & 31) & 1) llm__set_push(&u, from, to - 1);
-            continue;
-        }
-        for (int32_t c = from; c < to; c++)
-            if (cats >> llm__uni_cat_of(llm__uni_cats[i], c) & 1) llm__set_push(&u, c, c);
-    }
-    llm__set_union(s, &u);
-    llm__set_free(&u);
-}
-
-static void llm__set_script(llm__set *s, uint32_t script) {
-    llm__set u;
-    memset(&u, 0, sizeof u);
-    for (int i = 0; i < LLM__COUNT(llm__uni_scripts); i++) {
-        int32_t to = i + 1 < LLM__COUNT(llm__uni_scripts) ? (int32_t)(llm__uni_scripts[i + 1] >> 8) : 0x110000;
-        if ((llm__uni_scripts[i] & 255) == script) llm__set_push(&u, (int32_t)(llm__uni_scripts[i] >> 8), to - 1);
-    }
-    llm__set_union(s, &u);
-    llm__set_free(&u);
-}
-
-/* Adds what differs from a member only in case: first the folded forms, then everything that folds to a member. */
-static void llm__set_any_case(llm__set *s) {
-    for (int pass = 0; pass < 2; pass++) {
-        llm__set add;
-        memset(&add, 0, sizeof add);
-        for (int i = 0; i < LLM__COUNT(llm__uni_cases); i++) {
-            const llm__uni_case_run *r = &llm__uni_cases[i];
-            for (int32_t c = r->first; (r->which & 2) && c <= r->last; c += r->stride) {
-                int32_t folded = c + r->add;
-                if (pass == 0 && llm__set_has(s->v, s->n, c)) llm__set_range(&add, folded, folded);
-                if (pass == 1 && llm__set_has(s->v, s->n, folded)) llm__set_push(&add, c, c);
-            }
-        }
-        llm__set_union(s, &add);
-        llm__set_free(&add);
-    }
-}
-
-typedef enum llm__rx_op {
-    LLM__RX_MATCH, LLM__RX_CHAR, LLM__RX_SET, LLM__RX_LOOP, LLM__RX_SPLIT, LLM__RX_JUMP, LLM__RX_LOOK, LLM__RX_ATOMIC, LLM__RX_MARK,
-        LLM__RX_CHECK,
-    LLM__RX_LINE_BEGIN, LLM__RX_LINE_END, LLM__RX_TEXT_BEGIN, LLM__RX_TEXT_END, LLM__RX_TEXT_END_LINE, LLM__RX_WORD_EDGE,
-        LLM__RX_NO_WORD_EDGE
-} llm__rx_op;
-
-enum { LLM__RX_GREEDY, LLM__RX_LAZY, LLM__RX_POSSESSIVE };                   /* modes of LOOP */
-enum { LLM__RX_NOT = 1, LLM__RX_BEHIND = 2 };                                /* modes of LOOK */
-enum { LLM__RX_MAX_CODE = 16384, LLM__RX_MAX_SETS = 512, LLM__RX_MAX_REGS = 32, LLM__RX_MAX_DEPTH = 48, LLM__RX_MAX_PATTERN = 65536,
-       LLM__RX_MAX_COUNT = 1000, LLM__RX_MAX_BEHIND = 64, LLM__RX_MAX_STACK = 8 << 20, LLM__RX_MAX_MEMO = 4 << 20 };
-
 /* x: code point of CHAR; set of SET and LOOP; register of MARK and CHECK; distance to go of JUMP, to the first way of SPLIT, to what
  * follows the body of LOOK and ATOMIC, which ends in MATCH. y: distance to the second way of SPLIT, of CHECK to go when nothing was
- * matched. min, max: turns of LOOP (max -1: any number). */
+ * matched since its MARK. Distances are relative, so that a block of code can be moved and copied. */
+typedef enum llm__rx_op {
+    LLM__RX_MATCH, LLM__RX_CHAR, LLM__RX_SET, LLM__RX_LOOP, LLM__RX_SPLIT, LLM__RX_JUMP, LLM__RX_LOOK, LLM__RX_ATOMIC, LLM__RX_MARK,
+    LLM__RX_CHECK, LLM__RX_LINE_BEGIN, LLM__RX_LINE_END, LLM__RX_TEXT_BEGIN, LLM__RX_TEXT_END, LLM__RX_TEXT_END_LINE,
+    LLM__RX_WORD_EDGE, LLM__RX_NO_WORD_EDGE
+} llm__rx_op;
+
+enum { LLM__RX_GREEDY, LLM__RX_LAZY, LLM__RX_POSSESSIVE }; /* modes of repeating; of LOOP: greedy or possessive */
+enum { LLM__RX_NOT = 1, LLM__RX_BEHIND = 2 };              /* modes of LOOK */
+
+/* Hard limits: of the pattern's bytes, its code, sets, empty loops, nesting and counts; of a look-behind's characters, of the stack's and the
+ * memory's entries. */
+enum { LLM__RX_MAX_PATTERN = 65536, LLM__RX_MAX_CODE = 16384, LLM__RX_MAX_SETS = 512, LLM__RX_MAX_REGS = 32, LLM__RX_MAX_DEPTH = 48,
+       LLM__RX_MAX_COUNT = 1000, LLM__RX_MAX_BEHIND = 64, LLM__RX_MAX_STACK = 16 << 20, LLM__RX_MAX_MEMO = 4 << 20 };
+
 typedef struct llm__rx_code {
     uint8_t op, mode;
-    int32_t x, y, min, max;
+    int32_t x, y, min, max; /* min, max: turns of LOOP (max -1: any number) */
+    uint32_t first[4];      /* ASCII characters that a match from here on can begin with; all if it can be empty */
 } llm__rx_code;
 
+/* A set as the sorted code points where membership changes: c is in it if an odd number of them is at most c. */
 typedef struct llm__rx_set {
     uint32_t ascii[4];
-    uint32_t from, n; /* its ranges in llm__regex.range */
+    uint32_t from, n; /* its changes in llm__regex.change */
 } llm__rx_set;
-
-typedef enum llm__rx_fast { LLM__RX_GENERAL, LLM__RX_GPT2, LLM__RX_LLAMA3, LLM__RX_GPT4O } llm__rx_fast;
 
 typedef struct llm__regex {
     llm__rx_code *code;
     size_t n, cap;
     llm__rx_set *set;
     size_t n_sets, sets_cap;
-    int32_t *range;
-    size_t n_range, range_cap;
-    uint32_t first[4];   /* ASCII characters that a match can begin with */
+    int32_t *change;
+    size_t n_change, change_cap;
     int n_regs;
-    llm__rx_fast fast;   /* a hand-written matcher for this very pattern; LLM__RX_GENERAL: none */
-    int fast_digits;     /* its \p{N}{1,n} */
-    int fast_contraction; /* its 's 't 're ...: 1 as written, 2 any case, 3 any case of ASCII */
 } llm__regex;
 
-LLM__INLINE int llm__rx_in(const llm__regex *re, int32_t set, int32_t c) {
-    const llm__rx_set *s = &re->set[set];
-    return c < 128 ? (int)(s->ascii[c >> 5] >> (c & 31) & 1) : llm__set_has(re->range + s->from, s->n, c);
+/* ---- Sets while a pattern is read: a bit a code point (139 kB), freed when the SET is emitted. NULL: no memory, which was noted ---- */
+
+enum { LLM__SET_WORDS = 0x110000 / 64 };
+
+/* Adds a range. */
+static void llm__set_add(uint64_t *s, int32_t lo, int32_t hi) {
+    for (int32_t c = lo; s && c <= hi;) {
+        int whole = !(c & 63) && hi - c >= 63;
+        s[c >> 6] |= whole ? UINT64_MAX : (uint64_t)1 << (c & 63);
+        c += whole ? 64 : 1;
+    }
 }
 
-/* ---- the compiler: one pass, code is emitted as it is read; distances are relative, so a block can be moved and copied ---- */
+/* Adds a set, or what is not in it. */
+static void llm__set_join(uint64_t *s, const uint64_t *other, int invert) {
+    for (int i = 0; s && other && i < LLM__SET_WORDS; i++) s[i] |= invert ? ~other[i] : other[i];
+}
+
+static int llm__set_has(const uint64_t *s, int32_t c) { return (int)(s[c >> 6] >> (c & 63) & 1); }
+
+/* Adds the runs of a Unicode table, `shift` of whose low bits are the value: of categories (a set of them), or of one script. */
+static void llm__set_runs(uint64_t *s, const uint32_t *run, int n, int shift, uint32_t cats, uint32_t script) {
+    for (int i = 0; i < n; i++) {
+        int32_t c = (int32_t)(run[i] >> shift), end = i + 1 < n ? (int32_t)(run[i + 1] >> shift) : 0x110000;
+        uint32_t value = run[i] & ((1u << shift) - 1);
+        if (shift == 5 && value >= 30) /* upper and lower case in turn */
+            for (; c < end; c++) llm__set_add(s, c, cats >> llm__uni_cat_of(value, c) & 1 ? c : -1);
+        else if (shift == 5 ? cats >> value & 1 : value == script) llm__set_add(s, c, end - 1);
+    }
+}
+
+/* Adds what differs from a member only in case: first the folded forms, then everything that folds to a member. */
+static void llm__set_any_case(uint64_t *s) {
+    for (int pass = 0; s && pass < 2; pass++)
+        for (int i = 0; i < LLM__COUNT(llm__uni_cases); i++) {
+            const llm__uni_case_run *r = &llm__uni_cases[i];
+            for (int32_t c = r->first; (r->which & 2) && c <= r->last; c += r->stride)
+                if (llm__set_has(s, pass ? c + r->add : c)) llm__set_add(s, pass ? c : c + r->add, pass ? c : c + r->add);
+        }
+}
+
+/* ---- The compiler: one pass, code is emitted as it is read ---- */
 
 typedef struct llm__rx_parser {
     const char *s;
     size_t n, at;
     llm__regex *re;
     int any_case, dot_all, depth;
-    const char *error; /* NULL: none so far */
+    const char *error; /* what was expected; NULL: none so far */
     llm_result result;
 } llm__rx_parser;
 
+/* Notes the first error, and goes to the end of the pattern, which ends every loop. Always 0. */
 static int llm__rx_fail(llm__rx_parser *p, llm_result r, const char *what) {
     if (!p->error) p->error = what, p->result = r;
-    p->at = p->n; /* ends every loop */
+    p->at = p->n;
     return 0;
 }
 
 static int llm__rx_bad(llm__rx_parser *p, const char *what) { return llm__rx_fail(p, LLM_ERR_FORMAT, what); }
 
+/* The next byte, or -1 at the end. */
 static int llm__rx_peek(const llm__rx_parser *p) { return p->at < p->n ? (unsigned char)p->s[p->at] : -1; }
 
+/* Takes a text if it comes next. */
 static int llm__rx_take(llm__rx_parser *p, const char *text) {
     size_t n = strlen(text);
     if (p->n - p->at < n || memcmp(p->s + p->at, text, n)) return 0;
@@ -3693,67 +3609,69 @@ static int llm__rx_take(llm__rx_parser *p, const char *text) {
     return 1;
 }
 
-/* Room for n more instructions at position `at`; what stands there moves up. */
+static uint64_t *llm__set_new(llm__rx_parser *p) {
+    uint64_t *s = LLM__NEW(uint64_t, LLM__SET_WORDS);
+    if (!s) llm__rx_fail(p, LLM_ERR_NOMEM, "memory");
+    return s;
+}
+
+/* Room for n more instructions, zeroed, at position `at`; what stands there moves up. NULL: an error was noted. */
 static llm__rx_code *llm__rx_open(llm__rx_parser *p, size_t at, size_t n) {
     llm__regex *re = p->re;
-    if (re->n + n > LLM__RX_MAX_CODE) {
-        llm__rx_fail(p, LLM_ERR_LIMIT, "a smaller pattern");
-        return NULL;
-    }
-    if (!llm__grow((void **)&re->code, &re->cap, re->n + n, sizeof *re->code)) {
-        llm__rx_fail(p, LLM_ERR_NOMEM, "memory");
-        return NULL;
-    }
+    if (re->n + n > LLM__RX_MAX_CODE) llm__rx_fail(p, LLM_ERR_LIMIT, "a smaller pattern");
+    else if (!llm__grow((void **)&re->code, &re->cap, re->n + n, sizeof *re->code)) llm__rx_fail(p, LLM_ERR_NOMEM, "memory");
+    if (p->error) return NULL;
     memmove(re->code + at + n, re->code + at, (re->n - at) * sizeof *re->code);
     memset(re->code + at, 0, n * sizeof *re->code);
     re->n += n;
     return re->code + at;
 }
 
+/* Appends an instruction. */
 static llm__rx_code *llm__rx_emit(llm__rx_parser *p, llm__rx_op op, int32_t x) {
     llm__rx_code *c = llm__rx_open(p, p->re->n, 1);
     if (c) c->op = (uint8_t)op, c->x = x;
     return c;
 }
 
-/* Emits one instruction for a set, which it takes. */
-static void llm__rx_emit_set(llm__rx_parser *p, llm__set *s) {
+/* Emits a SET; frees the set. */
+static void llm__rx_emit_set(llm__rx_parser *p, uint64_t *s) {
     llm__regex *re = p->re;
-    size_t k = re->n_sets;
-    if (k >= LLM__RX_MAX_SETS) {
-        llm__rx_fail(p, LLM_ERR_LIMIT, "fewer character classes");
-    } else if (s->failed || !llm__grow((void **)&re->set, &re->sets_cap, k + 1, sizeof *re->set) ||
-               !llm__grow((void **)&re->range, &re->range_cap, re->n_range + s->n, sizeof *re->range)) {
-        llm__rx_fail(p, LLM_ERR_NOMEM, "memory");
-    } else {
-        llm__rx_set *to = &re->set[re->n_sets++];
-        memset(to, 0, sizeof *to);
-        to->from = (uint32_t)re->n_range;
-        to->n = (uint32_t)s->n;
-        if (s->n) memcpy(re->range + re->n_range, s->v, s->n * sizeof *s->v);
-        re->n_range += s->n;
-        for (int32_t c = 0; c < 128; c++)
-            if (llm__set_has(s->v, s->n, c)) to->ascii[c >> 5] |= 1u << (c & 31);
-        llm__rx_emit(p, LLM__RX_SET, (int32_t)k);
+    llm__rx_set to = {{0}, (uint32_t)re->n_change, 0};
+    int in = 0;
+    if (s && re->n_sets >= LLM__RX_MAX_SETS) llm__rx_fail(p, LLM_ERR_LIMIT, "fewer character classes");
+    for (int32_t c = 0; !p->error && c < 0x110000; c++) {
+        if (!(c & 63) && s[c >> 6] == (in ? UINT64_MAX : 0) && c >= 128) c += 63; /* nothing changes in these 64 */
+        else if (llm__set_has(s, c) != in) {
+            if (!llm__grow((void **)&re->change, &re->change_cap, re->n_change + 1, sizeof *re->change)) llm__rx_fail(p, LLM_ERR_NOMEM, "memory");
+            else re->change[re->n_change++] = c;
+            in = !in;
+        }
+        if (in && c < 128) to.ascii[c >> 5] |= 1u << (c & 31);
     }
-    llm__set_free(s);
+    to.n = (uint32_t)re->n_change - to.from;
+    if (!p->error && !llm__grow((void **)&re->set, &re->sets_cap, re->n_sets + 1, sizeof *re->set)) llm__rx_fail(p, LLM_ERR_NOMEM, "memory");
+    if (!p->error) re->set[re->n_sets++] = to, llm__rx_emit(p, LLM__RX_SET, (int32_t)re->n_sets - 1);
+    LLM_FREE(s);
 }
 
+/* Emits a code point: CHAR, or a SET where others differ from it only in case. */
 static void llm__rx_emit_char(llm__rx_parser *p, int32_t c) {
-    llm__set s;
-    memset(&s, 0, sizeof s);
-    llm__set_push(&s, c, c);
-    if (p->any_case) llm__set_any_case(&s);
-    if (s.n == 2 && s.v[0] == s.v[1]) {
-        llm__rx_emit(p, LLM__RX_CHAR, c);
-        llm__set_free(&s);
-    } else {
-        llm__rx_emit_set(p, &s);
+    uint64_t *s = p->any_case ? llm__set_new(p) : NULL;
+    int members = 0;
+    llm__set_add(s, c, c);
+    llm__set_any_case(s);
+    for (int i = 0; s && i < LLM__SET_WORDS; i++) members += s[i] ? 1 + ((s[i] & (s[i] - 1)) != 0) : 0;
+    if (members > 1) {
+        llm__rx_emit_set(p, s);
+        return;
     }
+    llm__rx_emit(p, LLM__RX_CHAR, c);
+    LLM_FREE(s);
 }
 
-/* Adds the code points of a property: a category, a script or a POSIX name. 0: unknown. */
-static int llm__rx_property(llm__str name, llm__set *out) {
+/* Adds the code points of a property, or all others: a category, a script, a POSIX name. 0: unknown. */
+static int llm__rx_property(llm__rx_parser *p, llm__str name, int invert, uint64_t *out) {
     static const char short_names[] = "CnCcCfCoCsLlLmLoLtLuMcMeMnNdNlNoPcPdPePfPiPoPsScSkSmSoZlZpZs";
     static const struct { const char *name; uint32_t cats; } known[] = {
         {"Letter", LLM__CATS_L}, {"Mark", LLM__CATS_M}, {"Number", LLM__CATS_N}, {"Punctuation", LLM__CATS_P}, {"Punct", LLM__CATS_P},
@@ -3762,33 +3680,31 @@ static int llm__rx_property(llm__str name, llm__set *out) {
         {"Alnum", LLM__CATS_L | 1u << LLM__NL | 1u << LLM__ND}, {"Upper", 1u << LLM__LU}, {"Lower", 1u << LLM__LL},
         {"UppercaseLetter", 1u << LLM__LU}, {"LowercaseLetter", 1u << LLM__LL}, {"DecimalNumber", 1u << LLM__ND}, {"Cntrl", 1u << LLM__CC},
         {"LC", 1u << LLM__LU | 1u << LLM__LL | 1u << LLM__LT}, {"L&", 1u << LLM__LU | 1u << LLM__LL | 1u << LLM__LT}};
+    static const int32_t hex[][2] = {{'0', '9'}, {'A', 'F'}, {'a', 'f'}};
+    static const struct { const char *name[3]; uint32_t cats; const int32_t (*range)[2]; int n; } ranges[] = {
+        {{"space", "Space", "White_Space"}, 0, llm__uni_spaces, LLM__COUNT(llm__uni_spaces)},
+        {{"word", "Word", "word"}, LLM__CATS_WORD, llm__uni_circled, LLM__COUNT(llm__uni_circled)},
+        {{"xdigit", "xdigit", "xdigit"}, 0, hex, LLM__COUNT(hex)}};
+    static const char *const prefix[] = {"Script=", "sc=", "Is", "script="};
     uint32_t cats = 0;
+    int script = -1, row = -1;
     for (int i = 0; name.n && name.n <= 2 && i < 30; i++)
         if (short_names[2 * i] == name.p[0] && (name.n == 1 || short_names[2 * i + 1] == name.p[1])) cats |= 1u << i;
     for (int i = 0; !cats && i < LLM__COUNT(known); i++)
         if (llm__uni_same_name(name, llm__s(known[i].name, strlen(known[i].name)))) cats = known[i].cats;
-    if (cats) return llm__set_cats(out, cats), 1;
-    if (llm__str_eq(name, "space") || llm__str_eq(name, "Space") || llm__str_eq(name, "White_Space")) {
-        for (int32_t c = 0; c <= 0x3000; c++)
-            if (llm__uni_space(c)) llm__set_push(out, c, c);
-        return 1;
-    }
-    if (llm__str_eq(name, "word") || llm__str_eq(name, "Word")) { /* the same as llm__uni_word */
-        llm__set_cats(out, LLM__CATS_L | LLM__CATS_M | 1u << LLM__ND | 1u << LLM__NL | 1u << LLM__PC);
-        llm__set_range(out, 0x24B6, 0x24E9);
-        llm__set_range(out, 0x1F130, 0x1F149);
-        llm__set_range(out, 0x1F150, 0x1F169);
-        llm__set_range(out, 0x1F170, 0x1F189);
-        return 1;
-    }
-    if (llm__str_eq(name, "xdigit")) return llm__set_range(out, '0', '9'), llm__set_range(out, 'A', 'F'), llm__set_range(out, 'a', 'f'), 1;
-    static const char *const prefix[] = {"Script=", "sc=", "Is", "script="};
-    for (int i = 0; i < LLM__COUNT(prefix); i++)
-        if (name.n > strlen(prefix[i]) && !memcmp(name.p, prefix[i], strlen(prefix[i]))) name = llm__s(name.p + strlen(prefix[i]),
-            name.n - strlen(prefix[i]));
-    int script = llm__uni_script_find(name);
-    if (script < 0) return 0;
-    llm__set_script(out, (uint32_t)script);
+    for (int i = 0; !cats && i < 9; i++)
+        if (llm__str_eq(name, ranges[i / 3].name[i % 3])) row = i / 3;
+    for (int i = 0; !cats && row < 0 && i < LLM__COUNT(prefix); i++)
+        if (name.n > strlen(prefix[i]) && !memcmp(name.p, prefix[i], strlen(prefix[i])))
+            name = llm__s(name.p + strlen(prefix[i]), name.n - strlen(prefix[i]));
+    if (!cats && row < 0 && (script = llm__uni_script_find(name)) < 0) return 0;
+    uint64_t *s = llm__set_new(p);
+    if (row >= 0) cats = ranges[row].cats;
+    for (int i = 0; row >= 0 && i < ranges[row].n; i++) llm__set_add(s, ranges[row].range[i][0], ranges[row].range[i][1]);
+    if (cats) llm__set_runs(s, llm__uni_cats, LLM__COUNT(llm__uni_cats), 5, cats, 0);
+    if (script >= 0) llm__set_runs(s, llm__uni_scripts, LLM__COUNT(llm__uni_scripts), 8, 0, (uint32_t)script);
+    llm__set_join(out, s, invert);
+    LLM_FREE(s);
     return 1;
 }
 
@@ -3805,124 +3721,99 @@ static int32_t llm__rx_number(llm__rx_parser *p, int base, int most) {
     return digits ? v : -1;
 }
 
-/* After a backslash: 1 a code point in *c, 2 a set was added to `set`, 0 an error. */
-static int llm__rx_escape(llm__rx_parser *p, int32_t *c, llm__set *set) {
+/* After a backslash: 1 a code point in *c, 2 a property was added to `set`, 0 an error. */
+static int llm__rx_escape(llm__rx_parser *p, int32_t *c, uint64_t *set) {
     static const char from[] = "nrtfvae0", to[] = "\n\r\t\f\v\a\033";
+    static const struct { char c; const char *property; } classes[] = {{'d', "Nd"}, {'s', "space"}, {'w', "word"}, {'h', "xdigit"}};
     if (p->at >= p->n) return llm__rx_bad(p, "a character after the backslash");
     int32_t e = llm__uni_next(llm__s(p->s, p->n), &p->at);
     const char *at = e < 128 && e ? strchr(from, e) : NULL;
-    if (at) return *c = to[at - from], 1;
+    int invert = e >= 'A' && e <= 'Z';
+    *c = at ? to[at - from] : e;
+    if (at) return 1;
     if (e == 'x' || e == 'u') {
         int brace = llm__rx_take(p, "{");
         *c = llm__rx_number(p, 16, brace ? 8 : e == 'x' ? 2 : 4);
         if (*c < 0 || *c > 0x10FFFF || (brace && !llm__rx_take(p, "}"))) return llm__rx_bad(p, "hexadecimal digits of a code point");
         return 1;
     }
-    llm__set s;
-    memset(&s, 0, sizeof s);
-    int invert = e == 'D' || e == 'S' || e == 'W' || e == 'H' || e == 'P', known = 0;
-    if (e == 'd' || e == 'D') known = llm__rx_property(llm__s("Nd", 2), &s);
-    if (e == 's' || e == 'S') known = llm__rx_property(llm__s("space", 5), &s);
-    if (e == 'w' || e == 'W') known = llm__rx_property(llm__s("word", 4), &s);
-    if (e == 'h' || e == 'H') known = llm__rx_property(llm__s("xdigit", 6), &s);
-    if (e == 'p' || e == 'P') {
-        size_t from_at = p->at + 1, end = from_at;
-        if (llm__rx_peek(p) == '{') {
-            while (end < p->n && p->s[end] != '}') end++;
-            p->at = LLM__MIN(p->n, end + 1);
-        } else if (p->at < p->n) {
-            from_at = p->at++;
-            end = p->at;
-        }
-        if (from_at < end && p->s[from_at] == '^') from_at++, invert = !invert;
-        known = end <= p->n && from_at < end && llm__rx_property(llm__s(p->s + from_at, end - from_at), &s);
-        if (!known) return llm__set_free(&s), llm__rx_fail(p, LLM_ERR_UNSUPPORTED, "a known Unicode property");
+    for (int i = 0; i < LLM__COUNT(classes); i++)
+        if ((e | 32) == classes[i].c) return llm__rx_property(p, llm__s(classes[i].property, strlen(classes[i].property)), invert, set), 2;
+    if (e == 'p' || e == 'P') { /* one letter, or a name in braces */
+        int brace = llm__rx_take(p, "{");
+        size_t begin = p->at, end = begin + (begin < p->n);
+        if (brace) for (end = begin; end < p->n && p->s[end] != '}';) end++;
+        p->at = LLM__MIN(p->n, end + (size_t)brace);
+        if (begin < end && p->s[begin] == '^') begin++, invert = !invert;
+        if (begin < end && llm__rx_property(p, llm__s(p->s + begin, end - begin), invert, set)) return 2;
+        return llm__rx_fail(p, LLM_ERR_UNSUPPORTED, "a known Unicode property");
     }
-    if (known) {
-        if (invert) llm__set_invert(&s);
-        llm__set_union(set, &s);
-        llm__set_free(&s);
-        return 2;
-    }
-    int word = (e >= '0' && e <= '9') || ((e | 32) >= 'a' && (e | 32) <= 'z');
-    if (word && e < 128) return llm__rx_fail(p, LLM_ERR_UNSUPPORTED, "an escape that is known (no back-references)");
-    *c = e;
+    if ((e >= '0' && e <= '9') || (e < 128 && (e | 32) >= 'a' && (e | 32) <= 'z'))
+        return llm__rx_fail(p, LLM_ERR_UNSUPPORTED, "an escape that is known (no back-references)");
     return 1;
 }
 
-static void llm__rx_class(llm__rx_parser *p, llm__set *out);
+static uint64_t *llm__rx_class(llm__rx_parser *p);
 
 /* One item of a class: [:name:], a nested class, a set, a character or a range. */
-static void llm__rx_class_item(llm__rx_parser *p, llm__set *out) {
+static void llm__rx_class_item(llm__rx_parser *p, uint64_t *out) {
     int32_t c = 0, to;
     if (llm__rx_take(p, "[:")) {
         int invert = llm__rx_take(p, "^");
         size_t from = p->at;
-        llm__set s;
-        memset(&s, 0, sizeof s);
         while (p->at < p->n && p->s[p->at] != ':') p->at++;
-        if (!llm__rx_property(llm__s(p->s + from, p->at - from), &s) || !llm__rx_take(p, ":]")) llm__rx_bad(p, "a known class name");
-        if (invert) llm__set_invert(&s);
-        llm__set_union(out, &s);
-        llm__set_free(&s);
+        if (!llm__rx_property(p, llm__s(p->s + from, p->at - from), invert, out) || !llm__rx_take(p, ":]")) llm__rx_bad(p, "a known class name");
         return;
     }
     if (llm__rx_take(p, "[")) {
-        llm__set s;
-        memset(&s, 0, sizeof s);
-        llm__rx_class(p, &s);
-        llm__set_union(out, &s);
-        llm__set_free(&s);
+        uint64_t *inner = llm__rx_class(p);
+        llm__set_join(out, inner, 0);
+        LLM_FREE(inner);
         return;
     }
-    if (llm__rx_take(p, "\\")) {
-        if (llm__rx_peek(p) == 'b') c = 8, p->at++;
-        else if (llm__rx_escape(p, &c, out) != 1) return;
-    } else {
-        c = llm__uni_next(llm__s(p->s, p->n), &p->at);
-    }
+    if (!llm__rx_take(p, "\\")) c = llm__uni_next(llm__s(p->s, p->n), &p->at);
+    else if (llm__rx_take(p, "b")) c = 8;
+    else if (llm__rx_escape(p, &c, out) != 1) return;
     to = c;
-    if (llm__rx_peek(p) == '-' && p->at + 1 < p->n && p->s[p->at + 1] != ']' && memcmp(p->s + p->at, "-&&",
-        LLM__MIN(p->n - p->at, (size_t)3))) {
-        llm__set ignored;
-        memset(&ignored, 0, sizeof ignored);
+    size_t left = p->n - p->at;
+    if (left > 1 && p->s[p->at] == '-' && p->s[p->at + 1] != ']' && memcmp(p->s + p->at, "-&&", LLM__MIN(left, (size_t)3))) {
         p->at++;
         if (!llm__rx_take(p, "\\")) to = llm__uni_next(llm__s(p->s, p->n), &p->at);
-        else if (llm__rx_escape(p, &to, &ignored) != 1) llm__rx_bad(p, "a character at the end of a range");
-        llm__set_free(&ignored);
+        else if (llm__rx_escape(p, &to, NULL) != 1) llm__rx_bad(p, "a character at the end of a range");
         if (to < c) llm__rx_bad(p, "a range in ascending order");
     }
-    llm__set_range(out, c, to);
+    llm__set_add(out, c, to);
 }
 
-/* A class, after its '['; takes the ']'. */
-static void llm__rx_class(llm__rx_parser *p, llm__set *out) {
-    llm__set all;
-    memset(&all, 0, sizeof all);
-    int invert = llm__rx_take(p, "^"), parts = 0, items = 0;
+/* A class, after its '['; takes the ']'. The set is the caller's. A ']' that comes first is a character. */
+static uint64_t *llm__rx_class(llm__rx_parser *p) {
+    uint64_t *all = NULL, *out = llm__set_new(p); /* of the parts before the last &&, and the part under way */
+    int invert = llm__rx_take(p, "^");
     if (++p->depth > LLM__RX_MAX_DEPTH) llm__rx_fail(p, LLM_ERR_LIMIT, "shallower nesting");
-    for (;; items++) {
+    for (int items = 0;; items++) {
+        int close = p->at < p->n && p->s[p->at] == ']' && items;
         if (p->at >= p->n) {
             llm__rx_bad(p, "']'");
             break;
         }
-        int close = p->s[p->at] == ']' && items;
-        if (close || llm__rx_take(p, "&&")) {
-            if (p->any_case) llm__set_any_case(out);
-            if (parts++) llm__set_intersect(&all, out);
-            else llm__set_union(&all, out);
-            llm__set_free(out);
-            if (!close) continue;
-            p->at++;
-            break;
+        if (!close && !llm__rx_take(p, "&&")) {
+            if (items > 4096) llm__rx_fail(p, LLM_ERR_LIMIT, "fewer items in a class");
+            else llm__rx_class_item(p, out);
+            continue;
         }
-        if (items > 4096) llm__rx_fail(p, LLM_ERR_LIMIT, "fewer items in a class");
-        else llm__rx_class_item(p, out);
+        if (p->any_case) llm__set_any_case(out);
+        for (int i = 0; all && out && i < LLM__SET_WORDS; i++) out[i] &= all[i];
+        LLM_FREE(all);
+        all = out;
+        out = close ? NULL : llm__set_new(p);
+        if (!close) continue;
+        p->at++;
+        break;
     }
     p->depth--;
-    llm__set_free(out);
-    *out = all;
-    if (invert) llm__set_invert(out);
+    for (int i = 0; all && invert && i < LLM__SET_WORDS; i++) all[i] = ~all[i];
+    LLM_FREE(out);
+    return all;
 }
 
 static int llm__rx_alternatives(llm__rx_parser *p);
@@ -3930,7 +3821,7 @@ static int llm__rx_alternatives(llm__rx_parser *p);
 /* Flags "i", "m", "s", "-i" after "(?". 1: a colon followed, so they hold for this group only. */
 static int llm__rx_flags(llm__rx_parser *p) {
     int on = 1;
-    for (int c; (c = llm__rx_peek(p)) >= 0; ) {
+    for (int c; (c = llm__rx_peek(p)) >= 0;) {
         p->at++;
         if (c == '-') on = 0;
         else if (c == 'i') p->any_case = on;
@@ -3942,7 +3833,7 @@ static int llm__rx_flags(llm__rx_parser *p) {
     return llm__rx_fail(p, LLM_ERR_UNSUPPORTED, "a kind of group that is known");
 }
 
-/* A group, after its '('. Returns its least length. */
+/* A group, after its '('. Returns its least length: 0 or 1. */
 static int llm__rx_group(llm__rx_parser *p) {
     static const struct { const char *text; llm__rx_op op; uint8_t mode; } kinds[] = {
         {"?=", LLM__RX_LOOK, 0}, {"?!", LLM__RX_LOOK, LLM__RX_NOT}, {"?<=", LLM__RX_LOOK, LLM__RX_BEHIND},
@@ -3973,37 +3864,28 @@ static int llm__rx_group(llm__rx_parser *p) {
     return least;
 }
 
-/* One thing that a quantifier may follow. Returns its least length. */
+/* One thing that a quantifier may follow. Returns its least length: 0 or 1. */
 static int llm__rx_atom(llm__rx_parser *p) {
-    llm__set s;
-    memset(&s, 0, sizeof s);
+    static const struct { char c; llm__rx_op op; } edges[] = {
+        {'A', LLM__RX_TEXT_BEGIN}, {'z', LLM__RX_TEXT_END}, {'Z', LLM__RX_TEXT_END_LINE}, {'b', LLM__RX_WORD_EDGE}, {'B', LLM__RX_NO_WORD_EDGE}};
     int32_t c = llm__uni_next(llm__s(p->s, p->n), &p->at);
-    static const struct { char c; llm__rx_op op; } edges[] = {{'A', LLM__RX_TEXT_BEGIN}, {'z', LLM__RX_TEXT_END},
-        {'Z', LLM__RX_TEXT_END_LINE},
-                                                              {'b', LLM__RX_WORD_EDGE}, {'B', LLM__RX_NO_WORD_EDGE}};
     if (c == '(') return llm__rx_group(p);
     if (c == '^' || c == '$') return llm__rx_emit(p, c == '^' ? LLM__RX_LINE_BEGIN : LLM__RX_LINE_END, 0), 0;
     if (c == '*' || c == '+' || c == '?') return llm__rx_bad(p, "something to repeat");
+    for (int i = 0; c == '\\' && i < LLM__COUNT(edges); i++)
+        if (llm__rx_peek(p) == edges[i].c) return p->at++, llm__rx_emit(p, edges[i].op, 0), 0;
+    int kind = c == '[' || c == '.' ? 2 : 1;
+    uint64_t *s = NULL;
     if (c == '[') {
-        llm__rx_class(p, &s);
-        llm__rx_emit_set(p, &s);
-        return 1;
+        s = llm__rx_class(p);
+    } else if (c == '.' || c == '\\') {
+        s = llm__set_new(p);
+        if (c == '\\') kind = llm__rx_escape(p, &c, s);
+        else llm__set_add(s, 0, p->dot_all ? 0x10FFFF : '\n' - 1), llm__set_add(s, '\n' + 1, 0x10FFFF);
     }
-    if (c == '.') {
-        llm__set_range(&s, '\n', '\n');
-        if (p->dot_all) llm__set_free(&s);
-        llm__set_invert(&s);
-        llm__rx_emit_set(p, &s);
-        return 1;
-    }
-    if (c == '\\') {
-        for (int i = 0; i < LLM__COUNT(edges); i++)
-            if (llm__rx_peek(p) == edges[i].c) return p->at++, llm__rx_emit(p, edges[i].op, 0), 0;
-        int kind = llm__rx_escape(p, &c, &s);
-        if (kind == 2) llm__rx_emit_set(p, &s);
-        if (kind != 1) return llm__set_free(&s), 1;
-    }
-    llm__rx_emit_char(p, c);
+    if (kind == 2) return llm__rx_emit_set(p, s), 1;
+    LLM_FREE(s);
+    if (kind == 1) llm__rx_emit_char(p, c);
     return 1;
 }
 
@@ -4013,7 +3895,7 @@ static void llm__rx_copy(llm__rx_parser *p, const llm__rx_code *block, size_t n)
     if (to && n) memcpy(to, block, n * sizeof *block);
 }
 
-/* A SPLIT at `at` between going on and leaving. */
+/* Makes the instruction at `at` a SPLIT between going on and leaving; the preferred way comes first. */
 static void llm__rx_set_split(llm__rx_parser *p, size_t at, int32_t on, int32_t out, int lazy) {
     if (p->error) return;
     p->re->code[at].op = LLM__RX_SPLIT;
@@ -4024,8 +3906,8 @@ static void llm__rx_set_split(llm__rx_parser *p, size_t at, int32_t on, int32_t 
 /* block* : SPLIT block JUMP; a block that may match nothing leaves the loop when it did. */
 static void llm__rx_star(llm__rx_parser *p, const llm__rx_code *block, size_t n, int empty, int lazy) {
     size_t from = p->re->n;
-    llm__rx_emit(p, LLM__RX_SPLIT, 0);
     int reg = p->re->n_regs;
+    llm__rx_emit(p, LLM__RX_SPLIT, 0);
     if (empty) {
         if (reg >= LLM__RX_MAX_REGS) llm__rx_fail(p, LLM_ERR_LIMIT, "fewer nested loops");
         p->re->n_regs++;
@@ -4038,20 +3920,20 @@ static void llm__rx_star(llm__rx_parser *p, const llm__rx_code *block, size_t n,
     llm__rx_set_split(p, from, 1, (int32_t)(p->re->n - from), lazy);
 }
 
-/* Repeats what was emitted since `from`. */
+/* Repeats what was emitted since `from`: one CHAR or SET becomes a LOOP, unless lazy; else the block is copied as often as it must match,
+ * and a loop or a chain of SPLITs follows. least: the block's least length. */
 static void llm__rx_repeat(llm__rx_parser *p, size_t from, int least, int min, int max, int mode) {
     llm__regex *re = p->re;
     size_t n = re->n - from;
     int lazy = mode == LLM__RX_LAZY;
-    if (n == 1 && (re->code[from].op == LLM__RX_CHAR || re->code[from].op == LLM__RX_SET)) {
+    if (n == 1 && !lazy && (re->code[from].op == LLM__RX_CHAR || re->code[from].op == LLM__RX_SET)) {
         if (re->code[from].op == LLM__RX_CHAR) {
-            llm__set s;
-            memset(&s, 0, sizeof s);
-            llm__set_push(&s, re->code[from].x, re->code[from].x);
+            uint64_t *s = llm__set_new(p);
+            llm__set_add(s, re->code[from].x, re->code[from].x);
             re->n = from;
-            llm__rx_emit_set(p, &s);
-            if (p->error) return;
+            llm__rx_emit_set(p, s);
         }
+        if (p->error) return;
         llm__rx_code *c = &re->code[from];
         c->op = LLM__RX_LOOP;
         c->mode = (uint8_t)mode;
@@ -4090,32 +3972,27 @@ static void llm__rx_repeat(llm__rx_parser *p, size_t from, int least, int min, i
 
 /* A quantifier, if one stands here. */
 static int llm__rx_quantifier(llm__rx_parser *p, int *min, int *max, int *mode) {
-    int c = llm__rx_peek(p), braces = 0;
+    int c = llm__rx_peek(p);
     size_t from = p->at;
-    if (c == '*' || c == '+' || c == '?') {
-        *min = c == '+';
-        *max = c == '?' ? 1 : -1;
-        p->at++;
-    } else if (c == '{') {
-        p->at++;
-        *min = llm__rx_number(p, 10, 9);
-        *max = *min;
+    if (c != '*' && c != '+' && c != '?' && c != '{') return 0;
+    p->at++;
+    *min = c == '+';
+    *max = c == '?' ? 1 : -1;
+    if (c == '{') {
+        *min = *max = llm__rx_number(p, 10, 9);
         if (llm__rx_take(p, ",")) *max = llm__rx_number(p, 10, 9);
         if (!llm__rx_take(p, "}") || (*min < 0 && *max < 0)) return p->at = from, 0; /* a plain brace */
         *min = LLM__MAX(*min, 0);
-        braces = 1;
         if (*min > LLM__RX_MAX_COUNT || *max > LLM__RX_MAX_COUNT) return llm__rx_fail(p, LLM_ERR_LIMIT, "a smaller count");
         if (*max >= 0 && *max < *min) return llm__rx_bad(p, "a count in ascending order");
-    } else {
-        return 0;
     }
-    *mode = llm__rx_take(p, "?") ? LLM__RX_LAZY : !braces && llm__rx_take(p, "+") ? LLM__RX_POSSESSIVE : LLM__RX_GREEDY;
+    *mode = llm__rx_take(p, "?") ? LLM__RX_LAZY : c != '{' && llm__rx_take(p, "+") ? LLM__RX_POSSESSIVE : LLM__RX_GREEDY;
     return 1;
 }
 
-/* Alternatives up to ')' or the end. Returns the least length of any. */
+/* Alternatives up to ')' or the end: SPLIT first JUMP SPLIT second JUMP ... last. Returns the least length of any: 0 or 1. */
 static int llm__rx_alternatives(llm__rx_parser *p) {
-    int least = INT32_MAX;
+    int least = 1;
     int32_t jumps = -1; /* those to patch: each x is the one before */
     for (;;) {
         size_t start = p->re->n;
@@ -4126,11 +4003,11 @@ static int llm__rx_alternatives(llm__rx_parser *p) {
             for (int times = 0; !p->error && llm__rx_quantifier(p, &min, &max, &mode); times++) {
                 if (times > 8) llm__rx_fail(p, LLM_ERR_LIMIT, "fewer quantifiers in a row");
                 else if (p->re->n > from) llm__rx_repeat(p, from, one, min, max, mode);
-                one = one && min ? 1 : 0;
+                one = one && min;
             }
             sum |= one;
         }
-        least = LLM__MIN(least, sum);
+        least &= sum;
         if (!llm__rx_take(p, "|")) break;
         if (!llm__rx_open(p, start, 1) || !llm__rx_emit(p, LLM__RX_JUMP, jumps)) break;
         jumps = (int32_t)p->re->n - 1;
@@ -4144,511 +4021,33 @@ static int llm__rx_alternatives(llm__rx_parser *p) {
     return least;
 }
 
-/* ---- the matcher ---- */
-
-typedef struct llm__rx_entry { /* what to do when what came after fails */
-    int32_t kind, pc;
-    size_t pos, aux;
-} llm__rx_entry;
-
-enum { LLM__RX_TRY, LLM__RX_DONE, LLM__RX_SHORTER, LLM__RX_LONGER, LLM__RX_RESTORE };
-enum { LLM__RX_UNKNOWN, LLM__RX_FAILED, LLM__RX_MATCHED };
-
-typedef struct llm__rx_run {
-    const llm__regex *re;
-    const char *s;
-    size_t n;               /* the text; a look-behind shortens it */
-    llm__rx_entry *stack;
-    size_t sp, cap;
-    uint64_t *memo;         /* (pos << 16 | pc << 1 | matched) + 1 */
-    size_t memo_cap, memo_n;
-    int slow, no_memo;      /* slow: states are remembered */
-    int64_t steps, fuel;
-    size_t reach;           /* farthest position seen */
-    size_t next, last_end;  /* for llm__rx_next */
-    size_t reg[LLM__RX_MAX_REGS];
-    llm_result result;      /* why a match gave up */
-} llm__rx_run;
-
-static int llm__rx_give_up(llm__rx_run *r, llm_result why) {
-    r->result = why;
-    return -1;
-}
-
-static size_t llm__rx_memo_slot(const llm__rx_run *r, uint64_t key) {
-    size_t i = (size_t)(key * 0x9E3779B97F4A7C15u >> 20) & (r->memo_cap - 1);
-    while (r->memo[i] && r->memo[i] != key && r->memo[i] != key + 1) i = (i + 1) & (r->memo_cap - 1);
-    return i;
-}
-
-static int llm__rx_memo_get(const llm__rx_run *r, int pc, size_t pos) {
-    if (!r->memo_cap) return LLM__RX_UNKNOWN;
-    uint64_t key = ((uint64_t)pos << 16 | (uint64_t)pc << 1) + 1, found = r->memo[llm__rx_memo_slot(r, key)];
-    return !found ? LLM__RX_UNKNOWN : found == key ? LLM__RX_FAILED : LLM__RX_MATCHED;
-}
-
-/* Remembers a state. A full table is emptied: what was known is found out again. */
-static void llm__rx_memo_put(llm__rx_run *r, int pc, size_t pos, int matched) {
-    if (r->no_memo) return;
-    if (r->memo_n * 2 >= r->memo_cap) {
-        uint64_t *old = r->memo;
-        size_t old_cap = r->memo_cap;
-        if (old_cap >= LLM__RX_MAX_MEMO) {
-            memset(old, 0, old_cap * sizeof *old);
-            r->memo_n = 0;
-        } else {
-            uint64_t *bigger = LLM__NEW(uint64_t, old_cap ? old_cap * 4 : 4096);
-            if (!bigger) return;
-            r->memo = bigger;
-            r->memo_cap = old_cap ? old_cap * 4 : 4096;
-            for (size_t i = 0; i < old_cap; i++)
-                if (old[i]) r->memo[llm__rx_memo_slot(r, (old[i] - 1) / 2 * 2 + 1)] = old[i];
-            LLM_FREE(old);
-        }
-    }
-    uint64_t key = ((uint64_t)pos << 16 | (uint64_t)pc << 1) + 1;
-    size_t slot = llm__rx_memo_slot(r, key);
-    r->memo_n += !r->memo[slot];
-    r->memo[slot] = key + (uint64_t)matched;
-}
-
-static int llm__rx_push(llm__rx_run *r, int kind, int pc, size_t pos, size_t aux) {
-    if (r->sp >= LLM__RX_MAX_STACK) return llm__rx_give_up(r, LLM_ERR_LIMIT);
-    if (!llm__grow((void **)&r->stack, &r->cap, r->sp + 1, sizeof *r->stack)) return llm__rx_give_up(r, LLM_ERR_NOMEM);
-    llm__rx_entry *e = &r->stack[r->sp++];
-    e->kind = kind;
-    e->pc = pc;
-    e->pos = pos;
-    e->aux = aux;
-    return 1;
-}
-
-/* Length of the code point at pos if it is in the set, else 0. */
-LLM__INLINE size_t llm__rx_step(const llm__rx_run *r, int32_t set, size_t pos) {
-    if (pos >= r->n) return 0;
-    unsigned char b = (unsigned char)r->s[pos];
-    if (b < 128) return r->re->set[set].ascii[b >> 5] >> (b & 31) & 1;
-    size_t at = pos;
-    int32_t c = llm__uni_next(llm__s(r->s, r->n), &at);
-    return llm__rx_in(r->re, set, c) ? at - pos : 0;
-}
-
-/* Start of the code point before pos. */
-LLM__INLINE size_t llm__rx_back(const llm__rx_run *r, size_t pos) {
-    size_t at = pos - 1;
-    while (at > 0 && pos - at < 4 && ((unsigned char)r->s[at] & 0xC0) == 0x80) at--;
-    return at;
-}
-
-static int llm__rx_word_at(const llm__rx_run *r, size_t pos) {
-    return pos < r->n && llm__uni_word(llm__uni_next(llm__s(r->s, r->n), &pos));
-}
-
-static int llm__rx_edge(const llm__rx_run *r, int op, size_t pos) {
-    switch (op) {
-    case LLM__RX_LINE_BEGIN: return pos == 0 || r->s[pos - 1] == '\n';
-    case LLM__RX_LINE_END: return pos == r->n || r->s[pos] == '\n';
-    case LLM__RX_TEXT_BEGIN: return pos == 0;
-    case LLM__RX_TEXT_END: return pos == r->n;
-    case LLM__RX_TEXT_END_LINE: return pos == r->n || (pos + 1 == r->n && r->s[pos] == '\n');
-    default: return (op == LLM__RX_WORD_EDGE) == ((pos > 0 && llm__rx_word_at(r, llm__rx_back(r, pos))) != llm__rx_word_at(r, pos));
-    }
-}
-
-/* Runs a LOOP from *pos as far as it goes, pushing what backtracking needs. 1, 0 or -1; 2: known to match the rest. */
-static int llm__rx_loop(llm__rx_run *r, int pc, size_t *pos) {
-    const llm__rx_code *c = &r->re->code[pc];
-    size_t p = *pos, least = *pos, step;
-    int count = 0, max = c->max < 0 ? INT32_MAX : c->max, memo = r->slow && c->max < 0 && c->mode != LLM__RX_LAZY;
-    if (c->mode == LLM__RX_LAZY) max = c->min;
-    for (;; p += step, count++) {
-        if (count == c->min) least = p;
-        if (memo && count >= c->min) {
-            int known = llm__rx_memo_get(r, pc, p);
-            if (known == LLM__RX_MATCHED) return 2;
-            if (known == LLM__RX_FAILED) {
-                if (p == least || c->mode == LLM__RX_POSSESSIVE) return 0;
-                p = llm__rx_back(r, p); /* no way out from there on: the last that may work is before */
-                break;
+/* Fills code[].first. Backwards, so that what follows is mostly known; again until nothing changes, for the sake of jumps back. */
+static void llm__rx_find_first(llm__regex *re) {
+    for (int changed = 1; changed;) {
+        changed = 0;
+        for (size_t pc = re->n; pc-- > 0;) {
+            llm__rx_code *c = &re->code[pc];
+            int op = c->op, two = op == LLM__RX_SPLIT || op == LLM__RX_CHECK;
+            int set = op == LLM__RX_SET || op == LLM__RX_LOOP, ends = op == LLM__RX_CHAR || op == LLM__RX_SET || op == LLM__RX_MATCH;
+            const llm__rx_code *next = c + (op == LLM__RX_SPLIT || op == LLM__RX_JUMP || op == LLM__RX_LOOK ? c->x : 1), *other = two ? c + c->y : next;
+            for (int i = 0; i < 4; i++) {
+                uint32_t first = op == LLM__RX_MATCH ? UINT32_MAX : set ? re->set[c->x].ascii[i] : 0;
+                if (op == LLM__RX_CHAR && c->x >> 5 == i) first = 1u << (c->x & 31);
+                if (!ends && !(op == LLM__RX_LOOP && c->min)) first |= next->first[i] | other->first[i];
+                changed |= first != c->first[i];
+                c->first[i] = first;
             }
         }
-        if (count >= max || !(step = llm__rx_step(r, c->x, p))) break;
     }
-    r->steps += (int64_t)(p - *pos);
-    r->reach = LLM__MAX(r->reach, p);
-    if (count < c->min) return 0;
-    *pos = p;
-    if (c->mode == LLM__RX_LAZY) return llm__rx_push(r, LLM__RX_LONGER, pc, p, (size_t)count);
-    if (c->mode == LLM__RX_POSSESSIVE && memo) return llm__rx_push(r, LLM__RX_DONE, pc, least, p);
-    if (c->mode == LLM__RX_POSSESSIVE || (p == least && !memo)) return 1;
-    return llm__rx_push(r, LLM__RX_SHORTER, pc, p, least);
-}
-
-/* Pops to the next way that is left since `base`. 1: *pc and *pos are where to go on; 0: none. */
-static int llm__rx_backtrack(llm__rx_run *r, size_t base, int *pc, size_t *pos) {
-    while (r->sp > base) {
-        llm__rx_entry *e = &r->stack[r->sp - 1];
-        const llm__rx_code *c = &r->re->code[e->pc < 0 ? 0 : e->pc];
-        size_t step;
-        if (e->kind == LLM__RX_TRY) {
-            r->sp--;
-            *pc = e->pc;
-            *pos = e->pos;
-            return 1;
-        }
-        if (e->kind == LLM__RX_SHORTER) {
-            if (r->slow && c->max < 0) llm__rx_memo_put(r, e->pc, e->pos, 0);
-            if (e->pos > e->aux) {
-                *pos = e->pos = llm__rx_back(r, e->pos);
-                *pc = e->pc + 1;
-                if (e->pos == e->aux && !r->slow) r->sp--;
-                return 1;
-            }
-        } else if (e->kind == LLM__RX_LONGER) {
-            if ((c->max < 0 || e->aux < (size_t)c->max) && (step = llm__rx_step(r, c->x, e->pos)) > 0) {
-                *pos = e->pos += step;
-                *pc = e->pc + 1;
-                e->aux++;
-                return 1;
-            }
-        } else if (e->kind == LLM__RX_DONE) {
-            llm__rx_memo_put(r, e->pc, e->pos, 0);
-            while (e->pos < e->aux) { /* a possessive LOOP: it fails from anywhere on its way */
-                (void)llm__uni_next(llm__s(r->s, r->n), &e->pos);
-                llm__rx_memo_put(r, e->pc, e->pos, 0);
-            }
-        } else {
-            r->reg[e->pc] = e->pos;
-        }
-        r->sp--;
-    }
-    return 0;
-}
-
-static int llm__rx_match(llm__rx_run *r, int pc, size_t pos, size_t *end, int look);
-
-/* A look-ahead or look-behind at pos: 1 holds, 0 does not, -1 gave up. */
-static int llm__rx_look(llm__rx_run *r, int pc, size_t pos) {
-    const llm__rx_code *c = &r->re->code[pc];
-    size_t end, n = r->n;
-    int found = 0;
-    if (!(c->mode & LLM__RX_BEHIND)) {
-        found = llm__rx_match(r, pc + 1, pos, &end, 1);
-    } else { /* tries the starts before pos, with the text ending at pos; what it learns holds for that text only */
-        int slow = r->slow;
-        size_t from = pos;
-        r->slow = 0;
-        r->no_memo++;
-        r->n = pos;
-        for (int i = 0; !found && i <= LLM__RX_MAX_BEHIND; i++) {
-            found = llm__rx_match(r, pc + 1, from, &end, 3);
-            if (!from) break;
-            from = llm__rx_back(r, from);
-        }
-        r->n = n;
-        r->no_memo--;
-        r->slow = slow;
-    }
-    return found < 0 ? -1 : found == !(c->mode & LLM__RX_NOT);
-}
-
-/* Takes note that the states on the stack since `base` lead to a match of a look-ahead. */
-static void llm__rx_note_matched(llm__rx_run *r, size_t base) {
-    for (size_t i = base; i < r->sp && r->slow; i++) {
-        const llm__rx_entry *e = &r->stack[i];
-        if (e->kind == LLM__RX_DONE || (e->kind == LLM__RX_SHORTER && r->re->code[e->pc].max < 0)) llm__rx_memo_put(r, e->pc, e->pos, 1);
-    }
-}
-
-/* Runs the program at pc from pos up to its MATCH. look: 1 only whether it matches counts, 2 a match must end at the end of the text.
- * 1 and *end, 0 no match, -1 gave up. The stack is left as it was. */
-static int llm__rx_match(llm__rx_run *r, int pc, size_t pos, size_t *end, int look) {
-    size_t base = r->sp, at;
-    for (;;) {
-        const llm__rx_code *c = &r->re->code[pc];
-        int ok = 0;
-        if (++r->steps > r->fuel) return llm__rx_give_up(r, LLM_ERR_LIMIT);
-        if (!r->slow && !r->no_memo && r->steps > 64 * (int64_t)(r->reach + 256)) r->slow = 1;
-        switch ((llm__rx_op)c->op) {
-        case LLM__RX_CHAR:
-            at = pos;
-            ok = pos < r->n && llm__uni_next(llm__s(r->s, r->n), &at) == c->x;
-            pos = at;
-            break;
-        case LLM__RX_SET:
-            at = llm__rx_step(r, c->x, pos);
-            ok = at > 0;
-            pos += at;
-            break;
-        case LLM__RX_LOOP: ok = llm__rx_loop(r, pc, &pos); break;
-        case LLM__RX_SPLIT:
-            ok = 1;
-            if (r->slow) {
-                int known = llm__rx_memo_get(r, pc, pos);
-                ok = known == LLM__RX_MATCHED ? 2 : known == LLM__RX_FAILED ? 0 : llm__rx_push(r, LLM__RX_DONE, pc, pos, pos);
-            }
-            if (ok == 1) ok = llm__rx_push(r, LLM__RX_TRY, pc + c->y, pos, 0);
-            pc += c->x - 1;
-            break;
-        case LLM__RX_JUMP:
-            pc += c->x - 1;
-            ok = 1;
-            break;
-        case LLM__RX_LOOK:
-            ok = llm__rx_look(r, pc, pos);
-            pc += c->x - 1;
-            break;
-        case LLM__RX_ATOMIC:
-            ok = llm__rx_match(r, pc + 1, pos, &pos, 0);
-            pc += c->x - 1;
-            break;
-        case LLM__RX_MARK:
-            ok = llm__rx_push(r, LLM__RX_RESTORE, c->x, r->reg[c->x], 0);
-            r->reg[c->x] = pos;
-            break;
-        case LLM__RX_CHECK:
-            if (r->reg[c->x] == pos) pc += c->y - 1;
-            ok = 1;
-            break;
-        case LLM__RX_MATCH:
-            ok = !(look & 2) || pos == r->n ? 2 : 0;
-            break;
-        default: ok = llm__rx_edge(r, c->op, pos);
-        }
-        r->reach = LLM__MAX(r->reach, pos);
-        pc++;
-        if (ok == 2) {
-            if (look == 1) llm__rx_note_matched(r, base);
-            *end = pos;
-        } else if (ok == 0) {
-            ok = llm__rx_backtrack(r, base, &pc, &pos);
-            if (ok) continue;
-        }
-        if (ok == 1) continue;
-        r->sp = base;
-        return ok < 0 ? -1 : ok == 2;
-    }
-}
-
-/* Starts a walk over the matches in a text. `r` is zeroed, or was used before with the same or another regex. */
-static void llm__rx_begin(llm__rx_run *r, const llm__regex *re, const char *s, size_t n) {
-    if (r->memo_n) memset(r->memo, 0, r->memo_cap * sizeof *r->memo);
-    r->memo_n = 0;
-    r->re = re;
-    r->s = s;
-    r->n = n;
-    r->sp = 0;
-    r->slow = 0;
-    r->steps = 0;
-    r->reach = 0;
-    r->next = 0;
-    r->last_end = SIZE_MAX;
-    r->fuel = 1000000 + (int64_t)n * (256 + 8 * (int64_t)LLM__MIN(re->n, (size_t)512));
-}
-
-static void llm__rx_end(llm__rx_run *r) {
-    LLM_FREE(r->stack);
-    LLM_FREE(r->memo);
-    memset(r, 0, sizeof *r);
-}
-
-/* ---- hand-written matchers: the same as the general one for three families of patterns, which most models use ---- */
-
-enum { LLM__KIND_OTHER, LLM__KIND_LETTER, LLM__KIND_NUMBER, LLM__KIND_SPACE, LLM__KIND_END };
-
-static int llm__rx_kind(int32_t c) {
-    if (c < 128) return (c | 32) >= 'a' && (c | 32) <= 'z' ? LLM__KIND_LETTER : c >= '0' && c <= '9' ? LLM__KIND_NUMBER
-        : llm__uni_space(c) ? LLM__KIND_SPACE : LLM__KIND_OTHER;
-    uint32_t cat = 1u << llm__uni_cat(c);
-    return cat & LLM__CATS_L ? LLM__KIND_LETTER : cat & LLM__CATS_N ? LLM__KIND_NUMBER : llm__uni_space(c) ? LLM__KIND_SPACE
-        : LLM__KIND_OTHER;
-}
-
-/* Kind of the code point at `at`, and where the next one is. */
-static int llm__rx_kind_at(llm__str s, size_t at, size_t *next) {
-    *next = at;
-    return at < s.n ? llm__rx_kind(llm__uni_next(s, next)) : LLM__KIND_END;
-}
-
-/* End of the run of one kind from `at`. */
-static size_t llm__rx_kind_run(llm__str s, size_t at, int kind) {
-    size_t next;
-    while (llm__rx_kind_at(s, at, &next) == kind) at = next;
-    return at;
-}
-
-static size_t llm__rx_byte_run(llm__str s, size_t at, const char *bytes) {
-    while (at < s.n && s.p[at] && strchr(bytes, s.p[at])) at++;
-    return at;
-}
-
-/* 's 't 're 've 'm 'll 'd at `at`: its end, or `at`. how: 1 as written, 2 any case, 3 any case of ASCII. */
-static size_t llm__rx_contraction(llm__str s, size_t at, int how) {
-    if (!how || at + 1 >= s.n || s.p[at] != '\'') return at;
-    if (how == 2 && s.n - at >= 3 && !memcmp(s.p + at + 1, "\xC5\xBF", 2)) return at + 3; /* U+017F folds to s */
-    char a = how == 1 ? s.p[at + 1] : llm__uni_lower_ascii(s.p[at + 1]), b = at + 2 >= s.n ? 0 : how == 1 ? s.p[at + 2]
-        : llm__uni_lower_ascii(s.p[at + 2]);
-    if (a == 's' || a == 't' || a == 'm' || a == 'd') return at + 2;
-    return (a == 'r' && b == 'e') || (a == 'v' && b == 'e') || (a == 'l' && b == 'l') ? at + 3 : at;
-}
-
-/* \s*[\r\n]+ (if newlines) | \s+(?!\S) | \s+ */
-static size_t llm__rx_spaces(llm__str s, size_t at, int newlines) {
-    size_t end = at, last = at, after_newline = 0, next;
-    while (llm__rx_kind_at(s, end, &next) == LLM__KIND_SPACE) {
-        if (s.p[end] == '\n' || s.p[end] == '\r') after_newline = next;
-        last = end;
-        end = next;
-    }
-    if (newlines && after_newline) return after_newline;
-    return end == s.n || last == at ? end : last;
-}
-
-/* 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ */
-static size_t llm__rx_gpt2(llm__str s, size_t at) {
-    size_t end = llm__rx_contraction(s, at, 1), next;
-    if (end > at) return end;
-    size_t from = at + (s.p[at] == ' ');
-    int kind = llm__rx_kind_at(s, from, &next);
-    if (kind == LLM__KIND_SPACE || kind == LLM__KIND_END) return llm__rx_spaces(s, at, 0);
-    return llm__rx_kind_run(s, next, kind);
-}
-
-/* The end of both families below: \p{N}{1,n}| ?[^\s\p{L}\p{N}]+[tail]*|\s*[\r\n]+|\s+(?!\S)|\s+ */
-static size_t llm__rx_rest(const llm__regex *re, llm__str s, size_t at, const char *tail) {
-    size_t next, end = at;
-    if (llm__rx_kind_at(s, at, &next) == LLM__KIND_NUMBER) {
-        for (int i = 0; i < re->fast_digits && llm__rx_kind_at(s, end, &next) == LLM__KIND_NUMBER; i++) end = next;
-        return end;
-    }
-    end = llm__rx_kind_run(s, at + (s.p[at] == ' '), LLM__KIND_OTHER);
-    if (end > at + (s.p[at] == ' ')) return llm__rx_byte_run(s, end, tail);
-    return llm__rx_spaces(s, at, 1);
-}
-
-/* (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+| and the rest. Qwen2 has one digit, Llama 3 three. */
-static size_t llm__rx_llama3(const llm__regex *re, llm__str s, size_t at) {
-    size_t end = llm__rx_contraction(s, at, re->fast_contraction), next, after;
-    if (end > at) return end;
-    int kind = llm__rx_kind_at(s, at, &next);
-    if (kind == LLM__KIND_LETTER) return llm__rx_kind_run(s, next, LLM__KIND_LETTER);
-    if (kind != LLM__KIND_NUMBER && s.p[at] != '\r' && s.p[at] != '\n' && llm__rx_kind_at(s, next, &after) == LLM__KIND_LETTER)
-        return llm__rx_kind_run(s, after, LLM__KIND_LETTER);
-    return llm__rx_rest(re, s, at, "\r\n");
-}
-
-enum { LLM__CATS_BOTH = 1 << LLM__LM | 1 << LLM__LO | LLM__CATS_M, LLM__CATS_UPPER = 1 << LLM__LU | 1 << LLM__LT | LLM__CATS_BOTH,
-       LLM__CATS_LOWER = 1 << LLM__LL | LLM__CATS_BOTH };
-
-/* End of the run of some categories from `at`; *both: end of the last one in it that is upper as well as lower (0: none). */
-static size_t llm__rx_cats_run(llm__str s, size_t at, uint32_t cats, size_t *both) {
-    for (size_t next; at < s.n; at = next) {
-        next = at;
-        int32_t c = llm__uni_next(s, &next);
-        if (!llm__uni_in(c, cats)) break;
-        if (both && llm__uni_in(c, LLM__CATS_BOTH)) *both = next;
-    }
-    return at;
-}
-
-/* Two ways to read a word: upper* lower+, then upper+ lower*; each with one character before it, then without. And the rest. */
-static size_t llm__rx_gpt4o(const llm__regex *re, llm__str s, size_t at) {
-    size_t next, both, end;
-    int kind = llm__rx_kind_at(s, at, &next), prefix = kind != LLM__KIND_LETTER && kind != LLM__KIND_NUMBER && s.p[at] != '\r' &&
-        s.p[at] != '\n';
-    for (int way = 0; way < 4; way++) {
-        if (!(way & 1) && !prefix) continue;
-        size_t from = way & 1 ? at : next, upper, word = 0;
-        both = 0;
-        upper = llm__rx_cats_run(s, from, LLM__CATS_UPPER, &both);
-        end = llm__rx_cats_run(s, upper, LLM__CATS_LOWER, NULL);
-        if (way < 2) word = end > upper ? end : both;
-        else if (upper > from) word = end;
-        if (word) return llm__rx_contraction(s, word, re->fast_contraction);
-    }
-    return llm__rx_rest(re, s, at, "\r\n/");
-}
-
-/* The next match, from r->next on: 1 and *start, *end; 0: no more; -1: gave up (r->result). */
-static int llm__rx_next(llm__rx_run *r, size_t *start, size_t *end) {
-    const llm__regex *re = r->re;
-    for (size_t at = r->next; at <= r->n;) {
-        int found = 0;
-        if (re->fast && at < r->n) {
-            llm__str s = llm__s(r->s, r->n);
-            if (re->fast == LLM__RX_GPT2) *end = llm__rx_gpt2(s, at);
-            else *end = re->fast == LLM__RX_LLAMA3 ? llm__rx_llama3(re, s, at) : llm__rx_gpt4o(re, s, at);
-            found = *end > at;
-        } else if (at == r->n || (unsigned char)r->s[at] >= 128 || (re->first[r->s[at] >> 5] >> (r->s[at] & 31) & 1)) {
-            found = llm__rx_match(r, 0, at, end, 0);
-        }
-        if (found < 0) return -1;
-        if (found && (*end > at || r->last_end != at)) { /* an empty match just after a match does not count */
-            *start = at;
-            r->next = r->last_end = *end;
-            return 1;
-        }
-        if (at < r->n) (void)llm__uni_next(llm__s(r->s, r->n), &at);
-        else at++;
-    }
-    r->next = r->n + 1;
-    return 0;
 }
 
 static void llm__regex_close(llm__regex *re) {
     if (!re) return;
     LLM_FREE(re->code);
     LLM_FREE(re->set);
-    LLM_FREE(re->range);
+    LLM_FREE(re->change);
     LLM_FREE(re);
 }
-
-/* Fills re->first: the ASCII characters that a match can begin with; all if it can be empty. 0: no memory. */
-static int llm__rx_first(llm__regex *re) {
-    uint8_t *seen = LLM__NEW(uint8_t, re->n);
-    int32_t *todo = LLM__NEW(int32_t, re->n * 2 + 2);
-    size_t n = 0;
-    int ok = seen && todo;
-    if (ok) todo[n++] = 0;
-    while (n) {
-        int32_t pc = todo[--n];
-        if (seen[pc]) continue;
-        seen[pc] = 1;
-        const llm__rx_code *c = &re->code[pc];
-        if (c->op == LLM__RX_MATCH) memset(re->first, 0xFF, sizeof re->first);
-        else if (c->op == LLM__RX_CHAR && c->x < 128) re->first[c->x >> 5] |= 1u << (c->x & 31);
-        else if (c->op == LLM__RX_SET || c->op == LLM__RX_LOOP)
-            for (int i = 0; i < 4; i++) re->first[i] |= re->set[c->x].ascii[i];
-        if (c->op == LLM__RX_CHAR || c->op == LLM__RX_SET || c->op == LLM__RX_MATCH || (c->op == LLM__RX_LOOP && c->min)) continue;
-        int jumps = c->op == LLM__RX_SPLIT || c->op == LLM__RX_JUMP || c->op == LLM__RX_LOOK;
-        todo[n++] = pc + (jumps ? c->x : 1);
-        if (c->op == LLM__RX_SPLIT || c->op == LLM__RX_CHECK) todo[n++] = pc + c->y;
-    }
-    LLM_FREE(seen);
-    LLM_FREE(todo);
-    return ok;
-}
-
-#define LLM__RX_TAIL " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define LLM__RX_ANY_CASE "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-#define LLM__RX_ASCII_CASE "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
-#define LLM__RX_WORD "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
-#define LLM__RX_UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
-#define LLM__RX_LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define LLM__RX_CASED(upper, lower, rest, digits) \
-    "[^\\r\\n\\p{L}\\p{N}]?" upper "*" lower "+" rest "|[^\\r\\n\\p{L}\\p{N}]?" upper "+" lower "*" rest "|" digits \
-    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define LLM__RX_GPT2_TEXT "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)"
-
-/* Patterns with a hand-written matcher. */
-static const struct { const char *pattern; llm__rx_fast fast; int digits, contraction; } llm__rx_families[] = {
-    {LLM__RX_GPT2_TEXT "|\\s+", LLM__RX_GPT2, 0, 1},
-    {LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|" LLM__RX_TAIL, LLM__RX_LLAMA3, 3, 2},
-    {LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|" LLM__RX_TAIL, LLM__RX_LLAMA3, 3, 3},
-    {LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}|" LLM__RX_TAIL, LLM__RX_LLAMA3, 1, 2},
-    {LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}|" LLM__RX_TAIL, LLM__RX_LLAMA3, 1, 3},
-    {LLM__RX_CASED(LLM__RX_UPPER, LLM__RX_LOWER, LLM__RX_ANY_CASE "?", "\\p{N}{1,3}"), LLM__RX_GPT4O, 3, 2},
-    {LLM__RX_CASED(LLM__RX_UPPER, LLM__RX_LOWER, LLM__RX_ASCII_CASE "?", "\\p{N}{1,3}"), LLM__RX_GPT4O, 3, 3}};
 
 /* Compiles a pattern. On error *out is NULL. */
 static llm_result llm__regex_open(const char *pattern, size_t len, llm__regex **out) {
@@ -4660,29 +4059,329 @@ static llm_result llm__regex_open(const char *pattern, size_t len, llm__regex **
     if (len > LLM__RX_MAX_PATTERN) return llm__error(LLM_ERR_LIMIT, "regex: %zu bytes, at most %d expected", len, LLM__RX_MAX_PATTERN);
     for (size_t at = 0; at < len;) {
         int step;
-        if (llm__utf8_get(pattern + at, len - at, &step) < 0) return llm__error(LLM_ERR_FORMAT, "regex: byte %zu: valid UTF-8 expected",
-            at);
+        if (llm__utf8_get(pattern + at, len - at, &step) < 0) return llm__error(LLM_ERR_FORMAT, "regex: byte %zu: valid UTF-8 expected", at);
         at += (size_t)step;
     }
     llm__regex *re = p.re = LLM__NEW(llm__regex, 1);
     if (!re) return llm__nomem();
     llm__rx_alternatives(&p);
     if (!p.error && p.at < p.n) llm__rx_bad(&p, "'(' before ')'");
-    if (!p.error) llm__rx_emit(&p, LLM__RX_MATCH, 0);
-    if (!p.error && !llm__rx_first(re)) llm__rx_fail(&p, LLM_ERR_NOMEM, "memory");
+    llm__rx_emit(&p, LLM__RX_MATCH, 0);
     if (p.error) {
         llm__regex_close(re);
         return llm__error(p.result, "regex \"%.*s\": %s expected", (int)LLM__MIN(len, (size_t)200), pattern, p.error);
     }
-    for (int i = 0; i < LLM__COUNT(llm__rx_families); i++) {
-        if (!llm__str_eq(llm__s(pattern, len), llm__rx_families[i].pattern)) continue;
-        re->fast = llm__rx_families[i].fast;
-        re->fast_digits = llm__rx_families[i].digits;
-        re->fast_contraction = llm__rx_families[i].contraction;
-    }
+    llm__rx_find_first(re);
     *out = re;
     return LLM_OK;
 }
+
+/* ---- The matcher. Positions are 32 bits: a text has less than 2 GiB (LLM__TOK_MAX_TEXT) ---- */
+
+/* What to do when what came after fails. TRY: go on at pc and pos. SHORTER: a LOOP gives back one character, down to aux. DONE: state (pc, pos)
+ * has failed. RESTORE: register pc was pos. */
+typedef struct llm__rx_entry {
+    int32_t kind, pc;
+    uint32_t pos, aux;
+} llm__rx_entry;
+
+enum { LLM__RX_TRY, LLM__RX_DONE, LLM__RX_SHORTER, LLM__RX_RESTORE };
+enum { LLM__RX_UNKNOWN, LLM__RX_FAILED, LLM__RX_MATCHED };
+
+/* One walk over a text; zero it before the first. */
+typedef struct llm__rx_run {
+    const llm__regex *re;
+    const char *s;
+    size_t n;               /* the text; a look-behind shortens it */
+    llm__rx_entry *stack;
+    size_t sp, cap;
+    uint64_t *memo;         /* open hash of (pos << 16 | pc << 1 | matched) + 1 */
+    size_t memo_cap, memo_n;
+    int slow, no_memo;      /* slow: states are remembered; no_memo: not now */
+    int64_t steps, fuel;
+    size_t reach;           /* farthest position seen */
+    size_t next, last_end;  /* where to look for the next match; where the last ended */
+    uint32_t reg[LLM__RX_MAX_REGS];
+    llm_result result;      /* why a match gave up */
+} llm__rx_run;
+
+static int llm__rx_give_up(llm__rx_run *r, llm_result why) {
+    r->result = why;
+    return -1;
+}
+
+static uint64_t llm__rx_memo_key(int pc, size_t pos) { return ((uint64_t)pos << 16 | (uint64_t)pc << 1) + 1; }
+
+/* The slot of a key (or of the same state matched), or the free one where it would go. */
+static size_t llm__rx_memo_slot(const llm__rx_run *r, uint64_t key) {
+    size_t i = (size_t)(key * 0x9E3779B97F4A7C15u >> 20) & (r->memo_cap - 1);
+    while (r->memo[i] && r->memo[i] != key && r->memo[i] != key + 1) i = (i + 1) & (r->memo_cap - 1);
+    return i;
+}
+
+static int llm__rx_memo_get(const llm__rx_run *r, int pc, size_t pos) {
+    uint64_t key = llm__rx_memo_key(pc, pos), found = r->memo_cap ? r->memo[llm__rx_memo_slot(r, key)] : 0;
+    return !found ? LLM__RX_UNKNOWN : found == key ? LLM__RX_FAILED : LLM__RX_MATCHED;
+}
+
+/* Remembers a state. A full table is emptied: what was known is found out again. */
+static void llm__rx_memo_put(llm__rx_run *r, int pc, size_t pos, int matched) {
+    if (r->no_memo) return;
+    if (r->memo_n * 2 >= r->memo_cap && r->memo_cap >= LLM__RX_MAX_MEMO) {
+        memset(r->memo, 0, r->memo_cap * sizeof *r->memo);
+        r->memo_n = 0;
+    } else if (r->memo_n * 2 >= r->memo_cap) {
+        llm__rx_run old = *r;
+        size_t cap = old.memo_cap ? old.memo_cap * 4 : 4096;
+        uint64_t *bigger = LLM__NEW(uint64_t, cap);
+        if (!bigger) return;
+        r->memo = bigger;
+        r->memo_cap = cap;
+        for (size_t i = 0; i < old.memo_cap; i++)
+            if (old.memo[i]) r->memo[llm__rx_memo_slot(r, (old.memo[i] - 1) / 2 * 2 + 1)] = old.memo[i];
+        LLM_FREE(old.memo);
+    }
+    uint64_t key = llm__rx_memo_key(pc, pos);
+    size_t slot = llm__rx_memo_slot(r, key);
+    r->memo_n += !r->memo[slot];
+    r->memo[slot] = key + (uint64_t)matched;
+}
+
+/* 1, or -1 if the stack is full. */
+static int llm__rx_push(llm__rx_run *r, int kind, int pc, size_t pos, size_t aux) {
+    if (r->sp >= LLM__RX_MAX_STACK) return llm__rx_give_up(r, LLM_ERR_LIMIT);
+    if (!llm__grow((void **)&r->stack, &r->cap, r->sp + 1, sizeof *r->stack)) return llm__rx_give_up(r, LLM_ERR_NOMEM);
+    llm__rx_entry *e = &r->stack[r->sp++];
+    e->kind = kind;
+    e->pc = pc;
+    e->pos = (uint32_t)pos;
+    e->aux = (uint32_t)aux;
+    return 1;
+}
+
+/* Enters a state that is to be remembered: 1 unknown so far, and its failure will be noted; 0 it fails, 2 it matches, -1 gave up. */
+static int llm__rx_enter(llm__rx_run *r, int pc, size_t pos) {
+    int known = llm__rx_memo_get(r, pc, pos);
+    return known == LLM__RX_UNKNOWN ? llm__rx_push(r, LLM__RX_DONE, pc, pos, 0) : known == LLM__RX_MATCHED ? 2 : 0;
+}
+
+/* Length of the code point at pos if it is in the set, else 0. */
+LLM__INLINE size_t llm__rx_step(const llm__rx_run *r, int32_t set, size_t pos) {
+    const llm__rx_set *s = &r->re->set[set];
+    if (pos >= r->n) return 0;
+    unsigned char b = (unsigned char)r->s[pos];
+    if (b < 128) return s->ascii[b >> 5] >> (b & 31) & 1;
+    size_t at = pos;
+    int32_t c = llm__uni_next(llm__s(r->s, r->n), &at);
+    const int32_t *change = r->re->change + s->from;
+    int before = s->n ? llm__uni_find(change, (int)s->n, 4, 0, c) : -1;
+    return s->n && c >= change[before] && !(before & 1) ? at - pos : 0;
+}
+
+/* 1 if an instruction that is an edge (^ $ \b ...) holds at pos. */
+static int llm__rx_edge(const llm__rx_run *r, int op, size_t pos) {
+    llm__str s = llm__s(r->s, r->n);
+    size_t before = pos ? llm__uni_back(r->s, pos) : 0, after = pos;
+    switch (op) {
+    case LLM__RX_LINE_BEGIN: return pos == 0 || r->s[pos - 1] == '\n';
+    case LLM__RX_LINE_END: return pos == r->n || r->s[pos] == '\n';
+    case LLM__RX_TEXT_BEGIN: return pos == 0;
+    case LLM__RX_TEXT_END: return pos == r->n;
+    case LLM__RX_TEXT_END_LINE: return pos == r->n || (pos + 1 == r->n && r->s[pos] == '\n');
+    default: return (op == LLM__RX_WORD_EDGE) == ((pos > 0 && llm__uni_word(llm__uni_next(s, &before))) != (pos < r->n && llm__uni_word(llm__uni_next(s, &after))));
+    }
+}
+
+/* Runs a LOOP from *pos as far as it goes: 1 go on behind it at *pos, 0 fail, 2 the rest is known to match, -1 gave up. One entry on the stack
+ * gives characters back; but when states are remembered, each position is a state of its own, with an entry to leave the loop there. */
+static int llm__rx_loop(llm__rx_run *r, int pc, size_t *pos) {
+    const llm__rx_code *c = &r->re->code[pc];
+    size_t p = *pos, least = *pos, step;
+    int memo = r->slow && c->max < 0, possessive = c->mode == LLM__RX_POSSESSIVE, ok = 1;
+    for (int count = 0;; p += step, count++) {
+        if (count == c->min) least = p;
+        if (memo && count >= c->min) ok = llm__rx_enter(r, pc, p);
+        if (memo && count >= c->min && ok == 1 && !possessive) ok = llm__rx_push(r, LLM__RX_TRY, pc + 1, p, 0);
+        if (ok != 1 || count == c->max || !(step = llm__rx_step(r, c->x, p))) {
+            if (count < c->min) ok = 0;
+            break;
+        }
+    }
+    r->steps += (int64_t)(p - *pos);
+    r->reach = LLM__MAX(r->reach, p);
+    *pos = p;
+    if (ok != 1 || possessive) return ok;
+    if (memo) return 0; /* the way on from here is on the stack */
+    return p == least ? 1 : llm__rx_push(r, LLM__RX_SHORTER, pc, p, least);
+}
+
+/* Pops to the next way that is left since `base`. 1: *pc and *pos are where to go on; 0: none. */
+static int llm__rx_backtrack(llm__rx_run *r, size_t base, int *pc, size_t *pos) {
+    while (r->sp > base) {
+        llm__rx_entry *e = &r->stack[--r->sp];
+        *pc = e->pc;
+        *pos = e->pos;
+        if (e->kind == LLM__RX_TRY) return 1;
+        if (e->kind == LLM__RX_DONE) llm__rx_memo_put(r, e->pc, e->pos, 0);
+        if (e->kind == LLM__RX_RESTORE) r->reg[e->pc] = e->pos;
+        if (e->kind != LLM__RX_SHORTER) continue;
+        e->pos = (uint32_t)(*pos = llm__uni_back(r->s, e->pos));
+        r->sp += e->pos > e->aux;
+        ++*pc;
+        return 1;
+    }
+    return 0;
+}
+
+static int llm__rx_match(llm__rx_run *r, int pc, size_t pos, size_t *end, int look);
+
+/* A look-ahead or look-behind at pos: 1 holds, 0 does not, -1 gave up. */
+static int llm__rx_look(llm__rx_run *r, int pc, size_t pos) {
+    const llm__rx_code *c = &r->re->code[pc];
+    size_t end, from = pos, n = r->n;
+    int found = 0, slow = r->slow;
+    if (!(c->mode & LLM__RX_BEHIND)) {
+        found = llm__rx_match(r, pc + 1, pos, &end, 1);
+    } else { /* tries the starts before pos, with the text ending at pos; what it would learn holds for that text only */
+        r->slow = 0;
+        r->no_memo++;
+        r->n = pos;
+        for (int i = 0; !found && i <= LLM__RX_MAX_BEHIND; i++) {
+            found = llm__rx_match(r, pc + 1, from, &end, 3);
+            if (!from) break;
+            from = llm__uni_back(r->s, from);
+        }
+        r->n = n;
+        r->no_memo--;
+        r->slow = slow;
+    }
+    return found < 0 ? -1 : found == !(c->mode & LLM__RX_NOT);
+}
+
+/* A SPLIT at pos: chooses the way to go in *pc and leaves the other on the stack, unless the next character says which can be; then a SPLIT
+ * that follows, as in a list of alternatives, is seen to at once. */
+static int llm__rx_split(llm__rx_run *r, int *pc, size_t pos) {
+    const llm__rx_code *c = &r->re->code[*pc];
+    int at = *pc, ok = 1;
+    uint32_t word = pos < r->n ? (unsigned char)r->s[pos] >> 5 : 4, bit = word < 4 ? 1u << (r->s[pos] & 31) : 0;
+    while (word < 4 && c->op == LLM__RX_SPLIT) {
+        if (!(c[c->x].first[word] & bit)) c += c->y;
+        else if (!(c[c->y].first[word] & bit)) c += c->x;
+        else break;
+    }
+    *pc = at = (int)(c - r->re->code);
+    if (c->op != LLM__RX_SPLIT) return 1;
+    *pc += c->x;
+    if (r->slow) ok = llm__rx_enter(r, at, pos);
+    return ok == 1 ? llm__rx_push(r, LLM__RX_TRY, at + c->y, pos, 0) : ok;
+}
+
+/* Runs the program at pc from pos up to its MATCH. look: 1 only whether it matches counts, 2 a match must end at the end of the text.
+ * 1 and *end, 0 no match, -1 gave up. The stack is left as it was. Recursion is as deep as the pattern's groups. */
+static int llm__rx_match(llm__rx_run *r, int pc, size_t pos, size_t *end, int look) {
+    size_t base = r->sp, step;
+    for (;;) {
+        const llm__rx_code *c = &r->re->code[pc];
+        int ok = 1; /* go on at pc; 0 fail, 2 matched, -1 gave up */
+        if (++r->steps > r->fuel) return llm__rx_give_up(r, LLM_ERR_LIMIT);
+        if (!r->slow && !r->no_memo && r->steps > 64 * (int64_t)(r->reach + 256)) r->slow = 1;
+        switch (c->op) {
+        case LLM__RX_CHAR:
+            ok = pos < r->n && llm__uni_next(llm__s(r->s, r->n), &pos) == c->x;
+            pc++;
+            break;
+        case LLM__RX_SET:
+            step = llm__rx_step(r, c->x, pos);
+            ok = step > 0;
+            pos += step;
+            pc++;
+            break;
+        case LLM__RX_LOOP: ok = llm__rx_loop(r, pc++, &pos); break;
+        case LLM__RX_SPLIT: ok = llm__rx_split(r, &pc, pos); break;
+        case LLM__RX_LOOK:
+            ok = llm__rx_look(r, pc, pos);
+            pc += c->x;
+            break;
+        case LLM__RX_ATOMIC:
+            ok = llm__rx_match(r, pc + 1, pos, &pos, 0);
+            pc += c->x;
+            break;
+        case LLM__RX_JUMP: pc += c->x; break;
+        case LLM__RX_MARK:
+            ok = llm__rx_push(r, LLM__RX_RESTORE, c->x, r->reg[c->x], 0);
+            r->reg[c->x] = (uint32_t)pos;
+            pc++;
+            break;
+        case LLM__RX_CHECK: pc += r->reg[c->x] == pos ? c->y : 1; break;
+        case LLM__RX_MATCH: ok = !(look & 2) || pos == r->n ? 2 : 0; break;
+        default: ok = llm__rx_edge(r, c->op, pos), pc++;
+        }
+        r->reach = LLM__MAX(r->reach, pos);
+        if (ok == 0) ok = llm__rx_backtrack(r, base, &pc, &pos);
+        else if (ok == 2) break;
+        if (ok == 1) continue;
+        r->sp = base;
+        return ok;
+    }
+    /* In a look-ahead the states on the stack are known to match: they are all on the way here. */
+    for (size_t i = base; look == 1 && r->slow && i < r->sp; i++)
+        if (r->stack[i].kind == LLM__RX_DONE) llm__rx_memo_put(r, r->stack[i].pc, r->stack[i].pos, 1);
+    *end = pos;
+    r->sp = base;
+    return 1;
+}
+
+/* Starts a walk over the matches in a text. `r` is zeroed, or was used before with the same or another regex. */
+static void llm__rx_begin(llm__rx_run *r, const llm__regex *re, const char *s, size_t n) {
+    llm__rx_run fresh;
+    memset(&fresh, 0, offsetof(llm__rx_run, reg));
+    if (r->memo_n) memset(r->memo, 0, r->memo_cap * sizeof *r->memo);
+    fresh.stack = r->stack, fresh.cap = r->cap;
+    fresh.memo = r->memo, fresh.memo_cap = r->memo_cap;
+    fresh.re = re;
+    fresh.s = s;
+    fresh.n = n;
+    fresh.last_end = SIZE_MAX;
+    fresh.fuel = 1000000 + (int64_t)n * (256 + 8 * (int64_t)LLM__MIN(re->n, (size_t)512));
+    memcpy(r, &fresh, offsetof(llm__rx_run, reg));
+}
+
+static void llm__rx_end(llm__rx_run *r) {
+    LLM_FREE(r->stack);
+    LLM_FREE(r->memo);
+    memset(r, 0, sizeof *r);
+}
+
+/* The next match, from r->next on: 1 and *start, *end; 0: no more; -1: gave up (r->result). An empty match just after a match does not count. */
+static int llm__rx_next(llm__rx_run *r, size_t *start, size_t *end) {
+    const uint32_t *first = r->re->code[0].first;
+    for (size_t at = r->next; at <= r->n;) {
+        int b = at < r->n ? (unsigned char)r->s[at] : 128;
+        int found = b < 128 && !(first[b >> 5] >> (b & 31) & 1) ? 0 : llm__rx_match(r, 0, at, end, 0);
+        if (found < 0) return -1;
+        if (found && (*end > at || r->last_end != at)) {
+            *start = at;
+            r->next = r->last_end = *end;
+            return 1;
+        }
+        if (at < r->n) (void)llm__uni_next(llm__s(r->s, r->n), &at);
+        else at++;
+    }
+    r->next = r->n + 1;
+    return 0;
+}
+
+/* Patterns, and parts of patterns, that many tokenizers share. */
+#define LLM__RX_GPT2_TEXT "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)"
+#define LLM__RX_TAIL " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define LLM__RX_ANY_CASE "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define LLM__RX_ASCII_CASE "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
+#define LLM__RX_WORD "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
+#define LLM__RX_UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LLM__RX_LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LLM__RX_CASED(upper, lower, rest, digits) \
+    "[^\\r\\n\\p{L}\\p{N}]?" upper "*" lower "+" rest "|[^\\r\\n\\p{L}\\p{N}]?" upper "+" lower "*" rest "|" digits \
+    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
 /* ============================================================================
  * >>tokenizer   From text to ids and back.
@@ -5116,7 +4815,7 @@ static void llm__norm_replace(llm__encode *e, const llm__tok_step *step, llm__st
 static void llm__normalize_step(llm__encode *e, const llm__tok_step *step, llm__str s, llm_text *out) {
     switch (step->kind) {
     case LLM__TOK_FORM:
-        if (!llm__uni_normalize(e->t->norm, (llm__uni_form)step->a, s, out)) llm__encode_fail(e, LLM_ERR_NOMEM);
+        llm__uni_normalize(e->t->norm, (llm__uni_form)step->a, s, out);
         break;
     case LLM__TOK_LOWER: llm__norm_lower(s, out); break;
     case LLM__TOK_STRIP:
@@ -6289,7 +5988,7 @@ static llm_result llm__tok_add_form(llm__tokenizer *t, llm__tok_steps *steps, ll
     llm__tok_step *step = llm__tok_step_add(steps, LLM__TOK_FORM);
     if (!step) return llm__tok_too_many();
     step->a = (int)form;
-    if (!t->norm) t->norm = llm__uni_norm_open();
+    if (!t->norm && (t->norm = LLM__NEW(llm__uni_norm, 1))) llm__uni_norm_unpack(t->norm);
     return t->norm ? LLM_OK : llm__nomem();
 }
 
