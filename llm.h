@@ -396,6 +396,9 @@ typedef struct llm_sampling {
     const llm_logit_bias *logit_bias;
     int32_t n_logit_bias;
     llm_early_stop early_stop; /* of this request; enable 0: the engine's */
+    int32_t use_beam_search;   /* best_of beams, all at once; the n answers of the best score. No sampling, no events before the end */
+    float length_penalty;      /* score: sum of log-probabilities / (tokens of prompt and answer)^length_penalty; llm_sampling_default: 1 */
+    int32_t early_stopping;    /* the search ends with best_of answers: 0: when none likely is better; 1: at once; 2: when none can be */
 } llm_sampling;
 
 LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s);
@@ -492,6 +495,23 @@ typedef struct llm_shape {
     int32_t n_out;          /* rows that go through the head */
 } llm_shape;
 
+/* A token that the device chooses from a row of logits, exactly as llm_sample does, so that the next step need not wait for the host. */
+typedef struct llm_draw {
+    int32_t wanted;
+    uint64_t seed;
+    int64_t position;
+    float temperature, top_p, min_p;
+    int32_t top_k;
+    int32_t also;           /* a token whose log-probability is wanted too */
+} llm_draw;
+
+typedef struct llm_drawn {
+    int32_t id;             /* -1: the logits are not finite */
+    float logprob;          /* raw log-softmax */
+    float prob;             /* after temperature (greedy: 1), before min-p, top-k and top-p */
+    float also_logprob;
+} llm_drawn;
+
 /* Everything that changes from step to step. The rows of a sequence stand together, in order of position. */
 typedef struct llm_step {
     llm_shape shape;
@@ -506,6 +526,9 @@ typedef struct llm_step {
     const int32_t *pages;        /* (n_seqs, page_stride) page numbers of each sequence, from position 0 on */
     int32_t page_stride;
     const int32_t *out_rows;     /* (n_out) rows whose logits are wanted, ascending */
+    /* For devices that run one step ahead of the host; else NULL. */
+    const int32_t *token_from;   /* (n_rows) -1: tokens[row]; else the out row of the step before whose drawn token stands here */
+    const llm_draw *draws;       /* (n_out) */
 } llm_step;
 
 typedef enum llm_rows { LLM_ROWS_TOKENS = 0, LLM_ROWS_OUT = 1 } llm_rows;
@@ -736,6 +759,12 @@ typedef struct llm_engine_config {
     void *log_user;
     llm_progress_fn progress;
     void *progress_user;
+    int32_t num_gpu_blocks;        /* KV pages, instead of kv_cache_memory_bytes; 0: none given */
+    int32_t preemption_swap;       /* a sequence that gives way: 0: its pages are computed again; 1: they go to host memory and come back */
+    float swap_space;              /* GiB of host memory for that; 0: 4; never more than the KV cache */
+    int32_t num_cpu_blocks;        /* the same as a number of pages; 0: as swap_space says */
+    float scheduler_delay_factor;  /* while others decode, new prompts gather for so many times the last prompt step's duration */
+    int32_t prefill_interval;      /* while others decode, new prompts join in every so manieth step; 0 or 1: in each */
 } llm_engine_config;
 
 /* Packs the weights, takes all memory. cfg may be NULL. The model must outlive the engine. On error *out is NULL. */
@@ -18437,6 +18466,7 @@ typedef struct llm__rules {
     const llm__history *history; /* NULL: no penalties */
     const int32_t *output;       /* (n_output) generated so far */
     int32_t n_output;
+    int32_t also;                /* a token whose log-probability is wanted too */
 } llm__rules;
 
 /* A banned token has weight 0 whatever follows. Ids beyond the row are ignored: bad words may name tokens that the
@@ -18489,30 +18519,43 @@ static void llm__rules_apply(const llm__rules *r, float *x, int32_t n) {
 typedef struct llm__choice {
     int32_t id;       /* -1: the logits were not finite */
     float logprob;    /* raw log-softmax */
+    float also;       /* the same of the rules' other token */
     float prob;       /* after the rules and temperature (greedy: temperature 1), before min-p, top-k and top-p */
     double log_sum;   /* of the raw logits: log of the sum of exponentials */
 } llm__choice;
 
-/* Chooses the token at output position `position` from one row of logits. */
-static llm__choice llm__choose(const float *row, int32_t n, const llm__rules *r, uint64_t seed, int64_t position, llm__scratch *k) {
-    llm__choice c;
-    int bad, greedy = r->s->temperature < 1e-5f, idle = llm__rules_idle(r);
-    float scale = greedy ? 1.0f : 1.0f / r->s->temperature, weight = 1;
-    memset(&c, 0, sizeof c);
-    c.id = -1;
+/* The row after the rules: in place where they do nothing, else in k->x. k->w: exp((x - *max) * scale), *sum their sum. NULL: not
+ * finite. Fills in c what needs no choice. */
+static const float *llm__weigh(const float *row, int32_t n, const llm__rules *r, float scale, llm__scratch *k, llm__choice *c,
+                               float *max, double *sum) {
+    int bad, idle = llm__rules_idle(r);
     const float *x = row;
-    float max = llm__row_max(row, n, &bad);
-    if (bad) return c;
-    double sum = llm__exp_row(row, k->w, n, max, 1.0f);
-    c.log_sum = (double)max + log(sum);
+    memset(c, 0, sizeof *c);
+    c->id = -1;
+    *max = llm__row_max(row, n, &bad);
+    if (bad) return NULL;
+    *sum = llm__exp_row(row, k->w, n, *max, 1.0f);
+    c->log_sum = (double)*max + log(*sum);
+    c->also = (float)((double)row[r->also] - c->log_sum);
     if (!idle) {
         memcpy(k->x, row, (size_t)n * sizeof *row);
         llm__rules_apply(r, k->x, n);
         x = k->x;
-        max = llm__row_max(x, n, &bad);
-        if (bad) return c;
+        *max = llm__row_max(x, n, &bad);
+        if (bad) return NULL;
     }
-    if (!idle || scale != 1.0f) sum = llm__exp_row(x, k->w, n, max, scale);
+    if (!idle || scale != 1.0f) *sum = llm__exp_row(x, k->w, n, *max, scale);
+    return x;
+}
+
+/* Chooses the token at output position `position` from one row of logits. */
+static llm__choice llm__choose(const float *row, int32_t n, const llm__rules *r, uint64_t seed, int64_t position, llm__scratch *k) {
+    llm__choice c;
+    int greedy = r->s->temperature < 1e-5f;
+    float max, weight = 1;
+    double sum;
+    const float *x = llm__weigh(row, n, r, greedy ? 1.0f : 1.0f / r->s->temperature, k, &c, &max, &sum);
+    if (!x) return c;
     if (greedy) {
         c.id = 0;
         while (x[c.id] != max) c.id++;
@@ -18521,6 +18564,21 @@ static llm__choice llm__choose(const float *row, int32_t n, const llm__rules *r,
     }
     c.prob = (float)((double)weight / sum);
     c.logprob = (float)((double)row[c.id] - c.log_sum);
+    return c;
+}
+
+/* The `most` likeliest next tokens for a beam search, best first: log-probabilities after the rules in `best`, raw ones in `raw`. The
+ * choice's id is that of the first. */
+static llm__choice llm__candidates(const float *row, int32_t n, const llm__rules *r, int32_t most, llm__scratch *k,
+                                   llm_token_logprob *best, float *raw, int32_t *count) {
+    llm__choice c;
+    float max;
+    double sum;
+    const float *x = llm__weigh(row, n, r, 1.0f, k, &c, &max, &sum);
+    *count = x ? llm__top_logprobs(x, n, most, (double)max + log(sum), best) : 0;
+    while (*count && best[*count - 1].logprob < -1e30f) --*count; /* banned */
+    for (int32_t i = 0; i < *count; i++) raw[i] = (float)((double)row[best[i].id] - c.log_sum);
+    if (*count) c.id = best[0].id;
     return c;
 }
 
@@ -18590,6 +18648,16 @@ static llm_result llm__check_early_stop(const llm_early_stop *e) {
     return r ? r : llm__check_number("early_stop.threshold", (double)e->threshold, 0, 1, "in [0, 1]");
 }
 
+/* A beam search takes the likeliest: nothing is sampled, nothing depends on what was said. */
+static llm_result llm__check_beams(const llm_sampling *s) {
+    if (s->best_of < 2) return llm__error(LLM_ERR_ARG, "best_of: %d, must be greater than 1 when using beam search", (int)s->best_of);
+    if (s->temperature >= 1e-5f || s->min_p > 0 || s->top_k > 0 || (s->top_p > 0 && s->top_p < 1))
+        return llm__error(LLM_ERR_ARG, "use_beam_search: temperature must be 0, top_p 1, top_k -1 and min_p 0");
+    if ((s->repetition_penalty > 0 && s->repetition_penalty != 1) || s->presence_penalty != 0 || s->frequency_penalty != 0)
+        return llm__error(LLM_ERR_ARG, "use_beam_search: penalties cannot be used with it");
+    return LLM_OK;
+}
+
 /* Every range, in the order in which a reader of the API meets them; the first that fails is told. vocab 0: ids
  * are not checked. */
 static llm_result llm__check_sampling(const llm_sampling *s, int32_t vocab) {
@@ -18609,6 +18677,9 @@ static llm_result llm__check_sampling(const llm_sampling *s, int32_t vocab) {
     if (!r)
         r = llm__check_number("prompt_logprobs", s->prompt_logprobs, 0, vocab > 0 ? vocab + 1 : INT32_MAX,
                               "at least 0 and at most the vocabulary");
+    if (!r) r = llm__check_number("length_penalty", (double)s->length_penalty, -100, 100, "in [-100, 100]");
+    if (!r) r = llm__check_number("early_stopping", s->early_stopping, 0, 2, "0, 1 or 2");
+    if (!r && s->use_beam_search) r = llm__check_beams(s);
     if (!r) r = llm__check_strings("stop", s->stop, s->n_stop);
     if (!r) r = llm__check_strings("bad_words", s->bad_words, s->n_bad_words);
     if (!r) r = llm__check_ids(s, vocab);
@@ -18638,7 +18709,7 @@ static void llm__config_number(const llm_json *config, const char *name, double 
  * not errors. */
 LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s) {
     memset(s, 0, sizeof *s);
-    s->temperature = s->top_p = s->repetition_penalty = 1;
+    s->temperature = s->top_p = s->repetition_penalty = s->length_penalty = 1;
     s->n = 1;
     const llm_json *config = model ? model->source.generation_config : NULL;
     if (!config) return;
@@ -18879,38 +18950,60 @@ static void llm__kv_flush(llm__kv *kv) {
  * A request is one prompt with n sequences. All that a sequence is for the scheduler is a list of tokens of which
  * the first n_computed have their keys and values in pages. A step feeds k >= 1 of the rest: one for a sequence
  * that decodes, a chunk for a prompt (or for what a preempted sequence must compute again: it is the same thing).
- * When the last token is fed, its logits give the next one. So there are no phases, only a budget of rows:
- *   1. sequences that decode, oldest first;
+ * When the last token is fed, its logits give the next one. So there are no phases, only a budget of rows, as in
+ * Sarathi-Serve and vLLM's unified scheduler (continuous batching is Orca's, pages are vLLM's):
+ *   1. sequences that decode, oldest first: the budget always holds a row for each;
  *   2. prompts that have begun;
  *   3. new ones, while there is a place, pages and budget.
- * A new sequence takes the pages of all its tokens at once, so only decoding ever runs out of pages. Then the
+ *
+ * Pages. A new sequence takes the pages of all its tokens at once, so only decoding ever runs out of pages. Then the
  * latest sequence gives up its pages and waits again at its old place in the queue: its tokens stay, nothing that
- * was sampled is lost. The first in order never yields, so everything ends. Order is (priority, arrival, choice).
+ * was sampled is lost. What its pages held is computed again later, or comes back from host memory where there is
+ * room for it (swap). A sequence gives way three times at most; when it comes back for the third time it takes the
+ * pages of its longest possible answer, and needs nobody to give way any more. Order is (priority, arrival, choice).
  *
- * Of n > 1 sequences the first computes the prompt; then the others fork: they share its full pages and get a copy
- * of the begun one. Those that find no place then wait like anyone else (and find the prompt in the prefix cache).
+ * Choices. Of n > 1 sequences the first computes the prompt; then the others fork: they share its full pages and get
+ * a copy of the begun one. Those that find no place then wait like anyone else (and find the prompt in the prefix
+ * cache). A beam search forks in the same way, after every token (see below).
  *
- * Planning (llm__plan), computing (a call of the driver) and applying the results (llm__apply) are separate. All
- * bookkeeping is arrays and lists made when things are opened or submitted, and the driver is a small table, so a
- * test can drive millions of steps without a model. */
+ * One step ahead. With lag 0 a step is planned, computed, and its results applied before the next is planned. With
+ * lag 1 step t + 1 is planned and handed over while step t is still being computed: where the device draws the token
+ * of a sequence itself, the next row of this sequence is a placeholder that the device fills in (llm_step's
+ * token_from). So the device never waits for the host. The price: a sequence that turns out to have ended has one row
+ * computed in vain. Nobody sees it: pages are published only up to tokens that were applied, and an ended sequence
+ * keeps its pages until no step that names them is in flight. Whose next choice needs the host (penalties, bans,
+ * bias, beams) waits for its token. Pages are taken away only while nothing is in flight.
+ *
+ * Planning (llm__plan), computing (the driver) and applying the results (llm__apply) are separate. All bookkeeping is
+ * arrays and lists made when things are opened or submitted, and the driver is a small table, so tests/test_sim.c
+ * drives millions of steps without a model. Everything here belongs to the one thread that steps; what pollers read
+ * too is written under the request's lock. */
 
-typedef struct llm__driver { /* what computes */
+/* What computes. Calls are ordered as on one stream: a copy after a step sees that step's pages. */
+typedef struct llm__driver {
     void *ctx;
-    llm_result (*forward)(void *ctx, const llm_step *step);
-    const float *(*logits_row)(void *ctx, int out_row); /* (vocab) */
+    llm_result (*forward)(void *ctx, const llm_step *step);  /* begins a step; all of it is copied */
+    llm_result (*collect)(void *ctx);                        /* waits for the oldest step that was not collected yet */
+    const float *(*logits_row)(void *ctx, int out_row);      /* (vocab) of the step collected last */
+    const llm_drawn *(*drawn)(void *ctx, int out_row);       /* the same; lag 1 only */
     llm_result (*kv_copy)(void *ctx, const int32_t *from, const int32_t *to, int n);
+    llm_result (*kv_swap)(void *ctx, int32_t page, int32_t slot, int out); /* out: page to host slot; else back */
     void (*parallel)(void *ctx, void (*fn)(void *arg, int i), void *arg, int n);
     void (*rope_of)(void *ctx, int32_t prompt_len, int32_t *variant, float *base);
     double (*now)(void *ctx); /* seconds, monotonic */
 } llm__driver;
 
-/* What a scheduler is made of: a driver, what it knows of the model, and limits. */
+/* What a scheduler is made of: a driver, what it knows of the model, and limits. max_rows and max_out >= max_seqs. */
 typedef struct llm__engine_params {
     llm__driver driver;
     const llm_model *model;      /* NULL: requests give ids and get ids */
     const int32_t *eos;          /* (n_eos) ids that end an answer; outlive the engine */
     int32_t n_eos, eos_id;       /* eos_id: the one written where early stop ends it, -1: none */
     int32_t vocab, n_pages, page_tokens, max_len, max_seqs, max_rows, max_out, max_queue, n_workers, no_cache;
+    int32_t n_swap;              /* pages of host memory; 0: preempted sequences are computed again */
+    int32_t lag;                 /* 0 or 1 */
+    int32_t prefill_interval;    /* new prompts join those that decode in every so manieth step only; 0, 1: in each */
+    double delay_factor;         /* new prompts wait so many times the last prompt step's duration for others; 0: none */
     llm_early_stop early_stop;
 } llm__engine_params;
 
@@ -18920,19 +19013,29 @@ typedef struct llm__stop { /* a stop string as an automaton (Knuth, Morris, Prat
     int32_t *border; /* (len) longest proper prefix of text[0..i] that ends there */
 } llm__stop;
 
+/* HELD: waits for others of its request: its prompt is computed by the first, or it is no beam now. */
 typedef enum llm__seq_state { LLM__SEQ_HELD = 0, LLM__SEQ_WAITING, LLM__SEQ_RUNNING, LLM__SEQ_DONE } llm__seq_state;
+
+/* What a sequence of a beam search is: unused, one of the beams, just continued, or an end that was kept. */
+typedef enum llm__beam_role { LLM__BEAM_FREE = 0, LLM__BEAM_LIVE, LLM__BEAM_CHILD, LLM__BEAM_POOL } llm__beam_role;
 
 typedef struct llm__seq {
     llm_request *request;
     struct llm__seq *prev, *next; /* waiting list */
-    llm__seq_state state;         /* HELD: its prompt is being computed by the request's first */
+    llm__seq_state state;
     int32_t index;
     int32_t *ids;                 /* (n_prompt + max_new) prompt, then output */
     int32_t n_prompt, n_ids, max_new;
+    int32_t n_ahead;              /* tokens after ids that the device is drawing: 0 or 1 */
+    int32_t ahead_row;            /* the out row that draws the last of them */
+    int32_t n_fed;                /* tokens in steps handed over; >= n_computed */
     int32_t n_computed;           /* tokens whose keys and values are in pages */
+    int32_t n_flight;             /* steps handed over and not applied that have rows of it */
     int32_t n_chunk;              /* rows in the step being planned */
     int32_t n_scored;             /* prompt tokens 1 .. n_scored have their log-probability */
     int32_t *pages, n_pages;
+    int32_t *swap, n_swap;        /* host slots of its first pages while it waits */
+    int32_t n_swap_tokens;        /* tokens computed there */
     int32_t n_published;          /* pages known to the prefix cache */
     llm__kv_key key;              /* of the last of them */
     uint64_t blocked;             /* kv.released + 1 when it last found no pages */
@@ -18953,6 +19056,12 @@ typedef struct llm__seq {
     int32_t stop_id;
     int32_t n_polled, end_polled;
     size_t text_polled;
+    llm__beam_role role;          /* beam search only, as all that follows */
+    struct llm__seq *parent;      /* of a child */
+    llm_token_logprob *next_best; /* (2 width) likeliest next tokens, log-probability after the rules */
+    float *next_raw;              /* (2 width) their raw log-probabilities */
+    int32_t n_next;               /* 0: not computed yet */
+    double score;                 /* of an answer among those of its request, when it has ended */
     void *memory;
 } llm__seq;
 
@@ -18961,8 +19070,9 @@ struct llm_request {
     llm_request *prev, *next;     /* all that are not done */
     llm_request *news_next;
     llm_request *inbox_next;
-    int in_news, fresh;           /* fresh: counts against max_queue */
+    int in_news, told, fresh;     /* told: its end; fresh: counts against max_queue */
     int refs, cancelled, freed;   /* atomic */
+    int32_t n_flight;             /* of its sequences together */
     llm_sampling s;               /* resolved; points into the arena */
     llm__arena arena;
     llm__stop *stop;              /* (s.n_stop) */
@@ -18988,17 +19098,27 @@ struct llm_request {
     llm_text piece;               /* text of the event polled last */
 };
 
-typedef struct llm__entry { /* a sequence in the step */
+typedef struct llm__entry { /* a sequence in a step */
     llm__seq *seq;
+    int32_t end;                 /* tokens computed after it */
     int32_t out_row;             /* of its last row; -1: not wanted */
 } llm__entry;
 
 typedef struct llm__job { /* one row of logits to be used */
     llm__seq *seq;
     int32_t out_row;
-    int32_t scored; /* the prompt position whose token is to be scored; -1: sample */
+    int32_t scored;  /* the prompt position whose token is to be scored; -1: choose the next token */
+    int32_t drawn;   /* the device has chosen it */
     llm__choice choice;
 } llm__job;
+
+typedef struct llm__flight { /* a step: planned, then in flight until it is applied */
+    llm__entry *entry;           /* (max_seqs) */
+    llm__job *jobs;              /* (max_out + max_seqs) */
+    int32_t n, n_rows, n_out, n_jobs;
+    int32_t n_prompt_rows;
+    double begin;
+} llm__flight;
 
 struct llm_engine {
     llm__engine_params p;
@@ -19006,6 +19126,9 @@ struct llm_engine {
     llm_backend_ctx *ctx;
     llm__net *net;
     llm__arena arena;            /* all arrays */
+    uint8_t *swap_memory;        /* (n_swap, ranks, page bytes) */
+    int64_t page_bytes;          /* of one rank */
+    int32_t n_ranks;
     char describe[160];
     int32_t max_pages;           /* of one sequence */
     llm__kv kv;
@@ -19016,18 +19139,22 @@ struct llm_engine {
     llm__seq *first_waiting, *last_waiting;
     llm__seq **running;          /* (max_seqs) in order */
     int32_t n_running, n_waiting;
+    int32_t *swap_free, n_swap_free; /* stack of host slots */
     llm_engine_stats count;
+    double now;                  /* when this step began */
     double next_deadline;        /* 0: none */
-    llm__entry *plan;            /* (max_seqs) */
-    int32_t n_plan, plan_rows, plan_out;
-    llm__job *jobs;              /* (max_out + max_seqs) */
-    int32_t n_jobs;
+    double prompt_seconds;       /* what the last step with rows of a prompt took */
+    int32_t since_admission;     /* steps */
+    llm__flight flight[2];       /* ring: in flight from oldest_flight on, the one behind them is planned */
+    int32_t oldest_flight, n_flight;
+    llm__flight *applied;        /* whose jobs are run */
     int next_job;                /* atomic */
-    int32_t *tokens, *positions, *seq_of_row; /* (max_rows) */
+    int32_t *tokens, *positions, *seq_of_row, *token_from; /* (max_rows) */
     int32_t *seq_begin, *seq_len, *seq_rope;  /* (max_seqs + 1) */
     float *seq_base;             /* (max_seqs) */
     int32_t *pages;              /* (max_seqs, max_pages) */
     int32_t *out_rows;           /* (max_out) */
+    llm_draw *draws;             /* (max_out) */
     int32_t *raw_prompt;         /* (max_seqs) of llm_forward */
     /* shared with other threads, under mutex */
     pthread_mutex_t mutex;
@@ -19040,6 +19167,9 @@ struct llm_engine {
     llm_engine_stats stats;      /* a copy of count, made after each step */
     pthread_mutex_t news_mutex;  /* recursive: held while callbacks run */
 };
+
+/* How often a sequence gives way. */
+enum { LLM__PREEMPT_MAX = 3 };
 
 /* ---- order and lists ---- */
 
@@ -19083,10 +19213,12 @@ static void llm__running_put(llm_engine *e, llm__seq *s) {
     s->state = LLM__SEQ_RUNNING;
 }
 
+/* Out of those that run; it is in no list and HELD then. */
 static void llm__running_take(llm_engine *e, llm__seq *s) {
     int32_t at = 0;
     while (e->running[at] != s) at++;
     for (e->n_running--; at < e->n_running; at++) e->running[at] = e->running[at + 1];
+    s->state = LLM__SEQ_HELD;
 }
 
 /* Puts the request on the list of those whose callers are told at the end of the step. */
@@ -19102,8 +19234,13 @@ static void llm__note_news(llm_engine *e, llm_request *r) {
 /* Lets go of all pages, the last first. */
 static void llm__seq_release(llm_engine *e, llm__seq *s) {
     while (s->n_pages) llm__kv_drop(&e->kv, s->pages[--s->n_pages]);
-    s->n_computed = s->n_published = 0;
+    s->n_fed = s->n_computed = s->n_published = 0;
     s->key = s->request->root;
+}
+
+/* Gives the host slots back. */
+static void llm__swap_drop(llm_engine *e, llm__seq *s) {
+    while (s->n_swap) e->swap_free[e->n_swap_free++] = s->swap[--s->n_swap];
 }
 
 /* Pages that became full and computed can be found from now on. */
@@ -19121,13 +19258,33 @@ static int32_t llm__pages_of(const llm_engine *e, int32_t n_tokens) {
     return (int32_t)(((int64_t)n_tokens + e->kv.page_tokens - 1) / e->kv.page_tokens);
 }
 
-/* Pages for all tokens of a waiting sequence, known ones first: at least one token is left to compute. 0: not enough now.
- * One page for each sequence that runs stays free, so that a newcomer is not sent away by the next few tokens of the others. */
+/* Pages that a sequence takes for its next rows. Who gave way often takes all it can ever need. */
+static int32_t llm__pages_wanted(const llm_engine *e, const llm__seq *s) {
+    return llm__pages_of(e, s->n_preempted < LLM__PREEMPT_MAX ? s->n_ids + s->n_ahead : s->n_prompt + s->max_new);
+}
+
+/* Full pages that the prefix cache may give to a sequence: at least one token is left to compute, and rows of the
+ * prompt whose log-probabilities are still to be told are computed, known or not. */
+static int32_t llm__pages_cacheable(const llm_engine *e, const llm__seq *s) {
+    int unscored = s->request->prompt_logprobs && s->n_scored < s->n_prompt - 1;
+    return (unscored ? LLM__MIN(s->n_scored, s->n_ids - 1) : s->n_ids - 1) / e->kv.page_tokens;
+}
+
+/* What was swapped out comes back into the pages behind those that the prefix cache had. A page that fails is computed
+ * again, with all that follow. */
+static void llm__swap_in(llm_engine *e, llm__seq *s) {
+    int32_t have = s->n_published, size = e->kv.page_tokens;
+    while (have < s->n_swap && !e->p.driver.kv_swap(e->p.driver.ctx, s->pages[have], s->swap[have], 0)) have++;
+    if (s->n_swap) s->n_computed = LLM__MAX(s->n_computed, have == s->n_swap ? s->n_swap_tokens : have * size);
+    llm__swap_drop(e, s);
+}
+
+/* Pages for all tokens of a waiting sequence, known ones first. 0: not enough now. One page for each sequence that runs
+ * stays free, so that a newcomer is not sent away by the next few tokens of the others. */
 static int llm__seq_place(llm_engine *e, llm__seq *s) {
     llm__kv *kv = &e->kv;
-    int32_t need = llm__pages_of(e, s->n_ids), known = (s->n_ids - 1) / kv->page_tokens;
+    int32_t need = llm__pages_wanted(e, s), known = llm__pages_cacheable(e, s);
     if (s->blocked == kv->released + 1) return 0;
-    if (s->request->prompt_logprobs && s->n_scored < s->n_prompt - 1) known = 0; /* its rows must be computed */
     while (s->n_pages < known) {
         const int32_t *tokens = s->ids + (int64_t)s->n_pages * kv->page_tokens;
         llm__kv_key key = llm__kv_hash(kv, s->key, tokens, (size_t)kv->page_tokens * sizeof *tokens);
@@ -19144,14 +19301,32 @@ static int llm__seq_place(llm_engine *e, llm__seq *s) {
     s->n_published = s->n_pages;
     s->n_computed = s->n_pages * kv->page_tokens;
     while (s->n_pages < need) s->pages[s->n_pages++] = llm__kv_get(kv);
+    llm__swap_in(e, s);
+    s->n_fed = s->n_computed;
     return 1;
 }
 
-/* Back to the queue; its tokens stay. */
+/* Copies the computed pages to host memory, all or none. */
+static void llm__swap_out(llm_engine *e, llm__seq *s) {
+    int32_t n = llm__pages_of(e, s->n_computed);
+    if (n > e->n_swap_free) return;
+    for (s->n_swap_tokens = s->n_computed; s->n_swap < n; s->n_swap++) {
+        s->swap[s->n_swap] = e->swap_free[e->n_swap_free - 1];
+        if (e->p.driver.kv_swap(e->p.driver.ctx, s->pages[s->n_swap], s->swap[s->n_swap], 1)) {
+            llm__swap_drop(e, s);
+            return;
+        }
+        e->n_swap_free--;
+    }
+}
+
+/* Back to the queue; its tokens stay. A beam that already knows how it goes on needs its pages no more: it is held
+ * until the other beams are as far. */
 static void llm__preempt(llm_engine *e, llm__seq *s) {
     llm__running_take(e, s);
+    if (!s->n_next) llm__swap_out(e, s);
     llm__seq_release(e, s);
-    llm__queue_put(e, s);
+    if (!s->n_next) llm__queue_put(e, s);
     s->n_preempted++;
     s->request->metrics.n_preemptions++;
     e->count.preemptions++;
@@ -19165,30 +19340,34 @@ static int llm__frees_a_page(const llm_engine *e, const llm__seq *s) {
     return 0;
 }
 
-/* Who gives way to running[at]: the latest after it that would free a page, rather one that did not give way three
- * times already; else itself. */
+/* Who gives way to running[at]: the latest after it that would free a page and may be asked once more, else itself. */
 static llm__seq *llm__victim(const llm_engine *e, int32_t at) {
-    llm__seq *found = NULL;
-    for (int32_t i = e->n_running - 1; i > at; i--) {
-        if (!llm__frees_a_page(e, e->running[i])) continue;
-        if (e->running[i]->n_preempted < 3) return e->running[i];
-        if (!found) found = e->running[i];
-    }
-    return found ? found : e->running[at];
+    for (int32_t i = e->n_running - 1; i > at; i--)
+        if (e->running[i]->n_preempted < LLM__PREEMPT_MAX && llm__frees_a_page(e, e->running[i])) return e->running[i];
+    return e->running[at];
 }
 
-/* A page for the next token of running[at]. 0: it had to give way itself. */
-static int llm__grow_pages(llm_engine *e, int32_t at) {
-    llm__seq *s = e->running[at];
-    while (s->n_pages < llm__pages_of(e, s->n_ids)) {
-        int32_t page = llm__kv_get(&e->kv);
-        if (page >= 0) {
+/* Tokens of a sequence that no step has fed yet, one that the device is drawing included. */
+static int32_t llm__seq_left(const llm__seq *s) { return s->n_ids + s->n_ahead - s->n_fed; }
+
+/* 1 if it feeds one token of its answer. */
+static int llm__decodes(const llm__seq *s) { return s->n_ids + s->n_ahead > s->n_prompt && llm__seq_left(s) == 1; }
+
+/* Pages for the next token of all that decode. 0: some are missing, and a step in flight must be applied before
+ * anyone can give way. */
+static int llm__grow_pages(llm_engine *e) {
+    for (int32_t i = 0; i < e->n_running;) {
+        llm__seq *s = e->running[i], *victim;
+        int32_t page = -1;
+        if (!llm__decodes(s) || s->n_pages >= llm__pages_wanted(e, s)) {
+            i++;
+        } else if ((page = llm__kv_get(&e->kv)) >= 0) {
             s->pages[s->n_pages++] = page;
-            continue;
+        } else {
+            if (e->n_flight) return 0;
+            victim = llm__victim(e, i);
+            llm__preempt(e, victim); /* itself: the next one stands at i now */
         }
-        llm__seq *victim = llm__victim(e, at);
-        llm__preempt(e, victim);
-        if (victim == s) return 0;
     }
     return 1;
 }
@@ -19198,19 +19377,19 @@ static int llm__grow_pages(llm_engine *e, int32_t at) {
 /* Rows of logits that the next n rows of a sequence ask for: one for each prompt token to be scored, one for the
  * next token. */
 static int32_t llm__rows_out(const llm__seq *s, int32_t n) {
-    int32_t end = s->n_computed + n, last = end == s->n_ids && !s->request->score_only, scored = 0;
-    if (s->request->prompt_logprobs) scored = LLM__MIN(end, s->n_prompt - 1) - LLM__MAX(s->n_computed, s->n_scored);
+    int32_t end = s->n_fed + n, last = n == llm__seq_left(s) && !s->request->score_only, scored = 0;
+    if (s->request->prompt_logprobs) scored = LLM__MIN(end, s->n_prompt - 1) - LLM__MAX(s->n_fed, s->n_scored);
     return LLM__MAX(scored, 0) + last;
 }
 
 /* Adds as many of its rows as budget and output rows allow. */
-static void llm__plan_rows(llm_engine *e, llm__seq *s) {
-    int32_t n = LLM__MIN(s->n_ids - s->n_computed, e->p.max_rows - e->plan_rows), over;
-    while (n > 0 && (over = llm__rows_out(s, n) - (e->p.max_out - e->plan_out)) > 0) n -= over;
+static void llm__plan_rows(llm_engine *e, llm__flight *f, llm__seq *s) {
+    int32_t n = LLM__MIN(llm__seq_left(s), e->p.max_rows - f->n_rows), over;
+    while (n > 0 && (over = llm__rows_out(s, n) - (e->p.max_out - f->n_out)) > 0) n -= over;
     if (n <= 0) return;
-    e->plan[e->n_plan++].seq = s;
-    e->plan_rows += n;
-    e->plan_out += llm__rows_out(s, n);
+    f->entry[f->n++].seq = s;
+    f->n_rows += n;
+    f->n_out += llm__rows_out(s, n);
     s->n_chunk = n;
 }
 
@@ -19228,8 +19407,8 @@ static void llm__start_request(llm_engine *e, llm__seq *s) {
     llm_request *r = s->request;
     if (!r->fresh) return;
     llm__leave_queue(e, r);
-    r->started = e->p.driver.now(e->p.driver.ctx);
     pthread_mutex_lock(&r->mutex);
+    r->started = e->now;
     r->metrics.inference_start_time = r->metrics.arrival_time + (r->started - r->submitted);
     r->metrics.time_in_queue = r->started - r->submitted;
     r->metrics.n_cached_tokens = s->n_computed;
@@ -19237,73 +19416,146 @@ static void llm__start_request(llm_engine *e, llm__seq *s) {
     e->count.cached_tokens += s->n_computed;
 }
 
-/* Chooses the rows of the next step. */
-static void llm__plan(llm_engine *e) {
-    int64_t preempted = e->count.preemptions;
-    e->n_plan = e->plan_rows = e->plan_out = 0;
-    for (int32_t i = 0; i < e->n_running; i++) e->running[i]->n_chunk = 0;
-    for (int32_t i = 0; i < e->n_running; i++) {
-        llm__seq *s = e->running[i];
-        if (s->n_ids == s->n_prompt || s->n_ids - s->n_computed != 1) continue;
-        if (llm__grow_pages(e, i)) llm__plan_rows(e, s);
-        else i--; /* the next one stands here now */
-    }
-    for (int32_t i = 0; i < e->n_running && e->plan_rows < e->p.max_rows; i++)
-        if (!e->running[i]->n_chunk) llm__plan_rows(e, e->running[i]);
-    while (e->first_waiting && e->n_running < e->p.max_seqs && e->plan_rows < e->p.max_rows && e->plan_out < e->p.max_out &&
-           preempted == e->count.preemptions) {
+/* 1 if new prompts may join in this step. They need not wait where nothing runs: vLLM's scheduler_delay_factor lets a
+ * queue gather while others decode, LMDeploy's prefill_interval keeps steps short that only decode. */
+static int llm__admits(const llm_engine *e) {
+    if (!e->first_waiting || e->n_running >= e->p.max_seqs) return 0;
+    if (!e->n_running) return 1;
+    if (e->since_admission + 1 < e->p.prefill_interval) return 0;
+    return e->p.delay_factor <= 0 || e->now - e->first_waiting->request->submitted > e->p.delay_factor * e->prompt_seconds;
+}
+
+/* Lets waiting sequences in while there is a place, pages and budget. */
+static void llm__admit(llm_engine *e, llm__flight *f) {
+    while (e->first_waiting && e->n_running < e->p.max_seqs && f->n_rows < e->p.max_rows && f->n_out < e->p.max_out) {
         llm__seq *s = e->first_waiting;
-        if (!llm__seq_place(e, s)) break;
+        if (!llm__seq_place(e, s)) return;
         llm__queue_take(e, s);
         llm__running_put(e, s);
         llm__start_request(e, s);
-        llm__plan_rows(e, s);
+        llm__plan_rows(e, f, s);
+        e->since_admission = -1;
     }
 }
 
-/* Notes what a row of logits is for. scored: a prompt position, or -1 to sample the next token. */
-static void llm__add_job(llm_engine *e, llm__seq *s, int32_t out_row, int32_t scored) {
-    llm__job *job = &e->jobs[e->n_jobs++];
+/* Chooses the rows of the next step. None: nothing can be done before a step in flight is applied. */
+static void llm__plan(llm_engine *e, llm__flight *f) {
+    int64_t preempted = e->count.preemptions;
+    f->n = f->n_rows = f->n_out = 0;
+    if (!llm__grow_pages(e)) return;
+    for (int32_t i = 0; i < e->n_running; i++) {
+        e->running[i]->n_chunk = 0;
+        if (llm__decodes(e->running[i])) llm__plan_rows(e, f, e->running[i]);
+    }
+    for (int32_t i = 0; i < e->n_running && f->n_rows < e->p.max_rows; i++)
+        if (!e->running[i]->n_chunk) llm__plan_rows(e, f, e->running[i]);
+    if (preempted == e->count.preemptions && llm__admits(e)) llm__admit(e, f);
+    e->since_admission++;
+    /* Beams that are ready may stand in the way of one they wait for: they have what they need. */
+    for (int32_t i = e->n_running - 1; i >= 0 && !f->n && !e->n_flight && e->first_waiting; i--) {
+        if (!e->running[i]->n_next) continue;
+        llm__preempt(e, e->running[i]);
+        llm__admit(e, f);
+    }
+}
+
+/* ---- the step descriptor ---- */
+
+/* The rules of a sequence's next token when n_output are known. */
+static llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s, int32_t n_output) {
+    const llm_request *r = s->request;
+    llm__rules rules;
+    memset(&rules, 0, sizeof rules);
+    rules.s = &r->s;
+    rules.eos = e->p.eos;
+    rules.n_eos = e->p.n_eos;
+    rules.bad_ids = r->bad_ids;
+    rules.bad_end = r->bad_end;
+    rules.n_bad = r->n_bad;
+    rules.history = &s->history;
+    rules.output = s->ids + s->n_prompt;
+    rules.n_output = n_output;
+    rules.also = LLM__MAX(e->p.eos_id, 0);
+    return rules;
+}
+
+/* Lets the device draw the sequence's next token where nothing but its logits decides about it. */
+static int llm__draw_ahead(llm_engine *e, llm__seq *s, int32_t out_row) {
+    const llm_sampling *p = &s->request->s;
+    llm_draw *d = &e->draws[out_row];
+    int32_t n = s->n_ids + s->n_ahead - s->n_prompt;
+    llm__rules rules = llm__seq_rules(e, s, n);
+    memset(d, 0, sizeof *d);
+    if (!e->p.lag || p->use_beam_search || !llm__rules_idle(&rules)) return 0;
+    d->wanted = 1;
+    d->seed = s->seed;
+    d->position = n;
+    d->temperature = p->temperature;
+    d->top_k = p->top_k;
+    d->top_p = p->top_p;
+    d->min_p = p->min_p;
+    d->also = rules.also;
+    return 1;
+}
+
+/* Notes what a row of logits is for. scored: a prompt position, or -1 to choose the next token. */
+static llm__job *llm__add_job(llm__flight *f, llm__seq *s, int32_t out_row, int32_t scored) {
+    llm__job *job = &f->jobs[f->n_jobs++];
     memset(job, 0, sizeof *job);
     job->seq = s;
     job->out_row = out_row;
     job->scored = scored;
+    return job;
+}
+
+/* The last row of an entry asks for the next token. If the device draws it and the answer may go on behind it, the
+ * next step can be planned with it. */
+static void llm__fill_choice(llm_engine *e, llm__flight *f, llm__seq *s, int32_t out_row) {
+    llm__job *job = llm__add_job(f, s, out_row, -1);
+    job->drawn = llm__draw_ahead(e, s, out_row);
+    if (!job->drawn || s->n_ids + s->n_ahead + 1 >= s->n_prompt + s->max_new) return;
+    s->n_ahead++;
+    s->ahead_row = out_row;
 }
 
 /* The rows of entry i, in the step's arrays from row `row` on. Returns the next row. */
-static int32_t llm__fill_entry(llm_engine *e, int32_t i, int32_t row, int32_t *n_out) {
-    llm__entry *p = &e->plan[i];
+static int32_t llm__fill_entry(llm_engine *e, llm__flight *f, int32_t i, int32_t row, int32_t *n_out) {
+    llm__entry *p = &f->entry[i];
     llm__seq *s = p->seq;
-    int32_t end = s->n_computed + s->n_chunk;
+    int32_t begin = s->n_fed, end = begin + s->n_chunk, left = llm__seq_left(s) - s->n_chunk;
     e->seq_begin[i] = row;
-    e->seq_len[i] = end;
+    e->seq_len[i] = p->end = end;
     e->seq_rope[i] = s->request->rope;
     e->seq_base[i] = s->request->rope_base;
     memcpy(e->pages + (int64_t)i * e->max_pages, s->pages, (size_t)llm__pages_of(e, end) * sizeof *s->pages);
     p->out_row = -1;
-    for (int32_t at = s->n_computed; at < end; at++, row++) {
-        e->tokens[row] = s->ids[at];
+    f->n_prompt_rows += LLM__MAX(0, LLM__MIN(end, s->n_prompt) - begin);
+    s->n_fed = end;
+    for (int32_t at = begin; at < end; at++, row++) {
+        int placeholder = at >= s->n_ids, score = s->request->prompt_logprobs && at >= s->n_scored && at < s->n_prompt - 1;
+        e->tokens[row] = placeholder ? 0 : s->ids[at];
+        e->token_from[row] = placeholder ? s->ahead_row : -1;
         e->positions[row] = at;
         e->seq_of_row[row] = i;
-        int score = s->request->prompt_logprobs && at >= s->n_scored && at < s->n_prompt - 1;
-        int last = at + 1 == s->n_ids && !s->request->score_only;
-        if (!score && !last) continue;
-        llm__add_job(e, s, *n_out, score ? at + 1 : -1);
-        if (last) p->out_row = *n_out;
-        e->out_rows[(*n_out)++] = row;
+        if (!score && (at + 1 < end || left || s->request->score_only)) continue;
+        e->out_rows[*n_out] = row;
+        memset(&e->draws[*n_out], 0, sizeof *e->draws);
+        if (score) llm__add_job(f, s, *n_out, at + 1);
+        else llm__fill_choice(e, f, s, p->out_row = *n_out);
+        ++*n_out;
     }
     return row;
 }
 
 /* Writes the plan as a step descriptor. */
-static void llm__fill_step(llm_engine *e, llm_step *step) {
+static void llm__fill_step(llm_engine *e, llm__flight *f, llm_step *step) {
     int32_t row = 0, n_out = 0;
     memset(step, 0, sizeof *step);
-    e->n_jobs = 0;
-    for (int32_t i = 0; i < e->n_plan; i++) row = llm__fill_entry(e, i, row, &n_out);
-    e->seq_begin[e->n_plan] = row;
+    f->n_jobs = f->n_prompt_rows = 0;
+    for (int32_t i = 0; i < f->n; i++) row = llm__fill_entry(e, f, i, row, &n_out);
+    e->seq_begin[f->n] = row;
     step->shape.n_rows = row;
-    step->shape.n_seqs = e->n_plan;
+    step->shape.n_seqs = f->n;
     step->shape.n_out = n_out;
     step->tokens = e->tokens;
     step->positions = e->positions;
@@ -19316,21 +19568,25 @@ static void llm__fill_step(llm_engine *e, llm_step *step) {
     step->pages = e->pages;
     step->page_stride = e->max_pages;
     step->out_rows = e->out_rows;
+    step->token_from = e->p.lag ? e->token_from : NULL;
+    step->draws = e->p.lag ? e->draws : NULL;
 }
 
 /* ---- ends ---- */
 
-/* Ends a sequence in whatever state it is: its pages go back, its outputs stay until the request is freed. Ending
- * twice does nothing. */
+/* Ends a sequence in whatever state it is; its outputs stay until the request is freed. Its pages go back, but not
+ * under a step in flight. Ending twice does nothing. */
 static void llm__seq_finish(llm_engine *e, llm__seq *s, llm_finish finish) {
     llm_request *r = s->request;
     if (s->state == LLM__SEQ_DONE) return;
     if (s->state == LLM__SEQ_RUNNING) llm__running_take(e, s);
     if (s->state == LLM__SEQ_WAITING) llm__queue_take(e, s);
-    llm__seq_release(e, s);
+    if (!s->n_flight) llm__seq_release(e, s);
+    llm__swap_drop(e, s);
     pthread_mutex_lock(&r->mutex);
     s->state = LLM__SEQ_DONE;
     s->finish = finish;
+    if (!r->s.use_beam_search) s->score = s->cum_logprob;
     if (++r->n_done == r->n_seqs) r->metrics.finish_time = r->metrics.arrival_time + (e->p.driver.now(e->p.driver.ctx) - r->submitted);
     pthread_mutex_unlock(&r->mutex);
     llm__note_news(e, r);
@@ -19338,7 +19594,7 @@ static void llm__seq_finish(llm_engine *e, llm__seq *s, llm_finish finish) {
 
 /* Ends every sequence of a request that has not ended. */
 static void llm__request_end(llm_engine *e, llm_request *r, llm_finish finish, const char *error) {
-    if (error) snprintf(r->error, sizeof r->error, "%.250s", error);
+    if (error && r->n_done < r->n_seqs) snprintf(r->error, sizeof r->error, "%.250s", error);
     for (int32_t i = 0; i < r->n_seqs; i++) llm__seq_finish(e, &r->seq[i], finish);
 }
 
@@ -19349,16 +19605,18 @@ static void llm__request_unref(llm_request *r) {
     if (!__atomic_sub_fetch(&r->refs, 1, __ATOMIC_ACQ_REL)) llm__request_destroy(r);
 }
 
-/* Tells callers; requests that are done leave the engine. */
+/* Tells callers, the end of a request once. Requests that are done and in no step leave the engine. */
 static void llm__tell_news(llm_engine *e) {
     while (e->news) {
         llm_request *r = e->news;
+        int told = r->told;
         e->news = r->news_next;
         r->in_news = 0;
+        r->told = r->n_done == r->n_seqs;
         pthread_mutex_lock(&e->news_mutex);
-        if (r->on_news && !__atomic_load_n(&r->freed, __ATOMIC_ACQUIRE)) r->on_news(r->user, r);
+        if (r->on_news && !told && !__atomic_load_n(&r->freed, __ATOMIC_ACQUIRE)) r->on_news(r->user, r);
         pthread_mutex_unlock(&e->news_mutex);
-        if (r->n_done < r->n_seqs) continue;
+        if (!r->told || r->n_flight) continue;
         if (r->prev) r->prev->next = r->next;
         else e->live = r->next;
         if (r->next) r->next->prev = r->prev;
@@ -19387,12 +19645,11 @@ static void llm__take_inbox(llm_engine *e) {
 /* Ends what was cancelled or is late. Looks only when there is a reason. */
 static void llm__sweep(llm_engine *e) {
     int cancels = __atomic_load_n(&e->n_cancels, __ATOMIC_ACQUIRE);
-    double now = e->next_deadline > 0 ? e->p.driver.now(e->p.driver.ctx) : 0;
-    if (cancels == e->cancels_seen && (e->next_deadline <= 0 || now < e->next_deadline)) return;
+    if (cancels == e->cancels_seen && (e->next_deadline <= 0 || e->now < e->next_deadline)) return;
     e->cancels_seen = cancels;
     e->next_deadline = 0;
     for (llm_request *r = e->live; r; r = r->next) {
-        int late = r->deadline > 0 && now >= r->deadline;
+        int late = r->deadline > 0 && e->now >= r->deadline;
         if (late || __atomic_load_n(&r->cancelled, __ATOMIC_ACQUIRE)) llm__request_end(e, r, LLM_FINISH_CANCELLED, NULL);
         else if (r->deadline > 0 && (e->next_deadline <= 0 || r->deadline < e->next_deadline)) e->next_deadline = r->deadline;
     }
@@ -19404,6 +19661,16 @@ static int llm__has_id(const int32_t *ids, int32_t n, int32_t id) {
     for (int32_t i = 0; i < n; i++)
         if (ids[i] == id) return 1;
     return 0;
+}
+
+/* 1 if token `id` as the n-th of an answer is an EOS that ends it. Before min_tokens none does. */
+static int llm__is_eos(const llm_engine *e, const llm_request *r, int32_t n, int32_t id) {
+    return n >= r->s.min_tokens && !r->s.ignore_eos && llm__has_id(e->p.eos, e->p.n_eos, id);
+}
+
+/* The same for the request's own stop ids. */
+static int llm__is_stop(const llm_request *r, int32_t n, int32_t id) {
+    return n >= r->s.min_tokens && llm__has_id(r->s.stop_token_ids, r->s.n_stop_token_ids, id);
 }
 
 /* Length of the longest prefix of the stop string that ends at the character c. */
@@ -19442,87 +19709,97 @@ static size_t llm__showable(const llm__seq *s) {
     return n;
 }
 
-/* Adds a token to the text and decides whether the answer ends: EOS, stop ids, stop strings, length, in this order. */
+/* Adds a token to ids and text and decides whether the answer ends: EOS, stop ids, stop strings, length, in this
+ * order. early: early stop ends it with this token. */
 static llm_finish llm__seq_append(llm_engine *e, llm__seq *s, int32_t id, int early) {
     llm_request *r = s->request;
-    int32_t n = s->n_ids - s->n_prompt; /* output tokens, this one included */
-    int allowed = n >= r->s.min_tokens, full = n >= s->max_new;
-    int eos = early || (allowed && !r->s.ignore_eos && llm__has_id(e->p.eos, e->p.n_eos, id));
-    int stop = !eos && allowed && llm__has_id(r->s.stop_token_ids, r->s.n_stop_token_ids, id);
+    int32_t n = s->n_ids + 1 - s->n_prompt; /* output tokens, this one included */
+    int full = n >= s->max_new, eos = early || llm__is_eos(e, r, n, id), stop = !eos && llm__is_stop(r, n, id);
     size_t from = s->text.len;
+    s->ids[s->n_ids++] = id;
     if (s->detok && (!(eos || stop) || (r->s.include_stop_str_in_output && !early))) llm_detok_push(s->detok, id, &s->text);
-    int32_t found = llm__find_stop(s, from, allowed && !eos && !stop);
+    int32_t found = llm__find_stop(s, from, n >= r->s.min_tokens && !eos && !stop);
     if (stop) s->stop_id = id;
     if (early && !full) s->stop_reason = "repetition";
     if (found >= 0) s->stop_reason = r->s.stop[found];
     if (found < 0 && s->detok && (eos || stop || full)) llm_detok_flush(s->detok, &s->text);
-    if (early && full) return LLM_FINISH_LENGTH;
-    if (eos || stop || found >= 0) return LLM_FINISH_STOP;
-    return full ? LLM_FINISH_LENGTH : LLM_FINISH_NONE;
+    if (early && full) s->finish = LLM_FINISH_LENGTH;
+    else if (eos || stop || found >= 0) s->finish = LLM_FINISH_STOP;
+    else if (full) s->finish = LLM_FINISH_LENGTH;
+    s->shown[n - 1] = llm__showable(s);
+    return s->finish;
 }
 
-/* A sampled token joins its sequence. */
-static void llm__seq_accept(llm_engine *e, const llm__job *job) {
+/* Times of a request, when it has new tokens. The caller holds its lock. */
+static void llm__note_time(llm_request *r, double now) {
+    r->metrics.model_forward_time = now - r->started;
+    r->metrics.model_execute_time = now - r->submitted;
+    if (r->metrics.first_token_time <= 0) r->metrics.first_token_time = r->metrics.arrival_time + (now - r->submitted);
+}
+
+/* A chosen token joins its sequence. The one that completes early stop's window is replaced by EOS. */
+static void llm__seq_accept(llm_engine *e, const llm__job *job, double now) {
     llm__seq *s = job->seq;
     llm_request *r = s->request;
     llm__choice c = job->choice;
     int32_t n = s->n_ids - s->n_prompt;
-    int natural = n + 1 >= r->s.min_tokens && ((!r->s.ignore_eos && llm__has_id(e->p.eos, e->p.n_eos, c.id)) ||
-                                               llm__has_id(r->s.stop_token_ids, r->s.n_stop_token_ids, c.id));
-    int early = llm__early_hit(&r->s.early_stop, &s->early_count, c.prob) && !natural;
+    int ends = llm__is_eos(e, r, n + 1, c.id) || llm__is_stop(r, n + 1, c.id);
+    int early = llm__early_hit(&r->s.early_stop, &s->early_count, c.prob) && !ends;
     if (early && e->p.eos_id >= 0 && e->p.eos_id < e->p.vocab) {
         c.id = e->p.eos_id;
-        c.logprob = (float)((double)e->p.driver.logits_row(e->p.driver.ctx, job->out_row)[c.id] - c.log_sum);
+        c.logprob = c.also;
     }
     pthread_mutex_lock(&r->mutex);
-    double now = e->p.driver.now(e->p.driver.ctx);
-    s->ids[s->n_ids] = c.id;
     if (s->logprobs) s->logprobs[n] = c.logprob;
     s->cum_logprob += (double)c.logprob;
-    s->n_ids++;
     llm_finish finish = llm__seq_append(e, s, c.id, early);
-    s->finish = finish;
-    s->shown[n] = llm__showable(s);
-    r->metrics.model_forward_time = now - r->started;
-    r->metrics.model_execute_time = now - r->submitted;
-    if (r->metrics.first_token_time <= 0) r->metrics.first_token_time = r->metrics.arrival_time + (now - r->submitted);
+    llm__note_time(r, now);
     pthread_mutex_unlock(&r->mutex);
+    if (s->n_ahead) s->n_ahead--;
     llm__history_add(&s->history, c.id, 1);
     e->count.generation_tokens++;
     if (finish) llm__seq_finish(e, s, finish);
     llm__note_news(e, r);
 }
 
-/* One row of logits: a token sampled or a prompt token scored. Runs on any thread; writes to its job and rows of
- * its own only. */
+/* Log-probability of a prompt token, from the row before it. 0: the logits are not finite. */
+static int llm__score_prompt(llm_engine *e, const llm__seq *s, int32_t at, const float *row, llm__scratch *k) {
+    llm_request *r = s->request;
+    int bad;
+    float max = llm__row_max(row, e->p.vocab, &bad);
+    if (bad) return 0;
+    double log_sum = (double)max + log(llm__exp_row(row, k->w, e->p.vocab, max, 1.0f));
+    r->prompt_logprobs[at] = (float)((double)row[s->ids[at]] - log_sum);
+    r->prompt_counts[at] = llm__top_logprobs(row, e->p.vocab, r->prompt_stride, log_sum, r->prompt_top + (int64_t)at * r->prompt_stride);
+    return 1;
+}
+
+/* One row of logits: a token chosen, a beam's candidates, or a prompt token scored. Runs on any thread; writes to its
+ * job and rows of its own only. */
 static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
     llm__seq *s = job->seq;
-    llm_request *r = s->request;
+    const llm_request *r = s->request;
     const float *row = e->p.driver.logits_row(e->p.driver.ctx, job->out_row);
     int32_t n = s->n_ids - s->n_prompt;
+    llm__rules rules = llm__seq_rules(e, s, n);
+    if (s->state == LLM__SEQ_DONE) return;
     if (job->scored >= 0) {
-        int bad;
-        float max = llm__row_max(row, e->p.vocab, &bad);
-        double log_sum = bad ? 0 : (double)max + log(llm__exp_row(row, k->w, e->p.vocab, max, 1.0f));
-        job->choice.id = bad ? -1 : s->ids[job->scored];
-        if (bad) return;
-        r->prompt_logprobs[job->scored] = (float)((double)row[s->ids[job->scored]] - log_sum);
-        r->prompt_counts[job->scored] =
-            llm__top_logprobs(row, e->p.vocab, r->prompt_stride, log_sum, r->prompt_top + (int64_t)job->scored * r->prompt_stride);
+        job->choice.id = llm__score_prompt(e, s, job->scored, row, k) ? 0 : -1;
         return;
     }
-    llm__rules rules;
-    memset(&rules, 0, sizeof rules);
-    rules.s = &r->s;
-    rules.eos = e->p.eos;
-    rules.n_eos = e->p.n_eos;
-    rules.bad_ids = r->bad_ids;
-    rules.bad_end = r->bad_end;
-    rules.n_bad = r->n_bad;
-    rules.history = &s->history;
-    rules.output = s->ids + s->n_prompt;
-    rules.n_output = n;
-    job->choice = llm__choose(row, e->p.vocab, &rules, s->seed, n, k);
+    if (job->drawn) {
+        const llm_drawn *d = e->p.driver.drawn(e->p.driver.ctx, job->out_row);
+        job->choice.id = d->id;
+        job->choice.logprob = d->logprob;
+        job->choice.prob = d->prob;
+        job->choice.also = d->also_logprob;
+        if (!s->top) return;
+        job->choice.log_sum = (double)row[d->id] - (double)d->logprob;
+    } else if (r->s.use_beam_search) {
+        job->choice = llm__candidates(row, e->p.vocab, &rules, 2 * r->s.best_of, k, s->next_best, s->next_raw, &s->n_next);
+    } else {
+        job->choice = llm__choose(row, e->p.vocab, &rules, s->seed, n, k);
+    }
     if (job->choice.id >= 0 && s->top)
         s->top_counts[n] = llm__top_logprobs(row, e->p.vocab, r->top_stride, job->choice.log_sum, s->top + (int64_t)n * r->top_stride);
 }
@@ -19530,66 +19807,225 @@ static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
 /* One of the threads that sample: takes jobs until none is left. `worker` says whose working memory to use. */
 static void llm__run_jobs(void *arg, int worker) {
     llm_engine *e = (llm_engine *)arg;
-    for (int i; (i = __atomic_fetch_add(&e->next_job, 1, __ATOMIC_RELAXED)) < e->n_jobs;) llm__run_job(e, &e->jobs[i], &e->scratch[worker]);
+    for (int i; (i = __atomic_fetch_add(&e->next_job, 1, __ATOMIC_RELAXED)) < e->applied->n_jobs;)
+        llm__run_job(e, &e->applied->jobs[i], &e->scratch[worker]);
 }
 
-/* Gives a held sequence the computed prompt of the first: full pages shared, the begun one copied. 0: no page for
- * it. */
-static int llm__fork_one(llm_engine *e, const llm__seq *first, llm__seq *s) {
-    int32_t full = first->n_prompt / e->kv.page_tokens, copy = -1;
-    if (e->n_running >= e->p.max_seqs) return 0;
-    if (first->n_prompt % e->kv.page_tokens) {
+/* Gives a held sequence all that `from` has computed: full pages are shared; the begun one is copied, or shared too
+ * where `from` gives it up at once. Where no page or place is left for it, it waits like anyone else. Returns 1 if it
+ * runs. */
+static int llm__fork(llm_engine *e, const llm__seq *from, llm__seq *s, int give_up) {
+    int32_t n = give_up ? llm__pages_of(e, from->n_computed) : from->n_computed / e->kv.page_tokens, copy = -1;
+    int runs = from->n_pages > 0 && e->n_running < e->p.max_seqs;
+    if (runs && n < llm__pages_of(e, from->n_computed)) {
         copy = llm__kv_get(&e->kv);
-        if (copy < 0) return 0;
-        if (e->p.driver.kv_copy(e->p.driver.ctx, &first->pages[full], &copy, 1)) {
-            llm__kv_drop(&e->kv, copy);
-            return 0;
-        }
+        runs = copy >= 0 && !e->p.driver.kv_copy(e->p.driver.ctx, &from->pages[n], &copy, 1);
+        if (copy >= 0 && !runs) llm__kv_drop(&e->kv, copy);
     }
-    for (s->n_pages = 0; s->n_pages < full; s->n_pages++) {
-        s->pages[s->n_pages] = first->pages[s->n_pages];
+    if (!runs) {
+        llm__queue_put(e, s);
+        return 0;
+    }
+    for (s->n_pages = 0; s->n_pages < n; s->n_pages++) {
+        s->pages[s->n_pages] = from->pages[s->n_pages];
         llm__kv_hold(&e->kv, s->pages[s->n_pages]);
     }
     if (copy >= 0) s->pages[s->n_pages++] = copy;
-    s->n_computed = first->n_computed;
-    s->n_published = first->n_published;
-    s->key = first->key;
+    s->n_fed = s->n_computed = from->n_computed;
+    s->n_published = from->n_published;
+    s->key = from->key;
     llm__running_put(e, s);
     return 1;
 }
 
 /* The prompt is computed: the other choices go on from it, or wait. */
-static void llm__fork(llm_engine *e, const llm__entry *p) {
+static void llm__fork_choices(llm_engine *e, llm__flight *f, const llm__entry *p) {
     llm_request *r = p->seq->request;
-    for (int32_t i = 1; i < r->n_seqs; i++) {
-        if (r->seq[i].state != LLM__SEQ_HELD) continue;
-        if (llm__fork_one(e, p->seq, &r->seq[i])) llm__add_job(e, &r->seq[i], p->out_row, -1);
-        else llm__queue_put(e, &r->seq[i]);
+    for (int32_t i = 1; i < r->n_seqs; i++)
+        if (r->seq[i].state == LLM__SEQ_HELD && llm__fork(e, p->seq, &r->seq[i], 0)) llm__add_job(f, &r->seq[i], p->out_row, -1);
+}
+
+/* ---- beam search ----
+ * vLLM 0.6's rules. `width` beams live at once. When each has its logits, the best 2 * width continuations of all of
+ * them, by the sum of log-probabilities, become children. Children that end (EOS, stop ids and strings, length) join a
+ * pool of the `width` best answers; the best `width` others live on. Answers are ranked by score = sum of
+ * log-probabilities / length^length_penalty, where the length counts the prompt, but no EOS at the end. The search ends
+ * when nothing lives, or the pool is full and no beam can get into it any more: at once with early_stopping 1, by the
+ * beam's present length with 0, by the longest possible answer with 2 ("never").
+ * The request has 4 * width sequences: beams, pool and children take free ones of them and leave them again. Beams are
+ * ordinary sequences for the scheduler: they may run in different steps, wait, and give way. */
+
+/* Score of a sum of log-probabilities at a length. */
+static double llm__beam_score(const llm_request *r, double sum, int32_t length) {
+    return sum / pow((double)length, (double)r->s.length_penalty);
+}
+
+/* The best continuation of all beams that was not taken yet: its beam, or NULL. taken: (n_seqs) of each beam. */
+static llm__seq *llm__beam_best(const llm_request *r, const int32_t *taken) {
+    llm__seq *best = NULL;
+    double best_sum = 0;
+    for (int32_t i = 0; i < r->n_seqs; i++) {
+        llm__seq *s = &r->seq[i];
+        if (s->role != LLM__BEAM_LIVE || taken[i] == s->n_next) continue;
+        double sum = s->cum_logprob + (double)s->next_best[taken[i]].logprob;
+        if (!best || sum > best_sum) best = s, best_sum = sum;
+    }
+    return best;
+}
+
+/* A free sequence becomes the parent's continuation number `at`: it says again what the parent said (so text and stop
+ * strings need no copies), then its own token. */
+static llm__seq *llm__beam_child(llm_engine *e, llm__seq *parent, int32_t at) {
+    llm_request *r = parent->request;
+    llm__seq *s = r->seq;
+    int32_t n = parent->n_ids - parent->n_prompt, id = parent->next_best[at].id;
+    while (s->role != LLM__BEAM_FREE) s++;
+    s->role = LLM__BEAM_CHILD;
+    s->parent = parent;
+    s->n_ids = s->n_prompt;
+    s->finish = LLM_FINISH_NONE;
+    s->stop_id = -1;
+    s->text.len = 0;
+    s->n_next = s->n_preempted = 0;
+    s->blocked = 0;
+    s->n_scored = parent->n_scored;
+    memset(s->stop_state, 0, (size_t)r->s.n_stop * sizeof *s->stop_state);
+    if (s->detok) llm_detok_reset(s->detok);
+    for (int32_t i = 0; i < n; i++) llm__seq_append(e, s, parent->ids[s->n_prompt + i], 0);
+    llm__seq_append(e, s, id, 0);
+    s->cum_logprob = parent->cum_logprob + (double)parent->next_best[at].logprob;
+    s->score = llm__beam_score(r, s->cum_logprob, s->n_ids - llm__is_eos(e, r, n + 1, id));
+    if (!s->logprobs) return s;
+    memcpy(s->logprobs, parent->logprobs, (size_t)n * sizeof *s->logprobs);
+    s->logprobs[n] = parent->next_raw[at];
+    memcpy(s->top_counts, parent->top_counts, (size_t)(n + 1) * sizeof *s->top_counts);
+    memcpy(s->top, parent->top, (size_t)(n + 1) * (size_t)r->top_stride * sizeof *s->top);
+    return s;
+}
+
+/* An ended child joins the pool, which keeps its `width` best; on a tie who was there stays. */
+static void llm__beam_keep(llm_request *r, llm__seq *child) {
+    llm__seq *worst = child;
+    int32_t n = 0;
+    child->role = LLM__BEAM_POOL;
+    for (int32_t i = 0; i < r->n_seqs; i++) {
+        if (r->seq[i].role != LLM__BEAM_POOL) continue;
+        n++;
+        if (r->seq[i].score < worst->score) worst = &r->seq[i];
+    }
+    if (n > r->s.best_of) worst->role = LLM__BEAM_FREE;
+}
+
+/* 1 if no continuation of `best`, the likeliest child that lives, can still change the pool. */
+static int llm__beams_decided(const llm_engine *e, const llm_request *r, const llm__seq *best) {
+    double worst = INFINITY;
+    int32_t n = 0, length;
+    for (int32_t i = 0; i < r->n_seqs; i++)
+        if (r->seq[i].role == LLM__BEAM_POOL) worst = LLM__MIN(worst, r->seq[i].score), n++;
+    if (!best || n < r->s.best_of) return !best;
+    length = r->s.early_stopping == 2 && r->s.length_penalty > 0 ? e->p.max_len : best->n_ids;
+    return r->s.early_stopping == 1 || worst >= llm__beam_score(r, best->cum_logprob, length);
+}
+
+/* The search is over: the pool holds the answers. */
+static void llm__beams_end(llm_engine *e, llm_request *r) {
+    for (int32_t i = 0; i < r->n_seqs; i++) {
+        llm__seq *s = &r->seq[i];
+        if (s->role != LLM__BEAM_POOL) {
+            s->n_ids = s->n_prompt;
+            s->score = -INFINITY;
+        }
+        llm__seq_finish(e, s, s->role == LLM__BEAM_POOL ? s->finish : LLM_FINISH_CANCELLED);
     }
 }
 
-/* Results of the step: what was computed is booked, prompts fork, rows are sampled in parallel and accepted in
- * order. */
-static void llm__apply(llm_engine *e) {
-    for (int32_t i = 0; i < e->n_plan; i++) {
-        llm__seq *s = e->plan[i].seq;
-        if (s->n_ids == s->n_prompt) e->count.prompt_tokens += s->n_chunk;
-        s->n_computed += s->n_chunk;
-        llm__seq_publish(e, s);
-        if (s->index == 0 && s->n_ids == s->n_prompt && s->n_computed == s->n_prompt && s->request->n_seqs > 1) llm__fork(e, &e->plan[i]);
+/* Hands a beam's pages to those of its children that live on; the last takes them over, so nothing is copied where
+ * there is only one. */
+static void llm__beam_replace(llm_engine *e, llm__seq *parent) {
+    llm_request *r = parent->request;
+    llm__seq *last = NULL;
+    for (int32_t i = 0; i < r->n_seqs; i++) {
+        llm__seq *s = &r->seq[i];
+        if (s->role != LLM__BEAM_CHILD || s->parent != parent) continue;
+        if (last) llm__fork(e, parent, last, 0);
+        last = s;
     }
+    if (parent->state == LLM__SEQ_RUNNING) llm__running_take(e, parent);
+    if (last) llm__fork(e, parent, last, 1);
+    llm__seq_release(e, parent);
+    parent->role = LLM__BEAM_FREE;
+    parent->n_next = 0;
+}
+
+/* One token further, when every beam knows its candidates. */
+static void llm__beams_advance(llm_engine *e, llm_request *r, double now) {
+    int32_t taken[4 * LLM__CHOICES_MAX], width = r->s.best_of, n_live = 0;
+    llm__seq *best = NULL, *parent;
+    memset(taken, 0, sizeof taken);
+    for (int32_t i = 0; i < r->n_seqs; i++)
+        if (r->seq[i].role == LLM__BEAM_LIVE && !r->seq[i].n_next) return;
+    for (int32_t i = 0; i < 2 * width && (parent = llm__beam_best(r, taken)) != NULL; i++) {
+        llm__seq *s = llm__beam_child(e, parent, taken[parent->index]++);
+        if (s->finish) llm__beam_keep(r, s);
+        else if (n_live++ >= width) s->role = LLM__BEAM_FREE;
+        else if (!best) best = s;
+    }
+    e->count.generation_tokens += LLM__MIN(n_live, width);
+    pthread_mutex_lock(&r->mutex);
+    llm__note_time(r, now);
+    pthread_mutex_unlock(&r->mutex);
+    if (llm__beams_decided(e, r, best)) {
+        llm__beams_end(e, r);
+        return;
+    }
+    for (int i = 0; i < 2; i++) /* those without children first: they make room */
+        for (int32_t k = 0, children; k < r->n_seqs; k++) {
+            if (r->seq[k].role != LLM__BEAM_LIVE) continue;
+            children = 0;
+            for (int32_t c = 0; c < r->n_seqs; c++) children += r->seq[c].role == LLM__BEAM_CHILD && r->seq[c].parent == &r->seq[k];
+            if (i || !children) llm__beam_replace(e, &r->seq[k]);
+        }
+    for (int32_t k = 0; k < r->n_seqs; k++)
+        if (r->seq[k].role == LLM__BEAM_CHILD) r->seq[k].role = LLM__BEAM_LIVE;
+}
+
+/* Books what an entry computed: full pages are published, a prompt's other choices fork. An ended sequence only gives
+ * its pages back, when no step names them any more. */
+static void llm__apply_entry(llm_engine *e, llm__flight *f, const llm__entry *p) {
+    llm__seq *s = p->seq;
+    llm_request *r = s->request;
+    s->n_flight--;
+    r->n_flight--;
+    if (s->state == LLM__SEQ_DONE) {
+        if (!s->n_flight) llm__seq_release(e, s);
+        if (!r->n_flight) llm__note_news(e, r); /* it could not leave before */
+        return;
+    }
+    if (s->n_ids == s->n_prompt) e->count.prompt_tokens += LLM__MIN(p->end, s->n_prompt) - s->n_computed;
+    s->n_computed = p->end;
+    llm__seq_publish(e, s);
+    if (s->index == 0 && s->n_ids == s->n_prompt && s->n_computed == s->n_prompt && !r->s.use_beam_search) llm__fork_choices(e, f, p);
+}
+
+/* Results of a step: what was computed is booked, rows are sampled in parallel and accepted in order. */
+static void llm__apply(llm_engine *e, llm__flight *f) {
+    for (int32_t i = 0; i < f->n; i++) llm__apply_entry(e, f, &f->entry[i]);
     e->next_job = 0;
-    e->p.driver.parallel(e->p.driver.ctx, llm__run_jobs, e, LLM__MIN(e->p.n_workers, LLM__MAX(e->n_jobs, 1)));
-    for (int32_t i = 0; i < e->n_jobs; i++) {
-        llm__job *job = &e->jobs[i];
+    e->applied = f;
+    e->p.driver.parallel(e->p.driver.ctx, llm__run_jobs, e, LLM__MIN(e->p.n_workers, LLM__MAX(f->n_jobs, 1)));
+    double now = e->p.driver.now(e->p.driver.ctx);
+    if (f->n_prompt_rows) e->prompt_seconds = now - f->begin;
+    for (int32_t i = 0; i < f->n_jobs; i++) {
+        llm__job *job = &f->jobs[i];
         llm__seq *s = job->seq;
-        if (s->state == LLM__SEQ_DONE) continue; /* failed in an earlier row */
+        if (s->state == LLM__SEQ_DONE) continue; /* ended while the step was in flight, or failed in an earlier row */
         if (job->choice.id < 0) llm__request_end(e, s->request, LLM_FINISH_ERROR, "the model's logits are not finite");
         else if (job->scored >= 0) s->n_scored = job->scored;
-        else llm__seq_accept(e, job);
+        else if (s->request->s.use_beam_search) llm__beams_advance(e, s->request, now);
+        else llm__seq_accept(e, job, now);
     }
-    for (int32_t i = 0; i < e->n_plan; i++) {
-        llm__seq *s = e->plan[i].seq;
+    for (int32_t i = 0; i < f->n; i++) {
+        llm__seq *s = f->entry[i].seq;
         if (s->request->score_only && s->state == LLM__SEQ_RUNNING && s->n_computed == s->n_ids) llm__seq_finish(e, s, LLM_FINISH_LENGTH);
     }
 }
@@ -19609,6 +20045,7 @@ static void llm__engine_destroy(llm_engine *e) {
     pthread_mutex_destroy(&e->mutex);
     pthread_mutex_destroy(&e->news_mutex);
     pthread_cond_destroy(&e->arrived);
+    LLM_FREE(e->swap_memory);
     LLM_FREE(e);
 }
 
@@ -19617,18 +20054,25 @@ static int llm__engine_arrays(llm_engine *e) {
     size_t seqs = (size_t)e->p.max_seqs, rows = (size_t)e->p.max_rows, out = (size_t)e->p.max_out;
     llm__arena *a = &e->arena;
     e->running = (llm__seq **)llm__arena_get(a, seqs * sizeof *e->running);
-    e->plan = (llm__entry *)llm__arena_get(a, seqs * sizeof *e->plan);
-    e->jobs = (llm__job *)llm__arena_get(a, (out + seqs) * sizeof *e->jobs);
-    e->tokens = (int32_t *)llm__arena_get(a, 3 * rows * sizeof *e->tokens);
+    e->tokens = (int32_t *)llm__arena_get(a, 4 * rows * sizeof *e->tokens);
     e->seq_begin = (int32_t *)llm__arena_get(a, (4 * seqs + 1) * sizeof *e->seq_begin);
     e->seq_base = (float *)llm__arena_get(a, seqs * sizeof *e->seq_base);
     e->pages = (int32_t *)llm__arena_get(a, seqs * (size_t)e->max_pages * sizeof *e->pages);
     e->out_rows = (int32_t *)llm__arena_get(a, out * sizeof *e->out_rows);
+    e->draws = (llm_draw *)llm__arena_get(a, out * sizeof *e->draws);
+    e->swap_free = (int32_t *)llm__arena_get(a, (size_t)e->p.n_swap * sizeof *e->swap_free);
     e->scratch = (llm__scratch *)llm__arena_get(a, (size_t)e->p.n_workers * sizeof *e->scratch);
-    if (!e->running || !e->plan || !e->jobs || !e->tokens || !e->seq_begin || !e->seq_base || !e->pages || !e->out_rows || !e->scratch)
+    for (int i = 0; i < 2; i++) {
+        e->flight[i].entry = (llm__entry *)llm__arena_get(a, seqs * sizeof *e->flight[i].entry);
+        e->flight[i].jobs = (llm__job *)llm__arena_get(a, (out + seqs) * sizeof *e->flight[i].jobs);
+        if (!e->flight[i].entry || !e->flight[i].jobs) return 0;
+    }
+    if (!e->running || !e->tokens || !e->seq_begin || !e->seq_base || !e->pages || !e->out_rows || !e->draws || !e->swap_free || !e->scratch)
         return 0;
+    while (e->n_swap_free < e->p.n_swap) e->swap_free[e->n_swap_free] = e->n_swap_free, e->n_swap_free++;
     e->positions = e->tokens + rows;
     e->seq_of_row = e->positions + rows;
+    e->token_from = e->seq_of_row + rows;
     e->seq_len = e->seq_begin + seqs + 1;
     e->seq_rope = e->seq_len + seqs;
     e->raw_prompt = e->seq_rope + seqs;
@@ -19680,6 +20124,12 @@ static llm_result llm__engine_new(const llm__engine_params *p, llm_engine **out)
 
 static llm_result llm__drive_forward(void *ctx, const llm_step *step) { return llm__net_step(((llm_engine *)ctx)->net, step); }
 
+/* The CPU computes a step when it is handed over. */
+static llm_result llm__drive_collect(void *ctx) {
+    (void)ctx;
+    return LLM_OK;
+}
+
 static const float *llm__drive_row(void *ctx, int out_row) {
     llm_engine *e = (llm_engine *)ctx;
     return e->backend->logits_row(e->ctx, out_row);
@@ -19688,6 +20138,17 @@ static const float *llm__drive_row(void *ctx, int out_row) {
 static llm_result llm__drive_copy(void *ctx, const int32_t *from, const int32_t *to, int n) {
     llm_engine *e = (llm_engine *)ctx;
     return e->backend->kv_copy(e->ctx, from, to, n);
+}
+
+/* One page of every rank, to or from its place in host memory. */
+static llm_result llm__drive_swap(void *ctx, int32_t page, int32_t slot, int out) {
+    llm_engine *e = (llm_engine *)ctx;
+    llm_result r = LLM_OK;
+    for (int32_t i = 0; i < e->n_ranks && !r; i++) {
+        uint8_t *host = e->swap_memory + ((int64_t)slot * e->n_ranks + i) * e->page_bytes;
+        r = out ? e->backend->kv_read(e->ctx, i, page, host) : e->backend->kv_write(e->ctx, i, page, host);
+    }
+    return r;
 }
 
 /* Row work on the backend's threads, where it has some. */
@@ -19764,6 +20225,10 @@ static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config 
         return llm__error(LLM_ERR_ARG, "block_size: %d, must be 16, 32, 64 or 128", (int)c->block_size);
     if (c->max_queue < 0 || c->kv_cache_memory_bytes < 0 || c->n_threads < 0 || c->n_threads > 4096 || c->tensor_parallel_size < 0)
         return llm__error(LLM_ERR_ARG, "engine: a count or size is negative or too large");
+    if (c->num_gpu_blocks < 0 || c->num_cpu_blocks < 0 || c->prefill_interval < 0)
+        return llm__error(LLM_ERR_ARG, "engine: num_gpu_blocks, num_cpu_blocks and prefill_interval must not be negative");
+    if (!(c->swap_space >= 0 && c->swap_space <= 65536) || !(c->scheduler_delay_factor >= 0 && c->scheduler_delay_factor <= 1e6f))
+        return llm__error(LLM_ERR_ARG, "engine: swap_space or scheduler_delay_factor is negative or too large");
     if (!(c->gpu_memory_utilization >= 0 && c->gpu_memory_utilization <= 1))
         return llm__error(LLM_ERR_ARG, "gpu_memory_utilization: must be in (0, 1]");
     if (!c->max_queue) c->max_queue = 1024;
@@ -19780,6 +20245,7 @@ static llm_result llm__engine_pages(const llm__logger *log, int64_t page_bytes, 
     int64_t memory = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
     int64_t given = c->kv_cache_memory_bytes ? c->kv_cache_memory_bytes : memory > 0 ? memory / 2 : INT64_MAX;
     *n_pages = most;
+    if (c->num_gpu_blocks) given = c->num_gpu_blocks * page_bytes;
     if (page_bytes > 0 && most > given / page_bytes) *n_pages = given / page_bytes;
     *n_pages = LLM__MIN(*n_pages, (int64_t)1 << 30);
     if (*n_pages >= each) return LLM_OK;
@@ -19789,6 +20255,18 @@ static llm_result llm__engine_pages(const llm__logger *log, int64_t page_bytes, 
                           (long long)(each * page_bytes), (long long)given, (long long)fits);
     *max_len = (int32_t)fits;
     llm__log(log, LLM_LOG_WARN, "max_model_len is %d tokens: that is what %lld bytes of KV cache hold", (int)*max_len, (long long)given);
+    return LLM_OK;
+}
+
+/* Host memory for sequences that give way: p->n_swap pages of all ranks, touched now, so that it is there when needed. */
+static llm_result llm__engine_swap(const llm_engine_config *c, int64_t page_bytes, llm__engine_params *p, uint8_t **memory) {
+    double space = (c->swap_space > 0 ? (double)c->swap_space : 4) * (1 << 30);
+    int64_t n = c->num_cpu_blocks ? c->num_cpu_blocks : (int64_t)(space / (double)page_bytes);
+    if (!c->preemption_swap) return LLM_OK;
+    p->n_swap = (int32_t)LLM__MIN(n, (int64_t)p->n_pages);
+    *memory = (uint8_t *)llm__calloc((size_t)p->n_swap, (size_t)page_bytes);
+    if (!*memory) return llm__nomem();
+    memset(*memory, 1, (size_t)p->n_swap * (size_t)page_bytes);
     return LLM_OK;
 }
 
@@ -19853,7 +20331,9 @@ static llm_result llm__engine_assemble(llm_engine *from, const llm_model *model,
     if (r) return r;
     p.driver.forward = llm__drive_forward;
     p.driver.logits_row = llm__drive_row;
+    p.driver.collect = llm__drive_collect;
     p.driver.kv_copy = llm__drive_copy;
+    p.driver.kv_swap = llm__drive_swap;
     p.driver.parallel = llm__drive_parallel;
     p.driver.rope_of = llm__drive_rope;
     p.driver.now = llm__drive_now;
@@ -19870,12 +20350,18 @@ static llm_result llm__engine_assemble(llm_engine *from, const llm_model *model,
     p.n_workers = c->n_threads;
     p.no_cache = c->disable_prefix_caching;
     p.early_stop = c->early_stop;
-    r = llm__engine_new(&p, out);
+    p.delay_factor = (double)c->scheduler_delay_factor;
+    p.prefill_interval = c->prefill_interval;
+    r = llm__engine_swap(c, page_bytes, &p, &from->swap_memory);
+    if (!r) r = llm__engine_new(&p, out);
     if (r) return r;
+    (*out)->swap_memory = from->swap_memory;
     (*out)->p.driver.ctx = *out;
     (*out)->backend = from->backend;
     (*out)->ctx = from->ctx;
     (*out)->net = from->net;
+    (*out)->n_ranks = c->tensor_parallel_size;
+    (*out)->page_bytes = page_bytes / c->tensor_parallel_size;
     (*out)->count.memory_bytes = from->backend->memory_used(from->ctx);
     snprintf((*out)->describe, sizeof(*out)->describe, "%s: %s", from->backend->name, from->backend->describe(from->ctx));
     (*out)->stats = (*out)->count;
@@ -19892,18 +20378,9 @@ LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_conf
     if (!r) r = llm__engine_backend(&c, &from->backend);
     if (!r) r = llm__engine_assemble(from, model, &c, out);
     if (r && from) llm__engine_close_net(from);
+    if (r && from) LLM_FREE(from->swap_memory);
     LLM_FREE(from);
     return r;
-}
-
-/* Ends what is live, tells its callers, then gives everything back. */
-LLM_API void llm_engine_close(llm_engine *e) {
-    if (!e) return;
-    llm__take_inbox(e);
-    for (llm_request *r = e->live; r; r = r->next) llm__request_end(e, r, LLM_FINISH_CANCELLED, NULL);
-    llm__tell_news(e);
-    llm__engine_close_net(e);
-    llm__engine_destroy(e);
 }
 
 LLM_API void llm_engine_get_stats(const llm_engine *engine, llm_engine_stats *out) {
@@ -19915,22 +20392,50 @@ LLM_API void llm_engine_get_stats(const llm_engine *engine, llm_engine_stats *ou
 
 /* ---- stepping ---- */
 
-/* Computes the plan. A device that fails fails the requests of this step; the engine goes on. */
-static llm_result llm__engine_compute(llm_engine *e) {
-    llm_step step;
+/* Fails the requests of a step. The engine goes on. */
+static void llm__flight_fail(llm_engine *e, llm__flight *f) {
     char why[256];
-    llm__fill_step(e, &step);
-    double begin = e->p.driver.now(e->p.driver.ctx);
-    llm_result r = e->p.driver.forward(e->p.driver.ctx, &step);
-    e->count.model_seconds += e->p.driver.now(e->p.driver.ctx) - begin;
-    e->count.steps++;
-    if (!r) {
-        llm__apply(e);
-        return LLM_OK;
-    }
     snprintf(why, sizeof why, "%.250s", llm_last_error());
-    for (int32_t i = 0; i < e->n_plan; i++) llm__request_end(e, e->plan[i].seq->request, LLM_FINISH_ERROR, why);
+    for (int32_t i = 0; i < f->n; i++) llm__request_end(e, f->entry[i].seq->request, LLM_FINISH_ERROR, why);
+}
+
+/* Hands a planned step to the device. */
+static llm_result llm__flight_begin(llm_engine *e, llm__flight *f) {
+    llm_step step;
+    llm__fill_step(e, f, &step);
+    f->begin = e->p.driver.now(e->p.driver.ctx);
+    llm_result r = e->p.driver.forward(e->p.driver.ctx, &step);
+    e->count.steps++;
+    if (r) llm__flight_fail(e, f);
+    for (int32_t i = 0; i < f->n && !r; i++) {
+        f->entry[i].seq->n_flight++;
+        f->entry[i].seq->request->n_flight++;
+    }
+    e->n_flight += !r;
     return r;
+}
+
+/* Waits for the oldest step in flight and applies it. */
+static llm_result llm__flight_end(llm_engine *e) {
+    llm__flight *f = &e->flight[e->oldest_flight];
+    llm_result r = e->p.driver.collect(e->p.driver.ctx);
+    e->count.model_seconds += e->p.driver.now(e->p.driver.ctx) - f->begin;
+    e->oldest_flight ^= 1;
+    e->n_flight--;
+    if (r) llm__flight_fail(e, f);
+    llm__apply(e, f);
+    return r;
+}
+
+/* Ends what is live, tells its callers, then gives everything back. */
+LLM_API void llm_engine_close(llm_engine *e) {
+    if (!e) return;
+    llm__take_inbox(e);
+    for (llm_request *r = e->live; r; r = r->next) llm__request_end(e, r, LLM_FINISH_CANCELLED, NULL);
+    while (e->n_flight) llm__flight_end(e);
+    llm__tell_news(e);
+    llm__engine_close_net(e);
+    llm__engine_destroy(e);
 }
 
 /* Publishes the figures of this step to other threads. */
@@ -19945,23 +20450,26 @@ static void llm__engine_count(llm_engine *e) {
     pthread_mutex_unlock(&e->mutex);
 }
 
-/* One turn: take in, end, plan, compute and apply, tell. Nothing here allocates or waits. */
+/* One turn: take in, end what is to end, plan and begin a step, apply the one that is `lag` steps older, tell. Nothing
+ * here allocates. */
 LLM_API llm_result llm_engine_step(llm_engine *e, int *busy) {
-    double begin = e->p.driver.now(e->p.driver.ctx);
-    llm_result r = LLM_OK;
+    llm__flight *f = &e->flight[e->oldest_flight ^ e->n_flight];
+    llm_result r = LLM_OK, r2 = LLM_OK;
+    e->now = e->p.driver.now(e->p.driver.ctx);
     llm__take_inbox(e);
     llm__sweep(e);
-    llm__plan(e);
-    if (e->n_plan) r = llm__engine_compute(e);
+    llm__plan(e, f);
+    if (f->n) r = llm__flight_begin(e, f);
+    if (e->n_flight > (f->n && !r ? e->p.lag : 0)) r2 = llm__flight_end(e);
     llm__tell_news(e);
-    e->count.step_seconds += e->p.driver.now(e->p.driver.ctx) - begin;
+    e->count.step_seconds += e->p.driver.now(e->p.driver.ctx) - e->now;
     llm__engine_count(e);
     if (busy) {
         pthread_mutex_lock(&e->mutex);
         *busy = e->live || e->inbox_first;
         pthread_mutex_unlock(&e->mutex);
     }
-    return r;
+    return r ? r : r2;
 }
 
 LLM_API void llm_engine_wait(llm_engine *e, double timeout_s) {
@@ -20028,9 +20536,13 @@ static size_t llm__seq_layout(llm__seq *s, char *base) {
     size_t at = 0, all = (size_t)s->n_prompt + (size_t)s->max_new, max_new = (size_t)s->max_new;
     int penalties = r->s.repetition_penalty != 1 || r->s.presence_penalty != 0 || r->s.frequency_penalty != 0;
     size_t distinct = penalties ? LLM__MIN(all, (size_t)r->engine->p.vocab) : 0, slots = penalties ? 16 : 0;
+    size_t n_pages = (size_t)llm__pages_of(r->engine, (int32_t)all), n_next = r->s.use_beam_search ? 2 * (size_t)r->s.best_of : 0;
     while (slots < 2 * distinct) slots *= 2;
     s->ids = (int32_t *)llm__carve(base, &at, all, sizeof *s->ids);
-    s->pages = (int32_t *)llm__carve(base, &at, (size_t)llm__pages_of(r->engine, (int32_t)all), sizeof *s->pages);
+    s->pages = (int32_t *)llm__carve(base, &at, n_pages, sizeof *s->pages);
+    s->swap = (int32_t *)llm__carve(base, &at, r->engine->p.n_swap ? n_pages : 0, sizeof *s->swap);
+    s->next_best = (llm_token_logprob *)llm__carve(base, &at, n_next, sizeof *s->next_best);
+    s->next_raw = (float *)llm__carve(base, &at, n_next, sizeof *s->next_raw);
     s->shown = (size_t *)llm__carve(base, &at, max_new, sizeof *s->shown);
     s->stop_state = (int32_t *)llm__carve(base, &at, (size_t)r->s.n_stop, sizeof *s->stop_state);
     s->history.id = (int32_t *)llm__carve(base, &at, distinct, sizeof *s->history.id);
@@ -20179,7 +20691,8 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
     llm__sampling_resolve(&r->s);
     if (!r->s.has_seed) llm__random_bytes(&r->s.seed, sizeof r->s.seed), r->s.seed &= INT64_MAX;
     r->score_only = cfg->score_only;
-    r->n_seqs = r->score_only ? 1 : r->s.best_of;
+    r->s.use_beam_search = r->s.use_beam_search && !r->score_only;
+    r->n_seqs = r->score_only ? 1 : r->s.use_beam_search ? 4 * r->s.best_of : r->s.best_of;
     r->priority = cfg->priority;
     r->on_news = cfg->on_news;
     r->user = cfg->user;
@@ -20192,6 +20705,7 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
     r->seq = LLM__NEW(llm__seq, r->n_seqs);
     if (!r->seq) return llm__nomem();
     for (int32_t i = 0; i < r->n_seqs && !result; i++) result = llm__seq_open(r, i, prompt, (int32_t)n, max_new);
+    r->seq[0].role = LLM__BEAM_LIVE;
     e->p.driver.rope_of(e->p.driver.ctx, (int32_t)n, &r->rope, &r->rope_base);
     r->metrics.n_prompt_tokens = (int32_t)n;
     r->metrics.arrival_time = llm__wall_clock();
@@ -20273,15 +20787,15 @@ LLM_API void llm_request_free(llm_request *r) {
 
 /* ---- what came out ---- */
 
-/* Which sequence answer `index` is: with best_of > n those of the highest cumulative log-probability, ties the
- * lower. NULL: not decided. */
+/* Which sequence answer `index` is: with best_of > n and beams those of the highest score (without beams: sum of
+ * log-probabilities), ties the lower. NULL: not decided. */
 static llm__seq *llm__request_answer(const llm_request *r, int32_t index) {
     if (index < 0 || index >= LLM__MIN(r->s.n, r->n_seqs)) return NULL;
     if (r->n_seqs == LLM__MIN(r->s.n, r->n_seqs)) return &r->seq[index];
     if (r->n_done < r->n_seqs) return NULL;
     for (int32_t i = 0; i < r->n_seqs; i++) {
         int32_t better = 0;
-        for (int32_t j = 0; j < r->n_seqs; j++) better += llm__before((float)r->seq[j].cum_logprob, j, (float)r->seq[i].cum_logprob, i);
+        for (int32_t j = 0; j < r->n_seqs; j++) better += llm__before((float)r->seq[j].score, j, (float)r->seq[i].score, i);
         if (better == index) return &r->seq[i];
     }
     return NULL;
@@ -20417,8 +20931,11 @@ LLM_API const char *llm_finish_str(llm_finish f) {
 static llm_result llm__raw_step(llm_engine *e, int32_t n, const int32_t *seqs, const int32_t *at, const int32_t *counts, const int32_t *ids,
                                 int32_t n_logits, float *logits) {
     llm_step step;
-    e->n_plan = 0;
-    llm__fill_step(e, &step);
+    llm__flight *f = &e->flight[0];
+    f->n = 0;
+    llm__fill_step(e, f, &step);
+    step.token_from = NULL;
+    step.draws = NULL;
     for (int32_t i = 0, row = 0; i < n; i++) {
         int32_t end = at[i] + counts[i];
         if (!at[i]) e->raw_prompt[seqs[i]] = counts[i];
@@ -20435,6 +20952,7 @@ static llm_result llm__raw_step(llm_engine *e, int32_t n, const int32_t *seqs, c
     }
     step.shape.n_seqs = n;
     llm_result r = e->p.driver.forward(e->p.driver.ctx, &step);
+    if (!r) r = e->p.driver.collect(e->p.driver.ctx);
     for (int32_t i = 0; i < step.shape.n_out && !r; i++)
         memcpy(logits + (int64_t)i * e->p.vocab, e->p.driver.logits_row(e->p.driver.ctx, i), (size_t)e->p.vocab * sizeof *logits);
     return r;

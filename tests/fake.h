@@ -9,11 +9,17 @@ enum { FAKE_VOCAB = 24, FAKE_EOS = 23, FAKE_STOP = 22 };
 typedef struct fake_device {
     int32_t page_tokens, n_pages;
     int32_t *kv;            /* (n_pages, page_tokens) token ids */
-    float *logits;          /* (max_out, FAKE_VOCAB) */
+    float *logits;          /* (2, max_out, FAKE_VOCAB) of the latest two steps */
+    llm_drawn *drawn;       /* (2, max_out) */
+    int32_t *host, n_swap;  /* (n_swap, page_tokens) swapped out */
+    int32_t *in_flight[2], n_in_flight[2]; /* (max_seqs, max_pages) pages of a step until it is collected */
+    long begun, collected;  /* steps */
+    llm_result result[2];   /* what collect will say */
     llm_engine *engine;
-    int32_t fail, fail_copy, not_finite, max_rows, max_seqs, max_out; /* fail, fail_copy: so many calls fail; not_finite: which logit is not a number */
+    int32_t fail, fail_late, fail_copy, fail_swap, not_finite; /* so many calls fail; not_finite: which logit is not a number */
+    int32_t max_rows, max_seqs, max_out, max_len;
     int64_t clock_ms;       /* submitters read it too */
-    long steps, bad_steps, copies;
+    long steps, bad_steps, copies, swaps, placeholders;
 } fake_device;
 
 static uint64_t fake_hash_begin(void) { return 0x1234; }
@@ -26,37 +32,95 @@ static void fake_logits(uint64_t h, float *x) {
     x[FAKE_EOS] -= 3;
 }
 
-static llm_result fake_forward(void *ctx, const llm_step *s) {
-    fake_device *f = (fake_device *)ctx;
-    int32_t n_out = 0, ok = s->shape.n_rows > 0 && s->shape.n_rows <= f->max_rows && s->shape.n_seqs <= f->max_seqs && s->shape.n_out <= f->max_out;
+/* Reads a token through the page table of sequence i. */
+static int32_t fake_token(const fake_device *f, const llm_step *s, int32_t i, int32_t at) {
+    return f->kv[s->pages[(int64_t)i * s->page_stride + at / f->page_tokens] * f->page_tokens + at % f->page_tokens];
+}
+
+/* Draws as the library's own sampler does with a request that has no other rules. */
+static llm_drawn fake_draw(const float *row, const llm_draw *d) {
+    float x[FAKE_VOCAB], w[FAKE_VOCAB];
+    int32_t id[FAKE_VOCAB];
+    double mass[2048];
+    llm__scratch k = {x, w, id, mass};
+    llm_sampling s;
+    llm__rules r;
+    memset(&s, 0, sizeof s);
+    memset(&r, 0, sizeof r);
+    s.temperature = d->temperature, s.top_k = d->top_k, s.top_p = d->top_p, s.min_p = d->min_p;
+    r.s = &s, r.also = d->also;
+    llm__choice c = llm__choose(row, FAKE_VOCAB, &r, d->seed, d->position, &k);
+    llm_drawn out = {c.id, c.logprob, c.prob, c.also};
+    return out;
+}
+
+/* Checks and writes the rows' keys; placeholders take what the step before drew. Returns 0 for a step that is wrong. */
+static int fake_write(fake_device *f, const llm_step *s, int slot) {
+    int ok = s->shape.n_rows > 0 && s->shape.n_rows <= f->max_rows && s->shape.n_seqs <= f->max_seqs && s->shape.n_out <= f->max_out;
+    f->n_in_flight[slot] = 0;
     for (int32_t i = 0; i < s->shape.n_seqs; i++) {
         int32_t begin = s->seq_begin[i], end = s->seq_begin[i + 1];
         const int32_t *pages = s->pages + (int64_t)i * s->page_stride;
         ok &= end > begin && s->seq_len[i] == s->positions[end - 1] + 1;
+        for (int32_t k = 0; k * f->page_tokens < s->seq_len[i]; k++) f->in_flight[slot][f->n_in_flight[slot]++] = pages[k];
         for (int32_t row = begin; row < end; row++) { /* all keys of the step are written before any row reads */
-            int32_t at = s->positions[row], page = pages[at / f->page_tokens];
+            int32_t at = s->positions[row], page = pages[at / f->page_tokens], from = s->token_from ? s->token_from[row] : -1;
             ok &= s->seq_of_row[row] == i && at == s->positions[begin] + row - begin && page >= 0 && page < f->n_pages;
-            f->kv[page * f->page_tokens + at % f->page_tokens] = s->tokens[row];
+            f->placeholders += from >= 0;
+            ok &= at < f->max_len;
+            ok &= from < 0 || (from < f->max_out && f->begun - f->collected == 1);
+            f->kv[page * f->page_tokens + at % f->page_tokens] = from < 0 ? s->tokens[row] : f->drawn[!slot * f->max_out + from].id;
         }
     }
-    for (int32_t i = 0; i < s->shape.n_seqs; i++)
-        for (int32_t row = s->seq_begin[i]; row < s->seq_begin[i + 1]; row++) {
-            if (n_out == s->shape.n_out || s->out_rows[n_out] != row) continue;
-            uint64_t h = fake_hash_begin();
-            for (int32_t at = 0; at <= s->positions[row]; at++)
-                h = fake_hash_add(h, f->kv[s->pages[(int64_t)i * s->page_stride + at / f->page_tokens] * f->page_tokens + at % f->page_tokens]);
-            fake_logits(h, f->logits + (int64_t)n_out++ * FAKE_VOCAB);
-        }
-    ok &= n_out == s->shape.n_out;
-    if (f->not_finite && n_out) f->logits[f->not_finite] = NAN, f->not_finite = 0;
-    f->bad_steps += !ok;
+    return ok;
+}
+
+static llm_result fake_forward(void *ctx, const llm_step *s) {
+    fake_device *f = (fake_device *)ctx;
+    int slot = f->begun & 1;
+    int32_t n_out = 0;
     f->steps++;
     __atomic_add_fetch(&f->clock_ms, 10, __ATOMIC_RELAXED);
     if (f->fail > 0) return f->fail--, llm__error(LLM_ERR_BACKEND, "the fake device fails");
+    int ok = fake_write(f, s, slot) && f->begun - f->collected < 2;
+    for (int32_t i = 0; i < s->shape.n_seqs; i++)
+        for (int32_t row = s->seq_begin[i]; row < s->seq_begin[i + 1]; row++) {
+            if (n_out == s->shape.n_out || s->out_rows[n_out] != row) continue;
+            float *x = f->logits + ((int64_t)slot * f->max_out + n_out) * FAKE_VOCAB;
+            uint64_t h = fake_hash_begin();
+            for (int32_t at = 0; at <= s->positions[row]; at++) h = fake_hash_add(h, fake_token(f, s, i, at));
+            fake_logits(h, x);
+            if (f->not_finite && !n_out) x[f->not_finite] = NAN, f->not_finite = 0;
+            if (s->draws && s->draws[n_out].wanted) f->drawn[slot * f->max_out + n_out] = fake_draw(x, &s->draws[n_out]);
+            n_out++;
+        }
+    f->bad_steps += !ok || n_out != s->shape.n_out;
+    f->begun++;
+    f->result[slot] = f->fail_late > 0 ? f->fail_late--, LLM_ERR_BACKEND : LLM_OK;
     return LLM_OK;
 }
 
-static const float *fake_row(void *ctx, int out_row) { return ((fake_device *)ctx)->logits + (int64_t)out_row * FAKE_VOCAB; }
+static llm_result fake_collect(void *ctx) {
+    fake_device *f = (fake_device *)ctx;
+    int slot = f->collected++ & 1;
+    f->bad_steps += f->collected > f->begun;
+    f->n_in_flight[slot] = 0;
+    return f->result[slot] ? llm__error(f->result[slot], "the fake device failed") : LLM_OK;
+}
+
+static int64_t fake_row_at(const fake_device *f, int out_row) { return ((f->collected - 1) & 1) * f->max_out + out_row; }
+static const float *fake_row(void *ctx, int out_row) { return ((fake_device *)ctx)->logits + fake_row_at((fake_device *)ctx, out_row) * FAKE_VOCAB; }
+static const llm_drawn *fake_drawn(void *ctx, int out_row) { return ((fake_device *)ctx)->drawn + fake_row_at((fake_device *)ctx, out_row); }
+
+static llm_result fake_swap(void *ctx, int32_t page, int32_t slot, int out) {
+    fake_device *f = (fake_device *)ctx;
+    int32_t *here = f->kv + page * f->page_tokens, *there = f->host + slot * f->page_tokens;
+    if (f->fail_swap > 0) return f->fail_swap--, llm__error(LLM_ERR_BACKEND, "the fake device cannot swap");
+    f->bad_steps += page < 0 || page >= f->n_pages || slot < 0 || slot >= f->n_swap;
+    memcpy(out ? there : here, out ? here : there, (size_t)f->page_tokens * sizeof *here);
+    f->swaps++;
+    return LLM_OK;
+}
 
 static llm_result fake_copy(void *ctx, const int32_t *from, const int32_t *to, int n) {
     fake_device *f = (fake_device *)ctx;
@@ -86,7 +150,10 @@ static llm__engine_params fake_params(int32_t n_pages, int32_t page_tokens, int3
     p.max_out = max_seqs + 3;
     p.driver.forward = fake_forward;
     p.driver.logits_row = fake_row;
+    p.driver.collect = fake_collect;
+    p.driver.drawn = fake_drawn;
     p.driver.kv_copy = fake_copy;
+    p.driver.kv_swap = fake_swap;
     p.driver.parallel = fake_parallel;
     p.driver.rope_of = fake_rope;
     p.driver.now = fake_now;
@@ -107,8 +174,13 @@ static llm_engine *fake_open(fake_device *f, llm__engine_params p) {
     f->max_rows = p.max_rows;
     f->max_seqs = p.max_seqs;
     f->max_out = p.max_out;
+    f->max_len = p.max_len;
     f->kv = (int32_t *)calloc((size_t)p.n_pages * (size_t)p.page_tokens, sizeof *f->kv);
-    f->logits = (float *)calloc((size_t)f->max_out * FAKE_VOCAB, sizeof *f->logits);
+    f->n_swap = p.n_swap;
+    f->host = (int32_t *)calloc((size_t)p.n_swap * (size_t)p.page_tokens + 1, sizeof *f->host);
+    f->logits = (float *)calloc(2 * (size_t)f->max_out * FAKE_VOCAB, sizeof *f->logits);
+    f->drawn = (llm_drawn *)calloc(2 * (size_t)f->max_out, sizeof *f->drawn);
+    for (int i = 0; i < 2; i++) f->in_flight[i] = (int32_t *)calloc((size_t)p.max_seqs * ((size_t)p.max_len / (size_t)p.page_tokens + 1), sizeof(int32_t));
     f->clock_ms = 100000;
     p.driver.ctx = f;
     CHECK(!llm__engine_new(&p, &f->engine));
@@ -119,7 +191,10 @@ static void fake_close(fake_device *f) {
     CHECK(f->bad_steps == 0);
     llm_engine_close(f->engine);
     free(f->kv);
+    free(f->host);
     free(f->logits);
+    free(f->drawn);
+    for (int i = 0; i < 2; i++) free(f->in_flight[i]);
 }
 
 /* ---- what a request must give, computed without pages, batches or steps ---- */
@@ -174,9 +249,12 @@ static void fake_oracle(const llm_request *r, int32_t index, int32_t max_new, fa
 
 /* What a sequence that has pages must look like; adds them to refs. first: (n_pages) which sequence was seen first with each page. */
 static const char *fake_check_seq(const llm_engine *e, const llm__seq *s, int32_t *refs, const llm__seq **first) {
-    int32_t size = e->kv.page_tokens;
-    if (s->n_computed < 0 || s->n_computed >= s->n_ids || s->n_ids > s->n_prompt + s->max_new) return "K17: a sequence's counts";
-    if (s->n_pages < llm__pages_of(e, s->n_computed) || s->n_pages > llm__pages_of(e, s->n_ids)) return "K8: length of a page table";
+    int32_t size = e->kv.page_tokens, done = s->state == LLM__SEQ_DONE;
+    if (s->n_computed < 0 || s->n_fed < s->n_computed || s->n_ids > s->n_prompt + s->max_new) return "K17: a sequence's counts";
+    if (!done && (s->n_ahead < 0 || s->n_ahead > e->p.lag)) return "K17: tokens ahead";
+    if (!done && (s->n_fed > s->n_ids + s->n_ahead || (s->n_fed == s->n_ids + s->n_ahead && !s->n_flight && !s->n_next))) return "K17: a sequence has nothing to feed";
+    if (!done && s->n_pages < llm__pages_of(e, s->n_fed)) return "K8: a page table is too short";
+    if (!done && s->n_preempted < LLM__PREEMPT_MAX && s->n_pages > llm__pages_of(e, s->n_ids + 1 + s->n_ahead)) return "K8: a page table is too long";
     for (int32_t k = 0; k < s->n_pages; k++) {
         int32_t page = s->pages[k];
         if (page < 0 || page >= e->kv.n_pages) return "K8: a page that does not exist";
@@ -211,11 +289,28 @@ static const char *fake_check_pages(const llm__kv *kv, const int32_t *refs) {
     return NULL;
 }
 
+/* Who owns what outside the list of those that run. */
+static const char *fake_check_request(const llm_engine *e, const llm_request *r, int32_t *refs, const llm__seq **first, int32_t *swapped) {
+    const char *why = NULL;
+    int32_t flight = 0;
+    for (int32_t i = 0; i < r->n_seqs && !why; i++) {
+        const llm__seq *s = &r->seq[i];
+        flight += s->n_flight;
+        *swapped += s->n_swap;
+        if (s->n_swap && s->state != LLM__SEQ_WAITING) return "K6: a sequence that does not wait owns host memory";
+        if (s->state == LLM__SEQ_RUNNING) continue;
+        if (s->n_pages && !(s->state == LLM__SEQ_DONE && s->n_flight)) return "K6: a sequence that does not run owns pages";
+        if (s->n_pages) why = fake_check_seq(e, s, refs, first); /* K9: it ended, and its step has not */
+    }
+    if (!why && (flight != r->n_flight || flight < 0)) why = "K17: steps in flight of a request";
+    return why;
+}
+
 /* NULL, or which rule of the books is broken between two steps. */
 static const char *fake_books(const llm_engine *e) {
     static int32_t refs[1024];
     static const llm__seq *first[1024];
-    int32_t fresh = 0, waiting = 0;
+    int32_t fresh = 0, waiting = 0, swapped = 0;
     const char *why;
     memset(refs, 0, (size_t)e->kv.n_pages * sizeof *refs);
     for (int32_t i = 0; i < e->n_running; i++) {
@@ -223,19 +318,25 @@ static const char *fake_books(const llm_engine *e) {
         if (s->state != LLM__SEQ_RUNNING || (i && !llm__seq_before(e->running[i - 1], s))) return "order of those that run";
         if ((why = fake_check_seq(e, s, refs, first)) != NULL) return why;
     }
-    if ((why = fake_check_pages(&e->kv, refs)) != NULL) return why;
-    for (const llm__seq *s = e->first_waiting; s; s = s->next, waiting++) {
-        if (s->n_pages || s->n_computed) return "K6: a waiting sequence owns pages";
-        if (s->state != LLM__SEQ_WAITING || (s->next && !llm__seq_before(s, s->next))) return "order of those that wait";
-    }
-    if (waiting != e->n_waiting) return "K17: count of those that wait";
     for (const llm_request *r = e->live; r; r = r->next) {
         fresh += r->fresh;
-        for (int32_t i = 0; i < r->n_seqs; i++)
-            if ((r->seq[i].state == LLM__SEQ_DONE || r->seq[i].state == LLM__SEQ_HELD) && r->seq[i].n_pages) return "K6: an ended or held sequence owns pages";
+        if ((why = fake_check_request(e, r, refs, first, &swapped)) != NULL) return why;
     }
+    if ((why = fake_check_pages(&e->kv, refs)) != NULL) return why;
+    if (swapped + e->n_swap_free != e->p.n_swap) return "K1: host memory";
+    for (const llm__seq *s = e->first_waiting; s; s = s->next, waiting++)
+        if (s->state != LLM__SEQ_WAITING || (s->next && !llm__seq_before(s, s->next))) return "order of those that wait";
+    if (waiting != e->n_waiting) return "K17: count of those that wait";
     for (const llm_request *r = e->inbox_first; r; r = r->inbox_next) fresh += r->fresh;
     return fresh == e->n_fresh && e->n_fresh >= 0 ? NULL : "K17: count of the queue";
+}
+
+/* Pages of a step in flight belong to somebody, so nobody else gets them. */
+static const char *fake_check_flight(const fake_device *f) {
+    for (int slot = 0; slot < 2; slot++)
+        for (int32_t i = 0; i < f->n_in_flight[slot]; i++)
+            if (!f->engine->kv.ref[f->in_flight[slot][i]]) return "K9: a step in flight lost a page";
+    return NULL;
 }
 
 /* What the index says a page holds is what the device holds there. */

@@ -181,6 +181,35 @@ static void eng_test_prefix(void) {
     fake_close(&f);
 }
 
+/* Steps until a second request starts while a first decodes. */
+static int eng_steps_to_start(int32_t interval, double delay, int alone) {
+    int32_t prompt[6] = {1, 2, 3, 4, 5, 6}, steps = 0;
+    fake_device f;
+    llm_sampling s;
+    llm__engine_params p = fake_params(64, 4, 4, 16, 100);
+    memset(&s, 0, sizeof s);
+    s.ignore_eos = 1;
+    s.max_tokens = 50;
+    p.prefill_interval = interval;
+    p.delay_factor = delay;
+    llm_engine *e = fake_open(&f, p);
+    llm_request *a = alone ? NULL : eng_start(e, prompt, 6, &s), *b;
+    for (int i = 0; i < 2; i++) llm_engine_step(e, NULL);
+    b = eng_start(e, prompt, 5, &s);
+    while (b->fresh && steps < 100) llm_engine_step(e, NULL), steps++;
+    llm_request_free(a), llm_request_free(b);
+    fake_close(&f);
+    return steps;
+}
+
+static void eng_test_admission(void) {
+    CHECK(eng_steps_to_start(0, 0, 0) == 1 && eng_steps_to_start(1, 0, 0) == 1);
+    CHECK(eng_steps_to_start(6, 0, 0) == 5); /* the first joined two steps before: the sixth after it */
+    CHECK(eng_steps_to_start(6, 0, 1) == 1); /* nobody decodes: nobody is disturbed */
+    CHECK(eng_steps_to_start(0, 3.5, 0) == 5); /* a prompt step takes 10 ms, each step too: more than 35 ms have gone by at the fifth */
+    CHECK(eng_steps_to_start(0, 3.5, 1) == 1);
+}
+
 static void eng_test_pages(void) {
     int32_t a[4] = {1, 2, 3, 4}, b[4] = {1, 2, 3, 5};
     llm__kv kv;
@@ -642,6 +671,7 @@ TEST_GROUP(engine) {
     eng_test_faults();
     eng_test_sharing();
     eng_test_prefix();
+    eng_test_admission();
     eng_test_pages();
     eng_test_no_allocation();
     eng_test_no_memory();

@@ -32,14 +32,14 @@ typedef struct sim {
     llm__engine_params p;
     sim_client client[SIM_CLIENTS];
     int32_t fault_rate, arrival_rate, long_prompts; /* one in so many; 0: none */
-    int trace, freed_early;
+    int trace, freed_early, failing; /* failing: a step in flight will */
     long step, requests, faults, oldest, tokens;
     const llm__seq *first;                          /* the first in order at the last step, and how far it was */
     int64_t first_progress, first_stuck;
     const char *broken;
 } sim;
 
-static struct { long episodes, steps, requests, faults, preemptions, cached, copies, oldest, most_preempted; } sim_total;
+static struct { long episodes, steps, requests, faults, preemptions, cached, copies, swaps, placeholders, oldest, most_preempted; } sim_total;
 
 /* A number in [0, n). */
 static int32_t sim_dice(sim *m, int32_t n) { return (int32_t)(llm__mix(m->seed ^ llm__mix(m->dice++)) % (uint64_t)n); }
@@ -185,6 +185,10 @@ static void sim_open(sim *m) {
     m->p.max_out = max_seqs + sim_dice(m, 5);
     m->p.max_queue = 4 + sim_dice(m, 12);
     m->p.no_cache = sim_one_in(m, 4);
+    m->p.lag = sim_dice(m, 2);
+    m->p.n_swap = sim_dice(m, 3) ? 0 : 1 + sim_dice(m, 2 * n_pages);
+    m->p.prefill_interval = sim_one_in(m, 4) ? sim_dice(m, 6) : 0;
+    m->p.delay_factor = sim_one_in(m, 4) ? sim_dice(m, 30) / 10.0 : 0;
     m->fault_rate = sim_dice(m, 2) ? 20 + sim_dice(m, 200) : 0;
     m->arrival_rate = 1 + sim_dice(m, 12);
     m->long_prompts = sim_one_in(m, 3);
@@ -193,11 +197,13 @@ static void sim_open(sim *m) {
 
 /* Something breaks: which requests may fail of it is known only to the engine. */
 static void sim_fault(sim *m) {
-    int what = sim_dice(m, 4);
+    int what = sim_dice(m, 6);
     if (what == 0) m->f.fail = 1;
     if (what == 1) m->f.not_finite = 1 + sim_dice(m, FAKE_VOCAB - 1);
     if (what == 2) m->f.fail_copy = 1 + sim_dice(m, 3);
     if (what == 3) m->f.clock_ms += 100 * sim_dice(m, 100);
+    if (what == 4) m->f.fail_late = 1;
+    if (what == 5) m->f.fail_swap = 1 + sim_dice(m, 3);
     m->faults++;
     for (int i = 0; i < SIM_CLIENTS; i++) m->client[i].may_fail = 1;
 }
@@ -206,7 +212,7 @@ static void sim_fault(sim *m) {
 static void sim_clients(sim *m, int arrivals) {
     for (int i = 0; i < SIM_CLIENTS; i++) {
         sim_client *c = &m->client[i];
-        if (!c->request && arrivals && sim_one_in(m, 6 * m->arrival_rate)) sim_submit(m, c), c->may_fail |= m->f.fail || m->f.not_finite;
+        if (!c->request && arrivals && sim_one_in(m, 6 * m->arrival_rate)) sim_submit(m, c), c->may_fail |= m->f.fail || m->f.fail_late || m->f.not_finite || m->failing;
         if (c->request && !c->cancelled && sim_one_in(m, 200)) c->cancelled = c->may_stop = 1, llm_request_cancel(c->request);
         if (c->request && sim_one_in(m, 1000)) llm_request_free(c->request), c->request = NULL, m->freed_early = 1;
     }
@@ -237,6 +243,7 @@ static void sim_step(sim *m, int arrivals, int faults) {
     int32_t room = llm__kv_room(&m->e->kv);
     sim_clients(m, arrivals);
     if (faults && sim_one_in(m, m->fault_rate)) sim_fault(m);
+    m->failing = m->f.result[0] || m->f.result[1];
     allocations = test_allocations;
     llm_result r = llm_engine_step(m->e, NULL);
     SIM_CHECK(m, test_allocations == allocations, "a step allocates");
@@ -244,6 +251,7 @@ static void sim_step(sim *m, int arrivals, int faults) {
     SIM_CHECK(m, !m->f.bad_steps, "K10, K11: a step that is empty, too large or not in order");
     sim_break(m, fake_books(m->e));
     sim_break(m, fake_check_cache(&m->f));
+    sim_break(m, fake_check_flight(&m->f));
     sim_salts(m);
     sim_progress(m, (long)m->e->count.preemptions - preempted, room);
     for (int i = 0; i < SIM_CLIENTS && !m->broken; i++) {
@@ -253,8 +261,9 @@ static void sim_step(sim *m, int arrivals, int faults) {
         m->oldest = LLM__MAX(m->oldest, m->step - c->born);
         if (llm_request_done(c->request)) sim_judge(m, c);
     }
+    const llm__flight *f = &m->e->flight[m->e->n_flight ? m->e->oldest_flight : !m->e->oldest_flight];
     if (m->trace)
-        printf("step %ld: %d rows of %d sequences, %d run, %d wait, %d free, %d cached, %lld preemptions\n", m->step, m->e->plan_rows, m->e->n_plan, m->e->n_running, m->e->n_waiting, m->e->kv.n_free, m->e->kv.n_cached, (long long)m->e->count.preemptions);
+        printf("step %ld: %d rows of %d sequences, %d run, %d wait, %d free, %d cached, %lld preemptions, %d in flight\n", m->step, f->n_rows, f->n, m->e->n_running, m->e->n_waiting, m->e->kv.n_free, m->e->kv.n_cached, (long long)m->e->count.preemptions, m->e->n_flight);
     m->step++;
 }
 
@@ -278,7 +287,7 @@ static int sim_episode(uint64_t seed, long steps, int trace) {
     m.trace = trace;
     sim_open(&m);
     while (m.step < steps && !m.broken) sim_step(&m, 1, 1);
-    m.f.fail = m.f.not_finite = m.f.fail_copy = 0;
+    m.f.fail = m.f.fail_late = m.f.not_finite = m.f.fail_copy = m.f.fail_swap = 0;
     for (long quiet = 0, left = 1; left && !m.broken; quiet++) {
         sim_step(&m, 0, 0);
         left = m.e->live != NULL;
@@ -295,6 +304,8 @@ static int sim_episode(uint64_t seed, long steps, int trace) {
     sim_total.requests += m.requests;
     sim_total.faults += m.faults;
     sim_total.copies += m.f.copies;
+    sim_total.swaps += m.f.swaps;
+    sim_total.placeholders += m.f.placeholders;
     sim_total.oldest = LLM__MAX(sim_total.oldest, m.oldest);
     fake_close(&m.f);
     return !m.broken;
@@ -305,9 +316,10 @@ static void sim_campaign(long steps, uint64_t seed) {
     int ok = 1;
     memset(&sim_total, 0, sizeof sim_total);
     for (; sim_total.steps < steps && ok; seed++) ok = sim_episode(seed, 400, 0);
-    CHECK(ok);
-    printf("simulation: %ld steps in %ld episodes, %ld requests (oldest %ld steps), %ld faults, %ld preemptions (at most %ld of one), %ld cached tokens, %ld copies\n", sim_total.steps, sim_total.episodes,
-           sim_total.requests, sim_total.oldest, sim_total.faults, sim_total.preemptions, sim_total.most_preempted, sim_total.cached, sim_total.copies);
+    CHECK(ok && sim_total.most_preempted <= LLM__PREEMPT_MAX); /* K12 */
+    CHECK(sim_total.swaps && sim_total.placeholders && sim_total.preemptions && sim_total.copies && sim_total.cached && sim_total.faults);
+    printf("simulation: %ld steps in %ld episodes, %ld requests (oldest %ld steps), %ld faults, %ld preemptions (at most %ld of one), %ld cached tokens, %ld copies, %ld pages swapped, %ld rows ahead\n", sim_total.steps, sim_total.episodes,
+           sim_total.requests, sim_total.oldest, sim_total.faults, sim_total.preemptions, sim_total.most_preempted, sim_total.cached, sim_total.copies, sim_total.swaps, sim_total.placeholders);
 }
 
 #ifdef TEST_ALL
