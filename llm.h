@@ -1084,6 +1084,7 @@ LLM_API void llm_openai_metrics(llm_text *out, const llm_request *request);
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <locale.h>
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
@@ -1350,147 +1351,36 @@ __attribute__((format(printf, 3, 4), unused)) static void llm__log(const llm__lo
 /* ============================================================================
  * >>numbers   Numbers and text, whatever the locale of the host program.
  * ============================================================================
- * strtod and printf's %g follow the locale: under de_DE "0.7" is 0. So reading is done here: exactly when the digits fit 53 bits and the power
- * of ten is exact in a double (Clinger 1990), else by comparing big integers. Printing asks snprintf for 15, 16, then 17
- * digits and takes the first that reads back equal. */
+ * strtod and printf follow the locale that the host program has chosen: under de_DE "0.7" reads as 0 and 0.7 is printed as "0,7". POSIX 2008
+ * has functions that take the locale from the caller, and the C libraries of Linux round correctly in both directions. So all doubles
+ * are read by strtod_l and printed under uselocale, with the locale "C", here and nowhere else.
+ *
+ * Beside them stand the small tools that every later section is made of: llm__str (a view of bytes that live elsewhere), llm_text (bytes
+ * that grow), UTF-8 in both directions, a keyed hash, and a map from byte strings to numbers. */
 
-/* Big natural numbers for the exact path of llm__parse_double: little-endian 32-bit limbs. */
-typedef struct llm__big {
-    uint32_t limb[96]; /* 3072 bits: 800 decimal digits, or 10^324 * 2^1100 */
-    int n;
-} llm__big;
+/* The locale "C". For glibc and musl it is a constant: nothing is allocated, and freeing it does nothing. */
+static locale_t llm__c_locale(void) { return newlocale(LC_ALL_MASK, "C", (locale_t)0); }
 
-/* b = b * factor + plus. Digits past the capacity cannot occur: callers bound exponents and digits. */
-static void llm__big_mul(llm__big *b, uint32_t factor, uint32_t plus) {
-    uint64_t carry = plus;
-    for (int i = 0; i < b->n; i++) {
-        carry += (uint64_t)b->limb[i] * factor;
-        b->limb[i] = (uint32_t)carry;
-        carry >>= 32;
-    }
-    if (carry && b->n < LLM__COUNT(b->limb)) b->limb[b->n++] = (uint32_t)carry;
-}
-
-/* b = b * 2^bits. */
-static void llm__big_shift(llm__big *b, int bits) {
-    for (; bits >= 31; bits -= 31) llm__big_mul(b, 1u << 31, 0);
-    llm__big_mul(b, 1u << bits, 0);
-}
-
-/* The sign of a - b. */
-static int llm__big_compare(const llm__big *a, const llm__big *b) {
-    if (a->n != b->n) return a->n < b->n ? -1 : 1;
-    for (int i = a->n - 1; i >= 0; i--)
-        if (a->limb[i] != b->limb[i]) return a->limb[i] < b->limb[i] ? -1 : 1;
-    return 0;
-}
-
-/* Sign of digits * 10^exp10 - (mantissa + 1/2) * 2^exp2, exactly. */
-static int llm__compare_half(const char *digits, int n_digits, int exp10, uint64_t mantissa, int exp2) {
-    llm__big a, b;
-    memset(&a, 0, sizeof a);
-    memset(&b, 0, sizeof b);
-    for (int i = 0; i < n_digits; i++) llm__big_mul(&a, 10, (uint32_t)(digits[i] - '0'));
-    uint64_t twice = 2 * mantissa + 1;
-    b.limb[0] = (uint32_t)twice;
-    b.limb[1] = (uint32_t)(twice >> 32);
-    b.n = b.limb[1] ? 2 : 1;
-    exp2--;
-    for (int i = 0; i < (exp10 < 0 ? -exp10 : exp10); i++) llm__big_mul(exp10 < 0 ? &b : &a, 10, 0);
-    llm__big_shift(exp2 < 0 ? &a : &b, exp2 < 0 ? -exp2 : exp2);
-    return llm__big_compare(&a, &b);
-}
-
-/* digits * 10^exp10, rounded to nearest even. n_digits <= 780 without leading zeros; value within a double's range times 10^+-20. */
-static double llm__decimal_exact(const char *digits, int n_digits, int exp10) {
-    long double guess = 0;
-    for (int i = 0; i < n_digits && i < 19; i++) guess = guess * 10 + (digits[i] - '0');
-    int e = exp10 + (n_digits > 19 ? n_digits - 19 : 0);
-    long double p = 10, scale = 1;
-    for (int k = e < 0 ? -e : e; k; k >>= 1, p *= p)
-        if (k & 1) scale *= p;
-    guess = e < 0 ? guess / scale : guess * scale;
-    double d = (double)guess;
-    if (d > 1.7976931348623157e308) d = 1.7976931348623157e308;
-    for (;;) { /* the guess is off by a unit at most where long double has 64 bits; walk to the right neighbour */
-        int x;
-        uint64_t bits;
-        memcpy(&bits, &d, 8);
-        uint64_t mantissa = bits & (((uint64_t)1 << 52) - 1);
-        int exp2 = (int)(bits >> 52);
-        if (exp2) mantissa |= (uint64_t)1 << 52;
-        else exp2 = 1;
-        x = llm__compare_half(digits, n_digits, exp10, mantissa, exp2 - 1075);
-        if (x > 0 || (x == 0 && (mantissa & 1))) { /* above the middle to the next */
-            bits++;
-            memcpy(&d, &bits, 8);
-            if (bits >> 52 == 2047) return d;
-            if (x == 0) return d;
-            continue;
-        }
-        if (!bits) return d;
-        bits--; /* below the middle to the previous? */
-        uint64_t below = bits & (((uint64_t)1 << 52) - 1);
-        exp2 = (int)(bits >> 52);
-        if (exp2) below |= (uint64_t)1 << 52;
-        else exp2 = 1;
-        x = llm__compare_half(digits, n_digits, exp10, below, exp2 - 1075);
-        if (x > 0 || (x == 0 && !(mantissa & 1))) return d;
-        memcpy(&d, &bits, 8);
-        if (x == 0) return d;
-    }
-}
-
-/* Reads a JSON number of exactly n bytes. 0 if it is none; out of range gives infinity or zero. */
+/* Reads a number of exactly n bytes: digits with or without a point, a minus, an exponent. 0 if it is none, which "+1", "inf", "0x1" and " 1"
+ * are not either; out of range gives infinity or zero. */
 static int llm__parse_double(const char *s, size_t n, double *out) {
-    static const double tens[] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
-    enum { KEEP = 780 };
-    char digits[KEEP];
-    int kept = 0, sticky = 0, any = 0;
-    long exp10 = 0, e = 0;
-    size_t i = 0;
-    int negative = i < n && s[i] == '-';
-    i += (size_t)negative;
-    for (int fraction = 0; i < n && ((s[i] >= '0' && s[i] <= '9') || (s[i] == '.' && !fraction)); i++) {
-        if (s[i] == '.') {
-            fraction = 1;
-            continue;
-        }
-        any = 1;
-        if (kept < KEEP - 1) {
-            if (kept || s[i] != '0') digits[kept++] = s[i];
-            exp10 -= fraction;
-        } else {
-            sticky |= s[i] != '0';
-            exp10 += !fraction;
-        }
+    char small[64], *copy = n < sizeof small ? small : (char *)LLM_MALLOC(n + 1), *end;
+    if (!copy) return 0;
+    memcpy(copy, s, n);
+    copy[n] = 0; /* strtod_l wants an end */
+    int ok = n && copy[0] != '+' && strspn(copy, "0123456789.eE+-") == n;
+    if (ok) {
+        locale_t c = llm__c_locale();
+        double d = strtod_l(copy, &end, c);
+        freelocale(c);
+        ok = end == copy + n;
+        if (ok) *out = d;
     }
-    if (!any) return 0;
-    if (i < n && (s[i] == 'e' || s[i] == 'E')) {
-        int sign = 1;
-        if (++i < n && (s[i] == '+' || s[i] == '-')) sign = s[i++] == '-' ? -1 : 1;
-        if (i >= n) return 0;
-        for (; i < n && s[i] >= '0' && s[i] <= '9'; i++)
-            if (e < 1000000000) e = e * 10 + (s[i] - '0');
-        e *= sign;
-    }
-    if (i != n) return 0;
-    if (sticky) digits[kept++] = '1', exp10--; /* breaks ties the right way */
-    while (kept && digits[kept - 1] == '0') kept--, exp10++;
-    exp10 += e;
-    double d;
-    if (!kept || exp10 + kept < -330) d = 0;
-    else if (exp10 + kept > 310) d = (double)INFINITY;
-    else if (kept <= 15 && exp10 >= -22 && exp10 <= 22) {
-        uint64_t m = 0;
-        for (int k = 0; k < kept; k++) m = m * 10 + (uint64_t)(digits[k] - '0');
-        d = exp10 < 0 ? (double)m / tens[-exp10] : (double)m * tens[exp10];
-    } else d = llm__decimal_exact(digits, kept, (int)exp10);
-    *out = negative ? -d : d;
-    return 1;
+    if (copy != small) LLM_FREE(copy);
+    return ok;
 }
 
-/* Reads a decimal integer of exactly n bytes. 0 if it is none or does not fit. */
+/* Reads a decimal integer of exactly n bytes. 0 if it is none or does not fit 64 bits. */
 static int llm__parse_int(const char *s, size_t n, int64_t *out) {
     int negative = n && s[0] == '-';
     uint64_t v = 0, top = (uint64_t)INT64_MAX + (uint64_t)negative;
@@ -1501,65 +1391,36 @@ static int llm__parse_int(const char *s, size_t n, int64_t *out) {
         if (v > (top - digit) / 10) return 0;
         v = v * 10 + digit;
     }
-    *out = negative ? (v == top ? INT64_MIN : -(int64_t)v) : (int64_t)v;
+    *out = negative ? (int64_t)(0 - v) : (int64_t)v;
     return 1;
 }
 
-/* The shortest decimal that reads back as d: digits without point into `digits` (18 bytes), value 0.DIGITS * 10^*point. d finite, > 0. */
-static int llm__shortest(double d, char *digits, int *point) {
-    char s[40];
-    for (int precision = 15; precision <= 17; precision++) {
-        double back;
-        int n = snprintf(s, sizeof s, "%.*e", precision - 1, d), k = 0, e = 0;
-        char plain[40];
-        for (int i = 0; i < n; i++) { /* the locale's decimal point, whatever its bytes, becomes a point */
-            int keep = (s[i] >= '0' && s[i] <= '9') || s[i] == 'e' || s[i] == '-' || s[i] == '+';
-            if (keep) plain[k++] = s[i];
-            else if (k && plain[k - 1] != '.') plain[k++] = '.';
-        }
-        if (precision < 17 && (!llm__parse_double(plain, (size_t)k, &back) || back != d)) continue;
-        int count = 0, i = 0;
-        for (; i < k && plain[i] != 'e'; i++)
-            if (plain[i] != '.') digits[count++] = plain[i];
-        int sign = plain[i + 1] == '-' ? -1 : 1;
-        for (i += 2; i < k; i++) e = e * 10 + (plain[i] - '0');
-        while (count > 1 && digits[count - 1] == '0') count--;
-        digits[count] = 0;
-        *point = sign * e + 1;
-        return count;
-    }
-    return 0;
+/* printf's %.*e, %.*f or %.*g (`type`: the letter), with a point in every locale. Returns the length, as snprintf does. */
+static int llm__print_double(char *out, size_t size, char type, int precision, double d) {
+    const char format[5] = {'%', '.', '*', type, 0};
+    locale_t c = llm__c_locale(), old = uselocale(c); /* of this thread only */
+    int n = snprintf(out, size, format, precision, d);
+    uselocale(old);
+    freelocale(c);
+    return n;
 }
 
-/* Python's repr of a float: 1.0, 0.1, 1e+22, 1e-07. `out` holds 40 bytes. Returns its length. */
+/* Python's repr of a float, the shortest text that reads back equal: 1.0, 0.1, 1e+22, 1e-07. `out` holds 40 bytes. Returns its length.
+ * Every decimal of up to 15 digits survives the way through a double, and 17 digits tell any two apart, so 15, 16 and 17 are tried and zeros
+ * at the end dropped. Subnormal numbers carry fewer digits: there the search begins with one. */
 static int llm__format_double(double d, char *out) {
-    char digits[24];
-    int point, n = 0;
-    if (d != d) return snprintf(out, 40, "nan");
-    if (d < 0 || (d == 0 && signbit(d))) out[n++] = '-', d = -d;
-    if (d > 1.7976931348623157e308) return n + snprintf(out + n, 40, "inf");
-    if (d == 0) return n + snprintf(out + n, 40, "0.0");
-    int count = llm__shortest(d, digits, &point);
-    if (point > -4 && point <= 16) {
-        if (point <= 0) {
-            out[n++] = '0', out[n++] = '.';
-            for (int i = point; i < 0; i++) out[n++] = '0';
-            for (int i = 0; i < count; i++) out[n++] = digits[i];
-        } else {
-            for (int i = 0; i < count || i < point; i++) {
-                if (i == point) out[n++] = '.';
-                out[n++] = i < count ? digits[i] : '0';
-            }
-            if (count <= point) out[n++] = '.', out[n++] = '0';
-        }
-    } else {
-        out[n++] = digits[0];
-        if (count > 1) out[n++] = '.';
-        for (int i = 1; i < count; i++) out[n++] = digits[i];
-        n += snprintf(out + n, 10, "e%c%02d", point > 0 ? '+' : '-', point > 0 ? point - 1 : 1 - point);
+    double back = d;
+    int digits = fabs(d) < 2.2250738585072014e-308 ? 1 : 15;
+    if (d - d != 0) return snprintf(out, 40, "%s", d != d ? "nan" : d > 0 ? "inf" : "-inf");
+    for (;; digits++) {
+        int n = llm__print_double(out, 40, 'e', digits - 1, d);
+        if (digits == 17 || (llm__parse_double(out, (size_t)n, &back) && back == d)) break;
     }
-    out[n] = 0;
-    return n;
+    const char *last = strchr(out, 'e');
+    int exponent = (int)strtol(last + 1, NULL, 10);
+    while (digits > 1 && *--last == '0') digits--;
+    if (exponent < -4 || exponent >= 16) return llm__print_double(out, 40, 'e', digits - 1, d);
+    return llm__print_double(out, 40, 'f', LLM__MAX(digits - 1 - exponent, 1), d);
 }
 
 /* A byte string that lives elsewhere. */
