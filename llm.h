@@ -7194,6 +7194,8 @@ LLM__UNUSED static llm_result llm__tokenizer_open_path(const char *path, const l
  * - Values are 16 bytes and never change once made (there is no append); what changes is variables, loops, generators and namespaces.
  * - Everything that becomes text is written at the end of one buffer. A macro, a set block or a filter marks the place, writes on, and takes what
  *   it wrote off the end as a value. So one limit bounds all texts, and it is checked before memory is taken.
+ * - Filters, tests, methods and global functions are rows of tables: a name, the names of the parameters, a C function. One function binds
+ *   arguments to parameters as Python does, for all of them.
  * - Templates come from model files, and a server may take them from clients: they are hostile programs. Each step costs fuel, so does each 64 bytes
  *   copied; depth, calls, ranges, memory and output are bounded; no names of the host can be reached. The first error sets x->err, after
  *   which every function returns at once with an undefined value: no result needs a test of its own.
@@ -7201,7 +7203,9 @@ LLM__UNUSED static llm_result llm__tokenizer_open_path(const char *path, const l
  *   for loop, macro, block set, filter block, with and generation have their own, an if has not; a macro sees the scope it was defined in.
  * - Undefined is jinja2's default one: it prints as nothing, is false, can be walked, has no attributes, and most operators refuse it.
  * - Not here: include, import, extends, block, autoescape, recursive loops, the host's filters (pprint, random, ...), whole numbers over 64 bits
- *   except to print and compare them. Generators are filled when they are made, where Python waits until they are walked. */
+ *   except to print and compare them. Generators are filled when they are made, where Python waits until they are walked.
+ *
+ * The truth to compare with is jinja2 3.1 itself: tests/test_template.c holds what it made of some 300 small templates. */
 /* ---- section: template, chat (begin) ---- */
 
 /* Types of values. `s`, `list`, ... say which member of the union they use. */
@@ -7219,9 +7223,8 @@ typedef enum llm__vtype {
     LLM__V_RANGE,     /* list: start, stop, step */
     LLM__V_DICT,      /* list: key, value, key, value ... in the order of insertion */
     LLM__V_NAMESPACE, /* the same */
-    LLM__V_MACRO,
-    LLM__V_FUNC,      /* an entry of a table, bound to a value */
-    LLM__V_LOOP, LLM__V_CYCLER, LLM__V_JOINER
+    LLM__V_CYCLER, LLM__V_JOINER, /* list: what they hand out */
+    LLM__V_MACRO, LLM__V_FUNC, LLM__V_LOOP /* object */
 } llm__vtype;
 
 /* A value. What it points to lives in the arena of the render, a constant's text in that of the template. Copied freely. */
@@ -7234,9 +7237,7 @@ typedef struct llm__val {
         double f;
         const char *s;
         struct llm__vlist *list;
-        struct llm__vloop *loop;
-        struct llm__vmacro *macro;
-        struct llm__vbound *bound;
+        struct llm__vobject *object;
     } as;
 } llm__val;
 
@@ -7247,15 +7248,31 @@ typedef struct llm__vlist {
     int32_t at; /* of a generator: consumed; of a cycler or joiner: calls so far */
 } llm__vlist;
 
+/* Variables of a block that has its own. A variable is a value whose tag is its name, so a scope is a list. */
+typedef struct llm__scope {
+    struct llm__scope *up;
+    llm__vlist vars;
+} llm__scope;
+
+/* What macros, functions and loops are. */
+typedef struct llm__vobject {
+    const struct llm__node *def;        /* of a macro: its definition */
+    llm__scope *scope;                  /* of a macro: where it was defined */
+    const struct llm__tpl_entry *entry; /* of a function */
+    const llm__vlist *items;            /* of a loop */
+    llm__val self;                      /* of a method: its object; of a loop: what changed() got last */
+    int32_t at;                         /* of a loop: the turn, from 0 */
+} llm__vobject;
+
 typedef enum llm__node_kind {
-    LLM__N_CONST, LLM__N_NAME, LLM__N_LIST, LLM__N_TUPLE, LLM__N_DICT, LLM__N_UNARY, LLM__N_BINARY, LLM__N_AND, LLM__N_OR, LLM__N_COMPARE,
-    LLM__N_COND, LLM__N_ATTR, LLM__N_ITEM, LLM__N_SLICE, LLM__N_CALL, LLM__N_FILTER, LLM__N_TEST, LLM__N_ARG,
+    LLM__N_CONST, LLM__N_NAME, LLM__N_LIST, LLM__N_TUPLE, LLM__N_DICT, LLM__N_UNARY, LLM__N_CHAIN, LLM__N_COND, LLM__N_ATTR, LLM__N_ITEM,
+    LLM__N_SLICE, LLM__N_CALL, LLM__N_FILTER, LLM__N_TEST, LLM__N_ARG,
     LLM__N_BLOCK_TEXT, /* the output of a block, to be filtered; from here on, statements */
     LLM__N_DATA, LLM__N_PRINT, LLM__N_IF, LLM__N_FOR, LLM__N_SET, LLM__N_MACRO, LLM__N_CALL_BLOCK, LLM__N_FILTER_BLOCK, LLM__N_WITH,
     LLM__N_SCOPE, LLM__N_BREAK, LLM__N_CONTINUE
 } llm__node_kind;
 
-/* What a, b, c and d are stands where the parser makes the node; lists hang together by `next`. */
+/* What a, b, c, d and op stand for is said where the parser makes the node; lists hang together by `next`. */
 typedef struct llm__node {
     uint8_t kind, op;
     uint16_t name; /* of a variable */
@@ -7264,30 +7281,6 @@ typedef struct llm__node {
     const struct llm__tpl_entry *entry; /* of a filter or test; NULL: not known, an error when it is reached */
     llm__val v;
 } llm__node;
-
-/* Variables of a block that has its own. A variable is a value whose tag is its name, so a scope is a list. */
-typedef struct llm__scope {
-    struct llm__scope *up;
-    llm__vlist vars;
-} llm__scope;
-
-/* A macro: its definition, and the scope whose variables its body sees. */
-typedef struct llm__vmacro {
-    const llm__node *def;
-    llm__scope *scope; /* where it was defined */
-} llm__vmacro;
-
-typedef struct llm__vbound {
-    const struct llm__tpl_entry *entry;
-    llm__val self;
-} llm__vbound;
-
-/* What `loop` stands for inside of a for. */
-typedef struct llm__vloop {
-    llm__vlist *items;
-    int32_t at;
-    llm__val changed; /* what changed() got last */
-} llm__vloop;
 
 /* A parsed template: read-only from the end of llm_template_open on. */
 struct llm_template {
@@ -7317,20 +7310,26 @@ typedef struct llm__tpl {
 
 /* Arguments of a call: first those by position, then those by name. */
 typedef struct llm__args {
-    llm__val *v;
-    llm__str *name;
+    const llm__val *v;
+    const llm__str *name;
     int n, n_pos;
 } llm__args;
 
 typedef llm__val (*llm__tpl_fn)(llm__tpl *x, llm__val self, llm__val *a, const llm__args *g, int op);
 
-/* A filter, test, method or function. `spec` names its parameters in order, with "!" after those that must be given and "-" before those that
- * have no name; they come in `a`, UNSET where not given. NULL: all arguments come in `g`. `op` tells functions apart that share their code. */
+/* A filter, test, method or function. `names` are those it goes by, with blanks between. `spec` names its parameters in order, with "!" after
+ * those that must be given and "-" before those that have no name; they come in `a`, UNSET where not given. NULL: all arguments come
+ * in `g`. `op` tells functions apart that share their code. What fn returns is the result; UNSET: the text that it wrote. */
 typedef struct llm__tpl_entry {
-    const char *name, *spec;
+    const char *names, *spec;
     llm__tpl_fn fn;
     int op;
 } llm__tpl_entry;
+
+/* The parameters of every fn. */
+#define LLM__TPL_FN(name) \
+    static llm__val name(LLM__UNUSED llm__tpl *x, LLM__UNUSED llm__val self, LLM__UNUSED llm__val *a, LLM__UNUSED const llm__args *g, LLM__UNUSED int op)
+#define LLM__WRITTEN llm__v(LLM__V_UNSET) /* what such a function returns when its result is the text that it wrote */
 
 enum { LLM__TPL_DEPTH = 384, LLM__TPL_EVAL_DEPTH = 1500, LLM__TPL_CALLS = 64, LLM__TPL_RANGE = 100000, LLM__TPL_MAX_ARGS = 8 };
 
@@ -7338,19 +7337,25 @@ enum { LLM__TPL_DEPTH = 384, LLM__TPL_EVAL_DEPTH = 1500, LLM__TPL_CALLS = 64, LL
  * Nothing jumps: an error is noted in x->err and everything winds down by itself. Loops over something long test it, or pay by
  * llm__tpl_spend, which says the same. So a function may hand on the result of another without looking at it. */
 
-/* Notes the first error. Returns undefined, so that it can stand after `return`. */
-__attribute__((format(printf, 3, 4))) static llm__val llm__tpl_error(llm__tpl *x, llm_result r, const char *format, ...) {
+/* A value of a type that needs nothing else. */
+static llm__val llm__v(llm__vtype type) {
     llm__val v;
     memset(&v, 0, sizeof v);
-    v.type = LLM__V_UNDEF;
-    if (x->err) return v;
+    v.type = (uint8_t)type;
+    return v;
+}
+
+/* Notes the first error. Returns undefined, so that it can stand after `return`. */
+__attribute__((format(printf, 3, 4))) static llm__val llm__tpl_error(llm__tpl *x, llm_result r, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    vsnprintf(x->message, sizeof x->message, format, args);
+    if (!x->err) {
+        vsnprintf(x->message, sizeof x->message, format, args);
+        x->err = r;
+        x->err_line = x->line;
+    }
     va_end(args);
-    x->err = r;
-    x->err_line = x->line;
-    return v;
+    return llm__v(LLM__V_UNDEF);
 }
 
 #define llm__tpl_fail(x, ...) llm__tpl_error(x, LLM_ERR_TEMPLATE, __VA_ARGS__)
@@ -7378,14 +7383,6 @@ static int llm__tpl_enter(llm__tpl *x) {
 
 /* ---- making values ---- */
 
-/* A value of a type that needs nothing else. */
-static llm__val llm__v(llm__vtype type) {
-    llm__val v;
-    memset(&v, 0, sizeof v);
-    v.type = (uint8_t)type;
-    return v;
-}
-
 static llm__val llm__v_int(int64_t i) {
     llm__val v = llm__v(LLM__V_INT);
     v.as.i = i;
@@ -7404,6 +7401,8 @@ static llm__val llm__v_float(double f) {
     return v;
 }
 
+static llm__str llm__lit(const char *s) { return llm__s(s, strlen(s)); }
+
 /* A text, or another type that has one, whose bytes live long enough already. */
 static llm__val llm__v_text(llm__vtype type, llm__str s) {
     llm__val v = llm__v(type);
@@ -7412,20 +7411,26 @@ static llm__val llm__v_text(llm__vtype type, llm__str s) {
     return v;
 }
 
-static llm__val llm__v_str(const char *s, size_t n) { return llm__v_text(LLM__V_STR, llm__s(s, n)); }
+static llm__val llm__v_str(llm__str s) { return llm__v_text(LLM__V_STR, s); }
 
 /* Undefined, with a name for the error when it is used. */
-static llm__val llm__v_undef(const char *name) { return llm__v_text(LLM__V_UNDEF, llm__s(name, strlen(name))); }
+static llm__val llm__v_undef(const char *name) { return llm__v_text(LLM__V_UNDEF, llm__lit(name)); }
 
 /* The text of a value: p is never NULL. */
 static llm__str llm__v_s(llm__val v) { return llm__s(v.n ? v.as.s : "", v.n); }
-static llm__str llm__lit(const char *s) { return llm__s(s, strlen(s)); }
 
 /* A container as a value; undefined after an error, when the list is NULL. */
 static llm__val llm__v_list(llm__vtype type, llm__vlist *list) {
     llm__val v = llm__v(list ? type : LLM__V_UNDEF);
     v.as.list = list;
     return v;
+}
+
+/* A macro, function or loop, whose object the caller fills in; undefined after an error. */
+static llm__val llm__tpl_object(llm__tpl *x, llm__vtype type) {
+    llm__val v = llm__v(type);
+    v.as.object = (llm__vobject *)llm__tpl_get(x, sizeof *v.as.object);
+    return v.as.object ? v : llm__v(LLM__V_UNDEF);
 }
 
 /* A copy of bytes; type STR or BIG. */
@@ -7436,7 +7441,8 @@ static llm__val llm__tpl_copy(llm__tpl *x, llm__vtype type, llm__str s) {
     return llm__v_text(type, llm__s(p, s.n));
 }
 
-/* Appends to a list that is still being made. A NULL list (after an error) takes nothing. */
+/* Appends to a list that is still being made. A NULL list (after an error) takes nothing. Arenas cannot grow an array in place: it moves,
+ * and as its capacity doubles, what is left behind is never more than what is used. */
 static void llm__tpl_push(llm__tpl *x, llm__vlist *l, llm__val v) {
     if (!l || !llm__tpl_spend(x, 1)) return;
     if (l->n == l->cap) {
@@ -7464,7 +7470,7 @@ static llm__vlist *llm__tpl_list(llm__tpl *x, const llm__val *v, int32_t n) {
 /* The type as Python calls it, for errors. */
 static const char *llm__v_type_name(llm__val v) {
     static const char *const name[] = {"missing", "undefined", "NoneType", "bool", "int", "int", "float", "str", "list", "tuple", "dict view",
-                                       "generator", "range", "dict", "namespace", "macro", "function", "loop", "cycler", "joiner"};
+                                       "generator", "range", "dict", "namespace", "cycler", "joiner", "macro", "function", "loop"};
     return name[v.type];
 }
 
@@ -7474,11 +7480,14 @@ static int llm__tpl_defined(llm__tpl *x, llm__val v) {
     return !x->err;
 }
 
-#define LLM__V_IN(v, mask) (1 << (v).type & (mask)) /* is the type among those? */
+/* Sets of types: is the type of v among those of a mask? */
+#define LLM__V_IN(v, mask) (1 << (v).type & (mask))
 enum {
+    LLM__M_STR = 1 << LLM__V_STR, LLM__M_DICT = 1 << LLM__V_DICT, LLM__M_UNDEF = 1 << LLM__V_UNDEF, LLM__M_BIG = 1 << LLM__V_BIG,
     LLM__M_INT = 1 << LLM__V_BOOL | 1 << LLM__V_INT, LLM__M_NUMBER = LLM__M_INT | 1 << LLM__V_FLOAT, LLM__M_ROW = 1 << LLM__V_LIST | 1 << LLM__V_TUPLE,
-    LLM__M_LISTS = LLM__M_ROW | 1 << LLM__V_VIEW | 1 << LLM__V_GEN | 1 << LLM__V_RANGE, LLM__M_ABSENT = 1 << LLM__V_UNSET | 1 << LLM__V_NONE,
-    LLM__M_SEQUENCE = LLM__M_ROW | 1 << LLM__V_RANGE | 1 << LLM__V_STR | 1 << LLM__V_DICT | 1 << LLM__V_UNDEF
+    LLM__M_SLICED = LLM__M_ROW | 1 << LLM__V_RANGE | LLM__M_STR, LLM__M_VIEWED = LLM__M_ROW | 1 << LLM__V_VIEW, LLM__M_ABSENT = 1 << LLM__V_UNSET | 1 << LLM__V_NONE,
+    LLM__M_LISTS = LLM__M_VIEWED | 1 << LLM__V_GEN | 1 << LLM__V_RANGE, LLM__M_SEQUENCE = LLM__M_SLICED | LLM__M_DICT | LLM__M_UNDEF,
+    LLM__M_NO_KEY = 1 << LLM__V_LIST | LLM__M_DICT | 1 << LLM__V_VIEW /* what Python cannot hash */
 };
 
 /* A number as a double; for the types of LLM__M_NUMBER only. */
@@ -7494,6 +7503,9 @@ static int llm__tpl_space(int32_t c) {
 
 static int llm__tpl_digit(int32_t c) { return c >= '0' && c <= '9'; }
 static int llm__tpl_alpha(int32_t c) { return c < 128 ? (c | 32) >= 'a' && (c | 32) <= 'z' : llm__uni_in(c, LLM__CATS_L); }
+
+/* Letters, digits and '_': what the names of a template and the words of wordcount are made of. */
+static int llm__tpl_word(int32_t c) { return c == '_' || llm__tpl_digit(c) || (c < 128 ? llm__tpl_alpha(c) : llm__uni_in(c, LLM__CATS_L | LLM__CATS_N)); }
 
 /* Python's str.isprintable for one code point: repr() escapes the others. */
 static int llm__tpl_printable(int32_t c) { return c == ' ' || !llm__uni_in(c, LLM__CATS_C | LLM__CATS_Z); }
@@ -7512,7 +7524,21 @@ static int32_t llm__tpl_upper(int32_t c) {
     return c;
 }
 
-/* The number of code points. */
+/* A text without its first n bytes. */
+static llm__str llm__str_from(llm__str s, size_t n) { return llm__s(s.p + n, s.n - n); }
+
+/* Takes the first code point off a text. 0 at its end, or after an error; eight bytes cost a step. */
+static int llm__tpl_next_char(llm__tpl *x, llm__str *rest, int32_t *c) {
+    int len;
+    if (!rest->n) return 0;
+    *c = llm__utf8_get(rest->p, rest->n, &len);
+    size_t left = rest->n - (size_t)len;
+    int paid = llm__tpl_spend(x, (int64_t)(rest->n / 8 - left / 8));
+    *rest = llm__str_from(*rest, (size_t)len);
+    return paid;
+}
+
+/* The number of code points: of bytes that do not go on with one. */
 static int64_t llm__tpl_chars(llm__str s) {
     int64_t n = 0;
     for (size_t i = 0; i < s.n; i++) n += ((uint8_t)s.p[i] & 0xC0) != 0x80;
@@ -7528,6 +7554,16 @@ static size_t llm__tpl_byte_of(llm__str s, int64_t k) {
 }
 
 static int llm__str_same(llm__str a, llm__str b) { return a.n == b.n && !memcmp(a.p, b.p, a.n); }
+
+/* The number of a word in a list of words with single blanks between, from 0; -1 if it is not among them. */
+static int llm__tpl_word_index(const char *words, llm__str word) {
+    for (int i = 0; *words; i++) {
+        size_t n = strcspn(words, " ");
+        if (n == word.n && !memcmp(words, word.p, n)) return i;
+        words += n + (words[n] == ' ');
+    }
+    return -1;
+}
 
 /* Where `needle` stands first (step 1) or last (step -1) in s, or -1. */
 static int64_t llm__tpl_find(llm__str s, llm__str needle, int step) {
@@ -7551,7 +7587,7 @@ static llm__str llm__tpl_strip(llm__str s, llm__str set, int sides) {
     while ((sides & 2) && s.n) {
         size_t at = s.n - 1;
         while (at && ((uint8_t)s.p[at] & 0xC0) == 0x80) at--;
-        if (!llm__tpl_strips(llm__s(s.p + at, s.n - at), set, &len)) break;
+        if (!llm__tpl_strips(llm__str_from(s, at), set, &len)) break;
         s.n = at;
     }
     return s;
@@ -7578,15 +7614,13 @@ __attribute__((format(printf, 2, 3))) static void llm__tpl_putf(llm__tpl *x, con
     llm__tpl_put(x, llm__s(s, LLM__MIN((size_t)n, sizeof s - 1)));
 }
 
-/* A text `count` times; the limit is checked before the first. */
+/* A text `count` times; the limit is checked before the first. Single bytes go in 64 at a time: they are what columns are filled up with. */
 static void llm__tpl_repeat(llm__tpl *x, llm__str s, int64_t count) {
+    char many[64];
     if (!s.n || count <= 0 || x->err) return;
     if ((uint64_t)count > (x->text.limit - x->text.len) / s.n) llm__tpl_error(x, LLM_ERR_LIMIT, "the output is over %zu bytes", x->text.limit);
-    for (; count >= 64 && s.n == 1 && llm__tpl_spend(x, 1); count -= 64) {
-        char many[64];
-        memset(many, s.p[0], sizeof many);
-        llm__tpl_put(x, llm__s(many, sizeof many));
-    }
+    memset(many, s.p[0], sizeof many);
+    for (; count >= 64 && s.n == 1 && llm__tpl_spend(x, 1); count -= 64) llm__tpl_put(x, llm__s(many, sizeof many));
     while (count-- > 0 && llm__tpl_spend(x, 1)) llm__tpl_put(x, s);
 }
 
@@ -7611,19 +7645,14 @@ static int64_t llm__v_range_len(llm__val v) {
 
 /* Python's truth. */
 static int llm__v_truth(llm__val v) {
-    switch (v.type) {
-    case LLM__V_UNSET: case LLM__V_UNDEF: case LLM__V_NONE: return 0;
-    case LLM__V_BOOL: case LLM__V_INT: return v.as.i != 0;
-    case LLM__V_FLOAT: return v.as.f != 0;
-    case LLM__V_STR: return v.n != 0;
-    case LLM__V_LIST: case LLM__V_TUPLE: case LLM__V_VIEW: case LLM__V_DICT: return v.as.list->n != 0;
-    case LLM__V_RANGE: return llm__v_range_len(v) != 0;
-    default: return 1;
-    }
+    if (LLM__V_IN(v, LLM__M_ABSENT | LLM__M_UNDEF)) return 0;
+    if (LLM__V_IN(v, LLM__M_NUMBER)) return llm__v_num(v) != 0;
+    if (v.type == LLM__V_STR) return v.n != 0;
+    if (LLM__V_IN(v, LLM__M_VIEWED | LLM__M_DICT)) return v.as.list->n != 0;
+    return v.type != LLM__V_RANGE || llm__v_range_len(v) != 0;
 }
 
 static llm__val *llm__tpl_dict_find(llm__tpl *x, const llm__vlist *d, llm__val key);
-
 static int llm__tpl_equal(llm__tpl *x, llm__val a, llm__val b);
 
 /* Item by item; dicts in any order. */
@@ -7643,53 +7672,54 @@ static int llm__tpl_equal(llm__tpl *x, llm__val a, llm__val b) {
     if (LLM__V_IN(a, LLM__M_INT) && LLM__V_IN(b, LLM__M_INT)) return a.as.i == b.as.i;
     if (LLM__V_IN(a, LLM__M_NUMBER) && LLM__V_IN(b, LLM__M_NUMBER)) return llm__v_num(a) == llm__v_num(b);
     if (a.type != b.type) return 0;
-    if (LLM__V_IN(a, LLM__M_ABSENT | 1 << LLM__V_UNDEF)) return 1;
-    if (a.type == LLM__V_STR || a.type == LLM__V_BIG) return llm__str_same(llm__v_s(a), llm__v_s(b));
-    if (LLM__V_IN(a, LLM__M_ROW | 1 << LLM__V_VIEW | 1 << LLM__V_RANGE | 1 << LLM__V_DICT)) return llm__tpl_equal_lists(x, a.as.list, b.as.list, a.type == LLM__V_DICT);
+    if (LLM__V_IN(a, LLM__M_ABSENT | LLM__M_UNDEF)) return 1;
+    if (LLM__V_IN(a, LLM__M_STR | LLM__M_BIG)) return llm__str_same(llm__v_s(a), llm__v_s(b));
+    if (LLM__V_IN(a, LLM__M_VIEWED | 1 << LLM__V_RANGE | LLM__M_DICT)) return llm__tpl_equal_lists(x, a.as.list, b.as.list, a.type == LLM__V_DICT);
     return a.as.list == b.as.list;
 }
 
-/* Python's < and >: negative, 0 or positive. An error where Python has no order. */
+/* Python's < and >: negative, 0 or positive. An error where Python has no order. Texts are ordered by code points, which in UTF-8 is the order
+ * of their bytes; lists by the first item that differs. */
 static int llm__tpl_order(llm__tpl *x, llm__val a, llm__val b) {
     int order = 0, i = 0;
     if (!llm__tpl_spend(x, 1) || !llm__tpl_defined(x, a) || !llm__tpl_defined(x, b)) return 0;
     if (LLM__V_IN(a, LLM__M_INT) && LLM__V_IN(b, LLM__M_INT)) return (a.as.i > b.as.i) - (a.as.i < b.as.i);
     if (LLM__V_IN(a, LLM__M_NUMBER) && LLM__V_IN(b, LLM__M_NUMBER)) return (llm__v_num(a) > llm__v_num(b)) - (llm__v_num(a) < llm__v_num(b));
-    if (a.type == LLM__V_STR && b.type == LLM__V_STR) {
+    if (a.type != b.type || !LLM__V_IN(a, LLM__M_ROW | LLM__M_STR)) {
+        llm__tpl_fail(x, "'%s' and '%s' have no order", llm__v_type_name(a), llm__v_type_name(b));
+    } else if (a.type == LLM__V_STR) {
         order = memcmp(llm__v_s(a).p, llm__v_s(b).p, LLM__MIN(a.n, b.n));
-        return order ? order : (a.n > b.n) - (a.n < b.n);
+        if (!order) order = (a.n > b.n) - (a.n < b.n);
+    } else {
+        const llm__vlist *p = a.as.list, *q = b.as.list;
+        if (llm__tpl_enter(x)) {
+            while (i < p->n && i < q->n && llm__tpl_equal(x, p->v[i], q->v[i])) i++;
+            order = i < p->n && i < q->n ? llm__tpl_order(x, p->v[i], q->v[i]) : (p->n > q->n) - (p->n < q->n);
+        }
+        x->depth--;
     }
-    if (a.type != b.type || !LLM__V_IN(a, LLM__M_ROW)) return (void)llm__tpl_fail(x, "'%s' and '%s' have no order", llm__v_type_name(a), llm__v_type_name(b)), 0;
-    const llm__vlist *p = a.as.list, *q = b.as.list;
-    if (llm__tpl_enter(x)) {
-        while (i < p->n && i < q->n && llm__tpl_equal(x, p->v[i], q->v[i])) i++;
-        order = i < p->n && i < q->n ? llm__tpl_order(x, p->v[i], q->v[i]) : (p->n > q->n) - (p->n < q->n);
-    }
-    x->depth--;
     return order;
 }
 
-/* Sorts v by keys of the same number: merge sort, stable in both directions. */
-static void llm__tpl_sort(llm__tpl *x, llm__val *v, const llm__val *key, int n, int reverse) {
-    int32_t *a = (int32_t *)llm__tpl_get(x, (size_t)n * sizeof *a), *b = (int32_t *)llm__tpl_get(x, (size_t)n * sizeof *b);
-    llm__vlist *copy = llm__tpl_list(x, v, n);
-    if (x->err) return;
-    for (int i = 0; i < n; i++) a[i] = i;
-    for (int64_t width = 1; width < n; width *= 2) {
+/* Sorts v, and the keys to sort by with it: merge sort from the bottom up, stable in both directions. v and key may be the same list. */
+static void llm__tpl_sort(llm__tpl *x, llm__vlist *v, llm__vlist *key, int reverse) {
+    int64_t n = x->err ? 0 : v->n;
+    llm__val *from = (llm__val *)llm__tpl_get(x, 2 * (size_t)n * sizeof *from), *to = (llm__val *)llm__tpl_get(x, 2 * (size_t)n * sizeof *to); /* key, value ... */
+    for (int64_t i = 0; i < n && !x->err; i++) from[2 * i] = key->v[i], from[2 * i + 1] = v->v[i];
+    for (int64_t width = 1; width < n && !x->err; width *= 2) {
         for (int64_t lo = 0; lo < n; lo += 2 * width) {
-            int64_t mid = LLM__MIN(lo + width, n), hi = LLM__MIN(lo + 2 * width, n), i = lo, k = mid;
-            for (int64_t to = lo; to < hi && !x->err; to++) {
-                int right = i == mid;
-                if (i < mid && k < hi) right = reverse ? llm__tpl_order(x, key[a[i]], key[a[k]]) < 0 : llm__tpl_order(x, key[a[k]], key[a[i]]) < 0;
-                b[to] = right ? a[k++] : a[i++];
+            int64_t mid = LLM__MIN(lo + width, n), hi = LLM__MIN(lo + 2 * width, n), left = lo, right = mid;
+            for (int64_t at = lo; at < hi && !x->err; at++) {
+                int order = left < mid && right < hi ? llm__tpl_order(x, from[2 * right], from[2 * left]) : 0;
+                int take_right = left == mid || (reverse ? order > 0 : order < 0);
+                memcpy(to + 2 * at, from + 2 * (take_right ? right++ : left++), 2 * sizeof *to);
             }
         }
-        if (x->err) return;
-        int32_t *swap = a;
-        a = b;
-        b = swap;
+        llm__val *swap = from;
+        from = to;
+        to = swap;
     }
-    for (int i = 0; i < n; i++) v[i] = copy->v[a[i]];
+    for (int64_t i = 0; i < n && !x->err; i++) key->v[i] = from[2 * i], v->v[i] = from[2 * i + 1];
 }
 
 /* ---- dicts ----
@@ -7700,9 +7730,9 @@ static void llm__tpl_sort(llm__tpl *x, llm__val *v, const llm__val *key, int n, 
 static uint16_t llm__tpl_hash(llm__tpl *x, llm__val v) {
     uint64_t h = v.type;
     double f = LLM__V_IN(v, LLM__M_NUMBER) ? llm__v_num(v) + 0.0 : 0; /* -0.0 becomes 0.0 */
-    if (v.type == LLM__V_STR || v.type == LLM__V_BIG) h = llm__hash(llm__v_s(v).p, v.n, 1);
+    if (LLM__V_IN(v, LLM__M_STR | LLM__M_BIG)) h = llm__hash(llm__v_s(v).p, v.n, 1);
     else if (LLM__V_IN(v, LLM__M_NUMBER)) h = llm__hash(&f, sizeof f, 2);
-    else if (LLM__V_IN(v, 1 << LLM__V_LIST | 1 << LLM__V_DICT | 1 << LLM__V_VIEW)) llm__tpl_fail(x, "a '%s' cannot be a key", llm__v_type_name(v));
+    else if (LLM__V_IN(v, LLM__M_NO_KEY)) llm__tpl_fail(x, "a '%s' cannot be a key", llm__v_type_name(v));
     if (v.type == LLM__V_TUPLE && llm__tpl_enter(x))
         for (int i = 0; i < v.as.list->n && llm__tpl_spend(x, 1); i++) h = h * 31 + llm__tpl_hash(x, v.as.list->v[i]);
     x->depth -= v.type == LLM__V_TUPLE;
@@ -7737,24 +7767,24 @@ static llm__vlist *llm__tpl_view(llm__tpl *x, const llm__vlist *d, int which) {
     return l;
 }
 
-/* What a walk over v yields; NULL with an error where Python cannot walk. Consumes a generator. */
+/* What a walk over v yields; NULL with an error where Python cannot walk. Consumes a generator. What it returns may be v's own list. */
 static llm__vlist *llm__tpl_iter(llm__tpl *x, llm__val v) {
-    llm__vlist *l = v.type == LLM__V_STR || v.type == LLM__V_RANGE || v.type == LLM__V_UNDEF ? llm__tpl_list(x, NULL, 0) : NULL;
     if (x->err) return NULL;
-    if (LLM__V_IN(v, LLM__M_ROW | 1 << LLM__V_VIEW)) return v.as.list;
+    if (LLM__V_IN(v, LLM__M_VIEWED)) return v.as.list;
     if (v.type == LLM__V_DICT) return llm__tpl_view(x, v.as.list, 0);
     if (v.type == LLM__V_GEN) {
         int from = v.as.list->at, left = v.as.list->n - from;
         v.as.list->at += left;
         return llm__tpl_list(x, left ? v.as.list->v + from : NULL, left);
     }
-    if (!l) return (void)llm__tpl_fail(x, "'%s' cannot be walked through", llm__v_type_name(v)), (llm__vlist *)NULL;
-    for (int64_t i = 0, n = v.type == LLM__V_RANGE ? llm__v_range_len(v) : 0; i < n && !x->err; i++)
-        llm__tpl_push(x, l, llm__v_int(v.as.list->v[0].as.i + i * v.as.list->v[2].as.i));
-    int len;
-    for (uint32_t i = 0; v.type == LLM__V_STR && i < v.n && !x->err; i += (uint32_t)len) {
-        llm__utf8_get(v.as.s + i, v.n - i, &len);
-        llm__tpl_push(x, l, llm__v_str(v.as.s + i, (size_t)len));
+    llm__vlist *l = llm__tpl_list(x, NULL, 0);
+    if (v.type == LLM__V_STR) {
+        int32_t c;
+        for (llm__str rest = llm__v_s(v), at = rest; llm__tpl_next_char(x, &rest, &c); at = rest) llm__tpl_push(x, l, llm__v_str(llm__s(at.p, at.n - rest.n)));
+    } else if (v.type == LLM__V_RANGE) {
+        for (int64_t i = 0, n = llm__v_range_len(v); i < n && !x->err; i++) llm__tpl_push(x, l, llm__v_int(v.as.list->v[0].as.i + i * v.as.list->v[2].as.i));
+    } else if (v.type != LLM__V_UNDEF) {
+        llm__tpl_fail(x, "'%s' cannot be walked through", llm__v_type_name(v));
     }
     return x->err ? NULL : l;
 }
@@ -7763,164 +7793,141 @@ static llm__vlist *llm__tpl_iter(llm__tpl *x, llm__val v) {
 static int64_t llm__tpl_len(llm__tpl *x, llm__val v) {
     if (v.type == LLM__V_UNDEF) return 0;
     if (v.type == LLM__V_STR) return llm__tpl_spend(x, v.n / 64) ? llm__tpl_chars(llm__v_s(v)) : 0;
-    if (LLM__V_IN(v, LLM__M_ROW | 1 << LLM__V_VIEW)) return v.as.list->n;
+    if (LLM__V_IN(v, LLM__M_VIEWED)) return v.as.list->n;
     if (v.type == LLM__V_DICT) return v.as.list->n / 2;
     if (v.type == LLM__V_RANGE) return llm__v_range_len(v);
-    return (void)llm__tpl_fail(x, "'%s' has no length", llm__v_type_name(v)), 0;
+    llm__tpl_fail(x, "'%s' has no length", llm__v_type_name(v));
+    return 0;
 }
 
-/* ---- values as text: Python's str() and repr() ---- */
+/* ---- values as text ----
+ * Python has three ways to write a value: str(), what {{ }} prints; repr(), how things look inside of lists; and json.dumps(), the filter tojson
+ * as transformers calls it. Containers, numbers and quoted texts are written alike, so one writer does all three: its style is NULL for
+ * str(), and tells repr() and JSON apart by a few signs and words. */
 
-/* A text as Python prints it inside of lists: in quotes, single ones unless only those are in it, with escapes. */
-static void llm__tpl_put_repr(llm__tpl *x, llm__str s) {
-    char quote = memchr(s.p, '\'', s.n) && !memchr(s.p, '"', s.n) ? '"' : '\'';
-    int len;
-    llm__tpl_put(x, llm__s(&quote, 1));
-    for (size_t i = 0; i < s.n && llm__tpl_spend(x, 1); i += (size_t)len) {
-        int32_t c = llm__utf8_get(s.p + i, s.n - i, &len);
-        if (c == '\n' || c == '\r' || c == '\t') llm__tpl_putf(x, "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
-        else if (c == '\\' || c == quote) llm__tpl_putf(x, "\\%c", c);
-        else if (llm__tpl_printable(c)) llm__tpl_put(x, llm__s(s.p + i, (size_t)len));
-        else llm__tpl_putf(x, c < 256 ? "\\x%02x" : c < 65536 ? "\\u%04x" : "\\U%08x", (unsigned)c);
+typedef struct llm__tpl_style {
+    int json;                      /* 0: repr(), and the rest stands still */
+    int ascii, sort, pretty;       /* ensure_ascii, sort_keys, an indent is given */
+    llm__str indent, comma, colon; /* of `pretty`: what is put once a level; the separators */
+} llm__tpl_style;
+
+static const llm__tpl_style llm__tpl_repr = {0, 0, 0, 0, {"", 0}, {", ", 2}, {": ", 2}};
+
+/* A text in quotes, with escapes: in JSON of quotes, backslashes and control characters, or all that is not ASCII; in repr() of what cannot be
+ * printed. repr() takes single quotes unless only those are in the text. What needs no escape is copied in runs. */
+static void llm__tpl_put_quoted(llm__tpl *x, llm__str s, const llm__tpl_style *o) {
+    static const char named[] = "\nn\rr\tt\bb\ff"; /* repr() knows the first three */
+    const char quote = o->json || (memchr(s.p, '\'', s.n) && !memchr(s.p, '"', s.n)) ? '"' : '\'';
+    const llm__str mark = llm__s(&quote, 1);
+    llm__tpl_put(x, mark);
+    for (llm__str rest = s, run = s;;) {
+        int32_t c = 0;
+        const llm__str at = rest;
+        const int more = llm__tpl_next_char(x, &rest, &c), sign = c == quote || c == '\\';
+        const char *name = c > 0 && c < 32 ? strchr(named, c) : NULL;
+        if (name && name - named >= 6 && !o->json) name = NULL;
+        if (more && !sign && !name && (o->json ? c >= 32 && (!o->ascii || c < 127) : llm__tpl_printable(c))) continue;
+        llm__tpl_put(x, llm__s(run.p, (size_t)(at.p - run.p)));
+        if (!more) break;
+        run = rest;
+        if (sign || name) llm__tpl_putf(x, "\\%c", sign ? c : name[1]);
+        else if (!o->json) llm__tpl_putf(x, c < 256 ? "\\x%02x" : c < 65536 ? "\\u%04x" : "\\U%08x", (unsigned)c);
+        else if (c < 65536) llm__tpl_putf(x, "\\u%04x", (unsigned)c);
+        else llm__tpl_putf(x, "\\u%04x\\u%04x", 0xD800 + (unsigned)((c - 0x10000) >> 10), 0xDC00 + (unsigned)((c - 0x10000) & 1023));
     }
-    llm__tpl_put(x, llm__s(&quote, 1));
+    llm__tpl_put(x, mark);
 }
 
-static void llm__tpl_write(llm__tpl *x, llm__val v, int repr);
+static void llm__tpl_write(llm__tpl *x, llm__val v, const llm__tpl_style *o, int level);
 
-/* Items between brackets; of a dict: key: value. */
-static void llm__tpl_write_items(llm__tpl *x, const llm__vlist *l, const char *open, const char *close, int dict) {
-    llm__tpl_put(x, llm__lit(open));
-    for (int i = 0; i < l->n && !x->err; i++) {
-        if (i) llm__tpl_put(x, dict && i % 2 ? llm__lit(": ") : llm__lit(", "));
-        llm__tpl_write(x, l->v[i], 1);
-    }
-    llm__tpl_put(x, llm__lit(close));
+/* The key of a dict and its colon. JSON has texts only: numbers, true, false and null are put in quotes, other types are an error. */
+static void llm__tpl_write_key(llm__tpl *x, llm__val key, const llm__tpl_style *o, int level) {
+    int quotes = o->json && key.type != LLM__V_STR;
+    if (quotes && !LLM__V_IN(key, LLM__M_NUMBER | LLM__M_BIG | 1 << LLM__V_NONE)) llm__tpl_fail(x, "a '%s' cannot be a key in JSON", llm__v_type_name(key));
+    if (quotes) llm__tpl_put(x, llm__lit("\""));
+    llm__tpl_write(x, key, o, level);
+    if (quotes) llm__tpl_put(x, llm__lit("\""));
+    llm__tpl_put(x, o->colon);
 }
 
-/* Containers and objects: [1, 'a'], (1,), dict_keys([...]), range(0, 3); objects without the address that Python would show. */
-static void llm__tpl_write_list(llm__tpl *x, llm__val v) {
+/* A container: brackets, items, commas; the nesting level counts the indents. */
+static void llm__tpl_write_items(llm__tpl *x, llm__val v, const llm__tpl_style *o, int level) {
     static const char *const view[3] = {"dict_keys([", "dict_values([", "dict_items(["};
-    const llm__vlist *l = v.as.list;
-    if (v.type == LLM__V_LIST) llm__tpl_write_items(x, l, "[", "]", 0);
-    else if (v.type == LLM__V_TUPLE) llm__tpl_write_items(x, l, "(", l->n == 1 ? ",)" : ")", 0);
-    else if (v.type == LLM__V_VIEW) llm__tpl_write_items(x, l, view[v.flag], "])", 0);
-    else if (v.type == LLM__V_DICT) llm__tpl_write_items(x, l, "{", "}", 1);
-    else if (v.type == LLM__V_NAMESPACE) llm__tpl_write_items(x, l, "<Namespace {", "}>", 1);
-    else if (v.type == LLM__V_RANGE && l->v[2].as.i == 1) llm__tpl_putf(x, "range(%lld, %lld)", (long long)l->v[0].as.i, (long long)l->v[1].as.i);
-    else if (v.type == LLM__V_RANGE) llm__tpl_putf(x, "range(%lld, %lld, %lld)", (long long)l->v[0].as.i, (long long)l->v[1].as.i, (long long)l->v[2].as.i);
-    else llm__tpl_putf(x, "<%s object>", llm__v_type_name(v));
+    int dict = v.type == LLM__V_DICT || v.type == LLM__V_NAMESPACE, tuple = v.type == LLM__V_TUPLE && !o->json;
+    llm__vlist *l = v.as.list, *sorted = dict && o->sort ? llm__tpl_view(x, l, 0) : NULL;
+    if (sorted) llm__tpl_sort(x, sorted, sorted, 0);
+    llm__tpl_put(x, llm__lit(v.type == LLM__V_VIEW ? view[v.flag] : v.type == LLM__V_NAMESPACE ? "<Namespace {" : dict ? "{" : tuple ? "(" : "["));
+    for (int i = 0; i < l->n && !x->err; i += 1 + dict) {
+        if (i) llm__tpl_put(x, o->comma);
+        if (o->pretty) llm__tpl_put(x, llm__lit("\n")), llm__tpl_repeat(x, o->indent, level + 1);
+        llm__val key = sorted ? sorted->v[i / 2] : l->v[i];
+        if (dict) llm__tpl_write_key(x, key, o, level);
+        const llm__val *item = sorted ? llm__tpl_dict_find(x, l, key) : &l->v[i + dict];
+        if (item) llm__tpl_write(x, *item, o, level + 1);
+    }
+    if (o->pretty && l->n) llm__tpl_put(x, llm__lit("\n")), llm__tpl_repeat(x, o->indent, level);
+    llm__tpl_put(x, llm__lit(v.type == LLM__V_VIEW ? "])" : v.type == LLM__V_NAMESPACE ? "}>" : dict ? "}" : !tuple ? "]" : l->n == 1 ? ",)" : ")"));
+}
+
+/* What has no value of its own to show: a range by its bounds, the others without the address that Python would show. */
+static void llm__tpl_write_object(llm__tpl *x, llm__val v) {
+    const llm__val *part = v.as.list->v;
+    if (v.type != LLM__V_RANGE) llm__tpl_putf(x, "<%s object>", llm__v_type_name(v));
+    else if (part[2].as.i == 1) llm__tpl_putf(x, "range(%lld, %lld)", (long long)part[0].as.i, (long long)part[1].as.i);
+    else llm__tpl_putf(x, "range(%lld, %lld, %lld)", (long long)part[0].as.i, (long long)part[1].as.i, (long long)part[2].as.i);
+}
+
+/* Appends a value in a style; NULL: as str() has it. */
+static void llm__tpl_write(llm__tpl *x, llm__val v, const llm__tpl_style *o, int level) {
+    static const char *const word[2][6] = {{"None", "False", "True", "nan", "inf", "-inf"}, {"null", "false", "true", "NaN", "Infinity", "-Infinity"}};
+    const int json = o && o->json, safe = o && v.type == LLM__V_STR && v.flag && !json;
+    const char *name = NULL;
+    char s[48];
+    if (!llm__tpl_spend(x, 1)) return;
+    if (LLM__V_IN(v, 1 << LLM__V_NONE | 1 << LLM__V_BOOL)) name = word[json][v.type == LLM__V_BOOL ? 1 + v.as.i : 0];
+    if (v.type == LLM__V_FLOAT && v.as.f - v.as.f != 0) name = word[json][v.as.f != v.as.f ? 3 : v.as.f > 0 ? 4 : 5];
+    if (name) {
+        llm__tpl_put(x, llm__lit(name));
+    } else if (v.type == LLM__V_FLOAT) {
+        llm__tpl_put(x, llm__s(s, (size_t)llm__format_double(v.as.f, s)));
+    } else if (v.type == LLM__V_INT) {
+        llm__tpl_putf(x, "%lld", (long long)v.as.i);
+    } else if (v.type == LLM__V_BIG || (v.type == LLM__V_STR && !o)) {
+        llm__tpl_put(x, llm__v_s(v));
+    } else if (v.type == LLM__V_STR) {
+        if (safe) llm__tpl_put(x, llm__lit("Markup("));
+        llm__tpl_put_quoted(x, llm__v_s(v), o);
+        if (safe) llm__tpl_put(x, llm__lit(")"));
+    } else if (json && !LLM__V_IN(v, LLM__M_ROW | LLM__M_DICT)) {
+        llm__tpl_fail(x, "a value of type '%s' cannot be written as JSON", llm__v_type_name(v));
+    } else if (LLM__V_IN(v, LLM__M_VIEWED | LLM__M_DICT | 1 << LLM__V_NAMESPACE)) {
+        if (llm__tpl_enter(x)) llm__tpl_write_items(x, v, o ? o : &llm__tpl_repr, level);
+        x->depth--;
+    } else if (LLM__V_IN(v, LLM__M_UNDEF | 1 << LLM__V_UNSET)) {
+        llm__tpl_put(x, llm__lit(o ? "Undefined" : ""));
+    } else {
+        llm__tpl_write_object(x, v);
+    }
 }
 
 /* Appends str(v), or repr(v). */
-static void llm__tpl_write(llm__tpl *x, llm__val v, int repr) {
-    char s[48];
-    if (!llm__tpl_spend(x, 1)) return;
-    switch (v.type) {
-    case LLM__V_UNSET: case LLM__V_UNDEF: llm__tpl_put(x, llm__lit(repr ? "Undefined" : "")); break;
-    case LLM__V_NONE: llm__tpl_put(x, llm__lit("None")); break;
-    case LLM__V_BOOL: llm__tpl_put(x, llm__lit(v.as.i ? "True" : "False")); break;
-    case LLM__V_INT: llm__tpl_putf(x, "%lld", (long long)v.as.i); break;
-    case LLM__V_FLOAT: llm__tpl_put(x, llm__s(s, (size_t)llm__format_double(v.as.f, s))); break;
-    case LLM__V_BIG: llm__tpl_put(x, llm__v_s(v)); break;
-    case LLM__V_STR:
-        if (repr && v.flag) llm__tpl_put(x, llm__lit("Markup("));
-        if (repr) llm__tpl_put_repr(x, llm__v_s(v));
-        else llm__tpl_put(x, llm__v_s(v));
-        if (repr && v.flag) llm__tpl_put(x, llm__lit(")"));
-        break;
-    default:
-        if (llm__tpl_enter(x)) llm__tpl_write_list(x, v);
-        x->depth--;
-    }
-}
+static void llm__tpl_print(llm__tpl *x, llm__val v) { llm__tpl_write(x, v, NULL, 0); }
 
 /* str(v) as a value. */
 static llm__val llm__tpl_str(llm__tpl *x, llm__val v) {
     size_t mark = x->text.len;
     if (v.type == LLM__V_STR) return v;
-    llm__tpl_write(x, v, 0);
+    llm__tpl_print(x, v);
     return llm__tpl_take(x, mark);
 }
 
-/* ---- values as JSON: Python's json.dumps, as transformers calls it ---- */
-
-/* The arguments of json.dumps. */
-typedef struct llm__dump_style {
-    int ascii, sort, pretty;
-    llm__str indent, comma, colon;
-} llm__dump_style;
-
-/* A text in JSON: only quotes, backslashes and control characters are escaped, with ensure_ascii all that is not ASCII. */
-static void llm__tpl_dump_str(llm__tpl *x, llm__str s, int ascii) {
-    static const char named[] = "\nn\tt\rr\bb\ff\"\"\\\\";
-    int len;
-    size_t from = 0;
-    llm__tpl_put(x, llm__lit("\""));
-    for (size_t i = 0; i < s.n && llm__tpl_spend(x, (i & 15) == 0); i += (size_t)len) {
-        int32_t c = (uint8_t)s.p[i];
-        len = 1;
-        if (c >= 32 && c != '"' && c != '\\' && (!ascii || c < 127)) continue;
-        if (c >= 128) c = llm__utf8_get(s.p + i, s.n - i, &len);
-        llm__tpl_put(x, llm__s(s.p + from, i - from));
-        from = i + (size_t)len;
-        const char *short_form = c && c < 128 ? strchr(named, c) : NULL;
-        if (short_form && (short_form - named) % 2 == 0) llm__tpl_putf(x, "\\%c", short_form[1]);
-        else if (c >= 65536) llm__tpl_putf(x, "\\u%04x\\u%04x", 0xD800 + (unsigned)((c - 0x10000) >> 10), 0xDC00 + (unsigned)((c - 0x10000) & 1023));
-        else llm__tpl_putf(x, "\\u%04x", (unsigned)c);
-    }
-    if (!x->err) llm__tpl_put(x, llm__s(s.p + from, s.n - from));
-    llm__tpl_put(x, llm__lit("\""));
-}
-
-static void llm__tpl_dump(llm__tpl *x, llm__val v, const llm__dump_style *o, int level);
-
-/* A key and its colon: numbers, true, false and null become texts; other types are an error. */
-static void llm__tpl_dump_key(llm__tpl *x, llm__val key, const llm__dump_style *o) {
-    if (key.type == LLM__V_NONE) key = llm__v_str("null", 4);
-    else if (key.type == LLM__V_BOOL) key = key.as.i ? llm__v_str("true", 4) : llm__v_str("false", 5);
-    else if (LLM__V_IN(key, LLM__M_NUMBER | 1 << LLM__V_BIG)) key = llm__tpl_str(x, key);
-    if (key.type != LLM__V_STR) llm__tpl_fail(x, "a '%s' cannot be a key in JSON", llm__v_type_name(key));
-    llm__tpl_dump_str(x, llm__v_s(key), o->ascii);
-    llm__tpl_put(x, o->colon);
-}
-
-/* A list or dict. */
-static void llm__tpl_dump_items(llm__tpl *x, llm__val v, const llm__dump_style *o, int level) {
-    int dict = v.type == LLM__V_DICT;
-    const llm__vlist *l = v.as.list, *keys = dict && o->sort ? llm__tpl_view(x, l, 0) : NULL;
-    if (keys) llm__tpl_sort(x, keys->v, keys->v, keys->n, 0);
-    llm__tpl_put(x, llm__lit(dict ? "{" : "["));
-    for (int i = 0; i < l->n && !x->err; i += 1 + dict) {
-        if (i) llm__tpl_put(x, o->comma);
-        if (o->pretty) llm__tpl_put(x, llm__lit("\n")), llm__tpl_repeat(x, o->indent, level + 1);
-        llm__val key = keys ? keys->v[i / 2] : l->v[i];
-        if (dict) llm__tpl_dump_key(x, key, o);
-        if (!x->err) llm__tpl_dump(x, keys ? *llm__tpl_dict_find(x, l, key) : l->v[i + dict], o, level + 1);
-    }
-    if (o->pretty && l->n) llm__tpl_put(x, llm__lit("\n")), llm__tpl_repeat(x, o->indent, level);
-    llm__tpl_put(x, llm__lit(dict ? "}" : "]"));
-}
-
-/* Appends json.dumps(v). */
-static void llm__tpl_dump(llm__tpl *x, llm__val v, const llm__dump_style *o, int level) {
-    if (!llm__tpl_spend(x, 1)) return;
-    if (v.type == LLM__V_STR) llm__tpl_dump_str(x, llm__v_s(v), o->ascii);
-    else if (v.type == LLM__V_NONE) llm__tpl_put(x, llm__lit("null"));
-    else if (v.type == LLM__V_BOOL) llm__tpl_put(x, llm__lit(v.as.i ? "true" : "false"));
-    else if (v.type == LLM__V_FLOAT && v.as.f - v.as.f != 0) llm__tpl_put(x, llm__lit(v.as.f != v.as.f ? "NaN" : v.as.f > 0 ? "Infinity" : "-Infinity"));
-    else if (LLM__V_IN(v, LLM__M_NUMBER | 1 << LLM__V_BIG)) llm__tpl_write(x, v, 0);
-    else if (!LLM__V_IN(v, LLM__M_ROW | 1 << LLM__V_DICT)) llm__tpl_fail(x, "a value of type '%s' cannot be written as JSON", llm__v_type_name(v));
-    else {
-        if (llm__tpl_enter(x)) llm__tpl_dump_items(x, v, o, level);
-        x->depth--;
-    }
-}
+/* Its bytes. */
+static llm__str llm__tpl_str_of(llm__tpl *x, llm__val v) { return llm__v_s(llm__tpl_str(x, v)); }
 
 /* ---- from text to tokens ----
  * Outside of tags the text is cut at {{, {% and {#, and what jinja2's trim_blocks and lstrip_blocks take away is taken away here: the line feed
  * behind a block, the blanks between the begin of a line and a block in it, and with '-' all white space. Inside of tags there are words. Brackets
- * are counted, because }} may end two dicts. */
+ * are counted, because }} may end two dicts. Between {% raw %} and {% endraw %} no other tag counts; the parser says when. */
 
 /* Tokens are named by a letter: d text outside of tags, V {{, v }}, B {%, b %}, n name, s text literal, i and f numbers, 0 the end; operators by
  * their character, those of two characters by E ==, N !=, G >=, L <=, D //, P **. */
@@ -7939,21 +7946,22 @@ typedef struct llm__tpl_lexer {
     char end;          /* 'v' or 'b' inside of a tag, else 0 */
     int brackets;      /* open ones inside of a tag: }} and %} do not end it then */
     int line_starting; /* what was consumed last ended with a line feed */
+    int raw;           /* from inside of {% raw %} up to {% endraw %} */
     const char *error;
 } llm__tpl_lexer;
 
 /* The byte k ahead; 0 at the end. */
 static char llm__lex_peek(const llm__tpl_lexer *l, size_t k) { return l->at + k < l->n ? l->s[l->at + k] : 0; }
 
+/* The text that is left. */
+static llm__str llm__lex_rest(const llm__tpl_lexer *l) { return llm__s(l->s + l->at, l->n - l->at); }
+
 /* Moves on, counting lines. */
 static void llm__lex_skip(llm__tpl_lexer *l, size_t n) {
     for (; n && l->at < l->n; n--) l->line += l->s[l->at++] == '\n';
 }
 
-static void llm__lex_spaces(llm__tpl_lexer *l) {
-    llm__str rest = llm__s(l->s + l->at, l->n - l->at);
-    llm__lex_skip(l, rest.n - llm__tpl_trim(rest, 1).n);
-}
+static void llm__lex_spaces(llm__tpl_lexer *l) { llm__lex_skip(l, l->n - l->at - llm__tpl_trim(llm__lex_rest(l), 1).n); }
 
 /* Consumes what closes a tag, `len` bytes, and the white space that belongs to it: all after '-'; with `trim` a line feed, unless after '+'. */
 static void llm__lex_close(llm__tpl_lexer *l, size_t len, char sign, int trim) {
@@ -7965,50 +7973,31 @@ static void llm__lex_close(llm__tpl_lexer *l, size_t len, char sign, int trim) {
 
 /* The text before a tag at `to`, without the white space that the tag takes: all before '-'; for blocks and comments what stands between the
  * begin of their line and them, unless '+'. */
-static llm__str llm__lex_before(const llm__tpl_lexer *l, size_t from, size_t to, char sign, int block) {
-    llm__str s = llm__s(l->s + from, to - from);
+static llm__str llm__lex_before(const llm__tpl_lexer *l, size_t to, char sign, int block) {
+    llm__str s = llm__s(l->s + l->at, to - l->at);
     if (sign == '-') return llm__tpl_trim(s, 2);
     if (sign == '+' || !block) return s;
     size_t start = s.n;
     while (start && s.p[start - 1] != '\n') start--;
-    if ((start || l->line_starting) && !llm__tpl_trim(llm__s(s.p + start, s.n - start), 1).n) s.n = start;
+    if ((start || l->line_starting) && !llm__tpl_trim(llm__str_from(s, start), 1).n) s.n = start;
     return s;
 }
 
-/* Length of {% raw %} or {% endraw %} at byte `at`, its closing sign in *sign; 0 if it is none. */
-static size_t llm__lex_raw_tag(const llm__tpl_lexer *l, size_t at, const char *word, char *sign) {
-    llm__tpl_lexer c = *l;
-    size_t n = strlen(word);
-    c.at = at + 2;
-    if (llm__lex_peek(&c, 0) == '-' || llm__lex_peek(&c, 0) == '+') c.at++;
-    llm__lex_spaces(&c);
-    if (c.n - c.at < n || memcmp(c.s + c.at, word, n)) return 0;
-    c.at += n;
-    llm__lex_spaces(&c);
-    *sign = llm__lex_peek(&c, 0);
-    c.at += *sign == '-' || *sign == '+';
-    return llm__lex_peek(&c, 0) == '%' && llm__lex_peek(&c, 1) == '}' ? c.at + 2 - at : 0;
-}
-
-/* {% raw %}: what stands up to {% endraw %} is text. */
-static llm__str llm__lex_raw(llm__tpl_lexer *l, size_t len, char sign) {
-    llm__lex_close(l, len, sign, 0);
-    size_t from = l->at, tag;
-    for (size_t to = from; to + 2 < l->n; to++) {
-        if (l->s[to] != '{' || l->s[to + 1] != '%' || (tag = llm__lex_raw_tag(l, to, "endraw", &sign)) == 0) continue;
-        llm__str s = llm__lex_before(l, from, to, l->s[to + 2], 1);
-        llm__lex_skip(l, to - from);
-        llm__lex_close(l, tag, sign, 1);
-        return s;
-    }
-    l->error = "{% raw %} without {% endraw %}";
-    return llm__s("", 0);
+/* Does a tag, or a comment, begin at byte `at`? The character behind its brace, else 0. In raw text only {% endraw counts. */
+static char llm__lex_opens(const llm__tpl_lexer *l, size_t at) {
+    char kind = l->s[at] == '{' && at + 1 < l->n ? l->s[at + 1] : 0;
+    if (!l->raw) return kind && strchr("{%#", kind) ? kind : 0;
+    if (kind != '%') return 0;
+    llm__str word = llm__str_from(llm__s(l->s, l->n), at + 2);
+    if (word.n && (word.p[0] == '-' || word.p[0] == '+')) word = llm__str_from(word, 1);
+    word = llm__tpl_trim(word, 1);
+    return word.n >= 6 && !memcmp(word.p, "endraw", 6) ? kind : 0;
 }
 
 /* {# ... #}, whose opening sign, if any, is `sign`. */
 static void llm__lex_comment(llm__tpl_lexer *l, char sign) {
     llm__lex_skip(l, sign == '-' || sign == '+' ? 3 : 2);
-    int64_t end = llm__tpl_find(llm__s(l->s + l->at, l->n - l->at), llm__lit("#}"), 1);
+    int64_t end = llm__tpl_find(llm__lex_rest(l), llm__lit("#}"), 1);
     if (end < 0) {
         l->error = "a comment without its end";
         return;
@@ -8020,26 +8009,23 @@ static void llm__lex_comment(llm__tpl_lexer *l, char sign) {
 
 /* Outside of tags: the text up to the next tag, then that tag's begin. */
 static llm__tpl_token llm__lex_data(llm__tpl_lexer *l) {
-    llm__tpl_token t;
-    memset(&t, 0, sizeof t);
-    t.line = l->line;
+    llm__tpl_token t = {0, l->line, {NULL, 0}};
     while (!t.s.n && !l->error && !l->pending && l->at < l->n) {
-        size_t from = l->at, to = from;
-        while (to < l->n && !(l->s[to] == '{' && to + 1 < l->n && memchr("{%#", l->s[to + 1], 3))) to++;
-        char kind = to < l->n ? l->s[to + 1] : 0, sign = to + 2 < l->n ? l->s[to + 2] : 0, raw_sign = 0;
-        size_t raw = kind == '%' ? llm__lex_raw_tag(l, to, "raw", &raw_sign) : 0;
-        t.s = kind ? llm__lex_before(l, from, to, sign, kind != '{') : llm__s(l->s + from, to - from);
-        llm__lex_skip(l, to - from);
+        size_t to = l->at;
+        while (to < l->n && !llm__lex_opens(l, to)) to++;
+        char kind = to < l->n ? l->s[to + 1] : 0, sign = to + 2 < l->n ? l->s[to + 2] : 0;
+        t.s = kind ? llm__lex_before(l, to, sign, kind != '{') : llm__lex_rest(l);
+        if (!kind && l->raw) l->error = "{% raw %} without {% endraw %}";
+        llm__lex_skip(l, to - l->at);
         if (kind == '#') llm__lex_comment(l, sign);
-        else if (kind && !raw) l->pending = kind == '{' ? 'V' : 'B';
-        else if (kind && !t.s.n) t.s = llm__lex_raw(l, raw, raw_sign); /* after a text it is the next token */
+        else if (kind) l->pending = kind == '{' ? 'V' : 'B';
     }
     t.type = t.s.n ? 'd' : l->pending;
     if (t.s.n || !l->pending) return t;
     t.line = l->line;
     l->end = l->pending == 'V' ? 'v' : 'b';
     l->pending = 0;
-    l->line_starting = 0;
+    l->line_starting = l->raw = 0;
     llm__lex_skip(l, llm__lex_peek(l, 2) == '-' || llm__lex_peek(l, 2) == '+' ? 3 : 2);
     return t;
 }
@@ -8053,7 +8039,7 @@ static size_t llm__lex_digits(const llm__tpl_lexer *l, size_t i, int hex) {
     return i;
 }
 
-/* The end of a number at l->at; its type, 'i' or 'f', in *type. */
+/* The end of a number at l->at; its type, 'i' or 'f', in *type. Behind a '.' stands an index (x.0.1), never a fraction. */
 static size_t llm__lex_number(const llm__tpl_lexer *l, char *type) {
     const char *s = l->s;
     char base = (char)(llm__lex_peek(l, 1) | 32);
@@ -8067,7 +8053,7 @@ static size_t llm__lex_number(const llm__tpl_lexer *l, char *type) {
 }
 
 /* Letters, digits, '_' and all beyond ASCII: whether a name is good Unicode does not matter here. */
-static int llm__lex_is_name(char c) { return llm__tpl_alpha((uint8_t)c) || llm__tpl_digit(c) || c == '_' || (uint8_t)c >= 128; }
+static int llm__lex_is_name(char c) { return (uint8_t)c >= 128 || llm__tpl_word(c); }
 
 /* The type of an operator at l->at, and its end. */
 static char llm__lex_operator(llm__tpl_lexer *l, size_t *end) {
@@ -8082,17 +8068,15 @@ static char llm__lex_operator(llm__tpl_lexer *l, size_t *end) {
 
 /* The next token. */
 static llm__tpl_token llm__lex_next(llm__tpl_lexer *l) {
-    llm__tpl_token t;
     if (!l->end) return llm__lex_data(l);
     llm__lex_spaces(l);
-    memset(&t, 0, sizeof t);
-    t.line = l->line;
+    llm__tpl_token t = {0, l->line, {NULL, 0}};
     if (l->at >= l->n) return t;
     char c = llm__lex_peek(l, 0);
     size_t sign = c == '-' || (c == '+' && l->end == 'b'), end = l->at + 1;
     if (!l->brackets && llm__lex_peek(l, sign) == (l->end == 'b' ? '%' : '}') && llm__lex_peek(l, sign + 1) == '}') {
         t.type = l->end;
-        llm__lex_close(l, sign + 2, sign ? c : 0, l->end == 'b');
+        llm__lex_close(l, sign + 2, sign ? c : 0, l->end == 'b' && !l->raw);
         l->end = 0;
         return t;
     }
@@ -8114,8 +8098,9 @@ static llm__tpl_token llm__lex_next(llm__tpl_lexer *l) {
 }
 
 /* ---- from tokens to a tree ----
- * Precedence, loosest first: if-else, or, and, not, comparisons, + -, ~, * / // %, **, signs, postfix (. [] ()), filters and tests.
- * After an error the text seems to be at its end, so every loop ends, and nodes are `scrap`, so none is NULL. */
+ * Recursive descent, with a table for the operators between operands. Precedence, loosest first: if-else, or, and, not, comparisons, + -, ~,
+ * * / // %, **, signs, postfix (. [] ()), filters and tests. After an error the text seems to be at its end, so every loop ends,
+ * and nodes are `scrap`, so none is NULL. */
 
 /* The parser: one token read, the lexer behind it. */
 typedef struct llm__tpl_parser {
@@ -8157,11 +8142,13 @@ static void *llm__parse_get(llm__tpl_parser *p, size_t n) {
 }
 
 /* A new node with the line of the token that is read; never NULL. */
-static llm__node *llm__parse_node(llm__tpl_parser *p, llm__node_kind kind) {
+static llm__node *llm__parse_node(llm__tpl_parser *p, llm__node_kind kind, int op, llm__node *a) {
     llm__node *n = (llm__node *)llm__parse_get(p, sizeof *n);
     if (!n) n = (llm__node *)memset(&p->scrap, 0, sizeof p->scrap);
     n->kind = (uint8_t)kind;
+    n->op = (uint8_t)op;
     n->line = p->tok.line;
+    n->a = p->err ? NULL : a;
     return n;
 }
 
@@ -8179,7 +8166,7 @@ static void llm__parse_want(llm__tpl_parser *p, char type, const char *what) {
 static llm__str llm__parse_name(llm__tpl_parser *p) {
     llm__str s = p->tok.s;
     llm__parse_want(p, 'n', "a name was expected");
-    return p->err ? llm__s("", 0) : s;
+    return p->err ? llm__lit("") : s;
 }
 
 /* The id of a variable. */
@@ -8200,6 +8187,16 @@ static int llm__parse_enter(llm__tpl_parser *p) {
     return !p->err;
 }
 
+/* Nodes up to a closing token, which stays, with commas between; one may stand at the end. `item` may return several that hang together. */
+static llm__node *llm__parse_list(llm__tpl_parser *p, char close, llm__node *(*item)(llm__tpl_parser *p)) {
+    llm__node *first = NULL, **tail = &first;
+    while (p->tok.type != close && !p->err) {
+        for (*tail = item(p); *tail && !p->err; tail = &(*tail)->next) {}
+        if (!llm__parse_skip(p, ',')) break;
+    }
+    return p->err ? NULL : first;
+}
+
 /* Decodes an escape, with *at behind its backslash: \n, \x41, \u00e9, \101, ... An unknown one stays as it is. Returns the bytes written. */
 static size_t llm__parse_escape(llm__str s, size_t *at, char *to) {
     static const char plain[] = "n\nt\tr\r\\\\'\'\"\"a\ab\bf\fv\v";
@@ -8216,9 +8213,9 @@ static size_t llm__parse_escape(llm__str s, size_t *at, char *to) {
     return (size_t)llm__utf8_put(to, code >= 0xD800 && code < 0xE000 ? 0xFFFD : code);
 }
 
-/* Text literals; those that follow each other become one. */
+/* Text literals; those that follow each other become one. What an escape becomes is never longer than it was. */
 static llm__val llm__parse_string(llm__tpl_parser *p) {
-    llm__val v = llm__v_str("", 0);
+    llm__val v = llm__v_str(llm__lit(""));
     while (p->tok.type == 's') {
         llm__str s = llm__s(p->tok.s.p + 1, p->tok.s.n - 2);
         size_t n = v.n;
@@ -8229,7 +8226,7 @@ static llm__val llm__parse_string(llm__tpl_parser *p) {
             if (s.p[i] == '\\' && i + 1 < s.n) i++, n += llm__parse_escape(s, &i, to + n);
             else to[n++] = s.p[i++];
         }
-        v = llm__v_str(to, n);
+        v = llm__v_str(llm__s(to, n));
         llm__parse_next(p);
     }
     return v;
@@ -8244,47 +8241,41 @@ static llm__val llm__v_digits(llm__str s) {
 /* A number: 12, 1_000, 0x1F, 0o17, 0b11, 1.5e-3. Decimal ones may be of any length. */
 static llm__val llm__parse_number(llm__tpl_parser *p) {
     llm__str t = p->tok.s;
-    char type = p->tok.type, *s = (char *)llm__parse_get(p, t.n + 1);
-    size_t n = 0, i;
-    llm__val v = llm__v_int(0);
-    for (i = 0; s && i < t.n; i++)
+    char type = p->tok.type, *s = (char *)llm__parse_get(p, t.n + 1), *end;
+    size_t n = 0;
+    llm__val v = type == 'f' ? llm__v_float(0) : llm__v_int(0);
+    if (!s) return v;
+    for (size_t i = 0; i < t.n; i++)
         if (t.p[i] != '_') s[n++] = t.p[i];
-    int base = n < 2 || s[0] != '0' || type == 'f' ? 10 : (s[1] | 32) == 'x' ? 16 : (s[1] | 32) == 'o' ? 8 : (s[1] | 32) == 'b' ? 2 : 10;
-    for (i = 2; base != 10 && i < n && v.as.i < INT64_MAX >> 5; i++) v.as.i = v.as.i * base + llm__lex_hex(s[i]);
-    if (base != 10 && i < n) llm__parse_error(p, "a number that fits 64 bits was expected");
-    for (i = 0; i + 1 < n && s[i] == '0'; i++) {}
-    if (s && base == 10) v = type == 'f' ? llm__v_float(0) : llm__v_digits(llm__s(s + i, n - i));
-    if (s && type == 'f') llm__parse_double(s, n, &v.as.f);
+    char letter = (char)(s[0] == '0' ? s[1] | 32 : 0);
+    int base = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 10;
+    if (base != 10) {
+        errno = 0;
+        v.as.i = strtoll(s + 2, &end, base);
+        if (errno || *end || n == 2) llm__parse_error(p, "a number that fits 64 bits was expected");
+    } else if (type == 'f') {
+        llm__parse_double(s, n, &v.as.f);
+    } else {
+        for (; n > 1 && *s == '0'; n--) s++;
+        v = llm__v_digits(llm__s(s, n));
+    }
     llm__parse_next(p);
     return v;
 }
 
 static llm__node *llm__parse_expr(llm__tpl_parser *p);
-static llm__node *llm__parse_or(llm__tpl_parser *p);
-static llm__node *llm__parse_postfix(llm__tpl_parser *p, llm__node *of);
+static llm__node *llm__parse_level(llm__tpl_parser *p, int level);
+static llm__node *llm__parse_postfix(llm__tpl_parser *p);
 
-/* Items up to a closing token, which is skipped: nodes in a list; of a dict: key, value, key, value ... A comma may stand at the end. */
-static llm__node *llm__parse_items(llm__tpl_parser *p, char close, int dict) {
-    llm__node *first = NULL, **tail = &first;
-    while (p->tok.type != close && !p->err) {
-        for (int i = 0; i <= dict; i++, tail = &(*tail)->next) {
-            if (i) llm__parse_want(p, ':', "':' was expected");
-            *tail = llm__parse_expr(p);
-        }
-        if (!llm__parse_skip(p, ',')) break;
-    }
-    llm__parse_want(p, close, "the end of a list was expected");
-    return p->err ? NULL : first;
-}
+/* An expression without if-else. */
+static llm__node *llm__parse_or(llm__tpl_parser *p) { return llm__parse_level(p, 0); }
 
-static llm__node *llm__parse_primary(llm__tpl_parser *p);
-
-/* An expression, or several with commas: a tuple. `how` they are read: 't' targets of an assignment, 'f' of a for, 'o' without if-else, 'e' any. */
-static llm__node *llm__parse_tuple(llm__tpl_parser *p, char how) {
-    llm__node *tuple = llm__parse_node(p, LLM__N_TUPLE), **tail = &tuple->a;
+/* An expression, or several with commas: a tuple. `item` reads one; `for` ends at `in`. */
+static llm__node *llm__parse_tuple(llm__tpl_parser *p, llm__node *(*item)(llm__tpl_parser *p)) {
+    llm__node *tuple = llm__parse_node(p, LLM__N_TUPLE, 0, NULL), **tail = &tuple->a;
     int commas = 0;
-    while (p->tok.type && !strchr("vb)", p->tok.type) && !(how == 'f' && llm__parse_is(p, "in"))) {
-        *tail = how == 't' || how == 'f' ? llm__parse_postfix(p, llm__parse_primary(p)) : how == 'o' ? llm__parse_or(p) : llm__parse_expr(p);
+    while (p->tok.type && !strchr("vb)", p->tok.type) && !(item == llm__parse_postfix && llm__parse_is(p, "in"))) {
+        *tail = item(p);
         tail = &(*tail)->next;
         if (!llm__parse_skip(p, ',')) break;
         commas++;
@@ -8293,18 +8284,26 @@ static llm__node *llm__parse_tuple(llm__tpl_parser *p, char how) {
     return p->err ? &p->scrap : commas ? tuple : tuple->a;
 }
 
+/* The key and the value of a dict, one after the other. */
+static llm__node *llm__parse_pair(llm__tpl_parser *p) {
+    llm__node *key = llm__parse_expr(p);
+    llm__parse_want(p, ':', "':' was expected");
+    key->next = llm__parse_expr(p);
+    return key;
+}
+
 /* NAME, or a CONST for true, false and none in both spellings. */
 static llm__node *llm__parse_variable(llm__tpl_parser *p) {
-    static const char *const word[6] = {"true", "True", "false", "False", "none", "None"}, *const special[3] = {"caller", "varargs", "kwargs"};
-    llm__node *n = llm__parse_node(p, LLM__N_NAME);
-    for (int i = 0; i < 6; i++) {
-        if (!llm__parse_is(p, word[i])) continue;
-        n->kind = LLM__N_CONST;
-        n->v = i < 4 ? llm__v_bool(i < 2) : llm__v(LLM__V_NONE);
-    }
-    for (int i = 0; i < 3; i++) p->special |= llm__parse_is(p, special[i]) << i;
+    llm__node *n = llm__parse_node(p, LLM__N_NAME, 0, NULL);
     llm__str s = llm__parse_name(p);
-    if (n->kind == LLM__N_NAME) n->name = llm__parse_id(p, s);
+    int word = llm__tpl_word_index("true True false False none None", s), special = llm__tpl_word_index("caller varargs kwargs", s);
+    if (special >= 0) p->special |= 1 << special;
+    if (word >= 0) {
+        n->kind = LLM__N_CONST;
+        n->v = word < 4 ? llm__v_bool(word < 2) : llm__v(LLM__V_NONE);
+    } else {
+        n->name = llm__parse_id(p, s);
+    }
     return n;
 }
 
@@ -8312,19 +8311,19 @@ static llm__node *llm__parse_variable(llm__tpl_parser *p) {
 static llm__node *llm__parse_primary(llm__tpl_parser *p) {
     char type = p->tok.type;
     if (type == 'n') return llm__parse_variable(p);
-    llm__node *n = llm__parse_node(p, type == '[' ? LLM__N_LIST : type == '{' ? LLM__N_DICT : type == '(' ? LLM__N_TUPLE : LLM__N_CONST);
+    llm__node *n = llm__parse_node(p, type == '[' ? LLM__N_LIST : type == '{' ? LLM__N_DICT : type == '(' ? LLM__N_TUPLE : LLM__N_CONST, 0, NULL);
     if (!llm__parse_enter(p)) return n;
     if (type == 's') {
         n->v = llm__parse_string(p);
     } else if (type == 'i' || type == 'f') {
         n->v = llm__parse_number(p);
-    } else if (type == '(') {
-        llm__parse_next(p);
-        if (p->tok.type != ')') n = llm__parse_tuple(p, 'e');
+    } else if (llm__parse_skip(p, '(')) {
+        if (p->tok.type != ')') n = llm__parse_tuple(p, llm__parse_expr);
         llm__parse_want(p, ')', "')' was expected");
     } else if (type == '[' || type == '{') {
         llm__parse_next(p);
-        n->a = llm__parse_items(p, type == '[' ? ']' : '}', type == '{');
+        n->a = llm__parse_list(p, type == '[' ? ']' : '}', type == '[' ? llm__parse_expr : llm__parse_pair);
+        llm__parse_want(p, type == '[' ? ']' : '}', "the end of a list was expected");
     } else {
         llm__parse_error(p, "an expression was expected");
     }
@@ -8332,10 +8331,9 @@ static llm__node *llm__parse_primary(llm__tpl_parser *p) {
     return n;
 }
 
-/* x[index], or x[from:to:step]: SLICE, with bounds b, c and d, NULL where left out. */
+/* ITEM: x[index], a the value, b the index; or SLICE: x[from:to:step], with bounds b, c and d, NULL where left out. p behind '['. */
 static llm__node *llm__parse_subscript(llm__tpl_parser *p, llm__node *of) {
-    llm__node *n = llm__parse_node(p, LLM__N_ITEM), **bound[3] = {&n->b, &n->c, &n->d};
-    n->a = of;
+    llm__node *n = llm__parse_node(p, LLM__N_ITEM, 0, of), **bound[3] = {&n->b, &n->c, &n->d};
     for (int k = 0; k < 3; k++) {
         if (p->tok.type != ':' && p->tok.type != ']') *bound[k] = llm__parse_expr(p);
         if (k == 2 || !llm__parse_skip(p, ':')) break;
@@ -8343,99 +8341,82 @@ static llm__node *llm__parse_subscript(llm__tpl_parser *p, llm__node *of) {
     }
     if (n->kind == LLM__N_ITEM && !n->b) llm__parse_error(p, "an index was expected");
     if (n->kind == LLM__N_ITEM && p->tok.type == ',') { /* x[a, b]: the index is a tuple */
-        llm__node *tuple = llm__parse_node(p, LLM__N_TUPLE);
+        n->b = llm__parse_node(p, LLM__N_TUPLE, 0, n->b);
         llm__parse_next(p);
-        tuple->a = n->b;
-        tuple->a->next = llm__parse_items(p, ']', 0);
-        n->b = tuple;
-    } else {
-        llm__parse_want(p, ']', "']' was expected");
+        if (!p->err) n->b->a->next = llm__parse_list(p, ']', llm__parse_expr);
     }
+    llm__parse_want(p, ']', "']' was expected");
     return n;
 }
 
-/* Arguments up to ')'. ARG: a the value, op 0 by position, 1 by name (v), 2 *list, 3 **dict. */
+/* ARG: a the value, op 0 by position, 1 by name (v), 2 *list, 3 **dict. */
+static llm__node *llm__parse_arg(llm__tpl_parser *p) {
+    llm__node *n = llm__parse_node(p, LLM__N_ARG, 0, NULL);
+    llm__tpl_lexer ahead = p->lex;
+    n->op = llm__parse_skip(p, '*') ? 2 : llm__parse_skip(p, 'P') ? 3 : p->tok.type == 'n' && llm__lex_next(&ahead).type == '=';
+    if (n->op == 1) n->v = llm__v_str(llm__parse_name(p)), llm__parse_next(p);
+    n->a = llm__parse_expr(p);
+    return n;
+}
+
+/* Arguments up to ')', which is skipped. */
 static llm__node *llm__parse_args(llm__tpl_parser *p) {
-    llm__node *first = NULL, **tail = &first;
-    int named = 0;
-    while (p->tok.type != ')' && !p->err) {
-        llm__node *n = llm__parse_node(p, LLM__N_ARG);
-        llm__tpl_lexer ahead = p->lex;
-        n->op = llm__parse_skip(p, '*') ? 2 : llm__parse_skip(p, 'P') ? 3 : p->tok.type == 'n' && llm__lex_next(&ahead).type == '=';
-        if (n->op == 1) n->v = llm__v_text(LLM__V_STR, llm__parse_name(p)), llm__parse_next(p);
-        n->a = llm__parse_expr(p);
-        if (n->op == 0 && named) llm__parse_error(p, "an argument by position after one by name");
-        named |= n->op & 1;
-        *tail = n;
-        tail = &n->next;
-        if (!llm__parse_skip(p, ',')) break;
-    }
+    llm__node *first = llm__parse_list(p, ')', llm__parse_arg);
+    for (const llm__node *n = first; n && n->next; n = n->next)
+        if ((n->op & 1) && !n->next->op) llm__parse_error(p, "an argument by position after one by name");
     llm__parse_want(p, ')', "')' was expected");
     return p->err ? NULL : first;
 }
 
 /* CALL: a what is called, b the arguments; p behind '('. */
 static llm__node *llm__parse_call(llm__tpl_parser *p, llm__node *of) {
-    llm__node *n = llm__parse_node(p, LLM__N_CALL);
-    n->a = of;
+    llm__node *n = llm__parse_node(p, LLM__N_CALL, 0, of);
     n->b = llm__parse_args(p);
     return n;
 }
 
 /* ATTR: a the value, v the name; p behind '.'. x.0 is an ITEM. */
 static llm__node *llm__parse_attr(llm__tpl_parser *p, llm__node *of) {
-    llm__node *n = llm__parse_node(p, p->tok.type == 'i' ? LLM__N_ITEM : LLM__N_ATTR);
-    n->a = of;
-    if (n->kind == LLM__N_ATTR) n->v = llm__v_text(LLM__V_STR, llm__parse_name(p));
+    llm__node *n = llm__parse_node(p, p->tok.type == 'i' ? LLM__N_ITEM : LLM__N_ATTR, 0, of);
+    if (n->kind == LLM__N_ATTR) n->v = llm__v_str(llm__parse_name(p));
     else n->b = llm__parse_primary(p);
     return n;
 }
 
-/* What follows a primary: .name, [index], (arguments), any number of them. */
-static llm__node *llm__parse_postfix(llm__tpl_parser *p, llm__node *of) {
+/* A primary and what follows it: .name, [index], (arguments), any number of them. */
+static llm__node *llm__parse_postfix(llm__tpl_parser *p) {
+    llm__node *n = llm__parse_primary(p);
     for (int count = 0; !p->err; count++) {
         if (count > LLM__TPL_DEPTH) llm__parse_error(p, "nesting is too deep");
-        else if (llm__parse_skip(p, '[')) of = llm__parse_subscript(p, of);
-        else if (llm__parse_skip(p, '(')) of = llm__parse_call(p, of);
-        else if (llm__parse_skip(p, '.')) of = llm__parse_attr(p, of);
+        else if (llm__parse_skip(p, '[')) n = llm__parse_subscript(p, n);
+        else if (llm__parse_skip(p, '(')) n = llm__parse_call(p, n);
+        else if (llm__parse_skip(p, '.')) n = llm__parse_attr(p, n);
         else break;
     }
-    return of;
+    return n;
 }
 
 static const llm__tpl_entry *llm__tpl_filter_named(llm__str name);
 static const llm__tpl_entry *llm__tpl_test_named(llm__str name);
 
-/* The name of a filter or test and its entry; p behind '|' or 'is'. */
-static llm__node *llm__parse_entry(llm__tpl_parser *p, llm__node_kind kind, llm__node *of) {
-    llm__node *n = llm__parse_node(p, kind);
-    n->a = of;
-    n->op = kind == LLM__N_TEST && llm__parse_word(p, "not");
+/* FILTER: a the value, b the arguments, v the name, and its entry; p behind '|'. TEST: the same, op 1 after `not`; p behind `is`. One argument
+ * of a test may stand without parentheses: x is divisibleby 3. */
+static llm__node *llm__parse_filter(llm__tpl_parser *p, llm__node_kind kind, llm__node *of) {
+    int test = kind == LLM__N_TEST;
+    llm__node *n = llm__parse_node(p, kind, test && llm__parse_word(p, "not"), of);
     llm__tpl_token tok = p->tok;
-    n->v = llm__v_text(LLM__V_STR, llm__parse_name(p));
-    n->entry = kind == LLM__N_TEST ? llm__tpl_test_named(llm__v_s(n->v)) : llm__tpl_filter_named(llm__v_s(n->v));
-    if (n->entry || p->soft || p->err) return n;
-    p->tok = tok;
-    llm__parse_error(p, kind == LLM__N_TEST ? "no such test" : "no such filter");
-    return n;
-}
-
-/* FILTER: a the value, b the arguments. */
-static llm__node *llm__parse_filter(llm__tpl_parser *p, llm__node *of) {
-    llm__node *n = llm__parse_entry(p, LLM__N_FILTER, of);
-    if (llm__parse_skip(p, '(')) n->b = llm__parse_args(p);
-    return n;
-}
-
-/* TEST: the same, op 1 after `not`. One argument may stand without parentheses: x is divisibleby 3. */
-static llm__node *llm__parse_test(llm__tpl_parser *p, llm__node *of) {
-    llm__node *n = llm__parse_entry(p, LLM__N_TEST, of);
+    n->v = llm__v_str(llm__parse_name(p));
+    n->entry = test ? llm__tpl_test_named(llm__v_s(n->v)) : llm__tpl_filter_named(llm__v_s(n->v));
+    if (!n->entry && !p->soft && !p->err) {
+        p->tok = tok;
+        llm__parse_error(p, test ? "no such test" : "no such filter");
+    }
     if (llm__parse_skip(p, '(')) {
         n->b = llm__parse_args(p);
-    } else if (p->tok.type && strchr("nsif[{", p->tok.type) && !llm__parse_is(p, "else") && !llm__parse_is(p, "or") && !llm__parse_is(p, "and")) {
+    } else if (test && p->tok.type && strchr("nsif[{", p->tok.type) && !(p->tok.type == 'n' && llm__tpl_word_index("else or and", p->tok.s) >= 0)) {
         if (llm__parse_is(p, "is")) llm__parse_error(p, "tests cannot be chained");
-        n->b = llm__parse_node(p, LLM__N_ARG);
-        n->b->a = llm__parse_postfix(p, llm__parse_primary(p));
+        n->b = llm__parse_node(p, LLM__N_ARG, 0, NULL);
+        n->b->a = llm__parse_postfix(p);
     }
     return n;
 }
@@ -8446,17 +8427,16 @@ static llm__node *llm__parse_unary(llm__tpl_parser *p, int with_filters) {
     char sign = p->tok.type;
     if (!llm__parse_enter(p)) return &p->scrap;
     if (sign == '-' || sign == '+') {
-        n = llm__parse_node(p, LLM__N_UNARY);
-        n->op = (uint8_t)sign;
+        n = llm__parse_node(p, LLM__N_UNARY, sign, NULL);
         llm__parse_next(p);
         n->a = llm__parse_unary(p, 0);
     } else {
-        n = llm__parse_postfix(p, llm__parse_primary(p));
+        n = llm__parse_postfix(p);
     }
     for (int count = 0; with_filters && !p->err; count++) {
         if (count > LLM__TPL_DEPTH) llm__parse_error(p, "nesting is too deep");
-        else if (llm__parse_skip(p, '|')) n = llm__parse_filter(p, n);
-        else if (llm__parse_word(p, "is")) n = llm__parse_test(p, n);
+        else if (llm__parse_skip(p, '|')) n = llm__parse_filter(p, LLM__N_FILTER, n);
+        else if (llm__parse_word(p, "is")) n = llm__parse_filter(p, LLM__N_TEST, n);
         else if (llm__parse_skip(p, '(')) n = llm__parse_call(p, n);
         else break;
     }
@@ -8464,71 +8444,47 @@ static llm__node *llm__parse_unary(llm__tpl_parser *p, int with_filters) {
     return n;
 }
 
-/* BINARY: a op b, left to right. Levels: 0 + and -, 1 ~, 2 * / // %, 3 **. */
-static llm__node *llm__parse_binary(llm__tpl_parser *p, int level) {
-    static const char *const ops[4] = {"+-", "~", "*/D%", "P"};
-    if (level == 4) return llm__parse_unary(p, 1);
-    llm__node *left = llm__parse_binary(p, level + 1);
-    for (int count = 0; p->tok.type && strchr(ops[level], p->tok.type); count++) {
-        if (count > LLM__TPL_DEPTH * 2) llm__parse_error(p, "an expression is too long");
-        llm__node *n = llm__parse_node(p, LLM__N_BINARY);
-        n->op = (uint8_t)p->tok.type;
-        llm__parse_next(p);
-        n->a = left;
-        n->b = llm__parse_binary(p, level + 1);
-        left = n;
-    }
-    return left;
+/* The operator that is read: the type of its token; of words 'O' or, 'A' and, 'I' in, 'J' not in. Its tokens in *n. 0 if it is none. */
+static char llm__parse_operator(const llm__tpl_parser *p, int *n) {
+    llm__tpl_lexer ahead = p->lex;
+    *n = 1;
+    if (p->tok.type != 'n') return p->tok.type;
+    int word = llm__tpl_word_index("or and in not", p->tok.s);
+    if (word < 3) return (char)(word < 0 ? 0 : "OAI"[word]);
+    *n = 2;
+    return llm__str_eq(llm__lex_next(&ahead).s, "in") ? 'J' : 0;
 }
 
-/* COMPARE: a, then in b a list of ARG nodes with their operator in op ('I' in, 'J' not in): a < b <= c. */
-static llm__node *llm__parse_compare(llm__tpl_parser *p) {
-    llm__node *left = llm__parse_binary(p, 0), *n = NULL, **tail = NULL;
-    for (;;) {
-        char op = p->tok.type;
-        llm__tpl_lexer ahead = p->lex;
-        if (llm__parse_is(p, "in")) op = 'I';
-        else if (llm__parse_is(p, "not") && llm__str_eq(llm__lex_next(&ahead).s, "in")) op = 'J';
-        if (!op || !strchr("EN<>GLIJ", op)) return n ? n : left;
-        if (!n) {
-            n = llm__parse_node(p, LLM__N_COMPARE);
-            n->a = left;
-            tail = &n->b;
+/* CHAIN: operands with operators of one level between: the first in a, the others in a list of ARG nodes in b, each with the operator before
+ * it in op. Lists are walked, not descended, so only arithmetic is limited in length. `not` (UNARY with op '!') has a level of its own. */
+static llm__node *llm__parse_level(llm__tpl_parser *p, int level) {
+    static const char *const operators[] = {"O", "A", "!", "EN<>GLIJ", "+-", "~", "*/D%", "P"};
+    enum { NOT = 2, COMPARE = 3 };
+    int tokens;
+    char op;
+    if (level == LLM__COUNT(operators)) return llm__parse_unary(p, 1);
+    if (level == NOT && llm__parse_is(p, "not")) {
+        llm__node *n = llm__parse_node(p, LLM__N_UNARY, '!', NULL);
+        if (!llm__parse_enter(p)) return n;
+        llm__parse_next(p);
+        n->a = llm__parse_level(p, NOT);
+        p->depth--;
+        return n;
+    }
+    llm__node *first = llm__parse_level(p, level + 1), **tail = NULL;
+    for (int count = 0; (op = llm__parse_operator(p, &tokens)) != 0 && strchr(operators[level], op); count++) {
+        if (level > COMPARE && count > LLM__TPL_DEPTH * 2) llm__parse_error(p, "an expression is too long");
+        if (!tail) {
+            first = llm__parse_node(p, LLM__N_CHAIN, 0, first);
+            tail = &first->b;
         }
-        if (op == 'J') llm__parse_next(p);
-        llm__parse_next(p);
-        *tail = llm__parse_node(p, LLM__N_ARG);
-        (*tail)->op = (uint8_t)op;
-        (*tail)->a = llm__parse_binary(p, 0);
-        tail = &(*tail)->next;
+        while (tokens-- > 0) llm__parse_next(p);
+        llm__node *n = *tail = llm__parse_node(p, LLM__N_ARG, op, NULL);
+        n->a = llm__parse_level(p, level + 1);
+        tail = &n->next;
     }
+    return first;
 }
-
-/* UNARY with op '!': binds looser than comparisons. */
-static llm__node *llm__parse_not(llm__tpl_parser *p) {
-    if (!llm__parse_is(p, "not")) return llm__parse_compare(p);
-    llm__node *n = llm__parse_node(p, LLM__N_UNARY);
-    if (!llm__parse_enter(p)) return n;
-    llm__parse_next(p);
-    n->op = '!';
-    n->a = llm__parse_not(p);
-    p->depth--;
-    return n;
-}
-
-/* AND, OR: a list of operands in a. */
-static llm__node *llm__parse_logic(llm__tpl_parser *p, llm__node_kind kind) {
-    llm__node *first = kind == LLM__N_OR ? llm__parse_logic(p, LLM__N_AND) : llm__parse_not(p), *n = NULL, *last = first;
-    while (llm__parse_word(p, kind == LLM__N_OR ? "or" : "and")) {
-        if (!n) n = llm__parse_node(p, kind);
-        n->a = first;
-        last->next = kind == LLM__N_OR ? llm__parse_logic(p, LLM__N_AND) : llm__parse_not(p);
-        last = last->next;
-    }
-    return n ? n : first;
-}
-
-static llm__node *llm__parse_or(llm__tpl_parser *p) { return llm__parse_logic(p, LLM__N_OR); }
 
 /* COND: a if b else c; c NULL: undefined. */
 static llm__node *llm__parse_expr(llm__tpl_parser *p) {
@@ -8536,12 +8492,10 @@ static llm__node *llm__parse_expr(llm__tpl_parser *p) {
     if (!llm__parse_enter(p)) return &p->scrap;
     llm__node *n = llm__parse_or(p);
     while (llm__parse_word(p, "if")) {
-        llm__node *cond = llm__parse_node(p, LLM__N_COND);
+        n = llm__parse_node(p, LLM__N_COND, 0, n);
         p->soft = 1;
-        cond->a = n;
-        cond->b = llm__parse_or(p);
-        if (llm__parse_word(p, "else")) cond->c = llm__parse_expr(p);
-        n = cond;
+        n->b = llm__parse_or(p);
+        if (llm__parse_word(p, "else")) n->c = llm__parse_expr(p);
     }
     p->soft = soft;
     p->depth--;
@@ -8551,15 +8505,14 @@ static llm__node *llm__parse_expr(llm__tpl_parser *p) {
 /* ---- statements, parsed ----
  * A block is a list of statements, linked by `next`; it ends where one of the tags stands that its owner waits for. */
 
-static llm__node *llm__parse_block(llm__tpl_parser *p, const char *const *ends, int soft);
+static llm__node *llm__parse_block(llm__tpl_parser *p, const char *ends, int soft);
 
 static void llm__parse_tag_end(llm__tpl_parser *p) { llm__parse_want(p, 'b', "the end of the tag was expected"); }
 
-/* The body of a tag up to {% end %}, which is skipped. */
-static llm__node *llm__parse_body(llm__tpl_parser *p, const char *end) {
-    const char *ends[2] = {end, NULL};
+/* The body of a tag up to {% end %}, which is skipped. p at the end of the tag. */
+static llm__node *llm__parse_body(llm__tpl_parser *p, const char *end, int soft) {
     llm__parse_tag_end(p);
-    llm__node *body = llm__parse_block(p, ends, 0);
+    llm__node *body = llm__parse_block(p, end, soft);
     llm__parse_next(p);
     llm__parse_tag_end(p);
     return body;
@@ -8567,45 +8520,35 @@ static llm__node *llm__parse_body(llm__tpl_parser *p, const char *end) {
 
 /* The else branch, if there is one, and the end of an if or for. */
 static llm__node *llm__parse_else(llm__tpl_parser *p, const char *end, int soft) {
-    const char *ends[2] = {end, NULL};
-    llm__node *branch = NULL;
-    if (llm__parse_word(p, "else")) {
-        llm__parse_tag_end(p);
-        branch = llm__parse_block(p, ends, soft);
-    }
+    if (llm__parse_word(p, "else")) return llm__parse_body(p, end, soft);
     llm__parse_next(p);
     llm__parse_tag_end(p);
-    return branch;
+    return NULL;
 }
 
-/* What may be assigned to: a name, namespace.name, or a tuple of those. */
-static void llm__parse_check_target(llm__tpl_parser *p, const llm__node *n) {
-    if (p->err) return;
+/* What may be assigned to: a name, namespace.name, or a tuple of those. Returned as it is. */
+static llm__node *llm__parse_check_target(llm__tpl_parser *p, llm__node *n) {
     int row = n->kind == LLM__N_TUPLE || n->kind == LLM__N_LIST;
+    if (p->err) return n;
     if (!row && n->kind != LLM__N_NAME && !(n->kind == LLM__N_ATTR && n->a->kind == LLM__N_NAME)) llm__parse_error(p, "this cannot be assigned to");
-    for (const llm__node *c = row ? n->a : NULL; c; c = c->next) llm__parse_check_target(p, c);
-}
-
-/* What stands left of '=' or between `for` and `in`. */
-static llm__node *llm__parse_target(llm__tpl_parser *p, char how) {
-    llm__node *n = llm__parse_tuple(p, how);
-    llm__parse_check_target(p, n);
+    for (llm__node *c = row ? n->a : NULL; c; c = c->next) llm__parse_check_target(p, c);
     return n;
 }
 
+/* What stands left of '=' or between `for` and `in`. */
+static llm__node *llm__parse_target(llm__tpl_parser *p) { return llm__parse_check_target(p, llm__parse_tuple(p, llm__parse_postfix)); }
+
 /* IF: a the test, b the body, c the else branch, or the IF of an elif (op 1). */
 static llm__node *llm__parse_if(llm__tpl_parser *p) {
-    static const char *const ends[] = {"elif", "else", "endif", NULL};
-    llm__node *first = llm__parse_node(p, LLM__N_IF), *n = first;
+    llm__node *first = llm__parse_node(p, LLM__N_IF, 0, NULL), *n = first;
     for (int soft = p->soft;;) {
         p->soft = 1;
-        n->a = llm__parse_tuple(p, 'o');
+        n->a = llm__parse_tuple(p, llm__parse_or);
         p->soft = soft;
         llm__parse_tag_end(p);
-        n->b = llm__parse_block(p, ends, 1);
+        n->b = llm__parse_block(p, "elif else endif", 1);
         if (!llm__parse_word(p, "elif")) break;
-        n = n->c = llm__parse_node(p, LLM__N_IF);
-        n->op = 1;
+        n = n->c = llm__parse_node(p, LLM__N_IF, 1, NULL);
     }
     n->c = llm__parse_else(p, "endif", 1);
     return first;
@@ -8613,118 +8556,111 @@ static llm__node *llm__parse_if(llm__tpl_parser *p) {
 
 /* FOR: a the target, b what is walked, c a SCOPE with the body (a) and the else branch (b), d the filter. */
 static llm__node *llm__parse_for(llm__tpl_parser *p) {
-    static const char *const ends[] = {"else", "endfor", NULL};
-    llm__node *n = llm__parse_node(p, LLM__N_FOR);
-    n->a = llm__parse_target(p, 'f');
+    llm__node *n = llm__parse_node(p, LLM__N_FOR, 0, NULL);
+    n->a = llm__parse_target(p);
     if (!llm__parse_word(p, "in")) llm__parse_error(p, "'in' was expected");
-    n->b = llm__parse_tuple(p, 'o');
+    n->b = llm__parse_tuple(p, llm__parse_or);
     if (llm__parse_word(p, "if")) n->d = llm__parse_expr(p);
     if (llm__parse_is(p, "recursive")) llm__parse_error(p, "recursive loops are not supported");
     llm__parse_tag_end(p);
-    n->c = llm__parse_node(p, LLM__N_SCOPE);
+    n->c = llm__parse_node(p, LLM__N_SCOPE, 0, NULL);
     p->loops++;
-    n->c->a = llm__parse_block(p, ends, 0);
+    n->c->a = llm__parse_block(p, "else endfor", 0);
     p->loops--;
     n->c->b = llm__parse_else(p, "endfor", 0);
     return n;
 }
 
-/* A block whose output passes through filters: b the body, c the filters over the BLOCK_TEXT d. */
+/* A block whose output passes through filters: b the body, c the filters over the BLOCK_TEXT d. {% filter a|b %} reads as {% set x|a|b %} does. */
 static llm__node *llm__parse_filters(llm__tpl_parser *p, llm__node *n, const char *end) {
-    n->c = n->d = llm__parse_node(p, LLM__N_BLOCK_TEXT);
-    while (llm__parse_skip(p, '|')) n->c = llm__parse_filter(p, n->c);
-    n->b = llm__parse_body(p, end);
+    n->c = n->d = llm__parse_node(p, LLM__N_BLOCK_TEXT, 0, NULL);
+    for (int more = n->kind == LLM__N_FILTER_BLOCK || llm__parse_skip(p, '|'); more; more = llm__parse_skip(p, '|')) n->c = llm__parse_filter(p, LLM__N_FILTER, n->c);
+    n->b = llm__parse_body(p, end, 0);
     return n;
 }
 
 /* SET: a the target, b the value; of a block set: see above (d not NULL). */
 static llm__node *llm__parse_set(llm__tpl_parser *p) {
-    llm__node *n = llm__parse_node(p, LLM__N_SET);
-    n->a = llm__parse_target(p, 't');
+    llm__node *n = llm__parse_node(p, LLM__N_SET, 0, NULL);
+    n->a = llm__parse_target(p);
     if (!llm__parse_skip(p, '=')) return llm__parse_filters(p, n, "endset");
-    n->b = llm__parse_tuple(p, 'e');
+    n->b = llm__parse_tuple(p, llm__parse_expr);
     llm__parse_tag_end(p);
     return n;
 }
 
-/* The parameters of a macro: NAME nodes, a the default. */
-static llm__node *llm__parse_params(llm__tpl_parser *p) {
-    llm__node *first = NULL, **tail = &first;
-    int defaults = 0;
-    while (p->tok.type != ')' && !p->err) {
-        llm__node *n = llm__parse_node(p, LLM__N_NAME);
-        n->name = llm__parse_id(p, llm__parse_name(p));
-        if (llm__parse_skip(p, '=')) n->a = llm__parse_expr(p), defaults = 1;
-        else if (defaults) llm__parse_error(p, "a parameter without default after one that has it");
-        *tail = n;
-        tail = &n->next;
-        if (!llm__parse_skip(p, ',')) break;
-    }
-    llm__parse_want(p, ')', "')' was expected");
-    return first;
+/* A parameter of a macro: NAME, a the default. */
+static llm__node *llm__parse_param(llm__tpl_parser *p) {
+    llm__node *n = llm__parse_node(p, LLM__N_NAME, 0, NULL);
+    n->name = llm__parse_id(p, llm__parse_name(p));
+    if (llm__parse_skip(p, '=')) n->a = llm__parse_expr(p);
+    return n;
 }
 
 /* MACRO, and CALL_BLOCK, whose body is a macro too: name, a the parameters, b the body, c the call; op: which of caller, varargs, kwargs the body uses. */
 static llm__node *llm__parse_macro(llm__tpl_parser *p, llm__node_kind kind) {
-    llm__node *n = llm__parse_node(p, kind);
+    llm__node *n = llm__parse_node(p, kind, 0, NULL);
     int special = p->special, loops = p->loops, call = kind == LLM__N_CALL_BLOCK;
     if (!call) n->name = llm__parse_id(p, llm__parse_name(p));
-    if (llm__parse_skip(p, '(')) n->a = llm__parse_params(p);
-    else if (!call) llm__parse_error(p, "'(' was expected");
+    if (llm__parse_skip(p, '(')) {
+        n->a = llm__parse_list(p, ')', llm__parse_param);
+        for (const llm__node *c = n->a; c && c->next; c = c->next)
+            if (c->a && !c->next->a) llm__parse_error(p, "a parameter without default after one that has it");
+        llm__parse_want(p, ')', "')' was expected");
+    } else if (!call) {
+        llm__parse_error(p, "'(' was expected");
+    }
     if (call) n->c = llm__parse_expr(p);
     if (call && n->c->kind != LLM__N_CALL) llm__parse_error(p, "a call was expected");
     p->special = p->loops = 0;
-    n->b = llm__parse_body(p, call ? "endcall" : "endmacro");
+    n->b = llm__parse_body(p, call ? "endcall" : "endmacro", 0);
     n->op = (uint8_t)p->special;
     p->special |= special;
     p->loops = loops;
     return n;
 }
 
-/* WITH: a a list of SET nodes, b the body. */
+/* One assignment of {% with %}: a SET. */
 static llm__node *llm__parse_with(llm__tpl_parser *p) {
-    llm__node *n = llm__parse_node(p, LLM__N_WITH), **tail = &n->a;
-    while (p->tok.type && p->tok.type != 'b') {
-        *tail = llm__parse_node(p, LLM__N_SET);
-        (*tail)->a = llm__parse_postfix(p, llm__parse_primary(p));
-        llm__parse_check_target(p, (*tail)->a);
-        llm__parse_want(p, '=', "'=' was expected");
-        (*tail)->b = llm__parse_expr(p);
-        tail = &(*tail)->next;
-        if (!llm__parse_skip(p, ',')) break;
-    }
-    n->b = llm__parse_body(p, "endwith");
+    llm__node *n = llm__parse_node(p, LLM__N_SET, 0, NULL);
+    n->a = llm__parse_check_target(p, llm__parse_postfix(p));
+    llm__parse_want(p, '=', "'=' was expected");
+    n->b = llm__parse_expr(p);
     return n;
 }
 
 /* One tag with all that belongs to it; p behind {%. */
 static llm__node *llm__parse_statement(llm__tpl_parser *p) {
-    if (llm__parse_word(p, "if")) return llm__parse_if(p);
-    if (llm__parse_word(p, "for")) return llm__parse_for(p);
-    if (llm__parse_word(p, "set")) return llm__parse_set(p);
-    if (llm__parse_word(p, "macro")) return llm__parse_macro(p, LLM__N_MACRO);
-    if (llm__parse_word(p, "call")) return llm__parse_macro(p, LLM__N_CALL_BLOCK);
-    if (llm__parse_word(p, "with")) return llm__parse_with(p);
-    int leave = llm__parse_is(p, "break"), filter = llm__parse_is(p, "filter");
-    llm__node *n = llm__parse_node(p, leave ? LLM__N_BREAK : llm__parse_is(p, "continue") ? LLM__N_CONTINUE : filter ? LLM__N_FILTER_BLOCK : LLM__N_SCOPE);
-    if (filter) {
-        p->tok.type = '|'; /* {% filter a|b %} reads as {% set x|a|b %} does */
-        return llm__parse_filters(p, n, "endfilter");
-    }
-    if (n->kind != LLM__N_SCOPE) {
-        if (!p->loops) llm__parse_error(p, "outside of a loop");
-        llm__parse_next(p);
+    enum { IF, FOR, SET, MACRO, CALL, WITH, FILTER, GENERATION, RAW, BREAK, CONTINUE };
+    llm__node *n = llm__parse_node(p, LLM__N_SCOPE, 0, NULL);
+    const int word = p->tok.type == 'n' ? llm__tpl_word_index("if for set macro call with filter generation raw break continue", p->tok.s) : -1;
+    if ((word == BREAK || word == CONTINUE) && !p->loops) llm__parse_error(p, "outside of a loop");
+    if (word < 0) llm__parse_error(p, "no such tag, or none that may stand here");
+    p->lex.raw = word == RAW; /* before the end of the tag is read */
+    llm__parse_next(p);
+    switch (word) {
+    case IF: return llm__parse_if(p);
+    case FOR: return llm__parse_for(p);
+    case SET: return llm__parse_set(p);
+    case MACRO: return llm__parse_macro(p, LLM__N_MACRO);
+    case CALL: return llm__parse_macro(p, LLM__N_CALL_BLOCK);
+    case WITH: /* a a list of SET nodes, b the body */
+        n->kind = LLM__N_WITH;
+        n->a = llm__parse_list(p, 'b', llm__parse_with);
+        n->b = llm__parse_body(p, "endwith", 0);
+        break;
+    case FILTER: return n->kind = LLM__N_FILTER_BLOCK, llm__parse_filters(p, n, "endfilter");
+    case GENERATION: n->a = llm__parse_body(p, "endgeneration", 0); break;
+    case RAW: n->a = llm__parse_body(p, "endraw", 0); break;
+    default:
+        n->kind = word == BREAK ? LLM__N_BREAK : LLM__N_CONTINUE;
         llm__parse_tag_end(p);
-    } else if (llm__parse_word(p, "generation")) {
-        n->a = llm__parse_body(p, "endgeneration");
-    } else {
-        llm__parse_error(p, "no such tag, or none that may stand here");
     }
     return n;
 }
 
-/* Statements up to a tag that begins with one of `ends`, which stays; NULL: up to the end of the text. */
-static llm__node *llm__parse_block(llm__tpl_parser *p, const char *const *ends, int soft) {
+/* Statements up to a tag that begins with one of the words `ends`, which stays; NULL: up to the end of the text. */
+static llm__node *llm__parse_block(llm__tpl_parser *p, const char *ends, int soft) {
     llm__node *first = NULL, **tail = &first;
     int outer = p->soft, at_end = 0;
     if (!llm__parse_enter(p)) return NULL;
@@ -8732,17 +8668,17 @@ static llm__node *llm__parse_block(llm__tpl_parser *p, const char *const *ends, 
     while (p->tok.type && !p->err) {
         llm__tpl_token tok = p->tok;
         llm__parse_next(p);
-        for (int i = 0; tok.type == 'B' && ends && ends[i]; i++) at_end |= llm__parse_is(p, ends[i]);
+        at_end = tok.type == 'B' && ends && p->tok.type == 'n' && llm__tpl_word_index(ends, p->tok.s) >= 0;
         if (at_end) break;
         if (tok.type == 'B') {
             *tail = llm__parse_statement(p);
         } else if (tok.type == 'V') {
-            *tail = llm__parse_node(p, LLM__N_PRINT);
-            (*tail)->a = llm__parse_tuple(p, 'e');
+            *tail = llm__parse_node(p, LLM__N_PRINT, 0, NULL);
+            (*tail)->a = llm__parse_tuple(p, llm__parse_expr);
             llm__parse_want(p, 'v', "the end of the expression was expected");
         } else {
-            *tail = llm__parse_node(p, LLM__N_DATA);
-            (*tail)->v = llm__v_text(LLM__V_STR, tok.s);
+            *tail = llm__parse_node(p, LLM__N_DATA, 0, NULL);
+            (*tail)->v = llm__v_str(tok.s);
         }
         tail = &(*tail)->next;
     }
@@ -8760,67 +8696,49 @@ static const llm__tpl_entry *llm__tpl_method_named(llm__val v, llm__str name);
 
 /* A function bound to a value. */
 static llm__val llm__tpl_bind(llm__tpl *x, const llm__tpl_entry *entry, llm__val self) {
-    llm__val v = llm__v(LLM__V_FUNC);
-    v.as.bound = (llm__vbound *)llm__tpl_get(x, sizeof *v.as.bound);
-    if (!v.as.bound) return llm__v(LLM__V_UNDEF);
-    v.as.bound->entry = entry;
-    v.as.bound->self = self;
+    llm__val v = llm__tpl_object(x, LLM__V_FUNC);
+    if (x->err) return v;
+    v.as.object->entry = entry;
+    v.as.object->self = self;
     return v;
 }
 
 /* loop.index and its like. UNSET if there is none of that name. */
-static llm__val llm__tpl_loop_attr(const llm__vloop *l, llm__str name) {
-    int n = l->items->n, at = l->at;
-    if (llm__str_eq(name, "index")) return llm__v_int(at + 1);
-    if (llm__str_eq(name, "index0")) return llm__v_int(at);
-    if (llm__str_eq(name, "revindex")) return llm__v_int(n - at);
-    if (llm__str_eq(name, "revindex0")) return llm__v_int(n - at - 1);
-    if (llm__str_eq(name, "first")) return llm__v_bool(at == 0);
-    if (llm__str_eq(name, "last")) return llm__v_bool(at == n - 1);
-    if (llm__str_eq(name, "length")) return llm__v_int(n);
-    if (llm__str_eq(name, "depth") || llm__str_eq(name, "depth0")) return llm__v_int(name.n == 5);
-    if (llm__str_eq(name, "previtem")) return at ? l->items->v[at - 1] : llm__v_undef("loop.previtem");
-    if (llm__str_eq(name, "nextitem")) return at + 1 < n ? l->items->v[at + 1] : llm__v_undef("loop.nextitem");
-    return llm__v(LLM__V_UNSET);
+static llm__val llm__tpl_loop_attr(const llm__vobject *l, llm__str name) {
+    const int n = l->items->n, at = l->at, value[] = {at + 1, at, n - at, n - at - 1, n, 1, 0, at == 0, at == n - 1};
+    int i = llm__tpl_word_index("index index0 revindex revindex0 length depth depth0 first last previtem nextitem", name);
+    if (i == 9) return at ? l->items->v[at - 1] : llm__v_undef("loop.previtem");
+    if (i == 10) return at + 1 < n ? l->items->v[at + 1] : llm__v_undef("loop.nextitem");
+    return i < 0 ? llm__v(LLM__V_UNSET) : i < 7 ? llm__v_int(value[i]) : llm__v_bool(value[i]);
 }
 
-/* Is it a method that changes a list or dict? jinja2's immutable sandbox hides those. */
-static int llm__tpl_changes(llm__val v, llm__str name) {
-    static const char *const names[] = {"clear", "pop", "append", "extend", "insert", "remove", "sort", "reverse", "update", "popitem", "setdefault"};
-    for (int i = 0; i < LLM__COUNT(names); i++)
-        if (llm__str_eq(name, names[i])) return (v.type == LLM__V_LIST && i < 8) || (v.type == LLM__V_DICT && (i < 2 || i >= 8));
-    return 0;
-}
-
-/* What Python's getattr finds on a value. UNSET if nothing. */
+/* What Python's getattr finds on a value. UNSET if nothing. jinja2's immutable sandbox hides the methods that change a list or dict: undefined. */
 static llm__val llm__tpl_python_attr(llm__tpl *x, llm__val v, llm__str name) {
     const llm__tpl_entry *e = llm__tpl_method_named(v, name);
+    const llm__val *found = v.type == LLM__V_NAMESPACE ? llm__tpl_dict_find(x, v.as.list, llm__v_str(name)) : NULL;
     if (e) return llm__tpl_bind(x, e, v);
-    if (v.type == LLM__V_LOOP) return llm__tpl_loop_attr(v.as.loop, name);
-    if (v.type == LLM__V_NAMESPACE) {
-        const llm__val *found = llm__tpl_dict_find(x, v.as.list, llm__v_text(LLM__V_STR, name));
-        return found ? *found : llm__v(LLM__V_UNSET);
-    }
+    if (found) return *found;
+    if (v.type == LLM__V_LOOP) return llm__tpl_loop_attr(v.as.object, name);
     if (v.type == LLM__V_CYCLER && llm__str_eq(name, "current")) return v.as.list->v[v.as.list->at % v.as.list->n];
-    if (v.type == LLM__V_TUPLE && v.flag && (llm__str_eq(name, "grouper") || llm__str_eq(name, "list"))) return v.as.list->v[name.p[0] == 'l'];
-    if (v.type == LLM__V_MACRO && llm__str_eq(name, "name")) return llm__v_text(LLM__V_STR, x->t->name[v.as.macro->def->name]);
-    return llm__tpl_changes(v, name) ? llm__v_text(LLM__V_UNDEF, name) : llm__v(LLM__V_UNSET);
+    if (v.type == LLM__V_TUPLE && v.flag && llm__tpl_word_index("grouper list", name) >= 0) return v.as.list->v[name.p[0] == 'l'];
+    if (v.type == LLM__V_MACRO && llm__str_eq(name, "name")) return llm__v_str(x->t->name[v.as.object->def->name]);
+    const char *hidden = v.type == LLM__V_LIST ? "clear pop append extend insert remove sort reverse" : v.type == LLM__V_DICT ? "clear pop update popitem setdefault" : "";
+    return llm__tpl_word_index(hidden, name) >= 0 ? llm__v_text(LLM__V_UNDEF, name) : llm__v(LLM__V_UNSET);
 }
 
 /* What Python's v[key] finds. UNSET where Python raises TypeError, IndexError or KeyError. */
 static llm__val llm__tpl_python_item(llm__tpl *x, llm__val v, llm__val key) {
-    if (v.type == LLM__V_DICT && !LLM__V_IN(key, 1 << LLM__V_LIST | 1 << LLM__V_DICT | 1 << LLM__V_VIEW)) {
+    if (v.type == LLM__V_DICT && !LLM__V_IN(key, LLM__M_NO_KEY)) {
         const llm__val *found = llm__tpl_dict_find(x, v.as.list, key);
         return found ? *found : llm__v(LLM__V_UNSET);
     }
-    if (!LLM__V_IN(key, LLM__M_INT) || !LLM__V_IN(v, LLM__M_ROW | 1 << LLM__V_RANGE | 1 << LLM__V_STR)) return llm__v(LLM__V_UNSET);
+    if (!LLM__V_IN(key, LLM__M_INT) || !LLM__V_IN(v, LLM__M_SLICED)) return llm__v(LLM__V_UNSET);
     int64_t n = llm__tpl_len(x, v), i = key.as.i < 0 ? key.as.i + n : key.as.i;
     if (i < 0 || i >= n) return llm__v(LLM__V_UNSET);
     if (v.type == LLM__V_RANGE) return llm__v_int(v.as.list->v[0].as.i + i * v.as.list->v[2].as.i);
     if (v.type != LLM__V_STR) return v.as.list->v[i];
-    llm__str s = llm__v_s(v);
-    size_t from = llm__tpl_byte_of(s, i);
-    return llm__v_str(s.p + from, llm__tpl_byte_of(llm__s(s.p + from, s.n - from), 1));
+    llm__str s = llm__str_from(llm__v_s(v), llm__tpl_byte_of(llm__v_s(v), i));
+    return llm__v_str(llm__s(s.p, llm__tpl_byte_of(s, 1)));
 }
 
 /* v.name: what Python's getattr finds, else v["name"], else undefined. */
@@ -8842,22 +8760,21 @@ static llm__val llm__tpl_item(llm__tpl *x, llm__val v, llm__val key) {
 /* A bound of a slice within n items, as Python moves it; `absent` where it is left out. */
 static int64_t llm__tpl_bound(llm__tpl *x, llm__val v, int64_t n, int64_t lower, int64_t upper, int64_t absent) {
     if (LLM__V_IN(v, LLM__M_ABSENT)) return absent;
-    if (!LLM__V_IN(v, LLM__M_INT)) return (void)llm__tpl_fail(x, "the bounds of a slice must be whole numbers"), 0;
-    int64_t i = v.as.i < 0 ? v.as.i + n : v.as.i;
+    if (!LLM__V_IN(v, LLM__M_INT)) llm__tpl_fail(x, "the bounds of a slice must be whole numbers");
+    int64_t i = x->err ? 0 : v.as.i < 0 ? v.as.i + n : v.as.i;
     return i < lower ? lower : i > upper ? upper : i;
 }
 
-/* v[from:to:step]; UNSET where left out. */
-static llm__val llm__tpl_slice(llm__tpl *x, llm__val v, llm__val from, llm__val to, llm__val step) {
-    if (!LLM__V_IN(v, LLM__M_ROW | 1 << LLM__V_RANGE | 1 << LLM__V_STR)) return llm__tpl_fail(x, "'%s' cannot be sliced", llm__v_type_name(v));
-    int64_t n = llm__tpl_len(x, v), by = llm__tpl_bound(x, step, 0, INT64_MIN, INT64_MAX, 1);
-    int64_t lower = by > 0 ? 0 : -1, upper = by > 0 ? n : n - 1;
-    int64_t i = llm__tpl_bound(x, from, n, lower, upper, by > 0 ? lower : upper), end = llm__tpl_bound(x, to, n, lower, upper, by > 0 ? upper : lower);
+/* v[bound[0]:bound[1]:bound[2]]; UNSET where left out. */
+static llm__val llm__tpl_slice(llm__tpl *x, llm__val v, const llm__val *bound) {
+    if (!LLM__V_IN(v, LLM__M_SLICED)) return llm__tpl_fail(x, "'%s' cannot be sliced", llm__v_type_name(v));
+    int64_t n = llm__tpl_len(x, v), by = llm__tpl_bound(x, bound[2], 0, INT64_MIN, INT64_MAX, 1), lower = by > 0 ? 0 : -1, upper = by > 0 ? n : n - 1;
+    int64_t i = llm__tpl_bound(x, bound[0], n, lower, upper, by > 0 ? lower : upper), end = llm__tpl_bound(x, bound[1], n, lower, upper, by > 0 ? upper : lower);
     if (by == 0) return llm__tpl_fail(x, "the step of a slice is 0");
     if (x->err) return v;
-    if (v.type == LLM__V_STR && by == 1) {
-        size_t a = llm__tpl_byte_of(llm__v_s(v), i), b = i < end ? llm__tpl_byte_of(llm__v_s(v), end) : a;
-        return llm__v_str(llm__v_s(v).p + a, b - a);
+    if (v.type == LLM__V_STR && by == 1) { /* the bytes between, without a copy */
+        size_t from = llm__tpl_byte_of(llm__v_s(v), i), to = i < end ? llm__tpl_byte_of(llm__v_s(v), end) : from;
+        return llm__v_str(llm__s(llm__v_s(v).p + from, to - from));
     }
     const llm__vlist *all = llm__tpl_iter(x, v);
     llm__vlist *l = llm__tpl_list(x, NULL, 0);
@@ -8888,7 +8805,7 @@ static int llm__tpl_in(llm__tpl *x, llm__val a, llm__val b) {
  * Filters, tests, methods and global functions are rows of tables, all called in one way. What Python checks about arguments (too many, missing,
  * twice, of no such name) is checked here by the row's spec, so the functions themselves only look at types. */
 
-static llm__val llm__tpl_call_macro(llm__tpl *x, const llm__vmacro *m, const llm__args *g);
+static llm__val llm__tpl_call_macro(llm__tpl *x, const llm__vobject *m, const llm__args *g);
 
 /* An argument given by name, or NULL. */
 static const llm__val *llm__args_named(const llm__args *g, llm__str name) {
@@ -8899,58 +8816,60 @@ static const llm__val *llm__args_named(const llm__args *g, llm__str name) {
 
 /* Puts arguments in the order of a spec. 0 with an error if they do not fit. */
 static int llm__tpl_arrange(llm__tpl *x, const llm__tpl_entry *e, const llm__args *g, llm__val *out) {
+    const int shown = (int)strcspn(e->names, " ");
     int n = 0, used = 0;
     for (const char *s = e->spec; *s; n++) {
-        llm__str name = llm__s(s, strcspn(s, " !"));
+        llm__str name = llm__s(s, strcspn(s, " !")); /* "-prefix" with its dash: no caller can write that name */
         const llm__val *v = llm__args_named(g, name);
-        if (v && n < g->n_pos) llm__tpl_fail(x, "%s: two values for '%.*s'", e->name, (int)name.n, s);
+        if (v && n < g->n_pos) llm__tpl_fail(x, "%.*s: two values for '%.*s'", shown, e->names, (int)name.n, s);
         if (n < g->n_pos) v = &g->v[n];
         if (v) out[n] = *v, used++;
-        else if (s[name.n] == '!') llm__tpl_fail(x, "%s: '%.*s' is missing", e->name, (int)name.n, s);
+        else if (s[name.n] == '!') llm__tpl_fail(x, "%.*s: '%.*s' is missing", shown, e->names, (int)name.n, s);
         s += name.n + (s[name.n] == '!');
         s += *s == ' ';
     }
-    if (used != g->n) llm__tpl_fail(x, "%s: unexpected argument", e->name);
+    if (used != g->n) llm__tpl_fail(x, "%.*s: unexpected argument", shown, e->names);
     return !x->err;
 }
 
 /* Calls an entry of a table on a value. */
 static llm__val llm__tpl_apply(llm__tpl *x, const llm__tpl_entry *e, llm__val self, const llm__args *g) {
     llm__val a[LLM__TPL_MAX_ARGS];
+    size_t mark = x->text.len;
     memset(a, 0, sizeof a);
     if (!llm__tpl_spend(x, 1) || (e->spec && !llm__tpl_arrange(x, e, g, a))) return llm__v(LLM__V_UNDEF);
-    return e->fn(x, self, a, g, e->op);
+    llm__val v = e->fn(x, self, a, g, e->op);
+    return v.type == LLM__V_UNSET ? llm__tpl_take(x, mark) : v;
 }
 
 /* Calls a value. */
 static llm__val llm__tpl_call(llm__tpl *x, llm__val f, const llm__args *g) {
-    if (f.type == LLM__V_MACRO) return llm__tpl_call_macro(x, f.as.macro, g);
-    if (f.type == LLM__V_FUNC) return llm__tpl_apply(x, f.as.bound->entry, f.as.bound->self, g);
-    if (f.type == LLM__V_JOINER && !g->n) return f.as.list->at++ ? f.as.list->v[0] : llm__v_str("", 0);
+    if (f.type == LLM__V_MACRO) return llm__tpl_call_macro(x, f.as.object, g);
+    if (f.type == LLM__V_FUNC) return llm__tpl_apply(x, f.as.object->entry, f.as.object->self, g);
+    if (f.type == LLM__V_JOINER && !g->n) return f.as.list->at++ ? f.as.list->v[0] : llm__v_str(llm__lit(""));
     return llm__tpl_defined(x, f) ? llm__tpl_fail(x, "a '%s' cannot be called so", llm__v_type_name(f)) : f;
 }
 
 /* Arguments without the first k by position. */
 static llm__args llm__args_after(const llm__args *g, int k) {
-    llm__args rest = *g;
-    for (k = LLM__MIN(k, g->n_pos); k > 0; k--) rest.v++, rest.name++, rest.n--, rest.n_pos--;
+    llm__args rest = {g->v + LLM__MIN(k, g->n_pos), g->name + LLM__MIN(k, g->n_pos), g->n - LLM__MIN(k, g->n_pos), g->n_pos - LLM__MIN(k, g->n_pos)};
     return rest;
 }
 
 /* An optional whole number. */
 static int64_t llm__arg_int(llm__tpl *x, llm__val v, int64_t absent) {
     if (v.type == LLM__V_UNSET) return absent;
-    if (!LLM__V_IN(v, LLM__M_INT)) return (void)llm__tpl_fail(x, "a whole number was expected, got '%s'", llm__v_type_name(v)), absent;
-    return v.as.i;
+    if (!LLM__V_IN(v, LLM__M_INT)) llm__tpl_fail(x, "a whole number was expected, got '%s'", llm__v_type_name(v));
+    return LLM__V_IN(v, LLM__M_INT) ? v.as.i : absent;
 }
 
 /* A text. */
 static llm__str llm__arg_text(llm__tpl *x, llm__val v) {
     if (v.type != LLM__V_STR) llm__tpl_fail(x, "a text was expected, got '%s'", llm__v_type_name(v));
-    return v.type == LLM__V_STR ? llm__v_s(v) : llm__s("", 0);
+    return v.type == LLM__V_STR ? llm__v_s(v) : llm__lit("");
 }
 
-/* An optional text; `absent` for None too. */
+/* An optional text; `absent`, which may be NULL, for None too. */
 static llm__str llm__arg_str(llm__tpl *x, llm__val v, const char *absent) {
     return LLM__V_IN(v, LLM__M_ABSENT) ? llm__s(absent, absent ? strlen(absent) : 0) : llm__arg_text(x, v);
 }
@@ -8960,24 +8879,21 @@ static llm__val llm__tpl_pick(llm__tpl *x, llm__val item, llm__val attribute, ll
     if (LLM__V_IN(attribute, LLM__M_ABSENT)) return item;
     if (attribute.type != LLM__V_STR) return llm__tpl_item(x, item, attribute);
     llm__str s = llm__v_s(attribute);
-    for (size_t i = 0; i <= s.n && !x->err;) {
-        int64_t dot = llm__tpl_find(llm__s(s.p + i, s.n - i), llm__lit("."), 1);
-        llm__str part = llm__s(s.p + i, dot < 0 ? s.n - i : (size_t)dot);
+    for (int64_t dot = 0; dot >= 0 && !x->err;) {
+        dot = llm__tpl_find(s, llm__lit("."), 1);
+        llm__str part = llm__s(s.p, dot < 0 ? s.n : (size_t)dot);
         llm__val key = llm__v_int(0);
-        if (!part.n || !llm__tpl_digit(part.p[0]) || !llm__parse_int(part.p, part.n, &key.as.i)) key = llm__v_text(LLM__V_STR, part);
+        if (!part.n || !llm__tpl_digit(part.p[0]) || !llm__parse_int(part.p, part.n, &key.as.i)) key = llm__v_str(part);
         item = llm__tpl_item(x, item, key);
         if (item.type == LLM__V_UNDEF && !LLM__V_IN(absent, LLM__M_ABSENT)) item = absent;
-        i += part.n + 1;
+        s = llm__str_from(s, part.n + (dot >= 0));
     }
     return item;
 }
 
-/* The parameters of every entry of a table. */
-#define LLM__TPL_FN(name) \
-    static llm__val name(LLM__UNUSED llm__tpl *x, LLM__UNUSED llm__val self, LLM__UNUSED llm__val *a, LLM__UNUSED const llm__args *g, LLM__UNUSED int op)
-
-/* ---- formatting: what str.format and the % operator share ----
- * Both read a specification (fill, side, sign, width, precision, type), make the digits or text, and fill it up to the width. */
+/* ---- formatting: str.format and the % operator ----
+ * Both copy plain text and replace fields. A field has a specification (fill, side, sign, width, precision, type): it is read by one reader
+ * and carried out by one writer, which makes the digits or the text and fills it up to the width. */
 
 /* A format specification, read. */
 typedef struct llm__tpl_spec {
@@ -8992,15 +8908,16 @@ typedef struct llm__tpl_spec {
 /* Digits at s, which moves on; `absent` if there are none. */
 static int64_t llm__spec_number(llm__str *s, int64_t absent) {
     int64_t v = s->n && llm__tpl_digit(s->p[0]) ? 0 : absent;
-    for (; s->n && llm__tpl_digit(s->p[0]); s->p++, s->n--) v = LLM__MIN(v * 10 + (s->p[0] - '0'), 1000000000);
+    for (; s->n && llm__tpl_digit(s->p[0]); *s = llm__str_from(*s, 1)) v = LLM__MIN(v * 10 + (s->p[0] - '0'), 1000000000);
     return v;
 }
 
 /* The byte at s, if it is one of those, which s then skips; else 0. */
 static char llm__spec_take(llm__str *s, const char *of) {
-    if (!s->n || !s->p[0] || !strchr(of, s->p[0])) return 0;
-    s->n--;
-    return *s->p++;
+    char c = s->n ? s->p[0] : 0;
+    if (!c || !strchr(of, c)) return 0;
+    *s = llm__str_from(*s, 1);
+    return c;
 }
 
 /* Python's [[fill]align][sign][0][width][,][.precision][type]; of %: the same without the first, '-' for left. */
@@ -9012,7 +8929,7 @@ static llm__tpl_spec llm__spec_read(llm__tpl *x, llm__str *s, int percent) {
     o.fill = llm__lit(" ");
     o.align = percent ? '>' : 0;
     if (s->n) llm__utf8_get(s->p, s->n, &len);
-    if (!percent && s->n > (size_t)len && memchr("<>^=", s->p[len], 4)) o.fill = llm__s(s->p, (size_t)len), s->p += len, s->n -= (size_t)len;
+    if (!percent && s->n > (size_t)len && memchr("<>^=", s->p[len], 4)) o.fill = llm__s(s->p, (size_t)len), *s = llm__str_from(*s, (size_t)len);
     if (!percent && (flag = llm__spec_take(s, "<>^=")) != 0) o.align = flag;
     while ((flag = llm__spec_take(s, "+- 0#")) != 0) {
         if (flag == '0' && o.align != '<') o.align = '=', o.fill = llm__lit("0");
@@ -9028,24 +8945,12 @@ static llm__tpl_spec llm__spec_read(llm__tpl *x, llm__str *s, int percent) {
     return o;
 }
 
-/* A double in C's notation, with a point whatever the locale. Returns its length; `out` holds 400 bytes. */
-static size_t llm__spec_double(double d, int64_t precision, char type, char *out) {
-    int p = precision < 0 ? 6 : (int)precision, n;
-    size_t k = 0;
-    if (type == 'e' || type == 'E') n = snprintf(out, 400, type == 'e' ? "%.*e" : "%.*E", p, d);
-    else if (type == 'g' || type == 'G') n = snprintf(out, 400, type == 'g' ? "%.*g" : "%.*G", p, d);
-    else n = snprintf(out, 400, "%.*f", p, d);
-    for (int i = 0; i < n; i++) {
-        if (llm__tpl_digit(out[i]) || strchr("eE+-infa", out[i])) out[k++] = out[i];
-        else if (k && out[k - 1] != '.') out[k++] = '.';
-    }
-    return k;
-}
-
 /* The digits of |v|, without sign, into out (400 bytes). Returns their number. */
 static size_t llm__spec_digits(llm__tpl *x, llm__val v, const llm__tpl_spec *o, char *out) {
-    if (o->type && strchr("fFeEgG", o->type)) return llm__spec_double(fabs(llm__v_num(v)), o->precision, o->type, out);
-    if (v.type == LLM__V_FLOAT && !o->type) return o->precision < 0 ? (size_t)llm__format_double(fabs(v.as.f), out) : llm__spec_double(fabs(v.as.f), o->precision, 'g', out);
+    int real = o->type && strchr("fFeEgG", o->type), precision = o->precision < 0 ? 6 : (int)o->precision;
+    if (real || (v.type == LLM__V_FLOAT && !o->type && o->precision >= 0))
+        return (size_t)llm__print_double(out, 400, (char)(!real ? 'g' : o->type == 'F' ? 'f' : o->type), precision, fabs(llm__v_num(v)));
+    if (v.type == LLM__V_FLOAT && !o->type) return (size_t)llm__format_double(fabs(v.as.f), out);
     if (v.type == LLM__V_FLOAT) return (void)llm__tpl_fail(x, "a whole number was expected for the format '%c'", o->type), 0;
     unsigned long long u = v.as.i < 0 ? 0 - (unsigned long long)v.as.i : (unsigned long long)v.as.i;
     return (size_t)snprintf(out, 400, o->type == 'x' ? "%llx" : o->type == 'X' ? "%llX" : "%llu", u);
@@ -9059,29 +8964,29 @@ static void llm__spec_put(llm__tpl *x, llm__val v, const llm__tpl_spec *o) {
     if (!number && o->type && o->type != 's') llm__tpl_fail(x, "a number was expected for the format '%c', got '%s'", o->type, llm__v_type_name(v));
     if (number) {
         size_t n = llm__spec_digits(x, v, o, digits);
-        sign = v.type == LLM__V_FLOAT ? (signbit(v.as.f) ? '-' : o->sign) : v.as.i < 0 ? '-' : o->sign;
+        sign = (v.type == LLM__V_FLOAT ? signbit(v.as.f) != 0 : v.as.i < 0) ? '-' : o->sign;
         while (whole < n && llm__tpl_digit(digits[whole])) whole++;
         for (size_t i = 0; i < n; i++) {
             if (o->comma && i && i < whole && (whole - i) % 3 == 0) llm__tpl_put(x, llm__lit(","));
             llm__tpl_put(x, llm__s(digits + i, 1));
         }
     } else {
-        llm__tpl_write(x, v, 0);
+        llm__tpl_print(x, v);
         if (o->precision >= 0 && x->text.len > mark) x->text.len = mark + llm__tpl_byte_of(llm__s(x->text.data + mark, x->text.len - mark), o->precision);
         if (align == '=') align = '<';
     }
     if (!align) align = number ? '>' : '<';
     llm__val body = llm__tpl_take(x, mark);
-    int64_t pad = LLM__MAX(o->width - llm__tpl_chars(llm__v_s(body)) - (sign != 0), 0), before = align == '>' ? pad : align == '^' ? pad / 2 : 0;
+    int64_t pad = LLM__MAX(o->width - llm__tpl_chars(llm__v_s(body)) - (sign != 0), 0), before = align == '>' || align == '=' ? pad : align == '^' ? pad / 2 : 0;
+    if (sign && align == '=') llm__tpl_put(x, llm__s(&sign, 1)); /* -0042: the fill stands between sign and digits */
     llm__tpl_repeat(x, o->fill, before);
-    if (sign) llm__tpl_put(x, llm__s(&sign, 1));
-    if (align == '=') llm__tpl_repeat(x, o->fill, pad), before = pad;
+    if (sign && align != '=') llm__tpl_put(x, llm__s(&sign, 1));
     llm__tpl_put(x, llm__v_s(body));
     llm__tpl_repeat(x, o->fill, pad - before);
 }
 
 /* The value of a field of str.format: "", "0" or "name", then .attribute and [index] parts. */
-static llm__val llm__format_field(llm__tpl *x, llm__str field, const llm__args *g, int *next) {
+static llm__val llm__format_value(llm__tpl *x, llm__str field, const llm__args *g, int *next) {
     size_t n = 0;
     int64_t i = -1;
     while (n < field.n && field.p[n] != '.' && field.p[n] != '[') n++;
@@ -9095,7 +9000,7 @@ static llm__val llm__format_field(llm__tpl *x, llm__str field, const llm__args *
         char kind = field.p[n++];
         size_t from = n;
         while (n < field.n && !strchr(".[]", field.p[n])) n++;
-        llm__val key = llm__v_str(field.p + from, n - from), number = llm__v_int(0);
+        llm__val key = llm__v_str(llm__s(field.p + from, n - from)), number = llm__v_int(0);
         if (kind == '[' && llm__parse_int(field.p + from, n - from, &number.as.i)) key = number;
         value = kind == '[' ? llm__tpl_item(x, value, key) : llm__tpl_attr(x, value, key);
         n += n < field.n && field.p[n] == ']';
@@ -9103,134 +9008,136 @@ static llm__val llm__format_field(llm__tpl *x, llm__str field, const llm__args *
     return value;
 }
 
-/* str.format */
-LLM__TPL_FN(llm__fn_str_format) {
-    llm__str s = llm__v_s(self);
-    size_t mark = x->text.len;
-    int next = 0;
-    for (size_t i = 0; i < s.n && llm__tpl_spend(x, 1); i++) {
-        int brace = s.p[i] == '{' || s.p[i] == '}', twice = brace && i + 1 < s.n && s.p[i + 1] == s.p[i];
-        if (!brace || twice) {
-            llm__tpl_put(x, llm__s(s.p + i, 1));
-            i += (size_t)twice;
-            continue;
-        }
-        int64_t close = s.p[i] == '{' ? llm__tpl_find(llm__s(s.p + i, s.n - i), llm__lit("}"), 1) : -1;
-        if (close < 0) return llm__tpl_fail(x, "format: a single brace");
-        llm__str field = llm__s(s.p + i + 1, (size_t)close - 1), spec = llm__lit("");
-        int64_t colon = llm__tpl_find(field, llm__lit(":"), 1);
-        if (colon >= 0) spec = llm__s(field.p + colon + 1, field.n - (size_t)colon - 1), field.n = (size_t)colon;
-        int repr = field.n > 1 && field.p[field.n - 2] == '!' ? field.p[field.n - 1] : 0;
-        field.n -= repr ? 2 : 0;
-        llm__val v = llm__format_field(x, field, g, &next);
-        size_t from = x->text.len;
-        if (repr) llm__tpl_write(x, v, repr == 'r'), v = llm__tpl_take(x, from);
-        llm__tpl_spec o = llm__spec_read(x, &spec, 0);
-        if (!x->err) llm__spec_put(x, v, &o);
-        i += (size_t)close;
+/* A field {name!r:spec} of str.format; s stands behind the brace and moves on. */
+static void llm__format_field(llm__tpl *x, llm__str *s, const llm__args *g, int *next) {
+    int64_t close = llm__tpl_find(*s, llm__lit("}"), 1);
+    if (close < 0 || s->p[-1] == '}') {
+        llm__tpl_fail(x, "format: a single brace");
+        return;
     }
-    return llm__tpl_take(x, mark);
+    llm__str field = llm__s(s->p, (size_t)close), spec = llm__lit("");
+    int64_t colon = llm__tpl_find(field, llm__lit(":"), 1);
+    if (colon >= 0) spec = llm__str_from(field, (size_t)colon + 1), field.n = (size_t)colon;
+    char how = field.n > 1 && field.p[field.n - 2] == '!' ? field.p[field.n - 1] : 0;
+    field.n -= how ? 2 : 0;
+    llm__val v = llm__format_value(x, field, g, next);
+    size_t mark = x->text.len;
+    if (how) llm__tpl_write(x, v, how == 'r' ? &llm__tpl_repr : NULL, 0), v = llm__tpl_take(x, mark);
+    llm__tpl_spec o = llm__spec_read(x, &spec, 0);
+    if (!x->err) llm__spec_put(x, v, &o);
+    *s = llm__str_from(*s, (size_t)close + 1);
 }
 
 /* One conversion of the % operator; s stands behind the '%' and moves on. */
-static void llm__percent_one(llm__tpl *x, llm__str *s, llm__val values, const llm__vlist *l, int *next) {
+static void llm__percent_field(llm__tpl *x, llm__str *s, llm__val values, const llm__vlist *l, int *next) {
     llm__val v = llm__v(LLM__V_UNSET);
     int64_t close = s->n && s->p[0] == '(' ? llm__tpl_find(*s, llm__lit(")"), 1) : -1;
     if (close > 0 && values.type != LLM__V_DICT) llm__tpl_fail(x, "%%: a dict was expected");
-    if (close > 0) v = llm__tpl_item(x, values, llm__v_str(s->p + 1, (size_t)close - 1)), s->p += close + 1, s->n -= (size_t)close + 1;
+    if (close > 0) v = llm__tpl_item(x, values, llm__v_str(llm__s(s->p + 1, (size_t)close - 1))), *s = llm__str_from(*s, (size_t)close + 1);
     llm__tpl_spec o = llm__spec_read(x, s, 1);
     if (o.type == '%') llm__tpl_put(x, llm__lit("%"));
     if (o.type == '%' || x->err) return;
     if (v.type == LLM__V_UNSET && *next < l->n) v = l->v[(*next)++];
     if (v.type == LLM__V_UNSET) llm__tpl_fail(x, "%%: not enough values");
     size_t mark = x->text.len;
-    if (o.type == 'r') llm__tpl_write(x, v, 1), v = llm__tpl_take(x, mark), o.type = 's';
+    if (o.type == 'r') llm__tpl_write(x, v, &llm__tpl_repr, 0), v = llm__tpl_take(x, mark), o.type = 's';
     if (o.type == 'd' && v.type == LLM__V_FLOAT && fabs(v.as.f) < 9e18) v = llm__v_int((int64_t)v.as.f);
     if (o.type == 's' && o.align == '=') o.align = '>', o.fill = llm__lit(" ");
     llm__spec_put(x, v, &o);
 }
 
-/* text % values */
-static llm__val llm__tpl_percent(llm__tpl *x, llm__val format, llm__val values) {
-    llm__str s = llm__v_s(format);
-    llm__vlist one, *l = values.type == LLM__V_TUPLE ? values.as.list : &one;
-    size_t mark = x->text.len;
+/* Appends str.format's text with the arguments g, or, without g, that of text % values. */
+static void llm__tpl_format(llm__tpl *x, llm__str s, const llm__args *g, llm__val values) {
+    llm__vlist one = {&values, 1, 1, 0}, *l = values.type == LLM__V_TUPLE ? values.as.list : &one;
     int next = 0;
-    one.v = &values;
-    one.n = 1;
     while (s.n && llm__tpl_spend(x, 1)) {
-        char c = *s.p++;
-        s.n--;
-        if (c == '%') llm__percent_one(x, &s, values, l, &next);
-        else llm__tpl_put(x, llm__s(&c, 1));
+        size_t n = 0;
+        while (n < s.n && !(g ? s.p[n] == '{' || s.p[n] == '}' : s.p[n] == '%')) n++;
+        const int twice = g && n + 1 < s.n && s.p[n] == s.p[n + 1]; /* {{ and }}; the % of %% is a type */
+        llm__tpl_put(x, llm__s(s.p, n + (size_t)twice));
+        int field = n < s.n && !twice;
+        s = llm__str_from(s, LLM__MIN(n + 1 + (size_t)twice, s.n));
+        if (field && g) llm__format_field(x, &s, g, &next);
+        else if (field) llm__percent_field(x, &s, values, l, &next);
     }
-    if (next < l->n && !LLM__V_IN(values, 1 << LLM__V_DICT | 1 << LLM__V_LIST | 1 << LLM__V_UNDEF)) llm__tpl_fail(x, "%%: not all values were used");
-    return llm__tpl_take(x, mark);
+    if (!g && next < l->n && !LLM__V_IN(values, LLM__M_DICT | 1 << LLM__V_LIST | LLM__M_UNDEF)) llm__tpl_fail(x, "%%: not all values were used");
+}
+
+LLM__TPL_FN(llm__fn_str_format) { return llm__tpl_format(x, llm__v_s(self), g, self), LLM__WRITTEN; }
+
+/* "..."|format(values): the % operator. */
+LLM__TPL_FN(llm__fn_format) {
+    llm__vlist *named = llm__tpl_list(x, NULL, 0);
+    if (g->n > g->n_pos && g->n_pos) return llm__tpl_fail(x, "format: values by position or by name, not both");
+    for (int i = g->n_pos; i < g->n && !x->err; i++) llm__tpl_dict_set(x, named, llm__v_str(g->name[i]), g->v[i]);
+    llm__val values = g->n > g->n_pos ? llm__v_list(LLM__V_DICT, named) : llm__v_list(LLM__V_TUPLE, llm__tpl_list(x, g->v, g->n_pos));
+    if (!x->err) llm__tpl_format(x, llm__tpl_str_of(x, self), NULL, values);
+    return LLM__WRITTEN;
 }
 
 /* ---- methods of texts, many of them filters too ---- */
 
 /* op: l lower, u upper, c capitalize, t title as the method does it, T as the filter does it, s swapcase. */
 LLM__TPL_FN(llm__fn_case) {
-    llm__val v = llm__tpl_str(x, self);
-    size_t mark = x->text.len;
-    int start = 1, len;
+    int32_t c;
+    int start = 1;
     char out[4];
-    for (uint32_t i = 0; i < v.n && llm__tpl_spend(x, (i & 7) == 0); i += (uint32_t)len) {
-        int32_t c = llm__utf8_get(v.as.s + i, v.n - i, &len);
-        int up = op == 'u' || (op == 's' && llm__uni_case(c, 1) == c) || ((op == 'c' || op == 't' || op == 'T') && start);
+    for (llm__str rest = llm__tpl_str_of(x, self); llm__tpl_next_char(x, &rest, &c);) {
+        int32_t low = llm__uni_case(c, 1);
+        int up = op == 'u' || (op == 's' && low == c) || ((op == 'c' || op == 't' || op == 'T') && start);
         if (c == 0xDF && op == 'u') llm__tpl_put(x, llm__lit("SS"));
-        else llm__tpl_put(x, llm__s(out, (size_t)llm__utf8_put(out, up ? llm__tpl_upper(c) : llm__uni_case(c, 1))));
+        else llm__tpl_put(x, llm__s(out, (size_t)llm__utf8_put(out, up ? llm__tpl_upper(c) : low)));
         start = op == 'T' ? llm__tpl_space(c) || (c < 128 && strchr("-({[<", c)) : op == 't' && !llm__tpl_alpha(c);
     }
-    return llm__tpl_take(x, mark);
+    return LLM__WRITTEN;
 }
 
-/* The text in lower case, to compare without regard to case. */
-static llm__val llm__tpl_fold(llm__tpl *x, llm__val v) { return llm__fn_case(x, v, NULL, NULL, 'l'); }
+/* A text in lower case, to compare without regard to case. */
+static llm__val llm__tpl_fold(llm__tpl *x, llm__val v) {
+    size_t mark = x->text.len;
+    llm__fn_case(x, v, NULL, NULL, 'l');
+    return llm__tpl_take(x, mark);
+}
 
 /* op: the sides. */
 LLM__TPL_FN(llm__fn_strip) {
     llm__val v = llm__tpl_str(x, self);
     llm__str set = llm__arg_str(x, a[0], NULL);
     if (!llm__tpl_spend(x, (int64_t)(v.n / 64 + v.n / 32 * (set.n / 32)))) return v;
-    llm__val r = llm__v_text(LLM__V_STR, llm__tpl_strip(llm__v_s(v), set, op));
+    llm__val r = llm__v_str(llm__tpl_strip(llm__v_s(v), set, op));
     r.flag = v.flag;
     return r;
 }
 
-/* op 1: the filter, which takes values of all types. */
+/* replace(old, new, count). op 1: the filter, which takes values of all types. */
 LLM__TPL_FN(llm__fn_replace) {
     for (int i = 0; op && i < 2; i++) a[i] = llm__tpl_str(x, a[i]);
-    llm__str s = llm__v_s(llm__tpl_str(x, self)), from = llm__arg_text(x, a[0]), to = llm__arg_text(x, a[1]);
+    llm__str s = llm__tpl_str_of(x, self), from = llm__arg_text(x, a[0]), to = llm__arg_text(x, a[1]);
     int64_t count = op && a[2].type == LLM__V_NONE ? -1 : llm__arg_int(x, a[2], -1), at;
-    size_t mark = x->text.len, i = 0;
-    for (; i <= s.n && count != 0 && llm__tpl_spend(x, 1) && (at = llm__tpl_find(llm__s(s.p + i, s.n - i), from, 1)) >= 0; count--) {
-        llm__tpl_put(x, llm__s(s.p + i, (size_t)at));
+    for (int32_t c; count != 0 && llm__tpl_spend(x, 1) && (at = llm__tpl_find(s, from, 1)) >= 0; count--) {
+        llm__tpl_put(x, llm__s(s.p, (size_t)at));
         llm__tpl_put(x, to);
-        i += (size_t)at + from.n;
+        s = llm__str_from(s, (size_t)at + from.n);
         if (from.n) continue;
-        int len = 1; /* an empty text stands before every code point and at the end */
-        if (i < s.n) llm__utf8_get(s.p + i, s.n - i, &len), llm__tpl_put(x, llm__s(s.p + i, (size_t)len));
-        i += (size_t)len;
+        llm__str rest = s; /* an empty text stands before every code point and at the end */
+        if (!llm__tpl_next_char(x, &rest, &c)) break;
+        llm__tpl_put(x, llm__s(s.p, s.n - rest.n));
+        s = rest;
     }
-    if (i < s.n) llm__tpl_put(x, llm__s(s.p + i, s.n - i));
-    return llm__tpl_take(x, mark);
+    llm__tpl_put(x, s);
+    return LLM__WRITTEN;
 }
 
 /* Lines, as Python's splitlines finds them: \n, \r\n and some more end one. */
 static llm__vlist *llm__tpl_lines(llm__tpl *x, llm__str s, int keep_ends) {
     llm__vlist *l = llm__tpl_list(x, NULL, 0);
-    size_t from = 0;
-    int len;
-    for (size_t i = 0; i < s.n && llm__tpl_spend(x, (i & 15) == 0);) {
-        int32_t c = llm__utf8_get(s.p + i, s.n - i, &len);
-        int end = (c >= 10 && c <= 13) || (c >= 28 && c <= 30) || c == 0x85 || c == 0x2028 || c == 0x2029 ? len : 0;
-        if (c == '\r' && i + 1 < s.n && s.p[i + 1] == '\n') end = 2;
-        i += (size_t)LLM__MAX(end, len);
-        if (!end && i < s.n) continue;
-        llm__tpl_push(x, l, llm__v_str(s.p + from, i - from - (keep_ends ? 0 : (size_t)end)));
-        from = i;
+    int32_t c;
+    for (llm__str rest = s, line = s, at = s; llm__tpl_next_char(x, &rest, &c); at = rest) {
+        int end = (c >= 10 && c <= 13) || (c >= 28 && c <= 30) || c == 0x85 || c == 0x2028 || c == 0x2029;
+        if (c == '\r' && rest.n && rest.p[0] == '\n') rest = llm__str_from(rest, 1);
+        if (!end && rest.n) continue;
+        llm__tpl_push(x, l, llm__v_str(llm__s(line.p, line.n - (end && !keep_ends ? at.n : rest.n))));
+        line = rest;
     }
     return l;
 }
@@ -9242,22 +9149,23 @@ static llm__vlist *llm__tpl_pieces(llm__tpl *x, llm__str s, llm__str sep, int64_
     llm__vlist *l = llm__tpl_list(x, NULL, 0);
     if (sep.p && !sep.n) llm__tpl_fail(x, "split: the separator is empty");
     for (; llm__tpl_spend(x, 1); max--) {
-        int len;
         if (!sep.p) s = llm__tpl_trim(s, 1);
         if (!sep.p && !s.n) break;
-        size_t end = 0;
         int64_t at = sep.p && max ? llm__tpl_find(s, sep, 1) : -1;
-        while (!sep.p && end < s.n && !llm__tpl_space(llm__utf8_get(s.p + end, s.n - end, &len))) end += (size_t)len;
-        if (sep.p || !max) end = at < 0 ? s.n : (size_t)at;
+        size_t end = at < 0 ? s.n : (size_t)at;
+        if (!sep.p && max) {
+            int len;
+            for (end = 0; end < s.n && !llm__tpl_space(llm__utf8_get(s.p + end, s.n - end, &len));) end += (size_t)len;
+        }
         llm__tpl_spend(x, (int64_t)end / 16);
-        llm__tpl_push(x, l, llm__v_str(s.p, end));
+        llm__tpl_push(x, l, llm__v_str(llm__s(s.p, end)));
         if (!max || (sep.p && at < 0)) break;
-        s = llm__s(s.p + end + sep.n, s.n - end - sep.n);
+        s = llm__str_from(s, end + sep.n);
     }
     return l;
 }
 
-/* op 1: rsplit. */
+/* split(sep, maxsplit). op 1: rsplit. */
 LLM__TPL_FN(llm__fn_split) {
     int64_t max = llm__arg_int(x, a[1], -1);
     llm__vlist *l = llm__tpl_pieces(x, llm__v_s(self), llm__arg_str(x, a[0], NULL), op ? -1 : max);
@@ -9277,7 +9185,7 @@ LLM__TPL_FN(llm__fn_partition) {
     int64_t at = llm__tpl_find(s, by, op);
     if (!by.n) return llm__tpl_fail(x, "partition: the separator is empty");
     size_t cut = at < 0 ? (op > 0 ? s.n : 0) : (size_t)at, after = at < 0 ? cut : cut + by.n;
-    llm__val parts[3] = {llm__v_str(s.p, cut), at < 0 ? llm__v_str("", 0) : a[0], llm__v_str(s.p + after, s.n - after)};
+    llm__val parts[3] = {llm__v_str(llm__s(s.p, cut)), at < 0 ? llm__v_str(llm__lit("")) : a[0], llm__v_str(llm__str_from(s, after))};
     return llm__v_list(LLM__V_TUPLE, llm__tpl_list(x, parts, 3));
 }
 
@@ -9305,7 +9213,7 @@ LLM__TPL_FN(llm__fn_str_count) {
     int64_t base, count = 0, at;
     llm__str s = llm__tpl_span(x, self, a + 1, &base), what = llm__arg_text(x, a[0]);
     if (s.p && !what.n) return llm__v_int(llm__tpl_chars(s) + 1);
-    for (; s.p && (at = llm__tpl_find(s, what, 1)) >= 0 && llm__tpl_spend(x, 1); count++) s = llm__s(s.p + at + what.n, s.n - (size_t)at - what.n);
+    for (; s.p && (at = llm__tpl_find(s, what, 1)) >= 0 && llm__tpl_spend(x, 1); count++) s = llm__str_from(s, (size_t)at + what.n);
     return llm__v_int(count);
 }
 
@@ -9318,72 +9226,59 @@ static int llm__tpl_has_affix(llm__str s, llm__str affix, int at_end) {
 LLM__TPL_FN(llm__fn_has_affix) {
     int64_t base;
     llm__str s = llm__tpl_span(x, self, a + 1, &base);
-    int n = a[0].type == LLM__V_TUPLE ? a[0].as.list->n : 1, found = 0;
-    for (int i = 0; i < n; i++) found |= llm__tpl_has_affix(s, llm__arg_text(x, a[0].type == LLM__V_TUPLE ? a[0].as.list->v[i] : a[0]), op);
+    llm__vlist one = {&a[0], 1, 1, 0}, *l = a[0].type == LLM__V_TUPLE ? a[0].as.list : &one;
+    int found = 0;
+    for (int i = 0; i < l->n; i++) found |= llm__tpl_has_affix(s, llm__arg_text(x, l->v[i]), op);
     return llm__v_bool(found);
 }
 
 /* removeprefix, removesuffix (op 1). */
 LLM__TPL_FN(llm__fn_remove_affix) {
     llm__str s = llm__v_s(self), affix = llm__arg_text(x, a[0]);
-    return llm__tpl_has_affix(s, affix, op) ? llm__v_str(s.p + (op ? 0 : affix.n), s.n - affix.n) : self;
+    return llm__tpl_has_affix(s, affix, op) ? llm__v_str(llm__s(s.p + (op ? 0 : affix.n), s.n - affix.n)) : self;
 }
 
 /* ljust, rjust, center: op < > ^. */
 LLM__TPL_FN(llm__fn_justify) {
-    llm__val v = llm__tpl_str(x, self);
-    llm__str fill = llm__arg_str(x, a[1], " ");
-    int64_t width = llm__arg_int(x, a[0], 80), pad = LLM__MAX(width - llm__tpl_chars(llm__v_s(v)), 0);
+    llm__str s = llm__tpl_str_of(x, self), fill = llm__arg_str(x, a[1], " ");
+    int64_t width = llm__arg_int(x, a[0], 80), pad = LLM__MAX(width - llm__tpl_chars(s), 0);
     int64_t before = op == '<' ? 0 : op == '>' ? pad : pad / 2 + (pad & width & 1);
-    size_t mark = x->text.len;
     if (llm__tpl_chars(fill) != 1) return llm__tpl_fail(x, "the fill must be one character");
     llm__tpl_repeat(x, fill, before);
-    llm__tpl_put(x, llm__v_s(v));
+    llm__tpl_put(x, s);
     llm__tpl_repeat(x, fill, pad - before);
-    return llm__tpl_take(x, mark);
+    return LLM__WRITTEN;
 }
 
 /* zfill(width): zeros after the sign. */
 LLM__TPL_FN(llm__fn_zfill) {
     llm__str s = llm__v_s(self);
-    size_t mark = x->text.len, sign = s.n && (s.p[0] == '-' || s.p[0] == '+');
+    size_t sign = s.n && (s.p[0] == '-' || s.p[0] == '+');
     llm__tpl_put(x, llm__s(s.p, sign));
     llm__tpl_repeat(x, llm__lit("0"), llm__arg_int(x, a[0], 0) - llm__tpl_chars(s));
-    llm__tpl_put(x, llm__s(s.p + sign, s.n - sign));
-    return llm__tpl_take(x, mark);
+    llm__tpl_put(x, llm__str_from(s, sign));
+    return LLM__WRITTEN;
 }
 
 /* Are all code points of a text, which must have some, of a class? op: d digits, a letters, n both, s white space. */
 LLM__TPL_FN(llm__fn_all_are) {
-    int len, ok = self.n > 0;
-    for (uint32_t i = 0; ok && i < self.n && llm__tpl_spend(x, (i & 15) == 0); i += (uint32_t)len) {
-        int32_t c = llm__utf8_get(self.as.s + i, self.n - i, &len);
+    int32_t c;
+    int ok = self.n > 0;
+    for (llm__str rest = llm__v_s(self); ok && llm__tpl_next_char(x, &rest, &c);)
         ok = op == 's' ? llm__tpl_space(c) : llm__uni_in(c, op == 'd' ? 1 << LLM__ND : op == 'a' ? LLM__CATS_L : LLM__CATS_L | LLM__CATS_N);
-    }
     return llm__v_bool(ok);
 }
 
 /* islower (op 0), isupper (1), and the tests: are there letters with case, and are all of the one? */
 LLM__TPL_FN(llm__fn_is_case) {
-    llm__val v = llm__tpl_str(x, self);
-    int len, some = 0, ok = 1;
-    for (uint32_t i = 0; ok && i < v.n && llm__tpl_spend(x, (i & 15) == 0); i += (uint32_t)len) {
-        int32_t c = llm__utf8_get(v.as.s + i, v.n - i, &len), low = llm__uni_case(c, 1), up = llm__tpl_upper(c);
+    int32_t c;
+    int some = 0, ok = 1;
+    for (llm__str rest = llm__tpl_str_of(x, self); ok && llm__tpl_next_char(x, &rest, &c);) {
+        int32_t low = llm__uni_case(c, 1), up = llm__tpl_upper(c);
         some |= low != up;
         ok = low == up || c == (op ? up : low);
     }
     return llm__v_bool(some && ok);
-}
-
-/* sep.join(texts): unlike the filter it takes nothing but texts. */
-LLM__TPL_FN(llm__fn_str_join) {
-    const llm__vlist *l = llm__tpl_iter(x, a[0]);
-    size_t mark = x->text.len;
-    for (int i = 0; l && i < l->n && !x->err; i++) {
-        if (i) llm__tpl_put(x, llm__v_s(self));
-        llm__tpl_put(x, llm__arg_text(x, l->v[i]));
-    }
-    return llm__tpl_take(x, mark);
 }
 
 /* ---- methods of dicts, lists, loops, cyclers ---- */
@@ -9419,14 +9314,14 @@ LLM__TPL_FN(llm__fn_list_find) {
 /* loop.cycle(a, b, ...): one after the other, turn by turn. */
 LLM__TPL_FN(llm__fn_cycle) {
     if (!g->n_pos || g->n != g->n_pos) return llm__tpl_fail(x, "loop.cycle: values were expected");
-    return g->v[self.as.loop->at % g->n_pos];
+    return g->v[self.as.object->at % g->n_pos];
 }
 
 /* loop.changed(values): did they change since the last call? */
 LLM__TPL_FN(llm__fn_changed) {
-    llm__val now = llm__v_list(LLM__V_TUPLE, llm__tpl_list(x, g->v, g->n_pos)), before = self.as.loop->changed;
+    llm__val now = llm__v_list(LLM__V_TUPLE, llm__tpl_list(x, g->v, g->n_pos)), before = self.as.object->self;
     if (x->err || (before.type == LLM__V_TUPLE && llm__tpl_equal(x, before, now))) return llm__v_bool(0);
-    self.as.loop->changed = now;
+    self.as.object->self = now;
     return llm__v_bool(1);
 }
 
@@ -9434,17 +9329,29 @@ LLM__TPL_FN(llm__fn_changed) {
 LLM__TPL_FN(llm__fn_next) { return self.as.list->v[self.as.list->at++ % self.as.list->n]; }
 LLM__TPL_FN(llm__fn_reset) { return self.as.list->at = 0, llm__v(LLM__V_NONE); }
 
+/* join(sep, attribute): items of any type, as str() writes them. op 1: the method of a separator, which takes nothing but texts. */
+LLM__TPL_FN(llm__fn_join) {
+    const llm__vlist *l = llm__tpl_iter(x, op ? a[0] : self);
+    llm__str sep = op ? llm__v_s(self) : a[0].type == LLM__V_UNSET ? llm__lit("") : llm__tpl_str_of(x, a[0]);
+    for (int i = 0; l && i < l->n && !x->err; i++) {
+        if (i) llm__tpl_put(x, sep);
+        if (op) llm__tpl_put(x, llm__arg_text(x, l->v[i]));
+        else llm__tpl_print(x, llm__tpl_pick(x, l->v[i], a[1], llm__v(LLM__V_UNSET)));
+    }
+    return LLM__WRITTEN;
+}
+
 static const llm__tpl_entry llm__tpl_str_methods[] = {
-    {"split", "sep maxsplit", llm__fn_split, 0}, {"rsplit", "sep maxsplit", llm__fn_split, 1}, {"strip", "-chars", llm__fn_strip, 3},
-    {"lstrip", "-chars", llm__fn_strip, 1}, {"rstrip", "-chars", llm__fn_strip, 2}, {"startswith", "-prefix! -start -end", llm__fn_has_affix, 0},
-    {"endswith", "-suffix! -start -end", llm__fn_has_affix, 1}, {"replace", "-old! -new! -count", llm__fn_replace, 0}, {"lower", "", llm__fn_case, 'l'},
-    {"upper", "", llm__fn_case, 'u'}, {"title", "", llm__fn_case, 't'}, {"capitalize", "", llm__fn_case, 'c'}, {"swapcase", "", llm__fn_case, 's'},
-    {"casefold", "", llm__fn_case, 'l'}, {"find", "-sub! -start -end", llm__fn_find, 1}, {"rfind", "-sub! -start -end", llm__fn_find, -1},
+    {"split", "sep maxsplit", llm__fn_split, 0}, {"rsplit", "sep maxsplit", llm__fn_split, 1}, {"splitlines", "keepends", llm__fn_splitlines, 0},
+    {"strip", "-chars", llm__fn_strip, 3}, {"lstrip", "-chars", llm__fn_strip, 1}, {"rstrip", "-chars", llm__fn_strip, 2},
+    {"startswith", "-prefix! -start -end", llm__fn_has_affix, 0}, {"endswith", "-suffix! -start -end", llm__fn_has_affix, 1},
+    {"replace", "-old! -new! -count", llm__fn_replace, 0}, {"join", "-iterable!", llm__fn_join, 1}, {"format", NULL, llm__fn_str_format, 0},
+    {"lower casefold", "", llm__fn_case, 'l'}, {"upper", "", llm__fn_case, 'u'}, {"title", "", llm__fn_case, 't'},
+    {"capitalize", "", llm__fn_case, 'c'}, {"swapcase", "", llm__fn_case, 's'}, {"count", "-sub! -start -end", llm__fn_str_count, 0},
+    {"find", "-sub! -start -end", llm__fn_find, 1}, {"rfind", "-sub! -start -end", llm__fn_find, -1},
     {"index", "-sub! -start -end", llm__fn_find, 2}, {"rindex", "-sub! -start -end", llm__fn_find, -2},
-    {"count", "-sub! -start -end", llm__fn_str_count, 0}, {"join", "-iterable!", llm__fn_str_join, 0}, {"format", NULL, llm__fn_str_format, 0},
-    {"isdigit", "", llm__fn_all_are, 'd'}, {"isdecimal", "", llm__fn_all_are, 'd'}, {"isnumeric", "", llm__fn_all_are, 'd'},
-    {"isalpha", "", llm__fn_all_are, 'a'}, {"isalnum", "", llm__fn_all_are, 'n'}, {"isspace", "", llm__fn_all_are, 's'},
-    {"islower", "", llm__fn_is_case, 0}, {"isupper", "", llm__fn_is_case, 1}, {"splitlines", "keepends", llm__fn_splitlines, 0},
+    {"isdigit isdecimal isnumeric", "", llm__fn_all_are, 'd'}, {"isalpha", "", llm__fn_all_are, 'a'}, {"isalnum", "", llm__fn_all_are, 'n'},
+    {"isspace", "", llm__fn_all_are, 's'}, {"islower", "", llm__fn_is_case, 0}, {"isupper", "", llm__fn_is_case, 1},
     {"removeprefix", "-prefix!", llm__fn_remove_affix, 0}, {"removesuffix", "-suffix!", llm__fn_remove_affix, 1},
     {"partition", "-sep!", llm__fn_partition, 1}, {"rpartition", "-sep!", llm__fn_partition, -1}, {"zfill", "-width!", llm__fn_zfill, 0},
     {"ljust", "-width! -fill", llm__fn_justify, '<'}, {"rjust", "-width! -fill", llm__fn_justify, '>'}, {"center", "-width! -fill", llm__fn_justify, '^'},
@@ -9463,8 +9370,8 @@ static const llm__tpl_entry llm__tpl_cycler_methods[] = {{"next", "", llm__fn_ne
 
 /* The entry of that name in a table that ends with NULL; NULL if there is none. */
 static const llm__tpl_entry *llm__tpl_entry_named(const llm__tpl_entry *table, llm__str name) {
-    for (; table && table->name; table++)
-        if (name.n && table->name[0] == name.p[0] && llm__str_eq(name, table->name)) return table;
+    for (; table && table->names; table++)
+        if (llm__tpl_word_index(table->names, name) >= 0) return table;
     return NULL;
 }
 
@@ -9483,7 +9390,7 @@ static const llm__tpl_entry *llm__tpl_method_named(llm__val v, llm__str name) {
 /* default(value, boolean): replaces undefined, with `boolean` all that is false. */
 LLM__TPL_FN(llm__fn_default) {
     if (self.type != LLM__V_UNDEF && (!llm__v_truth(a[1]) || llm__v_truth(self))) return self;
-    return a[0].type == LLM__V_UNSET ? llm__v_str("", 0) : a[0];
+    return a[0].type == LLM__V_UNSET ? llm__v_str(llm__lit("")) : a[0];
 }
 
 LLM__TPL_FN(llm__fn_length) { return llm__v_int(llm__tpl_len(x, self)); }
@@ -9496,20 +9403,22 @@ LLM__TPL_FN(llm__fn_safe) {
     return v;
 }
 
-/* For HTML, unless marked safe; op 1: even then. */
-LLM__TPL_FN(llm__fn_escape) {
+/* A text for HTML, marked safe. */
+static llm__val llm__tpl_escape(llm__tpl *x, llm__val v) {
     size_t mark = x->text.len;
-    if (self.type == LLM__V_STR && self.flag && !op) return self;
-    llm__str s = llm__v_s(llm__tpl_str(x, self));
+    llm__str s = llm__tpl_str_of(x, v);
     for (size_t i = 0; i < s.n && llm__tpl_spend(x, (i & 15) == 0); i++) {
         char c = s.p[i];
         const char *entity = c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '"' ? "&#34;" : c == '\'' ? "&#39;" : NULL;
         llm__tpl_put(x, entity ? llm__lit(entity) : llm__s(s.p + i, 1));
     }
-    llm__val v = llm__tpl_take(x, mark);
+    v = llm__tpl_take(x, mark);
     v.flag = 1;
     return v;
 }
+
+/* Unless it is marked safe; op 1: even then. */
+LLM__TPL_FN(llm__fn_escape) { return self.type == LLM__V_STR && self.flag && !op ? self : llm__tpl_escape(x, self); }
 
 /* A number of blanks, or a text, to indent by. */
 static llm__str llm__arg_indent(llm__tpl *x, llm__val v, int64_t absent) {
@@ -9521,23 +9430,17 @@ static llm__str llm__arg_indent(llm__tpl *x, llm__val v, int64_t absent) {
 
 /* tojson(ensure_ascii, indent, separators, sort_keys), as transformers has it. */
 LLM__TPL_FN(llm__fn_tojson) {
-    llm__dump_style o;
-    memset(&o, 0, sizeof o);
-    o.ascii = llm__v_truth(a[0]);
-    o.pretty = !LLM__V_IN(a[1], LLM__M_ABSENT);
-    o.sort = llm__v_truth(a[3]);
-    o.indent = o.pretty ? llm__arg_indent(x, a[1], 0) : llm__lit("");
-    o.comma = o.pretty ? llm__lit(",") : llm__lit(", ");
-    o.colon = llm__lit(": ");
+    int pretty = !LLM__V_IN(a[1], LLM__M_ABSENT);
+    llm__tpl_style o = {1, llm__v_truth(a[0]), llm__v_truth(a[3]), pretty, llm__lit(""), llm__lit(pretty ? "," : ", "), llm__lit(": ")};
+    if (pretty) o.indent = llm__arg_indent(x, a[1], 0);
     if (!LLM__V_IN(a[2], LLM__M_ABSENT)) {
         const llm__vlist *l = llm__tpl_iter(x, a[2]);
         if (!l || l->n != 2) return llm__tpl_fail(x, "tojson: separators must be two texts");
         o.comma = llm__arg_text(x, l->v[0]);
         o.colon = llm__arg_text(x, l->v[1]);
     }
-    size_t mark = x->text.len;
-    llm__tpl_dump(x, self, &o, 0);
-    return llm__tpl_take(x, mark);
+    llm__tpl_write(x, self, &o, 0);
+    return LLM__WRITTEN;
 }
 
 static llm__val llm__tpl_from_json(llm__tpl *x, const llm_json *doc, int node);
@@ -9553,19 +9456,6 @@ LLM__TPL_FN(llm__fn_from_json) {
     return v;
 }
 
-/* join(sep, attribute): items of any type, as str() writes them. */
-LLM__TPL_FN(llm__fn_join) {
-    const llm__vlist *l = llm__tpl_iter(x, self);
-    llm__val sep = a[0].type == LLM__V_UNSET ? llm__v_str("", 0) : llm__tpl_str(x, a[0]);
-    size_t mark = x->text.len;
-    for (int i = 0; l && i < l->n && !x->err; i++) {
-        llm__val item = llm__tpl_pick(x, l->v[i], a[1], llm__v(LLM__V_UNSET));
-        if (i) llm__tpl_put(x, llm__v_s(sep));
-        llm__tpl_write(x, item, 0);
-    }
-    return llm__tpl_take(x, mark);
-}
-
 /* A new list of what a walk yields. */
 static llm__vlist *llm__tpl_list_of(llm__tpl *x, llm__val v) {
     const llm__vlist *all = llm__tpl_iter(x, v);
@@ -9573,6 +9463,17 @@ static llm__vlist *llm__tpl_list_of(llm__tpl *x, llm__val v) {
 }
 
 LLM__TPL_FN(llm__fn_list) { return llm__v_list(LLM__V_LIST, llm__tpl_list_of(x, self)); }
+
+/* The pairs of a mapping, or of pairs, and no others; NULL with an error that `who` begins. */
+static llm__vlist *llm__tpl_pairs(llm__tpl *x, llm__val v, const char *who) {
+    llm__vlist *l = v.type == LLM__V_DICT ? llm__tpl_view(x, v.as.list, 2) : llm__tpl_list_of(x, v);
+    for (int i = 0; l && i < l->n && !x->err; i++) {
+        llm__vlist *pair = llm__tpl_iter(x, l->v[i]);
+        if (!pair || pair->n != 2) llm__tpl_fail(x, "%s: pairs were expected", who);
+        l->v[i] = llm__v_list(LLM__V_TUPLE, pair);
+    }
+    return x->err ? NULL : l;
+}
 
 /* Pairs of a mapping, as a generator. */
 LLM__TPL_FN(llm__fn_items) {
@@ -9596,53 +9497,49 @@ LLM__TPL_FN(llm__fn_last) {
 
 /* A text turned round is a text, all else becomes a generator. */
 LLM__TPL_FN(llm__fn_reverse) {
-    llm__val none = llm__v(LLM__V_UNSET);
-    if (self.type == LLM__V_STR) return llm__tpl_slice(x, self, none, none, llm__v_int(-1));
+    const llm__val back[3] = {llm__v(LLM__V_UNSET), llm__v(LLM__V_UNSET), llm__v_int(-1)};
+    if (self.type == LLM__V_STR) return llm__tpl_slice(x, self, back);
     llm__val v = llm__v_list(LLM__V_LIST, llm__tpl_list_of(x, self));
-    v = x->err ? v : llm__tpl_slice(x, v, none, none, llm__v_int(-1));
-    v.type = (uint8_t)(x->err ? LLM__V_UNDEF : LLM__V_GEN);
-    return v;
+    if (!x->err) v = llm__tpl_slice(x, v, back);
+    return llm__v_list(LLM__V_GEN, x->err ? NULL : v.as.list);
 }
 
-/* Keys to compare by: the items' attributes, in lower case if they are texts and case does not count. */
-static llm__vlist *llm__tpl_keys_of(llm__tpl *x, const llm__vlist *l, llm__val attribute, llm__val absent, llm__val case_sensitive) {
+/* Keys to sort or compare by: an attribute of each item, in lower case if it is a text and case does not count; with `split` a list of the
+ * attributes, which stand between commas. NULL after an error. */
+static llm__vlist *llm__tpl_keys_of(llm__tpl *x, const llm__vlist *l, llm__val attributes, int split, llm__val absent, llm__val case_sensitive) {
     llm__vlist *keys = llm__tpl_list(x, NULL, 0);
-    for (int i = 0; l && i < l->n && !x->err; i++) {
-        llm__val key = llm__tpl_pick(x, l->v[i], attribute, absent);
-        llm__tpl_push(x, keys, key.type == LLM__V_STR && !llm__v_truth(case_sensitive) ? llm__tpl_fold(x, key) : key);
+    const llm__vlist *by = split && attributes.type == LLM__V_STR ? llm__tpl_pieces(x, llm__v_s(attributes), llm__lit(","), -1) : llm__tpl_list(x, &attributes, 1);
+    for (int i = 0; l && by && i < l->n && !x->err; i++) {
+        llm__vlist *key = llm__tpl_list(x, NULL, 0);
+        for (int k = 0; k < by->n && !x->err; k++) {
+            llm__val part = llm__tpl_pick(x, l->v[i], by->v[k], absent);
+            llm__tpl_push(x, key, part.type == LLM__V_STR && !llm__v_truth(case_sensitive) ? llm__tpl_fold(x, part) : part);
+        }
+        llm__tpl_push(x, keys, split || x->err ? llm__v_list(LLM__V_LIST, key) : key->v[0]);
     }
     return l && !x->err ? keys : NULL;
 }
 
-/* sort(reverse, case_sensitive, attribute): keys are lists of the attributes, which stand between commas. */
+/* sort(reverse, case_sensitive, attribute) */
 LLM__TPL_FN(llm__fn_sort) {
-    llm__vlist *l = llm__tpl_list_of(x, self), *keys = llm__tpl_list(x, NULL, 0);
-    llm__vlist *by = a[2].type == LLM__V_STR ? llm__tpl_pieces(x, llm__v_s(a[2]), llm__lit(","), -1) : llm__tpl_list(x, &a[2], 1);
-    for (int i = 0; l && i < l->n && !x->err; i++) {
-        llm__vlist *key = llm__tpl_list(x, NULL, 0);
-        for (int k = 0; k < by->n && !x->err; k++) {
-            llm__val part = llm__tpl_pick(x, l->v[i], by->v[k], llm__v(LLM__V_UNSET));
-            llm__tpl_push(x, key, part.type == LLM__V_STR && !llm__v_truth(a[1]) ? llm__tpl_fold(x, part) : part);
-        }
-        llm__tpl_push(x, keys, llm__v_list(LLM__V_LIST, key));
-    }
-    if (!x->err) llm__tpl_sort(x, l->v, keys->v, l->n, llm__v_truth(a[0]));
+    llm__vlist *l = llm__tpl_list_of(x, self), *keys = llm__tpl_keys_of(x, l, a[2], 1, llm__v(LLM__V_UNSET), a[1]);
+    llm__tpl_sort(x, l, keys, llm__v_truth(a[0]));
     return llm__v_list(LLM__V_LIST, l);
 }
 
 /* dictsort(case_sensitive, by, reverse) */
 LLM__TPL_FN(llm__fn_dictsort) {
-    llm__str by = llm__arg_str(x, a[1], "key");
+    int by = llm__tpl_word_index("key value", llm__arg_str(x, a[1], "key"));
     if (self.type != LLM__V_DICT) return llm__tpl_fail(x, "dictsort: a mapping was expected, got '%s'", llm__v_type_name(self));
-    if (!llm__str_eq(by, "key") && !llm__str_eq(by, "value")) return llm__tpl_fail(x, "dictsort: by must be 'key' or 'value'");
-    llm__vlist *l = llm__tpl_view(x, self.as.list, 2), *keys = llm__tpl_keys_of(x, l, llm__v_int(by.p[0] == 'v'), llm__v(LLM__V_UNSET), a[0]);
-    if (keys) llm__tpl_sort(x, l->v, keys->v, l->n, llm__v_truth(a[2]));
+    if (by < 0) return llm__tpl_fail(x, "dictsort: by must be 'key' or 'value'");
+    llm__vlist *l = llm__tpl_view(x, self.as.list, 2), *keys = llm__tpl_keys_of(x, l, llm__v_int(by), 0, llm__v(LLM__V_UNSET), a[0]);
+    llm__tpl_sort(x, l, keys, llm__v_truth(a[2]));
     return llm__v_list(LLM__V_LIST, l);
 }
 
-/* min, max: op -1, 1. */
+/* min, max: op -1, 1. (case_sensitive, attribute) */
 LLM__TPL_FN(llm__fn_extreme) {
-    const llm__vlist *l = llm__tpl_iter(x, self), *keys = llm__tpl_keys_of(x, l, a[1], llm__v(LLM__V_UNSET), a[0]);
+    const llm__vlist *l = llm__tpl_iter(x, self), *keys = llm__tpl_keys_of(x, l, a[1], 0, llm__v(LLM__V_UNSET), a[0]);
     int best = 0;
     for (int i = 1; keys && i < l->n && !x->err; i++)
         if (llm__tpl_order(x, keys->v[i], keys->v[best]) * op > 0) best = i;
@@ -9651,7 +9548,7 @@ LLM__TPL_FN(llm__fn_extreme) {
 
 /* unique(case_sensitive, attribute): the first of each, in their order. */
 LLM__TPL_FN(llm__fn_unique) {
-    const llm__vlist *l = llm__tpl_iter(x, self), *keys = llm__tpl_keys_of(x, l, a[1], llm__v(LLM__V_UNSET), a[0]);
+    const llm__vlist *l = llm__tpl_iter(x, self), *keys = llm__tpl_keys_of(x, l, a[1], 0, llm__v(LLM__V_UNSET), a[0]);
     llm__vlist *out = llm__tpl_list(x, NULL, 0), *seen = llm__tpl_list(x, NULL, 0);
     for (int i = 0; keys && i < l->n && !x->err; i++) {
         if (llm__tpl_dict_find(x, seen, keys->v[i])) continue;
@@ -9661,14 +9558,12 @@ LLM__TPL_FN(llm__fn_unique) {
     return llm__v_list(LLM__V_GEN, out);
 }
 
-/* groupby(attribute, default, case_sensitive): a list of (key, values). */
+/* groupby(attribute, default, case_sensitive): a list of (key, values); the key as the first of the group has it. */
 LLM__TPL_FN(llm__fn_groupby) {
-    llm__vlist *l = llm__tpl_list_of(x, self), *keys = llm__tpl_keys_of(x, l, a[0], a[1], a[2]), *out = llm__tpl_list(x, NULL, 0), *group = NULL, *same;
-    if (x->err) return self;
-    llm__tpl_sort(x, l->v, keys->v, l->n, 0);
-    same = llm__tpl_keys_of(x, l, a[0], a[1], a[2]);
-    for (int i = 0; i < l->n && !x->err; i++) {
-        if (!i || !llm__tpl_equal(x, same->v[i - 1], same->v[i])) {
+    llm__vlist *l = llm__tpl_list_of(x, self), *keys = llm__tpl_keys_of(x, l, a[0], 0, a[1], a[2]), *out = llm__tpl_list(x, NULL, 0), *group = NULL;
+    llm__tpl_sort(x, l, keys, 0);
+    for (int i = 0; l && i < l->n && !x->err; i++) {
+        if (!i || !llm__tpl_equal(x, keys->v[i - 1], keys->v[i])) {
             llm__val pair[2] = {llm__tpl_pick(x, l->v[i], a[0], a[1]), llm__v_list(LLM__V_LIST, group = llm__tpl_list(x, NULL, 0))};
             llm__val v = llm__v_list(LLM__V_TUPLE, llm__tpl_list(x, pair, 2));
             v.flag = 1;
@@ -9733,7 +9628,7 @@ LLM__TPL_FN(llm__fn_attr) {
     return v.type == LLM__V_UNSET ? llm__v_text(LLM__V_UNDEF, name) : v;
 }
 
-/* batch(linecount, fill_with) */
+/* batch(linecount, fill_with): rows of so many; the last is filled up. */
 LLM__TPL_FN(llm__fn_batch) {
     const llm__vlist *l = llm__tpl_iter(x, self);
     llm__vlist *out = llm__tpl_list(x, NULL, 0), *row = NULL;
@@ -9762,7 +9657,7 @@ LLM__TPL_FN(llm__fn_slice) {
     return llm__v_list(LLM__V_GEN, out);
 }
 
-/* indent(width, first, blank) */
+/* indent(width, first, blank): every line but the first, and those that are empty, unless asked for. */
 LLM__TPL_FN(llm__fn_indent) {
     llm__str s = llm__arg_text(x, self), by = llm__arg_indent(x, a[0], 4);
     size_t mark = x->text.len;
@@ -9774,32 +9669,30 @@ LLM__TPL_FN(llm__fn_indent) {
         if (i ? (l->v[i].n || llm__v_truth(a[2])) : llm__v_truth(a[1])) llm__tpl_put(x, by);
         llm__tpl_put(x, llm__v_s(l->v[i]));
     }
-    return llm__tpl_take(x, mark);
+    return LLM__WRITTEN;
 }
 
 /* truncate(length, killwords, end, leeway) */
 LLM__TPL_FN(llm__fn_truncate) {
-    llm__str s = llm__v_s(llm__tpl_str(x, self)), end = a[2].type == LLM__V_UNSET ? llm__lit("...") : llm__arg_text(x, a[2]);
+    llm__str s = llm__tpl_str_of(x, self), end = a[2].type == LLM__V_UNSET ? llm__lit("...") : llm__arg_text(x, a[2]);
     int64_t length = llm__arg_int(x, a[0], 255), leeway = a[3].type == LLM__V_NONE ? 5 : llm__arg_int(x, a[3], 5), n = llm__tpl_len(x, self);
     if (length < llm__tpl_chars(end) || leeway < 0) return llm__tpl_fail(x, "truncate: a length over that of its end was expected");
     if (n - length <= leeway) return self;
     s.n = llm__tpl_byte_of(s, length - llm__tpl_chars(end));
     int64_t blank = llm__v_truth(a[1]) ? -1 : llm__tpl_find(s, llm__lit(" "), -1);
     if (blank >= 0) s.n = (size_t)blank;
-    size_t mark = x->text.len;
     llm__tpl_put(x, s);
     llm__tpl_put(x, end);
-    return llm__tpl_take(x, mark);
+    return LLM__WRITTEN;
 }
 
 /* Runs of letters, digits and '_'. */
 LLM__TPL_FN(llm__fn_wordcount) {
-    llm__val v = llm__tpl_str(x, self);
     int64_t count = 0;
-    int inside = 0, len;
-    for (uint32_t i = 0; i < v.n && llm__tpl_spend(x, (i & 15) == 0); i += (uint32_t)len) {
-        int32_t c = llm__utf8_get(v.as.s + i, v.n - i, &len);
-        int word = c == '_' || llm__uni_in(c, LLM__CATS_L | LLM__CATS_N);
+    int32_t c;
+    int inside = 0;
+    for (llm__str rest = llm__tpl_str_of(x, self); llm__tpl_next_char(x, &rest, &c);) {
+        int word = llm__tpl_word(c);
         count += word && !inside;
         inside = word;
     }
@@ -9808,10 +9701,10 @@ LLM__TPL_FN(llm__fn_wordcount) {
 
 /* Percent-encodes all but letters, digits and _.-~, and '/' outside of queries, where a blank becomes '+'. */
 static void llm__tpl_quote(llm__tpl *x, llm__val v, int query) {
-    llm__str s = llm__v_s(llm__tpl_str(x, v));
+    llm__str s = llm__tpl_str_of(x, v);
     for (size_t i = 0; i < s.n && llm__tpl_spend(x, (i & 15) == 0); i++) {
         uint8_t c = (uint8_t)s.p[i];
-        int plain = c < 128 && c && (llm__tpl_digit(c) || llm__tpl_alpha(c) || strchr("_.-~", c) || (c == '/' && !query));
+        int plain = c < 128 && c && (llm__tpl_word(c) || strchr(query ? ".-~" : ".-~/", c));
         if (plain || (c == ' ' && query)) llm__tpl_put(x, plain ? llm__s(s.p + i, 1) : llm__lit("+"));
         else llm__tpl_putf(x, "%%%02X", c);
     }
@@ -9819,49 +9712,40 @@ static void llm__tpl_quote(llm__tpl *x, llm__val v, int query) {
 
 /* Of a text, or of pairs as a query. */
 LLM__TPL_FN(llm__fn_urlencode) {
-    size_t mark = x->text.len;
-    int pairs = self.type == LLM__V_DICT || LLM__V_IN(self, LLM__M_LISTS);
-    if (!pairs) llm__tpl_quote(x, self, 0);
-    const llm__vlist *l = !pairs ? NULL : self.type == LLM__V_DICT ? llm__tpl_view(x, self.as.list, 2) : llm__tpl_iter(x, self);
+    int query = LLM__V_IN(self, LLM__M_DICT | LLM__M_LISTS) != 0;
+    const llm__vlist *l = query ? llm__tpl_pairs(x, self, "urlencode") : NULL;
+    if (!query) llm__tpl_quote(x, self, 0);
     for (int i = 0; l && i < l->n && !x->err; i++) {
-        const llm__vlist *pair = llm__tpl_iter(x, l->v[i]);
-        if (!pair || pair->n != 2) return llm__tpl_fail(x, "urlencode: pairs were expected");
         if (i) llm__tpl_put(x, llm__lit("&"));
-        llm__tpl_quote(x, pair->v[0], 1);
+        llm__tpl_quote(x, l->v[i].as.list->v[0], 1);
         llm__tpl_put(x, llm__lit("="));
-        llm__tpl_quote(x, pair->v[1], 1);
+        llm__tpl_quote(x, l->v[i].as.list->v[1], 1);
     }
-    return llm__tpl_take(x, mark);
+    return LLM__WRITTEN;
 }
 
 /* A text as Python's int(text, base), or float(text) with base 0, reads it: blanks around it, '_' between digits. 0 if it is no number. */
 static int llm__tpl_read_number(llm__tpl *x, llm__str s, int base, llm__val *out) {
-    char clean[64];
-    size_t n = 0;
+    char clean[64], *end;
+    size_t n = 0, sign = 0;
     s = llm__tpl_trim(s, 3);
-    int negative = s.n && s.p[0] == '-', word;
-    if (s.n && (s.p[0] == '-' || s.p[0] == '+')) s.p++, s.n--;
-    if (base == 16 && s.n > 2 && s.p[0] == '0' && (s.p[1] | 32) == 'x') s.p += 2, s.n -= 2;
+    if (s.n && s.p[0] == '+') s = llm__str_from(s, 1), sign = 1;
     for (size_t i = 0; i < s.n && n < sizeof clean; i++)
         if (s.p[i] != '_' || !i || i + 1 == s.n || llm__lex_hex(s.p[i - 1]) < 0 || llm__lex_hex(s.p[i + 1]) < 0) clean[n++] = s.p[i];
-    if (!n || n == sizeof clean || clean[0] == '-') return 0;
+    if (!n || n == sizeof clean || (sign && clean[0] == '-')) return 0;
+    clean[n] = 0;
+    int negative = clean[0] == '-';
     if (!base) {
-        *out = llm__v_float(0);
-        word = n == 3 && (!memcmp(clean, "inf", 3) || !memcmp(clean, "nan", 3));
-        if (!word && !llm__parse_double(clean, n, &out->as.f)) return 0;
-        if (word) out->as.f = clean[0] == 'i' ? (double)INFINITY : (double)NAN;
-        out->as.f = negative ? -out->as.f : out->as.f;
-        return 1;
+        int word = llm__tpl_word_index("inf nan", llm__s(clean + negative, n - (size_t)negative));
+        *out = llm__v_float(word == 0 ? (double)INFINITY : (double)NAN);
+        if (word >= 0 && negative) out->as.f = -out->as.f;
+        return word >= 0 || llm__parse_double(clean, n, &out->as.f);
     }
-    *out = llm__v_int(0);
-    for (size_t i = 0; i < n; i++) {
-        int digit = llm__lex_hex(clean[i]);
-        if (digit < 0 || digit >= base) return 0;
-        if (out->as.i > (INT64_MAX - digit) / base) return (void)llm__tpl_fail(x, "a number does not fit 64 bits"), 0;
-        out->as.i = out->as.i * base + digit;
-    }
-    out->as.i = negative ? -out->as.i : out->as.i;
-    return 1;
+    if (strspn(clean + negative, base == 16 ? "0123456789abcdefABCDEFxX" : "0123456789abcdefABCDEF") != n - (size_t)negative) return 0;
+    errno = 0;
+    *out = llm__v_int(strtoll(clean, &end, base));
+    if (errno == ERANGE && !*end) llm__tpl_fail(x, "a number does not fit 64 bits");
+    return !*end && end > clean + negative && !x->err;
 }
 
 /* int(default, base) */
@@ -9898,49 +9782,40 @@ LLM__TPL_FN(llm__fn_abs) {
 /* round(precision, method): Python's round, which goes to even at .5, or always up (ceil) or down (floor). */
 LLM__TPL_FN(llm__fn_round) {
     int64_t p = llm__arg_int(x, a[0], 0);
-    llm__str method = llm__arg_str(x, a[1], "common");
+    int method = llm__tpl_word_index("common ceil floor", llm__arg_str(x, a[1], "common"));
     char s[400];
     if (!LLM__V_IN(self, LLM__M_NUMBER)) return llm__tpl_fail(x, "round: a number was expected, got '%s'", llm__v_type_name(self));
     if (p > 60 || p < -60) return llm__tpl_fail(x, "round: a precision within 60 was expected");
-    double scale = pow(10, (double)(p < 0 ? -p : p)), v = llm__v_num(self), r = 0;
-    if (llm__str_eq(method, "ceil") || llm__str_eq(method, "floor")) {
-        r = p < 0 ? v / scale : v * scale;
-        r = method.p[0] == 'c' ? ceil(r) : floor(r);
+    if (method < 0) return llm__tpl_fail(x, "round: method must be common, ceil or floor");
+    double scale = pow(10, (double)(p < 0 ? -p : p)), v = llm__v_num(self), r = p < 0 ? v / scale : v * scale;
+    if (method) {
+        r = method == 1 ? ceil(r) : floor(r);
         return llm__v_float(p < 0 ? r * scale : r / scale);
     }
-    if (!llm__str_eq(method, "common")) return llm__tpl_fail(x, "round: method must be common, ceil or floor");
-    if (LLM__V_IN(self, LLM__M_INT)) return p < 0 && p > -19 ? llm__v_int((int64_t)(rint(v / scale) * scale)) : llm__v_int(p < 0 ? 0 : self.as.i);
-    if (v - v != 0 || p <= 0) return llm__v_float(p < 0 ? rint(v / scale) * scale : rint(v));
-    llm__parse_double(s, llm__spec_double(fabs(v), p, 'f', s), &r);
-    return llm__v_float(v < 0 ? -r : r);
-}
-
-/* "..."|format(values): the % operator. */
-LLM__TPL_FN(llm__fn_format) {
-    llm__vlist *named = llm__tpl_list(x, NULL, 0);
-    if (g->n > g->n_pos && g->n_pos) return llm__tpl_fail(x, "format: values by position or by name, not both");
-    for (int i = g->n_pos; i < g->n && !x->err; i++) llm__tpl_dict_set(x, named, llm__v_text(LLM__V_STR, g->name[i]), g->v[i]);
-    llm__val values = g->n > g->n_pos ? llm__v_list(LLM__V_DICT, named) : llm__v_list(LLM__V_TUPLE, llm__tpl_list(x, g->v, g->n_pos));
-    return x->err ? self : llm__tpl_percent(x, llm__tpl_str(x, self), values);
+    r = rint(r) * (p < 0 ? scale : 1);
+    if (LLM__V_IN(self, LLM__M_INT) && p < 0) return fabs(r) < 9.2e18 ? llm__v_int((int64_t)r) : llm__tpl_fail(x, "a number does not fit 64 bits");
+    if (LLM__V_IN(self, LLM__M_INT)) return llm__v_int(self.as.i);
+    if (v - v != 0 || p <= 0) return llm__v_float(r);
+    llm__parse_double(s, (size_t)llm__print_double(s, sizeof s, 'f', (int)p, v), &r); /* by its decimal digits: 2.675 is less than it looks */
+    return llm__v_float(r);
 }
 
 static const llm__tpl_entry llm__tpl_filters[] = {
-    {"tojson", "ensure_ascii indent separators sort_keys", llm__fn_tojson, 0}, {"length", "", llm__fn_length, 0}, {"count", "", llm__fn_length, 0},
-    {"trim", "chars", llm__fn_strip, 3}, {"string", "", llm__fn_string, 0}, {"default", "default_value boolean", llm__fn_default, 0},
-    {"d", "default_value boolean", llm__fn_default, 0}, {"join", "d attribute", llm__fn_join, 0}, {"items", "", llm__fn_items, 0},
-    {"list", "", llm__fn_list, 0}, {"select", NULL, llm__fn_select, 0}, {"reject", NULL, llm__fn_select, 1}, {"selectattr", NULL, llm__fn_select, 2},
-    {"rejectattr", NULL, llm__fn_select, 3}, {"map", NULL, llm__fn_map, 0}, {"safe", "", llm__fn_safe, 0}, {"escape", "", llm__fn_escape, 0},
-    {"e", "", llm__fn_escape, 0}, {"forceescape", "", llm__fn_escape, 1}, {"dictsort", "case_sensitive by reverse", llm__fn_dictsort, 0},
+    {"tojson", "ensure_ascii indent separators sort_keys", llm__fn_tojson, 0}, {"length count", "", llm__fn_length, 0}, {"trim", "chars", llm__fn_strip, 3},
+    {"string", "", llm__fn_string, 0}, {"default d", "default_value boolean", llm__fn_default, 0}, {"join", "d attribute", llm__fn_join, 0},
+    {"items", "", llm__fn_items, 0}, {"list", "", llm__fn_list, 0}, {"select", NULL, llm__fn_select, 0}, {"reject", NULL, llm__fn_select, 1},
+    {"selectattr", NULL, llm__fn_select, 2}, {"rejectattr", NULL, llm__fn_select, 3}, {"map", NULL, llm__fn_map, 0}, {"safe", "", llm__fn_safe, 0},
+    {"escape e", "", llm__fn_escape, 0}, {"forceescape", "", llm__fn_escape, 1}, {"dictsort", "case_sensitive by reverse", llm__fn_dictsort, 0},
     {"lower", "", llm__fn_case, 'l'}, {"upper", "", llm__fn_case, 'u'}, {"title", "", llm__fn_case, 'T'}, {"capitalize", "", llm__fn_case, 'c'},
     {"replace", "old! new! count", llm__fn_replace, 1}, {"unique", "case_sensitive attribute", llm__fn_unique, 0},
     {"sort", "reverse case_sensitive attribute", llm__fn_sort, 0}, {"min", "case_sensitive attribute", llm__fn_extreme, -1},
     {"max", "case_sensitive attribute", llm__fn_extreme, 1}, {"sum", "attribute start", llm__fn_sum, 0}, {"first", "", llm__fn_first, 0},
     {"last", "", llm__fn_last, 0}, {"int", "default base", llm__fn_int, 0}, {"float", "default", llm__fn_float, 0}, {"abs", "", llm__fn_abs, 0},
     {"round", "precision method", llm__fn_round, 0}, {"indent", "width first blank", llm__fn_indent, 0}, {"reverse", "", llm__fn_reverse, 0},
-    {"batch", "linecount! fill_with", llm__fn_batch, 0}, {"slice", "slices! fill_with", llm__fn_slice, 0},
-    {"groupby", "attribute! default case_sensitive", llm__fn_groupby, 0}, {"wordcount", "", llm__fn_wordcount, 0},
+    {"batch", "linecount! fill_with", llm__fn_batch, 0}, {"slice", "slices! fill_with", llm__fn_slice, 0}, {"attr", "name!", llm__fn_attr, 0},
+    {"groupby", "attribute! default case_sensitive", llm__fn_groupby, 0}, {"wordcount", "", llm__fn_wordcount, 0}, {"center", "width", llm__fn_justify, '^'},
     {"truncate", "length killwords end leeway", llm__fn_truncate, 0}, {"from_json", "", llm__fn_from_json, 0}, {"format", NULL, llm__fn_format, 0},
-    {"urlencode", "", llm__fn_urlencode, 0}, {"center", "width", llm__fn_justify, '^'}, {"attr", "name!", llm__fn_attr, 0}, {NULL, NULL, NULL, 0}};
+    {"urlencode", "", llm__fn_urlencode, 0}, {NULL, NULL, NULL, 0}};
 
 static const llm__tpl_entry *llm__tpl_filter_named(llm__str name) { return llm__tpl_entry_named(llm__tpl_filters, name); }
 
@@ -9958,7 +9833,7 @@ static llm__val llm__tpl_arith_int(llm__tpl *x, int op, int64_t a, int64_t b) {
     else if (op == '*') over = __builtin_mul_overflow(a, b, &r);
     else if (op == 'D') over = b == -1 ? __builtin_sub_overflow(0, a, &r) : (r = a / b - down, 0);
     else if (op == '%') r = b == -1 ? 0 : a % b + down * b;
-    else { /* ** */
+    else { /* **, by squaring */
         r = 1;
         for (int64_t e = b; e && !over; e >>= 1) {
             if (e & 1) over = __builtin_mul_overflow(r, base, &r);
@@ -9990,48 +9865,35 @@ static llm__val llm__tpl_arith_num(llm__tpl *x, int op, llm__val a, llm__val b) 
 /* -v */
 static llm__val llm__tpl_negate(llm__tpl *x, llm__val v) { return v.type == LLM__V_FLOAT ? llm__v_float(-v.as.f) : llm__tpl_arith_int(x, '-', 0, v.as.i); }
 
-/* Two texts, one after the other. If one is marked safe, the other is escaped. */
-static llm__val llm__tpl_join_texts(llm__tpl *x, llm__val a, llm__val b) {
-    int safe = a.flag | b.flag;
-    if (safe) a = llm__fn_escape(x, a, NULL, NULL, 0), b = llm__fn_escape(x, b, NULL, NULL, 0);
-    size_t mark = x->text.len;
-    llm__tpl_put(x, llm__v_s(a));
-    llm__tpl_put(x, llm__v_s(b));
-    llm__val v = llm__tpl_take(x, mark);
-    v.flag = (uint8_t)safe;
-    return v;
-}
-
-/* A text or list times a number. */
-static llm__val llm__tpl_times(llm__tpl *x, llm__val v, int64_t count) {
-    size_t mark = x->text.len;
-    llm__vlist *l = llm__tpl_list(x, NULL, 0);
-    if (v.type == LLM__V_STR) llm__tpl_repeat(x, llm__v_s(v), count);
-    if (v.type == LLM__V_STR) return llm__tpl_take(x, mark);
-    for (int64_t k = 0, n = v.as.list->n; n && k < count && !x->err; k++)
-        for (int i = 0; i < n && !x->err; i++) llm__tpl_push(x, l, v.as.list->v[i]);
-    return llm__v_list((llm__vtype)v.type, l);
-}
-
-/* + - * / // % ** ~ as Python has them. */
+/* + - * / // % ** ~ as Python has them. If one of two joined texts is marked safe, the other is escaped. */
 static llm__val llm__tpl_arith(llm__tpl *x, int op, llm__val a, llm__val b) {
     size_t mark = x->text.len;
-    if (op == '~') {
-        llm__tpl_write(x, a, 0);
-        llm__tpl_write(x, b, 0);
-        return llm__tpl_take(x, mark);
+    int count_first = LLM__V_IN(a, LLM__M_INT) && LLM__V_IN(b, LLM__M_ROW | LLM__M_STR);
+    if (LLM__V_IN(a, LLM__M_NUMBER) && LLM__V_IN(b, LLM__M_NUMBER) && op != '~') return llm__tpl_arith_num(x, op, a, b);
+    if (op == '%' && a.type == LLM__V_STR) return llm__tpl_format(x, llm__v_s(a), NULL, b), llm__tpl_take(x, mark);
+    if (op != '~' && (!llm__tpl_defined(x, a) || !llm__tpl_defined(x, b))) return a;
+    if (op == '~' || (op == '+' && a.type == LLM__V_STR && b.type == LLM__V_STR)) {
+        int safe = op == '+' && (a.flag || b.flag);
+        llm__tpl_print(x, safe && !a.flag ? llm__tpl_escape(x, a) : a);
+        llm__tpl_print(x, safe && !b.flag ? llm__tpl_escape(x, b) : b);
+        llm__val v = llm__tpl_take(x, mark);
+        v.flag = (uint8_t)safe;
+        return v;
     }
-    if (LLM__V_IN(a, LLM__M_NUMBER) && LLM__V_IN(b, LLM__M_NUMBER)) return llm__tpl_arith_num(x, op, a, b);
-    if (op == '%' && a.type == LLM__V_STR) return llm__tpl_percent(x, a, b);
-    if (!llm__tpl_defined(x, a) || !llm__tpl_defined(x, b)) return a;
-    if (op == '+' && a.type == LLM__V_STR && b.type == LLM__V_STR) return llm__tpl_join_texts(x, a, b);
     if (op == '+' && a.type == b.type && LLM__V_IN(a, LLM__M_ROW)) {
         llm__vlist *l = llm__tpl_list(x, a.as.list->v, a.as.list->n);
         for (int i = 0; i < b.as.list->n && !x->err; i++) llm__tpl_push(x, l, b.as.list->v[i]);
         return llm__v_list((llm__vtype)a.type, l);
     }
-    if (op == '*' && LLM__V_IN(a, LLM__M_ROW | 1 << LLM__V_STR) && LLM__V_IN(b, LLM__M_INT)) return llm__tpl_times(x, a, b.as.i);
-    if (op == '*' && LLM__V_IN(b, LLM__M_ROW | 1 << LLM__V_STR) && LLM__V_IN(a, LLM__M_INT)) return llm__tpl_times(x, b, a.as.i);
+    if (op == '*' && (count_first || (LLM__V_IN(b, LLM__M_INT) && LLM__V_IN(a, LLM__M_ROW | LLM__M_STR)))) { /* a text or list so many times */
+        llm__val v = count_first ? b : a;
+        int64_t count = count_first ? a.as.i : b.as.i;
+        llm__vlist *l = llm__tpl_list(x, NULL, 0);
+        if (v.type == LLM__V_STR) return llm__tpl_repeat(x, llm__v_s(v), count), llm__tpl_take(x, mark);
+        for (int64_t k = 0, n = v.as.list->n; n && k < count && !x->err; k++)
+            for (int i = 0; i < n && !x->err; i++) llm__tpl_push(x, l, v.as.list->v[i]);
+        return llm__v_list((llm__vtype)v.type, l);
+    }
     if (a.type == LLM__V_BIG || b.type == LLM__V_BIG) return llm__tpl_fail(x, "a number does not fit 64 bits");
     const char *sign = op == 'D' ? "//" : op == 'P' ? "**" : "";
     return llm__tpl_fail(x, "'%s' and '%s' cannot be combined by '%s%c'", llm__v_type_name(a), llm__v_type_name(b), sign, *sign ? ' ' : op);
@@ -10039,16 +9901,10 @@ static llm__val llm__tpl_arith(llm__tpl *x, int op, llm__val a, llm__val b) {
 
 /* Comparisons, by their token. */
 static int llm__tpl_compare(llm__tpl *x, int op, llm__val a, llm__val b) {
-    switch (op) {
-    case 'E': return llm__tpl_equal(x, a, b);
-    case 'N': return !llm__tpl_equal(x, a, b);
-    case 'I': return llm__tpl_in(x, a, b);
-    case 'J': return !llm__tpl_in(x, a, b);
-    case '<': return llm__tpl_order(x, a, b) < 0;
-    case '>': return llm__tpl_order(x, a, b) > 0;
-    case 'L': return llm__tpl_order(x, a, b) <= 0;
-    default: return llm__tpl_order(x, a, b) >= 0;
-    }
+    if (op == 'I' || op == 'J') return llm__tpl_in(x, a, b) == (op == 'I');
+    if (op == 'E' || op == 'N') return llm__tpl_equal(x, a, b) == (op == 'E');
+    int order = llm__tpl_order(x, a, b);
+    return op == '<' ? order < 0 : op == '>' ? order > 0 : op == 'L' ? order <= 0 : order >= 0;
 }
 
 /* ---- tests ---- */
@@ -10079,19 +9935,16 @@ LLM__TPL_FN(llm__fn_is_named) {
 }
 
 static const llm__tpl_entry llm__tpl_tests[] = {
-    {"defined", "", llm__fn_is_type, ~(1 << LLM__V_UNDEF)}, {"undefined", "", llm__fn_is_type, 1 << LLM__V_UNDEF}, {"none", "", llm__fn_is_type, 1 << LLM__V_NONE},
+    {"defined", "", llm__fn_is_type, ~LLM__M_UNDEF}, {"undefined", "", llm__fn_is_type, LLM__M_UNDEF}, {"none", "", llm__fn_is_type, 1 << LLM__V_NONE},
     {"boolean", "", llm__fn_is_type, 1 << LLM__V_BOOL}, {"true", "", llm__fn_is_bool, 1}, {"false", "", llm__fn_is_bool, 0},
-    {"integer", "", llm__fn_is_type, 1 << LLM__V_INT | 1 << LLM__V_BIG}, {"float", "", llm__fn_is_type, 1 << LLM__V_FLOAT},
-    {"number", "", llm__fn_is_type, LLM__M_NUMBER | 1 << LLM__V_BIG}, {"string", "", llm__fn_is_type, 1 << LLM__V_STR},
-    {"mapping", "", llm__fn_is_type, 1 << LLM__V_DICT}, {"sequence", "", llm__fn_is_type, LLM__M_SEQUENCE},
-    {"iterable", "", llm__fn_is_type, LLM__M_SEQUENCE | LLM__M_LISTS | 1 << LLM__V_LOOP},
-    {"callable", "", llm__fn_is_type, 1 << LLM__V_UNDEF | 1 << LLM__V_MACRO | 1 << LLM__V_FUNC | 1 << LLM__V_JOINER}, {"escaped", "", llm__fn_is_escaped, 0},
+    {"integer", "", llm__fn_is_type, 1 << LLM__V_INT | LLM__M_BIG}, {"float", "", llm__fn_is_type, 1 << LLM__V_FLOAT},
+    {"number", "", llm__fn_is_type, LLM__M_NUMBER | LLM__M_BIG}, {"string", "", llm__fn_is_type, LLM__M_STR},
+    {"mapping", "", llm__fn_is_type, LLM__M_DICT}, {"sequence", "", llm__fn_is_type, LLM__M_SEQUENCE},
+    {"iterable", "", llm__fn_is_type, LLM__M_SEQUENCE | LLM__M_LISTS | 1 << LLM__V_LOOP}, {"escaped", "", llm__fn_is_escaped, 0},
+    {"callable", "", llm__fn_is_type, LLM__M_UNDEF | 1 << LLM__V_MACRO | 1 << LLM__V_FUNC | 1 << LLM__V_JOINER},
     {"divisibleby", "num!", llm__fn_is_rest, 0}, {"even", "", llm__fn_is_rest, 0}, {"odd", "", llm__fn_is_rest, 1}, {"in", "seq!", llm__fn_is_compared, 'I'},
-    {"eq", "-b!", llm__fn_is_compared, 'E'}, {"==", "-b!", llm__fn_is_compared, 'E'}, {"equalto", "-b!", llm__fn_is_compared, 'E'},
-    {"ne", "-b!", llm__fn_is_compared, 'N'}, {"!=", "-b!", llm__fn_is_compared, 'N'}, {"lt", "-b!", llm__fn_is_compared, '<'},
-    {"<", "-b!", llm__fn_is_compared, '<'}, {"lessthan", "-b!", llm__fn_is_compared, '<'}, {"le", "-b!", llm__fn_is_compared, 'L'},
-    {"<=", "-b!", llm__fn_is_compared, 'L'}, {"gt", "-b!", llm__fn_is_compared, '>'}, {">", "-b!", llm__fn_is_compared, '>'},
-    {"greaterthan", "-b!", llm__fn_is_compared, '>'}, {"ge", "-b!", llm__fn_is_compared, 'G'}, {">=", "-b!", llm__fn_is_compared, 'G'},
+    {"eq == equalto", "-b!", llm__fn_is_compared, 'E'}, {"ne !=", "-b!", llm__fn_is_compared, 'N'}, {"lt < lessthan", "-b!", llm__fn_is_compared, '<'},
+    {"le <=", "-b!", llm__fn_is_compared, 'L'}, {"gt > greaterthan", "-b!", llm__fn_is_compared, '>'}, {"ge >=", "-b!", llm__fn_is_compared, 'G'},
     {"lower", "", llm__fn_is_case, 0}, {"upper", "", llm__fn_is_case, 1}, {"sameas", "other!", llm__fn_is_same, 0}, {"filter", "", llm__fn_is_named, 0},
     {"test", "", llm__fn_is_named, 1}, {NULL, NULL, NULL, 0}};
 
@@ -10101,8 +9954,8 @@ static const llm__tpl_entry *llm__tpl_test_named(llm__str name) { return llm__tp
 
 /* The template's own refusal; of its text 256 bytes are kept. */
 LLM__TPL_FN(llm__fn_raise_exception) {
-    llm__val v = llm__tpl_str(x, a[0]);
-    return llm__tpl_fail(x, "%.*s", (int)LLM__MIN(v.n, 256u), v.n ? v.as.s : "");
+    llm__str s = llm__tpl_str_of(x, a[0]);
+    return llm__tpl_fail(x, "%.*s", (int)LLM__MIN(s.n, (size_t)256), s.p);
 }
 
 /* range(stop), range(start, stop, step): lazy, and of limited length as in jinja2's sandbox. */
@@ -10119,19 +9972,15 @@ LLM__TPL_FN(llm__fn_range) {
 LLM__TPL_FN(llm__fn_dict) {
     llm__vlist *d = llm__tpl_list(x, NULL, 0);
     if (g->n_pos > 1) return llm__tpl_fail(x, "dict: at most one argument by position");
-    const llm__vlist *l = !g->n_pos ? NULL : g->v[0].type == LLM__V_DICT ? llm__tpl_view(x, g->v[0].as.list, 2) : llm__tpl_iter(x, g->v[0]);
-    for (int i = 0; l && i < l->n && !x->err; i++) {
-        const llm__vlist *pair = llm__tpl_iter(x, l->v[i]);
-        if (!pair || pair->n != 2) return llm__tpl_fail(x, "dict: pairs were expected");
-        llm__tpl_dict_set(x, d, pair->v[0], pair->v[1]);
-    }
-    for (int i = g->n_pos; i < g->n && !x->err; i++) llm__tpl_dict_set(x, d, llm__v_text(LLM__V_STR, g->name[i]), g->v[i]);
+    const llm__vlist *l = g->n_pos ? llm__tpl_pairs(x, g->v[0], "dict") : NULL;
+    for (int i = 0; l && i < l->n && !x->err; i++) llm__tpl_dict_set(x, d, l->v[i].as.list->v[0], l->v[i].as.list->v[1]);
+    for (int i = g->n_pos; i < g->n && !x->err; i++) llm__tpl_dict_set(x, d, llm__v_str(g->name[i]), g->v[i]);
     return llm__v_list((llm__vtype)op, d);
 }
 
 /* A function that gives nothing the first time and then the separator. */
 LLM__TPL_FN(llm__fn_joiner) {
-    llm__val sep = a[0].type == LLM__V_UNSET ? llm__v_str(", ", 2) : a[0];
+    llm__val sep = a[0].type == LLM__V_UNSET ? llm__v_str(llm__lit(", ")) : a[0];
     return llm__v_list(LLM__V_JOINER, llm__tpl_list(x, &sep, 1));
 }
 
@@ -10140,58 +9989,27 @@ LLM__TPL_FN(llm__fn_cycler) {
     return llm__v_list(LLM__V_CYCLER, llm__tpl_list(x, g->v, g->n_pos));
 }
 
-/* A date in the proleptic Gregorian calendar, from days since 1970-01-01 (Howard Hinnant's civil_from_days); yday: days since January 1st. */
-static void llm__tpl_date(int64_t days, int64_t *year, int *month, int *day, int *yday) {
-    days += 719468;
-    int64_t era = (days >= 0 ? days : days - 146096) / 146097;
-    int doe = (int)(days - era * 146097), yoe = (doe - doe / 1460 + doe / 36524 - doe / 146096) / 365;
-    int doy = doe - (365 * yoe + yoe / 4 - yoe / 100), mp = (5 * doy + 2) / 153; /* both since March 1st */
-    *day = doy - (153 * mp + 2) / 5 + 1;
-    *month = mp < 10 ? mp + 3 : mp - 9;
-    *year = yoe + era * 400 + (*month <= 2);
-    int leap = (*year % 4 == 0 && *year % 100 != 0) || *year % 400 == 0;
-    *yday = *month <= 2 ? doy - 306 : doy + 59 + leap;
-}
-
-typedef struct llm__tpl_time {
-    int64_t year;
-    int value[11]; /* in the order of the letters below */
-} llm__tpl_time;
-
-/* Appends a time as strftime in the C locale does, whatever the host program's locale. %-d is %d without leading zeros. */
-static void llm__tpl_put_time(llm__tpl *x, llm__str f, const llm__tpl_time *t) {
-    static const char numbers[] = "ymdejHIMSuw", names[] = "BbhAap", composed[] = "F%Y-%m-%d\0T%H:%M:%S\0X%H:%M:%S\0R%H:%M\0D%m/%d/%y\0x%m/%d/%y\0";
-    static const char *const months[12] = {"January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"};
-    static const char *const weekdays[7] = {"Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"};
-    for (size_t i = 0; i < f.n && llm__tpl_spend(x, 1); i++) {
-        int percent = f.p[i] == '%' && i + 1 < f.n, plain = percent && f.p[i + 1] == '-' && i + 2 < f.n;
-        i += (size_t)(percent + plain);
-        char c = f.p[i] ? f.p[i] : '?';
-        const char *number = strchr(numbers, c), *name = strchr(names, c), *parts = composed;
-        while (*parts && *parts != c) parts += strlen(parts) + 1;
-        if (!percent || c == '%') llm__tpl_put(x, llm__s(f.p + i, 1));
-        else if (c == 'Y') llm__tpl_putf(x, "%lld", (long long)t->year);
-        else if (number) llm__tpl_putf(x, c == 'e' ? "%*d" : "%0*d", plain || c == 'u' || c == 'w' ? 1 : c == 'j' ? 3 : 2, t->value[number - numbers]);
-        else if (name && c == 'p') llm__tpl_putf(x, "%s", t->value[5] < 12 ? "AM" : "PM");
-        else if (name) llm__tpl_putf(x, "%.*s", c == 'A' || c == 'B' ? 20 : 3, name - names < 3 ? months[t->value[1] - 1] : weekdays[t->value[10]]);
-        else if (*parts) llm__tpl_put_time(x, llm__lit(parts + 1), t);
-        else if (c != 'Z' && c != 'z') llm__tpl_putf(x, "%%%c", c); /* a time without zone has neither */
-    }
-}
-
-/* strftime_now(format): transformers' clock, local time. */
+/* strftime_now(format): transformers' clock, local time by the caller's offset, names in the C locale. Fields are handed to strftime one by one,
+ * those that it does not know in every C library are left as they stand; %Z and %z are empty, as for Python's times without a zone. */
 LLM__TPL_FN(llm__fn_strftime_now) {
-    int64_t now = (x->options->now ? x->options->now : (int64_t)llm__wall_clock()) + x->options->utc_offset_s;
-    int64_t days = now / 86400 - (now % 86400 < 0);
-    int second = (int)(now - days * 86400), hour = second / 3600, weekday = (int)(((days + 4) % 7 + 7) % 7), month, day, yday;
-    size_t mark = x->text.len;
-    llm__tpl_time t;
-    if (days > 100000000 || days < -100000000) return llm__tpl_fail(x, "strftime_now: the time is out of range");
-    llm__tpl_date(days, &t.year, &month, &day, &yday);
-    int value[11] = {(int)(t.year % 100), month, day, day, yday + 1, hour, hour % 12 ? hour % 12 : 12, second / 60 % 60, second % 60, weekday ? weekday : 7, weekday};
-    memcpy(t.value, value, sizeof value);
-    llm__tpl_put_time(x, llm__arg_text(x, a[0]), &t);
-    return llm__tpl_take(x, mark);
+    const int64_t span = 8640000000000; /* 100 million days */
+    int64_t now = x->options->now ? x->options->now : (int64_t)llm__wall_clock();
+    llm__str f = llm__arg_text(x, a[0]);
+    struct tm t;
+    time_t local = now > span || now < -span ? 0 : (time_t)(now + x->options->utc_offset_s);
+    if (now > span || now < -span || !gmtime_r(&local, &t)) return llm__tpl_fail(x, "strftime_now: the time is out of range");
+    locale_t c = llm__c_locale();
+    for (size_t i = 0; i < f.n && llm__tpl_spend(x, 1); i++) {
+        char out[128];
+        const size_t percent = f.p[i] == '%' && i + 1 < f.n, plain = percent && f.p[i + 1] == '-' && i + 2 < f.n; /* %-d: without leading zeros */
+        i += percent + plain;
+        const char letter = f.p[i], field[4] = {'%', plain ? '-' : letter, plain ? letter : (char)0, 0};
+        if (!percent || letter == '%') llm__tpl_put(x, llm__s(f.p + i, 1));
+        else if (letter && strchr("aAbBcCdDeFgGhHIjmMnprRStTuUVwWxXyY", letter)) llm__tpl_put(x, llm__s(out, strftime_l(out, sizeof out, field, &t, c)));
+        else if (letter != 'Z' && letter != 'z') llm__tpl_putf(x, "%%%c", letter);
+    }
+    freelocale(c);
+    return LLM__WRITTEN;
 }
 
 static const llm__tpl_entry llm__tpl_globals[] = {
@@ -10208,16 +10026,15 @@ static llm__scope *llm__tpl_scope(llm__tpl *x, llm__scope *up) {
     return s;
 }
 
-/* Sets a variable of the inner scope. */
-static void llm__tpl_assign(llm__tpl *x, uint16_t name, llm__val v) {
-    llm__vlist *vars = x->err ? NULL : &x->scope->vars;
+/* Sets a variable of a scope; NULL (after an error) takes nothing. */
+static void llm__tpl_assign(llm__tpl *x, llm__scope *scope, uint16_t name, llm__val v) {
     v.tag = name;
-    for (int i = 0; vars && i < vars->n; i++) {
-        if (vars->v[i].tag != name) continue;
-        vars->v[i] = v;
+    for (int i = 0; scope && i < scope->vars.n; i++) {
+        if (scope->vars.v[i].tag != name) continue;
+        scope->vars.v[i] = v;
         return;
     }
-    if (llm__tpl_spend(x, vars ? vars->n / 16 : 0)) llm__tpl_push(x, vars, v);
+    if (scope && llm__tpl_spend(x, scope->vars.n / 16)) llm__tpl_push(x, &scope->vars, v);
 }
 
 /* A variable: from the inner scope outwards, then in the context. */
@@ -10253,25 +10070,18 @@ static llm__val llm__tpl_eval_unary(llm__tpl *x, const llm__node *n) {
     return n->op == '-' ? llm__tpl_negate(x, v) : v.type == LLM__V_BOOL ? llm__v_int(v.as.i) : v;
 }
 
-/* `and`, `or`: the value of the operand that decides. */
-static llm__val llm__tpl_eval_logic(llm__tpl *x, const llm__node *n) {
-    llm__val v = llm__v(LLM__V_UNDEF);
-    for (const llm__node *c = n->a; c && !x->err; c = c->next) {
-        v = llm__tpl_eval(x, c);
-        if (llm__v_truth(v) == (n->kind == LLM__N_OR)) break;
-    }
-    return v;
-}
-
-/* a < b < c holds if both do; what stands behind a false one is not evaluated. */
-static llm__val llm__tpl_eval_compare(llm__tpl *x, const llm__node *n) {
-    llm__val left = llm__tpl_eval(x, n->a);
+/* Operands from left to right. `and` and `or` give the value of the operand that decides. a < b < c holds if both do; what stands behind a false
+ * comparison is not evaluated. */
+static llm__val llm__tpl_eval_chain(llm__tpl *x, const llm__node *n) {
+    const int op = n->b->op, logic = op == 'A' || op == 'O', compare = strchr("EN<>GLIJ", op) != NULL;
+    llm__val v = llm__tpl_eval(x, n->a);
     for (const llm__node *c = n->b; c && !x->err; c = c->next) {
+        if (logic && llm__v_truth(v) == (op == 'O')) return v;
         llm__val right = llm__tpl_eval(x, c->a);
-        if (x->err || !llm__tpl_compare(x, c->op, left, right)) return llm__v_bool(0);
-        left = right;
+        if (compare && (x->err || !llm__tpl_compare(x, c->op, v, right))) return llm__v_bool(0);
+        v = logic || compare ? right : llm__tpl_arith(x, c->op, v, right);
     }
-    return llm__v_bool(1);
+    return compare ? llm__v_bool(1) : v;
 }
 
 /* Adds an argument, or all of a *list or **dict. */
@@ -10286,7 +10096,7 @@ static void llm__args_add(llm__tpl *x, const llm__node *n, llm__vlist *v, llm__v
     }
 }
 
-/* Evaluates arguments; `caller`, if not UNSET, is added under that name. */
+/* Evaluates arguments, first those by position, then those by name; `caller`, if not UNSET, is added under that name. */
 static llm__args llm__tpl_eval_args(llm__tpl *x, const llm__node *list, llm__val caller) {
     llm__vlist *v = llm__tpl_list(x, NULL, 0), *names = llm__tpl_list(x, NULL, 0);
     llm__args g;
@@ -10296,12 +10106,13 @@ static llm__args llm__tpl_eval_args(llm__tpl *x, const llm__node *list, llm__val
             if ((n->op & 1) == by_name) llm__args_add(x, n, v, names);
         if (!by_name && v) g.n_pos = v->n;
     }
-    if (caller.type != LLM__V_UNSET) llm__tpl_push(x, v, caller), llm__tpl_push(x, names, llm__v_str("caller", 6));
-    g.name = x->err ? NULL : (llm__str *)llm__tpl_get(x, (size_t)v->n * sizeof *g.name);
+    if (caller.type != LLM__V_UNSET) llm__tpl_push(x, v, caller), llm__tpl_push(x, names, llm__v_str(llm__lit("caller")));
+    llm__str *name = x->err ? NULL : (llm__str *)llm__tpl_get(x, (size_t)v->n * sizeof *name);
     for (int i = 0; !x->err && i < v->n; i++) {
         if (i >= g.n_pos && names->v[i].type != LLM__V_STR) llm__tpl_fail(x, "names of arguments must be texts");
-        g.name[i] = llm__v_s(names->v[i]);
+        name[i] = llm__v_s(names->v[i]);
     }
+    g.name = name;
     if (x->err) g.n_pos = 0;
     else g.v = v->v, g.n = v->n;
     return g;
@@ -10326,10 +10137,12 @@ static llm__val llm__tpl_eval_filter(llm__tpl *x, const llm__node *n) {
     return test && n->op ? llm__v_bool(!llm__v_truth(v)) : v;
 }
 
+/* A value and the bounds, as many as there are. */
 static llm__val llm__tpl_eval_slice(llm__tpl *x, const llm__node *n) {
-    llm__val v = llm__tpl_eval(x, n->a), none = llm__v(LLM__V_UNSET);
-    llm__val from = n->b ? llm__tpl_eval(x, n->b) : none, to = n->c ? llm__tpl_eval(x, n->c) : none, step = n->d ? llm__tpl_eval(x, n->d) : none;
-    return x->err ? v : llm__tpl_slice(x, v, from, to, step);
+    const llm__node *const bound[3] = {n->b, n->c, n->d};
+    llm__val v = llm__tpl_eval(x, n->a), at[3];
+    for (int i = 0; i < 3; i++) at[i] = bound[i] ? llm__tpl_eval(x, bound[i]) : llm__v(LLM__V_UNSET);
+    return x->err ? v : llm__tpl_slice(x, v, at);
 }
 
 /* One node, by its kind. */
@@ -10341,11 +10154,7 @@ static llm__val llm__tpl_eval_kind(llm__tpl *x, const llm__node *n) {
     case LLM__N_NAME: return llm__tpl_lookup(x, n->name);
     case LLM__N_LIST: case LLM__N_TUPLE: case LLM__N_DICT: return llm__tpl_eval_items(x, n);
     case LLM__N_UNARY: return llm__tpl_eval_unary(x, n);
-    case LLM__N_BINARY:
-        v = llm__tpl_eval(x, n->a);
-        return llm__tpl_arith(x, n->op, v, llm__tpl_eval(x, n->b));
-    case LLM__N_AND: case LLM__N_OR: return llm__tpl_eval_logic(x, n);
-    case LLM__N_COMPARE: return llm__tpl_eval_compare(x, n);
+    case LLM__N_CHAIN: return llm__tpl_eval_chain(x, n);
     case LLM__N_COND:
         if (llm__v_truth(llm__tpl_eval(x, n->b))) return llm__tpl_eval(x, n->a);
         return n->c ? llm__tpl_eval(x, n->c) : llm__v_undef("an if without else");
@@ -10386,6 +10195,15 @@ static llm__flow llm__tpl_run_in(llm__tpl *x, const llm__node *body, llm__scope 
     return flow;
 }
 
+/* Evaluates an expression in a scope. */
+static llm__val llm__tpl_eval_in(llm__tpl *x, const llm__node *n, llm__scope *scope) {
+    llm__scope *outer = x->scope;
+    x->scope = scope;
+    llm__val v = llm__tpl_eval(x, n);
+    x->scope = outer;
+    return v;
+}
+
 /* The output of statements that run in a scope, as a value. */
 static llm__val llm__tpl_capture(llm__tpl *x, const llm__node *body, llm__scope *scope) {
     size_t mark = x->text.len;
@@ -10393,69 +10211,55 @@ static llm__val llm__tpl_capture(llm__tpl *x, const llm__node *body, llm__scope 
     return llm__tpl_take(x, mark);
 }
 
-/* What a macro gets for caller, varargs and kwargs, and errors for arguments it does not take. n_params: its parameters; used: of the arguments. */
-static void llm__tpl_macro_rest(llm__tpl *x, const llm__node *def, const llm__args *g, int n_params, const uint8_t *used) {
-    static const char *const name[3] = {"caller", "varargs", "kwargs"};
-    llm__vlist *rest = llm__tpl_list(x, NULL, 0), *named = llm__tpl_list(x, NULL, 0);
-    llm__val v[3] = {llm__v_undef("caller"), llm__v_list(LLM__V_TUPLE, rest), llm__v_list(LLM__V_DICT, named)};
-    for (int i = n_params; i < g->n_pos; i++) llm__tpl_push(x, rest, g->v[i]);
-    if (g->n_pos > n_params && !(def->op & 2)) llm__tpl_fail(x, "a macro got too many arguments");
-    for (int i = g->n_pos; i < g->n && !x->err; i++) {
-        if (used[i]) continue;
-        if ((def->op & 1) && llm__str_eq(g->name[i], "caller")) v[0] = g->v[i];
-        else if (def->op & 4) llm__tpl_dict_set(x, named, llm__v_text(LLM__V_STR, g->name[i]), g->v[i]);
-        else llm__tpl_fail(x, "a macro got an unexpected argument '%.*s'", (int)LLM__MIN(g->name[i].n, (size_t)40), g->name[i].p);
-    }
-    for (int i = 0; i < 3 && !x->err; i++)
-        if (def->op >> i & 1) llm__tpl_assign(x, (uint16_t)llm__map_get(&x->t->names, llm__lit(name[i])), v[i]);
-}
-
-/* Sets the parameters in the scope of a call. */
-static void llm__tpl_macro_params(llm__tpl *x, const llm__node *def, const llm__args *g) {
+/* Runs a macro in a scope within the one it was defined in: parameters by position, by name, by default; then caller, varargs and kwargs, if the
+ * body reads them, and errors for arguments that nobody takes. Its output is its value. */
+static llm__val llm__tpl_call_macro(llm__tpl *x, const llm__vobject *m, const llm__args *g) {
+    static const char *const rest_name[3] = {"caller", "varargs", "kwargs"};
+    const llm__node *def = m->def;
+    llm__scope *scope = llm__tpl_scope(x, m->scope);
+    llm__vlist *varargs = llm__tpl_list(x, NULL, 0), *kwargs = llm__tpl_list(x, NULL, 0);
+    llm__val rest[3] = {llm__v_undef("caller"), llm__v_list(LLM__V_TUPLE, varargs), llm__v_list(LLM__V_DICT, kwargs)}, v = llm__v(LLM__V_UNDEF);
     uint8_t *used = (uint8_t *)llm__tpl_get(x, (size_t)g->n + 1);
     int k = 0;
+    if (++x->calls > LLM__TPL_CALLS) llm__tpl_error(x, LLM_ERR_LIMIT, "macros call each other too deeply");
     for (const llm__node *p = def->a; p && !x->err; p = p->next, k++) {
         llm__val value = k < g->n_pos ? g->v[k] : llm__v(LLM__V_UNSET);
         for (int i = g->n_pos; i < g->n && k >= g->n_pos; i++)
             if (llm__str_same(g->name[i], x->t->name[p->name])) value = g->v[i], used[i] = 1;
-        if (value.type == LLM__V_UNSET) value = p->a ? llm__tpl_eval(x, p->a) : llm__v_text(LLM__V_UNDEF, x->t->name[p->name]);
-        llm__tpl_assign(x, p->name, value);
+        if (value.type == LLM__V_UNSET) value = p->a ? llm__tpl_eval_in(x, p->a, scope) : llm__v_text(LLM__V_UNDEF, x->t->name[p->name]);
+        llm__tpl_assign(x, scope, p->name, value);
     }
-    if (!x->err) llm__tpl_macro_rest(x, def, g, k, used);
-}
-
-/* Runs a macro in a scope within the one it was defined in. Its output is its value. */
-static llm__val llm__tpl_call_macro(llm__tpl *x, const llm__vmacro *m, const llm__args *g) {
-    llm__scope *outer = x->scope, *scope = llm__tpl_scope(x, m->scope);
-    llm__val v = llm__v(LLM__V_UNDEF);
-    if (++x->calls > LLM__TPL_CALLS) llm__tpl_error(x, LLM_ERR_LIMIT, "macros call each other too deeply");
-    if (!x->err) {
-        x->scope = scope;
-        llm__tpl_macro_params(x, m->def, g);
-        x->scope = outer;
-        v = llm__tpl_capture(x, m->def->b, scope);
+    if (g->n_pos > k && !(def->op & 2)) llm__tpl_fail(x, "a macro got too many arguments");
+    for (int i = LLM__MIN(k, g->n_pos); i < g->n && !x->err; i++) {
+        if (i < g->n_pos) llm__tpl_push(x, varargs, g->v[i]);
+        else if (used[i]) continue;
+        else if ((def->op & 1) && llm__str_eq(g->name[i], "caller")) rest[0] = g->v[i];
+        else if (def->op & 4) llm__tpl_dict_set(x, kwargs, llm__v_str(g->name[i]), g->v[i]);
+        else llm__tpl_fail(x, "a macro got an unexpected argument '%.*s'", (int)LLM__MIN(g->name[i].n, (size_t)40), g->name[i].p);
     }
+    for (int i = 0; i < 3 && !x->err; i++)
+        if (def->op >> i & 1) llm__tpl_assign(x, scope, (uint16_t)llm__map_get(&x->t->names, llm__lit(rest_name[i])), rest[i]);
+    if (!x->err) v = llm__tpl_capture(x, def->b, scope);
     x->calls--;
     return v;
 }
 
 /* A macro as a value, bound to the scope that is open. */
 static llm__val llm__tpl_macro(llm__tpl *x, const llm__node *def) {
-    llm__val v = llm__v(LLM__V_MACRO);
-    v.as.macro = (llm__vmacro *)llm__tpl_get(x, sizeof *v.as.macro);
-    if (!v.as.macro) return llm__v(LLM__V_UNDEF);
-    v.as.macro->def = def;
-    v.as.macro->scope = x->scope;
+    llm__val v = llm__tpl_object(x, LLM__V_MACRO);
+    if (x->err) return v;
+    v.as.object->def = def;
+    v.as.object->scope = x->scope;
     return v;
 }
 
-/* Assigns to a name, an attribute of a namespace, or unpacks into several targets. */
-static void llm__tpl_assign_to(llm__tpl *x, const llm__node *target, llm__val v) {
+/* Assigns to a name of a scope, an attribute of a namespace, or unpacks into several targets. */
+static void llm__tpl_assign_to(llm__tpl *x, llm__scope *scope, const llm__node *target, llm__val v) {
     if (x->err) return;
     if (target->kind == LLM__N_NAME) {
-        llm__tpl_assign(x, target->name, v);
+        llm__tpl_assign(x, scope, target->name, v);
     } else if (target->kind == LLM__N_ATTR) {
-        llm__val ns = llm__tpl_lookup(x, target->a->name);
+        llm__val ns = llm__tpl_eval_in(x, target->a, scope);
         if (ns.type == LLM__V_NAMESPACE) llm__tpl_dict_set(x, ns.as.list, target->v, v);
         else llm__tpl_fail(x, "only attributes of a namespace can be set");
     } else {
@@ -10463,46 +10267,41 @@ static void llm__tpl_assign_to(llm__tpl *x, const llm__node *target, llm__val v)
         int i = 0, n = 0;
         for (const llm__node *t = target->a; t; t = t->next) n++;
         if (l && l->n != n) llm__tpl_fail(x, "%d values were expected to unpack, got %d", n, l->n);
-        for (const llm__node *t = target->a; t && !x->err; t = t->next) llm__tpl_assign_to(x, t, l->v[i++]);
+        for (const llm__node *t = target->a; t && !x->err; t = t->next) llm__tpl_assign_to(x, scope, t, l->v[i++]);
     }
 }
 
-/* The items of a loop that pass its filter. */
-static llm__vlist *llm__tpl_loop_items(llm__tpl *x, const llm__node *n) {
-    llm__vlist *all = llm__tpl_iter(x, llm__tpl_eval(x, n->b)), *l = llm__tpl_list(x, NULL, 0);
-    llm__scope *outer = x->scope;
-    if (!n->d || !all) return all;
-    for (int i = 0; i < all->n && !x->err; i++) {
-        x->scope = llm__tpl_scope(x, outer);
-        llm__tpl_assign_to(x, n->a, all->v[i]);
-        if (!x->err && llm__v_truth(llm__tpl_eval(x, n->d))) llm__tpl_push(x, l, all->v[i]);
+/* The items of a loop that pass its filter, which sees the targets in a scope of its own. */
+static const llm__vlist *llm__tpl_loop_items(llm__tpl *x, const llm__node *n) {
+    const llm__vlist *all = llm__tpl_iter(x, llm__tpl_eval(x, n->b));
+    llm__vlist *l = n->d ? llm__tpl_list(x, NULL, 0) : NULL;
+    for (int i = 0; n->d && all && i < all->n && !x->err; i++) {
+        llm__scope *scope = llm__tpl_scope(x, x->scope);
+        llm__tpl_assign_to(x, scope, n->a, all->v[i]);
+        if (llm__v_truth(llm__tpl_eval_in(x, n->d, scope))) llm__tpl_push(x, l, all->v[i]);
     }
-    x->scope = outer;
-    return l;
+    return n->d ? l : all;
 }
 
 /* A loop. One scope serves all turns: it is emptied before each. */
 static void llm__tpl_run_for(llm__tpl *x, const llm__node *n) {
-    llm__vlist *l = llm__tpl_loop_items(x, n);
-    llm__scope *outer = x->scope, *scope = llm__tpl_scope(x, outer);
+    const llm__vlist *l = llm__tpl_loop_items(x, n);
+    llm__scope *scope = llm__tpl_scope(x, x->scope);
     int32_t name = llm__map_get(&x->t->names, llm__lit("loop"));
     int ended = 0; /* the else branch runs unless one turn came to its end: in jinja2 also after a break or continue in all of them */
-    llm__val loop = llm__v(LLM__V_LOOP);
-    loop.as.loop = (llm__vloop *)llm__tpl_get(x, sizeof *loop.as.loop);
+    llm__val loop = llm__tpl_object(x, LLM__V_LOOP);
     if (x->err) return;
-    loop.as.loop->items = l;
+    loop.as.object->items = l;
     for (int i = 0; i < l->n && llm__tpl_spend(x, 1); i++) {
-        loop.as.loop->at = i;
+        loop.as.object->at = i;
         scope->vars.n = 0; /* what the body set last time is gone */
-        x->scope = scope;
-        if (name >= 0) llm__tpl_assign(x, (uint16_t)name, loop);
-        llm__tpl_assign_to(x, n->a, l->v[i]);
-        x->scope = outer;
+        if (name >= 0) llm__tpl_assign(x, scope, (uint16_t)name, loop);
+        llm__tpl_assign_to(x, scope, n->a, l->v[i]);
         llm__flow flow = llm__tpl_run_in(x, n->c->a, scope);
         ended |= flow == LLM__FLOW_ON;
         if (flow == LLM__FLOW_BREAK) break;
     }
-    if (!ended) llm__tpl_run_in(x, n->c->b, llm__tpl_scope(x, outer));
+    if (!ended) llm__tpl_run_in(x, n->c->b, llm__tpl_scope(x, x->scope));
 }
 
 /* The output of a block through its filters. */
@@ -10512,38 +10311,33 @@ static llm__val llm__tpl_filtered(llm__tpl *x, const llm__node *n) {
     return llm__tpl_eval(x, n->c);
 }
 
-/* Variables for the length of a block. */
+/* Variables for the length of a block; their values are those of the outer scope. */
 static void llm__tpl_run_with(llm__tpl *x, const llm__node *n) {
-    llm__scope *outer = x->scope, *scope = llm__tpl_scope(x, outer);
-    for (const llm__node *s = n->a; s && !x->err; s = s->next) { /* values are those of the outer scope */
-        llm__val v = llm__tpl_eval(x, s->b);
-        x->scope = x->err ? outer : scope;
-        llm__tpl_assign_to(x, s->a, v);
-        x->scope = outer;
-    }
+    llm__scope *scope = llm__tpl_scope(x, x->scope);
+    for (const llm__node *s = n->a; s && !x->err; s = s->next) llm__tpl_assign_to(x, scope, s->a, llm__tpl_eval(x, s->b));
     llm__tpl_run_in(x, n->b, scope);
 }
 
 /* A chain of if and elif is walked, not descended: it may be long. */
 static llm__flow llm__tpl_run_if(llm__tpl *x, const llm__node *n) {
-    for (;;) {
-        if (llm__v_truth(llm__tpl_eval(x, n->a))) return llm__tpl_run(x, n->b);
+    while (!llm__v_truth(llm__tpl_eval(x, n->a))) {
         if (!n->c || n->c->kind != LLM__N_IF || !n->c->op) return llm__tpl_run(x, n->c);
         n = n->c;
     }
+    return llm__tpl_run(x, n->b);
 }
 
 /* One statement. */
 static llm__flow llm__tpl_run_one(llm__tpl *x, const llm__node *n) {
     switch (n->kind) {
     case LLM__N_DATA: llm__tpl_put(x, llm__v_s(n->v)); break;
-    case LLM__N_PRINT: llm__tpl_write(x, llm__tpl_eval(x, n->a), 0); break;
+    case LLM__N_PRINT: llm__tpl_print(x, llm__tpl_eval(x, n->a)); break;
     case LLM__N_IF: return llm__tpl_run_if(x, n);
     case LLM__N_FOR: llm__tpl_run_for(x, n); break;
-    case LLM__N_SET: llm__tpl_assign_to(x, n->a, n->d ? llm__tpl_filtered(x, n) : llm__tpl_eval(x, n->b)); break;
-    case LLM__N_MACRO: llm__tpl_assign(x, n->name, llm__tpl_macro(x, n)); break;
-    case LLM__N_CALL_BLOCK: llm__tpl_write(x, llm__tpl_eval_call(x, n->c, llm__tpl_macro(x, n)), 0); break;
-    case LLM__N_FILTER_BLOCK: llm__tpl_write(x, llm__tpl_filtered(x, n), 0); break;
+    case LLM__N_SET: llm__tpl_assign_to(x, x->scope, n->a, n->d ? llm__tpl_filtered(x, n) : llm__tpl_eval(x, n->b)); break;
+    case LLM__N_MACRO: llm__tpl_assign(x, x->scope, n->name, llm__tpl_macro(x, n)); break;
+    case LLM__N_CALL_BLOCK: llm__tpl_print(x, llm__tpl_eval_call(x, n->c, llm__tpl_macro(x, n))); break;
+    case LLM__N_FILTER_BLOCK: llm__tpl_print(x, llm__tpl_filtered(x, n)); break;
     case LLM__N_WITH: llm__tpl_run_with(x, n); break;
     case LLM__N_BREAK: return LLM__FLOW_BREAK;
     case LLM__N_CONTINUE: return LLM__FLOW_CONTINUE;
@@ -10568,29 +10362,24 @@ static llm__flow llm__tpl_run(llm__tpl *x, const llm__node *n) {
 /* ---- values from JSON ----
  * JSON's types are Python's: objects keep their order, numbers without point and exponent are whole and of any length. */
 
-/* A number as Python reads it: int without point and exponent, however long. */
-static llm__val llm__tpl_from_number(llm__tpl *x, const llm_json *doc, int node) {
-    llm__str s;
-    s.p = llm_json_raw(doc, node, &s.n);
-    llm__val v = llm__v_float(0);
-    if (memchr(s.p, '.', s.n) || memchr(s.p, 'e', s.n) || memchr(s.p, 'E', s.n)) return llm__parse_double(s.p, s.n, &v.as.f), v;
-    v = llm__v_digits(s);
-    return v.type == LLM__V_BIG ? llm__tpl_copy(x, LLM__V_BIG, s) : v;
-}
-
 /* A value of a JSON document, copied: the document may be freed then. */
 static llm__val llm__tpl_from_json(llm__tpl *x, const llm_json *doc, int node) {
     llm__str s;
-    int yes = 0;
+    llm__val v = llm__v(LLM__V_NONE);
     llm_json_type type = llm_json_type_of(doc, node);
-    if (type == LLM_JSON_NULL) return llm__v(LLM__V_NONE);
-    if (type == LLM_JSON_BOOL) return llm_json_bool(doc, node, &yes), llm__v_bool(yes);
-    if (type == LLM_JSON_NUMBER) return llm__tpl_from_number(x, doc, node);
+    if (type == LLM_JSON_NULL) return v;
     if (type == LLM_JSON_STRING) return s.p = llm_json_str(doc, node, &s.n), llm__tpl_copy(x, LLM__V_STR, s);
+    if (type == LLM_JSON_BOOL || type == LLM_JSON_NUMBER) {
+        s.p = llm_json_raw(doc, node, &s.n);
+        if (type == LLM_JSON_BOOL) return llm__v_bool(s.p[0] == 't');
+        v = memchr(s.p, '.', s.n) || memchr(s.p, 'e', s.n) || memchr(s.p, 'E', s.n) ? llm__v_float(0) : llm__v_digits(s);
+        if (v.type == LLM__V_FLOAT) llm__parse_double(s.p, s.n, &v.as.f);
+        return v.type == LLM__V_BIG ? llm__tpl_copy(x, LLM__V_BIG, s) : v;
+    }
     llm__vlist *l = llm__tpl_list(x, NULL, 0);
     if (llm__tpl_enter(x)) {
         for (int i = llm_json_first(doc, node); i >= 0 && !x->err; i = llm_json_next(doc, i)) {
-            llm__val v = llm__tpl_from_json(x, doc, i);
+            v = llm__tpl_from_json(x, doc, i);
             s.p = llm_json_key(doc, i, &s.n);
             if (s.p) llm__tpl_dict_set(x, l, llm__tpl_copy(x, LLM__V_STR, s), v);
             else llm__tpl_push(x, l, v);
@@ -10645,7 +10434,7 @@ LLM_API llm_result llm_template_open(const char *text, size_t len, llm_template 
     return p.err;
 }
 
-/* A place for a variable of the context; NULL if the template does not name it. */
+/* The place of a variable of the context; NULL if the template does not name it. */
 static llm__val *llm__tpl_slot(llm__tpl *x, llm__str name) {
     int32_t id = llm__map_get(&x->t->names, name);
     return id < 0 ? NULL : &x->context[id];
@@ -10653,13 +10442,12 @@ static llm__val *llm__tpl_slot(llm__tpl *x, llm__str name) {
 
 /* Variables: global functions, then the options' tokens, then the members of the context. */
 static void llm__tpl_context(llm__tpl *x, const llm_json *context) {
-    static const char *const token_name[2] = {"bos_token", "eos_token"};
-    const char *token[2] = {x->options->bos_token, x->options->eos_token};
+    const char *token[2][2] = {{"bos_token", x->options->bos_token}, {"eos_token", x->options->eos_token}};
     llm__val *slot;
-    for (const llm__tpl_entry *e = llm__tpl_globals; e->name; e++)
-        if ((slot = llm__tpl_slot(x, llm__lit(e->name))) != NULL) *slot = llm__tpl_bind(x, e, llm__v(LLM__V_NONE));
+    for (const llm__tpl_entry *e = llm__tpl_globals; e->names; e++)
+        if ((slot = llm__tpl_slot(x, llm__lit(e->names))) != NULL) *slot = llm__tpl_bind(x, e, llm__v(LLM__V_NONE));
     for (int i = 0; i < 2; i++)
-        if (token[i] && (slot = llm__tpl_slot(x, llm__lit(token_name[i]))) != NULL) *slot = llm__v_text(LLM__V_STR, llm__lit(token[i]));
+        if (token[i][1] && (slot = llm__tpl_slot(x, llm__lit(token[i][0]))) != NULL) *slot = llm__v_str(llm__lit(token[i][1]));
     for (int i = llm_json_first(context, 0); i >= 0 && !x->err; i = llm_json_next(context, i)) {
         llm__str key;
         key.p = llm_json_key(context, i, &key.n);
@@ -10667,30 +10455,30 @@ static void llm__tpl_context(llm__tpl *x, const llm_json *context) {
     }
 }
 
-/* Tool-call arguments given as JSON text become objects; what is no JSON object stays a text. */
-static void llm__tpl_parse_arguments(llm__tpl *x, const llm__val *messages) {
-    static const char *const path[3] = {"tool_calls", "function", "arguments"};
-    for (int i = 0; messages && messages->type == LLM__V_LIST && i < messages->as.list->n; i++) {
-        const llm__val *m = &messages->as.list->v[i], *calls = m->type == LLM__V_DICT ? llm__tpl_dict_find(x, m->as.list, llm__v_text(LLM__V_STR, llm__lit(path[0]))) : NULL;
-        for (int k = 0; calls && calls->type == LLM__V_LIST && k < calls->as.list->n; k++) {
-            llm__val *v = &calls->as.list->v[k];
-            llm_json *doc = NULL;
-            for (int s = 1; v && s < 3; s++) v = v->type == LLM__V_DICT ? llm__tpl_dict_find(x, v->as.list, llm__v_text(LLM__V_STR, llm__lit(path[s]))) : NULL;
-            if (!v || v->type != LLM__V_STR || llm_json_parse(llm__v_s(*v).p, v->n, NULL, &doc)) continue;
-            if (llm_json_type_of(doc, 0) == LLM_JSON_OBJECT) *v = llm__tpl_from_json(x, doc, 0);
-            llm_json_free(doc);
-        }
-    }
+/* A member of a dict by its name; NULL if v is NULL, is no dict, or has none. */
+static llm__val *llm__tpl_member(llm__tpl *x, const llm__val *v, const char *name) {
+    return v && v->type == LLM__V_DICT ? llm__tpl_dict_find(x, v->as.list, llm__v_str(llm__lit(name))) : NULL;
 }
 
-/* What chat servers do to a context before it is rendered. */
+/* What chat servers do to a context before it is rendered: tools and documents are None where nothing is given, and tool-call arguments given as
+ * JSON text become objects; what is no JSON object stays a text. */
 static void llm__tpl_as_chat(llm__tpl *x) {
     static const char *const absent[2] = {"tools", "documents"};
     for (int i = 0; i < 2; i++) {
         llm__val *slot = llm__tpl_slot(x, llm__lit(absent[i]));
         if (slot && slot->type == LLM__V_UNSET) *slot = llm__v(LLM__V_NONE);
     }
-    llm__tpl_parse_arguments(x, llm__tpl_slot(x, llm__lit("messages")));
+    const llm__val *messages = llm__tpl_slot(x, llm__lit("messages"));
+    for (int i = 0; messages && messages->type == LLM__V_LIST && i < messages->as.list->n; i++) {
+        const llm__val *calls = llm__tpl_member(x, &messages->as.list->v[i], "tool_calls");
+        for (int k = 0; calls && calls->type == LLM__V_LIST && k < calls->as.list->n; k++) {
+            llm__val *v = llm__tpl_member(x, llm__tpl_member(x, &calls->as.list->v[k], "function"), "arguments");
+            llm_json *doc = NULL;
+            if (!v || v->type != LLM__V_STR || llm_json_parse(llm__v_s(*v).p, v->n, NULL, &doc)) continue;
+            if (llm_json_type_of(doc, 0) == LLM_JSON_OBJECT) *v = llm__tpl_from_json(x, doc, 0);
+            llm_json_free(doc);
+        }
+    }
 }
 
 /* The output is built aside and added to `out` at the end, so a failed render leaves that as it was. */
