@@ -1395,6 +1395,9 @@ static int llm__parse_int(const char *s, size_t n, int64_t *out) {
     return 1;
 }
 
+/* The value of a hexadecimal digit, or -1. */
+static int llm__hex(char c) { return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1; }
+
 /* printf's %.*e, %.*f or %.*g (`type`: the letter), with a point in every locale. Returns the length, as snprintf does. */
 static int llm__print_double(char *out, size_t size, char type, int precision, double d) {
     const char format[5] = {'%', '.', '*', type, 0};
@@ -1839,20 +1842,27 @@ LLM__UNUSED static llm__pool *llm__pool_open(int n) {
 /* ============================================================================
  * >>json   JSON, strictly RFC 8259.
  * ============================================================================
- * jsmn makes the tokens. It lets much pass that is not JSON and refuses a lone top-level number, so a validator of our own reads the text first: one
- * loop without recursion that checks syntax, UTF-8, escapes, surrogates and depth, and counts the tokens, so that the token array
- * is allocated once at its exact size. What jsmn then sees is known to be JSON. Strings are decoded in place in our copy of the text
- * and end in NUL; skip[i] is the index after node i's subtree, so stepping over a big value is one look-up. */
+ * Model files, tokenizers and the bodies of requests are JSON from strangers, so exactly RFC 8259 is accepted, and nothing beyond. The work has two
+ * halves. A checker of our own reads the text first: one loop with a stack of brackets instead of recursion, for syntax, UTF-8, escapes,
+ * surrogates and depth. It counts the tokens too, so that the token array is allocated once, at its exact size. Then jsmn, which lets
+ * much pass that is not JSON, cuts a text that is known to be JSON.
+ *
+ * A document is jsmn's token array over a copy of the text. Tokens stand in the order of the text; an array's elements follow it; an
+ * object is followed by key, value, key, value ..., and the parent of a value is its key, whose parent is the object:
+ *
+ *   {"a": [1, 2]}      0 object   1 "a" (parent 0)   2 array (parent 1)   3 1 (parent 2)   4 2 (parent 2)
+ *
+ * Strings are decoded in place (no escape is shorter than what it stands for) and end in NUL, where the closing quote was. skip[i] is the
+ * index after node i's subtree, so stepping over a big value is one look-up. A document is never changed: any number of threads may read it. */
 
 #ifndef LLM_JSMN_H
 #define LLM_JSMN_H <jsmn.h>
 #endif
-#if defined(JSMN_H) && !defined(JSMN_PARENT_LINKS)
-#error "llm.h: jsmn.h was included before without JSMN_PARENT_LINKS; include llm.h first or define JSMN_STATIC, JSMN_STRICT and JSMN_PARENT_LINKS before it"
+#if defined(JSMN_H) && (!defined(JSMN_PARENT_LINKS) || defined(JSMN_STRICT))
+#error "llm.h: jsmn.h was included before, without JSMN_PARENT_LINKS or with JSMN_STRICT; include llm.h first or define JSMN_STATIC and JSMN_PARENT_LINKS before it"
 #endif
 #ifndef JSMN_H
 #define JSMN_STATIC
-#define JSMN_STRICT
 #define JSMN_PARENT_LINKS
 #ifdef __has_include
 #if !__has_include(LLM_JSMN_H)
@@ -1864,27 +1874,36 @@ LLM__UNUSED static llm__pool *llm__pool_open(int n) {
 
 struct llm_json {
     char *text;
-    jsmntok_t *tok;
-    uint32_t *skip;
+    jsmntok_t *tok; /* (n) type, start and end in text, size, parent */
+    uint32_t *skip; /* (n) */
     int n;
 };
 
+/* The checker: where it stands, what it counted. */
 typedef struct llm__json_check {
     const char *s;
     size_t n, at;
     int64_t tokens, max_tokens;
-    const char *what; /* of the error: what was expected */
+    const char *what; /* of the error: what was expected at byte `at` */
 } llm__json_check;
 
-/* Remembers what was expected at c->at. */
+/* Remembers what was expected. Returns 0, as all checks do that fail. */
 static int llm__json_bad(llm__json_check *c, const char *expected) {
     c->what = expected;
     return 0;
 }
 
-/* Skips the four characters that JSON calls white space. */
-static void llm__json_space(llm__json_check *c) {
+/* Skips one byte if it is `b`. */
+static int llm__json_take(llm__json_check *c, char b) {
+    if (c->at >= c->n || c->s[c->at] != b) return 0;
+    c->at++;
+    return 1;
+}
+
+/* Skips the four characters that JSON calls white space. Returns the byte behind them; 0 at the end. */
+static char llm__json_space(llm__json_check *c) {
     while (c->at < c->n && (c->s[c->at] == ' ' || c->s[c->at] == '\n' || c->s[c->at] == '\r' || c->s[c->at] == '\t')) c->at++;
+    return c->at < c->n ? c->s[c->at] : 0;
 }
 
 /* The value of four hexadecimal digits, or -1. */
@@ -1892,53 +1911,43 @@ static int32_t llm__hex4(const char *s, size_t n) {
     int32_t v = 0;
     if (n < 4) return -1;
     for (int i = 0; i < 4; i++) {
-        int c = s[i], low = c | 32;
-        if (c >= '0' && c <= '9') v = v * 16 + c - '0';
-        else if (low >= 'a' && low <= 'f') v = v * 16 + low - 'a' + 10;
-        else return -1;
+        if (llm__hex(s[i]) < 0) return -1;
+        v = v * 16 + llm__hex(s[i]);
     }
     return v;
 }
 
-/* An escape at a backslash. A \\u pair must be a high and a low surrogate: lone ones have no UTF-8. */
-static int llm__json_check_escape(llm__json_check *c) { /* at the backslash */
-    if (c->at + 1 >= c->n) return llm__json_bad(c, "an escape");
-    char e = c->s[c->at + 1];
-    if (e != 'u') {
-        if (!e || !strchr("\"\\/bfnrt", e)) return llm__json_bad(c, "an escape that JSON has");
-        c->at += 2;
+/* What follows a backslash. \u beyond the first 64K code points is a high and a low surrogate; alone neither has UTF-8. */
+static int llm__json_check_escape(llm__json_check *c) {
+    if (c->at >= c->n) return llm__json_bad(c, "an escape");
+    if (!llm__json_take(c, 'u')) {
+        if (!c->s[c->at] || !strchr("\"\\/bfnrt", c->s[c->at])) return llm__json_bad(c, "an escape that JSON has");
+        c->at++;
         return 1;
     }
-    int32_t v = llm__hex4(c->s + c->at + 2, c->n - c->at - 2);
+    int32_t v = llm__hex4(c->s + c->at, c->n - c->at);
     if (v < 0) return llm__json_bad(c, "four hexadecimal digits");
     if (v >= 0xDC00 && v < 0xE000) return llm__json_bad(c, "a high surrogate first");
-    c->at += 6;
+    c->at += 4;
     if (v < 0xD800 || v >= 0xE000) return 1;
-    if (c->n - c->at < 6 || c->s[c->at] != '\\' || c->s[c->at + 1] != 'u') return llm__json_bad(c, "a low surrogate");
-    v = llm__hex4(c->s + c->at + 2, 4);
+    v = llm__json_take(c, '\\') && llm__json_take(c, 'u') ? llm__hex4(c->s + c->at, c->n - c->at) : -1;
     if (v < 0xDC00 || v >= 0xE000) return llm__json_bad(c, "a low surrogate");
-    c->at += 6;
+    c->at += 4;
     return 1;
 }
 
 /* A string from its quote to its quote: no raw control characters, valid UTF-8 only. */
 static int llm__json_check_string(llm__json_check *c) {
-    if (c->at >= c->n || c->s[c->at] != '"') return llm__json_bad(c, "a string");
-    c->at++;
+    if (!llm__json_take(c, '"')) return llm__json_bad(c, "a string");
     c->tokens++;
     while (c->at < c->n) {
         unsigned char b = (unsigned char)c->s[c->at];
-        if (b == '"') return c->at++, 1;
+        int len = 1;
         if (b < 32) return llm__json_bad(c, "no control character in a string");
-        if (b == '\\') {
-            if (!llm__json_check_escape(c)) return 0;
-        } else if (b < 128) {
-            c->at++;
-        } else {
-            int len;
-            if (llm__utf8_get(c->s + c->at, c->n - c->at, &len) < 0) return llm__json_bad(c, "valid UTF-8");
-            c->at += (size_t)len;
-        }
+        if (b >= 128 && llm__utf8_get(c->s + c->at, c->n - c->at, &len) < 0) return llm__json_bad(c, "valid UTF-8");
+        c->at += (size_t)len;
+        if (b == '"') return 1;
+        if (b == '\\' && !llm__json_check_escape(c)) return 0;
     }
     return llm__json_bad(c, "the end of a string");
 }
@@ -1950,37 +1959,23 @@ static int llm__json_digits(llm__json_check *c) {
     return c->at > from;
 }
 
-/* -? (0 | [1-9][0-9]*) (. digits)? (e [+-]? digits)? */
-static int llm__json_check_number(llm__json_check *c) {
-    c->tokens++;
-    c->at += c->s[c->at] == '-';
-    if (c->at < c->n && c->s[c->at] == '0') c->at++;
-    else if (!llm__json_digits(c)) return llm__json_bad(c, "a value");
-    if (c->at < c->n && c->s[c->at] == '.') {
-        c->at++;
-        if (!llm__json_digits(c)) return llm__json_bad(c, "digits after the point");
-    }
-    if (c->at < c->n && (c->s[c->at] | 32) == 'e') {
-        c->at++;
-        if (c->at < c->n && (c->s[c->at] == '+' || c->s[c->at] == '-')) c->at++;
-        if (!llm__json_digits(c)) return llm__json_bad(c, "digits of an exponent");
-    }
-    return 1;
-}
-
-/* A string, a number, true, false or null. */
+/* A string, a word, or a number: -? (0 | [1-9][0-9]*) (. digits)? (e [+-]? digits)? */
 static int llm__json_check_scalar(llm__json_check *c) {
     static const char *const word[3] = {"true", "false", "null"};
     if (c->at < c->n && c->s[c->at] == '"') return llm__json_check_string(c);
+    c->tokens++;
     for (int i = 0; i < 3; i++) {
         size_t len = strlen(word[i]);
         if (c->n - c->at < len || memcmp(c->s + c->at, word[i], len)) continue;
         c->at += len;
-        c->tokens++;
         return 1;
     }
-    if (c->at >= c->n) return llm__json_bad(c, "a value");
-    return llm__json_check_number(c);
+    llm__json_take(c, '-');
+    if (!llm__json_take(c, '0') && !llm__json_digits(c)) return llm__json_bad(c, "a value");
+    if (llm__json_take(c, '.') && !llm__json_digits(c)) return llm__json_bad(c, "digits after the point");
+    if (!llm__json_take(c, 'e') && !llm__json_take(c, 'E')) return 1;
+    if (!llm__json_take(c, '+')) llm__json_take(c, '-');
+    return llm__json_digits(c) ? 1 : llm__json_bad(c, "digits of an exponent");
 }
 
 /* The key and colon before a member's value. */
@@ -1988,49 +1983,36 @@ static int llm__json_check_key(llm__json_check *c) {
     llm__json_space(c);
     if (!llm__json_check_string(c)) return 0;
     llm__json_space(c);
-    if (c->at >= c->n || c->s[c->at] != ':') return llm__json_bad(c, "':'");
-    c->at++;
-    return 1;
+    return llm__json_take(c, ':') ? 1 : llm__json_bad(c, "':'");
 }
 
-/* One document. `stack` holds max_depth bytes. */
+/* One document. `stack` holds max_depth bytes: the brackets that are to close what is open. Every turn reads one value, or opens a container and
+ * goes on with its first; then as many containers are closed as end there. */
 static int llm__json_check_all(llm__json_check *c, char *stack, int max_depth) {
-    int depth = 0;
-    for (;;) {
-        llm__json_space(c);
+    for (int depth = 0;;) {
+        char b = llm__json_space(c);
         if (c->tokens > c->max_tokens) return llm__json_bad(c, "fewer values");
-        char b = c->at < c->n ? c->s[c->at] : 0;
         if (b == '[' || b == '{') {
             if (depth == max_depth) return llm__json_bad(c, "shallower nesting");
             stack[depth++] = b == '[' ? ']' : '}';
             c->tokens++;
             c->at++;
-            llm__json_space(c);
-            int empty = c->at < c->n && c->s[c->at] == stack[depth - 1];
+            int empty = llm__json_space(c) == stack[depth - 1];
             if (!empty && b == '{' && !llm__json_check_key(c)) return 0;
             if (!empty) continue;
         } else if (!llm__json_check_scalar(c)) {
             return 0;
         }
-        for (;;) { /* after a value: close, or go on to the next */
-            llm__json_space(c);
-            if (!depth) return c->at == c->n ? 1 : llm__json_bad(c, "the end of the text");
-            b = c->at < c->n ? c->s[c->at] : 0;
-            if (b == stack[depth - 1]) {
-                c->at++;
-                depth--;
-                continue;
-            }
-            if (b != ',') return llm__json_bad(c, stack[depth - 1] == ']' ? "',' or ']'" : "',' or '}'");
-            c->at++;
-            if (stack[depth - 1] == '}' && !llm__json_check_key(c)) return 0;
-            break;
-        }
+        while (depth && llm__json_space(c) == stack[depth - 1]) c->at++, depth--;
+        if (!depth) return llm__json_space(c) || c->at < c->n ? llm__json_bad(c, "the end of the text") : 1;
+        if (!llm__json_take(c, ',')) return llm__json_bad(c, stack[depth - 1] == ']' ? "',' or ']'" : "',' or '}'");
+        if (stack[depth - 1] == '}' && !llm__json_check_key(c)) return 0;
     }
 }
 
-/* Decodes the escapes of n valid bytes in place. Returns the new length. */
+/* Decodes the escapes of n checked bytes in place. Returns the new length. */
 static size_t llm__json_unescape(char *s, size_t n) {
+    static const char named[] = "bfnrt", value[] = "\b\f\n\r\t";
     size_t to = 0;
     for (size_t i = 0; i < n;) {
         if (s[i] != '\\') {
@@ -2039,29 +2021,28 @@ static size_t llm__json_unescape(char *s, size_t n) {
         }
         char e = s[i + 1];
         i += 2;
-        if (e != 'u') {
-            s[to++] = e == 'b' ? '\b' : e == 'f' ? '\f' : e == 'n' ? '\n' : e == 'r' ? '\r' : e == 't' ? '\t' : e;
-            continue;
+        if (e == 'u') {
+            int32_t c = llm__hex4(s + i, 4);
+            i += 4;
+            if (c >= 0xD800 && c < 0xDC00) c = 0x10000 + ((c - 0xD800) << 10) + (llm__hex4(s + i + 2, 4) - 0xDC00), i += 6;
+            to += (size_t)llm__utf8_put(s + to, c);
+        } else {
+            const char *name = strchr(named, e);
+            s[to++] = name ? value[name - named] : e;
         }
-        int32_t c = llm__hex4(s + i, 4);
-        i += 4;
-        if (c >= 0xD800 && c < 0xDC00) {
-            c = 0x10000 + ((c - 0xD800) << 10) + (llm__hex4(s + i + 2, 4) - 0xDC00);
-            i += 6;
-        }
-        to += (size_t)llm__utf8_put(s + to, c);
     }
     return to;
 }
 
 /* Refuses objects that have a key twice: a gateway in front may have read the other one. */
 static llm_result llm__json_unique(const llm_json *d) {
-    for (int i = 0; i < d->n; i++) {
+    llm_result r = LLM_OK;
+    for (int i = 0; i < d->n && !r; i++) {
         if (d->tok[i].type != JSMN_OBJECT || !d->tok[i].size) continue;
         llm__map seen;
         memset(&seen, 0, sizeof seen);
-        seen.seed = (uint64_t)(uintptr_t)d ^ (uint64_t)(llm__now() * 1e9);
-        llm_result r = d->tok[i].size > 4096 ? llm__error(LLM_ERR_LIMIT, "JSON: an object has %d keys, at most 4096 expected", d->tok[i].size) : LLM_OK;
+        seen.seed = (uint64_t)(uintptr_t)d ^ (uint64_t)(llm__now() * 1e9); /* nobody can aim at its collisions */
+        if (d->tok[i].size > 4096) r = llm__error(LLM_ERR_LIMIT, "JSON: an object has %d keys, at most 4096 expected", d->tok[i].size);
         for (int v = llm_json_first(d, i); !r && v >= 0; v = llm_json_next(d, v)) {
             llm__str key;
             key.p = llm_json_key(d, v, &key.n);
@@ -2069,12 +2050,11 @@ static llm_result llm__json_unique(const llm_json *d) {
             if (put <= 0) r = put ? llm__nomem() : llm__error(LLM_ERR_FORMAT, "JSON: duplicate key \"%.*s\"", (int)LLM__MIN(key.n, (size_t)64), key.p);
         }
         llm__map_free(&seen);
-        if (r) return r;
     }
-    return LLM_OK;
+    return r;
 }
 
-/* Tokens of checked text, by jsmn; decodes the strings. */
+/* Tokens of checked text, by jsmn; decodes the strings and fills in skip. Backwards, so that what is inside is done before what is around it. */
 static llm_result llm__json_tokens(llm_json *d, size_t len, int64_t count) {
     jsmn_parser parser;
     jsmn_init(&parser);
@@ -2082,19 +2062,7 @@ static llm_result llm__json_tokens(llm_json *d, size_t len, int64_t count) {
     d->tok = LLM__NEW(jsmntok_t, count);
     d->skip = LLM__NEW(uint32_t, count);
     if (!d->tok || !d->skip) return llm__nomem();
-    char first = 0;
-    for (size_t i = 0; !first; i++)
-        if (!strchr(" \t\r\n", d->text[i])) first = d->text[i];
-    if (first != '[' && first != '{' && first != '"') { /* what strict jsmn refuses: a lone number, true, false or null */
-        size_t from = strspn(d->text, " \t\r\n"), to = len;
-        while (to > from && strchr(" \t\r\n", d->text[to - 1])) to--;
-        d->tok[0].type = JSMN_PRIMITIVE;
-        d->tok[0].start = (int)from;
-        d->tok[0].end = (int)to;
-        d->tok[0].parent = -1;
-    } else if (jsmn_parse(&parser, d->text, len, d->tok, (unsigned)count) != (int)count) {
-        return llm__error(LLM_ERR_FORMAT, "JSON: cannot be read");
-    }
+    if (jsmn_parse(&parser, d->text, len, d->tok, (unsigned)count) != (int)count) return llm__error(LLM_ERR_FORMAT, "JSON: cannot be read");
     for (int i = d->n - 1; i >= 0; i--) {
         jsmntok_t *t = &d->tok[i];
         d->skip[i] = LLM__MAX(d->skip[i], (uint32_t)i + 1);
@@ -2111,13 +2079,9 @@ static llm_result llm__json_tokens(llm_json *d, size_t len, int64_t count) {
 LLM_API llm_result llm_json_parse(const char *text, size_t len, const llm_json_limits *limits, llm_json **out) {
     int max_depth = limits && limits->max_depth > 0 ? LLM__MIN(limits->max_depth, 4096) : 512;
     char stack[4096];
-    llm__json_check c;
-    memset(&c, 0, sizeof c);
+    llm__json_check c = {text, len, 0, 0, limits && limits->max_tokens > 0 ? limits->max_tokens : 64 << 20, NULL};
     *out = NULL;
     if (len > (size_t)INT32_MAX - 1) return llm__error(LLM_ERR_LIMIT, "JSON: %zu bytes, at most 2 GiB expected", len);
-    c.s = text;
-    c.n = len;
-    c.max_tokens = limits && limits->max_tokens > 0 ? limits->max_tokens : 64 << 20;
     if (!llm__json_check_all(&c, stack, max_depth)) {
         if (!strcmp(c.what, "shallower nesting")) return llm__error(LLM_ERR_LIMIT, "JSON: byte %zu: nesting deeper than %d", c.at, max_depth);
         return llm__error(c.tokens > c.max_tokens ? LLM_ERR_LIMIT : LLM_ERR_FORMAT, "JSON: byte %zu: %s expected", c.at, c.what);
@@ -2143,15 +2107,15 @@ LLM_API void llm_json_free(llm_json *doc) {
 LLM_API llm_json_type llm_json_type_of(const llm_json *doc, int node) {
     if (!doc || node < 0) return LLM_JSON_ABSENT;
     const jsmntok_t *t = &doc->tok[node];
-    if (t->type == JSMN_OBJECT) return LLM_JSON_OBJECT;
-    if (t->type == JSMN_ARRAY) return LLM_JSON_ARRAY;
-    if (t->type == JSMN_STRING) return LLM_JSON_STRING;
+    if (t->type != JSMN_PRIMITIVE) return t->type == JSMN_OBJECT ? LLM_JSON_OBJECT : t->type == JSMN_ARRAY ? LLM_JSON_ARRAY : LLM_JSON_STRING;
     char c = doc->text[t->start];
     return c == 'n' ? LLM_JSON_NULL : c == 't' || c == 'f' ? LLM_JSON_BOOL : LLM_JSON_NUMBER;
 }
 
+/* jsmn counts in `size` the values of a container; of a key it is 1. */
 LLM_API int llm_json_size(const llm_json *doc, int node) {
-    return doc && node >= 0 && (doc->tok[node].type == JSMN_OBJECT || doc->tok[node].type == JSMN_ARRAY) ? doc->tok[node].size : 0;
+    llm_json_type type = llm_json_type_of(doc, node);
+    return type == LLM_JSON_OBJECT || type == LLM_JSON_ARRAY ? doc->tok[node].size : 0;
 }
 
 /* A member's key stands between an object and its first value, hence the 2. */
@@ -2175,41 +2139,34 @@ LLM_API int llm_json_next(const llm_json *doc, int node) {
     return (int)s + (key >= 0);
 }
 
-LLM_API const char *llm_json_key(const llm_json *doc, int node, size_t *len) {
-    int key = llm__json_key_of(doc, node);
-    if (len) *len = key >= 0 ? (size_t)(doc->tok[key].end - doc->tok[key].start) : 0;
-    return key >= 0 ? doc->text + doc->tok[key].start : NULL;
+/* The bytes of a token; NULL, and 0 bytes, if it is absent or of another kind. */
+static const char *llm__json_bytes(const llm_json *doc, int node, jsmntype_t type, size_t *len) {
+    int is = doc && node >= 0 && doc->tok[node].type == type;
+    if (len) *len = is ? (size_t)(doc->tok[node].end - doc->tok[node].start) : 0;
+    return is ? doc->text + doc->tok[node].start : NULL;
 }
+
+LLM_API const char *llm_json_key(const llm_json *doc, int node, size_t *len) { return llm__json_bytes(doc, llm__json_key_of(doc, node), JSMN_STRING, len); }
+LLM_API const char *llm_json_str(const llm_json *doc, int node, size_t *len) { return llm__json_bytes(doc, node, JSMN_STRING, len); }
+LLM_API const char *llm_json_raw(const llm_json *doc, int node, size_t *len) { return llm__json_bytes(doc, node, JSMN_PRIMITIVE, len); }
 
 /* Looks at the keys one by one: objects here are small, and the big one (a vocabulary) is walked, not searched. */
 LLM_API int llm_json_find(const llm_json *doc, int object, const char *key) {
-    size_t want = strlen(key), len;
     if (llm_json_type_of(doc, object) != LLM_JSON_OBJECT) return -1;
     for (int v = llm_json_first(doc, object); v >= 0; v = llm_json_next(doc, v)) {
-        const char *k = llm_json_key(doc, v, &len);
-        if (len == want && !memcmp(k, key, len)) return v;
+        llm__str k;
+        k.p = llm_json_key(doc, v, &k.n);
+        if (llm__str_eq(k, key)) return v;
     }
     return -1;
 }
 
-LLM_API const char *llm_json_str(const llm_json *doc, int node, size_t *len) {
-    int is = llm_json_type_of(doc, node) == LLM_JSON_STRING;
-    if (len) *len = is ? (size_t)(doc->tok[node].end - doc->tok[node].start) : 0;
-    return is ? doc->text + doc->tok[node].start : NULL;
-}
-
-LLM_API const char *llm_json_raw(const llm_json *doc, int node, size_t *len) {
-    int is = node >= 0 && doc->tok[node].type == JSMN_PRIMITIVE;
-    if (len) *len = is ? (size_t)(doc->tok[node].end - doc->tok[node].start) : 0;
-    return is ? doc->text + doc->tok[node].start : NULL;
-}
-
 LLM_API int llm_json_num(const llm_json *doc, int node, double *out) {
     size_t n;
+    double d;
     if (llm_json_type_of(doc, node) != LLM_JSON_NUMBER) return 0;
     const char *s = llm_json_raw(doc, node, &n);
-    double d;
-    if (!llm__parse_double(s, n, &d) || d - d != 0) return 0;
+    if (!llm__parse_double(s, n, &d) || d - d != 0) return 0; /* 1e999 is JSON, but no double */
     *out = d;
     return 1;
 }
@@ -2218,10 +2175,10 @@ LLM_API int llm_json_num(const llm_json *doc, int node, double *out) {
 LLM_API int llm_json_int(const llm_json *doc, int node, int64_t *out) {
     size_t n;
     double d;
-    if (llm_json_type_of(doc, node) != LLM_JSON_NUMBER) return 0;
     const char *s = llm_json_raw(doc, node, &n);
-    if (llm__parse_int(s, n, out)) return 1;
-    if (!llm__parse_double(s, n, &d) || d != floor(d) || fabs(d) > 9007199254740992.0 || !memchr(s, '.', n) || memchr(s, 'e', n) || memchr(s, 'E', n)) return 0;
+    if (!s || llm__parse_int(s, n, out)) return s != NULL;
+    if (!llm_json_num(doc, node, &d) || d != floor(d) || fabs(d) > 9007199254740992.0 || memchr(s, 'e', n) || memchr(s, 'E', n)) return 0;
+    if (!memchr(s, '.', n)) return 0; /* a whole number that 64 bits do not hold */
     *out = (int64_t)d;
     return 1;
 }
@@ -2232,40 +2189,27 @@ LLM_API int llm_json_bool(const llm_json *doc, int node, int *out) {
     return 1;
 }
 
+/* Descends: llm_json_parse lets no document be deeper than 4096. */
 LLM_API void llm_json_write(const llm_json *doc, int node, llm_text *out) {
+    llm__str s;
     if (node < 0) return;
-    uint32_t end = doc->skip[node];
-    /* Nodes stand in text order: a node first closes every open container that is not its parent. */
-    int open = node;
-    for (int i = node; i < (int)end; i++) {
-        const jsmntok_t *t = &doc->tok[i];
-        int is_key = t->type == JSMN_STRING && t->size == 1, key = llm__json_key_of(doc, i), parent = key >= 0 ? key : t->parent;
-        if (i > node && key < 0) {
-            while (open != parent) {
-                llm_text_add(out, doc->tok[open].type == JSMN_OBJECT ? "}" : "]", 1);
-                open = llm__json_key_of(doc, open) >= 0 ? doc->tok[llm__json_key_of(doc, open)].parent : doc->tok[open].parent;
-            }
-            if (i != parent + 1) llm_text_add(out, ",", 1);
+    const int object = doc->tok[node].type == JSMN_OBJECT;
+    if ((s.p = llm_json_raw(doc, node, &s.n)) != NULL) {
+        llm_text_add(out, s.p, s.n);
+    } else if ((s.p = llm_json_str(doc, node, &s.n)) != NULL) {
+        llm_text_json(out, s.p, s.n);
+    } else {
+        llm_text_str(out, object ? "{" : "[");
+        for (int first = llm_json_first(doc, node), i = first; i >= 0; i = llm_json_next(doc, i)) {
+            if (i != first) llm_text_str(out, ",");
+            if ((s.p = llm_json_key(doc, i, &s.n)) != NULL) llm_text_json(out, s.p, s.n), llm_text_str(out, ":");
+            llm_json_write(doc, i, out);
         }
-        if (t->type == JSMN_OBJECT || t->type == JSMN_ARRAY) {
-            llm_text_add(out, t->type == JSMN_OBJECT ? "{" : "[", 1);
-            if (t->size) open = i;
-            else llm_text_add(out, t->type == JSMN_OBJECT ? "}" : "]", 1);
-        } else if (t->type == JSMN_STRING) {
-            llm_text_json(out, doc->text + t->start, (size_t)(t->end - t->start));
-            if (is_key) llm_text_add(out, ":", 1);
-        } else {
-            llm_text_add(out, doc->text + t->start, (size_t)(t->end - t->start));
-        }
-    }
-    for (;; open = llm__json_key_of(doc, open) >= 0 ? doc->tok[llm__json_key_of(doc, open)].parent : doc->tok[open].parent) {
-        if (doc->tok[open].type != JSMN_OBJECT && doc->tok[open].type != JSMN_ARRAY) break;
-        if (doc->tok[open].size) llm_text_add(out, doc->tok[open].type == JSMN_OBJECT ? "}" : "]", 1);
-        if (open == node) break;
+        llm_text_str(out, object ? "}" : "]");
     }
 }
 
-/* Reads a whole file as JSON. */
+/* Reads a whole file of at most `limit` bytes (0: any size) as JSON. Errors begin with its path. */
 LLM__UNUSED static llm_result llm__json_file(const char *path, size_t limit, llm_json **out) {
     llm__file f;
     *out = NULL;
@@ -8030,12 +7974,9 @@ static llm__tpl_token llm__lex_data(llm__tpl_lexer *l) {
     return t;
 }
 
-/* The value of a hexadecimal digit, or -1. */
-static int llm__lex_hex(char c) { return llm__tpl_digit(c) ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1; }
-
 /* The end of digits and '_' from i on. */
 static size_t llm__lex_digits(const llm__tpl_lexer *l, size_t i, int hex) {
-    while (i < l->n && (llm__tpl_digit(l->s[i]) || l->s[i] == '_' || (hex && llm__lex_hex(l->s[i]) >= 0))) i++;
+    while (i < l->n && (llm__tpl_digit(l->s[i]) || l->s[i] == '_' || (hex && llm__hex(l->s[i]) >= 0))) i++;
     return i;
 }
 
@@ -8207,7 +8148,7 @@ static size_t llm__parse_escape(llm__str s, size_t *at, char *to) {
     for (int i = 0; plain[i]; i += 2)
         if (plain[i] == c) return ++*at, to[0] = plain[i + 1], 1;
     if (c == '\n') return ++*at, 0;
-    for (; k < end && k < s.n && (digit = llm__lex_hex(s.p[k])) >= 0 && (hex || digit < 8) && code < 0x110000; k++) code = code * (hex ? 16 : 8) + digit;
+    for (; k < end && k < s.n && (digit = llm__hex(s.p[k])) >= 0 && (hex || digit < 8) && code < 0x110000; k++) code = code * (hex ? 16 : 8) + digit;
     if (k == *at || (hex && k < end) || code >= 0x110000) return to[0] = '\\', 1;
     *at = k;
     return (size_t)llm__utf8_put(to, code >= 0xD800 && code < 0xE000 ? 0xFFFD : code);
@@ -8852,7 +8793,8 @@ static llm__val llm__tpl_call(llm__tpl *x, llm__val f, const llm__args *g) {
 
 /* Arguments without the first k by position. */
 static llm__args llm__args_after(const llm__args *g, int k) {
-    llm__args rest = {g->v + LLM__MIN(k, g->n_pos), g->name + LLM__MIN(k, g->n_pos), g->n - LLM__MIN(k, g->n_pos), g->n_pos - LLM__MIN(k, g->n_pos)};
+    llm__args rest = *g;
+    for (k = LLM__MIN(k, g->n_pos); k > 0; k--) rest.v++, rest.name++, rest.n--, rest.n_pos--;
     return rest;
 }
 
@@ -9731,7 +9673,7 @@ static int llm__tpl_read_number(llm__tpl *x, llm__str s, int base, llm__val *out
     s = llm__tpl_trim(s, 3);
     if (s.n && s.p[0] == '+') s = llm__str_from(s, 1), sign = 1;
     for (size_t i = 0; i < s.n && n < sizeof clean; i++)
-        if (s.p[i] != '_' || !i || i + 1 == s.n || llm__lex_hex(s.p[i - 1]) < 0 || llm__lex_hex(s.p[i + 1]) < 0) clean[n++] = s.p[i];
+        if (s.p[i] != '_' || !i || i + 1 == s.n || llm__hex(s.p[i - 1]) < 0 || llm__hex(s.p[i + 1]) < 0) clean[n++] = s.p[i];
     if (!n || n == sizeof clean || (sign && clean[0] == '-')) return 0;
     clean[n] = 0;
     int negative = clean[0] == '-';
@@ -20867,54 +20809,69 @@ LLM_API const char *llm_chat_next(llm_chat *c) {
  * ============================================================================
  * One table says everything about the options of a program: spellings, type, range, place in a struct, help. Values come as text from argv
  * and the environment, or from JSON (a config file, a request's body), and take the same path, so that an option cannot mean one thing
- * on the command line and another in a request. */
+ * on the command line and another in a request:
+ *
+ *   argv, environment: text ------> llm_options_set --> refused, ignored with a note, weaker than what is there, or
+ *   JSON: value --text of it-----/                      llm__option_store --> range or word checked --> target + option->at
+ *
+ * The users of three other programs come with their habits, so many spellings are understood: vLLM's and llama.cpp's names beside ours, '_' for
+ * '-', a dash that a word processor made long, --a=b, --no-a. What is not understood is refused with the nearest name that exists, never
+ * passed over: an option that has no effect is worse than an error. Nothing here is global; one llm_options belongs to one thread. */
 
-/* 1 if `name` is one of the words of "a|b=2|c"; the number behind its '=' goes to *number. Case and '_' or '-' make no difference. */
+/* Takes the first of the words "a|b=2|c" off a list of them. 0 at its end. */
+static int llm__option_next(const char **words, llm__str *word) {
+    *word = llm__s(*words, strcspn(*words, "|"));
+    *words += word->n + ((*words)[word->n] == '|');
+    return word->n > 0;
+}
+
+/* The length of a word without its "=2". */
+static size_t llm__option_bare(llm__str word) {
+    const char *equals = (const char *)memchr(word.p, '=', word.n);
+    return equals ? (size_t)(equals - word.p) : word.n;
+}
+
+static char llm__option_dash(char c) { return (char)(c == '_' ? '-' : c); }
+
+/* 1 if `name` is one of the words; the number behind its '=', or 0, goes to *number. '_' or '-' makes no difference, nor does case, except in
+ * names of one letter. */
 static int llm__option_among(const char *words, const char *name, size_t n, int32_t *number) {
-    for (const char *w = words; *w;) {
-        size_t len = strcspn(w, "|="), i = 0;
+    for (llm__str w; llm__option_next(&words, &w);) {
+        size_t len = llm__option_bare(w), i = 0;
         int64_t value = 0;
-        for (; i < len && i < n; i++) {
-            char a = name[i] == '_' ? '-' : name[i], b = w[i] == '_' ? '-' : w[i];
-            if (a >= 'A' && a <= 'Z' && len > 1) a = (char)(a + 32);
-            if (a != b) break;
-        }
-        if (i == len && i == n) {
-            if (w[len] == '=') llm__parse_int(w + len + 1, strcspn(w + len + 1, "|"), &value);
-            if (number) *number = (int32_t)value;
-            return 1;
-        }
-        w += strcspn(w, "|");
-        w += *w == '|';
+        while (i < len && len == n && llm__option_dash(len > 1 ? llm__uni_lower_ascii(name[i]) : name[i]) == llm__option_dash(w.p[i])) i++;
+        if (i < len || len != n) continue;
+        if (len < w.n) llm__parse_int(w.p + len + 1, w.n - len - 1, &value);
+        if (number) *number = (int32_t)value;
+        return 1;
     }
     return 0;
 }
 
 /* The words of an ENUM as a person reads them: "a, b, c". */
 static void llm__option_words(const char *words, llm_text *out) {
-    for (const char *w = words; *w;) {
-        llm_text_add(out, w, strcspn(w, "|="));
-        w += strcspn(w, "|");
-        if (*w) llm_text_str(out, ", "), w++;
+    for (llm__str w; llm__option_next(&words, &w);) {
+        llm_text_add(out, w.p, llm__option_bare(w));
+        if (*words) llm_text_str(out, ", ");
     }
 }
 
-/* Number of single edits between a and b (Levenshtein), '_' as '-'; 99 for very long names. */
-static int llm__option_distance(const char *a, size_t n, const char *b, size_t m) {
+/* Number of single edits between a and b (Levenshtein 1966), '_' as '-'; 99 for very long names. One row of the table of distances between
+ * their beginnings is kept: row[j] is that of a's first i bytes to b's first j. */
+static int llm__option_distance(llm__str a, llm__str b) {
     int row[64];
-    if (n > 60 || m > 60) return 99;
-    for (size_t j = 0; j <= m; j++) row[j] = (int)j;
-    for (size_t i = 1; i <= n; i++) {
+    if (a.n > 60 || b.n > 60) return 99;
+    for (size_t j = 0; j <= b.n; j++) row[j] = (int)j;
+    for (size_t i = 1; i <= a.n; i++) {
         int diagonal = row[0];
         row[0] = (int)i;
-        for (size_t j = 1; j <= m; j++) {
-            int best = diagonal + ((a[i - 1] == '_' ? '-' : a[i - 1]) != b[j - 1]);
-            best = LLM__MIN(best, LLM__MIN(row[j], row[j - 1]) + 1);
+        for (size_t j = 1; j <= b.n; j++) {
+            int change = diagonal + (llm__option_dash(a.p[i - 1]) != b.p[j - 1]), skip = LLM__MIN(row[j], row[j - 1]) + 1;
             diagonal = row[j];
-            row[j] = best;
+            row[j] = LLM__MIN(change, skip);
         }
     }
-    return row[m];
+    return row[b.n];
 }
 
 /* A linear search: option tables have about a hundred rows and are searched at start or once a request field. */
@@ -20924,21 +20881,19 @@ LLM_API const llm_option *llm_options_find(const llm_options *o, const char *nam
     return NULL;
 }
 
-/* The error for a name that no row has, with the nearest one that exists. */
+/* The error for a name that no row has, with the nearest one that exists; of equally near ones the longer that the name begins with. */
 static llm_result llm__option_unknown(const llm_options *o, const char *name, size_t n) {
-    const char *best = "help";
-    size_t best_len = 4;
-    int least = llm__option_distance(name, n, best, 4);
-    for (int32_t i = 0; i < o->n; i++)
-        for (const char *w = o->table[i].names; *w; w += strcspn(w, "|"), w += *w == '|') {
-            size_t m = strcspn(w, "|");
-            int d = m > 1 ? llm__option_distance(name, n, w, m) : 99;
-            if (d > least || (d == least && (m <= best_len || strncmp(w, name, LLM__MIN(n, m))))) continue;
+    llm__str best = llm__s("help", 4), w;
+    int least = llm__option_distance(llm__s(name, n), best);
+    for (int32_t i = 0; i < o->n; i++) {
+        for (const char *words = o->table[i].names; llm__option_next(&words, &w);) {
+            int d = w.n > 1 ? llm__option_distance(llm__s(name, n), w) : 99;
+            if (d > least || (d == least && (w.n <= best.n || strncmp(w.p, name, LLM__MIN(n, w.n))))) continue;
             least = d;
             best = w;
-            best_len = m;
         }
-    return llm__error(LLM_ERR_ARG, "unknown option %.*s; the nearest is --%.*s", (int)LLM__MIN(n, (size_t)64), name, (int)best_len, best);
+    }
+    return llm__error(LLM_ERR_ARG, "unknown option %.*s; the nearest is --%.*s", (int)LLM__MIN(n, (size_t)64), name, (int)best.n, best.p);
 }
 
 /* A remark in three parts to the program, which prints it or not. */
@@ -20953,14 +20908,12 @@ static void llm__option_note(const llm_options *o, const char *said, const char 
     llm_text_free(&t);
 }
 
-/* A number with an optional k, K, M or G behind it, as vLLM reads --max-model-len 32k. */
+/* A number with an optional k, K, M or G behind it, as vLLM reads --max-model-len 32k: k is 1000, K 1024. */
 static int llm__option_int(const char *s, int64_t *out) {
     size_t n = strlen(s);
     char last = n ? s[n - 1] : 0;
     int64_t unit = last == 'k' ? 1000 : last == 'K' ? 1024 : last == 'M' ? 1 << 20 : last == 'G' ? 1 << 30 : 1;
-    if (!llm__parse_int(s, n - (unit != 1), out) || *out > INT64_MAX / unit || *out < INT64_MIN / unit) return 0;
-    *out *= unit;
-    return 1;
+    return llm__parse_int(s, n - (unit != 1), out) && !__builtin_mul_overflow(*out, unit, out);
 }
 
 /* Reads, checks the range, stores with the width of the kind. */
@@ -20993,11 +20946,10 @@ static llm_result llm__option_append(llm_option_list *list, const char *value) {
     return LLM_OK;
 }
 
-/* Stores a value of any kind at its place. */
+/* Stores a value of any kind at its place. Texts are not copied: they live as long as argv, the environment, or o->owned. */
 static llm_result llm__option_store(const llm_option *p, const char *said, const char *value, char *to) {
+    const int is_bool = p->kind == LLM_OPTION_BOOL;
     int32_t word = 0;
-    llm_text words;
-    memset(&words, 0, sizeof words);
     switch (p->kind) {
     case LLM_OPTION_INT: case LLM_OPTION_INT64: case LLM_OPTION_FLOAT: return llm__option_number(p, said, value, to);
     case LLM_OPTION_LIST: return llm__option_append((llm_option_list *)(void *)to, value);
@@ -21006,9 +20958,11 @@ static llm_result llm__option_store(const llm_option *p, const char *said, const
         memcpy(to, &value, sizeof value);
         return LLM_OK;
     default:
-        if (!llm__option_among(p->kind == LLM_OPTION_BOOL ? "true=1|1=1|on=1|yes=1|false|0|off|no" : p->words, value, strlen(value), &word)) {
-            llm__option_words(p->kind == LLM_OPTION_BOOL ? "true or false" : p->words, &words);
-            llm_result r = llm__error(LLM_ERR_ARG, "%s: %.80s, %s%s was expected", said, value, p->kind == LLM_OPTION_BOOL ? "" : "one of ", words.data ? words.data : "");
+        if (!llm__option_among(is_bool ? "true=1|1=1|on=1|yes=1|false|0|off|no" : p->words, value, strlen(value), &word)) {
+            llm_text words;
+            memset(&words, 0, sizeof words);
+            llm__option_words(is_bool ? "true or false" : p->words, &words);
+            llm_result r = llm__error(LLM_ERR_ARG, "%s: %.80s, %s%s was expected", said, value, is_bool ? "" : "one of ", words.data ? words.data : "");
             llm_text_free(&words);
             return r;
         }
@@ -21033,13 +20987,14 @@ LLM_API llm_result llm_options_set(llm_options *o, const llm_option *option, con
     return LLM_OK;
 }
 
-/* Bytes of the dashes before a name: one or two hyphens, or one long dash. */
+/* Bytes of the dashes before a name: one or two hyphens, or one long dash; 0 for a word, which a lone '-' and a negative number are too. */
 static size_t llm__option_dashes(const char *arg) {
     if (!strncmp(arg, "\xE2\x80\x93", 3) || !strncmp(arg, "\xE2\x80\x94", 3)) return 3;
     return arg[0] != '-' || !arg[1] || (arg[1] >= '0' && arg[1] <= '9') ? 0 : arg[1] == '-' ? 2 : 1;
 }
 
-/* The option at argv[*i]; *i moves over its value. */
+/* The option at argv[*i]; *i moves over its value. The next word is no value if it is itself a known option with two dashes or a long one:
+ * "--port --model x" lacks the port; but "-p -m" may mean the text "-m". */
 static llm_result llm__option_arg(llm_options *o, int argc, char **argv, int *i) {
     const char *arg = argv[*i], *name = arg + llm__option_dashes(arg), *value = strchr(name, '=');
     size_t n = value ? (size_t)(value - name) : strlen(name);
@@ -21049,16 +21004,14 @@ static llm_result llm__option_arg(llm_options *o, int argc, char **argv, int *i)
     if (value) value++;
     int no = !p && n > 3 && (!strncmp(name, "no-", 3) || !strncmp(name, "no_", 3));
     if (no) p = llm_options_find(o, name + 3, n - 3);
-    if (!p || (no && p->kind != LLM_OPTION_BOOL && p->kind != LLM_OPTION_IGNORED_FLAG)) return llm__option_unknown(o, name, n);
-    if (p->kind == LLM_OPTION_BOOL || p->kind == LLM_OPTION_IGNORED_FLAG) {
-        if (no && value) return llm__error(LLM_ERR_ARG, "%s takes no value", said);
-        return llm_options_set(o, p, said, no ? "false" : value ? value : "true", LLM_FROM_USER);
-    }
+    const int flag = p && (p->kind == LLM_OPTION_BOOL || p->kind == LLM_OPTION_IGNORED_FLAG);
+    if (!p || (no && !flag)) return llm__option_unknown(o, name, n);
+    if (no && value) return llm__error(LLM_ERR_ARG, "%s takes no value", said);
+    if (flag) return llm_options_set(o, p, said, no ? "false" : value ? value : "true", LLM_FROM_USER);
     if (!value && p->kind != LLM_OPTION_REFUSED) {
-        const char *next = *i + 1 < argc ? argv[++*i] : NULL;
-        size_t dashes = next ? llm__option_dashes(next) : 0;
-        if (!next || (dashes > 1 && llm_options_find(o, next + dashes, strcspn(next + dashes, "=")))) return llm__error(LLM_ERR_ARG, "%s: a value was expected", said);
-        value = next;
+        value = *i + 1 < argc ? argv[++*i] : NULL;
+        size_t dashes = value ? llm__option_dashes(value) : 0;
+        if (!value || (dashes > 1 && llm_options_find(o, value + dashes, strcspn(value + dashes, "=")))) return llm__error(LLM_ERR_ARG, "%s: a value was expected", said);
     }
     llm_result r = llm_options_set(o, p, said, value, LLM_FROM_USER);
     /* vLLM's lists: --served-model-name a b c */
@@ -21086,7 +21039,6 @@ static const char *llm__option_text(llm_options *o, const llm_json *doc, int nod
     const char *s = llm_json_str(doc, node, &n);
     if (s) llm_text_add(&t, s, n);
     else llm_json_write(doc, node, &t);
-    llm_text_add(&t, "", 0);
     if (t.failed || llm__option_append(&o->owned, t.data)) {
         llm_text_free(&t);
         return NULL;
@@ -21117,18 +21069,20 @@ LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int obj
     return r;
 }
 
-/* One-letter names have no variable. */
+/* The variable of a name is the prefix and the name in capitals, with '_' for '-'. One-letter names have no variable. */
 LLM_API llm_result llm_options_environment(llm_options *o, const char *prefix, char *(*get)(const char *name)) {
     llm_result r = LLM_OK;
-    for (int32_t i = 0; i < o->n; i++)
-        for (const char *w = o->table[i].names; *w && !r; w += strcspn(w, "|"), w += *w == '|') {
+    for (int32_t i = 0; i < o->n; i++) {
+        llm__str w;
+        for (const char *words = o->table[i].names; llm__option_next(&words, &w) && !r;) {
             char name[96];
-            int at = snprintf(name, sizeof name, "%s", prefix), n = at + snprintf(name + at, sizeof name - (size_t)at, "%.*s", (int)strcspn(w, "|"), w);
-            if (strcspn(w, "|") < 2) continue;
+            int at = snprintf(name, sizeof name, "%s", prefix), n = at + snprintf(name + at, sizeof name - (size_t)at, "%.*s", (int)w.n, w.p);
+            if (w.n < 2) continue;
             for (int k = at; k < n; k++) name[k] = (char)(name[k] == '-' ? '_' : name[k] >= 'a' && name[k] <= 'z' ? name[k] - 32 : name[k]);
             const char *value = get(name);
             if (value && *value) r = llm_options_set(o, &o->table[i], name, value, LLM_FROM_ENVIRONMENT);
         }
+    }
     return r;
 }
 
@@ -21150,14 +21104,15 @@ static void llm__option_wrap(const char *text, llm_text *out) {
 LLM_API void llm_options_help(const llm_options *o, int group, llm_text *out) {
     for (int32_t i = 0; i < o->n; i++) {
         const llm_option *p = &o->table[i];
+        const char *names = p->names, *value = p->kind == LLM_OPTION_ENUM ? "NAME" : p->kind == LLM_OPTION_BOOL || !p->words ? "" : p->words;
         char left[120];
         llm_text help;
+        llm__str a, b;
         memset(&help, 0, sizeof help);
         if (p->group != group || !p->help || p->kind >= LLM_OPTION_IGNORED) continue;
-        size_t first = strcspn(p->names, "|"), second = p->names[first] ? strcspn(p->names + first + 1, "|") : 0;
-        const char *value = p->kind == LLM_OPTION_ENUM ? "NAME" : p->kind == LLM_OPTION_BOOL || !p->words ? "" : p->words;
-        int n = first > 2 || !second ? snprintf(left, sizeof left, "      --%.*s %s", (int)first, p->names, value)
-                                     : snprintf(left, sizeof left, "  -%.*s, --%.*s %s", (int)first, p->names, (int)second, p->names + first + 1, value);
+        llm__option_next(&names, &a);
+        int n = a.n > 2 || !llm__option_next(&names, &b) ? snprintf(left, sizeof left, "      --%.*s %s", (int)a.n, a.p, value)
+                                                         : snprintf(left, sizeof left, "  -%.*s, --%.*s %s", (int)a.n, a.p, (int)b.n, b.p, value);
         llm_text_str(out, left);
         if (n > 32) llm_text_str(out, "\n"), n = 0;
         for (; n < 34; n++) llm_text_str(out, " ");
@@ -21176,8 +21131,9 @@ LLM_API void llm_options_free(llm_options *o) {
         if (o->table[i].kind == LLM_OPTION_LIST) LLM_FREE((void *)((llm_option_list *)(void *)((char *)o->target + o->table[i].at))->items);
 }
 
-/* Unknown keys are let pass, as in FastDeploy. */
+/* Unknown keys are let pass, as in FastDeploy. JSON's types are asked for strictly here: {"enable_early_stop": 1} is no switch. */
 LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_stop *out) {
+    static const char who[] = "early_stop_config";
     llm_json *d = NULL;
     int64_t window = 3000;
     double threshold = 0.99;
@@ -21186,15 +21142,15 @@ LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_st
     llm_result r = llm_json_parse(json, strlen(json), NULL, &d);
     if (r || llm_json_type_of(d, 0) != LLM_JSON_OBJECT) {
         llm_json_free(d);
-        return llm__error(LLM_ERR_ARG, "early_stop_config: %.80s, a JSON object was expected", json);
+        return llm__error(LLM_ERR_ARG, "%s: %.80s, a JSON object was expected", who, json);
     }
     int on = llm_json_find(d, 0, "enable_early_stop"), size = llm_json_find(d, 0, "window_size"), limit = llm_json_find(d, 0, "threshold"), kind = llm_json_find(d, 0, "strategy");
     const char *strategy = llm_json_str(d, kind, &n);
-    if (on >= 0 && !llm_json_bool(d, on, &enable)) r = llm__error(LLM_ERR_ARG, "early_stop_config: enable_early_stop must be true or false");
-    else if (size >= 0 && (!llm_json_int(d, size, &window) || window < 1 || window > INT32_MAX)) r = llm__error(LLM_ERR_ARG, "early_stop_config: window_size must be a whole number above 0");
-    else if (limit >= 0 && (!llm_json_num(d, limit, &threshold) || threshold < 0 || threshold > 1)) r = llm__error(LLM_ERR_ARG, "early_stop_config: threshold must be a number from 0 to 1");
+    if (on >= 0 && !llm_json_bool(d, on, &enable)) r = llm__error(LLM_ERR_ARG, "%s: enable_early_stop must be true or false", who);
+    else if (size >= 0 && (!llm_json_int(d, size, &window) || window < 1 || window > INT32_MAX)) r = llm__error(LLM_ERR_ARG, "%s: window_size must be a whole number above 0", who);
+    else if (limit >= 0 && (!llm_json_num(d, limit, &threshold) || threshold < 0 || threshold > 1)) r = llm__error(LLM_ERR_ARG, "%s: threshold must be a number from 0 to 1", who);
     else if (kind >= 0 && (!strategy || !llm__option_among("repetition", strategy, n, NULL)))
-        r = llm__error(LLM_ERR_ARG, "early_stop_config: strategy %.40s is not supported, only repetition", strategy ? strategy : "of this type");
+        r = llm__error(LLM_ERR_ARG, "%s: strategy %.40s is not supported, only repetition", who, strategy ? strategy : "of this type");
     else if (flag && !enable) r = llm__error(LLM_ERR_ARG, "enable_early_stop is set and early_stop_config says false: they contradict each other");
     llm_json_free(d);
     if (r) return r;
