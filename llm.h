@@ -1079,7 +1079,10 @@ LLM_API void llm_openai_metrics(llm_text *out, const llm_request *request);
  * ============================================================================
  * Linux on x86-64 and aarch64. The implementation needs POSIX declarations (mmap, pthreads, clock_gettime). It asks for
  * them itself (at the top of this file) when it is the first thing its file includes; when a system header came first without them, the
- * build stops with one sentence instead of fifty errors. */
+ * build stops with one sentence instead of fifty errors.
+ *
+ * LLM__X86 and LLM__NEON say which intrinsics the compiler has; which of them this machine can run is asked at run time (>>kernels-simd). With
+ * LLM_NO_SIMD defined only plain C is left, which sanitizers and fuzzers compile much faster. */
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -1123,6 +1126,7 @@ LLM_API void llm_openai_metrics(llm_text *out, const llm_request *request);
 #error "llm.h: POSIX declarations are needed; define _GNU_SOURCE before the first system header, or include llm.h first"
 #endif
 
+/* What C11 and C++17 spell differently, or gcc and clang only. LLM__UNUSED stands where a program may well not need a function. */
 #define LLM__RESTRICT __restrict__
 #define LLM__UNUSED __attribute__((unused))
 #define LLM__INLINE static inline __attribute__((always_inline, unused))
@@ -1131,14 +1135,14 @@ LLM_API void llm_openai_metrics(llm_text *out, const llm_request *request);
 #define LLM__MAX(a, b) ((a) > (b) ? (a) : (b))
 #define LLM__COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
-/* Seconds of a clock that never jumps. */
+/* Seconds of a clock that never jumps: for durations and deadlines. */
 static double llm__now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Seconds since 1970. */
+/* Seconds since 1970, as the system's clock has it: for what is shown to people, as it may be set back. */
 LLM__UNUSED static double llm__wall_clock(void) {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
@@ -1148,9 +1152,16 @@ LLM__UNUSED static double llm__wall_clock(void) {
 /* ============================================================================
  * >>alloc   Memory.
  * ============================================================================
- * Small things come from LLM_MALLOC, LLM_REALLOC and LLM_FREE, which a program may define (all three or none). Parse trees and other
- * things that die together live in an arena with a byte limit. Weights, KV pages and activations are whole pages from the system,
- * in huge pages where it gives them. Sizes that come from files are added and multiplied only by the checked helpers. */
+ * Three kinds of memory, by how long they live:
+ *
+ * - Small things come from LLM_MALLOC, LLM_REALLOC and LLM_FREE, which a program may define (all three or none). Arrays grow by llm__grow.
+ * - What dies together (a parse tree, the values of a render) lives in an arena: getting is moving a pointer, freeing is one walk over
+ *   a few blocks. Its byte limit is what bounds hostile input.
+ * - Weights, KV pages and activations are whole pages from the system, in huge pages where it gives them: a weight matrix of 100 MB is 25,000
+ *   pages of 4 KB, more than any TLB holds, but 50 of 2 MB.
+ *
+ * Sizes that come from files are added and multiplied only by the checked helpers. They share one flag: a whole computation is written down and
+ * `ok` is looked at once, at its end. Every function here says by NULL or 0 that there is no memory; nothing aborts. */
 
 #if defined(LLM_MALLOC) && defined(LLM_REALLOC) && defined(LLM_FREE)
 #elif !defined(LLM_MALLOC) && !defined(LLM_REALLOC) && !defined(LLM_FREE)
@@ -1173,7 +1184,7 @@ LLM__UNUSED static uint64_t llm__add(uint64_t a, uint64_t b, int *ok) {
     return *ok ? a + b : 0;
 }
 
-/* Rounds up to a multiple of a power of two. */
+/* Rounds up to a multiple of `to`, a power of two, under the same rule. */
 LLM__UNUSED static uint64_t llm__align_up(uint64_t a, uint64_t to, int *ok) {
     return llm__add(a, to - 1, ok) & ~(to - 1);
 }
@@ -1190,7 +1201,8 @@ static void *llm__calloc(size_t count, size_t size) {
 
 #define LLM__NEW(type, count) ((type *)llm__calloc((size_t)(count), sizeof(type)))
 
-/* Grows an array to hold at least `need` elements: capacity doubles. 0 if there is no memory (the array stays). */
+/* Grows an array to hold at least `need` elements of `size` bytes. Its capacity doubles, so that n additions copy O(n) elements in all. 0 if
+ * there is no memory: the array stays as it was. */
 static int llm__grow(void **array, size_t *cap, size_t need, size_t size) {
     if (need <= *cap) return 1;
     size_t n = LLM__MAX(need, LLM__MAX((size_t)8, *cap * 2));
@@ -1213,7 +1225,8 @@ static char *llm__strndup(const char *s, size_t n) {
 
 LLM__UNUSED static char *llm__strdup(const char *s) { return s ? llm__strndup(s, strlen(s)) : NULL; }
 
-/* Memory that is freed all at once. Zero-initialise; `limit` 0 means none. */
+/* Memory that is freed all at once. Zero-initialise; `limit` 0 means none. Blocks begin at 4 KB and double up to 1 MB, so small arenas are
+ * small and large ones need few calls; what does not fit into the newest block gets a new one. */
 typedef struct llm__arena_block {
     struct llm__arena_block *next;
     size_t used, cap;
@@ -1225,16 +1238,14 @@ typedef struct llm__arena {
     size_t total, limit;
 } llm__arena;
 
-/* n zeroed bytes aligned to 8, or NULL. */
+/* n zeroed bytes aligned to 8, or NULL without memory or over the limit. */
 LLM__UNUSED static void *llm__arena_get(llm__arena *a, size_t n) {
     n = (n + 7) & ~(size_t)7;
     llm__arena_block *b = a->head;
     if (!b || b->cap - b->used < n) {
-        size_t cap = LLM__MAX(n, b ? LLM__MIN(b->cap * 2, (size_t)1 << 20) : 4096);
-        if (a->limit && (cap > a->limit || a->total > a->limit - cap)) {
-            cap = n;
-            if (cap > a->limit || a->total > a->limit - cap) return NULL;
-        }
+        size_t cap = LLM__MAX(n, b ? LLM__MIN(b->cap * 2, (size_t)1 << 20) : 4096), left = a->limit ? a->limit - a->total : SIZE_MAX;
+        if (cap > left) cap = n; /* near the limit no room is taken in advance */
+        if (cap > left) return NULL;
         b = (llm__arena_block *)LLM_MALLOC(sizeof *b + cap);
         if (!b) return NULL;
         b->next = a->head;
@@ -1259,7 +1270,8 @@ LLM__UNUSED static void llm__arena_free(llm__arena *a) {
     a->total = 0;
 }
 
-/* Whole zeroed pages, aligned to 2 MiB so that huge pages can back them. NULL if there is no memory. */
+/* Whole zeroed pages, aligned to 2 MiB so that huge pages can back them. NULL if there is no memory. mmap aligns to 4 KiB only, so 2 MiB more
+ * are mapped and what stands out at both ends is given back. Pages that are never touched cost nothing: memory is taken when it is written. */
 LLM__UNUSED static void *llm__pages_get(size_t bytes) {
     const size_t huge = (size_t)2 << 20;
     if (bytes > (size_t)INT64_MAX - 2 * huge) return NULL;
@@ -1285,53 +1297,42 @@ LLM__UNUSED static void llm__pages_free(void *p, size_t bytes) {
  * >>log   Errors and log lines.
  * ============================================================================
  * A function that fails writes one sentence for llm_last_error and returns its code: return llm__error(LLM_ERR_FORMAT, "...", ...).
- * The sentence names the thing, its value and what was expected. It is kept a thread; the outermost caller may prefix it. */
+ * The sentence names the thing, its value and what was expected. It is kept a thread; the outermost caller may prefix it. Log lines go to a
+ * hook that the program gives with a model or an engine; without one nothing is printed anywhere. */
 
-typedef struct llm__error_state {
-    char text[1024];
-} llm__error_state;
+enum { LLM__ERROR_SIZE = 1024 };
 
 /* This thread's error text. A function-local thread variable: the header has no mutable globals. */
-static llm__error_state *llm__error_here(void) {
-    static LLM__THREAD_LOCAL llm__error_state state;
-    return &state;
+static char *llm__error_here(void) {
+    static LLM__THREAD_LOCAL char text[LLM__ERROR_SIZE];
+    return text;
 }
 
-/* Keeps the sentence and returns r, so that a failing function ends in one line. */
+/* Keeps the sentence and returns r, so that a failing function ends in one line. It is formatted aside: its arguments may hold the old one. */
 __attribute__((format(printf, 2, 3))) static llm_result llm__error(llm_result r, const char *format, ...) {
-    char text[sizeof(llm__error_state)];
+    char text[LLM__ERROR_SIZE];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     for (char *p = text; *p; p++)
         if ((unsigned char)*p < 32 || *p == 127) *p = '?'; /* names from files must not write to the terminal */
-    memcpy(llm__error_here()->text, text, sizeof text);
+    memcpy(llm__error_here(), text, sizeof text);
     return r;
 }
 
 /* The one error that cannot say more. */
 LLM__UNUSED static llm_result llm__nomem(void) { return llm__error(LLM_ERR_NOMEM, "out of memory"); }
 
-LLM_API const char *llm_last_error(void) { return llm__error_here()->text; }
+LLM_API const char *llm_last_error(void) { return llm__error_here(); }
 
 LLM_API const char *llm_result_str(llm_result r) {
-    switch (r) {
-    case LLM_OK: return "ok";
-    case LLM_ERR_ARG: return "invalid argument";
-    case LLM_ERR_NOMEM: return "out of memory";
-    case LLM_ERR_IO: return "input/output error";
-    case LLM_ERR_FORMAT: return "malformed input";
-    case LLM_ERR_UNSUPPORTED: return "not supported";
-    case LLM_ERR_LIMIT: return "over a limit";
-    case LLM_ERR_CANCELLED: return "cancelled";
-    case LLM_ERR_BACKEND: return "device error";
-    case LLM_ERR_BUSY: return "queue full";
-    case LLM_ERR_TEMPLATE: return "template error";
-    }
-    return "unknown result";
+    static const char *const name[] = {"ok", "invalid argument", "out of memory", "input/output error", "malformed input", "not supported", "over a limit", "cancelled",
+                                       "device error", "queue full", "template error"}; /* LLM_OK is 0, the others -1, -2, ... */
+    return r <= 0 && -(int)r < LLM__COUNT(name) ? name[-(int)r] : "unknown result";
 }
 
+/* The hook and what it gets as its first argument. */
 typedef struct llm__logger {
     llm_log_fn fn;
     void *user;
@@ -1442,7 +1443,7 @@ LLM__UNUSED static llm__str llm__s(const char *p, size_t n) {
 
 LLM__UNUSED static int llm__str_eq(llm__str a, const char *b) { return a.n == strlen(b) && !memcmp(a.p, b, a.n); }
 
-/* All other additions end here: limit, growth, failure. */
+/* All other additions end here: limit, growth, failure. One byte more than len is always there, for the NUL. */
 LLM_API void llm_text_add(llm_text *t, const char *bytes, size_t len) {
     if (t->failed) return;
     if (len > ((size_t)INT64_MAX >> 1) - t->len - 1 || (t->limit && t->len + len > t->limit) || !llm__grow((void **)&t->data, &t->cap, t->len + len + 1, 1)) {
@@ -1463,10 +1464,10 @@ LLM_API void llm_text_int(llm_text *t, int64_t value) {
 
 /* Python's repr without a trailing .0; JSON has no infinity and no NaN, so they become null. */
 LLM_API void llm_text_num(llm_text *t, double value) {
-    char s[48];
+    char s[40];
     int n = llm__format_double(value, s);
-    if (value != value || value - value != 0) llm_text_str(t, "null"); /* JSON has no infinity */
-    else llm_text_add(t, s, n > 2 && !strcmp(s + n - 2, ".0") ? (size_t)(n - 2) : (size_t)n);
+    if (value - value != 0) llm_text_str(t, "null");
+    else llm_text_add(t, s, (size_t)(n > 2 && !strcmp(s + n - 2, ".0") ? n - 2 : n));
 }
 
 LLM_API void llm_text_free(llm_text *t) {
@@ -1484,7 +1485,8 @@ LLM_API void llm_tokens_free(llm_tokens *t) {
     memset(t, 0, sizeof *t);
 }
 
-/* The code point at p, of n > 0 bytes left, and its length in *len. A byte that starts no valid UTF-8 sequence gives -1 and length 1. */
+/* The code point at p, of n > 0 bytes left, and its length in *len. A byte that starts no valid UTF-8 sequence (RFC 3629: shortest form, no
+ * surrogates, at most U+10FFFF) gives -1 and length 1, so that a walk over any bytes comes to their end. */
 static int32_t llm__utf8_get(const char *p, size_t n, int *len) {
     const uint8_t *s = (const uint8_t *)p;
     *len = 1;
@@ -1501,7 +1503,7 @@ static int32_t llm__utf8_get(const char *p, size_t n, int *len) {
     return c;
 }
 
-/* Writes a code point (at most 4 bytes). Returns its length. */
+/* Writes a code point from 0 to 0x10FFFF as UTF-8 (at most 4 bytes, no NUL). Returns its length. */
 static int llm__utf8_put(char *out, int32_t c) {
     if (c < 0x80) return out[0] = (char)c, 1;
     int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
@@ -1535,7 +1537,8 @@ LLM_API void llm_text_json(llm_text *t, const char *bytes, size_t len) {
     llm_text_add(t, "\"", 1);
 }
 
-/* A hash of bytes, keyed so that files and clients cannot aim for collisions. */
+/* A hash of n bytes, 8 at a time: each is mixed in by a multiplication, whose high half, where every bit has met every other, is folded back
+ * down. `seed` is the key: where files or clients choose the bytes, one that they do not know keeps them from aiming at collisions. */
 LLM__UNUSED static uint64_t llm__hash(const void *data, size_t n, uint64_t seed) {
     const uint8_t *p = (const uint8_t *)data;
     uint64_t h = seed ^ (n * 0x9E3779B97F4A7C15u);
@@ -1553,7 +1556,8 @@ LLM__UNUSED static uint64_t llm__hash(const void *data, size_t n, uint64_t seed)
     return h ^ (h >> 29);
 }
 
-/* From byte strings, which live elsewhere, to numbers. Open addressing, at most 3/4 full. Zero-initialise. */
+/* From byte strings, which live elsewhere, to numbers from 0 up. Open addressing: a key lies in the slot that its hash names or in the next free
+ * one behind, so a look-up is one jump and a short walk. At most 3/4 full, no removal. Zero-initialise; `seed` may be set first. */
 typedef struct llm__map_slot {
     llm__str key;
     uint32_t hash;
@@ -1573,7 +1577,7 @@ LLM__UNUSED static llm__map_slot *llm__map_slot_of(const llm__map *m, llm__str k
     return &m->slot[i];
 }
 
-/* Makes room for n keys in all. 0: no memory. */
+/* Makes room for n keys in all: a tokenizer that knows its size spares the rehashing on the way. 0: no memory. */
 LLM__UNUSED static int llm__map_reserve(llm__map *m, size_t n) {
     size_t cap = 16;
     while (cap / 4 * 3 < n) cap *= 2;
@@ -1618,7 +1622,10 @@ LLM__UNUSED static void llm__map_free(llm__map *m) {
 /* ============================================================================
  * >>files   Files are mapped, or read where mapping is refused.
  * ============================================================================
- * Only regular files are opened: a FIFO or a device as a model must not hang or fill the memory. */
+ * A mapped file costs no memory of its own, is shared by all programs that map it, and is there at once: its pages come when they are first read.
+ * Where a file cannot be mapped (some network and container file systems), or the user says so, it is read into pages instead; the
+ * caller sees no difference. Only regular files are opened: a FIFO or a device as a model must not hang or fill the memory. A file that
+ * somebody cuts short while it is mapped ends the process (SIGBUS); whoever must live with that reads instead of mapping. */
 
 typedef struct llm__file {
     const uint8_t *data;
@@ -1646,7 +1653,8 @@ static llm_result llm__read_all(int fd, const char *path, uint8_t *to, size_t n)
     return LLM_OK;
 }
 
-/* Opens a file of at most `limit` bytes (0: any size). On error *out is empty. */
+/* Opens a file of at most `limit` bytes (0: any size). On error *out is empty. `data` is never NULL for a file that was opened, nor is it followed
+ * by a NUL. */
 static llm_result llm__file_open(const char *path, size_t limit, int no_mmap, llm__file *out) {
     struct stat st;
     int fd;
@@ -1702,7 +1710,14 @@ LLM__UNUSED static char *llm__path_join(const char *folder, const char *name) {
  * ============================================================================
  * run() hands one function to all threads (the caller is number 0) and returns when all are done; inside it, barrier() makes them meet.
  * A step of a small model has hundreds of such meetings, each worth well under a microsecond, so waiting threads spin; after 20,000 turns
- * they yield (another process may want the core), and between jobs, after about a millisecond, they sleep on a condition variable. */
+ * they yield (another process may want the core), and between jobs, after about a millisecond, they sleep on a condition variable.
+ *
+ * Two counters do it all. `job` counts the jobs: a worker that has done `seen` of them waits for it to move on. `turn` counts the meetings: who
+ * arrives last moves it on, the others wait for that. Neither is ever reset, so a fast thread in the next meeting cannot be mixed up with a
+ * slow one still leaving the last. Publishing is a release, seeing it an acquire: what was written before a meeting is seen behind it by
+ * all. Each counter has a cache line of its own, or spinning on one would slow down the writers of the other.
+ *
+ * A pool belongs to one engine and has one caller at a time: whoever steps the engine. */
 
 typedef struct llm__pool llm__pool;
 typedef void (*llm__pool_fn)(void *arg, int thread, int n_threads);
@@ -1728,6 +1743,7 @@ struct llm__pool {
     int turn __attribute__((aligned(64)));
 };
 
+/* Tells the core that this loop only waits: it saves power, and a sibling hyperthread gets its share. */
 LLM__INLINE void llm__relax(void) {
 #if LLM__X86
     _mm_pause();
@@ -1807,7 +1823,7 @@ LLM__UNUSED static void llm__pool_close(llm__pool *p) {
     LLM_FREE(p->memory);
 }
 
-/* Cores this process may use. */
+/* Cores this process may use: what taskset or a container left it, not what the machine has. */
 LLM__UNUSED static int llm__cores(void) {
 #ifdef CPU_COUNT
     cpu_set_t set;
@@ -1817,7 +1833,7 @@ LLM__UNUSED static int llm__cores(void) {
     return n > 0 ? (int)n : 1;
 }
 
-/* A pool of n threads; fewer where the system refuses more. NULL: no memory. */
+/* A pool of n >= 1 threads, the caller's among them; fewer where the system refuses more. NULL: no memory. */
 LLM__UNUSED static llm__pool *llm__pool_open(int n) {
     void *memory = llm__calloc(1, sizeof(llm__pool) + 64);
     if (!memory) return NULL;
