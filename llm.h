@@ -21658,6 +21658,9 @@ static int llm__oai_prompts(llm_openai_call *k) {
     if (type == LLM_JSON_ARRAY && !n) return llm__oai_bad(k, "prompt", "Prompt cannot be empty");
     if (llm__oai_is_list(k->body, v) && n > LLM__OAI_PROMPTS)
         return llm__oai_bad(k, "prompt", "prompt: at most %d prompts, got %d", LLM__OAI_PROMPTS, n);
+    int first = type == LLM_JSON_ARRAY ? llm_json_first(k->body, v) : -1;
+    for (int e = first; e >= 0; e = llm_json_next(k->body, e))
+        if (llm_json_type_of(k->body, e) != llm_json_type_of(k->body, first)) return llm__oai_bad(k, "prompt", "%s", llm__oai_prompt_is);
     return 1;
 }
 

@@ -832,6 +832,13 @@ static void conn_head_done(conn *c, size_t n) {
     else conn_body_done(c);
 }
 
+/* Whether a CR is there that no LF follows. */
+static int http_bare_cr(const char *p, size_t n) {
+    for (const char *end = p + n; (p = (const char *)memchr(p, '\r', (size_t)(end - p))) != NULL; p++)
+        if (p + 1 < end && p[1] != '\n') return 1;
+    return 0;
+}
+
 /* Looks for the end of a head in what has been received. */
 static void conn_read_head(conn *c) {
     http_error e = {0, NULL};
@@ -848,7 +855,7 @@ static void conn_read_head(conn *c) {
     if (!http_token_char((unsigned char)p[0])) http_bad(&e, 400, "this is not HTTP");
     else if (!end && n > HTTP_MAX_LINE && !memchr(p, '\n', HTTP_MAX_LINE)) http_bad(&e, 414, "request line too long");
     else if ((end ? (size_t)(end - p) + 4 : n) > HTTP_MAX_HEAD) http_bad(&e, 431, "request head larger than 32 KiB");
-    else if (!end && memmem(p + from, n - from, "\n\n", 2)) http_bad(&e, 400, "lines must end in CR LF");
+    else if (!end && (memmem(p + from, n - from, "\n\n", 2) || http_bare_cr(p + from, n - from))) http_bad(&e, 400, "lines must end in CR LF");
     if (e.status) {
         memset(&c->head, 0, sizeof c->head);
         conn_refuse(c, e);
@@ -1711,6 +1718,9 @@ static slice host_part(slice v) {
 
 static int is_loopback_name(slice v) {
     slice h = host_part(v);
+    const char *rest = h.p + h.n, *end = v.p + v.n; /* behind the name: nothing, or a port */
+    if (rest < end && *rest == ']') rest++;
+    if (rest < end && (*rest != ':' || strspn(rest + 1, "0123456789") < (size_t)(end - rest - 1))) return 0;
     return slice_is_nocase(h, "localhost") || slice_is(h, "::1") || (h.n > 4 && !memcmp(h.p, "127.", 4) && strspn(h.p, "0123456789.") >= h.n);
 }
 

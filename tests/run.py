@@ -120,6 +120,7 @@ def test():
     step("llm_cli", [sys.executable, "tests/test_cli.py"])
     step("llm_cli in a terminal", [sys.executable, "tests/test_pty.py"])
     step("llm_serve", [sys.executable, "tests/test_serve.py"])
+    step("llm_serve, bad inputs", [sys.executable, "tests/test_serve_bad.py"])
     outside_truth()
     isa()
 
@@ -140,7 +141,12 @@ def sanitize():
     make("build/san/test_all", "build/san/llm_cli")
     step("C tests, ASan+UBSan", ["build/san/test_all"], timeout=3600)
     step("llm_cli, ASan+UBSan", [sys.executable, "tests/test_cli.py"], {"LLM_CLI": "build/san/llm_cli"}, timeout=3600)
-    make("build/tsan/test_all")
+    make("build/san/llm_serve")
+    step("llm_serve, ASan+UBSan", [sys.executable, "tests/test_serve.py"], {"LLM_SERVE": "build/san/llm_serve", "LLM_TEST_SLOW": "8"}, timeout=3600)
+    step("llm_serve, bad inputs, ASan+UBSan", [sys.executable, "tests/test_serve_bad.py"], {"LLM_SERVE": "build/san/llm_serve", "LLM_TEST_SLOW": "8"}, timeout=3600)
+    make("build/tsan/test_all", "build/tsan/llm_serve")
+    step("llm_serve, TSan", [sys.executable, "tests/test_serve.py"], {"LLM_SERVE": "build/tsan/llm_serve", "LLM_TEST_SLOW": "8"}, timeout=3600)
+    step("llm_serve, bad inputs, TSan", [sys.executable, "tests/test_serve_bad.py"], {"LLM_SERVE": "build/tsan/llm_serve", "LLM_TEST_SLOW": "8"}, timeout=3600)
     step("engine, TSan", ["build/tsan/test_all", "engine", "backend"], timeout=3600)
 
 

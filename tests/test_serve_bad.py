@@ -1,0 +1,462 @@
+#!/usr/bin/env python3
+"""Bad inputs to llm_serve: framing, JSON, parameters, and clients that misbehave. Standard library only.
+
+    test_serve_bad.py [GROUP...]
+What holds after every case: the expected status and `param`; a well-formed error of OpenAI's shape that repeats no more than a little of what was sent;
+the same process, alive; nothing running; pages, descriptors and memory back; and a canary request that gives the same bytes as at the start, also
+while bad requests arrive. The groups that wait for the server's own timeouts run beside the others.
+"""
+import json
+import os
+import random
+import re
+import socket
+import struct
+import sys
+import threading
+import time
+
+from serving import HOST, Server, check, eventually, finish, request_bytes, skip, tiny_model
+
+SLOW = float(os.environ.get("LLM_TEST_SLOW", "1"))  # how much slower than usual this build is
+CANARY = {"prompt": "The quick brown fox", "max_tokens": 12, "temperature": 0, "logprobs": 3}
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+USER = [{"role": "user", "content": "Hi"}]
+HOST_LINE = b"Host: localhost\r\n"
+TYPES = {"invalid_request_error", "authentication_error", "permission_error", "not_found_error", "rate_limit_error", "server_error", "overloaded_error"}
+
+
+def canary(s):
+    status, a = s.post(COMPLETIONS, CANARY)
+    return json.dumps([status, a.get("choices", a)])
+
+
+def error_of(text):
+    """The error object of a body, or what is wrong with it."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None, "the body is not JSON: " + repr(text[:200])
+    e = value.get("error") if isinstance(value, dict) and set(value) == {"error"} else None
+    if not isinstance(e, dict) or set(e) != {"message", "type", "param", "code"}: return None, "not OpenAI's error object"
+    if not isinstance(e["message"], str) or not 5 <= len(e["message"]) < 600: return e, "message of a bad length"
+    if e["type"] not in TYPES or not all(isinstance(e[k], (str, type(None))) for k in ("param", "code")): return e, "bad type, param or code"
+    if re.search(r"0x[0-9a-f]{6,}|/home/|/root/|\.c:\d|\.h:\d|[\x00-\x08\x1b]", e["message"]): return e, "an address, a path or a control character in the message"
+    if re.search(r"(.)\1{64}", e["message"]): return e, "what was sent is repeated at length"
+    return e, None
+
+
+def answers_in(data):
+    """(status, headers, body) of every answer in what a socket gave."""
+    out = []
+    while data.startswith(b"HTTP/1.1 "):
+        head, _, rest = data.partition(b"\r\n\r\n")
+        lines = head.decode("latin-1").split("\r\n")
+        fields = dict((x.split(":", 1)[0].lower(), x.split(":", 1)[1].strip()) for x in lines[1:])
+        status = int(lines[0].split()[1])
+        n = int(fields.get("content-length", 0)) if status >= 200 else 0
+        out.append((status, fields, rest[:n]))
+        data = rest[n:]
+    return out
+
+
+def raw_case(s, name, data, want, shut=False, timeout=10):
+    """Bytes that must be answered once with a status of `want`, then closed; want 0: closed without an answer."""
+    got = answers_in(s.raw(data, timeout=timeout * SLOW, shut=shut))
+    want = want if isinstance(want, tuple) else (want,)
+    if want == (0,): return check(name, not got, got[:2])
+    final = [x for x in got if x[0] >= 200]
+    why = None
+    if len(final) != 1 or final[0][0] not in want: why = f"wanted {want}, got {[x[0] for x in final]}"
+    elif final[0][0] >= 400: why = error_of(final[0][2])[1]
+    return check(name, why is None, why)
+
+
+def body_case(s, path, body, want, param=None, headers=None, method="POST"):
+    """A request that must be answered with a status of `want` and an error whose param is `param` (None: any; "": null)."""
+    data = body if isinstance(body, (bytes, type(None))) else body.encode() if isinstance(body, str) else json.dumps(body).encode()
+    name = f"{method} {path} {(data or b'')[:90].decode(errors='replace')}{'...' if data and len(data) > 90 else ''}"
+    start = time.time()
+    status, fields, text = s.request(method, path, data, headers)
+    took = time.time() - start
+    want = want if isinstance(want, tuple) else (want,)
+    if status not in want: return check(name, False, f"wanted {want} {param}, got {status} {text[:300]}")
+    if took > 5 * SLOW: return check(name, False, f"{took:.1f} s")
+    if status < 400: return check(name, True)
+    e, why = error_of(text)
+    if why is None and not fields.get("content-type", "").startswith("application/json"): why = "content type"
+    if why is None and param is not None and (e["param"] or "") != param and not (param.endswith("*") and (e["param"] or "").startswith(param[:-1])): why = f"param {e['param']}, wanted {param}: {e['message']}"
+    return check(name, why is None, f"{why} {e}")
+
+
+# ---- framing
+
+def post(body=b"{}", *lines):
+    return b"POST /v1/completions HTTP/1.1\r\n" + HOST_LINE + b"Content-Type: application/json\r\n" + b"".join(x + b"\r\n" for x in lines) + b"\r\n" + body
+
+
+def get(path=b"/health", *lines, version=b"HTTP/1.1", method=b"GET"):
+    return method + b" " + path + b" " + version + b"\r\n" + HOST_LINE + b"".join(x + b"\r\n" for x in lines) + b"\r\n"
+
+
+def group_framing(s):
+    for length in (b"-1", b"+5", b"0x10", b"1e3", b"5,5", b"", b"5 5", b"\x0b5", b"5\t5", "５".encode()): raw_case(s, f"Content-Length {length}", post(b"{}", b"Content-Length: " + length), 400)
+    for length in (b"18446744073709551616", b"9223372036854775808", b"9" * 30, b"33554433"): raw_case(s, f"Content-Length {length}", post(b"{}", b"Content-Length: " + length), (400, 413))
+    raw_case(s, "two differing lengths", post(b"{}", b"Content-Length: 2", b"Content-Length: 3"), 400)
+    raw_case(s, "two equal lengths", post(b"{}", b"Content-Length: 2", b"content-length: 2"), 400)
+    raw_case(s, "length and chunked", post(b"0\r\n\r\n", b"Content-Length: 2", b"Transfer-Encoding: chunked"), 400)
+    raw_case(s, "chunked and length", post(b"0\r\n\r\n", b"Transfer-Encoding: chunked", b"Content-Length: 2"), 400)
+    for coding, want in ((b"chunked, chunked", 400), (b"xchunked", 501), (b"chunkedchunked", 501), (b"identity", 501), (b"gzip, chunked", 400), (b"\x0bchunked", 400), (b"chunked\x0b", 400), (b"", 501), (b"gzip", 501), (b"chunked;q=1", 501)):
+        raw_case(s, f"Transfer-Encoding {coding}", post(b"0\r\n\r\n", b"Transfer-Encoding: " + coding), want)
+    raw_case(s, "two codings", post(b"0\r\n\r\n", b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked"), 400)
+    raw_case(s, "chunked in HTTP/1.0", post(b"0\r\n\r\n", b"Transfer-Encoding: chunked").replace(b"HTTP/1.1", b"HTTP/1.0"), 400)
+    for size in (b"-2", b"0x5", b"+5", b"fffffffffffffffff", b"", b" 5", b"5 ", b"g", b"100000000", b"5\n"): raw_case(s, f"chunk size {size}", post(size + b"\r\n{}\r\n0\r\n\r\n", b"Transfer-Encoding: chunked"), 400)
+    raw_case(s, "huge chunk", post(b"7fffffff\r\n{}", b"Transfer-Encoding: chunked"), 413)
+    raw_case(s, "chunk extension of 64 KiB", post(b"2;" + b"a" * 65536 + b"\r\n{}\r\n0\r\n\r\n", b"Transfer-Encoding: chunked"), 400)
+    raw_case(s, "extension with a bare CR", post(b"2;a\rb\r\n{}\r\n0\r\n\r\n", b"Transfer-Encoding: chunked"), 400)
+    raw_case(s, "extension with NUL", post(b"2;a\0b\r\n{}\r\n0\r\n\r\n", b"Transfer-Encoding: chunked"), 400)
+    raw_case(s, "chunk data too long", post(b"2\r\n{}}\r\n0\r\n\r\n", b"Transfer-Encoding: chunked"), 400)
+    raw_case(s, "chunk data without CR", post(b"2\r\n{}\n0\r\n\r\n", b"Transfer-Encoding: chunked"), 400)
+    raw_case(s, "trailer of 64 KiB", post(b"2\r\n{}\r\n0\r\na: " + b"b" * 65536 + b"\r\n\r\n", b"Transfer-Encoding: chunked"), 400)
+    raw_case(s, "no last chunk, then the end", post(b"2\r\n{}\r\n", b"Transfer-Encoding: chunked"), 0, shut=True)
+    raw_case(s, "half a body, then the end", post(b"{", b"Content-Length: 2"), 0, shut=True)
+    good = json.dumps({**CANARY, "max_tokens": 1}).encode()
+    chunks = b"%x;ext=\"a\"\r\n%s\r\n0\r\nContent-Length: 9\r\nAuthorization: x\r\n\r\n" % (len(good), good)
+    raw_case(s, "extensions and trailers are dropped", post(chunks, b"Connection: close", b"Transfer-Encoding: Chunked"), 200)
+    for name, data in (("bare LF", get().replace(b"\r\n", b"\n")), ("bare CR", get().replace(b"\r\n", b"\r")), ("CR CR LF", get().replace(b"\r\n", b"\r\r\n")), ("LF in a line", get(b"/health", b"A: b\nC: d")), ("CR in a line", get(b"/health", b"A: b\rC: d")),
+                       ("folded field", get(b"/health", b"A: b", b" c")), ("folded with a tab", get(b"/health", b"A: b", b"\tc")), ("space before the colon", get(b"/health", b"A : b")), ("no colon", get(b"/health", b"nothing")), ("empty name", get(b"/health", b": b")),
+                       ("NUL in a value", get(b"/health", b"A: b\0c")), ("DEL in a value", get(b"/health", b"A: b\x7fc")), ("escape in a value", get(b"/health", b"A: b\x1b[c")), ("NUL in a name", get(b"/health", b"A\0: b")), ("high byte in a name", get(b"/health", b"\xc3\xa4: b")), ("bracket in a name", get(b"/health", b"a[]: b"))):
+        raw_case(s, name, data, 400)
+    raw_case(s, "high bytes in a value", get(b"/health", b"A: \xff\xfe", b"Connection: close"), 200)
+    for host in (b"", b"Host: a\r\nHost: b\r\n", b"Host: a/b\r\n", b"Host: u@localhost\r\n", b"Host: a b\r\n", b"Host: localhost, evil\r\n", b"Host: a\xff\r\n"): raw_case(s, f"{host}", get().replace(HOST_LINE, host), 400)
+    for host in (b"evil.com", b"evil.com:80", b"localhost.evil.com", b"127.0.0.1.evil.com", b"[::2]", b"0.0.0.0", b"localhost:80:80", b"localhost:evil.com"): raw_case(s, f"foreign host {host}", get(b"/v1/models", b"Connection: close").replace(b"Host: localhost", b"Host: " + host), 403)
+    for host in (b"localhost", b"localhost:1", b"127.0.0.1", b"[::1]:80", b"LOCALHOST"): raw_case(s, f"own host {host}", get(b"/v1/models", b"Connection: close").replace(b"Host: localhost", b"Host: " + host), 200)
+    for target in (b"http://localhost/health", b"http://evil/health", b"*", b"health", b"//health", b"/%", b"/%G1", b"/%0", b"/%00", b"/a%0d%0ab", b"/%c0%af", b"/\xc3\xa4", b"/a\x7f", b"/%7f"): raw_case(s, f"target {target}", get(target, b"Connection: close"), (400, 404))
+    for target in (b"/v1/../v1/models", b"/v1/%2e%2e/v1/models", b"/v1/models;x", b"/V1/models", b"//v1/models", b"/v1//models", b"/v1/models%00", b"/.", b"/page.js%20", b"/metrics/x", b"/v1/chat", b"/v1", b"/etc/passwd", b"/v1/models/../../etc/passwd"):
+        raw_case(s, f"path {target}", get(target, b"Connection: close"), (400, 404))
+    raw_case(s, "%6d is m", get(b"/v1/%6dodels", b"Connection: close"), 200)
+    for line, want in ((b"FOO /health HTTP/1.1", (405, 501)), (b"get /health HTTP/1.1", (405, 501)), (b" /health HTTP/1.1", 400), (b"A" * 40 + b" /health HTTP/1.1", (405, 501)), (b"GET  HTTP/1.1", 400), (b"GET /health", 400), (b"GET /health HTTP/1.2", (400, 505)), (b"GET /health HTTP/3.0", 505),
+                       (b"GET /health HTTP/1.1X", 400), (b"GET /health http/1.1", 400), (b"GET /health HTTP/1.", 400), (b"GET /a b HTTP/1.1", 400), (b"GET\t/health\tHTTP/1.1", 400), (b"G(T /health HTTP/1.1", 400), (b"PUT /health HTTP/1.1", 405), (b"DELETE /v1/models HTTP/1.1", 405), (b"TRACE /health HTTP/1.1", (405, 501)), (b"CONNECT localhost:1 HTTP/1.1", (400, 405, 501))):
+        raw_case(s, f"request line {line[:30]}", line + b"\r\n" + HOST_LINE + b"Connection: close\r\n\r\n", want)
+    raw_case(s, "HTTP/2 preface", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", (400, 505))
+    raw_case(s, "TLS", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 200, 400)
+    raw_case(s, "noise", b"\x80" + random.Random(1).randbytes(4000), 400)
+    raw_case(s, "request line of 9 KiB", get(b"/" + b"a" * 9000), 414)
+    raw_case(s, "endless request line", b"GET /" + b"a" * 20000, 414)
+    raw_case(s, "path of 2 KiB", get(b"/" + b"a" * 2000), (404, 414))
+    raw_case(s, "head of 40 KiB", get(b"/health", *[b"A%d: " % i + b"b" * 400 for i in range(95)]), 431)
+    raw_case(s, "101 fields", get(b"/health", *[b"A: b"] * 101), 431)
+    raw_case(s, "name of 10 KiB", get(b"/health", b"a" * 10240 + b": b"), 431)
+    raw_case(s, "endless field", b"GET /health HTTP/1.1\r\nA: " + b"b" * 40000, 431)
+    raw_case(s, "Upgrade is ignored", get(b"/health", b"Connection: Upgrade, close", b"Upgrade: websocket"), 200)
+    raw_case(s, "h2c is ignored", get(b"/health", b"Connection: Upgrade, HTTP2-Settings, close", b"Upgrade: h2c", b"HTTP2-Settings: AAMAAABk"), 200)
+    raw_case(s, "Expect: foo", post(b"{}", b"Expect: foo", b"Content-Length: 2"), 417)
+    got = answers_in(s.raw(post(b"", b"Expect: 100-continue", b"Content-Length: 99999999"), timeout=5))
+    check("too large: no 100 Continue", [x[0] for x in got] == [413], got)
+    got = answers_in(s.raw(post(b"", b"Expect: 100-continue", b"Connection: close", b"Content-Length: %d" % len(good)), timeout=1))
+    check("100 Continue comes first", [x[0] for x in got] == [100], got)
+    raw_case(s, "GET with a body", get(b"/health", b"Content-Length: 5", b"Connection: close") + b"hello", 200)
+    raw_case(s, "GET with a large body", get(b"/health", b"Content-Length: 100000") + b"x" * 1000, 413)
+    raw_case(s, "OPTIONS with a body", get(b"/health", b"Content-Length: 5", b"Connection: close", method=b"OPTIONS") + b"hello", (200, 204))
+    for kind, want in ((b"text/plain", 415), (b"multipart/form-data; boundary=x", 415), (b"application/json; charset=utf-16", 415), (b"application/xml", 415), (b"application/x-www-form-urlencoded", 415), (b"application/json; charset=utf-8", 200), (b"application/json;charset=UTF-8", 200), (b"Application/JSON", 200)):
+        raw_case(s, f"Content-Type {kind}", post(good, b"Connection: close", b"Content-Length: %d" % len(good)).replace(b"application/json", kind), want)
+    raw_case(s, "no Content-Type", post(good, b"Connection: close", b"Content-Length: %d" % len(good)).replace(b"Content-Type: application/json\r\n", b""), 200)
+    for coding in (b"gzip", b"deflate", b"br", b"gzip, identity"): raw_case(s, f"Content-Encoding {coding}", post(good, b"Content-Encoding: " + coding, b"Content-Length: %d" % len(good)), 415)
+    got = answers_in(s.raw(get(b"/health", b"Connection: close") + get(b"/v1/models")))
+    check("nothing after Connection: close", len(got) == 1, got)
+    got = answers_in(s.raw(post(b"{}", b"Content-Length: 2", b"Content-Length: 2") + get() * 5))
+    check("nothing after a framing error", [x[0] for x in got] == [400], got)
+    got = answers_in(s.raw(b"\r\n\r\n" + get() * 3 + get(b"/health", b"Connection: close")))
+    check("empty lines before a request", [x[0] for x in got] == [200] * 4, got)
+    for value, echoed in (("abc-1.2_3", True), ("a" * 128, True), ("a" * 129, False), ("a b", False), ("\x1b[31m".replace("\x1b", "%1b"), False), ("a\tb", False), ("ä", False), ("<script>", False), ("", False)):
+        got = answers_in(s.raw(get(b"/health", b"X-Request-Id: " + value.encode(), b"Connection: close")))
+        check(f"request id {value[:20]!r}", got and got[0][0] == 200 and (got[0][1].get("x-request-id") == value) == echoed, got)
+    for field in (b"Range: bytes=0-1", b"If-None-Match: *", b"Accept: image/png", b"Accept-Encoding: " + b"gzip, " * 1000, b"If-Modified-Since: x", b"Cookie: " + b"a=b; " * 1000, b"X-Forwarded-For: ,", b"X-Forwarded-For:"):
+        raw_case(s, f"ignored {field[:24]}", get(b"/health", field, b"Connection: close"), 200)
+    for origin in (b"http://evil.com", b"null", b"http://localhost.evil.com", b"http://127.0.0.1.evil.com", b"file://", b"http://evil.com:80@localhost", b"https://localhost:1@evil.com"):
+        got = answers_in(s.raw(get(b"/v1/chat/completions", b"Origin: " + origin, b"Access-Control-Request-Method: POST", b"Connection: close", method=b"OPTIONS")))
+        check(f"origin {origin} is not let in", got and "access-control-allow-origin" not in got[0][1] and got[0][1].get("access-control-allow-credentials") != "true", got)
+
+
+# ---- JSON
+
+def group_json(s):
+    for body in ("", "  \n\t ", "null", "[]", '"x"', "1", "true", "-", "{", "}", "{]", "nul", "{}{}", "{} x", "{},", "\ufeff{}", "/* a */ {}", "{'prompt': 'a'}", '{"prompt": "a",}', '{"prompt": "a" "n": 1}', '{"prompt" "a"}', '{"prompt": }', '{prompt: "a"}', '{"prompt": "a\n"}', '{"prompt": "\\x"}',
+                 '{"prompt": "\\u12"}', '{"prompt": "\\ud800"}', '{"prompt": "\\udc00\\ud800"}', '{"prompt": "a", "prompt": "b"}', '{"prompt": "a", "n": 1, "n": 999}', '{"prompt": "a", "\\u006e": 1, "n": 2}', "[" * 100000, '{"a":' * 50000, '{"prompt": ' + "[" * 100 + "]" * 100 + "}",
+                 '{"prompt": "a", "metadata": ' + '{"a":' * 70 + "1" + "}" * 70 + "}", "{" + ",".join(f'"k{i}": 1' for i in range(5000)) + "}"):
+        for path in (COMPLETIONS, CHAT): body_case(s, path, body, 400)
+    body_case(s, COMPLETIONS, {"prompt": "a", "max_tokens": 1, "k" * 10240: 1}, (200, 400))
+    for number in ("0123", ".5", "+1", "1.", "1e", "NaN", "Infinity", "-Infinity", "0x1", "1e400", "-1e400", "--1", "1_000", "1,5", "True", "１"): body_case(s, COMPLETIONS, '{"prompt": "a", "max_tokens": 1, "temperature": ' + number + "}", 400)
+    for number in ("1.5", '"1"', "true", "[1]", "{}", "9007199254740993000", "9223372036854775808", "-9223372036854775809", "1e400", "1e-1"): body_case(s, COMPLETIONS, '{"prompt": "a", "max_tokens": 1, "n": ' + number + "}", 400)
+    for number in ("1.0", "1", "10e-1"): body_case(s, COMPLETIONS, '{"prompt": "a", "max_tokens": 1, "n": ' + number + "}", (200,) if number != "10e-1" else (200, 400))
+    for number in ("-0", "1E-999999", "0.0", "0e99", "0." + "0" * 400 + "1"): body_case(s, COMPLETIONS, '{"prompt": "a", "max_tokens": 1, "temperature": ' + number + "}", 200)
+    for bad in (b"\x80", b"\xc0\x80", b"\xc3", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80", b"\xe2\x82", b"\xff", b"\xfe\xff"): body_case(s, COMPLETIONS, b'{"prompt": "a' + bad + b'"}', 400)
+    whole = json.dumps({"prompt": "h\u00e4 \U0001f600", "max_tokens": 1, "stop": ["x"], "logit_bias": {"1": 2.5}, "stream": False}, ensure_ascii=False).encode()
+    for n in range(len(whole)): body_case(s, COMPLETIONS, whole[:n], 400)
+    body_case(s, COMPLETIONS, whole, 200)
+    body_case(s, COMPLETIONS, '{"prompt": "a\\u0000b", "max_tokens": 1}', 200)
+    a = s.post("/tokenize", {"prompt": "a\0b"})[1]["tokens"]
+    check("NUL is a byte of the prompt", s.post("/detokenize", {"tokens": a})[1]["prompt"] == "a\0b", a)
+    for field in ("model", "stop", "user", "cache_salt"): body_case(s, COMPLETIONS, {"prompt": "a", "max_tokens": 1, field: "a\0b"}, (400, 404), field)
+    body_case(s, COMPLETIONS, {"prompt": "a", "max_tokens": 1, "__proto__": {"n": 9}, "constructor": 1, "": 1}, (200, 400))
+    body_case(s, COMPLETIONS, b'{"prompt": "' + b"a" * (33 << 20) + b'"}', 413)
+    body_case(s, CHAT, {"messages": USER * 20000}, 400, "messages")
+    body_case(s, COMPLETIONS, '{"prompt": "a", "max_tokens": 1, "k": "' + "\\u00e9" * 300000 + '"}', 200)
+
+
+# ---- parameters: (path, body, status, param); "" is null, None any
+
+def rows(path, base, table):
+    for entry in table: yield (path, {**base, **entry[0]}, entry[1], entry[2] if len(entry) > 2 else next(iter(entry[0])))
+
+
+def parameters():
+    ok = {"prompt": "a", "max_tokens": 1}
+    big = 10 ** 9
+    both = [({"n": x}, 400) for x in (0, -1, 129, big, 1.5, "1", True, [], 2 ** 63)]
+    both += [({"best_of": x}, 400) for x in (0, -1, big, "2", 1.5)] + [({"n": 3, "best_of": 2}, 400, "best_of"), ({"best_of": 3, "stream": True}, 400, "best_of"), ({"n": 2, "best_of": 2, "stream": True}, (200, 400), None)]
+    both += [({"temperature": x}, 400) for x in (-1, -1e-9, 2.1, 1e308, "0", True, [])] + [({"temperature": x}, 200) for x in (1e-40, 0, 2, -0.0, None)]
+    both += [({"top_p": x}, 400) for x in (0, -1, 1.1, "1")] + [({"top_p": x}, 200) for x in (1e-9, 1)] + [({"min_p": x}, 400) for x in (-0.1, 2, "a")]
+    both += [({"top_k": x}, 400) for x in (-5, -2, 0.01, 2 ** 63, "1", 2 ** 31)] + [({"top_k": x}, 200) for x in (-1, 0, 1, 2 ** 31 - 1)]
+    both += [({"seed": x}, 400) for x in (2 ** 64, -2 ** 63 - 1, 1.5, "a", True)] + [({"seed": x}, 200) for x in (-2 ** 63, 2 ** 63 - 1, -1, 0)]
+    both += [({"max_tokens": x}, 400) for x in (-1, 1.5, "5", True, -2 ** 63)] + [({"max_tokens": 0}, 400)] + [({"max_completion_tokens": -1}, 400), ({"max_completion_tokens": 2}, 400, None)]
+    both += [({"logit_bias": x}, 400) for x in ({"999999": 1}, {"-1": 1}, {"a": 1}, {"": 1}, {"1": 101}, {"1": -100.5}, {"1": "1"}, {"1": None}, {"1.5": 1}, {"1": True}, [], "a", 1, {str(i): 1 for i in range(2000)}, {"99999999999999999999": 1}, {"0x1": 1})]
+    both += [({"logit_bias": {str(i): -100 for i in range(1000)}}, 200)]
+    both += [({"stop": x}, 400) for x in ("", [""], ["a", ""], ["x"] * 17, "x" * (1 << 20), [None], [1], 1, {}, True, ["a", None])] + [({"stop": None}, 200), ({"stop": []}, 200)]
+    both += [({"stop_token_ids": x}, 400) for x in ([999999], [-1], [1.5], ["1"], 1, "1", [2 ** 40], list(range(100)), [None])]
+    both += [({"stop_token_ids": [999999], "min_tokens": 1}, 400), ({"min_tokens": 9}, 400), ({"min_tokens": -1}, 400), ({"min_tokens": "1"}, 400), ({"min_tokens": 2 ** 40}, 400)]
+    both += [({"repetition_penalty": x}, 400) for x in (0, -1, 1e300, 2.5, "1")] + [({"repetition_penalty": 1e-300}, (200, 400)), ({"repetition_penalty": 2}, 200)]
+    both += [({name: x}, 400) for name in ("presence_penalty", "frequency_penalty") for x in (3, -2.1, "1", [])]
+    both += [({"stream": x}, 400) for x in ("yes", 1, [], "true")] + [({"stream_options": {"include_usage": True}}, 400), ({"stream": True, "stream_options": 1}, 400, "stream_options"), ({"stream": True, "stream_options": {"include_usage": 1}}, 400, "stream_options*"), ({"stream": True, "stream_options": []}, 400, "stream_options")]
+    both += [({"user": "x" * 513}, 400), ({"user": 1}, 400), ({"cache_salt": ""}, 400), ({"cache_salt": "x" * 10240}, 400), ({"cache_salt": 1}, 400)]
+    both += [({"priority": x}, 400) for x in (2 ** 40, -2 ** 31, "1", 0.5)] + [({"ignore_eos": 1}, 400), ({"skip_special_tokens": "no"}, 400), ({"include_stop_str_in_output": 1}, 400), ({"bad_words": [""]}, 400), ({"bad_words": "x" * 5000}, 400), ({"bad_words": ["x"] * 1000}, 400), ({"bad_words": [1]}, 400)]
+    both += [({"prompt_logprobs": x}, 400) for x in (-1, 21, "1", 1.5, 2 ** 40)] + [({"truncate_prompt_tokens": x}, 400) for x in (0, -2, "1", 1.5)]
+    both += [({"early_stop_config": x}, 400, "early_stop*") for x in ({"window_size": 0}, {"window_size": -1}, {"threshold": 2}, {"threshold": -1}, {"strategy": "x"}, {"window_size": "a"}, 1, [])]
+    both += [({"model": 3}, 400), ({"model": []}, 400), ({"model": "x" * 10240}, (200, 400, 404)), ({"model": "../../etc/passwd"}, (200, 404)), ({"guided_json": {"type": "object"}}, 400), ({"guided_regex": "(" * 60000}, 400), ({"grammar": "root ::= root"}, 400), ({"guided_choice": ["a"]}, 400), ({"structured_outputs": {"regex": "a"}}, 400),
+             ({"response_format": {"type": "x"}}, 400), ({"response_format": {"type": "json_schema"}}, 400), ({"response_format": 1}, 400), ({"response_format": {"type": "text"}}, 200), ({"return_token_ids": 1}, 400), ({"length_penalty": 2}, 400, None), ({"length_penalty": "a"}, 400), ({"use_beam_search": "yes"}, 400), ({"use_beam_search": True, "stream": True}, 400, None),
+             ({"use_beam_search": True, "best_of": 2, "temperature": 0.5}, 400, None), ({"early_stopping": "x"}, 400, None)]
+    yield from rows(COMPLETIONS, ok, both)
+    yield from rows(CHAT, {"messages": USER, "max_tokens": 1}, both)
+    prompts = ["", [], [[]], [-1], [2 ** 31], [999999], [1.5], [[1], "a"], {}, 1, True, [[1, -1]], [None], [["a"]], [[[1]]], ["a", 1], ["a"] * 100000, ["a", ""], [[1], []], "a " * 20000, [1] * 5000, [[1]] * 300, ["a", {}]]
+    for prompt in prompts: yield COMPLETIONS, {"prompt": prompt, "max_tokens": 1}, 400, "prompt"
+    yield from rows(COMPLETIONS, ok, [({"logprobs": x}, 400) for x in (21, -1, True, "1", 1.5, 2 ** 40)] + [({"echo": 1}, 400), ({"suffix": "b"}, 400), ({"prompt": None}, 400, "prompt"), ({"messages": USER, "prompt": None}, 400, "prompt"), ({"max_tokens": 0, "echo": True}, 200), ({"max_tokens": 2 ** 62, "stop": ["a", "e", "i", "o", "u", " "]}, 200), ({"max_tokens": 2 ** 31, "stop": ["a", "e", "i", "o", "u", " "]}, 200)])
+    for messages in (None, [], {}, "a", 1, [None], [1], ["a"], [[]], [{}], [{"content": "a"}], [{"role": None, "content": "a"}], [{"role": "x", "content": "a"}], [{"role": 1, "content": "a"}], [{"role": "user"}], [{"role": "user", "content": None}], [{"role": "user", "content": 1}], [{"role": "user", "content": {}}],
+                     [{"role": "user", "content": [1]}], [{"role": "user", "content": [[{"type": "text", "text": "a"}]]}], [{"role": "user", "content": [{"type": "x"}]}], [{"role": "user", "content": [{"type": "text"}]}], [{"role": "user", "content": [{"type": "text", "text": 1}]}], [{"role": "user", "content": [{"text": "a"}]}],
+                     [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://127.0.0.1:1/x.png"}}]}], [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}]}], [{"role": "user", "content": "a " * 20000}]):
+        yield CHAT, {"messages": messages, "max_tokens": 1}, (400, 501) if "image" in json.dumps(messages) else 400, "messages*"
+    yield CHAT, {"max_tokens": 1}, 400, "messages"
+    chat = {"messages": USER, "max_tokens": 1}
+    yield from rows(CHAT, chat, [({"logprobs": x}, 400) for x in (1, "true", [])] + [({"top_logprobs": 2}, 400, None), ({"logprobs": True, "top_logprobs": 21}, 400, "top_logprobs"), ({"logprobs": True, "top_logprobs": -1}, 400, "top_logprobs"), ({"logprobs": True, "top_logprobs": True}, 400, "top_logprobs"), ({"logprobs": True, "top_logprobs": 1.5}, 400, "top_logprobs"),
+        ({"max_completion_tokens": 7}, 400, None), ({"chat_template": "{{ 1 }}"}, (400, 403)), ({"chat_template_kwargs": 1}, 400), ({"chat_template_kwargs": []}, 400), ({"chat_template_kwargs": {"messages": []}}, 400), ({"chat_template_kwargs": {"tokenize": True}}, (200, 400)), ({"chat_template_kwargs": {"add_generation_prompt": False}}, 400),
+        ({"chat_template_kwargs": {f"k{i}": 1 for i in range(100)}}, 400), ({"add_generation_prompt": "x"}, 400), ({"continue_final_message": True, "add_generation_prompt": True}, 400, None), ({"continue_final_message": 1}, 400)])
+    for call in ("a" * 10, "{", 1, None, {"a": 1}): yield CHAT, {**chat, "messages": USER + [{"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": call}}]}]}, (200, 400), None
+    for tools in (1, {}, [1], [{}], [{"type": "function"}], [{"type": "function", "function": {"name": 1}}]): yield CHAT, {**chat, "tools": tools}, (200, 400), None
+    for body, param in (({}, "prompt"), ({"prompt": 1}, "prompt"), ({"prompt": ["a"]}, "prompt"), ({"messages": 1}, "messages*"), ({"messages": [{}]}, "messages*"), ({"content": 1}, None), ({"prompt": "a", "add_special_tokens": 1}, None)): yield "/tokenize", body, 400, param
+    for tokens in (None, 1, "1", [-1], [999999], [1.5], ["1"], [None], [[1]], [2 ** 63], {"a": 1}): yield "/detokenize", {"tokens": tokens}, 400, "tokens"
+    yield "/detokenize", {}, 400, "tokens"
+    yield "/detokenize", {"tokens": [1] * 2000000}, (200, 400), None
+    for body in ({}, {"messages": []}, {"messages": [{"role": "x", "content": "a"}]}, {"messages": USER, "chat_template": "{{ 1 }}"}): yield "/apply-template", body, (400, 403), None
+    for body in ({}, {"prompt": ""}, {"prompt": "a", "temperature": 9}, {"prompt": "a", "n": 0}, {"prompt": 1}, {"prompt": "a", "max_tokens": -1}): yield "/generate", body, 400, next(reversed(body), "prompt")
+    for path in ("/v1/embeddings", "/v1/responses", "/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/infill", "/v1/messages", "/slots/0", "/v1/nothing"): yield path, {"input": "a", "model": "", "lora_name": "../x", "lora_path": "/etc"}, (400, 403, 404, 405, 501), None
+
+
+def group_parameters(s):
+    for path, body, want, param in parameters(): body_case(s, path, body, want, param)
+    strict = Server("--strict-model-name", model=s.model)
+    for name in ("gpt-4", "x" * 10240, "../../x", "models", "tiny.gguf/"): body_case(strict, COMPLETIONS, {"prompt": "a", "model": name, "max_tokens": 1}, 404, "model")
+    for name in (s.model, "tiny.gguf", "", "default", "null", None): body_case(strict, COMPLETIONS, {"prompt": "a", "model": name, "max_tokens": 1}, 200)
+    body_case(strict, "/v1/models/gpt-4", None, 404, "model", method="GET")
+    check("strict server ends", strict.stop() == 0)
+
+
+def group_content(s):
+    """Long texts take time in proportion to their length; the context's limit; ids of clients."""
+    for name, unit in (("one letter", "a"), ("spaces", " "), ("digits", "7"), ("joined emoji", "\U0001f468\u200d\U0001f469\u200d"), ("words", "word "), ("combining", "a\u0301\u0323"), ("lines", "\n"), ("mixed", "x1 \t,")):
+        times = []
+        for size in (1 << 18, 1 << 19):
+            text = (unit * (size // len(unit.encode()) + 1))[:size]
+            start = time.time()
+            status, _, _ = s.request("POST", "/tokenize", {"prompt": text})
+            times.append(time.time() - start)
+        check(f"tokenizing {name}", status in (200, 413) and times[1] < 2 * SLOW and times[1] < 3 * max(times[0], 0.1), times)
+    n = len(s.post("/tokenize", {"prompt": "word " * 100})[1]["tokens"])
+    room = 2048
+    unit = s.post("/tokenize", {"prompt": " word"})[1]["tokens"]
+    for length, want in ((room - 1, 200), (room, (200, 400)), (room + 1, 400)): body_case(s, COMPLETIONS, {"prompt": (unit * room)[:length] + unit[:max(0, length - room)], "max_tokens": 5}, want, "prompt")
+    status, a = s.post(COMPLETIONS, {"prompt": (unit * room)[:room - 1], "max_tokens": 500, "ignore_eos": True})
+    check("an answer ends at the context's limit", a["choices"][0]["finish_reason"] == "length" and a["usage"]["total_tokens"] <= room, a.get("usage"))
+    status, a = s.post(COMPLETIONS, {"prompt": unit * (room + 7), "max_tokens": 5})
+    check("both numbers are told", status == 400 and str(room) in a["error"]["message"] and str(room + 7) in a["error"]["message"] and a["error"]["code"] == "context_length_exceeded", a)
+    both = [None, None]
+
+    def one(i): both[i] = s.request("POST", COMPLETIONS, {**CANARY, "prompt": f"{i} and"}, {"X-Request-Id": "same"})
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(2)]
+    for t in threads: t.start()
+    for t in threads: t.join()
+    check("two requests of one X-Request-Id", [x[0] for x in both] == [200, 200] and json.loads(both[0][2])["id"] != json.loads(both[1][2])["id"])
+
+
+def group_keys(s):
+    keyed = Server("--api-key", "alpha", "beta", model=s.model)
+    for value in (None, "", "Bearer", "Bearer ", "Basic alpha", "bearer", "Bearer alph", "Bearer alphaa", "Bearer  alpha x", "Bearer " + "k" * 10240, "alpha", "Bearer alpha,beta", "Bearer ALPHA", "Token alpha"):
+        for path in ("/v1/models", "/metrics", "/tokenizer_info", "/version") if value is None else ("/v1/models",):
+            status, fields, text = keyed.request("GET", path, None, {} if value is None else {"Authorization": value})
+            check(f"key {str(value)[:20]!r} {path}", status == 401 and "www-authenticate" in fields and error_of(text)[0]["type"] == "authentication_error", (status, text[:100]))
+    for path in ("/v1/models?api_key=alpha", "/v1/models?key=alpha"): body_case(keyed, path, None, 401, method="GET")
+    for path in (COMPLETIONS, CHAT, "/tokenize", "/detokenize", "/generate", "/apply-template", "/no/such/route"): body_case(keyed, path, {"prompt": "a"}, (401, 404) if "such" in path else 401)
+    raw_case(keyed, "two Authorizations", get(b"/v1/models", b"Authorization: Bearer alpha", b"Authorization: Bearer x"), (400, 401))
+    raw_case(keyed, "target and Host do not open a door", get(b"/health/../v1/models", b"Connection: close"), (400, 401, 404))
+    for path in ("/health", "/ping", "/"): check("open " + path, keyed.request("GET", path)[0] == 200)
+    check("preflight without a key", keyed.request("OPTIONS", "/v1/models", None, {"Origin": "http://localhost:1", "Access-Control-Request-Method": "GET"})[0] in (200, 204))
+    for header in ({"Authorization": "Bearer alpha"}, {"Authorization": "bearer beta"}, {"x-api-key": "beta"}): check("good key", keyed.request("GET", "/v1/models", None, header)[0] == 200, header)
+    check("keyed server ends", keyed.stop() == 0)
+
+
+# ---- clients that go away or stall
+
+def reset(sock):
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+def group_gone(s):
+    long = {"prompt": "Once", "max_tokens": 1900, "ignore_eos": True}
+    whole = request_bytes(COMPLETIONS, long)
+    for name, data in (("nothing", b""), ("half a head", whole[:40]), ("half a body", whole[:-5]), ("a request", whole), ("a stream", request_bytes(COMPLETIONS, {**long, "stream": True})), ("many", request_bytes(COMPLETIONS, {**long, "n": 16}))):
+        for end in (socket.socket.close, reset):
+            c = s.connect()
+            c.sendall(data)
+            time.sleep(0.05)
+            end(c)
+            check(f"gone after {name}, {end.__name__}", s.wait_idle(1 * SLOW) is not None, s.busy())
+    c = s.connect()
+    c.sendall(request_bytes(COMPLETIONS, {**long, "stream": True}))
+    c.recv(100)
+    reset(c)
+    check("reset within a stream", s.wait_idle(1 * SLOW) is not None, s.busy())
+    filler = [s.connect() for _ in range(24)]
+    for c in filler: c.sendall(whole)
+    eventually(lambda: s.metric("num_requests_waiting") > 0, 5 * SLOW)
+    check("some wait", s.metric("num_requests_waiting") > 0)
+    for c in filler: reset(c)
+    check("gone in the queue", s.wait_idle(1 * SLOW) is not None, s.busy())
+    for _ in range(2000): s.connect().close()
+    check("2000 connections opened and closed", eventually(lambda: s.metric("connections") < 50, 3 * SLOW), s.metric("connections"))
+
+
+def stall_head(s):
+    """A head a byte a second: 408 and the end at ten seconds, for all of many."""
+    clients, start = [s.connect() for _ in range(50)], time.time()
+    text = get(b"/health", *[b"A: b"] * 20)
+    ended, answers = {}, {}
+    for c in clients: c.setblocking(False)
+    for i in range(16):
+        for k, c in enumerate(clients):
+            if k in ended: continue
+            try: c.send(text[i:i + 1])
+            except OSError: pass
+            try:
+                data = c.recv(4096)
+                if data: answers[k] = data
+                ended.setdefault(k, time.time() - start)
+            except BlockingIOError: pass
+            except OSError: ended.setdefault(k, time.time() - start)
+        if len(ended) == len(clients): break
+        time.sleep(1)
+    for c in clients: c.close()
+    check("slow heads end in time", len(ended) == 50 and 8 < min(ended.values()) and max(ended.values()) < 14 * SLOW, (len(ended), list(ended.values())[:3]))
+    check("slow heads are told 408", all(x.startswith(b"HTTP/1.1 408") for x in answers.values()) and len(answers) > 40, list(answers.values())[:2])
+
+
+def stall_body(s):
+    c, start = s.connect(timeout=60), time.time()
+    c.sendall(post(b"", b"Content-Length: 500"))
+    got = b""
+    while time.time() - start < 45 * SLOW and not got:
+        try: c.sendall(b" ")
+        except OSError: break
+        c.settimeout(1)
+        try: got = c.recv(4096)
+        except socket.timeout: pass
+        except OSError: break
+    check("a body that drips ends in time", got.startswith(b"HTTP/1.1 408") and time.time() - start < 40 * SLOW, (got[:60], time.time() - start))
+
+
+def stall_reader(s):
+    """A client that never reads its stream: its output is bounded and its request ends."""
+    c = socket.socket()
+    c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    c.connect((HOST, s.port))
+    before = s.resident()
+    c.sendall(request_bytes(COMPLETIONS, {"prompt": "Once", "max_tokens": 2000, "ignore_eos": True, "stream": True, "logprobs": 20, "n": 16}))
+    start = time.time()
+    grown = 0
+    while time.time() - start < 70 * SLOW and s.metric("connections") > 1.5:
+        grown = max(grown, s.resident() - before)
+        time.sleep(0.5)
+    check("a reader that stalls is dropped", s.metric("connections") < 2, s.metric("connections"))
+    check("a reader that stalls costs little memory", grown < 64 << 20, grown)
+    c.close()
+
+
+def group_stalls(model):
+    """On servers of their own: they take half a minute of waiting."""
+    def alone(stall):
+        s = Server(model=model)
+        stall(s)
+        check("nothing runs after " + stall.__name__, s.wait_idle(2 * SLOW) is not None)
+        check("its server ends", s.stop() == 0)
+    threads = [threading.Thread(target=alone, args=(f,)) for f in (stall_head, stall_body, stall_reader)]
+    for t in threads: t.start()
+    for t in threads: t.join()
+
+
+GROUPS = {"framing": group_framing, "json": group_json, "parameters": group_parameters, "content": group_content, "keys": group_keys, "gone": group_gone}
+
+
+def main():
+    model = tiny_model()
+    if not model:
+        skip("bad inputs", "make model has not been run")
+        return finish()
+    wanted = sys.argv[1:] or [*GROUPS, "stalls"]
+    beside = threading.Thread(target=group_stalls, args=(model,))
+    if "stalls" in wanted: beside.start()
+    s = Server(model=model)
+    s.model = model
+    for _ in range(3): first = canary(s)
+    for i in range(24): s.post(COMPLETIONS, {"prompt": f"warm {i} " * 300, "max_tokens": 2, "n": 4})
+    s.request("POST", "/tokenize", {"prompt": "a" * (4 << 20)})
+    blocks, descriptors, memory = s.metric("kv_cache_usage_perc"), s.descriptors(), s.resident()
+    ended, wrong = threading.Event(), []
+
+    def watch():  # a neighbour: nothing that others send may change its answer
+        while not ended.wait(0.05 * SLOW):
+            try:
+                got = canary(s)
+                if got != first: wrong.append(got)
+            except OSError as error: wrong.append(error)
+
+    for name in wanted:
+        if name == "stalls": continue
+        start = time.time()
+        ended.clear()
+        neighbour = threading.Thread(target=watch)
+        if name != "gone": neighbour.start()  # there it would keep the server from being idle
+        GROUPS[name](s)
+        ended.set()
+        if name != "gone": neighbour.join()
+        check(f"{name}: neighbour undisturbed", not wrong, wrong[:1])
+        check(f"{name}: canary", canary(s) == first)
+        check(f"{name}: healthy", s.alive() and s.request("GET", "/health")[0] == 200)
+        check(f"{name}: pages back", eventually(lambda: s.metric("kv_cache_usage_perc") == blocks, 2 * SLOW), s.metric("kv_cache_usage_perc"))
+        check(f"{name}: descriptors back", eventually(lambda: s.descriptors() <= descriptors, 3 * SLOW), (descriptors, s.descriptors()))
+        check(f"{name}: memory back", SLOW > 1 or s.resident() - memory < 32 << 20, (memory, s.resident()))
+        print(f"{name}: {time.time() - start:.1f} s", flush=True)
+    if "stalls" in wanted: beside.join()
+    check("SIGTERM", s.stop() == 0)
+    check("nothing said by a sanitizer", not re.search(r"Sanitizer|runtime error", s.errors()), s.errors()[-3000:])
+    finish()
+
+
+main()
