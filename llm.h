@@ -18960,20 +18960,34 @@ static int32_t llm__seq_left(const llm__seq *s) { return s->n_ids + s->n_ahead -
 /* 1 if it feeds one token of its answer. */
 static int llm__decodes(const llm__seq *s) { return s->n_ids + s->n_ahead > s->n_prompt && llm__seq_left(s) == 1; }
 
-/* Pages for the next token of all that decode. 0: some are missing, and a step in flight must be applied before
+/* 1 if it has something to feed, and the pages for it. */
+static int llm__goes_on(const llm_engine *e, const llm__seq *s) {
+    return llm__seq_left(s) > 0 && s->n_pages >= llm__pages_of(e, s->n_ids + s->n_ahead);
+}
+
+/* 1 if another sequence goes on. */
+static int llm__others_go_on(const llm_engine *e, const llm__seq *s) {
+    for (int32_t i = 0; i < e->n_running; i++)
+        if (e->running[i] != s && llm__goes_on(e, e->running[i])) return 1;
+    return 0;
+}
+
+/* Pages for the next token of all that decode. Where none is left the victim gives way; but if that would free none,
+ * who needs the page rather sits still for this step. 0: pages are missing, and a step in flight must be applied before
  * anyone can give way. */
 static int llm__grow_pages(llm_engine *e) {
-    for (int32_t i = 0; i < e->n_running;) {
+    for (int32_t i = 0, page; i < e->n_running;) {
         llm__seq *s = e->running[i], *victim;
-        int32_t page = -1;
         if (!llm__decodes(s) || s->n_pages >= llm__pages_wanted(e, s)) {
             i++;
         } else if ((page = llm__kv_get(&e->kv)) >= 0) {
             s->pages[s->n_pages++] = page;
+        } else if (e->n_flight) {
+            return 0;
         } else {
-            if (e->n_flight) return 0;
             victim = llm__victim(e, i);
-            llm__preempt(e, victim); /* itself: the next one stands at i now */
+            if (victim == s && !llm__frees_a_page(e, s) && llm__others_go_on(e, s)) i++;
+            else llm__preempt(e, victim); /* itself: the next one stands at i now */
         }
     }
     return 1;
@@ -18991,7 +19005,7 @@ static int32_t llm__rows_out(const llm__seq *s, int32_t n) {
 
 /* Adds as many of its rows as budget and output rows allow. */
 static void llm__plan_rows(llm_engine *e, llm__flight *f, llm__seq *s) {
-    int32_t n = LLM__MIN(llm__seq_left(s), e->p.max_rows - f->n_rows), over;
+    int32_t n = llm__goes_on(e, s) ? LLM__MIN(llm__seq_left(s), e->p.max_rows - f->n_rows) : 0, over;
     while (n > 0 && (over = llm__rows_out(s, n) - (e->p.max_out - f->n_out)) > 0) n -= over;
     if (n <= 0) return;
     f->entry[f->n++].seq = s;
@@ -19542,7 +19556,7 @@ static void llm__beams_end(llm_engine *e, llm_request *r) {
             s->n_ids = s->n_prompt;
             s->score = -INFINITY;
         }
-        llm__seq_finish(e, s, s->role == LLM__BEAM_POOL ? s->finish : LLM_FINISH_CANCELLED);
+        llm__seq_finish(e, s, s->role == LLM__BEAM_POOL ? s->finish : LLM_FINISH_STOP);
     }
 }
 

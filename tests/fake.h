@@ -245,6 +245,84 @@ static void fake_oracle(const llm_request *r, int32_t index, int32_t max_new, fa
     llm__arena_free(&memory);
 }
 
+/* ---- beam search, plainly: every continuation of every beam, sorted; whole forward passes ---- */
+
+enum { FAKE_BEAMS = 16 };
+
+typedef struct fake_beam {
+    int32_t ids[160], n;
+    double sum, score;
+    llm_finish finish;
+} fake_beam;
+
+typedef struct fake_next {
+    double sum;
+    int32_t beam, id;
+} fake_next;
+
+static int fake_next_order(const void *a, const void *b) {
+    const fake_next *x = (const fake_next *)a, *y = (const fake_next *)b;
+    if (x->sum != y->sum) return x->sum > y->sum ? -1 : 1;
+    return x->beam != y->beam ? x->beam - y->beam : x->id - y->id;
+}
+
+static int fake_beam_order(const void *a, const void *b) {
+    double x = ((const fake_beam *)a)->score, y = ((const fake_beam *)b)->score;
+    return x > y ? -1 : x < y;
+}
+
+/* logits: of the whole of `ids`. The pool, best first, in `pool` (FAKE_BEAMS); returns how many. */
+static int32_t fake_beam_search(const llm_request *r, int32_t max_new, void (*logits)(void *ctx, const int32_t *ids, int32_t n, float *row), void *ctx, fake_beam *pool) {
+    static fake_beam live[FAKE_BEAMS], child[2 * FAKE_BEAMS];
+    const llm_sampling *s = &r->s;
+    int32_t V = r->engine->p.vocab, n_prompt = r->seq[0].n_prompt, width = s->best_of, n_live = 1, n_pool = 0, bad;
+    int32_t ids[512];
+    fake_next *next = (fake_next *)malloc((size_t)width * (size_t)V * sizeof *next);
+    float *row = (float *)malloc((size_t)V * sizeof *row), *w = (float *)malloc((size_t)V * sizeof *w);
+    memcpy(ids, r->seq[0].ids, (size_t)n_prompt * sizeof *ids);
+    memset(&live[0], 0, sizeof live[0]);
+    while (n_live) {
+        int32_t n_next = 0, n_child = 0, n = live[0].n;
+        for (int32_t b = 0; b < n_live; b++) {
+            memcpy(ids + n_prompt, live[b].ids, (size_t)n * sizeof *ids);
+            logits(ctx, ids, n_prompt + n, row);
+            for (int32_t i = 0; n < s->min_tokens && i < r->engine->p.n_eos; i++) row[r->engine->p.eos[i]] = -INFINITY;
+            for (int32_t i = 0; n < s->min_tokens && i < s->n_stop_token_ids; i++) row[s->stop_token_ids[i]] = -INFINITY;
+            float max = llm__row_max(row, V, &bad);
+            double log_sum = (double)max + log(llm__exp_row(row, w, V, max, 1));
+            for (int32_t i = 0; i < V; i++)
+                if (row[i] > -INFINITY) next[n_next].sum = live[b].sum + (double)(float)((double)row[i] - log_sum), next[n_next].beam = b, next[n_next++].id = i;
+        }
+        qsort(next, (size_t)n_next, sizeof *next, fake_next_order);
+        for (int32_t i = 0; i < n_next && i < 2 * width; i++) {
+            fake_beam c = live[next[i].beam];
+            int eos = llm__has_id(r->engine->p.eos, r->engine->p.n_eos, next[i].id) && !s->ignore_eos, may = n + 1 >= s->min_tokens;
+            c.ids[c.n++] = next[i].id;
+            c.sum = next[i].sum;
+            c.score = c.sum / pow(n_prompt + c.n - (eos && may), (double)s->length_penalty);
+            c.finish = may && (eos || llm__has_id(s->stop_token_ids, s->n_stop_token_ids, next[i].id)) ? LLM_FINISH_STOP : c.n == max_new ? LLM_FINISH_LENGTH : LLM_FINISH_NONE;
+            if (c.finish) pool[n_pool++] = c;
+            else if (n_child < width) child[n_child++] = c;
+            if (n_pool == FAKE_BEAMS || i + 1 == LLM__MIN(n_next, 2 * width)) qsort(pool, (size_t)n_pool, sizeof *pool, fake_beam_order), n_pool = LLM__MIN(n_pool, width);
+        }
+        if (n_child && n_pool == width) {
+            double longest = s->early_stopping == 2 && s->length_penalty > 0 ? r->engine->p.max_len : n_prompt + n + 1;
+            if (s->early_stopping == 1 || pool[width - 1].score >= child[0].sum / pow(longest, (double)s->length_penalty)) n_child = 0;
+        }
+        memcpy(live, child, (size_t)n_child * sizeof *child);
+        n_live = n_child;
+    }
+    free(next), free(row), free(w);
+    return n_pool;
+}
+
+static void fake_whole(void *ctx, const int32_t *ids, int32_t n, float *row) {
+    uint64_t h = fake_hash_begin();
+    (void)ctx;
+    for (int32_t i = 0; i < n; i++) h = fake_hash_add(h, ids[i]);
+    fake_logits(h, row);
+}
+
 /* ---- invariants of the books (the numbers are those of the list in tests/test_sim.c) ---- */
 
 /* What a sequence that has pages must look like; adds them to refs. first: (n_pages) which sequence was seen first with each page. */

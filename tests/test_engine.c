@@ -646,6 +646,58 @@ static void eng_test_real_refusals(const llm_model *m) {
     CHECK(llm_backend_load("libm.so.6", &b) == LLM_ERR_UNSUPPORTED && strstr(llm_last_error(), "llm_cuda_backend"));
 }
 
+static void eng_whole(void *ctx, const int32_t *ids, int32_t n, float *row) { CHECK(!llm_forward((llm_engine *)ctx, 0, 0, ids, n, row, 1)); }
+
+/* A beam search over a tiny checkpoint, in pages that are shared, copied, taken away and given back, against the plain one that computes each
+ * beam whole from its first token: the same tokens and the same bits. */
+static void eng_test_beams(void) {
+    static const char path[] = "../shared/checkpoints/llama";
+    static fake_beam pool[FAKE_BEAMS];
+    int32_t ids[21];
+    llm_engine_config c;
+    llm_engine *plain = NULL, *e = NULL;
+    llm_engine_stats stats;
+    llm_model *m;
+    llm_output out;
+    llm_sampling s;
+    if (!test_exists(path)) {
+        SKIP("no ../shared/checkpoints");
+        return;
+    }
+    memset(&c, 0, sizeof c);
+    memset(&s, 0, sizeof s);
+    c.n_threads = 1, c.max_model_len = 64, c.block_size = 16;
+    if (!CHECK(!llm_model_open(path, NULL, &m)) || !CHECK(!llm_engine_open(m, &c, &plain))) return;
+    for (int i = 0; i < 21; i++) ids[i] = 5 + (int32_t)(llm__mix((uint64_t)i) % 200);
+    s.use_beam_search = 1, s.max_tokens = 12, s.logprobs = 3;
+    for (int round = 0; round < 12; round++) { /* all early_stopping and penalties; wide and narrow caches; recompute and swap */
+        s.best_of = 2 + round % 3 * 2, s.n = 1 + round % 2;
+        s.early_stopping = round % 3, s.length_penalty = (float)(round % 4) - 0.5f;
+        c.max_num_seqs = round % 2 ? 8 : 3, c.num_gpu_blocks = round < 6 ? 40 : 6, c.preemption_swap = round % 2;
+        if (!CHECK(!llm_engine_open(m, &c, &e))) return;
+        llm_request *r = eng_start(e, ids, 21 - (size_t)round, &s), *other = eng_start(e, ids + 3, 9, NULL);
+        CHECK(r && !llm_request_run(e, r));
+        int32_t n = fake_beam_search(r, 12, eng_whole, plain, pool);
+        for (int32_t i = 0; i < s.n && i < n; i++) {
+            double sum = 0;
+            CHECK(!llm_request_output(r, i, &out) && out.n_token_ids == (size_t)pool[i].n && !memcmp(out.token_ids, pool[i].ids, out.n_token_ids * sizeof *ids));
+            CHECK(out.cum_logprob == pool[i].sum && out.finish == pool[i].finish && out.text_len > 0);
+            for (size_t k = 0; k < out.n_token_ids; k++) sum += (double)out.logprobs[k], CHECK(out.top_counts[k] == 2 && out.top[2 * k].logprob >= out.logprobs[k]);
+            CHECK(sum == out.cum_logprob);
+        }
+        llm_engine_get_stats(e, &stats);
+        if (round >= 6 && s.best_of > 4) CHECK(stats.preemptions > 0);
+        llm_request_free(r), llm_request_free(other);
+        llm_engine_close(e);
+    }
+    s.temperature = 1;
+    CHECK(!eng_start(plain, ids, 9, &s) && strstr(llm_last_error(), "temperature must be 0"));
+    s.temperature = 0, s.n = s.best_of = 1;
+    CHECK(!eng_start(plain, ids, 9, &s) && strstr(llm_last_error(), "greater than 1"));
+    llm_engine_close(plain);
+    llm_model_close(m);
+}
+
 static void eng_test_real(void) {
     static const char path[] = "models/SmolLM2-135M-Instruct.Q4_1.gguf";
     int32_t ids[ENG_LONG];
@@ -665,6 +717,7 @@ static void eng_test_real(void) {
 }
 
 TEST_GROUP(engine) {
+    eng_test_beams();
     eng_test_real();
     eng_test_early_stop();
     eng_test_refusals();

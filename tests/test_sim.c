@@ -16,7 +16,7 @@
  *     build/test_sim replay SEED        one episode, a line a step */
 #include "fake.h"
 
-enum { SIM_CLIENTS = 12, SIM_TOKENS = 128, SIM_CHOICES = 8 };
+enum { SIM_CLIENTS = 12, SIM_TOKENS = 128, SIM_CHOICES = 8 /* answers, and sequences without beams */ };
 
 typedef struct sim_client {
     llm_request *request;
@@ -32,14 +32,14 @@ typedef struct sim {
     llm__engine_params p;
     sim_client client[SIM_CLIENTS];
     int32_t fault_rate, arrival_rate, long_prompts; /* one in so many; 0: none */
-    int trace, freed_early, failing; /* failing: a step in flight will */
+    int trace, uncounted, failing; /* uncounted: tokens were made that nobody got; failing: a step in flight will */
     long step, requests, faults, oldest, tokens;
     const llm__seq *first;                          /* the first in order at the last step, and how far it was */
     int64_t first_progress, first_stuck;
     const char *broken;
 } sim;
 
-static struct { long episodes, steps, requests, faults, preemptions, cached, copies, swaps, placeholders, oldest, most_preempted; } sim_total;
+static struct { long episodes, steps, requests, faults, preemptions, cached, copies, swaps, placeholders, beams, oldest, most_preempted; } sim_total;
 
 /* A number in [0, n). */
 static int32_t sim_dice(sim *m, int32_t n) { return (int32_t)(llm__mix(m->seed ^ llm__mix(m->dice++)) % (uint64_t)n); }
@@ -72,6 +72,16 @@ static void sim_sampling(sim *m, llm_sampling *s) {
     if (sim_one_in(m, 4)) s->early_stop.enable = 1, s->early_stop.window_size = 3, s->early_stop.threshold = 0.8f;
     if (sim_one_in(m, 4)) s->logprobs = 3;
     if (sim_one_in(m, 6)) s->prompt_logprobs = 3;
+    if (!sim_one_in(m, 8)) return;
+    s->use_beam_search = 1;
+    s->n = 1 + sim_dice(m, 3);
+    s->best_of = s->n + sim_dice(m, 3);
+    if (s->best_of < 2) s->best_of = 2;
+    s->temperature = s->frequency_penalty = s->top_p = 0;
+    s->repetition_penalty = 1;
+    s->top_k = 0;
+    s->length_penalty = (float)(sim_dice(m, 5) - 1) / 2 + 0.5f;
+    s->early_stopping = sim_dice(m, 3);
 }
 
 static void sim_submit(sim *m, sim_client *c) {
@@ -86,7 +96,7 @@ static void sim_submit(sim *m, sim_client *c) {
     cfg.priority = sim_dice(m, 4) ? 0 : sim_dice(m, 3);
     cfg.cache_salt = sim_dice(m, 3) ? NULL : sim_dice(m, 2) ? "a" : "b";
     cfg.id = cfg.cache_salt ? cfg.cache_salt : "none"; /* for sim_salts */
-    if (sim_one_in(m, 12)) cfg.score_only = 1, cfg.sampling.n = cfg.sampling.best_of = 0;
+    if (sim_one_in(m, 12)) cfg.score_only = 1, cfg.sampling.n = cfg.sampling.best_of = cfg.sampling.use_beam_search = 0;
     if (sim_one_in(m, 20)) cfg.deadline_s = 0.1 + sim_dice(m, 10) / 10.0, c->may_stop = 1;
     c->n = LLM__MAX(1, cfg.sampling.n);
     c->max_new = LLM__MIN(cfg.sampling.max_tokens, m->p.max_len - n);
@@ -142,17 +152,38 @@ static int32_t sim_best(const fake_want *want, int32_t n, int32_t index) {
     return 0;
 }
 
+/* Answers of a beam search against the plain one. */
+static void sim_judge_beams(sim *m, const sim_client *c) {
+    static fake_beam pool[FAKE_BEAMS];
+    const llm_request *r = c->request;
+    int32_t n = fake_beam_search(r, c->max_new, fake_whole, NULL, pool);
+    SIM_CHECK(m, n == r->s.best_of, "K15: a beam search without enough answers");
+    for (int32_t i = 0; i < r->s.n && !m->broken; i++) {
+        llm_output out;
+        llm_request_output(r, i, &out);
+        SIM_CHECK(m, c->tokens[i] == pool[i].n && !memcmp(c->ids[i], pool[i].ids, (size_t)pool[i].n * sizeof(int32_t)), "K15: tokens of a beam");
+        SIM_CHECK(m, out.finish == pool[i].finish && out.cum_logprob == pool[i].sum, "K15: end or sum of a beam");
+    }
+    sim_total.beams++;
+}
+
 /* What came, against the oracle: whole answers where they ended by themselves, beginnings where something ended them. */
 static void sim_judge(sim *m, sim_client *c) {
     static fake_want want[SIM_CHOICES];
     const llm_request *r = c->request;
-    int whole = 1;
-    for (int32_t i = 0; i < r->n_seqs; i++) whole &= r->seq[i].finish == LLM_FINISH_STOP || r->seq[i].finish == LLM_FINISH_LENGTH;
+    int whole = 1, beams = r->s.use_beam_search;
+    for (int32_t i = 0; i < r->n_seqs && !beams; i++) whole &= r->seq[i].finish == LLM_FINISH_STOP || r->seq[i].finish == LLM_FINISH_LENGTH;
+    for (int32_t i = 0; i < r->s.n && beams; i++) {
+        llm_output out;
+        whole &= !llm_request_output(r, i, &out) && (out.finish == LLM_FINISH_STOP || out.finish == LLM_FINISH_LENGTH);
+    }
+    m->uncounted |= beams;
+    if (beams && whole) sim_judge_beams(m, c);
     if (r->score_only) {
         SIM_CHECK(m, c->ends[0] == 1 && c->tokens[0] == 0, "K18: a scored prompt has tokens or no end");
         if (whole) SIM_CHECK(m, sim_scores_right(r), "K15: scores of a prompt");
     } else {
-        for (int32_t i = 0; i < r->n_seqs; i++) fake_oracle(r, i, c->max_new, &want[i]);
+        for (int32_t i = 0; i < r->n_seqs && !beams; i++) fake_oracle(r, i, c->max_new, &want[i]);
         if (whole && r->s.prompt_logprobs) SIM_CHECK(m, sim_scores_right(r), "K15: scores of a prompt with an answer");
     }
     for (int32_t i = 0; i < r->s.n && !r->score_only; i++) {
@@ -161,13 +192,13 @@ static void sim_judge(sim *m, sim_client *c) {
         SIM_CHECK(m, out.n_token_ids == (size_t)c->tokens[i] && !memcmp(out.token_ids, c->ids[i], out.n_token_ids * sizeof(int32_t)), "K16: tokens polled and tokens kept differ");
         SIM_CHECK(m, out.finish != LLM_FINISH_CANCELLED || c->may_stop, "K18: nobody cancelled it");
         SIM_CHECK(m, out.finish != LLM_FINISH_ERROR || c->may_fail, "K18: it failed without a fault");
-        if (r->n_seqs > r->s.n && !whole) continue; /* the best of what was there */
+        if (beams || (r->n_seqs > r->s.n && !whole)) continue; /* the best of what was there */
         const fake_want *w = &want[r->n_seqs > r->s.n ? sim_best(want, r->n_seqs, i) : i];
         int done = out.finish == LLM_FINISH_STOP || out.finish == LLM_FINISH_LENGTH;
         SIM_CHECK(m, c->tokens[i] <= w->n && !memcmp(c->ids[i], w->ids, (size_t)c->tokens[i] * sizeof(int32_t)), "K15: tokens are not those of the request alone");
         if (done) SIM_CHECK(m, c->tokens[i] == w->n && out.finish == w->finish && out.cum_logprob == w->cum_logprob, "K15: end or sum is not that of the request alone");
     }
-    for (int32_t i = 0; i < r->n_seqs; i++) sim_total.most_preempted = LLM__MAX(sim_total.most_preempted, r->seq[i].n_preempted);
+    for (int32_t i = 0; i < r->n_seqs && !beams; i++) sim_total.most_preempted = LLM__MAX(sim_total.most_preempted, r->seq[i].n_preempted);
     llm_request_metrics metrics;
     llm_request_get_metrics(r, &metrics);
     SIM_CHECK(m, metrics.n_prompt_tokens == r->seq[0].n_prompt && metrics.n_cached_tokens >= 0 && metrics.n_cached_tokens < metrics.n_prompt_tokens, "K16: counts of a request");
@@ -214,7 +245,7 @@ static void sim_clients(sim *m, int arrivals) {
         sim_client *c = &m->client[i];
         if (!c->request && arrivals && sim_one_in(m, 6 * m->arrival_rate)) sim_submit(m, c), c->may_fail |= m->f.fail || m->f.fail_late || m->f.not_finite || m->failing;
         if (c->request && !c->cancelled && sim_one_in(m, 200)) c->cancelled = c->may_stop = 1, llm_request_cancel(c->request);
-        if (c->request && sim_one_in(m, 1000)) llm_request_free(c->request), c->request = NULL, m->freed_early = 1;
+        if (c->request && sim_one_in(m, 1000)) llm_request_free(c->request), c->request = NULL, m->uncounted = 1;
     }
 }
 
@@ -228,19 +259,21 @@ static void sim_salts(sim *m) {
 }
 
 /* The first in order of those that run is never held up for long. */
-static void sim_progress(sim *m, long preempted, int32_t room_before) {
+static void sim_progress(sim *m, long preempted, uint64_t released) {
+    int beams = 0;
     const llm__seq *s = m->e->n_running ? m->e->running[0] : NULL;
     int64_t progress = s ? s->n_ids + s->n_computed : 0;
-    m->first_stuck = s && s == m->first && progress == m->first_progress ? m->first_stuck + 1 : 0;
+    m->first_stuck = s && !s->n_next && s == m->first && progress == m->first_progress ? m->first_stuck + 1 : 0;
     m->first = s;
     m->first_progress = progress;
     SIM_CHECK(m, m->first_stuck < 8, "K12: the first in order does not advance");
-    if (preempted && m->e->count.steps == m->f.steps) SIM_CHECK(m, llm__kv_room(&m->e->kv) + m->p.max_seqs + preempted > room_before, "K12: preemptions freed nothing");
+    for (const llm_request *r = m->e->live; r; r = r->next) beams |= r->s.use_beam_search; /* they may give way for a place */
+    if (!beams) SIM_CHECK(m, !preempted || m->e->kv.released > released, "K12: preemptions freed nothing");
 }
 
 static void sim_step(sim *m, int arrivals, int faults) {
     long preempted = (long)m->e->count.preemptions, allocations;
-    int32_t room = llm__kv_room(&m->e->kv);
+    uint64_t released = m->e->kv.released;
     sim_clients(m, arrivals);
     if (faults && sim_one_in(m, m->fault_rate)) sim_fault(m);
     m->failing = m->f.result[0] || m->f.result[1];
@@ -253,7 +286,7 @@ static void sim_step(sim *m, int arrivals, int faults) {
     sim_break(m, fake_check_cache(&m->f));
     sim_break(m, fake_check_flight(&m->f));
     sim_salts(m);
-    sim_progress(m, (long)m->e->count.preemptions - preempted, room);
+    sim_progress(m, (long)m->e->count.preemptions - preempted, released);
     for (int i = 0; i < SIM_CLIENTS && !m->broken; i++) {
         sim_client *c = &m->client[i];
         if (!c->request) continue;
@@ -272,7 +305,7 @@ static void sim_rest(sim *m) {
     llm_engine_stats s;
     llm_engine_get_stats(m->e, &s);
     SIM_CHECK(m, s.n_running == 0 && s.n_waiting == 0 && !m->e->live && s.free_blocks + s.cached_blocks == s.total_blocks, "K7: pages or requests are left at rest");
-    SIM_CHECK(m, m->freed_early || s.generation_tokens == m->tokens, "K16: generated tokens and delivered tokens differ");
+    SIM_CHECK(m, m->uncounted || s.generation_tokens == m->tokens, "K16: generated tokens and delivered tokens differ");
     llm__kv_flush(&m->e->kv);
     SIM_CHECK(m, m->e->kv.n_free == m->e->kv.n_pages, "K7: a flush leaves pages");
     sim_total.preemptions += (long)s.preemptions;
@@ -318,8 +351,8 @@ static void sim_campaign(long steps, uint64_t seed) {
     for (; sim_total.steps < steps && ok; seed++) ok = sim_episode(seed, 400, 0);
     CHECK(ok && sim_total.most_preempted <= LLM__PREEMPT_MAX); /* K12 */
     CHECK(sim_total.swaps && sim_total.placeholders && sim_total.preemptions && sim_total.copies && sim_total.cached && sim_total.faults);
-    printf("simulation: %ld steps in %ld episodes, %ld requests (oldest %ld steps), %ld faults, %ld preemptions (at most %ld of one), %ld cached tokens, %ld copies, %ld pages swapped, %ld rows ahead\n", sim_total.steps, sim_total.episodes,
-           sim_total.requests, sim_total.oldest, sim_total.faults, sim_total.preemptions, sim_total.most_preempted, sim_total.cached, sim_total.copies, sim_total.swaps, sim_total.placeholders);
+    printf("simulation: %ld steps in %ld episodes, %ld requests (oldest %ld steps), %ld faults, %ld preemptions (at most %ld of one), %ld cached tokens, %ld copies, %ld pages swapped, %ld rows ahead, %ld beam searches\n", sim_total.steps, sim_total.episodes,
+           sim_total.requests, sim_total.oldest, sim_total.faults, sim_total.preemptions, sim_total.most_preempted, sim_total.cached, sim_total.copies, sim_total.swaps, sim_total.placeholders, sim_total.beams);
 }
 
 #ifdef TEST_ALL
