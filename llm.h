@@ -10705,6 +10705,8 @@ __attribute__((format(printf, 4, 5))) static llm_result llm__bad(const char *pat
     return llm__error(LLM_ERR_FORMAT, "%s: %s %.*s: %s", path, what, (int)LLM__MIN(name.n, (size_t)128), name.p, text);
 }
 
+static int llm__ends_with(const char *s, const char *end) { return strlen(s) >= strlen(end) && !strcmp(s + strlen(s) - strlen(end), end); }
+
 /* A seed for a table whose keys come from a file. */
 static uint64_t llm__seed(const void *p) { return (uint64_t)(uintptr_t)p ^ (uint64_t)(llm__now() * 1e9); }
 
@@ -10752,60 +10754,41 @@ static llm_result llm__tensors_add(llm__tensors *t, const char *path, llm__str n
     return LLM_OK;
 }
 
-typedef struct llm__range {
-    uint64_t begin, end;
-    int32_t tensor;
-} llm__range;
-
-static int llm__range_order(const void *a, const void *b) {
-    const llm__range *x = (const llm__range *)a, *y = (const llm__range *)b;
-    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
-    return x->end < y->end ? -1 : x->end > y->end;
+/* Order by place in the file. */
+static int llm__tensor_order(const void *a, const void *b) {
+    const llm__tensor *x = *(const llm__tensor *const *)a, *y = *(const llm__tensor *const *)b;
+    if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
-/* Ranges in order of their places: no overlap, all within `size` bytes; `covering`: no gap and nothing after them either. */
-static llm_result llm__ranges_check(const llm__tensors *t, const char *path, const llm__range *range, size_t n, size_t data_at, size_t size,
-                                    int covering) {
-    uint64_t end = 0;
-    for (size_t i = 0; i < n; i++) {
-        llm__str name = t->item[range[i].tensor].name;
-        if (range[i].begin < end)
-            return llm__bad(path, "tensor", name, "byte %zu of the data: it overlaps tensor %s", (size_t)range[i].begin,
-                            t->item[range[i - 1].tensor].name.p);
-        if (covering && range[i].begin > end)
-            return llm__bad(path, "tensor", name, "a hole before byte %zu of the data", (size_t)range[i].begin);
-        end = range[i].end;
-    }
-    if (end > size)
-        return llm__error(LLM_ERR_FORMAT, "%s: truncated: the tensors need %zu bytes, the file has %zu", path, data_at + (size_t)end,
-                          data_at + size);
-    if (covering && end < size)
-        return llm__error(LLM_ERR_FORMAT, "%s: %zu bytes after the last tensor, none expected", path, size - (size_t)end);
-    return LLM_OK;
-}
-
-/* Gives the tensors from `first` on their data: `size` bytes at data, which is at byte data_at of the file. Checks all ranges first. */
+/* Gives the tensors from `first` on their data: `size` bytes at data, which is at byte data_at of the file. Checks all of them first: no
+ * overlap, nothing behind the end; `covering`: no hole between them and nothing after them either. */
 static llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *path, const uint8_t *data, size_t data_at, size_t size,
                                      int covering) {
     size_t n = t->n - first;
-    llm__range *range = LLM__NEW(llm__range, n);
-    if (!range) return llm__nomem();
+    uint64_t end = 0;
     llm_result r = LLM_OK;
+    const llm__tensor **at = LLM__NEW(const llm__tensor *, n);
+    if (!at) return llm__nomem();
+    for (size_t i = 0; i < n; i++) at[i] = &t->item[first + i];
+    qsort((void *)at, n, sizeof *at, llm__tensor_order);
     for (size_t i = 0; i < n && !r; i++) {
         int ok = 1;
-        const llm__tensor *x = &t->item[first + i];
-        range[i].begin = x->offset;
-        range[i].end = llm__add(x->offset, (uint64_t)x->bytes, &ok);
-        range[i].tensor = (int32_t)(first + i);
-        llm__add(range[i].end, data_at, &ok);
-        if (!ok) r = llm__bad(path, "tensor", x->name, "offset %zu is beyond any file", (size_t)x->offset);
+        size_t begin = (size_t)at[i]->offset;
+        uint64_t next = llm__add(begin, (uint64_t)at[i]->bytes, &ok);
+        llm__add(next, data_at, &ok);
+        if (!ok) r = llm__bad(path, "tensor", at[i]->name, "offset %zu is beyond any file", begin);
+        else if (begin < end)
+            r = llm__bad(path, "tensor", at[i]->name, "byte %zu of the data: it overlaps tensor %s", begin, at[i - 1]->name.p);
+        else if (covering && begin > end) r = llm__bad(path, "tensor", at[i]->name, "a hole before byte %zu of the data", begin);
+        end = next;
     }
-    if (!r) {
-        qsort(range, n, sizeof *range, llm__range_order);
-        r = llm__ranges_check(t, path, range, n, data_at, size, covering);
-    }
+    LLM_FREE((void *)at);
+    if (!r && end > size)
+        r = llm__error(LLM_ERR_FORMAT, "%s: truncated: the tensors need %zu bytes, the file has %zu", path, data_at + (size_t)end, data_at + size);
+    if (!r && covering && end < size)
+        r = llm__error(LLM_ERR_FORMAT, "%s: %zu bytes after the last tensor, none expected", path, size - (size_t)end);
     for (size_t i = first; i < t->n && !r; i++) t->item[i].data = data + t->item[i].offset;
-    LLM_FREE(range);
     return r;
 }
 
@@ -10888,84 +10871,55 @@ LLM__UNUSED static const llm__gguf_kv *llm__gguf_find(const llm__gguf *g, const 
     return i < 0 ? NULL : &g->kv[i];
 }
 
-/* Element i (of a plain value: 0) as an integer; 0 if it is none or there is no such element. */
-LLM__UNUSED static int llm__gguf_int_at(const llm__gguf_kv *kv, uint64_t i, int64_t *out) {
-    if (!kv || i >= kv->count || kv->type == LLM__GGUF_F32 || kv->type == LLM__GGUF_F64 || kv->type == LLM__GGUF_STR) return 0;
-    int bytes = llm__gguf_size_of(kv->type), is_signed = kv->type == LLM__GGUF_I8 || kv->type == LLM__GGUF_I16 || kv->type == LLM__GGUF_I32;
-    uint64_t v = llm__load_le(kv->data + i * (uint64_t)bytes, bytes), sign = (uint64_t)1 << (8 * bytes - 1);
-    if (kv->type == LLM__GGUF_U64 && v > (uint64_t)INT64_MAX) return 0;
-    *out = (int64_t)(is_signed ? (v ^ sign) - sign : v);
-    return 1;
-}
-
-/* The same as a number: integers too. */
-LLM__UNUSED static int llm__gguf_num_at(const llm__gguf_kv *kv, uint64_t i, double *out) {
-    int64_t v;
-    if (kv && i < kv->count && kv->type == LLM__GGUF_F32) {
-        float f;
-        uint32_t bits = (uint32_t)llm__load_le(kv->data + i * 4, 4);
-        memcpy(&f, &bits, 4);
-        return *out = f, 1;
-    }
-    if (kv && i < kv->count && kv->type == LLM__GGUF_F64) {
-        uint64_t bits = llm__load_le(kv->data + i * 8, 8);
-        return memcpy(out, &bits, 8), 1;
-    }
-    if (!llm__gguf_int_at(kv, i, &v)) return 0;
-    return *out = (double)v, 1;
+/* Element i of a key (of a plain value: 0) as a number: 2 if it is stored as an integer, 1 as a float; 0: it is something else or not there. */
+static int llm__gguf_num_at(const llm__gguf_kv *kv, uint64_t i, double *out) {
+    if (!kv || i >= kv->count || kv->type == LLM__GGUF_STR || kv->type == LLM__GGUF_BOOL) return 0;
+    int bytes = llm__gguf_size_of(kv->type), is_float = kv->type == LLM__GGUF_F32 || kv->type == LLM__GGUF_F64;
+    int is_signed = kv->type == LLM__GGUF_I8 || kv->type == LLM__GGUF_I16 || kv->type == LLM__GGUF_I32 || kv->type == LLM__GGUF_I64;
+    uint64_t bits = llm__load_le(kv->data + i * (uint64_t)bytes, bytes), sign = (uint64_t)1 << (8 * bytes - 1);
+    uint32_t low = (uint32_t)bits;
+    float f;
+    memcpy(&f, &low, 4);
+    *out = is_signed ? (double)(int64_t)((bits ^ sign) - sign) : (double)bits; /* the sign bit goes up to bit 63 */
+    if (kv->type == LLM__GGUF_F32) *out = f;
+    if (kv->type == LLM__GGUF_F64) memcpy(out, &bits, 8);
+    return is_float ? 1 : 2;
 }
 
 /* Plain values, or `absent` if the key is not there or has another type. */
-LLM__UNUSED static int64_t llm__gguf_int(const llm__gguf *g, const char *key, int64_t absent) {
-    const llm__gguf_kv *kv = llm__gguf_find(g, key);
-    int64_t v;
-    return kv && !kv->is_array && kv->type != LLM__GGUF_BOOL && llm__gguf_int_at(kv, 0, &v) ? v : absent;
-}
-
-LLM__UNUSED static double llm__gguf_num(const llm__gguf *g, const char *key, double absent) {
+static int64_t llm__gguf_int(const llm__gguf *g, const char *key, int64_t absent) {
     const llm__gguf_kv *kv = llm__gguf_find(g, key);
     double v;
-    return kv && !kv->is_array && kv->type != LLM__GGUF_BOOL && llm__gguf_num_at(kv, 0, &v) ? v : absent;
+    if (!kv || kv->is_array || llm__gguf_num_at(kv, 0, &v) != 2) return absent;
+    return v >= -9223372036854775808.0 && v < 9223372036854775808.0 ? (int64_t)v : absent;
 }
 
-LLM__UNUSED static int llm__gguf_bool(const llm__gguf *g, const char *key, int absent) {
+static int llm__gguf_bool(const llm__gguf *g, const char *key, int absent) {
     const llm__gguf_kv *kv = llm__gguf_find(g, key);
     return kv && !kv->is_array && kv->type == LLM__GGUF_BOOL ? kv->data[0] : absent;
 }
 
-/* .p NULL if absent. Not NUL-terminated. */
-LLM__UNUSED static llm__str llm__gguf_str(const llm__gguf *g, const char *key) {
-    const llm__gguf_kv *kv = llm__gguf_find(g, key);
+/* A plain text, not NUL-terminated; .p NULL if it is none. kv may be NULL. */
+static llm__str llm__gguf_text(const llm__gguf_kv *kv) {
     if (!kv || kv->is_array || kv->type != LLM__GGUF_STR) return llm__s(NULL, 0);
     return llm__s((const char *)kv->data + 8, (size_t)llm__load_le(kv->data, 8));
 }
 
-/* The array of a key if its elements have that type, else NULL. */
-LLM__UNUSED static const llm__gguf_kv *llm__gguf_array(const llm__gguf *g, const char *key, llm__gguf_type type) {
-    const llm__gguf_kv *kv = llm__gguf_find(g, key);
-    return kv && kv->is_array && kv->type == (int32_t)type ? kv : NULL;
-}
+static llm__str llm__gguf_str(const llm__gguf *g, const char *key) { return llm__gguf_text(llm__gguf_find(g, key)); }
 
 /* The strings of an array of strings, as many as it counts. */
-LLM__UNUSED static void llm__gguf_strings(const llm__gguf_kv *kv, llm__str *out) {
+static void llm__gguf_strings(const llm__gguf_kv *kv, llm__str *out) {
     const uint8_t *p = kv->data;
-    for (uint64_t i = 0; i < kv->count; i++) {
-        out[i] = llm__s((const char *)p + 8, (size_t)llm__load_le(p, 8));
-        p += 8 + out[i].n;
-    }
+    for (uint64_t i = 0; i < kv->count; i++, p += 8 + out[i - 1].n) out[i] = llm__s((const char *)p + 8, (size_t)llm__load_le(p, 8));
 }
 
-/* Checks `count` values and steps over them. */
+/* Checks `count` values and steps over them; numbers are known to be there. */
 static void llm__gguf_skip(llm__cursor *c, int32_t type, uint64_t count) {
-    int bytes = llm__gguf_size_of(type);
-    if (type == LLM__GGUF_STR) { /* count was compared with the bytes left */
-        for (uint64_t i = 0; i < count && !c->r; i++) llm__cursor_str(c, "a string");
-        return;
-    }
+    for (uint64_t i = 0; type == LLM__GGUF_STR && i < count && !c->r; i++) llm__cursor_str(c, "a string");
     for (uint64_t i = 0; type == LLM__GGUF_BOOL && i < count; i++)
         if (c->data[c->at + i] > 1)
             c->r = llm__error(LLM_ERR_FORMAT, "%s: the boolean at byte %zu is %d, 0 or 1 expected", c->path, c->at + i, c->data[c->at + i]);
-    c->at += count * (uint64_t)bytes;
+    c->at += count * (uint64_t)llm__gguf_size_of(type);
 }
 
 static llm_result llm__gguf_read_kv(llm__cursor *c, llm__gguf *g) {
@@ -11024,8 +10978,8 @@ static llm_result llm__gguf_read_tensor(llm__cursor *c, uint32_t alignment, llm_
 
 static llm_result llm__gguf_read_alignment(const char *path, llm__gguf *g) {
     const llm__gguf_kv *kv = llm__gguf_find(g, "general.alignment");
-    int64_t v = 32;
-    if (kv && (kv->is_array || kv->type != LLM__GGUF_U32 || !llm__gguf_int_at(kv, 0, &v) || v < 8 || v > 65536 || (v & (v - 1))))
+    int64_t v = llm__gguf_int(g, "general.alignment", kv ? 0 : 32);
+    if ((kv && kv->type != LLM__GGUF_U32) || v < 8 || v > 65536 || (v & (v - 1)))
         return llm__bad(path, "key", kv->key, "a 32-bit power of two from 8 to 65536 expected");
     g->alignment = (uint32_t)v;
     return LLM_OK;
@@ -11181,7 +11135,8 @@ LLM__UNUSED static llm_result llm__safetensors_parse(const char *path, const uin
 
 /* ---- The source: everything a model is opened from ----
  * Opened in this order: settings and tensors, tokenizer_config.json, the tokenizer, special ids and stop ids (they need the tokenizer), the
- * chat template. It owns all of it; close takes it down whole, after a failed opening too. */
+ * chat template. It owns all of it; close takes it down whole, after a failed opening too. Paths, texts and the keys of GGUF files lie in its
+ * arena. */
 
 typedef struct llm__source {
     const char *path;
@@ -11210,7 +11165,14 @@ static llm_result llm__source_file(llm__source *s, const char *path, llm__file *
     return r;
 }
 
-/* 1 if the file starts as a GGUF file; `like` is a tail for messages about what it is instead. */
+/* folder/name in the arena; NULL: no memory. */
+static const char *llm__source_path(llm__source *s, const char *folder, const char *name) {
+    char *path = llm__path_join(folder, name), *kept = path ? llm__arena_str(&s->arena, llm__s(path, strlen(path))) : NULL;
+    LLM_FREE(path);
+    return kept;
+}
+
+/* *is: the file starts as a GGUF file; `like`: a tail for messages about what it is instead. */
 static llm_result llm__is_gguf(const char *path, int *is, const char **like) {
     uint8_t head[64];
     struct stat st;
@@ -11225,31 +11187,23 @@ static llm_result llm__is_gguf(const char *path, int *is, const char **like) {
     return r;
 }
 
-/* Opens and reads one GGUF file into *out (allocated), its tensors into `tensors`. */
+/* Opens and reads one GGUF file: its tensors into `tensors`, its keys into *out, which llm__gguf_free must empty even after errors. */
 static llm_result llm__source_gguf_file(llm__source *s, const char *path, llm__tensors *tensors, llm__gguf **out) {
     llm__file f;
-    *out = LLM__NEW(llm__gguf, 1);
-    if (!*out) return llm__nomem();
-    llm_result r = llm__source_file(s, path, &f);
-    if (!r) r = llm__gguf_parse(path, f.data, f.size, *out, tensors);
-    if (!r && (*out)->end && f.size > (*out)->end + (*out)->alignment)
-        llm__log(&s->log, LLM_LOG_WARN, "%s: %zu bytes after the last tensor are ignored", path, f.size - (*out)->end);
+    llm__gguf *g = *out = (llm__gguf *)llm__arena_get(&s->arena, sizeof *g);
+    llm_result r = g ? llm__source_file(s, path, &f) : llm__nomem();
+    if (!r) r = llm__gguf_parse(path, f.data, f.size, g, tensors);
+    if (!r && g->end && f.size > g->end + g->alignment)
+        llm__log(&s->log, LLM_LOG_WARN, "%s: %zu bytes after the last tensor are ignored", path, f.size - g->end);
     return r;
-}
-
-static void llm__gguf_close(llm__gguf *g) {
-    if (g) llm__gguf_free(g);
-    LLM_FREE(g);
 }
 
 /* The name of part `no` (from 0) of a split file whose part `from` is called `path`; NULL if that does not end in -0000X-of-0000N.gguf. */
 static char *llm__split_name(llm__source *s, const char *path, int from, int no, int count) {
     char suffix[40];
     size_t len = strlen(path), n = (size_t)snprintf(suffix, sizeof suffix, "-%05d-of-%05d.gguf", from + 1, count);
-    char *name = len > n && !strcmp(path + len - n, suffix) ? (char *)llm__arena_get(&s->arena, len + 1) : NULL;
-    if (!name) return NULL;
-    memcpy(name, path, len - n);
-    snprintf(name + len - n, n + 1, "-%05d-of-%05d.gguf", no + 1, count);
+    char *name = llm__ends_with(path, suffix) ? llm__arena_str(&s->arena, llm__s(path, len)) : NULL;
+    if (name) snprintf(name + len - n, n + 1, "-%05d-of-%05d.gguf", no + 1, count);
     return name;
 }
 
@@ -11275,11 +11229,11 @@ static llm_result llm__source_gguf(llm__source *s, const char *path) {
         llm__gguf *part = NULL;
         const char *name = llm__split_name(s, path, 0, i, count);
         r = name ? llm__source_gguf_file(s, name, &s->tensors, &part) : llm__nomem();
-        int own = r ? 0 : llm__split_number(part, "split.no", -1), of = r ? 0 : llm__split_number(part, "split.count", -1);
+        int own = r ? i : llm__split_number(part, "split.no", -1), of = r ? count : llm__split_number(part, "split.count", -1);
         if (!r && (own != i || of != count || part->version != s->gguf->version))
             r = llm__error(LLM_ERR_FORMAT, "%s: says it is part %d of %d, GGUF version %d; part %d of %d, version %d expected", name,
                            own + 1, of, part->version, i + 1, count, s->gguf->version);
-        llm__gguf_close(part);
+        if (part) llm__gguf_free(part);
     }
     int64_t total = llm__gguf_int(s->gguf, "split.tensors.count", -1);
     if (r || total < 0 || (size_t)total == s->tensors.n) return r;
@@ -11287,18 +11241,15 @@ static llm_result llm__source_gguf(llm__source *s, const char *path) {
 }
 
 /* Reads a JSON file of a folder whose root is an object. Absent: LLM_OK and NULL. */
-static llm_result llm__folder_json(const char *folder, const char *name, size_t limit, llm_json **out) {
-    char *path = llm__path_join(folder, name);
-    llm_result r = LLM_OK;
+static llm_result llm__folder_json(llm__source *s, const char *folder, const char *name, size_t limit, llm_json **out) {
+    const char *path = llm__source_path(s, folder, name);
     *out = NULL;
     if (!path) return llm__nomem();
-    if (llm__path_kind_of(path) != LLM__PATH_NONE) r = llm__json_file(path, limit, out);
-    if (!r && *out && llm_json_type_of(*out, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_FORMAT, "%s: an object expected", path);
-    LLM_FREE(path);
+    if (llm__path_kind_of(path) == LLM__PATH_NONE) return LLM_OK;
+    llm_result r = llm__json_file(path, limit, out);
+    if (!r && llm_json_type_of(*out, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_FORMAT, "%s: an object expected", path);
     return r;
 }
-
-static int llm__ends_with(const char *s, const char *end) { return strlen(s) >= strlen(end) && !strcmp(s + strlen(s) - strlen(end), end); }
 
 /* Says that a folder lacks a file, and what stands there instead. */
 static llm_result llm__folder_lacks(const char *folder, const char *lacks) {
@@ -11321,36 +11272,30 @@ static llm_result llm__folder_lacks(const char *folder, const char *lacks) {
     return llm__error(LLM_ERR_IO, "%s: no %s there, but %.200s%s", folder, lacks, found, kinds[best].advice);
 }
 
-static llm_result llm__source_safetensors(llm__source *s, const char *folder, const char *name) {
+static llm_result llm__source_safetensors(llm__source *s, const char *path) {
     llm__file f;
-    char *path = llm__path_join(folder, name);
-    if (!path) return llm__nomem();
-    llm_result r = llm__source_file(s, path, &f);
-    if (!r) r = llm__safetensors_parse(path, f.data, f.size, &s->tensors);
-    LLM_FREE(path);
-    return r;
+    llm_result r = path ? llm__source_file(s, path, &f) : llm__nomem();
+    return r ? r : llm__safetensors_parse(path, f.data, f.size, &s->tensors);
 }
 
 /* The shards that an index names. Its names come from strangers: plain names of .safetensors files in the same folder only. */
 static llm_result llm__source_shards(llm__source *s, const char *folder, const llm_json *index) {
-    int map = llm_json_find(index, 0, "weight_map");
-    if (llm_json_type_of(index, map) != LLM_JSON_OBJECT) map = -1;
+    int map = llm_json_find(index, 0, "weight_map"), is_map = llm_json_type_of(index, map) == LLM_JSON_OBJECT;
     llm_result r = LLM_OK;
     llm__map seen;
     memset(&seen, 0, sizeof seen);
     seen.seed = llm__seed(s);
-    for (int v = llm_json_first(index, map); v >= 0 && !r; v = llm_json_next(index, v)) {
+    for (int v = is_map ? llm_json_first(index, map) : -1; v >= 0 && !r; v = llm_json_next(index, v)) {
         llm__str name;
         name.p = llm_json_str(index, v, &name.n);
         int plain =
             name.p && llm__plain_text(name, 255) && name.p[0] != '.' && !strchr(name.p, '/') && llm__ends_with(name.p, ".safetensors");
+        int put = plain ? llm__map_put(&seen, name, 0) : 0;
         if (!plain)
             r = llm__error(LLM_ERR_FORMAT, "%s: weight_map: \"%.100s\": the plain name of a .safetensors file expected", folder,
                            name.p ? name.p : "");
-        if (r) break;
-        int put = llm__map_put(&seen, name, 0);
-        if (put < 0) r = llm__nomem();
-        else if (put) r = llm__source_safetensors(s, folder, name.p);
+        else if (put < 0) r = llm__nomem();
+        else if (put) r = llm__source_safetensors(s, llm__source_path(s, folder, name.p));
     }
     if (!r && !seen.len)
         r = llm__error(LLM_ERR_FORMAT, "%s: model.safetensors.index.json: weight_map: an object of shard names expected", folder);
@@ -11358,15 +11303,12 @@ static llm_result llm__source_shards(llm__source *s, const char *folder, const l
     return r;
 }
 
-/* model.safetensors, or else the shards of its index. */
+/* The weights of a folder: model.safetensors, or else the shards of its index. */
 static llm_result llm__source_weights(llm__source *s, const char *folder) {
-    char *single = llm__path_join(folder, "model.safetensors");
-    if (!single) return llm__nomem();
-    int there = llm__path_kind_of(single) != LLM__PATH_NONE;
-    LLM_FREE(single);
-    if (there) return llm__source_safetensors(s, folder, "model.safetensors");
+    const char *single = llm__source_path(s, folder, "model.safetensors");
     llm_json *index;
-    llm_result r = llm__folder_json(folder, "model.safetensors.index.json", 100000000, &index);
+    if (!single || llm__path_kind_of(single) != LLM__PATH_NONE) return llm__source_safetensors(s, single);
+    llm_result r = llm__folder_json(s, folder, "model.safetensors.index.json", 100000000, &index);
     if (!r) r = index ? llm__source_shards(s, folder, index) : llm__folder_lacks(folder, "model.safetensors");
     llm_json_free(index);
     return r;
@@ -11374,11 +11316,10 @@ static llm_result llm__source_weights(llm__source *s, const char *folder) {
 
 /* A Hugging Face folder. */
 static llm_result llm__source_folder(llm__source *s, const char *path, const llm_model_config *cfg) {
-    llm_result r = llm__folder_json(path, "config.json", 16000000, &s->config);
+    llm_result r = llm__folder_json(s, path, "config.json", 16000000, &s->config);
     if (!r && !s->config && !cfg->vocab_only) r = llm__folder_lacks(path, "config.json");
-    if (!r) r = llm__folder_json(path, "generation_config.json", 16000000, &s->generation_config);
-    if (!r && !cfg->vocab_only && !cfg->dummy_weights) r = llm__source_weights(s, path);
-    return r;
+    if (!r) r = llm__folder_json(s, path, "generation_config.json", 16000000, &s->generation_config);
+    return r || cfg->vocab_only || cfg->dummy_weights ? r : llm__source_weights(s, path);
 }
 
 /* ---- The tokenizer of a source ----
@@ -11408,9 +11349,9 @@ static llm_result llm__vocab_strings(llm__source *s, const char *path, const cha
 static llm_result llm__vocab_numbers(llm__source *s, const char *path, const char *key, llm__gguf_type type, int32_t n, const void **out) {
     const llm__gguf_kv *kv = llm__gguf_find(s->vocab_gguf, key);
     if (!kv) return LLM_OK;
-    int fits =
-        kv->is_array && kv->count == (uint64_t)n && (kv->type == (int32_t)type || (type == LLM__GGUF_I32 && kv->type == LLM__GGUF_U32));
-    if (!fits) return llm__vocab_bad(path, key, type == LLM__GGUF_F32 ? "as many floats as tokens" : "as many 32-bit integers as tokens");
+    int fits = kv->type == (int32_t)type || (type == LLM__GGUF_I32 && kv->type == LLM__GGUF_U32);
+    if (!fits || !kv->is_array || kv->count != (uint64_t)n)
+        return llm__vocab_bad(path, key, type == LLM__GGUF_F32 ? "as many floats as tokens" : "as many 32-bit integers as tokens");
     uint32_t *to = (uint32_t *)llm__arena_get(&s->arena, (size_t)n * 4);
     if (!to) return llm__nomem();
     for (int32_t i = 0; i < n; i++) to[i] = (uint32_t)llm__load_le(kv->data + (size_t)i * 4, 4);
@@ -11418,23 +11359,7 @@ static llm_result llm__vocab_numbers(llm__source *s, const char *path, const cha
     return LLM_OK;
 }
 
-/* A token id of the file; -1 if it is absent. Must be one of the n tokens. */
-static llm_result llm__vocab_id(const llm__gguf *g, const char *path, const char *key, int32_t n, int32_t *out) {
-    int64_t v;
-    const llm__gguf_kv *kv = llm__gguf_find(g, key);
-    if (!kv) return LLM_OK;
-    if (kv->is_array || !llm__gguf_int_at(kv, 0, &v)) return llm__vocab_bad(path, key, "a whole number");
-    if (v == -1 || v == 0xFFFFFFFF) return LLM_OK; /* how some writers say "none" */
-    if (v < 0 || v >= n) return llm__error(LLM_ERR_FORMAT, "%s: %s: token id %lld, the vocabulary has %d", path, key, (long long)v, n);
-    *out = (int32_t)v;
-    return LLM_OK;
-}
-
-static const char *llm__vocab_text(llm__source *s, const char *key) {
-    llm__str v = llm__gguf_str(s->vocab_gguf, key);
-    return v.p ? llm__arena_str(&s->arena, v) : NULL;
-}
-
+/* The special ids of the file: -1 where absent, else one of the n tokens. */
 static llm_result llm__vocab_ids(const llm__gguf *g, const char *path, llm__vocab_data *v) {
     const struct { const char *key; int32_t *to; } ids[] = {
         {"tokenizer.ggml.bos_token_id", &v->bos},       {"tokenizer.ggml.eos_token_id", &v->eos},
@@ -11442,23 +11367,29 @@ static llm_result llm__vocab_ids(const llm__gguf *g, const char *path, llm__voca
         {"tokenizer.ggml.unknown_token_id", &v->unk},   {"tokenizer.ggml.seperator_token_id", &v->sep}, /* so spelled in files */
         {"tokenizer.ggml.padding_token_id", &v->pad},   {"tokenizer.ggml.mask_token_id", &v->mask},
     };
-    llm_result r = LLM_OK;
-    for (int i = 0; i < LLM__COUNT(ids) && !r; i++) {
-        *ids[i].to = -1;
-        r = llm__vocab_id(g, path, ids[i].key, v->n, ids[i].to);
+    for (int i = 0; i < LLM__COUNT(ids); i++) {
+        const llm__gguf_kv *kv = llm__gguf_find(g, ids[i].key);
+        int64_t id = llm__gguf_int(g, ids[i].key, kv ? INT64_MIN : -1);
+        if (id == INT64_MIN) return llm__vocab_bad(path, ids[i].key, "a whole number");
+        if (id == 0xFFFFFFFF) id = -1; /* how some writers say "none" */
+        if (id < -1 || id >= v->n)
+            return llm__error(LLM_ERR_FORMAT, "%s: %s: token id %lld, the vocabulary has %d", path, ids[i].key, (long long)id, v->n);
+        *ids[i].to = (int32_t)id;
     }
-    return r;
+    return LLM_OK;
 }
 
 /* The vocabulary of a GGUF file. Arrays live as long as the source. */
 static llm_result llm__source_vocab(llm__source *s, const char *path, llm__vocab_data *v) {
     const llm__gguf *g = s->vocab_gguf;
     const void *score = NULL, *type = NULL;
+    llm__str model = llm__gguf_str(g, "tokenizer.ggml.model"), pre = llm__gguf_str(g, "tokenizer.ggml.pre");
     memset(v, 0, sizeof *v);
-    v->model = llm__vocab_text(s, "tokenizer.ggml.model");
-    v->pre = llm__vocab_text(s, "tokenizer.ggml.pre");
-    if (!v->model) return llm__error(LLM_ERR_UNSUPPORTED, "%s: tokenizer.ggml.model is absent: the file has no tokenizer, give one", path);
-    llm_result r = llm__vocab_strings(s, path, "tokenizer.ggml.tokens", &v->token, &v->n);
+    if (!model.p) return llm__error(LLM_ERR_UNSUPPORTED, "%s: tokenizer.ggml.model is absent: the file has no tokenizer, give one", path);
+    v->model = llm__arena_str(&s->arena, model);
+    v->pre = pre.p ? llm__arena_str(&s->arena, pre) : NULL;
+    llm_result r = v->model && (v->pre || !pre.p) ? LLM_OK : llm__nomem();
+    if (!r) r = llm__vocab_strings(s, path, "tokenizer.ggml.tokens", &v->token, &v->n);
     if (!r) r = llm__vocab_strings(s, path, "tokenizer.ggml.merges", &v->merge, &v->n_merges);
     if (!r) r = llm__vocab_numbers(s, path, "tokenizer.ggml.scores", LLM__GGUF_F32, v->n, &score);
     if (!r) r = llm__vocab_numbers(s, path, "tokenizer.ggml.token_type", LLM__GGUF_I32, v->n, &type);
@@ -11481,72 +11412,72 @@ static llm_result llm__source_vocab(llm__source *s, const char *path, llm__vocab
 static llm_result llm__source_tokenizer(llm__source *s, const llm_model_config *cfg) {
     const char *path = cfg->tokenizer ? cfg->tokenizer : s->path, *like = "";
     int gguf = 0;
-    llm_result r = LLM_OK;
-    if (cfg->tokenizer && llm__path_kind_of(path) == LLM__PATH_FILE) r = llm__is_gguf(path, &gguf, &like);
-    if (!r && gguf) {
-        llm__tensors unused;
-        memset(&unused, 0, sizeof unused);
-        r = llm__source_gguf_file(s, path, &unused, &s->vocab_gguf);
-        llm__tensors_free(&unused);
-    } else if (!cfg->tokenizer) {
-        s->vocab_gguf = s->gguf;
-    }
-    if (r) return r;
-    if (!s->vocab_gguf) {
-        r = llm__tokenizer_open_path(path, &s->log, &s->tokenizer);
-        if (r != LLM_ERR_IO || !cfg->dummy_weights || cfg->tokenizer) return r;
-        llm__log(&s->log, LLM_LOG_WARN, "%s", llm_last_error());
-        return LLM_OK;
-    }
     llm__vocab_data v;
-    r = llm__source_vocab(s, path, &v);
-    if (!r) r = llm__tokenizer_open_gguf(&v, &s->log, &s->tokenizer);
-    return r;
+    llm__tensors unused;
+    llm_result r = LLM_OK;
+    memset(&unused, 0, sizeof unused);
+    if (!cfg->tokenizer) s->vocab_gguf = s->gguf;
+    else if (llm__path_kind_of(path) == LLM__PATH_FILE) r = llm__is_gguf(path, &gguf, &like);
+    if (!r && gguf) r = llm__source_gguf_file(s, path, &unused, &s->vocab_gguf);
+    llm__tensors_free(&unused);
+    if (!r && s->vocab_gguf) r = llm__source_vocab(s, path, &v);
+    if (r) return r;
+    if (s->vocab_gguf) return llm__tokenizer_open_gguf(&v, &s->log, &s->tokenizer);
+    r = llm__tokenizer_open_path(path, &s->log, &s->tokenizer);
+    if (r != LLM_ERR_IO || !cfg->dummy_weights || cfg->tokenizer) return r;
+    llm__log(&s->log, LLM_LOG_WARN, "%s", llm_last_error());
+    return LLM_OK;
 }
 
 /* ---- Special tokens and what ends an answer ----
  * Files disagree, and each is right about something: an answer ends at every id that any of them calls an end. Forgetting one makes a model
  * talk to itself; the reverse fault is not known, but for gpt-oss. */
 
+enum { LLM__MAX_STOPS = 16384 }; /* ids of one list */
+
 /* A special token's text in tokenizer_config.json: a string, or an object with "content". .p NULL: none. */
 static llm__str llm__special_text(const llm__source *s, const char *key) {
     llm__str text;
-    int node = s->tokenizer_config ? llm_json_find(s->tokenizer_config, 0, key) : -1;
+    int node = llm_json_find(s->tokenizer_config, 0, key);
     if (llm_json_type_of(s->tokenizer_config, node) == LLM_JSON_OBJECT) node = llm_json_find(s->tokenizer_config, node, "content");
     text.p = llm_json_str(s->tokenizer_config, node, &text.n);
     return text;
 }
 
-/* The first id under a key of a JSON file: a number or a list of numbers; -1: none. */
-static int32_t llm__json_id(const llm_json *doc, const char *key) {
+/* A node that should be a token id; -1 if it is none. */
+static int32_t llm__json_id(const llm_json *doc, int node) {
     int64_t v;
-    int node = doc ? llm_json_find(doc, 0, key) : -1;
-    if (llm_json_type_of(doc, node) == LLM_JSON_ARRAY) node = llm_json_first(doc, node);
     return llm_json_int(doc, node, &v) && v >= 0 && v < INT32_MAX ? (int32_t)v : -1;
 }
 
-/* What a special token is: tokenizer_config.json's text first, then the ids of the other two files, then what the tokenizer itself says. */
-static int32_t llm__special_id(const llm__source *s, const char *text_key, const char *id_key, int32_t own) {
-    llm__str text = llm__special_text(s, text_key);
-    int32_t id = text.p && s->tokenizer ? llm__tokenizer_id(s->tokenizer, text) : -1;
-    if (id < 0) id = llm__json_id(s->generation_config, id_key);
-    if (id < 0) id = llm__json_id(s->config, id_key);
-    return id < 0 ? own : id;
+/* The first id under a key of a JSON file that holds an id or a list of them. */
+static int32_t llm__json_first_id(const llm_json *doc, const char *key) {
+    int node = llm_json_find(doc, 0, key);
+    return llm__json_id(doc, llm_json_type_of(doc, node) == LLM_JSON_ARRAY ? llm_json_first(doc, node) : node);
 }
 
-/* The text of a special token for templates. tokenizer_config.json decides alone where it is (Qwen: a BOS id, but no BOS in templates). */
-static llm_result llm__special_name(llm__source *s, const char *key, int32_t id, const char **out) {
-    llm__str text = llm__special_text(s, key);
+/* What a special token is: tokenizer_config.json's text first, then the ids of the other two files, then what the tokenizer itself says. Its
+ * text, for templates: tokenizer_config.json decides alone where it is (Qwen: a BOS id, but no BOS in templates). `name`: "bos". */
+static llm_result llm__special_find(llm__source *s, const char *name, int32_t own, int32_t *id, const char **text_out) {
+    char key[32], id_key[32];
     llm_text piece;
+    llm_result r = LLM_OK;
     memset(&piece, 0, sizeof piece);
-    if (!s->tokenizer_config && s->tokenizer && id >= 0) {
-        llm_result r = llm__tokenizer_piece(s->tokenizer, id, &piece);
-        if (r) return r;
+    snprintf(key, sizeof key, "%s_token", name);
+    snprintf(id_key, sizeof id_key, "%s_token_id", name);
+    llm__str text = llm__special_text(s, key);
+    *id = text.p && s->tokenizer ? llm__tokenizer_id(s->tokenizer, text) : -1;
+    if (*id < 0) *id = llm__json_first_id(s->generation_config, id_key);
+    if (*id < 0) *id = llm__json_first_id(s->config, id_key);
+    if (*id < 0) *id = own;
+    if (!s->tokenizer_config && s->tokenizer && *id >= 0) {
+        r = llm__tokenizer_piece(s->tokenizer, *id, &piece);
         text = llm__s(piece.data, piece.len);
     }
-    *out = text.p ? llm__arena_str(&s->arena, text) : NULL;
+    *text_out = !r && text.p ? llm__arena_str(&s->arena, text) : NULL;
+    if (!r && text.p && !*text_out) r = llm__nomem();
     llm_text_free(&piece);
-    return text.p && !*out ? llm__nomem() : LLM_OK;
+    return r;
 }
 
 /* Adds an id once. */
@@ -11557,13 +11488,15 @@ static void llm__source_stop(llm__source *s, int64_t id) {
     llm_tokens_add(&s->stop_ids, (int32_t)id);
 }
 
-/* Adds eos_token_id of a JSON file: a number or a list. */
-static void llm__source_stops_of(llm__source *s, const llm_json *doc) {
-    int64_t v;
-    int node = doc ? llm_json_find(doc, 0, "eos_token_id") : -1;
-    if (llm_json_int(doc, node, &v)) llm__source_stop(s, v);
-    for (int e = llm_json_type_of(doc, node) == LLM_JSON_ARRAY ? llm_json_first(doc, node) : -1; e >= 0; e = llm_json_next(doc, e))
-        if (llm_json_int(doc, e, &v)) llm__source_stop(s, v);
+/* Adds eos_token_id of a JSON file: a number or a list. What is no id there is passed over, as in transformers. */
+static llm_result llm__source_stops_of(llm__source *s, const llm_json *doc, const char *file) {
+    int node = llm_json_find(doc, 0, "eos_token_id"), n = llm_json_size(doc, node);
+    int is_list = llm_json_type_of(doc, node) == LLM_JSON_ARRAY;
+    if (n > LLM__MAX_STOPS)
+        return llm__error(LLM_ERR_LIMIT, "%s: %s: eos_token_id: %d ids, at most %d expected", s->path, file, n, LLM__MAX_STOPS);
+    llm__source_stop(s, llm__json_id(doc, node));
+    for (int e = is_list ? llm_json_first(doc, node) : -1; e >= 0; e = llm_json_next(doc, e)) llm__source_stop(s, llm__json_id(doc, e));
+    return LLM_OK;
 }
 
 /* Ends of turn that files often forget to list, if the vocabulary has them as special tokens. */
@@ -11584,68 +11517,60 @@ static void llm__source_usual_stops(llm__source *s) {
 
 static llm_result llm__source_specials(llm__source *s) {
     const llm__tokenizer *t = s->tokenizer;
-    s->bos_id = llm__special_id(s, "bos_token", "bos_token_id", t ? t->bos_id : -1);
-    s->eos_id = llm__special_id(s, "eos_token", "eos_token_id", t ? t->eos_id : -1);
-    s->pad_id = llm__special_id(s, "pad_token", "pad_token_id", t ? t->pad_id : -1);
-    s->unk_id = llm__special_id(s, "unk_token", "unk_token_id", t ? t->unk_id : -1);
-    llm_result r = llm__special_name(s, "bos_token", s->bos_id, &s->bos_token);
-    if (!r) r = llm__special_name(s, "eos_token", s->eos_id, &s->eos_token);
-    if (r) return r;
+    const char *unused;
+    llm_result r = llm__special_find(s, "bos", t ? t->bos_id : -1, &s->bos_id, &s->bos_token);
+    if (!r) r = llm__special_find(s, "eos", t ? t->eos_id : -1, &s->eos_id, &s->eos_token);
+    if (!r) r = llm__special_find(s, "pad", t ? t->pad_id : -1, &s->pad_id, &unused);
+    if (!r) r = llm__special_find(s, "unk", t ? t->unk_id : -1, &s->unk_id, &unused);
     llm__source_stop(s, s->eos_id);
-    llm__source_stops_of(s, s->generation_config);
-    llm__source_stops_of(s, s->config);
+    if (!r) r = llm__source_stops_of(s, s->generation_config, "generation_config.json");
+    if (!r) r = llm__source_stops_of(s, s->config, "config.json");
     if (s->vocab_gguf) {
         llm__source_stop(s, llm__gguf_int(s->vocab_gguf, "tokenizer.ggml.eot_token_id", -1));
         llm__source_stop(s, llm__gguf_int(s->vocab_gguf, "tokenizer.ggml.eom_token_id", -1));
     }
     if (t) llm__source_usual_stops(s);
-    return s->stop_ids.failed ? llm__nomem() : LLM_OK;
+    return !r && s->stop_ids.failed ? llm__nomem() : r;
 }
 
 /* ---- The chat template ----
  * In the order in which Hugging Face looks: chat_template.jinja (others of its kind: additional_chat_templates/NAME.jinja),
  * chat_template.json, tokenizer_config.json; in a GGUF file tokenizer.chat_template and tokenizer.chat_template.NAME. */
 
-/* 1 taken, 0 there was none, -1 no memory. */
-static int llm__template_keep(llm__source *s, llm__str text) {
-    if (!text.p) return 0;
-    s->chat_template_text = llm__strndup(text.p, text.n);
-    return s->chat_template_text ? 1 : -1;
+/* Keeps a text as the template; .p NULL: there was none. */
+static llm_result llm__template_keep(llm__source *s, llm__str text) {
+    if (text.p) s->chat_template_text = llm__arena_str(&s->arena, text);
+    return text.p && !s->chat_template_text ? llm__nomem() : LLM_OK;
 }
 
 /* The template `name` of a JSON value: a string (which is "default"), or a list of {"name", "template"}. */
 static llm__str llm__template_of(const llm_json *doc, const char *name) {
     llm__str text;
-    int node = doc ? llm_json_find(doc, 0, "chat_template") : -1, found = -1;
-    if (llm_json_type_of(doc, node) == LLM_JSON_STRING && !strcmp(name, "default")) found = node;
-    for (int e = llm_json_type_of(doc, node) == LLM_JSON_ARRAY ? llm_json_first(doc, node) : -1; e >= 0 && found < 0;
-         e = llm_json_next(doc, e)) {
-        const char *own = llm_json_str(doc, llm_json_find(doc, e, "name"), NULL);
-        if (own && !strcmp(own, name)) found = llm_json_find(doc, e, "template");
+    int node = llm_json_find(doc, 0, "chat_template"), found = strcmp(name, "default") ? -1 : node;
+    if (llm_json_type_of(doc, node) == LLM_JSON_ARRAY) {
+        found = -1;
+        for (int e = llm_json_first(doc, node); e >= 0 && found < 0; e = llm_json_next(doc, e)) {
+            const char *own = llm_json_str(doc, llm_json_find(doc, e, "name"), NULL);
+            if (own && !strcmp(own, name)) found = llm_json_find(doc, e, "template");
+        }
     }
     text.p = llm_json_str(doc, found, &text.n);
     return text;
 }
 
-/* A template file: its text, or with .json its "chat_template". LLM_OK and nothing kept if it is absent. */
-static llm_result llm__template_file(llm__source *s, const char *folder, const char *file, const char *name) {
-    char *path = folder ? llm__path_join(folder, file) : llm__strdup(file);
+/* A template file: its text, or with .json its "chat_template". It may be absent when `optional`: LLM_OK and nothing kept. */
+static llm_result llm__template_file(llm__source *s, const char *path, int optional, const char *name) {
     llm_json *doc = NULL;
     llm__file f;
-    int kept = 0;
     if (!path) return llm__nomem();
-    llm_result r = LLM_OK;
-    if (llm__ends_with(path, ".json")) {
-        if (!folder || llm__path_kind_of(path) != LLM__PATH_NONE) r = llm__json_file(path, 16000000, &doc);
-        if (!r && doc && llm_json_type_of(doc, 0) == LLM_JSON_OBJECT) kept = llm__template_keep(s, llm__template_of(doc, name));
-    } else if (!folder || llm__path_kind_of(path) != LLM__PATH_NONE) {
-        r = llm__file_open(path, 16000000, 1, &f);
-        if (!r) kept = llm__template_keep(s, llm__s((const char *)f.data, f.size));
-        if (!r) llm__file_close(&f);
-    }
+    if (optional && llm__path_kind_of(path) == LLM__PATH_NONE) return LLM_OK;
+    memset(&f, 0, sizeof f);
+    int json = llm__ends_with(path, ".json");
+    llm_result r = json ? llm__json_file(path, 16000000, &doc) : llm__file_open(path, 16000000, 1, &f);
+    if (!r) r = llm__template_keep(s, json ? llm__template_of(doc, name) : llm__s((const char *)f.data, f.size));
+    llm__file_close(&f);
     llm_json_free(doc);
-    LLM_FREE(path);
-    return kept < 0 ? llm__nomem() : r;
+    return r;
 }
 
 /* The text of the template `name` that the model comes with, if any. */
@@ -11656,44 +11581,41 @@ static llm_result llm__template_find(llm__source *s, const char *name) {
     if (!plain) return llm__error(LLM_ERR_ARG, "chat template name \"%.64s\": a plain name expected", name);
     if (s->gguf) {
         snprintf(key, sizeof key, "tokenizer.chat_template%s%.64s", is_default ? "" : ".", is_default ? "" : name);
-        return llm__template_keep(s, llm__gguf_str(s->gguf, key)) < 0 ? llm__nomem() : LLM_OK;
+        return llm__template_keep(s, llm__gguf_str(s->gguf, key));
     }
     if (llm__path_kind_of(s->path) != LLM__PATH_DIR) return LLM_OK;
     snprintf(key, sizeof key, "additional_chat_templates/%.64s.jinja", name);
-    llm_result r = llm__template_file(s, s->path, is_default ? "chat_template.jinja" : key, name);
-    if (!r && !s->chat_template_text) r = llm__template_file(s, s->path, "chat_template.json", name);
-    if (!r && !s->chat_template_text && llm__template_keep(s, llm__template_of(s->tokenizer_config, name)) < 0) r = llm__nomem();
+    llm_result r = llm__template_file(s, llm__source_path(s, s->path, is_default ? "chat_template.jinja" : key), 1, name);
+    if (!r && !s->chat_template_text) r = llm__template_file(s, llm__source_path(s, s->path, "chat_template.json"), 1, name);
+    if (!r && !s->chat_template_text) r = llm__template_keep(s, llm__template_of(s->tokenizer_config, name));
     return r;
 }
 
 /* A template that was asked for must work; the model's own may be broken, and says so only when it is used. */
 static llm_result llm__source_template(llm__source *s, const llm_model_config *cfg) {
-    const char *name = cfg->chat_template_name ? cfg->chat_template_name : "default";
+    const char *name = cfg->chat_template_name ? cfg->chat_template_name : "default", *given = cfg->chat_template;
     llm_result r;
-    if (cfg->chat_template && strchr(cfg->chat_template, '{'))
-        r = llm__template_keep(s, llm__s(cfg->chat_template, strlen(cfg->chat_template))) < 0 ? llm__nomem() : LLM_OK;
-    else if (cfg->chat_template) r = llm__template_file(s, NULL, cfg->chat_template, name);
-    else r = llm__template_find(s, name);
-    if (!r && !s->chat_template_text && (cfg->chat_template || cfg->chat_template_name))
-        r = llm__error(LLM_ERR_ARG, "%s: it has no chat template named \"%.64s\"", cfg->chat_template ? cfg->chat_template : s->path, name);
+    if (!given) r = llm__template_find(s, name);
+    else if (strchr(given, '{')) r = llm__template_keep(s, llm__s(given, strlen(given)));
+    else r = llm__template_file(s, given, 0, name);
+    if (!r && !s->chat_template_text && (given || cfg->chat_template_name))
+        r = llm__error(LLM_ERR_ARG, "%s: it has no chat template named \"%.64s\"", given ? given : s->path, name);
     if (r || !s->chat_template_text) return r;
     r = llm_template_open(s->chat_template_text, strlen(s->chat_template_text), &s->chat_template);
-    if (!r || r == LLM_ERR_NOMEM || cfg->chat_template) return r;
-    s->chat_template_error = llm__strdup(llm_last_error());
+    if (!r || r == LLM_ERR_NOMEM || given) return r;
+    s->chat_template_error = llm__arena_str(&s->arena, llm__s(llm_last_error(), strlen(llm_last_error())));
     llm__log(&s->log, LLM_LOG_WARN, "%s: the chat template cannot be used: %s", s->path, llm_last_error());
     return s->chat_template_error ? LLM_OK : llm__nomem();
 }
 
 /* ---- Opening and closing ---- */
 
-LLM__UNUSED static void llm__source_close(llm__source *s) {
+static void llm__source_close(llm__source *s) {
     llm_template_close(s->chat_template);
     llm__tokenizer_close(s->tokenizer);
-    LLM_FREE(s->chat_template_text);
-    LLM_FREE(s->chat_template_error);
     llm_tokens_free(&s->stop_ids);
-    if (s->vocab_gguf != s->gguf) llm__gguf_close(s->vocab_gguf);
-    llm__gguf_close(s->gguf);
+    if (s->vocab_gguf && s->vocab_gguf != s->gguf) llm__gguf_free(s->vocab_gguf);
+    if (s->gguf) llm__gguf_free(s->gguf);
     llm_json_free(s->config);
     llm_json_free(s->generation_config);
     llm_json_free(s->tokenizer_config);
@@ -11708,16 +11630,15 @@ LLM__UNUSED static void llm__source_close(llm__source *s) {
 static llm_result llm__source_tokenizer_config(llm__source *s, const llm_model_config *cfg) {
     const char *folder = cfg->tokenizer && llm__path_kind_of(cfg->tokenizer) == LLM__PATH_DIR ? cfg->tokenizer : s->path;
     if (llm__path_kind_of(folder) != LLM__PATH_DIR) return LLM_OK;
-    llm_result r = llm__folder_json(folder, "tokenizer_config.json", 100000000, &s->tokenizer_config);
-    return r || s->tokenizer_config ? r : llm__folder_json(folder, "special_tokens_map.json", 16000000, &s->tokenizer_config);
+    llm_result r = llm__folder_json(s, folder, "tokenizer_config.json", 100000000, &s->tokenizer_config);
+    return r || s->tokenizer_config ? r : llm__folder_json(s, folder, "special_tokens_map.json", 16000000, &s->tokenizer_config);
 }
 
 /* The file or folder itself: its settings and tensors. */
 static llm_result llm__source_open_path(llm__source *s, const llm_model_config *cfg) {
     int gguf = 0;
     const char *like = "";
-    llm__path_kind kind = llm__path_kind_of(s->path);
-    if (kind == LLM__PATH_DIR) return llm__source_folder(s, s->path, cfg);
+    if (llm__path_kind_of(s->path) == LLM__PATH_DIR) return llm__source_folder(s, s->path, cfg);
     llm_result r = llm__is_gguf(s->path, &gguf, &like);
     if (r || (!gguf && cfg->vocab_only && !cfg->tokenizer)) return r; /* a tokenizer file: its own reader looks at it */
     if (gguf) return llm__source_gguf(s, s->path);
@@ -11727,7 +11648,7 @@ static llm_result llm__source_open_path(llm__source *s, const llm_model_config *
 }
 
 /* Opens what a model is made of. cfg may be NULL; path must outlive the source. On error nothing is left open. */
-LLM__UNUSED static llm_result llm__source_open(const char *path, const llm_model_config *cfg, llm__source *out) {
+static llm_result llm__source_open(const char *path, const llm_model_config *cfg, llm__source *out) {
     llm_model_config none;
     memset(&none, 0, sizeof none);
     memset(out, 0, sizeof *out);
@@ -11760,64 +11681,61 @@ static int llm__hub_part(const char *s, size_t n) {
     return 1;
 }
 
-/* The revision in refs/main, as a new string; NULL if there is none. */
-static char *llm__hub_main(const char *repo) {
-    char *path = llm__path_join(repo, "refs/main"), *rev = NULL;
+/* The revision in refs/main of a repository into `rev`; 0 if there is none. */
+static int llm__hub_main(const char *refs, char rev[256]) {
     llm__file f;
-    if (path && llm__path_kind_of(path) == LLM__PATH_FILE && !llm__file_open(path, 4096, 1, &f)) {
-        size_t n = f.size;
-        while (n && f.data[n - 1] <= ' ') n--;
-        if (llm__hub_part((const char *)f.data, n)) rev = llm__strndup((const char *)f.data, n);
-        llm__file_close(&f);
-    }
-    LLM_FREE(path);
-    return rev;
+    size_t n;
+    if (llm__path_kind_of(refs) != LLM__PATH_FILE || llm__file_open(refs, 4096, 1, &f)) return 0;
+    for (n = f.size; n && f.data[n - 1] <= ' ';) n--;
+    int ok = llm__hub_part((const char *)f.data, n);
+    if (ok) snprintf(rev, 256, "%.*s", (int)n, (const char *)f.data);
+    llm__file_close(&f);
+    return ok;
 }
 
-/* The folder among the snapshots that changed last, as a new string; NULL if there is none. */
-static char *llm__hub_newest(const char *snapshots) {
+/* The folder among the snapshots that changed last, into `rev`; 0 if there is none. */
+static int llm__hub_newest(const char *snapshots, char rev[256]) {
     DIR *dir = opendir(snapshots);
-    char *best = NULL;
     struct timespec when;
-    memset(&when, 0, sizeof when);
+    int found = 0;
     for (struct dirent *e = dir ? readdir(dir) : NULL; e; e = readdir(dir)) {
         struct stat st;
-        char *path = llm__hub_part(e->d_name, strlen(e->d_name)) ? llm__path_join(snapshots, e->d_name) : NULL;
-        int newer = path && !stat(path, &st) && S_ISDIR(st.st_mode) &&
-                    (!best || st.st_mtim.tv_sec > when.tv_sec || (st.st_mtim.tv_sec == when.tv_sec && st.st_mtim.tv_nsec > when.tv_nsec));
-        if (newer) when = st.st_mtim;
-        LLM_FREE(newer ? best : path);
-        if (newer) best = path;
+        if (!llm__hub_part(e->d_name, strlen(e->d_name)) || fstatat(dirfd(dir), e->d_name, &st, 0) || !S_ISDIR(st.st_mode)) continue;
+        int same = found && st.st_mtim.tv_sec == when.tv_sec;
+        if (found && (same ? st.st_mtim.tv_nsec <= when.tv_nsec : st.st_mtim.tv_sec < when.tv_sec)) continue;
+        when = st.st_mtim;
+        snprintf(rev, 256, "%s", e->d_name);
+        found = 1;
     }
     if (dir) closedir(dir);
-    return best;
+    return found;
 }
 
+/* What refs/main says, else the newest snapshot. */
 LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_text *path) {
     const char *slash = name ? strchr(name, '/') : NULL;
-    if (!cache_dir || !*cache_dir) return llm__error(LLM_ERR_ARG, "cache folder: a path expected");
-    if (!name || !llm__hub_part(name, slash ? (size_t)(slash - name) : strlen(name)) ||
-        (slash && !llm__hub_part(slash + 1, strlen(slash + 1))))
-        return llm__error(LLM_ERR_ARG, "model name \"%.100s\": ORG/NAME expected", name ? name : "");
+    char rev[256], *refs = NULL, *snapshots = NULL, *found = NULL;
     llm_text repo;
+    if (!cache_dir || !*cache_dir) return llm__error(LLM_ERR_ARG, "cache folder: a path expected");
+    if (!name || !llm__hub_part(name, strcspn(name, "/")) || (slash && !llm__hub_part(slash + 1, strlen(slash + 1))))
+        return llm__error(LLM_ERR_ARG, "model name \"%.100s\": ORG/NAME expected", name ? name : "");
     memset(&repo, 0, sizeof repo);
     llm_text_str(&repo, cache_dir);
     llm_text_str(&repo, "/models--");
-    llm_text_add(&repo, name, slash ? (size_t)(slash - name) : strlen(name));
-    if (slash) llm_text_str(&repo, "--"), llm_text_str(&repo, slash + 1);
-    char *snapshots = repo.failed ? NULL : llm__path_join(repo.data, "snapshots");
-    char *rev = snapshots ? llm__hub_main(repo.data) : NULL, *found = rev ? llm__path_join(snapshots, rev) : NULL;
-    if (found && llm__path_kind_of(found) != LLM__PATH_DIR) {
-        LLM_FREE(found);
-        found = NULL;
-    }
-    if (snapshots && !found) found = llm__hub_newest(snapshots);
-    llm_result r = !snapshots ? llm__nomem() : found ? LLM_OK : llm__error(LLM_ERR_IO, "%s: not in the cache %s", name, cache_dir);
+    llm_text_add(&repo, name, strcspn(name, "/"));
+    llm_text_str(&repo, slash ? "--" : "");
+    llm_text_str(&repo, slash ? slash + 1 : "");
+    if (!repo.failed) refs = llm__path_join(repo.data, "refs/main"), snapshots = llm__path_join(repo.data, "snapshots");
+    if (refs && snapshots && llm__hub_main(refs, rev)) found = llm__path_join(snapshots, rev);
+    int there = found && llm__path_kind_of(found) == LLM__PATH_DIR;
+    if (!there) LLM_FREE(found), found = NULL;
+    if (!there && snapshots && llm__hub_newest(snapshots, rev)) found = llm__path_join(snapshots, rev);
+    llm_result r = !refs || !snapshots ? llm__nomem() : found ? LLM_OK : llm__error(LLM_ERR_IO, "%s: not in the cache %s", name, cache_dir);
     if (found) llm_text_str(path, found);
     if (!r && path->failed) r = llm__nomem();
-    LLM_FREE(rev);
     LLM_FREE(found);
     LLM_FREE(snapshots);
+    LLM_FREE(refs);
     llm_text_free(&repo);
     return r;
 }
@@ -15743,25 +15661,38 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
  * shape is refused by name before anything is allocated; and with one when an engine is opened.
  * The same tensor has other contents in the two formats: converters to GGUF permute the rows of q and k of some families, which turns
  * RoPE's half-split pairs into neighbours, and add the one to norms that are stored without it. The table of families says which.
- * What the config says wins over the family's habit; a bias that it does not ask for is used if the file has one. */
+ * What the config says wins over the family's habit; a bias that it does not ask for is used if the file has one.
+ *
+ * A model is read-only once it is open and may be shared by threads. A net (weights and buffers on a backend) belongs to one engine, whose
+ * stepping thread alone calls llm__net_step.
+ * Sources: the modeling_*.py of transformers for folders, llama.cpp's conversion and graph code for GGUF, and the papers named below. */
 /* ---- section: model (begin) ---- */
 /* ---- Facts: one way to ask config.json and GGUF metadata ----
- * The same fact has one name in GGUF and several in config.json, where every publisher had his own. So a question names them
- * all, and says what is believed when nothing is there and which range makes sense. */
+ * The same fact has one name in GGUF and several in config.json, where every publisher had his own. So a question lists them all in one
+ * string, "hidden_size n_embd .embedding_length": words with a dot are GGUF keys (without the architecture that they begin with), the
+ * others are spellings of config.json, most usual first. It also says what is believed when nothing is there, and which range makes
+ * sense. Nobody checks a value twice: what a question lets through is safe to compute with. */
 
 #define LLM__MUST INT64_MIN /* as the fallback of a whole number: it must be there */
 
 /* Where values are looked up. After the first failure everything reads as its fallback; `r` keeps the error. */
 typedef struct llm__facts {
-    const llm_json *json; /* config.json, or NULL: then gguf */
-    int node[3], n_nodes; /* objects to look in, in this order: a RoPE object, text_config, the root */
+    const llm_json *json;   /* config.json; NULL: then gguf */
+    int node[3], n_nodes;   /* objects to look in, in this order: a RoPE object, text_config, the root */
     const llm__gguf *gguf;
-    const char *arch;     /* prefix of GGUF keys */
-    const char *path;
+    char arch[64];          /* general.architecture */
+    const char *path;       /* of the model, for messages */
     llm_result r;
 } llm__facts;
 
-/* The next of several names separated by spaces, copied to `word`; NULL at the end. */
+/* What was found: a node of config.json or a key of GGUF; neither if it is absent. */
+typedef struct llm__fact {
+    char key[128];          /* as the file spells it, or as it usually would */
+    int node;               /* -1: none */
+    const llm__gguf_kv *kv; /* NULL: none */
+} llm__fact;
+
+/* The next of several words separated by spaces, copied to `word`; returns what follows it, NULL at the end. */
 static const char *llm__word_next(const char *words, char *word, size_t size) {
     while (*words == ' ') words++;
     size_t n = strcspn(words, " ");
@@ -15779,107 +15710,103 @@ static int llm__word_in(const char *words, const char *word) {
     return 0;
 }
 
-/* The value of the first key that is there and not null; -1. */
-static int llm__facts_json(const llm__facts *f, const char *keys) {
-    char key[64];
-    while (f->json && (keys = llm__word_next(keys, key, sizeof key)))
-        for (int i = 0; i < f->n_nodes; i++) {
-            int v = llm_json_find(f->json, f->node[i], key);
-            if (llm_json_type_of(f->json, v) > LLM_JSON_NULL) return v;
+/* The value of the first key that is there and not null. */
+static llm__fact llm__facts_find(const llm__facts *f, const char *keys) {
+    llm__fact found = {"", -1, NULL};
+    char key[64], full[128];
+    while (found.node < 0 && !found.kv && (keys = llm__word_next(keys, key, sizeof key))) {
+        if ((key[0] == '.') != !f->json) continue;
+        snprintf(full, sizeof full, "%s%s", f->json ? "" : f->arch, key);
+        for (int i = 0; f->json && i < f->n_nodes && found.node < 0; i++) {
+            int node = llm_json_find(f->json, f->node[i], key);
+            if (llm_json_type_of(f->json, node) > LLM_JSON_NULL) found.node = node;
         }
-    return -1;
-}
-
-static const llm__gguf_kv *llm__facts_gguf(const llm__facts *f, const char *key) {
-    char full[192];
-    if (!f->gguf || !key) return NULL;
-    snprintf(full, sizeof full, "%s.%s", f->arch, key);
-    return llm__gguf_find(f->gguf, full);
+        if (f->gguf) found.kv = llm__gguf_find(f->gguf, full);
+        if (!found.key[0] || found.node >= 0 || found.kv) memcpy(found.key, full, sizeof full);
+    }
+    return found;
 }
 
 /* Remembers the first value that is wrong: its key, and what is wrong with it. */
-static void llm__facts_bad(llm__facts *f, const char *keys, const char *gguf_key, const char *what) {
-    char key[64];
-    if (f->r) return;
-    if (f->json) llm__word_next(keys, key, sizeof key);
-    f->r = f->json ? llm__error(LLM_ERR_FORMAT, "%s: config.json: %s: %s", f->path, key, what)
-                   : llm__error(LLM_ERR_FORMAT, "%s: %.64s.%s: %s", f->path, f->arch, gguf_key ? gguf_key : keys, what);
+static void llm__facts_bad(llm__facts *f, const llm__fact *fact, const char *what) {
+    if (!f->r) f->r = llm__error(LLM_ERR_FORMAT, "%s: %s%s: %s", f->path, f->json ? "config.json: " : "", fact->key, what);
 }
 
-/* The number of the first key that is there, between lo and hi; `whole`: without fraction. NaN: absent, or refused.
- * `keys` are spellings of config.json, most usual first; `gguf_key` is that of GGUF, NULL if it has none. */
-static double llm__fact_any(llm__facts *f, const char *keys, const char *gguf_key, double lo, double hi, int whole) {
+/* The number of the first key that is there, between lo and hi; `whole`: an integer. NaN: absent, or refused. */
+static double llm__fact_any(llm__facts *f, const char *keys, double lo, double hi, int whole) {
     char what[160];
-    double v = 0;
+    double v = 0, other = 0;
     int64_t i = 0;
-    int node = llm__facts_json(f, keys), ok;
-    const llm__gguf_kv *kv = llm__facts_gguf(f, gguf_key);
-    if (f->r || (node < 0 && !kv)) return (double)NAN;
-    if (f->json) ok = whole ? llm_json_int(f->json, node, &i) : llm_json_num(f->json, node, &v);
-    else ok = kv->type != LLM__GGUF_BOOL && (whole ? llm__gguf_int_at(kv, 0, &i) : llm__gguf_num_at(kv, 0, &v));
-    for (uint64_t k = 1; ok && kv && kv->is_array && k < kv->count; k++) { /* one value a layer: all must be equal */
-        int64_t other = 0;
-        ok = whole && llm__gguf_int_at(kv, k, &other) && other == i;
-    }
-    if (whole) v = (double)i;
+    int ok = whole ? 2 : 1;
+    llm__fact fact = llm__facts_find(f, keys);
+    if (f->r || (fact.node < 0 && !fact.kv)) return (double)NAN;
+    if (fact.kv) ok = llm__gguf_num_at(fact.kv, 0, &v) >= ok;
+    else if (!whole) ok = llm_json_num(f->json, fact.node, &v);
+    else ok = llm_json_int(f->json, fact.node, &i), v = (double)i;
+    for (uint64_t k = 1; ok && fact.kv && k < fact.kv->count; k++) /* one value a layer: all must be equal */
+        ok = llm__gguf_num_at(fact.kv, k, &other) && other == v;
     if (ok && v >= lo && v <= hi) return v;
     if (ok) snprintf(what, sizeof what, "%.17g is outside %.9g to %.9g", v, lo, hi);
     else snprintf(what, sizeof what, "%s expected", whole ? "a whole number" : "a number");
     for (char *p = what; *p; p++)
         if (*p == ',') *p = '.'; /* whatever the host program's locale prints */
-    llm__facts_bad(f, keys, gguf_key, what);
+    llm__facts_bad(f, &fact, what);
     return (double)NAN;
 }
 
-/* `fallback` where it is absent; with LLM__MUST that is an error. */
-static int32_t llm__fact_int(llm__facts *f, const char *keys, const char *gguf_key, int64_t fallback, int64_t lo, int64_t hi) {
-    double v = llm__fact_any(f, keys, gguf_key, (double)lo, (double)hi, 1);
+/* A whole number between lo and hi; `fallback` where it is absent: with LLM__MUST that is an error. */
+static int32_t llm__fact_int(llm__facts *f, const char *keys, int64_t fallback, int64_t lo, int64_t hi) {
+    double v = llm__fact_any(f, keys, (double)lo, (double)hi, 1);
     if (v == v) return (int32_t)v;
     if (fallback != LLM__MUST) return (int32_t)fallback;
-    llm__facts_bad(f, keys, gguf_key, "missing");
+    llm__fact absent = llm__facts_find(f, keys);
+    llm__facts_bad(f, &absent, "missing");
     return (int32_t)lo;
 }
 
-/* A number of the file between lo and hi, or `fallback`. */
-static double llm__fact_num(llm__facts *f, const char *keys, const char *gguf_key, double fallback, double lo, double hi) {
-    double v = llm__fact_any(f, keys, gguf_key, lo, hi, 0);
+/* A number between lo and hi, or `fallback`. */
+static double llm__fact_num(llm__facts *f, const char *keys, double fallback, double lo, double hi) {
+    double v = llm__fact_any(f, keys, lo, hi, 0);
     return v == v ? v : fallback;
 }
 
-/* true and false; JSON also as 0 and 1. */
-static int llm__fact_bool(llm__facts *f, const char *keys, const char *gguf_key, int fallback) {
-    int v = fallback, node = llm__facts_json(f, keys);
+/* true and false; in JSON also as 0 and 1. */
+static int llm__fact_bool(llm__facts *f, const char *keys, int fallback) {
+    llm__fact fact = llm__facts_find(f, keys);
     int64_t i;
-    const llm__gguf_kv *kv = llm__facts_gguf(f, gguf_key);
-    if (kv && kv->type == LLM__GGUF_BOOL && !kv->is_array) return kv->data[0] != 0;
-    if (node >= 0 && llm_json_int(f->json, node, &i)) return i != 0;
-    if ((node >= 0 && !llm_json_bool(f->json, node, &v)) || kv) llm__facts_bad(f, keys, gguf_key, "true or false expected");
-    return v;
+    if (fact.kv && fact.kv->type == LLM__GGUF_BOOL && !fact.kv->is_array) return fact.kv->data[0];
+    if (llm_json_int(f->json, fact.node, &i)) return i != 0;
+    if (!llm_json_bool(f->json, fact.node, &fallback) && (fact.node >= 0 || fact.kv)) llm__facts_bad(f, &fact, "true or false expected");
+    return fallback;
 }
 
-/* A text, into `out`; the empty text if it is absent. */
-static const char *llm__fact_str(llm__facts *f, const char *keys, const char *gguf_key, char *out, size_t size) {
-    size_t n = 0;
-    int node = llm__facts_json(f, keys);
-    const llm__gguf_kv *kv = llm__facts_gguf(f, gguf_key);
-    const char *s = node >= 0 ? llm_json_str(f->json, node, &n) : NULL;
+/* A text of fewer than 64 bytes; "" if it is absent. */
+static const char *llm__fact_str(llm__facts *f, const char *keys, char out[64]) {
+    llm__fact fact = llm__facts_find(f, keys);
+    llm__str s = llm__gguf_text(fact.kv);
     out[0] = 0;
-    if (kv && kv->type == LLM__GGUF_STR && !kv->is_array) {
-        s = (const char *)kv->data + 8;
-        n = (size_t)llm__load_le(kv->data, 8);
-    }
-    if (s && n < size) {
-        memcpy(out, s, n);
-        out[n] = 0;
-    } else if (node >= 0 || kv) {
-        llm__facts_bad(f, keys, gguf_key, "a short text expected");
-    }
+    if (fact.node >= 0) s.p = llm_json_str(f->json, fact.node, &s.n);
+    if (s.p && s.n < 64) snprintf(out, 64, "%.*s", (int)s.n, s.p);
+    else if (fact.node >= 0 || fact.kv) llm__facts_bad(f, &fact, "a short text expected");
     return out;
+}
+
+/* The first element of a JSON list; -1 if there is none. */
+static int llm__fact_list(const llm__facts *f, const char *key) { return llm_json_first(f->json, llm__facts_find(f, key).node); }
+
+/* Facts with an object of config.json put before the others. */
+static llm__facts llm__facts_in(const llm__facts *f, int object) {
+    llm__facts in = *f;
+    if (llm_json_type_of(f->json, object) != LLM_JSON_OBJECT) return in;
+    for (int i = in.n_nodes++; i > 0; i--) in.node[i] = in.node[i - 1];
+    in.node[0] = object;
+    return in;
 }
 
 /* ---- Families ----
  * A row says what a family does where its files keep silent; the rest is read. For a folder the code that comes with the model
- * knows these things, for GGUF the program that runs it. To add a family of known parts is to add a row. */
+ * knows these things, for GGUF the program that runs it. To add a family of known parts is to add a row. What no flag can say stands in the
+ * functions below as llm__arch_is(a, "names"): search for a family's name to find all that is special about it. */
 
 /* What neither config.json nor GGUF metadata say, because the code of each family knows it. */
 enum {
@@ -15974,7 +15901,7 @@ static const llm__family llm__families[] = {
 
 /* ---- The architecture: shapes and switches ---- */
 
-enum { LLM__MAX_LAYERS = 512, LLM__MAX_ROPE = 512 };
+enum { LLM__MAX_LAYERS = 512, LLM__MAX_ROPE = 512, LLM__MAX_HEADS = 4096 };
 
 /* One way to turn q and k. Two variants with longrope: short and long prompts. */
 typedef struct llm__rope {
@@ -15985,16 +15912,18 @@ typedef struct llm__rope {
 
 typedef struct llm__arch_layer {
     int8_t rope;     /* which of arch.rope; -1: no positions here */
-    int8_t moe;
-    int32_t window;  /* 0: sees everything */
+    int8_t moe;      /* 1: a mixture of experts */
+    int32_t window;  /* a query sees so many positions, its own included; 0: all */
 } llm__arch_layer;
 
+/* Everything that the forward pass must know of a family and a size. Written once, by llm__arch_read; every number lies in a range that
+ * the code below can compute with. */
 typedef struct llm__arch {
     const llm__family *family;
     char name[64];         /* model_type or general.architecture */
     char class_name[64];   /* architectures[0] */
     uint32_t flags;        /* the family's, corrected by the config */
-    int gguf;
+    int gguf;              /* from a GGUF file, else from a folder */
     int32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, v_head_dim, ff, vocab, max_positions, max_len;
     int32_t position_offset;           /* of the table of learned positions */
     llm_norm_kind norm;
@@ -16003,8 +15932,9 @@ typedef struct llm__arch {
     llm_act act;
     float act_limit;
     int qkv_bias, o_bias, mlp_bias, norm_bias; /* 1: required; 0: used where the file has one */
-    int tied, sinks;
+    int tied, sinks;                   /* tied -1: if the file has no output matrix */
     llm__rope rope[2];                 /* global, local */
+    float alibi[LLM__MAX_HEADS];       /* slopes */
     int32_t n_rope, rope_dim, rope_pairs;
     int32_t dynamic;                   /* base grows with the prompt: 1 dynamic NTK, 2 Qwen 1's steps */
     double dynamic_factor, dynamic_from;
@@ -16028,11 +15958,11 @@ static int llm__arch_is(const llm__arch *a, const char *names) {
 /* The error for a family that is not in the table, which lists those that are. */
 static llm_result llm__arch_unknown(const char *path, const char *name) {
     llm_text t;
+    char one[64];
     memset(&t, 0, sizeof t);
     for (int i = 0; i < LLM__COUNT(llm__families); i++) {
-        char one[64];
         llm__word_next(llm__families[i].names, one, sizeof one);
-        if (i) llm_text_str(&t, ", ");
+        llm_text_str(&t, i ? ", " : "");
         llm_text_str(&t, one);
     }
     llm_result r = llm__error(LLM_ERR_UNSUPPORTED, "%s: architecture \"%.64s\" is not supported; supported are %s", path, name,
@@ -16041,25 +15971,19 @@ static llm_result llm__arch_unknown(const char *path, const char *name) {
     return r;
 }
 
-/* Finds the family, and where in config.json its values stand. */
+/* Finds the family, and where in config.json its values stand: a model that also sees or hears has those of its text part in an object
+ * of their own, with a model_type of its own or that of the whole. */
 static llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
-    char outer[64] = "";
+    snprintf(a->name, sizeof a->name, "%s", f->arch);
+    snprintf(a->class_name, sizeof a->class_name, "%s", f->arch);
     if (f->json) {
-        int inner = llm__facts_json(f, "text_config llm_config language_config"), classes = llm__facts_json(f, "architectures");
-        size_t n = 0;
-        const char *name = classes >= 0 ? llm_json_str(f->json, llm_json_first(f->json, classes), &n) : NULL;
+        char inner[64];
+        const char *name = llm_json_str(f->json, llm__fact_list(f, "architectures"), NULL);
         if (name) snprintf(a->class_name, sizeof a->class_name, "%.60s", name);
-        llm__fact_str(f, "model_type", NULL, outer, sizeof outer);
-        if (llm_json_type_of(f->json, inner) == LLM_JSON_OBJECT) {
-            f->node[0] = inner;
-            f->node[1] = 0;
-            f->n_nodes = 2;
-        }
-        llm__fact_str(f, "model_type", NULL, a->name, sizeof a->name);
-        if (!a->name[0]) snprintf(a->name, sizeof a->name, "%s", outer);
-    } else {
-        snprintf(a->name, sizeof a->name, "%.60s", f->arch);
-        snprintf(a->class_name, sizeof a->class_name, "%.60s", f->arch);
+        llm__fact_str(f, "model_type", a->name);
+        *f = llm__facts_in(f, llm__facts_find(f, "text_config llm_config language_config").node);
+        llm__fact_str(f, "model_type", inner);
+        if (inner[0]) memcpy(a->name, inner, sizeof inner);
     }
     for (int i = 0; !f->r && i < LLM__COUNT(llm__families) && !a->family; i++)
         if (llm__word_in(f->json ? llm__families[i].names : llm__families[i].gguf, a->name)) a->family = &llm__families[i];
@@ -16073,35 +15997,32 @@ static llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
 
 /* Counts and widths. */
 static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
-    a->n_layers = llm__fact_int(f, "num_hidden_layers num_layers n_layer", "block_count", LLM__MUST, 1, LLM__MAX_LAYERS);
-    if (!f->json) a->n_layers -= llm__fact_int(f, "", "nextn_predict_layers", 0, 0, a->n_layers - 1);
-    a->hidden = llm__fact_int(f, "hidden_size n_embd d_model", "embedding_length", LLM__MUST, 1, 1 << 17);
-    a->n_heads = llm__fact_int(f, "num_attention_heads n_head n_heads", "attention.head_count", LLM__MUST, 1, 4096);
-    int one_kv = f->json && llm__fact_bool(f, "multi_query", NULL, llm__arch_is(a, "gpt_bigcode falcon")) &&
-                 !llm__fact_bool(f, "new_decoder_architecture", NULL, 0);
-    a->n_kv_heads = llm__fact_int(f, "num_key_value_heads multi_query_group_num num_kv_heads n_head_kv", "attention.head_count_kv",
+    a->n_layers = llm__fact_int(f, "num_hidden_layers num_layers n_layer .block_count", LLM__MUST, 1, LLM__MAX_LAYERS);
+    a->n_layers -= llm__fact_int(f, ".nextn_predict_layers", 0, 0, a->n_layers - 1); /* GGUF counts the multi-token prediction too */
+    a->hidden = llm__fact_int(f, "hidden_size n_embd d_model .embedding_length", LLM__MUST, 1, 1 << 17);
+    a->n_heads = llm__fact_int(f, "num_attention_heads n_head n_heads .attention.head_count", LLM__MUST, 1, LLM__MAX_HEADS);
+    a->n_kv_heads = llm__fact_int(f, "num_key_value_heads multi_query_group_num num_kv_heads n_head_kv .attention.head_count_kv",
                                   a->n_heads, 1, a->n_heads);
-    if (one_kv) a->n_kv_heads = 1;
-    int64_t even = a->hidden / LLM__MAX(a->n_heads, 1);
-    a->head_dim = llm__fact_int(f, "head_dim kv_channels attention_head_dim", "attention.key_length",
-                                a->hidden % a->n_heads ? LLM__MUST : even, 1, 4096);
-    a->v_head_dim = llm__fact_int(f, "", "attention.value_length", a->head_dim, 1, 4096);
-    a->ff = llm__fact_int(f, "intermediate_size ffn_hidden_size ffn_dim n_inner", "feed_forward_length", 4 * a->hidden, 1, 1 << 21);
+    int one_kv = f->json && llm__fact_bool(f, "multi_query", llm__arch_is(a, "gpt_bigcode falcon"));
+    if (one_kv && !llm__fact_bool(f, "new_decoder_architecture", 0)) a->n_kv_heads = 1;
+    int64_t even = a->hidden % a->n_heads ? LLM__MUST : a->hidden / a->n_heads;
+    a->head_dim = llm__fact_int(f, "head_dim kv_channels attention_head_dim .attention.key_length", even, 1, 4096);
+    a->v_head_dim = llm__fact_int(f, ".attention.value_length", a->head_dim, 1, 4096);
+    a->ff = llm__fact_int(f, "intermediate_size ffn_hidden_size ffn_dim n_inner .feed_forward_length", 4 * a->hidden, 1, 1 << 21);
     if (llm__arch_is(a, "qwen")) a->ff /= 2; /* gate and up together */
-    a->vocab = llm__fact_int(f, "padded_vocab_size vocab_size", "vocab_size", a->gguf ? a->vocab : LLM__MUST, 1, 1 << 24);
-    a->max_positions = llm__fact_int(f, "max_position_embeddings n_positions seq_length model_max_length max_seq_len", "context_length",
+    a->vocab = llm__fact_int(f, "padded_vocab_size vocab_size .vocab_size", a->gguf ? a->vocab : LLM__MUST, 1, 1 << 24);
+    a->max_positions = llm__fact_int(f, "max_position_embeddings n_positions seq_length model_max_length max_seq_len .context_length",
                                      2048, 1, 1 << 30);
     a->max_len = a->max_positions;
-    if (a->flags & LLM__MLA) {
-        a->q_rank = llm__fact_int(f, "q_lora_rank", "attention.q_lora_rank", 0, 0, 1 << 16);
-        a->kv_rank = llm__fact_int(f, "kv_lora_rank", "attention.kv_lora_rank", LLM__MUST, 1, 1 << 16);
-        a->rope_dim = llm__fact_int(f, "qk_rope_head_dim", "rope.dimension_count", LLM__MUST, 2, LLM__MAX_ROPE);
-        int64_t key = llm__fact_int(f, "", "attention.key_length_mla", a->head_dim, 1, 4096);
-        a->nope = llm__fact_int(f, "qk_nope_head_dim", NULL, key - a->rope_dim, 1, 4096);
-        a->v_head_dim = llm__fact_int(f, "v_head_dim", "attention.value_length_mla", a->v_head_dim, 1, 4096);
-        a->head_dim = a->nope + a->rope_dim;
-        a->n_kv_heads = a->n_heads;
-    }
+    if (!(a->flags & LLM__MLA)) return;
+    a->q_rank = llm__fact_int(f, "q_lora_rank .attention.q_lora_rank", 0, 0, 1 << 16);
+    a->kv_rank = llm__fact_int(f, "kv_lora_rank .attention.kv_lora_rank", LLM__MUST, 1, 1 << 16);
+    a->rope_dim = llm__fact_int(f, "qk_rope_head_dim .rope.dimension_count", LLM__MUST, 2, LLM__MAX_ROPE);
+    int64_t key = llm__fact_int(f, ".attention.key_length_mla", a->head_dim, 1, 4096);
+    a->nope = llm__fact_int(f, "qk_nope_head_dim", key - a->rope_dim, 1, 4096);
+    a->v_head_dim = llm__fact_int(f, "v_head_dim .attention.value_length_mla", a->v_head_dim, 1, 4096);
+    a->head_dim = a->nope + a->rope_dim;
+    a->n_kv_heads = a->n_heads;
 }
 
 /* The activation that Hugging Face calls `name`. */
@@ -16119,42 +16040,46 @@ static llm_act llm__act_of(llm__facts *f, const char *name) {
 /* Which biases and norms there are. */
 static void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char text[64];
-    int all = llm__fact_bool(f, "use_bias bias enable_bias add_bias_linear", NULL, (a->flags & LLM__ALL_BIAS) != 0);
-    int attention = llm__fact_bool(f, "attention_bias", NULL, -1);
+    int all = llm__fact_bool(f, "use_bias bias enable_bias add_bias_linear", (a->flags & LLM__ALL_BIAS) != 0);
+    int attention = llm__fact_bool(f, "attention_bias", -1);
     int usual = attention >= 0 ? attention : all || (a->flags & LLM__QKV_BIAS);
-    a->qkv_bias = llm__fact_bool(f, "qkv_bias add_qkv_bias use_qkv_bias", NULL, usual);
-    a->o_bias = llm__fact_bool(f, "attention_out_bias", NULL, attention >= 0 ? attention && !(a->flags & LLM__BIAS_NOT_O) : all);
-    a->mlp_bias = llm__fact_bool(f, "mlp_bias", NULL, all && !llm__arch_is(a, "internlm internlm2 gpt_oss"));
-    a->norm_bias = (a->flags & LLM__LAYER_NORM) && (a->flags & LLM__ALL_BIAS);
+    a->qkv_bias = llm__fact_bool(f, "qkv_bias add_qkv_bias use_qkv_bias", usual);
+    a->o_bias = llm__fact_bool(f, "attention_out_bias", attention >= 0 ? attention && !(a->flags & LLM__BIAS_NOT_O) : all);
+    a->mlp_bias = llm__fact_bool(f, "mlp_bias", all && !llm__arch_is(a, "internlm internlm2 gpt_oss"));
     a->norm = a->flags & LLM__LAYER_NORM ? LLM_NORM_LAYER : LLM_NORM_RMS;
+    a->norm_bias = a->norm == LLM_NORM_RMS ? -1 : (a->flags & LLM__ALL_BIAS) != 0;
     a->qk_norm = a->flags & LLM__QK_HEAD ? LLM_QK_NORM_HEAD_RMS : a->flags & LLM__QK_WHOLE ? LLM_QK_NORM_WHOLE_RMS : LLM_QK_NORM_NONE;
     const llm__tensor *norm = a->gguf ? llm__tensors_find(tensors, "blk.0.attn_q_norm.weight") : NULL;
     if (norm && !a->qk_norm) a->qk_norm = norm->shape[0] == a->head_dim ? LLM_QK_NORM_HEAD_RMS : LLM_QK_NORM_WHOLE_RMS;
     if (norm && norm->n_dims > 1) a->qk_norm = LLM_QK_NORM_HEAD_LAYER;
-    if (llm__fact_bool(f, "use_qk_norm qk_layernorm", NULL, 0))
+    if (llm__fact_bool(f, "use_qk_norm qk_layernorm", 0))
         a->qk_norm = llm__arch_is(a, "cohere stablelm") ? LLM_QK_NORM_HEAD_LAYER : LLM_QK_NORM_HEAD_RMS;
-    if (llm__fact_bool(f, "use_parallel_residual parallel_attn", "use_parallel_residual", (a->flags & LLM__PARALLEL) != 0))
-        a->flags |= LLM__PARALLEL;
-    else a->flags &= ~(uint32_t)LLM__PARALLEL;
-    a->tied = llm__fact_bool(f, "tie_word_embeddings", NULL, -1);
+    int parallel = llm__fact_bool(f, "use_parallel_residual parallel_attn .use_parallel_residual", (a->flags & LLM__PARALLEL) != 0);
+    a->flags = parallel ? a->flags | LLM__PARALLEL : a->flags & ~(uint32_t)LLM__PARALLEL;
+    a->tied = llm__fact_bool(f, "tie_word_embeddings", -1);
     a->sinks = llm__arch_is(a, "gpt_oss");
     a->act = a->family->act;
-    llm__fact_str(f, "hidden_activation hidden_act activation_function activation", NULL, text, sizeof text);
+    llm__fact_str(f, "hidden_activation hidden_act activation_function activation", text);
     if (text[0] && a->act != LLM_ACT_SWIGLU_OAI && !llm__arch_is(a, "gemma")) a->act = llm__act_of(f, text);
-    a->act_limit = llm__fact_num(f, "swiglu_limit", NULL, 7, 1e-3, 1e6);
+    a->act_limit = (float)llm__fact_num(f, "swiglu_limit", 7, 1e-3, 1e6);
     if (f->json && llm__arch_is(a, "gpt_bigcode") && a->n_kv_heads > 1) a->flags |= LLM__GROUPED;
+    if (llm__arch_is(a, "opt")) a->position_offset = 2;
+}
+
+/* Variants of a family that compute something else under the same name: refused rather than run wrongly. */
+static void llm__arch_variants(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     /* Baichuan 13B has ALiBi, 7B rotates: the class, the width and needless inv_freq tensors tell which (in GGUF the number of layers) */
     int thirteen = a->gguf ? a->n_layers == 40 : a->hidden != 4096 && !strcmp(a->class_name, "BaichuanForCausalLM");
     if (llm__arch_is(a, "baichuan") && thirteen && !llm__tensors_find(tensors, "model.layers.0.self_attn.rotary_emb.inv_freq"))
         a->flags |= LLM__ALIBI;
-    if (llm__arch_is(a, "baichuan") && a->vocab == 125696 && !f->r)
+    int other = !llm__fact_bool(f, "do_layer_norm_before", 1);
+    other |= llm__fact_bool(f, "apply_residual_connection_post_layernorm", 0);
+    other |= llm__fact_bool(f, "scale_attn_by_inverse_layer_idx alibi", 0); /* ALiBi by choice: Falcon's, whose scale differs */
+    other |= llm__fact_int(f, "word_embed_proj_dim", a->hidden, 1, 1 << 20) != a->hidden;
+    if (f->r) return;
+    if (llm__arch_is(a, "baichuan") && a->vocab == 125696)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: Baichuan 2 (its output layer is normalised as it runs) is not supported", f->path);
-    if (llm__arch_is(a, "opt")) a->position_offset = 2;
-    int other = !llm__fact_bool(f, "do_layer_norm_before", NULL, 1);
-    other |= llm__fact_bool(f, "apply_residual_connection_post_layernorm", NULL, 0);
-    other |= llm__fact_bool(f, "scale_attn_by_inverse_layer_idx alibi", NULL, 0); /* ALiBi by choice: Falcon's, whose scale differs */
-    if (f->json) other |= llm__fact_int(f, "word_embed_proj_dim", NULL, a->hidden, 1, 1 << 20) != a->hidden;
-    if (other && !f->r)
+    else if (other)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: this variant of %s is not supported (norms after the blocks, projected "
                           "embeddings, or scores changed by layer or distance)", f->path, a->name);
 }
@@ -16162,73 +16087,70 @@ static void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *
 /* Constants that multiply or cap something. */
 static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     const double big = 1e9;
-    double eps = llm__fact_num(f, "rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_epsilon norm_eps",
-                               "attention.layer_norm_rms_epsilon", 1e-5, 1e-20, 1);
-    a->eps = llm__fact_num(f, "", "attention.layer_norm_epsilon", eps, 1e-20, 1);
-    a->embed_scale = llm__fact_num(f, "embedding_multiplier scale_emb", "embedding_scale",
-                                   llm__arch_is(a, "gemma gemma2 gemma3_text vaultgemma") ? sqrt(a->hidden) : 1, -big, big);
-    a->residual_scale = llm__fact_num(f, "residual_multiplier", "residual_scale", 1, -big, big);
-    if (llm__arch_is(a, "minicpm minicpm3") && f->json)
-        a->residual_scale = (float)(llm__fact_num(f, "scale_depth", NULL, sqrt(a->n_layers), 0, big) / sqrt(a->n_layers));
-    a->logit_scale = llm__fact_num(f, "logit_scale", "logit_scale", llm__arch_is(a, "cohere cohere2") ? 0.0625 : 1, -big, big);
-    double divisor = llm__fact_num(f, "logits_scaling", NULL, 1, 1e-9, big);
-    if (llm__arch_is(a, "minicpm minicpm3") && f->json) divisor = a->hidden / llm__fact_num(f, "dim_model_base", NULL, a->hidden, 1, big);
-    if (a->gguf && (a->flags & LLM__DIVIDE_LOGITS) && a->logit_scale > 0) divisor = a->logit_scale, a->logit_scale = 1;
-    a->logit_scale = (float)(a->logit_scale / divisor);
+    int minicpm = f->json && llm__arch_is(a, "minicpm minicpm3"), gemma2 = a->gguf && llm__arch_is(a, "gemma2");
+    a->eps = (float)llm__fact_num(f, "rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_epsilon norm_eps "
+                                  ".attention.layer_norm_epsilon .attention.layer_norm_rms_epsilon", 1e-5, 1e-20, 1);
+    double embed = llm__arch_is(a, "gemma gemma2 gemma3_text vaultgemma") ? sqrt(a->hidden) : 1;
+    a->embed_scale = (float)llm__fact_num(f, "embedding_multiplier scale_emb .embedding_scale", embed, -big, big);
+    a->residual_scale = (float)llm__fact_num(f, "residual_multiplier .residual_scale", 1, -big, big);
+    if (minicpm) a->residual_scale = (float)(llm__fact_num(f, "scale_depth", sqrt(a->n_layers), 0, big) / sqrt(a->n_layers));
+    double scale = llm__fact_num(f, "logit_scale .logit_scale", llm__arch_is(a, "cohere cohere2") ? 0.0625 : 1, -big, big);
+    double divisor = llm__fact_num(f, "logits_scaling", 1, 1e-9, big);
+    if (minicpm) divisor = a->hidden / llm__fact_num(f, "dim_model_base", a->hidden, 1, big);
+    if (a->gguf && (a->flags & LLM__DIVIDE_LOGITS) && scale > 0) divisor = scale, scale = 1;
+    a->logit_scale = (float)(scale / divisor);
     double query = a->head_dim; /* attention scale = 1 / sqrt(query) */
-    if (a->gguf && ((llm__arch_is(a, "gemma2") && a->n_layers == 46) || (llm__arch_is(a, "gemma3_text") && a->n_layers == 62)))
-        query = (double)a->hidden / a->n_heads;
-    query = llm__fact_num(f, "query_pre_attn_scalar", NULL, query, 1e-6, big);
-    a->attn_scale = llm__fact_num(f, "attention_multiplier", "attention.scale", 1 / sqrt(query), -big, big);
-    if (!llm__fact_bool(f, "scale_attn_weights", NULL, 1)) a->attn_scale = 1;
-    int caps = llm__arch_is(a, "gemma2");
-    a->attn_softcap = llm__fact_num(f, "attn_logit_softcapping", "attn_logit_softcapping", caps && a->gguf ? 50 : 0, 0, big);
-    a->logit_softcap = llm__fact_num(f, "final_logit_softcapping", "final_logit_softcapping", caps && a->gguf ? 30 : 0, 0, big);
-    if (llm__fact_num(f, "clip_qkv", "attention.clamp_kqv", 0, 0, big) > 0 && !f->r)
+    if (gemma2 && a->n_layers == 46) query = (double)a->hidden / a->n_heads; /* the 27B of Gemma 2 and 3 */
+    if (a->gguf && llm__arch_is(a, "gemma3_text") && a->n_layers == 62) query = (double)a->hidden / a->n_heads;
+    query = llm__fact_num(f, "query_pre_attn_scalar", query, 1e-6, big);
+    a->attn_scale = (float)llm__fact_num(f, "attention_multiplier .attention.scale", 1 / sqrt(query), -big, big);
+    if (!llm__fact_bool(f, "scale_attn_weights", 1)) a->attn_scale = 1;
+    a->attn_softcap = (float)llm__fact_num(f, "attn_logit_softcapping .attn_logit_softcapping", gemma2 ? 50 : 0, 0, big);
+    a->logit_softcap = (float)llm__fact_num(f, "final_logit_softcapping .final_logit_softcapping", gemma2 ? 30 : 0, 0, big);
+    if (llm__fact_num(f, "clip_qkv .attention.clamp_kqv", 0, 0, big) > 0 && !f->r)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: clip_qkv (clamped q, k and v) is not supported", f->path);
-    if (llm__fact_bool(f, "use_logn_attn", NULL, 0))
-        a->logn_from = llm__fact_int(f, "seq_length max_position_embeddings", NULL, a->max_positions, 2, 1 << 30);
+    if (llm__fact_bool(f, "use_logn_attn", 0))
+        a->logn_from = llm__fact_int(f, "seq_length max_position_embeddings", a->max_positions, 2, 1 << 30);
 }
 
 /* The mixture of experts: widths, and how the router scores and chooses. */
 static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
-    char method[64], score[64];
-    a->n_experts = llm__fact_int(f, "num_local_experts num_experts n_routed_experts moe_num_experts", "expert_count", 0, 0, 65536);
+    char text[64];
+    a->n_experts = llm__fact_int(f, "num_local_experts num_experts n_routed_experts moe_num_experts .expert_count", 0, 0, 65536);
     if (!a->n_experts) return;
-    a->n_used = llm__fact_int(f, "num_experts_per_tok moe_k num_experts_per_token moe_topk", "expert_used_count", LLM__MUST, 1,
-                              LLM__MIN(a->n_experts, 256));
-    a->ff_expert = llm__fact_int(f, "moe_intermediate_size intermediate_size", "expert_feed_forward_length", a->ff, 1, 1 << 20);
-    int64_t n_shared = llm__fact_int(f, "n_shared_experts moe_num_shared_experts num_shared_experts", "expert_shared_count", 0, 0, 1024);
-    a->ff_shared = llm__fact_int(f, "shared_expert_intermediate_size shared_intermediate_size", "expert_shared_feed_forward_length",
+    int32_t most = LLM__MIN(a->n_experts, 256);
+    a->n_used = llm__fact_int(f, "num_experts_per_tok moe_k num_experts_per_token moe_topk .expert_used_count", LLM__MUST, 1, most);
+    a->ff_expert = llm__fact_int(f, "moe_intermediate_size intermediate_size .expert_feed_forward_length", a->ff, 1, 1 << 20);
+    int64_t n_shared = llm__fact_int(f, "n_shared_experts moe_num_shared_experts num_shared_experts .expert_shared_count", 0, 0, 1024);
+    a->ff_shared = llm__fact_int(f, "shared_expert_intermediate_size shared_intermediate_size .expert_shared_feed_forward_length",
                                  n_shared * a->ff_expert, 0, 1 << 21);
     a->score = a->flags & LLM__SIGMOID ? LLM_ROUTE_SIGMOID : a->flags & LLM__TOPK_SOFTMAX ? LLM_ROUTE_TOPK_SOFTMAX : LLM_ROUTE_SOFTMAX;
-    int gating = a->gguf ? llm__fact_int(f, "", "expert_gating_func", 0, 0, 3) : 0, corrected = 0;
+    int gating = llm__fact_int(f, ".expert_gating_func", 0, 0, 3), corrected = 0;
     for (int i = 0; a->gguf && i < a->n_layers; i++) { /* some converters write another width than the tensors have */
-        snprintf(method, sizeof method, "blk.%d.ffn_up_shexp.weight", i);
-        const llm__tensor *t = llm__tensors_find(tensors, method);
+        snprintf(text, sizeof text, "blk.%d.ffn_up_shexp.weight", i);
+        const llm__tensor *t = llm__tensors_find(tensors, text);
         if (t) a->ff_shared = (int32_t)LLM__MIN(t->shape[0], 1 << 21);
-        snprintf(method, sizeof method, "blk.%d.exp_probs_b.bias", i);
-        corrected |= llm__tensors_find(tensors, method) != NULL;
+        snprintf(text, sizeof text, "blk.%d.exp_probs_b.bias", i);
+        corrected |= llm__tensors_find(tensors, text) != NULL;
     }
-    if (gating == 2 || (!gating && corrected && (a->flags & LLM__MLA)))
-        a->score = LLM_ROUTE_SIGMOID; /* DeepSeek-V3 as GGUF is "deepseek2" */
+    if (gating == 2 || (!gating && corrected && (a->flags & LLM__MLA))) a->score = LLM_ROUTE_SIGMOID; /* V3 as GGUF is "deepseek2" */
+    if (!strcmp(llm__fact_str(f, "scoring_func", text), "sigmoid")) a->score = LLM_ROUTE_SIGMOID;
     a->shared_gate = llm__arch_is(a, "qwen2_moe");
-    llm__fact_str(f, "scoring_func", NULL, score, sizeof score);
-    if (!strcmp(score, "sigmoid")) a->score = LLM_ROUTE_SIGMOID;
-    int always = llm__arch_is(a, "llama") || (a->gguf && llm__arch_is(a, "qwen3_moe")); /* Mixtral as GGUF is "llama" */
-    a->normalize = llm__fact_bool(f, "norm_topk_prob", "expert_weights_norm", always || (a->flags & LLM__NORM_TOPK));
+    int usual = (a->flags & LLM__NORM_TOPK) || llm__arch_is(a, "llama") || (a->gguf && llm__arch_is(a, "qwen3_moe")); /* GGUF's Mixtral */
+    a->normalize = llm__fact_bool(f, "norm_topk_prob .expert_weights_norm", usual);
     if (f->json && llm__arch_is(a, "deepseek_v2")) a->normalize = 0; /* its code ignores the key */
-    a->normalize_min = llm__fact_num(f, "moe_norm_min", NULL, 0, 0, 1);
-    a->route_scale = llm__fact_num(f, "routed_scaling_factor", "expert_weights_scale", 1, -1e6, 1e6);
+    a->normalize_min = (float)llm__fact_num(f, "moe_norm_min", 0, 0, 1);
+    a->route_scale = (float)llm__fact_num(f, "routed_scaling_factor .expert_weights_scale", 1, -1e6, 1e6);
     if (a->gguf && a->route_scale == 0) a->route_scale = 1;
-    a->n_group = llm__fact_int(f, "n_group", "expert_group_count", 1, 0, a->n_experts);
-    a->topk_group = llm__fact_int(f, "topk_group", "expert_group_used_count", 1, 0, LLM__MAX(a->n_group, 1));
-    llm__fact_str(f, "topk_method", NULL, method, sizeof method);
-    if (!strcmp(method, "greedy")) a->n_group = 1;
+    a->n_group = llm__fact_int(f, "n_group .expert_group_count", 1, 0, a->n_experts);
+    a->topk_group = llm__fact_int(f, "topk_group .expert_group_used_count", 1, 0, LLM__MAX(a->n_group, 1));
+    if (!strcmp(llm__fact_str(f, "topk_method", text), "greedy")) a->n_group = 1;
     a->group_top2 = a->score == LLM_ROUTE_SIGMOID;
-    if (!f->r && a->n_group > 1 &&
-        (a->n_experts % a->n_group || a->n_experts / a->n_group * a->topk_group < a->n_used ||
-         (a->group_top2 && a->n_experts / a->n_group < 2)))
+    int size = a->n_experts / LLM__MAX(a->n_group, 1);
+    if (!f->r && (int64_t)a->n_experts * a->ff_expert > INT32_MAX / 2)
+        f->r = llm__error(LLM_ERR_LIMIT, "%s: %d experts of width %d are too many", f->path, a->n_experts, a->ff_expert);
+    if (f->r || a->n_group < 2) return;
+    if (a->n_experts % a->n_group || size * a->topk_group < a->n_used || (a->group_top2 && size < 2))
         f->r = llm__error(LLM_ERR_FORMAT, "%s: %d experts in %d groups of which %d are used cannot give %d experts", f->path, a->n_experts,
                           a->n_group, a->topk_group, a->n_used);
 }
@@ -16236,41 +16158,36 @@ static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *t
 /* 1 if layer i is a mixture of experts. */
 static int llm__arch_is_moe(llm__facts *f, const llm__arch *a, int i) {
     if (!a->n_experts) return 0;
-    int64_t first = llm__fact_int(f, "first_k_dense_replace moe_layer_start_index", "leading_dense_block_count", 0, 0, 1 << 20);
-    int64_t last = llm__fact_int(f, "moe_layer_end_index", NULL, -1, -1, 1 << 20);
-    int64_t every = llm__fact_int(f, "decoder_sparse_step moe_layer_interval", "interleave_moe_layer_step", 1, 0, 1 << 20);
-    int64_t each = llm__fact_int(f, "moe_layer_freq", NULL, 1, 1, 1 << 20);
-    int dense = llm__facts_json(f, "mlp_only_layers");
-    for (int v = dense >= 0 ? llm_json_first(f->json, dense) : -1; v >= 0; v = llm_json_next(f->json, v)) {
-        int64_t index;
+    int64_t first = llm__fact_int(f, "first_k_dense_replace moe_layer_start_index .leading_dense_block_count", 0, 0, 1 << 20);
+    int64_t last = llm__fact_int(f, "moe_layer_end_index", -1, -1, 1 << 20), index;
+    int64_t every = llm__fact_int(f, "decoder_sparse_step moe_layer_interval .interleave_moe_layer_step", 1, 0, 1 << 20);
+    int64_t each = llm__fact_int(f, "moe_layer_freq", 1, 1, 1 << 20);
+    for (int v = llm__fact_list(f, "mlp_only_layers"); v >= 0; v = llm_json_next(f->json, v))
         if (llm_json_int(f->json, v, &index) && index == i) return 0;
-    }
     return i >= first && (last < 0 || i <= last) && every > 0 && (i + 1) % every == 0 && i % each == 0;
 }
 
 /* What each layer sees and how it turns q and k: layer_types, or what the family's code does without it. */
 static void llm__arch_layers(llm__facts *f, llm__arch *a) {
-    int zero_is_none = f->json || llm__arch_is(a, "phi3");
-    int32_t window = llm__fact_int(f, "sliding_window", "attention.sliding_window", 0, zero_is_none ? 0 : 1, 1 << 30);
-    int types = llm__facts_json(f, "layer_types"), type = types >= 0 ? llm_json_first(f->json, types) : -1;
-    int no_rope = llm__facts_json(f, "no_rope_layers"), rope = no_rope >= 0 ? llm_json_first(f->json, no_rope) : -1;
+    int types = llm__facts_find(f, "layer_types").node, type = llm_json_first(f->json, types);
+    int ropes = llm__facts_find(f, "no_rope_layers").node, rope = llm_json_first(f->json, ropes);
+    int32_t window = llm__fact_int(f, "sliding_window .attention.sliding_window", 0, f->json || llm__arch_is(a, "phi3") ? 0 : 1, 1 << 30);
     int hybrid = llm__arch_is(a, "cohere2 exaone4") && window, qwen = (a->flags & LLM__QWEN_WINDOW) != 0, smol = llm__arch_is(a, "smollm3");
     int usual = 0; /* every so many layers one sees everything */
     if (llm__arch_is(a, "gemma2 gpt_oss")) usual = 2;
     if (llm__arch_is(a, "gemma3_text")) usual = 6;
     if (hybrid || !strcmp(a->name, "olmo3") || (a->gguf && llm__arch_is(a, "olmo2"))) usual = 4;
-    int64_t pattern = llm__fact_int(f, "sliding_window_pattern", NULL, usual, 0, 1 << 20);
-    int64_t from = qwen ? llm__fact_int(f, "max_window_layers", NULL, 28, 0, 1 << 20) : 0;
-    int64_t interval = llm__fact_int(f, "no_rope_layer_interval", NULL, 4, 1, 1 << 20);
-    if (!llm__fact_bool(f, "use_sliding_window", NULL, !qwen && !smol)) window = 0;
+    int64_t pattern = llm__fact_int(f, "sliding_window_pattern", usual, 0, 1 << 20);
+    int64_t from = qwen ? llm__fact_int(f, "max_window_layers", 28, 0, 1 << 20) : 0;
+    int64_t interval = llm__fact_int(f, "no_rope_layer_interval", 4, 1, 1 << 20);
+    if (!llm__fact_bool(f, "use_sliding_window", !qwen && !smol)) window = 0;
     for (int i = 0; i < a->n_layers; i++) {
         llm__arch_layer *l = &a->layer[i];
         int64_t uses_rope = !smol || (i + 1) % interval != 0;
-        size_t n;
-        if (no_rope >= 0 && !llm_json_int(f->json, rope, &uses_rope))
-            llm__facts_bad(f, "no_rope_layers", NULL, "0 or 1 for each layer expected");
-        const char *name = type >= 0 ? llm_json_str(f->json, type, &n) : NULL;
+        if (ropes >= 0 && !llm_json_int(f->json, rope, &uses_rope) && !f->r)
+            f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: no_rope_layers: 0 or 1 for each layer expected", f->path);
         int slides = smol ? !uses_rope : i >= from && (!pattern || (i + 1) % pattern != 0);
+        const char *name = llm_json_str(f->json, type, NULL);
         if (name) slides = !strcmp(name, "sliding_attention");
         if (!f->r && types >= 0 && (!name || !llm__word_in("sliding_attention full_attention", name)))
             f->r = llm__error(LLM_ERR_UNSUPPORTED,
@@ -16293,18 +16210,22 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
 /* How far YaRN stretches attention. */
 static double llm__yarn_mscale(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1; }
 
+/* GGUF keeps 0.1 * mscale_all_dim, folders mscale_all_dim itself. */
+static double llm__yarn_all(llm__facts *f, const char *key) {
+    return llm__fact_num(f, key, 10 * llm__fact_num(f, ".rope.scaling.yarn_log_multiplier", 0, 0, 10), 0, 100);
+}
+
 /* YaRN (Peng et al. 2023): frequencies that turn often within the original length stay, slow ones are divided by the factor,
  * between them a ramp. */
 static void llm__rope_yarn(llm__facts *f, const llm__arch *a, double base, double factor, double original, llm__rope *out) {
-    double fast = llm__fact_num(f, "beta_fast", "rope.scaling.yarn_beta_fast", 32, 1e-3, 1e6),
-           slow = llm__fact_num(f, "beta_slow", "rope.scaling.yarn_beta_slow", 1, 1e-3, 1e6);
-    double log_mul = llm__fact_num(f, "", "rope.scaling.yarn_log_multiplier", 0, 0, 10); /* GGUF: 0.1 * mscale_all_dim */
-    double all = llm__fact_num(f, "mscale_all_dim", NULL, log_mul * 10, 0, 100),
-           mscale = llm__fact_num(f, "mscale", NULL, log_mul * 10, 0, 100);
+    const double two_pi = 2 * 3.14159265358979323846;
+    double fast = llm__fact_num(f, "beta_fast .rope.scaling.yarn_beta_fast", 32, 1e-3, 1e6);
+    double slow = llm__fact_num(f, "beta_slow .rope.scaling.yarn_beta_slow", 1, 1e-3, 1e6);
+    double all = llm__yarn_all(f, "mscale_all_dim"), mscale = llm__yarn_all(f, "mscale");
     double usual = mscale > 0 && all > 0 ? llm__yarn_mscale(factor, mscale) / llm__yarn_mscale(factor, all) : llm__yarn_mscale(factor, 1);
-    int truncate = llm__fact_bool(f, "truncate", NULL, !llm__arch_is(a, "gpt_oss")), d = a->rope_dim;
-    double low = d * log(original / (fast * 2 * 3.14159265358979323846)) / (2 * log(base)),
-           high = d * log(original / (slow * 2 * 3.14159265358979323846)) / (2 * log(base));
+    int truncate = llm__fact_bool(f, "truncate", !llm__arch_is(a, "gpt_oss")), d = a->rope_dim;
+    /* the frequencies' numbers that turn `fast` and `slow` times within the original length: solved for i */
+    double low = d * log(original / (fast * two_pi)) / (2 * log(base)), high = d * log(original / (slow * two_pi)) / (2 * log(base));
     low = LLM__MAX(truncate ? floor(low) : low, 0);
     high = LLM__MIN(truncate ? ceil(high) : high, d - 1);
     if (low == high) high += 0.001;
@@ -16312,12 +16233,12 @@ static void llm__rope_yarn(llm__facts *f, const llm__arch *a, double base, doubl
         double ramp = LLM__MIN(LLM__MAX((i - low) / (high - low), 0), 1);
         out->inv_freq[i] = (float)(out->inv_freq[i] * (1 - ramp) + out->inv_freq[i] / factor * ramp);
     }
-    out->scale[0] = llm__fact_num(f, "attention_factor", "rope.scaling.yarn_attn_factor", usual, 1e-6, 1e6);
+    out->scale[0] = (float)llm__fact_num(f, "attention_factor .rope.scaling.yarn_attn_factor", usual, 1e-6, 1e6);
 }
 
 /* Llama 3.1: the same idea by wavelength. */
 static void llm__rope_llama3(llm__facts *f, const llm__arch *a, double factor, double original, llm__rope *out) {
-    double low = llm__fact_num(f, "low_freq_factor", NULL, 1, 1e-6, 1e6), high = llm__fact_num(f, "high_freq_factor", NULL, 4, 1e-6, 1e6);
+    double low = llm__fact_num(f, "low_freq_factor", 1, 1e-6, 1e6), high = llm__fact_num(f, "high_freq_factor", 4, 1e-6, 1e6);
     for (int i = 0; i < a->rope_dim / 2; i++) {
         /* turns within the original length: fewer than `low`: divided by the factor, more than `high`: kept, between: a mix */
         double turns = original * out->inv_freq[i] / (2 * 3.14159265358979323846), keep = (turns - low) / LLM__MAX(high - low, 1e-9);
@@ -16327,17 +16248,20 @@ static void llm__rope_llama3(llm__facts *f, const llm__arch *a, double factor, d
     }
 }
 
-/* n factors from a JSON array or an F32 tensor of a GGUF file; 1 if they are there. */
-static int llm__rope_factors(llm__facts *f, const llm__tensors *tensors, const char *key, const char *tensor, int n, double *out) {
-    int list = llm__facts_json(f, key), v = list >= 0 ? llm_json_first(f->json, list) : -1, ok = llm_json_size(f->json, list) == n;
+/* Divides n frequencies by as many factors of a JSON array or of an F32 tensor of a GGUF file: `to` = from / factor. 1 if they are there. */
+static int llm__rope_divide(llm__facts *f, const llm__tensors *tensors, const char *key, const char *tensor, int n, const float *from,
+                            float *to) {
+    int list = llm__facts_find(f, key).node, v = llm_json_first(f->json, list), ok = llm_json_size(f->json, list) == n;
     const llm__tensor *t = tensors && f->gguf ? llm__tensors_find(tensors, tensor) : NULL;
     if (list < 0 && !t) return 0;
     if (t) ok = t->type == LLM_TYPE_F32 && t->shape[0] == n && t->bytes == n * 4;
-    for (int i = 0; ok && i < n; i++, v = t ? -1 : llm_json_next(f->json, v)) {
-        float x = 0;
-        if (t) memcpy(&x, t->data + 4 * i, 4);
-        out[i] = x;
-        ok = (t || llm_json_num(f->json, v, &out[i])) && out[i] > 1e-6 && out[i] < 1e9;
+    for (int i = 0; ok && i < n; i++) {
+        double factor = 0;
+        float x;
+        if (t) memcpy(&x, t->data + 4 * i, 4), factor = x;
+        else llm_json_num(f->json, v, &factor), v = llm_json_next(f->json, v);
+        ok = factor > 1e-6 && factor < 1e9;
+        to[i] = (float)(from[i] / factor);
     }
     if (!ok && !f->r) f->r = llm__error(LLM_ERR_FORMAT, "%s: %s: %d positive numbers expected", f->path, f->json ? key : tensor, n);
     return ok;
@@ -16345,58 +16269,51 @@ static int llm__rope_factors(llm__facts *f, const llm__tensors *tensors, const c
 
 /* The length a model was first trained for. */
 static double llm__rope_original(llm__facts *f, const llm__arch *a) {
-    return llm__fact_int(f, "original_max_position_embeddings", "rope.scaling.original_context_length", a->max_positions, 1, 1 << 30);
+    return llm__fact_int(f, "original_max_position_embeddings .rope.scaling.original_context_length", a->max_positions, 1, 1 << 30);
 }
 
-/* LongRoPE: own factors for every frequency, one set for short prompts and one for long ones. */
+/* LongRoPE (Ding et al. 2024): own factors for every frequency, one set for short prompts and one for long ones. */
 static void llm__rope_long(llm__facts *f, llm__arch *a, const llm__tensors *tensors, llm__rope *out) {
-    double factors[2][LLM__MAX_ROPE / 2];
     int half = a->rope_dim / 2;
-    double original = llm__rope_original(f, a);
-    int ok = llm__rope_factors(f, tensors, "short_factor", "rope_factors_short.weight", half, factors[0]) &&
-             llm__rope_factors(f, tensors, "long_factor", "rope_factors_long.weight", half, factors[1]);
-    if (!ok) {
-        if (f->json && !f->r) llm__facts_bad(f, "short_factor long_factor", NULL, "missing");
-        return;
-    }
-    double stretch = llm__fact_num(f, "factor", NULL, a->max_positions / original, 1e-3, 1e6);
+    double original = llm__rope_original(f, a), stretch = llm__fact_num(f, "factor", a->max_positions / original, 1e-3, 1e6);
     double usual = stretch <= 1 || original <= 1 ? 1 : sqrt(1 + log(stretch) / log(original));
-    for (int v = 1; v >= 0; v--)
-        for (int i = 0; i < half; i++) out->inv_freq[v * half + i] = (float)(out->inv_freq[i] / factors[v][i]);
-    out->scale[0] = out->scale[1] = llm__fact_num(f, "attention_factor", "rope.scaling.attn_factor", usual, 1e-6, 1e6);
+    float near[LLM__MAX_ROPE / 2]; /* both sets are made of the same frequencies, whose place the short one takes */
+    int ok = llm__rope_divide(f, tensors, "short_factor", "rope_factors_short.weight", half, out->inv_freq, near) &&
+             llm__rope_divide(f, tensors, "long_factor", "rope_factors_long.weight", half, out->inv_freq, out->inv_freq + half);
+    if (!ok && f->json && !f->r) f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: short_factor: missing", f->path);
+    if (!ok) return;
+    memcpy(out->inv_freq, near, (size_t)half * sizeof *near);
+    out->scale[0] = out->scale[1] = (float)llm__fact_num(f, "attention_factor .rope.scaling.attn_factor", usual, 1e-6, 1e6);
     out->n_variants = 2;
     a->long_from = (int32_t)original;
 }
 
-/* One set of frequencies. Values are looked for in the RoPE object first (f->node[0]). */
-static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tensors, double base, const char *forced, llm__rope *out) {
+/* One set of frequencies. Values are looked for in the RoPE object first (f->node[0]). `local`: the set of sliding layers when the file has
+ * no object for them: a base, and no scaling. */
+static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tensors, double base, int local, llm__rope *out) {
     char type[64];
-    double factors[LLM__MAX_ROPE / 2];
     int half = a->rope_dim / 2;
-    llm__fact_str(f, "rope_type type", "rope.scaling.type", type, sizeof type);
-    if (forced) snprintf(type, sizeof type, "%s", forced);
-    base = llm__fact_num(f, "rope_theta rotary_emb_base rope_base", forced ? "rope.freq_base_swa" : "rope.freq_base", base, 1.0001, 1e18);
-    if (llm__arch_is(a, "chatglm")) base *= llm__fact_num(f, "rope_ratio", NULL, 1, 1e-3, 1e6);
+    base = llm__fact_num(f, local ? ".rope.freq_base_swa" : "rope_theta rotary_emb_base rope_base .rope.freq_base", base, 1.0001, 1e18);
+    if (llm__arch_is(a, "chatglm")) base *= llm__fact_num(f, "rope_ratio", 1, 1e-3, 1e6);
     for (int i = 0; i < half; i++) out->inv_freq[i] = (float)pow(base, -2.0 * i / a->rope_dim);
     out->n_variants = 1;
     out->scale[0] = out->scale[1] = 1;
-    if (!forced && llm__rope_factors(f, tensors, "", "rope_freqs.weight", half, factors)) /* llama3's, worked out by the converter */
-        for (int i = 0; i < half; i++) out->inv_freq[i] = (float)(out->inv_freq[i] / factors[i]);
-    int in_file = tensors && f->gguf && !forced && llm__tensors_find(tensors, "rope_factors_long.weight");
-    if (in_file || llm__word_in("longrope su", type)) {
+    if (local) return;
+    llm__fact_str(f, "rope_type type .rope.scaling.type", type);
+    llm__rope_divide(f, tensors, "", "rope_freqs.weight", half, out->inv_freq, out->inv_freq); /* llama3's, worked out by the converter */
+    if (llm__word_in("longrope su", type) || (f->gguf && llm__tensors_find(tensors, "rope_factors_long.weight"))) {
         llm__rope_long(f, a, tensors, out);
         return;
     }
     if (!type[0] || llm__word_in("default none mrope", type)) return;
-    double original = llm__rope_original(f, a);
-    double factor = llm__fact_num(f, "factor", "rope.scaling.factor", a->max_positions / original, 1e-2, 1e6);
+    double original = llm__rope_original(f, a), factor = llm__fact_num(f, "factor .rope.scaling.factor", a->max_positions / original, 1e-2, 1e6);
     if (!strcmp(type, "linear")) {
         for (int i = 0; i < half; i++) out->inv_freq[i] = (float)(out->inv_freq[i] / factor);
     } else if (!strcmp(type, "yarn")) {
         llm__rope_yarn(f, a, base, factor, original, out);
     } else if (!strcmp(type, "llama3")) {
         llm__rope_llama3(f, a, factor, original, out);
-    } else if (!strcmp(type, "dynamic")) {
+    } else if (!strcmp(type, "dynamic")) { /* the base grows with the prompt: llm__net_rope_of */
         a->dynamic = 1;
         a->dynamic_factor = LLM__MIN(factor, 1000);
         a->dynamic_from = a->max_positions;
@@ -16405,22 +16322,13 @@ static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tens
     }
 }
 
-/* Facts with a RoPE object put before the others. */
-static llm__facts llm__facts_in(const llm__facts *f, int object) {
-    llm__facts in = *f;
-    if (llm_json_type_of(f->json, object) != LLM_JSON_OBJECT) return in;
-    for (int i = in.n_nodes++; i > 0; i--) in.node[i] = in.node[i - 1];
-    in.node[0] = object;
-    return in;
-}
-
 /* How many values of a head turn, and which are pairs. */
-static void llm__arch_turned(llm__facts *f, llm__arch *a) {
+static void llm__rope_turned(llm__facts *f, llm__arch *a) {
     a->rope_pairs = (a->flags & (a->gguf ? LLM__PAIRS_GGUF : LLM__PAIRS)) != 0;
-    if (a->flags & LLM__MLA) a->rope_pairs = llm__fact_bool(f, "rope_interleave", NULL, a->rope_pairs);
-    double partial = llm__fact_num(f, "partial_rotary_factor rotary_pct rope_pct", NULL, a->family->partial, 1e-3, 1);
+    if (a->flags & LLM__MLA) a->rope_pairs = llm__fact_bool(f, "rope_interleave", a->rope_pairs);
+    double partial = llm__fact_num(f, "partial_rotary_factor rotary_pct rope_pct", a->family->partial, 1e-3, 1);
     int dim = LLM__MIN((int)(a->head_dim * partial), (int)LLM__MAX_ROPE);
-    if (!(a->flags & LLM__MLA)) a->rope_dim = llm__fact_int(f, "rotary_dim", "rope.dimension_count", dim, 2, LLM__MAX_ROPE);
+    if (!(a->flags & LLM__MLA)) a->rope_dim = llm__fact_int(f, "rotary_dim .rope.dimension_count", dim, 2, LLM__MAX_ROPE);
     if (a->flags & (LLM__LEARNED | LLM__ALIBI)) a->rope_dim = 0;
     if (!f->r && (a->rope_dim % 2 || a->rope_dim > a->head_dim))
         f->r = llm__error(LLM_ERR_FORMAT, "%s: RoPE turns %d of %d values of a head, an even number of at most all was expected", f->path,
@@ -16428,46 +16336,49 @@ static void llm__arch_turned(llm__facts *f, llm__arch *a) {
 }
 
 /* What a stretched length changes besides the frequencies: the scale of attention, and how long texts may be. */
-static void llm__arch_reach(llm__facts *f, llm__arch *a) {
-    double log_mul = llm__fact_num(f, "", "rope.scaling.yarn_log_multiplier", 0, 0, 10);
-    double all = llm__fact_num(f, "mscale_all_dim", NULL, 10 * log_mul, 0, 100);
-    double stretch = llm__yarn_mscale(llm__fact_num(f, "factor", "rope.scaling.factor", 1, 1e-2, 1e6), all);
+static void llm__rope_reach(llm__facts *f, llm__arch *a) {
+    double all = llm__yarn_all(f, "mscale_all_dim");
+    double stretch = llm__yarn_mscale(llm__fact_num(f, "factor .rope.scaling.factor", 1, 1e-2, 1e6), all);
     if (a->flags & LLM__MLA && all > 0) a->attn_scale *= (float)(stretch * stretch);
-    if (llm__fact_bool(f, "use_dynamic_ntk", NULL, 0)) {
+    if (llm__fact_bool(f, "use_dynamic_ntk", 0)) {
         a->dynamic = 2;
-        a->dynamic_from = llm__fact_int(f, "seq_length", NULL, a->max_positions, 1, 1 << 30);
+        a->dynamic_from = llm__fact_int(f, "seq_length", a->max_positions, 1, 1 << 30);
     }
     if (a->dynamic == 1) /* it has no end of its own */
         a->max_len = (int32_t)LLM__MAX(a->max_positions * LLM__MAX(a->dynamic_factor, 1), 2048);
-    if (llm__fact_num(f, "llama_4_scaling_beta", "attention.temperature_scale", 0, 0, 1e6) > 0) /* beyond it queries would be scaled */
+    if (llm__fact_num(f, "llama_4_scaling_beta .attention.temperature_scale", 0, 0, 1e6) > 0) /* beyond it queries would be scaled */
         a->max_len = LLM__MIN(a->max_len, (int32_t)llm__rope_original(f, a));
 }
 
 /* The sets of frequencies of a model: one, or a global and a local one (Gemma 3, OLMo 3: rope_parameters by layer type, or a base
  * of their own). */
 static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
-    int object = f->json ? llm__facts_json(f, "rope_parameters rope_scaling") : -1;
+    int object = llm__facts_find(f, "rope_parameters rope_scaling").node;
     int global = llm_json_find(f->json, object, "full_attention"), local = llm_json_find(f->json, object, "sliding_attention");
-    int olmo = llm__arch_is(a, "olmo2") && (!strcmp(a->name, "olmo3") || llm__facts_gguf(f, "attention.sliding_window"));
+    int olmo = llm__arch_is(a, "olmo2") && (!strcmp(a->name, "olmo3") || llm__facts_find(f, ".attention.sliding_window").kv);
     llm__facts in = llm__facts_in(f, global >= 0 ? global : object), near = llm__facts_in(f, local);
-    llm__arch_turned(&in, a);
+    llm__rope_turned(&in, a);
     if (!in.r && a->rope_dim) {
-        llm__rope_fill(&in, a, tensors, a->family->theta, NULL, &a->rope[0]);
+        llm__rope_fill(&in, a, tensors, a->family->theta, 0, &a->rope[0]);
         a->n_rope = 1;
     }
     if (!in.r && a->rope_dim && (local >= 0 || olmo || llm__arch_is(a, "gemma3_text"))) {
-        double base = olmo ? llm__fact_num(&in, "rope_theta", "rope.freq_base", a->family->theta, 1.0001, 1e18) : 1e4;
-        base = llm__fact_num(&in, "rope_local_base_freq", NULL, base, 1.0001, 1e18);
-        if (local < 0) near.json = NULL;
-        llm__rope_fill(&near, a, NULL, base, local >= 0 ? NULL : "default", &a->rope[1]);
+        double base = olmo ? llm__fact_num(&in, "rope_theta .rope.freq_base", a->family->theta, 1.0001, 1e18) : 1e4;
+        base = llm__fact_num(&in, "rope_local_base_freq", base, 1.0001, 1e18);
+        llm__rope_fill(&near, a, tensors, base, local < 0, &a->rope[1]);
         a->n_rope = 2;
         if (!in.r) in.r = near.r;
     }
-    llm__arch_reach(&in, a);
+    llm__rope_reach(&in, a);
     f->r = in.r;
 }
 
-/* ---- Putting it together ---- */
+/* Slopes of ALiBi (Press et al. 2021): powers of 2^(-8/n), then of half that for heads beyond a power of two. */
+static void llm__arch_alibi(llm__arch *a) {
+    int n = 1;
+    while (2 * n <= a->n_heads) n *= 2;
+    for (int h = 0; h < a->n_heads; h++) a->alibi[h] = (float)pow(2, h < n ? -8.0 * (h + 1) / n : -4.0 * (2 * (h - n) + 1) / n);
+}
 
 /* What no single value can tell. */
 static llm_result llm__arch_check(const llm__facts *f, const llm__arch *a) {
@@ -16479,14 +16390,12 @@ static llm_result llm__arch_check(const llm__facts *f, const llm__arch *a) {
         return llm__error(LLM_ERR_LIMIT, "%s: a table of %d positions is too long", f->path, a->max_positions);
     if ((int64_t)a->n_heads * LLM__MAX(a->head_dim, a->v_head_dim) > 1 << 20)
         return llm__error(LLM_ERR_LIMIT, "%s: %d heads of %d values are more than %d", f->path, a->n_heads, a->head_dim, 1 << 20);
-    if ((int64_t)a->n_experts * a->ff_expert > INT32_MAX / 2)
-        return llm__error(LLM_ERR_LIMIT, "%s: %d experts of width %d are too many", f->path, a->n_experts, a->ff_expert);
     return LLM_OK;
 }
 
 /* Reads the architecture of an opened model. */
 static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) {
-    char prefix[64] = "", method[64];
+    char method[64];
     llm__facts f;
     memset(a, 0, sizeof *a);
     memset(&f, 0, sizeof f);
@@ -16496,32 +16405,32 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
     f.n_nodes = 1;
     if (s->gguf) {
         llm__str name = llm__gguf_str(s->gguf, "general.architecture");
-        if (!name.p || name.n >= sizeof prefix)
+        if (!name.p || name.n >= sizeof f.arch)
             return llm__error(LLM_ERR_FORMAT, "%s: general.architecture is %s", s->path, name.p ? "too long" : "missing");
-        memcpy(prefix, name.p, name.n);
+        memcpy(f.arch, name.p, name.n);
         const llm__tensor *embed = llm__tensors_find(&s->tensors, "token_embd.weight");
         if (embed) a->vocab = (int32_t)LLM__MIN(embed->shape[0], 1 << 25);
-    } else if (llm_json_type_of(s->config, s->config ? 0 : -1) != LLM_JSON_OBJECT) {
+    } else if (llm_json_type_of(s->config, 0) != LLM_JSON_OBJECT) {
         return llm__error(LLM_ERR_FORMAT, "%s: config.json: an object expected", s->path);
     }
-    f.arch = prefix;
     llm_result r = llm__arch_family(&f, a);
     if (r) return r;
-    llm__facts q = llm__facts_in(&f, llm__facts_json(&f, "quantization_config"));
-    llm__fact_str(&q, "quant_method", NULL, method, sizeof method);
-    if (f.json && q.n_nodes > f.n_nodes && method[0] && !llm__word_in("mxfp4 none", method))
+    llm__facts q = llm__facts_in(&f, llm__facts_find(&f, "quantization_config").node);
+    if (q.n_nodes > f.n_nodes && *llm__fact_str(&q, "quant_method", method) && !llm__word_in("mxfp4 none", method))
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: quantization_config: quant_method \"%.40s\" is not supported, take the "
                           "unquantised or a GGUF version", s->path, method);
     llm__arch_shapes(&f, a);
     llm__arch_switches(&f, a, &s->tensors);
+    llm__arch_variants(&f, a, &s->tensors);
     if (!f.r) f.r = llm__arch_check(&f, a);
     if (!f.r) {
         llm__arch_numbers(&f, a);
         llm__arch_rope(&f, a, &s->tensors);
+        llm__arch_alibi(a);
         llm__arch_experts(&f, a, &s->tensors);
         llm__arch_layers(&f, a);
     }
-    if (a->tied < 0 && dummy) a->tied = (a->flags & LLM__TIED) != 0; /* else the file tells: no output matrix */
+    if (a->tied < 0 && dummy) a->tied = (a->flags & LLM__TIED) != 0;
     return f.r;
 }
 
@@ -16539,103 +16448,71 @@ struct llm_model {
 /* ---- Where weights are called what ----
  * No family has names of its own here: a slot lists every name its weight goes by anywhere. Where two families use one name
  * for different things the order settles it: post_attention_layernorm is the MLP's norm unless the file also has
- * pre_feedforward_layernorm. */
+ * pre_feedforward_layernorm. '#' stands for an expert's number; a name of experts without it is one tensor for all of them.
+ * The four slots of an MLP stand in the same order for the plain one, the experts and the shared expert: see llm__load_mlp. */
+#define LLM__SLOTS(SLOT) \
+    /* of the whole model */ \
+    SLOT(EMBED, "model.embed_tokens model.decoder.embed_tokens wte transformer.wte transformer.word_embeddings " \
+                "transformer.embedding.word_embeddings word_embeddings model.tok_embeddings gpt_neox.embed_in " \
+                "model.language_model.embed_tokens language_model.model.embed_tokens token_embd") \
+    SLOT(POSITIONS, "wpe transformer.wpe model.decoder.embed_positions position_embd") \
+    SLOT(EMBED_NORM, "transformer.word_embeddings_layernorm word_embeddings_layernorm token_embd_norm") \
+    SLOT(OUT_NORM, "model.norm model.final_layernorm model.decoder.final_layer_norm ln_f transformer.ln_f " \
+                   "transformer.encoder.final_layernorm gpt_neox.final_layer_norm model.language_model.norm " \
+                   "language_model.model.norm output_norm") \
+    SLOT(HEAD, "lm_head output transformer.output_layer embed_out language_model.lm_head") \
+    /* of a layer: attention */ \
+    SLOT(ATTN_NORM, "input_layernorm attention_norm ln_1 self_attn_layer_norm ln_attn attn_norm") \
+    SLOT(QKV, "self_attn.qkv_proj self_attn.W_pack attention.wqkv self_attention.query_key_value attention.query_key_value " \
+              "attn.c_attn attn_qkv") \
+    SLOT(Q, "self_attn.q_proj attention.wq attn.q_proj attn_q") \
+    SLOT(K, "self_attn.k_proj attention.wk attn.k_proj attn_k") \
+    SLOT(V, "self_attn.v_proj attention.wv attn.v_proj attn_v") \
+    SLOT(O, "self_attn.o_proj self_attn.out_proj self_attn.dense attention.wo self_attention.dense attention.dense " \
+            "attn.c_proj attn.out_proj attn_output") \
+    SLOT(Q_NORM, "self_attn.q_norm self_attn.q_layernorm attn_q_norm") \
+    SLOT(K_NORM, "self_attn.k_norm self_attn.k_layernorm attn_k_norm") \
+    SLOT(SINKS, "self_attn.sinks attn_sinks") \
+    SLOT(POST_ATTN, "post_self_attn_layernorm post_attention_layernorm post_attention_norm") \
+    /* latent attention */ \
+    SLOT(Q_A, "self_attn.q_a_proj attn_q_a") \
+    SLOT(Q_A_NORM, "self_attn.q_a_layernorm attn_q_a_norm") \
+    SLOT(Q_B, "self_attn.q_b_proj attn_q_b") \
+    SLOT(KV_A, "self_attn.kv_a_proj_with_mqa attn_kv_a_mqa") \
+    SLOT(KV_A_NORM, "self_attn.kv_a_layernorm attn_kv_a_norm") \
+    SLOT(KV_B, "self_attn.kv_b_proj attn_kv_b") \
+    SLOT(K_B, "attn_k_b") \
+    SLOT(V_B, "attn_v_b") \
+    /* the MLP */ \
+    SLOT(FFN_NORM, "pre_feedforward_layernorm post_attention_layernorm ffn_norm ln_2 final_layer_norm ln_mlp post_attention_norm") \
+    SLOT(GATE_UP, "mlp.gate_up_proj mlp.dense_h_to_4h") \
+    SLOT(GATE, "mlp.gate_proj feed_forward.w1 mlp.w2 ffn_gate") \
+    SLOT(UP, "mlp.up_proj feed_forward.w3 mlp.w1 mlp.c_fc mlp.fc1 mlp.fc_in fc1 mlp.dense_h_to_4h ffn_up") \
+    SLOT(DOWN, "mlp.down_proj feed_forward.w2 mlp.c_proj mlp.fc2 mlp.fc_out fc2 mlp.dense_4h_to_h ffn_down") \
+    SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm") \
+    /* the mixture of experts */ \
+    SLOT(ROUTER, "mlp.gate mlp.router block_sparse_moe.gate block_sparse_moe.router.layer ffn_gate_inp") \
+    SLOT(CORRECTION, "mlp.gate.e_score_correction_bias mlp.moe_statics.e_score_correction_bias exp_probs_b.bias exp_probs_b") \
+    SLOT(E_GATE_UP, "mlp.experts.gate_up_proj block_sparse_moe.input_linear ffn_gate_up_exps") \
+    SLOT(E_GATE, "mlp.experts.#.gate_proj block_sparse_moe.experts.#.w1 ffn_gate_exps") \
+    SLOT(E_UP, "mlp.experts.#.up_proj block_sparse_moe.experts.#.w3 ffn_up_exps") \
+    SLOT(E_DOWN, "mlp.experts.#.down_proj block_sparse_moe.experts.#.w2 mlp.experts.down_proj block_sparse_moe.output_linear " \
+                 "ffn_down_exps") \
+    SLOT(S_GATE_UP, "shared_mlp.input_linear") \
+    SLOT(S_GATE, "mlp.shared_experts.gate_proj mlp.shared_expert.gate_proj ffn_gate_shexp") \
+    SLOT(S_UP, "mlp.shared_experts.up_proj mlp.shared_expert.up_proj ffn_up_shexp") \
+    SLOT(S_DOWN, "mlp.shared_experts.down_proj mlp.shared_expert.down_proj shared_mlp.output_linear ffn_down_shexp") \
+    SLOT(S_SCALE, "mlp.shared_expert_gate ffn_gate_inp_shexp")
 
-/* The weights of a model, and every name they go by; the first that a file has counts. '#' stands for an expert's number. */
 typedef enum llm__slot {
-    /* of the whole model */
-    LLM__W_EMBED,
-    LLM__W_POSITIONS,
-    LLM__W_EMBED_NORM,
-    LLM__W_OUT_NORM,
-    LLM__W_HEAD,
-    /* of a layer */
-    LLM__W_ATTN_NORM,
-    LLM__W_QKV,
-    LLM__W_Q,
-    LLM__W_K,
-    LLM__W_V,
-    LLM__W_O,
-    LLM__W_Q_NORM,
-    LLM__W_K_NORM,
-    LLM__W_SINKS,
-    LLM__W_POST_ATTN,
-    LLM__W_Q_A,
-    LLM__W_Q_A_NORM,
-    LLM__W_Q_B,
-    LLM__W_KV_A,
-    LLM__W_KV_A_NORM,
-    LLM__W_KV_B,
-    LLM__W_K_B,
-    LLM__W_V_B,
-    LLM__W_FFN_NORM,
-    LLM__W_GATE_UP,
-    LLM__W_GATE,
-    LLM__W_UP,
-    LLM__W_DOWN,
-    LLM__W_POST_FFN,
-    LLM__W_ROUTER,
-    LLM__W_CORRECTION,
-    LLM__W_E_GATE,
-    LLM__W_E_UP,
-    LLM__W_E_DOWN,
-    LLM__W_E_GATE_UP_ALL,
-    LLM__W_E_GATE_ALL,
-    LLM__W_E_UP_ALL,
-    LLM__W_E_DOWN_ALL,
-    LLM__W_S_GATE_UP,
-    LLM__W_S_GATE,
-    LLM__W_S_UP,
-    LLM__W_S_DOWN,
-    LLM__W_S_SCALE,
-    LLM__W_SLOTS
+#define LLM__SLOT_ENUM(slot, names) LLM__W_##slot,
+    LLM__SLOTS(LLM__SLOT_ENUM) LLM__W_SLOTS
 } llm__slot;
 
-static const char *llm__slot_names(llm__slot slot) {
-    static const char *const names[LLM__W_SLOTS] = {
-        "model.embed_tokens model.decoder.embed_tokens wte transformer.wte transformer.word_embeddings "
-        "transformer.embedding.word_embeddings word_embeddings model.tok_embeddings gpt_neox.embed_in "
-        "model.language_model.embed_tokens language_model.model.embed_tokens token_embd",
-        "wpe transformer.wpe model.decoder.embed_positions position_embd",
-        "transformer.word_embeddings_layernorm word_embeddings_layernorm token_embd_norm",
-        "model.norm model.final_layernorm model.decoder.final_layer_norm ln_f transformer.ln_f transformer.encoder.final_layernorm "
-        "gpt_neox.final_layer_norm model.language_model.norm language_model.model.norm output_norm",
-        "lm_head output transformer.output_layer embed_out language_model.lm_head",
-        "input_layernorm attention_norm ln_1 self_attn_layer_norm ln_attn attn_norm",
-        "self_attn.qkv_proj self_attn.W_pack attention.wqkv self_attention.query_key_value attention.query_key_value attn.c_attn attn_qkv",
-        "self_attn.q_proj attention.wq attn.q_proj attn_q",
-        "self_attn.k_proj attention.wk attn.k_proj attn_k",
-        "self_attn.v_proj attention.wv attn.v_proj attn_v",
-        "self_attn.o_proj self_attn.out_proj self_attn.dense attention.wo self_attention.dense attention.dense "
-        "attn.c_proj attn.out_proj attn_output",
-        "self_attn.q_norm self_attn.q_layernorm attn_q_norm",
-        "self_attn.k_norm self_attn.k_layernorm attn_k_norm",
-        "self_attn.sinks attn_sinks",
-        "post_self_attn_layernorm post_attention_layernorm post_attention_norm",
-        "self_attn.q_a_proj attn_q_a", "self_attn.q_a_layernorm attn_q_a_norm", "self_attn.q_b_proj attn_q_b",
-        "self_attn.kv_a_proj_with_mqa attn_kv_a_mqa", "self_attn.kv_a_layernorm attn_kv_a_norm",
-        "self_attn.kv_b_proj attn_kv_b", "attn_k_b", "attn_v_b",
-        "pre_feedforward_layernorm post_attention_layernorm ffn_norm ln_2 final_layer_norm ln_mlp post_attention_norm",
-        "mlp.gate_up_proj mlp.dense_h_to_4h",
-        "mlp.gate_proj feed_forward.w1 mlp.w2 ffn_gate",
-        "mlp.up_proj feed_forward.w3 mlp.w1 mlp.c_fc mlp.fc1 mlp.fc_in fc1 mlp.dense_h_to_4h ffn_up",
-        "mlp.down_proj feed_forward.w2 mlp.c_proj mlp.fc2 mlp.fc_out fc2 mlp.dense_4h_to_h ffn_down",
-        "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm",
-        "mlp.gate mlp.router block_sparse_moe.gate block_sparse_moe.router.layer ffn_gate_inp",
-        "mlp.gate.e_score_correction_bias mlp.moe_statics.e_score_correction_bias exp_probs_b.bias exp_probs_b",
-        "mlp.experts.#.gate_proj block_sparse_moe.experts.#.w1",
-        "mlp.experts.#.up_proj block_sparse_moe.experts.#.w3",
-        "mlp.experts.#.down_proj block_sparse_moe.experts.#.w2",
-        "mlp.experts.gate_up_proj block_sparse_moe.input_linear ffn_gate_up_exps", "ffn_gate_exps", "ffn_up_exps",
-        "mlp.experts.down_proj block_sparse_moe.output_linear ffn_down_exps",
-        "shared_mlp.input_linear",
-        "mlp.shared_experts.gate_proj mlp.shared_expert.gate_proj ffn_gate_shexp",
-        "mlp.shared_experts.up_proj mlp.shared_expert.up_proj ffn_up_shexp",
-        "mlp.shared_experts.down_proj mlp.shared_expert.down_proj shared_mlp.output_linear ffn_down_shexp",
-        "mlp.shared_expert_gate ffn_gate_inp_shexp",
-    };
-    return names[slot];
-}
+static const char *const llm__slot_names[LLM__W_SLOTS] = {
+#define LLM__SLOT_NAMES(slot, names) names,
+    LLM__SLOTS(LLM__SLOT_NAMES)
+};
 
 /* How names of layers begin: the first that any tensor of the file has. */
 static const char *llm__layer_base(const llm__tensors *t) {
@@ -16648,88 +16525,102 @@ static const char *llm__layer_base(const llm__tensors *t) {
     return bases[0];
 }
 
-/* ---- Loading: from tensors to weights of a backend ---- */
+/* ---- Loading: from tensors to weights of a backend ----
+ * A weight is put together of segments (rows and columns of stored matrices), so nothing is copied here: q, k and v out of three tensors or
+ * one, a rank's share of a matrix, an expert of many are only different lists of segments. llm__take adds to the lists, llm__make hands
+ * them over. A vector (a norm, a bias) is a stored row, seen as a matrix of one column: the same cuts fit it.
+ * Without a backend everything is looked up and checked, and nothing made: so a broken file is refused when the model is opened. */
 
-/* Weights of one rank are put together here: segments for matrices, values for vectors. Without a backend everything is looked up
- * and checked, and nothing made: so a broken file is refused when the model is opened. After the first failure all calls do nothing. */
+/* How one dimension is shared: this rank takes n of `size`, from `first` on, each `step` apart (0 means 1). As rows, columns, or one of
+ * several matrices. */
+typedef struct llm__slice {
+    int64_t size, first, n, step;
+} llm__slice;
+
+static llm__slice llm__slice_of(int64_t size, int64_t first, int64_t n) {
+    llm__slice c = {size, first, n, 1};
+    return c;
+}
+
+static llm__slice llm__all(int64_t size) { return llm__slice_of(size, 0, size); }
+
+/* The cut of heads, as rows of `width` each. */
+static llm__slice llm__slice_times(llm__slice c, int64_t width) { return llm__slice_of(c.size * width, c.first * width, c.n * width); }
+
+/* A norm or a linear layer: weight and bias, either may be NULL. */
+typedef struct llm__net_pair {
+    llm_weight *w, *b;
+} llm__net_pair;
+
+/* After the first failure all calls do nothing. */
 typedef struct llm__loader {
     const llm_model *m;
     const llm__arch *a;
-    const llm__tensors *tensors;
     const char *base;
     const llm_backend *backend; /* NULL: check only */
     llm_backend_ctx *ctx;
     int rank, n_ranks, layer;   /* layer -1: weights of the whole model */
-    llm_segment *segment;
-    size_t n, cap;
-    llm__arena keep;            /* vectors and unpacked experts, until the backend has packed them */
-    llm__map unpacked;          /* tensor name -> index of `made` */
-    uint8_t **made;
-    size_t n_made, made_cap;
+    struct {
+        llm_segment *segment;
+        size_t n, cap;
+        int64_t rows;
+    } list[2];                  /* of the weight, and of its bias */
+    llm__arena keep;            /* unpacked experts, until the backend has packed them; all ranks take their rows from one copy */
+    const uint8_t *mxfp4[LLM__MAX_LAYERS][2]; /* of a layer: gate and up, down */
     int64_t n_params;
     llm_result r;
 } llm__loader;
 
-/* A name of the current layer (or of the whole model). */
-static void llm__loader_name(const llm__loader *L, const char *pattern, int expert, const char *suffix, char *out, size_t size) {
-    const char *hash = strchr(pattern, '#');
-    char layer[32] = "", number[16] = "";
-    if (L->layer >= 0) snprintf(layer, sizeof layer, "%d.", L->layer);
-    if (hash) snprintf(number, sizeof number, "%d", expert);
-    snprintf(out, size, "%s%s%.*s%s%s%s", L->layer < 0 ? "" : L->base, layer, hash ? (int)(hash - pattern) : (int)strlen(pattern), pattern,
-             number, hash ? hash + 1 : "", suffix);
-}
-
-/* The tensor of a slot with this suffix (".weight", ".bias", ""), or NULL. `name` holds 256 bytes: what it is called, or would be. */
-static const llm__tensor *llm__loader_find(const llm__loader *L, llm__slot slot, int expert, const char *suffix, char *name) {
-    char pattern[64], first[256] = "";
-    const char *words = llm__slot_names(slot);
-    while ((words = llm__word_next(words, pattern, sizeof pattern))) {
-        llm__loader_name(L, pattern, expert, suffix, name, 256);
-        const llm__tensor *t = llm__tensors_find(L->tensors, name);
-        if (t) return t;
-        if (!first[0]) memcpy(first, name, 256);
-    }
+/* The tensor of a slot (or of the bias that belongs to it), or NULL. `name` holds 256 bytes: what it is called, or would be. All experts in one
+ * tensor may have a name without ".weight", or be stored as MXFP4. */
+static const llm__tensor *llm__loader_find(const llm__loader *L, int slot, int expert, int bias, char *name) {
+    static const char *const suffixes[2][3] = {{".weight", "", "_blocks"}, {".bias", "_bias", ""}};
+    char pattern[64], first[256] = "", layer[200] = "", number[16];
+    if (L->layer >= 0) snprintf(layer, sizeof layer, "%s%d.", L->base, L->layer);
+    snprintf(number, sizeof number, "%d", expert);
+    int mxfp4 = !bias && (slot == LLM__W_E_GATE_UP || slot == LLM__W_E_DOWN);
+    for (int i = 0; i < 2 + mxfp4; i++)
+        for (const char *words = llm__slot_names[slot]; (words = llm__word_next(words, pattern, sizeof pattern));) {
+            const char *hash = strchr(pattern, '#');
+            if (hash && i == 2) continue;
+            snprintf(name, 256, "%s%.*s%s%s%s", layer, (int)strcspn(pattern, "#"), pattern, hash ? number : "", hash ? hash + 1 : "",
+                     suffixes[bias][i]);
+            const llm__tensor *t = llm__tensors_find(&L->m->source.tensors, name);
+            if (t) return t;
+            if (!first[0]) memcpy(first, name, 256);
+        }
     memcpy(name, first, 256);
     return NULL;
 }
 
 /* 1 if the file has it. */
-static int llm__loader_has(const llm__loader *L, llm__slot slot, const char *suffix) {
+static int llm__has(const llm__loader *L, int slot) {
     char name[256];
-    return llm__loader_find(L, slot, 0, suffix, name) != NULL;
+    return llm__loader_find(L, slot, 0, 0, name) != NULL;
 }
-
-/* A stored matrix of `out` rows and `in` columns (of one expert: the e-th part of a tensor that holds several). */
-typedef struct llm__part {
-    llm_segment s; /* data, type, transposed, stored_cols, scale; row: where it begins */
-    int step;      /* its rows are `step` apart */
-} llm__part;
 
 /* A tensor that must be there is not. */
 static void llm__loader_missing(llm__loader *L, const char *name) {
     if (!L->r) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s is missing", L->m->path, name);
 }
 
-/* The same for a slot, by its usual name. */
-static void llm__loader_lacks(llm__loader *L, llm__slot slot) {
-    char name[256];
-    llm__loader_find(L, slot, 0, ".weight", name);
-    llm__loader_missing(L, name);
+/* Dimensions as text: "2, 3". */
+static void llm__shape_text(const int64_t *d, int n, char out[96]) {
+    int at = 0;
+    out[0] = 0;
+    for (int i = 0; i < n; i++) at += snprintf(out + at, 96 - (size_t)at, "%s%lld", i ? ", " : "", (long long)d[i]);
 }
 
-/* 1 if a tensor has these dimensions (0: none); leading dimensions of size 1 do not matter. Else the error says both shapes. */
-static int llm__loader_fits(llm__loader *L, const llm__tensor *t, int64_t d0, int64_t d1, int64_t d2) {
-    char found[96] = "", expected[96] = "";
-    const int64_t want[3] = {d0, d1, d2};
-    int64_t have[3] = {0, 0, 0};
-    int n = 0, skip = 0, n_want = 1 + (d1 > 0) + (d2 > 0), e = 0;
-    while (skip < t->n_dims - n_want && t->shape[skip] == 1) skip++;
-    for (int i = skip; i < t->n_dims && i - skip < 3; i++) have[i - skip] = t->shape[i];
-    if (t->n_dims - skip <= 3 && !memcmp(have, want, sizeof want)) return 1;
-    for (int i = 0; i < t->n_dims && i < 4; i++)
-        n += snprintf(found + n, sizeof found - (size_t)n, "%s%lld", i ? ", " : "", (long long)t->shape[i]);
-    for (int i = 0; i < n_want; i++) e += snprintf(expected + e, sizeof expected - (size_t)e, "%s%lld", i ? ", " : "", (long long)want[i]);
+/* 1 if a tensor has these n dimensions; leading dimensions of size 1 do not matter. One dimension: any shape of so many values will do. */
+static int llm__loader_fits(llm__loader *L, const llm__tensor *t, const int64_t *want, int n) {
+    char found[96], expected[96];
+    int skip = 0, w = 0;
+    while (skip < t->n_dims && t->shape[skip] == 1) skip++;
+    while (w < n && want[w] == 1) w++;
+    if (n == 1 && t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3] == want[0]) return 1;
+    if (t->n_dims - skip == n - w && !memcmp(t->shape + skip, want + w, (size_t)(n - w) * sizeof *want)) return 1;
+    llm__shape_text(t->shape, t->n_dims, found);
+    llm__shape_text(want, n, expected);
     if (!L->r) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s has shape (%s), (%s) expected", L->m->path, t->name.p, found, expected);
     return 0;
 }
@@ -16745,160 +16636,150 @@ static int llm__loader_type(llm__loader *L, const llm__tensor *t) {
     return ok;
 }
 
-/* Finds the matrix of a slot: 1, or 0 if it is absent (an error when `must`). */
-static int llm__loader_part(llm__loader *L, llm__slot slot, int expert, int64_t out, int64_t in, int must, llm__part *p) {
+/* gpt-oss as its publisher stores it: 4-bit values and exponents in two tensors. Put together as MXFP4 blocks of 17 bytes: an exponent, then
+ * bytes that hold element i and i + 16 (stored: 2i and 2i + 1). NULL: they do not fit, no memory, or only checking. */
+static const uint8_t *llm__loader_mxfp4(llm__loader *L, int slot, const llm__tensor *blocks, int64_t values) {
     char name[256];
-    int conv = L->a->flags & LLM__CONV1D && !L->a->gguf && L->layer >= 0;
-    memset(p, 0, sizeof *p);
-    p->step = 1;
-    p->s.stored_cols = in;
-    p->s.type = LLM_TYPE_RANDOM;
-    if (L->m->dummy) return must;
-    const llm__tensor *t = llm__loader_find(L, slot, expert, ".weight", name);
-    if (!t && must) llm__loader_missing(L, name);
-    if (!t || L->r || !llm__loader_type(L, t)) return 0;
-    if (!llm__loader_fits(L, t, conv ? in : out, conv ? out : in, 0)) return 0;
-    p->s.data = t->data;
-    p->s.type = t->type;
-    p->s.stored_cols = conv ? out : in;
-    p->s.transposed = conv;
+    const uint8_t **made = &L->mxfp4[L->layer][slot == LLM__W_E_DOWN];
+    snprintf(name, sizeof name, "%.*s_scales", (int)LLM__MIN(blocks->name.n - 7, (size_t)240), blocks->name.p);
+    const llm__tensor *scales = llm__tensors_find(&L->m->source.tensors, name);
+    int64_t n = values / 32;
+    int ok = scales && blocks->type == LLM_TYPE_U8 && scales->type == LLM_TYPE_U8 && values % 32 == 0;
+    if (!ok || blocks->bytes != n * 16 || scales->bytes != n)
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s and its _scales: MXFP4 of %lld values in %d experts expected", L->m->path,
+                          blocks->name.p, (long long)values, L->a->n_experts);
+    if (L->r || !L->backend || *made) return *made;
+    uint8_t *to = (uint8_t *)llm__arena_get(&L->keep, (size_t)n * 17);
+    if (!to) L->r = llm__nomem();
+    for (int64_t b = 0; to && b < n; b++) {
+        const uint8_t *from = blocks->data + b * 16;
+        to[b * 17] = scales->data[b];
+        for (int i = 0; i < 16; i++) {
+            int low = from[i / 2] >> (i % 2 * 4) & 15, high = from[8 + i / 2] >> (i % 2 * 4) & 15;
+            to[b * 17 + 1 + i] = (uint8_t)(low | high << 4);
+        }
+    }
+    return *made = to;
+}
+
+/* 1 if a matrix stands as (in, out): GPT-2's Conv1D, gpt-oss's experts, and the keys of latent attention in GGUF. */
+static int llm__stored_across(const llm__loader *L, int slot) {
+    int folder = !L->a->gguf, experts = slot >= LLM__W_E_GATE_UP && slot <= LLM__W_E_DOWN;
+    return slot == LLM__W_K_B || (folder && L->a->flags & LLM__CONV1D && L->layer >= 0) || (folder && experts && llm__arch_is(L->a, "gpt_oss"));
+}
+
+/* Finds the stored matrix (rows, cols) of a slot, or with cols 0 its vector of `rows` values; `bias`: the vector that belongs to it.
+ * `which`: one of several, each a tensor of its own or all in one with an outermost dimension more. Fills in what a segment
+ * says of the stored matrix. 0: an error. */
+static int llm__loader_seek(llm__loader *L, int slot, llm__slice which, int64_t rows, int64_t cols, int bias, llm_segment *s) {
+    char name[256];
+    int across = cols && llm__stored_across(L, slot), matrix = cols > 0;
+    memset(s, 0, sizeof *s);
+    s->type = LLM_TYPE_RANDOM;
+    s->transposed = across || !matrix;
+    s->stored_cols = s->transposed ? rows : cols;
+    if (L->m->dummy || L->r) return !L->r;
+    const llm__tensor *t = llm__loader_find(L, slot, (int)which.first, bias, name);
+    if (!t) return llm__loader_missing(L, name), 0;
+    int stacked = which.size > 1 && t->n_dims > 1 + matrix;
+    s->type = t->type;
+    s->data = t->data;
+    if (llm__ends_with(t->name.p, "_blocks")) {
+        s->data = llm__loader_mxfp4(L, slot, t, which.size * rows * cols);
+        s->type = LLM_TYPE_MXFP4;
+        s->transposed = 0;
+        s->stored_cols = cols;
+        stacked = 1;
+    } else {
+        const int64_t want[3] = {which.size, across ? cols : rows, across ? rows : cols}, flat = (stacked ? which.size : 1) * rows;
+        if (!llm__loader_type(L, t) || !llm__loader_fits(L, t, matrix ? want + !stacked : &flat, matrix ? 2 + stacked : 1)) return 0;
+    }
+    int64_t stored_rows = s->transposed ? LLM__MAX(cols, 1) : rows;
+    if (stacked && s->data) s->data = (const uint8_t *)s->data + which.first * stored_rows * llm__row_bytes(s->type, s->stored_cols);
     if (t->type == LLM_TYPE_F8_E4M3 || t->type == LLM_TYPE_F8_E5M2) { /* one scale a tensor */
-        const llm__tensor *scale = llm__loader_find(L, slot, expert, ".weight_scale", name);
-        if (scale && scale->type == LLM_TYPE_F32 && scale->bytes == 4) memcpy(&p->s.scale, scale->data, 4);
+        snprintf(name, sizeof name, "%.240s_scale", t->name.p);
+        const llm__tensor *scale = llm__tensors_find(&L->m->source.tensors, name);
+        if (scale && scale->type == LLM_TYPE_F32 && scale->bytes == 4) memcpy(&s->scale, scale->data, 4);
         else L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s is fp8 without one scale for the tensor", L->m->path, t->name.p);
     }
-    return 1;
+    return !L->r;
 }
 
-/* Adds rows [row, row + n) and columns [col, col + n_cols) of a part as a segment. */
-static void llm__loader_add(llm__loader *L, const llm__part *p, int64_t row, int64_t n, int64_t col, int64_t n_cols) {
-    if (L->r || !n) return;
-    if (!llm__grow((void **)&L->segment, &L->cap, L->n + 1, sizeof *L->segment)) {
-        L->r = llm__nomem();
-        return;
+/* Adds rows of a stored matrix, cut to some columns, to the weight that is put together; without columns (size 0) values of a vector.
+ * bias: required (1), used where there is one (0), never (-1). Of a product that is summed over ranks one rank has it. */
+static void llm__take(llm__loader *L, int slot, llm__slice which, llm__slice rows, llm__slice cols, int bias) {
+    char name[256];
+    for (int k = 0; k < 2 && !L->r; k++) {
+        if (k && (bias < 0 || (L->rank && cols.n < cols.size))) return;
+        if (k && !bias && !llm__loader_find(L, slot, (int)which.first, 1, name)) return;
+        if (!llm__grow((void **)&L->list[k].segment, &L->list[k].cap, L->list[k].n + 1, sizeof(llm_segment))) L->r = llm__nomem();
+        if (L->r) return;
+        llm_segment *s = &L->list[k].segment[L->list[k].n++];
+        if (!llm__loader_seek(L, slot, which, rows.size, k ? 0 : cols.size, k, s)) return;
+        s->row = rows.first;
+        s->n_rows = rows.n;
+        s->row_step = rows.step;
+        s->col = k ? 0 : cols.first;
+        s->n_cols = k || !cols.size ? 1 : cols.n;
+        L->list[k].rows += rows.n;
     }
-    llm_segment *s = &L->segment[L->n++];
-    *s = p->s;
-    s->row = p->s.row + row * p->step;
-    s->n_rows = n;
-    s->row_step = p->step;
-    s->col = p->s.col + col;
-    s->n_cols = n_cols;
 }
 
-/* Hands the collected segments over as one weight. */
-static void llm__loader_make(llm__loader *L, llm_role role, llm__slot slot, int32_t n_experts, llm_weight **out) {
-    char name[256], pattern[64];
+/* Hands one list of segments over as a weight, and empties it. */
+static void llm__hand_over(llm__loader *L, int list, llm_role role, const char *name, int32_t n_experts, float add, llm_weight **out) {
     llm_weight_desc d;
     memset(&d, 0, sizeof d);
-    llm__word_next(llm__slot_names(slot), pattern, sizeof pattern);
-    llm__loader_name(L, pattern, 0, "", name, sizeof name);
-    for (size_t i = 0; i < L->n; i++) d.rows += L->segment[i].n_rows;
     d.name = name;
     d.role = role;
-    d.segments = L->segment;
-    d.n_segments = (int32_t)L->n;
+    d.segments = L->list[list].segment;
+    d.n_segments = (int32_t)L->list[list].n;
     d.n_experts = n_experts;
-    d.cols = L->n ? L->segment[0].n_cols : 0;
+    d.rows = L->list[list].rows;
+    d.cols = d.n_segments ? d.segments[0].n_cols : 0;
+    d.add = add;
     L->n_params += d.rows * d.cols;
-    if (!L->r && L->backend) L->r = L->backend->weight(L->ctx, L->rank, &d, out);
-    L->n = 0;
+    if (!L->r && L->backend && d.n_segments) L->r = L->backend->weight(L->ctx, L->rank, &d, out);
+    L->list[list].n = 0;
+    L->list[list].rows = 0;
 }
 
-/* Room for n values of a vector; NULL after a failure and when only checking. */
-static float *llm__loader_floats(llm__loader *L, int64_t n) {
-    float *v = L->r || !L->backend ? NULL : (float *)llm__arena_get(&L->keep, (size_t)n * sizeof *v);
-    if (!v && !L->r && L->backend) L->r = llm__nomem();
-    return v;
-}
-
-/* Hands n values over as a vector. */
-static void llm__loader_vector(llm__loader *L, const char *name, float *values, int64_t n, llm_weight **out) {
-    llm_segment s;
-    llm_weight_desc d;
-    memset(&s, 0, sizeof s);
-    memset(&d, 0, sizeof d);
-    s.data = values;
-    s.type = LLM_TYPE_F32;
-    s.stored_cols = s.n_cols = d.cols = n;
-    s.n_rows = s.row_step = d.rows = d.n_segments = 1;
-    d.segments = &s;
-    d.name = name;
-    L->n_params += n;
-    if (!L->r && L->backend) L->r = L->backend->weight(L->ctx, L->rank, &d, out);
-}
-
-/* Reads values [first, first + n) of a slot's vector, or of a matrix with `rows` rows, of `size` values into dst (NULL: only checks it).
- * 0 if it is absent (an error when `must`). */
-static int llm__loader_values(llm__loader *L, llm__slot slot, const char *suffix, int64_t rows, int64_t size, int64_t first, int64_t n,
-                              int must, float *dst) {
+/* Makes what was taken into a weight and its bias. */
+static void llm__make(llm__loader *L, llm_role role, int slot, int32_t n_experts, llm__net_pair *out) {
     char name[256];
-    if (L->r) return 0;
-    const llm__tensor *t = llm__loader_find(L, slot, 0, suffix, name);
-    if (!t && L->m->dummy && must) {
-        for (int64_t i = 0; dst && i < n; i++) dst[i] = strcmp(suffix, ".weight") ? 0.0f : 1.0f;
-        return 1;
+    int plus1 = role == LLM_ROLE_VECTOR && (L->m->dummy || (L->a->flags & LLM__NORM_PLUS1 && !L->a->gguf));
+    llm__loader_find(L, slot, 0, 0, name);
+    if (!L->r && L->list[1].n && L->list[1].rows != L->list[0].rows)
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s: of it and those stacked with it only some have a bias", L->m->path, name);
+    llm__hand_over(L, 0, role, name, n_experts, plus1 ? 1.0f : 0.0f, &out->w);
+    llm__loader_find(L, slot, 0, 1, name);
+    llm__hand_over(L, 1, LLM_ROLE_VECTOR, name, 0, 0, &out->b);
+}
+
+/* A weight out of one stored matrix. */
+static void llm__load(llm__loader *L, llm_role role, int slot, llm__slice rows, llm__slice cols, int bias, llm__net_pair *out) {
+    llm__take(L, slot, llm__all(1), rows, cols, bias);
+    llm__make(L, role, slot, 0, out);
+}
+
+/* A vector; absent and not a must: *out stays NULL. */
+static void llm__load_vector(llm__loader *L, int slot, llm__slice values, int must, int bias, llm__net_pair *out) {
+    if (must || llm__has(L, slot)) llm__load(L, LLM_ROLE_VECTOR, slot, values, llm__all(0), bias, out);
+}
+
+/* n numbers that were worked out here. */
+static void llm__load_numbers(llm__loader *L, const char *name, const float *numbers, int64_t n, int copies, llm_weight **out) {
+    for (int i = 0; i < copies && !L->r; i++) {
+        llm_segment s;
+        memset(&s, 0, sizeof s);
+        s.data = numbers;
+        s.type = LLM_TYPE_F32;
+        s.transposed = 1;
+        s.stored_cols = s.n_rows = n;
+        s.n_cols = 1;
+        if (!llm__grow((void **)&L->list[0].segment, &L->list[0].cap, L->list[0].n + 1, sizeof s)) L->r = llm__nomem();
+        else L->list[0].segment[L->list[0].n++] = s, L->list[0].rows += n;
     }
-    if (!t && must) llm__loader_missing(L, name);
-    if (!t || !llm__loader_type(L, t) || !llm__loader_fits(L, t, rows > 1 ? rows : size, rows > 1 ? size / rows : 0, 0)) return 0;
-    float *all = dst ? (float *)LLM_MALLOC((size_t)size * sizeof *all) : NULL;
-    if (dst && !all) return L->r = llm__nomem(), 0;
-    for (int64_t r = 0; dst && r < rows; r++)
-        llm__dequant_row(t->type, t->data + r * llm__row_bytes(t->type, size / rows), all + r * (size / rows), size / rows);
-    if (dst) memcpy(dst, all + first, (size_t)n * sizeof *dst);
-    LLM_FREE(all);
-    return 1;
-}
-
-/* Values [first, first + n) of a slot's vector (or matrix with `rows` rows) of `size` values, as a weight.
- * Absent and not a must: *out stays NULL. */
-static void llm__load_vector(llm__loader *L, llm__slot slot, const char *suffix, int64_t rows, int64_t size, int64_t first, int64_t n,
-                             int must, llm_weight **out) {
-    char name[256];
-    if (!llm__loader_find(L, slot, 0, suffix, name) && !must) return;
-    float *v = llm__loader_floats(L, n);
-    if (!llm__loader_values(L, slot, suffix, rows, size, first, n, must, v)) return;
-    if (v && L->a->flags & LLM__NORM_PLUS1 && !L->a->gguf && !L->m->dummy && !strcmp(suffix, ".weight"))
-        for (int64_t i = 0; i < n; i++) v[i] += 1;
-    llm__loader_vector(L, name, v, n, out);
-}
-
-/* Rows of one stored matrix that go into a weight. */
-typedef struct llm__rows {
-    llm__slot slot;
-    int64_t size;     /* rows of the stored matrix */
-    int64_t first, n; /* those taken */
-} llm__rows;
-
-static llm__rows llm__rows_of(llm__slot slot, int64_t size, int64_t first, int64_t n) {
-    llm__rows r;
-    r.slot = slot;
-    r.size = size;
-    r.first = first;
-    r.n = n;
-    return r;
-}
-
-/* A weight of stacked rows, and the bias that belongs to them: required (1), used where there is one (0), never (-1). */
-static void llm__loader_matrix(llm__loader *L, llm_role role, const llm__rows *rows, int n, int64_t in, int64_t col, int64_t n_cols,
-                               int bias, llm_weight **w, llm_weight **b) {
-    int64_t total = 0, at = 0;
-    int any = 0;
-    char name[256];
-    for (int i = 0; i < n && !L->r; i++) {
-        llm__part p;
-        llm__loader_part(L, rows[i].slot, 0, rows[i].size, in, 1, &p);
-        llm__loader_add(L, &p, rows[i].first, rows[i].n, col, n_cols);
-        total += rows[i].n;
-        any |= bias > 0 || (bias == 0 && llm__loader_find(L, rows[i].slot, 0, ".bias", name));
-    }
-    llm__loader_make(L, role, rows[0].slot, 0, w);
-    if (!any || bias < 0) return;
-    float *v = llm__loader_floats(L, total);
-    for (int i = 0; i < n && !L->r; at += rows[i++].n)
-        llm__loader_values(L, rows[i].slot, ".bias", 1, rows[i].size, rows[i].first, rows[i].n, bias, v ? v + at : NULL);
-    llm__loader_find(L, rows[0].slot, 0, ".bias", name);
-    llm__loader_vector(L, name, v, total, b);
+    llm__hand_over(L, 0, LLM_ROLE_VECTOR, name, 0, 0, out);
 }
 
 /* ---- The net: weights and buffers of every rank ----
@@ -16916,41 +16797,31 @@ typedef struct llm__net_config {
     void *progress_user;
 } llm__net_config;
 
-/* A norm or a linear layer: weight and bias, either may be NULL. */
-typedef struct llm__net_pair {
-    llm_weight *w, *b;
-} llm__net_pair;
-
 /* One layer on one rank. What a family lacks is NULL. */
 typedef struct llm__net_layer {
-    llm__net_pair attn_norm, post_attn, ffn_norm, post_ffn;
-    llm__net_pair qkv, o;
-    llm_weight *q_norm, *k_norm, *sinks;
-    llm__net_pair q_a, q_b, kv_a;              /* latent attention; without q_a, q_b is the whole q */
-    llm__net_pair q_a_norm;
-    llm_weight *kv_a_norm, *kv_b;
-    llm__net_pair up, down;                    /* up: gate and up rows, or up alone */
-    llm__net_pair router, e_up, e_down, s_up, s_down;
-    llm__net_pair s_gate;                      /* of Qwen2-MoE's shared expert */
-    llm_weight *correction;
+    llm__net_pair attn_norm, post_attn, ffn_norm, post_ffn;          /* (D) */
+    llm__net_pair qkv, o;                                            /* (q_width + k_width + v, D), (D, n_heads * v_head_dim) */
+    llm__net_pair q_norm, k_norm, sinks;                             /* sinks: (n_heads) */
+    llm__net_pair q_a, q_a_norm, q_b, kv_a, kv_a_norm, kv_b;         /* latent attention; without q_a, q_b is the whole q */
+    llm__net_pair up, down;                                          /* (2 ff: gate rows, up rows; or ff, D), (D, ff) */
+    llm__net_pair router, correction, e_up, e_down;                  /* (E, D), (E), (E, 2 ff, D), (E, D, ff) */
+    llm__net_pair s_up, s_down, s_gate;                              /* the shared expert; s_gate: (1, D), Qwen2-MoE's */
 } llm__net_layer;
 
 /* Buffers that hold some rows of the residual stream: all tokens, or only those whose logits are wanted. */
 typedef struct llm__net_lane {
     llm_rows rows;
-    llm_buffer *x, *h, *y, *att; /* residual stream, normalised, what a block adds (rows, hidden); attention's result */
+    llm_buffer *x, *h, *y, *att; /* residual stream, normalised, what a block adds (rows, D); attention's result (rows, heads) */
 } llm__net_lane;
 
 typedef struct llm__net_rank {
-    int32_t n_heads, n_kv_heads, head, kv_head; /* this rank's, and its first ones */
-    int32_t ff, ff_expert, ff_shared;           /* this rank's share */
-    int32_t vocab_begin, n_vocab;
+    llm__slice heads, kv_heads, ff, ff_expert, ff_shared, vocab; /* this rank's shares */
     int32_t q_width, k_width;                   /* columns of q and k in qkv; with norms over the whole width: of all ranks */
-    llm_weight *embed, *positions, *alibi, *inv_freq[2];
-    llm__net_pair embed_norm, out_norm, head_w;
+    llm__net_pair embed, positions, embed_norm, out_norm, head;
+    llm_weight *alibi, *inv_freq[2];
     llm__net_layer *layer;                      /* (n_layers) */
     llm__net_lane token, out;
-    llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate;
+    llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate; /* (rows, ...): see llm__net_buffers */
 } llm__net_rank;
 
 struct llm__net {
@@ -16961,16 +16832,16 @@ struct llm__net {
 };
 typedef struct llm__net llm__net;
 
-/* Splits n in units: part `rank` of n_ranks gets [*begin, *begin + *count). */
-static void llm__net_split(int64_t n, int64_t unit, int rank, int n_ranks, int32_t *begin, int32_t *count) {
+/* The rank's part of n, in whole units where there are enough: quantised columns are cut between blocks. */
+static llm__slice llm__net_split(int64_t n, int64_t unit, int rank, int n_ranks) {
     if (n % unit || n / unit < n_ranks) unit = 1;
     int64_t first = n / unit * rank / n_ranks * unit, last = n / unit * (rank + 1) / n_ranks * unit;
-    *begin = (int32_t)first;
-    *count = (int32_t)(last - first);
+    return llm__slice_of(n, first, last - first);
 }
 
 /* Shares of a rank, and whether the model can be shared so at all. */
-static llm_result llm__net_share(const llm__arch *a, int rank, int n, llm__net_rank *R, int32_t *ff0, int32_t *expert0, int32_t *shared0) {
+static llm_result llm__net_share(const llm__arch *a, int rank, int n, llm__net_rank *R) {
+    const struct { int32_t width; llm__slice *cut; } widths[] = {{a->ff, &R->ff}, {a->ff_expert, &R->ff_expert}, {a->ff_shared, &R->ff_shared}};
     if (a->n_heads % n)
         return llm__error(LLM_ERR_ARG, "Total number of attention heads (%d) must be divisible by tensor parallel size (%d).",
                           a->n_heads, n); /* as vLLM says it */
@@ -16978,316 +16849,150 @@ static llm_result llm__net_share(const llm__arch *a, int rank, int n, llm__net_r
         return llm__error(LLM_ERR_ARG, "%d key heads can be neither divided nor repeated evenly among %d ranks", a->n_kv_heads, n);
     if (a->ff < n || a->vocab < n || (a->n_experts && a->ff_expert < n) || (a->ff_shared && a->ff_shared < n))
         return llm__error(LLM_ERR_ARG, "the model is too narrow for %d ranks", n);
-    R->n_heads = a->n_heads / n;
-    R->head = rank * R->n_heads;
-    R->n_kv_heads = LLM__MAX(a->n_kv_heads / n, 1);
-    R->kv_head = (int32_t)((int64_t)a->n_kv_heads * rank / n);
-    llm__net_split(a->vocab, 64, rank, n, &R->vocab_begin, &R->n_vocab);
-    llm__net_split(a->ff, a->ff % 256 ? 32 : 256, rank, n, ff0, &R->ff);
-    llm__net_split(a->ff_expert, a->ff_expert % 256 ? 32 : 256, rank, n, expert0, &R->ff_expert);
-    llm__net_split(a->ff_shared, a->ff_shared % 256 ? 32 : 256, rank, n, shared0, &R->ff_shared);
+    R->heads = llm__slice_of(a->n_heads, rank * (a->n_heads / n), a->n_heads / n);
+    R->kv_heads = llm__slice_of(a->n_kv_heads, (int64_t)a->n_kv_heads * rank / n, LLM__MAX(a->n_kv_heads / n, 1));
+    R->vocab = llm__net_split(a->vocab, 64, rank, n);
+    for (int i = 0; i < LLM__COUNT(widths); i++)
+        *widths[i].cut = llm__net_split(widths[i].width, widths[i].width % 256 ? 32 : 256, rank, n);
     int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS;
-    R->q_width = (whole ? a->n_heads : R->n_heads) * a->head_dim;
-    R->k_width = (whole ? a->n_kv_heads : R->n_kv_heads) * a->head_dim;
+    R->q_width = (int32_t)(whole ? a->n_heads : R->heads.n) * a->head_dim;
+    R->k_width = (int32_t)(whole ? a->n_kv_heads : R->kv_heads.n) * a->head_dim;
     return LLM_OK;
 }
 
-/* q, k and v in one matrix: from three stored ones, from one with all q, all k, all v, or from one that goes kv head by kv head. */
+/* q, k and v in one matrix: from three stored ones, from one with all q, all k, all v, or from one that goes kv head by kv head (its
+ * queries, its k, its v). Norms over the whole width need q and k of all ranks. */
 static void llm__load_qkv(llm__loader *L, const llm__net_rank *R, llm__net_layer *y) {
     const llm__arch *a = L->a;
-    int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS, group = a->n_heads / a->n_kv_heads, d = a->head_dim, n = 0;
-    int fused = llm__loader_has(L, LLM__W_QKV, ".weight"), grouped = fused && a->flags & LLM__GROUPED && !a->gguf;
-    int64_t q_all = a->n_heads * d, k_all = a->n_kv_heads * d, v_all = a->n_kv_heads * a->v_head_dim, all = q_all + k_all + v_all;
-    int64_t q0 = whole ? 0 : R->head * d, k0 = whole ? 0 : R->kv_head * d;
-    int64_t v0 = R->kv_head * a->v_head_dim, nv = R->n_kv_heads * a->v_head_dim;
-    if (L->r) return;
-    llm__rows *rows = LLM__NEW(llm__rows, R->n_heads + 2 * R->n_kv_heads + 3);
-    if (!rows) {
-        L->r = llm__nomem();
-        return;
-    }
-    if (grouped) {
-        int64_t block = (group + 2) * d;
-        for (int h = R->head; h < R->head + R->n_heads; h++)
-            rows[n++] = llm__rows_of(LLM__W_QKV, all, h / group * block + h % group * d, d);
-        for (int part = 0; part < 2; part++)
-            for (int h = R->kv_head; h < R->kv_head + R->n_kv_heads; h++)
-                rows[n++] = llm__rows_of(LLM__W_QKV, all, h * block + (group + part) * d, d);
+    int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS, fused = llm__has(L, LLM__W_QKV), bias = a->qkv_bias;
+    int64_t d = a->head_dim, group = a->n_heads / a->n_kv_heads;
+    llm__slice one = llm__all(1), D = llm__all(a->hidden);
+    llm__slice q = llm__slice_times(whole ? llm__all(a->n_heads) : R->heads, d), k = llm__slice_times(whole ? llm__all(a->n_kv_heads) : R->kv_heads, d);
+    llm__slice v = llm__slice_times(R->kv_heads, a->v_head_dim);
+    if (fused && a->flags & LLM__GROUPED && !a->gguf) {
+        int64_t all = a->n_kv_heads * (group + 2) * d;
+        for (int64_t h = R->heads.first; h < R->heads.first + R->heads.n; h++)
+            llm__take(L, LLM__W_QKV, one, llm__slice_of(all, (h / group * (group + 2) + h % group) * d, d), D, bias);
+        for (int64_t kv = 0; kv < 2; kv++)
+            for (int64_t h = R->kv_heads.first; h < R->kv_heads.first + R->kv_heads.n; h++)
+                llm__take(L, LLM__W_QKV, one, llm__slice_of(all, (h * (group + 2) + group + kv) * d, d), D, bias);
+    } else if (fused) {
+        int64_t all = q.size + k.size + v.size;
+        llm__take(L, LLM__W_QKV, one, llm__slice_of(all, q.first, q.n), D, bias);
+        llm__take(L, LLM__W_QKV, one, llm__slice_of(all, q.size + k.first, k.n), D, bias);
+        llm__take(L, LLM__W_QKV, one, llm__slice_of(all, q.size + k.size + v.first, v.n), D, bias);
     } else {
-        rows[n++] = llm__rows_of(fused ? LLM__W_QKV : LLM__W_Q, fused ? all : q_all, q0, R->q_width);
-        rows[n++] = llm__rows_of(fused ? LLM__W_QKV : LLM__W_K, fused ? all : k_all, (fused ? q_all : 0) + k0, R->k_width);
-        rows[n++] = llm__rows_of(fused ? LLM__W_QKV : LLM__W_V, fused ? all : v_all, (fused ? q_all + k_all : 0) + v0, nv);
+        llm__take(L, LLM__W_Q, one, q, D, bias);
+        llm__take(L, LLM__W_K, one, k, D, bias);
+        llm__take(L, LLM__W_V, one, v, D, bias);
     }
-    llm__loader_matrix(L, LLM_ROLE_LINEAR, rows, n, a->hidden, 0, a->hidden, a->qkv_bias, &y->qkv.w, &y->qkv.b);
-    LLM_FREE(rows);
+    llm__make(L, LLM_ROLE_LINEAR, fused ? LLM__W_QKV : LLM__W_Q, 0, &y->qkv);
     if (!a->qk_norm) return;
-    int64_t qn = R->n_heads * d, kn = R->n_kv_heads * d;
-    int by_head = a->qk_norm == LLM_QK_NORM_HEAD_LAYER;
-    if (a->qk_norm == LLM_QK_NORM_HEAD_RMS) q_all = k_all = qn = kn = d, q0 = k0 = 0;
-    if (whole) qn = q_all, kn = k_all;
-    llm__load_vector(L, LLM__W_Q_NORM, ".weight", by_head ? a->n_heads : 1, q_all, q0, qn, 1, &y->q_norm);
-    llm__load_vector(L, LLM__W_K_NORM, ".weight", by_head ? a->n_kv_heads : 1, k_all, k0, kn, 1, &y->k_norm);
-}
-
-/* gpt-oss as its publisher stores it: 4-bit values and exponents in two tensors. Put together as MXFP4 blocks: an exponent, then
- * bytes that hold element i and i + 16 (stored: 2i and 2i + 1). Every rank takes its rows from the same copy. */
-static const uint8_t *llm__load_mxfp4(llm__loader *L, const llm__tensor *blocks, const llm__tensor *scales) {
-    int32_t known = llm__map_get(&L->unpacked, blocks->name);
-    if (known >= 0) return L->made[known];
-    int64_t n = scales->bytes;
-    uint8_t *to = (uint8_t *)llm__arena_get(&L->keep, (size_t)n * 17);
-    if (!to || !llm__grow((void **)&L->made, &L->made_cap, L->n_made + 1, sizeof *L->made) ||
-        llm__map_put(&L->unpacked, blocks->name, (int32_t)L->n_made) < 0) {
-        L->r = llm__nomem();
-        return NULL;
-    }
-    L->made[L->n_made++] = to;
-    for (int64_t b = 0; b < n; b++) {
-        const uint8_t *from = blocks->data + b * 16;
-        uint8_t *out = to + b * 17;
-        out[0] = scales->data[b];
-        for (int i = 0; i < 16; i++) {
-            int low = from[i / 2] >> (i % 2 * 4) & 15, high = from[8 + i / 2] >> (i % 2 * 4) & 15;
-            out[1 + i] = (uint8_t)(low | high << 4);
-        }
-    }
-    return to;
-}
-
-/* A part of all experts in one MXFP4 pair of tensors; 0 if they are absent. */
-static int llm__loader_mxfp4(llm__loader *L, llm__slot slot, int64_t out, int64_t in, llm__part *p) {
-    char name[256];
-    const llm__tensor *blocks = llm__loader_find(L, slot, 0, "_blocks", name);
-    if (!blocks || L->r) return 0;
-    const llm__tensor *scales = llm__loader_find(L, slot, 0, "_scales", name);
-    int64_t n = L->a->n_experts * out * (in / 32);
-    int ok = scales && blocks->type == LLM_TYPE_U8 && scales->type == LLM_TYPE_U8 && in % 32 == 0;
-    if (!ok || blocks->bytes != n * 16 || scales->bytes != n)
-        L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s and its _scales: MXFP4 of %d experts of (%lld, %lld) expected", L->m->path,
-                          blocks->name.p, L->a->n_experts, (long long)out, (long long)in);
-    memset(p, 0, sizeof *p);
-    p->step = 1;
-    p->s.type = LLM_TYPE_MXFP4;
-    p->s.stored_cols = in;
-    if (!L->r && L->backend) p->s.data = llm__load_mxfp4(L, blocks, scales);
-    return !L->r;
-}
-
-/* Rows of expert e out of a tensor that holds all of them, stored as (experts, out, in) or, transposed, (experts, in, out). */
-static llm__part llm__part_of_expert(const llm__part *all, int e, int64_t out, int64_t in) {
-    llm__part p = *all;
-    int64_t row_bytes = llm__row_bytes(all->s.type, all->s.stored_cols);
-    if (p.s.data) p.s.data = (const uint8_t *)p.s.data + e * (all->s.transposed ? in : out) * row_bytes;
-    return p;
-}
-
-/* `count` matrices of a slot (of all experts, or heads) in one tensor: 1, or 0 if there is none. */
-static int llm__loader_stack(llm__loader *L, llm__slot slot, int64_t count, int64_t out, int64_t in, llm__part *p) {
-    char name[256];
-    if (L->m->dummy) return 0;
-    if (llm__loader_mxfp4(L, slot, out, in, p)) return 1;
-    const llm__tensor *t = llm__loader_find(L, slot, 0, ".weight", name);
-    if (!t) t = llm__loader_find(L, slot, 0, "", name);
-    if (!t || L->r || !llm__loader_type(L, t)) return 0;
-    int across = llm__arch_is(L->a, "gpt_oss") && !L->a->gguf;
-    if (!llm__loader_fits(L, t, count, across ? in : out, across ? out : in)) return 0;
-    memset(p, 0, sizeof *p);
-    p->step = 1;
-    p->s.data = t->data;
-    p->s.type = t->type;
-    p->s.stored_cols = t->shape[2];
-    p->s.transposed = across;
-    return 1;
+    if (a->qk_norm == LLM_QK_NORM_HEAD_RMS) q = k = llm__all(d); /* the same for all heads */
+    llm__load_vector(L, LLM__W_Q_NORM, q, 1, -1, &y->q_norm);
+    llm__load_vector(L, LLM__W_K_NORM, k, 1, -1, &y->k_norm);
 }
 
 /* Latent attention: q and kv go through narrow layers first. Those are computed on every rank, heads are shared. */
 static void llm__load_mla(llm__loader *L, const llm__net_rank *R, llm__net_layer *y) {
     const llm__arch *a = L->a;
-    int64_t d = a->head_dim, up = a->nope + a->v_head_dim, q_in = a->q_rank ? a->q_rank : a->hidden;
-    llm__rows q_a = llm__rows_of(LLM__W_Q_A, a->q_rank, 0, a->q_rank);
-    llm__rows kv_a = llm__rows_of(LLM__W_KV_A, a->kv_rank + a->rope_dim, 0, a->kv_rank + a->rope_dim);
-    llm__rows q = llm__rows_of(a->q_rank ? LLM__W_Q_B : LLM__W_Q, a->n_heads * d, R->head * d, R->n_heads * d);
+    llm__slice D = llm__all(a->hidden), q_rank = llm__all(a->q_rank), kv_rank = llm__all(a->kv_rank);
+    llm__slice q = llm__slice_times(R->heads, a->head_dim), up = llm__slice_times(R->heads, a->nope + a->v_head_dim);
     if (a->q_rank) {
-        llm__loader_matrix(L, LLM_ROLE_LINEAR, &q_a, 1, a->hidden, 0, a->hidden, 0, &y->q_a.w, &y->q_a.b);
-        llm__load_vector(L, LLM__W_Q_A_NORM, ".weight", 1, a->q_rank, 0, a->q_rank, 1, &y->q_a_norm.w);
+        llm__load(L, LLM_ROLE_LINEAR, LLM__W_Q_A, q_rank, D, 0, &y->q_a);
+        llm__load_vector(L, LLM__W_Q_A_NORM, q_rank, 1, -1, &y->q_a_norm);
     }
-    llm__loader_matrix(L, LLM_ROLE_LINEAR, &q, 1, q_in, 0, q_in, 0, &y->q_b.w, &y->q_b.b);
-    llm__loader_matrix(L, LLM_ROLE_LINEAR, &kv_a, 1, a->hidden, 0, a->hidden, 0, &y->kv_a.w, &y->kv_a.b);
-    llm__load_vector(L, LLM__W_KV_A_NORM, ".weight", 1, a->kv_rank, 0, a->kv_rank, 1, &y->kv_a_norm);
-    if (!llm__loader_has(L, LLM__W_K_B, ".weight")) {
-        llm__rows kv_b = llm__rows_of(LLM__W_KV_B, a->n_heads * up, R->head * up, R->n_heads * up);
-        llm__loader_matrix(L, LLM_ROLE_MLA_UP, &kv_b, 1, a->kv_rank, 0, a->kv_rank, -1, &y->kv_b, NULL);
-        return;
+    llm__load(L, LLM_ROLE_LINEAR, a->q_rank ? LLM__W_Q_B : LLM__W_Q, q, a->q_rank ? q_rank : D, 0, &y->q_b);
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_KV_A, llm__all(a->kv_rank + a->rope_dim), D, 0, &y->kv_a);
+    llm__load_vector(L, LLM__W_KV_A_NORM, kv_rank, 1, -1, &y->kv_a_norm);
+    int apart = llm__has(L, LLM__W_K_B); /* GGUF: keys head by head as (rank, nope), values as (v, rank) */
+    if (!apart) llm__take(L, LLM__W_KV_B, llm__all(1), up, kv_rank, -1);
+    for (int64_t h = R->heads.first; apart && h < R->heads.first + R->heads.n; h++) {
+        llm__take(L, LLM__W_K_B, llm__slice_of(a->n_heads, h, 1), llm__all(a->nope), kv_rank, -1);
+        llm__take(L, LLM__W_V_B, llm__slice_of(a->n_heads, h, 1), llm__all(a->v_head_dim), kv_rank, -1);
     }
-    llm__part k, v; /* GGUF: keys stand head by head as (rank, nope), values as (v, rank) */
-    if (!llm__loader_stack(L, LLM__W_K_B, a->n_heads, a->kv_rank, a->nope, &k)) llm__loader_lacks(L, LLM__W_K_B);
-    if (!llm__loader_stack(L, LLM__W_V_B, a->n_heads, a->v_head_dim, a->kv_rank, &v)) llm__loader_lacks(L, LLM__W_V_B);
-    if (!L->r) k.s.transposed = 1;
-    for (int h = R->head; h < R->head + R->n_heads && !L->r; h++) {
-        llm__loader_add(L, &k, 0, a->nope, (int64_t)h * a->kv_rank, a->kv_rank);
-        llm__loader_add(L, &v, (int64_t)h * a->v_head_dim, a->v_head_dim, 0, a->kv_rank);
-    }
-    llm__loader_make(L, LLM_ROLE_MLA_UP, LLM__W_K_B, 0, &y->kv_b);
+    llm__make(L, LLM_ROLE_MLA_UP, LLM__W_KV_B, 0, &y->kv_b);
 }
 
-/* A plain MLP (or the shared expert): rows [f0, f0 + n) of gate and up, each `ff` in all, from two matrices or one. */
-static void llm__load_mlp(llm__loader *L, int shared, int64_t ff, int64_t f0, int64_t n, int bias, llm__net_pair *up, llm__net_pair *down) {
-    static const llm__slot slots[2][4] = {{LLM__W_GATE_UP, LLM__W_GATE, LLM__W_UP, LLM__W_DOWN},
-                                          {LLM__W_S_GATE_UP, LLM__W_S_GATE, LLM__W_S_UP, LLM__W_S_DOWN}};
-    const llm__slot *slot = slots[shared];
-    int H = L->a->hidden, gated = !(L->a->flags & LLM__NO_GATE), apart = L->m->dummy || llm__loader_has(L, slot[1], ".weight");
-    llm__slot both = llm__loader_has(L, slot[0], ".weight") ? slot[0] : slot[2]; /* GGUF: ffn_up may hold both */
-    llm__rows rows[2] = {llm__rows_of(slot[2], ff, f0, n), llm__rows_of(slot[2], ff, f0, n)};
-    if (gated && apart) rows[0] = llm__rows_of(slot[1], ff, f0, n);
-    if (gated && !apart) rows[0] = llm__rows_of(both, 2 * ff, f0, n), rows[1] = llm__rows_of(both, 2 * ff, ff + f0, n);
-    llm__loader_matrix(L, gated ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR, rows, 1 + gated, H, 0, H, bias, &up->w, &up->b);
-    rows[0] = llm__rows_of(slot[3], H, 0, H);
-    llm__loader_matrix(L, LLM_ROLE_LINEAR, rows, 1, ff, f0, n, L->rank ? -1 : bias, &down->w, &down->b);
-}
-
-/* Biases of experts: one vector for all with gate and up interleaved as gpt-oss's matrices are, or apart (GGUF). */
-static void llm__load_expert_bias(llm__loader *L, int64_t f0, int64_t n, llm__net_layer *y) {
+/* An MLP, or with n_experts as many of them; slots from `slot` on: gate and up in one, gate, up, down. The rank has rows `ff` of gate and
+ * up, columns `ff` of down. In one matrix the gate's rows stand before those of up, or (gpt-oss) in turns with them. */
+static void llm__load_mlp(llm__loader *L, int slot, int n_experts, llm__slice ff, int bias, llm__net_pair *up, llm__net_pair *down) {
     const llm__arch *a = L->a;
-    int64_t E = a->n_experts, ff = a->ff_expert, H = a->hidden;
-    int apart = llm__loader_has(L, LLM__W_E_GATE_ALL, ".bias");
-    const char *suffix = apart ? ".bias" : "_bias";
-    if (!apart && !llm__loader_has(L, LLM__W_E_GATE_UP_ALL, suffix)) return;
-    float *all = llm__loader_floats(L, E * 2 * ff), *up = llm__loader_floats(L, E * 2 * n), *down = llm__loader_floats(L, E * H);
-    if (apart) llm__loader_values(L, LLM__W_E_GATE_ALL, suffix, E, E * ff, 0, E * ff, 1, all);
-    if (apart) llm__loader_values(L, LLM__W_E_UP_ALL, suffix, E, E * ff, 0, E * ff, 1, all ? all + E * ff : NULL);
-    else llm__loader_values(L, LLM__W_E_GATE_UP_ALL, suffix, E, E * 2 * ff, 0, E * 2 * ff, 1, all);
-    for (int64_t e = 0; e < E && !L->r && all && up; e++)
-        for (int64_t u = 0; u < 2; u++) /* gate, up */
-            for (int64_t i = 0; i < n; i++)
-                up[(2 * e + u) * n + i] = apart ? all[(u * E + e) * ff + f0 + i] : all[2 * (e * ff + f0 + i) + u];
-    llm__loader_vector(L, "experts' gate and up bias", up, E * 2 * n, &y->e_up.b);
-    llm__loader_values(L, LLM__W_E_DOWN_ALL, suffix, E, E * H, 0, E * H, 1, down);
-    if (L->rank == 0) llm__loader_vector(L, "experts' down bias", down, E * H, &y->e_down.b); /* the sum over ranks has it once */
-}
-
-/* Routed experts: rank's share [f0, f0 + n) of each. */
-static void llm__load_experts(llm__loader *L, int64_t f0, int64_t n, llm__net_layer *y) {
-    const llm__arch *a = L->a;
-    int64_t ff = a->ff_expert, H = a->hidden;
-    llm__part gate, up, down;
-    memset(&up, 0, sizeof up);
-    int both = llm__loader_stack(L, LLM__W_E_GATE_UP_ALL, a->n_experts, 2 * ff, H, &gate);
-    int apart = !both && llm__loader_stack(L, LLM__W_E_GATE_ALL, a->n_experts, ff, H, &gate);
-    int interleaved = both && llm__arch_is(a, "gpt_oss") && !a->gguf;
-    if (apart && !llm__loader_stack(L, LLM__W_E_UP_ALL, a->n_experts, ff, H, &up)) llm__loader_lacks(L, LLM__W_E_UP_ALL);
-    if (both) up = gate;
-    if (interleaved) gate.step = up.step = 2;
-    if (both) up.s.row += interleaved ? 1 : ff;
-    for (int e = 0; e < a->n_experts && !L->r; e++) {
-        llm__part g, u;
-        if (both || apart) {
-            g = llm__part_of_expert(&gate, e, both ? 2 * ff : ff, H);
-            u = llm__part_of_expert(&up, e, both ? 2 * ff : ff, H);
-        } else {
-            llm__loader_part(L, LLM__W_E_GATE, e, ff, H, 1, &g);
-            llm__loader_part(L, LLM__W_E_UP, e, ff, H, 1, &u);
+    int n = LLM__MAX(n_experts, 1), gated = n_experts || !(a->flags & LLM__NO_GATE), turns = n_experts && llm__arch_is(a, "gpt_oss") && !a->gguf;
+    int apart = L->m->dummy || llm__has(L, slot + 1) || (n_experts && !llm__has(L, slot));
+    int both = llm__has(L, slot) ? slot : slot + 2; /* GGUF: ffn_up may hold both */
+    llm__slice D = llm__all(a->hidden);
+    for (int e = 0; e < n; e++)
+        for (int part = !gated; part < 2; part++) { /* gate, up */
+            llm__slice rows = ff, which = llm__slice_of(n, e, 1);
+            if (gated && !apart) rows = llm__slice_of(2 * ff.size, turns ? 2 * ff.first + part : ff.first + part * ff.size, ff.n);
+            if (gated && !apart && turns) rows.step = 2;
+            llm__take(L, gated && !apart ? both : slot + 1 + part, which, rows, D, bias);
         }
-        llm__loader_add(L, &g, f0, n, 0, H);
-        llm__loader_add(L, &u, f0, n, 0, H);
-    }
-    llm__loader_make(L, LLM_ROLE_EXPERTS_GATE_UP, LLM__W_E_GATE_UP_ALL, a->n_experts, &y->e_up.w);
-    both = llm__loader_stack(L, LLM__W_E_DOWN_ALL, a->n_experts, H, ff, &down);
-    for (int e = 0; e < a->n_experts && !L->r; e++) {
-        llm__part d;
-        if (both) d = llm__part_of_expert(&down, e, H, ff);
-        else llm__loader_part(L, LLM__W_E_DOWN, e, H, ff, 1, &d);
-        llm__loader_add(L, &d, 0, H, f0, n);
-    }
-    llm__loader_make(L, LLM_ROLE_EXPERTS, LLM__W_E_DOWN_ALL, a->n_experts, &y->e_down.w);
-    llm__load_expert_bias(L, f0, n, y);
+    llm__make(L, n_experts ? LLM_ROLE_EXPERTS_GATE_UP : gated ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR, slot + 2, n_experts, up);
+    for (int e = 0; e < n; e++) llm__take(L, slot + 3, llm__slice_of(n, e, 1), D, ff, bias);
+    llm__make(L, n_experts ? LLM_ROLE_EXPERTS : LLM_ROLE_LINEAR, slot + 3, n_experts, down);
 }
 
 /* OLMo's norms have no weights. */
-static void llm__load_norm(llm__loader *L, llm__slot slot, int must, llm__net_pair *norm) {
-    const llm__arch *a = L->a;
-    llm__load_vector(L, slot, ".weight", 1, a->hidden, 0, a->hidden, must && !llm__arch_is(a, "olmo"), &norm->w);
-    if (a->norm == LLM_NORM_LAYER) llm__load_vector(L, slot, ".bias", 1, a->hidden, 0, a->hidden, must && a->norm_bias, &norm->b);
+static void llm__load_norm(llm__loader *L, int slot, int must, llm__net_pair *norm) {
+    int bias = must ? L->a->norm_bias : LLM__MIN(L->a->norm_bias, 0);
+    llm__load_vector(L, slot, llm__all(L->a->hidden), must && !llm__arch_is(L->a, "olmo"), bias, norm);
 }
 
-/* Everything of the current layer. `from`: where this rank's share of an MLP, of an expert and of the shared expert begins. */
-static void llm__load_layer(llm__loader *L, const llm__net_rank *R, const int32_t from[3], llm__net_layer *y) {
+/* Everything of the current layer. */
+static void llm__load_layer(llm__loader *L, const llm__net_rank *R, llm__net_layer *y) {
     const llm__arch *a = L->a;
-    int64_t width = a->n_heads * a->v_head_dim, E = a->n_experts;
-    llm__rows o = llm__rows_of(LLM__W_O, a->hidden, 0, a->hidden), router = llm__rows_of(LLM__W_ROUTER, E, 0, E);
-    llm__rows scale = llm__rows_of(LLM__W_S_SCALE, 1, 0, 1);
-    if (!(a->flags & LLM__NO_PRE_NORM)) llm__load_norm(L, LLM__W_ATTN_NORM, 1, &y->attn_norm);
+    int pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
+    llm__slice D = llm__all(a->hidden), E = llm__all(a->n_experts);
+    if (pre) llm__load_norm(L, LLM__W_ATTN_NORM, 1, &y->attn_norm);
     if (a->flags & LLM__MLA) llm__load_mla(L, R, y);
     else llm__load_qkv(L, R, y);
-    llm__loader_matrix(L, LLM_ROLE_LINEAR, &o, 1, width, R->head * a->v_head_dim, R->n_heads * a->v_head_dim,
-                       L->rank ? -1 : a->o_bias, &y->o.w, &y->o.b);
-    if (a->sinks) llm__load_vector(L, LLM__W_SINKS, a->gguf ? ".weight" : "", 1, a->n_heads, R->head, R->n_heads, 1, &y->sinks);
-    if (a->flags & LLM__POST_NORM) llm__load_norm(L, LLM__W_POST_ATTN, 1, &y->post_attn);
-    if (!(a->flags & LLM__NO_PRE_NORM)) llm__load_norm(L, LLM__W_FFN_NORM, !(a->flags & LLM__PARALLEL), &y->ffn_norm);
-    if (a->flags & LLM__POST_NORM) llm__load_norm(L, LLM__W_POST_FFN, 1, &y->post_ffn);
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_O, D, llm__slice_times(R->heads, a->v_head_dim), a->o_bias, &y->o);
+    if (a->sinks) llm__load_vector(L, LLM__W_SINKS, R->heads, 1, -1, &y->sinks);
+    if (post) llm__load_norm(L, LLM__W_POST_ATTN, 1, &y->post_attn);
+    if (pre) llm__load_norm(L, LLM__W_FFN_NORM, !(a->flags & LLM__PARALLEL), &y->ffn_norm);
+    if (post) llm__load_norm(L, LLM__W_POST_FFN, 1, &y->post_ffn);
     if (!a->layer[L->layer].moe) {
-        llm__load_mlp(L, 0, a->ff, from[0], R->ff, a->mlp_bias, &y->up, &y->down);
+        llm__load_mlp(L, LLM__W_GATE_UP, 0, R->ff, a->mlp_bias, &y->up, &y->down);
         return;
     }
-    llm__loader_matrix(L, LLM_ROLE_LINEAR, &router, 1, a->hidden, 0, a->hidden, 0, &y->router.w, &y->router.b);
-    llm__load_vector(L, LLM__W_CORRECTION, "", 1, E, 0, E, L->m->dummy && a->score == LLM_ROUTE_SIGMOID, &y->correction);
-    llm__load_experts(L, from[1], R->ff_expert, y);
-    if (a->ff_shared) llm__load_mlp(L, 1, a->ff_shared, from[2], R->ff_shared, 0, &y->s_up, &y->s_down);
-    if (a->shared_gate) llm__loader_matrix(L, LLM_ROLE_LINEAR, &scale, 1, a->hidden, 0, a->hidden, -1, &y->s_gate.w, NULL);
-}
-
-/* Slopes of ALiBi (Press et al. 2021): powers of 2^(-8/n), then of half that for heads beyond a power of two. */
-static void llm__alibi_slopes(int n_heads, float *slope) {
-    int n = 1;
-    while (2 * n <= n_heads) n *= 2;
-    for (int h = 0; h < n_heads; h++) slope[h] = (float)pow(2, h < n ? -8.0 * (h + 1) / n : -4.0 * (2 * (h - n) + 1) / n);
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_ROUTER, E, D, 0, &y->router);
+    llm__load_vector(L, LLM__W_CORRECTION, E, L->m->dummy && a->score == LLM_ROUTE_SIGMOID, -1, &y->correction);
+    llm__load_mlp(L, LLM__W_E_GATE_UP, a->n_experts, R->ff_expert, 0, &y->e_up, &y->e_down);
+    if (a->ff_shared) llm__load_mlp(L, LLM__W_S_GATE_UP, 0, R->ff_shared, 0, &y->s_up, &y->s_down);
+    if (a->shared_gate) llm__load(L, LLM_ROLE_LINEAR, LLM__W_S_SCALE, llm__all(1), D, -1, &y->s_gate);
 }
 
 /* Weights of the whole model: embedding, positions, final norm, output layer. */
 static void llm__load_model(llm__loader *L, llm__net_rank *R) {
     const llm__arch *a = L->a;
-    llm__part p;
-    int64_t H = a->hidden;
-    llm__loader_part(L, LLM__W_EMBED, 0, a->vocab, H, 1, &p);
-    llm__loader_add(L, &p, R->vocab_begin, R->n_vocab, 0, H);
-    llm__loader_make(L, LLM_ROLE_EMBED, LLM__W_EMBED, 0, &R->embed);
-    int tied = a->tied > 0 || (a->tied < 0 && !llm__loader_has(L, LLM__W_HEAD, ".weight"));
-    if (tied) L->n_params -= R->n_vocab * H;
-    else llm__loader_part(L, LLM__W_HEAD, 0, a->vocab, H, 1, &p);
-    llm__loader_add(L, &p, R->vocab_begin, R->n_vocab, 0, H);
-    llm__loader_make(L, LLM_ROLE_HEAD, LLM__W_HEAD, 0, &R->head_w.w);
-    if (!tied) llm__load_vector(L, LLM__W_HEAD, ".bias", 1, a->vocab, R->vocab_begin, R->n_vocab, 0, &R->head_w.b);
+    llm__slice D = llm__all(a->hidden);
+    int tied = a->tied > 0 || (a->tied < 0 && !llm__has(L, LLM__W_HEAD));
+    llm__load(L, LLM_ROLE_EMBED, LLM__W_EMBED, R->vocab, D, -1, &R->embed);
+    llm__load(L, LLM_ROLE_HEAD, tied ? LLM__W_EMBED : LLM__W_HEAD, R->vocab, D, tied ? -1 : 0, &R->head);
+    if (tied) L->n_params -= R->vocab.n * a->hidden;
     llm__load_norm(L, LLM__W_OUT_NORM, 1, &R->out_norm);
     llm__load_norm(L, LLM__W_EMBED_NORM, llm__arch_is(a, "bloom"), &R->embed_norm);
-    if (a->flags & LLM__LEARNED) {
-        llm__loader_part(L, LLM__W_POSITIONS, 0, a->max_positions + a->position_offset, H, 1, &p);
-        llm__loader_add(L, &p, 0, a->max_positions + a->position_offset, 0, H);
-        llm__loader_make(L, LLM_ROLE_EMBED, LLM__W_POSITIONS, 0, &R->positions);
-    }
+    if (a->flags & LLM__LEARNED)
+        llm__load(L, LLM_ROLE_EMBED, LLM__W_POSITIONS, llm__all(a->max_positions + a->position_offset), D, -1, &R->positions);
     for (int i = 0; i < a->n_rope; i++) { /* the local set repeats its frequencies for every variant of the global one */
-        int half = a->rope_dim / 2, n = a->rope[0].n_variants;
-        float *v = llm__loader_floats(L, n * half);
-        for (int k = 0; v && k < n; k++)
-            memcpy(v + k * half, a->rope[i].inv_freq + (a->rope[i].n_variants > 1 ? k * half : 0), (size_t)half * sizeof *v);
-        llm__loader_vector(L, "rotary frequencies", v, n * half, &R->inv_freq[i]);
+        int all = a->rope[0].n_variants, own = LLM__MIN(a->rope[i].n_variants, all);
+        llm__load_numbers(L, "rotary frequencies", a->rope[i].inv_freq, own * (a->rope_dim / 2), all / own, &R->inv_freq[i]);
     }
-    if (a->flags & LLM__ALIBI) {
-        float *all = llm__loader_floats(L, a->n_heads);
-        if (all) llm__alibi_slopes(a->n_heads, all);
-        llm__loader_vector(L, "ALiBi slopes", all ? all + R->head : NULL, R->n_heads, &R->alibi);
-    }
+    if (a->flags & LLM__ALIBI) llm__load_numbers(L, "ALiBi slopes", a->alibi + R->heads.first, R->heads.n, 1, &R->alibi);
 }
 
 /* All weights of one rank. */
 static void llm__load_rank(llm__loader *L, llm__net_rank *R, const llm__net_config *cfg) {
-    int32_t from[3] = {0, 0, 0};
     llm__net_layer unused;
-    if (!L->r) L->r = llm__net_share(L->a, L->rank, L->n_ranks, R, &from[0], &from[1], &from[2]);
+    if (!L->r) L->r = llm__net_share(L->a, L->rank, L->n_ranks, R);
     L->layer = -1;
     if (!L->r) llm__load_model(L, R);
     for (L->layer = 0; L->layer < L->a->n_layers && !L->r; L->layer++) {
         double done = (L->rank + (double)L->layer / L->a->n_layers) / L->n_ranks;
         memset(&unused, 0, sizeof unused);
-        llm__load_layer(L, R, from, R->layer ? &R->layer[L->layer] : &unused);
+        llm__load_layer(L, R, R->layer ? &R->layer[L->layer] : &unused);
         if (!L->r && cfg && cfg->progress && cfg->progress(cfg->progress_user, "loading weights", done))
             L->r = llm__error(LLM_ERR_CANCELLED, "loading was cancelled");
     }
@@ -17298,16 +17003,13 @@ static void llm__loader_begin(llm__loader *L, const llm_model *m) {
     memset(L, 0, sizeof *L);
     L->m = m;
     L->a = &m->arch;
-    L->tensors = &m->source.tensors;
-    L->base = llm__layer_base(L->tensors);
+    L->base = llm__layer_base(&m->source.tensors);
     L->n_ranks = 1;
 }
 
 /* Frees what the backend had to see until weights_done. */
 static void llm__loader_end(llm__loader *L) {
-    LLM_FREE(L->segment);
-    LLM_FREE(L->made);
-    llm__map_free(&L->unpacked);
+    for (int k = 0; k < 2; k++) LLM_FREE(L->list[k].segment);
     llm__arena_free(&L->keep);
 }
 
@@ -17343,15 +17045,15 @@ static llm_result llm__net_lane_open(llm__net *net, int rank, int64_t rows, int6
 static llm_result llm__net_buffers(llm__net *net, int rank) {
     const llm__arch *a = net->a;
     llm__net_rank *R = &net->rank[rank];
-    int64_t rows = LLM__MAX(net->cfg.max_rows, net->cfg.max_out), att = R->n_heads * a->v_head_dim;
+    int64_t rows = LLM__MAX(net->cfg.max_rows, net->cfg.max_out), att = R->heads.n * a->v_head_dim;
     int is_mla = (a->flags & LLM__MLA) != 0;
     const struct { int64_t cols; llm_buffer **to; } plan[] = { /* no columns: not needed */
         {a->n_rope > 0 ? a->rope_dim : 0, &R->rope[0]},
         {a->n_rope > 1 ? a->rope_dim : 0, &R->rope[1]},
-        {is_mla ? 0 : R->q_width + R->k_width + R->n_kv_heads * a->v_head_dim, &R->qkv},
-        {LLM__MAX(R->ff, R->ff_shared), &R->ff_act},
+        {is_mla ? 0 : R->q_width + R->k_width + R->kv_heads.n * a->v_head_dim, &R->qkv},
+        {LLM__MAX(R->ff.n, R->ff_shared.n), &R->ff_act},
         {is_mla ? a->q_rank : 0, &R->q_a},
-        {is_mla ? R->n_heads * a->head_dim : 0, &R->q},
+        {is_mla ? R->heads.n * a->head_dim : 0, &R->q},
         {is_mla ? a->kv_rank + a->rope_dim : 0, &R->kv_a},
         {a->n_experts, &R->router},
         {2 * a->n_used, &R->routes},
@@ -17403,7 +17105,7 @@ LLM__UNUSED static llm_result llm__net_open(const llm__net_config *cfg, llm__net
     llm__loader_end(&L);
     for (int i = 0; i < a->n_layers && !r; i++) {
         int latent = (a->flags & LLM__MLA) != 0;
-        net->kv[i].n_kv_heads = latent ? 1 : net->rank[0].n_kv_heads;
+        net->kv[i].n_kv_heads = latent ? 1 : (int32_t)net->rank[0].kv_heads.n;
         net->kv[i].head_dim = latent ? a->kv_rank + a->rope_dim : a->head_dim;
         net->kv[i].v_head_dim = latent ? 0 : a->v_head_dim;
     }
@@ -17473,7 +17175,7 @@ static void llm__pass_norm(const llm__pass *p, llm_rows rows, llm_buffer *dst, c
 static void llm__pass_begin(const llm__pass *p) {
     const llm__arch *a = p->a;
     const llm__net_rank *R = p->R;
-    llm_embed_op embed = {p->lane->x, R->embed, p->rank ? NULL : R->positions, a->position_offset, R->vocab_begin, a->embed_scale};
+    llm_embed_op embed = {p->lane->x, R->embed.w, p->rank ? NULL : R->positions.w, a->position_offset, (int32_t)R->vocab.first, a->embed_scale};
     p->be->embed(p->ctx, p->rank, &embed);
     if (p->net->cfg.n_ranks > 1) p->be->all_reduce(p->ctx, p->rank, LLM_ROWS_TOKENS, p->lane->x, a->hidden);
     for (int i = 0; i < a->n_rope; i++) {
@@ -17487,15 +17189,15 @@ static void llm__pass_begin(const llm__pass *p) {
 static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer *y, const llm_buffer *src) {
     const llm__arch *a = p->a;
     const llm__net_rank *R = p->R;
-    int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS;
-    int32_t q_col = whole ? R->head * a->head_dim : 0, k_col = R->q_width + (whole ? R->kv_head * a->head_dim : 0),
-            v_col = R->q_width + R->k_width;
+    int32_t n_heads = (int32_t)R->heads.n, n_kv_heads = (int32_t)R->kv_heads.n, d = a->head_dim;
+    int32_t skip_q = a->qk_norm == LLM_QK_NORM_WHOLE_RMS ? (int32_t)R->heads.first * d : 0;
+    int32_t skip_k = a->qk_norm == LLM_QK_NORM_WHOLE_RMS ? (int32_t)R->kv_heads.first * d : 0;
     const llm_buffer *rope = a->layer[i].rope >= 0 ? R->rope[a->layer[i].rope] : NULL;
-    llm_qkv_op qkv = {R->qkv, q_col, k_col, v_col, R->n_heads, R->n_kv_heads, a->head_dim, a->v_head_dim,
-                      a->qk_norm, y->q_norm, y->k_norm, a->eps, 0, R->q_width, R->q_width, R->k_width,
+    llm_qkv_op qkv = {R->qkv, skip_q, R->q_width + skip_k, R->q_width + R->k_width, n_heads, n_kv_heads, d, a->v_head_dim,
+                      a->qk_norm, y->q_norm.w, y->k_norm.w, a->eps, 0, R->q_width, R->q_width, R->k_width,
                       rope, a->rope_dim, a->rope_pairs, i, a->logn_from};
-    llm_attention_op att = {R->token.att, R->qkv, q_col, i, R->n_heads, R->n_kv_heads, a->head_dim, a->v_head_dim,
-                            a->attn_scale, a->attn_softcap, a->layer[i].window, 0, y->sinks, R->alibi};
+    llm_attention_op att = {R->token.att, R->qkv, skip_q, i, n_heads, n_kv_heads, d, a->v_head_dim,
+                            a->attn_scale, a->attn_softcap, a->layer[i].window, 0, y->sinks.w, R->alibi};
     llm__pass_linear(p, LLM_ROWS_TOKENS, R->qkv, src, &y->qkv, LLM_ACT_NONE, 0);
     p->be->qkv(p->ctx, p->rank, &qkv);
     p->be->attention(p->ctx, p->rank, &att);
@@ -17506,8 +17208,8 @@ static void llm__pass_mla(const llm__pass *p, int i, const llm__net_layer *y, co
     const llm__arch *a = p->a;
     const llm__net_rank *R = p->R;
     const float eps = 1e-6f;
-    llm_mla_op mla = {R->token.att, R->q, R->kv_a, y->kv_a_norm, y->kv_b, R->rope[0], eps, a->attn_scale, a->rope_pairs,
-                      i, R->n_heads, a->nope, a->rope_dim, a->v_head_dim, a->kv_rank};
+    llm_mla_op mla = {R->token.att, R->q, R->kv_a, y->kv_a_norm.w, y->kv_b.w, R->rope[0], eps, a->attn_scale, a->rope_pairs,
+                      i, (int32_t)R->heads.n, a->nope, a->rope_dim, a->v_head_dim, a->kv_rank};
     if (a->q_rank) {
         llm__pass_linear(p, LLM_ROWS_TOKENS, R->q_a, src, &y->q_a, LLM_ACT_NONE, 0);
         llm__pass_norm(p, LLM_ROWS_TOKENS, R->q_a, R->q_a, a->q_rank, LLM_NORM_RMS, &y->q_a_norm, eps);
@@ -17523,7 +17225,7 @@ static void llm__pass_mlp(const llm__pass *p, const llm__net_pair *up, const llm
     llm_rows rows = p->lane->rows;
     llm__pass_linear(p, rows, p->R->ff_act, src, up, p->a->act, 0);
     if (gate->w) {
-        llm_gate_op op = {p->R->ff_act, p->R->gate, p->R->ff_shared};
+        llm_gate_op op = {p->R->ff_act, p->R->gate, (int32_t)p->R->ff_shared.n};
         llm__pass_linear(p, rows, p->R->gate, src, gate, LLM_ACT_NONE, 0);
         p->be->gate(p->ctx, p->rank, &op);
     }
@@ -17534,10 +17236,10 @@ static void llm__pass_mlp(const llm__pass *p, const llm__net_pair *up, const llm
 static void llm__pass_moe(const llm__pass *p, const llm__net_layer *y, const llm_buffer *src, int add) {
     const llm__arch *a = p->a;
     const llm__net_rank *R = p->R;
-    llm_route_op route = {R->routes, R->router, a->n_experts, a->n_used, a->score, y->correction, a->n_group, a->topk_group, a->group_top2,
+    llm_route_op route = {R->routes, R->router, a->n_experts, a->n_used, a->score, y->correction.w, a->n_group, a->topk_group, a->group_top2,
                           a->normalize, a->normalize_min, a->route_scale};
     llm_experts_op experts = {p->lane->y, src, R->routes, y->e_up.w, y->e_up.b, y->e_down.w, y->e_down.b, a->act, a->act_limit,
-                              a->n_used, a->n_experts, R->ff_expert, add};
+                              a->n_used, a->n_experts, (int32_t)R->ff_expert.n, add};
     llm__pass_linear(p, LLM_ROWS_TOKENS, R->router, src, &y->router, LLM_ACT_NONE, 0);
     p->be->route(p->ctx, p->rank, &route);
     p->be->experts(p->ctx, p->rank, &experts);
@@ -17581,7 +17283,7 @@ static void llm__pass_run(llm__pass *p) {
         llm__pass_residual(p, lane->y, post ? &y->post_ffn : NULL, next);
         if (last && moe) llm__pass_narrow(p, 0, 1);
     }
-    llm_logits_op logits = {p->lane->h, R->head_w.w, R->head_w.b, R->vocab_begin, a->vocab, a->logit_scale, a->logit_softcap};
+    llm_logits_op logits = {p->lane->h, R->head.w, R->head.b, (int32_t)R->vocab.first, a->vocab, a->logit_scale, a->logit_softcap};
     p->be->logits(p->ctx, p->rank, &logits);
 }
 

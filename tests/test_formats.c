@@ -139,25 +139,26 @@ static void fmt_gguf_good(void) {
         llm_text b = fmt_small_gguf(version);
         llm__gguf g;
         llm__tensors t = {0};
-        int64_t v;
+        double v;
         if (!CHECK(!llm__gguf_parse("small", (const uint8_t *)b.data, b.len, &g, &t))) return;
         CHECK(g.version == (int)version && g.n_kv == 12 && g.alignment == 64 && t.n == 3 && g.end == b.len);
         CHECK(llm__str_eq(llm__gguf_str(&g, "general.architecture"), "llama") && !llm__gguf_str(&g, "t.i8").p &&
               !llm__gguf_str(&g, "none").p);
         CHECK(llm__gguf_int(&g, "t.i8", 0) == -5 && llm__gguf_int(&g, "t.u16", 0) == 65535 && llm__gguf_int(&g, "t.i32", 0) == -70000);
         CHECK(llm__gguf_int(&g, "t.i64", 0) == INT64_MIN && llm__gguf_int(&g, "t.u64", 7) == 7 && llm__gguf_int(&g, "t.f32", 7) == 7);
-        CHECK(llm__gguf_num(&g, "t.f32", 0) == 1.5 && llm__gguf_num(&g, "t.f64", 0) == 0.1 && llm__gguf_num(&g, "t.i8", 0) == -5);
+        CHECK(llm__gguf_num_at(llm__gguf_find(&g, "t.f32"), 0, &v) == 1 && v == 1.5);
+        CHECK(llm__gguf_num_at(llm__gguf_find(&g, "t.f64"), 0, &v) == 1 && v == 0.1);
+        CHECK(llm__gguf_num_at(llm__gguf_find(&g, "t.u64"), 0, &v) == 2 && v == 18446744073709551616.0);
+        CHECK(!llm__gguf_num_at(llm__gguf_find(&g, "t.bool"), 0, &v) && !llm__gguf_num_at(NULL, 0, &v));
         CHECK(llm__gguf_bool(&g, "t.bool", -1) == 1 && llm__gguf_bool(&g, "t.i8", -1) == -1 && llm__gguf_int(&g, "t.bool", 9) == 9);
-        const llm__gguf_kv *kv = llm__gguf_array(&g, "t.numbers", LLM__GGUF_I16);
-        CHECK(kv && kv->count == 3 && llm__gguf_int_at(kv, 0, &v) && v == -1 && llm__gguf_int_at(kv, 2, &v) && v == 1 &&
-              !llm__gguf_int_at(kv, 3, &v));
-        CHECK(!llm__gguf_array(&g, "t.numbers", LLM__GGUF_I32) && llm__gguf_int(&g, "t.numbers", 5) == 5 &&
-              !llm__gguf_array(&g, "t.i8", LLM__GGUF_I8));
+        const llm__gguf_kv *kv = llm__gguf_find(&g, "t.numbers");
+        CHECK(kv && kv->is_array && kv->type == LLM__GGUF_I16 && kv->count == 3 && llm__gguf_int(&g, "t.numbers", 5) == 5);
+        CHECK(llm__gguf_num_at(kv, 0, &v) == 2 && v == -1 && llm__gguf_num_at(kv, 2, &v) == 2 && v == 1 && !llm__gguf_num_at(kv, 3, &v));
         llm__str s[3];
-        kv = llm__gguf_array(&g, "t.strings", LLM__GGUF_STR);
+        kv = llm__gguf_find(&g, "t.strings");
         if (CHECK(kv && kv->count == 3)) {
             llm__gguf_strings(kv, s);
-            CHECK(llm__str_eq(s[0], "a") && llm__str_eq(s[1], "") && llm__str_eq(s[2], "xyz") && !llm__gguf_int_at(kv, 0, &v));
+            CHECK(llm__str_eq(s[0], "a") && llm__str_eq(s[1], "") && llm__str_eq(s[2], "xyz") && !llm__gguf_num_at(kv, 0, &v));
         }
         const llm__tensor *q = llm__tensors_find(&t, "q.weight"), *h = llm__tensors_find(&t, "h.weight");
         CHECK(q && q->type == LLM_TYPE_Q8_0 && q->n_dims == 2 && q->shape[0] == 2 && q->shape[1] == 32 && q->shape[3] == 1 &&
