@@ -16367,8 +16367,11 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
         base = llm__fact_num(&in, "rope_local_base_freq", base, 1.0001, 1e18);
         llm__rope_fill(&near, a, tensors, base, local < 0, &a->rope[1]);
         a->n_rope = 2;
+        int half = a->rope_dim / 2; /* both sets have as many variants */
+        if (a->rope[1].n_variants == 1) memcpy(a->rope[1].inv_freq + half, a->rope[1].inv_freq, (size_t)half * sizeof(float));
         if (!in.r) in.r = near.r;
     }
+    if (a->rope[0].n_variants < 2) a->long_from = 0;
     llm__rope_reach(&in, a);
     f->r = in.r;
 }
@@ -16552,6 +16555,12 @@ typedef struct llm__net_pair {
     llm_weight *w, *b;
 } llm__net_pair;
 
+typedef struct llm__segments {
+    llm_segment *segment;
+    size_t n, cap;
+    int64_t rows;               /* of all */
+} llm__segments;
+
 /* After the first failure all calls do nothing. */
 typedef struct llm__loader {
     const llm_model *m;
@@ -16560,11 +16569,7 @@ typedef struct llm__loader {
     const llm_backend *backend; /* NULL: check only */
     llm_backend_ctx *ctx;
     int rank, n_ranks, layer;   /* layer -1: weights of the whole model */
-    struct {
-        llm_segment *segment;
-        size_t n, cap;
-        int64_t rows;
-    } list[2];                  /* of the weight, and of its bias */
+    llm__segments list[2];      /* of the weight, and of its bias */
     llm__arena keep;            /* unpacked experts, until the backend has packed them; all ranks take their rows from one copy */
     const uint8_t *mxfp4[LLM__MAX_LAYERS][2]; /* of a layer: gate and up, down */
     int64_t n_params;
@@ -16674,7 +16679,6 @@ static int llm__stored_across(const llm__loader *L, int slot) {
 static int llm__loader_seek(llm__loader *L, int slot, llm__slice which, int64_t rows, int64_t cols, int bias, llm_segment *s) {
     char name[256];
     int across = cols && llm__stored_across(L, slot), matrix = cols > 0;
-    memset(s, 0, sizeof *s);
     s->type = LLM_TYPE_RANDOM;
     s->transposed = across || !matrix;
     s->stored_cols = s->transposed ? rows : cols;
@@ -16705,6 +16709,18 @@ static int llm__loader_seek(llm__loader *L, int slot, llm__slice which, int64_t 
     return !L->r;
 }
 
+/* A new segment of n rows, all fields zero; NULL: no memory. */
+static llm_segment *llm__loader_segment(llm__loader *L, int list, int64_t n) {
+    llm__segments *to = &L->list[list];
+    if (!L->r && !llm__grow((void **)&to->segment, &to->cap, to->n + 1, sizeof *to->segment)) L->r = llm__nomem();
+    if (L->r) return NULL;
+    llm_segment *s = &to->segment[to->n++];
+    memset(s, 0, sizeof *s);
+    s->n_rows = n;
+    to->rows += n;
+    return s;
+}
+
 /* Adds rows of a stored matrix, cut to some columns, to the weight that is put together; without columns (size 0) values of a vector.
  * bias: required (1), used where there is one (0), never (-1). Of a product that is summed over ranks one rank has it. */
 static void llm__take(llm__loader *L, int slot, llm__slice which, llm__slice rows, llm__slice cols, int bias) {
@@ -16712,35 +16728,24 @@ static void llm__take(llm__loader *L, int slot, llm__slice which, llm__slice row
     for (int k = 0; k < 2 && !L->r; k++) {
         if (k && (bias < 0 || (L->rank && cols.n < cols.size))) return;
         if (k && !bias && !llm__loader_find(L, slot, (int)which.first, 1, name)) return;
-        if (!llm__grow((void **)&L->list[k].segment, &L->list[k].cap, L->list[k].n + 1, sizeof(llm_segment))) L->r = llm__nomem();
-        if (L->r) return;
-        llm_segment *s = &L->list[k].segment[L->list[k].n++];
-        if (!llm__loader_seek(L, slot, which, rows.size, k ? 0 : cols.size, k, s)) return;
+        llm_segment *s = llm__loader_segment(L, k, rows.n);
+        if (!s || !llm__loader_seek(L, slot, which, rows.size, k ? 0 : cols.size, k, s)) return;
         s->row = rows.first;
-        s->n_rows = rows.n;
         s->row_step = rows.step;
         s->col = k ? 0 : cols.first;
         s->n_cols = k || !cols.size ? 1 : cols.n;
-        L->list[k].rows += rows.n;
     }
 }
 
 /* Hands one list of segments over as a weight, and empties it. */
 static void llm__hand_over(llm__loader *L, int list, llm_role role, const char *name, int32_t n_experts, float add, llm_weight **out) {
-    llm_weight_desc d;
-    memset(&d, 0, sizeof d);
-    d.name = name;
-    d.role = role;
-    d.segments = L->list[list].segment;
-    d.n_segments = (int32_t)L->list[list].n;
-    d.n_experts = n_experts;
-    d.rows = L->list[list].rows;
-    d.cols = d.n_segments ? d.segments[0].n_cols : 0;
-    d.add = add;
+    llm__segments *from = &L->list[list];
+    int64_t cols = from->n ? from->segment[0].n_cols : 0;
+    llm_weight_desc d = {name, role, from->segment, (int32_t)from->n, n_experts, from->rows, cols, add};
     L->n_params += d.rows * d.cols;
-    if (!L->r && L->backend && d.n_segments) L->r = L->backend->weight(L->ctx, L->rank, &d, out);
-    L->list[list].n = 0;
-    L->list[list].rows = 0;
+    if (!L->r && L->backend && from->n) L->r = L->backend->weight(L->ctx, L->rank, &d, out);
+    from->n = 0;
+    from->rows = 0;
 }
 
 /* Makes what was taken into a weight and its bias. */
@@ -16767,18 +16772,14 @@ static void llm__load_vector(llm__loader *L, int slot, llm__slice values, int mu
 }
 
 /* n numbers that were worked out here. */
-static void llm__load_numbers(llm__loader *L, const char *name, const float *numbers, int64_t n, int copies, llm_weight **out) {
-    for (int i = 0; i < copies && !L->r; i++) {
-        llm_segment s;
-        memset(&s, 0, sizeof s);
-        s.data = numbers;
-        s.type = LLM_TYPE_F32;
-        s.transposed = 1;
-        s.stored_cols = s.n_rows = n;
-        s.n_cols = 1;
-        if (!llm__grow((void **)&L->list[0].segment, &L->list[0].cap, L->list[0].n + 1, sizeof s)) L->r = llm__nomem();
-        else L->list[0].segment[L->list[0].n++] = s, L->list[0].rows += n;
-    }
+static void llm__load_numbers(llm__loader *L, const char *name, const float *numbers, int64_t n, llm_weight **out) {
+    llm_segment *s = llm__loader_segment(L, 0, n);
+    if (!s) return;
+    s->data = numbers;
+    s->type = LLM_TYPE_F32;
+    s->transposed = 1;
+    s->stored_cols = n;
+    s->n_cols = 1;
     llm__hand_over(L, 0, LLM_ROLE_VECTOR, name, 0, 0, out);
 }
 
@@ -16824,13 +16825,13 @@ typedef struct llm__net_rank {
     llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate; /* (rows, ...): see llm__net_buffers */
 } llm__net_rank;
 
-struct llm__net {
+typedef struct llm__net {
     llm__net_config cfg;
     const llm__arch *a;
     llm__net_rank *rank;     /* (n_ranks) */
-    llm_kv_layer *kv;        /* (n_layers) */
-};
-typedef struct llm__net llm__net;
+    llm__net_layer *layer;   /* (n_ranks, n_layers) */
+    llm_kv_layer kv[LLM__MAX_LAYERS];
+} llm__net;
 
 /* The rank's part of n, in whole units where there are enough: quantised columns are cut between blocks. */
 static llm__slice llm__net_split(int64_t n, int64_t unit, int rank, int n_ranks) {
@@ -16976,11 +16977,9 @@ static void llm__load_model(llm__loader *L, llm__net_rank *R) {
     llm__load_norm(L, LLM__W_EMBED_NORM, llm__arch_is(a, "bloom"), &R->embed_norm);
     if (a->flags & LLM__LEARNED)
         llm__load(L, LLM_ROLE_EMBED, LLM__W_POSITIONS, llm__all(a->max_positions + a->position_offset), D, -1, &R->positions);
-    for (int i = 0; i < a->n_rope; i++) { /* the local set repeats its frequencies for every variant of the global one */
-        int all = a->rope[0].n_variants, own = LLM__MIN(a->rope[i].n_variants, all);
-        llm__load_numbers(L, "rotary frequencies", a->rope[i].inv_freq, own * (a->rope_dim / 2), all / own, &R->inv_freq[i]);
-    }
-    if (a->flags & LLM__ALIBI) llm__load_numbers(L, "ALiBi slopes", a->alibi + R->heads.first, R->heads.n, 1, &R->alibi);
+    for (int i = 0; i < a->n_rope; i++)
+        llm__load_numbers(L, "rotary frequencies", a->rope[i].inv_freq, a->rope[0].n_variants * (a->rope_dim / 2), &R->inv_freq[i]);
+    if (a->flags & LLM__ALIBI) llm__load_numbers(L, "ALiBi slopes", a->alibi + R->heads.first, R->heads.n, &R->alibi);
 }
 
 /* All weights of one rank. */
@@ -16998,13 +16997,13 @@ static void llm__load_rank(llm__loader *L, llm__net_rank *R, const llm__net_conf
     }
 }
 
-/* A loader that only checks, for one rank; the caller sets the backend. */
-static void llm__loader_begin(llm__loader *L, const llm_model *m) {
+/* A loader that only checks, for rank 0; the caller sets the backend. */
+static void llm__loader_begin(llm__loader *L, const llm_model *m, int n_ranks) {
     memset(L, 0, sizeof *L);
     L->m = m;
     L->a = &m->arch;
     L->base = llm__layer_base(&m->source.tensors);
-    L->n_ranks = 1;
+    L->n_ranks = n_ranks;
 }
 
 /* Frees what the backend had to see until weights_done. */
@@ -17018,7 +17017,7 @@ static llm_result llm__net_check(const llm_model *m, int64_t *n_params) {
     llm__loader L;
     llm__net_rank R;
     memset(&R, 0, sizeof R);
-    llm__loader_begin(&L, m);
+    llm__loader_begin(&L, m, 1);
     llm__load_rank(&L, &R, NULL);
     *n_params = L.n_params;
     llm__loader_end(&L);
@@ -17027,52 +17026,39 @@ static llm_result llm__net_check(const llm_model *m, int64_t *n_params) {
 
 /* ---- Opening a net ---- */
 
-/* One buffer of a rank; none for 0 columns. */
-static llm_result llm__net_buffer(llm__net *net, int rank, int64_t rows, int64_t cols, llm_buffer **out) {
-    return cols > 0 ? net->cfg.backend->buffer(net->cfg.ctx, rank, rows, cols, out) : LLM_OK;
-}
-
-/* The buffers of a lane. `att`: width of attention's result. */
-static llm_result llm__net_lane_open(llm__net *net, int rank, int64_t rows, int64_t att, llm__net_lane *lane) {
-    int64_t H = net->a->hidden;
-    llm_result r = llm__net_buffer(net, rank, rows, H, &lane->x);
-    if (!r) r = llm__net_buffer(net, rank, rows, H, &lane->h);
-    if (!r) r = llm__net_buffer(net, rank, rows, H, &lane->y);
-    return r ? r : llm__net_buffer(net, rank, rows, att, &lane->att);
-}
-
-/* All buffers of a rank. A step has at most max_rows tokens, so they are made once. */
+/* All buffers of a rank. A step has at most max_rows tokens, so they are made once. What has no columns is not needed. */
 static llm_result llm__net_buffers(llm__net *net, int rank) {
     const llm__arch *a = net->a;
     llm__net_rank *R = &net->rank[rank];
-    int64_t rows = LLM__MAX(net->cfg.max_rows, net->cfg.max_out), att = R->heads.n * a->v_head_dim;
-    int is_mla = (a->flags & LLM__MLA) != 0;
-    const struct { int64_t cols; llm_buffer **to; } plan[] = { /* no columns: not needed */
-        {a->n_rope > 0 ? a->rope_dim : 0, &R->rope[0]},
-        {a->n_rope > 1 ? a->rope_dim : 0, &R->rope[1]},
-        {is_mla ? 0 : R->q_width + R->k_width + R->kv_heads.n * a->v_head_dim, &R->qkv},
-        {LLM__MAX(R->ff.n, R->ff_shared.n), &R->ff_act},
-        {is_mla ? a->q_rank : 0, &R->q_a},
-        {is_mla ? R->heads.n * a->head_dim : 0, &R->q},
-        {is_mla ? a->kv_rank + a->rope_dim : 0, &R->kv_a},
-        {a->n_experts, &R->router},
-        {2 * a->n_used, &R->routes},
-        {a->shared_gate, &R->gate},
+    int64_t rows = LLM__MAX(net->cfg.max_rows, net->cfg.max_out), out = LLM__MAX(net->cfg.max_out, 1), D = a->hidden;
+    int64_t att = R->heads.n * a->v_head_dim, is_mla = (a->flags & LLM__MLA) != 0;
+    const struct { int64_t rows, cols; llm_buffer **to; } plan[] = {
+        {rows, D, &R->token.x}, {rows, D, &R->token.h}, {rows, D, &R->token.y}, {rows, att, &R->token.att},
+        {out, D, &R->out.x}, {out, D, &R->out.h}, {out, D, &R->out.y}, {out, att, &R->out.att},
+        {rows, a->n_rope > 0 ? a->rope_dim : 0, &R->rope[0]},
+        {rows, a->n_rope > 1 ? a->rope_dim : 0, &R->rope[1]},
+        {rows, is_mla ? 0 : R->q_width + R->k_width + R->kv_heads.n * a->v_head_dim, &R->qkv},
+        {rows, LLM__MAX(R->ff.n, R->ff_shared.n), &R->ff_act},
+        {rows, is_mla * a->q_rank, &R->q_a},
+        {rows, is_mla * R->heads.n * a->head_dim, &R->q},
+        {rows, is_mla * (a->kv_rank + a->rope_dim), &R->kv_a},
+        {rows, a->n_experts, &R->router},
+        {rows, 2 * a->n_used, &R->routes},
+        {rows, a->shared_gate, &R->gate},
     };
+    llm_result r = LLM_OK;
     R->token.rows = LLM_ROWS_TOKENS;
     R->out.rows = LLM_ROWS_OUT;
-    llm_result r = llm__net_lane_open(net, rank, rows, att, &R->token);
-    if (!r) r = llm__net_lane_open(net, rank, LLM__MAX(net->cfg.max_out, 1), att, &R->out);
-    for (int i = 0; i < LLM__COUNT(plan) && !r; i++) r = llm__net_buffer(net, rank, rows, plan[i].cols, plan[i].to);
+    for (int i = 0; i < LLM__COUNT(plan) && !r; i++)
+        if (plan[i].cols > 0) r = net->cfg.backend->buffer(net->cfg.ctx, rank, plan[i].rows, plan[i].cols, plan[i].to);
     return r;
 }
 
 /* NULL is fine. Weights and buffers belong to the backend. */
 LLM__UNUSED static void llm__net_close(llm__net *net) {
     if (!net) return;
-    for (int r = 0; net->rank && r < net->cfg.n_ranks; r++) LLM_FREE(net->rank[r].layer);
     LLM_FREE(net->rank);
-    LLM_FREE(net->kv);
+    LLM_FREE(net->layer);
     LLM_FREE(net);
 }
 
@@ -17084,27 +17070,23 @@ LLM__UNUSED static llm_result llm__net_open(const llm__net_config *cfg, llm__net
     llm__net *net = LLM__NEW(llm__net, 1);
     if (!net) return llm__nomem();
     net->cfg = *cfg;
-    net->cfg.n_ranks = LLM__MAX(cfg->n_ranks, 1);
+    int n = net->cfg.n_ranks = LLM__MAX(cfg->n_ranks, 1), latent = (a->flags & LLM__MLA) != 0;
     net->a = a;
-    net->rank = LLM__NEW(llm__net_rank, net->cfg.n_ranks);
-    net->kv = LLM__NEW(llm_kv_layer, a->n_layers);
-    llm_result r = net->rank && net->kv ? LLM_OK : llm__nomem();
+    net->rank = LLM__NEW(llm__net_rank, n);
+    net->layer = LLM__NEW(llm__net_layer, n * a->n_layers);
+    llm_result r = net->rank && net->layer ? LLM_OK : llm__nomem();
     llm__loader L;
-    llm__loader_begin(&L, cfg->model);
+    llm__loader_begin(&L, cfg->model, n);
     L.backend = cfg->backend;
     L.ctx = cfg->ctx;
-    L.n_ranks = net->cfg.n_ranks;
-    for (int i = 0; i < net->cfg.n_ranks && !r; i++) {
-        net->rank[i].layer = LLM__NEW(llm__net_layer, a->n_layers);
-        if (!net->rank[i].layer) L.r = llm__nomem();
-        L.rank = i;
-        llm__load_rank(&L, &net->rank[i], cfg);
-        r = L.r ? L.r : llm__net_buffers(net, i);
+    for (L.rank = 0; L.rank < n && !r; L.rank++) {
+        net->rank[L.rank].layer = net->layer + L.rank * a->n_layers;
+        llm__load_rank(&L, &net->rank[L.rank], cfg);
+        r = L.r ? L.r : llm__net_buffers(net, L.rank);
     }
     if (!r) r = cfg->backend->weights_done(cfg->ctx);
     llm__loader_end(&L);
     for (int i = 0; i < a->n_layers && !r; i++) {
-        int latent = (a->flags & LLM__MLA) != 0;
         net->kv[i].n_kv_heads = latent ? 1 : (int32_t)net->rank[0].kv_heads.n;
         net->kv[i].head_dim = latent ? a->kv_rank + a->rope_dim : a->head_dim;
         net->kv[i].v_head_dim = latent ? 0 : a->v_head_dim;
@@ -17123,7 +17105,8 @@ LLM__UNUSED static int llm__net_kv_layers(const llm__net *net, const llm_kv_laye
 /* Length of a row of logits. */
 LLM__UNUSED static int32_t llm__net_vocab(const llm__net *net) { return net->a->vocab; }
 
-/* seq_rope and seq_rope_base of a request with this prompt: both depend on the prompt's length and stay for the request's life. */
+/* seq_rope and seq_rope_base of a request with this prompt: both depend on the prompt's length and stay for the request's life. The base
+ * grows as base * s^(d / (d - 2)), which stretches the slowest frequency by s ("NTK-aware", bloc97 2023). */
 LLM__UNUSED static void llm__net_rope_of(const llm__net *net, int32_t prompt_len, int32_t *variant, float *base) {
     const llm__arch *a = net->a;
     double length = prompt_len / LLM__MAX(a->dynamic_from, 1), grow = 1;
@@ -17133,18 +17116,16 @@ LLM__UNUSED static void llm__net_rope_of(const llm__net *net, int32_t prompt_len
     *base = a->rope_dim > 2 && grow > 1 ? (float)pow(grow, a->rope_dim / (a->rope_dim - 2.0)) : 1.0f;
 }
 
-/* ---- The forward pass ---- */
+/* ---- The forward pass ----
+ * Every call below enqueues one operation of the backend's table on one rank; nothing is computed here. Fields of operations stand in the
+ * order of the table, see >>api-backend; the shapes beside them are this rank's. T rows of tokens, D hidden size. */
 
-/* The pass of one rank: every call below is one operation of the backend's table. Fields of operations stand in the order of
- * the table, see >>api-backend. */
 typedef struct llm__pass {
-    const llm__net *net;
-    const llm__arch *a;
     const llm_backend *be;
     llm_backend_ctx *ctx;
     int rank;
+    const llm__arch *a;
     const llm__net_rank *R;
-    const llm__net_lane *lane;
 } llm__pass;
 
 /* dst (+)= act(w src + b). */
@@ -17154,15 +17135,6 @@ static void llm__pass_linear(const llm__pass *p, llm_rows rows, llm_buffer *dst,
     p->be->linear(p->ctx, p->rank, &op);
 }
 
-/* x += post_norm(sum over ranks of y); h = norm(x). Either norm may be NULL: none; y may be NULL: nothing to add. */
-static void llm__pass_residual(const llm__pass *p, const llm_buffer *y, const llm__net_pair *post, const llm__net_pair *norm) {
-    static const llm__net_pair none = {NULL, NULL};
-    const llm__net_pair *after = post ? post : &none, *before = norm ? norm : &none;
-    llm_residual_op op = {p->lane->rows, p->lane->x, y, p->a->residual_scale, post ? p->a->norm : LLM_NORM_NONE, after->w, after->b,
-                          p->lane->h, norm ? p->a->norm : LLM_NORM_NONE, before->w, before->b, p->a->eps, 0};
-    p->be->residual(p->ctx, p->rank, &op);
-}
-
 /* dst = norm(src), alone: where no residual is added before it. */
 static void llm__pass_norm(const llm__pass *p, llm_rows rows, llm_buffer *dst, const llm_buffer *src, int32_t n, llm_norm_kind kind,
                            const llm__net_pair *norm, float eps) {
@@ -17170,28 +17142,40 @@ static void llm__pass_norm(const llm__pass *p, llm_rows rows, llm_buffer *dst, c
     p->be->norm(p->ctx, p->rank, &op);
 }
 
-/* Tokens to x, and the cosines and sines of this step's positions. Learned positions are added on one rank: the sum over ranks has
- * them once. */
-static void llm__pass_begin(const llm__pass *p) {
+/* x += post_norm(sum over ranks of y); h = norm(x). Either norm may be NULL: none; y may be NULL: nothing to add. */
+static void llm__pass_residual(const llm__pass *p, const llm__net_lane *lane, const llm_buffer *y, const llm__net_pair *post,
+                               const llm__net_pair *norm) {
+    static const llm__net_pair none = {NULL, NULL};
+    const llm__net_pair *after = post ? post : &none, *before = norm ? norm : &none;
+    llm_residual_op op = {lane->rows, lane->x, y, p->a->residual_scale, post ? p->a->norm : LLM_NORM_NONE, after->w, after->b,
+                          lane->h, norm ? p->a->norm : LLM_NORM_NONE, before->w, before->b, p->a->eps, 0};
+    p->be->residual(p->ctx, p->rank, &op);
+}
+
+/* x = embedding of the tokens (T, D), and the cosines and sines of this step's positions (T, rope_dim). Each rank has a part of the table;
+ * learned positions are added on one rank: the sum over ranks has them once. */
+static void llm__pass_begin(const llm__pass *p, int n_ranks) {
     const llm__arch *a = p->a;
     const llm__net_rank *R = p->R;
-    llm_embed_op embed = {p->lane->x, R->embed.w, p->rank ? NULL : R->positions.w, a->position_offset, (int32_t)R->vocab.first, a->embed_scale};
+    llm_buffer *x = R->token.x;
+    llm_embed_op embed = {x, R->embed.w, p->rank ? NULL : R->positions.w, a->position_offset, (int32_t)R->vocab.first, a->embed_scale};
     p->be->embed(p->ctx, p->rank, &embed);
-    if (p->net->cfg.n_ranks > 1) p->be->all_reduce(p->ctx, p->rank, LLM_ROWS_TOKENS, p->lane->x, a->hidden);
+    if (n_ranks > 1) p->be->all_reduce(p->ctx, p->rank, LLM_ROWS_TOKENS, x, a->hidden);
     for (int i = 0; i < a->n_rope; i++) {
         llm_rope_op rope = {R->rope[i], R->inv_freq[i], a->rope[0].n_variants, a->rope_dim, a->rope[i].scale, {0, 0, 0}};
         p->be->rope(p->ctx, p->rank, &rope);
     }
-    if (R->embed_norm.w) llm__pass_norm(p, LLM_ROWS_TOKENS, p->lane->x, p->lane->x, a->hidden, a->norm, &R->embed_norm, a->eps);
+    if (R->embed_norm.w) llm__pass_norm(p, LLM_ROWS_TOKENS, x, x, a->hidden, a->norm, &R->embed_norm, a->eps);
 }
 
-/* att = attention(src). With norms over the whole width, qkv holds q and k of all ranks' heads, of which this rank finishes its own. */
+/* att (T, n_heads * v_head_dim) = attention(src), in layer i. With norms over the whole width, qkv holds q and k of all ranks' heads, of which
+ * this rank finishes its own. */
 static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer *y, const llm_buffer *src) {
     const llm__arch *a = p->a;
     const llm__net_rank *R = p->R;
+    int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS;
     int32_t n_heads = (int32_t)R->heads.n, n_kv_heads = (int32_t)R->kv_heads.n, d = a->head_dim;
-    int32_t skip_q = a->qk_norm == LLM_QK_NORM_WHOLE_RMS ? (int32_t)R->heads.first * d : 0;
-    int32_t skip_k = a->qk_norm == LLM_QK_NORM_WHOLE_RMS ? (int32_t)R->kv_heads.first * d : 0;
+    int32_t skip_q = whole ? (int32_t)R->heads.first * d : 0, skip_k = whole ? (int32_t)R->kv_heads.first * d : 0;
     const llm_buffer *rope = a->layer[i].rope >= 0 ? R->rope[a->layer[i].rope] : NULL;
     llm_qkv_op qkv = {R->qkv, skip_q, R->q_width + skip_k, R->q_width + R->k_width, n_heads, n_kv_heads, d, a->v_head_dim,
                       a->qk_norm, y->q_norm.w, y->k_norm.w, a->eps, 0, R->q_width, R->q_width, R->k_width,
@@ -17220,16 +17204,15 @@ static void llm__pass_mla(const llm__pass *p, int i, const llm__net_layer *y, co
 }
 
 /* y (+)= down(act(up src)); the shared expert of Qwen2-MoE counts as much as its gate says. */
-static void llm__pass_mlp(const llm__pass *p, const llm__net_pair *up, const llm__net_pair *down, const llm__net_pair *gate,
-                          const llm_buffer *src, int add) {
-    llm_rows rows = p->lane->rows;
-    llm__pass_linear(p, rows, p->R->ff_act, src, up, p->a->act, 0);
-    if (gate->w) {
+static void llm__pass_mlp(const llm__pass *p, const llm__net_lane *lane, const llm__net_pair *up, const llm__net_pair *down,
+                          const llm__net_pair *gate, const llm_buffer *src, int add) {
+    llm__pass_linear(p, lane->rows, p->R->ff_act, src, up, p->a->act, 0); /* (T, ff) */
+    if (gate) {
         llm_gate_op op = {p->R->ff_act, p->R->gate, (int32_t)p->R->ff_shared.n};
-        llm__pass_linear(p, rows, p->R->gate, src, gate, LLM_ACT_NONE, 0);
+        llm__pass_linear(p, lane->rows, p->R->gate, src, gate, LLM_ACT_NONE, 0);
         p->be->gate(p->ctx, p->rank, &op);
     }
-    llm__pass_linear(p, rows, p->lane->y, p->R->ff_act, down, LLM_ACT_NONE, add);
+    llm__pass_linear(p, lane->rows, lane->y, p->R->ff_act, down, LLM_ACT_NONE, add);
 }
 
 /* y (+)= the chosen experts of each token, and the shared one. */
@@ -17238,53 +17221,49 @@ static void llm__pass_moe(const llm__pass *p, const llm__net_layer *y, const llm
     const llm__net_rank *R = p->R;
     llm_route_op route = {R->routes, R->router, a->n_experts, a->n_used, a->score, y->correction.w, a->n_group, a->topk_group, a->group_top2,
                           a->normalize, a->normalize_min, a->route_scale};
-    llm_experts_op experts = {p->lane->y, src, R->routes, y->e_up.w, y->e_up.b, y->e_down.w, y->e_down.b, a->act, a->act_limit,
+    llm_experts_op experts = {R->token.y, src, R->routes, y->e_up.w, y->e_up.b, y->e_down.w, y->e_down.b, a->act, a->act_limit,
                               a->n_used, a->n_experts, (int32_t)R->ff_expert.n, add};
     llm__pass_linear(p, LLM_ROWS_TOKENS, R->router, src, &y->router, LLM_ACT_NONE, 0);
     p->be->route(p->ctx, p->rank, &route);
     p->be->experts(p->ctx, p->rank, &experts);
-    if (a->ff_shared) llm__pass_mlp(p, &y->s_up, &y->s_down, &y->s_gate, src, 1);
-}
-
-/* From here on only the rows whose logits are wanted: of h, and before the last block of x and attention's result too. */
-static void llm__pass_narrow(llm__pass *p, int before_mlp, int with_h) {
-    const llm__net_lane *from = p->lane, *to = &p->R->out;
-    if (before_mlp) p->be->gather(p->ctx, p->rank, to->x, from->x);
-    if (before_mlp) p->be->gather(p->ctx, p->rank, to->att, from->att);
-    if (with_h) p->be->gather(p->ctx, p->rank, to->h, from->h);
-    p->lane = to;
+    if (a->ff_shared) llm__pass_mlp(p, &R->token, &y->s_up, &y->s_down, a->shared_gate ? &y->s_gate : NULL, src, 1);
 }
 
 /* One step on one rank, top to bottom. Every layer: h = norm(x); x += attention(h); h = norm(x); x += mlp(h).
  * Families differ in where norms stand: before the blocks (most), after them as well (Gemma 2), after them only (OLMo 2), or both
  * blocks read the same h (Cohere). A residual operation adds what a block left in y and makes the h of the next block.
- * The last layer's MLP and the head see only the rows whose logits are wanted. */
-static void llm__pass_run(llm__pass *p) {
-    const llm__arch *a = p->a;
-    const llm__net_rank *R = p->R;
+ * The last layer's MLP and the head see only the rows whose logits are wanted: they are gathered into the narrow lane `out`. */
+static void llm__forward(const llm__net *net, int rank) {
+    const llm__arch *a = net->a;
+    const llm__net_rank *R = &net->rank[rank];
+    const llm__net_lane *lane = &R->token, *out = &R->out;
+    const llm__pass p = {net->cfg.backend, net->cfg.ctx, rank, a, R};
     int parallel = (a->flags & LLM__PARALLEL) != 0, plain = (a->flags & LLM__NO_PRE_NORM) != 0, post = (a->flags & LLM__POST_NORM) != 0;
-    p->lane = &R->token;
-    llm__pass_begin(p); /* x = embedding */
-    if (!plain) llm__pass_residual(p, NULL, NULL, &R->layer[0].attn_norm);
+    llm__pass_begin(&p, net->cfg.n_ranks);
+    if (!plain) llm__pass_residual(&p, lane, NULL, NULL, &R->layer[0].attn_norm);
     for (int i = 0; i < a->n_layers; i++) {
         const llm__net_layer *y = &R->layer[i];
         int last = i == a->n_layers - 1, moe = a->layer[i].moe;
-        const llm__net_pair *next = last ? &R->out_norm : plain ? NULL : &R->layer[i + 1].attn_norm, none = {NULL, NULL};
-        if (a->flags & LLM__MLA) llm__pass_mla(p, i, y, plain ? p->lane->x : p->lane->h);
-        else llm__pass_attention(p, i, y, plain ? p->lane->x : p->lane->h);
-        if (last && !moe) llm__pass_narrow(p, 1, parallel);
-        const llm__net_lane *lane = p->lane;
-        llm__pass_linear(p, lane->rows, lane->y, lane->att, &y->o, LLM_ACT_NONE, 0);
-        if (!parallel) llm__pass_residual(p, lane->y, post ? &y->post_attn : NULL, plain ? NULL : &y->ffn_norm);
-        else if (y->ffn_norm.w) llm__pass_norm(p, lane->rows, lane->h, lane->x, a->hidden, a->norm, &y->ffn_norm, a->eps);
+        const llm__net_pair *next = last ? &R->out_norm : plain ? NULL : &R->layer[i + 1].attn_norm;
+        if (a->flags & LLM__MLA) llm__pass_mla(&p, i, y, plain ? lane->x : lane->h);
+        else llm__pass_attention(&p, i, y, plain ? lane->x : lane->h);
+        if (last && !moe) {
+            p.be->gather(p.ctx, rank, out->x, lane->x);
+            p.be->gather(p.ctx, rank, out->att, lane->att);
+            if (parallel) p.be->gather(p.ctx, rank, out->h, lane->h);
+            lane = out;
+        }
+        llm__pass_linear(&p, lane->rows, lane->y, lane->att, &y->o, LLM_ACT_NONE, 0);
+        if (!parallel) llm__pass_residual(&p, lane, lane->y, post ? &y->post_attn : NULL, plain ? NULL : &y->ffn_norm);
+        else if (y->ffn_norm.w) llm__pass_norm(&p, lane->rows, lane->h, lane->x, a->hidden, a->norm, &y->ffn_norm, a->eps);
         const llm_buffer *src = plain ? lane->x : lane->h;
-        if (moe) llm__pass_moe(p, y, src, parallel);
-        else llm__pass_mlp(p, &y->up, &y->down, &none, src, parallel);
-        llm__pass_residual(p, lane->y, post ? &y->post_ffn : NULL, next);
-        if (last && moe) llm__pass_narrow(p, 0, 1);
+        if (moe) llm__pass_moe(&p, y, src, parallel);
+        else llm__pass_mlp(&p, lane, &y->up, &y->down, NULL, src, parallel);
+        llm__pass_residual(&p, lane, lane->y, post ? &y->post_ffn : NULL, next);
     }
-    llm_logits_op logits = {p->lane->h, R->head.w, R->head.b, (int32_t)R->vocab.first, a->vocab, a->logit_scale, a->logit_softcap};
-    p->be->logits(p->ctx, p->rank, &logits);
+    if (lane != out) p.be->gather(p.ctx, rank, out->h, lane->h);
+    llm_logits_op logits = {out->h, R->head.w, R->head.b, (int32_t)R->vocab.first, a->vocab, a->logit_scale, a->logit_softcap};
+    p.be->logits(p.ctx, rank, &logits);
 }
 
 /* Refuses what would read outside the tables. */
@@ -17304,16 +17283,12 @@ static llm_result llm__net_step_check(const llm__net *net, const llm_step *s) {
 
 /* One step on all ranks; the logits of its out rows can be read afterwards. */
 LLM__UNUSED static llm_result llm__net_step(llm__net *net, const llm_step *step) {
-    const llm_backend *be = net->cfg.backend;
     llm_result r = llm__net_step_check(net, step);
-    if (!r) r = be->begin_step(net->cfg.ctx, step);
+    if (!r) r = net->cfg.backend->begin_step(net->cfg.ctx, step);
     if (r) return r;
-    for (int i = 0; i < net->cfg.n_ranks; i++) {
-        llm__pass p = {net, net->a, be, net->cfg.ctx, i, &net->rank[i], NULL};
-        llm__pass_run(&p);
-    }
-    r = be->end_step(net->cfg.ctx);
-    return r ? r : be->wait(net->cfg.ctx);
+    for (int i = 0; i < net->cfg.n_ranks; i++) llm__forward(net, i);
+    r = net->cfg.backend->end_step(net->cfg.ctx);
+    return r ? r : net->cfg.backend->wait(net->cfg.ctx);
 }
 
 /* The type that most bytes of the weights have. */
