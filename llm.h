@@ -11331,30 +11331,21 @@ static llm_result llm__vocab_bad(const char *path, const char *key, const char *
     return llm__error(LLM_ERR_FORMAT, "%s: %s: %s expected", path, key, expected);
 }
 
-/* Strings of an array of the vocabulary; absent: *out NULL and *n 0. */
-static llm_result llm__vocab_strings(llm__source *s, const char *path, const char *key, const llm__str **out, int32_t *n) {
+/* An array of the vocabulary, in the arena: strings as llm__str, scores and token types as numbers of 4 bytes, aligned. *n: how many there
+ * must be; -1: any number, which is then stored there. Absent: *out NULL, and *n 0 where any would do. */
+static llm_result llm__vocab_array(llm__source *s, const char *path, const char *key, llm__gguf_type type, int32_t *n, const void **out) {
     const llm__gguf_kv *kv = llm__gguf_find(s->vocab_gguf, key);
+    uint64_t count = kv ? kv->count : 0, most = *n < 0 ? 4194304 : (uint64_t)*n;
+    int fits = kv && kv->is_array && (kv->type == (int32_t)type || (type == LLM__GGUF_I32 && kv->type == LLM__GGUF_U32));
+    if (kv && (!fits || count > most || (*n >= 0 && count < most)))
+        return llm__vocab_bad(path, key, type == LLM__GGUF_STR ? "an array of at most 4194304 strings" : type == LLM__GGUF_F32 ?
+                              "as many floats as tokens" : "as many 32-bit integers as tokens");
+    if (*n < 0) *n = (int32_t)count;
     if (!kv) return LLM_OK;
-    if (!kv->is_array || kv->type != LLM__GGUF_STR || kv->count > 4194304)
-        return llm__vocab_bad(path, key, "an array of at most 4194304 strings");
-    llm__str *to = (llm__str *)llm__arena_get(&s->arena, (size_t)kv->count * sizeof *to);
+    void *to = llm__arena_get(&s->arena, (size_t)count * (type == LLM__GGUF_STR ? sizeof(llm__str) : 4));
     if (!to) return llm__nomem();
-    llm__gguf_strings(kv, to);
-    *out = to;
-    *n = (int32_t)kv->count;
-    return LLM_OK;
-}
-
-/* Scores (f32) or types (i32) of the n tokens, aligned; absent: NULL. Both have 4 bytes. */
-static llm_result llm__vocab_numbers(llm__source *s, const char *path, const char *key, llm__gguf_type type, int32_t n, const void **out) {
-    const llm__gguf_kv *kv = llm__gguf_find(s->vocab_gguf, key);
-    if (!kv) return LLM_OK;
-    int fits = kv->type == (int32_t)type || (type == LLM__GGUF_I32 && kv->type == LLM__GGUF_U32);
-    if (!fits || !kv->is_array || kv->count != (uint64_t)n)
-        return llm__vocab_bad(path, key, type == LLM__GGUF_F32 ? "as many floats as tokens" : "as many 32-bit integers as tokens");
-    uint32_t *to = (uint32_t *)llm__arena_get(&s->arena, (size_t)n * 4);
-    if (!to) return llm__nomem();
-    for (int32_t i = 0; i < n; i++) to[i] = (uint32_t)llm__load_le(kv->data + (size_t)i * 4, 4);
+    if (type == LLM__GGUF_STR) llm__gguf_strings(kv, (llm__str *)to);
+    for (uint64_t i = 0; type != LLM__GGUF_STR && i < count; i++) ((uint32_t *)to)[i] = (uint32_t)llm__load_le(kv->data + i * 4, 4);
     *out = to;
     return LLM_OK;
 }
@@ -11382,19 +11373,22 @@ static llm_result llm__vocab_ids(const llm__gguf *g, const char *path, llm__voca
 /* The vocabulary of a GGUF file. Arrays live as long as the source. */
 static llm_result llm__source_vocab(llm__source *s, const char *path, llm__vocab_data *v) {
     const llm__gguf *g = s->vocab_gguf;
-    const void *score = NULL, *type = NULL;
+    const void *token = NULL, *merge = NULL, *score = NULL, *type = NULL;
     llm__str model = llm__gguf_str(g, "tokenizer.ggml.model"), pre = llm__gguf_str(g, "tokenizer.ggml.pre");
     memset(v, 0, sizeof *v);
     if (!model.p) return llm__error(LLM_ERR_UNSUPPORTED, "%s: tokenizer.ggml.model is absent: the file has no tokenizer, give one", path);
     v->model = llm__arena_str(&s->arena, model);
     v->pre = pre.p ? llm__arena_str(&s->arena, pre) : NULL;
     llm_result r = v->model && (v->pre || !pre.p) ? LLM_OK : llm__nomem();
-    if (!r) r = llm__vocab_strings(s, path, "tokenizer.ggml.tokens", &v->token, &v->n);
-    if (!r) r = llm__vocab_strings(s, path, "tokenizer.ggml.merges", &v->merge, &v->n_merges);
-    if (!r) r = llm__vocab_numbers(s, path, "tokenizer.ggml.scores", LLM__GGUF_F32, v->n, &score);
-    if (!r) r = llm__vocab_numbers(s, path, "tokenizer.ggml.token_type", LLM__GGUF_I32, v->n, &type);
+    v->n = v->n_merges = -1;
+    if (!r) r = llm__vocab_array(s, path, "tokenizer.ggml.tokens", LLM__GGUF_STR, &v->n, &token);
+    if (!r) r = llm__vocab_array(s, path, "tokenizer.ggml.merges", LLM__GGUF_STR, &v->n_merges, &merge);
+    if (!r) r = llm__vocab_array(s, path, "tokenizer.ggml.scores", LLM__GGUF_F32, &v->n, &score);
+    if (!r) r = llm__vocab_array(s, path, "tokenizer.ggml.token_type", LLM__GGUF_I32, &v->n, &type);
     if (!r && !v->n) r = llm__vocab_bad(path, "tokenizer.ggml.tokens", "at least one token");
     if (!r) r = llm__vocab_ids(g, path, v);
+    v->token = (const llm__str *)token;
+    v->merge = (const llm__str *)merge;
     v->score = (const float *)score;
     v->type = (const int32_t *)type;
     v->add_bos = llm__gguf_bool(g, "tokenizer.ggml.add_bos_token", -1);
@@ -16445,7 +16439,6 @@ struct llm_model {
     llm_model_info info;
     int dummy;
     char *path;
-    char file_type[32];
 };
 
 /* ---- Where weights are called what ----
@@ -17291,35 +17284,25 @@ LLM__UNUSED static llm_result llm__net_step(llm__net *net, const llm_step *step)
     return r ? r : net->cfg.backend->wait(net->cfg.ctx);
 }
 
-/* The type that most bytes of the weights have. */
-static void llm__model_file_type(llm_model *m) {
-    int64_t bytes[LLM_TYPE_RANDOM + 1];
-    const llm__tensors *t = &m->source.tensors;
-    int32_t best = LLM_TYPE_RANDOM;
-    memset(bytes, 0, sizeof bytes);
-    for (size_t i = 0; i < t->n; i++)
-        if (t->item[i].type >= 0 && t->item[i].type < LLM_TYPE_RANDOM) bytes[t->item[i].type] += t->item[i].bytes;
-    for (int32_t type = 0; type < LLM_TYPE_RANDOM; type++)
-        if (bytes[type] > bytes[best]) best = type;
-    const llm__type_desc *d = llm__type_info(best);
-    snprintf(m->file_type, sizeof m->file_type, "%s", d ? d->name : "random");
-}
-
 /* What llm_model_get_info tells. Strings belong to the model. */
 static void llm__model_info_fill(llm_model *m) {
     llm_model_info *o = &m->info;
     const llm__source *s = &m->source;
     const llm__arch *a = &m->arch;
+    int64_t bytes[LLM__COUNT(llm__type_table)] = {0}, most = 0; /* of each type */
     o->path = m->path;
     o->architecture = a->class_name;
     o->family = a->name;
     o->format = s->gguf ? "gguf" : "safetensors";
-    llm__model_file_type(m);
-    o->file_type = m->file_type;
+    o->file_type = "random";
     for (size_t i = 0; i < s->tensors.n; i++) {
         const llm__tensor *t = &s->tensors.item[i];
+        const llm__type_desc *d = llm__type_info(t->type);
+        int64_t *of_type = &bytes[d ? d - llm__type_table : 0];
         o->weight_bytes += t->bytes;
         o->n_params += t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3];
+        *of_type += t->bytes;
+        if (d && *of_type > most) most = *of_type, o->file_type = d->name;
     }
     o->n_layers = a->n_layers;
     o->hidden_size = a->hidden;
@@ -17362,7 +17345,6 @@ LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg,
     llm_result r = m->path ? llm__source_open(m->path, cfg, &m->source) : llm__nomem();
     if (!r && !vocab_only) r = llm__arch_read(&m->source, m->dummy, &m->arch);
     if (!r && !vocab_only) r = llm__net_check(m, &checked);
-
     if (r) {
         llm_model_close(m);
         return r;
