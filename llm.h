@@ -241,19 +241,23 @@ typedef struct llm_model_info {
     int32_t max_model_len;        /* longest sequence; above max_position_embeddings where the rotary scaling grows with the prompt */
 } llm_model_info;
 
-/* Opens a GGUF file (the first of split files) or a Hugging Face folder. cfg may be NULL. On error *out is NULL. Any thread. */
+/* Opens a GGUF file (the first of split files) or a Hugging Face folder. Every header, setting and tensor shape is checked here, so what opens
+ * can run; weights are mapped, not read. cfg may be NULL. Any thread. On error *out is NULL: LLM_ERR_IO (no such file, not a regular one),
+ * LLM_ERR_FORMAT (which file, which field, what was expected), LLM_ERR_UNSUPPORTED (a family, type or variant that is not in this version). */
 LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg, llm_model **out);
 LLM_API void llm_model_close(llm_model *model); /* NULL is fine; close its engines first */
-LLM_API const llm_model_info *llm_model_get_info(const llm_model *model);
+LLM_API const llm_model_info *llm_model_get_info(const llm_model *model); /* lives as long as the model; cannot fail */
 
-/* One tensor of the file, for listings: i < info->n_tensors. Any pointer may be NULL. */
+/* One tensor of the file, for listings: i < info->n_tensors. shape is row-major (outermost first), 1 beyond n_dims. Any pointer may be NULL;
+ * texts live as long as the model. */
 LLM_API llm_result llm_model_tensor(const llm_model *model, int i, const char **name, const char **type, int64_t shape[4], int *n_dims, int64_t *bytes);
 
 /* Path of a model by its hub name ORG/NAME in the local cache (cache_dir: .../hub), newest snapshot. LLM_ERR_IO if it is not there. */
 LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_text *path);
 
 /* ---------------------------------------------------------------------------
- * >>api-tokenizer
+ * >>api-tokenizer   Text to ids and back, with the model's own tokenizer. All of it may be called from any thread; a model without a tokenizer
+ *                   (dummy weights in a bare folder) answers LLM_ERR_UNSUPPORTED, an empty vocabulary, or no token.
  * --------------------------------------------------------------------------- */
 
 enum {
@@ -262,14 +266,16 @@ enum {
     LLM_DETOK_KEEP_SPECIAL = 4 /* special tokens appear in the text */
 };
 
-/* Appends the ids of `len` bytes of UTF-8 (a bad byte counts as U+FFFD). Any thread. */
+/* Appends the ids of `len` bytes of UTF-8 (a bad byte counts as U+FFFD). */
 LLM_API llm_result llm_tokenize(const llm_model *model, const char *text, size_t len, int flags, llm_tokens *out);
-/* Appends the text of n ids. Ids without a token add nothing. Any thread. */
+/* Appends the text of n ids: bytes, which are UTF-8 if the model keeps to it. Ids without a token add nothing. */
 LLM_API llm_result llm_detokenize(const llm_model *model, const int32_t *ids, size_t n, int flags, llm_text *out);
 
-/* Detokenizing as tokens arrive: whole code points only; what the pushes and the flush add is exactly llm_detokenize's text. */
+/* Detokenizing as tokens arrive: whole code points only; what the pushes and the flush add is exactly llm_detokenize's text.
+ * One thread at a time uses a detok; the model must outlive it. A push appends what is certain now, the flush the rest; reset
+ * makes it new. free(NULL) is fine. */
 typedef struct llm_detok llm_detok;
-LLM_API llm_detok *llm_detok_create(const llm_model *model, int flags); /* NULL: no memory */
+LLM_API llm_detok *llm_detok_create(const llm_model *model, int flags); /* NULL: no memory, or no tokenizer */
 LLM_API llm_result llm_detok_push(llm_detok *d, int32_t id, llm_text *out);
 LLM_API llm_result llm_detok_flush(llm_detok *d, llm_text *out);
 LLM_API void llm_detok_reset(llm_detok *d);
@@ -10613,32 +10619,38 @@ LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out
 /* ============================================================================
  * >>formats   GGUF and safetensors: where tensors, settings and vocabularies come from.
  * ============================================================================
- * A model is a GGUF file (or its parts) or a Hugging Face folder. Both end as one llm__source: a table of tensors that point into the
- * mapped files, the settings (GGUF keys, or config.json), the tokenizer, the chat template, and the ids that end an answer.
+ * A model is a GGUF file (or its parts) or a Hugging Face folder. Both end as one llm__source: a table of tensors
+ * that point into the mapped files, the settings (GGUF keys, or config.json), the tokenizer, the chat template, and
+ * the ids that end an answer.
  *
- * Files are hostile until checked. A reader walks the bytes with a cursor that cannot pass the end, and everything is checked before anyone
- * sees it: counts against the bytes that are left, sizes by checked arithmetic, every tensor's range against the file and against its
- * neighbours. Tables grow with what was really read, never by what a header claims, so a lie of 100 GiB costs nothing. Where a reader could
- * take the first or the last of two (keys, tensors), the file is refused: two programs must not see two models in one file.
- * Big arrays (a vocabulary has 262,144 strings) are not copied: a key says type, count and place.
+ * Files are hostile until checked. A reader walks the bytes with a cursor that cannot pass the end, and everything is
+ * checked before anyone sees it: counts against the bytes that are left, sizes by checked arithmetic, every tensor's
+ * range against the file and against its neighbours. Tables grow with what was really read, never by what a header
+ * claims, so a lie of 100 GiB costs nothing. Where a reader could take the first or the last of two (keys, tensors),
+ * the file is refused: two programs must not see two models in one file. Big arrays (a vocabulary has 262,144
+ * strings) are not copied: a key says type, count and place.
  *
- * In memory a tensor is row-major whatever the file: shape[0] is the outermost dimension. GGUF stores dimensions the other way round,
- * innermost first; the bytes are the same. Data of a safetensors file need not be aligned to its elements: load it with memcpy or unaligned
- * loads.
+ * In memory a tensor is row-major whatever the file: shape[0] is the outermost dimension. GGUF stores dimensions the
+ * other way round, innermost first; the bytes are the same. Data of a safetensors file need not be aligned to its
+ * elements: load it with memcpy or unaligned loads.
  *
- * Nothing of a model folder is executed, and only files named here, or by a plain name in the index, are opened. Links are followed (the
- * Hugging Face cache is made of them), but what they lead to must be a regular file. Pickles (pytorch_model.bin) are never read.
- * References: ggml/docs/gguf.md; huggingface/safetensors README ("Format"). */
+ * Nothing of a model folder is executed, and only files named here, or by a plain name in the index, are opened.
+ * Links are followed (the Hugging Face cache is made of them), but what they lead to must be a regular file. Pickles
+ * (pytorch_model.bin) are never read. References: ggml/docs/gguf.md; huggingface/safetensors README ("Format"). */
 /* ---- section: formats (begin) ---- */
 
-/* How elements of a type are stored: in blocks of so many elements and bytes. */
+/* How elements of a type are stored: in blocks of so many elements and bytes. A row is a whole number of blocks, so
+ * the length of a row in bytes is n / block * bytes, and no block spans two rows. What the bytes of a block mean is
+ * told in >>dtypes. */
 typedef struct llm__type_desc {
     int32_t type; /* llm_type; numbers that it lacks are listed for their names and sizes only */
     const char *name;
     int32_t block, bytes;
 } llm__type_desc;
 
-/* Those of one element a block are the dtypes of safetensors, by the same names. */
+/* Those of one element a block are the dtypes of safetensors, by the same names. Rows without a name of llm_type are
+ * types of ggml that no kernel here reads: they are in the table so that `info` can list them and their sizes can be
+ * checked. Numbers that ggml has given up (4, 5, 31 to 33, 36 to 38) are absent, as if never heard of. */
 static const llm__type_desc llm__type_table[] = {
     {LLM_TYPE_F32, "F32", 1, 4}, {LLM_TYPE_F16, "F16", 1, 2}, {LLM_TYPE_BF16, "BF16", 1, 2}, {LLM_TYPE_F64, "F64", 1, 8},
     {LLM_TYPE_Q4_0, "Q4_0", 32, 18}, {LLM_TYPE_Q4_1, "Q4_1", 32, 20}, {LLM_TYPE_Q5_0, "Q5_0", 32, 22},
@@ -10661,8 +10673,11 @@ LLM__UNUSED static const llm__type_desc *llm__type_info(int32_t type) {
 }
 
 /* ---- The table of tensors ----
- * Both readers fill it the same way: llm__tensors_add for each tensor as the header is read, then llm__tensors_place once for the whole
- * file, when it is known where its data starts and all ranges can be compared. Parts and shards go into one table. */
+ * Both readers fill it the same way: llm__tensors_add for each tensor as the header is read, then llm__tensors_place
+ * once for the whole file, when it is known where its data starts and all ranges can be compared. Parts and shards go
+ * into one table. What later code may rely on, for every tensor in it: its name is unique and plain text; the product
+ * of its shape is below 2^63; bytes is what its type needs for that shape; [data, data + bytes) lies in the mapped
+ * file and shares no byte with another tensor. */
 
 typedef struct llm__tensor {
     llm__str name;       /* NUL-terminated */
@@ -10681,6 +10696,7 @@ typedef struct llm__tensors {
     llm__arena names;
 } llm__tensors;
 
+/* Frees the table; the files that the tensors lie in belong to others. An empty table is fine. */
 LLM__UNUSED static void llm__tensors_free(llm__tensors *t) {
     LLM_FREE(t->item);
     llm__map_free(&t->by_name);
@@ -10705,12 +10721,15 @@ __attribute__((format(printf, 4, 5))) static llm_result llm__bad(const char *pat
     return llm__error(LLM_ERR_FORMAT, "%s: %s %.*s: %s", path, what, (int)LLM__MIN(name.n, (size_t)128), name.p, text);
 }
 
+/* 1 if a text ends so. */
 static int llm__ends_with(const char *s, const char *end) { return strlen(s) >= strlen(end) && !strcmp(s + strlen(s) - strlen(end), end); }
 
-/* A seed for a table whose keys come from a file. */
+/* A seed for a table whose keys come from a file. Without it somebody could prepare a file of a million names that
+ * all fall on one slot, and opening it would take quadratic time. Address and clock are not secret, but nobody knows
+ * them when the file is written. */
 static uint64_t llm__seed(const void *p) { return (uint64_t)(uintptr_t)p ^ (uint64_t)(llm__now() * 1e9); }
 
-/* A NUL-terminated copy. */
+/* A NUL-terminated copy in an arena; NULL: no memory. */
 static char *llm__arena_str(llm__arena *a, llm__str s) {
     char *p = (char *)llm__arena_get(a, s.n + 1);
     if (p && s.n) memcpy(p, s.p, s.n);
@@ -10729,7 +10748,9 @@ static int llm__plain_text(llm__str s, size_t most) {
     return 1;
 }
 
-/* Checks and adds one tensor, whose data is not placed yet: type, n_dims, shape and offset are given; its bytes are worked out. */
+/* Checks and adds one tensor, whose data is not placed yet: type, n_dims, shape and offset are given; its bytes are
+ * worked out. All factors go through checked products, and the block size divides the innermost dimension alone: a
+ * count that fits only in all must not pass. */
 static llm_result llm__tensors_add(llm__tensors *t, const char *path, llm__str name, llm__tensor *x) {
     const llm__type_desc *info = llm__type_info(x->type);
     uint64_t elements = 1;
@@ -10754,15 +10775,16 @@ static llm_result llm__tensors_add(llm__tensors *t, const char *path, llm__str n
     return LLM_OK;
 }
 
-/* Order by place in the file. */
+/* Order by place in the file; of two at one place the smaller first, so that an empty tensor overlaps nothing. */
 static int llm__tensor_order(const void *a, const void *b) {
     const llm__tensor *x = *(const llm__tensor *const *)a, *y = *(const llm__tensor *const *)b;
     if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
-/* Gives the tensors from `first` on their data: `size` bytes at data, which is at byte data_at of the file. Checks all of them first: no
- * overlap, nothing behind the end; `covering`: no hole between them and nothing after them either. */
+/* Gives the tensors from `first` on their data: `size` bytes at data, which is at byte data_at of the file. Checks
+ * all of them first: no overlap, nothing behind the end; `covering`: no hole between them and nothing after them
+ * either. */
 static llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *path, const uint8_t *data, size_t data_at, size_t size,
                                      int covering) {
     size_t n = t->n - first;
@@ -10785,7 +10807,8 @@ static llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *
     }
     LLM_FREE((void *)at);
     if (!r && end > size)
-        r = llm__error(LLM_ERR_FORMAT, "%s: truncated: the tensors need %zu bytes, the file has %zu", path, data_at + (size_t)end, data_at + size);
+        r = llm__error(LLM_ERR_FORMAT, "%s: truncated: the tensors need %zu bytes, the file has %zu", path, data_at + (size_t)end,
+                       data_at + size);
     if (!r && covering && end < size)
         r = llm__error(LLM_ERR_FORMAT, "%s: %zu bytes after the last tensor, none expected", path, size - (size_t)end);
     for (size_t i = first; i < t->n && !r; i++) t->item[i].data = data + t->item[i].offset;
@@ -10793,8 +10816,14 @@ static llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *
 }
 
 /* ---- GGUF ----
- * magic "GGUF", version, number of tensors, number of keys; the keys: name, type, value; the tensors: name, dimensions, type, offset;
- * padding up to general.alignment; the data. Strings and arrays carry 64-bit lengths, which is where most lies are told. */
+ * The file, all numbers little-endian:
+ *   "GGUF", u32 version, u64 number of tensors, u64 number of keys
+ *   a key:     text name, u32 type, value; a text is u64 length and bytes; an array is u32 type of its elements, u64 count, the elements
+ *   a tensor:  text name, u32 number of dimensions, u64 each (innermost first), u32 type, u64 offset in the data
+ *   zeros up to a multiple of general.alignment (32 unless said), then the data
+ * Version 3 is version 2 with big-endian files allowed, which nobody makes; version 1 had 32-bit lengths and is
+ * extinct. Lengths are where most lies are told, so no length is believed before it was compared with the bytes that
+ * are left. */
 
 /* A place in bytes that are not trusted. After the first failure everything reads as zero; `r` keeps the error. */
 typedef struct llm__cursor {
@@ -10804,6 +10833,8 @@ typedef struct llm__cursor {
     llm_result r;
 } llm__cursor;
 
+/* 1 if n more bytes are there; else the error says what was to be read. Compares with what is left: at + n could wrap
+ * around. */
 static int llm__cursor_has(llm__cursor *c, uint64_t n, const char *what) {
     if (c->r) return 0;
     if (n <= c->size - c->at) return 1;
@@ -10819,12 +10850,14 @@ static uint64_t llm__load_le(const uint8_t *p, int bytes) {
     return v;
 }
 
+/* The next number of so many bytes. */
 static uint64_t llm__cursor_uint(llm__cursor *c, int bytes, const char *what) {
     if (!llm__cursor_has(c, (uint64_t)bytes, what)) return 0;
     c->at += (size_t)bytes;
     return llm__load_le(c->data + c->at - bytes, bytes);
 }
 
+/* The next text: a view into the file, not NUL-terminated. */
 static llm__str llm__cursor_str(llm__cursor *c, const char *what) {
     uint64_t n = llm__cursor_uint(c, 8, what);
     if (!llm__cursor_has(c, n, what)) return llm__s("", 0);
@@ -10832,12 +10865,14 @@ static llm__str llm__cursor_str(llm__cursor *c, const char *what) {
     return llm__s((const char *)c->data + c->at - n, (size_t)n);
 }
 
+/* Types of values, by their numbers in the file. */
 typedef enum llm__gguf_type {
     LLM__GGUF_U8 = 0, LLM__GGUF_I8, LLM__GGUF_U16, LLM__GGUF_I16, LLM__GGUF_U32, LLM__GGUF_I32, LLM__GGUF_F32, LLM__GGUF_BOOL,
     LLM__GGUF_STR, LLM__GGUF_ARRAY, LLM__GGUF_U64, LLM__GGUF_I64, LLM__GGUF_F64, LLM__GGUF_TYPES
 } llm__gguf_type;
 
-/* One key. Numbers stand unaligned and little-endian at `data`; a string is its 64-bit length and its bytes. */
+/* One key. Numbers stand unaligned and little-endian at `data`; a string is its 64-bit length and its bytes. Once a
+ * key is in the table its values are known to lie in the file: readers of values need no cursor. */
 typedef struct llm__gguf_kv {
     llm__str key;
     int32_t type;     /* llm__gguf_type of the value, or of the elements */
@@ -10846,6 +10881,7 @@ typedef struct llm__gguf_kv {
     const uint8_t *data;
 } llm__gguf_kv;
 
+/* The keys of a file, found by name. Everything points into the mapped file. */
 typedef struct llm__gguf {
     int32_t version;
     uint32_t alignment;
@@ -10855,6 +10891,7 @@ typedef struct llm__gguf {
     size_t data_at, end; /* where the data starts; behind the last tensor */
 } llm__gguf;
 
+/* Frees the table; a zeroed one is fine. */
 LLM__UNUSED static void llm__gguf_free(llm__gguf *g) {
     LLM_FREE(g->kv);
     llm__map_free(&g->by_key);
@@ -10866,12 +10903,15 @@ static int llm__gguf_size_of(int32_t type) { /* bytes of a number; 0: not of fix
     return size[type];
 }
 
+/* The key of that name, or NULL. */
 LLM__UNUSED static const llm__gguf_kv *llm__gguf_find(const llm__gguf *g, const char *key) {
     int32_t i = llm__map_get(&g->by_key, llm__s(key, strlen(key)));
     return i < 0 ? NULL : &g->kv[i];
 }
 
-/* Element i of a key (of a plain value: 0) as a number: 2 if it is stored as an integer, 1 as a float; 0: it is something else or not there. */
+/* Element i of a key (of a plain value: 0) as a number: 2 if it is stored as an integer, 1 as a float; 0: it is
+ * something else or not there. The one place that knows how numbers are stored. Integers above 2^53 are rounded:
+ * everything asked for here is far smaller, and is compared with its range by the one who asks. kv may be NULL. */
 static int llm__gguf_num_at(const llm__gguf_kv *kv, uint64_t i, double *out) {
     if (!kv || i >= kv->count || kv->type == LLM__GGUF_STR || kv->type == LLM__GGUF_BOOL) return 0;
     int bytes = llm__gguf_size_of(kv->type), is_float = kv->type == LLM__GGUF_F32 || kv->type == LLM__GGUF_F64;
@@ -10886,7 +10926,7 @@ static int llm__gguf_num_at(const llm__gguf_kv *kv, uint64_t i, double *out) {
     return is_float ? 1 : 2;
 }
 
-/* Plain values, or `absent` if the key is not there or has another type. */
+/* A plain integer, or `absent` if the key is not there, has another type or does not fit. */
 static int64_t llm__gguf_int(const llm__gguf *g, const char *key, int64_t absent) {
     const llm__gguf_kv *kv = llm__gguf_find(g, key);
     double v;
@@ -10894,6 +10934,7 @@ static int64_t llm__gguf_int(const llm__gguf *g, const char *key, int64_t absent
     return v >= -9223372036854775808.0 && v < 9223372036854775808.0 ? (int64_t)v : absent;
 }
 
+/* 0 or 1, or `absent`. */
 static int llm__gguf_bool(const llm__gguf *g, const char *key, int absent) {
     const llm__gguf_kv *kv = llm__gguf_find(g, key);
     return kv && !kv->is_array && kv->type == LLM__GGUF_BOOL ? kv->data[0] : absent;
@@ -10905,6 +10946,7 @@ static llm__str llm__gguf_text(const llm__gguf_kv *kv) {
     return llm__s((const char *)kv->data + 8, (size_t)llm__load_le(kv->data, 8));
 }
 
+/* The text of a key. */
 static llm__str llm__gguf_str(const llm__gguf *g, const char *key) { return llm__gguf_text(llm__gguf_find(g, key)); }
 
 /* The strings of an array of strings, as many as it counts. */
@@ -10922,6 +10964,8 @@ static void llm__gguf_skip(llm__cursor *c, int32_t type, uint64_t count) {
     c->at += count * (uint64_t)llm__gguf_size_of(type);
 }
 
+/* Reads one key and its value. The count is compared with the bytes left before the values are walked (a string has 8
+ * bytes at least), so the walk is linear in the file and not in what the file claims. */
 static llm_result llm__gguf_read_kv(llm__cursor *c, llm__gguf *g) {
     llm__gguf_kv kv;
     memset(&kv, 0, sizeof kv);
@@ -10953,6 +10997,8 @@ static llm_result llm__gguf_read_kv(llm__cursor *c, llm__gguf *g) {
     return LLM_OK;
 }
 
+/* Reads one entry of the table of tensors. Its limits are ggml's: 63 bytes of name, 1 to 4 dimensions, none of them
+ * 0. */
 static llm_result llm__gguf_read_tensor(llm__cursor *c, uint32_t alignment, llm__tensors *tensors) {
     llm__tensor x;
     size_t at = c->at;
@@ -10976,6 +11022,7 @@ static llm_result llm__gguf_read_tensor(llm__cursor *c, uint32_t alignment, llm_
     return llm__tensors_add(tensors, c->path, name, &x);
 }
 
+/* general.alignment: what offsets of tensors are multiples of. */
 static llm_result llm__gguf_read_alignment(const char *path, llm__gguf *g) {
     const llm__gguf_kv *kv = llm__gguf_find(g, "general.alignment");
     int64_t v = llm__gguf_int(g, "general.alignment", kv ? 0 : 32);
@@ -10985,7 +11032,8 @@ static llm_result llm__gguf_read_alignment(const char *path, llm__gguf *g) {
     return LLM_OK;
 }
 
-/* Magic, version and the two counts. A key takes 14 bytes at least, a tensor 33; real files have about 50 and 1,000 of them. */
+/* Magic, version and the two counts. A key takes 14 bytes at least, a tensor 33; real files have about 50 and 1,000
+ * of them. */
 static llm_result llm__gguf_read_head(llm__cursor *c, llm__gguf *g, uint64_t *n_tensors, uint64_t *n_kv) {
     uint64_t magic = llm__cursor_uint(c, 4, "the magic number"), version = llm__cursor_uint(c, 4, "the version");
     if (c->size >= 4 && magic != 0x46554747u)
@@ -11004,7 +11052,9 @@ static llm_result llm__gguf_read_head(llm__cursor *c, llm__gguf *g, uint64_t *n_
                       (size_t)*n_kv, (size_t)*n_tensors, most_kv, most_tensors, c->size);
 }
 
-/* Reads a GGUF file that lies at data; its tensors are added to `tensors`. All points into data. The caller frees *g, after errors too. */
+/* Reads a GGUF file that lies at data; its tensors are added to `tensors`. All points into data, which must stay. The
+ * caller frees *g, after errors too. Tensors may stand in any order with holes between them, and junk may follow:
+ * such files are about, and do no harm. */
 LLM__UNUSED static llm_result llm__gguf_parse(const char *path, const uint8_t *data, size_t size, llm__gguf *g, llm__tensors *tensors) {
     llm__cursor c;
     uint64_t n_tensors = 0, n_kv = 0;
@@ -11030,8 +11080,10 @@ LLM__UNUSED static llm_result llm__gguf_parse(const char *path, const uint8_t *d
 }
 
 /* ---- safetensors ----
- * Eight bytes: the length of the header; the header, JSON; the data. The format demands that the tensors cover the data without hole,
- * overlap or rest, so that no second file (a zip, a PDF) can hide in it. */
+ * Eight bytes: the length of the header; the header, JSON; the data. The format demands that the tensors cover the
+ * data without hole, overlap or rest, so that no second file (a zip, a PDF) can hide in it. We demand it too, and
+ * that the header begins with '{' at once and has no key twice: what Python's json module would make of it is then
+ * the same as what we make of it. */
 
 /* A tail for messages about a file that is not what its name says. */
 static const char *llm__looks_like(const uint8_t *p, size_t n) {
@@ -11048,14 +11100,15 @@ static const char *llm__looks_like(const uint8_t *p, size_t n) {
     return "";
 }
 
-/* -1: no dtype of safetensors. */
+/* The type of a dtype's name; -1: none of safetensors. Quantised types have names in GGUF only. */
 static int32_t llm__safetensors_type(const char *name) {
     for (int i = 0; i < LLM__COUNT(llm__type_table); i++)
         if (llm__type_table[i].block == 1 && !strcmp(llm__type_table[i].name, name)) return llm__type_table[i].type;
     return -1;
 }
 
-/* Dimensions before the last four are folded into one. 0: not whole numbers from 0 on, or too large. */
+/* Reads a shape. Dimensions before the last four are folded into one (a 3-D convolution of an image tower has five).
+ * 0: not whole numbers from 0 on, or too large. */
 static int llm__safetensors_shape(const llm_json *doc, int shape, llm__tensor *x) {
     int ok = 1, n_dims = llm_json_size(doc, shape), extra = LLM__MAX(0, n_dims - 4), i = 0;
     int64_t dim;
@@ -11096,14 +11149,15 @@ static llm_result llm__safetensors_item(const char *path, const llm_json *doc, i
                     (long long)x.bytes);
 }
 
-/* "__metadata__" is an object of strings. */
+/* "__metadata__" is an object of strings. Nobody asks for them here. */
 static llm_result llm__safetensors_metadata(const char *path, const llm_json *doc, int node) {
     int bad = llm_json_type_of(doc, node) != LLM_JSON_OBJECT;
     for (int v = llm_json_first(doc, node); v >= 0 && !bad; v = llm_json_next(doc, v)) bad = llm_json_type_of(doc, v) != LLM_JSON_STRING;
     return bad ? llm__error(LLM_ERR_FORMAT, "%s: __metadata__: an object of strings expected", path) : LLM_OK;
 }
 
-/* Reads a safetensors file that lies at data: the header's length (8 bytes), the header, then data that the tensors cover exactly. */
+/* Reads a safetensors file that lies at data: the header's length (8 bytes), the header, then data that the tensors
+ * cover exactly. */
 LLM__UNUSED static llm_result llm__safetensors_parse(const char *path, const uint8_t *data, size_t size, llm__tensors *tensors) {
     const size_t limit = 100000000; /* the format's own */
     size_t first = tensors->n, n = size >= 8 ? (size_t)llm__load_le(data, 8) : 0;
@@ -11134,9 +11188,9 @@ LLM__UNUSED static llm_result llm__safetensors_parse(const char *path, const uin
 }
 
 /* ---- The source: everything a model is opened from ----
- * Opened in this order: settings and tensors, tokenizer_config.json, the tokenizer, special ids and stop ids (they need the tokenizer), the
- * chat template. It owns all of it; close takes it down whole, after a failed opening too. Paths, texts and the keys of GGUF files lie in its
- * arena. */
+ * Opened in this order: settings and tensors, tokenizer_config.json, the tokenizer, special ids and stop ids (they
+ * need the tokenizer), the chat template. It owns all of it; close takes it down whole, after a failed opening too.
+ * Paths, texts and the keys of GGUF files lie in its arena. */
 
 typedef struct llm__source {
     const char *path;
@@ -11157,7 +11211,7 @@ typedef struct llm__source {
     int no_mmap;
 } llm__source;
 
-/* Opens a file that stays open as long as the source. */
+/* Opens a file that stays open as long as the source: tensors, keys and vocabularies point into it. */
 static llm_result llm__source_file(llm__source *s, const char *path, llm__file *out) {
     if (!llm__grow((void **)&s->files, &s->files_cap, s->n_files + 1, sizeof *s->files)) return llm__nomem();
     llm_result r = llm__file_open(path, 0, s->no_mmap, out);
@@ -11187,7 +11241,8 @@ static llm_result llm__is_gguf(const char *path, int *is, const char **like) {
     return r;
 }
 
-/* Opens and reads one GGUF file: its tensors into `tensors`, its keys into *out, which llm__gguf_free must empty even after errors. */
+/* Opens and reads one GGUF file: its tensors into `tensors`, its keys into *out, which llm__gguf_free must empty even
+ * after errors. */
 static llm_result llm__source_gguf_file(llm__source *s, const char *path, llm__tensors *tensors, llm__gguf **out) {
     llm__file f;
     llm__gguf *g = *out = (llm__gguf *)llm__arena_get(&s->arena, sizeof *g);
@@ -11198,7 +11253,8 @@ static llm_result llm__source_gguf_file(llm__source *s, const char *path, llm__t
     return r;
 }
 
-/* The name of part `no` (from 0) of a split file whose part `from` is called `path`; NULL if that does not end in -0000X-of-0000N.gguf. */
+/* The name of part `no` (from 0) of a split file whose part `from` is called `path`; NULL if that does not end in
+ * -0000X-of-0000N.gguf. */
 static char *llm__split_name(llm__source *s, const char *path, int from, int no, int count) {
     char suffix[40];
     size_t len = strlen(path), n = (size_t)snprintf(suffix, sizeof suffix, "-%05d-of-%05d.gguf", from + 1, count);
@@ -11272,13 +11328,15 @@ static llm_result llm__folder_lacks(const char *folder, const char *lacks) {
     return llm__error(LLM_ERR_IO, "%s: no %s there, but %.200s%s", folder, lacks, found, kinds[best].advice);
 }
 
+/* One shard: all its tensors go into the table. path NULL: no memory for it. */
 static llm_result llm__source_safetensors(llm__source *s, const char *path) {
     llm__file f;
     llm_result r = path ? llm__source_file(s, path, &f) : llm__nomem();
     return r ? r : llm__safetensors_parse(path, f.data, f.size, &s->tensors);
 }
 
-/* The shards that an index names. Its names come from strangers: plain names of .safetensors files in the same folder only. */
+/* The shards that an index names. Its names come from strangers: plain names of .safetensors files in the same folder
+ * only. */
 static llm_result llm__source_shards(llm__source *s, const char *folder, const llm_json *index) {
     int map = llm_json_find(index, 0, "weight_map"), is_map = llm_json_type_of(index, map) == LLM_JSON_OBJECT;
     llm_result r = LLM_OK;
@@ -11323,16 +11381,18 @@ static llm_result llm__source_folder(llm__source *s, const char *path, const llm
 }
 
 /* ---- The tokenizer of a source ----
- * A GGUF file holds its vocabulary in keys: these are checked for type, length and range here, and handed over as one llm__vocab_data, so
- * that the tokenizer need not know the file. A folder has files of its own, which the tokenizer reads. Either can be
- * replaced by cfg->tokenizer. */
+ * A GGUF file holds its vocabulary in keys: these are checked for type, length and range here, and handed over as one
+ * llm__vocab_data, so that the tokenizer need not know the file. A folder has files of its own, which the tokenizer
+ * reads. Either can be replaced by cfg->tokenizer. */
 
+/* LLM_ERR_FORMAT for a key of the vocabulary. */
 static llm_result llm__vocab_bad(const char *path, const char *key, const char *expected) {
     return llm__error(LLM_ERR_FORMAT, "%s: %s: %s expected", path, key, expected);
 }
 
-/* An array of the vocabulary, in the arena: strings as llm__str, scores and token types as numbers of 4 bytes, aligned. *n: how many there
- * must be; -1: any number, which is then stored there. Absent: *out NULL, and *n 0 where any would do. */
+/* An array of the vocabulary, in the arena: strings as llm__str, scores and token types as numbers of 4 bytes,
+ * aligned. *n: how many there must be; -1: any number, which is then stored there. Absent: *out NULL, and *n 0 where
+ * any would do. */
 static llm_result llm__vocab_array(llm__source *s, const char *path, const char *key, llm__gguf_type type, int32_t *n, const void **out) {
     const llm__gguf_kv *kv = llm__gguf_find(s->vocab_gguf, key);
     uint64_t count = kv ? kv->count : 0, most = *n < 0 ? 4194304 : (uint64_t)*n;
@@ -11350,7 +11410,9 @@ static llm_result llm__vocab_array(llm__source *s, const char *path, const char 
     return LLM_OK;
 }
 
-/* The special ids of the file: -1 where absent, else one of the n tokens. */
+/* The special ids of the file: -1 where absent, else one of the n tokens. A file whose ids lie outside is broken in a
+ * way that would show only when somebody talks to it: it is refused at once. (Ids of a folder's JSON files may lie
+ * outside: padded vocabularies have them.) */
 static llm_result llm__vocab_ids(const llm__gguf *g, const char *path, llm__vocab_data *v) {
     const struct { const char *key; int32_t *to; } ids[] = {
         {"tokenizer.ggml.bos_token_id", &v->bos},       {"tokenizer.ggml.eos_token_id", &v->eos},
@@ -11370,7 +11432,8 @@ static llm_result llm__vocab_ids(const llm__gguf *g, const char *path, llm__voca
     return LLM_OK;
 }
 
-/* The vocabulary of a GGUF file. Arrays live as long as the source. */
+/* The vocabulary of a GGUF file, checked: what v says may be believed. Arrays live as long as the source. Scores and
+ * types may be absent, and merges are for BPE alone; what each kind of tokenizer needs, it asks for itself. */
 static llm_result llm__source_vocab(llm__source *s, const char *path, llm__vocab_data *v) {
     const llm__gguf *g = s->vocab_gguf;
     const void *token = NULL, *merge = NULL, *score = NULL, *type = NULL;
@@ -11402,7 +11465,8 @@ static llm_result llm__source_vocab(llm__source *s, const char *path, llm__vocab
     return r;
 }
 
-/* Opens the tokenizer: the one that was asked for, else the model's. */
+/* Opens the tokenizer: the one that was asked for (a folder, a file, or a GGUF, whose tensors are of no interest),
+ * else the model's. */
 static llm_result llm__source_tokenizer(llm__source *s, const llm_model_config *cfg) {
     const char *path = cfg->tokenizer ? cfg->tokenizer : s->path, *like = "";
     int gguf = 0;
@@ -11424,10 +11488,11 @@ static llm_result llm__source_tokenizer(llm__source *s, const llm_model_config *
 }
 
 /* ---- Special tokens and what ends an answer ----
- * Files disagree, and each is right about something: an answer ends at every id that any of them calls an end. Forgetting one makes a model
- * talk to itself; the reverse fault is not known, but for gpt-oss. */
+ * Files disagree, and each is right about something: an answer ends at every id that any of them calls an end.
+ * Forgetting one makes a model talk to itself; the reverse fault is not known, but for gpt-oss. */
 
-enum { LLM__MAX_STOPS = 16384 }; /* ids of one list */
+/* Real lists have one to ten ids. Each is compared with those before it, so a list of millions must not be read. */
+enum { LLM__MAX_STOPS = 16384 };
 
 /* A special token's text in tokenizer_config.json: a string, or an object with "content". .p NULL: none. */
 static llm__str llm__special_text(const llm__source *s, const char *key) {
@@ -11450,8 +11515,9 @@ static int32_t llm__json_first_id(const llm_json *doc, const char *key) {
     return llm__json_id(doc, llm_json_type_of(doc, node) == LLM_JSON_ARRAY ? llm_json_first(doc, node) : node);
 }
 
-/* What a special token is: tokenizer_config.json's text first, then the ids of the other two files, then what the tokenizer itself says. Its
- * text, for templates: tokenizer_config.json decides alone where it is (Qwen: a BOS id, but no BOS in templates). `name`: "bos". */
+/* What a special token is: tokenizer_config.json's text first, then the ids of the other two files, then what the
+ * tokenizer itself says. Its text, for templates: tokenizer_config.json decides alone where it is (Qwen: a BOS id,
+ * but no BOS in templates). `name`: "bos". */
 static llm_result llm__special_find(llm__source *s, const char *name, int32_t own, int32_t *id, const char **text_out) {
     char key[32], id_key[32];
     llm_text piece;
@@ -11509,6 +11575,8 @@ static void llm__source_usual_stops(llm__source *s) {
     }
 }
 
+/* BOS, EOS, padding and unknown, and then every id that ends an answer, most certain first: EOS, what the JSON files
+ * list, end of turn and end of message of a GGUF file, and the usual names. */
 static llm_result llm__source_specials(llm__source *s) {
     const llm__tokenizer *t = s->tokenizer;
     const char *unused;
@@ -11528,8 +11596,9 @@ static llm_result llm__source_specials(llm__source *s) {
 }
 
 /* ---- The chat template ----
- * In the order in which Hugging Face looks: chat_template.jinja (others of its kind: additional_chat_templates/NAME.jinja),
- * chat_template.json, tokenizer_config.json; in a GGUF file tokenizer.chat_template and tokenizer.chat_template.NAME. */
+ * In the order in which Hugging Face looks: chat_template.jinja (others of its kind:
+ * additional_chat_templates/NAME.jinja), chat_template.json, tokenizer_config.json; in a GGUF file
+ * tokenizer.chat_template and tokenizer.chat_template.NAME. */
 
 /* Keeps a text as the template; .p NULL: there was none. */
 static llm_result llm__template_keep(llm__source *s, llm__str text) {
@@ -11537,7 +11606,8 @@ static llm_result llm__template_keep(llm__source *s, llm__str text) {
     return text.p && !s->chat_template_text ? llm__nomem() : LLM_OK;
 }
 
-/* The template `name` of a JSON value: a string (which is "default"), or a list of {"name", "template"}. */
+/* The template `name` of a JSON file's "chat_template": a string (which is "default"), or a list of {"name",
+ * "template"}. .p NULL: none. */
 static llm__str llm__template_of(const llm_json *doc, const char *name) {
     llm__str text;
     int node = llm_json_find(doc, 0, "chat_template"), found = strcmp(name, "default") ? -1 : node;
@@ -11552,7 +11622,8 @@ static llm__str llm__template_of(const llm_json *doc, const char *name) {
     return text;
 }
 
-/* A template file: its text, or with .json its "chat_template". It may be absent when `optional`: LLM_OK and nothing kept. */
+/* A template file: its text, or with .json its "chat_template". It may be absent when `optional`: LLM_OK and nothing
+ * kept. */
 static llm_result llm__template_file(llm__source *s, const char *path, int optional, const char *name) {
     llm_json *doc = NULL;
     llm__file f;
@@ -11567,7 +11638,8 @@ static llm_result llm__template_file(llm__source *s, const char *path, int optio
     return r;
 }
 
-/* The text of the template `name` that the model comes with, if any. */
+/* The text of the template `name` that the model comes with, if any. The name comes from a client and becomes part of
+ * a path: plain text without a slash, and no leading dot. */
 static llm_result llm__template_find(llm__source *s, const char *name) {
     char key[160];
     int is_default = !strcmp(name, "default"),
@@ -11602,8 +11674,11 @@ static llm_result llm__source_template(llm__source *s, const llm_model_config *c
     return s->chat_template_error ? LLM_OK : llm__nomem();
 }
 
-/* ---- Opening and closing ---- */
+/* ---- Opening and closing ----
+ * Everything is checked here, once; what is open can be used without further checks. Opening allocates in proportion
+ * to headers and vocabulary: weights stay in the mapped files until a backend packs them. */
 
+/* Frees all of it, also what a failed opening had begun; a zeroed source is fine. */
 static void llm__source_close(llm__source *s) {
     llm_template_close(s->chat_template);
     llm__tokenizer_close(s->tokenizer);
@@ -11620,7 +11695,8 @@ static void llm__source_close(llm__source *s) {
     memset(s, 0, sizeof *s);
 }
 
-/* tokenizer_config.json of the tokenizer's folder; older folders have special_tokens_map.json, which says the same of special tokens. */
+/* tokenizer_config.json of the tokenizer's folder; older folders have special_tokens_map.json, which says the same of
+ * special tokens. */
 static llm_result llm__source_tokenizer_config(llm__source *s, const llm_model_config *cfg) {
     const char *folder = cfg->tokenizer && llm__path_kind_of(cfg->tokenizer) == LLM__PATH_DIR ? cfg->tokenizer : s->path;
     if (llm__path_kind_of(folder) != LLM__PATH_DIR) return LLM_OK;
@@ -11628,7 +11704,7 @@ static llm_result llm__source_tokenizer_config(llm__source *s, const llm_model_c
     return r || s->tokenizer_config ? r : llm__folder_json(s, folder, "special_tokens_map.json", 16000000, &s->tokenizer_config);
 }
 
-/* The file or folder itself: its settings and tensors. */
+/* The file or folder itself: its settings and tensors. A file is known by its first bytes, not by its name. */
 static llm_result llm__source_open_path(llm__source *s, const llm_model_config *cfg) {
     int gguf = 0;
     const char *like = "";
@@ -11664,7 +11740,9 @@ static llm_result llm__source_open(const char *path, const llm_model_config *cfg
 }
 
 /* ---- The local Hugging Face cache ----
- * CACHE/models--ORG--NAME/refs/main holds a revision; snapshots/REVISION is a folder of links to the files. */
+ * CACHE/models--ORG--NAME/refs/main holds a revision; snapshots/REVISION is a folder of links to the files. Names
+ * come from a command line or a client, so they are checked as parts of a path; a revision comes from a file that
+ * anybody may have written, so it is, too. */
 
 /* A name that is safe as a part of a path: letters, digits, '-', '_', '.', and does not start with a dot. */
 static int llm__hub_part(const char *s, size_t n) {
@@ -15646,26 +15724,29 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
 /* ============================================================================
  * >>model   From a family's configuration to its forward pass.
  * ============================================================================
- * Some fifty families, one forward pass. What sets a family apart is data, read in four steps, each of which knows nothing of the next:
+ * Some fifty families, one forward pass. What sets a family apart is data, read in four steps, each of which knows
+ * nothing of the next:
  *   facts    one way to ask config.json (in all its spellings) and GGUF metadata for a value within a range
  *   arch     shapes and switches: the family's row in a table, corrected by the facts
  *   loader   weights: a table of every name a weight goes by; fused, transposed or interleaved ones become segments of rows
  *   pass     one step: a straight list of operations of the backend's table, once a rank
- * The loader runs twice: without a backend when a model is opened, which only checks, so a file that lacks a tensor or has a wrong
- * shape is refused by name before anything is allocated; and with one when an engine is opened.
- * The same tensor has other contents in the two formats: converters to GGUF permute the rows of q and k of some families, which turns
- * RoPE's half-split pairs into neighbours, and add the one to norms that are stored without it. The table of families says which.
- * What the config says wins over the family's habit; a bias that it does not ask for is used if the file has one.
+ * The loader runs twice: without a backend when a model is opened, which only checks, so a file that lacks a tensor
+ * or has a wrong shape is refused by name before anything is allocated; and with one when an engine is opened. The
+ * same tensor has other contents in the two formats: converters to GGUF permute the rows of q and k of some families,
+ * which turns RoPE's half-split pairs into neighbours, and add the one to norms that are stored without it. The table
+ * of families says which. What the config says wins over the family's habit; a bias that it does not ask for is used
+ * if the file has one.
  *
- * A model is read-only once it is open and may be shared by threads. A net (weights and buffers on a backend) belongs to one engine, whose
- * stepping thread alone calls llm__net_step.
- * Sources: the modeling_*.py of transformers for folders, llama.cpp's conversion and graph code for GGUF, and the papers named below. */
+ * A model is read-only once it is open and may be shared by threads. A net (weights and buffers on a backend) belongs
+ * to one engine, whose stepping thread alone calls llm__net_step. Sources: the modeling_*.py of transformers for
+ * folders, llama.cpp's conversion and graph code for GGUF, and the papers named below. */
 /* ---- section: model (begin) ---- */
 /* ---- Facts: one way to ask config.json and GGUF metadata ----
- * The same fact has one name in GGUF and several in config.json, where every publisher had his own. So a question lists them all in one
- * string, "hidden_size n_embd .embedding_length": words with a dot are GGUF keys (without the architecture that they begin with), the
- * others are spellings of config.json, most usual first. It also says what is believed when nothing is there, and which range makes
- * sense. Nobody checks a value twice: what a question lets through is safe to compute with. */
+ * The same fact has one name in GGUF and several in config.json, where every publisher had his own. So a question
+ * lists them all in one string, "hidden_size n_embd .embedding_length": words with a dot are GGUF keys (without the
+ * architecture that they begin with), the others are spellings of config.json, most usual first. It also says what is
+ * believed when nothing is there, and which range makes sense. Nobody checks a value twice: what a question lets
+ * through is safe to compute with. */
 
 #define LLM__MUST INT64_MIN /* as the fallback of a whole number: it must be there */
 
@@ -15704,7 +15785,8 @@ static int llm__word_in(const char *words, const char *word) {
     return 0;
 }
 
-/* The value of the first key that is there and not null. */
+/* The value of the first key that is there and not null. The order of the words decides, then that of the objects: a
+ * RoPE object's rope_theta is found before the root's. */
 static llm__fact llm__facts_find(const llm__facts *f, const char *keys) {
     llm__fact found = {"", -1, NULL};
     char key[64], full[128];
@@ -15721,7 +15803,8 @@ static llm__fact llm__facts_find(const llm__facts *f, const char *keys) {
     return found;
 }
 
-/* Remembers the first value that is wrong: its key, and what is wrong with it. */
+/* Remembers the first value that is wrong: its key, and what is wrong with it. So a reader of facts can ask for all
+ * that it needs and look at f->r once, at the end: what it gets in between is in range, wrong or not. */
 static void llm__facts_bad(llm__facts *f, const llm__fact *fact, const char *what) {
     if (!f->r) f->r = llm__error(LLM_ERR_FORMAT, "%s: %s%s: %s", f->path, f->json ? "config.json: " : "", fact->key, what);
 }
@@ -15785,7 +15868,7 @@ static const char *llm__fact_str(llm__facts *f, const char *keys, char out[64]) 
     return out;
 }
 
-/* The first element of a JSON list; -1 if there is none. */
+/* The first element of a JSON list; -1 if there is none (GGUF has no lists that are asked for here). */
 static int llm__fact_list(const llm__facts *f, const char *key) { return llm_json_first(f->json, llm__facts_find(f, key).node); }
 
 /* Facts with an object of config.json put before the others. */
@@ -15798,11 +15881,14 @@ static llm__facts llm__facts_in(const llm__facts *f, int object) {
 }
 
 /* ---- Families ----
- * A row says what a family does where its files keep silent; the rest is read. For a folder the code that comes with the model
- * knows these things, for GGUF the program that runs it. To add a family of known parts is to add a row. What no flag can say stands in the
- * functions below as llm__arch_is(a, "names"): search for a family's name to find all that is special about it. */
+ * A row says what a family does where its files keep silent; the rest is read. For a folder the code that comes with
+ * the model knows these things, for GGUF the program that runs it. To add a family of known parts is to add a row.
+ * What no flag can say stands in the functions below as llm__arch_is(a, "names"): search for a family's name to find
+ * all that is special about it. */
 
-/* What neither config.json nor GGUF metadata say, because the code of each family knows it. */
+/* What neither config.json nor GGUF metadata say, because the code of each family knows it. A flag is a habit: where
+ * the config has a word for it, the config decides, and llm__arch_switches writes the decision back into arch.flags.
+ * */
 enum {
     LLM__LAYER_NORM = 1,       /* LayerNorm, else RMSNorm */
     LLM__NORM_PLUS1 = 2,       /* a folder stores norm weights minus one (GGUF does not) */
@@ -15831,6 +15917,7 @@ enum {
 };
 enum { LLM__GPT_BIAS = LLM__LAYER_NORM | LLM__ALL_BIAS | LLM__NO_GATE };
 
+/* One family, or several that differ in numbers only. */
 typedef struct llm__family {
     const char *names;   /* model_type of config.json; the first is the family's name */
     const char *gguf;    /* general.architecture; "": none */
@@ -15839,6 +15926,8 @@ typedef struct llm__family {
     float theta, partial; /* RoPE base and share of the head that it turns, unless said otherwise */
 } llm__family;
 
+/* Every family in the order of their history. Where two rows have one GGUF name, the first is taken: Mixtral as GGUF
+ * is "llama" with experts. */
 static const llm__family llm__families[] = {
     {"llama mistral ministral ministral3 xverse aquila cwm", "llama mistral3 xverse", LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"mixtral", "", LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
@@ -15893,7 +15982,11 @@ static const llm__family llm__families[] = {
     {"gpt_oss", "gpt-oss", LLM__QKV_BIAS | LLM__ALL_BIAS | LLM__TOPK_SOFTMAX, LLM_ACT_SWIGLU_OAI, 1.5e5f, 1},
 };
 
-/* ---- The architecture: shapes and switches ---- */
+/* ---- The architecture: shapes and switches ----
+ * Read in an order in which each step may use what stands already: shapes, switches, refused variants, a check of
+ * what belongs together, then numbers, rotary frequencies, experts, and last the layers one by one. Ranges in the
+ * questions are hardening limits, not advice: a layer count of 512, a head of 4096 values, a vocabulary of 2^24 are
+ * beyond all known models and small enough that no product of two of them overflows 64 bits. */
 
 enum { LLM__MAX_LAYERS = 512, LLM__MAX_ROPE = 512, LLM__MAX_HEADS = 4096 };
 
@@ -15910,8 +16003,8 @@ typedef struct llm__arch_layer {
     int32_t window;  /* a query sees so many positions, its own included; 0: all */
 } llm__arch_layer;
 
-/* Everything that the forward pass must know of a family and a size. Written once, by llm__arch_read; every number lies in a range that
- * the code below can compute with. */
+/* Everything that the forward pass must know of a family and a size. Written once, by llm__arch_read; every number
+ * lies in a range that the code below can compute with. */
 typedef struct llm__arch {
     const llm__family *family;
     char name[64];         /* model_type or general.architecture */
@@ -15965,8 +16058,8 @@ static llm_result llm__arch_unknown(const char *path, const char *name) {
     return r;
 }
 
-/* Finds the family, and where in config.json its values stand: a model that also sees or hears has those of its text part in an object
- * of their own, with a model_type of its own or that of the whole. */
+/* Finds the family, and where in config.json its values stand: a model that also sees or hears has those of its text
+ * part in an object of their own, with a model_type of its own or that of the whole. */
 static llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
     snprintf(a->name, sizeof a->name, "%s", f->arch);
     snprintf(a->class_name, sizeof a->class_name, "%s", f->arch);
@@ -15989,7 +16082,10 @@ static llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
     return LLM_OK;
 }
 
-/* Counts and widths. */
+/* Counts and widths: D = hidden, H = n_heads, K = n_kv_heads (K < H: groups of queries share a key, Ainslie et al.
+ * 2023; K = 1: all do, Shazeer 2019), ff the width between an MLP's matrices. With latent attention (DeepSeek-V2,
+ * 2024) q and kv pass through q_rank and kv_rank values, and a head is `nope` values without positions, then rope_dim
+ * values with. */
 static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->n_layers = llm__fact_int(f, "num_hidden_layers num_layers n_layer .block_count", LLM__MUST, 1, LLM__MAX_LAYERS);
     a->n_layers -= llm__fact_int(f, ".nextn_predict_layers", 0, 0, a->n_layers - 1); /* GGUF counts the multi-token prediction too */
@@ -16031,7 +16127,9 @@ static llm_act llm__act_of(llm__facts *f, const char *name) {
     return LLM_ACT_NONE;
 }
 
-/* Which biases and norms there are. */
+/* Which biases and norms there are, and the activation. A bias is required where the config or the family asks for
+ * it, else used if the file has one: GGUF metadata do not say. Of q/k norms GGUF tells only by the shape of the
+ * tensors. */
 static void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char text[64];
     int all = llm__fact_bool(f, "use_bias bias enable_bias add_bias_linear", (a->flags & LLM__ALL_BIAS) != 0);
@@ -16078,7 +16176,9 @@ static void llm__arch_variants(llm__facts *f, llm__arch *a, const llm__tensors *
                           "embeddings, or scores changed by layer or distance)", f->path, a->name);
 }
 
-/* Constants that multiply or cap something. */
+/* Constants that multiply or cap something. Families scale in many places for the sake of training (Yang et al. 2022,
+ * "mu-transfer"): the embedding, what a block adds, the scores, the logits; in MiniCPM from depth and width, in Gemma
+ * 2 with s = cap * tanh(s / cap) on top. */
 static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     const double big = 1e9;
     int minicpm = f->json && llm__arch_is(a, "minicpm minicpm3"), gemma2 = a->gguf && llm__arch_is(a, "gemma2");
@@ -16107,7 +16207,10 @@ static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
         a->logn_from = llm__fact_int(f, "seq_length max_position_embeddings", a->max_positions, 2, 1 << 30);
 }
 
-/* The mixture of experts: widths, and how the router scores and chooses. */
+/* The mixture of experts: E = n_experts MLPs of width ff_expert, of which a token takes n_used (Shazeer et al. 2017),
+ * and one of width ff_shared that every token takes. The router scores all; softmax over all or over the chosen, or a
+ * sigmoid of each (DeepSeek-V3), whose choice alone may be corrected by a bias; with groups, only the best topk_group
+ * of n_group groups of experts are looked at. */
 static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char text[64];
     a->n_experts = llm__fact_int(f, "num_local_experts num_experts n_routed_experts moe_num_experts .expert_count", 0, 0, 65536);
@@ -16149,7 +16252,8 @@ static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *t
                           a->n_group, a->topk_group, a->n_used);
 }
 
-/* 1 if layer i is a mixture of experts. */
+/* 1 if layer i is a mixture of experts: from `first` to `last`, every so many, and not listed as dense.
+ * (moe_layer_freq counts from 0, the others from 1.) */
 static int llm__arch_is_moe(llm__facts *f, const llm__arch *a, int i) {
     if (!a->n_experts) return 0;
     int64_t first = llm__fact_int(f, "first_k_dense_replace moe_layer_start_index .leading_dense_block_count", 0, 0, 1 << 20);
@@ -16161,7 +16265,10 @@ static int llm__arch_is_moe(llm__facts *f, const llm__arch *a, int i) {
     return i >= first && (last < 0 || i <= last) && every > 0 && (i + 1) % every == 0 && i % each == 0;
 }
 
-/* What each layer sees and how it turns q and k: layer_types, or what the family's code does without it. */
+/* What each layer sees and how it turns q and k: layer_types, or what the family's code does without it. Layers that
+ * see a window stand in a pattern with layers that see everything: every 2nd in Gemma 2 and gpt-oss, 6th in Gemma 3,
+ * 4th in OLMo 3 and Cohere 2; in Qwen 2 the layers from max_window_layers on. SmolLM 3, Cohere 2 and EXAONE 4 leave
+ * out positions where others leave out the window. */
 static void llm__arch_layers(llm__facts *f, llm__arch *a) {
     int types = llm__facts_find(f, "layer_types").node, type = llm_json_first(f->json, types);
     int ropes = llm__facts_find(f, "no_rope_layers").node, rope = llm_json_first(f->json, ropes);
@@ -16197,11 +16304,11 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
 }
 
 /* ---- Rotary positions ----
- * RoPE (Su et al. 2021) turns the i-th pair of values of a head by the angle position * base^(-2i/d). A model trained on short texts
- * reads longer ones when its slow frequencies are slowed further; the schemes below differ in which, and by how much. They are
- * worked out once, here, in double; a step only multiplies positions by the frequencies. */
+ * RoPE (Su et al. 2021) turns the i-th pair of values of a head by the angle position * base^(-2i/d). A model trained
+ * on short texts reads longer ones when its slow frequencies are slowed further; the schemes below differ in which,
+ * and by how much. They are worked out once, here, in double; a step only multiplies positions by the frequencies. */
 
-/* How far YaRN stretches attention. */
+/* How far YaRN stretches attention: 0.1 * mscale * ln(factor) + 1, found by trial in its paper. */
 static double llm__yarn_mscale(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1; }
 
 /* GGUF keeps 0.1 * mscale_all_dim, folders mscale_all_dim itself. */
@@ -16209,8 +16316,8 @@ static double llm__yarn_all(llm__facts *f, const char *key) {
     return llm__fact_num(f, key, 10 * llm__fact_num(f, ".rope.scaling.yarn_log_multiplier", 0, 0, 10), 0, 100);
 }
 
-/* YaRN (Peng et al. 2023): frequencies that turn often within the original length stay, slow ones are divided by the factor,
- * between them a ramp. */
+/* YaRN (Peng et al. 2023): frequencies that turn often within the original length stay, slow ones are divided by the
+ * factor, between them a ramp. */
 static void llm__rope_yarn(llm__facts *f, const llm__arch *a, double base, double factor, double original, llm__rope *out) {
     const double two_pi = 2 * 3.14159265358979323846;
     double fast = llm__fact_num(f, "beta_fast .rope.scaling.yarn_beta_fast", 32, 1e-3, 1e6);
@@ -16230,11 +16337,11 @@ static void llm__rope_yarn(llm__facts *f, const llm__arch *a, double base, doubl
     out->scale[0] = (float)llm__fact_num(f, "attention_factor .rope.scaling.yarn_attn_factor", usual, 1e-6, 1e6);
 }
 
-/* Llama 3.1: the same idea by wavelength. */
+/* Llama 3.1: the same idea by wavelength. `turns`: how often a frequency turns within the original length. */
 static void llm__rope_llama3(llm__facts *f, const llm__arch *a, double factor, double original, llm__rope *out) {
     double low = llm__fact_num(f, "low_freq_factor", 1, 1e-6, 1e6), high = llm__fact_num(f, "high_freq_factor", 4, 1e-6, 1e6);
     for (int i = 0; i < a->rope_dim / 2; i++) {
-        /* turns within the original length: fewer than `low`: divided by the factor, more than `high`: kept, between: a mix */
+        /* fewer than `low`: divided by the factor, more than `high`: kept, between: a mix */
         double turns = original * out->inv_freq[i] / (2 * 3.14159265358979323846), keep = (turns - low) / LLM__MAX(high - low, 1e-9);
         if (turns < low) keep = 0;
         else if (turns > high) keep = 1;
@@ -16242,7 +16349,8 @@ static void llm__rope_llama3(llm__facts *f, const llm__arch *a, double factor, d
     }
 }
 
-/* Divides n frequencies by as many factors of a JSON array or of an F32 tensor of a GGUF file: `to` = from / factor. 1 if they are there. */
+/* Divides n frequencies by as many factors of a JSON array or of an F32 tensor of a GGUF file: `to` = from / factor.
+ * 1 if they are there. */
 static int llm__rope_divide(llm__facts *f, const llm__tensors *tensors, const char *key, const char *tensor, int n, const float *from,
                             float *to) {
     int list = llm__facts_find(f, key).node, v = llm_json_first(f->json, list), ok = llm_json_size(f->json, list) == n;
@@ -16261,12 +16369,13 @@ static int llm__rope_divide(llm__facts *f, const llm__tensors *tensors, const ch
     return ok;
 }
 
-/* The length a model was first trained for. */
+/* The length a model was first trained for, which the schemes stretch. */
 static double llm__rope_original(llm__facts *f, const llm__arch *a) {
     return llm__fact_int(f, "original_max_position_embeddings .rope.scaling.original_context_length", a->max_positions, 1, 1 << 30);
 }
 
-/* LongRoPE (Ding et al. 2024): own factors for every frequency, one set for short prompts and one for long ones. */
+/* LongRoPE (Ding et al. 2024): own factors for every frequency, one set for short prompts and one for long ones. A
+ * request keeps the set that its prompt's length asks for; attention is stretched by the same amount in both. */
 static void llm__rope_long(llm__facts *f, llm__arch *a, const llm__tensors *tensors, llm__rope *out) {
     int half = a->rope_dim / 2;
     double original = llm__rope_original(f, a), stretch = llm__fact_num(f, "factor", a->max_positions / original, 1e-3, 1e6);
@@ -16282,8 +16391,8 @@ static void llm__rope_long(llm__facts *f, llm__arch *a, const llm__tensors *tens
     a->long_from = (int32_t)original;
 }
 
-/* One set of frequencies. Values are looked for in the RoPE object first (f->node[0]). `local`: the set of sliding layers when the file has
- * no object for them: a base, and no scaling. */
+/* One set of frequencies. Values are looked for in the RoPE object first (f->node[0]). `local`: the set of sliding
+ * layers when the file has no object for them: a base, and no scaling. */
 static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tensors, double base, int local, llm__rope *out) {
     char type[64];
     int half = a->rope_dim / 2;
@@ -16300,7 +16409,8 @@ static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tens
         return;
     }
     if (!type[0] || llm__word_in("default none mrope", type)) return;
-    double original = llm__rope_original(f, a), factor = llm__fact_num(f, "factor .rope.scaling.factor", a->max_positions / original, 1e-2, 1e6);
+    double original = llm__rope_original(f, a);
+    double factor = llm__fact_num(f, "factor .rope.scaling.factor", a->max_positions / original, 1e-2, 1e6);
     if (!strcmp(type, "linear")) {
         for (int i = 0; i < half; i++) out->inv_freq[i] = (float)(out->inv_freq[i] / factor);
     } else if (!strcmp(type, "yarn")) {
@@ -16316,7 +16426,8 @@ static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tens
     }
 }
 
-/* How many values of a head turn, and which are pairs. */
+/* How many values of a head turn (the others carry no position), and which are pairs: (2i, 2i + 1), or (i, i +
+ * rope_dim / 2). */
 static void llm__rope_turned(llm__facts *f, llm__arch *a) {
     a->rope_pairs = (a->flags & (a->gguf ? LLM__PAIRS_GGUF : LLM__PAIRS)) != 0;
     if (a->flags & LLM__MLA) a->rope_pairs = llm__fact_bool(f, "rope_interleave", a->rope_pairs);
@@ -16344,8 +16455,8 @@ static void llm__rope_reach(llm__facts *f, llm__arch *a) {
         a->max_len = LLM__MIN(a->max_len, (int32_t)llm__rope_original(f, a));
 }
 
-/* The sets of frequencies of a model: one, or a global and a local one (Gemma 3, OLMo 3: rope_parameters by layer type, or a base
- * of their own). */
+/* The sets of frequencies of a model: one, or a global and a local one (Gemma 3, OLMo 3: rope_parameters by layer
+ * type, or a base of their own). */
 static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     int object = llm__facts_find(f, "rope_parameters rope_scaling").node;
     int global = llm_json_find(f->json, object, "full_attention"), local = llm_json_find(f->json, object, "sliding_attention");
@@ -16377,7 +16488,7 @@ static void llm__arch_alibi(llm__arch *a) {
     for (int h = 0; h < a->n_heads; h++) a->alibi[h] = (float)pow(2, h < n ? -8.0 * (h + 1) / n : -4.0 * (2 * (h - n) + 1) / n);
 }
 
-/* What no single value can tell. */
+/* What no single value can tell: counts that must divide each other, and products that must stay small. */
 static llm_result llm__arch_check(const llm__facts *f, const llm__arch *a) {
     if (a->n_heads % a->n_kv_heads)
         return llm__error(LLM_ERR_FORMAT, "%s: %d query heads cannot share %d key heads evenly", f->path, a->n_heads, a->n_kv_heads);
@@ -16390,7 +16501,8 @@ static llm_result llm__arch_check(const llm__facts *f, const llm__arch *a) {
     return LLM_OK;
 }
 
-/* Reads the architecture of an opened model. */
+/* Reads the architecture of an opened model. `dummy`: there are no tensors to look at, so the family's habit decides
+ * about the output matrix. For GGUF the vocabulary is the embedding's height: files may lack the key. */
 static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) {
     char method[64];
     llm__facts f;
@@ -16433,6 +16545,7 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
 
 /* ---- The model object ---- */
 
+/* Read-only once llm_model_open has returned it: threads need no lock. */
 struct llm_model {
     llm__source source;
     llm__arch arch;          /* n_layers 0 with vocab_only */
@@ -16442,10 +16555,11 @@ struct llm_model {
 };
 
 /* ---- Where weights are called what ----
- * No family has names of its own here: a slot lists every name its weight goes by anywhere. Where two families use one name
- * for different things the order settles it: post_attention_layernorm is the MLP's norm unless the file also has
- * pre_feedforward_layernorm. '#' stands for an expert's number; a name of experts without it is one tensor for all of them.
- * The four slots of an MLP stand in the same order for the plain one, the experts and the shared expert: see llm__load_mlp. */
+ * No family has names of its own here: a slot lists every name its weight goes by anywhere. Where two families use
+ * one name for different things the order settles it: post_attention_layernorm is the MLP's norm unless the file also
+ * has pre_feedforward_layernorm. '#' stands for an expert's number; a name of experts without it is one tensor for
+ * all of them. The four slots of an MLP stand in the same order for the plain one, the experts and the shared expert:
+ * see llm__load_mlp. */
 #define LLM__SLOTS(SLOT) \
     /* of the whole model */ \
     SLOT(EMBED, "model.embed_tokens model.decoder.embed_tokens wte transformer.wte transformer.word_embeddings " \
@@ -16510,7 +16624,8 @@ static const char *const llm__slot_names[LLM__W_SLOTS] = {
     LLM__SLOTS(LLM__SLOT_NAMES)
 };
 
-/* How names of layers begin: the first that any tensor of the file has. */
+/* How names of layers begin: the first that any tensor of the file has. A file of one family has one of them; the
+ * longer ones stand later, where they are not mistaken for their own beginnings. */
 static const char *llm__layer_base(const llm__tensors *t) {
     static const char *const bases[] = {
         "model.layers.", "blk.", "model.decoder.layers.", "h.", "transformer.h.", "transformer.encoder.layers.", "gpt_neox.layers.",
@@ -16522,22 +16637,25 @@ static const char *llm__layer_base(const llm__tensors *t) {
 }
 
 /* ---- Loading: from tensors to weights of a backend ----
- * A weight is put together of segments (rows and columns of stored matrices), so nothing is copied here: q, k and v out of three tensors or
- * one, a rank's share of a matrix, an expert of many are only different lists of segments. llm__take adds to the lists, llm__make hands
- * them over. A vector (a norm, a bias) is a stored row, seen as a matrix of one column: the same cuts fit it.
- * Without a backend everything is looked up and checked, and nothing made: so a broken file is refused when the model is opened. */
+ * A weight is put together of segments (rows and columns of stored matrices), so nothing is copied here: q, k and v
+ * out of three tensors or one, a rank's share of a matrix, an expert of many are only different lists of segments.
+ * llm__take adds to the lists, llm__make hands them over. A vector (a norm, a bias) is a stored row, seen as a matrix
+ * of one column: the same cuts fit it. Without a backend everything is looked up and checked, and nothing made: so a
+ * broken file is refused when the model is opened. */
 
-/* How one dimension is shared: this rank takes n of `size`, from `first` on, each `step` apart (0 means 1). As rows, columns, or one of
- * several matrices. */
+/* How one dimension is shared: this rank takes n of `size`, from `first` on, each `step` apart (0 means 1). As rows,
+ * columns, or one of several matrices. */
 typedef struct llm__slice {
     int64_t size, first, n, step;
 } llm__slice;
 
+/* n of `size` from `first` on. */
 static llm__slice llm__slice_of(int64_t size, int64_t first, int64_t n) {
     llm__slice c = {size, first, n, 1};
     return c;
 }
 
+/* The whole of it. */
 static llm__slice llm__all(int64_t size) { return llm__slice_of(size, 0, size); }
 
 /* The cut of heads, as rows of `width` each. */
@@ -16548,13 +16666,14 @@ typedef struct llm__net_pair {
     llm_weight *w, *b;
 } llm__net_pair;
 
+/* The segments of a weight that is being put together. */
 typedef struct llm__segments {
     llm_segment *segment;
     size_t n, cap;
     int64_t rows;               /* of all */
 } llm__segments;
 
-/* After the first failure all calls do nothing. */
+/* Goes through all weights of all ranks. After the first failure all calls do nothing; `r` keeps the error. */
 typedef struct llm__loader {
     const llm_model *m;
     const llm__arch *a;
@@ -16569,8 +16688,8 @@ typedef struct llm__loader {
     llm_result r;
 } llm__loader;
 
-/* The tensor of a slot (or of the bias that belongs to it), or NULL. `name` holds 256 bytes: what it is called, or would be. All experts in one
- * tensor may have a name without ".weight", or be stored as MXFP4. */
+/* The tensor of a slot (or of the bias that belongs to it), or NULL. `name` holds 256 bytes: what it is called, or
+ * would be. All experts in one tensor may have a name without ".weight", or be stored as MXFP4. */
 static const llm__tensor *llm__loader_find(const llm__loader *L, int slot, int expert, int bias, char *name) {
     static const char *const suffixes[2][3] = {{".weight", "", "_blocks"}, {".bias", "_bias", ""}};
     char pattern[64], first[256] = "", layer[200] = "", number[16];
@@ -16591,7 +16710,7 @@ static const llm__tensor *llm__loader_find(const llm__loader *L, int slot, int e
     return NULL;
 }
 
-/* 1 if the file has it. */
+/* 1 if the file has it: how the loader tells fused from separate matrices, tied from untied outputs. */
 static int llm__has(const llm__loader *L, int slot) {
     char name[256];
     return llm__loader_find(L, slot, 0, 0, name) != NULL;
@@ -16609,7 +16728,8 @@ static void llm__shape_text(const int64_t *d, int n, char out[96]) {
     for (int i = 0; i < n; i++) at += snprintf(out + at, 96 - (size_t)at, "%s%lld", i ? ", " : "", (long long)d[i]);
 }
 
-/* 1 if a tensor has these n dimensions; leading dimensions of size 1 do not matter. One dimension: any shape of so many values will do. */
+/* 1 if a tensor has these n dimensions; leading dimensions of size 1 do not matter. One dimension: any shape of so
+ * many values will do. */
 static int llm__loader_fits(llm__loader *L, const llm__tensor *t, const int64_t *want, int n) {
     char found[96], expected[96];
     int skip = 0, w = 0;
@@ -16623,7 +16743,8 @@ static int llm__loader_fits(llm__loader *L, const llm__tensor *t, const int64_t 
     return 0;
 }
 
-/* 1 if a kernel reads this type as a weight. */
+/* 1 if a kernel reads this type as a weight: the float types and the quantised ones of >>dtypes. Integers are no
+ * weights. */
 static int llm__loader_type(llm__loader *L, const llm__tensor *t) {
     const llm__type_desc *d = llm__type_info(t->type);
     int is_float = d && llm__word_in("F32 F16 BF16 F8_E4M3 F8_E5M2 F64", d->name);
@@ -16634,8 +16755,9 @@ static int llm__loader_type(llm__loader *L, const llm__tensor *t) {
     return ok;
 }
 
-/* gpt-oss as its publisher stores it: 4-bit values and exponents in two tensors. Put together as MXFP4 blocks of 17 bytes: an exponent, then
- * bytes that hold element i and i + 16 (stored: 2i and 2i + 1). NULL: they do not fit, no memory, or only checking. */
+/* gpt-oss as its publisher stores it: 4-bit values and exponents in two tensors. Put together as MXFP4 blocks of 17
+ * bytes: an exponent, then bytes that hold element i and i + 16 (stored: 2i and 2i + 1). NULL: they do not fit, no
+ * memory, or only checking. */
 static const uint8_t *llm__loader_mxfp4(llm__loader *L, int slot, const llm__tensor *blocks, int64_t values) {
     char name[256];
     const uint8_t **made = &L->mxfp4[L->layer][slot == LLM__W_E_DOWN];
@@ -16662,13 +16784,14 @@ static const uint8_t *llm__loader_mxfp4(llm__loader *L, int slot, const llm__ten
 
 /* 1 if a matrix stands as (in, out): GPT-2's Conv1D, gpt-oss's experts, and the keys of latent attention in GGUF. */
 static int llm__stored_across(const llm__loader *L, int slot) {
-    int folder = !L->a->gguf, experts = slot >= LLM__W_E_GATE_UP && slot <= LLM__W_E_DOWN;
-    return slot == LLM__W_K_B || (folder && L->a->flags & LLM__CONV1D && L->layer >= 0) || (folder && experts && llm__arch_is(L->a, "gpt_oss"));
+    int experts = slot >= LLM__W_E_GATE_UP && slot <= LLM__W_E_DOWN;
+    if (L->a->gguf) return slot == LLM__W_K_B;
+    return (L->a->flags & LLM__CONV1D && L->layer >= 0) || (experts && llm__arch_is(L->a, "gpt_oss"));
 }
 
-/* Finds the stored matrix (rows, cols) of a slot, or with cols 0 its vector of `rows` values; `bias`: the vector that belongs to it.
- * `which`: one of several, each a tensor of its own or all in one with an outermost dimension more. Fills in what a segment
- * says of the stored matrix. 0: an error. */
+/* Finds the stored matrix (rows, cols) of a slot, or with cols 0 its vector of `rows` values; `bias`: the vector that
+ * belongs to it. `which`: one of several, each a tensor of its own or all in one with an outermost dimension more.
+ * Fills in what a segment says of the stored matrix. 0: an error. */
 static int llm__loader_seek(llm__loader *L, int slot, llm__slice which, int64_t rows, int64_t cols, int bias, llm_segment *s) {
     char name[256];
     int across = cols && llm__stored_across(L, slot), matrix = cols > 0;
@@ -16714,8 +16837,9 @@ static llm_segment *llm__loader_segment(llm__loader *L, int list, int64_t n) {
     return s;
 }
 
-/* Adds rows of a stored matrix, cut to some columns, to the weight that is put together; without columns (size 0) values of a vector.
- * bias: required (1), used where there is one (0), never (-1). Of a product that is summed over ranks one rank has it. */
+/* Adds rows of a stored matrix, cut to some columns, to the weight that is put together; without columns (size 0)
+ * values of a vector. bias: required (1), used where there is one (0), never (-1). Of a product that is summed over
+ * ranks one rank has it. */
 static void llm__take(llm__loader *L, int slot, llm__slice which, llm__slice rows, llm__slice cols, int bias) {
     char name[256];
     for (int k = 0; k < 2 && !L->r; k++) {
@@ -16753,18 +16877,19 @@ static void llm__make(llm__loader *L, llm_role role, int slot, int32_t n_experts
     llm__hand_over(L, 1, LLM_ROLE_VECTOR, name, 0, 0, &out->b);
 }
 
-/* A weight out of one stored matrix. */
+/* A weight out of one stored matrix: the usual case. */
 static void llm__load(llm__loader *L, llm_role role, int slot, llm__slice rows, llm__slice cols, int bias, llm__net_pair *out) {
     llm__take(L, slot, llm__all(1), rows, cols, bias);
     llm__make(L, role, slot, 0, out);
 }
 
-/* A vector; absent and not a must: *out stays NULL. */
+/* A vector: norm weights, sinks, corrections. Absent and not a must: *out stays NULL, which operations take for none.
+ * */
 static void llm__load_vector(llm__loader *L, int slot, llm__slice values, int must, int bias, llm__net_pair *out) {
     if (must || llm__has(L, slot)) llm__load(L, LLM_ROLE_VECTOR, slot, values, llm__all(0), bias, out);
 }
 
-/* n numbers that were worked out here. */
+/* n numbers that were worked out here, not stored; they live in the model. */
 static void llm__load_numbers(llm__loader *L, const char *name, const float *numbers, int64_t n, llm_weight **out) {
     llm_segment *s = llm__loader_segment(L, 0, n);
     if (!s) return;
@@ -16777,10 +16902,12 @@ static void llm__load_numbers(llm__loader *L, const char *name, const float *num
 }
 
 /* ---- The net: weights and buffers of every rank ----
- * Tensor parallelism (Shoeybi et al. 2019): each of n ranks has a part of the heads, of the MLP's width, of every expert and of
- * the vocabulary. Matrices that lead into these are cut by rows, those that lead back to the residual stream by columns; so a rank
- * ends a block with its part of a sum, and the residual operation adds the parts. Everything else is the same on all ranks. */
+ * Tensor parallelism (Shoeybi et al. 2019): each of n ranks has a part of the heads, of the MLP's width, of every
+ * expert and of the vocabulary. Matrices that lead into these are cut by rows, those that lead back to the residual
+ * stream by columns; so a rank ends a block with its part of a sum, and the residual operation adds the parts.
+ * Everything else is the same on all ranks. */
 
+/* What an engine asks for. Rows and outputs of a step are bounded, so that buffers can be made once. */
 typedef struct llm__net_config {
     const llm_model *model;
     const llm_backend *backend;
@@ -16808,6 +16935,7 @@ typedef struct llm__net_lane {
     llm_buffer *x, *h, *y, *att; /* residual stream, normalised, what a block adds (rows, D); attention's result (rows, heads) */
 } llm__net_lane;
 
+/* One rank: a device of its own, or on a CPU a part of the work. */
 typedef struct llm__net_rank {
     llm__slice heads, kv_heads, ff, ff_expert, ff_shared, vocab; /* this rank's shares */
     int32_t q_width, k_width;                   /* columns of q and k in qkv; with norms over the whole width: of all ranks */
@@ -16818,6 +16946,7 @@ typedef struct llm__net_rank {
     llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate; /* (rows, ...): see llm__net_buffers */
 } llm__net_rank;
 
+/* A model on a backend. Weights and buffers belong to the backend, the structs to the net. */
 typedef struct llm__net {
     llm__net_config cfg;
     const llm__arch *a;
@@ -16833,9 +16962,11 @@ static llm__slice llm__net_split(int64_t n, int64_t unit, int rank, int n_ranks)
     return llm__slice_of(n, first, last - first);
 }
 
-/* Shares of a rank, and whether the model can be shared so at all. */
+/* Shares of a rank, and whether the model can be shared so at all. With fewer key heads than ranks several ranks hold
+ * the same one: their queries differ. */
 static llm_result llm__net_share(const llm__arch *a, int rank, int n, llm__net_rank *R) {
-    const struct { int32_t width; llm__slice *cut; } widths[] = {{a->ff, &R->ff}, {a->ff_expert, &R->ff_expert}, {a->ff_shared, &R->ff_shared}};
+    const int32_t widths[3] = {a->ff, a->ff_expert, a->ff_shared};
+    llm__slice *const cuts[3] = {&R->ff, &R->ff_expert, &R->ff_shared};
     if (a->n_heads % n)
         return llm__error(LLM_ERR_ARG, "Total number of attention heads (%d) must be divisible by tensor parallel size (%d).",
                           a->n_heads, n); /* as vLLM says it */
@@ -16846,22 +16977,22 @@ static llm_result llm__net_share(const llm__arch *a, int rank, int n, llm__net_r
     R->heads = llm__slice_of(a->n_heads, rank * (a->n_heads / n), a->n_heads / n);
     R->kv_heads = llm__slice_of(a->n_kv_heads, (int64_t)a->n_kv_heads * rank / n, LLM__MAX(a->n_kv_heads / n, 1));
     R->vocab = llm__net_split(a->vocab, 64, rank, n);
-    for (int i = 0; i < LLM__COUNT(widths); i++)
-        *widths[i].cut = llm__net_split(widths[i].width, widths[i].width % 256 ? 32 : 256, rank, n);
+    for (int i = 0; i < 3; i++) *cuts[i] = llm__net_split(widths[i], widths[i] % 256 ? 32 : 256, rank, n);
     int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS;
     R->q_width = (int32_t)(whole ? a->n_heads : R->heads.n) * a->head_dim;
     R->k_width = (int32_t)(whole ? a->n_kv_heads : R->kv_heads.n) * a->head_dim;
     return LLM_OK;
 }
 
-/* q, k and v in one matrix: from three stored ones, from one with all q, all k, all v, or from one that goes kv head by kv head (its
- * queries, its k, its v). Norms over the whole width need q and k of all ranks. */
+/* q, k and v in one matrix: from three stored ones, from one with all q, all k, all v, or from one that goes kv head
+ * by kv head (its queries, its k, its v). Norms over the whole width need q and k of all ranks. */
 static void llm__load_qkv(llm__loader *L, const llm__net_rank *R, llm__net_layer *y) {
     const llm__arch *a = L->a;
     int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS, fused = llm__has(L, LLM__W_QKV), bias = a->qkv_bias;
     int64_t d = a->head_dim, group = a->n_heads / a->n_kv_heads;
     llm__slice one = llm__all(1), D = llm__all(a->hidden);
-    llm__slice q = llm__slice_times(whole ? llm__all(a->n_heads) : R->heads, d), k = llm__slice_times(whole ? llm__all(a->n_kv_heads) : R->kv_heads, d);
+    llm__slice q = llm__slice_times(whole ? llm__all(a->n_heads) : R->heads, d);
+    llm__slice k = llm__slice_times(whole ? llm__all(a->n_kv_heads) : R->kv_heads, d);
     llm__slice v = llm__slice_times(R->kv_heads, a->v_head_dim);
     if (fused && a->flags & LLM__GROUPED && !a->gguf) {
         int64_t all = a->n_kv_heads * (group + 2) * d;
@@ -16908,11 +17039,13 @@ static void llm__load_mla(llm__loader *L, const llm__net_rank *R, llm__net_layer
     llm__make(L, LLM_ROLE_MLA_UP, LLM__W_KV_B, 0, &y->kv_b);
 }
 
-/* An MLP, or with n_experts as many of them; slots from `slot` on: gate and up in one, gate, up, down. The rank has rows `ff` of gate and
- * up, columns `ff` of down. In one matrix the gate's rows stand before those of up, or (gpt-oss) in turns with them. */
+/* An MLP, or with n_experts as many of them; slots from `slot` on: gate and up in one, gate, up, down. The rank has
+ * rows `ff` of gate and up, columns `ff` of down. In one matrix the gate's rows stand before those of up, or
+ * (gpt-oss) in turns with them. */
 static void llm__load_mlp(llm__loader *L, int slot, int n_experts, llm__slice ff, int bias, llm__net_pair *up, llm__net_pair *down) {
     const llm__arch *a = L->a;
-    int n = LLM__MAX(n_experts, 1), gated = n_experts || !(a->flags & LLM__NO_GATE), turns = n_experts && llm__arch_is(a, "gpt_oss") && !a->gguf;
+    int n = LLM__MAX(n_experts, 1), gated = n_experts || !(a->flags & LLM__NO_GATE);
+    int turns = n_experts && llm__arch_is(a, "gpt_oss") && !a->gguf;
     int apart = L->m->dummy || llm__has(L, slot + 1) || (n_experts && !llm__has(L, slot));
     int both = llm__has(L, slot) ? slot : slot + 2; /* GGUF: ffn_up may hold both */
     llm__slice D = llm__all(a->hidden);
@@ -16928,13 +17061,14 @@ static void llm__load_mlp(llm__loader *L, int slot, int n_experts, llm__slice ff
     llm__make(L, n_experts ? LLM_ROLE_EXPERTS : LLM_ROLE_LINEAR, slot + 3, n_experts, down);
 }
 
-/* OLMo's norms have no weights. */
+/* A norm over the hidden size, with a bias if it is a LayerNorm. OLMo's norms have no weights. */
 static void llm__load_norm(llm__loader *L, int slot, int must, llm__net_pair *norm) {
     int bias = must ? L->a->norm_bias : LLM__MIN(L->a->norm_bias, 0);
     llm__load_vector(L, slot, llm__all(L->a->hidden), must && !llm__arch_is(L->a, "olmo"), bias, norm);
 }
 
-/* Everything of the current layer. */
+/* Everything of the current layer, in the order in which a token meets it. A GGUF converter may have folded a
+ * family's habits in: what is optional is looked for, what the family cannot do without is a must. */
 static void llm__load_layer(llm__loader *L, const llm__net_rank *R, llm__net_layer *y) {
     const llm__arch *a = L->a;
     int pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
@@ -16958,7 +17092,8 @@ static void llm__load_layer(llm__loader *L, const llm__net_rank *R, llm__net_lay
     if (a->shared_gate) llm__load(L, LLM_ROLE_LINEAR, LLM__W_S_SCALE, llm__all(1), D, -1, &y->s_gate);
 }
 
-/* Weights of the whole model: embedding, positions, final norm, output layer. */
+/* Weights of the whole model: embedding, positions, final norm, output layer (which many families tie to the
+ * embedding: the same tensor is handed over in two roles, to be gathered from and to be multiplied with). */
 static void llm__load_model(llm__loader *L, llm__net_rank *R) {
     const llm__arch *a = L->a;
     llm__slice D = llm__all(a->hidden);
@@ -16975,7 +17110,7 @@ static void llm__load_model(llm__loader *L, llm__net_rank *R) {
     if (a->flags & LLM__ALIBI) llm__load_numbers(L, "ALiBi slopes", a->alibi + R->heads.first, R->heads.n, &R->alibi);
 }
 
-/* All weights of one rank. */
+/* All weights of one rank. A net that is only checked has no layers to put them in. */
 static void llm__load_rank(llm__loader *L, llm__net_rank *R, const llm__net_config *cfg) {
     llm__net_layer unused;
     if (!L->r) L->r = llm__net_share(L->a, L->rank, L->n_ranks, R);
@@ -17005,7 +17140,9 @@ static void llm__loader_end(llm__loader *L) {
     llm__arena_free(&L->keep);
 }
 
-/* Looks up every weight of a model and checks its shape and type, without a backend. */
+/* Looks up every weight of a model and checks its shape and type, without a backend: what a file lacks is told when
+ * it is opened, in milliseconds, and not after the first gigabytes have been packed. n_params counts tied matrices
+ * once. */
 static llm_result llm__net_check(const llm_model *m, int64_t *n_params) {
     llm__loader L;
     llm__net_rank R;
@@ -17019,7 +17156,8 @@ static llm_result llm__net_check(const llm_model *m, int64_t *n_params) {
 
 /* ---- Opening a net ---- */
 
-/* All buffers of a rank. A step has at most max_rows tokens, so they are made once. What has no columns is not needed. */
+/* All buffers of a rank. A step has at most max_rows tokens, so they are made once. What has no columns is not
+ * needed. */
 static llm_result llm__net_buffers(llm__net *net, int rank) {
     const llm__arch *a = net->a;
     llm__net_rank *R = &net->rank[rank];
@@ -17098,8 +17236,9 @@ LLM__UNUSED static int llm__net_kv_layers(const llm__net *net, const llm_kv_laye
 /* Length of a row of logits. */
 LLM__UNUSED static int32_t llm__net_vocab(const llm__net *net) { return net->a->vocab; }
 
-/* seq_rope and seq_rope_base of a request with this prompt: both depend on the prompt's length and stay for the request's life. The base
- * grows as base * s^(d / (d - 2)), which stretches the slowest frequency by s ("NTK-aware", bloc97 2023). */
+/* seq_rope and seq_rope_base of a request with this prompt: both depend on the prompt's length and stay for the
+ * request's life. The base grows as base * s^(d / (d - 2)), which stretches the slowest frequency by s ("NTK-aware",
+ * bloc97 2023). */
 LLM__UNUSED static void llm__net_rope_of(const llm__net *net, int32_t prompt_len, int32_t *variant, float *base) {
     const llm__arch *a = net->a;
     double length = prompt_len / LLM__MAX(a->dynamic_from, 1), grow = 1;
@@ -17110,9 +17249,11 @@ LLM__UNUSED static void llm__net_rope_of(const llm__net *net, int32_t prompt_len
 }
 
 /* ---- The forward pass ----
- * Every call below enqueues one operation of the backend's table on one rank; nothing is computed here. Fields of operations stand in the
- * order of the table, see >>api-backend; the shapes beside them are this rank's. T rows of tokens, D hidden size. */
+ * Every call below enqueues one operation of the backend's table on one rank; nothing is computed here. Fields of
+ * operations stand in the order of the table, see >>api-backend; the shapes beside them are this rank's. T rows of
+ * tokens, D hidden size. */
 
+/* What every operation needs to know of where it runs. */
 typedef struct llm__pass {
     const llm_backend *be;
     llm_backend_ctx *ctx;
@@ -17145,8 +17286,8 @@ static void llm__pass_residual(const llm__pass *p, const llm__net_lane *lane, co
     p->be->residual(p->ctx, p->rank, &op);
 }
 
-/* x = embedding of the tokens (T, D), and the cosines and sines of this step's positions (T, rope_dim). Each rank has a part of the table;
- * learned positions are added on one rank: the sum over ranks has them once. */
+/* x = embedding of the tokens (T, D), and the cosines and sines of this step's positions (T, rope_dim). Each rank has
+ * a part of the table; learned positions are added on one rank: the sum over ranks has them once. */
 static void llm__pass_begin(const llm__pass *p, int n_ranks) {
     const llm__arch *a = p->a;
     const llm__net_rank *R = p->R;
@@ -17161,8 +17302,8 @@ static void llm__pass_begin(const llm__pass *p, int n_ranks) {
     if (R->embed_norm.w) llm__pass_norm(p, LLM_ROWS_TOKENS, x, x, a->hidden, a->norm, &R->embed_norm, a->eps);
 }
 
-/* att (T, n_heads * v_head_dim) = attention(src), in layer i. With norms over the whole width, qkv holds q and k of all ranks' heads, of which
- * this rank finishes its own. */
+/* att (T, n_heads * v_head_dim) = attention(src), in layer i. With norms over the whole width, qkv holds q and k of
+ * all ranks' heads, of which this rank finishes its own. */
 static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer *y, const llm_buffer *src) {
     const llm__arch *a = p->a;
     const llm__net_rank *R = p->R;
@@ -17212,8 +17353,8 @@ static void llm__pass_mlp(const llm__pass *p, const llm__net_lane *lane, const l
 static void llm__pass_moe(const llm__pass *p, const llm__net_layer *y, const llm_buffer *src, int add) {
     const llm__arch *a = p->a;
     const llm__net_rank *R = p->R;
-    llm_route_op route = {R->routes, R->router, a->n_experts, a->n_used, a->score, y->correction.w, a->n_group, a->topk_group, a->group_top2,
-                          a->normalize, a->normalize_min, a->route_scale};
+    llm_route_op route = {R->routes, R->router, a->n_experts, a->n_used, a->score, y->correction.w, a->n_group, a->topk_group,
+                          a->group_top2, a->normalize, a->normalize_min, a->route_scale};
     llm_experts_op experts = {R->token.y, src, R->routes, y->e_up.w, y->e_up.b, y->e_down.w, y->e_down.b, a->act, a->act_limit,
                               a->n_used, a->n_experts, (int32_t)R->ff_expert.n, add};
     llm__pass_linear(p, LLM_ROWS_TOKENS, R->router, src, &y->router, LLM_ACT_NONE, 0);
@@ -17223,9 +17364,10 @@ static void llm__pass_moe(const llm__pass *p, const llm__net_layer *y, const llm
 }
 
 /* One step on one rank, top to bottom. Every layer: h = norm(x); x += attention(h); h = norm(x); x += mlp(h).
- * Families differ in where norms stand: before the blocks (most), after them as well (Gemma 2), after them only (OLMo 2), or both
- * blocks read the same h (Cohere). A residual operation adds what a block left in y and makes the h of the next block.
- * The last layer's MLP and the head see only the rows whose logits are wanted: they are gathered into the narrow lane `out`. */
+ * Families differ in where norms stand: before the blocks (most), after them as well (Gemma 2), after them only (OLMo
+ * 2), or both blocks read the same h (Cohere). A residual operation adds what a block left in y and makes the h of
+ * the next block. The last layer's MLP and the head see only the rows whose logits are wanted: they are gathered into
+ * the narrow lane `out`. */
 static void llm__forward(const llm__net *net, int rank) {
     const llm__arch *a = net->a;
     const llm__net_rank *R = &net->rank[rank];
@@ -17240,7 +17382,7 @@ static void llm__forward(const llm__net *net, int rank) {
         const llm__net_pair *next = last ? &R->out_norm : plain ? NULL : &R->layer[i + 1].attn_norm;
         if (a->flags & LLM__MLA) llm__pass_mla(&p, i, y, plain ? lane->x : lane->h);
         else llm__pass_attention(&p, i, y, plain ? lane->x : lane->h);
-        if (last && !moe) {
+        if (last && !moe) { /* earlier layers need all rows for their keys and values, the last one does not */
             p.be->gather(p.ctx, rank, out->x, lane->x);
             p.be->gather(p.ctx, rank, out->att, lane->att);
             if (parallel) p.be->gather(p.ctx, rank, out->h, lane->h);
@@ -17259,7 +17401,7 @@ static void llm__forward(const llm__net *net, int rank) {
     p.be->logits(p.ctx, rank, &logits);
 }
 
-/* Refuses what would read outside the tables. */
+/* Refuses what would read outside the tables. The scheduler never asks for it; raw callers of llm_forward may. */
 static llm_result llm__net_step_check(const llm__net *net, const llm_step *s) {
     int32_t most = net->a->flags & LLM__LEARNED ? net->a->max_positions : INT32_MAX; /* others can go on past their training, badly */
     if (s->shape.n_rows < 1 || s->shape.n_rows > net->cfg.max_rows || s->shape.n_out < 0 || s->shape.n_out > net->cfg.max_out)
@@ -17284,7 +17426,8 @@ LLM__UNUSED static llm_result llm__net_step(llm__net *net, const llm_step *step)
     return r ? r : net->cfg.backend->wait(net->cfg.ctx);
 }
 
-/* What llm_model_get_info tells. Strings belong to the model. */
+/* What llm_model_get_info tells. Strings belong to the model. The file's type is the one that most bytes of its
+ * tensors have; parameters are counted as stored, so what GGUF repeats (an output matrix of its own) counts twice. */
 static void llm__model_info_fill(llm_model *m) {
     llm_model_info *o = &m->info;
     const llm__source *s = &m->source;
@@ -17333,7 +17476,8 @@ LLM_API void llm_model_close(llm_model *model) {
     LLM_FREE(model);
 }
 
-/* Files, tokenizer and template first; then the architecture; then every weight is looked up, so that what is opened can run. */
+/* Files, tokenizer and template first; then the architecture; then every weight is looked up, so that what is opened
+ * can run. The path is copied: the source and all messages point to the copy. */
 LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg, llm_model **out) {
     *out = NULL;
     llm_model *m = LLM__NEW(llm_model, 1);
@@ -17355,11 +17499,13 @@ LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg,
     return LLM_OK;
 }
 
+/* Filled in once, above. */
 LLM_API const llm_model_info *llm_model_get_info(const llm_model *model) { return &model->info; }
 
 /* Tokens that a sequence may have. */
 LLM__UNUSED static int32_t llm__model_max_len(const llm_model *m) { return m->arch.max_len; }
 
+/* In the order of the files. */
 LLM_API llm_result llm_model_tensor(const llm_model *model, int i, const char **name, const char **type, int64_t shape[4], int *n_dims,
                                     int64_t *bytes) {
     if (i < 0 || i >= model->info.n_tensors) return llm__error(LLM_ERR_ARG, "tensor %d: 0 to %d expected", i, model->info.n_tensors - 1);
@@ -17373,6 +17519,7 @@ LLM_API llm_result llm_model_tensor(const llm_model *model, int i, const char **
     return LLM_OK;
 }
 
+/* With dummy weights a folder may lack one. The functions below are the public side of >>tokenizer. */
 static llm_result llm__model_lacks_tokenizer(const llm_model *m) {
     return llm__error(LLM_ERR_UNSUPPORTED, "%s: the model has no tokenizer", m->path);
 }
@@ -17415,6 +17562,8 @@ LLM_API void llm_detok_free(llm_detok *d) {
     LLM_FREE(d);
 }
 
+/* A template that could not be parsed is told here, not at opening: the model can still complete texts. BOS and EOS
+ * texts are the model's unless the caller has his own. */
 LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, const llm_render_options *options, llm_text *out) {
     const llm__source *s = &model->source;
     llm_render_options o;
