@@ -2239,12 +2239,7 @@ LLM__UNUSED static llm_result llm__json_file(const char *path, size_t limit, llm
     if (r) return r;
     r = llm_json_parse((const char *)f.data, f.size, NULL, out);
     llm__file_close(&f);
-    if (r) {
-        char why[900];
-        snprintf(why, sizeof why, "%.899s", llm_last_error());
-        return llm__error(r, "%s: %s", path, why);
-    }
-    return LLM_OK;
+    return r ? llm__error(r, "%s: %s", path, llm_last_error()) : LLM_OK;
 }
 
 /* ============================================================================
@@ -7523,10 +7518,11 @@ static int llm__str_same(llm__str a, llm__str b) { return a.n == b.n && !memcmp(
 
 /* The number of a word in a list of words with single blanks between, from 0; -1 if it is not among them. */
 static int llm__tpl_word_index(const char *words, llm__str word) {
-    for (int i = 0; *words; i++) {
-        size_t n = strcspn(words, " ");
-        if (n == word.n && !memcmp(words, word.p, n)) return i;
-        words += n + (words[n] == ' ');
+    for (int i = 0; *words && word.n; i++) {
+        size_t n = 0;
+        while (n < word.n && words[n] && words[n] == word.p[n]) n++;
+        if (n == word.n && (!words[n] || words[n] == ' ')) return i;
+        while (*words && *words++ != ' ') {}
     }
     return -1;
 }
@@ -20736,14 +20732,10 @@ static llm_result llm__option_unknown(const llm_options *o, const char *name, si
 
 /* A remark in three parts to the program, which prints it or not. */
 static void llm__option_note(const llm_options *o, const char *said, const char *what, const char *why) {
-    llm_text t;
-    memset(&t, 0, sizeof t);
+    char line[600];
     if (!o->note) return;
-    llm_text_str(&t, said);
-    llm_text_str(&t, what);
-    llm_text_str(&t, why);
-    if (!t.failed) o->note(o->user, t.data);
-    llm_text_free(&t);
+    snprintf(line, sizeof line, "%s%s%s", said, what, why);
+    o->note(o->user, line);
 }
 
 /* A number with an optional k, K, M or G behind it, as vLLM reads --max-model-len 32k: k is 1000, K 1024. */
