@@ -8290,24 +8290,6 @@ static llm__node *llm__parse_primary(llm__tpl_parser *p) {
     return n;
 }
 
-/* ITEM: x[index], a the value, b the index; or SLICE: x[from:to:step], with bounds b, c and d, NULL where left out. p behind '['. */
-static llm__node *llm__parse_subscript(llm__tpl_parser *p, llm__node *of) {
-    llm__node *n = llm__parse_node(p, LLM__N_ITEM, 0, of), **bound[3] = {&n->b, &n->c, &n->d};
-    for (int k = 0; k < 3; k++) {
-        if (p->tok.type != ':' && p->tok.type != ']') *bound[k] = llm__parse_expr(p);
-        if (k == 2 || !llm__parse_skip(p, ':')) break;
-        n->kind = LLM__N_SLICE;
-    }
-    if (n->kind == LLM__N_ITEM && !n->b) llm__parse_error(p, "an index was expected");
-    if (n->kind == LLM__N_ITEM && p->tok.type == ',') { /* x[a, b]: the index is a tuple */
-        n->b = llm__parse_node(p, LLM__N_TUPLE, 0, n->b);
-        llm__parse_next(p);
-        if (!p->err) n->b->a->next = llm__parse_list(p, ']', llm__parse_expr);
-    }
-    llm__parse_want(p, ']', "']' was expected");
-    return n;
-}
-
 /* ARG: a the value, op 0 by position, 1 by name (v), 2 *list, 3 **dict. */
 static llm__node *llm__parse_arg(llm__tpl_parser *p) {
     llm__node *n = llm__parse_node(p, LLM__N_ARG, 0, NULL);
@@ -8327,30 +8309,34 @@ static llm__node *llm__parse_args(llm__tpl_parser *p) {
     return p->err ? NULL : first;
 }
 
-/* CALL: a what is called, b the arguments; p behind '('. */
-static llm__node *llm__parse_call(llm__tpl_parser *p, llm__node *of) {
-    llm__node *n = llm__parse_node(p, LLM__N_CALL, 0, of);
-    n->b = llm__parse_args(p);
-    return n;
+/* The bounds of x[from:to:step] go to b, c and d of n, NULL where left out; an index to b, as a tuple if it has commas. p behind '['. */
+static void llm__parse_subscript(llm__tpl_parser *p, llm__node *n) {
+    llm__node **bound[3] = {&n->b, &n->c, &n->d};
+    for (int k = 0; k < 3; k++) {
+        if (p->tok.type != ':' && p->tok.type != ']') *bound[k] = llm__parse_expr(p);
+        if (k == 2 || !llm__parse_skip(p, ':')) break;
+        n->kind = LLM__N_SLICE;
+    }
+    if (n->kind == LLM__N_ITEM && !n->b) llm__parse_error(p, "an index was expected");
+    if (n->kind == LLM__N_ITEM && llm__parse_skip(p, ',') && !p->err) {
+        n->b = llm__parse_node(p, LLM__N_TUPLE, 0, n->b);
+        if (!p->err) n->b->a->next = llm__parse_list(p, ']', llm__parse_expr);
+    }
+    llm__parse_want(p, ']', "']' was expected");
 }
 
-/* ATTR: a the value, v the name; p behind '.'. x.0 is an ITEM. */
-static llm__node *llm__parse_attr(llm__tpl_parser *p, llm__node *of) {
-    llm__node *n = llm__parse_node(p, p->tok.type == 'i' ? LLM__N_ITEM : LLM__N_ATTR, 0, of);
-    if (n->kind == LLM__N_ATTR) n->v = llm__v_str(llm__parse_name(p));
-    else n->b = llm__parse_primary(p);
-    return n;
-}
-
-/* A primary and what follows it: .name, [index], (arguments), any number of them. */
+/* A primary (a) and any number of what may follow it: ITEM and SLICE, [...]; CALL, (...), b the arguments; ATTR, .name, v the name. x.0 is an ITEM. */
 static llm__node *llm__parse_postfix(llm__tpl_parser *p) {
     llm__node *n = llm__parse_primary(p);
-    for (int count = 0; !p->err; count++) {
+    for (int count = 0; p->tok.type && strchr("[(.", p->tok.type); count++) {
+        const char open = p->tok.type;
         if (count > LLM__TPL_DEPTH) llm__parse_error(p, "nesting is too deep");
-        else if (llm__parse_skip(p, '[')) n = llm__parse_subscript(p, n);
-        else if (llm__parse_skip(p, '(')) n = llm__parse_call(p, n);
-        else if (llm__parse_skip(p, '.')) n = llm__parse_attr(p, n);
-        else break;
+        llm__parse_next(p);
+        n = llm__parse_node(p, open == '(' ? LLM__N_CALL : open == '[' || p->tok.type == 'i' ? LLM__N_ITEM : LLM__N_ATTR, 0, n);
+        if (open == '[') llm__parse_subscript(p, n);
+        else if (open == '(') n->b = llm__parse_args(p);
+        else if (n->kind == LLM__N_ATTR) n->v = llm__v_str(llm__parse_name(p));
+        else n->b = llm__parse_primary(p);
     }
     return n;
 }
@@ -8396,7 +8382,7 @@ static llm__node *llm__parse_unary(llm__tpl_parser *p, int with_filters) {
         if (count > LLM__TPL_DEPTH) llm__parse_error(p, "nesting is too deep");
         else if (llm__parse_skip(p, '|')) n = llm__parse_filter(p, LLM__N_FILTER, n);
         else if (llm__parse_word(p, "is")) n = llm__parse_filter(p, LLM__N_TEST, n);
-        else if (llm__parse_skip(p, '(')) n = llm__parse_call(p, n);
+        else if (llm__parse_skip(p, '(')) n = llm__parse_node(p, LLM__N_CALL, 0, n), n->b = llm__parse_args(p); /* x|f(1)(2) */
         else break;
     }
     p->depth--;
