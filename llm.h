@@ -8844,10 +8844,10 @@ static llm__val llm__tpl_pick(llm__tpl *x, llm__val item, llm__val attribute, ll
 /* A format specification, read. */
 typedef struct llm__tpl_spec {
     llm__str fill;
-    char align;      /* < > ^ =; 0: left for texts, right for numbers */
+    char align;      /* < > ^ =; 0: left for texts, right for numbers; '0': left for texts, = for numbers */
     char sign;       /* '+' or ' '; 0: only minus */
     char type;       /* s d f e g x X; 0: by the value */
-    int comma;
+    int comma, strict; /* strict: of str.format, and not empty */
     int64_t width, precision; /* precision -1: absent */
 } llm__tpl_spec;
 
@@ -8874,11 +8874,14 @@ static llm__tpl_spec llm__spec_read(llm__tpl *x, llm__str *s, int percent) {
     memset(&o, 0, sizeof o);
     o.fill = llm__lit(" ");
     o.align = percent ? '>' : 0;
+    o.strict = !percent && s->n;
     if (s->n) llm__utf8_get(s->p, s->n, &len);
-    if (!percent && s->n > (size_t)len && memchr("<>^=", s->p[len], 4)) o.fill = llm__s(s->p, (size_t)len), *s = llm__str_from(*s, (size_t)len);
+    const int filled = !percent && s->n > (size_t)len && memchr("<>^=", s->p[len], 4);
+    if (filled) o.fill = llm__s(s->p, (size_t)len), *s = llm__str_from(*s, (size_t)len);
     if (!percent && (flag = llm__spec_take(s, "<>^=")) != 0) o.align = flag;
-    while ((flag = llm__spec_take(s, "+- 0#")) != 0) {
-        if (flag == '0' && o.align != '<') o.align = '=', o.fill = llm__lit("0");
+    while ((flag = llm__spec_take(s, filled ? "+- #" : "+- #0")) != 0) { /* behind a fill of its own, 0 begins the width */
+        if (flag == '0' && !percent) o.fill = llm__lit("0"), o.align = o.align ? o.align : '0';
+        else if (flag == '0' && o.align != '<') o.align = '=', o.fill = llm__lit("0");
         else if (flag == '-' && percent) o.align = '<', o.fill = llm__lit(" ");
         else if (flag == '+' || flag == ' ') o.sign = flag;
     }
@@ -8902,11 +8905,20 @@ static size_t llm__spec_digits(llm__tpl *x, llm__val v, const llm__tpl_spec *o, 
     return (size_t)snprintf(out, 400, o->type == 'x' ? "%llx" : o->type == 'X' ? "%llX" : "%llu", u);
 }
 
+/* Is there a meaning to what a specification of str.format asks of a value? Texts have no sign, whole numbers no precision, lists nothing at all. */
+static int llm__spec_fits(llm__val v, const llm__tpl_spec *o) {
+    if (!o->strict || v.type == LLM__V_BIG) return 1;
+    if (v.type == LLM__V_STR) return !o->sign && !o->comma && o->align != '=';
+    int whole = LLM__V_IN(v, LLM__M_INT) && !(o->type && strchr("fFeEgG", o->type));
+    return LLM__V_IN(v, LLM__M_NUMBER) && o->type != 's' && !(whole && o->precision >= 0);
+}
+
 /* Appends a value as the specification asks. */
 static void llm__spec_put(llm__tpl *x, llm__val v, const llm__tpl_spec *o) {
     char digits[400], sign = 0, align = o->align;
     size_t mark = x->text.len, whole = 0;
-    int number = LLM__V_IN(v, LLM__M_NUMBER) && o->type != 's' && !(v.type == LLM__V_BOOL && !o->type);
+    int number = LLM__V_IN(v, LLM__M_NUMBER) && o->type != 's' && (v.type != LLM__V_BOOL || o->type || o->strict);
+    if (!llm__spec_fits(v, o)) llm__tpl_fail(x, "a format does not suit a value of type '%s'", llm__v_type_name(v));
     if (!number && o->type && o->type != 's') llm__tpl_fail(x, "a number was expected for the format '%c', got '%s'", o->type, llm__v_type_name(v));
     if (number) {
         size_t n = llm__spec_digits(x, v, o, digits);
@@ -8919,9 +8931,8 @@ static void llm__spec_put(llm__tpl *x, llm__val v, const llm__tpl_spec *o) {
     } else {
         llm__tpl_print(x, v);
         if (o->precision >= 0 && x->text.len > mark) x->text.len = mark + llm__tpl_byte_of(llm__s(x->text.data + mark, x->text.len - mark), o->precision);
-        if (align == '=') align = '<';
     }
-    if (!align) align = number ? '>' : '<';
+    if (!align || align == '0') align = !number ? '<' : align ? '=' : '>';
     llm__val body = llm__tpl_take(x, mark);
     int64_t pad = LLM__MAX(o->width - llm__tpl_chars(llm__v_s(body)) - (sign != 0), 0), before = align == '>' || align == '=' ? pad : align == '^' ? pad / 2 : 0;
     if (sign && align == '=') llm__tpl_put(x, llm__s(&sign, 1)); /* -0042: the fill stands between sign and digits */
@@ -8979,7 +8990,12 @@ static void llm__percent_field(llm__tpl *x, llm__str *s, llm__val values, const 
     llm__val v = llm__v(LLM__V_UNSET);
     int64_t close = s->n && s->p[0] == '(' ? llm__tpl_find(*s, llm__lit(")"), 1) : -1;
     if (close > 0 && values.type != LLM__V_DICT) llm__tpl_fail(x, "%%: a dict was expected");
-    if (close > 0) v = llm__tpl_item(x, values, llm__v_str(llm__s(s->p + 1, (size_t)close - 1))), *s = llm__str_from(*s, (size_t)close + 1);
+    if (close > 0 && !x->err) {
+        const llm__val *found = llm__tpl_dict_find(x, values.as.list, llm__v_str(llm__s(s->p + 1, (size_t)close - 1)));
+        if (!found) llm__tpl_fail(x, "%%: no value for '%.*s'", (int)LLM__MIN(close - 1, 40), s->p + 1);
+        else v = *found;
+        *s = llm__str_from(*s, (size_t)close + 1);
+    }
     llm__tpl_spec o = llm__spec_read(x, s, 1);
     if (o.type == '%') llm__tpl_put(x, llm__lit("%"));
     if (o.type == '%' || x->err) return;
