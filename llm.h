@@ -18778,23 +18778,21 @@ static int llm__others_go_on(const llm_engine *e, const llm__seq *s) {
     return 0;
 }
 
-/* Pages for the next token of all that decode. Where none is left the victim gives way; but if that would free none,
- * who needs the page rather sits still for this step. 0: pages are missing, and a step in flight must be applied before
- * anyone can give way. */
-static int llm__grow_pages(llm_engine *e) {
-    for (int32_t i = 0, page; i < e->n_running;) {
-        llm__seq *s = e->running[i], *victim;
-        if (!llm__decodes(s) || s->n_pages >= llm__pages_wanted(e, s)) {
-            i++;
-        } else if ((page = llm__kv_get(&e->kv)) >= 0) {
+/* Pages for the next token of running[at]. Where none is left the victim gives way; but if that would free none, who
+ * needs the page rather sits still for this step. 1: go on; 0: it gave way itself, another stands at its place;
+ * -1: a step in flight must be applied before anyone can give way. */
+static int llm__grow_pages(llm_engine *e, int32_t at) {
+    llm__seq *s = e->running[at];
+    for (int32_t want = llm__pages_wanted(e, s), page; s->n_pages < want;) {
+        if ((page = llm__kv_get(&e->kv)) >= 0) {
             s->pages[s->n_pages++] = page;
-        } else if (e->n_flight) {
-            return 0;
-        } else {
-            victim = llm__victim(e, i);
-            if (victim == s && !llm__frees_a_page(e, s) && llm__others_go_on(e, s)) i++;
-            else llm__preempt(e, victim); /* itself: the next one stands at i now */
+            continue;
         }
+        if (e->n_flight) return -1;
+        llm__seq *victim = llm__victim(e, at);
+        if (victim == s && !llm__frees_a_page(e, s) && llm__others_go_on(e, s)) return 1;
+        llm__preempt(e, victim);
+        if (victim == s) return 0;
     }
     return 1;
 }
@@ -18869,12 +18867,17 @@ static void llm__admit(llm_engine *e, llm__flight *f) {
 static void llm__plan(llm_engine *e, llm__flight *f) {
     int64_t preempted = e->count.preemptions;
     f->n = f->n_rows = f->n_out = 0;
-    if (!llm__grow_pages(e)) return;
-    for (int32_t i = 0; i < e->n_running; i++) {
-        e->running[i]->n_chunk = 0;
-        if (llm__decodes(e->running[i])) llm__plan_rows(e, f, e->running[i]);
+    for (int32_t i = 0, can = 1; i < e->n_running; i += can) {
+        llm__seq *s = e->running[i];
+        s->n_chunk = 0;
+        can = llm__decodes(s) ? llm__grow_pages(e, i) : 1;
+        if (can < 0) {
+            f->n = 0;
+            return;
+        }
+        if (can && llm__decodes(s)) llm__plan_rows(e, f, s);
     }
-    for (int32_t i = 0; i < e->n_running && f->n_rows < e->p.max_rows; i++)
+    for (int32_t i = 0; i < e->n_running && f->n < e->n_running && f->n_rows < e->p.max_rows; i++)
         if (!e->running[i]->n_chunk) llm__plan_rows(e, f, e->running[i]);
     if (preempted == e->count.preemptions && llm__admits(e)) llm__admit(e, f);
     e->since_admission++;
@@ -18888,32 +18891,12 @@ static void llm__plan(llm_engine *e, llm__flight *f) {
 
 /* ---- the step descriptor ---- */
 
-/* The rules of a sequence's next token when n_output are known. */
-static llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s, int32_t n_output) {
-    const llm_request *r = s->request;
-    llm__rules rules;
-    memset(&rules, 0, sizeof rules);
-    rules.s = &r->s;
-    rules.eos = e->p.eos;
-    rules.n_eos = e->p.n_eos;
-    rules.bad_ids = r->bad_ids;
-    rules.bad_end = r->bad_end;
-    rules.n_bad = r->n_bad;
-    rules.history = &s->history;
-    rules.output = s->ids + s->n_prompt;
-    rules.n_output = n_output;
-    rules.also = LLM__MAX(e->p.eos_id, 0);
-    return rules;
-}
-
 /* Lets the device draw the sequence's next token where nothing but its logits decides about it. */
-static int llm__draw_ahead(llm_engine *e, llm__seq *s, int32_t out_row) {
+static int llm__draw_ahead(llm_engine *e, const llm__seq *s, int32_t out_row) {
     const llm_sampling *p = &s->request->s;
     llm_draw *d = &e->draws[out_row];
     int32_t n = s->n_ids + s->n_ahead - s->n_prompt;
-    llm__rules rules = llm__seq_rules(e, s, n);
-    memset(d, 0, sizeof *d);
-    if (!e->p.lag || p->use_beam_search || !llm__rules_idle(&rules)) return 0;
+    if (!e->p.lag || p->use_beam_search || s->request->n_bad || p->n_logit_bias || n < p->min_tokens || s->history.mask) return 0;
     d->wanted = 1;
     d->seed = s->seed;
     d->position = n;
@@ -18921,7 +18904,7 @@ static int llm__draw_ahead(llm_engine *e, llm__seq *s, int32_t out_row) {
     d->top_k = p->top_k;
     d->top_p = p->top_p;
     d->min_p = p->min_p;
-    d->also = rules.also;
+    d->also = LLM__MAX(e->p.eos_id, 0);
     return 1;
 }
 
@@ -19040,9 +19023,11 @@ static void llm__tell_news(llm_engine *e) {
         e->news = r->news_next;
         r->in_news = 0;
         r->told = r->n_done == r->n_seqs;
-        pthread_mutex_lock(&e->news_mutex);
-        if (r->on_news && !told && !__atomic_load_n(&r->freed, __ATOMIC_ACQUIRE)) r->on_news(r->user, r);
-        pthread_mutex_unlock(&e->news_mutex);
+        if (r->on_news && !told) {
+            pthread_mutex_lock(&e->news_mutex);
+            if (!__atomic_load_n(&r->freed, __ATOMIC_ACQUIRE)) r->on_news(r->user, r);
+            pthread_mutex_unlock(&e->news_mutex);
+        }
         if (!r->told || r->n_flight) continue;
         if (r->prev) r->prev->next = r->next;
         else e->live = r->next;
@@ -19170,8 +19155,7 @@ static void llm__seq_accept(llm_engine *e, const llm__job *job, double now) {
     llm_request *r = s->request;
     llm__choice c = job->choice;
     int32_t n = s->n_ids - s->n_prompt;
-    int ends = llm__is_eos(e, r, n + 1, c.id) || llm__is_stop(r, n + 1, c.id);
-    int early = llm__early_hit(&r->s.early_stop, &s->early_count, c.prob) && !ends;
+    int early = llm__early_hit(&r->s.early_stop, &s->early_count, c.prob) && !llm__is_eos(e, r, n + 1, c.id) && !llm__is_stop(r, n + 1, c.id);
     if (early && e->p.eos_id >= 0 && e->p.eos_id < e->p.vocab) {
         c.id = e->p.eos_id;
         c.logprob = c.also;
@@ -19208,12 +19192,22 @@ static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
     const llm_request *r = s->request;
     const float *row = e->p.driver.logits_row(e->p.driver.ctx, job->out_row);
     int32_t n = s->n_ids - s->n_prompt;
-    llm__rules rules = llm__seq_rules(e, s, n);
+    llm__rules rules;
     if (s->state == LLM__SEQ_DONE) return;
     if (job->scored >= 0) {
         job->choice.id = llm__score_prompt(e, s, job->scored, row, k) ? 0 : -1;
         return;
     }
+    rules.s = &r->s;
+    rules.eos = e->p.eos;
+    rules.n_eos = e->p.n_eos;
+    rules.bad_ids = r->bad_ids;
+    rules.bad_end = r->bad_end;
+    rules.n_bad = r->n_bad;
+    rules.history = &s->history;
+    rules.output = s->ids + s->n_prompt;
+    rules.n_output = n;
+    rules.also = LLM__MAX(e->p.eos_id, 0);
     if (job->drawn) {
         const llm_drawn *d = e->p.driver.drawn(e->p.driver.ctx, job->out_row);
         job->choice.id = d->id;

@@ -423,7 +423,7 @@ static void eng_test_raw(void) {
 
 enum { ENG_LONG = 300 };
 
-static llm_engine *eng_real(const llm_model *m, int32_t threads, int32_t seqs, int32_t rows, int32_t max_len, int64_t kv_bytes) {
+static llm_engine *eng_real(const llm_model *m, int32_t threads, int32_t seqs, int32_t rows, int32_t max_len, int32_t n_pages, int swap) {
     llm_engine_config c;
     llm_engine *e;
     memset(&c, 0, sizeof c);
@@ -431,86 +431,155 @@ static llm_engine *eng_real(const llm_model *m, int32_t threads, int32_t seqs, i
     c.max_num_seqs = seqs;
     c.max_num_batched_tokens = rows;
     c.max_model_len = max_len;
-    c.kv_cache_memory_bytes = kv_bytes;
+    c.num_gpu_blocks = n_pages;
+    c.preemption_swap = swap;
     return CHECK(!llm_engine_open(m, &c, &e)) ? e : NULL;
 }
 
-/* Greedy tokens of a prompt; 0 on error. */
-static int32_t eng_greedy(llm_engine *e, const int32_t *ids, int32_t n, int32_t *out, double *cum) {
-    llm_sampling s;
-    llm_output o;
-    memset(&s, 0, sizeof s);
-    memset(&o, 0, sizeof o);
-    s.max_tokens = 24;
-    s.ignore_eos = 1;
-    llm_request *r = eng_start(e, ids, (size_t)n, &s);
-    if (!CHECK(r && !llm_request_run(e, r) && !llm_request_output(r, 0, &o) && o.n_token_ids == 24)) return 0;
-    memcpy(out, o.token_ids, 24 * sizeof *out);
-    *cum = o.cum_logprob;
-    llm_request_free(r);
-    return 24;
-}
-
-/* The logits of a 300-token prompt are the same bits whole, in chunks, among others, on one thread and two. */
+/* The logits of a 300-token prompt are the same bits whole, in chunks of 1, 7 and 64 from its first token on, among seven others that grow beside
+ * it, on one thread and two. all: the logits of every position. */
 static void eng_test_real_bits(const llm_model *m, const int32_t *ids) {
-    llm_engine *e = eng_real(m, 1, 8, 512, 320, 0);
+    llm_engine *e = eng_real(m, 1, 8, 512, 320, 0, 0);
     if (!e) return;
-    size_t row = (size_t)llm_logits_size(e);
-    float *want = (float *)malloc(row * sizeof(float)), *got = (float *)malloc(8 * row * sizeof(float));
-    int32_t chunks[3] = {1, 7, 64}, counts[8], at[8], seqs[8], batch[512];
+    size_t row = (size_t)llm_logits_size(e), bytes = row * sizeof(float);
+    float *want = (float *)malloc(bytes), *got = (float *)malloc(8 * bytes), *all = (float *)malloc(ENG_LONG * bytes);
+    int32_t chunks[3] = {1, 7, 64}, counts[8], at[8] = {0}, seqs[8], batch[512], same = 0;
     CHECK(!llm_forward(e, 0, 0, ids, ENG_LONG, want, 1));
+    CHECK(!llm_forward(e, 1, 0, ids, ENG_LONG, all, ENG_LONG) && !memcmp(want, all + (ENG_LONG - 1) * row, bytes));
     for (int c = 0; c < 3; c++) {
-        int from = c ? 0 : ENG_LONG - 40; /* single tokens only at the end: they are slow */
-        if (from) CHECK(!llm_forward(e, 1, 0, ids, from, got, 0));
-        for (int i = from; i < ENG_LONG; i += chunks[c]) CHECK(!llm_forward(e, 1, i, ids + i, LLM__MIN(chunks[c], ENG_LONG - i), got, 1));
-        CHECK(!memcmp(want, got, row * sizeof(float)));
+        int rows = 0;
+        same = 0;
+        for (int i = 0; i < ENG_LONG; i += chunks[c], rows++) {
+            int n = LLM__MIN(chunks[c], ENG_LONG - i);
+            CHECK(!llm_forward(e, 2 + c, i, ids + i, n, got, 1));
+            same += !memcmp(all + (size_t)(i + n - 1) * row, got, bytes);
+        }
+        CHECK(same == rows && !memcmp(want, got, bytes));
     }
-    CHECK(!llm_forward(e, 5, 0, ids, ENG_LONG - 30, got, 0));
-    int32_t n = 0;
-    for (int i = 0; i < 8; i++) { /* the end of the prompt among seven others */
-        seqs[i] = i, at[i] = i == 5 ? ENG_LONG - 30 : 0, counts[i] = i == 5 ? 30 : 3 + 2 * i;
-        for (int k = 0; k < counts[i]; k++) batch[n++] = i == 5 ? ids[at[i] + k] : ids[(i * 31 + k * 7) % ENG_LONG];
+    for (int32_t k = 0; k < ENG_LONG; k += 30) { /* ten steps, each sequence a number of rows of its own */
+        int32_t n = 0;
+        for (int i = 0; i < 8; i++) {
+            seqs[i] = i, counts[i] = i == 5 ? 30 : 1 + (k + 5 * i) % 17;
+            for (int j = 0; j < counts[i]; j++) batch[n++] = i == 5 ? ids[k + j] : ids[(i * 31 + (at[i] + j) * 7) % ENG_LONG];
+        }
+        CHECK(!llm_forward_batch(e, 8, seqs, at, counts, batch, got));
+        CHECK(!memcmp(all + (size_t)(k + 29) * row, got + 5 * row, bytes));
+        for (int i = 0; i < 8; i++) at[i] += counts[i];
     }
-    CHECK(!llm_forward_batch(e, 8, seqs, at, counts, batch, got) && !memcmp(want, got + 5 * row, row * sizeof(float)));
     llm_engine_close(e);
-    e = eng_real(m, 2, 1, 512, 320, 0);
-    if (e) CHECK(!llm_forward(e, 0, 0, ids, ENG_LONG, got, 1) && !memcmp(want, got, row * sizeof(float)));
+    e = eng_real(m, 2, 1, 512, 320, 0, 0);
+    if (e) CHECK(!llm_forward(e, 0, 0, ids, ENG_LONG, got, 1) && !memcmp(want, got, bytes));
     llm_engine_close(e);
-    free(want);
-    free(got);
+    free(want), free(got), free(all);
 }
 
-/* A greedy answer is the same alone, from the cache, in a batch and after a preemption. */
-static void eng_test_real_tokens(const llm_model *m, const int32_t *ids) {
-    int32_t want[24], got[24];
-    double cum, cum2;
+enum { ENG_NEW = 24, ENG_TOP = 4 };
+
+/* All that a greedy request with log-probabilities tells. */
+typedef struct eng_answer {
+    int32_t ids[ENG_NEW], counts[ENG_NEW];
+    float logprobs[ENG_NEW];
+    llm_token_logprob top[ENG_NEW * ENG_TOP];
+    double sum;
+} eng_answer;
+
+static llm_request *eng_greedy_start(llm_engine *e, const int32_t *ids, int32_t n) {
     llm_sampling s;
-    llm_output o;
-    llm_engine_stats stats;
-    const llm_kv_layer *layers;
-    llm_engine *e = eng_real(m, 2, 4, 64, 192, 0);
-    if (!e || !eng_greedy(e, ids, 150, want, &cum)) return;
-    CHECK(eng_greedy(e, ids, 150, got, &cum2) && !memcmp(want, got, sizeof want) && cum == cum2);
-    llm_engine_get_stats(e, &stats);
-    CHECK(stats.cached_tokens == 128 && stats.memory_bytes > 0);
-    CHECK(eng_greedy(e, ids, 30, want, &cum));
-    int n_layers = llm__net_kv_layers(e->net, &layers);
-    int64_t page_bytes = e->backend->kv_page_bytes(e->ctx, n_layers, layers, 32);
-    llm_engine_close(e);
-    e = eng_real(m, 2, 4, 64, 192, 7 * page_bytes); /* four begin on a page each and soon need eight */
-    if (!e) return;
     memset(&s, 0, sizeof s);
-    s.max_tokens = 24;
+    s.max_tokens = ENG_NEW;
     s.ignore_eos = 1;
-    llm_request *r[4];
-    for (int i = 0; i < 4; i++) r[i] = eng_start(e, ids + (i == 3 ? 0 : 40 * i + 20), 30, &s);
-    for (int i = 0; i < 4; i++) CHECK(r[i] && !llm_request_run(e, r[i]));
-    CHECK(!llm_request_output(r[3], 0, &o) && o.n_token_ids == 24 && !memcmp(o.token_ids, want, sizeof want) && o.cum_logprob == cum);
-    llm_engine_get_stats(e, &stats);
-    CHECK(stats.preemptions > 0 && stats.total_blocks == 7);
-    printf("real engine: %s, %lld preemptions\n", stats.backend, (long long)stats.preemptions);
-    for (int i = 0; i < 4; i++) llm_request_free(r[i]);
+    s.logprobs = ENG_TOP + 1;
+    return eng_start(e, ids, (size_t)n, &s);
+}
+
+static void eng_greedy_end(llm_engine *e, llm_request *r, eng_answer *a, llm_request_metrics *metrics) {
+    llm_output o;
+    memset(a, 0, sizeof *a);
+    memset(&o, 0, sizeof o);
+    if (!CHECK(r && !llm_request_run(e, r) && !llm_request_output(r, 0, &o) && o.n_token_ids == ENG_NEW && o.top_stride == ENG_TOP)) return;
+    memcpy(a->ids, o.token_ids, sizeof a->ids);
+    memcpy(a->counts, o.top_counts, sizeof a->counts);
+    memcpy(a->logprobs, o.logprobs, sizeof a->logprobs);
+    memcpy(a->top, o.top, sizeof a->top);
+    a->sum = o.cum_logprob;
+    llm_request_get_metrics(r, metrics);
+    llm_request_free(r);
+}
+
+/* Echo: log-probabilities of a prompt that the prefix cache knows, in chunks and beside others, are the bits of a fresh one; no more rows of logits
+ * are held than a step has. */
+static void eng_test_real_scores(llm_engine *e, const int32_t *ids) {
+    enum { ENG_ECHO = 100 };
+    float want[ENG_ECHO];
+    llm_token_logprob top_want[ENG_ECHO * 2];
+    llm_request_config c;
+    llm_request_metrics metrics;
+    memset(&c, 0, sizeof c);
+    c.prompt_ids = ids;
+    c.n_prompt_ids = ENG_ECHO;
+    c.sampling.prompt_logprobs = 3;
+    c.sampling.max_tokens = 1;
+    CHECK(e->p.max_out == 17 + 32);
+    for (int round = 0; round < 4; round++) { /* a prompt alone; known; known with others, in small chunks; scored only */
+        const llm_token_logprob *top;
+        llm_request *r, *other = NULL;
+        e->p.max_rows = round == 2 ? 23 : 512;
+        llm__kv_flush(&e->kv);
+        if (round) other = eng_greedy_start(e, ids, 64), CHECK(other && !llm_request_run(e, other)), llm_request_free(other);
+        other = round == 2 ? eng_greedy_start(e, ids + 7, 40) : NULL;
+        c.score_only = round == 3;
+        if (!CHECK(!llm_request_submit(e, &c, &r) && !llm_request_run(e, r))) return;
+        const float *lp = llm_request_prompt_logprobs(r, &top, NULL, NULL);
+        llm_request_get_metrics(r, &metrics);
+        if (!CHECK(lp && metrics.n_cached_tokens == 0)) return;
+        if (!round) memcpy(want, lp, sizeof want), memcpy(top_want, top, sizeof top_want);
+        CHECK(!memcmp(want + 1, lp + 1, sizeof want - sizeof *want) && !memcmp(top_want + 2, top + 2, sizeof top_want - 2 * sizeof *top));
+        llm_request_free(r), llm_request_free(other);
+    }
+}
+
+/* A greedy request with log-probabilities says the same bytes alone, after a cache hit, among 16 others, with any chunk size, and after preemption
+ * by recompute and by swap. */
+static void eng_test_real_tokens(const llm_model *m, const int32_t *ids) {
+    static eng_answer want, one, small[4];
+    static const int32_t chunk[] = {1, 7, 64, 512};
+    llm_request *r[17];
+    llm_request_metrics metrics;
+    llm_engine_stats stats;
+    llm_engine *e = eng_real(m, 1, 17, 512, 192, 0, 0);
+    if (!e) return;
+    for (int c = 0; c < 4; c++) {
+        e->p.max_rows = chunk[c]; /* as if opened so: only one sequence runs */
+        llm__kv_flush(&e->kv);
+        eng_greedy_end(e, eng_greedy_start(e, ids, 150), c ? &one : &want, &metrics);
+        CHECK(metrics.n_cached_tokens == 0 && (!c || !memcmp(&one, &want, sizeof one)));
+        eng_greedy_end(e, eng_greedy_start(e, ids, 150), &one, &metrics);
+        CHECK(metrics.n_cached_tokens == 128 && !memcmp(&one, &want, sizeof one));
+        for (int i = 0; i < 4 && c == 3; i++) eng_greedy_end(e, eng_greedy_start(e, ids + 40 * i + 20, 30), &small[i], &metrics);
+    }
+    e->p.max_rows = 64;
+    llm__kv_flush(&e->kv);
+    for (int i = 0; i < 17; i++) r[i] = eng_greedy_start(e, i == 9 ? ids : ids + 3 * i + 1, i == 9 ? 150 : 10 + 3 * i);
+    for (int i = 0; i < 17; i++) {
+        eng_greedy_end(e, r[i], &one, &metrics);
+        if (i == 9) CHECK(!memcmp(&one, &want, sizeof one));
+    }
+    eng_test_real_scores(e, ids);
     llm_engine_close(e);
+    for (int swap = 0; swap < 2; swap++) {
+        int preempted = 0;
+        if ((e = eng_real(m, 1 + swap, 4, 64, 192, 7, swap)) == NULL) return; /* four begin on a page each and soon need eight */
+        for (int i = 0; i < 4; i++) r[i] = eng_greedy_start(e, ids + 40 * i + 20, 30);
+        for (int i = 0; i < 4; i++) {
+            eng_greedy_end(e, r[i], &one, &metrics);
+            CHECK(!memcmp(&one, &small[i], sizeof one));
+            preempted += metrics.n_preemptions;
+        }
+        llm_engine_get_stats(e, &stats);
+        CHECK(preempted > 0 && stats.preemptions == preempted && stats.total_blocks == 7 && e->p.n_swap == 7 * swap);
+        printf("real engine: %s, %d preemptions by %s\n", stats.backend, preempted, swap ? "swap" : "recompute");
+        llm_engine_close(e);
+    }
 }
 
 /* Runs a text to its end; what the events show must be the text of the output. */
@@ -547,7 +616,7 @@ static void eng_test_real_text(const llm_model *m) {
     llm_sampling s;
     llm_output out, cut;
     llm_text plain;
-    llm_engine *e = eng_real(m, 2, 2, 128, 192, 0);
+    llm_engine *e = eng_real(m, 2, 2, 128, 192, 0, 0);
     if (!e) return;
     memset(&plain, 0, sizeof plain);
     memset(&s, 0, sizeof s);
