@@ -981,6 +981,91 @@ LLM_API llm_result llm_options_environment(llm_options *o, const char *prefix, c
 LLM_API void llm_options_help(const llm_options *o, int group, llm_text *out);
 LLM_API void llm_options_free(llm_options *o);
 
+/* Copies those fields of an llm_sampling at offset `at` of the target that were given; a seed that was given counts. */
+LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling *s);
+
+/* Rows of a table for the library's own structs, each member under the names of vLLM, FastDeploy, LMDeploy and llama.cpp: T is the type of the target,
+ * the second argument its member. A word that begins with '$' is an environment variable, without a prefix. */
+#define LLM_OPTIONS_MODEL(T, model, group) \
+    {"tokenizer", LLM_OPTION_TEXT, group, offsetof(T, model.tokenizer), 0, 0, "PATH", "tokenizer of another folder or file"}, \
+    {"chat-template|chat-template-file", LLM_OPTION_TEXT, group, offsetof(T, model.chat_template), 0, 0, "FILE", "chat template: a file, or its text"}, \
+    {"load-format", LLM_OPTION_ENUM, group, offsetof(T, model.dummy_weights), 0, 0, "auto|safetensors|gguf|dummy=1", "dummy: random weights from config.json alone"}
+
+#define LLM_OPTIONS_ENGINE(T, engine, group) \
+    {"c|max-model-len|ctx-size|session-len", LLM_OPTION_INT, group, offsetof(T, engine.max_model_len), 1, 2147483647, "N", "context: tokens of prompt and answer"}, \
+    {"allow-long-max-model-len|$VLLM_ALLOW_LONG_MAX_MODEL_LEN", LLM_OPTION_BOOL, group, offsetof(T, engine.allow_long_max_model_len), 0, 0, NULL, "let it exceed the model's own length"}, \
+    {"np|max-num-seqs|parallel|max-batch-size", LLM_OPTION_INT, group, offsetof(T, engine.max_num_seqs), 1, 4096, "N", "sequences that run together (server 64, batch 16)"}, \
+    {"max-num-batched-tokens|batch-size|max-prefill-token-num", LLM_OPTION_INT, group, offsetof(T, engine.max_num_batched_tokens), 1, 65536, "N", "tokens of one step (512)"}, \
+    {"max-queue", LLM_OPTION_INT, group, offsetof(T, engine.max_queue), 1, 1e6, "N", "requests that may wait (1024)"}, \
+    {"block-size", LLM_OPTION_ENUM, group, offsetof(T, engine.block_size), 0, 0, "16=16|32=32|64=64|128=128", "tokens of a KV page (32)"}, \
+    {"kv-cache-memory-bytes", LLM_OPTION_INT64, group, offsetof(T, engine.kv_cache_memory_bytes), 1, 9e18, "N", "memory of the KV cache"}, \
+    {"kv-cache-dtype|ctk|ctv", LLM_OPTION_ENUM, group, offsetof(T, engine.kv_cache_dtype), 0, 0, \
+     "auto|fp8=4|fp8_e4m3=4|fp8_e5m2=5|int8=6|int4=7|q8_0=6|q4_0=7|float32=1|f32=1|float16=2|f16=2|bfloat16=3|bf16=3", "type of the KV cache"}, \
+    {"quant-policy", LLM_OPTION_ENUM, -1, offsetof(T, engine.kv_cache_dtype), 0, 0, "0|4=7|8=6", NULL}, \
+    {"t|threads", LLM_OPTION_INT, group, offsetof(T, engine.n_threads), 1, 1024, "N", "threads (all cores)"}, \
+    {"device", LLM_OPTION_TEXT, group, offsetof(T, engine.device), 0, 0, "NAME", "auto, cpu, cuda"}, \
+    {"isa", LLM_OPTION_TEXT, group, offsetof(T, engine.isa), 0, 0, "NAME", "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, neon"}, \
+    {"tp|tensor-parallel-size", LLM_OPTION_INT, group, offsetof(T, engine.tensor_parallel_size), 1, 64, "N", "ranks that share every layer"}, \
+    {"dtype", LLM_OPTION_ENUM, group, offsetof(T, engine.dtype), 0, 0, "auto|float32=1|float=1|f32=1|bfloat16=2|bf16=2|float16=3|half=3|f16=3", "arithmetic"}, \
+    {"gpu-memory-utilization|cache-max-entry-count", LLM_OPTION_FLOAT, group, offsetof(T, engine.gpu_memory_utilization), 0.01, 1, "X", "share of a GPU's memory (0.9)"}, \
+    {"preemption-mode|eviction-type", LLM_OPTION_ENUM, group, offsetof(T, engine.preemption_swap), 0, 0, "recompute|swap=1|copy=1", "what becomes of a sequence that must give way"}, \
+    {"swap-space", LLM_OPTION_FLOAT, group, offsetof(T, engine.swap_space), 0, 65536, "GIB", "host memory for sequences that give way by swap (4)"}, \
+    {"num-cpu-blocks", LLM_OPTION_INT, -1, offsetof(T, engine.num_cpu_blocks), 0, 1e9, "N", NULL}, \
+    {"num-gpu-blocks|num-gpu-blocks-override", LLM_OPTION_INT, -1, offsetof(T, engine.num_gpu_blocks), 0, 1e9, "N", NULL}, \
+    {"scheduler-delay-factor", LLM_OPTION_FLOAT, group, offsetof(T, engine.scheduler_delay_factor), 0, 1e6, "X", \
+     "new prompts wait X prompt steps for others while answers go on (0)"}, \
+    {"prefill-interval", LLM_OPTION_INT, group, offsetof(T, engine.prefill_interval), 0, 1e6, "N", "new prompts join every N steps (1)"}
+
+#define LLM_OPTIONS_SAMPLING(T, s, group) \
+    {"max-tokens|max-new-tokens|request-output-len|max-completion-tokens|n-predict", LLM_OPTION_INT, group, offsetof(T, s.max_tokens), -1, 2147483647, "N", \
+     "longest answer, also -n; -1: up to the context's end"}, \
+    {"temperature|temp", LLM_OPTION_FLOAT, group, offsetof(T, s.temperature), 0, 2, "X", "0: the most likely token, always"}, \
+    {"top-k", LLM_OPTION_INT, group, offsetof(T, s.top_k), -1, 2147483647, "N", "of the N most likely; 0 or -1: all"}, \
+    {"top-p", LLM_OPTION_FLOAT, group, offsetof(T, s.top_p), 0, 1, "X", "of the fewest that reach this probability"}, \
+    {"min-p", LLM_OPTION_FLOAT, group, offsetof(T, s.min_p), 0, 1, "X", "none below this share of the best"}, \
+    {"min-tokens|min-new-tokens", LLM_OPTION_INT, group, offsetof(T, s.min_tokens), 0, 2147483647, "N", "no end before"}, \
+    {"repetition-penalty|repeat-penalty", LLM_OPTION_FLOAT, group, offsetof(T, s.repetition_penalty), 1e-6, 2, "X", "above 0 to 2; 1: none"}, \
+    {"presence-penalty", LLM_OPTION_FLOAT, group, offsetof(T, s.presence_penalty), -2, 2, "X", "-2 to 2"}, \
+    {"frequency-penalty", LLM_OPTION_FLOAT, group, offsetof(T, s.frequency_penalty), -2, 2, "X", "-2 to 2"}, \
+    {"s|seed|random-seed", LLM_OPTION_INT64, group, offsetof(T, s.seed), -9.2e18, 9.2e18, "N", "the same seed gives the same answer"}, \
+    {"num-answers|n", LLM_OPTION_INT, group, offsetof(T, s.n), 1, 128, "N", "answers to one prompt, --n"}, \
+    {"best-of", LLM_OPTION_INT, group, offsetof(T, s.best_of), 1, 128, "N", "the likeliest of so many"}, \
+    {"ignore-eos", LLM_OPTION_BOOL, group, offsetof(T, s.ignore_eos), 0, 0, NULL, "EOS does not end the answer"}, \
+    {"include-stop-str-in-output", LLM_OPTION_BOOL, group, offsetof(T, s.include_stop_str_in_output), 0, 0, NULL, "the text keeps what ended it"}
+
+/* What the documents name and has no meaning here, or not yet: each is accepted with one line that says why, or refused with one. */
+#define LLM_OPTIONS_FOREIGN \
+    {"q|quantization|model-format", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "the file says what it is"}, \
+    {"engine-worker-queue-port|distributed-executor-backend", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "one process runs everything here"}, \
+    {"num-scheduler-steps", LLM_OPTION_IGNORED, -1, 0, 0, 0, \
+     NULL, "decoding sequences always go first here"}, \
+    {"max-seq-len-to-capture|cuda-graph-sizes|n-gpu-layers|ngl|cpu-offload-gb|rope-scaling-factor|revision|tokenizer-mode|generation-config", LLM_OPTION_IGNORED, -1, 0, 0, 0, \
+     NULL, "the model's files and the device decide"}, \
+    {"enforce-eager|use-logn-attn|flash-attn|fa", LLM_OPTION_IGNORED_FLAG, -1, 0, 0, 0, NULL, "the model's files and the device decide"}, \
+    {"trust-remote-code", LLM_OPTION_IGNORED_FLAG, -1, 0, 0, 0, NULL, "nothing of a model folder is ever executed"}, \
+    {"enable-chunked-prefill|use-v2-block-manager|disable-async-output-proc|cont-batching|cb|jinja", LLM_OPTION_IGNORED_FLAG, -1, 0, 0, 0, NULL, \
+     "this engine always works that way"}, \
+    {"disable-log-requests|disable-log-stats|metrics|enable-prompt-tokens-details|enable-tokenizer-info-endpoint|enable-auto-tool-choice|no-warmup|enable-logprob|use-tqdm", \
+     LLM_OPTION_IGNORED_FLAG, -1, 0, 0, 0, NULL, "it is always so here"}, \
+    {"tool-call-parser|guided-decoding-backend|response-role", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "tools and grammars are not in this version"}, \
+    {"$USE_PFA_HIGH_PRECISION_MODE|$USE_IFA_HIGH_PRECISION_MODE|$USE_PREFIX_HIGH_PRECISION_MODE", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, \
+     "attention always accumulates in float32"}, \
+    {"$HCCL_OP_EXPANSION_MODE|$PYTORCH_NPU_ALLOC_CONF|$INFER_MODE|$PTA_TORCHAIR_DECODE_GEAR_ENABLE|$PTA_TORCHAIR_DECODE_GEAR_LIST|$EAGLE_USE_SAFE_AI_LAB_STYLE|" \
+     "$ENABLE_SPEC_METRIC", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "it has no meaning on this device"}, \
+    {"$VLLM_IMAGE_FETCH_TIMEOUT", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "there are no outgoing connections"}, \
+    {"j|json-schema|regex|grammar|guided-json|guided-regex|guided-choice|guided-grammar|response-format", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "structured output"}, \
+    {"use-beam-search|length-penalty", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "beam search"}, \
+    {"enable-lora|lora-modules|lora|adapters|max-loras|max-lora-rank|max-cpu-loras|lora-dir", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "adapters"}, \
+    {"md|speculative-model|speculative-config|num-speculative-tokens|speculative-draft-tensor-parallel-size", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, \
+     "speculative decoding"}, \
+    {"image", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "an image"}, \
+    {"pp|pipeline-parallel-size", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "pipeline parallelism"}
+
+/* Path of the model a person names: a file or folder, or ORG/NAME in the local Hugging Face cache (HF_HUB_CACHE, HF_HOME). NULL names the default
+ * one: SmolLM2 in models/, else the first model there; `beside` (may be NULL) is a folder to look for models/ in as well. `get`: getenv.
+ * The sentence of an error does not have the name, which the caller may have to quote. */
+LLM_API llm_result llm_model_find(const char *name, const char *beside, char *(*get)(const char *name), llm_text *path);
+
 /* FastDeploy's early_stop_config as JSON text, with its rules: the JSON decides, the flag with a JSON that says false is refused. */
 LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_stop *out);
 
@@ -1020,6 +1105,7 @@ typedef struct llm_openai_service {
     llm_sampling defaults;         /* of fields that a request does not have */
     int32_t max_tokens;            /* the same; 0: 16 for prompts, up to the context's end for chats */
     int32_t max_logprobs;          /* most that a request may ask for: 20 */
+    double deadline_s;             /* longest life of a request; 0: none */
     const char *const *names;      /* what `model` may say; answers carry the first. None: the request's own name is echoed */
     int32_t n_names, strict_names; /* strict: other names are 404, else they are served too */
     /* In the stepping thread: there is something for llm_openai_next. May be NULL; must not block. */
@@ -20717,7 +20803,7 @@ static llm_result llm__option_unknown(const llm_options *o, const char *name, si
     int least = llm__option_distance(llm__s(name, n), best);
     for (int32_t i = 0; i < o->n; i++) {
         for (const char *words = o->table[i].names; llm__option_next(&words, &w);) {
-            int d = w.n > 1 ? llm__option_distance(llm__s(name, n), w) : 99;
+            int d = w.n > 1 && *w.p != '$' ? llm__option_distance(llm__s(name, n), w) : 99;
             if (d > least || (d == least && (w.n <= best.n || strncmp(w.p, name, LLM__MIN(n, w.n))))) continue;
             least = d;
             best = w;
@@ -20895,20 +20981,88 @@ LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int obj
     return r;
 }
 
-/* The variable of a name is the prefix and the name in capitals, with '_' for '-'. One-letter names have no variable. */
+/* The variable of a name is the prefix and the name in capitals, with '_' for '-'; of a word with '$' it is the word itself. One-letter names have
+ * none. */
 LLM_API llm_result llm_options_environment(llm_options *o, const char *prefix, char *(*get)(const char *name)) {
     llm_result r = LLM_OK;
     for (int32_t i = 0; i < o->n; i++) {
         llm__str w;
         for (const char *words = o->table[i].names; llm__option_next(&words, &w) && !r;) {
             char name[96];
-            int at = snprintf(name, sizeof name, "%s", prefix), n = at + snprintf(name + at, sizeof name - (size_t)at, "%.*s", (int)w.n, w.p);
+            int bare = *w.p == '$', at = bare ? 0 : snprintf(name, sizeof name, "%s", prefix);
+            int n = at + snprintf(name + at, sizeof name - (size_t)at, "%.*s", (int)w.n - bare, w.p + bare);
             if (w.n < 2) continue;
             for (int k = at; k < n; k++) name[k] = (char)(name[k] == '-' ? '_' : name[k] >= 'a' && name[k] <= 'z' ? name[k] - 32 : name[k]);
             const char *value = get(name);
             if (value && *value) r = llm_options_set(o, &o->table[i], name, value, LLM_FROM_ENVIRONMENT);
         }
     }
+    return r;
+}
+
+/* An explicit 0 of top_p, whose 0 means "off" in the struct, leaves the best token only. */
+LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling *s) {
+    for (int32_t i = 0; i < o->n; i++) {
+        const llm_option *p = &o->table[i];
+        if (!o->given[i] || p->at < at || p->at >= at + sizeof *s || p->kind == LLM_OPTION_TEXT || p->kind >= LLM_OPTION_LIST) continue;
+        memcpy((char *)s + (p->at - at), (const char *)o->target + p->at, p->kind == LLM_OPTION_INT64 ? sizeof(int64_t) : sizeof(int32_t));
+        if (p->at - at == offsetof(llm_sampling, seed)) s->has_seed = 1;
+        if (p->at - at == offsetof(llm_sampling, top_p) && s->top_p <= 0) s->top_p = 1e-6f;
+    }
+}
+
+/* The model of someone who named none: SmolLM2, else the first file or folder by name. */
+static llm_result llm__model_default(const char *beside, llm_text *path) {
+    for (int pass = 0; pass < 4; pass++) { /* SmolLM2 here and beside the program, then any */
+        const char *first = NULL, *base = pass % 2 ? beside : "";
+        struct dirent **entry = NULL;
+        int n = 0;
+        path->len = 0;
+        if (!base) continue;
+        llm_text_str(path, base);
+        llm_text_str(path, "models/");
+        size_t folder = path->len;
+        llm_text_str(path, "SmolLM2-135M-Instruct.Q4_1.gguf");
+        if (path->failed) return llm__nomem();
+        if (pass < 2 && !access(path->data, R_OK)) return LLM_OK;
+        path->data[path->len = folder] = 0;
+        if (pass >= 2) n = scandir(path->data, &entry, NULL, alphasort);
+        for (int i = 0; i < n && !first; i++) {
+            const char *name = entry[i]->d_name, *dot = strrchr(name, '.');
+            path->len = folder;
+            llm_text_str(path, name);
+            llm_text_str(path, "/config.json");
+            if ((dot && llm__option_among(".gguf", dot, strlen(dot), NULL)) || (*name != '.' && !path->failed && !access(path->data, R_OK))) first = name;
+        }
+        path->data[path->len = folder] = 0;
+        if (first) llm_text_str(path, first);
+        for (int i = 0; i < n; i++) free(entry[i]); /* scandir's own memory */
+        free(entry);
+        if (first) return LLM_OK;
+    }
+    return llm__error(LLM_ERR_IO, "models/: no model is there, run `make model` to fetch the default one, or give -m PATH");
+}
+
+LLM_API llm_result llm_model_find(const char *name, const char *beside, char *(*get)(const char *name), llm_text *path) {
+    struct stat st;
+    llm_text cache;
+    memset(&cache, 0, sizeof cache);
+    if (!name) return llm__model_default(beside, path);
+    const char *slash = strchr(name, '/'), *hub = get("HF_HUB_CACHE"), *hf = get("HF_HOME"), *home = get("HOME");
+    int there = !stat(name, &st), odd = *name == '.' || strstr(name, "..") || strstr(name, ".gguf");
+    if (there && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))) {
+        llm_text_str(path, name);
+        return path->failed ? llm__nomem() : LLM_OK;
+    }
+    if (there || odd || !slash || slash == name || !slash[1] || strchr(slash + 1, '/'))
+        return llm__error(LLM_ERR_IO, "no such file or folder, a GGUF file, a folder with safetensors, or ORG/NAME in the Hugging Face cache was expected");
+    int whole = hub && *hub, part = hf && *hf;
+    llm_text_str(&cache, whole ? hub : part ? hf : home ? home : "");
+    llm_text_str(&cache, whole ? "" : part ? "/hub" : "/.cache/huggingface/hub");
+    llm_result r = cache.failed ? llm__nomem() : llm_hub_find(cache.data, name, path);
+    if (r == LLM_ERR_IO || r == LLM_ERR_ARG)
+        r = llm__error(LLM_ERR_IO, "no such path, and not in the cache %.200s; to download it: hf download %.100s", cache.data, name);
+    llm_text_free(&cache);
     return r;
 }
 
@@ -20937,7 +21091,7 @@ LLM_API void llm_options_help(const llm_options *o, int group, llm_text *out) {
         memset(&help, 0, sizeof help);
         if (p->group != group || !p->help || p->kind >= LLM_OPTION_IGNORED) continue;
         llm__option_next(&names, &a);
-        int n = a.n > 2 || !llm__option_next(&names, &b) ? snprintf(left, sizeof left, "      --%.*s %s", (int)a.n, a.p, value)
+        int n = a.n > 2 || !llm__option_next(&names, &b) || *b.p == '$' ? snprintf(left, sizeof left, "      --%.*s %s", (int)a.n, a.p, value)
                                                          : snprintf(left, sizeof left, "  -%.*s, --%.*s %s", (int)a.n, a.p, (int)b.n, b.p, value);
         llm_text_str(out, left);
         if (n > 32) llm_text_str(out, "\n"), n = 0;
@@ -21702,6 +21856,7 @@ static int llm__oai_submit_ids(llm_openai_call *k, llm_result r, llm_tokens *ids
     c.priority = k->priority;
     c.cache_salt = k->cache_salt;
     c.score_only = k->max_tokens == 0;
+    c.deadline_s = k->service->deadline_s;
     c.id = k->id;
     c.user = k;
     if (k->service->on_news) c.on_news = llm__oai_news;

@@ -8,7 +8,6 @@
 #define _GNU_SOURCE
 #include "llm.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -32,11 +31,12 @@
  * ============================================================================ */
 
 typedef struct configuration {
-    const char *model, *tokenizer, *chat_template, *host, *unix_socket, *reasoning_parser, *key_file, *config, *early_stop_config;
+    const char *model, *visible_devices, *host, *unix_socket, *reasoning_parser, *key_file, *config, *early_stop_config;
     llm_option_list names, keys, origins, allowed_hosts;
-    int32_t port, metrics_port, max_logprobs, strict_model_name, no_page, log_level, n_workers, dummy_weights;
-    int32_t kv_type, quant_policy, dtype, prefix_caching, enable_early_stop;
+    int32_t port, metrics_port, max_logprobs, strict_model_name, no_page, log_level, n_workers;
+    int32_t prefix_caching, enable_early_stop;
     float shutdown_timeout, request_timeout;
+    llm_model_config files;
     llm_engine_config engine;
     llm_sampling sampling;           /* server-wide defaults of requests, where given */
     llm_early_stop early_stop;
@@ -46,6 +46,7 @@ static struct {
     configuration cfg;
     llm_model *model;
     llm_engine *engine;
+    llm_text path;                   /* of the model */
     llm_openai_service service;      /* how requests are read and answers written */
     int n_served;                    /* of cfg.names: the others are accepted only */
     char bound[160];
@@ -76,75 +77,36 @@ static void on_library_log(void *user, int level, const char *message) {
  * ============================================================================ */
 
 #define IN_CFG(member) offsetof(configuration, member)
-#define INT_MAX_D 2147483647.0
 
 static const llm_option options_table[] = {
     {"m|model", LLM_OPTION_TEXT, 0, IN_CFG(model), 0, 0, "PATH", "GGUF file, folder with safetensors, or ORG/NAME in the local Hugging Face cache"},
     {"served-model-name|a|alias|model-name", LLM_OPTION_LIST, 0, IN_CFG(names), 1, 0, "NAME ...", "names that answers and /v1/models carry"},
-    {"tokenizer", LLM_OPTION_TEXT, 0, IN_CFG(tokenizer), 0, 0, "PATH", "tokenizer of another folder or file"},
-    {"chat-template|chat-template-file", LLM_OPTION_TEXT, 0, IN_CFG(chat_template), 0, 0, "FILE", "chat template: a file, or its text"},
+    LLM_OPTIONS_MODEL(configuration, files, 0),
     {"reasoning-parser", LLM_OPTION_TEXT, 0, IN_CFG(reasoning_parser), 0, 0, "NAME", "ernie-45-vl, deepseek-r1, qwen3, think (from the template)"},
     {"host", LLM_OPTION_TEXT, 1, IN_CFG(host), 0, 0, "ADDRESS", "address to listen on (127.0.0.1); a path ending in .sock: Unix socket"},
     {"port", LLM_OPTION_INT, 1, IN_CFG(port), 0, 65535, "N", "port (8000); 0: any free one"},
     {"uds", LLM_OPTION_TEXT, 1, IN_CFG(unix_socket), 0, 0, "PATH", "listen on a Unix socket"},
     {"metrics-port", LLM_OPTION_INT, 1, IN_CFG(metrics_port), 0, 65535, "N", "/metrics on a port of its own too"},
-    {"api-key", LLM_OPTION_LIST, 1, IN_CFG(keys), 1, 0, "KEY ...", "keys that are let in (or LLM_API_KEY, VLLM_API_KEY)"},
+    {"api-key|$LLM_API_KEY|$VLLM_API_KEY", LLM_OPTION_LIST, 1, IN_CFG(keys), 1, 0, "KEY ...", "keys that are let in (or LLM_API_KEY, VLLM_API_KEY)"},
     {"api-key-file", LLM_OPTION_TEXT, 1, IN_CFG(key_file), 0, 0, "FILE", "keys, one a line"},
     {"cors-origins|allowed-origins", LLM_OPTION_LIST, 1, IN_CFG(origins), 1, 0, "ORIGIN ...", "pages that may call (loopback ones)"},
     {"allowed-hosts", LLM_OPTION_LIST, 1, IN_CFG(allowed_hosts), 1, 0, "NAME ...", "Host names served besides loopback ones"},
     {"shutdown-timeout", LLM_OPTION_FLOAT, 1, IN_CFG(shutdown_timeout), 0, 86400, "S", "to finish what runs after SIGTERM (30)"},
     {"timeout|to", LLM_OPTION_FLOAT, 1, IN_CFG(request_timeout), 0, 1e6, "S", "longest life of a request (none)"},
     {"no-ui|no-webui", LLM_OPTION_BOOL, 1, IN_CFG(no_page), 0, 0, NULL, "no chat page at /"},
-    {"max-model-len|c|ctx-size|session-len", LLM_OPTION_INT, 2, IN_CFG(engine.max_model_len), 1, INT_MAX_D, "N", "context: tokens of prompt and answer"},
-    {"allow-long-max-model-len", LLM_OPTION_BOOL, 2, IN_CFG(engine.allow_long_max_model_len), 0, 0, NULL, "let it exceed the model's own length"},
-    {"max-num-seqs|np|parallel|max-batch-size", LLM_OPTION_INT, 2, IN_CFG(engine.max_num_seqs), 1, 4096, "N", "sequences that run together (64)"},
-    {"max-num-batched-tokens|b|batch-size|max-prefill-token-num", LLM_OPTION_INT, 2, IN_CFG(engine.max_num_batched_tokens), 1, 65536, "N", "tokens of one step (512)"},
-    {"max-queue", LLM_OPTION_INT, 2, IN_CFG(engine.max_queue), 1, 1e6, "N", "waiting requests before 429 (1024)"},
-    {"block-size", LLM_OPTION_ENUM, 2, IN_CFG(engine.block_size), 0, 0, "16=16|32=32|64=64|128=128", "tokens of a KV page (32)"},
-    {"kv-cache-memory-bytes", LLM_OPTION_INT64, 2, IN_CFG(engine.kv_cache_memory_bytes), 1, 9e18, "N", "KV memory (at most 4G)"},
-    {"kv-cache-dtype|ctk|ctv", LLM_OPTION_ENUM, 2, IN_CFG(kv_type), 0, 0,
-     "auto|fp8=4|fp8_e4m3=4|fp8_e5m2=5|int8=6|int4=7|q8_0=6|q4_0=7|float32=1|f32=1|float16=2|f16=2|bfloat16=3|bf16=3", "type of the KV cache"},
-    {"quant-policy", LLM_OPTION_ENUM, -1, IN_CFG(quant_policy), 0, 0, "0|4=7|8=6", NULL},
+    LLM_OPTIONS_ENGINE(configuration, engine, 2),
     {"enable-prefix-caching|cache-prompt", LLM_OPTION_BOOL, 2, IN_CFG(prefix_caching), 0, 0, NULL, "keep prompts' KV pages for the next request (on)"},
-    {"t|threads", LLM_OPTION_INT, 2, IN_CFG(engine.n_threads), 1, 1024, "N", "threads (all cores)"},
-    {"device", LLM_OPTION_TEXT, 2, IN_CFG(engine.device), 0, 0, "NAME", "auto, cpu, cuda"},
-    {"isa", LLM_OPTION_TEXT, 2, IN_CFG(engine.isa), 0, 0, "NAME", "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, neon"},
-    {"tp|tensor-parallel-size", LLM_OPTION_INT, 2, IN_CFG(engine.tensor_parallel_size), 1, 64, "N", "ranks that share every layer"},
-    {"dtype", LLM_OPTION_ENUM, 2, IN_CFG(dtype), 0, 0, "auto|float32=1|float=1|bfloat16=2|float16=3|half=3", "arithmetic"},
-    {"load-format", LLM_OPTION_ENUM, 2, IN_CFG(dummy_weights), 0, 0, "auto|safetensors|gguf|dummy=1", "dummy: random weights from config.json alone"},
-    {"gpu-memory-utilization|cache-max-entry-count", LLM_OPTION_FLOAT, 2, IN_CFG(engine.gpu_memory_utilization), 0.01, 1, "X", "share of a GPU's memory (0.9)"},
     {"max-logprobs", LLM_OPTION_INT, 3, IN_CFG(max_logprobs), 0, 1000, "N", "most logprobs a request may ask for (20)"},
     {"strict-model-name", LLM_OPTION_BOOL, 3, IN_CFG(strict_model_name), 0, 0, NULL, "unknown model names are 404"},
     {"enable-early-stop", LLM_OPTION_BOOL, 3, IN_CFG(enable_early_stop), 0, 0, NULL, "end answers that repeat themselves"},
     {"early-stop-config", LLM_OPTION_TEXT, 3, IN_CFG(early_stop_config), 0, 0, "JSON", "{\"enable_early_stop\", \"strategy\", \"window_size\", \"threshold\"}"},
-    {"temperature|temp", LLM_OPTION_FLOAT, 3, IN_CFG(sampling.temperature), 0, 2, "X", "default of requests (the model's, else 1)"},
-    {"top-p", LLM_OPTION_FLOAT, 3, IN_CFG(sampling.top_p), 0, 1, "X", "default of requests"},
-    {"top-k", LLM_OPTION_INT, 3, IN_CFG(sampling.top_k), -1, INT_MAX_D, "N", "default of requests"},
-    {"min-p", LLM_OPTION_FLOAT, 3, IN_CFG(sampling.min_p), 0, 1, "X", "default of requests"},
-    {"repetition-penalty|repeat-penalty", LLM_OPTION_FLOAT, 3, IN_CFG(sampling.repetition_penalty), 1e-6, 2, "X", "default of requests"},
-    {"max-tokens|n-predict|n", LLM_OPTION_INT, 3, IN_CFG(sampling.max_tokens), -1, INT_MAX_D, "N", "default of requests (chat: the context; completions: 16)"},
-    {"seed|s|random-seed", LLM_OPTION_INT64, 3, IN_CFG(sampling.seed), -9.2e18, 9.2e18, "N", "default of requests (drawn)"},
+    LLM_OPTIONS_SAMPLING(configuration, sampling, 3),
     {"log-level|lv|v", LLM_OPTION_ENUM, 4, IN_CFG(log_level), 0, 0, "error|warn=1|warning=1|info=2|debug=3", "what is told on standard error (info)"},
     {"config", LLM_OPTION_TEXT, 4, IN_CFG(config), 0, 0, "FILE", "JSON object of options by name"},
     {"workers", LLM_OPTION_INT, 4, IN_CFG(n_workers), 1, 64, "N", "threads for templates and tokenizing (2)"},
-    {"q|quantization|model-format", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "the file says what it is"},
-    {"engine-worker-queue-port|distributed-executor-backend", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "one process runs everything here"},
-    {"preemption-mode|eviction-type", LLM_OPTION_ENUM, 2, IN_CFG(engine.preemption_swap), 0, 0, "recompute|swap=1|copy=1", "what becomes of a sequence that must give way"},
-    {"swap-space", LLM_OPTION_FLOAT, 2, IN_CFG(engine.swap_space), 0, 65536, "GIB", "host memory for sequences that give way by swap (4)"},
-    {"num-cpu-blocks", LLM_OPTION_INT, -1, IN_CFG(engine.num_cpu_blocks), 0, 1e9, "N", NULL},
-    {"num-gpu-blocks|num-gpu-blocks-override", LLM_OPTION_INT, -1, IN_CFG(engine.num_gpu_blocks), 0, 1e9, "N", NULL},
-    {"scheduler-delay-factor", LLM_OPTION_FLOAT, 2, IN_CFG(engine.scheduler_delay_factor), 0, 1e6, "X", "new prompts wait X prompt steps for others while answers go on (0)"},
-    {"prefill-interval", LLM_OPTION_INT, 2, IN_CFG(engine.prefill_interval), 0, 1e6, "N", "new prompts join every N steps (1)"},
-    {"num-scheduler-steps", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "decoding sequences always go first here"},
-    {"max-seq-len-to-capture|cuda-graph-sizes|n-gpu-layers|ngl|cpu-offload-gb|rope-scaling-factor|revision|tokenizer-mode|generation-config", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "the model's files and the device decide"},
-    {"enforce-eager|use-logn-attn|flash-attn|fa", LLM_OPTION_IGNORED_FLAG, -1, 0, 0, 0, NULL, "the model's files and the device decide"},
-    {"trust-remote-code", LLM_OPTION_IGNORED_FLAG, -1, 0, 0, 0, NULL, "nothing of a model folder is ever executed"},
-    {"enable-chunked-prefill|use-v2-block-manager|disable-async-output-proc|cont-batching|cb|jinja", LLM_OPTION_IGNORED_FLAG, -1, 0, 0, 0, NULL, "this engine always works that way"},
-    {"disable-log-requests|disable-log-stats|metrics|enable-prompt-tokens-details|enable-tokenizer-info-endpoint|enable-auto-tool-choice|no-warmup|enable-logprob", LLM_OPTION_IGNORED_FLAG, -1, 0, 0, 0, NULL, "it is always so here"},
-    {"tool-call-parser|guided-decoding-backend|response-role", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "tools and grammars are not in this version"},
-    {"enable-lora|lora-modules|lora|adapters|max-loras|max-lora-rank|max-cpu-loras|lora-dir", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "adapters"},
-    {"speculative-model|md|speculative-config|num-speculative-tokens|speculative-draft-tensor-parallel-size", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "speculative decoding"},
-    {"pp|pipeline-parallel-size", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "pipeline parallelism"}};
+    {"b", LLM_OPTION_INT, -1, IN_CFG(engine.max_num_batched_tokens), 1, 65536, "N", NULL},
+    {"$ASCEND_RT_VISIBLE_DEVICES", LLM_OPTION_TEXT, -1, IN_CFG(visible_devices), 0, 0, NULL, NULL},
+    LLM_OPTIONS_FOREIGN};
 
 enum { N_OPTIONS = (int)(sizeof options_table / sizeof options_table[0]) };
 static unsigned char options_given[N_OPTIONS];
@@ -202,21 +164,6 @@ static void read_config_file(const char *path) {
     free(text);
 }
 
-static void read_environment(void) {
-    static const char *const none[] = {"USE_PFA_HIGH_PRECISION_MODE", "USE_IFA_HIGH_PRECISION_MODE", "USE_PREFIX_HIGH_PRECISION_MODE"};
-    static const char *const none2[] = {"HCCL_OP_EXPANSION_MODE", "PYTORCH_NPU_ALLOC_CONF", "VLLM_IMAGE_FETCH_TIMEOUT", "INFER_MODE", "PTA_TORCHAIR_DECODE_GEAR_ENABLE", "PTA_TORCHAIR_DECODE_GEAR_LIST"};
-    if (llm_options_environment(&options, "LLM_ARG_", getenv)) die(2, llm_last_error());
-    for (int i = 0; i < 3; i++)
-        if (getenv(none[i])) fprintf(stderr, "llm_serve: note: %s has no effect: attention always accumulates in float32\n", none[i]);
-    for (int i = 0; i < 6; i++)
-        if (getenv(none2[i])) fprintf(stderr, "llm_serve: note: %s has no effect on this device\n", none2[i]);
-    const char *devices = getenv("ASCEND_RT_VISIBLE_DEVICES"), *allow = getenv("VLLM_ALLOW_LONG_MAX_MODEL_LEN");
-    if (devices && !getenv("CUDA_VISIBLE_DEVICES")) setenv("CUDA_VISIBLE_DEVICES", devices, 0);
-    if (allow && !strcmp(allow, "1")) server.cfg.engine.allow_long_max_model_len = 1;
-    const char *key = getenv("LLM_API_KEY") ? getenv("LLM_API_KEY") : getenv("VLLM_API_KEY");
-    if (key && *key && !is_given(IN_CFG(keys))) llm_options_set(&options, llm_options_find(&options, "api-key", 7), "LLM_API_KEY", key, LLM_FROM_ENVIRONMENT);
-}
-
 static void read_keys(const char *path) {
     struct stat st;
     char *text = read_small_file(path);
@@ -228,39 +175,8 @@ static void read_keys(const char *path) {
     if (!n) die(2, "--api-key-file: no key in it");
 }
 
-/* The default model: SmolLM2 in models/, else the first GGUF there. */
-static const char *default_model(void) {
-    static char path[4096];
-    DIR *dir;
-    if (!access("models/SmolLM2-135M-Instruct.Q4_1.gguf", R_OK)) return "models/SmolLM2-135M-Instruct.Q4_1.gguf";
-    dir = opendir("models");
-    for (struct dirent *e = dir ? readdir(dir) : NULL; e; e = readdir(dir)) {
-        size_t n = strlen(e->d_name);
-        if (n > 5 && !strcmp(e->d_name + n - 5, ".gguf") && (!path[0] || strcmp(e->d_name, path + 7) < 0)) snprintf(path, sizeof path, "models/%.4000s", e->d_name);
-    }
-    if (dir) closedir(dir);
-    return path[0] ? path : NULL;
-}
-
-static const char *find_model(const char *name) {
-    static llm_text found, folder;
-    if (!access(name, F_OK)) return name;
-    if (strchr(name, '/') && name[0] != '/' && name[0] != '.') {
-        const char *home = getenv("HF_HUB_CACHE"), *hf = getenv("HF_HOME"), *user = getenv("HOME");
-        if (home) llm_text_str(&folder, home);
-        else {
-            llm_text_str(&folder, hf ? hf : user ? user : ".");
-            llm_text_str(&folder, hf ? "/hub" : "/.cache/huggingface/hub");
-        }
-        if (!llm_hub_find(folder.data, name, &found)) return found.data;
-        fprintf(stderr, "llm_serve: error: %s is no path and not in the local cache; get it with: huggingface-cli download %s\n", name, name);
-        exit(1);
-    }
-    fprintf(stderr, "llm_serve: error: %s: no such file or folder\n", name);
-    exit(1);
-}
-
 static void read_options(int argc, char **argv) {
+    static char max_tokens[] = "--max-tokens";
     llm_option_list words = {NULL, 0};
     configuration *c = &server.cfg;
     options.note = on_note;
@@ -273,19 +189,22 @@ static void read_options(int argc, char **argv) {
     c->engine.max_num_seqs = 64;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) print_help();
+        if (!strcmp(argv[i], "-n")) argv[i] = max_tokens; /* as in llama.cpp; --n is the number of answers */
         if (!strcmp(argv[i], "--version")) printf("llm_serve %s (isa: %s)\n", LLM_VERSION_STRING, llm_isa_list()), exit(0);
     }
     if (llm_options_argv(&options, argc, argv, &words)) die(2, llm_last_error());
-    read_environment();
+    if (llm_options_environment(&options, "LLM_ARG_", getenv)) die(2, llm_last_error());
+    if (c->visible_devices) setenv("CUDA_VISIBLE_DEVICES", c->visible_devices, 0);
     if (c->config) read_config_file(c->config);
     if (words.n > 1) die(2, "one model was expected");
     if (words.n && c->model) die(2, "the model is given twice");
     if (words.n) c->model = words.items[0];
     if (c->key_file) read_keys(c->key_file);
-    if (!c->model) c->model = default_model();
-    if (!c->model) die(1, "no model: run make model, or give --model PATH");
-    c->engine.kv_cache_dtype = (llm_kv_type)(c->quant_policy ? c->quant_policy : c->kv_type);
-    c->engine.dtype = (llm_compute)c->dtype;
+    if (llm_model_find(c->model, NULL, getenv, &server.path)) {
+        fprintf(stderr, "llm_serve: error: %s%s%s\n", c->model ? c->model : "", c->model ? ": " : "", llm_last_error());
+        exit(1);
+    }
+    if (!c->model) c->model = server.path.data;
     c->engine.disable_prefix_caching = !c->prefix_caching;
     c->early_stop.enable = c->enable_early_stop;
     c->early_stop.window_size = 3000;
@@ -2067,19 +1986,13 @@ static void say_ready(void) {
 static void set_service(void) {
     llm_openai_service *s = &server.service;
     const configuration *c = &server.cfg;
-    const llm_sampling *g = &c->sampling;
-    llm_sampling *d = &s->defaults;
     llm_openai_service_init(s, server.model, server.engine);
-    if (is_given(IN_CFG(sampling.temperature))) d->temperature = g->temperature;
-    if (is_given(IN_CFG(sampling.top_p))) d->top_p = g->top_p;
-    if (is_given(IN_CFG(sampling.top_k))) d->top_k = g->top_k;
-    if (is_given(IN_CFG(sampling.min_p))) d->min_p = g->min_p;
-    if (is_given(IN_CFG(sampling.repetition_penalty))) d->repetition_penalty = g->repetition_penalty;
-    if (is_given(IN_CFG(sampling.seed))) d->seed = g->seed, d->has_seed = 1;
-    if (is_given(IN_CFG(sampling.max_tokens))) s->max_tokens = g->max_tokens;
-    d->early_stop = c->early_stop;
+    llm_options_sampling(&options, IN_CFG(sampling), &s->defaults);
+    if (is_given(IN_CFG(sampling.max_tokens))) s->max_tokens = c->sampling.max_tokens;
+    s->defaults.early_stop = c->early_stop;
     if (c->reasoning_parser) s->reasoning = (llm_reasoning_kind)llm_reasoning_named(c->reasoning_parser);
     s->max_logprobs = c->max_logprobs;
+    s->deadline_s = (double)c->request_timeout;
     s->names = c->names.items;
     s->n_names = c->names.n;
     s->strict_names = c->strict_model_name;
@@ -2090,15 +2003,10 @@ static void set_service(void) {
 /* Loads while the event thread already answers /health with 503. */
 static void *load_main(void *unused) {
     (void)unused;
-    llm_model_config m;
-    memset(&m, 0, sizeof m);
     configuration *c = &server.cfg;
-    m.tokenizer = c->tokenizer;
-    m.chat_template = c->chat_template;
-    m.dummy_weights = c->dummy_weights;
-    m.log = c->engine.log = on_library_log;
-    m.progress = c->engine.progress = on_progress;
-    if (llm_model_open(find_model(c->model), &m, &server.model) || llm_engine_open(server.model, &c->engine, &server.engine)) {
+    c->files.log = c->engine.log = on_library_log;
+    c->files.progress = c->engine.progress = on_progress;
+    if (llm_model_open(server.path.data, &c->files, &server.model) || llm_engine_open(server.model, &c->engine, &server.engine)) {
         if (!server.signals) die(1, llm_last_error());
         exit(0);
     }
