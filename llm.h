@@ -21171,6 +21171,13 @@ typedef struct llm__oai_choice {
     int32_t started;            /* in a stream: something was written */
 } llm__oai_choice;
 
+/* How log-probabilities are written. The rows themselves come as an llm_output, whatever they belong to: an answer, a prompt, one event. */
+typedef struct llm__oai_look {
+    const llm_model *model;
+    int32_t shown;  /* alternatives to a token at most */
+    int32_t as_ids; /* names as "token_id:N" */
+} llm__oai_look;
+
 struct llm_openai_call {
     llm_openai_info info;
     const llm_openai_service *service;
@@ -21182,8 +21189,8 @@ struct llm_openai_call {
     llm_logit_bias bias[LLM__OAI_BIASES];
     /* Fields of the body that are no sampling parameters, by their names. */
     int32_t include_usage, continuous_usage, echo, skip_special, add_special, generation_prompt, continue_final, beam, priority;
-    int32_t token_ids, tokens_as_ids, metrics;
-    int32_t want_logprobs, n_logprobs; /* the logprobs object, and alternatives in it */
+    int32_t token_ids, metrics, want_logprobs;
+    llm__oai_look look;         /* of log-probabilities */
     int32_t prompt_logprobs;    /* -1: not wanted */
     int64_t max_tokens, max_completion_tokens, truncate_prompt;
     float length_penalty;
@@ -21308,34 +21315,25 @@ static int llm__oai_has(const llm_openai_call *k, const char *name) { return llm
 /* Ids of logits: the vocabulary with its padding. */
 static int32_t llm__oai_vocab(const llm_openai_service *s) { return s->engine ? llm_logits_size(s->engine) : llm_vocab_size(s->model); }
 
-/* A text or a list of texts into `out`. Returns their number, or -1 after an error. */
-static int32_t llm__oai_texts(llm_openai_call *k, const char *name, int v, const char **out, int max) {
+/* A text or a list of texts, as much as there is room for. */
+static int llm__oai_texts(llm_openai_call *k, const char *name, int v) {
     const llm_json *d = k->body;
-    int list = llm_json_type_of(d, v) == LLM_JSON_ARRAY;
+    int list = llm_json_type_of(d, v) == LLM_JSON_ARRAY, stops = !strcmp(name, "stop"), max = stops ? LLM__OAI_STOPS : LLM__OAI_WORDS;
+    const char **out = stops ? k->stop : k->bad_words;
     int32_t n = 0;
-    if (list && llm_json_size(d, v) > max) return llm__oai_bad(k, name, "%s: at most %d entries, got %d", name, max, llm_json_size(d, v)) - 1;
+    if (list && llm_json_size(d, v) > max) return llm__oai_bad(k, name, "%s: at most %d entries, got %d", name, max, llm_json_size(d, v));
     for (int e = list ? llm_json_first(d, v) : v; e >= 0; e = list ? llm_json_next(d, e) : -1) {
         size_t len;
         const char *s = llm_json_str(d, e, &len);
-        if (!s) return llm__oai_bad(k, name, "%s must be a text or a list of texts", name) - 1;
-        if (!len) return llm__oai_bad(k, name, "%s cannot contain an empty string", name) - 1;
+        if (!s) return llm__oai_bad(k, name, "%s must be a text or a list of texts", name);
+        if (!len) return llm__oai_bad(k, name, "%s cannot contain an empty string", name);
         if (len > LLM__OAI_STOP_LEN || memchr(s, 0, len))
-            return llm__oai_bad(k, name, "%s: an entry is longer than %d bytes or holds NUL", name, LLM__OAI_STOP_LEN) - 1;
+            return llm__oai_bad(k, name, "%s: an entry is longer than %d bytes or holds NUL", name, LLM__OAI_STOP_LEN);
         out[n++] = s;
     }
-    return n;
-}
-
-static int llm__oai_stop(llm_openai_call *k, const char *name, int v) {
-    k->s.stop = k->stop;
-    k->s.n_stop = llm__oai_texts(k, name, v, k->stop, LLM__OAI_STOPS);
-    return k->s.n_stop >= 0;
-}
-
-static int llm__oai_bad_words(llm_openai_call *k, const char *name, int v) {
-    k->s.bad_words = k->bad_words;
-    k->s.n_bad_words = llm__oai_texts(k, name, v, k->bad_words, LLM__OAI_WORDS);
-    return k->s.n_bad_words >= 0;
+    if (stops) k->s.stop = out, k->s.n_stop = n;
+    else k->s.bad_words = out, k->s.n_bad_words = n;
+    return 1;
 }
 
 static int llm__oai_stop_ids(llm_openai_call *k, const char *name, int v) {
@@ -21436,7 +21434,7 @@ static const llm__oai_field llm__oai_fields[] = {
     {"add_generation_prompt", LLM__OAI_BOOL, LLM__OAI_AT(generation_prompt), 0, 0, NULL},
     {"continue_final_message", LLM__OAI_BOOL, LLM__OAI_AT(continue_final), 0, 0, NULL},
     {"return_token_ids", LLM__OAI_BOOL, LLM__OAI_AT(token_ids), 0, 0, NULL},
-    {"return_tokens_as_token_ids", LLM__OAI_BOOL, LLM__OAI_AT(tokens_as_ids), 0, 0, NULL},
+    {"return_tokens_as_token_ids", LLM__OAI_BOOL, LLM__OAI_AT(look.as_ids), 0, 0, NULL},
     {"return_metrics", LLM__OAI_BOOL, LLM__OAI_AT(metrics), 0, 0, NULL},
     {"truncate_prompt_tokens", LLM__OAI_INT64, LLM__OAI_AT(truncate_prompt), 1, 9e18, NULL},
     {"use_beam_search", LLM__OAI_BOOL, LLM__OAI_AT(beam), 0, 0, NULL},
@@ -21445,8 +21443,8 @@ static const llm__oai_field llm__oai_fields[] = {
     {"cache_salt", LLM__OAI_TEXT, LLM__OAI_AT(cache_salt), 1, 128, NULL},
     {"user", LLM__OAI_TEXT, LLM__OAI_AT(user_name), 0, 512, NULL},
     {"seed", LLM__OAI_INT64, LLM__OAI_AT(s.seed), -9.3e18, 9.3e18, NULL},
-    {"stop", LLM__OAI_OWN, 0, 0, 0, llm__oai_stop},
-    {"bad_words", LLM__OAI_OWN, 0, 0, 0, llm__oai_bad_words},
+    {"stop", LLM__OAI_OWN, 0, 0, 0, llm__oai_texts},
+    {"bad_words", LLM__OAI_OWN, 0, 0, 0, llm__oai_texts},
     {"stop_token_ids", LLM__OAI_OWN, 0, 0, 0, llm__oai_stop_ids},
     {"logit_bias", LLM__OAI_OWN, 0, 0, 0, llm__oai_bias},
     {"stream_options", LLM__OAI_OWN, 0, 0, 0, llm__oai_stream_options},
@@ -21506,7 +21504,7 @@ static int llm__oai_logprobs(llm_openai_call *k) {
         return llm__oai_bad(k, name, "Requested sample logprobs of %lld, which is greater than max allowed: %d", (long long)n, most);
     if (k->prompt_logprobs >= 0 && k->info.stream)
         return llm__oai_bad(k, "prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`.");
-    k->n_logprobs = (int32_t)n;
+    k->look.shown = (int32_t)n;
     if (k->want_logprobs) k->s.logprobs = (int32_t)n + 1;
     k->s.prompt_logprobs = LLM__MAX(k->prompt_logprobs + 1, k->echo ? k->s.logprobs : 0);
     return 1;
@@ -21730,6 +21728,7 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     k->skip_special = k->generation_prompt = 1;
     k->add_special = kind != LLM_OPENAI_CHAT;
     k->prompt_logprobs = -1;
+    k->look.model = s->model;
     k->length_penalty = 1;
     k->info.kind = kind;
     k->info.id = k->id;
@@ -21928,15 +21927,43 @@ LLM_API int llm_openai_submit(llm_openai_call *k) {
 
 /* ---- parts of answers */
 
+/* JSON knows no infinity: OpenAI writes -9999. */
+static double llm__oai_shown(float logprob) { return logprob >= -9999 ? (double)logprob : -9999.0; }
+
+static llm_output llm__oai_prompt_rows(const llm_request *request) {
+    llm_output o;
+    memset(&o, 0, sizeof o);
+    o.token_ids = llm_request_prompt(request, &o.n_token_ids);
+    o.logprobs = llm_request_prompt_logprobs(request, &o.top, &o.top_counts, &o.top_stride);
+    return o;
+}
+
+static llm_output llm__oai_event_rows(const llm_event *e) {
+    llm_output o;
+    memset(&o, 0, sizeof o);
+    o.token_ids = &e->id;
+    o.n_token_ids = 1;
+    o.logprobs = &e->logprob;
+    o.top = e->top;
+    o.top_counts = &e->n_top;
+    return o;
+}
+
+/* The likeliest tokens at place i, and how many of them are wanted. */
+static int llm__oai_row(const llm__oai_look *look, const llm_output *o, size_t i, const llm_token_logprob **top) {
+    *top = o->top ? o->top + i * (size_t)o->top_stride : NULL;
+    return o->top ? LLM__MIN(o->top_counts[i], look->shown) : 0;
+}
+
 /* How a token is written in logprobs: its text; "bytes:\\xE2\\x80" where its bytes are no whole text; or "token_id:N". */
-static void llm__oai_token(const llm_model *m, int as_id, int32_t id, llm_text *out) {
+static void llm__oai_token(const llm__oai_look *look, int32_t id, llm_text *out) {
     llm_text raw = llm__text_none();
     int whole = 1, step = 1;
-    if (as_id) {
+    if (look->as_ids) {
         llm_text_format(out, "'token_id:%d'", id);
         return;
     }
-    llm_token_bytes(m, id, &raw);
+    llm_token_bytes(look->model, id, &raw);
     for (size_t i = 0; i < raw.len && whole; i += (size_t)step) whole = llm__utf8_get(raw.data + i, raw.len - i, &step) >= 0;
     if (whole) llm_text_format(out, "%Q", raw.data, raw.len);
     else llm_text_str(out, "\"bytes:");
@@ -21949,87 +21976,38 @@ static void llm__oai_token(const llm_model *m, int as_id, int32_t id, llm_text *
     llm_text_free(&raw);
 }
 
-/* JSON knows no infinity: OpenAI writes -9999. */
-static double llm__oai_shown(float logprob) { return logprob >= -9999 ? (double)logprob : -9999.0; }
-
-/* Rows of log-probabilities, wherever they come from: n tokens, their own values, and the likeliest at their places. */
-typedef struct llm__oai_rows {
-    const llm_model *model;
-    const int32_t *ids;
-    const float *own;
-    const llm_token_logprob *top; /* (n, stride): counts[i] valid in row i */
-    const int32_t *counts;
-    int32_t stride, shown, as_ids; /* shown: how many of a row are wanted */
-    size_t n;
-    int unknown_first;            /* the first token of a prompt has none */
-} llm__oai_rows;
-
-static llm__oai_rows llm__oai_no_rows(const llm_openai_call *k) {
-    llm__oai_rows r;
-    memset(&r, 0, sizeof r);
-    r.model = k->service->model;
-    r.shown = k->n_logprobs;
-    r.as_ids = k->tokens_as_ids;
-    return r;
-}
-
-static void llm__oai_rows_of_prompt(llm__oai_rows *r, const llm_request *request) {
-    r->ids = llm_request_prompt(request, &r->n);
-    r->own = llm_request_prompt_logprobs(request, &r->top, &r->counts, &r->stride);
-    r->unknown_first = 1;
-}
-
-static void llm__oai_rows_of_answer(llm__oai_rows *r, const llm_output *o) {
-    r->ids = o->token_ids;
-    r->n = o->logprobs ? o->n_token_ids : 0;
-    r->own = o->logprobs;
-    r->top = o->top;
-    r->counts = o->top_counts;
-    r->stride = o->top_stride;
-}
-
-static void llm__oai_rows_of_event(llm__oai_rows *r, const llm_event *e) {
-    r->ids = &e->id;
-    r->n = 1;
-    r->own = &e->logprob;
-    r->top = e->top;
-    r->counts = &e->n_top;
-}
-
-static int llm__oai_width(const llm__oai_rows *r, size_t i) { return r->top ? LLM__MIN(r->counts[i], r->shown) : 0; }
-
 /* The four parallel lists of completions. */
 typedef struct llm__oai_lists {
     llm_text tokens, values, top, offsets;
     int64_t chars; /* where the next token's text begins */
 } llm__oai_lists;
 
-static void llm__oai_lists_add(llm__oai_lists *l, const llm__oai_rows *r) {
-    for (size_t i = 0; i < r->n; i++) {
+/* Adds rows. The first token of a prompt has no log-probability: nothing was before it. */
+static void llm__oai_lists_add(llm__oai_lists *l, const llm__oai_look *look, const llm_output *o, int prompt) {
+    for (size_t i = 0; i < o->n_token_ids; i++) {
         const char *comma = l->tokens.len ? "," : "";
+        const llm_token_logprob *top;
         llm_text raw = llm__text_none();
-        int seen = 0, width = llm__oai_width(r, i);
+        int32_t id = o->token_ids[i];
+        int seen = 0, width = llm__oai_row(look, o, i, &top);
         llm_text_str(&l->tokens, comma);
-        llm__oai_token(r->model, r->as_ids, r->ids[i], &l->tokens);
+        llm__oai_token(look, id, &l->tokens);
         llm_text_format(&l->offsets, "%s%l", comma, l->chars);
-        llm_token_bytes(r->model, r->ids[i], &raw);
+        llm_token_bytes(look->model, id, &raw);
         l->chars += llm_text_chars(raw.data, raw.len);
         llm_text_free(&raw);
-        if (!r->own || (r->unknown_first && !i)) {
+        if (!o->logprobs || (prompt && !i)) {
             llm_text_format(&l->values, "%snull", comma);
             llm_text_format(&l->top, "%snull", comma);
             continue;
         }
-        llm_text_format(&l->values, "%s%f", comma, llm__oai_shown(r->own[i]));
+        llm_text_format(&l->values, "%s%f", comma, llm__oai_shown(o->logprobs[i]));
         llm_text_format(&l->top, "%s{", comma);
-        for (int j = 0; j <= width; j++) { /* up to N + 1 entries: the token itself is always there */
-            int own = j == width;
-            const llm_token_logprob *t = own ? NULL : &r->top[i * (size_t)r->stride + (size_t)j];
-            if (own && seen) break;
-            seen |= !own && t->id == r->ids[i];
-            if (j) llm_text_str(&l->top, ",");
-            llm__oai_token(r->model, r->as_ids, own ? r->ids[i] : t->id, &l->top);
-            llm_text_format(&l->top, ":%f", llm__oai_shown(own ? r->own[i] : t->logprob));
+        for (int j = 0; j < width || (j == width && !seen); j++) { /* up to N + 1 entries: the token itself is always there */
+            llm_text_str(&l->top, j ? "," : "");
+            llm__oai_token(look, j < width ? top[j].id : id, &l->top);
+            llm_text_format(&l->top, ":%f", llm__oai_shown(j < width ? top[j].logprob : o->logprobs[i]));
+            seen |= j < width && top[j].id == id;
         }
         llm_text_str(&l->top, "}");
     }
@@ -22041,38 +22019,35 @@ static void llm__oai_lists_end(llm__oai_lists *l, llm_text *out) {
 
 LLM_API void llm_openai_logprobs(llm_text *out, const llm_model *model, const llm_output *answer, int n_top) {
     llm__oai_lists l;
-    llm__oai_rows r;
+    llm__oai_look look = {model, n_top, 0};
     memset(&l, 0, sizeof l);
-    memset(&r, 0, sizeof r);
-    r.model = model;
-    r.shown = n_top;
-    llm__oai_rows_of_answer(&r, answer);
-    llm__oai_lists_add(&l, &r);
+    llm__oai_lists_add(&l, &look, answer, 0);
     llm__oai_lists_end(&l, out);
 }
 
 /* One entry of a chat's logprobs, without its closing brace. */
-static void llm__oai_chat_token(const llm__oai_rows *r, int32_t id, float logprob, llm_text *out) {
+static void llm__oai_chat_token(const llm__oai_look *look, int32_t id, float logprob, llm_text *out) {
     llm_text raw = llm__text_none();
     llm_text_str(out, "{\"token\":");
-    llm__oai_token(r->model, r->as_ids, id, out);
+    llm__oai_token(look, id, out);
     llm_text_format(out, ",'logprob':%f,'bytes':[", llm__oai_shown(logprob));
-    llm_token_bytes(r->model, id, &raw);
+    llm_token_bytes(look->model, id, &raw);
     for (size_t i = 0; i < raw.len; i++) llm_text_format(out, i ? ",%d" : "%d", (unsigned char)raw.data[i]);
     llm_text_str(out, "]");
     llm_text_free(&raw);
 }
 
-static void llm__oai_chat_logprobs(const llm__oai_rows *r, llm_text *out) {
+static void llm__oai_chat_logprobs(const llm__oai_look *look, const llm_output *o, llm_text *out) {
     llm_text_str(out, "{\"content\":[");
-    for (size_t i = 0; i < r->n; i++) {
-        if (i) llm_text_str(out, ",");
-        llm__oai_chat_token(r, r->ids[i], r->own[i], out);
+    for (size_t i = 0; i < o->n_token_ids && o->logprobs; i++) {
+        const llm_token_logprob *top;
+        int width = llm__oai_row(look, o, i, &top);
+        llm_text_str(out, i ? "," : "");
+        llm__oai_chat_token(look, o->token_ids[i], o->logprobs[i], out);
         llm_text_str(out, ",\"top_logprobs\":[");
-        for (int j = 0; j < llm__oai_width(r, i); j++) {
-            const llm_token_logprob *t = &r->top[i * (size_t)r->stride + (size_t)j];
-            if (j) llm_text_str(out, ",");
-            llm__oai_chat_token(r, t->id, t->logprob, out);
+        for (int j = 0; j < width; j++) {
+            llm_text_str(out, j ? "," : "");
+            llm__oai_chat_token(look, top[j].id, top[j].logprob, out);
             llm_text_str(out, "}");
         }
         llm_text_str(out, "]}");
@@ -22082,19 +22057,19 @@ static void llm__oai_chat_logprobs(const llm__oai_rows *r, llm_text *out) {
 
 /* prompt_logprobs as in vLLM: null for the first token, then an object {id: {logprob, decoded_token}} each. */
 static void llm__oai_prompt_logprobs(const llm_openai_call *k, const llm_request *request, llm_text *out) {
-    llm__oai_rows r = llm__oai_no_rows(k);
-    llm__oai_rows_of_prompt(&r, request);
-    r.shown = k->prompt_logprobs;
+    llm_output o = llm__oai_prompt_rows(request);
+    llm__oai_look look = k->look;
+    look.shown = k->prompt_logprobs;
     llm_text_str(out, ",\"prompt_logprobs\":[null");
-    for (size_t i = 1; r.own && i < r.n; i++) {
-        int seen = 0, width = llm__oai_width(&r, i);
-        for (int j = 0; j <= width && !(j == width && seen); j++) {
-            const llm_token_logprob *t = j < width ? &r.top[i * (size_t)r.stride + (size_t)j] : NULL;
-            int32_t id = t ? t->id : r.ids[i];
-            seen |= id == r.ids[i];
+    for (size_t i = 1; o.logprobs && i < o.n_token_ids; i++) {
+        const llm_token_logprob *top;
+        int seen = 0, width = llm__oai_row(&look, &o, i, &top);
+        for (int j = 0; j < width || (j == width && !seen); j++) {
+            int32_t id = j < width ? top[j].id : o.token_ids[i];
+            seen |= id == o.token_ids[i];
             llm_text_format(out, j ? ",'%d':{'logprob':%f,'decoded_token':" : ",{'%d':{'logprob':%f,'decoded_token':", id,
-                            llm__oai_shown(t ? t->logprob : r.own[i]));
-            llm__oai_token(r.model, r.as_ids, id, out);
+                            llm__oai_shown(j < width ? top[j].logprob : o.logprobs[i]));
+            llm__oai_token(&look, id, out);
             llm_text_str(out, "}");
         }
         llm_text_str(out, "}");
@@ -22157,63 +22132,87 @@ static void llm__oai_echo(const llm_openai_call *k, const llm_request *request, 
     llm_detokenize(k->service->model, ids, n, 0, out);
 }
 
-/* ---- whole answers */
+/* ---- choices: one writer for chats and prompts, whole and streamed */
 
-/* Logprobs of a whole choice: of a completion with those of the echoed prompt before. */
-static void llm__oai_whole_logprobs(const llm_openai_call *k, const llm_request *request, const llm_output *o, llm_text *out) {
-    llm__oai_rows rows = llm__oai_no_rows(k), prompt = rows;
-    llm__oai_lists l;
-    memset(&l, 0, sizeof l);
-    llm__oai_rows_of_answer(&rows, o);
-    if (!k->want_logprobs) {
-        llm_text_str(out, "null");
-    } else if (k->info.kind == LLM_OPENAI_CHAT) {
-        if (rows.n && llm__oai_is_end(k, o->finish, o->stop_id, o->token_ids[rows.n - 1])) rows.n--;
-        llm__oai_chat_logprobs(&rows, out);
-    } else {
-        llm__oai_rows_of_prompt(&prompt, request);
-        if (k->echo) llm__oai_lists_add(&l, &prompt);
-        llm__oai_lists_add(&l, &rows);
-        llm__oai_lists_end(&l, out);
-    }
-}
+/* What a choice object says of an answer: all of it, or what is new. */
+typedef struct llm__oai_piece {
+    int32_t at;                        /* index of the choice */
+    const llm_text *thoughts, *content; /* NULL: a chunk that only tells the end */
+    const llm_output *echo, *rows;     /* log-probabilities of the echoed prompt, of the tokens; NULL: none */
+    const llm_output *end;             /* how it ended; NULL: it goes on */
+    int64_t chars;                     /* code points of the text */
+} llm__oai_piece;
 
-static void llm__oai_whole_choice(const llm_openai_call *k, int32_t r, int32_t index, llm_text *out) {
-    int chat = k->info.kind == LLM_OPENAI_CHAT, at = r * k->info.n_choices + index;
-    const llm_request *request = k->request[r];
-    const llm__oai_choice *c = &k->choice[at];
-    llm_text text = llm__text_none();
-    llm_output o;
-    llm_request_output(request, index, &o);
-    if (k->info.kind == LLM_OPENAI_GENERATE || k->echo) llm__oai_echo(k, request, &text);
-    if (chat) llm_text_free(&text);
-    llm_text_add(&text, chat ? c->content.data : o.text, chat ? c->content.len : o.text_len);
-    int64_t chars = llm_text_chars(text.data, text.len);
-    if (k->info.kind == LLM_OPENAI_GENERATE) {
-        llm_text_format(out, at ? ",%Q" : "%Q", text.data, text.len);
-        llm_text_free(&text);
+/* The text of a choice: `text`, the `message`, or a `delta`, whose empty members are left out. */
+static void llm__oai_payload(const llm_openai_call *k, const llm__oai_piece *p, llm_text *out) {
+    int whole = !k->info.stream, thoughts = p->content && p->thoughts->len, content = p->content && (whole || p->content->len || !thoughts);
+    if (k->info.kind != LLM_OPENAI_CHAT) {
+        llm_text_format(out, "'text':%Q", p->content->data, p->content->len);
         return;
     }
-    llm_text_format(out, at ? ",{'index':%d" : "{'index':%d", at);
-    if (chat) {
-        llm_text_format(out, ",'message':{'role':'assistant','content':%Q", text.data, text.len);
-        if (c->thoughts.len) llm_text_format(out, ",'reasoning_content':%Q", c->thoughts.data, c->thoughts.len);
-        llm_text_str(out, ",\"refusal\":null}");
-    } else {
-        llm_text_format(out, ",'text':%Q", text.data, text.len);
-    }
-    llm_text_free(&text);
+    llm_text_str(out, whole ? "\"message\":{\"role\":\"assistant\"," : "\"delta\":{");
+    if (content) llm_text_format(out, "'content':%Q", p->content->data, p->content->len);
+    if (thoughts) llm_text_format(out, content ? ",'reasoning_content':%Q" : "'reasoning_content':%Q", p->thoughts->data, p->thoughts->len);
+    llm_text_str(out, whole ? ",\"refusal\":null}" : "}");
+}
+
+static void llm__oai_write_choice(const llm_openai_call *k, const llm_request *request, const llm__oai_piece *p, llm_text *out) {
+    int chat = k->info.kind == LLM_OPENAI_CHAT, whole = !k->info.stream;
+    llm__oai_lists l;
+    memset(&l, 0, sizeof l);
+    llm_text_format(out, "{'index':%d,", p->at);
+    llm__oai_payload(k, p, out);
     llm_text_str(out, ",\"logprobs\":");
-    llm__oai_whole_logprobs(k, request, &o, out);
+    if (!k->want_logprobs || (!p->echo && !p->rows)) {
+        llm_text_str(out, "null");
+    } else if (chat) {
+        llm__oai_chat_logprobs(&k->look, p->rows, out);
+    } else {
+        l.chars = whole || p->echo ? 0 : p->chars - llm_text_chars(p->content->data, p->content->len); /* behind what was streamed before */
+        if (p->echo) llm__oai_lists_add(&l, &k->look, p->echo, 1);
+        if (p->rows) llm__oai_lists_add(&l, &k->look, p->rows, 0);
+        llm__oai_lists_end(&l, out);
+    }
+    if (!p->end) {
+        llm_text_str(out, ",\"finish_reason\":null}");
+        return;
+    }
     llm_text_str(out, ",");
-    llm_openai_finish(out, &o, chars);
-    if (k->token_ids) {
+    llm_openai_finish(out, p->end, p->chars);
+    if (k->token_ids && whole) {
         size_t n;
         const int32_t *ids = llm_request_prompt(request, &n);
-        llm_text_format(out, ",'prompt_token_ids':%i,'token_ids':%i", ids, n, o.token_ids, o.n_token_ids);
+        llm_text_format(out, ",'prompt_token_ids':%i", ids, n);
     }
-    if (!chat && k->prompt_logprobs >= 0) llm__oai_prompt_logprobs(k, request, out);
+    if (k->token_ids) llm_text_format(out, ",'token_ids':%i", p->end->token_ids, p->end->n_token_ids);
+    if (whole && !chat && k->prompt_logprobs >= 0) llm__oai_prompt_logprobs(k, request, out);
     llm_text_str(out, "}");
+}
+
+/* A choice of a whole answer: of a completion with the prompt before it if that is to be echoed; of /generate its text alone. */
+static void llm__oai_whole_choice(const llm_openai_call *k, int32_t r, int32_t index, llm_text *out) {
+    int chat = k->info.kind == LLM_OPENAI_CHAT, generate = k->info.kind == LLM_OPENAI_GENERATE;
+    const llm_request *request = k->request[r];
+    llm__oai_piece p;
+    llm_text text = llm__text_none();
+    llm_output o, rows, echo = llm__oai_prompt_rows(request);
+    llm_request_output(request, index, &o);
+    rows = o;
+    if (chat && o.n_token_ids && llm__oai_is_end(k, o.finish, o.stop_id, o.token_ids[o.n_token_ids - 1])) rows.n_token_ids--;
+    if (!chat && (k->echo || generate)) llm__oai_echo(k, request, &text);
+    if (!chat) llm_text_add(&text, o.text, o.text_len);
+    memset(&p, 0, sizeof p);
+    p.at = r * k->info.n_choices + index;
+    p.thoughts = &k->choice[p.at].thoughts;
+    p.content = chat ? &k->choice[p.at].content : &text;
+    p.echo = !chat && k->echo ? &echo : NULL;
+    p.rows = &rows;
+    p.end = &o;
+    p.chars = llm_text_chars(p.content->data, p.content->len);
+    llm_text_str(out, p.at ? "," : "");
+    if (generate) llm_text_format(out, "%Q", text.data, text.len);
+    else llm__oai_write_choice(k, request, &p, out);
+    llm_text_free(&text);
 }
 
 static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
@@ -22242,71 +22241,46 @@ static void llm__oai_chunk(const llm_openai_call *k, llm_text *choice, llm_text 
     llm_text_str(out, "}\n\n");
 }
 
-/* The fields at the end of a choice: in its last chunk how it ended, before that null. */
-static void llm__oai_chunk_end(const llm_openai_call *k, const llm_request *request, const llm_event *e, int64_t chars, llm_text *out) {
-    llm_output o;
-    if (e->finish == LLM_FINISH_NONE) {
-        llm_text_str(out, ",\"finish_reason\":null}");
-        return;
-    }
-    llm_request_output(request, e->index, &o);
-    llm_text_str(out, ",");
-    llm_openai_finish(out, &o, chars);
-    if (k->token_ids) llm_text_format(out, ",'token_ids':%i", o.token_ids, o.n_token_ids);
-    llm_text_str(out, "}");
+static void llm__oai_piece_chunk(const llm_openai_call *k, int32_t r, const llm__oai_piece *p, llm_text *out) {
+    llm_text choice = llm__text_none();
+    llm__oai_write_choice(k, k->request[r], p, &choice);
+    llm__oai_chunk(k, &choice, out);
 }
 
-static void llm__oai_chat_event(const llm_openai_call *k, const llm_request *request, const llm_event *e, llm__oai_choice *c, llm_text *out) {
-    llm_text choice = llm__text_none();
-    int token = e->has_token && !llm__oai_is_end(k, e->finish, e->stop_id, e->id);
-    if (token || c->content.len || c->thoughts.len) {
-        llm_text_format(&choice, "{'index':%d,'delta':{", e->index);
-        if (c->thoughts.len) llm_text_format(&choice, "'reasoning_content':%Q", c->thoughts.data, c->thoughts.len);
-        if (c->thoughts.len && c->content.len) llm_text_str(&choice, ",");
-        if (c->content.len || !c->thoughts.len) llm_text_format(&choice, "'content':%Q", c->content.data, c->content.len);
-        llm_text_str(&choice, "},\"logprobs\":");
-        llm__oai_rows rows = llm__oai_no_rows(k);
-        llm__oai_rows_of_event(&rows, e);
-        if (k->want_logprobs && token) llm__oai_chat_logprobs(&rows, &choice);
-        else llm_text_str(&choice, "null");
-        llm_text_str(&choice, ",\"finish_reason\":null}");
-        llm__oai_chunk(k, &choice, out);
+/* An event as chunks. A chat's end is a chunk of its own with an empty delta, and a token that only ends the answer is none; a completion may
+ * begin with the echoed prompt. */
+static void llm__oai_event(const llm_openai_call *k, int32_t r, const llm_event *e, llm__oai_choice *c, llm_text *out) {
+    int chat = k->info.kind == LLM_OPENAI_CHAT, token = e->has_token && !(chat && llm__oai_is_end(k, e->finish, e->stop_id, e->id));
+    llm_text text = llm__text_none();
+    llm_output end, rows = llm__oai_event_rows(e), echo = llm__oai_prompt_rows(k->request[r]);
+    llm__oai_piece p;
+    llm_request_output(k->request[r], e->index, &end);
+    memset(&p, 0, sizeof p);
+    p.at = r * k->info.n_choices + e->index;
+    p.thoughts = &c->thoughts;
+    p.content = chat ? &c->content : &text;
+    if (!chat && k->echo && !c->started) {
+        llm__oai_echo(k, k->request[r], &text);
+        c->chars = p.chars = llm_text_chars(text.data, text.len);
+        p.echo = &echo;
+        llm__oai_piece_chunk(k, r, &p, out);
+        p.echo = NULL;
+        text.len = 0;
     }
-    if (e->finish != LLM_FINISH_NONE) {
-        llm_text_format(&choice, "{'index':%d,'delta':{},'logprobs':null", e->index);
-        llm__oai_chunk_end(k, request, e, c->chars, &choice);
-        llm__oai_chunk(k, &choice, out);
+    if (!chat) llm_text_add(&text, e->text, e->text_len), c->chars += llm_text_chars(text.data, text.len);
+    c->started = 1;
+    p.chars = c->chars;
+    p.rows = token ? &rows : NULL;
+    if (!chat && e->finish != LLM_FINISH_NONE) p.end = &end;
+    if (!chat || token || c->content.len || c->thoughts.len) llm__oai_piece_chunk(k, r, &p, out);
+    if (chat && e->finish != LLM_FINISH_NONE) {
+        p.content = NULL;
+        p.rows = NULL;
+        p.end = &end;
+        llm__oai_piece_chunk(k, r, &p, out);
     }
     c->content.len = c->thoughts.len = 0;
-}
-
-/* A piece of a completion; before the first one the prompt, if it is to be echoed. */
-static void llm__oai_text_event(const llm_openai_call *k, int32_t r, const llm_event *e, llm__oai_choice *c, llm_text *out) {
-    llm_text choice = llm__text_none(), text = llm__text_none();
-    llm__oai_rows rows = llm__oai_no_rows(k);
-    llm__oai_lists l;
-    int at = r * k->info.n_choices + e->index;
-    memset(&l, 0, sizeof l);
-    if (k->echo && !c->started) {
-        llm_output none;
-        memset(&none, 0, sizeof none);
-        llm__oai_echo(k, k->request[r], &text);
-        llm_text_format(&choice, "{'index':%d,'text':%Q,'logprobs':", at, text.data, text.len);
-        llm__oai_whole_logprobs(k, k->request[r], &none, &choice);
-        llm_text_str(&choice, ",\"finish_reason\":null}");
-        llm__oai_chunk(k, &choice, out);
-        c->chars += llm_text_chars(text.data, text.len);
-        llm_text_free(&text);
-    }
-    c->started = 1;
-    llm_text_format(&choice, "{'index':%d,'text':%Q,'logprobs':", at, e->text, e->text_len);
-    l.chars = c->chars;
-    llm__oai_rows_of_event(&rows, e);
-    if (k->want_logprobs && e->has_token) llm__oai_lists_add(&l, &rows), llm__oai_lists_end(&l, &choice);
-    else llm_text_str(&choice, "null");
-    c->chars += llm_text_chars(e->text, e->text_len);
-    llm__oai_chunk_end(k, k->request[r], e, c->chars, &choice);
-    llm__oai_chunk(k, &choice, out);
+    llm_text_free(&text);
 }
 
 /* Takes one piece of news of a prompt and keeps account of its choice. 0: there is none. */
@@ -22373,8 +22347,7 @@ static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
         while (out->len == before && llm__oai_poll(k, r, &e)) {
             if (e.finish == LLM_FINISH_ERROR) continue;
             any = 1;
-            if (k->info.kind == LLM_OPENAI_CHAT) llm__oai_chat_event(k, k->request[r], &e, &k->choice[e.index], out);
-            else if (k->info.kind == LLM_OPENAI_COMPLETION) llm__oai_text_event(k, r, &e, &k->choice[r * k->info.n_choices + e.index], out);
+            if (k->info.kind != LLM_OPENAI_GENERATE) llm__oai_event(k, r, &e, &k->choice[r * k->info.n_choices + e.index], out);
         }
         if (any && k->info.kind == LLM_OPENAI_GENERATE) llm__oai_whole(k, out), llm_text_str(out, "\n");
         if (out->len > before) return 1;
@@ -22414,7 +22387,7 @@ static void llm__oai_token_list(const llm_openai_call *k, const llm_tokens *ids,
     for (size_t i = 0; i < ids->len; i++) {
         llm_text_format(out, i ? "%s" : "", ",");
         if (pieces) llm_text_format(out, "{'id':%d,'piece':", ids->data[i]);
-        llm__oai_token(k->service->model, 0, ids->data[i], out);
+        llm__oai_token(&k->look, ids->data[i], out);
         if (pieces) llm_text_str(out, "}");
     }
     llm_text_str(out, "]");
