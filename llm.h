@@ -514,8 +514,9 @@ typedef struct llm_draw {
 typedef struct llm_drawn {
     int32_t id;             /* -1: the logits are not finite */
     float logprob;          /* raw log-softmax */
-    float prob;             /* after temperature (greedy: 1), before min-p, top-k and top-p */
-    float also_logprob;
+    float also;             /* the same of llm_draw's other token */
+    float prob;             /* after rules and temperature (greedy: temperature 1), before min-p, top-k and top-p */
+    double log_sum;         /* of the raw logits: log of the sum of exponentials */
 } llm_drawn;
 
 /* Everything that changes from step to step. The rows of a sequence stand together, in order of position. */
@@ -18015,13 +18016,7 @@ static void llm__rules_apply(const llm__rules *r, float *x, int32_t n) {
     if (r->history && r->history->mask) llm__penalise(x, n, s, r->history);
 }
 
-typedef struct llm__choice {
-    int32_t id;       /* -1: the logits were not finite */
-    float logprob;    /* raw log-softmax */
-    float also;       /* the same of the rules' other token */
-    float prob;       /* after the rules and temperature (greedy: temperature 1), before min-p, top-k and top-p */
-    double log_sum;   /* of the raw logits: log of the sum of exponentials */
-} llm__choice;
+typedef llm_drawn llm__choice; /* of one row; made on the host here, or on a device */
 
 /* The row after the rules: in place where they do nothing, else in k->x. k->w: exp((x - *max) * scale), *sum their sum. NULL: not
  * finite. Fills in c what needs no choice. */
@@ -19295,13 +19290,7 @@ static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
     rules.n_output = n;
     rules.also = LLM__MAX(e->p.eos_id, 0);
     if (job->drawn) {
-        const llm_drawn *d = e->p.driver.drawn(e->p.driver.ctx, job->out_row);
-        job->choice.id = d->id;
-        job->choice.logprob = d->logprob;
-        job->choice.prob = d->prob;
-        job->choice.also = d->also_logprob;
-        if (!s->top) return;
-        job->choice.log_sum = (double)row[d->id] - (double)d->logprob;
+        job->choice = *e->p.driver.drawn(e->p.driver.ctx, job->out_row);
     } else if (r->s.use_beam_search) {
         job->choice = llm__candidates(row, e->p.vocab, &rules, 2 * r->s.best_of, k, s->next_best, s->next_raw, &s->n_next);
     } else {
@@ -19546,8 +19535,11 @@ static void llm__apply(llm_engine *e, llm__flight *f) {
  * llm_request_submit, in the caller's thread; what grows later is only text, which gets room for sixteen bytes a
  * token beforehand. So a step allocates nothing. */
 
-/* Frees what llm__engine_new took. */
+/* Gives back all that an engine has, in whatever state of opening it is. Weights go before the backend they live on. */
 static void llm__engine_destroy(llm_engine *e) {
+    if (!e) return;
+    if (e->net) llm__net_close(e->net);
+    if (e->ctx) e->backend->close(e->ctx);
     llm__arena_free(&e->arena);
     pthread_mutex_destroy(&e->mutex);
     pthread_mutex_destroy(&e->news_mutex);
@@ -19588,11 +19580,13 @@ static int llm__engine_arrays(llm_engine *e) {
     return 1;
 }
 
-/* Waiting uses the clock that never jumps. Callbacks may free requests, so their lock may be taken again by its
- * thread. */
-static void llm__engine_locks(llm_engine *e) {
+/* An engine with nothing but its locks; NULL: no memory. Waiting uses the clock that never jumps. Callbacks may free
+ * requests, so their lock may be taken again by its thread. */
+static llm_engine *llm__engine_alloc(void) {
     pthread_condattr_t clock;
     pthread_mutexattr_t recursive;
+    llm_engine *e = LLM__NEW(llm_engine, 1);
+    if (!e) return NULL;
     pthread_mutex_init(&e->mutex, NULL);
     pthread_mutexattr_init(&recursive);
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
@@ -19602,28 +19596,21 @@ static void llm__engine_locks(llm_engine *e) {
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_cond_init(&e->arrived, &clock);
     pthread_condattr_destroy(&clock);
+    return e;
 }
 
-/* A scheduler over a driver: no model is needed. */
-static llm_result llm__engine_new(const llm__engine_params *p, llm_engine **out) {
-    llm_engine *e = LLM__NEW(llm_engine, 1);
-    *out = NULL;
-    if (!e) return llm__nomem();
-    llm__engine_locks(e);
-    e->p = *p;
+/* The scheduler of an engine whose parameters are set: over any driver, no model is needed. */
+static llm_result llm__engine_init(llm_engine *e) {
+    const llm__engine_params *p = &e->p;
     e->p.n_workers = LLM__MAX(1, p->n_workers);
     e->max_pages = (int32_t)(((int64_t)p->max_len + p->page_tokens - 1) / p->page_tokens);
-    if (!llm__engine_arrays(e) || llm__kv_open(&e->kv, p->n_pages, p->page_tokens, p->no_cache, &e->arena)) {
-        llm__engine_destroy(e);
-        return llm__nomem();
-    }
+    if (!llm__engine_arrays(e) || llm__kv_open(&e->kv, p->n_pages, p->page_tokens, p->no_cache, &e->arena)) return llm__nomem();
     e->count.total_blocks = e->count.free_blocks = p->n_pages;
     e->count.block_size = p->page_tokens;
     e->count.max_model_len = p->max_len;
     e->count.max_num_seqs = p->max_seqs;
     e->count.backend = e->describe;
     e->stats = e->count;
-    *out = e;
     return LLM_OK;
 }
 
@@ -19747,38 +19734,35 @@ static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config 
 
 /* How many pages: what all sequences need at most, or what the given memory holds. Without a given max_model_len a
  * short memory shortens it. */
-static llm_result llm__engine_pages(const llm__logger *log, int64_t page_bytes, llm_engine_config *c, int32_t *max_len, int64_t *n_pages) {
-    int64_t each = ((int64_t)*max_len + c->block_size - 1) / c->block_size, most = each * c->max_num_seqs;
-    int64_t memory = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
+static llm_result llm__engine_pages(llm_engine *e, const llm_engine_config *c, const llm__logger *log) {
+    int64_t page_bytes = e->page_bytes * e->n_ranks, each = ((int64_t)e->p.max_len + c->block_size - 1) / c->block_size;
+    int64_t memory = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE), n = each * c->max_num_seqs;
     int64_t given = c->kv_cache_memory_bytes ? c->kv_cache_memory_bytes : memory > 0 ? memory / 2 : INT64_MAX;
-    *n_pages = most;
     if (c->num_gpu_blocks) given = c->num_gpu_blocks * page_bytes;
-    if (page_bytes > 0 && most > given / page_bytes) *n_pages = given / page_bytes;
-    *n_pages = LLM__MIN(*n_pages, (int64_t)1 << 30);
-    if (*n_pages >= each) return LLM_OK;
-    int64_t fits = *n_pages * c->block_size;
+    if (page_bytes > 0) n = LLM__MIN(n, given / page_bytes);
+    e->p.n_pages = (int32_t)LLM__MIN(n, (int64_t)1 << 30);
+    if (e->p.n_pages >= each) return LLM_OK;
+    int64_t fits = (int64_t)e->p.n_pages * c->block_size;
     if (c->max_model_len || fits < 1)
-        return llm__error(LLM_ERR_LIMIT, "max_model_len: %d tokens need %lld bytes of KV cache, %lld bytes hold %lld tokens", (int)*max_len,
+        return llm__error(LLM_ERR_LIMIT, "max_model_len: %d tokens need %lld bytes of KV cache, %lld bytes hold %lld tokens", (int)e->p.max_len,
                           (long long)(each * page_bytes), (long long)given, (long long)fits);
-    *max_len = (int32_t)fits;
-    llm__log(log, LLM_LOG_WARN, "max_model_len is %d tokens: that is what %lld bytes of KV cache hold", (int)*max_len, (long long)given);
+    e->p.max_len = (int32_t)fits;
+    llm__log(log, LLM_LOG_WARN, "max_model_len is %d tokens: that is what %lld bytes of KV cache hold", (int)fits, (long long)given);
     return LLM_OK;
 }
 
-/* Host memory for sequences that give way: p->n_swap pages of all ranks, touched now, so that it is there when needed. */
-static llm_result llm__engine_swap(const llm_engine_config *c, int64_t page_bytes, llm__engine_params *p, uint8_t **memory) {
-    double space = (c->swap_space > 0 ? (double)c->swap_space : 4) * (1 << 30);
-    int64_t n = c->num_cpu_blocks ? c->num_cpu_blocks : (int64_t)(space / (double)page_bytes);
+/* Host memory for sequences that give way, touched now, so that it is there when needed. */
+static llm_result llm__engine_swap(llm_engine *e, const llm_engine_config *c) {
+    double bytes = (c->swap_space > 0 ? (double)c->swap_space : 4) * (1 << 30), page = (double)e->page_bytes * e->n_ranks;
     if (!c->preemption_swap) return LLM_OK;
-    p->n_swap = (int32_t)LLM__MIN(n, (int64_t)p->n_pages);
-    *memory = (uint8_t *)llm__calloc((size_t)p->n_swap, (size_t)page_bytes);
-    if (!*memory) return llm__nomem();
-    memset(*memory, 1, (size_t)p->n_swap * (size_t)page_bytes);
-    return LLM_OK;
+    e->p.n_swap = (int32_t)LLM__MIN(c->num_cpu_blocks ? c->num_cpu_blocks : bytes / page, (double)e->p.n_pages);
+    e->swap_memory = (uint8_t *)llm__calloc((size_t)e->p.n_swap * (size_t)e->n_ranks, (size_t)e->page_bytes);
+    if (e->swap_memory) memset(e->swap_memory, 1, (size_t)e->p.n_swap * (size_t)page); /* zeros would not be touched */
+    return e->swap_memory ? LLM_OK : llm__nomem();
 }
 
 /* Backend and weights. */
-static llm_result llm__engine_net(llm_engine *e, const llm_model *model, const llm_engine_config *c, int32_t max_len, int32_t max_out) {
+static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     llm_backend_config b;
     llm__net_config n;
     memset(&b, 0, sizeof b);
@@ -19791,19 +19775,19 @@ static llm_result llm__engine_net(llm_engine *e, const llm_model *model, const l
     b.batch_invariant = c->batch_invariant;
     b.memory_utilization = (double)c->gpu_memory_utilization;
     b.max_rows = c->max_num_batched_tokens;
-    b.max_out = max_out;
+    b.max_out = e->p.max_out;
     b.max_seqs = c->max_num_seqs;
-    b.max_pages_per_seq = (max_len + c->block_size - 1) / c->block_size;
+    b.max_pages_per_seq = (e->p.max_len + c->block_size - 1) / c->block_size;
     b.log = c->log;
     b.log_user = c->log_user;
     llm_result r = e->backend->open(&b, &e->ctx);
     if (r) return r;
-    n.model = model;
+    n.model = e->p.model;
     n.backend = e->backend;
     n.ctx = e->ctx;
     n.n_ranks = b.n_ranks;
     n.max_rows = b.max_rows;
-    n.max_out = max_out;
+    n.max_out = b.max_out;
     n.page_tokens = c->block_size;
     n.compute = c->dtype;
     n.progress = c->progress;
@@ -19811,82 +19795,68 @@ static llm_result llm__engine_net(llm_engine *e, const llm_model *model, const l
     return llm__net_open(&n, &e->net);
 }
 
-/* Weights first: they live on the backend. */
-static void llm__engine_close_net(llm_engine *e) {
-    if (e->net) llm__net_close(e->net);
-    if (e->ctx) e->backend->close(e->ctx);
+/* What the scheduler must know of the model and of the config. */
+static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_engine_config *c) {
+    const llm_model_info *info = llm_model_get_info(model);
+    llm__engine_params *p = &e->p;
+    p->driver.ctx = e;
+    p->driver.forward = llm__drive_forward;
+    p->driver.collect = llm__drive_collect;
+    p->driver.logits_row = llm__drive_row;
+    p->driver.kv_copy = llm__drive_copy;
+    p->driver.kv_swap = llm__drive_swap;
+    p->driver.parallel = llm__drive_parallel;
+    p->driver.rope_of = llm__drive_rope;
+    p->driver.now = llm__drive_now;
+    p->model = model;
+    p->eos = info->stop_ids;
+    p->n_eos = info->n_stop_ids;
+    p->eos_id = info->eos_id >= 0 || !info->n_stop_ids ? info->eos_id : info->stop_ids[0];
+    p->page_tokens = c->block_size;
+    p->max_len = c->max_model_len ? c->max_model_len : llm__model_max_len(model);
+    p->max_seqs = c->max_num_seqs;
+    p->max_rows = c->max_num_batched_tokens;
+    p->max_out = c->max_num_seqs + 32; /* rows of prompts that are scored find place beside those that decode */
+    p->max_queue = c->max_queue;
+    p->n_workers = c->n_threads;
+    p->no_cache = c->disable_prefix_caching;
+    p->early_stop = c->early_stop;
+    p->delay_factor = (double)c->scheduler_delay_factor;
+    p->prefill_interval = c->prefill_interval;
+    e->n_ranks = c->tensor_parallel_size;
 }
 
-/* Opens everything into `from`, a holder of backend, context and net, and makes the scheduler over it. */
-static llm_result llm__engine_assemble(llm_engine *from, const llm_model *model, llm_engine_config *c, llm_engine **out) {
-    const llm_model_info *info = llm_model_get_info(model);
+/* Backend, weights, pages, then the scheduler over them. */
+static llm_result llm__engine_assemble(llm_engine *e, const llm_model *model, const llm_engine_config *c) {
     const llm_kv_layer *layers;
-    llm__engine_params p;
     llm__logger log;
-    int64_t n_pages;
-    memset(&p, 0, sizeof p);
-    p.max_len = c->max_model_len ? c->max_model_len : llm__model_max_len(model);
-    p.max_out = c->max_num_seqs + 32; /* rows of prompts that are scored find place beside those that decode */
     log.fn = c->log;
     log.user = c->log_user;
-    llm_result r = llm__engine_net(from, model, c, p.max_len, p.max_out);
+    llm__engine_limits(e, model, c);
+    llm_result r = llm__engine_net(e, c);
     if (r) return r;
-    int n_layers = llm__net_kv_layers(from->net, &layers);
-    int64_t page_bytes = from->backend->kv_page_bytes(from->ctx, n_layers, layers, c->block_size) * c->tensor_parallel_size;
-    r = llm__engine_pages(&log, page_bytes, c, &p.max_len, &n_pages);
-    if (!r) r = from->backend->kv_open(from->ctx, n_layers, layers, c->block_size, n_pages);
+    int n_layers = llm__net_kv_layers(e->net, &layers);
+    e->p.vocab = llm__net_vocab(e->net);
+    e->page_bytes = e->backend->kv_page_bytes(e->ctx, n_layers, layers, c->block_size);
+    r = llm__engine_pages(e, c, &log);
+    if (!r) r = e->backend->kv_open(e->ctx, n_layers, layers, c->block_size, e->p.n_pages);
+    if (!r) r = llm__engine_swap(e, c);
     if (r) return r;
-    p.driver.forward = llm__drive_forward;
-    p.driver.logits_row = llm__drive_row;
-    p.driver.collect = llm__drive_collect;
-    p.driver.kv_copy = llm__drive_copy;
-    p.driver.kv_swap = llm__drive_swap;
-    p.driver.parallel = llm__drive_parallel;
-    p.driver.rope_of = llm__drive_rope;
-    p.driver.now = llm__drive_now;
-    p.model = model;
-    p.eos = info->stop_ids;
-    p.n_eos = info->n_stop_ids;
-    p.eos_id = info->eos_id >= 0 || !info->n_stop_ids ? info->eos_id : info->stop_ids[0];
-    p.vocab = llm__net_vocab(from->net);
-    p.n_pages = (int32_t)n_pages;
-    p.page_tokens = c->block_size;
-    p.max_seqs = c->max_num_seqs;
-    p.max_rows = c->max_num_batched_tokens;
-    p.max_queue = c->max_queue;
-    p.n_workers = c->n_threads;
-    p.no_cache = c->disable_prefix_caching;
-    p.early_stop = c->early_stop;
-    p.delay_factor = (double)c->scheduler_delay_factor;
-    p.prefill_interval = c->prefill_interval;
-    r = llm__engine_swap(c, page_bytes, &p, &from->swap_memory);
-    if (!r) r = llm__engine_new(&p, out);
-    if (r) return r;
-    (*out)->swap_memory = from->swap_memory;
-    (*out)->p.driver.ctx = *out;
-    (*out)->backend = from->backend;
-    (*out)->ctx = from->ctx;
-    (*out)->net = from->net;
-    (*out)->n_ranks = c->tensor_parallel_size;
-    (*out)->page_bytes = page_bytes / c->tensor_parallel_size;
-    (*out)->count.memory_bytes = from->backend->memory_used(from->ctx);
-    snprintf((*out)->describe, sizeof(*out)->describe, "%s: %s", from->backend->name, from->backend->describe(from->ctx));
-    (*out)->stats = (*out)->count;
-    return LLM_OK;
+    e->count.memory_bytes = e->backend->memory_used(e->ctx);
+    snprintf(e->describe, sizeof e->describe, "%s: %s", e->backend->name, e->backend->describe(e->ctx));
+    return llm__engine_init(e);
 }
 
 LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_config *cfg, llm_engine **out) {
     llm_engine_config c;
-    llm_engine *from = LLM__NEW(llm_engine, 1);
-    *out = NULL;
+    llm_engine *e = llm__engine_alloc();
     memset(&c, 0, sizeof c);
     if (cfg) c = *cfg;
-    llm_result r = from ? llm__engine_resolve(model, &c) : llm__nomem();
-    if (!r) r = llm__engine_backend(&c, &from->backend);
-    if (!r) r = llm__engine_assemble(from, model, &c, out);
-    if (r && from) llm__engine_close_net(from);
-    if (r && from) LLM_FREE(from->swap_memory);
-    LLM_FREE(from);
+    llm_result r = e ? llm__engine_resolve(model, &c) : llm__nomem();
+    if (!r) r = llm__engine_backend(&c, &e->backend);
+    if (!r) r = llm__engine_assemble(e, model, &c);
+    if (r) llm__engine_destroy(e);
+    *out = r ? NULL : e;
     return r;
 }
 
@@ -19941,12 +19911,11 @@ LLM_API void llm_engine_close(llm_engine *e) {
     for (llm_request *r = e->live; r; r = r->next) llm__request_end(e, r, LLM_FINISH_CANCELLED, NULL);
     while (e->n_flight) llm__flight_end(e);
     llm__tell_news(e);
-    llm__engine_close_net(e);
     llm__engine_destroy(e);
 }
 
-/* Publishes the figures of this step to other threads. */
-static void llm__engine_count(llm_engine *e) {
+/* Publishes the figures of this step to other threads. Returns 1 if something is left to do. */
+static int llm__engine_count(llm_engine *e) {
     e->count.n_running = e->n_running;
     e->count.free_blocks = e->kv.n_free;
     e->count.cached_blocks = e->kv.n_cached;
@@ -19954,7 +19923,9 @@ static void llm__engine_count(llm_engine *e) {
     e->count.n_waiting = e->n_waiting;
     for (const llm_request *r = e->inbox_first; r; r = r->inbox_next) e->count.n_waiting++;
     e->stats = e->count;
+    int busy = e->live || e->inbox_first;
     pthread_mutex_unlock(&e->mutex);
+    return busy;
 }
 
 /* One turn: take in, end what is to end, plan and begin a step, apply the one that is `lag` steps older, tell. Nothing
@@ -19970,12 +19941,8 @@ LLM_API llm_result llm_engine_step(llm_engine *e, int *busy) {
     if (e->n_flight > (f->n && !r ? e->p.lag : 0)) r2 = llm__flight_end(e);
     llm__tell_news(e);
     e->count.step_seconds += e->p.driver.now(e->p.driver.ctx) - e->now;
-    llm__engine_count(e);
-    if (busy) {
-        pthread_mutex_lock(&e->mutex);
-        *busy = e->live || e->inbox_first;
-        pthread_mutex_unlock(&e->mutex);
-    }
+    int left = llm__engine_count(e);
+    if (busy) *busy = left;
     return r ? r : r2;
 }
 
@@ -19992,20 +19959,23 @@ LLM_API void llm_engine_wait(llm_engine *e, double timeout_s) {
     pthread_mutex_unlock(&e->mutex);
 }
 
+/* 1 if every sequence has ended. Any thread. */
+static int llm__request_ended(llm_request *r) {
+    pthread_mutex_lock(&r->mutex);
+    int ended = r->n_done == r->n_seqs;
+    pthread_mutex_unlock(&r->mutex);
+    return ended;
+}
+
 /* Steps for this request; others on the engine advance with it. */
 LLM_API llm_result llm_request_run(llm_engine *e, llm_request *r) {
-    for (int done = 0; !done;) {
-        llm_result step = llm_engine_step(e, NULL);
-        pthread_mutex_lock(&r->mutex);
-        done = r->n_done == r->n_seqs;
-        pthread_mutex_unlock(&r->mutex);
-        if (step && done) return step;
-    }
-    for (int32_t i = 0; i < r->n_seqs; i++) {
+    llm_result step = LLM_OK;
+    while (!llm__request_ended(r)) step = llm_engine_step(e, NULL);
+    for (int32_t i = 0; i < r->n_seqs && !step; i++) {
         if (r->seq[i].finish == LLM_FINISH_ERROR) return llm__error(LLM_ERR_BACKEND, "%s", r->error);
         if (r->seq[i].finish == LLM_FINISH_CANCELLED) return llm__error(LLM_ERR_CANCELLED, "the request was cancelled");
     }
-    return LLM_OK;
+    return step;
 }
 
 /* ---- a request's memory ---- */
@@ -20266,10 +20236,7 @@ LLM_API llm_result llm_request_submit(llm_engine *e, const llm_request_config *c
 /* Only a flag and a wake-up: the stepping thread ends the request before it plans its next step. */
 LLM_API void llm_request_cancel(llm_request *r) {
     llm_engine *e = r->engine;
-    pthread_mutex_lock(&r->mutex);
-    int done = r->n_done == r->n_seqs;
-    pthread_mutex_unlock(&r->mutex);
-    if (done || __atomic_exchange_n(&r->cancelled, 1, __ATOMIC_ACQ_REL)) return;
+    if (llm__request_ended(r) || __atomic_exchange_n(&r->cancelled, 1, __ATOMIC_ACQ_REL)) return;
     pthread_mutex_lock(&e->mutex);
     __atomic_add_fetch(&e->n_cancels, 1, __ATOMIC_ACQ_REL);
     pthread_cond_signal(&e->arrived);
@@ -20280,10 +20247,7 @@ LLM_API void llm_request_cancel(llm_request *r) {
 LLM_API void llm_request_free(llm_request *r) {
     if (!r) return;
     llm_engine *e = r->engine;
-    pthread_mutex_lock(&r->mutex);
-    int done = r->n_done == r->n_seqs;
-    pthread_mutex_unlock(&r->mutex);
-    if (!done || __atomic_load_n(&r->refs, __ATOMIC_ACQUIRE) > 1) { /* the engine still has it: no call back from now on */
+    if (!llm__request_ended(r) || __atomic_load_n(&r->refs, __ATOMIC_ACQUIRE) > 1) { /* the engine still has it: no call back from now on */
         pthread_mutex_lock(&e->news_mutex);
         __atomic_store_n(&r->freed, 1, __ATOMIC_RELEASE);
         pthread_mutex_unlock(&e->news_mutex);

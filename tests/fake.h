@@ -50,8 +50,7 @@ static llm_drawn fake_draw(const float *row, const llm_draw *d) {
     s.temperature = d->temperature, s.top_k = d->top_k, s.top_p = d->top_p, s.min_p = d->min_p;
     r.s = &s, r.also = d->also;
     llm__choice c = llm__choose(row, FAKE_VOCAB, &r, d->seed, d->position, &k);
-    llm_drawn out = {c.id, c.logprob, c.prob, c.also};
-    return out;
+    return c;
 }
 
 /* Checks and writes the rows' keys; placeholders take what the step before drew. Returns 0 for a step that is wrong. */
@@ -167,6 +166,16 @@ static llm__engine_params fake_params(int32_t n_pages, int32_t page_tokens, int3
     return p;
 }
 
+/* A scheduler over any driver. */
+static llm_result fake_engine(const llm__engine_params *p, llm_engine **out) {
+    llm_engine *e = llm__engine_alloc();
+    if (e) e->p = *p;
+    llm_result r = e ? llm__engine_init(e) : LLM_ERR_NOMEM;
+    if (r) llm__engine_destroy(e);
+    *out = r ? NULL : e;
+    return r;
+}
+
 static llm_engine *fake_open(fake_device *f, llm__engine_params p) {
     memset(f, 0, sizeof *f);
     f->n_pages = p.n_pages;
@@ -183,7 +192,7 @@ static llm_engine *fake_open(fake_device *f, llm__engine_params p) {
     for (int i = 0; i < 2; i++) f->in_flight[i] = (int32_t *)calloc((size_t)p.max_seqs * ((size_t)p.max_len / (size_t)p.page_tokens + 1), sizeof(int32_t));
     f->clock_ms = 100000;
     p.driver.ctx = f;
-    CHECK(!llm__engine_new(&p, &f->engine));
+    CHECK(!fake_engine(&p, &f->engine));
     return f->engine;
 }
 

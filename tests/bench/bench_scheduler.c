@@ -49,7 +49,9 @@ static void run(int32_t n, int32_t lag) {
     p.driver.parallel = parallel, p.driver.rope_of = rope_of, p.driver.now = now;
     p.vocab = VOCAB, p.n_pages = n * (PROMPT + ANSWER) / PAGE + n, p.page_tokens = PAGE, p.max_len = PROMPT + ANSWER, p.max_seqs = p.max_out = n, p.max_rows = 8192, p.max_queue = n;
     p.n_workers = 1, p.no_cache = 0, p.eos_id = -1, p.lag = lag;
-    if (llm__engine_new(&p, &e)) exit(1);
+    e = llm__engine_alloc();
+    e->p = p;
+    if (llm__engine_init(e)) exit(1);
     c.prompt_ids = prompt, c.n_prompt_ids = PROMPT, c.sampling.max_tokens = -1, c.sampling.temperature = 1;
     for (int32_t i = 0; i < n; i++) {
         for (int k = 0; k < PROMPT; k++) prompt[k] = (int32_t)(llm__mix((uint64_t)(i * PROMPT + k)) % VOCAB);
