@@ -357,6 +357,36 @@ LLM_API void llm_reasoning_push(llm_reasoning *r, const char *piece, size_t len,
 LLM_API void llm_reasoning_end(llm_reasoning *r, llm_text *reasoning, llm_text *content);
 
 /* ---------------------------------------------------------------------------
+ * >>api-grammar   Answers that must have a form.
+ * --------------------------------------------------------------------------- */
+
+typedef struct llm_grammar llm_grammar; /* compiled; may be used by many requests at once */
+
+typedef enum llm_grammar_kind {
+    LLM_GRAMMAR_JSON_SCHEMA = 1,   /* a schema of draft 2020-12 or draft-07: what cannot be enforced is refused with its JSON pointer */
+    LLM_GRAMMAR_JSON_OBJECT,       /* any JSON object; the text is not looked at */
+    LLM_GRAMMAR_REGEX,             /* the whole answer matches */
+    LLM_GRAMMAR_CHOICE,            /* a JSON list of strings: the answer is one of them */
+    LLM_GRAMMAR_GBNF,              /* llama.cpp's notation; the rule "root" */
+    LLM_GRAMMAR_STRUCTURAL_TAG     /* {"structures": [{"begin", "schema", "end"}], "triggers": [...]} */
+} llm_grammar_kind;
+
+/* Compiles `len` bytes (at most 1 MiB). `space`: a regex of what may stand between the tokens of JSON; NULL: one space or none. The model gives the
+ * vocabulary and must outlive the grammar; NULL: bytes only, no masks. On error *out is NULL. Any thread. */
+LLM_API llm_result llm_grammar_open(const llm_model *model, llm_grammar_kind kind, const char *text, size_t len, const char *space, llm_grammar **out);
+LLM_API void llm_grammar_close(llm_grammar *grammar); /* NULL is fine; requests and matchers that use it keep it */
+
+/* One answer on its way through a grammar, for samplers of your own. Any thread, one at a time. */
+typedef struct llm_matcher llm_matcher;
+LLM_API llm_matcher *llm_matcher_open(llm_grammar *grammar); /* NULL: no memory */
+LLM_API void llm_matcher_close(llm_matcher *m);
+/* Goes on by some bytes, usually those of a token. LLM_ERR_ARG: the grammar forbids them, and the matcher stays where it was. */
+LLM_API llm_result llm_matcher_bytes(llm_matcher *m, const char *bytes, size_t n);
+/* Bit id of words, (llm_vocab_size + 31) / 32 of them: token id may come next. Tokens that end an answer are not among them: see llm_matcher_can_end. */
+LLM_API llm_result llm_matcher_mask(llm_matcher *m, uint32_t *words, int32_t *n_allowed);
+LLM_API int llm_matcher_can_end(const llm_matcher *m); /* the text is complete here; it may still be able to go on */
+
+/* ---------------------------------------------------------------------------
  * >>api-sampler   How the next token is chosen, and when an answer ends.
  * --------------------------------------------------------------------------- */
 
@@ -18246,6 +18276,2379 @@ static int llm__early_hit(const llm_early_stop *e, int32_t *count, float prob) {
     if (*count < e->window_size) return 0;
     *count = 0;
     return 1;
+}
+
+/* ============================================================================
+ * >>grammar   Answers that must have a form: JSON Schema, regular expressions, GBNF, choices, structural tags.
+ * ============================================================================
+ * Every form is compiled to one small machine over bytes, a pushdown automaton: BYTES consumes one byte of a set, SPLIT goes two ways, CALL and
+ * RETURN run a rule (so schemas and grammars may refer to themselves), REPEAT and AGAIN count the turns of a loop. A count is a number in a stack
+ * frame, so maxLength 65536 costs one instruction, not 65536.
+ *
+ * The machine is nondeterministic: after some text it is in several places at once. A place is a thread (BYTES instruction, stack); stacks are lists of
+ * frames that share their tails and are made only once (hash-consing: Ershov 1958), so two threads are equal exactly if their numbers are. The sorted set of
+ * threads is a state. Like a lazy DFA (Thompson 1968; RE2) states are numbered as they are met and the step state x byte -> state is remembered; bytes that
+ * no instruction tells apart share one column.
+ *
+ * What may the model say next? Every token is a path of bytes, and the tokens of a vocabulary are a trie. One walk over the trie in preorder, with the
+ * state of each depth at hand, steps over whole subtrees once a prefix is impossible, and gives one bit a token: the mask (Willard & Louf 2023). Masks are
+ * kept, with counts cut off at the longest token's length in their key: in the middle of a long string all positions have the same mask, so a mask is usually
+ * a look-up. tests/test_grammar.c has the plain twin: every token of the vocabulary run through the machine alone.
+ *
+ * Limits (all refused or ended with a sentence): instructions, threads of a state, stack depth, bytes of states and masks. Left recursion is refused. */
+
+enum { LLM__GR_MAX_OPS = 1 << 20, LLM__GR_MAX_THREADS = 4096, LLM__GR_MAX_WORK = 1 << 18, LLM__GR_MAX_DEPTH = 400, LLM__GR_MAX_NEST = 64,
+       LLM__GR_MAX_TOKEN = 255, LLM__GR_STATE_BYTES = 64 << 20, LLM__GR_MASK_BYTES = 32 << 20, LLM__GR_MAX_TEXT = 1 << 20 };
+
+typedef enum llm__gr_kind { LLM__GR_SPLIT, LLM__GR_BYTES, LLM__GR_CALL, LLM__GR_RETURN, LLM__GR_REPEAT, LLM__GR_AGAIN, LLM__GR_ACCEPT } llm__gr_kind;
+
+typedef struct llm__gr_op {
+    uint8_t kind, alive;    /* alive: some text leads from here to the end of its rule */
+    int32_t a;              /* BYTES: set; CALL: first instruction of the rule; REPEAT: of the body; AGAIN: its REPEAT */
+    int32_t next, other;    /* SPLIT: the second way, -1: none */
+    int32_t min, max;       /* REPEAT: turns; max -1: any number */
+} llm__gr_op;
+
+typedef struct llm__gr_frame {
+    int32_t op, count;      /* a CALL to return from, or a REPEAT with the turns that are done (not counted beyond min when max is -1) */
+    int32_t parent, depth;
+} llm__gr_frame;
+
+typedef struct llm__gr_thread {
+    int32_t op, frame;
+} llm__gr_thread;
+
+typedef struct llm__gr_state {
+    int32_t from, n;        /* its threads */
+    int32_t accept;         /* the text may end here */
+} llm__gr_state;
+
+/* Open addressing over things that live in an array: index + 1, 0 free. */
+typedef struct llm__gr_index {
+    int32_t *slot;
+    size_t cap;             /* 0 or a power of two */
+} llm__gr_index;
+
+/* The vocabulary as a trie in preorder: node i is the byte below its nearest ancestor of depth[i] - 1. */
+typedef struct llm__gr_trie {
+    uint8_t *byte, *depth;  /* (n) depth: 1 for the first byte of a token */
+    int32_t *skip;          /* (n) the node after the subtree */
+    int32_t *token;         /* (n) the first token that ends here, -1: none */
+    int32_t *same;          /* (vocab) the next token of the same bytes, -1: none */
+    int32_t n, vocab, longest;
+} llm__gr_trie;
+
+typedef struct llm__gr_mask {
+    uint64_t key[2];
+    uint32_t *words;        /* (vocab + 31) / 32; NULL: free slot */
+    int32_t n_allowed;      /* tokens, without those that end the answer */
+} llm__gr_mask;
+
+struct llm_grammar {
+    pthread_mutex_t lock;   /* of everything below that grows while it is used, and of refs */
+    int32_t refs;
+    const llm_model *model;
+    llm__gr_op *op;
+    size_t n_ops, ops_cap;
+    uint32_t (*set)[8];     /* 256 bits each */
+    size_t n_sets, sets_cap;
+    uint8_t class_of[256], class_byte[256];
+    int32_t n_classes, start;
+    llm__gr_frame *frame;   /* 0: the bottom */
+    size_t n_frames, frames_cap;
+    llm__gr_thread *thread;
+    size_t n_threads, threads_cap;
+    llm__gr_state *state;   /* 0: dead, 1: where every answer starts */
+    size_t n_states, states_cap;
+    int32_t *to;            /* (n_states, n_classes) -1: not yet known */
+    size_t to_cap;
+    llm__gr_index frames_at, states_at;
+    llm__gr_thread *work;   /* of one step: threads met so far, see llm__gr_follow */
+    int32_t *base;
+    size_t n_work, work_cap, base_cap;
+    llm__gr_index seen;
+    llm__gr_trie trie;
+    llm__gr_mask *mask;     /* open addressing */
+    size_t masks_cap, n_masks;
+    struct llm_matcher *matchers; /* of running answers: their states survive when the memory of states is emptied */
+    const char *failed;     /* the machine gave up: why; NULL */
+};
+
+struct llm_matcher {
+    llm_grammar *grammar;
+    struct llm_matcher *next, **link;
+    int32_t state, ended;
+};
+
+/* ---- building: fragments of a machine with one way in and one way out, joined like bricks ---- */
+
+typedef struct llm__gr_frag {
+    int32_t in, out;        /* out: a SPLIT whose next is still open; in -1: nothing can ever match */
+} llm__gr_frag;
+
+typedef struct llm__gr_build {
+    llm_grammar *g;
+    llm_result failed;      /* the first error, whose sentence is llm_last_error */
+} llm__gr_build;
+
+static const llm__gr_frag llm__gr_never = {-1, -1};
+
+static int32_t llm__gr_add(llm__gr_build *b, llm__gr_kind kind, int32_t a, int32_t next) {
+    llm_grammar *g = b->g;
+    if (b->failed) return 0;
+    if (g->n_ops >= LLM__GR_MAX_OPS) {
+        b->failed = llm__error(LLM_ERR_LIMIT, "grammar: more than %d instructions, a smaller grammar expected", LLM__GR_MAX_OPS);
+        return 0;
+    }
+    if (!llm__grow((void **)&g->op, &g->ops_cap, g->n_ops + 1, sizeof *g->op)) {
+        b->failed = llm__nomem();
+        return 0;
+    }
+    llm__gr_op *op = &g->op[g->n_ops];
+    memset(op, 0, sizeof *op);
+    op->kind = (uint8_t)kind, op->a = a, op->next = next, op->other = -1;
+    return (int32_t)g->n_ops++;
+}
+
+static llm__gr_frag llm__gr_empty(llm__gr_build *b) {
+    llm__gr_frag f;
+    f.in = f.out = llm__gr_add(b, LLM__GR_SPLIT, 0, -1);
+    return f;
+}
+
+static llm__gr_frag llm__gr_seq(llm__gr_build *b, llm__gr_frag f, llm__gr_frag then) {
+    if (f.in < 0 || then.in < 0 || b->failed) return llm__gr_never;
+    b->g->op[f.out].next = then.in;
+    f.out = then.out;
+    return f;
+}
+
+/* Leads what follows a fragment to an instruction. */
+static void llm__gr_goto(llm__gr_build *b, llm__gr_frag f, int32_t to) {
+    if (!b->failed && f.in >= 0) b->g->op[f.out].next = to;
+}
+
+static llm__gr_frag llm__gr_alt(llm__gr_build *b, llm__gr_frag f, llm__gr_frag or_else) {
+    if (f.in < 0) return or_else;
+    if (or_else.in < 0 || b->failed) return f;
+    int32_t out = llm__gr_add(b, LLM__GR_SPLIT, 0, -1), split = llm__gr_add(b, LLM__GR_SPLIT, 0, f.in);
+    if (b->failed) return llm__gr_never;
+    b->g->op[split].other = or_else.in;
+    b->g->op[f.out].next = b->g->op[or_else.out].next = out;
+    f.in = split, f.out = out;
+    return f;
+}
+
+/* f repeated min to max times (max -1: without end). Only counted loops need frames. */
+static llm__gr_frag llm__gr_repeat(llm__gr_build *b, llm__gr_frag f, int32_t min, int32_t max) {
+    if (f.in < 0) return min ? f : llm__gr_empty(b);
+    if (max == 0) return llm__gr_empty(b);
+    if (min == 1 && max == 1) return f;
+    if (min == 0 && max == 1) return llm__gr_alt(b, f, llm__gr_empty(b));
+    int32_t out = llm__gr_add(b, LLM__GR_SPLIT, 0, -1), loop;
+    if (max < 0 && min <= 1) {
+        loop = llm__gr_add(b, LLM__GR_SPLIT, 0, f.in);
+        if (b->failed) return llm__gr_never;
+        b->g->op[loop].other = out;
+        b->g->op[f.out].next = loop;
+        if (min == 0) f.in = loop;
+    } else {
+        loop = llm__gr_add(b, LLM__GR_REPEAT, f.in, out);
+        int32_t again = llm__gr_add(b, LLM__GR_AGAIN, loop, -1);
+        if (b->failed) return llm__gr_never;
+        b->g->op[loop].min = min, b->g->op[loop].max = max;
+        b->g->op[f.out].next = again;
+        f.in = loop;
+    }
+    f.out = out;
+    return f;
+}
+
+static llm__gr_frag llm__gr_bytes(llm__gr_build *b, const uint32_t set[8]) {
+    llm_grammar *g = b->g;
+    size_t k = g->n_sets, least = k > 256 ? k - 256 : 0;
+    while (k > least && memcmp(g->set[k - 1], set, 32)) k--;
+    if (k == least) {
+        if (!b->failed && !llm__grow((void **)&g->set, &g->sets_cap, g->n_sets + 1, sizeof *g->set)) b->failed = llm__nomem();
+        if (b->failed) return llm__gr_never;
+        memcpy(g->set[g->n_sets++], set, 32);
+        k = g->n_sets;
+    }
+    llm__gr_frag f = llm__gr_empty(b);
+    f.in = llm__gr_add(b, LLM__GR_BYTES, (int32_t)k - 1, f.out);
+    return f;
+}
+
+static llm__gr_frag llm__gr_range(llm__gr_build *b, int lo, int hi) {
+    uint32_t set[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    for (int c = lo; c <= hi; c++) set[c >> 5] |= 1u << (c & 31);
+    return llm__gr_bytes(b, set);
+}
+
+static llm__gr_frag llm__gr_text(llm__gr_build *b, const char *s, size_t n) {
+    llm__gr_frag f = llm__gr_empty(b);
+    for (size_t i = 0; i < n && !b->failed; i++) f = llm__gr_seq(b, f, llm__gr_range(b, (unsigned char)s[i], (unsigned char)s[i]));
+    return f;
+}
+
+static llm__gr_frag llm__gr_word(llm__gr_build *b, const char *s) { return llm__gr_text(b, s, strlen(s)); }
+
+/* Code points [lo, hi] of one UTF-8 length: split where the continuation bytes would not run from 80 to BF, then byte by byte. */
+static llm__gr_frag llm__gr_utf8_range(llm__gr_build *b, int32_t lo, int32_t hi) {
+    char first[4], last[4];
+    int n = llm__utf8_put(first, lo);
+    for (int i = 1; i < n; i++) {
+        int32_t low_bits = (1 << (6 * i)) - 1;
+        if ((lo & ~low_bits) == (hi & ~low_bits)) continue;
+        if (lo & low_bits) return llm__gr_alt(b, llm__gr_utf8_range(b, lo, lo | low_bits), llm__gr_utf8_range(b, (lo | low_bits) + 1, hi));
+        if ((hi & low_bits) != low_bits)
+            return llm__gr_alt(b, llm__gr_utf8_range(b, lo, (hi & ~low_bits) - 1), llm__gr_utf8_range(b, hi & ~low_bits, hi));
+    }
+    llm__utf8_put(last, hi);
+    llm__gr_frag f = llm__gr_empty(b);
+    for (int i = 0; i < n; i++) f = llm__gr_seq(b, f, llm__gr_range(b, (unsigned char)first[i], (unsigned char)last[i]));
+    return f;
+}
+
+/* One code point of a set (sorted ranges), as UTF-8; surrogates are left out. */
+static llm__gr_frag llm__gr_chars(llm__gr_build *b, const int32_t *range, size_t n) {
+    static const int32_t edge[] = {0, 0x80, 0x800, 0xD800, 0xE000, 0x10000, 0x110000};
+    uint32_t ascii[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    llm__gr_frag f = llm__gr_never;
+    int any = 0;
+    for (size_t i = 0; i < n; i += 2) {
+        for (int32_t c = range[i]; c <= range[i + 1] && c < 0x80; c++) ascii[c >> 5] |= 1u << (c & 31), any = 1;
+        for (int k = 1; k < 6; k++) {
+            int32_t lo = LLM__MAX(range[i], edge[k]), hi = LLM__MIN(range[i + 1], edge[k + 1] - 1);
+            if (k != 3 && lo <= hi) f = llm__gr_alt(b, f, llm__gr_utf8_range(b, lo, hi));
+        }
+    }
+    return any ? llm__gr_alt(b, llm__gr_bytes(b, ascii), f) : f;
+}
+
+/* One of n byte strings, sorted: a trie, so that a common beginning is one path. */
+static llm__gr_frag llm__gr_strings(llm__gr_build *b, const llm__str *s, size_t n, size_t at, int depth) {
+    size_t from = at;
+    while (at < s[0].n && at < s[n - 1].n && s[0].p[at] == s[n - 1].p[at]) at++;
+    llm__gr_frag f = llm__gr_text(b, s[0].p + from, at - from), rest = llm__gr_never;
+    if (depth > 512 && !b->failed) b->failed = llm__error(LLM_ERR_LIMIT, "grammar: strings that begin alike, 512 levels deep, fewer expected");
+    for (size_t i = 0, k; i < n && !b->failed; i = k) {
+        for (k = i + 1; k < n && s[k].n > at && s[i].n > at && s[k].p[at] == s[i].p[at];) k++;
+        if (s[i].n <= at) {
+            while (k < n && s[k].n <= at) k++;
+            rest = llm__gr_alt(b, rest, llm__gr_empty(b));
+        } else {
+            rest = llm__gr_alt(b, rest, llm__gr_strings(b, s + i, k - i, at, depth + 1));
+        }
+    }
+    return llm__gr_seq(b, f, rest);
+}
+
+/* A rule: a place to call that is filled later, so that rules may call themselves. */
+static int32_t llm__gr_rule(llm__gr_build *b) { return llm__gr_add(b, LLM__GR_SPLIT, 0, -1); }
+
+static void llm__gr_rule_is(llm__gr_build *b, int32_t rule, llm__gr_frag body) {
+    int32_t end = llm__gr_add(b, LLM__GR_RETURN, 0, -1);
+    if (b->failed) return;
+    b->g->op[rule].next = body.in;
+    if (body.in >= 0) b->g->op[body.out].next = end;
+}
+
+static llm__gr_frag llm__gr_call(llm__gr_build *b, int32_t rule) {
+    llm__gr_frag f = llm__gr_empty(b);
+    f.in = llm__gr_add(b, LLM__GR_CALL, rule, f.out);
+    return f;
+}
+
+/* ---- the machine ---- */
+
+/* The slot of an entry with this hash for which same(g, index, what) holds, or the free one for it. */
+typedef int (*llm__gr_same)(const llm_grammar *g, int32_t index, const void *what);
+
+static int32_t *llm__gr_slot(const llm_grammar *g, const llm__gr_index *x, uint64_t hash, llm__gr_same same, const void *what) {
+    size_t i = (size_t)hash & (x->cap - 1);
+    while (x->slot[i] && !same(g, x->slot[i] - 1, what)) i = (i + 1) & (x->cap - 1);
+    return &x->slot[i];
+}
+
+static uint64_t llm__gr_frame_hash(const llm__gr_frame *f) { return llm__mix(llm__mix((uint64_t)(uint32_t)f->op << 32 | (uint32_t)f->count) ^ (uint32_t)f->parent); }
+
+static int llm__gr_frame_same(const llm_grammar *g, int32_t index, const void *what) {
+    const llm__gr_frame *a = &g->frame[index], *f = (const llm__gr_frame *)what;
+    return a->op == f->op && a->count == f->count && a->parent == f->parent;
+}
+
+static uint64_t llm__gr_state_hash(const llm_grammar *g, const llm__gr_state *s) {
+    return llm__hash(g->thread + s->from, (size_t)s->n * sizeof *g->thread, (uint64_t)s->accept);
+}
+
+static int llm__gr_state_same(const llm_grammar *g, int32_t index, const void *what) {
+    const llm__gr_state *a = &g->state[index], *s = (const llm__gr_state *)what;
+    return a->n == s->n && a->accept == s->accept && !memcmp(g->thread + a->from, g->thread + s->from, (size_t)s->n * sizeof *g->thread);
+}
+
+/* The frame (op, count) on top of `parent`; -1: too deep, or no memory. */
+static int32_t llm__gr_push(llm_grammar *g, int32_t parent, int32_t op, int32_t count) {
+    llm__gr_frame f;
+    f.op = op, f.count = count, f.parent = parent;
+    f.depth = parent < 0 ? 0 : g->frame[parent].depth + 1;
+    if (f.depth > LLM__GR_MAX_DEPTH) return -1;
+    if (4 * (g->n_frames + 1) > 3 * g->frames_at.cap) {
+        llm__gr_index bigger;
+        bigger.cap = g->frames_at.cap ? 2 * g->frames_at.cap : 256;
+        bigger.slot = LLM__NEW(int32_t, bigger.cap);
+        if (!bigger.slot) return g->failed = "out of memory", -1;
+        for (size_t i = 0; i < g->n_frames; i++)
+            *llm__gr_slot(g, &bigger, llm__gr_frame_hash(&g->frame[i]), llm__gr_frame_same, &g->frame[i]) = (int32_t)i + 1;
+        LLM_FREE(g->frames_at.slot);
+        g->frames_at = bigger;
+    }
+    int32_t *slot = llm__gr_slot(g, &g->frames_at, llm__gr_frame_hash(&f), llm__gr_frame_same, &f);
+    if (*slot) return *slot - 1;
+    if (!llm__grow((void **)&g->frame, &g->frames_cap, g->n_frames + 1, sizeof f)) return g->failed = "out of memory", -1;
+    g->frame[g->n_frames++] = f;
+    return *slot = (int32_t)g->n_frames, *slot - 1;
+}
+
+/* What a step has met already: (instruction, stack, how many frames of the stack are new in this step). */
+typedef struct llm__gr_met {
+    int32_t op, frame, fresh;
+} llm__gr_met;
+
+static int llm__gr_met_same(const llm_grammar *g, int32_t index, const void *what) {
+    const llm__gr_met *m = (const llm__gr_met *)what;
+    return g->work[index].op == m->op && g->work[index].frame == m->frame && g->frame[m->frame].depth - g->base[index] == m->fresh;
+}
+
+/* Adds (op, frame) to the work of this step unless it is there. `base`: the least depth the stack had on the way here within the step; frames above it were
+ * pushed since the last byte. That tells a turn of a loop that consumed nothing: it ends the loop, or it would go on for ever. */
+static void llm__gr_meet(llm_grammar *g, int32_t op, int32_t frame, int32_t base) {
+    while (op >= 0 && g->op[op].kind == LLM__GR_SPLIT && g->op[op].other < 0) op = g->op[op].next;
+    if (frame < 0 || op < 0 || !g->op[op].alive || g->failed) return;
+    llm__gr_met m;
+    m.op = op, m.frame = frame;
+    base = LLM__MIN(base, g->frame[frame].depth);
+    m.fresh = g->frame[frame].depth - base;
+    if (g->n_work >= LLM__GR_MAX_WORK) {
+        g->failed = "too many ways to read the text so far, a less ambiguous grammar expected";
+        return;
+    }
+    if (!llm__grow((void **)&g->work, &g->work_cap, g->n_work + 1, sizeof *g->work) ||
+        !llm__grow((void **)&g->base, &g->base_cap, g->n_work + 1, sizeof *g->base)) {
+        g->failed = "out of memory";
+        return;
+    }
+    if (4 * (g->n_work + 1) > 3 * g->seen.cap) {
+        size_t cap = g->seen.cap ? 2 * g->seen.cap : 256;
+        int32_t *slot = LLM__NEW(int32_t, cap);
+        if (!slot) {
+            g->failed = "out of memory";
+            return;
+        }
+        LLM_FREE(g->seen.slot);
+        g->seen.slot = slot;
+        g->seen.cap = cap;
+        for (size_t i = 0; i < g->n_work; i++) {
+            llm__gr_met old;
+            old.op = g->work[i].op, old.frame = g->work[i].frame, old.fresh = g->frame[old.frame].depth - g->base[i];
+            *llm__gr_slot(g, &g->seen, llm__mix((uint64_t)(uint32_t)old.op << 32 | (uint32_t)old.frame) + (uint32_t)old.fresh, llm__gr_met_same, &old) = (int32_t)i + 1;
+        }
+    }
+    int32_t *slot = llm__gr_slot(g, &g->seen, llm__mix((uint64_t)(uint32_t)op << 32 | (uint32_t)frame) + (uint32_t)m.fresh, llm__gr_met_same, &m);
+    if (*slot) return;
+    g->work[g->n_work].op = op, g->work[g->n_work].frame = frame, g->base[g->n_work] = base;
+    *slot = (int32_t)++g->n_work;
+}
+
+/* One turn of a loop is over: another, or out. */
+static void llm__gr_again(llm_grammar *g, int32_t frame, int32_t base) {
+    llm__gr_frame f = g->frame[frame];
+    const llm__gr_op *r = &g->op[f.op];
+    int32_t done = f.count + 1, nothing = f.depth > base;
+    if (r->max < 0) done = LLM__MIN(done, r->min);
+    if (done >= r->min || nothing) llm__gr_meet(g, r->next, f.parent, base);
+    if ((r->max < 0 || done < r->max) && !nothing) {
+        base = LLM__MIN(base, f.depth - 1);
+        llm__gr_meet(g, r->a, llm__gr_push(g, f.parent, f.op, done), base);
+    }
+}
+
+/* Follows everything that consumes nothing from the threads met, to the BYTES where the next byte decides. Returns 1 if the text may end here. */
+static int llm__gr_follow(llm_grammar *g) {
+    int accept = 0;
+    for (size_t i = 0; i < g->n_work && !g->failed; i++) {
+        llm__gr_thread t = g->work[i];
+        int32_t base = g->base[i];
+        const llm__gr_op op = g->op[t.op];
+        if (op.kind == LLM__GR_ACCEPT) accept = 1;
+        if (op.kind == LLM__GR_SPLIT) {
+            llm__gr_meet(g, op.next, t.frame, base);
+            llm__gr_meet(g, op.other, t.frame, base);
+        } else if (op.kind == LLM__GR_CALL) { /* a call that is the last thing of a rule needs no frame */
+            llm__gr_meet(g, op.a, g->op[op.next].kind == LLM__GR_RETURN ? t.frame : llm__gr_push(g, t.frame, t.op, 0), base);
+        } else if (op.kind == LLM__GR_RETURN) {
+            llm__gr_meet(g, g->op[g->frame[t.frame].op].next, g->frame[t.frame].parent, base);
+        } else if (op.kind == LLM__GR_REPEAT) {
+            if (!op.min) llm__gr_meet(g, op.next, t.frame, base);
+            llm__gr_meet(g, op.a, llm__gr_push(g, t.frame, t.op, 0), base);
+        } else if (op.kind == LLM__GR_AGAIN) {
+            llm__gr_again(g, t.frame, base);
+        }
+    }
+    return accept;
+}
+
+static int llm__gr_thread_order(const void *a, const void *b) {
+    const llm__gr_thread *x = (const llm__gr_thread *)a, *y = (const llm__gr_thread *)b;
+    return x->op != y->op ? (x->op > y->op) - (x->op < y->op) : (x->frame > y->frame) - (x->frame < y->frame);
+}
+
+/* The number of the state made of the BYTES threads in the work of this step; 0: dead (also when something failed). */
+static int32_t llm__gr_intern(llm_grammar *g, int accept) {
+    llm__gr_state s;
+    s.from = (int32_t)g->n_threads, s.n = 0, s.accept = accept;
+    if (!llm__grow((void **)&g->thread, &g->threads_cap, g->n_threads + g->n_work, sizeof *g->thread)) g->failed = "out of memory";
+    for (size_t i = 0; i < g->n_work && !g->failed; i++)
+        if (g->op[g->work[i].op].kind == LLM__GR_BYTES) g->thread[g->n_threads + (size_t)s.n++] = g->work[i];
+    if (g->failed || (!s.n && !accept)) return 0;
+    llm__gr_thread *t = g->thread + s.from;
+    qsort(t, (size_t)s.n, sizeof *t, llm__gr_thread_order);
+    int32_t n = 0;
+    for (int32_t i = 0; i < s.n; i++)
+        if (!n || llm__gr_thread_order(&t[n - 1], &t[i])) t[n++] = t[i];
+    s.n = n;
+    if (n > LLM__GR_MAX_THREADS) return g->failed = "too many ways to read the text so far, a less ambiguous grammar expected", 0;
+    if (4 * (g->n_states + 1) > 3 * g->states_at.cap) {
+        llm__gr_index bigger;
+        bigger.cap = g->states_at.cap ? 2 * g->states_at.cap : 256;
+        bigger.slot = LLM__NEW(int32_t, bigger.cap);
+        if (!bigger.slot) return g->failed = "out of memory", 0;
+        for (size_t i = 0; i < g->n_states; i++)
+            *llm__gr_slot(g, &bigger, llm__gr_state_hash(g, &g->state[i]), llm__gr_state_same, &g->state[i]) = (int32_t)i + 1;
+        LLM_FREE(g->states_at.slot);
+        g->states_at = bigger;
+    }
+    int32_t *slot = llm__gr_slot(g, &g->states_at, llm__gr_state_hash(g, &s), llm__gr_state_same, &s);
+    if (*slot) return *slot - 1;
+    size_t row = (size_t)g->n_classes;
+    if (!llm__grow((void **)&g->state, &g->states_cap, g->n_states + 1, sizeof s) ||
+        !llm__grow((void **)&g->to, &g->to_cap, (g->n_states + 1) * row, sizeof *g->to)) return g->failed = "out of memory", 0;
+    memset(g->to + g->n_states * row, 0xFF, row * sizeof *g->to);
+    g->state[g->n_states++] = s;
+    g->n_threads += (size_t)s.n;
+    *slot = (int32_t)g->n_states;
+    return *slot - 1;
+}
+
+static void llm__gr_work_clear(llm_grammar *g) {
+    g->n_work = 0;
+    if (g->seen.cap) memset(g->seen.slot, 0, g->seen.cap * sizeof *g->seen.slot);
+}
+
+/* The state after a byte of class k. */
+static int32_t llm__gr_step_new(llm_grammar *g, int32_t state, int32_t k) {
+    llm__gr_state s = g->state[state];
+    int byte = g->class_byte[k];
+    llm__gr_work_clear(g);
+    for (int32_t i = 0; i < s.n; i++) {
+        llm__gr_thread t = g->thread[s.from + i];
+        const llm__gr_op *op = &g->op[t.op];
+        if (g->set[op->a][byte >> 5] >> (byte & 31) & 1) llm__gr_meet(g, op->next, t.frame, INT32_MAX);
+    }
+    int32_t to = g->n_work ? llm__gr_intern(g, llm__gr_follow(g)) : 0;
+    return g->failed ? 0 : (g->to[(size_t)state * (size_t)g->n_classes + (size_t)k] = to);
+}
+
+LLM__INLINE int32_t llm__gr_step(llm_grammar *g, int32_t state, uint8_t byte) {
+    int32_t to = g->to[(size_t)state * (size_t)g->n_classes + g->class_of[byte]];
+    return to >= 0 ? to : llm__gr_step_new(g, state, g->class_of[byte]);
+}
+
+/* States, from nothing: the dead one and that of the empty text. */
+static void llm__gr_begin(llm_grammar *g) {
+    g->n_frames = g->n_threads = g->n_states = 0;
+    if (g->frames_at.cap) memset(g->frames_at.slot, 0, g->frames_at.cap * sizeof *g->frames_at.slot);
+    if (g->states_at.cap) memset(g->states_at.slot, 0, g->states_at.cap * sizeof *g->states_at.slot);
+    llm__gr_work_clear(g);
+    llm__gr_push(g, -1, -1, 0);
+    if (!llm__grow((void **)&g->state, &g->states_cap, 1, sizeof *g->state) ||
+        !llm__grow((void **)&g->to, &g->to_cap, (size_t)g->n_classes, sizeof *g->to)) g->failed = "out of memory";
+    if (g->failed) return;
+    memset(&g->state[0], 0, sizeof *g->state);
+    memset(g->to, 0, (size_t)g->n_classes * sizeof *g->to);
+    g->n_states = 1;
+    llm__gr_meet(g, g->start, 0, 0);
+    (void)llm__gr_intern(g, llm__gr_follow(g));
+}
+
+/* Forgets all states but those of running answers, when they take too much memory. Frames are made parents first, so one pass in order of number copies those
+ * that are needed. */
+static void llm__gr_trim(llm_grammar *g) {
+    if (g->n_states * (size_t)g->n_classes * 4 + g->n_threads * sizeof *g->thread + g->n_frames * sizeof *g->frame < LLM__GR_STATE_BYTES) return;
+    llm__gr_frame *frame = g->frame;
+    llm__gr_thread *thread = g->thread;
+    llm__gr_state *state = g->state;
+    size_t n = g->n_frames;
+    int32_t *now = LLM__NEW(int32_t, n); /* 0: not needed, 1: needed, then new number + 2 */
+    if (!now) {
+        g->failed = "out of memory";
+        return;
+    }
+    g->frame = NULL, g->thread = NULL, g->state = NULL;
+    g->frames_cap = g->threads_cap = g->states_cap = 0;
+    llm__gr_begin(g);
+    for (struct llm_matcher *m = g->matchers; m; m = m->next)
+        for (int32_t i = 0; i < state[m->state].n; i++)
+            for (int32_t f = thread[state[m->state].from + i].frame; f >= 0 && !now[f]; f = frame[f].parent) now[f] = 1;
+    for (size_t i = 0; i < n && !g->failed; i++)
+        if (now[i]) now[i] = 2 + llm__gr_push(g, frame[i].parent < 0 ? -1 : now[frame[i].parent] - 2, frame[i].op, frame[i].count);
+    for (struct llm_matcher *m = g->matchers; m && !g->failed; m = m->next) {
+        llm__gr_work_clear(g);
+        for (int32_t i = 0; i < state[m->state].n; i++) {
+            llm__gr_thread t = thread[state[m->state].from + i];
+            llm__gr_meet(g, t.op, now[t.frame] - 2, INT32_MAX);
+        }
+        m->state = m->state ? llm__gr_intern(g, state[m->state].accept) : 0;
+    }
+    LLM_FREE(frame);
+    LLM_FREE(thread);
+    LLM_FREE(state);
+    LLM_FREE(now);
+}
+
+/* ---- masks ---- */
+
+typedef struct llm__gr_spelling {
+    const char *p;
+    int32_t n, id;
+} llm__gr_spelling;
+
+static int llm__gr_spelling_order(const void *a, const void *b) {
+    const llm__gr_spelling *x = (const llm__gr_spelling *)a, *y = (const llm__gr_spelling *)b;
+    int order = memcmp(x->p, y->p, (size_t)LLM__MIN(x->n, y->n));
+    if (order) return order;
+    return x->n != y->n ? (x->n > y->n) - (x->n < y->n) : (x->id > y->id) - (x->id < y->id);
+}
+
+static void llm__gr_trie_free(llm__gr_trie *t) {
+    LLM_FREE(t->byte);
+    LLM_FREE(t->depth);
+    LLM_FREE(t->skip);
+    LLM_FREE(t->token);
+    LLM_FREE(t->same);
+    memset(t, 0, sizeof *t);
+}
+
+/* Nodes for one token's bytes beyond those it shares with the token before it. open[d]: the node of depth d + 1 that may still get children. */
+static void llm__gr_trie_token(llm__gr_trie *t, const llm__gr_spelling *s, const llm__gr_spelling *before, int32_t *open) {
+    int32_t shared = 0;
+    while (before && shared < s->n && shared < before->n && s->p[shared] == before->p[shared]) shared++;
+    if (before && shared == s->n && shared == before->n) { /* the same bytes: one node, a chain of tokens */
+        int32_t at = t->token[open[s->n - 1]];
+        while (t->same[at] >= 0) at = t->same[at];
+        t->same[at] = s->id;
+        return;
+    }
+    for (int32_t d = before ? before->n - 1 : -1; d >= shared; d--) t->skip[open[d]] = t->n;
+    for (int32_t d = shared; d < s->n; d++) {
+        open[d] = t->n;
+        t->byte[t->n] = (uint8_t)s->p[d];
+        t->depth[t->n] = (uint8_t)(d + 1);
+        t->token[t->n++] = d + 1 == s->n ? s->id : -1;
+    }
+}
+
+/* The trie of a vocabulary. Special tokens, and those longer than 255 bytes, are not in it: a grammar never lets them through. */
+static llm_result llm__gr_trie_make(const llm_model *model, llm__gr_trie *t) {
+    int32_t vocab = llm_vocab_size(model), n = 0, open[LLM__GR_MAX_TOKEN];
+    llm_text all;
+    memset(&all, 0, sizeof all);
+    llm__gr_spelling *s = LLM__NEW(llm__gr_spelling, vocab);
+    size_t *from = LLM__NEW(size_t, vocab), nodes = 0;
+    llm_result r = s && from ? LLM_OK : llm__nomem();
+    for (int32_t id = 0; id < vocab && !r; id++) {
+        size_t begin = all.len;
+        if (llm_token_is_special(model, id) || llm_token_bytes(model, id, &all) || all.len == begin) continue;
+        if (all.len - begin > LLM__GR_MAX_TOKEN) {
+            all.len = begin;
+            continue;
+        }
+        s[n].n = (int32_t)(all.len - begin), s[n].id = id;
+        from[n++] = begin;
+        nodes += all.len - begin;
+        t->longest = LLM__MAX(t->longest, s[n - 1].n);
+    }
+    if (!r && all.failed) r = llm__nomem();
+    for (int32_t i = 0; i < n && !r; i++) s[i].p = all.data + from[i];
+    if (!r) {
+        qsort(s, (size_t)n, sizeof *s, llm__gr_spelling_order);
+        t->vocab = vocab;
+        t->byte = LLM__NEW(uint8_t, nodes), t->depth = LLM__NEW(uint8_t, nodes);
+        t->skip = LLM__NEW(int32_t, nodes), t->token = LLM__NEW(int32_t, nodes), t->same = LLM__NEW(int32_t, vocab);
+        if (!t->byte || !t->depth || !t->skip || !t->token || !t->same) r = llm__nomem();
+    }
+    if (!r) {
+        memset(t->same, 0xFF, (size_t)vocab * sizeof *t->same);
+        for (int32_t i = 0; i < n; i++) llm__gr_trie_token(t, &s[i], i ? &s[i - 1] : NULL, open);
+        for (int32_t d = n ? s[n - 1].n - 1 : -1; d >= 0; d--) t->skip[open[d]] = t->n;
+    }
+    LLM_FREE(s);
+    LLM_FREE(from);
+    llm_text_free(&all);
+    return r;
+}
+
+/* What a mask depends on: the threads, with the counts of their loops cut off where no single token can reach. 128 bits of a keyed hash stand for it; a sum
+ * over the threads, since their order within a state means nothing. */
+static void llm__gr_mask_key(const llm_grammar *g, int32_t state, uint64_t key[2]) {
+    const llm__gr_state *s = &g->state[state];
+    int32_t far = g->trie.longest + 1;
+    key[0] = key[1] = (uint64_t)s->accept;
+    for (int32_t i = 0; i < s->n; i++) {
+        const llm__gr_thread *t = &g->thread[s->from + i];
+        uint64_t a = llm__mix((uint64_t)t->op + 1), b = llm__mix(a ^ 0x9E3779B97F4A7C15u);
+        for (int32_t f = t->frame; f > 0; f = g->frame[f].parent) {
+            const llm__gr_op *op = &g->op[g->frame[f].op];
+            uint64_t word = (uint64_t)(uint32_t)g->frame[f].op << 32;
+            if (op->kind == LLM__GR_REPEAT) {
+                int32_t need = LLM__MAX(0, op->min - g->frame[f].count), left = op->max < 0 ? far : op->max - g->frame[f].count;
+                word |= (uint64_t)LLM__MIN(need, far) << 16 | (uint64_t)LLM__MIN(left, far);
+            }
+            a = llm__mix(a ^ word), b = llm__mix(b + word);
+        }
+        key[0] += a, key[1] += b;
+    }
+}
+
+static void llm__gr_masks_free(llm_grammar *g) {
+    for (size_t i = 0; i < g->masks_cap; i++) LLM_FREE(g->mask[i].words);
+    LLM_FREE(g->mask);
+    g->mask = NULL;
+    g->masks_cap = g->n_masks = 0;
+}
+
+/* Walks the trie: sets the bit of every token that leads to a living state. Returns how many. */
+static int32_t llm__gr_walk(llm_grammar *g, int32_t state, uint32_t *words) {
+    const llm__gr_trie *t = &g->trie;
+    int32_t at[LLM__GR_MAX_TOKEN + 1], n = 0;
+    at[0] = state;
+    for (int32_t i = 0; i < t->n;) {
+        int32_t to = llm__gr_step(g, at[t->depth[i] - 1], t->byte[i]);
+        if (!to) {
+            i = t->skip[i];
+            continue;
+        }
+        at[t->depth[i]] = to;
+        for (int32_t id = t->token[i]; id >= 0; id = t->same[id], n++) words[id >> 5] |= 1u << (id & 31);
+        i++;
+    }
+    return n;
+}
+
+/* The mask of a state; NULL: g->failed says why. */
+static const llm__gr_mask *llm__gr_mask_of(llm_grammar *g, int32_t state) {
+    uint64_t key[2];
+    size_t n_words = ((size_t)g->trie.vocab + 31) / 32;
+    llm__gr_mask_key(g, state, key);
+    if (!g->mask || g->n_masks * n_words * 4 > LLM__GR_MASK_BYTES || 4 * (g->n_masks + 1) > 3 * g->masks_cap) {
+        size_t cap = g->mask && g->n_masks * n_words * 4 <= LLM__GR_MASK_BYTES ? 2 * g->masks_cap : 256;
+        llm__gr_mask *bigger = LLM__NEW(llm__gr_mask, cap);
+        if (!bigger) return g->failed = "out of memory", (const llm__gr_mask *)NULL;
+        for (size_t i = 0; i < g->masks_cap && cap > 256; i++) {
+            size_t k = (size_t)g->mask[i].key[0] & (cap - 1);
+            if (!g->mask[i].words) continue;
+            while (bigger[k].words) k = (k + 1) & (cap - 1);
+            bigger[k] = g->mask[i];
+            g->mask[i].words = NULL;
+        }
+        size_t kept = cap > 256 ? g->n_masks : 0;
+        llm__gr_masks_free(g);
+        g->mask = bigger, g->masks_cap = cap, g->n_masks = kept;
+    }
+    size_t i = (size_t)key[0] & (g->masks_cap - 1);
+    for (; g->mask[i].words; i = (i + 1) & (g->masks_cap - 1))
+        if (g->mask[i].key[0] == key[0] && g->mask[i].key[1] == key[1]) return &g->mask[i];
+    uint32_t *words = LLM__NEW(uint32_t, n_words);
+    if (!words) return g->failed = "out of memory", (const llm__gr_mask *)NULL;
+    int32_t n = llm__gr_walk(g, state, words);
+    if (g->failed) return LLM_FREE(words), (const llm__gr_mask *)NULL;
+    g->mask[i].key[0] = key[0], g->mask[i].key[1] = key[1];
+    g->mask[i].words = words, g->mask[i].n_allowed = n;
+    g->n_masks++;
+    return &g->mask[i];
+}
+
+/* ---- finishing: what the machine needs to know about itself before it runs ---- */
+
+/* Marks instructions from which some text leads to the end; a rule that can only call itself for ever has none. From the last to the first until nothing
+ * changes: fragments are mostly made in order of text. */
+static void llm__gr_alive(llm_grammar *g) {
+    for (int changed = 1; changed;) {
+        changed = 0;
+        for (size_t i = g->n_ops; i-- > 0;) {
+            llm__gr_op *op = &g->op[i];
+            int next = op->next >= 0 && g->op[op->next].alive, alive = next;
+            if (op->kind == LLM__GR_SPLIT) alive = next || (op->other >= 0 && g->op[op->other].alive);
+            if (op->kind == LLM__GR_CALL) alive = next && g->op[op->a].alive;
+            if (op->kind == LLM__GR_REPEAT) alive = next && (!op->min || g->op[op->a].alive);
+            if (op->kind == LLM__GR_RETURN || op->kind == LLM__GR_AGAIN || op->kind == LLM__GR_ACCEPT) alive = 1;
+            changed |= alive != op->alive;
+            op->alive = (uint8_t)alive;
+        }
+    }
+}
+
+/* A rule that calls itself before it consumes anything would push frames for ever. Each rule is entered once here, with an empty stack. */
+static llm_result llm__gr_check_left(llm_grammar *g) {
+    uint8_t *done = LLM__NEW(uint8_t, g->n_ops);
+    llm_result r = done ? LLM_OK : llm__nomem();
+    for (size_t i = 0; i < g->n_ops && !r; i++) {
+        if (g->op[i].kind != LLM__GR_CALL || done[g->op[i].a]) continue;
+        done[g->op[i].a] = 1;
+        llm__gr_begin(g);
+        llm__gr_work_clear(g);
+        llm__gr_meet(g, g->op[i].a, llm__gr_push(g, 0, (int32_t)i, 0), 0);
+        (void)llm__gr_follow(g);
+        int deep = g->failed != NULL;
+        for (size_t k = 0; k < g->n_work && !deep; k++) deep = g->frame[g->work[k].frame].depth >= LLM__GR_MAX_DEPTH - 1;
+        if (deep) r = llm__error(LLM_ERR_UNSUPPORTED, "grammar: a rule begins with itself (left recursion), rules that first consume something expected");
+    }
+    LLM_FREE(done);
+    return r;
+}
+
+/* Numbers the bytes so that two have one number exactly if every set has both or neither. */
+static void llm__gr_classes(llm_grammar *g) {
+    g->n_classes = 1;
+    for (size_t s = 0; s < g->n_sets; s++) {
+        int32_t split[256]; /* the class that those of class k get which the set has; 0: not met yet */
+        int32_t inside[256] = {0}, total[256] = {0};
+        for (int c = 0; c < 256; c++) total[g->class_of[c]]++, inside[g->class_of[c]] += (int)(g->set[s][c >> 5] >> (c & 31) & 1);
+        for (int k = 0; k < 256; k++) split[k] = -1;
+        for (int c = 0; c < 256; c++) {
+            int k = g->class_of[c];
+            if (!(g->set[s][c >> 5] >> (c & 31) & 1) || inside[k] == total[k]) continue;
+            if (split[k] < 0) split[k] = g->n_classes++;
+            g->class_of[c] = (uint8_t)split[k];
+        }
+    }
+    for (int c = 255; c >= 0; c--) g->class_byte[g->class_of[c]] = (uint8_t)c;
+}
+
+/* ---- regular expressions: the program of >>regex, instruction by instruction ---- */
+
+/* Code points as ranges lo, hi, lo, hi, ... in ascending order. Zero-initialise; v is freed by the owner. */
+typedef struct llm__gr_ranges {
+    int32_t *v;
+    size_t n, cap;
+} llm__gr_ranges;
+
+static void llm__gr_ranges_add(llm__gr_build *b, llm__gr_ranges *r, int32_t lo, int32_t hi) {
+    if (lo > hi || b->failed) return;
+    if (!llm__grow((void **)&r->v, &r->cap, r->n + 2, sizeof *r->v)) {
+        b->failed = llm__nomem();
+        return;
+    }
+    r->v[r->n++] = lo;
+    r->v[r->n++] = hi;
+}
+
+static int llm__gr_ranges_have(const int32_t *range, size_t n, int32_t c) {
+    for (size_t i = 0; i < n && range[i] <= c; i += 2)
+        if (c <= range[i + 1]) return 1;
+    return 0;
+}
+
+enum { LLM__GR_WHOLE, LLM__GR_IN_JSON }; /* how: the text must match from end to end; or it is sought (as JSON Schema's pattern) inside a JSON string */
+
+static llm__gr_frag llm__gr_json_escape(llm__gr_build *b, int32_t c) {
+    static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
+    char text[8];
+    const char *at = c ? strchr(from, (int)c) : NULL;
+    if (at) snprintf(text, sizeof text, "\\%c", to[at - from]);
+    else snprintf(text, sizeof text, "\\u%04x", (unsigned)c);
+    return llm__gr_word(b, text);
+}
+
+/* One code point of a set as it stands inside a JSON string: itself, or its one usual escape. */
+static llm__gr_frag llm__gr_json_set(llm__gr_build *b, const int32_t *range, size_t n) {
+    static const int32_t plain[] = {0x20, 0x21, 0x23, 0x5B, 0x5D, 0x10FFFF};
+    llm__gr_frag f = llm__gr_never;
+    for (int32_t c = 0; c <= '\\'; c++)
+        if ((c < 32 || c == '"' || c == '\\') && llm__gr_ranges_have(range, n, c)) f = llm__gr_alt(b, f, llm__gr_json_escape(b, c));
+    llm__gr_ranges kept;
+    memset(&kept, 0, sizeof kept);
+    for (size_t i = 0; i < n; i += 2)
+        for (int k = 0; k < LLM__COUNT(plain); k += 2)
+            llm__gr_ranges_add(b, &kept, LLM__MAX(range[i], plain[k]), LLM__MIN(range[i + 1], plain[k + 1]));
+    f = llm__gr_alt(b, f, llm__gr_chars(b, kept.v, kept.n));
+    LLM_FREE(kept.v);
+    return f;
+}
+
+static llm__gr_frag llm__gr_hex(llm__gr_build *b, const char *digits) {
+    uint32_t set[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    for (; *digits; digits++) set[(unsigned char)*digits >> 5] |= 1u << (*digits & 31);
+    return llm__gr_bytes(b, set);
+}
+
+/* Any one character of a JSON string, in any spelling: plain, escaped, \uXXXX, a pair of surrogates. */
+static llm__gr_frag llm__gr_json_char(llm__gr_build *b) {
+    static const int32_t plain[] = {0x20, 0x21, 0x23, 0x5B, 0x5D, 0x10FFFF};
+    static const char any[] = "0123456789abcdefABCDEF";
+    llm__gr_frag u = llm__gr_seq(b, llm__gr_hex(b, "0123456789abcefABCEF"), llm__gr_hex(b, any));
+    u = llm__gr_alt(b, u, llm__gr_seq(b, llm__gr_hex(b, "dD"), llm__gr_hex(b, "01234567")));
+    u = llm__gr_seq(b, u, llm__gr_repeat(b, llm__gr_hex(b, any), 2, 2));
+    llm__gr_frag pair = llm__gr_seq(b, llm__gr_hex(b, "dD"), llm__gr_seq(b, llm__gr_hex(b, "89abAB"), llm__gr_repeat(b, llm__gr_hex(b, any), 2, 2)));
+    llm__gr_frag low = llm__gr_seq(b, llm__gr_hex(b, "dD"), llm__gr_seq(b, llm__gr_hex(b, "cdefCDEF"), llm__gr_repeat(b, llm__gr_hex(b, any), 2, 2)));
+    u = llm__gr_alt(b, u, llm__gr_seq(b, pair, llm__gr_seq(b, llm__gr_word(b, "\\u"), low)));
+    llm__gr_frag escape = llm__gr_alt(b, llm__gr_hex(b, "\"\\/bfnrt"), llm__gr_seq(b, llm__gr_word(b, "u"), u));
+    return llm__gr_alt(b, llm__gr_chars(b, plain, LLM__COUNT(plain)), llm__gr_seq(b, llm__gr_word(b, "\\"), escape));
+}
+
+/* A regex is carried over in up to three copies, for what was consumed so far: nothing (START, where ^ holds), something (MIDDLE), and after a $ that
+ * forbids more (LAST). */
+typedef struct llm__gr_regex {
+    llm__gr_build *b;
+    const llm__regex *re;
+    int how;
+    int32_t *at;            /* (n, 3) instruction here of instruction and copy there; 0: none yet */
+    int32_t *todo;          /* (n, 3) pairs pc * 3 + copy to be carried over */
+    size_t n_todo;
+    int32_t end, last_end;  /* where a match goes; after a $ */
+} llm__gr_regex;
+
+enum { LLM__GR_START, LLM__GR_MIDDLE, LLM__GR_LAST };
+
+static int32_t llm__gr_regex_at(llm__gr_regex *x, int32_t pc, int copy) {
+    int32_t *at = &x->at[3 * pc + copy];
+    if (!*at) {
+        *at = llm__gr_add(x->b, LLM__GR_SPLIT, 0, -1);
+        x->todo[x->n_todo++] = 3 * pc + copy;
+    }
+    return *at;
+}
+
+static llm__gr_frag llm__gr_regex_chars(llm__gr_regex *x, const llm__rx_code *c) {
+    const llm__rx_set *set = c->op == LLM__RX_CHAR ? NULL : &x->re->set[c->x];
+    const int32_t *change = set ? x->re->change + set->from : NULL;
+    llm__gr_ranges r;
+    memset(&r, 0, sizeof r);
+    if (!set) llm__gr_ranges_add(x->b, &r, c->x, c->x);
+    for (uint32_t i = 0; set && i < set->n; i += 2) llm__gr_ranges_add(x->b, &r, change[i], i + 1 < set->n ? change[i + 1] - 1 : 0x10FFFF);
+    llm__gr_frag f = x->how == LLM__GR_WHOLE ? llm__gr_chars(x->b, r.v, r.n) : llm__gr_json_set(x->b, r.v, r.n);
+    LLM_FREE(r.v);
+    return f;
+}
+
+/* Carries one instruction over: the SPLIT that stands for it gets its ways. */
+static void llm__gr_regex_op(llm__gr_regex *x, int32_t pc, int copy) {
+    llm__gr_build *b = x->b;
+    const llm__rx_code *c = &x->re->code[pc];
+    int32_t next = -1, other = -1, here = x->at[3 * pc + copy];
+    llm__gr_frag f = llm__gr_never;
+    switch (c->op) {
+    case LLM__RX_MATCH: next = copy == LLM__GR_LAST ? x->last_end : x->end; break;
+    case LLM__RX_JUMP: next = llm__gr_regex_at(x, pc + c->x, copy); break;
+    case LLM__RX_MARK:
+    case LLM__RX_CHECK: next = llm__gr_regex_at(x, pc + 1, copy); break;
+    case LLM__RX_SPLIT:
+        next = llm__gr_regex_at(x, pc + c->x, copy);
+        other = llm__gr_regex_at(x, pc + c->y, copy);
+        break;
+    case LLM__RX_LINE_BEGIN:
+    case LLM__RX_TEXT_BEGIN:
+        if (copy == LLM__GR_START) next = llm__gr_regex_at(x, pc + 1, copy);
+        break;
+    case LLM__RX_LINE_END:
+    case LLM__RX_TEXT_END:
+    case LLM__RX_TEXT_END_LINE: next = llm__gr_regex_at(x, pc + 1, LLM__GR_LAST); break;
+    case LLM__RX_CHAR:
+    case LLM__RX_SET:
+    case LLM__RX_LOOP:
+        if (copy != LLM__GR_LAST) f = llm__gr_regex_chars(x, c);
+        if (c->op == LLM__RX_LOOP && f.in >= 0 && c->max) f = llm__gr_repeat(b, f, LLM__MAX(c->min, 1), c->max);
+        if (c->op == LLM__RX_LOOP && !c->min) other = llm__gr_regex_at(x, pc + 1, copy);
+        if (f.in >= 0) llm__gr_goto(b, f, llm__gr_regex_at(x, pc + 1, LLM__GR_MIDDLE));
+        next = f.in >= 0 && (c->op != LLM__RX_LOOP || c->max) ? f.in : -1;
+        break;
+    default:
+        if (!b->failed) b->failed = llm__error(LLM_ERR_UNSUPPORTED, "regex: look-around, atomic groups and word boundaries cannot be made into a grammar");
+    }
+    if (!b->failed) b->g->op[here].next = next, b->g->op[here].other = other;
+}
+
+/* The length in characters of what a regex matches: *least and *most (-1: no end), for the bounds of a string with a pattern. Along the program every
+ * backward jump is a loop without end; forward jumps are taken in order. */
+static void llm__gr_regex_length(const llm__regex *re, int32_t *least, int32_t *most) {
+    int64_t lo = 0, hi = 0;
+    for (size_t i = 0; i < re->n; i++) {
+        const llm__rx_code *c = &re->code[i];
+        int one = c->op == LLM__RX_CHAR || c->op == LLM__RX_SET;
+        if ((c->op == LLM__RX_JUMP || c->op == LLM__RX_SPLIT) && (c->x < 0 || (c->op == LLM__RX_SPLIT && c->y < 0))) hi = -1;
+        if (c->op == LLM__RX_SPLIT) lo = -1; /* only straight programs have a known least length */
+        if (lo >= 0) lo += one ? 1 : c->op == LLM__RX_LOOP ? c->min : 0;
+        if (hi >= 0) hi = c->op == LLM__RX_LOOP && c->max < 0 ? -1 : hi + (one ? 1 : c->op == LLM__RX_LOOP ? c->max : 0);
+    }
+    int open = !re->n || re->code[0].op != LLM__RX_LINE_BEGIN || re->n < 2 || re->code[re->n - 2].op != LLM__RX_LINE_END;
+    *least = (int32_t)LLM__MAX(lo, 0);
+    *most = open || hi < 0 ? -1 : (int32_t)hi;
+}
+
+/* bounds: NULL, or least and most (-1: none) length of the match in characters, which the pattern itself must keep. */
+static llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, const char *text, size_t n, int how, const int32_t *bounds) {
+    llm__gr_regex x;
+    memset(&x, 0, sizeof x);
+    llm__regex *re = NULL;
+    if (!b->failed) b->failed = llm__regex_open(text, n, &re);
+    if (b->failed) return llm__gr_never;
+    int32_t least, most;
+    llm__gr_regex_length(re, &least, &most);
+    if (bounds && ((bounds[0] > least) || (bounds[1] >= 0 && (most < 0 || most > bounds[1]))))
+        b->failed = llm__error(LLM_ERR_UNSUPPORTED, "a pattern together with a length that it does not keep by itself");
+    x.b = b, x.re = re, x.how = how;
+    x.at = LLM__NEW(int32_t, 3 * re->n + 3);
+    x.todo = LLM__NEW(int32_t, 3 * re->n + 3);
+    if ((!x.at || !x.todo) && !b->failed) b->failed = llm__nomem();
+    llm__gr_frag f = llm__gr_empty(b), out = llm__gr_empty(b);
+    if (!b->failed) {
+        x.end = x.last_end = out.in;
+        if (how == LLM__GR_IN_JSON) { /* sought: anything before, anything after */
+            llm__gr_frag after = llm__gr_repeat(b, llm__gr_json_char(b), 0, -1), before = llm__gr_repeat(b, llm__gr_json_char(b), 1, -1);
+            if (!b->failed) {
+                b->g->op[after.out].next = out.in;
+                x.end = after.in;
+                b->g->op[f.in].other = before.in;
+                llm__gr_goto(b, before, llm__gr_regex_at(&x, 0, LLM__GR_MIDDLE));
+            }
+        }
+        int32_t start = llm__gr_regex_at(&x, 0, LLM__GR_START);
+        if (!b->failed) b->g->op[f.in].next = start;
+    }
+    while (x.n_todo && !b->failed) {
+        int32_t todo = x.todo[--x.n_todo];
+        llm__gr_regex_op(&x, todo / 3, todo % 3);
+    }
+    LLM_FREE(x.at);
+    LLM_FREE(x.todo);
+    llm__regex_close(re);
+    f.out = out.out;
+    return b->failed ? llm__gr_never : f;
+}
+
+/* ---- GBNF: llama.cpp's notation; rules may go on in the next line ---- */
+
+typedef struct llm__gr_bnf {
+    llm__gr_build *b;
+    const char *s;
+    size_t n, at;
+    int depth;
+    llm__map rules;         /* name -> instruction */
+    uint8_t *defined;       /* by instruction */
+    size_t defined_cap;
+} llm__gr_bnf;
+
+static llm__gr_frag llm__bnf_bad(llm__gr_bnf *p, const char *expected) {
+    if (!p->b->failed) p->b->failed = llm__error(LLM_ERR_FORMAT, "grammar: byte %zu: %s expected", p->at, expected);
+    p->at = p->n;
+    return llm__gr_never;
+}
+
+static int llm__bnf_name_char(int c) { return (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || c == '-' || c == '_'; }
+
+static void llm__bnf_space(llm__gr_bnf *p) {
+    for (; p->at < p->n; p->at++) {
+        if (p->s[p->at] == '#')
+            while (p->at < p->n && p->s[p->at] != '\n') p->at++;
+        if (p->at >= p->n || !strchr(" \t\r\n", p->s[p->at]) || !p->s[p->at]) break;
+    }
+}
+
+/* The name that stands here; n 0: none. */
+static llm__str llm__bnf_name(const llm__gr_bnf *p) {
+    size_t end = p->at;
+    while (end < p->n && llm__bnf_name_char((unsigned char)p->s[end])) end++;
+    return llm__s(p->s + p->at, end - p->at);
+}
+
+/* 1 if `name ::=` stands here. */
+static int llm__bnf_at_rule(const llm__gr_bnf *p) {
+    size_t at = p->at + llm__bnf_name(p).n;
+    if (at == p->at) return 0;
+    while (at < p->n && (p->s[at] == ' ' || p->s[at] == '\t')) at++;
+    return p->n - at >= 3 && !memcmp(p->s + at, "::=", 3);
+}
+
+static int32_t llm__bnf_rule(llm__gr_bnf *p, llm__str name) {
+    int32_t rule = llm__map_get(&p->rules, name);
+    if (rule >= 0 || p->b->failed) return rule;
+    rule = llm__gr_rule(p->b);
+    if (!p->b->failed && llm__map_put(&p->rules, name, rule) < 0) p->b->failed = llm__nomem();
+    return rule;
+}
+
+/* One character of a literal or class, escapes understood. */
+static int32_t llm__bnf_char(llm__gr_bnf *p) {
+    static const char from[] = "nrt\"'\\[]-^/", to[] = "\n\r\t\"'\\[]-^/";
+    int32_t c = llm__uni_next(llm__s(p->s, p->n), &p->at);
+    if (c != '\\') return c;
+    int kind = p->at < p->n ? p->s[p->at++] : 0, digits = kind == 'x' ? 2 : kind == 'u' ? 4 : kind == 'U' ? 8 : 0;
+    const char *at = kind ? strchr(from, kind) : NULL;
+    if (at) return to[at - from];
+    c = 0;
+    for (int i = 0; i < digits; i++, p->at++) {
+        int h = p->at < p->n ? p->s[p->at] : 0, v = h >= '0' && h <= '9' ? h - '0' : (h | 32) >= 'a' && (h | 32) <= 'f' ? (h | 32) - 'a' + 10 : 16;
+        if (v > 15 || c > 0x10FFFF) return llm__bnf_bad(p, "hexadecimal digits of a code point"), 0;
+        c = c * 16 + v;
+    }
+    if (!digits || c > 0x10FFFF) return llm__bnf_bad(p, "an escape: n r t x u U or a quote, backslash or bracket"), 0;
+    return c;
+}
+
+static llm__gr_frag llm__bnf_literal(llm__gr_bnf *p, char quote) {
+    llm__gr_frag f = llm__gr_empty(p->b);
+    char bytes[4];
+    while (p->at < p->n && p->s[p->at] != quote && !p->b->failed) {
+        int hex = p->at + 1 < p->n && p->s[p->at] == '\\' && p->s[p->at + 1] == 'x'; /* \xHH is a byte, all else code points */
+        int32_t c = llm__bnf_char(p);
+        bytes[0] = (char)c;
+        f = llm__gr_seq(p->b, f, llm__gr_text(p->b, bytes, hex ? 1 : (size_t)llm__utf8_put(bytes, c)));
+    }
+    if (p->at++ >= p->n) return llm__bnf_bad(p, "the closing quote");
+    return f;
+}
+
+static llm__gr_frag llm__bnf_class(llm__gr_bnf *p) {
+    uint64_t *set = LLM__NEW(uint64_t, LLM__SET_WORDS);
+    if (!set) p->b->failed = llm__nomem();
+    int invert = p->at < p->n && p->s[p->at] == '^';
+    p->at += (size_t)invert;
+    for (int items = 0; p->at < p->n && p->s[p->at] != ']' && !p->b->failed; items++) {
+        int32_t lo = llm__bnf_char(p), hi = lo;
+        if (p->at + 1 < p->n && p->s[p->at] == '-' && p->s[p->at + 1] != ']') p->at++, hi = llm__bnf_char(p);
+        if (hi < lo) llm__bnf_bad(p, "a range in ascending order");
+        if (items > 4096) llm__bnf_bad(p, "at most 4096 items in a class");
+        llm__set_add(set, lo, hi);
+    }
+    if (p->at++ >= p->n) llm__bnf_bad(p, "']'");
+    llm__gr_ranges r;
+    memset(&r, 0, sizeof r);
+    for (int32_t c = 0, from = -1; c <= 0x110000 && !p->b->failed; c++) {
+        int in = c < 0x110000 && llm__set_has(set, c) != invert;
+        if (in && from < 0) from = c;
+        if (!in && from >= 0) llm__gr_ranges_add(p->b, &r, from, c - 1), from = -1;
+    }
+    llm__gr_frag f = p->b->failed ? llm__gr_never : llm__gr_chars(p->b, r.v, r.n);
+    LLM_FREE(set);
+    LLM_FREE(r.v);
+    return f;
+}
+
+static int32_t llm__bnf_count(llm__gr_bnf *p) {
+    int64_t v = -1;
+    for (; p->at < p->n && p->s[p->at] >= '0' && p->s[p->at] <= '9'; p->at++) v = LLM__MIN((v < 0 ? 0 : v) * 10 + p->s[p->at] - '0', INT32_MAX);
+    llm__bnf_space(p);
+    return (int32_t)v;
+}
+
+static llm__gr_frag llm__bnf_repeat(llm__gr_bnf *p, llm__gr_frag f) {
+    for (int times = 0; p->at < p->n && strchr("*+?{", p->s[p->at]) && p->s[p->at] && !p->b->failed; times++) {
+        char c = p->s[p->at++];
+        int32_t min = c == '+', max = c == '?' ? 1 : -1;
+        if (times > 8) return llm__bnf_bad(p, "at most 8 quantifiers in a row");
+        if (c == '{') {
+            llm__bnf_space(p);
+            min = max = llm__bnf_count(p);
+            if (p->at < p->n && p->s[p->at] == ',') {
+                p->at++;
+                llm__bnf_space(p);
+                max = llm__bnf_count(p);
+                if (min < 0) min = max < 0 ? -1 : 0;
+            }
+            if (p->at >= p->n || p->s[p->at++] != '}' || min < 0 || (max >= 0 && max < min)) return llm__bnf_bad(p, "{n}, {n,}, {n,m} or {,m}");
+        }
+        f = llm__gr_repeat(p->b, f, min, max);
+        llm__bnf_space(p);
+    }
+    return f;
+}
+
+static llm__gr_frag llm__bnf_alternatives(llm__gr_bnf *p) {
+    llm__gr_build *b = p->b;
+    llm__gr_frag all = llm__gr_never;
+    if (++p->depth > 200) return llm__bnf_bad(p, "at most 200 nested groups");
+    for (;;) {
+        llm__gr_frag f = llm__gr_empty(b);
+        for (llm__bnf_space(p); p->at < p->n && p->s[p->at] != '|' && p->s[p->at] != ')' && !b->failed && !llm__bnf_at_rule(p); llm__bnf_space(p)) {
+            char c = p->s[p->at];
+            llm__str name = llm__bnf_name(p);
+            llm__gr_frag one = llm__gr_never;
+            static const int32_t anything[] = {0, 0x10FFFF};
+            p->at += name.n ? name.n : 1;
+            if (name.n) one = llm__gr_call(b, llm__bnf_rule(p, name));
+            else if (c == '"' || c == '\'') one = llm__bnf_literal(p, c);
+            else if (c == '[') one = llm__bnf_class(p);
+            else if (c == '.') one = llm__gr_chars(b, anything, 2);
+            else if (c == '(') {
+                one = llm__bnf_alternatives(p);
+                if (p->at >= p->n || p->s[p->at++] != ')') return llm__bnf_bad(p, "')'");
+            } else return p->at--, llm__bnf_bad(p, "a rule's name, a literal, a class, '.', '(' or '|'");
+            llm__bnf_space(p);
+            f = llm__gr_seq(b, f, llm__bnf_repeat(p, one));
+        }
+        all = llm__gr_alt(b, all, f);
+        if (p->at >= p->n || p->s[p->at] != '|' || b->failed) break;
+        p->at++;
+    }
+    p->depth--;
+    return all;
+}
+
+static llm__gr_frag llm__gr_bnf_frag(llm__gr_build *b, const char *text, size_t n) {
+    llm__gr_bnf p;
+    memset(&p, 0, sizeof p);
+    p.b = b, p.s = text, p.n = n;
+    for (llm__bnf_space(&p); p.at < n && !b->failed; llm__bnf_space(&p)) {
+        if (!llm__bnf_at_rule(&p)) {
+            llm__bnf_bad(&p, "a rule: name ::= ... (GBNF; Lark grammars are not understood)");
+            break;
+        }
+        llm__str name = llm__bnf_name(&p);
+        int32_t rule = llm__bnf_rule(&p, name);
+        p.at += name.n;
+        llm__bnf_space(&p);
+        p.at += 3;
+        if (!b->failed && b->g->op[rule].next >= 0) llm__bnf_bad(&p, "every rule once (this one is there already)");
+        if (!b->failed) llm__gr_rule_is(b, rule, llm__bnf_alternatives(&p));
+        if (!b->failed && p.at < n && p.s[p.at] == ')') llm__bnf_bad(&p, "'(' before ')'");
+    }
+    for (size_t i = 0; i < p.rules.cap && !b->failed; i++) {
+        llm__str name = p.rules.slot[i].key;
+        if (name.p && b->g->op[p.rules.slot[i].value].next < 0)
+            b->failed = llm__error(LLM_ERR_FORMAT, "grammar: rule \"%.*s\" is used, but not there", (int)LLM__MIN(name.n, (size_t)100), name.p);
+    }
+    int32_t root = llm__map_get(&p.rules, llm__s("root", 4));
+    if (root < 0 && !b->failed) b->failed = llm__error(LLM_ERR_FORMAT, "grammar: a rule named \"root\" expected");
+    llm__map_free(&p.rules);
+    return b->failed ? llm__gr_never : llm__gr_call(b, root);
+}
+
+/* ---- JSON Schema (draft 2020-12, and what draft-07 spells otherwise) ----
+ * A schema is compiled through views: a view is a set of schemas that must all hold. $ref and allOf add to the set; anyOf and oneOf fork it; the rest is read over
+ * all of its members: the largest minimum, the union of what is required, for each property the view of what every member says of it. So allOf
+ * merges exactly, and a view met twice is one rule, which makes recursive schemas finite.
+ *
+ * The machine may make fewer documents than the schema allows (properties in order, one optional space between tokens, no properties that nobody named unless
+ * additionalProperties asks for them), never one that it forbids. A keyword that cannot be kept is refused with its JSON pointer. */
+
+enum { LLM__JS_VIEW = 16, LLM__JS_REF = 1, LLM__JS_ALL = 2, LLM__JS_ANY = 4, LLM__JS_ONE = 8 }; /* what of a member is dealt with */
+enum { LLM__JS_NULL = 1, LLM__JS_BOOL = 2, LLM__JS_INT = 4, LLM__JS_NUM = 8, LLM__JS_STR = 16, LLM__JS_ARR = 32, LLM__JS_OBJ = 64, LLM__JS_ALL_TYPES = 127 };
+
+typedef struct llm__js_view {
+    int32_t n, node[LLM__JS_VIEW];
+    uint8_t used[LLM__JS_VIEW];
+} llm__js_view;
+
+typedef struct llm__js_memo {
+    llm__js_view view;
+    int32_t rule;
+} llm__js_memo;
+
+typedef struct llm__js {
+    llm__gr_build *b;
+    const llm_json *doc;
+    const char *space;      /* regex of what may stand between tokens; NULL: one space or none */
+    llm__js_memo *memo;
+    size_t n_memo, memo_cap;
+    int depth;
+} llm__js;
+
+/* The JSON pointer of a node: found by search, since only errors ask. 0: it is not below `from`. */
+static int llm__js_pointer(const llm_json *doc, int from, int node, llm_text *out) {
+    size_t len = out->len, n;
+    if (from == node) return 1;
+    int i = 0;
+    for (int child = llm_json_first(doc, from); child >= 0; child = llm_json_next(doc, child), i++) {
+        const char *key = llm_json_key(doc, child, &n);
+        llm_text_str(out, "/");
+        if (key) llm_text_add(out, key, n);
+        else llm_text_int(out, i);
+        if (llm__js_pointer(doc, child, node, out)) return 1;
+        out->len = len;
+    }
+    return 0;
+}
+
+static llm__gr_frag llm__js_refuse(llm__js *js, llm_result r, int node, const char *keyword, const char *what) {
+    llm_text at;
+    memset(&at, 0, sizeof at);
+    at.limit = 300;
+    if (js->b->failed) return llm__gr_never;
+    llm__js_pointer(js->doc, 0, node, &at);
+    if (keyword) llm_text_str(&at, "/"), llm_text_str(&at, keyword);
+    js->b->failed = llm__error(r, "JSON schema: #%s: %s", at.len ? at.data : "", what);
+    llm_text_free(&at);
+    return llm__gr_never;
+}
+
+static int llm__js_is(const llm_json *doc, int node, const char *text) {
+    size_t n;
+    const char *s = llm_json_str(doc, node, &n);
+    return s && strlen(text) == n && !memcmp(s, text, n);
+}
+
+/* The node a reference names: "#", "#/a/b" with ~0 ~1 and %XX. */
+static int llm__js_ref(llm__js *js, int node, int ref) {
+    size_t n;
+    const char *s = llm_json_str(js->doc, ref, &n);
+    int at = 0;
+    if (!s || !n || s[0] != '#' || (n > 1 && s[1] != '/'))
+        return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, node, "$ref", "a reference into this document (#/...) expected"), -1;
+    for (size_t i = 1; i < n && at >= 0;) {
+        char key[512];
+        size_t len = 0;
+        for (i++; i < n && s[i] != '/' && len < sizeof key - 1; i++) {
+            char c = s[i];
+            unsigned hex;
+            if (c == '%' && i + 2 < n && sscanf(s + i + 1, "%2x", &hex) == 1) c = (char)hex, i += 2;
+            if (c == '~' && i + 1 < n && (s[i + 1] == '0' || s[i + 1] == '1')) c = s[++i] == '0' ? '~' : '/';
+            key[len++] = c;
+        }
+        key[len] = 0;
+        if (llm_json_type_of(js->doc, at) == LLM_JSON_ARRAY) {
+            int k = atoi(key);
+            for (at = llm_json_first(js->doc, at); at >= 0 && k > 0; k--) at = llm_json_next(js->doc, at);
+        } else {
+            at = llm_json_find(js->doc, at, key);
+        }
+    }
+    if (at < 0) llm__js_refuse(js, LLM_ERR_FORMAT, node, "$ref", "names nothing in this document");
+    return at;
+}
+
+static int llm__js_find(const llm__js *js, const llm__js_view *v, int i, const char *key) { return llm_json_find(js->doc, v->node[i], key); }
+
+/* The first member's value of a keyword that is there. */
+static int llm__js_any(const llm__js *js, const llm__js_view *v, const char *key) {
+    for (int i = 0, at; i < v->n; i++)
+        if ((at = llm__js_find(js, v, i, key)) >= 0) return at;
+    return -1;
+}
+
+static void llm__js_add(llm__js *js, llm__js_view *v, int node) {
+    llm_json_type type = llm_json_type_of(js->doc, node);
+    int yes = 0;
+    for (int i = 0; i < v->n; i++)
+        if (v->node[i] == node) return;
+    if (type == LLM_JSON_BOOL && llm_json_bool(js->doc, node, &yes) && yes) return;
+    if (type != LLM_JSON_OBJECT && type != LLM_JSON_BOOL) llm__js_refuse(js, LLM_ERR_FORMAT, node, NULL, "a schema (an object, true or false) expected");
+    else if (v->n == LLM__JS_VIEW) llm__js_refuse(js, LLM_ERR_LIMIT, node, NULL, "more than 16 schemas that must hold together, fewer expected");
+    else if (llm_json_size(js->doc, node) || type == LLM_JSON_BOOL) v->used[v->n] = 0, v->node[v->n++] = node;
+}
+
+/* Brings in what $ref and allOf name, and refuses what cannot be kept. 0: nothing can satisfy it. */
+static int llm__js_expand(llm__js *js, llm__js_view *v) {
+    static const char *const refused[] = {"not", "if", "then", "else", "dependentRequired", "dependentSchemas", "dependencies", "contains", "minContains", "maxContains",
+                                          "unevaluatedItems", "propertyNames", "$dynamicRef", "$recursiveRef", "contentEncoding", "contentSchema"};
+    for (int i = 0; i < v->n && !js->b->failed; i++) {
+        int node = v->node[i], at;
+        if (llm_json_type_of(js->doc, node) == LLM_JSON_BOOL) return 0;
+        for (int k = 0; k < LLM__COUNT(refused); k++)
+            if (llm_json_find(js->doc, node, refused[k]) >= 0) llm__js_refuse(js, LLM_ERR_UNSUPPORTED, node, refused[k], "this keyword cannot be enforced");
+        if ((at = llm_json_find(js->doc, node, "$ref")) >= 0 && !(v->used[i] & LLM__JS_REF)) {
+            int to = llm__js_ref(js, node, at), before = v->n;
+            v->used[i] |= LLM__JS_REF;
+            if (to >= 0) llm__js_add(js, v, to);
+            if (to >= 0 && v->n == before && llm_json_find(js->doc, to, "$ref") >= 0) llm__js_refuse(js, LLM_ERR_FORMAT, node, "$ref", "leads back to itself");
+        }
+        if ((at = llm_json_find(js->doc, node, "allOf")) >= 0 && !(v->used[i] & LLM__JS_ALL)) {
+            v->used[i] |= LLM__JS_ALL;
+            if (llm_json_type_of(js->doc, at) != LLM_JSON_ARRAY) llm__js_refuse(js, LLM_ERR_FORMAT, node, "allOf", "a list expected");
+            for (int one = llm_json_first(js->doc, at); one >= 0; one = llm_json_next(js->doc, one)) llm__js_add(js, v, one);
+        }
+    }
+    return !js->b->failed;
+}
+
+/* A keyword's whole number, over all members: the largest (most 0) or the smallest. `none` if no one has it. */
+static int64_t llm__js_count(llm__js *js, const llm__js_view *v, const char *key, int smallest, int64_t none) {
+    int64_t best = none, value;
+    int found = 0;
+    for (int i = 0; i < v->n; i++) {
+        int at = llm__js_find(js, v, i, key);
+        if (at < 0) continue;
+        if (!llm_json_int(js->doc, at, &value) || value < 0) {
+            double big;
+            if (!llm_json_num(js->doc, at, &big) || big < 0 || big != floor(big)) llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], key, "a whole number, at least 0, expected");
+            value = INT32_MAX;
+        }
+        best = !found || (smallest ? value < best : value > best) ? value : best;
+        found = 1;
+    }
+    return best;
+}
+
+static int llm__js_type_bit(const llm__js *js, int node) {
+    static const struct { const char *name; int bits; } types[] = {{"null", LLM__JS_NULL}, {"boolean", LLM__JS_BOOL}, {"integer", LLM__JS_INT},
+        {"number", LLM__JS_NUM | LLM__JS_INT}, {"string", LLM__JS_STR}, {"array", LLM__JS_ARR}, {"object", LLM__JS_OBJ}};
+    for (int i = 0; i < LLM__COUNT(types); i++)
+        if (llm__js_is(js->doc, node, types[i].name)) return types[i].bits;
+    return 0;
+}
+
+/* The types that a view allows. Where no one says it, the keywords do. */
+static int llm__js_types(llm__js *js, const llm__js_view *v) {
+    static const struct { const char *keys; int bits; } implied[] = {
+        {"properties|required|additionalProperties|patternProperties|minProperties|maxProperties", LLM__JS_OBJ},
+        {"items|prefixItems|minItems|maxItems|uniqueItems", LLM__JS_ARR}, {"minLength|maxLength|pattern|format", LLM__JS_STR},
+        {"minimum|maximum|exclusiveMinimum|exclusiveMaximum|multipleOf", LLM__JS_NUM | LLM__JS_INT}};
+    int types = LLM__JS_ALL_TYPES, said = 0, hint = 0;
+    for (int i = 0; i < v->n; i++) {
+        int at = llm__js_find(js, v, i, "type"), bits = 0, list = llm_json_type_of(js->doc, at) == LLM_JSON_ARRAY;
+        if (at < 0) continue;
+        for (int one = list ? llm_json_first(js->doc, at) : at; one >= 0; one = list ? llm_json_next(js->doc, one) : -1) {
+            int bit = llm__js_type_bit(js, one);
+            if (!bit) llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], "type", "string, number, integer, boolean, null, array or object expected");
+            bits |= bit;
+        }
+        types &= bits;
+        said = 1;
+    }
+    for (int k = 0; k < LLM__COUNT(implied) && !said; k++)
+        for (const char *key = implied[k].keys; *key;) {
+            char name[32];
+            size_t n = strcspn(key, "|");
+            memcpy(name, key, n);
+            name[n] = 0;
+            if (llm__js_any(js, v, name) >= 0) hint |= implied[k].bits;
+            key += n + (key[n] == '|');
+        }
+    return hint ? types & hint : types;
+}
+
+static llm__gr_frag llm__js_rule(llm__js *js, const llm__js_view *v);
+
+static llm__gr_frag llm__js_space(llm__js *js) {
+    if (js->space) return llm__gr_regex_frag(js->b, js->space, strlen(js->space), LLM__GR_WHOLE, NULL);
+    return llm__gr_repeat(js->b, llm__gr_word(js->b, " "), 0, 1);
+}
+
+/* Text that must follow, then perhaps space. */
+static llm__gr_frag llm__js_mark(llm__js *js, const char *s) { return llm__gr_seq(js->b, llm__gr_word(js->b, s), llm__js_space(js)); }
+
+/* ---- numbers ---- */
+
+static llm__gr_frag llm__js_digits(llm__gr_build *b, int32_t min, int32_t max) { return llm__gr_repeat(b, llm__gr_range(b, '0', '9'), min, max); }
+
+enum { LLM__JS_PLACES = 15, LLM__JS_WHOLE = 40 }; /* most digits after the point; digits of a bound before it */
+
+/* A bound of a number in decimal: |value| = whole.part, digits without leading or trailing zeros. */
+typedef struct llm__js_bound {
+    int there, negative, open; /* open: the bound itself is excluded */
+    char whole[LLM__JS_WHOLE + 1], part[LLM__JS_WHOLE + 1];
+} llm__js_bound;
+
+/* Digits i ... of a fraction between the two bounds; lo, hi: 1 while all digits so far are those of the bound. */
+static llm__gr_frag llm__js_part(llm__gr_build *b, const llm__js_bound *lo, const llm__js_bound *hi, int at, int left) {
+    size_t n_lo = lo ? strlen(lo->part) : 0, n_hi = hi ? strlen(hi->part) : 0, i = (size_t)at;
+    int l = i < n_lo ? lo->part[i] - '0' : 0, h = i < n_hi ? hi->part[i] - '0' : hi ? 0 : 9;
+    llm__gr_frag f = llm__gr_never;
+    if (!lo && !hi) return llm__js_digits(b, 0, left);
+    if ((!lo || (i >= n_lo && !lo->open)) && (!hi || i < n_hi || !hi->open)) f = llm__gr_empty(b); /* zeros from here on are within */
+    if (left <= 0) return f;
+    if (lo && !hi && i >= n_lo) { /* more than nothing, at last one digit that is not 0 */
+        if (!lo->open) return llm__js_digits(b, 0, left);
+        llm__gr_frag some = llm__gr_seq(b, llm__gr_range(b, '1', '9'), llm__js_digits(b, 0, LLM__MAX(0, left / 2)));
+        return llm__gr_alt(b, f, llm__gr_seq(b, llm__gr_repeat(b, llm__gr_word(b, "0"), 0, left / 2 - 1), some));
+    }
+    if (hi && i >= n_hi && (!lo || i >= n_lo)) return f; /* nothing but zeros could follow */
+    for (int d = l; d <= h; d++) {
+        const llm__js_bound *low = lo && d == l ? lo : NULL, *high = hi && d == h ? hi : NULL;
+        int to = !low && !high ? (hi ? h - 1 : h) : d; /* a run of digits that are strictly between */
+        f = llm__gr_alt(b, f, llm__gr_seq(b, llm__gr_range(b, '0' + d, '0' + to), llm__js_part(b, low, high, at + 1, left - 1)));
+        d = to;
+    }
+    return f;
+}
+
+/* What may follow the point, with it. */
+static llm__gr_frag llm__js_point(llm__js *js, const llm__js_bound *lo, const llm__js_bound *hi, int places) {
+    llm__gr_build *b = js->b;
+    static const llm__js_bound zero = {1, 0, 0, "", ""};
+    if (!places) { /* a whole number: no point, if zero is within */
+        int below = lo && (lo->part[0] || lo->open), above = hi && !hi->part[0] && hi->open;
+        return below || above ? llm__gr_never : llm__gr_empty(b);
+    }
+    llm__gr_frag f = llm__js_point(js, lo, hi, 0), some = llm__gr_never;
+    for (int d = 0; d <= 9; d++) { /* at least one digit after the point */
+        llm__js_bound l, h;
+        int low = lo && lo->part[0] ? lo->part[0] - '0' : 0, high = hi ? (hi->part[0] ? hi->part[0] - '0' : 0) : 9;
+        if (d < low || d > high) continue;
+        l = lo && d == low ? *lo : zero;
+        h = hi && d == high ? *hi : zero;
+        if (l.part[0]) memmove(l.part, l.part + 1, strlen(l.part));
+        if (h.part[0]) memmove(h.part, h.part + 1, strlen(h.part));
+        llm__gr_frag rest = llm__js_part(b, lo && d == low ? &l : NULL, hi && d == high ? &h : NULL, 0, places - 1);
+        some = llm__gr_alt(b, some, llm__gr_seq(b, llm__gr_range(b, '0' + d, '0' + d), rest));
+    }
+    if (some.in < 0) return f;
+    return llm__gr_alt(b, f, llm__gr_seq(b, llm__gr_word(b, "."), some));
+}
+
+/* Whole parts of n digits between two strings of n digits (lo or hi NULL: no bound on that side), each followed by its fraction. */
+static llm__gr_frag llm__js_whole(llm__js *js, const llm__js_bound *lo, const llm__js_bound *hi, const char *l, const char *h, int n, int first, int places) {
+    llm__gr_build *b = js->b;
+    if (!n) return llm__js_point(js, lo, hi, places);
+    if (!lo && !hi) return llm__gr_seq(b, llm__gr_seq(b, llm__gr_range(b, first ? '1' : '0', '9'), llm__js_digits(b, n - 1, n - 1)), llm__js_point(js, NULL, NULL, places));
+    int low = lo ? *l - '0' : first, high = hi ? *h - '0' : 9;
+    llm__gr_frag f = llm__gr_never;
+    for (int d = low; d <= high; d++) {
+        int in_low = lo && d == low, in_high = hi && d == high, to = in_low || in_high ? d : hi ? high - 1 : high;
+        llm__gr_frag rest = llm__js_whole(js, in_low ? lo : NULL, in_high ? hi : NULL, l + 1, h + 1, n - 1, 0, places);
+        f = llm__gr_alt(b, f, llm__gr_seq(b, llm__gr_range(b, '0' + d, '0' + to), rest));
+        d = to;
+    }
+    return f;
+}
+
+/* Numbers at or above 0 between the bounds (NULL: none), without a sign. */
+static llm__gr_frag llm__js_unsigned(llm__js *js, const llm__js_bound *lo, const llm__js_bound *hi, int places) {
+    llm__gr_build *b = js->b;
+    static const llm__js_bound zero = {1, 0, 0, "", ""};
+    static const char pad[] = "0";
+    int n_lo = lo ? (int)strlen(lo->whole) : 0, n_hi = hi ? (int)strlen(hi->whole) : LLM__MAX(n_lo + 1, 18);
+    llm__gr_frag f = llm__gr_never;
+    if (n_lo == 0) { /* 0.something */
+        const llm__js_bound *low = lo ? lo : &zero;
+        f = llm__gr_seq(b, llm__gr_word(b, pad), llm__js_point(js, low, n_hi == 0 ? hi : NULL, places));
+    }
+    for (int n = LLM__MAX(1, n_lo); n <= n_hi; n++) {
+        const llm__js_bound *low = lo && n == n_lo ? lo : NULL, *high = hi && n == n_hi ? hi : NULL;
+        f = llm__gr_alt(b, f, llm__js_whole(js, low, high, low ? lo->whole : NULL, high ? hi->whole : NULL, n, 1, places));
+    }
+    return f;
+}
+
+/* A bound from its text: digits, point, exponent. 0: more digits than can be kept. */
+static int llm__js_bound_read(const char *s, size_t n, llm__js_bound *out) {
+    char digits[2 * LLM__JS_WHOLE + 2];
+    int64_t exponent = 0;
+    int n_digits = 0, point = 0, seen = 0;
+    size_t i = 0;
+    out->negative = n && s[0] == '-';
+    for (i += (size_t)out->negative; i < n && s[i] != 'e' && s[i] != 'E'; i++) {
+        if (s[i] == '.') {
+            seen = 1;
+            continue;
+        }
+        if (n_digits || s[i] != '0') {
+            if (n_digits >= 2 * LLM__JS_WHOLE) return 0;
+            digits[n_digits++] = s[i];
+        }
+        if (seen) point--;
+    }
+    if (i < n) exponent = strtoll(s + i + 1, NULL, 10);
+    while (n_digits && digits[n_digits - 1] == '0') n_digits--, point++;
+    if (!n_digits) point = 0, exponent = 0, out->negative = 0;
+    exponent += n_digits + point; /* digits before the point */
+    if (exponent > LLM__JS_WHOLE || exponent < -LLM__JS_PLACES || n_digits - exponent > LLM__JS_WHOLE) return 0;
+    int whole = 0, part = 0;
+    for (int64_t k = exponent; k < 0; k++) out->part[part++] = '0';
+    for (int k = 0; k < n_digits || k < exponent; k++) {
+        char c = k < n_digits ? digits[k] : '0';
+        if (k < exponent) out->whole[whole++] = c;
+        else out->part[part++] = c;
+    }
+    out->whole[whole] = out->part[part] = 0;
+    out->there = 1;
+    return 1;
+}
+
+/* The tightest of minimum and exclusiveMinimum (or the maxima) over all members. */
+static llm__js_bound llm__js_limit(llm__js *js, const llm__js_view *v, const char *key, const char *open_key, int upper) {
+    llm__js_bound best;
+    double best_value = 0, value;
+    memset(&best, 0, sizeof best);
+    for (int i = 0; i < 2 * v->n; i++) {
+        int open = i & 1, at = llm__js_find(js, v, i / 2, open ? open_key : key), also;
+        size_t n;
+        llm__js_bound one;
+        memset(&one, 0, sizeof one);
+        one.open = open;
+        if (at < 0 || (open && llm_json_bool(js->doc, at, &also))) continue; /* draft-04: a boolean beside the bound */
+        if (!open && llm_json_bool(js->doc, llm__js_find(js, v, i / 2, open_key), &also)) one.open = also;
+        const char *raw = llm_json_raw(js->doc, at, &n);
+        if (!raw || !llm_json_num(js->doc, at, &value)) llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i / 2], open ? open_key : key, "a number expected");
+        else if (!llm__js_bound_read(raw, n, &one)) llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i / 2], open ? open_key : key, "a bound of at most 40 digits expected");
+        else if (!best.there || (upper ? value < best_value : value > best_value) || (value == best_value && open)) best = one, best_value = value;
+    }
+    return best;
+}
+
+/* Most digits after the point: 0 for integers and multiples of 1, k for multiples of 10^-k. */
+static int llm__js_places(llm__js *js, const llm__js_view *v, int integer) {
+    int places = integer ? 0 : LLM__JS_PLACES;
+    for (int i = 0; i < v->n; i++) {
+        int at = llm__js_find(js, v, i, "multipleOf"), k = 0;
+        double m, power = 1;
+        if (at < 0) continue;
+        if (!llm_json_num(js->doc, at, &m) || !(m > 0)) llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], "multipleOf", "a number above 0 expected");
+        while (k < LLM__JS_PLACES && m < power * 0.999999) k++, power /= 10;
+        if (fabs(m - power) > power * 1e-9) llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i], "multipleOf", "only 1, 0.1, 0.01 ... can be enforced");
+        places = LLM__MIN(places, k);
+    }
+    return places;
+}
+
+static llm__gr_frag llm__js_number(llm__js *js, const llm__js_view *v, int integer) {
+    llm__gr_build *b = js->b;
+    llm__js_bound lo = llm__js_limit(js, v, "minimum", "exclusiveMinimum", 0), hi = llm__js_limit(js, v, "maximum", "exclusiveMaximum", 1);
+    int places = llm__js_places(js, v, integer);
+    static const llm__js_bound above_zero = {1, 0, 1, "", ""};
+    if (b->failed) return llm__gr_never;
+    llm__gr_frag f = llm__gr_never, negative = llm__gr_never;
+    if (!hi.there || !hi.negative) f = llm__js_unsigned(js, lo.there && !lo.negative ? &lo : NULL, hi.there ? &hi : NULL, places);
+    if (!lo.there || lo.negative) /* mirrored: -x for x between what the bounds say of x; never -0 */
+        negative = llm__js_unsigned(js, hi.there && hi.negative ? &hi : &above_zero, lo.there ? &lo : NULL, places);
+    f = llm__gr_alt(b, f, llm__gr_seq(b, llm__gr_word(b, "-"), negative));
+    if (integer || lo.there || hi.there || places < LLM__JS_PLACES || f.in < 0) return f;
+    llm__gr_frag e = llm__gr_seq(b, llm__gr_hex(b, "eE"), llm__gr_repeat(b, llm__gr_hex(b, "+-"), 0, 1));
+    return llm__gr_seq(b, f, llm__gr_repeat(b, llm__gr_seq(b, e, llm__js_digits(b, 1, 2)), 0, 1));
+}
+
+/* ---- strings ---- */
+
+static const struct { const char *name, *pattern; } llm__js_formats[] = {
+    {"date", "^[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))$"},
+    {"time", "^(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,6})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])$"},
+    {"date-time", "^[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
+                  "T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,6})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])$"},
+    {"duration", "^P(?:[0-9]{1,4}W|[0-9]{1,4}Y(?:[0-9]{1,2}M(?:[0-9]{1,2}D)?)?|[0-9]{1,2}M(?:[0-9]{1,2}D)?|[0-9]{1,3}D|T(?:[0-9]{1,3}H(?:[0-9]{1,2}M(?:[0-9]{1,2}S)?)?|"
+                 "[0-9]{1,3}M(?:[0-9]{1,2}S)?|[0-9]{1,4}S))$"},
+    {"uuid", "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"},
+    {"email", "^[A-Za-z0-9_+-]{1,32}(?:\\.[A-Za-z0-9_+-]{1,16}){0,2}@[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?(?:\\.[A-Za-z0-9](?:[A-Za-z0-9-]{0,20}[A-Za-z0-9])?){1,3}$"},
+    {"hostname", "^[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?(?:\\.[A-Za-z0-9](?:[A-Za-z0-9-]{0,20}[A-Za-z0-9])?){0,4}$"},
+    {"ipv4", "^(?:(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])\\.){3}(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])$"},
+    {"ipv6", "^(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}$"},
+    {"uri", "^[a-z][a-z0-9+.-]{0,15}://[A-Za-z0-9.-]{1,60}(?::[0-9]{1,4})?(?:/[A-Za-z0-9._~!$&'()*+,;=:@-]{0,40}){0,8}(?:\\?[A-Za-z0-9._~!$&'()*+,;=:@/-]{0,100})?$"}};
+
+static llm__gr_frag llm__js_string(llm__js *js, const llm__js_view *v) {
+    llm__gr_build *b = js->b;
+    static const char *const free_formats[] = {"password", "byte", "binary", "textarea", "multiline", "int32", "int64", "float", "double"};
+    int64_t min = llm__js_count(js, v, "minLength", 0, 0), max = llm__js_count(js, v, "maxLength", 1, -1);
+    const char *pattern = NULL;
+    size_t n = 0;
+    int at, owner = -1;
+    for (int i = 0; i < v->n && !b->failed; i++) {
+        const char *keys[] = {"pattern", "format"}, *one = NULL;
+        for (int k = 0; k < 2; k++) {
+            if ((at = llm__js_find(js, v, i, keys[k])) < 0) continue;
+            size_t len;
+            one = llm_json_str(js->doc, at, &len);
+            if (!one) return llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], keys[k], "a string expected");
+            int known = k == 0;
+            for (int f = 0; f < LLM__COUNT(free_formats) && k; f++)
+                if (!strcmp(one, free_formats[f])) known = -1;
+            for (int f = 0; f < LLM__COUNT(llm__js_formats) && k; f++)
+                if (!strcmp(one, llm__js_formats[f].name)) one = llm__js_formats[f].pattern, len = strlen(one), known = 1;
+            if (!known) return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i], keys[k], "this format is not known");
+            if (known < 0) continue;
+            if (pattern && (len != n || memcmp(pattern, one, n))) return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i], keys[k], "a second pattern or format cannot be enforced");
+            pattern = one, n = len, owner = v->node[i];
+        }
+    }
+    if (max >= 0 && min > max) return llm__gr_never;
+    llm__gr_frag quote = llm__gr_word(b, "\""), f;
+    if (pattern) {
+        int32_t bounds[2];
+        bounds[0] = (int32_t)LLM__MIN(min, INT32_MAX), bounds[1] = (int32_t)LLM__MIN(max, INT32_MAX);
+        f = llm__gr_regex_frag(b, pattern, n, LLM__GR_IN_JSON, bounds);
+        if (b->failed == LLM_ERR_UNSUPPORTED || b->failed == LLM_ERR_FORMAT) {
+            char why[512];
+            snprintf(why, sizeof why, "%s", llm_last_error());
+            llm_result r = b->failed;
+            b->failed = LLM_OK;
+            return llm__js_refuse(js, r, owner, "pattern", why);
+        }
+    } else {
+        f = llm__gr_repeat(b, llm__gr_json_char(b), (int32_t)LLM__MIN(min, INT32_MAX), (int32_t)LLM__MIN(max, INT32_MAX));
+    }
+    return llm__gr_seq(b, llm__gr_seq(b, quote, f), llm__gr_word(b, "\""));
+}
+
+/* ---- values that are given: enum and const ---- */
+
+/* A value as the model must write it: compact, with the usual space between tokens. */
+static llm__gr_frag llm__js_literal(llm__js *js, int node) {
+    llm__gr_build *b = js->b;
+    llm_json_type type = llm_json_type_of(js->doc, node);
+    if (type != LLM_JSON_ARRAY && type != LLM_JSON_OBJECT) {
+        llm_text t;
+        memset(&t, 0, sizeof t);
+        llm_json_write(js->doc, node, &t);
+        llm__gr_frag f = t.failed ? llm__gr_never : llm__gr_text(b, t.data, t.len);
+        if (t.failed) b->failed = llm__nomem();
+        llm_text_free(&t);
+        return f;
+    }
+    int object = type == LLM_JSON_OBJECT, first = llm_json_first(js->doc, node);
+    llm__gr_frag f = llm__js_mark(js, object ? "{" : "[");
+    for (int at = first; at >= 0 && !b->failed; at = llm_json_next(js->doc, at)) {
+        size_t n;
+        const char *key = llm_json_key(js->doc, at, &n);
+        if (at != first) f = llm__gr_seq(b, f, llm__js_mark(js, ","));
+        if (key) {
+            llm_text t;
+            memset(&t, 0, sizeof t);
+            llm_text_json(&t, key, n);
+            llm_text_str(&t, ":");
+            f = llm__gr_seq(b, f, llm__gr_seq(b, llm__gr_text(b, t.data, t.len), llm__js_space(js)));
+            llm_text_free(&t);
+        }
+        f = llm__gr_seq(b, f, llm__js_literal(js, at));
+    }
+    return llm__gr_seq(b, f, llm__gr_seq(b, llm__js_space(js), llm__gr_word(b, object ? "}" : "]")));
+}
+
+static int llm__js_same(const llm__js *js, int a, int b) {
+    llm_text x, y;
+    memset(&x, 0, sizeof x);
+    memset(&y, 0, sizeof y);
+    llm_json_write(js->doc, a, &x);
+    llm_json_write(js->doc, b, &y);
+    int same = x.len == y.len && !memcmp(x.data, y.data, x.len);
+    llm_text_free(&x);
+    llm_text_free(&y);
+    return same;
+}
+
+static int llm__js_value_type(const llm__js *js, int node) {
+    int64_t whole;
+    switch (llm_json_type_of(js->doc, node)) {
+    case LLM_JSON_NULL: return LLM__JS_NULL;
+    case LLM_JSON_BOOL: return LLM__JS_BOOL;
+    case LLM_JSON_STRING: return LLM__JS_STR;
+    case LLM_JSON_ARRAY: return LLM__JS_ARR;
+    case LLM_JSON_OBJECT: return LLM__JS_OBJ;
+    default: return llm_json_int(js->doc, node, &whole) ? LLM__JS_INT : LLM__JS_NUM;
+    }
+}
+
+/* 1 if a given value (of the enum `own`) keeps the other keywords of a view that say something of its type. What would take a whole validator is refused. */
+static int llm__js_keeps(llm__js *js, const llm__js_view *v, int value, int own) {
+    static const char *const deep[] = {"properties", "required", "additionalProperties", "patternProperties", "minProperties", "maxProperties", "items", "prefixItems", "minItems",
+                                       "maxItems", "uniqueItems", "anyOf", "oneOf", "pattern", "format", "multipleOf"};
+    int type = llm__js_value_type(js, value);
+    double x, bound;
+    if (!(llm__js_types(js, v) & type)) return 0;
+    for (int i = 0; i < v->n; i++) {
+        int is_const = llm__js_find(js, v, i, "const"), list = llm__js_find(js, v, i, "enum"), found = list < 0;
+        if (is_const >= 0 && !llm__js_same(js, is_const, value)) return 0;
+        for (int at = llm_json_first(js->doc, list); at >= 0 && !found && list != own; at = llm_json_next(js->doc, at)) found = llm__js_same(js, at, value);
+        if (!found && list != own) return 0;
+        for (int k = 0; k < LLM__COUNT(deep); k++) {
+            int at = llm__js_find(js, v, i, deep[k]), done = (k == 11 && (v->used[i] & LLM__JS_ANY)) || (k == 12 && (v->used[i] & LLM__JS_ONE));
+            int concerns = k < 6 ? type == LLM__JS_OBJ : k < 11 ? type == LLM__JS_ARR : k < 13 ? 1 : k < 15 ? type == LLM__JS_STR : (type & (LLM__JS_INT | LLM__JS_NUM)) != 0;
+            if (at >= 0 && concerns && !done) llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i], deep[k], "cannot be enforced beside enum or const");
+        }
+    }
+    if (type == LLM__JS_STR) {
+        size_t n, chars = 0;
+        const char *s = llm_json_str(js->doc, value, &n);
+        for (size_t i = 0; i < n; i++) chars += (s[i] & 0xC0) != 0x80;
+        int64_t max = llm__js_count(js, v, "maxLength", 1, -1);
+        if ((int64_t)chars < llm__js_count(js, v, "minLength", 0, 0) || (max >= 0 && (int64_t)chars > max)) return 0;
+    }
+    if (!(type & (LLM__JS_INT | LLM__JS_NUM)) || !llm_json_num(js->doc, value, &x)) return 1;
+    for (int i = 0; i < v->n; i++) {
+        if (llm_json_num(js->doc, llm__js_find(js, v, i, "minimum"), &bound) && x < bound) return 0;
+        if (llm_json_num(js->doc, llm__js_find(js, v, i, "maximum"), &bound) && x > bound) return 0;
+        if (llm_json_num(js->doc, llm__js_find(js, v, i, "exclusiveMinimum"), &bound) && x <= bound) return 0;
+        if (llm_json_num(js->doc, llm__js_find(js, v, i, "exclusiveMaximum"), &bound) && x >= bound) return 0;
+    }
+    return 1;
+}
+
+static int llm__gr_str_order(const void *a, const void *b) {
+    const llm__str *x = (const llm__str *)a, *y = (const llm__str *)b;
+    int order = memcmp(x->p, y->p, LLM__MIN(x->n, y->n));
+    return order ? order : (x->n > y->n) - (x->n < y->n);
+}
+
+/* Strings of a list of nodes that are kept, as a trie of their JSON; other values one by one. */
+static llm__gr_frag llm__js_values(llm__js *js, const llm__js_view *v, int list, int one) {
+    llm__gr_build *b = js->b;
+    size_t n = list >= 0 ? (size_t)llm_json_size(js->doc, list) : 1, n_text = 0;
+    llm__gr_frag f = llm__gr_never;
+    llm__str *text = LLM__NEW(llm__str, n);
+    size_t *from = LLM__NEW(size_t, n + 1);
+    llm_text all;
+    memset(&all, 0, sizeof all);
+    if (!text || !from) b->failed = llm__nomem();
+    for (int at = list >= 0 ? llm_json_first(js->doc, list) : one; at >= 0 && !b->failed; at = list >= 0 ? llm_json_next(js->doc, at) : -1) {
+        if (!llm__js_keeps(js, v, at, list)) continue;
+        llm_json_type type = llm_json_type_of(js->doc, at);
+        if (type == LLM_JSON_ARRAY || type == LLM_JSON_OBJECT) {
+            f = llm__gr_alt(b, f, llm__js_literal(js, at));
+        } else {
+            from[n_text++] = all.len;
+            llm_json_write(js->doc, at, &all);
+        }
+    }
+    if (all.failed) b->failed = llm__nomem();
+    if (n_text && !b->failed) {
+        from[n_text] = all.len;
+        for (size_t i = 0; i < n_text; i++) text[i] = llm__s(all.data + from[i], from[i + 1] - from[i]);
+        qsort(text, n_text, sizeof *text, llm__gr_str_order);
+        f = llm__gr_alt(b, f, llm__gr_strings(b, text, n_text, 0, 0));
+    }
+    LLM_FREE(text);
+    LLM_FREE(from);
+    llm_text_free(&all);
+    return f;
+}
+
+/* ---- arrays ---- */
+
+static llm__gr_frag llm__js_item(llm__js *js, const llm__js_view *item, int first) {
+    llm__gr_frag f = llm__js_rule(js, item);
+    return first ? f : llm__gr_seq(js->b, llm__js_mark(js, ","), f);
+}
+
+static llm__gr_frag llm__js_array(llm__js *js, const llm__js_view *v) {
+    llm__gr_build *b = js->b;
+    int64_t min = llm__js_count(js, v, "minItems", 0, 0), max = llm__js_count(js, v, "maxItems", 1, -1);
+    int n_prefix = 0, closed = 0, unique = 0;
+    llm__js_view rest;
+    memset(&rest, 0, sizeof rest);
+    for (int i = 0; i < v->n; i++) { /* draft-07: items as a list is prefixItems, additionalItems is items */
+        int items = llm__js_find(js, v, i, "items"), prefix = llm__js_find(js, v, i, "prefixItems"), old = llm_json_type_of(js->doc, items) == LLM_JSON_ARRAY;
+        if (old) prefix = items, items = llm__js_find(js, v, i, "additionalItems");
+        n_prefix = LLM__MAX(n_prefix, llm_json_size(js->doc, prefix));
+        int yes = 1;
+        if (llm_json_bool(js->doc, items, &yes) && !yes) closed = 1, max = max < 0 ? llm_json_size(js->doc, prefix) : LLM__MIN(max, llm_json_size(js->doc, prefix));
+        else if (items >= 0) llm__js_add(js, &rest, items);
+        if (llm_json_bool(js->doc, llm__js_find(js, v, i, "uniqueItems"), &yes) && yes) unique = v->node[i] + 1;
+    }
+    if (unique && (max < 0 || max > 1)) return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, unique - 1, "uniqueItems", "cannot be enforced (maxItems 1 would do)");
+    if (max >= 0 && min > max) return llm__gr_never;
+    if (n_prefix > 256) return llm__js_refuse(js, LLM_ERR_LIMIT, v->node[0], "prefixItems", "at most 256 expected");
+    llm__gr_frag end = llm__gr_seq(b, llm__js_space(js), llm__gr_word(b, "]")), f = llm__js_mark(js, "["), tail = llm__gr_never;
+    int shown = max >= 0 ? (int)LLM__MIN(n_prefix, max) : n_prefix;
+    if (!closed && (max < 0 || max > n_prefix)) { /* what follows the prefix */
+        int32_t least = (int32_t)LLM__MIN(LLM__MAX(0, min - n_prefix), INT32_MAX), most = max < 0 ? -1 : (int32_t)LLM__MIN(max - n_prefix, INT32_MAX);
+        if (n_prefix) {
+            tail = llm__gr_repeat(b, llm__js_item(js, &rest, 0), least, most);
+        } else {
+            llm__gr_frag first = llm__js_item(js, &rest, 1), more = llm__gr_repeat(b, llm__js_item(js, &rest, 0), LLM__MAX(0, least - 1), most < 0 ? -1 : most - 1);
+            tail = llm__gr_seq(b, first, more);
+            if (!least) tail = llm__gr_alt(b, tail, llm__gr_empty(b));
+        }
+    } else if (min <= shown) {
+        tail = llm__gr_empty(b);
+    }
+    for (int k = shown - 1; k >= 0 && !b->failed; k--) { /* item k and what follows; or the end, where that is enough */
+        llm__js_view item;
+        memset(&item, 0, sizeof item);
+        for (int i = 0; i < v->n; i++) {
+            int items = llm__js_find(js, v, i, "items"), prefix = llm__js_find(js, v, i, "prefixItems"), at = -1;
+            if (llm_json_type_of(js->doc, items) == LLM_JSON_ARRAY) prefix = items, items = llm__js_find(js, v, i, "additionalItems");
+            if (k < llm_json_size(js->doc, prefix)) {
+                at = llm_json_first(js->doc, prefix);
+                for (int j = 0; j < k; j++) at = llm_json_next(js->doc, at);
+            } else {
+                at = items;
+            }
+            if (at >= 0) llm__js_add(js, &item, at);
+        }
+        tail = llm__gr_seq(b, llm__js_item(js, &item, k == 0), tail);
+        if (k >= min) tail = llm__gr_alt(b, tail, llm__gr_empty(b));
+    }
+    return llm__gr_seq(b, f, llm__gr_seq(b, tail, end));
+}
+
+/* ---- objects ---- */
+
+typedef struct llm__js_property {
+    const char *key;
+    size_t n;
+    int required;
+    llm__js_view view;
+} llm__js_property;
+
+/* What every member of a view says of a property: its own schema, or that of the patterns that match its name, or what it says of additional ones. *named: some
+ * member lists it. 0: a member forbids it. */
+static int llm__js_property_view(llm__js *js, const llm__js_view *v, const char *key, size_t n, llm__js_view *out) {
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < v->n && !js->b->failed; i++) {
+        int matched = 0, yes = 1, at;
+        for (int p = llm_json_first(js->doc, llm__js_find(js, v, i, "properties")); p >= 0; p = llm_json_next(js->doc, p)) {
+            size_t len;
+            const char *name = llm_json_key(js->doc, p, &len);
+            if (len != n || memcmp(name, key, n)) continue;
+            llm__js_add(js, out, p);
+            matched = 1;
+        }
+        for (int p = llm_json_first(js->doc, llm__js_find(js, v, i, "patternProperties")); p >= 0 && !js->b->failed; p = llm_json_next(js->doc, p)) {
+            size_t len, from, to;
+            const char *pattern = llm_json_key(js->doc, p, &len);
+            llm__regex *re = NULL;
+            if ((js->b->failed = llm__regex_open(pattern, len, &re)) != LLM_OK) return 0;
+            llm__rx_run run;
+            memset(&run, 0, sizeof run);
+            llm__rx_begin(&run, re, key, n);
+            int hit = llm__rx_next(&run, &from, &to);
+            llm__rx_end(&run);
+            llm__regex_close(re);
+            if (hit <= 0) continue;
+            llm__js_add(js, out, p);
+            matched = 1;
+        }
+        if (matched) continue;
+        if ((at = llm__js_find(js, v, i, "additionalProperties")) < 0) at = llm__js_find(js, v, i, "unevaluatedProperties");
+        if (llm_json_bool(js->doc, at, &yes) && !yes) return 0;
+        if (at >= 0) llm__js_add(js, out, at);
+    }
+    return 1;
+}
+
+/* A key that is none of the n known ones (sorted JSON texts without their quotes): leaves the trie of the known at some byte, or ends within it. */
+static llm__gr_frag llm__js_other_key(llm__js *js, const llm__str *s, size_t n, size_t at, int depth) {
+    llm__gr_build *b = js->b;
+    static const int32_t plain[] = {0x20, 0x21, 0x23, 0x5B, 0x5D, 0x7F}, beyond[] = {0x80, 0x10FFFF};
+    llm__gr_frag any = llm__gr_repeat(b, llm__gr_alt(b, llm__gr_chars(b, plain, 6), llm__gr_chars(b, beyond, 2)), 0, 64), f = llm__gr_never;
+    uint32_t leave[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    int ends = 0;
+    if (!n) return any;
+    if (depth > 200) return llm__gr_never;
+    for (int c = 0x20; c < 0x7F; c++)
+        if (c != '"' && c != '\\') leave[c >> 5] |= 1u << (c & 31);
+    for (size_t i = 0, k; i < n; i = k) {
+        if (s[i].n <= at) {
+            ends = 1, k = i + 1;
+            continue;
+        }
+        unsigned char c = (unsigned char)s[i].p[at];
+        for (k = i + 1; k < n && s[k].n > at && (unsigned char)s[k].p[at] == c;) k++;
+        leave[c >> 5] &= ~(1u << (c & 31));
+        if (c != '\\' && c < 0x80) f = llm__gr_alt(b, f, llm__gr_seq(b, llm__gr_range(b, c, c), llm__js_other_key(js, s + i, k - i, at + 1, depth + 1)));
+    }
+    f = llm__gr_alt(b, f, llm__gr_seq(b, llm__gr_bytes(b, leave), any));
+    return ends || at == 0 ? f : llm__gr_alt(b, f, llm__gr_empty(b));
+}
+
+/* "key": value of a property that nobody listed. `extra` -1: there are none; else the keys are free, or those of one pattern. */
+static llm__gr_frag llm__js_extra(llm__js *js, const llm__js_view *v, const llm__js_property *p, size_t n) {
+    llm__gr_build *b = js->b;
+    llm__js_view view;
+    llm__gr_frag key;
+    int pattern = -1, patterns = 0, asked = 0, owner = -1;
+    for (int i = 0; i < v->n; i++) {
+        int list = llm__js_find(js, v, i, "patternProperties"), more = llm__js_find(js, v, i, "additionalProperties"), yes = 1;
+        if (llm_json_size(js->doc, list)) patterns += llm_json_size(js->doc, list), pattern = llm_json_first(js->doc, list), owner = v->node[i];
+        if (more >= 0 && (!llm_json_bool(js->doc, more, &yes) || yes)) asked = 1;
+    }
+    if (!n && !patterns && llm__js_any(js, v, "additionalProperties") < 0 && llm__js_any(js, v, "properties") < 0) asked = 1; /* just {"type": "object"} */
+    if (patterns) {
+        size_t len;
+        const char *text = llm_json_key(js->doc, pattern, &len);
+        if (patterns > 1) return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, owner, "patternProperties", "only one pattern can be enforced");
+        memset(&view, 0, sizeof view);
+        llm__js_add(js, &view, pattern);
+        for (size_t i = 0; i < n; i++)
+            for (int k = 0; k < p[i].view.n; k++)
+                if (p[i].view.node[k] == pattern) return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, owner, "patternProperties", "a pattern that matches a listed property cannot be enforced");
+        key = llm__gr_regex_frag(b, text, len, LLM__GR_IN_JSON, NULL);
+    } else {
+        llm__str *names = LLM__NEW(llm__str, n);
+        llm_text all;
+        memset(&all, 0, sizeof all);
+        if (!asked || !llm__js_property_view(js, v, "", 0, &view)) return LLM_FREE(names), llm__gr_never;
+        size_t *from = LLM__NEW(size_t, n + 1);
+        if (!names || !from) b->failed = llm__nomem();
+        for (size_t i = 0; i < n && !b->failed; i++) from[i] = all.len, llm_text_json(&all, p[i].key, p[i].n);
+        if (all.failed) b->failed = llm__nomem();
+        for (size_t i = 0; i < n && !b->failed; i++) names[i] = llm__s(all.data + from[i] + 1, (i + 1 < n ? from[i + 1] : all.len) - from[i] - 2);
+        if (!b->failed && n) qsort(names, n, sizeof *names, llm__gr_str_order);
+        key = llm__js_other_key(js, names, n, 0, 0);
+        LLM_FREE(names);
+        LLM_FREE(from);
+        llm_text_free(&all);
+    }
+    llm__gr_frag f = llm__gr_seq(b, llm__gr_seq(b, llm__gr_word(b, "\""), key), llm__js_mark(js, "\":"));
+    return llm__gr_seq(b, f, llm__js_rule(js, &view));
+}
+
+/* Every property that a member lists or requires, in order of appearance. Freed by the caller. */
+static llm__js_property *llm__js_properties(llm__js *js, const llm__js_view *v, size_t *count, int *impossible) {
+    llm__js_property *p = NULL;
+    size_t cap = 0, n = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < v->n && !js->b->failed; i++) {
+            int list = llm__js_find(js, v, i, pass ? "required" : "properties");
+            if (list >= 0 && llm_json_type_of(js->doc, list) != (pass ? LLM_JSON_ARRAY : LLM_JSON_OBJECT))
+                llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], pass ? "required" : "properties", pass ? "a list of names expected" : "an object expected");
+            for (int at = llm_json_first(js->doc, list); at >= 0 && !js->b->failed; at = llm_json_next(js->doc, at)) {
+                size_t len = 0, k = 0;
+                const char *key = pass ? llm_json_str(js->doc, at, &len) : llm_json_key(js->doc, at, &len);
+                if (!key) llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], "required", "names (strings) expected");
+                if (!key || js->b->failed) break;
+                while (k < n && (p[k].n != len || memcmp(p[k].key, key, len))) k++;
+                if (k == n) {
+                    if (n >= 4096 || !llm__grow((void **)&p, &cap, n + 1, sizeof *p)) {
+                        js->b->failed = llm__error(LLM_ERR_LIMIT, "JSON schema: an object with more than 4096 properties, fewer expected");
+                        break;
+                    }
+                    memset(&p[n], 0, sizeof *p);
+                    p[n].key = key, p[n++].n = len;
+                }
+                p[k].required |= pass;
+            }
+        }
+    *impossible = 0;
+    size_t kept = 0;
+    for (size_t k = 0; k < n && !js->b->failed; k++) {
+        if (llm__js_property_view(js, v, p[k].key, p[k].n, &p[k].view)) p[kept++] = p[k];
+        else *impossible |= p[k].required;
+    }
+    *count = kept;
+    return p;
+}
+
+/* An object is a walk through its properties in order. at[c] stands before property i with c of them written already (c is only told apart as far as it matters: none
+ * or some, or the number where minProperties or maxProperties counts). Built from the end. */
+static llm__gr_frag llm__js_object(llm__js *js, const llm__js_view *v) {
+    llm__gr_build *b = js->b;
+    int64_t min = llm__js_count(js, v, "minProperties", 0, 0), max = llm__js_count(js, v, "maxProperties", 1, -1);
+    int impossible, counted = min > 0 || max >= 0;
+    size_t n = 0;
+    llm__js_property *p = llm__js_properties(js, v, &n, &impossible);
+    int32_t most = counted ? (int32_t)n : 1, at[2] = {0, 0}, *now = LLM__NEW(int32_t, 2 * ((size_t)most + 1)), *before = now ? now + most + 1 : at;
+    if (!now && !b->failed) b->failed = llm__nomem();
+    if (counted && n > 256) llm__js_refuse(js, LLM_ERR_LIMIT, v->node[0], "maxProperties", "at most 256 properties can be counted");
+    llm__gr_frag f = llm__js_mark(js, "{"), end = llm__gr_seq(b, llm__js_space(js), llm__gr_word(b, "}")), extra = llm__gr_never;
+    if (!b->failed) extra = llm__js_extra(js, v, p, n);
+    int32_t rule = llm__gr_rule(b), any_extra = extra.in >= 0;
+    llm__gr_rule_is(b, rule, any_extra ? extra : llm__gr_empty(b));
+    for (int32_t c = 0; c <= most && !b->failed && !impossible; c++) { /* all listed ones are behind: others, then the end */
+        int64_t need = LLM__MAX(0, min - c), left = max < 0 ? -1 : max - c;
+        llm__gr_frag one = any_extra ? llm__gr_call(b, rule) : llm__gr_never, more = any_extra ? llm__gr_seq(b, llm__js_mark(js, ","), llm__gr_call(b, rule)) : llm__gr_never, tail;
+        if (need > 1 && any_extra && !n) llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[0], "minProperties", "more than one property that is not listed cannot be counted");
+        if ((left < 0 && max >= 0) || need > 1) { /* the same key twice would count once: no more than one free property can be demanded */
+            now[c] = -1;
+            continue;
+        }
+        int32_t times = (int32_t)LLM__MIN(left, INT32_MAX);
+        if (c) tail = llm__gr_repeat(b, more, (int32_t)need, times);
+        else tail = times == 0 ? llm__gr_never : llm__gr_seq(b, one, llm__gr_repeat(b, more, 0, times < 0 ? -1 : times - 1));
+        if (!c && !need) tail = llm__gr_alt(b, tail, llm__gr_empty(b));
+        if (!any_extra) tail = need ? llm__gr_never : llm__gr_empty(b);
+        now[c] = tail.in;
+        if (tail.in >= 0 && !b->failed) b->g->op[tail.out].next = end.in;
+    }
+    for (size_t i = n; i-- > 0 && !b->failed && !impossible;) {
+        llm_text key;
+        memset(&key, 0, sizeof key);
+        llm_text_json(&key, p[i].key, p[i].n);
+        llm_text_str(&key, ":");
+        llm__gr_frag value = llm__js_rule(js, &p[i].view);
+        int32_t pair_rule = llm__gr_rule(b), possible = value.in >= 0;
+        llm__gr_rule_is(b, pair_rule, llm__gr_seq(b, llm__gr_text(b, key.data, key.len), llm__gr_seq(b, llm__js_space(js), possible ? value : llm__gr_empty(b))));
+        llm_text_free(&key);
+        for (int32_t c = 0; c <= most && !b->failed; c++) {
+            int32_t after = LLM__MIN(c + 1, most);
+            llm__gr_frag way = llm__gr_never;
+            if (possible && now[after] >= 0 && (c || !counted || c <= (int32_t)i)) {
+                way = llm__gr_call(b, pair_rule);
+                if (c) way = llm__gr_seq(b, llm__js_mark(js, ","), way);
+                if (!b->failed) b->g->op[way.out].next = now[after];
+            }
+            before[c] = way.in;
+            if (p[i].required || now[c] < 0) continue;
+            if (way.in < 0) {
+                before[c] = now[c];
+                continue;
+            }
+            before[c] = llm__gr_add(b, LLM__GR_SPLIT, 0, way.in);
+            if (!b->failed) b->g->op[before[c]].other = now[c];
+        }
+        int32_t *swap = now;
+        now = before, before = swap;
+    }
+    int32_t in = now ? now[0] : -1;
+    LLM_FREE(LLM__MIN(now, before));
+    LLM_FREE(p);
+    if (b->failed || impossible || in < 0) return llm__gr_never;
+    b->g->op[f.out].next = in;
+    f.out = end.out;
+    return f;
+}
+
+/* ---- views to rules ---- */
+
+/* 1 if no document can satisfy both schemas, as far as it is plain to see: other types, or a property that both require with other constants. */
+static int llm__js_disjoint(llm__js *js, int a, int b, int depth) {
+    llm__js_view x, y;
+    memset(&x, 0, sizeof x);
+    memset(&y, 0, sizeof y);
+    llm__js_add(js, &x, a);
+    llm__js_add(js, &y, b);
+    if (depth > 4 || !llm__js_expand(js, &x) || !llm__js_expand(js, &y)) return !js->b->failed && depth <= 4;
+    int tx = llm__js_types(js, &x), ty = llm__js_types(js, &y);
+    if (!(tx & ty)) return 1;
+    int lists[2][2] = {{llm__js_any(js, &x, "enum"), llm__js_any(js, &x, "const")}, {llm__js_any(js, &y, "enum"), llm__js_any(js, &y, "const")}};
+    if ((lists[0][0] >= 0 || lists[0][1] >= 0) && (lists[1][0] >= 0 || lists[1][1] >= 0)) {
+        int meet = 0;
+        for (int i = lists[0][0] >= 0 ? llm_json_first(js->doc, lists[0][0]) : lists[0][1]; i >= 0 && !meet; i = lists[0][0] >= 0 ? llm_json_next(js->doc, i) : -1)
+            for (int k = lists[1][0] >= 0 ? llm_json_first(js->doc, lists[1][0]) : lists[1][1]; k >= 0 && !meet; k = lists[1][0] >= 0 ? llm_json_next(js->doc, k) : -1)
+                meet = llm__js_same(js, i, k);
+        return !meet;
+    }
+    if ((tx & ty) != LLM__JS_OBJ) return 0;
+    for (int i = 0; i < x.n; i++)
+        for (int r = llm_json_first(js->doc, llm__js_find(js, &x, i, "required")); r >= 0; r = llm_json_next(js->doc, r)) {
+            size_t n;
+            const char *key = llm_json_str(js->doc, r, &n);
+            llm__js_view both;
+            int in_y = 0;
+            for (int k = 0; k < y.n; k++)
+                for (int q = llm_json_first(js->doc, llm__js_find(js, &y, k, "required")); q >= 0; q = llm_json_next(js->doc, q)) in_y |= llm__js_same(js, r, q);
+            if (!key) continue;
+            if (!llm__js_property_view(js, &y, key, n, &both)) return 1; /* one requires what the other forbids */
+            int px = llm_json_find(js->doc, llm__js_any(js, &x, "properties"), key), py = llm_json_find(js->doc, llm__js_any(js, &y, "properties"), key);
+            if (in_y && px >= 0 && py >= 0 && llm__js_disjoint(js, px, py, depth + 1)) return 1;
+        }
+    return 0;
+}
+
+/* anyOf and oneOf: each way with the rest of the view. A oneOf whose ways could both hold cannot be enforced. */
+static llm__gr_frag llm__js_fork(llm__js *js, const llm__js_view *v, int i, const char *key, int flag) {
+    int list = llm__js_find(js, v, i, key);
+    llm__gr_frag f = llm__gr_never;
+    if (llm_json_type_of(js->doc, list) != LLM_JSON_ARRAY || !llm_json_size(js->doc, list)) return llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], key, "a list of schemas expected");
+    for (int one = llm_json_first(js->doc, list); one >= 0 && !js->b->failed; one = llm_json_next(js->doc, one)) {
+        for (int other = llm_json_next(js->doc, one); other >= 0 && flag == LLM__JS_ONE && !js->b->failed; other = llm_json_next(js->doc, other))
+            if (!llm__js_disjoint(js, one, other, 0)) return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i], key, "schemas that exclude each other by type or by a constant expected (anyOf would do)");
+        llm__js_view way = *v;
+        way.used[i] |= (uint8_t)flag;
+        llm__js_add(js, &way, one);
+        if (!js->b->failed) f = llm__gr_alt(js->b, f, llm__js_rule(js, &way));
+    }
+    return f;
+}
+
+static llm__gr_frag llm__js_body(llm__js *js, const llm__js_view *v) {
+    llm__gr_build *b = js->b;
+    llm__gr_frag f = llm__gr_never;
+    for (int i = 0; i < v->n; i++) {
+        if (llm__js_find(js, v, i, "anyOf") >= 0 && !(v->used[i] & LLM__JS_ANY)) return llm__js_fork(js, v, i, "anyOf", LLM__JS_ANY);
+        if (llm__js_find(js, v, i, "oneOf") >= 0 && !(v->used[i] & LLM__JS_ONE)) return llm__js_fork(js, v, i, "oneOf", LLM__JS_ONE);
+    }
+    int list = llm__js_any(js, v, "enum"), one = llm__js_any(js, v, "const");
+    if (list >= 0 && llm_json_type_of(js->doc, list) != LLM_JSON_ARRAY) return llm__js_refuse(js, LLM_ERR_FORMAT, v->node[0], "enum", "a list expected");
+    if (list >= 0 || one >= 0) return llm__js_values(js, v, one >= 0 ? -1 : list, one);
+    int types = llm__js_types(js, v);
+    if (types & LLM__JS_NULL) f = llm__gr_alt(b, f, llm__gr_word(b, "null"));
+    if (types & LLM__JS_BOOL) f = llm__gr_alt(b, llm__gr_alt(b, f, llm__gr_word(b, "true")), llm__gr_word(b, "false"));
+    if (types & (LLM__JS_NUM | LLM__JS_INT)) f = llm__gr_alt(b, f, llm__js_number(js, v, !(types & LLM__JS_NUM)));
+    if (types & LLM__JS_STR) f = llm__gr_alt(b, f, llm__js_string(js, v));
+    if (types & LLM__JS_ARR) f = llm__gr_alt(b, f, llm__js_array(js, v));
+    if (types & LLM__JS_OBJ) f = llm__gr_alt(b, f, llm__js_object(js, v));
+    return f;
+}
+
+/* A call of the rule of a view; never, if nothing can satisfy it. */
+static llm__gr_frag llm__js_rule(llm__js *js, const llm__js_view *given) {
+    llm__gr_build *b = js->b;
+    llm__js_view v = *given;
+    if (b->failed || !llm__js_expand(js, &v)) return llm__gr_never;
+    for (int i = 1; i < v.n; i++) /* one order, so that equal views are found */
+        for (int k = i; k > 0 && v.node[k] < v.node[k - 1]; k--) {
+            int32_t node = v.node[k];
+            uint8_t used = v.used[k];
+            v.node[k] = v.node[k - 1], v.used[k] = v.used[k - 1];
+            v.node[k - 1] = node, v.used[k - 1] = used;
+        }
+    for (int i = v.n; i < LLM__JS_VIEW; i++) v.node[i] = 0, v.used[i] = 0;
+    for (size_t i = 0; i < js->n_memo; i++)
+        if (!memcmp(&js->memo[i].view, &v, sizeof v)) return js->memo[i].rule < 0 ? llm__gr_never : llm__gr_call(b, js->memo[i].rule);
+    if (++js->depth > LLM__GR_MAX_NEST) return llm__js_refuse(js, LLM_ERR_LIMIT, v.n ? v.node[0] : 0, NULL, "nested more than 64 levels deep");
+    if (!llm__grow((void **)&js->memo, &js->memo_cap, js->n_memo + 1, sizeof *js->memo)) return b->failed = llm__nomem(), llm__gr_never;
+    size_t at = js->n_memo++;
+    int32_t rule = llm__gr_rule(b);
+    js->memo[at].view = v, js->memo[at].rule = rule;
+    llm__gr_frag body = llm__js_body(js, &v);
+    js->depth--;
+    llm__gr_rule_is(b, rule, body);
+    if (body.in < 0) js->memo[at].rule = -1;
+    return body.in < 0 ? llm__gr_never : llm__gr_call(b, rule);
+}
+
+/* The machine of a schema that stands at `node` of a document; references count from the document's root. */
+static llm__gr_frag llm__js_frag(llm__gr_build *b, const llm_json *doc, int node, const char *space) {
+    llm__js js;
+    llm__js_view v;
+    memset(&js, 0, sizeof js);
+    memset(&v, 0, sizeof v);
+    js.b = b, js.doc = doc, js.space = space;
+    llm__js_add(&js, &v, node);
+    llm__gr_frag f = llm__js_rule(&js, &v);
+    if (f.in < 0 && !b->failed) llm__js_refuse(&js, LLM_ERR_FORMAT, node, NULL, "nothing can satisfy this schema");
+    LLM_FREE(js.memo);
+    return f;
+}
+
+/* ---- structural tags: free text in which certain beginnings oblige ---- */
+
+typedef struct llm__gr_tags {
+    llm__gr_build *b;
+    const llm_json *doc;
+    int structures;
+    llm__str *trigger;
+    size_t n;
+    const char *space;
+} llm__gr_tags;
+
+/* Free text that has just seen `seen` bytes of trigger t, as a state of the triggers' Aho-Corasick automaton (1975), which is small enough to be computed by
+ * comparing: the longest suffix of what was read that is a beginning of some trigger. */
+static size_t llm__gr_tags_next(const llm__gr_tags *x, size_t t, size_t seen, unsigned char c, size_t *to) {
+    char read[256];
+    memcpy(read, x->trigger[t].p, seen);
+    read[seen++] = (char)c;
+    for (size_t from = 0; from < seen; from++)
+        for (size_t k = 0; k < x->n; k++)
+            if (x->trigger[k].n >= seen - from && !memcmp(x->trigger[k].p, read + from, seen - from)) return *to = k, seen - from;
+    return *to = 0, 0;
+}
+
+/* After a whole trigger: the rest of one of the tags that begin with it, its content, its end. */
+static llm__gr_frag llm__gr_tags_content(const llm__gr_tags *x, size_t t) {
+    llm__gr_frag f = llm__gr_never;
+    for (int at = llm_json_first(x->doc, x->structures); at >= 0 && !x->b->failed; at = llm_json_next(x->doc, at)) {
+        size_t n, n_end;
+        const char *begin = llm_json_str(x->doc, llm_json_find(x->doc, at, "begin"), &n), *end = llm_json_str(x->doc, llm_json_find(x->doc, at, "end"), &n_end);
+        int schema = llm_json_find(x->doc, at, "schema");
+        if (!begin || !end || schema < 0) {
+            x->b->failed = llm__error(LLM_ERR_FORMAT, "structural tag: begin, schema and end expected in every structure");
+            break;
+        }
+        if (n < x->trigger[t].n || memcmp(begin, x->trigger[t].p, x->trigger[t].n)) continue;
+        llm__gr_frag one = llm__gr_seq(x->b, llm__gr_text(x->b, begin + x->trigger[t].n, n - x->trigger[t].n), llm__js_frag(x->b, x->doc, schema, x->space));
+        f = llm__gr_alt(x->b, f, llm__gr_seq(x->b, one, llm__gr_text(x->b, end, n_end)));
+    }
+    if (f.in < 0 && !x->b->failed) x->b->failed = llm__error(LLM_ERR_FORMAT, "structural tag: a structure that begins with the trigger \"%.*s\" expected", (int)x->trigger[t].n, x->trigger[t].p);
+    return f;
+}
+
+/* {"structures": [{"begin", "schema", "end"}], "triggers": [...]}: vLLM's and xgrammar's form. */
+static llm__gr_frag llm__gr_tags_frag(llm__gr_build *b, const llm_json *doc, const char *space) {
+    enum { MOST = 32, LONGEST = 128 };
+    llm__str trigger[MOST];
+    llm__gr_tags x = {b, doc, llm_json_find(doc, 0, "structures"), trigger, 0, space};
+    int32_t at[MOST * LONGEST], accept;
+    memset(at, 0xFF, sizeof at);
+    for (int i = llm_json_first(doc, llm_json_find(doc, 0, "triggers")); i >= 0; i = llm_json_next(doc, i), x.n++) {
+        size_t n = 0;
+        const char *s = x.n < MOST ? llm_json_str(doc, i, &n) : NULL;
+        if (!s || !n || n >= LONGEST) return b->failed = llm__error(LLM_ERR_FORMAT, "structural tag: at most %d triggers of 1 to %d bytes expected", MOST, LONGEST - 1), llm__gr_never;
+        trigger[x.n] = llm__s(s, n);
+    }
+    if (!x.n || llm_json_size(doc, x.structures) <= 0) return b->failed = llm__error(LLM_ERR_FORMAT, "structural tag: structures and triggers expected"), llm__gr_never;
+    llm__gr_frag f = llm__gr_empty(b);
+    accept = f.out;
+    f.in = at[0] = llm__gr_add(b, LLM__GR_SPLIT, 0, accept);
+    for (size_t t = 0; t < x.n; t++) /* one place for every beginning of a trigger; equal beginnings share the first's */
+        for (size_t seen = 1; seen < trigger[t].n; seen++) {
+            size_t owner;
+            llm__gr_tags_next(&x, t, seen - 1, (unsigned char)trigger[t].p[seen - 1], &owner);
+            at[t * LONGEST + seen] = owner == t ? llm__gr_add(b, LLM__GR_SPLIT, 0, accept) : at[owner * LONGEST + seen];
+        }
+    for (size_t t = 0; t < x.n && !b->failed; t++)
+        for (size_t seen = t ? 1 : 0; seen < trigger[t].n && !b->failed; seen++) {
+            llm__gr_frag ways = llm__gr_never;
+            size_t owner = t;
+            if (seen) llm__gr_tags_next(&x, t, seen - 1, (unsigned char)trigger[t].p[seen - 1], &owner);
+            if (owner != t) continue;
+            uint32_t home[8] = {0, 0, 0, 0, 0, 0, 0, 0}; /* bytes that lead back to the beginning of nothing */
+            for (int c = 0; c < 256 && !b->failed; c++) {
+                size_t to, n = llm__gr_tags_next(&x, t, seen, (unsigned char)c, &to);
+                if (!n) {
+                    home[c >> 5] |= 1u << (c & 31);
+                    continue;
+                }
+                llm__gr_frag one = llm__gr_range(b, c, c);
+                int whole = n == trigger[to].n;
+                if (whole) one = llm__gr_seq(b, one, llm__gr_tags_content(&x, to));
+                if (one.in >= 0 && !b->failed) b->g->op[one.out].next = whole ? at[0] : at[to * LONGEST + n];
+                int32_t split = llm__gr_add(b, LLM__GR_SPLIT, 0, one.in);
+                if (!b->failed) b->g->op[split].other = ways.in;
+                ways.in = ways.out = split;
+            }
+            llm__gr_frag back = llm__gr_bytes(b, home);
+            if (b->failed) break;
+            b->g->op[back.out].next = at[0];
+            int32_t split = llm__gr_add(b, LLM__GR_SPLIT, 0, back.in);
+            if (b->failed) break;
+            b->g->op[split].other = ways.in;
+            b->g->op[at[t * LONGEST + seen]].other = split;
+        }
+    return f;
+}
+
+/* ---- the API ---- */
+
+static void llm__grammar_free(llm_grammar *g) {
+    LLM_FREE(g->op);
+    LLM_FREE(g->set);
+    LLM_FREE(g->frame);
+    LLM_FREE(g->thread);
+    LLM_FREE(g->state);
+    LLM_FREE(g->to);
+    LLM_FREE(g->frames_at.slot);
+    LLM_FREE(g->states_at.slot);
+    LLM_FREE(g->seen.slot);
+    LLM_FREE(g->work);
+    LLM_FREE(g->base);
+    llm__gr_masks_free(g);
+    llm__gr_trie_free(&g->trie);
+    pthread_mutex_destroy(&g->lock);
+    LLM_FREE(g);
+}
+
+/* A JSON list of strings, one of which the answer must be. */
+static llm__gr_frag llm__gr_choice_frag(llm__gr_build *b, const llm_json *doc) {
+    size_t n = (size_t)llm_json_size(doc, 0), k = 0;
+    if (llm_json_type_of(doc, 0) != LLM_JSON_ARRAY || !n) return b->failed = llm__error(LLM_ERR_FORMAT, "choice: a list of at least one string expected"), llm__gr_never;
+    llm__str *s = LLM__NEW(llm__str, n);
+    if (!s) b->failed = llm__nomem();
+    for (int at = llm_json_first(doc, 0); at >= 0 && !b->failed; at = llm_json_next(doc, at), k++) {
+        size_t len = 0;
+        const char *text = llm_json_str(doc, at, &len);
+        if (!text || !len) b->failed = llm__error(LLM_ERR_FORMAT, "choice: item %zu: a string that is not empty expected", k);
+        else s[k] = llm__s(text, len);
+    }
+    if (!b->failed) qsort(s, n, sizeof *s, llm__gr_str_order);
+    llm__gr_frag f = b->failed ? llm__gr_never : llm__gr_strings(b, s, n, 0, 0);
+    LLM_FREE(s);
+    return f;
+}
+
+static llm__gr_frag llm__gr_frag_of(llm__gr_build *b, llm_grammar_kind kind, const char *text, size_t len, const char *space) {
+    static const char object[] = "{\"type\":\"object\"}";
+    static const llm_json_limits limits = {256, 1 << 20, 0};
+    llm_json *doc = NULL;
+    llm__gr_frag f = llm__gr_never;
+    if (kind == LLM_GRAMMAR_REGEX) return llm__gr_regex_frag(b, text, len, LLM__GR_WHOLE, NULL);
+    if (kind == LLM_GRAMMAR_GBNF) return llm__gr_bnf_frag(b, text, len);
+    if (kind == LLM_GRAMMAR_JSON_OBJECT) text = object, len = sizeof object - 1;
+    b->failed = llm_json_parse(text, len, &limits, &doc);
+    if (b->failed) return f;
+    if (kind == LLM_GRAMMAR_CHOICE) f = llm__gr_choice_frag(b, doc);
+    else if (kind == LLM_GRAMMAR_STRUCTURAL_TAG) f = llm__gr_tags_frag(b, doc, space);
+    else f = llm__js_frag(b, doc, 0, space);
+    llm_json_free(doc);
+    return f;
+}
+
+LLM_API llm_result llm_grammar_open(const llm_model *model, llm_grammar_kind kind, const char *text, size_t len, const char *space, llm_grammar **out) {
+    llm__gr_build b;
+    *out = NULL;
+    if (len > LLM__GR_MAX_TEXT) return llm__error(LLM_ERR_LIMIT, "grammar: %zu bytes, at most %d expected", len, LLM__GR_MAX_TEXT);
+    b.failed = LLM_OK;
+    b.g = LLM__NEW(llm_grammar, 1);
+    if (!b.g) return llm__nomem();
+    pthread_mutex_init(&b.g->lock, NULL);
+    b.g->refs = 1;
+    b.g->model = model;
+    llm__gr_frag f = llm__gr_frag_of(&b, kind, text, len, space);
+    int32_t accept = llm__gr_add(&b, LLM__GR_ACCEPT, 0, -1);
+    if (!b.failed && f.in >= 0) {
+        b.g->op[f.out].next = accept;
+        b.g->start = f.in;
+        llm__gr_alive(b.g);
+        llm__gr_classes(b.g);
+    }
+    if (!b.failed && (f.in < 0 || !b.g->op[f.in].alive)) b.failed = llm__error(LLM_ERR_FORMAT, "grammar: no text can ever complete it");
+    if (!b.failed) b.failed = llm__gr_check_left(b.g);
+    if (!b.failed && model) b.failed = llm__gr_trie_make(model, &b.g->trie);
+    if (!b.failed) llm__gr_begin(b.g);
+    if (!b.failed && b.g->failed) b.failed = llm__error(LLM_ERR_LIMIT, "grammar: %s", b.g->failed);
+    if (b.failed) {
+        llm__grammar_free(b.g);
+        return b.failed;
+    }
+    *out = b.g;
+    return LLM_OK;
+}
+
+static llm_grammar *llm__grammar_hold(llm_grammar *g) {
+    pthread_mutex_lock(&g->lock);
+    g->refs++;
+    pthread_mutex_unlock(&g->lock);
+    return g;
+}
+
+LLM_API void llm_grammar_close(llm_grammar *g) {
+    if (!g) return;
+    pthread_mutex_lock(&g->lock);
+    int left = --g->refs;
+    pthread_mutex_unlock(&g->lock);
+    if (!left) llm__grammar_free(g);
+}
+
+LLM_API llm_matcher *llm_matcher_open(llm_grammar *g) {
+    llm_matcher *m = LLM__NEW(llm_matcher, 1);
+    if (!m) return NULL;
+    m->grammar = llm__grammar_hold(g);
+    m->state = 1;
+    pthread_mutex_lock(&g->lock);
+    m->next = g->matchers;
+    m->link = &g->matchers;
+    if (m->next) m->next->link = &m->next;
+    g->matchers = m;
+    pthread_mutex_unlock(&g->lock);
+    return m;
+}
+
+LLM_API void llm_matcher_close(llm_matcher *m) {
+    if (!m) return;
+    pthread_mutex_lock(&m->grammar->lock);
+    *m->link = m->next;
+    if (m->next) m->next->link = m->link;
+    pthread_mutex_unlock(&m->grammar->lock);
+    llm_grammar_close(m->grammar);
+    LLM_FREE(m);
+}
+
+LLM_API int llm_matcher_can_end(const llm_matcher *m) {
+    pthread_mutex_lock(&m->grammar->lock);
+    int yes = m->grammar->state[m->state].accept;
+    pthread_mutex_unlock(&m->grammar->lock);
+    return yes;
+}
+
+LLM_API llm_result llm_matcher_bytes(llm_matcher *m, const char *bytes, size_t n) {
+    llm_grammar *g = m->grammar;
+    int32_t state = m->state;
+    pthread_mutex_lock(&g->lock);
+    for (size_t i = 0; i < n && state; i++) state = llm__gr_step(g, state, (uint8_t)bytes[i]);
+    const char *failed = g->failed;
+    if (state) m->state = state;
+    pthread_mutex_unlock(&g->lock);
+    if (failed) return llm__error(LLM_ERR_LIMIT, "grammar: %s", failed);
+    return state ? LLM_OK : llm__error(LLM_ERR_ARG, "grammar: the text cannot go on with these %zu bytes", n);
+}
+
+LLM_API llm_result llm_matcher_mask(llm_matcher *m, uint32_t *words, int32_t *n_allowed) {
+    llm_grammar *g = m->grammar;
+    pthread_mutex_lock(&g->lock);
+    llm__gr_trim(g);
+    const llm__gr_mask *mask = g->failed ? NULL : llm__gr_mask_of(g, m->state);
+    if (mask) memcpy(words, mask->words, ((size_t)g->trie.vocab + 31) / 32 * sizeof *words);
+    if (mask && n_allowed) *n_allowed = mask->n_allowed;
+    const char *failed = g->failed;
+    pthread_mutex_unlock(&g->lock);
+    return failed ? llm__error(LLM_ERR_LIMIT, "grammar: %s", failed) : LLM_OK;
 }
 
 /* ============================================================================
