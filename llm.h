@@ -26,11 +26,11 @@
  *   are the same to the bit alone, in a batch, in chunks, from the cache and with any number of threads.
  *
  * WHAT IT IS NOT
- *   No training. No pickle (pytorch_model.bin). No network: models are files. No Windows or macOS yet. Images, LoRA, grammars and
+ *   No training. No pickle (pytorch_model.bin). No network: models are files. No Windows or macOS yet. Images, LoRA and
  *   speculative decoding are not in this version.
  *
  * TABLE OF CONTENTS (search for the tag)
- *   >>api-config >>api-text >>api-json >>api-model >>api-tokenizer >>api-template >>api-chat >>api-sampler
+ *   >>api-config >>api-text >>api-json >>api-model >>api-tokenizer >>api-template >>api-chat >>api-grammar >>api-sampler
  *   >>api-backend >>api-engine >>api-request >>api-raw >>api-easy >>api-options >>api-openai: what you may call
  *   >>platform      what is needed of the operating system        >>alloc         allocation, arenas, checked sizes
  *   >>log           errors and log lines                          >>numbers       reading and printing numbers exactly
@@ -44,10 +44,10 @@
  *   >>linear        matrix products shared among threads          >>kernels-ops   inner loops of all other operations
  *   >>attention     KV pages and attention over them              >>backend       the CPU's table of operations
  *   >>model         families as data, one forward pass            >>sampler       which token comes next
- *   >>earlystop     ends answers that only repeat                 >>kv            who owns which page
- *   >>scheduler     who computes what in the next step            >>engine        requests, steps, results
- *   >>easy          ten lines to a working program                >>options       options by name, for programs
- *   >>openai        OpenAI's requests and answers
+ *   >>earlystop     ends answers that only repeat                 >>grammar       answers that must have a form
+ *   >>kv            who owns which page                           >>scheduler     who computes what in the next step
+ *   >>engine        requests, steps, results                      >>easy          ten lines to a working program
+ *   >>options       options by name, for programs                 >>openai        OpenAI's requests and answers
  *
  * HOW A TOKEN IS MADE (the reading path for students)
  *   1. llm_model_open maps the files (>>formats) and reads the shape of the network into a struct llm__arch (>>model).
@@ -58,7 +58,8 @@
  *      the rest of the budget in chunks. That ragged batch is an llm_step (>>scheduler).
  *   5. llm__net_forward walks through the layers once for the whole batch: norm, q k v, rotation, attention over pages, output
  *      projection, norm, MLP or experts; only rows whose logits are wanted go through the head (>>model).
- *   6. The sampler bends the logits (penalties, temperature), cuts (min-p, top-k, top-p) and draws (>>sampler).
+ *   6. The sampler bends the logits (penalties, temperature), cuts (min-p, top-k, top-p) and draws (>>sampler). Where an answer must have a
+ *      form, >>grammar says which tokens there are to choose from.
  *   7. The token's bytes join the text; stop strings and early stop are looked at; llm_request_poll hands it out (>>engine).
  *
  * OPTIONS (define before including the implementation)
@@ -371,9 +372,16 @@ typedef enum llm_grammar_kind {
     LLM_GRAMMAR_STRUCTURAL_TAG     /* {"structures": [{"begin", "schema", "end"}], "triggers": [...]} */
 } llm_grammar_kind;
 
-/* Compiles `len` bytes (at most 1 MiB). `space`: a regex of what may stand between the tokens of JSON; NULL: one space or none. The model gives the
- * vocabulary and must outlive the grammar; NULL: bytes only, no masks. On error *out is NULL. Any thread. */
-LLM_API llm_result llm_grammar_open(const llm_model *model, llm_grammar_kind kind, const char *text, size_t len, const char *space, llm_grammar **out);
+typedef struct llm_grammar_config {
+    llm_grammar_kind kind;
+    const char *text;              /* at most 1 MiB */
+    size_t len;
+    const char *space;             /* a regex of what may stand between the tokens of JSON; NULL: one space or none */
+    const char *after;             /* free text up to this marker comes first ("</think>"), at most 127 bytes; NULL: none */
+} llm_grammar_config;
+
+/* Compiles a grammar. The model gives the vocabulary and must outlive it; NULL: bytes only, no masks. On error *out is NULL. Any thread. */
+LLM_API llm_result llm_grammar_open(const llm_model *model, const llm_grammar_config *cfg, llm_grammar **out);
 LLM_API void llm_grammar_close(llm_grammar *grammar); /* NULL is fine; requests and matchers that use it keep it */
 
 /* One answer on its way through a grammar, for samplers of your own. Any thread, one at a time. */
@@ -382,6 +390,8 @@ LLM_API llm_matcher *llm_matcher_open(llm_grammar *grammar); /* NULL: no memory 
 LLM_API void llm_matcher_close(llm_matcher *m);
 /* Goes on by some bytes, usually those of a token. LLM_ERR_ARG: the grammar forbids them, and the matcher stays where it was. */
 LLM_API llm_result llm_matcher_bytes(llm_matcher *m, const char *bytes, size_t n);
+/* The same by a token's bytes; a special token is always forbidden. */
+LLM_API llm_result llm_matcher_token(llm_matcher *m, int32_t id);
 /* Bit id of words, (llm_vocab_size + 31) / 32 of them: token id may come next. Tokens that end an answer are not among them: see llm_matcher_can_end. */
 LLM_API llm_result llm_matcher_mask(llm_matcher *m, uint32_t *words, int32_t *n_allowed);
 LLM_API int llm_matcher_can_end(const llm_matcher *m); /* the text is complete here; it may still be able to go on */
@@ -432,6 +442,7 @@ typedef struct llm_sampling {
     const llm_logit_bias *logit_bias;
     int32_t n_logit_bias;
     llm_early_stop early_stop; /* of this request; enable 0: the engine's */
+    struct llm_grammar *grammar; /* the form every answer must have; the request keeps it. Not together with use_beam_search. NULL: none */
     int32_t use_beam_search;   /* best_of beams, all at once; the n answers of the best score. No sampling, no events before the end */
     float length_penalty;      /* score: sum of log-probabilities / (tokens of prompt and answer)^length_penalty; llm_sampling_default: 1 */
     int32_t early_stopping;    /* the search ends with best_of answers: 0: when none likely is better; 1: at once; 2: when none can be */
@@ -16667,6 +16678,7 @@ struct llm_model {
     llm_model_info info;
     int dummy;
     char *path;
+    struct llm__gr_trie *trie; /* of >>grammar: made when first needed, then shared; atomic */
 };
 
 /* ---- Where weights are called what ----
@@ -17584,8 +17596,11 @@ static void llm__model_info_fill(llm_model *m) {
     o->chat_template = s->chat_template_text;
 }
 
+static void llm__gr_trie_free(struct llm__gr_trie *t);
+
 LLM_API void llm_model_close(llm_model *model) {
     if (!model) return;
+    llm__gr_trie_free(model->trie);
     llm__source_close(&model->source);
     LLM_FREE(model->path);
     LLM_FREE(model);
@@ -17863,6 +17878,7 @@ typedef struct llm__scratch {
     float *w;      /* (vocab) weights, then those of the candidates */
     int32_t *id;   /* (vocab) ids of the candidates, ascending */
     double *mass;  /* (2048) of llm__select */
+    uint32_t *allowed; /* (vocab + 31) / 32: what a grammar lets through */
 } llm__scratch;
 
 /* 0: no memory. It goes with the arena. */
@@ -17871,7 +17887,8 @@ static int llm__scratch_open(llm__scratch *k, int32_t vocab, llm__arena *a) {
     k->w = (float *)llm__arena_get(a, (size_t)vocab * sizeof *k->w);
     k->id = (int32_t *)llm__arena_get(a, (size_t)vocab * sizeof *k->id);
     k->mass = (double *)llm__arena_get(a, 2048 * sizeof *k->mass);
-    return k->x && k->w && k->id && k->mass;
+    k->allowed = (uint32_t *)llm__arena_get(a, ((size_t)vocab + 31) / 32 * sizeof *k->allowed);
+    return k->x && k->w && k->id && k->mass && k->allowed;
 }
 
 /* The value at which a descending sum of the weights (by_mass) or of ones reaches `target`; *above: the sum of what is larger. A radix
@@ -17997,6 +18014,7 @@ typedef struct llm__rules {
     const int32_t *output;       /* (n_output) generated so far */
     int32_t n_output;
     int32_t also;                /* a token whose log-probability is wanted too */
+    const uint32_t *allowed;     /* one bit a token: what a grammar lets through; NULL: everything */
 } llm__rules;
 
 /* A banned token has weight 0 whatever follows. Ids beyond the row are ignored: bad words may name tokens that the
@@ -18007,7 +18025,7 @@ static void llm__ban(float *x, int32_t n, int32_t id) {
 
 /* 1 if the rules leave every logit as it is. */
 static int llm__rules_idle(const llm__rules *r) {
-    return !r->n_bad && !r->s->n_logit_bias && r->n_output >= r->s->min_tokens && !(r->history && r->history->mask);
+    return !r->n_bad && !r->s->n_logit_bias && r->n_output >= r->s->min_tokens && !(r->history && r->history->mask) && !r->allowed;
 }
 
 /* The last token of a bad word is banned where the output ends in the rest of it. */
@@ -18031,9 +18049,19 @@ static void llm__penalise(float *x, int32_t n, const llm_sampling *s, const llm_
     }
 }
 
+/* Bans what a grammar does not let through. */
+static void llm__ban_others(float *x, int32_t n, const uint32_t *allowed) {
+    for (int32_t i = 0; i < n; i += 32) {
+        uint32_t bits = allowed[i / 32];
+        for (int32_t k = 0; bits != UINT32_MAX && k < 32 && i + k < n; k++)
+            if (!(bits >> k & 1)) x[i + k] = -INFINITY;
+    }
+}
+
 /* Changes one row of logits in place, in vLLM's order; x is a copy, (n). */
 static void llm__rules_apply(const llm__rules *r, float *x, int32_t n) {
     const llm_sampling *s = r->s;
+    if (r->allowed) llm__ban_others(x, n, r->allowed);
     llm__ban_words(x, n, r);
     if (r->n_output < s->min_tokens) {
         for (int32_t i = 0; i < r->n_eos; i++) llm__ban(x, n, r->eos[i]);
@@ -18179,6 +18207,7 @@ static llm_result llm__check_beams(const llm_sampling *s) {
         return llm__error(LLM_ERR_ARG, "use_beam_search: temperature must be 0, top_p 1, top_k -1 and min_p 0");
     if ((s->repetition_penalty > 0 && s->repetition_penalty != 1) || s->presence_penalty != 0 || s->frequency_penalty != 0)
         return llm__error(LLM_ERR_ARG, "use_beam_search: penalties cannot be used with it");
+    if (s->grammar) return llm__error(LLM_ERR_ARG, "use_beam_search: a grammar cannot be used with it");
     return LLM_OK;
 }
 
@@ -18335,6 +18364,8 @@ typedef struct llm__gr_trie {
     int32_t *skip;          /* (n) the node after the subtree */
     int32_t *token;         /* (n) the first token that ends here, -1: none */
     int32_t *same;          /* (vocab) the next token of the same bytes, -1: none */
+    char *spelling;         /* the bytes of all tokens, one after the other */
+    int32_t *end;           /* (vocab) where each ends there */
     int32_t n, vocab, longest;
 } llm__gr_trie;
 
@@ -18367,7 +18398,7 @@ struct llm_grammar {
     int32_t *base;
     size_t n_work, work_cap, base_cap;
     llm__gr_index seen;
-    llm__gr_trie trie;
+    const llm__gr_trie *trie; /* of the model; NULL without one */
     llm__gr_mask *mask;     /* open addressing */
     size_t masks_cap, n_masks;
     struct llm_matcher *matchers; /* of running answers: their states survive when the memory of states is emptied */
@@ -18831,12 +18862,15 @@ static int llm__gr_spelling_order(const void *a, const void *b) {
 }
 
 static void llm__gr_trie_free(llm__gr_trie *t) {
+    if (!t) return;
+    LLM_FREE(t->spelling);
+    LLM_FREE(t->end);
     LLM_FREE(t->byte);
     LLM_FREE(t->depth);
     LLM_FREE(t->skip);
     LLM_FREE(t->token);
     LLM_FREE(t->same);
-    memset(t, 0, sizeof *t);
+    LLM_FREE(t);
 }
 
 /* Nodes for one token's bytes beyond those it shares with the token before it. open[d]: the node of depth d + 1 that may still get children. */
@@ -18858,51 +18892,67 @@ static void llm__gr_trie_token(llm__gr_trie *t, const llm__gr_spelling *s, const
     }
 }
 
-/* The trie of a vocabulary. Special tokens, and those longer than 255 bytes, are not in it: a grammar never lets them through. */
-static llm_result llm__gr_trie_make(const llm_model *model, llm__gr_trie *t) {
-    int32_t vocab = llm_vocab_size(model), n = 0, open[LLM__GR_MAX_TOKEN];
+/* Spells every token: t->spelling and t->end, and in s those that a grammar may let through. Special tokens, and those longer than 255 bytes, it never does:
+ * they count as empty. Returns how many; -1: no memory. */
+static int32_t llm__gr_spell(const llm_model *model, llm__gr_trie *t, llm__gr_spelling *s) {
     llm_text all;
+    int32_t n = 0;
     memset(&all, 0, sizeof all);
-    llm__gr_spelling *s = LLM__NEW(llm__gr_spelling, vocab);
-    size_t *from = LLM__NEW(size_t, vocab), nodes = 0;
-    llm_result r = s && from ? LLM_OK : llm__nomem();
-    for (int32_t id = 0; id < vocab && !r; id++) {
+    llm_text_str(&all, "");
+    for (int32_t id = 0; id < t->vocab; id++) {
         size_t begin = all.len;
-        if (llm_token_is_special(model, id) || llm_token_bytes(model, id, &all) || all.len == begin) continue;
-        if (all.len - begin > LLM__GR_MAX_TOKEN) {
-            all.len = begin;
-            continue;
-        }
-        s[n].n = (int32_t)(all.len - begin), s[n].id = id;
-        from[n++] = begin;
-        nodes += all.len - begin;
+        if (!llm_token_is_special(model, id)) (void)llm_token_bytes(model, id, &all);
+        if (all.len - begin > LLM__GR_MAX_TOKEN) all.len = begin;
+        t->end[id] = (int32_t)all.len;
+        if (all.len == begin) continue;
+        s[n].n = (int32_t)(all.len - begin), s[n++].id = id;
         t->longest = LLM__MAX(t->longest, s[n - 1].n);
     }
-    if (!r && all.failed) r = llm__nomem();
-    for (int32_t i = 0; i < n && !r; i++) s[i].p = all.data + from[i];
-    if (!r) {
+    t->spelling = all.data;
+    for (int32_t i = 0; i < n; i++) s[i].p = all.data + t->end[s[i].id] - s[i].n;
+    return all.failed || all.len > INT32_MAX ? -1 : n;
+}
+
+static llm__gr_trie *llm__gr_trie_make(const llm_model *model) {
+    int32_t n = -1, open[LLM__GR_MAX_TOKEN];
+    llm__gr_trie *t = LLM__NEW(llm__gr_trie, 1);
+    if (!t) return NULL;
+    t->vocab = llm_vocab_size(model);
+    t->end = LLM__NEW(int32_t, t->vocab);
+    t->same = LLM__NEW(int32_t, t->vocab);
+    llm__gr_spelling *s = LLM__NEW(llm__gr_spelling, t->vocab);
+    if (s && t->end && t->same) n = llm__gr_spell(model, t, s);
+    size_t bytes = n > 0 ? (size_t)t->end[t->vocab - 1] : 0;
+    t->byte = LLM__NEW(uint8_t, bytes), t->depth = LLM__NEW(uint8_t, bytes);
+    t->skip = LLM__NEW(int32_t, bytes), t->token = LLM__NEW(int32_t, bytes);
+    int ok = n >= 0 && t->byte && t->depth && t->skip && t->token;
+    if (ok) {
         qsort(s, (size_t)n, sizeof *s, llm__gr_spelling_order);
-        t->vocab = vocab;
-        t->byte = LLM__NEW(uint8_t, nodes), t->depth = LLM__NEW(uint8_t, nodes);
-        t->skip = LLM__NEW(int32_t, nodes), t->token = LLM__NEW(int32_t, nodes), t->same = LLM__NEW(int32_t, vocab);
-        if (!t->byte || !t->depth || !t->skip || !t->token || !t->same) r = llm__nomem();
-    }
-    if (!r) {
-        memset(t->same, 0xFF, (size_t)vocab * sizeof *t->same);
+        memset(t->same, 0xFF, (size_t)t->vocab * sizeof *t->same);
         for (int32_t i = 0; i < n; i++) llm__gr_trie_token(t, &s[i], i ? &s[i - 1] : NULL, open);
         for (int32_t d = n ? s[n - 1].n - 1 : -1; d >= 0; d--) t->skip[open[d]] = t->n;
     }
     LLM_FREE(s);
-    LLM_FREE(from);
-    llm_text_free(&all);
-    return r;
+    if (ok) return t;
+    llm__gr_trie_free(t);
+    return NULL;
+}
+
+/* The model's trie. Whoever needs it first makes it; of two that do so at once one throws its own away. NULL: no memory. */
+static const llm__gr_trie *llm__gr_trie_of(const llm_model *model) {
+    llm__gr_trie **shared = &((llm_model *)(uintptr_t)model)->trie, *t = __atomic_load_n(shared, __ATOMIC_ACQUIRE), *none = NULL;
+    if (t) return t;
+    t = llm__gr_trie_make(model);
+    if (!t || __atomic_compare_exchange_n(shared, &none, t, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return t;
+    llm__gr_trie_free(t);
+    return none;
 }
 
 /* What a mask depends on: the threads, with the counts of their loops cut off where no single token can reach. 128 bits of a keyed hash stand for it; a sum
  * over the threads, since their order within a state means nothing. */
 static void llm__gr_mask_key(const llm_grammar *g, int32_t state, uint64_t key[2]) {
     const llm__gr_state *s = &g->state[state];
-    int32_t far = g->trie.longest + 1;
+    int32_t far = g->trie->longest + 1;
     key[0] = key[1] = (uint64_t)s->accept;
     for (int32_t i = 0; i < s->n; i++) {
         const llm__gr_thread *t = &g->thread[s->from + i];
@@ -18929,7 +18979,7 @@ static void llm__gr_masks_free(llm_grammar *g) {
 
 /* Walks the trie: sets the bit of every token that leads to a living state. Returns how many. */
 static int32_t llm__gr_walk(llm_grammar *g, int32_t state, uint32_t *words) {
-    const llm__gr_trie *t = &g->trie;
+    const llm__gr_trie *t = g->trie;
     int32_t at[LLM__GR_MAX_TOKEN + 1], n = 0;
     at[0] = state;
     for (int32_t i = 0; i < t->n;) {
@@ -18948,7 +18998,7 @@ static int32_t llm__gr_walk(llm_grammar *g, int32_t state, uint32_t *words) {
 /* The mask of a state; NULL: g->failed says why. */
 static const llm__gr_mask *llm__gr_mask_of(llm_grammar *g, int32_t state) {
     uint64_t key[2];
-    size_t n_words = ((size_t)g->trie.vocab + 31) / 32;
+    size_t n_words = ((size_t)g->trie->vocab + 31) / 32;
     llm__gr_mask_key(g, state, key);
     if (!g->mask || g->n_masks * n_words * 4 > LLM__GR_MASK_BYTES || 4 * (g->n_masks + 1) > 3 * g->masks_cap) {
         size_t cap = g->mask && g->n_masks * n_words * 4 <= LLM__GR_MASK_BYTES ? 2 * g->masks_cap : 256;
@@ -19195,12 +19245,29 @@ static void llm__gr_regex_length(const llm__regex *re, int32_t *least, int32_t *
     *most = open || hi < 0 ? -1 : (int32_t)hi;
 }
 
+/* \\d, \\w and \\s of a pattern become ASCII: what every dialect's own class contains at least. */
+static void llm__gr_regex_ascii(const char *text, size_t n, llm_text *out) {
+    static const struct { char c; const char *set; } classes[] = {{'d', "[0-9]"}, {'w', "[0-9A-Za-z_]"}, {'s', "[ \\t\\n\\r\\f\\v]"}};
+    for (size_t i = 0; i < n; i++) {
+        const char *set = NULL;
+        for (int k = 0; k < LLM__COUNT(classes) && text[i] == '\\' && i + 1 < n; k++)
+            if (text[i + 1] == classes[k].c) set = classes[k].set;
+        if (set) llm_text_str(out, set);
+        else llm_text_add(out, text + i, text[i] == '\\' && i + 1 < n ? 2 : 1);
+        i += text[i] == '\\';
+    }
+}
+
 /* bounds: NULL, or least and most (-1: none) length of the match in characters, which the pattern itself must keep. */
 static llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, const char *text, size_t n, int how, const int32_t *bounds) {
     llm__gr_regex x;
     memset(&x, 0, sizeof x);
     llm__regex *re = NULL;
-    if (!b->failed) b->failed = llm__regex_open(text, n, &re);
+    llm_text ascii;
+    memset(&ascii, 0, sizeof ascii);
+    llm__gr_regex_ascii(text, n, &ascii);
+    if (!b->failed) b->failed = ascii.failed ? llm__nomem() : llm__regex_open(ascii.data ? ascii.data : "", ascii.len, &re);
+    llm_text_free(&ascii);
     if (b->failed) return llm__gr_never;
     int32_t least, most;
     llm__gr_regex_length(re, &least, &most);
@@ -20398,7 +20465,7 @@ static llm__gr_frag llm__js_frag(llm__gr_build *b, const llm_json *doc, int node
     return f;
 }
 
-/* ---- structural tags: free text in which certain beginnings oblige ---- */
+/* ---- free text in which certain words oblige: structural tags, and the end of reasoning ---- */
 
 typedef struct llm__gr_tags {
     llm__gr_build *b;
@@ -20407,6 +20474,7 @@ typedef struct llm__gr_tags {
     llm__str *trigger;
     size_t n;
     const char *space;
+    llm__gr_frag then;      /* in >= 0: what follows the only trigger, instead of tags and more text */
 } llm__gr_tags;
 
 /* Free text that has just seen `seen` bytes of trigger t, as a state of the triggers' Aho-Corasick automaton (1975), which is small enough to be computed by
@@ -20440,59 +20508,80 @@ static llm__gr_frag llm__gr_tags_content(const llm__gr_tags *x, size_t t) {
     return f;
 }
 
+enum { LLM__GR_TRIGGERS = 32, LLM__GR_TRIGGER = 128 };
+
+/* All ways on from one place of the automaton: a byte leads to another place, through a whole trigger to what it obliges to, or back to the beginning. */
+static int32_t llm__gr_tags_ways(const llm__gr_tags *x, const int32_t *at, size_t t, size_t seen) {
+    llm__gr_build *b = x->b;
+    uint32_t home[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    int32_t ways = -1, split;
+    for (int c = 0; c < 256 && !b->failed; c++) {
+        size_t to, n = llm__gr_tags_next(x, t, seen, (unsigned char)c, &to);
+        if (!n) {
+            home[c >> 5] |= 1u << (c & 31);
+            continue;
+        }
+        llm__gr_frag one = llm__gr_range(b, c, c);
+        int whole = n == x->trigger[to].n;
+        if (whole && x->then.in < 0) one = llm__gr_seq(b, one, llm__gr_tags_content(x, to));
+        llm__gr_goto(b, one, !whole ? at[to * LLM__GR_TRIGGER + n] : x->then.in >= 0 ? x->then.in : at[0]);
+        split = llm__gr_add(b, LLM__GR_SPLIT, 0, one.in);
+        if (!b->failed) b->g->op[split].other = ways;
+        ways = split;
+    }
+    llm__gr_frag back = llm__gr_bytes(b, home);
+    llm__gr_goto(b, back, at[0]);
+    split = llm__gr_add(b, LLM__GR_SPLIT, 0, back.in);
+    if (!b->failed) b->g->op[split].other = ways;
+    return split;
+}
+
+/* The automaton: one place for every beginning of a trigger; equal beginnings share that of the first. Free text may end anywhere, unless x->then must come. */
+static llm__gr_frag llm__gr_watch(const llm__gr_tags *x) {
+    llm__gr_build *b = x->b;
+    llm__gr_frag f = llm__gr_empty(b);
+    int32_t at[LLM__GR_TRIGGERS * LLM__GR_TRIGGER], end = x->then.in >= 0 ? -1 : f.out;
+    memset(at, 0xFF, sizeof at);
+    for (size_t t = 0; t < x->n; t++)
+        for (size_t seen = t ? 1 : 0; seen < x->trigger[t].n; seen++) {
+            size_t owner = t;
+            if (seen) llm__gr_tags_next(x, t, seen - 1, (unsigned char)x->trigger[t].p[seen - 1], &owner);
+            at[t * LLM__GR_TRIGGER + seen] = owner == t ? llm__gr_add(b, LLM__GR_SPLIT, 0, end) : at[owner * LLM__GR_TRIGGER + seen];
+        }
+    for (size_t t = 0; t < x->n && !b->failed; t++)
+        for (size_t seen = t ? 1 : 0; seen < x->trigger[t].n && !b->failed; seen++) {
+            int32_t place = at[t * LLM__GR_TRIGGER + seen], ways;
+            if (b->g->op[place].other >= 0) continue;
+            ways = llm__gr_tags_ways(x, at, t, seen);
+            if (!b->failed) b->g->op[place].other = ways;
+        }
+    f.in = at[0];
+    if (x->then.in >= 0) f.out = x->then.out;
+    return b->failed ? llm__gr_never : f;
+}
+
 /* {"structures": [{"begin", "schema", "end"}], "triggers": [...]}: vLLM's and xgrammar's form. */
 static llm__gr_frag llm__gr_tags_frag(llm__gr_build *b, const llm_json *doc, const char *space) {
-    enum { MOST = 32, LONGEST = 128 };
-    llm__str trigger[MOST];
-    llm__gr_tags x = {b, doc, llm_json_find(doc, 0, "structures"), trigger, 0, space};
-    int32_t at[MOST * LONGEST], accept;
-    memset(at, 0xFF, sizeof at);
-    for (int i = llm_json_first(doc, llm_json_find(doc, 0, "triggers")); i >= 0; i = llm_json_next(doc, i), x.n++) {
+    llm__str trigger[LLM__GR_TRIGGERS];
+    llm__gr_tags x = {b, doc, llm_json_find(doc, 0, "structures"), trigger, 0, space, {-1, -1}};
+    int bad = llm_json_size(doc, x.structures) <= 0;
+    for (int i = llm_json_first(doc, llm_json_find(doc, 0, "triggers")); i >= 0 && !bad; i = llm_json_next(doc, i)) {
         size_t n = 0;
-        const char *s = x.n < MOST ? llm_json_str(doc, i, &n) : NULL;
-        if (!s || !n || n >= LONGEST) return b->failed = llm__error(LLM_ERR_FORMAT, "structural tag: at most %d triggers of 1 to %d bytes expected", MOST, LONGEST - 1), llm__gr_never;
-        trigger[x.n] = llm__s(s, n);
+        const char *s = llm_json_str(doc, i, &n);
+        bad = !s || !n || n >= LLM__GR_TRIGGER || x.n == LLM__GR_TRIGGERS;
+        if (!bad) trigger[x.n++] = llm__s(s, n);
     }
-    if (!x.n || llm_json_size(doc, x.structures) <= 0) return b->failed = llm__error(LLM_ERR_FORMAT, "structural tag: structures and triggers expected"), llm__gr_never;
-    llm__gr_frag f = llm__gr_empty(b);
-    accept = f.out;
-    f.in = at[0] = llm__gr_add(b, LLM__GR_SPLIT, 0, accept);
-    for (size_t t = 0; t < x.n; t++) /* one place for every beginning of a trigger; equal beginnings share the first's */
-        for (size_t seen = 1; seen < trigger[t].n; seen++) {
-            size_t owner;
-            llm__gr_tags_next(&x, t, seen - 1, (unsigned char)trigger[t].p[seen - 1], &owner);
-            at[t * LONGEST + seen] = owner == t ? llm__gr_add(b, LLM__GR_SPLIT, 0, accept) : at[owner * LONGEST + seen];
-        }
-    for (size_t t = 0; t < x.n && !b->failed; t++)
-        for (size_t seen = t ? 1 : 0; seen < trigger[t].n && !b->failed; seen++) {
-            llm__gr_frag ways = llm__gr_never;
-            size_t owner = t;
-            if (seen) llm__gr_tags_next(&x, t, seen - 1, (unsigned char)trigger[t].p[seen - 1], &owner);
-            if (owner != t) continue;
-            uint32_t home[8] = {0, 0, 0, 0, 0, 0, 0, 0}; /* bytes that lead back to the beginning of nothing */
-            for (int c = 0; c < 256 && !b->failed; c++) {
-                size_t to, n = llm__gr_tags_next(&x, t, seen, (unsigned char)c, &to);
-                if (!n) {
-                    home[c >> 5] |= 1u << (c & 31);
-                    continue;
-                }
-                llm__gr_frag one = llm__gr_range(b, c, c);
-                int whole = n == trigger[to].n;
-                if (whole) one = llm__gr_seq(b, one, llm__gr_tags_content(&x, to));
-                if (one.in >= 0 && !b->failed) b->g->op[one.out].next = whole ? at[0] : at[to * LONGEST + n];
-                int32_t split = llm__gr_add(b, LLM__GR_SPLIT, 0, one.in);
-                if (!b->failed) b->g->op[split].other = ways.in;
-                ways.in = ways.out = split;
-            }
-            llm__gr_frag back = llm__gr_bytes(b, home);
-            if (b->failed) break;
-            b->g->op[back.out].next = at[0];
-            int32_t split = llm__gr_add(b, LLM__GR_SPLIT, 0, back.in);
-            if (b->failed) break;
-            b->g->op[split].other = ways.in;
-            b->g->op[at[t * LONGEST + seen]].other = split;
-        }
-    return f;
+    if (!bad && x.n) return llm__gr_watch(&x);
+    b->failed = llm__error(LLM_ERR_FORMAT, "structural tag: structures, and at most %d triggers of 1 to %d bytes expected", LLM__GR_TRIGGERS, LLM__GR_TRIGGER - 1);
+    return llm__gr_never;
+}
+
+/* Free text up to a marker, then f. */
+static llm__gr_frag llm__gr_after(llm__gr_build *b, const char *marker, llm__gr_frag f) {
+    llm__str trigger = llm__s(marker, strlen(marker));
+    llm__gr_tags x = {b, NULL, -1, &trigger, 1, NULL, f};
+    if (!b->failed && (!trigger.n || trigger.n >= LLM__GR_TRIGGER)) b->failed = llm__error(LLM_ERR_ARG, "grammar: a marker of 1 to %d bytes expected", LLM__GR_TRIGGER - 1);
+    return b->failed || f.in < 0 ? llm__gr_never : llm__gr_watch(&x);
 }
 
 /* ---- the API ---- */
@@ -20510,7 +20599,6 @@ static void llm__grammar_free(llm_grammar *g) {
     LLM_FREE(g->work);
     LLM_FREE(g->base);
     llm__gr_masks_free(g);
-    llm__gr_trie_free(&g->trie);
     pthread_mutex_destroy(&g->lock);
     LLM_FREE(g);
 }
@@ -20533,8 +20621,11 @@ static llm__gr_frag llm__gr_choice_frag(llm__gr_build *b, const llm_json *doc) {
     return f;
 }
 
-static llm__gr_frag llm__gr_frag_of(llm__gr_build *b, llm_grammar_kind kind, const char *text, size_t len, const char *space) {
+static llm__gr_frag llm__gr_frag_of(llm__gr_build *b, const llm_grammar_config *cfg) {
     static const char object[] = "{\"type\":\"object\"}";
+    llm_grammar_kind kind = cfg->kind;
+    const char *text = cfg->text;
+    size_t len = cfg->len;
     static const llm_json_limits limits = {256, 1 << 20, 0};
     llm_json *doc = NULL;
     llm__gr_frag f = llm__gr_never;
@@ -20544,23 +20635,24 @@ static llm__gr_frag llm__gr_frag_of(llm__gr_build *b, llm_grammar_kind kind, con
     b->failed = llm_json_parse(text, len, &limits, &doc);
     if (b->failed) return f;
     if (kind == LLM_GRAMMAR_CHOICE) f = llm__gr_choice_frag(b, doc);
-    else if (kind == LLM_GRAMMAR_STRUCTURAL_TAG) f = llm__gr_tags_frag(b, doc, space);
-    else f = llm__js_frag(b, doc, 0, space);
+    else if (kind == LLM_GRAMMAR_STRUCTURAL_TAG) f = llm__gr_tags_frag(b, doc, cfg->space);
+    else f = llm__js_frag(b, doc, 0, cfg->space);
     llm_json_free(doc);
     return f;
 }
 
-LLM_API llm_result llm_grammar_open(const llm_model *model, llm_grammar_kind kind, const char *text, size_t len, const char *space, llm_grammar **out) {
+LLM_API llm_result llm_grammar_open(const llm_model *model, const llm_grammar_config *cfg, llm_grammar **out) {
     llm__gr_build b;
     *out = NULL;
-    if (len > LLM__GR_MAX_TEXT) return llm__error(LLM_ERR_LIMIT, "grammar: %zu bytes, at most %d expected", len, LLM__GR_MAX_TEXT);
+    if (cfg->len > LLM__GR_MAX_TEXT) return llm__error(LLM_ERR_LIMIT, "grammar: %zu bytes, at most %d expected", cfg->len, LLM__GR_MAX_TEXT);
     b.failed = LLM_OK;
     b.g = LLM__NEW(llm_grammar, 1);
     if (!b.g) return llm__nomem();
     pthread_mutex_init(&b.g->lock, NULL);
     b.g->refs = 1;
     b.g->model = model;
-    llm__gr_frag f = llm__gr_frag_of(&b, kind, text, len, space);
+    llm__gr_frag f = llm__gr_frag_of(&b, cfg);
+    if (cfg->after) f = llm__gr_after(&b, cfg->after, f);
     int32_t accept = llm__gr_add(&b, LLM__GR_ACCEPT, 0, -1);
     if (!b.failed && f.in >= 0) {
         b.g->op[f.out].next = accept;
@@ -20570,7 +20662,7 @@ LLM_API llm_result llm_grammar_open(const llm_model *model, llm_grammar_kind kin
     }
     if (!b.failed && (f.in < 0 || !b.g->op[f.in].alive)) b.failed = llm__error(LLM_ERR_FORMAT, "grammar: no text can ever complete it");
     if (!b.failed) b.failed = llm__gr_check_left(b.g);
-    if (!b.failed && model) b.failed = llm__gr_trie_make(model, &b.g->trie);
+    if (!b.failed && model && !(b.g->trie = llm__gr_trie_of(model))) b.failed = llm__nomem();
     if (!b.failed) llm__gr_begin(b.g);
     if (!b.failed && b.g->failed) b.failed = llm__error(LLM_ERR_LIMIT, "grammar: %s", b.g->failed);
     if (b.failed) {
@@ -20639,16 +20731,35 @@ LLM_API llm_result llm_matcher_bytes(llm_matcher *m, const char *bytes, size_t n
     return state ? LLM_OK : llm__error(LLM_ERR_ARG, "grammar: the text cannot go on with these %zu bytes", n);
 }
 
-LLM_API llm_result llm_matcher_mask(llm_matcher *m, uint32_t *words, int32_t *n_allowed) {
+LLM_API llm_result llm_matcher_token(llm_matcher *m, int32_t id) {
+    const llm__gr_trie *t = m->grammar->trie;
+    int32_t begin = t && id > 0 && id < t->vocab ? t->end[id - 1] : 0, end = t && id >= 0 && id < t->vocab ? t->end[id] : begin;
+    if (begin == end) return llm__error(LLM_ERR_ARG, "grammar: token %d stands for no text", (int)id);
+    return llm_matcher_bytes(m, t->spelling + begin, (size_t)(end - begin));
+}
+
+/* The mask into n_words words, of which those beyond the vocabulary become 0. Returns how many tokens it allows, -1 if the grammar gave up; *can_end. */
+static int32_t llm__matcher_mask(llm_matcher *m, uint32_t *words, size_t n_words, int *can_end) {
     llm_grammar *g = m->grammar;
     pthread_mutex_lock(&g->lock);
     llm__gr_trim(g);
-    const llm__gr_mask *mask = g->failed ? NULL : llm__gr_mask_of(g, m->state);
-    if (mask) memcpy(words, mask->words, ((size_t)g->trie.vocab + 31) / 32 * sizeof *words);
-    if (mask && n_allowed) *n_allowed = mask->n_allowed;
-    const char *failed = g->failed;
+    const llm__gr_mask *mask = g->failed || !g->trie ? NULL : llm__gr_mask_of(g, m->state);
+    size_t n = mask ? LLM__MIN(n_words, ((size_t)g->trie->vocab + 31) / 32) : 0;
+    int32_t allowed = mask ? mask->n_allowed : -1;
+    if (mask) memcpy(words, mask->words, n * sizeof *words);
+    *can_end = !g->failed && g->state[m->state].accept;
     pthread_mutex_unlock(&g->lock);
-    return failed ? llm__error(LLM_ERR_LIMIT, "grammar: %s", failed) : LLM_OK;
+    memset(words + n, 0, (n_words - n) * sizeof *words);
+    return allowed;
+}
+
+LLM_API llm_result llm_matcher_mask(llm_matcher *m, uint32_t *words, int32_t *n_allowed) {
+    llm_grammar *g = m->grammar;
+    int can_end;
+    if (!g->trie) return llm__error(LLM_ERR_ARG, "grammar: it was opened without a model, so it has no masks");
+    int32_t n = llm__matcher_mask(m, words, ((size_t)g->trie->vocab + 31) / 32, &can_end);
+    if (n_allowed) *n_allowed = n;
+    return n < 0 ? llm__error(LLM_ERR_LIMIT, "grammar: %s", g->failed) : LLM_OK;
 }
 
 /* ============================================================================
@@ -20941,6 +21052,7 @@ typedef struct llm__seq {
     int32_t early_count;
     llm__history history;
     llm_detok *detok;
+    llm_matcher *matcher;         /* of the request's grammar; NULL: none */
     llm_text text;
     size_t *shown;                /* (max_new) bytes of text that may be shown after each token */
     int32_t *stop_state;          /* (n_stop) */
@@ -21380,7 +21492,7 @@ static int llm__draw_ahead(llm_engine *e, const llm__seq *s, int32_t out_row) {
     const llm_sampling *p = &s->request->s;
     llm_draw *d = &e->draws[out_row];
     int32_t n = s->n_ids + s->n_ahead - s->n_prompt;
-    if (!e->p.lag || p->use_beam_search || s->request->n_bad || p->n_logit_bias || n < p->min_tokens || s->history.mask) return 0;
+    if (!e->p.lag || p->use_beam_search || s->matcher || s->request->n_bad || p->n_logit_bias || n < p->min_tokens || s->history.mask) return 0;
     d->wanted = 1;
     d->seed = s->seed;
     d->position = n;
@@ -21644,6 +21756,8 @@ static void llm__seq_accept(llm_engine *e, const llm__job *job, double now) {
         c.id = e->p.eos_id;
         c.logprob = c.also;
     }
+    if (s->matcher && !llm__has_id(e->p.eos, e->p.n_eos, c.id) && !llm__has_id(r->s.stop_token_ids, r->s.n_stop_token_ids, c.id))
+        (void)llm_matcher_token(s->matcher, c.id); /* the mask allowed it */
     pthread_mutex_lock(&r->mutex);
     if (s->logprobs) s->logprobs[n] = c.logprob;
     s->cum_logprob += (double)c.logprob;
@@ -21667,6 +21781,20 @@ static int llm__score_prompt(llm_engine *e, const llm__seq *s, int32_t at, const
     r->prompt_logprobs[at] = (float)((double)row[s->ids[at]] - log_sum);
     r->prompt_counts[at] = llm__top_logprobs(row, e->p.vocab, r->prompt_stride, log_sum, r->prompt_top + (int64_t)at * r->prompt_stride);
     return 1;
+}
+
+/* What the grammar lets through here, with the tokens that end the answer where the text may end. A complete text may end before min_tokens: there is
+ * nothing else to say. 0: no way on. */
+static int llm__seq_allowed(const llm_engine *e, const llm__seq *s, llm__rules *rules, llm__scratch *k) {
+    int can_end;
+    int32_t n = llm__matcher_mask(s->matcher, k->allowed, ((size_t)e->p.vocab + 31) / 32, &can_end);
+    for (int32_t i = 0; can_end && i < e->p.n_eos + rules->s->n_stop_token_ids; i++) {
+        int32_t id = i < e->p.n_eos ? e->p.eos[i] : rules->s->stop_token_ids[i - e->p.n_eos];
+        if (id >= 0 && id < e->p.vocab) k->allowed[id / 32] |= 1u << id % 32;
+    }
+    if (!n) rules->n_output = INT32_MAX;
+    rules->allowed = k->allowed;
+    return n > 0 || (n == 0 && can_end);
 }
 
 /* One row of logits: a token chosen, a beam's candidates, or a prompt token scored. Runs on any thread; writes to its
@@ -21697,6 +21825,8 @@ static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
     } else if (r->s.use_beam_search) {
         job->choice = llm__candidates(row, e->p.vocab, &rules, 2 * r->s.best_of, k, s->next_best, s->next_raw, &s->n_next);
     } else {
+        job->choice.id = -2;
+        if (s->matcher && !llm__seq_allowed(e, s, &rules, k)) return;
         job->choice = llm__choose(row, e->p.vocab, &rules, s->seed, n, k);
     }
     if (job->choice.id >= 0 && s->top)
@@ -21918,7 +22048,8 @@ static void llm__apply(llm_engine *e, llm__flight *f) {
         llm__job *job = &f->jobs[i];
         llm__seq *s = job->seq;
         if (s->state == LLM__SEQ_DONE) continue; /* ended while the step was in flight, or failed in an earlier row */
-        if (job->choice.id < 0) llm__request_end(e, s->request, LLM_FINISH_ERROR, "the model's logits are not finite");
+        if (job->choice.id == -2) llm__request_end(e, s->request, LLM_FINISH_ERROR, "the grammar leaves no token that could come next");
+        else if (job->choice.id < 0) llm__request_end(e, s->request, LLM_FINISH_ERROR, "the model's logits are not finite");
         else if (job->scored >= 0) s->n_scored = job->scored;
         else if (s->request->s.use_beam_search) llm__beams_advance(e, s->request, now);
         else llm__seq_accept(e, job, now);
@@ -22385,6 +22516,7 @@ LLM_API llm_result llm_request_run(llm_engine *e, llm_request *r) {
 
 static void llm__seq_destroy(llm__seq *s) {
     if (s->detok) llm_detok_free(s->detok);
+    llm_matcher_close(s->matcher);
     llm_text_free(&s->text);
     LLM_FREE(s->memory);
 }
@@ -22456,6 +22588,7 @@ static llm_result llm__seq_open(llm_request *r, int32_t index, const int32_t *pr
     for (int32_t i = 0; i < n_prompt; i++) llm__history_add(&s->history, prompt[i], 0);
     if (!r->engine->p.model || r->score_only) return LLM_OK;
     s->detok = llm_detok_create(r->engine->p.model, r->s.skip_special_tokens_off ? LLM_DETOK_KEEP_SPECIAL : 0);
+    if (r->s.grammar && !(s->matcher = llm_matcher_open(r->s.grammar))) return llm__nomem();
     size_t room = LLM__MIN((size_t)max_new * 16 + 256, (size_t)1 << 20);
     if (!s->detok || !llm__grow((void **)&s->text.data, &s->text.cap, room, 1)) return llm__nomem();
     s->text.data[0] = 0;
@@ -22619,6 +22752,8 @@ LLM_API llm_result llm_request_submit(llm_engine *e, const llm_request_config *c
     memset(&tokens, 0, sizeof tokens);
     *out = NULL;
     llm_result result = llm__check_sampling(&cfg->sampling, e->p.vocab);
+    if (!result && cfg->sampling.grammar && cfg->sampling.grammar->model != e->p.model)
+        result = llm__error(LLM_ERR_ARG, "grammar: it was compiled for another model");
     if (!result && cfg->prompt && !e->p.model) result = llm__error(LLM_ERR_ARG, "prompt: a text needs a model with a tokenizer");
     if (!result && cfg->prompt) result = llm_tokenize(e->p.model, cfg->prompt, cfg->prompt_len, cfg->tokenize_flags, &tokens);
     if (!result && tokens.failed) result = llm__nomem();
