@@ -117,6 +117,8 @@ def test():
     make("build/test_all")
     step("hygiene", [sys.executable, "tests/hygiene.py"])
     step("C tests", ["build/test_all"])
+    make("lib")
+    step("grammar", [sys.executable, "tests/test_grammar.py"])
     step("llm_cli", [sys.executable, "tests/test_cli.py"])
     step("llm_cli in a terminal", [sys.executable, "tests/test_pty.py"])
     step("llm_serve", [sys.executable, "tests/test_serve.py"])

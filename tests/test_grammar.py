@@ -1,0 +1,340 @@
+#!/usr/bin/env python3
+"""The grammar engine through libllm.so and ctypes.
+
+What each form lets through and refuses; masks against a plain twin (every token of the vocabulary run through the machine alone); random walks through the
+masks, whose documents the jsonschema package must accept; hostile grammars; and how long a mask takes.
+"""
+import ctypes
+import json
+import os
+import random
+import sys
+import time
+
+try:
+    import jsonschema
+except ImportError:
+    jsonschema = None
+
+MODEL = "models/SmolLM2-135M-Instruct.Q4_1.gguf"
+BIG = "../shared/tokenizers/qwen3"
+SCHEMA, OBJECT, REGEX, CHOICE, GBNF, TAG = range(1, 7)
+RESULT = [0, 0, 0]
+Pointer, Size, Text = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p
+
+
+class Config(ctypes.Structure):
+    _fields_ = [("kind", ctypes.c_int), ("text", Text), ("len", Size), ("space", Text), ("after", Text)]
+
+
+class ModelConfig(ctypes.Structure):
+    _fields_ = [("tokenizer", Text), ("chat_template", Text), ("chat_template_name", Text), ("vocab_only", ctypes.c_int),
+                ("rest", ctypes.c_char * 64)]
+
+
+class Bytes(ctypes.Structure):
+    _fields_ = [("data", Pointer), ("len", Size), ("cap", Size), ("limit", Size), ("failed", ctypes.c_int)]
+
+
+def library():
+    l = ctypes.CDLL(os.path.abspath("libllm.so"))
+    l.llm_last_error.restype = Text
+    l.llm_matcher_open.restype = Pointer
+    l.llm_matcher_open.argtypes = l.llm_matcher_close.argtypes = l.llm_matcher_can_end.argtypes = l.llm_grammar_close.argtypes = l.llm_vocab_size.argtypes = [Pointer]
+    l.llm_model_open.argtypes = [Text, Pointer, ctypes.POINTER(Pointer)]
+    l.llm_grammar_open.argtypes = [Pointer, ctypes.POINTER(Config), ctypes.POINTER(Pointer)]
+    l.llm_matcher_bytes.argtypes = [Pointer, Text, Size]
+    l.llm_matcher_token.argtypes = [Pointer, ctypes.c_int32]
+    l.llm_matcher_mask.argtypes = [Pointer, Pointer, Pointer]
+    l.llm_token_bytes.argtypes = [Pointer, ctypes.c_int32, ctypes.POINTER(Bytes)]
+    l.llm_token_is_special.argtypes = [Pointer, ctypes.c_int32]
+    l.llm_text_free.argtypes = [ctypes.POINTER(Bytes)]
+    return l
+
+
+L = library()
+
+
+def check(ok, *what):
+    RESULT[0 if ok else 1] += 1
+    if not ok: print("FAIL", *what)
+    return ok
+
+
+def as_bytes(text):
+    return text if isinstance(text, bytes) else text.encode()
+
+
+def grammar(kind, text, model=None, space=None, after=None):
+    """A compiled grammar, or the sentence that refuses it."""
+    out, text = Pointer(), as_bytes(json.dumps(text) if not isinstance(text, (str, bytes)) else text)
+    if L.llm_grammar_open(model, ctypes.byref(Config(kind, text, len(text), space, after)), ctypes.byref(out)) == 0: return out
+    return L.llm_last_error().decode()
+
+
+def accepts(g, text):
+    m, text = L.llm_matcher_open(g), as_bytes(text)
+    ok = L.llm_matcher_bytes(m, text, len(text)) == 0 and L.llm_matcher_can_end(m)
+    L.llm_matcher_close(m)
+    return bool(ok)
+
+
+NODE = {"$ref": "#/$defs/n", "$defs": {"n": {"type": "object", "properties": {
+    "v": {"type": "integer"}, "next": {"anyOf": [{"$ref": "#/$defs/n"}, {"type": "null"}]}}, "required": ["v", "next"]}}}
+TAGS = {"structures": [{"begin": "<f=a>", "schema": {"type": "integer"}, "end": "</f>"}, {"begin": "<f=b>", "schema": {"type": "boolean"}, "end": "</f>"}], "triggers": ["<f="]}
+KNIGHT = {"title": "Character", "type": "object", "properties": {
+    "name": {"title": "Name", "maxLength": 10, "type": "string"}, "age": {"title": "Age", "type": "integer"},
+    "armor": {"$ref": "#/definitions/Armor"}, "strength": {"title": "Strength", "type": "integer"}},
+    "required": ["name", "age", "armor", "strength"],
+    "definitions": {"Armor": {"title": "Armor", "enum": ["leather", "chainmail", "plate"], "type": "string"}}}
+
+FORMS = [ # kind, text, accepted, refused
+    (REGEX, "a+b?", ["a", "aab"], ["", "b", "abb"]),
+    (REGEX, "(a|aa){2,3}", ["aa", "aaaaaa", "aaa"], ["a", "aaaaaaa"]),
+    (REGEX, "(a*)*b", ["b", "aaab"], ["a"]),
+    (REGEX, "(a?){3}b", ["b", "aaab"], ["aaaab"]),
+    (REGEX, "[a-c]{2,5}x", ["abx", "abcabx"], ["ax", "abcabcx"]),
+    (REGEX, "é\\d{2}$", ["é12"], ["é1", "é1٣"]),
+    (REGEX, "(a+)+b", ["aaaaaaaaaaaaaaaaaaaaaaaaaaaaab"], ["aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"]),
+    (REGEX, "\\w+@\\w+\\.com\\n?", ["a_1@b.com", "a@b.com\n"], ["a@b.org", "é@b.com"]),
+    (GBNF, 'root ::= "a" b+ ("," b)* \nb ::= [0-9]{1,3} | "x" # a comment\n', ["a1", "a123,x,4", "ax1,2"], ["a", "a1,", "b"]),
+    (GBNF, 'root ::= e\ne ::= t ("+" t)*\nt ::= "(" e ")" | [0-9]+', ["1+2", "(1+(2))+3"], ["1+", "(1"]),
+    (GBNF, 'root ::= ("a"*)* "b"', ["b", "aab"], ["a"]),
+    (GBNF, 'root ::= a\n  | b\na ::= "\\u00e9"\nb ::= [^a-z\\]] .', ["é", "]é"[1:], "0x", "Z\n"], ["a", "ax"]),
+    (CHOICE, ["yes", "no", "not sure"], ["yes", "no", "not sure"], ["not", "y"]),
+    (OBJECT, "", ["{}", '{"a":{"b":[true]}}'], ["[]", "1"]),
+    (TAG, TAGS, ["hello", "hi <f=a>12</f> and <f=b>true</f>", "<f <<f=a>1</f>"], ["<f=a>true</f>", "<f=", "x<f=c>"]),
+    (SCHEMA, {"type": "integer", "minimum": 5, "maximum": 123}, ["5", "9", "10", "99", "100", "123"], ["4", "124", "05", "-5", "5.0"]),
+    (SCHEMA, {"type": "integer", "minimum": -12}, ["-12", "0", "-1", "5", "100000"], ["-13", "-20", "-0"]),
+    (SCHEMA, {"type": "integer", "exclusiveMaximum": -3}, ["-4", "-10"], ["-3", "0", "3"]),
+    (SCHEMA, {"type": "number", "minimum": 0.5, "maximum": 2.25}, ["0.5", "0.51", "1", "2.25", "2", "1.999"], ["0.4", "0.49", "2.26", "3", "0", "2.251", "-1"]),
+    (SCHEMA, {"type": "number", "exclusiveMinimum": 0}, ["0.1", "1", "0.01"], ["0", "0.0", "-1"]),
+    (SCHEMA, {"type": "number", "minimum": 1e3, "multipleOf": 0.01}, ["1000", "1000.25"], ["999", "1000.125"]),
+    (SCHEMA, {"type": "number"}, ["1", "-1.5e+10", "0.001"], ["01", "+1", ".5", "1."]),
+    (SCHEMA, {"type": "string", "minLength": 2, "maxLength": 3}, ['"ab"', '"a\\n"', '"äöü"', '"\\ud83d\\ude00a"'], ['"a"', '"abcd"', '"a\nb"', '"\\ud83da"']),
+    (SCHEMA, {"type": "string", "pattern": "^a.c$"}, ['"abc"', '"a\\"c"'], ['"abbc"', '"xabc"']),
+    (SCHEMA, {"type": "string", "pattern": "b"}, ['"abc"', '"b"'], ['"ac"']),
+    (SCHEMA, {"type": "string", "pattern": "^[a-z]{2,4}$", "maxLength": 6}, ['"abc"'], ['"a"']),
+    (SCHEMA, {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}, "required": ["b"]},
+     ['{"a":1,"b":"x"}', '{"b": "x"}', '{"a": 1, "b": ""}'], ["{}", '{"a":1}', '{"b":"x","a":1}', '{"b":"x",}', '{"b":  "x"}']),
+    (SCHEMA, {"type": "object", "properties": {"a": {}}, "additionalProperties": {"type": "integer"}},
+     ['{"a":[],"b":1}', "{}", '{"b":1,"c":2}', '{"aa":1}'], ['{"b":""}', '{"b":1,"a":2}']),
+    (SCHEMA, {"type": "object", "properties": {"a": {}, "b": {}, "c": {}}, "minProperties": 2, "maxProperties": 2, "additionalProperties": False},
+     ['{"a":1,"b":2}', '{"a":1,"c":2}', '{"b":1,"c":1}'], ["{}", '{"a":1}', '{"a":1,"b":2,"c":3}']),
+    (SCHEMA, {"type": "object", "patternProperties": {"^x-": {"type": "boolean"}}}, ["{}", '{"x-a":true}'], ['{"y":true}', '{"x-a":1}']),
+    (SCHEMA, {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 3}, ["[1,2]", "[1, 2, 3]"], ["[1]", "[]", "[1,2,3,4]"]),
+    (SCHEMA, {"prefixItems": [{"type": "integer"}, {"type": "string"}], "items": False}, ["[]", "[1]", '[1,"a"]'], ['[1,"a",2]', '["a"]']),
+    (SCHEMA, {"items": [{"type": "integer"}], "additionalItems": {"type": "null"}, "minItems": 1}, ["[1]", "[1,null]"], ["[]", "[1,1]"]),
+    (SCHEMA, {"enum": ["a", "ab", 1, None, {"x": [1]}]}, ['"a"', '"ab"', "1", "null", '{"x":[1]}', '{"x": [1]}'], ['"b"', "2"]),
+    (SCHEMA, {"enum": ["a", "bb", 3], "maxLength": 1, "type": "string"}, ['"a"'], ['"bb"', "3"]),
+    (SCHEMA, NODE, ['{"v":1,"next":null}', '{"v":1,"next":{"v":2,"next":null}}'], ['{"v":1}']),
+    (SCHEMA, {}, ["1", '{"a":[1,2,{"b":null}]}', '"x"'], ["", "{"]),
+    (SCHEMA, True, ["1"], ["x"]),
+    (SCHEMA, {"type": "object", "properties": {}}, ["{}"], ['{"a":1}']),
+    (SCHEMA, {"type": "string", "maxLength": 65536}, ['"a"', '"' + "x" * 65536 + '"'], ['"' + "x" * 65537 + '"']),
+    (SCHEMA, '{"type":"string","maxLength":9223372036854775808}', ['""'], []),
+    (SCHEMA, {"type": "string", "minLength": 10**9}, [], ['""']),
+    (SCHEMA, {"type": "array", "minItems": 10**6, "maxItems": 10**9, "items": {"type": "array", "items": {"maxLength": 2000}}}, [], ["[]"]),
+    (SCHEMA, {"allOf": [{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}, {"properties": {"b": {"type": "string"}, "a": {"minimum": 3}}, "required": ["b"]}]},
+     ['{"a":3,"b":""}'], ['{"a":1,"b":""}', '{"a":3}']),
+    (SCHEMA, {"oneOf": [{"type": "integer"}, {"type": "string"}]}, ["1", '""'], ["null"]),
+    (SCHEMA, {"oneOf": [{"properties": {"k": {"const": c}, c: {"type": "integer"}}, "required": ["k", c]} for c in "ab"]}, ['{"k":"a","a":1}', '{"k":"b","b":1}'], ['{"k":"a","b":1}']),
+    (SCHEMA, {"anyOf": [{"type": "null"}, {"$ref": "#/definitions/%7e0x"}], "definitions": {"~0x".replace("~0", "~"): {"const": 7}}}, ["7", "null"], ["8"]),
+    (SCHEMA, {"type": ["integer", "null"]}, ["1", "null"], ["1.5", '""']),
+    (SCHEMA, {"const": "a\"\\\n"}, ['"a\\"\\\\\\n"'], ['"a"']),
+] + [(SCHEMA, {"type": "string", "format": f}, [json.dumps(y)], ['"x y"']) for f, y in {
+    "date": "2024-02-28", "time": "12:00:00Z", "date-time": "2024-12-31T23:59:59.123Z", "uuid": "123e4567-e89b-12d3-a456-426614174000",
+    "email": "a.b@c.de", "ipv4": "1.2.3.255", "ipv6": "1:2:3:4:5:6:7:8", "uri": "https://a.bc/d?e=f", "duration": "P1Y2M", "hostname": "a.b-c.de"}.items()]
+
+
+def deep(n):
+    s = {"type": "object"}
+    for _ in range(n): s = {"type": "object", "properties": {"a": s}}
+    return s
+
+
+REFUSED = [ # kind, text, part of the sentence
+    (GBNF, 'root ::= e\ne ::= e "+" e | "1"', "left recursion"), (GBNF, 'root ::= a "x"\na ::= b?  c | "y"\nb ::= "b"\nc ::= a', "left recursion"),
+    (GBNF, "root ::= root", "ever complete"), (GBNF, 'Root ::= "a"', '"root" expected'), (GBNF, "root ::= x", '"x"'), (GBNF, 'root ::= "a" root', "ever complete"),
+    (GBNF, "root ::= " + "(" * 60000, "nested"), (GBNF, 'root ::= "abc', "quote"), (GBNF, "root ::= [a", "']'"), (GBNF, 'root ::= "a"{3,1}', "{n}"),
+    (GBNF, '%llguidance {}\nstart: "a"', "GBNF"), (GBNF, 'root ::= "a"\nroot ::= "b"', "once"), (GBNF, "x" * (1 << 20) + "y", "bytes"),
+    (GBNF, 'root ::= "a" )', "'('"), (GBNF, 'root ::= "\\q"', "escape"), (GBNF, "", '"root"'),
+    (REGEX, "foo**" + "*" * 20, "quantifiers"), (REGEX, "(", "')'"), (REGEX, "[z-a]", "ascending"), (REGEX, "\\", "backslash"), (REGEX, "(?=a)b", "look-around"),
+    (REGEX, "(a)\\1", "escape"), (REGEX, "a{3,1}", "ascending"), (REGEX, "a{100000}{100000}", "smaller count"), (REGEX, "(" * 30000 + ")" * 30000, "nesting"),
+    (REGEX, "a$b", "ever complete"), (REGEX, "[" + "a" * (1 << 20) + "]", "bytes"), (REGEX, b"\xff", "UTF-8"),
+    (CHOICE, [], "at least one"), (CHOICE, [1], "item 0"), (CHOICE, ["a", ""], "item 1"), (CHOICE, {}, "list"), (CHOICE, "[", "JSON"),
+    (SCHEMA, {"$ref": "#"}, "itself"), (SCHEMA, {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}, "itself"),
+    (SCHEMA, {"$ref": "#/nowhere"}, "nothing in this document"), (SCHEMA, {"$ref": "http://x/y"}, "reference"), (SCHEMA, False, "satisfy"),
+    (SCHEMA, {"type": "hiccup"}, "#/type"), (SCHEMA, 123, "a schema"), (SCHEMA, "{", "JSON"), (SCHEMA, {"properties": {"a": {"type": 3}}}, "#/properties/a/type"),
+    (SCHEMA, {"oneOf": [{"type": "integer"}, {"type": "number"}]}, "#/oneOf"), (SCHEMA, {"not": {}}, "#/not"), (SCHEMA, {"type": "array", "uniqueItems": True}, "#/uniqueItems"),
+    (SCHEMA, {"properties": {"x": {"type": "string", "format": "nope"}}}, "#/properties/x/format"), (SCHEMA, {"if": {}, "then": {}}, "#/if"),
+    (SCHEMA, {"type": "array", "contains": {}}, "#/contains"), (SCHEMA, {"dependentRequired": {}}, "dependentRequired"), (SCHEMA, {"type": "number", "multipleOf": 0}, "#/multipleOf"),
+    (SCHEMA, {"type": "number", "multipleOf": 3}, "#/multipleOf"), (SCHEMA, {"type": "integer", "multipleOf": 1e-300}, "#/multipleOf"),
+    (SCHEMA, {"type": "integer", "minimum": 5, "maximum": 4}, "satisfy"), (SCHEMA, {"type": "number", "exclusiveMinimum": 1, "exclusiveMaximum": 1}, "satisfy"),
+    (SCHEMA, {"type": "string", "minLength": 5, "maxLength": 4}, "satisfy"), (SCHEMA, {"minLength": -1}, "#/minLength"), (SCHEMA, {"maxLength": "3"}, "#/maxLength"),
+    (SCHEMA, {"enum": []}, "satisfy"), (SCHEMA, {"enum": 3}, "#/enum"), (SCHEMA, {"required": ["a"], "properties": {"a": False}}, "satisfy"), (SCHEMA, {"required": 3}, "#/required"),
+    (SCHEMA, {"required": [3]}, "#/required"), (SCHEMA, {"properties": []}, "#/properties"), (SCHEMA, {"anyOf": []}, "#/anyOf"), (SCHEMA, {"anyOf": {}}, "#/anyOf"), (SCHEMA, {"allOf": 1}, "#/allOf"),
+    (SCHEMA, {"type": "string", "pattern": "("}, "#/pattern"), (SCHEMA, {"type": "string", "pattern": "(?=a)"}, "#/pattern"), (SCHEMA, {"pattern": "a", "maxLength": 3}, "#/pattern"),
+    (SCHEMA, deep(70), "64 levels"), (SCHEMA, deep(300), "deep"), (SCHEMA, {"minimum": "1"}, "#/minimum"), (SCHEMA, {"minimum": 10**50}, "#/minimum"),
+    (SCHEMA, {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}, "ever complete"),
+    (SCHEMA, {"patternProperties": {"a": {}, "b": {}}}, "#/patternProperties"), (SCHEMA, {"patternProperties": {"(": {}}}, "regex"),
+    (TAG, {}, "triggers"), (TAG, {"structures": [{}], "triggers": ["a"]}, "begin"), (TAG, {"structures": [{"begin": "x", "schema": {}, "end": ""}], "triggers": ["<"]}, "trigger"),
+    (TAG, {"structures": [{"begin": "<", "schema": {"not": {}}, "end": ""}], "triggers": ["<"]}, "#/structures/0/schema/not"),
+]
+
+WALKS = [KNIGHT, NODE, {}, {"type": "array", "items": {"type": "number", "minimum": -1.5, "maximum": 99.25}, "minItems": 1, "maxItems": 5},
+         {"type": "object", "additionalProperties": {"type": "boolean"}}, {"type": "string", "pattern": "^[A-Z]{2,4}-\\d+$"},
+         {"anyOf": [{"type": "object", "properties": {"k": {"const": "a"}, "v": {"type": "string", "minLength": 3}}, "required": ["k", "v"]}, {"type": "null"}]},
+         {"type": "object", "properties": {"date": {"type": "string", "format": "date"}, "ip": {"format": "ipv4"}, "id": {"format": "uuid"}}, "required": ["date", "ip", "id"]},
+         {"type": "array", "prefixItems": [{"type": "string"}, {"type": "boolean"}], "items": {"type": "null"}},
+         {"type": "object", "properties": {c: {"type": "integer", "minimum": -3, "exclusiveMaximum": 40} for c in "abcde"}, "required": ["b", "d"], "minProperties": 3},
+         {"type": "object", "properties": {"naïve \"key\"\n": {"enum": [1, [2, {"x": None}], "é"]}}, "additionalProperties": {"type": "string", "maxLength": 4}},
+         {"type": "array", "maxItems": 4, "items": {"oneOf": [{"type": "string", "format": "email"}, {"type": "integer", "maximum": -7}]}}]
+
+
+def open_model(path):
+    cfg, model = ModelConfig(), Pointer()
+    cfg.vocab_only = 1
+    return model if L.llm_model_open(path.encode(), ctypes.byref(cfg), ctypes.byref(model)) == 0 else None
+
+
+class Vocabulary:
+    def __init__(self, model):
+        self.model, self.n, self.bytes = model, L.llm_vocab_size(model), []
+        self.words = (ctypes.c_uint32 * ((self.n + 31) // 32))()
+        self.times = []
+        for i in range(self.n):
+            t = Bytes()
+            L.llm_token_bytes(model, i, ctypes.byref(t))
+            self.bytes.append(ctypes.string_at(t.data, t.len) if t.len and not L.llm_token_is_special(model, i) else b"")
+            L.llm_text_free(ctypes.byref(t))
+
+    def mask(self, matcher):
+        """How many tokens may come next: self.words says which."""
+        n, start = ctypes.c_int32(), time.perf_counter()
+        check(L.llm_matcher_mask(matcher, self.words, ctypes.byref(n)) == 0, "mask", L.llm_last_error())
+        self.times.append(time.perf_counter() - start)
+        return n.value
+
+    def ids(self):
+        return [32 * w + b for w, bits in enumerate(self.words) if bits for b in range(32) if bits >> b & 1]
+
+    def some(self, n, rng, count):
+        """Random ones of the n ids of the mask: drawn until they fit where most do, else out of the list."""
+        if n < self.n // 20:
+            ids = self.ids()
+            return check(len(ids) == n, "mask", len(ids), n) and rng.sample(ids, min(count, n))
+        found = []
+        while len(found) < count:
+            i = rng.randrange(self.n)
+            if self.words[i >> 5] >> (i & 31) & 1: found.append(i)
+        return found
+
+
+def twin(v, kind, text, prefix):
+    """A mask against every token alone."""
+    g = grammar(kind, text, v.model)
+    m = L.llm_matcher_open(g)
+    L.llm_matcher_bytes(m, prefix, len(prefix))
+    n, masked, alone = v.mask(m), set(v.ids()), set()
+    for i in range(v.n):
+        one = L.llm_matcher_open(g)
+        L.llm_matcher_bytes(one, prefix, len(prefix))
+        if L.llm_matcher_token(one, i) == 0: alone.add(i)
+        L.llm_matcher_close(one)
+    check(masked == alone and len(masked) == n, "mask and twin differ", prefix, sorted(masked ^ alone)[:9])
+    L.llm_matcher_close(m)
+    L.llm_grammar_close(g)
+
+
+def walk(v, g, rng, most=200):
+    """A random document, or None if it did not end in time: late in a walk short closing tokens are preferred."""
+    m, out = L.llm_matcher_open(g), b""
+    for step in range(most):
+        n, end = v.mask(m), L.llm_matcher_can_end(m)
+        if not n or (end and rng.random() < 0.3): break
+        hurry = step > 20 and rng.random() < 0.9
+        chosen = min(v.some(n, rng, 40 if hurry else 1), key=lambda i: (v.bytes[i][:1] not in (b'"', b"}", b"]"), len(v.bytes[i])))
+        check(L.llm_matcher_token(m, chosen) == 0, "a token of the mask is refused", v.bytes[chosen], out)
+        out += v.bytes[chosen]
+    ended = L.llm_matcher_can_end(m)
+    L.llm_matcher_close(m)
+    return out if ended else None
+
+
+def walks(v, count):
+    rng, complete = random.Random(7), 0
+    for schema in WALKS:
+        g = grammar(SCHEMA, schema, v.model)
+        if not check(not isinstance(g, str), schema, g): continue
+        for _ in range(count):
+            document = walk(v, g, rng)
+            if document is None: continue
+            complete += 1
+            try:
+                jsonschema.validate(json.loads(document), schema, format_checker=jsonschema.FormatChecker())
+                check(True)
+            except (ValueError, jsonschema.ValidationError) as error:
+                check(False, json.dumps(schema)[:120], document[:200], str(error)[:200])
+        L.llm_grammar_close(g)
+    check(complete > len(WALKS) * count // 2, "too few walks ended", complete)
+
+
+def timing(v, name):
+    g = grammar(SCHEMA, KNIGHT, v.model)
+    start = time.perf_counter()
+    L.llm_grammar_close(g)
+    g = grammar(SCHEMA, KNIGHT, v.model)
+    m = L.llm_matcher_open(g)
+    v.mask(m)
+    opened = time.perf_counter() - start
+    L.llm_matcher_bytes(m, b'{"name":"', 9)
+    v.times.clear()
+    v.mask(m)
+    first = v.times[0]
+    v.times.clear()
+    for i in range(8):
+        L.llm_matcher_bytes(m, b"x", 1)
+        v.mask(m)
+    check(first < 0.05, "the first mask inside a string took", first)
+    print(f"{name}: {v.n} tokens; compiled and first mask {opened * 1e3:.1f} ms, first mask inside a string {first * 1e3:.1f} ms, later ones {sorted(v.times)[4] * 1e6:.0f} us")
+    L.llm_matcher_close(m)
+    L.llm_grammar_close(g)
+
+
+def main():
+    for kind, text, yes, no in FORMS:
+        g = grammar(kind, text)
+        if not check(not isinstance(g, str), text, g): continue
+        for one in yes: check(accepts(g, one), "should accept", text, one[:80])
+        for one in no: check(not accepts(g, one), "should refuse", text, one[:80])
+        L.llm_grammar_close(g)
+    for kind, text, part in REFUSED:
+        start = time.perf_counter()
+        g = grammar(kind, text)
+        check(isinstance(g, str) and part in g, "should be refused for", part, ":", str(text)[:80], g)
+        check(time.perf_counter() - start < 2, "slow refusal", str(text)[:80])
+    g = grammar(REGEX, "ab+", after=b"</think>")
+    for text, ok in (("</think>ab", 1), ("xx</thi</think>abb", 1), ("ab", 0), ("", 0), ("</think>", 0), ("</think>b", 0)): check(accepts(g, text) == bool(ok), "after", text)
+    L.llm_grammar_close(g)
+    g = grammar(SCHEMA, {"type": "array", "items": {"type": "integer"}}, space=b"")
+    for text, ok in (("[1,2]", 1), ("[1, 2]", 0)): check(accepts(g, text) == bool(ok), "space", text)
+    L.llm_grammar_close(g)
+    if os.path.exists(MODEL):
+        v = Vocabulary(open_model(MODEL))
+        for prefix in (b"", b"{", b'{"', b'{"name":', b'{"name":"', b'{"name":"abcdefgh', b'{"name": "a", "age": 1'): twin(v, SCHEMA, KNIGHT, prefix)
+        twin(v, GBNF, 'root ::= [a-zé]{3,7} "." | "\\xff"', b"ab")
+        v.times.clear()
+        if jsonschema: walks(v, 25)
+        else: RESULT[2] += 1
+        if v.times: print(f"SmolLM2: {len(v.times)} masks, median {sorted(v.times)[len(v.times) // 2] * 1e6:.1f} us")
+        timing(v, "SmolLM2")
+    else:
+        RESULT[2] += 1
+    if os.path.exists(BIG): timing(Vocabulary(open_model(BIG)), "Qwen3")
+    else: RESULT[2] += 1
+    print(f"{RESULT[0]} passed, {RESULT[1]} failed, {RESULT[2]} skipped")
+    sys.exit(1 if RESULT[1] else 0)
+
+
+main()
