@@ -7,6 +7,7 @@ Needs a model: one of ../shared/checkpoints or models/; what has none is skipped
 import json
 import math
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -47,12 +48,13 @@ class Result:
         return "exit %d, stdout %r, stderr %r" % (self.code, self.out[:200], self.err[:300])
 
 
-def run(*args, stdin=b"", env=None, timeout=60, cwd=ROOT):
+def run(*args, stdin=b"", env=None, timeout=60, cwd=ROOT, preexec_fn=None):
     full = {k: v for k, v in os.environ.items() if not k.startswith(("LLM_ARG_", "HF_"))}
     full.update(env or {})
     if isinstance(stdin, str):
         stdin = stdin.encode()
-    return Result(subprocess.run([CLI] + list(args), input=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=full, timeout=timeout, cwd=cwd))
+    return Result(subprocess.run([CLI] + list(args), input=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=full, timeout=timeout, cwd=cwd,
+                                 preexec_fn=preexec_fn))
 
 
 def refused(what, code, *args, says=(), **more):
@@ -175,6 +177,104 @@ def test_models():
             for env in ({"HF_HUB_CACHE": os.path.join(d, "hub")}, {"HF_HOME": d}):
                 r = run("info", "-m", "org/name", "--json", env=env)
                 check("hub cache by %s" % list(env)[0], r.code == 0 and json.loads(r.out)["n_layers"] > 0, r)
+
+
+def limited():
+    """Of the child: 3 GiB of address space (a sanitizer needs more) and 20 s of processor time, which a bad model file must not exceed."""
+    if "san" not in CLI:
+        resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+    resource.setrlimit(resource.RLIMIT_CPU, (20 if "san" not in CLI else 200,) * 2)
+
+
+def copy_model(to, **changed):
+    """The tiny model with other contents in some of its files."""
+    os.makedirs(to)
+    for name in os.listdir(TINY):
+        if name != "expected.json":
+            with open(os.path.join(TINY, name), "rb") as a, open(os.path.join(to, name), "wb") as b:
+                b.write(changed.get(name.split(".")[0], a.read()))
+
+
+def with_value(bits):
+    """The tiny model's weights with one bfloat16 of a layer replaced."""
+    with open(os.path.join(TINY, "model.safetensors"), "rb") as f:
+        data = bytearray(f.read())
+    n = int.from_bytes(data[:8], "little")
+    at = 8 + n + json.loads(data[8:8 + n])["model.layers.0.mlp.down_proj.weight"]["data_offsets"][0]
+    data[at:at + 2] = bits
+    return bytes(data)
+
+
+def test_hostile_weights():
+    """Weights that are no numbers, ends of an answer that are no ids, a shard that is not there."""
+    if not os.path.exists(TINY):
+        return skip("hostile weights: no ../shared")
+    with tempfile.TemporaryDirectory() as d:
+        for name, bits in (("nan", b"\xc0\x7f"), ("inf", b"\x80\x7f")):
+            path = os.path.join(d, name)
+            copy_model(path, model=with_value(bits))
+            for command in (("generate", "-p", "a", "-n", "3"), ("generate", "-p", "a", "-n", "3", "--temp", "1"), ("score", "-p", "a b"), ("chat", "-p", "a", "-n", "3")):
+                refused("%s weights, %s" % (name, command[0]), 1, *command, "-m", path, says=["not finite"], preexec_fn=limited)
+        ends = {"1000000000": 0, "-5": 0, '"x"': 0, "{}": 0, "[1e400, -1, null, 3]": 0, str(list(range(10000))): 0, str([10 ** 9 + i for i in range(10000)]): 0, str(list(range(20000))): 1}
+        for i, (value, code) in enumerate(ends.items()):
+            path = os.path.join(d, "eos%d" % i)
+            copy_model(path, generation_config=('{"eos_token_id": %s}' % value).encode())
+            if code:
+                refused("20,000 ends of an answer", 1, "generate", "-m", path, "-p", "a", says=["generation_config.json", "eos_token_id: 20000 ids, at most 16384"], preexec_fn=limited)
+                continue
+            r = run("generate", "-m", path, "-p", "a", "-n", "4", "--json", preexec_fn=limited)
+            check("eos_token_id %.40s" % value, r.code == 0 and 1 <= len(json.loads(r.out)["token_ids"]) <= 4, r)
+            if not value.startswith("[0"): # there every token is an end: none is left to choose from
+                r = run("generate", "-m", path, "-p", "a", "-n", "4", "--min-tokens", "2", "--json", preexec_fn=limited)
+                check("eos_token_id %.40s, --min-tokens" % value, r.code == 0 and len(json.loads(r.out)["token_ids"]) >= 2, r)
+        path = os.path.join(d, "shards")
+        copy_model(path)
+        os.remove(os.path.join(path, "model.safetensors"))
+        with open(os.path.join(path, "model.safetensors.index.json"), "w") as f:
+            f.write('{"weight_map": {"a": "model-00001-of-00002.safetensors"}}')
+        refused("a missing shard", 1, "generate", "-m", path, "-p", "a", says=["model-00001-of-00002.safetensors: no such file"])
+        os.remove(os.path.join(path, "config.json"))
+        refused("no config.json", 1, "generate", "-m", path, "-p", "a", says=["no config.json there"])
+
+
+def test_hostile_files():
+    """What is no model at all, and real models cut short: one sentence, little memory, little time."""
+    for path in ("/dev/zero", "/dev/null", "/proc/self/mem", "/"):
+        refused(path, 1, "generate", "-m", path, "-p", "x", says=[path], preexec_fn=limited)
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "model.gguf")
+        for what, head in (("2^63 keys", b"GGUF\3\0\0\0" + bytes(8) + b"\0" * 7 + b"\x80"), ("2^40 tensors", b"GGUF\3\0\0\0" + b"\0" * 5 + b"\1\0\0" + bytes(8)), ("no bytes", b""), ("a pickle", b"\x80\x02}q")):
+            with open(path, "wb") as f:
+                f.write(head)
+            refused(what, 1, "info", "-m", path, says=["model.gguf"], preexec_fn=limited)
+        for real in (REAL, os.path.join(TINY, "model.safetensors")):
+            if not os.path.exists(real):
+                skip("cut files: no " + os.path.basename(real))
+                continue
+            size = os.path.getsize(real)
+            folder = os.path.join(d, "folder")
+            if real != REAL:
+                copy_model(folder)
+            for cut in (3, 7, 8, 9, 500, 5000, size // 2, size - 1):
+                with open(real, "rb") as a, open(path if real == REAL else os.path.join(folder, "model.safetensors"), "wb") as b:
+                    b.write(a.read(cut))
+                refused("%s cut at %d" % (os.path.basename(real), cut), 1, "generate", "-m", path if real == REAL else folder, "-p", "x", says=["model."], preexec_fn=limited)
+
+
+def test_hostile_prompts():
+    """Bytes that are no UTF-8 are refused in an argument and read as U+FFFD from a file."""
+    name = model()
+    if not name:
+        return skip("hostile prompts: no model")
+    with tempfile.NamedTemporaryFile() as f:
+        for text in (b"a\xff\xfeb", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\x82", b"\0\0", bytes(range(256))):
+            refused("-p %r" % text[:4], 2, "generate", "-m", name, "-p", text, says=["UTF-8"]) if b"\0" not in text else None
+            f.seek(0), f.truncate(), f.write(text), f.flush()
+            for r in (run("generate", "-m", name, "-f", f.name, "-n", "2"), run("score", "-m", name, "-f", f.name), run("generate", "-m", name, "-n", "2", stdin=text)):
+                check("the bytes %r" % text[:4], r.code == 0, r)
+        f.seek(0), f.truncate(), f.write(b"word " * 20000), f.flush()
+        refused("100 kB in a context of 64", 1, "generate", "-m", name, "-f", f.name, "--max-model-len", "64", says=["64"])
+        refused("the same to score", 1, "score", "-m", name, "-f", f.name, "--max-model-len", "64", says=["64"])
 
 
 def test_tokens():

@@ -497,6 +497,56 @@ static void fmt_real_cut(const char *path) {
     llm__file_close(&f);
 }
 
+/* The header of a real file (its first bytes, up to where its data starts), 2,000 times with one bit of it flipped: refused or read, never worse.
+ * The map is private: the file stays as it is. */
+static void fmt_real_flips(const char *path, int gguf) {
+    struct stat st;
+    llm__gguf g = {0};
+    llm__tensors t = {0};
+    int fd = open(path, O_RDONLY), accepted = 0;
+    uint64_t seed = 11;
+    if (fd < 0) {
+        SKIP("a real model to damage is not there (make model, ../shared)");
+        return;
+    }
+    uint8_t *p = CHECK(!fstat(fd, &st)) ? (uint8_t *)mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0) : NULL;
+    close(fd);
+    if (!CHECK(p && p != MAP_FAILED)) return;
+    size_t size = (size_t)st.st_size;
+    CHECK(!(gguf ? llm__gguf_parse(path, p, size, &g, &t) : llm__safetensors_parse(path, p, size, &t)));
+    uint64_t header = gguf ? g.data_at : 8 + llm__load_le(p, 8);
+    CHECK(header > 1000 && header < size);
+    for (int i = 0; i <= 2000; i++) {
+        llm__gguf_free(&g);
+        llm__tensors_free(&t);
+        if (i == 2000) break;
+        uint64_t at = (fmt_random(&seed) << 31 | fmt_random(&seed)) % (i % 4 ? header : 64), bit = 1u << fmt_random(&seed) % 8;
+        p[at] ^= (uint8_t)bit;
+        llm_result r = gguf ? llm__gguf_parse(path, p, size, &g, &t) : llm__safetensors_parse(path, p, size, &t);
+        if (!r) fmt_touch(gguf ? &g : NULL, &t);
+        accepted += !r;
+        p[at] ^= (uint8_t)bit;
+    }
+    CHECK(accepted > 100 && accepted < 2000); /* a letter of a token may change, a length may not */
+    munmap(p, size);
+}
+
+/* The header of a checkpoint's safetensors file cut at every byte, each time in a copy of exactly that size. */
+static void fmt_real_header_cut(const char *path) {
+    llm__file f;
+    int accepted = 0;
+    if (!test_exists(path)) {
+        SKIP("no ../shared/checkpoints");
+        return;
+    }
+    if (!CHECK(!llm__file_open(path, 0, 0, &f))) return;
+    size_t header = 8 + (size_t)llm__load_le(f.data, 8);
+    CHECK(header > 1000 && header < f.size);
+    for (size_t n = 0; n <= header; n++) accepted += !fmt_parse(f.data, n, 0);
+    CHECK(accepted == 0);
+    llm__file_close(&f);
+}
+
 /* ---- folders and files: a scratch folder whose files come and go ---- */
 
 static char fmt_dir[64];
@@ -623,6 +673,40 @@ static void fmt_folder_good(void) {
     fmt_gone("config.json");
     if (CHECK(!llm__source_open(fmt_dir, &cfg, &s))) llm__source_close(&s);
     FMT_REFUSE_OPEN(fmt_dir, NULL, "no config.json there");
+    fmt_clear(fmt_dir, 0);
+}
+
+/* eos_token_id as nobody should write it: what is no id is passed over, what is too much is refused. */
+static void fmt_stop_ids(void) {
+    static const struct { const char *value; size_t n; } rows[] = {/* with </s> and <|im_end|> of the vocabulary, which are always there */
+        {"1000000000", 3}, {"-5", 2}, {"\"x\"", 2}, {"{}", 2}, {"[]", 2}, {"1.5", 2}, {"2147483647", 2}, {"99999999999999999999", 2},
+        {"[4,4,4,null,-1,[7],\"4\",8]", 3}};
+    llm__source s;
+    llm_text list = {0};
+    fmt_new_dir();
+    fmt_put_folder();
+    for (int i = 0; i < LLM__COUNT(rows); i++) {
+        llm_text_str(&list, "{\"eos_token_id\":");
+        llm_text_str(&list, rows[i].value);
+        llm_text_str(&list, "}");
+        fmt_put_all("generation_config.json", &list);
+        memset(&list, 0, sizeof list);
+        if (!CHECK(!llm__source_open(fmt_dir, NULL, &s))) continue;
+        if (!CHECK(s.stop_ids.len == rows[i].n && s.stop_ids.data[0] == 4)) printf("  %s: %zu ids\n", rows[i].value, s.stop_ids.len);
+        llm__source_close(&s);
+    }
+    for (int n = 10000; n <= 20000; n += 10000) {
+        llm_text_str(&list, "{\"eos_token_id\":[0");
+        for (int i = 1; i < n; i++) llm_text_str(&list, ","), llm_text_int(&list, i * 100000);
+        llm_text_str(&list, "]}");
+        fmt_put_all("generation_config.json", &list);
+        memset(&list, 0, sizeof list);
+        if (n > 16384) FMT_REFUSE_OPEN(fmt_dir, NULL, "generation_config.json: eos_token_id: 20000 ids, at most 16384 expected");
+        else if (CHECK(!llm__source_open(fmt_dir, NULL, &s))) {
+            CHECK(s.stop_ids.len == 10002);
+            llm__source_close(&s);
+        }
+    }
     fmt_clear(fmt_dir, 0);
 }
 
@@ -982,7 +1066,11 @@ TEST_GROUP(formats) {
     llm_text_free(&gguf);
     llm_text_free(&safe);
     fmt_real_cut("models/SmolLM2-135M-Instruct.Q4_1.gguf");
+    fmt_real_flips("models/SmolLM2-135M-Instruct.Q4_1.gguf", 1);
+    fmt_real_flips("../shared/checkpoints/llama/model.safetensors", 0);
+    fmt_real_header_cut("../shared/checkpoints/llama/model.safetensors");
     fmt_folder_good();
+    fmt_stop_ids();
     fmt_templates();
     fmt_shards();
     fmt_folder_bad();

@@ -369,6 +369,51 @@ static void tm_wrong_tensors(void) {
     unlink(to);
 }
 
+/* 1,000 times a bit of config.json or of the weights' header is another one: what opens must run a step; its logits may be anything. */
+static void tm_flipped(void) {
+    static const char *const files[] = {"config.json", "model.safetensors"};
+    const int32_t ids[3] = {1, 2, 3};
+    llm_model_config cfg;
+    llm__file f[2];
+    uint64_t seed = 5;
+    int opened = 0;
+    memset(&cfg, 0, sizeof cfg);
+    cfg.tokenizer = "../shared/checkpoints/llama";
+    for (int i = 0; i < 2; i++) {
+        char from[128];
+        snprintf(from, sizeof from, "../shared/checkpoints/llama/%s", files[i]);
+        if (!CHECK(!llm__file_open(from, 0, 0, &f[i]))) return;
+        tm_write(files[i], f[i].data, f[i].size);
+    }
+    for (int i = 0; i < 1000; i++) {
+        tm_run t;
+        const llm__file *of = &f[i & 1];
+        char path[128];
+        size_t header = i & 1 ? 8 + (size_t)llm__load_le(of->data, 8) : of->size;
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        size_t at = (size_t)(seed >> 33) % header;
+        uint8_t byte = (uint8_t)(of->data[at] ^ 1u << (seed >> 13) % 7);
+        snprintf(path, sizeof path, "%s/%s", tm_folder, files[i & 1]);
+        int fd = open(path, O_WRONLY);
+        if (!CHECK(fd >= 0 && pwrite(fd, &byte, 1, (off_t)at) == 1)) return;
+        llm_result r = tm_open(&t, tm_folder, &cfg, 1, "scalar", LLM_COMPUTE_F32, 64);
+        CHECK(r <= 0 && (!r || *llm_last_error()));
+        if (!r) {
+            r = tm_step(&t, ids, 0, 3, 0, 3);
+            CHECK(!r || r == LLM_ERR_ARG); /* a vocabulary that lacks these ids */
+            tm_close(&t);
+            opened++;
+        }
+        if (!CHECK(pwrite(fd, of->data + at, 1, (off_t)at) == 1)) return;
+        close(fd);
+    }
+    CHECK(opened > 50 && opened < 1000);
+    for (int i = 0; i < 2; i++) llm__file_close(&f[i]);
+    char path[128];
+    snprintf(path, sizeof path, "%s/model.safetensors", tm_folder);
+    unlink(path);
+}
+
 /* Random weights from config.json alone: every kind of block runs and gives finite logits. */
 static void tm_dummies(void) {
     static const char *const members[] = {
@@ -427,6 +472,7 @@ TEST_GROUP(model) {
         if (test_exists("../shared/checkpoints/llama/config.json")) {
             tm_hostile_gguf();
             tm_wrong_tensors();
+            tm_flipped();
         }
         snprintf(path, sizeof path, "%s/config.json", tm_folder);
         unlink(path);
