@@ -16008,13 +16008,17 @@ static llm__facts llm__facts_in(const llm__facts *f, int object) {
 
 /* ---- Families ----
  * A row says what a family does where its files keep silent; the rest is read. For a folder the code that comes with
- * the model knows these things, for GGUF the program that runs it. To add a family of known parts is to add a row.
+ * the model knows these things, for GGUF the program that runs it.
  * What no flag can say stands in the functions below as llm__arch_is(a, "names"): search for a family's name to find
- * all that is special about it. */
+ * all that is special about it. To add a family of known parts is to add a row:
+ *   1. find its modeling_*.py in transformers and, if there is one, its graph in llama.cpp
+ *   2. add a row here: names, flags, activation, RoPE base
+ *   3. add spellings that its config.json has and no question below knows yet
+ *   4. add names of its tensors to LLM__SLOTS
+ *   5. make a tiny checkpoint with random weights and compare the logits with the reference, on one rank and on two */
 
 /* What neither config.json nor GGUF metadata say, because the code of each family knows it. A flag is a habit: where
- * the config has a word for it, the config decides, and llm__arch_switches writes the decision back into arch.flags.
- * */
+ * the config has a word for it, the config decides, and llm__arch_switches writes the decision back into arch.flags. */
 enum {
     LLM__LAYER_NORM = 1,       /* LayerNorm, else RMSNorm */
     LLM__NORM_PLUS1 = 2,       /* a folder stores norm weights minus one (GGUF does not) */
@@ -16221,6 +16225,7 @@ static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
                                   a->n_heads, 1, a->n_heads);
     int one_kv = f->json && llm__fact_bool(f, "multi_query", llm__arch_is(a, "gpt_bigcode falcon"));
     if (one_kv && !llm__fact_bool(f, "new_decoder_architecture", 0)) a->n_kv_heads = 1;
+    /* heads share the hidden size evenly unless said otherwise; where they cannot, it must be said */
     int64_t even = a->hidden % a->n_heads ? LLM__MUST : a->hidden / a->n_heads;
     a->head_dim = llm__fact_int(f, "head_dim kv_channels attention_head_dim .attention.key_length", even, 1, 4096);
     a->v_head_dim = llm__fact_int(f, ".attention.value_length", a->head_dim, 1, 4096);
@@ -16260,6 +16265,7 @@ static void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *
     char text[64];
     int all = llm__fact_bool(f, "use_bias bias enable_bias add_bias_linear", (a->flags & LLM__ALL_BIAS) != 0);
     int attention = llm__fact_bool(f, "attention_bias", -1);
+    /* a word for attention's biases beats one for all of them, and one for q, k and v alone beats both */
     int usual = attention >= 0 ? attention : all || (a->flags & LLM__QKV_BIAS);
     a->qkv_bias = llm__fact_bool(f, "qkv_bias add_qkv_bias use_qkv_bias", usual);
     a->o_bias = llm__fact_bool(f, "attention_out_bias", attention >= 0 ? attention && !(a->flags & LLM__BIAS_NOT_O) : all);
@@ -16315,6 +16321,7 @@ static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     a->residual_scale = (float)llm__fact_num(f, "residual_multiplier .residual_scale", 1, -big, big);
     if (minicpm) a->residual_scale = (float)(llm__fact_num(f, "scale_depth", sqrt(a->n_layers), 0, big) / sqrt(a->n_layers));
     double scale = llm__fact_num(f, "logit_scale .logit_scale", llm__arch_is(a, "cohere cohere2") ? 0.0625 : 1, -big, big);
+    /* logits are multiplied by one word and divided by another; GGUF has one word for both, and the family says which */
     double divisor = llm__fact_num(f, "logits_scaling", 1, 1e-9, big);
     if (minicpm) divisor = a->hidden / llm__fact_num(f, "dim_model_base", a->hidden, 1, big);
     if (a->gguf && (a->flags & LLM__DIVIDE_LOGITS) && scale > 0) divisor = scale, scale = 1;
@@ -16430,9 +16437,16 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
 }
 
 /* ---- Rotary positions ----
- * RoPE (Su et al. 2021) turns the i-th pair of values of a head by the angle position * base^(-2i/d). A model trained
- * on short texts reads longer ones when its slow frequencies are slowed further; the schemes below differ in which,
- * and by how much. They are worked out once, here, in double; a step only multiplies positions by the frequencies. */
+ * RoPE (Su et al. 2021) turns the i-th pair of values of a head by the angle position * w[i], w[i] = base^(-2i/d), so that
+ * the score of a query and a key depends on how far apart they stand. A model trained on short texts (L tokens) reads
+ * longer ones when its slow frequencies, which never came round in training, are slowed further by a factor s:
+ *   linear     w'[i] = w[i] / s                                  (Chen et al. 2023)
+ *   dynamic    base' = base * s^(d / (d - 2)), s from the length of the prompt, once it is longer than L
+ *   yarn       w'[i] = w[i] * (1 - r) + w[i] / s * r, r rises from 0 to 1 between two frequencies, given by how often
+ *              they turn within L; cosines and sines are multiplied by 0.1 ln s + 1
+ *   llama3     the same with r falling in the number of turns itself, and no multiplier
+ *   longrope   w'[i] = w[i] / f[i], the f found by search, one set up to L and one beyond
+ * All this is worked out once, here, in double; a step only multiplies positions by the frequencies. */
 
 /* How far YaRN stretches attention: 0.1 * mscale * ln(factor) + 1, found by trial in its paper. */
 static double llm__yarn_mscale(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1; }
@@ -16928,7 +16942,7 @@ static int llm__loader_seek(llm__loader *L, int slot, llm__slice which, int64_t 
     if (L->m->dummy || L->r) return !L->r;
     const llm__tensor *t = llm__loader_find(L, slot, (int)which.first, bias, name);
     if (!t) return llm__loader_missing(L, name), 0;
-    int stacked = which.size > 1 && t->n_dims > 1 + matrix;
+    int stacked = which.size > 1 && t->n_dims > 1 + matrix; /* all in one tensor: one dimension more */
     s->type = t->type;
     s->data = t->data;
     if (llm__ends_with(t->name.p, "_blocks")) {
@@ -16941,6 +16955,7 @@ static int llm__loader_seek(llm__loader *L, int slot, llm__slice which, int64_t 
         const int64_t want[3] = {which.size, across ? cols : rows, across ? rows : cols}, flat = (stacked ? which.size : 1) * rows;
         if (!llm__loader_type(L, t) || !llm__loader_fits(L, t, matrix ? want + !stacked : &flat, matrix ? 2 + stacked : 1)) return 0;
     }
+    /* the matrices of a stack follow each other: skip those before this one */
     int64_t stored_rows = s->transposed ? LLM__MAX(cols, 1) : rows;
     if (stacked && s->data) s->data = (const uint8_t *)s->data + which.first * stored_rows * llm__row_bytes(s->type, s->stored_cols);
     if (t->type == LLM_TYPE_F8_E4M3 || t->type == LLM_TYPE_F8_E5M2) { /* one scale a tensor */
@@ -16995,6 +17010,7 @@ static void llm__hand_over(llm__loader *L, int list, llm_role role, const char *
 /* Makes what was taken into a weight and its bias. */
 static void llm__make(llm__loader *L, llm_role role, int slot, int32_t n_experts, llm__net_pair *out) {
     char name[256];
+    /* Gemma stores norm weights minus one; random norms must be near one to keep dummy models finite */
     int plus1 = role == LLM_ROLE_VECTOR && (L->m->dummy || (L->a->flags & LLM__NORM_PLUS1 && !L->a->gguf));
     llm__loader_find(L, slot, 0, 0, name);
     if (!L->r && L->list[1].n && L->list[1].rows != L->list[0].rows)
@@ -17010,8 +17026,7 @@ static void llm__load(llm__loader *L, llm_role role, int slot, llm__slice rows, 
     llm__make(L, role, slot, 0, out);
 }
 
-/* A vector: norm weights, sinks, corrections. Absent and not a must: *out stays NULL, which operations take for none.
- * */
+/* A vector: norm weights, sinks, corrections. Absent and not a must: *out stays NULL, which operations take for none. */
 static void llm__load_vector(llm__loader *L, int slot, llm__slice values, int must, int bias, llm__net_pair *out) {
     if (must || llm__has(L, slot)) llm__load(L, LLM_ROLE_VECTOR, slot, values, llm__all(0), bias, out);
 }
@@ -17029,10 +17044,17 @@ static void llm__load_numbers(llm__loader *L, const char *name, const float *num
 }
 
 /* ---- The net: weights and buffers of every rank ----
- * Tensor parallelism (Shoeybi et al. 2019): each of n ranks has a part of the heads, of the MLP's width, of every
- * expert and of the vocabulary. Matrices that lead into these are cut by rows, those that lead back to the residual
- * stream by columns; so a rank ends a block with its part of a sum, and the residual operation adds the parts.
- * Everything else is the same on all ranks. */
+ * Tensor parallelism (Shoeybi et al. 2019): each of n ranks has a part of the heads, of the MLP's width, of every expert
+ * and of the vocabulary. Matrices that lead into these are cut by rows, those that lead back to the residual stream by
+ * columns:
+ *   qkv     rows      heads, kv_heads        a rank's attention needs nothing of the others
+ *   o       columns   heads                  gives a part of the sum; one rank has the bias
+ *   up      rows      ff                     also of each expert and of the shared one
+ *   down    columns   ff                     gives a part of the sum
+ *   embed   rows      vocab                  tokens of other ranks give zeros: a sum again
+ *   head    rows      vocab                  logits are gathered
+ * So a rank ends a block with its part of a sum, and the residual operation adds the parts: two sums a layer. Everything
+ * else (norms, router, latent layers) is the same on all ranks. */
 
 /* What an engine asks for. Rows and outputs of a step are bounded, so that buffers can be made once. */
 typedef struct llm__net_config {
@@ -17121,6 +17143,7 @@ static void llm__load_qkv(llm__loader *L, const llm__net_rank *R, llm__net_layer
     llm__slice q = llm__slice_times(whole ? llm__all(a->n_heads) : R->heads, d);
     llm__slice k = llm__slice_times(whole ? llm__all(a->n_kv_heads) : R->kv_heads, d);
     llm__slice v = llm__slice_times(R->kv_heads, a->v_head_dim);
+    /* grouped: kv head g has rows q of its `group` queries, then k, then v: (group + 2) * d of them */
     if (fused && a->flags & LLM__GROUPED && !a->gguf) {
         int64_t all = a->n_kv_heads * (group + 2) * d;
         for (int64_t h = R->heads.first; h < R->heads.first + R->heads.n; h++)
@@ -17145,7 +17168,11 @@ static void llm__load_qkv(llm__loader *L, const llm__net_rank *R, llm__net_layer
     llm__load_vector(L, LLM__W_K_NORM, k, 1, -1, &y->k_norm);
 }
 
-/* Latent attention: q and kv go through narrow layers first. Those are computed on every rank, heads are shared. */
+/* Latent attention (DeepSeek-V2): instead of keys and values the cache holds one latent of kv_rank values a token, and a
+ * rotated key of rope_dim values that all heads share:
+ *   c = norm(kv_a x)[: kv_rank],  r = rope(kv_a x)[kv_rank :],  k_h = (kv_b_h c)[: nope] with r behind it,  v_h = (kv_b_h c)[nope :]
+ * The narrow layers are computed on every rank, heads are shared. The operation multiplies q with kv_b instead of the
+ * cache ("absorbed"), so no key is ever made. */
 static void llm__load_mla(llm__loader *L, const llm__net_rank *R, llm__net_layer *y) {
     const llm__arch *a = L->a;
     llm__slice D = llm__all(a->hidden), q_rank = llm__all(a->q_rank), kv_rank = llm__all(a->kv_rank);
@@ -17476,7 +17503,8 @@ static void llm__pass_mlp(const llm__pass *p, const llm__net_lane *lane, const l
     llm__pass_linear(p, lane->rows, lane->y, p->R->ff_act, down, LLM_ACT_NONE, add);
 }
 
-/* y (+)= the chosen experts of each token, and the shared one. */
+/* y (+)= the chosen experts of each token, and the shared one:
+ *   p = score(router src) (T, E);  y += sum over the n_used best e of p_e * down_e(act(gate_e src) * up_e src) + shared(src) */
 static void llm__pass_moe(const llm__pass *p, const llm__net_layer *y, const llm_buffer *src, int add) {
     const llm__arch *a = p->a;
     const llm__net_rank *R = p->R;
@@ -17490,23 +17518,27 @@ static void llm__pass_moe(const llm__pass *p, const llm__net_layer *y, const llm
     if (a->ff_shared) llm__pass_mlp(p, &R->token, &y->s_up, &y->s_down, a->shared_gate ? &y->s_gate : NULL, src, 1);
 }
 
-/* One step on one rank, top to bottom. Every layer: h = norm(x); x += attention(h); h = norm(x); x += mlp(h).
- * Families differ in where norms stand: before the blocks (most), after them as well (Gemma 2), after them only (OLMo
- * 2), or both blocks read the same h (Cohere). A residual operation adds what a block left in y and makes the h of
- * the next block. The last layer's MLP and the head see only the rows whose logits are wanted: they are gathered into
- * the narrow lane `out`. */
+/* One step on one rank, top to bottom. Families differ in where norms stand:
+ *   most          h = norm(x);  x += att(h);         h = norm(x);  x += mlp(h)
+ *   POST_NORM     h = norm(x);  x += norm(att(h));   h = norm(x);  x += norm(mlp(h))     Gemma 2, GLM-4
+ *   NO_PRE_NORM                 x += norm(att(x));                 x += norm(mlp(x))     OLMo 2
+ *   PARALLEL      h = norm(x);  x += att(h) + mlp(h)                                     Cohere, GPT-NeoX
+ * A residual operation does the end of one block and the beginning of the next in one: x += norm(sum of y), h = norm(x).
+ * The last layer's MLP and the head see only the rows whose logits are wanted: they are gathered into the lane `out`. */
 static void llm__forward(const llm__net *net, int rank) {
     const llm__arch *a = net->a;
     const llm__net_rank *R = &net->rank[rank];
     const llm__net_lane *lane = &R->token, *out = &R->out;
     const llm__pass p = {net->cfg.backend, net->cfg.ctx, rank, a, R};
     int parallel = (a->flags & LLM__PARALLEL) != 0, plain = (a->flags & LLM__NO_PRE_NORM) != 0, post = (a->flags & LLM__POST_NORM) != 0;
+    /* x (T, D) = embedding; h = the first norm of it */
     llm__pass_begin(&p, net->cfg.n_ranks);
     if (!plain) llm__pass_residual(&p, lane, NULL, NULL, &R->layer[0].attn_norm);
     for (int i = 0; i < a->n_layers; i++) {
         const llm__net_layer *y = &R->layer[i];
         int last = i == a->n_layers - 1, moe = a->layer[i].moe;
         const llm__net_pair *next = last ? &R->out_norm : plain ? NULL : &R->layer[i + 1].attn_norm;
+        /* att = attention over h, and the KV pages of layer i get this step's keys and values */
         if (a->flags & LLM__MLA) llm__pass_mla(&p, i, y, plain ? lane->x : lane->h);
         else llm__pass_attention(&p, i, y, plain ? lane->x : lane->h);
         if (last && !moe) { /* earlier layers need all rows for their keys and values, the last one does not */
@@ -17515,9 +17547,11 @@ static void llm__forward(const llm__net *net, int rank) {
             if (parallel) p.be->gather(p.ctx, rank, out->h, lane->h);
             lane = out;
         }
+        /* y = o att; without PARALLEL it joins x, and h is the norm of that; with it h stays, or is another norm of x */
         llm__pass_linear(&p, lane->rows, lane->y, lane->att, &y->o, LLM_ACT_NONE, 0);
         if (!parallel) llm__pass_residual(&p, lane, lane->y, post ? &y->post_attn : NULL, plain ? NULL : &y->ffn_norm);
         else if (y->ffn_norm.w) llm__pass_norm(&p, lane->rows, lane->h, lane->x, a->hidden, a->norm, &y->ffn_norm, a->eps);
+        /* y = mlp(h), added to what attention left there with PARALLEL; then it joins x, and h is what the next layer reads */
         const llm_buffer *src = plain ? lane->x : lane->h;
         if (moe) llm__pass_moe(&p, y, src, parallel);
         else llm__pass_mlp(&p, lane, &y->up, &y->down, NULL, src, parallel);
