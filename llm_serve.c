@@ -1606,6 +1606,9 @@ static void write_lines(llm_text *t, const char *const *line, size_t n) {
  * >>routes   What is served where.
  * ============================================================================ */
 
+/* Whether the engine is open. The loading thread says so last: who sees it sees all that it set up. */
+static int is_ready(void) { return __atomic_load_n(&server.ready, __ATOMIC_ACQUIRE); }
+
 /* Constant-time comparison of a key with one of ours. */
 static int key_equal(slice a, const char *b) {
     size_t n = strlen(b);
@@ -1694,7 +1697,7 @@ static void answer_text(conn *c, const char *type, llm_text *t) {
 }
 
 static void route_health(conn *c) {
-    if (server.ready && !net.draining) http_answer(c, 200, "application/json", slice_of("{\"status\":\"ok\"}"), NULL);
+    if (is_ready() && !net.draining) http_answer(c, 200, "application/json", slice_of("{\"status\":\"ok\"}"), NULL);
     else http_answer_error(c, 503, net.draining ? "Shutting down" : "Loading model", NULL, NULL);
 }
 
@@ -1844,7 +1847,7 @@ static int body_is_json(const conn *c) {
 
 static void serve_route(conn *c, const route *r) {
     if (!r->open && !authorized(c)) http_answer_error(c, 401, "Unauthorized: send a valid key as Authorization: Bearer KEY", NULL, "invalid_api_key");
-    else if (!r->early && !server.ready) http_answer_error(c, 503, "Loading model", NULL, NULL);
+    else if (!r->early && !is_ready()) http_answer_error(c, 503, "Loading model", NULL, NULL);
     else if (r->get) r->get(c);
     else if (net.draining) http_answer_error(c, 503, "Shutting down", NULL, NULL);
     else if (!body_is_json(c)) http_answer_error(c, 415, "Content-Type must be application/json", NULL, NULL);
@@ -1873,7 +1876,7 @@ static void serve_request(conn *c) {
     if (path.n > 8 && !memcmp(path.p, "/models/", 8) && (slice_is(method, "GET") || head) && !c->admin) {
         slice name = {path.p + 8, path.n - 8};
         if (!authorized(c)) http_answer_error(c, 401, "Unauthorized: send a valid key as Authorization: Bearer KEY", NULL, "invalid_api_key");
-        else if (!server.ready) http_answer_error(c, 503, "Loading model", NULL, NULL);
+        else if (!is_ready()) http_answer_error(c, 503, "Loading model", NULL, NULL);
         else route_model(c, name);
         return;
     }
@@ -2108,7 +2111,7 @@ int main(int argc, char **argv) {
     __atomic_store_n(&queue.stop, 1, __ATOMIC_RELEASE);
     pthread_cond_broadcast(&queue.work_ready);
     pthread_mutex_unlock(&queue.mutex);
-    if (!server.ready) _exit(0); /* still loading: nothing to save */
+    if (!is_ready()) _exit(0); /* still loading: nothing to save */
     pthread_join(loader, NULL);
     for (int i = 0; i < c->n_workers; i++) pthread_join(worker[i], NULL);
     calls_news();

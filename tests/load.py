@@ -1,0 +1,280 @@
+#!/usr/bin/env python3
+"""llm_serve under load, and at the edges of its life. Standard library only (wrk is used where it is installed).
+
+    load.py [--seconds 10] [--clients 64] [--model tiny|PATH] [--wrk] [PART...]      parts: closed gone idle term kill logs
+closed   so many clients, each sending the next request when its last is answered; prompts of 16 to 1500 tokens; one in ten gives up on the way; the KV cache
+         holds a third of what they need at once. Every other answer must be that of the same request alone, on another server with all the memory it wants.
+"""
+import argparse
+import http.client
+import json
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+from serving import HOST, MODEL, SERVE, Server, check, eventually, finish, request_bytes, skip, tiny_model
+
+OPTIONS = argparse.Namespace()
+
+
+def words(rng, n):
+    return " ".join(rng.choice("the of and a in is it you that he was for on are with as his they be at one have this".split()) for _ in range(n))
+
+
+def requests():
+    """A pool of different requests, from a fixed seed: greedy and sampled, plain and streamed, alone and several at once."""
+    rng, pool = random.Random(7), []
+    for i in range(96):
+        tokens = int(16 * (1500 / 16) ** rng.random())
+        body = {"prompt": f"{i}: {words(rng, tokens - 4)}", "max_tokens": rng.choice((4, 16, 48)), "temperature": 0, "logprobs": 1}
+        if i % 3 == 0: body = {**body, "temperature": 1, "seed": i, "n": rng.choice((1, 2, 3))}
+        if i % 8 == 0: body = {**body, "prompt": "A shared beginning. " + words(random.Random(3), 200) + f" {i}"}
+        if i % 4 == 1: # a short prompt and a long answer: such requests are let in together and outgrow the cache later
+            tokens = 24
+            body = {**body, "prompt": f"{i}: {words(rng, 20)}", "ignore_eos": True, "max_tokens": 256}
+        pool.append(({**body, "stream": True} if i % 2 else body, tokens + body["max_tokens"] * body.get("n", 1)))
+    return pool
+
+
+def read_answer(text, streamed):
+    """What must be equal: per choice the text, the log-probabilities and the reason of the end. A stream without its end is None."""
+    choices = {}
+    if streamed and not text.rstrip().endswith(b"data: [DONE]"): return None
+    for event in [x[6:] for x in text.decode().split("\n\n") if x.startswith("data: ") and x != "data: [DONE]"] if streamed else [text]:
+        value = json.loads(event)
+        if "error" in value: return value
+        for choice in value["choices"]:
+            c = choices.setdefault(choice["index"], ["", [], None])
+            c[0] += choice["text"]
+            c[1] += (choice.get("logprobs") or {"token_logprobs": []})["token_logprobs"]
+            c[2] = choice["finish_reason"] or c[2]
+    return choices
+
+
+def send(port, body, give_up=None):
+    """The answer; give_up: seconds after which the connection is dropped."""
+    s = socket.create_connection((HOST, port), timeout=120)
+    if give_up is not None:
+        s.sendall(request_bytes("/v1/completions", body))
+        time.sleep(give_up)
+        s.close()
+        return None
+    c = http.client.HTTPConnection(HOST, port)
+    c.sock = s
+    c.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+    answer = read_answer(c.getresponse().read(), body.get("stream", False))
+    c.close()
+    return answer
+
+
+def blocks_of(s):
+    line = next(x for x in s.request("GET", "/metrics")[2].decode().splitlines() if x.startswith("vllm:cache_config_info{"))
+    return int(re.search(r'block_size="(\d+)"', line)[1]), int(re.search(r'num_gpu_blocks="(\d+)"', line)[1])
+
+
+def part_closed(model):
+    pool, rng = requests(), random.Random(11)
+    reference = Server("--max-num-seqs", "4", "--kv-cache-memory-bytes", str(64 << 20) if OPTIONS.model == "tiny" else str(1 << 30), model=model)
+    alone = [send(reference.port, body) for body, _ in pool]
+    size, blocks = blocks_of(reference)
+    reference.stop()
+    need = OPTIONS.clients * sum(tokens for _, tokens in pool) // len(pool)
+    share = max(need // 3, 2048 + size)
+    memory = ((64 << 20) if OPTIONS.model == "tiny" else (1 << 30)) // blocks * (share // size + 1)
+    s = Server("--max-num-seqs", str(OPTIONS.clients), "--kv-cache-memory-bytes", str(memory), "--max-num-batched-tokens", "512", model=model)
+    for body, _ in pool[:24]: send(s.port, body)
+    before, descriptors, resident = s.metric("kv_cache_usage_perc"), s.descriptors(), s.resident()
+    end, wrong, done, gave_up, slowest = time.time() + OPTIONS.seconds, [], [0], [0], [0]
+    lock = threading.Lock()
+
+    def client(k):
+        rng = random.Random(k)
+        while time.time() < end:
+            i = rng.randrange(len(pool))
+            give_up = rng.random() * 0.3 if rng.random() < 0.1 else None
+            try: got = send(s.port, pool[i][0], give_up)
+            except Exception as error: got = repr(error)
+            with lock:
+                if give_up is not None: gave_up[0] += 1
+                else: done[0] += 1
+                if give_up is None and got != alone[i]: wrong.append((i, got, alone[i]))
+
+    def health():
+        while time.time() < end:
+            start = time.time()
+            ok = s.request("GET", "/health")[0] == 200
+            slowest[0] = max(slowest[0], time.time() - start if ok else 1e9)
+            time.sleep(0.1)
+
+    threads = [threading.Thread(target=client, args=(k,)) for k in range(OPTIONS.clients)] + [threading.Thread(target=health)]
+    for t in threads: t.start()
+    if OPTIONS.wrk:
+        if not shutil.which("wrk"): skip("wrk", "it is not installed")
+        else:
+            p = subprocess.run(["wrk", "-t1", "-c200", f"-d{max(1, int(OPTIONS.seconds) - 2)}s", "--latency", s.url + "/health"], capture_output=True, text=True)
+            print(p.stdout, flush=True)
+            check("wrk on /health: no errors", p.returncode == 0 and "Socket errors" not in p.stdout and "Non-2xx" not in p.stdout, p.stdout)
+    for t in threads: t.join()
+    preempted = s.metric("num_preemptions_total")
+    print(f"{done[0]} answers, {gave_up[0]} given up, {preempted:.0f} preemptions, KV of {share} tokens for a need of {need}, /health within {slowest[0] * 1000:.0f} ms", flush=True)
+    check("answers under load are those alone", done[0] > 0 and not wrong, [(i, str(a)[:200], str(b)[:200]) for i, a, b in wrong[:2]])
+    check("the cache was too small for all", preempted > 0)
+    check("/health within a second", slowest[0] < 1, slowest)
+    check("nothing runs afterwards", s.wait_idle(1) is not None, s.busy())
+    check("no page is lost", eventually(lambda: s.metric("kv_cache_usage_perc") == before, 2), s.metric("kv_cache_usage_perc"))
+    check("no descriptor is lost", eventually(lambda: s.descriptors() <= descriptors, 3), (descriptors, s.descriptors()))
+    check("memory grew by less than 128 MiB", s.resident() - resident < 128 << 20, (resident, s.resident()))
+    print(f"memory grew by {(s.resident() - resident) / 1024:.0f} KiB", flush=True)
+    check("still the same answers", all(send(s.port, pool[i][0]) == alone[i] for i in range(0, len(pool), 7)))
+    check("SIGTERM after load", s.stop() == 0)
+
+
+def part_gone(model):
+    """Clients that leave while their request waits, is in its prompt, or answers: nothing runs a second later. A step is not interrupted: small ones here."""
+    s = Server("--max-num-seqs", "2", "--max-model-len", "4096", "--max-num-batched-tokens", "128", model=model)
+    long = {"prompt": "Once upon a time", "max_tokens": 3000, "ignore_eos": True}
+    for streamed in (False, True):
+        for name, body, when in (("in decode", {**long, "stream": streamed}, lambda: s.metric("num_requests_running") > 0),
+                                 ("in prefill", {"prompt": words(random.Random(int(streamed)), 3500), "max_tokens": 50, "stream": streamed}, lambda: s.metric("num_requests_running") > 0)):
+            c = s.connect()
+            c.sendall(request_bytes("/v1/completions", body))
+            started = eventually(when, 10, 0.005)
+            c.close()
+            check(f"gone {name}, stream {streamed}", started and s.wait_idle(1) is not None, (started, s.busy()))
+        others = [s.connect() for _ in range(2)]
+        for c in others: c.sendall(request_bytes("/v1/completions", {**long, "stream": True}))
+        eventually(lambda: s.metric("num_requests_running") == 2, 10)
+        c = s.connect()
+        c.sendall(request_bytes("/v1/completions", {**long, "stream": streamed}))
+        queued = eventually(lambda: s.metric("num_requests_waiting") == 1, 5)
+        c.close()
+        check(f"gone in the queue, stream {streamed}", queued and eventually(lambda: s.metric("num_requests_waiting") == 0, 1) and s.metric("num_requests_running") == 2, (queued, s.busy()))
+        for c in others: c.close()
+        check("gone: nothing runs", s.wait_idle(1) is not None)
+    check("SIGTERM after those", s.stop() == 0)
+
+
+def part_idle(model):
+    """A thousand connections that say nothing, and a thousand that have been answered and are kept."""
+    s = Server(model=model)
+    s.post("/v1/completions", {"prompt": "a", "max_tokens": 2})
+    for name, talk in (("silent", False), ("kept alive", True)):
+        before, clients = s.resident(), []
+        for i in range(1000):
+            clients.append(s.connect())
+            if not talk: continue
+            clients[-1].sendall(request_bytes("/v1/completions", {"prompt": "a", "max_tokens": 1}))
+            clients[-1].recv(65536)
+        eventually(lambda: s.metric("connections") >= 1001, 5)
+        each = (s.resident() - before) / 1000
+        start = time.time()
+        check(f"{name}: /health answers", s.request("GET", "/health")[0] == 200 and time.time() - start < 1)
+        check(f"{name}: under 8 KiB a connection", s.metric("connections") >= 1001 and each < 8192, each)
+        print(f"{name} connection: {each:.0f} bytes", flush=True)
+        for c in clients: c.close()
+        check(f"{name}: all gone", eventually(lambda: s.metric("connections") < 10, 5))
+    check("SIGTERM with nobody there", s.stop() == 0)
+
+
+def part_term(model):
+    """SIGTERM: what runs is finished, nothing new is let in, exit 0. A second one, or a short time-out, ends it at once."""
+    s = Server(model=model)
+    body = {"prompt": "Once upon a time", "max_tokens": 200 if OPTIONS.model == "tiny" else 60, "ignore_eos": True, "temperature": 0, "logprobs": 1}
+    alone, got = send(s.port, body), []
+    threads = [threading.Thread(target=lambda i=i: got.append(send(s.port, {**body, "stream": i % 2 == 0}))) for i in range(32)]
+    for t in threads: t.start()
+    check("SIGTERM: all are in", eventually(lambda: s.metric("num_requests_running") == 16 and s.metric("num_requests_waiting") == 16, 20), s.busy())
+    s.process.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    try: late = s.request("GET", "/health", timeout=2)[0]
+    except OSError: late = None
+    for t in threads: t.join()
+    check("SIGTERM: nobody new", late in (None, 503), late)
+    check("SIGTERM: all are finished", len(got) == 32 and all(x == alone for x in got), [x for x in got if x != alone][:1])
+    check("SIGTERM: exit 0", s.process.wait(timeout=10) == 0)
+    s = Server("--shutdown-timeout", "1", model=model)
+    c = s.connect()
+    c.sendall(request_bytes("/v1/completions", {**body, "max_tokens": 1900, "n": 16}))
+    eventually(lambda: s.busy() > 0, 10)
+    start = time.time()
+    s.process.send_signal(signal.SIGTERM)
+    check("SIGTERM with a short time-out", s.process.wait(timeout=20) is not None and time.time() - start < 5, time.time() - start)
+    c.close()
+
+
+def part_kill(model):
+    """kill -9 of a client."""
+    s = Server(model=model)
+    code = f"import socket,sys,time\ns=socket.create_connection(('{HOST}',{s.port}))\ns.sendall(sys.stdin.buffer.read())\ntime.sleep(60)"
+    for streamed in (False, True):
+        p = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
+        p.stdin.write(request_bytes("/v1/completions", {"prompt": "a", "max_tokens": 1900, "ignore_eos": True, "stream": streamed, "n": 4}))
+        p.stdin.close()
+        running = eventually(lambda: s.busy() > 0, 10)
+        p.kill()
+        p.wait()
+        check(f"kill -9 of a client, stream {streamed}", running and s.wait_idle(1) is not None, (running, s.busy()))
+    check("SIGTERM after kills", s.stop() == 0)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind((HOST, 0))
+        return s.getsockname()[1]
+
+
+def part_logs(model):
+    """A full disk or a closed pipe behind its output changes nothing for clients."""
+    for name in ("full", "closed"):
+        out, err = (open("/dev/full", "wb"), open("/dev/full", "wb")) if name == "full" else (subprocess.PIPE, subprocess.PIPE)
+        port = free_port()
+        p = subprocess.Popen([SERVE, "--model", model, "--port", str(port), "--log-level", "debug", "--max-model-len", "2048"], stdout=out, stderr=err)
+        if name == "closed": p.stdout.close(), p.stderr.close()
+
+        def up():
+            try: return http_get(port, "/health") == 200
+            except OSError: return False
+        check(f"output {name}: starts", eventually(up, 20, 0.1) and p.poll() is None, p.poll())
+        if p.poll() is None:
+            got = [send(port, {"prompt": f"{i}", "max_tokens": 4, "stream": i % 2 == 0}) for i in range(20)]
+            check(f"output {name}: serves", all(isinstance(x, dict) and 0 in x for x in got), got[:1])
+            check(f"output {name}: errors are answered", send(port, {"prompt": 1})["error"]["param"] == "prompt")
+            p.send_signal(signal.SIGTERM)
+        check(f"output {name}: exit 0", p.wait(timeout=20) == 0, p.returncode)
+
+
+def http_get(port, path):
+    c = http.client.HTTPConnection(HOST, port, timeout=5)
+    c.request("GET", path)
+    status = c.getresponse().status
+    c.close()
+    return status
+
+
+def main():
+    parts = {k[5:]: v for k, v in globals().items() if k.startswith("part_")}
+    p = argparse.ArgumentParser()
+    p.add_argument("--seconds", type=float, default=10)
+    p.add_argument("--clients", type=int, default=64)
+    p.add_argument("--model", default="tiny")
+    p.add_argument("--wrk", action="store_true")
+    p.add_argument("parts", nargs="*")
+    p.parse_args(namespace=OPTIONS)
+    tiny = tiny_model()
+    if not tiny:
+        skip("load", "make model has not been run")
+        return finish()
+    for name in OPTIONS.parts or list(parts):
+        start = time.time()
+        parts[name](MODEL if name == "gone" else tiny if OPTIONS.model == "tiny" else OPTIONS.model)
+        print(f"{name}: {time.time() - start:.1f} s", flush=True)
+    finish()
+
+
+main()
