@@ -95,6 +95,9 @@ test-clients: all model ## outside clients against llm_serve: openai, langchain,
 	@python3 tests/setup.py clients
 	@python3 tests/run.py clients
 
+load: all model ## llm_serve under load for minutes: 64 clients, a small KV cache, clients that give up, wrk on /health
+	@python3 tests/run.py load
+
 sanitize: build/.deps ## the tests under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer
 	@python3 tests/run.py sanitize
 

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 
-from serving import HOST, MODEL, SERVE, Server, check, eventually, finish, request_bytes, skip, tiny_model
+from serving import HOST, MODEL, SERVE, SLOW, Server, check, eventually, finish, request_bytes, skip, tiny_model
 
 OPTIONS = argparse.Namespace()
 
@@ -30,15 +30,15 @@ def words(rng, n):
 def requests():
     """A pool of different requests, from a fixed seed: greedy and sampled, plain and streamed, alone and several at once."""
     rng, pool = random.Random(7), []
-    for i in range(96):
+    for i in range(64):
         tokens = int(16 * (1500 / 16) ** rng.random())
-        body = {"prompt": f"{i}: {words(rng, tokens - 4)}", "max_tokens": rng.choice((4, 16, 48)), "temperature": 0, "logprobs": 1}
+        body = {"prompt": f"{i}: {words(rng, tokens - 4)}", "max_tokens": rng.choice((4, 8, 16)), "temperature": 0, "logprobs": 1}
         if i % 3 == 0: body = {**body, "temperature": 1, "seed": i, "n": rng.choice((1, 2, 3))}
-        if i % 8 == 0: body = {**body, "prompt": "A shared beginning. " + words(random.Random(3), 200) + f" {i}"}
-        if i % 4 == 1: # a short prompt and a long answer: such requests are let in together and outgrow the cache later
-            tokens = 24
-            body = {**body, "prompt": f"{i}: {words(rng, 20)}", "ignore_eos": True, "max_tokens": 256}
-        pool.append(({**body, "stream": True} if i % 2 else body, tokens + body["max_tokens"] * body.get("n", 1)))
+        if i % 12 == 0: body = {**body, "prompt": "A shared beginning. " + words(random.Random(3), 200) + f" {i}"}
+        if i % 4:  # a short prompt and a long answer: many such are let in together and outgrow the cache later
+            tokens = rng.randrange(16, 40)
+            body = {**body, "prompt": f"{i}: {words(rng, tokens - 4)}", "ignore_eos": True, "max_tokens": 320}
+        pool.append(({**body, "stream": True} if i % 8 < 4 else body, tokens + body["max_tokens"] * body.get("n", 1)))
     return pool
 
 
@@ -80,16 +80,17 @@ def blocks_of(s):
 
 def part_closed(model):
     pool, rng = requests(), random.Random(11)
-    reference = Server("--max-num-seqs", "4", "--kv-cache-memory-bytes", str(64 << 20) if OPTIONS.model == "tiny" else str(1 << 30), model=model)
+    memory = (4 << 20) if OPTIONS.model == "tiny" else (256 << 20)
+    reference = Server("--max-num-seqs", "64", "--kv-cache-memory-bytes", str(memory), model=model)
     alone = [send(reference.port, body) for body, _ in pool]
     size, blocks = blocks_of(reference)
     reference.stop()
     need = OPTIONS.clients * sum(tokens for _, tokens in pool) // len(pool)
     share = max(need // 3, 2048 + size)
-    memory = ((64 << 20) if OPTIONS.model == "tiny" else (1 << 30)) // blocks * (share // size + 1)
+    memory = memory // blocks * (share // size + 1)
     s = Server("--max-num-seqs", str(OPTIONS.clients), "--kv-cache-memory-bytes", str(memory), "--max-num-batched-tokens", "512", model=model)
     for body, _ in pool[:24]: send(s.port, body)
-    before, descriptors, resident = s.metric("kv_cache_usage_perc"), s.descriptors(), s.resident()
+    descriptors, resident = s.descriptors(), s.resident()
     end, wrong, done, gave_up, slowest = time.time() + OPTIONS.seconds, [], [0], [0], [0]
     lock = threading.Lock()
 
@@ -125,9 +126,9 @@ def part_closed(model):
     print(f"{done[0]} answers, {gave_up[0]} given up, {preempted:.0f} preemptions, KV of {share} tokens for a need of {need}, /health within {slowest[0] * 1000:.0f} ms", flush=True)
     check("answers under load are those alone", done[0] > 0 and not wrong, [(i, str(a)[:200], str(b)[:200]) for i, a, b in wrong[:2]])
     check("the cache was too small for all", preempted > 0)
-    check("/health within a second", slowest[0] < 1, slowest)
-    check("nothing runs afterwards", s.wait_idle(1) is not None, s.busy())
-    check("no page is lost", eventually(lambda: s.metric("kv_cache_usage_perc") == before, 2), s.metric("kv_cache_usage_perc"))
+    check("/health within a second", slowest[0] < SLOW, slowest)
+    check("nothing runs afterwards", s.wait_idle(SLOW) is not None, s.busy())
+    check("no page is lost", eventually(lambda: s.metric("kv_cache_usage_perc") == 0, 2), s.metric("kv_cache_usage_perc"))
     check("no descriptor is lost", eventually(lambda: s.descriptors() <= descriptors, 3), (descriptors, s.descriptors()))
     check("memory grew by less than 128 MiB", s.resident() - resident < 128 << 20, (resident, s.resident()))
     print(f"memory grew by {(s.resident() - resident) / 1024:.0f} KiB", flush=True)
@@ -144,19 +145,19 @@ def part_gone(model):
                                  ("in prefill", {"prompt": words(random.Random(int(streamed)), 3500), "max_tokens": 50, "stream": streamed}, lambda: s.metric("num_requests_running") > 0)):
             c = s.connect()
             c.sendall(request_bytes("/v1/completions", body))
-            started = eventually(when, 10, 0.005)
+            started = eventually(when, 10 * SLOW, 0.005)
             c.close()
-            check(f"gone {name}, stream {streamed}", started and s.wait_idle(1) is not None, (started, s.busy()))
+            check(f"gone {name}, stream {streamed}", started and s.wait_idle(SLOW) is not None, (started, s.busy()))
         others = [s.connect() for _ in range(2)]
         for c in others: c.sendall(request_bytes("/v1/completions", {**long, "stream": True}))
-        eventually(lambda: s.metric("num_requests_running") == 2, 10)
+        eventually(lambda: s.metric("num_requests_running") == 2, 10 * SLOW)
         c = s.connect()
         c.sendall(request_bytes("/v1/completions", {**long, "stream": streamed}))
-        queued = eventually(lambda: s.metric("num_requests_waiting") == 1, 5)
+        queued = eventually(lambda: s.metric("num_requests_waiting") == 1, 5 * SLOW)
         c.close()
-        check(f"gone in the queue, stream {streamed}", queued and eventually(lambda: s.metric("num_requests_waiting") == 0, 1) and s.metric("num_requests_running") == 2, (queued, s.busy()))
+        check(f"gone in the queue, stream {streamed}", queued and eventually(lambda: s.metric("num_requests_waiting") == 0, SLOW) and s.metric("num_requests_running") == 2, (queued, s.busy()))
         for c in others: c.close()
-        check("gone: nothing runs", s.wait_idle(1) is not None)
+        check("gone: nothing runs", s.wait_idle(SLOW) is not None)
     check("SIGTERM after those", s.stop() == 0)
 
 
@@ -201,7 +202,7 @@ def part_term(model):
     s = Server("--shutdown-timeout", "1", model=model)
     c = s.connect()
     c.sendall(request_bytes("/v1/completions", {**body, "max_tokens": 1900, "n": 16}))
-    eventually(lambda: s.busy() > 0, 10)
+    eventually(lambda: s.busy() > 0, 10 * SLOW)
     start = time.time()
     s.process.send_signal(signal.SIGTERM)
     check("SIGTERM with a short time-out", s.process.wait(timeout=20) is not None and time.time() - start < 5, time.time() - start)
@@ -216,10 +217,10 @@ def part_kill(model):
         p = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
         p.stdin.write(request_bytes("/v1/completions", {"prompt": "a", "max_tokens": 1900, "ignore_eos": True, "stream": streamed, "n": 4}))
         p.stdin.close()
-        running = eventually(lambda: s.busy() > 0, 10)
+        running = eventually(lambda: s.busy() > 0, 10 * SLOW)
         p.kill()
         p.wait()
-        check(f"kill -9 of a client, stream {streamed}", running and s.wait_idle(1) is not None, (running, s.busy()))
+        check(f"kill -9 of a client, stream {streamed}", running and s.wait_idle(SLOW) is not None, (running, s.busy()))
     check("SIGTERM after kills", s.stop() == 0)
 
 

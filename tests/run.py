@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs groups of tests one after the other and adds up what they say.
 
-    run.py test | isa | clients | sanitize | fuzz
+    run.py test | isa | clients | load | sanitize | fuzz
 
 Every step is a command whose last line with figures is "N passed, N failed[, N skipped]" or "name: A/B equal". Its output goes to
 build/logs/STEP.log; failures are shown. The last line here is the sum of all.
@@ -123,6 +123,7 @@ def test():
     step("llm_cli in a terminal", [sys.executable, "tests/test_pty.py"])
     step("llm_serve", [sys.executable, "tests/test_serve.py"])
     step("llm_serve, bad inputs", [sys.executable, "tests/test_serve_bad.py"])
+    step("llm_serve, load", [sys.executable, "tests/load.py"])
     outside_truth()
     isa()
 
@@ -135,6 +136,12 @@ def isa():
 
 def clients():
     step("outside clients", ["build/clients/bin/python", "tests/test_clients.py"])
+
+
+def load():
+    step("load, tiny model", [sys.executable, "tests/load.py", "--seconds", "60", "--wrk"])
+    if os.path.exists(MODELS["SMOLLM2_GGUF"]): step("load, SmolLM2", [sys.executable, "tests/load.py", "--seconds", "60", "--wrk", "--model", MODELS["SMOLLM2_GGUF"], "closed", "term"])
+    else: skip("load, SmolLM2", "make model has not been run")
 
 
 def sanitize():
@@ -165,8 +172,8 @@ def fuzz():
 
 
 def main():
-    if len(sys.argv) != 2 or sys.argv[1] not in ("test", "isa", "clients", "sanitize", "fuzz"): sys.exit(__doc__)
-    {"test": test, "isa": isa, "clients": clients, "sanitize": sanitize, "fuzz": fuzz}[sys.argv[1]]()
+    if len(sys.argv) != 2 or sys.argv[1] not in ("test", "isa", "clients", "load", "sanitize", "fuzz"): sys.exit(__doc__)
+    {"test": test, "isa": isa, "clients": clients, "load": load, "sanitize": sanitize, "fuzz": fuzz}[sys.argv[1]]()
     print(f"{TOTAL[0]} passed, {TOTAL[1]} failed, {TOTAL[2]} skipped")
     sys.exit(1 if TOTAL[1] else 0)
 

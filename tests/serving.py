@@ -16,6 +16,8 @@ SERVE = os.environ.get("LLM_SERVE", "./llm_serve")
 MODEL = os.environ.get("LLM_TEST_MODEL", "models/SmolLM2-135M-Instruct.Q4_1.gguf")
 HOST = "127.0.0.1"
 COUNT = {"passed": 0, "failed": 0, "skipped": 0}
+# How much slower than usual things go: LLM_TEST_SLOW for builds with sanitizers, and as much as others load the machine.
+SLOW = float(os.environ.get("LLM_TEST_SLOW", "1")) * max(1, os.getloadavg()[0] / (os.cpu_count() or 1))
 BASE = ("--max-model-len", "2048", "--max-num-seqs", "16", "--log-level", "warn")
 
 
@@ -39,7 +41,8 @@ class Server:
     """llm_serve as a child, listening on a port of its own choice. Later flags win over earlier ones, so `flags` may repeat one of BASE."""
 
     def __init__(self, *flags, model=None, env=None, log=None, base=BASE):
-        command = [SERVE, "--model", model or MODEL, "--port", "0", *base, *flags]
+        thread = ("-t", "1") if model and "tiny" in model else ()  # a second thread gains nothing there and waits for a core where others use them
+        command = [SERVE, "--model", model or MODEL, "--port", "0", *base, *thread, *flags]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log or subprocess.PIPE, env=dict(os.environ, **(env or {})))
         self.err = []
         if not log: threading.Thread(target=lambda: self.err.extend(self.process.stderr), daemon=True).start()
@@ -167,7 +170,17 @@ def gguf_pairs(data):
         yield key, kind, data[start:at]
 
 
-def tiny_model(path="build/models/tiny.gguf", width=64, layers=2, heads=4, kv_heads=2, inner=128, context=4096):
+def gguf_texts(value):
+    """The strings of an array value."""
+    at, out = 12, []
+    for _ in range(struct.unpack_from("<Q", value, 4)[0]):
+        n = struct.unpack_from("<Q", value, at)[0]
+        out.append(value[at + 8:at + 8 + n])
+        at += 8 + n
+    return out
+
+
+def tiny_model(path="build/models/tiny.gguf", width=64, layers=2, heads=4, kv_heads=2, inner=128, context=4096, vocab=4096):
     """Writes the tiny model once; its path, or None without the model whose tokenizer it takes."""
     source = pathlib.Path("models/SmolLM2-135M-Instruct.Q4_1.gguf")
     path = pathlib.Path(path)
@@ -176,11 +189,19 @@ def tiny_model(path="build/models/tiny.gguf", width=64, layers=2, heads=4, kv_he
     with open(source, "rb") as f: data = f.read(8 << 20)
     shape = {"block_count": layers, "context_length": context, "embedding_length": width, "feed_forward_length": inner, "attention.head_count": heads,
              "attention.head_count_kv": kv_heads, "rope.dimension_count": width // heads}
-    pairs, vocab = [], 0
+    pairs, known = [], set()
+    text = lambda b: struct.pack("<Q", len(b)) + b
+    array = lambda kind, items: struct.pack("<IQ", kind, len(items)) + b"".join(items)
     for key, kind, value in gguf_pairs(data):
-        if key == "tokenizer.ggml.tokens": vocab = struct.unpack_from("<Q", value, 4)[0]
         name = key.split(".", 1)[1] if key.startswith("llama.") else None
         if name in shape: value = struct.pack("<I", shape[name])
+        elif name == "vocab_size": value = struct.pack("<I", vocab)
+        elif key == "tokenizer.ggml.tokens":  # ids are in the order of merges, so that the first of both fit together
+            tokens = gguf_texts(value)[:vocab]
+            known.update(tokens)
+            value = array(8, [text(t) for t in tokens])
+        elif key == "tokenizer.ggml.merges": value = array(8, [text(m) for m in gguf_texts(value) if m.replace(b" ", b"") in known and all(x in known for x in m.split(b" "))])
+        elif key == "tokenizer.ggml.token_type": value = value[:4] + struct.pack("<Q", vocab) + value[12:12 + 4 * vocab]
         pairs.append((key, kind, value))
     kv = width // heads * kv_heads
     tensors = [("token_embd.weight", (width, vocab)), ("output_norm.weight", (width,))]
@@ -188,14 +209,13 @@ def tiny_model(path="build/models/tiny.gguf", width=64, layers=2, heads=4, kv_he
         tensors += [(f"blk.{i}.{name}.weight", dims) for name, dims in (
             ("attn_norm", (width,)), ("attn_q", (width, width)), ("attn_k", (width, kv)), ("attn_v", (width, kv)), ("attn_output", (width, width)),
             ("ffn_norm", (width,)), ("ffn_gate", (width, inner)), ("ffn_up", (width, inner)), ("ffn_down", (inner, width)))]
-    text = lambda s: struct.pack("<Q", len(s)) + s.encode()
     head = [b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(pairs))]
-    head += [text(key) + struct.pack("<I", kind) + value for key, kind, value in pairs]
+    head += [text(key.encode()) + struct.pack("<I", kind) + value for key, kind, value in pairs]
     offset, blobs, rng = 0, [], random.Random(1)
     noise = [rng.gauss(0, 1) for _ in range(65521)]  # reused at shifting places: drawing every weight would take a minute
     for name, dims in tensors:
         n = dims[0] * (dims[1] if len(dims) > 1 else 1)
-        head.append(text(name) + struct.pack("<I", len(dims)) + b"".join(struct.pack("<Q", d) for d in dims) + struct.pack("<IQ", 0, offset))
+        head.append(text(name.encode()) + struct.pack("<I", len(dims)) + b"".join(struct.pack("<Q", d) for d in dims) + struct.pack("<IQ", 0, offset))
         if len(dims) == 1: blob = struct.pack("<f", 1.0) * n
         else:
             scale, shift = 1.5 / dims[0] ** 0.5, rng.randrange(65521)

@@ -7,7 +7,6 @@ the same process, alive; nothing running; pages, descriptors and memory back; an
 while bad requests arrive. The groups that wait for the server's own timeouts run beside the others.
 """
 import json
-import os
 import random
 import re
 import socket
@@ -16,9 +15,8 @@ import sys
 import threading
 import time
 
-from serving import HOST, Server, check, eventually, finish, request_bytes, skip, tiny_model
+from serving import HOST, SLOW, Server, check, eventually, finish, request_bytes, skip, tiny_model
 
-SLOW = float(os.environ.get("LLM_TEST_SLOW", "1"))  # how much slower than usual this build is
 CANARY = {"prompt": "The quick brown fox", "max_tokens": 12, "temperature": 0, "logprobs": 3}
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 USER = [{"role": "user", "content": "Hi"}]
