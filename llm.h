@@ -110,7 +110,11 @@ extern "C" {
 
 /* ---------------------------------------------------------------------------
  * >>api-config   Version, results, log.
- * --------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------
+ * What holds for all functions below: LLM_OK is 0 and the only success. A function that makes an object and fails sets it to NULL; one that
+ * appends to an llm_text leaves that to the caller to free. Texts are UTF-8; where a length is asked for they need no NUL. A const pointer
+ * that is returned belongs to the object it came from and dies with it. "Any thread" means several at once on one object; everything
+ * else wants one thread at a time for each object. */
 
 #define LLM_VERSION 100 /* major * 10000 + minor * 100 + patch */
 #define LLM_VERSION_STRING "0.1.0"
@@ -129,16 +133,18 @@ typedef enum llm_result {
     LLM_ERR_TEMPLATE = -10    /* a chat template raised an error */
 } llm_result;
 
-/* A short English name of a result. Cannot fail. */
+/* A short English name of a result, "unknown result" for a number that is none. Cannot fail. Any thread. */
 LLM_API const char *llm_result_str(llm_result r);
 
-/* The sentence behind this thread's latest error: what, which value, what was expected. Never NULL.
- * Valid until the next call of this library in this thread. */
+/* The sentence behind this thread's latest error: what, which value, what was expected. Never NULL; at most 1023 bytes without control
+ * characters, so that it may go to a terminal. It says something only after a call that failed, and until the next call of this library in
+ * this thread. */
 LLM_API const char *llm_last_error(void);
 
 typedef enum llm_log_level { LLM_LOG_ERROR = 0, LLM_LOG_WARN = 1, LLM_LOG_INFO = 2, LLM_LOG_DEBUG = 3 } llm_log_level;
 
-/* Called with one line without its newline. May be called from any thread of the engine. */
+/* Called with one line without its newline; `level` is an llm_log_level. The message is gone afterwards. May be called from any thread of
+ * the engine. */
 typedef void (*llm_log_fn)(void *user, int level, const char *message);
 
 /* Called during long work; done is 0 to 1. A non-zero return cancels the work (LLM_ERR_CANCELLED). */
@@ -148,25 +154,27 @@ typedef int (*llm_progress_fn)(void *user, const char *what, double done);
  * >>api-text   A growable byte string, and a growable list of token ids.
  * --------------------------------------------------------------------------- */
 
-/* Zero-initialise; data is NUL-terminated once something was added. After a failed allocation or past
- * `limit` bytes (0: none) `failed` is set and further additions do nothing, so one test at the end is enough. */
+/* Zero-initialise; data is NULL until something is added, even nothing, and NUL-terminated then (a NUL may also stand in it). After a
+ * failed allocation or past `limit` bytes (0: none) `failed` is set, what was there stays, and further additions do nothing, so one test at
+ * the end is enough. To use the memory again, set len and failed to 0. */
 typedef struct llm_text {
     char *data;
     size_t len, cap, limit;
     int failed;
 } llm_text;
 
-LLM_API void llm_text_add(llm_text *t, const char *bytes, size_t len);
+LLM_API void llm_text_add(llm_text *t, const char *bytes, size_t len);        /* bytes must not lie in t itself; it may move */
 LLM_API void llm_text_str(llm_text *t, const char *zero_terminated);
 LLM_API void llm_text_int(llm_text *t, int64_t value);
-LLM_API void llm_text_num(llm_text *t, double value);                         /* shortest text that reads back equal */
+LLM_API void llm_text_num(llm_text *t, double value); /* shortest text that reads back equal; null for infinity and NaN */
 LLM_API void llm_text_json(llm_text *t, const char *bytes, size_t len);       /* quoted and escaped; bad UTF-8 becomes U+FFFD */
 /* Appends JSON by a pattern in which ' stands for ", and: %s a text as it is, %q quoted (NULL: null), %Q quoted bytes and their number,
  * %d int, %l int64_t, %f double (infinities are 9999), %i ids and their number, %t an llm_text *, which is freed. */
 LLM_API void llm_text_format(llm_text *t, const char *pattern, ...);
 LLM_API int64_t llm_text_chars(const char *bytes, size_t len); /* code points of valid UTF-8 */
-LLM_API void llm_text_free(llm_text *t);
+LLM_API void llm_text_free(llm_text *t);                                      /* leaves it as it was at first */
 
+/* The same rules for ids. */
 typedef struct llm_tokens {
     int32_t *data;
     size_t len, cap;
@@ -180,21 +188,30 @@ LLM_API void llm_tokens_free(llm_tokens *t);
  * >>api-json   Strict RFC 8259 reading, the parser that everything here uses.
  * --------------------------------------------------------------------------- */
 
-typedef struct llm_json llm_json; /* a parsed document; nodes are indexes, 0 is the root, -1 is "absent" */
+/* A parsed document. Nodes are indexes: 0 is the root, -1 is "absent", which every function takes, so that look-ups can be chained:
+ *
+ *   int n_layers = llm_json_find(doc, llm_json_find(doc, 0, "config"), "n_layers");
+ *   if (!llm_json_int(doc, n_layers, &n)) ...       no config, no member of that name, or no whole number
+ *
+ * Only numbers that came from the functions below are nodes. A document is never changed: any thread may read it, all pointers hold until
+ * llm_json_free. */
+typedef struct llm_json llm_json;
 
 typedef enum llm_json_type {
     LLM_JSON_ABSENT = 0, LLM_JSON_NULL, LLM_JSON_BOOL, LLM_JSON_NUMBER, LLM_JSON_STRING, LLM_JSON_ARRAY, LLM_JSON_OBJECT
 } llm_json_type;
 
 typedef struct llm_json_limits {
-    int max_depth;    /* nesting; 0: 512 */
+    int max_depth;    /* nesting; 0: 512; at most 4096 */
     int max_tokens;   /* values and keys together; 0: 64 million */
     int unique_keys;  /* refuse an object that has a key twice, or more than 4096 keys */
 } llm_json_limits;
 
-/* Parses `len` bytes (copied). limits may be NULL. On error LLM_ERR_FORMAT or LLM_ERR_LIMIT with the byte offset; *out is NULL. */
+/* Parses `len` bytes (at most 2 GiB; copied). limits may be NULL. LLM_ERR_FORMAT for what is not JSON and LLM_ERR_LIMIT, both with the byte
+ * offset; LLM_ERR_NOMEM. A duplicate key is no error without `unique_keys`: the first counts for llm_json_find, a walk meets both. Takes
+ * about 20 bytes of memory a value beside the text. */
 LLM_API llm_result llm_json_parse(const char *text, size_t len, const llm_json_limits *limits, llm_json **out);
-LLM_API void llm_json_free(llm_json *doc);
+LLM_API void llm_json_free(llm_json *doc);                                         /* NULL is fine */
 LLM_API llm_json_type llm_json_type_of(const llm_json *doc, int node);             /* of -1, or no document: LLM_JSON_ABSENT */
 LLM_API int llm_json_size(const llm_json *doc, int node);                          /* elements or members; else 0 */
 LLM_API int llm_json_first(const llm_json *doc, int node);                         /* first element, or value of the first member; -1 */
@@ -202,8 +219,8 @@ LLM_API int llm_json_next(const llm_json *doc, int node);                       
 LLM_API const char *llm_json_key(const llm_json *doc, int node, size_t *len);      /* key of a member's value; NULL for others */
 LLM_API int llm_json_find(const llm_json *doc, int object, const char *key);       /* the member's value, the first if twice; -1 */
 LLM_API const char *llm_json_str(const llm_json *doc, int node, size_t *len);      /* decoded bytes, NUL-terminated; NULL if no string */
-LLM_API int llm_json_num(const llm_json *doc, int node, double *out);              /* 1 if a number that fits a double */
-LLM_API int llm_json_int(const llm_json *doc, int node, int64_t *out);             /* 1 if a whole number that fits: 3, 3.0, not 3.5 */
+LLM_API int llm_json_num(const llm_json *doc, int node, double *out); /* 1 if a number that fits a double, else 0 and *out stays */
+LLM_API int llm_json_int(const llm_json *doc, int node, int64_t *out); /* 1 if a whole number that fits: 3, 3.0, not 3.5 or 3e0 */
 LLM_API int llm_json_bool(const llm_json *doc, int node, int *out);                /* 1 if true or false */
 LLM_API const char *llm_json_raw(const llm_json *doc, int node, size_t *len);      /* the source text of a number, true, false or null */
 LLM_API void llm_json_write(const llm_json *doc, int node, llm_text *out);         /* compact text of a node, key order kept */
@@ -291,23 +308,30 @@ LLM_API int llm_token_is_special(const llm_model *model, int32_t id);
  * >>api-template   Chat templates (Jinja).
  * --------------------------------------------------------------------------- */
 
+/* A parsed template: read-only, to be rendered by any thread. What a template may use is jinja2 as transformers sets it up; see
+ * >>template. */
 typedef struct llm_template llm_template;
 
-/* Parses a template. On error LLM_ERR_TEMPLATE with the line. */
+/* Parses `len` bytes of a template (copied; at most 16 MiB). LLM_ERR_TEMPLATE with the line for what jinja2 refuses too, or for include,
+ * import, extends and block; LLM_ERR_LIMIT, LLM_ERR_NOMEM. A template from a stranger does no harm: rendering is bounded in steps, memory
+ * and output. */
 LLM_API llm_result llm_template_open(const char *text, size_t len, llm_template **out);
-LLM_API void llm_template_close(llm_template *t);
+LLM_API void llm_template_close(llm_template *t); /* NULL is fine */
 
 typedef struct llm_render_options {
     const char *bos_token, *eos_token; /* template variables, unless the context has them; NULL: undefined */
-    int64_t now;                       /* seconds since 1970 for strftime_now; 0: the clock */
-    int utc_offset_s;                  /* of local time, for strftime_now */
-    int64_t fuel;                      /* evaluation steps; 0: 5 million */
+    int64_t now;                       /* seconds since 1970 for strftime_now, within 100 million days; 0: the clock */
+    int utc_offset_s;                  /* of local time, for strftime_now; it is added */
+    int64_t fuel;                      /* evaluation steps; 0: 5 million, a fraction of a second */
     size_t max_output;                 /* bytes; 0: 32 MiB */
     int as_chat;                       /* 1: as chat servers call it: tool-call arguments given as JSON text become objects; `tools` and
                                           `documents` are None when the context has none */
 } llm_render_options;
 
-/* Renders with every member of the context object as a variable (messages, tools, add_generation_prompt, ...). Appends to out. Any thread. */
+/* Renders with every member of the context object as a variable (messages, tools, add_generation_prompt, ...). options may be NULL. Appends
+ * to out; on error out is as it was. LLM_ERR_TEMPLATE, "template line N: ...", for what the template refuses (raise_exception) and what
+ * Python refuses; LLM_ERR_LIMIT over fuel, output, 512 MiB of values, 64 nested macros or a range of over 100,000; LLM_ERR_ARG if context
+ * is no object. Any thread. */
 LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *context, const llm_render_options *options, llm_text *out);
 
 /* The same with the model's own template and its BOS and EOS text. LLM_ERR_UNSUPPORTED if it has none. */
@@ -324,7 +348,7 @@ typedef struct llm_template_caps {
     int thinking_switch; /* it reads `enable_thinking` or `thinking` */
 } llm_template_caps;
 
-/* Finds out by rendering small conversations. Cannot fail. Any thread. */
+/* Finds out by rendering small conversations. Cannot fail: what raises an error cannot do it. Any thread. */
 LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out);
 
 typedef enum llm_reasoning_kind {
@@ -338,7 +362,7 @@ typedef enum llm_reasoning_kind {
     LLM_REASONING_KIMI         /* its own triangle brackets */
 } llm_reasoning_kind;
 
-/* Splits one answer as it arrives; fill it in with llm_reasoning_begin. Nothing to free. */
+/* Splits one answer as it arrives; fill it in with llm_reasoning_begin. Nothing to free; a copy goes on by itself. */
 typedef struct llm_reasoning {
     llm_reasoning_kind kind;
     int thinking;  /* what comes next belongs to the reasoning */
@@ -352,8 +376,9 @@ LLM_API int llm_reasoning_named(const char *name);
 LLM_API llm_reasoning_kind llm_reasoning_detect(const char *chat_template);
 /* `prompt`: the rendered prompt, whose last tag tells whether the thoughts are open already; NULL: nothing was before. */
 LLM_API void llm_reasoning_begin(llm_reasoning *r, llm_reasoning_kind kind, const char *prompt, size_t len);
-/* Appends a piece of the answer to the one or the other, without the tags. At the end llm_reasoning_end appends what was held back. Without a
- * closing tag all is reasoning. The texts may be emptied (len = 0) between calls. */
+/* Appends a piece of the answer, cut anywhere, to the one or the other, without the tags. A piece that may be the beginning of a tag is
+ * held back until more comes; llm_reasoning_end appends it at the end. Without a closing tag all is reasoning. The texts may be emptied
+ * (len = 0) between calls; look at their `failed`. */
 LLM_API void llm_reasoning_push(llm_reasoning *r, const char *piece, size_t len, llm_text *reasoning, llm_text *content);
 LLM_API void llm_reasoning_end(llm_reasoning *r, llm_text *reasoning, llm_text *content);
 
@@ -966,16 +991,19 @@ LLM_API void llm_chat_reset(llm_chat *c);                   /* forgets all but t
 
 /* ---------------------------------------------------------------------------
  * >>api-options   Options by name, for programs on top of this library: from argv, the environment, a JSON file or a request's body.
- * --------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------
+ * A program writes one table and one struct, the target, with its defaults in it; the readers below may be called in any order and put
+ * values into it. They stop at the first error; what came before it is set. Texts are not copied: those of argv and the environment must
+ * outlive the target, those of JSON are kept until llm_options_free. One thread for each llm_options. */
 
 typedef enum llm_option_kind {
     LLM_OPTION_TEXT = 0,   /* const char *, not empty */
-    LLM_OPTION_INT,        /* int32_t in [low, high]; 32k, 4G are understood */
+    LLM_OPTION_INT,        /* int32_t in [low, high]; 32k (1000), 32K (1024), M and G are understood */
     LLM_OPTION_INT64,
     LLM_OPTION_FLOAT,      /* float in [low, high] */
     LLM_OPTION_BOOL,       /* int32_t 0 or 1; --name, --no-name, name=true */
     LLM_OPTION_ENUM,       /* int32_t: words "a|b=2|c=3" */
-    LLM_OPTION_LIST,       /* llm_option_list: may be given again */
+    LLM_OPTION_LIST,       /* llm_option_list: may be given again; low above 0: takes several words at once */
     LLM_OPTION_IGNORED,    /* accepted with one note: `help` says why it has no meaning; takes a value */
     LLM_OPTION_IGNORED_FLAG,
     LLM_OPTION_REFUSED     /* known, but not to be had: `help` says what it is */
@@ -1009,18 +1037,21 @@ typedef struct llm_options {
     llm_option_list owned; /* texts made on the way; freed by llm_options_free with the lists of the target */
 } llm_options;
 
-/* The option of a name, '_' and '-' being the same; NULL: unknown. */
+/* The option of a name without its dashes, '_' and '-' being the same, and case too in names of more than one letter; NULL: unknown. */
 LLM_API const llm_option *llm_options_find(const llm_options *o, const char *name, size_t len);
-/* Sets one. `said` is how it was spelled, for messages. LLM_ERR_ARG names option, value and what was expected. */
+/* Sets one of o->table, unless a stronger source has. `said` is how it was spelled, for messages. LLM_ERR_ARG names option, value and what
+ * was expected; LLM_ERR_UNSUPPORTED for a REFUSED one; LLM_ERR_NOMEM. */
 LLM_API llm_result llm_options_set(llm_options *o, const llm_option *option, const char *said, const char *value, int source);
-/* Reads argv[1 ...]: --a b, --a=b, _ for -, a dash that a word processor made long, --no-a, -- ends options. Other words go to `words`. */
+/* Reads argv[1 ...]: --a b, --a=b, _ for -, a dash that a word processor made long, --no-a, -- ends options. Other words go to `words`,
+ * whose items the caller frees with LLM_FREE. An unknown name is LLM_ERR_ARG with the nearest one that exists. */
 LLM_API llm_result llm_options_argv(llm_options *o, int argc, char **argv, llm_option_list *words);
 /* Sets every known member of an object; null leaves a default. Unknown ones are an error, or go to `unknown` (not NULL) as "a, b". */
 LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int object, int source, llm_text *unknown);
-/* PREFIX_MAX_TOKENS and so on, asked of `get` (getenv). */
+/* PREFIX_MAX_TOKENS and so on, asked of `get` (getenv); `prefix` has its '_'. Empty variables count as absent. */
 LLM_API llm_result llm_options_environment(llm_options *o, const char *prefix, char *(*get)(const char *name));
 /* The help of one group: lines of at most 80 columns. */
 LLM_API void llm_options_help(const llm_options *o, int group, llm_text *out);
+/* Frees the texts that came from JSON and the items of all lists in the target; the target's texts from JSON are gone then. */
 LLM_API void llm_options_free(llm_options *o);
 
 /* Copies those fields of an llm_sampling at offset `at` of the target that were given; a seed that was given counts. */
@@ -1108,7 +1139,8 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
  * The sentence of an error does not have the name, which the caller may have to quote. */
 LLM_API llm_result llm_model_find(const char *name, const char *beside, char *(*get)(const char *name), llm_text *path);
 
-/* FastDeploy's early_stop_config as JSON text, with its rules: the JSON decides, the flag with a JSON that says false is refused. */
+/* FastDeploy's early_stop_config as JSON text, with its rules: the JSON decides, the flag with a JSON that says false is refused.
+ * window_size is from 1 to 2^31 - 1 (default 3000), threshold from 0 to 1 (0.99). On error (LLM_ERR_ARG) *out stays as it was. */
 LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_stop *out);
 
 /* ---------------------------------------------------------------------------
@@ -1211,12 +1243,12 @@ LLM_API void llm_openai_metrics(llm_text *out, const llm_request *request);
 /* ============================================================================
  * >>platform   What we need of the operating system. All system calls stand here.
  * ============================================================================
- * Linux on x86-64 and aarch64. The implementation needs POSIX declarations (mmap, pthreads, clock_gettime). It asks for
- * them itself (at the top of this file) when it is the first thing its file includes; when a system header came first without them, the
- * build stops with one sentence instead of fifty errors.
+ * Linux on x86-64 and aarch64. The implementation needs POSIX declarations (mmap, pthreads, clock_gettime). It asks for them itself (at the
+ * top of this file) when it is the first thing its file includes; when a system header came first without them, the build stops with one
+ * sentence instead of fifty errors.
  *
- * LLM__X86 and LLM__NEON say which intrinsics the compiler has; which of them this machine can run is asked at run time (>>kernels-simd). With
- * LLM_NO_SIMD defined only plain C is left, which sanitizers and fuzzers compile much faster. */
+ * LLM__X86 and LLM__NEON say which intrinsics the compiler has; which of them this machine can run is asked at run time (>>kernels-simd).
+ * With LLM_NO_SIMD defined only plain C is left, which sanitizers and fuzzers compile much faster. */
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -1289,13 +1321,13 @@ LLM__UNUSED static double llm__wall_clock(void) {
  * Three kinds of memory, by how long they live:
  *
  * - Small things come from LLM_MALLOC, LLM_REALLOC and LLM_FREE, which a program may define (all three or none). Arrays grow by llm__grow.
- * - What dies together (a parse tree, the values of a render) lives in an arena: getting is moving a pointer, freeing is one walk over
- *   a few blocks. Its byte limit is what bounds hostile input.
- * - Weights, KV pages and activations are whole pages from the system, in huge pages where it gives them: a weight matrix of 100 MB is 25,000
- *   pages of 4 KB, more than any TLB holds, but 50 of 2 MB.
+ * - What dies together (a parse tree, the values of a render) lives in an arena: getting is moving a pointer, freeing is one walk over a
+ *   few blocks. Its byte limit is what bounds hostile input.
+ * - Weights, KV pages and activations are whole pages from the system, in huge pages where it gives them: a weight matrix of 100 MB is
+ *   25,000 pages of 4 KB, more than any TLB holds, but 50 of 2 MB.
  *
- * Sizes that come from files are added and multiplied only by the checked helpers. They share one flag: a whole computation is written down and
- * `ok` is looked at once, at its end. Every function here says by NULL or 0 that there is no memory; nothing aborts. */
+ * Sizes that come from files are added and multiplied only by the checked helpers. They share one flag: a whole computation is written down
+ * and `ok` is looked at once, at its end. Every function here says by NULL or 0 that there is no memory; nothing aborts. */
 
 #if defined(LLM_MALLOC) && defined(LLM_REALLOC) && defined(LLM_FREE)
 #elif !defined(LLM_MALLOC) && !defined(LLM_REALLOC) && !defined(LLM_FREE)
@@ -1335,8 +1367,8 @@ static void *llm__calloc(size_t count, size_t size) {
 
 #define LLM__NEW(type, count) ((type *)llm__calloc((size_t)(count), sizeof(type)))
 
-/* Grows an array to hold at least `need` elements of `size` bytes. Its capacity doubles, so that n additions copy O(n) elements in all. 0 if
- * there is no memory: the array stays as it was. */
+/* Grows an array to hold at least `need` elements of `size` bytes. Its capacity doubles, so that n additions copy O(n) elements in all. 0
+ * if there is no memory: the array stays as it was. */
 static int llm__grow(void **array, size_t *cap, size_t need, size_t size) {
     if (need <= *cap) return 1;
     size_t n = LLM__MAX(need, LLM__MAX((size_t)8, *cap * 2));
@@ -1404,8 +1436,9 @@ LLM__UNUSED static void llm__arena_free(llm__arena *a) {
     a->total = 0;
 }
 
-/* Whole zeroed pages, aligned to 2 MiB so that huge pages can back them. NULL if there is no memory. mmap aligns to 4 KiB only, so 2 MiB more
- * are mapped and what stands out at both ends is given back. Pages that are never touched cost nothing: memory is taken when it is written. */
+/* Whole zeroed pages, aligned to 2 MiB so that huge pages can back them. NULL if there is no memory. mmap aligns to 4 KiB only, so 2 MiB
+ * more are mapped and what stands out at both ends is given back. Pages that are never touched cost nothing: memory is taken when it is
+ * written. */
 LLM__UNUSED static void *llm__pages_get(size_t bytes) {
     const size_t huge = (size_t)2 << 20;
     if (bytes > (size_t)INT64_MAX - 2 * huge) return NULL;
@@ -1442,7 +1475,8 @@ static char *llm__error_here(void) {
     return text;
 }
 
-/* Keeps the sentence and returns r, so that a failing function ends in one line. It is formatted aside: its arguments may hold the old one. */
+/* Keeps the sentence and returns r, so that a failing function ends in one line. It is formatted aside: its arguments may hold the old
+ * one. */
 __attribute__((format(printf, 2, 3))) static llm_result llm__error(llm_result r, const char *format, ...) {
     char text[LLM__ERROR_SIZE];
     va_list args;
@@ -1461,8 +1495,9 @@ LLM__UNUSED static llm_result llm__nomem(void) { return llm__error(LLM_ERR_NOMEM
 LLM_API const char *llm_last_error(void) { return llm__error_here(); }
 
 LLM_API const char *llm_result_str(llm_result r) {
-    static const char *const name[] = {"ok", "invalid argument", "out of memory", "input/output error", "malformed input", "not supported", "over a limit", "cancelled",
-                                       "device error", "queue full", "template error"}; /* LLM_OK is 0, the others -1, -2, ... */
+    /* LLM_OK is 0, the others -1, -2, ... */
+    static const char *const name[] = {"ok", "invalid argument", "out of memory", "input/output error", "malformed input", "not supported",
+                                       "over a limit", "cancelled", "device error", "queue full", "template error"};
     return r <= 0 && -(int)r < LLM__COUNT(name) ? name[-(int)r] : "unknown result";
 }
 
@@ -1486,8 +1521,8 @@ __attribute__((format(printf, 3, 4), unused)) static void llm__log(const llm__lo
 /* ============================================================================
  * >>numbers   Numbers and text, whatever the locale of the host program.
  * ============================================================================
- * strtod and printf follow the locale that the host program has chosen: under de_DE "0.7" reads as 0 and 0.7 is printed as "0,7". POSIX 2008
- * has functions that take the locale from the caller, and the C libraries of Linux round correctly in both directions. So all doubles
+ * strtod and printf follow the locale that the host program has chosen: under de_DE "0.7" reads as 0 and 0.7 is printed as "0,7". POSIX
+ * 2008 has functions that take the locale from the caller, and the C libraries of Linux round correctly in both directions. So all doubles
  * are read by strtod_l and printed under uselocale, with the locale "C", here and nowhere else.
  *
  * Beside them stand the small tools that every later section is made of: llm__str (a view of bytes that live elsewhere), llm_text (bytes
@@ -1496,8 +1531,8 @@ __attribute__((format(printf, 3, 4), unused)) static void llm__log(const llm__lo
 /* The locale "C". For glibc and musl it is a constant: nothing is allocated, and freeing it does nothing. */
 static locale_t llm__c_locale(void) { return newlocale(LC_ALL_MASK, "C", (locale_t)0); }
 
-/* Reads a number of exactly n bytes: digits with or without a point, a minus, an exponent. 0 if it is none, which "+1", "inf", "0x1" and " 1"
- * are not either; out of range gives infinity or zero. */
+/* Reads a number of exactly n bytes: digits with or without a point, a minus, an exponent. 0 if it is none, which "+1", "inf", "0x1" and "
+ * 1" are not either; out of range gives infinity or zero. */
 static int llm__parse_double(const char *s, size_t n, double *out) {
     char small[64], *copy = n < sizeof small ? small : (char *)LLM_MALLOC(n + 1), *end;
     if (!copy) return 0;
@@ -1544,8 +1579,8 @@ static int llm__print_double(char *out, size_t size, char type, int precision, d
 }
 
 /* Python's repr of a float, the shortest text that reads back equal: 1.0, 0.1, 1e+22, 1e-07. `out` holds 40 bytes. Returns its length.
- * Every decimal of up to 15 digits survives the way through a double, and 17 digits tell any two apart, so 15, 16 and 17 are tried and zeros
- * at the end dropped. Subnormal numbers carry fewer digits: there the search begins with one. */
+ * Every decimal of up to 15 digits survives the way through a double, and 17 digits tell any two apart, so 15, 16 and 17 are tried and
+ * zeros at the end dropped. Subnormal numbers carry fewer digits: there the search begins with one. */
 static int llm__format_double(double d, char *out) {
     double back = d;
     int digits = fabs(d) < 2.2250738585072014e-308 ? 1 : 15;
@@ -1580,7 +1615,8 @@ LLM__UNUSED static int llm__str_eq(llm__str a, const char *b) { return a.n == st
 /* All other additions end here: limit, growth, failure. One byte more than len is always there, for the NUL. */
 LLM_API void llm_text_add(llm_text *t, const char *bytes, size_t len) {
     if (t->failed) return;
-    if (len > ((size_t)INT64_MAX >> 1) - t->len - 1 || (t->limit && t->len + len > t->limit) || !llm__grow((void **)&t->data, &t->cap, t->len + len + 1, 1)) {
+    if (len > ((size_t)INT64_MAX >> 1) - t->len - 1 || (t->limit && t->len + len > t->limit) ||
+        !llm__grow((void **)&t->data, &t->cap, t->len + len + 1, 1)) {
         t->failed = 1;
         return;
     }
@@ -1671,8 +1707,8 @@ LLM_API void llm_text_json(llm_text *t, const char *bytes, size_t len) {
     llm_text_add(t, "\"", 1);
 }
 
-/* A hash of n bytes, 8 at a time: each is mixed in by a multiplication, whose high half, where every bit has met every other, is folded back
- * down. `seed` is the key: where files or clients choose the bytes, one that they do not know keeps them from aiming at collisions. */
+/* A hash of n bytes, 8 at a time: each is mixed in by a multiplication, whose high half, where every bit has met every other, is folded
+ * back down. `seed` is the key: where files or clients choose the bytes, one that they do not know keeps them from aiming at collisions. */
 LLM__UNUSED static uint64_t llm__hash(const void *data, size_t n, uint64_t seed) {
     const uint8_t *p = (const uint8_t *)data;
     uint64_t h = seed ^ (n * 0x9E3779B97F4A7C15u);
@@ -1690,8 +1726,8 @@ LLM__UNUSED static uint64_t llm__hash(const void *data, size_t n, uint64_t seed)
     return h ^ (h >> 29);
 }
 
-/* From byte strings, which live elsewhere, to numbers from 0 up. Open addressing: a key lies in the slot that its hash names or in the next free
- * one behind, so a look-up is one jump and a short walk. At most 3/4 full, no removal. Zero-initialise; `seed` may be set first. */
+/* From byte strings, which live elsewhere, to numbers from 0 up. Open addressing: a key lies in the slot that its hash names or in the next
+ * free one behind, so a look-up is one jump and a short walk. At most 3/4 full, no removal. Zero-initialise; `seed` may be set first. */
 typedef struct llm__map_slot {
     llm__str key;
     uint32_t hash;
@@ -1707,7 +1743,8 @@ typedef struct llm__map {
 /* The slot that holds the key, or the free one where it would go (linear probing; the table is never full). */
 LLM__UNUSED static llm__map_slot *llm__map_slot_of(const llm__map *m, llm__str key, uint32_t hash) {
     size_t i = hash & (m->cap - 1);
-    while (m->slot[i].key.p && (m->slot[i].hash != hash || m->slot[i].key.n != key.n || memcmp(m->slot[i].key.p, key.p, key.n))) i = (i + 1) & (m->cap - 1);
+    while (m->slot[i].key.p && (m->slot[i].hash != hash || m->slot[i].key.n != key.n || memcmp(m->slot[i].key.p, key.p, key.n)))
+        i = (i + 1) & (m->cap - 1);
     return &m->slot[i];
 }
 
@@ -1756,8 +1793,8 @@ LLM__UNUSED static void llm__map_free(llm__map *m) {
 /* ============================================================================
  * >>files   Files are mapped, or read where mapping is refused.
  * ============================================================================
- * A mapped file costs no memory of its own, is shared by all programs that map it, and is there at once: its pages come when they are first read.
- * Where a file cannot be mapped (some network and container file systems), or the user says so, it is read into pages instead; the
+ * A mapped file costs no memory of its own, is shared by all programs that map it, and is there at once: its pages come when they are first
+ * read. Where a file cannot be mapped (some network and container file systems), or the user says so, it is read into pages instead; the
  * caller sees no difference. Only regular files are opened: a FIFO or a device as a model must not hang or fill the memory. A file that
  * somebody cuts short while it is mapped ends the process (SIGBUS); whoever must live with that reads instead of mapping. */
 
@@ -1787,8 +1824,8 @@ static llm_result llm__read_all(int fd, const char *path, uint8_t *to, size_t n)
     return LLM_OK;
 }
 
-/* Opens a file of at most `limit` bytes (0: any size). On error *out is empty. `data` is never NULL for a file that was opened, nor is it followed
- * by a NUL. */
+/* Opens a file of at most `limit` bytes (0: any size). On error *out is empty. `data` is never NULL for a file that was opened, nor is it
+ * followed by a NUL. */
 static llm_result llm__file_open(const char *path, size_t limit, int no_mmap, llm__file *out) {
     struct stat st;
     int fd;
@@ -1842,14 +1879,14 @@ LLM__UNUSED static char *llm__path_join(const char *folder, const char *name) {
 /* ============================================================================
  * >>threads   A pool that spins between short jobs and sleeps between long pauses.
  * ============================================================================
- * run() hands one function to all threads (the caller is number 0) and returns when all are done; inside it, barrier() makes them meet.
- * A step of a small model has hundreds of such meetings, each worth well under a microsecond, so waiting threads spin; after 20,000 turns
+ * run() hands one function to all threads (the caller is number 0) and returns when all are done; inside it, barrier() makes them meet. A
+ * step of a small model has hundreds of such meetings, each worth well under a microsecond, so waiting threads spin; after 20,000 turns
  * they yield (another process may want the core), and between jobs, after about a millisecond, they sleep on a condition variable.
  *
- * Two counters do it all. `job` counts the jobs: a worker that has done `seen` of them waits for it to move on. `turn` counts the meetings: who
- * arrives last moves it on, the others wait for that. Neither is ever reset, so a fast thread in the next meeting cannot be mixed up with a
- * slow one still leaving the last. Publishing is a release, seeing it an acquire: what was written before a meeting is seen behind it by
- * all. Each counter has a cache line of its own, or spinning on one would slow down the writers of the other.
+ * Two counters do it all. `job` counts the jobs: a worker that has done `seen` of them waits for it to move on. `turn` counts the meetings:
+ * who arrives last moves it on, the others wait for that. Neither is ever reset, so a fast thread in the next meeting cannot be mixed up
+ * with a slow one still leaving the last. Publishing is a release, seeing it an acquire: what was written before a meeting is seen behind
+ * it by all. Each counter has a cache line of its own, or spinning on one would slow down the writers of the other.
  *
  * A pool belongs to one engine and has one caller at a time: whoever steps the engine. */
 
@@ -1992,24 +2029,25 @@ LLM__UNUSED static llm__pool *llm__pool_open(int n) {
 /* ============================================================================
  * >>json   JSON, strictly RFC 8259.
  * ============================================================================
- * Model files, tokenizers and the bodies of requests are JSON from strangers, so exactly RFC 8259 is accepted, and nothing beyond. The work has two
- * halves. A checker of our own reads the text first: one loop with a stack of brackets instead of recursion, for syntax, UTF-8, escapes,
- * surrogates and depth. It counts the tokens too, so that the token array is allocated once, at its exact size. Then jsmn, which lets
- * much pass that is not JSON, cuts a text that is known to be JSON.
+ * Model files, tokenizers and the bodies of requests are JSON from strangers, so exactly RFC 8259 is accepted, and nothing beyond. The work
+ * has two halves. A checker of our own reads the text first: one loop with a stack of brackets instead of recursion, for syntax, UTF-8,
+ * escapes, surrogates and depth. It counts the tokens too, so that the token array is allocated once, at its exact size. Then jsmn, which
+ * lets much pass that is not JSON, cuts a text that is known to be JSON.
  *
- * A document is jsmn's token array over a copy of the text. Tokens stand in the order of the text; an array's elements follow it; an
- * object is followed by key, value, key, value ..., and the parent of a value is its key, whose parent is the object:
+ * A document is jsmn's token array over a copy of the text. Tokens stand in the order of the text; an array's elements follow it; an object
+ * is followed by key, value, key, value ..., and the parent of a value is its key, whose parent is the object:
  *
  *   {"a": [1, 2]}      0 object   1 "a" (parent 0)   2 array (parent 1)   3 1 (parent 2)   4 2 (parent 2)
  *
  * Strings are decoded in place (no escape is shorter than what it stands for) and end in NUL, where the closing quote was. skip[i] is the
- * index after node i's subtree, so stepping over a big value is one look-up. A document is never changed: any number of threads may read it. */
+ * index after node i's subtree, so stepping over a big value is one look-up. A document is never changed: any number of threads may read
+ * it. */
 
 #ifndef LLM_JSMN_H
 #define LLM_JSMN_H <jsmn.h>
 #endif
 #if defined(JSMN_H) && (!defined(JSMN_PARENT_LINKS) || defined(JSMN_STRICT))
-#error "llm.h: jsmn.h was included before, without JSMN_PARENT_LINKS or with JSMN_STRICT; include llm.h first or define JSMN_STATIC and JSMN_PARENT_LINKS before it"
+#error "llm.h: jsmn.h was included before: define JSMN_STATIC and JSMN_PARENT_LINKS, not JSMN_STRICT, before it, or include llm.h first"
 #endif
 #ifndef JSMN_H
 #define JSMN_STATIC
@@ -2136,8 +2174,8 @@ static int llm__json_check_key(llm__json_check *c) {
     return llm__json_take(c, ':') ? 1 : llm__json_bad(c, "':'");
 }
 
-/* One document. `stack` holds max_depth bytes: the brackets that are to close what is open. Every turn reads one value, or opens a container and
- * goes on with its first; then as many containers are closed as end there. */
+/* One document. `stack` holds max_depth bytes: the brackets that are to close what is open. Every turn reads one value, or opens a
+ * container and goes on with its first; then as many containers are closed as end there. */
 static int llm__json_check_all(llm__json_check *c, char *stack, int max_depth) {
     for (int depth = 0;;) {
         char b = llm__json_space(c);
@@ -2197,14 +2235,17 @@ static llm_result llm__json_unique(const llm_json *d) {
             llm__str key;
             key.p = llm_json_key(d, v, &key.n);
             int put = llm__map_put(&seen, key, v);
-            if (put <= 0) r = put ? llm__nomem() : llm__error(LLM_ERR_FORMAT, "JSON: duplicate key \"%.*s\"", (int)LLM__MIN(key.n, (size_t)64), key.p);
+            if (put <= 0)
+                r = put ? llm__nomem()
+                        : llm__error(LLM_ERR_FORMAT, "JSON: duplicate key \"%.*s\"", (int)LLM__MIN(key.n, (size_t)64), key.p);
         }
         llm__map_free(&seen);
     }
     return r;
 }
 
-/* Tokens of checked text, by jsmn; decodes the strings and fills in skip. Backwards, so that what is inside is done before what is around it. */
+/* Tokens of checked text, by jsmn; decodes the strings and fills in skip. Backwards, so that what is inside is done before what is around
+ * it. */
 static llm_result llm__json_tokens(llm_json *d, size_t len, int64_t count) {
     jsmn_parser parser;
     jsmn_init(&parser);
@@ -2233,7 +2274,8 @@ LLM_API llm_result llm_json_parse(const char *text, size_t len, const llm_json_l
     *out = NULL;
     if (len > (size_t)INT32_MAX - 1) return llm__error(LLM_ERR_LIMIT, "JSON: %zu bytes, at most 2 GiB expected", len);
     if (!llm__json_check_all(&c, stack, max_depth)) {
-        if (!strcmp(c.what, "shallower nesting")) return llm__error(LLM_ERR_LIMIT, "JSON: byte %zu: nesting deeper than %d", c.at, max_depth);
+        if (!strcmp(c.what, "shallower nesting"))
+            return llm__error(LLM_ERR_LIMIT, "JSON: byte %zu: nesting deeper than %d", c.at, max_depth);
         return llm__error(c.tokens > c.max_tokens ? LLM_ERR_LIMIT : LLM_ERR_FORMAT, "JSON: byte %zu: %s expected", c.at, c.what);
     }
     llm_json *d = LLM__NEW(llm_json, 1);
@@ -2257,7 +2299,8 @@ LLM_API void llm_json_free(llm_json *doc) {
 LLM_API llm_json_type llm_json_type_of(const llm_json *doc, int node) {
     if (!doc || node < 0) return LLM_JSON_ABSENT;
     const jsmntok_t *t = &doc->tok[node];
-    if (t->type != JSMN_PRIMITIVE) return t->type == JSMN_OBJECT ? LLM_JSON_OBJECT : t->type == JSMN_ARRAY ? LLM_JSON_ARRAY : LLM_JSON_STRING;
+    if (t->type != JSMN_PRIMITIVE)
+        return t->type == JSMN_OBJECT ? LLM_JSON_OBJECT : t->type == JSMN_ARRAY ? LLM_JSON_ARRAY : LLM_JSON_STRING;
     char c = doc->text[t->start];
     return c == 'n' ? LLM_JSON_NULL : c == 't' || c == 'f' ? LLM_JSON_BOOL : LLM_JSON_NUMBER;
 }
@@ -2296,7 +2339,9 @@ static const char *llm__json_bytes(const llm_json *doc, int node, jsmntype_t typ
     return is ? doc->text + doc->tok[node].start : NULL;
 }
 
-LLM_API const char *llm_json_key(const llm_json *doc, int node, size_t *len) { return llm__json_bytes(doc, llm__json_key_of(doc, node), JSMN_STRING, len); }
+LLM_API const char *llm_json_key(const llm_json *doc, int node, size_t *len) {
+    return llm__json_bytes(doc, llm__json_key_of(doc, node), JSMN_STRING, len);
+}
 LLM_API const char *llm_json_str(const llm_json *doc, int node, size_t *len) { return llm__json_bytes(doc, node, JSMN_STRING, len); }
 LLM_API const char *llm_json_raw(const llm_json *doc, int node, size_t *len) { return llm__json_bytes(doc, node, JSMN_PRIMITIVE, len); }
 
@@ -7273,31 +7318,35 @@ LLM__UNUSED static llm_result llm__tokenizer_open_path(const char *path, const l
 /* ============================================================================
  * >>template   Chat templates: the part of Jinja2 that they use, as Hugging Face runs it.
  * ============================================================================
- * A chat template is a program that a model's author wrote against Python's jinja2 in transformers' environment (immutable sandbox, trim_blocks,
- * lstrip_blocks, loop controls, generation blocks). The prompt must come out equal to the byte, and what Python refuses must be refused, so this
- * is a small interpreter of Python's values: their printing, truth, order, arithmetic and methods, and jinja2's rules of lookup on top.
+ * A chat template is a program that a model's author wrote against Python's jinja2 in transformers' environment (immutable sandbox,
+ * trim_blocks, lstrip_blocks, loop controls, generation blocks). The prompt must come out equal to the byte, and what Python refuses must
+ * be refused, so this is a small interpreter of Python's values: their printing, truth, order, arithmetic and methods, and jinja2's rules
+ * of lookup on top.
  *
  *   text --lexer--> tokens --parser--> tree (in the arena of the template) --walk--> text
  *
- * - The tree is never changed: a template may be rendered by many threads at once. All values of a render lie in one arena, freed at its end.
+ * - The tree is never changed: a template may be rendered by many threads at once. All values of a render lie in one arena, freed at its
+ *   end.
  * - Values are 16 bytes and never change once made (there is no append); what changes is variables, loops, generators and namespaces.
- * - Everything that becomes text is written at the end of one buffer. A macro, a set block or a filter marks the place, writes on, and takes what
- *   it wrote off the end as a value. So one limit bounds all texts, and it is checked before memory is taken.
+ * - Everything that becomes text is written at the end of one buffer. A macro, a set block or a filter marks the place, writes on, and
+ *   takes what it wrote off the end as a value. So one limit bounds all texts, and it is checked before memory is taken.
  * - Filters, tests, methods and global functions are rows of tables: a name, the names of the parameters, a C function. One function binds
  *   arguments to parameters as Python does, for all of them.
- * - Templates come from model files, and a server may take them from clients: they are hostile programs. Each step costs fuel, so does each 64 bytes
- *   copied; depth, calls, ranges, memory and output are bounded; no names of the host can be reached. The first error sets x->err, after
- *   which every function returns at once with an undefined value: no result needs a test of its own.
- * - Variables are looked up as they are met, from the inner scope outwards. jinja2 decides that when it compiles, but the scopes are the same: a
- *   for loop, macro, block set, filter block, with and generation have their own, an if has not; a macro sees the scope it was defined in.
+ * - Templates come from model files, and a server may take them from clients: they are hostile programs. Each step costs fuel, so does each
+ *   64 bytes copied; depth, calls, ranges, memory and output are bounded; no names of the host can be reached. The first error sets x->err,
+ *   after which every function returns at once with an undefined value: no result needs a test of its own.
+ * - Variables are looked up as they are met, from the inner scope outwards. jinja2 decides that when it compiles, but the scopes are the
+ *   same: a for loop, macro, block set, filter block, with and generation have their own, an if has not; a macro sees the scope it was
+ *   defined in.
  * - Undefined is jinja2's default one: it prints as nothing, is false, can be walked, has no attributes, and most operators refuse it.
- * - Not here: include, import, extends, block, autoescape, recursive loops, the host's filters (pprint, random, ...), whole numbers over 64 bits
- *   except to print and compare them. Generators are filled when they are made, where Python waits until they are walked.
+ * - Not here: include, import, extends, block, autoescape, recursive loops, the host's filters (pprint, random, ...), whole numbers over 64
+ *   bits except to print and compare them. Generators are filled when they are made, where Python waits until they are walked.
  *
  * The truth to compare with is jinja2 3.1 itself: tests/test_template.c holds what it made of some 300 small templates. */
 /* ---- section: template, chat (begin) ---- */
 
-/* Types of values. `s`, `list`, ... say which member of the union they use. */
+/* Types of values. `s`, `list`, ... say which member of the union they use. What a type can do is asked by sets of types (LLM__M_...), so
+ * that a rule of Python such as "rows, ranges and texts can be sliced" is one mask in one place. */
 typedef enum llm__vtype {
     LLM__V_UNSET = 0, /* an optional argument that was not given */
     LLM__V_UNDEF,     /* s: the name that was looked up */
@@ -7316,7 +7365,9 @@ typedef enum llm__vtype {
     LLM__V_MACRO, LLM__V_FUNC, LLM__V_LOOP /* object */
 } llm__vtype;
 
-/* A value. What it points to lives in the arena of the render, a constant's text in that of the template. Copied freely. */
+/* A value. What it points to lives in the arena of the render, a constant's text in that of the template. Copied freely: a slice of a text
+ * or a piece of a split is a view of the bytes of the whole, and a list in two variables is one list, which no template can tell from two,
+ * because there is nothing that changes a list. */
 typedef struct llm__val {
     uint8_t type, flag;
     uint16_t tag; /* of a key in a dict: its hash; of a variable in a scope: its name */
@@ -7353,6 +7404,22 @@ typedef struct llm__vobject {
     int32_t at;                         /* of a loop: the turn, from 0 */
 } llm__vobject;
 
+/* The tree. a, b, c, d, v, name and op of a node, by its kind ("list": nodes that hang together by `next`):
+ *
+ *   CONST       v: the value                                          DATA          v: text outside of tags
+ *   NAME        name                                                  PRINT         a: the expression
+ *   LIST TUPLE  a: list of items                                      IF            a: test, b: body, c: else, or the IF of an elif (op 1)
+ *   DICT        a: list of key, value, key, value ...                 FOR           a: target, b: what is walked, d: filter or NULL,
+ *   UNARY       op: - + or '!' for not, a                                           c: a SCOPE with the body (a) and the else (b)
+ *   CHAIN       a: first operand, b: list of ARG with op before each  SET           a: target, b: value; with d: b a body, c its filters
+ *   COND        b: the test, a: if so, c: else or NULL                MACRO         name, a: list of NAME with a default in a, b: body,
+ *   ATTR        a, v: the name                                                      op: 1 caller, 2 varargs, 4 kwargs are used in it
+ *   ITEM        a, b: the index                                       CALL_BLOCK    the same, c: the CALL
+ *   SLICE       a, b: from, c: to, d: step; NULL where left out       FILTER_BLOCK  b: body, c: filters over the BLOCK_TEXT d
+ *   CALL        a, b: list of ARG                                     WITH          a: list of SET, b: body
+ *   FILTER      a, b: list of ARG, v: the name, entry                 SCOPE         a: body
+ *   TEST        the same; op 1 after `not`                            BREAK, CONTINUE
+ *   ARG         a, op: 0 by position, 1 by name (v), 2 *a, 3 **a */
 typedef enum llm__node_kind {
     LLM__N_CONST, LLM__N_NAME, LLM__N_LIST, LLM__N_TUPLE, LLM__N_DICT, LLM__N_UNARY, LLM__N_CHAIN, LLM__N_COND, LLM__N_ATTR, LLM__N_ITEM,
     LLM__N_SLICE, LLM__N_CALL, LLM__N_FILTER, LLM__N_TEST, LLM__N_ARG,
@@ -7361,7 +7428,6 @@ typedef enum llm__node_kind {
     LLM__N_SCOPE, LLM__N_BREAK, LLM__N_CONTINUE
 } llm__node_kind;
 
-/* What a, b, c, d and op stand for is said where the parser makes the node; lists hang together by `next`. */
 typedef struct llm__node {
     uint8_t kind, op;
     uint16_t name; /* of a variable */
@@ -7406,8 +7472,8 @@ typedef struct llm__args {
 
 typedef llm__val (*llm__tpl_fn)(llm__tpl *x, llm__val self, llm__val *a, const llm__args *g, int op);
 
-/* A filter, test, method or function. `names` are those it goes by, with blanks between. `spec` names its parameters in order, with "!" after
- * those that must be given and "-" before those that have no name; they come in `a`, UNSET where not given. NULL: all arguments come
+/* A filter, test, method or function. `names` are those it goes by, with blanks between. `spec` names its parameters in order, with "!"
+ * after those that must be given and "-" before those that have no name; they come in `a`, UNSET where not given. NULL: all arguments come
  * in `g`. `op` tells functions apart that share their code. What fn returns is the result; UNSET: the text that it wrote. */
 typedef struct llm__tpl_entry {
     const char *names, *spec;
@@ -7416,15 +7482,21 @@ typedef struct llm__tpl_entry {
 } llm__tpl_entry;
 
 /* The parameters of every fn. */
-#define LLM__TPL_FN(name) \
-    static llm__val name(LLM__UNUSED llm__tpl *x, LLM__UNUSED llm__val self, LLM__UNUSED llm__val *a, LLM__UNUSED const llm__args *g, LLM__UNUSED int op)
+#define LLM__TPL_FN(name)                                                                                                                  \
+    static llm__val name(LLM__UNUSED llm__tpl *x, LLM__UNUSED llm__val self, LLM__UNUSED llm__val *a, LLM__UNUSED const llm__args *g,      \
+                         LLM__UNUSED int op)
 #define LLM__WRITTEN llm__v(LLM__V_UNSET) /* what such a function returns when its result is the text that it wrote */
 
 enum { LLM__TPL_DEPTH = 384, LLM__TPL_EVAL_DEPTH = 1500, LLM__TPL_CALLS = 64, LLM__TPL_RANGE = 100000, LLM__TPL_MAX_ARGS = 8 };
 
 /* ---- errors, fuel, memory ----
  * Nothing jumps: an error is noted in x->err and everything winds down by itself. Loops over something long test it, or pay by
- * llm__tpl_spend, which says the same. So a function may hand on the result of another without looking at it. */
+ * llm__tpl_spend, which says the same. So a function may hand on the result of another without looking at it.
+ *
+ * Fuel is what time is measured in, because it is the same on every machine: a node evaluated, a value compared, an item pushed cost 1
+ * each, bytes that are looked at 1/8 to 1/64. A conversation of a hundred messages takes 4,000 to 30,000 steps; the 5 million of the
+ * default are spent in a fraction of a second, whatever a template does. What grows faster than it is paid for would be a hole, so searches
+ * with long needles and dicts with many keys pay by the product of their sizes. */
 
 /* A value of a type that needs nothing else. */
 static llm__val llm__v(llm__vtype type) {
@@ -7573,8 +7645,10 @@ static int llm__tpl_defined(llm__tpl *x, llm__val v) {
 #define LLM__V_IN(v, mask) (1 << (v).type & (mask))
 enum {
     LLM__M_STR = 1 << LLM__V_STR, LLM__M_DICT = 1 << LLM__V_DICT, LLM__M_UNDEF = 1 << LLM__V_UNDEF, LLM__M_BIG = 1 << LLM__V_BIG,
-    LLM__M_INT = 1 << LLM__V_BOOL | 1 << LLM__V_INT, LLM__M_NUMBER = LLM__M_INT | 1 << LLM__V_FLOAT, LLM__M_ROW = 1 << LLM__V_LIST | 1 << LLM__V_TUPLE,
-    LLM__M_SLICED = LLM__M_ROW | 1 << LLM__V_RANGE | LLM__M_STR, LLM__M_VIEWED = LLM__M_ROW | 1 << LLM__V_VIEW, LLM__M_ABSENT = 1 << LLM__V_UNSET | 1 << LLM__V_NONE,
+    LLM__M_INT = 1 << LLM__V_BOOL | 1 << LLM__V_INT, LLM__M_NUMBER = LLM__M_INT | 1 << LLM__V_FLOAT,
+    LLM__M_ROW = 1 << LLM__V_LIST | 1 << LLM__V_TUPLE,
+    LLM__M_SLICED = LLM__M_ROW | 1 << LLM__V_RANGE | LLM__M_STR, LLM__M_VIEWED = LLM__M_ROW | 1 << LLM__V_VIEW,
+    LLM__M_ABSENT = 1 << LLM__V_UNSET | 1 << LLM__V_NONE,
     LLM__M_LISTS = LLM__M_VIEWED | 1 << LLM__V_GEN | 1 << LLM__V_RANGE, LLM__M_SEQUENCE = LLM__M_SLICED | LLM__M_DICT | LLM__M_UNDEF,
     LLM__M_NO_KEY = 1 << LLM__V_LIST | LLM__M_DICT | 1 << LLM__V_VIEW /* what Python cannot hash */
 };
@@ -7587,19 +7661,23 @@ static double llm__v_num(llm__val v) { return v.type == LLM__V_FLOAT ? v.as.f : 
 /* Python's str.isspace for one code point. */
 static int llm__tpl_space(int32_t c) {
     if (c < 128) return (c >= 9 && c <= 13) || (c >= 28 && c <= 32);
-    return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+    return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
+           c == 0x205F || c == 0x3000;
 }
 
 static int llm__tpl_digit(int32_t c) { return c >= '0' && c <= '9'; }
 static int llm__tpl_alpha(int32_t c) { return c < 128 ? (c | 32) >= 'a' && (c | 32) <= 'z' : llm__uni_in(c, LLM__CATS_L); }
 
 /* Letters, digits and '_': what the names of a template and the words of wordcount are made of. */
-static int llm__tpl_word(int32_t c) { return c == '_' || llm__tpl_digit(c) || (c < 128 ? llm__tpl_alpha(c) : llm__uni_in(c, LLM__CATS_L | LLM__CATS_N)); }
+static int llm__tpl_word(int32_t c) {
+    return c == '_' || llm__tpl_digit(c) || (c < 128 ? llm__tpl_alpha(c) : llm__uni_in(c, LLM__CATS_L | LLM__CATS_N));
+}
 
 /* Python's str.isprintable for one code point: repr() escapes the others. */
 static int llm__tpl_printable(int32_t c) { return c == ' ' || !llm__uni_in(c, LLM__CATS_C | LLM__CATS_Z); }
 
-/* The code point that has c as its lower case, by searching the table of lower cases from the other side; then those that are no one's lower case. */
+/* The code point that has c as its lower case, by searching the table of lower cases from the other side; then those that are no one's
+ * lower case. */
 static int32_t llm__tpl_upper(int32_t c) {
     static const int32_t more[] = {0xB5, 0x39C, 0x131, 'I', 0x17F, 'S', 0x3C2, 0x3A3};
     if (c < 128) return c >= 'a' && c <= 'z' ? c - 32 : c;
@@ -7685,7 +7763,9 @@ static llm__str llm__tpl_strip(llm__str s, llm__str set, int sides) {
 
 static llm__str llm__tpl_trim(llm__str s, int sides) { return llm__tpl_strip(s, llm__s(NULL, 0), sides); }
 
-/* ---- building texts at the end of the output ---- */
+/* ---- building texts at the end of the output ----
+ * x->text is the output. Whoever needs a text as a value notes x->text.len, writes on, and takes what stands behind the mark. Marks nest as
+ * calls do: while {{ m(1) ~ "b" }} runs, the output so far, the text of m and the text of ~ stand in one buffer, one behind the other. */
 
 /* Appends bytes to what is being built. All output passes here: this is where it is limited and paid for. */
 static void llm__tpl_put(llm__tpl *x, llm__str s) {
@@ -7704,11 +7784,13 @@ __attribute__((format(printf, 2, 3))) static void llm__tpl_putf(llm__tpl *x, con
     llm__tpl_put(x, llm__s(s, LLM__MIN((size_t)n, sizeof s - 1)));
 }
 
-/* A text `count` times; the limit is checked before the first. Single bytes go in 64 at a time: they are what columns are filled up with. */
+/* A text `count` times; the limit is checked before the first. Single bytes go in 64 at a time: they are what columns are filled up
+ * with. */
 static void llm__tpl_repeat(llm__tpl *x, llm__str s, int64_t count) {
     char many[64];
     if (!s.n || count <= 0 || x->err) return;
-    if ((uint64_t)count > (x->text.limit - x->text.len) / s.n) llm__tpl_error(x, LLM_ERR_LIMIT, "the output is over %zu bytes", x->text.limit);
+    if ((uint64_t)count > (x->text.limit - x->text.len) / s.n)
+        llm__tpl_error(x, LLM_ERR_LIMIT, "the output is over %zu bytes", x->text.limit);
     memset(many, s.p[0], sizeof many);
     for (; count >= 64 && s.n == 1 && llm__tpl_spend(x, 1); count -= 64) llm__tpl_put(x, llm__s(many, sizeof many));
     while (count-- > 0 && llm__tpl_spend(x, 1)) llm__tpl_put(x, s);
@@ -7722,8 +7804,8 @@ static llm__val llm__tpl_take(llm__tpl *x, size_t mark) {
 }
 
 /* ---- truth, equality, order ----
- * The three questions that Python asks of any two values. Bool, int and float mix; all other types are equal or ordered only among themselves.
- * Lists may be deep (a namespace may even hold itself), so each level is counted. */
+ * The three questions that Python asks of any two values. Bool, int and float mix; all other types are equal or ordered only among
+ * themselves. Lists may be deep (a namespace may even hold itself), so each level is counted. */
 
 /* How many numbers a range has. The unsigned difference cannot overflow. */
 static int64_t llm__v_range_len(llm__val v) {
@@ -7764,17 +7846,19 @@ static int llm__tpl_equal(llm__tpl *x, llm__val a, llm__val b) {
     if (a.type != b.type) return 0;
     if (LLM__V_IN(a, LLM__M_ABSENT | LLM__M_UNDEF)) return 1;
     if (LLM__V_IN(a, LLM__M_STR | LLM__M_BIG)) return llm__str_same(llm__v_s(a), llm__v_s(b));
-    if (LLM__V_IN(a, LLM__M_VIEWED | 1 << LLM__V_RANGE | LLM__M_DICT)) return llm__tpl_equal_lists(x, a.as.list, b.as.list, a.type == LLM__V_DICT);
+    if (LLM__V_IN(a, LLM__M_VIEWED | 1 << LLM__V_RANGE | LLM__M_DICT))
+        return llm__tpl_equal_lists(x, a.as.list, b.as.list, a.type == LLM__V_DICT);
     return a.as.list == b.as.list;
 }
 
-/* Python's < and >: negative, 0 or positive. An error where Python has no order. Texts are ordered by code points, which in UTF-8 is the order
- * of their bytes; lists by the first item that differs. */
+/* Python's < and >: negative, 0 or positive. An error where Python has no order. Texts are ordered by code points, which in UTF-8 is the
+ * order of their bytes; lists by the first item that differs. */
 static int llm__tpl_order(llm__tpl *x, llm__val a, llm__val b) {
     int order = 0, i = 0;
     if (!llm__tpl_spend(x, 1) || !llm__tpl_defined(x, a) || !llm__tpl_defined(x, b)) return 0;
     if (LLM__V_IN(a, LLM__M_INT) && LLM__V_IN(b, LLM__M_INT)) return (a.as.i > b.as.i) - (a.as.i < b.as.i);
-    if (LLM__V_IN(a, LLM__M_NUMBER) && LLM__V_IN(b, LLM__M_NUMBER)) return (llm__v_num(a) > llm__v_num(b)) - (llm__v_num(a) < llm__v_num(b));
+    if (LLM__V_IN(a, LLM__M_NUMBER) && LLM__V_IN(b, LLM__M_NUMBER))
+        return (llm__v_num(a) > llm__v_num(b)) - (llm__v_num(a) < llm__v_num(b));
     if (a.type != b.type || !LLM__V_IN(a, LLM__M_ROW | LLM__M_STR)) {
         llm__tpl_fail(x, "'%s' and '%s' have no order", llm__v_type_name(a), llm__v_type_name(b));
     } else if (a.type == LLM__V_STR) {
@@ -7794,7 +7878,8 @@ static int llm__tpl_order(llm__tpl *x, llm__val a, llm__val b) {
 /* Sorts v, and the keys to sort by with it: merge sort from the bottom up, stable in both directions. v and key may be the same list. */
 static void llm__tpl_sort(llm__tpl *x, llm__vlist *v, llm__vlist *key, int reverse) {
     int64_t n = x->err ? 0 : v->n;
-    llm__val *from = (llm__val *)llm__tpl_get(x, 2 * (size_t)n * sizeof *from), *to = (llm__val *)llm__tpl_get(x, 2 * (size_t)n * sizeof *to); /* key, value ... */
+    llm__val *from = (llm__val *)llm__tpl_get(x, 2 * (size_t)n * sizeof *from),
+             *to = (llm__val *)llm__tpl_get(x, 2 * (size_t)n * sizeof *to); /* key, value ... */
     for (int64_t i = 0; i < n && !x->err; i++) from[2 * i] = key->v[i], from[2 * i + 1] = v->v[i];
     for (int64_t width = 1; width < n && !x->err; width *= 2) {
         for (int64_t lo = 0; lo < n; lo += 2 * width) {
@@ -7813,8 +7898,8 @@ static void llm__tpl_sort(llm__tpl *x, llm__vlist *v, llm__vlist *key, int rever
 }
 
 /* ---- dicts ----
- * A list of key, value, key, value ... with the hash of each key in its tag: found by walking through. Chat templates have dicts of a few keys; a
- * long one costs fuel by its length. */
+ * A list of key, value, key, value ... with the hash of each key in its tag: found by walking through. Chat templates have dicts of a few
+ * keys; a long one costs fuel by its length. */
 
 /* Equal keys have equal hashes. An error for what Python cannot hash. */
 static uint16_t llm__tpl_hash(llm__tpl *x, llm__val v) {
@@ -7853,7 +7938,8 @@ static void llm__tpl_dict_set(llm__tpl *x, llm__vlist *d, llm__val key, llm__val
 /* What keys(), values() and items() show: which 0, 1, 2. */
 static llm__vlist *llm__tpl_view(llm__tpl *x, const llm__vlist *d, int which) {
     llm__vlist *l = llm__tpl_list(x, NULL, 0);
-    for (int i = 0; i < d->n && !x->err; i += 2) llm__tpl_push(x, l, which == 2 ? llm__v_list(LLM__V_TUPLE, llm__tpl_list(x, d->v + i, 2)) : d->v[i + which]);
+    for (int i = 0; i < d->n && !x->err; i += 2)
+        llm__tpl_push(x, l, which == 2 ? llm__v_list(LLM__V_TUPLE, llm__tpl_list(x, d->v + i, 2)) : d->v[i + which]);
     return l;
 }
 
@@ -7870,9 +7956,11 @@ static llm__vlist *llm__tpl_iter(llm__tpl *x, llm__val v) {
     llm__vlist *l = llm__tpl_list(x, NULL, 0);
     if (v.type == LLM__V_STR) {
         int32_t c;
-        for (llm__str rest = llm__v_s(v), at = rest; llm__tpl_next_char(x, &rest, &c); at = rest) llm__tpl_push(x, l, llm__v_str(llm__s(at.p, at.n - rest.n)));
+        for (llm__str rest = llm__v_s(v), at = rest; llm__tpl_next_char(x, &rest, &c); at = rest)
+            llm__tpl_push(x, l, llm__v_str(llm__s(at.p, at.n - rest.n)));
     } else if (v.type == LLM__V_RANGE) {
-        for (int64_t i = 0, n = llm__v_range_len(v); i < n && !x->err; i++) llm__tpl_push(x, l, llm__v_int(v.as.list->v[0].as.i + i * v.as.list->v[2].as.i));
+        for (int64_t i = 0, n = llm__v_range_len(v); i < n && !x->err; i++)
+            llm__tpl_push(x, l, llm__v_int(v.as.list->v[0].as.i + i * v.as.list->v[2].as.i));
     } else if (v.type != LLM__V_UNDEF) {
         llm__tpl_fail(x, "'%s' cannot be walked through", llm__v_type_name(v));
     }
@@ -7891,9 +7979,18 @@ static int64_t llm__tpl_len(llm__tpl *x, llm__val v) {
 }
 
 /* ---- values as text ----
- * Python has three ways to write a value: str(), what {{ }} prints; repr(), how things look inside of lists; and json.dumps(), the filter tojson
- * as transformers calls it. Containers, numbers and quoted texts are written alike, so one writer does all three: its style is NULL for
- * str(), and tells repr() and JSON apart by a few signs and words. */
+ * Python has three ways to write a value: str(), what {{ }} prints; repr(), how things look inside of lists; and json.dumps(), the filter
+ * tojson as transformers calls it. Containers, numbers and quoted texts are written alike, so one writer does all three: its style is NULL
+ * for str(), and tells repr() and JSON apart by a few signs and words:
+ *
+ *   value           str()          repr()          json.dumps()
+ *   text            a"b            'a"b'           "a\"b"
+ *   None, True      None, True     None, True      null, true
+ *   undefined       (nothing)      Undefined       an error
+ *   1e22, inf       1e+22, inf     1e+22, inf      1e+22, Infinity
+ *   list            its items as repr() has them   [1, "a"]
+ *   tuple           (1, 'a')       (1, 'a')        [1, "a"]
+ *   dict            {'k': 1}       {'k': 1}        {"k": 1} */
 
 typedef struct llm__tpl_style {
     int json;                      /* 0: repr(), and the rest stands still */
@@ -7903,8 +8000,8 @@ typedef struct llm__tpl_style {
 
 static const llm__tpl_style llm__tpl_repr = {0, 0, 0, 0, {"", 0}, {", ", 2}, {": ", 2}};
 
-/* A text in quotes, with escapes: in JSON of quotes, backslashes and control characters, or all that is not ASCII; in repr() of what cannot be
- * printed. repr() takes single quotes unless only those are in the text. What needs no escape is copied in runs. */
+/* A text in quotes, with escapes: in JSON of quotes, backslashes and control characters, or all that is not ASCII; in repr() of what cannot
+ * be printed. repr() takes single quotes unless only those are in the text. What needs no escape is copied in runs. */
 static void llm__tpl_put_quoted(llm__tpl *x, llm__str s, const llm__tpl_style *o) {
     static const char named[] = "\nn\rr\tt\bb\ff"; /* repr() knows the first three */
     const char quote = o->json || (memchr(s.p, '\'', s.n) && !memchr(s.p, '"', s.n)) ? '"' : '\'';
@@ -7933,7 +8030,8 @@ static void llm__tpl_write(llm__tpl *x, llm__val v, const llm__tpl_style *o, int
 /* The key of a dict and its colon. JSON has texts only: numbers, true, false and null are put in quotes, other types are an error. */
 static void llm__tpl_write_key(llm__tpl *x, llm__val key, const llm__tpl_style *o, int level) {
     int quotes = o->json && key.type != LLM__V_STR;
-    if (quotes && !LLM__V_IN(key, LLM__M_NUMBER | LLM__M_BIG | 1 << LLM__V_NONE)) llm__tpl_fail(x, "a '%s' cannot be a key in JSON", llm__v_type_name(key));
+    if (quotes && !LLM__V_IN(key, LLM__M_NUMBER | LLM__M_BIG | 1 << LLM__V_NONE))
+        llm__tpl_fail(x, "a '%s' cannot be a key in JSON", llm__v_type_name(key));
     if (quotes) llm__tpl_put(x, llm__lit("\""));
     llm__tpl_write(x, key, o, level);
     if (quotes) llm__tpl_put(x, llm__lit("\""));
@@ -7946,7 +8044,10 @@ static void llm__tpl_write_items(llm__tpl *x, llm__val v, const llm__tpl_style *
     int dict = v.type == LLM__V_DICT || v.type == LLM__V_NAMESPACE, tuple = v.type == LLM__V_TUPLE && !o->json;
     llm__vlist *l = v.as.list, *sorted = dict && o->sort ? llm__tpl_view(x, l, 0) : NULL;
     if (sorted) llm__tpl_sort(x, sorted, sorted, 0);
-    llm__tpl_put(x, llm__lit(v.type == LLM__V_VIEW ? view[v.flag] : v.type == LLM__V_NAMESPACE ? "<Namespace {" : dict ? "{" : tuple ? "(" : "["));
+    const char *open = dict ? "{" : tuple ? "(" : "[", *close = dict ? "}" : !tuple ? "]" : l->n == 1 ? ",)" : ")";
+    if (v.type == LLM__V_VIEW) open = view[v.flag], close = "])";
+    if (v.type == LLM__V_NAMESPACE) open = "<Namespace {", close = "}>";
+    llm__tpl_put(x, llm__lit(open));
     for (int i = 0; i < l->n && !x->err; i += 1 + dict) {
         if (i) llm__tpl_put(x, o->comma);
         if (o->pretty) llm__tpl_put(x, llm__lit("\n")), llm__tpl_repeat(x, o->indent, level + 1);
@@ -7956,7 +8057,7 @@ static void llm__tpl_write_items(llm__tpl *x, llm__val v, const llm__tpl_style *
         if (item) llm__tpl_write(x, *item, o, level + 1);
     }
     if (o->pretty && l->n) llm__tpl_put(x, llm__lit("\n")), llm__tpl_repeat(x, o->indent, level);
-    llm__tpl_put(x, llm__lit(v.type == LLM__V_VIEW ? "])" : v.type == LLM__V_NAMESPACE ? "}>" : dict ? "}" : !tuple ? "]" : l->n == 1 ? ",)" : ")"));
+    llm__tpl_put(x, llm__lit(close));
 }
 
 /* What has no value of its own to show: a range by its bounds, the others without the address that Python would show. */
@@ -7969,7 +8070,8 @@ static void llm__tpl_write_object(llm__tpl *x, llm__val v) {
 
 /* Appends a value in a style; NULL: as str() has it. */
 static void llm__tpl_write(llm__tpl *x, llm__val v, const llm__tpl_style *o, int level) {
-    static const char *const word[2][6] = {{"None", "False", "True", "nan", "inf", "-inf"}, {"null", "false", "true", "NaN", "Infinity", "-Infinity"}};
+    static const char *const word[2][6] = {{"None", "False", "True", "nan", "inf", "-inf"},
+                                           {"null", "false", "true", "NaN", "Infinity", "-Infinity"}};
     const int json = o && o->json, safe = o && v.type == LLM__V_STR && v.flag && !json;
     const char *name = NULL;
     char s[48];
@@ -8015,12 +8117,16 @@ static llm__val llm__tpl_str(llm__tpl *x, llm__val v) {
 static llm__str llm__tpl_str_of(llm__tpl *x, llm__val v) { return llm__v_s(llm__tpl_str(x, v)); }
 
 /* ---- from text to tokens ----
- * Outside of tags the text is cut at {{, {% and {#, and what jinja2's trim_blocks and lstrip_blocks take away is taken away here: the line feed
- * behind a block, the blanks between the begin of a line and a block in it, and with '-' all white space. Inside of tags there are words. Brackets
- * are counted, because }} may end two dicts. Between {% raw %} and {% endraw %} no other tag counts; the parser says when. */
+ * Outside of tags the text is cut at {{, {% and {#, and what jinja2's trim_blocks and lstrip_blocks take away is taken away here: the line
+ * feed behind a block, the blanks between the begin of a line and a block in it, and with '-' all white space. Inside of tags there are
+ * words. Brackets are counted, because }} may end two dicts. Between {% raw %} and {% endraw %} no other tag counts; the parser says when.
+ *
+ *   "a\n  {% if x -%}\n b {{ y[0] }}"   becomes   d "a\n"   B   n "if"   n "x"   b   d "b "   V   n "y"   [   i "0"   ]   v   0
+ *
+ * The two blanks before {% and the line feed behind -%} are gone, and so is the blank before b. */
 
-/* Tokens are named by a letter: d text outside of tags, V {{, v }}, B {%, b %}, n name, s text literal, i and f numbers, 0 the end; operators by
- * their character, those of two characters by E ==, N !=, G >=, L <=, D //, P **. */
+/* Tokens are named by a letter: d text outside of tags, V {{, v }}, B {%, b %}, n name, s text literal, i and f numbers, 0 the end;
+ * operators by their character, those of two characters by E ==, N !=, G >=, L <=, D //, P **. */
 typedef struct llm__tpl_token {
     char type;
     int32_t line;
@@ -8053,7 +8159,8 @@ static void llm__lex_skip(llm__tpl_lexer *l, size_t n) {
 
 static void llm__lex_spaces(llm__tpl_lexer *l) { llm__lex_skip(l, l->n - l->at - llm__tpl_trim(llm__lex_rest(l), 1).n); }
 
-/* Consumes what closes a tag, `len` bytes, and the white space that belongs to it: all after '-'; with `trim` a line feed, unless after '+'. */
+/* Consumes what closes a tag, `len` bytes, and the white space that belongs to it: all after '-'; with `trim` a line feed, unless after
+ * '+'. */
 static void llm__lex_close(llm__tpl_lexer *l, size_t len, char sign, int trim) {
     llm__lex_skip(l, len);
     if (sign == '-') llm__lex_spaces(l);
@@ -8061,8 +8168,8 @@ static void llm__lex_close(llm__tpl_lexer *l, size_t len, char sign, int trim) {
     l->line_starting = l->s[l->at - 1] == '\n';
 }
 
-/* The text before a tag at `to`, without the white space that the tag takes: all before '-'; for blocks and comments what stands between the
- * begin of their line and them, unless '+'. */
+/* The text before a tag at `to`, without the white space that the tag takes: all before '-'; for blocks and comments what stands between
+ * the begin of their line and them, unless '+'. */
 static llm__str llm__lex_before(const llm__tpl_lexer *l, size_t to, char sign, int block) {
     llm__str s = llm__s(l->s + l->at, to - l->at);
     if (sign == '-') return llm__tpl_trim(s, 2);
@@ -8185,9 +8292,20 @@ static llm__tpl_token llm__lex_next(llm__tpl_lexer *l) {
 }
 
 /* ---- from tokens to a tree ----
- * Recursive descent, with a table for the operators between operands. Precedence, loosest first: if-else, or, and, not, comparisons, + -, ~,
- * * / // %, **, signs, postfix (. [] ()), filters and tests. After an error the text seems to be at its end, so every loop ends,
- * and nodes are `scrap`, so none is NULL. */
+ * Recursive descent, with a table for the operators between operands. Precedence, loosest first: if-else, or, and, not, comparisons, + -,
+ * ~, * / // %, **, signs, postfix (. [] ()), filters and tests. After an error the text seems to be at its end, so every loop ends, and
+ * nodes are `scrap`, so none is NULL. The grammar, as jinja2 3.1 has it (x* any number, [x] perhaps):
+ *
+ *   expr     = or ["if" or ["else" expr]]*             and so on with "if" to the right
+ *   or       = and ("or" and)*                         and = not ("and" not)*      not = "not" not | compare
+ *   compare  = sum (("==" | "<" | "in" | "not in" ...) sum)*
+ *   sum      = concat (("+" | "-") concat)*            concat = product ("~" product)*
+ *   product  = power (("*" | "/" | "//" | "%") power)* power = unary ("**" unary)*
+ *   unary    = ("-" | "+") unary, no filters | postfix ("|" name [args] | "is" ["not"] name [args | postfix] | args)*
+ *   postfix  = primary ("." name | "." number | "[" index or slice "]" | args)*
+ *   primary  = name | literal | "(" tuple ")" | "[" expr, ... "]" | "{" expr ":" expr, ... "}"
+ *
+ * Oddities that are jinja2's and stay: ** goes from left to right, -2 ** 2 is 4, and a filter binds closer than any operator. */
 
 /* The parser: one token read, the lexer behind it. */
 typedef struct llm__tpl_parser {
@@ -8212,7 +8330,9 @@ static void llm__parse_stop(llm__tpl_parser *p, llm_result r) {
 /* An error at the token that is read. Only the first one counts. */
 static void llm__parse_error(llm__tpl_parser *p, const char *what) {
     llm__str s = p->tok.s;
-    if (!p->err) llm__parse_stop(p, llm__error(LLM_ERR_TEMPLATE, "template line %d: %s%s%.*s", p->tok.line, what, s.n ? " at " : "", (int)LLM__MIN(s.n, (size_t)40), s.p));
+    if (!p->err)
+        llm__parse_stop(p, llm__error(LLM_ERR_TEMPLATE, "template line %d: %s%s%.*s", p->tok.line, what, s.n ? " at " : "",
+                                      (int)LLM__MIN(s.n, (size_t)40), s.p));
 }
 
 static void llm__parse_next(llm__tpl_parser *p) {
@@ -8284,7 +8404,8 @@ static llm__node *llm__parse_list(llm__tpl_parser *p, char close, llm__node *(*i
     return p->err ? NULL : first;
 }
 
-/* Decodes an escape, with *at behind its backslash: \n, \x41, \u00e9, \101, ... An unknown one stays as it is. Returns the bytes written. */
+/* Decodes an escape, with *at behind its backslash: \n, \x41, \u00e9, \101, ... An unknown one stays as it is. Returns the bytes
+ * written. */
 static size_t llm__parse_escape(llm__str s, size_t *at, char *to) {
     static const char plain[] = "n\nt\tr\r\\\\'\'\"\"a\ab\bf\fv\v";
     char c = s.p[*at];
@@ -8294,7 +8415,8 @@ static size_t llm__parse_escape(llm__str s, size_t *at, char *to) {
     for (int i = 0; plain[i]; i += 2)
         if (plain[i] == c) return ++*at, to[0] = plain[i + 1], 1;
     if (c == '\n') return ++*at, 0;
-    for (; k < end && k < s.n && (digit = llm__hex(s.p[k])) >= 0 && (hex || digit < 8) && code < 0x110000; k++) code = code * (hex ? 16 : 8) + digit;
+    for (; k < end && k < s.n && (digit = llm__hex(s.p[k])) >= 0 && (hex || digit < 8) && code < 0x110000; k++)
+        code = code * (hex ? 16 : 8) + digit;
     if (k == *at || (hex && k < end) || code >= 0x110000) return to[0] = '\\', 1;
     *at = k;
     return (size_t)llm__utf8_put(to, code >= 0xD800 && code < 0xE000 ? 0xFFFD : code);
@@ -8398,7 +8520,8 @@ static llm__node *llm__parse_variable(llm__tpl_parser *p) {
 static llm__node *llm__parse_primary(llm__tpl_parser *p) {
     char type = p->tok.type;
     if (type == 'n') return llm__parse_variable(p);
-    llm__node *n = llm__parse_node(p, type == '[' ? LLM__N_LIST : type == '{' ? LLM__N_DICT : type == '(' ? LLM__N_TUPLE : LLM__N_CONST, 0, NULL);
+    llm__node_kind kind = type == '[' ? LLM__N_LIST : type == '{' ? LLM__N_DICT : type == '(' ? LLM__N_TUPLE : LLM__N_CONST;
+    llm__node *n = llm__parse_node(p, kind, 0, NULL);
     if (!llm__parse_enter(p)) return n;
     if (type == 's') {
         n->v = llm__parse_string(p);
@@ -8453,7 +8576,8 @@ static void llm__parse_subscript(llm__tpl_parser *p, llm__node *n) {
     llm__parse_want(p, ']', "']' was expected");
 }
 
-/* A primary (a) and any number of what may follow it: ITEM and SLICE, [...]; CALL, (...), b the arguments; ATTR, .name, v the name. x.0 is an ITEM. */
+/* A primary (a) and any number of what may follow it: ITEM and SLICE, [...]; CALL, (...), b the arguments; ATTR, .name, v the name. x.0 is
+ * an ITEM. */
 static llm__node *llm__parse_postfix(llm__tpl_parser *p) {
     llm__node *n = llm__parse_primary(p);
     for (int count = 0; p->tok.type && strchr("[(.", p->tok.type); count++) {
@@ -8472,8 +8596,8 @@ static llm__node *llm__parse_postfix(llm__tpl_parser *p) {
 static const llm__tpl_entry *llm__tpl_filter_named(llm__str name);
 static const llm__tpl_entry *llm__tpl_test_named(llm__str name);
 
-/* FILTER: a the value, b the arguments, v the name, and its entry; p behind '|'. TEST: the same, op 1 after `not`; p behind `is`. One argument
- * of a test may stand without parentheses: x is divisibleby 3. */
+/* FILTER: a the value, b the arguments, v the name, and its entry; p behind '|'. TEST: the same, op 1 after `not`; p behind `is`. One
+ * argument of a test may stand without parentheses: x is divisibleby 3. */
 static llm__node *llm__parse_filter(llm__tpl_parser *p, llm__node_kind kind, llm__node *of) {
     int test = kind == LLM__N_TEST;
     llm__node *n = llm__parse_node(p, kind, test && llm__parse_word(p, "not"), of);
@@ -8486,7 +8610,8 @@ static llm__node *llm__parse_filter(llm__tpl_parser *p, llm__node_kind kind, llm
     }
     if (llm__parse_skip(p, '(')) {
         n->b = llm__parse_args(p);
-    } else if (test && p->tok.type && strchr("nsif[{", p->tok.type) && !(p->tok.type == 'n' && llm__tpl_word_index("else or and", p->tok.s) >= 0)) {
+    } else if (test && p->tok.type && strchr("nsif[{", p->tok.type) &&
+               !(p->tok.type == 'n' && llm__tpl_word_index("else or and", p->tok.s) >= 0)) {
         if (llm__parse_is(p, "is")) llm__parse_error(p, "tests cannot be chained");
         n->b = llm__parse_node(p, LLM__N_ARG, 0, NULL);
         n->b->a = llm__parse_postfix(p);
@@ -8528,8 +8653,9 @@ static char llm__parse_operator(const llm__tpl_parser *p, int *n) {
     return llm__str_eq(llm__lex_next(&ahead).s, "in") ? 'J' : 0;
 }
 
-/* CHAIN: operands with operators of one level between: the first in a, the others in a list of ARG nodes in b, each with the operator before
- * it in op. Lists are walked, not descended, so only arithmetic is limited in length. `not` (UNARY with op '!') has a level of its own. */
+/* CHAIN: operands with operators of one level between: the first in a, the others in a list of ARG nodes in b, each with the operator
+ * before it in op. Lists are walked, not descended, so only arithmetic is limited in length. `not` (UNARY with op '!') has a level of its
+ * own. */
 static llm__node *llm__parse_level(llm__tpl_parser *p, int level) {
     static const char *const operators[] = {"O", "A", "!", "EN<>GLIJ", "+-", "~", "*/D%", "P"};
     enum { NOT = 2, COMPARE = 3 };
@@ -8576,7 +8702,9 @@ static llm__node *llm__parse_expr(llm__tpl_parser *p) {
 }
 
 /* ---- statements, parsed ----
- * A block is a list of statements, linked by `next`; it ends where one of the tags stands that its owner waits for. */
+ * A block is a list of statements, linked by `next`; it ends where one of the tags stands that its owner waits for. A filter or test that
+ * does not exist is an error at once, except inside of an if, where jinja2 lets templates ask first ({% if "x" is filter %}): `soft` says
+ * so. */
 
 static llm__node *llm__parse_block(llm__tpl_parser *p, const char *ends, int soft);
 
@@ -8603,7 +8731,8 @@ static llm__node *llm__parse_else(llm__tpl_parser *p, const char *end, int soft)
 static llm__node *llm__parse_check_target(llm__tpl_parser *p, llm__node *n) {
     int row = n->kind == LLM__N_TUPLE || n->kind == LLM__N_LIST;
     if (p->err) return n;
-    if (!row && n->kind != LLM__N_NAME && !(n->kind == LLM__N_ATTR && n->a->kind == LLM__N_NAME)) llm__parse_error(p, "this cannot be assigned to");
+    if (!row && n->kind != LLM__N_NAME && !(n->kind == LLM__N_ATTR && n->a->kind == LLM__N_NAME))
+        llm__parse_error(p, "this cannot be assigned to");
     for (llm__node *c = row ? n->a : NULL; c; c = c->next) llm__parse_check_target(p, c);
     return n;
 }
@@ -8644,10 +8773,12 @@ static llm__node *llm__parse_for(llm__tpl_parser *p) {
     return n;
 }
 
-/* A block whose output passes through filters: b the body, c the filters over the BLOCK_TEXT d. {% filter a|b %} reads as {% set x|a|b %} does. */
+/* A block whose output passes through filters: b the body, c the filters over the BLOCK_TEXT d. {% filter a|b %} reads as {% set x|a|b %}
+ * does. */
 static llm__node *llm__parse_filters(llm__tpl_parser *p, llm__node *n, const char *end) {
     n->c = n->d = llm__parse_node(p, LLM__N_BLOCK_TEXT, 0, NULL);
-    for (int more = n->kind == LLM__N_FILTER_BLOCK || llm__parse_skip(p, '|'); more; more = llm__parse_skip(p, '|')) n->c = llm__parse_filter(p, LLM__N_FILTER, n->c);
+    for (int more = n->kind == LLM__N_FILTER_BLOCK || llm__parse_skip(p, '|'); more; more = llm__parse_skip(p, '|'))
+        n->c = llm__parse_filter(p, LLM__N_FILTER, n->c);
     n->b = llm__parse_body(p, end, 0);
     return n;
 }
@@ -8670,7 +8801,8 @@ static llm__node *llm__parse_param(llm__tpl_parser *p) {
     return n;
 }
 
-/* MACRO, and CALL_BLOCK, whose body is a macro too: name, a the parameters, b the body, c the call; op: which of caller, varargs, kwargs the body uses. */
+/* MACRO, and CALL_BLOCK, whose body is a macro too: name, a the parameters, b the body, c the call; op: which of caller, varargs, kwargs
+ * the body uses. */
 static llm__node *llm__parse_macro(llm__tpl_parser *p, llm__node_kind kind) {
     llm__node *n = llm__parse_node(p, kind, 0, NULL);
     int special = p->special, loops = p->loops, call = kind == LLM__N_CALL_BLOCK;
@@ -8706,7 +8838,8 @@ static llm__node *llm__parse_with(llm__tpl_parser *p) {
 static llm__node *llm__parse_statement(llm__tpl_parser *p) {
     enum { IF, FOR, SET, MACRO, CALL, WITH, FILTER, GENERATION, RAW, BREAK, CONTINUE };
     llm__node *n = llm__parse_node(p, LLM__N_SCOPE, 0, NULL);
-    const int word = p->tok.type == 'n' ? llm__tpl_word_index("if for set macro call with filter generation raw break continue", p->tok.s) : -1;
+    const int word =
+        p->tok.type == 'n' ? llm__tpl_word_index("if for set macro call with filter generation raw break continue", p->tok.s) : -1;
     if ((word == BREAK || word == CONTINUE) && !p->loops) llm__parse_error(p, "outside of a loop");
     if (word < 0) llm__parse_error(p, "no such tag, or none that may stand here");
     p->lex.raw = word == RAW; /* before the end of the tag is read */
@@ -8762,8 +8895,9 @@ static llm__node *llm__parse_block(llm__tpl_parser *p, const char *ends, int sof
 }
 
 /* ---- attributes, items, slices ----
- * jinja2 lets templates write x.name and x["name"] for the same thing and tries both ways, in a different order: x.items is a dict's method even
- * where it has a key "items", x["items"] is the key. What is nowhere found is undefined, no error; only an undefined value has nothing at all. */
+ * jinja2 lets templates write x.name and x["name"] for the same thing and tries both ways, in a different order: x.items is a dict's method
+ * even where it has a key "items", x["items"] is the key. What is nowhere found is undefined, no error; only an undefined value has nothing
+ * at all. */
 
 static const llm__tpl_entry *llm__tpl_method_named(llm__val v, llm__str name);
 
@@ -8785,7 +8919,8 @@ static llm__val llm__tpl_loop_attr(const llm__vobject *l, llm__str name) {
     return i < 0 ? llm__v(LLM__V_UNSET) : i < 7 ? llm__v_int(value[i]) : llm__v_bool(value[i]);
 }
 
-/* What Python's getattr finds on a value. UNSET if nothing. jinja2's immutable sandbox hides the methods that change a list or dict: undefined. */
+/* What Python's getattr finds on a value. UNSET if nothing. jinja2's immutable sandbox hides the methods that change a list or dict:
+ * undefined. */
 static llm__val llm__tpl_python_attr(llm__tpl *x, llm__val v, llm__str name) {
     const llm__tpl_entry *e = llm__tpl_method_named(v, name);
     const llm__val *found = v.type == LLM__V_NAMESPACE ? llm__tpl_dict_find(x, v.as.list, llm__v_str(name)) : NULL;
@@ -8795,7 +8930,9 @@ static llm__val llm__tpl_python_attr(llm__tpl *x, llm__val v, llm__str name) {
     if (v.type == LLM__V_CYCLER && llm__str_eq(name, "current")) return v.as.list->v[v.as.list->at % v.as.list->n];
     if (v.type == LLM__V_TUPLE && v.flag && llm__tpl_word_index("grouper list", name) >= 0) return v.as.list->v[name.p[0] == 'l'];
     if (v.type == LLM__V_MACRO && llm__str_eq(name, "name")) return llm__v_str(x->t->name[v.as.object->def->name]);
-    const char *hidden = v.type == LLM__V_LIST ? "clear pop append extend insert remove sort reverse" : v.type == LLM__V_DICT ? "clear pop update popitem setdefault" : "";
+    const char *hidden = v.type == LLM__V_LIST   ? "clear pop append extend insert remove sort reverse"
+                         : v.type == LLM__V_DICT ? "clear pop update popitem setdefault"
+                                                 : "";
     return llm__tpl_word_index(hidden, name) >= 0 ? llm__v_text(LLM__V_UNDEF, name) : llm__v(LLM__V_UNSET);
 }
 
@@ -8841,8 +8978,10 @@ static int64_t llm__tpl_bound(llm__tpl *x, llm__val v, int64_t n, int64_t lower,
 /* v[bound[0]:bound[1]:bound[2]]; UNSET where left out. */
 static llm__val llm__tpl_slice(llm__tpl *x, llm__val v, const llm__val *bound) {
     if (!LLM__V_IN(v, LLM__M_SLICED)) return llm__tpl_fail(x, "'%s' cannot be sliced", llm__v_type_name(v));
-    int64_t n = llm__tpl_len(x, v), by = llm__tpl_bound(x, bound[2], 0, INT64_MIN, INT64_MAX, 1), lower = by > 0 ? 0 : -1, upper = by > 0 ? n : n - 1;
-    int64_t i = llm__tpl_bound(x, bound[0], n, lower, upper, by > 0 ? lower : upper), end = llm__tpl_bound(x, bound[1], n, lower, upper, by > 0 ? upper : lower);
+    int64_t n = llm__tpl_len(x, v), by = llm__tpl_bound(x, bound[2], 0, INT64_MIN, INT64_MAX, 1), lower = by > 0 ? 0 : -1,
+            upper = by > 0 ? n : n - 1;
+    int64_t i = llm__tpl_bound(x, bound[0], n, lower, upper, by > 0 ? lower : upper),
+            end = llm__tpl_bound(x, bound[1], n, lower, upper, by > 0 ? upper : lower);
     if (by == 0) return llm__tpl_fail(x, "the step of a slice is 0");
     if (x->err) return v;
     if (v.type == LLM__V_STR && by == 1) { /* the bytes between, without a copy */
@@ -8875,8 +9014,12 @@ static int llm__tpl_in(llm__tpl *x, llm__val a, llm__val b) {
 }
 
 /* ---- calls and their arguments ----
- * Filters, tests, methods and global functions are rows of tables, all called in one way. What Python checks about arguments (too many, missing,
- * twice, of no such name) is checked here by the row's spec, so the functions themselves only look at types. */
+ * Filters, tests, methods and global functions are rows of tables, all called in one way. What Python checks about arguments (too many,
+ * missing, twice, of no such name) is checked here by the row's spec, so the functions themselves only look at types. A new filter is a
+ * function and a row:
+ *
+ *   LLM__TPL_FN(llm__fn_times) { return llm__tpl_arith(x, '*', self, a[0]); }              self: what stands left of '|'
+ *   {"times", "count!", llm__fn_times, 0},                                                 x|times(3), x|times(count=3), not x|times */
 
 static llm__val llm__tpl_call_macro(llm__tpl *x, const llm__vobject *m, const llm__args *g);
 
@@ -8967,7 +9110,10 @@ static llm__val llm__tpl_pick(llm__tpl *x, llm__val item, llm__val attribute, ll
 
 /* ---- formatting: str.format and the % operator ----
  * Both copy plain text and replace fields. A field has a specification (fill, side, sign, width, precision, type): it is read by one reader
- * and carried out by one writer, which makes the digits or the text and fills it up to the width. */
+ * and carried out by one writer, which makes the digits or the text and fills it up to the width.
+ *
+ *   "{0!r:*^+9,.2f}".format(v)      value 0, as repr(), fill *, in the middle, with sign, 9 wide, commas, 2 digits, fixed point
+ *   "%(name)-9.2f" % v              member `name` of v, left, 9 wide, 2 digits, fixed point */
 
 /* A format specification, read. */
 typedef struct llm__tpl_spec {
@@ -9033,7 +9179,8 @@ static size_t llm__spec_digits(llm__tpl *x, llm__val v, const llm__tpl_spec *o, 
     return (size_t)snprintf(out, 400, o->type == 'x' ? "%llx" : o->type == 'X' ? "%llX" : "%llu", u);
 }
 
-/* Is there a meaning to what a specification of str.format asks of a value? Texts have no sign, whole numbers no precision, lists nothing at all. */
+/* Is there a meaning to what a specification of str.format asks of a value? Texts have no sign, whole numbers no precision, lists nothing
+ * at all. */
 static int llm__spec_fits(llm__val v, const llm__tpl_spec *o) {
     if (!o->strict || v.type == LLM__V_BIG) return 1;
     if (v.type == LLM__V_STR) return !o->sign && !o->comma && o->align != '=';
@@ -9047,7 +9194,8 @@ static void llm__spec_put(llm__tpl *x, llm__val v, const llm__tpl_spec *o) {
     size_t mark = x->text.len, whole = 0;
     int number = LLM__V_IN(v, LLM__M_NUMBER) && o->type != 's' && (v.type != LLM__V_BOOL || o->type || o->strict);
     if (!llm__spec_fits(v, o)) llm__tpl_fail(x, "a format does not suit a value of type '%s'", llm__v_type_name(v));
-    if (!number && o->type && o->type != 's') llm__tpl_fail(x, "a number was expected for the format '%c', got '%s'", o->type, llm__v_type_name(v));
+    if (!number && o->type && o->type != 's')
+        llm__tpl_fail(x, "a number was expected for the format '%c', got '%s'", o->type, llm__v_type_name(v));
     if (number) {
         size_t n = llm__spec_digits(x, v, o, digits);
         sign = (v.type == LLM__V_FLOAT ? signbit(v.as.f) != 0 : v.as.i < 0) ? '-' : o->sign;
@@ -9058,11 +9206,13 @@ static void llm__spec_put(llm__tpl *x, llm__val v, const llm__tpl_spec *o) {
         }
     } else {
         llm__tpl_print(x, v);
-        if (o->precision >= 0 && x->text.len > mark) x->text.len = mark + llm__tpl_byte_of(llm__s(x->text.data + mark, x->text.len - mark), o->precision);
+        if (o->precision >= 0 && x->text.len > mark)
+            x->text.len = mark + llm__tpl_byte_of(llm__s(x->text.data + mark, x->text.len - mark), o->precision);
     }
     if (!align || align == '0') align = !number ? '<' : align ? '=' : '>';
     llm__val body = llm__tpl_take(x, mark);
-    int64_t pad = LLM__MAX(o->width - llm__tpl_chars(llm__v_s(body)) - (sign != 0), 0), before = align == '>' || align == '=' ? pad : align == '^' ? pad / 2 : 0;
+    int64_t pad = LLM__MAX(o->width - llm__tpl_chars(llm__v_s(body)) - (sign != 0), 0);
+    int64_t before = align == '>' || align == '=' ? pad : align == '^' ? pad / 2 : 0;
     if (sign && align == '=') llm__tpl_put(x, llm__s(&sign, 1)); /* -0042: the fill stands between sign and digits */
     llm__tpl_repeat(x, o->fill, before);
     if (sign && align != '=') llm__tpl_put(x, llm__s(&sign, 1));
@@ -9150,7 +9300,8 @@ static void llm__tpl_format(llm__tpl *x, llm__str s, const llm__args *g, llm__va
         if (field && g) llm__format_field(x, &s, g, &next);
         else if (field) llm__percent_field(x, &s, values, l, &next);
     }
-    if (!g && next < l->n && !LLM__V_IN(values, LLM__M_DICT | 1 << LLM__V_LIST | LLM__M_UNDEF)) llm__tpl_fail(x, "%%: not all values were used");
+    if (!g && next < l->n && !LLM__V_IN(values, LLM__M_DICT | 1 << LLM__V_LIST | LLM__M_UNDEF))
+        llm__tpl_fail(x, "%%: not all values were used");
 }
 
 LLM__TPL_FN(llm__fn_str_format) { return llm__tpl_format(x, llm__v_s(self), g, self), LLM__WRITTEN; }
@@ -9279,7 +9430,8 @@ LLM__TPL_FN(llm__fn_partition) {
     return llm__v_list(LLM__V_TUPLE, llm__tpl_list(x, parts, 3));
 }
 
-/* The part of a text from code point a[0] to a[1], which may be left out; .p NULL if they stand the wrong way round. *base: code points before it. */
+/* The part of a text from code point a[0] to a[1], which may be left out; .p NULL if they stand the wrong way round. *base: code points
+ * before it. */
 static llm__str llm__tpl_span(llm__tpl *x, llm__val self, const llm__val *a, int64_t *base) {
     llm__str s = llm__v_s(self);
     int64_t n = llm__tpl_spend(x, (int64_t)s.n / 16) ? llm__tpl_chars(s) : 0, to = llm__tpl_bound(x, a[1], n, 0, n, n);
@@ -9432,31 +9584,35 @@ LLM__TPL_FN(llm__fn_join) {
 }
 
 static const llm__tpl_entry llm__tpl_str_methods[] = {
-    {"split", "sep maxsplit", llm__fn_split, 0}, {"rsplit", "sep maxsplit", llm__fn_split, 1}, {"splitlines", "keepends", llm__fn_splitlines, 0},
-    {"strip", "-chars", llm__fn_strip, 3}, {"lstrip", "-chars", llm__fn_strip, 1}, {"rstrip", "-chars", llm__fn_strip, 2},
-    {"startswith", "-prefix! -start -end", llm__fn_has_affix, 0}, {"endswith", "-suffix! -start -end", llm__fn_has_affix, 1},
-    {"replace", "-old! -new! -count", llm__fn_replace, 0}, {"join", "-iterable!", llm__fn_join, 1}, {"format", NULL, llm__fn_str_format, 0},
-    {"lower casefold", "", llm__fn_case, 'l'}, {"upper", "", llm__fn_case, 'u'}, {"title", "", llm__fn_case, 't'},
-    {"capitalize", "", llm__fn_case, 'c'}, {"swapcase", "", llm__fn_case, 's'}, {"count", "-sub! -start -end", llm__fn_str_count, 0},
+    {"split", "sep maxsplit", llm__fn_split, 0}, {"rsplit", "sep maxsplit", llm__fn_split, 1},
+    {"splitlines", "keepends", llm__fn_splitlines, 0}, {"strip", "-chars", llm__fn_strip, 3}, {"lstrip", "-chars", llm__fn_strip, 1},
+    {"rstrip", "-chars", llm__fn_strip, 2}, {"startswith", "-prefix! -start -end", llm__fn_has_affix, 0},
+    {"endswith", "-suffix! -start -end", llm__fn_has_affix, 1}, {"replace", "-old! -new! -count", llm__fn_replace, 0},
+    {"join", "-iterable!", llm__fn_join, 1}, {"format", NULL, llm__fn_str_format, 0}, {"lower casefold", "", llm__fn_case, 'l'},
+    {"upper", "", llm__fn_case, 'u'}, {"title", "", llm__fn_case, 't'}, {"capitalize", "", llm__fn_case, 'c'},
+    {"swapcase", "", llm__fn_case, 's'}, {"count", "-sub! -start -end", llm__fn_str_count, 0},
     {"find", "-sub! -start -end", llm__fn_find, 1}, {"rfind", "-sub! -start -end", llm__fn_find, -1},
     {"index", "-sub! -start -end", llm__fn_find, 2}, {"rindex", "-sub! -start -end", llm__fn_find, -2},
     {"isdigit isdecimal isnumeric", "", llm__fn_all_are, 'd'}, {"isalpha", "", llm__fn_all_are, 'a'}, {"isalnum", "", llm__fn_all_are, 'n'},
     {"isspace", "", llm__fn_all_are, 's'}, {"islower", "", llm__fn_is_case, 0}, {"isupper", "", llm__fn_is_case, 1},
     {"removeprefix", "-prefix!", llm__fn_remove_affix, 0}, {"removesuffix", "-suffix!", llm__fn_remove_affix, 1},
     {"partition", "-sep!", llm__fn_partition, 1}, {"rpartition", "-sep!", llm__fn_partition, -1}, {"zfill", "-width!", llm__fn_zfill, 0},
-    {"ljust", "-width! -fill", llm__fn_justify, '<'}, {"rjust", "-width! -fill", llm__fn_justify, '>'}, {"center", "-width! -fill", llm__fn_justify, '^'},
-    {NULL, NULL, NULL, 0}};
+    {"ljust", "-width! -fill", llm__fn_justify, '<'}, {"rjust", "-width! -fill", llm__fn_justify, '>'},
+    {"center", "-width! -fill", llm__fn_justify, '^'}, {NULL, NULL, NULL, 0}};
 
 static const llm__tpl_entry llm__tpl_dict_methods[] = {
-    {"get", "-key! -default", llm__fn_get, 0}, {"items", "", llm__fn_view, 2}, {"keys", "", llm__fn_view, 0}, {"values", "", llm__fn_view, 1},
-    {"copy", "", llm__fn_copy, 0}, {NULL, NULL, NULL, 0}};
+    {"get", "-key! -default", llm__fn_get, 0}, {"items", "", llm__fn_view, 2}, {"keys", "", llm__fn_view, 0},
+    {"values", "", llm__fn_view, 1}, {"copy", "", llm__fn_copy, 0}, {NULL, NULL, NULL, 0}};
 
 static const llm__tpl_entry llm__tpl_list_methods[] = {
-    {"index", "-value!", llm__fn_list_find, 0}, {"count", "-value!", llm__fn_list_find, 1}, {"copy", "", llm__fn_copy, 0}, {NULL, NULL, NULL, 0}};
+    {"index", "-value!", llm__fn_list_find, 0}, {"count", "-value!", llm__fn_list_find, 1}, {"copy", "", llm__fn_copy, 0},
+    {NULL, NULL, NULL, 0}};
 
-static const llm__tpl_entry llm__tpl_loop_methods[] = {{"cycle", NULL, llm__fn_cycle, 0}, {"changed", NULL, llm__fn_changed, 0}, {NULL, NULL, NULL, 0}};
+static const llm__tpl_entry llm__tpl_loop_methods[] = {
+    {"cycle", NULL, llm__fn_cycle, 0}, {"changed", NULL, llm__fn_changed, 0}, {NULL, NULL, NULL, 0}};
 
-static const llm__tpl_entry llm__tpl_cycler_methods[] = {{"next", "", llm__fn_next, 0}, {"reset", "", llm__fn_reset, 0}, {NULL, NULL, NULL, 0}};
+static const llm__tpl_entry llm__tpl_cycler_methods[] = {
+    {"next", "", llm__fn_next, 0}, {"reset", "", llm__fn_reset, 0}, {NULL, NULL, NULL, 0}};
 
 /* The entry of that name in a table that ends with NULL; NULL if there is none. */
 static const llm__tpl_entry *llm__tpl_entry_named(const llm__tpl_entry *table, llm__str name) {
@@ -9474,8 +9630,10 @@ static const llm__tpl_entry *llm__tpl_method_named(llm__val v, llm__str name) {
 }
 
 /* ---- filters ----
- * As jinja2 has them: most take any value and make a text of it, or walk through it. Those that Python writes as generators give a value that can
- * be walked through once, has no length and no items. */
+ * As jinja2 has them: most take any value and make a text of it, or walk through it. Those that Python writes as generators give a value
+ * that can be walked through once, has no length and no items: {{ x|map("upper")|length }} is an error in Python, and here.
+ *
+ * Undefined passes through most of them as an empty text or an empty list; where Python refuses it, llm__tpl_defined does. */
 
 /* default(value, boolean): replaces undefined, with `boolean` all that is false. */
 LLM__TPL_FN(llm__fn_default) {
@@ -9596,9 +9754,11 @@ LLM__TPL_FN(llm__fn_reverse) {
 
 /* Keys to sort or compare by: an attribute of each item, in lower case if it is a text and case does not count; with `split` a list of the
  * attributes, which stand between commas. NULL after an error. */
-static llm__vlist *llm__tpl_keys_of(llm__tpl *x, const llm__vlist *l, llm__val attributes, int split, llm__val absent, llm__val case_sensitive) {
+static llm__vlist *llm__tpl_keys_of(llm__tpl *x, const llm__vlist *l, llm__val attributes, int split, llm__val absent,
+                                    llm__val case_sensitive) {
     llm__vlist *keys = llm__tpl_list(x, NULL, 0);
-    const llm__vlist *by = split && attributes.type == LLM__V_STR ? llm__tpl_pieces(x, llm__v_s(attributes), llm__lit(","), -1) : llm__tpl_list(x, &attributes, 1);
+    const llm__vlist *by = split && attributes.type == LLM__V_STR ? llm__tpl_pieces(x, llm__v_s(attributes), llm__lit(","), -1)
+                                                                  : llm__tpl_list(x, &attributes, 1);
     for (int i = 0; l && by && i < l->n && !x->err; i++) {
         llm__vlist *key = llm__tpl_list(x, NULL, 0);
         for (int k = 0; k < by->n && !x->err; k++) {
@@ -9650,7 +9810,8 @@ LLM__TPL_FN(llm__fn_unique) {
 
 /* groupby(attribute, default, case_sensitive): a list of (key, values); the key as the first of the group has it. */
 LLM__TPL_FN(llm__fn_groupby) {
-    llm__vlist *l = llm__tpl_list_of(x, self), *keys = llm__tpl_keys_of(x, l, a[0], 0, a[1], a[2]), *out = llm__tpl_list(x, NULL, 0), *group = NULL;
+    llm__vlist *l = llm__tpl_list_of(x, self), *keys = llm__tpl_keys_of(x, l, a[0], 0, a[1], a[2]), *out = llm__tpl_list(x, NULL, 0),
+               *group = NULL;
     llm__tpl_sort(x, l, keys, 0);
     for (int i = 0; l && i < l->n && !x->err; i++) {
         if (!i || !llm__tpl_equal(x, keys->v[i - 1], keys->v[i])) {
@@ -9671,7 +9832,8 @@ LLM__TPL_FN(llm__fn_sum) {
     const llm__vlist *l = llm__tpl_iter(x, self);
     llm__val total = a[1].type == LLM__V_UNSET ? llm__v_int(0) : a[1];
     if (total.type == LLM__V_STR) return llm__tpl_fail(x, "sum: texts cannot be added up");
-    for (int i = 0; l && i < l->n && !x->err; i++) total = llm__tpl_arith(x, '+', total, llm__tpl_pick(x, l->v[i], a[0], llm__v(LLM__V_UNSET)));
+    for (int i = 0; l && i < l->n && !x->err; i++)
+        total = llm__tpl_arith(x, '+', total, llm__tpl_pick(x, l->v[i], a[0], llm__v(LLM__V_UNSET)));
     return total;
 }
 
@@ -9679,7 +9841,8 @@ LLM__TPL_FN(llm__fn_sum) {
 static llm__val llm__tpl_apply_named(llm__tpl *x, llm__val name, int test, llm__val v, const llm__args *g) {
     llm__str s = llm__arg_text(x, name);
     const llm__tpl_entry *e = test ? llm__tpl_test_named(s) : llm__tpl_filter_named(s);
-    return e ? llm__tpl_apply(x, e, v, g) : llm__tpl_fail(x, "no such %s: %.*s", test ? "test" : "filter", (int)LLM__MIN(s.n, (size_t)40), s.p);
+    return e ? llm__tpl_apply(x, e, v, g)
+             : llm__tpl_fail(x, "no such %s: %.*s", test ? "test" : "filter", (int)LLM__MIN(s.n, (size_t)40), s.p);
 }
 
 /* map("filter", ...), map(attribute="a.b", default=...) */
@@ -9688,7 +9851,8 @@ LLM__TPL_FN(llm__fn_map) {
     const llm__vlist *l = llm__v_truth(self) ? llm__tpl_iter(x, self) : out;
     const llm__val *attribute = llm__args_named(g, llm__lit("attribute")), *absent = llm__args_named(g, llm__lit("default"));
     llm__args rest = llm__args_after(g, 1);
-    if (l && l->n && !g->n_pos && (!attribute || g->n != 1 + (absent != NULL))) return llm__tpl_fail(x, "map: a filter or an attribute was expected");
+    if (l && l->n && !g->n_pos && (!attribute || g->n != 1 + (absent != NULL)))
+        return llm__tpl_fail(x, "map: a filter or an attribute was expected");
     for (int i = 0; l && i < l->n && !x->err; i++) {
         if (g->n_pos) llm__tpl_push(x, out, llm__tpl_apply_named(x, g->v[0], 0, l->v[i], &rest));
         else llm__tpl_push(x, out, llm__tpl_pick(x, l->v[i], *attribute, absent ? *absent : llm__v(LLM__V_UNSET)));
@@ -9765,7 +9929,8 @@ LLM__TPL_FN(llm__fn_indent) {
 /* truncate(length, killwords, end, leeway) */
 LLM__TPL_FN(llm__fn_truncate) {
     llm__str s = llm__tpl_str_of(x, self), end = a[2].type == LLM__V_UNSET ? llm__lit("...") : llm__arg_text(x, a[2]);
-    int64_t length = llm__arg_int(x, a[0], 255), leeway = a[3].type == LLM__V_NONE ? 5 : llm__arg_int(x, a[3], 5), n = llm__tpl_len(x, self);
+    int64_t length = llm__arg_int(x, a[0], 255), leeway = a[3].type == LLM__V_NONE ? 5 : llm__arg_int(x, a[3], 5),
+            n = llm__tpl_len(x, self);
     if (length < llm__tpl_chars(end) || leeway < 0) return llm__tpl_fail(x, "truncate: a length over that of its end was expected");
     if (n - length <= leeway) return self;
     s.n = llm__tpl_byte_of(s, length - llm__tpl_chars(end));
@@ -9883,41 +10048,49 @@ LLM__TPL_FN(llm__fn_round) {
         return llm__v_float(p < 0 ? r * scale : r / scale);
     }
     r = rint(r) * (p < 0 ? scale : 1);
-    if (LLM__V_IN(self, LLM__M_INT) && p < 0) return fabs(r) < 9.2e18 ? llm__v_int((int64_t)r) : llm__tpl_fail(x, "a number does not fit 64 bits");
+    if (LLM__V_IN(self, LLM__M_INT) && p < 0)
+        return fabs(r) < 9.2e18 ? llm__v_int((int64_t)r) : llm__tpl_fail(x, "a number does not fit 64 bits");
     if (LLM__V_IN(self, LLM__M_INT)) return llm__v_int(self.as.i);
     if (v - v != 0 || p <= 0) return llm__v_float(r);
-    llm__parse_double(s, (size_t)llm__print_double(s, sizeof s, 'f', (int)p, v), &r); /* by its decimal digits: 2.675 is less than it looks */
+    /* by its decimal digits: 2.675 is less than it looks */
+    llm__parse_double(s, (size_t)llm__print_double(s, sizeof s, 'f', (int)p, v), &r);
     return llm__v_float(r);
 }
 
 static const llm__tpl_entry llm__tpl_filters[] = {
-    {"tojson", "ensure_ascii indent separators sort_keys", llm__fn_tojson, 0}, {"length count", "", llm__fn_length, 0}, {"trim", "chars", llm__fn_strip, 3},
-    {"string", "", llm__fn_string, 0}, {"default d", "default_value boolean", llm__fn_default, 0}, {"join", "d attribute", llm__fn_join, 0},
-    {"items", "", llm__fn_items, 0}, {"list", "", llm__fn_list, 0}, {"select", NULL, llm__fn_select, 0}, {"reject", NULL, llm__fn_select, 1},
-    {"selectattr", NULL, llm__fn_select, 2}, {"rejectattr", NULL, llm__fn_select, 3}, {"map", NULL, llm__fn_map, 0}, {"safe", "", llm__fn_safe, 0},
-    {"escape e", "", llm__fn_escape, 0}, {"forceescape", "", llm__fn_escape, 1}, {"dictsort", "case_sensitive by reverse", llm__fn_dictsort, 0},
-    {"lower", "", llm__fn_case, 'l'}, {"upper", "", llm__fn_case, 'u'}, {"title", "", llm__fn_case, 'T'}, {"capitalize", "", llm__fn_case, 'c'},
-    {"replace", "old! new! count", llm__fn_replace, 1}, {"unique", "case_sensitive attribute", llm__fn_unique, 0},
-    {"sort", "reverse case_sensitive attribute", llm__fn_sort, 0}, {"min", "case_sensitive attribute", llm__fn_extreme, -1},
-    {"max", "case_sensitive attribute", llm__fn_extreme, 1}, {"sum", "attribute start", llm__fn_sum, 0}, {"first", "", llm__fn_first, 0},
-    {"last", "", llm__fn_last, 0}, {"int", "default base", llm__fn_int, 0}, {"float", "default", llm__fn_float, 0}, {"abs", "", llm__fn_abs, 0},
-    {"round", "precision method", llm__fn_round, 0}, {"indent", "width first blank", llm__fn_indent, 0}, {"reverse", "", llm__fn_reverse, 0},
-    {"batch", "linecount! fill_with", llm__fn_batch, 0}, {"slice", "slices! fill_with", llm__fn_slice, 0}, {"attr", "name!", llm__fn_attr, 0},
-    {"groupby", "attribute! default case_sensitive", llm__fn_groupby, 0}, {"wordcount", "", llm__fn_wordcount, 0}, {"center", "width", llm__fn_justify, '^'},
-    {"truncate", "length killwords end leeway", llm__fn_truncate, 0}, {"from_json", "", llm__fn_from_json, 0}, {"format", NULL, llm__fn_format, 0},
-    {"urlencode", "", llm__fn_urlencode, 0}, {NULL, NULL, NULL, 0}};
+    {"tojson", "ensure_ascii indent separators sort_keys", llm__fn_tojson, 0}, {"length count", "", llm__fn_length, 0},
+    {"trim", "chars", llm__fn_strip, 3}, {"string", "", llm__fn_string, 0}, {"default d", "default_value boolean", llm__fn_default, 0},
+    {"join", "d attribute", llm__fn_join, 0}, {"items", "", llm__fn_items, 0}, {"list", "", llm__fn_list, 0},
+    {"select", NULL, llm__fn_select, 0}, {"reject", NULL, llm__fn_select, 1}, {"selectattr", NULL, llm__fn_select, 2},
+    {"rejectattr", NULL, llm__fn_select, 3}, {"map", NULL, llm__fn_map, 0}, {"safe", "", llm__fn_safe, 0},
+    {"escape e", "", llm__fn_escape, 0}, {"forceescape", "", llm__fn_escape, 1},
+    {"dictsort", "case_sensitive by reverse", llm__fn_dictsort, 0}, {"lower", "", llm__fn_case, 'l'}, {"upper", "", llm__fn_case, 'u'},
+    {"title", "", llm__fn_case, 'T'}, {"capitalize", "", llm__fn_case, 'c'}, {"replace", "old! new! count", llm__fn_replace, 1},
+    {"unique", "case_sensitive attribute", llm__fn_unique, 0}, {"sort", "reverse case_sensitive attribute", llm__fn_sort, 0},
+    {"min", "case_sensitive attribute", llm__fn_extreme, -1}, {"max", "case_sensitive attribute", llm__fn_extreme, 1},
+    {"sum", "attribute start", llm__fn_sum, 0}, {"first", "", llm__fn_first, 0}, {"last", "", llm__fn_last, 0},
+    {"int", "default base", llm__fn_int, 0}, {"float", "default", llm__fn_float, 0}, {"abs", "", llm__fn_abs, 0},
+    {"round", "precision method", llm__fn_round, 0}, {"indent", "width first blank", llm__fn_indent, 0},
+    {"reverse", "", llm__fn_reverse, 0}, {"batch", "linecount! fill_with", llm__fn_batch, 0},
+    {"slice", "slices! fill_with", llm__fn_slice, 0}, {"attr", "name!", llm__fn_attr, 0},
+    {"groupby", "attribute! default case_sensitive", llm__fn_groupby, 0}, {"wordcount", "", llm__fn_wordcount, 0},
+    {"center", "width", llm__fn_justify, '^'}, {"truncate", "length killwords end leeway", llm__fn_truncate, 0},
+    {"from_json", "", llm__fn_from_json, 0}, {"format", NULL, llm__fn_format, 0}, {"urlencode", "", llm__fn_urlencode, 0},
+    {NULL, NULL, NULL, 0}};
 
 static const llm__tpl_entry *llm__tpl_filter_named(llm__str name) { return llm__tpl_entry_named(llm__tpl_filters, name); }
 
 /* ---- operators ----
- * Whole numbers have 64 bits here; where Python would go on with more, it is an error, never a wrong number. */
+ * Whole numbers have 64 bits here; where Python would go on with more, it is an error, never a wrong number. Bools count as 0 and 1.
+ * Division by / is a float always; // and % round down, to minus infinity, where C goes to zero: -7 // 2 is -4 and -7 % 2 is 1. */
 
 /* Whole numbers. An error where the result does not fit 64 bits. */
 static llm__val llm__tpl_arith_int(llm__tpl *x, int op, int64_t a, int64_t b) {
     int64_t r = 0, base = a;
     int over = 0;
     if ((op == 'D' || op == '%') && b == 0) return llm__tpl_fail(x, "division by zero");
-    int64_t down = (op == 'D' || op == '%') && b != -1 && a % b && (a < 0) != (b < 0); /* Python rounds down; the remainder has the sign of b */
+    /* Python rounds down; the remainder has the sign of b */
+    int64_t down = (op == 'D' || op == '%') && b != -1 && a % b && (a < 0) != (b < 0);
     if (op == '+') over = __builtin_add_overflow(a, b, &r);
     else if (op == '-') over = __builtin_sub_overflow(a, b, &r);
     else if (op == '*') over = __builtin_mul_overflow(a, b, &r);
@@ -9935,7 +10108,8 @@ static llm__val llm__tpl_arith_int(llm__tpl *x, int op, int64_t a, int64_t b) {
 
 /* Numbers of which one is a float, or whose result is. Whole ones are passed on. */
 static llm__val llm__tpl_arith_num(llm__tpl *x, int op, llm__val a, llm__val b) {
-    if (a.type != LLM__V_FLOAT && b.type != LLM__V_FLOAT && op != '/' && !(op == 'P' && b.as.i < 0)) return llm__tpl_arith_int(x, op, a.as.i, b.as.i);
+    if (a.type != LLM__V_FLOAT && b.type != LLM__V_FLOAT && op != '/' && !(op == 'P' && b.as.i < 0))
+        return llm__tpl_arith_int(x, op, a.as.i, b.as.i);
     double p = llm__v_num(a), q = llm__v_num(b), rest = op == 'D' || op == '%' ? fmod(p, q) : 0, r = p;
     if ((q == 0 && (op == '/' || op == 'D' || op == '%')) || (p == 0 && q < 0 && op == 'P')) return llm__tpl_fail(x, "division by zero");
     if (rest != 0 && (rest < 0) != (q < 0)) rest += q;
@@ -9953,7 +10127,9 @@ static llm__val llm__tpl_arith_num(llm__tpl *x, int op, llm__val a, llm__val b) 
 }
 
 /* -v */
-static llm__val llm__tpl_negate(llm__tpl *x, llm__val v) { return v.type == LLM__V_FLOAT ? llm__v_float(-v.as.f) : llm__tpl_arith_int(x, '-', 0, v.as.i); }
+static llm__val llm__tpl_negate(llm__tpl *x, llm__val v) {
+    return v.type == LLM__V_FLOAT ? llm__v_float(-v.as.f) : llm__tpl_arith_int(x, '-', 0, v.as.i);
+}
 
 /* + - * / // % ** ~ as Python has them. If one of two joined texts is marked safe, the other is escaped. */
 static llm__val llm__tpl_arith(llm__tpl *x, int op, llm__val a, llm__val b) {
@@ -9975,7 +10151,8 @@ static llm__val llm__tpl_arith(llm__tpl *x, int op, llm__val a, llm__val b) {
         for (int i = 0; i < b.as.list->n && !x->err; i++) llm__tpl_push(x, l, b.as.list->v[i]);
         return llm__v_list((llm__vtype)a.type, l);
     }
-    if (op == '*' && (count_first || (LLM__V_IN(b, LLM__M_INT) && LLM__V_IN(a, LLM__M_ROW | LLM__M_STR)))) { /* a text or list so many times */
+    /* a text or list so many times */
+    if (op == '*' && (count_first || (LLM__V_IN(b, LLM__M_INT) && LLM__V_IN(a, LLM__M_ROW | LLM__M_STR)))) {
         llm__val v = count_first ? b : a;
         int64_t count = count_first ? a.as.i : b.as.i;
         llm__vlist *l = llm__tpl_list(x, NULL, 0);
@@ -10021,22 +10198,26 @@ LLM__TPL_FN(llm__fn_is_same) {
 
 /* filter, test (op 1): is there one of that name? */
 LLM__TPL_FN(llm__fn_is_named) {
-    return llm__v_bool(self.type == LLM__V_STR && (op ? llm__tpl_test_named(llm__v_s(self)) : llm__tpl_filter_named(llm__v_s(self))) != NULL);
+    return llm__v_bool(self.type == LLM__V_STR &&
+                       (op ? llm__tpl_test_named(llm__v_s(self)) : llm__tpl_filter_named(llm__v_s(self))) != NULL);
 }
 
 static const llm__tpl_entry llm__tpl_tests[] = {
-    {"defined", "", llm__fn_is_type, ~LLM__M_UNDEF}, {"undefined", "", llm__fn_is_type, LLM__M_UNDEF}, {"none", "", llm__fn_is_type, 1 << LLM__V_NONE},
-    {"boolean", "", llm__fn_is_type, 1 << LLM__V_BOOL}, {"true", "", llm__fn_is_bool, 1}, {"false", "", llm__fn_is_bool, 0},
-    {"integer", "", llm__fn_is_type, 1 << LLM__V_INT | LLM__M_BIG}, {"float", "", llm__fn_is_type, 1 << LLM__V_FLOAT},
-    {"number", "", llm__fn_is_type, LLM__M_NUMBER | LLM__M_BIG}, {"string", "", llm__fn_is_type, LLM__M_STR},
-    {"mapping", "", llm__fn_is_type, LLM__M_DICT}, {"sequence", "", llm__fn_is_type, LLM__M_SEQUENCE},
+    {"defined", "", llm__fn_is_type, ~LLM__M_UNDEF}, {"undefined", "", llm__fn_is_type, LLM__M_UNDEF},
+    {"none", "", llm__fn_is_type, 1 << LLM__V_NONE}, {"boolean", "", llm__fn_is_type, 1 << LLM__V_BOOL}, {"true", "", llm__fn_is_bool, 1},
+    {"false", "", llm__fn_is_bool, 0}, {"integer", "", llm__fn_is_type, 1 << LLM__V_INT | LLM__M_BIG},
+    {"float", "", llm__fn_is_type, 1 << LLM__V_FLOAT}, {"number", "", llm__fn_is_type, LLM__M_NUMBER | LLM__M_BIG},
+    {"string", "", llm__fn_is_type, LLM__M_STR}, {"mapping", "", llm__fn_is_type, LLM__M_DICT},
+    {"sequence", "", llm__fn_is_type, LLM__M_SEQUENCE},
     {"iterable", "", llm__fn_is_type, LLM__M_SEQUENCE | LLM__M_LISTS | 1 << LLM__V_LOOP}, {"escaped", "", llm__fn_is_escaped, 0},
     {"callable", "", llm__fn_is_type, LLM__M_UNDEF | 1 << LLM__V_MACRO | 1 << LLM__V_FUNC | 1 << LLM__V_JOINER},
-    {"divisibleby", "num!", llm__fn_is_rest, 0}, {"even", "", llm__fn_is_rest, 0}, {"odd", "", llm__fn_is_rest, 1}, {"in", "seq!", llm__fn_is_compared, 'I'},
-    {"eq == equalto", "-b!", llm__fn_is_compared, 'E'}, {"ne !=", "-b!", llm__fn_is_compared, 'N'}, {"lt < lessthan", "-b!", llm__fn_is_compared, '<'},
-    {"le <=", "-b!", llm__fn_is_compared, 'L'}, {"gt > greaterthan", "-b!", llm__fn_is_compared, '>'}, {"ge >=", "-b!", llm__fn_is_compared, 'G'},
-    {"lower", "", llm__fn_is_case, 0}, {"upper", "", llm__fn_is_case, 1}, {"sameas", "other!", llm__fn_is_same, 0}, {"filter", "", llm__fn_is_named, 0},
-    {"test", "", llm__fn_is_named, 1}, {NULL, NULL, NULL, 0}};
+    {"divisibleby", "num!", llm__fn_is_rest, 0}, {"even", "", llm__fn_is_rest, 0}, {"odd", "", llm__fn_is_rest, 1},
+    {"in", "seq!", llm__fn_is_compared, 'I'}, {"eq == equalto", "-b!", llm__fn_is_compared, 'E'},
+    {"ne !=", "-b!", llm__fn_is_compared, 'N'}, {"lt < lessthan", "-b!", llm__fn_is_compared, '<'},
+    {"le <=", "-b!", llm__fn_is_compared, 'L'}, {"gt > greaterthan", "-b!", llm__fn_is_compared, '>'},
+    {"ge >=", "-b!", llm__fn_is_compared, 'G'}, {"lower", "", llm__fn_is_case, 0}, {"upper", "", llm__fn_is_case, 1},
+    {"sameas", "other!", llm__fn_is_same, 0}, {"filter", "", llm__fn_is_named, 0}, {"test", "", llm__fn_is_named, 1},
+    {NULL, NULL, NULL, 0}};
 
 static const llm__tpl_entry *llm__tpl_test_named(llm__str name) { return llm__tpl_entry_named(llm__tpl_tests, name); }
 
@@ -10051,7 +10232,8 @@ LLM__TPL_FN(llm__fn_raise_exception) {
 /* range(stop), range(start, stop, step): lazy, and of limited length as in jinja2's sandbox. */
 LLM__TPL_FN(llm__fn_range) {
     int one = a[1].type == LLM__V_UNSET;
-    llm__val part[3] = {llm__v_int(one ? 0 : llm__arg_int(x, a[0], 0)), llm__v_int(llm__arg_int(x, a[!one], 0)), llm__v_int(llm__arg_int(x, a[2], 1))};
+    llm__val part[3] = {llm__v_int(one ? 0 : llm__arg_int(x, a[0], 0)), llm__v_int(llm__arg_int(x, a[!one], 0)),
+                        llm__v_int(llm__arg_int(x, a[2], 1))};
     if (part[2].as.i == 0) return llm__tpl_fail(x, "range: the step is 0");
     llm__val v = llm__v_list(LLM__V_RANGE, llm__tpl_list(x, part, 3));
     int64_t n = x->err ? 0 : llm__v_range_len(v);
@@ -10079,8 +10261,8 @@ LLM__TPL_FN(llm__fn_cycler) {
     return llm__v_list(LLM__V_CYCLER, llm__tpl_list(x, g->v, g->n_pos));
 }
 
-/* strftime_now(format): transformers' clock, local time by the caller's offset, names in the C locale. Fields are handed to strftime one by one,
- * those that it does not know in every C library are left as they stand; %Z and %z are empty, as for Python's times without a zone. */
+/* strftime_now(format): transformers' clock, local time by the caller's offset, names in the C locale. Fields are handed to strftime one by
+ * one, those that it does not know in every C library are left as they stand; %Z and %z are empty, as for Python's times without a zone. */
 LLM__TPL_FN(llm__fn_strftime_now) {
     const int64_t span = 8640000000000; /* 100 million days */
     int64_t now = x->options->now ? x->options->now : (int64_t)llm__wall_clock();
@@ -10091,11 +10273,13 @@ LLM__TPL_FN(llm__fn_strftime_now) {
     locale_t c = llm__c_locale();
     for (size_t i = 0; i < f.n && llm__tpl_spend(x, 1); i++) {
         char out[128];
-        const size_t percent = f.p[i] == '%' && i + 1 < f.n, plain = percent && f.p[i + 1] == '-' && i + 2 < f.n; /* %-d: without leading zeros */
+        /* %-d: without leading zeros */
+        const size_t percent = f.p[i] == '%' && i + 1 < f.n, plain = percent && f.p[i + 1] == '-' && i + 2 < f.n;
         i += percent + plain;
         const char letter = f.p[i], field[4] = {'%', plain ? '-' : letter, plain ? letter : (char)0, 0};
         if (!percent || letter == '%') llm__tpl_put(x, llm__s(f.p + i, 1));
-        else if (letter && strchr("aAbBcCdDeFgGhHIjmMnprRStTuUVwWxXyY", letter)) llm__tpl_put(x, llm__s(out, strftime_l(out, sizeof out, field, &t, c)));
+        else if (letter && strchr("aAbBcCdDeFgGhHIjmMnprRStTuUVwWxXyY", letter))
+            llm__tpl_put(x, llm__s(out, strftime_l(out, sizeof out, field, &t, c)));
         else if (letter != 'Z' && letter != 'z') llm__tpl_putf(x, "%%%c", letter);
     }
     freelocale(c);
@@ -10107,7 +10291,9 @@ static const llm__tpl_entry llm__tpl_globals[] = {
     {"dict", NULL, llm__fn_dict, LLM__V_DICT}, {"namespace", NULL, llm__fn_dict, LLM__V_NAMESPACE}, {"joiner", "sep", llm__fn_joiner, 0},
     {"cycler", NULL, llm__fn_cycler, 0}, {"strftime_now", "format!", llm__fn_strftime_now, 0}, {NULL, NULL, NULL, 0}};
 
-/* ---- variables ---- */
+/* ---- variables ----
+ * A scope holds few variables, mostly `loop` and the target of a for, so it is searched from its begin, by the number that the parser gave
+ * the name. Setting always goes to the inner scope: {% set %} in a loop is gone after the turn, which is why templates use namespaces. */
 
 /* A new scope within another; NULL after an error. */
 static llm__scope *llm__tpl_scope(llm__tpl *x, llm__scope *up) {
@@ -10135,7 +10321,9 @@ static llm__val llm__tpl_lookup(llm__tpl *x, uint16_t name) {
     return x->context[name].type != LLM__V_UNSET ? x->context[name] : llm__v_text(LLM__V_UNDEF, x->t->name[name]);
 }
 
-/* ---- expressions ---- */
+/* ---- expressions ----
+ * A walk over the tree: each kind of node has a few lines that evaluate its children from left to right, as Python does, and combine
+ * them. */
 
 static llm__val llm__tpl_eval(llm__tpl *x, const llm__node *n);
 
@@ -10160,8 +10348,8 @@ static llm__val llm__tpl_eval_unary(llm__tpl *x, const llm__node *n) {
     return n->op == '-' ? llm__tpl_negate(x, v) : v.type == LLM__V_BOOL ? llm__v_int(v.as.i) : v;
 }
 
-/* Operands from left to right. `and` and `or` give the value of the operand that decides. a < b < c holds if both do; what stands behind a false
- * comparison is not evaluated. */
+/* Operands from left to right. `and` and `or` give the value of the operand that decides. a < b < c holds if both do; what stands behind a
+ * false comparison is not evaluated. */
 static llm__val llm__tpl_eval_chain(llm__tpl *x, const llm__node *n) {
     const int op = n->b->op, logic = op == 'A' || op == 'O', compare = strchr("EN<>GLIJ", op) != NULL;
     llm__val v = llm__tpl_eval(x, n->a);
@@ -10269,7 +10457,10 @@ static llm__val llm__tpl_eval(llm__tpl *x, const llm__node *n) {
 }
 
 /* ---- statements, run ----
- * A statement tells whether the block goes on, or whether the loop around it breaks or continues. */
+ * A statement tells whether the block goes on, or whether the loop around it breaks or continues. A block with a scope of its own (for,
+ * macro, block set, filter, with, generation) runs by llm__tpl_run_in, others in the scope that is open:
+ *
+ *   {% set x = 1 %}{% if true %}{% set x = 2 %}{% endif %}{% for i in [3] %}{% set x = i %}{% endfor %}{{ x }}     prints 2 */
 
 typedef enum llm__flow { LLM__FLOW_ON, LLM__FLOW_BREAK, LLM__FLOW_CONTINUE } llm__flow;
 
@@ -10301,14 +10492,15 @@ static llm__val llm__tpl_capture(llm__tpl *x, const llm__node *body, llm__scope 
     return llm__tpl_take(x, mark);
 }
 
-/* Runs a macro in a scope within the one it was defined in: parameters by position, by name, by default; then caller, varargs and kwargs, if the
- * body reads them, and errors for arguments that nobody takes. Its output is its value. */
+/* Runs a macro in a scope within the one it was defined in: parameters by position, by name, by default; then caller, varargs and kwargs,
+ * if the body reads them, and errors for arguments that nobody takes. Its output is its value. */
 static llm__val llm__tpl_call_macro(llm__tpl *x, const llm__vobject *m, const llm__args *g) {
     static const char *const rest_name[3] = {"caller", "varargs", "kwargs"};
     const llm__node *def = m->def;
     llm__scope *scope = llm__tpl_scope(x, m->scope);
     llm__vlist *varargs = llm__tpl_list(x, NULL, 0), *kwargs = llm__tpl_list(x, NULL, 0);
-    llm__val rest[3] = {llm__v_undef("caller"), llm__v_list(LLM__V_TUPLE, varargs), llm__v_list(LLM__V_DICT, kwargs)}, v = llm__v(LLM__V_UNDEF);
+    llm__val rest[3] = {llm__v_undef("caller"), llm__v_list(LLM__V_TUPLE, varargs), llm__v_list(LLM__V_DICT, kwargs)},
+             v = llm__v(LLM__V_UNDEF);
     uint8_t *used = (uint8_t *)llm__tpl_get(x, (size_t)g->n + 1);
     int k = 0;
     if (++x->calls > LLM__TPL_CALLS) llm__tpl_error(x, LLM_ERR_LIMIT, "macros call each other too deeply");
@@ -10479,7 +10671,9 @@ static llm__val llm__tpl_from_json(llm__tpl *x, const llm_json *doc, int node) {
     return llm__v_list(type == LLM_JSON_OBJECT ? LLM__V_DICT : LLM__V_LIST, l);
 }
 
-/* ---- opening and rendering ---- */
+/* ---- opening and rendering ----
+ * Opening copies the text, and tokens, names and constants are views of that copy. Rendering makes a struct llm__tpl on its stack, an arena
+ * and a buffer, all of its own: between two renders, or two threads, nothing is shared but the tree. */
 
 LLM_API void llm_template_close(llm_template *t) {
     if (!t) return;
@@ -10550,8 +10744,8 @@ static llm__val *llm__tpl_member(llm__tpl *x, const llm__val *v, const char *nam
     return v && v->type == LLM__V_DICT ? llm__tpl_dict_find(x, v->as.list, llm__v_str(llm__lit(name))) : NULL;
 }
 
-/* What chat servers do to a context before it is rendered: tools and documents are None where nothing is given, and tool-call arguments given as
- * JSON text become objects; what is no JSON object stays a text. */
+/* What chat servers do to a context before it is rendered: tools and documents are None where nothing is given, and tool-call arguments
+ * given as JSON text become objects; what is no JSON object stays a text. */
 static void llm__tpl_as_chat(llm__tpl *x) {
     static const char *const absent[2] = {"tools", "documents"};
     for (int i = 0; i < 2; i++) {
@@ -10600,8 +10794,8 @@ LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *co
  * >>chat   Reasoning apart from the answer, and what a chat template can do.
  * ============================================================================
  * Models that think first put it between two tags, in front of the answer. The opening tag may stand at the end of the prompt, so that the
- * model's text begins in the middle of its thoughts: the last tag of the prompt tells whether they are open. The parsers differ in their tags
- * and in what they take for granted without a tag (see the table).
+ * model's text begins in the middle of its thoughts: the last tag of the prompt tells whether they are open. The parsers differ in their
+ * tags and in what they take for granted without a tag (see the table).
  *
  * The splitter works on bytes as they arrive. It holds back what may be the beginning of a tag, never more than one tag and the white space
  * before it, so no half tag is ever shown, and what comes out does not depend on where the pieces were cut.
@@ -10736,9 +10930,16 @@ static int llm__chat_probe(const llm_template *t, const char *context, const cha
 LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out) {
     memset(out, 0, sizeof *out);
     out->tools = llm__map_get(&t->names, llm__s("tools", 5)) >= 0;
-    out->thinking_switch = llm__map_get(&t->names, llm__s("enable_thinking", 15)) >= 0 || llm__map_get(&t->names, llm__s("thinking", 8)) >= 0;
-    out->system_role = llm__chat_probe(t, "{\"messages\":[{\"role\":\"system\",\"content\":\"PR0BE\"},{\"role\":\"user\",\"content\":\"x\"}],\"bos_token\":\"\",\"eos_token\":\"\"}", "PR0BE", "\x01");
-    out->content_parts = llm__chat_probe(t, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"PR0BE\"}]}],\"bos_token\":\"\",\"eos_token\":\"\"}", "PR0BE", "type");
+    out->thinking_switch =
+        llm__map_get(&t->names, llm__s("enable_thinking", 15)) >= 0 || llm__map_get(&t->names, llm__s("thinking", 8)) >= 0;
+    out->system_role = llm__chat_probe(t,
+                                       "{\"messages\":[{\"role\":\"system\",\"content\":\"PR0BE\"},{\"role\":\"user\",\"content\":\"x\"}],"
+                                       "\"bos_token\":\"\",\"eos_token\":\"\"}",
+                                       "PR0BE", "\x01");
+    out->content_parts = llm__chat_probe(
+        t,
+        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"PR0BE\"}]}],\"bos_token\":\"\",\"eos_token\":\"\"}",
+        "PR0BE", "type");
 }
 /* ---- section: template, chat (end) ---- */
 
@@ -23260,15 +23461,15 @@ LLM_API const char *llm_chat_next(llm_chat *c) {
  * >>options   Options by name.
  * ============================================================================
  * One table says everything about the options of a program: spellings, type, range, place in a struct, help. Values come as text from argv
- * and the environment, or from JSON (a config file, a request's body), and take the same path, so that an option cannot mean one thing
- * on the command line and another in a request:
+ * and the environment, or from JSON (a config file, a request's body), and take the same path, so that an option cannot mean one thing on
+ * the command line and another in a request:
  *
  *   argv, environment: text ------> llm_options_set --> refused, ignored with a note, weaker than what is there, or
  *   JSON: value --text of it-----/                      llm__option_store --> range or word checked --> target + option->at
  *
- * The users of three other programs come with their habits, so many spellings are understood: vLLM's and llama.cpp's names beside ours, '_' for
- * '-', a dash that a word processor made long, --a=b, --no-a. What is not understood is refused with the nearest name that exists, never
- * passed over: an option that has no effect is worse than an error. Nothing here is global; one llm_options belongs to one thread. */
+ * The users of three other programs come with their habits, so many spellings are understood: vLLM's and llama.cpp's names beside ours, '_'
+ * for '-', a dash that a word processor made long, --a=b, --no-a. What is not understood is refused with the nearest name that exists,
+ * never passed over: an option that has no effect is worse than an error. Nothing here is global; one llm_options belongs to one thread. */
 
 /* Takes the first of the words "a|b=2|c" off a list of them. 0 at its end. */
 static int llm__option_next(const char **words, llm__str *word) {
@@ -23285,8 +23486,8 @@ static size_t llm__option_bare(llm__str word) {
 
 static char llm__option_dash(char c) { return (char)(c == '_' ? '-' : c); }
 
-/* 1 if `name` is one of the words; the number behind its '=', or 0, goes to *number. '_' or '-' makes no difference, nor does case, except in
- * names of one letter. */
+/* 1 if `name` is one of the words; the number behind its '=', or 0, goes to *number. '_' or '-' makes no difference, nor does case, except
+ * in names of one letter. */
 static int llm__option_among(const char *words, const char *name, size_t n, int32_t *number) {
     for (llm__str w; llm__option_next(&words, &w);) {
         size_t len = llm__option_bare(w), i = 0;
@@ -23410,7 +23611,8 @@ static llm_result llm__option_store(const llm_option *p, const char *said, const
             llm_text words;
             memset(&words, 0, sizeof words);
             llm__option_words(is_bool ? "true or false" : p->words, &words);
-            llm_result r = llm__error(LLM_ERR_ARG, "%s: %.80s, %s%s was expected", said, value, is_bool ? "" : "one of ", words.data ? words.data : "");
+            llm_result r = llm__error(LLM_ERR_ARG, "%s: %.80s, %s%s was expected", said, value, is_bool ? "" : "one of ",
+                                      words.data ? words.data : "");
             llm_text_free(&words);
             return r;
         }
@@ -23427,7 +23629,8 @@ LLM_API llm_result llm_options_set(llm_options *o, const llm_option *option, con
     if (option->kind == LLM_OPTION_IGNORED || option->kind == LLM_OPTION_IGNORED_FLAG) {
         if (!*given || source == LLM_FROM_USER) llm__option_note(o, said, " has no effect: ", option->help);
     } else {
-        if (*given == LLM_FROM_USER && option->kind != LLM_OPTION_LIST) llm__option_note(o, said, " is given twice, the last one counts", "");
+        if (*given == LLM_FROM_USER && option->kind != LLM_OPTION_LIST)
+            llm__option_note(o, said, " is given twice, the last one counts", "");
         llm_result r = llm__option_store(option, said, value, (char *)o->target + option->at);
         if (r) return r;
     }
@@ -23459,11 +23662,13 @@ static llm_result llm__option_arg(llm_options *o, int argc, char **argv, int *i)
     if (!value && p->kind != LLM_OPTION_REFUSED) {
         value = *i + 1 < argc ? argv[++*i] : NULL;
         size_t dashes = value ? llm__option_dashes(value) : 0;
-        if (!value || (dashes > 1 && llm_options_find(o, value + dashes, strcspn(value + dashes, "=")))) return llm__error(LLM_ERR_ARG, "%s: a value was expected", said);
+        if (!value || (dashes > 1 && llm_options_find(o, value + dashes, strcspn(value + dashes, "="))))
+            return llm__error(LLM_ERR_ARG, "%s: a value was expected", said);
     }
     llm_result r = llm_options_set(o, p, said, value, LLM_FROM_USER);
     /* vLLM's lists: --served-model-name a b c */
-    while (!r && p->kind == LLM_OPTION_LIST && p->low > 0 && *i + 1 < argc && !llm__option_dashes(argv[*i + 1])) r = llm_options_set(o, p, said, argv[++*i], LLM_FROM_USER);
+    while (!r && p->kind == LLM_OPTION_LIST && p->low > 0 && *i + 1 < argc && !llm__option_dashes(argv[*i + 1]))
+        r = llm_options_set(o, p, said, argv[++*i], LLM_FROM_USER);
     return r;
 }
 
@@ -23620,7 +23825,9 @@ static void llm__option_wrap(const char *text, llm_text *out) {
 LLM_API void llm_options_help(const llm_options *o, int group, llm_text *out) {
     for (int32_t i = 0; i < o->n; i++) {
         const llm_option *p = &o->table[i];
-        const char *names = p->names, *value = p->kind == LLM_OPTION_ENUM ? "NAME" : p->kind == LLM_OPTION_BOOL || !p->words ? "" : p->words;
+        const char *names = p->names, *value = p->kind == LLM_OPTION_ENUM                ? "NAME"
+                                               : p->kind == LLM_OPTION_BOOL || !p->words ? ""
+                                                                                         : p->words;
         char left[120];
         llm_text help;
         llm__str a, b;
@@ -23660,14 +23867,18 @@ LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_st
         llm_json_free(d);
         return llm__error(LLM_ERR_ARG, "%s: %.80s, a JSON object was expected", who, json);
     }
-    int on = llm_json_find(d, 0, "enable_early_stop"), size = llm_json_find(d, 0, "window_size"), limit = llm_json_find(d, 0, "threshold"), kind = llm_json_find(d, 0, "strategy");
+    int on = llm_json_find(d, 0, "enable_early_stop"), size = llm_json_find(d, 0, "window_size"), limit = llm_json_find(d, 0, "threshold"),
+        kind = llm_json_find(d, 0, "strategy");
     const char *strategy = llm_json_str(d, kind, &n);
     if (on >= 0 && !llm_json_bool(d, on, &enable)) r = llm__error(LLM_ERR_ARG, "%s: enable_early_stop must be true or false", who);
-    else if (size >= 0 && (!llm_json_int(d, size, &window) || window < 1 || window > INT32_MAX)) r = llm__error(LLM_ERR_ARG, "%s: window_size must be a whole number above 0", who);
-    else if (limit >= 0 && (!llm_json_num(d, limit, &threshold) || threshold < 0 || threshold > 1)) r = llm__error(LLM_ERR_ARG, "%s: threshold must be a number from 0 to 1", who);
+    else if (size >= 0 && (!llm_json_int(d, size, &window) || window < 1 || window > INT32_MAX))
+        r = llm__error(LLM_ERR_ARG, "%s: window_size must be a whole number above 0", who);
+    else if (limit >= 0 && (!llm_json_num(d, limit, &threshold) || threshold < 0 || threshold > 1))
+        r = llm__error(LLM_ERR_ARG, "%s: threshold must be a number from 0 to 1", who);
     else if (kind >= 0 && (!strategy || !llm__option_among("repetition", strategy, n, NULL)))
         r = llm__error(LLM_ERR_ARG, "%s: strategy %.40s is not supported, only repetition", who, strategy ? strategy : "of this type");
-    else if (flag && !enable) r = llm__error(LLM_ERR_ARG, "enable_early_stop is set and early_stop_config says false: they contradict each other");
+    else if (flag && !enable)
+        r = llm__error(LLM_ERR_ARG, "enable_early_stop is set and early_stop_config says false: they contradict each other");
     llm_json_free(d);
     if (r) return r;
     out->enable = enable;
