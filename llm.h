@@ -17959,12 +17959,22 @@ LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, c
  *   - Nothing sorts the vocabulary. The k-th value and the value where top-p ends come from a radix select; one
  *     pass compacts; a plain twin in the tests says the same by sorting.
  * Log-probabilities are the raw log-softmax, before any rule, summed in double. Rows that hold NaN or infinity
- * are refused, not sampled. */
+ * are refused, not sampled.
+ *
+ * Words used here. A row is `vocab` logits, float. A weight is exp((x - max) / temperature): the probability but for
+ * one common factor, so the largest is 1 and nothing overflows. A candidate is a token that the filters have left; its
+ * weight and id stand at the same index of two arrays (llm__scratch). One thread works on one row; the threads of the
+ * backend share the rows of a step (llm__run_jobs).
+ *
+ * Cost: a greedy choice reads the row three times (largest, sum, place), about 0.1 ms for 49,152 tokens; the forward
+ * pass before it takes 5 ms in a model of 135M weights. */
 /* ---- section: sampler, scheduler, engine, easy (begin) ---- */
-/* Kept room of stop strings and bad words: enough for any client, too little to slow a step down. */
+/* Limits of one request's lists: enough for any client, too little to slow a step down, for each stop string is
+ * looked for in every new byte of text. */
 enum { LLM__STOPS_MAX = 256, LLM__STOP_BYTES_MAX = 1 << 16, LLM__CHOICES_MAX = 128 };
 
-/* A strong mix of 64 bits (Stafford's variant 13 of the splitmix finaliser). */
+/* A strong mix of 64 bits (Stafford's variant 13 of the splitmix finaliser): a permutation in which each bit of x moves
+ * each bit of the result with probability 1/2. Random numbers, page keys and hash tables of this file are made of it. */
 static uint64_t llm__mix(uint64_t x) {
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
     x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
@@ -17972,13 +17982,15 @@ static uint64_t llm__mix(uint64_t x) {
 }
 
 /* A number in [0, 1) that depends on seed and position alone: no state, so no batch, preemption or backend can
- * change it. */
+ * change it. The upper 53 bits are what a double can hold. Two multipliers without a common pattern keep neighbouring
+ * seeds and neighbouring positions apart: choice i of a request uses seed + i. */
 static double llm__uniform(uint64_t seed, uint64_t position) {
     uint64_t key = llm__mix(seed + 0x9E3779B97F4A7C15u);
     return (double)(llm__mix(key ^ llm__mix(position * 0xD1342543DE82EF95u + 0x632BE59BD9B4E019u)) >> 11) * (1.0 / 9007199254740992.0);
 }
 
-/* Four lanes, by the compilers' vector extension: SSE2, NEON or plain code, the same bits everywhere. */
+/* Four lanes, by the vector extension that gcc and clang share: SSE2, NEON or plain code, the same bits everywhere,
+ * so that a sampled token does not depend on the instruction set where the logits do not. */
 typedef float llm__v4f __attribute__((vector_size(16)));
 typedef int32_t llm__v4i __attribute__((vector_size(16)));
 
@@ -17998,7 +18010,9 @@ LLM__INLINE llm__v4f llm__v4_load(const float *x) {
     return v;
 }
 
-/* e^x for x <= 0 to 2 units in the last place (Cephes' polynomial); 0 below -87. */
+/* e^x for x <= 0 to 2 units in the last place; 0 below -87. As in Cephes' expf: x = n ln 2 + r with |r| <= ln 2 / 2,
+ * where ln 2 is subtracted in two parts so that r keeps its last bits; a polynomial of degree 5 gives e^r; n goes
+ * straight into the exponent's bits. */
 LLM__INLINE llm__v4f llm__exp_neg(llm__v4f x) {
     llm__v4i small = x < llm__v4_all(-87.0f);
     llm__v4f c = llm__v4_pick(small, llm__v4_all(-87.0f), x);
@@ -18023,7 +18037,9 @@ static const float *llm__row_block(const float *x, int32_t left, float *copy) {
     return copy;
 }
 
-/* The largest value of a row. *bad is set if one is NaN or +infinity, or none is finite. */
+/* The largest value of a row. *bad is set if one is NaN or +infinity, or none is finite: then the model has failed
+ * and the request with it. -infinity alone is fine, it is what a ban writes. A NaN fails every comparison, so
+ * "not at most the largest float" finds both. */
 static float llm__row_max(const float *x, int32_t n, int *bad) {
     llm__v4f top[4]; /* four chains: a maximum takes several cycles */
     llm__v4i wrong = {0, 0, 0, 0};
@@ -18056,7 +18072,8 @@ LLM__INLINE double llm__sum_block(const float *w, int m) {
     return (lane[0] + lane[1]) + (lane[2] + lane[3]);
 }
 
-/* w = exp((x - max) * scale). Returns the sum. */
+/* w[i] = exp((x[i] - max) * scale) for the n values of a row; scale is 1 / temperature. Returns the sum. w may have been
+ * anything before; x and w must not overlap. */
 static double llm__exp_row(const float *x, float *w, int32_t n, float max, float scale) {
     double total = 0;
     float copy[LLM__ROW_BLOCK], out[LLM__ROW_BLOCK];
@@ -18076,7 +18093,8 @@ static double llm__exp_row(const float *x, float *w, int32_t n, float max, float
 /* Descending order of values; ties: the lower id first. */
 LLM__INLINE int llm__before(float a, int32_t a_id, float b, int32_t b_id) { return a > b || (a == b && a_id < b_id); }
 
-/* Restores a heap whose root is the last in llm__before's order. */
+/* Restores a heap below `at`, the only place where it may be broken. Its root is the worst that is kept, the last in
+ * llm__before's order: the one that a better value replaces. */
 static void llm__top_sift(llm_token_logprob *heap, int32_t n, int32_t at) {
     for (int32_t child; (child = 2 * at + 1) < n; at = child) {
         if (child + 1 < n && llm__before(heap[child].logprob, heap[child].id, heap[child + 1].logprob, heap[child + 1].id)) child++;
@@ -18087,7 +18105,9 @@ static void llm__top_sift(llm_token_logprob *heap, int32_t n, int32_t at) {
     }
 }
 
-/* The k largest of a row, best first, as x - log_sum. Returns how many: the smaller of k and n. */
+/* The k largest of a row, best first, as x - log_sum: the likeliest tokens with their log-probabilities. out: (k).
+ * Returns how many: the smaller of k and n. A heap of the best k seen so far makes this one pass with few changes:
+ * after the first thousand values hardly one gets in. Sorting the heap by taking out its worst gives the order. */
 static int32_t llm__top_logprobs(const float *x, int32_t n, int32_t k, double log_sum, llm_token_logprob *out) {
     k = LLM__MIN(k, n);
     for (int32_t i = 0; i < k; i++) out[i].id = i, out[i].logprob = x[i];
@@ -18107,7 +18127,7 @@ static int32_t llm__top_logprobs(const float *x, int32_t n, int32_t k, double lo
     return k;
 }
 
-/* Working memory of one thread that samples: taken when the engine opens. */
+/* Working memory of one thread that samples: taken when the engine opens, 12 bytes a token of the vocabulary. */
 typedef struct llm__scratch {
     float *x;      /* (vocab) processed logits */
     float *w;      /* (vocab) weights, then those of the candidates */
@@ -18126,8 +18146,11 @@ static int llm__scratch_open(llm__scratch *k, int32_t vocab, llm__arena *a) {
     return k->x && k->w && k->id && k->mass && k->allowed;
 }
 
-/* The value at which a descending sum of the weights (by_mass) or of ones reaches `target`; *above: the sum of what is larger. A radix
- * select: the bits of positive floats order as the floats do, so three histograms of 11, 11 and 10 bits find it without sorting. */
+/* The value at which a descending sum of the weights (by_mass) or of ones reaches `target`; *above: the sum of what is
+ * larger. With ones this is the target-th largest (top-k), with weights where the probable part ends (top-p). A radix
+ * select: the bits of positive floats order as the floats do, so three histograms of 11, 11 and 10 bits find it
+ * without sorting. Each level walks down from the largest bin to the one that crosses the target, and the next level
+ * looks only at the values of this bin. mass: (2048). */
 static float llm__select(const float *w, int32_t n, int by_mass, double target, double *mass, double *above) {
     static const int low[3] = {21, 10, 0}, width[3] = {11, 11, 10};
     uint32_t prefix = 0, bits;
@@ -18148,7 +18171,7 @@ static float llm__select(const float *w, int32_t n, int by_mass, double target, 
     return value;
 }
 
-/* Keeps the candidates above `least` and the first `ties` equal to it. */
+/* Keeps the candidates above `least` and the first `ties` equal to it, in place and in order. Returns how many. */
 static int32_t llm__keep(llm__scratch *k, int32_t n, float least, double ties) {
     int32_t m = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -18160,7 +18183,9 @@ static int32_t llm__keep(llm__scratch *k, int32_t n, float least, double ties) {
     return m;
 }
 
-/* The index whose share of the weights holds u of [0, 1), in order of index. */
+/* The index whose share of the weights holds u of [0, 1), in order of index: inversion of the cumulative sum. Blocks
+ * are skipped by their sums first, which are made in the same order as the total, so the walk ends inside; should
+ * rounding still carry it past the end, the last with any weight is taken. */
 static int32_t llm__draw(const float *w, int32_t n, double u) {
     double total = 0, sum = 0, block = 0;
     int32_t i = 0, last = 0;
@@ -18177,8 +18202,11 @@ static int32_t llm__draw(const float *w, int32_t n, double u) {
     return last;
 }
 
-/* Samples from the weights in k->w (n of them, the largest is 1): min-p, then top-k, then top-p, then the draw. *weight: the token's.
- * The tokens left are drawn in order of id. tests/test_sampler.c has a plain twin of it. */
+/* Samples from the weights in k->w (n of them, the largest is 1): min-p, then top-k, then top-p, then the draw. u: in
+ * [0, 1). *weight: the token's. The tokens left are drawn in order of id. As the largest weight is 1, min-p is a plain
+ * threshold. What top-p cuts off is known only at its end, but values so small that n of them together are less can be
+ * left out of the candidates at once, if they are counted in the sum: this spares most rows the copying.
+ * tests/test_sampler.c has a plain twin that sorts. */
 static int32_t llm__pick(llm__scratch *k, int32_t n, const llm_sampling *s, double u, float *weight) {
     double above, sum = 0;
     int32_t m = 0;
@@ -18214,8 +18242,9 @@ static int32_t llm__pick(llm__scratch *k, int32_t n, const llm_sampling *s, doub
     return k->id[i];
 }
 
-/* The distinct tokens of a sequence and how often each was generated, for the penalties. A list and an index over
- * it. */
+/* The distinct tokens of a sequence and how often each was generated, for the penalties: a list in the order of first
+ * use, and a hash table with open addressing over it. The penalties then touch as many logits as there are distinct
+ * tokens, not the whole vocabulary. A recomputed sequence keeps its history: what was output stays output. */
 typedef struct llm__history {
     int32_t n;
     uint32_t mask;      /* size of slot - 1; 0: no penalties, nothing is kept */
@@ -18272,8 +18301,9 @@ static void llm__ban_words(float *x, int32_t n, const llm__rules *r) {
     }
 }
 
-/* repetition: tokens of prompt or output, once an id; frequency and presence: of the output only; in this order,
- * on raw logits. */
+/* repetition: tokens of prompt or output, once an id, pushed away from the likely side whatever the sign of the logit
+ * (CTRL's rule); frequency (times the count) and presence: tokens of the output only; in this order, on raw logits, as
+ * in vLLM. */
 static void llm__penalise(float *x, int32_t n, const llm_sampling *s, const llm__history *h) {
     for (int32_t i = 0; i < h->n; i++) {
         int32_t id = h->id[i];
@@ -18293,7 +18323,8 @@ static void llm__ban_others(float *x, int32_t n, const uint32_t *allowed) {
     }
 }
 
-/* Changes one row of logits in place, in vLLM's order; x is a copy, (n). */
+/* Changes one row of logits in place, in vLLM's order; x is a copy, (n). Whatever a bias adds, a banned token stays
+ * at -infinity. */
 static void llm__rules_apply(const llm__rules *r, float *x, int32_t n) {
     const llm_sampling *s = r->s;
     if (r->allowed) llm__ban_others(x, n, r->allowed);
@@ -18386,7 +18417,8 @@ LLM_API int32_t llm_sample(const float *logits, int32_t n, const llm_sampling *s
     return id;
 }
 
-/* Checks one number of a sampling struct; NaN is in no range. */
+/* Checks one number of a sampling struct; NaN is in no range. The sentence names the field as the APIs spell it, the
+ * value, and what is allowed. */
 static llm_result llm__check_number(const char *name, double value, double low, double high, const char *allowed) {
     char text[40];
     if (value >= low && value <= high) return LLM_OK;
@@ -18478,7 +18510,7 @@ LLM_API llm_result llm_sampling_check(const llm_model *model, const llm_sampling
     return llm__check_sampling(s, model ? llm_model_get_info(model)->vocab_size : 0);
 }
 
-/* Zero means off for these; one form of off makes the rest simple. */
+/* Zero means off or the default for these; from here on there is one form of each, which makes the rest simple. */
 static void llm__sampling_resolve(llm_sampling *s) {
     if (s->repetition_penalty <= 0) s->repetition_penalty = 1;
     if (s->top_k < 0) s->top_k = 0;
@@ -21010,7 +21042,18 @@ LLM_API llm_result llm_matcher_mask(llm_matcher *m, uint32_t *words, int32_t *n_
  * collision costs a miss and never gives a wrong page. A page found is pinned in the look-up.
  *
  * Cached pages stand in a list in the order they were let go. A sequence lets go of its last page first, so tails
- * are evicted before the beginnings that more prompts share. Every operation takes constant time and no memory. */
+ * are evicted before the beginnings that more prompts share. Every operation takes constant time and no memory.
+ *
+ *            get                  publish, then the last drop
+ *     free ------> used (ref 1) ------------------------------> cached
+ *       ^           |   ^  hold / drop: ref + 1 / - 1             |  |
+ *       |  drop     |   +-------------- find (pins it) -----------+  |
+ *       +-----------+ (not published)                                |
+ *       +------------------------- get, when nothing is free --------+  (the oldest; its key is forgotten)
+ *
+ * free + cached + used = all, always; tests/test_sim.c checks this and that references are as many as table entries
+ * after every step. The idea is vLLM's (PagedAttention, Kwon et al. 2023), the chained keys are its automatic prefix
+ * caching; the secret keeps one client from guessing what others have asked by timing (salts part the clients). */
 
 typedef struct llm__kv_key {
     uint64_t a, b;
@@ -21074,10 +21117,11 @@ static llm_result llm__kv_open(llm__kv *kv, int32_t n_pages, int32_t page_tokens
     return LLM_OK;
 }
 
-/* Pages that can be had now. */
+/* Pages that can be had now: those that are free, and those that are kept only for a prompt that may never come. */
 static int32_t llm__kv_room(const llm__kv *kv) { return kv->n_free + kv->n_cached; }
 
-/* The key of `n` bytes that follow what `parent` stands for. */
+/* The key of `n` bytes that follow what `parent` stands for: two hashes with a secret each, into which the parent's two
+ * halves go crosswise, so that no half depends on one hash alone. */
 static llm__kv_key llm__kv_hash(const llm__kv *kv, llm__kv_key parent, const void *data, size_t n) {
     llm__kv_key k;
     k.a = llm__mix(llm__hash(data, n, kv->secret[0] ^ llm__mix(parent.a)) ^ parent.b);
@@ -21085,7 +21129,8 @@ static llm__kv_key llm__kv_hash(const llm__kv *kv, llm__kv_key parent, const voi
     return k;
 }
 
-/* Where a prompt's chain of keys begins. */
+/* Where a prompt's chain of keys begins. Requests with different salts share nothing; without one (NULL) they share,
+ * and "" is a salt. */
 static llm__kv_key llm__kv_root(const llm__kv *kv, const char *salt) {
     llm__kv_key none = {0, 0};
     return llm__kv_hash(kv, none, salt ? salt : "", salt ? strlen(salt) + 1 : 0);
@@ -21109,12 +21154,12 @@ static void llm__kv_forget(llm__kv *kv, int32_t page) {
     kv->known[page] = 0;
 }
 
-/* One more owner of a page. */
+/* One more owner of a page. A cached one leaves the list of what may be evicted. */
 static void llm__kv_hold(llm__kv *kv, int32_t page) {
     if (!kv->ref[page]++) llm__kv_unlink(kv, page);
 }
 
-/* One owner less. */
+/* One owner less. Without any the page is cached if it can be found again, else free. */
 static void llm__kv_drop(llm__kv *kv, int32_t page) {
     if (--kv->ref[page]) return;
     kv->released++;
@@ -21132,7 +21177,8 @@ static void llm__kv_drop(llm__kv *kv, int32_t page) {
     }
 }
 
-/* A page with one owner and no content, or -1 when every page is used. */
+/* A page with one owner and no content, or -1 when every page is used. What is free goes first; then the page that was
+ * let go longest ago is evicted. */
 static int32_t llm__kv_get(llm__kv *kv) {
     int32_t page = kv->first_free;
     if (page >= 0) {
@@ -21165,8 +21211,8 @@ static int32_t llm__kv_find(llm__kv *kv, llm__kv_key key, const int32_t *tokens)
     return page;
 }
 
-/* A used page is full and computed: from now on it can be found. Where an equal page is known already, that one
- * stays. */
+/* A used page is full and computed: from now on it can be found. tokens: (page_tokens) that it holds. Where an equal
+ * page is known already, that one stays: two prompts that were computed at the same time. */
 static void llm__kv_publish(llm__kv *kv, int32_t page, llm__kv_key key, const int32_t *tokens) {
     if (kv->no_cache || kv->known[page] || llm__kv_lookup(kv, key, tokens) >= 0) return;
     int32_t *bucket = &kv->bucket[key.a & kv->mask];
@@ -21177,7 +21223,7 @@ static void llm__kv_publish(llm__kv *kv, int32_t page, llm__kv_key key, const in
     *bucket = page;
 }
 
-/* Cached pages become free: what was known of them is forgotten. */
+/* Cached pages become free: what was known of them is forgotten. Used pages stay known. */
 static void llm__kv_flush(llm__kv *kv) {
     for (int32_t page; (page = kv->oldest) >= 0;) {
         llm__kv_unlink(kv, page);
@@ -21198,6 +21244,21 @@ static void llm__kv_flush(llm__kv *kv) {
  *   1. sequences that decode, oldest first: the budget always holds a row for each;
  *   2. prompts that have begun;
  *   3. new ones, while there is a place, pages and budget.
+ *
+ * A step of three sequences with a budget of 8 rows: two that decode and a prompt of which 6 tokens fit now. Only rows
+ * whose logits somebody wants are out rows:
+ *
+ *     row          0    1    2    3    4    5    6    7
+ *     sequence     0    1    2    2    2    2    2    2        seq_begin 0 1 2 8
+ *     position    41  507    0    1    2    3    4    5        seq_len   42 508 6
+ *     out row      0    1    -    -    -    -    -    -        (the prompt's last token is in a later step)
+ *
+ * The life of a sequence:
+ *
+ *     HELD ------> WAITING ------> RUNNING ------> DONE        also from HELD and WAITING: cancelled, late, failed
+ *     choices      ^    placed     |    its answer ends
+ *     2 .. n       |               |
+ *                  +-- gives way --+
  *
  * Pages. A new sequence takes the pages of all its tokens at once, so only decoding ever runs out of pages. Then the
  * latest sequence gives up its pages and waits again at its old place in the queue: its tokens stay, nothing that
@@ -21412,12 +21473,16 @@ struct llm_engine {
     pthread_mutex_t news_mutex;  /* recursive: held while callbacks run */
 };
 
-/* How often a sequence gives way. */
+/* How often a sequence gives way: enough for the latest to make room, not so often that it starves. */
 enum { LLM__PREEMPT_MAX = 3 };
 
-/* ---- order and lists ---- */
+/* ---- order and lists ----
+ * A sequence that waits stands in a list in order, one that runs in a short array in order; who is held or done is in
+ * neither. Requests that are not done are all in e->live, for sweeps. */
 
-/* 1 if a comes before b. */
+
+/* 1 if a comes before b: in the queue, and among those that run, where the last give way first. A request keeps its
+ * arrival when it is preempted, so it comes back before all that arrived later. */
 static int llm__seq_before(const llm__seq *a, const llm__seq *b) {
     const llm_request *p = a->request, *q = b->request;
     if (p->priority != q->priority) return p->priority < q->priority;
@@ -21425,7 +21490,7 @@ static int llm__seq_before(const llm__seq *a, const llm__seq *b) {
     return a->index < b->index;
 }
 
-/* Into the waiting list, from its end: the latest to arrive stands there. */
+/* Into the waiting list, from its end: the latest to arrive stands there, so the usual case takes one comparison. */
 static void llm__queue_put(llm_engine *e, llm__seq *s) {
     llm__seq *before = e->last_waiting;
     while (before && llm__seq_before(s, before)) before = before->prev;
@@ -21449,7 +21514,7 @@ static void llm__queue_take(llm_engine *e, llm__seq *s) {
     e->n_waiting--;
 }
 
-/* Among those that run, at its place in order. */
+/* Among those that run, at its place in order. The caller has seen that there is a place. */
 static void llm__running_put(llm_engine *e, llm__seq *s) {
     int32_t at = e->n_running++;
     for (; at > 0 && llm__seq_before(s, e->running[at - 1]); at--) e->running[at] = e->running[at - 1];
@@ -21473,9 +21538,12 @@ static void llm__note_news(llm_engine *e, llm_request *r) {
     e->news = r;
 }
 
-/* ---- pages of a sequence ---- */
+/* ---- pages of a sequence ----
+ * n_published <= n_computed / page_tokens: the pages that others may find. n_computed <= n_fed <= n_ids + n_ahead: what
+ * is in pages, what was handed over, what there is. n_pages covers n_fed at least. */
 
-/* Lets go of all pages, the last first. */
+
+/* Lets go of all pages, the last first (see >>kv). What they held must be computed again, or found in the cache. */
 static void llm__seq_release(llm_engine *e, llm__seq *s) {
     while (s->n_pages) llm__kv_drop(&e->kv, s->pages[--s->n_pages]);
     s->n_fed = s->n_computed = s->n_published = 0;
@@ -21487,7 +21555,8 @@ static void llm__swap_drop(llm_engine *e, llm__seq *s) {
     while (s->n_swap) e->swap_free[e->n_swap_free++] = s->swap[--s->n_swap];
 }
 
-/* Pages that became full and computed can be found from now on. */
+/* Pages that became full and computed can be found from now on: by other prompts, and by this sequence itself when it
+ * has to give way. The chain of keys goes on from where it was left. */
 static void llm__seq_publish(llm_engine *e, llm__seq *s) {
     int32_t size = e->kv.page_tokens;
     for (; (s->n_published + 1) * (int64_t)size <= s->n_computed; s->n_published++) {
@@ -21550,7 +21619,8 @@ static int llm__seq_place(llm_engine *e, llm__seq *s) {
     return 1;
 }
 
-/* Copies the computed pages to host memory, all or none. */
+/* Copies the computed pages to host memory, all or none: without room, or if the device cannot, the sequence is computed
+ * again. Pages that the prefix cache knows are copied too, for it may lose them meanwhile. */
 static void llm__swap_out(llm_engine *e, llm__seq *s) {
     int32_t n = llm__pages_of(e, s->n_computed);
     if (n > e->n_swap_free) return;
@@ -21584,14 +21654,16 @@ static int llm__frees_a_page(const llm_engine *e, const llm__seq *s) {
     return 0;
 }
 
-/* Who gives way to running[at]: the latest after it that would free a page and may be asked once more, else itself. */
+/* Who gives way to running[at]: the latest after it that would free a page and may be asked once more, else itself. So
+ * the first in order goes on whatever happens, and everything ends. */
 static llm__seq *llm__victim(const llm_engine *e, int32_t at) {
     for (int32_t i = e->n_running - 1; i > at; i--)
         if (e->running[i]->n_preempted < LLM__PREEMPT_MAX && llm__frees_a_page(e, e->running[i])) return e->running[i];
     return e->running[at];
 }
 
-/* Tokens of a sequence that no step has fed yet, one that the device is drawing included. */
+/* Tokens of a sequence that no step has fed yet, one that the device is drawing included. 0: it waits for its next
+ * token to be known, or for other beams. */
 static int32_t llm__seq_left(const llm__seq *s) { return s->n_ids + s->n_ahead - s->n_fed; }
 
 /* 1 if it feeds one token of its answer. */
@@ -21630,15 +21702,17 @@ static int llm__grow_pages(llm_engine *e, int32_t at) {
 
 /* ---- planning ---- */
 
-/* Rows of logits that the next n rows of a sequence ask for: one for each prompt token to be scored, one for the
- * next token. */
+/* Rows of logits that the next n rows of a sequence ask for: one for each prompt token to be scored (the row before it
+ * tells), one for the next token if these rows are the last. */
 static int32_t llm__rows_out(const llm__seq *s, int32_t n) {
     int32_t end = s->n_fed + n, last = n == llm__seq_left(s) && !s->request->score_only, scored = 0;
     if (s->request->prompt_logprobs) scored = LLM__MIN(end, s->n_prompt - 1) - LLM__MAX(s->n_fed, s->n_scored);
     return LLM__MAX(scored, 0) + last;
 }
 
-/* Adds as many of its rows as budget and output rows allow. */
+/* Adds as many of a sequence's rows to the step as budget and output rows allow, perhaps none. A prompt that is scored
+ * asks for a row of logits for each of its rows, so max_out limits its chunks; that is why echo never holds tokens x
+ * vocabulary. */
 static void llm__plan_rows(llm_engine *e, llm__flight *f, llm__seq *s) {
     int32_t n = llm__goes_on(e, s) ? LLM__MIN(llm__seq_left(s), e->p.max_rows - f->n_rows) : 0, over;
     while (n > 0 && (over = llm__rows_out(s, n) - (e->p.max_out - f->n_out)) > 0) n -= over;
@@ -21658,7 +21732,8 @@ static void llm__leave_queue(llm_engine *e, llm_request *r) {
     pthread_mutex_unlock(&e->mutex);
 }
 
-/* The first step of a request: queue time and cache hit are known now. */
+/* The first step of a request: queue time and cache hit are known now. Choices that follow later, and sequences that
+ * come back, change nothing. */
 static void llm__start_request(llm_engine *e, llm__seq *s) {
     llm_request *r = s->request;
     if (!r->fresh) return;
@@ -21681,7 +21756,8 @@ static int llm__admits(const llm_engine *e) {
     return e->p.delay_factor <= 0 || e->now - e->first_waiting->request->submitted > e->p.delay_factor * e->prompt_seconds;
 }
 
-/* Lets waiting sequences in while there is a place, pages and budget. */
+/* Lets waiting sequences in while there is a place, pages and budget. Strictly in order: if the first does not fit,
+ * nobody passes it, or a long prompt would never get its turn. */
 static void llm__admit(llm_engine *e, llm__flight *f) {
     while (e->first_waiting && e->n_running < e->p.max_seqs && f->n_rows < e->p.max_rows && f->n_out < e->p.max_out) {
         llm__seq *s = e->first_waiting;
@@ -21694,7 +21770,8 @@ static void llm__admit(llm_engine *e, llm__flight *f) {
     }
 }
 
-/* Chooses the rows of the next step. None: nothing can be done before a step in flight is applied. */
+/* Chooses the rows of the next step, f. None (f->n 0): nothing can be done before a step in flight is applied, or
+ * nothing is there. After a preemption nobody is let in: the pages are for those that run. */
 static void llm__plan(llm_engine *e, llm__flight *f) {
     int64_t preempted = e->count.preemptions;
     f->n = f->n_rows = f->n_out = 0;
@@ -21722,7 +21799,8 @@ static void llm__plan(llm_engine *e, llm__flight *f) {
 
 /* ---- the step descriptor ---- */
 
-/* Lets the device draw the sequence's next token where nothing but its logits decides about it. */
+/* Lets the device draw the sequence's next token where nothing but its logits decides about it, which is what llm_draw
+ * can say. Returns 1 if so. What the answer's text then does (stop strings, early stop) is found when the token comes. */
 static int llm__draw_ahead(llm_engine *e, const llm__seq *s, int32_t out_row) {
     const llm_sampling *p = &s->request->s;
     llm_draw *d = &e->draws[out_row];
@@ -21750,7 +21828,7 @@ static llm__job *llm__add_job(llm__flight *f, llm__seq *s, int32_t out_row, int3
 }
 
 /* The last row of an entry asks for the next token. If the device draws it and the answer may go on behind it, the
- * next step can be planned with it. */
+ * next step can be planned with it: the sequence is one token longer than its ids. */
 static void llm__fill_choice(llm_engine *e, llm__flight *f, llm__seq *s, int32_t out_row) {
     llm__job *job = llm__add_job(f, s, out_row, -1);
     job->drawn = llm__draw_ahead(e, s, out_row);
@@ -21759,7 +21837,8 @@ static void llm__fill_choice(llm_engine *e, llm__flight *f, llm__seq *s, int32_t
     s->ahead_row = out_row;
 }
 
-/* The rows of entry i, in the step's arrays from row `row` on. Returns the next row. */
+/* The rows of entry i, in the step's arrays from row `row` on, and the jobs for those whose logits are wanted. From here
+ * on they count as fed. Returns the next row. */
 static int32_t llm__fill_entry(llm_engine *e, llm__flight *f, int32_t i, int32_t row, int32_t *n_out) {
     llm__entry *p = &f->entry[i];
     llm__seq *s = p->seq;
@@ -21788,7 +21867,8 @@ static int32_t llm__fill_entry(llm_engine *e, llm__flight *f, int32_t i, int32_t
     return row;
 }
 
-/* Writes the plan as a step descriptor. */
+/* Writes the plan as a step descriptor. Its arrays are the engine's and are overwritten by the next plan: the device
+ * copies what it needs. */
 static void llm__fill_step(llm_engine *e, llm__flight *f, llm_step *step) {
     int32_t row = 0, n_out = 0;
     memset(step, 0, sizeof *step);
@@ -21833,7 +21913,7 @@ static void llm__seq_finish(llm_engine *e, llm__seq *s, llm_finish finish) {
     llm__note_news(e, r);
 }
 
-/* Ends every sequence of a request that has not ended. */
+/* Ends every sequence of a request that has not ended. error: a sentence for llm_request_error, or NULL. */
 static void llm__request_end(llm_engine *e, llm_request *r, llm_finish finish, const char *error) {
     if (error && r->n_done < r->n_seqs) snprintf(r->error, sizeof r->error, "%.250s", error);
     for (int32_t i = 0; i < r->n_seqs; i++) llm__seq_finish(e, &r->seq[i], finish);
@@ -21868,7 +21948,8 @@ static void llm__tell_news(llm_engine *e) {
     }
 }
 
-/* Takes in what was submitted. */
+/* Takes in what was submitted: the list is taken in one piece, so submitters hardly ever wait. Only a request's first
+ * sequence queues; the others are held until the prompt is computed. */
 static void llm__take_inbox(llm_engine *e) {
     pthread_mutex_lock(&e->mutex);
     llm_request *r = e->inbox_first;
@@ -21885,7 +21966,8 @@ static void llm__take_inbox(llm_engine *e) {
     }
 }
 
-/* Ends what was cancelled or is late. Looks only when there is a reason. */
+/* Ends what was cancelled or is late, in the queue, in its prompt or in its answer. Looks only when there is a reason:
+ * a new cancel, or the earliest deadline has come. */
 static void llm__sweep(llm_engine *e) {
     int cancels = __atomic_load_n(&e->n_cancels, __ATOMIC_ACQUIRE);
     if (cancels == e->cancels_seen && (e->next_deadline <= 0 || e->now < e->next_deadline)) return;
@@ -21916,14 +21998,16 @@ static int llm__is_stop(const llm_request *r, int32_t n, int32_t id) {
     return n >= r->s.min_tokens && llm__has_id(r->s.stop_token_ids, r->s.n_stop_token_ids, id);
 }
 
-/* Length of the longest prefix of the stop string that ends at the character c. */
+/* Length of the longest prefix of the stop string that ends at the character c, when the one before had `state`
+ * characters: a step of the automaton of Knuth, Morris and Pratt. No text is ever read twice. */
 static int32_t llm__stop_feed(const llm__stop *p, int32_t state, char c) {
     while (state > 0 && (state == p->len || p->text[state] != c)) state = p->border[state - 1];
     return p->text[state] == c ? state + 1 : 0;
 }
 
-/* Looks for stop strings in the text from `from` on, in the order of the list; the first found cuts the text.
- * Returns which, or -1. */
+/* Looks for stop strings in the text from `from` on, in the order of the list; the first found cuts the text, before it
+ * or after it. allowed: min_tokens is reached; before, the automata run all the same. Returns which, or -1. As in vLLM
+ * the prompt is never searched. */
 static int32_t llm__find_stop(llm__seq *s, size_t from, int allowed) {
     const llm_request *r = s->request;
     for (int32_t i = 0; i < r->s.n_stop; i++)
@@ -21937,7 +22021,8 @@ static int32_t llm__find_stop(llm__seq *s, size_t from, int allowed) {
     return -1;
 }
 
-/* Bytes of the text that can be shown: not what may yet become a stop string, and no half code point. */
+/* Bytes of the text that can be shown: not what may yet become a stop string, and no half code point. A client that
+ * streams never sees a byte that is taken back. */
 static size_t llm__showable(const llm__seq *s) {
     const llm_request *r = s->request;
     int32_t held = 0;
@@ -21953,7 +22038,8 @@ static size_t llm__showable(const llm__seq *s) {
 }
 
 /* Adds a token to ids and text and decides whether the answer ends: EOS, stop ids, stop strings, length, in this
- * order. early: early stop ends it with this token. */
+ * order, as in vLLM: a stop on the last allowed token is "stop". Only early stop yields to the length, as in
+ * FastDeploy. The ending token stands in the ids, not in the text. early: early stop ends it with this token. */
 static llm_finish llm__seq_append(llm_engine *e, llm__seq *s, int32_t id, int early) {
     llm_request *r = s->request;
     int32_t n = s->n_ids + 1 - s->n_prompt; /* output tokens, this one included */
@@ -21980,7 +22066,8 @@ static void llm__note_time(llm_request *r, double now) {
     if (r->metrics.first_token_time <= 0) r->metrics.first_token_time = r->metrics.arrival_time + (now - r->submitted);
 }
 
-/* A chosen token joins its sequence. The one that completes early stop's window is replaced by EOS. */
+/* A chosen token joins its sequence. The one that completes early stop's window is replaced by EOS, with EOS's own
+ * log-probability; one that ends the answer anyway is not. */
 static void llm__seq_accept(llm_engine *e, const llm__job *job, double now) {
     llm__seq *s = job->seq;
     llm_request *r = s->request;
@@ -22138,7 +22225,8 @@ static llm__seq *llm__beam_best(const llm_request *r, const int32_t *taken) {
 }
 
 /* A free sequence becomes the parent's continuation number `at`: it says again what the parent said (so text and stop
- * strings need no copies), then its own token. */
+ * strings need no copies), then its own token. Children have no pages yet. There are always free ones: at most `width`
+ * beams live, as many ends are kept, and twice as many children are made. */
 static llm__seq *llm__beam_child(llm_engine *e, llm__seq *parent, int32_t at) {
     llm_request *r = parent->request;
     llm__seq *s = r->seq;
@@ -22254,7 +22342,7 @@ static void llm__beams_advance(llm_engine *e, llm_request *r, double now) {
 }
 
 /* Books what an entry computed: full pages are published, a prompt's other choices fork. An ended sequence only gives
- * its pages back, when no step names them any more. */
+ * its pages back, when no step names them any more: the row that was computed in vain is never published. */
 static void llm__apply_entry(llm_engine *e, llm__flight *f, const llm__entry *p) {
     llm__seq *s = p->seq;
     llm_request *r = s->request;
@@ -22271,7 +22359,8 @@ static void llm__apply_entry(llm_engine *e, llm__flight *f, const llm__entry *p)
     if (s->index == 0 && s->n_ids == s->n_prompt && s->n_computed == s->n_prompt && !r->s.use_beam_search) llm__fork_choices(e, f, p);
 }
 
-/* Results of a step: what was computed is booked, rows are sampled in parallel and accepted in order. */
+/* Results of a step: what was computed is booked, rows are sampled in parallel and accepted in order, so that results
+ * do not depend on which thread was faster. A row that is not finite fails its request only. */
 static void llm__apply(llm_engine *e, llm__flight *f) {
     for (int32_t i = 0; i < f->n; i++) llm__apply_entry(e, f, &f->entry[i]);
     e->next_job = 0;
@@ -22298,11 +22387,24 @@ static void llm__apply(llm_engine *e, llm__flight *f) {
 /* ============================================================================
  * >>engine   Threads, backend, model and scheduler together; requests from the outside.
  * ============================================================================
- * llm__engine_new makes a scheduler over any driver; llm_engine_open opens backend and weights and gives it the
- * driver that runs them. One thread steps. Others submit (into an inbox), cancel (a flag), free (a count of two
- * owners: the caller and the engine) and poll (under the request's lock). A request's memory is taken in
- * llm_request_submit, in the caller's thread; what grows later is only text, which gets room for sixteen bytes a
- * token beforehand. So a step allocates nothing. */
+ * llm_engine_open opens backend and weights, takes the pages, and makes a scheduler over the driver that runs them.
+ * Tests make one over a driver of their own (llm__engine_alloc, parameters, llm__engine_init).
+ *
+ * Threads. One thread steps; whatever the scheduler knows is its own. Any thread may do the rest:
+ *     submit   checks, copies and tokenizes in the caller's thread, then puts the request into the inbox
+ *     cancel   sets a flag; the stepping thread sees it before it plans its next step
+ *     poll     reads what the request has, under the request's lock
+ *     free     gives up the caller's share: a request has two owners, the caller and the engine, and the last to
+ *              leave destroys it. So it may be freed at any moment, in a callback too
+ * Locks: engine->mutex (inbox, figures), request->mutex (outputs), engine->news_mutex (held while callbacks run, so
+ * that after llm_request_free none runs any more). Nobody holds two of the first kinds at once, and the stepping thread
+ * holds none while the device computes.
+ *
+ * Memory. All of a request's memory is taken in llm_request_submit; what grows later is only text, which gets room for
+ * sixteen bytes a token beforehand. So a step allocates nothing: tests/test_sim.c counts.
+ *
+ * Events are not stored. Each sequence knows how many of its tokens were polled and how much text may be shown after
+ * each, so a slow reader costs nothing and no queue can overflow. */
 
 /* Gives back all that an engine has, in whatever state of opening it is. Weights go before the backend they live on. */
 static void llm__engine_destroy(llm_engine *e) {
@@ -22317,7 +22419,8 @@ static void llm__engine_destroy(llm_engine *e) {
     LLM_FREE(e);
 }
 
-/* The arrays of a step. 0: no memory. */
+/* The arrays of a step, and of two steps what must be known until they are applied. Several that have the same type and
+ * length are cut from one. 0: no memory. */
 static int llm__engine_arrays(llm_engine *e) {
     size_t seqs = (size_t)e->p.max_seqs, rows = (size_t)e->p.max_rows, out = (size_t)e->p.max_out;
     llm__arena *a = &e->arena;
@@ -22368,7 +22471,8 @@ static llm_engine *llm__engine_alloc(void) {
     return e;
 }
 
-/* The scheduler of an engine whose parameters are set: over any driver, no model is needed. */
+/* The scheduler of an engine whose parameters are set: over any driver, no model is needed. On error the engine is to be
+ * destroyed. */
 static llm_result llm__engine_init(llm_engine *e) {
     const llm__engine_params *p = &e->p;
     e->p.n_workers = LLM__MAX(1, p->n_workers);
@@ -22383,11 +22487,12 @@ static llm_result llm__engine_init(llm_engine *e) {
     return LLM_OK;
 }
 
-/* ---- the driver that runs a model ---- */
+/* ---- the driver that runs a model ----
+ * The CPU computes a step at once, so it is used with lag 0: forward returns when all is done, collect has nothing to
+ * wait for, and the engine samples on the backend's threads. */
 
 static llm_result llm__drive_forward(void *ctx, const llm_step *step) { return llm__net_step(((llm_engine *)ctx)->net, step); }
 
-/* The CPU computes a step when it is handed over. */
 static llm_result llm__drive_collect(void *ctx) {
     (void)ctx;
     return LLM_OK;
@@ -22403,7 +22508,7 @@ static llm_result llm__drive_copy(void *ctx, const int32_t *from, const int32_t 
     return e->backend->kv_copy(e->ctx, from, to, n);
 }
 
-/* One page of every rank, to or from its place in host memory. */
+/* One page of every rank, to or from its place in host memory: slot after slot, in each the ranks one after the other. */
 static llm_result llm__drive_swap(void *ctx, int32_t page, int32_t slot, int out) {
     llm_engine *e = (llm_engine *)ctx;
     llm_result r = LLM_OK;
@@ -22414,7 +22519,7 @@ static llm_result llm__drive_swap(void *ctx, int32_t page, int32_t slot, int out
     return r;
 }
 
-/* Row work on the backend's threads, where it has some. */
+/* Row work on the backend's threads, where it has some: fn is called once with each i < n. */
 static void llm__drive_parallel(void *ctx, void (*fn)(void *arg, int i), void *arg, int n) {
     llm_engine *e = (llm_engine *)ctx;
     if (e->backend->parallel && n > 1) e->backend->parallel(e->ctx, fn, arg, n);
@@ -22431,7 +22536,9 @@ static double llm__drive_now(void *ctx) {
     return llm__now();
 }
 
-/* The library exports one function that returns its table; number and size of the interface must be ours. */
+/* The library exports one function that returns its table; number and size of the interface must be ours, so that a
+ * library of another version is refused instead of called. It stays loaded as long as the process: a backend in use
+ * cannot be taken away. */
 LLM_API llm_result llm_backend_load(const char *path, const llm_backend **out) {
     const llm_backend *(*get)(void);
     *out = NULL;
@@ -22445,7 +22552,7 @@ LLM_API llm_result llm_backend_load(const char *path, const llm_backend **out) {
     memcpy(&get, &symbol, sizeof get); /* C has no cast from data to functions */
     const llm_backend *b = get();
     if (b && b->abi == LLM_BACKEND_ABI && b->struct_size == sizeof *b) {
-        *out = b; /* stays loaded: its code runs as long as the process */
+        *out = b;
         return LLM_OK;
     }
     int abi = b ? (int)b->abi : 0, size = b ? (int)b->struct_size : 0;
@@ -22469,7 +22576,7 @@ static llm_result llm__engine_backend(const llm_engine_config *cfg, const llm_ba
                       (int)(*out)->struct_size, LLM_BACKEND_ABI, (int)sizeof(llm_backend));
 }
 
-/* Zero means default; contradictions are refused. */
+/* Zero means default; contradictions are refused with a sentence that has both numbers, before any memory is taken. */
 static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config *c) {
     int32_t own = llm__model_max_len(model);
     if (c->max_model_len < 0) return llm__error(LLM_ERR_ARG, "max_model_len: %d, must be above 0", (int)c->max_model_len);
@@ -22501,8 +22608,9 @@ static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config 
     return llm__check_early_stop(&c->early_stop);
 }
 
-/* How many pages: what all sequences need at most, or what the given memory holds. Without a given max_model_len a
- * short memory shortens it. */
+/* How many pages: what all sequences need at most, or what the given memory holds; without a given size at most half of
+ * the machine's memory. A single sequence of max_model_len must fit, or it could never end (the scheduler relies on
+ * it): a short memory shortens max_model_len, or is refused where the caller has given it. */
 static llm_result llm__engine_pages(llm_engine *e, const llm_engine_config *c, const llm__logger *log) {
     int64_t page_bytes = e->page_bytes * e->n_ranks, each = ((int64_t)e->p.max_len + c->block_size - 1) / c->block_size;
     int64_t memory = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE), n = each * c->max_num_seqs;
@@ -22530,7 +22638,8 @@ static llm_result llm__engine_swap(llm_engine *e, const llm_engine_config *c) {
     return e->swap_memory ? LLM_OK : llm__nomem();
 }
 
-/* Backend and weights. */
+/* Opens the backend with the sizes of the largest step, then the weights on it (minutes for large models; the
+ * progress callback may stop it). */
 static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     llm_backend_config b;
     llm__net_config n;
@@ -22564,7 +22673,8 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     return llm__net_open(&n, &e->net);
 }
 
-/* What the scheduler must know of the model and of the config. */
+/* What the scheduler must know of the model and of the config. eos_id is what early stop writes: the model's EOS, else
+ * the first id that ends an answer. */
 static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_engine_config *c) {
     const llm_model_info *info = llm_model_get_info(model);
     llm__engine_params *p = &e->p;
@@ -22638,14 +22748,15 @@ LLM_API void llm_engine_get_stats(const llm_engine *engine, llm_engine_stats *ou
 
 /* ---- stepping ---- */
 
-/* Fails the requests of a step. The engine goes on. */
+/* Fails the requests of a step that the device refused or broke off. Others, and the engine, go on: their pages were not
+ * written, for a step writes only pages of its own sequences. */
 static void llm__flight_fail(llm_engine *e, llm__flight *f) {
     char why[256];
     snprintf(why, sizeof why, "%.250s", llm_last_error());
     for (int32_t i = 0; i < f->n; i++) llm__request_end(e, f->entry[i].seq->request, LLM_FINISH_ERROR, why);
 }
 
-/* Hands a planned step to the device. */
+/* Hands a planned step to the device. From here to llm__flight_end its sequences keep their pages. */
 static llm_result llm__flight_begin(llm_engine *e, llm__flight *f) {
     llm_step step;
     llm__fill_step(e, f, &step);
@@ -22661,7 +22772,8 @@ static llm_result llm__flight_begin(llm_engine *e, llm__flight *f) {
     return r;
 }
 
-/* Waits for the oldest step in flight and applies it. */
+/* Waits for the oldest step in flight and applies it. Of a step that failed only the counts of what is in flight are
+ * left to be settled, for its requests have ended. */
 static llm_result llm__flight_end(llm_engine *e) {
     llm__flight *f = &e->flight[e->oldest_flight];
     llm_result r = e->p.driver.collect(e->p.driver.ctx);
@@ -22673,7 +22785,8 @@ static llm_result llm__flight_end(llm_engine *e) {
     return r;
 }
 
-/* Ends what is live, tells its callers, then gives everything back. */
+/* Ends what is live, waits for the device, tells callers, then gives everything back. Requests that their callers still
+ * hold are to be freed before. */
 LLM_API void llm_engine_close(llm_engine *e) {
     if (!e) return;
     llm__take_inbox(e);
@@ -22776,8 +22889,8 @@ static void *llm__carve(char *base, size_t *at, size_t count, size_t size) {
     return p;
 }
 
-/* Lays a sequence's arrays out in one block. They are not zeroed: memory that is not used is not touched. Returns
- * the size. */
+/* Lays a sequence's arrays out in one block: called once to measure (base NULL), once to place. They are not zeroed: an
+ * answer that may have 100,000 tokens and has ten touches a page of memory, not megabytes. Returns the size in bytes. */
 static size_t llm__seq_layout(llm__seq *s, char *base) {
     const llm_request *r = s->request;
     size_t at = 0, all = (size_t)s->n_prompt + (size_t)s->max_new, max_new = (size_t)s->max_new;
@@ -22803,7 +22916,8 @@ static size_t llm__seq_layout(llm__seq *s, char *base) {
     return at;
 }
 
-/* A sequence of the request, with everything it will need. */
+/* A sequence of the request, with everything it will need. prompt: (n_prompt) valid ids; max_new: tokens that its answer
+ * may have, 0 where the prompt is only scored. On error what was taken goes with the request. */
 static llm_result llm__seq_open(llm_request *r, int32_t index, const int32_t *prompt, int32_t n_prompt, int32_t max_new) {
     llm__seq *s = &r->seq[index];
     s->request = r;
@@ -22839,7 +22953,7 @@ static void *llm__keep_copy(llm_request *r, const void *from, size_t n) {
     return p;
 }
 
-/* The stop strings as automata. */
+/* The stop strings as automata, in memory of the request. */
 static llm_result llm__request_stops(llm_request *r) {
     int32_t n = r->s.n_stop;
     const char **list = (const char **)llm__arena_get(&r->arena, (size_t)n * sizeof *list);
@@ -22903,7 +23017,8 @@ static llm_result llm__request_copies(llm_request *r, const llm_request_config *
     return result;
 }
 
-/* How many tokens the answer may have. The prompt must leave room for one. */
+/* How many tokens the answer may have: what was asked for, but no more than the context has left. The prompt must leave
+ * room for one. Ids are checked here, for they may come from outside. */
 static llm_result llm__request_limits(llm_request *r, const int32_t *prompt, size_t n, int32_t *max_new) {
     const llm_engine *e = r->engine;
     if (!n) return llm__error(LLM_ERR_ARG, "prompt: it is empty, at least one token is needed");
@@ -22917,7 +23032,7 @@ static llm_result llm__request_limits(llm_request *r, const int32_t *prompt, siz
     return LLM_OK;
 }
 
-/* Room for the log-probabilities of the prompt. */
+/* Room for the log-probabilities of the prompt: per token the number asked for, never a row of the vocabulary. */
 static llm_result llm__request_scores(llm_request *r, size_t n) {
     int ok = 1;
     if (r->score_only && !r->s.prompt_logprobs) r->s.prompt_logprobs = 1;
@@ -22930,7 +23045,8 @@ static llm_result llm__request_scores(llm_request *r, size_t n) {
     return r->prompt_logprobs && r->prompt_counts && r->prompt_top ? LLM_OK : llm__nomem();
 }
 
-/* Fills a new request from its config and its prompt's tokens. */
+/* Fills a new request from its config and its prompt's tokens. Here the seed is drawn if none was given, and a request
+ * learns how many sequences it has: one for each choice, four times the width for beams. */
 static llm_result llm__request_fill(llm_request *r, const llm_request_config *cfg, const int32_t *prompt, size_t n) {
     llm_engine *e = r->engine;
     int32_t max_new = 0;
@@ -22962,7 +23078,8 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
     return result;
 }
 
-/* Into the inbox, unless it is full. */
+/* Into the inbox, unless max_queue requests wait already. Its number is its place in order. The stepping thread wakes
+ * if it sleeps in llm_engine_wait. */
 static llm_result llm__request_enqueue(llm_engine *e, llm_request *r) {
     pthread_mutex_lock(&e->mutex);
     int full = e->n_fresh >= e->p.max_queue;
@@ -23016,7 +23133,8 @@ LLM_API void llm_request_cancel(llm_request *r) {
     pthread_mutex_unlock(&e->mutex);
 }
 
-/* A request that still runs is cancelled, and lives on until the engine has let go of it. */
+/* A request that still runs is cancelled, and lives on until the engine has let go of it. Taking news_mutex waits for a
+ * callback that runs in the stepping thread; inside a callback it is ours already. */
 LLM_API void llm_request_free(llm_request *r) {
     if (!r) return;
     llm_engine *e = r->engine;
@@ -23048,7 +23166,8 @@ static llm__seq *llm__request_answer(const llm_request *r, int32_t index) {
 /* 1 if there is a token or an end that was not polled yet. */
 static int llm__seq_has_news(const llm__seq *s) { return s && (s->n_polled < s->n_ids - s->n_prompt || (s->finish && !s->end_polled)); }
 
-/* Fills the event from the sequence's next token, or its end. */
+/* Fills the event from the sequence's next token, or its end. The text is what became showable since the event before;
+ * with the end comes all the rest. */
 static void llm__fill_event(llm_request *r, llm__seq *s, int32_t index, llm_event *event) {
     int32_t n = s->n_ids - s->n_prompt, at = s->n_polled;
     memset(event, 0, sizeof *event);
@@ -23076,12 +23195,12 @@ static void llm__fill_event(llm_request *r, llm__seq *s, int32_t index, llm_even
     event->text_len = r->piece.len;
 }
 
-/* Events are not stored: each sequence knows how many of its tokens were polled, so no queue can overflow. */
+/* Choices take turns: the one of which fewest tokens were polled comes first. */
 LLM_API int llm_request_poll(llm_request *r, llm_event *event) {
     int32_t found = -1;
     llm__seq *best = NULL;
     pthread_mutex_lock(&r->mutex);
-    for (int32_t i = 0; i < r->s.n; i++) { /* answers take turns */
+    for (int32_t i = 0; i < r->s.n; i++) {
         llm__seq *s = llm__request_answer(r, i);
         if (llm__seq_has_news(s) && (!best || s->n_polled < best->n_polled)) best = s, found = i;
     }
@@ -23169,9 +23288,12 @@ LLM_API const char *llm_finish_str(llm_finish f) {
     return f >= LLM_FINISH_NONE && f <= LLM_FINISH_ERROR ? names[f] : "";
 }
 
-/* ---- the forward pass itself ---- */
+/* ---- the forward pass itself ----
+ * For teaching, for tests and for programs with a loop of their own: sequence i owns the i-th stretch of max_pages
+ * pages for as long as no request runs, so nothing is planned, shared or cached. */
 
-/* Rows of several sequences with page tables of their own: sequence i owns the i-th stretch of pages. */
+/* One step of n sequences: counts[i] tokens from position at[i] on of sequence seqs[i], ids one after the other. The
+ * logits of the last n_logits rows of each go to `logits`. */
 static llm_result llm__raw_step(llm_engine *e, int32_t n, const int32_t *seqs, const int32_t *at, const int32_t *counts, const int32_t *ids,
                                 int32_t n_logits, float *logits) {
     llm_step step;
@@ -23260,14 +23382,17 @@ LLM_API int32_t llm_logits_size(const llm_engine *e) { return e->p.vocab; }
  * ============================================================================
  * llm_load opens a model and an engine for one sequence. A conversation is a list of messages kept as JSON text;
  * each turn is rendered by the model's own template from the beginning and submitted whole: the prefix cache knows
- * all but the latest words of it. */
+ * all but the latest words of it, so a long conversation costs no more than its last turn. Everything runs in the
+ * caller's thread: llm_chat_next steps the engine until there is something to show. This is also the example of how
+ * the calls of >>api-request belong together. */
 
 struct llm {
     llm_model *model;
     llm_engine *engine;
 };
 
-/* One sequence and a context for talking unless cfg says otherwise: a context of 128k tokens would take gigabytes. */
+/* One sequence and a context for talking unless cfg says otherwise: a context of 128k tokens would take gigabytes. What
+ * was opened before an error is closed again; llm_last_error says why. */
 LLM_API llm *llm_load(const char *path, const llm_engine_config *cfg) {
     llm_model_config m;
     llm_engine_config c;
@@ -23328,7 +23453,8 @@ struct llm_chat {
     llm_request *request;
 };
 
-/* Adds a message as JSON text: any bytes are safe there. */
+/* Adds a message as JSON text: any bytes are safe there, and the template reads the same tree as from a server's
+ * request. */
 static void llm__chat_add(llm_text *messages, const char *role, const char *text, size_t len) {
     llm_text_str(messages, messages->len ? ",{\"role\":\"" : "{\"role\":\"");
     llm_text_str(messages, role);
@@ -23357,7 +23483,7 @@ static void llm__chat_cut(llm_chat *c, size_t len) {
     c->messages.failed = 0;
 }
 
-/* The request goes, what it said so far becomes a message. */
+/* The request goes, what it said so far becomes a message: the next turn is rendered with it. */
 LLM_API llm_result llm_chat_stop(llm_chat *c) {
     if (!c->request) return LLM_OK;
     llm_request_free(c->request);
@@ -23380,7 +23506,7 @@ LLM_API void llm_chat_free(llm_chat *c) {
     LLM_FREE(c);
 }
 
-/* A plain transcript, for models without a template. */
+/* A plain transcript, "User: ... Assistant:", for models without a template: base models continue it well enough. */
 static void llm__chat_plain(const llm_json *doc, llm_text *out) {
     for (int m = llm_json_first(doc, llm_json_find(doc, 0, "messages")); m >= 0; m = llm_json_next(doc, m)) {
         size_t len;
@@ -23393,7 +23519,7 @@ static void llm__chat_plain(const llm_json *doc, llm_text *out) {
     llm_text_str(out, "Assistant:");
 }
 
-/* The whole conversation as a prompt. *plain: it is the transcript. */
+/* The whole conversation as a prompt, by the model's own template, else as the plain transcript (*plain). */
 static llm_result llm__chat_render(llm_chat *c, llm_text *prompt, int *plain) {
     llm_text context;
     llm_json *doc = NULL;
