@@ -22142,6 +22142,7 @@ static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
     rules.output = s->ids + s->n_prompt;
     rules.n_output = n;
     rules.also = LLM__MAX(e->p.eos_id, 0);
+    rules.allowed = NULL;
     if (job->drawn) {
         job->choice = *e->p.driver.drawn(e->p.driver.ctx, job->out_row);
     } else if (r->s.use_beam_search) {
