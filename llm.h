@@ -4411,23 +4411,27 @@ static int llm__rx_next(llm__rx_run *r, size_t *start, size_t *end) {
  * >>tokenizer   From text to ids and back.
  * ============================================================================
  * Four kinds of files say how a model reads text: tokenizer.json (Hugging Face), a GGUF header, SentencePiece's tokenizer.model, and
- * tiktoken's rank files. All become one llm__tokenizer, which runs the same five stages:
+ * tiktoken's rank files. All become one llm__tokenizer, which runs the same chain of small steps over a list of spans of the text:
  *
- *     added tokens  text such as <|im_end|> is cut out, before and once more after normalizing (an index of sorted strings finds them)
+ *     added         cuts out text such as <|im_end|>, which becomes a token at once and is passed over by all that follows
  *     normalizers   rewrite what is left: Unicode forms, lower case, space to U+2581, ...
+ *     added         once more, for tokens that are to be found in normalized text
  *     words         cut it into words by regexes and the like, which no token crosses; bytes become letters of GPT-2's byte alphabet
  *     model         BPE, Unigram, WordPiece or WordLevel turns each word into ids
  *     frame         BOS, EOS and their like around the ids
  *
- * Normalizers and cutters are lists of small steps; most of Hugging Face's are a regex with a behaviour, so that a handful of kinds
- * remains. BPE keeps its symbols in a linked list and the mergeable pairs in a heap, so a word of n letters (Gemma makes one word of a
- * whole prompt) takes n log n. It serves three sources: ranked pairs, scores of the merged text (SentencePiece), ranks of the merged
- * text (tiktoken). Decoding is a chain of steps through which tokens are pushed one at a time; decoding a whole list pushes them all,
- * so that streamed and whole text are equal by construction. The references are Hugging Face's library for tokenizer.json, llama.cpp
- * for GGUF and sentencepiece for tokenizer.model. Where they drop bytes without a sound (a byte-level vocabulary that lacks some bytes)
- * so do we.
+ * Most of Hugging Face's normalizers and cutters are a regex with a behaviour, so that a handful of kinds of steps remains, and one table
+ * (llm__parts) says which steps a component of tokenizer.json stands for. BPE (Sennrich et al. 2016) keeps its symbols in a linked list
+ * and the mergeable pairs in a heap, so a word of n letters (Gemma makes one word of a whole prompt) takes n log n. It serves three
+ * sources: ranked pairs, scores of the merged text (SentencePiece), ranks of the merged text (tiktoken). Unigram (Kudo 2018) is a Viterbi
+ * search. Decoding is a chain of steps through which tokens are pushed one at a time; decoding a whole list pushes them all, so that
+ * streamed and whole text are equal by construction.
  *
- * A tokenizer is immutable once open; everything an encode or decode changes lives in a struct of that call. */
+ * The references are Hugging Face's library for tokenizer.json, llama.cpp for GGUF and sentencepiece for tokenizer.model. Where they drop
+ * bytes without a sound (a byte-level vocabulary that lacks some bytes) so do we.
+ *
+ * A tokenizer is immutable once open and may be used by any thread; everything an encode or decode changes lives in a struct of that
+ * call. While one is being built, t->result holds the first failure, and what comes after it does nothing. */
 
 typedef struct llm__vocab_data { /* a GGUF vocabulary; pointers stay valid while the file is mapped */
     const char *model, *pre;     /* tokenizer.ggml.model ("llama", "gpt2", "t5", "bert") and .pre; NULL: absent */
@@ -4444,23 +4448,25 @@ typedef struct llm__vocab_data { /* a GGUF vocabulary; pointers stay valid while
 
 typedef enum llm__tok_model { LLM__TOK_BPE, LLM__TOK_UNIGRAM, LLM__TOK_WORDPIECE, LLM__TOK_WORDLEVEL } llm__tok_model;
 
+/* Kinds of steps. The first line cuts spans, the second rewrites them; the third decodes, as do STRIP, REPLACE and METASPACE. */
 typedef enum llm__tok_kind {
-    LLM__TOK_FORM, LLM__TOK_LOWER, LLM__TOK_STRIP, LLM__TOK_REPLACE, LLM__TOK_PREPEND, LLM__TOK_CHARSMAP, LLM__TOK_BYTES,
-        LLM__TOK_CHINESE, LLM__TOK_SPM, /* normalizers */
-    LLM__TOK_SPLIT, LLM__TOK_METASPACE, LLM__TOK_SCRIPTS, /* cutters; also BYTES */
-    LLM__TOK_FALLBACK, LLM__TOK_FUSE, LLM__TOK_UTF8, LLM__TOK_JOIN, LLM__TOK_SUFFIX, LLM__TOK_CONTINUE,
-        LLM__TOK_CTC /* decoders; also BYTES, STRIP, REPLACE, METASPACE */
+    LLM__TOK_ADDED, LLM__TOK_SPLIT, LLM__TOK_SCRIPTS,
+    LLM__TOK_FORM, LLM__TOK_LOWER, LLM__TOK_STRIP, LLM__TOK_REPLACE, LLM__TOK_PREPEND, LLM__TOK_CHARSMAP, LLM__TOK_BYTES, LLM__TOK_CHINESE, LLM__TOK_SPM, LLM__TOK_METASPACE,
+    LLM__TOK_LETTERS, LLM__TOK_UTF8, LLM__TOK_FALLBACK, LLM__TOK_FUSE, LLM__TOK_JOIN, LLM__TOK_SUFFIX, LLM__TOK_CONTINUE, LLM__TOK_CTC
 } llm__tok_kind;
 
+/* What becomes of the matches of a SPLIT. */
 enum { LLM__SPLIT_REMOVED, LLM__SPLIT_ISOLATED, LLM__SPLIT_PREVIOUS, LLM__SPLIT_NEXT, LLM__SPLIT_CONTIGUOUS };
+/* Which words METASPACE puts its mark in front of: all, the one that begins the text, none. */
 enum { LLM__PREPEND_ALWAYS, LLM__PREPEND_FIRST, LLM__PREPEND_NEVER };
 enum { LLM__TOK_MAX_STEPS = 64, LLM__TOK_MAX_DEPTH = 16, LLM__TOK_MAX_TEXT = 1 << 30, LLM__TOK_MAX_ADDED = 1024 };
 
 typedef struct llm__tok_step {
     llm__tok_kind kind;
     llm__regex *re;      /* what REPLACE and SPLIT look for; NULL: nothing */
-    llm__str text, with; /* REPLACE: with; PREPEND, METASPACE, STRIP, SUFFIX, CONTINUE, CTC: text */
-    int a, b;            /* FORM: which; STRIP: left, right; SPLIT: behaviour, invert; METASPACE: scheme; BYTES: prefix a space */
+    llm__str text, with; /* REPLACE: with, and the text to look for when it decodes; PREPEND, METASPACE, STRIP, SUFFIX, CONTINUE, CTC: text */
+    int a, b;            /* ADDED, FORM: which; STRIP: left, right; SPLIT: behaviour, invert; METASPACE: scheme; REPLACE: one character;
+                            CONTINUE, CTC: clean up */
 } llm__tok_step;
 
 typedef struct llm__tok_steps {
@@ -4469,10 +4475,19 @@ typedef struct llm__tok_steps {
 } llm__tok_steps;
 
 enum { /* what a token is */
-    LLM__TOKEN_KNOWN = 1, LLM__TOKEN_SPECIAL = 2, LLM__TOKEN_ADDED = 4, LLM__TOKEN_BYTE = 8, LLM__TOKEN_UNUSED = 16,
-        LLM__TOKEN_PLAIN = 32, /* its text is meant literally */
+    LLM__TOKEN_KNOWN = 1, LLM__TOKEN_SPECIAL = 2, LLM__TOKEN_ADDED = 4, LLM__TOKEN_BYTE = 8, /* <0x0A>: stands for a byte */
+    LLM__TOKEN_UNUSED = 16, LLM__TOKEN_PLAIN = 32, /* decodes to its text, no matter how others do */
+    LLM__TOKEN_USER = 64,                          /* user-defined in SentencePiece's sense */
+    /* how an added token is found */
     LLM__ADDED_WORD = 1, LLM__ADDED_LSTRIP = 2, LLM__ADDED_RSTRIP = 4, LLM__ADDED_NORMALIZED = 8, LLM__ADDED_SPECIAL = 16
 };
+
+typedef struct llm__token {
+    llm__str text;
+    float score;   /* Unigram: log-probability; BPE by text: order, larger first */
+    uint32_t rank; /* BPE by text: order, smaller first; UINT32_MAX: nothing merges into it */
+    uint8_t type;  /* 0: there is no such id */
+} llm__token;
 
 typedef struct llm__added {
     llm__str text;
@@ -4488,7 +4503,7 @@ typedef struct llm__index_entry {
 
 typedef struct llm__index {
     llm__index_entry *v;
-    size_t n;
+    size_t n, cap;
     uint32_t first[257]; /* where strings that begin with a byte start */
 } llm__index;
 
@@ -4506,58 +4521,67 @@ typedef struct llm__charsmap { /* SentencePiece's replacements: a double array o
 typedef struct llm__tokenizer {
     const char *kind;
     int32_t n_vocab, bos_id, eos_id, pad_id, unk_id; /* ids -1: none */
-    llm__arena arena;
-    llm__str *token;         /* (n_vocab) */
-    uint8_t *type;           /* (n_vocab) */
-    float *score;            /* (n_vocab) Unigram, or BPE by text; else NULL */
-    llm__map ids;            /* of the model's vocabulary; ids from n_vocab on are parts of merges that are no tokens */
     llm__tok_model model;
-    llm__merge *merge;       /* open hash; NULL: the merged text is looked up */
+    llm__token *token;       /* (n_vocab) */
+    size_t token_cap;
+    llm__map ids;            /* of the model's vocabulary; ids from n_vocab on are parts of merges that are no tokens */
+    size_t max_token;        /* bytes of the longest token */
+    /* BPE */
+    llm__merge *merge;       /* open hash of pairs; NULL: the merged text is looked up */
     size_t merge_cap;
-    uint32_t *priority;      /* (n_vocab) of merged text; NULL: ranked pairs */
-    int bytes;               /* BPE begins with bytes, not code points */
-    int whole;               /* a word that is a token is not taken apart */
-    int barrier;             /* BPE: a code point that is no token stays between its neighbours */
-    int fuse_unk, byte_fallback, drop_unknown, alphabet_fallback, whole_newlines;
+    int bytes;               /* begins with bytes, not code points */
+    int whole;               /* a word that is a token is not taken apart; 2: only one that begins with a newline */
+    int barrier;             /* a code point that is no token stays between its neighbours */
+    int fuse_unk, byte_fallback, drop_unknown, alphabet_fallback; /* what becomes of unknown characters */
     int32_t byte_id[256];    /* of <0x00> ..., -1 */
     int32_t char_id[0x180];  /* of the first code points: saves look-ups */
-    llm__str prefix, suffix; /* continuing_subword_prefix, end_of_word_suffix */
-    int max_word;            /* WordPiece: longer words are unknown */
-    size_t max_token;        /* bytes of the longest token */
-    double unk_score;
-    llm__index pieces;       /* Unigram */
+    llm__str prefix, suffix; /* continuing_subword_prefix (WordPiece's too), end_of_word_suffix */
     llm__index user;         /* SentencePiece's user-defined tokens, which the model itself keeps whole */
+    /* Unigram, WordPiece */
+    llm__index pieces;
+    double unk_score;        /* of an unknown character */
+    int max_word;            /* longer words are unknown */
+    /* Encoding around the model */
     llm__added *added;
-    int32_t n_added;
+    size_t n_added, added_cap;
     llm__index early, late;  /* added tokens sought before and after normalizing */
     int longest_first;       /* added tokens are sought in llama.cpp's order */
-    llm__tok_steps normalizers, words, decoders;
+    llm__tok_steps normalizers, words; /* each begins with ADDED */
+    llm_tokens before, after; /* the frame */
+    llm__uni_norm *norm;
+    llm__charsmap charsmap;
+    int space_prefix, spm_merge_spaces, spm_suffix_space; /* SPM: a space in front; runs of spaces are one; the space goes behind */
+    /* Decoding */
+    llm__tok_steps decoders;
     int literal;             /* tokens stand for bytes by themselves: decoders begin with UTF8 */
-    int space_prefix;        /* the encoder puts a space in front */
     int strip;               /* literal: decoding drops a first space, of the first token (1), or of all tokens until there is text (2) */
     int escaped_spaces;      /* literal: U+2581 in a token is a space */
     int byte_letters;        /* literal: tokens are in the byte alphabet */
-    int spm_merge_spaces, spm_suffix_space;
-    int32_t *before, *after; /* frame */
-    int n_before, n_after;
-    llm__uni_norm *norm;
-    llm__charsmap charsmap;
+    /* Building */
+    llm__arena arena;
+    llm_result result;
+    int64_t max_id;          /* an id this large is refused: a far id must not make a table of 2^31 */
+    const llm__logger *log;
 } llm__tokenizer;
 
-/* ---- the byte alphabet of GPT-2: every byte is a printable character, most of ASCII itself ---- */
+static const llm__str llm__spm_mark = {"\xE2\x96\x81", 3}; /* U+2581, SentencePiece's visible space */
+static const llm__str llm__blank = {" ", 1}, llm__nothing = {"", 0}, llm__bad_utf8 = {"\xEF\xBF\xBD", 3};
 
-static int32_t llm__byte_letter(int b) {
-    return b <= 32 ? 256 + b : b >= 127 && b <= 160 ? 289 + b - 127 : b == 173 ? 323 : b;
-}
+/* The bytes of a text, never a NULL pointer. */
+static llm__str llm__text_str(const llm_text *t) { return llm__s(t->data ? t->data : "", t->len); }
+
+static void llm__add_str(llm_text *out, llm__str s) { llm_text_add(out, s.p, s.n); }
+
+static int llm__starts(llm__str s, llm__str with) { return s.n >= with.n && !memcmp(s.p, with.p, with.n); }
+
+/* ---- The byte alphabet of GPT-2: every byte is a printable character, most of ASCII itself, others U+0100 and following ---- */
+
+static int32_t llm__byte_letter(int b) { return b <= 32 ? 256 + b : b >= 127 && b <= 160 ? 289 + b - 127 : b == 173 ? 323 : b; }
 
 /* The byte of a letter, or -1. */
 static int llm__letter_byte(int32_t c) {
     if (c >= 256) return c < 289 ? c - 256 : c < 323 ? c - 289 + 127 : c == 323 ? 173 : -1;
     return llm__byte_letter(c) == c ? c : -1;
-}
-
-static void llm__bytes_to_letters(llm__str s, llm_text *out) {
-    for (size_t i = 0; i < s.n; i++) llm__uni_put(out, llm__byte_letter((uint8_t)s.p[i]));
 }
 
 /* Appends the bytes of a token of letters; one with other characters is appended as it is. */
@@ -4566,16 +4590,25 @@ static void llm__letters_to_bytes(llm__str s, llm_text *out) {
     for (size_t at = 0; at < s.n;) {
         int b = llm__letter_byte(llm__uni_next(s, &at));
         char c = (char)b;
-        if (b < 0) {
-            out->len = before;
-            llm_text_add(out, s.p, s.n);
-            return;
-        }
         llm_text_add(out, &c, 1);
+        if (b >= 0 || out->failed) continue;
+        out->len = before;
+        llm__add_str(out, s);
+        return;
     }
 }
 
-/* ---- an index of strings ---- */
+/* ---- An index of strings ---- */
+
+static void llm__index_add(llm__index *x, llm__str s, int32_t value, llm_result *result) {
+    if (!s.n) return;
+    if (!llm__grow((void **)&x->v, &x->cap, x->n + 1, sizeof *x->v)) {
+        *result = llm__nomem();
+        return;
+    }
+    x->v[x->n].s = s;
+    x->v[x->n++].value = value;
+}
 
 static int llm__index_compare(const void *a, const void *b) {
     const llm__index_entry *x = (const llm__index_entry *)a, *y = (const llm__index_entry *)b;
@@ -4584,7 +4617,7 @@ static int llm__index_compare(const void *a, const void *b) {
     return x->s.n != y->s.n ? (x->s.n < y->s.n ? -1 : 1) : x->value < y->value ? -1 : x->value > y->value;
 }
 
-/* Sorts what is in v; of equal strings the one with the least value stays. No string is empty. */
+/* Sorts what is in v; of equal strings the one with the least value stays. */
 static void llm__index_build(llm__index *x) {
     size_t n = 0;
     if (x->n > 1) qsort(x->v, x->n, sizeof *x->v, llm__index_compare);
@@ -4597,15 +4630,10 @@ static void llm__index_build(llm__index *x) {
     }
 }
 
-/* Narrows [*lo, *hi), whose strings agree in their first `depth` bytes, to those with byte c next. */
-static void llm__index_step(const llm__index *x, size_t *lo, size_t *hi, size_t depth, uint8_t c) {
-    size_t bound[2];
-    if (!depth) {
-        *lo = x->first[c];
-        *hi = x->first[c + 1];
-        return;
-    }
-    for (int k = 0; k < 2; k++) {
+/* Narrows [*lo, *hi), whose strings agree in their first `depth` bytes, to those with byte c next. 1 if one of them ends there: *lo. */
+static int llm__index_step(const llm__index *x, size_t *lo, size_t *hi, size_t depth, uint8_t c) {
+    size_t bound[2] = {x->first[c], x->first[c + 1]};
+    for (int k = 0; depth && k < 2; k++) {
         size_t a = *lo, b = *hi;
         while (a < b) {
             size_t mid = (a + b) / 2;
@@ -4617,45 +4645,45 @@ static void llm__index_step(const llm__index *x, size_t *lo, size_t *hi, size_t 
     }
     *lo = bound[0];
     *hi = bound[1];
+    return *lo < *hi && x->v[*lo].s.n == depth + 1;
 }
 
-/* The entry of the longest string that the text begins with, or -1. */
-static int64_t llm__index_longest(const llm__index *x, const char *p, size_t n) {
+/* The entry of the longest string that the text begins with, or NULL. */
+static const llm__index_entry *llm__index_longest(const llm__index *x, llm__str s) {
     size_t lo = 0, hi = x->n;
-    int64_t best = -1;
-    for (size_t i = 0; i < n && lo < hi; i++) {
-        llm__index_step(x, &lo, &hi, i, (uint8_t)p[i]);
-        if (lo < hi && x->v[lo].s.n == i + 1) best = (int64_t)lo;
-    }
+    const llm__index_entry *best = NULL;
+    for (size_t i = 0; i < s.n && lo < hi; i++)
+        if (llm__index_step(x, &lo, &hi, i, (uint8_t)s.p[i])) best = &x->v[lo];
     return best;
 }
 
-/* ---- what a call of encode keeps ---- */
+/* ---- What a call of encode keeps ---- */
 
 typedef struct llm__span {
-    uint32_t at, n;
+    uint32_t at, n; /* in the text of its list */
+    int32_t id;     /* a token that was found here, which later steps pass over; -1: text */
+    int begin;      /* 1: the text begins here */
 } llm__span;
 
-typedef struct llm__words { /* words of a text */
+typedef struct llm__spans {
     llm_text text;
     llm__span *v;
     size_t n, cap;
-    int failed;
-} llm__words;
+} llm__spans;
 
-typedef struct llm__symbol {
-    int32_t id, prev, next; /* id -1: no token */
-    uint32_t at;            /* where its text begins in the word */
+typedef struct llm__symbol { /* of BPE */
+    int32_t id, prev, next;  /* id -1: no token; -2 - id: a user-defined token; prev INT32_MIN: merged into its neighbour */
+    uint32_t at;             /* where its text begins in the word */
 } llm__symbol;
 
-typedef struct llm__pair { /* a pair that may be merged */
-    uint64_t key;           /* priority << 32 | left symbol */
-    int32_t id;             /* of the merged token */
+typedef struct llm__pair { /* of symbols that may be merged */
+    uint64_t key;          /* priority << 32 | left symbol */
+    int32_t id;            /* of the merged token */
 } llm__pair;
 
 typedef struct llm__best { /* Unigram: the best way to a position */
     double score;
-    uint32_t from;
+    uint32_t from; /* UINT32_MAX: none yet */
     int32_t id;
 } llm__best;
 
@@ -4664,8 +4692,8 @@ typedef struct llm__encode {
     llm_tokens *out;
     int flags;
     llm__rx_run rx;
-    llm__words words, next;
-    llm_text text, spare, scratch;
+    llm__spans now, next; /* before and after the step that runs */
+    llm_text scratch;
     llm__symbol *symbol;
     size_t symbol_cap;
     llm__pair *heap;
@@ -4681,17 +4709,39 @@ static int llm__encode_fail(llm__encode *e, llm_result r) {
     return 0;
 }
 
-static void llm__words_add(llm__words *w, size_t at, size_t n) {
-    if (!n) return;
-    if (!llm__grow((void **)&w->v, &w->cap, w->n + 1, sizeof *w->v)) {
-        w->failed = 1;
-        return;
-    }
-    w->v[w->n].at = (uint32_t)at;
-    w->v[w->n++].n = (uint32_t)n;
+static void llm__encode_free(llm__encode *e) {
+    llm__rx_end(&e->rx);
+    llm_text_free(&e->now.text);
+    llm_text_free(&e->next.text);
+    llm_text_free(&e->scratch);
+    LLM_FREE(e->now.v);
+    LLM_FREE(e->next.v);
+    LLM_FREE(e->symbol);
+    LLM_FREE(e->heap);
+    LLM_FREE(e->best);
 }
 
-/* ---- normalizers ---- */
+/* A span of the list that is being made; empty ones vanish. */
+static void llm__span_add(llm__encode *e, size_t at, size_t n, int32_t id, int begin) {
+    llm__spans *w = &e->next;
+    if (!n) return;
+    if (!llm__grow((void **)&w->v, &w->cap, w->n + 1, sizeof *w->v)) {
+        llm__encode_fail(e, LLM_ERR_NOMEM);
+        return;
+    }
+    llm__span *s = &w->v[w->n++];
+    s->at = (uint32_t)at;
+    s->n = (uint32_t)n;
+    s->id = id;
+    s->begin = begin;
+}
+
+/* The part [from, end) of a span; the first part of the text's first span begins the text. */
+static void llm__span_part(llm__encode *e, const llm__span *of, size_t from, size_t end, int32_t id) {
+    llm__span_add(e, of->at + from, end - from, id, of->begin && !from);
+}
+
+/* ---- Steps that rewrite ---- */
 
 static uint32_t llm__charsmap_unit(const llm__charsmap *m, size_t i) {
     uint32_t u = 0;
@@ -4699,9 +4749,10 @@ static uint32_t llm__charsmap_unit(const llm__charsmap *m, size_t i) {
     return u;
 }
 
-/* What the start of s is replaced with: *taken bytes of it (0: nothing). longest: of several the longest, else the shortest. */
+/* What the start of s is replaced with: *taken bytes of it (0: nothing). longest: of several the longest, else the shortest. The double array
+ * is Darts-clone's: a unit has a label (low byte, 31), a leaf flag (8) and the offset to its children (10-30, times 256 if 9 is set). */
 static llm__str llm__charsmap_find(const llm__charsmap *m, llm__str s, int longest, size_t *taken) {
-    llm__str with = llm__s("", 0);
+    llm__str with = llm__nothing;
     *taken = 0;
     if (!m->n_units) return with;
     uint32_t unit = llm__charsmap_unit(m, 0);
@@ -4736,292 +4787,331 @@ static size_t llm__grapheme_end(llm__str s, size_t at) {
 
 /* Hugging Face's Precompiled: short graphemes as a whole, else character by character. */
 static void llm__norm_charsmap(const llm__charsmap *m, llm__str s, llm_text *out) {
-    size_t taken;
-    for (size_t at = 0; at < s.n;) {
-        size_t end = llm__grapheme_end(s, at);
-        if (end - at < 6) {
+    for (size_t at = 0, end = 0, taken; at < s.n;) {
+        size_t next = at;
+        if (at >= end) {
+            end = llm__grapheme_end(s, at);
             llm__str with = llm__charsmap_find(m, llm__s(s.p + at, end - at), 0, &taken);
-            if (taken) {
-                llm_text_add(out, with.p, with.n);
+            if (end - at < 6 && taken) {
+                llm__add_str(out, with);
                 at = end;
                 continue;
             }
         }
-        while (at < end) {
-            size_t next = at;
-            (void)llm__uni_next(s, &next);
-            llm__str with = llm__charsmap_find(m, llm__s(s.p + at, next - at), 0, &taken);
-            llm_text_add(out, taken ? with.p : s.p + at, taken ? with.n : next - at);
-            at = next;
-        }
+        (void)llm__uni_next(s, &next);
+        llm__str one = llm__s(s.p + at, next - at), with = llm__charsmap_find(m, one, 0, &taken);
+        llm__add_str(out, taken ? with : one);
+        at = next;
     }
 }
 
 /* SentencePiece's own normalizer: the longest replacement wins, user-defined tokens are left alone, spaces are merged and escaped. */
 static void llm__norm_spm(const llm__tokenizer *t, llm__str s, llm_text *out) {
-    const char *space = t->escaped_spaces ? "\xE2\x96\x81" : " ";
+    llm__str space = t->escaped_spaces ? llm__spm_mark : llm__blank;
     int in_word = 0, merge = t->spm_merge_spaces, prefix = t->space_prefix && !t->spm_suffix_space, prefixed = prefix && !merge;
-    if (prefixed && s.n) llm_text_str(out, space);
-    for (size_t at = 0, taken; at < s.n;) {
-        int64_t user = llm__index_longest(&t->user, s.p + at, s.n - at);
-        llm__str with = user >= 0 ? t->user.v[user].s : llm__charsmap_find(&t->charsmap, llm__s(s.p + at, s.n - at), 1, &taken);
-        if (user >= 0) taken = with.n;
-        if (!taken) {
-            size_t next = at;
-            (void)llm__uni_next(s, &next);
-            with = llm__s(s.p + at, taken = next - at);
-        }
+    if (prefixed && s.n) llm__add_str(out, space);
+    for (size_t at = 0, taken; at < s.n; at += taken) {
+        llm__str rest = llm__s(s.p + at, s.n - at), with;
+        const llm__index_entry *user = llm__index_longest(&t->user, rest);
+        if (user) with = user->s, taken = with.n;
+        else with = llm__charsmap_find(&t->charsmap, rest, 1, &taken);
+        if (!taken) (void)llm__uni_next(rest, &taken), with = llm__s(rest.p, taken);
         for (size_t i = 0; i < with.n; i++) {
-            if (with.p[i] != ' ') {
-                if (!in_word && merge && (prefixed || prefix)) llm_text_str(out, space);
-                in_word = prefixed = 1;
-                llm_text_add(out, with.p + i, 1);
-            } else {
+            if (with.p[i] == ' ') {
                 in_word = 0;
-                if (!merge) llm_text_str(out, space);
+                if (!merge) llm__add_str(out, space);
+                continue;
             }
+            if (!in_word && merge && (prefixed || prefix)) llm__add_str(out, space);
+            in_word = prefixed = 1;
+            llm_text_add(out, with.p + i, 1);
         }
-        at += taken;
     }
-    if (t->spm_suffix_space && prefixed) llm_text_str(out, space);
-}
-
-/* Puts spaces around Chinese characters, as BERT does (with its own idea of which those are). */
-static void llm__norm_chinese(llm__str s, llm_text *out) {
-    for (size_t at = 0; at < s.n;) {
-        int32_t c = llm__uni_next(s, &at);
-        int chinese = (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
-            (c >= 0x2A700 && c <= 0x2B81F) ||
-                      (c >= 0x2B920 && c <= 0x2CEAF) || (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
-        if (chinese) llm_text_add(out, " ", 1);
-        llm__uni_put(out, c);
-        if (chinese) llm_text_add(out, " ", 1);
-    }
-}
-
-static void llm__norm_lower(llm__str s, llm_text *out) {
-    for (size_t at = 0; at < s.n;) {
-        int32_t c = llm__uni_next(s, &at);
-        if (c == 0x130) llm_text_str(out, "i\xCC\x87"); /* the only one that becomes two */
-        else llm__uni_put(out, llm__uni_case(c, 1));
-    }
+    if (t->spm_suffix_space && prefixed) llm__add_str(out, space);
 }
 
 /* White space cut off at the left, the right. */
 static llm__str llm__strip(llm__str s, int left, int right) {
     size_t from = 0, end = s.n;
-    for (size_t next = 0; left && from < s.n && llm__uni_space(llm__uni_next(s, &next)); ) from = next;
+    for (size_t next = 0; left && from < s.n && llm__uni_space(llm__uni_next(s, &next));) from = next;
     for (size_t at; right && end > from; end = at) {
-        size_t next = at = end - 1;
-        while (at > from && end - at < 4 && ((uint8_t)s.p[at] & 0xC0) == 0x80) at--;
-        next = at;
+        size_t next = at = llm__uni_back(s.p, end);
         if (!llm__uni_space(llm__uni_next(s, &next))) break;
     }
     return llm__s(s.p + from, end - from);
 }
 
-static void llm__norm_replace(llm__encode *e, const llm__tok_step *step, llm__str s, llm_text *out) {
+/* Replaces all matches of a regex (NULL: there are none). */
+static llm_result llm__replace_regex(llm__rx_run *rx, const llm__regex *re, llm__str s, llm__str with, llm_text *out) {
     size_t from, end, done = 0;
     int found = 0;
-    if (step->re) {
-        llm__rx_begin(&e->rx, step->re, s.p, s.n);
-        while ((found = llm__rx_next(&e->rx, &from, &end)) > 0) {
-            llm_text_add(out, s.p + done, from - done);
-            llm_text_add(out, step->with.p, step->with.n);
-            done = end;
-        }
-        if (found < 0) llm__encode_fail(e, e->rx.result);
+    if (re) llm__rx_begin(rx, re, s.p, s.n);
+    while (re && (found = llm__rx_next(rx, &from, &end)) > 0) {
+        llm_text_add(out, s.p + done, from - done);
+        llm__add_str(out, with);
+        done = end;
+    }
+    llm_text_add(out, s.p + done, s.n - done);
+    return found < 0 ? rx->result : LLM_OK;
+}
+
+/* Replaces every `from` (empty: none), appending to out. */
+static void llm__replace_all(llm__str s, llm__str from, llm__str to, llm_text *out) {
+    size_t done = 0;
+    for (size_t at = 0; from.n && at + from.n <= s.n;) {
+        const char *hit = (const char *)memchr(s.p + at, from.p[0], s.n - at - from.n + 1);
+        if (!hit) break;
+        at = (size_t)(hit - s.p) + 1;
+        if (memcmp(hit, from.p, from.n)) continue;
+        llm_text_add(out, s.p + done, at - 1 - done);
+        llm__add_str(out, to);
+        done = at += from.n - 1;
     }
     llm_text_add(out, s.p + done, s.n - done);
 }
 
-/* Runs one normalizer on s, appending to out. */
-static void llm__normalize_step(llm__encode *e, const llm__tok_step *step, llm__str s, llm_text *out) {
+/* Changes one character at a time: lower case; spaces around Chinese characters; letters for bytes. */
+static void llm__norm_chars(llm__tok_kind kind, llm__str s, llm_text *out) {
+    for (size_t at = 0; at < s.n;) {
+        int32_t c = kind == LLM__TOK_BYTES ? llm__byte_letter((uint8_t)s.p[at++]) : llm__uni_next(s, &at);
+        int apart = kind == LLM__TOK_CHINESE && llm__uni_among(llm__uni_chinese, LLM__COUNT(llm__uni_chinese), c);
+        if (apart) llm_text_str(out, " ");
+        if (kind == LLM__TOK_LOWER && c == 0x130) llm_text_str(out, "i\xCC\x87"); /* the only one that becomes two */
+        else llm__uni_put(out, kind == LLM__TOK_LOWER ? llm__uni_case(c, 1) : c);
+        if (apart) llm_text_str(out, " ");
+    }
+}
+
+/* Runs a step that rewrites on one span, appending to out. begin: the text begins there. */
+static void llm__rewrite(llm__encode *e, const llm__tok_step *step, llm__str s, int begin, llm_text *out) {
+    llm_result r = LLM_OK;
     switch (step->kind) {
-    case LLM__TOK_FORM:
-        llm__uni_normalize(e->t->norm, (llm__uni_form)step->a, s, out);
-        break;
-    case LLM__TOK_LOWER: llm__norm_lower(s, out); break;
-    case LLM__TOK_STRIP:
-        s = llm__strip(s, step->a, step->b);
-        llm_text_add(out, s.p, s.n);
-        break;
-    case LLM__TOK_REPLACE: llm__norm_replace(e, step, s, out); break;
-    case LLM__TOK_PREPEND:
-        if (s.n) llm_text_add(out, step->text.p, step->text.n);
-        llm_text_add(out, s.p, s.n);
-        break;
+    case LLM__TOK_FORM: llm__uni_normalize(e->t->norm, (llm__uni_form)step->a, s, out); break;
+    case LLM__TOK_STRIP: llm__add_str(out, llm__strip(s, step->a, step->b)); break;
+    case LLM__TOK_REPLACE: r = llm__replace_regex(&e->rx, step->re, s, step->with, out); break;
     case LLM__TOK_CHARSMAP: llm__norm_charsmap(&e->t->charsmap, s, out); break;
-    case LLM__TOK_BYTES: llm__bytes_to_letters(s, out); break;
-    case LLM__TOK_CHINESE: llm__norm_chinese(s, out); break;
-    default: llm__norm_spm(e->t, s, out);
+    case LLM__TOK_SPM: llm__norm_spm(e->t, s, out); break;
+    case LLM__TOK_PREPEND:
+        llm__add_str(out, step->text);
+        llm__add_str(out, s);
+        break;
+    case LLM__TOK_METASPACE:
+        if (s.p[0] != ' ' && !llm__starts(s, step->text) && (step->a == LLM__PREPEND_ALWAYS || (step->a == LLM__PREPEND_FIRST && begin)))
+            llm__add_str(out, step->text);
+        llm__replace_all(s, llm__blank, step->text, out);
+        break;
+    default: llm__norm_chars(step->kind, s, out);
     }
+    if (r) llm__encode_fail(e, r);
 }
 
-/* The text after all normalizers; it lies in s, e->text or e->spare. */
-static llm__str llm__normalize(llm__encode *e, llm__str s) {
-    for (int i = 0; i < e->t->normalizers.n && !e->result; i++) {
-        llm_text *out = s.p == e->text.data ? &e->spare : &e->text;
-        out->len = 0;
-        llm__normalize_step(e, &e->t->normalizers.v[i], s, out);
-        if (out->failed || out->len > LLM__TOK_MAX_TEXT) llm__encode_fail(e, LLM_ERR_NOMEM);
-        s = llm__s(out->data ? out->data : "", out->len);
-    }
-    return s;
-}
+/* ---- Steps that cut ---- */
 
-/* ---- cutting into words ---- */
-
-typedef struct llm__cutting { /* pieces of one text as they come, and what the behaviour makes of them */
-    llm__words *out;
-    int behaviour, started, last; /* last: the piece before was a match */
-    size_t at, end;               /* the word under way */
-} llm__cutting;
-
-static void llm__split_piece(llm__cutting *p, size_t at, size_t end, int match) {
-    int join = 0;
-    if (p->behaviour == LLM__SPLIT_REMOVED && match) return;
-    if (p->behaviour == LLM__SPLIT_CONTIGUOUS) join = p->last == match;
-    if (p->behaviour == LLM__SPLIT_PREVIOUS) join = match && !p->last;
-    if (p->behaviour == LLM__SPLIT_NEXT) join = !match && p->last;
-    if (p->started && join) {
-        p->end = end;
-    } else {
-        if (p->started) llm__words_add(p->out, p->at, p->end - p->at);
-        p->at = at;
-        p->end = end;
-        p->started = 1;
-    }
-    p->last = match;
-}
-
-static void llm__cut_split(llm__encode *e, const llm__tok_step *step, llm__words *in, llm__words *out) {
-    const char *text = in->text.data;
-    for (size_t i = 0; i < in->n && !e->result; i++) {
-        size_t at = in->v[i].at, n = in->v[i].n, from, end, done = 0;
-        int found = 0;
-        llm__cutting p;
-        memset(&p, 0, sizeof p);
-        p.out = out;
-        p.behaviour = step->a;
-        if (step->re) {
-            llm__rx_begin(&e->rx, step->re, text + at, n);
-            while ((found = llm__rx_next(&e->rx, &from, &end)) > 0) {
-                if (from > done) llm__split_piece(&p, at + done, at + from, step->b);
-                llm__split_piece(&p, at + from, at + end, !step->b);
-                done = end;
-            }
+/* Cuts at the matches of a regex. Pieces come in turn, matches and what is between them (invert: the other way round); by the behaviour a
+ * piece joins the word under way, or begins a new one, or is left out. */
+static void llm__cut_split(llm__encode *e, const llm__tok_step *step, const llm__span *span) {
+    const char *s = e->now.text.data + span->at;
+    size_t from = 0, end = 0, done = 0, word_at = 0, word_end = 0;
+    int found = 0, started = 0, last = 0; /* last: the piece before was a match */
+    if (step->re) llm__rx_begin(&e->rx, step->re, s, span->n);
+    for (int more = 1; more; done = end) {
+        found = step->re ? llm__rx_next(&e->rx, &from, &end) : 0;
+        more = found > 0;
+        if (!more) from = end = span->n;
+        for (int k = 0; k < 2; k++) { /* what is before the match; the match */
+            size_t at = k ? from : done, to = k ? end : from;
+            int match = k != step->b, join = 0;
+            if ((k ? !more : at == to) || (step->a == LLM__SPLIT_REMOVED && match)) continue;
+            if (step->a == LLM__SPLIT_CONTIGUOUS) join = last == match;
+            if (step->a == LLM__SPLIT_PREVIOUS) join = match && !last;
+            if (step->a == LLM__SPLIT_NEXT) join = !match && last;
+            if (started && !join) llm__span_part(e, span, word_at, word_end, -1);
+            if (!started || !join) word_at = at;
+            word_end = to;
+            started = 1;
+            last = match;
         }
-        if (found < 0) llm__encode_fail(e, e->rx.result);
-        if (n > done) llm__split_piece(&p, at + done, at + n, step->b);
-        if (p.started) llm__words_add(out, p.at, p.end - p.at);
     }
+    if (found < 0) llm__encode_fail(e, e->rx.result);
+    if (started) llm__span_part(e, span, word_at, word_end, -1);
 }
 
 /* Cuts where the script changes; Hiragana and Katakana count as Han, spaces as what is around. */
-static void llm__cut_scripts(llm__words *in, llm__words *out) {
+static void llm__cut_scripts(llm__encode *e, const llm__span *span) {
     int hiragana = llm__uni_script_find(llm__s("Hira", 4)), katakana = llm__uni_script_find(llm__s("Kana", 4)),
         han = llm__uni_script_find(llm__s("Hani", 4));
-    for (size_t i = 0; i < in->n; i++) {
-        llm__str s = llm__s(in->text.data + in->v[i].at, in->v[i].n);
-        size_t from = s.n;
-        int last = -1;
-        for (size_t at = 0, next = 0; at < s.n; at = next) {
-            int32_t c = llm__uni_next(s, &next);
-            int script = llm__uni_script(c);
-            if (script == hiragana || script == katakana || c == 0x30FC) script = han;
-            if (c == ' ' || !script) continue;
-            if (script != last) {
-                if (from < at) llm__words_add(out, in->v[i].at + from, at - from);
-                from = at;
-            }
-            last = script;
+    llm__str s = llm__s(e->now.text.data + span->at, span->n);
+    size_t from = s.n;
+    int last = -1;
+    for (size_t at = 0, next = 0; at < s.n; at = next) {
+        int32_t c = llm__uni_next(s, &next);
+        int script = llm__uni_script(c);
+        if (script == hiragana || script == katakana || c == 0x30FC) script = han;
+        if (c == ' ' || !script) continue;
+        if (script != last) {
+            if (from < at) llm__span_part(e, span, from, at, -1);
+            from = at;
         }
-        if (from < s.n) llm__words_add(out, in->v[i].at + from, s.n - from);
+        last = script;
     }
+    llm__span_part(e, span, from, s.n, -1);
 }
 
-/* Steps that change the text: bytes to letters, spaces to U+2581 (step->text), one put in front. first: the words begin the whole text. */
-static void llm__cut_rewrite(const llm__tok_step *step, llm__words *in, llm__words *out, int first) {
-    for (size_t i = 0; i < in->n && !out->text.failed; i++) {
-        llm__str s = llm__s(in->text.data + in->v[i].at, in->v[i].n);
-        size_t from = out->text.len;
-        if (step->kind == LLM__TOK_BYTES) {
-            if (step->a && s.p[0] != ' ') llm__bytes_to_letters(llm__s(" ", 1), &out->text);
-            llm__bytes_to_letters(s, &out->text);
-        } else {
-            int has = s.p[0] == ' ' || (s.n >= step->text.n && !memcmp(s.p, step->text.p, step->text.n));
-            if (!has && (step->a == LLM__PREPEND_ALWAYS || (step->a == LLM__PREPEND_FIRST && first && !i))) llm_text_add(&out->text,
-                step->text.p, step->text.n);
-            for (size_t k = 0, run = 0; k <= s.n; k++) {
-                if (k < s.n && s.p[k] != ' ') continue;
-                llm_text_add(&out->text, s.p + run, k - run);
-                if (k < s.n) llm_text_add(&out->text, step->text.p, step->text.n);
-                run = k + 1;
-            }
-        }
-        llm__words_add(out, from, out->text.len - from);
-    }
+/* 1 if the text around [at, end) lets a single-word token stand there. */
+static int llm__word_alone(llm__str s, size_t at, size_t end) {
+    size_t before = at ? llm__uni_back(s.p, at) : 0;
+    if (at && llm__uni_word(llm__uni_next(s, &before))) return 0;
+    return end == s.n || !llm__uni_word(llm__uni_next(s, &end));
 }
 
-/* Cuts a text into e->words. first: it begins the whole text. */
-static int llm__cut(llm__encode *e, llm__str s, int first) {
-    const llm__tok_steps *steps = &e->t->words;
-    e->words.text.len = 0;
-    e->words.n = 0;
-    llm_text_add(&e->words.text, s.p, s.n);
-    llm__words_add(&e->words, 0, s.n);
-    for (int i = 0; i < steps->n && !e->result; i++) {
-        const llm__tok_step *step = &steps->v[i];
-        e->next.n = 0;
-        e->next.text.len = 0;
-        if (step->kind == LLM__TOK_SPLIT) llm__cut_split(e, step, &e->words, &e->next);
-        else if (step->kind == LLM__TOK_SCRIPTS) llm__cut_scripts(&e->words, &e->next);
-        else llm__cut_rewrite(step, &e->words, &e->next, first);
-        if (step->kind == LLM__TOK_SPLIT || step->kind == LLM__TOK_SCRIPTS) { /* the text stays */
-            llm_text text = e->words.text;
-            e->words.text = e->next.text;
-            e->next.text = text;
+/* Places of added tokens; `added` is an index of t->added. */
+typedef struct llm__place {
+    uint32_t at, n;
+    int32_t id, added;
+} llm__place;
+
+/* Longest first, of equal ones the smallest id, then the leftmost. */
+static int llm__place_longer(const void *a, const void *b) {
+    const llm__place *x = (const llm__place *)a, *y = (const llm__place *)b;
+    return x->n != y->n ? (x->n > y->n ? -1 : 1) : x->id != y->id ? (x->id < y->id ? -1 : 1) : x->at < y->at ? -1 : x->at > y->at;
+}
+
+static int llm__place_earlier(const void *a, const void *b) {
+    const llm__place *x = (const llm__place *)a, *y = (const llm__place *)b;
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+/* llama.cpp's order: the longest token everywhere in the text, then the next in what is left. A longer one that was taken covers an end of
+ * any shorter one in its way. Keeps those that are taken, in the order of the text; returns how many. */
+static size_t llm__places_longest(llm__encode *e, llm__place *v, size_t n, size_t text) {
+    uint8_t *taken = n ? LLM__NEW(uint8_t, text) : NULL;
+    size_t kept = 0;
+    if (n && !taken) llm__encode_fail(e, LLM_ERR_NOMEM);
+    if (n > 1) qsort(v, n, sizeof *v, llm__place_longer);
+    for (size_t i = 0; i < n && taken; i++) {
+        llm__place p = v[i];
+        if (taken[p.at] || taken[p.at + p.n - 1]) continue;
+        memset(taken + p.at, 1, p.n);
+        v[kept++] = p;
+    }
+    LLM_FREE(taken);
+    if (kept > 1) qsort(v, kept, sizeof *v, llm__place_earlier);
+    return kept;
+}
+
+/* Cuts out added tokens. Hugging Face's order: from the left, the longest at each place; one that may not stand there still hides the
+ * shorter ones. Or llama.cpp's, see above. */
+static void llm__cut_added(llm__encode *e, const llm__index *x, const llm__span *span) {
+    const llm__tokenizer *t = e->t;
+    llm__str s = llm__s(e->now.text.data + span->at, span->n);
+    int parse = e->flags & LLM_TOK_PARSE_SPECIAL;
+    llm__place *v = NULL;
+    size_t n = 0, cap = 0, done = 0;
+    for (size_t at = 0, step; x->n && at < s.n; at += step) {
+        size_t lo = 0, hi = x->n, best = n;
+        step = 1;
+        for (size_t i = 0; at + i < s.n && lo < hi; i++) {
+            if (!llm__index_step(x, &lo, &hi, i, (uint8_t)s.p[at + i])) continue;
+            const llm__added *a = &t->added[x->v[lo].value];
+            if (t->longest_first && (a->flags & LLM__ADDED_SPECIAL) && !parse) continue;
+            if (!llm__grow((void **)&v, &cap, best + 1, sizeof *v)) {
+                LLM_FREE(v);
+                llm__encode_fail(e, LLM_ERR_NOMEM);
+                return;
+            }
+            llm__place p = {(uint32_t)at, (uint32_t)i + 1, a->id, x->v[lo].value};
+            v[best] = p;
+            n = best + 1;
+            if (t->longest_first) best++;
+            else step = i + 1;
         }
-        llm__words done = e->words;
-        e->words = e->next;
+    }
+    if (t->longest_first) n = llm__places_longest(e, v, n, s.n);
+    for (size_t i = 0; i < n; i++) {
+        int flags = t->added[v[i].added].flags;
+        size_t from = v[i].at, end = from + v[i].n;
+        if (((flags & LLM__ADDED_SPECIAL) && !parse) || ((flags & LLM__ADDED_WORD) && !llm__word_alone(s, from, end))) continue;
+        if (flags & LLM__ADDED_LSTRIP) from = LLM__MAX(llm__strip(llm__s(s.p, from), 0, 1).n, done);
+        if (flags & LLM__ADDED_RSTRIP) end = (size_t)(llm__strip(llm__s(s.p + end, s.n - end), 1, 0).p - s.p);
+        llm__span_part(e, span, done, LLM__MAX(from, done), -1);
+        llm__span_part(e, span, from, LLM__MAX(end, from), v[i].id);
+        done = end;
+    }
+    llm__span_part(e, span, done, s.n, -1);
+    LLM_FREE(v);
+}
+
+/* Runs steps from number `from` on over e->now. One that cuts makes other spans of the same text, one that rewrites makes another text. */
+static int llm__run_steps(llm__encode *e, const llm__tok_steps *steps, int from) {
+    for (int k = from; k < steps->n && !e->result; k++) {
+        const llm__tok_step *step = &steps->v[k];
+        int cuts = step->kind <= LLM__TOK_SCRIPTS;
+        e->next.n = e->next.text.len = 0;
+        for (size_t i = 0; i < e->now.n && !e->result; i++) {
+            const llm__span *span = &e->now.v[i];
+            size_t start = e->next.text.len;
+            if (span->id >= 0) llm__span_add(e, 0, span->n, span->id, 0);
+            else if (step->kind == LLM__TOK_SPLIT) llm__cut_split(e, step, span);
+            else if (step->kind == LLM__TOK_SCRIPTS) llm__cut_scripts(e, span);
+            else if (step->kind == LLM__TOK_ADDED) llm__cut_added(e, step->a ? &e->t->late : &e->t->early, span);
+            if (cuts || span->id >= 0) continue;
+            llm__rewrite(e, step, llm__s(e->now.text.data + span->at, span->n), span->begin, &e->next.text);
+            llm__span_add(e, start, e->next.text.len - start, -1, span->begin);
+        }
+        if (e->next.text.failed || e->next.text.len > LLM__TOK_MAX_TEXT) llm__encode_fail(e, LLM_ERR_NOMEM);
+        llm__spans done = e->now;
+        e->now = e->next;
         e->next = done;
-        if (e->words.n && e->words.v[0].at) first = 0; /* the text's begin is gone */
-        if (e->words.failed || e->words.text.failed || e->words.text.len > UINT32_MAX / 2) return llm__encode_fail(e, LLM_ERR_NOMEM);
+        if (!cuts) continue;
+        llm_text text = e->now.text; /* the text stays */
+        e->now.text = e->next.text;
+        e->next.text = text;
     }
     return !e->result;
 }
 
-/* ---- models ---- */
+/* ---- Models ---- */
 
 static void llm__emit(llm__encode *e, int32_t id) { llm_tokens_add(e->out, id); }
 
 /* The id of a token of the model's vocabulary, or -1. */
-static int32_t llm__tok_find(const llm__tokenizer *t, const char *p, size_t n) {
-    if (n > t->max_token) return -1;
-    int32_t id = llm__map_get(&t->ids, llm__s(p, n));
+static int32_t llm__tok_find(const llm__tokenizer *t, llm__str s) {
+    if (s.n > t->max_token) return -1;
+    int32_t id = llm__map_get(&t->ids, s);
     return id < t->n_vocab ? id : -1;
 }
 
-static size_t llm__merge_slot(const llm__merge *table, size_t cap, int32_t left, int32_t right) {
-    uint64_t h = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) * 0x9E3779B97F4A7C15u;
-    size_t i = (size_t)(h >> 24) & (cap - 1);
-    while (table[i].id >= 0 && (table[i].left != left || table[i].right != right)) i = (i + 1) & (cap - 1);
-    return i;
+/* 1 if every byte of s has a token <0x..>. */
+static int llm__has_bytes(const llm__tokenizer *t, llm__str s) {
+    for (size_t i = 0; i < s.n; i++)
+        if (t->byte_id[(uint8_t)s.p[i]] < 0) return 0;
+    return 1;
 }
 
-/* The token that symbols a and b (of a word of n bytes) merge into, and its priority (smallest first); -1: none. */
-static int32_t llm__bpe_merged(const llm__encode *e, llm__str word, const llm__symbol *a, const llm__symbol *b, uint32_t *priority) {
+static llm__merge *llm__merge_slot(const llm__tokenizer *t, int32_t left, int32_t right) {
+    uint64_t h = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) * 0x9E3779B97F4A7C15u;
+    size_t i = (size_t)(h >> 24) & (t->merge_cap - 1);
+    while (t->merge[i].id >= 0 && (t->merge[i].left != left || t->merge[i].right != right)) i = (i + 1) & (t->merge_cap - 1);
+    return &t->merge[i];
+}
+
+/* The text of a symbol. */
+static llm__str llm__symbol_text(const llm__encode *e, llm__str word, const llm__symbol *s) {
+    return llm__s(word.p + s->at, (s->next >= 0 ? e->symbol[s->next].at : word.n) - s->at);
+}
+
+/* The token that a symbol and the next merge into, and its priority (smallest first); -1: none. */
+static int32_t llm__bpe_merged(const llm__encode *e, llm__str word, const llm__symbol *a, uint32_t *priority) {
     const llm__tokenizer *t = e->t;
+    const llm__symbol *b = &e->symbol[a->next];
     if (a->id < -1 || b->id < -1) return -1;
-    if (t->priority) {
-        uint32_t end = b->next >= 0 ? e->symbol[b->next].at : (uint32_t)word.n;
-        int32_t id = llm__tok_find(t, word.p + a->at, end - a->at);
-        if (id >= 0) *priority = t->priority[id];
+    if (!t->merge) {
+        int32_t id = llm__tok_find(t, llm__s(word.p + a->at, llm__symbol_text(e, word, b).n + b->at - a->at));
+        if (id >= 0) *priority = t->token[id].rank;
         return id >= 0 && *priority < UINT32_MAX ? id : -1;
     }
-    if (a->id < 0 || b->id < 0 || !t->merge) return -1;
-    const llm__merge *m = &t->merge[llm__merge_slot(t->merge, t->merge_cap, a->id, b->id)];
+    if (a->id < 0 || b->id < 0) return -1;
+    const llm__merge *m = llm__merge_slot(t, a->id, b->id);
     *priority = (uint32_t)m->rank;
     return m->id;
 }
@@ -5049,30 +5139,32 @@ static llm__pair llm__heap_pop(llm__encode *e) {
     return top;
 }
 
+/* Puts the pair of a symbol and the next on the heap, if it can be merged. */
 static void llm__bpe_try(llm__encode *e, llm__str word, int32_t left) {
     uint32_t priority;
     if (left < 0 || e->symbol[left].next < 0) return;
-    int32_t id = llm__bpe_merged(e, word, &e->symbol[left], &e->symbol[e->symbol[left].next], &priority);
+    int32_t id = llm__bpe_merged(e, word, &e->symbol[left], &priority);
     if (id >= 0) llm__heap_push(e, (uint64_t)priority << 32 | (uint32_t)left, id);
 }
 
-/* Merges pairs, the one with the smallest priority first, of those the leftmost, until none is left. */
+/* Merges pairs, the one with the smallest priority first, of those the leftmost, until none is left. A pair on the heap may be out of date:
+ * its left symbol was merged away or is the last now, or one of the two has grown, so that they make another token. */
 static void llm__bpe_merge(llm__encode *e, llm__str word, int32_t n) {
     e->heap_n = 0;
     for (int32_t i = 0; i + 1 < n; i++) llm__bpe_try(e, word, i);
     while (e->heap_n && !e->result) {
         llm__pair top = llm__heap_pop(e);
-        llm__symbol *a = &e->symbol[(uint32_t)top.key];
+        int32_t left = (int32_t)(uint32_t)top.key;
+        llm__symbol *a = &e->symbol[left];
         uint32_t priority;
-        if (a->prev == INT32_MIN || a->next < 0) continue; /* merged into its neighbour, or the last now */
+        if (a->prev == INT32_MIN || a->next < 0 || llm__bpe_merged(e, word, a, &priority) != top.id) continue;
         llm__symbol *b = &e->symbol[a->next];
-        if (llm__bpe_merged(e, word, a, b, &priority) != top.id) continue; /* one of them has grown since */
         a->id = top.id;
         a->next = b->next;
         b->prev = INT32_MIN;
-        if (a->next >= 0) e->symbol[a->next].prev = (int32_t)(uint32_t)top.key;
+        if (a->next >= 0) e->symbol[a->next].prev = left;
         llm__bpe_try(e, word, a->prev);
-        llm__bpe_try(e, word, (int32_t)(uint32_t)top.key);
+        llm__bpe_try(e, word, left);
     }
 }
 
@@ -5094,13 +5186,15 @@ static int32_t llm__bpe_add(llm__encode *e, int32_t n, int32_t id, size_t at) {
 /* One character of a word with the prefix or suffix that the model puts to it. */
 static llm__str llm__bpe_char(llm__encode *e, llm__str word, size_t at, size_t next) {
     const llm__tokenizer *t = e->t;
-    if (!(t->prefix.n && at) && !(t->suffix.n && next == word.n)) return llm__s(word.p + at, next - at);
+    llm__str one = llm__s(word.p + at, next - at);
+    int prefix = t->prefix.n && at, suffix = t->suffix.n && next == word.n;
+    if (!prefix && !suffix) return one;
     e->scratch.len = 0;
-    if (at) llm_text_add(&e->scratch, t->prefix.p, t->prefix.n);
-    llm_text_add(&e->scratch, word.p + at, next - at);
-    if (next == word.n) llm_text_add(&e->scratch, t->suffix.p, t->suffix.n);
+    if (prefix) llm__add_str(&e->scratch, t->prefix);
+    llm__add_str(&e->scratch, one);
+    if (suffix) llm__add_str(&e->scratch, t->suffix);
     if (e->scratch.failed) llm__encode_fail(e, LLM_ERR_NOMEM);
-    return e->scratch.failed ? llm__s("", 0) : llm__s(e->scratch.data, e->scratch.len);
+    return llm__text_str(&e->scratch);
 }
 
 /* The first symbols of a word: its characters (or bytes, or user-defined tokens). Unknown ones become byte tokens, the unknown token, or
@@ -5109,10 +5203,10 @@ static int32_t llm__bpe_symbols(llm__encode *e, llm__str word) {
     const llm__tokenizer *t = e->t;
     int32_t n = 0, unknown = 0; /* unknown: an unknown token is pending, for those that follow to fuse with */
     for (size_t at = 0, next = 0; at < word.n && !e->result; at = next) {
-        int64_t user = t->user.n ? llm__index_longest(&t->user, word.p + at, word.n - at) : -1;
-        if (user >= 0) {
-            next = at + t->user.v[user].s.n;
-            n = llm__bpe_add(e, n, -2 - t->user.v[user].value, at);
+        const llm__index_entry *user = t->user.n ? llm__index_longest(&t->user, llm__s(word.p + at, word.n - at)) : NULL;
+        if (user) {
+            next = at + user->s.n;
+            n = llm__bpe_add(e, n, -2 - user->value, at);
             continue;
         }
         int32_t c = t->bytes ? (uint8_t)word.p[next++] : llm__uni_next(word, &next), id;
@@ -5122,11 +5216,7 @@ static int32_t llm__bpe_symbols(llm__encode *e, llm__str word) {
         if (id >= 0 || t->barrier) {
             unknown = 0;
             n = llm__bpe_add(e, n, id, at);
-            continue;
-        }
-        int fallback = t->byte_fallback;
-        for (size_t i = 0; i < one.n; i++) fallback &= t->byte_id[(uint8_t)one.p[i]] >= 0;
-        if (fallback) { /* an unknown token that is pending stays so, and comes after these */
+        } else if (t->byte_fallback && llm__has_bytes(t, one)) { /* an unknown token that is pending stays so, and comes after these */
             int32_t pending = unknown ? e->symbol[--n].id : -1;
             if (pending >= 0 && n) e->symbol[n - 1].next = -1;
             for (size_t i = 0; i < one.n; i++) n = llm__bpe_add(e, n, t->byte_id[(uint8_t)one.p[i]], at);
@@ -5142,20 +5232,19 @@ static int32_t llm__bpe_symbols(llm__encode *e, llm__str word) {
 /* What is left of a barrier: its bytes as tokens, where there are such, or the unknown token. */
 static void llm__bpe_leftover(llm__encode *e, llm__str s, int *unknown) {
     const llm__tokenizer *t = e->t;
-    int known = t->byte_fallback;
-    for (size_t i = 0; i < s.n; i++) known &= t->byte_id[(uint8_t)s.p[i]] >= 0 || t->drop_unknown;
-    for (size_t i = 0; i < s.n && (known || t->alphabet_fallback); i++) {
-        int32_t id = t->alphabet_fallback ? llm__tok_find(t, s.p + i, 1) : t->byte_id[(uint8_t)s.p[i]];
+    int known = t->alphabet_fallback || (t->byte_fallback && (t->drop_unknown || llm__has_bytes(t, s)));
+    for (size_t i = 0; i < s.n && known; i++) {
+        int32_t id = t->alphabet_fallback ? llm__tok_find(t, llm__s(s.p + i, 1)) : t->byte_id[(uint8_t)s.p[i]];
         if (id >= 0) llm__emit(e, id);
     }
-    if (known || t->alphabet_fallback || t->unk_id < 0) return;
+    if (known || t->unk_id < 0) return;
     if (!*unknown || !t->fuse_unk) llm__emit(e, t->unk_id);
     *unknown = 1;
 }
 
 static void llm__model_bpe(llm__encode *e, llm__str word) {
     const llm__tokenizer *t = e->t;
-    int32_t whole = t->whole || (t->whole_newlines && word.p[0] == '\n') ? llm__tok_find(t, word.p, word.n) : -1;
+    int32_t whole = t->whole == 1 || (t->whole && word.p[0] == '\n') ? llm__tok_find(t, word) : -1;
     if (whole >= 0) {
         llm__emit(e, whole);
         return;
@@ -5165,11 +5254,18 @@ static void llm__model_bpe(llm__encode *e, llm__str word) {
     llm__bpe_merge(e, word, n);
     for (int32_t i = n ? 0 : -1; i >= 0 && !e->result; i = e->symbol[i].next) {
         const llm__symbol *s = &e->symbol[i];
-        uint32_t end = s->next >= 0 ? e->symbol[s->next].at : (uint32_t)word.n;
-        if (s->id >= 0 && s->id < t->n_vocab) llm__emit(e, s->id), unknown = 0;
-        else if (s->id < -1) llm__emit(e, -2 - s->id), unknown = 0;
-        else llm__bpe_leftover(e, llm__s(word.p + s->at, end - s->at), &unknown);
+        int32_t id = s->id < -1 ? -2 - s->id : s->id < t->n_vocab ? s->id : -1;
+        if (id >= 0) llm__emit(e, id), unknown = 0;
+        else llm__bpe_leftover(e, llm__symbol_text(e, word, s), &unknown);
     }
+}
+
+/* A way to b of which a token is the last step: the better one stays, of equal ones the first. */
+static void llm__unigram_try(llm__best *b, double score, size_t from, int32_t id) {
+    if (b->from != UINT32_MAX && score <= b->score) return;
+    b->score = score;
+    b->from = (uint32_t)from;
+    b->id = id;
 }
 
 /* Unigram: the tokens with the largest sum of scores (log-probabilities); Viterbi from left to right. */
@@ -5186,30 +5282,23 @@ static void llm__model_unigram(llm__encode *e, llm__str word) {
         size_t lo = 0, hi = t->pieces.n;
         int single = 0;
         for (size_t end = at + 1; end <= word.n && lo < hi; end++) {
-            llm__index_step(&t->pieces, &lo, &hi, end - at - 1, (uint8_t)word.p[end - 1]);
-            if (lo >= hi || t->pieces.v[lo].s.n != end - at) continue;
+            if (!llm__index_step(&t->pieces, &lo, &hi, end - at - 1, (uint8_t)word.p[end - 1])) continue;
             int32_t id = t->pieces.v[lo].value;
-            double score = best[at].score + (double)t->score[id];
-            if (best[end].from == UINT32_MAX || score > best[end].score) best[end].score = score, best[end].from = (uint32_t)at,
-                best[end].id = id;
+            llm__unigram_try(&best[end], best[at].score + (double)t->token[id].score, at, id);
             single |= end == next;
         }
-        double score = best[at].score + t->unk_score;
-        if (!single && (best[next].from == UINT32_MAX || score > best[next].score)) best[next].score = score,
-            best[next].from = (uint32_t)at, best[next].id = t->unk_id;
+        if (!single) llm__unigram_try(&best[next], best[at].score + t->unk_score, at, t->unk_id);
     }
     size_t first = e->out->len;
-    for (size_t end = word.n; end;) { /* back along the best path; a run of unknown characters is one */
-        size_t from = best[end].from;
+    for (size_t end = word.n, from; end; end = from) { /* back along the best path; a run of unknown characters is one */
         int32_t id = best[end].id;
+        from = best[end].from;
         while (id == t->unk_id && from && best[from].id == t->unk_id && t->fuse_unk) from = best[from].from;
-        int32_t same = id == t->unk_id ? llm__tok_find(t, word.p + from, end - from) : -1;
-        int fallback = id == t->unk_id && same < 0 && t->byte_fallback;
-        for (size_t i = from; i < end; i++) fallback &= t->byte_id[(uint8_t)word.p[i]] >= 0;
-        if (fallback)
-            for (size_t i = end; i > from; i--) llm__emit(e, t->byte_id[(uint8_t)word.p[i - 1]]);
-        else llm__emit(e, same >= 0 ? same : id);
-        end = from;
+        llm__str s = llm__s(word.p + from, end - from);
+        int32_t same = id == t->unk_id ? llm__tok_find(t, s) : id;
+        int fallback = same < 0 && t->byte_fallback && llm__has_bytes(t, s);
+        for (size_t i = s.n; fallback && i-- > 0;) llm__emit(e, t->byte_id[(uint8_t)s.p[i]]);
+        if (!fallback) llm__emit(e, same >= 0 ? same : id);
     }
     for (size_t i = first, k = e->out->len; !e->out->failed && i + 1 < k; i++) {
         int32_t swap = e->out->data[--k];
@@ -5225,246 +5314,119 @@ static void llm__model_wordpiece(llm__encode *e, llm__str word) {
     for (size_t at = 0; at < word.n; chars++) (void)llm__uni_next(word, &at);
     for (size_t at = 0, end; at < word.n && chars <= (size_t)t->max_word; at = end) {
         int32_t id = -1;
+        size_t before = at ? t->prefix.n : 0;
         e->scratch.len = 0;
-        if (at) llm_text_add(&e->scratch, t->prefix.p, t->prefix.n);
-        size_t before = e->scratch.len;
         end = at + LLM__MIN(word.n - at, t->max_token);
+        llm_text_add(&e->scratch, t->prefix.p, before);
         llm_text_add(&e->scratch, word.p + at, end - at);
         if (e->scratch.failed) {
             llm__encode_fail(e, LLM_ERR_NOMEM);
             return;
         }
-        for (; end > at && (id = llm__tok_find(t, e->scratch.data, before + end - at)) < 0; ) end--;
-        if (id < 0) {
-            chars = SIZE_MAX;
-            break;
-        }
-        llm__emit(e, id);
+        while (end > at && (id = llm__tok_find(t, llm__s(e->scratch.data, before + end - at))) < 0) end--;
+        if (id < 0) chars = SIZE_MAX;
+        else llm__emit(e, id);
     }
     if (chars <= (size_t)t->max_word) return;
     e->out->len = first;
     llm__emit(e, t->unk_id);
 }
 
-/* Cuts a text and gives every word to the model. */
-static void llm__encode_text(llm__encode *e, llm__str s, int first) {
-    if (!llm__cut(e, s, first)) return;
-    for (size_t i = 0; i < e->words.n && !e->result; i++) {
-        llm__str word = llm__s(e->words.text.data + e->words.v[i].at, e->words.v[i].n);
-        if (e->t->model == LLM__TOK_BPE) llm__model_bpe(e, word);
-        else if (e->t->model == LLM__TOK_UNIGRAM) llm__model_unigram(e, word);
-        else if (e->t->model == LLM__TOK_WORDPIECE) llm__model_wordpiece(e, word);
-        else {
-            int32_t id = llm__tok_find(e->t, word.p, word.n);
-            llm__emit(e, id >= 0 ? id : e->t->unk_id);
-        }
-    }
-}
-
-/* ---- added tokens ---- */
-
-typedef struct llm__piece { /* a stretch of text, or an added token (id >= 0) */
-    uint32_t at, n;
-    int32_t id;
-} llm__piece;
-
-typedef struct llm__pieces {
-    llm__piece *v;
-    size_t n, cap;
-    int failed;
-} llm__pieces;
-
-static void llm__pieces_add(llm__pieces *p, size_t at, size_t n, int32_t id) {
-    if (!llm__grow((void **)&p->v, &p->cap, p->n + 1, sizeof *p->v)) {
-        p->failed = 1;
-        return;
-    }
-    p->v[p->n].at = (uint32_t)at;
-    p->v[p->n].n = (uint32_t)n;
-    p->v[p->n++].id = id;
-}
-
-/* 1 if the text around [at, end) lets a single-word token stand there. */
-static int llm__word_alone(llm__str s, size_t at, size_t end) {
-    size_t before = at;
-    while (before > 0 && at - before < 4 && ((uint8_t)s.p[--before] & 0xC0) == 0x80) {}
-    if (at && (llm__uni_word(llm__uni_next(s, &before)))) return 0;
-    return end == s.n || !llm__uni_word(llm__uni_next(s, &end));
-}
-
-/* Hugging Face's order: from the left, the longest at each place. One that may not stand there still hides the shorter ones. */
-static void llm__find_leftmost(const llm__tokenizer *t, const llm__index *x, llm__str s, int parse_special, llm__pieces *out) {
-    size_t done = 0;
-    for (size_t at = 0; at < s.n && x->n && !out->failed;) {
-        uint8_t b = (uint8_t)s.p[at];
-        int64_t found = x->first[b] == x->first[b + 1] ? -1 : llm__index_longest(x, s.p + at, s.n - at);
-        if (found < 0) {
-            at++;
-            continue;
-        }
-        const llm__added *a = &t->added[x->v[found].value];
-        size_t from = at, end = at + x->v[found].s.n;
-        at = end;
-        if ((a->flags & LLM__ADDED_SPECIAL) && !parse_special) continue;
-        if ((a->flags & LLM__ADDED_WORD) && !llm__word_alone(s, from, end)) continue;
-        if (a->flags & LLM__ADDED_LSTRIP) from = LLM__MAX(llm__strip(llm__s(s.p, from), 0, 1).n, done);
-        if (a->flags & LLM__ADDED_RSTRIP) end = (size_t)(llm__strip(llm__s(s.p + end, s.n - end), 1, 0).p - s.p);
-        if (from > done) llm__pieces_add(out, done, from - done, -1);
-        if (end > from) llm__pieces_add(out, from, end - from, a->id);
-        done = end;
-    }
-    if (done < s.n) llm__pieces_add(out, done, s.n - done, -1);
-}
-
-static int llm__piece_longer(const void *a, const void *b) {
-    const llm__piece *x = (const llm__piece *)a, *y = (const llm__piece *)b;
-    return x->n != y->n ? (x->n > y->n ? -1 : 1) : x->id != y->id ? (x->id < y->id ? -1 : 1) : x->at < y->at ? -1 : x->at > y->at;
-}
-
-static int llm__piece_earlier(const void *a, const void *b) {
-    const llm__piece *x = (const llm__piece *)a, *y = (const llm__piece *)b;
-    return x->at < y->at ? -1 : x->at > y->at;
-}
-
-/* llama.cpp's order: the longest token everywhere in the text, then the next in what is left. A longer one that was taken covers an end of
- * any shorter one in its way. */
-static void llm__find_longest(const llm__tokenizer *t, const llm__index *x, llm__str s, int parse_special, llm__pieces *out) {
-    llm__pieces all;
-    memset(&all, 0, sizeof all);
-    for (size_t at = 0; at < s.n && x->n; at++) {
-        size_t lo = 0, hi = x->n;
-        for (size_t i = 0; at + i < s.n && lo < hi; i++) {
-            llm__index_step(x, &lo, &hi, i, (uint8_t)s.p[at + i]);
-            if (lo >= hi || x->v[lo].s.n != i + 1) continue;
-            const llm__added *a = &t->added[x->v[lo].value];
-            if (parse_special || !(a->flags & LLM__ADDED_SPECIAL)) llm__pieces_add(&all, at, i + 1, a->id);
-        }
-    }
-    uint8_t *taken = all.n ? LLM__NEW(uint8_t, s.n) : NULL;
-    size_t n = 0, done = 0;
-    if (all.n > 1) qsort(all.v, all.n, sizeof *all.v, llm__piece_longer);
-    for (size_t i = 0; i < all.n && taken; i++) {
-        llm__piece p = all.v[i];
-        if (taken[p.at] || taken[p.at + p.n - 1]) continue;
-        memset(taken + p.at, 1, p.n);
-        all.v[n++] = p;
-    }
-    if (n > 1) qsort(all.v, n, sizeof *all.v, llm__piece_earlier);
-    for (size_t i = 0; i < n; i++) {
-        if (all.v[i].at > done) llm__pieces_add(out, done, all.v[i].at - done, -1);
-        llm__pieces_add(out, all.v[i].at, all.v[i].n, all.v[i].id);
-        done = all.v[i].at + all.v[i].n;
-    }
-    if (done < s.n) llm__pieces_add(out, done, s.n - done, -1);
-    out->failed |= all.failed | (all.n && !taken);
-    LLM_FREE(taken);
-    LLM_FREE(all.v);
-}
-
-/* One stretch of text between added tokens: normalized, searched for the tokens that are sought after that, encoded. */
-static void llm__encode_stretch(llm__encode *e, llm__str s, int first) {
-    llm__pieces late;
-    memset(&late, 0, sizeof late);
-    s = llm__normalize(e, s);
-    if (e->result) return;
-    if (e->t->late.n) llm__find_leftmost(e->t, &e->t->late, s, e->flags & LLM_TOK_PARSE_SPECIAL, &late);
-    else llm__pieces_add(&late, 0, s.n, -1);
-    if (late.failed) llm__encode_fail(e, LLM_ERR_NOMEM);
-    for (size_t i = 0; i < late.n && !e->result; i++) {
-        if (late.v[i].id >= 0) llm__emit(e, late.v[i].id);
-        else llm__encode_text(e, llm__s(s.p + late.v[i].at, late.v[i].n), first && !i);
-    }
-    LLM_FREE(late.v);
-}
-
-static void llm__encode_all(llm__encode *e, llm__str s) {
+/* Gives every word to the model; tokens that were found are taken as they are. */
+static void llm__encode_words(llm__encode *e) {
     const llm__tokenizer *t = e->t;
-    llm__pieces early;
-    memset(&early, 0, sizeof early);
-    if (t->longest_first) llm__find_longest(t, &t->early, s, e->flags & LLM_TOK_PARSE_SPECIAL, &early);
-    else llm__find_leftmost(t, &t->early, s, e->flags & LLM_TOK_PARSE_SPECIAL, &early);
-    if (early.failed) llm__encode_fail(e, LLM_ERR_NOMEM);
-    for (size_t i = 0; i < early.n && !e->result; i++) {
-        if (early.v[i].id >= 0) llm__emit(e, early.v[i].id);
-        else llm__encode_stretch(e, llm__s(s.p + early.v[i].at, early.v[i].n), !i);
+    for (size_t i = 0; i < e->now.n && !e->result; i++) {
+        const llm__span *span = &e->now.v[i];
+        llm__str word = llm__s(e->now.text.data + span->at, span->n);
+        int32_t id = span->id < 0 && t->model == LLM__TOK_WORDLEVEL ? llm__tok_find(t, word) : span->id;
+        if (span->id >= 0 || t->model == LLM__TOK_WORDLEVEL) llm__emit(e, id >= 0 ? id : t->unk_id);
+        else if (t->model == LLM__TOK_BPE) llm__model_bpe(e, word);
+        else if (t->model == LLM__TOK_UNIGRAM) llm__model_unigram(e, word);
+        else llm__model_wordpiece(e, word);
     }
-    LLM_FREE(early.v);
 }
 
-/* The text with every bad byte replaced by U+FFFD. */
-static llm__str llm__clean_utf8(llm__str s, llm_text *store) {
+/* Appends a text with every bad byte replaced by U+FFFD. */
+static void llm__clean_utf8(llm__str s, llm_text *out) {
     size_t from = 0;
-    for (size_t at = 0; at < s.n;) {
-        int len;
-        if (llm__utf8_get(s.p + at, s.n - at, &len) < 0) {
-            llm_text_add(store, s.p + from, at - from);
-            llm_text_str(store, "\xEF\xBF\xBD");
-            from = at + 1;
-        }
-        at += (size_t)len;
+    int len;
+    for (size_t at = 0; at < s.n; at += (size_t)len) {
+        if (llm__utf8_get(s.p + at, s.n - at, &len) >= 0) continue;
+        llm_text_add(out, s.p + from, at - from);
+        llm__add_str(out, llm__bad_utf8);
+        from = at + 1;
     }
-    if (!from) return s;
-    llm_text_add(store, s.p + from, s.n - from);
-    return llm__s(store->data, store->len);
+    llm_text_add(out, s.p + from, s.n - from);
 }
 
 /* Appends the ids of a text. On error *out has what it had. Any thread. */
 LLM__UNUSED static llm_result llm__tokenizer_encode(const llm__tokenizer *t, const char *text, size_t len, int flags, llm_tokens *out) {
     llm__encode e;
-    llm_text clean;
     size_t before = out->len;
-    memset(&clean, 0, sizeof clean);
+    int framed = flags & LLM_TOK_ADD_SPECIAL;
     memset(&e, 0, sizeof e);
-    if (len > LLM__TOK_MAX_TEXT / 4) return llm__error(LLM_ERR_LIMIT, "tokenizer: text of %zu bytes, at most %d expected", len,
-        LLM__TOK_MAX_TEXT / 4);
+    if (len > LLM__TOK_MAX_TEXT / 4) return llm__error(LLM_ERR_LIMIT, "tokenizer: text of %zu bytes, at most %d expected", len, LLM__TOK_MAX_TEXT / 4);
     e.t = t;
     e.out = out;
     e.flags = flags;
-    llm__str s = llm__clean_utf8(llm__s(text, len), &clean);
-    if (clean.failed) llm__encode_fail(&e, LLM_ERR_NOMEM);
-    for (int i = 0; i < t->n_before && (flags & LLM_TOK_ADD_SPECIAL); i++) llm__emit(&e, t->before[i]);
-    if (!e.result) llm__encode_all(&e, s);
-    for (int i = 0; i < t->n_after && (flags & LLM_TOK_ADD_SPECIAL); i++) llm__emit(&e, t->after[i]);
+    for (size_t i = 0; framed && i < t->before.len; i++) llm__emit(&e, t->before.data[i]);
+    llm__clean_utf8(llm__s(len ? text : "", len), &e.next.text);
+    if (e.next.text.failed) llm__encode_fail(&e, LLM_ERR_NOMEM);
+    llm__span_add(&e, 0, e.next.text.len, -1, 1);
+    e.now = e.next;
+    memset(&e.next, 0, sizeof e.next);
+    if (llm__run_steps(&e, &t->normalizers, 0) && llm__run_steps(&e, &t->words, 0)) llm__encode_words(&e);
+    for (size_t i = 0; framed && i < t->after.len; i++) llm__emit(&e, t->after.data[i]);
     if (out->failed) llm__encode_fail(&e, LLM_ERR_NOMEM);
     if (e.result) out->len = before;
-    llm__rx_end(&e.rx);
-    llm_text_free(&clean);
-    llm_text_free(&e.words.text);
-    llm_text_free(&e.next.text);
-    llm_text_free(&e.text);
-    llm_text_free(&e.spare);
-    llm_text_free(&e.scratch);
-    LLM_FREE(e.words.v);
-    LLM_FREE(e.next.v);
-    LLM_FREE(e.symbol);
-    LLM_FREE(e.heap);
-    LLM_FREE(e.best);
+    llm__encode_free(&e);
     return e.result;
 }
 
-/* ---- decoding: tokens run through a chain of steps ---- */
+
+/* ---- Decoding: tokens run through a chain of steps ----
+ * Hugging Face's decoders map a list of tokens to a list of tokens, whose texts are joined at the end. Here a token goes down the chain as soon
+ * as it can: llm__detok_feed hands it to step i, in parts if a step above makes one long token (FUSE, UTF8): begin and end say whether a part
+ * starts, completes it. Steps that need whole tokens collect the parts. What must wait for more stays in the step's llm__stage. */
 
 typedef struct llm__stage { /* what a step keeps between tokens */
-    int64_t tokens;  /* begun so far */
-    size_t cut;      /* STRIP: characters cut from the token under way */
-    llm_text held;   /* a token that comes in parts, and is needed whole */
-    llm_text kept;   /* FALLBACK: bytes so far; SUFFIX, CTC: the token before; UTF8, BYTES: part of a character */
+    int64_t tokens;     /* begun so far */
+    size_t cut;         /* STRIP: characters cut from the token under way */
+    llm_text held;      /* a token that comes in parts, and is needed whole */
+    llm_text kept;      /* FALLBACK: bytes so far; SUFFIX, CTC: the token before; UTF8: part of a character */
+    llm_text made[2];   /* what the step makes of a token */
     int has_kept, open; /* open: FUSE has begun its one token */
 } llm__stage;
 
 struct llm_detok {
     const llm__tokenizer *t;
     int flags;
-    int bytes;       /* as in the middle of a text, and bytes as they are */
-    int first;       /* literal: nothing was shown yet */
-    llm_text *out;
-    llm_text literal, scratch;
-    llm__stage stage[LLM__TOK_MAX_STEPS + 1];
+    int bytes; /* as in the middle of a text, and bytes as they are */
+    int first; /* literal: nothing was shown yet */
+    llm_text *out, literal;
+    llm__stage stage[LLM__TOK_MAX_STEPS];
 };
 
 static void llm__detok_feed(struct llm_detok *d, int i, llm__str s, int begin, int end);
 
-/* 1: a whole character of *len bytes; 0: *len bytes that are none; -1: the start of one. n > 0. */
+/* s with every `from` replaced; it lies in the one of the step's two buffers that s is not in. */
+static llm__str llm__replaced(llm__stage *g, llm__str s, llm__str from, llm__str to) {
+    llm_text *out = &g->made[s.p == g->made[0].data];
+    out->len = 0;
+    llm__replace_all(s, from, to, out);
+    return llm__text_str(out);
+}
+
+/* WordPiece's clean-up of English, one replacement after the other. */
+static llm__str llm__clean_english(llm__stage *g, llm__str s) {
+    static const char *const pair[][2] = {{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"}, {" 'm", "'m"},
+                                          {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+    for (int i = 0; i < LLM__COUNT(pair); i++) s = llm__replaced(g, s, llm__s(pair[i][0], strlen(pair[i][0])), llm__s(pair[i][1], strlen(pair[i][1])));
+    return s;
+}
+
+/* 1: a whole character of *len bytes; 0: *len bytes that are none; -1: the start of one. n > 0. Unicode's table 3-7: after some first bytes the
+ * second has narrower bounds. */
 static int llm__utf8_part(const uint8_t *s, size_t n, size_t *len) {
     static const uint8_t low[5] = {0x80, 0xA0, 0x80, 0x90, 0x80}, high[5] = {0xBF, 0xBF, 0x9F, 0xBF, 0x8F};
     int more = s[0] < 0x80 ? 0 : s[0] < 0xC2 ? -1 : s[0] < 0xE0 ? 1 : s[0] < 0xF0 ? 2 : s[0] < 0xF5 ? 3 : -1;
@@ -5478,11 +5440,11 @@ static int llm__utf8_part(const uint8_t *s, size_t n, size_t *len) {
     return 1;
 }
 
-/* Bytes become text: what is no UTF-8 becomes U+FFFD, an unfinished character waits for more (or not, at the end). */
+/* UTF8: bytes become the text of one token. What is no UTF-8 becomes U+FFFD; an unfinished character waits for more (or not, at the end). */
 static void llm__stage_utf8(struct llm_detok *d, int i, llm__str s, int last) {
     llm__stage *g = &d->stage[i];
     size_t at = 0, len = 1;
-    llm_text_add(&g->kept, s.p, s.n);
+    llm__add_str(&g->kept, s);
     const uint8_t *p = (const uint8_t *)g->kept.data;
     while (at < g->kept.len) {
         size_t from = at;
@@ -5490,14 +5452,14 @@ static void llm__stage_utf8(struct llm_detok *d, int i, llm__str s, int last) {
         while (at < g->kept.len && (kind = llm__utf8_part(p + at, g->kept.len - at, &len)) == 1) at += len;
         if (at > from) llm__detok_feed(d, i + 1, llm__s((const char *)p + from, at - from), g->tokens++ == 0, 0);
         if (at == g->kept.len || (kind < 0 && !last)) break;
-        llm__detok_feed(d, i + 1, llm__s("\xEF\xBF\xBD", 3), g->tokens++ == 0, 0);
+        llm__detok_feed(d, i + 1, llm__bad_utf8, g->tokens++ == 0, 0);
         at += len;
     }
     if (at) memmove(g->kept.data, g->kept.data + at, g->kept.len - at);
     g->kept.len -= at;
 }
 
-/* A run of <0x..> tokens ends: it is text if it is UTF-8 as a whole, else one U+FFFD a byte. */
+/* FALLBACK: a run of <0x..> tokens ends: it is text if it is UTF-8 as a whole, else one U+FFFD a byte. */
 static void llm__stage_fallback_end(struct llm_detok *d, int i) {
     llm__stage *g = &d->stage[i];
     size_t n = g->kept.len;
@@ -5505,171 +5467,115 @@ static void llm__stage_fallback_end(struct llm_detok *d, int i) {
     for (size_t at = 0; at < n; at += (size_t)len) good &= llm__utf8_get(g->kept.data + at, n - at, &len) >= 0;
     g->kept.len = 0;
     if (n && (good || d->bytes)) llm__detok_feed(d, i + 1, llm__s(g->kept.data, n), 1, 1);
-    for (size_t k = 0; k < n && !good && !d->bytes; k++) llm__detok_feed(d, i + 1, llm__s("\xEF\xBF\xBD", 3), 1, 1);
+    for (size_t k = 0; k < n && !good && !d->bytes; k++) llm__detok_feed(d, i + 1, llm__bad_utf8, 1, 1);
 }
 
 /* The byte of a token <0xAB>, or -1. */
 static int llm__byte_token(llm__str s) {
     static const char hex[] = "0123456789abcdef";
-    if (s.n != 6 || memcmp(s.p, "<0x", 3) || s.p[5] != '>') return -1;
-    const char *a = s.p[3] ? strchr(hex, llm__uni_lower_ascii(s.p[3])) : NULL, *b = s.p[4] ? strchr(hex, llm__uni_lower_ascii(s.p[4]))
-        : NULL;
+    if (s.n != 6 || memcmp(s.p, "<0x", 3) || s.p[5] != '>' || !s.p[3] || !s.p[4]) return -1;
+    const char *a = strchr(hex, llm__uni_lower_ascii(s.p[3])), *b = strchr(hex, llm__uni_lower_ascii(s.p[4]));
     return a && b ? (int)((a - hex) * 16 + (b - hex)) : -1;
 }
 
-/* Replaces every `from` by `to`, appending to out. */
-static void llm__replace_all(llm__str s, llm__str from, llm__str to, llm_text *out) {
-    size_t done = 0;
-    for (size_t at = 0; from.n && at + from.n <= s.n;) {
-        if (s.p[at] != from.p[0] || memcmp(s.p + at, from.p, from.n)) {
-            at++;
-            continue;
-        }
-        llm_text_add(out, s.p + done, at - done);
-        llm_text_add(out, to.p, to.n);
-        done = at += from.n;
+/* SUFFIX (BPE): the end-of-word mark is a space, but nothing in the last token; so one token waits. */
+static void llm__stage_suffix(struct llm_detok *d, int i, llm__str s, int last) {
+    llm__stage *g = &d->stage[i];
+    if (g->has_kept) {
+        llm__str before = llm__replaced(g, llm__text_str(&g->kept), d->t->decoders.v[i].text, last && !d->bytes ? llm__nothing : llm__blank);
+        llm__detok_feed(d, i + 1, before, 1, 1);
     }
-    llm_text_add(out, s.p + done, s.n - done);
-}
-
-/* WordPiece's clean-up of English, one replacement after the other; the result is in d->scratch. */
-static llm__str llm__clean_english(struct llm_detok *d, llm__str s) {
-    static const char *const pair[][2] = {{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"}, {" 'm", "'m"},
-                                          {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
-    llm_text other;
-    memset(&other, 0, sizeof other);
-    for (int i = 0; i < LLM__COUNT(pair); i++) {
-        other.len = 0;
-        llm__replace_all(s, llm__s(pair[i][0], strlen(pair[i][0])), llm__s(pair[i][1], strlen(pair[i][1])), &other);
-        llm_text swap = other;
-        other = d->scratch;
-        d->scratch = swap;
-        s = llm__s(d->scratch.data, d->scratch.len);
-    }
-    d->out->failed |= other.failed | d->scratch.failed;
-    llm_text_free(&other);
-    return s;
-}
-
-/* CONTINUE (WordPiece): a space before every token but the first and those with the prefix "##". */
-static void llm__stage_continue(struct llm_detok *d, int i, llm__str s) {
-    const llm__tok_step *step = &d->t->decoders.v[i];
-    llm_text whole;
-    memset(&whole, 0, sizeof whole);
-    if (d->stage[i].tokens++) {
-        int inside = s.n >= step->text.n && !memcmp(s.p, step->text.p, step->text.n);
-        if (!inside) llm_text_add(&whole, " ", 1);
-        if (inside) s = llm__s(s.p + step->text.n, s.n - step->text.n);
-    }
-    llm_text_add(&whole, s.p, s.n);
-    s = llm__s(whole.data, whole.len);
-    llm__detok_feed(d, i + 1, step->a ? llm__clean_english(d, s) : s, 1, 1);
-    d->out->failed |= whole.failed;
-    llm_text_free(&whole);
+    g->has_kept = !last;
+    g->kept.len = 0;
+    llm__add_str(&g->kept, s);
 }
 
 /* CTC: equal tokens in a row are one; padding vanishes, the delimiter is a space. */
 static void llm__stage_ctc(struct llm_detok *d, int i, llm__str s) {
     const llm__tok_step *step = &d->t->decoders.v[i];
     llm__stage *g = &d->stage[i];
-    llm_text a, b;
-    if (g->has_kept && g->kept.len == s.n && (!s.n || !memcmp(g->kept.data, s.p, s.n))) return;
-    memset(&a, 0, sizeof a);
-    memset(&b, 0, sizeof b);
+    if (g->has_kept && g->kept.len == s.n && llm__starts(s, llm__text_str(&g->kept))) return;
     g->kept.len = 0;
     g->has_kept = 1;
-    llm_text_add(&g->kept, s.p, s.n);
-    llm__replace_all(s, step->text, llm__s("", 0), &a);
-    s = llm__s(a.data, a.len);
-    if (step->a) {
-        s = llm__clean_english(d, s);
-        llm__replace_all(s, step->with, llm__s(" ", 1), &b);
-        s = llm__s(b.data, b.len);
-    }
+    llm__add_str(&g->kept, s);
+    s = llm__replaced(g, s, step->text, llm__nothing);
+    if (step->a) s = llm__replaced(g, llm__clean_english(g, s), step->with, llm__blank);
     if (s.n) llm__detok_feed(d, i + 1, s, 1, 1);
-    d->out->failed |= a.failed | b.failed;
-    llm_text_free(&a);
-    llm_text_free(&b);
 }
 
-/* SUFFIX (BPE): the end-of-word mark is a space, but nothing in the last token; so one token waits. */
-static void llm__stage_suffix(struct llm_detok *d, int i, llm__str s, int last) {
+/* CONTINUE (WordPiece): a space before every token but the first and those with the prefix "##". */
+static void llm__stage_continue(struct llm_detok *d, int i, llm__str s) {
     const llm__tok_step *step = &d->t->decoders.v[i];
     llm__stage *g = &d->stage[i];
-    llm_text a;
-    memset(&a, 0, sizeof a);
-    if (g->has_kept) {
-        llm__replace_all(llm__s(g->kept.data, g->kept.len), step->text, last && !d->bytes ? llm__s("", 0) : llm__s(" ", 1), &a);
-        llm__detok_feed(d, i + 1, llm__s(a.data ? a.data : "", a.len), 1, 1);
-    }
-    g->has_kept = !last;
-    g->kept.len = 0;
-    if (!last) llm_text_add(&g->kept, s.p, s.n);
-    d->out->failed |= a.failed;
-    llm_text_free(&a);
+    int first = !g->tokens++, inside = !first && llm__starts(s, step->text);
+    g->made[0].len = 0;
+    if (!first && !inside) llm_text_str(&g->made[0], " ");
+    llm_text_add(&g->made[0], s.p + (inside ? step->text.n : 0), s.n - (inside ? step->text.n : 0));
+    s = llm__text_str(&g->made[0]);
+    llm__detok_feed(d, i + 1, step->a ? llm__clean_english(g, s) : s, 1, 1);
 }
 
 /* STRIP: up to a characters off the token's begin, b off its end (then the token is whole). */
-static void llm__stage_strip(struct llm_detok *d, int i, llm__str s, int begin, int end) {
+static llm__str llm__stage_strip(struct llm_detok *d, int i, llm__str s, int begin) {
     const llm__tok_step *step = &d->t->decoders.v[i];
     llm__stage *g = &d->stage[i];
-    if (begin) g->cut = d->bytes ? (size_t)step->a : 0;
-    while (g->cut < (size_t)step->a && s.n) {
-        if (s.n < step->text.n || memcmp(s.p, step->text.p, step->text.n)) {
-            g->cut = (size_t)step->a;
-            break;
-        }
-        s = llm__s(s.p + step->text.n, s.n - step->text.n);
-        g->cut++;
+    size_t most = (size_t)step->a;
+    if (begin) g->cut = d->bytes ? most : 0;
+    while (g->cut < most && s.n) {
+        int cut = llm__starts(s, step->text);
+        g->cut = cut ? g->cut + 1 : most;
+        if (cut) s = llm__s(s.p + step->text.n, s.n - step->text.n);
     }
-    for (int k = 0; k < step->b && s.n >= step->text.n && !memcmp(s.p + s.n - step->text.n, step->text.p, step->text.n);
-        k++) s.n -= step->text.n;
-    llm__detok_feed(d, i + 1, s, begin, end);
+    for (int k = 0; k < step->b && s.n >= step->text.n && !memcmp(s.p + s.n - step->text.n, step->text.p, step->text.n); k++) s.n -= step->text.n;
+    return s;
 }
 
-static void llm__stage_replace(struct llm_detok *d, int i, llm__str s, int begin, int end) {
-    const llm__tok_step *step = &d->t->decoders.v[i];
-    llm__encode e;
-    llm_text a;
-    memset(&e, 0, sizeof e);
-    memset(&a, 0, sizeof a);
-    if (step->text.n) llm__replace_all(s, step->text, step->with, &a);
-    else llm__norm_replace(&e, step, s, &a);
-    llm__detok_feed(d, i + 1, llm__s(a.data ? a.data : "", a.len), begin, end);
-    d->out->failed |= a.failed | (e.result != LLM_OK);
-    llm__rx_end(&e.rx);
-    llm_text_free(&a);
-}
-
-/* METASPACE: the mark is a space, but nothing in the first token, where the encoder put one. */
-static void llm__stage_metaspace(struct llm_detok *d, int i, llm__str s, int begin, int end) {
+/* REPLACE: of a text, or of a regex, which may give up (then the text stays). */
+static llm__str llm__stage_replace(struct llm_detok *d, int i, llm__str s) {
     const llm__tok_step *step = &d->t->decoders.v[i];
     llm__stage *g = &d->stage[i];
-    llm_text a;
-    memset(&a, 0, sizeof a);
-    g->tokens += begin;
-    int drop = g->tokens <= 1 && step->a != LLM__PREPEND_NEVER && !d->bytes;
-    llm__replace_all(s, step->text, drop ? llm__s("", 0) : llm__s(" ", 1), &a);
-    llm__detok_feed(d, i + 1, llm__s(a.data ? a.data : "", a.len), begin, end);
-    d->out->failed |= a.failed;
-    llm_text_free(&a);
+    if (step->text.n) return llm__replaced(g, s, step->text, step->with);
+    llm__rx_run rx;
+    memset(&rx, 0, sizeof rx);
+    g->made[0].len = 0;
+    if (llm__replace_regex(&rx, step->re, s, step->with, &g->made[0])) d->out->failed = 1;
+    llm__rx_end(&rx);
+    return llm__text_str(&g->made[0]);
 }
 
-/* A whole token. */
-static void llm__stage_token(struct llm_detok *d, int i, llm__str s) {
+/* A token, or a part of one (whole characters), comes to step i. */
+static void llm__detok_feed(struct llm_detok *d, int i, llm__str s, int begin, int end) {
+    if (i >= d->t->decoders.n) {
+        llm__add_str(d->out, s);
+        return;
+    }
+    const llm__tok_step *step = &d->t->decoders.v[i];
     llm__stage *g = &d->stage[i];
-    int byte = -1;
-    switch (d->t->decoders.v[i].kind) {
-    case LLM__TOK_BYTES: {
-        llm_text a;
-        memset(&a, 0, sizeof a);
-        llm__letters_to_bytes(s, &a);
-        if (d->bytes) llm__detok_feed(d, i + 1, llm__s(a.data ? a.data : "", a.len), 1, 1);
-        else llm__stage_utf8(d, i, llm__s(a.data ? a.data : "", a.len), 0);
-        d->out->failed |= a.failed;
-        llm_text_free(&a);
+    int byte, parts = step->kind == LLM__TOK_FUSE || step->kind == LLM__TOK_METASPACE || (step->kind == LLM__TOK_STRIP && !step->b) ||
+        (step->kind == LLM__TOK_REPLACE && step->a); /* one character: no match lies across parts */
+    if (!parts && !(begin && end)) {
+        if (begin) g->held.len = 0;
+        llm__add_str(&g->held, s);
+        if (!end) return;
+        s = llm__text_str(&g->held);
+    }
+    switch (step->kind) {
+    case LLM__TOK_FUSE:
+        llm__detok_feed(d, i + 1, s, !g->open, 0);
+        g->open = 1;
         break;
-    }
+    case LLM__TOK_METASPACE: /* the mark is a space, but nothing in the first token, where the encoder put one */
+        g->tokens += begin;
+        s = llm__replaced(g, s, step->text, g->tokens <= 1 && step->a != LLM__PREPEND_NEVER && !d->bytes ? llm__nothing : llm__blank);
+        llm__detok_feed(d, i + 1, s, begin, end);
+        break;
+    case LLM__TOK_STRIP: llm__detok_feed(d, i + 1, llm__stage_strip(d, i, s, begin), begin, end); break;
+    case LLM__TOK_REPLACE: llm__detok_feed(d, i + 1, llm__stage_replace(d, i, s), begin, end); break;
+    case LLM__TOK_LETTERS:
+        g->made[0].len = 0;
+        llm__letters_to_bytes(s, &g->made[0]);
+        llm__detok_feed(d, i + 1, llm__text_str(&g->made[0]), 1, 1);
+        break;
     case LLM__TOK_UTF8:
         if (d->bytes) llm__detok_feed(d, i + 1, s, 1, 1);
         else llm__stage_utf8(d, i, s, 0);
@@ -5679,85 +5585,45 @@ static void llm__stage_token(struct llm_detok *d, int i, llm__str s) {
         if (byte >= 0) {
             char c = (char)byte;
             llm_text_add(&g->kept, &c, 1);
-        } else {
-            llm__stage_fallback_end(d, i);
-            llm__detok_feed(d, i + 1, s, 1, 1);
+            break;
         }
+        llm__stage_fallback_end(d, i);
+        llm__detok_feed(d, i + 1, s, 1, 1);
         break;
     case LLM__TOK_CONTINUE: llm__stage_continue(d, i, s); break;
     case LLM__TOK_CTC: llm__stage_ctc(d, i, s); break;
     case LLM__TOK_SUFFIX: llm__stage_suffix(d, i, s, 0); break;
-    case LLM__TOK_JOIN:
-        if (g->tokens++) llm__detok_feed(d, i + 1, llm__s(" ", 1), 1, 1);
+    default: /* JOIN */
+        if (g->tokens++) llm__detok_feed(d, i + 1, llm__blank, 1, 1);
         llm__detok_feed(d, i + 1, s, 1, 1);
-        break;
-    case LLM__TOK_STRIP: llm__stage_strip(d, i, s, 1, 1); break;
-    default: llm__stage_replace(d, i, s, 1, 1);
     }
 }
 
-/* A part of a token (whole characters) comes to step i: begin and end say whether it starts, completes it. */
-static void llm__detok_feed(struct llm_detok *d, int i, llm__str s, int begin, int end) {
-    if (i >= d->t->decoders.n) {
-        llm_text_add(d->out, s.p, s.n);
-        return;
-    }
-    const llm__tok_step *step = &d->t->decoders.v[i];
-    llm__stage *g = &d->stage[i];
-    if (step->kind == LLM__TOK_FUSE) {
-        llm__detok_feed(d, i + 1, s, !g->open, 0);
-        g->open = 1;
-    } else if (step->kind == LLM__TOK_METASPACE) {
-        llm__stage_metaspace(d, i, s, begin, end);
-    } else if (step->kind == LLM__TOK_STRIP && !step->b) {
-        llm__stage_strip(d, i, s, begin, end);
-    } else if (step->kind == LLM__TOK_REPLACE && step->text.n && step->a) { /* one character: no match lies across parts */
-        llm__stage_replace(d, i, s, begin, end);
-    } else if (begin && end) {
-        llm__stage_token(d, i, s);
-    } else {
-        if (begin) g->held.len = 0;
-        llm_text_add(&g->held, s.p, s.n);
-        if (end) llm__stage_token(d, i, llm__s(g->held.data ? g->held.data : "", g->held.len));
-        d->out->failed |= g->held.failed;
-    }
-}
-
-/* Ends what the steps have under way, from the first on. */
+/* Ends what the steps have under way, from the first on. A step that makes one token of everything ends it now. */
 static void llm__detok_end(struct llm_detok *d) {
     for (int i = 0; i < d->t->decoders.n; i++) {
+        llm__tok_kind kind = d->t->decoders.v[i].kind;
         llm__stage *g = &d->stage[i];
-        int one_token = 0; /* a step that makes one token of everything ends it now */
-        switch (d->t->decoders.v[i].kind) {
-        case LLM__TOK_BYTES:
-        case LLM__TOK_UTF8:
-            llm__stage_utf8(d, i, llm__s("", 0), 1);
-            one_token = !d->bytes;
-            break;
-        case LLM__TOK_FUSE: one_token = 1; break;
-        case LLM__TOK_FALLBACK: llm__stage_fallback_end(d, i); break;
-        case LLM__TOK_SUFFIX: llm__stage_suffix(d, i, llm__s("", 0), 1); break;
-        default: break;
-        }
-        if (one_token) llm__detok_feed(d, i + 1, llm__s("", 0), !g->open && !g->tokens, 1);
-        d->out->failed |= g->kept.failed;
+        if (kind == LLM__TOK_UTF8) llm__stage_utf8(d, i, llm__nothing, 1);
+        if (kind == LLM__TOK_FALLBACK) llm__stage_fallback_end(d, i);
+        if (kind == LLM__TOK_SUFFIX) llm__stage_suffix(d, i, llm__nothing, 1);
+        if (kind == LLM__TOK_FUSE || (kind == LLM__TOK_UTF8 && !d->bytes)) llm__detok_feed(d, i + 1, llm__nothing, !g->open && !g->tokens, 1);
     }
 }
 
 /* The bytes of a token that stands for them by itself. */
 static void llm__literal_bytes(const llm__tokenizer *t, int32_t id, llm_text *out) {
-    llm__str s = t->token[id];
-    int byte = t->type[id] & LLM__TOKEN_BYTE ? llm__byte_token(s) : -1;
+    const llm__token *token = &t->token[id];
+    int byte = token->type & LLM__TOKEN_BYTE ? llm__byte_token(token->text) : -1;
     char c = (char)byte;
     if (byte >= 0) llm_text_add(out, &c, 1);
-    else if (t->type[id] & LLM__TOKEN_PLAIN) llm_text_add(out, s.p, s.n);
-    else if (t->byte_letters) llm__letters_to_bytes(s, out);
-    else if (t->escaped_spaces) llm__replace_all(s, llm__s("\xE2\x96\x81", 3), llm__s(" ", 1), out);
-    else llm_text_add(out, s.p, s.n);
+    else if (t->byte_letters && !(token->type & LLM__TOKEN_PLAIN)) llm__letters_to_bytes(token->text, out);
+    else llm__replace_all(token->text, t->escaped_spaces && !(token->type & LLM__TOKEN_PLAIN) ? llm__spm_mark : llm__nothing, llm__blank, out);
 }
 
+/* Begins anew; the buffers stay. */
 static void llm__detok_reset(struct llm_detok *d) {
-    for (int i = 0; i <= LLM__TOK_MAX_STEPS; i++) {
+    for (int i = 0; i < LLM__TOK_MAX_STEPS; i++) {
         llm__stage *g = &d->stage[i];
         g->tokens = 0;
         g->cut = 0;
@@ -5775,12 +5641,13 @@ static void llm__detok_init(struct llm_detok *d, const llm__tokenizer *t, int fl
 }
 
 static void llm__detok_close(struct llm_detok *d) {
-    for (int i = 0; i <= LLM__TOK_MAX_STEPS; i++) {
+    for (int i = 0; i < LLM__TOK_MAX_STEPS; i++) {
         llm_text_free(&d->stage[i].held);
         llm_text_free(&d->stage[i].kept);
+        llm_text_free(&d->stage[i].made[0]);
+        llm_text_free(&d->stage[i].made[1]);
     }
     llm_text_free(&d->literal);
-    llm_text_free(&d->scratch);
 }
 
 /* NULL: no memory. */
@@ -5790,23 +5657,32 @@ LLM__UNUSED static struct llm_detok *llm__detok_open(const llm__tokenizer *t, in
     return d;
 }
 
+/* Without memory for a step's texts, or for the output, what was said is not the whole text. */
+static llm_result llm__detok_result(const struct llm_detok *d) {
+    int failed = d->out->failed | d->literal.failed;
+    for (int i = 0; i < d->t->decoders.n; i++) {
+        const llm__stage *g = &d->stage[i];
+        failed |= g->held.failed | g->kept.failed | g->made[0].failed | g->made[1].failed;
+    }
+    return failed ? llm__nomem() : LLM_OK;
+}
+
 /* Appends the text that is certain once this token is there. Ids without a token add nothing. */
 static llm_result llm__detok_push(struct llm_detok *d, int32_t id, llm_text *out) {
     const llm__tokenizer *t = d->t;
-    if (id < 0 || id >= t->n_vocab || !(t->type[id] & LLM__TOKEN_KNOWN) || (t->type[id] & LLM__TOKEN_UNUSED)) return LLM_OK;
-    if ((t->type[id] & LLM__TOKEN_SPECIAL) && !(d->flags & LLM_DETOK_KEEP_SPECIAL)) return LLM_OK;
+    if (id < 0 || id >= t->n_vocab || !(t->token[id].type & LLM__TOKEN_KNOWN) || (t->token[id].type & LLM__TOKEN_UNUSED)) return LLM_OK;
+    if ((t->token[id].type & LLM__TOKEN_SPECIAL) && !(d->flags & LLM_DETOK_KEEP_SPECIAL)) return LLM_OK;
     d->out = out;
-    llm__str s = t->token[id];
+    llm__str s = t->token[id].text;
     if (t->literal) {
         d->literal.len = 0;
         llm__literal_bytes(t, id, &d->literal);
-        s = llm__s(d->literal.data ? d->literal.data : "", d->literal.len);
+        s = llm__text_str(&d->literal);
         if (d->first && t->strip && !d->bytes && s.n && s.p[0] == ' ') s = llm__s(s.p + 1, s.n - 1);
         d->first = t->strip == 2 && d->first && !s.n;
-        out->failed |= d->literal.failed;
     }
     llm__detok_feed(d, 0, s, 1, 1);
-    return out->failed ? llm__nomem() : LLM_OK;
+    return llm__detok_result(d);
 }
 
 /* Appends what was held back, and begins anew. */
@@ -5814,7 +5690,7 @@ static llm_result llm__detok_flush(struct llm_detok *d, llm_text *out) {
     d->out = out;
     llm__detok_end(d);
     llm__detok_reset(d);
-    return out->failed ? llm__nomem() : LLM_OK;
+    return llm__detok_result(d);
 }
 
 /* Appends the text of n ids. */
@@ -5831,8 +5707,8 @@ LLM__UNUSED static llm_result llm__tokenizer_decode(const llm__tokenizer *t, con
 /* Appends the bytes that a token stands for in the middle of a text, special or not. LLM_ERR_ARG if there is no such token. */
 LLM__UNUSED static llm_result llm__tokenizer_piece(const llm__tokenizer *t, int32_t id, llm_text *out) {
     struct llm_detok d;
-    if (id < 0 || id >= t->n_vocab || !(t->type[id] & LLM__TOKEN_KNOWN)) return llm__error(LLM_ERR_ARG, "token id %d: 0 to %d expected",
-        (int)id, (int)t->n_vocab - 1);
+    if (id < 0 || id >= t->n_vocab || !(t->token[id].type & LLM__TOKEN_KNOWN))
+        return llm__error(LLM_ERR_ARG, "token id %d: 0 to %d expected", (int)id, (int)t->n_vocab - 1);
     llm__detok_init(&d, t, LLM_DETOK_KEEP_SPECIAL);
     d.bytes = 1;
     for (int i = 0; i < t->decoders.n; i++) d.stage[i].tokens = 2; /* not the first */
@@ -5844,17 +5720,21 @@ LLM__UNUSED static llm_result llm__tokenizer_piece(const llm__tokenizer *t, int3
 
 /* The id of an exact token, or -1. */
 static int32_t llm__tokenizer_id(const llm__tokenizer *t, llm__str token) {
-    int32_t id = llm__tok_find(t, token.p, token.n);
-    for (int i = 0; i < t->n_added && id < 0; i++)
-        if (t->added[i].text.n == token.n && !memcmp(t->added[i].text.p, token.p, token.n)) id = t->added[i].id;
+    int32_t id = llm__tok_find(t, token);
+    for (size_t i = 0; i < t->n_added && id < 0; i++)
+        if (t->added[i].text.n == token.n && llm__starts(token, t->added[i].text)) id = t->added[i].id;
     return id;
 }
 
 LLM__UNUSED static int llm__tokenizer_is_special(const llm__tokenizer *t, int32_t id) {
-    return id >= 0 && id < t->n_vocab && (t->type[id] & LLM__TOKEN_SPECIAL) != 0;
+    return id >= 0 && id < t->n_vocab && (t->token[id].type & LLM__TOKEN_SPECIAL) != 0;
 }
 
-/* ---- building ---- */
+
+/* ---- Building: what all four readers use. Each does nothing once t->result is set ---- */
+
+/* Notes a failure, unless one was noted before. */
+#define LLM__TOK_FAIL(t, ...) ((t)->result = (t)->result ? (t)->result : llm__error(__VA_ARGS__))
 
 static void llm__tokenizer_close(llm__tokenizer *t) {
     if (!t) return;
@@ -5862,102 +5742,141 @@ static void llm__tokenizer_close(llm__tokenizer *t) {
     for (int k = 0; k < 3; k++)
         for (int i = 0; i < lists[k]->n; i++) llm__regex_close(lists[k]->v[i].re);
     llm__map_free(&t->ids);
+    LLM_FREE(t->token);
     LLM_FREE(t->merge);
     LLM_FREE(t->pieces.v);
     LLM_FREE(t->user.v);
     LLM_FREE(t->early.v);
     LLM_FREE(t->late.v);
-    LLM_FREE(t->norm);
+    LLM_FREE(t->added);
+    llm_tokens_free(&t->before);
+    llm_tokens_free(&t->after);
     llm__arena_free(&t->arena);
     LLM_FREE(t);
 }
 
+/* Appends a step. Where there are too many, or on an error before, it is one that nothing runs. */
+static llm__tok_step *llm__tok_add(llm__tokenizer *t, llm__tok_steps *steps, llm__tok_kind kind) {
+    if (steps->n >= LLM__TOK_MAX_STEPS) LLM__TOK_FAIL(t, LLM_ERR_LIMIT, "tokenizer: at most %d steps in a sequence expected", LLM__TOK_MAX_STEPS);
+    if (t->result && steps->n) return &steps->v[steps->n - 1];
+    llm__tok_step *step = &steps->v[steps->n++];
+    memset(step, 0, sizeof *step);
+    step->kind = kind;
+    return step;
+}
+
+/* Zeroed memory that lives as long as the tokenizer; NULL: a failure was noted. */
+static void *llm__tok_get(llm__tokenizer *t, size_t n) {
+    void *p = t->result ? NULL : llm__arena_get(&t->arena, n);
+    if (!p && !t->result) t->result = llm__nomem();
+    return p;
+}
+
+/* A copy that lives as long as the tokenizer. */
+static llm__str llm__tok_keep(llm__tokenizer *t, llm__str s) {
+    char *p = (char *)llm__tok_get(t, s.n + 1);
+    if (!p) return llm__nothing;
+    if (s.n) memcpy(p, s.p, s.n);
+    return llm__s(p, s.n);
+}
+
+/* NULL: no memory. */
 static llm__tokenizer *llm__tok_new(void) {
     llm__tokenizer *t = LLM__NEW(llm__tokenizer, 1);
     if (!t) return NULL;
     t->bos_id = t->eos_id = t->pad_id = t->unk_id = -1;
     t->ids.seed = (uint64_t)(uintptr_t)t ^ (uint64_t)(llm__now() * 1e9);
-    for (int i = 0; i < 256; i++) t->byte_id[i] = -1;
-    for (int i = 0; i < LLM__COUNT(t->char_id); i++) t->char_id[i] = -1;
+    llm__tok_add(t, &t->normalizers, LLM__TOK_ADDED);
+    llm__tok_add(t, &t->words, LLM__TOK_ADDED)->a = 1;
     return t;
 }
 
-/* A copy that lives as long as the tokenizer; .p NULL without memory. */
-static llm__str llm__tok_keep(llm__tokenizer *t, llm__str s) {
-    char *p = (char *)llm__arena_get(&t->arena, s.n + 1);
-    if (p && s.n) memcpy(p, s.p, s.n);
-    return llm__s(p, s.n);
+/* Makes room for n tokens at once, and bounds their ids. */
+static void llm__tok_reserve(llm__tokenizer *t, int64_t n) {
+    t->max_id = 4 * n + 100000;
+    if (t->max_id > INT32_MAX / 2) LLM__TOK_FAIL(t, LLM_ERR_LIMIT, "tokenizer: %lld tokens", (long long)n);
+    else if (!llm__map_reserve(&t->ids, (size_t)n)) t->result = llm__nomem();
 }
 
-/* The tables of n tokens. */
-static llm_result llm__tok_reserve(llm__tokenizer *t, int64_t n) {
-    t->n_vocab = (int32_t)n;
-    t->token = (llm__str *)llm__arena_get(&t->arena, (size_t)n * sizeof *t->token);
-    t->type = (uint8_t *)llm__arena_get(&t->arena, (size_t)n);
-    return t->token && t->type && llm__map_reserve(&t->ids, (size_t)n) ? LLM_OK : llm__nomem();
+/* The token of an id, of which the table is grown; NULL: a failure was noted. */
+static llm__token *llm__tok_at(llm__tokenizer *t, int64_t id) {
+    size_t old = t->token_cap;
+    if (t->result) return NULL;
+    if (id < 0 || id >= t->max_id) return LLM__TOK_FAIL(t, LLM_ERR_LIMIT, "tokenizer: id %lld with only %lld tokens", (long long)id, (long long)(t->max_id - 100000) / 4), (llm__token *)NULL;
+    if (!llm__grow((void **)&t->token, &t->token_cap, (size_t)id + 1, sizeof *t->token)) return t->result = llm__nomem(), (llm__token *)NULL;
+    if (t->token_cap > old) memset(t->token + old, 0, (t->token_cap - old) * sizeof *t->token);
+    t->n_vocab = LLM__MAX(t->n_vocab, (int32_t)id + 1);
+    return &t->token[id];
 }
 
-/* Enters a token of the vocabulary, whose text lives long enough. */
-static llm_result llm__tok_enter(llm__tokenizer *t, llm__str text, int64_t id) {
-    if (t->type[id]) return llm__error(LLM_ERR_FORMAT, "vocabulary: id %d twice", (int)id);
+/* Enters a token of the model's vocabulary; `type` besides KNOWN. */
+static void llm__tok_enter(llm__tokenizer *t, llm__str text, int64_t id, int type, double score) {
+    llm__token *token = llm__tok_at(t, id);
+    if (token && token->type) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "vocabulary: id %d twice", (int)id);
+    text = llm__tok_keep(t, text);
+    if (!token || t->result) return;
     int put = llm__map_put(&t->ids, text, (int32_t)id);
-    if (put <= 0) return put ? llm__nomem() : llm__error(LLM_ERR_FORMAT, "vocabulary: \"%.*s\" twice", (int)LLM__MIN(text.n, (size_t)64),
-        text.p);
-    t->token[id] = text;
-    t->type[id] = LLM__TOKEN_KNOWN;
+    if (put < 0) t->result = llm__nomem();
+    if (put == 0) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "vocabulary: \"%.*s\" twice", (int)LLM__MIN(text.n, (size_t)64), text.p);
+    token->text = text;
+    token->score = (float)score;
+    token->type = (uint8_t)(LLM__TOKEN_KNOWN | type);
     t->max_token = LLM__MAX(t->max_token, text.n);
-    return LLM_OK;
 }
 
-/* Look-ups made once: of single characters and of byte tokens. */
-static void llm__tok_cache(llm__tokenizer *t) {
-    char s[8];
-    for (int32_t c = 0; c < LLM__COUNT(t->char_id); c++) t->char_id[c] = llm__map_get(&t->ids, llm__s(s, (size_t)llm__utf8_put(s, c)));
-    for (int b = 0; b < 256; b++) t->byte_id[b] = llm__tok_find(t, s, (size_t)snprintf(s, sizeof s, "<0x%02X>", b));
+/* Makes a token an added one. Its text is the model's token if that has it; else its id must be free. */
+static void llm__tok_enter_added(llm__tokenizer *t, llm__str text, int64_t id, int flags) {
+    int32_t known = llm__tok_find(t, text);
+    int shown = (int)LLM__MIN(text.n, (size_t)64);
+    if (!text.n) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "added token %d: its text is empty", (int)id);
+    if (text.n > LLM__TOK_MAX_ADDED)
+        LLM__TOK_FAIL(t, LLM_ERR_LIMIT, "added token %d: %zu bytes, at most %d expected", (int)id, text.n, LLM__TOK_MAX_ADDED);
+    if (known >= 0 && known != id) llm__log(t->log, LLM_LOG_WARN, "tokenizer: added token %d is %d in the vocabulary, which holds", (int)id, (int)known);
+    if (known >= 0) id = known;
+    llm__token *token = llm__tok_at(t, id);
+    if (token && known < 0 && token->type) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "added token \"%.*s\": id %d is another token's", shown, text.p, (int)id);
+    text = known >= 0 ? t->token[id].text : llm__tok_keep(t, text);
+    if (!t->result && !llm__grow((void **)&t->added, &t->added_cap, t->n_added + 1, sizeof *t->added)) t->result = llm__nomem();
+    if (t->result) return;
+    token->text = text;
+    token->type |= LLM__TOKEN_KNOWN | LLM__TOKEN_ADDED | (flags & LLM__ADDED_SPECIAL ? LLM__TOKEN_SPECIAL : 0);
+    llm__added *a = &t->added[t->n_added++];
+    a->text = text;
+    a->id = (int32_t)id;
+    a->flags = flags;
 }
 
-/* The scores as priorities for BPE by text: a higher score comes first. */
-static llm_result llm__tok_score_order(llm__tokenizer *t) {
-    t->priority = (uint32_t *)llm__arena_get(&t->arena, (size_t)t->n_vocab * sizeof *t->priority);
-    if (!t->priority) return llm__nomem();
-    for (int32_t i = 0; i < t->n_vocab; i++) {
-        float score = t->score ? -t->score[i] + 0.0f : 0;
-        uint32_t u;
-        memcpy(&u, &score, 4);
-        t->priority[i] = u & 0x80000000u ? ~u : u | 0x80000000u;
-    }
-    return LLM_OK;
-}
-
-/* An index of the Unigram's tokens, without those of a type that text never becomes; and the score of an unknown character. */
-static llm_result llm__tok_index_pieces(llm__tokenizer *t, int without) {
+/* What scores mean to the model, but for tokens of some types that text never becomes. Unigram: an index of the tokens, and the score of an
+ * unknown character. BPE by text: ranks, the order of the floats' bits. */
+static void llm__tok_use_scores(llm__tokenizer *t, int without) {
     double least = INFINITY;
-    t->pieces.v = LLM__NEW(llm__index_entry, t->n_vocab);
-    if (!t->pieces.v) return llm__nomem();
-    for (int32_t i = 0; i < t->n_vocab; i++) {
-        if (!(t->type[i] & LLM__TOKEN_KNOWN) || (t->type[i] & without)) continue;
-        least = LLM__MIN(least, (double)t->score[i]);
-        if (!t->token[i].n) continue;
-        t->pieces.v[t->pieces.n].s = t->token[i];
-        t->pieces.v[t->pieces.n++].value = i;
+    for (int32_t i = 0; i < t->n_vocab && !t->result; i++) {
+        llm__token *token = &t->token[i];
+        int used = (token->type & LLM__TOKEN_KNOWN) && !(token->type & without);
+        float key = -token->score + 0.0f;
+        uint32_t bits;
+        memcpy(&bits, &key, 4);
+        token->rank = !used ? UINT32_MAX : bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+        if (!used || t->model != LLM__TOK_UNIGRAM) continue;
+        least = LLM__MIN(least, (double)token->score);
+        llm__index_add(&t->pieces, token->text, i, &t->result);
     }
     llm__index_build(&t->pieces);
     t->unk_score = (least < INFINITY ? least : 0) - 10;
-    return LLM_OK;
 }
 
-static llm_result llm__tok_merge_reserve(llm__tokenizer *t, int64_t n) {
+/* Room for n merges. */
+static void llm__tok_merge_reserve(llm__tokenizer *t, int64_t n) {
     t->merge_cap = 16;
     while (t->merge_cap < (size_t)n * 2) t->merge_cap *= 2;
-    t->merge = LLM__NEW(llm__merge, t->merge_cap);
-    if (!t->merge) return llm__nomem();
-    for (size_t i = 0; i < t->merge_cap; i++) t->merge[i].id = -1;
-    return LLM_OK;
+    t->merge = t->result ? NULL : LLM__NEW(llm__merge, t->merge_cap);
+    if (!t->merge && !t->result) t->result = llm__nomem();
+    for (size_t i = 0; t->merge && i < t->merge_cap; i++) t->merge[i].id = -1;
 }
 
 /* Enters a merge; of two for the same pair the first holds. */
 static void llm__tok_merge_enter(llm__tokenizer *t, int32_t left, int32_t right, int32_t rank, int32_t id) {
-    llm__merge *m = &t->merge[llm__merge_slot(t->merge, t->merge_cap, left, right)];
+    llm__merge *m = llm__merge_slot(t, left, right);
     if (m->id >= 0) return;
     m->left = left;
     m->right = right;
@@ -5965,103 +5884,114 @@ static void llm__tok_merge_enter(llm__tokenizer *t, int32_t left, int32_t right,
     m->id = id;
 }
 
-/* Appends a step. Returns it zeroed, or NULL if there are too many. */
-static llm__tok_step *llm__tok_step_add(llm__tok_steps *steps, llm__tok_kind kind) {
-    if (steps->n >= LLM__TOK_MAX_STEPS) return NULL;
-    llm__tok_step *step = &steps->v[steps->n++];
-    memset(step, 0, sizeof *step);
-    step->kind = kind;
+/* A step with a regex, or with a text itself (literal); an empty one finds nothing. */
+static llm__tok_step *llm__tok_add_regex(llm__tokenizer *t, llm__tok_steps *steps, llm__tok_kind kind, llm__str pattern, int literal) {
+    llm__tok_step *step = llm__tok_add(t, steps, kind);
+    llm_text escaped;
+    memset(&escaped, 0, sizeof escaped);
+    for (size_t i = 0; i < pattern.n; i++) {
+        if (literal && pattern.p[i] && strchr("\\^$.[]|()?*+{}-&#", pattern.p[i])) llm_text_str(&escaped, "\\");
+        llm_text_add(&escaped, pattern.p + i, 1);
+    }
+    if (escaped.failed && !t->result) t->result = llm__nomem();
+    if (pattern.n && !t->result) t->result = llm__regex_open(escaped.data, escaped.len, &step->re);
+    llm_text_free(&escaped);
     return step;
 }
 
-static llm_result llm__tok_too_many(void) { return llm__error(LLM_ERR_LIMIT, "tokenizer: at most %d steps in a sequence expected",
-    LLM__TOK_MAX_STEPS); }
-
-/* A SPLIT by a regex, or by a text itself (literal). */
-static llm_result llm__tok_add_regex(llm__tok_steps *steps, llm__tok_kind kind, llm__str pattern, int literal, int behaviour, int invert) {
-    llm__tok_step *step = llm__tok_step_add(steps, kind);
-    llm_text escaped;
-    llm_result r = LLM_OK;
-    if (!step) return llm__tok_too_many();
-    memset(&escaped, 0, sizeof escaped);
-    for (size_t i = 0; i < pattern.n && literal; i++) {
-        if (pattern.p[i] && strchr("\\^$.[]|()?*+{}-&#", pattern.p[i])) llm_text_add(&escaped, "\\", 1);
-        llm_text_add(&escaped, pattern.p + i, 1);
-    }
-    if (literal) pattern = llm__s(escaped.data, escaped.len);
-    if (escaped.failed) r = llm__nomem();
-    else if (pattern.n) r = llm__regex_open(pattern.p, pattern.n, &step->re);
-    llm_text_free(&escaped);
-    step->a = behaviour;
-    step->b = invert;
-    return r;
-}
-
-static llm_result llm__tok_add_split(llm__tok_steps *steps, const char *pattern, int behaviour, int invert) {
-    return llm__tok_add_regex(steps, LLM__TOK_SPLIT, llm__s(pattern, strlen(pattern)), 0, behaviour, invert);
-}
-
-/* A REPLACE of a regex by a text that lives long enough. */
-static llm_result llm__tok_add_replace(llm__tok_steps *steps, const char *pattern, const char *with) {
-    llm_result r = llm__tok_add_regex(steps, LLM__TOK_REPLACE, llm__s(pattern, strlen(pattern)), 0, 0, 0);
-    if (!r) steps->v[steps->n - 1].with = llm__s(with, strlen(with));
-    return r;
-}
-
-static llm_result llm__tok_add_form(llm__tokenizer *t, llm__tok_steps *steps, llm__uni_form form) {
-    llm__tok_step *step = llm__tok_step_add(steps, LLM__TOK_FORM);
-    if (!step) return llm__tok_too_many();
-    step->a = (int)form;
-    if (!t->norm && (t->norm = LLM__NEW(llm__uni_norm, 1))) llm__uni_norm_unpack(t->norm);
-    return t->norm ? LLM_OK : llm__nomem();
-}
-
 /* Takes a SentencePiece charsmap: the size of the units, the units, the strings. */
-static llm_result llm__tok_set_charsmap(llm__tokenizer *t, llm__str s) {
+static void llm__tok_set_charsmap(llm__tokenizer *t, llm__str s) {
     uint32_t n = 0;
-    if (!s.n) return LLM_OK;
+    if (!s.n) return;
     if (s.n >= 4) memcpy(&n, s.p, 4);
-    if (s.n < 4 || n > s.n - 4 || n % 4) return llm__error(LLM_ERR_FORMAT, "precompiled_charsmap: %u bytes of units in %zu bytes",
-        (unsigned)n, s.n);
+    if (s.n < 4 || n > s.n - 4 || n % 4) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "precompiled_charsmap: %u bytes of units in %zu bytes", (unsigned)n, s.n);
     s = llm__tok_keep(t, s);
-    if (!s.p) return llm__nomem();
+    if (t->result) return;
     t->charsmap.units = (const uint8_t *)s.p + 4;
     t->charsmap.n_units = n / 4;
     t->charsmap.strings = s.p + 4 + n;
     t->charsmap.n_strings = s.n - 4 - n;
-    return LLM_OK;
 }
 
-/* Builds the indexes of added tokens; `late` ones are sought as they read after normalizing. */
-static llm_result llm__tok_index_added(llm__tokenizer *t) {
-    if (!t->n_added) return LLM_OK;
-    t->early.v = LLM__NEW(llm__index_entry, t->n_added);
-    t->late.v = LLM__NEW(llm__index_entry, t->n_added);
-    if (!t->early.v || !t->late.v) return llm__nomem();
-    llm__encode e;
-    memset(&e, 0, sizeof e);
-    e.t = t;
-    for (int i = 0; i < t->n_added; i++) {
-        llm__str text = t->added[i].text;
-        int late = t->added[i].flags & LLM__ADDED_NORMALIZED;
-        llm__index *x = late ? &t->late : &t->early;
-        if (late) text = llm__normalize(&e, text);
-        if (late && text.p != t->added[i].text.p) {
-            text = llm__tok_keep(t, text);
-            if (!text.p) llm__encode_fail(&e, LLM_ERR_NOMEM);
-            t->token[t->added[i].id] = text; /* it decodes to what it was found as */
-        }
-        if (!text.n || e.result) continue;
-        x->v[x->n].s = text;
-        x->v[x->n++].value = i;
-    }
-    llm__index_build(&t->early);
-    llm__index_build(&t->late);
-    llm__rx_end(&e.rx);
-    llm_text_free(&e.text);
-    llm_text_free(&e.spare);
-    return e.result;
+/* Inserts an id into a frame, if it is a token's. */
+static void llm__frame_add(llm__tokenizer *t, llm_tokens *frame, size_t at, int64_t id, const char *otherwise) {
+    if (id < 0 || id >= t->n_vocab) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.json: %s", otherwise);
+    llm_tokens_add(frame, (int32_t)id);
+    if (frame->failed && !t->result) t->result = llm__nomem();
+    if (t->result) return;
+    memmove(frame->data + at + 1, frame->data + at, (frame->len - 1 - at) * sizeof *frame->data);
+    frame->data[at] = (int32_t)id;
 }
+
+/* ---- What the components of tokenizer.json, and some names that only GGUF needs, stand for ---- */
+
+#define LLM__TOK_PUNCT "[!-/:-@\\[-`{-~\\p{P}]"
+
+/* Rows of one name in one list (n normalizers, p pretokenizers, d decoders) are steps one after the other. pattern: a regex; NULL: the file's,
+ * if the kind has one. text: REPLACE: with; METASPACE: the mark; NULL: the file's. a: as in llm__tok_step; of SPLIT -1: the file's behaviour.
+ * only: a flag of the component that must be set, or with '!' must not, for the row to count; otherwise: its value if the file does not say,
+ * -1: that of "lowercase". */
+static const struct llm__tok_part {
+    char list;
+    const char *type;
+    llm__tok_kind kind;
+    int a;
+    const char *pattern, *text, *only;
+    int otherwise;
+} llm__parts[] = {
+#define LLM__PLAIN NULL, NULL, NULL, 0
+    {'n', "NFC", LLM__TOK_FORM, LLM__NFC, LLM__PLAIN},
+    {'n', "NFD", LLM__TOK_FORM, LLM__NFD, LLM__PLAIN},
+    {'n', "NFKC", LLM__TOK_FORM, LLM__NFKC, LLM__PLAIN},
+    {'n', "NFKD", LLM__TOK_FORM, LLM__NFKD, LLM__PLAIN},
+    {'n', "Lowercase", LLM__TOK_LOWER, 0, LLM__PLAIN},
+    {'n', "Strip", LLM__TOK_STRIP, 0, LLM__PLAIN},
+    {'n', "Replace", LLM__TOK_REPLACE, 0, LLM__PLAIN},
+    {'n', "Prepend", LLM__TOK_PREPEND, 0, LLM__PLAIN},
+    {'n', "Precompiled", LLM__TOK_CHARSMAP, 0, LLM__PLAIN},
+    {'n', "ByteLevel", LLM__TOK_BYTES, 0, LLM__PLAIN},
+    {'n', "StripAccents", LLM__TOK_REPLACE, 0, "\\p{M}", "", NULL, 0},
+    {'n', "Nmt", LLM__TOK_REPLACE, 0, "[\\x{1}-\\x{8}\\x{B}\\x{E}-\\x{1F}\\x{7F}\\x{8F}\\x{9F}]", "", NULL, 0},
+    {'n', "Nmt", LLM__TOK_REPLACE, 0, "[\\t\\n\\f\\r\\x{1680}\\x{200B}-\\x{200F}\\x{2028}\\x{2029}\\x{2581}\\x{FEFF}\\x{FFFD}]", " ", NULL, 0},
+    {'n', "BertNormalizer", LLM__TOK_REPLACE, 0, "[\\x{0}\\x{FFFD}[\\p{Cc}\\p{Cf}\\p{Co}&&[^\\t\\n\\r]]]", "", "clean_text", 1},
+    {'n', "BertNormalizer", LLM__TOK_REPLACE, 0, "\\s", " ", "clean_text", 1},
+    {'n', "BertNormalizer", LLM__TOK_CHINESE, 0, NULL, NULL, "handle_chinese_chars", 1},
+    {'n', "BertNormalizer", LLM__TOK_FORM, LLM__NFD, NULL, NULL, "strip_accents", -1},
+    {'n', "BertNormalizer", LLM__TOK_REPLACE, 0, "\\p{Mn}", "", "strip_accents", -1},
+    {'n', "BertNormalizer", LLM__TOK_LOWER, 0, NULL, NULL, "lowercase", 1},
+    {'n', "GGUF bert", LLM__TOK_FORM, LLM__NFD, LLM__PLAIN},
+    {'n', "GGUF bert", LLM__TOK_REPLACE, 0, "[\\x{0}\\x{FFFD}\\p{M}[\\p{Cc}\\p{Cf}\\p{Co}&&[^\\s]]]", "", NULL, 0},
+    {'n', "GGUF bert", LLM__TOK_LOWER, 0, LLM__PLAIN},
+    {'n', "GGUF bert", LLM__TOK_CHINESE, 0, LLM__PLAIN},
+    {'p', "Split", LLM__TOK_SPLIT, -1, LLM__PLAIN},
+    {'p', "ByteLevel", LLM__TOK_METASPACE, LLM__PREPEND_ALWAYS, NULL, " ", "add_prefix_space", 1}, /* a space for a space */
+    {'p', "ByteLevel", LLM__TOK_SPLIT, LLM__SPLIT_ISOLATED, LLM__RX_GPT2_TEXT "|\\s+", NULL, "use_regex", 1},
+    {'p', "ByteLevel", LLM__TOK_BYTES, 0, LLM__PLAIN},
+    {'p', "Metaspace", LLM__TOK_METASPACE, 0, LLM__PLAIN},
+    {'p', "Metaspace", LLM__TOK_SPLIT, LLM__SPLIT_NEXT, NULL, NULL, "split", 1},
+    {'p', "Digits", LLM__TOK_SPLIT, LLM__SPLIT_ISOLATED, "\\p{N}", NULL, "individual_digits", 0},
+    {'p', "Digits", LLM__TOK_SPLIT, LLM__SPLIT_CONTIGUOUS, "\\p{N}", NULL, "!individual_digits", 0},
+    {'p', "Punctuation", LLM__TOK_SPLIT, -1, LLM__TOK_PUNCT, NULL, NULL, 0},
+    {'p', "WhitespaceSplit", LLM__TOK_SPLIT, LLM__SPLIT_REMOVED, "\\s", NULL, NULL, 0},
+    {'p', "Whitespace", LLM__TOK_SPLIT, LLM__SPLIT_ISOLATED, "[^\\w\\x{200C}\\x{200D}]+", NULL, NULL, 0},
+    {'p', "Whitespace", LLM__TOK_SPLIT, LLM__SPLIT_REMOVED, "\\s", NULL, NULL, 0},
+    {'p', "BertPreTokenizer", LLM__TOK_SPLIT, LLM__SPLIT_REMOVED, "\\s", NULL, NULL, 0},
+    {'p', "BertPreTokenizer", LLM__TOK_SPLIT, LLM__SPLIT_ISOLATED, LLM__TOK_PUNCT, NULL, NULL, 0},
+    {'p', "CharDelimiterSplit", LLM__TOK_SPLIT, LLM__SPLIT_REMOVED, LLM__PLAIN},
+    {'p', "FixedLength", LLM__TOK_SPLIT, LLM__SPLIT_ISOLATED, LLM__PLAIN},
+    {'p', "UnicodeScripts", LLM__TOK_SCRIPTS, 0, LLM__PLAIN},
+    {'d', "ByteLevel", LLM__TOK_LETTERS, 0, LLM__PLAIN},
+    {'d', "ByteLevel", LLM__TOK_UTF8, 0, LLM__PLAIN},
+    {'d', "ByteFallback", LLM__TOK_FALLBACK, 0, LLM__PLAIN},
+    {'d', "Fuse", LLM__TOK_FUSE, 0, LLM__PLAIN},
+    {'d', "Strip", LLM__TOK_STRIP, 0, LLM__PLAIN},
+    {'d', "Replace", LLM__TOK_REPLACE, 0, LLM__PLAIN},
+    {'d', "Metaspace", LLM__TOK_METASPACE, 0, LLM__PLAIN},
+    {'d', "BPEDecoder", LLM__TOK_SUFFIX, 0, LLM__PLAIN},
+    {'d', "WordPiece", LLM__TOK_CONTINUE, 0, LLM__PLAIN},
+    {'d', "CTC", LLM__TOK_CTC, 0, LLM__PLAIN}
+#undef LLM__PLAIN
+};
 
 /* ---- tokenizer.json ---- */
 
@@ -6071,301 +6001,242 @@ static llm__str llm__json_text(const llm_json *d, int node) {
     return s;
 }
 
-static llm__str llm__json_text_at(const llm_json *d, int object, const char *key) { return llm__json_text(d,
-    llm_json_find(d, object, key)); }
+static llm__str llm__json_text_at(const llm_json *d, int object, const char *key) { return llm__json_text(d, llm_json_find(d, object, key)); }
 
 static int llm__json_flag(const llm_json *d, int object, const char *key, int otherwise) {
     int v;
     return llm_json_bool(d, llm_json_find(d, object, key), &v) ? v : otherwise;
 }
 
-/* A string member copied to live as long as the tokenizer; empty if absent. */
-static llm__str llm__json_keep(llm__tokenizer *t, const llm_json *d, int object, const char *key) {
+/* A whole number, or `otherwise` if the file has none. */
+static int64_t llm__json_whole(const llm_json *d, int node, int64_t otherwise) {
+    int64_t v;
+    return llm_json_int(d, node, &v) ? v : otherwise;
+}
+
+/* A string member copied to live as long as the tokenizer; `otherwise` if absent or empty. */
+static llm__str llm__json_keep(llm__tokenizer *t, const llm_json *d, int object, const char *key, llm__str otherwise) {
     llm__str s = llm__json_text_at(d, object, key);
-    return s.n ? llm__tok_keep(t, s) : llm__s("", 0);
+    return s.n ? llm__tok_keep(t, s) : otherwise;
 }
 
 static int llm__base64_digit(int c) {
-    return c >= 'A' && c <= 'Z' ? c - 'A' : c >= 'a' && c <= 'z' ? c - 'a' + 26 : c >= '0' && c <= '9' ? c - '0' + 52 : c == '+' ? 62
-        : c == '/' ? 63 : -1;
+    return c >= 'A' && c <= 'Z' ? c - 'A' : c >= 'a' && c <= 'z' ? c - 'a' + 26 : c >= '0' && c <= '9' ? c - '0' + 52 : c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* Decodes base64 to `out`, which has room for n bytes. The length, or -1. */
-static int64_t llm__base64(const char *s, size_t n, char *out) {
-    size_t to = 0;
+/* Appends what base64 stands for. 0: it is none. */
+static int llm__base64(llm__str s, llm_text *out) {
     uint32_t bits = 0;
     int have = 0;
-    while (n && s[n - 1] == '=') n--;
-    for (size_t i = 0; i < n; i++) {
-        int digit = llm__base64_digit((unsigned char)s[i]);
-        if (digit < 0) return -1;
+    while (s.n && s.p[s.n - 1] == '=') s.n--;
+    for (size_t i = 0; i < s.n; i++) {
+        int digit = llm__base64_digit((unsigned char)s.p[i]);
+        if (digit < 0) return 0;
         bits = bits << 6 | (uint32_t)digit;
         have += 6;
         if (have < 8) continue;
         have -= 8;
-        out[to++] = (char)(bits >> have);
+        char c = (char)(bits >> have);
+        llm_text_add(out, &c, 1);
     }
-    return (int64_t)to;
+    return 1;
 }
 
-typedef llm_result (*llm__tok_loader)(llm__tokenizer *t, const llm_json *d, int node, llm__str type, llm__tok_steps *steps);
-
-/* Loads a component; a Sequence is a list of them under `key`. null is none. */
-static llm_result llm__tok_load_steps(llm__tokenizer *t, const llm_json *d, int node, const char *key, llm__tok_loader one,
-    llm__tok_steps *steps, int depth) {
-    llm_json_type kind = llm_json_type_of(d, node);
-    if (kind == LLM_JSON_ABSENT || kind == LLM_JSON_NULL) return LLM_OK;
-    if (depth > LLM__TOK_MAX_DEPTH) return llm__error(LLM_ERR_LIMIT, "tokenizer.json: %s nested deeper than %d", key, LLM__TOK_MAX_DEPTH);
-    llm__str type = llm__json_text_at(d, node, "type");
-    if (!type.p) return llm__error(LLM_ERR_FORMAT, "tokenizer.json: a component of %s has no type", key);
-    if (!llm__str_eq(type, "Sequence")) {
-        llm_result r = one(t, d, node, type, steps);
-        if (r == LLM_ERR_UNSUPPORTED && !strcmp(llm_last_error(), "unknown"))
-            return llm__error(r, "tokenizer.json: %s: unknown type \"%.*s\"", key, (int)LLM__MIN(type.n, (size_t)64), type.p);
-        return r;
+/* The pattern of a SPLIT or REPLACE that the table does not give, in *pattern; 1 if it is a text, not a regex. */
+static int llm__part_pattern(llm__tokenizer *t, const llm_json *d, int node, const struct llm__tok_part *part, const llm__tok_steps *steps, llm__str *pattern) {
+    int given = llm_json_find(d, node, "pattern");
+    if (!strcmp(part->type, "Metaspace")) return *pattern = steps->v[steps->n - 1].text, 1; /* the mark of the row before */
+    if (!strcmp(part->type, "CharDelimiterSplit")) return *pattern = llm__json_text_at(d, node, "delimiter"), 1;
+    if (!strcmp(part->type, "FixedLength")) {
+        char s[40];
+        int length = llm_json_find(d, node, "length");
+        int64_t n = length >= 0 ? llm__json_whole(d, length, 0) : 5;
+        if (n < 1 || n > LLM__RX_MAX_COUNT) LLM__TOK_FAIL(t, LLM_ERR_LIMIT, "tokenizer.json: FixedLength: 1 to %d expected", LLM__RX_MAX_COUNT);
+        *pattern = llm__tok_keep(t, llm__s(s, (size_t)snprintf(s, sizeof s, "[\\s\\S]{1,%d}", (int)n)));
+        return 0;
     }
-    llm_result r = LLM_OK;
-    for (int v = llm_json_first(d, llm_json_find(d, node, key)); v >= 0 && !r; v = llm_json_next(d, v)) r = llm__tok_load_steps(t, d, v,
-        key,
-        one, steps, depth + 1);
-    return r;
+    llm__str regex = llm__json_text_at(d, given, "Regex"), text = llm__json_text_at(d, given, "String");
+    if (!regex.p && !text.p) text = llm__json_text(d, given);
+    if (!regex.p && !text.p) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.json: a pattern with String or Regex expected");
+    *pattern = regex.p ? regex : text;
+    return !regex.p;
 }
 
-/* The "pattern" of Split and Replace: {"String": s} or {"Regex": s}. */
-static llm_result llm__tok_load_pattern(const llm_json *d, int node, llm__tok_kind kind, llm__tok_steps *steps, int behaviour, int invert) {
-    int pattern = llm_json_find(d, node, "pattern");
-    llm__str regex = llm__json_text_at(d, pattern, "Regex"), text = llm__json_text_at(d, pattern, "String");
-    if (!regex.p && !text.p) text = llm__json_text(d, pattern);
-    if (!regex.p && !text.p) return llm__error(LLM_ERR_FORMAT, "tokenizer.json: a pattern with String or Regex expected");
-    return llm__tok_add_regex(steps, kind, regex.p ? regex : text, !regex.p, behaviour, invert);
-}
-
-static llm_result llm__tok_load_bert(llm__tokenizer *t, const llm_json *d, int node, llm__tok_steps *steps) {
-    int lower = llm__json_flag(d, node, "lowercase", 1);
-    llm_result r = LLM_OK;
-    if (llm__json_flag(d, node, "clean_text", 1)) {
-        r = llm__tok_add_replace(steps, "[\\x{0}\\x{FFFD}[\\p{Cc}\\p{Cf}\\p{Co}&&[^\\t\\n\\r]]]", "");
-        if (!r) r = llm__tok_add_replace(steps, "\\s", " ");
-    }
-    if (!r && llm__json_flag(d, node, "handle_chinese_chars", 1) && !llm__tok_step_add(steps, LLM__TOK_CHINESE)) r = llm__tok_too_many();
-    if (!r && llm__json_flag(d, node, "strip_accents", lower)) {
-        r = llm__tok_add_form(t, steps, LLM__NFD);
-        if (!r) r = llm__tok_add_replace(steps, "\\p{Mn}", "");
-    }
-    if (!r && lower && !llm__tok_step_add(steps, LLM__TOK_LOWER)) r = llm__tok_too_many();
-    return r;
-}
-
-static llm_result llm__tok_load_normalizer(llm__tokenizer *t, const llm_json *d, int node, llm__str type, llm__tok_steps *steps) {
-    static const char *const forms[] = {"NFC", "NFD", "NFKC", "NFKD"};
-    llm__tok_step *step = NULL;
-    for (int i = 0; i < 4; i++)
-        if (llm__str_eq(type, forms[i])) return llm__tok_add_form(t, steps, (llm__uni_form)i);
-    if (llm__str_eq(type, "BertNormalizer")) return llm__tok_load_bert(t, d, node, steps);
-    if (llm__str_eq(type, "StripAccents")) return llm__tok_add_replace(steps, "\\p{M}", "");
-    if (llm__str_eq(type, "Nmt")) {
-        llm_result r = llm__tok_add_replace(steps, "[\\x{1}-\\x{8}\\x{B}\\x{E}-\\x{1F}\\x{7F}\\x{8F}\\x{9F}]", "");
-        return r ? r : llm__tok_add_replace(steps,
-            "[\\t\\n\\f\\r\\x{1680}\\x{200B}-\\x{200F}\\x{2028}\\x{2029}\\x{2581}\\x{FEFF}\\x{FFFD}]", " ");
-    }
-    if (llm__str_eq(type, "Replace")) {
-        llm_result r = llm__tok_load_pattern(d, node, LLM__TOK_REPLACE, steps, 0, 0);
-        if (!r) steps->v[steps->n - 1].with = llm__json_keep(t, d, node, "content");
-        return r;
-    }
-    if (llm__str_eq(type, "Precompiled")) {
-        llm__str s = llm__json_text_at(d, node, "precompiled_charsmap");
-        char *bytes = s.p ? llm__strndup(s.p, s.n) : NULL;
-        if (s.p && !bytes) return llm__nomem();
-        int64_t n = s.p ? llm__base64(s.p, s.n, bytes) : 0;
-        llm_result r = n < 0 ? llm__error(LLM_ERR_FORMAT, "tokenizer.json: precompiled_charsmap: base64 expected")
-            : llm__tok_set_charsmap(t, llm__s(bytes, (size_t)n));
-        LLM_FREE(bytes);
-        return r ? r : llm__tok_step_add(steps, LLM__TOK_CHARSMAP) ? LLM_OK : llm__tok_too_many();
-    }
-    if (llm__str_eq(type, "Lowercase")) step = llm__tok_step_add(steps, LLM__TOK_LOWER);
-    else if (llm__str_eq(type, "ByteLevel")) step = llm__tok_step_add(steps, LLM__TOK_BYTES);
-    else if (llm__str_eq(type, "Prepend")) step = llm__tok_step_add(steps, LLM__TOK_PREPEND);
-    else if (llm__str_eq(type, "Strip")) step = llm__tok_step_add(steps, LLM__TOK_STRIP);
-    else return llm__error(LLM_ERR_UNSUPPORTED, "unknown");
-    if (!step) return llm__tok_too_many();
-    step->text = llm__json_keep(t, d, node, "prepend");
-    step->a = llm__json_flag(d, node, "strip_left", 1);
-    step->b = llm__json_flag(d, node, "strip_right", 1);
-    return LLM_OK;
-}
-
-static llm_result llm__tok_load_behaviour(const llm_json *d, int node, int otherwise, int *out) {
+/* What a component says about its SPLIT. */
+static void llm__part_split(llm__tokenizer *t, const llm_json *d, int node, llm__tok_step *step) {
     static const char *const names[] = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
     llm__str s = llm__json_text_at(d, node, "behavior");
-    *out = otherwise;
-    if (!s.p) return LLM_OK;
-    for (int i = 0; i < LLM__COUNT(names); i++)
-        if (llm__str_eq(s, names[i])) return *out = i, LLM_OK;
-    return llm__error(LLM_ERR_UNSUPPORTED, "tokenizer.json: behavior: \"%.*s\" is unknown", (int)LLM__MIN(s.n, (size_t)64), s.p);
+    step->b = llm__json_flag(d, node, "invert", 0);
+    step->a = s.p ? -1 : LLM__SPLIT_ISOLATED;
+    for (int i = 0; s.p && i < LLM__COUNT(names); i++)
+        if (llm__str_eq(s, names[i])) step->a = i;
+    if (step->a < 0) LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.json: behavior: \"%.*s\" is unknown", (int)LLM__MIN(s.n, (size_t)64), s.p);
 }
 
-/* Metaspace as a cutter or a decoder, with its older forms. */
-static llm_result llm__tok_load_metaspace(llm__tokenizer *t, const llm_json *d, int node, llm__tok_steps *steps, int cut) {
-    llm__tok_step *step = llm__tok_step_add(steps, LLM__TOK_METASPACE);
-    if (!step) return llm__tok_too_many();
+/* What it says about its METASPACE, in an old form or the new one. */
+static void llm__part_metaspace(llm__tokenizer *t, const llm_json *d, int node, llm__tok_step *step) {
     llm__str scheme = llm__json_text_at(d, node, "prepend_scheme");
-    step->text = llm__json_keep(t, d, node, "replacement");
-    if (!step->text.n) step->text = llm__s("\xE2\x96\x81", 3);
-    step->a = !llm__json_flag(d, node, "add_prefix_space", 1) ? LLM__PREPEND_NEVER : LLM__PREPEND_ALWAYS;
-    if (scheme.p) step->a = llm__str_eq(scheme, "first") ? LLM__PREPEND_FIRST : llm__str_eq(scheme, "never") ? LLM__PREPEND_NEVER
-        : LLM__PREPEND_ALWAYS;
-    if (!cut || !llm__json_flag(d, node, "split", 1)) return LLM_OK;
-    return llm__tok_add_regex(steps, LLM__TOK_SPLIT, step->text, 1, LLM__SPLIT_NEXT, 0);
+    step->text = llm__json_keep(t, d, node, "replacement", llm__spm_mark);
+    step->a = llm__json_flag(d, node, "add_prefix_space", 1) ? LLM__PREPEND_ALWAYS : LLM__PREPEND_NEVER;
+    if (scheme.p) step->a = llm__str_eq(scheme, "first") ? LLM__PREPEND_FIRST : llm__str_eq(scheme, "never") ? LLM__PREPEND_NEVER : LLM__PREPEND_ALWAYS;
 }
 
-#define LLM__TOK_PUNCT "[!-/:-@\\[-`{-~\\p{P}]"
-
-static llm_result llm__tok_load_cutter(llm__tokenizer *t, const llm_json *d, int node, llm__str type, llm__tok_steps *steps) {
-    int behaviour;
-    llm_result r = llm__tok_load_behaviour(d, node, LLM__SPLIT_ISOLATED, &behaviour);
-    if (r) return r;
-    if (llm__str_eq(type, "Split")) return llm__tok_load_pattern(d, node, LLM__TOK_SPLIT, steps, behaviour,
-        llm__json_flag(d, node, "invert",
-        0));
-    if (llm__str_eq(type, "ByteLevel")) {
-        llm__tok_step *step = llm__tok_step_add(steps, LLM__TOK_BYTES);
-        if (!step) return llm__tok_too_many();
-        int regex = llm__json_flag(d, node, "use_regex", 1), prefix = llm__json_flag(d, node, "add_prefix_space", 1);
-        step->a = prefix;
-        if (!regex) return LLM_OK;
-        step->kind = LLM__TOK_METASPACE; /* only the prefix: a space for a space */
-        step->text = llm__s(" ", 1);
-        step->a = prefix ? LLM__PREPEND_ALWAYS : LLM__PREPEND_NEVER;
-        if (!prefix) steps->n--;
-        r = llm__tok_add_split(steps, LLM__RX_GPT2_TEXT "|\\s+", LLM__SPLIT_ISOLATED, 0);
-        return r ? r : llm__tok_step_add(steps, LLM__TOK_BYTES) ? LLM_OK : llm__tok_too_many();
-    }
-    if (llm__str_eq(type, "Metaspace")) return llm__tok_load_metaspace(t, d, node, steps, 1);
-    if (llm__str_eq(type, "Digits"))
-        return llm__tok_add_split(steps, "\\p{N}", llm__json_flag(d, node, "individual_digits", 0) ? LLM__SPLIT_ISOLATED
-            : LLM__SPLIT_CONTIGUOUS, 0);
-    if (llm__str_eq(type, "Punctuation")) return llm__tok_add_split(steps, LLM__TOK_PUNCT, behaviour, 0);
-    if (llm__str_eq(type, "WhitespaceSplit")) return llm__tok_add_split(steps, "\\s", LLM__SPLIT_REMOVED, 0);
-    if (llm__str_eq(type, "Whitespace")) return llm__tok_add_split(steps, "[\\w\\x{200C}\\x{200D}]+|[^\\w\\s\\x{200C}\\x{200D}]+",
-        LLM__SPLIT_REMOVED, 1);
-    if (llm__str_eq(type, "BertPreTokenizer")) {
-        r = llm__tok_add_split(steps, "\\s", LLM__SPLIT_REMOVED, 0);
-        return r ? r : llm__tok_add_split(steps, LLM__TOK_PUNCT, LLM__SPLIT_ISOLATED, 0);
-    }
-    if (llm__str_eq(type, "CharDelimiterSplit")) return llm__tok_add_regex(steps, LLM__TOK_SPLIT, llm__json_text_at(d, node, "delimiter"),
-        1, LLM__SPLIT_REMOVED, 0);
-    if (llm__str_eq(type, "UnicodeScripts")) return llm__tok_step_add(steps, LLM__TOK_SCRIPTS) ? LLM_OK : llm__tok_too_many();
-    if (llm__str_eq(type, "FixedLength")) {
-        int64_t n = 5;
-        char pattern[40];
-        int node_length = llm_json_find(d, node, "length");
-        if (node_length >= 0 && (!llm_json_int(d, node_length, &n) || n < 1 || n > LLM__RX_MAX_COUNT)) return llm__error(LLM_ERR_LIMIT,
-            "tokenizer.json: FixedLength: 1 to %d expected", LLM__RX_MAX_COUNT);
-        snprintf(pattern, sizeof pattern, "[\\s\\S]{1,%d}", (int)n);
-        return llm__tok_add_split(steps, pattern, LLM__SPLIT_ISOLATED, 0);
-    }
-    return llm__error(LLM_ERR_UNSUPPORTED, "unknown");
+/* What it says about its STRIP: as a normalizer whether left and right, as a decoder how many characters. */
+static void llm__part_strip(llm__tokenizer *t, const llm_json *d, int node, char list, llm__tok_step *step) {
+    int64_t start = llm__json_whole(d, llm_json_find(d, node, "start"), 0), stop = llm__json_whole(d, llm_json_find(d, node, "stop"), 0);
+    step->text = llm__json_keep(t, d, node, "content", llm__nothing);
+    if (list == 'd' && (start < 0 || start > 1000 || stop < 0 || stop > 1000 || !step->text.n))
+        LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.json: Strip: content, and start and stop of 0 to 1000 expected");
+    step->a = list == 'd' ? (int)start : llm__json_flag(d, node, "strip_left", 1);
+    step->b = list == 'd' ? (int)stop : llm__json_flag(d, node, "strip_right", 1);
 }
 
-static llm_result llm__tok_load_decoder(llm__tokenizer *t, const llm_json *d, int node, llm__str type, llm__tok_steps *steps) {
-    static const struct { const char *type; llm__tok_kind kind; } kinds[] = {
-        {"ByteLevel", LLM__TOK_BYTES}, {"ByteFallback", LLM__TOK_FALLBACK}, {"Fuse", LLM__TOK_FUSE}, {"Strip", LLM__TOK_STRIP},
-        {"BPEDecoder", LLM__TOK_SUFFIX}, {"WordPiece", LLM__TOK_CONTINUE}, {"CTC", LLM__TOK_CTC}};
-    if (llm__str_eq(type, "Metaspace")) return llm__tok_load_metaspace(t, d, node, steps, 0);
-    if (llm__str_eq(type, "Replace")) {
-        llm_result r = llm__tok_load_pattern(d, node, LLM__TOK_REPLACE, steps, 0, 0);
-        llm__str text = llm__json_text_at(d, llm_json_find(d, node, "pattern"), "String");
-        if (r) return r;
-        llm__tok_step *step = &steps->v[steps->n - 1];
-        step->with = llm__json_keep(t, d, node, "content");
-        size_t one = 0;
-        if (text.n) step->text = llm__tok_keep(t, text), (void)llm__uni_next(text, &one);
-        step->a = one && one == text.n;
-        return LLM_OK;
-    }
-    for (int i = 0; i < LLM__COUNT(kinds); i++) {
-        if (!llm__str_eq(type, kinds[i].type)) continue;
-        llm__tok_step *step = llm__tok_step_add(steps, kinds[i].kind);
-        int64_t start = 0, stop = 0;
-        if (!step) return llm__tok_too_many();
-        static const char *const keys[] = {"content", "suffix", "prefix", "pad_token"};
-        for (int k = 0; k < 4 && !step->text.n; k++) step->text = llm__json_keep(t, d, node, keys[k]);
-        if (!step->text.n && step->kind == LLM__TOK_SUFFIX) step->text = llm__s("</w>", 4);
-        step->with = llm__json_keep(t, d, node, "word_delimiter_token");
+/* Takes the charsmap of a Precompiled. */
+static void llm__part_charsmap(llm__tokenizer *t, const llm_json *d, int node) {
+    llm_text bytes;
+    memset(&bytes, 0, sizeof bytes);
+    if (!llm__base64(llm__json_text_at(d, node, "precompiled_charsmap"), &bytes))
+        LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.json: precompiled_charsmap: base64 expected");
+    if (bytes.failed && !t->result) t->result = llm__nomem();
+    llm__tok_set_charsmap(t, llm__text_str(&bytes));
+    llm_text_free(&bytes);
+}
+
+/* Adds the step of one row of the table, with what the component says about it. */
+static void llm__tok_add_part(llm__tokenizer *t, const llm_json *d, int node, const struct llm__tok_part *part, llm__tok_steps *steps) {
+    static const char *const texts[] = {"suffix", "prefix", "pad_token"};
+    llm__str pattern = part->pattern ? llm__s(part->pattern, strlen(part->pattern)) : llm__nothing;
+    size_t one = 0;
+    int literal = 0;
+    if (!part->pattern && (part->kind == LLM__TOK_SPLIT || part->kind == LLM__TOK_REPLACE))
+        literal = llm__part_pattern(t, d, node, part, steps, &pattern);
+    llm__tok_step *step = llm__tok_add_regex(t, steps, part->kind, pattern, literal);
+    if (t->result) return;
+    step->a = part->a;
+    step->text = step->with = part->text ? llm__s(part->text, strlen(part->text)) : llm__nothing;
+    switch (part->kind) {
+    case LLM__TOK_SPLIT:
+        if (part->a < 0) llm__part_split(t, d, node, step);
+        break;
+    case LLM__TOK_REPLACE:
+        if (!part->text) step->with = llm__json_keep(t, d, node, "content", llm__nothing);
+        step->text = literal && pattern.n ? llm__tok_keep(t, pattern) : llm__nothing;
+        if (step->text.n) (void)llm__uni_next(step->text, &one);
+        step->a = one && one == step->text.n;
+        break;
+    case LLM__TOK_METASPACE:
+        if (!part->text) llm__part_metaspace(t, d, node, step);
+        break;
+    case LLM__TOK_FORM:
+        if (!t->norm && (t->norm = (llm__uni_norm *)llm__tok_get(t, sizeof *t->norm)) != NULL) llm__uni_norm_unpack(t->norm);
+        break;
+    case LLM__TOK_STRIP: llm__part_strip(t, d, node, part->list, step); break;
+    case LLM__TOK_CHARSMAP: llm__part_charsmap(t, d, node); break;
+    case LLM__TOK_PREPEND: step->text = llm__json_keep(t, d, node, "prepend", llm__nothing); break;
+    case LLM__TOK_SUFFIX:
+    case LLM__TOK_CONTINUE:
+    case LLM__TOK_CTC:
+        for (int k = 0; k < 3 && !step->text.n; k++) step->text = llm__json_keep(t, d, node, texts[k], llm__nothing);
+        if (!step->text.n && part->kind == LLM__TOK_SUFFIX) step->text = llm__s("</w>", 4);
+        step->with = llm__json_keep(t, d, node, "word_delimiter_token", llm__nothing);
         step->a = llm__json_flag(d, node, "cleanup", 1);
-        if (step->kind != LLM__TOK_STRIP) return LLM_OK;
-        (void)llm_json_int(d, llm_json_find(d, node, "start"), &start);
-        (void)llm_json_int(d, llm_json_find(d, node, "stop"), &stop);
-        if (start < 0 || start > 1000 || stop < 0 || stop > 1000 || !step->text.n) return llm__error(LLM_ERR_FORMAT,
-            "tokenizer.json: Strip: content, and start and stop of 0 to 1000 expected");
-        step->a = (int)start;
-        step->b = (int)stop;
-        return LLM_OK;
+        break;
+    default: break;
     }
-    return llm__error(LLM_ERR_UNSUPPORTED, "unknown");
 }
 
-static llm_result llm__tok_load_bad(const char *what) { return llm__error(LLM_ERR_FORMAT, "tokenizer.json: %s", what); }
-
-/* The ids in use: *count members and the largest id, of the vocabulary and the added tokens. */
-static llm_result llm__tok_load_extent(const llm_json *d, int vocab, int added, int64_t *n_vocab, size_t *bytes) {
-    int64_t largest = -1, count = (int64_t)llm_json_size(d, vocab) + llm_json_size(d, added), id;
-    int list = llm_json_type_of(d, vocab) == LLM_JSON_ARRAY; /* Unigram: ids by position */
-    size_t n;
-    *bytes = 0;
-    if (list) largest = llm_json_size(d, vocab) - 1;
-    for (int v = llm_json_first(d, vocab); v >= 0; v = llm_json_next(d, v)) {
-        const char *key = list ? llm_json_str(d, llm_json_first(d, v), &n) : llm_json_key(d, v, &n);
-        if (!key) return llm__tok_load_bad("model.vocab: a token expected");
-        *bytes += n + 1;
-        if (list) continue;
-        if (!llm_json_int(d, v, &id) || id < 0) return llm__error(LLM_ERR_FORMAT,
-            "tokenizer.json: model.vocab[\"%.*s\"]: a whole number from 0 on expected", (int)LLM__MIN(n, (size_t)64), key);
-        largest = LLM__MAX(largest, id);
+/* Adds the steps of a component by its name. 0: there is no such component. Without a document, all its flags are as if not given. */
+static int llm__tok_add_parts(llm__tokenizer *t, const llm_json *d, int node, char list, llm__str type, llm__tok_steps *steps) {
+    int known = 0;
+    for (int i = 0; i < LLM__COUNT(llm__parts) && !t->result; i++) {
+        const struct llm__tok_part *part = &llm__parts[i];
+        if (part->list != list || !llm__str_eq(type, part->type)) continue;
+        int otherwise = part->otherwise < 0 ? llm__json_flag(d, node, "lowercase", 1) : part->otherwise, no = part->only && *part->only == '!';
+        if (!part->only || llm__json_flag(d, node, part->only + no, otherwise) != no) llm__tok_add_part(t, d, node, part, steps);
+        known = 1;
     }
-    for (int v = llm_json_first(d, added); v >= 0; v = llm_json_next(d, v)) {
-        if (!llm_json_int(d, llm_json_find(d, v, "id"), &id) || id < 0) return llm__tok_load_bad("added_tokens: an id from 0 on expected");
-        largest = LLM__MAX(largest, id);
-    }
-    if (largest < 0) return llm__tok_load_bad("model.vocab: no tokens");
-    if (largest >= 4 * count + 100000) return llm__error(LLM_ERR_LIMIT, "tokenizer.json: id %lld with only %lld tokens",
-        (long long)largest, (long long)count);
-    *n_vocab = largest + 1;
-    return LLM_OK;
+    return known;
 }
+
+/* TemplateProcessing: what stands before and after the sequence in "single". */
+static void llm__tok_load_template(llm__tokenizer *t, const llm_json *d, int node) {
+    int specials = llm_json_find(d, node, "special_tokens"), after = 0;
+    size_t before = 0;
+    for (int v = llm_json_first(d, llm_json_find(d, node, "single")); v >= 0; v = llm_json_next(d, v)) {
+        int special = llm_json_find(d, v, "SpecialToken"), found = -1;
+        llm__str name = llm__json_text_at(d, special, "id");
+        after |= special < 0;
+        for (int k = name.p ? llm_json_first(d, specials) : -1; k >= 0; k = llm_json_next(d, k)) {
+            llm__str key;
+            key.p = llm_json_key(d, k, &key.n);
+            if (key.p && key.n == name.n && llm__starts(key, name)) found = k;
+        }
+        if (special >= 0 && found < 0) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.json: post_processor: a special token is not among its special_tokens");
+        for (int k = llm_json_first(d, llm_json_find(d, found, "ids")); k >= 0; k = llm_json_next(d, k))
+            llm__frame_add(t, after ? &t->after : &t->before, after ? t->after.len : before++, llm__json_whole(d, k, -1), "post_processor: ids of tokens expected");
+    }
+}
+
+/* A post-processor. Of several each stands around those before. 0: its type is unknown. */
+static int llm__tok_load_post(llm__tokenizer *t, const llm_json *d, int node, llm__str type) {
+    if (llm__str_eq(type, "ByteLevel")) return 1; /* moves offsets only */
+    if (llm__str_eq(type, "TemplateProcessing")) return llm__tok_load_template(t, d, node), 1;
+    if (!llm__str_eq(type, "BertProcessing") && !llm__str_eq(type, "RobertaProcessing")) return 0;
+    for (int k = 0; k < 2; k++) {
+        int pair = llm_json_find(d, node, k ? "sep" : "cls");
+        int64_t id = llm__json_whole(d, llm_json_next(d, llm_json_first(d, pair)), -1);
+        llm__frame_add(t, k ? &t->after : &t->before, k ? t->after.len : 0, id, "post_processor: cls and sep: [token, id] expected");
+    }
+    return 1;
+}
+
+/* Loads a component; a Sequence is a list of them under the list's name. null is none. Without steps it is a post-processor. */
+static void llm__tok_load_steps(llm__tokenizer *t, const llm_json *d, int node, const char *list, llm__tok_steps *steps, int depth) {
+    llm_json_type kind = llm_json_type_of(d, node);
+    llm__str type = llm__json_text_at(d, node, "type");
+    if (kind == LLM_JSON_ABSENT || kind == LLM_JSON_NULL || t->result) return;
+    if (depth > LLM__TOK_MAX_DEPTH) {
+        LLM__TOK_FAIL(t, LLM_ERR_LIMIT, "tokenizer.json: %s nested deeper than %d", list, LLM__TOK_MAX_DEPTH);
+    } else if (!type.p) {
+        LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.json: a component of %s has no type", list);
+    } else if (llm__str_eq(type, "Sequence")) {
+        for (int v = llm_json_first(d, llm_json_find(d, node, list)); v >= 0; v = llm_json_next(d, v)) llm__tok_load_steps(t, d, v, list, steps, depth + 1);
+    } else if (!(steps ? llm__tok_add_parts(t, d, node, *list, type, steps) : llm__tok_load_post(t, d, node, type))) {
+        LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.json: %s: unknown type \"%.*s\"", list, (int)LLM__MIN(type.n, (size_t)64), type.p);
+    }
+}
+
+static void llm__tok_load_bad(llm__tokenizer *t, const char *what) { LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.json: %s", what); }
 
 /* The vocabulary: an object of ids, or (Unigram) a list of [token, score]. */
-static llm_result llm__tok_load_vocab(llm__tokenizer *t, const llm_json *d, int vocab, size_t bytes) {
+static void llm__tok_load_vocab(llm__tokenizer *t, const llm_json *d, int vocab) {
     int list = llm_json_type_of(d, vocab) == LLM_JSON_ARRAY;
-    char *blob = (char *)llm__arena_get(&t->arena, bytes + 1);
-    int64_t id = -1;
-    llm_result r = blob ? LLM_OK : llm__nomem();
-    if (!r && list && !(t->score = (float *)llm__arena_get(&t->arena, (size_t)t->n_vocab * sizeof *t->score))) r = llm__nomem();
-    for (int v = llm_json_first(d, vocab); v >= 0 && !r; v = llm_json_next(d, v)) {
-        llm__str s = list ? llm__json_text(d, llm_json_first(d, v)) : llm__s(NULL, 0);
+    int64_t id = 0;
+    if (!list && llm_json_type_of(d, vocab) != LLM_JSON_OBJECT) llm__tok_load_bad(t, "model.vocab expected");
+    int64_t n = (int64_t)llm_json_size(d, vocab) + llm_json_size(d, llm_json_find(d, 0, "added_tokens"));
+    if (!n) llm__tok_load_bad(t, "model.vocab: no tokens");
+    llm__tok_reserve(t, n);
+    for (int v = llm_json_first(d, vocab); v >= 0 && !t->result; v = llm_json_next(d, v), id++) {
+        llm__str s;
         double score = 0;
-        if (list) id++;
-        else s.p = llm_json_key(d, v, &s.n), (void)llm_json_int(d, v, &id);
-        if (list && !llm_json_num(d, llm_json_next(d, llm_json_first(d, v)), &score)) return llm__error(LLM_ERR_FORMAT,
-            "tokenizer.json: model.vocab[%d]: a score expected", (int)id);
-        if (s.n) memcpy(blob, s.p, s.n);
-        r = llm__tok_enter(t, llm__s(blob, s.n), id);
-        if (list) t->score[id] = (float)score;
-        blob += s.n;
-        *blob++ = 0;
+        if (list) s = llm__json_text(d, llm_json_first(d, v));
+        else s.p = llm_json_key(d, v, &s.n), id = llm__json_whole(d, v, -1);
+        if (!s.p) llm__tok_load_bad(t, "model.vocab: a token expected");
+        if (list && !llm_json_num(d, llm_json_next(d, llm_json_first(d, v)), &score))
+            LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.json: model.vocab[%d]: a score expected", (int)id);
+        if (id < 0)
+            LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.json: model.vocab[\"%.*s\"]: a whole number from 0 on expected", (int)LLM__MIN(s.n, (size_t)64), s.p);
+        llm__tok_enter(t, s, id, 0, score);
     }
-    return r;
 }
 
 /* The two parts of a merge: "a b" or ["a", "b"]. 0: neither. */
 static int llm__tok_load_pair(const llm_json *d, int node, llm__str *a, llm__str *b) {
     if (llm_json_type_of(d, node) == LLM_JSON_ARRAY) {
         int first = llm_json_first(d, node);
-        if (llm_json_size(d, node) != 2) return 0;
         *a = llm__json_text(d, first);
         *b = llm__json_text(d, llm_json_next(d, first));
-        return a->p && b->p;
+        return llm_json_size(d, node) == 2 && a->p && b->p;
     }
     llm__str s = llm__json_text(d, node);
     const char *space = s.p ? (const char *)memchr(s.p, ' ', s.n) : NULL;
@@ -6375,262 +6246,123 @@ static int llm__tok_load_pair(const llm_json *d, int node, llm__str *a, llm__str
     return !memchr(b->p, ' ', b->n);
 }
 
-static llm_result llm__tok_load_merges(llm__tokenizer *t, const llm_json *d, int merges) {
+/* The merges; their place in the list is their rank. Both parts and what they make must be tokens. */
+static void llm__tok_load_merges(llm__tokenizer *t, const llm_json *d, int merges) {
     int rank = 0;
-    char *buffer = (char *)LLM_MALLOC(2 * t->max_token + 1);
-    llm_result r = buffer ? llm__tok_merge_reserve(t, llm_json_size(d, merges)) : llm__nomem();
-    for (int v = llm_json_first(d, merges); v >= 0 && !r; v = llm_json_next(d, v), rank++) {
-        llm__str a, b;
-        llm__str line = llm__json_text(d, v);
-        if (line.n >= 8 && !memcmp(line.p, "#version", 8)) continue;
+    llm_text both;
+    memset(&both, 0, sizeof both);
+    if (llm_json_type_of(d, merges) != LLM_JSON_ARRAY) llm__tok_load_bad(t, "model.merges: a list expected");
+    llm__tok_merge_reserve(t, llm_json_size(d, merges));
+    for (int v = llm_json_first(d, merges); v >= 0 && !t->result; v = llm_json_next(d, v), rank++) {
+        llm__str a = llm__nothing, b = llm__nothing;
+        if (llm__starts(llm__json_text(d, v), llm__s("#version", 8))) continue;
         if (!llm__tok_load_pair(d, v, &a, &b)) {
-            r = llm__error(LLM_ERR_FORMAT, "tokenizer.json: model.merges[%d]: two parts expected", rank);
+            LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.json: model.merges[%d]: two parts expected", rank);
             break;
         }
-        int32_t left = llm__tok_find(t, a.p, a.n), right = llm__tok_find(t, b.p, b.n), id = -1;
-        if (left >= 0 && right >= 0 && b.n >= t->prefix.n) {
-            memcpy(buffer, a.p, a.n);
-            memcpy(buffer + a.n, b.p + t->prefix.n, b.n - t->prefix.n);
-            id = llm__tok_find(t, buffer, a.n + b.n - t->prefix.n);
-        }
-        if (id < 0)
-            r = llm__error(LLM_ERR_FORMAT, "tokenizer.json: model.merges[%d]: \"%.*s\" and \"%.*s\": tokens that make a token expected",
-                rank,
-                           (int)LLM__MIN(a.n, (size_t)64), a.p, (int)LLM__MIN(b.n, (size_t)64), b.p);
+        size_t skip = LLM__MIN(t->prefix.n, b.n);
+        both.len = 0;
+        llm__add_str(&both, a);
+        llm_text_add(&both, b.p + skip, b.n - skip);
+        int32_t left = llm__tok_find(t, a), right = llm__tok_find(t, b), id = skip < t->prefix.n ? -1 : llm__tok_find(t, llm__text_str(&both));
+        if (both.failed) t->result = llm__nomem();
+        else if (left < 0 || right < 0 || id < 0)
+            LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.json: model.merges[%d]: \"%.*s\" and \"%.*s\": tokens that make a token expected", rank,
+                          (int)LLM__MIN(a.n, (size_t)64), a.p, (int)LLM__MIN(b.n, (size_t)64), b.p);
         else llm__tok_merge_enter(t, left, right, rank, id);
     }
-    LLM_FREE(buffer);
-    return r;
+    llm_text_free(&both);
 }
 
-/* The unknown token by its text; needed: a model that cannot do without. */
-static llm_result llm__tok_load_unk(llm__tokenizer *t, const llm_json *d, int model, int needed) {
-    llm__str s = llm__json_text_at(d, model, "unk_token");
-    if (s.p) t->unk_id = llm__tok_find(t, s.p, s.n);
-    if ((s.p || needed) && t->unk_id < 0) return llm__error(LLM_ERR_FORMAT, "tokenizer.json: model.unk_token: \"%.*s\" is no token",
-        (int)LLM__MIN(s.n, (size_t)64), s.p ? s.p : "");
-    return LLM_OK;
-}
-
-static llm_result llm__tok_load_bpe(llm__tokenizer *t, const llm_json *d, int model) {
+/* The model's own settings. Without a type it shows by its vocabulary. */
+static void llm__tok_load_model(llm__tokenizer *t, const llm_json *d, int model, int vocab) {
+    static const char *const names[] = {"BPE", "Unigram", "WordPiece", "WordLevel"}; /* in the order of llm__tok_model */
+    int list = llm_json_type_of(d, vocab) == LLM_JSON_ARRAY, merges = llm_json_find(d, model, "merges"), which = -1;
+    llm__str type = llm__json_text_at(d, model, "type"), unk = llm__json_text_at(d, model, "unk_token");
+    int shown = (int)LLM__MIN(type.n, (size_t)64);
     double dropout = 0;
-    t->kind = "BPE";
-    t->model = LLM__TOK_BPE;
-    t->prefix = llm__json_keep(t, d, model, "continuing_subword_prefix");
-    t->suffix = llm__json_keep(t, d, model, "end_of_word_suffix");
-    t->fuse_unk = llm__json_flag(d, model, "fuse_unk", 0);
-    t->byte_fallback = llm__json_flag(d, model, "byte_fallback", 0);
+    if (!type.p) type = list ? llm__s("Unigram", 7) : merges >= 0 ? llm__s("BPE", 3) : llm__nothing;
+    for (int i = 0; i < LLM__COUNT(names); i++)
+        if (llm__str_eq(type, names[i])) which = i;
+    if ((which == LLM__TOK_UNIGRAM) != list) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.json: model.type \"%.*s\": its own form of vocab expected", shown, type.p);
+    if (which < 0) LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.json: model.type: \"%.*s\" is unknown", shown, type.p);
+    if (t->result) return;
+    t->kind = names[which];
+    t->model = (llm__tok_model)which;
+    t->fuse_unk = list || llm__json_flag(d, model, "fuse_unk", 0);
+    t->byte_fallback = which <= LLM__TOK_UNIGRAM && llm__json_flag(d, model, "byte_fallback", 0);
     t->whole = llm__json_flag(d, model, "ignore_merges", 0);
-    if (llm_json_num(d, llm_json_find(d, model, "dropout"), &dropout) && dropout > 0) return llm__error(LLM_ERR_UNSUPPORTED,
-        "tokenizer.json: model.dropout: null expected");
-    llm_result r = llm__tok_load_unk(t, d, model, 0);
-    if (!r && llm_json_type_of(d, llm_json_find(d, model, "merges")) != LLM_JSON_ARRAY) r =
-        llm__tok_load_bad("model.merges: a list expected");
-    return r ? r : llm__tok_load_merges(t, d, llm_json_find(d, model, "merges"));
-}
-
-static llm_result llm__tok_load_unigram(llm__tokenizer *t, const llm_json *d, int model) {
-    int64_t unk = -1;
-    t->kind = "Unigram";
-    t->model = LLM__TOK_UNIGRAM;
-    t->fuse_unk = 1;
-    t->byte_fallback = llm__json_flag(d, model, "byte_fallback", 0);
-    if (!llm_json_int(d, llm_json_find(d, model, "unk_id"), &unk) || unk < 0 ||
-        unk >= llm_json_size(d, llm_json_find(d, model, "vocab"))) return llm__tok_load_bad("model.unk_id: the id of a token expected");
-    t->unk_id = (int32_t)unk;
-    return llm__tok_index_pieces(t, 0);
-}
-
-static llm_result llm__tok_load_model(llm__tokenizer *t, const llm_json *d, int model, int vocab) {
-    llm__str type = llm__json_text_at(d, model, "type");
-    int list = llm_json_type_of(d, vocab) == LLM_JSON_ARRAY;
-    llm_result r;
-    if (!type.p) type = llm__s(list ? "Unigram" : llm_json_find(d, model, "merges") >= 0 ? "BPE" : "", list ? 7 : llm_json_find(d, model,
-        "merges") >= 0 ? 3 : 0);
-    llm__tok_cache(t);
-    if (llm__str_eq(type, "Unigram") != list) return llm__error(LLM_ERR_FORMAT,
-        "tokenizer.json: model.type \"%.*s\": its own form of vocab expected", (int)LLM__MIN(type.n, (size_t)64), type.p);
-    if (llm__str_eq(type, "BPE")) r = llm__tok_load_bpe(t, d, model);
-    else if (list) r = llm__tok_load_unigram(t, d, model);
-    else if (llm__str_eq(type, "WordPiece") || llm__str_eq(type, "WordLevel")) {
-        int64_t most = 100;
-        int piece = llm__str_eq(type, "WordPiece");
-        t->kind = piece ? "WordPiece" : "WordLevel";
-        t->model = piece ? LLM__TOK_WORDPIECE : LLM__TOK_WORDLEVEL;
-        t->prefix = llm__json_keep(t, d, model, "continuing_subword_prefix");
-        if (llm_json_find(d, model, "continuing_subword_prefix") < 0) t->prefix = llm__s("##", 2);
-        (void)llm_json_int(d, llm_json_find(d, model, "max_input_chars_per_word"), &most);
-        t->max_word = (int)LLM__MAX(0, LLM__MIN(most, INT32_MAX));
-        r = llm__tok_load_unk(t, d, model, 1);
-    } else return llm__error(LLM_ERR_UNSUPPORTED, "tokenizer.json: model.type: \"%.*s\" is unknown", (int)LLM__MIN(type.n, (size_t)64),
-        type.p);
-    for (int b = 0; b < 256 && !r && t->byte_fallback; b++)
-        if (t->byte_id[b] < 0) r = llm__error(LLM_ERR_FORMAT, "tokenizer.json: model.byte_fallback: token <0x%02X> is missing", b);
-    return r;
-}
-
-/* Makes a token an added one. Its text is the model's token if that has it; else its id must be free. */
-static llm_result llm__add_token(llm__tokenizer *t, llm__str text, int64_t id, int flags, const llm__logger *log) {
-    int32_t known = llm__tok_find(t, text.p, text.n);
-    if (!text.n) return llm__error(LLM_ERR_FORMAT, "added token %d: its text is empty", (int)id);
-    if (text.n > LLM__TOK_MAX_ADDED) return llm__error(LLM_ERR_LIMIT, "added token %d: %zu bytes, at most %d expected", (int)id, text.n,
-        LLM__TOK_MAX_ADDED);
-    if (known >= 0 && known != id) {
-        llm__log(log, LLM_LOG_WARN, "tokenizer: added token %d is %d in the vocabulary, which holds", (int)id, (int)known);
-        id = known;
-    } else if (known < 0 && t->type[id]) {
-        return llm__error(LLM_ERR_FORMAT, "added token \"%.*s\": id %d is another token's", (int)LLM__MIN(text.n, (size_t)64), text.p,
-            (int)id);
+    if (llm_json_num(d, llm_json_find(d, model, "dropout"), &dropout) && dropout > 0)
+        LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.json: model.dropout: null expected");
+    t->prefix = llm__json_keep(t, d, model, "continuing_subword_prefix", llm__nothing);
+    t->suffix = llm__json_keep(t, d, model, "end_of_word_suffix", llm__nothing);
+    if (which >= LLM__TOK_WORDPIECE && llm_json_find(d, model, "continuing_subword_prefix") < 0) t->prefix = llm__s("##", 2);
+    t->max_word = (int)LLM__MAX(0, LLM__MIN(llm__json_whole(d, llm_json_find(d, model, "max_input_chars_per_word"), 100), INT32_MAX));
+    if (list) {
+        int64_t id = llm__json_whole(d, llm_json_find(d, model, "unk_id"), -1);
+        if (id < 0 || id >= llm_json_size(d, vocab)) llm__tok_load_bad(t, "model.unk_id: the id of a token expected");
+        else t->unk_id = (int32_t)id;
+        llm__tok_use_scores(t, 0);
+        return;
     }
-    if (known >= 0) text = t->token[id];
-    else text = llm__tok_keep(t, text);
-    if (!text.p) return llm__nomem();
-    t->token[id] = text;
-    t->type[id] |= LLM__TOKEN_KNOWN | LLM__TOKEN_ADDED | (flags & LLM__ADDED_SPECIAL ? LLM__TOKEN_SPECIAL : 0);
-    llm__added *a = &t->added[t->n_added++];
-    a->text = text;
-    a->id = (int32_t)id;
-    a->flags = flags;
-    return LLM_OK;
+    if (unk.p) t->unk_id = llm__tok_find(t, unk);
+    if ((unk.p || which != LLM__TOK_BPE) && t->unk_id < 0)
+        LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.json: model.unk_token: \"%.*s\" is no token", (int)LLM__MIN(unk.n, (size_t)64), unk.p ? unk.p : "");
+    if (which == LLM__TOK_BPE) llm__tok_load_merges(t, d, merges);
 }
 
-static int llm__tok_load_added_flags(const llm_json *d, int node) {
-    int special = llm__json_flag(d, node, "special", 0);
-    return (llm__json_flag(d, node, "single_word", 0) ? LLM__ADDED_WORD : 0) | (llm__json_flag(d, node, "lstrip", 0) ? LLM__ADDED_LSTRIP
-        : 0) |
-           (llm__json_flag(d, node, "rstrip", 0) ? LLM__ADDED_RSTRIP : 0) | (llm__json_flag(d, node, "normalized", !special)
-               ? LLM__ADDED_NORMALIZED : 0) | (special ? LLM__ADDED_SPECIAL : 0);
-}
-
-static llm_result llm__tok_load_added(llm__tokenizer *t, const llm_json *d, int added, const llm__logger *log) {
-    llm_result r = LLM_OK;
-    t->added = (llm__added *)llm__arena_get(&t->arena, (size_t)(llm_json_size(d, added) + 1) * sizeof *t->added);
-    if (!t->added) return llm__nomem();
-    for (int v = llm_json_first(d, added); v >= 0 && !r; v = llm_json_next(d, v)) {
-        int64_t id = 0;
-        llm__str text = llm__json_text_at(d, v, "content");
-        (void)llm_json_int(d, llm_json_find(d, v, "id"), &id);
-        if (!text.p) return llm__tok_load_bad("added_tokens: content expected");
-        r = llm__add_token(t, text, id, llm__tok_load_added_flags(d, v), log);
-    }
-    return r;
-}
-
-/* Appends ids to the front (or end) frame. */
-static llm_result llm__frame_add(llm__tokenizer *t, int after, const int32_t *ids, int n) {
-    int32_t **list = after ? &t->after : &t->before;
-    int *count = after ? &t->n_after : &t->n_before;
-    int32_t *both = (int32_t *)llm__arena_get(&t->arena, (size_t)(*count + n) * sizeof **list);
-    if (!both) return llm__nomem();
-    int32_t *old = both + (after ? 0 : n), *more = both + (after ? *count : 0);
-    if (*count) memcpy(old, *list, (size_t)*count * sizeof **list);
-    if (n) memcpy(more, ids, (size_t)n * sizeof **list);
-    *list = both;
-    *count += n;
-    return LLM_OK;
-}
-
-/* TemplateProcessing: what stands before and after the sequence in "single". */
-static llm_result llm__tok_load_template(llm__tokenizer *t, const llm_json *d, int node) {
-    int specials = llm_json_find(d, node, "special_tokens"), after = 0;
-    llm_tokens ids[2];
-    llm_result r = LLM_OK;
-    memset(ids, 0, sizeof ids);
-    for (int v = llm_json_first(d, llm_json_find(d, node, "single")); v >= 0; v = llm_json_next(d, v)) {
-        int special = llm_json_find(d, v, "SpecialToken");
-        llm__str name = llm__json_text_at(d, special, "id");
-        int found = -1;
-        if (special < 0) after = 1;
-        for (int k = llm_json_first(d, specials); k >= 0 && name.p; k = llm_json_next(d, k)) {
-            size_t n;
-            const char *key = llm_json_key(d, k, &n);
-            if (key && n == name.n && !memcmp(key, name.p, n)) found = k;
-        }
-        for (int k = llm_json_first(d, llm_json_find(d, found, "ids")); k >= 0; k = llm_json_next(d, k)) {
-            int64_t id = -1;
-            if (!llm_json_int(d, k, &id) || id < 0 || id >= t->n_vocab) r = llm__tok_load_bad("post_processor: ids of tokens expected");
-            llm_tokens_add(&ids[after], (int32_t)id);
-        }
-        if (special >= 0 && found < 0) r = llm__tok_load_bad("post_processor: a special token is not among its special_tokens");
-    }
-    for (int k = 0; k < 2 && !r; k++) r = ids[k].failed ? llm__nomem() : llm__frame_add(t, k, ids[k].data, (int)ids[k].len);
-    llm_tokens_free(&ids[0]);
-    llm_tokens_free(&ids[1]);
-    return r;
-}
-
-static llm_result llm__tok_load_post(llm__tokenizer *t, const llm_json *d, int node, llm__str type, llm__tok_steps *steps) {
-    (void)steps;
-    if (llm__str_eq(type, "ByteLevel")) return LLM_OK; /* moves offsets only */
-    if (llm__str_eq(type, "TemplateProcessing")) return llm__tok_load_template(t, d, node);
-    if (!llm__str_eq(type, "BertProcessing") && !llm__str_eq(type, "RobertaProcessing")) return llm__error(LLM_ERR_UNSUPPORTED, "unknown");
-    static const char *const keys[] = {"cls", "sep"};
-    llm_result r = LLM_OK;
-    for (int k = 0; k < 2 && !r; k++) {
-        int64_t id = -1;
-        int pair = llm_json_find(d, node, keys[k]);
-        if (!llm_json_int(d, llm_json_next(d, llm_json_first(d, pair)), &id) || id < 0 ||
-            id >= t->n_vocab) return llm__tok_load_bad("post_processor: cls and sep: [token, id] expected");
-        int32_t one = (int32_t)id;
-        r = llm__frame_add(t, k, &one, 1);
-    }
-    return r;
+static int llm__json_added_flags(const llm_json *d, int node) {
+    static const struct { const char *key; int flag; } keys[] = {
+        {"single_word", LLM__ADDED_WORD}, {"lstrip", LLM__ADDED_LSTRIP}, {"rstrip", LLM__ADDED_RSTRIP}, {"special", LLM__ADDED_SPECIAL}};
+    int flags = 0;
+    for (int i = 0; i < LLM__COUNT(keys); i++) flags |= llm__json_flag(d, node, keys[i].key, 0) ? keys[i].flag : 0;
+    return flags | (llm__json_flag(d, node, "normalized", !(flags & LLM__ADDED_SPECIAL)) ? LLM__ADDED_NORMALIZED : 0);
 }
 
 /* Without a decoder in the file: what fits how the text was cut. */
-static llm_result llm__default_decoder(llm__tokenizer *t, const llm__logger *log) {
-    llm__tok_step *step = NULL;
-    for (int i = 0; i < t->words.n; i++) {
-        const llm__tok_step *cut = &t->words.v[i];
-        if (cut->kind != LLM__TOK_BYTES && (cut->kind != LLM__TOK_METASPACE || cut->text.n < 2)) continue;
-        step = llm__tok_step_add(&t->decoders, cut->kind);
-        step->text = cut->text;
-        step->a = cut->a;
-        break;
-    }
-    if (!step && t->model == LLM__TOK_WORDPIECE) {
-        step = llm__tok_step_add(&t->decoders, LLM__TOK_CONTINUE);
-        step->text = t->prefix;
-    }
-    if (!step) llm__tok_step_add(&t->decoders, LLM__TOK_JOIN);
-    llm__log(log, LLM_LOG_INFO, "tokenizer.json: no decoder; %s", step ? "the one that fits the way the text is cut is used"
-        : "tokens are joined by spaces");
-    return LLM_OK;
+static void llm__default_decoder(llm__tokenizer *t) {
+    const llm__tok_step *cut = NULL;
+    for (int i = t->words.n - 1; i > 0; i--)
+        if (t->words.v[i].kind == LLM__TOK_BYTES || (t->words.v[i].kind == LLM__TOK_METASPACE && t->words.v[i].text.n > 1)) cut = &t->words.v[i];
+    int piece = t->model == LLM__TOK_WORDPIECE, bytes = cut && cut->kind == LLM__TOK_BYTES;
+    llm__tok_step *step = llm__tok_add(t, &t->decoders, bytes ? LLM__TOK_LETTERS : cut ? LLM__TOK_METASPACE : piece ? LLM__TOK_CONTINUE : LLM__TOK_JOIN);
+    step->text = cut ? cut->text : t->prefix;
+    step->a = cut ? cut->a : 0;
+    if (bytes) llm__tok_add(t, &t->decoders, LLM__TOK_UTF8);
+    llm__log(t->log, LLM_LOG_INFO, "tokenizer.json: no decoder; %s",
+             cut || piece ? "the one that fits the way the text is cut is used" : "tokens are joined by spaces");
 }
 
 /* With the byte alphabet, a token that no text can become means a damaged file. */
-static llm_result llm__check_letters(const llm__tokenizer *t) {
+static void llm__check_letters(llm__tokenizer *t) {
     int bytes = 0;
     for (int i = 0; i < t->words.n; i++) bytes |= t->words.v[i].kind == LLM__TOK_BYTES;
     for (int32_t id = 0; id < t->n_vocab && bytes && t->model == LLM__TOK_BPE; id++) {
-        if (!(t->type[id] & LLM__TOKEN_KNOWN) || (t->type[id] & LLM__TOKEN_ADDED)) continue;
-        for (size_t at = 0; at < t->token[id].n;)
-            if (llm__letter_byte(llm__uni_next(t->token[id], &at)) < 0)
-                return llm__error(LLM_ERR_FORMAT, "tokenizer.json: model.vocab: token %d is not in letters of the byte alphabet", (int)id);
+        const llm__token *token = &t->token[id];
+        for (size_t at = 0; !(token->type & LLM__TOKEN_ADDED) && at < token->text.n;)
+            if (llm__letter_byte(llm__uni_next(token->text, &at)) < 0)
+                LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.json: model.vocab: token %d is not in letters of the byte alphabet", (int)id);
     }
-    return LLM_OK;
 }
 
 /* Reads a parsed tokenizer.json. */
-static llm_result llm__tok_load_json(llm__tokenizer *t, const llm_json *d, const llm__logger *log) {
-    int model = llm_json_find(d, 0, "model"), vocab = llm_json_find(d, model, "vocab"), added = llm_json_find(d, 0, "added_tokens"),
-        decoder = llm_json_find(d, 0, "decoder");
-    llm_json_type type = llm_json_type_of(d, vocab);
-    int64_t n = 0;
-    size_t bytes = 0;
-    if (type != LLM_JSON_OBJECT && type != LLM_JSON_ARRAY) return llm__tok_load_bad("model.vocab expected");
-    llm_result r = llm__tok_load_extent(d, vocab, added, &n, &bytes);
-    if (!r) r = llm__tok_reserve(t, n);
-    if (!r) r = llm__tok_load_vocab(t, d, vocab, bytes);
-    if (!r) r = llm__tok_load_model(t, d, model, vocab);
-    if (!r) r = llm__tok_load_steps(t, d, llm_json_find(d, 0, "normalizer"), "normalizers", llm__tok_load_normalizer, &t->normalizers, 0);
-    if (!r) r = llm__tok_load_steps(t, d, llm_json_find(d, 0, "pre_tokenizer"), "pretokenizers", llm__tok_load_cutter, &t->words, 0);
-    if (!r) r = llm__tok_load_steps(t, d, llm_json_find(d, 0, "post_processor"), "processors", llm__tok_load_post, NULL, 0);
-    if (!r) r = llm__tok_load_steps(t, d, decoder, "decoders", llm__tok_load_decoder, &t->decoders, 0);
-    if (!r && !t->decoders.n) r = llm__default_decoder(t, log);
-    if (!r) r = llm__tok_load_added(t, d, added, log);
-    if (!r) r = llm__check_letters(t);
-    return r ? r : llm__tok_index_added(t);
+static void llm__tok_load_json(llm__tokenizer *t, const llm_json *d) {
+    int model = llm_json_find(d, 0, "model"), vocab = llm_json_find(d, model, "vocab");
+    llm__tok_load_vocab(t, d, vocab);
+    llm__tok_load_model(t, d, model, vocab);
+    for (int v = llm_json_first(d, llm_json_find(d, 0, "added_tokens")); v >= 0; v = llm_json_next(d, v)) {
+        int64_t id = llm__json_whole(d, llm_json_find(d, v, "id"), -1);
+        llm__str text = llm__json_text_at(d, v, "content");
+        if (id < 0) llm__tok_load_bad(t, "added_tokens: an id from 0 on expected");
+        if (!text.p) llm__tok_load_bad(t, "added_tokens: content expected");
+        llm__tok_enter_added(t, text, id, llm__json_added_flags(d, v));
+    }
+    llm__tok_load_steps(t, d, llm_json_find(d, 0, "normalizer"), "normalizers", &t->normalizers, 0);
+    llm__tok_load_steps(t, d, llm_json_find(d, 0, "pre_tokenizer"), "pretokenizers", &t->words, 0);
+    llm__tok_load_steps(t, d, llm_json_find(d, 0, "post_processor"), "processors", NULL, 0);
+    llm__tok_load_steps(t, d, llm_json_find(d, 0, "decoder"), "decoders", &t->decoders, 0);
+    if (!t->decoders.n) llm__default_decoder(t);
+    llm__check_letters(t);
 }
 
 /* ---- GGUF vocabularies, as llama.cpp reads them ---- */
@@ -6720,7 +6452,6 @@ static const struct { const char *names; int flags; const char *regex[6]; } llm_
     {"minicpm5", LLM__PRE_WHOLE, {"\\p{N}{1,3}", LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}+|" LLM__RX_TAIL}},
     {"gemma4 granite-embed-multi-311m", LLM__PRE_SPACES | LLM__PRE_BOS, {"[^\\n]+|[\\n]+"}},
     {"sarvam-moe", LLM__PRE_SPACES, {"[^\\n]+|[\\n]+"}}};
-
 enum { LLM__VOCAB_UNKNOWN = 2, LLM__VOCAB_CONTROL = 3, LLM__VOCAB_USER = 4, LLM__VOCAB_UNUSED = 5, LLM__VOCAB_BYTE = 6 };
 
 /* 1 if a word stands in a list parted by spaces. */
@@ -6735,225 +6466,166 @@ static int llm__in_list(const char *list, llm__str word) {
 
 /* The type of a token. Some that end turns or mark code to fill in are control tokens whatever the file says; some of gpt-oss never. */
 static int llm__vocab_type_of(const llm__vocab_data *v, int32_t i) {
-    static const char control[] = "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> <|endoftext|>"
-        " </s> <|eom_id|> <EOT> _<EOT> [EOT] [EOS] "
-        "<|end_of_text|> <end_of_utterance> <eos> <turn|> <|tool_response> <\xEF\xBD\x9C"
-            "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C> [e~[ "
-        "<|fim_prefix|> <fim-prefix> <fim_prefix> <\xEF\xBD\x9C" "fim\xE2\x96\x81"
-            "begin\xEF\xBD\x9C> <PRE> \xE2\x96\x81<PRE> <|code_prefix|> <|prefix|> "
-        "<|fim_suffix|> <fim-suffix> <fim_suffix> <\xEF\xBD\x9C"
-            "fim\xE2\x96\x81hole\xEF\xBD\x9C> <SUF> \xE2\x96\x81<SUF> <|code_suffix|> <|suffix|> "
-        "<|fim_middle|> <fim-middle> <fim_middle> <\xEF\xBD\x9C" "fim\xE2\x96\x81"
-            "end\xEF\xBD\x9C> <MID> \xE2\x96\x81<MID> <|code_middle|> <|middle|> "
+    static const char control[] =
+        "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> <|endoftext|> </s> <|eom_id|> <EOT> _<EOT> [EOT] "
+        "[EOS] <|end_of_text|> <end_of_utterance> <eos> <turn|> <|tool_response> [e~[ <\xEF\xBD\x9C" "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C> "
+        "<|fim_prefix|> <fim-prefix> <fim_prefix> <\xEF\xBD\x9C" "fim\xE2\x96\x81" "begin\xEF\xBD\x9C> <PRE> \xE2\x96\x81<PRE> <|code_prefix|> <|prefix|> "
+        "<|fim_suffix|> <fim-suffix> <fim_suffix> <\xEF\xBD\x9C" "fim\xE2\x96\x81hole\xEF\xBD\x9C> <SUF> \xE2\x96\x81<SUF> <|code_suffix|> <|suffix|> "
+        "<|fim_middle|> <fim-middle> <fim_middle> <\xEF\xBD\x9C" "fim\xE2\x96\x81" "end\xEF\xBD\x9C> <MID> \xE2\x96\x81<MID> <|code_middle|> <|middle|> "
         "<|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD] <|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame> <|file_sep|>";
     if (llm__in_list("<|channel|> <|message|> <|start|> <|constrain|>", v->token[i])) return LLM__VOCAB_USER;
     return llm__in_list(control, v->token[i]) ? LLM__VOCAB_CONTROL : v->type ? v->type[i] : 1;
 }
 
 /* The tokens and their types; control, unknown and user-defined ones are sought in text as added tokens. */
-static llm_result llm__vocab_tokens(llm__tokenizer *t, const llm__vocab_data *v) {
-    if (v->n <= 0) return llm__error(LLM_ERR_FORMAT, "tokenizer.ggml.tokens: no tokens");
-    llm_result r = llm__tok_reserve(t, v->n);
-    if (!r && v->score && !(t->score = (float *)llm__arena_get(&t->arena, (size_t)v->n * sizeof *t->score))) r = llm__nomem();
-    if (!r && !(t->added = (llm__added *)llm__arena_get(&t->arena, (size_t)v->n * sizeof *t->added))) r = llm__nomem();
-    for (int32_t i = 0; i < v->n && !r; i++) {
-        static const uint8_t flags[] = {0, 0, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN,
-            LLM__TOKEN_PLAIN, LLM__TOKEN_UNUSED, LLM__TOKEN_BYTE};
+static void llm__vocab_tokens(llm__tokenizer *t, const llm__vocab_data *v) {
+    static const uint8_t flags[] = {0, 0, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN,
+                                    LLM__TOKEN_USER | LLM__TOKEN_PLAIN, LLM__TOKEN_UNUSED, LLM__TOKEN_BYTE};
+    if (v->n <= 0) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.ggml.tokens: no tokens");
+    llm__tok_reserve(t, v->n);
+    for (int32_t i = 0; i < v->n && !t->result; i++) {
         char empty[24];
-        int type = llm__vocab_type_of(v, i), known = type >= 0 && type < LLM__COUNT(flags) ? type : 0;
+        int type = llm__vocab_type_of(v, i), found = type == LLM__VOCAB_CONTROL || type == LLM__VOCAB_UNKNOWN || type == LLM__VOCAB_USER;
         llm__str text = v->token[i];
         if (!text.n) text = llm__s(empty, (size_t)snprintf(empty, sizeof empty, "[EMPTY_%d]", (int)i));
-        text = llm__tok_keep(t, text);
-        r = text.p ? llm__tok_enter(t, text, i) : llm__nomem();
-        t->type[i] |= flags[known];
-        if (v->score && v->score[i] != v->score[i]) r = llm__error(LLM_ERR_FORMAT, "tokenizer.ggml.scores[%d]: a number expected", (int)i);
-        if (v->score) t->score[i] = v->score[i];
-        if ((type != LLM__VOCAB_CONTROL && type != LLM__VOCAB_UNKNOWN && type != LLM__VOCAB_USER) || text.n > LLM__TOK_MAX_ADDED) continue;
-        llm__added *a = &t->added[t->n_added++];
-        a->text = text;
-        a->id = i;
-        a->flags = type == LLM__VOCAB_USER ? 0 : LLM__ADDED_SPECIAL;
+        if (v->score && v->score[i] != v->score[i]) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.ggml.scores[%d]: a number expected", (int)i);
+        llm__tok_enter(t, text, i, type >= 0 && type < LLM__COUNT(flags) ? flags[type] : 0, v->score ? (double)v->score[i] : 0);
+        if (found && text.n <= LLM__TOK_MAX_ADDED) llm__tok_enter_added(t, text, i, type == LLM__VOCAB_USER ? 0 : LLM__ADDED_SPECIAL);
     }
-    t->longest_first = 1;
-    t->literal = 1;
-    return r ? r : llm__tok_step_add(&t->decoders, LLM__TOK_UTF8) ? LLM_OK : llm__tok_too_many();
+    t->longest_first = t->literal = 1;
+    llm__tok_add(t, &t->decoders, LLM__TOK_UTF8);
 }
 
-/* The id of a part of a merge; one that is no token gets an id above them all. -1: no memory. */
+/* The id of a part of a merge; one that is no token gets an id above them all. */
 static int32_t llm__vocab_part(llm__tokenizer *t, llm__str s, int32_t *next) {
     int32_t id = llm__map_get(&t->ids, s);
     if (id >= 0) return id;
     s = llm__tok_keep(t, s);
-    return s.p && llm__map_put(&t->ids, s, *next) > 0 ? (*next)++ : -1;
+    if (!t->result && llm__map_put(&t->ids, s, *next) < 0) t->result = llm__nomem();
+    return (*next)++;
 }
 
-static llm_result llm__vocab_merges(llm__tokenizer *t, const llm__vocab_data *v) {
+static void llm__vocab_merges(llm__tokenizer *t, const llm__vocab_data *v) {
     int32_t next = t->n_vocab;
     llm_text both;
-    llm_result r = llm__tok_merge_reserve(t, v->n_merges);
     memset(&both, 0, sizeof both);
-    for (int32_t i = 0; i < v->n_merges && !r; i++) {
+    llm__tok_merge_reserve(t, v->n_merges);
+    for (int32_t i = 0; i < v->n_merges && !t->result; i++) {
         llm__str s = v->merge[i];
-        const char *space = s.n > 1 ? (const char *)memchr(s.p + 1, ' ', s.n - 1) : NULL;
+        const char *space = s.n > 1 ? (const char *)memchr(s.p + 1, ' ', s.n - 1) : NULL; /* a part may begin with one */
         if (!space || space + 1 == s.p + s.n) {
-            r = llm__error(LLM_ERR_FORMAT, "tokenizer.ggml.merges[%d]: two parts expected", (int)i);
+            LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.ggml.merges[%d]: two parts expected", (int)i);
             break;
         }
         llm__str a = llm__s(s.p, (size_t)(space - s.p)), b = llm__s(space + 1, s.n - a.n - 1);
         both.len = 0;
-        llm_text_add(&both, a.p, a.n);
-        llm_text_add(&both, b.p, b.n);
-        int32_t left = llm__vocab_part(t, a, &next), right = llm__vocab_part(t, b, &next), id = both.failed ? -1
-            : llm__vocab_part(t, llm__s(both.data, both.len), &next);
-        if (left < 0 || right < 0 || id < 0) r = llm__nomem();
-        else llm__tok_merge_enter(t, left, right, i, id);
+        llm__add_str(&both, a);
+        llm__add_str(&both, b);
+        if (both.failed && !t->result) t->result = llm__nomem();
+        int32_t left = llm__vocab_part(t, a, &next), right = llm__vocab_part(t, b, &next), id = llm__vocab_part(t, llm__text_str(&both), &next);
+        if (!t->result) llm__tok_merge_enter(t, left, right, i, id);
     }
     llm_text_free(&both);
-    return r;
 }
 
-/* Replaces spaces by U+2581; `prefix` puts one in front. */
-static llm_result llm__add_escape(llm__tok_steps *steps, int prefix) {
-    llm__tok_step *step = prefix ? llm__tok_step_add(steps, LLM__TOK_PREPEND) : NULL;
-    if (step) step->text = llm__s("\xE2\x96\x81", 3);
-    return llm__tok_add_replace(steps, " ", "\xE2\x96\x81");
+/* Every space becomes U+2581; `prefix` puts one in front. */
+static void llm__add_escape(llm__tokenizer *t, int prefix) {
+    if (prefix) llm__tok_add(t, &t->normalizers, LLM__TOK_PREPEND)->text = llm__spm_mark;
+    llm__tok_add_regex(t, &t->normalizers, LLM__TOK_REPLACE, llm__blank, 1)->with = llm__spm_mark;
 }
 
-static llm_result llm__vocab_bpe(llm__tokenizer *t, const llm__vocab_data *v, const llm__logger *log, int *flags) {
-    const char *pre = v->pre && *v->pre ? v->pre : "default";
-    int row = -1;
-    if (!strcmp(v->model, "gemma4")) pre = "gemma4";
-    for (int i = 0; i < LLM__COUNT(llm__pres) && row < 0; i++)
-        if (llm__in_list(llm__pres[i].names, llm__s(pre, strlen(pre)))) row = i;
-    if (row < 0) return llm__error(LLM_ERR_UNSUPPORTED, "tokenizer.ggml.pre: \"%.64s\" is unknown", pre);
-    if (!v->pre) llm__log(log, LLM_LOG_WARN, "tokenizer.ggml.pre is missing: the default is used, answers may be worse");
-    *flags = llm__pres[row].flags;
-    llm_result r = llm__vocab_merges(t, v);
-    for (int i = 0; i < 6 && llm__pres[row].regex[i] && !r; i++) r = llm__tok_add_split(&t->words, llm__pres[row].regex[i],
-        LLM__SPLIT_ISOLATED, 0);
+static void llm__add_splits(llm__tokenizer *t, const char *const *regex, int most) {
+    for (int i = 0; i < most && regex[i]; i++)
+        llm__tok_add_regex(t, &t->words, LLM__TOK_SPLIT, llm__s(regex[i], strlen(regex[i])), 0)->a = LLM__SPLIT_ISOLATED;
+}
+
+/* BPE over ranked pairs ("gpt2", "gemma4"). Returns the flags of tokenizer.ggml.pre. */
+static int llm__vocab_bpe(llm__tokenizer *t, const llm__vocab_data *v) {
+    const char *pre = !strcmp(v->model, "gemma4") ? "gemma4" : v->pre && *v->pre ? v->pre : "default";
+    int row = 0, n = LLM__COUNT(llm__pres);
+    while (row < n && !llm__in_list(llm__pres[row].names, llm__s(pre, strlen(pre)))) row++;
+    if (row == n) return LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.ggml.pre: \"%.64s\" is unknown", pre), 0;
+    if (!v->pre) llm__log(t->log, LLM_LOG_WARN, "tokenizer.ggml.pre is missing: the default is used, answers may be worse");
+    int flags = llm__pres[row].flags, spaces = flags & LLM__PRE_SPACES;
+    llm__vocab_merges(t, v);
+    llm__add_splits(t, llm__pres[row].regex, LLM__COUNT(llm__pres[row].regex));
     t->kind = "BPE";
     t->barrier = 1;
-    t->whole = (*flags & LLM__PRE_WHOLE) != 0;
-    if (r) return r;
-    if (*flags & LLM__PRE_SPACES) {
-        t->escaped_spaces = t->byte_fallback = t->drop_unknown = t->whole_newlines = 1;
-        return llm__add_escape(&t->normalizers, 0);
-    }
-    t->alphabet_fallback = t->byte_letters = 1;
-    return llm__tok_step_add(&t->words, LLM__TOK_BYTES) ? LLM_OK : llm__tok_too_many();
+    t->whole = flags & LLM__PRE_WHOLE ? 1 : spaces ? 2 : 0;
+    t->escaped_spaces = t->byte_fallback = t->drop_unknown = spaces != 0;
+    t->alphabet_fallback = t->byte_letters = !spaces;
+    if (spaces) llm__add_escape(t, 0);
+    else llm__tok_add(t, &t->words, LLM__TOK_BYTES);
+    return flags;
 }
 
-/* SentencePiece's BPE: what is merged next is the token with the best score; unknown characters become byte tokens. */
-static llm_result llm__vocab_spm(llm__tokenizer *t, const llm__vocab_data *v) {
+/* SentencePiece's BPE ("llama"): what is merged next is the token with the best score; unknown characters become byte tokens. */
+static void llm__vocab_spm(llm__tokenizer *t, const llm__vocab_data *v) {
     t->kind = "SPM";
     t->barrier = t->byte_fallback = t->escaped_spaces = t->fuse_unk = 1;
     t->space_prefix = t->strip = v->add_space_prefix != 0;
-    for (int b = 0; b < 256; b++) {
-        char c = (char)b;
-        if (t->byte_id[b] < 0) t->byte_id[b] = llm__tok_find(t, &c, 1);
-    }
-    llm_result r = llm__tok_score_order(t);
-    return r ? r : llm__add_escape(&t->normalizers, t->space_prefix);
+    llm__tok_use_scores(t, 0);
+    llm__add_escape(t, t->space_prefix);
 }
 
-static llm_result llm__vocab_ugm(llm__tokenizer *t, const llm__vocab_data *v) {
+/* SentencePiece's Unigram ("t5"). */
+static void llm__vocab_ugm(llm__tokenizer *t, const llm__vocab_data *v) {
     t->kind = "Unigram";
     t->model = LLM__TOK_UNIGRAM;
     t->fuse_unk = t->escaped_spaces = 1;
     t->space_prefix = t->strip = v->add_space_prefix > 0;
     t->spm_merge_spaces = v->remove_extra_whitespaces > 0;
-    if (!t->score) return llm__error(LLM_ERR_FORMAT, "tokenizer.ggml.scores: missing");
+    if (!v->score) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.ggml.scores: missing");
     for (int32_t i = 0; i < t->n_vocab; i++)
-        if ((t->type[i] & (LLM__TOKEN_PLAIN | LLM__TOKEN_SPECIAL)) == LLM__TOKEN_PLAIN) t->score[i] = 0; /* user-defined */
-    llm_result r = llm__tok_index_pieces(t, LLM__TOKEN_SPECIAL | LLM__TOKEN_BYTE);
-    if (!r) r = llm__tok_set_charsmap(t, v->precompiled_charsmap);
-    return r ? r : llm__tok_step_add(&t->normalizers, LLM__TOK_SPM) ? LLM_OK : llm__tok_too_many();
+        if (t->token[i].type & LLM__TOKEN_USER) t->token[i].score = 0;
+    llm__tok_use_scores(t, LLM__TOKEN_SPECIAL | LLM__TOKEN_BYTE);
+    llm__tok_set_charsmap(t, v->precompiled_charsmap);
+    llm__tok_add(t, &t->normalizers, LLM__TOK_SPM);
 }
 
-static llm_result llm__vocab_wpm(llm__tokenizer *t) {
+/* "bert": every word begins with U+2581 in this vocabulary. */
+static void llm__vocab_wpm(llm__tokenizer *t) {
     t->kind = "WordPiece";
     t->model = LLM__TOK_WORDPIECE;
     t->max_word = INT32_MAX - 1;
     t->escaped_spaces = t->strip = 1;
-    llm_result r = llm__tok_add_form(t, &t->normalizers, LLM__NFD);
-    if (!r) r = llm__tok_add_replace(&t->normalizers, "[\\x{0}\\x{FFFD}\\p{M}[\\p{Cc}\\p{Cf}\\p{Co}&&[^\\s]]]", "");
-    if (!r && !llm__tok_step_add(&t->normalizers, LLM__TOK_LOWER)) r = llm__tok_too_many();
-    if (!r && !llm__tok_step_add(&t->normalizers, LLM__TOK_CHINESE)) r = llm__tok_too_many();
-    if (!r) r = llm__tok_add_split(&t->words, "\\s", LLM__SPLIT_REMOVED, 0);
-    if (!r) r = llm__tok_add_split(&t->words, LLM__TOK_PUNCT, LLM__SPLIT_ISOLATED, 0);
-    llm__tok_step *step = r ? NULL : llm__tok_step_add(&t->words,
-        LLM__TOK_METASPACE); /* every word begins with U+2581 in this vocabulary */
-    if (step) step->text = llm__s("\xE2\x96\x81", 3);
-    return r;
+    llm__tok_add_parts(t, NULL, -1, 'n', llm__s("GGUF bert", 9), &t->normalizers);
+    llm__tok_add_parts(t, NULL, -1, 'p', llm__s("BertPreTokenizer", 16), &t->words);
+    llm__tok_add(t, &t->words, LLM__TOK_METASPACE)->text = llm__spm_mark;
 }
 
 /* The ids of special tokens, with llama.cpp's defaults for each model; and the frame. */
-static llm_result llm__vocab_frame(llm__tokenizer *t, const llm__vocab_data *v, int flags) {
-    static const struct { const char *model; int32_t bos, eos, unk, sep, pad; int add_bos, add_eos; } defaults[] = {
-        {"llama", 1, 2, 0, -1, -1, 1, 0}, {"bert", 101, -1, 100, 102, 0, 1, 0}, {"gpt2", 11, 11, -1, -1, -1, 0, 0},
-            {"t5", -1, 1, 2, -1, 0, 0, 1}, {"gemma4", -1, -1, -1, -1, -1, 1, 0}};
-    int k = 0;
-    for (int i = 0; i < LLM__COUNT(defaults); i++)
-        if (!strcmp(defaults[i].model, v->model)) k = i;
-    int32_t given[5] = {v->bos, v->eos, v->unk, v->sep, v->pad}, id[5] = {defaults[k].bos, defaults[k].eos, defaults[k].unk,
-        defaults[k].sep, defaults[k].pad};
-    if (flags & LLM__PRE_NO_BOS_ID) id[0] = -1;
+static void llm__vocab_frame(llm__tokenizer *t, const llm__vocab_data *v, int flags) {
+    enum { BOS, EOS, UNK, SEP, PAD };
+    static const struct { const char *model; int32_t id[5]; int add_bos, add_eos; } defaults[] = {
+        {"llama", {1, 2, 0, -1, -1}, 1, 0}, {"bert", {101, -1, 100, 102, 0}, 1, 1}, {"gpt2", {11, 11, -1, -1, -1}, 0, 0},
+        {"t5", {-1, 1, 2, -1, 0}, 0, 1}, {"gemma4", {-1, -1, -1, -1, -1}, 1, 0}};
+    int32_t given[5] = {v->bos, v->eos, v->unk, v->sep, v->pad}, id[5];
+    int k = 0, bert = !strcmp(v->model, "bert");
+    while (strcmp(defaults[k].model, v->model)) k++;
     for (int i = 0; i < 5; i++) {
+        id[i] = i == BOS && (flags & LLM__PRE_NO_BOS_ID) ? -1 : defaults[k].id[i];
         if (id[i] >= v->n) id[i] = -1;
         if (given[i] >= 0 && given[i] < v->n) id[i] = given[i];
     }
-    t->bos_id = id[0];
-    t->eos_id = id[1];
-    t->unk_id = id[2];
-    t->pad_id = id[4];
-    int bert = !strcmp(v->model, "bert"), add_bos = v->add_bos >= 0 ? v->add_bos : defaults[k].add_bos | (flags & LLM__PRE_BOS),
-        add_eos = v->add_eos >= 0 ? v->add_eos : defaults[k].add_eos;
-    if (bert || ((flags & LLM__PRE_SPACES) && (flags & LLM__PRE_BOS))) add_bos = 1;
-    if (bert) id[1] = id[3], add_eos = 1;
-    llm_result r = add_bos && id[0] >= 0 ? llm__frame_add(t, 0, &id[0], 1) : LLM_OK;
-    return !r && add_eos && id[1] >= 0 ? llm__frame_add(t, 1, &id[1], 1) : r;
+    t->bos_id = id[BOS], t->eos_id = id[EOS], t->unk_id = id[UNK], t->pad_id = id[PAD];
+    int must = bert || ((flags & LLM__PRE_SPACES) && (flags & LLM__PRE_BOS)), last = bert ? SEP : EOS;
+    int add_bos = must || v->add_bos < 0 ? must || defaults[k].add_bos || (flags & LLM__PRE_BOS) : v->add_bos;
+    int add_eos = bert || v->add_eos < 0 ? defaults[k].add_eos : v->add_eos;
+    if (add_bos && id[BOS] >= 0) llm__frame_add(t, &t->before, 0, id[BOS], "");
+    if (add_eos && id[last] >= 0) llm__frame_add(t, &t->after, 0, id[last], "");
+    if (t->model != LLM__TOK_BPE && t->unk_id < 0) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.ggml.unknown_token_id: missing");
 }
 
-static llm_result llm__tok_load_gguf(llm__tokenizer *t, const llm__vocab_data *v, const llm__logger *log) {
+static void llm__tok_load_gguf(llm__tokenizer *t, const llm__vocab_data *v) {
     int flags = 0;
-    llm_result r = llm__vocab_tokens(t, v);
-    if (r) return r;
-    llm__tok_cache(t);
-    if (!strcmp(v->model, "gpt2") || !strcmp(v->model, "gemma4")) r = llm__vocab_bpe(t, v, log, &flags);
-    else if (!strcmp(v->model, "llama")) r = llm__vocab_spm(t, v);
-    else if (!strcmp(v->model, "t5")) r = llm__vocab_ugm(t, v);
-    else if (!strcmp(v->model, "bert")) r = llm__vocab_wpm(t);
-    else return llm__error(LLM_ERR_UNSUPPORTED, "tokenizer.ggml.model: \"%.64s\": llama, gpt2, t5 or bert expected", v->model);
-    int32_t byte_id[256];
-    memcpy(byte_id, t->byte_id, sizeof byte_id);
-    llm__tok_cache(t); /* merges may have brought parts of one character */
-    memcpy(t->byte_id, byte_id, sizeof byte_id);
-    if (!r) r = llm__vocab_frame(t, v, flags);
-    if (!r && t->model != LLM__TOK_BPE && t->unk_id < 0) r = llm__error(LLM_ERR_FORMAT, "tokenizer.ggml.unknown_token_id: missing");
-    return r ? r : llm__tok_index_added(t);
-}
-
-/* Opens the vocabulary of a GGUF file. On error *out is NULL. */
-LLM__UNUSED static llm_result llm__tokenizer_open_gguf(const llm__vocab_data *v, const llm__logger *log, llm__tokenizer **out) {
-    llm_json *d = NULL;
-    llm_result r;
-    *out = NULL;
-    if (!v->model && !v->hf_json.p) return llm__error(LLM_ERR_FORMAT, "tokenizer.ggml.model: missing");
-    llm__tokenizer *t = llm__tok_new();
-    if (!t) return llm__nomem();
-    if (v->hf_json.p) {
-        r = llm_json_parse(v->hf_json.p, v->hf_json.n, NULL, &d);
-        if (!r) r = llm__tok_load_json(t, d, log);
-        llm_json_free(d);
-        if (!r && v->bos < t->n_vocab) t->bos_id = v->bos;
-        if (!r && v->eos < t->n_vocab) t->eos_id = v->eos;
-        if (!r && v->pad < t->n_vocab) t->pad_id = v->pad;
-    } else {
-        r = llm__tok_load_gguf(t, v, log);
-    }
-    if (r) llm__tokenizer_close(t);
-    else *out = t;
-    return r;
+    llm__vocab_tokens(t, v);
+    if (!strcmp(v->model, "gpt2") || !strcmp(v->model, "gemma4")) flags = llm__vocab_bpe(t, v);
+    else if (!strcmp(v->model, "llama")) llm__vocab_spm(t, v);
+    else if (!strcmp(v->model, "t5")) llm__vocab_ugm(t, v);
+    else if (!strcmp(v->model, "bert")) llm__vocab_wpm(t);
+    else LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.ggml.model: \"%.64s\": llama, gpt2, t5 or bert expected", v->model);
+    if (!t->result) llm__vocab_frame(t, v, flags);
 }
 
 /* ---- SentencePiece's tokenizer.model: a protocol buffer ---- */
@@ -6977,7 +6649,7 @@ static uint64_t llm__proto_varint(llm__proto *m) {
 /* The next field: its number, or 0 at the end. Numbers go to *value (a float as its bits), bytes to *bytes. */
 static int llm__proto_field(llm__proto *m, uint64_t *value, llm__str *bytes) {
     *value = 0;
-    *bytes = llm__s("", 0);
+    *bytes = llm__nothing;
     if (m->bad || m->p == m->end) return 0;
     uint64_t key = llm__proto_varint(m), size = 0;
     int wire = (int)(key & 7);
@@ -7001,75 +6673,11 @@ static llm__proto llm__proto_of(llm__str s) {
     return m;
 }
 
-typedef struct llm__spm { /* what the file says beside its pieces */
-    int model, byte_fallback, suffix_space, dummy_prefix, merge_spaces, escape;
-    int32_t id[4]; /* unk, bos, eos, pad */
-    llm__str charsmap;
-} llm__spm;
-
-static llm_result llm__spm_settings(llm__proto file, llm__spm *m, int64_t *n) {
-    uint64_t v, x;
-    llm__str s, t;
-    int f, g;
-    memset(m, 0, sizeof *m);
-    m->model = m->dummy_prefix = m->merge_spaces = m->escape = 1;
-    m->id[1] = 1, m->id[2] = 2, m->id[3] = -1;
-    *n = 0;
-    while ((f = llm__proto_field(&file, &v, &s)) > 0) {
-        llm__proto in = llm__proto_of(s);
-        *n += f == 1;
-        while ((f == 2 || f == 3) && (g = llm__proto_field(&in, &x, &t)) > 0) {
-            if (f == 2 && g == 3) m->model = (int)x;
-            if (f == 2 && g == 24) m->suffix_space = x != 0;
-            if (f == 2 && g == 35) m->byte_fallback = x != 0;
-            if (f == 2 && g >= 40 && g <= 43) m->id[g - 40] = (int32_t)x;
-            if (f == 3 && g == 2) m->charsmap = t;
-            if (f == 3 && g == 3) m->dummy_prefix = x != 0;
-            if (f == 3 && g == 4) m->merge_spaces = x != 0;
-            if (f == 3 && g == 5) m->escape = x != 0;
-        }
-        file.bad |= in.bad;
-    }
-    if (file.bad || !*n) return llm__error(LLM_ERR_FORMAT, "tokenizer.model: a SentencePiece model expected");
-    if (m->model != 1 && m->model != 2) return llm__error(LLM_ERR_UNSUPPORTED,
-        "tokenizer.model: model_type %d: 1 (unigram) or 2 (bpe) expected", m->model);
-    return LLM_OK;
-}
-
-/* Tokens that tokenizer_config.json adds: {"32000": {"content": ...}, ...}. *largest: the largest id. */
-static llm_result llm__config_added(llm__tokenizer *t, const llm_json *config, int64_t *largest, const llm__logger *log) {
-    int list = config ? llm_json_find(config, 0, "added_tokens_decoder") : -1;
-    llm_result r = LLM_OK;
-    for (int v = config ? llm_json_first(config, list) : -1; v >= 0 && !r; v = llm_json_next(config, v)) {
-        size_t n;
-        int64_t id;
-        const char *key = llm_json_key(config, v, &n);
-        llm__str text = llm__json_text_at(config, v, "content");
-        if (!key || !llm__parse_int(key, n, &id) || id < 0 || !text.n) return llm__error(LLM_ERR_FORMAT,
-            "tokenizer_config.json: added_tokens_decoder: ids and contents expected");
-        if (largest) *largest = LLM__MAX(*largest, id);
-        else if (t->type[id] && (t->token[id].n != text.n || memcmp(t->token[id].p, text.p, text.n))) continue;
-        else r = llm__add_token(t, text, id, llm__tok_load_added_flags(config, v), log);
-    }
-    return r;
-}
-
-/* Makes room for n tokens of a file and those that the configuration adds. */
-static llm_result llm__tok_reserve_with(llm__tokenizer *t, int64_t n, const llm_json *config, int64_t more, const llm__logger *log) {
-    int64_t largest = n - 1;
-    llm_result r = llm__config_added(t, config, &largest, log);
-    if (!r && largest >= 4 * n + 100000) r = llm__error(LLM_ERR_LIMIT, "tokenizer_config.json: id %lld with only %lld tokens",
-        (long long)largest, (long long)n);
-    size_t added = (size_t)(config ? llm_json_size(config, llm_json_find(config, 0, "added_tokens_decoder")) : 0) + (size_t)more;
-    if (!r) r = llm__tok_reserve(t, LLM__MAX(largest + 1, n + more));
-    if (!r && !(t->added = (llm__added *)llm__arena_get(&t->arena, (added + 1) * sizeof *t->added))) r = llm__nomem();
-    return r;
-}
-
 /* One piece: 1 text, 2 score, 3 type. User-defined ones are kept whole by the model itself, control tokens are added tokens. */
-static llm_result llm__spm_piece(llm__tokenizer *t, llm__str s, int32_t id) {
+static void llm__spm_piece(llm__tokenizer *t, llm__str s, int32_t id) {
+    static const uint8_t flags[] = {0, 0, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN, LLM__TOKEN_USER, 0, LLM__TOKEN_BYTE};
     llm__proto m = llm__proto_of(s);
-    llm__str text = llm__s("", 0), bytes;
+    llm__str text = llm__nothing, bytes;
     uint64_t v, type = 1;
     float score = 0;
     for (int f; (f = llm__proto_field(&m, &v, &bytes)) > 0;) {
@@ -7078,139 +6686,118 @@ static llm_result llm__spm_piece(llm__tokenizer *t, llm__str s, int32_t id) {
         if (f == 2) memcpy(&score, &bits, 4);
         if (f == 3) type = v;
     }
-    if (m.bad || !text.n || score != score || type < 1 || type > 6) return llm__error(LLM_ERR_FORMAT,
-        "tokenizer.model: piece %d: text, score and type expected", (int)id);
-    text = llm__tok_keep(t, text);
-    llm_result r = text.p ? llm__tok_enter(t, text, id) : llm__nomem();
-    if (r) return r;
-    t->score[id] = score;
-    if (type == LLM__VOCAB_BYTE) t->type[id] |= LLM__TOKEN_BYTE;
-    if (type == LLM__VOCAB_UNKNOWN || type == LLM__VOCAB_CONTROL) t->type[id] |= LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN;
-    if (type == LLM__VOCAB_CONTROL) return llm__add_token(t, text, id, LLM__ADDED_SPECIAL, NULL);
-    if (type != LLM__VOCAB_USER) return LLM_OK;
-    t->user.v[t->user.n].s = text;
-    t->user.v[t->user.n++].value = id;
-    return LLM_OK;
+    if (m.bad || !text.n || score != score || type < 1 || type > 6) {
+        LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.model: piece %d: text, score and type expected", (int)id);
+        return;
+    }
+    llm__tok_enter(t, text, id, flags[type], (double)score);
+    if (type == LLM__VOCAB_CONTROL) llm__tok_enter_added(t, text, id, LLM__ADDED_SPECIAL);
+    if (type == LLM__VOCAB_USER && !t->result) llm__index_add(&t->user, t->token[id].text, id, &t->result);
 }
 
-static llm_result llm__tok_load_spm(llm__tokenizer *t, llm__str data, const llm_json *config, const llm__logger *log) {
-    llm__spm m;
-    llm__str s;
-    uint64_t v;
-    int64_t n;
-    llm_result r = llm__spm_settings(llm__proto_of(data), &m, &n);
-    if (!r && n > INT32_MAX / 8) r = llm__error(LLM_ERR_LIMIT, "tokenizer.model: %lld pieces", (long long)n);
-    if (!r) r = llm__tok_reserve_with(t, n, config, n, log);
-    if (r) return r;
-    t->score = (float *)llm__arena_get(&t->arena, (size_t)t->n_vocab * sizeof *t->score);
-    t->user.v = LLM__NEW(llm__index_entry, n);
-    if (!t->score || !t->user.v) return llm__nomem();
+/* Pieces are field 1; 2 says how the model was trained, 3 how text is normalized. */
+static void llm__tok_load_spm(llm__tokenizer *t, llm__str data) {
     llm__proto file = llm__proto_of(data);
-    int32_t id = 0;
-    for (int f; (f = llm__proto_field(&file, &v, &s)) > 0 && !r;)
-        if (f == 1) r = llm__spm_piece(t, s, id++);
-    if (r) return r;
-    t->n_vocab = LLM__MAX((int32_t)n, t->n_vocab - (int32_t)n);
-    llm__tok_cache(t);
+    llm__str s, field, charsmap = llm__nothing;
+    uint64_t v, x;
+    int32_t n = 0, special[4] = {0, 1, 2, -1}; /* unk, bos, eos, pad */
+    int model = 1, dummy_prefix = 1, merge_spaces = 1, escape = 1;
+    t->max_id = INT32_MAX / 8;
+    for (int f, g; (f = llm__proto_field(&file, &v, &s)) > 0 && !t->result;) {
+        llm__proto in = llm__proto_of(s);
+        if (f == 1) llm__spm_piece(t, s, n++);
+        while ((f == 2 || f == 3) && (g = llm__proto_field(&in, &x, &field)) > 0) {
+            if (f == 2 && g == 3) model = (int)x;
+            if (f == 2 && g == 24) t->spm_suffix_space = x != 0;
+            if (f == 2 && g == 35) t->byte_fallback = x != 0;
+            if (f == 2 && g >= 40 && g <= 43) special[g - 40] = (int32_t)x;
+            if (f == 3 && g == 2) charsmap = field;
+            if (f == 3 && g == 3) dummy_prefix = x != 0;
+            if (f == 3 && g == 4) merge_spaces = x != 0;
+            if (f == 3 && g == 5) escape = x != 0;
+        }
+        file.bad |= in.bad;
+    }
+    if (file.bad || !n) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.model: a SentencePiece model expected");
+    if (model != 1 && model != 2) LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.model: model_type %d: 1 (unigram) or 2 (bpe) expected", model);
     llm__index_build(&t->user);
-    for (int i = 0; i < 4; i++)
-        if (m.id[i] >= (int32_t)n) m.id[i] = -1;
-    t->unk_id = m.id[0], t->bos_id = m.id[1], t->eos_id = m.id[2], t->pad_id = m.id[3];
-    t->kind = m.model == 1 ? "Unigram" : "SPM";
-    t->model = m.model == 1 ? LLM__TOK_UNIGRAM : LLM__TOK_BPE;
+    for (int i = 0; i < 4; i++) special[i] = special[i] < n ? special[i] : -1;
+    t->unk_id = special[0], t->bos_id = special[1], t->eos_id = special[2], t->pad_id = special[3];
+    if (t->unk_id < 0) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.model: an unknown token expected");
+    t->kind = model == 1 ? "Unigram" : "SPM";
+    t->model = model == 1 ? LLM__TOK_UNIGRAM : LLM__TOK_BPE;
     t->literal = t->fuse_unk = t->barrier = 1;
-    t->escaped_spaces = m.escape;
-    t->byte_fallback = m.byte_fallback;
-    t->space_prefix = m.dummy_prefix;
-    t->spm_suffix_space = m.suffix_space;
-    t->spm_merge_spaces = m.merge_spaces;
-    t->strip = m.merge_spaces ? 2 : m.dummy_prefix;
-    if (t->unk_id < 0) return llm__error(LLM_ERR_FORMAT, "tokenizer.model: an unknown token expected");
-    float best = 0, least = 0;
-    for (int32_t i = 0; i < id; i++) best = i ? LLM__MAX(best, t->score[i]) : t->score[0], least = LLM__MIN(least, t->score[i]);
-    for (size_t i = 0; i < t->user.n && m.model == 1; i++) t->score[t->user.v[i].value] = (float)t->user.v[i].s.n * best - 0.1f;
-    r = m.model == 1 ? llm__tok_index_pieces(t, LLM__TOKEN_SPECIAL | LLM__TOKEN_BYTE) : llm__tok_score_order(t);
-    for (int32_t i = 0; i < id && m.model == 2 && !r; i++)
-        if (t->type[i] & (LLM__TOKEN_SPECIAL | LLM__TOKEN_BYTE)) t->priority[i] =
-            UINT32_MAX; /* text is never merged into these */
-    for (size_t i = 0; i < t->user.n && m.model == 2 && !r; i++) t->priority[t->user.v[i].value] = UINT32_MAX;
-    if (!r) r = llm__tok_set_charsmap(t, m.charsmap);
-    if (!r && (!llm__tok_step_add(&t->normalizers, LLM__TOK_SPM) || !llm__tok_step_add(&t->decoders, LLM__TOK_UTF8))) r =
-        llm__tok_too_many();
-    return r ? r : llm__config_added(t, config, NULL, log);
+    t->escaped_spaces = escape;
+    t->space_prefix = dummy_prefix;
+    t->spm_merge_spaces = merge_spaces;
+    t->strip = merge_spaces ? 2 : dummy_prefix;
+    float best = n && !t->result ? t->token[0].score : 0;
+    for (int32_t i = 0; i < n && !t->result; i++) best = LLM__MAX(best, t->token[i].score);
+    for (size_t i = 0; i < t->user.n && model == 1; i++) t->token[t->user.v[i].value].score = (float)t->user.v[i].s.n * best - 0.1f;
+    llm__tok_use_scores(t, LLM__TOKEN_SPECIAL | LLM__TOKEN_BYTE | (model == 2 ? LLM__TOKEN_USER : 0));
+    llm__tok_set_charsmap(t, charsmap);
+    llm__tok_add(t, &t->normalizers, LLM__TOK_SPM);
+    llm__tok_add(t, &t->decoders, LLM__TOK_UTF8);
+    t->max_id = 4 * (int64_t)n + 100000;
 }
 
 /* ---- tiktoken's rank files: a token in base64 and its rank, a line each ---- */
 
-static const struct { const char *name; int32_t ranks; const char *pattern, *special; } llm__rank_files[] =
-    { /* special: names with their ids */
-    {"o200k", 199998, LLM__RX_CASED(LLM__RX_UPPER, LLM__RX_LOWER, LLM__RX_ANY_CASE "?", "\\p{N}{1,3}"),
-        "<|endoftext|> 199999 <|endofprompt|> 200018"},
+static const struct llm__rank_file { const char *name; int32_t ranks; const char *pattern, *special; } llm__rank_files[] = { /* special: names with their ids */
+    {"o200k", 199998, LLM__RX_CASED(LLM__RX_UPPER, LLM__RX_LOWER, LLM__RX_ANY_CASE "?", "\\p{N}{1,3}"), "<|endoftext|> 199999 <|endofprompt|> 200018"},
     {"cl100k", 100256, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|" LLM__RX_TAIL,
      "<|endoftext|> 100257 <|fim_prefix|> 100258 <|fim_middle|> 100259 <|fim_suffix|> 100260 <|endofprompt|> 100276"},
-    {"qwen", 151643, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}|" LLM__RX_TAIL,
-        "<|endoftext|> 151643 <|im_start|> 151644 <|im_end|> 151645"},
+    {"qwen", 151643, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}|" LLM__RX_TAIL, "<|endoftext|> 151643 <|im_start|> 151644 <|im_end|> 151645"},
     {"50k", 50256, LLM__RX_GPT2_TEXT "|\\s+", "<|endoftext|> 50256"},
     {"", 0, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|" LLM__RX_TAIL, ""}}; /* Llama 3 and others */
 
-/* Special tokens of a family, if the configuration names none; Qwen has 205 spare ones besides. */
-static llm_result llm__rank_specials(llm__tokenizer *t, int family, const llm__logger *log) {
-    llm_result r = LLM_OK;
-    for (const char *p = llm__rank_files[family].special; *p && !r;) {
-        size_t n = strcspn(p, " ");
-        llm__str name = llm__s(p, n);
-        int64_t id = 0;
-        p += n + 1;
-        n = strcspn(p, " ");
-        (void)llm__parse_int(p, n, &id);
-        p += n + (p[n] == ' ');
-        if (id < t->n_vocab) r = llm__add_token(t, name, id, LLM__ADDED_SPECIAL, log);
+/* Special tokens of a family whose ids are near enough; Qwen has 205 spare ones besides. */
+static void llm__rank_specials(llm__tokenizer *t, const struct llm__rank_file *family) {
+    char name[32];
+    int64_t most = t->n_vocab + 512, id;
+    for (const char *p = family->special; *p;) {
+        size_t n = strcspn(p, " "), digits = strcspn(p + n + 1, " ");
+        if (llm__parse_int(p + n + 1, digits, &id) && id < most) llm__tok_enter_added(t, llm__s(p, n), id, LLM__ADDED_SPECIAL);
+        p += n + 1 + digits;
+        p += *p == ' ';
     }
-    for (int i = 0; i < 205 && !r && llm__str_eq(llm__s("qwen", 4), llm__rank_files[family].name); i++) {
-        char name[32];
-        r = llm__add_token(t, llm__s(name, (size_t)snprintf(name, sizeof name, "<|extra_%d|>", i)), 151646 + i, LLM__ADDED_SPECIAL, log);
-    }
-    return r;
+    for (int i = 0; i < 205 && !strcmp(family->name, "qwen") && 151646 + i < most; i++)
+        llm__tok_enter_added(t, llm__s(name, (size_t)snprintf(name, sizeof name, "<|extra_%d|>", i)), 151646 + i, LLM__ADDED_SPECIAL);
 }
 
-static llm_result llm__tok_load_ranks(llm__tokenizer *t, llm__str s, const char *name, const llm_json *config, const llm__logger *log) {
-    int64_t lines = 0, line = 0, rank;
-    int family = 0, last = LLM__COUNT(llm__rank_files) - 1;
+/* name: of the file, which tells the family if the number of lines does not. own: the configuration names the special tokens. */
+static void llm__tok_load_ranks(llm__tokenizer *t, llm__str s, const char *name, int own) {
+    const struct llm__rank_file *family = llm__rank_files;
+    int64_t lines = s.n && s.p[s.n - 1] != '\n', line = 1, rank;
+    llm_text bytes;
+    memset(&bytes, 0, sizeof bytes);
     for (size_t i = 0; i < s.n; i++) lines += s.p[i] == '\n';
-    lines += s.n && s.p[s.n - 1] != '\n';
-    while (family < last && !strstr(name, llm__rank_files[family].name) && llm__rank_files[family].ranks != lines) family++;
-    llm_result r = lines < INT32_MAX / 8 ? llm__tok_reserve_with(t, lines, config, 512, log) : llm__error(LLM_ERR_LIMIT,
-        "rank file: too many lines");
-    char *blob = r ? NULL : (char *)llm__arena_get(&t->arena, s.n + 1);
-    if (!r && !blob) r = llm__nomem();
-    for (size_t at = 0; at < s.n && !r; line++) {
+    while (*family->name && !strstr(name, family->name) && family->ranks != lines) family++;
+    llm__tok_reserve(t, lines);
+    for (size_t at = 0; at < s.n && !t->result; line++) {
         const char *p = s.p + at, *end = (const char *)memchr(p, '\n', s.n - at);
         size_t n = end ? (size_t)(end - p) : s.n - at;
         at += n + 1;
         if (n && p[n - 1] == '\r') n--;
-        if (!n) continue;
         const char *space = (const char *)memchr(p, ' ', n);
-        int64_t bytes = space ? llm__base64(p, (size_t)(space - p), blob) : 0;
-        if (bytes <= 0 || !llm__parse_int(space + 1, n - (size_t)(space - p) - 1, &rank) || rank < 0 || rank >= t->n_vocab)
-            r = llm__error(LLM_ERR_FORMAT, "rank file: line %lld: a token in base64 and its rank below %d expected", (long long)line + 1,
-                (int)t->n_vocab);
-        else r = llm__tok_enter(t, llm__s(blob, (size_t)bytes), rank);
-        blob += LLM__MAX(bytes, 0);
+        size_t code = space ? (size_t)(space - p) : n;
+        bytes.len = 0;
+        if (!n) continue;
+        if (!llm__base64(llm__s(p, code), &bytes) || !bytes.len || code == n || !llm__parse_int(p + code + 1, n - code - 1, &rank) || rank < 0 || rank >= lines + 512)
+            LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "rank file: line %lld: a token in base64 and its rank below %lld expected", (long long)line, (long long)lines + 512);
+        else llm__tok_enter(t, llm__text_str(&bytes), rank, 0, 0);
     }
+    if (bytes.failed && !t->result) t->result = llm__nomem();
+    llm_text_free(&bytes);
+    for (int32_t i = 0; i < t->n_vocab; i++) t->token[i].rank = (uint32_t)i;
     t->kind = "tiktoken";
     t->bytes = t->whole = t->barrier = t->literal = 1;
-    t->priority = r ? NULL : (uint32_t *)llm__arena_get(&t->arena, (size_t)t->n_vocab * sizeof *t->priority);
-    if (!r && !t->priority) r = llm__nomem();
-    for (int32_t i = 0; i < t->n_vocab && !r; i++) t->priority[i] = (uint32_t)i;
-    if (!r) r = llm__tok_add_split(&t->words, llm__rank_files[family].pattern, LLM__SPLIT_ISOLATED, 0);
-    if (!r && !llm__tok_step_add(&t->decoders, LLM__TOK_UTF8)) r = llm__tok_too_many();
-    int own = config && llm_json_size(config, llm_json_find(config, 0, "added_tokens_decoder")) > 0;
-    if (!r) r = own ? llm__config_added(t, config, NULL, log) : llm__rank_specials(t, family, log);
-    while (t->n_vocab > 0 && !t->type[t->n_vocab - 1]) t->n_vocab--;
-    return r;
+    llm__add_splits(t, &family->pattern, 1);
+    llm__tok_add(t, &t->decoders, LLM__TOK_UTF8);
+    if (!own) llm__rank_specials(t, family);
 }
 
-/* ---- files and folders ---- */
+/* ---- Files and folders ---- */
 
 /* The id that tokenizer_config.json names as "bos_token" and so on: a string, or an object with its content. */
 static int32_t llm__config_id(const llm__tokenizer *t, const llm_json *d, const char *key, int32_t otherwise) {
@@ -7220,58 +6807,111 @@ static int32_t llm__config_id(const llm__tokenizer *t, const llm_json *d, const 
     return id >= 0 ? id : otherwise;
 }
 
-/* Takes from tokenizer_config.json which tokens are BOS, EOS, padding. Its ids of added tokens must be those of the tokenizer's own file;
- * whether BOS is added is that file's matter, unless (framed) the file has no way to say it. */
-static llm_result llm__tok_config(llm__tokenizer *t, const llm_json *d, int framed) {
-    int list = llm_json_find(d, 0, "added_tokens_decoder");
-    for (int v = llm_json_first(d, list); v >= 0; v = llm_json_next(d, v)) {
+/* Takes from tokenizer_config.json which tokens are BOS, EOS, padding; ids of added tokens must be those of the tokenizer's own file. A file
+ * other than tokenizer.json has no way to say (framed) which tokens are added, and whether BOS is: there the configuration does. */
+static void llm__tok_config(llm__tokenizer *t, const llm_json *d, int framed) {
+    for (int v = llm_json_first(d, llm_json_find(d, 0, "added_tokens_decoder")); v >= 0 && !t->result; v = llm_json_next(d, v)) {
         size_t n;
         int64_t id = -1;
         const char *key = llm_json_key(d, v, &n);
         llm__str text = llm__json_text_at(d, v, "content");
         int32_t known = text.p ? llm__tokenizer_id(t, text) : -1;
-        if (key && llm__parse_int(key, n, &id) && known >= 0 && known != id)
-            return llm__error(LLM_ERR_FORMAT, "tokenizer_config.json: added_tokens_decoder: \"%.*s\" is %lld, but %d in the tokenizer",
-                              (int)LLM__MIN(text.n, (size_t)64), text.p, (long long)id, (int)known);
+        if (!key || !llm__parse_int(key, n, &id)) id = -1;
+        if (framed && (id < 0 || !text.n)) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer_config.json: added_tokens_decoder: ids and contents expected");
+        if (id >= 0 && known >= 0 && known != id)
+            LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer_config.json: added_tokens_decoder: \"%.*s\" is %lld, but %d in the tokenizer",
+                          (int)LLM__MIN(text.n, (size_t)64), text.p, (long long)id, (int)known);
+        if (framed && (known >= 0 || id >= t->n_vocab || !t->token[id].type)) llm__tok_enter_added(t, text, id, llm__json_added_flags(d, v));
     }
     t->bos_id = llm__config_id(t, d, "bos_token", t->bos_id);
     t->eos_id = llm__config_id(t, d, "eos_token", t->eos_id);
     t->pad_id = llm__config_id(t, d, "pad_token", t->pad_id);
     t->unk_id = t->unk_id >= 0 ? t->unk_id : llm__config_id(t, d, "unk_token", -1);
-    llm_result r = LLM_OK;
-    if (framed && llm__json_flag(d, 0, "add_bos_token", t->model == LLM__TOK_BPE) && t->bos_id >= 0) r = llm__frame_add(t, 0, &t->bos_id,
-        1);
-    if (!r && framed && llm__json_flag(d, 0, "add_eos_token", 0) && t->eos_id >= 0) r = llm__frame_add(t, 1, &t->eos_id, 1);
-    return r;
+    if (framed && llm__json_flag(d, 0, "add_bos_token", t->model == LLM__TOK_BPE) && t->bos_id >= 0) llm__frame_add(t, &t->before, 0, t->bos_id, "");
+    if (framed && llm__json_flag(d, 0, "add_eos_token", 0) && t->eos_id >= 0) llm__frame_add(t, &t->after, t->after.len, t->eos_id, "");
 }
 
-/* Loads one tokenizer file, whatever its kind, with the tokenizer_config.json (or NULL) next to it. */
-static llm_result llm__tok_load_file(llm__tokenizer *t, const char *path, const llm_json *config, const llm__logger *log) {
-    llm__file f;
-    llm_json *d = NULL;
-    llm_result r = llm__file_open(path, (size_t)256 << 20, 0, &f);
-    if (r) return r;
-    llm__str s = llm__s((const char *)f.data, f.size);
-    size_t first = 0;
-    while (first < s.n && strchr(" \t\r\n", s.p[first]) && s.p[first]) first++;
-    int json = first < s.n && s.p[first] == '{', ranks = 0;
-    for (size_t i = 0; i < s.n && i < 400 && !json; i++) { /* base64, a space, digits */
-        ranks = s.p[i] == ' ' && i && i + 1 < s.n && s.p[i + 1] >= '0' && s.p[i + 1] <= '9';
-        if (ranks || (llm__base64_digit((unsigned char)s.p[i]) < 0 && s.p[i] != '=')) break;
+/* What every tokenizer ends with: look-ups made once, and the indexes of added tokens; `late` ones are sought as they read after normalizing. */
+static void llm__tok_finish(llm__tokenizer *t) {
+    char s[8];
+    int plain = t->kind && !strcmp(t->kind, "SPM") && t->longest_first; /* llama.cpp also takes a token of the byte itself */
+    for (int32_t c = 0; c < LLM__COUNT(t->char_id); c++) t->char_id[c] = llm__map_get(&t->ids, llm__s(s, (size_t)llm__utf8_put(s, c)));
+    for (int b = 0; b < 256; b++) {
+        char byte = (char)b;
+        t->byte_id[b] = llm__tok_find(t, llm__s(s, (size_t)snprintf(s, sizeof s, "<0x%02X>", b)));
+        if (plain && t->byte_id[b] < 0) t->byte_id[b] = llm__tok_find(t, llm__s(&byte, 1));
+        if (!t->literal && t->byte_fallback && t->byte_id[b] < 0)
+            LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.json: model.byte_fallback: token <0x%02X> is missing", b);
     }
-    const char *slash = strrchr(path, '/');
-    if (json) r = llm_json_parse(s.p, s.n, NULL, &d);
-    if (!r && json) r = llm__tok_load_json(t, d, log);
-    else if (!r && ranks) r = llm__tok_load_ranks(t, s, slash ? slash + 1 : path, config, log);
-    else if (!r) r = llm__tok_load_spm(t, s, config, log);
-    if (!r && config) r = llm__tok_config(t, config, !json);
-    if (!r && !json && !t->late.v) r = llm__tok_index_added(t);
-    llm_json_free(d);
-    llm__file_close(&f);
-    if (!r) return LLM_OK;
-    char why[900];
-    snprintf(why, sizeof why, "%.899s", llm_last_error());
-    return llm__error(r, "%s: %s", path, why);
+    llm__encode e;
+    memset(&e, 0, sizeof e);
+    e.t = t;
+    for (size_t i = 0; i < t->n_added && !t->result && !e.result; i++) {
+        llm__added *a = &t->added[i];
+        llm__str text = a->text;
+        if ((a->flags & LLM__ADDED_NORMALIZED) && t->normalizers.n > 1) {
+            e.next.text.len = e.next.n = e.now.n = 0;
+            llm__add_str(&e.next.text, text);
+            llm__span_add(&e, 0, text.n, -1, 1);
+            llm__spans spare = e.now;
+            e.now = e.next;
+            e.next = spare;
+            if (!llm__run_steps(&e, &t->normalizers, 1)) break;
+            text = t->token[a->id].text = llm__tok_keep(t, llm__text_str(&e.now.text)); /* it decodes to what it was found as */
+        }
+        llm__index_add(a->flags & LLM__ADDED_NORMALIZED ? &t->late : &t->early, text, (int32_t)i, &t->result);
+    }
+    if (!t->result) t->result = e.result;
+    llm__index_build(&t->early);
+    llm__index_build(&t->late);
+    llm__encode_free(&e);
+}
+
+/* Reads the bytes of a tokenizer file, whatever its kind, with the tokenizer_config.json (or NULL) next to it. Returns t->result. */
+static llm_result llm__tok_load(llm__tokenizer *t, llm__str s, const char *name, const llm_json *config) {
+    size_t first = 0;
+    llm_json *d = NULL;
+    while (first < s.n && s.p[first] && strchr(" \t\r\n", s.p[first])) first++;
+    int json = first < s.n && s.p[first] == '{', ranks = 0;
+    for (size_t i = 0; i < s.n && i < 400 && !json && !ranks; i++) { /* base64, a space, digits */
+        ranks = s.p[i] == ' ' && i && i + 1 < s.n && s.p[i + 1] >= '0' && s.p[i + 1] <= '9';
+        if (llm__base64_digit((unsigned char)s.p[i]) < 0 && s.p[i] != '=') break;
+    }
+    if (json) {
+        t->result = llm_json_parse(s.p, s.n, NULL, &d);
+        if (!t->result) llm__tok_load_json(t, d);
+        llm_json_free(d);
+    } else if (ranks) {
+        llm__tok_load_ranks(t, s, name, config && llm_json_size(config, llm_json_find(config, 0, "added_tokens_decoder")) > 0);
+    } else {
+        llm__tok_load_spm(t, s);
+    }
+    if (config && !t->result) llm__tok_config(t, config, !json);
+    if (!t->result) llm__tok_finish(t);
+    return t->result;
+}
+
+/* Opens the vocabulary of a GGUF file. On error *out is NULL. */
+LLM__UNUSED static llm_result llm__tokenizer_open_gguf(const llm__vocab_data *v, const llm__logger *log, llm__tokenizer **out) {
+    *out = NULL;
+    if (!v->model && !v->hf_json.p) return llm__error(LLM_ERR_FORMAT, "tokenizer.ggml.model: missing");
+    llm__tokenizer *t = llm__tok_new();
+    if (!t) return llm__nomem();
+    t->log = log;
+    if (v->hf_json.p) {
+        llm__tok_load(t, v->hf_json, "", NULL);
+        if (v->bos < t->n_vocab) t->bos_id = v->bos;
+        if (v->eos < t->n_vocab) t->eos_id = v->eos;
+        if (v->pad < t->n_vocab) t->pad_id = v->pad;
+    } else {
+        llm__tok_load_gguf(t, v);
+        if (!t->result) llm__tok_finish(t);
+    }
+    llm_result r = t->result;
+    t->log = NULL;
+    if (r) llm__tokenizer_close(t);
+    else *out = t;
+    return r;
 }
 
 /* The file of a folder to take: tokenizer.json, tokenizer.model, or a rank file. NULL: no memory. */
@@ -7302,11 +6942,23 @@ LLM__UNUSED static llm_result llm__tokenizer_open_path(const char *path, const l
     char *settings = folder ? llm__path_join(folder, "tokenizer_config.json") : NULL;
     llm__tokenizer *t = llm__tok_new();
     llm_json *config = NULL;
+    llm__file f;
+    memset(&f, 0, sizeof f);
     llm_result r = folder && file && settings && t ? LLM_OK : llm__nomem();
     if (!r && llm__path_kind_of(settings) == LLM__PATH_FILE) r = llm__json_file(settings, (size_t)64 << 20, &config);
-    if (!r) r = llm__tok_load_file(t, file, config, log);
+    if (!r) r = llm__file_open(file, (size_t)256 << 20, 0, &f);
+    if (!r) {
+        t->log = log;
+        slash = strrchr(file, '/');
+        r = llm__tok_load(t, llm__s((const char *)f.data, f.size), slash ? slash + 1 : file, config);
+        t->log = NULL;
+        char why[900];
+        snprintf(why, sizeof why, "%.899s", llm_last_error());
+        if (r) r = llm__error(r, "%s: %s", file, why);
+    }
     if (r) llm__tokenizer_close(t);
     else *out = t;
+    llm__file_close(&f);
     llm_json_free(config);
     LLM_FREE(settings);
     LLM_FREE(folder);

@@ -31,17 +31,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const char text[] = "ab  <s>a b\xC3\xA9\xE4\xB8\xAD\xE2\x96\x81 'S 123\r\n\xFF  end</s>";
     const char *p = (const char *)data;
     llm__tokenizer *t = llm__tok_new();
-    llm_json *d = NULL;
+    llm_json *config = NULL;
     if (!size || !t) return llm__tokenizer_close(t), 0;
-    llm_result r = LLM_ERR_FORMAT;
-    if (p[0] == '{') {
-        r = llm_json_parse(p, size, NULL, &d);
-        if (!r) r = llm__tok_load_json(t, d, NULL);
-        llm_json_free(d);
-    } else {
-        r = p[0] == '\n' ? llm__tok_load_spm(t, llm__s(p, size), NULL, NULL) : llm__tok_load_ranks(t, llm__s(p, size), "", NULL, NULL);
-        if (!r) r = llm__tok_index_added(t);
-    }
+    const char *cut = (const char *)memchr(p, 1, size); /* what follows a byte 1 is the tokenizer_config.json */
+    size_t n = cut ? (size_t)(cut - p) : size;
+    if (cut) (void)llm_json_parse(cut + 1, size - n - 1, NULL, &config);
+    llm_result r = llm__tok_load(t, llm__s(p, n), size & 1 ? "qwen" : "", config);
+    llm_json_free(config);
     if (!r) fuzz_use(t, text, sizeof text - 1, 0);
     if (!r) fuzz_use(t, text, sizeof text - 1, LLM_TOK_ADD_SPECIAL | LLM_TOK_PARSE_SPECIAL | LLM_DETOK_KEEP_SPECIAL);
     if (!r) fuzz_use(t, p, LLM__MIN(size, (size_t)500), LLM_TOK_PARSE_SPECIAL);
