@@ -3380,8 +3380,8 @@ static uint32_t llm__uni_vlq(const char **p) {
 
 static uint32_t llm__uni_pair_slot(int32_t a, int32_t b) { return ((uint32_t)a * 0x9E3779B1u ^ (uint32_t)b * 0x85EBCA6Bu) >> 20; }
 
-/* Unpacks into `m`, zeroed. Entries are: (distance from the last code point << 2 | kind), length, then each cell's difference to the cell at
- * the same place of the entry before, its sign in bit 0. */
+/* Unpacks into `m`, zeroed. Entries are: (distance from the last code point << 2 | kind), length, then each cell's difference to the cell
+ * at the same place of the entry before, its sign in bit 0. */
 static void llm__uni_norm_unpack(llm__uni_norm *m) {
     const char *p = llm__uni_decompositions[0];
     int32_t c = 0, last[20] = {0};
@@ -3404,29 +3404,17 @@ static void llm__uni_norm_unpack(llm__uni_norm *m) {
     }
 }
 
-/* A list of code points that grows. */
-typedef struct llm__cps {
-    int32_t *v;
-    size_t n, cap;
-    int failed;
-} llm__cps;
-
-static void llm__cps_add(llm__cps *t, int32_t c) {
-    if (t->failed || !llm__grow((void **)&t->v, &t->cap, t->n + 1, sizeof *t->v)) t->failed = 1;
-    else t->v[t->n++] = c;
-}
-
 /* Adds the full decomposition of c. The recursion is short: a step never leads back, and no chain of steps is longer than 4. */
-static void llm__uni_decompose(const llm__uni_norm *m, int32_t c, int compat, llm__cps *out) {
+static void llm__uni_decompose(const llm__uni_norm *m, int32_t c, int compat, llm_tokens *out) {
     uint32_t s = (uint32_t)(c - LLM__HANGUL_S);
     if (s < LLM__HANGUL_COUNT) {
-        llm__cps_add(out, LLM__HANGUL_L + (int32_t)(s / 588));
-        llm__cps_add(out, LLM__HANGUL_V + (int32_t)(s % 588 / 28));
-        if (s % 28) llm__cps_add(out, LLM__HANGUL_T + (int32_t)(s % 28));
+        llm_tokens_add(out, LLM__HANGUL_L + (int32_t)(s / 588));
+        llm_tokens_add(out, LLM__HANGUL_V + (int32_t)(s % 588 / 28));
+        if (s % 28) llm_tokens_add(out, LLM__HANGUL_T + (int32_t)(s % 28));
         return;
     }
     int i = c < m->key[0] ? 0 : llm__uni_find(m->key, LLM__UNI_DECOMPOSITIONS, 4, 0, c);
-    if (m->key[i] != c || (m->kind[i] == 2 && !compat)) llm__cps_add(out, c);
+    if (m->key[i] != c || (m->kind[i] == 2 && !compat)) llm_tokens_add(out, c);
     else for (int k = m->from[i]; k < m->from[i + 1]; k++) llm__uni_decompose(m, m->cell[k], compat, out);
 }
 
@@ -3443,7 +3431,7 @@ static int32_t llm__uni_compose(const llm__uni_norm *m, int32_t a, int32_t b) {
 }
 
 /* Puts runs of marks in the order of their classes: stable, and by counting, so that a hostile run of a million marks takes linear time. */
-static void llm__uni_order(int32_t *v, size_t n, llm__cps *spare) {
+static void llm__uni_order(int32_t *v, size_t n, llm_tokens *spare) {
     for (size_t i = 0, end; i < n; i = end) {
         uint32_t count[257] = {0};
         int last = 0, sorted = 1;
@@ -3457,9 +3445,9 @@ static void llm__uni_order(int32_t *v, size_t n, llm__cps *spare) {
         if (end == i) end++;
         if (sorted) continue;
         for (int k = 1; k < 257; k++) count[k] += count[k - 1];
-        spare->n = 0;
-        for (size_t k = i; k < end; k++) llm__cps_add(spare, v[k]);
-        for (size_t k = 0; k < end - i && !spare->failed; k++) v[i + count[llm__uni_class(spare->v[k])]++] = spare->v[k];
+        spare->len = 0;
+        for (size_t k = i; k < end; k++) llm_tokens_add(spare, v[k]);
+        for (size_t k = 0; k < end - i && !spare->failed; k++) v[i + count[llm__uni_class(spare->data[k])]++] = spare->data[k];
     }
 }
 
@@ -3483,10 +3471,10 @@ static size_t llm__uni_recompose(const llm__uni_norm *m, int32_t *v, size_t n) {
     return to;
 }
 
-/* Appends a text in a normalization form; out->failed if there is no memory. ASCII is its own normal form, but what follows it may attach to
- * its last character. */
+/* Appends a text in a normalization form; out->failed if there is no memory. ASCII is its own normal form, but what follows it may attach
+ * to its last character. */
 static void llm__uni_normalize(const llm__uni_norm *m, llm__uni_form form, llm__str s, llm_text *out) {
-    llm__cps cps, spare;
+    llm_tokens cps, spare;
     memset(&cps, 0, sizeof cps);
     memset(&spare, 0, sizeof spare);
     size_t plain = 0;
@@ -3495,13 +3483,13 @@ static void llm__uni_normalize(const llm__uni_norm *m, llm__uni_form form, llm__
     llm_text_add(out, s.p, plain);
     for (size_t at = plain; at < s.n && !cps.failed;) llm__uni_decompose(m, llm__uni_next(s, &at), form & 2, &cps);
     if (!cps.failed) {
-        llm__uni_order(cps.v, cps.n, &spare);
-        if (!(form & 1)) cps.n = llm__uni_recompose(m, cps.v, cps.n);
-        for (size_t i = 0; i < cps.n; i++) llm__uni_put(out, cps.v[i]);
+        llm__uni_order(cps.data, cps.len, &spare);
+        if (!(form & 1)) cps.len = llm__uni_recompose(m, cps.data, cps.len);
+        for (size_t i = 0; i < cps.len; i++) llm__uni_put(out, cps.data[i]);
     }
     out->failed |= cps.failed | spare.failed;
-    LLM_FREE(cps.v);
-    LLM_FREE(spare.v);
+    llm_tokens_free(&cps);
+    llm_tokens_free(&spare);
 }
 
 /* ============================================================================
@@ -3534,8 +3522,8 @@ typedef enum llm__rx_op {
 enum { LLM__RX_GREEDY, LLM__RX_LAZY, LLM__RX_POSSESSIVE }; /* modes of repeating; of LOOP: greedy or possessive */
 enum { LLM__RX_NOT = 1, LLM__RX_BEHIND = 2 };              /* modes of LOOK */
 
-/* Hard limits: of the pattern's bytes, its code, sets, empty loops, nesting and counts; of a look-behind's characters, of the stack's and the
- * memory's entries. */
+/* Hard limits: of the pattern's bytes, its code, sets, empty loops, nesting and counts; of a look-behind's characters, of the stack's and
+ * the memory's entries. */
 enum { LLM__RX_MAX_PATTERN = 65536, LLM__RX_MAX_CODE = 16384, LLM__RX_MAX_SETS = 512, LLM__RX_MAX_REGS = 32, LLM__RX_MAX_DEPTH = 48,
        LLM__RX_MAX_COUNT = 1000, LLM__RX_MAX_BEHIND = 64, LLM__RX_MAX_STACK = 16 << 20, LLM__RX_MAX_MEMO = 4 << 20 };
 
@@ -3667,14 +3655,16 @@ static void llm__rx_emit_set(llm__rx_parser *p, uint64_t *s) {
     for (int32_t c = 0; !p->error && c < 0x110000; c++) {
         if (!(c & 63) && s[c >> 6] == (in ? UINT64_MAX : 0) && c >= 128) c += 63; /* nothing changes in these 64 */
         else if (llm__set_has(s, c) != in) {
-            if (!llm__grow((void **)&re->change, &re->change_cap, re->n_change + 1, sizeof *re->change)) llm__rx_fail(p, LLM_ERR_NOMEM, "memory");
+            if (!llm__grow((void **)&re->change, &re->change_cap, re->n_change + 1, sizeof *re->change))
+                llm__rx_fail(p, LLM_ERR_NOMEM, "memory");
             else re->change[re->n_change++] = c;
             in = !in;
         }
         if (in && c < 128) to.ascii[c >> 5] |= 1u << (c & 31);
     }
     to.n = (uint32_t)re->n_change - to.from;
-    if (!p->error && !llm__grow((void **)&re->set, &re->sets_cap, re->n_sets + 1, sizeof *re->set)) llm__rx_fail(p, LLM_ERR_NOMEM, "memory");
+    if (!p->error && !llm__grow((void **)&re->set, &re->sets_cap, re->n_sets + 1, sizeof *re->set))
+        llm__rx_fail(p, LLM_ERR_NOMEM, "memory");
     if (!p->error) re->set[re->n_sets++] = to, llm__rx_emit(p, LLM__RX_SET, (int32_t)re->n_sets - 1);
     LLM_FREE(s);
 }
@@ -3786,7 +3776,8 @@ static void llm__rx_class_item(llm__rx_parser *p, uint64_t *out) {
         int invert = llm__rx_take(p, "^");
         size_t from = p->at;
         while (p->at < p->n && p->s[p->at] != ':') p->at++;
-        if (!llm__rx_property(p, llm__s(p->s + from, p->at - from), invert, out) || !llm__rx_take(p, ":]")) llm__rx_bad(p, "a known class name");
+        if (!llm__rx_property(p, llm__s(p->s + from, p->at - from), invert, out) || !llm__rx_take(p, ":]"))
+            llm__rx_bad(p, "a known class name");
         return;
     }
     if (llm__rx_take(p, "[")) {
@@ -3891,7 +3882,8 @@ static int llm__rx_group(llm__rx_parser *p) {
 /* One thing that a quantifier may follow. Returns its least length: 0 or 1. */
 static int llm__rx_atom(llm__rx_parser *p) {
     static const struct { char c; llm__rx_op op; } edges[] = {
-        {'A', LLM__RX_TEXT_BEGIN}, {'z', LLM__RX_TEXT_END}, {'Z', LLM__RX_TEXT_END_LINE}, {'b', LLM__RX_WORD_EDGE}, {'B', LLM__RX_NO_WORD_EDGE}};
+        {'A', LLM__RX_TEXT_BEGIN}, {'z', LLM__RX_TEXT_END}, {'Z', LLM__RX_TEXT_END_LINE}, {'b', LLM__RX_WORD_EDGE},
+        {'B', LLM__RX_NO_WORD_EDGE}};
     int32_t c = llm__uni_next(llm__s(p->s, p->n), &p->at);
     if (c == '(') return llm__rx_group(p);
     if (c == '^' || c == '$') return llm__rx_emit(p, c == '^' ? LLM__RX_LINE_BEGIN : LLM__RX_LINE_END, 0), 0;
@@ -4051,13 +4043,14 @@ static void llm__rx_find_first(llm__regex *re) {
         changed = 0;
         for (size_t pc = re->n; pc-- > 0;) {
             llm__rx_code *c = &re->code[pc];
-            int op = c->op, two = op == LLM__RX_SPLIT || op == LLM__RX_CHECK;
-            int set = op == LLM__RX_SET || op == LLM__RX_LOOP, ends = op == LLM__RX_CHAR || op == LLM__RX_SET || op == LLM__RX_MATCH;
-            const llm__rx_code *next = c + (op == LLM__RX_SPLIT || op == LLM__RX_JUMP || op == LLM__RX_LOOK ? c->x : 1), *other = two ? c + c->y : next;
+            int op = c->op, jumps = op == LLM__RX_SPLIT || op == LLM__RX_JUMP || op == LLM__RX_LOOK;
+            int consumes = op == LLM__RX_CHAR || op == LLM__RX_SET || op == LLM__RX_MATCH || (op == LLM__RX_LOOP && c->min);
+            const llm__rx_code *next = c + (jumps ? c->x : 1), *other = op == LLM__RX_SPLIT || op == LLM__RX_CHECK ? c + c->y : next;
             for (int i = 0; i < 4; i++) {
-                uint32_t first = op == LLM__RX_MATCH ? UINT32_MAX : set ? re->set[c->x].ascii[i] : 0;
+                uint32_t first = op == LLM__RX_MATCH ? UINT32_MAX : 0;
+                if (op == LLM__RX_SET || op == LLM__RX_LOOP) first = re->set[c->x].ascii[i];
                 if (op == LLM__RX_CHAR && c->x >> 5 == i) first = 1u << (c->x & 31);
-                if (!ends && !(op == LLM__RX_LOOP && c->min)) first |= next->first[i] | other->first[i];
+                if (!consumes) first |= next->first[i] | other->first[i];
                 changed |= first != c->first[i];
                 c->first[i] = first;
             }
@@ -4083,7 +4076,8 @@ static llm_result llm__regex_open(const char *pattern, size_t len, llm__regex **
     if (len > LLM__RX_MAX_PATTERN) return llm__error(LLM_ERR_LIMIT, "regex: %zu bytes, at most %d expected", len, LLM__RX_MAX_PATTERN);
     for (size_t at = 0; at < len;) {
         int step;
-        if (llm__utf8_get(pattern + at, len - at, &step) < 0) return llm__error(LLM_ERR_FORMAT, "regex: byte %zu: valid UTF-8 expected", at);
+        if (llm__utf8_get(pattern + at, len - at, &step) < 0)
+            return llm__error(LLM_ERR_FORMAT, "regex: byte %zu: valid UTF-8 expected", at);
         at += (size_t)step;
     }
     llm__regex *re = p.re = LLM__NEW(llm__regex, 1);
@@ -4102,8 +4096,8 @@ static llm_result llm__regex_open(const char *pattern, size_t len, llm__regex **
 
 /* ---- The matcher. Positions are 32 bits: a text has less than 2 GiB (LLM__TOK_MAX_TEXT) ---- */
 
-/* What to do when what came after fails. TRY: go on at pc and pos. SHORTER: a LOOP gives back one character, down to aux. DONE: state (pc, pos)
- * has failed. RESTORE: register pc was pos. */
+/* What to do when what came after fails. TRY: go on at pc and pos. SHORTER: a LOOP gives back one character, down to aux. DONE: state (pc,
+ * pos) has failed. RESTORE: register pc was pos. */
 typedef struct llm__rx_entry {
     int32_t kind, pc;
     uint32_t pos, aux;
@@ -4205,19 +4199,21 @@ LLM__INLINE size_t llm__rx_step(const llm__rx_run *r, int32_t set, size_t pos) {
 /* 1 if an instruction that is an edge (^ $ \b ...) holds at pos. */
 static int llm__rx_edge(const llm__rx_run *r, int op, size_t pos) {
     llm__str s = llm__s(r->s, r->n);
-    size_t before = pos ? llm__uni_back(r->s, pos) : 0, after = pos;
+    size_t back = pos ? llm__uni_back(r->s, pos) : 0, at = pos;
+    int before = pos > 0 && llm__uni_word(llm__uni_next(s, &back)), after = pos < r->n && llm__uni_word(llm__uni_next(s, &at));
     switch (op) {
     case LLM__RX_LINE_BEGIN: return pos == 0 || r->s[pos - 1] == '\n';
     case LLM__RX_LINE_END: return pos == r->n || r->s[pos] == '\n';
     case LLM__RX_TEXT_BEGIN: return pos == 0;
     case LLM__RX_TEXT_END: return pos == r->n;
     case LLM__RX_TEXT_END_LINE: return pos == r->n || (pos + 1 == r->n && r->s[pos] == '\n');
-    default: return (op == LLM__RX_WORD_EDGE) == ((pos > 0 && llm__uni_word(llm__uni_next(s, &before))) != (pos < r->n && llm__uni_word(llm__uni_next(s, &after))));
+    default: return (op == LLM__RX_WORD_EDGE) == (before != after);
     }
 }
 
-/* Runs a LOOP from *pos as far as it goes: 1 go on behind it at *pos, 0 fail, 2 the rest is known to match, -1 gave up. One entry on the stack
- * gives characters back; but when states are remembered, each position is a state of its own, with an entry to leave the loop there. */
+/* Runs a LOOP from *pos as far as it goes: 1 go on behind it at *pos, 0 fail, 2 the rest is known to match, -1 gave up. One entry on the
+ * stack gives characters back; but when states are remembered, each position is a state of its own, with an entry to leave the loop
+ * there. */
 static int llm__rx_loop(llm__rx_run *r, int pc, size_t *pos) {
     const llm__rx_code *c = &r->re->code[pc];
     size_t p = *pos, least = *pos, step;
@@ -4376,7 +4372,8 @@ static void llm__rx_end(llm__rx_run *r) {
     memset(r, 0, sizeof *r);
 }
 
-/* The next match, from r->next on: 1 and *start, *end; 0: no more; -1: gave up (r->result). An empty match just after a match does not count. */
+/* The next match, from r->next on: 1 and *start, *end; 0: no more; -1: gave up (r->result). An empty match just after a match does not
+ * count. */
 static int llm__rx_next(llm__rx_run *r, size_t *start, size_t *end) {
     const uint32_t *first = r->re->code[0].first;
     for (size_t at = r->next; at <= r->n;) {
@@ -4448,10 +4445,12 @@ typedef struct llm__vocab_data { /* a GGUF vocabulary; pointers stay valid while
 
 typedef enum llm__tok_model { LLM__TOK_BPE, LLM__TOK_UNIGRAM, LLM__TOK_WORDPIECE, LLM__TOK_WORDLEVEL } llm__tok_model;
 
-/* Kinds of steps. The first line cuts spans, the second rewrites them; the third decodes, as do STRIP, REPLACE and METASPACE. */
+/* Kinds of steps. Those of the first line cut spans, the next ones rewrite them; those of the last decode, as do STRIP,
+ * REPLACE and METASPACE. */
 typedef enum llm__tok_kind {
     LLM__TOK_ADDED, LLM__TOK_SPLIT, LLM__TOK_SCRIPTS,
-    LLM__TOK_FORM, LLM__TOK_LOWER, LLM__TOK_STRIP, LLM__TOK_REPLACE, LLM__TOK_PREPEND, LLM__TOK_CHARSMAP, LLM__TOK_BYTES, LLM__TOK_CHINESE, LLM__TOK_SPM, LLM__TOK_METASPACE,
+    LLM__TOK_FORM, LLM__TOK_LOWER, LLM__TOK_STRIP, LLM__TOK_REPLACE, LLM__TOK_PREPEND, LLM__TOK_CHARSMAP, LLM__TOK_BYTES,
+    LLM__TOK_CHINESE, LLM__TOK_SPM, LLM__TOK_METASPACE,
     LLM__TOK_LETTERS, LLM__TOK_UTF8, LLM__TOK_FALLBACK, LLM__TOK_FUSE, LLM__TOK_JOIN, LLM__TOK_SUFFIX, LLM__TOK_CONTINUE, LLM__TOK_CTC
 } llm__tok_kind;
 
@@ -4464,9 +4463,9 @@ enum { LLM__TOK_MAX_STEPS = 64, LLM__TOK_MAX_DEPTH = 16, LLM__TOK_MAX_TEXT = 1 <
 typedef struct llm__tok_step {
     llm__tok_kind kind;
     llm__regex *re;      /* what REPLACE and SPLIT look for; NULL: nothing */
-    llm__str text, with; /* REPLACE: with, and the text to look for when it decodes; PREPEND, METASPACE, STRIP, SUFFIX, CONTINUE, CTC: text */
-    int a, b;            /* ADDED, FORM: which; STRIP: left, right; SPLIT: behaviour, invert; METASPACE: scheme; REPLACE: one character;
-                            CONTINUE, CTC: clean up */
+    llm__str text, with; /* text: what to look for, or to put in front; with: what replaces it */
+    int a, b;            /* ADDED, FORM: which; STRIP: left, right; SPLIT: behaviour, invert; METASPACE: scheme; REPLACE: text is one
+                            character; CONTINUE, CTC: clean up */
 } llm__tok_step;
 
 typedef struct llm__tok_steps {
@@ -4560,6 +4559,7 @@ typedef struct llm__tokenizer {
     /* Building */
     llm__arena arena;
     llm_result result;
+    llm_text scratch;
     int64_t max_id;          /* an id this large is refused: a far id must not make a table of 2^31 */
     const llm__logger *log;
 } llm__tokenizer;
@@ -4572,6 +4572,9 @@ static llm__str llm__text_str(const llm_text *t) { return llm__s(t->data ? t->da
 
 static void llm__add_str(llm_text *out, llm__str s) { llm_text_add(out, s.p, s.n); }
 
+/* How much of a file's text an error shows. */
+static int llm__shown(llm__str s) { return (int)LLM__MIN(s.n, (size_t)64); }
+
 static int llm__starts(llm__str s, llm__str with) { return s.n >= with.n && !memcmp(s.p, with.p, with.n); }
 
 /* ---- The byte alphabet of GPT-2: every byte is a printable character, most of ASCII itself, others U+0100 and following ---- */
@@ -4582,6 +4585,18 @@ static int32_t llm__byte_letter(int b) { return b <= 32 ? 256 + b : b >= 127 && 
 static int llm__letter_byte(int32_t c) {
     if (c >= 256) return c < 289 ? c - 256 : c < 323 ? c - 289 + 127 : c == 323 ? 173 : -1;
     return llm__byte_letter(c) == c ? c : -1;
+}
+
+/* Appends the letters of bytes; runs of what stays itself are copied at once. */
+static void llm__bytes_to_letters(llm__str s, llm_text *out) {
+    size_t from = 0;
+    for (size_t i = 0; i < s.n; i++) {
+        if (s.p[i] > 32 && s.p[i] < 127) continue;
+        llm_text_add(out, s.p + from, i - from);
+        llm__uni_put(out, llm__byte_letter((uint8_t)s.p[i]));
+        from = i + 1;
+    }
+    llm_text_add(out, s.p + from, s.n - from);
 }
 
 /* Appends the bytes of a token of letters; one with other characters is appended as it is. */
@@ -4687,6 +4702,11 @@ typedef struct llm__best { /* Unigram: the best way to a position */
     int32_t id;
 } llm__best;
 
+/* A word that was encoded before: where it stands, and where its ids do. Text repeats its words, so half of the work or more is a copy. */
+typedef struct llm__seen {
+    uint32_t at, n, out, n_out;
+} llm__seen;
+
 typedef struct llm__encode {
     const llm__tokenizer *t;
     llm_tokens *out;
@@ -4700,6 +4720,7 @@ typedef struct llm__encode {
     size_t heap_n, heap_cap;
     llm__best *best;
     size_t best_cap;
+    llm__seen seen[2048];
     llm_result result;
 } llm__encode;
 
@@ -4707,6 +4728,11 @@ typedef struct llm__encode {
 static int llm__encode_fail(llm__encode *e, llm_result r) {
     if (!e->result) e->result = r == LLM_ERR_NOMEM ? llm__nomem() : llm__error(r, "tokenizer: a regex needed too many steps for this text");
     return 0;
+}
+
+/* llm__grow that notes a failure. */
+static int llm__encode_grow(llm__encode *e, void **array, size_t *cap, size_t need, size_t size) {
+    return llm__grow(array, cap, need, size) || llm__encode_fail(e, LLM_ERR_NOMEM);
 }
 
 static void llm__encode_free(llm__encode *e) {
@@ -4724,11 +4750,7 @@ static void llm__encode_free(llm__encode *e) {
 /* A span of the list that is being made; empty ones vanish. */
 static void llm__span_add(llm__encode *e, size_t at, size_t n, int32_t id, int begin) {
     llm__spans *w = &e->next;
-    if (!n) return;
-    if (!llm__grow((void **)&w->v, &w->cap, w->n + 1, sizeof *w->v)) {
-        llm__encode_fail(e, LLM_ERR_NOMEM);
-        return;
-    }
+    if (!n || !llm__encode_grow(e, (void **)&w->v, &w->cap, w->n + 1, sizeof *w->v)) return;
     llm__span *s = &w->v[w->n++];
     s->at = (uint32_t)at;
     s->n = (uint32_t)n;
@@ -4749,8 +4771,9 @@ static uint32_t llm__charsmap_unit(const llm__charsmap *m, size_t i) {
     return u;
 }
 
-/* What the start of s is replaced with: *taken bytes of it (0: nothing). longest: of several the longest, else the shortest. The double array
- * is Darts-clone's: a unit has a label (low byte, 31), a leaf flag (8) and the offset to its children (10-30, times 256 if 9 is set). */
+/* What the start of s is replaced with: *taken bytes of it (0: nothing). longest: of several the longest, else the shortest. The double
+ * array is Darts-clone's: a unit has a label (low byte, 31), a leaf flag (8) and the offset to its children (10-30, times 256 if 9 is
+ * set). */
 static llm__str llm__charsmap_find(const llm__charsmap *m, llm__str s, int longest, size_t *taken) {
     llm__str with = llm__nothing;
     *taken = 0;
@@ -4870,10 +4893,10 @@ static void llm__replace_all(llm__str s, llm__str from, llm__str to, llm_text *o
     llm_text_add(out, s.p + done, s.n - done);
 }
 
-/* Changes one character at a time: lower case; spaces around Chinese characters; letters for bytes. */
+/* Changes one character at a time: lower case, or spaces around Chinese characters. */
 static void llm__norm_chars(llm__tok_kind kind, llm__str s, llm_text *out) {
     for (size_t at = 0; at < s.n;) {
-        int32_t c = kind == LLM__TOK_BYTES ? llm__byte_letter((uint8_t)s.p[at++]) : llm__uni_next(s, &at);
+        int32_t c = llm__uni_next(s, &at);
         int apart = kind == LLM__TOK_CHINESE && llm__uni_among(llm__uni_chinese, LLM__COUNT(llm__uni_chinese), c);
         if (apart) llm_text_str(out, " ");
         if (kind == LLM__TOK_LOWER && c == 0x130) llm_text_str(out, "i\xCC\x87"); /* the only one that becomes two */
@@ -4890,6 +4913,7 @@ static void llm__rewrite(llm__encode *e, const llm__tok_step *step, llm__str s, 
     case LLM__TOK_STRIP: llm__add_str(out, llm__strip(s, step->a, step->b)); break;
     case LLM__TOK_REPLACE: r = llm__replace_regex(&e->rx, step->re, s, step->with, out); break;
     case LLM__TOK_CHARSMAP: llm__norm_charsmap(&e->t->charsmap, s, out); break;
+    case LLM__TOK_BYTES: llm__bytes_to_letters(s, out); break;
     case LLM__TOK_SPM: llm__norm_spm(e->t, s, out); break;
     case LLM__TOK_PREPEND:
         llm__add_str(out, step->text);
@@ -5007,18 +5031,14 @@ static void llm__cut_added(llm__encode *e, const llm__index *x, const llm__span 
     int parse = e->flags & LLM_TOK_PARSE_SPECIAL;
     llm__place *v = NULL;
     size_t n = 0, cap = 0, done = 0;
-    for (size_t at = 0, step; x->n && at < s.n; at += step) {
+    for (size_t at = 0, step; x->n && at < s.n && !e->result; at += step) {
         size_t lo = 0, hi = x->n, best = n;
         step = 1;
         for (size_t i = 0; at + i < s.n && lo < hi; i++) {
             if (!llm__index_step(x, &lo, &hi, i, (uint8_t)s.p[at + i])) continue;
             const llm__added *a = &t->added[x->v[lo].value];
             if (t->longest_first && (a->flags & LLM__ADDED_SPECIAL) && !parse) continue;
-            if (!llm__grow((void **)&v, &cap, best + 1, sizeof *v)) {
-                LLM_FREE(v);
-                llm__encode_fail(e, LLM_ERR_NOMEM);
-                return;
-            }
+            if (!llm__encode_grow(e, (void **)&v, &cap, best + 1, sizeof *v)) break;
             llm__place p = {(uint32_t)at, (uint32_t)i + 1, a->id, x->v[lo].value};
             v[best] = p;
             n = best + 1;
@@ -5117,10 +5137,7 @@ static int32_t llm__bpe_merged(const llm__encode *e, llm__str word, const llm__s
 }
 
 static void llm__heap_push(llm__encode *e, uint64_t key, int32_t id) {
-    if (!llm__grow((void **)&e->heap, &e->heap_cap, e->heap_n + 1, sizeof *e->heap)) {
-        llm__encode_fail(e, LLM_ERR_NOMEM);
-        return;
-    }
+    if (!llm__encode_grow(e, (void **)&e->heap, &e->heap_cap, e->heap_n + 1, sizeof *e->heap)) return;
     size_t i = e->heap_n++;
     for (size_t up; i && e->heap[up = (i - 1) / 2].key > key; i = up) e->heap[i] = e->heap[up];
     e->heap[i].key = key;
@@ -5170,10 +5187,7 @@ static void llm__bpe_merge(llm__encode *e, llm__str word, int32_t n) {
 
 /* Appends a symbol to the n of a word. Returns the new count. */
 static int32_t llm__bpe_add(llm__encode *e, int32_t n, int32_t id, size_t at) {
-    if (!llm__grow((void **)&e->symbol, &e->symbol_cap, (size_t)n + 1, sizeof *e->symbol)) {
-        llm__encode_fail(e, LLM_ERR_NOMEM);
-        return n;
-    }
+    if (!llm__encode_grow(e, (void **)&e->symbol, &e->symbol_cap, (size_t)n + 1, sizeof *e->symbol)) return n;
     llm__symbol *s = &e->symbol[n];
     s->id = id;
     s->at = (uint32_t)at;
@@ -5271,10 +5285,7 @@ static void llm__unigram_try(llm__best *b, double score, size_t from, int32_t id
 /* Unigram: the tokens with the largest sum of scores (log-probabilities); Viterbi from left to right. */
 static void llm__model_unigram(llm__encode *e, llm__str word) {
     const llm__tokenizer *t = e->t;
-    if (!llm__grow((void **)&e->best, &e->best_cap, word.n + 1, sizeof *e->best)) {
-        llm__encode_fail(e, LLM_ERR_NOMEM);
-        return;
-    }
+    if (!llm__encode_grow(e, (void **)&e->best, &e->best_cap, word.n + 1, sizeof *e->best)) return;
     llm__best *best = e->best;
     for (size_t i = 0; i <= word.n; i++) best[i].id = -1, best[i].score = 0, best[i].from = UINT32_MAX;
     for (size_t at = 0, next = 0; at < word.n; at = next) {
@@ -5332,17 +5343,35 @@ static void llm__model_wordpiece(llm__encode *e, llm__str word) {
     llm__emit(e, t->unk_id);
 }
 
-/* Gives every word to the model; tokens that were found are taken as they are. */
+/* Turns one word into ids. */
+static void llm__encode_word(llm__encode *e, llm__str word) {
+    if (e->t->model == LLM__TOK_BPE) llm__model_bpe(e, word);
+    else if (e->t->model == LLM__TOK_UNIGRAM) llm__model_unigram(e, word);
+    else if (e->t->model == LLM__TOK_WORDPIECE) llm__model_wordpiece(e, word);
+    else llm__emit(e, llm__tok_find(e->t, word) >= 0 ? llm__tok_find(e->t, word) : e->t->unk_id);
+}
+
+/* Gives every word to the model, unless it was seen before; tokens that were found are taken as they are. */
 static void llm__encode_words(llm__encode *e) {
-    const llm__tokenizer *t = e->t;
+    const char *text = e->now.text.data;
     for (size_t i = 0; i < e->now.n && !e->result; i++) {
         const llm__span *span = &e->now.v[i];
-        llm__str word = llm__s(e->now.text.data + span->at, span->n);
-        int32_t id = span->id < 0 && t->model == LLM__TOK_WORDLEVEL ? llm__tok_find(t, word) : span->id;
-        if (span->id >= 0 || t->model == LLM__TOK_WORDLEVEL) llm__emit(e, id >= 0 ? id : t->unk_id);
-        else if (t->model == LLM__TOK_BPE) llm__model_bpe(e, word);
-        else if (t->model == LLM__TOK_UNIGRAM) llm__model_unigram(e, word);
-        else llm__model_wordpiece(e, word);
+        llm__str word = llm__s(text + span->at, span->n);
+        uint32_t out = (uint32_t)e->out->len;
+        if (span->id >= 0) {
+            llm__emit(e, span->id);
+            continue;
+        }
+        llm__seen *seen = &e->seen[llm__hash(word.p, word.n, e->t->ids.seed) % LLM__COUNT(e->seen)];
+        if (seen->n == span->n && !memcmp(text + seen->at, word.p, word.n)) {
+            for (uint32_t k = 0; k < seen->n_out && !e->out->failed; k++) llm__emit(e, e->out->data[seen->out + k]);
+            continue;
+        }
+        llm__encode_word(e, word);
+        seen->at = span->at;
+        seen->n = span->n;
+        seen->out = out;
+        seen->n_out = (uint32_t)e->out->len - out;
     }
 }
 
@@ -5365,7 +5394,8 @@ LLM__UNUSED static llm_result llm__tokenizer_encode(const llm__tokenizer *t, con
     size_t before = out->len;
     int framed = flags & LLM_TOK_ADD_SPECIAL;
     memset(&e, 0, sizeof e);
-    if (len > LLM__TOK_MAX_TEXT / 4) return llm__error(LLM_ERR_LIMIT, "tokenizer: text of %zu bytes, at most %d expected", len, LLM__TOK_MAX_TEXT / 4);
+    if (len > LLM__TOK_MAX_TEXT / 4)
+        return llm__error(LLM_ERR_LIMIT, "tokenizer: text of %zu bytes, at most %d expected", len, LLM__TOK_MAX_TEXT / 4);
     e.t = t;
     e.out = out;
     e.flags = flags;
@@ -5384,10 +5414,10 @@ LLM__UNUSED static llm_result llm__tokenizer_encode(const llm__tokenizer *t, con
 }
 
 
-/* ---- Decoding: tokens run through a chain of steps ----
- * Hugging Face's decoders map a list of tokens to a list of tokens, whose texts are joined at the end. Here a token goes down the chain as soon
- * as it can: llm__detok_feed hands it to step i, in parts if a step above makes one long token (FUSE, UTF8): begin and end say whether a part
- * starts, completes it. Steps that need whole tokens collect the parts. What must wait for more stays in the step's llm__stage. */
+/* ---- Decoding: tokens run through a chain of steps ---- Hugging Face's decoders map a list of tokens to a list of tokens, whose texts
+ * are joined at the end. Here a token goes down the chain as soon as it can: llm__detok_feed hands it to step i, in parts if a step above
+ * makes one long token (FUSE, UTF8): begin and end say whether a part starts, completes it. Steps that need whole tokens collect the
+ * parts. What must wait for more stays in the step's llm__stage. */
 
 typedef struct llm__stage { /* what a step keeps between tokens */
     int64_t tokens;     /* begun so far */
@@ -5421,12 +5451,13 @@ static llm__str llm__replaced(llm__stage *g, llm__str s, llm__str from, llm__str
 static llm__str llm__clean_english(llm__stage *g, llm__str s) {
     static const char *const pair[][2] = {{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"}, {" 'm", "'m"},
                                           {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
-    for (int i = 0; i < LLM__COUNT(pair); i++) s = llm__replaced(g, s, llm__s(pair[i][0], strlen(pair[i][0])), llm__s(pair[i][1], strlen(pair[i][1])));
+    for (int i = 0; i < LLM__COUNT(pair); i++)
+        s = llm__replaced(g, s, llm__s(pair[i][0], strlen(pair[i][0])), llm__s(pair[i][1], strlen(pair[i][1])));
     return s;
 }
 
-/* 1: a whole character of *len bytes; 0: *len bytes that are none; -1: the start of one. n > 0. Unicode's table 3-7: after some first bytes the
- * second has narrower bounds. */
+/* 1: a whole character of *len bytes; 0: *len bytes that are none; -1: the start of one. n > 0. Unicode's table 3-7: after some first
+ * bytes the second has narrower bounds. */
 static int llm__utf8_part(const uint8_t *s, size_t n, size_t *len) {
     static const uint8_t low[5] = {0x80, 0xA0, 0x80, 0x90, 0x80}, high[5] = {0xBF, 0xBF, 0x9F, 0xBF, 0x8F};
     int more = s[0] < 0x80 ? 0 : s[0] < 0xC2 ? -1 : s[0] < 0xE0 ? 1 : s[0] < 0xF0 ? 2 : s[0] < 0xF5 ? 3 : -1;
@@ -5440,7 +5471,7 @@ static int llm__utf8_part(const uint8_t *s, size_t n, size_t *len) {
     return 1;
 }
 
-/* UTF8: bytes become the text of one token. What is no UTF-8 becomes U+FFFD; an unfinished character waits for more (or not, at the end). */
+/* UTF8: bytes become the text of one token. What is no UTF-8 becomes U+FFFD; an unfinished character waits for more, but not at the end. */
 static void llm__stage_utf8(struct llm_detok *d, int i, llm__str s, int last) {
     llm__stage *g = &d->stage[i];
     size_t at = 0, len = 1;
@@ -5482,8 +5513,8 @@ static int llm__byte_token(llm__str s) {
 static void llm__stage_suffix(struct llm_detok *d, int i, llm__str s, int last) {
     llm__stage *g = &d->stage[i];
     if (g->has_kept) {
-        llm__str before = llm__replaced(g, llm__text_str(&g->kept), d->t->decoders.v[i].text, last && !d->bytes ? llm__nothing : llm__blank);
-        llm__detok_feed(d, i + 1, before, 1, 1);
+        llm__str with = last && !d->bytes ? llm__nothing : llm__blank;
+        llm__detok_feed(d, i + 1, llm__replaced(g, llm__text_str(&g->kept), d->t->decoders.v[i].text, with), 1, 1);
     }
     g->has_kept = !last;
     g->kept.len = 0;
@@ -5526,7 +5557,8 @@ static llm__str llm__stage_strip(struct llm_detok *d, int i, llm__str s, int beg
         g->cut = cut ? g->cut + 1 : most;
         if (cut) s = llm__s(s.p + step->text.n, s.n - step->text.n);
     }
-    for (int k = 0; k < step->b && s.n >= step->text.n && !memcmp(s.p + s.n - step->text.n, step->text.p, step->text.n); k++) s.n -= step->text.n;
+    for (int k = 0; k < step->b && s.n >= step->text.n && !memcmp(s.p + s.n - step->text.n, step->text.p, step->text.n); k++)
+        s.n -= step->text.n;
     return s;
 }
 
@@ -5607,18 +5639,19 @@ static void llm__detok_end(struct llm_detok *d) {
         if (kind == LLM__TOK_UTF8) llm__stage_utf8(d, i, llm__nothing, 1);
         if (kind == LLM__TOK_FALLBACK) llm__stage_fallback_end(d, i);
         if (kind == LLM__TOK_SUFFIX) llm__stage_suffix(d, i, llm__nothing, 1);
-        if (kind == LLM__TOK_FUSE || (kind == LLM__TOK_UTF8 && !d->bytes)) llm__detok_feed(d, i + 1, llm__nothing, !g->open && !g->tokens, 1);
+        if (kind == LLM__TOK_FUSE || (kind == LLM__TOK_UTF8 && !d->bytes))
+            llm__detok_feed(d, i + 1, llm__nothing, !g->open && !g->tokens, 1);
     }
 }
 
 /* The bytes of a token that stands for them by itself. */
 static void llm__literal_bytes(const llm__tokenizer *t, int32_t id, llm_text *out) {
     const llm__token *token = &t->token[id];
-    int byte = token->type & LLM__TOKEN_BYTE ? llm__byte_token(token->text) : -1;
+    int byte = token->type & LLM__TOKEN_BYTE ? llm__byte_token(token->text) : -1, plain = token->type & LLM__TOKEN_PLAIN;
     char c = (char)byte;
     if (byte >= 0) llm_text_add(out, &c, 1);
-    else if (t->byte_letters && !(token->type & LLM__TOKEN_PLAIN)) llm__letters_to_bytes(token->text, out);
-    else llm__replace_all(token->text, t->escaped_spaces && !(token->type & LLM__TOKEN_PLAIN) ? llm__spm_mark : llm__nothing, llm__blank, out);
+    else if (t->byte_letters && !plain) llm__letters_to_bytes(token->text, out);
+    else llm__replace_all(token->text, t->escaped_spaces && !plain ? llm__spm_mark : llm__nothing, llm__blank, out);
 }
 
 /* Begins anew; the buffers stay. */
@@ -5735,6 +5768,7 @@ LLM__UNUSED static int llm__tokenizer_is_special(const llm__tokenizer *t, int32_
 
 /* Notes a failure, unless one was noted before. */
 #define LLM__TOK_FAIL(t, ...) ((t)->result = (t)->result ? (t)->result : llm__error(__VA_ARGS__))
+#define LLM__TOK_BAD(t, ...) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, __VA_ARGS__)
 
 static void llm__tokenizer_close(llm__tokenizer *t) {
     if (!t) return;
@@ -5751,13 +5785,15 @@ static void llm__tokenizer_close(llm__tokenizer *t) {
     LLM_FREE(t->added);
     llm_tokens_free(&t->before);
     llm_tokens_free(&t->after);
+    llm_text_free(&t->scratch);
     llm__arena_free(&t->arena);
     LLM_FREE(t);
 }
 
 /* Appends a step. Where there are too many, or on an error before, it is one that nothing runs. */
 static llm__tok_step *llm__tok_add(llm__tokenizer *t, llm__tok_steps *steps, llm__tok_kind kind) {
-    if (steps->n >= LLM__TOK_MAX_STEPS) LLM__TOK_FAIL(t, LLM_ERR_LIMIT, "tokenizer: at most %d steps in a sequence expected", LLM__TOK_MAX_STEPS);
+    if (steps->n >= LLM__TOK_MAX_STEPS)
+        LLM__TOK_FAIL(t, LLM_ERR_LIMIT, "tokenizer: at most %d steps in a sequence expected", LLM__TOK_MAX_STEPS);
     if (t->result && steps->n) return &steps->v[steps->n - 1];
     llm__tok_step *step = &steps->v[steps->n++];
     memset(step, 0, sizeof *step);
@@ -5774,7 +5810,7 @@ static void *llm__tok_get(llm__tokenizer *t, size_t n) {
 
 /* A copy that lives as long as the tokenizer. */
 static llm__str llm__tok_keep(llm__tokenizer *t, llm__str s) {
-    char *p = (char *)llm__tok_get(t, s.n + 1);
+    char *p = (char *)llm__tok_get(t, s.n);
     if (!p) return llm__nothing;
     if (s.n) memcpy(p, s.p, s.n);
     return llm__s(p, s.n);
@@ -5798,12 +5834,13 @@ static void llm__tok_reserve(llm__tokenizer *t, int64_t n) {
     else if (!llm__map_reserve(&t->ids, (size_t)n)) t->result = llm__nomem();
 }
 
-/* The token of an id, of which the table is grown; NULL: a failure was noted. */
+/* The token of an id, for which the table is grown; NULL: a failure was noted. */
 static llm__token *llm__tok_at(llm__tokenizer *t, int64_t id) {
     size_t old = t->token_cap;
+    if (id < 0 || id >= t->max_id)
+        LLM__TOK_FAIL(t, LLM_ERR_LIMIT, "tokenizer: id %lld with only %lld tokens", (long long)id, (long long)(t->max_id - 100000) / 4);
+    else if (!t->result && !llm__grow((void **)&t->token, &t->token_cap, (size_t)id + 1, sizeof *t->token)) t->result = llm__nomem();
     if (t->result) return NULL;
-    if (id < 0 || id >= t->max_id) return LLM__TOK_FAIL(t, LLM_ERR_LIMIT, "tokenizer: id %lld with only %lld tokens", (long long)id, (long long)(t->max_id - 100000) / 4), (llm__token *)NULL;
-    if (!llm__grow((void **)&t->token, &t->token_cap, (size_t)id + 1, sizeof *t->token)) return t->result = llm__nomem(), (llm__token *)NULL;
     if (t->token_cap > old) memset(t->token + old, 0, (t->token_cap - old) * sizeof *t->token);
     t->n_vocab = LLM__MAX(t->n_vocab, (int32_t)id + 1);
     return &t->token[id];
@@ -5812,12 +5849,12 @@ static llm__token *llm__tok_at(llm__tokenizer *t, int64_t id) {
 /* Enters a token of the model's vocabulary; `type` besides KNOWN. */
 static void llm__tok_enter(llm__tokenizer *t, llm__str text, int64_t id, int type, double score) {
     llm__token *token = llm__tok_at(t, id);
-    if (token && token->type) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "vocabulary: id %d twice", (int)id);
+    if (token && token->type) LLM__TOK_BAD(t, "vocabulary: id %d twice", (int)id);
     text = llm__tok_keep(t, text);
     if (!token || t->result) return;
     int put = llm__map_put(&t->ids, text, (int32_t)id);
     if (put < 0) t->result = llm__nomem();
-    if (put == 0) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "vocabulary: \"%.*s\" twice", (int)LLM__MIN(text.n, (size_t)64), text.p);
+    if (put == 0) LLM__TOK_BAD(t, "vocabulary: \"%.*s\" twice", llm__shown(text), text.p);
     token->text = text;
     token->score = (float)score;
     token->type = (uint8_t)(LLM__TOKEN_KNOWN | type);
@@ -5827,14 +5864,15 @@ static void llm__tok_enter(llm__tokenizer *t, llm__str text, int64_t id, int typ
 /* Makes a token an added one. Its text is the model's token if that has it; else its id must be free. */
 static void llm__tok_enter_added(llm__tokenizer *t, llm__str text, int64_t id, int flags) {
     int32_t known = llm__tok_find(t, text);
-    int shown = (int)LLM__MIN(text.n, (size_t)64);
-    if (!text.n) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "added token %d: its text is empty", (int)id);
+    if (!text.n) LLM__TOK_BAD(t, "added token %d: its text is empty", (int)id);
     if (text.n > LLM__TOK_MAX_ADDED)
         LLM__TOK_FAIL(t, LLM_ERR_LIMIT, "added token %d: %zu bytes, at most %d expected", (int)id, text.n, LLM__TOK_MAX_ADDED);
-    if (known >= 0 && known != id) llm__log(t->log, LLM_LOG_WARN, "tokenizer: added token %d is %d in the vocabulary, which holds", (int)id, (int)known);
+    if (known >= 0 && known != id)
+        llm__log(t->log, LLM_LOG_WARN, "tokenizer: added token %d is %d in the vocabulary, which holds", (int)id, (int)known);
     if (known >= 0) id = known;
     llm__token *token = llm__tok_at(t, id);
-    if (token && known < 0 && token->type) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "added token \"%.*s\": id %d is another token's", shown, text.p, (int)id);
+    if (token && known < 0 && token->type)
+        LLM__TOK_BAD(t, "added token \"%.*s\": id %d is another token's", llm__shown(text), text.p, (int)id);
     text = known >= 0 ? t->token[id].text : llm__tok_keep(t, text);
     if (!t->result && !llm__grow((void **)&t->added, &t->added_cap, t->n_added + 1, sizeof *t->added)) t->result = llm__nomem();
     if (t->result) return;
@@ -5868,34 +5906,52 @@ static void llm__tok_use_scores(llm__tokenizer *t, int without) {
 /* Room for n merges. */
 static void llm__tok_merge_reserve(llm__tokenizer *t, int64_t n) {
     t->merge_cap = 16;
-    while (t->merge_cap < (size_t)n * 2) t->merge_cap *= 2;
+    while (t->merge_cap / 4 * 3 < (size_t)n) t->merge_cap *= 2;
     t->merge = t->result ? NULL : LLM__NEW(llm__merge, t->merge_cap);
     if (!t->merge && !t->result) t->result = llm__nomem();
     for (size_t i = 0; t->merge && i < t->merge_cap; i++) t->merge[i].id = -1;
 }
 
-/* Enters a merge; of two for the same pair the first holds. */
-static void llm__tok_merge_enter(llm__tokenizer *t, int32_t left, int32_t right, int32_t rank, int32_t id) {
+/* The id of a part of a merge. One that is no token gets the id *next, above them all, if there is such; else -1. */
+static int32_t llm__tok_merge_part(llm__tokenizer *t, llm__str s, int32_t *next) {
+    int32_t id = llm__map_get(&t->ids, s);
+    if (id >= 0 || !next) return id;
+    s = llm__tok_keep(t, s);
+    if (!t->result && llm__map_put(&t->ids, s, *next) < 0) t->result = llm__nomem();
+    return (*next)++;
+}
+
+/* Enters a merge of two parts; `skip` bytes of the second are a prefix that does not come again. Of two for the same pair the first holds.
+ * 0: one of them, or both together, is no token. */
+static int llm__tok_merge_enter(llm__tokenizer *t, llm__str a, llm__str b, size_t skip, int32_t rank, int32_t *next) {
+    int32_t left = llm__tok_merge_part(t, a, next), right = llm__tok_merge_part(t, b, next);
+    llm_text *both = &t->scratch;
+    both->len = 0;
+    llm__add_str(both, a);
+    if (b.n >= skip) llm_text_add(both, b.p + skip, b.n - skip);
+    if (both->failed && !t->result) t->result = llm__nomem();
+    int32_t id = b.n >= skip ? llm__tok_merge_part(t, llm__text_str(both), next) : -1;
+    if (t->result || left < 0 || right < 0 || id < 0) return t->result != LLM_OK;
     llm__merge *m = llm__merge_slot(t, left, right);
-    if (m->id >= 0) return;
+    if (m->id >= 0) return 1;
     m->left = left;
     m->right = right;
     m->rank = rank;
     m->id = id;
+    return 1;
 }
 
 /* A step with a regex, or with a text itself (literal); an empty one finds nothing. */
 static llm__tok_step *llm__tok_add_regex(llm__tokenizer *t, llm__tok_steps *steps, llm__tok_kind kind, llm__str pattern, int literal) {
     llm__tok_step *step = llm__tok_add(t, steps, kind);
-    llm_text escaped;
-    memset(&escaped, 0, sizeof escaped);
+    llm_text *escaped = &t->scratch;
+    escaped->len = 0;
     for (size_t i = 0; i < pattern.n; i++) {
-        if (literal && pattern.p[i] && strchr("\\^$.[]|()?*+{}-&#", pattern.p[i])) llm_text_str(&escaped, "\\");
-        llm_text_add(&escaped, pattern.p + i, 1);
+        if (literal && pattern.p[i] && strchr("\\^$.[]|()?*+{}-&#", pattern.p[i])) llm_text_str(escaped, "\\");
+        llm_text_add(escaped, pattern.p + i, 1);
     }
-    if (escaped.failed && !t->result) t->result = llm__nomem();
-    if (pattern.n && !t->result) t->result = llm__regex_open(escaped.data, escaped.len, &step->re);
-    llm_text_free(&escaped);
+    if (escaped->failed && !t->result) t->result = llm__nomem();
+    if (pattern.n && !t->result) t->result = llm__regex_open(escaped->data, escaped->len, &step->re);
     return step;
 }
 
@@ -5904,7 +5960,7 @@ static void llm__tok_set_charsmap(llm__tokenizer *t, llm__str s) {
     uint32_t n = 0;
     if (!s.n) return;
     if (s.n >= 4) memcpy(&n, s.p, 4);
-    if (s.n < 4 || n > s.n - 4 || n % 4) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "precompiled_charsmap: %u bytes of units in %zu bytes", (unsigned)n, s.n);
+    if (s.n < 4 || n > s.n - 4 || n % 4) LLM__TOK_BAD(t, "precompiled_charsmap: %u bytes of units in %zu bytes", (unsigned)n, s.n);
     s = llm__tok_keep(t, s);
     if (t->result) return;
     t->charsmap.units = (const uint8_t *)s.p + 4;
@@ -5915,7 +5971,7 @@ static void llm__tok_set_charsmap(llm__tokenizer *t, llm__str s) {
 
 /* Inserts an id into a frame, if it is a token's. */
 static void llm__frame_add(llm__tokenizer *t, llm_tokens *frame, size_t at, int64_t id, const char *otherwise) {
-    if (id < 0 || id >= t->n_vocab) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.json: %s", otherwise);
+    if (id < 0 || id >= t->n_vocab) LLM__TOK_BAD(t, "tokenizer.json: %s", otherwise);
     llm_tokens_add(frame, (int32_t)id);
     if (frame->failed && !t->result) t->result = llm__nomem();
     if (t->result) return;
@@ -5927,10 +5983,10 @@ static void llm__frame_add(llm__tokenizer *t, llm_tokens *frame, size_t at, int6
 
 #define LLM__TOK_PUNCT "[!-/:-@\\[-`{-~\\p{P}]"
 
-/* Rows of one name in one list (n normalizers, p pretokenizers, d decoders) are steps one after the other. pattern: a regex; NULL: the file's,
- * if the kind has one. text: REPLACE: with; METASPACE: the mark; NULL: the file's. a: as in llm__tok_step; of SPLIT -1: the file's behaviour.
- * only: a flag of the component that must be set, or with '!' must not, for the row to count; otherwise: its value if the file does not say,
- * -1: that of "lowercase". */
+/* Rows of one name in one list (n normalizers, p pretokenizers, d decoders) are steps one after the other. pattern: a regex; NULL: the
+ * file's, if the kind has one. text: REPLACE: with; METASPACE: the mark; NULL: the file's. a: as in llm__tok_step; of SPLIT -1: the file's
+ * behaviour. only: a flag of the component that must be set, or with '!' must not, for the row to count; otherwise: its value if the file
+ * does not say, -1: that of "lowercase". */
 static const struct llm__tok_part {
     char list;
     const char *type;
@@ -5952,7 +6008,8 @@ static const struct llm__tok_part {
     {'n', "ByteLevel", LLM__TOK_BYTES, 0, LLM__PLAIN},
     {'n', "StripAccents", LLM__TOK_REPLACE, 0, "\\p{M}", "", NULL, 0},
     {'n', "Nmt", LLM__TOK_REPLACE, 0, "[\\x{1}-\\x{8}\\x{B}\\x{E}-\\x{1F}\\x{7F}\\x{8F}\\x{9F}]", "", NULL, 0},
-    {'n', "Nmt", LLM__TOK_REPLACE, 0, "[\\t\\n\\f\\r\\x{1680}\\x{200B}-\\x{200F}\\x{2028}\\x{2029}\\x{2581}\\x{FEFF}\\x{FFFD}]", " ", NULL, 0},
+    {'n', "Nmt", LLM__TOK_REPLACE, 0, "[\\t\\n\\f\\r\\x{1680}\\x{200B}-\\x{200F}\\x{2028}\\x{2029}\\x{2581}\\x{FEFF}\\x{FFFD}]", " ",
+     NULL, 0},
     {'n', "BertNormalizer", LLM__TOK_REPLACE, 0, "[\\x{0}\\x{FFFD}[\\p{Cc}\\p{Cf}\\p{Co}&&[^\\t\\n\\r]]]", "", "clean_text", 1},
     {'n', "BertNormalizer", LLM__TOK_REPLACE, 0, "\\s", " ", "clean_text", 1},
     {'n', "BertNormalizer", LLM__TOK_CHINESE, 0, NULL, NULL, "handle_chinese_chars", 1},
@@ -6001,7 +6058,9 @@ static llm__str llm__json_text(const llm_json *d, int node) {
     return s;
 }
 
-static llm__str llm__json_text_at(const llm_json *d, int object, const char *key) { return llm__json_text(d, llm_json_find(d, object, key)); }
+static llm__str llm__json_text_at(const llm_json *d, int object, const char *key) {
+    return llm__json_text(d, llm_json_find(d, object, key));
+}
 
 static int llm__json_flag(const llm_json *d, int object, const char *key, int otherwise) {
     int v;
@@ -6020,8 +6079,11 @@ static llm__str llm__json_keep(llm__tokenizer *t, const llm_json *d, int object,
     return s.n ? llm__tok_keep(t, s) : otherwise;
 }
 
-static int llm__base64_digit(int c) {
-    return c >= 'A' && c <= 'Z' ? c - 'A' : c >= 'a' && c <= 'z' ? c - 'a' + 26 : c >= '0' && c <= '9' ? c - '0' + 52 : c == '+' ? 62 : c == '/' ? 63 : -1;
+/* The value of a digit, or -1. */
+static int llm__base64_digit(char c) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const char *at = c ? strchr(digits, c) : NULL;
+    return at ? (int)(at - digits) : -1;
 }
 
 /* Appends what base64 stands for. 0: it is none. */
@@ -6030,7 +6092,7 @@ static int llm__base64(llm__str s, llm_text *out) {
     int have = 0;
     while (s.n && s.p[s.n - 1] == '=') s.n--;
     for (size_t i = 0; i < s.n; i++) {
-        int digit = llm__base64_digit((unsigned char)s.p[i]);
+        int digit = llm__base64_digit(s.p[i]);
         if (digit < 0) return 0;
         bits = bits << 6 | (uint32_t)digit;
         have += 6;
@@ -6043,7 +6105,8 @@ static int llm__base64(llm__str s, llm_text *out) {
 }
 
 /* The pattern of a SPLIT or REPLACE that the table does not give, in *pattern; 1 if it is a text, not a regex. */
-static int llm__part_pattern(llm__tokenizer *t, const llm_json *d, int node, const struct llm__tok_part *part, const llm__tok_steps *steps, llm__str *pattern) {
+static int llm__part_pattern(llm__tokenizer *t, const llm_json *d, int node, const struct llm__tok_part *part,
+                             const llm__tok_steps *steps, llm__str *pattern) {
     int given = llm_json_find(d, node, "pattern");
     if (!strcmp(part->type, "Metaspace")) return *pattern = steps->v[steps->n - 1].text, 1; /* the mark of the row before */
     if (!strcmp(part->type, "CharDelimiterSplit")) return *pattern = llm__json_text_at(d, node, "delimiter"), 1;
@@ -6051,13 +6114,14 @@ static int llm__part_pattern(llm__tokenizer *t, const llm_json *d, int node, con
         char s[40];
         int length = llm_json_find(d, node, "length");
         int64_t n = length >= 0 ? llm__json_whole(d, length, 0) : 5;
-        if (n < 1 || n > LLM__RX_MAX_COUNT) LLM__TOK_FAIL(t, LLM_ERR_LIMIT, "tokenizer.json: FixedLength: 1 to %d expected", LLM__RX_MAX_COUNT);
+        if (n < 1 || n > LLM__RX_MAX_COUNT)
+            LLM__TOK_FAIL(t, LLM_ERR_LIMIT, "tokenizer.json: FixedLength: 1 to %d expected", LLM__RX_MAX_COUNT);
         *pattern = llm__tok_keep(t, llm__s(s, (size_t)snprintf(s, sizeof s, "[\\s\\S]{1,%d}", (int)n)));
         return 0;
     }
     llm__str regex = llm__json_text_at(d, given, "Regex"), text = llm__json_text_at(d, given, "String");
     if (!regex.p && !text.p) text = llm__json_text(d, given);
-    if (!regex.p && !text.p) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.json: a pattern with String or Regex expected");
+    if (!regex.p && !text.p) LLM__TOK_BAD(t, "tokenizer.json: a pattern with String or Regex expected");
     *pattern = regex.p ? regex : text;
     return !regex.p;
 }
@@ -6070,15 +6134,16 @@ static void llm__part_split(llm__tokenizer *t, const llm_json *d, int node, llm_
     step->a = s.p ? -1 : LLM__SPLIT_ISOLATED;
     for (int i = 0; s.p && i < LLM__COUNT(names); i++)
         if (llm__str_eq(s, names[i])) step->a = i;
-    if (step->a < 0) LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.json: behavior: \"%.*s\" is unknown", (int)LLM__MIN(s.n, (size_t)64), s.p);
+    if (step->a < 0)
+        LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.json: behavior: \"%.*s\" is unknown", llm__shown(s), s.p);
 }
 
 /* What it says about its METASPACE, in an old form or the new one. */
 static void llm__part_metaspace(llm__tokenizer *t, const llm_json *d, int node, llm__tok_step *step) {
     llm__str scheme = llm__json_text_at(d, node, "prepend_scheme");
     step->text = llm__json_keep(t, d, node, "replacement", llm__spm_mark);
-    step->a = llm__json_flag(d, node, "add_prefix_space", 1) ? LLM__PREPEND_ALWAYS : LLM__PREPEND_NEVER;
-    if (scheme.p) step->a = llm__str_eq(scheme, "first") ? LLM__PREPEND_FIRST : llm__str_eq(scheme, "never") ? LLM__PREPEND_NEVER : LLM__PREPEND_ALWAYS;
+    int always = scheme.p ? !llm__str_eq(scheme, "never") : llm__json_flag(d, node, "add_prefix_space", 1);
+    step->a = scheme.p && llm__str_eq(scheme, "first") ? LLM__PREPEND_FIRST : always ? LLM__PREPEND_ALWAYS : LLM__PREPEND_NEVER;
 }
 
 /* What it says about its STRIP: as a normalizer whether left and right, as a decoder how many characters. */
@@ -6086,20 +6151,18 @@ static void llm__part_strip(llm__tokenizer *t, const llm_json *d, int node, char
     int64_t start = llm__json_whole(d, llm_json_find(d, node, "start"), 0), stop = llm__json_whole(d, llm_json_find(d, node, "stop"), 0);
     step->text = llm__json_keep(t, d, node, "content", llm__nothing);
     if (list == 'd' && (start < 0 || start > 1000 || stop < 0 || stop > 1000 || !step->text.n))
-        LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.json: Strip: content, and start and stop of 0 to 1000 expected");
+        LLM__TOK_BAD(t, "tokenizer.json: Strip: content, and start and stop of 0 to 1000 expected");
     step->a = list == 'd' ? (int)start : llm__json_flag(d, node, "strip_left", 1);
     step->b = list == 'd' ? (int)stop : llm__json_flag(d, node, "strip_right", 1);
 }
 
 /* Takes the charsmap of a Precompiled. */
 static void llm__part_charsmap(llm__tokenizer *t, const llm_json *d, int node) {
-    llm_text bytes;
-    memset(&bytes, 0, sizeof bytes);
-    if (!llm__base64(llm__json_text_at(d, node, "precompiled_charsmap"), &bytes))
-        LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.json: precompiled_charsmap: base64 expected");
-    if (bytes.failed && !t->result) t->result = llm__nomem();
-    llm__tok_set_charsmap(t, llm__text_str(&bytes));
-    llm_text_free(&bytes);
+    t->scratch.len = 0;
+    if (!llm__base64(llm__json_text_at(d, node, "precompiled_charsmap"), &t->scratch))
+        LLM__TOK_BAD(t, "tokenizer.json: precompiled_charsmap: base64 expected");
+    if (t->scratch.failed && !t->result) t->result = llm__nomem();
+    llm__tok_set_charsmap(t, llm__text_str(&t->scratch));
 }
 
 /* Adds the step of one row of the table, with what the component says about it. */
@@ -6151,7 +6214,8 @@ static int llm__tok_add_parts(llm__tokenizer *t, const llm_json *d, int node, ch
     for (int i = 0; i < LLM__COUNT(llm__parts) && !t->result; i++) {
         const struct llm__tok_part *part = &llm__parts[i];
         if (part->list != list || !llm__str_eq(type, part->type)) continue;
-        int otherwise = part->otherwise < 0 ? llm__json_flag(d, node, "lowercase", 1) : part->otherwise, no = part->only && *part->only == '!';
+        int otherwise = part->otherwise < 0 ? llm__json_flag(d, node, "lowercase", 1) : part->otherwise;
+        int no = part->only && *part->only == '!';
         if (!part->only || llm__json_flag(d, node, part->only + no, otherwise) != no) llm__tok_add_part(t, d, node, part, steps);
         known = 1;
     }
@@ -6171,9 +6235,11 @@ static void llm__tok_load_template(llm__tokenizer *t, const llm_json *d, int nod
             key.p = llm_json_key(d, k, &key.n);
             if (key.p && key.n == name.n && llm__starts(key, name)) found = k;
         }
-        if (special >= 0 && found < 0) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.json: post_processor: a special token is not among its special_tokens");
-        for (int k = llm_json_first(d, llm_json_find(d, found, "ids")); k >= 0; k = llm_json_next(d, k))
-            llm__frame_add(t, after ? &t->after : &t->before, after ? t->after.len : before++, llm__json_whole(d, k, -1), "post_processor: ids of tokens expected");
+        if (special >= 0 && found < 0) LLM__TOK_BAD(t, "tokenizer.json: post_processor: a special token is not among its special_tokens");
+        for (int k = llm_json_first(d, llm_json_find(d, found, "ids")); k >= 0; k = llm_json_next(d, k)) {
+            size_t at = after ? t->after.len : before++;
+            llm__frame_add(t, after ? &t->after : &t->before, at, llm__json_whole(d, k, -1), "post_processor: ids of tokens expected");
+        }
     }
 }
 
@@ -6198,34 +6264,33 @@ static void llm__tok_load_steps(llm__tokenizer *t, const llm_json *d, int node, 
     if (depth > LLM__TOK_MAX_DEPTH) {
         LLM__TOK_FAIL(t, LLM_ERR_LIMIT, "tokenizer.json: %s nested deeper than %d", list, LLM__TOK_MAX_DEPTH);
     } else if (!type.p) {
-        LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.json: a component of %s has no type", list);
+        LLM__TOK_BAD(t, "tokenizer.json: a component of %s has no type", list);
     } else if (llm__str_eq(type, "Sequence")) {
-        for (int v = llm_json_first(d, llm_json_find(d, node, list)); v >= 0; v = llm_json_next(d, v)) llm__tok_load_steps(t, d, v, list, steps, depth + 1);
+        for (int v = llm_json_first(d, llm_json_find(d, node, list)); v >= 0; v = llm_json_next(d, v))
+            llm__tok_load_steps(t, d, v, list, steps, depth + 1);
     } else if (!(steps ? llm__tok_add_parts(t, d, node, *list, type, steps) : llm__tok_load_post(t, d, node, type))) {
-        LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.json: %s: unknown type \"%.*s\"", list, (int)LLM__MIN(type.n, (size_t)64), type.p);
+        LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.json: %s: unknown type \"%.*s\"", list, llm__shown(type), type.p);
     }
 }
-
-static void llm__tok_load_bad(llm__tokenizer *t, const char *what) { LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.json: %s", what); }
 
 /* The vocabulary: an object of ids, or (Unigram) a list of [token, score]. */
 static void llm__tok_load_vocab(llm__tokenizer *t, const llm_json *d, int vocab) {
     int list = llm_json_type_of(d, vocab) == LLM_JSON_ARRAY;
     int64_t id = 0;
-    if (!list && llm_json_type_of(d, vocab) != LLM_JSON_OBJECT) llm__tok_load_bad(t, "model.vocab expected");
+    if (!list && llm_json_type_of(d, vocab) != LLM_JSON_OBJECT) LLM__TOK_BAD(t, "tokenizer.json: model.vocab expected");
     int64_t n = (int64_t)llm_json_size(d, vocab) + llm_json_size(d, llm_json_find(d, 0, "added_tokens"));
-    if (!n) llm__tok_load_bad(t, "model.vocab: no tokens");
+    if (!n) LLM__TOK_BAD(t, "tokenizer.json: model.vocab: no tokens");
     llm__tok_reserve(t, n);
     for (int v = llm_json_first(d, vocab); v >= 0 && !t->result; v = llm_json_next(d, v), id++) {
         llm__str s;
         double score = 0;
         if (list) s = llm__json_text(d, llm_json_first(d, v));
         else s.p = llm_json_key(d, v, &s.n), id = llm__json_whole(d, v, -1);
-        if (!s.p) llm__tok_load_bad(t, "model.vocab: a token expected");
+        if (!s.p) LLM__TOK_BAD(t, "tokenizer.json: model.vocab: a token expected");
         if (list && !llm_json_num(d, llm_json_next(d, llm_json_first(d, v)), &score))
-            LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.json: model.vocab[%d]: a score expected", (int)id);
+            LLM__TOK_BAD(t, "tokenizer.json: model.vocab[%d]: a score expected", (int)id);
         if (id < 0)
-            LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.json: model.vocab[\"%.*s\"]: a whole number from 0 on expected", (int)LLM__MIN(s.n, (size_t)64), s.p);
+            LLM__TOK_BAD(t, "tokenizer.json: model.vocab[\"%.*s\"]: a whole number from 0 on expected", llm__shown(s), s.p);
         llm__tok_enter(t, s, id, 0, score);
     }
 }
@@ -6248,30 +6313,18 @@ static int llm__tok_load_pair(const llm_json *d, int node, llm__str *a, llm__str
 
 /* The merges; their place in the list is their rank. Both parts and what they make must be tokens. */
 static void llm__tok_load_merges(llm__tokenizer *t, const llm_json *d, int merges) {
-    int rank = 0;
-    llm_text both;
-    memset(&both, 0, sizeof both);
-    if (llm_json_type_of(d, merges) != LLM_JSON_ARRAY) llm__tok_load_bad(t, "model.merges: a list expected");
+    int32_t rank = 0;
+    if (llm_json_type_of(d, merges) != LLM_JSON_ARRAY) LLM__TOK_BAD(t, "tokenizer.json: model.merges: a list expected");
     llm__tok_merge_reserve(t, llm_json_size(d, merges));
     for (int v = llm_json_first(d, merges); v >= 0 && !t->result; v = llm_json_next(d, v), rank++) {
-        llm__str a = llm__nothing, b = llm__nothing;
-        if (llm__starts(llm__json_text(d, v), llm__s("#version", 8))) continue;
-        if (!llm__tok_load_pair(d, v, &a, &b)) {
-            LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.json: model.merges[%d]: two parts expected", rank);
-            break;
-        }
-        size_t skip = LLM__MIN(t->prefix.n, b.n);
-        both.len = 0;
-        llm__add_str(&both, a);
-        llm_text_add(&both, b.p + skip, b.n - skip);
-        int32_t left = llm__tok_find(t, a), right = llm__tok_find(t, b), id = skip < t->prefix.n ? -1 : llm__tok_find(t, llm__text_str(&both));
-        if (both.failed) t->result = llm__nomem();
-        else if (left < 0 || right < 0 || id < 0)
-            LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.json: model.merges[%d]: \"%.*s\" and \"%.*s\": tokens that make a token expected", rank,
-                          (int)LLM__MIN(a.n, (size_t)64), a.p, (int)LLM__MIN(b.n, (size_t)64), b.p);
-        else llm__tok_merge_enter(t, left, right, rank, id);
+        llm__str a = llm__nothing, b = llm__nothing, line = llm__json_text(d, v);
+        if (line.p && llm__starts(line, llm__s("#version", 8))) continue;
+        if (!llm__tok_load_pair(d, v, &a, &b))
+            LLM__TOK_BAD(t, "tokenizer.json: model.merges[%d]: two parts expected", (int)rank);
+        else if (!llm__tok_merge_enter(t, a, b, t->prefix.n, rank, NULL))
+            LLM__TOK_BAD(t, "tokenizer.json: model.merges[%d]: \"%.*s\" and \"%.*s\": tokens that make a token expected", (int)rank,
+                          llm__shown(a), a.p, llm__shown(b), b.p);
     }
-    llm_text_free(&both);
 }
 
 /* The model's own settings. Without a type it shows by its vocabulary. */
@@ -6279,13 +6332,13 @@ static void llm__tok_load_model(llm__tokenizer *t, const llm_json *d, int model,
     static const char *const names[] = {"BPE", "Unigram", "WordPiece", "WordLevel"}; /* in the order of llm__tok_model */
     int list = llm_json_type_of(d, vocab) == LLM_JSON_ARRAY, merges = llm_json_find(d, model, "merges"), which = -1;
     llm__str type = llm__json_text_at(d, model, "type"), unk = llm__json_text_at(d, model, "unk_token");
-    int shown = (int)LLM__MIN(type.n, (size_t)64);
     double dropout = 0;
     if (!type.p) type = list ? llm__s("Unigram", 7) : merges >= 0 ? llm__s("BPE", 3) : llm__nothing;
     for (int i = 0; i < LLM__COUNT(names); i++)
         if (llm__str_eq(type, names[i])) which = i;
-    if ((which == LLM__TOK_UNIGRAM) != list) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.json: model.type \"%.*s\": its own form of vocab expected", shown, type.p);
-    if (which < 0) LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.json: model.type: \"%.*s\" is unknown", shown, type.p);
+    if ((which == LLM__TOK_UNIGRAM) != list)
+        LLM__TOK_BAD(t, "tokenizer.json: model.type \"%.*s\": its own form of vocab expected", llm__shown(type), type.p);
+    if (which < 0) LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.json: model.type: \"%.*s\" is unknown", llm__shown(type), type.p);
     if (t->result) return;
     t->kind = names[which];
     t->model = (llm__tok_model)which;
@@ -6300,14 +6353,14 @@ static void llm__tok_load_model(llm__tokenizer *t, const llm_json *d, int model,
     t->max_word = (int)LLM__MAX(0, LLM__MIN(llm__json_whole(d, llm_json_find(d, model, "max_input_chars_per_word"), 100), INT32_MAX));
     if (list) {
         int64_t id = llm__json_whole(d, llm_json_find(d, model, "unk_id"), -1);
-        if (id < 0 || id >= llm_json_size(d, vocab)) llm__tok_load_bad(t, "model.unk_id: the id of a token expected");
+        if (id < 0 || id >= llm_json_size(d, vocab)) LLM__TOK_BAD(t, "tokenizer.json: model.unk_id: the id of a token expected");
         else t->unk_id = (int32_t)id;
         llm__tok_use_scores(t, 0);
         return;
     }
     if (unk.p) t->unk_id = llm__tok_find(t, unk);
     if ((unk.p || which != LLM__TOK_BPE) && t->unk_id < 0)
-        LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.json: model.unk_token: \"%.*s\" is no token", (int)LLM__MIN(unk.n, (size_t)64), unk.p ? unk.p : "");
+        LLM__TOK_BAD(t, "tokenizer.json: model.unk_token: \"%.*s\" is no token", llm__shown(unk), unk.p ? unk.p : "");
     if (which == LLM__TOK_BPE) llm__tok_load_merges(t, d, merges);
 }
 
@@ -6323,9 +6376,11 @@ static int llm__json_added_flags(const llm_json *d, int node) {
 static void llm__default_decoder(llm__tokenizer *t) {
     const llm__tok_step *cut = NULL;
     for (int i = t->words.n - 1; i > 0; i--)
-        if (t->words.v[i].kind == LLM__TOK_BYTES || (t->words.v[i].kind == LLM__TOK_METASPACE && t->words.v[i].text.n > 1)) cut = &t->words.v[i];
+        if (t->words.v[i].kind == LLM__TOK_BYTES || (t->words.v[i].kind == LLM__TOK_METASPACE && t->words.v[i].text.n > 1))
+            cut = &t->words.v[i];
     int piece = t->model == LLM__TOK_WORDPIECE, bytes = cut && cut->kind == LLM__TOK_BYTES;
-    llm__tok_step *step = llm__tok_add(t, &t->decoders, bytes ? LLM__TOK_LETTERS : cut ? LLM__TOK_METASPACE : piece ? LLM__TOK_CONTINUE : LLM__TOK_JOIN);
+    llm__tok_kind kind = bytes ? LLM__TOK_LETTERS : cut ? LLM__TOK_METASPACE : piece ? LLM__TOK_CONTINUE : LLM__TOK_JOIN;
+    llm__tok_step *step = llm__tok_add(t, &t->decoders, kind);
     step->text = cut ? cut->text : t->prefix;
     step->a = cut ? cut->a : 0;
     if (bytes) llm__tok_add(t, &t->decoders, LLM__TOK_UTF8);
@@ -6341,7 +6396,7 @@ static void llm__check_letters(llm__tokenizer *t) {
         const llm__token *token = &t->token[id];
         for (size_t at = 0; !(token->type & LLM__TOKEN_ADDED) && at < token->text.n;)
             if (llm__letter_byte(llm__uni_next(token->text, &at)) < 0)
-                LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.json: model.vocab: token %d is not in letters of the byte alphabet", (int)id);
+                LLM__TOK_BAD(t, "tokenizer.json: model.vocab: token %d is not in letters of the byte alphabet", (int)id);
     }
 }
 
@@ -6353,8 +6408,8 @@ static void llm__tok_load_json(llm__tokenizer *t, const llm_json *d) {
     for (int v = llm_json_first(d, llm_json_find(d, 0, "added_tokens")); v >= 0; v = llm_json_next(d, v)) {
         int64_t id = llm__json_whole(d, llm_json_find(d, v, "id"), -1);
         llm__str text = llm__json_text_at(d, v, "content");
-        if (id < 0) llm__tok_load_bad(t, "added_tokens: an id from 0 on expected");
-        if (!text.p) llm__tok_load_bad(t, "added_tokens: content expected");
+        if (id < 0) LLM__TOK_BAD(t, "tokenizer.json: added_tokens: an id from 0 on expected");
+        if (!text.p) LLM__TOK_BAD(t, "tokenizer.json: added_tokens: content expected");
         llm__tok_enter_added(t, text, id, llm__json_added_flags(d, v));
     }
     llm__tok_load_steps(t, d, llm_json_find(d, 0, "normalizer"), "normalizers", &t->normalizers, 0);
@@ -6466,13 +6521,17 @@ static int llm__in_list(const char *list, llm__str word) {
 
 /* The type of a token. Some that end turns or mark code to fill in are control tokens whatever the file says; some of gpt-oss never. */
 static int llm__vocab_type_of(const llm__vocab_data *v, int32_t i) {
+#define LLM__DS(name) "<\xEF\xBD\x9C" name "\xEF\xBD\x9C> " /* DeepSeek's bars are U+FF5C */
+#define LLM__SP "\xE2\x96\x81"
     static const char control[] =
-        "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> <|endoftext|> </s> <|eom_id|> <EOT> _<EOT> [EOT] "
-        "[EOS] <|end_of_text|> <end_of_utterance> <eos> <turn|> <|tool_response> [e~[ <\xEF\xBD\x9C" "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C> "
-        "<|fim_prefix|> <fim-prefix> <fim_prefix> <\xEF\xBD\x9C" "fim\xE2\x96\x81" "begin\xEF\xBD\x9C> <PRE> \xE2\x96\x81<PRE> <|code_prefix|> <|prefix|> "
-        "<|fim_suffix|> <fim-suffix> <fim_suffix> <\xEF\xBD\x9C" "fim\xE2\x96\x81hole\xEF\xBD\x9C> <SUF> \xE2\x96\x81<SUF> <|code_suffix|> <|suffix|> "
-        "<|fim_middle|> <fim-middle> <fim_middle> <\xEF\xBD\x9C" "fim\xE2\x96\x81" "end\xEF\xBD\x9C> <MID> \xE2\x96\x81<MID> <|code_middle|> <|middle|> "
+        "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> <|endoftext|> </s> <|eom_id|> <EOT> _<EOT> "
+        "[EOT] [EOS] <|end_of_text|> <end_of_utterance> <eos> <turn|> <|tool_response> [e~[ " LLM__DS("end" LLM__SP "of" LLM__SP "sentence")
+        "<|fim_prefix|> <fim-prefix> <fim_prefix> " LLM__DS("fim" LLM__SP "begin") "<PRE> " LLM__SP "<PRE> <|code_prefix|> <|prefix|> "
+        "<|fim_suffix|> <fim-suffix> <fim_suffix> " LLM__DS("fim" LLM__SP "hole") "<SUF> " LLM__SP "<SUF> <|code_suffix|> <|suffix|> "
+        "<|fim_middle|> <fim-middle> <fim_middle> " LLM__DS("fim" LLM__SP "end") "<MID> " LLM__SP "<MID> <|code_middle|> <|middle|> "
         "<|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD] <|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame> <|file_sep|>";
+#undef LLM__DS
+#undef LLM__SP
     if (llm__in_list("<|channel|> <|message|> <|start|> <|constrain|>", v->token[i])) return LLM__VOCAB_USER;
     return llm__in_list(control, v->token[i]) ? LLM__VOCAB_CONTROL : v->type ? v->type[i] : 1;
 }
@@ -6481,14 +6540,14 @@ static int llm__vocab_type_of(const llm__vocab_data *v, int32_t i) {
 static void llm__vocab_tokens(llm__tokenizer *t, const llm__vocab_data *v) {
     static const uint8_t flags[] = {0, 0, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN,
                                     LLM__TOKEN_USER | LLM__TOKEN_PLAIN, LLM__TOKEN_UNUSED, LLM__TOKEN_BYTE};
-    if (v->n <= 0) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.ggml.tokens: no tokens");
+    if (v->n <= 0) LLM__TOK_BAD(t, "tokenizer.ggml.tokens: no tokens");
     llm__tok_reserve(t, v->n);
     for (int32_t i = 0; i < v->n && !t->result; i++) {
         char empty[24];
         int type = llm__vocab_type_of(v, i), found = type == LLM__VOCAB_CONTROL || type == LLM__VOCAB_UNKNOWN || type == LLM__VOCAB_USER;
         llm__str text = v->token[i];
         if (!text.n) text = llm__s(empty, (size_t)snprintf(empty, sizeof empty, "[EMPTY_%d]", (int)i));
-        if (v->score && v->score[i] != v->score[i]) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.ggml.scores[%d]: a number expected", (int)i);
+        if (v->score && v->score[i] != v->score[i]) LLM__TOK_BAD(t, "tokenizer.ggml.scores[%d]: a number expected", (int)i);
         llm__tok_enter(t, text, i, type >= 0 && type < LLM__COUNT(flags) ? flags[type] : 0, v->score ? (double)v->score[i] : 0);
         if (found && text.n <= LLM__TOK_MAX_ADDED) llm__tok_enter_added(t, text, i, type == LLM__VOCAB_USER ? 0 : LLM__ADDED_SPECIAL);
     }
@@ -6496,36 +6555,17 @@ static void llm__vocab_tokens(llm__tokenizer *t, const llm__vocab_data *v) {
     llm__tok_add(t, &t->decoders, LLM__TOK_UTF8);
 }
 
-/* The id of a part of a merge; one that is no token gets an id above them all. */
-static int32_t llm__vocab_part(llm__tokenizer *t, llm__str s, int32_t *next) {
-    int32_t id = llm__map_get(&t->ids, s);
-    if (id >= 0) return id;
-    s = llm__tok_keep(t, s);
-    if (!t->result && llm__map_put(&t->ids, s, *next) < 0) t->result = llm__nomem();
-    return (*next)++;
-}
-
+/* Here parts need not be tokens. */
 static void llm__vocab_merges(llm__tokenizer *t, const llm__vocab_data *v) {
     int32_t next = t->n_vocab;
-    llm_text both;
-    memset(&both, 0, sizeof both);
     llm__tok_merge_reserve(t, v->n_merges);
     for (int32_t i = 0; i < v->n_merges && !t->result; i++) {
         llm__str s = v->merge[i];
         const char *space = s.n > 1 ? (const char *)memchr(s.p + 1, ' ', s.n - 1) : NULL; /* a part may begin with one */
-        if (!space || space + 1 == s.p + s.n) {
-            LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.ggml.merges[%d]: two parts expected", (int)i);
-            break;
-        }
-        llm__str a = llm__s(s.p, (size_t)(space - s.p)), b = llm__s(space + 1, s.n - a.n - 1);
-        both.len = 0;
-        llm__add_str(&both, a);
-        llm__add_str(&both, b);
-        if (both.failed && !t->result) t->result = llm__nomem();
-        int32_t left = llm__vocab_part(t, a, &next), right = llm__vocab_part(t, b, &next), id = llm__vocab_part(t, llm__text_str(&both), &next);
-        if (!t->result) llm__tok_merge_enter(t, left, right, i, id);
+        size_t n = space ? (size_t)(space - s.p) : s.n;
+        if (n + 1 >= s.n) LLM__TOK_BAD(t, "tokenizer.ggml.merges[%d]: two parts expected", (int)i);
+        else llm__tok_merge_enter(t, llm__s(s.p, n), llm__s(space + 1, s.n - n - 1), 0, i, &next);
     }
-    llm_text_free(&both);
 }
 
 /* Every space becomes U+2581; `prefix` puts one in front. */
@@ -6575,7 +6615,7 @@ static void llm__vocab_ugm(llm__tokenizer *t, const llm__vocab_data *v) {
     t->fuse_unk = t->escaped_spaces = 1;
     t->space_prefix = t->strip = v->add_space_prefix > 0;
     t->spm_merge_spaces = v->remove_extra_whitespaces > 0;
-    if (!v->score) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.ggml.scores: missing");
+    if (!v->score) LLM__TOK_BAD(t, "tokenizer.ggml.scores: missing");
     for (int32_t i = 0; i < t->n_vocab; i++)
         if (t->token[i].type & LLM__TOKEN_USER) t->token[i].score = 0;
     llm__tok_use_scores(t, LLM__TOKEN_SPECIAL | LLM__TOKEN_BYTE);
@@ -6614,7 +6654,7 @@ static void llm__vocab_frame(llm__tokenizer *t, const llm__vocab_data *v, int fl
     int add_eos = bert || v->add_eos < 0 ? defaults[k].add_eos : v->add_eos;
     if (add_bos && id[BOS] >= 0) llm__frame_add(t, &t->before, 0, id[BOS], "");
     if (add_eos && id[last] >= 0) llm__frame_add(t, &t->after, 0, id[last], "");
-    if (t->model != LLM__TOK_BPE && t->unk_id < 0) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.ggml.unknown_token_id: missing");
+    if (t->model != LLM__TOK_BPE && t->unk_id < 0) LLM__TOK_BAD(t, "tokenizer.ggml.unknown_token_id: missing");
 }
 
 static void llm__tok_load_gguf(llm__tokenizer *t, const llm__vocab_data *v) {
@@ -6630,64 +6670,49 @@ static void llm__tok_load_gguf(llm__tokenizer *t, const llm__vocab_data *v) {
 
 /* ---- SentencePiece's tokenizer.model: a protocol buffer ---- */
 
-typedef struct llm__proto {
-    const uint8_t *p, *end;
-    int bad;
-} llm__proto;
-
-static uint64_t llm__proto_varint(llm__proto *m) {
+/* Takes a number off the front of m; m->p NULL: there is none. */
+static uint64_t llm__proto_varint(llm__str *m) {
     uint64_t v = 0;
-    for (int shift = 0; shift < 64; shift += 7) {
-        if (m->p == m->end) break;
-        v |= (uint64_t)(*m->p & 127) << shift;
-        if (*m->p++ < 128) return v;
+    for (int shift = 0; shift < 64 && m->n; shift += 7) {
+        uint8_t b = (uint8_t)*m->p++;
+        m->n--;
+        v |= (uint64_t)(b & 127) << shift;
+        if (b < 128) return v;
     }
-    m->bad = 1;
+    *m = llm__s(NULL, 0);
     return 0;
 }
 
-/* The next field: its number, or 0 at the end. Numbers go to *value (a float as its bits), bytes to *bytes. */
-static int llm__proto_field(llm__proto *m, uint64_t *value, llm__str *bytes) {
-    *value = 0;
-    *bytes = llm__nothing;
-    if (m->bad || m->p == m->end) return 0;
-    uint64_t key = llm__proto_varint(m), size = 0;
-    int wire = (int)(key & 7);
-    if (wire == 0) *value = llm__proto_varint(m);
-    else if (wire == 2) size = llm__proto_varint(m);
-    else if (wire == 1 || wire == 5) size = wire == 1 ? 8 : 4;
-    else m->bad = 1; /* groups are long gone */
-    if (size > (uint64_t)(m->end - m->p) || key >> 3 > 1 << 28 || key >> 3 == 0) m->bad = 1;
-    if (m->bad) return 0;
+/* Takes the next field off the front of m: its number, 0 at the end, -1 if it is damaged. Numbers go to *value (a float as its bits),
+ * bytes to *bytes. Groups are long gone. */
+static int llm__proto_field(llm__str *m, uint64_t *value, llm__str *bytes) {
+    if (!m->n) return 0;
+    uint64_t key = llm__proto_varint(m), number = key >> 3, wire = key & 7, size = wire == 1 ? 8 : wire == 5 ? 4 : 0;
+    *value = wire == 0 ? llm__proto_varint(m) : 0;
+    if (wire == 2) size = llm__proto_varint(m);
+    if (!m->p || wire > 5 || wire == 3 || wire == 4 || size > m->n || number > 1 << 28 || number == 0) return -1;
     if (wire == 5) memcpy(value, m->p, 4);
-    *bytes = llm__s((const char *)m->p, (size_t)size);
-    m->p += size;
-    return (int)(key >> 3);
-}
-
-static llm__proto llm__proto_of(llm__str s) {
-    llm__proto m;
-    m.p = (const uint8_t *)s.p;
-    m.end = m.p + s.n;
-    m.bad = 0;
-    return m;
+    *bytes = llm__s(m->p, (size_t)size);
+    *m = llm__s(m->p + size, m->n - (size_t)size);
+    return (int)number;
 }
 
 /* One piece: 1 text, 2 score, 3 type. User-defined ones are kept whole by the model itself, control tokens are added tokens. */
 static void llm__spm_piece(llm__tokenizer *t, llm__str s, int32_t id) {
-    static const uint8_t flags[] = {0, 0, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN, LLM__TOKEN_USER, 0, LLM__TOKEN_BYTE};
-    llm__proto m = llm__proto_of(s);
+    static const uint8_t flags[] = {0, 0, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN,
+                                    LLM__TOKEN_USER, 0, LLM__TOKEN_BYTE};
     llm__str text = llm__nothing, bytes;
     uint64_t v, type = 1;
     float score = 0;
-    for (int f; (f = llm__proto_field(&m, &v, &bytes)) > 0;) {
+    int f;
+    while ((f = llm__proto_field(&s, &v, &bytes)) > 0) {
         uint32_t bits = (uint32_t)v;
         if (f == 1) text = bytes;
         if (f == 2) memcpy(&score, &bits, 4);
         if (f == 3) type = v;
     }
-    if (m.bad || !text.n || score != score || type < 1 || type > 6) {
-        LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.model: piece %d: text, score and type expected", (int)id);
+    if (f < 0 || !text.n || score != score || type < 1 || type > 6) {
+        LLM__TOK_BAD(t, "tokenizer.model: piece %d: text, score and type expected", (int)id);
         return;
     }
     llm__tok_enter(t, text, id, flags[type], (double)score);
@@ -6697,16 +6722,14 @@ static void llm__spm_piece(llm__tokenizer *t, llm__str s, int32_t id) {
 
 /* Pieces are field 1; 2 says how the model was trained, 3 how text is normalized. */
 static void llm__tok_load_spm(llm__tokenizer *t, llm__str data) {
-    llm__proto file = llm__proto_of(data);
     llm__str s, field, charsmap = llm__nothing;
     uint64_t v, x;
     int32_t n = 0, special[4] = {0, 1, 2, -1}; /* unk, bos, eos, pad */
-    int model = 1, dummy_prefix = 1, merge_spaces = 1, escape = 1;
+    int model = 1, dummy_prefix = 1, merge_spaces = 1, escape = 1, f, g = 0;
     t->max_id = INT32_MAX / 8;
-    for (int f, g; (f = llm__proto_field(&file, &v, &s)) > 0 && !t->result;) {
-        llm__proto in = llm__proto_of(s);
+    while ((f = llm__proto_field(&data, &v, &s)) > 0 && g >= 0 && !t->result) {
         if (f == 1) llm__spm_piece(t, s, n++);
-        while ((f == 2 || f == 3) && (g = llm__proto_field(&in, &x, &field)) > 0) {
+        while ((f == 2 || f == 3) && (g = llm__proto_field(&s, &x, &field)) > 0) {
             if (f == 2 && g == 3) model = (int)x;
             if (f == 2 && g == 24) t->spm_suffix_space = x != 0;
             if (f == 2 && g == 35) t->byte_fallback = x != 0;
@@ -6716,14 +6739,14 @@ static void llm__tok_load_spm(llm__tokenizer *t, llm__str data) {
             if (f == 3 && g == 4) merge_spaces = x != 0;
             if (f == 3 && g == 5) escape = x != 0;
         }
-        file.bad |= in.bad;
     }
-    if (file.bad || !n) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.model: a SentencePiece model expected");
-    if (model != 1 && model != 2) LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.model: model_type %d: 1 (unigram) or 2 (bpe) expected", model);
+    if (f < 0 || g < 0 || !n) LLM__TOK_BAD(t, "tokenizer.model: a SentencePiece model expected");
+    if (model != 1 && model != 2)
+        LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.model: model_type %d: 1 (unigram) or 2 (bpe) expected", model);
     llm__index_build(&t->user);
     for (int i = 0; i < 4; i++) special[i] = special[i] < n ? special[i] : -1;
     t->unk_id = special[0], t->bos_id = special[1], t->eos_id = special[2], t->pad_id = special[3];
-    if (t->unk_id < 0) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.model: an unknown token expected");
+    if (t->unk_id < 0) LLM__TOK_BAD(t, "tokenizer.model: an unknown token expected");
     t->kind = model == 1 ? "Unigram" : "SPM";
     t->model = model == 1 ? LLM__TOK_UNIGRAM : LLM__TOK_BPE;
     t->literal = t->fuse_unk = t->barrier = 1;
@@ -6743,11 +6766,14 @@ static void llm__tok_load_spm(llm__tokenizer *t, llm__str data) {
 
 /* ---- tiktoken's rank files: a token in base64 and its rank, a line each ---- */
 
-static const struct llm__rank_file { const char *name; int32_t ranks; const char *pattern, *special; } llm__rank_files[] = { /* special: names with their ids */
-    {"o200k", 199998, LLM__RX_CASED(LLM__RX_UPPER, LLM__RX_LOWER, LLM__RX_ANY_CASE "?", "\\p{N}{1,3}"), "<|endoftext|> 199999 <|endofprompt|> 200018"},
+/* Families by a part of the file's name or the number of lines; special tokens with their ids, which such a file does not hold. */
+static const struct llm__rank_file { const char *name; int32_t ranks; const char *pattern, *special; } llm__rank_files[] = {
+    {"o200k", 199998, LLM__RX_CASED(LLM__RX_UPPER, LLM__RX_LOWER, LLM__RX_ANY_CASE "?", "\\p{N}{1,3}"),
+     "<|endoftext|> 199999 <|endofprompt|> 200018"},
     {"cl100k", 100256, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|" LLM__RX_TAIL,
      "<|endoftext|> 100257 <|fim_prefix|> 100258 <|fim_middle|> 100259 <|fim_suffix|> 100260 <|endofprompt|> 100276"},
-    {"qwen", 151643, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}|" LLM__RX_TAIL, "<|endoftext|> 151643 <|im_start|> 151644 <|im_end|> 151645"},
+    {"qwen", 151643, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}|" LLM__RX_TAIL,
+     "<|endoftext|> 151643 <|im_start|> 151644 <|im_end|> 151645"},
     {"50k", 50256, LLM__RX_GPT2_TEXT "|\\s+", "<|endoftext|> 50256"},
     {"", 0, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|" LLM__RX_TAIL, ""}}; /* Llama 3 and others */
 
@@ -6769,10 +6795,10 @@ static void llm__rank_specials(llm__tokenizer *t, const struct llm__rank_file *f
 static void llm__tok_load_ranks(llm__tokenizer *t, llm__str s, const char *name, int own) {
     const struct llm__rank_file *family = llm__rank_files;
     int64_t lines = s.n && s.p[s.n - 1] != '\n', line = 1, rank;
-    llm_text bytes;
-    memset(&bytes, 0, sizeof bytes);
+    llm_text *bytes = &t->scratch;
     for (size_t i = 0; i < s.n; i++) lines += s.p[i] == '\n';
     while (*family->name && !strstr(name, family->name) && family->ranks != lines) family++;
+    int64_t most = lines + 512;
     llm__tok_reserve(t, lines);
     for (size_t at = 0; at < s.n && !t->result; line++) {
         const char *p = s.p + at, *end = (const char *)memchr(p, '\n', s.n - at);
@@ -6781,14 +6807,13 @@ static void llm__tok_load_ranks(llm__tokenizer *t, llm__str s, const char *name,
         if (n && p[n - 1] == '\r') n--;
         const char *space = (const char *)memchr(p, ' ', n);
         size_t code = space ? (size_t)(space - p) : n;
-        bytes.len = 0;
+        bytes->len = 0;
         if (!n) continue;
-        if (!llm__base64(llm__s(p, code), &bytes) || !bytes.len || code == n || !llm__parse_int(p + code + 1, n - code - 1, &rank) || rank < 0 || rank >= lines + 512)
-            LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "rank file: line %lld: a token in base64 and its rank below %lld expected", (long long)line, (long long)lines + 512);
-        else llm__tok_enter(t, llm__text_str(&bytes), rank, 0, 0);
+        int good = code < n && llm__base64(llm__s(p, code), bytes) && bytes->len && llm__parse_int(p + code + 1, n - code - 1, &rank);
+        if (good && rank >= 0 && rank < most) llm__tok_enter(t, llm__text_str(bytes), rank, 0, 0);
+        else LLM__TOK_BAD(t, "rank file: line %lld: a token in base64 and its rank below %lld expected", (long long)line, (long long)most);
     }
-    if (bytes.failed && !t->result) t->result = llm__nomem();
-    llm_text_free(&bytes);
+    if (bytes->failed && !t->result) t->result = llm__nomem();
     for (int32_t i = 0; i < t->n_vocab; i++) t->token[i].rank = (uint32_t)i;
     t->kind = "tiktoken";
     t->bytes = t->whole = t->barrier = t->literal = 1;
@@ -6807,8 +6832,8 @@ static int32_t llm__config_id(const llm__tokenizer *t, const llm_json *d, const 
     return id >= 0 ? id : otherwise;
 }
 
-/* Takes from tokenizer_config.json which tokens are BOS, EOS, padding; ids of added tokens must be those of the tokenizer's own file. A file
- * other than tokenizer.json has no way to say (framed) which tokens are added, and whether BOS is: there the configuration does. */
+/* Takes from tokenizer_config.json which tokens are BOS, EOS, padding; ids of added tokens must be those of the tokenizer's own file. A
+ * file other than tokenizer.json has no way to say (framed) which tokens are added, and whether BOS is: there the configuration does. */
 static void llm__tok_config(llm__tokenizer *t, const llm_json *d, int framed) {
     for (int v = llm_json_first(d, llm_json_find(d, 0, "added_tokens_decoder")); v >= 0 && !t->result; v = llm_json_next(d, v)) {
         size_t n;
@@ -6817,21 +6842,24 @@ static void llm__tok_config(llm__tokenizer *t, const llm_json *d, int framed) {
         llm__str text = llm__json_text_at(d, v, "content");
         int32_t known = text.p ? llm__tokenizer_id(t, text) : -1;
         if (!key || !llm__parse_int(key, n, &id)) id = -1;
-        if (framed && (id < 0 || !text.n)) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer_config.json: added_tokens_decoder: ids and contents expected");
+        if (framed && (id < 0 || !text.n)) LLM__TOK_BAD(t, "tokenizer_config.json: added_tokens_decoder: ids and contents expected");
         if (id >= 0 && known >= 0 && known != id)
-            LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer_config.json: added_tokens_decoder: \"%.*s\" is %lld, but %d in the tokenizer",
-                          (int)LLM__MIN(text.n, (size_t)64), text.p, (long long)id, (int)known);
-        if (framed && (known >= 0 || id >= t->n_vocab || !t->token[id].type)) llm__tok_enter_added(t, text, id, llm__json_added_flags(d, v));
+            LLM__TOK_BAD(t, "tokenizer_config.json: added_tokens_decoder: \"%.*s\" is %lld, but %d in the tokenizer",
+                          llm__shown(text), text.p, (long long)id, (int)known);
+        if (framed && (known >= 0 || id >= t->n_vocab || !t->token[id].type))
+            llm__tok_enter_added(t, text, id, llm__json_added_flags(d, v));
     }
     t->bos_id = llm__config_id(t, d, "bos_token", t->bos_id);
     t->eos_id = llm__config_id(t, d, "eos_token", t->eos_id);
     t->pad_id = llm__config_id(t, d, "pad_token", t->pad_id);
     t->unk_id = t->unk_id >= 0 ? t->unk_id : llm__config_id(t, d, "unk_token", -1);
-    if (framed && llm__json_flag(d, 0, "add_bos_token", t->model == LLM__TOK_BPE) && t->bos_id >= 0) llm__frame_add(t, &t->before, 0, t->bos_id, "");
+    if (framed && llm__json_flag(d, 0, "add_bos_token", t->model == LLM__TOK_BPE) && t->bos_id >= 0)
+        llm__frame_add(t, &t->before, 0, t->bos_id, "");
     if (framed && llm__json_flag(d, 0, "add_eos_token", 0) && t->eos_id >= 0) llm__frame_add(t, &t->after, t->after.len, t->eos_id, "");
 }
 
-/* What every tokenizer ends with: look-ups made once, and the indexes of added tokens; `late` ones are sought as they read after normalizing. */
+/* What every tokenizer ends with: look-ups made once, and the indexes of added tokens; `late` ones are sought as they read after
+ * normalizing. */
 static void llm__tok_finish(llm__tokenizer *t) {
     char s[8];
     int plain = t->kind && !strcmp(t->kind, "SPM") && t->longest_first; /* llama.cpp also takes a token of the byte itself */
@@ -6841,7 +6869,7 @@ static void llm__tok_finish(llm__tokenizer *t) {
         t->byte_id[b] = llm__tok_find(t, llm__s(s, (size_t)snprintf(s, sizeof s, "<0x%02X>", b)));
         if (plain && t->byte_id[b] < 0) t->byte_id[b] = llm__tok_find(t, llm__s(&byte, 1));
         if (!t->literal && t->byte_fallback && t->byte_id[b] < 0)
-            LLM__TOK_FAIL(t, LLM_ERR_FORMAT, "tokenizer.json: model.byte_fallback: token <0x%02X> is missing", b);
+            LLM__TOK_BAD(t, "tokenizer.json: model.byte_fallback: token <0x%02X> is missing", b);
     }
     llm__encode e;
     memset(&e, 0, sizeof e);
@@ -6875,7 +6903,7 @@ static llm_result llm__tok_load(llm__tokenizer *t, llm__str s, const char *name,
     int json = first < s.n && s.p[first] == '{', ranks = 0;
     for (size_t i = 0; i < s.n && i < 400 && !json && !ranks; i++) { /* base64, a space, digits */
         ranks = s.p[i] == ' ' && i && i + 1 < s.n && s.p[i + 1] >= '0' && s.p[i + 1] <= '9';
-        if (llm__base64_digit((unsigned char)s.p[i]) < 0 && s.p[i] != '=') break;
+        if (llm__base64_digit(s.p[i]) < 0 && s.p[i] != '=') break;
     }
     if (json) {
         t->result = llm_json_parse(s.p, s.n, NULL, &d);

@@ -7,6 +7,7 @@ Every step is a command whose last line with figures is "N passed, N failed[, N 
 build/logs/STEP.log; failures are shown. The last line here is the sum of all.
 """
 import glob
+import json
 import os
 import pathlib
 import re
@@ -159,6 +160,29 @@ def sanitize():
     step("engine, TSan", ["build/tsan/test_all", "engine", "backend"], timeout=3600)
 
 
+def seeds(name):
+    """A few small inputs of the right form from ../shared, for fuzzers to begin with: {file name: bytes}."""
+    out = {}
+    if name in ("fuzz_tokenizer", "fuzz_regex"):
+        for path in sorted(glob.glob("../shared/tokenizers/*/tokenizer.json")):
+            d, folder = json.loads(pathlib.Path(path).read_text()), pathlib.Path(path).parent.name
+            for i, pattern in enumerate(sorted(set(re.findall(r'"Regex": ("(?:[^"\\]|\\.)*")', json.dumps(d))))):
+                if name == "fuzz_regex": out[f"{folder}-{i}"] = json.loads(pattern).encode() + b"\0I'LL see 1234 x\n\n  (Ab) \xc5\xbf"
+            vocab = dict(list(d["model"]["vocab"].items())[:300])
+            d["model"]["vocab"] = vocab
+            pairs = [m.split(" ") if isinstance(m, str) else m for m in d["model"]["merges"]]
+            d["model"]["merges"] = [p for p in pairs if p[0] in vocab and p[1] in vocab and p[0] + p[1] in vocab][:100]
+            d["added_tokens"] = [dict(a, id=vocab.get(a["content"], 300 + i)) for i, a in enumerate(d["added_tokens"][:8])]
+            if name == "fuzz_tokenizer": out[folder] = json.dumps(d).encode()
+    if name == "fuzz_tokenizer":
+        out["ranks"] = b"YQ== 0\nYg== 1\nYWI= 2\n\1" + b'{"added_tokens_decoder":{"5":{"content":"<s>"}},"bos_token":"<s>"}'
+        out["sentencepiece"] = b"\n\x09\n\5<unk>\x18\2\n\5\n\3\xe2\x96\x81\n\3\n\1a\n\3\n\1b\n\x0b\n\4\xe2\x96\x81a\x15\0\0\0\x40\x12\2\x18\2"
+    others = {"fuzz_json": "cases/json/*", "fuzz_template": "cases/chat_templates/templates/*"}
+    small = [x for x in sorted(glob.glob("../shared/" + others[name])) if os.path.getsize(x) < 20000] if name in others else []
+    out.update((pathlib.Path(x).name, pathlib.Path(x).read_bytes()) for x in small[:60])
+    return out
+
+
 def fuzz():
     seconds = os.environ.get("FUZZ_S", "60")
     if not shutil.which("clang"): return skip("fuzz", "clang is not there")
@@ -167,6 +191,7 @@ def fuzz():
         make("build/fuzz/" + name)
         corpus = pathlib.Path("build/fuzz/corpus") / name
         corpus.mkdir(parents=True, exist_ok=True)
+        for file, data in seeds(name).items(): (corpus / ("seed-" + file)).write_bytes(data)
         step(name, ["build/fuzz/" + name, "-max_total_time=" + seconds, "-timeout=20", "-rss_limit_mb=4096", "-max_len=65536", "-print_final_stats=0",
                     "-artifact_prefix=build/fuzz/" + name + "-", str(corpus)], timeout=int(seconds) + 300)
 
