@@ -1553,11 +1553,13 @@ static int llm__parse_double(const char *s, size_t n, double *out) {
 /* Reads a decimal integer of exactly n bytes. 0 if it is none or does not fit 64 bits. */
 static int llm__parse_int(const char *s, size_t n, int64_t *out) {
     int negative = n && s[0] == '-';
+    /* -2^63 has no positive counterpart, so the digits are counted up without a sign, to a bound that is one higher for it. */
     uint64_t v = 0, top = (uint64_t)INT64_MAX + (uint64_t)negative;
     if (n == (size_t)negative) return 0;
     for (size_t i = (size_t)negative; i < n; i++) {
         if (s[i] < '0' || s[i] > '9') return 0;
         uint64_t digit = (uint64_t)(s[i] - '0');
+        /* v * 10 + digit > top, without overflow */
         if (v > (top - digit) / 10) return 0;
         v = v * 10 + digit;
     }
@@ -1661,6 +1663,7 @@ static int32_t llm__utf8_get(const char *p, size_t n, int *len) {
     const uint8_t *s = (const uint8_t *)p;
     *len = 1;
     if (s[0] < 0x80) return s[0];
+    /* The first byte tells the length; C0, C1 and those over F4 start nothing. */
     int more = s[0] >= 0xF0 ? 3 : s[0] >= 0xE0 ? 2 : 1;
     if (s[0] < 0xC2 || s[0] > 0xF4 || n < (size_t)more + 1) return -1;
     int32_t c = s[0] & (0x3F >> more);
@@ -2192,6 +2195,7 @@ static int llm__json_check_all(llm__json_check *c, char *stack, int max_depth) {
             return 0;
         }
         while (depth && llm__json_space(c) == stack[depth - 1]) c->at++, depth--;
+        /* The last bracket is closed: only white space may follow. A NUL is no end. */
         if (!depth) return llm__json_space(c) || c->at < c->n ? llm__json_bad(c, "the end of the text") : 1;
         if (!llm__json_take(c, ',')) return llm__json_bad(c, stack[depth - 1] == ']' ? "',' or ']'" : "',' or '}'");
         if (stack[depth - 1] == '}' && !llm__json_check_key(c)) return 0;
@@ -2212,6 +2216,7 @@ static size_t llm__json_unescape(char *s, size_t n) {
         if (e == 'u') {
             int32_t c = llm__hex4(s + i, 4);
             i += 4;
+            /* a pair: the checker has seen that the low one follows */
             if (c >= 0xD800 && c < 0xDC00) c = 0x10000 + ((c - 0xD800) << 10) + (llm__hex4(s + i + 2, 4) - 0xDC00), i += 6;
             to += (size_t)llm__utf8_put(s + to, c);
         } else {
@@ -2230,6 +2235,7 @@ static llm_result llm__json_unique(const llm_json *d) {
         llm__map seen;
         memset(&seen, 0, sizeof seen);
         seen.seed = (uint64_t)(uintptr_t)d ^ (uint64_t)(llm__now() * 1e9); /* nobody can aim at its collisions */
+        /* More keys than any request has: the walk below is linear, but every key is hashed. */
         if (d->tok[i].size > 4096) r = llm__error(LLM_ERR_LIMIT, "JSON: an object has %d keys, at most 4096 expected", d->tok[i].size);
         for (int v = llm_json_first(d, i); !r && v >= 0; v = llm_json_next(d, v)) {
             llm__str key;
@@ -7561,6 +7567,8 @@ static void llm__tpl_sort(llm__tpl *x, llm__vlist *v, llm__vlist *key, int rever
     llm__val *from = (llm__val *)llm__tpl_get(x, 2 * (size_t)n * sizeof *from),
              *to = (llm__val *)llm__tpl_get(x, 2 * (size_t)n * sizeof *to); /* key, value ... */
     for (int64_t i = 0; i < n && !x->err; i++) from[2 * i] = key->v[i], from[2 * i + 1] = v->v[i];
+    /* Runs of `width` items are sorted; two neighbours at a time become one of twice that. Of equal keys the left one is taken first, whatever
+     * the direction: that is what makes it stable. */
     for (int64_t width = 1; width < n && !x->err; width *= 2) {
         for (int64_t lo = 0; lo < n; lo += 2 * width) {
             int64_t mid = LLM__MIN(lo + width, n), hi = LLM__MIN(lo + 2 * width, n), left = lo, right = mid;
@@ -7584,6 +7592,7 @@ static void llm__tpl_sort(llm__tpl *x, llm__vlist *v, llm__vlist *key, int rever
 /* Equal keys have equal hashes. An error for what Python cannot hash. */
 static uint16_t llm__tpl_hash(llm__tpl *x, llm__val v) {
     uint64_t h = v.type;
+    /* 1, 1.0 and true are one key in Python, so all numbers are hashed as doubles. */
     double f = LLM__V_IN(v, LLM__M_NUMBER) ? llm__v_num(v) + 0.0 : 0; /* -0.0 becomes 0.0 */
     if (LLM__V_IN(v, LLM__M_STR | LLM__M_BIG)) h = llm__hash(llm__v_s(v).p, v.n, 1);
     else if (LLM__V_IN(v, LLM__M_NUMBER)) h = llm__hash(&f, sizeof f, 2);
@@ -7599,6 +7608,7 @@ static llm__val *llm__tpl_dict_find(llm__tpl *x, const llm__vlist *d, llm__val k
     uint16_t hash = llm__tpl_hash(x, key);
     if (!llm__tpl_spend(x, d->n / 256)) return NULL;
     for (int i = 0; i < d->n; i += 2)
+        /* nearly always the hash, in the same 16 bytes as the key, says no */
         if (d->v[i].tag == hash && llm__tpl_equal(x, d->v[i], key)) return &d->v[i + 1];
     return NULL;
 }
@@ -7628,6 +7638,7 @@ static llm__vlist *llm__tpl_iter(llm__tpl *x, llm__val v) {
     if (x->err) return NULL;
     if (LLM__V_IN(v, LLM__M_VIEWED)) return v.as.list;
     if (v.type == LLM__V_DICT) return llm__tpl_view(x, v.as.list, 0);
+    /* What was not taken yet; the generator is empty after this. */
     if (v.type == LLM__V_GEN) {
         int from = v.as.list->at, left = v.as.list->n - from;
         v.as.list->at += left;
@@ -7723,6 +7734,7 @@ static void llm__tpl_write_items(llm__tpl *x, llm__val v, const llm__tpl_style *
     static const char *const view[3] = {"dict_keys([", "dict_values([", "dict_items(["};
     int dict = v.type == LLM__V_DICT || v.type == LLM__V_NAMESPACE, tuple = v.type == LLM__V_TUPLE && !o->json;
     llm__vlist *l = v.as.list, *sorted = dict && o->sort ? llm__tpl_view(x, l, 0) : NULL;
+    /* Keys that have no order (1 and "a") are an error, as in json.dumps. */
     if (sorted) llm__tpl_sort(x, sorted, sorted, 0);
     const char *open = dict ? "{" : tuple ? "(" : "[", *close = dict ? "}" : !tuple ? "]" : l->n == 1 ? ",)" : ")";
     if (v.type == LLM__V_VIEW) open = view[v.flag], close = "])";
@@ -7889,6 +7901,7 @@ static llm__tpl_token llm__lex_data(llm__tpl_lexer *l) {
     llm__tpl_token t = {0, l->line, {NULL, 0}};
     while (!t.s.n && !l->error && !l->pending && l->at < l->n) {
         size_t to = l->at;
+        /* A comment, and white space that a tag takes, may leave no text: then the loop goes on to the next tag. */
         while (to < l->n && !llm__lex_opens(l, to)) to++;
         char kind = to < l->n ? l->s[to + 1] : 0, sign = to + 2 < l->n ? l->s[to + 2] : 0;
         t.s = kind ? llm__lex_before(l, to, sign, kind != '{') : llm__lex_rest(l);
@@ -7921,6 +7934,7 @@ static size_t llm__lex_number(const llm__tpl_lexer *l, char *type) {
     if (s[l->at] == '0' && (base == 'x' || base == 'o' || base == 'b')) return llm__lex_digits(l, l->at + 2, base == 'x');
     size_t i = llm__lex_digits(l, l->at, 0);
     if (i + 1 < l->n && s[i] == '.' && llm__tpl_digit(s[i + 1]) && s[l->at - 1] != '.') i = llm__lex_digits(l, i + 1, 0), *type = 'f';
+    /* 1e5, 1.5e-3; an e that no digit follows is the begin of a name */
     size_t e = i + 1 < l->n && (s[i] | 32) == 'e' ? i + 1 + (s[i + 1] == '+' || s[i + 1] == '-') : l->n;
     if (e < l->n && llm__tpl_digit(s[e])) i = llm__lex_digits(l, e, 0), *type = 'f';
     return i;
@@ -7948,8 +7962,10 @@ static llm__tpl_token llm__lex_next(llm__tpl_lexer *l) {
     if (l->at >= l->n) return t;
     char c = llm__lex_peek(l, 0);
     size_t sign = c == '-' || (c == '+' && l->end == 'b'), end = l->at + 1;
+    /* The end of the tag, with its sign: -%}, +%}, -}}. A plus before }} would be an operator. */
     if (!l->brackets && llm__lex_peek(l, sign) == (l->end == 'b' ? '%' : '}') && llm__lex_peek(l, sign + 1) == '}') {
         t.type = l->end;
+        if (l->raw && c == '+') l->error = "{% raw %} takes no '+'"; /* as in jinja2 */
         llm__lex_close(l, sign + 2, sign ? c : 0, l->end == 'b' && !l->raw);
         l->end = 0;
         return t;
@@ -7961,6 +7977,7 @@ static llm__tpl_token llm__lex_next(llm__tpl_lexer *l) {
         while (end < l->n && llm__lex_is_name(l->s[end])) end++;
     } else if (c == '"' || c == '\'') {
         t.type = 's';
+        /* Escapes are decoded by the parser; here only an escaped quote must not end the literal. */
         while (end < l->n && l->s[end] != c) end += l->s[end] == '\\' ? 2 : 1;
         if (end++ >= l->n) l->error = "a text literal without its end", end = l->n;
     } else {
@@ -8061,6 +8078,7 @@ static uint16_t llm__parse_id(llm__tpl_parser *p, llm__str s) {
     llm_template *t = p->t;
     int32_t id = llm__map_get(&t->names, s);
     if (id >= 0 || p->err) return (uint16_t)LLM__MAX(id, 0);
+    /* Names are numbered as they are met; 16 bits are what a value's tag holds. */
     if (t->n_names == UINT16_MAX) return llm__parse_error(p, "too many different names"), 0;
     if (!llm__grow((void **)&t->name, &t->cap_names, (size_t)t->n_names + 1, sizeof *t->name) || llm__map_put(&t->names, s, t->n_names) < 0)
         return llm__parse_stop(p, llm__nomem()), 0;
@@ -8095,6 +8113,7 @@ static size_t llm__parse_escape(llm__str s, size_t *at, char *to) {
     for (int i = 0; plain[i]; i += 2)
         if (plain[i] == c) return ++*at, to[0] = plain[i + 1], 1;
     if (c == '\n') return ++*at, 0;
+    /* \\x41 has two digits, \\u0041 four, \\U00000041 eight; \\101 up to three, octal. */
     for (; k < end && k < s.n && (digit = llm__hex(s.p[k])) >= 0 && (hex || digit < 8) && code < 0x110000; k++)
         code = code * (hex ? 16 : 8) + digit;
     if (k == *at || (hex && k < end) || code >= 0x110000) return to[0] = '\\', 1;
@@ -8136,6 +8155,7 @@ static llm__val llm__parse_number(llm__tpl_parser *p) {
     if (!s) return v;
     for (size_t i = 0; i < t.n; i++)
         if (t.p[i] != '_') s[n++] = t.p[i];
+    /* 0x, 0o and 0b; 007 is decimal here, as the lexer of jinja2 has it */
     char letter = (char)(s[0] == '0' ? s[1] | 32 : 0);
     int base = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 10;
     if (base != 10) {
@@ -8225,6 +8245,7 @@ static llm__node *llm__parse_primary(llm__tpl_parser *p) {
 static llm__node *llm__parse_arg(llm__tpl_parser *p) {
     llm__node *n = llm__parse_node(p, LLM__N_ARG, 0, NULL);
     llm__tpl_lexer ahead = p->lex;
+    /* A name is that of an argument only if '=' follows: f(a) passes the variable a, f(a=1) names a parameter. */
     n->op = llm__parse_skip(p, '*') ? 2 : llm__parse_skip(p, 'P') ? 3 : p->tok.type == 'n' && llm__lex_next(&ahead).type == '=';
     if (n->op == 1) n->v = llm__v_str(llm__parse_name(p)), llm__parse_next(p);
     n->a = llm__parse_expr(p);
@@ -8282,9 +8303,15 @@ static llm__node *llm__parse_filter(llm__tpl_parser *p, llm__node_kind kind, llm
     int test = kind == LLM__N_TEST;
     llm__node *n = llm__parse_node(p, kind, test && llm__parse_word(p, "not"), of);
     llm__tpl_token tok = p->tok;
-    n->v = llm__v_str(llm__parse_name(p));
+    llm__str name = llm__parse_name(p);
+    while (llm__parse_skip(p, '.')) { /* a name may have dots, though none of ours has */
+        llm__str part = llm__parse_name(p);
+        if (!p->err) name.n = (size_t)(part.p + part.n - name.p);
+    }
+    n->v = llm__v_str(name);
     n->entry = test ? llm__tpl_test_named(llm__v_s(n->v)) : llm__tpl_filter_named(llm__v_s(n->v));
     if (!n->entry && !p->soft && !p->err) {
+        /* for the error, so that it names the filter */
         p->tok = tok;
         llm__parse_error(p, test ? "no such test" : "no such filter");
     }
@@ -8497,6 +8524,7 @@ static llm__node *llm__parse_macro(llm__tpl_parser *p, llm__node_kind kind) {
     }
     if (call) n->c = llm__parse_expr(p);
     if (call && n->c->kind != LLM__N_CALL) llm__parse_error(p, "a call was expected");
+    /* The body's break belongs to no loop around the macro, and what it reads of caller, varargs, kwargs is its own. */
     p->special = p->loops = 0;
     n->b = llm__parse_body(p, call ? "endcall" : "endmacro", 0);
     n->op = (uint8_t)p->special;
@@ -8522,6 +8550,7 @@ static llm__node *llm__parse_statement(llm__tpl_parser *p) {
         p->tok.type == 'n' ? llm__tpl_word_index("if for set macro call with filter generation raw break continue", p->tok.s) : -1;
     if ((word == BREAK || word == CONTINUE) && !p->loops) llm__parse_error(p, "outside of a loop");
     if (word < 0) llm__parse_error(p, "no such tag, or none that may stand here");
+    /* raw: what follows the end of this tag is one text */
     p->lex.raw = word == RAW; /* before the end of the tag is read */
     llm__parse_next(p);
     switch (word) {
@@ -8554,6 +8583,7 @@ static llm__node *llm__parse_block(llm__tpl_parser *p, const char *ends, int sof
     while (p->tok.type && !p->err) {
         llm__tpl_token tok = p->tok;
         llm__parse_next(p);
+        /* The tag that ends a block is recognised by its first word and left to the one who waits for it. */
         at_end = tok.type == 'B' && ends && p->tok.type == 'n' && llm__tpl_word_index(ends, p->tok.s) >= 0;
         if (at_end) break;
         if (tok.type == 'B') {
@@ -8610,6 +8640,7 @@ static llm__val llm__tpl_python_attr(llm__tpl *x, llm__val v, llm__str name) {
     if (v.type == LLM__V_CYCLER && llm__str_eq(name, "current")) return v.as.list->v[v.as.list->at % v.as.list->n];
     if (v.type == LLM__V_TUPLE && v.flag && llm__tpl_word_index("grouper list", name) >= 0) return v.as.list->v[name.p[0] == 'l'];
     if (v.type == LLM__V_MACRO && llm__str_eq(name, "name")) return llm__v_str(x->t->name[v.as.object->def->name]);
+    /* x.append(1) says "'append' is undefined", where x.foo would look up a key. */
     const char *hidden = v.type == LLM__V_LIST   ? "clear pop append extend insert remove sort reverse"
                          : v.type == LLM__V_DICT ? "clear pop update popitem setdefault"
                                                  : "";
@@ -8658,6 +8689,7 @@ static int64_t llm__tpl_bound(llm__tpl *x, llm__val v, int64_t n, int64_t lower,
 /* v[bound[0]:bound[1]:bound[2]]; UNSET where left out. */
 static llm__val llm__tpl_slice(llm__tpl *x, llm__val v, const llm__val *bound) {
     if (!LLM__V_IN(v, LLM__M_SLICED)) return llm__tpl_fail(x, "'%s' cannot be sliced", llm__v_type_name(v));
+    /* Python's slice.indices: for a step upwards both bounds lie in 0 ... n, downwards in -1 ... n - 1, where -1 is before the first. */
     int64_t n = llm__tpl_len(x, v), by = llm__tpl_bound(x, bound[2], 0, INT64_MIN, INT64_MAX, 1), lower = by > 0 ? 0 : -1,
             upper = by > 0 ? n : n - 1;
     int64_t i = llm__tpl_bound(x, bound[0], n, lower, upper, by > 0 ? lower : upper),
@@ -8716,6 +8748,7 @@ static int llm__tpl_arrange(llm__tpl *x, const llm__tpl_entry *e, const llm__arg
     int n = 0, used = 0;
     for (const char *s = e->spec; *s; n++) {
         llm__str name = llm__s(s, strcspn(s, " !")); /* "-prefix" with its dash: no caller can write that name */
+        /* by name, unless a value by position stands there already */
         const llm__val *v = llm__args_named(g, name);
         if (v && n < g->n_pos) llm__tpl_fail(x, "%.*s: two values for '%.*s'", shown, e->names, (int)name.n, s);
         if (n < g->n_pos) v = &g->v[n];
@@ -8780,6 +8813,7 @@ static llm__val llm__tpl_pick(llm__tpl *x, llm__val item, llm__val attribute, ll
         dot = llm__tpl_find(s, llm__lit("."), 1);
         llm__str part = llm__s(s.p, dot < 0 ? s.n : (size_t)dot);
         llm__val key = llm__v_int(0);
+        /* jinja2 takes a part that is a number for an index: attribute="0" */
         if (!part.n || !llm__tpl_digit(part.p[0]) || !llm__parse_int(part.p, part.n, &key.as.i)) key = llm__v_str(part);
         item = llm__tpl_item(x, item, key);
         if (item.type == LLM__V_UNDEF && !LLM__V_IN(absent, LLM__M_ABSENT)) item = absent;
@@ -8830,6 +8864,7 @@ static llm__tpl_spec llm__spec_read(llm__tpl *x, llm__str *s, int percent) {
     o.align = percent ? '>' : 0;
     o.strict = !percent && s->n;
     if (s->n) llm__utf8_get(s->p, s->n, &len);
+    /* The fill may be any code point, so what tells it from a side is the side behind it. */
     const int filled = !percent && s->n > (size_t)len && memchr("<>^=", s->p[len], 4);
     if (filled) o.fill = llm__s(s->p, (size_t)len), *s = llm__str_from(*s, (size_t)len);
     if (!percent && (flag = llm__spec_take(s, "<>^=")) != 0) o.align = flag;
@@ -8878,6 +8913,7 @@ static void llm__spec_put(llm__tpl *x, llm__val v, const llm__tpl_spec *o) {
         llm__tpl_fail(x, "a number was expected for the format '%c', got '%s'", o->type, llm__v_type_name(v));
     if (number) {
         size_t n = llm__spec_digits(x, v, o, digits);
+        /* -0.0 has a sign, and its digits are those of 0.0 */
         sign = (v.type == LLM__V_FLOAT ? signbit(v.as.f) != 0 : v.as.i < 0) ? '-' : o->sign;
         while (whole < n && llm__tpl_digit(digits[whole])) whole++;
         for (size_t i = 0; i < n; i++) {
@@ -8890,6 +8926,7 @@ static void llm__spec_put(llm__tpl *x, llm__val v, const llm__tpl_spec *o) {
             x->text.len = mark + llm__tpl_byte_of(llm__s(x->text.data + mark, x->text.len - mark), o->precision);
     }
     if (!align || align == '0') align = !number ? '<' : align ? '=' : '>';
+    /* The width counts code points, which are known only now. */
     llm__val body = llm__tpl_take(x, mark);
     int64_t pad = LLM__MAX(o->width - llm__tpl_chars(llm__v_s(body)) - (sign != 0), 0);
     int64_t before = align == '>' || align == '=' ? pad : align == '^' ? pad / 2 : 0;
@@ -8931,6 +8968,7 @@ static void llm__format_field(llm__tpl *x, llm__str *s, const llm__args *g, int 
         return;
     }
     llm__str field = llm__s(s->p, (size_t)close), spec = llm__lit("");
+    /* name!r:spec, cut from its end: the colon first, then the ! */
     int64_t colon = llm__tpl_find(field, llm__lit(":"), 1);
     if (colon >= 0) spec = llm__str_from(field, (size_t)colon + 1), field.n = (size_t)colon;
     char how = field.n > 1 && field.p[field.n - 2] == '!' ? field.p[field.n - 1] : 0;
@@ -8980,7 +9018,7 @@ static void llm__tpl_format(llm__tpl *x, llm__str s, const llm__args *g, llm__va
         if (field && g) llm__format_field(x, &s, g, &next);
         else if (field) llm__percent_field(x, &s, values, l, &next);
     }
-    if (!g && next < l->n && !LLM__V_IN(values, LLM__M_DICT | 1 << LLM__V_LIST | LLM__M_UNDEF))
+    if (!g && next < l->n && !LLM__V_IN(values, LLM__M_DICT | 1 << LLM__V_LIST | 1 << LLM__V_RANGE | LLM__M_UNDEF))
         llm__tpl_fail(x, "%%: not all values were used");
 }
 
@@ -9008,6 +9046,7 @@ LLM__TPL_FN(llm__fn_case) {
         int up = op == 'u' || (op == 's' && low == c) || ((op == 'c' || op == 't' || op == 'T') && start);
         if (c == 0xDF && op == 'u') llm__tpl_put(x, llm__lit("SS"));
         else llm__tpl_put(x, llm__s(out, (size_t)llm__utf8_put(out, up ? llm__tpl_upper(c) : low)));
+        /* The filter begins words behind blanks and -({[<, the method behind everything that is no letter. */
         start = op == 'T' ? llm__tpl_space(c) || (c < 128 && strchr("-({[<", c)) : op == 't' && !llm__tpl_alpha(c);
     }
     return LLM__WRITTEN;
@@ -9054,6 +9093,7 @@ static llm__vlist *llm__tpl_lines(llm__tpl *x, llm__str s, int keep_ends) {
     llm__vlist *l = llm__tpl_list(x, NULL, 0);
     int32_t c;
     for (llm__str rest = s, line = s, at = s; llm__tpl_next_char(x, &rest, &c); at = rest) {
+        /* line feed, vertical tab, form feed, return, the separators 28 to 30, next line, line and paragraph separator */
         int end = (c >= 10 && c <= 13) || (c >= 28 && c <= 30) || c == 0x85 || c == 0x2028 || c == 0x2029;
         if (c == '\r' && rest.n && rest.p[0] == '\n') rest = llm__str_from(rest, 1);
         if (!end && rest.n) continue;
@@ -9090,6 +9130,7 @@ static llm__vlist *llm__tpl_pieces(llm__tpl *x, llm__str s, llm__str sep, int64_
 LLM__TPL_FN(llm__fn_split) {
     int64_t max = llm__arg_int(x, a[1], -1);
     llm__vlist *l = llm__tpl_pieces(x, llm__v_s(self), llm__arg_str(x, a[0], NULL), op ? -1 : max);
+    /* From the right: all cuts are made, and the pieces too many are one again, from the text's begin on. */
     if (op && l && max >= 0 && l->n > max + 1) { /* the first pieces stay together */
         l->v += l->n - 1 - max;
         l->v->n += (uint32_t)(l->v->as.s - self.as.s);
@@ -9164,6 +9205,7 @@ LLM__TPL_FN(llm__fn_remove_affix) {
 LLM__TPL_FN(llm__fn_justify) {
     llm__str s = llm__tpl_str_of(x, self), fill = llm__arg_str(x, a[1], " ");
     int64_t width = llm__arg_int(x, a[0], 80), pad = LLM__MAX(width - llm__tpl_chars(s), 0);
+    /* Python puts the odd blank of center left or right by this rule of its own. */
     int64_t before = op == '<' ? 0 : op == '>' ? pad : pad / 2 + (pad & width & 1);
     if (llm__tpl_chars(fill) != 1) return llm__tpl_fail(x, "the fill must be one character");
     llm__tpl_repeat(x, fill, before);
@@ -9495,6 +9537,7 @@ LLM__TPL_FN(llm__fn_groupby) {
     llm__tpl_sort(x, l, keys, 0);
     for (int i = 0; l && i < l->n && !x->err; i++) {
         if (!i || !llm__tpl_equal(x, keys->v[i - 1], keys->v[i])) {
+            /* A new group; its list is filled on while the pair is in the result already. */
             llm__val pair[2] = {llm__tpl_pick(x, l->v[i], a[0], a[1]), llm__v_list(LLM__V_LIST, group = llm__tpl_list(x, NULL, 0))};
             llm__val v = llm__v_list(LLM__V_TUPLE, llm__tpl_list(x, pair, 2));
             v.flag = 1;
@@ -9534,6 +9577,7 @@ LLM__TPL_FN(llm__fn_map) {
     if (l && l->n && !g->n_pos && (!attribute || g->n != 1 + (absent != NULL)))
         return llm__tpl_fail(x, "map: a filter or an attribute was expected");
     for (int i = 0; l && i < l->n && !x->err; i++) {
+        /* The filter gets what stands behind its name: map("replace", "a", "b"). */
         if (g->n_pos) llm__tpl_push(x, out, llm__tpl_apply_named(x, g->v[0], 0, l->v[i], &rest));
         else llm__tpl_push(x, out, llm__tpl_pick(x, l->v[i], *attribute, absent ? *absent : llm__v(LLM__V_UNSET)));
     }
@@ -9612,6 +9656,7 @@ LLM__TPL_FN(llm__fn_truncate) {
     int64_t length = llm__arg_int(x, a[0], 255), leeway = a[3].type == LLM__V_NONE ? 5 : llm__arg_int(x, a[3], 5),
             n = llm__tpl_len(x, self);
     if (length < llm__tpl_chars(end) || leeway < 0) return llm__tpl_fail(x, "truncate: a length over that of its end was expected");
+    /* What is only a little too long stays whole. */
     if (n - length <= leeway) return self;
     s.n = llm__tpl_byte_of(s, length - llm__tpl_chars(end));
     int64_t blank = llm__v_truth(a[1]) ? -1 : llm__tpl_find(s, llm__lit(" "), -1);
@@ -9792,6 +9837,7 @@ static llm__val llm__tpl_arith_num(llm__tpl *x, int op, llm__val a, llm__val b) 
         return llm__tpl_arith_int(x, op, a.as.i, b.as.i);
     double p = llm__v_num(a), q = llm__v_num(b), rest = op == 'D' || op == '%' ? fmod(p, q) : 0, r = p;
     if ((q == 0 && (op == '/' || op == 'D' || op == '%')) || (p == 0 && q < 0 && op == 'P')) return llm__tpl_fail(x, "division by zero");
+    /* C's remainder has the sign of p, Python's that of q. */
     if (rest != 0 && (rest < 0) != (q < 0)) rest += q;
     switch (op) {
     case '+': r = p + q; break;
@@ -9799,9 +9845,10 @@ static llm__val llm__tpl_arith_num(llm__tpl *x, int op, llm__val a, llm__val b) 
     case '*': r = p * q; break;
     case '/': r = p / q; break;
     case '%': r = rest == 0 ? copysign(0, q) : rest; break;
-    case 'D': r = floor((p - rest) / q + 0.5); break;
+    case 'D': r = p - rest != 0 ? floor((p - rest) / q + 0.5) : copysign(0, p / q); break;
     default: r = pow(p, q);
     }
+    /* from finite numbers to infinity or NaN: Python raises */
     if (op == 'P' && r - r != 0 && p - p == 0 && q - q == 0) return llm__tpl_fail(x, "a power is out of range");
     return llm__v_float(r);
 }
@@ -10034,6 +10081,7 @@ static llm__val llm__tpl_eval_chain(llm__tpl *x, const llm__node *n) {
     const int op = n->b->op, logic = op == 'A' || op == 'O', compare = strchr("EN<>GLIJ", op) != NULL;
     llm__val v = llm__tpl_eval(x, n->a);
     for (const llm__node *c = n->b; c && !x->err; c = c->next) {
+        /* `or` ends at the first true operand, `and` at the first false one */
         if (logic && llm__v_truth(v) == (op == 'O')) return v;
         llm__val right = llm__tpl_eval(x, c->a);
         if (compare && (x->err || !llm__tpl_compare(x, c->op, v, right))) return llm__v_bool(0);
@@ -10059,6 +10107,7 @@ static llm__args llm__tpl_eval_args(llm__tpl *x, const llm__node *list, llm__val
     llm__vlist *v = llm__tpl_list(x, NULL, 0), *names = llm__tpl_list(x, NULL, 0);
     llm__args g;
     memset(&g, 0, sizeof g);
+    /* *list counts as by position wherever it stands: f(a=1, *l) is f(*l, a=1). */
     for (int by_name = 0; by_name < 2 && !x->err; by_name++) {
         for (const llm__node *n = list; n && !x->err; n = n->next)
             if ((n->op & 1) == by_name) llm__args_add(x, n, v, names);
@@ -10186,6 +10235,7 @@ static llm__val llm__tpl_call_macro(llm__tpl *x, const llm__vobject *m, const ll
     if (++x->calls > LLM__TPL_CALLS) llm__tpl_error(x, LLM_ERR_LIMIT, "macros call each other too deeply");
     for (const llm__node *p = def->a; p && !x->err; p = p->next, k++) {
         llm__val value = k < g->n_pos ? g->v[k] : llm__v(LLM__V_UNSET);
+        /* A parameter that has its value by position is not looked for by name: such an argument is unexpected, below. */
         for (int i = g->n_pos; i < g->n && k >= g->n_pos; i++)
             if (llm__str_same(g->name[i], x->t->name[p->name])) value = g->v[i], used[i] = 1;
         if (value.type == LLM__V_UNSET) value = p->a ? llm__tpl_eval_in(x, p->a, scope) : llm__v_text(LLM__V_UNDEF, x->t->name[p->name]);
@@ -10462,6 +10512,7 @@ LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *co
     if (!x.err && x.options->as_chat) llm__tpl_as_chat(&x);
     x.fuel = x.options->fuel > 0 ? x.options->fuel : 5000000;
     llm__tpl_run_in(&x, t->body, llm__tpl_scope(&x, NULL));
+    /* Nothing has been written to `out` so far. */
     if (!x.err) llm_text_add(out, x.text.data ? x.text.data : "", x.text.len);
     if (!x.err && out->failed) llm__tpl_error(&x, LLM_ERR_NOMEM, "out of memory");
     if (x.err) llm__error(x.err, "template line %d: %s", x.err_line, x.message);
@@ -23348,6 +23399,7 @@ static llm_result llm__option_unknown(const llm_options *o, const char *name, si
     for (int32_t i = 0; i < o->n; i++) {
         for (const char *words = o->table[i].names; llm__option_next(&words, &w);) {
             int d = w.n > 1 && *w.p != '$' ? llm__option_distance(llm__s(name, n), w) : 99;
+        /* On a tie the one that the typed name begins with, so that --max-tok finds max-tokens. */
             if (d > least || (d == least && (w.n <= best.n || strncmp(w.p, name, LLM__MIN(n, w.n))))) continue;
             least = d;
             best = w;
@@ -23432,6 +23484,7 @@ static llm_result llm__option_store(const llm_option *p, const char *said, const
 LLM_API llm_result llm_options_set(llm_options *o, const llm_option *option, const char *said, const char *value, int source) {
     unsigned char *given = &o->given[option - o->table];
     if (option->kind == LLM_OPTION_REFUSED) return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s is not in this version", said, option->help);
+    /* The command line over the environment over a file: whoever is stronger has been here. */
     if (*given > source) return LLM_OK;
     if (option->kind == LLM_OPTION_IGNORED || option->kind == LLM_OPTION_IGNORED_FLAG) {
         if (!*given || source == LLM_FROM_USER) llm__option_note(o, said, " has no effect: ", option->help);
@@ -23460,6 +23513,7 @@ static llm_result llm__option_arg(llm_options *o, int argc, char **argv, int *i)
     char said[80];
     snprintf(said, sizeof said, "%.*s", (int)LLM__MIN(n + (size_t)(name - arg), sizeof said - 1), arg);
     if (value) value++;
+    /* --no-x is looked for as x only when there is no option of the whole name. */
     int no = !p && n > 3 && (!strncmp(name, "no-", 3) || !strncmp(name, "no_", 3));
     if (no) p = llm_options_find(o, name + 3, n - 3);
     const int flag = p && (p->kind == LLM_OPTION_BOOL || p->kind == LLM_OPTION_IGNORED_FLAG);
