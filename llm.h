@@ -417,7 +417,8 @@ LLM_API void llm_matcher_close(llm_matcher *m);
 LLM_API llm_result llm_matcher_bytes(llm_matcher *m, const char *bytes, size_t n);
 /* The same by a token's bytes; a special token is always forbidden. */
 LLM_API llm_result llm_matcher_token(llm_matcher *m, int32_t id);
-/* Bit id of words, (llm_vocab_size + 31) / 32 of them: token id may come next. Tokens that end an answer are not among them: see llm_matcher_can_end. */
+/* Bit id of words, (llm_vocab_size + 31) / 32 of them: token id may come next. Tokens that end an answer are not among them: see
+ * llm_matcher_can_end. */
 LLM_API llm_result llm_matcher_mask(llm_matcher *m, uint32_t *words, int32_t *n_allowed);
 LLM_API int llm_matcher_can_end(const llm_matcher *m); /* the text is complete here; it may still be able to go on */
 
@@ -1057,8 +1058,8 @@ LLM_API void llm_options_free(llm_options *o);
 /* Copies those fields of an llm_sampling at offset `at` of the target that were given; a seed that was given counts. */
 LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling *s);
 
-/* Rows of a table for the library's own structs, each member under the names of vLLM, FastDeploy, LMDeploy and llama.cpp: T is the type of the target,
- * the second argument its member. A word that begins with '$' is an environment variable, without a prefix. */
+/* Rows of a table for the library's own structs, each member under the names of vLLM, FastDeploy, LMDeploy and llama.cpp: T is the type of
+ * the target, the second argument its member. A word that begins with '$' is an environment variable, without a prefix. */
 #define LLM_OPTIONS_MODEL(T, model, group) \
     {"tokenizer", LLM_OPTION_TEXT, group, offsetof(T, model.tokenizer), 0, 0, "PATH", "tokenizer of another folder or file"}, \
     {"chat-template|chat-template-file", LLM_OPTION_TEXT, group, offsetof(T, model.chat_template), 0, 0, "FILE", "chat template: a file, or its text"}, \
@@ -1134,9 +1135,9 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
     {"image", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "an image"}, \
     {"pp|pipeline-parallel-size", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "pipeline parallelism"}
 
-/* Path of the model a person names: a file or folder, or ORG/NAME in the local Hugging Face cache (HF_HUB_CACHE, HF_HOME). NULL names the default
- * one: SmolLM2 in models/, else the first model there; `beside` (may be NULL) is a folder to look for models/ in as well. `get`: getenv.
- * The sentence of an error does not have the name, which the caller may have to quote. */
+/* Path of the model a person names: a file or folder, or ORG/NAME in the local Hugging Face cache (HF_HUB_CACHE, HF_HOME). NULL names the
+ * default one: SmolLM2 in models/, else the first model there; `beside` (may be NULL) is a folder to look for models/ in as well. `get`:
+ * getenv. The sentence of an error does not have the name, which the caller may have to quote. */
 LLM_API llm_result llm_model_find(const char *name, const char *beside, char *(*get)(const char *name), llm_text *path);
 
 /* FastDeploy's early_stop_config as JSON text, with its rules: the JSON decides, the flag with a JSON that says false is refused.
@@ -7316,8 +7317,9 @@ static llm__vlist *llm__tpl_list(llm__tpl *x, const llm__val *v, int32_t n) {
 
 /* The type as Python calls it, for errors. */
 static const char *llm__v_type_name(llm__val v) {
-    static const char *const name[] = {"missing", "undefined", "NoneType", "bool", "int", "int", "float", "str", "list", "tuple", "dict view",
-                                       "generator", "range", "dict", "namespace", "cycler", "joiner", "macro", "function", "loop"};
+    static const char *const name[] = {
+        "missing", "undefined", "NoneType", "bool", "int", "int", "float", "str", "list", "tuple", "dict view", "generator", "range", "dict",
+        "namespace", "cycler", "joiner", "macro", "function", "loop"};
     return name[v.type];
 }
 
@@ -7567,8 +7569,8 @@ static void llm__tpl_sort(llm__tpl *x, llm__vlist *v, llm__vlist *key, int rever
     llm__val *from = (llm__val *)llm__tpl_get(x, 2 * (size_t)n * sizeof *from),
              *to = (llm__val *)llm__tpl_get(x, 2 * (size_t)n * sizeof *to); /* key, value ... */
     for (int64_t i = 0; i < n && !x->err; i++) from[2 * i] = key->v[i], from[2 * i + 1] = v->v[i];
-    /* Runs of `width` items are sorted; two neighbours at a time become one of twice that. Of equal keys the left one is taken first, whatever
-     * the direction: that is what makes it stable. */
+    /* Runs of `width` items are sorted; two neighbours at a time become one of twice that. Of equal keys the left one is taken first,
+     * whatever the direction: that is what makes it stable. */
     for (int64_t width = 1; width < n && !x->err; width *= 2) {
         for (int64_t lo = 0; lo < n; lo += 2 * width) {
             int64_t mid = LLM__MIN(lo + width, n), hi = LLM__MIN(lo + 2 * width, n), left = lo, right = mid;
@@ -23583,8 +23585,8 @@ LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int obj
     return r;
 }
 
-/* The variable of a name is the prefix and the name in capitals, with '_' for '-'; of a word with '$' it is the word itself. One-letter names have
- * none. */
+/* The variable of a name is the prefix and the name in capitals, with '_' for '-'; of a word with '$' it is the word itself. One-letter
+ * names have none. */
 LLM_API llm_result llm_options_environment(llm_options *o, const char *prefix, char *(*get)(const char *name)) {
     llm_result r = LLM_OK;
     for (int32_t i = 0; i < o->n; i++) {
@@ -23686,17 +23688,17 @@ static void llm__option_wrap(const char *text, llm_text *out) {
 LLM_API void llm_options_help(const llm_options *o, int group, llm_text *out) {
     for (int32_t i = 0; i < o->n; i++) {
         const llm_option *p = &o->table[i];
-        const char *names = p->names, *value = p->kind == LLM_OPTION_ENUM                ? "NAME"
-                                               : p->kind == LLM_OPTION_BOOL || !p->words ? ""
-                                                                                         : p->words;
+        const char *names = p->names, *value = p->kind == LLM_OPTION_BOOL || !p->words ? "" : p->words;
         char left[120];
         llm_text help;
         llm__str a, b;
         memset(&help, 0, sizeof help);
         if (p->group != group || !p->help || p->kind >= LLM_OPTION_IGNORED) continue;
         llm__option_next(&names, &a);
-        int n = a.n > 2 || !llm__option_next(&names, &b) || *b.p == '$' ? snprintf(left, sizeof left, "      --%.*s %s", (int)a.n, a.p, value)
-                                                         : snprintf(left, sizeof left, "  -%.*s, --%.*s %s", (int)a.n, a.p, (int)b.n, b.p, value);
+        if (p->kind == LLM_OPTION_ENUM) value = "NAME";
+        const int two = a.n <= 2 && llm__option_next(&names, &b) && *b.p != '$';
+        int n = two ? snprintf(left, sizeof left, "  -%.*s, --%.*s %s", (int)a.n, a.p, (int)b.n, b.p, value)
+                    : snprintf(left, sizeof left, "      --%.*s %s", (int)a.n, a.p, value);
         llm_text_str(out, left);
         if (n > 32) llm_text_str(out, "\n"), n = 0;
         for (; n < 34; n++) llm_text_str(out, " ");
