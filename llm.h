@@ -1212,6 +1212,8 @@ LLM_API int llm_openai_submit(llm_openai_call *k);
 /* Appends the next piece of the answer if there is one: an event, a line, or the whole object. 0: nothing now. */
 LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out);
 LLM_API const llm_openai_info *llm_openai_get_info(const llm_openai_call *k);
+/* Ends a call from outside: what runs is cancelled and the next piece is the error; in a stream an event, for its status has gone out. */
+LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message);
 LLM_API void llm_openai_free(llm_openai_call *k); /* cancels what runs */
 
 /* The prompt of a chat body: messages, tools, documents, chat_template_kwargs, add_generation_prompt, continue_final_message. */
@@ -23815,6 +23817,7 @@ struct llm_openai_call {
     int32_t n_room;             /* requests there is room for */
     char param[64], message[600]; /* of the error, with info.status */
     const char *code;
+    int32_t failed;             /* by llm_openai_fail */
 };
 
 /* ---- writing JSON */
@@ -24353,6 +24356,13 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
 }
 
 LLM_API const llm_openai_info *llm_openai_get_info(const llm_openai_call *k) { return &k->info; }
+
+LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message) {
+    for (int32_t i = 0; i < k->info.n_requests; i++) llm_request_cancel(k->request[i]);
+    llm__oai_bad(k, NULL, "%s", message);
+    k->info.status = k->info.stream ? 200 : status;
+    k->failed = 1;
+}
 
 LLM_API void llm_openai_free(llm_openai_call *k) {
     if (!k) return;
@@ -24911,6 +24921,7 @@ static int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
 
 /* The first error of a choice; NULL: none. */
 static const char *llm__oai_failure(const llm_openai_call *k) {
+    if (k->failed) return k->message;
     for (int32_t r = 0; r < k->info.n_requests; r++)
         for (int32_t i = 0; i < k->info.n_choices; i++) {
             llm_output o;
@@ -24951,7 +24962,7 @@ static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
     size_t before = out->len;
     int done = 1;
     if (k->info.kind == LLM_OPENAI_CHAT) llm__oai_roles(k, out);
-    for (int32_t r = 0; r < k->info.n_requests; r++) {
+    for (int32_t r = 0; r < k->info.n_requests && !k->failed; r++) {
         llm_event e;
         int any = 0;
         while (out->len == before && llm__oai_poll(k, r, &e)) {
@@ -24971,7 +24982,7 @@ LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
     llm_event e;
     int done = 1;
     if (k->info.done) return 0;
-    if (k->info.status == 200 && k->info.n_requests) {
+    if (k->info.status == 200 && (k->info.n_requests || k->failed)) {
         if (k->info.stream) return llm__oai_next_event(k, out);
         for (int32_t r = 0; r < k->info.n_requests; r++) {
             while (llm__oai_poll(k, r, &e)) continue;

@@ -35,7 +35,7 @@ typedef struct configuration {
     llm_option_list names, keys, origins, allowed_hosts;
     int32_t port, metrics_port, max_logprobs, strict_model_name, no_page, log_level, n_workers;
     int32_t prefix_caching, enable_early_stop;
-    float shutdown_timeout, request_timeout;
+    float shutdown_timeout, request_timeout, ping_interval, step_timeout;
     llm_model_config files;
     llm_engine_config engine;
     llm_sampling sampling;           /* server-wide defaults of requests, where given */
@@ -101,6 +101,9 @@ static const llm_option options_table[] = {
     {"enable-early-stop", LLM_OPTION_BOOL, 3, IN_CFG(enable_early_stop), 0, 0, NULL, "end answers that repeat themselves"},
     {"early-stop-config", LLM_OPTION_TEXT, 3, IN_CFG(early_stop_config), 0, 0, "JSON", "{\"enable_early_stop\", \"strategy\", \"window_size\", \"threshold\"}"},
     LLM_OPTIONS_SAMPLING(configuration, sampling, 3),
+    {"sse-ping-interval", LLM_OPTION_FLOAT, 1, IN_CFG(ping_interval), 0, 86400, "S", "comments that keep a silent stream alive (15); 0: none"},
+    {"engine-iteration-timeout|$VLLM_ENGINE_ITERATION_TIMEOUT_S", LLM_OPTION_FLOAT, 2, IN_CFG(step_timeout), 0, 1e6, "S",
+     "a step that takes longer fails the requests, not the server (none)"},
     {"log-level|lv|v", LLM_OPTION_ENUM, 4, IN_CFG(log_level), 0, 0, "error|warn=1|warning=1|info=2|debug=3", "what is told on standard error (info)"},
     {"config", LLM_OPTION_TEXT, 4, IN_CFG(config), 0, 0, "FILE", "JSON object of options by name"},
     {"workers", LLM_OPTION_INT, 4, IN_CFG(n_workers), 1, 64, "N", "threads for templates and tokenizing (2)"},
@@ -185,6 +188,7 @@ static void read_options(int argc, char **argv) {
     c->n_workers = 2;
     c->max_logprobs = 20;
     c->shutdown_timeout = 30;
+    c->ping_interval = 15;
     c->prefix_caching = 1;
     c->engine.max_num_seqs = 64;
     for (int i = 1; i < argc; i++) {
@@ -573,7 +577,7 @@ typedef struct conn {
     int64_t body_left;           /* of a Content-Length body */
     double deadline, progress;   /* progress: when output last moved */
     int close_after, half_closed, probed, advancing;
-    int streaming;               /* the head of a streamed answer is out */
+    int streaming, events_stream; /* the head of a streamed answer is out; it is one of server-sent events */
     int admin;                   /* accepted on the metrics port */
     struct call *call;           /* the request being answered */
     struct conn *prev, *next;
@@ -683,6 +687,15 @@ static void http_answer_error(conn *c, int status, const char *message, const ch
     slice body = {t.data, t.len};
     http_answer(c, status, "application/json", body, NULL);
     llm_text_free(&t);
+}
+
+/* Bytes of a stream: a chunk of HTTP/1.1, or just bytes up to the end of the connection. */
+static void stream_bytes(conn *c, const char *p, size_t n) {
+    char size[20];
+    if (!n) return;
+    if (c->head.minor == 1) llm_text_add(&c->out, size, (size_t)snprintf(size, sizeof size, "%zx\r\n", n));
+    llm_text_add(&c->out, p, n);
+    if (c->head.minor == 1) llm_text_str(&c->out, "\r\n");
 }
 
 /* A framing error: answered once, then closed, and nothing behind it is read. */
@@ -885,6 +898,16 @@ static void conn_accept(int listener, int admin) {
     }
 }
 
+/* A stream of events that has been silent for long, because its prompt is long or the queue is, gets a comment: proxies and clients close what says
+ * nothing. One that is read too slowly has something to send and needs none. */
+static void conn_ping(conn *c) {
+    double silent = net.now - c->progress;
+    if (!c->streaming || !c->events_stream || c->out_at < c->out.len || server.cfg.ping_interval <= 0 || silent < (double)server.cfg.ping_interval) return;
+    stream_bytes(c, ":\n\n", 3);
+    c->progress = net.now;
+    conn_settle(c);
+}
+
 static void conn_sweep(void) {
     for (conn *c = net.list, *next; c; c = next) {
         next = c->next;
@@ -897,6 +920,8 @@ static void conn_sweep(void) {
             if (c->state == CONN_HEAD) memset(&c->head, 0, sizeof c->head);
             conn_refuse(c, e);
             conn_settle(c);
+        } else {
+            conn_ping(c);
         }
     }
 }
@@ -923,7 +948,8 @@ static struct {
     call *work_head, *work_tail; /* for the workers */
     call *news;                  /* for the event thread */
     int stop;
-} queue = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, NULL, NULL, 0};
+    int64_t step_began;          /* atomic: milliseconds of net.now's clock; 0: no step runs */
+} queue = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, NULL, NULL, 0, 0};
 
 static void wake_event_thread(void) {
     uint64_t one = 1;
@@ -1000,7 +1026,9 @@ static void *engine_main(void *unused) {
     (void)unused;
     while (!__atomic_load_n(&queue.stop, __ATOMIC_ACQUIRE)) {
         int busy = 0;
+        __atomic_store_n(&queue.step_began, (int64_t)(monotonic() * 1e3), __ATOMIC_RELEASE);
         if (llm_engine_step(server.engine, &busy)) server_log(LLM_LOG_ERROR, llm_last_error());
+        __atomic_store_n(&queue.step_began, 0, __ATOMIC_RELEASE);
         if (!busy) llm_engine_wait(server.engine, 0.2);
     }
     return NULL;
@@ -1159,17 +1187,10 @@ static void write_metrics(llm_text *t) {
  * >>answers   What llm_openai_next writes, put into HTTP.
  * ============================================================================ */
 
-/* Bytes of a stream: a chunk of HTTP/1.1, or just bytes up to the end of the connection. */
-static void stream_bytes(conn *c, const char *p, size_t n) {
-    char size[20];
-    if (!n) return;
-    if (c->head.minor == 1) llm_text_add(&c->out, size, (size_t)snprintf(size, sizeof size, "%zx\r\n", n));
-    llm_text_add(&c->out, p, n);
-    if (c->head.minor == 1) llm_text_str(&c->out, "\r\n");
-}
-
 static void stream_start(conn *c, const llm_openai_info *info) {
     c->streaming = 1;
+    c->events_stream = info->kind != LLM_OPENAI_GENERATE;
+    c->progress = net.now;
     c->close_after |= c->head.minor == 0;
     http_head_out(c, 200, info->kind == LLM_OPENAI_GENERATE ? "application/json" : "text/event-stream; charset=utf-8", -1,
                   "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
@@ -1201,6 +1222,25 @@ static void call_advance(call *k) {
         call_free(k);
     }
     llm_text_free(&t);
+}
+
+/* VLLM_ENGINE_ITERATION_TIMEOUT_S: when one step of the engine takes too long, whoever waits for it gets an error. The engine is kept: if the step ends,
+ * the server goes on. */
+static void watch_step(void) {
+    int64_t began = __atomic_load_n(&queue.step_began, __ATOMIC_ACQUIRE);
+    if (server.cfg.step_timeout <= 0 || !began || net.now - (double)began * 1e-3 < (double)server.cfg.step_timeout) return;
+    for (conn *c = net.list, *next; c; c = next) {
+        next = c->next;
+        call *k = c->call;
+        pthread_mutex_lock(&queue.mutex);
+        int waits = k && !k->preparing;
+        pthread_mutex_unlock(&queue.mutex);
+        if (!waits) continue;
+        llm_openai_fail(k->api, 500, "the engine did not finish a step in time");
+        server_log(LLM_LOG_ERROR, "a step of the engine takes too long: a request is failed");
+        call_advance(k);
+        conn_settle(c);
+    }
 }
 
 /* Everything on the news list. */
@@ -1969,8 +2009,8 @@ static void say_ready(void) {
     llm_engine_get_stats(server.engine, &s);
     snprintf(line, sizeof line, "%s: %s %s, %.0f M parameters, %.0f MiB; %s", server.cfg.model, info->family, info->file_type, (double)info->n_params / 1e6, (double)info->weight_bytes / 1048576, s.backend);
     server_log(LLM_LOG_INFO, line);
-    snprintf(line, sizeof line, "max_model_len %d, max_num_seqs %d, block_size %d, total_block_num:%lld (%lld tokens of KV), memory %.0f MiB, prefix caching %s", s.max_model_len, s.max_num_seqs,
-             s.block_size, (long long)s.total_blocks, (long long)s.total_blocks * s.block_size, (double)s.memory_bytes / 1048576, server.cfg.engine.disable_prefix_caching ? "off" : "on");
+    snprintf(line, sizeof line, "max_model_len %d, max_num_seqs %d, max_num_batched_tokens %d, block_size %d, total_block_num:%lld (%lld tokens of KV), memory %.0f MiB, prefix caching %s", s.max_model_len, s.max_num_seqs,
+             server.cfg.engine.max_num_batched_tokens ? server.cfg.engine.max_num_batched_tokens : 512, s.block_size, (long long)s.total_blocks, (long long)s.total_blocks * s.block_size, (double)s.memory_bytes / 1048576, server.cfg.engine.disable_prefix_caching ? "off" : "on");
     server_log(LLM_LOG_INFO, line);
     const llm_sampling *d = &server.service.defaults;
     snprintf(line, sizeof line, "sampling defaults: temperature %g, top_p %g, top_k %d, min_p %g, repetition_penalty %g; early stop %s", (double)d->temperature, d->top_p > 0 ? (double)d->top_p : 1.0,
@@ -2077,6 +2117,7 @@ static void event_loop(int listener, int metrics) {
         if (net.now - sweep > 0.25) {
             sweep = net.now;
             conn_sweep();
+            watch_step();
         }
     }
 }
