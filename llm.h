@@ -23822,6 +23822,7 @@ struct llm_openai_call {
 
 /* ---- writing JSON */
 
+/* A pattern says what an object looks like at a glance; what is put in is quoted here and nowhere else. */
 LLM_API void llm_text_format(llm_text *t, const char *pattern, ...) {
     va_list args;
     va_start(args, pattern);
@@ -23906,6 +23907,7 @@ static int llm__oai_failed(llm_openai_call *k, llm_result r, const char *param) 
     return 0;
 }
 
+/* The types are OpenAI's where it has one for the status. */
 LLM_API void llm_openai_error(llm_text *out, int status, const char *message, const char *param, const char *code) {
     static const struct { int status; const char *type; } types[] = {
         {401, "authentication_error"}, {403, "permission_error"}, {404, "not_found_error"}, {429, "rate_limit_error"}, {503, "overloaded_error"}};
@@ -23923,6 +23925,7 @@ static int llm__oai_get(const llm_json *d, int object, const char *name) {
     return llm_json_type_of(d, v) == LLM_JSON_NULL ? -1 : v;
 }
 
+/* 1 if the body has the member and it is not null. */
 static int llm__oai_has(const llm_openai_call *k, const char *name) { return llm__oai_get(k->body, 0, name) >= 0; }
 
 /* Ids of logits: the vocabulary with its padding. */
@@ -23949,6 +23952,7 @@ static int llm__oai_texts(llm_openai_call *k, const char *name, int v) {
     return 1;
 }
 
+/* Ids that end the answer, checked against the rows that logits have. */
 static int llm__oai_stop_ids(llm_openai_call *k, const char *name, int v) {
     const llm_json *d = k->body;
     int32_t n = 0, vocab = llm__oai_vocab(k->service);
@@ -23966,6 +23970,7 @@ static int llm__oai_stop_ids(llm_openai_call *k, const char *name, int v) {
     return 1;
 }
 
+/* Keys are ids as texts, since JSON has no other keys. */
 static int llm__oai_bias(llm_openai_call *k, const char *name, int v) {
     const llm_json *d = k->body;
     int32_t n = 0, vocab = llm__oai_vocab(k->service);
@@ -23990,6 +23995,7 @@ static int llm__oai_bias(llm_openai_call *k, const char *name, int v) {
     return 1;
 }
 
+/* include_usage: a last chunk with the usage; continuous_usage_stats: the usage so far in every chunk. */
 static int llm__oai_stream_options(llm_openai_call *k, const char *name, int v) {
     static const char *const flag[] = {"include_usage", "continuous_usage_stats"};
     int *const to[] = {&k->include_usage, &k->continuous_usage};
@@ -24002,6 +24008,7 @@ static int llm__oai_stream_options(llm_openai_call *k, const char *name, int v) 
     return 1;
 }
 
+/* Text is what there is; an answer that must be JSON cannot be promised, so it is refused rather than hoped for. */
 static int llm__oai_format(llm_openai_call *k, const char *name, int v) {
     const char *type = llm_json_str(k->body, llm_json_find(k->body, v, "type"), NULL);
     return (type && !strcmp(type, "text")) || llm__oai_bad(k, name, "%s: structured output is not currently supported", name);
@@ -24169,6 +24176,7 @@ static int llm__oai_part(llm_openai_call *k, const char *param, int part) {
     return llm_json_str(k->body, llm_json_find(k->body, part, type), NULL) || llm__oai_bad(k, param, "%s: a text part must have a text", param);
 }
 
+/* One message: a known role, and a content unless it may be missing (an assistant that only called tools). */
 static int llm__oai_message(llm_openai_call *k, int i, int m) {
     const llm_json *d = k->body;
     char param[40];
@@ -24226,6 +24234,7 @@ static int llm__oai_is_list(const llm_json *d, int v) {
     return llm_json_type_of(d, v) == LLM_JSON_ARRAY && (first == LLM_JSON_STRING || first == LLM_JSON_ARRAY);
 }
 
+/* What kind of prompt it is. Its ids are checked by submit, which walks through them anyway. */
 static int llm__oai_prompts(llm_openai_call *k) {
     int v = llm__oai_get(k->body, 0, "prompt"), n = llm_json_size(k->body, v);
     llm_json_type type = llm_json_type_of(k->body, v);
@@ -24289,6 +24298,7 @@ LLM_API int llm_openai_knows_model(const llm_openai_service *s, const char *name
     return !len || llm__str_eq(llm__s(name, len), "default") || llm__str_eq(llm__s(name, len), "null");
 }
 
+/* The name answers carry, and whether the body's may be served. A name too odd to quote is not quoted. */
 static int llm__oai_model(llm_openai_call *k) {
     const llm_openai_service *s = k->service;
     int v = llm__oai_get(k->body, 0, "model");
@@ -24306,6 +24316,7 @@ static int llm__oai_model(llm_openai_call *k) {
     return 0;
 }
 
+/* Renders probes through the template to learn what it can do, so it takes a moment: once a program, not once a call. */
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine) {
     const llm_model_info *info = llm_model_get_info(model);
     llm_engine_stats stats;
@@ -24326,6 +24337,7 @@ LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *mod
     snprintf(s->fingerprint, sizeof s->fingerprint, "b%016llx", (unsigned long long)llm__hash(all, (size_t)LLM__MIN(n, (int)sizeof all - 1), 1));
 }
 
+/* The JSON limits keep a hostile body cheap: 64 levels, 4 million values, no key twice. */
 LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_openai_kind kind, const char *body, size_t len, void *user) {
     static const char *const prefix[] = {"chatcmpl-", "cmpl-", "gen-", "tok-", "detok-", "tmpl-"};
     static const llm_json_limits limits = {64, 4 << 20, 1};
@@ -24457,6 +24469,7 @@ LLM_API llm_result llm_openai_render(const llm_openai_service *s, const llm_json
     return r;
 }
 
+/* In the stepping thread, with no lock of ours: only passed on. */
 static void llm__oai_news(void *user, llm_request *request) {
     llm_openai_call *k = (llm_openai_call *)user;
     (void)request;
@@ -24492,6 +24505,7 @@ static int llm__oai_submit_ids(llm_openai_call *k, llm_result r, llm_tokens *ids
     return 1;
 }
 
+/* A text as ids. Special tokens in it count: a rendered chat is full of them, and so may be a prompt of lm-eval. */
 static int llm__oai_submit_text(llm_openai_call *k, const char *text, size_t len) {
     llm_tokens ids;
     memset(&ids, 0, sizeof ids);
@@ -24517,6 +24531,7 @@ static int llm__oai_ids(llm_openai_call *k, const char *param, int list, llm_tok
     return ok;
 }
 
+/* One element of `prompt`. */
 static int llm__oai_submit_prompt(llm_openai_call *k, int v) {
     size_t n;
     llm_tokens ids;
@@ -24528,6 +24543,7 @@ static int llm__oai_submit_prompt(llm_openai_call *k, int v) {
 
 static int llm__oai_tokenizing(llm_openai_call *k);
 
+/* The arrays are sized once, before the first request runs: its news may come while the second is being tokenized. */
 LLM_API int llm_openai_submit(llm_openai_call *k) {
     if (k->info.status != 200) return 0;
     if (k->info.kind > LLM_OPENAI_GENERATE) return llm__oai_tokenizing(k);
@@ -24550,6 +24566,7 @@ LLM_API int llm_openai_submit(llm_openai_call *k) {
 /* JSON knows no infinity: OpenAI writes -9999. */
 static double llm__oai_shown(float logprob) { return logprob >= -9999 ? (double)logprob : -9999.0; }
 
+/* The prompt's tokens with their log-probabilities, if they were asked for. */
 static llm_output llm__oai_prompt_rows(const llm_request *request) {
     llm_output o;
     memset(&o, 0, sizeof o);
@@ -24558,6 +24575,7 @@ static llm_output llm__oai_prompt_rows(const llm_request *request) {
     return o;
 }
 
+/* One row: the token of an event. */
 static llm_output llm__oai_event_rows(const llm_event *e) {
     llm_output o;
     memset(&o, 0, sizeof o);
@@ -24657,6 +24675,7 @@ static void llm__oai_chat_token(const llm__oai_look *look, int32_t id, float log
     llm_text_free(&raw);
 }
 
+/* OpenAI's list of objects: a token with its bytes, and the likeliest at its place. */
 static void llm__oai_chat_logprobs(const llm__oai_look *look, const llm_output *o, llm_text *out) {
     llm_text_str(out, "{\"content\":[");
     for (size_t i = 0; i < o->n_token_ids && o->logprobs; i++) {
@@ -24697,6 +24716,7 @@ static void llm__oai_prompt_logprobs(const llm_openai_call *k, const llm_request
     llm_text_str(out, "]");
 }
 
+/* A stop string is told as text, a stop id as number, an end by EOS as null. */
 LLM_API void llm_openai_finish(llm_text *out, const llm_output *answer, int64_t chars) {
     llm_text_format(out, "'finish_reason':%q,'stop_reason':", llm_finish_str(answer->finish));
     if (answer->stop_reason || answer->stop_id < 0) llm_text_format(out, "%q", answer->stop_reason);
@@ -24736,6 +24756,7 @@ static void llm__oai_usage(const llm_openai_call *k, llm_text *out) {
     llm_openai_usage(out, prompt, completion, cached, reasoning);
 }
 
+/* What stands at the beginning of every object and chunk; the same id and time in all of a stream. */
 static void llm__oai_head(const llm_openai_call *k, const char *object, llm_text *out) {
     llm_text_format(out, "{'id':%q,'object':%q,'created':%l,'model':%q,'system_fingerprint':%q,'choices':[", k->id, object, k->created, k->model,
                     k->service->fingerprint);
@@ -24746,6 +24767,7 @@ static int llm__oai_is_end(const llm_openai_call *k, llm_finish finish, int32_t 
     return finish == LLM_FINISH_STOP && (stop_id >= 0 || llm_token_is_special(k->service->model, id));
 }
 
+/* The prompt as text, from its ids: what the model saw, not what was sent. */
 static void llm__oai_echo(const llm_openai_call *k, const llm_request *request, llm_text *out) {
     size_t n;
     const int32_t *ids = llm_request_prompt(request, &n);
@@ -24776,6 +24798,7 @@ static void llm__oai_payload(const llm_openai_call *k, const llm__oai_piece *p, 
     llm_text_str(out, whole ? ",\"refusal\":null}" : "}");
 }
 
+/* Index, text, log-probabilities, end; beside them what was asked for. */
 static void llm__oai_write_choice(const llm_openai_call *k, const llm_request *request, const llm__oai_piece *p, llm_text *out) {
     int chat = k->info.kind == LLM_OPENAI_CHAT, whole = !k->info.stream;
     llm__oai_lists l;
@@ -24835,6 +24858,7 @@ static void llm__oai_whole_choice(const llm_openai_call *k, int32_t r, int32_t i
     llm_text_free(&text);
 }
 
+/* The object of a finished call. /generate has only the texts, each with its prompt before it. */
 static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
     int chat = k->info.kind == LLM_OPENAI_CHAT, generate = k->info.kind == LLM_OPENAI_GENERATE;
     if (generate) llm_text_str(out, "{\"text\":[");
@@ -24861,6 +24885,7 @@ static void llm__oai_chunk(const llm_openai_call *k, llm_text *choice, llm_text 
     llm_text_str(out, "}\n\n");
 }
 
+/* A piece as one event. */
 static void llm__oai_piece_chunk(const llm_openai_call *k, int32_t r, const llm__oai_piece *p, llm_text *out) {
     llm_text choice = llm__text_none();
     llm__oai_write_choice(k, k->request[r], p, &choice);
@@ -24978,6 +25003,7 @@ static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
     return out->len > before;
 }
 
+/* Polls, and writes when there is something. Without a stream that is when all choices have ended. */
 LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
     llm_event e;
     int done = 1;

@@ -50,6 +50,7 @@ static llm_text cli_notes;                   /* lines that wait until the work h
 /* Remembers why something was refused; the value 0 makes "return cli_bad(...)" read as failure. */
 #define cli_bad(...) cli_refused(snprintf(cli_why, sizeof cli_why, __VA_ARGS__))
 
+/* Returns 0, whatever was printed. */
 static int cli_refused(int printed) {
     (void)printed;
     return 0;
@@ -107,6 +108,7 @@ static void cli_check(llm_result r) {
 /* The same for a call whose failure ends this input only. */
 static int cli_try(llm_result r) { return r == LLM_OK || cli_bad("%s", llm_last_error()); }
 
+/* Zeroed memory; without any the program ends. */
 static void *cli_alloc(size_t n, size_t size) {
     void *p = calloc(n ? n : 1, size);
     if (!p) cli_die(1, "memory: %zu times %zu bytes could not be had", n, size);
@@ -170,6 +172,7 @@ static size_t cli_utf8(const char *s, size_t n, int32_t *cp) {
     return len;
 }
 
+/* Seconds of a clock that never jumps. */
 static double cli_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -295,6 +298,7 @@ static void cli_options_init(cli_options *o) {
     o->by_name.note = cli_note;
 }
 
+/* Was this option said anywhere? Its value may equal the default. */
 static int cli_given(const cli_options *o, const char *name) {
     return o->given[llm_options_find(&o->by_name, name, strlen(name)) - cli_table];
 }
@@ -523,6 +527,7 @@ static void cli_show(const llm_event *event, llm_reasoning *r, int color, int *d
     llm_text_free(&answer);
 }
 
+/* Colours where a person looks, unless NO_COLOR (no-color.org) or the terminal says otherwise. */
 static int cli_color(int fd) {
     const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
     return isatty(fd) && !(no_color && *no_color) && !(term && !strcmp(term, "dumb"));
@@ -640,6 +645,7 @@ static void cli_prompt_ids(cli_session *c, int chop, llm_tokens *ids) {
     llm_text_free(&text);
 }
 
+/* The newline that echo puts behind a piped prompt is not part of it. */
 static int cli_cmd_generate(cli_session *c) {
     llm_tokens ids = {0};
     cli_prompt_ids(c, 1, &ids);
@@ -712,6 +718,7 @@ static int cli_cmd_chat(cli_session *c) {
 /* One input to its output. 0 with cli_why. */
 typedef int (*cli_convert_fn)(cli_session *c, const char *in, size_t n, llm_text *out);
 
+/* A text, or with --jsonl a JSON string, to a JSON array of ids. */
 static int cli_tokenize(cli_session *c, const char *in, size_t n, llm_text *out) {
     int flags = (c->o->add_special ? LLM_TOK_ADD_SPECIAL : 0) | (c->o->parse_special ? LLM_TOK_PARSE_SPECIAL : 0);
     llm_tokens ids = {0};
@@ -724,6 +731,7 @@ static int cli_tokenize(cli_session *c, const char *in, size_t n, llm_text *out)
     return ok;
 }
 
+/* An array of ids to their text, special tokens shown, or with --jsonl to a JSON string. */
 static int cli_detokenize(cli_session *c, const char *in, size_t n, llm_text *out) {
     llm_tokens ids = {0};
     llm_text text = {0};
@@ -749,6 +757,8 @@ static int cli_parse_time(const llm_json *doc, int node, int64_t *out) {
     return 1;
 }
 
+/* The context's members are the template's variables; `now` stands for the clock. With --jsonl an error is an answer
+ * too. */
 static int cli_render(cli_session *c, const char *in, size_t n, llm_text *out) {
     llm_render_options how = {0};
     llm_json *doc = NULL;
@@ -818,6 +828,7 @@ static int cli_cmd_render(cli_session *c) {
  * score: one request gives both the log-probabilities of the prompt and the first token after it.
  * --------------------------------------------------------------------------- */
 
+/* The likelier first, of equal ones the lower id: the order does not depend on the sort. */
 static int cli_compare_logprobs(const void *a, const void *b) {
     const llm_token_logprob *x = (const llm_token_logprob *)a, *y = (const llm_token_logprob *)b;
     return x->logprob > y->logprob ? -1 : x->logprob < y->logprob ? 1 : (x->id > y->id) - (x->id < y->id);
@@ -834,6 +845,7 @@ static void cli_add_top(llm_text *t, const llm_token_logprob *top, int n, int k)
     free(sorted);
 }
 
+/* perplexity = exp(-mean of the log-probabilities); the first token has none. */
 static int cli_cmd_score(cli_session *c) {
     const llm_token_logprob *top = NULL;
     const int32_t *counts = NULL;
@@ -903,6 +915,7 @@ static void cli_job_end(cli_job *job, int status, const char *request_id, llm_te
     job->call = NULL;
 }
 
+/* A line that is no request of ours: its answer is an error object. */
 static void cli_job_refuse(cli_job *job, int status, const char *why) {
     llm_text body = {0};
     llm_openai_error(&body, status, why, NULL, NULL);
@@ -916,6 +929,7 @@ static void cli_job_poll(cli_job *job) {
     if (llm_openai_next(job->call, &body)) cli_job_end(job, info->status, info->status == 200 ? info->id : NULL, &body);
 }
 
+/* Reads a line and submits its body. Whatever is wrong becomes the line's answer; the others go on. */
 static void cli_job_start(const llm_openai_service *service, cli_job *job, const char *line, size_t n, long number) {
     llm_json *doc = NULL;
     llm_text text = {0};
@@ -957,6 +971,7 @@ static void cli_open_service(cli_session *c, llm_openai_service *service) {
     if (o->reasoning_parser) service->reasoning = (llm_reasoning_kind)llm_reasoning_named(o->reasoning_parser);
 }
 
+/* The jobs are a ring: lines are read while there is room, answers are written while the oldest is done. */
 static int cli_cmd_batch(cli_session *c) {
     const cli_options *o = c->o;
     struct stat a, b;
@@ -1093,6 +1108,7 @@ typedef struct cli_reader {
     double seconds; /* of the fastest pass */
 } cli_reader;
 
+/* Reads its part four times, in step with the others. */
 static void *cli_read_memory(void *arg) {
     cli_reader *r = (cli_reader *)arg;
     uint64_t sums[16] = {0}; /* sixteen chains of additions: the loads are not waited for */
@@ -1222,6 +1238,7 @@ static void cli_bench_test(const cli_bench *b, int p, int n, int width) {
     free(rates), free(seqs), free(prompt);
 }
 
+/* A number of a list or of -p, which is a text for the other commands. */
 static int cli_bench_number(const char *flag, const char *text, int low) {
     int64_t n;
     if (!cli_whole(text, low, 1000000, &n)) cli_die(2, "%s: %s, a whole number from %d to 1000000 was expected", flag, cli_clip(text), low);
@@ -1230,6 +1247,7 @@ static int cli_bench_number(const char *flag, const char *text, int low) {
 
 static int cli_load_test(cli_session *c);
 
+/* Prepares what all tests share, then runs them in turn. Memory is taken for the widest. */
 static int cli_cmd_bench(cli_session *c) {
     cli_options *o = c->o;
     cli_bench b = {0};
@@ -1294,6 +1312,7 @@ typedef struct cli_call { /* one request in flight */
     char error[120]; /* "": it went well */
 } cli_call;
 
+/* A blocking socket to the server; -1: nobody answers. */
 static int cli_connect(const cli_load *load) {
     struct addrinfo hints = {0}, *list = NULL;
     int fd = -1;
@@ -1354,6 +1373,7 @@ static void cli_call_run(const cli_load *load, cli_call *call, int index) {
 
 static void cli_load_value(cli_load *load, int metric, double value) { load->values[metric][load->n_values[metric]++] = value; }
 
+/* One thread: takes the next request, waits for its time, measures it. */
 static void *cli_load_worker(void *arg) {
     cli_load *load = (cli_load *)arg;
     for (int i; (i = __atomic_fetch_add(&load->next, 1, __ATOMIC_RELAXED)) < load->n && !cli_interrupts;) {
@@ -1403,6 +1423,7 @@ static void cli_load_report(cli_load *load, double seconds) {
     cli_out(&t);
 }
 
+/* The base URL may end in /v1 or not. Requests start at once, or at random times of the given rate. */
 static int cli_load_test(cli_session *c) {
     const cli_options *o = c->o;
     static cli_load load;
@@ -1474,6 +1495,7 @@ static int cli_width(int32_t cp) {
     return 1;
 }
 
+/* Editing must not be buffered, or a key would show late. */
 static void cli_tty_write(const cli_editor *e, const char *s, size_t n) {
     for (ssize_t w; n; s += w > 0 ? w : 0, n -= w > 0 ? (size_t)w : 0) {
         w = write(e->fd, s, n);
@@ -1502,6 +1524,7 @@ static size_t cli_edit_next(const cli_editor *e, size_t at) {
     return at;
 }
 
+/* The place before the character that ends at `at`. UTF-8 could be walked backwards, marks not. */
 static size_t cli_edit_back(const cli_editor *e, size_t at) {
     size_t begin = 0;
     for (size_t next; (next = cli_edit_next(e, begin)) < at;) begin = next;
@@ -1593,6 +1616,7 @@ static void cli_edit_paste(cli_editor *e) {
     llm_text_free(&t);
 }
 
+/* Shows an older or newer line; the new one is kept while older ones are looked at. */
 static void cli_edit_history(cli_editor *e, int step) {
     int at = e->at + step;
     if (at < 0 || at > e->n_history) return;
@@ -1734,12 +1758,14 @@ typedef struct cli_talk {
     int n, color;      /* n: messages */
 } cli_talk;
 
+/* Adds a message; where the latest question ends is remembered for /regen. */
 static void cli_talk_push(cli_talk *k, const char *role, const char *text, size_t n) {
     cli_add_message(&k->messages, role, text, n);
     k->n++;
     if (!strcmp(role, "user")) k->asked = k->messages.len;
 }
 
+/* Forgets all but the system message. */
 static void cli_talk_reset(cli_talk *k) {
     const char *system = k->c->o->system;
     llm_text_free(&k->messages);
@@ -1800,6 +1826,7 @@ static void cli_talk_regen(cli_talk *k) {
     cli_talk_answer(k);
 }
 
+/* The conversation as {"messages": [...]}, which /load and the chat API read. */
 static void cli_talk_save(const cli_talk *k, const char *path) {
     FILE *f = fopen(path, "we");
     int ok = f && fprintf(f, "{\"messages\": [%s]}\n", k->messages.data ? k->messages.data : "") > 0;
@@ -1807,6 +1834,7 @@ static void cli_talk_save(const cli_talk *k, const char *path) {
     cli_say("", ok ? "%d messages saved" : "%d messages not saved: %s", k->n, strerror(errno));
 }
 
+/* What is no message with a role and a text is left out. A file that cannot be read changes nothing. */
 static void cli_talk_load(cli_talk *k, const char *path) {
     llm_json *doc = NULL;
     llm_text t = {0};
@@ -1859,6 +1887,7 @@ static void cli_talk_set(cli_talk *k, char *rest) {
     else if (opt->at == AT(system)) fputs("it counts from the next /reset on\n", stderr);
 }
 
+/* The model and what the next answer will be sampled with. */
 static void cli_talk_show(const cli_talk *k) {
     const llm_model_info *i = llm_model_get_info(k->c->model);
     const char *system = k->c->o->system;
@@ -1895,6 +1924,7 @@ static int cli_talk_command(cli_talk *k, char *line) {
     return 1;
 }
 
+/* Reads, answers, until Ctrl-D, /exit or two Ctrl-C. */
 static int cli_interactive(cli_session *c) {
     static cli_talk k;
     int interrupts = 0, leave = 0;
@@ -1957,6 +1987,7 @@ static const struct cli_command {
     {"convert-eagle", NULL, NULL},
 };
 
+/* --help: the commands, then the options by group. */
 static void cli_help(const cli_options *o) {
     static const char *const titles[] = {"Model and device", "Sampling", "Input and output", "Measuring"};
     llm_text t = {0};
@@ -1985,6 +2016,7 @@ static void cli_parse_word(cli_options *o, const char *word, const struct cli_co
     else cli_die(2, "%s: no such command or file; commands are chat, generate, score, tokenize, detokenize, render, batch, bench, info", cli_clip(word));
 }
 
+/* --config: options by name, weaker than the command line and the environment. */
 static void cli_read_config(cli_options *o) {
     llm_text text = {0};
     llm_json *doc = NULL;
@@ -2026,6 +2058,7 @@ static void cli_on_signal(int number) { /* the first interrupt is waited for unt
     if (number == SIGINT && ++cli_interrupts > 1) _exit(130);
 }
 
+/* Every command gets what was said and leaves its exit status. */
 int main(int argc, char **argv) {
     static cli_options options;
     cli_session c = {&options, NULL, NULL, {0}};

@@ -3,7 +3,9 @@
  *     ./llm_serve --port 8180
  *
  * One event thread (sockets and JSON), one engine thread (the model), a few workers (templates and tokenizing). Uses the public API
- * of llm.h only. Sections, bottom-up: >>server >>options >>http >>connections >>calls >>metrics >>answers >>page
+ * of llm.h only: what a request means and how its answer is written is its section >>openai; here are the sockets, the threads, the routes,
+ * the metrics and the page. A request's way: conn_read takes its bytes, http_parse_head its head, serve_request finds the route, route_call
+ * begins a call, a worker submits it, the engine steps, call_advance writes what is new, conn_flush sends it. Sections, bottom-up: >>server >>options >>http >>connections >>calls >>metrics >>answers >>page
  * >>routes >>main. */
 #define _GNU_SOURCE
 #include "llm.h"
@@ -56,6 +58,7 @@ static struct {
     volatile sig_atomic_t signals;
 } server;
 
+/* One line on standard error, with level and time, if the level is wanted. Any thread: stderr locks itself. */
 static void server_log(int level, const char *message) {
     static const char *const name[] = {"ERROR", "WARN", "INFO", "DEBUG"};
     if (level > server.cfg.log_level) return;
@@ -74,7 +77,9 @@ static void on_library_log(void *user, int level, const char *message) {
 
 /* ============================================================================
  * >>options   Flags: vLLM's names, with the aliases of FastDeploy, LMDeploy and llama.cpp.
- * ============================================================================ */
+ * ============================================================================
+ * The rows of the library's own structs are the library's (LLM_OPTIONS_*), so llm_cli spells them alike; here stand those of the server.
+ * Each option may also come as LLM_ARG_NAME from the environment, under a document's own variable ('$NAME'), or from --config. */
 
 #define IN_CFG(member) offsetof(configuration, member)
 
@@ -115,22 +120,26 @@ enum { N_OPTIONS = (int)(sizeof options_table / sizeof options_table[0]) };
 static unsigned char options_given[N_OPTIONS];
 static llm_options options = {options_table, N_OPTIONS, &server.cfg, options_given, NULL, NULL, {NULL, 0}};
 
+/* Ends the program before it serves: 2 for what was said wrongly, 1 for what could not be done. */
 static void die(int code, const char *message) {
     fprintf(stderr, "llm_serve: error: %s\n", message);
     exit(code);
 }
 
+/* Remarks of the option readers: accepted without effect, given twice. */
 static void on_note(void *user, const char *line) {
     (void)user;
     fprintf(stderr, "llm_serve: note: %s\n", line);
 }
 
+/* Was the option stored at this offset said anywhere? An explicit value may equal the default. */
 static int is_given(size_t at) {
     for (int i = 0; i < N_OPTIONS; i++)
         if (options_table[i].at == at && options_table[i].kind < LLM_OPTION_IGNORED && options_given[i]) return 1;
     return 0;
 }
 
+/* --help: the groups of the table, each option with its first spellings. */
 static void print_help(void) {
     static const char *const title[] = {"Model", "Network", "Engine and device", "Requests", "Other"};
     llm_text t = {0};
@@ -157,6 +166,7 @@ static char *read_small_file(const char *path) {
     return s;
 }
 
+/* --config: options by name, weaker than the command line and the environment. */
 static void read_config_file(const char *path) {
     char *text = read_small_file(path);
     llm_json *doc = NULL;
@@ -167,6 +177,7 @@ static void read_config_file(const char *path) {
     free(text);
 }
 
+/* --api-key-file: a key a line. Readable by everybody deserves a remark, not an error: it may be a container's secret. */
 static void read_keys(const char *path) {
     struct stat st;
     char *text = read_small_file(path);
@@ -178,6 +189,8 @@ static void read_keys(const char *path) {
     if (!n) die(2, "--api-key-file: no key in it");
 }
 
+/* Everything that is known before a socket is opened: argv, environment, file, in falling strength; then what
+ * contradicts itself. A mistake ends the program here, so that nothing has to be undone. */
 static void read_options(int argc, char **argv) {
     static char max_tokens[] = "--max-tokens";
     llm_option_list words = {NULL, 0};
@@ -255,10 +268,12 @@ static slice slice_of(const char *s) {
     return v;
 }
 
+/* Equal to a literal, byte by byte. Methods and paths are case-sensitive. */
 static int slice_is(slice a, const char *b) { return a.n == strlen(b) && !memcmp(a.p, b, a.n); }
 
 static int lower(int c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; }
 
+/* Equal but for ASCII case, whatever the locale: field names and tokens of HTTP. */
 static int slice_is_nocase(slice a, const char *b) {
     if (a.n != strlen(b)) return 0;
     for (size_t i = 0; i < a.n; i++)
@@ -291,6 +306,7 @@ typedef struct http_error {
     const char *message;
 } http_error;
 
+/* Keeps the error and returns 0, so that a check that fails ends in one line. */
 static int http_bad(http_error *e, int status, const char *message) {
     e->status = status;
     e->message = message;
@@ -320,6 +336,8 @@ static int http_decode_path(slice raw, http_head *h, http_error *e) {
     return 1;
 }
 
+/* Only the origin form is served (and * for OPTIONS): a proxy's absolute form names a host twice, which is one too
+ * many. */
 static int http_parse_target(slice target, http_head *h, http_error *e) {
     if (!target.n) return http_bad(e, 400, "empty request target");
     if (slice_is(target, "*") && slice_is(h->method, "OPTIONS")) return h->path = slice_of("*"), 1;
@@ -336,6 +354,7 @@ static int http_parse_target(slice target, http_head *h, http_error *e) {
     return http_decode_path(path, h, e);
 }
 
+/* METHOD SP target SP HTTP/1.x. The target may hold no space, so the last space ends it. */
 static int http_parse_request_line(slice line, http_head *h, http_error *e) {
     const char *space = (const char *)memchr(line.p, ' ', line.n);
     if (!space || space == line.p) return http_bad(e, 400, "bad request line");
@@ -355,6 +374,8 @@ static int http_parse_request_line(slice line, http_head *h, http_error *e) {
     return http_parse_target(rest, h, e);
 }
 
+/* Digits only: no sign, no blank, no 0x, no second one. Readings that differ between a proxy and us are how requests
+ * are smuggled. */
 static int http_parse_length(slice v, http_head *h, http_error *e) {
     int64_t n = 0;
     if (h->content_length >= 0) return http_bad(e, 400, "more than one Content-Length");
@@ -380,12 +401,14 @@ static int http_list_has(slice list, const char *word) {
     return 0;
 }
 
+/* The last word wins over the version's default. */
 static int http_parse_connection(slice v, http_head *h) {
     if (http_list_has(v, "close")) h->keep_alive = 0;
     else if (http_list_has(v, "keep-alive")) h->keep_alive = 1;
     return 1;
 }
 
+/* One Host, without the characters that would let it pass for a URL with a user or a path. */
 static int http_parse_host(slice v, http_head *h, http_error *e) {
     if (h->host.p) return http_bad(e, 400, "more than one Host");
     for (size_t i = 0; i < v.n; i++)
@@ -394,6 +417,8 @@ static int http_parse_host(slice v, http_head *h, http_error *e) {
     return 1;
 }
 
+/* Keeps what the server asks about and drops the rest. What would change the framing is checked here and refused when
+ * unknown. */
 static int http_parse_field(slice name, slice v, http_head *h, http_error *e) {
     if (slice_is_nocase(name, "content-length")) return http_parse_length(v, h, e);
     if (slice_is_nocase(name, "host")) return http_parse_host(v, h, e);
@@ -418,6 +443,7 @@ static int http_parse_field(slice name, slice v, http_head *h, http_error *e) {
     return 1;
 }
 
+/* name ':' value, with blanks around the value only. */
 static int http_parse_field_line(slice line, http_head *h, http_error *e) {
     size_t colon = 0;
     if (line.p[0] == ' ' || line.p[0] == '\t') return http_bad(e, 400, "folded header fields are refused");
@@ -471,6 +497,7 @@ typedef struct http_chunks {
     size_t overhead; /* bytes of extensions and trailers */
 } http_chunks;
 
+/* Advances by one byte that is not data. Sizes have at most 8 digits, so `left` cannot overflow. */
 static int http_chunk_byte(http_chunks *k, int c, http_error *e) {
     switch (k->state) {
     case CHUNK_SIZE:
@@ -597,6 +624,8 @@ static double monotonic(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+/* Tells epoll what we wait for: input unless a busy connection has read ahead enough, room for output only while there
+ * is some. */
 static void conn_watch(conn *c) {
     size_t ahead = c->in.len - c->in_at;
     uint32_t want = EPOLLRDHUP;
@@ -612,6 +641,7 @@ static void conn_watch(conn *c) {
 
 static void call_gone(struct call *call); /* the client is gone: cancel and forget the connection */
 
+/* Closes and frees. Requests that were being answered are cancelled: nobody is there to read. */
 static void conn_close(conn *c) {
     if (c->call) call_gone(c->call);
     close(c->fd);
@@ -675,12 +705,14 @@ static void http_head_out(conn *c, int status, const char *type, int64_t length,
     llm_text_str(t, c->close_after ? "Connection: close\r\n\r\n" : "\r\n");
 }
 
+/* A whole answer, after which the connection is free for its next request. HEAD gets the head of it. */
 static void http_answer(conn *c, int status, const char *type, slice body, const char *extra) {
     http_head_out(c, status, type, (int64_t)body.n, extra);
     if (!slice_is(c->head.method, "HEAD")) llm_text_add(&c->out, body.p, body.n);
     conn_answered(c);
 }
 
+/* OpenAI's error object with its status. */
 static void http_answer_error(conn *c, int status, const char *message, const char *param, const char *code) {
     llm_text t = {0};
     llm_openai_error(&t, status, message, param, code);
@@ -710,6 +742,7 @@ static void conn_refuse(conn *c, http_error e) {
 
 static void serve_request(conn *c); /* the request is whole: head and body */
 
+/* The request is whole. From here until conn_answered it has no deadline of ours: its length is the model's. */
 static void conn_body_done(conn *c) {
     c->state = CONN_BUSY;
     c->deadline = 0;
@@ -737,6 +770,8 @@ static void conn_read_body(conn *c) {
     }
 }
 
+/* A head of n bytes stands in `in`. Its slices live as long as head_text; then the body is awaited, however it is
+ * framed. */
 static void conn_head_done(conn *c, size_t n) {
     http_error e = {0, NULL};
     llm_text_add(&c->head_text, c->in.data + c->in_at, n);
@@ -865,6 +900,8 @@ static void conn_settle(conn *c) {
     conn_watch(c);
 }
 
+/* Accepts all that wait, bounded a turn so that open connections get theirs. Without descriptors one is kept in
+ * reserve to accept and close: else the listener would stay readable for ever. */
 static void conn_accept(int listener, int admin) {
     for (int turn = 0; turn < 256; turn++) {
         int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -951,6 +988,7 @@ static struct {
     int64_t step_began;          /* atomic: milliseconds of net.now's clock; 0: no step runs */
 } queue = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, NULL, NULL, 0, 0};
 
+/* An eventfd is a counter: any number of wakes before the next look are one. */
 static void wake_event_thread(void) {
     uint64_t one = 1;
     ssize_t n = write(net.wake, &one, sizeof one);
@@ -976,6 +1014,7 @@ static void on_call_news(void *user, llm_openai_call *api) {
     call_news((call *)user, 0);
 }
 
+/* In the event thread, when no worker holds it. Freeing the requests first means no news can put it back on the list. */
 static void call_free(call *k) {
     llm_openai_free(k->api);
     pthread_mutex_lock(&queue.mutex); /* no news can come any more: take it off the list */
@@ -988,6 +1027,7 @@ static void call_free(call *k) {
     free(k);
 }
 
+/* The connection is gone. Cancelled at once, also in the queue and in the middle of a prompt, streamed or not. */
 static void call_gone(call *k) {
     k->c = NULL;
     pthread_mutex_lock(&queue.mutex);
@@ -996,6 +1036,8 @@ static void call_gone(call *k) {
     if (!busy) call_free(k); /* else the worker's news brings it back to us */
 }
 
+/* Takes calls in the order of arrival. What a worker does grows with the prompt: a long one delays nobody but the
+ * other prompts. */
 static void *worker_main(void *unused) {
     (void)unused;
     for (;;) {
@@ -1022,6 +1064,7 @@ static void start_preparing(call *k) {
     pthread_mutex_unlock(&queue.mutex);
 }
 
+/* The one thread that steps the engine. Submitting wakes it. */
 static void *engine_main(void *unused) {
     (void)unused;
     while (!__atomic_load_n(&queue.stop, __ATOMIC_ACQUIRE)) {
@@ -1077,6 +1120,7 @@ static struct {
     uint64_t refused, prompt_tokens, generation_tokens, cached_tokens;
 } counters;
 
+/* One value into its bucket; the sums over buckets are made when they are asked for. */
 static void observe(int h, double v) {
     histogram *x = &histograms[h];
     int i = 0;
@@ -1086,6 +1130,7 @@ static void observe(int h, double v) {
     x->total++;
 }
 
+/* All figures of a prompt whose choices have ended. Only finished prompts count, as in vLLM. */
 static void count_request_end(const llm_openai_info *info, const llm_request *request) {
     llm_request_metrics m;
     int64_t generated = 0;
@@ -1112,6 +1157,7 @@ static void count_request_end(const llm_openai_info *info, const llm_request *re
     if (generated > 1) observe(H_TPOT, (m.finish_time - m.first_token_time) / (double)(generated - 1));
 }
 
+/* Called by llm_openai_next for every piece of news. */
 static void count_event(void *user, llm_openai_call *api, llm_request *request, const llm_event *e, double gap) {
     (void)user;
     if (gap > 0) observe(H_ITL, gap);
@@ -1120,23 +1166,27 @@ static void count_event(void *user, llm_openai_call *api, llm_request *request, 
     if (llm_request_done(request)) count_request_end(llm_openai_get_info(api), request);
 }
 
+/* Prometheus wants each family's help and type once, before its values. */
 static void metric_head(llm_text *t, const char *name, const char *help, const char *type) {
     char line[400];
     snprintf(line, sizeof line, "# HELP vllm:%s %s\n# TYPE vllm:%s %s\n", name, help, name, type);
     llm_text_str(t, line);
 }
 
+/* name{model_name=...,labels} value */
 static void metric_value(llm_text *t, const char *name, const char *labels, double v) {
     llm_text_format(t, "vllm:%s{model_name=%q%s} ", name, server.cfg.names.items[0], labels);
     llm_text_num(t, v);
     llm_text_str(t, "\n");
 }
 
+/* A family with one value. */
 static void metric(llm_text *t, const char *name, const char *help, const char *type, double v) {
     metric_head(t, name, help, type);
     metric_value(t, name, "", v);
 }
 
+/* Buckets are cumulative: each counts what is at most its bound. */
 static void write_histogram(llm_text *t, const histogram *h) {
     char name[80], label[64];
     uint64_t sum = 0;
@@ -1156,6 +1206,7 @@ static void write_histogram(llm_text *t, const histogram *h) {
     metric_value(t, name, "", h->sum);
 }
 
+/* Everything at /metrics. The names are vLLM's, so its boards and routers work. */
 static void write_metrics(llm_text *t) {
     llm_engine_stats s;
     char label[200];
@@ -1185,8 +1236,11 @@ static void write_metrics(llm_text *t) {
 
 /* ============================================================================
  * >>answers   What llm_openai_next writes, put into HTTP.
- * ============================================================================ */
+ * ============================================================================
+ * A call on the news list is advanced: whatever it has to say goes into its connection's output. Streams stop at 1 MiB that the reader has not
+ * taken; the engine keeps the rest, which is bounded by max_tokens. Errors are pieces like others, so there is one way out. */
 
+/* The status line of a stream goes out before the first token: a client sees that it was heard. */
 static void stream_start(conn *c, const llm_openai_info *info) {
     c->streaming = 1;
     c->events_stream = info->kind != LLM_OPENAI_GENERATE;
@@ -1644,7 +1698,9 @@ static void write_lines(llm_text *t, const char *const *line, size_t n) {
 
 /* ============================================================================
  * >>routes   What is served where.
- * ============================================================================ */
+ * ============================================================================
+ * Who may ask comes first: a key where one is set; a Host that is ours, since a page of another site could otherwise reach a server on loopback
+ * under a name of its own (DNS rebinding); an Origin that may read the answer (CORS). */
 
 /* Whether the engine is open. The loading thread says so last: who sees it sees all that it set up. */
 static int is_ready(void) { return __atomic_load_n(&server.ready, __ATOMIC_ACQUIRE); }
@@ -1657,6 +1713,7 @@ static int key_equal(slice a, const char *b) {
     return !diff;
 }
 
+/* Is a key of ours in Authorization or x-api-key? Without --api-key everybody is let in. */
 static int authorized(const conn *c) {
     slice key = c->head.api_key;
     int ok = !server.cfg.keys.n;
@@ -1678,6 +1735,7 @@ static slice host_part(slice v) {
     return v;
 }
 
+/* localhost, 127.0.0.0/8, ::1: names that no other machine can have. */
 static int is_loopback_name(slice v) {
     slice h = host_part(v);
     const char *rest = h.p + h.n, *end = v.p + v.n; /* behind the name: nothing, or a port */
@@ -1686,6 +1744,7 @@ static int is_loopback_name(slice v) {
     return slice_is_nocase(h, "localhost") || slice_is(h, "::1") || (h.n > 4 && !memcmp(h.p, "127.", 4) && strspn(h.p, "0123456789.") >= h.n);
 }
 
+/* Pages of which origin may call. Without --cors-origins those of this machine. */
 static int origin_allowed(slice origin) {
     for (int i = 0; i < server.cfg.origins.n; i++)
         if (!strcmp(server.cfg.origins.items[i], "*") || slice_is_nocase(origin, server.cfg.origins.items[i])) return 1;
@@ -1720,6 +1779,7 @@ static void common_headers(conn *c, llm_text *t) {
     if (info && info->ignored[0]) llm_text_format(t, "x-llm-ignored: %s\r\n", info->ignored);
 }
 
+/* OPTIONS before a page's real request: what it may send. Never asks for a key, as it cannot carry one. */
 static void answer_preflight(conn *c) {
     llm_text extra = {0};
     llm_text_str(&extra, "Access-Control-Allow-Methods: GET, POST, DELETE, OPTIONS\r\nAccess-Control-Allow-Headers: ");
@@ -1730,12 +1790,14 @@ static void answer_preflight(conn *c) {
     llm_text_free(&extra);
 }
 
+/* An answer made in place; frees it. */
 static void answer_text(conn *c, const char *type, llm_text *t) {
     slice body = {t->data ? t->data : "", t->len};
     http_answer(c, 200, type, body, NULL);
     llm_text_free(t);
 }
 
+/* 200 only when a request would be served: loading and shutting down are 503, which routers understand. */
 static void route_health(conn *c) {
     if (is_ready() && !net.draining) http_answer(c, 200, "application/json", slice_of("{\"status\":\"ok\"}"), NULL);
     else http_answer_error(c, 503, net.draining ? "Shutting down" : "Loading model", NULL, NULL);
@@ -1743,6 +1805,7 @@ static void route_health(conn *c) {
 
 static void route_version(conn *c) { http_answer(c, 200, "application/json", slice_of("{\"version\":\"" LLM_VERSION_STRING "\"}"), NULL); }
 
+/* vLLM's members and llama.cpp's meta: clients ask for one or the other. */
 static void add_model_card(llm_text *t, const char *name) {
     const llm_model_info *info = llm_model_get_info(server.model);
     llm_engine_stats s;
@@ -1753,6 +1816,7 @@ static void add_model_card(llm_text *t, const char *name) {
                     info->vocab_size, info->hidden_size, info->weight_bytes);
 }
 
+/* The served names; the path is accepted as a name but not listed. */
 static void route_models(conn *c) {
     llm_text t = {0};
     llm_text_str(&t, "{\"object\":\"list\",\"data\":[");
@@ -1764,6 +1828,7 @@ static void route_models(conn *c) {
     answer_text(c, "application/json", &t);
 }
 
+/* One model by any of its names. */
 static void route_model(conn *c, slice name) {
     llm_text t = {0};
     if (!llm_openai_knows_model(&server.service, name.p, name.n)) {
@@ -1784,6 +1849,7 @@ static void route_metrics(conn *c) {
     answer_text(c, "text/plain; version=0.0.4; charset=utf-8", &t);
 }
 
+/* What lm-eval needs to use this server's tokenizer instead of its own. */
 static void route_tokenizer_info(conn *c) {
     static const char *const name[4] = {"bos_token", "eos_token", "pad_token", "unk_token"};
     const llm_model_info *info = llm_model_get_info(server.model);
@@ -1800,6 +1866,7 @@ static void route_tokenizer_info(conn *c) {
     answer_text(c, "application/json", &t);
 }
 
+/* A file of the page. The policy lets it talk to this server only, and nothing else run in it. */
 static void answer_page(conn *c, const char *type, const char *const *line, size_t n) {
     llm_text t = {0};
     if (server.cfg.no_page) {
@@ -1827,6 +1894,7 @@ static void route_script(conn *c) { PAGE("text/javascript; charset=utf-8", page_
 
 /* ---- routes with a JSON body */
 
+/* A request with a body. Its fields are checked here, in the event thread; the rest goes to a worker. */
 static void route_call(conn *c, llm_openai_kind kind) {
     call *k = (call *)calloc(1, sizeof *k);
     if (k) k->api = llm_openai_begin(&server.service, kind, c->body.data ? c->body.data : "", c->body.len, k);
@@ -1875,6 +1943,8 @@ static slice plain_path(slice p) {
     return p;
 }
 
+/* curl -d says application/x-www-form-urlencoded unless told otherwise, and that is refused: a page of another site
+ * can send such a body without asking first. */
 static int body_is_json(const conn *c) {
     slice t = c->head.content_type;
     if (!t.n) return 1;
@@ -1885,6 +1955,7 @@ static int body_is_json(const conn *c) {
     return !semicolon || !memmem(semicolon, t.n - kind.n, "utf-16", 6);
 }
 
+/* The doors in their order: key, loading, shutting down, media type. */
 static void serve_route(conn *c, const route *r) {
     if (!r->open && !authorized(c)) http_answer_error(c, 401, "Unauthorized: send a valid key as Authorization: Bearer KEY", NULL, "invalid_api_key");
     else if (!r->early && !is_ready()) http_answer_error(c, 503, "Loading model", NULL, NULL);
@@ -1894,6 +1965,7 @@ static void serve_route(conn *c, const route *r) {
     else route_call(c, r->kind);
 }
 
+/* Finds the route. The metrics port serves /metrics and /health only. */
 static void serve_request(conn *c) {
     slice path = plain_path(c->head.path), method = c->head.method;
     int head = slice_is(method, "HEAD"), known = 0;
@@ -1930,8 +2002,10 @@ static void serve_request(conn *c) {
 
 /* ============================================================================
  * >>main   Listening, loading, the event loop, the end.
- * ============================================================================ */
+ * ============================================================================
+ * SIGTERM stops accepting, finishes what runs (--shutdown-timeout) and exits 0. All state is freed at the end so that leak checkers see leaks. */
 
+/* A Unix socket. One that is left behind by a server that is gone is replaced; one that answers is not. */
 static int listen_unix(const char *path) {
     struct sockaddr_un a;
     memset(&a, 0, sizeof a);
@@ -1951,6 +2025,8 @@ static int listen_unix(const char *path) {
     return fd;
 }
 
+/* The first address of the name that can be bound. With `first` the address goes into the banner and decides whether
+ * only this machine can reach us. */
 static int listen_tcp(const char *host, int port, int first) {
     struct addrinfo hints, *list = NULL;
     char service[8], why[300];
@@ -1989,6 +2065,8 @@ static int listen_tcp(const char *host, int port, int first) {
     return fd;
 }
 
+/* The first asks for a graceful end, the second SIGINT for an immediate one. Only what is async-signal-safe happens
+ * here. */
 static void on_signal(int s) {
     server.signals += 1 + (s == SIGINT && server.signals > 0);
     uint64_t one = 1;
@@ -1996,12 +2074,15 @@ static void on_signal(int s) {
     (void)n;
 }
 
+/* A line while loading, on a terminal; a signal cancels it. */
 static int on_progress(void *user, const char *what, double done) {
     (void)user;
     if (isatty(2)) fprintf(stderr, "\r%s %3.0f %%%s", what, done * 100, done >= 1 ? "\r\033[K" : "");
     return server.signals > 0;
 }
 
+/* What the flags, the model and the memory have come to, a line to paste, and on standard output the line that scripts
+ * wait for. */
 static void say_ready(void) {
     const llm_model_info *info = llm_model_get_info(server.model);
     llm_engine_stats s;
@@ -2066,6 +2147,7 @@ static void add_listener(int fd, void *tag) {
     epoll_ctl(net.epoll, EPOLL_CTL_ADD, fd, &ev);
 }
 
+/* What epoll says about a connection. */
 static void conn_event(conn *c, uint32_t events) {
     if (events & (EPOLLERR | EPOLLHUP)) {
         conn_close(c);
@@ -2079,12 +2161,14 @@ static void conn_event(conn *c, uint32_t events) {
     conn_settle(c);
 }
 
+/* Is anything still being answered or sent? */
 static int streams_left(void) {
     for (conn *c = net.list; c; c = c->next)
         if (c->call || c->out_at < c->out.len) return 1;
     return 0;
 }
 
+/* Sockets, news of calls, the clock. Returns when a shutdown is complete or its time is up. */
 static void event_loop(int listener, int metrics) {
     static char tag_listen, tag_metrics, tag_wake;
     double sweep = 0, drain_until = 0;
@@ -2122,6 +2206,7 @@ static void event_loop(int listener, int metrics) {
     }
 }
 
+/* The socket is bound before the model is loaded: a port in use is told at once, and /health answers from the start. */
 int main(int argc, char **argv) {
     pthread_t loader, worker[64];
     struct sigaction act;

@@ -161,6 +161,24 @@ def together(s):
     check("same bytes among others", all(x == alone for x in results), results)
 
 
+def waiting():
+    """A stream that waits is kept alive by comments; a step that takes too long fails who waits for it, and the server goes on."""
+    s = Server("--sse-ping-interval", "0.3", "--max-num-batched-tokens", "64", "--max-num-seqs", "1")
+    other = threading.Thread(target=lambda: s.post("/v1/completions", {"prompt": "word " * 1500, "max_tokens": 200, "ignore_eos": True}))
+    other.start()
+    time.sleep(0.2)
+    text = s.request("POST", "/v1/chat/completions", {**CHAT, "stream": True})[2]
+    other.join()
+    check("comments while it waits", text.count(b":\n\n") > 0 and text.endswith(b"data: [DONE]\n\n") and text.startswith((b"data: ", b":")), text[:200])
+    s.stop()
+    s = Server("--max-num-batched-tokens", "2048", "--max-num-seqs", "8", env={"VLLM_ENGINE_ITERATION_TIMEOUT_S": "0.02"})
+    status, answer = s.post("/v1/completions", {"prompt": "word " * 1800, "max_tokens": 1})
+    check("a step that takes too long", status == 500 and "step" in answer["error"]["message"], answer)
+    text = s.request("POST", "/v1/completions", {"prompt": "work " * 1800, "max_tokens": 1, "stream": True})[2].decode()
+    check("in a stream an error event", text.count("data: ") == 2 and "step" in text and text.endswith("data: [DONE]\n\n"), text)
+    check("the server is kept", s.request("GET", "/health")[0] == 200 and s.stop() == 0)
+
+
 def keys():
     s = Server("--api-key", "alpha", "beta")
     check("no key", s.request("GET", "/v1/models")[0] == 401)
@@ -184,6 +202,7 @@ def main():
     s = Server("--enable-early-stop", "--early-stop-config", '{"enable_early_stop":true, "window_size": 1000, "threshold": 0.9}', "--trust-remote-code", "--num-scheduler-steps=8")
     for part in (routes, answers, bad_inputs, framing, together, gone): part(s)
     check("SIGTERM", s.stop() == 0)
+    waiting()
     keys()
     flags()
     finish()
