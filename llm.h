@@ -13417,8 +13417,8 @@ typedef struct llm__finish {
 /* v = exp(v) for 16 values: e^x = 2^n e^r, |r| <= ln(2) / 2, and e^r by its series to r^7. */
 LLM__INLINE void llm__exp16(float *v) {
     for (int i = 0; i < LLM__ROWS; i++) {
-        float x = v[i] > 88 ? 88.0f : v[i] < -87 ? -87.0f : v[i];
-        float n = (x * 1.44269504f + 12582912.0f) - 12582912.0f; /* to the nearest integer: 1.5 * 2^23 leaves no bits for a fraction */
+        float x = v[i] > 88 ? 88.0f : v[i] < -87 ? -87.0f : v[i], number = x < 88 ? x : 88.0f; /* NaN has no integer, but stays NaN in r */
+        float n = (number * 1.44269504f + 12582912.0f) - 12582912.0f; /* to the nearest integer: 1.5 * 2^23 leaves no bits for a fraction */
         float r = x - n * 0.693359375f + n * 2.12194440e-4f, p = 1.0f / 5040;
         p = p * r + 1.0f / 720;
         p = p * r + 1.0f / 120;
