@@ -16793,11 +16793,6 @@ static int llm__has(const llm__loader *L, int slot) {
     return llm__loader_find(L, slot, 0, 0, name) != NULL;
 }
 
-/* A tensor that must be there is not. */
-static void llm__loader_missing(llm__loader *L, const char *name) {
-    if (!L->r) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s is missing", L->m->path, name);
-}
-
 /* Dimensions as text: "2, 3". */
 static void llm__shape_text(const int64_t *d, int n, char out[96]) {
     int at = 0;
@@ -16816,7 +16811,7 @@ static int llm__loader_fits(llm__loader *L, const llm__tensor *t, const int64_t 
     if (t->n_dims - skip == n - w && !memcmp(t->shape + skip, want + w, (size_t)(n - w) * sizeof *want)) return 1;
     llm__shape_text(t->shape, t->n_dims, found);
     llm__shape_text(want, n, expected);
-    if (!L->r) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s has shape (%s), (%s) expected", L->m->path, t->name.p, found, expected);
+    L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s has shape (%s), (%s) expected", L->m->path, t->name.p, found, expected);
     return 0;
 }
 
@@ -16826,7 +16821,7 @@ static int llm__loader_type(llm__loader *L, const llm__tensor *t) {
     const llm__type_desc *d = llm__type_info(t->type);
     int is_float = d && llm__word_in("F32 F16 BF16 F8_E4M3 F8_E5M2 F64", d->name);
     int ok = d && (d->block > 1 || is_float) && llm__type_readable(t->type);
-    if (!ok && !L->r)
+    if (!ok)
         L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s has type %s, which is not read as a weight", L->m->path, t->name.p,
                           d ? d->name : "unknown");
     return ok;
@@ -16835,16 +16830,16 @@ static int llm__loader_type(llm__loader *L, const llm__tensor *t) {
 /* gpt-oss as its publisher stores it: 4-bit values and exponents in two tensors. Put together as MXFP4 blocks of 17
  * bytes: an exponent, then bytes that hold element i and i + 16 (stored: 2i and 2i + 1). NULL: they do not fit, no
  * memory, or only checking. */
-static const uint8_t *llm__loader_mxfp4(llm__loader *L, int slot, const llm__tensor *blocks, int64_t values) {
+static const uint8_t *llm__loader_mxfp4(llm__loader *L, int slot, const llm__tensor *blocks, int64_t rows, int64_t cols) {
     char name[256];
     const uint8_t **made = &L->mxfp4[L->layer][slot == LLM__W_E_DOWN];
     snprintf(name, sizeof name, "%.*s_scales", (int)LLM__MIN(blocks->name.n - 7, (size_t)240), blocks->name.p);
     const llm__tensor *scales = llm__tensors_find(&L->m->source.tensors, name);
-    int64_t n = values / 32;
-    int ok = scales && blocks->type == LLM_TYPE_U8 && scales->type == LLM_TYPE_U8 && values % 32 == 0;
+    int64_t E = L->a->n_experts, n = E * rows * (cols / 32);
+    int ok = scales && blocks->type == LLM_TYPE_U8 && scales->type == LLM_TYPE_U8 && cols % 32 == 0;
     if (!ok || blocks->bytes != n * 16 || scales->bytes != n)
-        L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s and its _scales: MXFP4 of %lld values in %d experts expected", L->m->path,
-                          blocks->name.p, (long long)values, L->a->n_experts);
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s and its _scales: MXFP4 of %d experts of (%lld, %lld) expected", L->m->path,
+                          blocks->name.p, (int)E, (long long)rows, (long long)cols);
     if (L->r || !L->backend || *made) return *made;
     uint8_t *to = (uint8_t *)llm__arena_get(&L->keep, (size_t)n * 17);
     if (!to) L->r = llm__nomem();
@@ -16877,12 +16872,12 @@ static int llm__loader_seek(llm__loader *L, int slot, llm__slice which, int64_t 
     s->stored_cols = s->transposed ? rows : cols;
     if (L->m->dummy || L->r) return !L->r;
     const llm__tensor *t = llm__loader_find(L, slot, (int)which.first, bias, name);
-    if (!t) return llm__loader_missing(L, name), 0;
+    if (!t) return L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s is missing", L->m->path, name), 0;
     int stacked = which.size > 1 && t->n_dims > 1 + matrix; /* all in one tensor: one dimension more */
     s->type = t->type;
     s->data = t->data;
     if (llm__ends_with(t->name.p, "_blocks")) {
-        s->data = llm__loader_mxfp4(L, slot, t, which.size * rows * cols);
+        s->data = llm__loader_mxfp4(L, slot, t, rows, cols);
         s->type = LLM_TYPE_MXFP4;
         s->transposed = 0;
         s->stored_cols = cols;
@@ -16997,8 +16992,7 @@ typedef struct llm__net_config {
     const llm_model *model;
     const llm_backend *backend;
     llm_backend_ctx *ctx;
-    int n_ranks, max_rows, max_out, page_tokens;
-    llm_compute compute;
+    int n_ranks, max_rows, max_out;
     llm_progress_fn progress;
     void *progress_user;
 } llm__net_config;
@@ -22402,8 +22396,6 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     n.n_ranks = b.n_ranks;
     n.max_rows = b.max_rows;
     n.max_out = b.max_out;
-    n.page_tokens = c->block_size;
-    n.compute = c->dtype;
     n.progress = c->progress;
     n.progress_user = c->progress_user;
     return llm__net_open(&n, &e->net);

@@ -41,8 +41,6 @@ static llm_result tm_open(tm_run *t, const char *path, const llm_model_config *m
     nc.ctx = t->ctx;
     nc.n_ranks = ranks;
     nc.max_rows = nc.max_out = max;
-    nc.page_tokens = 32;
-    nc.compute = compute;
     if (!r) r = llm__net_open(&nc, &t->net);
     int n_layers = r ? 0 : llm__net_kv_layers(t->net, &layers);
     if (!r) r = be->kv_open(t->ctx, n_layers, layers, 32, bc.max_pages_per_seq);
