@@ -7,8 +7,10 @@ Needs a model: one of ../shared/checkpoints or models/; what has none is skipped
 import json
 import math
 import os
+import random
 import resource
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -235,6 +237,58 @@ def test_hostile_weights():
         refused("a missing shard", 1, "generate", "-m", path, "-p", "a", says=["model-00001-of-00002.safetensors: no such file"])
         os.remove(os.path.join(path, "config.json"))
         refused("no config.json", 1, "generate", "-m", path, "-p", "a", says=["no config.json there"])
+
+
+def test_mxfp4():
+    """gpt-oss as its publisher stores it (4-bit experts in _blocks and _scales) against the same values as bfloat16."""
+    source = os.path.join(ROOT, "..", "shared", "checkpoints", "gpt_oss")
+    if not os.path.exists(source):
+        return skip("MXFP4: no ../shared")
+    with open(os.path.join(source, "model.safetensors"), "rb") as f:
+        data = f.read()
+    n = int.from_bytes(data[:8], "little")
+    header, body = json.loads(data[8:8 + n]), data[8 + n:]
+    config = json.load(open(os.path.join(source, "config.json")))
+    config.update(intermediate_size=64)
+    experts, hidden, ff = config["num_local_experts"], config["hidden_size"], 64
+    values = [0, 0.5, 1, 1.5, 2, 3, 4, 6]
+    bf16 = lambda x: struct.pack("<f", x)[2:]
+    dice = random.Random(1)
+    packed, plain = {}, {}
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        if name.endswith("_bias") and "experts" in name:
+            rows = 2 * ff if "gate_up" in name else hidden
+            packed[name] = plain[name] = ("BF16", [experts, rows], b"".join(bf16(dice.uniform(-0.1, 0.1)) for _ in range(experts * rows)))
+        elif "experts" in name:
+            rows, cols = (2 * ff, hidden) if "gate_up" in name else (hidden, ff)
+            nibbles = [dice.randrange(16) for _ in range(experts * rows * cols)]
+            scales = [dice.randrange(118, 123) for _ in range(len(nibbles) // 32)]
+            packed[name + "_blocks"] = ("U8", [experts, rows, cols // 32, 16], bytes(a | b << 4 for a, b in zip(nibbles[::2], nibbles[1::2])))
+            packed[name + "_scales"] = ("U8", [experts, rows, cols // 32], bytes(scales))
+            real = [(-1 if v & 8 else 1) * values[v & 7] * 2.0 ** (scales[i // 32] - 127) for i, v in enumerate(nibbles)]
+            plain[name] = ("BF16", [experts, cols, rows], b"".join(bf16(real[(e * rows + r) * cols + c]) for e in range(experts) for c in range(cols) for r in range(rows)))
+        else:
+            packed[name] = plain[name] = (entry["dtype"], entry["shape"], body[entry["data_offsets"][0]:entry["data_offsets"][1]])
+    scores = []
+    with tempfile.TemporaryDirectory() as d:
+        for kind, tensors in (("packed", packed), ("plain", plain)):
+            folder = os.path.join(d, kind)
+            os.mkdir(folder)
+            at, entries = 0, {}
+            for name, (dtype, shape, raw) in tensors.items():
+                entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(raw)]}
+                at += len(raw)
+            text = json.dumps(entries).encode()
+            with open(os.path.join(folder, "model.safetensors"), "wb") as f:
+                f.write(len(text).to_bytes(8, "little") + text + b"".join(raw for _, _, raw in tensors.values()))
+            json.dump(config, open(os.path.join(folder, "config.json"), "w"))
+            for ranks in ("1", "2"):
+                r = run("score", "-m", folder, "--tokenizer", TINY, "--token-ids", "[5, 9, 2, 7, 1, 30, 12, 8]", "--json", "--dtype", "float32", "-tp", ranks, "--device", "cpu")
+                if check("%s, %s ranks" % (kind, ranks), r.code == 0, r):
+                    scores.append(json.loads(r.out)["logprobs"][1:])
+    check("MXFP4 is what it says", len(scores) == 4 and all(abs(a - b) < 1e-3 for s in scores for a, b in zip(s, scores[0])) and len(set(scores[0])) > 3, scores)
 
 
 def test_hostile_files():
