@@ -10855,6 +10855,7 @@ static llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *
     const llm__tensor **at = LLM__NEW(const llm__tensor *, n);
     if (!at) return llm__nomem();
     for (size_t i = 0; i < n; i++) at[i] = &t->item[first + i];
+    /* in the order of their places each tensor has only its neighbour to be compared with */
     qsort((void *)at, n, sizeof *at, llm__tensor_order);
     for (size_t i = 0; i < n && !r; i++) {
         int ok = 1;
@@ -11047,6 +11048,7 @@ static llm_result llm__gguf_read_kv(llm__cursor *c, llm__gguf *g) {
     kv.data = c->data + c->at;
     int bytes = llm__gguf_size_of(kv.type);
     size_t left = c->size - c->at;
+    /* divided, not multiplied: count * bytes may wrap around */
     if (kv.count > left / (size_t)(bytes ? bytes : 8))
         return llm__bad(c->path, "key", kv.key, "%zu values are more than the %zu bytes left hold: truncated or malformed",
                         (size_t)kv.count, left);
@@ -11079,6 +11081,7 @@ static llm_result llm__gguf_read_tensor(llm__cursor *c, uint32_t alignment, llm_
     x.type = (int32_t)(uint32_t)llm__cursor_uint(c, 4, "a tensor's type");
     x.offset = llm__cursor_uint(c, 8, "a tensor's offset");
     if (c->r) return c->r;
+    /* an unknown type is no error here: the file can still be listed, and who needs the tensor will say so */
     if (x.type >= 1000) x.type = -1; /* numbers of ours that no GGUF file may name */
     if (x.offset % alignment) return llm__bad(c->path, "tensor", name, "offset %zu is no multiple of %u", (size_t)x.offset, alignment);
     return llm__tensors_add(tensors, c->path, name, &x);
@@ -11108,6 +11111,7 @@ static llm_result llm__gguf_read_head(llm__cursor *c, llm__gguf *g, uint64_t *n_
     *n_tensors = llm__cursor_uint(c, 8, "the number of tensors");
     *n_kv = llm__cursor_uint(c, 8, "the number of keys");
     if (c->r) return c->r;
+    /* both loops below run as often as the file says, so it must be able to hold as much */
     size_t left = c->size - c->at, most_kv = LLM__MIN((size_t)65536, left / 14), most_tensors = LLM__MIN((size_t)1000000, left / 33);
     if (*n_kv <= most_kv && *n_tensors <= most_tensors) return LLM_OK;
     return llm__error(LLM_ERR_FORMAT, "%s: %zu keys and %zu tensors claimed, at most %zu and %zu expected in %zu bytes", c->path,
@@ -11205,6 +11209,7 @@ static llm_result llm__safetensors_item(const char *path, const llm_json *doc, i
     if (llm_json_size(doc, places) != 2 || !llm_json_int(doc, first, &begin) || !llm_json_int(doc, last, &end) || begin < 0 || end < begin)
         return llm__bad(path, "tensor", name, "data_offsets: two ascending whole numbers expected");
     x.offset = (uint64_t)begin;
+    /* the length is said twice, by the shape and by the offsets */
     llm_result r = llm__tensors_add(tensors, path, name, &x);
     if (r || x.bytes == end - begin) return r;
     return llm__bad(path, "tensor", name, "data_offsets hold %lld bytes, %s of its shape needs %lld", (long long)(end - begin), type,
@@ -11250,8 +11255,16 @@ LLM__UNUSED static llm_result llm__safetensors_parse(const char *path, const uin
 }
 
 /* ---- The source: everything a model is opened from ----
- * Opened in this order: settings and tensors, tokenizer_config.json, the tokenizer, special ids and stop ids (they
- * need the tokenizer), the chat template. It owns all of it; close takes it down whole, after a failed opening too.
+ * A GGUF file has all of it in one: keys general.*, ARCHITECTURE.* (shapes), tokenizer.ggml.* (the vocabulary),
+ * tokenizer.chat_template, then the tensors. A folder has a file for each:
+ *   config.json                        shapes and switches; read by >>model
+ *   generation_config.json             ids that end an answer, and how the publisher wants it sampled; may be absent
+ *   model.safetensors                  the tensors, or shards of them with model.safetensors.index.json
+ *   tokenizer.json, tokenizer.model, *.tiktoken    one of them; read by >>tokenizer
+ *   tokenizer_config.json              names of special tokens, and in many models the chat template
+ *   chat_template.jinja                the template where it is not there
+ * Opened in this order: settings and tensors, tokenizer_config.json, the tokenizer, special ids and stop ids (they need
+ * the tokenizer), the chat template. The source owns all of it; close takes it down whole, after a failed opening too.
  * Paths, texts and the keys of GGUF files lie in its arena. */
 
 typedef struct llm__source {
@@ -11331,7 +11344,8 @@ static int llm__split_number(const llm__gguf *g, const char *key, int absent) {
     return v < 0 || v > 65535 ? -1 : (int)v;
 }
 
-/* A GGUF file and, if it is split, its other parts; each says which part of how many it is. */
+/* A GGUF file and, if it is split, its other parts; each says which part of how many it is. The first has the keys;
+ * the others are opened by the names that follow from its own, so nothing in a file can make us open another. */
 static llm_result llm__source_gguf(llm__source *s, const char *path) {
     llm_result r = llm__source_gguf_file(s, path, &s->tensors, &s->gguf);
     if (r) return r;
@@ -11410,6 +11424,7 @@ static llm_result llm__source_shards(llm__source *s, const char *folder, const l
         name.p = llm_json_str(index, v, &name.n);
         int plain =
             name.p && llm__plain_text(name, 255) && name.p[0] != '.' && !strchr(name.p, '/') && llm__ends_with(name.p, ".safetensors");
+        /* thousands of tensors name a few shards: each is opened once */
         int put = plain ? llm__map_put(&seen, name, 0) : 0;
         if (!plain)
             r = llm__error(LLM_ERR_FORMAT, "%s: weight_map: \"%.100s\": the plain name of a .safetensors file expected", folder,
@@ -11543,6 +11558,7 @@ static llm_result llm__source_tokenizer(llm__source *s, const llm_model_config *
     if (!r && s->vocab_gguf) r = llm__source_vocab(s, path, &v);
     if (r) return r;
     if (s->vocab_gguf) return llm__tokenizer_open_gguf(&v, &s->log, &s->tokenizer);
+    /* random weights need no words: a bare folder will do */
     r = llm__tokenizer_open_path(path, &s->log, &s->tokenizer);
     if (r != LLM_ERR_IO || !cfg->dummy_weights || cfg->tokenizer) return r;
     llm__log(&s->log, LLM_LOG_WARN, "%s", llm_last_error());
@@ -11592,6 +11608,7 @@ static llm_result llm__special_find(llm__source *s, const char *name, int32_t ow
     if (*id < 0) *id = llm__json_first_id(s->generation_config, id_key);
     if (*id < 0) *id = llm__json_first_id(s->config, id_key);
     if (*id < 0) *id = own;
+    /* no tokenizer_config.json: a GGUF file, or an old folder; then the text is what the id stands for */
     if (!s->tokenizer_config && s->tokenizer && *id >= 0) {
         r = llm__tokenizer_piece(s->tokenizer, *id, &piece);
         text = llm__s(piece.data, piece.len);
@@ -11660,7 +11677,8 @@ static llm_result llm__source_specials(llm__source *s) {
 /* ---- The chat template ----
  * In the order in which Hugging Face looks: chat_template.jinja (others of its kind:
  * additional_chat_templates/NAME.jinja), chat_template.json, tokenizer_config.json; in a GGUF file
- * tokenizer.chat_template and tokenizer.chat_template.NAME. */
+ * tokenizer.chat_template and tokenizer.chat_template.NAME. Models have up to three: the usual one, one for tool use,
+ * one for retrieval. A template is a program from a stranger: it is parsed here and run by >>template, with fuel. */
 
 /* Keeps a text as the template; .p NULL: there was none. */
 static llm_result llm__template_keep(llm__source *s, llm__str text) {
@@ -11729,6 +11747,7 @@ static llm_result llm__source_template(llm__source *s, const llm_model_config *c
     if (!r && !s->chat_template_text && (given || cfg->chat_template_name))
         r = llm__error(LLM_ERR_ARG, "%s: it has no chat template named \"%.64s\"", given ? given : s->path, name);
     if (r || !s->chat_template_text) return r;
+    /* parsed once, here; a template that cannot be parsed is not a reason to refuse the weights */
     r = llm_template_open(s->chat_template_text, strlen(s->chat_template_text), &s->chat_template);
     if (!r || r == LLM_ERR_NOMEM || given) return r;
     s->chat_template_error = llm__arena_str(&s->arena, llm__s(llm_last_error(), strlen(llm_last_error())));
@@ -11860,6 +11879,7 @@ LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_tex
     llm_text_str(&repo, slash ? "--" : "");
     llm_text_str(&repo, slash ? slash + 1 : "");
     if (!repo.failed) refs = llm__path_join(repo.data, "refs/main"), snapshots = llm__path_join(repo.data, "snapshots");
+    /* a snapshot that main names may be gone, or was never fetched whole: then the newest one */
     if (refs && snapshots && llm__hub_main(refs, rev)) found = llm__path_join(snapshots, rev);
     int there = found && llm__path_kind_of(found) == LLM__PATH_DIR;
     if (!there) LLM_FREE(found), found = NULL;
@@ -15808,7 +15828,9 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
  * lists them all in one string, "hidden_size n_embd .embedding_length": words with a dot are GGUF keys (without the
  * architecture that they begin with), the others are spellings of config.json, most usual first. It also says what is
  * believed when nothing is there, and which range makes sense. Nobody checks a value twice: what a question lets
- * through is safe to compute with. */
+ * through is safe to compute with.
+ *   a->n_heads = llm__fact_int(f, "num_attention_heads n_head .attention.head_count", LLM__MUST, 1, 4096);
+ * reads: it must be there, as a whole number from 1 to 4096; else the model is refused by the name that its file uses. */
 
 #define LLM__MUST INT64_MIN /* as the fallback of a whole number: it must be there */
 
@@ -15936,6 +15958,7 @@ static int llm__fact_list(const llm__facts *f, const char *key) { return llm_jso
 /* Facts with an object of config.json put before the others. */
 static llm__facts llm__facts_in(const llm__facts *f, int object) {
     llm__facts in = *f;
+    /* there is always room: the root, text_config, and one more */
     if (llm_json_type_of(f->json, object) != LLM_JSON_OBJECT) return in;
     for (int i = in.n_nodes++; i > 0; i--) in.node[i] = in.node[i - 1];
     in.node[0] = object;
@@ -15953,7 +15976,13 @@ static llm__facts llm__facts_in(const llm__facts *f, int object) {
  *   4. add names of its tensors to LLM__SLOTS
  *   5. make a tiny checkpoint with random weights and compare the logits with the reference, on one rank and on two */
 
-/* What neither config.json nor GGUF metadata say, because the code of each family knows it. A flag is a habit: where
+/* PAIRS_GGUF: llama.cpp's converters reorder the rows of q and k of some families, so that in a head of d rows the
+ * i-th of the first half is followed by the i-th of the second:
+ *   folder  0 1 2 ... d/2-1 | d/2 ... d-1      pairs (i, i + d/2)
+ *   GGUF    0 d/2 1 d/2+1 2 d/2+2 ...          pairs (2i, 2i + 1)
+ * Scores are the same, for q and k are reordered alike. Nothing is reordered back here: the pass turns the other pairs.
+ *
+ * What neither config.json nor GGUF metadata say, because the code of each family knows it. A flag is a habit: where
  * the config has a word for it, the config decides, and llm__arch_switches writes the decision back into arch.flags. */
 enum {
     LLM__LAYER_NORM = 1,       /* LayerNorm, else RMSNorm */
@@ -16209,6 +16238,7 @@ static void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *
     a->norm = a->flags & LLM__LAYER_NORM ? LLM_NORM_LAYER : LLM_NORM_RMS;
     a->norm_bias = a->norm == LLM_NORM_RMS ? -1 : (a->flags & LLM__ALL_BIAS) != 0;
     a->qk_norm = a->flags & LLM__QK_HEAD ? LLM_QK_NORM_HEAD_RMS : a->flags & LLM__QK_WHOLE ? LLM_QK_NORM_WHOLE_RMS : LLM_QK_NORM_NONE;
+    /* GGUF has no word for q/k norms: if there is one, its length tells whether it spans a head or the whole width */
     const llm__tensor *norm = a->gguf ? llm__tensors_find(tensors, "blk.0.attn_q_norm.weight") : NULL;
     if (norm && !a->qk_norm) a->qk_norm = norm->shape[0] == a->head_dim ? LLM_QK_NORM_HEAD_RMS : LLM_QK_NORM_WHOLE_RMS;
     if (norm && norm->n_dims > 1) a->qk_norm = LLM_QK_NORM_HEAD_LAYER;
@@ -16219,6 +16249,7 @@ static void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *
     a->tied = llm__fact_bool(f, "tie_word_embeddings", -1);
     a->sinks = llm__arch_is(a, "gpt_oss");
     a->act = a->family->act;
+    /* Gemma's first config.json says gelu and its code takes the tanh form whatever it says */
     llm__fact_str(f, "hidden_activation hidden_act activation_function activation", text);
     if (text[0] && a->act != LLM_ACT_SWIGLU_OAI && !llm__arch_is(a, "gemma")) a->act = llm__act_of(f, text);
     a->act_limit = (float)llm__fact_num(f, "swiglu_limit", 7, 1e-3, 1e6);
@@ -16262,6 +16293,7 @@ static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     if (minicpm) divisor = a->hidden / llm__fact_num(f, "dim_model_base", a->hidden, 1, big);
     if (a->gguf && (a->flags & LLM__DIVIDE_LOGITS) && scale > 0) divisor = scale, scale = 1;
     a->logit_scale = (float)(scale / divisor);
+    /* scores are divided by the root of the head's width, but in the largest Gemmas by that of the hidden size's share */
     double query = a->head_dim; /* attention scale = 1 / sqrt(query) */
     if (gemma2 && a->n_layers == 46) query = (double)a->hidden / a->n_heads; /* the 27B of Gemma 2 and 3 */
     if (a->gguf && llm__arch_is(a, "gemma3_text") && a->n_layers == 62) query = (double)a->hidden / a->n_heads;
@@ -16351,6 +16383,7 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
     int64_t from = qwen ? llm__fact_int(f, "max_window_layers", 28, 0, 1 << 20) : 0;
     int64_t interval = llm__fact_int(f, "no_rope_layer_interval", 4, 1, 1 << 20);
     if (!llm__fact_bool(f, "use_sliding_window", !qwen && !smol)) window = 0;
+    /* what the config lists layer by layer beats the pattern, and the pattern is what the family's code has when all is silent */
     for (int i = 0; i < a->n_layers; i++) {
         llm__arch_layer *l = &a->layer[i];
         int64_t uses_rope = !smol || (i + 1) % interval != 0;
@@ -16393,7 +16426,8 @@ static double llm__yarn_all(llm__facts *f, const char *key) {
 }
 
 /* YaRN (Peng et al. 2023): frequencies that turn often within the original length stay, slow ones are divided by the
- * factor, between them a ramp. */
+ * factor, between them a ramp. The i-th frequency turns `original * base^(-2i/d) / 2 pi` times; solved for i, "fast" and
+ * "slow" turns give the ramp's two ends. DeepSeek corrects the multiplier by a second one (mscale / mscale_all_dim). */
 static void llm__rope_yarn(llm__facts *f, const llm__arch *a, double base, double factor, double original, llm__rope *out) {
     const double two_pi = 2 * 3.14159265358979323846;
     double fast = llm__fact_num(f, "beta_fast .rope.scaling.yarn_beta_fast", 32, 1e-3, 1e6);
@@ -16401,7 +16435,6 @@ static void llm__rope_yarn(llm__facts *f, const llm__arch *a, double base, doubl
     double all = llm__yarn_all(f, "mscale_all_dim"), mscale = llm__yarn_all(f, "mscale");
     double usual = mscale > 0 && all > 0 ? llm__yarn_mscale(factor, mscale) / llm__yarn_mscale(factor, all) : llm__yarn_mscale(factor, 1);
     int truncate = llm__fact_bool(f, "truncate", !llm__arch_is(a, "gpt_oss")), d = a->rope_dim;
-    /* the frequencies' numbers that turn `fast` and `slow` times within the original length: solved for i */
     double low = d * log(original / (fast * two_pi)) / (2 * log(base)), high = d * log(original / (slow * two_pi)) / (2 * log(base));
     low = LLM__MAX(truncate ? floor(low) : low, 0);
     high = LLM__MIN(truncate ? ceil(high) : high, d - 1);
@@ -16474,10 +16507,12 @@ static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tens
     int half = a->rope_dim / 2;
     base = llm__fact_num(f, local ? ".rope.freq_base_swa" : "rope_theta rotary_emb_base rope_base .rope.freq_base", base, 1.0001, 1e18);
     if (llm__arch_is(a, "chatglm")) base *= llm__fact_num(f, "rope_ratio", 1, 1e-3, 1e6);
+    /* w[i] = base^(-2i/d): from one turn in 2 pi tokens down to one in 2 pi * base */
     for (int i = 0; i < half; i++) out->inv_freq[i] = (float)pow(base, -2.0 * i / a->rope_dim);
     out->n_variants = 1;
     out->scale[0] = out->scale[1] = 1;
     if (local) return;
+    /* the scheme: an older word and a newer one; without any, or with a name that says none, nothing is stretched */
     llm__fact_str(f, "rope_type type .rope.scaling.type", type);
     llm__rope_divide(f, tensors, "", "rope_freqs.weight", half, out->inv_freq, out->inv_freq); /* llama3's, worked out by the converter */
     if (llm__word_in("longrope su", type) || (f->gguf && llm__tensors_find(tensors, "rope_factors_long.weight"))) {
@@ -16600,10 +16635,12 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
     }
     llm_result r = llm__arch_family(&f, a);
     if (r) return r;
+    /* a quantised folder needs other readers than ours: said before its tensors are found to be missing */
     llm__facts q = llm__facts_in(&f, llm__facts_find(&f, "quantization_config").node);
     if (q.n_nodes > f.n_nodes && *llm__fact_str(&q, "quant_method", method) && !llm__word_in("mxfp4 none", method))
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: quantization_config: quant_method \"%.40s\" is not supported, take the "
                           "unquantised or a GGUF version", s->path, method);
+    /* wrong values leave their fallbacks behind, so every step can run; what follows from several is asked only of good ones */
     llm__arch_shapes(&f, a);
     llm__arch_switches(&f, a, &s->tensors);
     llm__arch_variants(&f, a, &s->tensors);
@@ -16714,11 +16751,16 @@ static const char *llm__layer_base(const llm__tensors *t) {
 }
 
 /* ---- Loading: from tensors to weights of a backend ----
- * A weight is put together of segments (rows and columns of stored matrices), so nothing is copied here: q, k and v
- * out of three tensors or one, a rank's share of a matrix, an expert of many are only different lists of segments.
- * llm__take adds to the lists, llm__make hands them over. A vector (a norm, a bias) is a stored row, seen as a matrix
- * of one column: the same cuts fit it. Without a backend everything is looked up and checked, and nothing made: so a
- * broken file is refused when the model is opened. */
+ * A weight is put together of segments (rows and columns of stored matrices), so nothing is copied here. What families
+ * store in different ways are only different lists of segments; for q, k and v of a rank:
+ *   apart       rows of Q, rows of K, rows of V
+ *   fused       three ranges of rows of one matrix: q, k, v
+ *   grouped     many ranges: the matrix goes kv head by kv head, its queries, its k, its v
+ *   Conv1D      the same with `transposed`: a row of the weight is a stored column
+ *   experts     gate and up of expert 0, gate and up of expert 1, ...; in gpt-oss every second row of one matrix
+ * llm__take adds to the lists, llm__make hands them over. A vector (a norm, a bias) is a stored row, seen as a matrix of
+ * one column: the same cuts fit it. Without a backend everything is looked up and checked, and nothing made: so a broken
+ * file is refused when the model is opened. */
 
 /* How one dimension is shared: this rank takes n of `size`, from `first` on, each `step` apart (0 means 1). As rows,
  * columns, or one of several matrices. */
@@ -16916,6 +16958,7 @@ static llm_segment *llm__loader_segment(llm__loader *L, int list, int64_t n) {
 static void llm__take(llm__loader *L, int slot, llm__slice which, llm__slice rows, llm__slice cols, int bias) {
     char name[256];
     for (int k = 0; k < 2 && !L->r; k++) {
+        /* columns cut: this is part of a sum over ranks, which must have the bias once */
         if (k && (bias < 0 || (L->rank && cols.n < cols.size))) return;
         if (k && !bias && !llm__loader_find(L, slot, (int)which.first, 1, name)) return;
         llm_segment *s = llm__loader_segment(L, k, rows.n);
@@ -17133,6 +17176,7 @@ static void llm__load_mlp(llm__loader *L, int slot, int n_experts, llm__slice ff
     int apart = L->m->dummy || llm__has(L, slot + 1) || (n_experts && !llm__has(L, slot));
     int both = llm__has(L, slot) ? slot : slot + 2; /* GGUF: ffn_up may hold both */
     llm__slice D = llm__all(a->hidden);
+    /* of each expert gate, then up: the order that the operations want */
     for (int e = 0; e < n; e++)
         for (int part = !gated; part < 2; part++) { /* gate, up */
             llm__slice rows = ff, which = llm__slice_of(n, e, 1);
@@ -17181,6 +17225,7 @@ static void llm__load_layer(llm__loader *L, const llm__net_rank *R, llm__net_lay
 static void llm__load_model(llm__loader *L, llm__net_rank *R) {
     const llm__arch *a = L->a;
     llm__slice D = llm__all(a->hidden);
+    /* config.json may say so; GGUF files just leave the output matrix out */
     int tied = a->tied > 0 || (a->tied < 0 && !llm__has(L, LLM__W_HEAD));
     llm__load(L, LLM_ROLE_EMBED, LLM__W_EMBED, R->vocab, D, -1, &R->embed);
     llm__load(L, LLM_ROLE_HEAD, tied ? LLM__W_EMBED : LLM__W_HEAD, R->vocab, D, tied ? -1 : 0, &R->head);
@@ -17201,6 +17246,7 @@ static void llm__load_rank(llm__loader *L, llm__net_rank *R, const llm__net_conf
     L->layer = -1;
     if (!L->r) llm__load_model(L, R);
     for (L->layer = 0; L->layer < L->a->n_layers && !L->r; L->layer++) {
+        /* a layer at a time: the progress hook may cancel between two */
         double done = (L->rank + (double)L->layer / L->a->n_layers) / L->n_ranks;
         memset(&unused, 0, sizeof unused);
         llm__load_layer(L, R, R->layer ? &R->layer[L->layer] : &unused);
@@ -17240,8 +17286,14 @@ static llm_result llm__net_check(const llm_model *m, int64_t *n_params) {
 
 /* ---- Opening a net ---- */
 
-/* All buffers of a rank. A step has at most max_rows tokens, so they are made once. What has no columns is not
- * needed. */
+/* All buffers of a rank. A step has at most max_rows tokens, so they are made once, and every layer uses them again:
+ *   x, h, y     residual stream, its norm, what a block adds (T, D); once more for the rows whose logits are wanted
+ *   qkv, att    what attention reads and gives (T, q_width + k_width + v), (T, n_heads * v_head_dim)
+ *   rope        cosines and sines of this step's positions (T, rope_dim), for each set of frequencies
+ *   ff_act      act(gate) * up of the MLP, or of the shared expert (T, ff)
+ *   router, routes  scores of the experts (T, E), the chosen and their weights (T, 2 n_used)
+ *   q_a, q, kv_a    latent attention's narrow and wide queries, its latent
+ * What has no columns is not needed. */
 static llm_result llm__net_buffers(llm__net *net, int rank) {
     const llm__arch *a = net->a;
     llm__net_rank *R = &net->rank[rank];
@@ -17294,6 +17346,7 @@ LLM__UNUSED static llm_result llm__net_open(const llm__net_config *cfg, llm__net
     llm__loader_begin(&L, cfg->model, n);
     L.backend = cfg->backend;
     L.ctx = cfg->ctx;
+    /* the check at opening was for one rank; another number of ranks may still be refused, by llm__net_share */
     for (L.rank = 0; L.rank < n && !r; L.rank++) {
         net->rank[L.rank].layer = net->layer + L.rank * a->n_layers;
         llm__load_rank(&L, &net->rank[L.rank], cfg);
@@ -17325,6 +17378,7 @@ LLM__UNUSED static int32_t llm__net_vocab(const llm__net *net) { return net->a->
  * bloc97 2023). */
 LLM__UNUSED static void llm__net_rope_of(const llm__net *net, int32_t prompt_len, int32_t *variant, float *base) {
     const llm__arch *a = net->a;
+    /* the prompt's length decides, not the answer's: a base that moved under cached keys would spoil them */
     double length = prompt_len / LLM__MAX(a->dynamic_from, 1), grow = 1;
     *variant = a->long_from > 0 && prompt_len > a->long_from;
     if (a->dynamic == 1 && length > 1) grow = a->dynamic_factor * length - (a->dynamic_factor - 1);
@@ -17386,8 +17440,10 @@ static void llm__pass_begin(const llm__pass *p, int n_ranks) {
     if (R->embed_norm.w) llm__pass_norm(p, LLM_ROWS_TOKENS, x, x, a->hidden, a->norm, &R->embed_norm, a->eps);
 }
 
-/* att (T, n_heads * v_head_dim) = attention(src), in layer i. With norms over the whole width, qkv holds q and k of
- * all ranks' heads, of which this rank finishes its own. */
+/* att (T, n_heads * v_head_dim) = attention(src), in layer i (Vaswani et al. 2017):
+ *   q, k, v = W src + b;  q, k = rope(norm(q)), rope(norm(k));  k and v join the pages of their sequence
+ *   att_h = sum over earlier j of softmax_j(q_h . k_j * attn_scale) v_j, over the k and v that head h shares with its group
+ * With norms over the whole width, qkv holds q and k of all ranks' heads, of which this rank finishes its own. */
 static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer *y, const llm_buffer *src) {
     const llm__arch *a = p->a;
     const llm__net_rank *R = p->R;
@@ -17421,7 +17477,8 @@ static void llm__pass_mla(const llm__pass *p, int i, const llm__net_layer *y, co
     p->be->mla(p->ctx, p->rank, &mla);
 }
 
-/* y (+)= down(act(up src)); the shared expert of Qwen2-MoE counts as much as its gate says. */
+/* y (+)= down(act(up src)), or with a gate down(act(gate src) * up src) ("SwiGLU", Shazeer 2020): `up` holds gate's and
+ * up's rows, and the linear operation multiplies them. The shared expert of Qwen2-MoE counts as much as its gate says. */
 static void llm__pass_mlp(const llm__pass *p, const llm__net_lane *lane, const llm__net_pair *up, const llm__net_pair *down,
                           const llm__net_pair *gate, const llm_buffer *src, int add) {
     llm__pass_linear(p, lane->rows, p->R->ff_act, src, up, p->a->act, 0); /* (T, ff) */
