@@ -11566,8 +11566,9 @@ static llm_result llm__source_tokenizer(llm__source *s, const llm_model_config *
 }
 
 /* ---- Special tokens and what ends an answer ----
- * Files disagree, and each is right about something: an answer ends at every id that any of them calls an end.
- * Forgetting one makes a model talk to itself; the reverse fault is not known, but for gpt-oss. */
+ * Files disagree, and each is right about something: an answer ends at every id that any of them calls an end. Forgetting
+ * one makes a model talk to itself; the reverse fault is not known, but for gpt-oss. Ids from JSON files are not compared
+ * with the vocabulary: an id that no logit has can never be sampled, and padded vocabularies have ids without a token. */
 
 /* Real lists have one to ten ids. Each is compared with those before it, so a list of millions must not be read. */
 enum { LLM__MAX_STOPS = 16384 };
@@ -15820,8 +15821,18 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
  * if the file has one.
  *
  * A model is read-only once it is open and may be shared by threads. A net (weights and buffers on a backend) belongs
- * to one engine, whose stepping thread alone calls llm__net_step. Sources: the modeling_*.py of transformers for
- * folders, llama.cpp's conversion and graph code for GGUF, and the papers named below. */
+ * to one engine, whose stepping thread alone calls llm__net_step.
+ *
+ * From file to logits, by the functions to read:
+ *   llm_model_open     llm__source_open (>>formats), llm__arch_read, llm__net_check
+ *   llm__net_open      llm__load_rank for each rank, llm__net_buffers; the backend packs
+ *   llm__net_step      llm__forward for each rank, once a step: all the rows of all sequences together
+ * Refused by name rather than run wrongly: families that are not in the table, and variants of families that are
+ * (Baichuan 2, clamped q and k, norms after the residual, quantisations other than GGUF's, MXFP4 and plain fp8). Ignored
+ * on purpose: layers beyond the last (multi-token prediction), stored inv_freq and attention masks, towers for images.
+ *
+ * Sources: the modeling_*.py of transformers for folders, llama.cpp's conversion and graph code for GGUF, and the papers
+ * named below. */
 /* ---- section: model (begin) ---- */
 /* ---- Facts: one way to ask config.json and GGUF metadata ----
  * The same fact has one name in GGUF and several in config.json, where every publisher had his own. So a question
@@ -17264,7 +17275,7 @@ static void llm__loader_begin(llm__loader *L, const llm_model *m, int n_ranks) {
     L->n_ranks = n_ranks;
 }
 
-/* Frees what the backend had to see until weights_done. */
+/* Frees what the backend had to see until weights_done: it plans at once, and reads the data when it packs. */
 static void llm__loader_end(llm__loader *L) {
     for (int k = 0; k < 2; k++) LLM_FREE(L->list[k].segment);
     llm__arena_free(&L->keep);
@@ -17284,7 +17295,9 @@ static llm_result llm__net_check(const llm_model *m, int64_t *n_params) {
     return L.r;
 }
 
-/* ---- Opening a net ---- */
+/* ---- Opening a net ----
+ * Weights go to the backend rank by rank and layer by layer, in the order in which a step reads them, so that a backend
+ * which lays them out as they come gets memory that is read from front to back. */
 
 /* All buffers of a rank. A step has at most max_rows tokens, so they are made once, and every layer uses them again:
  *   x, h, y     residual stream, its norm, what a block adds (T, D); once more for the rows whose logits are wanted
@@ -17329,7 +17342,8 @@ LLM__UNUSED static void llm__net_close(llm__net *net) {
     LLM_FREE(net);
 }
 
-/* Makes weights and buffers of every rank; the backend frees them when it is closed. Not the KV pages. */
+/* Makes weights and buffers of every rank; the backend frees them when it is closed. Not the KV pages: how many there are
+ * depends on the memory that is left now, so the engine makes them afterwards, from the geometry that is kept here. */
 LLM__UNUSED static llm_result llm__net_open(const llm__net_config *cfg, llm__net **out) {
     *out = NULL;
     const llm__arch *a = &cfg->model->arch;
@@ -17564,7 +17578,8 @@ static llm_result llm__net_step_check(const llm__net *net, const llm_step *s) {
     return LLM_OK;
 }
 
-/* One step on all ranks; the logits of its out rows can be read afterwards. */
+/* One step on all ranks; the logits of its out rows can be read afterwards. Operations are only enqueued: ranks that are
+ * devices run side by side, and meet in the sums. The first operation that fails is told by wait. */
 LLM__UNUSED static llm_result llm__net_step(llm__net *net, const llm_step *step) {
     llm_result r = llm__net_step_check(net, step);
     if (!r) r = net->cfg.backend->begin_step(net->cfg.ctx, step);

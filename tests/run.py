@@ -59,7 +59,7 @@ def skip(name, why):
 
 
 def make(*targets):
-    step("build " + " ".join(targets), ["make", "--no-print-directory", *targets])
+    step("build " + " ".join(targets), ["make", "-j2", "--no-print-directory", *targets])
     TOTAL[0] -= 1 if TOTAL[0] else 0
 
 
