@@ -1526,7 +1526,8 @@ __attribute__((format(printf, 3, 4), unused)) static void llm__log(const llm__lo
  * ============================================================================
  * strtod and printf follow the locale that the host program has chosen: under de_DE "0.7" reads as 0 and 0.7 is printed as "0,7". POSIX
  * 2008 has functions that take the locale from the caller, and the C libraries of Linux round correctly in both directions. So all doubles
- * are read by strtod_l and printed under uselocale, with the locale "C", here and nowhere else.
+ * are read by strtod_l and printed under uselocale, with the locale "C", here and nowhere else. (Reading the last bit right takes big
+ * integers: Clinger, "How to read floating point numbers accurately", 1990. The C libraries have done that work.)
  *
  * Beside them stand the small tools that every later section is made of: llm__str (a view of bytes that live elsewhere), llm_text (bytes
  * that grow), UTF-8 in both directions, a keyed hash, and a map from byte strings to numbers. */
@@ -1615,6 +1616,7 @@ LLM__UNUSED static llm__str llm__s(const char *p, size_t n) {
     return s;
 }
 
+/* Are they the same bytes? b ends in NUL. */
 LLM__UNUSED static int llm__str_eq(llm__str a, const char *b) { return a.n == strlen(b) && !memcmp(a.p, b, a.n); }
 
 /* All other additions end here: limit, growth, failure. One byte more than len is always there, for the NUL. */
@@ -1650,6 +1652,7 @@ LLM_API void llm_text_free(llm_text *t) {
     memset(t, 0, sizeof *t);
 }
 
+/* The capacity doubles, so an answer of n tokens allocates about log2(n) times. */
 LLM_API void llm_tokens_add(llm_tokens *t, int32_t id) {
     if (t->failed || !llm__grow((void **)&t->data, &t->cap, t->len + 1, sizeof *t->data)) t->failed = 1;
     else t->data[t->len++] = id;
@@ -1689,7 +1692,8 @@ static int llm__utf8_put(char *out, int32_t c) {
     return more + 1;
 }
 
-/* Copies runs of plain bytes at once and stops only where something must be escaped. */
+/* Copies runs of plain bytes at once and stops only where something must be escaped: quotes, backslashes, control characters and DEL, which
+ * a terminal might act on. A byte that is no UTF-8 becomes U+FFFD, so that what is written can always be read again. */
 LLM_API void llm_text_json(llm_text *t, const char *bytes, size_t len) {
     llm_text_add(t, "\"", 1);
     for (size_t i = 0, from = 0; i <= len;) {
@@ -1790,7 +1794,7 @@ LLM__UNUSED static int llm__map_put(llm__map *m, llm__str key, int32_t value) {
     return 1;
 }
 
-/* Frees the table; the keys live elsewhere. */
+/* Frees the table; the keys live elsewhere. An empty map is fine. */
 LLM__UNUSED static void llm__map_free(llm__map *m) {
     LLM_FREE(m->slot);
     memset(m, 0, sizeof *m);
@@ -2164,6 +2168,7 @@ static int llm__json_check_scalar(llm__json_check *c) {
         c->at += len;
         return 1;
     }
+    /* What is none of these is taken for a number, and the first thing a number lacks is "a value". */
     llm__json_take(c, '-');
     if (!llm__json_take(c, '0') && !llm__json_digits(c)) return llm__json_bad(c, "a value");
     if (llm__json_take(c, '.') && !llm__json_digits(c)) return llm__json_bad(c, "digits after the point");
@@ -2230,7 +2235,8 @@ static size_t llm__json_unescape(char *s, size_t n) {
     return to;
 }
 
-/* Refuses objects that have a key twice: a gateway in front may have read the other one. */
+/* Refuses objects that have a key twice: a gateway in front may have read the other one. Keys are compared decoded, so "a" and "\\u0061"
+ * are the same. */
 static llm_result llm__json_unique(const llm_json *d) {
     llm_result r = LLM_OK;
     for (int i = 0; i < d->n && !r; i++) {
@@ -2275,7 +2281,8 @@ static llm_result llm__json_tokens(llm_json *d, size_t len, int64_t count) {
     return LLM_OK;
 }
 
-/* Check, copy, tokenize, decode. The caller frees the text it gave whenever it likes. */
+/* Check, copy, tokenize, decode. The caller frees the text it gave whenever it likes. The stack of brackets is on the C stack: 4096 is what
+ * bounds the depth, and llm_json_write's recursion with it. */
 LLM_API llm_result llm_json_parse(const char *text, size_t len, const llm_json_limits *limits, llm_json **out) {
     int max_depth = limits && limits->max_depth > 0 ? LLM__MIN(limits->max_depth, 4096) : 512;
     char stack[4096];
@@ -2305,6 +2312,7 @@ LLM_API void llm_json_free(llm_json *doc) {
     LLM_FREE(doc);
 }
 
+/* jsmn tells containers and strings apart; the other values are told by their first character, as the checker has seen to the rest. */
 LLM_API llm_json_type llm_json_type_of(const llm_json *doc, int node) {
     if (!doc || node < 0) return LLM_JSON_ABSENT;
     const jsmntok_t *t = &doc->tok[node];
@@ -2365,6 +2373,7 @@ LLM_API int llm_json_find(const llm_json *doc, int object, const char *key) {
     return -1;
 }
 
+/* The text of the number is kept, not its value: most numbers are read as what they are wanted for, once or never. */
 LLM_API int llm_json_num(const llm_json *doc, int node, double *out) {
     size_t n;
     double d;
@@ -7154,8 +7163,7 @@ typedef struct llm__tpl {
 
 /* Arguments of a call: first those by position, then those by name. */
 typedef struct llm__args {
-    const llm__val *v;
-    const llm__str *name;
+    const llm__val *v, *name; /* name: texts; nothing for those by position */
     int n, n_pos;
 } llm__args;
 
@@ -7263,7 +7271,7 @@ static llm__val llm__v_text(llm__vtype type, llm__str s) {
 
 static llm__val llm__v_str(llm__str s) { return llm__v_text(LLM__V_STR, s); }
 
-/* Undefined, with a name for the error when it is used. */
+/* Undefined, with a name for the error when it is used: jinja2 says which of a.b.c was missing only when d is asked of it. */
 static llm__val llm__v_undef(const char *name) { return llm__v_text(LLM__V_UNDEF, llm__lit(name)); }
 
 /* The text of a value: p is never NULL. */
@@ -7317,7 +7325,7 @@ static llm__vlist *llm__tpl_list(llm__tpl *x, const llm__val *v, int32_t n) {
     return l;
 }
 
-/* The type as Python calls it, for errors. */
+/* The type as Python calls it, for errors. In the order of llm__vtype. */
 static const char *llm__v_type_name(llm__val v) {
     static const char *const name[] = {
         "missing", "undefined", "NoneType", "bool", "int", "int", "float", "str", "list", "tuple", "dict view", "generator", "range", "dict",
@@ -7346,7 +7354,10 @@ enum {
 /* A number as a double; for the types of LLM__M_NUMBER only. */
 static double llm__v_num(llm__val v) { return v.type == LLM__V_FLOAT ? v.as.f : (double)v.as.i; }
 
-/* ---- texts: code points and the classes of Python's str ---- */
+/* ---- texts: code points and the classes of Python's str ----
+ * Python counts code points, UTF-8 has bytes. No index is kept beside a text: s[i], len and slices walk from its begin, which is paid for
+ * by its length, so a template that loops over s[i] is slow in fuel as it is in time. Searching and cutting work on bytes: in UTF-8 no
+ * character is found in the middle of another. */
 
 /* Python's str.isspace for one code point. */
 static int llm__tpl_space(int32_t c) {
@@ -7451,6 +7462,7 @@ static llm__str llm__tpl_strip(llm__str s, llm__str set, int sides) {
     return s;
 }
 
+/* Without white space at its ends. */
 static llm__str llm__tpl_trim(llm__str s, int sides) { return llm__tpl_strip(s, llm__s(NULL, 0), sides); }
 
 /* ---- building texts at the end of the output ----
@@ -8036,6 +8048,7 @@ static void llm__parse_error(llm__tpl_parser *p, const char *what) {
                                       (int)LLM__MIN(s.n, (size_t)40), s.p));
 }
 
+/* Reads the next token; after an error there is none. */
 static void llm__parse_next(llm__tpl_parser *p) {
     if (p->err) return;
     p->tok = llm__lex_next(&p->lex);
@@ -8742,11 +8755,12 @@ static llm__val llm__tpl_call_macro(llm__tpl *x, const llm__vobject *m, const ll
 /* An argument given by name, or NULL. */
 static const llm__val *llm__args_named(const llm__args *g, llm__str name) {
     for (int i = g->n_pos; i < g->n; i++)
-        if (llm__str_same(g->name[i], name)) return &g->v[i];
+        if (llm__str_same(llm__v_s(g->name[i]), name)) return &g->v[i];
     return NULL;
 }
 
-/* Puts arguments in the order of a spec. 0 with an error if they do not fit. */
+/* Puts arguments in the order of a spec, out[i] for its i-th name. 0 with an error if they do not fit: a value too many or twice, one that
+ * is missing, a name that is not in the spec. */
 static int llm__tpl_arrange(llm__tpl *x, const llm__tpl_entry *e, const llm__args *g, llm__val *out) {
     const int shown = (int)strcspn(e->names, " ");
     int n = 0, used = 0;
@@ -8765,7 +8779,7 @@ static int llm__tpl_arrange(llm__tpl *x, const llm__tpl_entry *e, const llm__arg
     return !x->err;
 }
 
-/* Calls an entry of a table on a value. */
+/* Calls an entry of a table on a value: what {{ self|entry(g) }} and {{ self.entry(g) }} come down to. */
 static llm__val llm__tpl_apply(llm__tpl *x, const llm__tpl_entry *e, llm__val self, const llm__args *g) {
     llm__val a[LLM__TPL_MAX_ARGS];
     size_t mark = x->text.len;
@@ -8790,14 +8804,14 @@ static llm__args llm__args_after(const llm__args *g, int k) {
     return rest;
 }
 
-/* An optional whole number. */
+/* Arguments as C wants them, with an error where the type does not fit. An optional whole number: */
 static int64_t llm__arg_int(llm__tpl *x, llm__val v, int64_t absent) {
     if (v.type == LLM__V_UNSET) return absent;
     if (!LLM__V_IN(v, LLM__M_INT)) llm__tpl_fail(x, "a whole number was expected, got '%s'", llm__v_type_name(v));
     return LLM__V_IN(v, LLM__M_INT) ? v.as.i : absent;
 }
 
-/* A text. */
+/* A text that must be given; "" after the error. */
 static llm__str llm__arg_text(llm__tpl *x, llm__val v) {
     if (v.type != LLM__V_STR) llm__tpl_fail(x, "a text was expected, got '%s'", llm__v_type_name(v));
     return v.type == LLM__V_STR ? llm__v_s(v) : llm__lit("");
@@ -8887,7 +8901,7 @@ static llm__tpl_spec llm__spec_read(llm__tpl *x, llm__str *s, int percent) {
     return o;
 }
 
-/* The digits of |v|, without sign, into out (400 bytes). Returns their number. */
+/* The digits of |v|, without sign, into out (400 bytes: 1e308 with 60 decimals has 370). Returns their number. */
 static size_t llm__spec_digits(llm__tpl *x, llm__val v, const llm__tpl_spec *o, char *out) {
     int real = o->type && strchr("fFeEgG", o->type), precision = o->precision < 0 ? 6 : (int)o->precision;
     if (real || (v.type == LLM__V_FLOAT && !o->type && o->precision >= 0))
@@ -9032,13 +9046,16 @@ LLM__TPL_FN(llm__fn_str_format) { return llm__tpl_format(x, llm__v_s(self), g, s
 LLM__TPL_FN(llm__fn_format) {
     llm__vlist *named = llm__tpl_list(x, NULL, 0);
     if (g->n > g->n_pos && g->n_pos) return llm__tpl_fail(x, "format: values by position or by name, not both");
-    for (int i = g->n_pos; i < g->n && !x->err; i++) llm__tpl_dict_set(x, named, llm__v_str(g->name[i]), g->v[i]);
+    for (int i = g->n_pos; i < g->n && !x->err; i++) llm__tpl_dict_set(x, named, g->name[i], g->v[i]);
     llm__val values = g->n > g->n_pos ? llm__v_list(LLM__V_DICT, named) : llm__v_list(LLM__V_TUPLE, llm__tpl_list(x, g->v, g->n_pos));
     if (!x->err) llm__tpl_format(x, llm__tpl_str_of(x, self), NULL, values);
     return LLM__WRITTEN;
 }
 
-/* ---- methods of texts, many of them filters too ---- */
+/* ---- methods of texts, many of them filters too ----
+ * `self` is the text; a filter of the same function may be given any value and makes a text of it first. What is a part of the text (strip,
+ * split, partition) is a view of its bytes, the rest is written anew. Python's special cases of case (sigma at the end of a word, title
+ * case of the Croatian digraphs) are left out, but for the German sharp s, whose capital is SS. */
 
 /* op: l lower, u upper, c capitalize, t title as the method does it, T as the filter does it, s swapcase. */
 LLM__TPL_FN(llm__fn_case) {
@@ -9107,6 +9124,7 @@ static llm__vlist *llm__tpl_lines(llm__tpl *x, llm__str s, int keep_ends) {
     return l;
 }
 
+/* splitlines(keepends) */
 LLM__TPL_FN(llm__fn_splitlines) { return llm__v_list(LLM__V_LIST, llm__tpl_lines(x, llm__v_s(self), llm__v_truth(a[0]))); }
 
 /* Pieces of s between separators, or white space where sep.p is NULL, after at most `max` cuts (-1: no limit). */
@@ -9165,7 +9183,7 @@ static llm__str llm__tpl_span(llm__tpl *x, llm__val self, const llm__val *a, int
     return *base > to ? llm__s(NULL, 0) : llm__s(s.p + begin, llm__tpl_byte_of(s, to) - begin);
 }
 
-/* find (op 1), rfind (-1), index (2), rindex (-2). */
+/* find (op 1), rfind (-1), index (2), rindex (-2): where a text stands first or last, in code points; index raises where find gives -1. */
 LLM__TPL_FN(llm__fn_find) {
     int64_t base;
     llm__str s = llm__tpl_span(x, self, a + 1, &base), what = llm__arg_text(x, a[0]);
@@ -9249,7 +9267,9 @@ LLM__TPL_FN(llm__fn_is_case) {
     return llm__v_bool(some && ok);
 }
 
-/* ---- methods of dicts, lists, loops, cyclers ---- */
+/* ---- methods of dicts, lists, loops, cyclers ----
+ * Those that change a dict or list are hidden by the sandbox, so few are left. A loop and a cycler are the only objects that remember
+ * something between two calls of their methods. */
 
 /* dict.get(key, default): None where nothing is found. */
 LLM__TPL_FN(llm__fn_get) {
@@ -9463,6 +9483,7 @@ LLM__TPL_FN(llm__fn_first) {
     return l && l->n ? l->v[0] : llm__v_undef("first item");
 }
 
+/* The last item. Python reverses what it is given, which a generator does not let it. */
 LLM__TPL_FN(llm__fn_last) {
     if (self.type == LLM__V_GEN) return llm__tpl_fail(x, "last: a generator has no end to begin from");
     const llm__vlist *l = llm__tpl_iter(x, self);
@@ -9757,6 +9778,7 @@ LLM__TPL_FN(llm__fn_float) {
 
 static llm__val llm__tpl_negate(llm__tpl *x, llm__val v);
 
+/* Python's abs: of a bool a whole number; the one number without a positive counterpart is an error. */
 LLM__TPL_FN(llm__fn_abs) {
     int negative = self.type == LLM__V_FLOAT ? signbit(self.as.f) != 0 : self.as.i < 0;
     if (!LLM__V_IN(self, LLM__M_NUMBER)) return llm__tpl_fail(x, "abs: a number was expected, got '%s'", llm__v_type_name(self));
@@ -9835,7 +9857,7 @@ static llm__val llm__tpl_arith_int(llm__tpl *x, int op, int64_t a, int64_t b) {
     return over ? llm__tpl_fail(x, "a number does not fit 64 bits") : llm__v_int(r);
 }
 
-/* Numbers of which one is a float, or whose result is. Whole ones are passed on. */
+/* Numbers of which one is a float, or whose result is (1 / 2, 2 ** -1). Whole ones are passed on. */
 static llm__val llm__tpl_arith_num(llm__tpl *x, int op, llm__val a, llm__val b) {
     if (a.type != LLM__V_FLOAT && b.type != LLM__V_FLOAT && op != '/' && !(op == 'P' && b.as.i < 0))
         return llm__tpl_arith_int(x, op, a.as.i, b.as.i);
@@ -9905,7 +9927,9 @@ static int llm__tpl_compare(llm__tpl *x, int op, llm__val a, llm__val b) {
     return op == '<' ? order < 0 : op == '>' ? order > 0 : op == 'L' ? order <= 0 : order >= 0;
 }
 
-/* ---- tests ---- */
+/* ---- tests ----
+ * `x is NAME` calls a function as a filter does, and what it gives is taken for true or false. Most tests ask for a type: for them `op` is
+ * the set of types. The comparisons stand here too, for select("gt", 1) and its like. */
 
 /* op: the types. */
 LLM__TPL_FN(llm__fn_is_type) { return llm__v_bool(LLM__V_IN(self, op) != 0); }
@@ -9952,7 +9976,8 @@ static const llm__tpl_entry llm__tpl_tests[] = {
 
 static const llm__tpl_entry *llm__tpl_test_named(llm__str name) { return llm__tpl_entry_named(llm__tpl_tests, name); }
 
-/* ---- global functions ---- */
+/* ---- global functions ----
+ * What stands in no context and is a name all the same. A context may have a member of the same name: that one counts. */
 
 /* The template's own refusal; of its text 256 bytes are kept. */
 LLM__TPL_FN(llm__fn_raise_exception) {
@@ -9977,7 +10002,7 @@ LLM__TPL_FN(llm__fn_dict) {
     if (g->n_pos > 1) return llm__tpl_fail(x, "dict: at most one argument by position");
     const llm__vlist *l = g->n_pos ? llm__tpl_pairs(x, g->v[0], "dict") : NULL;
     for (int i = 0; l && i < l->n && !x->err; i++) llm__tpl_dict_set(x, d, l->v[i].as.list->v[0], l->v[i].as.list->v[1]);
-    for (int i = g->n_pos; i < g->n && !x->err; i++) llm__tpl_dict_set(x, d, llm__v_str(g->name[i]), g->v[i]);
+    for (int i = g->n_pos; i < g->n && !x->err; i++) llm__tpl_dict_set(x, d, g->name[i], g->v[i]);
     return llm__v_list((llm__vtype)op, d);
 }
 
@@ -9987,6 +10012,7 @@ LLM__TPL_FN(llm__fn_joiner) {
     return llm__v_list(LLM__V_JOINER, llm__tpl_list(x, &sep, 1));
 }
 
+/* An object that hands out its values in turn, by next(). */
 LLM__TPL_FN(llm__fn_cycler) {
     if (!g->n_pos || g->n != g->n_pos) return llm__tpl_fail(x, "cycler: values were expected");
     return llm__v_list(LLM__V_CYCLER, llm__tpl_list(x, g->v, g->n_pos));
@@ -10026,14 +10052,14 @@ static const llm__tpl_entry llm__tpl_globals[] = {
  * A scope holds few variables, mostly `loop` and the target of a for, so it is searched from its begin, by the number that the parser gave
  * the name. Setting always goes to the inner scope: {% set %} in a loop is gone after the turn, which is why templates use namespaces. */
 
-/* A new scope within another; NULL after an error. */
+/* A new scope within another (NULL: the outermost); NULL after an error. Scopes are never freed: a macro may hold one. */
 static llm__scope *llm__tpl_scope(llm__tpl *x, llm__scope *up) {
     llm__scope *s = (llm__scope *)llm__tpl_get(x, sizeof *s);
     if (s) s->up = up;
     return s;
 }
 
-/* Sets a variable of a scope; NULL (after an error) takes nothing. */
+/* Sets a variable of a scope, in its old place if it is there; NULL (after an error) takes nothing. */
 static void llm__tpl_assign(llm__tpl *x, llm__scope *scope, uint16_t name, llm__val v) {
     v.tag = name;
     for (int i = 0; scope && i < scope->vars.n; i++) {
@@ -10100,7 +10126,8 @@ static void llm__args_add(llm__tpl *x, const llm__node *n, llm__vlist *v, llm__v
     if (n->op == 3 && value.type != LLM__V_DICT) llm__tpl_fail(x, "a mapping was expected after '**'");
     const llm__vlist *l = x->err || n->op < 2 ? NULL : n->op == 2 ? llm__tpl_iter(x, value) : value.as.list;
     if (n->op < 2) llm__tpl_push(x, v, value), llm__tpl_push(x, names, n->v);
-    for (int i = 0; l && i < l->n && !x->err; i += n->op - 1) {
+    for (int i = 0; l && i < l->n && !x->err; i += n->op - 1) { /* a dict's items are key, value, key, value ... */
+        if (n->op == 3 && l->v[i].type != LLM__V_STR) llm__tpl_fail(x, "names of arguments must be texts");
         llm__tpl_push(x, v, l->v[i + n->op - 2]);
         llm__tpl_push(x, names, n->op == 3 ? l->v[i] : none);
     }
@@ -10118,14 +10145,8 @@ static llm__args llm__tpl_eval_args(llm__tpl *x, const llm__node *list, llm__val
         if (!by_name && v) g.n_pos = v->n;
     }
     if (caller.type != LLM__V_UNSET) llm__tpl_push(x, v, caller), llm__tpl_push(x, names, llm__v_str(llm__lit("caller")));
-    llm__str *name = x->err ? NULL : (llm__str *)llm__tpl_get(x, (size_t)v->n * sizeof *name);
-    for (int i = 0; !x->err && i < v->n; i++) {
-        if (i >= g.n_pos && names->v[i].type != LLM__V_STR) llm__tpl_fail(x, "names of arguments must be texts");
-        name[i] = llm__v_s(names->v[i]);
-    }
-    g.name = name;
     if (x->err) g.n_pos = 0;
-    else g.v = v->v, g.n = v->n;
+    else g.v = v->v, g.name = names->v, g.n = v->n;
     return g;
 }
 
@@ -10156,7 +10177,7 @@ static llm__val llm__tpl_eval_slice(llm__tpl *x, const llm__node *n) {
     return x->err ? v : llm__tpl_slice(x, v, at);
 }
 
-/* One node, by its kind. */
+/* One node, by its kind. Children are evaluated from left to right; after an error they give undefined, and their parents too. */
 static llm__val llm__tpl_eval_kind(llm__tpl *x, const llm__node *n) {
     llm__val v;
     switch (n->kind) {
@@ -10199,7 +10220,7 @@ typedef enum llm__flow { LLM__FLOW_ON, LLM__FLOW_BREAK, LLM__FLOW_CONTINUE } llm
 
 static llm__flow llm__tpl_run(llm__tpl *x, const llm__node *n);
 
-/* Runs statements in a scope. */
+/* Runs statements in a scope; NULL (after an error) runs nothing. */
 static llm__flow llm__tpl_run_in(llm__tpl *x, const llm__node *body, llm__scope *scope) {
     llm__scope *outer = x->scope;
     if (!scope) return LLM__FLOW_ON;
@@ -10241,17 +10262,18 @@ static llm__val llm__tpl_call_macro(llm__tpl *x, const llm__vobject *m, const ll
         llm__val value = k < g->n_pos ? g->v[k] : llm__v(LLM__V_UNSET);
         /* A parameter that has its value by position is not looked for by name: such an argument is unexpected, below. */
         for (int i = g->n_pos; i < g->n && k >= g->n_pos; i++)
-            if (llm__str_same(g->name[i], x->t->name[p->name])) value = g->v[i], used[i] = 1;
+            if (llm__str_same(llm__v_s(g->name[i]), x->t->name[p->name])) value = g->v[i], used[i] = 1;
         if (value.type == LLM__V_UNSET) value = p->a ? llm__tpl_eval_in(x, p->a, scope) : llm__v_text(LLM__V_UNDEF, x->t->name[p->name]);
         llm__tpl_assign(x, scope, p->name, value);
     }
     if (g->n_pos > k && !(def->op & 2)) llm__tpl_fail(x, "a macro got too many arguments");
     for (int i = LLM__MIN(k, g->n_pos); i < g->n && !x->err; i++) {
+        llm__str name = llm__v_s(g->name[i]);
         if (i < g->n_pos) llm__tpl_push(x, varargs, g->v[i]);
         else if (used[i]) continue;
-        else if ((def->op & 1) && llm__str_eq(g->name[i], "caller")) rest[0] = g->v[i];
-        else if (def->op & 4) llm__tpl_dict_set(x, kwargs, llm__v_str(g->name[i]), g->v[i]);
-        else llm__tpl_fail(x, "a macro got an unexpected argument '%.*s'", (int)LLM__MIN(g->name[i].n, (size_t)40), g->name[i].p);
+        else if ((def->op & 1) && llm__str_eq(name, "caller")) rest[0] = g->v[i];
+        else if (def->op & 4) llm__tpl_dict_set(x, kwargs, g->name[i], g->v[i]);
+        else llm__tpl_fail(x, "a macro got an unexpected argument '%.*s'", (int)LLM__MIN(name.n, (size_t)40), name.p);
     }
     for (int i = 0; i < 3 && !x->err; i++)
         if (def->op >> i & 1) llm__tpl_assign(x, scope, (uint16_t)llm__map_get(&x->t->names, llm__lit(rest_name[i])), rest[i]);
@@ -10299,7 +10321,7 @@ static const llm__vlist *llm__tpl_loop_items(llm__tpl *x, const llm__node *n) {
     return n->d ? l : all;
 }
 
-/* A loop. One scope serves all turns: it is emptied before each. */
+/* A loop. One scope serves all turns: it is emptied before each, so that what a turn has set is gone in the next. */
 static void llm__tpl_run_for(llm__tpl *x, const llm__node *n) {
     const llm__vlist *l = llm__tpl_loop_items(x, n);
     llm__scope *scope = llm__tpl_scope(x, x->scope);
@@ -10310,7 +10332,7 @@ static void llm__tpl_run_for(llm__tpl *x, const llm__node *n) {
     loop.as.object->items = l;
     for (int i = 0; i < l->n && llm__tpl_spend(x, 1); i++) {
         loop.as.object->at = i;
-        scope->vars.n = 0; /* what the body set last time is gone */
+        scope->vars.n = 0;
         if (name >= 0) llm__tpl_assign(x, scope, (uint16_t)name, loop);
         llm__tpl_assign_to(x, scope, n->a, l->v[i]);
         llm__flow flow = llm__tpl_run_in(x, n->c->a, scope);
@@ -10343,7 +10365,7 @@ static llm__flow llm__tpl_run_if(llm__tpl *x, const llm__node *n) {
     return llm__tpl_run(x, n->b);
 }
 
-/* One statement. */
+/* One statement. Kinds that are not named are scopes: raw and generation. */
 static llm__flow llm__tpl_run_one(llm__tpl *x, const llm__node *n) {
     switch (n->kind) {
     case LLM__N_DATA: llm__tpl_put(x, llm__v_s(n->v)); break;
@@ -10533,9 +10555,17 @@ LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *co
  * tags and in what they take for granted without a tag (see the table).
  *
  * The splitter works on bytes as they arrive. It holds back what may be the beginning of a tag, never more than one tag and the white space
- * before it, so no half tag is ever shown, and what comes out does not depend on where the pieces were cut.
+ * before it, so no half tag is ever shown, and what comes out does not depend on where the pieces were cut:
  *
- * What a template can do is found by trying: a probe is rendered and looked for in the result. */
+ *   pushed        held back     reasoning     content
+ *   "<thi"        <thi
+ *   "nk>So"                     So
+ *   "? 2 <"       <             So? 2
+ *   "/thi"        </thi         So? 2
+ *   "nk>4"                      So? 2         4
+ *
+ * One answer of a request has one splitter, so many answers can be split at once. What a template can do is found by trying: a probe is
+ * rendered and looked for in the result. */
 
 /* One kind of reasoning parser. */
 typedef struct llm__reasoning_row {
@@ -23588,6 +23618,7 @@ static llm_result llm__option_arg(llm_options *o, int argc, char **argv, int *i)
     if (!p || (no && !flag)) return llm__option_unknown(o, name, n);
     if (no && value) return llm__error(LLM_ERR_ARG, "%s takes no value", said);
     if (flag) return llm_options_set(o, p, said, no ? "false" : value ? value : "true", LLM_FROM_USER);
+    /* A refused option is refused at once, whether its value is there or not. */
     if (!value && p->kind != LLM_OPTION_REFUSED) {
         value = *i + 1 < argc ? argv[++*i] : NULL;
         size_t dashes = value ? llm__option_dashes(value) : 0;
@@ -23613,7 +23644,8 @@ LLM_API llm_result llm_options_argv(llm_options *o, int argc, char **argv, llm_o
     return r;
 }
 
-/* A JSON value as the text an option takes; owned by o. NULL: no memory. */
+/* A JSON value as the text an option takes: a string's bytes, of other values their JSON. Owned by o, as the target may point to it. NULL:
+ * no memory. */
 static const char *llm__option_text(llm_options *o, const llm_json *doc, int node) {
     size_t n;
     llm_text t;
@@ -23641,6 +23673,7 @@ LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int obj
             llm_text_add(unknown, key, n);
             continue;
         }
+        /* null says "as if it were not there", as OpenAI's clients write it; only options that are lists take an array apart. */
         llm_json_type type = llm_json_type_of(doc, v);
         int list = p->kind == LLM_OPTION_LIST && type == LLM_JSON_ARRAY;
         for (int e = list ? llm_json_first(doc, v) : type == LLM_JSON_NULL ? -1 : v; e >= 0 && !r; e = list ? llm_json_next(doc, e) : -1) {
@@ -23736,7 +23769,7 @@ LLM_API llm_result llm_model_find(const char *name, const char *beside, char *(*
     return r;
 }
 
-/* Text wrapped at column 79, each line but the first behind 34 blanks. */
+/* Text wrapped at column 79, each line but the first behind 34 blanks. Lines are cut at the last blank that fits. */
 static void llm__option_wrap(const char *text, llm_text *out) {
     for (const char *w = text; *w;) {
         size_t n = strlen(w);
