@@ -1128,7 +1128,6 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
      "$ENABLE_SPEC_METRIC", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "it has no meaning on this device"}, \
     {"$VLLM_IMAGE_FETCH_TIMEOUT", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "there are no outgoing connections"}, \
     {"j|json-schema|regex|grammar|guided-json|guided-regex|guided-choice|guided-grammar|response-format", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "structured output"}, \
-    {"use-beam-search|length-penalty", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "beam search"}, \
     {"enable-lora|lora-modules|lora|adapters|max-loras|max-lora-rank|max-cpu-loras|lora-dir", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "adapters"}, \
     {"md|speculative-model|speculative-config|num-speculative-tokens|speculative-draft-tensor-parallel-size", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, \
      "speculative decoding"}, \
@@ -23897,12 +23896,11 @@ struct llm_openai_call {
     int32_t stop_ids[LLM__OAI_STOPS];
     llm_logit_bias bias[LLM__OAI_BIASES];
     /* Fields of the body that are no sampling parameters, by their names. */
-    int32_t include_usage, continuous_usage, echo, skip_special, add_special, generation_prompt, continue_final, beam, priority;
+    int32_t include_usage, continuous_usage, echo, skip_special, add_special, generation_prompt, continue_final, priority;
     int32_t token_ids, metrics, want_logprobs;
     llm__oai_look look;         /* of log-probabilities */
     int32_t prompt_logprobs;    /* -1: not wanted */
     int64_t max_tokens, max_completion_tokens, truncate_prompt;
-    float length_penalty;
     const char *cache_salt, *user_name;
     char id[48];
     const char *model;          /* the name that answers carry */
@@ -24154,8 +24152,8 @@ static const llm__oai_field llm__oai_fields[] = {
     {"return_tokens_as_token_ids", LLM__OAI_BOOL, LLM__OAI_AT(look.as_ids), 0, 0, NULL},
     {"return_metrics", LLM__OAI_BOOL, LLM__OAI_AT(metrics), 0, 0, NULL},
     {"truncate_prompt_tokens", LLM__OAI_INT64, LLM__OAI_AT(truncate_prompt), 1, 9e18, NULL},
-    {"use_beam_search", LLM__OAI_BOOL, LLM__OAI_AT(beam), 0, 0, NULL},
-    {"length_penalty", LLM__OAI_FLOAT, LLM__OAI_AT(length_penalty), -100, 100, NULL},
+    {"use_beam_search", LLM__OAI_BOOL, LLM__OAI_AT(s.use_beam_search), 0, 0, NULL},
+    {"length_penalty", LLM__OAI_FLOAT, LLM__OAI_AT(s.length_penalty), -100, 100, NULL},
     {"priority", LLM__OAI_INT, LLM__OAI_AT(priority), -1000000, 1000000, NULL},
     {"cache_salt", LLM__OAI_TEXT, LLM__OAI_AT(cache_salt), 1, 128, NULL},
     {"user", LLM__OAI_TEXT, LLM__OAI_AT(user_name), 0, 512, NULL},
@@ -24227,6 +24225,27 @@ static int llm__oai_logprobs(llm_openai_call *k) {
     return 1;
 }
 
+/* A beam search samples nothing: what the request leaves open is neutral, whatever the service's defaults are; what it says itself is
+ * checked by llm_sampling_check. early_stopping is false, true or "never". */
+static int llm__oai_beam(llm_openai_call *k, int early) {
+    llm_sampling *s = &k->s;
+    const char *never = llm_json_str(k->body, early, NULL);
+    int b = 0;
+    if (k->info.stream) return llm__oai_bad(k, "stream", "a beam search has no answer before its end: it cannot be streamed");
+    if (early >= 0 && !llm_json_bool(k->body, early, &b) && !(never && !strcmp(never, "never")))
+        return llm__oai_bad(k, "early_stopping", "early_stopping must be true, false or \"never\"");
+    s->early_stopping = never ? 2 : b;
+    if (!s->best_of) s->best_of = s->n;
+    if (!llm__oai_has(k, "temperature")) s->temperature = 0;
+    if (!llm__oai_has(k, "top_p")) s->top_p = 1;
+    if (!llm__oai_has(k, "top_k")) s->top_k = -1;
+    if (!llm__oai_has(k, "min_p")) s->min_p = 0;
+    if (!llm__oai_has(k, "repetition_penalty")) s->repetition_penalty = 1;
+    if (!llm__oai_has(k, "presence_penalty")) s->presence_penalty = 0;
+    if (!llm__oai_has(k, "frequency_penalty")) s->frequency_penalty = 0;
+    return 1;
+}
+
 /* What does not fit together. */
 static int llm__oai_together(llm_openai_call *k) {
     const llm_json *d = k->body;
@@ -24241,8 +24260,8 @@ static int llm__oai_together(llm_openai_call *k) {
     if (llm__oai_has(k, "top_p") && k->s.top_p <= 0) return llm__oai_bad(k, "top_p", "top_p must be in (0, 1], got 0");
     if (llm__oai_has(k, "repetition_penalty") && k->s.repetition_penalty <= 0)
         return llm__oai_bad(k, "repetition_penalty", "repetition_penalty must be in (0, 2]");
-    if (k->beam) return llm__oai_bad(k, "use_beam_search", "use_beam_search is not currently supported");
-    if (k->length_penalty < 1 || k->length_penalty > 1) return llm__oai_bad(k, "length_penalty", "length_penalty is for beam search only");
+    if (k->s.use_beam_search) return llm__oai_beam(k, early);
+    if (k->s.length_penalty < 1 || k->s.length_penalty > 1) return llm__oai_bad(k, "length_penalty", "length_penalty is for beam search only");
     if (early >= 0 && (!llm_json_bool(d, early, &b) || b)) return llm__oai_bad(k, "early_stopping", "early_stopping is for beam search only");
     return 1;
 }
@@ -24451,7 +24470,6 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     k->add_special = kind != LLM_OPENAI_CHAT;
     k->prompt_logprobs = -1;
     k->look.model = s->model;
-    k->length_penalty = 1;
     k->info.kind = kind;
     k->info.id = k->id;
     k->info.status = 200;

@@ -246,6 +246,8 @@ static const llm_option cli_table[] = {
     {"log-level", LLM_OPTION_ENUM, CLI_MODEL, AT(log_level), 0, 0, "error|warn=1|warning=1|info=2|debug=3", "what is told on standard error (warn)"},
 
     LLM_OPTIONS_SAMPLING(cli_options, s, CLI_SAMPLING),
+    {"use-beam-search", BOOL, CLI_SAMPLING, AT(s.use_beam_search), 0, 0, NULL, "the likeliest answers of --best-of beams, with --temp 0"},
+    {"length-penalty", LLM_OPTION_FLOAT, CLI_SAMPLING, AT(s.length_penalty), -100, 100, "X", "of a beam's score (1)"},
     {"stop|stop-words", LIST, CLI_SAMPLING, AT(stop), 0, 0, "TEXT", "ends the answer; may be repeated"},
     {"stop-token-ids", LIST, CLI_SAMPLING, AT(stop_ids), 0, 0, "IDS", "ids that end the answer: 1,2 or [1,2]"},
     {"bad-words", LIST, CLI_SAMPLING, AT(bad_words), 0, 0, "TEXT", "must not appear; may be repeated"},

@@ -416,6 +416,9 @@ def test_generate():
     r = run(*args, "-p", "Hello", "--json", "--early-stop-config", '{"enable_early_stop": true, "window_size": 3, "threshold": 0.0}')
     b = json.loads(r.out) if r.code == 0 else {}
     check("early stop", b.get("stop_reason") == "repetition" and b["usage"]["completion_tokens"] == 3 and b["finish_reason"] == "stop", r)
+    r = run(*args, "-p", "Hello", "--json", "--use-beam-search", "--best-of", "2", "--n", "2")
+    b = [json.loads(x) for x in r.out.splitlines()] if r.code == 0 else []
+    check("beam search", len(b) == 2 and b[0]["cum_log_probs"] >= b[1]["cum_log_probs"] and b[0]["token_ids"] != b[1]["token_ids"], r)
     refused("max tokens 0", 2, "generate", "-m", name, "-p", "x", "-n", "0", says=["--max-tokens"])
     refused("two prompts", 2, *args, "-p", "x", "-f", "y", says=["--file"])
     refused("prompt over the context", 1, *args, "--max-model-len", "4", "--token-ids", "[1,2,3,4,5]", says=["5", "4"])

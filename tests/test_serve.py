@@ -71,6 +71,10 @@ def answers(s):
     check("template", "<|im_start|>user" in s.post("/apply-template", {"messages": CHAT["messages"]})[1]["prompt"])
     stop = s.post("/v1/completions", {"prompt": "1 2 3 4 5", "max_tokens": 30, "temperature": 0, "stop": ["9"]})[1]["choices"][0]
     check("stop", stop["finish_reason"] == "stop" and stop["stop_reason"] == "9" and "9" not in stop["text"], stop)
+    beam = [s.post("/v1/completions", {"prompt": "The sky is", "max_tokens": 5, "use_beam_search": True, "best_of": 2, "n": n, "ignore_eos": True})[1]["choices"] for n in (1, 2)]
+    check("beam search", len(beam[1]) == 2 and beam[1][0]["cum_log_probs"] >= beam[1][1]["cum_log_probs"] and beam[0][0]["text"] == beam[1][0]["text"], beam)
+    status, a = s.post("/v1/completions", {"prompt": "a", "max_tokens": 2, "use_beam_search": True, "n": 2, "top_p": 0.5})
+    check("sampling with beam search", status == 400 and "use_beam_search" in a["error"]["message"], a)
     status, headers, _ = s.request("POST", "/v1/completions", {**CANARY, "no_such_field": 1})
     check("unknown field", status == 200 and headers.get("x-llm-ignored") == "no_such_field", headers)
 
