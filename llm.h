@@ -56,7 +56,7 @@
  *   3. llm_request_submit turns text into ids (>>tokenizer) and queues them.
  *   4. llm_engine_step asks the scheduler which tokens to compute now: every running sequence contributes one, waiting prompts fill
  *      the rest of the budget in chunks. That ragged batch is an llm_step (>>scheduler).
- *   5. llm__net_forward walks through the layers once for the whole batch: norm, q k v, rotation, attention over pages, output
+ *   5. llm__forward walks through the layers once for the whole batch: norm, q k v, rotation, attention over pages, output
  *      projection, norm, MLP or experts; only rows whose logits are wanted go through the head (>>model).
  *   6. The sampler bends the logits (penalties, temperature), cuts (min-p, top-k, top-p) and draws (>>sampler). Where an answer must have a
  *      form, >>grammar says which tokens there are to choose from.
