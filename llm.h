@@ -520,7 +520,8 @@ typedef struct llm_segment {
 } llm_segment;
 
 typedef enum llm_role {
-    LLM_ROLE_VECTOR = 0,      /* one row of f32: norm weights, biases, sinks, inverse frequencies; `add` is added to each */
+    LLM_ROLE_VECTOR = 0,      /* rows * cols values kept as f32, usually one column: norm weights, biases, sinks, inverse frequencies;
+                                 `add` is added to each */
     LLM_ROLE_EMBED = 1,       /* (vocab, hidden), rows are gathered */
     LLM_ROLE_LINEAR = 2,      /* (out, in) */
     LLM_ROLE_GATE_UP = 3,     /* (2 * ff, in): ff gate rows, then ff up rows; the backend may interleave them */
