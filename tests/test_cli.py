@@ -291,6 +291,74 @@ def test_mxfp4():
     check("MXFP4 is what it says", len(scores) == 4 and all(abs(a - b) < 1e-3 for s in scores for a, b in zip(s, scores[0])) and len(set(scores[0])) > 3, scores)
 
 
+def write_gguf(path, architecture, keys, tensors):
+    """keys: name to int, float, bool or str; tensors: name to (type, row-major shape, bytes)."""
+    text = lambda t: struct.pack("<Q", len(t)) + t.encode()
+    out = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys) + 1) + text("general.architecture") + struct.pack("<I", 8) + text(architecture)
+    for key, v in keys.items():
+        kind = 7 if isinstance(v, bool) else 4 if isinstance(v, int) else 6 if isinstance(v, float) else 8
+        out += text(architecture + "." + key) + struct.pack("<I", kind) + (text(v) if kind == 8 else struct.pack({7: "<?", 4: "<I", 6: "<f"}[kind], v))
+    at, data = 0, b""
+    for name, (kind, shape, raw) in tensors.items():
+        out += text(name) + struct.pack("<I", len(shape)) + b"".join(struct.pack("<Q", n) for n in reversed(shape)) + struct.pack("<IQ", kind, len(data))
+        data += raw + bytes(-len(raw) % 32)
+    with open(path, "wb") as f:
+        f.write(out + bytes(-len(out) % 32) + data)
+
+
+def test_latent_gguf():
+    """DeepSeek-V3 as GGUF, with kv_b whole and cut into keys and values head by head, gives what the folder gives."""
+    source = os.path.join(ROOT, "..", "shared", "checkpoints", "deepseek_v3")
+    if not os.path.exists(source):
+        return skip("latent attention in GGUF: no ../shared")
+    with open(os.path.join(source, "model.safetensors"), "rb") as f:
+        data = f.read()
+    n = int.from_bytes(data[:8], "little")
+    header, body = json.loads(data[8:8 + n]), data[8 + n:]
+    types = {"F32": 0, "F16": 1, "BF16": 30}
+    get = lambda name: (types[header[name]["dtype"]], header[name]["shape"], body[header[name]["data_offsets"][0]:header[name]["data_offsets"][1]])
+    keys = {"block_count": 3, "context_length": 512, "embedding_length": 64, "feed_forward_length": 128, "attention.head_count": 4, "attention.head_count_kv": 4,
+            "attention.layer_norm_rms_epsilon": 1e-6, "attention.q_lora_rank": 40, "attention.kv_lora_rank": 24, "attention.key_length": 24, "attention.value_length": 12,
+            "rope.dimension_count": 8, "rope.freq_base": 1e4, "rope.scaling.type": "yarn", "rope.scaling.factor": 8.0, "rope.scaling.original_context_length": 64,
+            "rope.scaling.yarn_log_multiplier": 0.1, "expert_count": 8, "expert_used_count": 3, "expert_feed_forward_length": 24, "expert_shared_count": 1,
+            "leading_dense_block_count": 1, "expert_weights_scale": 2.5, "expert_weights_norm": True, "expert_gating_func": 2, "expert_group_count": 4,
+            "expert_group_used_count": 2, "vocab_size": 512}
+    names = {"input_layernorm": "attn_norm", "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm", "self_attn.q_b_proj": "attn_q_b",
+             "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa", "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_kv_b", "self_attn.o_proj": "attn_output",
+             "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "mlp.gate": "ffn_gate_inp",
+             "mlp.shared_experts.gate_proj": "ffn_gate_shexp", "mlp.shared_experts.up_proj": "ffn_up_shexp", "mlp.shared_experts.down_proj": "ffn_down_shexp"}
+    whole = {"token_embd.weight": get("model.embed_tokens.weight"), "output_norm.weight": get("model.norm.weight"), "output.weight": get("lm_head.weight")}
+    for i in range(3):
+        base = "model.layers.%d." % i
+        whole.update({"blk.%d.%s.weight" % (i, to): get(base + name + ".weight") for name, to in names.items() if base + name + ".weight" in header})
+        if i:
+            whole["blk.%d.exp_probs_b.bias" % i] = get(base + "mlp.gate.e_score_correction_bias")
+            for part in ("gate", "up", "down"):
+                experts = [get("%smlp.experts.%d.%s_proj.weight" % (base, e, part)) for e in range(8)]
+                whole["blk.%d.ffn_%s_exps.weight" % (i, part)] = (experts[0][0], [8] + experts[0][1], b"".join(x[2] for x in experts))
+    apart = {}
+    for name, (kind, shape, raw) in whole.items():
+        if not name.endswith("attn_kv_b.weight"):
+            apart[name] = (kind, shape, raw)
+            continue
+        rows = [raw[r * 48:r * 48 + 48] for r in range(4 * 28)] # a head: 16 rows of keys, 12 of values; 24 columns of 2 bytes
+        k = b"".join(rows[h * 28 + r][c * 2:c * 2 + 2] for h in range(4) for c in range(24) for r in range(16))
+        v = b"".join(rows[h * 28 + 16 + r] for h in range(4) for r in range(12))
+        apart[name.replace("kv_b", "k_b")], apart[name.replace("kv_b", "v_b")] = (kind, [4, 24, 16], k), (kind, [4, 12, 24], v)
+    scores = []
+    with tempfile.TemporaryDirectory() as d:
+        paths = [source, os.path.join(d, "whole.gguf"), os.path.join(d, "apart.gguf")]
+        write_gguf(paths[1], "deepseek2", keys, whole)
+        write_gguf(paths[2], "deepseek2", dict(keys, **{"attention.key_length": 32, "attention.value_length": 24, "attention.key_length_mla": 24, "attention.value_length_mla": 12}), apart)
+        for path in paths:
+            for ranks in ("1", "2"):
+                r = run("score", "-m", path, "--tokenizer", TINY, "--token-ids", str([(7 * i * i + 3) % 512 for i in range(90)]), "--json", "--dtype", "float32", "-tp", ranks, "--device", "cpu")
+                if check("%s, %s ranks" % (os.path.basename(path), ranks), r.code == 0, r):
+                    scores.append(json.loads(r.out)["logprobs"][1:])
+    worst = max([abs(a - b) for s in scores for a, b in zip(s, scores[0])] or [9])
+    check("latent attention in GGUF", len(scores) == 6 and worst < 1e-3, worst)
+
+
 def test_hostile_files():
     """What is no model at all, and real models cut short: one sentence, little memory, little time."""
     for path in ("/dev/zero", "/dev/null", "/proc/self/mem", "/"):
