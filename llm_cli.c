@@ -1,9 +1,9 @@
 /* llm_cli.c - the command line of llm.h: chat, generate, tokenize, score, measure.
  *
- * It uses the public part of llm.h only, so it is an example of it too. Read from the bottom: main, the table of commands, then the
- * cli_cmd_* function of a command. One table of options (cli_table) serves the command line, LLM_ARG_* in the environment, a config file
- * and /set in a chat. Sections: messages and output, options, the model and its engine, answers, text conversions, score, batch, info, bench,
- * load test, line editor, conversation, main.
+ * It uses the public part of llm.h only, so it is an example of it too. Read from the bottom: main, the table of commands, then
+ * the cli_cmd_* function of a command. One table of options (cli_table) serves the command line, LLM_ARG_* in the environment,
+ * a config file and /set in a chat. Sections: messages and output, options, the model and its engine, answers, text
+ * conversions, score, batch, info, bench, load test, line editor, conversation, main.
  *
  * Answers and JSON go to standard output, everything else to standard error. Exit 0 done, 1 failed, 2 usage, 130 interrupted;
  * a failure ends with one line "llm_cli: error: what: value, what was expected". */
@@ -243,7 +243,8 @@ static const llm_option cli_table[] = {
     LLM_OPTIONS_MODEL(cli_options, m, CLI_MODEL),
     LLM_OPTIONS_ENGINE(cli_options, e, CLI_MODEL),
     {"cuda-library|$LLM_CUDA_LIBRARY", TEXT, CLI_MODEL, AT(cuda_library), 0, 0, "PATH", "libllm_cuda.so (beside this program)"},
-    {"log-level", LLM_OPTION_ENUM, CLI_MODEL, AT(log_level), 0, 0, "error|warn=1|warning=1|info=2|debug=3", "what is told on standard error (warn)"},
+    {"log-level", LLM_OPTION_ENUM, CLI_MODEL, AT(log_level), 0, 0, "error|warn=1|warning=1|info=2|debug=3",
+     "what is told on standard error (warn)"},
 
     LLM_OPTIONS_SAMPLING(cli_options, s, CLI_SAMPLING),
     {"use-beam-search", BOOL, CLI_SAMPLING, AT(s.use_beam_search), 0, 0, NULL, "the likeliest answers of --best-of beams, with --temp 0"},
@@ -253,7 +254,8 @@ static const llm_option cli_table[] = {
     {"bad-words", LIST, CLI_SAMPLING, AT(bad_words), 0, 0, "TEXT", "must not appear; may be repeated"},
     {"logit-bias", TEXT, CLI_SAMPLING, AT(logit_bias), 0, 0, "JSON", "{\"id\": -100 to 100, ...} added to the logits"},
     {"enable-early-stop", BOOL, CLI_SAMPLING, AT(early_stop), 0, 0, NULL, "end an answer that repeats itself"},
-    {"early-stop-config", TEXT, CLI_SAMPLING, AT(early_stop_config), 0, 0, "JSON", "{\"enable_early_stop\", \"strategy\", \"window_size\", \"threshold\"}"},
+    {"early-stop-config", TEXT, CLI_SAMPLING, AT(early_stop_config), 0, 0, "JSON",
+     "{\"enable_early_stop\", \"strategy\", \"window_size\", \"threshold\"}"},
     {"skip-special-tokens", BOOL, CLI_SAMPLING, AT(skip_special), 0, 0, NULL, "--no-: special tokens appear in the text"},
 
     {"p|prompt", TEXT, CLI_IO, AT(prompt), 0, 0, "TEXT", "the prompt; bench: number of prompt tokens (512)"},
@@ -284,7 +286,8 @@ static const llm_option cli_table[] = {
     {"do-preprocess", BOOL, -1, AT(do_preprocess), 0, 0, NULL, NULL},
     {"enable-prefix-caching|cache-prompt", BOOL, -1, AT(prefix_cache), 0, 0, NULL, NULL},
     {"$ASCEND_RT_VISIBLE_DEVICES", TEXT, -1, AT(visible_devices), 0, 0, NULL, NULL},
-    {"host|port|metrics-port|api-key|model-name|served-model-name|a|alias|$VLLM_ENGINE_ITERATION_TIMEOUT_S", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "it belongs to llm_serve"},
+    {"host|port|metrics-port|api-key|model-name|served-model-name|a|alias|$VLLM_ENGINE_ITERATION_TIMEOUT_S",
+     LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "it belongs to llm_serve"},
     LLM_OPTIONS_FOREIGN,
 };
 /* clang-format on */
@@ -475,7 +478,8 @@ static void cli_open_engine(cli_session *c, int64_t need, int32_t seqs) {
     llm_engine_config cfg = c->o->e;
     int32_t own = llm_model_get_info(c->model)->max_model_len;
     cfg.backend = cli_backend(c);
-    if (need > 0 && (!cfg.max_model_len || need < cfg.max_model_len) && (own <= 0 || cfg.max_model_len <= own)) cfg.max_model_len = (int32_t)need;
+    if (need > 0 && (!cfg.max_model_len || need < cfg.max_model_len) && (own <= 0 || cfg.max_model_len <= own))
+        cfg.max_model_len = (int32_t)need;
     cfg.max_num_seqs = seqs;
     cfg.disable_prefix_caching = !c->o->prefix_cache;
     cfg.log = cli_log;
@@ -494,7 +498,8 @@ static int32_t cli_limit(const cli_session *c) {
 static int64_t cli_need(const cli_session *c, size_t n_prompt, int32_t max_tokens) {
     int32_t limit = cli_limit(c);
     if (n_prompt == 0) cli_die(2, "prompt: 0 tokens, at least one was expected");
-    if (limit > 0 && n_prompt >= (size_t)limit) cli_die(1, "prompt: %zu tokens, the context has %d and the answer needs one", n_prompt, limit);
+    if (limit > 0 && n_prompt >= (size_t)limit)
+        cli_die(1, "prompt: %zu tokens, the context has %d and the answer needs one", n_prompt, limit);
     return max_tokens < 0 || (limit > 0 && (int64_t)n_prompt + max_tokens > limit) ? limit : (int64_t)n_prompt + max_tokens;
 }
 
@@ -545,7 +550,8 @@ static int cli_run(cli_session *c, llm_request *request, int shown) {
         if (cli_interrupts && !cancelled++) llm_request_cancel(request);
         cli_check(llm_engine_step(c->engine, NULL));
         while (llm_request_poll(request, &event)) {
-            if (event.finish == LLM_FINISH_ERROR) cli_die(1, "%s", llm_request_error(request) ? llm_request_error(request) : "the request failed");
+            if (event.finish == LLM_FINISH_ERROR)
+                cli_die(1, "%s", llm_request_error(request) ? llm_request_error(request) : "the request failed");
             if (shown) cli_show(&event, &reasoning, color, &dim);
         }
     }
@@ -695,7 +701,8 @@ static int cli_cmd_chat(cli_session *c) {
     if (o->token_ids) cli_die(2, "--token-ids: a chat takes text, use generate");
     if (!said && isatty(0)) return cli_interactive(c);
     if (said) cli_input(o, &text);
-    int more = !fstat(0, &st) && (S_ISREG(st.st_mode) || S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)) && !(o->file && !strcmp(o->file, "-"));
+    int more =
+        !fstat(0, &st) && (S_ISREG(st.st_mode) || S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)) && !(o->file && !strcmp(o->file, "-"));
     if (more && !cli_read("-", &piped)) cli_die(1, "%s", cli_why);
     while (piped.len && (piped.data[piped.len - 1] == '\n' || piped.data[piped.len - 1] == '\r')) piped.len--;
     if (text.len && piped.len) llm_text_str(&text, "\n");
@@ -752,7 +759,8 @@ static int cli_parse_time(const llm_json *doc, int node, int64_t *out) {
     struct tm tm = {0};
     const char *text = llm_json_str(doc, node, NULL);
     if (!text) return llm_json_int(doc, node, out);
-    if (sscanf(text, "%4d-%2d-%2d%*1[ T]%2d:%2d:%2d", &tm.tm_year, &tm.tm_mon, &tm.tm_mday, &tm.tm_hour, &tm.tm_min, &tm.tm_sec) < 3) return 0;
+    if (sscanf(text, "%4d-%2d-%2d%*1[ T]%2d:%2d:%2d", &tm.tm_year, &tm.tm_mon, &tm.tm_mday, &tm.tm_hour, &tm.tm_min, &tm.tm_sec) < 3)
+        return 0;
     tm.tm_year -= 1900;
     tm.tm_mon -= 1;
     *out = (int64_t)timegm(&tm);
@@ -767,7 +775,8 @@ static int cli_render(cli_session *c, const char *in, size_t n, llm_text *out) {
     llm_text text = {0};
     int ok = cli_try(llm_json_parse(in, n, NULL, &doc)), now = llm_json_find(doc, 0, "now");
     if (ok && llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) ok = cli_bad("a JSON object {\"messages\": ...} was expected");
-    if (ok && now >= 0 && !cli_parse_time(doc, now, &how.now)) ok = cli_bad("now: seconds since 1970 or \"YYYY-MM-DD HH:MM:SS\" were expected");
+    if (ok && now >= 0 && !cli_parse_time(doc, now, &how.now))
+        ok = cli_bad("now: seconds since 1970 or \"YYYY-MM-DD HH:MM:SS\" were expected");
     if (ok) ok = cli_try(cli_template ? llm_template_render(cli_template, doc, &how, &text) : llm_render(c->model, doc, &how, &text));
     if (c->o->jsonl && ok) llm_text_format(out, "{'text': %Q}", text.data, text.len);
     if (c->o->jsonl && !ok) llm_text_format(out, "{'error': %q}", cli_why);
@@ -887,8 +896,9 @@ static int cli_cmd_score(cli_session *c) {
         cli_add_top(&next, answered ? out.top : NULL, answered ? out.top_counts[0] : 0, k ? k : 5);
         llm_text_format(&t, "{'token_ids': %i, 'logprobs': [%t], ", ids.data, ids.len, &lps);
         if (k) llm_text_format(&t, "'top_logprobs': [%t], ", &tops);
-        llm_text_format(&t, ids.len > 1 ? "'next': %t, 'n_tokens': %d, 'perplexity': %f}\n" : "'next': %t, 'n_tokens': %d, 'perplexity': null}\n", &next,
-                        (int)ids.len, perplexity);
+        llm_text_format(
+            &t, ids.len > 1 ? "'next': %t, 'n_tokens': %d, 'perplexity': %f}\n" : "'next': %t, 'n_tokens': %d, 'perplexity': null}\n",
+            &next, (int)ids.len, perplexity);
     } else {
         cli_add(&t, "perplexity %.6g of %zu tokens, log-probability %.6f\n", perplexity, ids.len, sum);
     }
@@ -911,8 +921,8 @@ typedef struct cli_job {
 /* The answer's line: HTTP status and body, as the batch API has them. Frees the body. */
 static void cli_job_end(cli_job *job, int status, const char *request_id, llm_text *body) {
     llm_text_format(&job->line, request_id ? "{'id':'batch_req_%s'," : "{'id':null,", request_id);
-    llm_text_format(&job->line, "'custom_id':%s,'response':{'status_code':%d,'request_id':%q,'body':%t},'error':null}\n", job->id.len ? job->id.data : "null", status,
-                    request_id, body);
+    llm_text_format(&job->line, "'custom_id':%s,'response':{'status_code':%d,'request_id':%q,'body':%t},'error':null}\n",
+                    job->id.len ? job->id.data : "null", status, request_id, body);
     llm_openai_free(job->call);
     job->call = NULL;
 }
@@ -938,15 +948,22 @@ static void cli_job_start(const llm_openai_service *service, cli_job *job, const
     memset(job, 0, sizeof *job);
     int object = llm_json_parse(line, n, NULL, &doc) == LLM_OK && llm_json_type_of(doc, 0) == LLM_JSON_OBJECT;
     int id = llm_json_find(doc, 0, "custom_id"), body = llm_json_find(doc, 0, "body");
-    const char *url = llm_json_str(doc, llm_json_find(doc, 0, "url"), NULL), *method = llm_json_str(doc, llm_json_find(doc, 0, "method"), NULL);
+    const char *url = llm_json_str(doc, llm_json_find(doc, 0, "url"), NULL),
+               *method = llm_json_str(doc, llm_json_find(doc, 0, "method"), NULL);
     int chat = url && !strcmp(url, "/v1/chat/completions");
     if (id >= 0) llm_json_write(doc, id, &job->id);
     llm_json_write(doc, body, &text);
-    if (!object) cli_add(&job->line, "{\"id\":null,\"custom_id\":null,\"response\":null,\"error\":{\"code\":\"invalid_line\",\"message\":\"line %ld: a JSON object was expected\"}}\n", number);
+    if (!object)
+        cli_add(&job->line,
+                "{\"id\":null,\"custom_id\":null,\"response\":null,\"error\":{\"code\":\"invalid_line\",\"message\":\"line %ld: a JSON "
+                "object was expected\"}}\n",
+                number);
     else if (llm_json_type_of(doc, body) != LLM_JSON_OBJECT) cli_job_refuse(job, 400, "body: a JSON object was expected");
     else if (method && strcmp(method, "POST")) cli_job_refuse(job, 405, "method: POST was expected");
-    else if (!chat && (!url || strcmp(url, "/v1/completions"))) cli_job_refuse(job, 404, "url: /v1/chat/completions or /v1/completions was expected");
-    else if (!(job->call = llm_openai_begin(service, chat ? LLM_OPENAI_CHAT : LLM_OPENAI_COMPLETION, text.data, text.len, NULL))) cli_job_refuse(job, 503, "out of memory");
+    else if (!chat && (!url || strcmp(url, "/v1/completions")))
+        cli_job_refuse(job, 404, "url: /v1/chat/completions or /v1/completions was expected");
+    else if (!(job->call = llm_openai_begin(service, chat ? LLM_OPENAI_CHAT : LLM_OPENAI_COMPLETION, text.data, text.len, NULL)))
+        cli_job_refuse(job, 503, "out of memory");
     else if (llm_openai_get_info(job->call)->stream) cli_job_refuse(job, 400, "stream: true, a batch has none");
     else if (!llm_openai_submit(job->call)) cli_job_poll(job);
     llm_text_free(&text);
@@ -964,7 +981,8 @@ static void cli_open_service(cli_session *c, llm_openai_service *service) {
     const llm_model_info *info = llm_model_get_info(c->model);
     if (!o->e.kv_cache_memory_bytes) o->e.kv_cache_memory_bytes = (int64_t)1 << 30;
     int64_t fits = o->e.kv_cache_memory_bytes / cli_kv_bytes(info) / 64 * 64;
-    if (!o->e.max_model_len && (info->max_model_len <= 0 || fits < info->max_model_len)) o->e.max_model_len = (int32_t)(fits < 1 << 24 ? fits : 1 << 24);
+    if (!o->e.max_model_len && (info->max_model_len <= 0 || fits < info->max_model_len))
+        o->e.max_model_len = (int32_t)(fits < 1 << 24 ? fits : 1 << 24);
     if (!o->e.max_num_seqs) o->e.max_num_seqs = 16;
     cli_open_engine(c, 0, o->e.max_num_seqs);
     llm_openai_service_init(service, c->model, c->engine);
@@ -986,7 +1004,8 @@ static int cli_cmd_batch(cli_session *c) {
     FILE *in = strcmp(o->in, "-") ? fopen(o->in, "re") : stdin, *out = stdout;
     if (!in) cli_die(1, "%s: %s", cli_clip(o->in), strerror(errno));
     if (o->out && strcmp(o->out, "-")) {
-        if (!fstat(fileno(in), &a) && !stat(o->out, &b) && a.st_ino == b.st_ino && a.st_dev == b.st_dev) cli_die(2, "--output-file: %s is the input too", cli_clip(o->out));
+        if (!fstat(fileno(in), &a) && !stat(o->out, &b) && a.st_ino == b.st_ino && a.st_dev == b.st_dev)
+            cli_die(2, "--output-file: %s is the input too", cli_clip(o->out));
         if (!(out = fopen(o->out, "we"))) cli_die(1, "%s: %s", cli_clip(o->out), strerror(errno));
     }
     cli_open_model(c, 0);
@@ -1036,7 +1055,8 @@ static int64_t cli_kernel_number(const char *path, const char *format) {
 /* Bytes of memory that could be had now, the control group's limit counted; -1: unknown. */
 static int64_t cli_free_memory(void) {
     int64_t kib = cli_kernel_number("/proc/meminfo", "MemAvailable: %lld"), bytes = kib < 0 ? -1 : kib * 1024;
-    int64_t limit = cli_kernel_number("/sys/fs/cgroup/memory.max", "%lld"), used = cli_kernel_number("/sys/fs/cgroup/memory.current", "%lld");
+    int64_t limit = cli_kernel_number("/sys/fs/cgroup/memory.max", "%lld"),
+            used = cli_kernel_number("/sys/fs/cgroup/memory.current", "%lld");
     return limit >= 0 && used >= 0 && (bytes < 0 || limit - used < bytes) ? limit - used : bytes;
 }
 
@@ -1068,15 +1088,37 @@ static int cli_cmd_info(cli_session *c) {
     int32_t context = cli_limit(c);
     int json = c->o->json;
     int64_t kv = context * cli_kv_bytes(i), have = cli_free_memory();
-    const char *fits = have < 0 ? "null" : i->weight_bytes + kv <= have ? "true" : "false", *shown = i->chat_template ? i->chat_template : "none";
+    const char *fits = have < 0                       ? "null"
+                       : i->weight_bytes + kv <= have ? "true"
+                                                      : "false",
+               *shown = i->chat_template ? i->chat_template : "none";
     llm_text t = {0}, types = {0};
-    const struct { const char *key, *value; } texts[] = {{"path", i->path}, {"format", i->format}, {"architecture", i->architecture}, {"family", i->family},
-        {"file_type", i->file_type}, {"tokenizer", i->tokenizer_kind}};
-    const struct { const char *key; int64_t value; } numbers[] = {{"n_params", i->n_params}, {"n_layers", i->n_layers}, {"hidden_size", i->hidden_size},
-        {"n_heads", i->n_heads}, {"n_kv_heads", i->n_kv_heads}, {"head_dim", i->head_dim}, {"vocab_size", i->vocab_size},
-        {"max_position_embeddings", i->max_position_embeddings}, {"sliding_window", i->sliding_window}, {"n_experts", i->n_experts},
-        {"n_experts_used", i->n_experts_used}, {"bos_id", i->bos_id}, {"eos_id", i->eos_id}, {"n_tensors", i->n_tensors}, {"weight_bytes", i->weight_bytes},
-        {"context", context}, {"kv_bytes", kv}, {"bytes_needed", i->weight_bytes + kv}, {"bytes_available", have}};
+    const struct {
+        const char *key, *value;
+    } texts[] = {{"path", i->path},     {"format", i->format},       {"architecture", i->architecture},
+                 {"family", i->family}, {"file_type", i->file_type}, {"tokenizer", i->tokenizer_kind}};
+    const struct {
+        const char *key;
+        int64_t value;
+    } numbers[] = {{"n_params", i->n_params},
+                   {"n_layers", i->n_layers},
+                   {"hidden_size", i->hidden_size},
+                   {"n_heads", i->n_heads},
+                   {"n_kv_heads", i->n_kv_heads},
+                   {"head_dim", i->head_dim},
+                   {"vocab_size", i->vocab_size},
+                   {"max_position_embeddings", i->max_position_embeddings},
+                   {"sliding_window", i->sliding_window},
+                   {"n_experts", i->n_experts},
+                   {"n_experts_used", i->n_experts_used},
+                   {"bos_id", i->bos_id},
+                   {"eos_id", i->eos_id},
+                   {"n_tensors", i->n_tensors},
+                   {"weight_bytes", i->weight_bytes},
+                   {"context", context},
+                   {"kv_bytes", kv},
+                   {"bytes_needed", i->weight_bytes + kv},
+                   {"bytes_available", have}};
     for (int k = 0; k < CLI_COUNT(texts); k++) {
         if (json) llm_text_format(&t, "%s%q: %q", k ? ", " : "{", texts[k].key, texts[k].value);
         else cli_add(&t, "%-24s %s\n", texts[k].key, texts[k].value ? texts[k].value : "none");
@@ -1087,7 +1129,9 @@ static int cli_cmd_info(cli_session *c) {
         else cli_add(&t, "%-24s %lld\n", numbers[k].key, (long long)numbers[k].value);
     }
     cli_info_types(c, &types);
-    llm_text_format(&t, json ? ", 'fits': %s, 'stop_ids': %i, 'tensor_types': {%t}, " : "fits                     %s\nstop_ids                 %i\ntensor_types             %t\n",
+    llm_text_format(&t,
+                    json ? ", 'fits': %s, 'stop_ids': %i, 'tensor_types': {%t}, "
+                         : "fits                     %s\nstop_ids                 %i\ntensor_types             %t\n",
                     fits, i->stop_ids, (size_t)i->n_stop_ids, &types);
     if (json) llm_text_format(&t, "'chat_template': %q}", i->chat_template);
     else llm_text_str(&t, "chat_template            "), cli_add_harmless(&t, shown, strnlen(shown, 100), 0);
@@ -1141,7 +1185,8 @@ static double cli_peak_bandwidth(int n_threads) {
     for (int i = 0; i < n_threads; i++) {
         cli_reader *r = &readers[i];
         r->barrier = &barrier, r->data = data + words * (size_t)i, r->n = words;
-        if (pthread_create(&r->thread, NULL, cli_read_memory, r)) cli_die(1, "bench: no thread %d of %d could be started", i + 1, n_threads);
+        if (pthread_create(&r->thread, NULL, cli_read_memory, r))
+            cli_die(1, "bench: no thread %d of %d could be started", i + 1, n_threads);
     }
     for (int i = 0; i < n_threads; i++) pthread_join(readers[i].thread, NULL);
     double rate = (double)words * 8e-9 * n_threads / readers[0].seconds;
@@ -1161,7 +1206,8 @@ static double cli_step_bytes(const llm_model *model) {
         int64_t bytes = 0;
         if (llm_model_tensor(model, i, &name, NULL, NULL, NULL, &bytes) != LLM_OK) continue;
         total += (strstr(name, "_exps") || strstr(name, ".experts") ? share : 1) * (double)bytes;
-        if (strstr(name, "token_embd.weight") || strstr(name, "embed_tokens.weight") || strstr(name, "wte.weight")) embedding += (double)bytes;
+        if (strstr(name, "token_embd.weight") || strstr(name, "embed_tokens.weight") || strstr(name, "wte.weight"))
+            embedding += (double)bytes;
         head |= !strcmp(name, "output.weight") || strstr(name, "lm_head.weight");
     }
     return head ? total - embedding : total;
@@ -1189,11 +1235,12 @@ static void cli_bench_row(const cli_bench *b, const char *test, double *rates, d
     qsort(rates, (size_t)n, sizeof *rates, cli_compare_doubles);
     double median = (rates[n / 2] + rates[(n - 1) / 2]) / 2, read = median * steps_per_token * b->step_bytes * 1e-9;
     if (b->c->o->json) {
-        llm_text_format(&t, "{'test': %q, 'tokens_per_s': [%t], 'median': %f, 'threads': %d, 'isa': %q, 'model': %q, ", test, &list, median, b->n_threads, b->isa,
-                        llm_model_get_info(b->c->model)->path);
+        llm_text_format(&t, "{'test': %q, 'tokens_per_s': [%t], 'median': %f, 'threads': %d, 'isa': %q, 'model': %q, ", test, &list, median,
+                        b->n_threads, b->isa, llm_model_get_info(b->c->model)->path);
         llm_text_format(&t, "'read_gb_s': %f, 'peak_gb_s': %f}\n", read, b->peak);
     } else {
-        cli_add(&t, "%-10s %10.1f %10.1f %10.1f %9.1f %6.0f %%\n", test, median, rates[0], rates[n - 1], read, b->peak > 0 ? 100 * read / b->peak : 0);
+        cli_add(&t, "%-10s %10.1f %10.1f %10.1f %9.1f %6.0f %%\n", test, median, rates[0], rates[n - 1], read,
+                b->peak > 0 ? 100 * read / b->peak : 0);
     }
     cli_out(&t);
     llm_text_free(&list);
@@ -1253,7 +1300,8 @@ static int cli_load_test(cli_session *c);
 static int cli_cmd_bench(cli_session *c) {
     cli_options *o = c->o;
     cli_bench b = {0};
-    int widths[32], n_widths = 0, most = 1, p = cli_bench_number("--prompt", o->prompt ? o->prompt : "512", 0), n = cli_given(o, "max-tokens") ? o->s.max_tokens : 128;
+    int widths[32], n_widths = 0, most = 1, p = cli_bench_number("--prompt", o->prompt ? o->prompt : "512", 0),
+                    n = cli_given(o, "max-tokens") ? o->s.max_tokens : 128;
     char list[200];
     cpu_set_t cpus;
     llm_engine_stats stats;
@@ -1357,15 +1405,21 @@ static void cli_call_run(const cli_load *load, cli_call *call, int index) {
     size_t cap = 0;
     int fd = cli_connect(load);
     FILE *f = fd >= 0 ? fdopen(fd, "r+") : NULL;
-    llm_text_format(&body, "{'model':%q,'stream':true,'stream_options':{'include_usage':true},'temperature':0,'ignore_eos':true,'max_tokens':%d,'prompt':[",
-                    load->o->model ? load->o->model : "default", load->output_len);
-    for (int i = 0; i < load->input_len; i++) cli_add(&body, "%s%u", i ? "," : "", 20 + ((uint32_t)index * 7919u + (uint32_t)i * 104729u + salt) % 230u);
+    llm_text_format(
+        &body,
+        "{'model':%q,'stream':true,'stream_options':{'include_usage':true},'temperature':0,'ignore_eos':true,'max_tokens':%d,'prompt':[",
+        load->o->model ? load->o->model : "default", load->output_len);
+    for (int i = 0; i < load->input_len; i++)
+        cli_add(&body, "%s%u", i ? "," : "", 20 + ((uint32_t)index * 7919u + (uint32_t)i * 104729u + salt) % 230u);
     llm_text_str(&body, "]}");
-    cli_add(&out, "POST %s/v1/completions HTTP/1.1\r\nHost: %s:%s\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n", load->path, load->host,
-            load->port, body.len);
+    cli_add(&out,
+            "POST %s/v1/completions HTTP/1.1\r\nHost: %s:%s\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: "
+            "%zu\r\n\r\n",
+            load->path, load->host, load->port, body.len);
     llm_text_format(&out, "%t", &body);
     call->sent = cli_now();
-    if (!f || fwrite(out.data, 1, out.len, f) != out.len || fflush(f)) snprintf(call->error, sizeof call->error, "%.80s:%s: no connection", load->host, load->port);
+    if (!f || fwrite(out.data, 1, out.len, f) != out.len || fflush(f))
+        snprintf(call->error, sizeof call->error, "%.80s:%s: no connection", load->host, load->port);
     while (f && getline(&line, &cap, f) >= 0) cli_call_line(load, call, line);
     if (f) fclose(f);
     if (!call->error[0] && call->first <= 0) snprintf(call->error, sizeof call->error, "the answer had no tokens");
@@ -1408,9 +1462,13 @@ static void cli_load_report(cli_load *load, double seconds) {
     double requests = done / seconds, out = (double)load->tokens / seconds, total = out + requests * load->input_len;
     llm_text t = {0};
     if (json)
-        llm_text_format(&t, "{'completed': %d, 'failed': %d, 'duration': %f, 'request_throughput': %f, 'output_throughput': %f, 'total_token_throughput': %f", done, load->failed,
-                        seconds, requests, out, total);
-    else cli_add(&t, "requests %d done, %d failed in %.2f s: %.2f requests/s, %.1f tokens/s out, %.1f in and out\n", done, load->failed, seconds, requests, out, total);
+        llm_text_format(&t,
+                        "{'completed': %d, 'failed': %d, 'duration': %f, 'request_throughput': %f, 'output_throughput': %f, "
+                        "'total_token_throughput': %f",
+                        done, load->failed, seconds, requests, out, total);
+    else
+        cli_add(&t, "requests %d done, %d failed in %.2f s: %.2f requests/s, %.1f tokens/s out, %.1f in and out\n", done, load->failed,
+                seconds, requests, out, total);
     for (int m = 0; m < CLI_METRICS; m++) {
         double *v = load->values[m], sum = 0;
         int n = load->n_values[m];
@@ -1452,7 +1510,8 @@ static int cli_load_test(cli_session *c) {
     pthread_mutex_init(&load.mutex, NULL);
     load.begin = cli_now();
     for (int i = 0; i < threads; i++)
-        if (pthread_create(&workers[i], NULL, cli_load_worker, &load)) cli_die(1, "bench: no thread %d of %d could be started", i + 1, threads);
+        if (pthread_create(&workers[i], NULL, cli_load_worker, &load))
+            cli_die(1, "bench: no thread %d of %d could be started", i + 1, threads);
     for (int i = 0; i < threads; i++) pthread_join(workers[i], NULL);
     double seconds = cli_now() - load.begin;
     if (cli_interrupts) return 130;
@@ -1485,13 +1544,14 @@ typedef struct cli_editor {
 /* Columns that a code point takes: 0 for combining marks, 2 for wide East Asian characters and emoji. */
 static int cli_width(int32_t cp) {
     static const int32_t ranges[][3] = {
-        {0, 0x300, 0x36F}, {0, 0x483, 0x489}, {0, 0x591, 0x5BD}, {0, 0x5BF, 0x5C7}, {0, 0x610, 0x61A}, {0, 0x64B, 0x65F}, {0, 0x6D6, 0x6DC}, {0, 0x6DF, 0x6E4},
-        {0, 0x900, 0x902}, {0, 0x93A, 0x93C}, {0, 0x941, 0x948}, {0, 0x94D, 0x94D}, {0, 0xE31, 0xE31}, {0, 0xE34, 0xE3A}, {0, 0xE47, 0xE4E}, {0, 0x1AB0, 0x1AFF},
-        {0, 0x1DC0, 0x1DFF}, {0, 0x200B, 0x200F}, {0, 0x2060, 0x2064}, {0, 0x20D0, 0x20FF}, {0, 0x302A, 0x302D}, {0, 0x3099, 0x309A}, {0, 0xFE00, 0xFE0F},
-        {0, 0xFE20, 0xFE2F}, {0, 0x1F3FB, 0x1F3FF}, {0, 0xE0100, 0xE01EF}, {2, 0x1100, 0x115F}, {2, 0x231A, 0x231B}, {2, 0x23E9, 0x23EC}, {2, 0x2614, 0x2615},
-        {2, 0x26A1, 0x26A1}, {2, 0x2705, 0x2705}, {2, 0x2728, 0x2728}, {2, 0x2E80, 0x303E}, {2, 0x3041, 0xA4CF}, {2, 0xA960, 0xA97C}, {2, 0xAC00, 0xD7A3},
-        {2, 0xF900, 0xFAFF}, {2, 0xFE30, 0xFE6F}, {2, 0xFF00, 0xFF60}, {2, 0xFFE0, 0xFFE6}, {2, 0x1F300, 0x1F64F}, {2, 0x1F680, 0x1F6FF}, {2, 0x1F900, 0x1FAFF},
-        {2, 0x20000, 0x3FFFD}};
+        {0, 0x300, 0x36F},     {0, 0x483, 0x489},     {0, 0x591, 0x5BD},    {0, 0x5BF, 0x5C7},   {0, 0x610, 0x61A},   {0, 0x64B, 0x65F},
+        {0, 0x6D6, 0x6DC},     {0, 0x6DF, 0x6E4},     {0, 0x900, 0x902},    {0, 0x93A, 0x93C},   {0, 0x941, 0x948},   {0, 0x94D, 0x94D},
+        {0, 0xE31, 0xE31},     {0, 0xE34, 0xE3A},     {0, 0xE47, 0xE4E},    {0, 0x1AB0, 0x1AFF}, {0, 0x1DC0, 0x1DFF}, {0, 0x200B, 0x200F},
+        {0, 0x2060, 0x2064},   {0, 0x20D0, 0x20FF},   {0, 0x302A, 0x302D},  {0, 0x3099, 0x309A}, {0, 0xFE00, 0xFE0F}, {0, 0xFE20, 0xFE2F},
+        {0, 0x1F3FB, 0x1F3FF}, {0, 0xE0100, 0xE01EF}, {2, 0x1100, 0x115F},  {2, 0x231A, 0x231B}, {2, 0x23E9, 0x23EC}, {2, 0x2614, 0x2615},
+        {2, 0x26A1, 0x26A1},   {2, 0x2705, 0x2705},   {2, 0x2728, 0x2728},  {2, 0x2E80, 0x303E}, {2, 0x3041, 0xA4CF}, {2, 0xA960, 0xA97C},
+        {2, 0xAC00, 0xD7A3},   {2, 0xF900, 0xFAFF},   {2, 0xFE30, 0xFE6F},  {2, 0xFF00, 0xFF60}, {2, 0xFFE0, 0xFFE6}, {2, 0x1F300, 0x1F64F},
+        {2, 0x1F680, 0x1F6FF}, {2, 0x1F900, 0x1FAFF}, {2, 0x20000, 0x3FFFD}};
     for (int i = 0; i < CLI_COUNT(ranges); i++)
         if (cp >= ranges[i][1] && cp <= ranges[i][2]) return ranges[i][0];
     return 1;
@@ -1641,7 +1701,8 @@ static int cli_edit_escape(cli_editor *e) {
     for (c = 0; n < 20 && c < 64 && (c = cli_key_byte(50)) >= 0;) seq[n++] = (char)c;
     if (!strcmp(seq, "200~")) cli_edit_paste(e);
     if (!strcmp(seq, "3~")) cli_edit_replace(e, e->cursor, cli_edit_next(e, e->cursor), "", 0);
-    if (strchr(seq, ';') && (c == 'C' || c == 'D')) return e->cursor = cli_edit_word(e, e->cursor, c == 'C'), 0; /* with shift, alt or control */
+    if (strchr(seq, ';') && (c == 'C' || c == 'D'))
+        return e->cursor = cli_edit_word(e, e->cursor, c == 'C'), 0; /* with shift, alt or control */
     for (int i = 0; i < CLI_COUNT(table); i++)
         if (n && strstr(table[i].keys, seq)) return table[i].control;
     return 0;
@@ -1732,7 +1793,8 @@ static void cli_history_open(cli_editor *e) {
     FILE *f = fopen(path, "re");
     for (ssize_t n; f && (n = getline(&line, &cap, f)) >= 0;) {
         llm_json *doc = NULL;
-        if (llm_json_parse(line, (size_t)n, NULL, &doc) == LLM_OK && llm_json_str(doc, 0, NULL)) cli_history_add(e, llm_json_str(doc, 0, NULL), NULL);
+        if (llm_json_parse(line, (size_t)n, NULL, &doc) == LLM_OK && llm_json_str(doc, 0, NULL))
+            cli_history_add(e, llm_json_str(doc, 0, NULL), NULL);
         llm_json_free(doc);
     }
     if (f) fclose(f);
@@ -1742,7 +1804,8 @@ static void cli_history_open(cli_editor *e) {
 /* Appends to the file; one grown to 4 MiB begins anew, for nobody looks that far back. */
 static void cli_history_save(cli_editor *e, const char *line) {
     struct stat st;
-    int big = !stat(e->path, &st) && st.st_size > 4 << 20, fd = open(e->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (big ? O_TRUNC : 0), 0600);
+    int big = !stat(e->path, &st) && st.st_size > 4 << 20,
+        fd = open(e->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (big ? O_TRUNC : 0), 0600);
     FILE *f = fd >= 0 ? fdopen(fd, "a") : NULL;
     cli_history_add(e, line, f);
     if (f) fclose(f);
@@ -1841,14 +1904,16 @@ static void cli_talk_load(cli_talk *k, const char *path) {
     llm_json *doc = NULL;
     llm_text t = {0};
     size_t n;
-    if (!cli_read(path, &t) || (llm_json_parse(t.data, t.len, NULL, &doc) != LLM_OK && !cli_bad("%s: %s", cli_clip(path), llm_last_error()))) {
+    if (!cli_read(path, &t) ||
+        (llm_json_parse(t.data, t.len, NULL, &doc) != LLM_OK && !cli_bad("%s: %s", cli_clip(path), llm_last_error()))) {
         cli_say("llm_cli: ", "%s", cli_why);
     } else {
         llm_text_free(&k->messages);
         k->asked = 0;
         k->n = 0;
         for (int m = llm_json_first(doc, llm_json_find(doc, 0, "messages")); m >= 0; m = llm_json_next(doc, m)) {
-            const char *role = llm_json_str(doc, llm_json_find(doc, m, "role"), NULL), *text = llm_json_str(doc, llm_json_find(doc, m, "content"), &n);
+            const char *role = llm_json_str(doc, llm_json_find(doc, m, "role"), NULL),
+                       *text = llm_json_str(doc, llm_json_find(doc, m, "content"), &n);
             if (role && text) cli_talk_push(k, role, text, n);
         }
         cli_say("", "%d messages loaded", k->n);
@@ -1875,7 +1940,8 @@ static void cli_talk_set(cli_talk *k, char *rest) {
     before = *o;
     llm_text_format(&t, "{%q: %q}", rest, value); /* a JSON value, because its text is owned by the option reader */
     cli_check(llm_json_parse(t.data, t.len, NULL, &doc));
-    if (!cli_try(llm_options_json(&o->by_name, doc, 0, LLM_FROM_USER, NULL)) || !cli_finish(o) || !cli_sampling(o, k->c->model, 2048, &check)) {
+    if (!cli_try(llm_options_json(&o->by_name, doc, 0, LLM_FROM_USER, NULL)) || !cli_finish(o) ||
+        !cli_sampling(o, k->c->model, 2048, &check)) {
         cli_say("llm_cli: ", "%s", cli_why);
         before.stop.items = o->stop.items, before.bad_words.items = o->bad_words.items, before.stop_ids.items = o->stop_ids.items;
         before.ids = o->ids, before.bias = o->bias, before.by_name = o->by_name;
@@ -1897,9 +1963,10 @@ static void cli_talk_show(const cli_talk *k) {
     llm_sampling s;
     llm_engine_get_stats(k->c->engine, &stats);
     if (!cli_sampling(k->c->o, k->c->model, 2048, &s)) return;
-    cli_say("", "model %s (%s, %s), context %d tokens, %s", i->path, i->architecture, i->file_type ? i->file_type : "", stats.max_model_len, stats.backend);
-    cli_say("", "temperature %g, top-p %g, top-k %d, min-p %g, repetition-penalty %g, max-tokens %d", (double)s.temperature, (double)s.top_p, s.top_k, (double)s.min_p,
-            (double)s.repetition_penalty, s.max_tokens);
+    cli_say("", "model %s (%s, %s), context %d tokens, %s", i->path, i->architecture, i->file_type ? i->file_type : "", stats.max_model_len,
+            stats.backend);
+    cli_say("", "temperature %g, top-p %g, top-k %d, min-p %g, repetition-penalty %g, max-tokens %d", (double)s.temperature,
+            (double)s.top_p, s.top_k, (double)s.min_p, (double)s.repetition_penalty, s.max_tokens);
     cli_say("", "system: %s", system && *system ? system : "(none)");
     cli_say("", "%d messages", k->n);
 }
@@ -1918,10 +1985,12 @@ static int cli_talk_command(cli_talk *k, char *line) {
     else if (!strcmp(line, "/load") && *rest) cli_talk_load(k, rest);
     else {
         if (strcmp(line, "/help")) fputs("no such command; these are there:\n", stderr);
-        fputs("/reset             forget the conversation\n/regen             answer the last message again\n"
-              "/set NAME VALUE    temperature, top-p, max-tokens, seed, system, ...\n/show              model and settings\n"
-              "/save FILE         the conversation as JSON\n/load FILE         go on with a saved one\n/exit              leave (or Ctrl-D)\n"
-              "Alt-Enter begins a new line, a paste stays one message, Ctrl-C stops an answer.\n", stderr);
+        fputs(
+            "/reset             forget the conversation\n/regen             answer the last message again\n"
+            "/set NAME VALUE    temperature, top-p, max-tokens, seed, system, ...\n/show              model and settings\n"
+            "/save FILE         the conversation as JSON\n/load FILE         go on with a saved one\n/exit              leave (or Ctrl-D)\n"
+            "Alt-Enter begins a new line, a paste stays one message, Ctrl-C stops an answer.\n",
+            stderr);
     }
     return 1;
 }
@@ -1937,13 +2006,15 @@ static int cli_interactive(cli_session *c) {
     if (tcgetattr(0, &k.e.cooked)) cli_die(1, "terminal: %s", strerror(errno));
     cli_open_model(c, 0);
     const llm_model_info *info = llm_model_get_info(c->model);
-    if (!info->chat_template) cli_die(1, "%s: no chat template, use the command generate or give --chat-template FILE", cli_clip(info->path));
+    if (!info->chat_template)
+        cli_die(1, "%s: no chat template, use the command generate or give --chat-template FILE", cli_clip(info->path));
     int32_t limit = cli_limit(c);
     cli_open_engine(c, c->o->e.max_model_len ? c->o->e.max_model_len : limit > 0 && limit < 8192 ? limit : 8192, 1);
     cli_history_open(&k.e);
     cli_talk_reset(&k);
     llm_engine_get_stats(c->engine, &stats);
-    cli_say("", "%s, %s, context %d of %d tokens. /help lists the commands.", info->path, stats.backend, stats.max_model_len, info->max_model_len);
+    cli_say("", "%s, %s, context %d of %d tokens. /help lists the commands.", info->path, stats.backend, stats.max_model_len,
+            info->max_model_len);
     while (!leave) {
         int end = cli_edit(&k.e, "> ");
         char *text = k.e.text.data;
@@ -1999,7 +2070,8 @@ static void cli_help(const cli_options *o) {
         cli_add(&t, "\n%s\n", titles[g]);
         llm_options_help(&o->by_name, g, &t);
     }
-    llm_text_str(&t, "\nSpellings: --a b, --a=b, _ for -, --no-a for switches. Every option also as\nLLM_ARG_NAME in the environment and by name in --config FILE.\n"
+    llm_text_str(&t, "\nSpellings: --a b, --a=b, _ for -, --no-a for switches. Every option also as\nLLM_ARG_NAME in the environment and "
+                     "by name in --config FILE.\n"
                      "Exit: 0 done, 1 failed, 2 usage, 130 interrupted.\n");
     cli_out(&t);
     exit(0);
@@ -2015,7 +2087,9 @@ static void cli_parse_word(cli_options *o, const char *word, const struct cli_co
     }
     if (!o->model && access(word, F_OK) == 0) o->model = word;
     else if (!o->prompt && strchr(word, ' ')) o->prompt = word;
-    else cli_die(2, "%s: no such command or file; commands are chat, generate, score, tokenize, detokenize, render, batch, bench, info", cli_clip(word));
+    else
+        cli_die(2, "%s: no such command or file; commands are chat, generate, score, tokenize, detokenize, render, batch, bench, info",
+                cli_clip(word));
 }
 
 /* --config: options by name, weaker than the command line and the environment. */
@@ -2025,7 +2099,8 @@ static void cli_read_config(cli_options *o) {
     if (!cli_read(o->config, &text)) cli_die(2, "--config: %s", cli_why);
     if (llm_json_parse(text.data, text.len, NULL, &doc) != LLM_OK || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT)
         cli_die(2, "--config: %s: a JSON object of options was expected", cli_clip(o->config));
-    if (llm_options_json(&o->by_name, doc, 0, LLM_FROM_FILE, NULL) != LLM_OK) cli_die(2, "--config: %s: %s", cli_clip(o->config), llm_last_error());
+    if (llm_options_json(&o->by_name, doc, 0, LLM_FROM_FILE, NULL) != LLM_OK)
+        cli_die(2, "--config: %s: %s", cli_clip(o->config), llm_last_error());
     llm_json_free(doc);
     llm_text_free(&text);
 }

@@ -2,10 +2,11 @@
  *
  *     ./llm_serve --port 8180
  *
- * One event thread (sockets and JSON), one engine thread (the model), a few workers (templates and tokenizing). Uses the public API
- * of llm.h only: what a request means and how its answer is written is its section >>openai; here are the sockets, the threads, the routes,
- * the metrics and the page. A request's way: conn_read takes its bytes, http_parse_head its head, serve_request finds the route, route_call
- * begins a call, a worker submits it, the engine steps, call_advance writes what is new, conn_flush sends it. Sections, bottom-up: >>server >>options >>http >>connections >>calls >>metrics >>answers >>page
+ * One event thread (sockets and JSON), one engine thread (the model), a few workers (templates and tokenizing). Uses the public
+ * API of llm.h only: what a request means and how its answer is written is its section >>openai; here are the sockets, the
+ * threads, the routes, the metrics and the page. A request's way: conn_read takes its bytes, http_parse_head its head,
+ * serve_request finds the route, route_call begins a call, a worker submits it, the engine steps, call_advance writes what is
+ * new, conn_flush sends it. Sections, bottom-up: >>server >>options >>http >>connections >>calls >>metrics >>answers >>page
  * >>routes >>main. */
 #define _GNU_SOURCE
 #include "llm.h"
@@ -84,15 +85,19 @@ static void on_library_log(void *user, int level, const char *message) {
 #define IN_CFG(member) offsetof(configuration, member)
 
 static const llm_option options_table[] = {
-    {"m|model", LLM_OPTION_TEXT, 0, IN_CFG(model), 0, 0, "PATH", "GGUF file, folder with safetensors, or ORG/NAME in the local Hugging Face cache"},
-    {"served-model-name|a|alias|model-name", LLM_OPTION_LIST, 0, IN_CFG(names), 1, 0, "NAME ...", "names that answers and /v1/models carry"},
+    {"m|model", LLM_OPTION_TEXT, 0, IN_CFG(model), 0, 0, "PATH",
+     "GGUF file, folder with safetensors, or ORG/NAME in the local Hugging Face cache"},
+    {"served-model-name|a|alias|model-name", LLM_OPTION_LIST, 0, IN_CFG(names), 1, 0, "NAME ...",
+     "names that answers and /v1/models carry"},
     LLM_OPTIONS_MODEL(configuration, files, 0),
-    {"reasoning-parser", LLM_OPTION_TEXT, 0, IN_CFG(reasoning_parser), 0, 0, "NAME", "ernie-45-vl, deepseek-r1, qwen3, think (from the template)"},
+    {"reasoning-parser", LLM_OPTION_TEXT, 0, IN_CFG(reasoning_parser), 0, 0, "NAME",
+     "ernie-45-vl, deepseek-r1, qwen3, think (from the template)"},
     {"host", LLM_OPTION_TEXT, 1, IN_CFG(host), 0, 0, "ADDRESS", "address to listen on (127.0.0.1); a path ending in .sock: Unix socket"},
     {"port", LLM_OPTION_INT, 1, IN_CFG(port), 0, 65535, "N", "port (8000); 0: any free one"},
     {"uds", LLM_OPTION_TEXT, 1, IN_CFG(unix_socket), 0, 0, "PATH", "listen on a Unix socket"},
     {"metrics-port", LLM_OPTION_INT, 1, IN_CFG(metrics_port), 0, 65535, "N", "/metrics on a port of its own too"},
-    {"api-key|$LLM_API_KEY|$VLLM_API_KEY", LLM_OPTION_LIST, 1, IN_CFG(keys), 1, 0, "KEY ...", "keys that are let in (or LLM_API_KEY, VLLM_API_KEY)"},
+    {"api-key|$LLM_API_KEY|$VLLM_API_KEY", LLM_OPTION_LIST, 1, IN_CFG(keys), 1, 0, "KEY ...",
+     "keys that are let in (or LLM_API_KEY, VLLM_API_KEY)"},
     {"api-key-file", LLM_OPTION_TEXT, 1, IN_CFG(key_file), 0, 0, "FILE", "keys, one a line"},
     {"cors-origins|allowed-origins", LLM_OPTION_LIST, 1, IN_CFG(origins), 1, 0, "ORIGIN ...", "pages that may call (loopback ones)"},
     {"allowed-hosts", LLM_OPTION_LIST, 1, IN_CFG(allowed_hosts), 1, 0, "NAME ...", "Host names served besides loopback ones"},
@@ -100,16 +105,20 @@ static const llm_option options_table[] = {
     {"timeout|to", LLM_OPTION_FLOAT, 1, IN_CFG(request_timeout), 0, 1e6, "S", "longest life of a request (none)"},
     {"no-ui|no-webui", LLM_OPTION_BOOL, 1, IN_CFG(no_page), 0, 0, NULL, "no chat page at /"},
     LLM_OPTIONS_ENGINE(configuration, engine, 2),
-    {"enable-prefix-caching|cache-prompt", LLM_OPTION_BOOL, 2, IN_CFG(prefix_caching), 0, 0, NULL, "keep prompts' KV pages for the next request (on)"},
+    {"enable-prefix-caching|cache-prompt", LLM_OPTION_BOOL, 2, IN_CFG(prefix_caching), 0, 0, NULL,
+     "keep prompts' KV pages for the next request (on)"},
     {"max-logprobs", LLM_OPTION_INT, 3, IN_CFG(max_logprobs), 0, 1000, "N", "most logprobs a request may ask for (20)"},
     {"strict-model-name", LLM_OPTION_BOOL, 3, IN_CFG(strict_model_name), 0, 0, NULL, "unknown model names are 404"},
     {"enable-early-stop", LLM_OPTION_BOOL, 3, IN_CFG(enable_early_stop), 0, 0, NULL, "end answers that repeat themselves"},
-    {"early-stop-config", LLM_OPTION_TEXT, 3, IN_CFG(early_stop_config), 0, 0, "JSON", "{\"enable_early_stop\", \"strategy\", \"window_size\", \"threshold\"}"},
+    {"early-stop-config", LLM_OPTION_TEXT, 3, IN_CFG(early_stop_config), 0, 0, "JSON",
+     "{\"enable_early_stop\", \"strategy\", \"window_size\", \"threshold\"}"},
     LLM_OPTIONS_SAMPLING(configuration, sampling, 3),
-    {"sse-ping-interval", LLM_OPTION_FLOAT, 1, IN_CFG(ping_interval), 0, 86400, "S", "comments that keep a silent stream alive (15); 0: none"},
+    {"sse-ping-interval", LLM_OPTION_FLOAT, 1, IN_CFG(ping_interval), 0, 86400, "S",
+     "comments that keep a silent stream alive (15); 0: none"},
     {"engine-iteration-timeout|$VLLM_ENGINE_ITERATION_TIMEOUT_S", LLM_OPTION_FLOAT, 2, IN_CFG(step_timeout), 0, 1e6, "S",
      "a step that takes longer fails the requests, not the server (none)"},
-    {"log-level|lv|v", LLM_OPTION_ENUM, 4, IN_CFG(log_level), 0, 0, "error|warn=1|warning=1|info=2|debug=3", "what is told on standard error (info)"},
+    {"log-level|lv|v", LLM_OPTION_ENUM, 4, IN_CFG(log_level), 0, 0, "error|warn=1|warning=1|info=2|debug=3",
+     "what is told on standard error (info)"},
     {"config", LLM_OPTION_TEXT, 4, IN_CFG(config), 0, 0, "FILE", "JSON object of options by name"},
     {"workers", LLM_OPTION_INT, 4, IN_CFG(n_workers), 1, 64, "N", "threads for templates and tokenizing (2)"},
     {"b", LLM_OPTION_INT, -1, IN_CFG(engine.max_num_batched_tokens), 1, 65536, "N", NULL},
@@ -150,7 +159,8 @@ static void print_help(void) {
         llm_text_str(&t, "\n");
         llm_options_help(&options, g, &t);
     }
-    llm_text_str(&t, "\nSpellings: --a b, --a=b, _ for -, --no-a for switches. Every option also as LLM_ARG_NAME\nin the environment and by name in --config FILE.\n");
+    llm_text_str(&t, "\nSpellings: --a b, --a=b, _ for -, --no-a for switches. Every option also as LLM_ARG_NAME\nin the environment and "
+                     "by name in --config FILE.\n");
     fputs(t.data, stdout);
     llm_text_free(&t);
     exit(0);
@@ -171,7 +181,8 @@ static void read_config_file(const char *path) {
     char *text = read_small_file(path);
     llm_json *doc = NULL;
     if (!text) die(2, "--config: the file cannot be read");
-    if (llm_json_parse(text, strlen(text), NULL, &doc) || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) die(2, "--config: a JSON object of options was expected");
+    if (llm_json_parse(text, strlen(text), NULL, &doc) || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT)
+        die(2, "--config: a JSON object of options was expected");
     if (llm_options_json(&options, doc, 0, LLM_FROM_FILE, NULL)) die(2, llm_last_error());
     llm_json_free(doc);
     free(text);
@@ -229,14 +240,17 @@ static void read_options(int argc, char **argv) {
     if (c->early_stop_config && llm_early_stop_parse(c->early_stop_config, c->enable_early_stop, &c->early_stop)) die(2, llm_last_error());
     if (c->engine.max_num_batched_tokens && c->engine.max_num_batched_tokens < c->engine.max_num_seqs) {
         char why[160];
-        snprintf(why, sizeof why, "max_num_batched_tokens (%d) must be greater than or equal to max_num_seqs (%d).", c->engine.max_num_batched_tokens, c->engine.max_num_seqs);
+        snprintf(why, sizeof why, "max_num_batched_tokens (%d) must be greater than or equal to max_num_seqs (%d).",
+                 c->engine.max_num_batched_tokens, c->engine.max_num_seqs);
         die(2, why);
     }
-    if (c->reasoning_parser && llm_reasoning_named(c->reasoning_parser) < 0) die(2, "--reasoning-parser: a name as qwen3, deepseek_r1, ernie-45-vl or none was expected");
+    if (c->reasoning_parser && llm_reasoning_named(c->reasoning_parser) < 0)
+        die(2, "--reasoning-parser: a name as qwen3, deepseek_r1, ernie-45-vl or none was expected");
     if (!c->names.n) llm_options_set(&options, llm_options_find(&options, "served-model-name", 17), "model", c->model, LLM_FROM_FILE);
     server.n_served = c->names.n; /* the path and its last component are known too */
     llm_options_set(&options, llm_options_find(&options, "served-model-name", 17), "model", c->model, LLM_FROM_USER);
-    if (strrchr(c->model, '/')) llm_options_set(&options, llm_options_find(&options, "served-model-name", 17), "model", strrchr(c->model, '/') + 1, LLM_FROM_USER);
+    if (strrchr(c->model, '/'))
+        llm_options_set(&options, llm_options_find(&options, "served-model-name", 17), "model", strrchr(c->model, '/') + 1, LLM_FROM_USER);
     if (!c->engine.kv_cache_memory_bytes) c->engine.kv_cache_memory_bytes = (int64_t)4 << 30;
     free((void *)words.items);
 }
@@ -321,7 +335,8 @@ static int http_decode_path(slice raw, http_head *h, http_error *e) {
     for (size_t i = 0; i < raw.n; i++) {
         int c = (unsigned char)raw.p[i];
         if (c == '%') {
-            int high = i + 2 < raw.n ? hex_digit((unsigned char)raw.p[i + 1]) : -1, low = high >= 0 ? hex_digit((unsigned char)raw.p[i + 2]) : -1;
+            int high = i + 2 < raw.n ? hex_digit((unsigned char)raw.p[i + 1]) : -1,
+                low = high >= 0 ? hex_digit((unsigned char)raw.p[i + 2]) : -1;
             if (low < 0) return http_bad(e, 400, "bad percent escape in the request target");
             c = high * 16 + low;
             i += 2;
@@ -343,7 +358,8 @@ static int http_parse_target(slice target, http_head *h, http_error *e) {
     if (slice_is(target, "*") && slice_is(h->method, "OPTIONS")) return h->path = slice_of("*"), 1;
     if (target.p[0] != '/') return http_bad(e, 400, "the request target must start with '/'");
     for (size_t i = 0; i < target.n; i++)
-        if ((unsigned char)target.p[i] <= 32 || (unsigned char)target.p[i] >= 127) return http_bad(e, 400, "bad byte in the request target");
+        if ((unsigned char)target.p[i] <= 32 || (unsigned char)target.p[i] >= 127)
+            return http_bad(e, 400, "bad byte in the request target");
     const char *question = (const char *)memchr(target.p, '?', target.n);
     slice path = target;
     if (question) {
@@ -367,7 +383,8 @@ static int http_parse_request_line(slice line, http_head *h, http_error *e) {
     const char *last = rest.n ? (const char *)memrchr(rest.p, ' ', rest.n) : NULL;
     slice version = {last ? last + 1 : line.p + line.n, last ? (size_t)(line.p + line.n - last - 1) : 0};
     if (version.n != 8 || memcmp(version.p, "HTTP/", 5) || version.p[6] != '.') return http_bad(e, 400, "bad request line");
-    if (version.p[5] != '1' || (version.p[7] != '0' && version.p[7] != '1')) return http_bad(e, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
+    if (version.p[5] != '1' || (version.p[7] != '0' && version.p[7] != '1'))
+        return http_bad(e, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
     h->minor = version.p[7] - '0';
     h->keep_alive = h->minor == 1;
     rest.n = (size_t)(last - rest.p);
@@ -425,7 +442,8 @@ static int http_parse_field(slice name, slice v, http_head *h, http_error *e) {
     if (slice_is_nocase(name, "connection")) return http_parse_connection(v, h);
     if (slice_is_nocase(name, "transfer-encoding")) {
         if (h->chunked) return http_bad(e, 400, "more than one Transfer-Encoding");
-        if (!slice_is_nocase(v, "chunked")) return http_bad(e, http_list_has(v, "chunked") ? 400 : 501, "only the transfer coding chunked is known");
+        if (!slice_is_nocase(v, "chunked"))
+            return http_bad(e, http_list_has(v, "chunked") ? 400 : 501, "only the transfer coding chunked is known");
         h->chunked = 1;
     } else if (slice_is_nocase(name, "expect")) {
         if (!slice_is_nocase(v, "100-continue")) return http_bad(e, 417, "only Expect: 100-continue is known");
@@ -464,7 +482,8 @@ static int http_parse_head(const char *text, size_t n, http_head *h, http_error 
     for (size_t at = 0, lines = 0; at < n; lines++) {
         const char *cr = (const char *)memchr(text + at, '\r', n - at);
         slice line = {text + at, cr ? (size_t)(cr - text) - at : 0};
-        if (!cr || (size_t)(cr - text) + 1 >= n || cr[1] != '\n' || memchr(line.p, '\n', line.n)) return http_bad(e, 400, "lines must end in CR LF");
+        if (!cr || (size_t)(cr - text) + 1 >= n || cr[1] != '\n' || memchr(line.p, '\n', line.n))
+            return http_bad(e, 400, "lines must end in CR LF");
         at += line.n + 2;
         if (!lines) {
             if (line.n > HTTP_MAX_LINE) return http_bad(e, 414, "request line too long");
@@ -477,7 +496,8 @@ static int http_parse_head(const char *text, size_t n, http_head *h, http_error 
         }
     }
     if (h->minor == 1 && !h->host.p) return http_bad(e, 400, "Host is missing");
-    if (h->chunked && (h->content_length >= 0 || h->minor == 0)) return http_bad(e, 400, "Transfer-Encoding beside Content-Length, or in HTTP/1.0");
+    if (h->chunked && (h->content_length >= 0 || h->minor == 0))
+        return http_bad(e, 400, "Transfer-Encoding beside Content-Length, or in HTTP/1.0");
     if (h->content_length > HTTP_MAX_BODY) return http_bad(e, 413, "body larger than 32 MiB");
     if (h->n_authorization > 1) return http_bad(e, 400, "more than one Authorization");
     return 1;
@@ -559,11 +579,15 @@ static int64_t http_chunks_take(http_chunks *k, const char *p, size_t n, llm_tex
 }
 
 static const char *http_reason(int status) {
-    static const struct { int status; const char *reason; } table[] = {
-        {100, "Continue"}, {200, "OK"}, {204, "No Content"}, {400, "Bad Request"}, {401, "Unauthorized"}, {403, "Forbidden"}, {404, "Not Found"},
-        {405, "Method Not Allowed"}, {408, "Request Timeout"}, {413, "Content Too Large"}, {414, "URI Too Long"}, {415, "Unsupported Media Type"},
-        {417, "Expectation Failed"}, {429, "Too Many Requests"}, {431, "Request Header Fields Too Large"}, {499, "Client Closed Request"},
-        {500, "Internal Server Error"}, {501, "Not Implemented"}, {503, "Service Unavailable"}, {505, "HTTP Version Not Supported"}};
+    static const struct {
+        int status;
+        const char *reason;
+    } table[] = {
+        {100, "Continue"}, {200, "OK"}, {204, "No Content"}, {400, "Bad Request"}, {401, "Unauthorized"}, {403, "Forbidden"},
+        {404, "Not Found"}, {405, "Method Not Allowed"}, {408, "Request Timeout"}, {413, "Content Too Large"}, {414, "URI Too Long"},
+        {415, "Unsupported Media Type"}, {417, "Expectation Failed"}, {429, "Too Many Requests"},
+        {431, "Request Header Fields Too Large"}, {499, "Client Closed Request"}, {500, "Internal Server Error"},
+        {501, "Not Implemented"}, {503, "Service Unavailable"}, {505, "HTTP Version Not Supported"}};
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         if (table[i].status == status) return table[i].reason;
     return "Unknown";
@@ -572,10 +596,10 @@ static const char *http_reason(int status) {
 /* ============================================================================
  * >>connections   Sockets: one event thread, epoll, no blocking anywhere.
  * ============================================================================
- * A connection is read until one request is whole; then it waits (state CONN_BUSY) until the answer is written, and goes on with what was pipelined
- * behind. While busy, at most 64 KiB more are read. Idle connections own no buffers. Every state has a deadline; a sweep four
- * times a second closes what is over. Output that a slow reader does not take is bounded: over 1 MiB and 30 seconds without progress
- * the connection is dropped and its requests cancelled. */
+ * A connection is read until one request is whole; then it waits (state CONN_BUSY) until the answer is written, and goes on
+ * with what was pipelined behind. While busy, at most 64 KiB more are read. Idle connections own no buffers. Every state has a
+ * deadline; a sweep four times a second closes what is over. Output that a slow reader does not take is bounded: over 1 MiB and
+ * 30 seconds without progress the connection is dropped and its requests cancelled. */
 
 enum {
     CONN_MAX = 12000,            /* connections held at once */
@@ -794,7 +818,8 @@ static void conn_head_done(conn *c, size_t n) {
         conn_refuse(c, e);
         return;
     }
-    if (c->head.expect_continue && (c->body_left || c->head.chunked) && c->in_at == c->in.len) llm_text_str(&c->out, "HTTP/1.1 100 Continue\r\n\r\n");
+    if (c->head.expect_continue && (c->body_left || c->head.chunked) && c->in_at == c->in.len)
+        llm_text_str(&c->out, "HTTP/1.1 100 Continue\r\n\r\n");
     if (c->head.chunked || c->body_left) conn_read_body(c);
     else conn_body_done(c);
 }
@@ -812,7 +837,8 @@ static void conn_read_head(conn *c) {
     char *p = c->in.data + c->in_at;
     size_t n = c->in.len - c->in_at;
     if (c->state == CONN_IDLE) {
-        while (n >= 2 && p[0] == '\r' && p[1] == '\n') p += 2, n -= 2, c->in_at += 2; /* RFC 9112: empty lines before a request are skipped */
+        while (n >= 2 && p[0] == '\r' && p[1] == '\n')
+            p += 2, n -= 2, c->in_at += 2; /* RFC 9112: empty lines before a request are skipped */
         if (!n || (n == 1 && *p == '\r')) return;
         c->state = CONN_HEAD;
         c->deadline = net.now + CONN_HEAD_S;
@@ -822,7 +848,8 @@ static void conn_read_head(conn *c) {
     if (!http_token_char((unsigned char)p[0])) http_bad(&e, 400, "this is not HTTP");
     else if (!end && n > HTTP_MAX_LINE && !memchr(p, '\n', HTTP_MAX_LINE)) http_bad(&e, 414, "request line too long");
     else if ((end ? (size_t)(end - p) + 4 : n) > HTTP_MAX_HEAD) http_bad(&e, 431, "request head larger than 32 KiB");
-    else if (!end && (memmem(p + from, n - from, "\n\n", 2) || http_bare_cr(p + from, n - from))) http_bad(&e, 400, "lines must end in CR LF");
+    else if (!end && (memmem(p + from, n - from, "\n\n", 2) || http_bare_cr(p + from, n - from)))
+        http_bad(&e, 400, "lines must end in CR LF");
     if (e.status) {
         memset(&c->head, 0, sizeof c->head);
         conn_refuse(c, e);
@@ -855,8 +882,9 @@ static void conn_next_request(conn *c) {
     }
 }
 
-/* The peer will send no more. A request being answered is still answered (a half-closed client reads on); whether anyone is there at all shows when
- * we send something: an interim response, or a comment in a stream, brings a reset from a closed socket. */
+/* The peer will send no more. A request being answered is still answered (a half-closed client reads on); whether anyone is
+ * there at all shows when we send something: an interim response, or a comment in a stream, brings a reset from a closed
+ * socket. */
 static int conn_end_of_input(conn *c) {
     c->half_closed = 1;
     c->close_after = 1;
@@ -905,7 +933,8 @@ static void conn_settle(conn *c) {
 static void conn_accept(int listener, int admin) {
     for (int turn = 0; turn < 256; turn++) {
         int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE) && net.spare_fd >= 0) { /* out of descriptors: take one off the queue and drop it */
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE) &&
+            net.spare_fd >= 0) { /* out of descriptors: take one off the queue and drop it */
             close(net.spare_fd);
             fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
             if (fd >= 0) close(fd);
@@ -935,11 +964,13 @@ static void conn_accept(int listener, int admin) {
     }
 }
 
-/* A stream of events that has been silent for long, because its prompt is long or the queue is, gets a comment: proxies and clients close what says
- * nothing. One that is read too slowly has something to send and needs none. */
+/* A stream of events that has been silent for long, because its prompt is long or the queue is, gets a comment: proxies and
+ * clients close what says nothing. One that is read too slowly has something to send and needs none. */
 static void conn_ping(conn *c) {
     double silent = net.now - c->progress;
-    if (!c->streaming || !c->events_stream || c->out_at < c->out.len || server.cfg.ping_interval <= 0 || silent < (double)server.cfg.ping_interval) return;
+    if (!c->streaming || !c->events_stream || c->out_at < c->out.len || server.cfg.ping_interval <= 0 ||
+        silent < (double)server.cfg.ping_interval)
+        return;
     stream_bytes(c, ":\n\n", 3);
     c->progress = net.now;
     conn_settle(c);
@@ -1098,7 +1129,22 @@ static const double bounds_size[] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2
 static const double bounds_n[] = {1, 2, 5, 10, 20};
 
 #define HISTOGRAM(name, help, bounds) {name, help, bounds, (int)(sizeof bounds / sizeof bounds[0]), {0}, 0, 0}
-enum { H_TTFT, H_TPOT, H_ITL, H_E2E, H_QUEUE, H_INFERENCE, H_PREFILL, H_DECODE, H_PROMPT, H_GENERATION, H_MAX_TOKENS, H_N, H_BEST_OF, H_COUNT };
+enum {
+    H_TTFT,
+    H_TPOT,
+    H_ITL,
+    H_E2E,
+    H_QUEUE,
+    H_INFERENCE,
+    H_PREFILL,
+    H_DECODE,
+    H_PROMPT,
+    H_GENERATION,
+    H_MAX_TOKENS,
+    H_N,
+    H_BEST_OF,
+    H_COUNT
+};
 
 static histogram histograms[H_COUNT] = {
     HISTOGRAM("time_to_first_token_seconds", "Time from arrival to the first token.", bounds_ttft),
@@ -1229,7 +1275,8 @@ static void write_metrics(llm_text *t) {
         metric_value(t, "request_success_total", label, (double)counters.finished[f]);
     }
     metric_head(t, "cache_config_info", "KV cache configuration.", "gauge");
-    snprintf(label, sizeof label, ",block_size=\"%d\",num_gpu_blocks=\"%lld\",enable_prefix_caching=\"%s\"", s.block_size, (long long)s.total_blocks, server.cfg.engine.disable_prefix_caching ? "False" : "True");
+    snprintf(label, sizeof label, ",block_size=\"%d\",num_gpu_blocks=\"%lld\",enable_prefix_caching=\"%s\"", s.block_size,
+             (long long)s.total_blocks, server.cfg.engine.disable_prefix_caching ? "False" : "True");
     metric_value(t, "cache_config_info", label, 1);
     for (int i = 0; i < H_COUNT; i++) write_histogram(t, &histograms[i]);
 }
@@ -1237,8 +1284,9 @@ static void write_metrics(llm_text *t) {
 /* ============================================================================
  * >>answers   What llm_openai_next writes, put into HTTP.
  * ============================================================================
- * A call on the news list is advanced: whatever it has to say goes into its connection's output. Streams stop at 1 MiB that the reader has not
- * taken; the engine keeps the rest, which is bounded by max_tokens. Errors are pieces like others, so there is one way out. */
+ * A call on the news list is advanced: whatever it has to say goes into its connection's output. Streams stop at 1 MiB that the
+ * reader has not taken; the engine keeps the rest, which is bounded by max_tokens. Errors are pieces like others, so there is
+ * one way out. */
 
 /* The status line of a stream goes out before the first token: a client sees that it was heard. */
 static void stream_start(conn *c, const llm_openai_info *info) {
@@ -1278,8 +1326,8 @@ static void call_advance(call *k) {
     llm_text_free(&t);
 }
 
-/* VLLM_ENGINE_ITERATION_TIMEOUT_S: when one step of the engine takes too long, whoever waits for it gets an error. The engine is kept: if the step ends,
- * the server goes on. */
+/* VLLM_ENGINE_ITERATION_TIMEOUT_S: when one step of the engine takes too long, whoever waits for it gets an error. The engine
+ * is kept: if the step ends, the server goes on. */
 static void watch_step(void) {
     int64_t began = __atomic_load_n(&queue.step_began, __ATOMIC_ACQUIRE);
     if (server.cfg.step_timeout <= 0 || !began || net.now - (double)began * 1e-3 < (double)server.cfg.step_timeout) return;
@@ -1699,8 +1747,8 @@ static void write_lines(llm_text *t, const char *const *line, size_t n) {
 /* ============================================================================
  * >>routes   What is served where.
  * ============================================================================
- * Who may ask comes first: a key where one is set; a Host that is ours, since a page of another site could otherwise reach a server on loopback
- * under a name of its own (DNS rebinding); an Origin that may read the answer (CORS). */
+ * Who may ask comes first: a key where one is set; a Host that is ours, since a page of another site could otherwise reach a
+ * server on loopback under a name of its own (DNS rebinding); an Origin that may read the answer (CORS). */
 
 /* Whether the engine is open. The loading thread says so last: who sees it sees all that it set up. */
 static int is_ready(void) { return __atomic_load_n(&server.ready, __ATOMIC_ACQUIRE); }
@@ -1741,7 +1789,8 @@ static int is_loopback_name(slice v) {
     const char *rest = h.p + h.n, *end = v.p + v.n; /* behind the name: nothing, or a port */
     if (rest < end && *rest == ']') rest++;
     if (rest < end && (*rest != ':' || strspn(rest + 1, "0123456789") < (size_t)(end - rest - 1))) return 0;
-    return slice_is_nocase(h, "localhost") || slice_is(h, "::1") || (h.n > 4 && !memcmp(h.p, "127.", 4) && strspn(h.p, "0123456789.") >= h.n);
+    return slice_is_nocase(h, "localhost") || slice_is(h, "::1") ||
+           (h.n > 4 && !memcmp(h.p, "127.", 4) && strspn(h.p, "0123456789.") >= h.n);
 }
 
 /* Pages of which origin may call. Without --cors-origins those of this machine. */
@@ -1755,7 +1804,8 @@ static int origin_allowed(slice origin) {
 static int host_allowed(slice host) {
     if (!server.loopback || !host.n || is_loopback_name(host)) return 1;
     for (int i = 0; i < server.cfg.allowed_hosts.n; i++)
-        if (!strcmp(server.cfg.allowed_hosts.items[i], "*") || slice_is_nocase(host_part(host), server.cfg.allowed_hosts.items[i])) return 1;
+        if (!strcmp(server.cfg.allowed_hosts.items[i], "*") || slice_is_nocase(host_part(host), server.cfg.allowed_hosts.items[i]))
+            return 1;
     return 0;
 }
 
@@ -1769,7 +1819,8 @@ static void common_headers(conn *c, llm_text *t) {
     }
     slice id = c->head.request_id;
     int plain = id.n > 0 && id.n <= 128;
-    for (size_t i = 0; plain && i < id.n; i++) plain = (id.p[i] && strchr("_.-", id.p[i])) || (http_token_char((unsigned char)id.p[i]) && !strchr("!#$%&'*+^`|~", id.p[i]));
+    for (size_t i = 0; plain && i < id.n; i++)
+        plain = (id.p[i] && strchr("_.-", id.p[i])) || (http_token_char((unsigned char)id.p[i]) && !strchr("!#$%&'*+^`|~", id.p[i]));
     if (plain || info) {
         llm_text_str(t, "x-request-id: ");
         if (plain) llm_text_add(t, id.p, id.n);
@@ -1810,10 +1861,11 @@ static void add_model_card(llm_text *t, const char *name) {
     const llm_model_info *info = llm_model_get_info(server.model);
     llm_engine_stats s;
     llm_engine_get_stats(server.engine, &s);
-    llm_text_format(t, "{'id':%q,'object':'model','created':%l,'owned_by':'llm.h','root':%q,'parent':null,'max_model_len':%d,'permission':[],", name,
-                    (int64_t)server.started, server.cfg.model, s.max_model_len);
-    llm_text_format(t, "'meta':{'n_ctx_train':%d,'n_params':%l,'n_vocab':%d,'n_embd':%d,'size':%l}}", info->max_position_embeddings, info->n_params,
-                    info->vocab_size, info->hidden_size, info->weight_bytes);
+    llm_text_format(t,
+                    "{'id':%q,'object':'model','created':%l,'owned_by':'llm.h','root':%q,'parent':null,'max_model_len':%d,'permission':[],",
+                    name, (int64_t)server.started, server.cfg.model, s.max_model_len);
+    llm_text_format(t, "'meta':{'n_ctx_train':%d,'n_params':%l,'n_vocab':%d,'n_embd':%d,'size':%l}}", info->max_position_embeddings,
+                    info->n_params, info->vocab_size, info->hidden_size, info->weight_bytes);
 }
 
 /* The served names; the path is accepted as a name but not listed. */
@@ -1862,7 +1914,8 @@ static void route_tokenizer_info(conn *c) {
         llm_text_format(&t, ",%q:%q", name[i], raw.data);
         llm_text_free(&raw);
     }
-    llm_text_format(&t, ",'vocab_size':%d,'model_max_length':%d,'chat_template':%q}", llm_vocab_size(server.model), info->max_position_embeddings, info->chat_template);
+    llm_text_format(&t, ",'vocab_size':%d,'model_max_length':%d,'chat_template':%q}", llm_vocab_size(server.model),
+                    info->max_position_embeddings, info->chat_template);
     answer_text(c, "application/json", &t);
 }
 
@@ -1876,7 +1929,8 @@ static void answer_page(conn *c, const char *type, const char *const *line, size
     write_lines(&t, line, n);
     slice body = {t.data, t.len};
     http_answer(c, 200, type, body,
-                "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"
+                "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+                "base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"
                 "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n");
     llm_text_free(&t);
 }
@@ -1957,7 +2011,8 @@ static int body_is_json(const conn *c) {
 
 /* The doors in their order: key, loading, shutting down, media type. */
 static void serve_route(conn *c, const route *r) {
-    if (!r->open && !authorized(c)) http_answer_error(c, 401, "Unauthorized: send a valid key as Authorization: Bearer KEY", NULL, "invalid_api_key");
+    if (!r->open && !authorized(c))
+        http_answer_error(c, 401, "Unauthorized: send a valid key as Authorization: Bearer KEY", NULL, "invalid_api_key");
     else if (!r->early && !is_ready()) http_answer_error(c, 503, "Loading model", NULL, NULL);
     else if (r->get) r->get(c);
     else if (net.draining) http_answer_error(c, 503, "Shutting down", NULL, NULL);
@@ -1987,7 +2042,8 @@ static void serve_request(conn *c) {
     }
     if (path.n > 8 && !memcmp(path.p, "/models/", 8) && (slice_is(method, "GET") || head) && !c->admin) {
         slice name = {path.p + 8, path.n - 8};
-        if (!authorized(c)) http_answer_error(c, 401, "Unauthorized: send a valid key as Authorization: Bearer KEY", NULL, "invalid_api_key");
+        if (!authorized(c))
+            http_answer_error(c, 401, "Unauthorized: send a valid key as Authorization: Bearer KEY", NULL, "invalid_api_key");
         else if (!is_ready()) http_answer_error(c, 503, "Loading model", NULL, NULL);
         else route_model(c, name);
         return;
@@ -2003,7 +2059,8 @@ static void serve_request(conn *c) {
 /* ============================================================================
  * >>main   Listening, loading, the event loop, the end.
  * ============================================================================
- * SIGTERM stops accepting, finishes what runs (--shutdown-timeout) and exits 0. All state is freed at the end so that leak checkers see leaks. */
+ * SIGTERM stops accepting, finishes what runs (--shutdown-timeout) and exits 0. All state is freed at the end so that leak
+ * checkers see leaks. */
 
 /* A Unix socket. One that is left behind by a server that is gone is replaced; one that answers is not. */
 static int listen_unix(const char *path) {
@@ -2014,7 +2071,8 @@ static int listen_unix(const char *path) {
     memcpy(a.sun_path, path, strlen(path));
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct stat st;
-    if (connect(probe, (struct sockaddr *)&a, sizeof a) && errno == ECONNREFUSED && !stat(path, &st) && S_ISSOCK(st.st_mode)) unlink(path); /* left behind by a server that is gone */
+    if (connect(probe, (struct sockaddr *)&a, sizeof a) && errno == ECONNREFUSED && !stat(path, &st) && S_ISSOCK(st.st_mode))
+        unlink(path); /* left behind by a server that is gone */
     close(probe);
     if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) || listen(fd, 1024)) {
         fprintf(stderr, "llm_serve: error: %s: %s\n", path, strerror(errno));
@@ -2049,7 +2107,8 @@ static int listen_tcp(const char *host, int port, int first) {
         fd = -1;
     }
     if (fd < 0) {
-        snprintf(why, sizeof why, "port %d on %.150s: %s%s", port, host, strerror(e), e == EADDRINUSE ? "; another server runs there: take another --port" : "");
+        snprintf(why, sizeof why, "port %d on %.150s: %s%s", port, host, strerror(e),
+                 e == EADDRINUSE ? "; another server runs there: take another --port" : "");
         die(1, why);
     }
     freeaddrinfo(list);
@@ -2088,18 +2147,26 @@ static void say_ready(void) {
     llm_engine_stats s;
     char line[700];
     llm_engine_get_stats(server.engine, &s);
-    snprintf(line, sizeof line, "%s: %s %s, %.0f M parameters, %.0f MiB; %s", server.cfg.model, info->family, info->file_type, (double)info->n_params / 1e6, (double)info->weight_bytes / 1048576, s.backend);
+    snprintf(line, sizeof line, "%s: %s %s, %.0f M parameters, %.0f MiB; %s", server.cfg.model, info->family, info->file_type,
+             (double)info->n_params / 1e6, (double)info->weight_bytes / 1048576, s.backend);
     server_log(LLM_LOG_INFO, line);
-    snprintf(line, sizeof line, "max_model_len %d, max_num_seqs %d, max_num_batched_tokens %d, block_size %d, total_block_num:%lld (%lld tokens of KV), memory %.0f MiB, prefix caching %s", s.max_model_len, s.max_num_seqs,
-             server.cfg.engine.max_num_batched_tokens ? server.cfg.engine.max_num_batched_tokens : 512, s.block_size, (long long)s.total_blocks, (long long)s.total_blocks * s.block_size, (double)s.memory_bytes / 1048576, server.cfg.engine.disable_prefix_caching ? "off" : "on");
+    snprintf(line, sizeof line,
+             "max_model_len %d, max_num_seqs %d, max_num_batched_tokens %d, block_size %d, total_block_num:%lld (%lld tokens of KV), "
+             "memory %.0f MiB, prefix caching %s",
+             s.max_model_len, s.max_num_seqs, server.cfg.engine.max_num_batched_tokens ? server.cfg.engine.max_num_batched_tokens : 512,
+             s.block_size, (long long)s.total_blocks, (long long)s.total_blocks * s.block_size, (double)s.memory_bytes / 1048576,
+             server.cfg.engine.disable_prefix_caching ? "off" : "on");
     server_log(LLM_LOG_INFO, line);
     const llm_sampling *d = &server.service.defaults;
-    snprintf(line, sizeof line, "sampling defaults: temperature %g, top_p %g, top_k %d, min_p %g, repetition_penalty %g; early stop %s", (double)d->temperature, d->top_p > 0 ? (double)d->top_p : 1.0,
-             d->top_k, (double)d->min_p, d->repetition_penalty > 0 ? (double)d->repetition_penalty : 1.0, server.cfg.early_stop.enable ? "on" : "off");
+    snprintf(line, sizeof line, "sampling defaults: temperature %g, top_p %g, top_k %d, min_p %g, repetition_penalty %g; early stop %s",
+             (double)d->temperature, d->top_p > 0 ? (double)d->top_p : 1.0, d->top_k, (double)d->min_p,
+             d->repetition_penalty > 0 ? (double)d->repetition_penalty : 1.0, server.cfg.early_stop.enable ? "on" : "off");
     server_log(LLM_LOG_INFO, line);
     if (!strncmp(server.bound, "http", 4)) {
-        snprintf(line, sizeof line, "try: curl %s/v1/chat/completions -H 'Content-Type: application/json'%s -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'", server.bound,
-                 server.cfg.keys.n ? " -H 'Authorization: Bearer KEY'" : "");
+        snprintf(line, sizeof line,
+                 "try: curl %s/v1/chat/completions -H 'Content-Type: application/json'%s -d '{\"messages\": [{\"role\": \"user\", "
+                 "\"content\": \"Hello\"}]}'",
+                 server.bound, server.cfg.keys.n ? " -H 'Authorization: Bearer KEY'" : "");
         server_log(LLM_LOG_INFO, line);
     }
     printf("listening on %s\n", server.bound);
@@ -2181,7 +2248,8 @@ static void event_loop(int listener, int metrics) {
         net.now = monotonic();
         int news = 0;
         for (int i = 0; i < n; i++) {
-            if (ev[i].data.ptr == &tag_listen || ev[i].data.ptr == &tag_metrics) conn_accept(ev[i].data.ptr == &tag_listen ? listener : metrics, ev[i].data.ptr == &tag_metrics);
+            if (ev[i].data.ptr == &tag_listen || ev[i].data.ptr == &tag_metrics)
+                conn_accept(ev[i].data.ptr == &tag_listen ? listener : metrics, ev[i].data.ptr == &tag_metrics);
             else if (ev[i].data.ptr == &tag_wake) news = 1;
             else conn_event((conn *)ev[i].data.ptr, ev[i].events);
         }
@@ -2225,7 +2293,8 @@ int main(int argc, char **argv) {
     const char *host = c->host ? c->host : "127.0.0.1", *path = c->unix_socket;
     if (!path && strlen(host) > 5 && !strcmp(host + strlen(host) - 5, ".sock")) path = host;
     int listener = path ? listen_unix(path) : listen_tcp(host, c->port, 1);
-    int metrics = is_given(IN_CFG(metrics_port)) && c->metrics_port != c->port ? listen_tcp(path ? "127.0.0.1" : host, c->metrics_port, 0) : -1;
+    int metrics =
+        is_given(IN_CFG(metrics_port)) && c->metrics_port != c->port ? listen_tcp(path ? "127.0.0.1" : host, c->metrics_port, 0) : -1;
     pthread_create(&loader, NULL, load_main, NULL);
     for (int i = 0; i < c->n_workers; i++) pthread_create(&worker[i], NULL, worker_main, NULL);
     event_loop(listener, metrics);
