@@ -90,6 +90,21 @@ static void json_limits(void) {
     CHECK(llm_json_parse("{\"a\":1,\"\\u0061\":2}", 18, &unique, &d) == LLM_ERR_FORMAT);
 }
 
+/* Where the thread's locale writes 0,5 (and is installed), numbers look and read as everywhere. */
+static void json_locale(void) {
+    locale_t german = newlocale(LC_ALL_MASK, "de_DE.UTF-8", (locale_t)0);
+    if (!german) return;
+    locale_t old = uselocale(german);
+    char comma[8], s[40];
+    double d = 0;
+    snprintf(comma, sizeof comma, "%.1f", 0.5);
+    CHECK(!strcmp(comma, "0,5"));
+    CHECK(llm__parse_double("0.75", 4, &d) && d == 0.75 && !llm__parse_double("0,75", 4, &d));
+    CHECK(llm__format_double(0.75, s) == 4 && !strcmp(s, "0.75"));
+    uselocale(old);
+    freelocale(german);
+}
+
 /* Reading against the C library's strtod in the C locale, bit for bit; printing reads back equal. */
 static void json_numbers(void) {
     uint32_t seed = 1;
@@ -115,12 +130,25 @@ static void json_numbers(void) {
     }
     CHECK(wrong == 0);
     CHECK(back == 0);
-    static const struct { double v; const char *s; } print[] = {{0.1, "0.1"}, {1e22, "1e+22"}, {1e-7, "1e-07"}, {-0.0, "-0.0"}, {1e15, "1000000000000000.0"}, {1e16, "1e+16"}, {2.0 / 3, "0.6666666666666666"}};
+    static const struct { double v; const char *s; } print[] = {{0.1, "0.1"}, {1e22, "1e+22"}, {1e-7, "1e-07"}, {-0.0, "-0.0"}, {1e15, "1000000000000000.0"}, {1e16, "1e+16"}, {2.0 / 3, "0.6666666666666666"},
+                                                            {5e-324, "5e-324"}, {1.5e-310, "1.5e-310"}, {2.2250738585072014e-308, "2.2250738585072014e-308"}, {0, "0.0"}, {-1e300 * 1e300, "-inf"}};
     for (int i = 0; i < LLM__COUNT(print); i++) {
         char s[48];
         llm__format_double(print[i].v, s);
         CHECK(!strcmp(s, print[i].s));
     }
+    static const char *const none[] = {"", "-", ".", "+1", "1e", "1e+", "e5", "inf", "nan", "0x1", " 1", "1 ", "1,5", "--1", "1.2.3"};
+    for (int i = 0; i < LLM__COUNT(none); i++) {
+        double d = 7;
+        CHECK(!llm__parse_double(none[i], strlen(none[i]), &d) && d == 7);
+    }
+    char long_number[1000];
+    double d;
+    memset(long_number, '3', sizeof long_number);
+    long_number[1] = '.';
+    CHECK(llm__parse_double(long_number, sizeof long_number, &d) && d == 10.0 / 3);
+    CHECK(llm__parse_double("12x", 2, &d) && d == 12 && llm__parse_double("1e999", 5, &d) && d > 1e308 && llm__parse_double("-.5", 3, &d) && d == -0.5);
+    json_locale();
     int64_t v;
     CHECK(llm__parse_int("-9223372036854775808", 20, &v) && v == INT64_MIN);
     CHECK(!llm__parse_int("9223372036854775808", 19, &v) && !llm__parse_int("", 0, &v) && !llm__parse_int("-", 1, &v) && !llm__parse_int("1x", 2, &v));
