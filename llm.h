@@ -2056,11 +2056,12 @@ LLM__UNUSED static llm__pool *llm__pool_open(int n) {
 #ifndef LLM_JSMN_H
 #define LLM_JSMN_H <jsmn.h>
 #endif
-#if defined(JSMN_H) && (!defined(JSMN_PARENT_LINKS) || defined(JSMN_STRICT))
-#error "llm.h: jsmn.h was included before: define JSMN_STATIC and JSMN_PARENT_LINKS, not JSMN_STRICT, before it, or include llm.h first"
+#if defined(JSMN_H) && !defined(JSMN_PARENT_LINKS)
+#error "llm.h: jsmn.h was included before without JSMN_PARENT_LINKS; include llm.h first or define JSMN_STATIC, _STRICT, _PARENT_LINKS"
 #endif
 #ifndef JSMN_H
 #define JSMN_STATIC
+#define JSMN_STRICT
 #define JSMN_PARENT_LINKS
 #ifdef __has_include
 #if !__has_include(LLM_JSMN_H)
@@ -2268,7 +2269,7 @@ static llm_result llm__json_tokens(llm_json *d, size_t len, int64_t count) {
     d->tok = LLM__NEW(jsmntok_t, count);
     d->skip = LLM__NEW(uint32_t, count);
     if (!d->tok || !d->skip) return llm__nomem();
-    if (jsmn_parse(&parser, d->text, len, d->tok, (unsigned)count) != (int)count) return llm__error(LLM_ERR_FORMAT, "JSON: cannot be read");
+    if (jsmn_parse(&parser, d->text, len + 1, d->tok, (unsigned)count) != (int)count) return llm__error(LLM_ERR_FORMAT, "JSON: cannot be read");
     for (int i = d->n - 1; i >= 0; i--) {
         jsmntok_t *t = &d->tok[i];
         d->skip[i] = LLM__MAX(d->skip[i], (uint32_t)i + 1);
@@ -2296,7 +2297,8 @@ LLM_API llm_result llm_json_parse(const char *text, size_t len, const llm_json_l
     }
     llm_json *d = LLM__NEW(llm_json, 1);
     if (!d) return llm__nomem();
-    d->text = llm__strndup(text, len);
+    d->text = (char *)LLM_MALLOC(len + 2);
+    if (d->text) memcpy(d->text, text, len), memcpy(d->text + len, " ", 2); /* strict jsmn wants something behind a lone number */
     llm_result r = d->text ? llm__json_tokens(d, len, c.tokens) : llm__nomem();
     if (!r && limits && limits->unique_keys) r = llm__json_unique(d);
     if (r) llm_json_free(d);
