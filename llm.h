@@ -3315,6 +3315,7 @@ static llm__cat llm__uni_cat_of(uint32_t value, int32_t c) {
     return value < 30 ? (llm__cat)value : ((uint32_t)c & 1) == (value & 1) ? LLM__LU : LLM__LL;
 }
 
+/* The category of any code point, assigned or not. */
 static llm__cat llm__uni_cat(int32_t c) {
     return llm__uni_cat_of(llm__uni_cats[llm__uni_find(llm__uni_cats, LLM__COUNT(llm__uni_cats), 4, 5, c)], c);
 }
@@ -3332,6 +3333,7 @@ static int llm__uni_word(int32_t c) {
     return llm__uni_in(c, LLM__CATS_WORD) || llm__uni_among(llm__uni_circled, LLM__COUNT(llm__uni_circled), c);
 }
 
+/* Number of the script that a code point belongs to; 0 for those of none that is known. */
 static int llm__uni_script(int32_t c) {
     return llm__uni_scripts[llm__uni_find(llm__uni_scripts, LLM__COUNT(llm__uni_scripts), 4, 8, c)] & 255;
 }
@@ -3372,7 +3374,10 @@ static int llm__uni_class(int32_t c) {
     return c <= r->first + r->more ? r->combining_class : 0;
 }
 
-/* ---- Normal forms: decompose, put marks in order, compose again (UAX #15) ---- */
+/* ---- Normal forms: decompose, put marks in order, compose again (UAX #15) ----
+ * What looks the same should be the same bytes: e with an acute accent is one code point, or two. NFD takes everything apart and puts the
+ * marks on a letter in a fixed order, NFC then composes again what has a code point of its own; NFKD and NFKC also replace what is only a
+ * variant of something (ligatures, full width, superscripts). Tokenizers mostly ask for NFC, BERT takes accents off by way of NFD. */
 
 typedef enum llm__uni_form { LLM__NFC, LLM__NFD, LLM__NFKC, LLM__NFKD } llm__uni_form; /* bit 0: not composed, bit 1: compatibility */
 
@@ -3398,6 +3403,7 @@ static uint32_t llm__uni_vlq(const char **p) {
     }
 }
 
+/* Where the search for a pair begins: the upper 12 bits of a mixed product. 1,000 pairs in 4,096 slots. */
 static uint32_t llm__uni_pair_slot(int32_t a, int32_t b) { return ((uint32_t)a * 0x9E3779B1u ^ (uint32_t)b * 0x85EBCA6Bu) >> 20; }
 
 /* Unpacks into `m`, zeroed. Entries are: (distance from the last code point << 2 | kind), length, then each cell's difference to the cell
@@ -3424,7 +3430,9 @@ static void llm__uni_norm_unpack(llm__uni_norm *m) {
     }
 }
 
-/* Adds the full decomposition of c. The recursion is short: a step never leads back, and no chain of steps is longer than 4. */
+/* Adds the full decomposition of c: canonical, or with `compat` also what only looks or sounds alike (ligatures, widths, fractions). The
+ * table holds one step, so the result is decomposed again; the recursion is short, as a step never leads back and no chain of steps is
+ * longer than 4. */
 static void llm__uni_decompose(const llm__uni_norm *m, int32_t c, int compat, llm_tokens *out) {
     uint32_t s = (uint32_t)(c - LLM__HANGUL_S);
     if (s < LLM__HANGUL_COUNT) {
@@ -3438,7 +3446,8 @@ static void llm__uni_decompose(const llm__uni_norm *m, int32_t c, int compat, ll
     else for (int k = m->from[i]; k < m->from[i + 1]; k++) llm__uni_decompose(m, m->cell[k], compat, out);
 }
 
-/* The composition of a pair, or 0. */
+/* The composition of a pair, or 0. Hangul is arithmetic; others are found by the hash. Singletons and exclusions (kind 1) are not in it,
+ * so that what decomposes for good stays apart. */
 static int32_t llm__uni_compose(const llm__uni_norm *m, int32_t a, int32_t b) {
     uint32_t l = (uint32_t)(a - LLM__HANGUL_L), s = (uint32_t)(a - LLM__HANGUL_S);
     if (l < 19 && (uint32_t)(b - LLM__HANGUL_V) < 21) return LLM__HANGUL_S + (int32_t)(l * 588) + (b - LLM__HANGUL_V) * 28;
@@ -3569,7 +3578,9 @@ typedef struct llm__regex {
     int n_regs;
 } llm__regex;
 
-/* ---- Sets while a pattern is read: a bit a code point (139 kB), freed when the SET is emitted. NULL: no memory, which was noted ---- */
+/* ---- Sets while a pattern is read ----
+ * A class is read as a bit a code point (139 kB), on which union, complement and intersection are one loop each; it is freed when the SET
+ * is emitted. A NULL set stands for one without memory, which was noted: all functions here take it and do nothing. */
 
 enum { LLM__SET_WORDS = 0x110000 / 64 };
 
@@ -3587,6 +3598,7 @@ static void llm__set_join(uint64_t *s, const uint64_t *other, int invert) {
     for (int i = 0; s && other && i < LLM__SET_WORDS; i++) s[i] |= invert ? ~other[i] : other[i];
 }
 
+/* 1 if c is a member. */
 static int llm__set_has(const uint64_t *s, int32_t c) { return (int)(s[c >> 6] >> (c & 63) & 1); }
 
 /* Adds the runs of a Unicode table, `shift` of whose low bits are the value: of categories (a set of them), or of one script. */
@@ -3610,7 +3622,20 @@ static void llm__set_any_case(uint64_t *s) {
         }
 }
 
-/* ---- The compiler: one pass, code is emitted as it is read ---- */
+/* ---- The compiler ----
+ * One pass of recursive descent; code is emitted as it is read. 's|\s+(?!\S) becomes, with distances resolved:
+ *
+ *     0 SPLIT 1 or 4     which alternative
+ *     1 CHAR '
+ *     2 CHAR s
+ *     3 JUMP 8
+ *     4 LOOP \s 1..      all white space, one less each time that what follows fails
+ *     5 LOOK not, to 8
+ *     6 SET \S
+ *     7 MATCH            of the body of LOOK
+ *     8 MATCH
+ *
+ * An error is noted once, in the parser, and moves to the end of the pattern; whoever goes on then finds nothing left to do. */
 
 typedef struct llm__rx_parser {
     const char *s;
@@ -3628,6 +3653,7 @@ static int llm__rx_fail(llm__rx_parser *p, llm_result r, const char *what) {
     return 0;
 }
 
+/* The usual error: the pattern is malformed. */
 static int llm__rx_bad(llm__rx_parser *p, const char *what) { return llm__rx_fail(p, LLM_ERR_FORMAT, what); }
 
 /* The next byte, or -1 at the end. */
@@ -3641,13 +3667,16 @@ static int llm__rx_take(llm__rx_parser *p, const char *text) {
     return 1;
 }
 
+/* An empty set, the caller's to free. */
 static uint64_t *llm__set_new(llm__rx_parser *p) {
     uint64_t *s = LLM__NEW(uint64_t, LLM__SET_WORDS);
     if (!s) llm__rx_fail(p, LLM_ERR_NOMEM, "memory");
     return s;
 }
 
-/* Room for n more instructions, zeroed, at position `at`; what stands there moves up. NULL: an error was noted. */
+/* Room for n more instructions, zeroed, at position `at`; what stands there moves up, which is how a SPLIT comes to stand before an
+ * alternative that was compiled already. Returns the first of them, NULL if an error was noted; any other pointer into the code may dangle
+ * now. */
 static llm__rx_code *llm__rx_open(llm__rx_parser *p, size_t at, size_t n) {
     llm__regex *re = p->re;
     if (re->n + n > LLM__RX_MAX_CODE) llm__rx_fail(p, LLM_ERR_LIMIT, "a smaller pattern");
@@ -3666,7 +3695,8 @@ static llm__rx_code *llm__rx_emit(llm__rx_parser *p, llm__rx_op op, int32_t x) {
     return c;
 }
 
-/* Emits a SET; frees the set. */
+/* Emits a SET and frees the set. The bits become the sorted places where membership changes: \p{L} has 1,300 of them, most sets a handful.
+ * Equal sets are not shared: programs are small. */
 static void llm__rx_emit_set(llm__rx_parser *p, uint64_t *s) {
     llm__regex *re = p->re;
     llm__rx_set to = {{0}, (uint32_t)re->n_change, 0};
@@ -3820,7 +3850,8 @@ static void llm__rx_class_item(llm__rx_parser *p, uint64_t *out) {
     llm__set_add(out, c, to);
 }
 
-/* A class, after its '['; takes the ']'. The set is the caller's. A ']' that comes first is a character. */
+/* A class, after its '['; takes the ']'. The set is the caller's. A ']' that comes first is a character. && cuts what is before with what
+ * is after, and binds weaker than writing items side by side. Case is folded before ^ inverts, so that (?i)[^k] excludes U+212A too. */
 static uint64_t *llm__rx_class(llm__rx_parser *p) {
     uint64_t *all = NULL, *out = llm__set_new(p); /* of the parts before the last &&, and the part under way */
     int invert = llm__rx_take(p, "^");
@@ -3868,7 +3899,9 @@ static int llm__rx_flags(llm__rx_parser *p) {
     return llm__rx_fail(p, LLM_ERR_UNSUPPORTED, "a kind of group that is known");
 }
 
-/* A group, after its '('. Returns its least length: 0 or 1. */
+/* A group, after its '('. Nothing is captured, so a plain or named group leaves no trace in the program; LOOK and ATOMIC enclose their
+ * body, which ends in MATCH. Flags that a group sets end with it. Returns its least length: 0 or 1, which is all that the loops need to
+ * know. */
 static int llm__rx_group(llm__rx_parser *p) {
     static const struct { const char *text; llm__rx_op op; uint8_t mode; } kinds[] = {
         {"?=", LLM__RX_LOOK, 0}, {"?!", LLM__RX_LOOK, LLM__RX_NOT}, {"?<=", LLM__RX_LOOK, LLM__RX_BEHIND},
@@ -3899,7 +3932,7 @@ static int llm__rx_group(llm__rx_parser *p) {
     return least;
 }
 
-/* One thing that a quantifier may follow. Returns its least length: 0 or 1. */
+/* One thing that a quantifier may follow: a group, an edge, a class, an escape, a character. Returns its least length: 0 or 1. */
 static int llm__rx_atom(llm__rx_parser *p) {
     static const struct { char c; llm__rx_op op; } edges[] = {
         {'A', LLM__RX_TEXT_BEGIN}, {'z', LLM__RX_TEXT_END}, {'Z', LLM__RX_TEXT_END_LINE}, {'b', LLM__RX_WORD_EDGE},
@@ -3939,7 +3972,8 @@ static void llm__rx_set_split(llm__rx_parser *p, size_t at, int32_t on, int32_t 
     p->re->code[at].y = lazy ? on : out;
 }
 
-/* block* : SPLIT block JUMP; a block that may match nothing leaves the loop when it did. */
+/* block* : SPLIT block JUMP. A block that may match nothing would loop for ever, so its begin is kept in a register (MARK) and a turn that
+ * did not move (CHECK) leaves the loop. */
 static void llm__rx_star(llm__rx_parser *p, const llm__rx_code *block, size_t n, int empty, int lazy) {
     size_t from = p->re->n;
     int reg = p->re->n_regs;
@@ -4006,7 +4040,8 @@ static void llm__rx_repeat(llm__rx_parser *p, size_t from, int least, int min, i
     LLM_FREE(block);
 }
 
-/* A quantifier, if one stands here. */
+/* A quantifier, if one stands here: *min, *max (-1: any number) and *mode. A brace that does not make a count is a plain character, as in
+ * Oniguruma; a + after a count repeats it and is not possessive. 0: none, or an error was noted. */
 static int llm__rx_quantifier(llm__rx_parser *p, int *min, int *max, int *mode) {
     int c = llm__rx_peek(p);
     size_t from = p->at;
@@ -4057,7 +4092,9 @@ static int llm__rx_alternatives(llm__rx_parser *p) {
     return least;
 }
 
-/* Fills code[].first. Backwards, so that what follows is mostly known; again until nothing changes, for the sake of jumps back. */
+/* Fills code[].first, a data-flow analysis: what can come first at an instruction is what it takes itself, or, if it may take nothing,
+ * what can come first at those that follow. Backwards, so that what follows is mostly known; again until nothing changes, for the sake of
+ * jumps back. Edges and look-arounds count as if they held. The sets only grow, so it ends. */
 static void llm__rx_find_first(llm__regex *re) {
     for (int changed = 1; changed;) {
         changed = 0;
@@ -4078,6 +4115,7 @@ static void llm__rx_find_first(llm__regex *re) {
     }
 }
 
+/* NULL is fine. No run over it may be used after. */
 static void llm__regex_close(llm__regex *re) {
     if (!re) return;
     LLM_FREE(re->code);
@@ -4086,7 +4124,7 @@ static void llm__regex_close(llm__regex *re) {
     LLM_FREE(re);
 }
 
-/* Compiles a pattern. On error *out is NULL. */
+/* Compiles a pattern of any bytes. On error *out is NULL and the sentence shows the pattern and what was expected. */
 static llm_result llm__regex_open(const char *pattern, size_t len, llm__regex **out) {
     llm__rx_parser p;
     memset(&p, 0, sizeof p);
@@ -4114,7 +4152,10 @@ static llm_result llm__regex_open(const char *pattern, size_t len, llm__regex **
     return LLM_OK;
 }
 
-/* ---- The matcher. Positions are 32 bits: a text has less than 2 GiB (LLM__TOK_MAX_TEXT) ---- */
+/* ---- The matcher ----
+ * Positions are 32 bits: a text has less than 2 GiB (LLM__TOK_MAX_TEXT). A match is one loop over the program with a stack of what to do
+ * when the way taken turns out wrong. Each step costs fuel, so that no pattern can hold a request for ever: what is not found by then is an
+ * error of the text, not an endless loop. The stack grows on the heap and is kept from match to match. */
 
 /* What to do when what came after fails. TRY: go on at pc and pos. SHORTER: a LOOP gives back one character, down to aux. DONE: state (pc,
  * pos) has failed. RESTORE: register pc was pos. */
@@ -4143,11 +4184,13 @@ typedef struct llm__rx_run {
     llm_result result;      /* why a match gave up */
 } llm__rx_run;
 
+/* Notes why the walk ends without an answer. Always -1. */
 static int llm__rx_give_up(llm__rx_run *r, llm_result why) {
     r->result = why;
     return -1;
 }
 
+/* A state as a number that is not 0 and leaves its lowest bit for `matched`: pc has 14 bits (LLM__RX_MAX_CODE). */
 static uint64_t llm__rx_memo_key(int pc, size_t pos) { return ((uint64_t)pos << 16 | (uint64_t)pc << 1) + 1; }
 
 /* The slot of a key (or of the same state matched), or the free one where it would go. */
@@ -4157,6 +4200,7 @@ static size_t llm__rx_memo_slot(const llm__rx_run *r, uint64_t key) {
     return i;
 }
 
+/* What is known of a state. */
 static int llm__rx_memo_get(const llm__rx_run *r, int pc, size_t pos) {
     uint64_t key = llm__rx_memo_key(pc, pos), found = r->memo_cap ? r->memo[llm__rx_memo_slot(r, key)] : 0;
     return !found ? LLM__RX_UNKNOWN : found == key ? LLM__RX_FAILED : LLM__RX_MATCHED;
@@ -4255,7 +4299,8 @@ static int llm__rx_loop(llm__rx_run *r, int pc, size_t *pos) {
     return p == least ? 1 : llm__rx_push(r, LLM__RX_SHORTER, pc, p, least);
 }
 
-/* Pops to the next way that is left since `base`. 1: *pc and *pos are where to go on; 0: none. */
+/* Pops to the next way that is left since `base`, undoing registers and noting failed states on the way. 1: *pc and *pos are where to go
+ * on; 0: none. */
 static int llm__rx_backtrack(llm__rx_run *r, size_t base, int *pc, size_t *pos) {
     while (r->sp > base) {
         llm__rx_entry *e = &r->stack[--r->sp];
@@ -4371,7 +4416,9 @@ static int llm__rx_match(llm__rx_run *r, int pc, size_t pos, size_t *end, int lo
     return 1;
 }
 
-/* Starts a walk over the matches in a text. `r` is zeroed, or was used before with the same or another regex. */
+/* Starts a walk over the matches in a text, which must stay where it is until the walk ends. `r` is zeroed, or was used before with the
+ * same or another regex: its memory is used again. The fuel is generous for a program times the text, which is all that a match with
+ * remembered states can need. */
 static void llm__rx_begin(llm__rx_run *r, const llm__regex *re, const char *s, size_t n) {
     llm__rx_run fresh;
     memset(&fresh, 0, offsetof(llm__rx_run, reg));
@@ -4386,14 +4433,15 @@ static void llm__rx_begin(llm__rx_run *r, const llm__regex *re, const char *s, s
     memcpy(r, &fresh, offsetof(llm__rx_run, reg));
 }
 
+/* Frees what a walk holds; it is zeroed, so that it may begin another. */
 static void llm__rx_end(llm__rx_run *r) {
     LLM_FREE(r->stack);
     LLM_FREE(r->memo);
     memset(r, 0, sizeof *r);
 }
 
-/* The next match, from r->next on: 1 and *start, *end; 0: no more; -1: gave up (r->result). An empty match just after a match does not
- * count. */
+/* The next match, from r->next on: 1 and *start, *end; 0: no more; -1: gave up (r->result says why). An empty match just after a match
+ * does not count. Where no match can begin is seen from the character, without a try. */
 static int llm__rx_next(llm__rx_run *r, size_t *start, size_t *end) {
     const uint32_t *first = r->re->code[0].first;
     for (size_t at = r->next; at <= r->n;) {
@@ -4590,15 +4638,20 @@ static const llm__str llm__blank = {" ", 1}, llm__nothing = {"", 0}, llm__bad_ut
 /* The bytes of a text, never a NULL pointer. */
 static llm__str llm__text_str(const llm_text *t) { return llm__s(t->data ? t->data : "", t->len); }
 
+/* Appends a view. */
 static void llm__add_str(llm_text *out, llm__str s) { llm_text_add(out, s.p, s.n); }
 
 /* How much of a file's text an error shows. */
 static int llm__shown(llm__str s) { return (int)LLM__MIN(s.n, (size_t)64); }
 
+/* 1 if s begins with a text; an empty one always. */
 static int llm__starts(llm__str s, llm__str with) { return s.n >= with.n && !memcmp(s.p, with.p, with.n); }
 
-/* ---- The byte alphabet of GPT-2: every byte is a printable character, most of ASCII itself, others U+0100 and following ---- */
+/* ---- The byte alphabet of GPT-2 ----
+ * GPT-2's BPE works on bytes, but its files hold text, so every byte is written as a printable character: most of ASCII as itself, others
+ * as U+0100 and following. A space is U+0120, which is why vocabularies are full of it. */
 
+/* The letter of a byte: itself if it can be seen (! to ~, and most of Latin-1), else the next free one from U+0100 on. */
 static int32_t llm__byte_letter(int b) { return b <= 32 ? 256 + b : b >= 127 && b <= 160 ? 289 + b - 127 : b == 173 ? 323 : b; }
 
 /* The byte of a letter, or -1. */
@@ -4633,8 +4686,10 @@ static void llm__letters_to_bytes(llm__str s, llm_text *out) {
     }
 }
 
-/* ---- An index of strings ---- */
+/* ---- An index of strings ----
+ * Answers "which of these strings does the text begin with", for added tokens, the tokens of Unigram and user-defined ones. */
 
+/* Appends an entry, unless its text is empty; the text must outlive the index. It can be searched after llm__index_build. */
 static void llm__index_add(llm__index *x, llm__str s, int32_t value, llm_result *result) {
     if (!s.n) return;
     if (!llm__grow((void **)&x->v, &x->cap, x->n + 1, sizeof *x->v)) {
@@ -4645,6 +4700,7 @@ static void llm__index_add(llm__index *x, llm__str s, int32_t value, llm_result 
     x->v[x->n++].value = value;
 }
 
+/* By bytes, a prefix before what it is a prefix of; equal texts by value. */
 static int llm__index_compare(const void *a, const void *b) {
     const llm__index_entry *x = (const llm__index_entry *)a, *y = (const llm__index_entry *)b;
     int c = memcmp(x->s.p, y->s.p, LLM__MIN(x->s.n, y->s.n));
@@ -4652,7 +4708,8 @@ static int llm__index_compare(const void *a, const void *b) {
     return x->s.n != y->s.n ? (x->s.n < y->s.n ? -1 : 1) : x->value < y->value ? -1 : x->value > y->value;
 }
 
-/* Sorts what is in v; of equal strings the one with the least value stays. */
+/* Sorts what is in v and notes where each first byte starts, so that the first step of a search is a look-up. Of equal strings the one
+ * with the least value stays. */
 static void llm__index_build(llm__index *x) {
     size_t n = 0;
     if (x->n > 1) qsort(x->v, x->n, sizeof *x->v, llm__index_compare);
@@ -4665,7 +4722,8 @@ static void llm__index_build(llm__index *x) {
     }
 }
 
-/* Narrows [*lo, *hi), whose strings agree in their first `depth` bytes, to those with byte c next. 1 if one of them ends there: *lo. */
+/* Narrows [*lo, *hi), whose strings agree in their first `depth` bytes, to those with byte c next: two binary searches, which makes a
+ * sorted array as good as a trie, without its memory. 1 if one of them ends there: *lo, for a prefix sorts first. */
 static int llm__index_step(const llm__index *x, size_t *lo, size_t *hi, size_t depth, uint8_t c) {
     size_t bound[2] = {x->first[c], x->first[c + 1]};
     for (int k = 0; depth && k < 2; k++) {
@@ -4692,7 +4750,9 @@ static const llm__index_entry *llm__index_longest(const llm__index *x, llm__str 
     return best;
 }
 
-/* ---- What a call of encode keeps ---- */
+/* ---- What a call of encode keeps ----
+ * Two lists of spans, of which each step reads one and writes the other, and the work space of the models. All of it grows to what the text
+ * needs and goes when the call ends. */
 
 typedef struct llm__span {
     uint32_t at, n; /* in the text of its list */
@@ -4755,6 +4815,7 @@ static int llm__encode_grow(llm__encode *e, void **array, size_t *cap, size_t ne
     return llm__grow(array, cap, need, size) || llm__encode_fail(e, LLM_ERR_NOMEM);
 }
 
+/* Frees all that a call holds, but not its output. */
 static void llm__encode_free(llm__encode *e) {
     llm__rx_end(&e->rx);
     llm_text_free(&e->now.text);
@@ -4783,8 +4844,11 @@ static void llm__span_part(llm__encode *e, const llm__span *of, size_t from, siz
     llm__span_add(e, of->at + from, end - from, id, of->begin && !from);
 }
 
-/* ---- Steps that rewrite ---- */
+/* ---- Steps that rewrite ----
+ * Each appends what it makes of one span to a text. They are Hugging Face's normalizers, SentencePiece's, and those pre-tokenizers that
+ * change the text rather than cut it. */
 
+/* Unit i, or 0 where there is none: the offsets in it come from the file. */
 static uint32_t llm__charsmap_unit(const llm__charsmap *m, size_t i) {
     uint32_t u = 0;
     if (i < m->n_units) memcpy(&u, m->units + 4 * i, 4);
@@ -4949,7 +5013,8 @@ static void llm__rewrite(llm__encode *e, const llm__tok_step *step, llm__str s, 
     if (r) llm__encode_fail(e, r);
 }
 
-/* ---- Steps that cut ---- */
+/* ---- Steps that cut ----
+ * Each divides a span of the same text into spans: words, or tokens that were found. Offsets are bytes. */
 
 /* Cuts at the matches of a regex. Pieces come in turn, matches and what is between them (invert: the other way round); by the behaviour a
  * piece joins the word under way, or begins a new one, or is left out. */
@@ -4980,7 +5045,8 @@ static void llm__cut_split(llm__encode *e, const llm__tok_step *step, const llm_
     if (started) llm__span_part(e, span, word_at, word_end, -1);
 }
 
-/* Cuts where the script changes; Hiragana and Katakana count as Han, spaces as what is around. */
+/* Cuts where the script changes (ICU's Script property); Hiragana, Katakana and the long vowel mark count as Han, spaces and what has no
+ * script as what is around. Text before the first letter of any script is dropped, as the reference does. */
 static void llm__cut_scripts(llm__encode *e, const llm__span *span) {
     int hiragana = llm__uni_script_find(llm__s("Hira", 4)), katakana = llm__uni_script_find(llm__s("Kana", 4)),
         han = llm__uni_script_find(llm__s("Hani", 4));
@@ -5001,7 +5067,7 @@ static void llm__cut_scripts(llm__encode *e, const llm__span *span) {
     llm__span_part(e, span, from, s.n, -1);
 }
 
-/* 1 if the text around [at, end) lets a single-word token stand there. */
+/* 1 if the text around [at, end) lets a token that must be a word by itself stand there: no word character touches it. */
 static int llm__word_alone(llm__str s, size_t at, size_t end) {
     size_t before = at ? llm__uni_back(s.p, at) : 0;
     if (at && llm__uni_word(llm__uni_next(s, &before))) return 0;
@@ -5020,6 +5086,7 @@ static int llm__place_longer(const void *a, const void *b) {
     return x->n != y->n ? (x->n > y->n ? -1 : 1) : x->id != y->id ? (x->id < y->id ? -1 : 1) : x->at < y->at ? -1 : x->at > y->at;
 }
 
+/* In the order of the text; no two that are left begin at one place. */
 static int llm__place_earlier(const void *a, const void *b) {
     const llm__place *x = (const llm__place *)a, *y = (const llm__place *)b;
     return x->at < y->at ? -1 : x->at > y->at;
@@ -5081,7 +5148,9 @@ static void llm__cut_added(llm__encode *e, const llm__index *x, const llm__span 
     LLM_FREE(v);
 }
 
-/* Runs steps from number `from` on over e->now. One that cuts makes other spans of the same text, one that rewrites makes another text. */
+/* Runs steps from number `from` on over the spans in e->now. One that cuts makes other spans of the same text, one that rewrites makes
+ * another text; tokens that were found pass through. The two lists change places after every step, so that their memory is used again. 0:
+ * a failure was noted. */
 static int llm__run_steps(llm__encode *e, const llm__tok_steps *steps, int from) {
     for (int k = from; k < steps->n && !e->result; k++) {
         const llm__tok_step *step = &steps->v[k];
@@ -5110,8 +5179,11 @@ static int llm__run_steps(llm__encode *e, const llm__tok_steps *steps, int from)
     return !e->result;
 }
 
-/* ---- Models ---- */
+/* ---- Models ----
+ * From here on a word stands alone: no token crosses its ends, and nothing outside of it matters. BPE merges the best pair first (greedy by
+ * rank), Unigram takes the most probable split, WordPiece the longest prefix; WordLevel knows only whole words. */
 
+/* One id of the result; without memory e->out->failed says so, which is looked at once in the end. */
 static void llm__emit(llm__encode *e, int32_t id) { llm_tokens_add(e->out, id); }
 
 /* The id of a token of the model's vocabulary, or -1. */
@@ -5128,6 +5200,7 @@ static int llm__has_bytes(const llm__tokenizer *t, llm__str s) {
     return 1;
 }
 
+/* The slot of a pair in the hash of merges, or the free one where it would go (linear probing; a quarter is free). */
 static llm__merge *llm__merge_slot(const llm__tokenizer *t, int32_t left, int32_t right) {
     uint64_t h = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) * 0x9E3779B97F4A7C15u;
     size_t i = (size_t)(h >> 24) & (t->merge_cap - 1);
@@ -5140,7 +5213,9 @@ static llm__str llm__symbol_text(const llm__encode *e, llm__str word, const llm_
     return llm__s(word.p + s->at, (s->next >= 0 ? e->symbol[s->next].at : word.n) - s->at);
 }
 
-/* The token that a symbol and the next merge into, and its priority (smallest first); -1: none. */
+/* The token that a symbol and the next merge into, and its priority (smallest first); -1: none. Ranked pairs are looked up by the two ids,
+ * the other two sources by the text that the two cover. Barriers and user-defined tokens merge with nothing where pairs count; by text, a
+ * barrier may still become part of a token. */
 static int32_t llm__bpe_merged(const llm__encode *e, llm__str word, const llm__symbol *a, uint32_t *priority) {
     const llm__tokenizer *t = e->t;
     const llm__symbol *b = &e->symbol[a->next];
@@ -5156,6 +5231,7 @@ static int32_t llm__bpe_merged(const llm__encode *e, llm__str word, const llm__s
     return m->id;
 }
 
+/* A binary heap by key: what is pushed rises past larger keys. */
 static void llm__heap_push(llm__encode *e, uint64_t key, int32_t id) {
     if (!llm__encode_grow(e, (void **)&e->heap, &e->heap_cap, e->heap_n + 1, sizeof *e->heap)) return;
     size_t i = e->heap_n++;
@@ -5164,6 +5240,7 @@ static void llm__heap_push(llm__encode *e, uint64_t key, int32_t id) {
     e->heap[i].id = id;
 }
 
+/* Takes the smallest key; the last element sinks from the top to where no child is smaller. */
 static llm__pair llm__heap_pop(llm__encode *e) {
     llm__pair top = e->heap[0], last = e->heap[--e->heap_n];
     size_t i = 0;
@@ -5184,8 +5261,9 @@ static void llm__bpe_try(llm__encode *e, llm__str word, int32_t left) {
     if (id >= 0) llm__heap_push(e, (uint64_t)priority << 32 | (uint32_t)left, id);
 }
 
-/* Merges pairs, the one with the smallest priority first, of those the leftmost, until none is left. A pair on the heap may be out of date:
- * its left symbol was merged away or is the last now, or one of the two has grown, so that they make another token. */
+/* Merges pairs, the one with the smallest priority first, of those the leftmost, until none is left: n log n for a word of n symbols.
+ * Nothing is taken off the heap when it goes out of date; that is seen when it is popped: its left symbol was merged away or is the last
+ * now, or one of the two has grown, so that they make another token or none. */
 static void llm__bpe_merge(llm__encode *e, llm__str word, int32_t n) {
     e->heap_n = 0;
     for (int32_t i = 0; i + 1 < n; i++) llm__bpe_try(e, word, i);
@@ -5276,6 +5354,8 @@ static void llm__bpe_leftover(llm__encode *e, llm__str s, int *unknown) {
     *unknown = 1;
 }
 
+/* BPE: a word that is a token as a whole may be taken so (ignore_merges); else its symbols are merged, and what is left of them is emitted
+ * from left to right. */
 static void llm__model_bpe(llm__encode *e, llm__str word) {
     const llm__tokenizer *t = e->t;
     int32_t whole = t->whole == 1 || (t->whole && word.p[0] == '\n') ? llm__tok_find(t, word) : -1;
@@ -5302,7 +5382,9 @@ static void llm__unigram_try(llm__best *b, double score, size_t from, int32_t id
     b->id = id;
 }
 
-/* Unigram: the tokens with the largest sum of scores (log-probabilities); Viterbi from left to right. */
+/* Unigram: the tokens with the largest sum of scores (log-probabilities). Viterbi from left to right: best[i] is the best way to byte i;
+ * every token that begins at a reached character extends it, and a character that is no token by itself may always be passed as unknown,
+ * at a cost below any token's. Read back from the end, the ids come in reverse. */
 static void llm__model_unigram(llm__encode *e, llm__str word) {
     const llm__tokenizer *t = e->t;
     if (!llm__encode_grow(e, (void **)&e->best, &e->best_cap, word.n + 1, sizeof *e->best)) return;
@@ -5338,7 +5420,8 @@ static void llm__model_unigram(llm__encode *e, llm__str word) {
     }
 }
 
-/* WordPiece: the longest token that fits, again and again; a word with a part that none fits is unknown as a whole. */
+/* WordPiece: the longest token that fits, again and again, from the second on with the prefix in front ("##"); a word with a part that
+ * none fits is unknown as a whole, and so is one of too many characters. */
 static void llm__model_wordpiece(llm__encode *e, llm__str word) {
     const llm__tokenizer *t = e->t;
     size_t chars = 0, first = e->out->len;
@@ -5371,7 +5454,9 @@ static void llm__encode_word(llm__encode *e, llm__str word) {
     else llm__emit(e, llm__tok_find(e->t, word) >= 0 ? llm__tok_find(e->t, word) : e->t->unk_id);
 }
 
-/* Gives every word to the model, unless it was seen before; tokens that were found are taken as they are. */
+/* Gives every word to the model, unless it was seen before: a small cache by hash, each slot the last word that fell into it. The model
+ * looks at nothing but the word, so its ids can be copied from where they stand in the output. Tokens that were found are taken as they
+ * are. */
 static void llm__encode_words(llm__encode *e) {
     const char *text = e->now.text.data;
     for (size_t i = 0; i < e->now.n && !e->result; i++) {
@@ -5408,7 +5493,8 @@ static void llm__clean_utf8(llm__str s, llm_text *out) {
     llm_text_add(out, s.p + from, s.n - from);
 }
 
-/* Appends the ids of a text. On error *out has what it had. Any thread. */
+/* Appends the ids of a text of at most 256 MiB. On error *out has what it had. flags: LLM_TOK_ADD_SPECIAL puts the frame around,
+ * LLM_TOK_PARSE_SPECIAL lets the text name special tokens. Any thread. */
 LLM__UNUSED static llm_result llm__tokenizer_encode(const llm__tokenizer *t, const char *text, size_t len, int flags, llm_tokens *out) {
     llm__encode e;
     size_t before = out->len;
@@ -5434,10 +5520,17 @@ LLM__UNUSED static llm_result llm__tokenizer_encode(const llm__tokenizer *t, con
 }
 
 
-/* ---- Decoding: tokens run through a chain of steps ---- Hugging Face's decoders map a list of tokens to a list of tokens, whose texts
- * are joined at the end. Here a token goes down the chain as soon as it can: llm__detok_feed hands it to step i, in parts if a step above
- * makes one long token (FUSE, UTF8): begin and end say whether a part starts, completes it. Steps that need whole tokens collect the
- * parts. What must wait for more stays in the step's llm__stage. */
+/* ---- Decoding: tokens run through a chain of steps ----
+ * Hugging Face's decoders map a list of tokens to a list of tokens, whose texts are joined at the end. Here a token goes down the chain as
+ * soon as it can: llm__detok_feed hands it to step i, in parts if a step above makes one long token (FUSE, UTF8): begin and end say whether
+ * a part starts, completes it. Steps that need whole tokens collect the parts. What must wait for more stays in the step's llm__stage.
+ *
+ * Llama 2's chain, for instance, is REPLACE (U+2581 by a space), FALLBACK (<0xE4><0xB8><0xAD> by the character of these bytes), FUSE (all
+ * is one token now), STRIP (its first space). A token passes the first three at once; STRIP looks at the first part of the one long token
+ * and lets all others through, so that text is shown as it comes.
+ *
+ * Files made for llama.cpp, sentencepiece and tiktoken name no steps: their tokens are "literal", each stands for bytes by itself, and UTF8
+ * is the whole chain. */
 
 typedef struct llm__stage { /* what a step keeps between tokens */
     int64_t tokens;     /* begun so far */
@@ -5651,7 +5744,8 @@ static void llm__detok_feed(struct llm_detok *d, int i, llm__str s, int begin, i
     }
 }
 
-/* Ends what the steps have under way, from the first on. A step that makes one token of everything ends it now. */
+/* Ends what the steps have under way, from the first on, so that what one lets go still runs through those behind it. A step that makes
+ * one token of everything ends it now. */
 static void llm__detok_end(struct llm_detok *d) {
     for (int i = 0; i < d->t->decoders.n; i++) {
         llm__tok_kind kind = d->t->decoders.v[i].kind;
@@ -5674,7 +5768,7 @@ static void llm__literal_bytes(const llm__tokenizer *t, int32_t id, llm_text *ou
     else llm__replace_all(token->text, t->escaped_spaces && !plain ? llm__spm_mark : llm__nothing, llm__blank, out);
 }
 
-/* Begins anew; the buffers stay. */
+/* Begins anew, with the next token as the first; the buffers stay, so that a stream that is used again allocates nothing. */
 static void llm__detok_reset(struct llm_detok *d) {
     for (int i = 0; i < LLM__TOK_MAX_STEPS; i++) {
         llm__stage *g = &d->stage[i];
@@ -5686,6 +5780,7 @@ static void llm__detok_reset(struct llm_detok *d) {
     d->first = 1;
 }
 
+/* Ready for the first token. */
 static void llm__detok_init(struct llm_detok *d, const llm__tokenizer *t, int flags) {
     memset(d, 0, sizeof *d);
     d->t = t;
@@ -5693,6 +5788,7 @@ static void llm__detok_init(struct llm_detok *d, const llm__tokenizer *t, int fl
     d->first = 1;
 }
 
+/* Frees the buffers, not d itself. */
 static void llm__detok_close(struct llm_detok *d) {
     for (int i = 0; i < LLM__TOK_MAX_STEPS; i++) {
         llm_text_free(&d->stage[i].held);
@@ -5720,7 +5816,8 @@ static llm_result llm__detok_result(const struct llm_detok *d) {
     return failed ? llm__nomem() : LLM_OK;
 }
 
-/* Appends the text that is certain once this token is there. Ids without a token add nothing. */
+/* Appends the text that is certain once this token is there: whole characters only, as a character may lie across tokens. Ids without a
+ * token add nothing, special ones only if that was asked for. */
 static llm_result llm__detok_push(struct llm_detok *d, int32_t id, llm_text *out) {
     const llm__tokenizer *t = d->t;
     if (id < 0 || id >= t->n_vocab || !(t->token[id].type & LLM__TOKEN_KNOWN) || (t->token[id].type & LLM__TOKEN_UNUSED)) return LLM_OK;
@@ -5779,17 +5876,22 @@ static int32_t llm__tokenizer_id(const llm__tokenizer *t, llm__str token) {
     return id;
 }
 
+/* 1 for tokens that are not text: they are left out of decoded text unless it is asked for. */
 LLM__UNUSED static int llm__tokenizer_is_special(const llm__tokenizer *t, int32_t id) {
     return id >= 0 && id < t->n_vocab && (t->token[id].type & LLM__TOKEN_SPECIAL) != 0;
 }
 
 
-/* ---- Building: what all four readers use. Each does nothing once t->result is set ---- */
+/* ---- Building: what all four readers use ----
+ * A reader enters tokens (llm__tok_enter), merges and steps, sets the flags of its kind, and llm__tok_finish does the rest. No function
+ * here returns an error: the first is noted in t->result, and nothing is done once it is set, so that readers read as a list of what they
+ * read. */
 
 /* Notes a failure, unless one was noted before. */
 #define LLM__TOK_FAIL(t, ...) ((t)->result = (t)->result ? (t)->result : llm__error(__VA_ARGS__))
 #define LLM__TOK_BAD(t, ...) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, __VA_ARGS__)
 
+/* NULL is fine, and so is one that was not built to the end. */
 static void llm__tokenizer_close(llm__tokenizer *t) {
     if (!t) return;
     llm__tok_steps *lists[3] = {&t->normalizers, &t->words, &t->decoders};
@@ -5866,7 +5968,8 @@ static llm__token *llm__tok_at(llm__tokenizer *t, int64_t id) {
     return &t->token[id];
 }
 
-/* Enters a token of the model's vocabulary; `type` besides KNOWN. */
+/* Enters a token of the model's vocabulary, whose text is copied: an id and a text may come once only. type: LLM__TOKEN_* besides KNOWN;
+ * score: 0 if the file has none. */
 static void llm__tok_enter(llm__tokenizer *t, llm__str text, int64_t id, int type, double score) {
     llm__token *token = llm__tok_at(t, id);
     if (token && token->type) LLM__TOK_BAD(t, "vocabulary: id %d twice", (int)id);
@@ -5881,7 +5984,8 @@ static void llm__tok_enter(llm__tokenizer *t, llm__str text, int64_t id, int typ
     t->max_token = LLM__MAX(t->max_token, text.n);
 }
 
-/* Makes a token an added one. Its text is the model's token if that has it; else its id must be free. */
+/* Makes a token an added one, which is found in text before the model sees it. If the model's vocabulary has its text, that token is
+ * meant, whatever the id (a line to the log says so); else its id must be free. Its text is copied. */
 static void llm__tok_enter_added(llm__tokenizer *t, llm__str text, int64_t id, int flags) {
     int32_t known = llm__tok_find(t, text);
     if (!text.n) LLM__TOK_BAD(t, "added token %d: its text is empty", (int)id);
@@ -5904,8 +6008,9 @@ static void llm__tok_enter_added(llm__tokenizer *t, llm__str text, int64_t id, i
     a->flags = flags;
 }
 
-/* What scores mean to the model, but for tokens of some types that text never becomes. Unigram: an index of the tokens, and the score of an
- * unknown character. BPE by text: ranks, the order of the floats' bits. */
+/* What scores mean to the model. Tokens of the types in `without` are left out: text never becomes these. Unigram: an index of the tokens,
+ * and the score of an unknown character, 10 below the least. BPE by text: ranks, by which a higher score comes first: the bits of a float,
+ * turned so that they order as its value does. */
 static void llm__tok_use_scores(llm__tokenizer *t, int without) {
     double least = INFINITY;
     for (int32_t i = 0; i < t->n_vocab && !t->result; i++) {
@@ -5961,7 +6066,8 @@ static int llm__tok_merge_enter(llm__tokenizer *t, llm__str a, llm__str b, size_
     return 1;
 }
 
-/* A step with a regex, or with a text itself (literal); an empty one finds nothing. */
+/* A step with a regex, or with a text itself (literal), whose special characters are escaped; an empty pattern finds nothing. Compiled
+ * here, once for all calls. */
 static llm__tok_step *llm__tok_add_regex(llm__tokenizer *t, llm__tok_steps *steps, llm__tok_kind kind, llm__str pattern, int literal) {
     llm__tok_step *step = llm__tok_add(t, steps, kind);
     llm_text *escaped = &t->scratch;
@@ -5989,7 +6095,7 @@ static void llm__tok_set_charsmap(llm__tokenizer *t, llm__str s) {
     t->charsmap.n_strings = s.n - 4 - n;
 }
 
-/* Inserts an id into a frame, if it is a token's. */
+/* Inserts an id into a frame at a place of it; one that is no token's is an error, with the sentence given. */
 static void llm__frame_add(llm__tokenizer *t, llm_tokens *frame, size_t at, int64_t id, const char *otherwise) {
     if (id < 0 || id >= t->n_vocab) LLM__TOK_BAD(t, "tokenizer.json: %s", otherwise);
     llm_tokens_add(frame, (int32_t)id);
@@ -5999,7 +6105,8 @@ static void llm__frame_add(llm__tokenizer *t, llm_tokens *frame, size_t at, int6
     frame->data[at] = (int32_t)id;
 }
 
-/* ---- What the components of tokenizer.json, and some names that only GGUF needs, stand for ---- */
+/* ---- What the components of tokenizer.json, and some names that only GGUF needs, stand for ----
+ * Hugging Face has some forty components; nearly all are one or a few of our steps with a regex, so they are data. */
 
 #define LLM__TOK_PUNCT "[!-/:-@\\[-`{-~\\p{P}]"
 
@@ -6070,18 +6177,24 @@ static const struct llm__tok_part {
 #undef LLM__PLAIN
 };
 
-/* ---- tokenizer.json ---- */
+/* ---- tokenizer.json ----
+ * One object: "model" with its vocabulary, "added_tokens", and four components that may each be null, one object with a "type", or a
+ * Sequence of such: "normalizer", "pre_tokenizer", "post_processor" (our frame), "decoder". Members that we do not know are passed over,
+ * types that we do not know are refused: text would come out wrong without a sign. */
 
+/* The text of a string node; .p NULL if it is none. It lives as long as the document. */
 static llm__str llm__json_text(const llm_json *d, int node) {
     llm__str s;
     s.p = llm_json_str(d, node, &s.n);
     return s;
 }
 
+/* The same of a member. */
 static llm__str llm__json_text_at(const llm_json *d, int object, const char *key) {
     return llm__json_text(d, llm_json_find(d, object, key));
 }
 
+/* A member that is true or false; `otherwise` if it is absent or something else. */
 static int llm__json_flag(const llm_json *d, int object, const char *key, int otherwise) {
     int v;
     return llm_json_bool(d, llm_json_find(d, object, key), &v) ? v : otherwise;
@@ -6124,7 +6237,8 @@ static int llm__base64(llm__str s, llm_text *out) {
     return 1;
 }
 
-/* The pattern of a SPLIT or REPLACE that the table does not give, in *pattern; 1 if it is a text, not a regex. */
+/* The pattern of a SPLIT or REPLACE that the table does not give, in *pattern; 1 if it is a text, not a regex. Split and Replace name it
+ * {"String": s}, {"Regex": s} or, in old files, as a string. */
 static int llm__part_pattern(llm__tokenizer *t, const llm_json *d, int node, const struct llm__tok_part *part,
                              const llm__tok_steps *steps, llm__str *pattern) {
     int given = llm_json_find(d, node, "pattern");
@@ -6185,7 +6299,8 @@ static void llm__part_charsmap(llm__tokenizer *t, const llm_json *d, int node) {
     llm__tok_set_charsmap(t, llm__text_str(&t->scratch));
 }
 
-/* Adds the step of one row of the table, with what the component says about it. */
+/* Adds the step of one row of the table, with what the component (node of d) says about it. Which members count depends on the kind; those
+ * of a decoder have several names for one thing. */
 static void llm__tok_add_part(llm__tokenizer *t, const llm_json *d, int node, const struct llm__tok_part *part, llm__tok_steps *steps) {
     static const char *const texts[] = {"suffix", "prefix", "pad_token"};
     llm__str pattern = part->pattern ? llm__s(part->pattern, strlen(part->pattern)) : llm__nothing;
@@ -6242,7 +6357,8 @@ static int llm__tok_add_parts(llm__tokenizer *t, const llm_json *d, int node, ch
     return known;
 }
 
-/* TemplateProcessing: what stands before and after the sequence in "single". */
+/* TemplateProcessing: what stands before and after the sequence in "single", a list of {"SpecialToken": {"id": name}} and {"Sequence":
+ * ..}; the ids of a name are in "special_tokens". */
 static void llm__tok_load_template(llm__tokenizer *t, const llm_json *d, int node) {
     int specials = llm_json_find(d, node, "special_tokens"), after = 0;
     size_t before = 0;
@@ -6293,7 +6409,8 @@ static void llm__tok_load_steps(llm__tokenizer *t, const llm_json *d, int node, 
     }
 }
 
-/* The vocabulary: an object of ids, or (Unigram) a list of [token, score]. */
+/* The vocabulary: an object of ids {"token": id}, or (Unigram) a list of [token, score], whose place is the id. With the added tokens it
+ * says how many there are, which bounds the ids. */
 static void llm__tok_load_vocab(llm__tokenizer *t, const llm_json *d, int vocab) {
     int list = llm_json_type_of(d, vocab) == LLM_JSON_ARRAY;
     int64_t id = 0;
@@ -6347,7 +6464,8 @@ static void llm__tok_load_merges(llm__tokenizer *t, const llm_json *d, int merge
     }
 }
 
-/* The model's own settings. Without a type it shows by its vocabulary. */
+/* The model's own settings. Without a type it shows by its vocabulary: a list is Unigram, an object with merges BPE. An unknown token that
+ * is named must be a token; WordPiece and WordLevel cannot do without, BPE drops what it does not know. */
 static void llm__tok_load_model(llm__tokenizer *t, const llm_json *d, int model, int vocab) {
     static const char *const names[] = {"BPE", "Unigram", "WordPiece", "WordLevel"}; /* in the order of llm__tok_model */
     int list = llm_json_type_of(d, vocab) == LLM_JSON_ARRAY, merges = llm_json_find(d, model, "merges"), which = -1;
@@ -6384,6 +6502,7 @@ static void llm__tok_load_model(llm__tokenizer *t, const llm_json *d, int model,
     if (which == LLM__TOK_BPE) llm__tok_load_merges(t, d, merges);
 }
 
+/* The flags of an added token. Unless it says so, a token is sought in normalized text if and only if it is not special. */
 static int llm__json_added_flags(const llm_json *d, int node) {
     static const struct { const char *key; int flag; } keys[] = {
         {"single_word", LLM__ADDED_WORD}, {"lstrip", LLM__ADDED_LSTRIP}, {"rstrip", LLM__ADDED_RSTRIP}, {"special", LLM__ADDED_SPECIAL}};
@@ -6420,7 +6539,8 @@ static void llm__check_letters(llm__tokenizer *t) {
     }
 }
 
-/* Reads a parsed tokenizer.json. */
+/* Reads a parsed tokenizer.json. The vocabulary comes first, for all else names its tokens; added tokens before the post-processor, whose
+ * ids they may be. */
 static void llm__tok_load_json(llm__tokenizer *t, const llm_json *d) {
     int model = llm_json_find(d, 0, "model"), vocab = llm_json_find(d, model, "vocab");
     llm__tok_load_vocab(t, d, vocab);
@@ -6440,7 +6560,11 @@ static void llm__tok_load_json(llm__tokenizer *t, const llm_json *d) {
     llm__check_letters(t);
 }
 
-/* ---- GGUF vocabularies, as llama.cpp reads them ---- */
+/* ---- GGUF vocabularies, as llama.cpp reads them ----
+ * The header has the tokens with scores and types and, for BPE, the merges; but how text is cut is only a name, tokenizer.ggml.pre, whose
+ * regexes are in llama.cpp's source. So they are here: a row lists the names that share them. What llama.cpp decides by the text of a
+ * token or the kind of the model (which tokens end a turn, default ids, who gets BOS) is here too. Rules that differ from Hugging Face's:
+ * no normal forms, added tokens longest first, unknown characters stay between their neighbours. */
 
 enum { LLM__PRE_WHOLE = 1, LLM__PRE_BOS = 2, LLM__PRE_SEP = 4, LLM__PRE_SPACES = 8, LLM__PRE_NO_BOS_ID = 16 };
 
@@ -6594,12 +6718,14 @@ static void llm__add_escape(llm__tokenizer *t, int prefix) {
     llm__tok_add_regex(t, &t->normalizers, LLM__TOK_REPLACE, llm__blank, 1)->with = llm__spm_mark;
 }
 
+/* Cutters by regexes, one after the other: each match is a word, and so is what lies between. */
 static void llm__add_splits(llm__tokenizer *t, const char *const *regex, int most) {
     for (int i = 0; i < most && regex[i]; i++)
         llm__tok_add_regex(t, &t->words, LLM__TOK_SPLIT, llm__s(regex[i], strlen(regex[i])), 0)->a = LLM__SPLIT_ISOLATED;
 }
 
-/* BPE over ranked pairs ("gpt2", "gemma4"). Returns the flags of tokenizer.ggml.pre. */
+/* BPE over ranked pairs ("gpt2", "gemma4"). What is no token stays a barrier; at the end it becomes the letters' own tokens, or with
+ * spaces escaped its bytes <0x..>. Returns the flags of tokenizer.ggml.pre. */
 static int llm__vocab_bpe(llm__tokenizer *t, const llm__vocab_data *v) {
     const char *pre = !strcmp(v->model, "gemma4") ? "gemma4" : v->pre && *v->pre ? v->pre : "default";
     int row = 0, n = LLM__COUNT(llm__pres);
@@ -6677,6 +6803,7 @@ static void llm__vocab_frame(llm__tokenizer *t, const llm__vocab_data *v, int fl
     if (t->model != LLM__TOK_BPE && t->unk_id < 0) LLM__TOK_BAD(t, "tokenizer.ggml.unknown_token_id: missing");
 }
 
+/* tokenizer.ggml.model chooses among four kinds, each with llama.cpp's rules. */
 static void llm__tok_load_gguf(llm__tokenizer *t, const llm__vocab_data *v) {
     int flags = 0;
     llm__vocab_tokens(t, v);
@@ -6688,7 +6815,9 @@ static void llm__tok_load_gguf(llm__tokenizer *t, const llm__vocab_data *v) {
     if (!t->result) llm__vocab_frame(t, v, flags);
 }
 
-/* ---- SentencePiece's tokenizer.model: a protocol buffer ---- */
+/* ---- SentencePiece's tokenizer.model: a protocol buffer ----
+ * A message of fields, each a key (number << 3 | wire type) and a value: wire type 0 a variable-length number, 1 and 5 eight and four
+ * bytes, 2 a length and bytes, which may be a message again. Read front to back; a view that shrinks is the whole state. */
 
 /* Takes a number off the front of m; m->p NULL: there is none. */
 static uint64_t llm__proto_varint(llm__str *m) {
@@ -6784,7 +6913,9 @@ static void llm__tok_load_spm(llm__tokenizer *t, llm__str data) {
     t->max_id = 4 * (int64_t)n + 100000;
 }
 
-/* ---- tiktoken's rank files: a token in base64 and its rank, a line each ---- */
+/* ---- tiktoken's rank files: a token in base64 and its rank, a line each ----
+ * The rank is the id and the priority of a merge at once: two neighbours merge into the token with the least rank. The file holds neither
+ * the regex nor the special tokens; both go by the family. */
 
 /* Families by a part of the file's name or the number of lines; special tokens with their ids, which such a file does not hold. */
 static const struct llm__rank_file { const char *name; int32_t ranks; const char *pattern, *special; } llm__rank_files[] = {
@@ -6797,7 +6928,8 @@ static const struct llm__rank_file { const char *name; int32_t ranks; const char
     {"50k", 50256, LLM__RX_GPT2_TEXT "|\\s+", "<|endoftext|> 50256"},
     {"", 0, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|" LLM__RX_TAIL, ""}}; /* Llama 3 and others */
 
-/* Special tokens of a family whose ids are near enough; Qwen has 205 spare ones besides. */
+/* Special tokens of a family whose ids are near enough to the ranks (a truncated file must not make a table of 200,000); Qwen has 205
+ * spare ones besides. */
 static void llm__rank_specials(llm__tokenizer *t, const struct llm__rank_file *family) {
     char name[32];
     int64_t most = t->n_vocab + 512, id;
@@ -6842,7 +6974,9 @@ static void llm__tok_load_ranks(llm__tokenizer *t, llm__str s, const char *name,
     if (!own) llm__rank_specials(t, family);
 }
 
-/* ---- Files and folders ---- */
+/* ---- Files and folders ----
+ * A model's folder has a tokenizer file of one of the kinds, and often a tokenizer_config.json, which names BOS, EOS and padding. The
+ * rank and SentencePiece files need it for their added tokens; a tokenizer.json says all by itself, and wins where they disagree. */
 
 /* The id that tokenizer_config.json names as "bos_token" and so on: a string, or an object with its content. */
 static int32_t llm__config_id(const llm__tokenizer *t, const llm_json *d, const char *key, int32_t otherwise) {
@@ -6915,7 +7049,9 @@ static void llm__tok_finish(llm__tokenizer *t) {
     llm__encode_free(&e);
 }
 
-/* Reads the bytes of a tokenizer file, whatever its kind, with the tokenizer_config.json (or NULL) next to it. Returns t->result. */
+/* Reads the bytes of a tokenizer file, with the tokenizer_config.json (or NULL) next to it. What kind it is shows by its first bytes: '{'
+ * is JSON; base64, a space and a digit a rank file; else it must be a protocol buffer. name: of the file, for rank files. Returns
+ * t->result. */
 static llm_result llm__tok_load(llm__tokenizer *t, llm__str s, const char *name, const llm_json *config) {
     size_t first = 0;
     llm_json *d = NULL;
