@@ -6566,7 +6566,8 @@ static void llm__tok_load_json(llm__tokenizer *t, const llm_json *d) {
  * token or the kind of the model (which tokens end a turn, default ids, who gets BOS) is here too. Rules that differ from Hugging Face's:
  * no normal forms, added tokens longest first, unknown characters stay between their neighbours. */
 
-enum { LLM__PRE_WHOLE = 1, LLM__PRE_BOS = 2, LLM__PRE_SEP = 4, LLM__PRE_SPACES = 8, LLM__PRE_NO_BOS_ID = 16 };
+/* A word that is a token is taken whole; BOS is added unless the file says no; spaces are U+2581; there is no BOS by default. */
+enum { LLM__PRE_WHOLE = 1, LLM__PRE_BOS = 2, LLM__PRE_SPACES = 4, LLM__PRE_NO_BOS_ID = 8 };
 
 #define LLM__PRE_GPT2_NO_DIGITS "\\p{N}", LLM__RX_GPT2_TEXT "|\\s+"
 #define LLM__PRE_CJK "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+"
@@ -6617,8 +6618,7 @@ static const struct { const char *names; int flags; const char *regex[6]; } llm_
     {"falcon", 0, {"[\\p{P}\\$\\+<=>\\^~\\|`]+", LLM__RX_GPT2_TEXT "|\\s+", "[0-9][0-9][0-9]"}},
     {"starcoder refact command-r smollm codeshell exaone minerva-7b mellum2", 0, {LLM__PRE_GPT2_NO_DIGITS}},
     {"gpt-2 phi-2 jina-es jina-de gigachat jina-v2-es jina-v2-de "
-        "a.x-4.0 mellum modern-bert mpt olmo jais trillion granite-docling exaone4", 0, {LLM__RX_GPT2_TEXT "|\\s+"}},
-    {"jina-v1-en jina-v2-code roberta-bpe", LLM__PRE_SEP, {LLM__RX_GPT2_TEXT "|\\s+"}},
+        "a.x-4.0 mellum modern-bert mpt olmo jais trillion granite-docling exaone4 jina-v1-en jina-v2-code roberta-bpe", 0, {LLM__RX_GPT2_TEXT "|\\s+"}},
     {"qwen2 deepseek-r1-qwen kormo f2llmv2 stablelm2 megrez hunyuan solar-open grok-2", 0, {LLM__PRE_QWEN2}},
     {"qwen35", 0, {LLM__RX_ASCII_CASE "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+"
         "|\\s+(?!\\S)|\\s+"}},
@@ -7000,7 +7000,7 @@ static void llm__tok_config(llm__tokenizer *t, const llm_json *d, int framed) {
         if (id >= 0 && known >= 0 && known != id)
             LLM__TOK_BAD(t, "tokenizer_config.json: added_tokens_decoder: \"%.*s\" is %lld, but %d in the tokenizer",
                           llm__shown(text), text.p, (long long)id, (int)known);
-        if (framed && (known >= 0 || id >= t->n_vocab || !t->token[id].type))
+        if (framed && !t->result && (known >= 0 || id >= t->n_vocab || !t->token[id].type))
             llm__tok_enter_added(t, text, id, llm__json_added_flags(d, v));
     }
     t->bos_id = llm__config_id(t, d, "bos_token", t->bos_id);

@@ -357,6 +357,21 @@ static void tok_test_ranks(void) {
         llm__tokenizer_close(t);
     }
     for (int i = 0; i < LLM__COUNT(bad); i++) CHECK(!tok_open_bytes(bad[i], strlen(bad[i]), "x.tiktoken", &r) && r);
+    static const struct { const char *config; llm_result want; } configs[] = {
+        {"{\"added_tokens_decoder\":{\"5\":{\"content\":\"<s>\"}},\"bos_token\":\"<s>\",\"add_bos_token\":true}", LLM_OK},
+        {"{\"added_tokens_decoder\":{\"x\":{\"content\":\"<s>\"}}}", LLM_ERR_FORMAT}, /* no id: nothing may be read in front of the table */
+        {"{\"added_tokens_decoder\":{\"-1\":{\"content\":\"<s>\"}}}", LLM_ERR_FORMAT},
+        {"{\"added_tokens_decoder\":{\"5\":{}}}", LLM_ERR_FORMAT},
+        {"{\"added_tokens_decoder\":{\"1\":{\"content\":\"a\"}}}", LLM_ERR_FORMAT},
+        {"{\"added_tokens_decoder\":{\"900000\":{\"content\":\"<s>\"}}}", LLM_ERR_LIMIT}};
+    for (int i = 0; i < LLM__COUNT(configs); i++) {
+        llm_json *d = NULL;
+        llm__tokenizer *t = llm__tok_new();
+        CHECK(t && !llm_json_parse(configs[i].config, strlen(configs[i].config), NULL, &d));
+        CHECK(t && llm__tok_load(t, llm__s(ranks, sizeof ranks - 1), "x.tiktoken", d) == configs[i].want);
+        llm_json_free(d);
+        llm__tokenizer_close(t);
+    }
 }
 
 /* ---- goldens ---- */
