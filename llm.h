@@ -13720,6 +13720,7 @@ static const llm__kernels *llm__kernels_of(llm__isa isa) {
     if (isa == LLM__ISA_AVX512) return &avx512;
     if (isa == LLM__ISA_AVX512VNNI) return &avx512vnni;
 #endif
+    (void)isa;
     return &ref;
 }
 
