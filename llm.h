@@ -1105,6 +1105,9 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
     {"s|seed|random-seed", LLM_OPTION_INT64, group, offsetof(T, s.seed), -9.2e18, 9.2e18, "N", "the same seed gives the same answer"}, \
     {"num-answers|n", LLM_OPTION_INT, group, offsetof(T, s.n), 1, 128, "N", "answers to one prompt, --n"}, \
     {"best-of", LLM_OPTION_INT, group, offsetof(T, s.best_of), 1, 128, "N", "the likeliest of so many"}, \
+    {"use-beam-search", LLM_OPTION_BOOL, group, offsetof(T, s.use_beam_search), 0, 0, NULL, "search with best-of beams (needs temperature 0)"}, \
+    {"length-penalty", LLM_OPTION_FLOAT, group, offsetof(T, s.length_penalty), -100, 100, "X", "beams: above 0 favours long answers (1)"}, \
+    {"early-stopping", LLM_OPTION_ENUM, group, offsetof(T, s.early_stopping), 0, 0, "false=0|true=1|never=2", "beams: end with the first best-of answers"}, \
     {"ignore-eos", LLM_OPTION_BOOL, group, offsetof(T, s.ignore_eos), 0, 0, NULL, "EOS does not end the answer"}, \
     {"include-stop-str-in-output", LLM_OPTION_BOOL, group, offsetof(T, s.include_stop_str_in_output), 0, 0, NULL, "the text keeps what ended it"}
 
@@ -17941,7 +17944,7 @@ LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, c
 /* ---- section: sampler, scheduler, engine, easy (begin) ---- */
 /* Limits of one request's lists: enough for any client, too little to slow a step down, for each stop string is
  * looked for in every new byte of text. */
-enum { LLM__STOPS_MAX = 256, LLM__STOP_BYTES_MAX = 1 << 16, LLM__CHOICES_MAX = 128 };
+enum { LLM__STOPS_MAX = 256, LLM__STOP_BYTES_MAX = 1 << 16, LLM__CHOICES_MAX = 128, LLM__BEAMS_MAX = LLM__CHOICES_MAX / 4 };
 
 /* A strong mix of 64 bits (Stafford's variant 13 of the splitmix finaliser): a permutation in which each bit of x moves
  * each bit of the result with probability 1/2. Random numbers, page keys and hash tables of this file are made of it. */
@@ -18439,7 +18442,9 @@ static llm_result llm__check_early_stop(const llm_early_stop *e) {
 
 /* A beam search takes the likeliest: nothing is sampled, nothing depends on what was said. */
 static llm_result llm__check_beams(const llm_sampling *s) {
-    if (s->best_of < 2) return llm__error(LLM_ERR_ARG, "best_of: %d, must be greater than 1 when using beam search", (int)s->best_of);
+    int32_t width = LLM__MAX(s->best_of, s->n);
+    if (width < 2 || width > LLM__BEAMS_MAX)
+        return llm__error(LLM_ERR_ARG, "best_of: %d, must be greater than 1 and at most %d when using beam search", (int)width, LLM__BEAMS_MAX);
     if (s->temperature >= 1e-5f || s->min_p > 0 || s->top_k > 0 || (s->top_p > 0 && s->top_p < 1))
         return llm__error(LLM_ERR_ARG, "use_beam_search: temperature must be 0, top_p 1, top_k -1 and min_p 0");
     if ((s->repetition_penalty > 0 && s->repetition_penalty != 1) || s->presence_penalty != 0 || s->frequency_penalty != 0)
@@ -22282,7 +22287,7 @@ static void llm__beam_replace(llm_engine *e, llm__seq *parent) {
 
 /* One token further, when every beam knows its candidates. */
 static void llm__beams_advance(llm_engine *e, llm_request *r, double now) {
-    int32_t taken[4 * LLM__CHOICES_MAX], width = r->s.best_of, n_live = 0;
+    int32_t taken[4 * LLM__BEAMS_MAX], width = r->s.best_of, n_live = 0;
     llm__seq *best = NULL, *parent;
     memset(taken, 0, sizeof taken);
     for (int32_t i = 0; i < r->n_seqs; i++)
@@ -22564,19 +22569,21 @@ static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config 
     if (!c->block_size) c->block_size = 32;
     if (c->block_size != 16 && c->block_size != 32 && c->block_size != 64 && c->block_size != 128)
         return llm__error(LLM_ERR_ARG, "block_size: %d, must be 16, 32, 64 or 128", (int)c->block_size);
-    if (c->max_queue < 0 || c->kv_cache_memory_bytes < 0 || c->n_threads < 0 || c->n_threads > 4096 || c->tensor_parallel_size < 0)
-        return llm__error(LLM_ERR_ARG, "engine: a count or size is negative or too large");
-    if (c->num_gpu_blocks < 0 || c->num_cpu_blocks < 0 || c->prefill_interval < 0)
-        return llm__error(LLM_ERR_ARG, "engine: num_gpu_blocks, num_cpu_blocks and prefill_interval must not be negative");
-    if (!(c->swap_space >= 0 && c->swap_space <= 65536) || !(c->scheduler_delay_factor >= 0 && c->scheduler_delay_factor <= 1e6f))
-        return llm__error(LLM_ERR_ARG, "engine: swap_space or scheduler_delay_factor is negative or too large");
-    if (!(c->gpu_memory_utilization >= 0 && c->gpu_memory_utilization <= 1))
-        return llm__error(LLM_ERR_ARG, "gpu_memory_utilization: must be in (0, 1]");
+    llm_result r = llm__check_number("max_queue", c->max_queue, 0, INT32_MAX, "at least 0");
+    if (!r) r = llm__check_number("kv_cache_memory_bytes", (double)c->kv_cache_memory_bytes, 0, 9e18, "at least 0");
+    if (!r) r = llm__check_number("n_threads", c->n_threads, 0, 4096, "at most 4096");
+    if (!r) r = llm__check_number("tensor_parallel_size", c->tensor_parallel_size, 0, INT32_MAX, "at least 1");
+    if (!r) r = llm__check_number("num_gpu_blocks", c->num_gpu_blocks, 0, INT32_MAX, "at least 0");
+    if (!r) r = llm__check_number("num_cpu_blocks", c->num_cpu_blocks, 0, INT32_MAX, "at least 0");
+    if (!r) r = llm__check_number("swap_space", (double)c->swap_space, 0, 65536, "in [0, 65536]");
+    if (!r) r = llm__check_number("scheduler_delay_factor", (double)c->scheduler_delay_factor, 0, 1e6, "at least 0");
+    if (!r) r = llm__check_number("prefill_interval", c->prefill_interval, 0, INT32_MAX, "at least 0");
+    if (!r) r = llm__check_number("gpu_memory_utilization", (double)c->gpu_memory_utilization, 0, 1, "in (0, 1]");
     if (!c->max_queue) c->max_queue = 1024;
     if (!c->tensor_parallel_size) c->tensor_parallel_size = 1;
     if (!c->n_threads) c->n_threads = llm__cores();
     if (c->gpu_memory_utilization <= 0) c->gpu_memory_utilization = 0.9f;
-    return llm__check_early_stop(&c->early_stop);
+    return r ? r : llm__check_early_stop(&c->early_stop);
 }
 
 /* How many pages: what all sequences need at most, or what the given memory holds; without a given size at most half of

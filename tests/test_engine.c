@@ -370,14 +370,16 @@ static void *eng_submitter(void *arg) {
     return NULL;
 }
 
-static void eng_test_threads(void) {
+static void eng_test_threads(int32_t lag) {
     int32_t prompt[3] = {1, 2, 3};
     pthread_t t[2];
     fake_device f;
     llm_request_config cfg;
     llm_request *r;
     int tokens = 0, busy = 1;
-    llm_engine *e = fake_open(&f, fake_params(64, 4, 4, 16, 60));
+    llm__engine_params p = fake_params(64, 4, 4, 16, 60);
+    p.lag = lag;
+    llm_engine *e = fake_open(&f, p);
     memset(&cfg, 0, sizeof cfg);
     cfg.prompt_ids = prompt;
     cfg.n_prompt_ids = 3;
@@ -798,6 +800,7 @@ TEST_GROUP(engine) {
     eng_test_no_allocation();
     eng_test_no_memory();
     eng_test_stop_strings();
-    eng_test_threads();
+    eng_test_threads(0);
+    eng_test_threads(1);
     eng_test_raw();
 }

@@ -21,6 +21,7 @@ enum { SIM_CLIENTS = 12, SIM_TOKENS = 128, SIM_CHOICES = 8 /* answers, and seque
 typedef struct sim_client {
     llm_request *request;
     int32_t n, max_new, cancelled, ends[SIM_CHOICES], tokens[SIM_CHOICES], ids[SIM_CHOICES][SIM_TOKENS];
+    int told;               /* the callback has seen the end */
     int may_stop, may_fail; /* it was cancelled or has a deadline; a fault was injected while it lived */
     long born;
 } sim_client;
@@ -84,6 +85,12 @@ static void sim_sampling(sim *m, llm_sampling *s) {
     s->early_stopping = sim_dice(m, 3);
 }
 
+/* Nobody is called again after the end. */
+static void sim_told(void *user, llm_request *r) {
+    sim_client *c = (sim_client *)user;
+    c->told += c->told > 0 || r->n_done == r->n_seqs;
+}
+
 static void sim_submit(sim *m, sim_client *c) {
     int32_t prompt[SIM_TOKENS], n = 1 + sim_dice(m, m->long_prompts ? m->p.max_len - 1 : m->p.max_len / 2), family = sim_dice(m, 3);
     llm_request_config cfg;
@@ -93,6 +100,8 @@ static void sim_submit(sim *m, sim_client *c) {
     sim_sampling(m, &cfg.sampling);
     cfg.prompt_ids = prompt;
     cfg.n_prompt_ids = (size_t)n;
+    cfg.on_news = sim_told;
+    cfg.user = c;
     cfg.priority = sim_dice(m, 4) ? 0 : sim_dice(m, 3);
     cfg.cache_salt = sim_dice(m, 3) ? NULL : sim_dice(m, 2) ? "a" : "b";
     cfg.id = cfg.cache_salt ? cfg.cache_salt : "none"; /* for sim_salts */
@@ -201,6 +210,7 @@ static void sim_judge(sim *m, sim_client *c) {
     for (int32_t i = 0; i < r->n_seqs && !beams; i++) sim_total.most_preempted = LLM__MAX(sim_total.most_preempted, r->seq[i].n_preempted);
     llm_request_metrics metrics;
     llm_request_get_metrics(r, &metrics);
+    SIM_CHECK(m, c->told == 1, "K18: the callback was not told the end once");
     SIM_CHECK(m, metrics.n_prompt_tokens == r->seq[0].n_prompt && metrics.n_cached_tokens >= 0 && metrics.n_cached_tokens < metrics.n_prompt_tokens, "K16: counts of a request");
     for (int32_t i = 0; i < r->n_seqs; i++) m->tokens += r->seq[i].n_ids - r->seq[i].n_prompt;
     llm_request_free(c->request);
