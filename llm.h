@@ -9936,7 +9936,7 @@ LLM__TPL_FN(llm__fn_round) {
     if (method < 0) return llm__tpl_fail(x, "round: method must be common, ceil or floor");
     double scale = pow(10, (double)(p < 0 ? -p : p)), v = llm__v_num(self), r = p < 0 ? v / scale : v * scale;
     if (method) {
-        r = method == 1 ? ceil(r) : floor(r);
+        r = (method == 1 ? ceil(r) : floor(r)) + 0.0; /* Python's are whole numbers here, which have no -0 */
         return llm__v_float(p < 0 ? r * scale : r / scale);
     }
     r = rint(r) * (p < 0 ? scale : 1);
