@@ -1105,9 +1105,6 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
     {"s|seed|random-seed", LLM_OPTION_INT64, group, offsetof(T, s.seed), -9.2e18, 9.2e18, "N", "the same seed gives the same answer"}, \
     {"num-answers|n", LLM_OPTION_INT, group, offsetof(T, s.n), 1, 128, "N", "answers to one prompt, --n"}, \
     {"best-of", LLM_OPTION_INT, group, offsetof(T, s.best_of), 1, 128, "N", "the likeliest of so many"}, \
-    {"use-beam-search", LLM_OPTION_BOOL, group, offsetof(T, s.use_beam_search), 0, 0, NULL, "search with best-of beams (needs temperature 0)"}, \
-    {"length-penalty", LLM_OPTION_FLOAT, group, offsetof(T, s.length_penalty), -100, 100, "X", "beams: above 0 favours long answers (1)"}, \
-    {"early-stopping", LLM_OPTION_ENUM, group, offsetof(T, s.early_stopping), 0, 0, "false=0|true=1|never=2", "beams: end with the first best-of answers"}, \
     {"ignore-eos", LLM_OPTION_BOOL, group, offsetof(T, s.ignore_eos), 0, 0, NULL, "EOS does not end the answer"}, \
     {"include-stop-str-in-output", LLM_OPTION_BOOL, group, offsetof(T, s.include_stop_str_in_output), 0, 0, NULL, "the text keeps what ended it"}
 
