@@ -3703,6 +3703,7 @@ static void llm__rx_emit_set(llm__rx_parser *p, uint64_t *s) {
     int in = 0;
     if (s && re->n_sets >= LLM__RX_MAX_SETS) llm__rx_fail(p, LLM_ERR_LIMIT, "fewer character classes");
     for (int32_t c = 0; !p->error && c < 0x110000; c++) {
+        /* ASCII is looked at one by one, for the bit map. */
         if (!(c & 63) && s[c >> 6] == (in ? UINT64_MAX : 0) && c >= 128) c += 63; /* nothing changes in these 64 */
         else if (llm__set_has(s, c) != in) {
             if (!llm__grow((void **)&re->change, &re->change_cap, re->n_change + 1, sizeof *re->change))
@@ -4019,6 +4020,8 @@ static void llm__rx_repeat(llm__rx_parser *p, size_t from, int least, int min, i
     memcpy(block, re->code + from, n * sizeof *block);
     re->n = from;
     if (mode == LLM__RX_POSSESSIVE) llm__rx_emit(p, LLM__RX_ATOMIC, 0);
+    /* x+ of something that takes at least one character needs no copy: its SPLIT goes back to the block itself. All other counts are
+     * copies, so {n,m} of a large block is refused by the size of the program. */
     int copies = min == 1 && max < 0 && least ? 0 : min;
     for (int i = 0; i < copies && !p->error; i++) llm__rx_copy(p, block, n);
     if (max < 0 && copies == min) {
@@ -4028,6 +4031,7 @@ static void llm__rx_repeat(llm__rx_parser *p, size_t from, int least, int min, i
         llm__rx_emit(p, LLM__RX_SPLIT, 0);
         llm__rx_set_split(p, re->n - 1, -(int32_t)n, 1, lazy);
     } else {
+        /* Each of the turns that may be left out leaves to the end of all, so that one decision ends the chain. */
         size_t end = re->n + (size_t)(max - min) * (n + 1);
         for (int i = min; i < max && !p->error; i++) {
             size_t at = re->n;
@@ -4080,6 +4084,8 @@ static int llm__rx_alternatives(llm__rx_parser *p) {
         }
         least &= sum;
         if (!llm__rx_take(p, "|")) break;
+        /* Another one follows: a SPLIT in front of this one, a JUMP behind it, whose target is not known yet. Distances inside do not
+         * change. */
         if (!llm__rx_open(p, start, 1) || !llm__rx_emit(p, LLM__RX_JUMP, jumps)) break;
         jumps = (int32_t)p->re->n - 1;
         llm__rx_set_split(p, start, 1, (int32_t)(p->re->n - start), 0);
@@ -4284,6 +4290,7 @@ static int llm__rx_loop(llm__rx_run *r, int pc, size_t *pos) {
     int memo = r->slow && c->max < 0, possessive = c->mode == LLM__RX_POSSESSIVE, ok = 1;
     for (int count = 0;; p += step, count++) {
         if (count == c->min) least = p;
+        /* From the least count on, "in this loop at p" is a state that does not depend on where the loop began. */
         if (memo && count >= c->min) ok = llm__rx_enter(r, pc, p);
         if (memo && count >= c->min && ok == 1 && !possessive) ok = llm__rx_push(r, LLM__RX_TRY, pc + 1, p, 0);
         if (ok != 1 || count == c->max || !(step = llm__rx_step(r, c->x, p))) {
@@ -4310,6 +4317,7 @@ static int llm__rx_backtrack(llm__rx_run *r, size_t base, int *pc, size_t *pos) 
         if (e->kind == LLM__RX_DONE) llm__rx_memo_put(r, e->pc, e->pos, 0);
         if (e->kind == LLM__RX_RESTORE) r->reg[e->pc] = e->pos;
         if (e->kind != LLM__RX_SHORTER) continue;
+        /* SHORTER: one character less; the entry stays as long as there is more to give back. */
         e->pos = (uint32_t)(*pos = llm__uni_back(r->s, e->pos));
         r->sp += e->pos > e->aux;
         ++*pc;
@@ -4331,6 +4339,7 @@ static int llm__rx_look(llm__rx_run *r, int pc, size_t pos) {
         r->slow = 0;
         r->no_memo++;
         r->n = pos;
+        /* The body may have any length: nearest start first, at most 64 characters back. */
         for (int i = 0; !found && i <= LLM__RX_MAX_BEHIND; i++) {
             found = llm__rx_match(r, pc + 1, from, &end, 3);
             if (!from) break;
@@ -4369,6 +4378,7 @@ static int llm__rx_match(llm__rx_run *r, int pc, size_t pos, size_t *end, int lo
         const llm__rx_code *c = &r->re->code[pc];
         int ok = 1; /* go on at pc; 0 fail, 2 matched, -1 gave up */
         if (++r->steps > r->fuel) return llm__rx_give_up(r, LLM_ERR_LIMIT);
+        /* 64 steps a character are many: the pattern backtracks over and over, so from now on states are remembered. */
         if (!r->slow && !r->no_memo && r->steps > 64 * (int64_t)(r->reach + 256)) r->slow = 1;
         switch (c->op) {
         case LLM__RX_CHAR:
@@ -4522,9 +4532,10 @@ typedef enum llm__tok_kind {
     LLM__TOK_LETTERS, LLM__TOK_UTF8, LLM__TOK_FALLBACK, LLM__TOK_FUSE, LLM__TOK_JOIN, LLM__TOK_SUFFIX, LLM__TOK_CONTINUE, LLM__TOK_CTC
 } llm__tok_kind;
 
-/* What becomes of the matches of a SPLIT. */
+/* What becomes of the matches of a SPLIT: left out, words by themselves, joined to the piece before or after, or to each other when they
+ * touch. */
 enum { LLM__SPLIT_REMOVED, LLM__SPLIT_ISOLATED, LLM__SPLIT_PREVIOUS, LLM__SPLIT_NEXT, LLM__SPLIT_CONTIGUOUS };
-/* Which words METASPACE puts its mark in front of: all, the one that begins the text, none. */
+/* Which words METASPACE puts its mark in front of, unless they begin with a space: all, the one that begins the text, none. */
 enum { LLM__PREPEND_ALWAYS, LLM__PREPEND_FIRST, LLM__PREPEND_NEVER };
 enum { LLM__TOK_MAX_STEPS = 64, LLM__TOK_MAX_DEPTH = 16, LLM__TOK_MAX_TEXT = 1 << 30, LLM__TOK_MAX_ADDED = 1024 };
 
@@ -4886,6 +4897,7 @@ static size_t llm__grapheme_end(llm__str s, size_t at) {
         c = llm__uni_next(s, &next);
         int extend = llm__uni_in(c, LLM__CATS_M) || c == 0x200C || c == 0x200D || c == 0xFF9E || c == 0xFF9F;
         int jamo = before >= 0x1100 && before < 0x1200 && c >= 0x1160 && c < 0x1200;
+        /* Never between CR and LF, nor within a Hangul syllable written in jamo. */
         if ((before == '\r' && c == '\n') || jamo) continue;
         if (!extend || before < 32) break;
     }
@@ -5129,6 +5141,7 @@ static void llm__cut_added(llm__encode *e, const llm__index *x, const llm__span 
             llm__place p = {(uint32_t)at, (uint32_t)i + 1, a->id, x->v[lo].value};
             v[best] = p;
             n = best + 1;
+            /* llama.cpp considers every token at every place; Hugging Face the longest at the first place, and goes on behind it. */
             if (t->longest_first) best++;
             else step = i + 1;
         }
@@ -5138,6 +5151,7 @@ static void llm__cut_added(llm__encode *e, const llm__index *x, const llm__span 
         int flags = t->added[v[i].added].flags;
         size_t from = v[i].at, end = from + v[i].n;
         if (((flags & LLM__ADDED_SPECIAL) && !parse) || ((flags & LLM__ADDED_WORD) && !llm__word_alone(s, from, end))) continue;
+        /* White space beside the token may belong to it, but not what an earlier token took. */
         if (flags & LLM__ADDED_LSTRIP) from = LLM__MAX(llm__strip(llm__s(s.p, from), 0, 1).n, done);
         if (flags & LLM__ADDED_RSTRIP) end = (size_t)(llm__strip(llm__s(s.p + end, s.n - end), 1, 0).p - s.p);
         llm__span_part(e, span, done, LLM__MAX(from, done), -1);
@@ -5321,6 +5335,7 @@ static int32_t llm__bpe_symbols(llm__encode *e, llm__str word) {
             n = llm__bpe_add(e, n, -2 - user->value, at);
             continue;
         }
+        /* One symbol: a byte, or a code point with the prefix or suffix that its place in the word asks for. */
         int32_t c = t->bytes ? (uint8_t)word.p[next++] : llm__uni_next(word, &next), id;
         llm__str one = llm__bpe_char(e, word, at, next);
         if (one.p == word.p + at && c < LLM__COUNT(t->char_id) && !t->bytes) id = t->char_id[c];
@@ -5413,6 +5428,7 @@ static void llm__model_unigram(llm__encode *e, llm__str word) {
         for (size_t i = s.n; fallback && i-- > 0;) llm__emit(e, t->byte_id[(uint8_t)s.p[i]]);
         if (!fallback) llm__emit(e, same >= 0 ? same : id);
     }
+    /* The ids came from the end: turn them round. */
     for (size_t i = first, k = e->out->len; !e->out->failed && i + 1 < k; i++) {
         int32_t swap = e->out->data[--k];
         e->out->data[k] = e->out->data[i];
@@ -5828,6 +5844,7 @@ static llm_result llm__detok_push(struct llm_detok *d, int32_t id, llm_text *out
         d->literal.len = 0;
         llm__literal_bytes(t, id, &d->literal);
         s = llm__text_str(&d->literal);
+        /* The encoder put a space in front of the text, which is taken back. */
         if (d->first && t->strip && !d->bytes && s.n && s.p[0] == ' ') s = llm__s(s.p + 1, s.n - 1);
         d->first = t->strip == 2 && d->first && !s.n;
     }
@@ -6108,6 +6125,7 @@ static void llm__frame_add(llm__tokenizer *t, llm_tokens *frame, size_t at, int6
 /* ---- What the components of tokenizer.json, and some names that only GGUF needs, stand for ----
  * Hugging Face has some forty components; nearly all are one or a few of our steps with a regex, so they are data. */
 
+/* ASCII's punctuation and symbols, and the P categories, as BERT has it. */
 #define LLM__TOK_PUNCT "[!-/:-@\\[-`{-~\\p{P}]"
 
 /* Rows of one name in one list (n normalizers, p pretokenizers, d decoders) are steps one after the other. pattern: a regex; NULL: the
@@ -6366,6 +6384,7 @@ static void llm__tok_load_template(llm__tokenizer *t, const llm_json *d, int nod
         int special = llm_json_find(d, v, "SpecialToken"), found = -1;
         llm__str name = llm__json_text_at(d, special, "id");
         after |= special < 0;
+        /* Names are looked up by hand: a name may have a NUL in it, or a quote. */
         for (int k = name.p ? llm_json_first(d, specials) : -1; k >= 0; k = llm_json_next(d, k)) {
             llm__str key;
             key.p = llm_json_key(d, k, &key.n);
@@ -6487,6 +6506,7 @@ static void llm__tok_load_model(llm__tokenizer *t, const llm_json *d, int model,
         LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.json: model.dropout: null expected");
     t->prefix = llm__json_keep(t, d, model, "continuing_subword_prefix", llm__nothing);
     t->suffix = llm__json_keep(t, d, model, "end_of_word_suffix", llm__nothing);
+    /* WordPiece's prefix has a default, BPE's has none. */
     if (which >= LLM__TOK_WORDPIECE && llm_json_find(d, model, "continuing_subword_prefix") < 0) t->prefix = llm__s("##", 2);
     t->max_word = (int)LLM__MAX(0, LLM__MIN(llm__json_whole(d, llm_json_find(d, model, "max_input_chars_per_word"), 100), INT32_MAX));
     if (list) {
@@ -6511,7 +6531,8 @@ static int llm__json_added_flags(const llm_json *d, int node) {
     return flags | (llm__json_flag(d, node, "normalized", !(flags & LLM__ADDED_SPECIAL)) ? LLM__ADDED_NORMALIZED : 0);
 }
 
-/* Without a decoder in the file: what fits how the text was cut. */
+/* Without a decoder in the file: what fits how the text was cut, by the first cutter that changes it. Joining by spaces, as the reference
+ * then does, is the last resort; the log says which it was. */
 static void llm__default_decoder(llm__tokenizer *t) {
     const llm__tok_step *cut = NULL;
     for (int i = t->words.n - 1; i > 0; i--)
@@ -6527,7 +6548,8 @@ static void llm__default_decoder(llm__tokenizer *t) {
              cut || piece ? "the one that fits the way the text is cut is used" : "tokens are joined by spaces");
 }
 
-/* With the byte alphabet, a token that no text can become means a damaged file. */
+/* With the byte alphabet, a token that no text can become means a damaged file, or one whose text was decoded and encoded wrongly on its
+ * way. */
 static void llm__check_letters(llm__tokenizer *t) {
     int bytes = 0;
     for (int i = 0; i < t->words.n; i++) bytes |= t->words.v[i].kind == LLM__TOK_BYTES;
@@ -6570,6 +6592,8 @@ static void llm__tok_load_json(llm__tokenizer *t, const llm_json *d) {
 enum { LLM__PRE_WHOLE = 1, LLM__PRE_BOS = 2, LLM__PRE_SPACES = 4, LLM__PRE_NO_BOS_ID = 8 };
 
 #define LLM__PRE_GPT2_NO_DIGITS "\\p{N}", LLM__RX_GPT2_TEXT "|\\s+"
+/* Parts of patterns that several names share. Numbers of up to three digits, Chinese and Japanese, words with one punctuation mark in
+ * front, digits in groups of three from the right. */
 #define LLM__PRE_CJK "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+"
 #define LLM__PRE_V3(tail) "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+" \
     "|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+" tail "|\\s+(?!\\S)|\\s+"
@@ -6579,6 +6603,7 @@ enum { LLM__PRE_WHOLE = 1, LLM__PRE_BOS = 2, LLM__PRE_SPACES = 4, LLM__PRE_NO_BO
 #define LLM__PRE_LOWER "[\\p{L}&&[^A-Z]]"
 #define LLM__PRE_DIGITS "[^\\p{N}]*\\p{N}{1,3}(?=(?:\\p{N}{3})*(?!\\p{N}))"
 #define LLM__PRE_BLOOM " ?[^(\\s|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]+"
+/* Letters with case, as a regex library without Unicode properties had to list them; U+1BB and its like, which have none, are left out. */
 #define LLM__PRE_LETTERS \
     "A-Za-z\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-\\x{1BA}\\x{1BC}-\\x{1BF}\\x{1C4}-\\x{293}\\x{295}-\\x{2AF}\\x{370}" \
     "-\\x{373}\\x{376}\\x{377}\\x{37B}-\\x{37D}\\x{37F}\\x{386}\\x{388}-\\x{38A}\\x{38C}\\x{38E}-\\x{3A1}\\x{3A3}-\\x{3F5}" \
@@ -6663,7 +6688,9 @@ static int llm__in_list(const char *list, llm__str word) {
     return 0;
 }
 
-/* The type of a token. Some that end turns or mark code to fill in are control tokens whatever the file says; some of gpt-oss never. */
+/* The type of a token. Some that end turns or mark code to fill in are control tokens whatever the file says, because many files are wrong
+ * there and a model that ends a turn with plain text never stops; some of gpt-oss are never control tokens, because its chat format is
+ * parsed out of the text. */
 static int llm__vocab_type_of(const llm__vocab_data *v, int32_t i) {
 #define LLM__DS(name) "<\xEF\xBD\x9C" name "\xEF\xBD\x9C> " /* DeepSeek's bars are U+FF5C */
 #define LLM__SP "\xE2\x96\x81"
@@ -6712,7 +6739,7 @@ static void llm__vocab_merges(llm__tokenizer *t, const llm__vocab_data *v) {
     }
 }
 
-/* Every space becomes U+2581; `prefix` puts one in front. */
+/* Every space becomes U+2581, also in the middle of a word: SentencePiece's tokens hold their spaces. `prefix` puts one in front. */
 static void llm__add_escape(llm__tokenizer *t, int prefix) {
     if (prefix) llm__tok_add(t, &t->normalizers, LLM__TOK_PREPEND)->text = llm__spm_mark;
     llm__tok_add_regex(t, &t->normalizers, LLM__TOK_REPLACE, llm__blank, 1)->with = llm__spm_mark;
@@ -6788,6 +6815,7 @@ static void llm__vocab_frame(llm__tokenizer *t, const llm__vocab_data *v, int fl
         {"t5", {-1, 1, 2, -1, 0}, 0, 1}, {"gemma4", {-1, -1, -1, -1, -1}, 1, 0}};
     int32_t given[5] = {v->bos, v->eos, v->unk, v->sep, v->pad}, id[5];
     int k = 0, bert = !strcmp(v->model, "bert");
+    /* The kind is one of these: llm__tok_load_gguf refused all others. */
     while (strcmp(defaults[k].model, v->model)) k++;
     for (int i = 0; i < 5; i++) {
         id[i] = i == BOS && (flags & LLM__PRE_NO_BOS_ID) ? -1 : defaults[k].id[i];
@@ -6795,6 +6823,7 @@ static void llm__vocab_frame(llm__tokenizer *t, const llm__vocab_data *v, int fl
         if (given[i] >= 0 && given[i] < v->n) id[i] = given[i];
     }
     t->bos_id = id[BOS], t->eos_id = id[EOS], t->unk_id = id[UNK], t->pad_id = id[PAD];
+    /* BERT always has both, and ends with SEP; gemma4 insists on BOS whatever the file says. */
     int must = bert || ((flags & LLM__PRE_SPACES) && (flags & LLM__PRE_BOS)), last = bert ? SEP : EOS;
     int add_bos = must || v->add_bos < 0 ? must || defaults[k].add_bos || (flags & LLM__PRE_BOS) : v->add_bos;
     int add_eos = bert || v->add_eos < 0 ? defaults[k].add_eos : v->add_eos;
@@ -6875,6 +6904,7 @@ static void llm__tok_load_spm(llm__tokenizer *t, llm__str data) {
     uint64_t v, x;
     int32_t n = 0, special[4] = {0, 1, 2, -1}; /* unk, bos, eos, pad */
     int model = 1, dummy_prefix = 1, merge_spaces = 1, escape = 1, f, g = 0;
+    /* How many pieces there are is known only at the end; ids count up, so until then any will do. */
     t->max_id = INT32_MAX / 8;
     while ((f = llm__proto_field(&data, &v, &s)) > 0 && g >= 0 && !t->result) {
         if (f == 1) llm__spm_piece(t, s, n++);
@@ -6903,6 +6933,7 @@ static void llm__tok_load_spm(llm__tokenizer *t, llm__str data) {
     t->space_prefix = dummy_prefix;
     t->spm_merge_spaces = merge_spaces;
     t->strip = merge_spaces ? 2 : dummy_prefix;
+    /* Unigram: a user-defined token must win over any way to split it, so its score is its length times the best score of all. */
     float best = n && !t->result ? t->token[0].score : 0;
     for (int32_t i = 0; i < n && !t->result; i++) best = LLM__MAX(best, t->token[i].score);
     for (size_t i = 0; i < t->user.n && model == 1; i++) t->token[t->user.v[i].value].score = (float)t->user.v[i].s.n * best - 0.1f;
@@ -6949,6 +6980,7 @@ static void llm__tok_load_ranks(llm__tokenizer *t, llm__str s, const char *name,
     int64_t lines = s.n && s.p[s.n - 1] != '\n', line = 1, rank;
     llm_text *bytes = &t->scratch;
     for (size_t i = 0; i < s.n; i++) lines += s.p[i] == '\n';
+    /* The last row is for all others. */
     while (*family->name && !strstr(name, family->name) && family->ranks != lines) family++;
     int64_t most = lines + 512;
     llm__tok_reserve(t, lines);
@@ -7000,6 +7032,7 @@ static void llm__tok_config(llm__tokenizer *t, const llm_json *d, int framed) {
         if (id >= 0 && known >= 0 && known != id)
             LLM__TOK_BAD(t, "tokenizer_config.json: added_tokens_decoder: \"%.*s\" is %lld, but %d in the tokenizer",
                           llm__shown(text), text.p, (long long)id, (int)known);
+        /* What the file has under this id with another text is left as it is. */
         if (framed && !t->result && (known >= 0 || id >= t->n_vocab || !t->token[id].type))
             llm__tok_enter_added(t, text, id, llm__json_added_flags(d, v));
     }
@@ -7016,6 +7049,7 @@ static void llm__tok_config(llm__tokenizer *t, const llm_json *d, int framed) {
  * normalizing. */
 static void llm__tok_finish(llm__tokenizer *t) {
     char s[8];
+    /* The bytes' tokens are <0x00> to <0xFF>. */
     int plain = t->kind && !strcmp(t->kind, "SPM") && t->longest_first; /* llama.cpp also takes a token of the byte itself */
     for (int32_t c = 0; c < LLM__COUNT(t->char_id); c++) t->char_id[c] = llm__map_get(&t->ids, llm__s(s, (size_t)llm__utf8_put(s, c)));
     for (int b = 0; b < 256; b++) {
@@ -7031,6 +7065,7 @@ static void llm__tok_finish(llm__tokenizer *t) {
     for (size_t i = 0; i < t->n_added && !t->result && !e.result; i++) {
         llm__added *a = &t->added[i];
         llm__str text = a->text;
+        /* The text is put through the normalizers as the prompt will be (all but the first step, which looks for added tokens). */
         if ((a->flags & LLM__ADDED_NORMALIZED) && t->normalizers.n > 1) {
             e.next.text.len = e.next.n = e.now.n = 0;
             llm__add_str(&e.next.text, text);
@@ -7075,7 +7110,8 @@ static llm_result llm__tok_load(llm__tokenizer *t, llm__str s, const char *name,
     return t->result;
 }
 
-/* Opens the vocabulary of a GGUF file. On error *out is NULL. */
+/* Opens the vocabulary of a GGUF file; a tokenizer.json inside it wins. v and what it points to may go once this returns. On error *out is
+ * NULL. */
 LLM__UNUSED static llm_result llm__tokenizer_open_gguf(const llm__vocab_data *v, const llm__logger *log, llm__tokenizer **out) {
     *out = NULL;
     if (!v->model && !v->hf_json.p) return llm__error(LLM_ERR_FORMAT, "tokenizer.ggml.model: missing");
@@ -7098,7 +7134,8 @@ LLM__UNUSED static llm_result llm__tokenizer_open_gguf(const llm__vocab_data *v,
     return r;
 }
 
-/* The file of a folder to take: tokenizer.json, tokenizer.model, or a rank file. NULL: no memory. */
+/* The file of a folder to take: tokenizer.json, tokenizer.model, or a rank file, in this order; the first name if there is none, for the
+ * error. NULL: no memory. */
 static char *llm__tok_find_file(const char *folder) {
     static const char *const names[] = {"tokenizer.json", "tokenizer.model", "tiktoken.model"};
     char *path = NULL, *found = NULL;
@@ -7116,7 +7153,8 @@ static char *llm__tok_find_file(const char *folder) {
     return found ? found : llm__path_join(folder, names[0]);
 }
 
-/* Opens a folder, a tokenizer.json, a tokenizer.model or a rank file. On error *out is NULL. */
+/* Opens a folder, a tokenizer.json, a tokenizer.model or a rank file, with the tokenizer_config.json beside it. On error *out is NULL and
+ * the sentence begins with the file's path. */
 LLM__UNUSED static llm_result llm__tokenizer_open_path(const char *path, const llm__logger *log, llm__tokenizer **out) {
     *out = NULL;
     int is_folder = llm__path_kind_of(path) == LLM__PATH_DIR;
