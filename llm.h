@@ -21276,6 +21276,11 @@ static void llm__kv_flush(llm__kv *kv) {
  * room for it (swap). A sequence gives way three times at most; when it comes back for the third time it takes the
  * pages of its longest possible answer, and needs nobody to give way any more. Order is (priority, arrival, choice).
  *
+ * Recompute or swap? To compute n tokens again costs a prompt of n tokens, which the device does fast, and nothing else;
+ * often the prefix cache still has most of the pages. To swap costs two copies of n tokens' keys and values, and host
+ * memory that is taken at start. Short sequences and small models are better off computing; it is the default. The bits
+ * are the same either way: what comes back is what was there, and what is computed again is computed in the same order.
+ *
  * Choices. Of n > 1 sequences the first computes the prompt; then the others fork: they share its full pages and get
  * a copy of the begun one. Those that find no place then wait like anyone else (and find the prompt in the prefix
  * cache). A beam search forks in the same way, after every token (see below).
@@ -21287,6 +21292,18 @@ static void llm__kv_flush(llm__kv *kv) {
  * computed in vain. Nobody sees it: pages are published only up to tokens that were applied, and an ended sequence
  * keeps its pages until no step that names them is in flight. Whose next choice needs the host (penalties, bans,
  * bias, beams) waits for its token. Pages are taken away only while nothing is in flight.
+ *
+ *     host     plan t+1  begin t+1  |  wait t, apply t  |  plan t+2  begin t+2  |  wait t+1, apply t+1  | ...
+ *     device   ......... step t ....|................ step t+1 .................|.......... step t+2 ........
+ *
+ * What always holds between two steps (tests/test_sim.c checks it after each):
+ *   - a page's references are the tables that name it; free, cached and used pages are all pages;
+ *   - a page with two owners is full, computed, and of the same tokens and salt in both; nobody writes it;
+ *   - who waits owns no page, only host memory; who has ended owns nothing once its last step is applied;
+ *   - a step has a row for each of its sequences, and at most max_rows in all;
+ *   - the first in order of those that run goes on, unless it stands still for a step in flight;
+ *   - what a request says is what it would say alone, whatever else ran, waited, gave way or failed beside it;
+ *   - each answer ends exactly once.
  *
  * Planning (llm__plan), computing (the driver) and applying the results (llm__apply) are separate. All bookkeeping is
  * arrays and lists made when things are opened or submitted, and the driver is a small table, so tests/test_sim.c
@@ -21540,7 +21557,7 @@ static void llm__running_take(llm_engine *e, llm__seq *s) {
     s->state = LLM__SEQ_HELD;
 }
 
-/* Puts the request on the list of those whose callers are told at the end of the step. */
+/* Puts the request on the list of those whose callers are told at the end of the step, once a step whatever happened. */
 static void llm__note_news(llm_engine *e, llm_request *r) {
     if (r->in_news) return;
     r->in_news = 1;
@@ -21733,7 +21750,7 @@ static void llm__plan_rows(llm_engine *e, llm__flight *f, llm__seq *s) {
     s->n_chunk = n;
 }
 
-/* The request no longer counts against the queue's limit. */
+/* The request no longer counts against the queue's limit: it runs, or has ended while it waited. */
 static void llm__leave_queue(llm_engine *e, llm_request *r) {
     if (!r->fresh) return;
     r->fresh = 0;
@@ -21827,7 +21844,8 @@ static int llm__draw_ahead(llm_engine *e, const llm__seq *s, int32_t out_row) {
     return 1;
 }
 
-/* Notes what a row of logits is for. scored: a prompt position, or -1 to choose the next token. */
+/* Notes what a row of logits is for. scored: the prompt position whose token it is to judge, or -1 to choose the next
+ * token. A row may serve several: forked choices draw from the same logits. */
 static llm__job *llm__add_job(llm__flight *f, llm__seq *s, int32_t out_row, int32_t scored) {
     llm__job *job = &f->jobs[f->n_jobs++];
     memset(job, 0, sizeof *job);
@@ -21931,7 +21949,7 @@ static void llm__request_end(llm_engine *e, llm_request *r, llm_finish finish, c
 
 static void llm__request_destroy(llm_request *r);
 
-/* A request has two owners, its caller and the engine; the last to leave destroys it. */
+/* One of a request's two owners leaves, its caller or the engine; the last to leave destroys it. */
 static void llm__request_unref(llm_request *r) {
     if (!__atomic_sub_fetch(&r->refs, 1, __ATOMIC_ACQ_REL)) llm__request_destroy(r);
 }
@@ -22069,7 +22087,7 @@ static llm_finish llm__seq_append(llm_engine *e, llm__seq *s, int32_t id, int ea
     return s->finish;
 }
 
-/* Times of a request, when it has new tokens. The caller holds its lock. */
+/* Times of a request, when it has new tokens; now: by the driver's clock. The caller holds its lock. */
 static void llm__note_time(llm_request *r, double now) {
     r->metrics.model_forward_time = now - r->started;
     r->metrics.model_execute_time = now - r->submitted;
@@ -22200,7 +22218,8 @@ static int llm__fork(llm_engine *e, const llm__seq *from, llm__seq *s, int give_
     return 1;
 }
 
-/* The prompt is computed: the other choices go on from it, or wait. */
+/* The prompt is computed: the other choices go on from it, or wait. Those that fork now draw their first token from the
+ * same row of logits; the others will find the prompt's full pages in the cache. */
 static void llm__fork_choices(llm_engine *e, llm__flight *f, const llm__entry *p) {
     llm_request *r = p->seq->request;
     for (int32_t i = 1; i < r->n_seqs; i++)
@@ -22303,7 +22322,7 @@ static void llm__beams_end(llm_engine *e, llm_request *r) {
 }
 
 /* Hands a beam's pages to those of its children that live on; the last takes them over, so nothing is copied where
- * there is only one. */
+ * there is only one. A beam that gave way while it waited for the others has none: its children queue. */
 static void llm__beam_replace(llm_engine *e, llm__seq *parent) {
     llm_request *r = parent->request;
     llm__seq *last = NULL;
@@ -22320,7 +22339,8 @@ static void llm__beam_replace(llm_engine *e, llm__seq *parent) {
     parent->n_next = 0;
 }
 
-/* One token further, when every beam knows its candidates. */
+/* One token further, when every beam knows its candidates; before, nothing. Called for every beam whose row was computed;
+ * the last of them finds all ready. */
 static void llm__beams_advance(llm_engine *e, llm_request *r, double now) {
     int32_t taken[4 * LLM__BEAMS_MAX], width = r->s.best_of, n_live = 0;
     llm__seq *best = NULL, *parent;
@@ -22414,10 +22434,14 @@ static void llm__apply(llm_engine *e, llm__flight *f) {
  * Memory. All of a request's memory is taken in llm_request_submit; what grows later is only text, which gets room for
  * sixteen bytes a token beforehand. So a step allocates nothing: tests/test_sim.c counts.
  *
+ * Time. The scheduler's clock is the driver's and never jumps; the times in llm_request_metrics are wall-clock times of
+ * the submission plus differences of that clock, so that they stay in order when somebody sets the clock.
+ *
  * Events are not stored. Each sequence knows how many of its tokens were polled and how much text may be shown after
  * each, so a slow reader costs nothing and no queue can overflow. */
 
-/* Gives back all that an engine has, in whatever state of opening it is. Weights go before the backend they live on. */
+/* Gives back all that an engine has, in whatever state of opening it is; NULL does nothing. Weights go before the backend
+ * they live on. Nothing may be in flight. */
 static void llm__engine_destroy(llm_engine *e) {
     if (!e) return;
     if (e->net) llm__net_close(e->net);
@@ -22573,8 +22597,8 @@ LLM_API llm_result llm_backend_load(const char *path, const llm_backend **out) {
                       LLM_BACKEND_ABI, (int)sizeof(llm_backend));
 }
 
-/* Which table computes: the one given, or the device's by name. A table of another version is refused here, before
- * any call. */
+/* Which table computes: the one given, or the device's by name. "auto" is the CPU, for this library opens no other
+ * without being told. A table of another version is refused here, before any call. */
 static llm_result llm__engine_backend(const llm_engine_config *cfg, const llm_backend **out) {
     const char *device = cfg->device ? cfg->device : "auto";
     *out = cfg->backend ? cfg->backend : llm_backend_cpu();
@@ -22716,7 +22740,8 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     e->n_ranks = c->tensor_parallel_size;
 }
 
-/* Backend, weights, pages, then the scheduler over them. */
+/* Backend, weights, pages, then the scheduler over them: each needs what the one before has found out. How many pages
+ * there are is known only when the weights have shown the layers' shapes. On error the engine is to be destroyed. */
 static llm_result llm__engine_assemble(llm_engine *e, const llm_model *model, const llm_engine_config *c) {
     const llm_kv_layer *layers;
     llm__logger log;
@@ -22737,6 +22762,7 @@ static llm_result llm__engine_assemble(llm_engine *e, const llm_model *model, co
     return llm__engine_init(e);
 }
 
+/* Whatever fails, everything opened so far is closed again by the one function that closes engines. */
 LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_config *cfg, llm_engine **out) {
     llm_engine_config c;
     llm_engine *e = llm__engine_alloc();
@@ -22750,6 +22776,7 @@ LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_conf
     return r;
 }
 
+/* The figures of the step that ended last: any thread, without waiting for the one that runs. */
 LLM_API void llm_engine_get_stats(const llm_engine *engine, llm_engine_stats *out) {
     llm_engine *e = (llm_engine *)(uintptr_t)engine; /* the lock is not part of what is const */
     pthread_mutex_lock(&e->mutex);
@@ -22807,7 +22834,8 @@ LLM_API void llm_engine_close(llm_engine *e) {
     llm__engine_destroy(e);
 }
 
-/* Publishes the figures of this step to other threads. Returns 1 if something is left to do. */
+/* Publishes the figures of this step to other threads. Returns 1 if something is left to do. Requests that are still in
+ * the inbox count as waiting. */
 static int llm__engine_count(llm_engine *e) {
     e->count.n_running = e->n_running;
     e->count.free_blocks = e->kv.n_free;
@@ -22822,7 +22850,9 @@ static int llm__engine_count(llm_engine *e) {
 }
 
 /* One turn: take in, end what is to end, plan and begin a step, apply the one that is `lag` steps older, tell. Nothing
- * here allocates. */
+ * here allocates. With lag 0:  plan t, begin t, wait for t, apply t;  with lag 1:  plan t + 1, begin t + 1, wait for t,
+ * apply t, so the device finds its next step when it ends one. Where nothing can be planned, the step in flight is
+ * applied at once. An error is that of a step; its requests have ended with it, the engine goes on. */
 LLM_API llm_result llm_engine_step(llm_engine *e, int *busy) {
     llm__flight *f = &e->flight[e->oldest_flight ^ e->n_flight];
     llm_result r = LLM_OK, r2 = LLM_OK;
@@ -22839,6 +22869,7 @@ LLM_API llm_result llm_engine_step(llm_engine *e, int *busy) {
     return r ? r : r2;
 }
 
+/* Sleeps until a request or a cancel arrives. The time is added up by hand, for pthreads want a point in time. */
 LLM_API void llm_engine_wait(llm_engine *e, double timeout_s) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -22860,7 +22891,8 @@ static int llm__request_ended(llm_request *r) {
     return ended;
 }
 
-/* Steps for this request; others on the engine advance with it. */
+/* Steps for this request; others on the engine advance with it. The request's own failure is an error, as is that of
+ * the last step. */
 LLM_API llm_result llm_request_run(llm_engine *e, llm_request *r) {
     llm_result step = LLM_OK;
     while (!llm__request_ended(r)) step = llm_engine_step(e, NULL);
@@ -22873,6 +22905,7 @@ LLM_API llm_result llm_request_run(llm_engine *e, llm_request *r) {
 
 /* ---- a request's memory ---- */
 
+/* What a sequence has beside the request's arena. Its pages went back when it ended. */
 static void llm__seq_destroy(llm__seq *s) {
     if (s->detok) llm_detok_free(s->detok);
     llm_matcher_close(s->matcher);
@@ -22880,7 +22913,7 @@ static void llm__seq_destroy(llm__seq *s) {
     LLM_FREE(s->memory);
 }
 
-/* Everything a request owns; nobody else knows it any more. */
+/* Everything a request owns; nobody else knows it any more. It may be half made: what is NULL was not taken. */
 static void llm__request_destroy(llm_request *r) {
     for (int32_t i = 0; r->seq && i < r->n_seqs; i++) llm__seq_destroy(&r->seq[i]);
     LLM_FREE(r->seq);
@@ -22893,7 +22926,8 @@ static void llm__request_destroy(llm_request *r) {
     LLM_FREE(r);
 }
 
-/* The next `count` elements of a block laid out in two passes: base NULL measures. */
+/* The next `count` elements of a block laid out in two passes: base NULL measures. *at: bytes given out so far; every
+ * array begins at a multiple of 16. */
 static void *llm__carve(char *base, size_t *at, size_t count, size_t size) {
     void *p = base ? base + *at : NULL;
     *at += (count * size + 15) & ~(size_t)15;
@@ -22957,7 +22991,7 @@ static llm_result llm__seq_open(llm_request *r, int32_t index, const int32_t *pr
 
 /* ---- submission ---- */
 
-/* Copies n bytes into the request's arena. */
+/* Copies n bytes into the request's arena, with a 0 behind them; n may be 0. NULL: no memory. */
 static void *llm__keep_copy(llm_request *r, const void *from, size_t n) {
     void *p = llm__arena_get(&r->arena, n + 1);
     if (p && n) memcpy(p, from, n);
@@ -22983,7 +23017,8 @@ static llm_result llm__request_stops(llm_request *r) {
 }
 
 /* Tokens of the bad words, as in vLLM: each as it is, and behind a space where that changes the first token and
- * not the count. */
+ * not the count. A word of several tokens is banned at its last one, when the answer ends in the others; so a text
+ * that reaches the same letters by other tokens is not caught, there as here. */
 static llm_result llm__request_bad_words(llm_request *r, const llm_model *model) {
     llm_tokens all, ends;
     llm_text text;
@@ -23011,7 +23046,8 @@ static llm_result llm__request_bad_words(llm_request *r, const llm_model *model)
     return result;
 }
 
-/* Copies of everything the caller's sampling struct points to. */
+/* Copies of everything the caller's sampling struct points to: nothing of the caller's is needed after submission. What
+ * was compiled (stop strings, bad words) takes the place of its source. */
 static llm_result llm__request_copies(llm_request *r, const llm_request_config *cfg) {
     llm_sampling *s = &r->s;
     char made[32];
@@ -23109,7 +23145,7 @@ static llm_result llm__request_enqueue(llm_engine *e, llm_request *r) {
 }
 
 /* All checks, all copies and all memory of a request happen here, in the caller's thread; the stepping thread only
- * links it in. */
+ * links it in. So a hostile request costs its own thread time, never the others' steps. On error nothing is left. */
 LLM_API llm_result llm_request_submit(llm_engine *e, const llm_request_config *cfg, llm_request **out) {
     llm_tokens tokens;
     memset(&tokens, 0, sizeof tokens);
@@ -23134,7 +23170,8 @@ LLM_API llm_result llm_request_submit(llm_engine *e, const llm_request_config *c
     return result;
 }
 
-/* Only a flag and a wake-up: the stepping thread ends the request before it plans its next step. */
+/* Only a flag and a wake-up: the stepping thread ends the request before it plans its next step, wherever it stands.
+ * Cancelling twice, or what has ended, does nothing. */
 LLM_API void llm_request_cancel(llm_request *r) {
     llm_engine *e = r->engine;
     if (llm__request_ended(r) || __atomic_exchange_n(&r->cancelled, 1, __ATOMIC_ACQ_REL)) return;
@@ -23174,7 +23211,7 @@ static llm__seq *llm__request_answer(const llm_request *r, int32_t index) {
     return NULL;
 }
 
-/* 1 if there is a token or an end that was not polled yet. */
+/* 1 if there is a token or an end that was not polled yet. s may be NULL: an answer that is not decided. */
 static int llm__seq_has_news(const llm__seq *s) { return s && (s->n_polled < s->n_ids - s->n_prompt || (s->finish && !s->end_polled)); }
 
 /* Fills the event from the sequence's next token, or its end. The text is what became showable since the event before;
@@ -23206,7 +23243,8 @@ static void llm__fill_event(llm_request *r, llm__seq *s, int32_t index, llm_even
     event->text_len = r->piece.len;
 }
 
-/* Choices take turns: the one of which fewest tokens were polled comes first. */
+/* Choices take turns: the one of which fewest tokens were polled comes first. The text of an
+ * event lives until the next poll. */
 LLM_API int llm_request_poll(llm_request *r, llm_event *event) {
     int32_t found = -1;
     llm__seq *best = NULL;
@@ -23220,6 +23258,7 @@ LLM_API int llm_request_poll(llm_request *r, llm_event *event) {
     return best != NULL;
 }
 
+/* Ended is not done: the caller must have taken every end, so that a loop of poll and done misses nothing. */
 LLM_API int llm_request_done(const llm_request *request) {
     llm_request *r = (llm_request *)(uintptr_t)request; /* the lock is not part of what is const */
     pthread_mutex_lock(&r->mutex);
@@ -23232,6 +23271,8 @@ LLM_API int llm_request_done(const llm_request *request) {
     return done;
 }
 
+/* Pointers into the sequence. An answer that is not decided yet (best_of, beams) is empty, which is no error; an index
+ * that no answer has is one. */
 LLM_API llm_result llm_request_output(const llm_request *request, int32_t index, llm_output *out) {
     llm_request *r = (llm_request *)(uintptr_t)request;
     memset(out, 0, sizeof *out);
@@ -23258,6 +23299,7 @@ LLM_API llm_result llm_request_output(const llm_request *request, int32_t index,
                                                : llm__error(LLM_ERR_ARG, "index: %d, must be 0 to %d", (int)index, (int)r->s.n - 1);
 }
 
+/* A copy of the times and counts so far. */
 LLM_API void llm_request_get_metrics(const llm_request *request, llm_request_metrics *out) {
     llm_request *r = (llm_request *)(uintptr_t)request;
     pthread_mutex_lock(&r->mutex);
@@ -23265,6 +23307,7 @@ LLM_API void llm_request_get_metrics(const llm_request *request, llm_request_met
     pthread_mutex_unlock(&r->mutex);
 }
 
+/* The prompt's ids never change: no lock. */
 LLM_API const int32_t *llm_request_prompt(const llm_request *r, size_t *n) {
     *n = (size_t)r->seq[0].n_prompt;
     return r->seq[0].ids;
@@ -23286,6 +23329,7 @@ LLM_API const float *llm_request_prompt_logprobs(const llm_request *request, con
 LLM_API const char *llm_request_id(const llm_request *r) { return r->id; }
 LLM_API int64_t llm_request_seed(const llm_request *r) { return r->s.seed; }
 
+/* The text is written before the request ends and never again. */
 LLM_API const char *llm_request_error(const llm_request *request) {
     llm_request *r = (llm_request *)(uintptr_t)request;
     pthread_mutex_lock(&r->mutex);
@@ -23294,6 +23338,7 @@ LLM_API const char *llm_request_error(const llm_request *request) {
     return failed ? r->error : NULL;
 }
 
+/* OpenAI's words, where it has one. */
 LLM_API const char *llm_finish_str(llm_finish f) {
     static const char *const names[] = {"", "stop", "length", "abort", "error"};
     return f >= LLM_FINISH_NONE && f <= LLM_FINISH_ERROR ? names[f] : "";
@@ -23335,7 +23380,8 @@ static llm_result llm__raw_step(llm_engine *e, int32_t n, const int32_t *seqs, c
     return r;
 }
 
-/* Refuses what the raw calls cannot do. Cached prefixes are given up: raw sequences write to fixed pages. */
+/* Refuses what the raw calls cannot do: mixing with requests, sequences and positions that have no pages, ids that are no
+ * tokens. Cached prefixes are given up: raw sequences write to fixed pages. */
 static llm_result llm__raw_check(llm_engine *e, int32_t seq, int32_t position, int32_t n, const int32_t *ids) {
     if (e->live || e->inbox_first) return llm__error(LLM_ERR_ARG, "llm_forward: requests are running on this engine");
     if (seq < 0 || seq >= e->p.max_seqs || (int64_t)(seq + 1) * e->max_pages > e->kv.n_pages)
@@ -23350,7 +23396,8 @@ static llm_result llm__raw_check(llm_engine *e, int32_t seq, int32_t position, i
 }
 
 /* Long inputs go through in pieces: first the rows without logits, then as many rows at a time as the backend
- * returns. */
+ * returns. The bits are those of one piece. Dynamic RoPE scaling asks for the prompt's length, which here is what was
+ * fed at position 0. */
 LLM_API llm_result llm_forward(llm_engine *e, int32_t seq, int32_t position, const int32_t *ids, int32_t n, float *logits,
                                int32_t n_logits) {
     llm_result r = llm__raw_check(e, seq, position, n, ids);
@@ -23425,6 +23472,7 @@ LLM_API llm *llm_load(const char *path, const llm_engine_config *cfg) {
     return NULL;
 }
 
+/* The engine goes first: it reads the model's weights. Chats must have been freed. */
 LLM_API void llm_free(llm *l) {
     if (!l) return;
     llm_engine_close(l->engine);
@@ -23436,7 +23484,8 @@ LLM_API const llm_model *llm_get_model(const llm *l) { return l->model; }
 LLM_API llm_engine *llm_get_engine(const llm *l) { return l->engine; }
 LLM_API void llm_string_free(char *s) { LLM_FREE(s); }
 
-/* One request from begin to end in the caller's thread. */
+/* One request from begin to end in the caller's thread: the text goes in as it is, without a chat template. NULL: an
+ * error, llm_last_error says which. */
 LLM_API char *llm_generate(llm *l, const char *prompt, const llm_sampling *s) {
     llm_request_config c;
     llm_request *r;
@@ -23474,6 +23523,7 @@ static void llm__chat_add(llm_text *messages, const char *role, const char *text
     llm_text_str(messages, "}");
 }
 
+/* The model's own sampling, but answers of at most 1024 tokens. NULL: no memory. */
 LLM_API llm_chat *llm_chat_new(llm *l, const char *system) {
     llm_chat *c = LLM__NEW(llm_chat, 1);
     if (!c) return NULL;
@@ -23503,6 +23553,7 @@ LLM_API llm_result llm_chat_stop(llm_chat *c) {
     return c->messages.failed || c->answer.failed ? llm__nomem() : LLM_OK;
 }
 
+/* An answer under way is stopped first. */
 LLM_API void llm_chat_reset(llm_chat *c) {
     llm_chat_stop(c);
     llm__chat_cut(c, c->first);
@@ -23575,7 +23626,8 @@ LLM_API llm_result llm_chat_say(llm_chat *c, const char *user_message) {
     return r;
 }
 
-/* Steps the engine until there is text to show. At the end the answer joins the conversation. */
+/* Steps the engine until there is text to show. At the end the answer joins the conversation. The piece lives until the
+ * next call. A failed step ends the answer like its own end: what was said stays. */
 LLM_API const char *llm_chat_next(llm_chat *c) {
     llm_event event;
     while (c->request) {
