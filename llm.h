@@ -7007,8 +7007,9 @@ static void llm__tok_load_ranks(llm__tokenizer *t, llm__str s, const char *name,
 }
 
 /* ---- Files and folders ----
- * A model's folder has a tokenizer file of one of the kinds, and often a tokenizer_config.json, which names BOS, EOS and padding. The
- * rank and SentencePiece files need it for their added tokens; a tokenizer.json says all by itself, and wins where they disagree. */
+ * A model's folder has a tokenizer file of one of the kinds, and often a tokenizer_config.json, which names BOS, EOS and padding. Rank files
+ * and SentencePiece's need it for their added tokens; a tokenizer.json says all by itself. Where the two give one text different ids, the
+ * file is refused: one of them is not this model's. */
 
 /* The id that tokenizer_config.json names as "bos_token" and so on: a string, or an object with its content. */
 static int32_t llm__config_id(const llm__tokenizer *t, const llm_json *d, const char *key, int32_t otherwise) {
