@@ -405,7 +405,8 @@ typedef struct llm_grammar_config {
     const char *after;             /* free text up to this marker comes first ("</think>"), at most 127 bytes; NULL: none */
 } llm_grammar_config;
 
-/* Compiles a grammar. The model gives the vocabulary and must outlive it; NULL: bytes only, no masks. On error *out is NULL. Any thread. */
+/* Compiles a grammar, or finds it among the model's latest. The model gives the vocabulary and must outlive it; NULL: bytes only, no masks. On error *out is
+ * NULL. Any thread. */
 LLM_API llm_result llm_grammar_open(const llm_model *model, const llm_grammar_config *cfg, llm_grammar **out);
 LLM_API void llm_grammar_close(llm_grammar *grammar); /* NULL is fine; requests and matchers that use it keep it */
 
@@ -16884,7 +16885,7 @@ struct llm_model {
     llm_model_info info;
     int dummy;
     char *path;
-    struct llm__gr_trie *trie; /* of >>grammar: made when first needed, then shared; atomic */
+    struct llm__gr_shelf *shelf; /* of >>grammar: the vocabulary as a trie and the latest grammars; made when first needed; atomic */
 };
 
 /* ---- Where weights are called what ----
@@ -17840,11 +17841,11 @@ static void llm__model_info_fill(llm_model *m) {
     o->chat_template = s->chat_template_text;
 }
 
-static void llm__gr_trie_free(struct llm__gr_trie *t);
+static void llm__gr_shelf_free(struct llm__gr_shelf *s);
 
 LLM_API void llm_model_close(llm_model *model) {
     if (!model) return;
-    llm__gr_trie_free(model->trie);
+    llm__gr_shelf_free(model->shelf);
     llm__source_close(&model->source);
     LLM_FREE(model->path);
     LLM_FREE(model);
@@ -18605,7 +18606,7 @@ static int llm__early_hit(const llm_early_stop *e, int32_t *count, float prob) {
  * Limits (all refused or ended with a sentence): instructions, threads of a state, stack depth, bytes of states and masks. Left recursion is refused. */
 
 enum { LLM__GR_MAX_OPS = 1 << 20, LLM__GR_MAX_THREADS = 4096, LLM__GR_MAX_WORK = 1 << 18, LLM__GR_MAX_DEPTH = 400, LLM__GR_MAX_NEST = 64,
-       LLM__GR_MAX_TOKEN = 255, LLM__GR_STATE_BYTES = 64 << 20, LLM__GR_MASK_BYTES = 32 << 20, LLM__GR_MAX_TEXT = 1 << 20 };
+       LLM__GR_MAX_TOKEN = 255, LLM__GR_STATE_BYTES = 64 << 20, LLM__GR_MASK_BYTES = 32 << 20, LLM__GR_MAX_TEXT = 1 << 20, LLM__GR_SHELF = 64, LLM__GR_SHELF_BYTES = 256 << 20 };
 
 typedef enum llm__gr_kind { LLM__GR_SPLIT, LLM__GR_BYTES, LLM__GR_CALL, LLM__GR_RETURN, LLM__GR_REPEAT, LLM__GR_AGAIN, LLM__GR_ACCEPT } llm__gr_kind;
 
@@ -18681,6 +18682,21 @@ struct llm_grammar {
     size_t masks_cap, n_masks;
     struct llm_matcher *matchers; /* of running answers: their states survive when the memory of states is emptied */
     const char *failed;     /* the machine gave up: why; NULL */
+};
+
+struct llm__gr_kept {
+    char *key;              /* kind, space, after, text */
+    size_t n;
+    llm_grammar *grammar;
+};
+
+/* What all grammars of a model share: its trie, and the grammars that were asked for lately, so that the next request with the same schema finds its masks
+ * made. Least recently used ones go when all together take too much memory. */
+struct llm__gr_shelf {
+    llm__gr_trie *trie;
+    pthread_mutex_t lock;   /* of all that follows */
+    struct llm__gr_kept kept[LLM__GR_SHELF]; /* the latest first */
+    int32_t n_kept;
 };
 
 struct llm_matcher {
@@ -19214,16 +19230,6 @@ static llm__gr_trie *llm__gr_trie_make(const llm_model *model) {
     if (ok) return t;
     llm__gr_trie_free(t);
     return NULL;
-}
-
-/* The model's trie. Whoever needs it first makes it; of two that do so at once one throws its own away. NULL: no memory. */
-static const llm__gr_trie *llm__gr_trie_of(const llm_model *model) {
-    llm__gr_trie **shared = &((llm_model *)(uintptr_t)model)->trie, *t = __atomic_load_n(shared, __ATOMIC_ACQUIRE), *none = NULL;
-    if (t) return t;
-    t = llm__gr_trie_make(model);
-    if (!t || __atomic_compare_exchange_n(shared, &none, t, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return t;
-    llm__gr_trie_free(t);
-    return none;
 }
 
 /* What a mask depends on: the threads, with the counts of their loops cut off where no single token can reach. 128 bits of a keyed hash stand for it; a sum
@@ -20919,38 +20925,6 @@ static llm__gr_frag llm__gr_frag_of(llm__gr_build *b, const llm_grammar_config *
     return f;
 }
 
-LLM_API llm_result llm_grammar_open(const llm_model *model, const llm_grammar_config *cfg, llm_grammar **out) {
-    llm__gr_build b;
-    *out = NULL;
-    if (cfg->len > LLM__GR_MAX_TEXT) return llm__error(LLM_ERR_LIMIT, "grammar: %zu bytes, at most %d expected", cfg->len, LLM__GR_MAX_TEXT);
-    b.failed = LLM_OK;
-    b.g = LLM__NEW(llm_grammar, 1);
-    if (!b.g) return llm__nomem();
-    pthread_mutex_init(&b.g->lock, NULL);
-    b.g->refs = 1;
-    b.g->model = model;
-    llm__gr_frag f = llm__gr_frag_of(&b, cfg);
-    if (cfg->after) f = llm__gr_after(&b, cfg->after, f);
-    int32_t accept = llm__gr_add(&b, LLM__GR_ACCEPT, 0, -1);
-    if (!b.failed && f.in >= 0) {
-        b.g->op[f.out].next = accept;
-        b.g->start = f.in;
-        llm__gr_alive(b.g);
-        llm__gr_classes(b.g);
-    }
-    if (!b.failed && (f.in < 0 || !b.g->op[f.in].alive)) b.failed = llm__error(LLM_ERR_FORMAT, "grammar: no text can ever complete it");
-    if (!b.failed) b.failed = llm__gr_check_left(b.g);
-    if (!b.failed && model && !(b.g->trie = llm__gr_trie_of(model))) b.failed = llm__nomem();
-    if (!b.failed) llm__gr_begin(b.g);
-    if (!b.failed && b.g->failed) b.failed = llm__error(LLM_ERR_LIMIT, "grammar: %s", b.g->failed);
-    if (b.failed) {
-        llm__grammar_free(b.g);
-        return b.failed;
-    }
-    *out = b.g;
-    return LLM_OK;
-}
-
 static llm_grammar *llm__grammar_hold(llm_grammar *g) {
     pthread_mutex_lock(&g->lock);
     g->refs++;
@@ -20964,6 +20938,116 @@ LLM_API void llm_grammar_close(llm_grammar *g) {
     int left = --g->refs;
     pthread_mutex_unlock(&g->lock);
     if (!left) llm__grammar_free(g);
+}
+
+static void llm__gr_shelf_free(struct llm__gr_shelf *s) {
+    if (!s) return;
+    for (int32_t i = 0; i < s->n_kept; i++) {
+        llm_grammar_close(s->kept[i].grammar);
+        LLM_FREE(s->kept[i].key);
+    }
+    llm__gr_trie_free(s->trie);
+    pthread_mutex_destroy(&s->lock);
+    LLM_FREE(s);
+}
+
+/* The model's shelf. Whoever needs it first makes it; of two that do so at once one throws its own away. NULL: no memory. */
+static struct llm__gr_shelf *llm__gr_shelf_of(const llm_model *model) {
+    struct llm__gr_shelf **shared = &((llm_model *)(uintptr_t)model)->shelf, *s = __atomic_load_n(shared, __ATOMIC_ACQUIRE), *none = NULL;
+    if (s || !(s = LLM__NEW(struct llm__gr_shelf, 1))) return s;
+    pthread_mutex_init(&s->lock, NULL);
+    s->trie = llm__gr_trie_make(model);
+    if (s->trie && __atomic_compare_exchange_n(shared, &none, s, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return s;
+    llm__gr_shelf_free(s);
+    return none;
+}
+
+/* Bytes that a grammar takes now. */
+static size_t llm__gr_bytes_of(llm_grammar *g) {
+    pthread_mutex_lock(&g->lock);
+    size_t n = g->ops_cap * sizeof *g->op + g->frames_cap * sizeof *g->frame + g->threads_cap * sizeof *g->thread + g->to_cap * sizeof *g->to;
+    n += g->n_masks * (((size_t)g->trie->vocab + 31) / 32) * 4;
+    pthread_mutex_unlock(&g->lock);
+    return n;
+}
+
+/* The kept grammar of a key, which becomes the latest; or `fresh` (NULL: only look) is put there. Returns it with a hold for the caller. */
+static llm_grammar *llm__gr_shelf_get(struct llm__gr_shelf *s, const llm_text *key, llm_grammar *fresh) {
+    struct llm__gr_kept one = {NULL, key->len, NULL};
+    int32_t at = 0;
+    pthread_mutex_lock(&s->lock);
+    while (at < s->n_kept && (s->kept[at].n != key->len || memcmp(s->kept[at].key, key->data, key->len))) at++;
+    if (at < s->n_kept) one = s->kept[at];
+    else if (fresh && (one.key = llm__strndup(key->data, key->len)) != NULL) {
+        one.grammar = llm__grammar_hold(fresh);
+        at = LLM__MIN(s->n_kept, LLM__GR_SHELF - 1);
+        if (s->n_kept == LLM__GR_SHELF) llm_grammar_close(s->kept[at].grammar), LLM_FREE(s->kept[at].key);
+        else s->n_kept++;
+    }
+    if (one.key) {
+        memmove(s->kept + 1, s->kept, (size_t)at * sizeof *s->kept);
+        s->kept[0] = one;
+        llm__grammar_hold(one.grammar);
+    }
+    size_t bytes = 0;
+    for (int32_t i = 0; i < s->n_kept; i++) {
+        bytes += llm__gr_bytes_of(s->kept[i].grammar) + s->kept[i].n;
+        if (bytes <= LLM__GR_SHELF_BYTES || !i) continue;
+        for (; s->n_kept > i; s->n_kept--) llm_grammar_close(s->kept[s->n_kept - 1].grammar), LLM_FREE(s->kept[s->n_kept - 1].key);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return one.grammar;
+}
+
+/* Compiles. The trie may be NULL. */
+static llm_result llm__grammar_make(const llm_model *model, const llm__gr_trie *trie, const llm_grammar_config *cfg, llm_grammar **out) {
+    llm__gr_build b;
+    b.failed = LLM_OK;
+    b.g = LLM__NEW(llm_grammar, 1);
+    if (!b.g) return llm__nomem();
+    pthread_mutex_init(&b.g->lock, NULL);
+    b.g->refs = 1;
+    b.g->model = model;
+    b.g->trie = trie;
+    llm__gr_frag f = llm__gr_frag_of(&b, cfg);
+    if (cfg->after) f = llm__gr_after(&b, cfg->after, f);
+    int32_t accept = llm__gr_add(&b, LLM__GR_ACCEPT, 0, -1);
+    llm__gr_goto(&b, f, accept);
+    if (!b.failed && f.in >= 0) {
+        b.g->start = f.in;
+        llm__gr_alive(b.g);
+        llm__gr_classes(b.g);
+    }
+    if (!b.failed && (f.in < 0 || !b.g->op[f.in].alive)) b.failed = llm__error(LLM_ERR_FORMAT, "grammar: no text can ever complete it");
+    if (!b.failed) b.failed = llm__gr_check_left(b.g);
+    if (!b.failed) llm__gr_begin(b.g);
+    if (!b.failed && b.g->failed) b.failed = llm__error(LLM_ERR_LIMIT, "grammar: %s", b.g->failed);
+    if (b.failed) llm__grammar_free(b.g);
+    else *out = b.g;
+    return b.failed;
+}
+
+LLM_API llm_result llm_grammar_open(const llm_model *model, const llm_grammar_config *cfg, llm_grammar **out) {
+    llm_text key;
+    llm_result r = LLM_OK;
+    memset(&key, 0, sizeof key);
+    *out = NULL;
+    if (cfg->len > LLM__GR_MAX_TEXT) return llm__error(LLM_ERR_LIMIT, "grammar: %zu bytes, at most %d expected", cfg->len, LLM__GR_MAX_TEXT);
+    if (!model) return llm__grammar_make(NULL, NULL, cfg, out);
+    struct llm__gr_shelf *shelf = llm__gr_shelf_of(model);
+    llm_text_int(&key, cfg->kind);
+    llm_text_json(&key, cfg->space ? cfg->space : "-", cfg->space ? strlen(cfg->space) : 1);
+    llm_text_json(&key, cfg->after ? cfg->after : "", cfg->after ? strlen(cfg->after) : 0);
+    llm_text_str(&key, cfg->space ? "+" : "");
+    if (cfg->len) llm_text_add(&key, cfg->text, cfg->len);
+    if (!shelf || key.failed) r = llm__nomem();
+    if (!r) *out = llm__gr_shelf_get(shelf, &key, NULL);
+    if (!r && !*out && !(r = llm__grammar_make(model, shelf->trie, cfg, out))) {
+        llm_grammar *kept = llm__gr_shelf_get(shelf, &key, *out);
+        if (kept) llm_grammar_close(*out), *out = kept;
+    }
+    llm_text_free(&key);
+    return r;
 }
 
 LLM_API llm_matcher *llm_matcher_open(llm_grammar *g) {
@@ -24137,6 +24221,10 @@ struct llm_openai_call {
     int32_t prompt_logprobs;    /* -1: not wanted */
     int64_t max_tokens, max_completion_tokens, truncate_prompt;
     const char *cache_salt, *user_name;
+    llm_grammar_config form;    /* that the answer must have: kind 0: none; text in form_text */
+    const char *form_name;      /* the field that asked for it */
+    llm_text form_text;
+    llm_grammar *grammar;
     char id[48];
     const char *model;          /* the name that answers carry */
     int64_t created;
@@ -24338,10 +24426,69 @@ static int llm__oai_stream_options(llm_openai_call *k, const char *name, int v) 
     return 1;
 }
 
-/* Text is what there is; an answer that must be JSON cannot be promised, so it is refused rather than hoped for. */
+/* The form that an answer must have, from a value: a list or object as JSON, a text as it is. Only one may be given. */
+static int llm__oai_form(llm_openai_call *k, const char *name, llm_grammar_kind kind, int v) {
+    size_t n = 0;
+    const char *s = llm_json_str(k->body, v, &n);
+    int text_only = kind == LLM_GRAMMAR_REGEX || kind == LLM_GRAMMAR_GBNF;
+    if (k->form.kind) return llm__oai_bad(k, name, "You can only use one kind of guided decoding: %s is given beside %s", name, k->form_name);
+    if (text_only && !s) return llm__oai_bad(k, name, "%s must be a text", name);
+    k->form.kind = kind;
+    k->form_name = name;
+    if (s) llm_text_add(&k->form_text, s, n);
+    else llm_json_write(k->body, v, &k->form_text);
+    return 1;
+}
+
+static const struct { const char *name, *inner; llm_grammar_kind kind; } llm__oai_forms[] = { /* vLLM's names; in structured_outputs; llama.cpp's */
+    {"guided_json", "json", LLM_GRAMMAR_JSON_SCHEMA}, {"guided_regex", "regex", LLM_GRAMMAR_REGEX}, {"guided_choice", "choice", LLM_GRAMMAR_CHOICE},
+    {"guided_grammar", "grammar", LLM_GRAMMAR_GBNF}, {"guided_json_object", "json_object", LLM_GRAMMAR_JSON_OBJECT},
+    {"structural_tag", "structural_tag", LLM_GRAMMAR_STRUCTURAL_TAG}, {"json_schema", "json_schema", LLM_GRAMMAR_JSON_SCHEMA},
+    {"grammar", NULL, LLM_GRAMMAR_GBNF}, {"regex", NULL, LLM_GRAMMAR_REGEX}};
+
+static int llm__oai_guided(llm_openai_call *k, const char *name, int v) {
+    for (int i = 0; i < LLM__COUNT(llm__oai_forms); i++) {
+        int on = 1;
+        if (strcmp(name, llm__oai_forms[i].name)) continue;
+        if (llm__oai_forms[i].kind == LLM_GRAMMAR_JSON_OBJECT && (!llm_json_bool(k->body, v, &on) || !on))
+            return !on || llm__oai_bad(k, name, "%s must be true or false", name);
+        return llm__oai_form(k, llm__oai_forms[i].name, llm__oai_forms[i].kind, v);
+    }
+    return 1;
+}
+
+/* vLLM's structured_outputs: one form, and how white space is treated. */
+static int llm__oai_structured(llm_openai_call *k, const char *name, int v) {
+    if (llm_json_type_of(k->body, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, name, "%s must be an object", name);
+    for (int m = llm_json_first(k->body, v); m >= 0; m = llm_json_next(k->body, m)) {
+        const char *key = llm_json_key(k->body, m, NULL);
+        int known = !strcmp(key, "whitespace_pattern") || !strcmp(key, "disable_any_whitespace") || !strcmp(key, "disable_fallback") ||
+                    !strcmp(key, "disable_additional_properties"), no_space = 0;
+        if (!strcmp(key, "whitespace_pattern")) k->form.space = llm_json_str(k->body, m, NULL);
+        if (!strcmp(key, "disable_any_whitespace") && llm_json_bool(k->body, m, &no_space) && no_space) k->form.space = "";
+        for (int i = 0; i < LLM__COUNT(llm__oai_forms) && !known && llm__oai_forms[i].inner; i++) {
+            if (strcmp(key, llm__oai_forms[i].inner)) continue;
+            known = 1;
+            if (llm_json_type_of(k->body, m) != LLM_JSON_NULL && !llm__oai_guided(k, llm__oai_forms[i].name, m)) return 0;
+        }
+        if (!known) return llm__oai_bad(k, name, "%s: %s is not known", name, key);
+    }
+    return k->form.kind || llm__oai_bad(k, name, "%s: one of json, regex, choice, grammar, json_object or structural_tag expected", name);
+}
+
+/* OpenAI's response_format, with the types that vLLM, llama.cpp and LMDeploy add. */
 static int llm__oai_format(llm_openai_call *k, const char *name, int v) {
-    const char *type = llm_json_str(k->body, llm_json_find(k->body, v, "type"), NULL);
-    return (type && !strcmp(type, "text")) || llm__oai_bad(k, name, "%s: structured output is not currently supported", name);
+    const llm_json *d = k->body;
+    const char *type = llm_json_str(d, llm_json_find(d, v, "type"), NULL);
+    int inner = llm_json_find(d, v, "json_schema"), schema = llm_json_find(d, inner, "schema"), regex = llm_json_find(d, v, "regex_schema");
+    if (schema < 0) schema = llm_json_find(d, v, "schema");
+    if (type && !strcmp(type, "text")) return 1;
+    if (type && !strcmp(type, "json_object")) return llm__oai_form(k, name, schema >= 0 ? LLM_GRAMMAR_JSON_SCHEMA : LLM_GRAMMAR_JSON_OBJECT, schema >= 0 ? schema : v);
+    if (type && !strcmp(type, "structural_tag")) return llm__oai_form(k, name, LLM_GRAMMAR_STRUCTURAL_TAG, v);
+    if (type && !strcmp(type, "regex_schema") && regex >= 0) return llm__oai_form(k, name, LLM_GRAMMAR_REGEX, regex);
+    if (!type || strcmp(type, "json_schema"))
+        return llm__oai_bad(k, name, "%s.type must be text, json_object, json_schema, structural_tag or regex_schema", name);
+    return schema >= 0 ? llm__oai_form(k, name, LLM_GRAMMAR_JSON_SCHEMA, schema) : llm__oai_bad(k, name, "%s.json_schema.schema is missing", name);
 }
 
 /* What a field is. OWN: read by its function. KNOWN: read elsewhere, or of OpenAI's API and without meaning here. REFUSED: it would change what
@@ -24399,8 +24546,19 @@ static const llm__oai_field llm__oai_fields[] = {
     {"logit_bias", LLM__OAI_OWN, 0, 0, 0, llm__oai_bias},
     {"stream_options", LLM__OAI_OWN, 0, 0, 0, llm__oai_stream_options},
     {"response_format", LLM__OAI_OWN, 0, 0, 0, llm__oai_format},
-    {"suffix|guided_json|guided_regex|guided_choice|guided_grammar|structured_outputs|json_schema|grammar|regex", LLM__OAI_REFUSED, 0, 0, 0, NULL},
-    {"model|messages|prompt|logprobs|top_logprobs|early_stopping|enable_early_stop|early_stop_config|chat_template|chat_template_kwargs|tools|"
+    {"guided_json", LLM__OAI_OWN, 0, 0, 0, llm__oai_guided},
+    {"guided_regex", LLM__OAI_OWN, 0, 0, 0, llm__oai_guided},
+    {"guided_choice", LLM__OAI_OWN, 0, 0, 0, llm__oai_guided},
+    {"guided_grammar", LLM__OAI_OWN, 0, 0, 0, llm__oai_guided},
+    {"guided_json_object", LLM__OAI_OWN, 0, 0, 0, llm__oai_guided},
+    {"structural_tag", LLM__OAI_OWN, 0, 0, 0, llm__oai_guided},
+    {"json_schema", LLM__OAI_OWN, 0, 0, 0, llm__oai_guided},
+    {"grammar", LLM__OAI_OWN, 0, 0, 0, llm__oai_guided},
+    {"regex", LLM__OAI_OWN, 0, 0, 0, llm__oai_guided},
+    {"structured_outputs", LLM__OAI_OWN, 0, 0, 0, llm__oai_structured},
+    {"guided_whitespace_pattern", LLM__OAI_TEXT, LLM__OAI_AT(form.space), 0, 512, NULL},
+    {"suffix", LLM__OAI_REFUSED, 0, 0, 0, NULL},
+    {"guided_decoding_backend|model|messages|prompt|logprobs|top_logprobs|early_stopping|enable_early_stop|early_stop_config|chat_template|chat_template_kwargs|tools|"
      "tool_choice|parallel_tool_calls|documents|enable_thinking|reasoning_effort|metadata|store|spaces_between_special_tokens|request_id|"
      "content|add_special|parse_special|with_pieces|return_token_strs|tokens", LLM__OAI_KNOWN, 0, 0, 0, NULL}};
 
@@ -24733,9 +24891,11 @@ LLM_API void llm_openai_free(llm_openai_call *k) {
         llm_text_free(&k->choice[i].thoughts);
         llm_text_free(&k->choice[i].content);
     }
+    llm_grammar_close(k->grammar);
     LLM_FREE(k->request);
     LLM_FREE(k->choice);
     llm_text_free(&k->text);
+    llm_text_free(&k->form_text);
     llm_text_free(&k->ignored);
     llm_json_free(k->body);
     LLM_FREE(k);
@@ -24826,6 +24986,20 @@ static void llm__oai_news(void *user, llm_request *request) {
     k->service->on_news(k->user, k);
 }
 
+/* Compiles the form that the answers must have: of what comes behind the thoughts, where the prompt leaves them open. */
+static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
+    if (!k->form.kind || k->grammar) return 1;
+    k->form.text = k->form_text.data ? k->form_text.data : "";
+    k->form.len = k->form_text.len;
+    k->form.after = r->thinking ? llm__reasoning_of(r->kind)->close : NULL;
+    llm_result e = k->form_text.failed ? llm__nomem() : llm_grammar_open(k->service->model, &k->form, &k->grammar);
+    k->s.grammar = k->grammar;
+    if (!e) return 1;
+    llm__oai_bad(k, k->form_name, "%s", llm_last_error());
+    if (e == LLM_ERR_NOMEM) k->info.status = 503;
+    return 0;
+}
+
 /* Hands one prompt to the engine and prepares its choices. Frees the ids. */
 static int llm__oai_submit_ids(llm_openai_call *k, llm_result r, llm_tokens *ids) {
     const char *param = k->info.kind == LLM_OPENAI_CHAT ? "messages" : "prompt";
@@ -24834,7 +25008,6 @@ static int llm__oai_submit_ids(llm_openai_call *k, llm_result r, llm_tokens *ids
     memset(&c, 0, sizeof c);
     c.prompt_ids = ids->data + skip;
     c.n_prompt_ids = ids->len - skip;
-    c.sampling = k->s;
     c.priority = k->priority;
     c.cache_salt = k->cache_salt;
     c.score_only = k->max_tokens == 0;
@@ -24845,6 +25018,8 @@ static int llm__oai_submit_ids(llm_openai_call *k, llm_result r, llm_tokens *ids
     for (int32_t i = 0; i < k->info.n_choices; i++)
         llm_reasoning_begin(&k->choice[k->info.n_requests * k->info.n_choices + i].reasoning,
                             k->info.kind == LLM_OPENAI_CHAT ? k->service->reasoning : LLM_REASONING_NONE, k->text.data, k->text.len);
+    if (!llm__oai_compile(k, &k->choice[k->info.n_requests * k->info.n_choices].reasoning)) return llm_tokens_free(ids), 0;
+    c.sampling = k->s;
     if (!r && ids->failed) r = llm__nomem();
     int empty = !r && !c.n_prompt_ids;
     if (!r && !empty) r = llm_request_submit(k->service->engine, &c, &k->request[k->info.n_requests]);

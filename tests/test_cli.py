@@ -569,7 +569,7 @@ def test_batch():
         {"custom_id": 6, "url": "/v1/completions", "body": dict(body, prompt="x", n=2, temperature=1, seed=1)},
         {"custom_id": "7", "url": "/v1/chat/completions", "body": dict(body, messages=[])},
         {"custom_id": "8", "url": "/v1/completions", "body": dict(body, prompt="x", stream=True)},
-        {"custom_id": "9", "url": "/v1/completions", "body": dict(body, prompt="x", response_format={"type": "json_object"})},
+        {"custom_id": "9", "url": "/v1/completions", "body": dict(body, prompt="x", response_format={"type": "yaml"})},
     ] + [{"custom_id": "m%d" % i, "url": "/v1/completions", "body": dict(body, prompt=[5, 6, 7 + i], max_tokens=1 + i % 7)} for i in range(40)]
     text = "".join((x if isinstance(x, str) else json.dumps(x)) + "\n\n" for x in lines)
     with tempfile.TemporaryDirectory() as d:

@@ -37,6 +37,57 @@ def routes(s):
     check("bad request id", "x-request-id" not in s.request("GET", "/health", None, {"X-Request-Id": "a b"})[1])
 
 
+KNIGHT = {"title": "Character", "type": "object", "properties": {
+    "name": {"title": "Name", "maxLength": 10, "type": "string"}, "age": {"title": "Age", "type": "integer"},
+    "armor": {"$ref": "#/definitions/Armor"}, "strength": {"title": "Strength", "type": "integer"}},
+    "required": ["name", "age", "armor", "strength"],
+    "definitions": {"Armor": {"title": "Armor", "description": "An enumeration.", "enum": ["leather", "chainmail", "plate"], "type": "string"}}}
+
+
+def knight(text):
+    """1 if the text is what the documents' guided_json request asks for."""
+    try: c = json.loads(text)
+    except ValueError: return False
+    return list(c) == ["name", "age", "armor", "strength"] and len(c["name"]) <= 10 and c["armor"] in ("leather", "chainmail", "plate") and type(c["age"]) is type(c["strength"]) is int
+
+
+def guided(s):
+    """Answers that must have a form: the documents' request over 50 seeds, 16 at once, streamed and not; every spelling of every form; with n, cut short, refused."""
+    body = {"prompt": "Generate a random character:\n", "max_tokens": 200, "guided_json": json.dumps(KNIGHT)}
+    got, lock = [], threading.Lock()
+
+    def some(first):
+        for seed in range(first, 50, 16):
+            one = {**body, "seed": seed, "temperature": 1.5 if seed else 0}
+            if seed % 3:
+                status, answer = s.post("/v1/completions", one)
+                text = answer["choices"][0]["text"] if status == 200 else str(answer)
+            else:
+                status, events = s.stream("/v1/completions", one)
+                text = "".join(c["text"] for x in events[:-1] for c in json.loads(x)["choices"])
+            with lock: got.append(text)
+
+    threads = [threading.Thread(target=some, args=(i,)) for i in range(16)]
+    for t in threads: t.start()
+    for t in threads: t.join()
+    check("50 knights", len(got) == 50 and all(map(knight, got)), [x for x in got if not knight(x)][:3])
+    status, a = s.post("/v1/completions", {**body, "temperature": 0, "max_tokens": 5})
+    check("guided, cut", status == 200 and a["choices"][0]["finish_reason"] == "length" and a["choices"][0]["text"].startswith("{"), a)
+    chat = {"messages": [{"role": "user", "content": "Is the sky blue?"}], "temperature": 0, "max_tokens": 60}
+    yes, boolean = ("yes", "no"), {"type": "object", "properties": {"answer": {"type": "boolean"}}, "required": ["answer"]}
+    for extra, fits in (({"guided_choice": yes}, yes.__contains__), ({"structured_outputs": {"choice": yes}}, yes.__contains__), ({"guided_regex": "[A-Z][a-z]{3}\\."}, lambda t: len(t) == 5),
+                        ({"guided_grammar": 'root ::= "Blue" | "Red"'}, ("Blue", "Red").__contains__), ({"grammar": 'root ::= "Blue"'}, "Blue".__eq__),
+                        ({"response_format": {"type": "json_object"}}, lambda t: isinstance(json.loads(t), dict)), ({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": boolean}}}, lambda t: type(json.loads(t)["answer"]) is bool),
+                        ({"json_schema": boolean, "guided_whitespace_pattern": ""}, ('{"answer":true}', '{"answer":false}').__contains__), ({"response_format": {"type": "regex_schema", "regex_schema": "ab"}}, "ab".__eq__),
+                        ({"guided_choice": yes, "n": 3, "temperature": 1, "seed": 1}, yes.__contains__), ({"guided_choice": yes, "min_tokens": 8}, yes.__contains__), ({"guided_choice": yes, "logprobs": True, "top_logprobs": 2}, yes.__contains__)):
+        status, a = s.post("/v1/chat/completions", {**chat, **extra})
+        check("guided " + str(extra)[:60], status == 200 and all(fits(c["message"]["content"]) and c["finish_reason"] == "stop" for c in a["choices"]), a)
+    for extra, param in (({"guided_json": {"type": "hiccup"}}, "guided_json"), ({"guided_json": {"properties": {"a": {"not": {}}}}}, "guided_json"), ({"guided_json": {}, "guided_regex": "a"}, None)):
+        status, a = s.post("/v1/chat/completions", {**chat, **extra})
+        check("guided refused", status == 400 and (param is None or a["error"]["param"] == param), a)
+    check("plain as before", canary(s) == canary(s))
+
+
 def answers(s):
     status, a = s.post("/v1/chat/completions", CHAT)
     message = a["choices"][0]["message"]
@@ -204,7 +255,7 @@ def main():
         print(f"skipped: {MODEL} or {SERVE} is not there\n0 passed, 0 failed, 1 skipped")
         return
     s = Server("--enable-early-stop", "--early-stop-config", '{"enable_early_stop":true, "window_size": 1000, "threshold": 0.9}', "--trust-remote-code", "--num-scheduler-steps=8")
-    for part in (routes, answers, bad_inputs, framing, together, gone): part(s)
+    for part in (routes, answers, guided, bad_inputs, framing, together, gone): part(s)
     check("SIGTERM", s.stop() == 0)
     waiting()
     keys()
