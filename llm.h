@@ -4152,7 +4152,7 @@ static llm_result llm__regex_open(const char *pattern, size_t len, llm__regex **
     llm__rx_emit(&p, LLM__RX_MATCH, 0);
     if (p.error) {
         llm__regex_close(re);
-        return llm__error(p.result, "regex \"%.*s\": %s expected", (int)LLM__MIN(len, (size_t)200), pattern, p.error);
+        return llm__error(p.result, "regex \"%.*s\": %s expected", (int)LLM__MIN(len, (size_t)60), pattern, p.error);
     }
     llm__rx_find_first(re);
     *out = re;
@@ -24446,16 +24446,20 @@ static const struct { const char *name, *inner; llm_grammar_kind kind; } llm__oa
     {"structural_tag", "structural_tag", LLM_GRAMMAR_STRUCTURAL_TAG}, {"json_schema", "json_schema", LLM_GRAMMAR_JSON_SCHEMA},
     {"grammar", NULL, LLM_GRAMMAR_GBNF}, {"regex", NULL, LLM_GRAMMAR_REGEX}};
 
-static int llm__oai_guided(llm_openai_call *k, const char *name, int v) {
+/* The form that `key` stands for, in the field `name` or the body itself. -1: it stands for none. */
+static int llm__oai_form_named(llm_openai_call *k, const char *name, const char *key, int v) {
     for (int i = 0; i < LLM__COUNT(llm__oai_forms); i++) {
+        const char *as = name == key ? llm__oai_forms[i].name : llm__oai_forms[i].inner;
         int on = 1;
-        if (strcmp(name, llm__oai_forms[i].name)) continue;
+        if (!as || strcmp(key, as)) continue;
         if (llm__oai_forms[i].kind == LLM_GRAMMAR_JSON_OBJECT && (!llm_json_bool(k->body, v, &on) || !on))
-            return !on || llm__oai_bad(k, name, "%s must be true or false", name);
-        return llm__oai_form(k, llm__oai_forms[i].name, llm__oai_forms[i].kind, v);
+            return !on || llm__oai_bad(k, name, "%s must be true or false", key);
+        return llm__oai_form(k, name, llm__oai_forms[i].kind, v);
     }
-    return 1;
+    return -1;
 }
+
+static int llm__oai_guided(llm_openai_call *k, const char *name, int v) { return llm__oai_form_named(k, name, name, v); }
 
 /* vLLM's structured_outputs: one form, and how white space is treated. */
 static int llm__oai_structured(llm_openai_call *k, const char *name, int v) {
@@ -24466,12 +24470,8 @@ static int llm__oai_structured(llm_openai_call *k, const char *name, int v) {
                     !strcmp(key, "disable_additional_properties"), no_space = 0;
         if (!strcmp(key, "whitespace_pattern")) k->form.space = llm_json_str(k->body, m, NULL);
         if (!strcmp(key, "disable_any_whitespace") && llm_json_bool(k->body, m, &no_space) && no_space) k->form.space = "";
-        for (int i = 0; i < LLM__COUNT(llm__oai_forms) && !known && llm__oai_forms[i].inner; i++) {
-            if (strcmp(key, llm__oai_forms[i].inner)) continue;
-            known = 1;
-            if (llm_json_type_of(k->body, m) != LLM_JSON_NULL && !llm__oai_guided(k, llm__oai_forms[i].name, m)) return 0;
-        }
-        if (!known) return llm__oai_bad(k, name, "%s: %s is not known", name, key);
+        int done = known || llm_json_type_of(k->body, m) == LLM_JSON_NULL ? 1 : llm__oai_form_named(k, name, key, m);
+        if (done <= 0) return done == 0 ? 0 : llm__oai_bad(k, name, "%s: %s is not known", name, key);
     }
     return k->form.kind || llm__oai_bad(k, name, "%s: one of json, regex, choice, grammar, json_object or structural_tag expected", name);
 }
