@@ -12058,7 +12058,7 @@ static int llm__hub_main(const char *refs, char rev[256]) {
 /* The folder among the snapshots that changed last, into `rev`; 0 if there is none. */
 static int llm__hub_newest(const char *snapshots, char rev[256]) {
     DIR *dir = opendir(snapshots);
-    struct timespec when;
+    struct timespec when = {0, 0};
     int found = 0;
     for (struct dirent *e = dir ? readdir(dir) : NULL; e; e = readdir(dir)) {
         struct stat st;
