@@ -18705,7 +18705,15 @@ struct llm_matcher {
     int32_t state, ended;
 };
 
-/* ---- building: fragments of a machine with one way in and one way out, joined like bricks ---- */
+/* ---- building: fragments of a machine with one way in and one way out, joined like bricks ----
+ * As in Thompson's construction (CACM 1968) a fragment's way out is a SPLIT that leads nowhere yet; whoever uses the fragment leads it on. So every
+ * form is built from four functions, llm__gr_seq, llm__gr_alt, llm__gr_repeat and llm__gr_call, and from sets of bytes. An example, a{2,3}b:
+ *
+ *   0 SPLIT -> 4 (the way in)     4 REPEAT body 2, min 2, max 3, then 6     6 SPLIT -> 7
+ *   2 BYTES {a} -> 3              3 SPLIT -> 5    5 AGAIN 4                 7 BYTES {b} -> 8 (the way out)
+ *
+ * Walking through "aa" the stack holds one frame (REPEAT 4, count): pushed with 0 on entry, replaced by one with 1 at the first AGAIN, and popped at the
+ * second, where the machine is in two places: behind the loop, and, with count 2, in a third turn. */
 
 typedef struct llm__gr_frag {
     int32_t in, out;        /* out: a SPLIT whose next is still open; in -1: nothing can ever match */
@@ -18716,8 +18724,12 @@ typedef struct llm__gr_build {
     llm_result failed;      /* the first error, whose sentence is llm_last_error */
 } llm__gr_build;
 
+/* The fragment that matches nothing, as [] in a class or `false` in a schema. In a sequence it makes all of it impossible, among alternatives it
+ * disappears, and a loop around it can only be left at once. */
 static const llm__gr_frag llm__gr_never = {-1, -1};
 
+/* Appends an instruction and returns its number. After an error it does nothing and returns 0, so builders need not ask after every step: whoever joins fragments
+ * looks at b->failed before it writes into instructions. */
 static int32_t llm__gr_add(llm__gr_build *b, llm__gr_kind kind, int32_t a, int32_t next) {
     llm_grammar *g = b->g;
     if (b->failed) return 0;
@@ -18735,12 +18747,14 @@ static int32_t llm__gr_add(llm__gr_build *b, llm__gr_kind kind, int32_t a, int32
     return (int32_t)g->n_ops++;
 }
 
+/* Matches the empty text: a single SPLIT, which is way in and way out at once. */
 static llm__gr_frag llm__gr_empty(llm__gr_build *b) {
     llm__gr_frag f;
     f.in = f.out = llm__gr_add(b, LLM__GR_SPLIT, 0, -1);
     return f;
 }
 
+/* f, then `then`: the way out of the one leads into the other. */
 static llm__gr_frag llm__gr_seq(llm__gr_build *b, llm__gr_frag f, llm__gr_frag then) {
     if (f.in < 0 || then.in < 0 || b->failed) return llm__gr_never;
     b->g->op[f.out].next = then.in;
@@ -18753,6 +18767,11 @@ static void llm__gr_goto(llm__gr_build *b, llm__gr_frag f, int32_t to) {
     if (!b->failed && f.in >= 0) b->g->op[f.out].next = to;
 }
 
+/* f or or_else. Both ways out are led into one new SPLIT, so that the alternative has one way out again:
+ *
+ *           +-- f --------+
+ *   SPLIT --+             +-- SPLIT (out)
+ *           +-- or_else --+ */
 static llm__gr_frag llm__gr_alt(llm__gr_build *b, llm__gr_frag f, llm__gr_frag or_else) {
     if (f.in < 0) return or_else;
     if (or_else.in < 0 || b->failed) return f;
@@ -18789,6 +18808,7 @@ static llm__gr_frag llm__gr_repeat(llm__gr_build *b, llm__gr_frag f, int32_t min
     return f;
 }
 
+/* One byte of a set of 256 bits. Equal sets made not long ago are shared: fewer sets, fewer and larger classes of bytes. */
 static llm__gr_frag llm__gr_bytes(llm__gr_build *b, const uint32_t set[8]) {
     llm_grammar *g = b->g;
     size_t k = g->n_sets, least = k > 256 ? k - 256 : 0;
@@ -18804,18 +18824,21 @@ static llm__gr_frag llm__gr_bytes(llm__gr_build *b, const uint32_t set[8]) {
     return f;
 }
 
+/* One byte from lo to hi. */
 static llm__gr_frag llm__gr_range(llm__gr_build *b, int lo, int hi) {
     uint32_t set[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     for (int c = lo; c <= hi; c++) set[c >> 5] |= 1u << (c & 31);
     return llm__gr_bytes(b, set);
 }
 
+/* These n bytes, one after the other. */
 static llm__gr_frag llm__gr_text(llm__gr_build *b, const char *s, size_t n) {
     llm__gr_frag f = llm__gr_empty(b);
     for (size_t i = 0; i < n && !b->failed; i++) f = llm__gr_seq(b, f, llm__gr_range(b, (unsigned char)s[i], (unsigned char)s[i]));
     return f;
 }
 
+/* The same for a text that ends in 0. */
 static llm__gr_frag llm__gr_word(llm__gr_build *b, const char *s) { return llm__gr_text(b, s, strlen(s)); }
 
 /* Code points [lo, hi] of one UTF-8 length: split where the continuation bytes would not run from 80 to BF, then byte by byte. */
@@ -18872,6 +18895,7 @@ static llm__gr_frag llm__gr_strings(llm__gr_build *b, const llm__str *s, size_t 
 /* A rule: a place to call that is filled later, so that rules may call themselves. */
 static int32_t llm__gr_rule(llm__gr_build *b) { return llm__gr_add(b, LLM__GR_SPLIT, 0, -1); }
 
+/* Fills a rule: what it runs, and a RETURN behind it. */
 static void llm__gr_rule_is(llm__gr_build *b, int32_t rule, llm__gr_frag body) {
     int32_t end = llm__gr_add(b, LLM__GR_RETURN, 0, -1);
     if (b->failed) return;
@@ -18879,13 +18903,20 @@ static void llm__gr_rule_is(llm__gr_build *b, int32_t rule, llm__gr_frag body) {
     if (body.in >= 0) b->g->op[body.out].next = end;
 }
 
+/* Runs a rule here. Fragments are used once, rules as often as one likes. */
 static llm__gr_frag llm__gr_call(llm__gr_build *b, int32_t rule) {
     llm__gr_frag f = llm__gr_empty(b);
     f.in = llm__gr_add(b, LLM__GR_CALL, rule, f.out);
     return f;
 }
 
-/* ---- the machine ---- */
+/* ---- the machine ----
+ * A step takes all threads of a state that consume the byte and follows what consumes nothing (the closure) until only BYTES are left:
+ *
+ *   state --byte--> threads behind their BYTES --llm__gr_follow--> threads before the next BYTES --sorted, numbered--> state
+ *
+ * The work list of a step holds what was met, in order; it is its own queue. Everything is bounded: the list, the threads of a state, the depth of a stack. A
+ * grammar that goes beyond fails with a sentence, and only the answers that use it end. */
 
 /* The slot of an entry with this hash for which same(g, index, what) holds, or the free one for it. */
 typedef int (*llm__gr_same)(const llm_grammar *g, int32_t index, const void *what);
@@ -18896,6 +18927,7 @@ static int32_t *llm__gr_slot(const llm_grammar *g, const llm__gr_index *x, uint6
     return &x->slot[i];
 }
 
+/* Frames: hash and equality. Two stacks are equal if their top frames are, since `parent` is a number too: a whole stack is compared by three integers. */
 static uint64_t llm__gr_frame_hash(const llm__gr_frame *f) { return llm__mix(llm__mix((uint64_t)(uint32_t)f->op << 32 | (uint32_t)f->count) ^ (uint32_t)f->parent); }
 
 static int llm__gr_frame_same(const llm_grammar *g, int32_t index, const void *what) {
@@ -18903,6 +18935,7 @@ static int llm__gr_frame_same(const llm_grammar *g, int32_t index, const void *w
     return a->op == f->op && a->count == f->count && a->parent == f->parent;
 }
 
+/* States: a set of threads is stored sorted, so equal sets are equal memory. */
 static uint64_t llm__gr_state_hash(const llm_grammar *g, const llm__gr_state *s) {
     return llm__hash(g->thread + s->from, (size_t)s->n * sizeof *g->thread, (uint64_t)s->accept);
 }
@@ -18940,6 +18973,7 @@ typedef struct llm__gr_met {
     int32_t op, frame, fresh;
 } llm__gr_met;
 
+/* Equality of what a step has met; see llm__gr_meet for `fresh`. */
 static int llm__gr_met_same(const llm_grammar *g, int32_t index, const void *what) {
     const llm__gr_met *m = (const llm__gr_met *)what;
     return g->work[index].op == m->op && g->work[index].frame == m->frame && g->frame[m->frame].depth - g->base[index] == m->fresh;
@@ -19023,6 +19057,7 @@ static int llm__gr_follow(llm_grammar *g) {
     return accept;
 }
 
+/* By instruction, then by stack. */
 static int llm__gr_thread_order(const void *a, const void *b) {
     const llm__gr_thread *x = (const llm__gr_thread *)a, *y = (const llm__gr_thread *)b;
     return x->op != y->op ? (x->op > y->op) - (x->op < y->op) : (x->frame > y->frame) - (x->frame < y->frame);
@@ -19065,6 +19100,7 @@ static int32_t llm__gr_intern(llm_grammar *g, int accept) {
     return *slot - 1;
 }
 
+/* Before a step: nothing is met. */
 static void llm__gr_work_clear(llm_grammar *g) {
     g->n_work = 0;
     if (g->seen.cap) memset(g->seen.slot, 0, g->seen.cap * sizeof *g->seen.slot);
@@ -19141,13 +19177,18 @@ static void llm__gr_trim(llm_grammar *g) {
     LLM_FREE(now);
 }
 
-/* ---- masks ---- */
+/* ---- masks ----
+ * A vocabulary of 150,000 tokens is half a million bytes. Running each token through the machine would step over all of them; the trie shares beginnings, and a
+ * subtree whose first byte is impossible is left out whole. Where little is possible (after a quote's end: , or }) a walk looks at some hundred nodes; inside a
+ * free string nearly all tokens are possible and the walk takes its milliseconds, once: the mask is kept under a key that does not change from one character of the
+ * string to the next. */
 
 typedef struct llm__gr_spelling {
     const char *p;
     int32_t n, id;
 } llm__gr_spelling;
 
+/* By bytes as memcmp orders them, a prefix first: preorder of the trie. Equal bytes: the lower id first. */
 static int llm__gr_spelling_order(const void *a, const void *b) {
     const llm__gr_spelling *x = (const llm__gr_spelling *)a, *y = (const llm__gr_spelling *)b;
     int order = memcmp(x->p, y->p, (size_t)LLM__MIN(x->n, y->n));
@@ -19207,6 +19248,13 @@ static int32_t llm__gr_spell(const llm_model *model, llm__gr_trie *t, llm__gr_sp
     return all.failed || all.len > INT32_MAX ? -1 : n;
 }
 
+/* The trie, once per model: spell all tokens, sort them, and lay the nodes out in one pass. Qwen3's 151,669 tokens make 450,000 nodes and take 60 ms.
+ * For the tokens "a", "ab", "b" of ids 5, 9, 7:
+ *
+ *   node   byte  depth  skip  token
+ *   0      a     1      2     5
+ *   1      b     2      2     9         skip[0] is 2: where a walk goes on when nothing may begin with "a"
+ *   2      b     1      3     7 */
 static llm__gr_trie *llm__gr_trie_make(const llm_model *model) {
     int32_t n = -1, open[LLM__GR_MAX_TOKEN];
     llm__gr_trie *t = LLM__NEW(llm__gr_trie, 1);
@@ -19254,6 +19302,7 @@ static void llm__gr_mask_key(const llm_grammar *g, int32_t state, uint64_t key[2
     }
 }
 
+/* All masks; they can be made again. */
 static void llm__gr_masks_free(llm_grammar *g) {
     for (size_t i = 0; i < g->masks_cap; i++) LLM_FREE(g->mask[i].words);
     LLM_FREE(g->mask);
@@ -19377,6 +19426,7 @@ typedef struct llm__gr_ranges {
     size_t n, cap;
 } llm__gr_ranges;
 
+/* Adds [lo, hi], which begins behind the last one; nothing if it is empty. */
 static void llm__gr_ranges_add(llm__gr_build *b, llm__gr_ranges *r, int32_t lo, int32_t hi) {
     if (lo > hi || b->failed) return;
     if (!llm__grow((void **)&r->v, &r->cap, r->n + 2, sizeof *r->v)) {
@@ -19387,6 +19437,7 @@ static void llm__gr_ranges_add(llm__gr_build *b, llm__gr_ranges *r, int32_t lo, 
     r->v[r->n++] = hi;
 }
 
+/* 1 if c is in one of them. A walk: such lists are short, and only 95 characters are asked for. */
 static int llm__gr_ranges_have(const int32_t *range, size_t n, int32_t c) {
     for (size_t i = 0; i < n && range[i] <= c; i += 2)
         if (c <= range[i + 1]) return 1;
@@ -19395,6 +19446,7 @@ static int llm__gr_ranges_have(const int32_t *range, size_t n, int32_t c) {
 
 enum { LLM__GR_WHOLE, LLM__GR_IN_JSON }; /* how: the text must match from end to end; or it is sought (as JSON Schema's pattern) inside a JSON string */
 
+/* A character as JSON must escape it: the short form where there is one. */
 static llm__gr_frag llm__gr_json_escape(llm__gr_build *b, int32_t c) {
     static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
     char text[8];
@@ -19420,6 +19472,7 @@ static llm__gr_frag llm__gr_json_set(llm__gr_build *b, const int32_t *range, siz
     return f;
 }
 
+/* One of these characters. */
 static llm__gr_frag llm__gr_hex(llm__gr_build *b, const char *digits) {
     uint32_t set[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     for (; *digits; digits++) set[(unsigned char)*digits >> 5] |= 1u << (*digits & 31);
@@ -19454,6 +19507,7 @@ typedef struct llm__gr_regex {
 
 enum { LLM__GR_START, LLM__GR_MIDDLE, LLM__GR_LAST };
 
+/* Where instruction pc of the regex begins here, in one of its copies: made when it is first asked for, and filled later from the list of things to do. */
 static int32_t llm__gr_regex_at(llm__gr_regex *x, int32_t pc, int copy) {
     int32_t *at = &x->at[3 * pc + copy];
     if (!*at) {
@@ -19463,6 +19517,7 @@ static int32_t llm__gr_regex_at(llm__gr_regex *x, int32_t pc, int copy) {
     return *at;
 }
 
+/* The characters of a CHAR, SET or LOOP as bytes. A set of the regex is a list of the places where membership changes; two of them are a range. */
 static llm__gr_frag llm__gr_regex_chars(llm__gr_regex *x, const llm__rx_code *c) {
     const llm__rx_set *set = c->op == LLM__RX_CHAR ? NULL : &x->re->set[c->x];
     const int32_t *change = set ? x->re->change + set->from : NULL;
@@ -19587,7 +19642,11 @@ static llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, const char *text, size_
     return b->failed ? llm__gr_never : f;
 }
 
-/* ---- GBNF: llama.cpp's notation; rules may go on in the next line ---- */
+/* ---- GBNF: llama.cpp's notation ----
+ *   root   ::= "[" number ("," number)* "]"      # rules, literals, groups, ? * + {n,m}
+ *   number ::= "-"? [0-9]{1,9}                   # classes of code points, with ranges and ^; . is any
+ * A rule ends where the next one begins, so it may go on in the next line, as in the EBNF of other systems. Read by recursive descent; fragments are joined as they
+ * are read, and a rule may be used before it is there. */
 
 typedef struct llm__gr_bnf {
     llm__gr_build *b;
@@ -19599,14 +19658,17 @@ typedef struct llm__gr_bnf {
     size_t defined_cap;
 } llm__gr_bnf;
 
+/* Notes the first error, with the place, and goes to the end of the text, which ends every loop. */
 static llm__gr_frag llm__bnf_bad(llm__gr_bnf *p, const char *expected) {
     if (!p->b->failed) p->b->failed = llm__error(LLM_ERR_FORMAT, "grammar: byte %zu: %s expected", p->at, expected);
     p->at = p->n;
     return llm__gr_never;
 }
 
+/* 1 if c may stand in the name of a rule. */
 static int llm__bnf_name_char(int c) { return (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || c == '-' || c == '_'; }
 
+/* Skips white space, line ends and comments (# to the end of the line). */
 static void llm__bnf_space(llm__gr_bnf *p) {
     for (; p->at < p->n; p->at++) {
         if (p->s[p->at] == '#')
@@ -19630,6 +19692,7 @@ static int llm__bnf_at_rule(const llm__gr_bnf *p) {
     return p->n - at >= 3 && !memcmp(p->s + at, "::=", 3);
 }
 
+/* The rule of a name, made when it is first used or defined, whichever comes first. */
 static int32_t llm__bnf_rule(llm__gr_bnf *p, llm__str name) {
     int32_t rule = llm__map_get(&p->rules, name);
     if (rule >= 0 || p->b->failed) return rule;
@@ -19656,6 +19719,7 @@ static int32_t llm__bnf_char(llm__gr_bnf *p) {
     return c;
 }
 
+/* A literal, behind its opening quote; takes the closing one. */
 static llm__gr_frag llm__bnf_literal(llm__gr_bnf *p, char quote) {
     llm__gr_frag f = llm__gr_empty(p->b);
     char bytes[4];
@@ -19669,6 +19733,7 @@ static llm__gr_frag llm__bnf_literal(llm__gr_bnf *p, char quote) {
     return f;
 }
 
+/* A class, behind its '['; takes the ']'. Collected as one bit a code point, then read off as ranges. */
 static llm__gr_frag llm__bnf_class(llm__gr_bnf *p) {
     uint64_t *set = LLM__NEW(uint64_t, LLM__SET_WORDS);
     if (!set) p->b->failed = llm__nomem();
@@ -19695,6 +19760,7 @@ static llm__gr_frag llm__bnf_class(llm__gr_bnf *p) {
     return f;
 }
 
+/* A count in braces, -1 if there is none; more than 31 bits count as the most. */
 static int32_t llm__bnf_count(llm__gr_bnf *p) {
     int64_t v = -1;
     for (; p->at < p->n && p->s[p->at] >= '0' && p->s[p->at] <= '9'; p->at++) v = LLM__MIN((v < 0 ? 0 : v) * 10 + p->s[p->at] - '0', INT32_MAX);
@@ -19702,6 +19768,7 @@ static int32_t llm__bnf_count(llm__gr_bnf *p) {
     return (int32_t)v;
 }
 
+/* The quantifiers behind an item. A count makes one REPEAT, whatever its size. */
 static llm__gr_frag llm__bnf_repeat(llm__gr_bnf *p, llm__gr_frag f) {
     for (int times = 0; p->at < p->n && strchr("*+?{", p->s[p->at]) && p->s[p->at] && !p->b->failed; times++) {
         char c = p->s[p->at++];
@@ -19724,6 +19791,7 @@ static llm__gr_frag llm__bnf_repeat(llm__gr_bnf *p, llm__gr_frag f) {
     return f;
 }
 
+/* Alternatives up to ')', the next rule, or the end. A line end means nothing by itself: a rule goes on until the next one begins. */
 static llm__gr_frag llm__bnf_alternatives(llm__gr_bnf *p) {
     llm__gr_build *b = p->b;
     llm__gr_frag all = llm__gr_never;
@@ -19755,6 +19823,7 @@ static llm__gr_frag llm__bnf_alternatives(llm__gr_bnf *p) {
     return all;
 }
 
+/* A grammar: rules in any order, one of them named root. */
 static llm__gr_frag llm__gr_bnf_frag(llm__gr_build *b, const char *text, size_t n) {
     llm__gr_bnf p;
     memset(&p, 0, sizeof p);
@@ -19830,6 +19899,7 @@ static int llm__js_pointer(const llm_json *doc, int from, int node, llm_text *ou
     return 0;
 }
 
+/* Refuses a schema at a node (or at one of its keywords): the sentence begins with the JSON pointer. */
 static llm__gr_frag llm__js_refuse(llm__js *js, llm_result r, int node, const char *keyword, const char *what) {
     llm_text at;
     memset(&at, 0, sizeof at);
@@ -19842,6 +19912,7 @@ static llm__gr_frag llm__js_refuse(llm__js *js, llm_result r, int node, const ch
     return llm__gr_never;
 }
 
+/* 1 if the node is this string. */
 static int llm__js_is(const llm_json *doc, int node, const char *text) {
     size_t n;
     const char *s = llm_json_str(doc, node, &n);
@@ -19877,6 +19948,7 @@ static int llm__js_ref(llm__js *js, int node, int ref) {
     return at;
 }
 
+/* A keyword's value in member i of a view; -1. */
 static int llm__js_find(const llm__js *js, const llm__js_view *v, int i, const char *key) { return llm_json_find(js->doc, v->node[i], key); }
 
 /* The first member's value of a keyword that is there. */
@@ -19886,6 +19958,7 @@ static int llm__js_any(const llm__js *js, const llm__js_view *v, const char *key
     return -1;
 }
 
+/* One more schema that must hold. `true` and {} say nothing and are left out; `false` stays, for llm__js_expand to find. */
 static void llm__js_add(llm__js *js, llm__js_view *v, int node) {
     llm_json_type type = llm_json_type_of(js->doc, node);
     int yes = 0;
@@ -19939,6 +20012,7 @@ static int64_t llm__js_count(llm__js *js, const llm__js_view *v, const char *key
     return best;
 }
 
+/* The types that a name stands for: every integer is a number. 0: no such type. */
 static int llm__js_type_bit(const llm__js *js, int node) {
     static const struct { const char *name; int bits; } types[] = {{"null", LLM__JS_NULL}, {"boolean", LLM__JS_BOOL}, {"integer", LLM__JS_INT},
         {"number", LLM__JS_NUM | LLM__JS_INT}, {"string", LLM__JS_STR}, {"array", LLM__JS_ARR}, {"object", LLM__JS_OBJ}};
@@ -19979,6 +20053,7 @@ static int llm__js_types(llm__js *js, const llm__js_view *v) {
 
 static llm__gr_frag llm__js_rule(llm__js *js, const llm__js_view *v);
 
+/* What may stand between two tokens of JSON. Bounded by default: models that may put spaces without end sometimes do. */
 static llm__gr_frag llm__js_space(llm__js *js) {
     if (js->space) return llm__gr_regex_frag(js->b, js->space, strlen(js->space), LLM__GR_WHOLE, NULL);
     return llm__gr_repeat(js->b, llm__gr_word(js->b, " "), 0, 1);
@@ -19989,6 +20064,7 @@ static llm__gr_frag llm__js_mark(llm__js *js, const char *s) { return llm__gr_se
 
 /* ---- numbers ---- */
 
+/* min to max digits. */
 static llm__gr_frag llm__js_digits(llm__gr_build *b, int32_t min, int32_t max) { return llm__gr_repeat(b, llm__gr_range(b, '0', '9'), min, max); }
 
 enum { LLM__JS_PLACES = 15, LLM__JS_WHOLE = 40 }; /* most digits after the point; digits of a bound before it */
@@ -20151,6 +20227,12 @@ static int llm__js_places(llm__js *js, const llm__js_view *v, int integer) {
     return places;
 }
 
+/* A number. Without bounds: any, with at most 18 digits before the point, 15 behind it and 2 in the exponent, so that it ends. With bounds there is no
+ * exponent, and the automaton compares digit by digit. For 0.5 <= x <= 2.25:
+ *
+ *   0 . [5-9] any      1 [. any]      2 [. (0-1 any | 2 (0-4 any | 5 0*))]
+ *
+ * Negative numbers are the mirrored range behind a minus sign. */
 static llm__gr_frag llm__js_number(llm__js *js, const llm__js_view *v, int integer) {
     llm__gr_build *b = js->b;
     llm__js_bound lo = llm__js_limit(js, v, "minimum", "exclusiveMinimum", 0), hi = llm__js_limit(js, v, "maximum", "exclusiveMaximum", 1);
@@ -20169,6 +20251,8 @@ static llm__gr_frag llm__js_number(llm__js *js, const llm__js_view *v, int integ
 
 /* ---- strings ---- */
 
+/* What `format` stands for: RFC 3339 (dates and times, without 29 February and leap seconds), ISO 8601 durations, RFC 4122, and safe subsets of
+ * RFC 5321, 1123, 2673, 4291 and 3986: the shapes that every validator accepts. */
 static const struct { const char *name, *pattern; } llm__js_formats[] = {
     {"date", "^[1-9][0-9]{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))$"},
     {"time", "^(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,6})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])$"},
@@ -20183,6 +20267,8 @@ static const struct { const char *name, *pattern; } llm__js_formats[] = {
     {"ipv6", "^(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}$"},
     {"uri", "^[a-z][a-z0-9+.-]{0,15}://[A-Za-z0-9.-]{1,60}(?::[0-9]{1,4})?(?:/[A-Za-z0-9._~!$&'()*+,;=:@-]{0,40}){0,8}(?:\\?[A-Za-z0-9._~!$&'()*+,;=:@/-]{0,100})?$"}};
 
+/* A string: of counted characters, or of what a pattern or format matches. Pattern and length together would be the intersection of two automata; only
+ * a pattern that keeps the length by itself is let through. */
 static llm__gr_frag llm__js_string(llm__js *js, const llm__js_view *v) {
     llm__gr_build *b = js->b;
     static const char *const free_formats[] = {"password", "byte", "binary", "textarea", "multiline", "int32", "int64", "float", "double"};
@@ -20261,6 +20347,7 @@ static llm__gr_frag llm__js_literal(llm__js *js, int node) {
     return llm__gr_seq(b, f, llm__gr_seq(b, llm__js_space(js), llm__gr_word(b, object ? "}" : "]")));
 }
 
+/* 1 if two values of the document are written alike. */
 static int llm__js_same(const llm__js *js, int a, int b) {
     llm_text x, y;
     memset(&x, 0, sizeof x);
@@ -20273,6 +20360,7 @@ static int llm__js_same(const llm__js *js, int a, int b) {
     return same;
 }
 
+/* The type of a given value, as one bit. */
 static int llm__js_value_type(const llm__js *js, int node) {
     int64_t whole;
     switch (llm_json_type_of(js->doc, node)) {
@@ -20320,6 +20408,7 @@ static int llm__js_keeps(llm__js *js, const llm__js_view *v, int value, int own)
     return 1;
 }
 
+/* By bytes, a prefix first: what llm__gr_strings needs. */
 static int llm__gr_str_order(const void *a, const void *b) {
     const llm__str *x = (const llm__str *)a, *y = (const llm__str *)b;
     int order = memcmp(x->p, y->p, LLM__MIN(x->n, y->n));
@@ -20361,11 +20450,15 @@ static llm__gr_frag llm__js_values(llm__js *js, const llm__js_view *v, int list,
 
 /* ---- arrays ---- */
 
+/* An item of a list, with the comma before all but the first. */
 static llm__gr_frag llm__js_item(llm__js *js, const llm__js_view *item, int first) {
     llm__gr_frag f = llm__js_rule(js, item);
     return first ? f : llm__gr_seq(js->b, llm__js_mark(js, ","), f);
 }
 
+/* A list: the items of the prefix, each with its own view, then any number of others. Built from the end, since every item of the prefix may be the last one:
+ *
+ *   [ item0 (, item1 (, item2 (, rest){min-3, max-3})?)? ]        minItems decides which of the ? are there */
 static llm__gr_frag llm__js_array(llm__js *js, const llm__js_view *v) {
     llm__gr_build *b = js->b;
     int64_t min = llm__js_count(js, v, "minItems", 0, 0), max = llm__js_count(js, v, "maxItems", 1, -1);
@@ -20688,6 +20781,7 @@ static llm__gr_frag llm__js_fork(llm__js *js, const llm__js_view *v, int i, cons
     return f;
 }
 
+/* What a view allows: a fork, given values, or one alternative for each type. */
 static llm__gr_frag llm__js_body(llm__js *js, const llm__js_view *v) {
     llm__gr_build *b = js->b;
     llm__gr_frag f = llm__gr_never;
@@ -20870,6 +20964,7 @@ static llm__gr_frag llm__gr_after(llm__gr_build *b, const char *marker, llm__gr_
 
 /* ---- the API ---- */
 
+/* Everything that a grammar owns. No request uses it any more. */
 static void llm__grammar_free(llm_grammar *g) {
     LLM_FREE(g->op);
     LLM_FREE(g->set);
@@ -20905,6 +21000,7 @@ static llm__gr_frag llm__gr_choice_frag(llm__gr_build *b, const llm_json *doc) {
     return f;
 }
 
+/* The machine of any form. JSON is parsed with a bound on its depth, since schemas are walked recursively. */
 static llm__gr_frag llm__gr_frag_of(llm__gr_build *b, const llm_grammar_config *cfg) {
     static const char object[] = "{\"type\":\"object\"}";
     llm_grammar_kind kind = cfg->kind;
@@ -20925,6 +21021,7 @@ static llm__gr_frag llm__gr_frag_of(llm__gr_build *b, const llm_grammar_config *
     return f;
 }
 
+/* One more user. */
 static llm_grammar *llm__grammar_hold(llm_grammar *g) {
     pthread_mutex_lock(&g->lock);
     g->refs++;
@@ -20940,6 +21037,7 @@ LLM_API void llm_grammar_close(llm_grammar *g) {
     if (!left) llm__grammar_free(g);
 }
 
+/* With the model: no request runs any more, but a program may still hold a grammar. */
 static void llm__gr_shelf_free(struct llm__gr_shelf *s) {
     if (!s) return;
     for (int32_t i = 0; i < s->n_kept; i++) {
