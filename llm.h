@@ -24666,7 +24666,7 @@ static int llm__oai_scalar(llm_openai_call *k, const llm__oai_field *f, int v) {
     char *to = (char *)k + f->at;
     double x = 0;
     int64_t i = 0;
-    int b = 0, low = (int)f->low;
+    int b = 0;
     size_t n = 0;
     const char *s = llm_json_str(k->body, v, &n);
     int ok = f->type == LLM__OAI_FLOAT ? llm_json_num(k->body, v, &x)
@@ -24675,13 +24675,13 @@ static int llm__oai_scalar(llm_openai_call *k, const llm__oai_field *f, int v) {
                                         : llm_json_int(k->body, v, &i);
     if (!ok) return llm__oai_bad(k, f->name, "%s must be %s", f->name, wanted[f->type]);
     if (f->type == LLM__OAI_TEXT && ((double)n < f->low || (double)n > f->high || memchr(s, 0, n)))
-        return llm__oai_bad(k, f->name, "%s must have %d to %d bytes", f->name, low, (int)f->high);
+        return llm__oai_bad(k, f->name, "%s must have %.0f to %.0f bytes", f->name, f->low, f->high);
     if (f->type == LLM__OAI_INT || f->type == LLM__OAI_INT64) x = (double)i;
     if (f->type <= LLM__OAI_INT64 && !(x >= f->low && x <= f->high)) {
         const char *raw = llm_json_raw(k->body, v, &n);
         int shown = (int)LLM__MIN(n, (size_t)40);
-        if (f->high > 1e15) return llm__oai_bad(k, f->name, "%s must be at least %d, got %.*s", f->name, low, shown, raw);
-        return llm__oai_bad(k, f->name, "%s must be in [%d, %d], got %.*s", f->name, low, (int)f->high, shown, raw);
+        if (f->high > 1e15) return llm__oai_bad(k, f->name, "%s must be at least %.0f, got %.*s", f->name, f->low, shown, raw);
+        return llm__oai_bad(k, f->name, "%s must be in [%.0f, %.0f], got %.*s", f->name, f->low, f->high, shown, raw);
     }
     float single = (float)x;
     int32_t small = f->type == LLM__OAI_BOOL ? b : (int32_t)i;
@@ -25170,6 +25170,7 @@ static int llm__oai_tokenizing(llm_openai_call *k);
 LLM_API int llm_openai_submit(llm_openai_call *k) {
     if (k->info.status != 200) return 0;
     if (k->info.kind > LLM_OPENAI_GENERATE) return llm__oai_tokenizing(k);
+    if (!k->service->engine) return llm__oai_failed(k, llm__error(LLM_ERR_UNSUPPORTED, "there is no engine to answer"), NULL);
     int chat = k->info.kind == LLM_OPENAI_CHAT, v = chat ? -1 : llm__oai_get(k->body, 0, "prompt"), many = llm__oai_is_list(k->body, v), ok = 1;
     k->n_room = many ? llm_json_size(k->body, v) : 1;
     k->request = LLM__NEW(llm_request *, k->n_room);

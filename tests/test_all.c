@@ -7,6 +7,7 @@
 #include "test_json.c"
 #include "test_linear.c"
 #include "test_model.c"
+#include "test_openai.c"
 #include "test_options.c"
 #include "test_sampler.c"
 #include "test_sim.c"
@@ -17,7 +18,7 @@ static const struct {
     const char *name;
     void (*run)(void);
 } groups[] = {
-    {"json", test_group_json},     {"options", test_group_options}, {"template", test_group_template}, {"tokenizer", test_group_tokenizer}, {"formats", test_group_formats}, {"linear", test_group_linear},
+    {"json", test_group_json},     {"options", test_group_options}, {"openai", test_group_openai}, {"template", test_group_template}, {"tokenizer", test_group_tokenizer}, {"formats", test_group_formats}, {"linear", test_group_linear},
     {"backend", test_group_backend}, {"sampler", test_group_sampler}, {"engine", test_group_engine}, {"sim", test_group_sim}, {"model", test_group_model},
 };
 

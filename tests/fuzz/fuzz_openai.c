@@ -1,0 +1,32 @@
+/* Request bodies as a client may send them: read, checked, rendered and tokenized, or refused with an error object. The first byte chooses the
+ * kind of call. Without an engine nothing is generated. Needs a tokenizer; without one there is nothing to fuzz. */
+#define LLM_STATIC
+#define LLM_IMPLEMENTATION
+#include "../../llm.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static llm_openai_service service;
+    static llm_model *model;
+    static int tried;
+    llm_text out;
+    memset(&out, 0, sizeof out);
+    if (!tried++) {
+        llm_model_config c;
+        memset(&c, 0, sizeof c);
+        c.vocab_only = 1;
+        if (!llm_model_open("../shared/checkpoints/llama", &c, &model)) llm_openai_service_init(&service, model, NULL);
+    }
+    if (!model || !size) return 0;
+    llm_openai_call *k = llm_openai_begin(&service, (llm_openai_kind)(data[0] % 6), (const char *)data + 1, size - 1, NULL);
+    if (!k) return 0;
+    llm_openai_submit(k);
+    if (!llm_openai_next(k, &out) || !llm_openai_get_info(k)->done) __builtin_trap(); /* an answer or an error, always */
+    llm_json *doc = NULL;
+    if (llm_json_parse(out.data, out.len, NULL, &doc)) __builtin_trap(); /* which is JSON */
+    llm_json_free(doc);
+    llm_text_free(&out);
+    llm_openai_free(k);
+    return 0;
+}

@@ -1,0 +1,103 @@
+/* Requests and answers of OpenAI's API without a socket: the pattern writer, a call from its body to its last piece, errors. */
+#include "test.h"
+
+static llm_text openai_out; /* what the latest call wrote */
+
+static void openai_format(void) {
+    static const int32_t ids[] = {1, -2, 3};
+    llm_text t = {0}, piece = {0};
+    llm_text_str(&piece, "[]");
+    llm_text_format(&t, "{'a':%d,'b':%l,'c':%f,'d':%q,'e':%q,'f':%Q,'g':%i,'h':%i,'i':%t,'j':%s,'%%'}", 1, (int64_t)1 << 40, 0.5, "x\"y", (const char *)NULL, "a\0b", (size_t)3,
+                    ids, (size_t)3, ids, (size_t)0, &piece, "null");
+    CHECK(t.data && !strcmp(t.data, "{\"a\":1,\"b\":1099511627776,\"c\":0.5,\"d\":\"x\\\"y\",\"e\":null,\"f\":\"a\\u0000b\",\"g\":[1,-2,3],\"h\":[],\"i\":[],\"j\":null,\"%\"}"));
+    CHECK(!piece.data && llm_text_chars("a\xC3\xA9\xE4\xBD\xA0", 6) == 3);
+    t.len = 0;
+    llm_text_format(&t, "%f %f", (double)INFINITY, -(double)INFINITY);
+    CHECK(!strcmp(t.data, "9999 -9999"));
+    llm_text_free(&t);
+}
+
+/* Runs a body to its end as README's loop does; its pieces are in openai_out. Returns the status. */
+static int openai_call(const llm_openai_service *s, llm_openai_kind kind, const char *body, int *pieces) {
+    llm_openai_call *k = llm_openai_begin(s, kind, body, strlen(body), NULL);
+    const llm_openai_info *info = llm_openai_get_info(k);
+    openai_out.len = 0;
+    *pieces = 0;
+    llm_openai_submit(k);
+    for (int turn = 0; !info->done && turn < 10000; turn++) {
+        llm_engine_step(s->engine, NULL);
+        while (llm_openai_next(k, &openai_out)) ++*pieces;
+    }
+    int status = info->done ? info->status : -1;
+    llm_openai_free(k);
+    return status;
+}
+
+static int openai_count(const char *what) {
+    int n = 0;
+    for (const char *p = openai_out.data; p && (p = strstr(p, what)); p++) n++;
+    return n;
+}
+
+static void openai_bad(const llm_openai_service *s) {
+    static const struct { const char *body, *want; } bad[] = {
+        {"", "expected"}, {"[]", "JSON object"}, {"{}", "messages"}, {"{\"messages\":[]}", "\"param\":\"messages\""}, {"{\"messages\":[{\"role\":\"x\"}]}", "messages[0].role"},
+        {"{\"messages\":[{\"role\":\"user\"}]}", "messages[0].content is missing"}, {"{\"temperature\":3}", "temperature must be in [0, 2], got 3"}, {"{\"n\":\"a\"}", "n must be a whole number"},
+        {"{\"stop\":[\"\"]}", "empty string"}, {"{\"logit_bias\":{\"x\":1}}", "no token id"}, {"{\"stream_options\":{}}", "stream=True"}, {"{\"suffix\":\"x\"}", "not currently supported"},
+        {"{\"model\":1}", "model must be a text"}, {"{\"seed\":1e30}", "seed"}};
+    int pieces;
+    for (int i = 0; i < LLM__COUNT(bad); i++) {
+        int status = openai_call(s, LLM_OPENAI_CHAT, bad[i].body, &pieces);
+        if (!CHECK(status == 400 && pieces == 1 && strstr(openai_out.data, bad[i].want))) printf("  %s: %d %s\n", bad[i].body, status, openai_out.data);
+    }
+    CHECK(openai_call(s, LLM_OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"chat_template\":\"x\"}", &pieces) == 403);
+}
+
+static void openai_news(void *user, llm_openai_call *k, llm_request *r, const llm_event *e, double gap) {
+    (void)user, (void)r;
+    if (gap >= 0 && e->has_token && llm_openai_get_info(k)->n_requests) test_passed++;
+}
+
+static void openai_calls(llm *l) {
+    static const char *const names[] = {"tiny", "small"};
+    llm_openai_service s;
+    int pieces;
+    llm_openai_service_init(&s, llm_get_model(l), llm_get_engine(l));
+    openai_bad(&s);
+    CHECK(openai_call(&s, LLM_OPENAI_COMPLETION, "{\"prompt\":[5,6,7],\"max_tokens\":3,\"temperature\":0,\"ignore_eos\":true,\"echo\":true,\"logprobs\":1,\"model\":\"m\"}", &pieces) == 200);
+    CHECK(pieces == 1 && strstr(openai_out.data, "\"model\":\"m\"") && strstr(openai_out.data, "\"token_logprobs\":[null,") && strstr(openai_out.data, "\"completion_tokens\":3"));
+    CHECK(openai_call(&s, LLM_OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":3,\"temperature\":0,\"ignore_eos\":true,\"stream\":true,"
+                                           "\"stream_options\":{\"include_usage\":true}}", &pieces) == 200);
+    CHECK(openai_count("data: ") == 7 && openai_count("\"role\"") == 1 && openai_count("\"usage\":null") == 5 && strstr(openai_out.data, "data: [DONE]\n\n")); /* role, 3, end, usage, done */
+    s.names = names, s.n_names = 2, s.strict_names = 1, s.on_event = openai_news;
+    int before = test_passed;
+    CHECK(openai_call(&s, LLM_OPENAI_GENERATE, "{\"prompt\":\"a\",\"max_tokens\":2,\"model\":\"small\",\"ignore_eos\":true}", &pieces) == 200 && strstr(openai_out.data, "{\"text\":[\""));
+    CHECK(test_passed >= before + 2);
+    CHECK(openai_call(&s, LLM_OPENAI_GENERATE, "{\"prompt\":\"a\",\"model\":\"other\"}", &pieces) == 404 && strstr(openai_out.data, "model_not_found"));
+    CHECK(openai_call(&s, LLM_OPENAI_TOKENIZE, "{\"content\":\"ab\",\"with_pieces\":true}", &pieces) == 200 && strstr(openai_out.data, "\"piece\":"));
+    CHECK(openai_call(&s, LLM_OPENAI_DETOKENIZE, "{\"tokens\":[5,6]}", &pieces) == 200 && strstr(openai_out.data, "\"prompt\":"));
+    CHECK(openai_call(&s, LLM_OPENAI_DETOKENIZE, "{\"tokens\":[-5]}", &pieces) == 400);
+    CHECK(openai_call(&s, LLM_OPENAI_TEMPLATE, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"p1\"},{\"type\":\"text\",\"text\":\"p2\"}]}]}", &pieces) == 200);
+    CHECK(strstr(openai_out.data, "p1") && strstr(openai_out.data, "p2"));
+    static const char body[] = "{\"prompt\":\"a\",\"stream\":true}";
+    llm_openai_call *k = llm_openai_begin(&s, LLM_OPENAI_COMPLETION, body, sizeof body - 1, NULL);
+    CHECK(llm_openai_submit(k));
+    llm_openai_fail(k, 500, "too slow");
+    openai_out.len = 0;
+    CHECK(llm_openai_next(k, &openai_out) && llm_openai_get_info(k)->done && !llm_openai_next(k, &openai_out) && strstr(openai_out.data, "too slow") && openai_count("data: ") == 2);
+    llm_openai_free(k);
+}
+
+TEST_GROUP(openai) {
+    static const char path[] = "../shared/checkpoints/llama";
+    llm_engine_config c;
+    memset(&c, 0, sizeof c);
+    c.max_model_len = 256;
+    c.max_num_seqs = 4;
+    openai_format();
+    llm *l = test_exists(path) ? llm_load(path, &c) : NULL;
+    if (!l) SKIP("no checkpoint for calls");
+    else openai_calls(l);
+    llm_free(l);
+    llm_text_free(&openai_out);
+}
