@@ -19938,7 +19938,8 @@ static int llm__js_ref(llm__js *js, int node, int ref) {
         }
         key[len] = 0;
         if (llm_json_type_of(js->doc, at) == LLM_JSON_ARRAY) {
-            int k = atoi(key);
+            int k = 0;
+            for (size_t c = 0; c < len && k < 1 << 24; c++) k = key[c] >= '0' && key[c] <= '9' ? k * 10 + key[c] - '0' : 1 << 24;
             for (at = llm_json_first(js->doc, at); at >= 0 && k > 0; k--) at = llm_json_next(js->doc, at);
         } else {
             at = llm_json_find(js->doc, at, key);

@@ -217,6 +217,8 @@ typedef struct cli_options {
     llm_engine_config e;
     llm_model_config m;
     const char *model, *cuda_library, *config, *prompt, *file, *system, *token_ids, *in, *out, *batch, *url;
+    const char *json_schema, *regex, *grammar; /* the form of the answer: at most one; @FILE reads it */
+    llm_grammar *form;                         /* compiled, owned */
     const char *early_stop_config, *logit_bias, *template_kwargs, *reasoning_parser, *visible_devices;
     llm_option_list stop, bad_words, stop_ids;
     int32_t log_level, prefix_cache, json, jsonl, add_special, parse_special, skip_special, top_logprobs, logprobs, early_stop;
@@ -253,6 +255,9 @@ static const llm_option cli_table[] = {
     {"stop-token-ids", LIST, CLI_SAMPLING, AT(stop_ids), 0, 0, "IDS", "ids that end the answer: 1,2 or [1,2]"},
     {"bad-words", LIST, CLI_SAMPLING, AT(bad_words), 0, 0, "TEXT", "must not appear; may be repeated"},
     {"logit-bias", TEXT, CLI_SAMPLING, AT(logit_bias), 0, 0, "JSON", "{\"id\": -100 to 100, ...} added to the logits"},
+    {"json-schema|guided-json", TEXT, CLI_SAMPLING, AT(json_schema), 0, 0, "JSON|@FILE", "the answer is JSON that keeps this schema"},
+    {"regex|guided-regex", TEXT, CLI_SAMPLING, AT(regex), 0, 0, "REGEX|@FILE", "the answer matches it from end to end"},
+    {"grammar|guided-grammar", TEXT, CLI_SAMPLING, AT(grammar), 0, 0, "GBNF|@FILE", "the answer follows its rule root"},
     {"enable-early-stop", BOOL, CLI_SAMPLING, AT(early_stop), 0, 0, NULL, "end an answer that repeats itself"},
     {"early-stop-config", TEXT, CLI_SAMPLING, AT(early_stop_config), 0, 0, "JSON",
      "{\"enable_early_stop\", \"strategy\", \"window_size\", \"threshold\"}"},
@@ -394,13 +399,34 @@ static void cli_overlay(const cli_options *o, llm_sampling *s) {
     if (o->logprobs >= 0) s->logprobs = o->logprobs + 1;
 }
 
+/* --json-schema, --regex or --grammar, compiled for the model, into s. 0 with cli_why. */
+static int cli_form(cli_options *o, const llm_model *model, llm_sampling *s) {
+    const struct { const char *name, *text; llm_grammar_kind kind; } forms[] = {{"--json-schema", o->json_schema, LLM_GRAMMAR_JSON_SCHEMA},
+        {"--regex", o->regex, LLM_GRAMMAR_REGEX}, {"--grammar", o->grammar, LLM_GRAMMAR_GBNF}};
+    int ok = 1;
+    llm_grammar_close(o->form);
+    o->form = NULL;
+    for (int i = 0; i < 3 && ok; i++) {
+        llm_text text = {0};
+        if (!forms[i].text) continue;
+        if (o->form) return cli_bad("%s: only one of --json-schema, --regex and --grammar was expected", forms[i].name);
+        if (forms[i].text[0] != '@') llm_text_str(&text, forms[i].text);
+        else ok = cli_read(forms[i].text + 1, &text);
+        llm_grammar_config cfg = {forms[i].kind, text.data ? text.data : "", text.len, NULL, NULL};
+        if (ok && llm_grammar_open(model, &cfg, &o->form)) ok = cli_bad("%s: %s", forms[i].name, llm_last_error());
+        llm_text_free(&text);
+    }
+    s->grammar = o->form;
+    return ok;
+}
+
 /* Sampling of one answer; `max_tokens` unless it was said. 0 with cli_why. */
-static int cli_sampling(const cli_options *o, const llm_model *model, int32_t max_tokens, llm_sampling *s) {
+static int cli_sampling(cli_options *o, const llm_model *model, int32_t max_tokens, llm_sampling *s) {
     llm_sampling_default(model, s);
     s->max_tokens = max_tokens;
     cli_overlay(o, s);
     if (s->max_tokens == 0) return cli_bad("--max-tokens: 0, a whole number from 1, or -1, was expected");
-    return cli_try(llm_sampling_check(model, s));
+    return cli_form(o, model, s) && cli_try(llm_sampling_check(model, s));
 }
 
 /* ---------------------------------------------------------------------------
@@ -2150,6 +2176,7 @@ int main(int argc, char **argv) {
     int code = cli_parse(&options, argc, argv)->run(&c);
     cli_show_notes();
     llm_engine_close(c.engine);
+    llm_grammar_close(options.form);
     llm_model_close(c.model);
     llm_text_free(&c.rendered);
     llm_options_free(&options.by_name);

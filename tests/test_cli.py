@@ -8,6 +8,7 @@ import json
 import math
 import os
 import random
+import re
 import resource
 import signal
 import struct
@@ -552,6 +553,28 @@ def test_chat():
         check("a real answer", r.code == 0 and "Paris" in r.out, r)
     else:
         skip("a real answer: no SmolLM2 in models/")
+
+
+def test_forms():
+    """--json-schema, --regex and --grammar: whatever the temperature, the answer fits."""
+    name = REAL
+    if not os.path.exists(name): return skip("forms: no SmolLM2 in models/")
+    schema = {"type": "object", "properties": {"fruit": {"type": "string", "maxLength": 12}, "colour": {"enum": ["red", "green"]}}, "required": ["fruit", "colour"]}
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "grammar.gbnf")
+        with open(path, "w") as f: f.write('root ::= "It is " [a-z]{3,9} "."')
+        for heat in ("0", "1.5"):
+            common = ("-m", name, "-p", "Name a fruit and its colour.", "--temp", heat, "--seed", "3", "--max-model-len", "512")
+            r = run(*common, "--json-schema", json.dumps(schema))
+            try: answer = json.loads(r.out)
+            except ValueError: answer = {}
+            check("--json-schema", r.code == 0 and list(answer) == ["fruit", "colour"] and len(answer["fruit"]) <= 12 and answer["colour"] in ("red", "green"), r)
+            r = run(*common, "--regex", "(yes|no), because [a-z ]{10,40}\\.")
+            check("--regex", r.code == 0 and re.fullmatch("(yes|no), because [a-z ]{10,40}\\.\n", r.out), r)
+            r = run(*common, "--grammar", "@" + path)
+            check("--grammar", r.code == 0 and re.fullmatch("It is [a-z]{3,9}\\.\n", r.out), r)
+    for bad, says in ((("--regex", "("), "--regex"), (("--regex", "a", "--grammar", 'root ::= "a"'), "only one"), (("--json-schema", '{"type": "x"}'), "#/type"), (("--grammar", "@/nowhere"), "/nowhere")):
+        refused("a form: " + str(bad), 2, "-m", name, "-p", "x", *bad, says=[says])
 
 
 def test_batch():
