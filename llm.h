@@ -22125,10 +22125,22 @@ static void llm__seq_finish(llm_engine *e, llm__seq *s, llm_finish finish) {
     llm__note_news(e, r);
 }
 
-/* Ends every sequence of a request that has not ended. error: a sentence for llm_request_error, or NULL. */
+/* Takes back all that a beam has said. */
+static void llm__seq_unsay(llm__seq *s) {
+    s->n_ids = s->n_prompt;
+    s->text.len = 0;
+    if (s->text.data) s->text.data[0] = 0;
+}
+
+/* Ends every sequence of a request that has not ended, by force. error: a sentence for llm_request_error, or NULL. Beams
+ * are no answers yet, so nothing of them is shown. */
 static void llm__request_end(llm_engine *e, llm_request *r, llm_finish finish, const char *error) {
     if (error && r->n_done < r->n_seqs) snprintf(r->error, sizeof r->error, "%.250s", error);
-    for (int32_t i = 0; i < r->n_seqs; i++) llm__seq_finish(e, &r->seq[i], finish);
+    for (int32_t i = 0; i < r->n_seqs; i++) {
+        llm__seq *s = &r->seq[i];
+        if (r->s.use_beam_search && s->state != LLM__SEQ_DONE) llm__seq_unsay(s);
+        llm__seq_finish(e, s, finish);
+    }
 }
 
 static void llm__request_destroy(llm_request *r);
@@ -22438,8 +22450,19 @@ static llm__seq *llm__beam_best(const llm_request *r, const int32_t *taken) {
     return best;
 }
 
-/* A free sequence becomes the parent's continuation number `at`: it says again what the parent said (so text and stop
- * strings need no copies), then its own token. Children have no pages yet. There are always free ones: at most `width`
+/* Says the first n tokens of an answer again, from the beginning: text, stop strings and what may be shown follow from
+ * the tokens, so a continuation needs no copies of them. ids may be the sequence's own. */
+static void llm__beam_say(llm_engine *e, llm__seq *s, const int32_t *ids, int32_t n) {
+    llm__seq_unsay(s);
+    s->finish = LLM_FINISH_NONE;
+    s->stop_id = -1;
+    memset(s->stop_state, 0, (size_t)s->request->s.n_stop * sizeof *s->stop_state);
+    if (s->detok) llm_detok_reset(s->detok);
+    for (int32_t i = 0; i < n; i++) llm__seq_append(e, s, ids[i], 0);
+}
+
+/* A free sequence becomes the parent's continuation number `at`. Without stop strings nobody needs its text before it is
+ * an answer, so only the ids are copied. Children have no pages yet. There are always free sequences: at most `width`
  * beams live, as many ends are kept, and twice as many children are made. */
 static llm__seq *llm__beam_child(llm_engine *e, llm__seq *parent, int32_t at) {
     llm_request *r = parent->request;
@@ -22448,16 +22471,12 @@ static llm__seq *llm__beam_child(llm_engine *e, llm__seq *parent, int32_t at) {
     while (s->role != LLM__BEAM_FREE) s++;
     s->role = LLM__BEAM_CHILD;
     s->parent = parent;
-    s->n_ids = s->n_prompt;
-    s->finish = LLM_FINISH_NONE;
-    s->stop_id = -1;
-    s->text.len = 0;
     s->n_next = s->n_preempted = 0;
     s->blocked = 0;
     s->n_scored = parent->n_scored;
-    memset(s->stop_state, 0, (size_t)r->s.n_stop * sizeof *s->stop_state);
-    if (s->detok) llm_detok_reset(s->detok);
-    for (int32_t i = 0; i < n; i++) llm__seq_append(e, s, parent->ids[s->n_prompt + i], 0);
+    llm__beam_say(e, s, parent->ids + s->n_prompt, r->s.n_stop ? n : 0);
+    if (!r->s.n_stop) memcpy(s->ids + s->n_prompt, parent->ids + s->n_prompt, (size_t)n * sizeof *s->ids);
+    s->n_ids = s->n_prompt + n;
     llm__seq_append(e, s, id, 0);
     s->cum_logprob = parent->cum_logprob + (double)parent->next_best[at].logprob;
     s->score = llm__beam_score(r, s->cum_logprob, s->n_ids - llm__is_eos(e, r, n + 1, id));
@@ -22497,10 +22516,8 @@ static int llm__beams_decided(const llm_engine *e, const llm_request *r, const l
 static void llm__beams_end(llm_engine *e, llm_request *r) {
     for (int32_t i = 0; i < r->n_seqs; i++) {
         llm__seq *s = &r->seq[i];
-        if (s->role != LLM__BEAM_POOL) {
-            s->n_ids = s->n_prompt;
-            s->score = -INFINITY;
-        }
+        if (s->role != LLM__BEAM_POOL) s->score = -INFINITY;
+        llm__beam_say(e, s, s->ids + s->n_prompt, s->role == LLM__BEAM_POOL ? s->n_ids - s->n_prompt : 0);
         llm__seq_finish(e, s, s->role == LLM__BEAM_POOL ? s->finish : LLM_FINISH_STOP);
     }
 }
