@@ -208,8 +208,13 @@ static int cli_read(const char *path, llm_text *out) {
 }
 
 /* ---------------------------------------------------------------------------
- * Options: one table for the command line, the environment, a config file and /set in a chat. The rows of the library's own structs are
- * the library's (LLM_OPTIONS_*), so both programs spell them alike.
+ * Options: one table for the command line, the environment, a config file and /set in a chat. The rows of the library's own
+ * structs are the library's (LLM_OPTIONS_*), so both programs spell them alike.
+ *
+ * A value passes three tests: its row's (type and range, at once), cli_finish (what one value alone cannot show: JSON, lists of
+ * ids, UTF-8; before a model is opened, so that a mistake costs no loading), and llm_sampling_check (what needs the vocabulary).
+ * What was said is kept apart from what is in force: `given` tells which fields to lay over the model's own defaults, so that
+ * an explicit 0 stays 0.
  * --------------------------------------------------------------------------- */
 
 typedef struct cli_options {
@@ -531,6 +536,11 @@ static int64_t cli_need(const cli_session *c, size_t n_prompt, int32_t max_token
 
 /* ---------------------------------------------------------------------------
  * Answers: one request from begin to end, shown as it comes or written as JSON; the commands generate and chat (of one answer).
+ *
+ *   text or messages --> ids --> llm_request_submit --> llm_engine_step, llm_request_poll, again ... --> llm_request_output
+ *
+ * The loop is the whole of what a program needs to do: this thread steps the engine, and between steps takes what is new.
+ * A chat's messages become a prompt by the model's own template, as in the server (llm_openai_render).
  * --------------------------------------------------------------------------- */
 
 /* Begins to split the answer to the latest rendered prompt into thoughts and answer; without a chat all is answer. */
@@ -747,7 +757,9 @@ static int cli_cmd_chat(cli_session *c) {
 }
 
 /* ---------------------------------------------------------------------------
- * tokenize, detokenize, render: one text in, one text out, or many as lines (--jsonl).
+ * tokenize, detokenize, render: one text in, one text out, or many as lines (--jsonl). Only the tokenizer and the template are
+ * opened, no weights. With --jsonl an output line follows each input line at once, so that another program may drive this one
+ * through two pipes and ask as it goes.
  * --------------------------------------------------------------------------- */
 
 /* One input to its output. 0 with cli_why. */
@@ -862,7 +874,8 @@ static int cli_cmd_render(cli_session *c) {
 }
 
 /* ---------------------------------------------------------------------------
- * score: one request gives both the log-probabilities of the prompt and the first token after it.
+ * score: one request gives both the log-probabilities of the prompt and the first token after it. They are the model's raw ones
+ * (log-softmax of the logits), before temperature and penalties: what evaluation harnesses sum up, and what perplexity means.
  * --------------------------------------------------------------------------- */
 
 /* The likelier first, of equal ones the lower id: the order does not depend on the sort. */
@@ -972,6 +985,7 @@ static void cli_job_start(const llm_openai_service *service, cli_job *job, const
     llm_json *doc = NULL;
     llm_text text = {0};
     memset(job, 0, sizeof *job);
+    /* {"custom_id": ..., "method": "POST", "url": "/v1/chat/completions", "body": {...}} */
     int object = llm_json_parse(line, n, NULL, &doc) == LLM_OK && llm_json_type_of(doc, 0) == LLM_JSON_OBJECT;
     int id = llm_json_find(doc, 0, "custom_id"), body = llm_json_find(doc, 0, "body");
     const char *url = llm_json_str(doc, llm_json_find(doc, 0, "url"), NULL),
@@ -1038,6 +1052,7 @@ static int cli_cmd_batch(cli_session *c) {
     cli_open_service(c, &service);
     int32_t window = 4 * o->e.max_num_seqs;
     cli_job *jobs = CLI_NEW(cli_job, window);
+    /* Fill the window, run one step for all of it, take what has ended, write what is due: until no line and no job is left. */
     while (n >= 0 || head < tail) {
         while (n >= 0 && tail - head < window && (n = getline(&line, &cap, in)) >= 0) {
             number++;
@@ -1065,7 +1080,8 @@ static int cli_cmd_batch(cli_session *c) {
 }
 
 /* ---------------------------------------------------------------------------
- * info: what a model file is, and whether it fits in memory with a cache for its whole context.
+ * info: what a model file is, and whether it fits in memory with a cache for its whole context: weights as they are in the file,
+ * and 2 (keys and values) x layers x heads x size x 2 bytes (f16) for each token of it.
  * --------------------------------------------------------------------------- */
 
 /* A number in a file of the kernel, after a prefix; -1: it is not there. */
@@ -1365,7 +1381,14 @@ static int cli_cmd_bench(cli_session *c) {
 
 /* ---------------------------------------------------------------------------
  * bench --url: a load test over HTTP, one thread a request in flight, streams read as they come. The figures are those of vLLM's
- * bench: TTFT (first token after sending), TPOT (rest of the time over the rest of the tokens), ITL (gaps between tokens), E2EL.
+ * bench:
+ *
+ *   sent ------------ first token - token - ... - last token
+ *   |<---- TTFT ---->|        ITL: each of the gaps        |    TPOT = (last - first) / (tokens - 1)
+ *   |<------------------------ E2EL ---------------------->|
+ *
+ * Prompts are lists of ids, so that their length is exact. A stream has one event a token, and a last one with the usage, which
+ * tells how many tokens there were.
  * --------------------------------------------------------------------------- */
 
 enum { CLI_TTFT, CLI_TPOT, CLI_ITL, CLI_E2EL, CLI_METRICS };
@@ -1552,6 +1575,10 @@ static int cli_load_test(cli_session *c) {
 /* ---------------------------------------------------------------------------
  * The line editor: raw mode, UTF-8 with display widths, history, bracketed paste. After a key the whole text is laid out and drawn
  * again; the line breaks are written by us, so that nothing depends on how a terminal wraps.
+ *
+ * The few control sequences that are used (ECMA-48, in every terminal since the VT100): ESC [ n A, cursor up n rows; ESC [ n C, right n
+ * columns; ESC [ J, erase to the end; ESC [ H, to the top; ESC [ ? 2004 h, mark pastes with ESC [ 200 ~ and ESC [ 201 ~. The
+ * cursor's place is never asked for: `row` remembers how far below the prompt's first row it was left.
  * --------------------------------------------------------------------------- */
 
 enum { CLI_HISTORY = 1000 };
@@ -1645,6 +1672,7 @@ static void cli_edit_draw(cli_editor *e, const char *prompt, int final) {
     struct winsize size = {0};
     llm_text lines = {0}, out = {0};
     int cursor_row = 0, cursor_col = 0, row = 0, col = (int)strlen(prompt);
+    /* First lay out all rows and find the cursor's, then draw those that the screen has room for. */
     if (ioctl(e->fd, TIOCGWINSZ, &size) || size.ws_col < 8) size.ws_col = 80, size.ws_row = 24;
     llm_text_str(&lines, prompt);
     for (size_t i = 0;;) {
@@ -1838,7 +1866,9 @@ static void cli_history_save(cli_editor *e, const char *line) {
 }
 
 /* ---------------------------------------------------------------------------
- * The conversation at a terminal. The messages are kept as JSON text, just as the template, /save and /load want them.
+ * The conversation at a terminal. The messages are kept as JSON text, just as the template, /save and /load want them: a message
+ * is added by appending, and taken back by cutting. Each turn renders and submits the whole conversation; the engine's prefix
+ * cache knows all but the latest words of it.
  * --------------------------------------------------------------------------- */
 
 typedef struct cli_talk {

@@ -31,7 +31,15 @@
 
 /* ============================================================================
  * >>server   What all parts share: the model, the engine, the configuration.
- * ============================================================================ */
+ * ============================================================================
+ * One struct of globals, written before the threads start or by the one thread named here:
+ *
+ *   cfg, path, bound     main, from the options, before anything listens
+ *   model, engine,       the loader thread; others look at them only after they saw `ready`, which is stored last (release)
+ *   service              and loaded first (acquire)
+ *   signals              the signal handler
+ *
+ * Everything else has one owner: connections and calls belong to the event thread, what waits between threads to `queue`. */
 
 typedef struct configuration {
     const char *model, *visible_devices, *host, *unix_socket, *reasoning_parser, *key_file, *config, *early_stop_config;
@@ -206,6 +214,7 @@ static void read_options(int argc, char **argv) {
     static char max_tokens[] = "--max-tokens";
     llm_option_list words = {NULL, 0};
     configuration *c = &server.cfg;
+    /* Defaults of the flags; a zero in the engine's and the sampling's structs is a default already. */
     options.note = on_note;
     c->port = 8000;
     c->log_level = LLM_LOG_INFO;
@@ -258,6 +267,12 @@ static void read_options(int argc, char **argv) {
 /* ============================================================================
  * >>http   Reading requests: strict HTTP/1.1 (RFC 9112).
  * ============================================================================
+ * A head is a request line and fields, ended by an empty line; a body follows by Content-Length or in chunks:
+ *
+ *     POST /v1/completions HTTP/1.1 CR LF          5 CR LF
+ *     Host: localhost CR LF                        hello CR LF
+ *     Transfer-Encoding: chunked CR LF CR LF       0 CR LF CR LF
+ *
  * http_parse_head looks at a complete head and says either what was asked or which error to answer; it keeps no state and
  * allocates nothing, so that it can be fuzzed. What proxies and servers read differently (two lengths, bare line ends, folded lines,
  * spaces before a colon) is refused: request smuggling lives on such differences. After a refused head the connection is closed. */
@@ -596,6 +611,17 @@ static const char *http_reason(int status) {
 /* ============================================================================
  * >>connections   Sockets: one event thread, epoll, no blocking anywhere.
  * ============================================================================
+ *
+ *          first byte         empty line         body is whole          answer is written
+ *   IDLE ------------> HEAD ------------> BODY ----------------> BUSY -------------------> IDLE, or LINGER
+ *
+ *   IDLE    keep-alive: nothing is there, no memory is held          120 s
+ *   HEAD    the head arrives                                          10 s
+ *   BODY    the body arrives                                          20 s and 1 s a KiB
+ *   BUSY    somebody works on the answer                              none: it ends with the call, or when the client goes
+ *   LINGER  the answer is out and we said that we close: what is still sent to us is read and dropped, so that the
+ *           kernel does not answer it with a reset that would destroy the answer on its way
+ *
  * A connection is read until one request is whole; then it waits (state CONN_BUSY) until the answer is written, and goes on
  * with what was pipelined behind. While busy, at most 64 KiB more are read. Idle connections own no buffers. Every state has a
  * deadline; a sweep four times a second closes what is over. Output that a slow reader does not take is bounded: over 1 MiB and
@@ -652,6 +678,7 @@ static double monotonic(void) {
  * is some. */
 static void conn_watch(conn *c) {
     size_t ahead = c->in.len - c->in_at;
+    /* RDHUP tells at once that a client has gone, even while nothing is to be read; half-closed, it would tell so for ever. */
     uint32_t want = EPOLLRDHUP;
     if (!c->half_closed && (c->state != CONN_BUSY || ahead < CONN_MAX_AHEAD)) want |= EPOLLIN;
     if (c->half_closed) want &= ~(uint32_t)EPOLLRDHUP;
@@ -683,6 +710,7 @@ static void conn_close(conn *c) {
 /* Sends what can be sent. 0: the connection is dead. */
 static int conn_flush(conn *c) {
     while (c->out_at < c->out.len) {
+        /* One call for all that is there: events of several tokens leave together when the reader is slower than the model. */
         ssize_t n = send(c->fd, c->out.data + c->out_at, c->out.len - c->out_at, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
@@ -843,6 +871,7 @@ static void conn_read_head(conn *c) {
         c->state = CONN_HEAD;
         c->deadline = net.now + CONN_HEAD_S;
     }
+    /* Only new bytes are searched, and three old ones: the empty line may have been cut. A head that drips in costs no more. */
     size_t from = c->scanned > 3 ? c->scanned - 3 : 0;
     char *end = (char *)memmem(p + from, n - from, "\r\n\r\n", 4);
     if (!http_token_char((unsigned char)p[0])) http_bad(&e, 400, "this is not HTTP");
@@ -1000,7 +1029,14 @@ static void conn_sweep(void) {
  *   event thread   llm_openai_begin (parses the JSON, checks every field) and llm_openai_next (writes every answer)
  *   workers        llm_openai_submit: renders the template, tokenizes, submits to the engine (what grows with the prompt)
  *   engine thread  steps the engine; its news only put the call on a list and wake the event thread
- * A call whose client is gone has no connection: its requests are cancelled, and it is freed when its preparation is over. */
+ *
+ *   route_call --> work list --> worker --> news list --> call_advance --> ... --> call_advance --> free
+ *                                               ^                                      ^
+ *                                               '------- engine: a token, an end ------'
+ *
+ * News come far more often than the event thread looks: a call stands on the list at most once, and one wake is written for
+ * a list that was empty. A call whose client is gone has no connection: its requests are cancelled, and it is freed when
+ * its preparation is over. A call is never freed by a worker or the engine, so the event thread needs no lock to use it. */
 
 typedef struct call {
     conn *c;                     /* NULL: the client is gone */
@@ -1111,7 +1147,14 @@ static void *engine_main(void *unused) {
 /* ============================================================================
  * >>metrics   Prometheus text with vLLM's names and buckets.
  * ============================================================================
- * Counters and histograms live in the event thread, which sees every event; what the engine counts is asked of it. */
+ * Counters and histograms live in the event thread, which sees every event; what the engine counts is asked of it. Nothing is
+ * locked and nothing is sampled. Where a request spends its time:
+ *
+ *   arrival --- queue ---> start --- prefill ---> first token --- decode ---> end
+ *   |<------------- time to first token ------------->|  time per output token = decode / (tokens - 1)
+ *   |<------------------------- end to end latency ------------------------>|
+ *
+ * The inter-token latency is what a reader of a stream sees: the gap between two tokens of one choice. */
 
 typedef struct histogram {
     const char *name, *help;
@@ -1358,6 +1401,7 @@ static void calls_news(void) {
         pthread_mutex_unlock(&queue.mutex);
         if (!k) return;
         if (busy) continue; /* its worker will bring it back */
+        /* The client left while a worker had the call: now nobody else has it. */
         if (!k->c) {
             call_free(k);
             continue;
@@ -2282,6 +2326,7 @@ int main(int argc, char **argv) {
     configuration *c = &server.cfg;
     server.started = (double)time(NULL);
     net.now = monotonic();
+    /* From here on sockets: first our own means, then signals, then what listens, then the threads. */
     net.epoll = epoll_create1(EPOLL_CLOEXEC);
     net.wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     net.spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -2298,6 +2343,7 @@ int main(int argc, char **argv) {
     pthread_create(&loader, NULL, load_main, NULL);
     for (int i = 0; i < c->n_workers; i++) pthread_create(&worker[i], NULL, worker_main, NULL);
     event_loop(listener, metrics);
+    /* The end, in the order of who uses whom: connections and their calls, then workers and engine, then what they worked on. */
     for (conn *k = net.list, *next; k; k = next) {
         next = k->next;
         conn_close(k);
