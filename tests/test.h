@@ -43,6 +43,13 @@ static inline void test_skip(const char *why) {
     test_skipped++;
 }
 
+/* Under ThreadSanitizer what only takes long, and shows nothing new of threads, is left out or shortened. */
+#ifdef __SANITIZE_THREAD__
+enum { TEST_BRIEF = 1 };
+#else
+enum { TEST_BRIEF = 0 };
+#endif
+
 #define CHECK(condition) test_check(!!(condition), #condition, __FILE__, __LINE__)
 #define SKIP(why) test_skip(why)
 

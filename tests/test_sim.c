@@ -366,13 +366,13 @@ static void sim_campaign(long steps, uint64_t seed) {
 }
 
 #ifdef TEST_ALL
-static void test_group_sim(void) { sim_campaign(100000, 1); }
+static void test_group_sim(void) { sim_campaign(TEST_BRIEF ? 5000 : 100000, 1); }
 #else
 int main(int argc, char **argv) {
     uint64_t seed = argc > 2 ? strtoull(argv[argc - 1], NULL, 10) : 0;
     if (argc > 2 && !strcmp(argv[1], "replay")) CHECK(sim_episode(seed, 400, 1));
     else if (argc > 2 && !strcmp(argv[1], "steps")) sim_campaign(strtol(argv[2], NULL, 10), argc > 3 ? seed : 1);
-    else sim_campaign(100000, 1);
+    else sim_campaign(TEST_BRIEF ? 5000 : 100000, 1);
     return test_done();
 }
 #endif
