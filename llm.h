@@ -39,20 +39,20 @@
  *   >>regex         regular expressions over code points          >>tokenizer     text to ids and back
  *   >>template      the Jinja interpreter                         >>chat          reasoning apart from the answer
  *   >>formats       GGUF, safetensors, model folders              >>dtypes        element types and what their bytes mean
- *   >>kernels-ref   packed weights and plain C kernels            >>kernels-simd  the same, vectorised
- *   >>kernels-avx2  8 rows at a time                              >>kernels-avx512 16 rows at a time
- *   >>linear        matrix products shared among threads          >>kernels-ops   inner loops of all other operations
- *   >>attention     KV pages and attention over them              >>backend       the CPU's table of operations
- *   >>model         families as data, one forward pass            >>sampler       which token comes next
- *   >>earlystop     ends answers that only repeat                 >>grammar       answers that must have a form
- *   >>kv            who owns which page                           >>scheduler     who computes what in the next step
- *   >>engine        requests, steps, results                      >>easy          ten lines to a working program
- *   >>options       options by name, for programs                 >>openai        OpenAI's requests and answers
+ *   >>kernels-ref   packed weights and rounded activations        >>kernels-simd  all kernels once, over sixteen lanes
+ *   >>kernels-avx2  products 8 rows at a time                     >>kernels-avx512 products 16 rows at a time
+ *   >>linear        weights, and products shared among threads    >>attention     KV pages and attention over them
+ *   >>backend       the CPU's table of operations                 >>model         families as data, one forward pass
+ *   >>sampler       which token comes next                        >>earlystop     ends answers that only repeat
+ *   >>grammar       answers that must have a form                 >>kv            who owns which page
+ *   >>scheduler     who computes what in the next step            >>engine        requests, steps, results
+ *   >>easy          ten lines to a working program                >>options       options by name, for programs
+ *   >>openai        OpenAI's requests and answers
  *
  * HOW A TOKEN IS MADE (the reading path for students)
  *   1. llm_model_open maps the files (>>formats) and reads the shape of the network into a struct llm__arch (>>model).
  *   2. llm_engine_open opens a backend: the table of operations of >>backend. Weights are packed into rows of 16 that suit the
- *      instruction set (>>dtypes, >>kernels-ref and its twins), KV memory is cut into pages (>>kv).
+ *      instruction set (>>dtypes, >>kernels-ref, >>linear), KV memory is cut into pages (>>kv).
  *   3. llm_request_submit turns text into ids (>>tokenizer) and queues them.
  *   4. llm_engine_step asks the scheduler which tokens to compute now: every running sequence contributes one, waiting prompts fill
  *      the rest of the budget in chunks. That ragged batch is an llm_step (>>scheduler).
@@ -1251,7 +1251,7 @@ LLM_API void llm_openai_metrics(llm_text *out, const llm_request *request);
  * top of this file) when it is the first thing its file includes; when a system header came first without them, the build stops with one
  * sentence instead of fifty errors.
  *
- * LLM__X86 and LLM__NEON say which intrinsics the compiler has; which of them this machine can run is asked at run time (>>kernels-simd).
+ * LLM__X86 and LLM__NEON say which intrinsics the compiler has; which of them this machine can run is asked at run time (>>kernels-ref).
  * With LLM_NO_SIMD defined only plain C is left, which sanitizers and fuzzers compile much faster. */
 
 #include <dlfcn.h>
@@ -12106,15 +12106,19 @@ LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_tex
 
 /* ============================================================================
  * >>dtypes   What the bytes of stored tensors mean.
- * ============================================================================ */
-/* ---- section: dtypes, linear kernels (begin) ---- */
-
-/* Types
+ * ============================================================================
+ * A stored row is a sequence of blocks of 1, 32 or 256 elements. A block of one element is a number; the small floats among them (f16,
+ * bf16, the two fp8) widen exactly to f32. A block of 32 or 256 is quantised: small unsigned integers u share a scale, and perhaps a
+ * minimum, by groups of 16 or 32, so that
  *
- * A stored row is a sequence of blocks of 1, 32 or 256 elements. Small floats widen exactly to f32. A quantised block holds small integers q
- * with one scale for 16 or 32 of them, and perhaps a minimum: w = scale * q + min. The formats differ in where the bits stand and in
- * how scales are stored, so one function a format takes 32 columns apart into this common form (llm__sub); reading a row and packing a
- * matrix for the kernels both start from it, so there is one place where a format's bits are known. */
+ *     w = scale * (u - zero) + minimum          or          w = scale * table[u]
+ *
+ * Formats of 32 ("Q4_0") have f16 scales. Those of 256 ("Q4_K", super-blocks) have small integer scales for their groups and one f16 for
+ * all: half a bit a weight is all that scales cost. The formats differ in where bits stand and how scales are packed, nothing else. So a
+ * format is a row of the table llm__formats, and one function, llm__sub_get, takes any 32 columns of any format apart into one common
+ * form. Everything that reads weights starts from it: rows for the embedding, packing for the kernels, the tests.
+ * The formats are ggml's (ggml-common.h); MXFP4 is that of the Open Compute Project (Microscaling Formats 1.0, 2023). */
+/* ---- section: dtypes, linear kernels (begin) ---- */
 
 static float llm__bits_f32(uint32_t u) {
     float f;
@@ -12128,6 +12132,10 @@ static uint32_t llm__f32_bits(float f) {
     return u;
 }
 
+/* ---- Small floats ---- */
+
+/* f16: sign, 5 bits of exponent (bias 15), 10 of mantissa. Moved into f32's fields the exponent is 112 too small; a subnormal (exponent 0)
+ * is its mantissa times 2^-24. */
 static float llm__f16_to_f32(uint16_t h) {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = (h >> 10) & 31, m = h & 1023;
     if (e == 31) return llm__bits_f32(sign | 0x7F800000 | m << 13);
@@ -12135,12 +12143,12 @@ static float llm__f16_to_f32(uint16_t h) {
     return llm__bits_f32(sign | llm__f32_bits((float)m * (1.0f / 16777216)));
 }
 
-LLM__UNUSED static float llm__bf16_to_f32(uint16_t h) { return llm__bits_f32((uint32_t)h << 16); }
-
-LLM__UNUSED static float llm__e5m2_to_f32(uint8_t b) { return llm__f16_to_f32((uint16_t)(b << 8)); }
+/* bf16 is the upper half of an f32; fp8 e5m2 the upper half of an f16. */
+static float llm__bf16_to_f32(uint16_t h) { return llm__bits_f32((uint32_t)h << 16); }
+static float llm__e5m2_to_f32(uint8_t b) { return llm__f16_to_f32((uint16_t)(b << 8)); }
 
 /* fp8 e4m3fn: no infinities, one NaN of each sign. */
-LLM__UNUSED static float llm__e4m3_to_f32(uint8_t b) {
+static float llm__e4m3_to_f32(uint8_t b) {
     uint32_t sign = (uint32_t)(b & 0x80) << 24, e = (b >> 3) & 15, m = b & 7;
     if ((b & 0x7F) == 0x7F) return llm__bits_f32(sign | 0x7FC00000);
     if (e) return llm__bits_f32(sign | (e + 120) << 23 | m << 20);
@@ -12154,7 +12162,7 @@ static uint32_t llm__f32_narrow(float f, int e_bits, int m_bits, uint32_t top, u
     if (a == 0x7F800000) return sign | top;
     int e = (int)(a >> 23) - 128 + (1 << (e_bits - 1)), shift = 23 - m_bits;
     uint32_t m = (a & 0x7FFFFF) | 0x800000;
-    if (e <= 0) {
+    if (e <= 0) { /* subnormal: the mantissa moves down instead of the exponent */
         shift += 1 - e;
         e = 1;
     }
@@ -12165,160 +12173,28 @@ static uint32_t llm__f32_narrow(float f, int e_bits, int m_bits, uint32_t top, u
     return sign | LLM__MIN(r, top);
 }
 
-LLM__UNUSED static uint16_t llm__f32_to_f16(float f) { return (uint16_t)llm__f32_narrow(f, 5, 10, 0x7C00, 0x7E00); }
-LLM__UNUSED static uint8_t llm__f32_to_e4m3(float f) { return (uint8_t)llm__f32_narrow(f, 4, 3, 0x7E, 0x7F); } /* saturates */
-LLM__UNUSED static uint8_t llm__f32_to_e5m2(float f) { return (uint8_t)llm__f32_narrow(f, 5, 2, 0x7B, 0x7E); } /* saturates */
+static uint16_t llm__f32_to_f16(float f) { return (uint16_t)llm__f32_narrow(f, 5, 10, 0x7C00, 0x7E00); }
+static uint8_t llm__f32_to_e4m3(float f) { return (uint8_t)llm__f32_narrow(f, 4, 3, 0x7E, 0x7F); } /* saturates */
+static uint8_t llm__f32_to_e5m2(float f) { return (uint8_t)llm__f32_narrow(f, 5, 2, 0x7B, 0x7E); } /* saturates */
 
-LLM__UNUSED static uint16_t llm__f32_to_bf16(float f) {
+static uint16_t llm__f32_to_bf16(float f) {
     uint32_t u = llm__f32_bits(f);
     if ((u & 0x7FFFFFFF) > 0x7F800000) return (uint16_t)(u >> 16 | 0x40);
     return (uint16_t)((u + 0x7FFF + (u >> 16 & 1)) >> 16);
 }
 
-LLM__UNUSED static const char *llm__type_name(int32_t type) {
+/* ---- Types by number ---- */
+
+static const char *llm__type_name(int32_t type) {
     const llm__type_desc *t = llm__type_info(type);
     return t ? t->name : type == LLM_TYPE_RANDOM ? "random" : "unknown";
 }
 
-LLM__UNUSED static int llm__type_block(int32_t type) { return llm__type_info(type) ? llm__type_info(type)->block : 1; }
-LLM__UNUSED static int llm__type_block_bytes(int32_t type) { return llm__type_info(type) ? llm__type_info(type)->bytes : 0; }
+static int llm__type_block(int32_t type) { return llm__type_info(type) ? llm__type_info(type)->block : 1; }
+static int llm__type_block_bytes(int32_t type) { return llm__type_info(type) ? llm__type_info(type)->bytes : 0; }
 
 /* Bytes of n elements of a stored row; n is a multiple of the block. */
 static int64_t llm__row_bytes(int32_t type, int64_t n) { return n / llm__type_block(type) * llm__type_block_bytes(type); }
-
-/* 32 columns of one stored row: w[i] = d * sc[i / 16] * q[i] + m * mc[i / 16]. The products d * sc and m * mc are exact in f32. */
-typedef struct llm__sub {
-    int8_t q[32];
-    float d, m;
-    int8_t sc[2];
-    uint8_t mc[2];
-} llm__sub;
-
-static float llm__load_f16(const uint8_t *p) { return llm__f16_to_f32((uint16_t)(p[0] | p[1] << 8)); }
-
-/* 16 bytes of nibbles: the low ones are elements 0..15, the high ones 16..31. */
-static void llm__nibbles(const uint8_t *p, int minus, int8_t *q) {
-    for (int i = 0; i < 16; i++) {
-        q[i] = (int8_t)((p[i] & 15) - minus);
-        q[i + 16] = (int8_t)((p[i] >> 4) - minus);
-    }
-}
-
-static const int8_t *llm__nibble_values(int32_t type) { /* what the 16 nibbles of a table format stand for */
-    static const int8_t iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-    static const int8_t e2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}; /* doubled */
-    return type == LLM_TYPE_MXFP4 ? e2m1 : iq4;
-}
-
-static void llm__sub_table(int32_t type, const uint8_t *nibbles, llm__sub *o) {
-    const int8_t *table = llm__nibble_values(type);
-    llm__nibbles(nibbles, 0, o->q);
-    for (int i = 0; i < 32; i++) o->q[i] = table[o->q[i]];
-}
-
-static void llm__sub_q4(const uint8_t *p, int has_min, llm__sub *o) { /* Q4_0, Q4_1: d, (m,) 16 bytes */
-    llm__nibbles(p + (has_min ? 4 : 2), has_min ? 0 : 8, o->q);
-    o->d = llm__load_f16(p);
-    if (has_min) o->m = llm__load_f16(p + 2);
-}
-
-static void llm__sub_q5(const uint8_t *p, int has_min, llm__sub *o) { /* Q5_0, Q5_1: d, (m,) 32 fifth bits, 16 bytes */
-    const uint8_t *high = p + (has_min ? 4 : 2);
-    uint32_t bits = (uint32_t)high[0] | (uint32_t)high[1] << 8 | (uint32_t)high[2] << 16 | (uint32_t)high[3] << 24;
-    llm__nibbles(high + 4, has_min ? 0 : 16, o->q);
-    for (int i = 0; i < 32; i++) o->q[i] = (int8_t)(o->q[i] + (int)((bits >> i & 1) << 4));
-    o->d = llm__load_f16(p);
-    if (has_min) o->m = llm__load_f16(p + 2);
-}
-
-static void llm__sub_q8_0(const uint8_t *p, llm__sub *o) {
-    o->d = llm__load_f16(p);
-    memcpy(o->q, p + 2, 32);
-}
-
-static void llm__sub_mxfp4(const uint8_t *p, llm__sub *o) { /* an exponent, 16 bytes; the table is doubled, so 2^(e - 128) */
-    llm__sub_table(LLM_TYPE_MXFP4, p + 1, o);
-    o->d = p[0] < 2 ? llm__bits_f32(0x00200000u << p[0]) : llm__bits_f32((uint32_t)(p[0] - 1) << 23);
-}
-
-static void llm__sub_q2_k(const uint8_t *p, int j, llm__sub *o) { /* 16 x (scale, min) nibbles, 64 bytes of 2 bits, d, dmin */
-    const uint8_t *two = p + 16 + j / 4 * 32;
-    for (int i = 0; i < 32; i++) o->q[i] = (int8_t)(two[i] >> (j % 4 * 2) & 3);
-    for (int i = 0; i < 2; i++) {
-        o->sc[i] = (int8_t)(p[2 * j + i] & 15);
-        o->mc[i] = p[2 * j + i] >> 4;
-    }
-    o->d = llm__load_f16(p + 80);
-    o->m = -llm__load_f16(p + 82);
-}
-
-static void llm__sub_q3_k(const uint8_t *p, int j, llm__sub *o) { /* 32 bytes of third bits, 64 of 2 bits, 12 of 6-bit scales, d */
-    const uint8_t *two = p + 32 + j / 4 * 32, *six = p + 96;
-    for (int i = 0; i < 32; i++) o->q[i] = (int8_t)((two[i] >> (j % 4 * 2) & 3) - (p[i] >> j & 1 ? 0 : 4));
-    for (int i = 0; i < 2; i++) {
-        int k = 2 * j + i, low = k < 8 ? six[k] & 15 : six[k - 8] >> 4, high = six[8 + k % 4] >> (k / 4 * 2) & 3;
-        o->sc[i] = (int8_t)((low | high << 4) - 32);
-    }
-    o->d = llm__load_f16(p + 108);
-}
-
-static void llm__sub_q45_k(const uint8_t *p, int j, int five, llm__sub *o) { /* d, dmin, 12 bytes of 6-bit scales and mins, (32 of fifth bits,) 128 */
-    const uint8_t *six = p + 4, *high = p + 16, *four = p + (five ? 48 : 16) + j / 2 * 32;
-    for (int i = 0; i < 32; i++) {
-        int q = j & 1 ? four[i] >> 4 : four[i] & 15;
-        o->q[i] = (int8_t)(five ? q | (high[i] >> j & 1) << 4 : q);
-    }
-    int sc = j < 4 ? six[j] & 63 : (six[j + 4] & 15) | six[j - 4] >> 6 << 4;
-    int mc = j < 4 ? six[j + 4] & 63 : six[j + 4] >> 4 | six[j] >> 6 << 4;
-    o->sc[0] = o->sc[1] = (int8_t)sc;
-    o->mc[0] = o->mc[1] = (uint8_t)mc;
-    o->d = llm__load_f16(p);
-    o->m = -llm__load_f16(p + 2);
-}
-
-static void llm__sub_q6_k(const uint8_t *p, int j, llm__sub *o) { /* 128 bytes of nibbles, 64 of 2 bits, 16 int8 scales, d */
-    const uint8_t *low = p + j / 4 * 64 + j % 2 * 32, *high = p + 128 + j / 4 * 32;
-    for (int i = 0; i < 32; i++) {
-        int q = j % 4 < 2 ? low[i] & 15 : low[i] >> 4;
-        o->q[i] = (int8_t)((q | (high[i] >> (j % 4 * 2) & 3) << 4) - 32);
-    }
-    memcpy(o->sc, p + 192 + 2 * j, 2);
-    o->d = llm__load_f16(p + 208);
-}
-
-static void llm__sub_iq4_xs(const uint8_t *p, int j, llm__sub *o) { /* d, 16 bits of scale tops, 4 bytes of scale nibbles, 128 */
-    int low = p[4 + j / 2] >> (j % 2 * 4) & 15, high = (p[2] | p[3] << 8) >> (2 * j) & 3;
-    llm__sub_table(LLM_TYPE_IQ4_XS, p + 8 + 16 * j, o);
-    o->sc[0] = o->sc[1] = (int8_t)((low | high << 4) - 32);
-    o->d = llm__load_f16(p);
-}
-
-/* Columns [32 sub, 32 sub + 32) of a stored row of a quantised type. 0: not such a type. */
-static int llm__sub_get(const llm__type_desc *t, const uint8_t *row, int64_t sub, llm__sub *o) {
-    if (t->block < 32) return 0;
-    const uint8_t *p = row + sub / (t->block / 32) * t->bytes;
-    int j = (int)(sub % (t->block / 32));
-    o->m = 0;
-    o->sc[0] = o->sc[1] = 1;
-    o->mc[0] = o->mc[1] = 1;
-    switch (t->type) {
-    case LLM_TYPE_Q4_0: llm__sub_q4(p, 0, o); break;
-    case LLM_TYPE_Q4_1: llm__sub_q4(p, 1, o); break;
-    case LLM_TYPE_Q5_0: llm__sub_q5(p, 0, o); break;
-    case LLM_TYPE_Q5_1: llm__sub_q5(p, 1, o); break;
-    case LLM_TYPE_Q8_0: llm__sub_q8_0(p, o); break;
-    case LLM_TYPE_Q2_K: llm__sub_q2_k(p, j, o); break;
-    case LLM_TYPE_Q3_K: llm__sub_q3_k(p, j, o); break;
-    case LLM_TYPE_Q4_K: llm__sub_q45_k(p, j, 0, o); break;
-    case LLM_TYPE_Q5_K: llm__sub_q45_k(p, j, 1, o); break;
-    case LLM_TYPE_Q6_K: llm__sub_q6_k(p, j, o); break;
-    case LLM_TYPE_IQ4_NL: llm__sub_table(t->type, p + 2, o), o->d = llm__load_f16(p); break;
-    case LLM_TYPE_IQ4_XS: llm__sub_iq4_xs(p, j, o); break;
-    case LLM_TYPE_MXFP4: llm__sub_mxfp4(p, o); break;
-    default: return 0;
-    }
-    return 1;
-}
 
 /* Element i of a stored row of a type whose block is one element. */
 static float llm__element(int32_t type, const uint8_t *p, int64_t i) {
@@ -12355,49 +12231,213 @@ static float llm__element(int32_t type, const uint8_t *p, int64_t i) {
     }
 }
 
+/* ---- Quantised blocks ---- */
+
+/* How a packed weight keeps them: see >>kernels-ref. */
+typedef enum llm__kind {
+    LLM__KIND_F32 = 0, LLM__KIND_F16, LLM__KIND_BF16,           /* floats */
+    LLM__KIND_Q4Z, LLM__KIND_Q4M, LLM__KIND_Q5Z, LLM__KIND_Q5M, /* 4 and 5 bits with a zero point or a minimum */
+    LLM__KIND_Q8, LLM__KIND_IQ4, LLM__KIND_MXFP4,               /* signed bytes; nibbles that index a table of them */
+    LLM__KIND_Q4K, LLM__KIND_Q5K, LLM__KIND_Q6K,                /* with scales by super-block */
+    LLM__KIND_G16, LLM__KIND_G16M, LLM__KIND_COUNT              /* bytes with f32 scales by 16 columns, for what has no layout of its own */
+} llm__kind;
+
+/* In which order the bits of a plane stand. A sub is 32 columns, number j of its block.
+ *   HALVES    16 bytes a sub: low nibbles are columns 0..15, high ones 16..31
+ *   STRIPES   32 bytes for 8 / bits subs: the first has the lowest bits of each byte
+ *   QUARTERS  Q6_K's nibbles: as STRIPES, but 64 bytes for four subs, whose first two have the low nibbles
+ *   WORD      one bit a column, in order */
+typedef enum llm__order { LLM__PLANE_NONE = 0, LLM__HALVES, LLM__STRIPES, LLM__QUARTERS, LLM__WORD } llm__order;
+
+/* How scales (and minimums) of subs are stored: 1; a power of two; small integers, packed in one way or another. */
+typedef enum llm__packing { LLM__SC_ONE = 0, LLM__SC_E8, LLM__SC_Q2K, LLM__SC_Q3K, LLM__SC_Q45K, LLM__SC_Q6K, LLM__SC_XS } llm__packing;
+
+/* One quantised format. u = low | high << bits of low. All positions are bytes of the block. */
+typedef struct llm__format {
+    int32_t type;
+    llm__kind kind, rest;          /* packed as; when columns are cut inside a super-block */
+    int zero;
+    llm__order order;              /* low plane */
+    int bits, at;
+    llm__order high_order;         /* high plane */
+    int high_bits, high_at;
+    llm__packing scales;
+    int scales_at, d_at, m_at;     /* f16 scale and minimum; m_at -1: none */
+} llm__format;
+
+static const llm__format llm__formats[] = {
+    {LLM_TYPE_Q4_0, LLM__KIND_Q4Z, LLM__KIND_Q4Z, 8, LLM__HALVES, 4, 2, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, -1},
+    {LLM_TYPE_Q4_1, LLM__KIND_Q4M, LLM__KIND_Q4M, 0, LLM__HALVES, 4, 4, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, 2},
+    {LLM_TYPE_Q5_0, LLM__KIND_Q5Z, LLM__KIND_Q5Z, 16, LLM__HALVES, 4, 6, LLM__WORD, 1, 2, LLM__SC_ONE, 0, 0, -1},
+    {LLM_TYPE_Q5_1, LLM__KIND_Q5M, LLM__KIND_Q5M, 0, LLM__HALVES, 4, 8, LLM__WORD, 1, 4, LLM__SC_ONE, 0, 0, 2},
+    {LLM_TYPE_Q8_0, LLM__KIND_Q8, LLM__KIND_Q8, 0, LLM__STRIPES, 8, 2, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, -1},
+    {LLM_TYPE_IQ4_NL, LLM__KIND_IQ4, LLM__KIND_IQ4, 0, LLM__HALVES, 4, 2, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, -1},
+    {LLM_TYPE_MXFP4, LLM__KIND_MXFP4, LLM__KIND_MXFP4, 0, LLM__HALVES, 4, 1, LLM__PLANE_NONE, 0, 0, LLM__SC_E8, 0, 0, -1},
+    {LLM_TYPE_Q2_K, LLM__KIND_G16M, LLM__KIND_G16M, 0, LLM__STRIPES, 2, 16, LLM__PLANE_NONE, 0, 0, LLM__SC_Q2K, 0, 80, 82},
+    {LLM_TYPE_Q3_K, LLM__KIND_G16, LLM__KIND_G16, 4, LLM__STRIPES, 2, 32, LLM__STRIPES, 1, 0, LLM__SC_Q3K, 96, 108, -1},
+    {LLM_TYPE_Q4_K, LLM__KIND_Q4K, LLM__KIND_G16M, 0, LLM__STRIPES, 4, 16, LLM__PLANE_NONE, 0, 0, LLM__SC_Q45K, 4, 0, 2},
+    {LLM_TYPE_Q5_K, LLM__KIND_Q5K, LLM__KIND_G16M, 0, LLM__STRIPES, 4, 48, LLM__STRIPES, 1, 16, LLM__SC_Q45K, 4, 0, 2},
+    {LLM_TYPE_Q6_K, LLM__KIND_Q6K, LLM__KIND_G16, 32, LLM__QUARTERS, 4, 0, LLM__STRIPES, 2, 128, LLM__SC_Q6K, 192, 208, -1},
+    {LLM_TYPE_IQ4_XS, LLM__KIND_IQ4, LLM__KIND_IQ4, 0, LLM__HALVES, 4, 8, LLM__PLANE_NONE, 0, 0, LLM__SC_XS, 2, 0, -1},
+};
+
+/* NULL: not a quantised type that can be read. */
+static const llm__format *llm__format_of(int32_t type) {
+    for (int i = 0; i < LLM__COUNT(llm__formats); i++)
+        if (llm__formats[i].type == type) return &llm__formats[i];
+    return NULL;
+}
+
+/* What the nibbles of a kind stand for, where they are indexes of a table; else NULL. */
+LLM__INLINE const int8_t *llm__kind_table(llm__kind kind) {
+    static const int8_t iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+    static const int8_t e2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}; /* doubled */
+    return kind == LLM__KIND_IQ4 ? iq4 : kind == LLM__KIND_MXFP4 ? e2m1 : NULL;
+}
+
+/* 32 columns of one stored row: w[i] = d * sc[i / 16] * q[i] + m * mc[i / 16]. The products d * sc and m * mc are exact in f32. */
+typedef struct llm__sub {
+    uint8_t u[32]; /* as stored */
+    int8_t q[32];  /* as meant: u - zero, or table[u] */
+    float d, m;
+    int8_t sc[2];
+    uint8_t mc[2];
+} llm__sub;
+
+static float llm__load_f16(const uint8_t *p) { return llm__f16_to_f32((uint16_t)(p[0] | p[1] << 8)); }
+
+/* n bytes of a plane, shifted and masked eight at a time, into the bits from `up` on of u. */
+static void llm__plane_add(const uint8_t *p, int n, int shift, int bits, int up, uint8_t *u) {
+    const uint64_t mask = 0x0101010101010101u * ((1u << bits) - 1);
+    for (int i = 0; i < n; i += 8) {
+        uint64_t x, y;
+        memcpy(&x, p + i, 8);
+        memcpy(&y, u + i, 8);
+        y |= (x >> shift & mask) << up;
+        memcpy(u + i, &y, 8);
+    }
+}
+
+/* The bits of sub j that a plane at p has. */
+static void llm__plane_get(llm__order order, int bits, const uint8_t *p, int j, int up, uint8_t u[32]) {
+    const int per = bits ? 8 / bits : 1;
+    if (order == LLM__STRIPES) llm__plane_add(p + j / per * 32, 32, j % per * bits, bits, up, u);
+    if (order == LLM__QUARTERS) llm__plane_add(p + j / 4 * 64 + j % 2 * 32, 32, j % 4 / 2 * 4, bits, up, u);
+    for (int h = 0; h < 2 && order == LLM__HALVES; h++) llm__plane_add(p + 16 * j, 16, 4 * h, bits, up, u + 16 * h);
+    for (int i = 0; i < 32 && order == LLM__WORD; i++) u[i] = (uint8_t)(u[i] | (p[i / 8] >> i % 8 & 1) << up);
+}
+
+/* The small scales and minimums of sub j: p is where they stand. Where a sub has 6 bits of each, the low ones are packed like nibbles and
+ * the upper two fill the gaps. */
+static void llm__sub_scales(llm__packing packing, const uint8_t *p, int j, llm__sub *o) {
+    for (int i = 0; i < 2; i++) {
+        int k = 2 * j + i; /* group of 16 columns */
+        o->sc[i] = 1;
+        o->mc[i] = 1;
+        switch (packing) {
+        case LLM__SC_ONE:
+        case LLM__SC_E8: break;
+        case LLM__SC_Q2K: /* a byte a group: scale, minimum */
+            o->sc[i] = (int8_t)(p[k] & 15);
+            o->mc[i] = p[k] >> 4;
+            break;
+        case LLM__SC_Q3K: /* 6 bits less 32 a group: 8 bytes of nibbles, 4 bytes of upper bits */
+            o->sc[i] = (int8_t)(((k < 8 ? p[k] & 15 : p[k - 8] >> 4) | (p[8 + k % 4] >> (k / 4 * 2) & 3) << 4) - 32);
+            break;
+        case LLM__SC_Q45K: /* 6 bits a sub: four bytes with scales, four with minimums, four with the rest of both */
+            o->sc[i] = (int8_t)(j < 4 ? p[j] & 63 : (p[j + 4] & 15) | p[j - 4] >> 6 << 4);
+            o->mc[i] = (uint8_t)(j < 4 ? p[j + 4] & 63 : p[j + 4] >> 4 | p[j] >> 6 << 4);
+            break;
+        case LLM__SC_Q6K: o->sc[i] = (int8_t)p[k]; break;
+        case LLM__SC_XS: /* 6 bits less 32 a sub: two bytes of upper bits, four of nibbles */
+            o->sc[i] = (int8_t)(((p[2 + j / 2] >> (j % 2 * 4) & 15) | ((p[0] | p[1] << 8) >> (2 * j) & 3) << 4) - 32);
+            break;
+        }
+    }
+}
+
+/* Columns [32 sub, 32 sub + 32) of a stored row of a quantised type, whose format and sizes are f and t. */
+static void llm__sub_get(const llm__format *f, const llm__type_desc *t, const uint8_t *row, int64_t sub, llm__sub *o) {
+    const int8_t *table = llm__kind_table(f->kind);
+    const uint8_t *p = row + sub / (t->block / 32) * t->bytes;
+    int j = (int)(sub % (t->block / 32));
+    memset(o->u, 0, sizeof o->u);
+    llm__plane_get(f->order, f->bits, p + f->at, j, 0, o->u);
+    llm__plane_get(f->high_order, f->high_bits, p + f->high_at, j, f->bits, o->u);
+    for (int i = 0; i < 32; i++) o->q[i] = table ? table[o->u[i]] : (int8_t)(o->u[i] - f->zero);
+    llm__sub_scales(f->scales, p + f->scales_at, j, o);
+    o->m = f->m_at < 0 ? 0 : llm__load_f16(p + f->m_at);
+    if (t->block == 256) o->m = -o->m; /* super-blocks store what is to be subtracted */
+    if (f->scales != LLM__SC_E8) o->d = llm__load_f16(p + f->d_at);
+    else
+        o->d = p[0] < 2 ? llm__bits_f32(0x00200000u << p[0])
+                        : llm__bits_f32((uint32_t)(p[0] - 1) << 23); /* 2^(p - 128): the table is doubled */
+}
+
 /* 1 if rows of the type can be read. */
 static int llm__type_readable(int32_t type) {
-    static const uint8_t zeros[256] = {0};
     const llm__type_desc *t = llm__type_info(type);
-    llm__sub s;
-    return t && (t->block == 1 || llm__sub_get(t, zeros, 0, &s));
+    return t && (t->block == 1 || llm__format_of(type));
 }
 
 /* Columns [from, from + n) of a stored row as f32: the meaning of every format. */
 static void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t from, int64_t n, float *dst) {
-    if (type == LLM_TYPE_F32) {
-        memcpy(dst, row + 4 * from, (size_t)n * 4);
-        return;
-    }
-    if (type == LLM_TYPE_BF16) {
-        for (int64_t i = 0; i < n; i++) dst[i] = llm__bits_f32((uint32_t)row[2 * (from + i)] << 16 | (uint32_t)row[2 * (from + i) + 1] << 24);
-        return;
-    }
-    if (llm__type_block(type) == 1) {
-        for (int64_t i = 0; i < n; i++) dst[i] = llm__element(type, row, from + i);
-        return;
-    }
+    const llm__format *f = llm__format_of(type);
     const llm__type_desc *t = llm__type_info(type);
     llm__sub s;
-    for (int64_t i = 0; i < n;) {
-        int64_t sub = (from + i) / 32;
-        int at = (int)((from + i) % 32), count = (int)LLM__MIN(n - i, (int64_t)32 - at);
-        llm__sub_get(t, row, sub, &s);
-        for (int k = at; k < at + count; k++) dst[i++] = s.d * (float)s.sc[k / 16] * (float)s.q[k] + s.m * (float)s.mc[k / 16];
-    }
+    if (type == LLM_TYPE_F32) memcpy(dst, row + 4 * from, (size_t)n * 4);
+    else if (type == LLM_TYPE_BF16) /* the common ones of whole models: not through the switch */
+        for (int64_t i = 0; i < n; i++)
+            dst[i] = llm__bits_f32((uint32_t)row[2 * (from + i)] << 16 | (uint32_t)row[2 * (from + i) + 1] << 24);
+    else if (!f)
+        for (int64_t i = 0; i < n; i++) dst[i] = llm__element(type, row, from + i);
+    else
+        for (int64_t i = 0; i < n;) {
+            int at = (int)((from + i) % 32), count = (int)LLM__MIN(n - i, (int64_t)32 - at);
+            llm__sub_get(f, t, row, (from + i) / 32, &s);
+            for (int k = at; k < at + count; k++) dst[i++] = s.d * (float)s.sc[k / 16] * (float)s.q[k] + s.m * (float)s.mc[k / 16];
+        }
 }
 
 /* The first n elements of a stored row as f32. */
-LLM__UNUSED static void llm__dequant_row(int32_t type, const void *src, float *dst, int64_t n) {
+static void llm__dequant_row(int32_t type, const void *src, float *dst, int64_t n) {
     llm__dequant_columns(type, (const uint8_t *)src, 0, n, dst);
 }
 
 /* ============================================================================
- * >>kernels-ref   Matrix products: packed weights, rounded activations, and the kernels in plain C.
+ * >>kernels-ref   What the kernels work on: instruction sets, rounded activations, packed weights.
  * ============================================================================
- * A weight is packed once, at load, into blocks of 16 rows. Every kernel computes 16 outputs for up to 16 tokens from one block: a weight is
- * read and unpacked once for all these tokens, and one layout serves a single token (where reading memory is the limit) and a long
- * prompt (where arithmetic is). It is also the same for every instruction set. */
+ * Nearly all time goes into products y = W x of a weight (rows, cols) with the activations of some tokens. With one token every weight is
+ * used once: the limit is the memory, which gives about 30 GB/s to two cores; 100 MB of weights cannot make more than 300 tokens a second,
+ * whatever the arithmetic. So weights keep the few bits they have in the file, and are read once, front to back. With many tokens the limit
+ * is the arithmetic. There vpdpbusd (VNNI) does 64 multiplications of bytes an instruction, eight times what floats can. So activations are
+ * rounded to bytes too, 32 at a time with a scale. Both ends are met by one layout, made once at load:
+ *
+ *     a packed block is 16 rows x 32 columns; lane r of a vector is row r, and holds 4 columns of it:
+ *
+ *                      lane 0         lane 1                lane 15
+ *       vector 0   w[0][0..3]     w[1][0..3]     ...    w[15][0..3]        (64 bytes)
+ *       vector 1   w[0][4..7]     w[1][4..7]     ...
+ *       ...
+ *       vector 7   w[0][28..31]   ...
+ *
+ * vpdpbusd multiplies such a vector with the same 4 activations in every lane and adds the four products of each lane to a 32-bit sum:
+ * after 8 of them each lane has its row's dot product of 32 columns. No sum ever runs across lanes, and a token needs nothing but its own
+ * 32 bytes. A block that is unpacked once serves all tokens of a tile.
+ *
+ * 8-bit weights take 8 vectors as drawn. 4-bit ones take four: vector j has the columns of vector j in its low nibbles and those of
+ * vector j + 4 (16 columns further) in the high ones. A fifth bit stands in one more vector (byte c, bit i: vector i), fifth and sixth in
+ * two (byte c, bits 2 (i % 4) and up, of the first for i < 4, else of the second). Scales follow, then minimums, 16 of each, as the file
+ * has them: f16, or small integers with an f16 scale for 256 columns in front of every eighth block. So w = scale * (u - zero) + minimum
+ * keeps the file's exact meaning. Formats without a layout of their own become bytes with f32 scales for 16 columns (G16). Floats stay what
+ * they are: 16 rows of a column side by side.
+ *
+ * With x ~ d q (q: signed bytes) a block adds to a row's result
+ *
+ *     sum of w x  =  scale * d * sum of u q  +  (minimum - zero * scale) * d * sum of q
+ *
+ * The second sum does not depend on the row: it is made once, when the activation is rounded (llm__act.s). So a zero point costs nothing:
+ * it is a minimum. That is also how signed weights pass through vpdpbusd, whose first operand is unsigned: they are stored plus 128. */
 
 /* ---- Instruction sets ---- */
 
@@ -12425,7 +12465,8 @@ static int llm__isa_here(llm__isa isa) {
     if (isa == LLM__ISA_SCALAR) return 1;
 #if LLM__X86
     int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    int avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+    int avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                 __builtin_cpu_supports("avx512dq");
 #ifdef LLM__TEST_EMULATE_AVX512
     if (isa == LLM__ISA_AVXVNNI || isa == LLM__ISA_AVX512 || isa == LLM__ISA_AVX512VNNI) return 1;
 #endif
@@ -12439,53 +12480,43 @@ static int llm__isa_here(llm__isa isa) {
     return 0;
 }
 
-LLM__UNUSED static llm__isa llm__isa_best(void) {
-    for (int i = LLM__ISA_COUNT - 1; i > 0; i--)
-        if (llm__isa_here((llm__isa)i)) return (llm__isa)i;
-    return LLM__ISA_SCALAR;
-}
-
+/* The names are listed so that the text needs no memory: every set of instructions that real CPUs have. */
 LLM_API const char *llm_isa_list(void) {
     static const char *const lists[] = {
         "scalar", "scalar avx2", "scalar avx2 avxvnni", "scalar avx2 avx512", "scalar avx2 avxvnni avx512",
         "scalar avx2 avx512 avx512vnni", "scalar avx2 avxvnni avx512 avx512vnni", "scalar neon",
     };
-    for (int i = 0; i < LLM__COUNT(lists); i++) {
-        char all[64] = "scalar";
-        for (int k = 1; k < LLM__ISA_COUNT; k++) {
-            size_t at = strlen(all);
-            if (llm__isa_here((llm__isa)k)) snprintf(all + at, sizeof all - at, " %s", llm__isa_name((llm__isa)k));
-        }
-        if (!strcmp(all, lists[i])) return lists[i];
+    char all[64] = "scalar";
+    for (int k = 1; k < LLM__ISA_COUNT; k++) {
+        size_t at = strlen(all);
+        if (llm__isa_here((llm__isa)k)) snprintf(all + at, sizeof all - at, " %s", llm__isa_name((llm__isa)k));
     }
+    for (int i = 0; i < LLM__COUNT(lists); i++)
+        if (!strcmp(all, lists[i])) return lists[i];
     return lists[0];
 }
 
 /* The instruction set of a name (NULL: the best). LLM_ERR_ARG with the names there are. */
-LLM__UNUSED static llm_result llm__isa_find(const char *name, llm__isa *out) {
-    *out = llm__isa_best();
-    if (!name) return LLM_OK;
-    for (int i = 0; i < LLM__ISA_COUNT; i++) {
-        if (strcmp(name, llm__isa_name((llm__isa)i)) || !llm__isa_here((llm__isa)i)) continue;
+static llm_result llm__isa_find(const char *name, llm__isa *out) {
+    for (int i = LLM__ISA_COUNT - 1; i >= 0; i--) {
         *out = (llm__isa)i;
-        return LLM_OK;
+        if ((!name || !strcmp(name, llm__isa_name(*out))) && llm__isa_here(*out)) return LLM_OK;
     }
     return llm__error(LLM_ERR_ARG, "isa %s: this CPU has %s", name, llm_isa_list());
 }
 
 /* ---- Activations ----
  * A buffer is a matrix of f32. Linear layers over quantised weights read a copy of it rounded to int8: for each 32 columns a scale d,
- * x ~ d * q. The rows are grouped into tiles of up to 16 columns of a product; inside a tile of n, block b of column t stands at index
- * start * n_blocks + b * n + t, so a kernel reads memory in order. In the finer form every row takes two such columns: the second one holds what the
- * first one's rounding lost, and their two products are added. */
+ * x ~ d * q. Its tokens are grouped into tiles of up to 32; inside a tile of n, block b of token t stands at index
+ * start * n_blocks + b * n + t, so a kernel reads memory in order. In the finer form (the output layer's) every token takes two places of a
+ * tile: the second one holds what the first one's rounding lost, and their two products are added. */
 
 typedef enum llm__form { LLM__FORM_F32 = 0, LLM__FORM_I8 = 1, LLM__FORM_I8X2 = 2 } llm__form;
 
 typedef struct llm__act {
-    int8_t *q;   /* (blocks, 32) */
-    float *d;    /* (blocks) */
-    float *s;    /* (blocks) d * sum of q: what a minimum is multiplied with */
-    int16_t *z;  /* (blocks, 4) sums of q: what a zero point is multiplied with. Of each 16 columns, those with c % 4 < 2 and the others */
+    int8_t *q; /* (blocks, 32) */
+    float *d;  /* (blocks) */
+    float *s;  /* (blocks, 2) d * sum of q, of all 32 and of the latter 16: what minimums are multiplied with */
 } llm__act;
 
 struct llm_buffer {
@@ -12496,6 +12527,1221 @@ struct llm_buffer {
     int form;                /* of the copy; whether it is current is the backend's knowledge */
 };
 
+enum {
+    LLM__TILE = 32,
+    LLM__ROWS = 16,
+    LLM__SUPER = 8
+}; /* tokens of a tile; rows of a block; blocks that are unpacked at a time: a super-block */
+
+/* Carves the parts of a rounded copy of `blocks` blocks out of memory; returns the bytes it takes (memory NULL: only that). */
+static size_t llm__act_place(llm__act *a, uint8_t *memory, size_t blocks) {
+    size_t n = (blocks + 15) & ~(size_t)15; /* each part starts on a cache line */
+    if (memory) {
+        a->q = (int8_t *)memory;
+        a->d = (float *)(void *)(memory + n * 32);
+        a->s = a->d + n;
+    }
+    return n * (32 + 12);
+}
+
+/* ---- Packed weights ---- */
+
+/* How scales stand in a block, 16 of them. X2: two, for 16 columns each. SUPER: a byte, times an f16 for 256 columns at the head. */
+typedef enum llm__scale {
+    LLM__SCALE_NONE = 0,
+    LLM__SCALE_F16,
+    LLM__SCALE_F32,
+    LLM__SCALE_F32X2,
+    LLM__SCALE_SUPER,
+    LLM__SCALE_SUPERX2
+} llm__scale;
+
+typedef struct llm__kind_desc {
+    int bits; /* as stored; 8 bits and what tables give are signed, the rest is not */
+    int zero; /* what is subtracted from the stored value */
+    llm__scale scale, min;
+} llm__kind_desc;
+
+LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
+    static const llm__kind_desc table[LLM__KIND_COUNT] = {
+        {32, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},    {16, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},
+        {16, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},    {4, 8, LLM__SCALE_F16, LLM__SCALE_NONE},
+        {4, 0, LLM__SCALE_F16, LLM__SCALE_F16},       {5, 16, LLM__SCALE_F16, LLM__SCALE_NONE},
+        {5, 0, LLM__SCALE_F16, LLM__SCALE_F16},       {8, 0, LLM__SCALE_F16, LLM__SCALE_NONE},
+        {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},
+        {4, 0, LLM__SCALE_SUPER, LLM__SCALE_SUPER},   {5, 0, LLM__SCALE_SUPER, LLM__SCALE_SUPER},
+        {6, 32, LLM__SCALE_SUPERX2, LLM__SCALE_NONE}, {8, 0, LLM__SCALE_F32X2, LLM__SCALE_NONE},
+        {8, 0, LLM__SCALE_F32X2, LLM__SCALE_F32X2},
+    };
+    return table[kind];
+}
+
+LLM__INLINE int llm__kind_is_float(llm__kind kind) { return kind <= LLM__KIND_BF16; }
+
+/* Bytes signed as stored, and two scales in 32 columns. */
+LLM__INLINE int llm__kind_signed(llm__kind kind) { return llm__kind_info(kind).bits == 8 || llm__kind_table(kind); }
+LLM__INLINE int llm__scale_x2(llm__scale s) { return s == LLM__SCALE_F32X2 || s == LLM__SCALE_SUPERX2; }
+LLM__INLINE int llm__kind_x2(llm__kind kind) { return llm__scale_x2(llm__kind_info(kind).scale); }
+
+/* Bytes of the scales of a block, and of those in front of every eighth block. */
+LLM__INLINE int llm__scale_bytes(llm__scale s) {
+    static const uint8_t bytes[] = {0, 32, 64, 128, 16, 32};
+    return bytes[s];
+}
+
+LLM__INLINE int llm__kind_head(llm__kind kind) {
+    return 32 * ((llm__kind_info(kind).scale >= LLM__SCALE_SUPER) + (llm__kind_info(kind).min >= LLM__SCALE_SUPER));
+}
+
+LLM__INLINE int llm__kind_block(llm__kind kind) {
+    return 64 * llm__kind_info(kind).bits + llm__scale_bytes(llm__kind_info(kind).scale) + llm__scale_bytes(llm__kind_info(kind).min);
+}
+
+/* Bytes of 16 packed rows. */
+static int64_t llm__kind_row_bytes(llm__kind kind, int64_t cols) {
+    int64_t blocks = cols / 32, supers = (blocks + LLM__SUPER - 1) / LLM__SUPER;
+    int64_t n = llm__kind_is_float(kind) ? cols * LLM__ROWS * llm__kind_info(kind).bits / 8
+                                         : blocks * llm__kind_block(kind) + supers * llm__kind_head(kind);
+    return (n + 63) & ~(int64_t)63;
+}
+
+/* A block as the products want it: a byte a weight, in the order drawn above, and every scale an f32. */
+typedef struct llm__cooked {
+    uint8_t u[8 * 64];
+    float d[2][LLM__ROWS],
+        m[2][LLM__ROWS]; /* [0]: of all 32 columns; of two scales, [1]: of the latter 16, m[1] as what is added to m[0] there */
+} __attribute__((aligned(64))) llm__cooked;
+
+/* ============================================================================
+ * >>kernels-simd   Every kernel but the products, once for all instruction sets.
+ * ============================================================================
+ * The functions here are plain C. They work on llm__v16, sixteen floats by value, in loops of exactly sixteen turns over local variables:
+ * compilers turn each such loop into one vector operation (gcc from 12 on and clang at -O2), of whatever width the function they are
+ * inlined into may use: an AVX-512 register, two of AVX2, four of SSE or NEON. Three conditions make that reliable, and are kept
+ * throughout: the count is a constant; nothing in the loop can be an alias of anything else (arguments are values, not pointers); no
+ * branches, only choices. At the end of the kernels LLM__INSTANCE compiles all of them for an instruction set, and llm__kernels_of is the
+ * table that the rest of this file calls: whole rows and blocks a call, so that a call through a pointer costs nothing.
+ *
+ * What C cannot say is written with intrinsics, in the two sections that follow: converting f16, looking bytes up in a table, and the
+ * products themselves.
+ *
+ * Each function is used for every row of every batch, and the order of its sums depends on the length alone. That is what makes a row's
+ * bits independent of its neighbours. */
+
+/* Unrolls a loop of constant count whose array then lives in registers. */
+#if defined(__clang__)
+#define LLM__UNROLL _Pragma("clang loop unroll(full)")
+#define LLM__UNROLL_2 _Pragma("clang loop unroll_count(2)")
+#elif defined(__OPTIMIZE__)
+#define LLM__UNROLL _Pragma("GCC unroll 16")
+#define LLM__UNROLL_2 _Pragma("GCC unroll 2")
+#else
+#define LLM__UNROLL
+#define LLM__UNROLL_2
+#endif
+#ifdef __OPTIMIZE__
+#define LLM__FORCE static inline __attribute__((always_inline, unused))
+#else
+#define LLM__FORCE static __attribute__((unused)) /* functions passed as arguments cannot be inlined */
+#endif
+#define LLM__LOG2E 1.44269504f
+#define LLM__EACH(i) for (int i = 0; i < LLM__ROWS; i++)
+
+typedef struct llm__v16 {
+    float v[LLM__ROWS];
+} llm__v16;
+
+typedef union llm__bits16 { /* the same, seen as integers */
+    uint32_t u[LLM__ROWS];
+    int32_t i[LLM__ROWS];
+    llm__v16 f;
+} llm__bits16;
+
+LLM__INLINE llm__v16 llm__all16(float x) {
+    llm__v16 r;
+    LLM__EACH(i) r.v[i] = x;
+    return r;
+}
+
+/* The first n <= 16 elements at p, zeros after them; and back. Rows seldom end inside a vector, so the branch costs nothing. */
+LLM__INLINE llm__v16 llm__take(const float *p, int n) {
+    llm__v16 r;
+    if (n >= LLM__ROWS) {
+        LLM__EACH(i) r.v[i] = p[i];
+        return r;
+    }
+    LLM__EACH(i) r.v[i] = 0;
+    for (int i = 0; i < n; i++) r.v[i] = p[i];
+    return r;
+}
+
+LLM__INLINE void llm__put(float *p, int n, llm__v16 x) {
+    if (n >= LLM__ROWS) LLM__EACH(i) p[i] = x.v[i];
+    else
+        for (int i = 0; i < n; i++) p[i] = x.v[i];
+}
+
+/* Sum and maximum of all lanes, halves folded onto each other. */
+LLM__INLINE float llm__total16(llm__v16 x) {
+    for (int w = 8; w; w /= 2)
+        for (int i = 0; i < w; i++) x.v[i] += x.v[i + w];
+    return x.v[0];
+}
+
+LLM__INLINE float llm__top16(llm__v16 x) {
+    for (int w = 8; w; w /= 2)
+        for (int i = 0; i < w; i++) x.v[i] = x.v[i] > x.v[i + w] ? x.v[i] : x.v[i + w];
+    return x.v[0];
+}
+
+/* 2^x between 2^-126 and 2^126, exactly 1 for 0. With n the integer next to x, 2^x = 2^n * 2^f, |f| <= 1/2: the first is a float with
+ * exponent n, the second a polynomial (least maximum error, 2e-7). Adding 1.5 * 2^23 leaves no bits for a fraction: that rounds to an
+ * integer, which then stands in the low bits. */
+LLM__INLINE llm__v16 llm__exp2_16(llm__v16 x) {
+    llm__bits16 n;
+    llm__v16 p;
+    LLM__EACH(i) x.v[i] = x.v[i] > 126 ? 126.0f : x.v[i];
+    LLM__EACH(i) x.v[i] = x.v[i] < -126 ? -126.0f : x.v[i]; /* NaN stays */
+    LLM__EACH(i) n.f.v[i] = x.v[i] + 12582912.0f;
+    LLM__EACH(i) x.v[i] = x.v[i] - (n.f.v[i] - 12582912.0f);
+    LLM__EACH(i) p.v[i] = 1.5403530e-4f * x.v[i] + 1.3333558e-3f;
+    LLM__EACH(i) p.v[i] = p.v[i] * x.v[i] + 9.6181291e-3f;
+    LLM__EACH(i) p.v[i] = p.v[i] * x.v[i] + 5.5504109e-2f;
+    LLM__EACH(i) p.v[i] = p.v[i] * x.v[i] + 2.4022651e-1f;
+    LLM__EACH(i) p.v[i] = p.v[i] * x.v[i] + 6.9314718e-1f;
+    LLM__EACH(i) p.v[i] = p.v[i] * x.v[i] + 1;
+    LLM__EACH(i) n.u[i] = (n.u[i] - 0x4B400000u + 127) << 23;
+    LLM__EACH(i) p.v[i] *= n.f.v[i];
+    return p;
+}
+
+/* 1 / (1 + e^(-k x)), and cap * tanh(x / cap) = cap * (2 sigmoid(2 x / cap) - 1). */
+LLM__INLINE llm__v16 llm__sigmoid16(llm__v16 x, float k) {
+    LLM__EACH(i) x.v[i] *= -LLM__LOG2E * k;
+    x = llm__exp2_16(x);
+    LLM__EACH(i) x.v[i] = 1 / (1 + x.v[i]);
+    return x;
+}
+
+LLM__INLINE llm__v16 llm__softcap16(llm__v16 x, float cap) {
+    x = llm__sigmoid16(x, 2 / cap);
+    LLM__EACH(i) x.v[i] = cap * (2 * x.v[i] - 1);
+    return x;
+}
+
+/* ---- Rows ---- */
+
+/* Each walks a row in whole vectors, n constant there; what is left over goes the same way once more. */
+#define LLM__VECTORS(k, n, step) \
+    do { \
+        int k = 0; \
+        for (; k + LLM__ROWS <= (n); k += LLM__ROWS) step(LLM__ROWS); \
+        if (k < (n)) step((n) - k); \
+    } while (0)
+
+LLM__INLINE llm__v16 llm__add16(llm__v16 s, const float *x, float scale, int n) {
+    const llm__v16 a = llm__take(x, n);
+    LLM__EACH(i) s.v[i] += scale * a.v[i];
+    return s;
+}
+
+LLM__INLINE float llm__body_sum(const float *x, int n) {
+    llm__v16 s = llm__all16(0);
+#define LLM__STEP(m) s = llm__add16(s, x + k, 1, m)
+    LLM__VECTORS(k, n, LLM__STEP);
+#undef LLM__STEP
+    return llm__total16(s);
+}
+
+LLM__INLINE llm__v16 llm__dot16(llm__v16 s, const float *x, const float *y, int n) {
+    const llm__v16 a = llm__take(x, n), b = llm__take(y, n);
+    LLM__EACH(i) s.v[i] += a.v[i] * b.v[i];
+    return s;
+}
+
+/* Two chains hide the latency of the additions. */
+LLM__INLINE float llm__body_dot(const float *x, const float *y, int n) {
+    llm__v16 s = llm__all16(0), t = s;
+    int k = 0;
+    for (; k + 2 * LLM__ROWS <= n; k += 2 * LLM__ROWS) {
+        s = llm__dot16(s, x + k, y + k, LLM__ROWS);
+        t = llm__dot16(t, x + k + LLM__ROWS, y + k + LLM__ROWS, LLM__ROWS);
+    }
+    for (; k < n; k += LLM__ROWS) s = llm__dot16(s, x + k, y + k, n - k);
+    LLM__EACH(i) s.v[i] += t.v[i];
+    return llm__total16(s);
+}
+
+/* x += scale * y: residual additions, sums over ranks. */
+LLM__INLINE void llm__body_add(float *x, const float *y, float scale, int n) {
+#define LLM__STEP(m) llm__put(x + k, m, llm__add16(llm__take(x + k, m), y + k, scale, m))
+    LLM__VECTORS(k, n, LLM__STEP);
+#undef LLM__STEP
+}
+
+/* The end of a norm, (x - shift) * scale * w + b: shift is the mean (0 for RMS), scale one over the deviation. dst may be src; w and b may
+ * be NULL. */
+LLM__INLINE void llm__affine16(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n) {
+    llm__v16 x = llm__take(src, n), y;
+    LLM__EACH(i) x.v[i] = (x.v[i] - shift) * scale;
+    if (w) {
+        y = llm__take(w, n);
+        LLM__EACH(i) x.v[i] *= y.v[i];
+    }
+    if (b) x = llm__add16(x, b, 1, n);
+    llm__put(dst, n, x);
+}
+
+LLM__INLINE void llm__body_affine(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n) {
+#define LLM__STEP(m) llm__affine16(dst + k, src + k, shift, scale, w ? w + k : NULL, b ? b + k : NULL, m)
+    LLM__VECTORS(k, n, LLM__STEP);
+#undef LLM__STEP
+}
+
+/* RoPE of one head (Su et al. 2021): each pair (u, v) turns by its angle. Pairs are neighbours (interleaved) or half a head apart; rope
+ * holds `half` cosines, then `half` sines. */
+LLM__INLINE void llm__body_rotate(float *x, const float *rope, int half, int interleaved) {
+    for (int k = 0; k < half; k += LLM__ROWS) {
+        const int n = half - k < LLM__ROWS ? half - k : LLM__ROWS;
+        llm__v16 c = llm__take(rope + k, n), s = llm__take(rope + half + k, n), u, v, a, b;
+        if (!interleaved) {
+            u = llm__take(x + k, n);
+            v = llm__take(x + half + k, n);
+        } else {
+            float pairs[2 * LLM__ROWS] = {0};
+            memcpy(pairs, x + 2 * k, 2 * sizeof(float) * (size_t)n);
+            LLM__EACH(i) u.v[i] = pairs[2 * i];
+            LLM__EACH(i) v.v[i] = pairs[2 * i + 1];
+        }
+        LLM__EACH(i) a.v[i] = u.v[i] * c.v[i] - v.v[i] * s.v[i];
+        LLM__EACH(i) b.v[i] = v.v[i] * c.v[i] + u.v[i] * s.v[i];
+        if (!interleaved) {
+            llm__put(x + k, n, a);
+            llm__put(x + half + k, n, b);
+        }
+        for (int i = 0; i < n && interleaved; i++) x[2 * (k + i)] = a.v[i], x[2 * (k + i) + 1] = b.v[i];
+    }
+}
+
+/* ---- Conversions ---- */
+
+typedef llm__v16 (*llm__half_fn)(const uint16_t *p);              /* 16 f16 to f32 */
+typedef llm__v16 (*llm__bytes_fn)(const uint8_t *p, int is_unsigned); /* 16 bytes */
+typedef void (*llm__narrow_fn)(uint16_t *p, llm__v16 x);          /* and back */
+typedef void (*llm__look_up_fn)(const int8_t table[16], uint8_t *u); /* a block's bytes by what the table has for them */
+
+LLM__FORCE llm__v16 llm__scalar_half(const uint16_t *p) {
+    llm__v16 r;
+    LLM__EACH(i) r.v[i] = llm__f16_to_f32(p[i]);
+    return r;
+}
+
+LLM__FORCE llm__v16 llm__scalar_bytes(const uint8_t *p, int is_unsigned) {
+    llm__v16 r;
+    LLM__EACH(i) r.v[i] = (float)(is_unsigned ? p[i] : (int8_t)p[i]);
+    return r;
+}
+
+LLM__FORCE void llm__scalar_narrow(uint16_t *p, llm__v16 x) { LLM__EACH(i) p[i] = llm__f32_to_f16(x.v[i]); }
+
+LLM__FORCE void llm__scalar_look_up(const int8_t table[16], uint8_t *u) {
+    for (int i = 0; i < 512; i++) u[i] = (uint8_t)table[u[i]];
+}
+
+/* Values too large for f16 become its largest. */
+LLM__INLINE void llm__body_to_half(uint16_t *dst, const float *src, int n, const llm__narrow_fn narrow) {
+    uint16_t half[LLM__ROWS];
+    for (int k = 0; k < n; k += LLM__ROWS) {
+        llm__v16 x = llm__take(src + k, n - k);
+        LLM__EACH(i) x.v[i] = x.v[i] > 65504 ? 65504.0f : x.v[i];
+        LLM__EACH(i) x.v[i] = x.v[i] < -65504 ? -65504.0f : x.v[i];
+        if (n - k >= LLM__ROWS) {
+            narrow(dst + k, x);
+            continue;
+        }
+        narrow(half, x);
+        memcpy(dst + k, half, sizeof *half * (size_t)(n - k));
+    }
+}
+
+/* Bytes of a stored element of the KV cache (int4: of two). */
+LLM__INLINE int llm__kv_size(llm_kv_type type) { return type == LLM_KV_F32 ? 4 : type == LLM_KV_F16 || type == LLM_KV_BF16 ? 2 : 1; }
+
+/* n stored elements of the KV cache to f32, before the scale and offset of their token. int4: the high nibbles go to `high`. */
+LLM__INLINE void llm__body_expand(llm_kv_type type, const uint8_t *src, int n, float *low, float *high, const llm__half_fn half,
+                                  const llm__bytes_fn bytes) {
+    const int size = llm__kv_size(type);
+    for (int k = 0; k < n; k += LLM__ROWS) {
+        uint8_t part[4 * LLM__ROWS] = {0}, nibble[LLM__ROWS];
+        const uint8_t *p = src + k * size;
+        const uint16_t *h;
+        uint16_t wide[LLM__ROWS];
+        llm__bits16 x;
+        if (n - k < LLM__ROWS) {
+            memcpy(part, p, (size_t)((n - k) * size));
+            p = part;
+        }
+        h = (const uint16_t *)(const void *)p;
+        switch (type) {
+        case LLM_KV_F16: x.f = half(h); break;
+        case LLM_KV_BF16: LLM__EACH(i) x.u[i] = (uint32_t)h[i] << 16; break;
+        case LLM_KV_FP8_E5M2:
+            LLM__EACH(i) wide[i] = (uint16_t)(p[i] << 8);
+            x.f = half(wide);
+            break;
+        case LLM_KV_FP8_E4M3: /* f32's fields with fewer bits: moved into place, the exponent is 120 too small */
+            LLM__EACH(i) x.u[i] = (p[i] & 0x80u) << 24 | (p[i] & 0x7Fu) << 20;
+            LLM__EACH(i) x.f.v[i] *= 1.329227996e36f; /* 2^120 */
+            break;
+        case LLM_KV_INT8: x.f = bytes(p, 1); break;
+        case LLM_KV_INT4:
+            LLM__EACH(i) nibble[i] = p[i] >> 4;
+            llm__put(high + k, n - k, bytes(nibble, 1));
+            LLM__EACH(i) nibble[i] = p[i] & 15;
+            x.f = bytes(nibble, 1);
+            break;
+        default: x.f = llm__take((const float *)(const void *)p, LLM__ROWS);
+        }
+        llm__put(low + k, n - k, x.f);
+    }
+}
+
+/* 32 values to int8: block `at` of the copy, q = round(x * 127 / largest). `lost` (may be NULL) takes what the rounding loses. The maximum
+ * is found on the bits (floats of one sign are ordered as integers): compilers reorder those. What is no number becomes 0. */
+LLM__INLINE void llm__body_quantise(const llm__act *a, size_t at, const float *x, float *lost) {
+    const llm__v16 x0 = llm__take(x, LLM__ROWS), x1 = llm__take(x + LLM__ROWS, LLM__ROWS);
+    llm__bits16 u, v;
+    int32_t top = 0, all = 0, latter = 0;
+    float most;
+    u.f = x0, v.f = x1;
+    LLM__EACH(i) u.i[i] &= 0x7FFFFFFF;
+    LLM__EACH(i) v.i[i] &= 0x7FFFFFFF;
+    LLM__EACH(i) u.i[i] = u.i[i] > v.i[i] ? u.i[i] : v.i[i];
+    LLM__EACH(i) top = u.i[i] > top ? u.i[i] : top;
+    memcpy(&most, &top, 4);
+    const float d = most * (1.0f / 127), inverse = most > 0 ? 127 / most : 0;
+    LLM__EACH(i) u.f.v[i] = x0.v[i] * inverse;
+    LLM__EACH(i) v.f.v[i] = x1.v[i] * inverse;
+    LLM__EACH(i) u.f.v[i] += 12582912.0f; /* as in exp2: the integer stands in the low bits. On its own, so that it is not fused */
+    LLM__EACH(i) v.f.v[i] += 12582912.0f;
+    LLM__EACH(i) u.i[i] = (int32_t)(u.u[i] << 24) >> 24;
+    LLM__EACH(i) v.i[i] = (int32_t)(v.u[i] << 24) >> 24;
+    int8_t *q = a->q + at * 32;
+    LLM__EACH(i) q[i] = (int8_t)u.i[i];
+    LLM__EACH(i) q[16 + i] = (int8_t)v.i[i];
+    LLM__EACH(i) latter += v.i[i];
+    LLM__EACH(i) all += u.i[i] + v.i[i];
+    for (int i = 0; i < LLM__ROWS && lost; i++) {
+        lost[i] = fmaf(-(float)u.i[i], d, x0.v[i]);
+        lost[16 + i] = fmaf(-(float)v.i[i], d, x1.v[i]);
+    }
+    a->d[at] = d;
+    a->s[2 * at] = d * (float)all;
+    a->s[2 * at + 1] = d * (float)latter;
+}
+
+/* ---- Unpacking ---- */
+
+enum {
+    LLM__AHEAD = 4096
+}; /* bytes that weights are fetched ahead of their use; 1 to 16 KB made no difference (Zen 3, Zen 4, Sapphire Rapids) */
+
+LLM__INLINE uint64_t llm__word(const uint8_t *p) {
+    uint64_t x;
+    memcpy(&x, p, 8);
+    return x;
+}
+
+/* The bits of a block to a byte a weight, 64 bits at a time: shifts and masks need not know where bytes end. */
+LLM__INLINE void llm__unpack_bits(const int bits, const uint8_t *__restrict__ w, uint64_t flip, uint8_t *__restrict__ to) {
+    LLM__UNROLL
+    for (int i = 0; i < 8; i++)
+        for (int k = 0; k < 64; k += 8) {
+            uint64_t x =
+                bits == 8 ? llm__word(w + 64 * i + k) ^ flip : llm__word(w + 64 * (i % 4) + k) >> (i / 4 * 4) & 0x0F0F0F0F0F0F0F0Fu;
+            if (bits == 5) x |= (llm__word(w + 256 + k) >> i & 0x0101010101010101u) << 4;
+            if (bits == 6) x |= (llm__word(w + 256 + 64 * (i / 4) + k) >> (2 * (i % 4)) & 0x0303030303030303u) << 4;
+            memcpy(to + 64 * i + k, &x, 8);
+        }
+}
+
+/* 16 scales (or minimums) as f32, for the columns 16 * half on. */
+LLM__INLINE llm__v16 llm__unpack_scale(llm__scale scale, const uint8_t *at, const uint8_t *head, const int is_min, int half,
+                                       const llm__half_fn widen, const llm__bytes_fn bytes) {
+    if (scale == LLM__SCALE_F16) return widen((const uint16_t *)(const void *)at);
+    if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2)
+        return llm__take((const float *)(const void *)(at + (scale == LLM__SCALE_F32X2 ? 64 * half : 0)), LLM__ROWS);
+    if (scale == LLM__SCALE_NONE) return llm__all16(0);
+    const llm__v16 d = widen((const uint16_t *)(const void *)head);
+    const uint8_t *b = at + (scale == LLM__SCALE_SUPERX2 ? 16 * half : 0);
+    llm__v16 x = bytes(b, is_min);
+    LLM__EACH(i) x.v[i] *= d.v[i];
+    return x;
+}
+
+/* One block of a row block; head: of its super-block. `shift`: signed bytes are wanted plus 128. */
+LLM__INLINE void llm__unpack(const llm__kind kind, const int shift, const uint8_t *w, const uint8_t *head, llm__cooked *to,
+                             const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
+    const llm__kind_desc k = llm__kind_info(kind);
+    const int8_t *table = llm__kind_table(kind);
+    const int add = shift && llm__kind_signed(kind);
+    const uint64_t flip = add ? 0x8080808080808080u : 0;
+    const float zero = (float)(add ? 128 : k.zero);
+    LLM__UNROLL
+    for (int i = 0; i < llm__kind_block(kind); i += 64) __builtin_prefetch(w + LLM__AHEAD + i);
+    llm__unpack_bits(k.bits, w, flip, to->u);
+    if (table) look_up(table, to->u);
+    if (table && flip)
+        for (int i = 0; i < 512; i++) to->u[i] ^= 0x80;
+    const uint8_t *scales = w + 64 * k.bits, *mins = scales + llm__scale_bytes(k.scale);
+    LLM__UNROLL
+    for (int h = 0; h <= llm__kind_x2(kind); h++) {
+        const llm__v16 d = llm__unpack_scale(k.scale, scales, head, 0, h, half, bytes);
+        llm__v16 m = llm__unpack_scale(k.min, mins, head + 32, 1, h, half, bytes);
+        if (zero != 0) LLM__EACH(i) m.v[i] -= zero * d.v[i];
+        if (h) LLM__EACH(i) m.v[i] -= to->m[0][i];
+        llm__put(to->d[h], LLM__ROWS, d);
+        llm__put(to->m[h], LLM__ROWS, m);
+    }
+}
+
+/* ---- The end of a product ---- */
+
+/* What happens to the results of a product. */
+typedef struct llm__finish {
+    float *dst;              /* the first token's first output */
+    int64_t stride, first_row; /* first_row: the weight's row of that output */
+    const float *bias;       /* (rows of the weight), or NULL */
+    float scale, limit, softcap;
+    llm_act act;
+    int add, gate_up, per;   /* per: places of a tile that a token takes */
+} llm__finish;
+
+typedef struct llm__block {  /* up to 16 rows of a weight, packed */
+    int64_t offset;          /* of its bytes in memory */
+    int64_t row;             /* the first of its rows */
+    int32_t n, kind;         /* n rows; the other lanes are zero */
+    float scale;             /* of the segment, for the results */
+} llm__block;
+
+/* act(g), times u where there is one. */
+LLM__INLINE llm__v16 llm__act16(llm_act act, float limit, llm__v16 g, const llm__v16 *u) {
+    llm__v16 x;
+    switch (act) {
+    case LLM_ACT_NONE: break;
+    case LLM_ACT_SILU:
+        x = llm__sigmoid16(g, 1);
+        LLM__EACH(i) g.v[i] *= x.v[i];
+        break;
+    case LLM_ACT_GELU: LLM__EACH(i) g.v[i] *= 0.5f * (1 + erff(g.v[i] * 0.70710678f)); break;
+    case LLM_ACT_GELU_TANH: /* (1 + tanh y) / 2 = sigmoid(2 y) */
+        LLM__EACH(i) x.v[i] = g.v[i] + 0.044715f * g.v[i] * g.v[i] * g.v[i];
+        x = llm__sigmoid16(x, 1.59576912f);
+        LLM__EACH(i) g.v[i] *= x.v[i];
+        break;
+    case LLM_ACT_RELU: LLM__EACH(i) g.v[i] = g.v[i] > 0 ? g.v[i] : 0; break;
+    case LLM_ACT_RELU2: LLM__EACH(i) g.v[i] = g.v[i] > 0 ? g.v[i] * g.v[i] : 0; break;
+    case LLM_ACT_SWIGLU_OAI:
+        LLM__EACH(i) g.v[i] = g.v[i] < limit ? g.v[i] : limit;
+        x = llm__sigmoid16(g, 1.702f);
+        LLM__EACH(i) g.v[i] *= x.v[i];
+        if (u) LLM__EACH(i) g.v[i] *= (u->v[i] < -limit ? -limit : u->v[i] > limit ? limit : u->v[i]) + 1;
+        return g;
+    }
+    if (u) LLM__EACH(i) g.v[i] *= u->v[i];
+    return g;
+}
+
+/* One token's sums of a block, without the scale of its segment and with its bias. */
+LLM__INLINE llm__v16 llm__finish_sums(const llm__finish *f, const llm__block *b, const float *sums) {
+    llm__v16 x = llm__take(sums, LLM__ROWS), y;
+    if (f->per == 2) {
+        y = llm__take(sums + LLM__ROWS, LLM__ROWS);
+        LLM__EACH(i) x.v[i] += y.v[i];
+    }
+    LLM__EACH(i) x.v[i] *= b->scale;
+    if (f->bias) {
+        y = llm__take(f->bias + b->row, b->n);
+        LLM__EACH(i) x.v[i] += y.v[i];
+    }
+    return x;
+}
+
+/* Tokens [token, token + n) of one block: sums g (n * per, 16), and u (n * per, 16) of the block after it where gate and up go together. */
+LLM__INLINE void llm__body_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
+    float *dst = f->dst + token * f->stride + b->row - f->first_row;
+    for (int t = 0; t < n; t++, g += LLM__ROWS * f->per, u += LLM__ROWS * f->per, dst += f->stride) {
+        llm__v16 x = llm__finish_sums(f, b, g), y;
+        if (f->gate_up) y = llm__finish_sums(f, b + 1, u);
+        if (f->act || f->gate_up) x = llm__act16(f->act, f->limit, x, f->gate_up ? &y : NULL);
+        if (f->scale != 1) LLM__EACH(i) x.v[i] *= f->scale;
+        if (f->softcap > 0) x = llm__softcap16(x, f->softcap);
+        if (f->add) {
+            y = llm__take(dst, b->n);
+            LLM__EACH(i) x.v[i] += y.v[i];
+        }
+        llm__put(dst, b->n, x);
+    }
+}
+
+/* ---- Attention ---- */
+
+enum {
+    LLM__QUERIES = 24,
+    LLM__BLOCK = 32,
+    LLM__GROUP = 16
+}; /* queries of an attention tile; positions of a softmax step; of a stored key group */
+
+/* Some queries of one sequence against one KV head: what attention keeps between the blocks. p holds scores, then weights. The arrays by
+ * query end on a whole vector. */
+typedef struct llm__attend {
+    float *q, *o, *p, *k, *v; /* (n, hd), (n, vdp), (n, 32), (2, hd, 16), (32, vdp) */
+    int n, hd, vd, vdp;       /* vdp: vd rounded up to 16 */
+    float m[LLM__QUERIES + 8], l[LLM__QUERIES],
+        scale[LLM__QUERIES + 8];                     /* running maximum and sum of each query; what the block multiplies o by */
+    float q_sum[LLM__QUERIES], offset[LLM__QUERIES]; /* of scaled types: sum of q; what is to be added to every element of o */
+    float slope[LLM__QUERIES];   /* ALiBi, in units of the base-2 logarithm */
+    int at[LLM__QUERIES], from[LLM__QUERIES], to[LLM__QUERIES]; /* each query's position and the positions it sees */
+    float softcap;               /* 0: none */
+    int alibi, keys_in_place, values_in_place;
+} llm__attend;
+
+/* What some models do to the scores of the block of 32 positions that starts at `block`: soft cap and ALiBi. Scores are then in units of
+ * the base-2 logarithm. */
+LLM__INLINE void llm__body_bias(llm__attend *t, int block) {
+    for (int q = 0; q < t->n; q++)
+        for (int k = 0; k < LLM__BLOCK; k += LLM__ROWS) {
+            float *p = t->p + q * LLM__BLOCK + k;
+            const float first = (float)(block + k - t->at[q]), slope = t->slope[q];
+            llm__v16 s = llm__take(p, LLM__ROWS);
+            if (t->softcap != 0) {
+                s = llm__softcap16(s, t->softcap);
+                LLM__EACH(i) s.v[i] *= LLM__LOG2E;
+            }
+            LLM__EACH(i) s.v[i] += slope * (first + (float)i);
+            llm__put(p, LLM__ROWS, s);
+        }
+}
+
+/* 16 scores of query q from p + k on, those that it does not see replaced by `hidden`. */
+LLM__INLINE llm__v16 llm__seen16(const llm__attend *t, int q, int block, int k, float hidden) {
+    const int from = t->from[q] - block - k, to = t->to[q] - block - k;
+    llm__v16 s = llm__take(t->p + q * LLM__BLOCK + k, LLM__ROWS);
+    if (from > 0 || to < LLM__ROWS) LLM__EACH(i) s.v[i] = ((i >= from) & (i < to)) ? s.v[i] : hidden;
+    return s;
+}
+
+/* One step of the online softmax (Milakov and Gimelshein 2018): the new maximum, weights relative to it, and what earlier sums shrink by.
+ * A query that sees nothing of the block keeps its state to the bit: scale 1, weights 0. First all maxima, then the rescaling of 16 queries
+ * at once, then the weights: 2^-126 counts as nothing. */
+LLM__INLINE void llm__body_soften(llm__attend *t, int block) {
+    for (int q = 0; q < t->n; q++) {
+        const llm__v16 a = llm__seen16(t, q, block, 0, t->m[q]), b = llm__seen16(t, q, block, LLM__ROWS, t->m[q]);
+        llm__v16 top;
+        LLM__EACH(i) top.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i];
+        const float best = llm__top16(top);
+        t->scale[q] = best > t->m[q] ? best : t->m[q];
+    }
+    for (int q = 0; q < t->n; q += LLM__ROWS) {
+        llm__v16 old = llm__take(t->m + q, LLM__ROWS);
+        const llm__v16 best = llm__take(t->scale + q, LLM__ROWS);
+        llm__put(t->m + q, LLM__ROWS, best);
+        LLM__EACH(i) old.v[i] -= best.v[i];
+        llm__put(t->scale + q, LLM__ROWS, llm__exp2_16(old));
+    }
+    for (int q = 0; q < t->n; q++) {
+        llm__v16 sum = llm__all16(0);
+        for (int k = 0; k < LLM__BLOCK; k += LLM__ROWS) {
+            const float best = t->m[q];
+            llm__v16 s = llm__seen16(t, q, block, k, -INFINITY);
+            LLM__EACH(i) s.v[i] -= best;
+            const llm__v16 e = llm__exp2_16(s);
+            LLM__EACH(i) s.v[i] = s.v[i] > -126 ? e.v[i] : 0;
+            LLM__EACH(i) sum.v[i] += s.v[i];
+            llm__put(t->p + q * LLM__BLOCK + k, LLM__ROWS, s);
+        }
+        t->l[q] = t->l[q] * t->scale[q] + llm__total16(sum);
+    }
+}
+
+/* ---- Products in plain C ---- */
+
+/* How many vectors of products add up in 16 bits: 0 stands for signed bytes. */
+LLM__INLINE int llm__kind_run(llm__kind kind) { return llm__kind_signed(kind) ? 0 : 8 >> (llm__kind_info(kind).bits - 4); }
+
+/* A product of a row block with a tile: out (n, 16) = the sums for the n tokens whose roundings stand from `at` on. */
+typedef struct llm__product {
+    const uint8_t *w; /* packed */
+    int64_t n_blocks;
+    llm__act act;
+    size_t at;
+    int n;
+    float *out;
+} llm__product;
+
+typedef void (*llm__block_fn)(const int run, const int x2, const llm__cooked *w, const llm__product *p, size_t at);
+
+/* Walks over the blocks: unpack, then out += what the block gives. */
+LLM__INLINE void llm__walk(const llm__kind kind, const int shift, const llm__block_fn block, const llm__product *p,
+                           const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
+    const uint8_t *w = p->w, *head = w;
+    size_t at = p->at;
+    memset(p->out, 0, sizeof(float) * LLM__ROWS * (size_t)p->n);
+    for (int64_t b = 0; b < p->n_blocks; b++, w += llm__kind_block(kind), at += (size_t)p->n) {
+        llm__cooked cooked;
+        if (llm__kind_head(kind) && b % LLM__SUPER == 0) {
+            head = w;
+            w += llm__kind_head(kind);
+        }
+        llm__unpack(kind, shift, w, head, &cooked, half, bytes, look_up);
+        block(llm__kind_run(kind), llm__kind_x2(kind), &cooked, p, at);
+    }
+}
+
+/* One loop a format. */
+#define LLM__EACH_KIND(kind, ...) \
+    switch (kind) { \
+    case LLM__KIND_Q4Z: llm__walk(LLM__KIND_Q4Z, __VA_ARGS__); break; \
+    case LLM__KIND_Q4M: llm__walk(LLM__KIND_Q4M, __VA_ARGS__); break; \
+    case LLM__KIND_Q5Z: llm__walk(LLM__KIND_Q5Z, __VA_ARGS__); break; \
+    case LLM__KIND_Q5M: llm__walk(LLM__KIND_Q5M, __VA_ARGS__); break; \
+    case LLM__KIND_Q8: llm__walk(LLM__KIND_Q8, __VA_ARGS__); break; \
+    case LLM__KIND_IQ4: llm__walk(LLM__KIND_IQ4, __VA_ARGS__); break; \
+    case LLM__KIND_MXFP4: llm__walk(LLM__KIND_MXFP4, __VA_ARGS__); break; \
+    case LLM__KIND_Q4K: llm__walk(LLM__KIND_Q4K, __VA_ARGS__); break; \
+    case LLM__KIND_Q5K: llm__walk(LLM__KIND_Q5K, __VA_ARGS__); break; \
+    case LLM__KIND_Q6K: llm__walk(LLM__KIND_Q6K, __VA_ARGS__); break; \
+    case LLM__KIND_G16: llm__walk(LLM__KIND_G16, __VA_ARGS__); break; \
+    default: llm__walk(LLM__KIND_G16M, __VA_ARGS__); \
+    }
+
+/* This is the meaning of all products of bytes. Sums of integers are exact whatever their order; the floats are added block by block, the
+ * minimum first, whatever n is. */
+LLM__FORCE void llm__scalar_block(const int run, const int x2, const llm__cooked *w, const llm__product *p, size_t at) {
+    (void)run;
+    for (int t = 0; t < p->n; t++, at++) {
+        const int8_t *q = p->act.q + at * 32;
+        int32_t sum[2][LLM__ROWS] = {{0}};
+        for (int i = 0; i < 8; i++)
+            for (int r = 0; r < LLM__ROWS; r++)
+                for (int c = 0; c < 4; c++) sum[i / 4][r] += w->u[64 * i + 4 * r + c] * q[4 * i + c];
+        for (int r = 0; r < LLM__ROWS; r++) {
+            float *to = p->out + t * LLM__ROWS + r;
+            *to += w->m[0][r] * p->act.s[2 * at];
+            if (x2) *to += w->m[1][r] * p->act.s[2 * at + 1] + w->d[1][r] * p->act.d[at] * (float)sum[1][r];
+            *to += w->d[0][r] * p->act.d[at] * (float)(x2 ? sum[0][r] : sum[0][r] + sum[1][r]);
+        }
+    }
+}
+
+static void llm__scalar_product(llm__kind kind, const llm__product *p) {
+    LLM__EACH_KIND(kind, 1, llm__scalar_block, p, llm__scalar_half, llm__scalar_bytes, llm__scalar_look_up)
+}
+
+/* A product of floats: c[i][j] = (scale ? scale[i] * c[i][j] : 0) + sum over k of a[i][k] * b[j / 16][k][j % 16], for i < n and j < 16 *
+ * panels (1 or 2). It serves linear layers over floats (a: activations, b: packed rows) and both products of attention: scores (a: queries,
+ * b: transposed keys) and values (a: weights, b: value rows). Every element is one chain of multiply-adds in the order of k, so neither n
+ * nor panels change its bits. */
+typedef struct llm__mac {
+    const float *a;
+    const void *b[2];
+    float *c;
+    const float *scale;
+    int lda, ldb, ldc, n, k, panels;
+    llm__kind type; /* of b: F32, F16 or BF16 */
+} llm__mac;
+
+static void llm__scalar_mac(const llm__mac *m) {
+    for (int i = 0; i < m->n; i++)
+        for (int p = 0; p < m->panels; p++) {
+            float *c = m->c + i * m->ldc + p * LLM__GROUP;
+            llm__v16 s = llm__take(c, LLM__ROWS), v;
+            LLM__EACH(j) s.v[j] = m->scale ? s.v[j] * m->scale[i] : 0;
+            for (int k = 0; k < m->k; k++) {
+                const uint16_t *half = (const uint16_t *)m->b[p] + (int64_t)k * m->ldb;
+                const float x = m->a[(int64_t)i * m->lda + k];
+                if (m->type == LLM__KIND_F32) v = llm__take((const float *)m->b[p] + (int64_t)k * m->ldb, LLM__ROWS);
+                else if (m->type == LLM__KIND_F16) v = llm__scalar_half(half);
+                else LLM__EACH(j) v.v[j] = llm__bf16_to_f32(half[j]);
+                LLM__EACH(j) s.v[j] += x * v.v[j];
+            }
+            llm__put(c, LLM__ROWS, s);
+        }
+}
+
+#if LLM__X86
+/* ---------------------------------------------------------------------------
+ * >>kernels-avx2   Products with 16 registers of 32 bytes: 8 rows of a block at a time.
+ * ---------------------------------------------------------------------------
+ * Without VNNI a product of bytes takes two instructions: vpmaddubsw multiplies unsigned weights with signed activations and adds pairs
+ * into 16 bits, vpmaddwd (with ones) adds pairs of those into 32. The first is made to run several times before the second: products of
+ * 4-bit weights add up to at most 2 * 8 * 15 * 127 = 30,480 in a lane, so all 8 vectors of a block fit into 16 bits; of 5 bits, 4 vectors;
+ * of 6, two. Signed bytes would overflow as unsigned ones at once (2 * 255 * 127): there the weight's sign goes to the activation, and each
+ * pair sum is widened.
+ *
+ * A tile is taken four tokens at a time: a load of weights serves four multiplications, and 8 sums (4 tokens x 2 halves of the rows) with
+ * two weights and an activation are what the registers hold. The results wait in memory, that is, in L1: their load and store hide behind
+ * the multiplications. */
+#define LLM__AVX2 __attribute__((target("avx2,fma,f16c,tune=skylake-avx512")))
+#define LLM__AVX2_INLINE LLM__FORCE LLM__AVX2
+
+LLM__AVX2_INLINE llm__v16 llm__avx2_half(const uint16_t *p) {
+    llm__v16 r;
+    _mm256_storeu_ps(r.v, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)));
+    _mm256_storeu_ps(r.v + 8, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p + 8))));
+    return r;
+}
+
+LLM__AVX2_INLINE llm__v16 llm__avx2_bytes(const uint8_t *p, int is_unsigned) {
+    llm__v16 r;
+    LLM__UNROLL
+    for (int h = 0; h < 2; h++) {
+        const __m128i b = _mm_loadl_epi64((const __m128i *)(const void *)(p + 8 * h));
+        _mm256_storeu_ps(r.v + 8 * h, _mm256_cvtepi32_ps(is_unsigned ? _mm256_cvtepu8_epi32(b) : _mm256_cvtepi8_epi32(b)));
+    }
+    return r;
+}
+
+LLM__AVX2_INLINE void llm__avx2_narrow(uint16_t *p, llm__v16 x) {
+    _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(_mm256_loadu_ps(x.v), _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128((__m128i *)(void *)(p + 8), _mm256_cvtps_ph(_mm256_loadu_ps(x.v + 8), _MM_FROUND_TO_NEAREST_INT));
+}
+
+LLM__AVX2_INLINE __m256i llm__avx2_four(const int8_t *q) { /* 4 activations in every lane */
+    int32_t four;
+    memcpy(&four, q, 4);
+    return _mm256_set1_epi32(four);
+}
+
+LLM__AVX2_INLINE void llm__avx2_look_up(const int8_t values[16], uint8_t *u) {
+    const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)values));
+    for (__m256i *at = (__m256i *)(void *)u, *end = at + 16; at < end; at++)
+        _mm256_storeu_si256(at, _mm256_shuffle_epi8(table, _mm256_loadu_si256(at)));
+}
+
+/* sum[t][half] = u q over the columns of the vectors from .. to - 1 of w, which fit one run, for n tokens. The loop over columns is kept a
+ * loop: wholly unrolled, compilers reorder the additions into a tree that does not fit the registers. */
+LLM__AVX2_INLINE void llm__avx2_sums(const int run, const int n, const llm__cooked *w, const int from, const int to, const int8_t *q,
+                                     __m256i (*sum)[2]) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    LLM__UNROLL
+    for (int t = 0; t < n; t++) sum[t][0] = sum[t][1] = _mm256_setzero_si256();
+    LLM__UNROLL_2
+    for (int i = from; i < to; i++) {
+        const __m256i *at = (const __m256i *)(const void *)(w->u + 64 * i), w0 = _mm256_load_si256(at), w1 = _mm256_load_si256(at + 1);
+        LLM__UNROLL
+        for (int t = 0; t < n; t++) {
+            const __m256i x = llm__avx2_four(q + 32 * t + 4 * i);
+            const __m256i p0 = run ? _mm256_maddubs_epi16(w0, x) : _mm256_maddubs_epi16(_mm256_abs_epi8(w0), _mm256_sign_epi8(x, w0));
+            const __m256i p1 = run ? _mm256_maddubs_epi16(w1, x) : _mm256_maddubs_epi16(_mm256_abs_epi8(w1), _mm256_sign_epi8(x, w1));
+            sum[t][0] = run ? _mm256_add_epi16(sum[t][0], p0) : _mm256_add_epi32(sum[t][0], _mm256_madd_epi16(p0, ones));
+            sum[t][1] = run ? _mm256_add_epi16(sum[t][1], p1) : _mm256_add_epi32(sum[t][1], _mm256_madd_epi16(p1, ones));
+        }
+    }
+    LLM__UNROLL
+    for (int t = 0; t < n && run; t++)
+        LLM__UNROLL
+        for (int h = 0; h < 2; h++) sum[t][h] = _mm256_madd_epi16(sum[t][h], ones);
+}
+
+typedef void (*llm__avx2_sums_fn)(const int run, const int n, const llm__cooked *w, const int from, const int to, const int8_t *q,
+                                  __m256i (*sum)[2]);
+
+/* n <= 4 tokens' products with a block, added to out (n, 16): see llm__scalar_product. */
+LLM__AVX2_INLINE void llm__avx2_step(const int run, const int x2, const llm__avx2_sums_fn sums, const int n, const llm__cooked *w,
+                                     const llm__act *a, size_t at, float *out) {
+    LLM__UNROLL
+    for (int part = x2; part >= 0; part--) {
+        const int from = part ? 4 : 0, to = part || !x2 ? 8 : 4, step = run && run < to - from ? run : to - from;
+        __m256i sum[4][2], more[4][2];
+        sums(run, n, w, from, from + step, a->q + 32 * at, sum);
+        LLM__UNROLL
+        for (int i = from + step; i < to; i += step) {
+            sums(run, n, w, i, i + step, a->q + 32 * at, more);
+            LLM__UNROLL
+            for (int t = 0; t < n; t++)
+                sum[t][0] = _mm256_add_epi32(sum[t][0], more[t][0]), sum[t][1] = _mm256_add_epi32(sum[t][1], more[t][1]);
+        }
+        LLM__UNROLL
+        for (int t = 0; t < n; t++)
+            LLM__UNROLL
+            for (int h = 0; h < 2; h++) {
+                float *sums_at = out + LLM__ROWS * t + 8 * h;
+                const __m256 d = _mm256_mul_ps(_mm256_load_ps(w->d[part] + 8 * h), _mm256_set1_ps(a->d[at + (size_t)t]));
+                __m256 acc = _mm256_fmadd_ps(_mm256_load_ps(w->m[part] + 8 * h), _mm256_set1_ps(a->s[2 * (at + (size_t)t) + (size_t)part]),
+                                             _mm256_loadu_ps(sums_at));
+                _mm256_storeu_ps(sums_at, _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(sum[t][h]), acc));
+            }
+    }
+}
+
+LLM__AVX2_INLINE void llm__avx2_tile(const int run, const int x2, const llm__avx2_sums_fn sums, const llm__cooked *w, const llm__product *p,
+                                     size_t at) {
+    int t = 0;
+    if (p->n >= 4) __asm__ volatile("" : : "r"(w) : "memory"); /* forget what stands where: else scales take registers from the sums */
+    for (; t + 4 <= p->n; t += 4) llm__avx2_step(run, x2, sums, 4, w, &p->act, at + (size_t)t, p->out + t * LLM__ROWS);
+    for (; t < p->n; t++) llm__avx2_step(run, x2, sums, 1, w, &p->act, at + (size_t)t, p->out + t * LLM__ROWS);
+}
+
+LLM__AVX2_INLINE void llm__avx2_block(const int run, const int x2, const llm__cooked *w, const llm__product *p, size_t at) {
+    llm__avx2_tile(run, x2, llm__avx2_sums, w, p, at);
+}
+
+LLM__AVX2 static void llm__avx2_product(llm__kind kind, const llm__product *p) {
+    const llm__product own = *p; /* its pointers in registers */
+    LLM__EACH_KIND(kind, 0, llm__avx2_block, &own, llm__avx2_half, llm__avx2_bytes, llm__avx2_look_up)
+}
+
+/* AVX-VNNI: vpdpbusd in 32 bytes. Four products added to 32 bits, no overflow to care about. */
+#if defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11
+#define LLM__HAS_AVXVNNI 1
+#ifdef LLM__TEST_EMULATE_AVX512
+#define LLM__AVXVNNI LLM__AVX2
+#else
+#define LLM__AVXVNNI __attribute__((target("avx2,fma,f16c,avxvnni")))
+#endif
+
+LLM__FORCE LLM__AVXVNNI void llm__avxvnni_sums(const int run, const int n, const llm__cooked *w, const int from, const int to,
+                                               const int8_t *q, __m256i (*sum)[2]) {
+    (void)run;
+    LLM__UNROLL
+    for (int t = 0; t < n; t++) sum[t][0] = sum[t][1] = _mm256_setzero_si256();
+    LLM__UNROLL_2
+    for (int i = from; i < to; i++) {
+        const __m256i *at = (const __m256i *)(const void *)(w->u + 64 * i), w0 = _mm256_load_si256(at), w1 = _mm256_load_si256(at + 1);
+        LLM__UNROLL
+        for (int t = 0; t < n; t++) {
+            const __m256i x = llm__avx2_four(q + 32 * t + 4 * i);
+            sum[t][0] = _mm256_dpbusd_avx_epi32(sum[t][0], w0, x);
+            sum[t][1] = _mm256_dpbusd_avx_epi32(sum[t][1], w1, x);
+        }
+    }
+}
+
+LLM__FORCE LLM__AVXVNNI void llm__avxvnni_block(const int run, const int x2, const llm__cooked *w,
+                                                                                           const llm__product *p, size_t at) {
+    llm__avx2_tile(run, x2, llm__avxvnni_sums, w, p, at);
+}
+
+LLM__AVXVNNI static void llm__avxvnni_product(llm__kind kind, const llm__product *p) {
+    const llm__product own = *p;
+    LLM__EACH_KIND(kind, 1, llm__avxvnni_block, &own, llm__avx2_half, llm__avx2_bytes, llm__avx2_look_up)
+}
+#else
+#define LLM__HAS_AVXVNNI 0
+#endif
+
+/* 8 elements of b as f32. */
+LLM__AVX2_INLINE __m256 llm__avx2_load(const llm__kind type, const void *p, int64_t i) {
+    if (type == LLM__KIND_F32) return _mm256_loadu_ps((const float *)p + i);
+    const __m128i half = _mm_loadu_si128((const __m128i *)(const void *)((const uint16_t *)p + i));
+    if (type == LLM__KIND_F16) return _mm256_cvtph_ps(half);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+}
+
+/* Rows [i, i + n) of the product, 12 sums in registers: n <= 3 with two panels, 6 with one. */
+LLM__AVX2_INLINE void llm__avx2_mac_rows(const llm__mac *m, int i, const int n, const int panels, const llm__kind type) {
+    const float *a = m->a + (int64_t)i * m->lda;
+    float *c = m->c + i * m->ldc;
+    __m256 s[6][4], x[6];
+    LLM__UNROLL
+    for (int r = 0; r < n; r++)
+        LLM__UNROLL
+        for (int j = 0; j < 2 * panels; j++) {
+            s[r][j] = _mm256_setzero_ps();
+            if (m->scale) s[r][j] = _mm256_mul_ps(_mm256_loadu_ps(c + r * m->ldc + 8 * j), _mm256_set1_ps(m->scale[i + r]));
+        }
+    for (int k = 0; k < m->k; k++) {
+        LLM__UNROLL
+        for (int r = 0; r < n; r++) x[r] = _mm256_set1_ps(a[(int64_t)r * m->lda + k]);
+        LLM__UNROLL
+        for (int j = 0; j < 2 * panels; j++) {
+            const __m256 v = llm__avx2_load(type, m->b[j / 2], (int64_t)k * m->ldb + j % 2 * 8);
+            LLM__UNROLL
+            for (int r = 0; r < n; r++) s[r][j] = _mm256_fmadd_ps(x[r], v, s[r][j]);
+        }
+    }
+    LLM__UNROLL
+    for (int r = 0; r < n; r++)
+        LLM__UNROLL
+        for (int j = 0; j < 2 * panels; j++) _mm256_storeu_ps(c + r * m->ldc + 8 * j, s[r][j]);
+}
+
+/* One loop for each type and number of panels; in it, as many rows at a time as fit, then what is left. */
+#define LLM__MAC_SHAPES(shape, m) \
+    if ((m)->panels == 2 && (m)->type == LLM__KIND_F32) shape(m, 2, LLM__KIND_F32); \
+    else if ((m)->panels == 2 && (m)->type == LLM__KIND_F16) shape(m, 2, LLM__KIND_F16); \
+    else if ((m)->panels == 2) shape(m, 2, LLM__KIND_BF16); \
+    else if ((m)->type == LLM__KIND_F32) shape(m, 1, LLM__KIND_F32); \
+    else if ((m)->type == LLM__KIND_F16) shape(m, 1, LLM__KIND_F16); \
+    else shape(m, 1, LLM__KIND_BF16);
+
+LLM__AVX2_INLINE void llm__avx2_mac_shape(const llm__mac *m, const int panels, const llm__kind type) {
+    const int rows = 6 / panels;
+    int i = 0;
+    for (; i + rows <= m->n; i += rows) llm__avx2_mac_rows(m, i, rows, panels, type);
+    for (; i < m->n; i++) llm__avx2_mac_rows(m, i, 1, panels, type);
+}
+
+LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) { LLM__MAC_SHAPES(llm__avx2_mac_shape, m) }
+
+/* ---------------------------------------------------------------------------
+ * >>kernels-avx512   Products with 32 registers of 64 bytes: all 16 rows at a time, with and without vpdpbusd.
+ * ---------------------------------------------------------------------------
+ * Eight registers hold a whole block, and an instruction reads an activation from memory for all its lanes, so tokens are taken one by one:
+ * 8 vpdpbusd, and for the floats a multiplication and two fused multiply-adds: 11 operations of which 8 are the product. That is the
+ * ceiling: 73 % of what vpdpbusd alone would reach. Two chains, of the first and the latter 16 columns, hide its latency; where these have
+ * scales of their own, the chains are simply not added up. Without VNNI the 16-bit sums of AVX2 serve again. */
+#ifdef LLM__TEST_EMULATE_AVX512
+#define LLM__AVX512
+#define LLM__AVX512VNNI
+#else
+#define LLM__AVX512 __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq")))
+#define LLM__AVX512VNNI __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")))
+#endif
+#define LLM__AVX512_INLINE LLM__FORCE LLM__AVX512
+
+LLM__AVX512_INLINE llm__v16 llm__avx512_half(const uint16_t *p) {
+    llm__v16 r;
+    _mm512_storeu_ps(r.v, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p)));
+    return r;
+}
+
+LLM__AVX512_INLINE llm__v16 llm__avx512_bytes(const uint8_t *p, int is_unsigned) {
+    const __m128i b = _mm_loadu_si128((const __m128i *)(const void *)p);
+    llm__v16 r;
+    _mm512_storeu_ps(r.v, _mm512_cvtepi32_ps(is_unsigned ? _mm512_cvtepu8_epi32(b) : _mm512_cvtepi8_epi32(b)));
+    return r;
+}
+
+LLM__AVX512_INLINE void llm__avx512_narrow(uint16_t *p, llm__v16 x) {
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(_mm512_loadu_ps(x.v), _MM_FROUND_TO_NEAREST_INT));
+}
+
+LLM__AVX512_INLINE __m512i llm__avx512_four(const int8_t *q) { /* 4 activations in every lane */
+    int32_t four;
+    memcpy(&four, q, 4);
+    return _mm512_set1_epi32(four);
+}
+
+/* u q over 16 columns. */
+LLM__AVX512_INLINE __m512i llm__avx512_quads(const int run, const __m512i v[4], const int8_t *q) {
+    const __m512i ones = _mm512_set1_epi16(1);
+    __m512i sum = _mm512_setzero_si512(), part = sum;
+    LLM__UNROLL
+    for (int i = 0; i < 4; i++) {
+        __m512i x = llm__avx512_four(q + 4 * i), w = v[i];
+        if (!run) { /* the sign of the weight to the activation */
+            x = _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(w), _mm512_setzero_si512(), x);
+            w = _mm512_abs_epi8(w);
+        }
+        part = _mm512_add_epi16(part, _mm512_maddubs_epi16(w, x));
+        if (run && run < 4 ? i % 2 == 0 : run && i < 3) continue; /* room for one more */
+        sum = _mm512_add_epi32(sum, _mm512_madd_epi16(part, ones));
+        part = _mm512_setzero_si512();
+    }
+    return sum;
+}
+
+LLM__FORCE LLM__AVX512VNNI __m512i llm__avx512vnni_quads(const int run, const __m512i v[4], const int8_t *q) {
+    __m512i sum = _mm512_setzero_si512();
+    (void)run;
+    LLM__UNROLL
+    for (int i = 0; i < 4; i++) sum = _mm512_dpbusd_epi32(sum, v[i], llm__avx512_four(q + 4 * i));
+    return sum;
+}
+
+typedef __m512i (*llm__avx512_quads_fn)(const int run, const __m512i v[4], const int8_t *q);
+
+/* See llm__scalar_block. */
+LLM__AVX512_INLINE void llm__avx512_tile(const int run, const int x2, const llm__avx512_quads_fn sum, const llm__cooked *w,
+                                         const llm__product *p, size_t at) {
+    const __m512 d0 = _mm512_load_ps(w->d[0]), m0 = _mm512_load_ps(w->m[0]);
+    const __m512 d1 = x2 ? _mm512_load_ps(w->d[1]) : d0, m1 = x2 ? _mm512_load_ps(w->m[1]) : m0;
+    __m512i v[8];
+    float *to = p->out;
+    LLM__UNROLL
+    for (int i = 0; i < 8; i++) v[i] = _mm512_load_si512(w->u + 64 * i);
+    for (int t = 0; t < p->n; t++, at++, to += LLM__ROWS) {
+        const __m512 d = _mm512_set1_ps(p->act.d[at]);
+        const __m512i low = sum(run, v, p->act.q + 32 * at), high = sum(run, v + 4, p->act.q + 32 * at + 16);
+        __m512 acc = _mm512_fmadd_ps(m0, _mm512_set1_ps(p->act.s[2 * at]), _mm512_loadu_ps(to));
+        if (x2) {
+            acc = _mm512_fmadd_ps(m1, _mm512_set1_ps(p->act.s[2 * at + 1]), acc);
+            acc = _mm512_fmadd_ps(_mm512_mul_ps(d1, d), _mm512_cvtepi32_ps(high), acc);
+        }
+        acc = _mm512_fmadd_ps(_mm512_mul_ps(d0, d), _mm512_cvtepi32_ps(x2 ? low : _mm512_add_epi32(low, high)), acc);
+        _mm512_storeu_ps(to, acc);
+    }
+}
+
+LLM__AVX512_INLINE void llm__avx512_block(const int run, const int x2, const llm__cooked *w, const llm__product *p, size_t at) {
+    llm__avx512_tile(run, x2, llm__avx512_quads, w, p, at);
+}
+
+LLM__FORCE LLM__AVX512VNNI void llm__avx512vnni_block(const int run, const int x2, const llm__cooked *w,
+                                                                                                 const llm__product *p, size_t at) {
+    llm__avx512_tile(run, x2, llm__avx512vnni_quads, w, p, at);
+}
+
+LLM__AVX512 static void llm__avx512_product(llm__kind kind, const llm__product *p) {
+    const llm__product own = *p;
+    LLM__EACH_KIND(kind, 0, llm__avx512_block, &own, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
+}
+
+LLM__AVX512VNNI static void llm__avx512vnni_product(llm__kind kind, const llm__product *p) {
+    const llm__product own = *p;
+    LLM__EACH_KIND(kind, 1, llm__avx512vnni_block, &own, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
+}
+
+LLM__AVX512_INLINE __m512 llm__avx512_load(const llm__kind type, const void *p, int64_t i) {
+    if (type == LLM__KIND_F32) return _mm512_loadu_ps((const float *)p + i);
+    const __m256i half = _mm256_loadu_si256((const __m256i *)(const void *)((const uint16_t *)p + i));
+    if (type == LLM__KIND_F16) return _mm512_cvtph_ps(half);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+/* Rows [i, i + n) of the product, n <= 12: 24 sums in registers. */
+LLM__AVX512_INLINE void llm__avx512_mac_rows(const llm__mac *m, int i, const int n, const int panels, const llm__kind type) {
+    const float *a = m->a + (int64_t)i * m->lda;
+    float *c = m->c + i * m->ldc;
+    __m512 s[12][2], v[2];
+    LLM__UNROLL
+    for (int r = 0; r < n; r++)
+        LLM__UNROLL
+        for (int j = 0; j < panels; j++) {
+            s[r][j] = _mm512_setzero_ps();
+            if (m->scale) s[r][j] = _mm512_mul_ps(_mm512_loadu_ps(c + r * m->ldc + 16 * j), _mm512_set1_ps(m->scale[i + r]));
+        }
+    for (int k = 0; k < m->k; k++) {
+        LLM__UNROLL
+        for (int j = 0; j < panels; j++) v[j] = llm__avx512_load(type, m->b[j], (int64_t)k * m->ldb);
+        LLM__UNROLL
+        for (int r = 0; r < n; r++) {
+            const __m512 x = _mm512_set1_ps(a[(int64_t)r * m->lda + k]);
+            LLM__UNROLL
+            for (int j = 0; j < panels; j++) s[r][j] = _mm512_fmadd_ps(x, v[j], s[r][j]);
+        }
+    }
+    LLM__UNROLL
+    for (int r = 0; r < n; r++)
+        LLM__UNROLL
+        for (int j = 0; j < panels; j++) _mm512_storeu_ps(c + r * m->ldc + 16 * j, s[r][j]);
+}
+
+LLM__AVX512_INLINE void llm__avx512_mac_shape(const llm__mac *m, const int panels, const llm__kind type) {
+    int i = 0;
+    for (; i + 12 <= m->n; i += 12) llm__avx512_mac_rows(m, i, 12, panels, type);
+    for (; i + 3 <= m->n; i += 3) llm__avx512_mac_rows(m, i, 3, panels, type);
+    for (; i < m->n; i++) llm__avx512_mac_rows(m, i, 1, panels, type);
+}
+
+LLM__AVX512 static void llm__avx512_mac(const llm__mac *m) { LLM__MAC_SHAPES(llm__avx512_mac_shape, m) }
+#endif /* LLM__X86 */
+
+/* ---- The table ---- */
+
+/* What the rest of the file calls. See the llm__body functions (and llm__scalar_product, llm__scalar_mac) for what each does. */
+typedef struct llm__kernels {
+    void (*quantise)(const llm__act *a, size_t at, const float *x, float *lost);
+    void (*finish)(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n);
+    float (*sum)(const float *x, int n);
+    float (*dot)(const float *a, const float *b, int n);
+    void (*add)(float *x, const float *y, float scale, int n);
+    void (*affine)(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n);
+    void (*rotate)(float *x, const float *rope, int half, int interleaved);
+    void (*to_half)(uint16_t *dst, const float *src, int n);
+    void (*expand)(llm_kv_type type, const uint8_t *src, int n, float *low, float *high);
+    void (*bias)(llm__attend *t, int block);
+    void (*soften)(llm__attend *t, int block);
+    void (*mac)(const llm__mac *m);
+    void (*product)(llm__kind kind, const llm__product *p);
+} llm__kernels;
+
+/* Compiles the plain C kernels once more, with the instructions that TARGET allows and these conversions. */
+#define LLM__INSTANCE(isa, TARGET, half, bytes, narrow)                                                                                    \
+    TARGET static void llm__##isa##_quantise(const llm__act *a, size_t at, const float *x, float *lost) {                                  \
+        llm__body_quantise(a, at, x, lost);                                                                                                \
+    }                                                                                                                                      \
+    TARGET static void llm__##isa##_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token,       \
+                                           int n) {                                                                                        \
+        llm__body_finish(f, b, g, u, token, n);                                                                                            \
+    }                                                                                                                                      \
+    TARGET static float llm__##isa##_sum(const float *x, int n) { return llm__body_sum(x, n); }                                            \
+    TARGET static float llm__##isa##_dot(const float *x, const float *y, int n) { return llm__body_dot(x, y, n); }                         \
+    TARGET static void llm__##isa##_add(float *x, const float *y, float scale, int n) { llm__body_add(x, y, scale, n); }                   \
+    TARGET static void llm__##isa##_affine(float *dst, const float *src, float shift, float scale, const float *w, const float *b,         \
+                                           int n) {                                                                                        \
+        llm__body_affine(dst, src, shift, scale, w, b, n);                                                                                 \
+    }                                                                                                                                      \
+    TARGET static void llm__##isa##_rotate(float *x, const float *rope, int n, int interleaved) {                                          \
+        llm__body_rotate(x, rope, n, interleaved);                                                                                         \
+    }                                                                                                                                      \
+    TARGET static void llm__##isa##_to_half(uint16_t *dst, const float *src, int n) { llm__body_to_half(dst, src, n, narrow); }            \
+    TARGET static void llm__##isa##_expand(llm_kv_type type, const uint8_t *src, int n, float *low, float *high) {                         \
+        llm__body_expand(type, src, n, low, high, half, bytes);                                                                            \
+    }                                                                                                                                      \
+    TARGET static void llm__##isa##_bias(llm__attend *t, int block) { llm__body_bias(t, block); }                                          \
+    TARGET static void llm__##isa##_soften(llm__attend *t, int block) { llm__body_soften(t, block); }
+
+#define LLM__KERNELS(isa, mac, product) { \
+    llm__##isa##_quantise, llm__##isa##_finish, llm__##isa##_sum, llm__##isa##_dot, llm__##isa##_add, llm__##isa##_affine, \
+    llm__##isa##_rotate, llm__##isa##_to_half, llm__##isa##_expand, llm__##isa##_bias, llm__##isa##_soften, mac, product }
+
+LLM__INSTANCE(scalar, , llm__scalar_half, llm__scalar_bytes, llm__scalar_narrow)
+#if LLM__X86
+LLM__INSTANCE(avx2, LLM__AVX2, llm__avx2_half, llm__avx2_bytes, llm__avx2_narrow)
+LLM__INSTANCE(avx512, LLM__AVX512, llm__avx512_half, llm__avx512_bytes, llm__avx512_narrow)
+#endif
+
+/* The kernels of an instruction set. NEON's are the plain ones, which its compilers vectorise. */
+static const llm__kernels *llm__kernels_of(llm__isa isa) {
+    static const llm__kernels scalar = LLM__KERNELS(scalar, llm__scalar_mac, llm__scalar_product);
+#if LLM__X86
+    static const llm__kernels avx2 = LLM__KERNELS(avx2, llm__avx2_mac, llm__avx2_product);
+    static const llm__kernels avx512 = LLM__KERNELS(avx512, llm__avx512_mac, llm__avx512_product);
+    static const llm__kernels avx512vnni = LLM__KERNELS(avx512, llm__avx512_mac, llm__avx512vnni_product);
+#if LLM__HAS_AVXVNNI
+    static const llm__kernels avxvnni = LLM__KERNELS(avx2, llm__avx2_mac, llm__avxvnni_product);
+    if (isa == LLM__ISA_AVXVNNI) return &avxvnni;
+#endif
+    if (isa == LLM__ISA_AVX2) return &avx2;
+    if (isa == LLM__ISA_AVX512) return &avx512;
+    if (isa == LLM__ISA_AVX512VNNI) return &avx512vnni;
+#endif
+    (void)isa;
+    return &scalar;
+}
+
+/* dst = norm(src) of one row; dst may be src. w and b may be NULL: 1 and 0. */
+static void llm__norm_row(const llm__kernels *k, llm_norm_kind kind, float *dst, const float *src, int n, const float *w,
+                          const float *b, float eps) {
+    if (kind == LLM_NORM_NONE) {
+        if (dst != src) memcpy(dst, src, (size_t)n * sizeof *dst);
+        return;
+    }
+    if (kind == LLM_NORM_LAYER) {
+        k->affine(dst, src, k->sum(src, n) / (float)n, 1, NULL, NULL, n);
+        src = dst;
+    }
+    k->affine(dst, src, 0, 1 / sqrtf(k->dot(src, src, n) / (float)n + eps), w, b, n);
+}
+
+/* ============================================================================
+ * >>linear   Weights from the file to packed blocks; the linear operations over them.
+ * ============================================================================
+ * A weight is described by segments: rows (every n-th, some columns) of stored matrices, stacked. That is how q, k and v become one weight,
+ * how a rank of a tensor-parallel group takes its share, and how transposed or interleaved storage is read. llm__weight_new plans it: the
+ * rows are cut into blocks of at most 16 that share a kind, gate and up rows of the same outputs alternating, experts one after the other.
+ * llm__weights_allocate gives all planned weights one region of memory, in the order in which a step reads them, and llm__weight_pack fills
+ * it, each thread its share.
+ *
+ * The work of a product is a grid of row blocks x tiles of tokens, cut into one contiguous range a thread in the order of the rows: a
+ * thread reads its part of the weight from front to back. For each item of the grid the row block is unpacked into L1, eight blocks (6 KB)
+ * at a time, multiplied with the tile's activations, and its results (16 rows of up to 32 tokens) are finished while they are hot: bias,
+ * activation, scale, and into the buffer. Unpacking again for each tile costs a tenth of what 32 tokens cost. How the grid is cut changes
+ * no sum. */
+
 /* What a kernel knows of the thread it runs in. Every thread of the pool calls it with its own. */
 typedef struct llm__exec {
     llm__pool *pool;
@@ -12503,13 +13749,17 @@ typedef struct llm__exec {
     llm__isa isa;
     const llm_step *step;
     int n_rows;              /* of this op */
-    void *scratch;           /* shared by all threads: see llm__experts_scratch */
+    void *scratch;           /* the thread's own; of llm__run_experts shared by all: see llm__experts_scratch */
     size_t scratch_bytes;
 } llm__exec;
 
-enum { LLM__TILE = 16, LLM__ROWS = 16, LLM__CHUNK = 64 }; /* columns of a tile; rows of a packed block; columns of floats summed in one go */
+/* The share [*begin, *end) of n things that is this thread's. */
+static void llm__share(const llm__exec *e, int64_t n, int64_t *begin, int64_t *end) {
+    *begin = n * e->thread / e->n_threads;
+    *end = n * (e->thread + 1) / e->n_threads;
+}
 
-/* Tile i of n columns cut into equal tiles (17 are 9 + 8, not 16 + 1), each a multiple of `per`. */
+/* Tile i of the places of `rows` tokens, `per` each, cut into equal tiles (33 are 17 + 16, not 32 + 1). */
 typedef struct llm__tile {
     int start, n;
 } llm__tile;
@@ -12524,90 +13774,9 @@ static llm__tile llm__tile_at(int rows, int per, int i) {
     return t;
 }
 
-/* The share [*begin, *end) of n things that is this thread's. */
-static void llm__share(const llm__exec *e, int64_t n, int64_t *begin, int64_t *end) {
-    *begin = n * e->thread / e->n_threads;
-    *end = n * (e->thread + 1) / e->n_threads;
-}
+static int llm__form_per(llm__form form) { return form == LLM__FORM_I8X2 ? 2 : 1; }
 
-/* Carves the parts of a rounded copy of `blocks` blocks out of memory; returns the bytes it takes (memory NULL: only that). */
-static size_t llm__act_place(llm__act *a, uint8_t *memory, size_t blocks) {
-    size_t n = (blocks + 15) & ~(size_t)15; /* each part starts on a cache line */
-    if (memory) {
-        a->q = (int8_t *)memory;
-        a->d = (float *)(void *)(memory + n * 32);
-        a->s = a->d + n;
-        a->z = (int16_t *)(void *)(a->s + n);
-    }
-    return n * (32 + 16);
-}
-
-/* ---- Packed weights ----
- * A packed block is 16 rows x 32 columns: vectors of 16 lanes (lane = row) of 4 bytes, vector i holding columns 4i .. 4i + 3. 8-bit
- * weights take 8 such vectors. 4-bit ones take four: vector j has the columns of i = 2j in the low nibbles and those of 2j + 1 in the high
- * ones. A fifth bit stands in one more vector (byte c, bit i: column 4i + c), fifth and sixth in two (byte c, bits 2 (i % 4), 2 (i % 4) + 1 of vector
- * i / 4). Scales and minimums follow, 16 of each, as the file has them: f16, or small integers with an f16 scale for 256 columns
- * in front of every eighth block. So w = scale * (u - zero) + minimum keeps the file's exact meaning. Formats without a
- * layout of their own become bytes with f32 scales for 16 columns (G16). Floats stay what they are: 16 rows of a column side by side. */
-
-typedef enum llm__kind {
-    LLM__KIND_F32 = 0, LLM__KIND_F16, LLM__KIND_BF16,                     /* floats */
-    LLM__KIND_Q4Z, LLM__KIND_Q4M, LLM__KIND_Q5Z, LLM__KIND_Q5M,           /* 4 and 5 bits with a zero point or a minimum */
-    LLM__KIND_Q8, LLM__KIND_IQ4, LLM__KIND_MXFP4,                         /* signed bytes; nibbles that index a table of them */
-    LLM__KIND_Q4K, LLM__KIND_Q5K, LLM__KIND_Q6K, LLM__KIND_G16, LLM__KIND_G16M, LLM__KIND_COUNT
-} llm__kind;
-
-typedef enum llm__scale { LLM__SCALE_NONE = 0, LLM__SCALE_F16, LLM__SCALE_F32, LLM__SCALE_F32X2, LLM__SCALE_SUPER, LLM__SCALE_SUPERX2 } llm__scale;
-
-typedef struct llm__kind_desc {
-    int bits;          /* as stored */
-    int zero;          /* what is subtracted from the stored value */
-    llm__scale scale;  /* X2: one for 16 columns. SUPER: a byte, times an f16 for 256 columns */
-    llm__scale min;
-} llm__kind_desc;
-
-LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
-    static const llm__kind_desc table[LLM__KIND_COUNT] = {
-        {0, 0, LLM__SCALE_NONE, LLM__SCALE_NONE}, {0, 0, LLM__SCALE_NONE, LLM__SCALE_NONE}, {0, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},
-        {4, 8, LLM__SCALE_F16, LLM__SCALE_NONE}, {4, 0, LLM__SCALE_F16, LLM__SCALE_F16},
-        {5, 16, LLM__SCALE_F16, LLM__SCALE_NONE}, {5, 0, LLM__SCALE_F16, LLM__SCALE_F16},
-        {8, 0, LLM__SCALE_F16, LLM__SCALE_NONE}, {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE}, {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},
-        {4, 0, LLM__SCALE_SUPER, LLM__SCALE_SUPER}, {5, 0, LLM__SCALE_SUPER, LLM__SCALE_SUPER}, {6, 32, LLM__SCALE_SUPERX2, LLM__SCALE_NONE},
-        {8, 0, LLM__SCALE_F32X2, LLM__SCALE_NONE}, {8, 0, LLM__SCALE_F32X2, LLM__SCALE_F32X2},
-    };
-    return table[kind];
-}
-
-LLM__INLINE int llm__kind_is_float(llm__kind kind) { return kind <= LLM__KIND_BF16; }
-LLM__INLINE int llm__kind_is_table(llm__kind kind) { return kind == LLM__KIND_IQ4 || kind == LLM__KIND_MXFP4; }
-
-/* What the nibbles of such a kind stand for. */
-LLM__INLINE const int8_t *llm__kind_table(llm__kind kind) { return llm__nibble_values(kind == LLM__KIND_MXFP4 ? LLM_TYPE_MXFP4 : LLM_TYPE_IQ4_NL); }
-
-LLM__INLINE int llm__scale_bytes(llm__scale s) { /* of 16 rows, in every block */
-    return s == LLM__SCALE_F16 ? 32 : s == LLM__SCALE_F32 ? 64 : s == LLM__SCALE_F32X2 ? 128 : s == LLM__SCALE_SUPER ? 16 : s == LLM__SCALE_SUPERX2 ? 32 : 0;
-}
-
-LLM__INLINE int llm__scale_head(llm__scale s) { return s >= LLM__SCALE_SUPER ? 32 : 0; } /* in front of every eighth block */
-
-LLM__INLINE int llm__kind_head(llm__kind kind) { return llm__scale_head(llm__kind_info(kind).scale) + llm__scale_head(llm__kind_info(kind).min); }
-
-LLM__INLINE int llm__kind_block(llm__kind kind) {
-    return 64 * llm__kind_info(kind).bits + llm__scale_bytes(llm__kind_info(kind).scale) + llm__scale_bytes(llm__kind_info(kind).min);
-}
-
-/* Bytes of 16 packed rows. */
-static int64_t llm__kind_row_bytes(llm__kind kind, int64_t cols) {
-    int64_t n = kind == LLM__KIND_F32 ? cols * 64 : llm__kind_is_float(kind) ? cols * 32 : cols / 32 * llm__kind_block(kind) + (cols / 32 + 7) / 8 * llm__kind_head(kind);
-    return (n + 63) & ~(int64_t)63;
-}
-
-typedef struct llm__block {  /* up to 16 rows of the weight, packed */
-    int64_t offset;          /* of its bytes in memory */
-    int64_t row;             /* the first of its rows */
-    int32_t n, kind;         /* n rows; the other lanes are zero */
-    float scale;             /* of the segment, for the results */
-} llm__block;
+/* ---- Weights as the file has them ---- */
 
 struct llm_weight {
     llm_role role;
@@ -12638,18 +13807,24 @@ static float llm__random_weight(uint64_t seed, int64_t row, int64_t col) {
     return (float)((double)(llm__hash(at, sizeof at, seed) >> 40) / 16777216 * 0.04 - 0.02);
 }
 
+/* The stored row that is row r of a segment, and where it starts (not transposed). */
+static int64_t llm__segment_row(const llm_segment *s, int64_t r) { return s->row + r * (s->row_step ? s->row_step : 1); }
+
+static const uint8_t *llm__segment_data(const llm_segment *s, int64_t r) {
+    return (const uint8_t *)s->data + llm__segment_row(s, r) * llm__row_bytes(s->type, s->stored_cols);
+}
+
+static float llm__segment_scale(const llm_segment *s) { return s->scale != 0 ? s->scale : 1; }
+
 /* Columns [col, col + n) of a segment's row r as f32, without the segment's scale. */
 static void llm__segment_values(const llm_segment *s, uint64_t seed, int64_t r, int64_t col, int64_t n, float *dst) {
-    int64_t row = s->row + r * (s->row_step ? s->row_step : 1);
-    if (s->type == LLM_TYPE_RANDOM) {
+    int64_t row = llm__segment_row(s, r), bytes = llm__row_bytes(s->type, s->stored_cols);
+    if (s->type == LLM_TYPE_RANDOM)
         for (int64_t i = 0; i < n; i++) dst[i] = llm__random_weight(seed, row, s->col + col + i);
-        return;
-    }
-    const uint8_t *data = (const uint8_t *)s->data;
-    int64_t bytes = llm__row_bytes(s->type, s->stored_cols);
-    if (!s->transposed) llm__dequant_columns(s->type, data + row * bytes, s->col + col, n, dst);
+    else if (!s->transposed) llm__dequant_columns(s->type, llm__segment_data(s, r), s->col + col, n, dst);
     else
-        for (int64_t i = 0; i < n; i++) llm__dequant_columns(s->type, data + (s->col + col + i) * bytes, row, 1, dst + i);
+        for (int64_t i = 0; i < n; i++)
+            llm__dequant_columns(s->type, (const uint8_t *)s->data + (s->col + col + i) * bytes, row, 1, dst + i);
 }
 
 /* The segment of a row of the weight. */
@@ -12663,8 +13838,6 @@ static int llm__weight_segment(const llm_weight *w, int64_t row) {
     return low;
 }
 
-static float llm__segment_scale(const llm_segment *s) { return s->scale != 0 ? s->scale : 1; }
-
 /* Columns [col, col + n) of a row of the weight as f32: what the weight means. */
 static void llm__weight_values(const llm_weight *w, int64_t row, int64_t col, int64_t n, float *dst) {
     int i = llm__weight_segment(w, row);
@@ -12673,10 +13846,14 @@ static void llm__weight_values(const llm_weight *w, int64_t row, int64_t col, in
     for (int64_t k = 0; k < n && scale != 1; k++) dst[k] *= scale;
 }
 
-/* How a segment is packed. */
+/* ---- Planning ---- */
+
+/* How a segment is packed. Quantised blocks keep their form where whole ones are taken. */
 static llm__kind llm__segment_kind(const llm_segment *s, llm_compute compute) {
-    int whole = s->col % 32 == 0 && s->n_cols % 32 == 0, whole_super = s->col % 256 == 0 && s->n_cols % 256 == 0;
+    const llm__format *f = llm__format_of(s->type);
     if (compute == LLM_COMPUTE_F32) return LLM__KIND_F32;
+    if (f && !s->transposed && s->col % 32 == 0 && s->n_cols % 32 == 0)
+        return s->col % 256 == 0 && s->n_cols % 256 == 0 ? f->kind : f->rest;
     switch (s->type) {
     case LLM_TYPE_F16:
     case LLM_TYPE_F8_E4M3:
@@ -12684,31 +13861,18 @@ static llm__kind llm__segment_kind(const llm_segment *s, llm_compute compute) {
     case LLM_TYPE_BF16:
     case LLM_TYPE_RANDOM: return LLM__KIND_BF16;
     case LLM_TYPE_F32: return compute == LLM_COMPUTE_BF16 ? LLM__KIND_BF16 : compute == LLM_COMPUTE_F16 ? LLM__KIND_F16 : LLM__KIND_F32;
-    }
-    if (llm__type_block(s->type) == 1 || !whole || s->transposed) return LLM__KIND_F32;
-    switch (s->type) {
-    case LLM_TYPE_Q4_0: return LLM__KIND_Q4Z;
-    case LLM_TYPE_Q4_1: return LLM__KIND_Q4M;
-    case LLM_TYPE_Q5_0: return LLM__KIND_Q5Z;
-    case LLM_TYPE_Q5_1: return LLM__KIND_Q5M;
-    case LLM_TYPE_Q8_0: return LLM__KIND_Q8;
-    case LLM_TYPE_IQ4_NL:
-    case LLM_TYPE_IQ4_XS: return LLM__KIND_IQ4;
-    case LLM_TYPE_MXFP4: return LLM__KIND_MXFP4;
-    case LLM_TYPE_Q4_K: return whole_super ? LLM__KIND_Q4K : LLM__KIND_G16M;
-    case LLM_TYPE_Q5_K: return whole_super ? LLM__KIND_Q5K : LLM__KIND_G16M;
-    case LLM_TYPE_Q6_K: return whole_super ? LLM__KIND_Q6K : LLM__KIND_G16;
-    case LLM_TYPE_Q2_K: return LLM__KIND_G16M;
-    default: return LLM__KIND_G16;
+    default: return LLM__KIND_F32;
     }
 }
 
 static llm_result llm__segment_check(const llm_weight_desc *d, const llm_segment *s) {
     if (s->type != LLM_TYPE_RANDOM && !llm__type_readable(s->type))
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: type %s (%d) cannot be computed with", d->name, llm__type_name(s->type), s->type);
-    int64_t line = s->transposed ? s->row + (s->n_rows - 1) * (s->row_step ? s->row_step : 1) + 1 : s->col + s->n_cols;
-    if (s->n_rows <= 0 || s->n_cols != d->cols || s->row < 0 || s->col < 0 || line > s->stored_cols || s->stored_cols % llm__type_block(s->type))
-        return llm__error(LLM_ERR_ARG, "%s: a segment of %lld x %lld values does not fit its weight of %lld columns", d->name, (long long)s->n_rows, (long long)s->n_cols, (long long)d->cols);
+    int64_t line = s->transposed ? llm__segment_row(s, s->n_rows - 1) + 1 : s->col + s->n_cols;
+    if (s->n_rows <= 0 || s->n_cols != d->cols || s->row < 0 || s->col < 0 || line > s->stored_cols ||
+        s->stored_cols % llm__type_block(s->type))
+        return llm__error(LLM_ERR_ARG, "%s: a segment of %lld x %lld values does not fit its weight of %lld columns", d->name,
+                          (long long)s->n_rows, (long long)s->n_cols, (long long)d->cols);
     return LLM_OK;
 }
 
@@ -12726,11 +13890,12 @@ static void llm__weight_add_block(llm_weight *w, int64_t row, int n, llm__kind k
     w->bytes += (size_t)llm__kind_row_bytes(kind, w->cols);
 }
 
-/* Rows from `row` on, at most `most`, that can share a packed block; their kind. */
+/* Rows from `row` on, at most `most`, that can share a packed block; their kind. One segment of floats makes the whole weight's products
+ * those of floats: a quantised segment beside it becomes f32. */
 static int llm__weight_run(const llm_weight *w, llm_compute compute, int64_t row, int64_t most, llm__kind *kind) {
     int first = llm__weight_segment(w, row), last = first;
-    *kind = w->form == LLM__FORM_F32 && compute != LLM_COMPUTE_F32 && !llm__kind_is_float(llm__segment_kind(&w->segment[first], compute)) ?
-                LLM__KIND_F32 : llm__segment_kind(&w->segment[first], compute);
+    *kind = llm__segment_kind(&w->segment[first], compute);
+    if (w->form == LLM__FORM_F32 && !llm__kind_is_float(*kind)) *kind = LLM__KIND_F32;
     most = LLM__MIN(most, (int64_t)LLM__ROWS);
     while (last + 1 < w->n_segments && w->first_row[last + 1] < row + most) {
         const llm_segment *a = &w->segment[first], *b = &w->segment[last + 1];
@@ -12759,7 +13924,7 @@ static void llm__weight_plan(llm_weight *w, llm_compute compute) {
     if (w->block) w->first_block[w->n_groups] = w->n_blocks;
 }
 
-LLM__UNUSED static void llm__weight_free(llm_weight *w) {
+static void llm__weight_free(llm_weight *w) {
     if (!w) return;
     llm__pages_free(w->region, w->region_bytes);
     LLM_FREE(w->segment);
@@ -12786,7 +13951,8 @@ static llm_result llm__weight_segments(llm_weight *w, const llm_weight_desc *d, 
         quantised &= !llm__kind_is_float(llm__segment_kind(&d->segments[i], compute));
     }
     w->first_row[d->n_segments] = rows;
-    if (rows != d->rows) return llm__error(LLM_ERR_ARG, "%s: segments of %lld rows in all, %lld expected", d->name, (long long)rows, (long long)d->rows);
+    if (rows != d->rows)
+        return llm__error(LLM_ERR_ARG, "%s: segments of %lld rows in all, %lld expected", d->name, (long long)rows, (long long)d->rows);
     w->form = !quantised ? LLM__FORM_F32 : d->role == LLM_ROLE_HEAD ? LLM__FORM_I8X2 : LLM__FORM_I8;
     return LLM_OK;
 }
@@ -12794,16 +13960,17 @@ static llm_result llm__weight_segments(llm_weight *w, const llm_weight_desc *d, 
 /* Kept as plain rows of f32. */
 static int llm__weight_is_plain(const llm_weight *w) { return w->role == LLM_ROLE_VECTOR || w->role == LLM_ROLE_MLA_UP; }
 
-/* Plans a weight; llm__weights_allocate gives it memory and llm__weight_pack fills it. What the segments point to must outlive an EMBED weight, and
- * the packing of others. */
-LLM__UNUSED static llm_result llm__weight_new(const llm_weight_desc *d, llm_compute compute, llm__isa isa, llm_weight **out) {
-    (void)isa; /* one layout serves all */
-    *out = NULL;
+/* Plans a weight. What the segments point to must outlive an EMBED weight, and the packing of others. */
+static llm_result llm__weight_new(const llm_weight_desc *d, llm_compute compute, llm_weight **out) {
     int groups = d->role == LLM_ROLE_EXPERTS || d->role == LLM_ROLE_EXPERTS_GATE_UP ? d->n_experts : 1;
     int gate_up = d->role == LLM_ROLE_GATE_UP || d->role == LLM_ROLE_EXPERTS_GATE_UP;
-    if (d->n_segments < 1 || d->rows < 1 || d->cols < 1 || d->rows > (int64_t)1 << 40 || d->cols > 1 << 24 || groups < 1 || d->rows % groups || (gate_up && d->rows / groups % 2))
-        return llm__error(LLM_ERR_ARG, "%s: a weight of %lld x %lld values in %d parts is not possible", d->name, (long long)d->rows, (long long)d->cols, groups);
-    if (d->rows > ((int64_t)1 << 45) / d->cols) return llm__error(LLM_ERR_LIMIT, "%s: %lld x %lld values are too many", d->name, (long long)d->rows, (long long)d->cols);
+    *out = NULL;
+    if (d->n_segments < 1 || d->rows < 1 || d->cols < 1 || d->rows > (int64_t)1 << 40 || d->cols > 1 << 24 || groups < 1 ||
+        d->rows % groups || (gate_up && d->rows / groups % 2))
+        return llm__error(LLM_ERR_ARG, "%s: a weight of %lld x %lld values in %d parts is not possible", d->name, (long long)d->rows,
+                          (long long)d->cols, groups);
+    if (d->rows > ((int64_t)1 << 45) / d->cols)
+        return llm__error(LLM_ERR_LIMIT, "%s: %lld x %lld values are too many", d->name, (long long)d->rows, (long long)d->cols);
     llm_weight *w = LLM__NEW(llm_weight, 1);
     if (!w) return llm__nomem();
     w->role = d->role;
@@ -12828,7 +13995,7 @@ LLM__UNUSED static llm_result llm__weight_new(const llm_weight_desc *d, llm_comp
 }
 
 /* One region for all weights that have no memory yet: huge pages can back it, and a step reads it from front to back. */
-LLM__UNUSED static llm_result llm__weights_allocate(llm_weight *const *w, size_t n) {
+static llm_result llm__weights_allocate(llm_weight *const *w, size_t n) {
     size_t total = 0, first = n;
     int ok = 1;
     for (size_t i = 0; i < n; i++) {
@@ -12850,88 +14017,80 @@ LLM__UNUSED static llm_result llm__weights_allocate(llm_weight *const *w, size_t
     return LLM_OK;
 }
 
-LLM__UNUSED static llm__form llm__weight_form(const llm_weight *w) { return w->form; }
+/* ---- Packing: see >>kernels-ref for the layout ---- */
 
-/* ---- Packing ---- */
-
-/* 32 values of one row into the vectors of a block; they are handled as 8 words of 4 columns. nibble_of: of a table format, by value + 128. */
-static void llm__pack_values(llm__kind kind, const int8_t *q, const uint8_t *nibble_of, int lane, uint8_t *to) {
-    const int bits = llm__kind_info(kind).bits, zero = llm__kind_info(kind).zero;
-    uint8_t u[32];
+/* 32 weights of one row into the vectors of a block, as 8 words of 4 columns. */
+static void llm__pack_values(llm__kind kind, const llm__sub *sub, int lane, uint8_t *to) {
+    const int bits = llm__kind_info(kind).bits;
     uint32_t word[8], high[2] = {0, 0};
-    for (int c = 0; c < 32; c++) u[c] = (uint8_t)(q[c] + zero);
-    for (int c = 0; c < 32 && nibble_of; c++) u[c] = nibble_of[q[c] + 128];
-    memcpy(word, u, 32);
-    for (int i = 0; i < 8; i++) {
-        uint32_t nibbles = (word[i] & 0x0F0F0F0F) | (word[i | 1] & 0x0F0F0F0F) << 4;
-        if (bits == 8) memcpy(to + 64 * i + 4 * lane, &word[i], 4);
-        else if (i % 2 == 0) memcpy(to + 32 * i + 4 * lane, &nibbles, 4);
-        if (bits == 5) high[0] |= (word[i] >> 4 & 0x01010101) << i;
-        if (bits == 6) high[i / 4] |= (word[i] >> 4 & 0x03030303) << (2 * (i % 4));
+    memcpy(word, bits == 8 ? (const void *)sub->q : (const void *)sub->u, 32);
+    to += 4 * lane;
+    for (int i = 0; i < 8 && bits == 8; i++) memcpy(to + 64 * i, &word[i], 4);
+    for (int i = 0; i < 4 && bits < 8; i++) {
+        uint32_t nibbles = (word[i] & 0x0F0F0F0F) | (word[i + 4] & 0x0F0F0F0F) << 4;
+        memcpy(to + 64 * i, &nibbles, 4);
     }
-    if (bits == 5 || bits == 6) memcpy(to + 256 + 4 * lane, &high[0], 4);
-    if (bits == 6) memcpy(to + 320 + 4 * lane, &high[1], 4);
+    for (int i = 0; i < 8 && bits == 5; i++) high[0] |= (word[i] >> 4 & 0x01010101) << i;
+    for (int i = 0; i < 8 && bits == 6; i++) high[i / 4] |= (word[i] >> 4 & 0x03030303) << (2 * (i % 4));
+    for (int i = 0; i < bits - 4 && bits < 8; i++) memcpy(to + 256 + 64 * i, &high[i], 4);
 }
 
-/* The scales (or minimums) of one row: d for 256 or 32 columns at head or to, b the small integers. Returns where the next ones stand. */
+/* The scales (or minimums) of one row: f16 d at head or to, times small integers b. Returns where the next ones stand. */
 static uint8_t *llm__pack_scale(llm__scale scale, float d, const uint8_t b[2], int b_signed, int lane, uint8_t *to, uint8_t *head) {
     uint16_t half = llm__f32_to_f16(d);
-    float product[2];
-    for (int i = 0; i < 2; i++) product[i] = d * (b_signed ? (float)(int8_t)b[i] : (float)b[i]);
-    if (scale == LLM__SCALE_F16) memcpy(to + 2 * lane, &half, 2);
-    if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2) memcpy(to + 4 * lane, &product[0], 4);
-    if (scale == LLM__SCALE_F32X2) memcpy(to + 64 + 4 * lane, &product[1], 4);
-    if (scale >= LLM__SCALE_SUPER) {
+    for (int i = 0; i <= llm__scale_x2(scale); i++) {
+        float product = d * (b_signed ? (float)(int8_t)b[i] : (float)b[i]);
+        if (scale == LLM__SCALE_F16) memcpy(to + 2 * lane, &half, 2);
+        if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2) memcpy(to + 64 * i + 4 * lane, &product, 4);
+        if (scale < LLM__SCALE_SUPER) continue;
         memcpy(head + 2 * lane, &half, 2);
-        to[lane] = b[0];
-        if (scale == LLM__SCALE_SUPERX2) to[16 + lane] = b[1];
+        to[16 * i + lane] = b[i];
     }
     return to + llm__scale_bytes(scale);
 }
 
 /* Rows of a block of a quantised kind. `to` is zeroed. */
 static void llm__pack_quantised(const llm_weight *w, const llm__block *b, uint8_t *to) {
-    llm__kind kind = (llm__kind)b->kind;
-    llm__kind_desc k = llm__kind_info(kind);
-    const llm_segment *s[LLM__ROWS];
-    const llm__type_desc *type[LLM__ROWS];
+    const llm__kind kind = (llm__kind)b->kind;
+    const llm__kind_desc k = llm__kind_info(kind);
     const uint8_t *row[LLM__ROWS];
+    const llm_segment *s = NULL; /* rows of a block have one type and start at the same column of a super-block */
+    int64_t sub0[LLM__ROWS];
     for (int r = 0; r < b->n; r++) {
         int i = llm__weight_segment(w, b->row + r);
-        s[r] = &w->segment[i];
-        type[r] = llm__type_info(s[r]->type);
-        row[r] = (const uint8_t *)s[r]->data + (s[r]->row + (b->row + r - w->first_row[i]) * (s[r]->row_step ? s[r]->row_step : 1)) * llm__row_bytes(s[r]->type, s[r]->stored_cols);
+        s = &w->segment[i];
+        row[r] = llm__segment_data(s, b->row + r - w->first_row[i]);
+        sub0[r] = s->col / 32;
     }
-    uint8_t *head = to, nibble_of[256];
-    for (int i = 0; i < 16 && llm__kind_is_table(kind); i++) nibble_of[llm__kind_table(kind)[i] + 128] = (uint8_t)i;
+    const llm__format *f = llm__format_of(s->type);
+    const llm__type_desc *t = llm__type_info(s->type);
+    uint8_t *head = to;
     for (int64_t j = 0; j < w->cols / 32; j++, to += llm__kind_block(kind)) {
-        if (llm__kind_head(kind) && j % 8 == 0) {
+        if (j % LLM__SUPER == 0) {
             head = to;
             to += llm__kind_head(kind);
         }
         for (int r = 0; r < b->n; r++) {
             llm__sub sub;
-            llm__sub_get(type[r], row[r], s[r]->col / 32 + j, &sub);
-            llm__pack_values(kind, sub.q, llm__kind_is_table(kind) ? nibble_of : NULL, r, to);
+            llm__sub_get(f, t, row[r], sub0[r] + j, &sub);
+            llm__pack_values(kind, &sub, r, to);
             uint8_t *min = llm__pack_scale(k.scale, sub.d, (const uint8_t *)sub.sc, 1, r, to + 64 * k.bits, head);
             llm__pack_scale(k.min, sub.m, sub.mc, 0, r, min, head + 32);
         }
     }
 }
 
-/* The f16 code of each fp8 code. */
-static void llm__f8_codes(int32_t type, uint16_t code[256]) {
-    for (int i = 0; i < 256; i++) code[i] = llm__f32_to_f16(type == LLM_TYPE_F8_E4M3 ? llm__e4m3_to_f32((uint8_t)i) : llm__e5m2_to_f32((uint8_t)i));
-}
+enum { LLM__CHUNK = 256 }; /* columns of floats packed, or summed, in one go */
 
-/* n columns from c on of a segment's row r in the 16 bits of a packed kind. What is stored so already is copied. */
-static void llm__pack_halves(const llm_segment *s, uint64_t seed, llm__kind kind, const uint16_t *code, int64_t r, int64_t c, int n, uint16_t *to) {
+/* n columns from c on of a segment's row r in the 16 bits of a packed kind. What is stored so already is copied; fp8 goes through a table
+ * of f16 (code). */
+static void llm__pack_halves(const llm_segment *s, uint64_t seed, llm__kind kind, const uint16_t *code, int64_t r, int64_t c, int n,
+                             uint16_t *to) {
     float x[LLM__CHUNK];
-    const uint8_t *row = (const uint8_t *)s->data + (s->row + r * (s->row_step ? s->row_step : 1)) * llm__row_bytes(s->type, s->stored_cols);
     if (!s->transposed && s->type == (kind == LLM__KIND_BF16 ? LLM_TYPE_BF16 : LLM_TYPE_F16)) {
-        memcpy(to, row + 2 * (s->col + c), sizeof *to * (size_t)n);
+        memcpy(to, llm__segment_data(s, r) + 2 * (s->col + c), sizeof *to * (size_t)n);
     } else if (!s->transposed && code) {
-        for (int i = 0; i < n; i++) to[i] = code[row[s->col + c + i]];
+        for (int i = 0; i < n; i++) to[i] = code[llm__segment_data(s, r)[s->col + c + i]];
     } else {
         llm__segment_values(s, seed, r, c, n, x);
         for (int i = 0; i < n; i++) to[i] = kind == LLM__KIND_BF16 ? llm__f32_to_bf16(x[i]) : llm__f32_to_f16(x[i]);
@@ -12942,9 +14101,10 @@ static void llm__pack_halves(const llm_segment *s, uint64_t seed, llm__kind kind
 static void llm__pack_floats(const llm_weight *w, const llm__block *b, uint8_t *to) {
     uint16_t code[256], half[LLM__CHUNK];
     float x[LLM__CHUNK];
-    int32_t first = w->segment[llm__weight_segment(w, b->row)].type;
-    int f8 = first == LLM_TYPE_F8_E4M3 || first == LLM_TYPE_F8_E5M2;
-    if (f8) llm__f8_codes(first, code);
+    int32_t type = w->segment[llm__weight_segment(w, b->row)].type;
+    int f8 = type == LLM_TYPE_F8_E4M3 || type == LLM_TYPE_F8_E5M2;
+    for (int i = 0; i < 256 && f8; i++)
+        code[i] = llm__f32_to_f16(type == LLM_TYPE_F8_E4M3 ? llm__e4m3_to_f32((uint8_t)i) : llm__e5m2_to_f32((uint8_t)i));
     for (int64_t c = 0; c < w->cols; c += LLM__CHUNK) {
         int n = (int)LLM__MIN(w->cols - c, (int64_t)LLM__CHUNK);
         for (int r = 0; r < b->n; r++) {
@@ -12961,7 +14121,7 @@ static void llm__pack_floats(const llm_weight *w, const llm__block *b, uint8_t *
 }
 
 /* Fills this thread's share of the weight. Every thread calls it. */
-LLM__UNUSED static void llm__weight_pack(llm_weight *w, int thread, int n_threads) {
+static void llm__weight_pack(llm_weight *w, int thread, int n_threads) {
     int64_t n = w->f32 ? w->rows : w->n_blocks;
     for (int64_t i = n * thread / n_threads; i < n * (thread + 1) / n_threads; i++) {
         if (w->f32) {
@@ -12975,794 +14135,7 @@ LLM__UNUSED static void llm__weight_pack(llm_weight *w, int thread, int n_thread
     }
 }
 
-/* ---- Rounding activations ---- */
-
-/* 32 values to int8: block `at` of the copy. `lost` (may be NULL) takes what the rounding loses. */
-static void llm__ref_quantise(const llm__act *a, size_t at, const float *x, float *lost) {
-    float top = 0;
-    int sum = 0;
-    int8_t *q = a->q + at * 32;
-    memset(a->z + 4 * at, 0, 4 * sizeof *a->z);
-    for (int i = 0; i < 32; i++) top = fabsf(x[i]) > top ? fabsf(x[i]) : top;
-    float d = top * (1.0f / 127), inverse = top > 0 ? 127 / top : 0;
-    for (int i = 0; i < 32; i++) {
-        float v = rintf(x[i] * inverse);
-        q[i] = (int8_t)(v >= -127 && v <= 127 ? (int)v : 0); /* what is no number becomes 0 */
-        sum += q[i];
-        a->z[4 * at + (size_t)(i / 16 * 2 + i / 2 % 2)] += q[i];
-        if (lost) lost[i] = fmaf(-(float)q[i], d, x[i]);
-    }
-    a->d[at] = d;
-    a->s[at] = d * (float)sum;
-}
-
-/* ---- Kernels in plain C ----
- * i8: out[t][lane] = sum over blocks b of scale_b[lane] * d_bt * (sum over columns of (u - zero) * q) + min_b[lane] * s_bt, for n <= 16 columns t.
- * All kernels of a kind do the same sums: integers inside a block are exact, and the blocks are added in order, whatever n is. */
-
-typedef void (*llm__i8_fn)(llm__kind kind, const uint8_t *w, int64_t n_blocks, const llm__act *a, size_t first, int n, float *out);
-typedef void (*llm__f32_fn)(llm__kind kind, const uint8_t *w, int64_t cols, const float *x, int64_t stride, int n, float *out);
-typedef void (*llm__quantise_fn)(const llm__act *a, size_t at, const float *x, float *lost);
-
-/* Column c of lane r of a packed block: the stored value minus its zero point. */
-static int llm__ref_value(llm__kind kind, const uint8_t *w, int c, int r) {
-    int i = c / 4, at = 4 * r + c % 4;
-    if (llm__kind_info(kind).bits == 8) return (int8_t)w[64 * i + at];
-    int u = w[64 * (i / 2) + at] >> (4 * (i & 1)) & 15;
-    if (llm__kind_is_table(kind)) return llm__kind_table(kind)[u];
-    if (llm__kind_info(kind).bits == 5) u |= (w[256 + at] >> i & 1) << 4;
-    if (llm__kind_info(kind).bits == 6) u |= (w[256 + 64 * (i / 4) + at] >> (2 * (i % 4)) & 3) << 4;
-    return u - llm__kind_info(kind).zero;
-}
-
-/* The scale (or minimum) of lane r for columns 16 * half on. */
-static float llm__ref_scale(llm__scale scale, const uint8_t *at, const uint8_t *head, int b_signed, int half, int r) {
-    float f;
-    if (scale == LLM__SCALE_NONE) return 0;
-    if (scale == LLM__SCALE_F16) return llm__load_f16(at + 2 * r);
-    if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2) {
-        memcpy(&f, at + (scale == LLM__SCALE_F32X2 ? 64 * half : 0) + 4 * r, 4);
-        return f;
-    }
-    uint8_t b = at[scale == LLM__SCALE_SUPERX2 ? 16 * half + r : r];
-    return llm__load_f16(head + 2 * r) * (b_signed ? (float)(int8_t)b : (float)b);
-}
-
-static void llm__ref_i8(llm__kind kind, const uint8_t *w, int64_t n_blocks, const llm__act *a, size_t first, int n, float *out) {
-    llm__kind_desc k = llm__kind_info(kind);
-    const uint8_t *head = w;
-    memset(out, 0, sizeof(float) * LLM__ROWS * (size_t)n);
-    for (int64_t b = 0; b < n_blocks; b++, w += llm__kind_block(kind)) {
-        if (llm__kind_head(kind) && b % 8 == 0) {
-            head = w;
-            w += llm__kind_head(kind);
-        }
-        const uint8_t *scales = w + 64 * k.bits, *mins = scales + llm__scale_bytes(k.scale);
-        for (int r = 0; r < LLM__ROWS; r++) {
-            int8_t v[32];
-            for (int c = 0; c < 32; c++) v[c] = (int8_t)llm__ref_value(kind, w, c, r);
-            for (int t = 0; t < n; t++) {
-                size_t at = first + (size_t)b * (size_t)n + (size_t)t;
-                const int8_t *q = a->q + at * 32;
-                for (int half = 0; half < 2; half++) {
-                    int dot = 0, sum = a->z[4 * at + (size_t)(2 * half)] + a->z[4 * at + (size_t)(2 * half) + 1];
-                    for (int c = 16 * half; c < 16 * half + 16; c++) dot += v[c] * q[c];
-                    out[t * LLM__ROWS + r] += llm__ref_scale(k.scale, scales, head, 1, half, r) * a->d[at] * (float)dot;
-                    if (k.min) out[t * LLM__ROWS + r] += llm__ref_scale(k.min, mins, head + 32, 0, half, r) * (a->d[at] * (float)sum);
-                }
-            }
-        }
-    }
-}
-
-/* Floats: the columns are summed in chunks, the chunks are added in order. Short sums keep the rounding error small, and give the vector
- * kernels independent chains. */
-static float llm__ref_float(llm__kind kind, const uint8_t *w, int64_t i) {
-    return llm__element(kind == LLM__KIND_F32 ? LLM_TYPE_F32 : kind == LLM__KIND_F16 ? LLM_TYPE_F16 : LLM_TYPE_BF16, w, i);
-}
-
-static void llm__ref_f32(llm__kind kind, const uint8_t *w, int64_t cols, const float *x, int64_t stride, int n, float *out) {
-    memset(out, 0, sizeof(float) * LLM__ROWS * (size_t)n);
-    for (int64_t c = 0; c < cols; c += LLM__CHUNK)
-        for (int t = 0; t < n; t++) {
-            float sum[LLM__ROWS] = {0};
-            for (int64_t k = c; k < LLM__MIN(cols, c + LLM__CHUNK); k++)
-                for (int r = 0; r < LLM__ROWS; r++) sum[r] += llm__ref_float(kind, w, k * LLM__ROWS + r) * x[t * stride + k];
-            for (int r = 0; r < LLM__ROWS; r++) out[t * LLM__ROWS + r] += sum[r];
-        }
-}
-
-/* ============================================================================
- * >>kernels-simd   The same kernels, vectorised: one block an instruction set.
- * ============================================================================
- * Every block has the same functions in the same order: unpack 32 columns, integer dot product, rows (the loop over blocks and tokens), floats,
- * rounding, finishing. A format is a compile-time constant of one always-inlined function, so each format gets a loop of its own
- * from one source. Functions carry their instruction set as an attribute; nothing is compiled for more than the build asks for, and the CPU is asked at run time. */
-
-/* Unrolls a loop of constant count whose array then lives in registers. */
-#if defined(__clang__)
-#define LLM__UNROLL _Pragma("clang loop unroll(full)")
-#define LLM__UNROLL_2 _Pragma("clang loop unroll_count(2)")
-#elif defined(__OPTIMIZE__)
-#define LLM__UNROLL _Pragma("GCC unroll 16")
-#define LLM__UNROLL_2 _Pragma("GCC unroll 2")
-#else
-#define LLM__UNROLL
-#define LLM__UNROLL_2
-#endif
-
-#if LLM__X86
-/* ---------------------------------------------------------------------------
- * >>kernels-avx2   8 rows at a time: vectors of 8 lanes x 4 bytes.
- * ---------------------------------------------------------------------------
- * vpmaddubsw multiplies unsigned weight bytes with signed activation bytes and adds pairs into 16 bits. For weights of up to 6 bits all pairs of
- * a block (6 bits: of its halves, which have scales of their own) are added up there before vpmaddwd widens them: with the middle of the
- * range as zero point the whole sum is at most 16 * 16 * 127 (8 * 32 * 127), so it is right even if a partial one wraps. Signed bytes would
- * saturate as unsigned ones: there the weight's sign goes to the activation, and each pair sum is widened at once. The sums of a tile stay in
- * memory (L1): a load and a store a token are hidden behind the multiplications. Four tokens share each load of weights, which is what limits it. */
-#define LLM__AVX2 __attribute__((target("avx2,fma,f16c")))
-#define LLM__AVX2_INLINE static inline LLM__AVX2 __attribute__((always_inline, unused))
-
-/* Bytes that are signed as stored: with vpdpbusd they are made unsigned, with a zero point of 128. */
-LLM__INLINE int llm__kind_signed(llm__kind kind) { return llm__kind_info(kind).bits == 8 || llm__kind_is_table(kind); }
-
-/* Two scales in 32 columns. */
-LLM__INLINE int llm__kind_x2(llm__kind kind) { return llm__kind_info(kind).scale == LLM__SCALE_F32X2 || llm__kind_info(kind).scale == LLM__SCALE_SUPERX2; }
-
-/* Rows 8 * half .. of a block: v[i] has columns 4i .. 4i + 3. */
-LLM__AVX2_INLINE void llm__avx2_unpack(const llm__kind kind, const int vnni, const uint8_t *w, int half, __m256i v[8]) {
-    const int bits = llm__kind_info(kind).bits;
-    const __m256i low = _mm256_set1_epi8(15);
-    const __m256i *at = (const __m256i *)(const void *)(w + 32 * half);
-    LLM__UNROLL
-    for (int j = 0; j < 4 && bits < 8; j++) {
-        __m256i x = _mm256_loadu_si256(at + 2 * j);
-        v[2 * j] = _mm256_and_si256(x, low);
-        v[2 * j + 1] = _mm256_and_si256(_mm256_srli_epi16(x, 4), low);
-    }
-    if (bits == 5) {
-        __m256i high = _mm256_loadu_si256(at + 8), mask = _mm256_set1_epi8(16);
-        LLM__UNROLL
-        for (int i = 0; i < 8; i++) {
-            __m256i bit = i < 4 ? _mm256_slli_epi16(high, 4 - i) : _mm256_srli_epi16(high, i - 4);
-            v[i] = _mm256_or_si256(v[i], _mm256_and_si256(bit, mask));
-        }
-    }
-    LLM__UNROLL
-    for (int p = 0; p < 2 && bits == 6; p++) {
-        __m256i high = _mm256_loadu_si256(at + 8 + 2 * p), mask = _mm256_set1_epi8(48);
-        LLM__UNROLL
-        for (int i = 0; i < 4; i++) {
-            __m256i two = i < 2 ? _mm256_slli_epi16(high, 4 - 2 * i) : _mm256_srli_epi16(high, 2 * i - 4);
-            v[4 * p + i] = _mm256_or_si256(v[4 * p + i], _mm256_and_si256(two, mask));
-        }
-    }
-    if (llm__kind_is_table(kind)) {
-        __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)llm__kind_table(kind)));
-        LLM__UNROLL
-        for (int i = 0; i < 8; i++) v[i] = _mm256_shuffle_epi8(table, v[i]);
-    }
-    LLM__UNROLL
-    for (int i = 0; i < 8 && bits == 8; i++) v[i] = _mm256_loadu_si256(at + 2 * i);
-    if (!vnni || !llm__kind_signed(kind)) return;
-    LLM__UNROLL
-    for (int i = 0; i < 8; i++) v[i] = _mm256_xor_si256(v[i], _mm256_set1_epi8(-128));
-}
-
-/* The zero point that sums of 16 bits are made with. Where it is not the format's own, the minimum makes up for it. */
-LLM__INLINE int llm__kind_centre(llm__kind kind) {
-    return llm__kind_signed(kind) ? 0 : llm__kind_info(kind).bits == 4 ? llm__kind_info(kind).zero : 1 << (llm__kind_info(kind).bits - 1);
-}
-
-/* The pair sums of one block's 32 (or, with `part` 0 or 1, 16) activations in every lane. */
-LLM__AVX2_INLINE __m256i llm__avx2_z(const llm__act *a, size_t at, const int part) {
-    int32_t z[2];
-    memcpy(z, a->z + 4 * at, 8);
-    if (part >= 0) return _mm256_set1_epi32(z[part]);
-    return _mm256_add_epi16(_mm256_set1_epi32(z[0]), _mm256_set1_epi32(z[1]));
-}
-
-/* Products of bytes with the signed bytes a, pairs of them added into 16 bits. */
-LLM__AVX2_INLINE __m256i llm__avx2_mul(const int is_signed, __m256i w, __m256i a) {
-    return is_signed ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w)) : _mm256_maddubs_epi16(w, a);
-}
-
-/* sum[t][half] = (u - centre) * q over the columns of vectors v[half][i], i from .. to - 1, for n tokens. The loop over columns is kept a loop:
- * wholly unrolled, compilers reorder the additions into a tree that does not fit the registers. */
-LLM__AVX2_INLINE void llm__avx2_dot(const llm__kind kind, const int n, __m256i (*v)[8], const int part, const llm__act *a, size_t at, __m256i (*sum)[2]) {
-    const int is_signed = llm__kind_signed(kind), wide = is_signed && kind != LLM__KIND_MXFP4, from = part > 0 ? 4 : 0, to = part == 0 ? 4 : 8;
-    const int centre = llm__kind_centre(kind);
-    const __m256i ones = _mm256_set1_epi16(1);
-    const int8_t *q = a->q + 32 * at;
-    LLM__UNROLL
-    for (int t = 0; t < n; t++) sum[t][0] = sum[t][1] = centre ? _mm256_mullo_epi16(llm__avx2_z(a, at + (size_t)t, part), _mm256_set1_epi16((short)-centre)) : _mm256_setzero_si256();
-    LLM__UNROLL_2
-    for (int i = from; i < to; i++) {
-        const __m256i w0 = v[0][i], w1 = v[1][i];
-        LLM__UNROLL
-        for (int t = 0; t < n; t++) {
-            int32_t four;
-            memcpy(&four, q + 32 * t + 4 * i, 4);
-            const __m256i x = _mm256_set1_epi32(four), p0 = llm__avx2_mul(is_signed, w0, x), p1 = llm__avx2_mul(is_signed, w1, x);
-            sum[t][0] = wide ? _mm256_add_epi32(sum[t][0], _mm256_madd_epi16(p0, ones)) : _mm256_add_epi16(sum[t][0], p0);
-            sum[t][1] = wide ? _mm256_add_epi32(sum[t][1], _mm256_madd_epi16(p1, ones)) : _mm256_add_epi16(sum[t][1], p1);
-        }
-    }
-    if (wide) return;
-    LLM__UNROLL
-    for (int t = 0; t < n; t++) {
-        sum[t][0] = _mm256_madd_epi16(sum[t][0], ones);
-        sum[t][1] = _mm256_madd_epi16(sum[t][1], ones);
-    }
-}
-
-typedef void (*llm__avx2_dot_fn)(const llm__kind kind, const int n, __m256i (*v)[8], const int part, const llm__act *a, size_t at, __m256i (*sum)[2]);
-
-/* 8 scales (or minimums) as f32, for columns 16 * x2 on. */
-LLM__AVX2_INLINE __m256 llm__avx2_scale(const llm__scale scale, const uint8_t *at, const uint8_t *head, const int is_min, int half, int x2) {
-    if (scale == LLM__SCALE_F16) return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(at + 16 * half)));
-    if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2) return _mm256_loadu_ps((const float *)(const void *)(at + 32 * half + 64 * x2));
-    if (scale == LLM__SCALE_NONE) return _mm256_setzero_ps();
-    __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)(at + 8 * half + (scale == LLM__SCALE_SUPERX2 ? 16 * x2 : 0)));
-    __m256i b = is_min ? _mm256_cvtepu8_epi32(bytes) : _mm256_cvtepi8_epi32(bytes);
-    return _mm256_mul_ps(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(head + 16 * half))), _mm256_cvtepi32_ps(b));
-}
-
-/* A block ready for use: 16 rows x 32 columns. */
-typedef struct llm__avx2_block {
-    __m256i v[2][8];         /* [half] */
-    __m256 d[2][2], m[2][2]; /* scales and minimums: [half][second 16 columns] */
-} llm__avx2_block;
-
-/* n <= 4 tokens' products with a block, added to out (n, 16). */
-LLM__AVX2_INLINE void llm__avx2_step(const llm__kind kind, const llm__avx2_dot_fn dot, const int n, llm__avx2_block *w, const llm__act *a, size_t at, float *out) {
-    const int x2 = llm__kind_x2(kind), has_min = llm__kind_info(kind).min != LLM__SCALE_NONE;
-    LLM__UNROLL
-    for (int part = 0; part <= x2; part++) {
-        __m256i sum[4][2];
-        dot(kind, n, w->v, x2 ? part : -1, a, at, sum);
-        LLM__UNROLL
-        for (int t = 0; t < n; t++) {
-            const __m256 d = _mm256_set1_ps(a->d[at + (size_t)t]);
-            __m256 s = _mm256_setzero_ps();
-            if (has_min && !x2) s = _mm256_set1_ps(a->s[at + (size_t)t]);
-            if (has_min && x2) s = _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_madd_epi16(llm__avx2_z(a, at + (size_t)t, part), _mm256_set1_epi16(1))));
-            LLM__UNROLL
-            for (int h = 0; h < 2; h++) {
-                float *to = out + LLM__ROWS * t + 8 * h;
-                __m256 acc = _mm256_loadu_ps(to);
-                if (has_min) acc = _mm256_fmadd_ps(w->m[h][part], s, acc);
-                _mm256_storeu_ps(to, _mm256_fmadd_ps(_mm256_mul_ps(w->d[h][part], d), _mm256_cvtepi32_ps(sum[t][h]), acc));
-            }
-        }
-    }
-}
-
-enum { LLM__AHEAD = 4096 }; /* bytes that weights are fetched ahead of their use; 1 to 16 KB made no difference (Zen 3, Sapphire Rapids) */
-
-LLM__AVX2_INLINE void llm__avx2_rows(const llm__kind kind, const int vnni, const llm__avx2_dot_fn dot, const uint8_t *w, int64_t n_blocks, const llm__act *act, size_t at, int n, float *out) {
-    const llm__kind_desc k = llm__kind_info(kind);
-    const llm__act a = *act; /* its pointers in registers */
-    const uint8_t *head = w;
-    memset(out, 0, sizeof(float) * LLM__ROWS * (size_t)n);
-    for (int64_t b = 0; b < n_blocks; b++, w += llm__kind_block(kind)) {
-        llm__avx2_block block;
-        float *to = out;
-        int left = n;
-        if (llm__kind_head(kind) && b % 8 == 0) {
-            head = w;
-            w += llm__kind_head(kind);
-        }
-        LLM__UNROLL
-        for (int i = 0; i < llm__kind_block(kind); i += 64) _mm_prefetch((const char *)w + LLM__AHEAD + i, _MM_HINT_T0);
-        const uint8_t *scales = w + 64 * k.bits, *mins = scales + llm__scale_bytes(k.scale);
-        LLM__UNROLL
-        for (int h = 0; h < 2; h++) {
-            llm__avx2_unpack(kind, vnni, w, h, block.v[h]);
-            for (int x = 0; x < 2; x++) {
-                block.d[h][x] = llm__avx2_scale(k.scale, scales, head, 0, h, x);
-                block.m[h][x] = llm__avx2_scale(k.min, mins, head + 32, 1, h, x);
-                if (!vnni && k.min && llm__kind_centre(kind) != k.zero)
-                    block.m[h][x] = _mm256_fmadd_ps(_mm256_set1_ps((float)(llm__kind_centre(kind) - k.zero)), block.d[h][x], block.m[h][x]);
-            }
-        }
-        for (; left >= 4; left -= 4, at += 4, to += 4 * LLM__ROWS) llm__avx2_step(kind, dot, 4, &block, &a, at, to);
-        if (left & 2) {
-            llm__avx2_step(kind, dot, 2, &block, &a, at, to);
-            at += 2;
-            to += 2 * LLM__ROWS;
-        }
-        if (left & 1) llm__avx2_step(kind, dot, 1, &block, &a, at++, to);
-    }
-}
-
-/* One loop a format. */
-#define LLM__EACH_KIND(rows, ...) \
-    switch (kind) { \
-    case LLM__KIND_Q4Z: rows(LLM__KIND_Q4Z, __VA_ARGS__); break; \
-    case LLM__KIND_Q4M: rows(LLM__KIND_Q4M, __VA_ARGS__); break; \
-    case LLM__KIND_Q5Z: rows(LLM__KIND_Q5Z, __VA_ARGS__); break; \
-    case LLM__KIND_Q5M: rows(LLM__KIND_Q5M, __VA_ARGS__); break; \
-    case LLM__KIND_Q8: rows(LLM__KIND_Q8, __VA_ARGS__); break; \
-    case LLM__KIND_IQ4: rows(LLM__KIND_IQ4, __VA_ARGS__); break; \
-    case LLM__KIND_MXFP4: rows(LLM__KIND_MXFP4, __VA_ARGS__); break; \
-    case LLM__KIND_Q4K: rows(LLM__KIND_Q4K, __VA_ARGS__); break; \
-    case LLM__KIND_Q5K: rows(LLM__KIND_Q5K, __VA_ARGS__); break; \
-    case LLM__KIND_Q6K: rows(LLM__KIND_Q6K, __VA_ARGS__); break; \
-    case LLM__KIND_G16: rows(LLM__KIND_G16, __VA_ARGS__); break; \
-    case LLM__KIND_G16M: rows(LLM__KIND_G16M, __VA_ARGS__); break; \
-    default: break; \
-    }
-
-LLM__AVX2 static void llm__avx2_i8(llm__kind kind, const uint8_t *w, int64_t n_blocks, const llm__act *a, size_t first, int n, float *out) {
-    LLM__EACH_KIND(llm__avx2_rows, 0, llm__avx2_dot, w, n_blocks, a, first, n, out)
-}
-
-/* Element i .. i + 7 of packed floats. */
-LLM__AVX2_INLINE __m256 llm__avx2_load(const llm__kind kind, const uint8_t *w, int64_t i) {
-    if (kind == LLM__KIND_F32) return _mm256_loadu_ps((const float *)(const void *)w + i);
-    __m128i half = _mm_loadu_si128((const __m128i *)(const void *)(w + 2 * i));
-    if (kind == LLM__KIND_F16) return _mm256_cvtph_ps(half);
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
-}
-
-/* n tokens, m chunks of `len` columns from c on at once (independent sums hide the latency), added to out in order. */
-LLM__AVX2_INLINE void llm__avx2_chunks(const llm__kind kind, const int n, const int m, const uint8_t *w, int64_t c, int len, const float *x, int64_t stride, float *out) {
-    __m256 acc[8][2];
-    LLM__UNROLL
-    for (int i = 0; i < n * m; i++) acc[i][0] = acc[i][1] = _mm256_setzero_ps();
-    for (int k = 0; k < len; k++)
-        LLM__UNROLL
-        for (int j = 0; j < m; j++) {
-            int64_t col = c + j * LLM__CHUNK + k;
-            __m256 w0 = llm__avx2_load(kind, w, col * LLM__ROWS), w1 = llm__avx2_load(kind, w, col * LLM__ROWS + 8);
-            LLM__UNROLL
-            for (int t = 0; t < n; t++) {
-                __m256 v = _mm256_broadcast_ss(x + t * stride + col);
-                acc[j * n + t][0] = _mm256_fmadd_ps(w0, v, acc[j * n + t][0]);
-                acc[j * n + t][1] = _mm256_fmadd_ps(w1, v, acc[j * n + t][1]);
-            }
-        }
-    LLM__UNROLL
-    for (int i = 0; i < n * m; i++)
-        LLM__UNROLL
-        for (int h = 0; h < 2; h++) {
-            float *to = out + i % n * LLM__ROWS + 8 * h;
-            _mm256_storeu_ps(to, _mm256_add_ps(_mm256_loadu_ps(to), acc[i][h]));
-        }
-}
-
-/* n tokens, all columns. */
-LLM__AVX2_INLINE void llm__avx2_tokens(const llm__kind kind, const int n, const uint8_t *w, int64_t cols, const float *x, int64_t stride, float *out) {
-    const int m = 4 / n;
-    int64_t c = 0;
-    for (; c + m * LLM__CHUNK <= cols; c += m * LLM__CHUNK) llm__avx2_chunks(kind, n, m, w, c, LLM__CHUNK, x, stride, out);
-    for (; c < cols; c += LLM__CHUNK) llm__avx2_chunks(kind, n, 1, w, c, (int)LLM__MIN(cols - c, (int64_t)LLM__CHUNK), x, stride, out);
-}
-
-LLM__AVX2_INLINE void llm__avx2_floats(const llm__kind kind, const uint8_t *w, int64_t cols, const float *x, int64_t stride, int n, float *out) {
-    memset(out, 0, sizeof(float) * LLM__ROWS * (size_t)n);
-    for (; n >= 4; n -= 4, x += 4 * stride, out += 4 * LLM__ROWS) llm__avx2_tokens(kind, 4, w, cols, x, stride, out);
-    if (n & 2) llm__avx2_tokens(kind, 2, w, cols, x, stride, out);
-    if (n & 1) llm__avx2_tokens(kind, 1, w, cols, x + (n & 2) * stride, stride, out + (n & 2) * LLM__ROWS);
-}
-
-LLM__AVX2 static void llm__avx2_f32(llm__kind kind, const uint8_t *w, int64_t cols, const float *x, int64_t stride, int n, float *out) {
-    if (kind == LLM__KIND_F32) llm__avx2_floats(LLM__KIND_F32, w, cols, x, stride, n, out);
-    else if (kind == LLM__KIND_F16) llm__avx2_floats(LLM__KIND_F16, w, cols, x, stride, n, out);
-    else llm__avx2_floats(LLM__KIND_BF16, w, cols, x, stride, n, out);
-}
-
-LLM__AVX2 static void llm__avx2_quantise(const llm__act *a, size_t at, const float *x, float *lost) {
-    const __m256 no_sign = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF));
-    __m256 v[4], top = _mm256_setzero_ps();
-    __m256i q[4];
-    LLM__UNROLL
-    for (int i = 0; i < 4; i++) {
-        v[i] = _mm256_loadu_ps(x + 8 * i);
-        top = _mm256_max_ps(_mm256_and_ps(v[i], no_sign), top);
-    }
-    __m128 m = _mm_max_ps(_mm256_castps256_ps128(top), _mm256_extractf128_ps(top, 1));
-    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
-    float most = _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m))), d = most * (1.0f / 127);
-    __m256 inverse = _mm256_set1_ps(most > 0 ? 127 / most : 0);
-    LLM__UNROLL
-    for (int i = 0; i < 4; i++) {
-        q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
-        if (lost) _mm256_storeu_ps(lost + 8 * i, _mm256_fnmadd_ps(_mm256_cvtepi32_ps(q[i]), _mm256_set1_ps(d), v[i]));
-    }
-    __m256i half0 = _mm256_packs_epi32(q[0], q[1]), half1 = _mm256_packs_epi32(q[2], q[3]); /* 128-bit lanes interleaved: put right below */
-    __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(half0, half1), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-    _mm256_storeu_si256((__m256i *)(void *)(a->q + 32 * at), bytes);
-    __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes); /* 8 sums of 2 columns in each 128 bits: even and odd ones apart */
-    pairs = _mm256_add_epi16(pairs, _mm256_shuffle_epi32(pairs, 0x4E));
-    pairs = _mm256_add_epi16(pairs, _mm256_shuffle_epi32(pairs, 0xB1));
-    int32_t z[2];
-    z[0] = _mm256_cvtsi256_si32(pairs);
-    z[1] = _mm256_extract_epi32(pairs, 4);
-    memcpy(a->z + 4 * at, z, 8);
-    a->d[at] = d;
-    a->s[at] = d * (float)((int16_t)z[0] + (z[0] >> 16) + (int16_t)z[1] + (z[1] >> 16));
-}
-
-#if defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11
-#define LLM__HAS_AVXVNNI 1
-#ifdef LLM__TEST_EMULATE_AVX512
-#define LLM__AVXVNNI LLM__AVX2
-#else
-#define LLM__AVXVNNI __attribute__((target("avx2,fma,f16c,avxvnni")))
-#endif
-
-/* vpdpbusd: four products added to 32 bits, no overflow to care about. */
-static inline LLM__AVXVNNI __attribute__((always_inline, unused)) void llm__avxvnni_dot(const llm__kind kind, const int n, __m256i (*v)[8], const int part,
-                                                                                          const llm__act *a, size_t at, __m256i (*sum)[2]) {
-    const int zero = llm__kind_signed(kind) ? 128 : llm__kind_info(kind).zero, from = part > 0 ? 4 : 0, to = part == 0 ? 4 : 8;
-    const int8_t *q = a->q + 32 * at;
-    LLM__UNROLL
-    for (int t = 0; t < n; t++) sum[t][0] = sum[t][1] = zero ? _mm256_madd_epi16(llm__avx2_z(a, at + (size_t)t, part), _mm256_set1_epi16((short)-zero)) : _mm256_setzero_si256();
-    LLM__UNROLL_2
-    for (int i = from; i < to; i++) {
-        const __m256i w0 = v[0][i], w1 = v[1][i];
-        LLM__UNROLL
-        for (int t = 0; t < n; t++) {
-            int32_t four;
-            memcpy(&four, q + 32 * t + 4 * i, 4);
-            sum[t][0] = _mm256_dpbusd_avx_epi32(sum[t][0], w0, _mm256_set1_epi32(four));
-            sum[t][1] = _mm256_dpbusd_avx_epi32(sum[t][1], w1, _mm256_set1_epi32(four));
-        }
-    }
-}
-
-LLM__AVXVNNI static void llm__avxvnni_i8(llm__kind kind, const uint8_t *w, int64_t n_blocks, const llm__act *a, size_t first, int n, float *out) {
-    LLM__EACH_KIND(llm__avx2_rows, 1, llm__avxvnni_dot, w, n_blocks, a, first, n, out)
-}
-#else
-#define LLM__HAS_AVXVNNI 0
-#endif
-
-/* ---------------------------------------------------------------------------
- * >>kernels-avx512   16 rows at a time, with and without vpdpbusd.
- * ---------------------------------------------------------------------------
- * As AVX2, but 32 registers hold all 8 unpacked vectors, and an instruction reads an activation from memory for all its lanes: so tokens are taken
- * one by one. Without VNNI the 16-bit sums of AVX2 serve again. Rounding and finishing are AVX2's. */
-#ifdef LLM__TEST_EMULATE_AVX512
-#define LLM__AVX512
-#define LLM__AVX512VNNI
-#else
-#define LLM__AVX512 __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq")))
-#define LLM__AVX512VNNI __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")))
-#endif
-#define LLM__AVX512_INLINE static inline LLM__AVX512 __attribute__((always_inline, unused))
-
-/* v[i]: columns 4i .. 4i + 3 of 16 rows. */
-LLM__AVX512_INLINE void llm__avx512_unpack(const llm__kind kind, const int vnni, const uint8_t *w, __m512i v[8]) {
-    const int bits = llm__kind_info(kind).bits;
-    const __m512i low = _mm512_set1_epi8(15);
-    LLM__UNROLL
-    for (int j = 0; j < 4 && bits < 8; j++) {
-        __m512i x = _mm512_loadu_si512(w + 64 * j);
-        v[2 * j] = _mm512_and_si512(x, low);
-        v[2 * j + 1] = _mm512_and_si512(_mm512_srli_epi16(x, 4), low);
-    }
-    if (bits == 5) {
-        const __m512i high = _mm512_loadu_si512(w + 256), mask = _mm512_set1_epi8(16);
-        LLM__UNROLL
-        for (int i = 0; i < 8; i++) {
-            __m512i bit = i < 4 ? _mm512_slli_epi16(high, LLM__MAX(4 - i, 0)) : _mm512_srli_epi16(high, LLM__MAX(i - 4, 0));
-            v[i] = _mm512_or_si512(v[i], _mm512_and_si512(bit, mask));
-        }
-    }
-    LLM__UNROLL
-    for (int p = 0; p < 2 && bits == 6; p++) {
-        const __m512i high = _mm512_loadu_si512(w + 256 + 64 * p), mask = _mm512_set1_epi8(48);
-        LLM__UNROLL
-        for (int i = 0; i < 4; i++) {
-            __m512i two = i < 2 ? _mm512_slli_epi16(high, LLM__MAX(4 - 2 * i, 0)) : _mm512_srli_epi16(high, LLM__MAX(2 * i - 4, 0));
-            v[4 * p + i] = _mm512_or_si512(v[4 * p + i], _mm512_and_si512(two, mask));
-        }
-    }
-    if (llm__kind_is_table(kind)) {
-        const __m512i table = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)llm__kind_table(kind)));
-        LLM__UNROLL
-        for (int i = 0; i < 8; i++) v[i] = _mm512_shuffle_epi8(table, v[i]);
-    }
-    LLM__UNROLL
-    for (int i = 0; i < 8 && bits == 8; i++) v[i] = _mm512_loadu_si512(w + 64 * i);
-    if (!vnni || !llm__kind_signed(kind)) return;
-    LLM__UNROLL
-    for (int i = 0; i < 8; i++) v[i] = _mm512_xor_si512(v[i], _mm512_set1_epi8(-128));
-}
-
-LLM__AVX512_INLINE __m512i llm__avx512_four(const int8_t *q) { /* 4 activations in every lane */
-    int32_t four;
-    memcpy(&four, q, 4);
-    return _mm512_set1_epi32(four);
-}
-
-LLM__AVX512_INLINE __m512i llm__avx512_z(const llm__act *a, size_t at, const int part) {
-    int32_t z[2];
-    memcpy(z, a->z + 4 * at, 8);
-    if (part >= 0) return _mm512_set1_epi32(z[part]);
-    return _mm512_add_epi16(_mm512_set1_epi32(z[0]), _mm512_set1_epi32(z[1]));
-}
-
-/* sum of (u - centre) * q over the columns of a part, for one token. */
-LLM__AVX512_INLINE __m512i llm__avx512_dot(const llm__kind kind, const __m512i v[8], const int part, const llm__act *a, size_t at) {
-    const int is_signed = llm__kind_signed(kind), wide = is_signed && kind != LLM__KIND_MXFP4, from = part > 0 ? 4 : 0, to = part == 0 ? 4 : 8, centre = llm__kind_centre(kind);
-    const __m512i ones = _mm512_set1_epi16(1), none = _mm512_setzero_si512();
-    __m512i sum = centre ? _mm512_mullo_epi16(llm__avx512_z(a, at, part), _mm512_set1_epi16((short)-centre)) : none;
-    LLM__UNROLL
-    for (int i = from; i < to; i++) {
-        __m512i x = llm__avx512_four(a->q + 32 * at + 4 * i), w = v[i];
-        if (is_signed) {
-            x = _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(w), none, x);
-            w = _mm512_abs_epi8(w);
-        }
-        __m512i p = _mm512_maddubs_epi16(w, x);
-        sum = wide ? _mm512_add_epi32(sum, _mm512_madd_epi16(p, ones)) : _mm512_add_epi16(sum, p);
-    }
-    return wide ? sum : _mm512_madd_epi16(sum, ones);
-}
-
-/* The same with vpdpbusd, in two chains. */
-static inline LLM__AVX512VNNI __attribute__((always_inline, unused)) __m512i llm__avx512vnni_dot(const llm__kind kind, const __m512i v[8], const int part, const llm__act *a, size_t at) {
-    const int zero = llm__kind_signed(kind) ? 128 : llm__kind_info(kind).zero, from = part > 0 ? 4 : 0, to = part == 0 ? 4 : 8;
-    __m512i even = zero ? _mm512_madd_epi16(llm__avx512_z(a, at, part), _mm512_set1_epi16((short)-zero)) : _mm512_setzero_si512(), odd = _mm512_setzero_si512();
-    LLM__UNROLL
-    for (int i = from; i < to; i += 2) {
-        even = _mm512_dpbusd_epi32(even, v[i], llm__avx512_four(a->q + 32 * at + 4 * i));
-        odd = _mm512_dpbusd_epi32(odd, v[i + 1], llm__avx512_four(a->q + 32 * at + 4 * i + 4));
-    }
-    return _mm512_add_epi32(even, odd);
-}
-
-typedef __m512i (*llm__avx512_dot_fn)(const llm__kind kind, const __m512i v[8], const int part, const llm__act *a, size_t at);
-
-/* 16 scales (or minimums) as f32, for columns 16 * x2 on. */
-LLM__AVX512_INLINE __m512 llm__avx512_scale(const llm__scale scale, const uint8_t *at, const uint8_t *head, const int is_min, int x2) {
-    if (scale == LLM__SCALE_F16) return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)at));
-    if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2) return _mm512_loadu_ps((const float *)(const void *)(at + 64 * x2));
-    if (scale == LLM__SCALE_NONE) return _mm512_setzero_ps();
-    __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(at + (scale == LLM__SCALE_SUPERX2 ? 16 * x2 : 0)));
-    __m512i b = is_min ? _mm512_cvtepu8_epi32(bytes) : _mm512_cvtepi8_epi32(bytes);
-    return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)head)), _mm512_cvtepi32_ps(b));
-}
-
-/* 16 rows x 32 columns times n tokens, added to out (n, 16). */
-LLM__AVX512_INLINE void llm__avx512_block(const llm__kind kind, const int vnni, const llm__avx512_dot_fn dot, const uint8_t *w, const uint8_t *head, const llm__act *a, size_t at, int n, float *out) {
-    const llm__kind_desc k = llm__kind_info(kind);
-    const int x2 = llm__kind_x2(kind), has_min = k.min != LLM__SCALE_NONE;
-    const uint8_t *scales = w + 64 * k.bits, *mins = scales + llm__scale_bytes(k.scale);
-    __m512i v[8];
-    __m512 d[2], m[2];
-    llm__avx512_unpack(kind, vnni, w, v);
-    LLM__UNROLL
-    for (int x = 0; x < 2; x++) {
-        d[x] = llm__avx512_scale(k.scale, scales, head, 0, x);
-        m[x] = llm__avx512_scale(k.min, mins, head + 32, 1, x);
-        if (!vnni && has_min && llm__kind_centre(kind) != k.zero) m[x] = _mm512_fmadd_ps(_mm512_set1_ps((float)(llm__kind_centre(kind) - k.zero)), d[x], m[x]);
-    }
-    for (int t = 0; t < n; t++, at++, out += LLM__ROWS) {
-        const __m512 da = _mm512_set1_ps(a->d[at]);
-        __m512 acc = _mm512_loadu_ps(out);
-        LLM__UNROLL
-        for (int part = 0; part <= x2; part++) {
-            const __m512 dot32 = _mm512_cvtepi32_ps(dot(kind, v, x2 ? part : -1, a, at));
-            if (has_min && !x2) acc = _mm512_fmadd_ps(m[0], _mm512_set1_ps(a->s[at]), acc);
-            if (has_min && x2) acc = _mm512_fmadd_ps(m[part], _mm512_mul_ps(da, _mm512_cvtepi32_ps(_mm512_madd_epi16(llm__avx512_z(a, at, part), _mm512_set1_epi16(1)))), acc);
-            acc = _mm512_fmadd_ps(_mm512_mul_ps(d[part], da), dot32, acc);
-        }
-        _mm512_storeu_ps(out, acc);
-    }
-}
-
-LLM__AVX512_INLINE void llm__avx512_rows(const llm__kind kind, const int vnni, const llm__avx512_dot_fn dot, const uint8_t *w, int64_t n_blocks, const llm__act *act, size_t at, int n, float *out) {
-    const llm__act a = *act;
-    const uint8_t *head = w;
-    memset(out, 0, sizeof(float) * LLM__ROWS * (size_t)n);
-    for (int64_t b = 0; b < n_blocks; b++, w += llm__kind_block(kind), at += (size_t)n) {
-        if (llm__kind_head(kind) && b % 8 == 0) {
-            head = w;
-            w += llm__kind_head(kind);
-        }
-        LLM__UNROLL
-        for (int i = 0; i < llm__kind_block(kind); i += 64) _mm_prefetch((const char *)w + LLM__AHEAD + i, _MM_HINT_T0);
-        llm__avx512_block(kind, vnni, dot, w, head, &a, at, n, out);
-    }
-}
-
-LLM__AVX512 static void llm__avx512_i8(llm__kind kind, const uint8_t *w, int64_t n_blocks, const llm__act *a, size_t first, int n, float *out) {
-    LLM__EACH_KIND(llm__avx512_rows, 0, llm__avx512_dot, w, n_blocks, a, first, n, out)
-}
-
-LLM__AVX512VNNI static void llm__avx512vnni_i8(llm__kind kind, const uint8_t *w, int64_t n_blocks, const llm__act *a, size_t first, int n, float *out) {
-    LLM__EACH_KIND(llm__avx512_rows, 1, llm__avx512vnni_dot, w, n_blocks, a, first, n, out)
-}
-
-LLM__AVX512_INLINE __m512 llm__avx512_load(const llm__kind kind, const uint8_t *w, int64_t i) {
-    if (kind == LLM__KIND_F32) return _mm512_loadu_ps((const float *)(const void *)w + i);
-    const __m256i half = _mm256_loadu_si256((const __m256i *)(const void *)(w + 2 * i));
-    if (kind == LLM__KIND_F16) return _mm512_cvtph_ps(half);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
-}
-
-/* n tokens, m chunks of `len` columns from c on at once, added to out in order. */
-LLM__AVX512_INLINE void llm__avx512_chunks(const llm__kind kind, const int n, const int m, const uint8_t *w, int64_t c, int len, const float *x, int64_t stride, float *out) {
-    __m512 acc[8];
-    LLM__UNROLL
-    for (int i = 0; i < n * m; i++) acc[i] = _mm512_setzero_ps();
-    for (int k = 0; k < len; k++) {
-        LLM__UNROLL
-        for (int j = 0; j < m; j++) {
-            const int64_t col = c + j * LLM__CHUNK + k;
-            const __m512 v = llm__avx512_load(kind, w, col * LLM__ROWS);
-            LLM__UNROLL
-            for (int t = 0; t < n; t++) acc[j * n + t] = _mm512_fmadd_ps(v, _mm512_set1_ps(x[t * stride + col]), acc[j * n + t]);
-        }
-    }
-    LLM__UNROLL
-    for (int i = 0; i < n * m; i++) _mm512_storeu_ps(out + i % n * LLM__ROWS, _mm512_add_ps(_mm512_loadu_ps(out + i % n * LLM__ROWS), acc[i]));
-}
-
-LLM__AVX512_INLINE void llm__avx512_tokens(const llm__kind kind, const int n, const uint8_t *w, int64_t cols, const float *x, int64_t stride, float *out) {
-    const int m = 8 / n;
-    int64_t c = 0;
-    for (; c + m * LLM__CHUNK <= cols; c += m * LLM__CHUNK) llm__avx512_chunks(kind, n, m, w, c, LLM__CHUNK, x, stride, out);
-    for (; c < cols; c += LLM__CHUNK) llm__avx512_chunks(kind, n, 1, w, c, (int)LLM__MIN(cols - c, (int64_t)LLM__CHUNK), x, stride, out);
-}
-
-LLM__AVX512_INLINE void llm__avx512_floats(const llm__kind kind, const uint8_t *w, int64_t cols, const float *x, int64_t stride, int n, float *out) {
-    memset(out, 0, sizeof(float) * LLM__ROWS * (size_t)n);
-    for (; n >= 8; n -= 8, x += 8 * stride, out += 8 * LLM__ROWS) llm__avx512_tokens(kind, 8, w, cols, x, stride, out);
-    if (n & 4) llm__avx512_tokens(kind, 4, w, cols, x, stride, out);
-    if (n & 2) llm__avx512_tokens(kind, 2, w, cols, x + (n & 4) * stride, stride, out + (n & 4) * LLM__ROWS);
-    if (n & 1) llm__avx512_tokens(kind, 1, w, cols, x + (n & 6) * stride, stride, out + (n & 6) * LLM__ROWS);
-}
-
-LLM__AVX512 static void llm__avx512_f32(llm__kind kind, const uint8_t *w, int64_t cols, const float *x, int64_t stride, int n, float *out) {
-    if (kind == LLM__KIND_F32) llm__avx512_floats(LLM__KIND_F32, w, cols, x, stride, n, out);
-    else if (kind == LLM__KIND_F16) llm__avx512_floats(LLM__KIND_F16, w, cols, x, stride, n, out);
-    else llm__avx512_floats(LLM__KIND_BF16, w, cols, x, stride, n, out);
-}
-#endif /* LLM__X86 */
-
-/* ============================================================================
- * >>linear   The linear operations: which thread computes which blocks, and what happens to the results.
- * ============================================================================
- * The work of a product is a grid of row blocks x tiles of tokens, cut into one contiguous range a thread in the order of the
- * rows: a thread reads its part of the weight from front to back. How it is cut changes no sum. The results of a tile (16 rows of up to 16
- * tokens) are finished while they are hot: bias, activation, scale, and into the buffer. */
-
-/* What happens to the results of a product. */
-typedef struct llm__finish {
-    float *dst;              /* the first row's first output */
-    int64_t stride;
-    const float *bias;       /* (rows of the weight), or NULL */
-    float scale, limit, softcap;
-    llm_act act;
-    int add, gate_up;
-} llm__finish;
-
-/* v = exp(v) for 16 values: e^x = 2^n e^r, |r| <= ln(2) / 2, and e^r by its series to r^7. */
-LLM__INLINE void llm__exp16(float *v) {
-    for (int i = 0; i < LLM__ROWS; i++) {
-        float x = v[i] > 88 ? 88.0f : v[i] < -87 ? -87.0f : v[i], number = x < 88 ? x : 88.0f; /* NaN has no integer, but stays NaN in r */
-        float n = (number * 1.44269504f + 12582912.0f) - 12582912.0f; /* to the nearest integer: 1.5 * 2^23 leaves no bits for a fraction */
-        float r = x - n * 0.693359375f + n * 2.12194440e-4f, p = 1.0f / 5040;
-        p = p * r + 1.0f / 720;
-        p = p * r + 1.0f / 120;
-        p = p * r + 1.0f / 24;
-        p = p * r + 1.0f / 6;
-        p = p * r + 0.5f;
-        p = p * r + 1;
-        p = p * r + 1;
-        union {
-            int32_t i;
-            float f;
-        } power;
-        power.i = ((int32_t)n + 127) << 23;
-        v[i] = p * power.f;
-    }
-}
-
-/* g *= sigmoid(k g) for 16 values. */
-LLM__INLINE void llm__silu16(float *g, const float *k_times_g) {
-    float e[LLM__ROWS];
-    for (int i = 0; i < LLM__ROWS; i++) e[i] = -k_times_g[i];
-    llm__exp16(e);
-    for (int i = 0; i < LLM__ROWS; i++) g[i] /= 1 + e[i];
-}
-
-/* g = act(g), times u where there is one. */
-LLM__INLINE void llm__act16(llm_act act, float limit, float *g, const float *u) {
-    float x[LLM__ROWS];
-    switch (act) {
-    case LLM_ACT_NONE: break;
-    case LLM_ACT_SILU: llm__silu16(g, g); break;
-    case LLM_ACT_GELU:
-        for (int i = 0; i < LLM__ROWS; i++) g[i] *= 0.5f * (1 + erff(g[i] * 0.70710678f));
-        break;
-    case LLM_ACT_GELU_TANH: /* (1 + tanh y) / 2 = sigmoid(2 y) */
-        for (int i = 0; i < LLM__ROWS; i++) x[i] = 1.59576912f * (g[i] + 0.044715f * g[i] * g[i] * g[i]);
-        llm__silu16(g, x);
-        break;
-    case LLM_ACT_RELU:
-    case LLM_ACT_RELU2:
-        for (int i = 0; i < LLM__ROWS; i++) g[i] = g[i] > 0 ? g[i] : 0;
-        for (int i = 0; i < LLM__ROWS && act == LLM_ACT_RELU2; i++) g[i] *= g[i];
-        break;
-    case LLM_ACT_SWIGLU_OAI:
-        for (int i = 0; i < LLM__ROWS; i++) {
-            g[i] = g[i] < limit ? g[i] : limit;
-            x[i] = 1.702f * g[i];
-        }
-        llm__silu16(g, x);
-        for (int i = 0; i < LLM__ROWS && u; i++) g[i] *= (u[i] < -limit ? -limit : u[i] > limit ? limit : u[i]) + 1;
-        return;
-    }
-    for (int i = 0; i < LLM__ROWS && u; i++) g[i] *= u[i];
-}
-
-/* x = cap * tanh(x / cap) for 16 values. */
-LLM__INLINE void llm__softcap16(float *x, float cap) {
-    float e[LLM__ROWS];
-    for (int i = 0; i < LLM__ROWS; i++) e[i] = 2 * x[i] / cap;
-    llm__exp16(e);
-    for (int i = 0; i < LLM__ROWS; i++) x[i] = cap * (1 - 2 / (e[i] + 1));
-}
-
-/* Finishes n tokens of one block: g (n, 16), and u (n, 16) of a gate_up pair. `col` is the output of lane 0, bias its bias (u_bias: of the up row). */
-LLM__INLINE void llm__finish_body(const llm__finish *f, const llm__block *b, int64_t col, float *g, float *u, const float *bias, const float *u_bias, float *dst, int n) {
-    for (int t = 0; t < n; t++, g += LLM__ROWS, u += LLM__ROWS, dst += f->stride) {
-        for (int i = 0; i < b->n && bias; i++) g[i] += bias[i];
-        for (int i = 0; i < b->n && u_bias; i++) u[i] += u_bias[i];
-        llm__act16(f->act, f->limit, g, f->gate_up ? u : NULL);
-        if (f->scale != 1)
-            for (int i = 0; i < LLM__ROWS; i++) g[i] *= f->scale;
-        if (f->softcap > 0) llm__softcap16(g, f->softcap);
-        if (f->add)
-            for (int i = 0; i < b->n; i++) dst[col + i] += g[i];
-        else memcpy(dst + col, g, sizeof(float) * (size_t)b->n);
-    }
-}
-
-typedef void (*llm__finish_fn)(const llm__finish *f, const llm__block *b, int64_t col, float *g, float *u, const float *bias, const float *u_bias, float *dst, int n);
-
-static void llm__ref_finish(const llm__finish *f, const llm__block *b, int64_t col, float *g, float *u, const float *bias, const float *u_bias, float *dst, int n) {
-    llm__finish_body(f, b, col, g, u, bias, u_bias, dst, n);
-}
-
-/* The kernels of an instruction set. */
-typedef struct llm__kernels {
-    llm__i8_fn i8;
-    llm__f32_fn f32;
-    llm__quantise_fn quantise;
-    llm__finish_fn finish;
-} llm__kernels;
-
-#if LLM__X86
-LLM__AVX2 static void llm__avx2_finish(const llm__finish *f, const llm__block *b, int64_t col, float *g, float *u, const float *bias, const float *u_bias, float *dst, int n) {
-    llm__finish_body(f, b, col, g, u, bias, u_bias, dst, n);
-}
-#endif
-
-static const llm__kernels *llm__kernels_of(llm__isa isa) {
-    static const llm__kernels ref = {llm__ref_i8, llm__ref_f32, llm__ref_quantise, llm__ref_finish};
-#if LLM__X86
-    static const llm__kernels avx2 = {llm__avx2_i8, llm__avx2_f32, llm__avx2_quantise, llm__avx2_finish};
-    static const llm__kernels avx512 = {llm__avx512_i8, llm__avx512_f32, llm__avx2_quantise, llm__avx2_finish};
-    static const llm__kernels avx512vnni = {llm__avx512vnni_i8, llm__avx512_f32, llm__avx2_quantise, llm__avx2_finish};
-#if LLM__HAS_AVXVNNI
-    static const llm__kernels avxvnni = {llm__avxvnni_i8, llm__avx2_f32, llm__avx2_quantise, llm__avx2_finish};
-    if (isa == LLM__ISA_AVXVNNI) return &avxvnni;
-#endif
-    if (isa == LLM__ISA_AVX2) return &avx2;
-    if (isa == LLM__ISA_AVX512) return &avx512;
-    if (isa == LLM__ISA_AVX512VNNI) return &avx512vnni;
-#endif
-    (void)isa;
-    return &ref;
-}
+/* ---- Products ---- */
 
 /* The inputs of a product: rows of f32, and their rounded copy where the weight wants one. */
 typedef struct llm__input {
@@ -13772,59 +14145,22 @@ typedef struct llm__input {
     int rows;
 } llm__input;
 
-/* Makes this thread's share of a rounded copy of (rows, cols); cols is a multiple of 32. */
-static void llm__act_fill(const llm__exec *e, const llm__act *a, llm__form form, const float *x, int64_t stride, int rows, int64_t cols) {
-    llm__quantise_fn quantise = llm__kernels_of(e->isa)->quantise;
-    int per = form == LLM__FORM_I8X2 ? 2 : 1;
+/* Makes this thread's share of a rounded copy of the rows of `in`; cols is a multiple of 32. */
+static void llm__act_fill(const llm__exec *e, llm__form form, const llm__input *in, int64_t cols) {
+    const llm__kernels *k = llm__kernels_of(e->isa);
+    const int per = llm__form_per(form);
     int64_t blocks = cols / 32, begin, end;
     float lost[32];
-    llm__share(e, blocks * llm__tiles(rows, per), &begin, &end);
+    llm__share(e, blocks * llm__tiles(in->rows, per), &begin, &end);
     for (int64_t i = begin; i < end; i++) {
-        llm__tile t = llm__tile_at(rows, per, (int)(i / blocks));
+        llm__tile t = llm__tile_at(in->rows, per, (int)(i / blocks));
         size_t at = (size_t)t.start * (size_t)blocks + (size_t)(i % blocks) * (size_t)t.n;
-        const float *from = x + t.start / per * stride + i % blocks * 32;
-        for (int k = 0; k < t.n; k += per, at += (size_t)per, from += stride) {
-            quantise(a, at, from, per == 2 ? lost : NULL);
-            if (per == 2) quantise(a, at + 1, lost, NULL);
+        const float *from = in->x + t.start / per * in->stride + i % blocks * 32;
+        for (int n = 0; n < t.n; n += per, at += (size_t)per, from += in->stride) {
+            k->quantise(in->act, at, from, per == 2 ? lost : NULL);
+            if (per == 2) k->quantise(in->act, at + 1, lost, NULL);
         }
     }
-}
-
-/* Rounds columns [src_col, src_col + cols) of the op's rows to the form a weight wants. Every thread does its share; a barrier must follow. */
-LLM__UNUSED static void llm__act_make(const llm__exec *e, llm_buffer *b, int form, int32_t src_col, int64_t cols) {
-    if (form != LLM__FORM_F32) llm__act_fill(e, b->act, (llm__form)form, b->data + src_col, b->stride, e->n_rows, cols);
-}
-
-/* One block times one tile: out (tile rows, 16). */
-static void llm__block_tile(const llm__kernels *k, const llm_weight *w, const llm__block *b, const llm__input *in, llm__tile t, float *out) {
-    const uint8_t *at = w->memory + b->offset;
-    int64_t blocks = w->cols / 32;
-    if (w->form == LLM__FORM_F32) k->f32((llm__kind)b->kind, at, w->cols, in->x + t.start * in->stride, in->stride, t.n, out);
-    else k->i8((llm__kind)b->kind, at, blocks, in->act, (size_t)t.start * (size_t)blocks, t.n, out);
-    for (int i = 0; i < t.n * LLM__ROWS && b->scale != 1; i++) out[i] *= b->scale;
-    for (int i = 0; i < t.n / 2 && w->form == LLM__FORM_I8X2; i++)
-        for (int r = 0; r < LLM__ROWS; r++) out[i * LLM__ROWS + r] = out[2 * i * LLM__ROWS + r] + out[(2 * i + 1) * LLM__ROWS + r];
-}
-
-/* Rows of group g of the weight (its only one, or an expert) times all rows of the input: this thread's part [begin, end) of the items
- * (output blocks x tiles, tiles fastest). */
-static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, const llm__input *in, const llm__finish *f, int64_t begin, int64_t end) {
-    const llm__kernels *k = llm__kernels_of(e->isa);
-    float out[2][LLM__ROWS * LLM__TILE] __attribute__((aligned(64)));
-    int per = w->form == LLM__FORM_I8X2 ? 2 : 1, pair = w->gate_up ? 2 : 1;
-    int64_t tiles = llm__tiles(in->rows, per), base = g * (w->rows / w->n_groups);
-    for (int64_t i = begin; i < end; i++) {
-        const llm__block *b = &w->block[w->first_block[g] + i / tiles * pair];
-        llm__tile t = llm__tile_at(in->rows, per, (int)(i % tiles));
-        for (int p = 0; p < pair; p++) llm__block_tile(k, w, b + p, in, t, out[p]);
-        const float *bias = f->bias ? f->bias + b->row : NULL, *u_bias = f->bias && w->gate_up ? f->bias + b[1].row : NULL;
-        k->finish(f, b, b->row - base, out[0], out[1], bias, u_bias, f->dst + t.start / per * f->stride, t.n / per);
-    }
-}
-
-/* Items of llm__product_items. */
-static int64_t llm__product_count(const llm_weight *w, int g, int rows) {
-    return (w->first_block[g + 1] - w->first_block[g]) / (w->gate_up ? 2 : 1) * llm__tiles(rows, w->form == LLM__FORM_I8X2 ? 2 : 1);
 }
 
 static llm__input llm__input_of(const llm__exec *e, const llm_buffer *src, int64_t src_col) {
@@ -13836,62 +14172,123 @@ static llm__input llm__input_of(const llm__exec *e, const llm_buffer *src, int64
     return in;
 }
 
-/* All threads; the rounded copy of src is current. */
-LLM__UNUSED static void llm__run_linear(const llm__exec *e, const llm_linear_op *op) {
+/* Rounds columns [src_col, src_col + cols) of the op's rows to the form a weight wants. Every thread does its share; a barrier must follow.
+ */
+static void llm__act_make(const llm__exec *e, llm_buffer *b, int form, int32_t src_col, int64_t cols) {
+    llm__input in = llm__input_of(e, b, src_col);
+    if (form != LLM__FORM_F32) llm__act_fill(e, (llm__form)form, &in, cols);
+}
+
+/* The sums of one block and one tile: out (tile's places, 16). Floats are summed in chunks of columns, and the chunks added up in order:
+ * long chains of additions lose more digits. */
+static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm__block *b, const llm__input *in, llm__tile t, float *out) {
+    const uint8_t *at = w->memory + b->offset;
+    if (w->form == LLM__FORM_F32) {
+        float part[LLM__ROWS * LLM__TILE] __attribute__((aligned(64)));
+        llm__mac m;
+        m.scale = NULL;
+        m.lda = (int)in->stride;
+        m.ldb = m.ldc = LLM__ROWS;
+        m.n = t.n;
+        m.panels = 1;
+        m.type = (llm__kind)b->kind;
+        for (int64_t c = 0; c < w->cols; c += LLM__CHUNK) {
+            m.a = in->x + t.start * in->stride + c;
+            m.b[0] = m.b[1] = at + c * llm__kind_info(m.type).bits / 8 * LLM__ROWS;
+            m.c = c ? part : out;
+            m.k = (int)LLM__MIN(w->cols - c, (int64_t)LLM__CHUNK);
+            k->mac(&m);
+            if (c) k->add(out, part, 1, t.n * LLM__ROWS);
+        }
+        return;
+    }
+    llm__product p;
+    p.w = at;
+    p.n_blocks = w->cols / 32;
+    p.act = *in->act;
+    p.at = (size_t)t.start * (size_t)p.n_blocks;
+    p.n = t.n;
+    p.out = out;
+    k->product((llm__kind)b->kind, &p);
+}
+
+/* Items of the grid of group g (the weight's only one, or an expert). */
+static int64_t llm__product_count(const llm_weight *w, int g, int rows) {
+    return (w->first_block[g + 1] - w->first_block[g]) / (w->gate_up ? 2 : 1) * llm__tiles(rows, llm__form_per(w->form));
+}
+
+/* Rows of group g of the weight times all rows of the input: the items [begin, end), tiles fastest. */
+static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, const llm__input *in, llm__finish *f, int64_t begin,
+                               int64_t end) {
+    const llm__kernels *k = llm__kernels_of(e->isa);
+    const int pair = w->gate_up ? 2 : 1;
+    float out[2][LLM__ROWS * LLM__TILE] __attribute__((aligned(64)));
+    f->per = llm__form_per(w->form);
+    f->gate_up = w->gate_up;
+    f->first_row = g * (w->rows / w->n_groups);
+    int64_t tiles = llm__tiles(in->rows, f->per);
+    for (int64_t i = begin; i < end; i++) {
+        const llm__block *b = &w->block[w->first_block[g] + i / tiles * pair];
+        llm__tile t = llm__tile_at(in->rows, f->per, (int)(i % tiles));
+        for (int p = 0; p < pair; p++) llm__tile_sums(k, w, b + p, in, t, out[p]);
+        k->finish(f, b, out[0], out[1], t.start / f->per, t.n / f->per);
+    }
+}
+
+static const float *llm__vector(const llm_weight *w) { return w ? w->f32 : NULL; } /* NULL: it is absent */
+
+/* One product over all threads; the rounded copy of the input is current. */
+static void llm__run_product(const llm__exec *e, const llm_weight *w, const llm_weight *bias, float scale, const llm__input *in,
+                             llm__finish *f) {
+    int64_t begin, end;
+    f->bias = llm__vector(bias);
+    f->scale = scale != 0 ? scale : 1;
+    llm__share(e, llm__product_count(w, 0, in->rows), &begin, &end);
+    llm__product_items(e, w, 0, in, f, begin, end);
+}
+
+static void llm__run_linear(const llm__exec *e, const llm_linear_op *op) {
     llm__input in = llm__input_of(e, op->src, op->src_col);
     llm__finish f;
-    int64_t begin, end;
     memset(&f, 0, sizeof f);
     f.dst = op->dst->data + op->dst_col;
     f.stride = op->dst->stride;
-    f.bias = op->bias ? op->bias->f32 : NULL;
-    f.scale = op->scale != 0 ? op->scale : 1;
     f.limit = op->limit;
     f.act = op->act;
     f.add = op->add;
-    f.gate_up = op->weight->gate_up;
-    llm__share(e, llm__product_count(op->weight, 0, in.rows), &begin, &end);
-    llm__product_items(e, op->weight, 0, &in, &f, begin, end);
+    llm__run_product(e, op->weight, op->bias, op->scale, &in, &f);
 }
 
-/* Logits of the op's rows to dst (rows, dst_stride), this rank's columns. All threads; the rounded copy of src is current. */
-LLM__UNUSED static void llm__run_logits(const llm__exec *e, const llm_logits_op *op, float *dst, int64_t dst_stride) {
+/* Logits of the op's rows to dst (rows, dst_stride), this rank's columns. */
+static void llm__run_logits(const llm__exec *e, const llm_logits_op *op, float *dst, int64_t dst_stride) {
     llm__input in = llm__input_of(e, op->src, 0);
     llm__finish f;
-    int64_t begin, end;
     memset(&f, 0, sizeof f);
     f.dst = dst + op->vocab_begin;
     f.stride = dst_stride;
-    f.bias = op->bias ? op->bias->f32 : NULL;
-    f.scale = op->scale != 0 ? op->scale : 1;
     f.softcap = op->softcap;
-    llm__share(e, llm__product_count(op->head, 0, in.rows), &begin, &end);
-    llm__product_items(e, op->head, 0, &in, &f, begin, end);
+    llm__run_product(e, op->head, op->bias, op->scale, &in, &f);
 }
 
-/* Rows of the table for this step's tokens, each thread some of them. */
-LLM__UNUSED static void llm__run_embed(const llm__exec *e, const llm_embed_op *op) {
-    float place[256];
-    int64_t cols = op->table->cols, begin, end;
-    llm__share(e, e->n_rows, &begin, &end);
-    for (int64_t i = begin; i < end; i++) {
-        float *x = op->dst->data + i * op->dst->stride, scale = op->scale != 0 ? op->scale : 1;
-        int64_t row = (int64_t)e->step->tokens[i] - op->vocab_begin, at = (int64_t)e->step->positions[i] + op->position_offset;
-        if (row >= 0 && row < op->table->rows) llm__weight_values(op->table, row, 0, cols, x);
-        else memset(x, 0, sizeof(float) * (size_t)cols);
-        for (int64_t c = 0; c < cols && scale != 1; c++) x[c] *= scale;
-        for (int64_t c = 0; op->positions && at >= 0 && at < op->positions->rows && c < cols; c += LLM__COUNT(place)) {
-            int64_t n = LLM__MIN(cols - c, (int64_t)LLM__COUNT(place));
-            llm__weight_values(op->positions, at, c, n, place);
-            for (int64_t k = 0; k < n; k++) x[c + k] += place[k];
-        }
+/* One row of the table for its token, and its position's where those are learnt. */
+static void llm__run_embed_row(const llm__exec *e, const llm_embed_op *op, int i) {
+    float place[256], *x = op->dst->data + i * op->dst->stride, scale = op->scale != 0 ? op->scale : 1;
+    int64_t cols = op->table->cols, row = (int64_t)e->step->tokens[i] - op->vocab_begin,
+            at = (int64_t)e->step->positions[i] + op->position_offset;
+    if (row >= 0 && row < op->table->rows) llm__weight_values(op->table, row, 0, cols, x);
+    else memset(x, 0, sizeof(float) * (size_t)cols);
+    for (int64_t c = 0; c < cols && scale != 1; c++) x[c] *= scale;
+    for (int64_t c = 0; op->positions && at >= 0 && at < op->positions->rows && c < cols; c += LLM__COUNT(place)) {
+        int64_t n = LLM__MIN(cols - c, (int64_t)LLM__COUNT(place));
+        llm__weight_values(op->positions, at, c, n, place);
+        for (int64_t k = 0; k < n; k++) x[c + k] += place[k];
     }
 }
 
 /* ---- Experts ----
- * Each row goes through its k experts. The pairs (row, choice) are slots, sorted by expert, rows ascending; the tokens of an expert then form tiles as in any
- * other product. A row's results are added in the order of its choices, so they do not depend on who else is in the batch.
- * Many rows go in turns, as many at a time as the scratch memory holds. */
+ * Each row goes through its k experts. The pairs (row, choice) are slots, sorted by expert, rows ascending; the tokens of an expert then
+ * form tiles as in any other product. A row's results are added in the order of its choices, so they do not depend on who else is in the
+ * batch. Many rows go in turns, as many at a time as the scratch memory holds. */
 
 typedef struct llm__slots {
     int32_t *begin;          /* (n_experts + 1) first slot of each expert */
@@ -13961,8 +14358,7 @@ static llm__input llm__slots_input(const llm__slots *s, int g, const float *x, i
     size_t blocks = (size_t)s->begin[g] * (size_t)((cols + 31) / 32);
     own->q = all->q + blocks * 32;
     own->d = all->d + blocks;
-    own->s = all->s + blocks;
-    own->z = all->z + 4 * blocks;
+    own->s = all->s + 2 * blocks;
     in.x = x + (int64_t)s->begin[g] * cols;
     in.stride = cols;
     in.act = own;
@@ -13971,7 +14367,8 @@ static llm__input llm__slots_input(const llm__slots *s, int g, const float *x, i
 }
 
 /* out (slots, out_cols) = finish(x W_e^T) for every slot's expert e: all threads. */
-static void llm__slots_product(const llm__exec *e, const llm__slots *s, const llm_weight *w, const float *x, const llm__act *act, llm__finish *f, float *out, int64_t out_cols) {
+static void llm__slots_product(const llm__exec *e, const llm__slots *s, const llm_weight *w, const float *x, const llm__act *act,
+                               llm__finish *f, float *out, int64_t out_cols) {
     int64_t total = 0, begin, end, at = 0;
     for (int g = 0; g < w->n_groups; g++) total += llm__product_count(w, g, s->begin[g + 1] - s->begin[g]);
     llm__share(e, total, &begin, &end);
@@ -13993,7 +14390,7 @@ static void llm__slots_round(const llm__exec *e, const llm__slots *s, const llm_
         llm__input in = llm__slots_input(s, g, x, w->cols, act, &own);
         llm__exec turn = *e;
         turn.thread = (e->thread + g) % e->n_threads; /* small shares: not always the same thread's */
-        llm__act_fill(&turn, &own, w->form, in.x, in.stride, in.rows, w->cols);
+        llm__act_fill(&turn, w->form, &in, w->cols);
     }
 }
 
@@ -14018,7 +14415,9 @@ LLM__UNUSED static void llm__run_experts(const llm__exec *e, const llm_experts_o
     int64_t hidden = op->gate_up->cols, ff = op->down->cols, out = op->down->rows / op->n_experts, wide = LLM__MAX(hidden, out);
     int turn = e->n_rows;
     llm__slots s;
-    while (turn > 1 && llm__slots_place(&s, NULL, (size_t)turn * (size_t)op->k, (size_t)op->n_experts, (size_t)wide, (size_t)ff) > e->scratch_bytes) turn = (turn + 1) / 2;
+    while (turn > 1 &&
+           llm__slots_place(&s, NULL, (size_t)turn * (size_t)op->k, (size_t)op->n_experts, (size_t)wide, (size_t)ff) > e->scratch_bytes)
+        turn = (turn + 1) / 2;
     llm__slots_place(&s, (uint8_t *)e->scratch, (size_t)turn * (size_t)op->k, (size_t)op->n_experts, (size_t)wide, (size_t)ff);
     for (int row0 = 0; row0 < e->n_rows; row0 += turn) {
         int rows = LLM__MIN(turn, e->n_rows - row0);
@@ -14028,22 +14427,21 @@ LLM__UNUSED static void llm__run_experts(const llm__exec *e, const llm_experts_o
         if (e->thread == 0) llm__slots_sort(&s, op, row0, rows);
         llm__pool_barrier(e->pool);
         llm__share(e, s.begin[op->n_experts], &begin, &end);
-        for (int64_t i = begin; i < end; i++) memcpy(s.x + i * hidden, op->src->data + s.row[i] * op->src->stride, sizeof(float) * (size_t)hidden);
+        for (int64_t i = begin; i < end; i++)
+            memcpy(s.x + i * hidden, op->src->data + s.row[i] * op->src->stride, sizeof(float) * (size_t)hidden);
         llm__pool_barrier(e->pool);
         llm__slots_round(e, &s, op->gate_up, s.x, &s.x_act);
         llm__pool_barrier(e->pool);
         f.scale = 1;
         f.limit = op->limit;
         f.act = op->act;
-        f.gate_up = 1;
-        f.bias = op->gate_up_bias ? op->gate_up_bias->f32 : NULL;
+        f.bias = llm__vector(op->gate_up_bias);
         llm__slots_product(e, &s, op->gate_up, s.x, &s.x_act, &f, s.h, ff);
         llm__pool_barrier(e->pool);
         llm__slots_round(e, &s, op->down, s.h, &s.h_act);
         llm__pool_barrier(e->pool);
         f.act = LLM_ACT_NONE;
-        f.gate_up = 0;
-        f.bias = op->down_bias ? op->down_bias->f32 : NULL;
+        f.bias = llm__vector(op->down_bias);
         llm__slots_product(e, &s, op->down, s.h, &s.h_act, &f, s.y, out);
         llm__pool_barrier(e->pool);
         llm__slots_combine(e, &s, op, row0, rows);
@@ -14053,496 +14451,18 @@ LLM__UNUSED static void llm__run_experts(const llm__exec *e, const llm_experts_o
 
 /* ---- section: dtypes, linear kernels (end) ---- */
 
-/* ---- section: other kernels, cpu backend (begin) ---- */
-
-/* ============================================================================
- * >>kernels-ops   The inner loops of everything but the linear layers, in plain C and for each instruction set.
- * ============================================================================
- * Activations are rows of f32, and every operation other than a linear layer works on one row (or one row's head) at a time. So a handful of
- * kernels is enough: sums, a scaled addition, the affine map at the end of a norm, a rotation, and three for attention.
- * Each is one function that is used for every row of every batch; that alone makes a row's bits independent of its neighbours, whatever
- * the compiler does about contraction and tails. Only `mac`, which works on several rows at once, comes in several shapes:
- * there each element of the result is one chain of fused multiply-adds in the order of k, whatever the shape.
- *
- * The table llm__row_kernels holds one set for an instruction set; a set takes over what it does not improve from the one below. */
-
-enum { LLM__QUERIES = 24, LLM__BLOCK = 32, LLM__GROUP = 16 }; /* queries of an attention tile; positions of a softmax step; of a stored key group */
-
-/* c[i][j] = (scale ? scale[i] * c[i][j] : 0) + sum over k of a[i][k] * b[j / 16][k][j % 16], for i < n and j < 16 * panels (1 or 2). */
-typedef struct llm__mac {
-    const float *a;
-    const void *b[2]; /* f32, or f16 when `half` is set */
-    float *c;
-    const float *scale;
-    int lda, ldb, ldc, n, k, panels, half;
-} llm__mac;
-
-/* Some queries of one sequence against one KV head: what attention keeps between the blocks. p holds scores, then weights. */
-typedef struct llm__attend {
-    float *q, *o, *p, *k, *v; /* (n, hd), (n, vdp), (n, 32), (2, hd, 16), (32, vdp) */
-    int n, hd, vd, vdp;       /* vdp: vd rounded up to 16 */
-    float m[LLM__QUERIES], l[LLM__QUERIES], scale[LLM__QUERIES]; /* running maximum and sum of each query; what the block multiplies o by */
-    float q_sum[LLM__QUERIES], offset[LLM__QUERIES];     /* of scaled types: sum of q; what is to be added to every element of o */
-    float slope[LLM__QUERIES];   /* ALiBi, in units of the base-2 logarithm */
-    int at[LLM__QUERIES], from[LLM__QUERIES], to[LLM__QUERIES];  /* each query's position and the positions it sees */
-    float softcap;            /* 0: none */
-    int alibi, keys_in_place, values_in_place;
-} llm__attend;
-
-typedef struct llm__row_kernels {
-    float (*sum)(const float *x, int n);
-    float (*dot)(const float *a, const float *b, int n);
-    void (*add)(float *x, const float *y, float scale, int n); /* x += scale * y */
-    void (*affine)(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n); /* (src - shift) * scale * w + b */
-    void (*rotate)(float *x, const float *rope, int half, int interleaved); /* rope: half cosines, half sines */
-    void (*to_half)(uint16_t *dst, const float *src, int n);
-    void (*expand)(llm_kv_type type, const uint8_t *src, int n, float *low, float *high); /* n stored elements to f32; int4: high nibbles to high */
-    void (*mac)(const llm__mac *m);
-    void (*bias)(llm__attend *t, int block);   /* soft cap and ALiBi of the block that starts at this position */
-    void (*soften)(llm__attend *t, int block); /* scores to weights */
-    int reads_half;                            /* mac takes f16 */
-} llm__row_kernels;
-
-/* The plain kernels say what each one means; sums run in double, so that they can serve as a reference. */
-static float llm__sum_scalar(const float *x, int n) {
-    double s = 0;
-    for (int i = 0; i < n; i++) s += x[i];
-    return (float)s;
-}
-
-static float llm__dot_scalar(const float *a, const float *b, int n) {
-    double s = 0;
-    for (int i = 0; i < n; i++) s += (double)a[i] * b[i];
-    return (float)s;
-}
-
-/* x += scale * y: residual additions, sums over ranks. */
-static void llm__add_scalar(float *x, const float *y, float scale, int n) {
-    for (int i = 0; i < n; i++) x[i] += scale * y[i];
-}
-
-/* The end of a norm: shift is the mean (0 for RMS), scale one over the deviation. dst may be src. */
-static void llm__affine_scalar(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n) {
-    for (int i = 0; i < n; i++) {
-        float v = (src[i] - shift) * scale * (w ? w[i] : 1);
-        dst[i] = b ? v + b[i] : v;
-    }
-}
-
-/* RoPE of one head, pairs [from, half): each pair (u, v) turns by its angle. Pairs are neighbours (interleaved) or half a head apart. */
-static void llm__rotate_pairs(float *x, const float *rope, int from, int half, int interleaved) {
-    int step = interleaved ? 2 : 1, other = interleaved ? 1 : half;
-    for (int i = from; i < half; i++) {
-        float c = rope[i], s = rope[half + i], u = x[i * step], v = x[i * step + other];
-        x[i * step] = u * c - v * s;
-        x[i * step + other] = v * c + u * s;
-    }
-}
-
-static void llm__rotate_scalar(float *x, const float *rope, int half, int interleaved) { llm__rotate_pairs(x, rope, 0, half, interleaved); }
-
-/* Values too large for f16 become its largest. */
-static void llm__to_half_scalar(uint16_t *dst, const float *src, int n) {
-    for (int i = 0; i < n; i++) dst[i] = llm__f32_to_f16(src[i] > 65504 ? 65504 : src[i] < -65504 ? -65504 : src[i]);
-}
-
-/* What each stored type means, before the scale and offset of its token. */
-static void llm__expand_scalar(llm_kv_type type, const uint8_t *src, int n, float *low, float *high) {
-    const uint16_t *h = (const uint16_t *)(const void *)src;
-    for (int i = 0; i < n; i++) switch (type) {
-        case LLM_KV_F16: low[i] = llm__f16_to_f32(h[i]); break;
-        case LLM_KV_BF16: low[i] = llm__bf16_to_f32(h[i]); break;
-        case LLM_KV_FP8_E4M3: low[i] = llm__e4m3_to_f32(src[i]); break;
-        case LLM_KV_FP8_E5M2: low[i] = llm__e5m2_to_f32(src[i]); break;
-        case LLM_KV_INT8: low[i] = src[i]; break;
-        case LLM_KV_INT4:
-            low[i] = (float)(src[i] & 15);
-            high[i] = (float)(src[i] >> 4);
-            break;
-        default: memcpy(low + i, src + 4 * i, 4);
-        }
-}
-
-/* Serves both products of attention: scores (a: queries, b: transposed keys) and values (a: weights, b: value rows). */
-static void llm__mac_scalar(const llm__mac *m) {
-    for (int i = 0; i < m->n; i++)
-        for (int p = 0; p < m->panels; p++)
-            for (int j = 0; j < LLM__GROUP; j++) {
-                float *c = m->c + i * m->ldc + p * LLM__GROUP + j, s = m->scale ? *c * m->scale[i] : 0;
-                for (int k = 0; k < m->k; k++) s += m->a[i * m->lda + k] * ((const float *)m->b[p])[k * m->ldb + j];
-                *c = s;
-            }
-}
-
-/* What some models do to scores first: soft cap and ALiBi. Then scores are in units of the base-2 logarithm. */
-static void llm__bias_scalar(llm__attend *t, int block) {
-    const float log2e = 1.44269504f;
-    for (int i = 0; i < t->n; i++)
-        for (int j = 0; j < LLM__BLOCK; j++) {
-            float *s = t->p + i * LLM__BLOCK + j;
-            if (t->softcap) *s = log2e * t->softcap * tanhf(*s / t->softcap);
-            *s += t->slope[i] * (float)(block + j - t->at[i]);
-        }
-}
-
-/* The part of the block that query i sees: [*from, *to) of 0 .. 32. */
-LLM__INLINE void llm__attend_range(const llm__attend *t, int i, int block, int *from, int *to) {
-    *from = LLM__MAX(t->from[i] - block, 0);
-    *to = LLM__MIN(t->to[i] - block, LLM__BLOCK);
-}
-
-/* One step of the online softmax (Milakov and Gimelshein 2018): the new maximum, weights relative to it, and what earlier sums shrink by.
- * A query that sees nothing of the block keeps its state to the bit: scale 1, weights 0. */
-static void llm__soften_scalar(llm__attend *t, int block) {
-    for (int i = 0; i < t->n; i++) {
-        float *p = t->p + i * LLM__BLOCK, top = t->m[i], sum = 0;
-        int from, to;
-        llm__attend_range(t, i, block, &from, &to);
-        for (int j = from; j < to; j++) top = p[j] > top ? p[j] : top;
-        for (int j = 0; j < LLM__BLOCK; j++) {
-            p[j] = j >= from && j < to ? exp2f(p[j] - top) : 0;
-            sum += p[j];
-        }
-        t->scale[i] = exp2f(t->m[i] - top);
-        t->l[i] = t->l[i] * t->scale[i] + sum;
-        t->m[i] = top;
-    }
-}
-
-#if LLM__X86
-/* ---- AVX2 ---- */
-
-LLM__AVX2_INLINE float llm__avx2_total(__m256 v) {
-    __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
-    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
-}
-
-/* Four chains hide the latency of the additions; their order depends on n alone. */
-LLM__AVX2 static float llm__avx2_dot_rows(const float *a, const float *b, int n) {
-    __m256 s[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
-    float tail = 0;
-    int i = 0;
-    for (; i + 32 <= n; i += 32)
-        LLM__UNROLL for (int j = 0; j < 4; j++) s[j] = _mm256_fmadd_ps(_mm256_loadu_ps(a + i + 8 * j), _mm256_loadu_ps(b + i + 8 * j), s[j]);
-    for (; i + 8 <= n; i += 8) s[0] = _mm256_fmadd_ps(_mm256_loadu_ps(a + i), _mm256_loadu_ps(b + i), s[0]);
-    for (; i < n; i++) tail += a[i] * b[i];
-    return llm__avx2_total(_mm256_add_ps(_mm256_add_ps(s[0], s[1]), _mm256_add_ps(s[2], s[3]))) + tail;
-}
-
-LLM__AVX2 static float llm__avx2_sum(const float *x, int n) {
-    __m256 s[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
-    float tail = 0;
-    int i = 0;
-    for (; i + 16 <= n; i += 16)
-        LLM__UNROLL for (int j = 0; j < 2; j++) s[j] = _mm256_add_ps(s[j], _mm256_loadu_ps(x + i + 8 * j));
-    for (; i < n; i++) tail += x[i];
-    return llm__avx2_total(_mm256_add_ps(s[0], s[1])) + tail;
-}
-
-LLM__AVX2 static void llm__avx2_add(float *x, const float *y, float scale, int n) {
-    const __m256 f = _mm256_set1_ps(scale);
-    int i = 0;
-    for (; i + 8 <= n; i += 8) _mm256_storeu_ps(x + i, _mm256_fmadd_ps(f, _mm256_loadu_ps(y + i), _mm256_loadu_ps(x + i)));
-    for (; i < n; i++) x[i] += scale * y[i];
-}
-
-/* Tails are left to the plain kernel: always the same elements, so always the same bits. */
-LLM__AVX2 static void llm__avx2_affine(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n) {
-    const __m256 by = _mm256_set1_ps(shift), f = _mm256_set1_ps(scale);
-    int i = 0;
-    for (; i + 8 <= n; i += 8) {
-        __m256 v = _mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(src + i), by), f);
-        if (w) v = _mm256_mul_ps(v, _mm256_loadu_ps(w + i));
-        if (b) v = _mm256_add_ps(v, _mm256_loadu_ps(b + i));
-        _mm256_storeu_ps(dst + i, v);
-    }
-    llm__affine_scalar(dst + i, src + i, shift, scale, w ? w + i : NULL, b ? b + i : NULL, n - i);
-}
-
-/* Interleaved: cosines and sines are doubled up, and fmaddsub takes care of the signs. */
-LLM__AVX2 static void llm__avx2_rotate(float *x, const float *rope, int half, int interleaved) {
-    const __m256i twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
-    int i = 0;
-    for (; i + 4 <= half && interleaved; i += 4) {
-        __m256 v = _mm256_loadu_ps(x + 2 * i), c = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(rope + i)), twice);
-        __m256 s = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(rope + half + i)), twice);
-        _mm256_storeu_ps(x + 2 * i, _mm256_fmaddsub_ps(v, c, _mm256_mul_ps(_mm256_permute_ps(v, 0xB1), s)));
-    }
-    for (; i + 8 <= half && !interleaved; i += 8) {
-        __m256 u = _mm256_loadu_ps(x + i), v = _mm256_loadu_ps(x + half + i), c = _mm256_loadu_ps(rope + i), s = _mm256_loadu_ps(rope + half + i);
-        _mm256_storeu_ps(x + i, _mm256_fmsub_ps(u, c, _mm256_mul_ps(v, s)));
-        _mm256_storeu_ps(x + half + i, _mm256_fmadd_ps(v, c, _mm256_mul_ps(u, s)));
-    }
-    llm__rotate_pairs(x, rope, i, half, interleaved);
-}
-
-LLM__AVX2 static void llm__avx2_to_half(uint16_t *dst, const float *src, int n) {
-    const __m256 top = _mm256_set1_ps(65504), bottom = _mm256_set1_ps(-65504);
-    int i = 0;
-    for (; i + 8 <= n; i += 8)
-        _mm_storeu_si128((__m128i *)(void *)(dst + i),
-                         _mm256_cvtps_ph(_mm256_max_ps(bottom, _mm256_min_ps(top, _mm256_loadu_ps(src + i))), _MM_FROUND_TO_NEAREST_INT));
-    llm__to_half_scalar(dst + i, src + i, n - i);
-}
-
-LLM__AVX2_INLINE __m256i llm__avx2_bytes(const void *p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)); }
-
-/* 8 stored elements of any type but int4 as f32. */
-LLM__AVX2_INLINE __m256 llm__avx2_stored(llm_kv_type type, const uint8_t *p) {
-    if (type == LLM_KV_F16) return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
-    if (type == LLM_KV_BF16)
-        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)), 16));
-    if (type == LLM_KV_FP8_E5M2) return _mm256_cvtph_ps(_mm_unpacklo_epi8(_mm_setzero_si128(), _mm_loadl_epi64((const __m128i *)(const void *)p)));
-    if (type == LLM_KV_INT8) return _mm256_cvtepi32_ps(llm__avx2_bytes(p));
-    if (type == LLM_KV_F32) return _mm256_loadu_ps((const float *)(const void *)p);
-    __m256i b = llm__avx2_bytes(p); /* e4m3 is f32's layout with fewer bits: moved into place, the exponent is 120 too small */
-    __m256i sign = _mm256_slli_epi32(_mm256_and_si256(b, _mm256_set1_epi32(0x80)), 24),
-            rest = _mm256_slli_epi32(_mm256_and_si256(b, _mm256_set1_epi32(0x7F)), 20);
-    return _mm256_mul_ps(_mm256_castsi256_ps(_mm256_or_si256(sign, rest)), _mm256_castsi256_ps(_mm256_set1_epi32((127 + 120) << 23)));
-}
-
-/* Any number of elements: whole vectors, then the plain kernel. */
-LLM__AVX2 static void llm__avx2_expand(llm_kv_type type, const uint8_t *src, int n, float *low, float *high) {
-    const int size = type == LLM_KV_F32 ? 4 : type == LLM_KV_F16 || type == LLM_KV_BF16 ? 2 : 1;
-    const __m256i nibble = _mm256_set1_epi32(15);
-    int i = 0;
-    for (; i + 8 <= n && type == LLM_KV_INT4; i += 8) {
-        __m256i b = llm__avx2_bytes(src + i);
-        _mm256_storeu_ps(low + i, _mm256_cvtepi32_ps(_mm256_and_si256(b, nibble)));
-        _mm256_storeu_ps(high + i, _mm256_cvtepi32_ps(_mm256_srli_epi32(b, 4)));
-    }
-    for (; i + 8 <= n; i += 8) _mm256_storeu_ps(low + i, llm__avx2_stored(type, src + i * size));
-    llm__expand_scalar(type, src + i * size, n - i, low + i, high ? high + i : NULL);
-}
-
-/* Rows [i, i + n) of the product, n <= 3: 12 sums in registers. Every sum is one chain of fused multiply-adds, so n does not matter. */
-LLM__AVX2_INLINE void llm__avx2_mac_rows(const llm__mac *m, int i, const int n, const int panels, const int half) {
-    const float *a = m->a + i * m->lda;
-    const char *b[2] = {(const char *)m->b[0], (const char *)m->b[1]};
-    float *c = m->c + i * m->ldc;
-    const int size = half ? 2 : 4;
-    __m256 s[3][4], x[3];
-    LLM__UNROLL for (int r = 0; r < n; r++)
-        LLM__UNROLL for (int j = 0; j < 2 * panels; j++) {
-            s[r][j] = _mm256_setzero_ps();
-            if (m->scale) s[r][j] = _mm256_mul_ps(_mm256_loadu_ps(c + r * m->ldc + 8 * j), _mm256_set1_ps(m->scale[i + r]));
-        }
-    for (int k = 0; k < m->k; k++) {
-        LLM__UNROLL for (int r = 0; r < n; r++) x[r] = _mm256_set1_ps(a[r * m->lda + k]);
-        LLM__UNROLL for (int j = 0; j < 2 * panels; j++) {
-            const char *p = b[j / 2] + (int64_t)k * m->ldb * size + j % 2 * 8 * size;
-            __m256 v = half ? _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)) : _mm256_loadu_ps((const float *)(const void *)p);
-            LLM__UNROLL for (int r = 0; r < n; r++) s[r][j] = _mm256_fmadd_ps(x[r], v, s[r][j]);
-        }
-    }
-    LLM__UNROLL for (int r = 0; r < n; r++)
-        LLM__UNROLL for (int j = 0; j < 2 * panels; j++) _mm256_storeu_ps(c + r * m->ldc + 8 * j, s[r][j]);
-}
-
-/* Three rows at a time, then what is left. */
-LLM__AVX2_INLINE void llm__avx2_mac_shape(const llm__mac *m, const int panels, const int half) {
-    int i = 0;
-    for (; i + 3 <= m->n; i += 3) llm__avx2_mac_rows(m, i, 3, panels, half);
-    if (m->n - i == 2) llm__avx2_mac_rows(m, i, 2, panels, half);
-    if (m->n - i == 1) llm__avx2_mac_rows(m, i, 1, panels, half);
-}
-
-LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) {
-    if (m->panels == 2 && m->half) llm__avx2_mac_shape(m, 2, 1);
-    else if (m->panels == 2) llm__avx2_mac_shape(m, 2, 0);
-    else if (m->half) llm__avx2_mac_shape(m, 1, 1);
-    else llm__avx2_mac_shape(m, 1, 0);
-}
-
-/* 2^x for x up to 126, exactly 1 for 0; below 2^-126 it stays there. */
-LLM__AVX2_INLINE __m256 llm__avx2_exp2(__m256 x) {
-    static const float c[6] = {1.3333558e-3f, 9.6181291e-3f, 5.5504109e-2f, 2.4022651e-1f, 6.9314718e-1f, 1};
-    x = _mm256_max_ps(_mm256_set1_ps(-126), x);
-    __m256 n = _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), f = _mm256_sub_ps(x, n), p = _mm256_set1_ps(1.5403530e-4f);
-    LLM__UNROLL for (int i = 0; i < 6; i++) p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(c[i]));
-    return _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23)));
-}
-
-LLM__AVX2_INLINE float llm__avx2_top(__m256 v) {
-    __m128 s = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    s = _mm_max_ps(s, _mm_movehl_ps(s, s));
-    return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
-}
-
-/* tanh(x) = 1 - 2 / (e^2x + 1) */
-LLM__AVX2 static void llm__avx2_bias(llm__attend *t, int block) {
-    const __m256 log2e = _mm256_set1_ps(1.44269504f), one = _mm256_set1_ps(1), two = _mm256_set1_ps(2), cap = _mm256_set1_ps(t->softcap);
-    for (int i = 0; i < t->n; i++)
-        for (int j = 0; j < LLM__BLOCK; j += 8) {
-            __m256 s = _mm256_loadu_ps(t->p + i * LLM__BLOCK + j), at = _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7);
-            if (t->softcap != 0) {
-                __m256 x = _mm256_min_ps(_mm256_mul_ps(_mm256_div_ps(s, cap), _mm256_mul_ps(two, log2e)), _mm256_set1_ps(126));
-                x = _mm256_sub_ps(one, _mm256_div_ps(two, _mm256_add_ps(llm__avx2_exp2(x), one)));
-                s = _mm256_mul_ps(_mm256_mul_ps(cap, log2e), x);
-            }
-            s = _mm256_fmadd_ps(_mm256_set1_ps(t->slope[i]), _mm256_add_ps(at, _mm256_set1_ps((float)(block + j - t->at[i]))), s);
-            _mm256_storeu_ps(t->p + i * LLM__BLOCK + j, s);
-        }
-}
-
-/* All ones in the lanes 8 * j .. of the block that lie in [from, to). */
-LLM__AVX2_INLINE __m256 llm__avx2_seen(int j, int from, int to) {
-    __m256i at = _mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(8 * j));
-    return _mm256_castsi256_ps(_mm256_andnot_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(from), at), _mm256_cmpgt_epi32(_mm256_set1_epi32(to), at)));
-}
-
-/* The new maximum of query i. */
-LLM__AVX2_INLINE float llm__avx2_best(const llm__attend *t, int i, int block) {
-    __m256 top = _mm256_set1_ps(t->m[i]);
-    int from, to;
-    llm__attend_range(t, i, block, &from, &to);
-    LLM__UNROLL for (int j = 0; j < 4; j++) {
-        __m256 v = _mm256_loadu_ps(t->p + i * LLM__BLOCK + 8 * j);
-        top = _mm256_max_ps(top, from <= 0 && to >= LLM__BLOCK ? v : _mm256_blendv_ps(top, v, llm__avx2_seen(j, from, to)));
-    }
-    return llm__avx2_top(top);
-}
-
-/* First all maxima, then the rescaling of 8 queries at once, then the weights. */
-LLM__AVX2 static void llm__avx2_soften(llm__attend *t, int block) {
-    for (int i = 0; i < t->n; i++) t->scale[i] = llm__avx2_best(t, i, block);
-    for (int i = 0; i < t->n; i += 8) { /* the arrays hold a multiple of 8 */
-        __m256 old = _mm256_loadu_ps(t->m + i), best = _mm256_loadu_ps(t->scale + i);
-        _mm256_storeu_ps(t->m + i, best);
-        _mm256_storeu_ps(t->scale + i, llm__avx2_exp2(_mm256_sub_ps(old, best)));
-    }
-    for (int i = 0; i < t->n; i++) {
-        __m256 sum = _mm256_setzero_ps(), best = _mm256_set1_ps(t->m[i]);
-        int from, to;
-        llm__attend_range(t, i, block, &from, &to);
-        LLM__UNROLL for (int j = 0; j < 4; j++) {
-            float *p = t->p + i * LLM__BLOCK + 8 * j;
-            __m256 v = llm__avx2_exp2(_mm256_sub_ps(_mm256_loadu_ps(p), best));
-            if (from > 0 || to < LLM__BLOCK) v = _mm256_and_ps(v, llm__avx2_seen(j, from, to));
-            sum = _mm256_add_ps(sum, v);
-            _mm256_storeu_ps(p, v);
-        }
-        t->l[i] = t->l[i] * t->scale[i] + llm__avx2_total(sum);
-    }
-}
-
-/* ---- AVX-512: attention's inner loops; the rest is AVX2's ---- */
-
-/* Rows [i, i + n) of the product, n <= 12: 24 sums in registers. */
-LLM__AVX512_INLINE void llm__avx512_mac_rows(const llm__mac *m, int i, const int n, const int panels, const int half) {
-    const float *a = m->a + i * m->lda;
-    const char *b[2] = {(const char *)m->b[0], (const char *)m->b[1]};
-    float *c = m->c + i * m->ldc;
-    const int size = half ? 2 : 4;
-    __m512 s[12][2], v[2];
-    LLM__UNROLL for (int r = 0; r < n; r++)
-        LLM__UNROLL for (int j = 0; j < panels; j++) {
-            s[r][j] = _mm512_setzero_ps();
-            if (m->scale) s[r][j] = _mm512_mul_ps(_mm512_loadu_ps(c + r * m->ldc + 16 * j), _mm512_set1_ps(m->scale[i + r]));
-        }
-    for (int k = 0; k < m->k; k++) {
-        LLM__UNROLL for (int j = 0; j < panels; j++) {
-            const char *p = b[j] + (int64_t)k * m->ldb * size;
-            v[j] = half ? _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p)) : _mm512_loadu_ps((const float *)(const void *)p);
-        }
-        LLM__UNROLL for (int r = 0; r < n; r++) {
-            __m512 x = _mm512_set1_ps(a[r * m->lda + k]);
-            LLM__UNROLL for (int j = 0; j < panels; j++) s[r][j] = _mm512_fmadd_ps(x, v[j], s[r][j]);
-        }
-    }
-    LLM__UNROLL for (int r = 0; r < n; r++)
-        LLM__UNROLL for (int j = 0; j < panels; j++) _mm512_storeu_ps(c + r * m->ldc + 16 * j, s[r][j]);
-}
-
-LLM__AVX512_INLINE void llm__avx512_mac_shape(const llm__mac *m, const int panels, const int half) {
-    int i = 0;
-    for (; i + 12 <= m->n; i += 12) llm__avx512_mac_rows(m, i, 12, panels, half);
-    for (; i + 4 <= m->n; i += 4) llm__avx512_mac_rows(m, i, 4, panels, half);
-    if (m->n - i == 3) llm__avx512_mac_rows(m, i, 3, panels, half);
-    if (m->n - i == 2) llm__avx512_mac_rows(m, i, 2, panels, half);
-    if (m->n - i == 1) llm__avx512_mac_rows(m, i, 1, panels, half);
-}
-
-LLM__AVX512 static void llm__avx512_mac(const llm__mac *m) {
-    if (m->panels == 2 && m->half) llm__avx512_mac_shape(m, 2, 1);
-    else if (m->panels == 2) llm__avx512_mac_shape(m, 2, 0);
-    else if (m->half) llm__avx512_mac_shape(m, 1, 1);
-    else llm__avx512_mac_shape(m, 1, 0);
-}
-
-LLM__AVX512_INLINE __m512 llm__avx512_exp2(__m512 x) {
-    static const float c[6] = {1.3333558e-3f, 9.6181291e-3f, 5.5504109e-2f, 2.4022651e-1f, 6.9314718e-1f, 1};
-    x = _mm512_max_ps(_mm512_set1_ps(-126), x);
-    __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), f = _mm512_sub_ps(x, n), p = _mm512_set1_ps(1.5403530e-4f);
-    LLM__UNROLL for (int i = 0; i < 6; i++) p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(c[i]));
-    return _mm512_scalef_ps(p, n);
-}
-
-/* As for AVX2, a query in two vectors and its mask in one word. */
-LLM__AVX512 static void llm__avx512_soften(llm__attend *t, int block) {
-    for (int i = 0; i < t->n; i++) {
-        float *p = t->p + i * LLM__BLOCK, old = t->m[i];
-        int from, to;
-        llm__attend_range(t, i, block, &from, &to);
-        uint32_t seen = from < to ? (to == 32 ? ~0u : (1u << to) - 1) & ~0u << from : 0;
-        __m512 u = _mm512_loadu_ps(p), v = _mm512_loadu_ps(p + 16), top = _mm512_set1_ps(old);
-        top = _mm512_mask_max_ps(top, (__mmask16)seen, top, u);
-        top = _mm512_mask_max_ps(top, (__mmask16)(seen >> 16), top, v);
-        float best = _mm512_reduce_max_ps(top);
-        u = _mm512_maskz_mov_ps((__mmask16)seen, llm__avx512_exp2(_mm512_sub_ps(u, _mm512_set1_ps(best))));
-        v = _mm512_maskz_mov_ps((__mmask16)(seen >> 16), llm__avx512_exp2(_mm512_sub_ps(v, _mm512_set1_ps(best))));
-        _mm512_storeu_ps(p, u);
-        _mm512_storeu_ps(p + 16, v);
-        t->scale[i] = _mm512_cvtss_f32(llm__avx512_exp2(_mm512_set1_ps(old - best)));
-        t->l[i] = t->l[i] * t->scale[i] + _mm512_reduce_add_ps(_mm512_add_ps(u, v));
-        t->m[i] = best;
-    }
-}
-#endif
-
-/* The set for an instruction set; NEON runs the plain kernels, which its compilers vectorise. */
-static const llm__row_kernels *llm__row_kernels_of(llm__isa isa) {
-    static const llm__row_kernels scalar = {llm__sum_scalar, llm__dot_scalar, llm__add_scalar, llm__affine_scalar, llm__rotate_scalar,
-                                            llm__to_half_scalar, llm__expand_scalar, llm__mac_scalar, llm__bias_scalar, llm__soften_scalar, 0};
-#if LLM__X86
-    static const llm__row_kernels avx2 = {llm__avx2_sum, llm__avx2_dot_rows, llm__avx2_add, llm__avx2_affine, llm__avx2_rotate, llm__avx2_to_half,
-                                          llm__avx2_expand, llm__avx2_mac, llm__avx2_bias, llm__avx2_soften, 1};
-    static const llm__row_kernels avx512 = {llm__avx2_sum, llm__avx2_dot_rows, llm__avx2_add, llm__avx2_affine, llm__avx2_rotate, llm__avx2_to_half,
-                                            llm__avx2_expand, llm__avx512_mac, llm__avx2_bias, llm__avx512_soften, 1};
-    if (isa == LLM__ISA_AVX2 || isa == LLM__ISA_AVXVNNI) return &avx2;
-    if (isa == LLM__ISA_AVX512 || isa == LLM__ISA_AVX512VNNI) return &avx512;
-#endif
-    (void)isa;
-    return &scalar;
-}
-
-/* dst = norm(src) of one row; dst may be src. w and b may be NULL: 1 and 0. */
-static void llm__norm_row(const llm__row_kernels *k, llm_norm_kind kind, float *dst, const float *src, int n, const float *w,
-                          const float *b, float eps) {
-    if (kind == LLM_NORM_NONE) {
-        if (dst != src) memcpy(dst, src, (size_t)n * sizeof *dst);
-        return;
-    }
-    if (kind == LLM_NORM_LAYER) {
-        k->affine(dst, src, k->sum(src, n) / (float)n, 1, NULL, NULL, n);
-        src = dst;
-    }
-    k->affine(dst, src, 0, 1 / sqrtf(k->dot(src, src, n) / (float)n + eps), w, b, n);
-}
-
 /* ============================================================================
  * >>attention   KV pages, and attention over them.
  * ============================================================================
- * A page holds `page_tokens` tokens of every layer. Inside it each (layer, KV head) has one contiguous part: the keys transposed in groups of 16
- * positions [group][dim][16 positions], so that one vector holds one dimension of 16 keys; the values row by row; then, for the
- * types that need them, a scale and an offset a token. Elements: f32, f16, bf16, fp8 (scaled so that the token's largest value is the type's),
+ * A page holds `page_tokens` tokens of every layer. Inside it each (layer, KV head) has one contiguous part: the keys transposed in groups
+ * of 16 positions [group][dim][16 positions], so that one vector holds one dimension of 16 keys; the values row by row; then, for the types
+ * that need them, a scale and an offset a token. Elements: f32, f16, bf16, fp8 (scaled so that the token's largest value is the type's),
  * int8 and int4 (asymmetric: value = offset + scale * q; a byte of int4 holds dimension i low and i + half high).
  *
  * Positions are taken in blocks of 32 counted from position 0, in order, with the running maximum and sum of the online softmax. A query's
- * result is a function of its own blocks: which other queries share its tile, chunk or step never changes a bit. Blocks that no query of the tile
- * sees are not touched (sliding windows), nor are the pages of groups of 16 positions that none sees; weights of single positions that a
- * query does not see are exactly 0. So the pages before a window may be given back, and what lies in unused positions never matters.
+ * result is a function of its own blocks: which other queries share its tile, chunk or step never changes a bit. Blocks that no query of
+ * the tile sees are not touched (sliding windows), nor are the pages of groups of 16 positions that none sees; weights of single positions
+ * that a query does not see are exactly 0. So the pages before a window may be given back, and what lies in unused positions never matters.
  *
  * A tile is up to 24 (query, head) pairs of one sequence and one KV head: each block of keys and values is loaded once for all heads of
  * the group. Latent attention is the same with one KV head, whose values are the first dimensions of its keys. */
@@ -14571,7 +14491,8 @@ static void llm__kv_type_set(llm__kv_cache *kv, llm_kv_type type) {
 }
 
 /* Fills in the place of one layer that starts at `offset`. Returns where the next one starts; *ok is cleared when it does not fit. */
-static uint64_t llm__kv_place_layer(const llm__kv_cache *kv, const llm_kv_layer *shape, int page_tokens, uint64_t offset, llm__kv_place *p, int *ok) {
+static uint64_t llm__kv_place_layer(const llm__kv_cache *kv, const llm_kv_layer *shape, int page_tokens, uint64_t offset, llm__kv_place *p,
+                                    int *ok) {
     int halve = kv->type == LLM_KV_INT4;
     uint64_t tokens = (uint64_t)page_tokens, size = (uint64_t)kv->element_bytes;
     p->shape = *shape;
@@ -14607,11 +14528,12 @@ LLM__INLINE const uint8_t *llm__kv_keys(const llm__kv_view *v, int position) {
 }
 
 LLM__INLINE const uint8_t *llm__kv_values(const llm__kv_view *v, int position) {
-    return llm__kv_part(v, position) + v->place->v_offset + (int64_t)(position % v->kv->page_tokens) * v->place->v_elements * v->kv->element_bytes;
+    return llm__kv_part(v, position) + v->place->v_offset +
+           (int64_t)(position % v->kv->page_tokens) * v->place->v_elements * v->kv->element_bytes;
 }
 
 /* Turns a row of n values into stored elements at `out`, with the scale and offset that go beside them. */
-static void llm__kv_encode(const llm__row_kernels *k, llm_kv_type type, const float *x, int n, uint8_t *out, float *scale, float *offset) {
+static void llm__kv_encode(const llm__kernels *k, llm_kv_type type, const float *x, int n, uint8_t *out, float *scale, float *offset) {
     float low = x[0], high = x[0];
     *scale = 1;
     *offset = 0;
@@ -14647,7 +14569,7 @@ static void llm__kv_encode(const llm__row_kernels *k, llm_kv_type type, const fl
 }
 
 /* Writes a token's key (and value, unless the layer is latent) of one head. `scratch` holds 4 * (head_dim + 1) bytes. */
-static void llm__kv_write_token(const llm__row_kernels *k, const llm__kv_view *view, int position, const float *key, const float *value,
+static void llm__kv_write_token(const llm__kernels *k, const llm__kv_view *view, int position, const float *key, const float *value,
                                 uint8_t *scratch) {
     const llm__kv_place *p = view->place;
     int t = position % view->kv->page_tokens, tokens = view->kv->page_tokens, n = p->k_elements, size = view->kv->element_bytes;
@@ -14665,13 +14587,13 @@ static void llm__kv_write_token(const llm__row_kernels *k, const llm__kv_view *v
 }
 
 /* The group of 16 keys at `position` to f32 (hd, 16), not scaled. `out` may take one row more (int4 of an odd head_dim). */
-static void llm__kv_load_keys(const llm__row_kernels *k, const llm__kv_view *view, int position, float *out) {
+static void llm__kv_load_keys(const llm__kernels *k, const llm__kv_view *view, int position, float *out) {
     int n = view->place->k_elements;
     k->expand(view->kv->type, llm__kv_keys(view, position), n * LLM__GROUP, out, out + n * LLM__GROUP);
 }
 
 /* Values of the positions [from, to), all of one group, to rows of f32 with stride vdp, not scaled. */
-static void llm__kv_load_values(const llm__row_kernels *k, const llm__kv_view *view, int from, int to, float *out, int vdp) {
+static void llm__kv_load_values(const llm__kernels *k, const llm__kv_view *view, int from, int to, float *out, int vdp) {
     int n = view->place->v_elements;
     const uint8_t *at = llm__kv_values(view, from);
     for (int i = from; i < to; i++, at += n * view->kv->element_bytes, out += vdp) k->expand(view->kv->type, at, n, out, out + n);
@@ -14691,7 +14613,7 @@ static void llm__kv_load_scales(const llm__kv_view *view, int block, int from, i
 }
 
 /* Scores of the block: the groups of 16 keys that [from, to) of the block touches. */
-static void llm__attend_scores(const llm__row_kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
+static void llm__attend_scores(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
     llm__mac m;
     int first = from / LLM__GROUP, last = (to - 1) / LLM__GROUP;
     for (int g = first; g <= last; g++) {
@@ -14708,7 +14630,7 @@ static void llm__attend_scores(const llm__row_kernels *k, llm__attend *t, const 
     m.n = t->n;
     m.k = t->hd;
     m.panels = last - first + 1;
-    m.half = t->keys_in_place && view->kv->type == LLM_KV_F16;
+    m.type = t->keys_in_place && view->kv->type == LLM_KV_F16 ? LLM__KIND_F16 : LLM__KIND_F32;
     k->mac(&m);
     if (!view->kv->scaled) return;
     float scale[LLM__BLOCK], offset[LLM__BLOCK]; /* q . (offset + scale * k) = scale * (q . k) + offset * sum of q */
@@ -14718,7 +14640,7 @@ static void llm__attend_scores(const llm__row_kernels *k, llm__attend *t, const 
 }
 
 /* Values of the positions [from, to) of the block to t->v, as rows of f32. */
-static void llm__attend_load_values(const llm__row_kernels *k, const llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
+static void llm__attend_load_values(const llm__kernels *k, const llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
     for (int i = from, end; i < to; i = end) {
         end = LLM__MIN(to, (i / LLM__GROUP + 1) * LLM__GROUP);
         if (view->place->shape.v_head_dim) llm__kv_load_values(k, view, block + i, block + end, t->v + (i - from) * t->vdp, t->vdp);
@@ -14730,7 +14652,7 @@ static void llm__attend_load_values(const llm__row_kernels *k, const llm__attend
 }
 
 /* Takes scales and offsets of the values into the weights: sum of p (offset + scale * v) = sum of (p * scale) v + sum of p * offset. */
-static void llm__attend_scale_values(const llm__row_kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
+static void llm__attend_scale_values(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
     float scale[LLM__BLOCK], offset[LLM__BLOCK];
     llm__kv_load_scales(view, block, from, to, view->place->shape.v_head_dim ? 2 : 0, scale, offset);
     for (int i = 0; i < t->n; i++) {
@@ -14741,7 +14663,7 @@ static void llm__attend_scale_values(const llm__row_kernels *k, llm__attend *t, 
 }
 
 /* o = scale * o + weights x values, for the positions [from, to) of the block. */
-static void llm__attend_values(const llm__row_kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
+static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
     static const float ones[LLM__QUERIES] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     const int tokens = view->kv->page_tokens;
     llm__mac m;
@@ -14749,7 +14671,7 @@ static void llm__attend_values(const llm__row_kernels *k, llm__attend *t, const 
     m.ldb = m.ldc = t->vdp;
     m.scale = t->scale;
     m.n = t->n;
-    m.half = t->values_in_place && view->kv->type == LLM_KV_F16;
+    m.type = t->values_in_place && view->kv->type == LLM_KV_F16 ? LLM__KIND_F16 : LLM__KIND_F32;
     if (view->kv->scaled) llm__attend_scale_values(k, t, view, block, from, to);
     if (!t->values_in_place) llm__attend_load_values(k, t, view, block, from, to);
     for (int i = from, end; i < to; i = end, m.scale = ones) {
@@ -14759,8 +14681,8 @@ static void llm__attend_values(const llm__row_kernels *k, llm__attend *t, const 
         m.k = end - i;
         for (int j = 0; j < t->vdp; j += 2 * LLM__GROUP) {
             m.panels = t->vdp - j > LLM__GROUP ? 2 : 1;
-            m.b[0] = values + j * (m.half ? 2 : 4);
-            m.b[1] = values + (j + LLM__GROUP) * (m.half ? 2 : 4);
+            m.b[0] = values + j * (m.type == LLM__KIND_F16 ? 2 : 4);
+            m.b[1] = values + (j + LLM__GROUP) * (m.type == LLM__KIND_F16 ? 2 : 4);
             m.c = t->o + j;
             k->mac(&m);
         }
@@ -14768,7 +14690,7 @@ static void llm__attend_values(const llm__row_kernels *k, llm__attend *t, const 
 }
 
 /* Attention of a tile whose q, at, from, to, m and l are set; leaves the result in o. */
-static void llm__attend_run(const llm__row_kernels *k, llm__attend *t, const llm__kv_view *view) {
+static void llm__attend_run(const llm__kernels *k, llm__attend *t, const llm__kv_view *view) {
     int first = t->from[0], last = t->to[0];
     for (int i = 0; i < t->n; i++) {
         first = LLM__MIN(first, t->from[i]);
@@ -14776,8 +14698,9 @@ static void llm__attend_run(const llm__row_kernels *k, llm__attend *t, const llm
         t->offset[i] = 0;
         t->q_sum[i] = view->kv->scaled ? k->sum(t->q + i * t->hd, t->hd) : 0;
     }
-    /* f32 and f16 are read where they lie, unless rows end inside a vector; converting f16 again for every few queries is free beside the products */
-    t->keys_in_place = (view->kv->type == LLM_KV_F32 || (k->reads_half && view->kv->type == LLM_KV_F16)) && view->place->shape.v_head_dim;
+    /* f32 and f16 are read where they lie, unless rows end inside a vector; converting f16 again for every few queries is free beside the
+     * products */
+    t->keys_in_place = (view->kv->type == LLM_KV_F32 || view->kv->type == LLM_KV_F16) && view->place->shape.v_head_dim;
     t->values_in_place = t->keys_in_place && t->vd == t->vdp;
     memset(t->o, 0, (size_t)(t->n * t->vdp) * sizeof(float));
     for (int block = first / LLM__BLOCK * LLM__BLOCK; block < last; block += LLM__BLOCK) {
@@ -14787,7 +14710,8 @@ static void llm__attend_run(const llm__row_kernels *k, llm__attend *t, const llm
         k->soften(t, block);
         llm__attend_values(k, t, view, block, from, to);
     }
-    for (int i = 0; i < t->n; i++) k->affine(t->o + i * t->vdp, t->o + i * t->vdp, -t->offset[i], t->l[i] > 0 ? 1 / t->l[i] : 0, NULL, NULL, t->vd);
+    for (int i = 0; i < t->n; i++)
+        k->affine(t->o + i * t->vdp, t->o + i * t->vdp, -t->offset[i], t->l[i] > 0 ? 1 / t->l[i] : 0, NULL, NULL, t->vd);
 }
 
 /* Floats of scratch that a tile needs, and its arrays laid out in them. */
@@ -14844,23 +14768,24 @@ static void llm__jobs_cut(llm__attend_jobs *j, const llm_step *step, int n_kv, i
     j->base = tiles - (j->seq >= 0 ? llm__jobs_tiles(j, j->seq) : 0);
 }
 
-/* Job i, counted from the last tile (the longest context) down. A thread asks for ascending i. */
-static llm__attend_job llm__jobs_get(llm__attend_jobs *j, int i) {
-    llm__attend_job job;
-    i = j->n - 1 - i;
-    int per_tile = j->n_kv * j->head_tiles, tile = i / per_tile, part = i % per_tile;
+/* The next job that no thread has taken: `next` counts those of all threads. Counted from the last tile (the longest context) down. 0:
+ * there is none. */
+static int llm__jobs_next(llm__attend_jobs *j, int *next, llm__attend_job *job) {
+    int i = j->n - 1 - __atomic_fetch_add(next, 1, __ATOMIC_RELAXED), per_tile = j->n_kv * j->head_tiles;
+    if (i < 0) return 0;
+    int tile = i / per_tile, part = i % per_tile;
     while (tile < j->base) {
         j->seq--;
         j->base -= llm__jobs_tiles(j, j->seq);
     }
-    job.seq = j->seq;
-    job.row = j->step->seq_begin[j->seq] + (tile - j->base) * j->rows;
-    job.n_rows = LLM__MIN(j->rows, j->step->seq_begin[j->seq + 1] - job.row);
-    job.kv_head = part / j->head_tiles;
-    job.head = part % j->head_tiles * j->heads;
-    job.n_heads = LLM__MIN(j->heads, j->group - job.head);
-    job.head += job.kv_head * j->group;
-    return job;
+    job->seq = j->seq;
+    job->row = j->step->seq_begin[j->seq] + (tile - j->base) * j->rows;
+    job->n_rows = LLM__MIN(j->rows, j->step->seq_begin[j->seq + 1] - job->row);
+    job->kv_head = part / j->head_tiles;
+    job->head = part % j->head_tiles * j->heads;
+    job->n_heads = LLM__MIN(j->heads, j->group - job->head);
+    job->head += job->kv_head * j->group;
+    return 1;
 }
 
 /* Position in the cache of a row of the step. */
@@ -14872,20 +14797,23 @@ LLM__INLINE int llm__row_position(const llm_step *s, int row) {
 /* ============================================================================
  * >>backend   The CPU's table of operations.
  * ============================================================================
- * An operation appends a record to its rank's list. end_step runs the lists of all ranks in lockstep on all threads: record i of every rank,
- * then record i + 1. A thread takes its share of each record: most operations split by rows, linear layers by output rows, attention by jobs
- * that threads take one after the other.
+ * The forward pass calls operations; here a call only appends a record to its rank's list. end_step then runs the lists of all ranks in
+ * lockstep on all threads of a pool: record i of every rank, then record i + 1. A thread takes its share of each record. Most operations
+ * work row by row, and are split by rows; linear layers are split by output rows, attention by jobs that threads take one after the other.
  *
- * Barriers stand only where one record reads or overwrites what another thread may have written since the last barrier. This is
- * worked out while recording: every buffer remembers in which interval between barriers it was last written and read, and how that work was split.
- * Two operations that both split by rows need none between them: each thread meets its own rows again.
- * In the same way a buffer remembers in which form its quantised copy is current; a linear layer that needs another one makes it first (by
+ * Why not a barrier after each record: a layer has some ten records, and a decoding step of a small model 3 ms for three hundred. So a
+ * barrier stands only where one record reads or overwrites what another thread may have written since the last one. That is worked out
+ * while recording: every buffer remembers in which interval between barriers it was last written and read, and how that work was split. Two
+ * operations that both split by rows need none between them: each thread meets its own rows again.
+ *
+ * In the same way a buffer remembers in which form its rounded copy is current; a linear layer that needs another one makes it first (by
  * rows), and two linear layers with one input share the copy.
  *
  * All memory is taken at open time: the lists, the copy of the step, scratch for each thread, KV pages. */
 
 enum { LLM__MAX_RECORDS = 8192, LLM__MAX_RANKS = 64 };
 
+/* In the order of llm__ops. */
 typedef enum llm__op_kind {
     LLM__OP_EMBED, LLM__OP_ROPE, LLM__OP_RESIDUAL, LLM__OP_NORM, LLM__OP_LINEAR, LLM__OP_QKV, LLM__OP_ATTENTION, LLM__OP_MLA_WRITE,
     LLM__OP_MLA, LLM__OP_ROUTE, LLM__OP_EXPERTS, LLM__OP_GATE, LLM__OP_GATHER, LLM__OP_ALL_REDUCE, LLM__OP_LOGITS
@@ -14906,11 +14834,11 @@ typedef struct llm__reduce_op {
 
 typedef struct llm__record {
     llm__op_kind kind;
-    int barrier;               /* before it */
+    int barrier;                 /* before it */
     int form, act_col, act_cols; /* form > 0: first make this copy of `act`, then a barrier */
     llm_buffer *act;
-    llm_rows rows;             /* of which rows the operation is */
-    int next;                  /* jobs taken so far */
+    llm_rows rows;               /* of which rows the operation is */
+    int next;                    /* jobs taken so far */
     union {
         llm_embed_op embed;
         llm_rope_op rope;
@@ -14960,7 +14888,7 @@ typedef struct llm__rank {
 struct llm_backend_ctx {
     llm_backend_config cfg;
     llm__isa isa;
-    const llm__row_kernels *kernels;
+    const llm__kernels *kernels;
     llm__pool *pool;
     int n_ranks;
     llm__rank *rank;
@@ -14994,108 +14922,111 @@ static void llm__cpu_fail(llm_backend_ctx *ctx, llm_result r, const char *what) 
 }
 
 /* How many rows an operation has in this step. */
-static int llm__op_rows(const llm_backend_ctx *ctx, llm_rows rows) { return rows == LLM_ROWS_OUT ? ctx->step.shape.n_out : ctx->step.shape.n_rows; }
+static int llm__op_rows(const llm_backend_ctx *ctx, llm_rows rows) {
+    return rows == LLM_ROWS_OUT ? ctx->step.shape.n_out : ctx->step.shape.n_rows;
+}
 
-/* Row i of a buffer, and the values of a vector (NULL: it is absent). */
+/* ---- The operations ----
+ * Either for one row (a _row function, called for each row of a thread's share), or for a thread's whole share. */
+
+/* What an operation is called with. */
+typedef struct llm__run {
+    const llm_backend_ctx *ctx;
+    const llm__exec *e;
+    llm__record *rec;
+    int rank;
+} llm__run;
+
 static float *llm__row(const llm_buffer *b, int row) { return b->data + row * b->stride; }
 
-static const float *llm__vector(const llm_weight *w) { return w ? w->f32 : NULL; }
-
-/* ---- the operations, each for one thread's share ---- */
+static void llm__run_embed(const llm__run *r, int row) { llm__run_embed_row(r->e, &r->rec->op.embed, row); }
 
 /* Angles in double: position times frequency reaches thousands, and f32 would lose the fraction. */
-static void llm__run_rope(const llm_backend_ctx *ctx, const llm__exec *e, const llm_rope_op *op) {
-    const llm_step *s = &ctx->step;
-    int64_t from, to;
-    int half = op->rope_dim / 2;
-    llm__share(e, s->shape.n_rows, &from, &to);
-    for (int row = (int)from; row < to; row++) {
-        int seq = s->seq_of_row[row], variant = s->seq_rope[seq];
-        float *c = llm__row(op->dst, row), scale = op->scale ? op->scale[variant] : 1;
-        double base = s->seq_rope_base[seq];
-        for (int i = 0; i < half; i++) {
-            double f = op->inv_freq->f32[variant * half + i];
-            int section = s->n_position_rows < 3 || i < op->sections[0] ? 0 : i < op->sections[0] + op->sections[1] ? 1 : 2;
-            if (base != 1) f *= pow(base, -2.0 * i / op->rope_dim);
-            double angle = f * s->positions[section * s->shape.n_rows + row];
-            c[i] = (float)cos(angle) * scale;
-            c[half + i] = (float)sin(angle) * scale;
-        }
+static void llm__run_rope(const llm__run *r, int row) {
+    const llm_step *s = &r->ctx->step;
+    const llm_rope_op *op = &r->rec->op.rope;
+    int half = op->rope_dim / 2, seq = s->seq_of_row[row], variant = s->seq_rope[seq];
+    float *c = llm__row(op->dst, row), scale = op->scale ? op->scale[variant] : 1;
+    double base = s->seq_rope_base[seq];
+    for (int i = 0; i < half; i++) {
+        double f = op->inv_freq->f32[variant * half + i];
+        int section = s->n_position_rows < 3 || i < op->sections[0] ? 0 : i < op->sections[0] + op->sections[1] ? 1 : 2;
+        if (base != 1) f *= pow(base, -2.0 * i / op->rope_dim);
+        double angle = f * s->positions[section * s->shape.n_rows + row];
+        c[i] = (float)cos(angle) * scale;
+        c[half + i] = (float)sin(angle) * scale;
     }
 }
 
-/* The sum over the ranks of what each has in y, in rank order. */
-static const float *llm__sum_ranks(const llm_backend_ctx *ctx, const llm__record *rec, int rank, int row, float *scratch) {
-    const llm_residual_op *op = &rec->op.residual;
-    size_t index = (size_t)(rec - ctx->rank[rank].list);
-    int n = (int)op->x->cols;
-    if (ctx->n_ranks == 1) return llm__row(op->y, row);
-    memcpy(scratch, llm__row(ctx->rank[0].list[index].op.residual.y, row), (size_t)n * sizeof *scratch);
-    for (int r = 1; r < ctx->n_ranks; r++) ctx->kernels->add(scratch, llm__row(ctx->rank[r].list[index].op.residual.y, row), 1, n);
-    return scratch;
-}
+/* The same record of another rank. */
+static const llm__record *llm__twin(const llm__run *r, int rank) { return r->ctx->rank[rank].list + (r->rec - r->ctx->rank[r->rank].list); }
 
-/* x += scale * post_norm(sum of y); h = norm(x): everything between two linear layers, on rows that stay in the cache. */
-static void llm__run_residual(const llm_backend_ctx *ctx, const llm__exec *e, const llm__record *rec, int rank) {
-    const llm_residual_op *op = &rec->op.residual;
-    const llm__row_kernels *k = ctx->kernels;
-    int64_t from, to;
-    int n = (int)op->x->cols;
-    float *scratch = (float *)e->scratch;
-    llm__share(e, e->n_rows, &from, &to);
-    for (int row = (int)from; row < to; row++) {
-        float *x = llm__row(op->x, row);
-        if (op->y) {
-            const float *y = llm__sum_ranks(ctx, rec, rank, row, scratch);
-            if (op->post_kind) {
-                llm__norm_row(k, op->post_kind, scratch, y, n, llm__vector(op->post_weight), llm__vector(op->post_bias), op->eps);
-                y = scratch;
-            }
-            k->add(x, y, op->scale ? op->scale : 1, n);
+/* x += scale * post_norm(sum over ranks of y); h = norm(x): everything between two linear layers, on rows that stay in the cache. */
+static void llm__run_residual(const llm__run *r, int row) {
+    const llm_residual_op *op = &r->rec->op.residual;
+    const llm__kernels *k = r->ctx->kernels;
+    const int n = (int)op->x->cols;
+    float *scratch = (float *)r->e->scratch, *x = llm__row(op->x, row);
+    if (op->y) {
+        const float *y = llm__row(op->y, row);
+        if (r->ctx->n_ranks > 1) { /* in rank order, so that every rank has the same bits */
+            memcpy(scratch, llm__row(llm__twin(r, 0)->op.residual.y, row), (size_t)n * sizeof *scratch);
+            for (int i = 1; i < r->ctx->n_ranks; i++) k->add(scratch, llm__row(llm__twin(r, i)->op.residual.y, row), 1, n);
+            y = scratch;
         }
-        if (!op->kind || !op->h) continue;
-        llm__norm_row(k, op->kind, llm__row(op->h, row), x, n, llm__vector(op->weight), llm__vector(op->bias), op->eps);
-        if (op->replace) memcpy(x, llm__row(op->h, row), (size_t)n * sizeof *x);
+        if (op->post_kind) {
+            llm__norm_row(k, op->post_kind, scratch, y, n, llm__vector(op->post_weight), llm__vector(op->post_bias), op->eps);
+            y = scratch;
+        }
+        k->add(x, y, op->scale ? op->scale : 1, n);
     }
+    if (!op->kind || !op->h) return;
+    llm__norm_row(k, op->kind, llm__row(op->h, row), x, n, llm__vector(op->weight), llm__vector(op->bias), op->eps);
+    if (op->replace) memcpy(x, llm__row(op->h, row), (size_t)n * sizeof *x);
 }
 
-/* dst (rows, n) = norm of columns [src_col, src_col + n) of src. */
-static void llm__run_norm(const llm_backend_ctx *ctx, const llm__exec *e, const llm_norm_op *op) {
-    int64_t from, to;
-    llm__share(e, e->n_rows, &from, &to);
-    for (int row = (int)from; row < to; row++)
-        llm__norm_row(ctx->kernels, op->kind, llm__row(op->dst, row), llm__row(op->src, row) + op->src_col, op->n, llm__vector(op->weight),
-                      llm__vector(op->bias), op->eps);
+static void llm__run_norm(const llm__run *r, int row) {
+    const llm_norm_op *op = &r->rec->op.norm;
+    llm__norm_row(r->ctx->kernels, op->kind, llm__row(op->dst, row), llm__row(op->src, row) + op->src_col, op->n, llm__vector(op->weight),
+                  llm__vector(op->bias), op->eps);
 }
+
+static void llm__run_linear_op(const llm__run *r) { llm__run_linear(r->e, &r->rec->op.linear); }
+
+static void llm__run_logits_op(const llm__run *r) { llm__run_logits(r->e, &r->rec->op.logits, r->ctx->logits, r->ctx->logits_stride); }
 
 /* What a sequence and KV head of a layer look like to the attention kernels. */
-static llm__kv_view llm__view(const llm_backend_ctx *ctx, int rank, int layer, int seq, int head) {
+static llm__kv_view llm__view(const llm__run *r, int layer, int seq, int head) {
+    const llm_step *s = &r->ctx->step;
     llm__kv_view v;
-    v.kv = &ctx->kv;
-    v.place = &ctx->kv.layer[layer];
-    v.base = ctx->kv.base[rank];
-    v.pages = ctx->step.pages + (size_t)seq * (size_t)ctx->step.page_stride;
+    v.kv = &r->ctx->kv;
+    v.place = &r->ctx->kv.layer[layer];
+    v.base = r->ctx->kv.base[r->rank];
+    v.pages = s->pages + (size_t)seq * (size_t)s->page_stride;
     v.head = head;
     return v;
 }
 
-/* Norm and rotation of one head of q or k at x; `column` counts from the first head's first value. r: of WHOLE_RMS, the factor of its row. */
-static void llm__finish_head(const llm__row_kernels *k, const llm_qkv_op *op, const float *w, float *x, int column, float r, const float *rope) {
+/* Norm and rotation of one head of q or k at x; `column` counts from the first head's first value. whole: of WHOLE_RMS, the factor of its
+ * row. */
+static void llm__finish_head(const llm__kernels *k, const llm_qkv_op *op, const float *w, float *x, int column, float whole,
+                             const float *rope) {
     int n = op->head_dim;
     if (op->norm == LLM_QK_NORM_HEAD_RMS) llm__norm_row(k, LLM_NORM_RMS, x, x, n, w, NULL, op->eps);
     else if (op->norm == LLM_QK_NORM_HEAD_LAYER) llm__norm_row(k, LLM_NORM_LAYER, x, x, n, w + column, NULL, op->eps);
-    else if (op->norm == LLM_QK_NORM_WHOLE_RMS) k->affine(x, x, 0, r, w + column, NULL, n);
+    else if (op->norm == LLM_QK_NORM_WHOLE_RMS) k->affine(x, x, 0, whole, w + column, NULL, n);
     if (rope) k->rotate(x, rope, op->rope_dim / 2, op->rope_interleaved);
 }
 
 /* The factor that brings a row of all heads to unit mean square. */
-static float llm__whole_rms(const llm__row_kernels *k, const float *x, int n, float eps) { return 1 / sqrtf(k->dot(x, x, n) / (float)n + eps); }
+static float llm__whole_rms(const llm__kernels *k, const float *x, int n, float eps) { return 1 / sqrtf(k->dot(x, x, n) / (float)n + eps); }
 
 /* One row's KV heads [g0, g1) and the query heads that go with them. */
-static void llm__qkv_heads(const llm_backend_ctx *ctx, const llm__exec *e, const llm_qkv_op *op, int rank, int row, int g0, int g1) {
-    const llm__row_kernels *k = ctx->kernels;
-    int group = op->n_heads / op->n_kv_heads, seq = ctx->step.seq_of_row[row], position = ctx->step.positions[row],
-        whole = op->norm == LLM_QK_NORM_WHOLE_RMS;
+static void llm__qkv_heads(const llm__run *r, int row, int g0, int g1) {
+    const llm_qkv_op *op = &r->rec->op.qkv;
+    const llm__kernels *k = r->ctx->kernels;
+    const llm_step *s = &r->ctx->step;
+    int group = op->n_heads / op->n_kv_heads, position = s->positions[row], whole = op->norm == LLM_QK_NORM_WHOLE_RMS;
     float *x = llm__row(op->qkv, row), rq = 0, rk = 0, stretch = 1;
     const float *rope = op->rope ? llm__row(op->rope, row) : NULL, *qw = llm__vector(op->q_norm), *kw = llm__vector(op->k_norm);
     if (whole) {
@@ -15109,111 +15040,108 @@ static void llm__qkv_heads(const llm_backend_ctx *ctx, const llm__exec *e, const
         if (stretch != 1) k->affine(q, q, 0, stretch, NULL, NULL, op->head_dim);
     }
     for (int g = g0; g < g1; g++) {
-        llm__kv_view view = llm__view(ctx, rank, op->layer, seq, g);
+        llm__kv_view view = llm__view(r, op->layer, s->seq_of_row[row], g);
         float *key = x + op->k_col + g * op->head_dim;
         llm__finish_head(k, op, kw, key, g * op->head_dim + (whole ? op->k_col - op->whole_k_col : 0), rk, rope);
-        llm__kv_write_token(k, &view, llm__row_position(&ctx->step, row), key, x + op->v_col + g * op->v_head_dim, (uint8_t *)e->scratch);
+        llm__kv_write_token(k, &view, llm__row_position(s, row), key, x + op->v_col + g * op->v_head_dim, (uint8_t *)r->e->scratch);
     }
 }
 
 /* Split by (row, KV head), so that a single row keeps several threads busy. */
-static void llm__run_qkv(const llm_backend_ctx *ctx, const llm__exec *e, const llm_qkv_op *op, int rank) {
+static void llm__run_qkv(const llm__run *r) {
+    const llm_qkv_op *op = &r->rec->op.qkv;
     int64_t from, to;
     int heads = op->norm == LLM_QK_NORM_WHOLE_RMS ? 1 : op->n_kv_heads; /* a norm over the whole row needs the row untouched */
-    llm__share(e, (int64_t)e->n_rows * heads, &from, &to);
+    llm__share(r->e, (int64_t)r->e->n_rows * heads, &from, &to);
     for (int unit = (int)from; unit < to; unit++) {
-        int row = unit / heads, g = unit % heads;
-        llm__qkv_heads(ctx, e, op, rank, row, g, heads == 1 ? op->n_kv_heads : g + 1);
+        int g = unit % heads;
+        llm__qkv_heads(r, unit / heads, g, heads == 1 ? op->n_kv_heads : g + 1);
     }
 }
 
 /* What query i of a tile sees, and where its online softmax starts. */
 static void llm__attend_query(const llm_step *s, const llm_attention_op *op, llm__attend *t, int i, int row, int head) {
-    const float log2e = 1.44269504f;
     int at = llm__row_position(s, row);
     t->at[i] = at;
     t->to[i] = op->not_causal ? s->seq_len[s->seq_of_row[row]] : at + 1;
     if (op->not_causal && op->window) t->to[i] = LLM__MIN(t->to[i], at + op->window);
     t->from[i] = op->window ? LLM__MAX(0, at + 1 - op->window) : 0;
-    t->m[i] = op->sinks ? op->sinks->f32[head] * log2e : -1e30f;
+    t->m[i] = op->sinks ? op->sinks->f32[head] * LLM__LOG2E : -1e30f;
     t->l[i] = op->sinks ? 1 : 0;
-    t->slope[i] = op->alibi ? op->alibi->f32[head] * log2e : 0;
+    t->slope[i] = op->alibi ? op->alibi->f32[head] * LLM__LOG2E : 0;
 }
 
-/* Threads take jobs one after the other. Queries are scaled into units of the base-2 logarithm first (after the soft cap, where there is one). */
-static void llm__run_attention(const llm_backend_ctx *ctx, const llm__exec *e, llm__record *rec, int rank) {
-    const llm_attention_op *op = &rec->op.attention;
-    const llm__row_kernels *k = ctx->kernels;
+/* Queries are scaled into units of the base-2 logarithm (with a soft cap, that comes after it). */
+static void llm__run_attention(const llm__run *r) {
+    const llm_attention_op *op = &r->rec->op.attention;
+    const llm__kernels *k = r->ctx->kernels;
+    const float scale = op->softcap ? op->scale : op->scale * LLM__LOG2E;
     llm__attend t;
     llm__attend_jobs jobs;
-    llm__attend_place(&t, (float *)e->scratch, op->head_dim, op->v_head_dim);
+    llm__attend_job job;
+    llm__attend_place(&t, (float *)r->e->scratch, op->head_dim, op->v_head_dim);
     t.softcap = op->softcap;
     t.alibi = op->alibi != NULL;
-    float scale = op->softcap ? op->scale : op->scale * 1.44269504f; /* then scores are in units of the base-2 logarithm */
-    llm__jobs_cut(&jobs, &ctx->step, op->n_kv_heads, op->n_heads / op->n_kv_heads, e->n_threads);
-    for (int i; (i = __atomic_fetch_add(&rec->next, 1, __ATOMIC_RELAXED)) < jobs.n;) {
-        llm__attend_job job = llm__jobs_get(&jobs, i);
-        llm__kv_view view = llm__view(ctx, rank, op->layer, job.seq, job.kv_head);
+    llm__jobs_cut(&jobs, &r->ctx->step, op->n_kv_heads, op->n_heads / op->n_kv_heads, r->e->n_threads);
+    while (llm__jobs_next(&jobs, &r->rec->next, &job)) {
+        llm__kv_view view = llm__view(r, op->layer, job.seq, job.kv_head);
         t.n = job.n_rows * job.n_heads;
         for (int q = 0; q < t.n; q++) {
             int row = job.row + q / job.n_heads, head = job.head + q % job.n_heads;
-            llm__attend_query(&ctx->step, op, &t, q, row, head);
+            llm__attend_query(&r->ctx->step, op, &t, q, row, head);
             k->affine(t.q + q * t.hd, llm__row(op->qkv, row) + op->q_col + head * t.hd, 0, scale, NULL, NULL, t.hd);
         }
         llm__attend_run(k, &t, &view);
         for (int q = 0; q < t.n; q++)
-            memcpy(llm__row(op->dst, job.row + q / job.n_heads) + (job.head + q % job.n_heads) * t.vd, t.o + q * t.vdp, (size_t)t.vd * sizeof(float));
+            memcpy(llm__row(op->dst, job.row + q / job.n_heads) + (job.head + q % job.n_heads) * t.vd, t.o + q * t.vdp,
+                   (size_t)t.vd * sizeof(float));
     }
 }
 
-/* Latent attention, first part: norm of the latent, rotation of the shared key and of every head's query, write to the cache. */
-static void llm__run_mla_write(const llm_backend_ctx *ctx, const llm__exec *e, const llm_mla_op *op, int rank) {
-    const llm__row_kernels *k = ctx->kernels;
-    int64_t from, to;
-    int width = op->nope + op->rope_dim;
-    llm__share(e, e->n_rows, &from, &to);
-    for (int row = (int)from; row < to; row++) {
-        float *latent = llm__row(op->kv_a, row), *q = llm__row(op->q, row) + op->nope;
-        const float *rope = llm__row(op->rope, row);
-        llm__kv_view view = llm__view(ctx, rank, op->layer, ctx->step.seq_of_row[row], 0);
-        llm__norm_row(k, LLM_NORM_RMS, latent, latent, op->rank, llm__vector(op->kv_norm), NULL, op->eps);
-        k->rotate(latent + op->rank, rope, op->rope_dim / 2, op->rope_interleaved);
-        for (int h = 0; h < op->n_heads; h++) k->rotate(q + h * width, rope, op->rope_dim / 2, op->rope_interleaved);
-        llm__kv_write_token(k, &view, llm__row_position(&ctx->step, row), latent, NULL, (uint8_t *)e->scratch);
-    }
+/* Latent attention (DeepSeek-V2), first part: norm of the latent, rotation of the shared key and of every head's query, write to the cache.
+ */
+static void llm__run_mla_write(const llm__run *r, int row) {
+    const llm_mla_op *op = &r->rec->op.mla;
+    const llm__kernels *k = r->ctx->kernels;
+    float *latent = llm__row(op->kv_a, row), *q = llm__row(op->q, row) + op->nope;
+    const float *rope = llm__row(op->rope, row);
+    llm__kv_view view = llm__view(r, op->layer, r->ctx->step.seq_of_row[row], 0);
+    llm__norm_row(k, LLM_NORM_RMS, latent, latent, op->rank, llm__vector(op->kv_norm), NULL, op->eps);
+    k->rotate(latent + op->rank, rope, op->rope_dim / 2, op->rope_interleaved);
+    for (int h = 0; h < op->n_heads; h++) k->rotate(q + h * (op->nope + op->rope_dim), rope, op->rope_dim / 2, op->rope_interleaved);
+    llm__kv_write_token(k, &view, llm__row_position(&r->ctx->step, row), latent, NULL, (uint8_t *)r->e->scratch);
 }
 
-/* Second part, absorbed: a head's query is taken into the latent space by its part of kv_b, so that keys and values are the latents themselves; what
- * attention gives there goes through the head's value rows of kv_b: (n_heads, nope + v_dim, rank). */
-static void llm__run_mla(const llm_backend_ctx *ctx, const llm__exec *e, llm__record *rec, int rank) {
-    const llm_mla_op *op = &rec->op.mla;
-    const llm__row_kernels *k = ctx->kernels;
+/* Second part, absorbed: a head's query is taken into the latent space by its part of kv_b (n_heads, nope + v_dim, rank), so that keys and
+ * values are the latents themselves; what attention gives there goes through the head's value rows of kv_b. */
+static void llm__run_mla(const llm__run *r) {
+    const llm_mla_op *op = &r->rec->op.mla;
+    const llm__kernels *k = r->ctx->kernels;
+    const float scale = op->scale * LLM__LOG2E;
+    const int64_t per_head = (int64_t)(op->nope + op->v_dim) * op->rank;
+    llm_attention_op plain; /* no window, sinks or slopes */
     llm__attend t;
     llm__attend_jobs jobs;
-    llm__attend_place(&t, (float *)e->scratch, op->rank + op->rope_dim, op->rank);
-    float scale = op->scale * 1.44269504f;
-    llm__jobs_cut(&jobs, &ctx->step, 1, op->n_heads, e->n_threads);
-    for (int i; (i = __atomic_fetch_add(&rec->next, 1, __ATOMIC_RELAXED)) < jobs.n;) {
-        llm__attend_job job = llm__jobs_get(&jobs, i);
-        llm__kv_view view = llm__view(ctx, rank, op->layer, job.seq, 0);
+    llm__attend_job job;
+    memset(&plain, 0, sizeof plain);
+    llm__attend_place(&t, (float *)r->e->scratch, op->rank + op->rope_dim, op->rank);
+    llm__jobs_cut(&jobs, &r->ctx->step, 1, op->n_heads, r->e->n_threads);
+    while (llm__jobs_next(&jobs, &r->rec->next, &job)) {
+        llm__kv_view view = llm__view(r, op->layer, job.seq, 0);
         t.n = job.n_rows * job.n_heads;
         for (int j = 0; j < t.n; j++) {
             int row = job.row + j / job.n_heads, head = job.head + j % job.n_heads;
-            const float *q = llm__row(op->q, row) + head * (op->nope + op->rope_dim),
-                        *up = op->kv_b->f32 + (int64_t)head * (op->nope + op->v_dim) * op->rank;
+            const float *q = llm__row(op->q, row) + head * (op->nope + op->rope_dim), *up = op->kv_b->f32 + head * per_head;
             float *out = t.q + j * t.hd;
             memset(out, 0, (size_t)op->rank * sizeof *out);
             for (int d = 0; d < op->nope; d++) k->add(out, up + (int64_t)d * op->rank, q[d] * scale, op->rank);
             k->affine(out + op->rank, q + op->nope, 0, scale, NULL, NULL, op->rope_dim);
-            t.at[j] = llm__row_position(&ctx->step, row);
-            t.to[j] = t.at[j] + 1;
-            t.m[j] = -1e30f;
-            t.l[j] = 0;
+            llm__attend_query(&r->ctx->step, &plain, &t, j, row, head);
         }
         llm__attend_run(k, &t, &view);
         for (int j = 0; j < t.n; j++) {
             int head = job.head + j % job.n_heads;
-            const float *up = op->kv_b->f32 + ((int64_t)head * (op->nope + op->v_dim) + op->nope) * op->rank;
+            const float *up = op->kv_b->f32 + head * per_head + (int64_t)op->nope * op->rank;
             float *out = llm__row(op->dst, job.row + j / job.n_heads) + head * op->v_dim;
             for (int d = 0; d < op->v_dim; d++) out[d] = k->dot(up + (int64_t)d * op->rank, t.o + j * t.vdp, op->rank);
         }
@@ -15257,18 +15185,20 @@ static void llm__softmax(float *x, int n) {
     for (int i = 0; i < n; i++) x[i] /= sum;
 }
 
-/* One row: scores, choice by score plus correction, weights by score alone. out (2 k): ids, then weights. Not-a-number counts as the lowest
- * score, so that every id is valid. */
-static void llm__route_row(const llm_route_op *op, const float *logits, float *out, float *scratch) {
-    float *score = scratch, *choice = scratch + op->n_experts, *weight = out + op->k, sum = 0, scale = op->scale ? op->scale : 1;
-    memcpy(score, logits, (size_t)op->n_experts * sizeof *score);
+/* One row: scores, choice by score plus correction, weights by score alone. The result (2 k): ids, then weights. Not-a-number counts as the
+ * lowest score, so that every id is valid. */
+static void llm__run_route(const llm__run *r, int row) {
+    const llm_route_op *op = &r->rec->op.route;
+    float *out = llm__row(op->dst, row), *score = (float *)r->e->scratch, *choice = score + op->n_experts, *weight = out + op->k, sum = 0,
+          scale = op->scale ? op->scale : 1;
+    memcpy(score, llm__row(op->logits, row), (size_t)op->n_experts * sizeof *score);
     if (op->score == LLM_ROUTE_SOFTMAX) llm__softmax(score, op->n_experts);
     for (int i = 0; i < op->n_experts; i++) {
         if (op->score == LLM_ROUTE_SIGMOID) score[i] = 1 / (1 + expf(-score[i]));
         choice[i] = score[i] + (op->correction ? op->correction->f32[i] : 0);
         if (!(choice[i] > -3e38f)) choice[i] = -3e38f; /* also what is not a number */
     }
-    if (op->n_group > 1 && op->topk_group < op->n_group) llm__route_groups(op, choice, scratch + 2 * op->n_experts);
+    if (op->n_group > 1 && op->topk_group < op->n_group) llm__route_groups(op, choice, choice + op->n_experts);
     for (int i = 0; i < op->k; i++) {
         int best = llm__arg_max(choice, op->n_experts);
         choice[best] = -INFINITY;
@@ -15281,88 +15211,88 @@ static void llm__route_row(const llm_route_op *op, const float *logits, float *o
     for (int i = 0; i < op->k; i++) weight[i] *= scale;
 }
 
-static void llm__run_route(const llm__exec *e, const llm_route_op *op) {
-    int64_t from, to;
-    llm__share(e, e->n_rows, &from, &to);
-    for (int row = (int)from; row < to; row++) llm__route_row(op, llm__row(op->logits, row), llm__row(op->dst, row), (float *)e->scratch);
+/* Experts use scratch that all threads share. */
+static void llm__run_experts_op(const llm__run *r) {
+    llm__exec shared = *r->e;
+    shared.scratch = r->ctx->experts;
+    shared.scratch_bytes = r->ctx->experts_bytes;
+    llm__run_experts(&shared, &r->rec->op.experts);
 }
 
 /* dst *= sigmoid of the one gate value of the row. */
-static void llm__run_gate(const llm_backend_ctx *ctx, const llm__exec *e, const llm_gate_op *op) {
-    int64_t from, to;
-    llm__share(e, e->n_rows, &from, &to);
-    for (int row = (int)from; row < to; row++) {
-        float *x = llm__row(op->dst, row);
-        ctx->kernels->affine(x, x, 0, 1 / (1 + expf(-*llm__row(op->gate, row))), NULL, NULL, op->n);
-    }
+static void llm__run_gate(const llm__run *r, int row) {
+    const llm_gate_op *op = &r->rec->op.gate;
+    float *x = llm__row(op->dst, row);
+    r->ctx->kernels->affine(x, x, 0, 1 / (1 + expf(-*llm__row(op->gate, row))), NULL, NULL, op->n);
 }
 
 /* Row i of dst = the i-th wanted row of src. */
-static void llm__run_gather(const llm_backend_ctx *ctx, const llm__exec *e, const llm__gather_op *op) {
-    int64_t from, to;
-    llm__share(e, e->n_rows, &from, &to);
-    for (int row = (int)from; row < to; row++)
-        memcpy(llm__row(op->dst, row), llm__row(op->src, ctx->step.out_rows[row]), (size_t)LLM__MIN(op->dst->cols, op->src->cols) * sizeof(float));
+static void llm__run_gather(const llm__run *r, int row) {
+    const llm__gather_op *op = &r->rec->op.gather;
+    memcpy(llm__row(op->dst, row), llm__row(op->src, r->ctx->step.out_rows[row]),
+           (size_t)LLM__MIN(op->dst->cols, op->src->cols) * sizeof(float));
 }
 
 /* Run once for all ranks: every rank's buffer gets the sum, added up in rank order. */
-static void llm__run_all_reduce(const llm_backend_ctx *ctx, const llm__exec *e, const llm__record *rec) {
-    size_t index = (size_t)(rec - ctx->rank[0].list), bytes = (size_t)rec->op.reduce.n * sizeof(float);
-    int64_t from, to;
-    llm__share(e, e->n_rows, &from, &to);
-    for (int row = (int)from; row < to; row++) {
-        float *sum = llm__row(rec->op.reduce.buf, row);
-        for (int r = 1; r < ctx->n_ranks; r++) ctx->kernels->add(sum, llm__row(ctx->rank[r].list[index].op.reduce.buf, row), 1, rec->op.reduce.n);
-        for (int r = 1; r < ctx->n_ranks; r++) memcpy(llm__row(ctx->rank[r].list[index].op.reduce.buf, row), sum, bytes);
-    }
+static void llm__run_all_reduce(const llm__run *r, int row) {
+    const int n = r->rec->op.reduce.n;
+    float *sum = llm__row(r->rec->op.reduce.buf, row);
+    for (int i = 1; i < r->ctx->n_ranks && r->rank == 0; i++)
+        r->ctx->kernels->add(sum, llm__row(llm__twin(r, i)->op.reduce.buf, row), 1, n);
+    for (int i = 1; i < r->ctx->n_ranks && r->rank == 0; i++)
+        memcpy(llm__row(llm__twin(r, i)->op.reduce.buf, row), sum, (size_t)n * sizeof *sum);
 }
 
-/* ---- running the lists ---- */
+/* ---- Running the lists ---- */
 
-/* One thread's share of one record. Experts use scratch that all threads share. */
+static const struct {
+    void (*row)(const llm__run *r, int row);
+    void (*share)(const llm__run *r);
+} llm__ops[] = {
+    {llm__run_embed, NULL}, {llm__run_rope, NULL}, {llm__run_residual, NULL}, {llm__run_norm, NULL}, {NULL, llm__run_linear_op},
+    {NULL, llm__run_qkv}, {NULL, llm__run_attention}, {llm__run_mla_write, NULL}, {NULL, llm__run_mla}, {llm__run_route, NULL},
+    {NULL, llm__run_experts_op}, {llm__run_gate, NULL}, {llm__run_gather, NULL}, {llm__run_all_reduce, NULL}, {NULL, llm__run_logits_op},
+};
+
+/* One thread's share of one record. */
 static void llm__run_record(const llm_backend_ctx *ctx, llm__exec *e, llm__record *rec, int rank) {
-    llm__exec shared = *e;
-    shared.scratch = ctx->experts;
-    shared.scratch_bytes = ctx->experts_bytes;
-    shared.n_rows = e->n_rows = llm__op_rows(ctx, rec->rows);
-    switch (rec->kind) {
-    case LLM__OP_EMBED: llm__run_embed(e, &rec->op.embed); break;
-    case LLM__OP_ROPE: llm__run_rope(ctx, e, &rec->op.rope); break;
-    case LLM__OP_RESIDUAL: llm__run_residual(ctx, e, rec, rank); break;
-    case LLM__OP_NORM: llm__run_norm(ctx, e, &rec->op.norm); break;
-    case LLM__OP_LINEAR: llm__run_linear(e, &rec->op.linear); break;
-    case LLM__OP_QKV: llm__run_qkv(ctx, e, &rec->op.qkv, rank); break;
-    case LLM__OP_ATTENTION: llm__run_attention(ctx, e, rec, rank); break;
-    case LLM__OP_MLA_WRITE: llm__run_mla_write(ctx, e, &rec->op.mla, rank); break;
-    case LLM__OP_MLA: llm__run_mla(ctx, e, rec, rank); break;
-    case LLM__OP_ROUTE: llm__run_route(e, &rec->op.route); break;
-    case LLM__OP_EXPERTS: llm__run_experts(&shared, &rec->op.experts); break;
-    case LLM__OP_GATE: llm__run_gate(ctx, e, &rec->op.gate); break;
-    case LLM__OP_GATHER: llm__run_gather(ctx, e, &rec->op.gather); break;
-    case LLM__OP_ALL_REDUCE:
-        if (rank == 0) llm__run_all_reduce(ctx, e, rec);
-        break;
-    case LLM__OP_LOGITS: llm__run_logits(e, &rec->op.logits, ctx->logits, ctx->logits_stride); break;
-    }
+    int64_t from, to;
+    llm__run r;
+    r.ctx = ctx;
+    r.e = e;
+    r.rec = rec;
+    r.rank = rank;
+    e->n_rows = llm__op_rows(ctx, rec->rows);
+    llm__share(e, e->n_rows, &from, &to);
+    if (llm__ops[rec->kind].share) llm__ops[rec->kind].share(&r);
+    else
+        for (int row = (int)from; row < to; row++) llm__ops[rec->kind].row(&r, row);
 }
 
-/* What the linear kernels want to know of the thread they run in. */
-static void llm__exec_fill(llm_backend_ctx *ctx, int thread, int n_threads, llm__exec *e) {
-    memset(e, 0, sizeof *e);
-    e->pool = ctx->pool;
-    e->thread = thread;
-    e->n_threads = n_threads;
-    e->isa = ctx->isa;
-    e->step = &ctx->step;
-    e->scratch = ctx->scratch + (size_t)thread * ctx->scratch_bytes;
-    e->scratch_bytes = ctx->scratch_bytes;
+/* Makes the rounded copy that a record wants. */
+static void llm__run_act(const llm_backend_ctx *ctx, const llm__exec *e, const llm__record *rec) {
+    llm__exec act = *e;
+    act.n_rows = llm__op_rows(ctx, rec->rows);
+    if (act.n_rows == 1) { /* as llm__share gives a single row: to the last thread */
+        if (e->thread < e->n_threads - 1) return;
+        act.thread = 0;
+        act.n_threads = 1;
+    }
+    if (rec->form) llm__act_make(&act, rec->act, rec->form, rec->act_col, rec->act_cols);
 }
 
 /* One thread's way through the lists of all ranks. */
 static void llm__run_lists(void *arg, int thread, int n_threads) {
     llm_backend_ctx *ctx = (llm_backend_ctx *)arg;
     llm__exec e;
-    llm__exec_fill(ctx, thread, n_threads, &e);
+    memset(&e, 0, sizeof e);
+    e.pool = ctx->pool;
+    e.thread = thread;
+    e.n_threads = n_threads;
+    e.isa = ctx->isa;
+    e.step = &ctx->step;
+    e.scratch = ctx->scratch + (size_t)thread * ctx->scratch_bytes;
+    e.scratch_bytes = ctx->scratch_bytes;
     for (int i = 0; i < ctx->rank[0].n; i++) {
         int barrier = 0, form = 0;
         for (int r = 0; r < ctx->n_ranks; r++) {
@@ -15370,36 +15300,27 @@ static void llm__run_lists(void *arg, int thread, int n_threads) {
             form |= ctx->rank[r].list[i].form;
         }
         if (barrier) llm__pool_barrier(ctx->pool);
-        for (int r = 0; r < ctx->n_ranks && form; r++) {
-            llm__record *rec = &ctx->rank[r].list[i];
-            llm__exec act = e;
-            act.n_rows = llm__op_rows(ctx, rec->rows);
-            if (act.n_rows == 1) { /* as llm__share gives a single row: to the last thread */
-                if (thread < n_threads - 1) continue;
-                act.thread = 0;
-                act.n_threads = 1;
-            }
-            if (rec->form) llm__act_make(&act, rec->act, rec->form, rec->act_col, rec->act_cols);
-        }
+        for (int r = 0; r < ctx->n_ranks && form; r++) llm__run_act(ctx, &e, &ctx->rank[r].list[i]);
         if (form) llm__pool_barrier(ctx->pool);
         for (int r = 0; r < ctx->n_ranks; r++) llm__run_record(ctx, &e, &ctx->rank[r].list[i], r);
     }
 }
 
-/* ---- recording ---- */
+/* ---- Recording ---- */
 
 /* Every buffer that comes in was made here, as the first member of ours. */
 static llm__cpu_buffer *llm__own(const llm_buffer *b) { return (llm__cpu_buffer *)(uintptr_t)b; }
 
-/* A new record, or NULL when the list is full or a mistake was made before. */
-static llm__record *llm__record_add(llm_backend_ctx *ctx, int rank, llm__op_kind kind) {
+/* A new record of an operation of this size, or NULL when the list is full or a mistake was made before. */
+static llm__record *llm__record_add(llm_backend_ctx *ctx, int rank, llm__op_kind kind, llm_rows rows, const void *op, size_t bytes) {
     llm__rank *r = &ctx->rank[rank];
     if (r->n >= LLM__MAX_RECORDS) llm__cpu_fail(ctx, LLM_ERR_LIMIT, "too many operations in one step");
     if (ctx->failed) return NULL;
     llm__record *rec = &r->list[r->n++];
     rec->kind = kind;
     rec->barrier = rec->form = rec->next = 0;
-    rec->rows = LLM_ROWS_TOKENS;
+    rec->rows = rows;
+    memcpy(&rec->op, op, bytes);
     return rec;
 }
 
@@ -15418,14 +15339,15 @@ static void llm__mark(const llm__rank *r, llm__use *use, llm__split split) {
 /* Operations on the same set of rows meet the same thread for each row. */
 static llm__split llm__split_of(llm_rows rows) { return rows == LLM_ROWS_OUT ? LLM__SPLIT_OUT : LLM__SPLIT_TOKENS; }
 
-/* The record reads a and b and writes c and d (any may be NULL), and reads or writes the KV cache. Decides whether a barrier stands before it, and
- * takes the quantised copies of what it writes for stale. */
+/* The record (NULL: none was made) reads a and b and writes c and d (any may be NULL), and reads or writes the KV cache. Decides whether a
+ * barrier stands before it, and takes the rounded copies of what it writes for stale. */
 static void llm__record_uses(llm_backend_ctx *ctx, int rank, llm__record *rec, llm__split split, const llm_buffer *a, const llm_buffer *b,
                              const llm_buffer *c, const llm_buffer *d, llm__touch kv) {
     llm__rank *r = &ctx->rank[rank];
     const llm_buffer *buffer[4] = {a, b, c, d};
     llm__uses *uses[5];
     int n = 0, write[5], barrier = 0;
+    if (!rec) return;
     for (int i = 0; i < 4; i++) {
         if (!buffer[i]) continue;
         uses[n] = &llm__own(buffer[i])->uses;
@@ -15435,7 +15357,8 @@ static void llm__record_uses(llm_backend_ctx *ctx, int rank, llm__record *rec, l
         uses[n] = &r->kv;
         write[n++] = kv == LLM__TOUCH_WRITE;
     }
-    for (int i = 0; i < n; i++) barrier |= llm__conflict(r, &uses[i]->written, split) || (write[i] && llm__conflict(r, &uses[i]->read, split));
+    for (int i = 0; i < n; i++)
+        barrier |= llm__conflict(r, &uses[i]->written, split) || (write[i] && llm__conflict(r, &uses[i]->read, split));
     rec->barrier |= barrier;
     r->interval += barrier;
     for (int i = 0; i < n; i++) llm__mark(r, write[i] ? &uses[i]->written : &uses[i]->read, split);
@@ -15443,146 +15366,122 @@ static void llm__record_uses(llm_backend_ctx *ctx, int rank, llm__record *rec, l
         if (buffer[i]) llm__own(buffer[i])->b.form = 0;
 }
 
-/* Puts the making of src's quantised copy before the record where the weight needs one that is not there. */
-static void llm__record_act(llm_backend_ctx *ctx, int rank, llm__record *rec, llm_rows rows, const llm_buffer *src, int col, const llm_weight *w) {
+/* Puts the making of src's rounded copy before the record where the weight needs one that is not there. */
+static void llm__record_act(llm_backend_ctx *ctx, int rank, llm__record *rec, const llm_buffer *src, int col, const llm_weight *w) {
     llm__cpu_buffer *own = llm__own(src);
-    int form = (int)llm__weight_form(w), cols = (int)w->cols;
-    if (!form || (own->b.form == form && own->act_col == col && own->act_cols == cols && own->act_rows == rows)) return;
+    int form = (int)w->form, cols = (int)w->cols;
+    if (!rec || !form || (own->b.form == form && own->act_col == col && own->act_cols == cols && own->act_rows == rec->rows)) return;
     /* it overwrites a copy that may still be read; a single row is rounded by the thread that made it */
-    llm__split split = llm__op_rows(ctx, rows) == 1 ? llm__split_of(rows) : LLM__SPLIT_ANY;
+    llm__split split = llm__op_rows(ctx, rec->rows) == 1 ? llm__split_of(rec->rows) : LLM__SPLIT_ANY;
     llm__record_uses(ctx, rank, rec, split, src, NULL, src, NULL, LLM__TOUCH_NONE);
-    ctx->rank[rank].interval++;                                                 /* the barrier after it */
+    ctx->rank[rank].interval++; /* the barrier after it */
     rec->form = own->b.form = form;
     rec->act = &own->b;
-    own->act_rows = rows;
+    own->act_rows = rec->rows;
     rec->act_col = own->act_col = col;
     rec->act_cols = own->act_cols = cols;
 }
 
-/* The table functions: each copies its operation into the list, checks what could lead outside of memory, and tells what it reads and writes. */
+/* The table functions: each copies its operation into the list, checks what could lead outside of memory, and tells what it reads and
+ * writes. */
 static void llm__cpu_embed(llm_backend_ctx *ctx, int rank, const llm_embed_op *op) {
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_EMBED);
-    if (!rec) return;
-    rec->op.embed = *op;
-    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, NULL, NULL, op->dst, NULL, LLM__TOUCH_NONE);
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_EMBED, LLM_ROWS_TOKENS, op, sizeof *op);
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_TOKENS, NULL, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
 static void llm__cpu_rope(llm_backend_ctx *ctx, int rank, const llm_rope_op *op) {
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_ROPE);
-    if (!rec) return;
     for (int s = 0; s < ctx->step.shape.n_seqs; s++)
         if (ctx->step.seq_rope[s] < 0 || ctx->step.seq_rope[s] >= op->n_variants)
             llm__cpu_fail(ctx, LLM_ERR_ARG, "seq_rope: not a variant of the rope operation");
-    rec->op.rope = *op;
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_ROPE, LLM_ROWS_TOKENS, op, sizeof *op);
     llm__record_uses(ctx, rank, rec, LLM__SPLIT_TOKENS, NULL, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
 static void llm__cpu_residual(llm_backend_ctx *ctx, int rank, const llm_residual_op *op) {
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_RESIDUAL);
-    if (!rec) return;
-    rec->op.residual = *op;
-    rec->rows = op->rows;
-    int writes_x = op->y || op->replace;
-    llm__record_uses(ctx, rank, rec, llm__split_of(op->rows), op->y, op->x, op->kind ? op->h : NULL, writes_x ? op->x : NULL, LLM__TOUCH_NONE);
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_RESIDUAL, op->rows, op, sizeof *op);
+    llm__record_uses(ctx, rank, rec, llm__split_of(op->rows), op->y, op->x, op->kind ? op->h : NULL, op->y || op->replace ? op->x : NULL,
+                     LLM__TOUCH_NONE);
 }
 
 static void llm__cpu_norm(llm_backend_ctx *ctx, int rank, const llm_norm_op *op) {
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_NORM);
-    if (!rec) return;
-    rec->op.norm = *op;
-    rec->rows = op->rows;
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_NORM, op->rows, op, sizeof *op);
     llm__record_uses(ctx, rank, rec, llm__split_of(op->rows), op->src, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
 static void llm__cpu_linear(llm_backend_ctx *ctx, int rank, const llm_linear_op *op) {
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_LINEAR);
-    if (!rec) return;
-    rec->op.linear = *op;
-    rec->rows = op->rows;
-    llm__record_act(ctx, rank, rec, op->rows, op->src, op->src_col, op->weight);
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_LINEAR, op->rows, op, sizeof *op);
+    llm__record_act(ctx, rank, rec, op->src, op->src_col, op->weight);
     llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
+/* A layer and heads that the KV cache has. */
+static void llm__check_heads(llm_backend_ctx *ctx, const char *what, int layer, int n_heads, int n_kv_heads) {
+    if (layer < 0 || layer >= ctx->kv.n_layers || n_kv_heads < 1 || n_heads % n_kv_heads) llm__cpu_fail(ctx, LLM_ERR_ARG, what);
+}
+
 static void llm__cpu_qkv(llm_backend_ctx *ctx, int rank, const llm_qkv_op *op) {
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_QKV);
-    if (!rec) return;
-    if (op->layer < 0 || op->layer >= ctx->kv.n_layers || op->n_kv_heads < 1 || op->n_heads % op->n_kv_heads)
-        llm__cpu_fail(ctx, LLM_ERR_ARG, "qkv: layer or heads do not fit the KV cache");
-    rec->op.qkv = *op;
+    llm__check_heads(ctx, "qkv: layer or heads do not fit the KV cache", op->layer, op->n_heads, op->n_kv_heads);
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_QKV, LLM_ROWS_TOKENS, op, sizeof *op);
     llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->rope, NULL, op->qkv, NULL, LLM__TOUCH_WRITE);
 }
 
 static void llm__cpu_attention(llm_backend_ctx *ctx, int rank, const llm_attention_op *op) {
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_ATTENTION);
-    if (!rec) return;
-    if (op->layer < 0 || op->layer >= ctx->kv.n_layers || op->n_kv_heads < 1 || op->n_heads % op->n_kv_heads)
-        llm__cpu_fail(ctx, LLM_ERR_ARG, "attention: layer or heads do not fit the KV cache");
-    rec->op.attention = *op;
+    llm__check_heads(ctx, "attention: layer or heads do not fit the KV cache", op->layer, op->n_heads, op->n_kv_heads);
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_ATTENTION, LLM_ROWS_TOKENS, op, sizeof *op);
     llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->qkv, NULL, op->dst, NULL, LLM__TOUCH_READ);
 }
 
 /* Two records: all latents must be in the cache before any head attends. */
 static void llm__cpu_mla(llm_backend_ctx *ctx, int rank, const llm_mla_op *op) {
-    llm__record *first = llm__record_add(ctx, rank, LLM__OP_MLA_WRITE), *second = llm__record_add(ctx, rank, LLM__OP_MLA);
-    if (!first || !second) return;
     if (op->layer < 0 || op->layer >= ctx->kv.n_layers || ctx->kv.layer[op->layer].shape.head_dim != op->rank + op->rope_dim ||
         ctx->kv.layer[op->layer].shape.v_head_dim)
         llm__cpu_fail(ctx, LLM_ERR_ARG, "mla: the layer does not fit the KV cache");
-    first->op.mla = second->op.mla = *op;
-    llm__record_uses(ctx, rank, first, LLM__SPLIT_TOKENS, op->rope, NULL, op->q, op->kv_a, LLM__TOUCH_WRITE);
-    llm__record_uses(ctx, rank, second, LLM__SPLIT_ANY, op->q, NULL, op->dst, NULL, LLM__TOUCH_READ);
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_MLA_WRITE, LLM_ROWS_TOKENS, op, sizeof *op);
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_TOKENS, op->rope, NULL, op->q, op->kv_a, LLM__TOUCH_WRITE);
+    rec = llm__record_add(ctx, rank, LLM__OP_MLA, LLM_ROWS_TOKENS, op, sizeof *op);
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->q, NULL, op->dst, NULL, LLM__TOUCH_READ);
 }
 
 static void llm__cpu_route(llm_backend_ctx *ctx, int rank, const llm_route_op *op) {
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_ROUTE);
     int size = op->n_group > 1 ? op->n_experts / op->n_group : op->n_experts;
-    if (!rec) return;
     if (op->k < 1 || op->k > op->n_experts || (op->n_group > 1 && (op->n_experts % op->n_group || op->k > size * op->topk_group)))
         llm__cpu_fail(ctx, LLM_ERR_ARG, "route: more experts to choose than there are");
-    rec->op.route = *op;
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_ROUTE, LLM_ROWS_TOKENS, op, sizeof *op);
     llm__record_uses(ctx, rank, rec, LLM__SPLIT_TOKENS, op->logits, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
 static void llm__cpu_experts(llm_backend_ctx *ctx, int rank, const llm_experts_op *op) {
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_EXPERTS);
-    if (!rec) return;
-    rec->op.experts = *op;
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_EXPERTS, LLM_ROWS_TOKENS, op, sizeof *op);
     llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, op->routes, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
 static void llm__cpu_gate(llm_backend_ctx *ctx, int rank, const llm_gate_op *op) {
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_GATE);
-    if (!rec) return;
-    rec->op.gate = *op;
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_GATE, LLM_ROWS_TOKENS, op, sizeof *op);
     llm__record_uses(ctx, rank, rec, LLM__SPLIT_TOKENS, op->gate, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
 static void llm__cpu_gather(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src) {
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_GATHER);
-    if (!rec) return;
-    rec->rows = LLM_ROWS_OUT;
-    rec->op.gather.dst = dst;
-    rec->op.gather.src = src;
-    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, src, NULL, dst, NULL, LLM__TOUCH_NONE); /* reads rows by another split than it writes them */
+    llm__gather_op op;
+    op.dst = dst;
+    op.src = src;
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_GATHER, LLM_ROWS_OUT, &op, sizeof op);
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, src, NULL, dst, NULL,
+                     LLM__TOUCH_NONE); /* reads rows by another split than it writes them */
 }
 
 static void llm__cpu_all_reduce(llm_backend_ctx *ctx, int rank, llm_rows rows, llm_buffer *buf, int32_t n) {
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_ALL_REDUCE);
-    if (!rec) return;
-    rec->rows = rows;
-    rec->op.reduce.buf = buf;
-    rec->op.reduce.n = n;
+    llm__reduce_op op;
+    op.buf = buf;
+    op.n = n;
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_ALL_REDUCE, rows, &op, sizeof op);
     llm__record_uses(ctx, rank, rec, llm__split_of(rows), NULL, NULL, buf, NULL, LLM__TOUCH_NONE);
 }
 
 static void llm__cpu_logits(llm_backend_ctx *ctx, int rank, const llm_logits_op *op) {
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_LOGITS);
-    if (!rec) return;
     if (op->vocab_begin < 0 || (int64_t)op->vocab_begin + op->head->rows > ctx->logits_stride || ctx->step.shape.n_out > ctx->logits_rows)
         llm__cpu_fail(ctx, LLM_ERR_ARG, "logits: more of them than the output weights have rows");
-    rec->op.logits = *op;
-    rec->rows = LLM_ROWS_OUT;
-    llm__record_act(ctx, rank, rec, LLM_ROWS_OUT, op->src, 0, op->head);
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_LOGITS, LLM_ROWS_OUT, op, sizeof *op);
+    llm__record_act(ctx, rank, rec, op->src, 0, op->head);
     llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, NULL, NULL, NULL, LLM__TOUCH_NONE);
 }
 
@@ -15671,7 +15570,7 @@ static llm_result llm__cpu_open_parts(llm_backend_ctx *ctx) {
     int threads = ctx->cfg.n_threads ? ctx->cfg.n_threads : llm__cores();
     llm_result r = llm__isa_find(ctx->cfg.isa, &ctx->isa);
     if (r) return r;
-    ctx->kernels = llm__row_kernels_of(ctx->isa);
+    ctx->kernels = llm__kernels_of(ctx->isa);
     ctx->rank = LLM__NEW(llm__rank, ctx->n_ranks);
     ctx->kv.base = LLM__NEW(uint8_t *, ctx->n_ranks);
     ctx->pool = llm__pool_open(threads);
@@ -15759,7 +15658,7 @@ static llm_result llm__cpu_weight(llm_backend_ctx *ctx, int rank, const llm_weig
     *out = NULL;
     if (rank < 0 || rank >= ctx->n_ranks) return llm__error(LLM_ERR_ARG, "%s: rank %d of %d", desc->name, rank, ctx->n_ranks);
     if (!llm__grow((void **)&ctx->weight, &ctx->weight_cap, ctx->n_weights + 1, sizeof *ctx->weight)) return llm__nomem();
-    llm_result r = llm__weight_new(desc, ctx->cfg.compute, ctx->isa, out);
+    llm_result r = llm__weight_new(desc, ctx->cfg.compute, out);
     if (r) return r;
     ctx->weight[ctx->n_weights++] = *out;
     if (desc->role == LLM_ROLE_EXPERTS || desc->role == LLM_ROLE_EXPERTS_GATE_UP) return llm__cpu_experts_memory(ctx, desc);
@@ -15811,7 +15710,8 @@ static int64_t llm__cpu_kv_page_bytes(llm_backend_ctx *ctx, int n_layers, const 
 /* Takes each page of memory now, so that a later shortage cannot hit a running step. */
 static void llm__cpu_kv_touch(void *arg, int thread, int n_threads) {
     llm__kv_cache *kv = &((llm_backend_ctx *)arg)->kv;
-    int64_t bytes = kv->page_bytes * kv->n_pages, from = bytes / n_threads * thread, to = thread == n_threads - 1 ? bytes : from + bytes / n_threads;
+    int64_t bytes = kv->page_bytes * kv->n_pages, from = bytes / n_threads * thread,
+            to = thread == n_threads - 1 ? bytes : from + bytes / n_threads;
     for (int r = 0; r < ((llm_backend_ctx *)arg)->n_ranks; r++)
         for (int64_t i = from; i < to; i += 4096) ((volatile uint8_t *)kv->base[r])[i] = 0;
 }
@@ -15863,20 +15763,24 @@ static llm_result llm__step_check(const llm_backend_ctx *ctx, const llm_step *s)
         n->n_out > ctx->cfg.max_out)
         return llm__error(LLM_ERR_ARG, "step: %d rows, %d sequences, %d out rows: expected at most %d, %d, %d", n->n_rows, n->n_seqs,
                           n->n_out, ctx->cfg.max_rows, ctx->cfg.max_seqs, ctx->cfg.max_out);
-    if (s->seq_begin[0] != 0 || s->seq_begin[n->n_seqs] != n->n_rows) return llm__error(LLM_ERR_ARG, "step: seq_begin does not cover the rows");
+    if (s->seq_begin[0] != 0 || s->seq_begin[n->n_seqs] != n->n_rows)
+        return llm__error(LLM_ERR_ARG, "step: seq_begin does not cover the rows");
     for (int q = 0; q < n->n_seqs; q++) {
         int begin = s->seq_begin[q], end = s->seq_begin[q + 1], pages = 0;
         if (ctx->kv.n_layers) pages = (s->seq_len[q] + ctx->kv.page_tokens - 1) / ctx->kv.page_tokens;
-        if (end < begin || s->seq_len[q] < end - begin || pages > ctx->cfg.max_pages_per_seq || (ctx->kv.n_layers && pages > s->page_stride))
+        if (end < begin || s->seq_len[q] < end - begin || pages > ctx->cfg.max_pages_per_seq ||
+            (ctx->kv.n_layers && pages > s->page_stride))
             return llm__error(LLM_ERR_ARG, "step: sequence %d has rows %d to %d, length %d, %d pages of at most %d", q, begin, end,
                               s->seq_len[q], pages, LLM__MIN(ctx->cfg.max_pages_per_seq, s->page_stride));
         for (int row = begin; row < end; row++)
-            if (s->seq_of_row[row] != q) return llm__error(LLM_ERR_ARG, "step: row %d is of sequence %d, expected %d", row, s->seq_of_row[row], q);
+            if (s->seq_of_row[row] != q)
+                return llm__error(LLM_ERR_ARG, "step: row %d is of sequence %d, expected %d", row, s->seq_of_row[row], q);
         for (int p = 0; p < pages; p++) {
             int32_t page = s->pages[(size_t)q * (size_t)s->page_stride + (size_t)p];
             int written = (p + 1) * ctx->kv.page_tokens > s->seq_len[q] - (end - begin);
             if (page >= ctx->kv.n_pages || (page < 0 && (written || page != -1)))
-                return llm__error(LLM_ERR_ARG, "step: page %d of sequence %d is %d, expected less than %lld", p, q, page, (long long)ctx->kv.n_pages);
+                return llm__error(LLM_ERR_ARG, "step: page %d of sequence %d is %d, expected less than %lld", p, q, page,
+                                  (long long)ctx->kv.n_pages);
         }
     }
     for (int i = 0; i < n->n_out; i++)
@@ -15961,7 +15865,8 @@ static llm_result llm__cpu_kv_copy(llm_backend_ctx *ctx, const int32_t *from, co
 
 /* A rank's page, NULL if there is none. */
 static uint8_t *llm__kv_page(const llm_backend_ctx *ctx, int rank, int32_t page) {
-    return rank >= 0 && rank < ctx->n_ranks && llm__kv_page_ok(ctx, page) ? ctx->kv.base[rank] + (size_t)page * (size_t)ctx->kv.page_bytes : NULL;
+    return rank >= 0 && rank < ctx->n_ranks && llm__kv_page_ok(ctx, page) ? ctx->kv.base[rank] + (size_t)page * (size_t)ctx->kv.page_bytes
+                                                                          : NULL;
 }
 
 static llm_result llm__cpu_kv_read(llm_backend_ctx *ctx, int rank, int32_t page, void *host) {
@@ -16012,7 +15917,6 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
     return &table;
 }
 /* ---- section: other kernels, cpu backend (end) ---- */
-
 /* ============================================================================
  * >>model   From a family's configuration to its forward pass.
  * ============================================================================

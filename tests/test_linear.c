@@ -88,17 +88,17 @@ static void linear_job_run(void *arg, int thread, int n_threads) {
     e.n_threads = n_threads;
     if (j->pack) llm__weight_pack(j->pack, thread, n_threads);
     if (j->linear) {
-        llm__act_make(&e, (llm_buffer *)(uintptr_t)j->linear->src, llm__weight_form(j->linear->weight), j->linear->src_col, j->linear->weight->cols);
+        llm__act_make(&e, (llm_buffer *)(uintptr_t)j->linear->src, j->linear->weight->form, j->linear->src_col, j->linear->weight->cols);
         llm__pool_barrier(e.pool);
         llm__run_linear(&e, j->linear);
     }
     if (j->logits) {
-        llm__act_make(&e, (llm_buffer *)(uintptr_t)j->logits->src, llm__weight_form(j->logits->head), 0, j->logits->head->cols);
+        llm__act_make(&e, (llm_buffer *)(uintptr_t)j->logits->src, j->logits->head->form, 0, j->logits->head->cols);
         llm__pool_barrier(e.pool);
         llm__run_logits(&e, j->logits, j->dst, j->dst_stride);
     }
     if (j->experts) llm__run_experts(&e, j->experts);
-    if (j->embed) llm__run_embed(&e, j->embed);
+    for (int i = 0; i < e.n_rows && j->embed && !thread; i++) llm__run_embed_row(&e, j->embed, i);
 }
 
 static void linear_job_init(linear_job *j, llm__pool *pool, llm__isa isa, int rows) {
@@ -120,7 +120,7 @@ static llm_weight *linear_weight(llm__pool *pool, llm_role role, const llm_segme
     d.n_experts = n_experts;
     d.rows = rows;
     d.cols = cols;
-    if (!CHECK(llm__weight_new(&d, compute, LLM__ISA_SCALAR, &w) == LLM_OK) || !CHECK(llm__weights_allocate(&w, 1) == LLM_OK)) return NULL;
+    if (!CHECK(llm__weight_new(&d, compute, &w) == LLM_OK) || !CHECK(llm__weights_allocate(&w, 1) == LLM_OK)) return NULL;
     linear_job_init(&j, pool, LLM__ISA_SCALAR, 0);
     j.pack = w;
     llm__pool_run(pool, linear_job_run, &j);
@@ -164,13 +164,12 @@ static void linear_fill(llm_buffer *b) {
 /* The input as a weight of this form sees it: columns [col, col + n) of row r, rounded as the kernels round. */
 static void linear_seen(const llm_buffer *b, int64_t r, int64_t col, int n, llm__form form, double *out) {
     int8_t q[2][32];
-    float lost[32], d[2], s[2];
-    int16_t z[8];
+    float lost[32], d[2], s[4];
     for (int i = 0; i < n; i++) out[i] = b->data[r * b->stride + col + i];
     for (int i = 0; i < n && form != LLM__FORM_F32; i += 32) {
-        llm__act a = {q[0], d, s, z};
-        llm__ref_quantise(&a, 0, b->data + r * b->stride + col + i, lost);
-        llm__ref_quantise(&a, 1, lost, NULL);
+        llm__act a = {q[0], d, s};
+        llm__scalar_quantise(&a, 0, b->data + r * b->stride + col + i, lost);
+        llm__scalar_quantise(&a, 1, lost, NULL);
         for (int k = 0; k < 32; k++) out[i + k] = (double)d[0] * q[0][k] + (form == LLM__FORM_I8X2 ? (double)d[1] * q[1][k] : 0);
     }
 }
@@ -420,22 +419,22 @@ static void linear_refused(void) {
     d.rows = d.cols = 4;
     d.role = LLM_ROLE_LINEAR;
     s.type = 16; /* IQ2_XXS has a name, but no kernel */
-    CHECK(llm__weight_new(&d, LLM_COMPUTE_AUTO, LLM__ISA_SCALAR, &w) == LLM_ERR_UNSUPPORTED && !w);
+    CHECK(llm__weight_new(&d, LLM_COMPUTE_AUTO, &w) == LLM_ERR_UNSUPPORTED && !w);
     s.type = 12345;
-    CHECK(llm__weight_new(&d, LLM_COMPUTE_AUTO, LLM__ISA_SCALAR, &w) == LLM_ERR_UNSUPPORTED && !w);
+    CHECK(llm__weight_new(&d, LLM_COMPUTE_AUTO, &w) == LLM_ERR_UNSUPPORTED && !w);
     s.type = LLM_TYPE_F32;
     s.n_cols = 5;
-    CHECK(llm__weight_new(&d, LLM_COMPUTE_AUTO, LLM__ISA_SCALAR, &w) == LLM_ERR_ARG && !w);
+    CHECK(llm__weight_new(&d, LLM_COMPUTE_AUTO, &w) == LLM_ERR_ARG && !w);
     s.n_cols = 4;
     s.col = 1;
-    CHECK(llm__weight_new(&d, LLM_COMPUTE_AUTO, LLM__ISA_SCALAR, &w) == LLM_ERR_ARG && !w);
+    CHECK(llm__weight_new(&d, LLM_COMPUTE_AUTO, &w) == LLM_ERR_ARG && !w);
     s.col = 0;
     d.rows = 5;
-    CHECK(llm__weight_new(&d, LLM_COMPUTE_AUTO, LLM__ISA_SCALAR, &w) == LLM_ERR_ARG && !w);
+    CHECK(llm__weight_new(&d, LLM_COMPUTE_AUTO, &w) == LLM_ERR_ARG && !w);
     d.rows = (int64_t)1 << 39;
     d.cols = s.stored_cols = s.n_cols = 1 << 24;
     s.n_rows = d.rows;
-    CHECK(llm__weight_new(&d, LLM_COMPUTE_AUTO, LLM__ISA_SCALAR, &w) == LLM_ERR_LIMIT && !w);
+    CHECK(llm__weight_new(&d, LLM_COMPUTE_AUTO, &w) == LLM_ERR_LIMIT && !w);
 }
 
 /* ---- Embedding and logits ---- */

@@ -20,7 +20,7 @@ static void job_run(void *arg, int thread, int n_threads) {
     e.thread = thread;
     e.n_threads = n_threads;
     if (j->what == 0) llm__weight_pack(j->pack, thread, n_threads);
-    if (j->what == 1) llm__act_make(&e, (llm_buffer *)(uintptr_t)j->op.src, llm__weight_form(j->op.weight), 0, j->op.weight->cols);
+    if (j->what == 1) llm__act_make(&e, (llm_buffer *)(uintptr_t)j->op.src, j->op.weight->form, 0, j->op.weight->cols);
     if (j->what == 2) llm__run_linear(&e, &j->op);
 }
 
@@ -72,7 +72,7 @@ static void bench(llm__pool *pool, llm__isa isa, int32_t type, int64_t rows, int
     j.exec.pool = pool;
     j.exec.isa = isa;
     j.exec.n_rows = tokens;
-    if (llm__weight_new(&d, LLM_COMPUTE_AUTO, isa, &w) || llm__weights_allocate(&w, 1)) {
+    if (llm__weight_new(&d, LLM_COMPUTE_AUTO, &w) || llm__weights_allocate(&w, 1)) {
         printf("%s\n", llm_last_error());
         return;
     }
