@@ -12399,11 +12399,6 @@ static void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t from,
         }
 }
 
-/* The first n elements of a stored row as f32. */
-static void llm__dequant_row(int32_t type, const void *src, float *dst, int64_t n) {
-    llm__dequant_columns(type, (const uint8_t *)src, 0, n, dst);
-}
-
 /* ============================================================================
  * >>kernels-ref   What the kernels work on: instruction sets, rounded activations, packed weights.
  * ============================================================================
@@ -12664,7 +12659,7 @@ LLM__INLINE llm__v16 llm__all16(float x) {
 }
 
 /* The first n <= 16 elements at p, zeros after them; and back. Rows seldom end inside a vector, so the branch costs nothing. */
-LLM__INLINE llm__v16 llm__take(const float *p, int n) {
+LLM__INLINE llm__v16 llm__load16(const float *p, int n) {
     llm__v16 r;
     if (n >= LLM__ROWS) {
         LLM__EACH(i) r.v[i] = p[i];
@@ -12675,7 +12670,7 @@ LLM__INLINE llm__v16 llm__take(const float *p, int n) {
     return r;
 }
 
-LLM__INLINE void llm__put(float *p, int n, llm__v16 x) {
+LLM__INLINE void llm__store16(float *p, int n, llm__v16 x) {
     if (n >= LLM__ROWS) LLM__EACH(i) p[i] = x.v[i];
     else
         for (int i = 0; i < n; i++) p[i] = x.v[i];
@@ -12740,7 +12735,7 @@ LLM__INLINE llm__v16 llm__softcap16(llm__v16 x, float cap) {
     } while (0)
 
 LLM__INLINE llm__v16 llm__add16(llm__v16 s, const float *x, float scale, int n) {
-    const llm__v16 a = llm__take(x, n);
+    const llm__v16 a = llm__load16(x, n);
     LLM__EACH(i) s.v[i] += scale * a.v[i];
     return s;
 }
@@ -12754,7 +12749,7 @@ LLM__INLINE float llm__body_sum(const float *x, int n) {
 }
 
 LLM__INLINE llm__v16 llm__dot16(llm__v16 s, const float *x, const float *y, int n) {
-    const llm__v16 a = llm__take(x, n), b = llm__take(y, n);
+    const llm__v16 a = llm__load16(x, n), b = llm__load16(y, n);
     LLM__EACH(i) s.v[i] += a.v[i] * b.v[i];
     return s;
 }
@@ -12774,7 +12769,7 @@ LLM__INLINE float llm__body_dot(const float *x, const float *y, int n) {
 
 /* x += scale * y: residual additions, sums over ranks. */
 LLM__INLINE void llm__body_add(float *x, const float *y, float scale, int n) {
-#define LLM__STEP(m) llm__put(x + k, m, llm__add16(llm__take(x + k, m), y + k, scale, m))
+#define LLM__STEP(m) llm__store16(x + k, m, llm__add16(llm__load16(x + k, m), y + k, scale, m))
     LLM__VECTORS(k, n, LLM__STEP);
 #undef LLM__STEP
 }
@@ -12782,14 +12777,14 @@ LLM__INLINE void llm__body_add(float *x, const float *y, float scale, int n) {
 /* The end of a norm, (x - shift) * scale * w + b: shift is the mean (0 for RMS), scale one over the deviation. dst may be src; w and b may
  * be NULL. */
 LLM__INLINE void llm__affine16(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n) {
-    llm__v16 x = llm__take(src, n), y;
+    llm__v16 x = llm__load16(src, n), y;
     LLM__EACH(i) x.v[i] = (x.v[i] - shift) * scale;
     if (w) {
-        y = llm__take(w, n);
+        y = llm__load16(w, n);
         LLM__EACH(i) x.v[i] *= y.v[i];
     }
     if (b) x = llm__add16(x, b, 1, n);
-    llm__put(dst, n, x);
+    llm__store16(dst, n, x);
 }
 
 LLM__INLINE void llm__body_affine(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n) {
@@ -12803,10 +12798,10 @@ LLM__INLINE void llm__body_affine(float *dst, const float *src, float shift, flo
 LLM__INLINE void llm__body_rotate(float *x, const float *rope, int half, int interleaved) {
     for (int k = 0; k < half; k += LLM__ROWS) {
         const int n = half - k < LLM__ROWS ? half - k : LLM__ROWS;
-        llm__v16 c = llm__take(rope + k, n), s = llm__take(rope + half + k, n), u, v, a, b;
+        llm__v16 c = llm__load16(rope + k, n), s = llm__load16(rope + half + k, n), u, v, a, b;
         if (!interleaved) {
-            u = llm__take(x + k, n);
-            v = llm__take(x + half + k, n);
+            u = llm__load16(x + k, n);
+            v = llm__load16(x + half + k, n);
         } else {
             float pairs[2 * LLM__ROWS] = {0};
             memcpy(pairs, x + 2 * k, 2 * sizeof(float) * (size_t)n);
@@ -12816,8 +12811,8 @@ LLM__INLINE void llm__body_rotate(float *x, const float *rope, int half, int int
         LLM__EACH(i) a.v[i] = u.v[i] * c.v[i] - v.v[i] * s.v[i];
         LLM__EACH(i) b.v[i] = v.v[i] * c.v[i] + u.v[i] * s.v[i];
         if (!interleaved) {
-            llm__put(x + k, n, a);
-            llm__put(x + half + k, n, b);
+            llm__store16(x + k, n, a);
+            llm__store16(x + half + k, n, b);
         }
         for (int i = 0; i < n && interleaved; i++) x[2 * (k + i)] = a.v[i], x[2 * (k + i) + 1] = b.v[i];
     }
@@ -12852,7 +12847,7 @@ LLM__FORCE void llm__scalar_look_up(const int8_t table[16], uint8_t *u) {
 LLM__INLINE void llm__body_to_half(uint16_t *dst, const float *src, int n, const llm__narrow_fn narrow) {
     uint16_t half[LLM__ROWS];
     for (int k = 0; k < n; k += LLM__ROWS) {
-        llm__v16 x = llm__take(src + k, n - k);
+        llm__v16 x = llm__load16(src + k, n - k);
         LLM__EACH(i) x.v[i] = x.v[i] > 65504 ? 65504.0f : x.v[i];
         LLM__EACH(i) x.v[i] = x.v[i] < -65504 ? -65504.0f : x.v[i];
         if (n - k >= LLM__ROWS) {
@@ -12896,20 +12891,20 @@ LLM__INLINE void llm__body_expand(llm_kv_type type, const uint8_t *src, int n, f
         case LLM_KV_INT8: x.f = bytes(p, 1); break;
         case LLM_KV_INT4:
             LLM__EACH(i) nibble[i] = p[i] >> 4;
-            llm__put(high + k, n - k, bytes(nibble, 1));
+            llm__store16(high + k, n - k, bytes(nibble, 1));
             LLM__EACH(i) nibble[i] = p[i] & 15;
             x.f = bytes(nibble, 1);
             break;
-        default: x.f = llm__take((const float *)(const void *)p, LLM__ROWS);
+        default: x.f = llm__load16((const float *)(const void *)p, LLM__ROWS);
         }
-        llm__put(low + k, n - k, x.f);
+        llm__store16(low + k, n - k, x.f);
     }
 }
 
 /* 32 values to int8: block `at` of the copy, q = round(x * 127 / largest). `lost` (may be NULL) takes what the rounding loses. The maximum
  * is found on the bits (floats of one sign are ordered as integers): compilers reorder those. What is no number becomes 0. */
 LLM__INLINE void llm__body_quantise(const llm__act *a, size_t at, const float *x, float *lost) {
-    const llm__v16 x0 = llm__take(x, LLM__ROWS), x1 = llm__take(x + LLM__ROWS, LLM__ROWS);
+    const llm__v16 x0 = llm__load16(x, LLM__ROWS), x1 = llm__load16(x + LLM__ROWS, LLM__ROWS);
     llm__bits16 u, v;
     int32_t top = 0, all = 0, latter = 0;
     float most;
@@ -12970,7 +12965,7 @@ LLM__INLINE llm__v16 llm__unpack_scale(llm__scale scale, const uint8_t *at, cons
                                        const llm__half_fn widen, const llm__bytes_fn bytes) {
     if (scale == LLM__SCALE_F16) return widen((const uint16_t *)(const void *)at);
     if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2)
-        return llm__take((const float *)(const void *)(at + (scale == LLM__SCALE_F32X2 ? 64 * half : 0)), LLM__ROWS);
+        return llm__load16((const float *)(const void *)(at + (scale == LLM__SCALE_F32X2 ? 64 * half : 0)), LLM__ROWS);
     if (scale == LLM__SCALE_NONE) return llm__all16(0);
     const llm__v16 d = widen((const uint16_t *)(const void *)head);
     const uint8_t *b = at + (scale == LLM__SCALE_SUPERX2 ? 16 * half : 0);
@@ -13000,8 +12995,8 @@ LLM__INLINE void llm__unpack(const llm__kind kind, const int shift, const uint8_
         llm__v16 m = llm__unpack_scale(k.min, mins, head + 32, 1, h, half, bytes);
         if (zero != 0) LLM__EACH(i) m.v[i] -= zero * d.v[i];
         if (h) LLM__EACH(i) m.v[i] -= to->m[0][i];
-        llm__put(to->d[h], LLM__ROWS, d);
-        llm__put(to->m[h], LLM__ROWS, m);
+        llm__store16(to->d[h], LLM__ROWS, d);
+        llm__store16(to->m[h], LLM__ROWS, m);
     }
 }
 
@@ -13054,14 +13049,14 @@ LLM__INLINE llm__v16 llm__act16(llm_act act, float limit, llm__v16 g, const llm_
 
 /* One token's sums of a block, without the scale of its segment and with its bias. */
 LLM__INLINE llm__v16 llm__finish_sums(const llm__finish *f, const llm__block *b, const float *sums) {
-    llm__v16 x = llm__take(sums, LLM__ROWS), y;
+    llm__v16 x = llm__load16(sums, LLM__ROWS), y;
     if (f->per == 2) {
-        y = llm__take(sums + LLM__ROWS, LLM__ROWS);
+        y = llm__load16(sums + LLM__ROWS, LLM__ROWS);
         LLM__EACH(i) x.v[i] += y.v[i];
     }
     LLM__EACH(i) x.v[i] *= b->scale;
     if (f->bias) {
-        y = llm__take(f->bias + b->row, b->n);
+        y = llm__load16(f->bias + b->row, b->n);
         LLM__EACH(i) x.v[i] += y.v[i];
     }
     return x;
@@ -13077,10 +13072,10 @@ LLM__INLINE void llm__body_finish(const llm__finish *f, const llm__block *b, con
         if (f->scale != 1) LLM__EACH(i) x.v[i] *= f->scale;
         if (f->softcap > 0) x = llm__softcap16(x, f->softcap);
         if (f->add) {
-            y = llm__take(dst, b->n);
+            y = llm__load16(dst, b->n);
             LLM__EACH(i) x.v[i] += y.v[i];
         }
-        llm__put(dst, b->n, x);
+        llm__store16(dst, b->n, x);
     }
 }
 
@@ -13113,20 +13108,20 @@ LLM__INLINE void llm__body_bias(llm__attend *t, int block) {
         for (int k = 0; k < LLM__BLOCK; k += LLM__ROWS) {
             float *p = t->p + q * LLM__BLOCK + k;
             const float first = (float)(block + k - t->at[q]), slope = t->slope[q];
-            llm__v16 s = llm__take(p, LLM__ROWS);
+            llm__v16 s = llm__load16(p, LLM__ROWS);
             if (t->softcap != 0) {
                 s = llm__softcap16(s, t->softcap);
                 LLM__EACH(i) s.v[i] *= LLM__LOG2E;
             }
             LLM__EACH(i) s.v[i] += slope * (first + (float)i);
-            llm__put(p, LLM__ROWS, s);
+            llm__store16(p, LLM__ROWS, s);
         }
 }
 
 /* 16 scores of query q from p + k on, those that it does not see replaced by `hidden`. */
 LLM__INLINE llm__v16 llm__seen16(const llm__attend *t, int q, int block, int k, float hidden) {
     const int from = t->from[q] - block - k, to = t->to[q] - block - k;
-    llm__v16 s = llm__take(t->p + q * LLM__BLOCK + k, LLM__ROWS);
+    llm__v16 s = llm__load16(t->p + q * LLM__BLOCK + k, LLM__ROWS);
     if (from > 0 || to < LLM__ROWS) LLM__EACH(i) s.v[i] = ((i >= from) & (i < to)) ? s.v[i] : hidden;
     return s;
 }
@@ -13143,11 +13138,11 @@ LLM__INLINE void llm__body_soften(llm__attend *t, int block) {
         t->scale[q] = best > t->m[q] ? best : t->m[q];
     }
     for (int q = 0; q < t->n; q += LLM__ROWS) {
-        llm__v16 old = llm__take(t->m + q, LLM__ROWS);
-        const llm__v16 best = llm__take(t->scale + q, LLM__ROWS);
-        llm__put(t->m + q, LLM__ROWS, best);
+        llm__v16 old = llm__load16(t->m + q, LLM__ROWS);
+        const llm__v16 best = llm__load16(t->scale + q, LLM__ROWS);
+        llm__store16(t->m + q, LLM__ROWS, best);
         LLM__EACH(i) old.v[i] -= best.v[i];
-        llm__put(t->scale + q, LLM__ROWS, llm__exp2_16(old));
+        llm__store16(t->scale + q, LLM__ROWS, llm__exp2_16(old));
     }
     for (int q = 0; q < t->n; q++) {
         llm__v16 sum = llm__all16(0);
@@ -13158,7 +13153,7 @@ LLM__INLINE void llm__body_soften(llm__attend *t, int block) {
             const llm__v16 e = llm__exp2_16(s);
             LLM__EACH(i) s.v[i] = s.v[i] > -126 ? e.v[i] : 0;
             LLM__EACH(i) sum.v[i] += s.v[i];
-            llm__put(t->p + q * LLM__BLOCK + k, LLM__ROWS, s);
+            llm__store16(t->p + q * LLM__BLOCK + k, LLM__ROWS, s);
         }
         t->l[q] = t->l[q] * t->scale[q] + llm__total16(sum);
     }
@@ -13255,17 +13250,17 @@ static void llm__scalar_mac(const llm__mac *m) {
     for (int i = 0; i < m->n; i++)
         for (int p = 0; p < m->panels; p++) {
             float *c = m->c + i * m->ldc + p * LLM__GROUP;
-            llm__v16 s = llm__take(c, LLM__ROWS), v;
+            llm__v16 s = llm__load16(c, LLM__ROWS), v;
             LLM__EACH(j) s.v[j] = m->scale ? s.v[j] * m->scale[i] : 0;
             for (int k = 0; k < m->k; k++) {
                 const uint16_t *half = (const uint16_t *)m->b[p] + (int64_t)k * m->ldb;
                 const float x = m->a[(int64_t)i * m->lda + k];
-                if (m->type == LLM__KIND_F32) v = llm__take((const float *)m->b[p] + (int64_t)k * m->ldb, LLM__ROWS);
+                if (m->type == LLM__KIND_F32) v = llm__load16((const float *)m->b[p] + (int64_t)k * m->ldb, LLM__ROWS);
                 else if (m->type == LLM__KIND_F16) v = llm__scalar_half(half);
                 else LLM__EACH(j) v.v[j] = llm__bf16_to_f32(half[j]);
                 LLM__EACH(j) s.v[j] += x * v.v[j];
             }
-            llm__put(c, LLM__ROWS, s);
+            llm__store16(c, LLM__ROWS, s);
         }
 }
 
@@ -15917,6 +15912,7 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
     return &table;
 }
 /* ---- section: other kernels, cpu backend (end) ---- */
+
 /* ============================================================================
  * >>model   From a family's configuration to its forward pass.
  * ============================================================================

@@ -466,8 +466,8 @@ static void linear_embed(void) {
     j.embed = &op;
     llm__pool_run(pool, linear_job_run, &j);
     for (int r = 0; r < 3; r++) {
-        llm__dequant_row(LLM_TYPE_Q4_K, data + (tokens[r] - 2) % 20 * llm__row_bytes(LLM_TYPE_Q4_K, 512), x, 512);
-        llm__dequant_row(LLM_TYPE_F16, places + (at[r] + 2) * 1024, y, 512);
+        llm__dequant_columns(LLM_TYPE_Q4_K, data + (tokens[r] - 2) % 20 * llm__row_bytes(LLM_TYPE_Q4_K, 512), 0, 512, x);
+        llm__dequant_columns(LLM_TYPE_F16, places + (at[r] + 2) * 1024, 0, 512, y);
         for (int i = 0; i < 512; i++) same &= dst->data[r * dst->stride + i] == (r < 2 ? x[i] * 3 : 0) + y[i]; /* token 44 is another rank's */
     }
     CHECK(same);
@@ -650,7 +650,7 @@ static void linear_dequant(void) {
         linear_lcg(raw, n * bytes, (uint32_t)cases[i].type);
         for (int b = 0; b < n; b++)
             for (int k = 0; k < 2 && cases[i].scale[k] >= 0; k++) raw[b * bytes + cases[i].scale[k] + 1] &= 0xBF;
-        llm__dequant_row(cases[i].type, raw, x, 512);
+        llm__dequant_columns(cases[i].type, raw, 0, 512, x);
         if (!CHECK(linear_checksum(x, 512) == cases[i].checksum)) printf("  %s: %g %g %g\n", llm__type_name(cases[i].type), (double)x[0], (double)x[1], (double)x[2]);
     }
     float *all = LLM__NEW(float, 65536);
