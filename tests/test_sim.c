@@ -81,7 +81,7 @@ static void sim_sampling(sim *m, llm_sampling *s) {
     s->temperature = s->frequency_penalty = s->top_p = 0;
     s->repetition_penalty = 1;
     s->top_k = 0;
-    s->length_penalty = (float)(sim_dice(m, 5) - 1) / 2 + 0.5f;
+    s->length_penalty = (float)(sim_dice(m, 6) - 2) / 2;
     s->early_stopping = sim_dice(m, 3);
 }
 
