@@ -21434,6 +21434,9 @@ typedef enum llm__seq_state { LLM__SEQ_HELD = 0, LLM__SEQ_WAITING, LLM__SEQ_RUNN
 /* What a sequence of a beam search is: unused, one of the beams, just continued, or an end that was kept. */
 typedef enum llm__beam_role { LLM__BEAM_FREE = 0, LLM__BEAM_LIVE, LLM__BEAM_CHILD, LLM__BEAM_POOL } llm__beam_role;
 
+/* One list of tokens that grows. It belongs to its request, which has all of them in one array; lists of the scheduler
+ * point into that array. Fields in the order in which a sequence needs them: its place, its tokens and how far they are
+ * computed, its pages, its choice of tokens, its text, what was polled, and what only beams have. */
 typedef struct llm__seq {
     llm_request *request;
     struct llm__seq *prev, *next; /* waiting list */
@@ -21481,6 +21484,8 @@ typedef struct llm__seq {
     void *memory;
 } llm__seq;
 
+/* One prompt and its answers. Written by the caller's thread until it is in the inbox, then by the stepping thread; what
+ * is marked atomic, and what lies under `mutex`, others read. */
 struct llm_request {
     llm_engine *engine;
     llm_request *prev, *next;     /* all that are not done */
@@ -21536,6 +21541,8 @@ typedef struct llm__flight { /* a step: planned, then in flight until it is appl
     double begin;
 } llm__flight;
 
+/* A scheduler, and what it computes with. backend, ctx, net and swap memory are there only in an engine that
+ * llm_engine_open has made. */
 struct llm_engine {
     llm__engine_params p;
     const llm_backend *backend;
@@ -22885,7 +22892,10 @@ LLM_API void llm_engine_get_stats(const llm_engine *engine, llm_engine_stats *ou
     pthread_mutex_unlock(&e->mutex);
 }
 
-/* ---- stepping ---- */
+/* ---- stepping ----
+ * At most two steps are known at a time: one in flight, one being planned. They lie in a ring of two; the oldest is
+ * applied first, so results come in order. A step that fails takes its requests with it and nothing else.
+ */
 
 /* Fails the requests of a step that the device refused or broke off. Others, and the engine, go on: their pages were not
  * written, for a step writes only pages of its own sequences. */
@@ -23004,7 +23014,11 @@ LLM_API llm_result llm_request_run(llm_engine *e, llm_request *r) {
     return step;
 }
 
-/* ---- a request's memory ---- */
+/* ---- a request's memory ----
+ * Three kinds: the request itself with its arena (copies of what the caller gave, stop strings, bad words), one block a
+ * sequence with all its arrays, and what must grow (the text). The sizes follow from the config, so a request that
+ * cannot be held is refused at once and never fails later.
+ */
 
 /* What a sequence has beside the request's arena. Its pages went back when it ended. */
 static void llm__seq_destroy(llm__seq *s) {
@@ -23090,7 +23104,10 @@ static llm_result llm__seq_open(llm_request *r, int32_t index, const int32_t *pr
     return LLM_OK;
 }
 
-/* ---- submission ---- */
+/* ---- submission ----
+ * In this order, so that the cheap refusals come first: ranges of the sampling, the prompt's tokens, its length and ids,
+ * copies, memory for scores and sequences, then the place in the queue. Only the last takes the engine's lock.
+ */
 
 /* Copies n bytes into the request's arena, with a 0 behind them; n may be 0. NULL: no memory. */
 static void *llm__keep_copy(llm_request *r, const void *from, size_t n) {
@@ -23296,7 +23313,11 @@ LLM_API void llm_request_free(llm_request *r) {
     llm__request_unref(r);
 }
 
-/* ---- what came out ---- */
+/* ---- what came out ----
+ * Everything here may be called while the engine steps. Under the request's lock the stepping thread writes a token with
+ * its log-probabilities and text, and readers read them; arrays never move, so pointers stay good after the lock is
+ * gone, and what they pointed to when it was held does not change. Only the text may move when it outgrows its room.
+ */
 
 /* Which sequence answer `index` is: with best_of > n and beams those of the highest score (without beams: sum of
  * log-probabilities), ties the lower. NULL: not decided. */
