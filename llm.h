@@ -1064,28 +1064,41 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
  * the target, the second argument its member. A word that begins with '$' is an environment variable, without a prefix. */
 #define LLM_OPTIONS_MODEL(T, model, group) \
     {"tokenizer", LLM_OPTION_TEXT, group, offsetof(T, model.tokenizer), 0, 0, "PATH", "tokenizer of another folder or file"}, \
-    {"chat-template|chat-template-file", LLM_OPTION_TEXT, group, offsetof(T, model.chat_template), 0, 0, "FILE", "chat template: a file, or its text"}, \
-    {"load-format", LLM_OPTION_ENUM, group, offsetof(T, model.dummy_weights), 0, 0, "auto|safetensors|gguf|dummy=1", "dummy: random weights from config.json alone"}
+    {"chat-template|chat-template-file", LLM_OPTION_TEXT, group, offsetof(T, model.chat_template), 0, 0, "FILE", \
+     "chat template: a file, or its text"}, \
+    {"load-format", LLM_OPTION_ENUM, group, offsetof(T, model.dummy_weights), 0, 0, "auto|safetensors|gguf|dummy=1", \
+     "dummy: random weights from config.json alone"}
 
 #define LLM_OPTIONS_ENGINE(T, engine, group) \
-    {"c|max-model-len|ctx-size|session-len", LLM_OPTION_INT, group, offsetof(T, engine.max_model_len), 1, 2147483647, "N", "context: tokens of prompt and answer"}, \
-    {"allow-long-max-model-len|$VLLM_ALLOW_LONG_MAX_MODEL_LEN", LLM_OPTION_BOOL, group, offsetof(T, engine.allow_long_max_model_len), 0, 0, NULL, "let it exceed the model's own length"}, \
-    {"np|max-num-seqs|parallel|max-batch-size", LLM_OPTION_INT, group, offsetof(T, engine.max_num_seqs), 1, 4096, "N", "sequences that run together (server 64, batch 16)"}, \
-    {"max-num-batched-tokens|batch-size|max-prefill-token-num", LLM_OPTION_INT, group, offsetof(T, engine.max_num_batched_tokens), 1, 65536, "N", "tokens of one step (512)"}, \
+    {"c|max-model-len|ctx-size|session-len", LLM_OPTION_INT, group, offsetof(T, engine.max_model_len), 1, 2147483647, "N", \
+     "context: tokens of prompt and answer"}, \
+    {"allow-long-max-model-len|$VLLM_ALLOW_LONG_MAX_MODEL_LEN", \
+     LLM_OPTION_BOOL, group, offsetof(T, engine.allow_long_max_model_len), 0, 0, NULL, "let it exceed the model's own length"}, \
+    {"np|max-num-seqs|parallel|max-batch-size", LLM_OPTION_INT, group, offsetof(T, engine.max_num_seqs), 1, 4096, "N", \
+     "sequences that run together (server 64, batch 16)"}, \
+    {"max-num-batched-tokens|batch-size|max-prefill-token-num", \
+     LLM_OPTION_INT, group, offsetof(T, engine.max_num_batched_tokens), 1, 65536, "N", "tokens of one step (512)"}, \
     {"max-queue", LLM_OPTION_INT, group, offsetof(T, engine.max_queue), 1, 1e6, "N", "requests that may wait (1024)"}, \
     {"block-size", LLM_OPTION_ENUM, group, offsetof(T, engine.block_size), 0, 0, "16=16|32=32|64=64|128=128", "tokens of a KV page (32)"}, \
     {"kv-cache-memory-bytes", LLM_OPTION_INT64, group, offsetof(T, engine.kv_cache_memory_bytes), 1, 9e18, "N", "memory of the KV cache"}, \
     {"kv-cache-dtype|ctk|ctv", LLM_OPTION_ENUM, group, offsetof(T, engine.kv_cache_dtype), 0, 0, \
-     "auto|fp8=4|fp8_e4m3=4|fp8_e5m2=5|int8=6|int4=7|q8_0=6|q4_0=7|float32=1|f32=1|float16=2|f16=2|bfloat16=3|bf16=3", "type of the KV cache"}, \
+     "auto|fp8=4|fp8_e4m3=4|fp8_e5m2=5|int8=6|int4=7|q8_0=6|q4_0=7|float32=1|f32=1|float16=2|f16=2|bfloat16=3|bf16=3", \
+     "type of the KV cache"}, \
     {"quant-policy", LLM_OPTION_ENUM, -1, offsetof(T, engine.kv_cache_dtype), 0, 0, "0|4=7|8=6", NULL}, \
     {"t|threads", LLM_OPTION_INT, group, offsetof(T, engine.n_threads), 1, 1024, "N", "threads (all cores)"}, \
     {"device", LLM_OPTION_TEXT, group, offsetof(T, engine.device), 0, 0, "NAME", "auto, cpu, cuda"}, \
-    {"isa", LLM_OPTION_TEXT, group, offsetof(T, engine.isa), 0, 0, "NAME", "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, neon"}, \
-    {"tp|tensor-parallel-size", LLM_OPTION_INT, group, offsetof(T, engine.tensor_parallel_size), 1, 64, "N", "ranks that share every layer"}, \
-    {"dtype", LLM_OPTION_ENUM, group, offsetof(T, engine.dtype), 0, 0, "auto|float32=1|float=1|f32=1|bfloat16=2|bf16=2|float16=3|half=3|f16=3", "arithmetic"}, \
-    {"gpu-memory-utilization|cache-max-entry-count", LLM_OPTION_FLOAT, group, offsetof(T, engine.gpu_memory_utilization), 0.01, 1, "X", "share of a GPU's memory (0.9)"}, \
-    {"preemption-mode|eviction-type", LLM_OPTION_ENUM, group, offsetof(T, engine.preemption_swap), 0, 0, "recompute|swap=1|copy=1", "what becomes of a sequence that must give way"}, \
-    {"swap-space", LLM_OPTION_FLOAT, group, offsetof(T, engine.swap_space), 0, 65536, "GIB", "host memory for sequences that give way by swap (4)"}, \
+    {"isa", LLM_OPTION_TEXT, group, offsetof(T, engine.isa), 0, 0, "NAME", \
+     "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, neon"}, \
+    {"tp|tensor-parallel-size", LLM_OPTION_INT, group, offsetof(T, engine.tensor_parallel_size), 1, 64, "N", \
+     "ranks that share every layer"}, \
+    {"dtype", LLM_OPTION_ENUM, group, offsetof(T, engine.dtype), 0, 0, \
+     "auto|float32=1|float=1|f32=1|bfloat16=2|bf16=2|float16=3|half=3|f16=3", "arithmetic"}, \
+    {"gpu-memory-utilization|cache-max-entry-count", LLM_OPTION_FLOAT, group, offsetof(T, engine.gpu_memory_utilization), 0.01, 1, \
+     "X", "share of a GPU's memory (0.9)"}, \
+    {"preemption-mode|eviction-type", LLM_OPTION_ENUM, group, offsetof(T, engine.preemption_swap), 0, 0, "recompute|swap=1|copy=1", \
+     "what becomes of a sequence that must give way"}, \
+    {"swap-space", LLM_OPTION_FLOAT, group, offsetof(T, engine.swap_space), 0, 65536, "GIB", \
+     "host memory for sequences that give way by swap (4)"}, \
     {"num-cpu-blocks", LLM_OPTION_INT, -1, offsetof(T, engine.num_cpu_blocks), 0, 1e9, "N", NULL}, \
     {"num-gpu-blocks|num-gpu-blocks-override", LLM_OPTION_INT, -1, offsetof(T, engine.num_gpu_blocks), 0, 1e9, "N", NULL}, \
     {"scheduler-delay-factor", LLM_OPTION_FLOAT, group, offsetof(T, engine.scheduler_delay_factor), 0, 1e6, "X", \
@@ -1093,21 +1106,24 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
     {"prefill-interval", LLM_OPTION_INT, group, offsetof(T, engine.prefill_interval), 0, 1e6, "N", "new prompts join every N steps (1)"}
 
 #define LLM_OPTIONS_SAMPLING(T, s, group) \
-    {"max-tokens|max-new-tokens|request-output-len|max-completion-tokens|n-predict", LLM_OPTION_INT, group, offsetof(T, s.max_tokens), -1, 2147483647, "N", \
+    {"max-tokens|max-new-tokens|request-output-len|max-completion-tokens|n-predict", \
+     LLM_OPTION_INT, group, offsetof(T, s.max_tokens), -1, 2147483647, "N", \
      "longest answer, also -n; -1: up to the context's end"}, \
     {"temperature|temp", LLM_OPTION_FLOAT, group, offsetof(T, s.temperature), 0, 2, "X", "0: the most likely token, always"}, \
     {"top-k", LLM_OPTION_INT, group, offsetof(T, s.top_k), -1, 2147483647, "N", "of the N most likely; 0 or -1: all"}, \
     {"top-p", LLM_OPTION_FLOAT, group, offsetof(T, s.top_p), 0, 1, "X", "of the fewest that reach this probability"}, \
     {"min-p", LLM_OPTION_FLOAT, group, offsetof(T, s.min_p), 0, 1, "X", "none below this share of the best"}, \
     {"min-tokens|min-new-tokens", LLM_OPTION_INT, group, offsetof(T, s.min_tokens), 0, 2147483647, "N", "no end before"}, \
-    {"repetition-penalty|repeat-penalty", LLM_OPTION_FLOAT, group, offsetof(T, s.repetition_penalty), 1e-6, 2, "X", "above 0 to 2; 1: none"}, \
+    {"repetition-penalty|repeat-penalty", LLM_OPTION_FLOAT, group, offsetof(T, s.repetition_penalty), 1e-6, 2, "X", \
+     "above 0 to 2; 1: none"}, \
     {"presence-penalty", LLM_OPTION_FLOAT, group, offsetof(T, s.presence_penalty), -2, 2, "X", "-2 to 2"}, \
     {"frequency-penalty", LLM_OPTION_FLOAT, group, offsetof(T, s.frequency_penalty), -2, 2, "X", "-2 to 2"}, \
     {"s|seed|random-seed", LLM_OPTION_INT64, group, offsetof(T, s.seed), -9.2e18, 9.2e18, "N", "the same seed gives the same answer"}, \
     {"num-answers|n", LLM_OPTION_INT, group, offsetof(T, s.n), 1, 128, "N", "answers to one prompt, --n"}, \
     {"best-of", LLM_OPTION_INT, group, offsetof(T, s.best_of), 1, 128, "N", "the likeliest of so many"}, \
     {"ignore-eos", LLM_OPTION_BOOL, group, offsetof(T, s.ignore_eos), 0, 0, NULL, "EOS does not end the answer"}, \
-    {"include-stop-str-in-output", LLM_OPTION_BOOL, group, offsetof(T, s.include_stop_str_in_output), 0, 0, NULL, "the text keeps what ended it"}
+    {"include-stop-str-in-output", LLM_OPTION_BOOL, group, offsetof(T, s.include_stop_str_in_output), 0, 0, NULL, \
+     "the text keeps what ended it"}
 
 /* What the documents name and has no meaning here, or not yet: each is accepted with one line that says why, or refused with one. */
 #define LLM_OPTIONS_FOREIGN \
@@ -1115,23 +1131,31 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
     {"engine-worker-queue-port|distributed-executor-backend", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "one process runs everything here"}, \
     {"num-scheduler-steps", LLM_OPTION_IGNORED, -1, 0, 0, 0, \
      NULL, "decoding sequences always go first here"}, \
-    {"max-seq-len-to-capture|cuda-graph-sizes|n-gpu-layers|ngl|cpu-offload-gb|rope-scaling-factor|revision|tokenizer-mode|generation-config", LLM_OPTION_IGNORED, -1, 0, 0, 0, \
+    {"max-seq-len-to-capture|cuda-graph-sizes|n-gpu-layers|ngl|cpu-offload-gb|rope-scaling-factor|revision|tokenizer-mode|" \
+     "generation-config", LLM_OPTION_IGNORED, -1, 0, 0, 0, \
      NULL, "the model's files and the device decide"}, \
     {"enforce-eager|use-logn-attn|flash-attn|fa", LLM_OPTION_IGNORED_FLAG, -1, 0, 0, 0, NULL, "the model's files and the device decide"}, \
     {"trust-remote-code", LLM_OPTION_IGNORED_FLAG, -1, 0, 0, 0, NULL, "nothing of a model folder is ever executed"}, \
-    {"enable-chunked-prefill|use-v2-block-manager|disable-async-output-proc|cont-batching|cb|jinja", LLM_OPTION_IGNORED_FLAG, -1, 0, 0, 0, NULL, \
+    {"enable-chunked-prefill|use-v2-block-manager|disable-async-output-proc|cont-batching|cb|jinja", \
+     LLM_OPTION_IGNORED_FLAG, -1, 0, 0, 0, NULL, \
      "this engine always works that way"}, \
-    {"disable-log-requests|disable-log-stats|metrics|enable-prompt-tokens-details|enable-tokenizer-info-endpoint|enable-auto-tool-choice|no-warmup|enable-logprob|use-tqdm", \
+    {"disable-log-requests|disable-log-stats|metrics|enable-prompt-tokens-details|enable-tokenizer-info-endpoint|" \
+     "enable-auto-tool-choice|no-warmup|enable-logprob|use-tqdm", \
      LLM_OPTION_IGNORED_FLAG, -1, 0, 0, 0, NULL, "it is always so here"}, \
-    {"tool-call-parser|guided-decoding-backend|response-role", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "tools and grammars are not in this version"}, \
+    {"tool-call-parser|guided-decoding-backend|response-role", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, \
+     "tools and grammars are not in this version"}, \
     {"$USE_PFA_HIGH_PRECISION_MODE|$USE_IFA_HIGH_PRECISION_MODE|$USE_PREFIX_HIGH_PRECISION_MODE", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, \
      "attention always accumulates in float32"}, \
-    {"$HCCL_OP_EXPANSION_MODE|$PYTORCH_NPU_ALLOC_CONF|$INFER_MODE|$PTA_TORCHAIR_DECODE_GEAR_ENABLE|$PTA_TORCHAIR_DECODE_GEAR_LIST|$EAGLE_USE_SAFE_AI_LAB_STYLE|" \
+    {"$HCCL_OP_EXPANSION_MODE|$PYTORCH_NPU_ALLOC_CONF|$INFER_MODE|$PTA_TORCHAIR_DECODE_GEAR_ENABLE|$PTA_TORCHAIR_DECODE_GEAR_LIST|" \
+     "$EAGLE_USE_SAFE_AI_LAB_STYLE|" \
      "$ENABLE_SPEC_METRIC", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "it has no meaning on this device"}, \
     {"$VLLM_IMAGE_FETCH_TIMEOUT", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "there are no outgoing connections"}, \
-    {"j|json-schema|regex|grammar|guided-json|guided-regex|guided-choice|guided-grammar|response-format", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "structured output"}, \
-    {"enable-lora|lora-modules|lora|adapters|max-loras|max-lora-rank|max-cpu-loras|lora-dir", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "adapters"}, \
-    {"md|speculative-model|speculative-config|num-speculative-tokens|speculative-draft-tensor-parallel-size", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, \
+    {"j|json-schema|regex|grammar|guided-json|guided-regex|guided-choice|guided-grammar|response-format", \
+     LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "structured output"}, \
+    {"enable-lora|lora-modules|lora|adapters|max-loras|max-lora-rank|max-cpu-loras|lora-dir", LLM_OPTION_REFUSED, -1, 0, 0, 0, \
+     NULL, "adapters"}, \
+    {"md|speculative-model|speculative-config|num-speculative-tokens|speculative-draft-tensor-parallel-size", \
+     LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, \
      "speculative decoding"}, \
     {"image", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "an image"}, \
     {"pp|pipeline-parallel-size", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "pipeline parallelism"}
@@ -24207,18 +24231,18 @@ LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_st
 /* ============================================================================
  * >>openai   OpenAI's requests and answers, whichever program serves them.
  * ============================================================================
- * The same JSON comes over a socket (llm_serve) and from a batch file (llm_cli batch), and the same JSON goes back. This section is all of it:
- * what a field may be, what a message may be, how a prompt is made of it, and how answers, chunks of a stream and errors are written. The
- * shapes are those of OpenAI's API reference; what goes beyond them (stop_reason, sentence_length, cum_log_probs, prompt_logprobs ...) has
- * the names of vLLM, FastDeploy and AIAK.
+ * The same JSON comes over a socket (llm_serve) and from a batch file (llm_cli batch), and the same JSON goes back. This
+ * section is all of it: what a field may be, what a message may be, how a prompt is made of it, and how answers, chunks of a
+ * stream and errors are written. The shapes are those of OpenAI's API reference; what goes beyond them (stop_reason,
+ * sentence_length, cum_log_probs, prompt_logprobs ...) has the names of vLLM, FastDeploy and AIAK.
  *
  * A call passes through three stages, which a server may give to three threads, one at a time:
  *   begin   parses the body and checks every field: its time grows with the body's length only as JSON does
  *   submit  renders the chat template, tokenizes, hands one llm_request a prompt to the engine: its time grows with the prompt
  *   next    polls the requests and writes what is new; nothing here blocks, so it may run in an event loop
- * A call owns its body's JSON, and the sampling parameters point into it. Errors are kept in the call with an HTTP status and are
- * written by next like an answer: the user's mistakes are 4xx, because clients send a request that got a 5xx again. A field that is null counts
- * as absent. An error in a stream is an event, since the status line has gone out long before. */
+ * A call owns its body's JSON, and the sampling parameters point into it. Errors are kept in the call with an HTTP status and
+ * are written by next like an answer: the user's mistakes are 4xx, because clients send a request that got a 5xx again. A field
+ * that is null counts as absent. An error in a stream is an event, since the status line has gone out long before. */
 
 enum {
     LLM__OAI_STOPS = 16, LLM__OAI_STOP_LEN = 1024, LLM__OAI_WORDS = 256, LLM__OAI_BIASES = 1024, /* entries and bytes a list may have */
@@ -24364,8 +24388,10 @@ static int llm__oai_failed(llm_openai_call *k, llm_result r, const char *param) 
 
 /* The types are OpenAI's where it has one for the status. */
 LLM_API void llm_openai_error(llm_text *out, int status, const char *message, const char *param, const char *code) {
-    static const struct { int status; const char *type; } types[] = {
-        {401, "authentication_error"}, {403, "permission_error"}, {404, "not_found_error"}, {429, "rate_limit_error"}, {503, "overloaded_error"}};
+    static const struct {
+        int status;
+        const char *type;
+    } types[] = {{401, "authentication_error"}, {403, "permission_error"}, {404, "not_found_error"}, {429, "rate_limit_error"}, {503, "overloaded_error"}};
     const char *type = status >= 500 ? "server_error" : "invalid_request_error";
     for (int i = 0; i < LLM__COUNT(types); i++)
         if (types[i].status == status) type = types[i].type;
@@ -24468,7 +24494,8 @@ static int llm__oai_form(llm_openai_call *k, const char *name, llm_grammar_kind 
     size_t n = 0;
     const char *s = llm_json_str(k->body, v, &n);
     int text_only = kind == LLM_GRAMMAR_REGEX || kind == LLM_GRAMMAR_GBNF;
-    if (k->form.kind) return llm__oai_bad(k, name, "You can only use one kind of guided decoding: %s is given beside %s", name, k->form_name);
+    if (k->form.kind)
+        return llm__oai_bad(k, name, "You can only use one kind of guided decoding: %s is given beside %s", name, k->form_name);
     if (text_only && !s) return llm__oai_bad(k, name, "%s must be a text", name);
     k->form.kind = kind;
     k->form_name = name;
@@ -24477,11 +24504,19 @@ static int llm__oai_form(llm_openai_call *k, const char *name, llm_grammar_kind 
     return 1;
 }
 
-static const struct { const char *name, *inner; llm_grammar_kind kind; } llm__oai_forms[] = { /* vLLM's names; in structured_outputs; llama.cpp's */
-    {"guided_json", "json", LLM_GRAMMAR_JSON_SCHEMA}, {"guided_regex", "regex", LLM_GRAMMAR_REGEX}, {"guided_choice", "choice", LLM_GRAMMAR_CHOICE},
-    {"guided_grammar", "grammar", LLM_GRAMMAR_GBNF}, {"guided_json_object", "json_object", LLM_GRAMMAR_JSON_OBJECT},
-    {"structural_tag", "structural_tag", LLM_GRAMMAR_STRUCTURAL_TAG}, {"json_schema", "json_schema", LLM_GRAMMAR_JSON_SCHEMA},
-    {"grammar", NULL, LLM_GRAMMAR_GBNF}, {"regex", NULL, LLM_GRAMMAR_REGEX}};
+static const struct {
+    const char *name, *inner;
+    llm_grammar_kind kind;
+} llm__oai_forms[] = {/* vLLM's names; in structured_outputs; llama.cpp's */
+                      {"guided_json", "json", LLM_GRAMMAR_JSON_SCHEMA},
+                      {"guided_regex", "regex", LLM_GRAMMAR_REGEX},
+                      {"guided_choice", "choice", LLM_GRAMMAR_CHOICE},
+                      {"guided_grammar", "grammar", LLM_GRAMMAR_GBNF},
+                      {"guided_json_object", "json_object", LLM_GRAMMAR_JSON_OBJECT},
+                      {"structural_tag", "structural_tag", LLM_GRAMMAR_STRUCTURAL_TAG},
+                      {"json_schema", "json_schema", LLM_GRAMMAR_JSON_SCHEMA},
+                      {"grammar", NULL, LLM_GRAMMAR_GBNF},
+                      {"regex", NULL, LLM_GRAMMAR_REGEX}};
 
 /* The form that `key` stands for, in the field `name` or the body itself. -1: it stands for none. */
 static int llm__oai_form_named(llm_openai_call *k, const char *name, const char *key, int v) {
@@ -24520,16 +24555,18 @@ static int llm__oai_format(llm_openai_call *k, const char *name, int v) {
     int inner = llm_json_find(d, v, "json_schema"), schema = llm_json_find(d, inner, "schema"), regex = llm_json_find(d, v, "regex_schema");
     if (schema < 0) schema = llm_json_find(d, v, "schema");
     if (type && !strcmp(type, "text")) return 1;
-    if (type && !strcmp(type, "json_object")) return llm__oai_form(k, name, schema >= 0 ? LLM_GRAMMAR_JSON_SCHEMA : LLM_GRAMMAR_JSON_OBJECT, schema >= 0 ? schema : v);
+    if (type && !strcmp(type, "json_object"))
+        return llm__oai_form(k, name, schema >= 0 ? LLM_GRAMMAR_JSON_SCHEMA : LLM_GRAMMAR_JSON_OBJECT, schema >= 0 ? schema : v);
     if (type && !strcmp(type, "structural_tag")) return llm__oai_form(k, name, LLM_GRAMMAR_STRUCTURAL_TAG, v);
     if (type && !strcmp(type, "regex_schema") && regex >= 0) return llm__oai_form(k, name, LLM_GRAMMAR_REGEX, regex);
     if (!type || strcmp(type, "json_schema"))
         return llm__oai_bad(k, name, "%s.type must be text, json_object, json_schema, structural_tag or regex_schema", name);
-    return schema >= 0 ? llm__oai_form(k, name, LLM_GRAMMAR_JSON_SCHEMA, schema) : llm__oai_bad(k, name, "%s.json_schema.schema is missing", name);
+    return schema >= 0 ? llm__oai_form(k, name, LLM_GRAMMAR_JSON_SCHEMA, schema)
+                       : llm__oai_bad(k, name, "%s.json_schema.schema is missing", name);
 }
 
-/* What a field is. OWN: read by its function. KNOWN: read elsewhere, or of OpenAI's API and without meaning here. REFUSED: it would change what
- * the answer must be, so it cannot be let pass in silence. */
+/* What a field is. OWN: read by its function. KNOWN: read elsewhere, or of OpenAI's API and without meaning here. REFUSED: it
+ * would change what the answer must be, so it cannot be let pass in silence. */
 typedef enum llm__oai_type {
     LLM__OAI_FLOAT, LLM__OAI_INT, LLM__OAI_INT64, LLM__OAI_BOOL, LLM__OAI_TEXT, LLM__OAI_OWN, LLM__OAI_KNOWN, LLM__OAI_REFUSED
 } llm__oai_type;
@@ -24595,7 +24632,8 @@ static const llm__oai_field llm__oai_fields[] = {
     {"structured_outputs", LLM__OAI_OWN, 0, 0, 0, llm__oai_structured},
     {"guided_whitespace_pattern", LLM__OAI_TEXT, LLM__OAI_AT(form.space), 0, 512, NULL},
     {"suffix", LLM__OAI_REFUSED, 0, 0, 0, NULL},
-    {"guided_decoding_backend|model|messages|prompt|logprobs|top_logprobs|early_stopping|enable_early_stop|early_stop_config|chat_template|chat_template_kwargs|tools|"
+    {"guided_decoding_backend|model|messages|prompt|logprobs|top_logprobs|early_stopping|enable_early_stop|early_stop_config|"
+     "chat_template|chat_template_kwargs|tools|"
      "tool_choice|parallel_tool_calls|documents|enable_thinking|reasoning_effort|metadata|store|spaces_between_special_tokens|request_id|"
      "content|add_special|parse_special|with_pieces|return_token_strs|tokens", LLM__OAI_KNOWN, 0, 0, 0, NULL}};
 
@@ -24691,8 +24729,10 @@ static int llm__oai_together(llm_openai_call *k) {
     if (llm__oai_has(k, "repetition_penalty") && k->s.repetition_penalty <= 0)
         return llm__oai_bad(k, "repetition_penalty", "repetition_penalty must be in (0, 2]");
     if (k->s.use_beam_search) return llm__oai_beam(k, early);
-    if (k->s.length_penalty < 1 || k->s.length_penalty > 1) return llm__oai_bad(k, "length_penalty", "length_penalty is for beam search only");
-    if (early >= 0 && (!llm_json_bool(d, early, &b) || b)) return llm__oai_bad(k, "early_stopping", "early_stopping is for beam search only");
+    if (k->s.length_penalty < 1 || k->s.length_penalty > 1)
+        return llm__oai_bad(k, "length_penalty", "length_penalty is for beam search only");
+    if (early >= 0 && (!llm_json_bool(d, early, &b) || b))
+        return llm__oai_bad(k, "early_stopping", "early_stopping is for beam search only");
     return 1;
 }
 
@@ -24719,7 +24759,8 @@ static int llm__oai_part(llm_openai_call *k, const char *param, int part) {
     const char *type = llm_json_str(k->body, llm_json_find(k->body, part, "type"), NULL);
     if (!type || (strcmp(type, "text") && strcmp(type, "refusal")))
         return llm__oai_bad(k, param, "%s: only parts of type text are supported by this model", param);
-    return llm_json_str(k->body, llm_json_find(k->body, part, type), NULL) || llm__oai_bad(k, param, "%s: a text part must have a text", param);
+    return llm_json_str(k->body, llm_json_find(k->body, part, type), NULL) ||
+           llm__oai_bad(k, param, "%s: a text part must have a text", param);
 }
 
 /* One message: a known role, and a content unless it may be missing (an assistant that only called tools). */
@@ -24747,8 +24788,10 @@ static int llm__oai_message(llm_openai_call *k, int i, int m) {
 
 /* Messages, and template arguments: these must not replace what the server itself hands to the template. */
 static int llm__oai_messages(llm_openai_call *k) {
-    static const char reserved[] = "messages|tools|documents|add_generation_prompt|continue_final_message|tokenize|chat_template|conversation|"
-                                   "return_dict|return_tensors", kwargs[] = "chat_template_kwargs";
+    static const char reserved[] =
+        "messages|tools|documents|add_generation_prompt|continue_final_message|tokenize|chat_template|conversation|"
+        "return_dict|return_tensors",
+                      kwargs[] = "chat_template_kwargs";
     const llm_json *d = k->body;
     int v = llm__oai_get(d, 0, "messages"), i = 0;
     if (llm_json_type_of(d, v) != LLM_JSON_ARRAY || !llm_json_size(d, v))
@@ -24804,7 +24847,8 @@ static int llm__oai_read(llm_openai_call *k) {
     }
     k->s.has_seed |= llm__oai_has(k, "seed");
     k->s.skip_special_tokens_off = !k->skip_special;
-    if (!llm__oai_logprobs(k) || !llm__oai_together(k) || !(chat ? llm__oai_messages(k) : llm__oai_prompts(k)) || !llm__oai_early_stop(k)) return 0;
+    if (!llm__oai_logprobs(k) || !llm__oai_together(k) || !(chat ? llm__oai_messages(k) : llm__oai_prompts(k)) || !llm__oai_early_stop(k))
+        return 0;
     int64_t n = llm__oai_has(k, "max_completion_tokens") ? k->max_completion_tokens
                 : llm__oai_has(k, "max_tokens") ? k->max_tokens
                 : k->service->max_tokens ? k->service->max_tokens : chat ? -1 : 16;
@@ -24812,7 +24856,8 @@ static int llm__oai_read(llm_openai_call *k) {
     k->max_tokens = n;
     k->s.max_tokens = n > INT32_MAX ? -1 : n == 0 ? 1 : (int32_t)n; /* 0: score_only, see submit */
     if (n > 0 && k->s.min_tokens > n)
-        return llm__oai_bad(k, "min_tokens", "min_tokens must be less than or equal to max_tokens=%lld, got %d.", (long long)n, k->s.min_tokens);
+        return llm__oai_bad(k, "min_tokens", "min_tokens must be less than or equal to max_tokens=%lld, got %d.", (long long)n,
+                            k->s.min_tokens);
     return !llm_sampling_check(k->service->model, &k->s) || llm__oai_bad(k, NULL, "%s", llm_last_error());
 }
 
@@ -24880,7 +24925,8 @@ LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *mod
     if (engine) llm_engine_get_stats(engine, &stats);
     int n = snprintf(all, sizeof all, "%s %s %lld %lld %s", LLM_VERSION_STRING, info->architecture, (long long)info->n_params,
                      (long long)info->weight_bytes, stats.backend ? stats.backend : "");
-    snprintf(s->fingerprint, sizeof s->fingerprint, "b%016llx", (unsigned long long)llm__hash(all, (size_t)LLM__MIN(n, (int)sizeof all - 1), 1));
+    snprintf(s->fingerprint, sizeof s->fingerprint, "b%016llx",
+             (unsigned long long)llm__hash(all, (size_t)LLM__MIN(n, (int)sizeof all - 1), 1));
 }
 
 /* The JSON limits keep a hostile body cheap: 64 levels, 4 million values, no key twice. */
@@ -25086,8 +25132,10 @@ static int llm__oai_ids(llm_openai_call *k, const char *param, int list, llm_tok
         if (whole && id >= 0 && id < vocab) llm_tokens_add(ids, (int32_t)id);
         else if (*param == 't') ok = llm__oai_bad(k, param, "tokens: ids from 0 to %d expected", vocab - 1);
         else if (!whole) ok = llm__oai_bad(k, param, "%s", llm__oai_prompt_is);
-        else ok = llm__oai_bad(k, param, "Token id %lld is out of vocabulary (0 to %d); a client that tokenizes itself must use this model's tokenizer",
-                               (long long)id, vocab - 1);
+        else
+            ok = llm__oai_bad(
+                k, param, "Token id %lld is out of vocabulary (0 to %d); a client that tokenizes itself must use this model's tokenizer",
+                (long long)id, vocab - 1);
     }
     if (!ok) llm_tokens_free(ids);
     return ok;
@@ -25099,7 +25147,8 @@ static int llm__oai_submit_prompt(llm_openai_call *k, int v) {
     llm_tokens ids;
     const char *s = llm_json_str(k->body, v, &n);
     if (s) return llm__oai_submit_text(k, s, n);
-    if (llm_json_type_of(k->body, v) != LLM_JSON_ARRAY || !llm_json_size(k->body, v)) return llm__oai_bad(k, "prompt", "%s", llm__oai_prompt_is);
+    if (llm_json_type_of(k->body, v) != LLM_JSON_ARRAY || !llm_json_size(k->body, v))
+        return llm__oai_bad(k, "prompt", "%s", llm__oai_prompt_is);
     return llm__oai_ids(k, "prompt", v, &ids) && llm__oai_submit_ids(k, LLM_OK, &ids);
 }
 
@@ -25110,7 +25159,8 @@ LLM_API int llm_openai_submit(llm_openai_call *k) {
     if (k->info.status != 200) return 0;
     if (k->info.kind > LLM_OPENAI_GENERATE) return llm__oai_tokenizing(k);
     if (!k->service->engine) return llm__oai_failed(k, llm__error(LLM_ERR_UNSUPPORTED, "there is no engine to answer"), NULL);
-    int chat = k->info.kind == LLM_OPENAI_CHAT, v = chat ? -1 : llm__oai_get(k->body, 0, "prompt"), many = llm__oai_is_list(k->body, v), ok = 1;
+    int chat = k->info.kind == LLM_OPENAI_CHAT, v = chat ? -1 : llm__oai_get(k->body, 0, "prompt"), many = llm__oai_is_list(k->body, v),
+        ok = 1;
     k->n_room = many ? llm_json_size(k->body, v) : 1;
     k->request = LLM__NEW(llm_request *, k->n_room);
     k->choice = LLM__NEW(llm__oai_choice, k->n_room * k->info.n_choices);
@@ -25120,7 +25170,8 @@ LLM_API int llm_openai_submit(llm_openai_call *k) {
         llm_result r = llm_openai_render(k->service, k->body, &k->text);
         return r ? llm__oai_failed(k, r, "messages") : llm__oai_submit_text(k, k->text.data ? k->text.data : "", k->text.len);
     }
-    for (int e = many ? llm_json_first(k->body, v) : v; e >= 0 && ok; e = many ? llm_json_next(k->body, e) : -1) ok = llm__oai_submit_prompt(k, e);
+    for (int e = many ? llm_json_first(k->body, v) : v; e >= 0 && ok; e = many ? llm_json_next(k->body, e) : -1)
+        ok = llm__oai_submit_prompt(k, e);
     return ok;
 }
 
@@ -25215,7 +25266,8 @@ static void llm__oai_lists_add(llm__oai_lists *l, const llm__oai_look *look, con
 }
 
 static void llm__oai_lists_end(llm__oai_lists *l, llm_text *out) {
-    llm_text_format(out, "{'tokens':[%t],'token_logprobs':[%t],'top_logprobs':[%t],'text_offset':[%t]}", &l->tokens, &l->values, &l->top, &l->offsets);
+    llm_text_format(out, "{'tokens':[%t],'token_logprobs':[%t],'top_logprobs':[%t],'text_offset':[%t]}", &l->tokens, &l->values, &l->top,
+                    &l->offsets);
 }
 
 LLM_API void llm_openai_logprobs(llm_text *out, const llm_model *model, const llm_output *answer, int n_top) {
@@ -25288,8 +25340,10 @@ LLM_API void llm_openai_finish(llm_text *out, const llm_output *answer, int64_t 
 }
 
 LLM_API void llm_openai_usage(llm_text *out, int64_t prompt, int64_t completion, int64_t cached, int64_t reasoning) {
-    llm_text_format(out, "'usage':{'prompt_tokens':%l,'completion_tokens':%l,'total_tokens':%l,'prompt_tokens_details':{'cached_tokens':%l},"
-                    "'completion_tokens_details':{'reasoning_tokens':%l}}", prompt, completion, prompt + completion, cached, reasoning);
+    llm_text_format(out,
+                    "'usage':{'prompt_tokens':%l,'completion_tokens':%l,'total_tokens':%l,'prompt_tokens_details':{'cached_tokens':%l},"
+                    "'completion_tokens_details':{'reasoning_tokens':%l}}",
+                    prompt, completion, prompt + completion, cached, reasoning);
 }
 
 LLM_API void llm_openai_metrics(llm_text *out, const llm_request *request) {
@@ -25321,8 +25375,8 @@ static void llm__oai_usage(const llm_openai_call *k, llm_text *out) {
 
 /* What stands at the beginning of every object and chunk; the same id and time in all of a stream. */
 static void llm__oai_head(const llm_openai_call *k, const char *object, llm_text *out) {
-    llm_text_format(out, "{'id':%q,'object':%q,'created':%l,'model':%q,'system_fingerprint':%q,'choices':[", k->id, object, k->created, k->model,
-                    k->service->fingerprint);
+    llm_text_format(out, "{'id':%q,'object':%q,'created':%l,'model':%q,'system_fingerprint':%q,'choices':[", k->id, object, k->created,
+                    k->model, k->service->fingerprint);
 }
 
 /* An answer's last token that ended it (EOS or a stop id) is not part of what is shown. */
@@ -25455,8 +25509,8 @@ static void llm__oai_piece_chunk(const llm_openai_call *k, int32_t r, const llm_
     llm__oai_chunk(k, &choice, out);
 }
 
-/* An event as chunks. A chat's end is a chunk of its own with an empty delta, and a token that only ends the answer is none; a completion may
- * begin with the echoed prompt. */
+/* An event as chunks. A chat's end is a chunk of its own with an empty delta, and a token that only ends the answer is none; a
+ * completion may begin with the echoed prompt. */
 static void llm__oai_event(const llm_openai_call *k, int32_t r, const llm_event *e, llm__oai_choice *c, llm_text *out) {
     int chat = k->info.kind == LLM_OPENAI_CHAT, token = e->has_token && !(chat && llm__oai_is_end(k, e->finish, e->stop_id, e->id));
     llm_text text = llm__text_none();
@@ -25603,8 +25657,8 @@ static void llm__oai_token_list(const llm_openai_call *k, const llm_tokens *ids,
     llm_text_str(out, "]");
 }
 
-/* llama.cpp's body {content, add_special, parse_special, with_pieces}, or vLLM's {prompt, add_special_tokens, return_token_strs} or {messages, ...};
- * the answer holds both forms. */
+/* llama.cpp's body {content, add_special, parse_special, with_pieces}, or vLLM's {prompt, add_special_tokens,
+ * return_token_strs} or {messages, ...}; the answer holds both forms. */
 static int llm__oai_tokenize(llm_openai_call *k) {
     const llm_json *d = k->body;
     int content = llm__oai_get(d, 0, "content"), theirs = content >= 0, v = theirs ? content : llm__oai_get(d, 0, "prompt"), strings = 0;
