@@ -125,6 +125,7 @@ def test():
     step("llm_serve", [sys.executable, "tests/test_serve.py"])
     step("llm_serve, bad inputs", [sys.executable, "tests/test_serve_bad.py"])
     step("llm_serve, load", [sys.executable, "tests/load.py"])
+    step("llm_serve, documents", [sys.executable, "tests/test_documents.py"])
     outside_truth()
     isa()
 
@@ -137,6 +138,7 @@ def isa():
 
 def clients():
     step("outside clients", ["build/clients/bin/python", "tests/test_clients.py"])
+    step("chat page in Chromium", ["build/clients/bin/python", "tests/test_page.py"])
 
 
 def load():
@@ -151,13 +153,18 @@ def sanitize():
     make("build/san/test_all", "build/san/llm_cli")
     step("C tests, ASan+UBSan", ["build/san/test_all"], timeout=3600)
     step("llm_cli, ASan+UBSan", [sys.executable, "tests/test_cli.py"], {"LLM_CLI": "build/san/llm_cli"}, timeout=3600)
-    make("build/san/llm_serve")
-    step("llm_serve, ASan+UBSan", [sys.executable, "tests/test_serve.py"], {"LLM_SERVE": "build/san/llm_serve", "LLM_TEST_SLOW": "8"}, timeout=3600)
-    step("llm_serve, bad inputs, ASan+UBSan", [sys.executable, "tests/test_serve_bad.py"], {"LLM_SERVE": "build/san/llm_serve", "LLM_TEST_SLOW": "8"}, timeout=3600)
-    make("build/tsan/test_all", "build/tsan/llm_serve")
-    step("llm_serve, TSan", [sys.executable, "tests/test_serve.py"], {"LLM_SERVE": "build/tsan/llm_serve", "LLM_TEST_SLOW": "8"}, timeout=3600)
-    step("llm_serve, bad inputs, TSan", [sys.executable, "tests/test_serve_bad.py"], {"LLM_SERVE": "build/tsan/llm_serve", "LLM_TEST_SLOW": "8"}, timeout=3600)
+    served("ASan+UBSan", "build/san/llm_serve")
+    make("build/tsan/test_all")
     step("engine, TSan", ["build/tsan/test_all", "engine", "backend"], timeout=3600)
+    served("TSan", "build/tsan/llm_serve")
+
+
+def served(name, program):
+    """The server's suite with another build of it."""
+    make(program)
+    env = {"LLM_SERVE": program, "LLM_TEST_SLOW": "8"}
+    for what, script in (("", "test_serve.py"), (", bad inputs", "test_serve_bad.py"), (", load", "load.py")):
+        step(f"llm_serve{what}, {name}", [sys.executable, "tests/" + script], env, timeout=3600)
 
 
 def seeds(name):

@@ -180,7 +180,7 @@ def gguf_texts(value):
     return out
 
 
-def tiny_model(path="build/models/tiny.gguf", width=64, layers=2, heads=4, kv_heads=2, inner=128, context=4096, vocab=4096):
+def tiny_model(path="build/models/tiny4k.gguf", width=64, layers=2, heads=4, kv_heads=2, inner=128, context=4096, vocab=4096):
     """Writes the tiny model once; its path, or None without the model whose tokenizer it takes."""
     source = pathlib.Path("models/SmolLM2-135M-Instruct.Q4_1.gguf")
     path = pathlib.Path(path)

@@ -261,8 +261,8 @@ def parameters():
 def group_parameters(s):
     for path, body, want, param in parameters(): body_case(s, path, body, want, param)
     strict = Server("--strict-model-name", model=s.model)
-    for name in ("gpt-4", "x" * 10240, "../../x", "models", "tiny.gguf/"): body_case(strict, COMPLETIONS, {"prompt": "a", "model": name, "max_tokens": 1}, 404, "model")
-    for name in (s.model, "tiny.gguf", "", "default", "null", None): body_case(strict, COMPLETIONS, {"prompt": "a", "model": name, "max_tokens": 1}, 200)
+    for name in ("gpt-4", "x" * 10240, "../../x", "models", "tiny4k.gguf/"): body_case(strict, COMPLETIONS, {"prompt": "a", "model": name, "max_tokens": 1}, 404, "model")
+    for name in (s.model, "tiny4k.gguf", "", "default", "null", None): body_case(strict, COMPLETIONS, {"prompt": "a", "model": name, "max_tokens": 1}, 200)
     body_case(strict, "/v1/models/gpt-4", None, 404, "model", method="GET")
     check("strict server ends", strict.stop() == 0)
 
