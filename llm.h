@@ -18405,7 +18405,8 @@ static llm_result llm__check_early_stop(const llm_early_stop *e) {
 static llm_result llm__check_beams(const llm_sampling *s) {
     int32_t width = LLM__MAX(s->best_of, s->n);
     if (width < 2 || width > LLM__BEAMS_MAX)
-        return llm__error(LLM_ERR_ARG, "best_of: %d, must be greater than 1 and at most %d when using beam search", (int)width, LLM__BEAMS_MAX);
+        return llm__error(LLM_ERR_ARG, "best_of: %d, must be greater than 1 and at most %d when using beam search", (int)width,
+                          LLM__BEAMS_MAX);
     if (s->temperature >= 1e-5f || s->min_p > 0 || s->top_k > 0 || (s->top_p > 0 && s->top_p < 1))
         return llm__error(LLM_ERR_ARG, "use_beam_search: temperature must be 0, top_p 1, top_k -1 and min_p 0");
     if ((s->repetition_penalty > 0 && s->repetition_penalty != 1) || s->presence_penalty != 0 || s->frequency_penalty != 0)
@@ -21947,7 +21948,8 @@ static int llm__draw_ahead(llm_engine *e, const llm__seq *s, int32_t out_row) {
     const llm_sampling *p = &s->request->s;
     llm_draw *d = &e->draws[out_row];
     int32_t n = s->n_ids + s->n_ahead - s->n_prompt;
-    if (!e->p.lag || p->use_beam_search || s->matcher || s->request->n_bad || p->n_logit_bias || n < p->min_tokens || s->history.mask) return 0;
+    if (!e->p.lag || p->use_beam_search || s->matcher) return 0;
+    if (s->request->n_bad || p->n_logit_bias || n < p->min_tokens || s->history.mask) return 0;
     d->wanted = 1;
     d->seed = s->seed;
     d->position = n;
@@ -22228,7 +22230,8 @@ static void llm__seq_accept(llm_engine *e, const llm__job *job, double now) {
     llm_request *r = s->request;
     llm__choice c = job->choice;
     int32_t n = s->n_ids - s->n_prompt;
-    int early = llm__early_hit(&r->s.early_stop, &s->early_count, c.prob) && !llm__is_eos(e, r, n + 1, c.id) && !llm__is_stop(r, n + 1, c.id);
+    int early = llm__early_hit(&r->s.early_stop, &s->early_count, c.prob);
+    early = early && !llm__is_eos(e, r, n + 1, c.id) && !llm__is_stop(r, n + 1, c.id);
     if (early && e->p.eos_id >= 0 && e->p.eos_id < e->p.vocab) {
         c.id = e->p.eos_id;
         c.logprob = c.also;
@@ -22605,8 +22608,8 @@ static int llm__engine_arrays(llm_engine *e) {
         e->flight[i].jobs = (llm__job *)llm__arena_get(a, (out + seqs) * sizeof *e->flight[i].jobs);
         if (!e->flight[i].entry || !e->flight[i].jobs) return 0;
     }
-    if (!e->running || !e->tokens || !e->seq_begin || !e->seq_base || !e->pages || !e->out_rows || !e->draws || !e->swap_free || !e->scratch)
-        return 0;
+    if (!e->running || !e->tokens || !e->seq_begin || !e->seq_base || !e->pages || !e->out_rows || !e->draws || !e->swap_free) return 0;
+    if (!e->scratch) return 0;
     while (e->n_swap_free < e->p.n_swap) e->swap_free[e->n_swap_free] = e->n_swap_free, e->n_swap_free++;
     e->positions = e->tokens + rows;
     e->seq_of_row = e->positions + rows;
@@ -22790,8 +22793,8 @@ static llm_result llm__engine_pages(llm_engine *e, const llm_engine_config *c, c
     if (e->p.n_pages >= each) return LLM_OK;
     int64_t fits = (int64_t)e->p.n_pages * c->block_size;
     if (c->max_model_len || fits < 1)
-        return llm__error(LLM_ERR_LIMIT, "max_model_len: %d tokens need %lld bytes of KV cache, %lld bytes hold %lld tokens", (int)e->p.max_len,
-                          (long long)(each * page_bytes), (long long)given, (long long)fits);
+        return llm__error(LLM_ERR_LIMIT, "max_model_len: %d tokens need %lld bytes of KV cache, %lld bytes hold %lld tokens",
+                          (int)e->p.max_len, (long long)(each * page_bytes), (long long)given, (long long)fits);
     e->p.max_len = (int32_t)fits;
     llm__log(log, LLM_LOG_WARN, "max_model_len is %d tokens: that is what %lld bytes of KV cache hold", (int)fits, (long long)given);
     return LLM_OK;
