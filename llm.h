@@ -12663,6 +12663,7 @@ typedef struct llm__cooked {
 #else
 #define LLM__FORCE static __attribute__((unused)) /* functions passed as arguments cannot be inlined */
 #endif
+#define LLM__NOINLINE __attribute__((noinline))
 #define LLM__LOG2E 1.44269504f
 #define LLM__EACH(i) for (int i = 0; i < LLM__ROWS; i++)
 
@@ -13254,7 +13255,7 @@ LLM__FORCE void llm__scalar_block(const int run, const int x2, const llm__cooked
 }
 
 static void llm__scalar_product(llm__kind kind, const llm__product *p) {
-    LLM__EACH_KIND(kind, 1, llm__scalar_block, p, llm__scalar_half, llm__scalar_bytes, llm__scalar_look_up)
+    llm__walk(kind, 1, llm__scalar_block, p, llm__scalar_half, llm__scalar_bytes, llm__scalar_look_up);
 }
 
 /* A product of floats: c[i][j] = (scale ? scale[i] * c[i][j] : 0) + sum over k of a[i][k] * b[j / 16][k][j % 16], for i < n and j < 16 *
@@ -13394,16 +13395,30 @@ LLM__AVX2_INLINE void llm__avx2_step(const int run, const int x2, const llm__avx
     }
 }
 
-LLM__AVX2_INLINE void llm__avx2_tile(const int run, const int x2, const llm__avx2_sums_fn sums, const llm__cooked *w, const llm__product *p,
-                                     size_t at) {
+LLM__AVX2_INLINE void llm__avx2_tile(const int run, const int x2, const llm__avx2_sums_fn sums, const llm__cooked *w,
+                                     const llm__product *p, size_t at) {
+    const llm__act a = p->act; /* its pointers in registers */
+    const int n = p->n;
+    float *out = p->out;
     int t = 0;
-    if (p->n >= 4) __asm__ volatile("" : : "r"(w) : "memory"); /* forget what stands where: else scales take registers from the sums */
-    for (; t + 4 <= p->n; t += 4) llm__avx2_step(run, x2, sums, 4, w, &p->act, at + (size_t)t, p->out + t * LLM__ROWS);
-    for (; t < p->n; t++) llm__avx2_step(run, x2, sums, 1, w, &p->act, at + (size_t)t, p->out + t * LLM__ROWS);
+    for (; t + 4 <= n; t += 4, at += 4, out += 4 * LLM__ROWS) llm__avx2_step(run, x2, sums, 4, w, &a, at, out);
+    for (; t < n; t++, at++, out += LLM__ROWS) llm__avx2_step(run, x2, sums, 1, w, &a, at, out);
 }
 
+/* Tiles of four and more, in functions of their own: with the block in memory all registers are free for the sums. */
+LLM__AVX2 static LLM__NOINLINE void llm__avx2_wide(int run, int x2, const llm__cooked *w, const llm__product *p, size_t at) {
+    if (run == 8) llm__avx2_tile(8, 0, llm__avx2_sums, w, p, at);
+    else if (run == 4) llm__avx2_tile(4, 0, llm__avx2_sums, w, p, at);
+    else if (run == 2) llm__avx2_tile(2, 1, llm__avx2_sums, w, p, at);
+    else if (x2) llm__avx2_tile(0, 1, llm__avx2_sums, w, p, at);
+    else llm__avx2_tile(0, 0, llm__avx2_sums, w, p, at);
+}
+
+/* Fewer: the block stays in registers. */
 LLM__AVX2_INLINE void llm__avx2_block(const int run, const int x2, const llm__cooked *w, const llm__product *p, size_t at) {
-    llm__avx2_tile(run, x2, llm__avx2_sums, w, p, at);
+    if (p->n >= 4) llm__avx2_wide(run, x2, w, p, at);
+    else
+        for (int t = 0; t < p->n; t++) llm__avx2_step(run, x2, llm__avx2_sums, 1, w, &p->act, at + (size_t)t, p->out + t * LLM__ROWS);
 }
 
 LLM__AVX2 static void llm__avx2_product(llm__kind kind, const llm__product *p) {
@@ -13437,9 +13452,15 @@ LLM__FORCE LLM__AVXVNNI void llm__avxvnni_sums(const int run, const int n, const
     }
 }
 
-LLM__FORCE LLM__AVXVNNI void llm__avxvnni_block(const int run, const int x2, const llm__cooked *w,
-                                                                                           const llm__product *p, size_t at) {
-    llm__avx2_tile(run, x2, llm__avxvnni_sums, w, p, at);
+LLM__AVXVNNI static LLM__NOINLINE void llm__avxvnni_wide(int x2, const llm__cooked *w, const llm__product *p, size_t at) {
+    if (x2) llm__avx2_tile(0, 1, llm__avxvnni_sums, w, p, at);
+    else llm__avx2_tile(0, 0, llm__avxvnni_sums, w, p, at);
+}
+
+LLM__FORCE LLM__AVXVNNI void llm__avxvnni_block(const int run, const int x2, const llm__cooked *w, const llm__product *p, size_t at) {
+    if (p->n >= 4) llm__avxvnni_wide(x2, w, p, at);
+    else
+        for (int t = 0; t < p->n; t++) llm__avx2_step(run, x2, llm__avxvnni_sums, 1, w, &p->act, at + (size_t)t, p->out + t * LLM__ROWS);
 }
 
 LLM__AVXVNNI static void llm__avxvnni_product(llm__kind kind, const llm__product *p) {
@@ -13489,8 +13510,7 @@ LLM__AVX2_INLINE void llm__avx2_mac_rows(const llm__mac *m, int i, const int n, 
 /* One loop for each type and number of panels; in it, as many rows at a time as fit, then what is left. */
 #define LLM__MAC_SHAPES(shape, m) \
     if ((m)->panels == 2 && (m)->type == LLM__KIND_F32) shape(m, 2, LLM__KIND_F32); \
-    else if ((m)->panels == 2 && (m)->type == LLM__KIND_F16) shape(m, 2, LLM__KIND_F16); \
-    else if ((m)->panels == 2) shape(m, 2, LLM__KIND_BF16); \
+    else if ((m)->panels == 2) shape(m, 2, LLM__KIND_F16); /* of attention: no bf16 */ \
     else if ((m)->type == LLM__KIND_F32) shape(m, 1, LLM__KIND_F32); \
     else if ((m)->type == LLM__KIND_F16) shape(m, 1, LLM__KIND_F16); \
     else shape(m, 1, LLM__KIND_BF16);
