@@ -308,8 +308,8 @@ LLM_API int llm_token_is_special(const llm_model *model, int32_t id);
  * >>api-template   Chat templates (Jinja).
  * --------------------------------------------------------------------------- */
 
-/* A parsed template: read-only, to be rendered by any thread. What a template may use is jinja2 as transformers sets it up; see
- * >>template. */
+/* A parsed template: read-only, to be rendered by any thread. What a template may use is jinja2 as transformers sets it up;
+ * see >>template. */
 typedef struct llm_template llm_template;
 
 /* Parses `len` bytes of a template (copied; at most 16 MiB). LLM_ERR_TEMPLATE with the line for what jinja2 refuses too, or for include,
@@ -20248,7 +20248,7 @@ static llm__gr_frag llm__js_string(llm__js *js, const llm__js_view *v) {
         f = llm__gr_regex_frag(b, pattern, n, LLM__GR_IN_JSON, bounds);
         if (b->failed == LLM_ERR_UNSUPPORTED || b->failed == LLM_ERR_FORMAT) {
             char why[512];
-            snprintf(why, sizeof why, "%s", llm_last_error());
+            snprintf(why, sizeof why, "%.400s", llm_last_error());
             llm_result r = b->failed;
             b->failed = LLM_OK;
             return llm__js_refuse(js, r, owner, "pattern", why);
