@@ -1142,16 +1142,14 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
     {"disable-log-requests|disable-log-stats|metrics|enable-prompt-tokens-details|enable-tokenizer-info-endpoint|" \
      "enable-auto-tool-choice|no-warmup|enable-logprob|use-tqdm", \
      LLM_OPTION_IGNORED_FLAG, -1, 0, 0, 0, NULL, "it is always so here"}, \
-    {"tool-call-parser|guided-decoding-backend|response-role", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, \
-     "tools and grammars are not in this version"}, \
+    {"tool-call-parser|response-role", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "tool calls are not in this version"}, \
+    {"guided-decoding-backend", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "there is one, built in"}, \
     {"$USE_PFA_HIGH_PRECISION_MODE|$USE_IFA_HIGH_PRECISION_MODE|$USE_PREFIX_HIGH_PRECISION_MODE", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, \
      "attention always accumulates in float32"}, \
     {"$HCCL_OP_EXPANSION_MODE|$PYTORCH_NPU_ALLOC_CONF|$INFER_MODE|$PTA_TORCHAIR_DECODE_GEAR_ENABLE|$PTA_TORCHAIR_DECODE_GEAR_LIST|" \
      "$EAGLE_USE_SAFE_AI_LAB_STYLE|" \
      "$ENABLE_SPEC_METRIC", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "it has no meaning on this device"}, \
     {"$VLLM_IMAGE_FETCH_TIMEOUT", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "there are no outgoing connections"}, \
-    {"j|json-schema|regex|grammar|guided-json|guided-regex|guided-choice|guided-grammar|response-format", \
-     LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "structured output"}, \
     {"enable-lora|lora-modules|lora|adapters|max-loras|max-lora-rank|max-cpu-loras|lora-dir", LLM_OPTION_REFUSED, -1, 0, 0, 0, \
      NULL, "adapters"}, \
     {"md|speculative-model|speculative-config|num-speculative-tokens|speculative-draft-tensor-parallel-size", \
