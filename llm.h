@@ -18532,26 +18532,77 @@ static int llm__early_hit(const llm_early_stop *e, int32_t *count, float prob) {
 /* ============================================================================
  * >>grammar   Answers that must have a form: JSON Schema, regular expressions, GBNF, choices, structural tags.
  * ============================================================================
- * Every form is compiled to one small machine over bytes, a pushdown automaton: BYTES consumes one byte of a set, SPLIT goes two ways, CALL and
- * RETURN run a rule (so schemas and grammars may refer to themselves), REPEAT and AGAIN count the turns of a loop. A count is a number in a stack
- * frame, so maxLength 65536 costs one instruction, not 65536.
+ * Every form is compiled to one small machine over bytes, a pushdown automaton: BYTES consumes one byte of a set, SPLIT goes two ways, CALL
+ * and RETURN run a rule (so schemas and grammars may refer to themselves), REPEAT and AGAIN count the turns of a loop. A count is a number
+ * in a stack frame, so maxLength 65536 costs one instruction, not 65536.
  *
- * The machine is nondeterministic: after some text it is in several places at once. A place is a thread (BYTES instruction, stack); stacks are lists of
- * frames that share their tails and are made only once (hash-consing: Ershov 1958), so two threads are equal exactly if their numbers are. The sorted set of
- * threads is a state. Like a lazy DFA (Thompson 1968; RE2) states are numbered as they are met and the step state x byte -> state is remembered; bytes that
- * no instruction tells apart share one column.
+ * The machine is nondeterministic: after some text it is in several places at once. A place is a thread (BYTES instruction, stack); stacks
+ * are lists of frames that share their tails and are made only once (hash-consing: Ershov 1958), so two threads are equal exactly if their
+ * numbers are. The sorted set of threads is a state. Like a lazy DFA (Thompson 1968; RE2) states are numbered as they are met and the step
+ * state x byte -> state is remembered; bytes that no instruction tells apart share one column.
  *
- * What may the model say next? Every token is a path of bytes, and the tokens of a vocabulary are a trie. One walk over the trie in preorder, with the
- * state of each depth at hand, steps over whole subtrees once a prefix is impossible, and gives one bit a token: the mask (Willard & Louf 2023). Masks are
- * kept, with counts cut off at the longest token's length in their key: in the middle of a long string all positions have the same mask, so a mask is usually
- * a look-up. tests/test_grammar.c has the plain twin: every token of the vocabulary run through the machine alone.
+ * What may the model say next? Every token is a path of bytes, and the tokens of a vocabulary are a trie. One walk over the trie in
+ * preorder, with the state of each depth at hand, steps over whole subtrees once a prefix is impossible, and gives one bit a token: the
+ * mask (Willard & Louf 2023). Masks are kept, with counts cut off at the longest token's length in their key: in the middle of a long
+ * string all positions have the same mask, so a mask is usually a look-up. tests/test_grammar.c has the plain twin: every token of the
+ * vocabulary run through the machine alone.
  *
- * Limits (all refused or ended with a sentence): instructions, threads of a state, stack depth, bytes of states and masks. Left recursion is refused. */
+ * One mask, step by step. The regex [0-9]+\] after "7" is in a state S with two threads: before [0-9] (again) and before "]". A vocabulary
+ * of five tokens, 0 "1", 1 "12", 2 "1a", 3 ",", 4 "]", makes this trie; at[d] is the state behind d bytes of the path:
+ *
+ *   node  byte  depth  token   step                         mask
+ *   0     ,     1      3       at[0] = S: dead              skip the subtree
+ *   1     1     1      0       at[0] = S -> S = at[1]       bit 0
+ *   2     2     2      1       at[1] = S -> S = at[2]       bit 1
+ *   3     a     2      2       at[1] = S: dead              skip the subtree
+ *   4     ]     1      4       at[0] = S -> the end         bit 4           10011 in binary: 3 of 5 tokens are allowed
+ *
+ * Five steps for a vocabulary of seven bytes: "1" was stepped over once for three tokens. In a real one the first dead byte spares
+ * thousands of tokens at a time. The sampler sets the logits of the others to minus infinity; the token that it draws moves S on, byte by
+ * byte.
+ *
+ * Other systems do the same work elsewhere. outlines has a table from each state of a DFA to its tokens, made beforehand (no recursion, and
+ * large schemas take long). xgrammar (Dong et al. 2024) runs pushdown automata as here, and sorts the vocabulary beforehand into tokens
+ * that a position decides alone and those that need the stack. llguidance walks a trie at run time, with an Earley parser over lexemes that
+ * are derivatives of regexes. llama.cpp keeps sets of stacks and tries every token of the vocabulary on them. Here nothing is done
+ * beforehand but the trie: compiling takes about as long as reading the schema, and what is walked is only what answers really meet.
+ *
+ * Who owns what: a grammar owns instructions, states and masks, behind one lock, and is shared by all answers that use it; a matcher is
+ * one answer's place (a state) in it; the shelf of a model keeps the trie and the latest grammars.
+ *
+ * Limits (all refused or ended with a sentence): instructions, threads of a state, stack depth, bytes of states and masks. Left recursion
+ * is refused. */
 
-enum { LLM__GR_MAX_OPS = 1 << 20, LLM__GR_MAX_THREADS = 4096, LLM__GR_MAX_WORK = 1 << 18, LLM__GR_MAX_DEPTH = 400, LLM__GR_MAX_NEST = 64,
-       LLM__GR_MAX_TOKEN = 255, LLM__GR_STATE_BYTES = 64 << 20, LLM__GR_MASK_BYTES = 32 << 20, LLM__GR_MAX_TEXT = 1 << 20, LLM__GR_SHELF = 64, LLM__GR_SHELF_BYTES = 256 << 20 };
+enum {
+    LLM__GR_MAX_OPS = 1 << 20,
+    LLM__GR_MAX_THREADS = 4096,
+    LLM__GR_MAX_WORK = 1 << 18,
+    LLM__GR_MAX_DEPTH = 400,
+    LLM__GR_MAX_NEST = 64,
+    LLM__GR_MAX_TOKEN = 255,
+    LLM__GR_STATE_BYTES = 64 << 20,
+    LLM__GR_MASK_BYTES = 32 << 20,
+    LLM__GR_MAX_TEXT = 1 << 20,
+    LLM__GR_SHELF = 64,
+    LLM__GR_SHELF_BYTES = 256 << 20
+};
 
-typedef enum llm__gr_kind { LLM__GR_SPLIT, LLM__GR_BYTES, LLM__GR_CALL, LLM__GR_RETURN, LLM__GR_REPEAT, LLM__GR_AGAIN, LLM__GR_ACCEPT } llm__gr_kind;
+/* The instructions. Only BYTES looks at the text; a thread never stands still on another one:
+ *
+ *   SPLIT    goes to `next`, and to `other` if that is not -1: alternatives, options, and joints between fragments
+ *   BYTES    consumes one byte of set a, goes to `next`
+ *   CALL     pushes (this, 0) and goes to a, the first instruction of a rule;  RETURN pops, and goes to the `next` of that CALL
+ *   REPEAT   pushes (this, 0) and goes to a, the body;                         AGAIN counts a turn: see llm__gr_again
+ *   ACCEPT   the text may end here */
+typedef enum llm__gr_kind {
+    LLM__GR_SPLIT,
+    LLM__GR_BYTES,
+    LLM__GR_CALL,
+    LLM__GR_RETURN,
+    LLM__GR_REPEAT,
+    LLM__GR_AGAIN,
+    LLM__GR_ACCEPT
+} llm__gr_kind;
 
 typedef struct llm__gr_op {
     uint8_t kind, alive;    /* alive: some text leads from here to the end of its rule */
@@ -18560,6 +18611,12 @@ typedef struct llm__gr_op {
     int32_t min, max;       /* REPEAT: turns; max -1: any number */
 } llm__gr_op;
 
+/* A stack is a frame and, by `parent`, all below it. Frames never change: another count is another frame. So stacks share their tails, as
+ * the lists of Lisp do, and a step copies none:
+ *
+ *   thread 1: frame 7 (REPEAT 40, count 2) --+
+ *                                            +--> frame 3 (CALL 12) --> frame 0, the bottom
+ *   thread 2: frame 9 (CALL 33) -------------+ */
 typedef struct llm__gr_frame {
     int32_t op, count;      /* a CALL to return from, or a REPEAT with the turns that are done (not counted beyond min when max is -1) */
     int32_t parent, depth;
@@ -18580,7 +18637,8 @@ typedef struct llm__gr_index {
     size_t cap;             /* 0 or a power of two */
 } llm__gr_index;
 
-/* The vocabulary as a trie in preorder: node i is the byte below its nearest ancestor of depth[i] - 1. */
+/* The vocabulary as a trie in preorder: what to visit next is the next element, what to skip a subtree to is an index, and there is no
+ * pointer to chase (llguidance's toktrie is laid out so). Node i is the byte below its nearest ancestor of depth[i] - 1. */
 typedef struct llm__gr_trie {
     uint8_t *byte, *depth;  /* (n) depth: 1 for the first byte of a token */
     int32_t *skip;          /* (n) the node after the subtree */
@@ -18591,6 +18649,7 @@ typedef struct llm__gr_trie {
     int32_t n, vocab, longest;
 } llm__gr_trie;
 
+/* Bit id % 32 of words[id / 32] is 1 if the token may come next: the layout that xgrammar, llguidance and their users share. */
 typedef struct llm__gr_mask {
     uint64_t key[2];
     uint32_t *words;        /* (vocab + 31) / 32; NULL: free slot */
@@ -18633,8 +18692,8 @@ struct llm__gr_kept {
     llm_grammar *grammar;
 };
 
-/* What all grammars of a model share: its trie, and the grammars that were asked for lately, so that the next request with the same schema finds its masks
- * made. Least recently used ones go when all together take too much memory. */
+/* What all grammars of a model share: its trie, and the grammars that were asked for lately, so that the next request with the same schema
+ * finds its masks made. Least recently used ones go when all together take too much memory. */
 struct llm__gr_shelf {
     llm__gr_trie *trie;
     pthread_mutex_t lock;   /* of all that follows */
@@ -18649,14 +18708,15 @@ struct llm_matcher {
 };
 
 /* ---- building: fragments of a machine with one way in and one way out, joined like bricks ----
- * As in Thompson's construction (CACM 1968) a fragment's way out is a SPLIT that leads nowhere yet; whoever uses the fragment leads it on. So every
- * form is built from four functions, llm__gr_seq, llm__gr_alt, llm__gr_repeat and llm__gr_call, and from sets of bytes. An example, a{2,3}b:
+ * As in Thompson's construction (CACM 1968) a fragment's way out is a SPLIT that leads nowhere yet; whoever uses the fragment leads it on.
+ * So every form is built from four functions, llm__gr_seq, llm__gr_alt, llm__gr_repeat and llm__gr_call, and from sets of bytes. An
+ * example, a{2,3}b:
  *
  *   0 SPLIT -> 4 (the way in)     4 REPEAT body 2, min 2, max 3, then 6     6 SPLIT -> 7
  *   2 BYTES {a} -> 3              3 SPLIT -> 5    5 AGAIN 4                 7 BYTES {b} -> 8 (the way out)
  *
- * Walking through "aa" the stack holds one frame (REPEAT 4, count): pushed with 0 on entry, replaced by one with 1 at the first AGAIN, and popped at the
- * second, where the machine is in two places: behind the loop, and, with count 2, in a third turn. */
+ * Walking through "aa" the stack holds one frame (REPEAT 4, count): pushed with 0 on entry, replaced by one with 1 at the first AGAIN, and
+ * popped at the second, where the machine is in two places: behind the loop, and, with count 2, in a third turn. */
 
 typedef struct llm__gr_frag {
     int32_t in, out;        /* out: a SPLIT whose next is still open; in -1: nothing can ever match */
@@ -18667,12 +18727,13 @@ typedef struct llm__gr_build {
     llm_result failed;      /* the first error, whose sentence is llm_last_error */
 } llm__gr_build;
 
-/* The fragment that matches nothing, as [] in a class or `false` in a schema. In a sequence it makes all of it impossible, among alternatives it
- * disappears, and a loop around it can only be left at once. */
+/* The fragment that matches nothing, as [] in a class or `false` in a schema. In a sequence it makes all of it impossible, among
+ * alternatives it disappears, and a loop around it can only be left at once. */
 static const llm__gr_frag llm__gr_never = {-1, -1};
 
-/* Appends an instruction and returns its number. After an error it does nothing and returns 0, so builders need not ask after every step: whoever joins fragments
- * looks at b->failed before it writes into instructions. */
+/* Appends an instruction and returns its number. After an error it does nothing and returns 0, so builders need not ask after every step:
+ * whoever joins fragments looks at b->failed before it writes into instructions. a and next mean what the table at llm__gr_kind says; -1:
+ * leads nowhere yet. */
 static int32_t llm__gr_add(llm__gr_build *b, llm__gr_kind kind, int32_t a, int32_t next) {
     llm_grammar *g = b->g;
     if (b->failed) return 0;
@@ -18726,7 +18787,14 @@ static llm__gr_frag llm__gr_alt(llm__gr_build *b, llm__gr_frag f, llm__gr_frag o
     return f;
 }
 
-/* f repeated min to max times (max -1: without end). Only counted loops need frames. */
+/* f repeated min to max times (max -1: without end). Only counted loops need frames:
+ *
+ *   f?      f or nothing            f{0,}   loop: SPLIT -> f -> loop, or out
+ *   f{1}    f itself                f{1,}   f -> loop, entered at f
+ *   f{2,5}  loop: REPEAT 2..5 -> f -> AGAIN loop; out
+ *
+ * A loop whose body is impossible matches only the empty text, if that is allowed (min 0). llama.cpp writes x{2,1000} as
+ * a thousand copies of x (llama-grammar.cpp); here no count makes a machine larger. */
 static llm__gr_frag llm__gr_repeat(llm__gr_build *b, llm__gr_frag f, int32_t min, int32_t max) {
     if (f.in < 0) return min ? f : llm__gr_empty(b);
     if (max == 0) return llm__gr_empty(b);
@@ -18751,7 +18819,8 @@ static llm__gr_frag llm__gr_repeat(llm__gr_build *b, llm__gr_frag f, int32_t min
     return f;
 }
 
-/* One byte of a set of 256 bits. Equal sets made not long ago are shared: fewer sets, fewer and larger classes of bytes. */
+/* One byte of a set of 256 bits. Equal sets made not long ago are shared: fewer sets, fewer and larger classes of bytes.
+ * Only the last 256 are compared, or a grammar of many sets would take the square of its size to build. */
 static llm__gr_frag llm__gr_bytes(llm__gr_build *b, const uint32_t set[8]) {
     llm_grammar *g = b->g;
     size_t k = g->n_sets, least = k > 256 ? k - 256 : 0;
@@ -18784,7 +18853,14 @@ static llm__gr_frag llm__gr_text(llm__gr_build *b, const char *s, size_t n) {
 /* The same for a text that ends in 0. */
 static llm__gr_frag llm__gr_word(llm__gr_build *b, const char *s) { return llm__gr_text(b, s, strlen(s)); }
 
-/* Code points [lo, hi] of one UTF-8 length: split where the continuation bytes would not run from 80 to BF, then byte by byte. */
+/* Code points [lo, hi] of one UTF-8 length: split where the continuation bytes would not run from 80 to BF, then byte by byte. U+0400 to
+ * U+052F, D0 80 to D4 AF, are not [D0-D4][80-AF], but two boxes:
+ *
+ *   [D0-D3][80-BF]      U+0400 to U+04FF
+ *   D4     [80-AF]      U+0500 to U+052F
+ *
+ * At most seven boxes for four bytes: up to three cut off at either end, and the middle. (RE2's Compiler::AddRuneRangeUTF8 and
+ * Utf8Sequences of Rust's regex-syntax cut in the same places.) */
 static llm__gr_frag llm__gr_utf8_range(llm__gr_build *b, int32_t lo, int32_t hi) {
     char first[4], last[4];
     int n = llm__utf8_put(first, lo);
@@ -18817,12 +18893,19 @@ static llm__gr_frag llm__gr_chars(llm__gr_build *b, const int32_t *range, size_t
     return any ? llm__gr_alt(b, llm__gr_bytes(b, ascii), f) : f;
 }
 
-/* One of n byte strings, sorted: a trie, so that a common beginning is one path. */
+/* One of n byte strings, sorted: a trie, so that a common beginning is one path.
+ * s: n > 0 strings that agree in their first `at` bytes; depth: of the recursion, which goes one level down at every fork, not at every
+ * byte. For "left", "length", "right", with ends marked by .:
+ *
+ *   --+-- le --+-- ft .
+ *     |        +-- ngth .
+ *     +-- right . */
 static llm__gr_frag llm__gr_strings(llm__gr_build *b, const llm__str *s, size_t n, size_t at, int depth) {
     size_t from = at;
     while (at < s[0].n && at < s[n - 1].n && s[0].p[at] == s[n - 1].p[at]) at++;
     llm__gr_frag f = llm__gr_text(b, s[0].p + from, at - from), rest = llm__gr_never;
-    if (depth > 512 && !b->failed) b->failed = llm__error(LLM_ERR_LIMIT, "grammar: strings that begin alike, 512 levels deep, fewer expected");
+    if (depth > 512 && !b->failed)
+        b->failed = llm__error(LLM_ERR_LIMIT, "grammar: strings that begin alike, 512 levels deep, fewer expected");
     for (size_t i = 0, k; i < n && !b->failed; i = k) {
         for (k = i + 1; k < n && s[k].n > at && s[i].n > at && s[k].p[at] == s[i].p[at];) k++;
         if (s[i].n <= at) {
@@ -18846,7 +18929,8 @@ static void llm__gr_rule_is(llm__gr_build *b, int32_t rule, llm__gr_frag body) {
     if (body.in >= 0) b->g->op[body.out].next = end;
 }
 
-/* Runs a rule here. Fragments are used once, rules as often as one likes. */
+/* Runs a rule here. Fragments are used once, rules as often as one likes.
+ * A fragment has one way out, which two users would both lead on; a rule comes back to whoever called it. */
 static llm__gr_frag llm__gr_call(llm__gr_build *b, int32_t rule) {
     llm__gr_frag f = llm__gr_empty(b);
     f.in = llm__gr_add(b, LLM__GR_CALL, rule, f.out);
@@ -18858,20 +18942,38 @@ static llm__gr_frag llm__gr_call(llm__gr_build *b, int32_t rule) {
  *
  *   state --byte--> threads behind their BYTES --llm__gr_follow--> threads before the next BYTES --sorted, numbered--> state
  *
- * The work list of a step holds what was met, in order; it is its own queue. Everything is bounded: the list, the threads of a state, the depth of a stack. A
- * grammar that goes beyond fails with a sentence, and only the answers that use it end. */
+ * An example, the schema {"type": "array", "items": {"$ref": "#"}} (lists of lists of lists ...) while it reads [[]]. C is the CALL of the
+ * whole, I the CALL of an item within the rule of a list; stacks are written from the bottom to the top:
+ *
+ *   read     threads: what may come, on which stack
+ *            [ on C
+ *   [        space or ] on C        [ on C I            the list may end, or an item begins: the CALL of an item is followed at once
+ *   [[       space or ] on C I      [ on C I I
+ *   [[]      space , ] on C                             ] ended the inner list: RETURN popped I, behind which stand , and ]
+ *   [[]]     none; accepts                              RETURN popped C too, and ACCEPT stands behind it
+ *
+ * What has been read is in the stacks, so one list of instructions reads any depth, up to LLM__GR_MAX_DEPTH frames; what would go deeper
+ * is not allowed to begin.
+ *
+ * The work list of a step holds what was met, in order; it is its own queue. Everything is bounded: the list, the threads of a state, the
+ * depth of a stack. A grammar that goes beyond fails with a sentence, and only the answers that use it end. */
 
-/* The slot of an entry with this hash for which same(g, index, what) holds, or the free one for it. */
+/* Is entry `index` of an array equal to what is sought? Three arrays (frames, states, the work of a step) share one hash table's code. */
 typedef int (*llm__gr_same)(const llm_grammar *g, int32_t index, const void *what);
 
+/* The slot of an entry with this hash for which same(g, index, what) holds, or the free one for it. x must have a free slot (its users keep
+ * a quarter free). The pointer holds until the index grows. */
 static int32_t *llm__gr_slot(const llm_grammar *g, const llm__gr_index *x, uint64_t hash, llm__gr_same same, const void *what) {
     size_t i = (size_t)hash & (x->cap - 1);
     while (x->slot[i] && !same(g, x->slot[i] - 1, what)) i = (i + 1) & (x->cap - 1);
     return &x->slot[i];
 }
 
-/* Frames: hash and equality. Two stacks are equal if their top frames are, since `parent` is a number too: a whole stack is compared by three integers. */
-static uint64_t llm__gr_frame_hash(const llm__gr_frame *f) { return llm__mix(llm__mix((uint64_t)(uint32_t)f->op << 32 | (uint32_t)f->count) ^ (uint32_t)f->parent); }
+/* Frames: hash and equality. Two stacks are equal if their top frames are, since `parent` is a number too: a whole stack is compared by
+ * three integers. */
+static uint64_t llm__gr_frame_hash(const llm__gr_frame *f) {
+    return llm__mix(llm__mix((uint64_t)(uint32_t)f->op << 32 | (uint32_t)f->count) ^ (uint32_t)f->parent);
+}
 
 static int llm__gr_frame_same(const llm_grammar *g, int32_t index, const void *what) {
     const llm__gr_frame *a = &g->frame[index], *f = (const llm__gr_frame *)what;
@@ -18922,8 +19024,15 @@ static int llm__gr_met_same(const llm_grammar *g, int32_t index, const void *wha
     return g->work[index].op == m->op && g->work[index].frame == m->frame && g->frame[m->frame].depth - g->base[index] == m->fresh;
 }
 
-/* Adds (op, frame) to the work of this step unless it is there. `base`: the least depth the stack had on the way here within the step; frames above it were
- * pushed since the last byte. That tells a turn of a loop that consumed nothing: it ends the loop, or it would go on for ever. */
+/* Adds (op, frame) to the work of this step unless it is there. A frame of -1 (a push that was refused), an instruction from which nothing
+ * leads to the end, and joints (SPLIT with one way) are not worth a place: that is where a stack too deep and a dead end become "not
+ * allowed". `base`: the least depth the stack had on the way here within the step; frames above it were
+ * pushed since the last byte. That tells a turn of a loop that consumed nothing: it ends the loop, or it would go on for ever.
+ *
+ * (a?){1000} shows why. Before any byte a turn could be empty, and another, and a thousand of them: with frames that count, those are a
+ * thousand different threads. But if one turn may be empty, all that are left may be, so an empty turn leaves the loop, whatever the count
+ * says, and never starts another. `fresh` belongs to what makes two entries equal, because the same frame (its number is its contents) may
+ * be met as an old one, whose turn consumed something, and as one that was pushed in this step, whose turn did not. */
 static void llm__gr_meet(llm_grammar *g, int32_t op, int32_t frame, int32_t base) {
     while (op >= 0 && g->op[op].kind == LLM__GR_SPLIT && g->op[op].other < 0) op = g->op[op].next;
     if (frame < 0 || op < 0 || !g->op[op].alive || g->failed) return;
@@ -18953,16 +19062,19 @@ static void llm__gr_meet(llm_grammar *g, int32_t op, int32_t frame, int32_t base
         for (size_t i = 0; i < g->n_work; i++) {
             llm__gr_met old;
             old.op = g->work[i].op, old.frame = g->work[i].frame, old.fresh = g->frame[old.frame].depth - g->base[i];
-            *llm__gr_slot(g, &g->seen, llm__mix((uint64_t)(uint32_t)old.op << 32 | (uint32_t)old.frame) + (uint32_t)old.fresh, llm__gr_met_same, &old) = (int32_t)i + 1;
+            *llm__gr_slot(g, &g->seen, llm__mix((uint64_t)(uint32_t)old.op << 32 | (uint32_t)old.frame) + (uint32_t)old.fresh,
+                          llm__gr_met_same, &old) = (int32_t)i + 1;
         }
     }
-    int32_t *slot = llm__gr_slot(g, &g->seen, llm__mix((uint64_t)(uint32_t)op << 32 | (uint32_t)frame) + (uint32_t)m.fresh, llm__gr_met_same, &m);
+    int32_t *slot =
+        llm__gr_slot(g, &g->seen, llm__mix((uint64_t)(uint32_t)op << 32 | (uint32_t)frame) + (uint32_t)m.fresh, llm__gr_met_same, &m);
     if (*slot) return;
     g->work[g->n_work].op = op, g->work[g->n_work].frame = frame, g->base[g->n_work] = base;
     *slot = (int32_t)++g->n_work;
 }
 
-/* One turn of a loop is over: another, or out. */
+/* One turn of a loop is over: another, or out. `frame` is that of the REPEAT, with the turns done before; it is replaced by one with the
+ * new count, or popped. For x{2,} counts stop at 2: beyond the minimum every count means the same, and one state serves all. */
 static void llm__gr_again(llm_grammar *g, int32_t frame, int32_t base) {
     llm__gr_frame f = g->frame[frame];
     const llm__gr_op *r = &g->op[f.op];
@@ -18975,7 +19087,8 @@ static void llm__gr_again(llm_grammar *g, int32_t frame, int32_t base) {
     }
 }
 
-/* Follows everything that consumes nothing from the threads met, to the BYTES where the next byte decides. Returns 1 if the text may end here. */
+/* Follows everything that consumes nothing from the threads met, to the BYTES where the next byte decides. Returns 1 if the text may end
+ * here. The epsilon closure of textbooks, with stacks. The loop ends because work is never added twice and stacks are bounded. */
 static int llm__gr_follow(llm_grammar *g) {
     int accept = 0;
     for (size_t i = 0; i < g->n_work && !g->failed; i++) {
@@ -19000,13 +19113,15 @@ static int llm__gr_follow(llm_grammar *g) {
     return accept;
 }
 
-/* By instruction, then by stack. */
+/* By instruction, then by stack: any total order would do, as long as equal sets are sorted into equal memory. */
 static int llm__gr_thread_order(const void *a, const void *b) {
     const llm__gr_thread *x = (const llm__gr_thread *)a, *y = (const llm__gr_thread *)b;
     return x->op != y->op ? (x->op > y->op) - (x->op < y->op) : (x->frame > y->frame) - (x->frame < y->frame);
 }
 
-/* The number of the state made of the BYTES threads in the work of this step; 0: dead (also when something failed). */
+/* The number of the state made of the BYTES threads in the work of this step; 0: dead (also when something failed).
+ * The threads are written behind those of the last state, where they stay if the state is new; if it is not, the next one overwrites them.
+ */
 static int32_t llm__gr_intern(llm_grammar *g, int accept) {
     llm__gr_state s;
     s.from = (int32_t)g->n_threads, s.n = 0, s.accept = accept;
@@ -19049,7 +19164,9 @@ static void llm__gr_work_clear(llm_grammar *g) {
     if (g->seen.cap) memset(g->seen.slot, 0, g->seen.cap * sizeof *g->seen.slot);
 }
 
-/* The state after a byte of class k. */
+/* The state after a byte of class k.
+ * All bytes of a class lead to one place, so any of them stands for it. INT32_MAX: the stack has not been lower in this step, as the step
+ * begins here; llm__gr_meet cuts it to the depth of the frame. */
 static int32_t llm__gr_step_new(llm_grammar *g, int32_t state, int32_t k) {
     llm__gr_state s = g->state[state];
     int byte = g->class_byte[k];
@@ -19063,12 +19180,14 @@ static int32_t llm__gr_step_new(llm_grammar *g, int32_t state, int32_t k) {
     return g->failed ? 0 : (g->to[(size_t)state * (size_t)g->n_classes + (size_t)k] = to);
 }
 
+/* The state after a byte, 0 if there is none: a look-up in nearly all cases. The dead state's row is all 0, so it leads to itself. */
 LLM__INLINE int32_t llm__gr_step(llm_grammar *g, int32_t state, uint8_t byte) {
     int32_t to = g->to[(size_t)state * (size_t)g->n_classes + g->class_of[byte]];
     return to >= 0 ? to : llm__gr_step_new(g, state, g->class_of[byte]);
 }
 
-/* States, from nothing: the dead one and that of the empty text. */
+/* States, from nothing: the dead one and that of the empty text.
+ * Frame 0, the bottom of every stack, is no CALL and no REPEAT: nothing returns to it, since the start is no rule. */
 static void llm__gr_begin(llm_grammar *g) {
     g->n_frames = g->n_threads = g->n_states = 0;
     if (g->frames_at.cap) memset(g->frames_at.slot, 0, g->frames_at.cap * sizeof *g->frames_at.slot);
@@ -19085,10 +19204,14 @@ static void llm__gr_begin(llm_grammar *g) {
     (void)llm__gr_intern(g, llm__gr_follow(g));
 }
 
-/* Forgets all states but those of running answers, when they take too much memory. Frames are made parents first, so one pass in order of number copies those
- * that are needed. */
+/* Forgets all states but those of running answers, when they take too much memory. Frames are made parents first, so one pass in order of
+ * number copies those that are needed: the old number's place in `now` first says that it is needed, then what its new number is.
+ *
+ * Matchers hold numbers of states, which mean something else afterwards, so each gets its new one here. Masks stay: their keys are made of
+ * instructions and counts, not of numbers of frames and states. */
 static void llm__gr_trim(llm_grammar *g) {
-    if (g->n_states * (size_t)g->n_classes * 4 + g->n_threads * sizeof *g->thread + g->n_frames * sizeof *g->frame < LLM__GR_STATE_BYTES) return;
+    if (g->n_states * (size_t)g->n_classes * 4 + g->n_threads * sizeof *g->thread + g->n_frames * sizeof *g->frame < LLM__GR_STATE_BYTES)
+        return;
     llm__gr_frame *frame = g->frame;
     llm__gr_thread *thread = g->thread;
     llm__gr_state *state = g->state;
@@ -19121,11 +19244,12 @@ static void llm__gr_trim(llm_grammar *g) {
 }
 
 /* ---- masks ----
- * A vocabulary of 150,000 tokens is half a million bytes. Running each token through the machine would step over all of them; the trie shares beginnings, and a
- * subtree whose first byte is impossible is left out whole. Where little is possible (after a quote's end: , or }) a walk looks at some hundred nodes; inside a
- * free string nearly all tokens are possible and the walk takes its milliseconds, once: the mask is kept under a key that does not change from one character of the
- * string to the next. */
+ * A vocabulary of 150,000 tokens is half a million bytes. Running each token through the machine would step over all of them; the trie
+ * shares beginnings, and a subtree whose first byte is impossible is left out whole. Where little is possible (after a quote's end: , or })
+ * a walk looks at some hundred nodes; inside a free string nearly all tokens are possible and the walk takes its milliseconds, once: the
+ * mask is kept under a key that does not change from one character of the string to the next. */
 
+/* A token to be sorted into the trie; p points into the bytes of all tokens. */
 typedef struct llm__gr_spelling {
     const char *p;
     int32_t n, id;
@@ -19139,6 +19263,7 @@ static int llm__gr_spelling_order(const void *a, const void *b) {
     return x->n != y->n ? (x->n > y->n) - (x->n < y->n) : (x->id > y->id) - (x->id < y->id);
 }
 
+/* Also of one that is half made: its arrays are NULL or whole. */
 static void llm__gr_trie_free(llm__gr_trie *t) {
     if (!t) return;
     LLM_FREE(t->spelling);
@@ -19151,7 +19276,9 @@ static void llm__gr_trie_free(llm__gr_trie *t) {
     LLM_FREE(t);
 }
 
-/* Nodes for one token's bytes beyond those it shares with the token before it. open[d]: the node of depth d + 1 that may still get children. */
+/* Nodes for one token's bytes beyond those it shares with the token before it. open[d]: the node of depth d + 1 that may still get
+ * children. Tokens come in order, so whatever the last one has beyond the shared beginning is complete: its subtrees end here (`skip`).
+ * Byte-level vocabularies have few tokens of equal bytes, but SentencePiece ones have: a byte token <0x41> and the piece "A". */
 static void llm__gr_trie_token(llm__gr_trie *t, const llm__gr_spelling *s, const llm__gr_spelling *before, int32_t *open) {
     int32_t shared = 0;
     while (before && shared < s->n && shared < before->n && s->p[shared] == before->p[shared]) shared++;
@@ -19170,8 +19297,8 @@ static void llm__gr_trie_token(llm__gr_trie *t, const llm__gr_spelling *s, const
     }
 }
 
-/* Spells every token: t->spelling and t->end, and in s those that a grammar may let through. Special tokens, and those longer than 255 bytes, it never does:
- * they count as empty. Returns how many; -1: no memory. */
+/* Spells every token: t->spelling and t->end, and in s those that a grammar may let through. Special tokens, and those longer than 255
+ * bytes, it never does: they count as empty. Returns how many; -1: no memory. */
 static int32_t llm__gr_spell(const llm_model *model, llm__gr_trie *t, llm__gr_spelling *s) {
     llm_text all;
     int32_t n = 0;
@@ -19191,8 +19318,8 @@ static int32_t llm__gr_spell(const llm_model *model, llm__gr_trie *t, llm__gr_sp
     return all.failed || all.len > INT32_MAX ? -1 : n;
 }
 
-/* The trie, once per model: spell all tokens, sort them, and lay the nodes out in one pass. Qwen3's 151,669 tokens make 450,000 nodes and take 60 ms.
- * For the tokens "a", "ab", "b" of ids 5, 9, 7:
+/* The trie, once per model: spell all tokens, sort them, and lay the nodes out in one pass. Qwen3's 151,669 tokens make 450,000 nodes and
+ * take 60 ms. For the tokens "a", "ab", "b" of ids 5, 9, 7:
  *
  *   node   byte  depth  skip  token
  *   0      a     1      2     5
@@ -19223,8 +19350,22 @@ static llm__gr_trie *llm__gr_trie_make(const llm_model *model) {
     return NULL;
 }
 
-/* What a mask depends on: the threads, with the counts of their loops cut off where no single token can reach. 128 bits of a keyed hash stand for it; a sum
- * over the threads, since their order within a state means nothing. */
+/* What a mask depends on: the threads, with the counts of their loops cut off where no single token can reach. 128 bits of a keyed hash
+ * stand for it; a sum over the threads, since their order within a state means nothing.
+ *
+ * Why counts are cut off. A turn of a loop takes at least one byte, so a token of at most L bytes completes at most L turns. In a string of
+ * maxLength 1000 there are 997 turns left after 3 characters, and 700 after 300; with L = 16 no token can tell one from the other, and both
+ * positions have the same mask. So what is still needed, and what is left, count in the key only up to L + 1:
+ *
+ *   done   needed (min 20)   left (max 1000)   in the key, L = 16
+ *   0      20                1000              17, 17
+ *   3      17                997               17, 17        the same mask as before
+ *   4      16                996               16, 17        one token of 16 characters could reach the end of what is needed
+ *   300    0                 700               0, 17
+ *   990    0                 10                0, 10         from 984 on each position has its own
+ *
+ * Without it each character of each string would cost a walk over most of the vocabulary. The states themselves stay exact: a mask may be
+ * shared, a place in the text may not. */
 static void llm__gr_mask_key(const llm_grammar *g, int32_t state, uint64_t key[2]) {
     const llm__gr_state *s = &g->state[state];
     int32_t far = g->trie->longest + 1;
@@ -19245,7 +19386,8 @@ static void llm__gr_mask_key(const llm_grammar *g, int32_t state, uint64_t key[2
     }
 }
 
-/* All masks; they can be made again. */
+/* All masks; they can be made again.
+ * Matchers have no pointers to them: they copy a mask under the lock. */
 static void llm__gr_masks_free(llm_grammar *g) {
     for (size_t i = 0; i < g->masks_cap; i++) LLM_FREE(g->mask[i].words);
     LLM_FREE(g->mask);
@@ -19253,7 +19395,9 @@ static void llm__gr_masks_free(llm_grammar *g) {
     g->masks_cap = g->n_masks = 0;
 }
 
-/* Walks the trie: sets the bit of every token that leads to a living state. Returns how many. */
+/* Walks the trie: sets the bit of every token that leads to a living state. Returns how many.
+ * words: zeroed. at[d] is the state behind d bytes of the path to node i: in preorder the ancestors of a node are the last ones of each
+ * smaller depth that were visited, so one array serves as the stack. States that are new are numbered on the way (llm__gr_step). */
 static int32_t llm__gr_walk(llm_grammar *g, int32_t state, uint32_t *words) {
     const llm__gr_trie *t = g->trie;
     int32_t at[LLM__GR_MAX_TOKEN + 1], n = 0;
@@ -19271,7 +19415,8 @@ static int32_t llm__gr_walk(llm_grammar *g, int32_t state, uint32_t *words) {
     return n;
 }
 
-/* The mask of a state; NULL: g->failed says why. */
+/* The mask of a state, kept or made; NULL: g->failed says why. The pointer holds until the next call. Where all masks take more than
+ * LLM__GR_MASK_BYTES, they are all dropped: the few that are in use are made again at once, and nothing needs to know how old each is. */
 static const llm__gr_mask *llm__gr_mask_of(llm_grammar *g, int32_t state) {
     uint64_t key[2];
     size_t n_words = ((size_t)g->trie->vocab + 31) / 32;
@@ -19306,8 +19451,11 @@ static const llm__gr_mask *llm__gr_mask_of(llm_grammar *g, int32_t state) {
 
 /* ---- finishing: what the machine needs to know about itself before it runs ---- */
 
-/* Marks instructions from which some text leads to the end; a rule that can only call itself for ever has none. From the last to the first until nothing
- * changes: fragments are mostly made in order of text. */
+/* Marks instructions from which some text leads to the end; a rule that can only call itself for ever has none. From the last to the first
+ * until nothing changes: fragments are mostly made in order of text. (The least fixed point that finds the productive symbols of a
+ * context-free grammar: Hopcroft & Ullman 1979.) Why: a mask promises that every token it allows can be continued to a whole answer. In
+ * root ::= "a" | "b" loop, loop ::= "x" loop, the way over "b" never ends, and a model that was allowed "b" would write x until its budget
+ * is spent. */
 static void llm__gr_alive(llm_grammar *g) {
     for (int changed = 1; changed;) {
         changed = 0;
@@ -19324,7 +19472,10 @@ static void llm__gr_alive(llm_grammar *g) {
     }
 }
 
-/* A rule that calls itself before it consumes anything would push frames for ever. Each rule is entered once here, with an empty stack. */
+/* A rule that calls itself before it consumes anything would push frames for ever. Each rule is entered once here, with an empty stack.
+ * expr ::= expr "+" num is entered with one frame, calls itself with two, then three ...: whether it ever stops is seen by letting one step
+ * run: it goes on to the limit of the depth, or it does not. Rules that call themselves in a ring, or behind something that may be empty,
+ * are found in the same way. */
 static llm_result llm__gr_check_left(llm_grammar *g) {
     uint8_t *done = LLM__NEW(uint8_t, g->n_ops);
     llm_result r = done ? LLM_OK : llm__nomem();
@@ -19337,13 +19488,22 @@ static llm_result llm__gr_check_left(llm_grammar *g) {
         (void)llm__gr_follow(g);
         int deep = g->failed != NULL;
         for (size_t k = 0; k < g->n_work && !deep; k++) deep = g->frame[g->work[k].frame].depth >= LLM__GR_MAX_DEPTH - 1;
-        if (deep) r = llm__error(LLM_ERR_UNSUPPORTED, "grammar: a rule begins with itself (left recursion), rules that first consume something expected");
+        if (deep)
+            r = llm__error(LLM_ERR_UNSUPPORTED,
+                           "grammar: a rule begins with itself (left recursion), rules that first consume something expected");
     }
     LLM_FREE(done);
     return r;
 }
 
-/* Numbers the bytes so that two have one number exactly if every set has both or neither. */
+/* Numbers the bytes so that two have one number exactly if every set has both or neither. Each set splits the classes that it cuts through
+ * (partition refinement: Hopcroft 1971; RE2's ByteMapBuilder does the same with ranges). For [0-9] and [0-9a-f]:
+ *
+ *   at first    0: every byte
+ *   [0-9]       0: the others    1: 0 to 9
+ *   [0-9a-f]    0: the others    1: 0 to 9     2: a to f       class 1 lies wholly within, and stays
+ *
+ * A state's row of steps has one column a class, not 256: that is what lets a thousand states stay in the cache. */
 static void llm__gr_classes(llm_grammar *g) {
     g->n_classes = 1;
     for (size_t s = 0; s < g->n_sets; s++) {
@@ -19361,7 +19521,21 @@ static void llm__gr_classes(llm_grammar *g) {
     for (int c = 255; c >= 0; c--) g->class_byte[g->class_of[c]] = (uint8_t)c;
 }
 
-/* ---- regular expressions: the program of >>regex, instruction by instruction ---- */
+/* ---- regular expressions: the program of >>regex, instruction by instruction ----
+ * A pattern is compiled there to a program of its own (Pike's: CHAR, SET, LOOP, SPLIT, JUMP, assertions), which is nearly ours. What
+ * differs: it reads code points and we read bytes; it may look back (what stands before ^) and we may not. So a program is carried over in
+ * three copies, one for each answer to "where are we": START, nothing is consumed yet; MIDDLE, something is; LAST, a $ was passed, so
+ * nothing may follow. For ^a$, with the copy that each instruction goes on to:
+ *
+ *              START           MIDDLE          LAST
+ *   0 ^        1 START         never           never
+ *   1 a        a, 2 MIDDLE     a, 2 MIDDLE     never
+ *   2 $        3 LAST          3 LAST          3 LAST
+ *   3 match    end             end             end, and no text behind it
+ *
+ * A pattern that is sought inside a string (JSON Schema's `pattern`) is entered twice: in START at once, and in MIDDLE behind one or more
+ * characters; a match leads to "any characters", in LAST to the closing quote. Only pairs of instruction and copy that are reached are
+ * made: here five of twelve. */
 
 /* Code points as ranges lo, hi, lo, hi, ... in ascending order. Zero-initialise; v is freed by the owner. */
 typedef struct llm__gr_ranges {
@@ -19387,7 +19561,10 @@ static int llm__gr_ranges_have(const int32_t *range, size_t n, int32_t c) {
     return 0;
 }
 
-enum { LLM__GR_WHOLE, LLM__GR_IN_JSON }; /* how: the text must match from end to end; or it is sought (as JSON Schema's pattern) inside a JSON string */
+enum {
+    LLM__GR_WHOLE,
+    LLM__GR_IN_JSON
+}; /* how: the text must match from end to end; or it is sought (as JSON Schema's pattern) inside a JSON string */
 
 /* A character as JSON must escape it: the short form where there is one. */
 static llm__gr_frag llm__gr_json_escape(llm__gr_build *b, int32_t c) {
@@ -19422,22 +19599,26 @@ static llm__gr_frag llm__gr_hex(llm__gr_build *b, const char *digits) {
     return llm__gr_bytes(b, set);
 }
 
-/* Any one character of a JSON string, in any spelling: plain, escaped, \uXXXX, a pair of surrogates. */
+/* Any one character of a JSON string, in any spelling: plain, escaped, \uXXXX, a pair of surrogates.
+ * RFC 8259, section 7. Four digits behind u are three cases, so that no half of a pair stands alone: the first digit is not d; it is d and
+ * the second at most 7; or d8 to db, and then a second \u with dc to df. */
 static llm__gr_frag llm__gr_json_char(llm__gr_build *b) {
     static const int32_t plain[] = {0x20, 0x21, 0x23, 0x5B, 0x5D, 0x10FFFF};
     static const char any[] = "0123456789abcdefABCDEF";
     llm__gr_frag u = llm__gr_seq(b, llm__gr_hex(b, "0123456789abcefABCEF"), llm__gr_hex(b, any));
     u = llm__gr_alt(b, u, llm__gr_seq(b, llm__gr_hex(b, "dD"), llm__gr_hex(b, "01234567")));
     u = llm__gr_seq(b, u, llm__gr_repeat(b, llm__gr_hex(b, any), 2, 2));
-    llm__gr_frag pair = llm__gr_seq(b, llm__gr_hex(b, "dD"), llm__gr_seq(b, llm__gr_hex(b, "89abAB"), llm__gr_repeat(b, llm__gr_hex(b, any), 2, 2)));
-    llm__gr_frag low = llm__gr_seq(b, llm__gr_hex(b, "dD"), llm__gr_seq(b, llm__gr_hex(b, "cdefCDEF"), llm__gr_repeat(b, llm__gr_hex(b, any), 2, 2)));
+    llm__gr_frag pair =
+        llm__gr_seq(b, llm__gr_hex(b, "dD"), llm__gr_seq(b, llm__gr_hex(b, "89abAB"), llm__gr_repeat(b, llm__gr_hex(b, any), 2, 2)));
+    llm__gr_frag low =
+        llm__gr_seq(b, llm__gr_hex(b, "dD"), llm__gr_seq(b, llm__gr_hex(b, "cdefCDEF"), llm__gr_repeat(b, llm__gr_hex(b, any), 2, 2)));
     u = llm__gr_alt(b, u, llm__gr_seq(b, pair, llm__gr_seq(b, llm__gr_word(b, "\\u"), low)));
     llm__gr_frag escape = llm__gr_alt(b, llm__gr_hex(b, "\"\\/bfnrt"), llm__gr_seq(b, llm__gr_word(b, "u"), u));
     return llm__gr_alt(b, llm__gr_chars(b, plain, LLM__COUNT(plain)), llm__gr_seq(b, llm__gr_word(b, "\\"), escape));
 }
 
-/* A regex is carried over in up to three copies, for what was consumed so far: nothing (START, where ^ holds), something (MIDDLE), and after a $ that
- * forbids more (LAST). */
+/* A regex is carried over in up to three copies, for what was consumed so far: nothing (START, where ^ holds), something (MIDDLE), and
+ * after a $ that forbids more (LAST). */
 typedef struct llm__gr_regex {
     llm__gr_build *b;
     const llm__regex *re;
@@ -19450,7 +19631,8 @@ typedef struct llm__gr_regex {
 
 enum { LLM__GR_START, LLM__GR_MIDDLE, LLM__GR_LAST };
 
-/* Where instruction pc of the regex begins here, in one of its copies: made when it is first asked for, and filled later from the list of things to do. */
+/* Where instruction pc of the regex begins here, in one of its copies: made when it is first asked for, and filled later from the list of
+ * things to do. */
 static int32_t llm__gr_regex_at(llm__gr_regex *x, int32_t pc, int copy) {
     int32_t *at = &x->at[3 * pc + copy];
     if (!*at) {
@@ -19460,7 +19642,8 @@ static int32_t llm__gr_regex_at(llm__gr_regex *x, int32_t pc, int copy) {
     return *at;
 }
 
-/* The characters of a CHAR, SET or LOOP as bytes. A set of the regex is a list of the places where membership changes; two of them are a range. */
+/* The characters of a CHAR, SET or LOOP as bytes. In JSON each is spelt as a writer would spell it: \n for a line end, never \u000a. A set
+ * of the regex is a list of the places where membership changes; two of them are a range. */
 static llm__gr_frag llm__gr_regex_chars(llm__gr_regex *x, const llm__rx_code *c) {
     const llm__rx_set *set = c->op == LLM__RX_CHAR ? NULL : &x->re->set[c->x];
     const int32_t *change = set ? x->re->change + set->from : NULL;
@@ -19473,7 +19656,9 @@ static llm__gr_frag llm__gr_regex_chars(llm__gr_regex *x, const llm__rx_code *c)
     return f;
 }
 
-/* Carries one instruction over: the SPLIT that stands for it gets its ways. */
+/* Carries one instruction over: the SPLIT that stands for it gets its ways. What consumes leads to MIDDLE. A LOOP (one set, counted, as
+ * [a-z]{2,5}) becomes a REPEAT of at least one turn, and where it may be left out, a way around it that stays in its copy: behind ^a*$ with
+ * no a at all we are still at the start. */
 static void llm__gr_regex_op(llm__gr_regex *x, int32_t pc, int copy) {
     llm__gr_build *b = x->b;
     const llm__rx_code *c = &x->re->code[pc];
@@ -19505,13 +19690,16 @@ static void llm__gr_regex_op(llm__gr_regex *x, int32_t pc, int copy) {
         next = f.in >= 0 && (c->op != LLM__RX_LOOP || c->max) ? f.in : -1;
         break;
     default:
-        if (!b->failed) b->failed = llm__error(LLM_ERR_UNSUPPORTED, "regex: look-around, atomic groups and word boundaries cannot be made into a grammar");
+        if (!b->failed)
+            b->failed =
+                llm__error(LLM_ERR_UNSUPPORTED, "regex: look-around, atomic groups and word boundaries cannot be made into a grammar");
     }
     if (!b->failed) b->g->op[here].next = next, b->g->op[here].other = other;
 }
 
-/* The length in characters of what a regex matches: *least and *most (-1: no end), for the bounds of a string with a pattern. Along the program every
- * backward jump is a loop without end; forward jumps are taken in order. */
+/* The length in characters of what a regex matches: *least and *most (-1: no end), for the bounds of a string with a pattern. Along the
+ * program every backward jump is a loop without end; forward jumps are taken in order. An estimate on the safe side: *least may be too
+ * small and *most too large. A pattern without ^ at its begin and $ at its end has no *most, as anything may stand around it. */
 static void llm__gr_regex_length(const llm__regex *re, int32_t *least, int32_t *most) {
     int64_t lo = 0, hi = 0;
     for (size_t i = 0; i < re->n; i++) {
@@ -19527,7 +19715,8 @@ static void llm__gr_regex_length(const llm__regex *re, int32_t *least, int32_t *
     *most = open || hi < 0 ? -1 : (int32_t)hi;
 }
 
-/* \\d, \\w and \\s of a pattern become ASCII: what every dialect's own class contains at least. */
+/* \\d, \\w and \\s of a pattern become ASCII: what every dialect's own class contains at least. JSON Schema means ECMA-262, where \\d
+ * is ASCII; in Python and Rust it has all of Unicode's digits. A validator of any of them accepts what is made here. */
 static void llm__gr_regex_ascii(const char *text, size_t n, llm_text *out) {
     static const struct { char c; const char *set; } classes[] = {{'d', "[0-9]"}, {'w', "[0-9A-Za-z_]"}, {'s', "[ \\t\\n\\r\\f\\v]"}};
     for (size_t i = 0; i < n; i++) {
@@ -19540,7 +19729,9 @@ static void llm__gr_regex_ascii(const char *text, size_t n, llm_text *out) {
     }
 }
 
-/* bounds: NULL, or least and most (-1: none) length of the match in characters, which the pattern itself must keep. */
+/* A regex as a fragment; how: LLM__GR_WHOLE or LLM__GR_IN_JSON. After an error (no regex, or one that needs look-around) it is never, and
+ * b->failed says why. At most three instructions of joints for each instruction of the program, besides what its sets need.
+ * bounds: NULL, or least and most (-1: none) length of the match in characters, which the pattern itself must keep. */
 static llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, const char *text, size_t n, int how, const int32_t *bounds) {
     llm__gr_regex x;
     memset(&x, 0, sizeof x);
@@ -19585,11 +19776,19 @@ static llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, const char *text, size_
     return b->failed ? llm__gr_never : f;
 }
 
-/* ---- GBNF: llama.cpp's notation ----
+/* ---- GBNF: llama.cpp's notation (its grammars/README.md; the parser is llama-grammar.cpp) ----
  *   root   ::= "[" number ("," number)* "]"      # rules, literals, groups, ? * + {n,m}
  *   number ::= "-"? [0-9]{1,9}                   # classes of code points, with ranges and ^; . is any
- * A rule ends where the next one begins, so it may go on in the next line, as in the EBNF of other systems. Read by recursive descent; fragments are joined as they
- * are read, and a rule may be used before it is there. */
+ * A rule ends where the next one begins, so it may go on in the next line, as in the EBNF of other systems. Read by recursive descent;
+ * fragments are joined as they are read, and a rule may be used before it is there.
+ *
+ *   grammar      = { name "::=" alternatives }
+ *   alternatives = sequence { "|" sequence }
+ *   sequence     = { item { "?" | "*" | "+" | "{" counts "}" } }
+ *   item         = name | literal | class | "." | "(" alternatives ")"
+ *
+ * root ::= "a" b and b ::= "c" | "(" b ")" become two rules: root: a, CALL b, RETURN; b: a SPLIT to c and to (, CALL b, ); RETURN. What
+ * differs from llama.cpp: quotes may be single, and a line end is only a space. */
 
 typedef struct llm__gr_bnf {
     llm__gr_build *b;
@@ -19644,7 +19843,7 @@ static int32_t llm__bnf_rule(llm__gr_bnf *p, llm__str name) {
     return rule;
 }
 
-/* One character of a literal or class, escapes understood. */
+/* One character of a literal or class, escapes understood; 0 after an error. \xHH, \uHHHH and \UHHHHHHHH are code points here. */
 static int32_t llm__bnf_char(llm__gr_bnf *p) {
     static const char from[] = "nrt\"'\\[]-^/", to[] = "\n\r\t\"'\\[]-^/";
     int32_t c = llm__uni_next(llm__s(p->s, p->n), &p->at);
@@ -19654,7 +19853,9 @@ static int32_t llm__bnf_char(llm__gr_bnf *p) {
     if (at) return to[at - from];
     c = 0;
     for (int i = 0; i < digits; i++, p->at++) {
-        int h = p->at < p->n ? p->s[p->at] : 0, v = h >= '0' && h <= '9' ? h - '0' : (h | 32) >= 'a' && (h | 32) <= 'f' ? (h | 32) - 'a' + 10 : 16;
+        int h = p->at < p->n ? p->s[p->at] : 0, v = h >= '0' && h <= '9'                 ? h - '0'
+                                                    : (h | 32) >= 'a' && (h | 32) <= 'f' ? (h | 32) - 'a' + 10
+                                                                                         : 16;
         if (v > 15 || c > 0x10FFFF) return llm__bnf_bad(p, "hexadecimal digits of a code point"), 0;
         c = c * 16 + v;
     }
@@ -19676,7 +19877,8 @@ static llm__gr_frag llm__bnf_literal(llm__gr_bnf *p, char quote) {
     return f;
 }
 
-/* A class, behind its '['; takes the ']'. Collected as one bit a code point, then read off as ranges. */
+/* A class, behind its '['; takes the ']'. A '-' that is first or last stands for itself. Collected as one bit a code point, then read off
+ * as ranges. */
 static llm__gr_frag llm__bnf_class(llm__gr_bnf *p) {
     uint64_t *set = LLM__NEW(uint64_t, LLM__SET_WORDS);
     if (!set) p->b->failed = llm__nomem();
@@ -19706,12 +19908,14 @@ static llm__gr_frag llm__bnf_class(llm__gr_bnf *p) {
 /* A count in braces, -1 if there is none; more than 31 bits count as the most. */
 static int32_t llm__bnf_count(llm__gr_bnf *p) {
     int64_t v = -1;
-    for (; p->at < p->n && p->s[p->at] >= '0' && p->s[p->at] <= '9'; p->at++) v = LLM__MIN((v < 0 ? 0 : v) * 10 + p->s[p->at] - '0', INT32_MAX);
+    for (; p->at < p->n && p->s[p->at] >= '0' && p->s[p->at] <= '9'; p->at++)
+        v = LLM__MIN((v < 0 ? 0 : v) * 10 + p->s[p->at] - '0', INT32_MAX);
     llm__bnf_space(p);
     return (int32_t)v;
 }
 
-/* The quantifiers behind an item. A count makes one REPEAT, whatever its size. */
+/* The quantifiers behind an item. A count makes one REPEAT, whatever its size. Several in a row apply one after the other: a{2}{3} is six
+ * a, by two REPEATs, one within the other. */
 static llm__gr_frag llm__bnf_repeat(llm__gr_bnf *p, llm__gr_frag f) {
     for (int times = 0; p->at < p->n && strchr("*+?{", p->s[p->at]) && p->s[p->at] && !p->b->failed; times++) {
         char c = p->s[p->at++];
@@ -19726,7 +19930,8 @@ static llm__gr_frag llm__bnf_repeat(llm__gr_bnf *p, llm__gr_frag f) {
                 max = llm__bnf_count(p);
                 if (min < 0) min = max < 0 ? -1 : 0;
             }
-            if (p->at >= p->n || p->s[p->at++] != '}' || min < 0 || (max >= 0 && max < min)) return llm__bnf_bad(p, "{n}, {n,}, {n,m} or {,m}");
+            if (p->at >= p->n || p->s[p->at++] != '}' || min < 0 || (max >= 0 && max < min))
+                return llm__bnf_bad(p, "{n}, {n,}, {n,m} or {,m}");
         }
         f = llm__gr_repeat(p->b, f, min, max);
         llm__bnf_space(p);
@@ -19741,7 +19946,8 @@ static llm__gr_frag llm__bnf_alternatives(llm__gr_bnf *p) {
     if (++p->depth > 200) return llm__bnf_bad(p, "at most 200 nested groups");
     for (;;) {
         llm__gr_frag f = llm__gr_empty(b);
-        for (llm__bnf_space(p); p->at < p->n && p->s[p->at] != '|' && p->s[p->at] != ')' && !b->failed && !llm__bnf_at_rule(p); llm__bnf_space(p)) {
+        for (llm__bnf_space(p); p->at < p->n && p->s[p->at] != '|' && p->s[p->at] != ')' && !b->failed && !llm__bnf_at_rule(p);
+             llm__bnf_space(p)) {
             char c = p->s[p->at];
             llm__str name = llm__bnf_name(p);
             llm__gr_frag one = llm__gr_never;
@@ -19766,7 +19972,8 @@ static llm__gr_frag llm__bnf_alternatives(llm__gr_bnf *p) {
     return all;
 }
 
-/* A grammar: rules in any order, one of them named root. */
+/* A grammar: rules in any order, one of them named root.
+ * Whether every rule that is used is there can only be said at the end; a rule that is used and not there is a SPLIT that leads nowhere. */
 static llm__gr_frag llm__gr_bnf_frag(llm__gr_build *b, const char *text, size_t n) {
     llm__gr_bnf p;
     memset(&p, 0, sizeof p);
@@ -19788,7 +19995,8 @@ static llm__gr_frag llm__gr_bnf_frag(llm__gr_build *b, const char *text, size_t 
     for (size_t i = 0; i < p.rules.cap && !b->failed; i++) {
         llm__str name = p.rules.slot[i].key;
         if (name.p && b->g->op[p.rules.slot[i].value].next < 0)
-            b->failed = llm__error(LLM_ERR_FORMAT, "grammar: rule \"%.*s\" is used, but not there", (int)LLM__MIN(name.n, (size_t)100), name.p);
+            b->failed =
+                llm__error(LLM_ERR_FORMAT, "grammar: rule \"%.*s\" is used, but not there", (int)LLM__MIN(name.n, (size_t)100), name.p);
     }
     int32_t root = llm__map_get(&p.rules, llm__s("root", 4));
     if (root < 0 && !b->failed) b->failed = llm__error(LLM_ERR_FORMAT, "grammar: a rule named \"root\" expected");
@@ -19797,21 +20005,48 @@ static llm__gr_frag llm__gr_bnf_frag(llm__gr_build *b, const char *text, size_t 
 }
 
 /* ---- JSON Schema (draft 2020-12, and what draft-07 spells otherwise) ----
- * A schema is compiled through views: a view is a set of schemas that must all hold. $ref and allOf add to the set; anyOf and oneOf fork it; the rest is read over
- * all of its members: the largest minimum, the union of what is required, for each property the view of what every member says of it. So allOf
- * merges exactly, and a view met twice is one rule, which makes recursive schemas finite.
+ * A schema is compiled through views: a view is a set of schemas that must all hold. $ref and allOf add to the set; anyOf and oneOf fork
+ * it; the rest is read over all of its members: the largest minimum, the union of what is required, for each property the view of what
+ * every member says of it. So allOf merges exactly, and a view met twice is one rule, which makes recursive schemas finite.
  *
- * The machine may make fewer documents than the schema allows (properties in order, one optional space between tokens, no properties that nobody named unless
- * additionalProperties asks for them), never one that it forbids. A keyword that cannot be kept is refused with its JSON pointer. */
+ * An example: {"$defs": {"id": {"type": "integer", "minimum": 1}}, "allOf": [{"$ref": "#/$defs/id"}, {"maximum": 9}]}
+ *
+ *   begin       {#}
+ *   allOf of #  {#, #/allOf/0, #/allOf/1}                 # is marked: its allOf is dealt with
+ *   $ref        {#, #/$defs/id, #/allOf/0, #/allOf/1}     #/allOf/0 is marked: its $ref is dealt with; sorted, this is the view's name
+ *   types       integer, since #/$defs/id says it and no one else says less
+ *   bounds      minimum 1, maximum 9: the largest and the smallest of all four members
+ *   machine     SPLIT -> 1, SPLIT -> [2-8], 9; RETURN
+ *
+ * And a recursive one, {"type": "array", "items": {"$ref": "#"}}: view {#} is rule 1, whose items are the view {#, #/items (marked)}, rule
+ * 2, whose items are {#, #/items (marked)} again: found, and called. Nothing is unrolled.
+ *
+ * llama.cpp and outlines write text (GBNF, a regex) from a schema; of two texts the intersection is hard to write. llguidance merges
+ * schemas before it builds, as is done here.
+ *
+ * The machine may make fewer documents than the schema allows (properties in order, one optional space between tokens, no properties that
+ * nobody named unless additionalProperties asks for them), never one that it forbids. A keyword that cannot be kept is refused with its
+ * JSON pointer. */
 
 enum { LLM__JS_VIEW = 16, LLM__JS_REF = 1, LLM__JS_ALL = 2, LLM__JS_ANY = 4, LLM__JS_ONE = 8 }; /* what of a member is dealt with */
-enum { LLM__JS_NULL = 1, LLM__JS_BOOL = 2, LLM__JS_INT = 4, LLM__JS_NUM = 8, LLM__JS_STR = 16, LLM__JS_ARR = 32, LLM__JS_OBJ = 64, LLM__JS_ALL_TYPES = 127 };
+enum {
+    LLM__JS_NULL = 1,
+    LLM__JS_BOOL = 2,
+    LLM__JS_INT = 4,
+    LLM__JS_NUM = 8,
+    LLM__JS_STR = 16,
+    LLM__JS_ARR = 32,
+    LLM__JS_OBJ = 64,
+    LLM__JS_ALL_TYPES = 127
+};
 
+/* used[i]: which of LLM__JS_REF ... of member node[i] are dealt with. Sorted by node and zero behind n, so that views compare as memory. */
 typedef struct llm__js_view {
     int32_t n, node[LLM__JS_VIEW];
     uint8_t used[LLM__JS_VIEW];
 } llm__js_view;
 
+/* Every view met so far. rule -1: nothing can satisfy it. */
 typedef struct llm__js_memo {
     llm__js_view view;
     int32_t rule;
@@ -19842,7 +20077,8 @@ static int llm__js_pointer(const llm_json *doc, int from, int node, llm_text *ou
     return 0;
 }
 
-/* Refuses a schema at a node (or at one of its keywords): the sentence begins with the JSON pointer. */
+/* Refuses a schema at a node (or at one of its keywords): the sentence begins with the JSON pointer.
+ * keyword: NULL for the node itself. Only the first refusal is kept. Returns never, so that a builder can return it. */
 static llm__gr_frag llm__js_refuse(llm__js *js, llm_result r, int node, const char *keyword, const char *what) {
     llm_text at;
     memset(&at, 0, sizeof at);
@@ -19862,7 +20098,9 @@ static int llm__js_is(const llm_json *doc, int node, const char *text) {
     return s && strlen(text) == n && !memcmp(s, text, n);
 }
 
-/* The node a reference names: "#", "#/a/b" with ~0 ~1 and %XX. */
+/* The node a reference names: "#", "#/a/b" with ~0 ~1 and %XX; -1 with an error. A JSON pointer (RFC 6901) in a URI fragment:
+ * "#/a~1b/%7E0/2" is item 2 of member "~" of member "a/b": percent signs are undone first, tildes after. Other documents are never fetched.
+ */
 static int llm__js_ref(llm__js *js, int node, int ref) {
     size_t n;
     const char *s = llm_json_str(js->doc, ref, &n);
@@ -19893,7 +20131,9 @@ static int llm__js_ref(llm__js *js, int node, int ref) {
 }
 
 /* A keyword's value in member i of a view; -1. */
-static int llm__js_find(const llm__js *js, const llm__js_view *v, int i, const char *key) { return llm_json_find(js->doc, v->node[i], key); }
+static int llm__js_find(const llm__js *js, const llm__js_view *v, int i, const char *key) {
+    return llm_json_find(js->doc, v->node[i], key);
+}
 
 /* The first member's value of a keyword that is there. */
 static int llm__js_any(const llm__js *js, const llm__js_view *v, const char *key) {
@@ -19909,25 +20149,44 @@ static void llm__js_add(llm__js *js, llm__js_view *v, int node) {
     for (int i = 0; i < v->n; i++)
         if (v->node[i] == node) return;
     if (type == LLM_JSON_BOOL && llm_json_bool(js->doc, node, &yes) && yes) return;
-    if (type != LLM_JSON_OBJECT && type != LLM_JSON_BOOL) llm__js_refuse(js, LLM_ERR_FORMAT, node, NULL, "a schema (an object, true or false) expected");
-    else if (v->n == LLM__JS_VIEW) llm__js_refuse(js, LLM_ERR_LIMIT, node, NULL, "more than 16 schemas that must hold together, fewer expected");
+    if (type != LLM_JSON_OBJECT && type != LLM_JSON_BOOL)
+        llm__js_refuse(js, LLM_ERR_FORMAT, node, NULL, "a schema (an object, true or false) expected");
+    else if (v->n == LLM__JS_VIEW)
+        llm__js_refuse(js, LLM_ERR_LIMIT, node, NULL, "more than 16 schemas that must hold together, fewer expected");
     else if (llm_json_size(js->doc, node) || type == LLM_JSON_BOOL) v->used[v->n] = 0, v->node[v->n++] = node;
 }
 
-/* Brings in what $ref and allOf name, and refuses what cannot be kept. 0: nothing can satisfy it. */
+/* Brings in what $ref and allOf name, and refuses what cannot be kept. 0: nothing can satisfy it (a member is `false`), or an error. The
+ * list grows while it is walked, so what is brought in is expanded too; it ends, since a node is never added twice and 16 are the most. */
 static int llm__js_expand(llm__js *js, llm__js_view *v) {
-    static const char *const refused[] = {"not", "if", "then", "else", "dependentRequired", "dependentSchemas", "dependencies", "contains", "minContains", "maxContains",
-                                          "unevaluatedItems", "propertyNames", "$dynamicRef", "$recursiveRef", "contentEncoding", "contentSchema"};
+    static const char *const refused[] = {"not",
+                                          "if",
+                                          "then",
+                                          "else",
+                                          "dependentRequired",
+                                          "dependentSchemas",
+                                          "dependencies",
+                                          "contains",
+                                          "minContains",
+                                          "maxContains",
+                                          "unevaluatedItems",
+                                          "propertyNames",
+                                          "$dynamicRef",
+                                          "$recursiveRef",
+                                          "contentEncoding",
+                                          "contentSchema"};
     for (int i = 0; i < v->n && !js->b->failed; i++) {
         int node = v->node[i], at;
         if (llm_json_type_of(js->doc, node) == LLM_JSON_BOOL) return 0;
         for (int k = 0; k < LLM__COUNT(refused); k++)
-            if (llm_json_find(js->doc, node, refused[k]) >= 0) llm__js_refuse(js, LLM_ERR_UNSUPPORTED, node, refused[k], "this keyword cannot be enforced");
+            if (llm_json_find(js->doc, node, refused[k]) >= 0)
+                llm__js_refuse(js, LLM_ERR_UNSUPPORTED, node, refused[k], "this keyword cannot be enforced");
         if ((at = llm_json_find(js->doc, node, "$ref")) >= 0 && !(v->used[i] & LLM__JS_REF)) {
             int to = llm__js_ref(js, node, at), before = v->n;
             v->used[i] |= LLM__JS_REF;
             if (to >= 0) llm__js_add(js, v, to);
-            if (to >= 0 && v->n == before && llm_json_find(js->doc, to, "$ref") >= 0) llm__js_refuse(js, LLM_ERR_FORMAT, node, "$ref", "leads back to itself");
+            if (to >= 0 && v->n == before && llm_json_find(js->doc, to, "$ref") >= 0)
+                llm__js_refuse(js, LLM_ERR_FORMAT, node, "$ref", "leads back to itself");
         }
         if ((at = llm_json_find(js->doc, node, "allOf")) >= 0 && !(v->used[i] & LLM__JS_ALL)) {
             v->used[i] |= LLM__JS_ALL;
@@ -19947,7 +20206,8 @@ static int64_t llm__js_count(llm__js *js, const llm__js_view *v, const char *key
         if (at < 0) continue;
         if (!llm_json_int(js->doc, at, &value) || value < 0) {
             double big;
-            if (!llm_json_num(js->doc, at, &big) || big < 0 || big != floor(big)) llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], key, "a whole number, at least 0, expected");
+            if (!llm_json_num(js->doc, at, &big) || big < 0 || big != floor(big))
+                llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], key, "a whole number, at least 0, expected");
             value = INT32_MAX;
         }
         best = !found || (smallest ? value < best : value > best) ? value : best;
@@ -19958,14 +20218,19 @@ static int64_t llm__js_count(llm__js *js, const llm__js_view *v, const char *key
 
 /* The types that a name stands for: every integer is a number. 0: no such type. */
 static int llm__js_type_bit(const llm__js *js, int node) {
-    static const struct { const char *name; int bits; } types[] = {{"null", LLM__JS_NULL}, {"boolean", LLM__JS_BOOL}, {"integer", LLM__JS_INT},
-        {"number", LLM__JS_NUM | LLM__JS_INT}, {"string", LLM__JS_STR}, {"array", LLM__JS_ARR}, {"object", LLM__JS_OBJ}};
+    static const struct {
+        const char *name;
+        int bits;
+    } types[] = {{"null", LLM__JS_NULL},  {"boolean", LLM__JS_BOOL}, {"integer", LLM__JS_INT}, {"number", LLM__JS_NUM | LLM__JS_INT},
+                 {"string", LLM__JS_STR}, {"array", LLM__JS_ARR},    {"object", LLM__JS_OBJ}};
     for (int i = 0; i < LLM__COUNT(types); i++)
         if (llm__js_is(js->doc, node, types[i].name)) return types[i].bits;
     return 0;
 }
 
-/* The types that a view allows. Where no one says it, the keywords do. */
+/* The types that a view allows. Where no one says it, the keywords do.
+ * As bits of LLM__JS_NULL ...; 0: the members contradict each other. A strict reading of {"minimum": 0} would allow any string as well,
+ * since minimum only speaks of numbers; whoever writes it means a number, and fewer documents than the schema allows are no error. */
 static int llm__js_types(llm__js *js, const llm__js_view *v) {
     static const struct { const char *keys; int bits; } implied[] = {
         {"properties|required|additionalProperties|patternProperties|minProperties|maxProperties", LLM__JS_OBJ},
@@ -19977,7 +20242,8 @@ static int llm__js_types(llm__js *js, const llm__js_view *v) {
         if (at < 0) continue;
         for (int one = list ? llm_json_first(js->doc, at) : at; one >= 0; one = list ? llm_json_next(js->doc, one) : -1) {
             int bit = llm__js_type_bit(js, one);
-            if (!bit) llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], "type", "string, number, integer, boolean, null, array or object expected");
+            if (!bit)
+                llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], "type", "string, number, integer, boolean, null, array or object expected");
             bits |= bit;
         }
         types &= bits;
@@ -20006,10 +20272,23 @@ static llm__gr_frag llm__js_space(llm__js *js) {
 /* Text that must follow, then perhaps space. */
 static llm__gr_frag llm__js_mark(llm__js *js, const char *s) { return llm__gr_seq(js->b, llm__gr_word(js->b, s), llm__js_space(js)); }
 
-/* ---- numbers ---- */
+/* ---- numbers ----
+ * An automaton cannot subtract: a bound is kept by comparing digits from the left, as one does with numbers of equal length on paper. While
+ * all digits so far are those of the bound, the next may not pass the bound's; one digit strictly within, and all that follow are free.
+ * xgrammar (GenerateRangeRegex) and llama.cpp (build_min_max_int) do so for integers. From 17 to 235:
+ *
+ *   two digits     1 [7-9]                        the digits of 17 so far: the next is at least 7
+ *                  [2-9] [0-9]                    above already: free
+ *   three digits   1 [0-9] [0-9]                  below 235 already: free
+ *                  2 ([0-2] [0-9] | 3 [0-5])      the digits of 235 so far
+ *
+ * One path for each digit of each bound, so the size grows with the number of digits, not with the range. Fractions are the same behind the
+ * point, where a text may stop early: 0.5 is 0.50, so "stop here" means that zeros from here on would be within the bounds. */
 
 /* min to max digits. */
-static llm__gr_frag llm__js_digits(llm__gr_build *b, int32_t min, int32_t max) { return llm__gr_repeat(b, llm__gr_range(b, '0', '9'), min, max); }
+static llm__gr_frag llm__js_digits(llm__gr_build *b, int32_t min, int32_t max) {
+    return llm__gr_repeat(b, llm__gr_range(b, '0', '9'), min, max);
+}
 
 enum { LLM__JS_PLACES = 15, LLM__JS_WHOLE = 40 }; /* most digits after the point; digits of a bound before it */
 
@@ -20019,7 +20298,8 @@ typedef struct llm__js_bound {
     char whole[LLM__JS_WHOLE + 1], part[LLM__JS_WHOLE + 1];
 } llm__js_bound;
 
-/* Digits i ... of a fraction between the two bounds; lo, hi: 1 while all digits so far are those of the bound. */
+/* Digits at, at + 1, ... of a fraction, at most `left` of them (LLM__JS_PLACES in all), or none if that is within the bounds. lo, hi: NULL
+ * once a digit strictly within has been passed on that side, or if there is no bound. */
 static llm__gr_frag llm__js_part(llm__gr_build *b, const llm__js_bound *lo, const llm__js_bound *hi, int at, int left) {
     size_t n_lo = lo ? strlen(lo->part) : 0, n_hi = hi ? strlen(hi->part) : 0, i = (size_t)at;
     int l = i < n_lo ? lo->part[i] - '0' : 0, h = i < n_hi ? hi->part[i] - '0' : hi ? 0 : 9;
@@ -20042,7 +20322,8 @@ static llm__gr_frag llm__js_part(llm__gr_build *b, const llm__js_bound *lo, cons
     return f;
 }
 
-/* What may follow the point, with it. */
+/* The point and what follows it, behind a whole part whose digits are those of lo and hi (NULL: that bound is kept already). A point takes
+ * a digit behind it (RFC 8259), so the first one is built here, and the others, which may stop anywhere, by llm__js_part. */
 static llm__gr_frag llm__js_point(llm__js *js, const llm__js_bound *lo, const llm__js_bound *hi, int places) {
     llm__gr_build *b = js->b;
     static const llm__js_bound zero = {1, 0, 0, "", ""};
@@ -20066,11 +20347,15 @@ static llm__gr_frag llm__js_point(llm__js *js, const llm__js_bound *lo, const ll
     return llm__gr_alt(b, f, llm__gr_seq(b, llm__gr_word(b, "."), some));
 }
 
-/* Whole parts of n digits between two strings of n digits (lo or hi NULL: no bound on that side), each followed by its fraction. */
-static llm__gr_frag llm__js_whole(llm__js *js, const llm__js_bound *lo, const llm__js_bound *hi, const char *l, const char *h, int n, int first, int places) {
+/* Whole parts of n digits between two strings of n digits (lo or hi NULL: no bound on that side), each followed by its fraction.
+ * l and h: what is left of the bounds' digits; first: 1 at the first digit, which is not 0 (RFC 8259 knows no 007). */
+static llm__gr_frag llm__js_whole(llm__js *js, const llm__js_bound *lo, const llm__js_bound *hi, const char *l, const char *h, int n,
+                                  int first, int places) {
     llm__gr_build *b = js->b;
     if (!n) return llm__js_point(js, lo, hi, places);
-    if (!lo && !hi) return llm__gr_seq(b, llm__gr_seq(b, llm__gr_range(b, first ? '1' : '0', '9'), llm__js_digits(b, n - 1, n - 1)), llm__js_point(js, NULL, NULL, places));
+    if (!lo && !hi)
+        return llm__gr_seq(b, llm__gr_seq(b, llm__gr_range(b, first ? '1' : '0', '9'), llm__js_digits(b, n - 1, n - 1)),
+                           llm__js_point(js, NULL, NULL, places));
     int low = lo ? *l - '0' : first, high = hi ? *h - '0' : 9;
     llm__gr_frag f = llm__gr_never;
     for (int d = low; d <= high; d++) {
@@ -20082,7 +20367,8 @@ static llm__gr_frag llm__js_whole(llm__js *js, const llm__js_bound *lo, const ll
     return f;
 }
 
-/* Numbers at or above 0 between the bounds (NULL: none), without a sign. */
+/* Numbers at or above 0 between the bounds (NULL: none), without a sign. One alternative for each number of digits before the point: only
+ * at as many as a bound has does the bound matter. Without an upper one, 18 digits, or one more than the lower one has. */
 static llm__gr_frag llm__js_unsigned(llm__js *js, const llm__js_bound *lo, const llm__js_bound *hi, int places) {
     llm__gr_build *b = js->b;
     static const llm__js_bound zero = {1, 0, 0, "", ""};
@@ -20100,7 +20386,8 @@ static llm__gr_frag llm__js_unsigned(llm__js *js, const llm__js_bound *lo, const
     return f;
 }
 
-/* A bound from its text: digits, point, exponent. 0: more digits than can be kept. */
+/* A bound from its text: digits, point, exponent. 0: more digits than can be kept. By text, not by double: 0.1 has no double, and what is
+ * compared with is text too. -1.50e1 becomes negative, whole "15", part "". */
 static int llm__js_bound_read(const char *s, size_t n, llm__js_bound *out) {
     char digits[2 * LLM__JS_WHOLE + 2];
     int64_t exponent = 0;
@@ -20135,7 +20422,8 @@ static int llm__js_bound_read(const char *s, size_t n, llm__js_bound *out) {
     return 1;
 }
 
-/* The tightest of minimum and exclusiveMinimum (or the maxima) over all members. */
+/* The tightest of minimum and exclusiveMinimum (or the maxima) over all members; .there 0: none. Of two that are equal the open one is
+ * tighter. In draft-04 exclusiveMinimum was a boolean that made `minimum` open; many schemas still say it so. */
 static llm__js_bound llm__js_limit(llm__js *js, const llm__js_view *v, const char *key, const char *open_key, int upper) {
     llm__js_bound best;
     double best_value = 0, value;
@@ -20149,9 +20437,12 @@ static llm__js_bound llm__js_limit(llm__js *js, const llm__js_view *v, const cha
         if (at < 0 || (open && llm_json_bool(js->doc, at, &also))) continue; /* draft-04: a boolean beside the bound */
         if (!open && llm_json_bool(js->doc, llm__js_find(js, v, i / 2, open_key), &also)) one.open = also;
         const char *raw = llm_json_raw(js->doc, at, &n);
-        if (!raw || !llm_json_num(js->doc, at, &value)) llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i / 2], open ? open_key : key, "a number expected");
-        else if (!llm__js_bound_read(raw, n, &one)) llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i / 2], open ? open_key : key, "a bound of at most 40 digits expected");
-        else if (!best.there || (upper ? value < best_value : value > best_value) || (value == best_value && open)) best = one, best_value = value;
+        if (!raw || !llm_json_num(js->doc, at, &value))
+            llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i / 2], open ? open_key : key, "a number expected");
+        else if (!llm__js_bound_read(raw, n, &one))
+            llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i / 2], open ? open_key : key, "a bound of at most 40 digits expected");
+        else if (!best.there || (upper ? value < best_value : value > best_value) || (value == best_value && open))
+            best = one, best_value = value;
     }
     return best;
 }
@@ -20163,16 +20454,18 @@ static int llm__js_places(llm__js *js, const llm__js_view *v, int integer) {
         int at = llm__js_find(js, v, i, "multipleOf"), k = 0;
         double m, power = 1;
         if (at < 0) continue;
-        if (!llm_json_num(js->doc, at, &m) || !(m > 0)) llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], "multipleOf", "a number above 0 expected");
+        if (!llm_json_num(js->doc, at, &m) || !(m > 0))
+            llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], "multipleOf", "a number above 0 expected");
         while (k < LLM__JS_PLACES && m < power * 0.999999) k++, power /= 10;
-        if (fabs(m - power) > power * 1e-9) llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i], "multipleOf", "only 1, 0.1, 0.01 ... can be enforced");
+        if (fabs(m - power) > power * 1e-9)
+            llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i], "multipleOf", "only 1, 0.1, 0.01 ... can be enforced");
         places = LLM__MIN(places, k);
     }
     return places;
 }
 
-/* A number. Without bounds: any, with at most 18 digits before the point, 15 behind it and 2 in the exponent, so that it ends. With bounds there is no
- * exponent, and the automaton compares digit by digit. For 0.5 <= x <= 2.25:
+/* A number. Without bounds: any, with at most 18 digits before the point, 15 behind it and 2 in the exponent, so that it ends. With bounds
+ * there is no exponent, and the automaton compares digit by digit. For 0.5 <= x <= 2.25:
  *
  *   0 . [5-9] any      1 [. any]      2 [. (0-1 any | 2 (0-4 any | 5 0*))]
  *
@@ -20195,24 +20488,30 @@ static llm__gr_frag llm__js_number(llm__js *js, const llm__js_view *v, int integ
 
 /* ---- strings ---- */
 
-/* What `format` stands for: RFC 3339 (dates and times, without 29 February and leap seconds), ISO 8601 durations, RFC 4122, and safe subsets of
- * RFC 5321, 1123, 2673, 4291 and 3986: the shapes that every validator accepts. */
-static const struct { const char *name, *pattern; } llm__js_formats[] = {
-    {"date", "^[1-9][0-9]{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))$"},
+/* What `format` stands for: RFC 3339 (dates and times, without 29 February and leap seconds), ISO 8601 durations, RFC 4122, and safe
+ * subsets of RFC 5321, 1123, 2673, 4291 and 3986: the shapes that every validator accepts. */
+static const struct { const char *name, *pattern;
+} llm__js_formats[] = {
+    {"date",
+     "^[1-9][0-9]{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))$"},
     {"time", "^(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,6})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])$"},
-    {"date-time", "^[1-9][0-9]{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
-                  "T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,6})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])$"},
-    {"duration", "^P(?:[0-9]{1,4}W|[0-9]{1,4}Y(?:[0-9]{1,2}M(?:[0-9]{1,2}D)?)?|[0-9]{1,2}M(?:[0-9]{1,2}D)?|[0-9]{1,3}D|T(?:[0-9]{1,3}H(?:[0-9]{1,2}M(?:[0-9]{1,2}S)?)?|"
+    {"date-time",
+     "^[1-9][0-9]{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
+     "T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,6})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])$"},
+    {"duration", "^P(?:[0-9]{1,4}W|[0-9]{1,4}Y(?:[0-9]{1,2}M(?:[0-9]{1,2}D)?)?|[0-9]{1,2}M(?:[0-9]{1,2}D)?|[0-9]{1,3}D|T(?:[0-9]{1,3}H(?:["
+                 "0-9]{1,2}M(?:[0-9]{1,2}S)?)?|"
                  "[0-9]{1,3}M(?:[0-9]{1,2}S)?|[0-9]{1,4}S))$"},
     {"uuid", "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"},
-    {"email", "^[A-Za-z0-9_+-]{1,32}(?:\\.[A-Za-z0-9_+-]{1,16}){0,2}@[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?(?:\\.[A-Za-z0-9](?:[A-Za-z0-9-]{0,20}[A-Za-z0-9])?){1,3}$"},
+    {"email", "^[A-Za-z0-9_+-]{1,32}(?:\\.[A-Za-z0-9_+-]{1,16}){0,2}@[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?(?:\\.[A-Za-z0-9](?:[A-"
+              "Za-z0-9-]{0,20}[A-Za-z0-9])?){1,3}$"},
     {"hostname", "^[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?(?:\\.[A-Za-z0-9](?:[A-Za-z0-9-]{0,20}[A-Za-z0-9])?){0,4}$"},
     {"ipv4", "^(?:(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])\\.){3}(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])$"},
     {"ipv6", "^(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}$"},
-    {"uri", "^[a-z][a-z0-9+.-]{0,15}://[A-Za-z0-9.-]{1,60}(?::[0-9]{1,4})?(?:/[A-Za-z0-9._~!$&'()*+,;=:@-]{0,40}){0,8}(?:\\?[A-Za-z0-9._~!$&'()*+,;=:@/-]{0,100})?$"}};
+    {"uri", "^[a-z][a-z0-9+.-]{0,15}://[A-Za-z0-9.-]{1,60}(?::[0-9]{1,4})?(?:/"
+            "[A-Za-z0-9._~!$&'()*+,;=:@-]{0,40}){0,8}(?:\\?[A-Za-z0-9._~!$&'()*+,;=:@/-]{0,100})?$"}};
 
-/* A string: of counted characters, or of what a pattern or format matches. Pattern and length together would be the intersection of two automata; only
- * a pattern that keeps the length by itself is let through. */
+/* A string: of counted characters, or of what a pattern or format matches. Pattern and length together would be the intersection of two
+ * automata; only a pattern that keeps the length by itself is let through. */
 static llm__gr_frag llm__js_string(llm__js *js, const llm__js_view *v) {
     llm__gr_build *b = js->b;
     static const char *const free_formats[] = {"password", "byte", "binary", "textarea", "multiline", "int32", "int64", "float", "double"};
@@ -20234,7 +20533,8 @@ static llm__gr_frag llm__js_string(llm__js *js, const llm__js_view *v) {
                 if (!strcmp(one, llm__js_formats[f].name)) one = llm__js_formats[f].pattern, len = strlen(one), known = 1;
             if (!known) return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i], keys[k], "this format is not known");
             if (known < 0) continue;
-            if (pattern && (len != n || memcmp(pattern, one, n))) return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i], keys[k], "a second pattern or format cannot be enforced");
+            if (pattern && (len != n || memcmp(pattern, one, n)))
+                return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i], keys[k], "a second pattern or format cannot be enforced");
             pattern = one, n = len, owner = v->node[i];
         }
     }
@@ -20259,7 +20559,8 @@ static llm__gr_frag llm__js_string(llm__js *js, const llm__js_view *v) {
 
 /* ---- values that are given: enum and const ---- */
 
-/* A value as the model must write it: compact, with the usual space between tokens. */
+/* A value as the model must write it: compact, with the usual space between tokens.
+ * Lists and objects recursively; their order of keys is that of the schema. */
 static llm__gr_frag llm__js_literal(llm__js *js, int node) {
     llm__gr_build *b = js->b;
     llm_json_type type = llm_json_type_of(js->doc, node);
@@ -20317,22 +20618,46 @@ static int llm__js_value_type(const llm__js *js, int node) {
     }
 }
 
-/* 1 if a given value (of the enum `own`) keeps the other keywords of a view that say something of its type. What would take a whole validator is refused. */
+/* 1 if a given value (of the enum `own`) keeps the other keywords of a view that say something of its type. What would take a whole
+ * validator is refused. Whoever gives values beside other keywords has nearly always listed only good ones ("type" beside "enum"), so what
+ * can be told from a value by itself is checked: type, length, bounds, other lists. k runs over `deep`, where equal types stand together.
+ */
 static int llm__js_keeps(llm__js *js, const llm__js_view *v, int value, int own) {
-    static const char *const deep[] = {"properties", "required", "additionalProperties", "patternProperties", "minProperties", "maxProperties", "items", "prefixItems", "minItems",
-                                       "maxItems", "uniqueItems", "anyOf", "oneOf", "pattern", "format", "multipleOf"};
+    static const char *const deep[] = {"properties",
+                                       "required",
+                                       "additionalProperties",
+                                       "patternProperties",
+                                       "minProperties",
+                                       "maxProperties",
+                                       "items",
+                                       "prefixItems",
+                                       "minItems",
+                                       "maxItems",
+                                       "uniqueItems",
+                                       "anyOf",
+                                       "oneOf",
+                                       "pattern",
+                                       "format",
+                                       "multipleOf"};
     int type = llm__js_value_type(js, value);
     double x, bound;
     if (!(llm__js_types(js, v) & type)) return 0;
     for (int i = 0; i < v->n; i++) {
         int is_const = llm__js_find(js, v, i, "const"), list = llm__js_find(js, v, i, "enum"), found = list < 0;
         if (is_const >= 0 && !llm__js_same(js, is_const, value)) return 0;
-        for (int at = llm_json_first(js->doc, list); at >= 0 && !found && list != own; at = llm_json_next(js->doc, at)) found = llm__js_same(js, at, value);
+        for (int at = llm_json_first(js->doc, list); at >= 0 && !found && list != own; at = llm_json_next(js->doc, at))
+            found = llm__js_same(js, at, value);
         if (!found && list != own) return 0;
         for (int k = 0; k < LLM__COUNT(deep); k++) {
-            int at = llm__js_find(js, v, i, deep[k]), done = (k == 11 && (v->used[i] & LLM__JS_ANY)) || (k == 12 && (v->used[i] & LLM__JS_ONE));
-            int concerns = k < 6 ? type == LLM__JS_OBJ : k < 11 ? type == LLM__JS_ARR : k < 13 ? 1 : k < 15 ? type == LLM__JS_STR : (type & (LLM__JS_INT | LLM__JS_NUM)) != 0;
-            if (at >= 0 && concerns && !done) llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i], deep[k], "cannot be enforced beside enum or const");
+            int at = llm__js_find(js, v, i, deep[k]),
+                done = (k == 11 && (v->used[i] & LLM__JS_ANY)) || (k == 12 && (v->used[i] & LLM__JS_ONE));
+            int concerns = k < 6    ? type == LLM__JS_OBJ
+                           : k < 11 ? type == LLM__JS_ARR
+                           : k < 13 ? 1
+                           : k < 15 ? type == LLM__JS_STR
+                                    : (type & (LLM__JS_INT | LLM__JS_NUM)) != 0;
+            if (at >= 0 && concerns && !done)
+                llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i], deep[k], "cannot be enforced beside enum or const");
         }
     }
     if (type == LLM__JS_STR) {
@@ -20359,7 +20684,8 @@ static int llm__gr_str_order(const void *a, const void *b) {
     return order ? order : (x->n > y->n) - (x->n < y->n);
 }
 
-/* Strings of a list of nodes that are kept, as a trie of their JSON; other values one by one. */
+/* The values of a list of nodes (list -1: the one node) that keep the view: strings, numbers and the like as a trie of their JSON, so that
+ * a thousand cities share their beginnings; lists and objects one by one. Never if none keeps it. */
 static llm__gr_frag llm__js_values(llm__js *js, const llm__js_view *v, int list, int one) {
     llm__gr_build *b = js->b;
     size_t n = list >= 0 ? (size_t)llm_json_size(js->doc, list) : 1, n_text = 0;
@@ -20369,7 +20695,8 @@ static llm__gr_frag llm__js_values(llm__js *js, const llm__js_view *v, int list,
     llm_text all;
     memset(&all, 0, sizeof all);
     if (!text || !from) b->failed = llm__nomem();
-    for (int at = list >= 0 ? llm_json_first(js->doc, list) : one; at >= 0 && !b->failed; at = list >= 0 ? llm_json_next(js->doc, at) : -1) {
+    for (int at = list >= 0 ? llm_json_first(js->doc, list) : one; at >= 0 && !b->failed;
+         at = list >= 0 ? llm_json_next(js->doc, at) : -1) {
         if (!llm__js_keeps(js, v, at, list)) continue;
         llm_json_type type = llm_json_type_of(js->doc, at);
         if (type == LLM_JSON_ARRAY || type == LLM_JSON_OBJECT) {
@@ -20394,13 +20721,14 @@ static llm__gr_frag llm__js_values(llm__js *js, const llm__js_view *v, int list,
 
 /* ---- arrays ---- */
 
-/* An item of a list, with the comma before all but the first. */
+/* An item of a list, with the comma before all but the first. Never if nothing can satisfy it. */
 static llm__gr_frag llm__js_item(llm__js *js, const llm__js_view *item, int first) {
     llm__gr_frag f = llm__js_rule(js, item);
     return first ? f : llm__gr_seq(js->b, llm__js_mark(js, ","), f);
 }
 
-/* A list: the items of the prefix, each with its own view, then any number of others. Built from the end, since every item of the prefix may be the last one:
+/* A list: the items of the prefix, each with its own view, then any number of others. Built from the end, since every item of the prefix
+ * may be the last one:
  *
  *   [ item0 (, item1 (, item2 (, rest){min-3, max-3})?)? ]        minItems decides which of the ? are there */
 static llm__gr_frag llm__js_array(llm__js *js, const llm__js_view *v) {
@@ -20410,25 +20738,30 @@ static llm__gr_frag llm__js_array(llm__js *js, const llm__js_view *v) {
     llm__js_view rest;
     memset(&rest, 0, sizeof rest);
     for (int i = 0; i < v->n; i++) { /* draft-07: items as a list is prefixItems, additionalItems is items */
-        int items = llm__js_find(js, v, i, "items"), prefix = llm__js_find(js, v, i, "prefixItems"), old = llm_json_type_of(js->doc, items) == LLM_JSON_ARRAY;
+        int items = llm__js_find(js, v, i, "items"), prefix = llm__js_find(js, v, i, "prefixItems"),
+            old = llm_json_type_of(js->doc, items) == LLM_JSON_ARRAY;
         if (old) prefix = items, items = llm__js_find(js, v, i, "additionalItems");
         n_prefix = LLM__MAX(n_prefix, llm_json_size(js->doc, prefix));
         int yes = 1;
-        if (llm_json_bool(js->doc, items, &yes) && !yes) closed = 1, max = max < 0 ? llm_json_size(js->doc, prefix) : LLM__MIN(max, llm_json_size(js->doc, prefix));
+        if (llm_json_bool(js->doc, items, &yes) && !yes)
+            closed = 1, max = max < 0 ? llm_json_size(js->doc, prefix) : LLM__MIN(max, llm_json_size(js->doc, prefix));
         else if (items >= 0) llm__js_add(js, &rest, items);
         if (llm_json_bool(js->doc, llm__js_find(js, v, i, "uniqueItems"), &yes) && yes) unique = v->node[i] + 1;
     }
-    if (unique && (max < 0 || max > 1)) return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, unique - 1, "uniqueItems", "cannot be enforced (maxItems 1 would do)");
+    if (unique && (max < 0 || max > 1))
+        return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, unique - 1, "uniqueItems", "cannot be enforced (maxItems 1 would do)");
     if (max >= 0 && min > max) return llm__gr_never;
     if (n_prefix > 256) return llm__js_refuse(js, LLM_ERR_LIMIT, v->node[0], "prefixItems", "at most 256 expected");
     llm__gr_frag end = llm__gr_seq(b, llm__js_space(js), llm__gr_word(b, "]")), f = llm__js_mark(js, "["), tail = llm__gr_never;
     int shown = max >= 0 ? (int)LLM__MIN(n_prefix, max) : n_prefix;
     if (!closed && (max < 0 || max > n_prefix)) { /* what follows the prefix */
-        int32_t least = (int32_t)LLM__MIN(LLM__MAX(0, min - n_prefix), INT32_MAX), most = max < 0 ? -1 : (int32_t)LLM__MIN(max - n_prefix, INT32_MAX);
+        int32_t least = (int32_t)LLM__MIN(LLM__MAX(0, min - n_prefix), INT32_MAX),
+                most = max < 0 ? -1 : (int32_t)LLM__MIN(max - n_prefix, INT32_MAX);
         if (n_prefix) {
             tail = llm__gr_repeat(b, llm__js_item(js, &rest, 0), least, most);
         } else {
-            llm__gr_frag first = llm__js_item(js, &rest, 1), more = llm__gr_repeat(b, llm__js_item(js, &rest, 0), LLM__MAX(0, least - 1), most < 0 ? -1 : most - 1);
+            llm__gr_frag first = llm__js_item(js, &rest, 1),
+                         more = llm__gr_repeat(b, llm__js_item(js, &rest, 0), LLM__MAX(0, least - 1), most < 0 ? -1 : most - 1);
             tail = llm__gr_seq(b, first, more);
             if (!least) tail = llm__gr_alt(b, tail, llm__gr_empty(b));
         }
@@ -20464,8 +20797,10 @@ typedef struct llm__js_property {
     llm__js_view view;
 } llm__js_property;
 
-/* What every member of a view says of a property: its own schema, or that of the patterns that match its name, or what it says of additional ones. *named: some
- * member lists it. 0: a member forbids it. */
+/* What every member of a view says of a property: its own schema, or that of the patterns that match its name, or what it says of
+ * additional ones. 0: a member forbids it. In {"properties": {"a": A}, "additionalProperties": E, "allOf": [{"properties": {"b": B}}]} the
+ * key a must satisfy A (the second member says nothing of it), and b must satisfy B and E: additionalProperties sees only its own member's
+ * properties, as the standard has it. */
 static int llm__js_property_view(llm__js *js, const llm__js_view *v, const char *key, size_t n, llm__js_view *out) {
     memset(out, 0, sizeof *out);
     for (int i = 0; i < v->n && !js->b->failed; i++) {
@@ -20477,7 +20812,8 @@ static int llm__js_property_view(llm__js *js, const llm__js_view *v, const char 
             llm__js_add(js, out, p);
             matched = 1;
         }
-        for (int p = llm_json_first(js->doc, llm__js_find(js, v, i, "patternProperties")); p >= 0 && !js->b->failed; p = llm_json_next(js->doc, p)) {
+        for (int p = llm_json_first(js->doc, llm__js_find(js, v, i, "patternProperties")); p >= 0 && !js->b->failed;
+             p = llm_json_next(js->doc, p)) {
             size_t len, from, to;
             const char *pattern = llm_json_key(js->doc, p, &len);
             llm__regex *re = NULL;
@@ -20500,7 +20836,18 @@ static int llm__js_property_view(llm__js *js, const llm__js_view *v, const char 
     return 1;
 }
 
-/* A key that is none of the n known ones (sorted JSON texts without their quotes): leaves the trie of the known at some byte, or ends within it. */
+/* A key that is none of the n known ones (sorted JSON texts without their quotes): leaves the trie of the known at some byte, or ends
+ * within it. Why: if "id" could be written as a free key too, its value would follow the schema of free keys, not its own, and the same key
+ * could come twice. For the known keys id and in, with any = up to 64 plain characters:
+ *
+ *   --+-- i --+-- (ends)                  the key i
+ *     |       +-- d -- [all] any          idx, not id itself
+ *     |       +-- n -- [all] any          int
+ *     |       +-- [not d, n] any          ix
+ *     +-- [not i] any                     name
+ *
+ * Free keys have no escapes, as \u0069d would be id again, and begin and leave the trie in ASCII. s: those that agree in their first `at`
+ * bytes. */
 static llm__gr_frag llm__js_other_key(llm__js *js, const llm__str *s, size_t n, size_t at, int depth) {
     llm__gr_build *b = js->b;
     static const int32_t plain[] = {0x20, 0x21, 0x23, 0x5B, 0x5D, 0x7F}, beyond[] = {0x80, 0x10FFFF};
@@ -20519,13 +20866,16 @@ static llm__gr_frag llm__js_other_key(llm__js *js, const llm__str *s, size_t n, 
         unsigned char c = (unsigned char)s[i].p[at];
         for (k = i + 1; k < n && s[k].n > at && (unsigned char)s[k].p[at] == c;) k++;
         leave[c >> 5] &= ~(1u << (c & 31));
-        if (c != '\\' && c < 0x80) f = llm__gr_alt(b, f, llm__gr_seq(b, llm__gr_range(b, c, c), llm__js_other_key(js, s + i, k - i, at + 1, depth + 1)));
+        if (c != '\\' && c < 0x80)
+            f = llm__gr_alt(b, f, llm__gr_seq(b, llm__gr_range(b, c, c), llm__js_other_key(js, s + i, k - i, at + 1, depth + 1)));
     }
     f = llm__gr_alt(b, f, llm__gr_seq(b, llm__gr_bytes(b, leave), any));
     return ends || at == 0 ? f : llm__gr_alt(b, f, llm__gr_empty(b));
 }
 
-/* "key": value of a property that nobody listed. `extra` -1: there are none; else the keys are free, or those of one pattern. */
+/* "key": value of a property that nobody listed; p: the n listed ones. Never: there are none. The keys are free, or those of one pattern.
+ * They are made only if the schema asks for them (additionalProperties true or a schema, a pattern, or nothing but "type": "object"): a
+ * model that may invent keys in every object invents some. */
 static llm__gr_frag llm__js_extra(llm__js *js, const llm__js_view *v, const llm__js_property *p, size_t n) {
     llm__gr_build *b = js->b;
     llm__js_view view;
@@ -20533,10 +20883,12 @@ static llm__gr_frag llm__js_extra(llm__js *js, const llm__js_view *v, const llm_
     int pattern = -1, patterns = 0, asked = 0, owner = -1;
     for (int i = 0; i < v->n; i++) {
         int list = llm__js_find(js, v, i, "patternProperties"), more = llm__js_find(js, v, i, "additionalProperties"), yes = 1;
-        if (llm_json_size(js->doc, list)) patterns += llm_json_size(js->doc, list), pattern = llm_json_first(js->doc, list), owner = v->node[i];
+        if (llm_json_size(js->doc, list))
+            patterns += llm_json_size(js->doc, list), pattern = llm_json_first(js->doc, list), owner = v->node[i];
         if (more >= 0 && (!llm_json_bool(js->doc, more, &yes) || yes)) asked = 1;
     }
-    if (!n && !patterns && llm__js_any(js, v, "additionalProperties") < 0 && llm__js_any(js, v, "properties") < 0) asked = 1; /* just {"type": "object"} */
+    if (!n && !patterns && llm__js_any(js, v, "additionalProperties") < 0 && llm__js_any(js, v, "properties") < 0)
+        asked = 1; /* just {"type": "object"} */
     if (patterns) {
         size_t len;
         const char *text = llm_json_key(js->doc, pattern, &len);
@@ -20545,7 +20897,9 @@ static llm__gr_frag llm__js_extra(llm__js *js, const llm__js_view *v, const llm_
         llm__js_add(js, &view, pattern);
         for (size_t i = 0; i < n; i++)
             for (int k = 0; k < p[i].view.n; k++)
-                if (p[i].view.node[k] == pattern) return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, owner, "patternProperties", "a pattern that matches a listed property cannot be enforced");
+                if (p[i].view.node[k] == pattern)
+                    return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, owner, "patternProperties",
+                                          "a pattern that matches a listed property cannot be enforced");
         key = llm__gr_regex_frag(b, text, len, LLM__GR_IN_JSON, NULL);
     } else {
         llm__str *names = LLM__NEW(llm__str, n);
@@ -20556,7 +20910,8 @@ static llm__gr_frag llm__js_extra(llm__js *js, const llm__js_view *v, const llm_
         if (!names || !from) b->failed = llm__nomem();
         for (size_t i = 0; i < n && !b->failed; i++) from[i] = all.len, llm_text_json(&all, p[i].key, p[i].n);
         if (all.failed) b->failed = llm__nomem();
-        for (size_t i = 0; i < n && !b->failed; i++) names[i] = llm__s(all.data + from[i] + 1, (i + 1 < n ? from[i + 1] : all.len) - from[i] - 2);
+        for (size_t i = 0; i < n && !b->failed; i++)
+            names[i] = llm__s(all.data + from[i] + 1, (i + 1 < n ? from[i + 1] : all.len) - from[i] - 2);
         if (!b->failed && n) qsort(names, n, sizeof *names, llm__gr_str_order);
         key = llm__js_other_key(js, names, n, 0, 0);
         LLM_FREE(names);
@@ -20567,7 +20922,8 @@ static llm__gr_frag llm__js_extra(llm__js *js, const llm__js_view *v, const llm_
     return llm__gr_seq(b, f, llm__js_rule(js, &view));
 }
 
-/* Every property that a member lists or requires, in order of appearance. Freed by the caller. */
+/* Every property that a member lists or requires, in order of appearance: the order in which they will have to be written. Those that a
+ * member forbids are left out; *impossible: one of them is required. *count; NULL if there is none. Freed by the caller. */
 static llm__js_property *llm__js_properties(llm__js *js, const llm__js_view *v, size_t *count, int *impossible) {
     llm__js_property *p = NULL;
     size_t cap = 0, n = 0;
@@ -20575,7 +20931,8 @@ static llm__js_property *llm__js_properties(llm__js *js, const llm__js_view *v, 
         for (int i = 0; i < v->n && !js->b->failed; i++) {
             int list = llm__js_find(js, v, i, pass ? "required" : "properties");
             if (list >= 0 && llm_json_type_of(js->doc, list) != (pass ? LLM_JSON_ARRAY : LLM_JSON_OBJECT))
-                llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], pass ? "required" : "properties", pass ? "a list of names expected" : "an object expected");
+                llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], pass ? "required" : "properties",
+                               pass ? "a list of names expected" : "an object expected");
             for (int at = llm_json_first(js->doc, list); at >= 0 && !js->b->failed; at = llm_json_next(js->doc, at)) {
                 size_t len = 0, k = 0;
                 const char *key = pass ? llm_json_str(js->doc, at, &len) : llm_json_key(js->doc, at, &len);
@@ -20603,15 +20960,16 @@ static llm__js_property *llm__js_properties(llm__js *js, const llm__js_view *v, 
     return p;
 }
 
-/* An object is a walk through its properties in order. at[c] stands before property i with c of them written already (c is only told apart as far as it matters: none
- * or some, or the number where minProperties or maxProperties counts). Built from the end. */
+/* An object is a walk through its properties in order. at[c] stands before property i with c of them written already (c is only told apart
+ * as far as it matters: none or some, or the number where minProperties or maxProperties counts). Built from the end. */
 static llm__gr_frag llm__js_object(llm__js *js, const llm__js_view *v) {
     llm__gr_build *b = js->b;
     int64_t min = llm__js_count(js, v, "minProperties", 0, 0), max = llm__js_count(js, v, "maxProperties", 1, -1);
     int impossible, counted = min > 0 || max >= 0;
     size_t n = 0;
     llm__js_property *p = llm__js_properties(js, v, &n, &impossible);
-    int32_t most = counted ? (int32_t)n : 1, at[2] = {0, 0}, *now = LLM__NEW(int32_t, 2 * ((size_t)most + 1)), *before = now ? now + most + 1 : at;
+    int32_t most = counted ? (int32_t)n : 1, at[2] = {0, 0}, *now = LLM__NEW(int32_t, 2 * ((size_t)most + 1)),
+            *before = now ? now + most + 1 : at;
     if (!now && !b->failed) b->failed = llm__nomem();
     if (counted && n > 256) llm__js_refuse(js, LLM_ERR_LIMIT, v->node[0], "maxProperties", "at most 256 properties can be counted");
     llm__gr_frag f = llm__js_mark(js, "{"), end = llm__gr_seq(b, llm__js_space(js), llm__gr_word(b, "}")), extra = llm__gr_never;
@@ -20620,8 +20978,11 @@ static llm__gr_frag llm__js_object(llm__js *js, const llm__js_view *v) {
     llm__gr_rule_is(b, rule, any_extra ? extra : llm__gr_empty(b));
     for (int32_t c = 0; c <= most && !b->failed && !impossible; c++) { /* all listed ones are behind: others, then the end */
         int64_t need = LLM__MAX(0, min - c), left = max < 0 ? -1 : max - c;
-        llm__gr_frag one = any_extra ? llm__gr_call(b, rule) : llm__gr_never, more = any_extra ? llm__gr_seq(b, llm__js_mark(js, ","), llm__gr_call(b, rule)) : llm__gr_never, tail;
-        if (need > 1 && any_extra && !n) llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[0], "minProperties", "more than one property that is not listed cannot be counted");
+        llm__gr_frag one = any_extra ? llm__gr_call(b, rule) : llm__gr_never,
+                     more = any_extra ? llm__gr_seq(b, llm__js_mark(js, ","), llm__gr_call(b, rule)) : llm__gr_never, tail;
+        if (need > 1 && any_extra && !n)
+            llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[0], "minProperties",
+                           "more than one property that is not listed cannot be counted");
         if ((left < 0 && max >= 0) || need > 1) { /* the same key twice would count once: no more than one free property can be demanded */
             now[c] = -1;
             continue;
@@ -20641,7 +21002,9 @@ static llm__gr_frag llm__js_object(llm__js *js, const llm__js_view *v) {
         llm_text_str(&key, ":");
         llm__gr_frag value = llm__js_rule(js, &p[i].view);
         int32_t pair_rule = llm__gr_rule(b), possible = value.in >= 0;
-        llm__gr_rule_is(b, pair_rule, llm__gr_seq(b, llm__gr_text(b, key.data, key.len), llm__gr_seq(b, llm__js_space(js), possible ? value : llm__gr_empty(b))));
+        llm__gr_rule_is(
+            b, pair_rule,
+            llm__gr_seq(b, llm__gr_text(b, key.data, key.len), llm__gr_seq(b, llm__js_space(js), possible ? value : llm__gr_empty(b))));
         llm_text_free(&key);
         for (int32_t c = 0; c <= most && !b->failed; c++) {
             int32_t after = LLM__MIN(c + 1, most);
@@ -20674,7 +21037,8 @@ static llm__gr_frag llm__js_object(llm__js *js, const llm__js_view *v) {
 
 /* ---- views to rules ---- */
 
-/* 1 if no document can satisfy both schemas, as far as it is plain to see: other types, or a property that both require with other constants. */
+/* 1 if no document can satisfy both schemas, as far as it is plain to see: other types, or a property that both require with other
+ * constants. */
 static int llm__js_disjoint(llm__js *js, int a, int b, int depth) {
     llm__js_view x, y;
     memset(&x, 0, sizeof x);
@@ -20684,11 +21048,14 @@ static int llm__js_disjoint(llm__js *js, int a, int b, int depth) {
     if (depth > 4 || !llm__js_expand(js, &x) || !llm__js_expand(js, &y)) return !js->b->failed && depth <= 4;
     int tx = llm__js_types(js, &x), ty = llm__js_types(js, &y);
     if (!(tx & ty)) return 1;
-    int lists[2][2] = {{llm__js_any(js, &x, "enum"), llm__js_any(js, &x, "const")}, {llm__js_any(js, &y, "enum"), llm__js_any(js, &y, "const")}};
+    int lists[2][2] = {{llm__js_any(js, &x, "enum"), llm__js_any(js, &x, "const")},
+                       {llm__js_any(js, &y, "enum"), llm__js_any(js, &y, "const")}};
     if ((lists[0][0] >= 0 || lists[0][1] >= 0) && (lists[1][0] >= 0 || lists[1][1] >= 0)) {
         int meet = 0;
-        for (int i = lists[0][0] >= 0 ? llm_json_first(js->doc, lists[0][0]) : lists[0][1]; i >= 0 && !meet; i = lists[0][0] >= 0 ? llm_json_next(js->doc, i) : -1)
-            for (int k = lists[1][0] >= 0 ? llm_json_first(js->doc, lists[1][0]) : lists[1][1]; k >= 0 && !meet; k = lists[1][0] >= 0 ? llm_json_next(js->doc, k) : -1)
+        for (int i = lists[0][0] >= 0 ? llm_json_first(js->doc, lists[0][0]) : lists[0][1]; i >= 0 && !meet;
+             i = lists[0][0] >= 0 ? llm_json_next(js->doc, i) : -1)
+            for (int k = lists[1][0] >= 0 ? llm_json_first(js->doc, lists[1][0]) : lists[1][1]; k >= 0 && !meet;
+                 k = lists[1][0] >= 0 ? llm_json_next(js->doc, k) : -1)
                 meet = llm__js_same(js, i, k);
         return !meet;
     }
@@ -20700,10 +21067,12 @@ static int llm__js_disjoint(llm__js *js, int a, int b, int depth) {
             llm__js_view both;
             int in_y = 0;
             for (int k = 0; k < y.n; k++)
-                for (int q = llm_json_first(js->doc, llm__js_find(js, &y, k, "required")); q >= 0; q = llm_json_next(js->doc, q)) in_y |= llm__js_same(js, r, q);
+                for (int q = llm_json_first(js->doc, llm__js_find(js, &y, k, "required")); q >= 0; q = llm_json_next(js->doc, q))
+                    in_y |= llm__js_same(js, r, q);
             if (!key) continue;
             if (!llm__js_property_view(js, &y, key, n, &both)) return 1; /* one requires what the other forbids */
-            int px = llm_json_find(js->doc, llm__js_any(js, &x, "properties"), key), py = llm_json_find(js->doc, llm__js_any(js, &y, "properties"), key);
+            int px = llm_json_find(js->doc, llm__js_any(js, &x, "properties"), key),
+                py = llm_json_find(js->doc, llm__js_any(js, &y, "properties"), key);
             if (in_y && px >= 0 && py >= 0 && llm__js_disjoint(js, px, py, depth + 1)) return 1;
         }
     return 0;
@@ -20713,10 +21082,14 @@ static int llm__js_disjoint(llm__js *js, int a, int b, int depth) {
 static llm__gr_frag llm__js_fork(llm__js *js, const llm__js_view *v, int i, const char *key, int flag) {
     int list = llm__js_find(js, v, i, key);
     llm__gr_frag f = llm__gr_never;
-    if (llm_json_type_of(js->doc, list) != LLM_JSON_ARRAY || !llm_json_size(js->doc, list)) return llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], key, "a list of schemas expected");
+    if (llm_json_type_of(js->doc, list) != LLM_JSON_ARRAY || !llm_json_size(js->doc, list))
+        return llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], key, "a list of schemas expected");
     for (int one = llm_json_first(js->doc, list); one >= 0 && !js->b->failed; one = llm_json_next(js->doc, one)) {
-        for (int other = llm_json_next(js->doc, one); other >= 0 && flag == LLM__JS_ONE && !js->b->failed; other = llm_json_next(js->doc, other))
-            if (!llm__js_disjoint(js, one, other, 0)) return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i], key, "schemas that exclude each other by type or by a constant expected (anyOf would do)");
+        for (int other = llm_json_next(js->doc, one); other >= 0 && flag == LLM__JS_ONE && !js->b->failed;
+             other = llm_json_next(js->doc, other))
+            if (!llm__js_disjoint(js, one, other, 0))
+                return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i], key,
+                                      "schemas that exclude each other by type or by a constant expected (anyOf would do)");
         llm__js_view way = *v;
         way.used[i] |= (uint8_t)flag;
         llm__js_add(js, &way, one);
@@ -20734,7 +21107,8 @@ static llm__gr_frag llm__js_body(llm__js *js, const llm__js_view *v) {
         if (llm__js_find(js, v, i, "oneOf") >= 0 && !(v->used[i] & LLM__JS_ONE)) return llm__js_fork(js, v, i, "oneOf", LLM__JS_ONE);
     }
     int list = llm__js_any(js, v, "enum"), one = llm__js_any(js, v, "const");
-    if (list >= 0 && llm_json_type_of(js->doc, list) != LLM_JSON_ARRAY) return llm__js_refuse(js, LLM_ERR_FORMAT, v->node[0], "enum", "a list expected");
+    if (list >= 0 && llm_json_type_of(js->doc, list) != LLM_JSON_ARRAY)
+        return llm__js_refuse(js, LLM_ERR_FORMAT, v->node[0], "enum", "a list expected");
     if (list >= 0 || one >= 0) return llm__js_values(js, v, one >= 0 ? -1 : list, one);
     int types = llm__js_types(js, v);
     if (types & LLM__JS_NULL) f = llm__gr_alt(b, f, llm__gr_word(b, "null"));
@@ -20761,7 +21135,8 @@ static llm__gr_frag llm__js_rule(llm__js *js, const llm__js_view *given) {
     for (int i = v.n; i < LLM__JS_VIEW; i++) v.node[i] = 0, v.used[i] = 0;
     for (size_t i = 0; i < js->n_memo; i++)
         if (!memcmp(&js->memo[i].view, &v, sizeof v)) return js->memo[i].rule < 0 ? llm__gr_never : llm__gr_call(b, js->memo[i].rule);
-    if (++js->depth > LLM__GR_MAX_NEST) return llm__js_refuse(js, LLM_ERR_LIMIT, v.n ? v.node[0] : 0, NULL, "nested more than 64 levels deep");
+    if (++js->depth > LLM__GR_MAX_NEST)
+        return llm__js_refuse(js, LLM_ERR_LIMIT, v.n ? v.node[0] : 0, NULL, "nested more than 64 levels deep");
     if (!llm__grow((void **)&js->memo, &js->memo_cap, js->n_memo + 1, sizeof *js->memo)) return b->failed = llm__nomem(), llm__gr_never;
     size_t at = js->n_memo++;
     int32_t rule = llm__gr_rule(b);
@@ -20799,8 +21174,8 @@ typedef struct llm__gr_tags {
     llm__gr_frag then;      /* in >= 0: what follows the only trigger, instead of tags and more text */
 } llm__gr_tags;
 
-/* Free text that has just seen `seen` bytes of trigger t, as a state of the triggers' Aho-Corasick automaton (1975), which is small enough to be computed by
- * comparing: the longest suffix of what was read that is a beginning of some trigger. */
+/* Free text that has just seen `seen` bytes of trigger t, as a state of the triggers' Aho-Corasick automaton (1975), which is small enough
+ * to be computed by comparing: the longest suffix of what was read that is a beginning of some trigger. */
 static size_t llm__gr_tags_next(const llm__gr_tags *x, size_t t, size_t seen, unsigned char c, size_t *to) {
     char read[256];
     memcpy(read, x->trigger[t].p, seen);
@@ -20816,23 +21191,28 @@ static llm__gr_frag llm__gr_tags_content(const llm__gr_tags *x, size_t t) {
     llm__gr_frag f = llm__gr_never;
     for (int at = llm_json_first(x->doc, x->structures); at >= 0 && !x->b->failed; at = llm_json_next(x->doc, at)) {
         size_t n, n_end;
-        const char *begin = llm_json_str(x->doc, llm_json_find(x->doc, at, "begin"), &n), *end = llm_json_str(x->doc, llm_json_find(x->doc, at, "end"), &n_end);
+        const char *begin = llm_json_str(x->doc, llm_json_find(x->doc, at, "begin"), &n),
+                   *end = llm_json_str(x->doc, llm_json_find(x->doc, at, "end"), &n_end);
         int schema = llm_json_find(x->doc, at, "schema");
         if (!begin || !end || schema < 0) {
             x->b->failed = llm__error(LLM_ERR_FORMAT, "structural tag: begin, schema and end expected in every structure");
             break;
         }
         if (n < x->trigger[t].n || memcmp(begin, x->trigger[t].p, x->trigger[t].n)) continue;
-        llm__gr_frag one = llm__gr_seq(x->b, llm__gr_text(x->b, begin + x->trigger[t].n, n - x->trigger[t].n), llm__js_frag(x->b, x->doc, schema, x->space));
+        llm__gr_frag one = llm__gr_seq(x->b, llm__gr_text(x->b, begin + x->trigger[t].n, n - x->trigger[t].n),
+                                       llm__js_frag(x->b, x->doc, schema, x->space));
         f = llm__gr_alt(x->b, f, llm__gr_seq(x->b, one, llm__gr_text(x->b, end, n_end)));
     }
-    if (f.in < 0 && !x->b->failed) x->b->failed = llm__error(LLM_ERR_FORMAT, "structural tag: a structure that begins with the trigger \"%.*s\" expected", (int)x->trigger[t].n, x->trigger[t].p);
+    if (f.in < 0 && !x->b->failed)
+        x->b->failed = llm__error(LLM_ERR_FORMAT, "structural tag: a structure that begins with the trigger \"%.*s\" expected",
+                                  (int)x->trigger[t].n, x->trigger[t].p);
     return f;
 }
 
 enum { LLM__GR_TRIGGERS = 32, LLM__GR_TRIGGER = 128 };
 
-/* All ways on from one place of the automaton: a byte leads to another place, through a whole trigger to what it obliges to, or back to the beginning. */
+/* All ways on from one place of the automaton: a byte leads to another place, through a whole trigger to what it obliges to, or back to the
+ * beginning. */
 static int32_t llm__gr_tags_ways(const llm__gr_tags *x, const int32_t *at, size_t t, size_t seen) {
     llm__gr_build *b = x->b;
     uint32_t home[8] = {0, 0, 0, 0, 0, 0, 0, 0};
@@ -20858,7 +21238,8 @@ static int32_t llm__gr_tags_ways(const llm__gr_tags *x, const int32_t *at, size_
     return split;
 }
 
-/* The automaton: one place for every beginning of a trigger; equal beginnings share that of the first. Free text may end anywhere, unless x->then must come. */
+/* The automaton: one place for every beginning of a trigger; equal beginnings share that of the first. Free text may end anywhere, unless
+ * x->then must come. */
 static llm__gr_frag llm__gr_watch(const llm__gr_tags *x) {
     llm__gr_build *b = x->b;
     llm__gr_frag f = llm__gr_empty(b);
@@ -20894,7 +21275,8 @@ static llm__gr_frag llm__gr_tags_frag(llm__gr_build *b, const llm_json *doc, con
         if (!bad) trigger[x.n++] = llm__s(s, n);
     }
     if (!bad && x.n) return llm__gr_watch(&x);
-    b->failed = llm__error(LLM_ERR_FORMAT, "structural tag: structures, and at most %d triggers of 1 to %d bytes expected", LLM__GR_TRIGGERS, LLM__GR_TRIGGER - 1);
+    b->failed = llm__error(LLM_ERR_FORMAT, "structural tag: structures, and at most %d triggers of 1 to %d bytes expected",
+                           LLM__GR_TRIGGERS, LLM__GR_TRIGGER - 1);
     return llm__gr_never;
 }
 
@@ -20902,7 +21284,8 @@ static llm__gr_frag llm__gr_tags_frag(llm__gr_build *b, const llm_json *doc, con
 static llm__gr_frag llm__gr_after(llm__gr_build *b, const char *marker, llm__gr_frag f) {
     llm__str trigger = llm__s(marker, strlen(marker));
     llm__gr_tags x = {b, NULL, -1, &trigger, 1, NULL, f};
-    if (!b->failed && (!trigger.n || trigger.n >= LLM__GR_TRIGGER)) b->failed = llm__error(LLM_ERR_ARG, "grammar: a marker of 1 to %d bytes expected", LLM__GR_TRIGGER - 1);
+    if (!b->failed && (!trigger.n || trigger.n >= LLM__GR_TRIGGER))
+        b->failed = llm__error(LLM_ERR_ARG, "grammar: a marker of 1 to %d bytes expected", LLM__GR_TRIGGER - 1);
     return b->failed || f.in < 0 ? llm__gr_never : llm__gr_watch(&x);
 }
 
@@ -20929,7 +21312,8 @@ static void llm__grammar_free(llm_grammar *g) {
 /* A JSON list of strings, one of which the answer must be. */
 static llm__gr_frag llm__gr_choice_frag(llm__gr_build *b, const llm_json *doc) {
     size_t n = (size_t)llm_json_size(doc, 0), k = 0;
-    if (llm_json_type_of(doc, 0) != LLM_JSON_ARRAY || !n) return b->failed = llm__error(LLM_ERR_FORMAT, "choice: a list of at least one string expected"), llm__gr_never;
+    if (llm_json_type_of(doc, 0) != LLM_JSON_ARRAY || !n)
+        return b->failed = llm__error(LLM_ERR_FORMAT, "choice: a list of at least one string expected"), llm__gr_never;
     llm__str *s = LLM__NEW(llm__str, n);
     if (!s) b->failed = llm__nomem();
     for (int at = llm_json_first(doc, 0); at >= 0 && !b->failed; at = llm_json_next(doc, at), k++) {
@@ -21007,7 +21391,8 @@ static struct llm__gr_shelf *llm__gr_shelf_of(const llm_model *model) {
 /* Bytes that a grammar takes now. */
 static size_t llm__gr_bytes_of(llm_grammar *g) {
     pthread_mutex_lock(&g->lock);
-    size_t n = g->ops_cap * sizeof *g->op + g->frames_cap * sizeof *g->frame + g->threads_cap * sizeof *g->thread + g->to_cap * sizeof *g->to;
+    size_t n =
+        g->ops_cap * sizeof *g->op + g->frames_cap * sizeof *g->frame + g->threads_cap * sizeof *g->thread + g->to_cap * sizeof *g->to;
     n += g->n_masks * (((size_t)g->trie->vocab + 31) / 32) * 4;
     pthread_mutex_unlock(&g->lock);
     return n;
@@ -21074,7 +21459,8 @@ LLM_API llm_result llm_grammar_open(const llm_model *model, const llm_grammar_co
     llm_result r = LLM_OK;
     memset(&key, 0, sizeof key);
     *out = NULL;
-    if (cfg->len > LLM__GR_MAX_TEXT) return llm__error(LLM_ERR_LIMIT, "grammar: %zu bytes, at most %d expected", cfg->len, LLM__GR_MAX_TEXT);
+    if (cfg->len > LLM__GR_MAX_TEXT)
+        return llm__error(LLM_ERR_LIMIT, "grammar: %zu bytes, at most %d expected", cfg->len, LLM__GR_MAX_TEXT);
     if (!model) return llm__grammar_make(NULL, NULL, cfg, out);
     struct llm__gr_shelf *shelf = llm__gr_shelf_of(model);
     llm_text_int(&key, cfg->kind);
@@ -21142,7 +21528,8 @@ LLM_API llm_result llm_matcher_token(llm_matcher *m, int32_t id) {
     return llm_matcher_bytes(m, t->spelling + begin, (size_t)(end - begin));
 }
 
-/* The mask into n_words words, of which those beyond the vocabulary become 0. Returns how many tokens it allows, -1 if the grammar gave up; *can_end. */
+/* The mask into n_words words, of which those beyond the vocabulary become 0. Returns how many tokens it allows, -1 if the grammar gave up;
+ * *can_end. */
 static int32_t llm__matcher_mask(llm_matcher *m, uint32_t *words, size_t n_words, int *can_end) {
     llm_grammar *g = m->grammar;
     pthread_mutex_lock(&g->lock);
