@@ -20960,8 +20960,20 @@ static llm__js_property *llm__js_properties(llm__js *js, const llm__js_view *v, 
     return p;
 }
 
-/* An object is a walk through its properties in order. at[c] stands before property i with c of them written already (c is only told apart
- * as far as it matters: none or some, or the number where minProperties or maxProperties counts). Built from the end. */
+/* An object is a walk through its properties in order. at[i][c] is the instruction before property i with c of them written already; c is
+ * only told apart as far as it matters: none or some (is a comma due?), or the number where minProperties or maxProperties counts. For a
+ * (may be left out) and b (required), and no others:
+ *
+ *   at[0][0] --"a": ..--> at[1][1] --, "b": ..--> at[2][1] --> }
+ *       |
+ *       +-----skip------> at[1][0] -----"b": ..--> at[2][1]            at[1][0] has no way to skip b
+ *
+ * Built from the end, so that at[i + 1] (`now`) is there when at[i] (`before`) is made; -1: no way on from there. Key and value are a rule
+ * of their own, called from all places of a row: the machine grows with properties times counts by small instructions only. In the last row
+ * stand the properties that nobody listed, counted by a REPEAT.
+ *
+ * Why in order: free order takes a place for every set of keys that are written, 2^n of them, and models write keys as the schema has
+ * them. */
 static llm__gr_frag llm__js_object(llm__js *js, const llm__js_view *v) {
     llm__gr_build *b = js->b;
     int64_t min = llm__js_count(js, v, "minProperties", 0, 0), max = llm__js_count(js, v, "maxProperties", 1, -1);
@@ -21038,7 +21050,9 @@ static llm__gr_frag llm__js_object(llm__js *js, const llm__js_view *v) {
 /* ---- views to rules ---- */
 
 /* 1 if no document can satisfy both schemas, as far as it is plain to see: other types, or a property that both require with other
- * constants. */
+ * constants.
+ * That is how unions are told apart in practice: {"kind": {"const": "circle"}, ...} or {"kind": {"const": "square"}, ...}, both requiring
+ * kind. 0 means "not known to": of integer and number, or of two patterns, it says 0. depth: 4 levels of properties are looked into. */
 static int llm__js_disjoint(llm__js *js, int a, int b, int depth) {
     llm__js_view x, y;
     memset(&x, 0, sizeof x);
@@ -21078,7 +21092,9 @@ static int llm__js_disjoint(llm__js *js, int a, int b, int depth) {
     return 0;
 }
 
-/* anyOf and oneOf: each way with the rest of the view. A oneOf whose ways could both hold cannot be enforced. */
+/* anyOf and oneOf (`flag`) of member i: each way with the rest of the view. Why oneOf needs more: it forbids what satisfies two ways, and
+ * an automaton would need their complements. Where no document can satisfy two, oneOf is anyOf; a oneOf whose ways could both hold is
+ * refused. n ways take n * (n - 1) / 2 comparisons. */
 static llm__gr_frag llm__js_fork(llm__js *js, const llm__js_view *v, int i, const char *key, int flag) {
     int list = llm__js_find(js, v, i, key);
     llm__gr_frag f = llm__gr_never;
@@ -21098,7 +21114,9 @@ static llm__gr_frag llm__js_fork(llm__js *js, const llm__js_view *v, int i, cons
     return f;
 }
 
-/* What a view allows: a fork, given values, or one alternative for each type. */
+/* What a view allows: a fork, given values, or one alternative for each type.
+ * In this order, as each step makes the next one simpler: below a fork the view has one way more and one question less; where values are
+ * given, types need not be built; each type then reads only its own keywords. */
 static llm__gr_frag llm__js_body(llm__js *js, const llm__js_view *v) {
     llm__gr_build *b = js->b;
     llm__gr_frag f = llm__gr_never;
@@ -21120,7 +21138,10 @@ static llm__gr_frag llm__js_body(llm__js *js, const llm__js_view *v) {
     return f;
 }
 
-/* A call of the rule of a view; never, if nothing can satisfy it. */
+/* A call of the rule of a view; never, if nothing can satisfy it. The rule is noted before its body is made: a schema that comes back to
+ * itself finds it and calls it. (If its body then turns out impossible, that call is a dead end, which llm__gr_alive finds.) The notes are
+ * searched one by one, which takes the square of the number of views: about one for each
+ * schema in the document. */
 static llm__gr_frag llm__js_rule(llm__js *js, const llm__js_view *given) {
     llm__gr_build *b = js->b;
     llm__js_view v = *given;
@@ -21162,8 +21183,20 @@ static llm__gr_frag llm__js_frag(llm__gr_build *b, const llm_json *doc, int node
     return f;
 }
 
-/* ---- free text in which certain words oblige: structural tags, and the end of reasoning ---- */
+/* ---- free text in which certain words oblige: structural tags, and the end of reasoning ----
+ * A model that may call tools writes prose, and somewhere in it <tool_call>{...}</tool_call>, where the braces must keep a schema. So all
+ * text is allowed, and watched for triggers; behind one, its tag must be completed. For the single trigger "<<t", whose beginnings are the
+ * places:
+ *
+ *   place   byte <         byte t             another byte
+ *   ""      to "<"         to ""              to ""
+ *   "<"     to "<<"        to ""              to ""
+ *   "<<"    to "<<"        the tag, then ""   to ""            "<<<" still ends in "<<"
+ *
+ * (Structural tags are vLLM's and xgrammar's; llama.cpp has lazy grammars, which begin at a trigger.) With `then` set, the marker comes
+ * once and is followed by the real form: text that a model thinks aloud is free, its answer is not. */
 
+/* doc and structures: the tags; trigger: n of them, shorter than LLM__GR_TRIGGER; space: as in llm__js. */
 typedef struct llm__gr_tags {
     llm__gr_build *b;
     const llm_json *doc;
@@ -21175,7 +21208,9 @@ typedef struct llm__gr_tags {
 } llm__gr_tags;
 
 /* Free text that has just seen `seen` bytes of trigger t, as a state of the triggers' Aho-Corasick automaton (1975), which is small enough
- * to be computed by comparing: the longest suffix of what was read that is a beginning of some trigger. */
+ * to be computed by comparing: the longest suffix of what was read that is a beginning of some trigger.
+ * Returns the length of that suffix, and in *to the trigger it begins (0, 0: none). seen < trigger[t].n, so `read` never holds more than
+ * 128. */
 static size_t llm__gr_tags_next(const llm__gr_tags *x, size_t t, size_t seen, unsigned char c, size_t *to) {
     char read[256];
     memcpy(read, x->trigger[t].p, seen);
@@ -21239,7 +21274,9 @@ static int32_t llm__gr_tags_ways(const llm__gr_tags *x, const int32_t *at, size_
 }
 
 /* The automaton: one place for every beginning of a trigger; equal beginnings share that of the first. Free text may end anywhere, unless
- * x->then must come. */
+ * x->then must come.
+ * First all places, as ways lead forwards and back, then their ways. A place is a SPLIT: `next` is the end, `other` the first of its
+ * ways. */
 static llm__gr_frag llm__gr_watch(const llm__gr_tags *x) {
     llm__gr_build *b = x->b;
     llm__gr_frag f = llm__gr_empty(b);
@@ -21280,7 +21317,7 @@ static llm__gr_frag llm__gr_tags_frag(llm__gr_build *b, const llm_json *doc, con
     return llm__gr_never;
 }
 
-/* Free text up to a marker, then f. */
+/* Free text up to a marker (1 to 127 bytes, as "</think>"), then f. The marker is part of the text that is read. */
 static llm__gr_frag llm__gr_after(llm__gr_build *b, const char *marker, llm__gr_frag f) {
     llm__str trigger = llm__s(marker, strlen(marker));
     llm__gr_tags x = {b, NULL, -1, &trigger, 1, NULL, f};
@@ -21291,7 +21328,7 @@ static llm__gr_frag llm__gr_after(llm__gr_build *b, const char *marker, llm__gr_
 
 /* ---- the API ---- */
 
-/* Everything that a grammar owns. No request uses it any more. */
+/* Everything that a grammar owns. No request uses it any more. The trie is not among it: that is its model's. */
 static void llm__grammar_free(llm_grammar *g) {
     LLM_FREE(g->op);
     LLM_FREE(g->set);
@@ -21328,7 +21365,8 @@ static llm__gr_frag llm__gr_choice_frag(llm__gr_build *b, const llm_json *doc) {
     return f;
 }
 
-/* The machine of any form. JSON is parsed with a bound on its depth, since schemas are walked recursively. */
+/* The machine of any form; after an error never, and b->failed is set. JSON is parsed with a bound on its depth, since schemas are walked
+ * recursively. */
 static llm__gr_frag llm__gr_frag_of(llm__gr_build *b, const llm_grammar_config *cfg) {
     static const char object[] = "{\"type\":\"object\"}";
     llm_grammar_kind kind = cfg->kind;
@@ -21388,7 +21426,7 @@ static struct llm__gr_shelf *llm__gr_shelf_of(const llm_model *model) {
     return none;
 }
 
-/* Bytes that a grammar takes now. */
+/* Bytes that a grammar takes now, nearly: small things are left out. Under its lock, as answers that run make states and masks. */
 static size_t llm__gr_bytes_of(llm_grammar *g) {
     pthread_mutex_lock(&g->lock);
     size_t n =
@@ -21426,7 +21464,8 @@ static llm_grammar *llm__gr_shelf_get(struct llm__gr_shelf *s, const llm_text *k
     return one.grammar;
 }
 
-/* Compiles. The trie may be NULL. */
+/* Compiles: build the fragment, lead it to ACCEPT, mark what is alive, number the classes of bytes, look for left recursion, make the first
+ * state. The trie may be NULL: such a grammar checks text, and has no masks. *out is left alone after an error. */
 static llm_result llm__grammar_make(const llm_model *model, const llm__gr_trie *trie, const llm_grammar_config *cfg, llm_grammar **out) {
     llm__gr_build b;
     b.failed = LLM_OK;
@@ -21454,6 +21493,8 @@ static llm_result llm__grammar_make(const llm_model *model, const llm__gr_trie *
     return b.failed;
 }
 
+/* The key of the shelf is all that a grammar depends on, so equal requests share one grammar, its states and its masks. Two threads that
+ * ask at once may both compile: the shelf keeps what came first, and the other is closed. */
 LLM_API llm_result llm_grammar_open(const llm_model *model, const llm_grammar_config *cfg, llm_grammar **out) {
     llm_text key;
     llm_result r = LLM_OK;
@@ -21478,6 +21519,7 @@ LLM_API llm_result llm_grammar_open(const llm_model *model, const llm_grammar_co
     return r;
 }
 
+/* A matcher is a state and a place in its grammar's list, where llm__gr_trim finds it. Under the lock, as others step and trim. */
 LLM_API llm_matcher *llm_matcher_open(llm_grammar *g) {
     llm_matcher *m = LLM__NEW(llm_matcher, 1);
     if (!m) return NULL;
@@ -21509,6 +21551,7 @@ LLM_API int llm_matcher_can_end(const llm_matcher *m) {
     return yes;
 }
 
+/* All bytes or none: where one is refused the matcher stays before the first, so that a caller may try something else. */
 LLM_API llm_result llm_matcher_bytes(llm_matcher *m, const char *bytes, size_t n) {
     llm_grammar *g = m->grammar;
     int32_t state = m->state;
@@ -21521,6 +21564,8 @@ LLM_API llm_result llm_matcher_bytes(llm_matcher *m, const char *bytes, size_t n
     return state ? LLM_OK : llm__error(LLM_ERR_ARG, "grammar: the text cannot go on with these %zu bytes", n);
 }
 
+/* By the bytes of the trie, not of the tokenizer: what a mask allowed and what is taken here are the same bytes. Special tokens have
+ * none. */
 LLM_API llm_result llm_matcher_token(llm_matcher *m, int32_t id) {
     const llm__gr_trie *t = m->grammar->trie;
     int32_t begin = t && id > 0 && id < t->vocab ? t->end[id - 1] : 0, end = t && id >= 0 && id < t->vocab ? t->end[id] : begin;
@@ -21529,7 +21574,8 @@ LLM_API llm_result llm_matcher_token(llm_matcher *m, int32_t id) {
 }
 
 /* The mask into n_words words, of which those beyond the vocabulary become 0. Returns how many tokens it allows, -1 if the grammar gave up;
- * *can_end. */
+ * *can_end.
+ * The only place where states are trimmed: between two tokens of this answer, with the lock held, no step of any answer is under way. */
 static int32_t llm__matcher_mask(llm_matcher *m, uint32_t *words, size_t n_words, int *can_end) {
     llm_grammar *g = m->grammar;
     pthread_mutex_lock(&g->lock);
