@@ -24816,7 +24816,10 @@ static llm_text llm__text_none(void) {
     return t;
 }
 
-/* ---- errors */
+/* ---- errors
+ * OpenAI's clients read {"error": {"message", "type", "param", "code"}} and the status: 400 and 404 are told to the user at once, 408, 409, 429 and everything
+ * from 500 on are sent again, twice by default, after a pause. So a mistake that stays one must never be a 5xx, and a full queue must be a 429. `param` is the
+ * field that was wrong, in the spelling of the body, and the sentence says its value and what was expected. Only the first error of a body is told. */
 
 /* Keeps the error of a field: 400, unless the caller changes the status. Returns 0, so that a check that fails ends in one line. */
 __attribute__((format(printf, 3, 4))) static int llm__oai_bad(llm_openai_call *k, const char *param, const char *format, ...) {
@@ -24852,7 +24855,15 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
     llm_text_format(out, "{'error':{'message':%q,'type':%q,'param':%q,'code':%q}}", message, type, param, code);
 }
 
-/* ---- reading fields */
+/* ---- reading fields
+ * Every parameter that some client of vLLM, OpenAI, FastDeploy or LMDeploy sends is a row of one table, llm__oai_fields: its name, its type, its place in the
+ * call, its range. Reading a body is a walk over the table; what needs more than a range has a function of its own. Three kinds of rows set nothing here:
+ *
+ *   KNOWN      read elsewhere, or without meaning for us (`store`, `metadata`): accepted in silence
+ *   REFUSED    would change what the answer must be (`suffix`): accepting it in silence would be a lie, so it is an error
+ *   not there  the name goes to the list of what was ignored; the server tells it in the header x-llm-ignored
+ *
+ * Ranges are checked here and again by llm_sampling_check when the request is submitted: here with the name that the client used, there for everyone. */
 
 /* A member that is there and not null; else -1. */
 static int llm__oai_get(const llm_json *d, int object, const char *name) {
@@ -25206,7 +25217,13 @@ static int llm__oai_early_stop(llm_openai_call *k) {
     return ok || llm__oai_bad(k, "early_stop_config", "%s", llm_last_error());
 }
 
-/* ---- messages and prompts */
+/* ---- messages and prompts
+ * A chat is a list of {"role", "content"}; content is a text or a list of parts, of which only texts can be read by the models here. A completion's prompt is one
+ * of four things, told apart by the type of the first element:
+ *
+ *   "a text"      ["a", "b"]      [5, 6, 7]      [[5, 6], [7]]
+ *
+ * The lists of texts and of lists make one request each, all with the same parameters, and their answers are numbered on: choice i of prompt p is p * n + i. */
 
 /* One part of a message's content: a text, or what an assistant refused. */
 static int llm__oai_part(llm_openai_call *k, const char *param, int part) {
@@ -25438,7 +25455,15 @@ LLM_API void llm_openai_free(llm_openai_call *k) {
     LLM_FREE(k);
 }
 
-/* ---- from a body to requests */
+/* ---- from a body to requests
+ *
+ *   messages --llm_openai_render--> text --llm_tokenize--> ids --truncate_prompt_tokens--> llm_request_submit
+ *   prompt   ---------------------> text -/                /
+ *   prompt as ids ----------------------------------------/
+ *
+ * The rendered text decides one more thing: whether the prompt leaves the model's thoughts open (it ends with <think>). Then the answer begins as reasoning, and a
+ * grammar waits for the closing tag. Special tokens written in a chat's messages are text like any other only if the template escapes them; a completion's prompt may
+ * use them. */
 
 /* The texts of a list of parts, joined: for templates that know texts only. */
 static void llm__oai_joined(const llm_json *d, int list, llm_text *out) {
@@ -25629,7 +25654,14 @@ LLM_API int llm_openai_submit(llm_openai_call *k) {
     return ok;
 }
 
-/* ---- parts of answers */
+/* ---- parts of answers
+ * Log-probabilities have two shapes. Completions have four lists of one length, where text_offset counts code points and the first token of an echoed prompt has
+ * null, since nothing came before it:
+ *
+ *   {"tokens": ["The", " sky"], "token_logprobs": [null, -4.5], "top_logprobs": [null, {" sky": -4.5, " first": -2.1}], "text_offset": [0, 3]}
+ *
+ * Chats have a list of objects: {"token", "logprob", "bytes", "top_logprobs": [the same without the last]}. `bytes` lets a client join tokens that are half
+ * a code point. JSON knows no infinity: what cannot happen is -9999. */
 
 /* JSON knows no infinity: OpenAI writes -9999. */
 static double llm__oai_shown(float logprob) { return logprob >= -9999 ? (double)logprob : -9999.0; }
@@ -25845,7 +25877,9 @@ static void llm__oai_echo(const llm_openai_call *k, const llm_request *request, 
     llm_detokenize(k->service->model, ids, n, 0, out);
 }
 
-/* ---- choices: one writer for chats and prompts, whole and streamed */
+/* ---- choices: one writer for chats and prompts, whole and streamed
+ * A choice is written by llm__oai_write_choice from a piece: what there is of text, thoughts, rows of log-probabilities and an end. An answer that is not streamed is
+ * one piece with everything; a chunk of a stream is a piece with what is new. The payload is called `message`, `delta` or `text`; all else is shared. */
 
 /* What a choice object says of an answer: all of it, or what is new. */
 typedef struct llm__oai_piece {
@@ -25943,7 +25977,18 @@ static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
     llm_text_str(out, "}");
 }
 
-/* ---- streams */
+/* ---- streams
+ * Server-sent events of a chat with n = 1 and include_usage, each one line of JSON behind "data: " and an empty line:
+ *
+ *   {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": null}]}
+ *   {"choices": [{"index": 0, "delta": {"content": "Paris"}, "finish_reason": null}]}
+ *   {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "stop_reason": null}]}
+ *   {"choices": [], "usage": {"prompt_tokens": 31, "completion_tokens": 2, ...}}
+ *   [DONE]
+ *
+ * All choices share the stream, told apart by `index`. Deltas joined are exactly the text of the answer that is not streamed: an event holds whole code points, and
+ * nothing that may still become a stop string. One call of llm_openai_next writes at most one event's worth, so that a server can stop where a slow reader's
+ * buffer is full and go on later; nothing is lost, since the request keeps its events until they are polled. */
 
 /* One server-sent event with one choice, which is freed; without a choice it is the last one, for the usage. */
 static void llm__oai_chunk(const llm_openai_call *k, llm_text *choice, llm_text *out) {
@@ -26097,7 +26142,9 @@ LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
     return 1;
 }
 
-/* ---- tokenizing kinds: the answer is written at once, into k->text */
+/* ---- tokenizing kinds: the answer is written at once, into k->text
+ * /tokenize and /detokenize understand vLLM's bodies ({"prompt"} or {"messages"}; {"tokens"}) and llama.cpp's ({"content", "add_special", "with_pieces"}), and
+ * answer each in its own shape. They need no engine: a server may answer them while all its sequences are busy. */
 
 /* The members of one list of tokens: ids, strings, or {id, piece}. */
 static void llm__oai_token_list(const llm_openai_call *k, const llm_tokens *ids, int pieces, llm_text *out) {
