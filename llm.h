@@ -1609,7 +1609,9 @@ static int llm__print_double(char *out, size_t size, char type, int precision, d
 
 /* Python's repr of a float, the shortest text that reads back equal: 1.0, 0.1, 1e+22, 1e-07. `out` holds 40 bytes. Returns its length.
  * Every decimal of up to 15 digits survives the way through a double, and 17 digits tell any two apart, so 15, 16 and 17 are tried and
- * zeros at the end dropped. Subnormal numbers carry fewer digits: there the search begins with one. */
+ * zeros at the end dropped: 0.1 is found with 15 digits, 0.1 + 0.2 takes 17, 0.30000000000000004. (Ryu, Adams 2018, finds the shortest
+ * directly, with tables of 10 KB; here a number printed is a rare thing.) Subnormal numbers carry fewer digits: there the search begins
+ * with one. */
 static int llm__format_double(double d, char *out) {
     double back = d;
     int digits = fabs(d) < 2.2250738585072014e-308 ? 1 : 15;
@@ -1686,7 +1688,12 @@ LLM_API void llm_tokens_free(llm_tokens *t) {
     memset(t, 0, sizeof *t);
 }
 
-/* The code point at p, of n > 0 bytes left, and its length in *len. A byte that starts no valid UTF-8 sequence (RFC 3629: shortest form, no
+/* UTF-8 (RFC 3629): the first byte tells how many follow, each of which brings six bits.
+ *
+ *   0xxxxxxx                              up to U+007F         1110xxxx 10xxxxxx 10xxxxxx            up to U+FFFF
+ *   110xxxxx 10xxxxxx                     up to U+07FF         11110xxx 10xxxxxx 10xxxxxx 10xxxxxx   up to U+10FFFF
+ *
+ * The code point at p, of n > 0 bytes left, and its length in *len. A byte that starts no valid UTF-8 sequence (RFC 3629: shortest form, no
  * surrogates, at most U+10FFFF) gives -1 and length 1, so that a walk over any bytes comes to their end. */
 static int32_t llm__utf8_get(const char *p, size_t n, int *len) {
     const uint8_t *s = (const uint8_t *)p;
@@ -7240,6 +7247,31 @@ LLM__UNUSED static llm_result llm__tokenizer_open_path(const char *path, const l
  * - Not here: include, import, extends, block, autoescape, recursive loops, the host's filters (pprint, random, ...), whole numbers over 64
  *   bits except to print and compare them. Generators are filled when they are made, where Python waits until they are walked.
  *
+ * One template through all three stages:
+ *
+ *   {% for m in messages %}<{{ m.role }}>{{ m.content | trim }}
+ *   {% endfor %}
+ *
+ *   tokens   B for m in messages b   d "<"   V m . role v   d ">"   V m . content | trim v   d "\n"   B endfor b
+ *
+ *   tree     FOR  a: NAME m   b: NAME messages   c: SCOPE a: DATA "<"
+ *                                                             PRINT  a: ATTR "role"  a: NAME m
+ *                                                             DATA ">"
+ *                                                             PRINT  a: FILTER "trim"  a: ATTR "content"  a: NAME m
+ *                                                             DATA "\n"
+ *
+ *   walk     with messages [{"role": "user", "content": " hi "}]; behind each step the output so far:
+ *            FOR    the list has one item; a scope with m in it
+ *            DATA   <
+ *            PRINT  m is a dict, which has no method "role", but a key        <user
+ *            DATA   <user>
+ *            PRINT  the value " hi " goes through llm__fn_strip, which gives a view of its two bytes in the middle     <user>hi
+ *            DATA   <user>hi and a line feed
+ *
+ * Whose behaviour this is: the syntax of jinja2's lexer.py and parser.py, the values of its runtime.py, filters.py and tests.py, the limits
+ * of its sandbox.py (ImmutableSandboxedEnvironment), and around them _compile_jinja_template of transformers' chat_template_utils.py. Other
+ * engines for the same templates: minijinja (Rust), and minja, which llama.cpp used.
+ *
  * The truth to compare with is jinja2 3.1 itself: tests/test_template.c holds what it made of some 300 small templates. */
 /* ---- section: template, chat (begin) ---- */
 
@@ -7393,7 +7425,9 @@ enum { LLM__TPL_DEPTH = 384, LLM__TPL_EVAL_DEPTH = 1500, LLM__TPL_CALLS = 64, LL
  * Fuel is what time is measured in, because it is the same on every machine: a node evaluated, a value compared, an item pushed cost 1
  * each, bytes that are looked at 1/8 to 1/64. A conversation of a hundred messages takes 4,000 to 30,000 steps; the 5 million of the
  * default are spent in a fraction of a second, whatever a template does. What grows faster than it is paid for would be a hole, so searches
- * with long needles and dicts with many keys pay by the product of their sizes. */
+ * with long needles and dicts with many keys pay by the product of their sizes.
+ *
+ * Memory is bounded apart from it: an arena of at most 512 MiB a render, an output of max_output bytes. */
 
 /* A value of a type that needs nothing else. */
 static llm__val llm__v(llm__vtype type) {
@@ -7667,7 +7701,16 @@ static llm__str llm__tpl_trim(llm__str s, int sides) { return llm__tpl_strip(s, 
 
 /* ---- building texts at the end of the output ----
  * x->text is the output. Whoever needs a text as a value notes x->text.len, writes on, and takes what stands behind the mark. Marks nest as
- * calls do: while {{ m(1) ~ "b" }} runs, the output so far, the text of m and the text of ~ stand in one buffer, one behind the other. */
+ * calls do. While {{ m(1) ~ "b" }} runs, where m writes A and "out" is there already, | being a mark:
+ *
+ *   out             m is called
+ *   out|A           it writes behind its mark
+ *   out             which is taken off: A is a value, in the arena
+ *   out|Ab          ~ writes both operands behind a mark of its own
+ *   out             which is taken off: Ab is a value
+ *   outAb           and printed
+ *
+ * So one buffer serves all that is built at a time, however deeply it is nested. */
 
 /* Appends bytes to what is being built. All output passes here: this is where it is limited and paid for. */
 static void llm__tpl_put(llm__tpl *x, llm__str s) {
@@ -7698,7 +7741,8 @@ static void llm__tpl_repeat(llm__tpl *x, llm__str s, int64_t count) {
     while (count-- > 0 && llm__tpl_spend(x, 1)) llm__tpl_put(x, s);
 }
 
-/* Takes what was built since `mark` off the end, as a value. */
+/* Takes what was built since `mark` off the end, as a value. A copy, as the bytes behind the mark will be written over; after an error
+ * undefined, and the text is cut off all the same. */
 static llm__val llm__tpl_take(llm__tpl *x, size_t mark) {
     llm__val v = llm__tpl_copy(x, LLM__V_STR, llm__s(x->text.data ? x->text.data + mark : "", x->text.len - mark));
     x->text.len = mark;
@@ -7777,7 +7821,9 @@ static int llm__tpl_order(llm__tpl *x, llm__val a, llm__val b) {
     return order;
 }
 
-/* Sorts v, and the keys to sort by with it: merge sort from the bottom up, stable in both directions. v and key may be the same list. */
+/* Sorts v, and the keys to sort by with it: merge sort from the bottom up, stable in both directions. v and key may be the same list.
+ * n * log2(n) comparisons, each of which pays; memory of four values an item. (Python's own sort, Timsort, finds runs that are sorted
+ * already; chat templates sort a dozen keys.) */
 static void llm__tpl_sort(llm__tpl *x, llm__vlist *v, llm__vlist *key, int reverse) {
     int64_t n = x->err ? 0 : v->n;
     llm__val *from = (llm__val *)llm__tpl_get(x, 2 * (size_t)n * sizeof *from),
@@ -7805,7 +7851,8 @@ static void llm__tpl_sort(llm__tpl *x, llm__vlist *v, llm__vlist *key, int rever
  * A list of key, value, key, value ... with the hash of each key in its tag: found by walking through. Chat templates have dicts of a few
  * keys; a long one costs fuel by its length. */
 
-/* Equal keys have equal hashes. An error for what Python cannot hash. */
+/* Equal keys have equal hashes. An error for what Python cannot hash. Not a defence against collisions: 16 bits only spare comparisons, and
+ * a search that compares every key is paid for by fuel. */
 static uint16_t llm__tpl_hash(llm__tpl *x, llm__val v) {
     uint64_t h = v.type;
     /* 1, 1.0 and true are one key in Python, so all numbers are hashed as doubles. */
@@ -7849,7 +7896,14 @@ static llm__vlist *llm__tpl_view(llm__tpl *x, const llm__vlist *d, int which) {
     return l;
 }
 
-/* What a walk over v yields; NULL with an error where Python cannot walk. Consumes a generator. What it returns may be v's own list. */
+/* What a walk over v yields; NULL with an error where Python cannot walk. What it returns may be v's own list, so nobody may change it.
+ *
+ *   list, tuple, dict view   their items, without a copy
+ *   dict                     its keys
+ *   text                     its code points, as texts of one
+ *   range                    its numbers, of which there are at most 100,000
+ *   generator                what is left in it, which is then gone: a second walk yields nothing
+ *   undefined                nothing; numbers, none, functions: an error */
 static llm__vlist *llm__tpl_iter(llm__tpl *x, llm__val v) {
     if (x->err) return NULL;
     if (LLM__V_IN(v, LLM__M_VIEWED)) return v.as.list;
@@ -8031,7 +8085,14 @@ static llm__str llm__tpl_str_of(llm__tpl *x, llm__val v) { return llm__v_s(llm__
  *
  *   "a\n  {% if x -%}\n b {{ y[0] }}"   becomes   d "a\n"   B   n "if"   n "x"   b   d "b "   V   n "y"   [   i "0"   ]   v   0
  *
- * The two blanks before {% and the line feed behind -%} are gone, and so is the blank before b. */
+ * The two blanks before {% and the line feed behind -%} are gone, and so is the blank before b. What a tag t takes with it, by its signs:
+ *
+ *   source                      text before     text behind
+ *   "x\n  {% t %}\n y"          "x\n"           " y"             a block takes its own line's blanks and its line feed
+ *   "x\n  {%+ t +%}\n y"        "x\n  "         "\n y"           a plus keeps them
+ *   "x\n  {%- t -%}\n y"        "x"             "y"              a minus takes all white space on its side
+ *   "x\n  {{ t }}\n y"          "x\n  "         "\n y"           an expression takes nothing by itself
+ *   "x\n  {{- t -}}\n y"        "x"             "y" */
 
 /* Tokens are named by a letter: d text outside of tags, V {{, v }}, B {%, b %}, n name, s text literal, i and f numbers, 0 the end;
  * operators by their character, those of two characters by E ==, N !=, G >=, L <=, D //, P **. */
@@ -8041,7 +8102,7 @@ typedef struct llm__tpl_token {
     llm__str s;
 } llm__tpl_token;
 
-/* Where the lexer stands. A copy of it looks ahead. */
+/* Where the lexer stands. A copy of it looks ahead: it owns nothing, so a plain assignment is a bookmark. */
 typedef struct llm__tpl_lexer {
     const char *s;
     size_t n, at;
@@ -8067,8 +8128,8 @@ static void llm__lex_skip(llm__tpl_lexer *l, size_t n) {
 
 static void llm__lex_spaces(llm__tpl_lexer *l) { llm__lex_skip(l, l->n - l->at - llm__tpl_trim(llm__lex_rest(l), 1).n); }
 
-/* Consumes what closes a tag, `len` bytes, and the white space that belongs to it: all after '-'; with `trim` a line feed, unless after
- * '+'. */
+/* The end of a tag or comment. Consumes what closes it, `len` bytes, and the white space that belongs to it: all after '-'; with `trim` a
+ * line feed, unless after '+'. */
 static void llm__lex_close(llm__tpl_lexer *l, size_t len, char sign, int trim) {
     llm__lex_skip(l, len);
     if (sign == '-') llm__lex_spaces(l);
@@ -8159,7 +8220,8 @@ static size_t llm__lex_number(const llm__tpl_lexer *l, char *type) {
 /* Letters, digits, '_' and all beyond ASCII: whether a name is good Unicode does not matter here. */
 static int llm__lex_is_name(char c) { return (uint8_t)c >= 128 || llm__tpl_word(c); }
 
-/* The type of an operator at l->at, and its end. */
+/* The type of an operator at l->at, and its end, which stands one behind it and moves on for those of two characters. Brackets are counted
+ * here; one that closes more than was opened is an error. */
 static char llm__lex_operator(llm__tpl_lexer *l, size_t *end) {
     static const char pairs[] = "==E!=N>=G<=L//D**P";
     char c = llm__lex_peek(l, 0), type = c && strchr("+-/*%~[](){}<>=.:|,;", c) ? c : 0;
@@ -8218,7 +8280,13 @@ static llm__tpl_token llm__lex_next(llm__tpl_lexer *l) {
  *   postfix  = primary ("." name | "." number | "[" index or slice "]" | args)*
  *   primary  = name | literal | "(" tuple ")" | "[" expr, ... "]" | "{" expr ":" expr, ... "}"
  *
- * Oddities that are jinja2's and stay: ** goes from left to right, -2 ** 2 is 4, and a filter binds closer than any operator. */
+ * Oddities that are jinja2's and stay: ** goes from left to right, -2 ** 2 is 4, and a filter binds closer than any operator.
+ * An example, not a.b[0] | lower == "x" and c:
+ *
+ *   CHAIN  a: UNARY '!'  a: CHAIN  a: FILTER "lower"  a: ITEM  a: ATTR "b"  a: NAME a
+ *                                                              b: CONST 0
+ *                                  b: ARG (==)  a: CONST "x"
+ *          b: ARG (and)  a: NAME c */
 
 /* The parser: one token read, the lexer behind it. */
 typedef struct llm__tpl_parser {
@@ -8309,7 +8377,8 @@ static int llm__parse_enter(llm__tpl_parser *p) {
     return !p->err;
 }
 
-/* Nodes up to a closing token, which stays, with commas between; one may stand at the end. `item` may return several that hang together. */
+/* Nodes up to a closing token, which stays, with commas between; one may stand at the end. `item` may return several that hang together (a
+ * dict's key and value). NULL: none, or an error. */
 static llm__node *llm__parse_list(llm__tpl_parser *p, char close, llm__node *(*item)(llm__tpl_parser *p)) {
     llm__node *first = NULL, **tail = &first;
     while (p->tok.type != close && !p->err) {
@@ -8824,11 +8893,14 @@ static llm__node *llm__parse_block(llm__tpl_parser *p, const char *ends, int sof
 /* ---- attributes, items, slices ----
  * jinja2 lets templates write x.name and x["name"] for the same thing and tries both ways, in a different order: x.items is a dict's method
  * even where it has a key "items", x["items"] is the key. What is nowhere found is undefined, no error; only an undefined value has nothing
- * at all. */
+ * at all. With d = {"items": 1, "k": 2}:
+ *
+ *   d.items    the method      d["items"]   1               d.k   2        d["k"]   2
+ *   d.get      the method      d["get"]     the method      d.z   undefined         d.z.y   an error: 'z' is undefined */
 
 static const llm__tpl_entry *llm__tpl_method_named(llm__val v, llm__str name);
 
-/* A function bound to a value. */
+/* A function bound to a value: "a b".split without parentheses is a value too, as in Python, and may be kept in a variable and called. */
 static llm__val llm__tpl_bind(llm__tpl *x, const llm__tpl_entry *entry, llm__val self) {
     llm__val v = llm__tpl_object(x, LLM__V_FUNC);
     if (x->err) return v;
@@ -8903,7 +8975,11 @@ static int64_t llm__tpl_bound(llm__tpl *x, llm__val v, int64_t n, int64_t lower,
     return i < lower ? lower : i > upper ? upper : i;
 }
 
-/* v[bound[0]:bound[1]:bound[2]]; UNSET where left out. */
+/* v[bound[0]:bound[1]:bound[2]]; UNSET where left out. Lists and ranges give lists, tuples tuples, texts texts. Of "abcde", n = 5:
+ *
+ *   [1:3]     from 1 up to 3          bc              [::-1]     from 4 down to -1     edcba
+ *   [-2:]     from 3 up to 5          de              [3:0:-2]   from 3 down to 0      db
+ *   [9:]      from 5 up to 5          nothing         [::0]      an error */
 static llm__val llm__tpl_slice(llm__tpl *x, llm__val v, const llm__val *bound) {
     if (!LLM__V_IN(v, LLM__M_SLICED)) return llm__tpl_fail(x, "'%s' cannot be sliced", llm__v_type_name(v));
     /* Python's slice.indices: for a step upwards both bounds lie in 0 ... n, downwards in -1 ... n - 1, where -1 is before the first. */
@@ -8959,7 +9035,13 @@ static const llm__val *llm__args_named(const llm__args *g, llm__str name) {
     return NULL;
 }
 
-/* Puts arguments in the order of a spec, out[i] for its i-th name. 0 with an error if they do not fit: a value too many or twice, one that
+/* Puts arguments in the order of a spec, out[i] for its i-th name. With truncate's spec "length killwords end leeway":
+ *
+ *   truncate(20, end="~")     out = 20, UNSET, "~", UNSET
+ *   truncate(20, length=9)    two values for 'length'
+ *   truncate(20, width=9)     unexpected argument: two were given, and the spec used one
+ *
+ * 0 with an error if they do not fit: a value too many or twice, one that
  * is missing, a name that is not in the spec. */
 static int llm__tpl_arrange(llm__tpl *x, const llm__tpl_entry *e, const llm__args *g, llm__val *out) {
     const int shown = (int)strcspn(e->names, " ");
@@ -8979,7 +9061,8 @@ static int llm__tpl_arrange(llm__tpl *x, const llm__tpl_entry *e, const llm__arg
     return !x->err;
 }
 
-/* Calls an entry of a table on a value: what {{ self|entry(g) }} and {{ self.entry(g) }} come down to. */
+/* Calls an entry of a table on a value, with at most LLM__TPL_MAX_ARGS parameters: what {{ self|entry(g) }} and {{ self.entry(g) }} come
+ * down to. */
 static llm__val llm__tpl_apply(llm__tpl *x, const llm__tpl_entry *e, llm__val self, const llm__args *g) {
     llm__val a[LLM__TPL_MAX_ARGS];
     size_t mark = x->text.len;
@@ -9072,7 +9155,11 @@ static char llm__spec_take(llm__str *s, const char *of) {
     return c;
 }
 
-/* Python's [[fill]align][sign][0][width][,][.precision][type]; of %: the same without the first, '-' for left. */
+/* Python's [[fill]align][sign][0][width][,][.precision][type]; of %: the same without the first, '-' for left. s moves on behind it.
+ *
+ *   "{:*^7}".format("ab")      **ab***         "{:,}".format(1234567)    1,234,567
+ *   "{:06.2f}".format(-1.5)    -01.50          "%-4d|" % 7               7   |
+ *   "{:>6}".format("ab")           ab          "%5.1f" % 2.25              2.2 */
 static llm__tpl_spec llm__spec_read(llm__tpl *x, llm__str *s, int percent) {
     llm__tpl_spec o;
     int len = 1;
@@ -9222,7 +9309,8 @@ static void llm__percent_field(llm__tpl *x, llm__str *s, llm__val values, const 
     llm__spec_put(x, v, &o);
 }
 
-/* Appends str.format's text with the arguments g, or, without g, that of text % values. */
+/* Appends str.format's text with the arguments g, or, without g, that of text % values: a tuple's items one after the other, a dict's by
+ * %(name)s, anything else as the only one. An error if values are left over, as in Python; a dict or a list may be. */
 static void llm__tpl_format(llm__tpl *x, llm__str s, const llm__args *g, llm__val values) {
     llm__vlist one = {&values, 1, 1, 0}, *l = values.type == LLM__V_TUPLE ? values.as.list : &one;
     int next = 0;
@@ -9529,6 +9617,8 @@ LLM__TPL_FN(llm__fn_join) {
     return LLM__WRITTEN;
 }
 
+/* The methods of each type that has some. Those of texts are Python's str, without the few that templates have no use for (encode,
+ * maketrans, expandtabs ...); a dash before a parameter: Python takes it by position only. */
 static const llm__tpl_entry llm__tpl_str_methods[] = {
     {"split", "sep maxsplit", llm__fn_split, 0}, {"rsplit", "sep maxsplit", llm__fn_split, 1},
     {"splitlines", "keepends", llm__fn_splitlines, 0}, {"strip", "-chars", llm__fn_strip, 3}, {"lstrip", "-chars", llm__fn_strip, 1},
@@ -10008,6 +10098,7 @@ LLM__TPL_FN(llm__fn_round) {
     return llm__v_float(r);
 }
 
+/* In jinja2's names and order of parameters, since templates pass them by both. */
 static const llm__tpl_entry llm__tpl_filters[] = {
     {"tojson", "ensure_ascii indent separators sort_keys", llm__fn_tojson, 0}, {"length count", "", llm__fn_length, 0},
     {"trim", "chars", llm__fn_strip, 3}, {"string", "", llm__fn_string, 0}, {"default d", "default_value boolean", llm__fn_default, 0},
@@ -10270,7 +10361,7 @@ static void llm__tpl_assign(llm__tpl *x, llm__scope *scope, uint16_t name, llm__
     if (scope && llm__tpl_spend(x, scope->vars.n / 16)) llm__tpl_push(x, &scope->vars, v);
 }
 
-/* A variable: from the inner scope outwards, then in the context. */
+/* A variable: from the inner scope outwards, then in the context; else undefined, under its name. Numbers are compared, no texts. */
 static llm__val llm__tpl_lookup(llm__tpl *x, uint16_t name) {
     for (const llm__scope *s = x->scope; s; s = s->up)
         for (int i = 0; i < s->vars.n; i++)
@@ -10333,7 +10424,8 @@ static void llm__args_add(llm__tpl *x, const llm__node *n, llm__vlist *v, llm__v
     }
 }
 
-/* Evaluates arguments, first those by position, then those by name; `caller`, if not UNSET, is added under that name. */
+/* Evaluates arguments, first those by position, then those by name; `caller`, if not UNSET, is added under that name. f(1, x=2, *[3],
+ * **{"y": 4}) becomes v = 1, 3, 2, 4 with the names -, -, x, y and n_pos 2. */
 static llm__args llm__tpl_eval_args(llm__tpl *x, const llm__node *list, llm__val caller) {
     llm__vlist *v = llm__tpl_list(x, NULL, 0), *names = llm__tpl_list(x, NULL, 0);
     llm__args g;
@@ -10447,7 +10539,15 @@ static llm__val llm__tpl_capture(llm__tpl *x, const llm__node *body, llm__scope 
 }
 
 /* Runs a macro in a scope within the one it was defined in: parameters by position, by name, by default; then caller, varargs and kwargs,
- * if the body reads them, and errors for arguments that nobody takes. Its output is its value. */
+ * if the body reads them, and errors for arguments that nobody takes. Its output is its value. For macro f(a, b, c=2) whose body reads
+ * kwargs, called as f(1, d=4):
+ *
+ *   a   by position                      1
+ *   b   not given, and without default   undefined, which is an error only where Python refuses it
+ *   c   not given: its default           2, evaluated now, where a and b are seen already
+ *   d   no parameter                     kwargs = {"d": 4}; if the body did not read kwargs: an unexpected argument
+ *
+ * A call block passes its body as the macro `caller`, bound to the scope in which the block stands. */
 static llm__val llm__tpl_call_macro(llm__tpl *x, const llm__vobject *m, const llm__args *g) {
     static const char *const rest_name[3] = {"caller", "varargs", "kwargs"};
     const llm__node *def = m->def;
@@ -10509,7 +10609,8 @@ static void llm__tpl_assign_to(llm__tpl *x, llm__scope *scope, const llm__node *
     }
 }
 
-/* The items of a loop that pass its filter, which sees the targets in a scope of its own. */
+/* The items of a loop that pass its filter, which sees the targets in a scope of its own. All before the first turn, so that loop.length
+ * and loop.last are known and count only what passes: {% for i in [1, 2, 3] if i > 1 %} has length 2. */
 static const llm__vlist *llm__tpl_loop_items(llm__tpl *x, const llm__node *n) {
     const llm__vlist *all = llm__tpl_iter(x, llm__tpl_eval(x, n->b));
     llm__vlist *l = n->d ? llm__tpl_list(x, NULL, 0) : NULL;
@@ -10521,7 +10622,9 @@ static const llm__vlist *llm__tpl_loop_items(llm__tpl *x, const llm__node *n) {
     return n->d ? l : all;
 }
 
-/* A loop. One scope serves all turns: it is emptied before each, so that what a turn has set is gone in the next. */
+/* A loop. `loop` is an object with the turn's number; index, first, last and so on are worked out when
+ * they are asked for (llm__tpl_loop_attr). One scope serves all turns: it is emptied before each, so that what a turn has set is gone in
+ * the next. */
 static void llm__tpl_run_for(llm__tpl *x, const llm__node *n) {
     const llm__vlist *l = llm__tpl_loop_items(x, n);
     llm__scope *scope = llm__tpl_scope(x, x->scope);
@@ -10542,7 +10645,8 @@ static void llm__tpl_run_for(llm__tpl *x, const llm__node *n) {
     if (!ended) llm__tpl_run_in(x, n->c->b, llm__tpl_scope(x, x->scope));
 }
 
-/* The output of a block through its filters. */
+/* The output of a block through its filters: {% filter upper|trim %}a {% endfilter %} is the FILTER trim of the FILTER upper of the
+ * BLOCK_TEXT, which stands for "a ". */
 static llm__val llm__tpl_filtered(llm__tpl *x, const llm__node *n) {
     llm__val text = llm__tpl_capture(x, n->b, llm__tpl_scope(x, x->scope));
     x->block_text = text; /* read by n->d before anything else runs */
@@ -10556,7 +10660,7 @@ static void llm__tpl_run_with(llm__tpl *x, const llm__node *n) {
     llm__tpl_run_in(x, n->b, scope);
 }
 
-/* A chain of if and elif is walked, not descended: it may be long. */
+/* A chain of if and elif is walked, not descended: it may be long. A set within an if is seen behind it, as it has no scope of its own. */
 static llm__flow llm__tpl_run_if(llm__tpl *x, const llm__node *n) {
     while (!llm__v_truth(llm__tpl_eval(x, n->a))) {
         if (!n->c || n->c->kind != LLM__N_IF || !n->c->op) return llm__tpl_run(x, n->c);
@@ -10584,7 +10688,7 @@ static llm__flow llm__tpl_run_one(llm__tpl *x, const llm__node *n) {
     return LLM__FLOW_ON;
 }
 
-/* Runs statements up to their end, a break or a continue. */
+/* Runs statements up to their end, a break or a continue. Each pays one step, and x->line follows them, for the line of an error. */
 static llm__flow llm__tpl_run(llm__tpl *x, const llm__node *n) {
     llm__flow flow = LLM__FLOW_ON;
     if (llm__tpl_enter(x)) {
@@ -10600,7 +10704,8 @@ static llm__flow llm__tpl_run(llm__tpl *x, const llm__node *n) {
 /* ---- values from JSON ----
  * JSON's types are Python's: objects keep their order, numbers without point and exponent are whole and of any length. */
 
-/* A value of a JSON document, copied: the document may be freed then. */
+/* A value of a JSON document, copied: the document may be freed then. 1 becomes INT, 1.0 and 1e2 FLOAT, which print as 1.0 and 100.0, and
+ * 12345678901234567890 BIG, which prints as it stands. */
 static llm__val llm__tpl_from_json(llm__tpl *x, const llm_json *doc, int node) {
     llm__str s;
     llm__val v = llm__v(LLM__V_NONE);
@@ -10653,7 +10758,8 @@ static llm_result llm__tpl_source(llm_template *t, const char *text, size_t len,
     return LLM_OK;
 }
 
-/* The parser needs no memory but the arena; after an error all of it goes. */
+/* The parser needs no memory but the arena; after an error all of it goes. Errors name the line: of syntax here, of values in the
+ * render. */
 LLM_API llm_result llm_template_open(const char *text, size_t len, llm_template **out) {
     llm__tpl_parser p;
     llm__str source = {NULL, 0};
@@ -10700,8 +10806,9 @@ static llm__val *llm__tpl_member(llm__tpl *x, const llm__val *v, const char *nam
     return v && v->type == LLM__V_DICT ? llm__tpl_dict_find(x, v->as.list, llm__v_str(llm__lit(name))) : NULL;
 }
 
-/* What chat servers do to a context before it is rendered: tools and documents are None where nothing is given, and tool-call arguments
- * given as JSON text become objects; what is no JSON object stays a text. */
+/* What chat servers do to a context before it is rendered (transformers' apply_chat_template passes tools=None; vLLM parses arguments,
+ * since OpenAI's API carries them as text and templates write them by tojson, which would quote a text a second time): tools and documents
+ * are None where nothing is given, and tool-call arguments given as JSON text become objects; what is no JSON object stays a text. */
 static void llm__tpl_as_chat(llm__tpl *x) {
     static const char *const absent[2] = {"tools", "documents"};
     for (int i = 0; i < 2; i++) {
@@ -10721,7 +10828,8 @@ static void llm__tpl_as_chat(llm__tpl *x) {
     }
 }
 
-/* The output is built aside and added to `out` at the end, so a failed render leaves that as it was. */
+/* The output is built aside and added to `out` at the end, so a failed render leaves that as it was. Limits if the options name none: 5
+ * million steps of fuel, 32 MiB of output; 512 MiB of values always. From any thread, many at once for one template. */
 LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *context, const llm_render_options *options, llm_text *out) {
     llm_render_options defaults;
     llm__tpl x;
@@ -10827,7 +10935,7 @@ LLM_API void llm_reasoning_begin(llm_reasoning *r, llm_reasoning_kind kind, cons
     r->thinking = row->thinks ? closed < 0 || closed + (int64_t)close.n < (int64_t)s.n : opened > closed;
 }
 
-/* Text that is certainly no tag goes where it belongs. */
+/* Text that is certainly no tag goes where it belongs: `thinking` says where, at this moment. */
 static void llm__reasoning_emit(const llm_reasoning *r, const char *s, size_t n, llm_text *reasoning, llm_text *content) {
     if (n) llm_text_add(r->thinking ? reasoning : content, s, n);
 }
@@ -10880,7 +10988,7 @@ LLM_API void llm_reasoning_end(llm_reasoning *r, llm_text *reasoning, llm_text *
     r->n_held = 0;
 }
 
-/* Is `probe` in the text rendered from a context, and `not_probe` not? */
+/* Is `probe` in the text rendered from a context, and `not_probe` not? A template that refuses the context (raise_exception) says no. */
 static int llm__chat_probe(const llm_template *t, const char *context, const char *probe, const char *not_probe) {
     llm_json *doc = NULL;
     llm_text text;
@@ -10892,6 +11000,8 @@ static int llm__chat_probe(const llm_template *t, const char *context, const cha
     return found;
 }
 
+/* Whether a name occurs is known from the parser's list of names; what is done with a message only a render can tell. content_parts: a
+ * template made for texts prints a list of parts as Python would, with the word "type" in it. */
 LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out) {
     memset(out, 0, sizeof *out);
     out->tools = llm__map_get(&t->names, llm__s("tools", 5)) >= 0;
