@@ -41,46 +41,25 @@ static inline __m256i shim_dpbusd_avx(__m256i sum, __m256i u, __m256i s) {
 }
 #define _mm256_dpbusd_avx_epi32 shim_dpbusd_avx
 
-/* 16 floats brought down to one: halves are joined, then quarters, as the compilers' reductions do. */
-#define SHIM_REDUCE(name, join) \
-    static inline float name(simde__m512 v) { \
-        float x[16]; \
-        memcpy(x, &v, sizeof x); \
-        for (int n = 8; n; n /= 2) \
-            for (int i = 0; i < n; i++) x[i] = join; \
-        return x[0]; \
-    }
-SHIM_REDUCE(shim_reduce_add, x[i] + x[i + n])
-SHIM_REDUCE(shim_reduce_max, x[i] > x[i + n] ? x[i] : x[i + n])
-SHIM_REDUCE(shim_first, x[i])
-
-static inline simde__m512 shim_scalef(simde__m512 v, simde__m512 by) {
-    float x[16], n[16];
+static inline __m256i shim_cvtps_ph(simde__m512 v, int rounding) {
+    float x[16];
+    uint16_t half[16];
+    __m256i r;
+    (void)rounding;
     memcpy(x, &v, sizeof x);
-    memcpy(n, &by, sizeof n);
-    for (int i = 0; i < 16; i++) x[i] = __builtin_ldexpf(x[i], (int)n[i]);
-    memcpy(&v, x, sizeof x);
-    return v;
+    for (int i = 0; i < 16; i++) half[i] = _cvtss_sh(x[i], 0);
+    memcpy(&r, half, sizeof r);
+    return r;
 }
 
-#define __mmask16 simde__mmask16
-#define _mm512_cvtss_f32 shim_first
-#define _mm512_mask_max_ps simde_mm512_mask_max_ps
-#define _mm512_maskz_mov_ps simde_mm512_maskz_mov_ps
-#define _mm512_max_ps simde_mm512_max_ps
-#define _mm512_reduce_add_ps shim_reduce_add
-#define _mm512_reduce_max_ps shim_reduce_max
-#define _mm512_roundscale_ps simde_mm512_roundscale_ps
-#define _mm512_scalef_ps shim_scalef
-#define _mm512_sub_ps simde_mm512_sub_ps
+#define _mm512_load_ps simde_mm512_load_ps
+#define _mm512_load_si512 simde_mm512_load_si512
+#define _mm512_cvtps_ph shim_cvtps_ph
 #define __m512 simde__m512
 #define __m512i simde__m512i
 #define _mm512_abs_epi8 simde_mm512_abs_epi8
 #define _mm512_add_epi16 simde_mm512_add_epi16
 #define _mm512_add_epi32 simde_mm512_add_epi32
-#define _mm512_add_ps simde_mm512_add_ps
-#define _mm512_and_si512 simde_mm512_and_si512
-#define _mm512_broadcast_i32x4 simde_mm512_broadcast_i32x4
 #define _mm512_castsi512_ps simde_mm512_castsi512_ps
 #define _mm512_cvtepi32_ps shim_cvtepi32_ps
 #define _mm512_cvtepi8_epi32 shim_cvtepi8_epi32
@@ -90,24 +69,16 @@ static inline simde__m512 shim_scalef(simde__m512 v, simde__m512 by) {
 #define _mm512_dpbusd_epi32 simde_mm512_dpbusd_epi32
 #define _mm512_fmadd_ps simde_mm512_fmadd_ps
 #define _mm512_loadu_ps simde_mm512_loadu_ps
-#define _mm512_loadu_si512 simde_mm512_loadu_si512
 #define _mm512_madd_epi16 simde_mm512_madd_epi16
 #define _mm512_maddubs_epi16 simde_mm512_maddubs_epi16
 #define _mm512_mask_sub_epi8 simde_mm512_mask_sub_epi8
 #define _mm512_movepi8_mask simde_mm512_movepi8_mask
 #define _mm512_mul_ps simde_mm512_mul_ps
-#define _mm512_mullo_epi16 simde_mm512_mullo_epi16
-#define _mm512_or_si512 simde_mm512_or_si512
 #define _mm512_set1_epi16 simde_mm512_set1_epi16
 #define _mm512_set1_epi32 simde_mm512_set1_epi32
-#define _mm512_set1_epi8 simde_mm512_set1_epi8
 #define _mm512_set1_ps simde_mm512_set1_ps
 #define _mm512_setzero_ps simde_mm512_setzero_ps
 #define _mm512_setzero_si512 simde_mm512_setzero_si512
-#define _mm512_shuffle_epi8 simde_mm512_shuffle_epi8
-#define _mm512_slli_epi16 simde_mm512_slli_epi16
 #define _mm512_slli_epi32 simde_mm512_slli_epi32
-#define _mm512_srli_epi16 simde_mm512_srli_epi16
 #define _mm512_storeu_ps simde_mm512_storeu_ps
-#define _mm512_xor_si512 simde_mm512_xor_si512
 #endif
