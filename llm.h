@@ -19209,7 +19209,7 @@ static int llm__gr_follow(llm_grammar *g) {
         if (op.kind == LLM__GR_SPLIT) {
             llm__gr_meet(g, op.next, t.frame, base);
             llm__gr_meet(g, op.other, t.frame, base);
-        } else if (op.kind == LLM__GR_CALL) { /* a call that is the last thing of a rule needs no frame */
+        } else if (op.kind == LLM__GR_CALL) { /* one whose `next` is a RETURN needs no frame; behind a joint it takes one */
             llm__gr_meet(g, op.a, g->op[op.next].kind == LLM__GR_RETURN ? t.frame : llm__gr_push(g, t.frame, t.op, 0), base);
         } else if (op.kind == LLM__GR_RETURN) {
             llm__gr_meet(g, g->op[g->frame[t.frame].op].next, g->frame[t.frame].parent, base);
