@@ -65,14 +65,13 @@ build/san/llm_cli: llm_cli.c llm.h build/.deps
 	@mkdir -p build/san
 	$(CC) -std=c11 $(SAN) -DLLM_IMPLEMENTATION llm_cli.c -o $@ $(LIBS)
 
-# The server in plain C: its own code is what these builds look at, and the kernels' instruction sets would take minutes to compile.
 build/san/llm_serve: llm_serve.c llm.h build/.deps
 	@mkdir -p build/san
-	$(CC) -std=c11 $(SAN) -DLLM_NO_SIMD -DLLM_IMPLEMENTATION llm_serve.c -o $@ $(LIBS)
+	$(CC) -std=c11 $(SAN) -DLLM_IMPLEMENTATION llm_serve.c -o $@ $(LIBS)
 
 build/tsan/llm_serve: llm_serve.c llm.h build/.deps
 	@mkdir -p build/tsan
-	$(CC) -std=c11 $(TSAN) -DLLM_NO_SIMD -DLLM_IMPLEMENTATION llm_serve.c -o $@ $(LIBS)
+	$(CC) -std=c11 $(TSAN) -DLLM_IMPLEMENTATION llm_serve.c -o $@ $(LIBS)
 
 build/tsan/test_all: $(wildcard tests/test_*.c) tests/test.h tests/fake.h llm.h build/.deps
 	@mkdir -p build/tsan

@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 
-from serving import HOST, MODEL, SERVE, Server, check, finish, request_bytes
+from serving import HOST, MODEL, SERVE, SLOW, Server, check, finish, request_bytes
 
 CHAT = {"messages": [{"role": "user", "content": "What is the capital of France? Answer in one sentence."}], "temperature": 0, "max_tokens": 12}
 CANARY = {"prompt": "The capital of France is", "max_tokens": 8, "temperature": 0, "logprobs": 3}
@@ -201,8 +201,7 @@ def gone(s):
         c.sendall(request_bytes("/v1/completions", body))
         time.sleep(0.3)
         c.close()
-        time.sleep(1.5)
-        check("client gone " + name, s.metric("num_requests_running") + s.metric("num_requests_waiting") == 0)
+        check("client gone " + name, s.wait_idle(SLOW) is not None)
 
 
 def together(s):
