@@ -19211,7 +19211,7 @@ static int llm__gr_follow(llm_grammar *g) {
             llm__gr_meet(g, op.other, t.frame, base);
         } else if (op.kind == LLM__GR_CALL) { /* one whose `next` is a RETURN needs no frame; behind a joint it takes one */
             llm__gr_meet(g, op.a, g->op[op.next].kind == LLM__GR_RETURN ? t.frame : llm__gr_push(g, t.frame, t.op, 0), base);
-        } else if (op.kind == LLM__GR_RETURN) {
+        } else if (op.kind == LLM__GR_RETURN && t.frame > 0) { /* at the bottom only where llm__gr_check_left tries a rule alone */
             llm__gr_meet(g, g->op[g->frame[t.frame].op].next, g->frame[t.frame].parent, base);
         } else if (op.kind == LLM__GR_REPEAT) {
             if (!op.min) llm__gr_meet(g, op.next, t.frame, base);
@@ -19594,7 +19594,7 @@ static llm_result llm__gr_check_left(llm_grammar *g) {
         done[g->op[i].a] = 1;
         llm__gr_begin(g);
         llm__gr_work_clear(g);
-        llm__gr_meet(g, g->op[i].a, llm__gr_push(g, 0, (int32_t)i, 0), 0);
+        llm__gr_meet(g, g->op[i].a, 0, 0);
         (void)llm__gr_follow(g);
         int deep = g->failed != NULL;
         for (size_t k = 0; k < g->n_work && !deep; k++) deep = g->frame[g->work[k].frame].depth >= LLM__GR_MAX_DEPTH - 1;
@@ -20470,7 +20470,7 @@ static llm__gr_frag llm__js_whole(llm__js *js, const llm__js_bound *lo, const ll
     llm__gr_frag f = llm__gr_never;
     for (int d = low; d <= high; d++) {
         int in_low = lo && d == low, in_high = hi && d == high, to = in_low || in_high ? d : hi ? high - 1 : high;
-        llm__gr_frag rest = llm__js_whole(js, in_low ? lo : NULL, in_high ? hi : NULL, l + 1, h + 1, n - 1, 0, places);
+        llm__gr_frag rest = llm__js_whole(js, in_low ? lo : NULL, in_high ? hi : NULL, l ? l + 1 : l, h ? h + 1 : h, n - 1, 0, places);
         f = llm__gr_alt(b, f, llm__gr_seq(b, llm__gr_range(b, '0' + d, '0' + to), rest));
         d = to;
     }

@@ -184,6 +184,11 @@ def seeds(name):
     if name == "fuzz_tokenizer":
         out["ranks"] = b"YQ== 0\nYg== 1\nYWI= 2\n\1" + b'{"added_tokens_decoder":{"5":{"content":"<s>"}},"bos_token":"<s>"}'
         out["sentencepiece"] = b"\n\x09\n\5<unk>\x18\2\n\5\n\3\xe2\x96\x81\n\3\n\1a\n\3\n\1b\n\x0b\n\4\xe2\x96\x81a\x15\0\0\0\x40\x12\2\x18\2"
+    if name == "fuzz_grammar":
+        forms = [(1, x) for x in ('{"type":"object","properties":{"a":{"type":"integer","minimum":-3,"maximum":120},"b":{"enum":["x","yy"]}},"required":["a"]}', '{"type":"array","items":{"$ref":"#"},"minItems":1,"maxItems":3}',
+                                  '{"anyOf":[{"type":"string","pattern":"^a+b?$"},{"const":{"k":[1,null]}},{"type":"number","exclusiveMinimum":0.25}],"allOf":[{"minLength":2}]}', '{"prefixItems":[{"type":"boolean"}],"items":{"format":"date"}}')]
+        forms += [(3, "(a|b)*c{2,5}[^x-z]?"), (4, '["yes","no","not"]'), (5, 'root ::= "a" b* | "(" root ")"\nb ::= [0-9]{1,3} | "x"'), (6, '{"structures":[{"begin":"<f>","schema":{},"end":"</f>"}],"triggers":["<f"]}')]
+        for i, (kind, text) in enumerate(forms): out[str(i)] = bytes([kind - 1]) + text.encode() + b'\0{"a":1,"b":"x"}'
     others = {"fuzz_json": "cases/json/*", "fuzz_template": "cases/chat_templates/templates/*"}
     small = [x for x in sorted(glob.glob("../shared/" + others[name])) if os.path.getsize(x) < 20000] if name in others else []
     out.update((pathlib.Path(x).name, pathlib.Path(x).read_bytes()) for x in small[:60])

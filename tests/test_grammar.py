@@ -101,6 +101,7 @@ FORMS = [ # kind, text, accepted, refused
     (GBNF, 'root ::= e\ne ::= t ("+" t)*\nt ::= "(" e ")" | [0-9]+', ["1+2", "(1+(2))+3"], ["1+", "(1"]),
     (GBNF, 'root ::= ("a"*)* "b"', ["b", "aab"], ["a"]),
     (GBNF, 'root ::= a\n  | b\na ::= "\\u00e9"\nb ::= [^a-z\\]] .', ["é", "]é"[1:], "0x", "Z\n"], ["a", "ax"]),
+    (GBNF, 'root ::= "a" b* | "(" root ")"\nb ::=', ["a", "((a))"], ["", "()", "aa"]), # an empty rule
     (CHOICE, ["yes", "no", "not sure"], ["yes", "no", "not sure"], ["not", "y"]),
     (OBJECT, "", ["{}", '{"a":{"b":[true]}}'], ["[]", "1"]),
     (TAG, TAGS, ["hello", "hi <f=a>12</f> and <f=b>true</f>", "<f <<f=a>1</f>"], ["<f=a>true</f>", "<f=", "x<f=c>"]),
