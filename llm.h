@@ -5429,7 +5429,16 @@ static void llm__unigram_try(llm__best *b, double score, size_t from, int32_t id
 
 /* Unigram: the tokens with the largest sum of scores (log-probabilities). Viterbi from left to right: best[i] is the best way to byte i;
  * every token that begins at a reached character extends it, and a character that is no token by itself may always be passed as unknown,
- * at a cost below any token's. Read back from the end, the ids come in reverse. */
+ * at a cost below any token's. Read back from the end, the ids come in reverse.
+ *
+ * With the scores a -2, b -3, c -2, ab -4, bc -3.5 the word "abc" goes so:
+ *
+ *   from 0:  a  makes best[1] = -2        ab makes best[2] = -4
+ *   from 1:  b  offers best[2] -5: no     bc makes best[3] = -5.5
+ *   from 2:  c  offers best[3] -6: no
+ *
+ * Back from 3: bc came from 1, a from 0, so the word is a, bc. The longest first token, ab, would have led to the worse sum: this is what
+ * a greedy search cannot see. The work is at most the word's bytes times the longest token's, a step in the sorted index for each. */
 static void llm__model_unigram(llm__encode *e, llm__str word) {
     const llm__tokenizer *t = e->t;
     if (!llm__encode_grow(e, (void **)&e->best, &e->best_cap, word.n + 1, sizeof *e->best)) return;
@@ -5467,7 +5476,15 @@ static void llm__model_unigram(llm__encode *e, llm__str word) {
 }
 
 /* WordPiece: the longest token that fits, again and again, from the second on with the prefix in front ("##"); a word with a part that
- * none fits is unknown as a whole, and so is one of too many characters. */
+ * none fits is unknown as a whole, and so is one of too many characters. The method of Schuster & Nakajima 2012 as BERT uses it: with the
+ * tokens un, ##aff, ##able, ##a the word "unaffable" is
+ *
+ *   unaffable   un        the longest token that begins it
+ *   affable     ##aff     ##aff before ##a, as it is longer
+ *   able        ##able
+ *
+ * There is no way back: were ##able missing, ##a would be taken, nothing would fit "ble", and the ids that were emitted for the word would
+ * be replaced by the one unknown id. */
 static void llm__model_wordpiece(llm__encode *e, llm__str word) {
     const llm__tokenizer *t = e->t;
     size_t chars = 0, first = e->out->len;
@@ -24368,7 +24385,12 @@ LLM_API const char *llm_chat_next(llm_chat *c) {
  *
  * The users of three other programs come with their habits, so many spellings are understood: vLLM's and llama.cpp's names beside ours, '_'
  * for '-', a dash that a word processor made long, --a=b, --no-a. What is not understood is refused with the nearest name that exists,
- * never passed over: an option that has no effect is worse than an error. Nothing here is global; one llm_options belongs to one thread. */
+ * never passed over: an option that has no effect is worse than an error. Nothing here is global; one llm_options belongs to one thread.
+ *
+ * How a value finds its place: say a row has the name "max-model-len", the kind INT, a range, and `at`, the offset of an int32_t in the
+ * program's struct. Of "--max_model_len=32k" the two dashes are cut off, then the name up to '='; '_' counts as '-', so the row is found.
+ * "32k" is read as 32000, held against low and high, and its four bytes are copied to (char *)target + at. The kind alone says how wide
+ * the field is: a row whose kind does not fit its field would write past it, and no check can see that. */
 
 /* Takes the first of the words "a|b=2|c" off a list of them. 0 at its end. */
 static int llm__option_next(const char **words, llm__str *word) {
