@@ -24487,7 +24487,8 @@ static int llm__option_int(const char *s, int64_t *out) {
     return llm__parse_int(s, n - (unit != 1), out) && !__builtin_mul_overflow(*out, unit, out);
 }
 
-/* Reads, checks the range, stores with the width of the kind. */
+/* Reads, checks the range, stores with the width of the kind. On an error `to` is as it was. The check is written !(low <= x <= high),
+ * so that a NaN, which compares with nothing, fails it. */
 static llm_result llm__option_number(const llm_option *p, const char *said, const char *value, char *to) {
     int64_t i = 0;
     double x = 0;
@@ -24508,7 +24509,7 @@ static llm_result llm__option_number(const llm_option *p, const char *said, cons
     return LLM_OK;
 }
 
-/* Appends a text that lives elsewhere. */
+/* Appends a text that lives elsewhere: the list owns the array of pointers, not the texts. On LLM_ERR_NOMEM the list is as it was. */
 static llm_result llm__option_append(llm_option_list *list, const char *value) {
     const char **items = (const char **)LLM_REALLOC((void *)list->items, (size_t)(list->n + 1) * sizeof *items);
     if (!items) return llm__nomem();
