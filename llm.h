@@ -18811,6 +18811,7 @@ struct llm_grammar {
     size_t masks_cap, n_masks;
     struct llm_matcher *matchers; /* of running answers: their states survive when the memory of states is emptied */
     const char *failed;     /* the machine gave up: why; NULL */
+    int every_frame;        /* while left recursion is looked for: a call at the end of a rule takes a frame too */
 };
 
 struct llm__gr_kept {
@@ -19226,8 +19227,13 @@ static int llm__gr_follow(llm_grammar *g) {
         if (op.kind == LLM__GR_SPLIT) {
             llm__gr_meet(g, op.next, t.frame, base);
             llm__gr_meet(g, op.other, t.frame, base);
-        } else if (op.kind == LLM__GR_CALL) { /* one whose `next` is a RETURN needs no frame; behind a joint it takes one */
-            llm__gr_meet(g, op.a, g->op[op.next].kind == LLM__GR_RETURN ? t.frame : llm__gr_push(g, t.frame, t.op, 0), base);
+        } else if (op.kind == LLM__GR_CALL) {
+            /* A call that is the last thing of a rule needs no frame: whoever called the rule is whom to return to. So rules that repeat
+             * by calling themselves at their end (s ::= "a" s | "b") read texts of any length. Joints may stand before the RETURN. */
+            int32_t after = op.next;
+            while (after >= 0 && g->op[after].kind == LLM__GR_SPLIT && g->op[after].other < 0) after = g->op[after].next;
+            int last = after >= 0 && g->op[after].kind == LLM__GR_RETURN && !g->every_frame;
+            llm__gr_meet(g, op.a, last ? t.frame : llm__gr_push(g, t.frame, t.op, 0), base);
         } else if (op.kind == LLM__GR_RETURN && t.frame > 0) { /* at the bottom only where llm__gr_check_left tries a rule alone */
             llm__gr_meet(g, g->op[g->frame[t.frame].op].next, g->frame[t.frame].parent, base);
         } else if (op.kind == LLM__GR_REPEAT) {
@@ -19606,6 +19612,7 @@ static void llm__gr_alive(llm_grammar *g) {
 static llm_result llm__gr_check_left(llm_grammar *g) {
     uint8_t *done = LLM__NEW(uint8_t, g->n_ops);
     llm_result r = done ? LLM_OK : llm__nomem();
+    g->every_frame = 1; /* or a ring of such calls would end by itself, as nothing new is met */
     for (size_t i = 0; i < g->n_ops && !r; i++) {
         if (g->op[i].kind != LLM__GR_CALL || done[g->op[i].a]) continue;
         done[g->op[i].a] = 1;
@@ -19619,6 +19626,7 @@ static llm_result llm__gr_check_left(llm_grammar *g) {
             r = llm__error(LLM_ERR_UNSUPPORTED,
                            "grammar: a rule begins with itself (left recursion), rules that first consume something expected");
     }
+    g->every_frame = 0;
     LLM_FREE(done);
     return r;
 }

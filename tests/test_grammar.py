@@ -100,6 +100,7 @@ FORMS = [ # kind, text, accepted, refused
     (GBNF, 'root ::= "a" b+ ("," b)* \nb ::= [0-9]{1,3} | "x" # a comment\n', ["a1", "a123,x,4", "ax1,2"], ["a", "a1,", "b"]),
     (GBNF, 'root ::= e\ne ::= t ("+" t)*\nt ::= "(" e ")" | [0-9]+', ["1+2", "(1+(2))+3"], ["1+", "(1"]),
     (GBNF, 'root ::= ("a"*)* "b"', ["b", "aab"], ["a"]),
+    (GBNF, 'root ::= "a" root | "b"', ["b", "a" * 3000 + "b"], ["a" * 3000]),
     (GBNF, 'root ::= a\n  | b\na ::= "\\u00e9"\nb ::= [^a-z\\]] .', ["é", "]é"[1:], "0x", "Z\n"], ["a", "ax"]),
     (GBNF, 'root ::= "a" b* | "(" root ")"\nb ::=', ["a", "((a))"], ["", "()", "aa"]), # an empty rule
     (CHOICE, ["yes", "no", "not sure"], ["yes", "no", "not sure"], ["not", "y"]),
