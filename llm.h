@@ -12772,8 +12772,11 @@ typedef struct llm__cooked {
  * Each function is used for every row of every batch, and the order of its sums depends on the length alone. That is what makes a row's
  * bits independent of its neighbours. */
 
-/* Unrolls a loop of constant count whose array then lives in registers. */
+/* Unrolls a loop of constant count whose array then lives in registers. In the plain C instance some of them are vectorised or gone before clang comes to
+ * unrolling, which it would call a failure. */
 #if defined(__clang__)
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wpass-failed"
 #define LLM__UNROLL _Pragma("clang loop unroll(full)")
 #define LLM__UNROLL_2 _Pragma("clang loop unroll_count(2)")
 #elif defined(__OPTIMIZE__)
@@ -14614,6 +14617,10 @@ LLM__UNUSED static void llm__run_experts(const llm__exec *e, const llm_experts_o
 }
 
 /* ---- section: dtypes, linear kernels (end) ---- */
+
+#if defined(__clang__)
+#pragma clang diagnostic pop
+#endif
 
 /* ============================================================================
  * >>attention   KV pages, and attention over them.
