@@ -3557,7 +3557,12 @@ static void llm__uni_normalize(const llm__uni_norm *m, llm__uni_form form, llm__
  * Tokenizers say with a regex where words end, and their regexes come in files, so any may come. A pattern becomes a small program, as in
  * Thompson's and Pike's machines (Cox, "Regular Expression Matching: the Virtual Machine Approach"): CHAR and SET match a code point,
  * SPLIT tries two ways, LOOP repeats one set (most of what such patterns do, without a stack entry a turn), LOOK and ATOMIC run a part
- * of the program on its own.
+ * of the program on its own. 's| ?\p{L}+|\s+(?!\S), a third of GPT-2's pattern, becomes
+ *
+ *    0 SPLIT 1 or 4     1 CHAR '           2 CHAR s           3 JUMP 12
+ *    4 SPLIT 5 or 8     5 LOOP " " 0..1    6 LOOP \p{L} 1..   7 JUMP 12
+ *    8 LOOP \s 1..      9 LOOK (not) 10   12 MATCH
+ *                      10 SET \S          11 MATCH            (the body of the look-ahead)
  *
  * The matcher backtracks, in the order that Perl and Oniguruma define, with its stack on the heap. Two things keep it fast. For every
  * instruction the compiler finds the ASCII characters that a match from there on can begin with, so a SPLIT mostly sees which of its ways
@@ -4690,7 +4695,12 @@ static int llm__starts(llm__str s, llm__str with) { return s.n >= with.n && !mem
 
 /* ---- The byte alphabet of GPT-2 ----
  * GPT-2's BPE works on bytes, but its files hold text, so every byte is written as a printable character: most of ASCII as itself, others
- * as U+0100 and following. A space is U+0120, which is why vocabularies are full of it. */
+ * as U+0100 and following. A space is U+0120, which is why vocabularies are full of it.
+ *
+ *   bytes    48 69 20 C3 A9 0A          "Hi", a space, an e with acute accent in UTF-8, a line end
+ *   letters  H  i  U+0120 U+00C3 U+00A9 U+010A
+ *
+ * Since all 256 bytes have letters and every letter is a token, no text is unknown: that is what byte-level BPE is for (Radford et al. 2019). */
 
 /* The letter of a byte: itself if it can be seen (! to ~, and most of Latin-1), else the next free one from U+0100 on. */
 static int32_t llm__byte_letter(int b) { return b <= 32 ? 256 + b : b >= 127 && b <= 160 ? 289 + b - 127 : b == 173 ? 323 : b; }
@@ -5305,7 +5315,17 @@ static void llm__bpe_try(llm__encode *e, llm__str word, int32_t left) {
     if (id >= 0) llm__heap_push(e, (uint64_t)priority << 32 | (uint32_t)left, id);
 }
 
-/* Merges pairs, the one with the smallest priority first, of those the leftmost, until none is left: n log n for a word of n symbols.
+/* Merges pairs, the one with the smallest priority first, of those the leftmost, until none is left: n log n for a word of n symbols. The
+ * method is Sennrich, Haddow and Birch 2016; the heap over a linked list is SentencePiece's and llama.cpp's. "lower" with the merges
+ * l o (1), lo w (2), e r (3), low er (4):
+ *
+ *   symbols            heap (priority: pair)          popped
+ *   l o w e r          1: l o   3: e r                l o
+ *   lo w e r           2: lo w  3: e r                lo w     the new symbol is tried with both its neighbours
+ *   low e r            3: e r                         e r
+ *   low er             4: low er                      low er
+ *   lower
+ *
  * Nothing is taken off the heap when it goes out of date; that is seen when it is popped: its left symbol was merged away or is the last
  * now, or one of the two has grown, so that they make another token or none. */
 static void llm__bpe_merge(llm__encode *e, llm__str word, int32_t n) {
@@ -5647,7 +5667,10 @@ static int llm__utf8_part(const uint8_t *s, size_t n, size_t *len) {
     return 1;
 }
 
-/* UTF8: bytes become the text of one token. What is no UTF-8 becomes U+FFFD; an unfinished character waits for more, but not at the end. */
+/* UTF8: bytes become the text of one token. A token of a byte vocabulary may end within a character: of the Chinese sign E4 B8 AD one token may
+ * bring E4 B8, which llm__utf8_part calls the start of one, so it is kept in g->kept and shown with the AD of the next token. That is why a
+ * stream never shows half a character and never a U+FFFD that the whole text would not have. What is no UTF-8 becomes U+FFFD; an unfinished
+ * character waits for more, but not at the end. */
 static void llm__stage_utf8(struct llm_detok *d, int i, llm__str s, int last) {
     llm__stage *g = &d->stage[i];
     size_t at = 0, len = 1;
