@@ -14659,7 +14659,15 @@ LLM__UNUSED static void llm__run_experts(const llm__exec *e, const llm_experts_o
  * that a query does not see are exactly 0. So the pages before a window may be given back, and what lies in unused positions never matters.
  *
  * A tile is up to 24 (query, head) pairs of one sequence and one KV head: each block of keys and values is loaded once for all heads of
- * the group. Latent attention is the same with one KV head, whose values are the first dimensions of its keys. */
+ * the group. Latent attention is the same with one KV head, whose values are the first dimensions of its keys.
+ *
+ * The online softmax (Milakov and Gimelshein 2018; FlashAttention, Dao et al. 2022) needs no row of scores. Per query it keeps the largest
+ * score m so far, the sum l of exp(score - m), and the weighted sum o (v_head_dim) of values. For a block with scores s and values V:
+ *
+ *   m' = max(m, max s)      c = exp(m - m')      p = exp(s - m')
+ *   l' = c l + sum p        o' = c o + p V       and at the end  o / l
+ *
+ * Memory is one block, whatever the length of the context; when m does not grow, c is exactly 1 and nothing is rounded again. */
 
 /* Where one layer lies in a page, in bytes. Scales: K scale, K offset, V scale, V offset, page_tokens floats each. */
 typedef struct llm__kv_place {

@@ -17,7 +17,7 @@ FORBIDDEN = "exit abort _exit printf puts putchar perror getenv setlocale system
 MAX_FUNCTION = 120
 # (now at most, target): the first is a ratchet, to be lowered whenever a file shrinks; what is short of the target is printed.
 LINES = {"llm.h": (25700, 16000), "llm_cli.c": (2220, 1500), "llm_serve.c": (2550, 2500)}
-COMMENTS = (0.14, 0.15) # at least now, target: share of comment-only lines of llm.h
+COMMENTS = (0.15, 0.15) # at least now, target: share of comment-only lines of llm.h
 LONG_FUNCTIONS = {} # name: lines, for the declared exceptions; there are none
 
 
