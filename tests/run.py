@@ -148,7 +148,8 @@ def load():
 
 
 def sanitize():
-    os.environ["ASAN_OPTIONS"] = "detect_stack_use_after_return=1:allocator_may_return_null=1:quarantine_size_mb=16" # a test measures memory
+    # gcc before 14 misaligns vectors of 64 bytes in the frames that look for use after return (its bug 110027); a test measures memory
+    os.environ["ASAN_OPTIONS"] = "detect_stack_use_after_return=0:allocator_may_return_null=1:quarantine_size_mb=16"
     os.environ["UBSAN_OPTIONS"] = "print_stacktrace=1"
     make("build/san/test_all", "build/san/llm_cli")
     step("C tests, ASan+UBSan", ["build/san/test_all"], timeout=3600)
