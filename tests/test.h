@@ -43,8 +43,8 @@ static inline void test_skip(const char *why) {
     test_skipped++;
 }
 
-/* Under ThreadSanitizer what only takes long, and shows nothing new of threads, is left out or shortened. */
-#ifdef __SANITIZE_THREAD__
+/* Under sanitizers what only takes long, and runs no code that other rows do not, is left out or shortened. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { TEST_BRIEF = 1 };
 #else
 enum { TEST_BRIEF = 0 };
