@@ -7,6 +7,7 @@ the same process, alive; nothing running; pages, descriptors and memory back; an
 while bad requests arrive. The groups that wait for the server's own timeouts run beside the others.
 """
 import json
+import os
 import random
 import re
 import socket
@@ -39,7 +40,8 @@ def error_of(text):
     if not isinstance(e, dict) or set(e) != {"message", "type", "param", "code"}: return None, "not OpenAI's error object"
     if not isinstance(e["message"], str) or not 5 <= len(e["message"]) < 600: return e, "message of a bad length"
     if e["type"] not in TYPES or not all(isinstance(e[k], (str, type(None))) for k in ("param", "code")): return e, "bad type, param or code"
-    if re.search(r"0x[0-9a-f]{6,}|/home/|/root/|\.c:\d|\.h:\d|[\x00-\x08\x1b]", e["message"]): return e, "an address, a path or a control character in the message"
+    if re.search(r"0x[0-9a-f]{6,}|/(?:home|root)/|\.c:\d|\.h:\d|[\x00-\x08\x1b]", e["message"]): return e, "an address, a path or a control character in the message"
+    if os.getcwd() in e["message"]: return e, "where the server stands on its machine"
     if re.search(r"(.)\1{64}", e["message"]): return e, "what was sent is repeated at length"
     return e, None
 
