@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -2454,6 +2455,13 @@ int main(int argc, char **argv) {
     configuration *c = &server.cfg;
     server.started = (double)time(NULL);
     net.now = monotonic();
+#ifdef M_MMAP_THRESHOLD
+    /* A freed body or prompt goes back to the system at once. Left alone, glibc raises this limit to the largest block it ever freed (up to 32 MiB)
+       and from then on each thread's heap keeps what one hostile request needed. */
+    mallopt(M_MMAP_THRESHOLD, 256 << 10);
+    mallopt(M_TRIM_THRESHOLD, 256 << 10);
+    mallopt(M_ARENA_MAX, 2);
+#endif
     /* From here on sockets: first our own means, then signals, then what listens, then the threads. */
     net.epoll = epoll_create1(EPOLL_CLOEXEC);
     net.wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);

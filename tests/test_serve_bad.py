@@ -458,4 +458,4 @@ def main():
     finish()
 
 
-main()
+if __name__ == "__main__": main()
