@@ -281,7 +281,8 @@ LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_tex
 enum {
     LLM_TOK_ADD_SPECIAL = 1,   /* put BOS/EOS where the model's own tokenizer does */
     LLM_TOK_PARSE_SPECIAL = 2, /* text such as <|im_end|> becomes the special token */
-    LLM_DETOK_KEEP_SPECIAL = 4 /* special tokens appear in the text */
+    LLM_DETOK_KEEP_SPECIAL = 4, /* special tokens appear in the text */
+    LLM_TOK_GUARDED = 8        /* the text is guarded, see llm_guard */
 };
 
 /* Appends the ids of `len` bytes of UTF-8 (a bad byte counts as U+FFFD). */
@@ -303,6 +304,12 @@ LLM_API int32_t llm_vocab_size(const llm_model *model);                         
 LLM_API int32_t llm_token_id(const llm_model *model, const char *token);                     /* of an exact token; -1 */
 LLM_API llm_result llm_token_bytes(const llm_model *model, int32_t id, llm_text *out);       /* the bytes it stands for, as in the middle of a text */
 LLM_API int llm_token_is_special(const llm_model *model, int32_t id);
+
+/* A stranger's text for the middle of a prompt. Appends it with marks (U+FDD0), so that LLM_TOK_PARSE_SPECIAL | LLM_TOK_GUARDED finds none of
+ * the model's control tokens in it, wherever it stands; without the marks, which that takes away, it is as it was. Chat templates do it to
+ * all of their context (llm_render_options). llm_unguard appends the text without marks. */
+LLM_API llm_result llm_guard(const llm_model *model, const char *text, size_t len, llm_text *out);
+LLM_API void llm_unguard(const char *text, size_t len, llm_text *out);
 
 /* ---------------------------------------------------------------------------
  * >>api-template   Chat templates (Jinja).
@@ -326,6 +333,8 @@ typedef struct llm_render_options {
     size_t max_output;                 /* bytes; 0: 32 MiB */
     int as_chat;                       /* 1: as chat servers call it: tool-call arguments given as JSON text become objects; `tools` and
                                           `documents` are None when the context has none */
+    const llm_model *guard;            /* texts of the context are guarded against this model's control tokens, which then come from the
+                                          template alone: the output is for LLM_TOK_GUARDED; NULL: plain output */
 } llm_render_options;
 
 /* Renders with every member of the context object as a variable (messages, tools, add_generation_prompt, ...). options may be NULL. Appends
@@ -1239,7 +1248,8 @@ LLM_API const llm_openai_info *llm_openai_get_info(const llm_openai_call *k);
 LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message);
 LLM_API void llm_openai_free(llm_openai_call *k); /* cancels what runs */
 
-/* The prompt of a chat body: messages, tools, documents, chat_template_kwargs, add_generation_prompt, continue_final_message. */
+/* The prompt of a chat body: messages, tools, documents, chat_template_kwargs, add_generation_prompt, continue_final_message. It is guarded:
+ * to be tokenized with LLM_TOK_PARSE_SPECIAL | LLM_TOK_GUARDED, or shown after llm_unguard. */
 LLM_API llm_result llm_openai_render(const llm_openai_service *s, const llm_json *body, llm_text *prompt);
 
 /* Parts, for objects of your own. The error object; param and code may be NULL. */
@@ -4563,7 +4573,7 @@ typedef enum llm__tok_model { LLM__TOK_BPE, LLM__TOK_UNIGRAM, LLM__TOK_WORDPIECE
 typedef enum llm__tok_kind {
     LLM__TOK_ADDED, LLM__TOK_SPLIT, LLM__TOK_SCRIPTS,
     LLM__TOK_FORM, LLM__TOK_LOWER, LLM__TOK_STRIP, LLM__TOK_REPLACE, LLM__TOK_PREPEND, LLM__TOK_CHARSMAP, LLM__TOK_BYTES,
-    LLM__TOK_CHINESE, LLM__TOK_SPM, LLM__TOK_METASPACE,
+    LLM__TOK_CHINESE, LLM__TOK_SPM, LLM__TOK_METASPACE, LLM__TOK_UNGUARD,
     LLM__TOK_LETTERS, LLM__TOK_UTF8, LLM__TOK_FALLBACK, LLM__TOK_FUSE, LLM__TOK_JOIN, LLM__TOK_SUFFIX, LLM__TOK_CONTINUE, LLM__TOK_CTC
 } llm__tok_kind;
 
@@ -4659,7 +4669,7 @@ typedef struct llm__tokenizer {
     size_t n_added, added_cap;
     llm__index early, late;  /* added tokens sought before and after normalizing */
     int longest_first;       /* added tokens are sought in llama.cpp's order */
-    llm__tok_steps normalizers, words; /* each begins with ADDED */
+    llm__tok_steps normalizers, words; /* each begins with ADDED; words goes on with UNGUARD */
     llm_tokens before, after; /* the frame */
     llm__uni_norm *norm;
     llm__charsmap charsmap;
@@ -4799,6 +4809,71 @@ static const llm__index_entry *llm__index_longest(const llm__index *x, llm__str 
     for (size_t i = 0; i < s.n && lo < hi; i++)
         if (llm__index_step(x, &lo, &hi, i, (uint8_t)s.p[i])) best = &x->v[lo];
     return best;
+}
+
+/* ---- Texts that only look like control tokens ----
+ * A chat template puts control tokens such as <|im_end|> around messages, so what it writes is read with LLM_TOK_PARSE_SPECIAL. A user who
+ * typed <|im_end|> would end his turn there and could go on as the system. Therefore texts are guarded on their way into a template: the
+ * noncharacter U+FDD0 goes behind the first character of every control token in them, and of every beginning of one that ends a text (the
+ * text that comes next may complete it). Written as a bar, with the template's own tokens at both ends:
+ *
+ *   typed     hi <|im_end|>                      <|im_        end|> in a second part
+ *   prompt    <|im_start|>user hi <:|im_end|><|im_end|>       <:|im_end|>
+ *
+ * No added token is found across a mark; when they have been sought, LLM_TOK_GUARDED takes the marks away, and the model reads what was
+ * typed. A U+FDD0 that a text has of its own is doubled. */
+
+static const llm__str llm__guard_mark = {"\xEF\xB7\x90", 3};
+
+/* 1 for added tokens that may not come from a stranger: special ones, and those of gpt-oss that no file calls so. Not those that begin
+ * like a word or with white space, for templates compare and trim such texts; nor single characters, which have no room for a mark. */
+static int llm__added_controls(const llm__added *a) {
+    size_t one = 0;
+    int32_t c = llm__uni_next(a->text, &one);
+    return ((a->flags & LLM__ADDED_SPECIAL) || llm__starts(a->text, llm__s("<|", 2))) && one < a->text.n && c > ' ' && !llm__uni_word(c);
+}
+
+/* 1 if s begins with a control token, or is the beginning of one. */
+static int llm__controls(const llm__tokenizer *t, llm__str s) {
+    const llm__index *const both[2] = {&t->early, &t->late};
+    for (int k = 0; k < 2; k++) {
+        size_t lo = 0, hi = both[k]->n;
+        for (size_t i = 0; i < s.n && lo < hi; i++)
+            if (llm__index_step(both[k], &lo, &hi, i, (uint8_t)s.p[i]) && llm__added_controls(&t->added[both[k]->v[lo].value])) return 1;
+        for (; lo < hi; lo++) /* the text ended, but these go on */
+            if (llm__added_controls(&t->added[both[k]->v[lo].value])) return 1;
+    }
+    return 0;
+}
+
+/* Appends a text with marks. */
+static void llm__guard(const llm__tokenizer *t, llm__str s, llm_text *out) {
+    size_t done = 0;
+    for (size_t at = 0, next = 0; at < s.n; at = next) {
+        (void)llm__uni_next(s, &next);
+        llm__str rest = llm__s(s.p + at, s.n - at);
+        if (!llm__starts(rest, llm__guard_mark) && !llm__controls(t, rest)) continue;
+        llm_text_add(out, s.p + done, next - done);
+        llm__add_str(out, llm__guard_mark);
+        done = next;
+    }
+    llm_text_add(out, s.p + done, s.n - done);
+}
+
+/* Appends a text without its marks; a doubled one is one of the text's own. */
+static void llm__unguard(llm__str s, llm_text *out) {
+    for (size_t at = 0, end; at < s.n; at = end) {
+        const char *hit = (const char *)memchr(s.p + at, llm__guard_mark.p[0], s.n - at);
+        end = hit ? (size_t)(hit - s.p) : s.n;
+        int mark = llm__starts(llm__s(s.p + end, s.n - end), llm__guard_mark);
+        if (!mark && end < s.n) end++;
+        llm_text_add(out, s.p + at, end - at);
+        if (!mark) continue;
+        end += llm__guard_mark.n;
+        if (!llm__starts(llm__s(s.p + end, s.n - end), llm__guard_mark)) continue;
+        llm__add_str(out, llm__guard_mark);
+        end += llm__guard_mark.n;
+    }
 }
 
 /* ---- What a call of encode keeps ----
@@ -5051,6 +5126,7 @@ static void llm__rewrite(llm__encode *e, const llm__tok_step *step, llm__str s, 
     case LLM__TOK_CHARSMAP: llm__norm_charsmap(&e->t->charsmap, s, out); break;
     case LLM__TOK_BYTES: llm__bytes_to_letters(s, out); break;
     case LLM__TOK_SPM: llm__norm_spm(e->t, s, out); break;
+    case LLM__TOK_UNGUARD: llm__unguard(s, out); break;
     case LLM__TOK_PREPEND:
         llm__add_str(out, step->text);
         llm__add_str(out, s);
@@ -5209,6 +5285,7 @@ static int llm__run_steps(llm__encode *e, const llm__tok_steps *steps, int from)
     for (int k = from; k < steps->n && !e->result; k++) {
         const llm__tok_step *step = &steps->v[k];
         int cuts = step->kind <= LLM__TOK_SCRIPTS;
+        if (step->kind == LLM__TOK_UNGUARD && !(e->flags & LLM_TOK_GUARDED)) continue;
         e->next.n = e->next.text.len = 0;
         for (size_t i = 0; i < e->now.n && !e->result; i++) {
             const llm__span *span = &e->now.v[i];
@@ -5577,7 +5654,7 @@ static void llm__clean_utf8(llm__str s, llm_text *out) {
 }
 
 /* Appends the ids of a text of at most 256 MiB. On error *out has what it had. flags: LLM_TOK_ADD_SPECIAL puts the frame around,
- * LLM_TOK_PARSE_SPECIAL lets the text name special tokens. Any thread. */
+ * LLM_TOK_PARSE_SPECIAL lets the text name special tokens, LLM_TOK_GUARDED those without a mark in them. Any thread. */
 LLM__UNUSED static llm_result llm__tokenizer_encode(const llm__tokenizer *t, const char *text, size_t len, int flags, llm_tokens *out) {
     llm__encode e;
     size_t before = out->len;
@@ -6033,6 +6110,7 @@ static llm__tokenizer *llm__tok_new(void) {
     t->ids.seed = (uint64_t)(uintptr_t)t ^ (uint64_t)(llm__now() * 1e9);
     llm__tok_add(t, &t->normalizers, LLM__TOK_ADDED);
     llm__tok_add(t, &t->words, LLM__TOK_ADDED)->a = 1;
+    llm__tok_add(t, &t->words, LLM__TOK_UNGUARD);
     return t;
 }
 
@@ -10744,6 +10822,17 @@ static llm__flow llm__tpl_run(llm__tpl *x, const llm__node *n) {
 /* ---- values from JSON ----
  * JSON's types are Python's: objects keep their order, numbers without point and exponent are whole and of any length. */
 
+/* A text of the context, guarded if the options say so. */
+static llm__val llm__tpl_from_text(llm__tpl *x, llm__str s) {
+    llm_text text;
+    if (!x->options->guard) return llm__tpl_copy(x, LLM__V_STR, s);
+    memset(&text, 0, sizeof text);
+    if (llm_guard(x->options->guard, s.p, s.n, &text)) llm__tpl_error(x, LLM_ERR_NOMEM, "out of memory");
+    llm__val v = llm__tpl_copy(x, LLM__V_STR, llm__s(text.data ? text.data : "", text.len));
+    llm_text_free(&text);
+    return v;
+}
+
 /* A value of a JSON document, copied: the document may be freed then. 1 becomes INT, 1.0 and 1e2 FLOAT, which print as 1.0 and 100.0, and
  * 12345678901234567890 BIG, which prints as it stands. */
 static llm__val llm__tpl_from_json(llm__tpl *x, const llm_json *doc, int node) {
@@ -10751,7 +10840,7 @@ static llm__val llm__tpl_from_json(llm__tpl *x, const llm_json *doc, int node) {
     llm__val v = llm__v(LLM__V_NONE);
     llm_json_type type = llm_json_type_of(doc, node);
     if (type == LLM_JSON_NULL) return v;
-    if (type == LLM_JSON_STRING) return s.p = llm_json_str(doc, node, &s.n), llm__tpl_copy(x, LLM__V_STR, s);
+    if (type == LLM_JSON_STRING) return s.p = llm_json_str(doc, node, &s.n), llm__tpl_from_text(x, s);
     if (type == LLM_JSON_BOOL || type == LLM_JSON_NUMBER) {
         s.p = llm_json_raw(doc, node, &s.n);
         if (type == LLM_JSON_BOOL) return llm__v_bool(s.p[0] == 't');
@@ -10764,7 +10853,7 @@ static llm__val llm__tpl_from_json(llm__tpl *x, const llm_json *doc, int node) {
         for (int i = llm_json_first(doc, node); i >= 0 && !x->err; i = llm_json_next(doc, i)) {
             v = llm__tpl_from_json(x, doc, i);
             s.p = llm_json_key(doc, i, &s.n);
-            if (s.p) llm__tpl_dict_set(x, l, llm__tpl_copy(x, LLM__V_STR, s), v);
+            if (s.p) llm__tpl_dict_set(x, l, llm__tpl_from_text(x, s), v);
             else llm__tpl_push(x, l, v);
         }
     }
@@ -10861,9 +10950,15 @@ static void llm__tpl_as_chat(llm__tpl *x) {
         for (int k = 0; calls && calls->type == LLM__V_LIST && k < calls->as.list->n; k++) {
             llm__val *v = llm__tpl_member(x, llm__tpl_member(x, &calls->as.list->v[k], "function"), "arguments");
             llm_json *doc = NULL;
-            if (!v || v->type != LLM__V_STR || llm_json_parse(llm__v_s(*v).p, v->n, NULL, &doc)) continue;
-            if (llm_json_type_of(doc, 0) == LLM_JSON_OBJECT) *v = llm__tpl_from_json(x, doc, 0);
+            llm_text text;
+            if (!v || v->type != LLM__V_STR) continue;
+            memset(&text, 0, sizeof text);
+            if (x->options->guard) llm_unguard(llm__v_s(*v).p, v->n, &text); /* the texts in it are guarded one by one */
+            else llm_text_add(&text, llm__v_s(*v).p, v->n);
+            llm_result r = text.failed ? llm__nomem() : llm_json_parse(text.data, text.len, NULL, &doc);
+            if (!r && llm_json_type_of(doc, 0) == LLM_JSON_OBJECT) *v = llm__tpl_from_json(x, doc, 0);
             llm_json_free(doc);
+            llm_text_free(&text);
         }
     }
 }
@@ -18029,6 +18124,14 @@ LLM_API int llm_token_is_special(const llm_model *model, int32_t id) {
     return model->source.tokenizer ? llm__tokenizer_is_special(model->source.tokenizer, id) : 0;
 }
 
+LLM_API llm_result llm_guard(const llm_model *model, const char *text, size_t len, llm_text *out) {
+    if (model->source.tokenizer) llm__guard(model->source.tokenizer, llm__s(text, len), out);
+    else llm_text_add(out, text, len);
+    return out->failed ? llm__nomem() : LLM_OK;
+}
+
+LLM_API void llm_unguard(const char *text, size_t len, llm_text *out) { llm__unguard(llm__s(text, len), out); }
+
 LLM_API llm_detok *llm_detok_create(const llm_model *model, int flags) {
     return model->source.tokenizer ? llm__detok_open(model->source.tokenizer, flags) : NULL;
 }
@@ -24358,14 +24461,17 @@ static void llm__chat_plain(const llm_json *doc, llm_text *out) {
 static llm_result llm__chat_render(llm_chat *c, llm_text *prompt, int *plain) {
     llm_text context;
     llm_json *doc = NULL;
+    llm_render_options how;
     memset(&context, 0, sizeof context);
+    memset(&how, 0, sizeof how);
+    how.guard = c->l->model;
     llm_text_str(&context, "{\"messages\":[");
     llm_text_add(&context, c->messages.data, c->messages.len);
     llm_text_str(&context, "],\"add_generation_prompt\":true}");
     llm_result r = context.failed || c->messages.failed ? llm__nomem() : llm_json_parse(context.data, context.len, NULL, &doc);
     *plain = !llm_model_get_info(c->l->model)->chat_template;
     if (!r && *plain) llm__chat_plain(doc, prompt);
-    else if (!r) r = llm_render(c->l->model, doc, NULL, prompt);
+    else if (!r) r = llm_render(c->l->model, doc, &how, prompt);
     llm_json_free(doc);
     llm_text_free(&context);
     return !r && prompt->failed ? llm__nomem() : r;
@@ -24387,7 +24493,7 @@ LLM_API llm_result llm_chat_say(llm_chat *c, const char *user_message) {
     if (!r) {
         cfg.prompt = prompt.data;
         cfg.prompt_len = prompt.len;
-        cfg.tokenize_flags = LLM_TOK_PARSE_SPECIAL | (plain ? LLM_TOK_ADD_SPECIAL : 0);
+        cfg.tokenize_flags = plain ? LLM_TOK_ADD_SPECIAL : LLM_TOK_PARSE_SPECIAL | LLM_TOK_GUARDED;
         cfg.sampling = c->sampling;
         if (plain && !cfg.sampling.n_stop) cfg.sampling.stop = turn, cfg.sampling.n_stop = 1;
         cfg.sampling.n = cfg.sampling.best_of = 1;
@@ -25641,8 +25747,8 @@ LLM_API void llm_openai_free(llm_openai_call *k) {
  *   prompt as ids ----------------------------------------/
  *
  * The rendered text decides one more thing: whether the prompt leaves the model's thoughts open (it ends with <think>). Then the answer begins as reasoning, and a
- * grammar waits for the closing tag. Special tokens written in a chat's messages are text like any other only if the template escapes them; a completion's prompt may
- * use them. */
+ * grammar waits for the closing tag. Control tokens written in a chat's messages, tools or template arguments are text like any other: the render guards them, and the
+ * rendered text is guarded until it has become ids. A completion's prompt may use them. */
 
 /* The texts of a list of parts, joined: for templates that know texts only. */
 static void llm__oai_joined(const llm_json *d, int list, llm_text *out) {
@@ -25668,17 +25774,23 @@ static void llm__oai_members(const llm_openai_service *s, const llm_json *d, int
     }
 }
 
-/* continue_final_message: the prompt ends with the last message's text, without what the template puts behind it. */
-static void llm__oai_cut(const llm_json *d, int last, llm_text *prompt) {
-    size_t n = 0;
-    const char *content = llm_json_str(d, llm_json_find(d, last, "content"), &n);
-    while (n && strchr(" \n\t\r", content[n - 1])) n--;
-    for (size_t at = prompt->len; n && at >= n; at--)
-        if (!memcmp(prompt->data + at - n, content, n)) {
+/* continue_final_message: the prompt ends with the last message's text, without what the template puts behind it. context: what was
+ * rendered, guarded against `model`. */
+static void llm__oai_cut(const llm_model *model, const llm_json *context, llm_text *prompt) {
+    llm_text text = llm__text_none();
+    int messages = llm_json_find(context, 0, "messages"), last = -1;
+    size_t len = 0;
+    for (int m = llm_json_first(context, messages); m >= 0; m = llm_json_next(context, m)) last = m;
+    const char *content = llm_json_str(context, llm_json_find(context, last, "content"), &len);
+    if (content) llm_guard(model, content, len, &text);
+    while (text.len && strchr(" \n\t\r", text.data[text.len - 1])) text.len--;
+    for (size_t at = prompt->len, n = text.len; n && at >= n; at--)
+        if (!memcmp(prompt->data + at - n, text.data, n)) {
             prompt->len = at;
             prompt->data[at] = 0;
-            return;
+            break;
         }
+    llm_text_free(&text);
 }
 
 /* The template's context is an object again: the messages, what the body passes on, the template's own arguments, OpenAI's switches. */
@@ -25691,6 +25803,7 @@ LLM_API llm_result llm_openai_render(const llm_openai_service *s, const llm_json
     int kwargs = llm__oai_get(d, 0, "chat_template_kwargs"), on = 1, continued = 0, last = -1;
     memset(&how, 0, sizeof how);
     how.as_chat = 1;
+    how.guard = s->model;
     llm_text_str(&context, "{\"messages\":[");
     for (int m = llm_json_first(d, llm__oai_get(d, 0, "messages")); m >= 0; m = llm_json_next(d, m)) {
         llm_text_str(&context, last < 0 ? "{" : ",{");
@@ -25714,7 +25827,7 @@ LLM_API llm_result llm_openai_render(const llm_openai_service *s, const llm_json
     llm_text_format(&context, ",'add_generation_prompt':%s}", on && !continued ? "true" : "false");
     llm_result r = context.failed ? llm__nomem() : llm_json_parse(context.data, context.len, NULL, &doc);
     if (!r) r = llm_render(s->model, doc, &how, prompt);
-    if (!r && continued) llm__oai_cut(d, last, prompt);
+    if (!r && continued) llm__oai_cut(s->model, doc, prompt);
     llm_json_free(doc);
     llm_text_free(&context);
     return r;
@@ -25774,8 +25887,9 @@ static int llm__oai_submit_ids(llm_openai_call *k, llm_result r, llm_tokens *ids
 /* A text as ids. Special tokens in it count: a rendered chat is full of them, and so may be a prompt of lm-eval. */
 static int llm__oai_submit_text(llm_openai_call *k, const char *text, size_t len) {
     llm_tokens ids;
+    int flags = LLM_TOK_PARSE_SPECIAL | (k->add_special ? LLM_TOK_ADD_SPECIAL : 0) | (k->info.kind == LLM_OPENAI_CHAT ? LLM_TOK_GUARDED : 0);
     memset(&ids, 0, sizeof ids);
-    llm_result r = llm_tokenize(k->service->model, text, len, LLM_TOK_PARSE_SPECIAL | (k->add_special ? LLM_TOK_ADD_SPECIAL : 0), &ids);
+    llm_result r = llm_tokenize(k->service->model, text, len, flags, &ids);
     return llm__oai_submit_ids(k, r, &ids);
 }
 
@@ -26365,7 +26479,8 @@ static int llm__oai_tokenize(llm_openai_call *k) {
         on[0] = 0;
     }
     if (!s) return llm__oai_bad(k, name, "%s must be a text", name);
-    llm_result r = llm_tokenize(k->service->model, s, n, (on[0] ? LLM_TOK_ADD_SPECIAL : 0) | (on[1] ? LLM_TOK_PARSE_SPECIAL : 0), &ids);
+    int flags = (on[0] ? LLM_TOK_ADD_SPECIAL : 0) | (on[1] ? LLM_TOK_PARSE_SPECIAL : 0) | (v < 0 ? LLM_TOK_GUARDED : 0);
+    llm_result r = llm_tokenize(k->service->model, s, n, flags, &ids);
     if (k->service->engine) llm_engine_get_stats(k->service->engine, &stats);
     k->text.len = 0;
     llm_text_format(&k->text, "{'count':%l,'max_model_len':%d,'tokens':", (int64_t)ids.len, stats.max_model_len);
@@ -26391,7 +26506,10 @@ static int llm__oai_tokenizing(llm_openai_call *k) {
         llm_tokens_free(&ids);
         if (!r) llm_text_format(&k->text, "{'content':%Q,'prompt':%Q}", text.data, text.len, text.data, text.len);
     } else {
-        r = llm_openai_render(k->service, k->body, &text);
+        llm_text guarded = llm__text_none();
+        r = llm_openai_render(k->service, k->body, &guarded);
+        llm_unguard(guarded.data, guarded.len, &text);
+        llm_text_free(&guarded);
         if (!r) llm_text_format(&k->text, "{'prompt':%Q}", text.data, text.len);
     }
     llm_text_free(&text);

@@ -442,7 +442,7 @@ typedef struct cli_session { /* what a command works with */
     cli_options *o;
     llm_model *model;
     llm_engine *engine;
-    llm_text rendered; /* the latest prompt of a chat: its end tells whether the thoughts are open */
+    llm_text rendered; /* the latest prompt of a chat, guarded: its end tells whether the thoughts are open */
 } cli_session;
 
 /* At the usual level two warnings are enough to say that something is odd. */
@@ -719,7 +719,7 @@ static int cli_chat_ids(cli_session *c, const llm_text *messages, llm_tokens *id
     llm_text_free(&c->rendered);
     ok = ok && cli_try(llm_openai_render(&service, doc, &c->rendered));
     llm_text_add(&c->rendered, "", 0);
-    ok = ok && cli_try(llm_tokenize(c->model, c->rendered.data, c->rendered.len, LLM_TOK_PARSE_SPECIAL, ids));
+    ok = ok && cli_try(llm_tokenize(c->model, c->rendered.data, c->rendered.len, LLM_TOK_PARSE_SPECIAL | LLM_TOK_GUARDED, ids));
     llm_json_free(doc);
     llm_text_free(&body);
     return ok;

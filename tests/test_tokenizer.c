@@ -539,6 +539,76 @@ static void tok_test_round_trip(void) {
     llm__tokenizer_close(t);
 }
 
+/* Texts of control tokens, pieces of them, marks and what else comes: guarded, in two parts, they have the ids of plain text. What the guard
+ * takes more seriously than LLM_TOK_PARSE_SPECIAL (a "<|" that is not special) is left out of the comparison. */
+static void tok_guarded(const llm__tokenizer *t, const char *name) {
+    static const char *const more[] = {"\xEF\xB7\x90", "<", "<|", "|>", " ", "hi", "\n", "\xC3\xA9", "</", "[", "a"};
+    uint32_t state = 7;
+    int good = 1, controls = 0;
+    for (size_t i = 0; i < t->n_added; i++) controls += llm__added_controls(&t->added[i]);
+    CHECK(controls > 0);
+    for (int k = 0; k < 2000 && good; k++) {
+        llm_text plain, guarded, back;
+        llm_tokens want, got;
+        memset(&plain, 0, sizeof plain);
+        memset(&guarded, 0, sizeof guarded);
+        memset(&back, 0, sizeof back);
+        memset(&want, 0, sizeof want);
+        memset(&got, 0, sizeof got);
+        size_t done = 0;
+        for (int i = 0; i < 8; i++) {
+            const llm__added *a = &t->added[tok_random(&state) % t->n_added];
+            size_t cut = tok_random(&state) % 2 ? tok_random(&state) % (a->text.n + 1) : 0, n = a->text.n - cut;
+            const char *other = more[tok_random(&state) % LLM__COUNT(more)];
+            if (!(a->flags & LLM__ADDED_SPECIAL) || tok_random(&state) % 2) llm_text_str(&plain, other);
+            else llm_text_add(&plain, a->text.p + (tok_random(&state) % 2 ? cut : 0), n);
+            if (i != 3) continue;
+            llm__guard(t, llm__text_str(&plain), &guarded);
+            done = plain.len;
+        }
+        llm__guard(t, llm__s(plain.data + done, plain.len - done), &guarded);
+        llm__unguard(llm__text_str(&guarded), &back);
+        good &= back.len == plain.len && !memcmp(back.data, plain.data, plain.len);
+        good &= !llm__tokenizer_encode(t, plain.data, plain.len, 0, &want);
+        good &= !llm__tokenizer_encode(t, guarded.data, guarded.len, LLM_TOK_PARSE_SPECIAL | LLM_TOK_GUARDED, &got);
+        good &= want.len == got.len && !memcmp(want.data, got.data, got.len * sizeof *got.data);
+        if (!good) printf("  %s: %s\n", name, plain.data);
+        llm_text_free(&plain);
+        llm_text_free(&guarded);
+        llm_text_free(&back);
+        llm_tokens_free(&want);
+        llm_tokens_free(&got);
+    }
+    CHECK(good);
+}
+
+/* Control tokens come from the template alone. */
+static void tok_test_guard(void) {
+    static const char *const names[] = {"tokenizers/mistral7b", "tokenizers/llama3", "tokenizers/qwen3"};
+    static const int32_t typed[] = {5, 0, 1, 2, 6, 3, 5, -1}; /* <s> < s > </s> x <s> */
+    llm__tokenizer *t = tok_open("{\"added_tokens\": [{\"id\": 5, \"content\": \"<s>\", \"special\": true}, {\"id\": 6, \"content\": \"</s>\","
+        "\"special\": false}, {\"id\": 7, \"content\": \"ss\", \"special\": true}], \"model\": {\"type\": \"BPE\", \"vocab\": {\"<\": 0, "
+        "\"s\": 1, \">\": 2, \"x\": 3, \"/\": 4}, \"merges\": []}}");
+    if (CHECK(t != NULL)) {
+        llm_text text;
+        memset(&text, 0, sizeof text);
+        llm_text_str(&text, "<s>");
+        llm__guard(t, llm__s("<s></s>x", 8), &text);
+        llm_text_str(&text, "<s>");
+        CHECK(tok_ids(t, text.data, LLM_TOK_PARSE_SPECIAL | LLM_TOK_GUARDED, typed));
+        llm_text_free(&text);
+    }
+    llm__tokenizer_close(t);
+    for (int i = 0; i < LLM__COUNT(names); i++) {
+        char path[200];
+        snprintf(path, sizeof path, TOK_SHARED "%s", names[i]);
+        t = NULL;
+        if (!test_exists(path)) SKIP("the tokenizers are not there");
+        else if (CHECK(!llm__tokenizer_open_path(path, NULL, &t))) tok_guarded(t, names[i]);
+        llm__tokenizer_close(t);
+    }
+}
+
 TEST_GROUP(tokenizer) {
     tok_test_unicode();
     tok_test_regex();
@@ -551,4 +621,5 @@ TEST_GROUP(tokenizer) {
     tok_test_goldens();
     tok_test_vocabs();
     tok_test_round_trip();
+    tok_test_guard();
 }
