@@ -1654,6 +1654,17 @@ LLM__UNUSED static llm__str llm__s(const char *p, size_t n) {
 /* Are they the same bytes? b ends in NUL. */
 LLM__UNUSED static int llm__str_eq(llm__str a, const char *b) { return a.n == strlen(b) && !memcmp(a.p, b, a.n); }
 
+/* The number of a word in a list of words with single blanks between, from 0; -1 if it is not among them. */
+static int llm__word_index(const char *words, llm__str word) {
+    for (int i = 0; *words && word.n; i++) {
+        size_t n = 0;
+        while (n < word.n && words[n] && words[n] == word.p[n]) n++;
+        if (n == word.n && (!words[n] || words[n] == ' ')) return i;
+        while (*words && *words++ != ' ') {}
+    }
+    return -1;
+}
+
 /* All other additions end here: limit, growth, failure. One byte more than len is always there, for the NUL. */
 LLM_API void llm_text_add(llm_text *t, const char *bytes, size_t len) {
     if (t->failed) return;
@@ -4654,7 +4665,7 @@ typedef struct llm__tokenizer {
     size_t merge_cap;
     int bytes;               /* begins with bytes, not code points */
     int whole;               /* a word that is a token is not taken apart; 2: only one that begins with a newline */
-    int barrier;             /* a code point that is no token stays between its neighbours */
+    int barrier;             /* a code point that is no token stays between its neighbours; else it vanishes */
     int fuse_unk, byte_fallback, drop_unknown, alphabet_fallback; /* what becomes of unknown characters */
     int32_t byte_id[256];    /* of <0x00> ..., -1 */
     int32_t char_id[0x180];  /* of the first code points: saves look-ups */
@@ -5450,11 +5461,11 @@ static llm__str llm__bpe_char(llm__encode *e, llm__str word, size_t at, size_t n
     return llm__text_str(&e->scratch);
 }
 
-/* The first symbols of a word: its characters (or bytes, or user-defined tokens). Unknown ones become byte tokens, the unknown token, or
- * nothing as Hugging Face does; or stay as barriers, which are seen to at the end, as llama.cpp does. Returns how many. */
+/* The first symbols of a word: its characters (or bytes, or user-defined tokens). Unknown ones stay as barriers, which are seen to at the
+ * end; or vanish, where nothing can stand for them. Returns how many. */
 static int32_t llm__bpe_symbols(llm__encode *e, llm__str word) {
     const llm__tokenizer *t = e->t;
-    int32_t n = 0, unknown = 0; /* unknown: an unknown token is pending, for those that follow to fuse with */
+    int32_t n = 0;
     for (size_t at = 0, next = 0; at < word.n && !e->result; at = next) {
         const llm__index_entry *user = t->user.n ? llm__index_longest(&t->user, llm__s(word.p + at, word.n - at)) : NULL;
         if (user) {
@@ -5467,18 +5478,7 @@ static int32_t llm__bpe_symbols(llm__encode *e, llm__str word) {
         llm__str one = llm__bpe_char(e, word, at, next);
         if (one.p == word.p + at && c < LLM__COUNT(t->char_id) && !t->bytes) id = t->char_id[c];
         else id = llm__map_get(&t->ids, one);
-        if (id >= 0 || t->barrier) {
-            unknown = 0;
-            n = llm__bpe_add(e, n, id, at);
-        } else if (t->byte_fallback && llm__has_bytes(t, one)) { /* an unknown token that is pending stays so, and comes after these */
-            int32_t pending = unknown ? e->symbol[--n].id : -1;
-            if (pending >= 0 && n) e->symbol[n - 1].next = -1;
-            for (size_t i = 0; i < one.n; i++) n = llm__bpe_add(e, n, t->byte_id[(uint8_t)one.p[i]], at);
-            if (pending >= 0) n = llm__bpe_add(e, n, pending, next);
-        } else if (t->unk_id >= 0 && !(unknown && t->fuse_unk)) {
-            n = llm__bpe_add(e, n, t->unk_id, at);
-            unknown = 1;
-        }
+        if (id >= 0 || t->barrier) n = llm__bpe_add(e, n, id, at);
     }
     return n;
 }
@@ -5798,20 +5798,19 @@ static void llm__stage_suffix(struct llm_detok *d, int i, llm__str s, int last) 
 }
 
 /* CTC: equal tokens in a row are one; padding vanishes, the delimiter is a space. */
-static void llm__stage_ctc(struct llm_detok *d, int i, llm__str s) {
+static llm__str llm__stage_ctc(struct llm_detok *d, int i, llm__str s) {
     const llm__tok_step *step = &d->t->decoders.v[i];
     llm__stage *g = &d->stage[i];
-    if (g->has_kept && g->kept.len == s.n && llm__starts(s, llm__text_str(&g->kept))) return;
+    if (g->has_kept && g->kept.len == s.n && llm__starts(s, llm__text_str(&g->kept))) return llm__nothing;
     g->kept.len = 0;
     g->has_kept = 1;
     llm__add_str(&g->kept, s);
     s = llm__replaced(g, s, step->text, llm__nothing);
-    if (step->a) s = llm__replaced(g, llm__clean_english(g, s), step->with, llm__blank);
-    if (s.n) llm__detok_feed(d, i + 1, s, 1, 1);
+    return step->a ? llm__replaced(g, llm__clean_english(g, s), step->with, llm__blank) : s;
 }
 
 /* CONTINUE (WordPiece): a space before every token but the first and those with the prefix "##". */
-static void llm__stage_continue(struct llm_detok *d, int i, llm__str s) {
+static llm__str llm__stage_continue(struct llm_detok *d, int i, llm__str s) {
     const llm__tok_step *step = &d->t->decoders.v[i];
     llm__stage *g = &d->stage[i];
     int first = !g->tokens++, inside = !first && llm__starts(s, step->text);
@@ -5819,7 +5818,7 @@ static void llm__stage_continue(struct llm_detok *d, int i, llm__str s) {
     if (!first && !inside) llm_text_str(&g->made[0], " ");
     llm_text_add(&g->made[0], s.p + (inside ? step->text.n : 0), s.n - (inside ? step->text.n : 0));
     s = llm__text_str(&g->made[0]);
-    llm__detok_feed(d, i + 1, step->a ? llm__clean_english(g, s) : s, 1, 1);
+    return step->a ? llm__clean_english(g, s) : s;
 }
 
 /* STRIP: up to a characters off the token's begin, b off its end (then the token is whole). */
@@ -5859,6 +5858,7 @@ static void llm__detok_feed(struct llm_detok *d, int i, llm__str s, int begin, i
     }
     const llm__tok_step *step = &d->t->decoders.v[i];
     llm__stage *g = &d->stage[i];
+    char c;
     int byte, parts = step->kind == LLM__TOK_FUSE || step->kind == LLM__TOK_METASPACE || (step->kind == LLM__TOK_STRIP && !step->b) ||
         (step->kind == LLM__TOK_REPLACE && step->a); /* one character: no match lies across parts */
     if (!parts && !(begin && end)) {
@@ -5866,45 +5866,48 @@ static void llm__detok_feed(struct llm_detok *d, int i, llm__str s, int begin, i
         llm__add_str(&g->held, s);
         if (!end) return;
         s = llm__text_str(&g->held);
+        begin = 1;
     }
     switch (step->kind) {
     case LLM__TOK_FUSE:
-        llm__detok_feed(d, i + 1, s, !g->open, 0);
+        begin = !g->open;
+        end = 0;
         g->open = 1;
         break;
     case LLM__TOK_METASPACE: /* the mark is a space, but nothing in the first token, where the encoder put one */
         g->tokens += begin;
         s = llm__replaced(g, s, step->text, g->tokens <= 1 && step->a != LLM__PREPEND_NEVER && !d->bytes ? llm__nothing : llm__blank);
-        llm__detok_feed(d, i + 1, s, begin, end);
         break;
-    case LLM__TOK_STRIP: llm__detok_feed(d, i + 1, llm__stage_strip(d, i, s, begin), begin, end); break;
-    case LLM__TOK_REPLACE: llm__detok_feed(d, i + 1, llm__stage_replace(d, i, s), begin, end); break;
+    case LLM__TOK_STRIP: s = llm__stage_strip(d, i, s, begin); break;
+    case LLM__TOK_REPLACE: s = llm__stage_replace(d, i, s); break;
+    case LLM__TOK_CONTINUE: s = llm__stage_continue(d, i, s); break;
+    case LLM__TOK_CTC:
+        s = llm__stage_ctc(d, i, s);
+        if (!s.n) return;
+        break;
     case LLM__TOK_LETTERS:
         g->made[0].len = 0;
         llm__letters_to_bytes(s, &g->made[0]);
-        llm__detok_feed(d, i + 1, llm__text_str(&g->made[0]), 1, 1);
+        s = llm__text_str(&g->made[0]);
         break;
     case LLM__TOK_UTF8:
-        if (d->bytes) llm__detok_feed(d, i + 1, s, 1, 1);
-        else llm__stage_utf8(d, i, s, 0);
-        break;
+        if (d->bytes) break;
+        llm__stage_utf8(d, i, s, 0);
+        return;
     case LLM__TOK_FALLBACK:
         byte = llm__byte_token(s);
-        if (byte >= 0) {
-            char c = (char)byte;
-            llm_text_add(&g->kept, &c, 1);
+        if (byte < 0) {
+            llm__stage_fallback_end(d, i);
             break;
         }
-        llm__stage_fallback_end(d, i);
-        llm__detok_feed(d, i + 1, s, 1, 1);
-        break;
-    case LLM__TOK_CONTINUE: llm__stage_continue(d, i, s); break;
-    case LLM__TOK_CTC: llm__stage_ctc(d, i, s); break;
-    case LLM__TOK_SUFFIX: llm__stage_suffix(d, i, s, 0); break;
+        c = (char)byte;
+        llm_text_add(&g->kept, &c, 1);
+        return;
+    case LLM__TOK_SUFFIX: llm__stage_suffix(d, i, s, 0); return;
     default: /* JOIN */
         if (g->tokens++) llm__detok_feed(d, i + 1, llm__blank, 1, 1);
-        llm__detok_feed(d, i + 1, s, 1, 1);
     }
+    llm__detok_feed(d, i + 1, s, begin, end);
 }
 
 /* Ends what the steps have under way, from the first on, so that what one lets go still runs through those behind it. A step that makes
@@ -5932,7 +5935,7 @@ static void llm__literal_bytes(const llm__tokenizer *t, int32_t id, llm_text *ou
 }
 
 /* Begins anew, with the next token as the first; the buffers stay, so that a stream that is used again allocates nothing. */
-static void llm__detok_reset(struct llm_detok *d) {
+LLM_API void llm_detok_reset(llm_detok *d) {
     for (int i = 0; i < LLM__TOK_MAX_STEPS; i++) {
         llm__stage *g = &d->stage[i];
         g->tokens = 0;
@@ -5943,29 +5946,24 @@ static void llm__detok_reset(struct llm_detok *d) {
     d->first = 1;
 }
 
-/* Ready for the first token. */
-static void llm__detok_init(struct llm_detok *d, const llm__tokenizer *t, int flags) {
-    memset(d, 0, sizeof *d);
-    d->t = t;
-    d->flags = flags;
-    d->first = 1;
-}
-
-/* Frees the buffers, not d itself. */
-static void llm__detok_close(struct llm_detok *d) {
-    for (int i = 0; i < LLM__TOK_MAX_STEPS; i++) {
+LLM_API void llm_detok_free(llm_detok *d) {
+    for (int i = 0; d && i < LLM__TOK_MAX_STEPS; i++) {
         llm_text_free(&d->stage[i].held);
         llm_text_free(&d->stage[i].kept);
         llm_text_free(&d->stage[i].made[0]);
         llm_text_free(&d->stage[i].made[1]);
     }
-    llm_text_free(&d->literal);
+    if (d) llm_text_free(&d->literal);
+    LLM_FREE(d);
 }
 
 /* NULL: no memory. */
-LLM__UNUSED static struct llm_detok *llm__detok_open(const llm__tokenizer *t, int flags) {
-    struct llm_detok *d = LLM__NEW(struct llm_detok, 1);
-    if (d) llm__detok_init(d, t, flags);
+static llm_detok *llm__detok_open(const llm__tokenizer *t, int flags) {
+    llm_detok *d = LLM__NEW(llm_detok, 1);
+    if (!d) return NULL;
+    d->t = t;
+    d->flags = flags;
+    d->first = 1;
     return d;
 }
 
@@ -5981,7 +5979,7 @@ static llm_result llm__detok_result(const struct llm_detok *d) {
 
 /* Appends the text that is certain once this token is there: whole characters only, as a character may lie across tokens. Ids without a
  * token add nothing, special ones only if that was asked for. */
-static llm_result llm__detok_push(struct llm_detok *d, int32_t id, llm_text *out) {
+LLM_API llm_result llm_detok_push(llm_detok *d, int32_t id, llm_text *out) {
     const llm__tokenizer *t = d->t;
     if (id < 0 || id >= t->n_vocab || !(t->token[id].type & LLM__TOKEN_KNOWN) || (t->token[id].type & LLM__TOKEN_UNUSED)) return LLM_OK;
     if ((t->token[id].type & LLM__TOKEN_SPECIAL) && !(d->flags & LLM_DETOK_KEEP_SPECIAL)) return LLM_OK;
@@ -6000,36 +5998,31 @@ static llm_result llm__detok_push(struct llm_detok *d, int32_t id, llm_text *out
 }
 
 /* Appends what was held back, and begins anew. */
-static llm_result llm__detok_flush(struct llm_detok *d, llm_text *out) {
+LLM_API llm_result llm_detok_flush(llm_detok *d, llm_text *out) {
     d->out = out;
     llm__detok_end(d);
-    llm__detok_reset(d);
+    llm_detok_reset(d);
     return llm__detok_result(d);
 }
 
-/* Appends the text of n ids. */
-LLM__UNUSED static llm_result llm__tokenizer_decode(const llm__tokenizer *t, const int32_t *ids, size_t n, int flags, llm_text *out) {
-    struct llm_detok d;
+/* Appends the text of n ids; bytes: what they stand for in the middle of a text. */
+static llm_result llm__tokenizer_decode(const llm__tokenizer *t, const int32_t *ids, size_t n, int flags, int bytes, llm_text *out) {
+    llm_detok *d = llm__detok_open(t, flags);
+    if (!d) return llm__nomem();
+    d->bytes = bytes;
+    for (int i = 0; bytes && i < t->decoders.n; i++) d->stage[i].tokens = 2; /* not the first */
     llm_result r = LLM_OK;
-    llm__detok_init(&d, t, flags);
-    for (size_t i = 0; i < n && !r; i++) r = llm__detok_push(&d, ids[i], out);
-    if (!r) r = llm__detok_flush(&d, out);
-    llm__detok_close(&d);
+    for (size_t i = 0; i < n && !r; i++) r = llm_detok_push(d, ids[i], out);
+    if (!r) r = llm_detok_flush(d, out);
+    llm_detok_free(d);
     return r;
 }
 
 /* Appends the bytes that a token stands for in the middle of a text, special or not. LLM_ERR_ARG if there is no such token. */
-LLM__UNUSED static llm_result llm__tokenizer_piece(const llm__tokenizer *t, int32_t id, llm_text *out) {
-    struct llm_detok d;
+static llm_result llm__tokenizer_piece(const llm__tokenizer *t, int32_t id, llm_text *out) {
     if (id < 0 || id >= t->n_vocab || !(t->token[id].type & LLM__TOKEN_KNOWN))
         return llm__error(LLM_ERR_ARG, "token id %d: 0 to %d expected", (int)id, (int)t->n_vocab - 1);
-    llm__detok_init(&d, t, LLM_DETOK_KEEP_SPECIAL);
-    d.bytes = 1;
-    for (int i = 0; i < t->decoders.n; i++) d.stage[i].tokens = 2; /* not the first */
-    llm_result r = llm__detok_push(&d, id, out);
-    if (!r) r = llm__detok_flush(&d, out);
-    llm__detok_close(&d);
-    return r;
+    return llm__tokenizer_decode(t, &id, 1, LLM_DETOK_KEEP_SPECIAL, 1, out);
 }
 
 /* The id of an exact token, or -1. */
@@ -6667,6 +6660,7 @@ static void llm__tok_load_model(llm__tokenizer *t, const llm_json *d, int model,
     if (unk.p) t->unk_id = llm__tok_find(t, unk);
     if ((unk.p || which != LLM__TOK_BPE) && t->unk_id < 0)
         LLM__TOK_BAD(t, "tokenizer.json: model.unk_token: \"%.*s\" is no token", llm__shown(unk), unk.p ? unk.p : "");
+    t->barrier = t->byte_fallback || t->unk_id >= 0;
     if (which == LLM__TOK_BPE) llm__tok_load_merges(t, d, merges);
 }
 
@@ -6751,20 +6745,11 @@ enum { LLM__PRE_WHOLE = 1, LLM__PRE_BOS = 2, LLM__PRE_SPACES = 4, LLM__PRE_NO_BO
 #define LLM__PRE_LOWER "[\\p{L}&&[^A-Z]]"
 #define LLM__PRE_DIGITS "[^\\p{N}]*\\p{N}{1,3}(?=(?:\\p{N}{3})*(?!\\p{N}))"
 #define LLM__PRE_BLOOM " ?[^(\\s|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]+"
-/* Letters with case, as a regex library without Unicode properties had to list them; U+1BB and its like, which have none, are left out. */
+/* Letters with case, as a regex library without Unicode properties had to list them: those that came later, and a few scripts that were
+ * left out (Georgian, mathematical letters ...), are none. */
 #define LLM__PRE_LETTERS \
-    "A-Za-z\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-\\x{1BA}\\x{1BC}-\\x{1BF}\\x{1C4}-\\x{293}\\x{295}-\\x{2AF}\\x{370}" \
-    "-\\x{373}\\x{376}\\x{377}\\x{37B}-\\x{37D}\\x{37F}\\x{386}\\x{388}-\\x{38A}\\x{38C}\\x{38E}-\\x{3A1}\\x{3A3}-\\x{3F5}" \
-    "\\x{3F7}-\\x{481}\\x{48A}-\\x{52F}\\x{531}-\\x{556}\\x{10A0}-\\x{10C5}\\x{13A0}-\\x{13F5}\\x{13F8}-\\x{13FD}\\x{1C90}-" \
-    "\\x{1CBA}\\x{1CBD}-\\x{1CBF}\\x{1D00}-\\x{1D2B}\\x{1D6B}-\\x{1D77}\\x{1D79}-\\x{1D9A}\\x{1E00}-\\x{1F15}\\x{1F18}-" \
-    "\\x{1F1D}\\x{1F20}-\\x{1F45}\\x{1F48}-\\x{1F4D}\\x{1F50}-\\x{1F57}\\x{1F59}\\x{1F5B}\\x{1F5D}\\x{1F5F}-\\x{1F7D}" \
-    "\\x{1F80}-\\x{1FB4}\\x{1FB6}-\\x{1FBC}\\x{1FBE}\\x{1FC2}-\\x{1FC4}\\x{1FC6}-\\x{1FCC}\\x{1FD0}-\\x{1FD3}\\x{1FD6}-" \
-    "\\x{1FDB}\\x{1FE0}-\\x{1FEC}\\x{1FF2}-\\x{1FF4}\\x{1FF6}-\\x{1FFC}\\x{2102}\\x{2107}\\x{210A}-\\x{2113}\\x{2115}" \
-    "\\x{2119}-\\x{211D}\\x{2124}\\x{2126}\\x{2128}\\x{212A}-\\x{212D}\\x{212F}-\\x{2134}\\x{2139}\\x{213C}-\\x{213F}" \
-    "\\x{2145}-\\x{2149}\\x{214E}\\x{2183}\\x{2184}\\x{2C00}-\\x{2C7B}\\x{2C7E}-\\x{2CE4}\\x{2CEB}-\\x{2CEE}\\x{2CF2}" \
-    "\\x{2CF3}\\x{A640}-\\x{A66D}\\x{A680}-\\x{A69B}\\x{A722}-\\x{A76F}\\x{A771}-\\x{A787}\\x{A78B}-\\x{A78E}\\x{AB70}-" \
-    "\\x{ABBF}\\x{FB00}-\\x{FB06}\\x{FB13}-\\x{FB17}\\x{FF21}-\\x{FF3A}\\x{FF41}-\\x{FF5A}\\x{10400}-\\x{1044F}\\x{104B0}-" \
-    "\\x{104D3}\\x{104D8}-\\x{104FB}\\x{10C80}-\\x{10CB2}\\x{10CC0}-\\x{10CF2}\\x{118A0}-\\x{118DF}\\x{1E900}-\\x{1E943}"
+    "[\\p{Lu}\\p{Ll}\\p{Lt}&&[^\\x{560}-\\x{588}\\x{10C7}-\\x{10FF}\\x{1C80}-\\x{1C8F}\\x{2D00}-\\x{2D2F}\\x{A790}-\\x{A7FF}\\x{AB30}-" \
+    "\\x{AB6F}\\x{10500}-\\x{105FF}\\x{10D00}-\\x{10DFF}\\x{11900}-\\x{1DFFF}]]"
 
 /* tokenizer.ggml.pre is only a name. What llama.cpp does for it: regexes one after the other, each on the pieces of the one before.
  * Where it sees all letters as one class (its regexes know no cases), so do these. */
@@ -6826,16 +6811,6 @@ static const struct { const char *names; int flags; const char *regex[6]; } llm_
     {"sarvam-moe", LLM__PRE_SPACES, {"[^\\n]+|[\\n]+"}}};
 enum { LLM__VOCAB_UNKNOWN = 2, LLM__VOCAB_CONTROL = 3, LLM__VOCAB_USER = 4, LLM__VOCAB_UNUSED = 5, LLM__VOCAB_BYTE = 6 };
 
-/* 1 if a word stands in a list parted by spaces. */
-static int llm__in_list(const char *list, llm__str word) {
-    for (const char *p = list; *p;) {
-        size_t n = strcspn(p, " ");
-        if (n == word.n && !memcmp(p, word.p, n)) return 1;
-        p += n + (p[n] == ' ');
-    }
-    return 0;
-}
-
 /* The type of a token. Some that end turns or mark code to fill in are control tokens whatever the file says, because many files are wrong
  * there and a model that ends a turn with plain text never stops; some of gpt-oss are never control tokens, because its chat format is
  * parsed out of the text. */
@@ -6851,8 +6826,8 @@ static int llm__vocab_type_of(const llm__vocab_data *v, int32_t i) {
         "<|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD] <|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame> <|file_sep|>";
 #undef LLM__DS
 #undef LLM__SP
-    if (llm__in_list("<|channel|> <|message|> <|start|> <|constrain|>", v->token[i])) return LLM__VOCAB_USER;
-    return llm__in_list(control, v->token[i]) ? LLM__VOCAB_CONTROL : v->type ? v->type[i] : 1;
+    if (llm__word_index("<|channel|> <|message|> <|start|> <|constrain|>", v->token[i]) >= 0) return LLM__VOCAB_USER;
+    return llm__word_index(control, v->token[i]) >= 0 ? LLM__VOCAB_CONTROL : v->type ? v->type[i] : 1;
 }
 
 /* The tokens and their types; control, unknown and user-defined ones are sought in text as added tokens. */
@@ -6904,7 +6879,7 @@ static void llm__add_splits(llm__tokenizer *t, const char *const *regex, int mos
 static int llm__vocab_bpe(llm__tokenizer *t, const llm__vocab_data *v) {
     const char *pre = !strcmp(v->model, "gemma4") ? "gemma4" : v->pre && *v->pre ? v->pre : "default";
     int row = 0, n = LLM__COUNT(llm__pres);
-    while (row < n && !llm__in_list(llm__pres[row].names, llm__s(pre, strlen(pre)))) row++;
+    while (row < n && llm__word_index(llm__pres[row].names, llm__s(pre, strlen(pre))) < 0) row++;
     if (row == n) return LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.ggml.pre: \"%.64s\" is unknown", pre), 0;
     if (!v->pre) llm__log(t->log, LLM_LOG_WARN, "tokenizer.ggml.pre is missing: the default is used, answers may be worse");
     int flags = llm__pres[row].flags, spaces = flags & LLM__PRE_SPACES;
@@ -7775,17 +7750,6 @@ static size_t llm__tpl_byte_of(llm__str s, int64_t k) {
 
 static int llm__str_same(llm__str a, llm__str b) { return a.n == b.n && !memcmp(a.p, b.p, a.n); }
 
-/* The number of a word in a list of words with single blanks between, from 0; -1 if it is not among them. */
-static int llm__tpl_word_index(const char *words, llm__str word) {
-    for (int i = 0; *words && word.n; i++) {
-        size_t n = 0;
-        while (n < word.n && words[n] && words[n] == word.p[n]) n++;
-        if (n == word.n && (!words[n] || words[n] == ' ')) return i;
-        while (*words && *words++ != ' ') {}
-    }
-    return -1;
-}
-
 /* Where `needle` stands first (step 1) or last (step -1) in s, or -1. */
 static int64_t llm__tpl_find(llm__str s, llm__str needle, int step) {
     const char *found = step > 0 && s.n ? (const char *)memmem(s.p, s.n, needle.p, needle.n) : NULL; /* linear, whatever the texts */
@@ -8609,7 +8573,7 @@ static llm__node *llm__parse_pair(llm__tpl_parser *p) {
 static llm__node *llm__parse_variable(llm__tpl_parser *p) {
     llm__node *n = llm__parse_node(p, LLM__N_NAME, 0, NULL);
     llm__str s = llm__parse_name(p);
-    int word = llm__tpl_word_index("true True false False none None", s), special = llm__tpl_word_index("caller varargs kwargs", s);
+    int word = llm__word_index("true True false False none None", s), special = llm__word_index("caller varargs kwargs", s);
     if (special >= 0) p->special |= 1 << special;
     if (word >= 0) {
         n->kind = LLM__N_CONST;
@@ -8722,7 +8686,7 @@ static llm__node *llm__parse_filter(llm__tpl_parser *p, llm__node_kind kind, llm
     if (llm__parse_skip(p, '(')) {
         n->b = llm__parse_args(p);
     } else if (test && p->tok.type && strchr("nsif[{", p->tok.type) &&
-               !(p->tok.type == 'n' && llm__tpl_word_index("else or and", p->tok.s) >= 0)) {
+               !(p->tok.type == 'n' && llm__word_index("else or and", p->tok.s) >= 0)) {
         if (llm__parse_is(p, "is")) llm__parse_error(p, "tests cannot be chained");
         n->b = llm__parse_node(p, LLM__N_ARG, 0, NULL);
         n->b->a = llm__parse_postfix(p);
@@ -8758,7 +8722,7 @@ static char llm__parse_operator(const llm__tpl_parser *p, int *n) {
     llm__tpl_lexer ahead = p->lex;
     *n = 1;
     if (p->tok.type != 'n') return p->tok.type;
-    int word = llm__tpl_word_index("or and in not", p->tok.s);
+    int word = llm__word_index("or and in not", p->tok.s);
     if (word < 3) return (char)(word < 0 ? 0 : "OAI"[word]);
     *n = 2;
     return llm__str_eq(llm__lex_next(&ahead).s, "in") ? 'J' : 0;
@@ -8951,7 +8915,7 @@ static llm__node *llm__parse_statement(llm__tpl_parser *p) {
     enum { IF, FOR, SET, MACRO, CALL, WITH, FILTER, GENERATION, RAW, BREAK, CONTINUE };
     llm__node *n = llm__parse_node(p, LLM__N_SCOPE, 0, NULL);
     const int word =
-        p->tok.type == 'n' ? llm__tpl_word_index("if for set macro call with filter generation raw break continue", p->tok.s) : -1;
+        p->tok.type == 'n' ? llm__word_index("if for set macro call with filter generation raw break continue", p->tok.s) : -1;
     if ((word == BREAK || word == CONTINUE) && !p->loops) llm__parse_error(p, "outside of a loop");
     if (word < 0) llm__parse_error(p, "no such tag, or none that may stand here");
     /* raw: what follows the end of this tag is one text */
@@ -8988,7 +8952,7 @@ static llm__node *llm__parse_block(llm__tpl_parser *p, const char *ends, int sof
         llm__tpl_token tok = p->tok;
         llm__parse_next(p);
         /* The tag that ends a block is recognised by its first word and left to the one who waits for it. */
-        at_end = tok.type == 'B' && ends && p->tok.type == 'n' && llm__tpl_word_index(ends, p->tok.s) >= 0;
+        at_end = tok.type == 'B' && ends && p->tok.type == 'n' && llm__word_index(ends, p->tok.s) >= 0;
         if (at_end) break;
         if (tok.type == 'B') {
             *tail = llm__parse_statement(p);
@@ -9030,7 +8994,7 @@ static llm__val llm__tpl_bind(llm__tpl *x, const llm__tpl_entry *entry, llm__val
 /* loop.index and its like. UNSET if there is none of that name. */
 static llm__val llm__tpl_loop_attr(const llm__vobject *l, llm__str name) {
     const int n = l->items->n, at = l->at, value[] = {at + 1, at, n - at, n - at - 1, n, 1, 0, at == 0, at == n - 1};
-    int i = llm__tpl_word_index("index index0 revindex revindex0 length depth depth0 first last previtem nextitem", name);
+    int i = llm__word_index("index index0 revindex revindex0 length depth depth0 first last previtem nextitem", name);
     if (i == 9) return at ? l->items->v[at - 1] : llm__v_undef("loop.previtem");
     if (i == 10) return at + 1 < n ? l->items->v[at + 1] : llm__v_undef("loop.nextitem");
     return i < 0 ? llm__v(LLM__V_UNSET) : i < 7 ? llm__v_int(value[i]) : llm__v_bool(value[i]);
@@ -9045,13 +9009,13 @@ static llm__val llm__tpl_python_attr(llm__tpl *x, llm__val v, llm__str name) {
     if (found) return *found;
     if (v.type == LLM__V_LOOP) return llm__tpl_loop_attr(v.as.object, name);
     if (v.type == LLM__V_CYCLER && llm__str_eq(name, "current")) return v.as.list->v[v.as.list->at % v.as.list->n];
-    if (v.type == LLM__V_TUPLE && v.flag && llm__tpl_word_index("grouper list", name) >= 0) return v.as.list->v[name.p[0] == 'l'];
+    if (v.type == LLM__V_TUPLE && v.flag && llm__word_index("grouper list", name) >= 0) return v.as.list->v[name.p[0] == 'l'];
     if (v.type == LLM__V_MACRO && llm__str_eq(name, "name")) return llm__v_str(x->t->name[v.as.object->def->name]);
     /* x.append(1) says "'append' is undefined", where x.foo would look up a key. */
     const char *hidden = v.type == LLM__V_LIST   ? "clear pop append extend insert remove sort reverse"
                          : v.type == LLM__V_DICT ? "clear pop update popitem setdefault"
                                                  : "";
-    return llm__tpl_word_index(hidden, name) >= 0 ? llm__v_text(LLM__V_UNDEF, name) : llm__v(LLM__V_UNSET);
+    return llm__word_index(hidden, name) >= 0 ? llm__v_text(LLM__V_UNDEF, name) : llm__v(LLM__V_UNSET);
 }
 
 /* What Python's v[key] finds. UNSET where Python raises TypeError, IndexError or KeyError. */
@@ -9771,7 +9735,7 @@ static const llm__tpl_entry llm__tpl_cycler_methods[] = {
 /* The entry of that name in a table that ends with NULL; NULL if there is none. */
 static const llm__tpl_entry *llm__tpl_entry_named(const llm__tpl_entry *table, llm__str name) {
     for (; table && table->names; table++)
-        if (llm__tpl_word_index(table->names, name) >= 0) return table;
+        if (llm__word_index(table->names, name) >= 0) return table;
     return NULL;
 }
 
@@ -9934,7 +9898,7 @@ LLM__TPL_FN(llm__fn_sort) {
 
 /* dictsort(case_sensitive, by, reverse) */
 LLM__TPL_FN(llm__fn_dictsort) {
-    int by = llm__tpl_word_index("key value", llm__arg_str(x, a[1], "key"));
+    int by = llm__word_index("key value", llm__arg_str(x, a[1], "key"));
     if (self.type != LLM__V_DICT) return llm__tpl_fail(x, "dictsort: a mapping was expected, got '%s'", llm__v_type_name(self));
     if (by < 0) return llm__tpl_fail(x, "dictsort: by must be 'key' or 'value'");
     llm__vlist *l = llm__tpl_view(x, self.as.list, 2), *keys = llm__tpl_keys_of(x, l, llm__v_int(by), 0, llm__v(LLM__V_UNSET), a[0]);
@@ -10149,7 +10113,7 @@ static int llm__tpl_read_number(llm__tpl *x, llm__str s, int base, llm__val *out
     clean[n] = 0;
     int negative = clean[0] == '-';
     if (!base) {
-        int word = llm__tpl_word_index("inf nan", llm__s(clean + negative, n - (size_t)negative));
+        int word = llm__word_index("inf nan", llm__s(clean + negative, n - (size_t)negative));
         *out = llm__v_float(word == 0 ? (double)INFINITY : (double)NAN);
         if (word >= 0 && negative) out->as.f = -out->as.f;
         return word >= 0 || llm__parse_double(clean, n, &out->as.f);
@@ -10196,7 +10160,7 @@ LLM__TPL_FN(llm__fn_abs) {
 /* round(precision, method): Python's round, which goes to even at .5, or always up (ceil) or down (floor). */
 LLM__TPL_FN(llm__fn_round) {
     int64_t p = llm__arg_int(x, a[0], 0);
-    int method = llm__tpl_word_index("common ceil floor", llm__arg_str(x, a[1], "common"));
+    int method = llm__word_index("common ceil floor", llm__arg_str(x, a[1], "common"));
     char s[400];
     if (!LLM__V_IN(self, LLM__M_NUMBER)) return llm__tpl_fail(x, "round: a number was expected, got '%s'", llm__v_type_name(self));
     if (p > 60 || p < -60) return llm__tpl_fail(x, "round: a precision within 60 was expected");
@@ -16284,12 +16248,7 @@ static const char *llm__word_next(const char *words, char *word, size_t size) {
 }
 
 /* 1 if `word` is one of `words`. */
-static int llm__word_in(const char *words, const char *word) {
-    char one[64];
-    while ((words = llm__word_next(words, one, sizeof one)))
-        if (!strcmp(one, word)) return 1;
-    return 0;
-}
+static int llm__word_in(const char *words, const char *word) { return llm__word_index(words, llm__s(word, strlen(word))) >= 0; }
 
 /* The value of the first key that is there and not null. The order of the words decides, then that of the objects: a
  * RoPE object's rope_theta is found before the root's. */
@@ -17496,7 +17455,7 @@ typedef struct llm__net {
     const llm__arch *a;
     llm__net_rank *rank;     /* (n_ranks) */
     llm__net_layer *layer;   /* (n_ranks, n_layers) */
-    llm_kv_layer kv[LLM__MAX_LAYERS];
+    llm_kv_layer kv[LLM__MAX_LAYERS]; /* the KV geometry of every layer on one rank */
 } llm__net;
 
 /* The rank's part of n, in whole units where there are enough: quantised columns are cut between blocks. */
@@ -17789,15 +17748,6 @@ LLM__UNUSED static llm_result llm__net_open(const llm__net_config *cfg, llm__net
     return r;
 }
 
-/* The KV geometry of every layer on one rank; returns how many. */
-LLM__UNUSED static int llm__net_kv_layers(const llm__net *net, const llm_kv_layer **layers) {
-    *layers = net->kv;
-    return net->a->n_layers;
-}
-
-/* Length of a row of logits. */
-LLM__UNUSED static int32_t llm__net_vocab(const llm__net *net) { return net->a->vocab; }
-
 /* seq_rope and seq_rope_base of a request with this prompt: both depend on the prompt's length and stay for the
  * request's life. The base grows as base * s^(d / (d - 2)), which stretches the slowest frequency by s ("NTK-aware",
  * bloc97 2023). */
@@ -18079,9 +18029,6 @@ LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg,
 /* Filled in once, above. */
 LLM_API const llm_model_info *llm_model_get_info(const llm_model *model) { return &model->info; }
 
-/* Tokens that a sequence may have. */
-LLM__UNUSED static int32_t llm__model_max_len(const llm_model *m) { return m->arch.max_len; }
-
 /* In the order of the files. */
 LLM_API llm_result llm_model_tensor(const llm_model *model, int i, const char **name, const char **type, int64_t shape[4], int *n_dims,
                                     int64_t *bytes) {
@@ -18107,7 +18054,7 @@ LLM_API llm_result llm_tokenize(const llm_model *model, const char *text, size_t
 }
 
 LLM_API llm_result llm_detokenize(const llm_model *model, const int32_t *ids, size_t n, int flags, llm_text *out) {
-    return model->source.tokenizer ? llm__tokenizer_decode(model->source.tokenizer, ids, n, flags, out) : llm__model_lacks_tokenizer(model);
+    return model->source.tokenizer ? llm__tokenizer_decode(model->source.tokenizer, ids, n, flags, 0, out) : llm__model_lacks_tokenizer(model);
 }
 
 LLM_API int32_t llm_vocab_size(const llm_model *model) { return model->source.tokenizer ? model->source.tokenizer->n_vocab : 0; }
@@ -18134,17 +18081,6 @@ LLM_API void llm_unguard(const char *text, size_t len, llm_text *out) { llm__ung
 
 LLM_API llm_detok *llm_detok_create(const llm_model *model, int flags) {
     return model->source.tokenizer ? llm__detok_open(model->source.tokenizer, flags) : NULL;
-}
-
-LLM_API llm_result llm_detok_push(llm_detok *d, int32_t id, llm_text *out) { return llm__detok_push(d, id, out); }
-
-LLM_API llm_result llm_detok_flush(llm_detok *d, llm_text *out) { return llm__detok_flush(d, out); }
-
-LLM_API void llm_detok_reset(llm_detok *d) { llm__detok_reset(d); }
-
-LLM_API void llm_detok_free(llm_detok *d) {
-    if (d) llm__detok_close(d);
-    LLM_FREE(d);
 }
 
 /* A template that could not be parsed is told here, not at opening: the model can still complete texts. BOS and EOS
@@ -23475,7 +23411,7 @@ static llm_result llm__engine_backend(const llm_engine_config *cfg, const llm_ba
 
 /* Zero means default; contradictions are refused with a sentence that has both numbers, before any memory is taken. */
 static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config *c) {
-    int32_t own = llm__model_max_len(model);
+    int32_t own = model->arch.max_len;
     if (c->max_model_len < 0) return llm__error(LLM_ERR_ARG, "max_model_len: %d, must be above 0", (int)c->max_model_len);
     if (c->max_model_len > own && own > 0 && !c->allow_long_max_model_len)
         return llm__error(LLM_ERR_ARG, "max_model_len: %d is more than the model's own %d tokens (allow_long_max_model_len lifts this)",
@@ -23589,7 +23525,7 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     p->n_eos = info->n_stop_ids;
     p->eos_id = info->eos_id >= 0 || !info->n_stop_ids ? info->eos_id : info->stop_ids[0];
     p->page_tokens = c->block_size;
-    p->max_len = c->max_model_len ? c->max_model_len : llm__model_max_len(model);
+    p->max_len = c->max_model_len ? c->max_model_len : model->arch.max_len;
     p->max_seqs = c->max_num_seqs;
     p->max_rows = c->max_num_batched_tokens;
     p->max_out = c->max_num_seqs + 32; /* rows of prompts that are scored find place beside those that decode */
@@ -23605,18 +23541,17 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
 /* Backend, weights, pages, then the scheduler over them: each needs what the one before has found out. How many pages
  * there are is known only when the weights have shown the layers' shapes. On error the engine is to be destroyed. */
 static llm_result llm__engine_assemble(llm_engine *e, const llm_model *model, const llm_engine_config *c) {
-    const llm_kv_layer *layers;
     llm__logger log;
     log.fn = c->log;
     log.user = c->log_user;
     llm__engine_limits(e, model, c);
     llm_result r = llm__engine_net(e, c);
     if (r) return r;
-    int n_layers = llm__net_kv_layers(e->net, &layers);
-    e->p.vocab = llm__net_vocab(e->net);
-    e->page_bytes = e->backend->kv_page_bytes(e->ctx, n_layers, layers, c->block_size);
+    int n_layers = e->net->a->n_layers;
+    e->p.vocab = e->net->a->vocab;
+    e->page_bytes = e->backend->kv_page_bytes(e->ctx, n_layers, e->net->kv, c->block_size);
     r = llm__engine_pages(e, c, &log);
-    if (!r) r = e->backend->kv_open(e->ctx, n_layers, layers, c->block_size, e->p.n_pages);
+    if (!r) r = e->backend->kv_open(e->ctx, n_layers, e->net->kv, c->block_size, e->p.n_pages);
     if (!r) r = llm__engine_swap(e, c);
     if (r) return r;
     e->count.memory_bytes = e->backend->memory_used(e->ctx);
@@ -24340,7 +24275,7 @@ LLM_API llm *llm_load(const char *path, const llm_engine_config *cfg) {
     m.progress_user = c.progress_user;
     llm_result r = l ? llm_model_open(path, &m, &l->model) : llm__nomem();
     if (!r && !c.max_model_len)
-        c.max_model_len = LLM__MIN(8192, llm__model_max_len(l->model)); /* enough to talk; a long context takes gigabytes */
+        c.max_model_len = LLM__MIN(8192, l->model->arch.max_len); /* enough to talk; a long context takes gigabytes */
     if (!r) r = llm_engine_open(l->model, &c, &l->engine);
     if (!r) return l;
     if (l) llm_model_close(l->model);

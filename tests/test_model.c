@@ -20,7 +20,6 @@ static void tm_close(tm_run *t) {
 
 static llm_result tm_open(tm_run *t, const char *path, const llm_model_config *mc, int ranks, const char *isa, llm_compute compute, int32_t max) {
     const llm_backend *be = llm_backend_cpu();
-    const llm_kv_layer *layers = NULL;
     llm_backend_config bc;
     llm__net_config nc;
     memset(t, 0, sizeof *t);
@@ -42,8 +41,7 @@ static llm_result tm_open(tm_run *t, const char *path, const llm_model_config *m
     nc.n_ranks = ranks;
     nc.max_rows = nc.max_out = max;
     if (!r) r = llm__net_open(&nc, &t->net);
-    int n_layers = r ? 0 : llm__net_kv_layers(t->net, &layers);
-    if (!r) r = be->kv_open(t->ctx, n_layers, layers, 32, bc.max_pages_per_seq);
+    if (!r) r = be->kv_open(t->ctx, t->net->a->n_layers, t->net->kv, 32, bc.max_pages_per_seq);
     t->pages = (int32_t *)calloc((size_t)bc.max_pages_per_seq, sizeof *t->pages);
     for (int i = 0; i < bc.max_pages_per_seq; i++) t->pages[i] = i;
     if (r) tm_close(t);
@@ -108,7 +106,7 @@ static double *tm_list(const llm_json *j, int node, int *n) {
 
 /* One prompt of expected.json: the worst difference, relative to the logits' range; -1 on an error. Counts greedy runs that part. */
 static double tm_prompt(tm_run *t, const llm_json *j, int prompt, int *parted) {
-    int n, n_logits, n_lp, n_greedy, vocab = llm__net_vocab(t->net), top = llm_json_find(j, prompt, "top5_last");
+    int n, n_logits, n_lp, n_greedy, vocab = t->net->a->vocab, top = llm_json_find(j, prompt, "top5_last");
     double *idf = tm_list(j, llm_json_find(j, prompt, "token_ids"), &n), *logits = tm_list(j, llm_json_find(j, prompt, "logits_last"), &n_logits);
     double *lp = tm_list(j, llm_json_find(j, prompt, "logprobs_of_next"), &n_lp), *greedy = tm_list(j, llm_json_find(j, prompt, "greedy_32"), &n_greedy);
     double worst = 0, low = logits[0], high = logits[0];

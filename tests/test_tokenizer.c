@@ -47,14 +47,14 @@ static int tok_text(const llm__tokenizer *t, const int32_t *ids, size_t n, int f
     memset(&whole, 0, sizeof whole);
     memset(&streamed, 0, sizeof streamed);
     struct llm_detok *d = llm__detok_open(t, flags);
-    ok &= d && !llm__tokenizer_decode(t, ids, n, flags, &whole);
+    ok &= d && !llm__tokenizer_decode(t, ids, n, flags, 0, &whole);
     for (size_t i = 0; i < n && d; i++) {
         size_t from = streamed.len;
-        ok &= !llm__detok_push(d, ids[i], &streamed);
+        ok &= !llm_detok_push(d, ids[i], &streamed);
         for (size_t at = from; at < streamed.len; at += (size_t)len) ok &= llm__utf8_get(streamed.data + at, streamed.len - at, &len) >= 0;
     }
-    if (d) llm__detok_flush(d, &streamed), llm__detok_close(d);
-    LLM_FREE(d);
+    if (d) llm_detok_flush(d, &streamed);
+    llm_detok_free(d);
     ok &= whole.len == streamed.len && (!whole.len || !memcmp(whole.data, streamed.data, whole.len));
     if (want) ok &= whole.len == want_len && (!want_len || !memcmp(whole.data, want, want_len));
     llm_text_free(&whole);

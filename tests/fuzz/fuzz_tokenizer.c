@@ -13,14 +13,13 @@ static void fuzz_use(const llm__tokenizer *t, const char *s, size_t n, int flags
     if (d && !llm__tokenizer_encode(t, s, n, flags, &ids)) {
         for (size_t i = 0; i < ids.len; i++) {
             if (ids.data[i] < 0 || ids.data[i] >= t->n_vocab) __builtin_trap();
-            llm__detok_push(d, ids.data[i], &streamed);
+            llm_detok_push(d, ids.data[i], &streamed);
         }
-        llm__detok_flush(d, &streamed);
-        llm__tokenizer_decode(t, ids.data, ids.len, flags, &whole);
+        llm_detok_flush(d, &streamed);
+        llm__tokenizer_decode(t, ids.data, ids.len, flags, 0, &whole);
         if (whole.len != streamed.len || (whole.len && memcmp(whole.data, streamed.data, whole.len))) __builtin_trap();
     }
-    if (d) llm__detok_close(d);
-    LLM_FREE(d);
+    llm_detok_free(d);
     llm_tokens_free(&ids);
     llm_text_free(&whole);
     llm_text_free(&streamed);
