@@ -1059,6 +1059,8 @@ LLM_API llm_result llm_options_set(llm_options *o, const llm_option *option, con
 LLM_API llm_result llm_options_argv(llm_options *o, int argc, char **argv, llm_option_list *words);
 /* Sets every known member of an object; null leaves a default. Unknown ones are an error, or go to `unknown` (not NULL) as "a, b". */
 LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int object, int source, llm_text *unknown);
+/* The same with a JSON file, as --config: weaker than the environment, and unknown names are an error. */
+LLM_API llm_result llm_options_file(llm_options *o, const char *path);
 /* PREFIX_MAX_TOKENS and so on, asked of `get` (getenv); `prefix` has its '_'. Empty variables count as absent. */
 LLM_API llm_result llm_options_environment(llm_options *o, const char *prefix, char *(*get)(const char *name));
 /* The help of one group: lines of at most 80 columns. */
@@ -1244,7 +1246,8 @@ LLM_API int llm_openai_submit(llm_openai_call *k);
 /* Appends the next piece of the answer if there is one: an event, a line, or the whole object. 0: nothing now. */
 LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out);
 LLM_API const llm_openai_info *llm_openai_get_info(const llm_openai_call *k);
-/* Ends a call from outside: what runs is cancelled and the next piece is the error; in a stream an event, for its status has gone out. */
+/* Ends a call from outside: what runs is cancelled and the next piece is the error; in a stream an event, for its status has gone out,
+ * but before submit always the object. */
 LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message);
 LLM_API void llm_openai_free(llm_openai_call *k); /* cancels what runs */
 
@@ -24737,6 +24740,22 @@ LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int obj
     return r;
 }
 
+/* Read whole, not mapped: the file may be edited meanwhile. */
+LLM_API llm_result llm_options_file(llm_options *o, const char *path) {
+    llm__file f;
+    llm_json *doc = NULL;
+    char why[500];
+    llm_result r = llm__file_open(path, 1 << 20, 1, &f);
+    if (!r) r = llm_json_parse((const char *)f.data, f.size, NULL, &doc);
+    if (!r && llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_FORMAT, "a JSON object of options was expected");
+    if (!r) r = llm_options_json(o, doc, 0, LLM_FROM_FILE, NULL);
+    llm_json_free(doc);
+    llm__file_close(&f);
+    if (!r) return r;
+    snprintf(why, sizeof why, "%s", llm_last_error());
+    return llm__error(r, "--config: %s", why);
+}
+
 /* The variable of a name is the prefix and the name in capitals, with '_' for '-'; of a word with '$' it is the word itself. One-letter
  * names have none. */
 LLM_API llm_result llm_options_environment(llm_options *o, const char *prefix, char *(*get)(const char *name)) {
@@ -25654,7 +25673,7 @@ LLM_API const llm_openai_info *llm_openai_get_info(const llm_openai_call *k) { r
 LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message) {
     for (int32_t i = 0; i < k->info.n_requests; i++) llm_request_cancel(k->request[i]);
     llm__oai_bad(k, NULL, "%s", message);
-    k->info.status = k->info.stream ? 200 : status;
+    k->info.status = k->info.stream && k->info.n_requests ? 200 : status;
     k->failed = 1;
 }
 

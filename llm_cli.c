@@ -2,8 +2,9 @@
  *
  * It uses the public part of llm.h only, so it is an example of it too. Read from the bottom: main, the table of commands, then
  * the cli_cmd_* function of a command. One table of options (cli_table) serves the command line, LLM_ARG_* in the environment,
- * a config file and /set in a chat. Sections: messages and output, options, the model and its engine, answers, text
- * conversions, score, batch, info, bench, load test, line editor, conversation, main.
+ * a config file and /set in a chat. One way leads to an answer (cli_call): chat, generate, the conversation and batch write the body of
+ * an OpenAI request and read its answer, as a client of llm_serve does, but without a socket. Sections: output, options, the
+ * model and its engine, calls, text conversions, score, batch, info, bench, load test, line editor, conversation, main.
  *
  * Answers and JSON go to standard output, everything else to standard error. Exit 0 done, 1 failed, 2 usage, 130 interrupted;
  * a failure ends with one line "llm_cli: error: what: value, what was expected". */
@@ -13,6 +14,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <locale.h>
 #include <math.h>
 #include <netdb.h>
 #include <poll.h>
@@ -30,72 +32,62 @@
 #include <termios.h>
 #include <time.h>
 #include <unistd.h>
+#include <wchar.h>
 
 #define CLI_COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 #define CLI_NEW(type, n) ((type *)cli_alloc((size_t)(n), sizeof(type)))
 #define CLI_MAX_INPUT ((size_t)64 << 20) /* a prompt of more bytes fits no context */
 
 /* ---------------------------------------------------------------------------
- * Messages and output. A function that can fail returns 0 and leaves the reason in cli_why; the command decides whether that ends the
- * program (cli_die) or only a line of a batch or chat. What is quoted may be hostile: control characters are shown as \xNN, and a
- * message is one line.
+ * Output and input. A function that can fail returns 0 and leaves the reason in cli_why; the command decides whether that ends the
+ * program (cli_die) or only one message of a chat. What is quoted may be hostile: control characters are shown as \xNN, and an
+ * error is one line. JSON is written with llm_text_format, tables with printf; both go through one check of standard output.
  * --------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t cli_interrupts; /* SIGINTs so far */
 static char cli_why[700];                    /* why the latest cli_bad refused something */
 static llm_text cli_notes;                   /* lines that wait until the work has begun, so that an error stands alone */
+static const char *cli_output = "standard output";
 
 /* Ends the program with the error line. */
 #define cli_die(code, ...) (cli_say("llm_cli: error: ", __VA_ARGS__), exit(code))
 /* Remembers why something was refused; the value 0 makes "return cli_bad(...)" read as failure. */
-#define cli_bad(...) cli_refused(snprintf(cli_why, sizeof cli_why, __VA_ARGS__))
+#define cli_bad(...) (snprintf(cli_why, sizeof cli_why, __VA_ARGS__) < 0)
 
-/* Returns 0, whatever was printed. */
-static int cli_refused(int printed) {
-    (void)printed;
-    return 0;
-}
-
-/* Appends text in which no terminal finds a command: C0 and C1 controls, DEL and the marks that turn the writing direction become \xNN;
- * newline and tab stay when `lines`. */
-static void cli_add_harmless(llm_text *out, const char *s, size_t n, int lines) {
+/* Prints text in which no terminal finds a command: C0 and C1 controls, DEL and the marks that turn the writing direction become
+ * \xNN; newline and tab stay when `lines`. Returns 0 if it could not be written. */
+static int cli_print(FILE *to, const char *s, size_t n, int lines) {
     for (size_t i = 0; i < n;) {
         unsigned char c = (unsigned char)s[i], d = i + 1 < n ? (unsigned char)s[i + 1] : 0, e = i + 2 < n ? (unsigned char)s[i + 2] : 0;
         int bidi = c == 0xE2 && ((d == 0x80 && e >= 0xAA && e <= 0xAE) || (d == 0x81 && e >= 0xA6 && e <= 0xA9));
-        size_t bad = bidi ? 3 : c == 0xC2 && d >= 0x80 && d < 0xA0 ? 2 : (c < 32 && !(lines && (c == '\n' || c == '\t'))) || c == 127;
-        if (!bad) llm_text_add(out, s + i++, 1);
-        for (; bad; bad--) {
-            char hex[8];
-            llm_text_add(out, hex, (size_t)snprintf(hex, sizeof hex, "\\x%02x", (unsigned char)s[i++]));
-        }
+        int bad = bidi ? 3 : c == 0xC2 && d >= 0x80 && d < 0xA0 ? 2 : (c < 32 && !(lines && (c == '\n' || c == '\t'))) || c == 127;
+        if (!bad) putc(s[i++], to);
+        for (; bad; bad--) fprintf(to, "\\x%02x", (unsigned char)s[i++]);
     }
+    return !fflush(to) && !ferror(to);
 }
 
 /* One line on standard error. */
 static void cli_say(const char *prefix, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void cli_say(const char *prefix, const char *format, ...) {
     char message[1000];
-    llm_text t = {0};
     va_list args;
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
-    llm_text_str(&t, prefix);
-    cli_add_harmless(&t, message, strlen(message), 0);
-    fprintf(stderr, "%s\n", t.data ? t.data : message);
-    llm_text_free(&t);
+    fputs(prefix, stderr);
+    cli_print(stderr, message, strlen(message), 0);
+    fputs("\n", stderr);
 }
 
 /* A remark of the option readers. */
 static void cli_note(void *user, const char *line) {
     (void)user;
-    llm_text_str(&cli_notes, "llm_cli: note: ");
-    cli_add_harmless(&cli_notes, line, strlen(line), 0);
-    llm_text_str(&cli_notes, "\n");
+    llm_text_format(&cli_notes, "llm_cli: note: %s\n", line);
 }
 
 static void cli_show_notes(void) {
-    if (cli_notes.len) fputs(cli_notes.data, stderr);
+    cli_print(stderr, cli_notes.data, cli_notes.len, 1);
     llm_text_free(&cli_notes);
 }
 
@@ -115,61 +107,17 @@ static void *cli_alloc(size_t n, size_t size) {
     return p;
 }
 
-/* A value as messages quote it: at most 60 bytes. Four may be alive at once. */
-static const char *cli_clip(const char *value) {
-    static char ring[4][80];
-    static unsigned at;
-    char *s = ring[at++ % 4];
-    snprintf(s, 80, strlen(value) > 60 ? "%.57s..." : "%s", value);
-    return s;
-}
-
-/* Every byte of an answer goes through here; what cannot be written ends the program. */
+/* Every byte of an answer goes through here, or through printf and a call with nothing; what cannot be written ends the program. */
 static void cli_write(const char *s, size_t n) {
-    llm_text safe = {0};
-    if (isatty(1)) {
-        cli_add_harmless(&safe, s, n, 1);
-        s = safe.data;
-        n = safe.len;
-    }
-    if ((n && fwrite(s, 1, n, stdout) != n) || fflush(stdout) != 0)
-        cli_die(1, "standard output: %s, an open file or pipe was expected", errno == EPIPE ? "closed by its reader" : strerror(errno));
-    llm_text_free(&safe);
+    int ok = isatty(1) ? cli_print(stdout, s, n, 1) : (!n || fwrite(s, 1, n, stdout) == n) && !ferror(stdout) && !fflush(stdout);
+    if (!ok) cli_die(1, "%s: %s", cli_output, errno == EPIPE ? "closed by its reader, an open file or pipe was expected" : strerror(errno));
 }
 
 /* Writes and frees. */
 static void cli_out(llm_text *t) {
     if (t->failed) cli_die(1, "memory: an answer of %zu bytes did not fit", t->len);
-    cli_write(t->data ? t->data : "", t->len);
+    cli_write(t->data, t->len);
     llm_text_free(t);
-}
-
-/* Appends as printf; JSON is written with llm_text_format. */
-static void cli_add(llm_text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void cli_add(llm_text *t, const char *format, ...) {
-    char piece[1200];
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(piece, sizeof piece, format, args);
-    va_end(args);
-    llm_text_add(t, piece, n < 0 ? 0 : n < (int)sizeof piece ? (size_t)n : sizeof piece - 1);
-}
-
-/* Length of the code point at s (at least 1), its value in *cp (-1: a bad byte). */
-static size_t cli_utf8(const char *s, size_t n, int32_t *cp) {
-    static const int32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* of a sequence of so many bytes: anything shorter is not minimal */
-    unsigned char c = (unsigned char)s[0];
-    size_t len = c < 0x80 ? 1 : c >= 0xC2 && c < 0xE0 ? 2 : c >= 0xE0 && c < 0xF0 ? 3 : c >= 0xF0 && c < 0xF5 ? 4 : 0;
-    int32_t v = len == 1 ? c : c & (0xFF >> (len + 1));
-    *cp = -1;
-    if (!len || len > n) return 1;
-    for (size_t i = 1; i < len; i++) {
-        if (((unsigned char)s[i] & 0xC0) != 0x80) return 1;
-        v = v << 6 | (s[i] & 0x3F);
-    }
-    if (v < least[len] || v > 0x10FFFF || (v >= 0xD800 && v < 0xE000)) return 1;
-    *cp = v;
-    return len;
 }
 
 /* Seconds of a clock that never jumps. */
@@ -179,42 +127,52 @@ static double cli_now(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Waits for more of a descriptor; it does not miss an interrupt that comes just before. */
-static void cli_wait_input(int fd) {
-    struct pollfd p = {fd, POLLIN, 0};
-    for (int waited = 0; poll(&p, 1, 200) <= 0; waited++) {
-        if (cli_interrupts) exit(130);
-        if (waited == 14 && !isatty(fd)) fputs("llm_cli: waiting for standard input\n", stderr);
-    }
-}
-
-/* Appends a file, or standard input for "-". 0 with cli_why. */
+/* Appends a file, or standard input for "-". 0 with cli_why. Waiting goes by poll, which does not miss an interrupt that comes just
+ * before it, as read would. */
 static int cli_read(const char *path, llm_text *out) {
     char block[65536];
     ssize_t n = 1;
     int fd = strcmp(path, "-") ? open(path, O_RDONLY | O_CLOEXEC) : 0;
-    const char *name = fd ? cli_clip(path) : "standard input";
-    if (fd < 0) return cli_bad("%s: %s", name, strerror(errno));
+    const char *name = fd ? path : "standard input";
+    if (fd < 0) return cli_bad("%.60s: %s", name, strerror(errno));
     while (n > 0) {
-        cli_wait_input(fd);
+        for (struct pollfd p = {fd, POLLIN, 0}; poll(&p, 1, 200) <= 0;)
+            if (cli_interrupts) exit(130);
         n = read(fd, block, sizeof block);
-        if (n < 0) return cli_bad("%s: %s", name, strerror(errno));
+        if (n < 0) return cli_bad("%.60s: %s", name, strerror(errno));
         llm_text_add(out, block, (size_t)n);
         if (out->len > CLI_MAX_INPUT || out->failed)
-            return cli_bad("%s: more than %zu MiB, a text that fits a context was expected", name, CLI_MAX_INPUT >> 20);
+            return cli_bad("%.60s: more than %zu MiB, a text that fits a context was expected", name, CLI_MAX_INPUT >> 20);
     }
     if (fd) close(fd);
     return 1;
 }
 
+/* The next line of a file without its end, until the next call; NULL when there is none. */
+static char *cli_line(FILE *f, size_t *n) {
+    static char *line;
+    static size_t room;
+    ssize_t got = cli_interrupts ? -1 : getline(&line, &room, f);
+    if (ferror(f) && !cli_interrupts) cli_die(1, "input: %s", strerror(errno));
+    while (got > 0 && (line[got - 1] == '\n' || line[got - 1] == '\r')) line[--got] = 0;
+    *n = got < 0 ? 0 : (size_t)got;
+    return got < 0 ? NULL : line;
+}
+
+/* Bytes of the character at s, its code point in *cp; -1 and one byte where there is no UTF-8. */
+static size_t cli_char(const char *s, size_t n, int32_t *cp) {
+    wchar_t wide = 0;
+    mbstate_t state = {0};
+    size_t len = mbrtowc(&wide, s, n, &state); /* over n for the two kinds of error, 0 for NUL */
+    *cp = len <= n && (long)wide <= 0x10FFFF ? (int32_t)wide : -1;
+    return *cp > 0 ? len : 1;
+}
+
 /* ---------------------------------------------------------------------------
  * Options: one table for the command line, the environment, a config file and /set in a chat. The rows of the library's own
- * structs are the library's (LLM_OPTIONS_*), so both programs spell them alike.
- *
- * A value passes three tests: its row's (type and range, at once), cli_finish (what one value alone cannot show: JSON, lists of
- * ids, UTF-8; before a model is opened, so that a mistake costs no loading), and llm_sampling_check (what needs the vocabulary).
- * What was said is kept apart from what is in force: `given` tells which fields to lay over the model's own defaults, so that
- * an explicit 0 stays 0.
+ * structs are the library's (LLM_OPTIONS_*), so both programs spell them alike. A value passes two tests: its row's (type and
+ * range, at once) and, when it is part of a request, the one that requests have in >>openai (lists, JSON, what needs the vocabulary).
+ * `given` tells what was said, so that an explicit 0 stays 0 when it is laid over the model's own defaults.
  * --------------------------------------------------------------------------- */
 
 typedef struct cli_options {
@@ -222,17 +180,14 @@ typedef struct cli_options {
     llm_engine_config e;
     llm_model_config m;
     const char *model, *cuda_library, *config, *prompt, *file, *system, *token_ids, *in, *out, *batch, *url;
-    const char *json_schema, *regex, *grammar; /* the form of the answer: at most one; @FILE reads it */
-    llm_grammar *form;                         /* compiled, owned */
-    const char *early_stop_config, *logit_bias, *template_kwargs, *reasoning_parser, *visible_devices;
-    llm_option_list stop, bad_words, stop_ids;
+    const char *json_schema, *regex, *grammar; /* the form of the answer: at most one */
+    const char *early_stop_config, *logit_bias, *template_kwargs, *reasoning_parser, *visible_devices, *stop_ids;
+    llm_option_list stop, bad_words;
     int32_t log_level, prefix_cache, json, jsonl, add_special, parse_special, skip_special, top_logprobs, logprobs, early_stop;
     int32_t do_preprocess, repetitions, max_concurrency, num_prompts, input_len, output_len;
     float request_rate;
     unsigned char given[128]; /* by index of cli_table: the source that set it */
     llm_options by_name;      /* fills in this struct */
-    int32_t *ids;             /* parsed forms of the lists above, owned */
-    llm_logit_bias *bias;
 } cli_options;
 
 enum { CLI_MODEL, CLI_SAMPLING, CLI_IO, CLI_BENCH }; /* groups of the help; -1: not listed */
@@ -257,22 +212,22 @@ static const llm_option cli_table[] = {
     {"use-beam-search", BOOL, CLI_SAMPLING, AT(s.use_beam_search), 0, 0, NULL, "the likeliest answers of --best-of beams, with --temp 0"},
     {"length-penalty", LLM_OPTION_FLOAT, CLI_SAMPLING, AT(s.length_penalty), -100, 100, "X", "of a beam's score (1)"},
     {"stop|stop-words", LIST, CLI_SAMPLING, AT(stop), 0, 0, "TEXT", "ends the answer; may be repeated"},
-    {"stop-token-ids", LIST, CLI_SAMPLING, AT(stop_ids), 0, 0, "IDS", "ids that end the answer: 1,2 or [1,2]"},
+    {"stop-token-ids", TEXT, CLI_SAMPLING, AT(stop_ids), 0, 0, "IDS", "ids that end the answer: 1,2 or [1,2]"},
     {"bad-words", LIST, CLI_SAMPLING, AT(bad_words), 0, 0, "TEXT", "must not appear; may be repeated"},
     {"logit-bias", TEXT, CLI_SAMPLING, AT(logit_bias), 0, 0, "JSON", "{\"id\": -100 to 100, ...} added to the logits"},
     {"json-schema|guided-json", TEXT, CLI_SAMPLING, AT(json_schema), 0, 0, "JSON|@FILE", "the answer is JSON that keeps this schema"},
     {"regex|guided-regex", TEXT, CLI_SAMPLING, AT(regex), 0, 0, "REGEX|@FILE", "the answer matches it from end to end"},
     {"grammar|guided-grammar", TEXT, CLI_SAMPLING, AT(grammar), 0, 0, "GBNF|@FILE", "the answer follows its rule root"},
     {"enable-early-stop", BOOL, CLI_SAMPLING, AT(early_stop), 0, 0, NULL, "end an answer that repeats itself"},
-    {"early-stop-config", TEXT, CLI_SAMPLING, AT(early_stop_config), 0, 0, "JSON",
+    {"early-stop-config", TEXT, CLI_SAMPLING, AT(early_stop_config), 0, 0, "CONFIG",
      "{\"enable_early_stop\", \"strategy\", \"window_size\", \"threshold\"}"},
     {"skip-special-tokens", BOOL, CLI_SAMPLING, AT(skip_special), 0, 0, NULL, "--no-: special tokens appear in the text"},
+    {"chat-template-kwargs", TEXT, CLI_SAMPLING, AT(template_kwargs), 0, 0, "JSON", "template variables: '{\"enable_thinking\": false}'"},
 
     {"p|prompt", TEXT, CLI_IO, AT(prompt), 0, 0, "TEXT", "the prompt; bench: number of prompt tokens (512)"},
     {"f|file", TEXT, CLI_IO, AT(file), 0, 0, "FILE", "the prompt from a file; -: standard input"},
     {"token-ids", TEXT, CLI_IO, AT(token_ids), 0, 0, "IDS", "the prompt as ids: '[1,2]'"},
     {"sys|system|system-prompt", TEXT, CLI_IO, AT(system), 0, 0, "TEXT", "system message of a chat"},
-    {"chat-template-kwargs", TEXT, CLI_IO, AT(template_kwargs), 0, 0, "JSON", "template variables: '{\"enable_thinking\": false}'"},
     {"reasoning-parser", TEXT, CLI_IO, AT(reasoning_parser), 0, 0, "NAME", "how reasoning is marked (as the template says)"},
     {"json", BOOL, CLI_IO, AT(json), 0, 0, NULL, "the result as JSON"},
     {"jsonl", BOOL, CLI_IO, AT(jsonl), 0, 0, NULL, "one JSON value a line, in and out"},
@@ -302,10 +257,14 @@ static const llm_option cli_table[] = {
 };
 /* clang-format on */
 
+/* The defaults that are not 0. Where 0 has a meaning of its own (logprobs), `given` tells it from the default. */
 static void cli_options_init(cli_options *o) {
-    o->logprobs = -1;
     o->skip_special = o->do_preprocess = o->prefix_cache = 1;
     o->log_level = LLM_LOG_WARN;
+    o->num_prompts = o->output_len = o->max_concurrency = 64;
+    o->input_len = 128;
+    o->repetitions = 5;
+    o->batch = "1";
     o->by_name.table = cli_table;
     o->by_name.n = CLI_COUNT(cli_table);
     o->by_name.target = o;
@@ -318,120 +277,79 @@ static int cli_given(const cli_options *o, const char *name) {
     return o->given[llm_options_find(&o->by_name, name, strlen(name)) - cli_table];
 }
 
-/* Reads a whole number in a range to its end. */
-static int cli_whole(const char *text, int64_t low, int64_t high, int64_t *out) {
-    char *end;
-    errno = 0;
-    *out = strtoll(text, &end, 10);
-    return *text && !isspace((unsigned char)*text) && !*end && !errno && *out >= low && *out <= high;
-}
-
 /* Appends the ids of "[1,2]" or "1,2". */
 static int cli_parse_ids(const char *said, const char *text, llm_tokens *out) {
     llm_text list = {0};
     llm_json *doc = NULL;
     int64_t id;
     llm_text_format(&list, text[strspn(text, " \t\r\n")] == '[' ? "%s" : "[%s]", text);
-    int ok = llm_json_parse(list.data ? list.data : "", list.len, NULL, &doc) == LLM_OK && llm_json_type_of(doc, 0) == LLM_JSON_ARRAY;
+    int ok = !llm_json_parse(list.data, list.len, NULL, &doc) && llm_json_type_of(doc, 0) == LLM_JSON_ARRAY;
     for (int i = ok ? llm_json_first(doc, 0) : -1; ok && i >= 0; i = llm_json_next(doc, i)) {
         ok = llm_json_int(doc, i, &id) && id >= 0 && id <= INT32_MAX;
-        if (ok) llm_tokens_add(out, (int32_t)id);
+        llm_tokens_add(out, (int32_t)id);
     }
     llm_json_free(doc);
     llm_text_free(&list);
-    return ok && !out->failed ? 1 : cli_bad("%s: %s, token ids as '[1,2]' were expected", said, cli_clip(text));
+    return ok && !out->failed ? 1 : cli_bad("%s: %.60s, token ids as '[1,2]' were expected", said, text);
 }
 
-/* --logit-bias into o->bias. Values are clamped to +-100, as in vLLM. */
-static int cli_parse_logit_bias(cli_options *o) {
-    const char *text = o->logit_bias ? o->logit_bias : "{}";
-    llm_json *doc = NULL;
-    int64_t id = 0;
-    double bias = 0;
-    int ok = llm_json_parse(text, strlen(text), NULL, &doc) == LLM_OK && llm_json_type_of(doc, 0) == LLM_JSON_OBJECT;
-    free(o->bias);
-    o->s.logit_bias = o->bias = CLI_NEW(llm_logit_bias, llm_json_size(doc, 0));
-    o->s.n_logit_bias = 0;
-    for (int i = ok ? llm_json_first(doc, 0) : -1; ok && i >= 0; i = llm_json_next(doc, i)) {
-        llm_logit_bias *b = &o->bias[o->s.n_logit_bias++];
-        ok = cli_whole(llm_json_key(doc, i, NULL), 0, INT32_MAX, &id) && llm_json_num(doc, i, &bias);
-        b->id = (int32_t)id;
-        b->bias = (float)(bias > 100 ? 100 : bias < -100 ? -100 : bias);
-    }
-    llm_json_free(doc);
-    return ok ? 1 : cli_bad("--logit-bias: %s, a JSON object {\"id\": bias} was expected", cli_clip(text));
-}
-
-/* What one value alone cannot show: early stop, logit bias, lists of ids, names, UTF-8. 0 with cli_why. */
-static int cli_finish(cli_options *o) {
-    llm_tokens ids = {0};
+/* What a row of the table cannot test and no request does either. */
+static void cli_finish(const cli_options *o) {
+    const char *const texts[] = {o->prompt ? o->prompt : "", o->system ? o->system : ""};
     char have[120], want[40];
-    const char *texts[] = {o->prompt ? o->prompt : "", o->system ? o->system : ""};
     int32_t cp = 0;
     for (int t = 0; t < 2; t++)
         for (size_t i = 0, n = strlen(texts[t]); i < n;) {
-            i += cli_utf8(texts[t] + i, n - i, &cp);
-            if (cp < 0) return cli_bad("%s: not UTF-8, UTF-8 text was expected", t ? "--system" : "-p, --prompt");
+            i += cli_char(texts[t] + i, n - i, &cp);
+            if (cp < 0) cli_die(2, "%s: not UTF-8, UTF-8 text was expected", t ? "--system" : "-p, --prompt");
         }
-    for (int i = 0; i < o->stop_ids.n; i++)
-        if (!cli_parse_ids("--stop-token-ids", o->stop_ids.items[i], &ids)) return 0;
-    for (int i = 0; i < o->stop.n; i++)
-        if (!*o->stop.items[i]) return cli_bad("--stop: an empty text, at least one character was expected");
-    free(o->ids);
-    o->ids = ids.data;
     if (o->reasoning_parser && llm_reasoning_named(o->reasoning_parser) < 0)
-        return cli_bad("--reasoning-parser: %s, a name as qwen3, deepseek_r1 or none was expected", cli_clip(o->reasoning_parser));
+        cli_die(2, "--reasoning-parser: %.60s, a name as qwen3, deepseek_r1 or none was expected", o->reasoning_parser);
     snprintf(have, sizeof have, " %s ", llm_isa_list());
     snprintf(want, sizeof want, " %s ", o->e.isa ? o->e.isa : "scalar");
-    if (!strstr(have, want)) return cli_bad("--isa: %s, this CPU has: %s", cli_clip(o->e.isa), llm_isa_list());
-    if (!o->early_stop_config && o->early_stop) o->early_stop_config = "{\"enable_early_stop\": true}";
-    if (o->early_stop_config && !cli_try(llm_early_stop_parse(o->early_stop_config, o->early_stop, &o->s.early_stop))) return 0;
-    o->s.stop_token_ids = ids.data, o->s.n_stop_token_ids = (int32_t)ids.len;
-    o->s.stop = o->stop.items, o->s.n_stop = o->stop.n;
-    o->s.bad_words = o->bad_words.items, o->s.n_bad_words = o->bad_words.n;
-    return cli_parse_logit_bias(o);
+    if (!strstr(have, want)) cli_die(2, "--isa: %.60s, this CPU has: %s", o->e.isa, llm_isa_list());
 }
 
-/* The model's own defaults and what was said over them, so that an explicit 0 stays 0. */
-static void cli_overlay(const cli_options *o, llm_sampling *s) {
-    llm_options_sampling(&o->by_name, AT(s), s);
-    s->stop = o->s.stop, s->n_stop = o->s.n_stop;
-    s->bad_words = o->s.bad_words, s->n_bad_words = o->s.n_bad_words;
-    s->stop_token_ids = o->s.stop_token_ids, s->n_stop_token_ids = o->s.n_stop_token_ids;
-    s->logit_bias = o->s.logit_bias, s->n_logit_bias = o->s.n_logit_bias;
-    if (o->early_stop_config) s->early_stop = o->s.early_stop;
-    s->skip_special_tokens_off = !o->skip_special;
-    if (o->logprobs >= 0) s->logprobs = o->logprobs + 1;
-}
-
-/* --json-schema, --regex or --grammar, compiled for the model, into s. 0 with cli_why. */
-static int cli_form(cli_options *o, const llm_model *model, llm_sampling *s) {
-    const struct { const char *name, *text; llm_grammar_kind kind; } forms[] = {{"--json-schema", o->json_schema, LLM_GRAMMAR_JSON_SCHEMA},
-        {"--regex", o->regex, LLM_GRAMMAR_REGEX}, {"--grammar", o->grammar, LLM_GRAMMAR_GBNF}};
-    int ok = 1;
-    llm_grammar_close(o->form);
-    o->form = NULL;
-    for (int i = 0; i < 3 && ok; i++) {
-        llm_text text = {0};
-        if (!forms[i].text) continue;
-        if (o->form) return cli_bad("%s: only one of --json-schema, --regex and --grammar was expected", forms[i].name);
-        if (forms[i].text[0] != '@') llm_text_str(&text, forms[i].text);
-        else ok = cli_read(forms[i].text + 1, &text);
-        llm_grammar_config cfg = {forms[i].kind, text.data ? text.data : "", text.len, NULL, NULL};
-        if (ok && llm_grammar_open(model, &cfg, &o->form)) ok = cli_bad("%s: %s", forms[i].name, llm_last_error());
-        llm_text_free(&text);
-    }
-    s->grammar = o->form;
+/* An option's text as a JSON value: JSON and lists of ids as they are, other texts quoted; @FILE stands for what is in a file. */
+static int cli_json_value(const llm_option *option, const char *text, llm_text *body) {
+    llm_text value = {0};
+    llm_json *doc = NULL;
+    int ids = !strcmp(option->words, "IDS"), plain = !ids && strcmp(option->words, "JSON"), ok = 1;
+    if (*text == '@' && strstr(option->words, "@FILE")) ok = cli_read(text + 1, &value);
+    else llm_text_format(&value, ids && *text != '[' ? "[%s]" : "%s", text);
+    if (ok && !plain && llm_json_parse(value.data ? value.data : "", value.len, NULL, &doc)) ok = cli_bad("%.60s, JSON was expected", text);
+    if (plain) llm_text_format(body, "%Q", value.data, value.len);
+    else llm_text_format(body, "%s", value.data ? value.data : "");
+    llm_json_free(doc);
+    llm_text_free(&value);
     return ok;
 }
 
-/* Sampling of one answer; `max_tokens` unless it was said. 0 with cli_why. */
-static int cli_sampling(cli_options *o, const llm_model *model, int32_t max_tokens, llm_sampling *s) {
-    llm_sampling_default(model, s);
-    s->max_tokens = max_tokens;
-    cli_overlay(o, s);
-    if (s->max_tokens == 0) return cli_bad("--max-tokens: 0, a whole number from 1, or -1, was expected");
-    return cli_form(o, model, s) && cli_try(llm_sampling_check(model, s));
+/* Appends the options of an answer that are not plain numbers as members of a request's body; the numbers are in its defaults
+ * (cli_defaults). 0 with cli_why, which names the option. */
+static int cli_add_members(const cli_options *o, llm_text *body) {
+    static const char *const names[] = {"stop", "bad_words", "stop_token_ids", "logit_bias", "json_schema", "regex", "grammar",
+                                        "enable_early_stop", "early_stop_config", "skip_special_tokens", "chat_template_kwargs"};
+    if (!!o->json_schema + !!o->regex + !!o->grammar > 1)
+        return cli_bad("--%s: only one of --json-schema, --regex and --grammar was expected", o->grammar ? "grammar" : "regex");
+    for (int i = 0; i < CLI_COUNT(names); i++) {
+        const llm_option *option = llm_options_find(&o->by_name, names[i], strlen(names[i]));
+        const void *at = (const char *)o + option->at;
+        if (!o->given[option - cli_table]) continue;
+        llm_text_format(body, ",%q:", names[i]);
+        if (option->kind == BOOL) {
+            llm_text_str(body, *(const int32_t *)at ? "true" : "false");
+        } else if (option->kind == LIST) {
+            const llm_option_list *list = (const llm_option_list *)at;
+            for (int k = 0; k < list->n; k++) llm_text_format(body, k ? ",%q" : "[%q", list->items[k]);
+            llm_text_str(body, list->n ? "]" : "[]");
+        } else if (!cli_json_value(option, *(const char *const *)at, body)) {
+            char why[sizeof cli_why];
+            memcpy(why, cli_why, sizeof why);
+            return cli_bad("--%.*s: %.600s", (int)strcspn(option->names, "|"), option->names, why);
+        }
+    }
+    return 1;
 }
 
 /* ---------------------------------------------------------------------------
@@ -442,7 +360,9 @@ typedef struct cli_session { /* what a command works with */
     cli_options *o;
     llm_model *model;
     llm_engine *engine;
-    llm_text rendered; /* the latest prompt of a chat, guarded: its end tells whether the thoughts are open */
+    llm_openai_service service; /* how requests are read and answers written */
+    llm_text said;              /* the latest answer that was shown */
+    int thinking;               /* thoughts are being shown */
 } cli_session;
 
 /* At the usual level two warnings are enough to say that something is odd. */
@@ -455,14 +375,10 @@ static void cli_log(void *user, int level, const char *message) {
 
 /* A line on a terminal when loading takes long enough to wonder; Ctrl-C ends it. */
 static int cli_progress(void *user, const char *what, double done) {
-    static double begin, shown;
-    double now = cli_now();
+    static double begin;
     (void)user;
-    if (begin <= 0) begin = now;
-    if (isatty(2) && now - begin > 0.7 && (now - shown > 0.1 || done >= 1)) {
-        fprintf(stderr, done < 1 ? "\r%s %3.0f %%\x1b[K" : "\r\x1b[K", what, done * 100);
-        shown = now;
-    }
+    if (begin <= 0) begin = cli_now();
+    if (isatty(2) && cli_now() - begin > 0.7) fprintf(stderr, done < 1 ? "\r%s %3.0f %%\x1b[K" : "\r\x1b[K", what, done * 100);
     return cli_interrupts > 0;
 }
 
@@ -484,7 +400,7 @@ static void cli_open_model(cli_session *c, int vocab_only) {
     cfg.progress = cli_progress;
     if (vocab_only && !c->o->model && cfg.tokenizer) llm_text_str(&path, cfg.tokenizer);
     else if (llm_model_find(c->o->model, cli_program_folder(), getenv, &path) != LLM_OK)
-        cli_die(1, "%s%s%s", c->o->model ? cli_clip(c->o->model) : "", c->o->model ? ": " : "", llm_last_error());
+        cli_die(1, "%.60s%s%s", c->o->model ? c->o->model : "", c->o->model ? ": " : "", llm_last_error());
     cli_check(llm_model_open(path.data, &cfg, &c->model));
     llm_text_free(&path);
     cli_show_notes();
@@ -494,12 +410,11 @@ static void cli_open_model(cli_session *c, int vocab_only) {
 static const llm_backend *cli_backend(const cli_session *c) {
     const llm_backend *backend = NULL;
     char path[4200];
-    const char *device = c->o->e.device ? c->o->e.device : "auto";
-    snprintf(path, sizeof path, "%slibllm_cuda.so", cli_program_folder());
-    if (c->o->cuda_library) snprintf(path, sizeof path, "%.4000s", c->o->cuda_library);
-    if (!strcmp(device, "cpu") || (!strcmp(device, "auto") && !c->o->cuda_library && access(path, R_OK))) return NULL;
+    const char *device = c->o->e.device ? c->o->e.device : "auto", *said = c->o->cuda_library;
+    snprintf(path, sizeof path, said ? "%.0s%.4000s" : "%slibllm_cuda.so", cli_program_folder(), said);
+    if (!strcmp(device, "cpu") || (!strcmp(device, "auto") && !said && access(path, R_OK))) return NULL;
     llm_result r = llm_backend_load(path, &backend);
-    if (r != LLM_OK && (!strcmp(device, "cuda") || c->o->cuda_library)) cli_check(r);
+    if (!strcmp(device, "cuda") || said) cli_check(r);
     if (r != LLM_OK) cli_log(c->o, LLM_LOG_WARN, llm_last_error());
     return backend;
 }
@@ -517,6 +432,7 @@ static void cli_open_engine(cli_session *c, int64_t need, int32_t seqs) {
     cfg.log_user = c->o;
     cfg.progress = cli_progress;
     cli_check(llm_engine_open(c->model, &cfg, &c->engine));
+    c->service.engine = c->engine;
 }
 
 /* Tokens that a sequence may have: --max-model-len, else the model's own; 0: no limit. */
@@ -526,72 +442,57 @@ static int32_t cli_limit(const cli_session *c) {
 }
 
 /* Tokens that this sequence needs. A prompt that leaves no room for an answer is told with both numbers. */
-static int64_t cli_need(const cli_session *c, size_t n_prompt, int32_t max_tokens) {
+static int64_t cli_need(const cli_session *c, int64_t n_prompt, int32_t max_tokens) {
     int32_t limit = cli_limit(c);
     if (n_prompt == 0) cli_die(2, "prompt: 0 tokens, at least one was expected");
-    if (limit > 0 && n_prompt >= (size_t)limit)
-        cli_die(1, "prompt: %zu tokens, the context has %d and the answer needs one", n_prompt, limit);
-    return max_tokens < 0 || (limit > 0 && (int64_t)n_prompt + max_tokens > limit) ? limit : (int64_t)n_prompt + max_tokens;
+    if (limit > 0 && n_prompt >= limit)
+        cli_die(1, "prompt: %lld tokens, the context has %d and the answer needs one", (long long)n_prompt, limit);
+    return max_tokens < 0 || (limit > 0 && n_prompt + max_tokens > limit) ? limit : n_prompt + max_tokens;
 }
 
 /* ---------------------------------------------------------------------------
- * Answers: one request from begin to end, shown as it comes or written as JSON; the commands generate and chat (of one answer).
+ * Calls: the body of an OpenAI request goes in, its answer comes out, in one piece or as a stream of events.
  *
- *   text or messages --> ids --> llm_request_submit --> llm_engine_step, llm_request_poll, again ... --> llm_request_output
+ *   options --cli_add_members--> body --llm_openai_begin, submit--> llm_engine_step, llm_openai_next, again ... --> JSON of the answer
  *
- * The loop is the whole of what a program needs to do: this thread steps the engine, and between steps takes what is new.
- * A chat's messages become a prompt by the model's own template, as in the server (llm_openai_render).
+ * The loop is the whole of what a program needs to do: this thread steps the engine, and between steps takes what is new. Streams
+ * are shown as they come; --json and several answers are written when all is there.
  * --------------------------------------------------------------------------- */
 
-/* Begins to split the answer to the latest rendered prompt into thoughts and answer; without a chat all is answer. */
-static void cli_reasoning(const cli_session *c, llm_reasoning *r) {
-    int kind = c->o->reasoning_parser ? llm_reasoning_named(c->o->reasoning_parser)
-                                      : (int)llm_reasoning_detect(llm_model_get_info(c->model)->chat_template);
-    if (!c->rendered.len) kind = LLM_REASONING_NONE;
-    llm_reasoning_begin(r, (llm_reasoning_kind)kind, c->rendered.data, c->rendered.len);
-}
-
-/* Thoughts are dim and for people only: in a pipe there is the answer alone. `dim` says whether they are being shown. */
-static void cli_show(const llm_event *event, llm_reasoning *r, int color, int *dim) {
-    llm_text thoughts = {0}, answer = {0};
-    llm_reasoning_push(r, event->text, event->text_len, &thoughts, &answer);
-    if (event->finish) llm_reasoning_end(r, &thoughts, &answer);
-    if (thoughts.len && isatty(1)) {
-        if (!*dim) fputs(color ? "\x1b[2m" : "", stdout);
-        *dim = 1;
-        cli_write(thoughts.data, thoughts.len);
-    }
-    if (*dim && (answer.len || event->finish)) {
-        fputs(color ? "\x1b[0m\n" : "\n", stdout);
-        *dim = 0;
-    }
-    if (answer.len) cli_write(answer.data, answer.len);
-    llm_text_free(&thoughts);
-    llm_text_free(&answer);
+/* The defaults of all requests: the model's own, the numbers that were said over them, and `max_tokens` unless it was said. */
+static void cli_defaults(cli_session *c, int32_t max_tokens) {
+    const cli_options *o = c->o;
+    llm_sampling *s = &c->service.defaults;
+    if (!c->service.model) llm_openai_service_init(&c->service, c->model, c->engine);
+    llm_sampling_default(c->model, s);
+    llm_options_sampling(&o->by_name, AT(s), s);
+    c->service.max_tokens = cli_given(o, "max-tokens") ? o->s.max_tokens : max_tokens;
+    c->service.max_logprobs = o->logprobs > 20 ? o->logprobs : 20;
+    if (o->reasoning_parser) c->service.reasoning = (llm_reasoning_kind)llm_reasoning_named(o->reasoning_parser);
 }
 
 /* Colours where a person looks, unless NO_COLOR (no-color.org) or the terminal says otherwise. */
-static int cli_color(int fd) {
+static const char *cli_color(int fd, const char *sequence) {
     const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
-    return isatty(fd) && !(no_color && *no_color) && !(term && !strcmp(term, "dumb"));
+    return isatty(fd) && !(no_color && *no_color) && !(term && !strcmp(term, "dumb")) ? sequence : "";
 }
 
-/* Runs one request to its end; `shown`: its text goes out as it comes. A first Ctrl-C ends the answer; 1 if that happened. */
-static int cli_run(cli_session *c, llm_request *request, int shown) {
-    int cancelled = 0, dim = 0, color = cli_color(1);
-    llm_event event;
-    llm_reasoning reasoning;
-    cli_reasoning(c, &reasoning);
-    while (!llm_request_done(request)) {
-        if (cli_interrupts && !cancelled++) llm_request_cancel(request);
-        cli_check(llm_engine_step(c->engine, NULL));
-        while (llm_request_poll(request, &event)) {
-            if (event.finish == LLM_FINISH_ERROR)
-                cli_die(1, "%s", llm_request_error(request) ? llm_request_error(request) : "the request failed");
-            if (shown) cli_show(&event, &reasoning, color, &dim);
-        }
+/* One event of a stream. Thoughts are dim and for people only: in a pipe there is the answer alone. */
+static void cli_show(cli_session *c, const llm_json *event) {
+    int choice = llm_json_first(event, llm_json_find(event, 0, "choices")), delta = llm_json_find(event, choice, "delta");
+    size_t n_thought = 0, n = 0;
+    const char *thought = llm_json_str(event, llm_json_find(event, delta, "reasoning_content"), &n_thought),
+               *text = llm_json_str(event, delta < 0 ? llm_json_find(event, choice, "text") : llm_json_find(event, delta, "content"), &n);
+    if (thought && isatty(1)) {
+        if (!c->thinking++) fputs(cli_color(1, "\x1b[2m"), stdout);
+        cli_write(thought, n_thought);
     }
-    return cancelled > 0;
+    if (c->thinking && (n || llm_json_str(event, llm_json_find(event, choice, "finish_reason"), NULL))) {
+        printf("%s\n", cli_color(1, "\x1b[0m"));
+        c->thinking = 0;
+    }
+    if (n) cli_write(text, n);
+    if (n) llm_text_add(&c->said, text, n);
 }
 
 /* "[prompt 31 tokens, 410.2 tok/s | answer 52 tokens, 190.1 tok/s | first token 0.08 s]" */
@@ -601,99 +502,135 @@ static void cli_show_speed(const llm_request *request) {
     llm_request_get_metrics(request, &m);
     if (llm_request_output(request, 0, &out) != LLM_OK || m.first_token_time <= 0) return;
     double first = m.first_token_time - m.inference_start_time, rest = m.finish_time - m.first_token_time;
-    fprintf(stderr, "[prompt %d tokens", m.n_prompt_tokens);
+    fprintf(stderr, "%s[prompt %d tokens", cli_color(2, "\x1b[2m"), m.n_prompt_tokens);
     if (m.n_cached_tokens) fprintf(stderr, " (%d cached)", m.n_cached_tokens);
     fprintf(stderr, ", %.1f tok/s | answer %zu tokens", first > 0 ? (m.n_prompt_tokens - m.n_cached_tokens) / first : 0, out.n_token_ids);
     if (out.n_token_ids > 1 && rest > 0) fprintf(stderr, ", %.1f tok/s", (double)(out.n_token_ids - 1) / rest);
     fprintf(stderr, " | first token %.2f s]\n", m.first_token_time - m.arrival_time);
     if (out.finish == LLM_FINISH_LENGTH) fprintf(stderr, "[cut after %zu tokens; max-tokens allows more]\n", out.n_token_ids);
+    fputs(cli_color(2, "\x1b[0m"), stderr);
 }
 
-/* The object of --json: the parts are those of /v1/completions; a chat has its thoughts apart too. */
-static void cli_add_answer(llm_text *t, const cli_session *c, const llm_request *request, int32_t index) {
-    llm_output out;
-    llm_request_metrics m;
-    size_t n;
-    const int32_t *prompt = llm_request_prompt(request, &n);
-    cli_check(llm_request_output(request, index, &out));
-    llm_request_get_metrics(request, &m);
-    llm_text_format(t, "{'index': %d, 'text': %Q, 'token_ids': %i, ", index, out.text, out.text_len, out.token_ids, out.n_token_ids);
-    if (c->rendered.len) {
-        llm_text thoughts = {0}, answer = {0};
-        llm_reasoning r;
-        cli_reasoning(c, &r);
-        llm_reasoning_push(&r, out.text, out.text_len, &thoughts, &answer);
-        llm_reasoning_end(&r, &thoughts, &answer);
-        if (r.kind != LLM_REASONING_NONE) llm_text_format(t, "'reasoning_content': %Q, ", thoughts.data, thoughts.len);
-        llm_text_format(t, "'content': %Q, ", answer.data, answer.len);
-        llm_text_free(&thoughts);
-        llm_text_free(&answer);
+/* The error object of an answer into cli_why, under the name that the option has here. Returns 2 for a wrong option, else 1. */
+static int cli_failed(const cli_session *c, const llm_json *doc, int error) {
+    size_t n = 0;
+    const char *param = llm_json_str(doc, llm_json_find(doc, error, "param"), &n);
+    const llm_option *option = param ? llm_options_find(&c->o->by_name, param, n) : NULL;
+    const char *why = llm_json_str(doc, llm_json_find(doc, error, "message"), NULL), *names = option ? strchr(option->names, '|') : NULL;
+    names = option && names && names - option->names < 3 ? names + 1 : option ? option->names : ""; /* not the one of one letter */
+    (void)cli_bad("%s%.*s%s%.600s", option ? "--" : "", (int)strcspn(names, "|"), names, option ? ": " : "", why ? why : "the request failed");
+    return option ? 2 : 1;
+}
+
+/* Sends a body of the members in `what` and of those that the options add. Streams are shown; else *answer gets the whole, to be freed.
+ * Returns the exit status: 0, 130 if Ctrl-C ended the answer, 1 or 2 with cli_why. Frees `what`. */
+static int cli_call(cli_session *c, llm_openai_kind kind, llm_text *what, llm_json **answer) {
+    llm_text body = {0}, piece = {0};
+    int code = 0, stopped = 0;
+    llm_text_format(&body, answer ? "{%t" : "{'stream':true,%t", what);
+    if (!cli_add_members(c->o, &body)) return llm_text_free(&body), 2;
+    llm_text_str(&body, "}");
+    llm_openai_call *call = body.failed ? NULL : llm_openai_begin(&c->service, kind, body.data, body.len, NULL);
+    if (!call) cli_die(1, "memory: a request of %zu bytes did not fit", body.len);
+    const llm_openai_info *info = llm_openai_get_info(call);
+    c->said.len = 0;
+    llm_openai_submit(call);
+    while (!info->done) {
+        llm_json *doc = NULL;
+        if (!llm_openai_next(call, &piece)) {
+            for (int32_t i = 0; cli_interrupts && !stopped++ && i < info->n_requests; i++) llm_request_cancel(info->requests[i]);
+            cli_check(llm_engine_step(c->engine, NULL));
+            continue;
+        }
+        const char *json = strncmp(piece.data, "data: ", 6) ? piece.data : piece.data + 6;
+        if (llm_json_parse(json, strcspn(json, "\n"), NULL, &doc)) doc = NULL; /* [DONE] */
+        int error = llm_json_find(doc, 0, "error");
+        if (error >= 0) code = cli_failed(c, doc, error);
+        else if (!answer) cli_show(c, doc);
+        else *answer = doc, doc = NULL;
+        llm_json_free(doc);
+        piece.len = 0;
     }
-    llm_openai_finish(t, &out, llm_text_chars(out.text, out.text_len));
-    llm_text_format(t, ", 'seed': %l, 'prompt_token_ids': %i, ", llm_request_seed(request), prompt, n);
-    llm_openai_usage(t, m.n_prompt_tokens, (int64_t)out.n_token_ids, m.n_cached_tokens, 0);
-    llm_text_str(t, ", ");
-    llm_openai_metrics(t, request);
-    llm_text_str(t, ", \"logprobs\": ");
-    if (c->o->logprobs >= 0) llm_openai_logprobs(t, c->model, &out, c->o->logprobs);
-    else llm_text_str(t, "null");
+    if (!answer && !code) {
+        if (isatty(1) || !c->said.len || c->said.data[c->said.len - 1] != '\n') cli_write("\n", 1);
+        if (isatty(2) && stopped) fputs("[stopped]\n", stderr);
+        if (isatty(2)) cli_show_speed(info->requests[0]);
+    }
+    llm_openai_free(call);
+    llm_text_free(&piece);
+    llm_text_free(&body);
+    return code ? code : stopped ? 130 : 0;
+}
+
+/* A whole answer as the object of --json: a choice of /v1/completions or /v1/chat/completions with usage and metrics beside it. */
+static void cli_add_choice(const llm_json *doc, int choice, llm_text *t) {
+    size_t n;
+    const char *content = llm_json_str(doc, llm_json_find(doc, llm_json_find(doc, choice, "message"), "content"), &n);
+    llm_json_write(doc, choice, t);
+    t->len--; /* its brace */
+    if (content) llm_text_format(t, ",'text':%Q", content, n);
+    llm_text_str(t, ",\"usage\":");
+    llm_json_write(doc, llm_json_find(doc, 0, "usage"), t);
+    llm_text_str(t, ",\"metrics\":");
+    llm_json_write(doc, llm_json_find(doc, 0, "metrics"), t);
     llm_text_str(t, "}\n");
 }
 
-/* Runs the prompt and prints the answer: streaming, or each answer when all are there. Returns the exit status. */
-static int cli_answer(cli_session *c, const llm_tokens *ids, int32_t max_tokens) {
-    llm_request_config cfg = {0};
-    llm_request *request = NULL;
+/* Answers a prompt of n tokens, streaming, or each answer when all are there. Returns the exit status. */
+static int cli_answer(cli_session *c, llm_openai_kind kind, llm_text *what, int64_t n_prompt) {
+    const cli_options *o = c->o;
+    const llm_sampling *s = &c->service.defaults;
+    int32_t n = s->n > 1 ? s->n : 1, width = s->best_of > n ? s->best_of : n;
+    int streaming = !o->json && width == 1;
     llm_text t = {0};
-    llm_output out;
-    if (!cli_sampling(c->o, c->model, max_tokens, &cfg.sampling)) cli_die(2, "%s", cli_why);
-    int32_t n = cfg.sampling.n > 1 ? cfg.sampling.n : 1, width = cfg.sampling.best_of > n ? cfg.sampling.best_of : n;
-    int streaming = !c->o->json && width == 1;
-    cli_open_engine(c, cli_need(c, ids->len, cfg.sampling.max_tokens), width);
-    if (c->o->json && !cfg.sampling.logprobs) cfg.sampling.logprobs = 1; /* for cum_log_probs */
-    cfg.prompt_ids = ids->data;
-    cfg.n_prompt_ids = ids->len;
-    cli_check(llm_request_submit(c->engine, &cfg, &request));
-    int cancelled = cli_run(c, request, streaming);
-    for (int32_t i = 0; i < n && !cancelled; i++) {
-        cli_check(llm_request_output(request, i, &out));
-        if (c->o->json) cli_add_answer(&t, c, request, i);
-        else if (!streaming) llm_text_format(&t, "%s\n", out.text);
-        else if (isatty(1) || (out.text_len && out.text[out.text_len - 1] != '\n')) llm_text_str(&t, "\n");
+    llm_json *doc = NULL;
+    if (c->service.max_tokens == 0) cli_die(2, "--max-tokens: 0, a whole number from 1, or -1, was expected");
+    cli_open_engine(c, cli_need(c, n_prompt, c->service.max_tokens), width);
+    if (o->json) llm_text_str(what, ",\"return_token_ids\":true,\"return_metrics\":true");
+    if (cli_given(o, "logprobs")) llm_text_format(what, kind == LLM_OPENAI_CHAT ? ",'logprobs':true,'top_logprobs':%d" : ",'logprobs':%d", o->logprobs);
+    int code = cli_call(c, kind, what, streaming ? NULL : &doc);
+    if (code && code != 130) cli_die(code, "%s", cli_why);
+    for (int i = llm_json_first(doc, llm_json_find(doc, 0, "choices")); i >= 0 && !code; i = llm_json_next(doc, i)) {
+        int text = llm_json_find(doc, i, "text");
+        if (text < 0) text = llm_json_find(doc, llm_json_find(doc, i, "message"), "content");
+        if (o->json) cli_add_choice(doc, i, &t);
+        else llm_text_format(&t, "%s\n", llm_json_str(doc, text, NULL));
     }
     cli_out(&t);
-    if (streaming && isatty(2)) cli_show_speed(request);
-    llm_request_free(request);
-    return cancelled ? 130 : 0;
+    llm_json_free(doc);
+    return code;
 }
 
 /* The text to work on: -p, -f or standard input. */
 static void cli_input(const cli_options *o, llm_text *text) {
-    if (o->prompt && o->file) cli_die(2, "--file: %s, but --prompt is given too; one of them was expected", cli_clip(o->file));
+    if (o->prompt && o->file) cli_die(2, "--file: %.60s, but --prompt is given too; one of them was expected", o->file);
     if (!o->prompt && !o->file && isatty(0)) cli_die(2, "no prompt: give -p TEXT, -f FILE, --token-ids '[1,2]', or text on standard input");
     if (o->prompt) llm_text_str(text, o->prompt);
     else if (!cli_read(o->file ? o->file : "-", text)) cli_die(1, "%s", cli_why);
     llm_text_add(text, "", 0);
 }
 
-/* Opens the model; ids of --token-ids as they are, of a text with BOS as the model says. */
+/* Opens the model; ids of --token-ids as they are, of a text with BOS as the model says. chop: the newline that echo puts behind a piped
+ * prompt is not part of it. */
 static void cli_prompt_ids(cli_session *c, int chop, llm_tokens *ids) {
     const cli_options *o = c->o;
     llm_text text = {0};
     if (o->token_ids && (o->prompt || o->file)) cli_die(2, "--token-ids: given beside --prompt or --file, one of them was expected");
     if (o->token_ids && !cli_parse_ids("--token-ids", o->token_ids, ids)) cli_die(2, "%s", cli_why);
     if (!o->token_ids) cli_input(o, &text);
-    if (chop && !o->prompt && !o->file && text.len && text.data[text.len - 1] == '\n') text.len--; /* of echo */
+    if (chop && !o->prompt && !o->file && text.len && text.data[text.len - 1] == '\n') text.len--;
     cli_open_model(c, 0);
     if (!o->token_ids) cli_check(llm_tokenize(c->model, text.data, text.len, LLM_TOK_ADD_SPECIAL | LLM_TOK_PARSE_SPECIAL, ids));
     llm_text_free(&text);
 }
 
-/* The newline that echo puts behind a piped prompt is not part of it. */
 static int cli_cmd_generate(cli_session *c) {
     llm_tokens ids = {0};
+    llm_text what = {0};
     cli_prompt_ids(c, 1, &ids);
-    int code = cli_answer(c, &ids, 256);
+    cli_defaults(c, 256);
+    llm_text_format(&what, "'prompt':%i", ids.data, ids.len);
+    int code = cli_answer(c, LLM_OPENAI_COMPLETION, &what, (int64_t)ids.len);
     llm_tokens_free(&ids);
     return code;
 }
@@ -703,57 +640,47 @@ static void cli_add_message(llm_text *messages, const char *role, const char *te
     llm_text_format(messages, messages->len ? ", {'role': %q, 'content': %Q}" : "{'role': %q, 'content': %Q}", role, text, n);
 }
 
-/* Messages through the model's template: c->rendered and its ids. 0 with cli_why. */
-static int cli_chat_ids(cli_session *c, const llm_text *messages, llm_tokens *ids) {
-    const char *kwargs = c->o->template_kwargs ? c->o->template_kwargs : "{}";
-    llm_openai_service service;
-    llm_text body = {0};
-    llm_json *doc = NULL;
-    if (llm_json_parse(kwargs, strlen(kwargs), NULL, &doc) != LLM_OK || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT)
-        return cli_bad("--chat-template-kwargs: %s, a JSON object was expected", cli_clip(kwargs));
-    llm_json_free(doc);
-    llm_openai_service_init(&service, c->model, NULL);
-    llm_text_format(&body, "{'messages': [%s], 'chat_template_kwargs': ", messages->data ? messages->data : "");
-    llm_text_format(&body, "%s}", kwargs);
-    int ok = cli_try(llm_json_parse(body.data, body.len, NULL, &doc));
-    llm_text_free(&c->rendered);
-    ok = ok && cli_try(llm_openai_render(&service, doc, &c->rendered));
-    llm_text_add(&c->rendered, "", 0);
-    ok = ok && cli_try(llm_tokenize(c->model, c->rendered.data, c->rendered.len, LLM_TOK_PARSE_SPECIAL | LLM_TOK_GUARDED, ids));
-    llm_json_free(doc);
-    llm_text_free(&body);
-    return ok;
+/* What is asked of a chat: -p or -f, and behind it what stands on standard input. */
+static void cli_question(const cli_options *o, llm_text *text) {
+    llm_text piped = {0};
+    struct stat st;
+    int said = o->prompt || o->file, taken = o->file && !strcmp(o->file, "-");
+    if (said) cli_input(o, text);
+    int more = !fstat(0, &st) && (S_ISREG(st.st_mode) || S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)) && !taken;
+    if (more && !cli_read("-", &piped)) cli_die(1, "%s", cli_why);
+    while (piped.len && (piped.data[piped.len - 1] == '\n' || piped.data[piped.len - 1] == '\r')) piped.len--;
+    if (text->len && piped.len) llm_text_str(text, "\n");
+    llm_text_format(text, "%t", &piped);
+    if (!text->len) cli_die(2, "no prompt: give -p TEXT, -f FILE, or text on standard input");
 }
 
 static int cli_interactive(cli_session *c);
 
-/* The prompt: -p or -f, and what stands on standard input; at a terminal without either a conversation. */
+/* One answer; at a terminal without a question a conversation. How long the rendered prompt is tells a first call that only tokenizes,
+ * so that the engine takes memory for just that. */
 static int cli_cmd_chat(cli_session *c) {
     const cli_options *o = c->o;
-    llm_text text = {0}, piped = {0}, messages = {0};
-    llm_tokens ids = {0};
-    struct stat st;
-    int said = o->prompt || o->file;
+    llm_text text = {0}, messages = {0}, what = {0};
+    llm_json *doc = NULL;
+    int64_t n = 0;
     if (o->token_ids) cli_die(2, "--token-ids: a chat takes text, use generate");
-    if (!said && isatty(0)) return cli_interactive(c);
-    if (said) cli_input(o, &text);
-    int more =
-        !fstat(0, &st) && (S_ISREG(st.st_mode) || S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)) && !(o->file && !strcmp(o->file, "-"));
-    if (more && !cli_read("-", &piped)) cli_die(1, "%s", cli_why);
-    while (piped.len && (piped.data[piped.len - 1] == '\n' || piped.data[piped.len - 1] == '\r')) piped.len--;
-    if (text.len && piped.len) llm_text_str(&text, "\n");
-    llm_text_format(&text, "%t", &piped);
-    if (!text.len) cli_die(2, "no prompt: give -p TEXT, -f FILE, or text on standard input");
+    if (!o->prompt && !o->file && isatty(0)) return cli_interactive(c);
+    cli_question(o, &text);
     cli_open_model(c, 0);
+    cli_defaults(c, 2048);
     if (o->system) cli_add_message(&messages, "system", o->system, strlen(o->system));
     cli_add_message(&messages, "user", text.data, text.len);
-    if (!o->do_preprocess) cli_check(llm_tokenize(c->model, text.data, text.len, LLM_TOK_ADD_SPECIAL | LLM_TOK_PARSE_SPECIAL, &ids));
-    else if (!cli_chat_ids(c, &messages, &ids)) cli_die(1, "%s", cli_why);
-    int code = cli_answer(c, &ids, 2048);
+    if (o->do_preprocess) llm_text_format(&what, "'messages':[%s]", messages.data);
+    else llm_text_format(&what, "'prompt':%Q", text.data, text.len);
+    llm_text again = {0};
+    llm_text_add(&again, what.data, what.len);
+    int code = cli_call(c, LLM_OPENAI_TOKENIZE, &what, &doc);
+    if (code) cli_die(code, "%s", cli_why);
+    llm_json_int(doc, llm_json_find(doc, 0, "count"), &n);
+    llm_json_free(doc);
     llm_text_free(&text);
     llm_text_free(&messages);
-    llm_tokens_free(&ids);
-    return code;
+    return cli_answer(c, o->do_preprocess ? LLM_OPENAI_CHAT : LLM_OPENAI_COMPLETION, &again, n);
 }
 
 /* ---------------------------------------------------------------------------
@@ -784,8 +711,9 @@ static int cli_detokenize(cli_session *c, const char *in, size_t n, llm_text *ou
     llm_text text = {0};
     int ok = (n == strlen(in) && cli_parse_ids("input", in, &ids)) || cli_bad("an array of token ids was expected");
     ok = ok && cli_try(llm_detokenize(c->model, ids.data, ids.len, LLM_DETOK_KEEP_SPECIAL, &text));
-    if (c->o->jsonl) llm_text_format(out, "%Q", text.data, text.len), llm_text_free(&text);
-    else llm_text_format(out, "%t", &text);
+    if (c->o->jsonl) llm_text_format(out, "%Q", text.data, text.len);
+    else llm_text_add(out, text.data, text.len);
+    llm_text_free(&text);
     llm_tokens_free(&ids);
     return ok;
 }
@@ -797,16 +725,13 @@ static int cli_parse_time(const llm_json *doc, int node, int64_t *out) {
     struct tm tm = {0};
     const char *text = llm_json_str(doc, node, NULL);
     if (!text) return llm_json_int(doc, node, out);
-    if (sscanf(text, "%4d-%2d-%2d%*1[ T]%2d:%2d:%2d", &tm.tm_year, &tm.tm_mon, &tm.tm_mday, &tm.tm_hour, &tm.tm_min, &tm.tm_sec) < 3)
-        return 0;
-    tm.tm_year -= 1900;
-    tm.tm_mon -= 1;
+    const char *end = strptime(text, "%Y-%m-%d", &tm);
+    if (end && *end) end = strptime(end + 1, "%H:%M:%S", &tm);
     *out = (int64_t)timegm(&tm);
-    return 1;
+    return end != NULL;
 }
 
-/* The context's members are the template's variables; `now` stands for the clock. With --jsonl an error is an answer
- * too. */
+/* The context's members are the template's variables; `now` stands for the clock. With --jsonl an error is an answer too. */
 static int cli_render(cli_session *c, const char *in, size_t n, llm_text *out) {
     llm_render_options how = {0};
     llm_json *doc = NULL;
@@ -816,9 +741,9 @@ static int cli_render(cli_session *c, const char *in, size_t n, llm_text *out) {
     if (ok && now >= 0 && !cli_parse_time(doc, now, &how.now))
         ok = cli_bad("now: seconds since 1970 or \"YYYY-MM-DD HH:MM:SS\" were expected");
     if (ok) ok = cli_try(cli_template ? llm_template_render(cli_template, doc, &how, &text) : llm_render(c->model, doc, &how, &text));
-    if (c->o->jsonl && ok) llm_text_format(out, "{'text': %Q}", text.data, text.len);
-    if (c->o->jsonl && !ok) llm_text_format(out, "{'error': %q}", cli_why);
     if (!c->o->jsonl) llm_text_add(out, text.data, text.len);
+    else if (ok) llm_text_format(out, "{'text': %Q}", text.data, text.len);
+    else llm_text_format(out, "{'error': %q}", cli_why);
     llm_json_free(doc);
     llm_text_free(&text);
     return ok || c->o->jsonl;
@@ -827,9 +752,8 @@ static int cli_render(cli_session *c, const char *in, size_t n, llm_text *out) {
 /* Converts the whole input, or each of its lines; a bad line is told by its number. Returns the exit status. */
 static int cli_convert(cli_session *c, cli_convert_fn fn, const char *end) {
     llm_text text = {0}, out = {0};
-    char *line = NULL;
-    size_t cap = 0;
-    ssize_t n;
+    char *line;
+    size_t n;
     if (!c->o->jsonl) {
         cli_input(c->o, &text);
         if (!fn(c, text.data, text.len, &out)) cli_die(1, "%s", cli_why);
@@ -838,14 +762,11 @@ static int cli_convert(cli_session *c, cli_convert_fn fn, const char *end) {
         llm_text_free(&text);
         return 0;
     }
-    for (long number = 1; !cli_interrupts && (n = getline(&line, &cap, stdin)) >= 0; number++) {
-        while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r')) line[--n] = 0;
-        if (!fn(c, line, (size_t)n, &out)) cli_die(1, "standard input, line %ld: %s", number, cli_why);
+    for (long number = 1; (line = cli_line(stdin, &n)); number++) {
+        if (!fn(c, line, n, &out)) cli_die(1, "standard input, line %ld: %s", number, cli_why);
         llm_text_str(&out, "\n");
         cli_out(&out);
     }
-    free(line);
-    if (ferror(stdin) && !cli_interrupts) cli_die(1, "standard input: %s", strerror(errno));
     return cli_interrupts ? 130 : 0;
 }
 
@@ -866,7 +787,7 @@ static int cli_cmd_render(cli_session *c) {
     if (!source) cli_open_model(c, 1);
     else if (strchr(source, '{') && access(source, R_OK)) llm_text_str(&text, source);
     else if (!cli_read(source, &text)) cli_die(1, "--chat-template: %s", cli_why);
-    if (source && !cli_try(llm_template_open(text.data, text.len, &cli_template))) cli_die(1, "%s: %s", cli_clip(source), cli_why);
+    if (source && llm_template_open(text.data, text.len, &cli_template)) cli_die(1, "%.60s: %s", source, llm_last_error());
     int code = cli_convert(c, cli_render, "");
     llm_template_close(cli_template);
     llm_text_free(&text);
@@ -878,21 +799,21 @@ static int cli_cmd_render(cli_session *c) {
  * (log-softmax of the logits), before temperature and penalties: what evaluation harnesses sum up, and what perplexity means.
  * --------------------------------------------------------------------------- */
 
-/* The likelier first, of equal ones the lower id: the order does not depend on the sort. */
-static int cli_compare_logprobs(const void *a, const void *b) {
-    const llm_token_logprob *x = (const llm_token_logprob *)a, *y = (const llm_token_logprob *)b;
-    return x->logprob > y->logprob ? -1 : x->logprob < y->logprob ? 1 : (x->id > y->id) - (x->id < y->id);
+/* [[id, logprob], ...] of the k most likely of n, which come best first. */
+static void cli_add_top(llm_text *t, const llm_token_logprob *top, int n, int k) {
+    llm_text_str(t, "[");
+    for (int i = 0; i < n && i < k; i++) llm_text_format(t, "%s[%d, %f]", i ? ", " : "", top[i].id, (double)top[i].logprob);
+    llm_text_str(t, "]");
 }
 
-/* [[id, logprob], ...] of the k most likely of n, best first. */
-static void cli_add_top(llm_text *t, const llm_token_logprob *top, int n, int k) {
-    llm_token_logprob *sorted = CLI_NEW(llm_token_logprob, n);
-    if (n) memcpy(sorted, top, (size_t)n * sizeof *sorted);
-    qsort(sorted, (size_t)n, sizeof *sorted, cli_compare_logprobs);
-    llm_text_str(t, "[");
-    for (int i = 0; i < n && i < k; i++) llm_text_format(t, "%s[%d, %f]", i ? ", " : "", sorted[i].id, (double)sorted[i].logprob);
-    llm_text_str(t, "]");
-    free(sorted);
+/* One line a token: log-probability, id, text. */
+static void cli_print_score(const llm_model *model, int32_t id, double logprob) {
+    llm_text piece = {0}, quoted = {0};
+    llm_token_bytes(model, id, &piece);
+    llm_text_format(&quoted, "%Q", piece.data, piece.len);
+    printf("%12.6f  %7d  %s\n", logprob, id, quoted.data);
+    llm_text_free(&piece);
+    llm_text_free(&quoted);
 }
 
 /* perplexity = exp(-mean of the log-probabilities); the first token has none. */
@@ -913,34 +834,33 @@ static int cli_cmd_score(cli_session *c) {
     cfg.sampling.logprobs = (k ? k : 5) + 1;
     cfg.prompt_ids = ids.data;
     cfg.n_prompt_ids = ids.len;
-    cli_open_engine(c, cfg.score_only ? cli_limit(c) : cli_need(c, ids.len, 1), 1);
+    cli_open_engine(c, cfg.score_only ? cli_limit(c) : cli_need(c, (int64_t)ids.len, 1), 1);
     cli_check(llm_request_submit(c->engine, &cfg, &request));
-    if (cli_run(c, request, 0)) return 130;
+    for (llm_event event; !llm_request_done(request);) {
+        if (cli_interrupts) return 130;
+        cli_check(llm_engine_step(c->engine, NULL));
+        while (llm_request_poll(request, &event))
+            if (event.finish == LLM_FINISH_ERROR) cli_die(1, "%s", llm_request_error(request));
+    }
     const float *lp = llm_request_prompt_logprobs(request, &top, &counts, &stride);
-    if (!lp && ids.len > 1) cli_die(1, "score: the engine gave no log-probabilities");
     for (size_t i = 0; i < ids.len; i++) {
-        llm_text piece = {0};
         double x = i ? (double)lp[i] : 0;
         sum += x;
-        llm_token_bytes(c->model, ids.data[i], &piece);
-        if (!json) cli_add(&t, i ? "%12.6f  %7d  " : "%12.0f  %7d  ", x, ids.data[i]), llm_text_format(&t, "%Q\n", piece.data, piece.len);
-        if (json) llm_text_format(&lps, i ? ", %f" : "null", x);
-        if (json && k) llm_text_str(&tops, i ? ", " : "null");
-        if (json && k && i) cli_add_top(&tops, top + i * (size_t)stride, counts[i], k);
-        llm_text_free(&piece);
+        if (!json) cli_print_score(c->model, ids.data[i], x);
+        llm_text_format(&lps, i ? ", %f" : "null", x);
+        llm_text_str(&tops, i ? ", " : "null");
+        if (i) cli_add_top(&tops, top + i * (size_t)stride, counts[i], k);
     }
     double perplexity = ids.len > 1 ? exp(-sum / (double)(ids.len - 1)) : NAN;
+    if (!json) printf("perplexity %.6g of %zu tokens, log-probability %.6f\n", perplexity, ids.len, sum);
     int answered = llm_request_output(request, 0, &out) == LLM_OK && out.top && out.n_token_ids;
-    if (json) {
-        cli_add_top(&next, answered ? out.top : NULL, answered ? out.top_counts[0] : 0, k ? k : 5);
-        llm_text_format(&t, "{'token_ids': %i, 'logprobs': [%t], ", ids.data, ids.len, &lps);
-        if (k) llm_text_format(&t, "'top_logprobs': [%t], ", &tops);
-        llm_text_format(
-            &t, ids.len > 1 ? "'next': %t, 'n_tokens': %d, 'perplexity': %f}\n" : "'next': %t, 'n_tokens': %d, 'perplexity': null}\n",
-            &next, (int)ids.len, perplexity);
-    } else {
-        cli_add(&t, "perplexity %.6g of %zu tokens, log-probability %.6f\n", perplexity, ids.len, sum);
-    }
+    cli_add_top(&next, answered ? out.top : NULL, answered ? out.top_counts[0] : 0, k ? k : 5);
+    llm_text_format(&t, "{'token_ids': %i, 'logprobs': [%t], ", ids.data, ids.len, &lps);
+    if (k) llm_text_format(&t, "'top_logprobs': [%t], ", &tops);
+    llm_text_format(&t, "'next': %t, 'n_tokens': %d, 'perplexity': ", &next, (int)ids.len);
+    llm_text_num(&t, perplexity);
+    llm_text_str(&t, "}\n");
+    if (!json) llm_text_free(&t);
     cli_out(&t);
     llm_request_free(request);
     llm_tokens_free(&ids);
@@ -957,57 +877,45 @@ typedef struct cli_job {
     llm_text id, line;     /* custom_id as JSON; the output line */
 } cli_job;
 
-/* The answer's line: HTTP status and body, as the batch API has them. Frees the body. */
-static void cli_job_end(cli_job *job, int status, const char *request_id, llm_text *body) {
-    llm_text_format(&job->line, request_id ? "{'id':'batch_req_%s'," : "{'id':null,", request_id);
-    llm_text_format(&job->line, "'custom_id':%s,'response':{'status_code':%d,'request_id':%q,'body':%t},'error':null}\n",
-                    job->id.len ? job->id.data : "null", status, request_id, body);
-    llm_openai_free(job->call);
-    job->call = NULL;
-}
-
-/* A line that is no request of ours: its answer is an error object. */
-static void cli_job_refuse(cli_job *job, int status, const char *why) {
-    llm_text body = {0};
-    llm_openai_error(&body, status, why, NULL, NULL);
-    cli_job_end(job, status, NULL, &body);
-}
-
-/* Writes the line of a job that has come to its end. */
-static void cli_job_poll(cli_job *job) {
-    llm_text body = {0};
-    const llm_openai_info *info = llm_openai_get_info(job->call);
-    if (llm_openai_next(job->call, &body)) cli_job_end(job, info->status, info->status == 200 ? info->id : NULL, &body);
-}
-
-/* Reads a line and submits its body. Whatever is wrong becomes the line's answer; the others go on. */
+/* Begins the call of a line {"custom_id": ..., "method": "POST", "url": "/v1/chat/completions", "body": {...}}. Whatever is wrong becomes
+ * its answer; the others go on. */
 static void cli_job_start(const llm_openai_service *service, cli_job *job, const char *line, size_t n, long number) {
     llm_json *doc = NULL;
-    llm_text text = {0};
+    llm_text body = {0};
     memset(job, 0, sizeof *job);
-    /* {"custom_id": ..., "method": "POST", "url": "/v1/chat/completions", "body": {...}} */
-    int object = llm_json_parse(line, n, NULL, &doc) == LLM_OK && llm_json_type_of(doc, 0) == LLM_JSON_OBJECT;
-    int id = llm_json_find(doc, 0, "custom_id"), body = llm_json_find(doc, 0, "body");
-    const char *url = llm_json_str(doc, llm_json_find(doc, 0, "url"), NULL),
-               *method = llm_json_str(doc, llm_json_find(doc, 0, "method"), NULL);
-    int chat = url && !strcmp(url, "/v1/chat/completions");
+    if (llm_json_parse(line, n, NULL, &doc) || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) {
+        llm_text_format(&job->line, "{'id':null,'custom_id':null,'response':null,'error':{'code':'invalid_line',");
+        llm_text_format(&job->line, "'message':'line %l: a JSON object was expected'}}\n", (int64_t)number);
+        llm_json_free(doc);
+        return;
+    }
+    const char *url = llm_json_str(doc, llm_json_find(doc, 0, "url"), NULL);
+    const char *method = llm_json_str(doc, llm_json_find(doc, 0, "method"), NULL);
+    int chat = url && !strcmp(url, "/v1/chat/completions"), id = llm_json_find(doc, 0, "custom_id");
     if (id >= 0) llm_json_write(doc, id, &job->id);
-    llm_json_write(doc, body, &text);
-    if (!object)
-        cli_add(&job->line,
-                "{\"id\":null,\"custom_id\":null,\"response\":null,\"error\":{\"code\":\"invalid_line\",\"message\":\"line %ld: a JSON "
-                "object was expected\"}}\n",
-                number);
-    else if (llm_json_type_of(doc, body) != LLM_JSON_OBJECT) cli_job_refuse(job, 400, "body: a JSON object was expected");
-    else if (method && strcmp(method, "POST")) cli_job_refuse(job, 405, "method: POST was expected");
+    llm_json_write(doc, llm_json_find(doc, 0, "body"), &body);
+    job->call = llm_openai_begin(service, chat ? LLM_OPENAI_CHAT : LLM_OPENAI_COMPLETION, body.data ? body.data : "", body.len, NULL);
+    if (!job->call) cli_die(1, "memory: a request of %zu bytes did not fit", body.len);
+    if (method && strcmp(method, "POST")) llm_openai_fail(job->call, 405, "method: POST was expected");
     else if (!chat && (!url || strcmp(url, "/v1/completions")))
-        cli_job_refuse(job, 404, "url: /v1/chat/completions or /v1/completions was expected");
-    else if (!(job->call = llm_openai_begin(service, chat ? LLM_OPENAI_CHAT : LLM_OPENAI_COMPLETION, text.data, text.len, NULL)))
-        cli_job_refuse(job, 503, "out of memory");
-    else if (llm_openai_get_info(job->call)->stream) cli_job_refuse(job, 400, "stream: true, a batch has none");
-    else if (!llm_openai_submit(job->call)) cli_job_poll(job);
-    llm_text_free(&text);
+        llm_openai_fail(job->call, 404, "url: /v1/chat/completions or /v1/completions was expected");
+    else if (llm_openai_get_info(job->call)->stream) llm_openai_fail(job->call, 400, "stream: true, a batch has none");
+    llm_openai_submit(job->call);
+    llm_text_free(&body);
     llm_json_free(doc);
+}
+
+/* Writes the line of a job that has come to its end: HTTP status and body, as the batch API has them. */
+static void cli_job_poll(cli_job *job) {
+    llm_text body = {0};
+    if (!job->call || !llm_openai_next(job->call, &body)) return;
+    const llm_openai_info *info = llm_openai_get_info(job->call);
+    const char *id = info->status == 200 ? info->id : NULL;
+    llm_text_format(&job->line, id ? "{'id':'batch_req_%s'," : "{'id':null,", id);
+    llm_text_format(&job->line, "'custom_id':%s,'response':{'status_code':%d,'request_id':%q,'body':%t},'error':null}\n",
+                    job->id.len ? job->id.data : "null", info->status, id, &body);
+    llm_openai_free(job->call);
+    job->call = NULL;
 }
 
 /* Bytes of f16 keys and values of one token. */
@@ -1016,7 +924,7 @@ static int64_t cli_kv_bytes(const llm_model_info *i) {
 }
 
 /* Opens the engine for a batch: 1 GiB of KV memory unless said otherwise, and no longer a context than fits it. */
-static void cli_open_service(cli_session *c, llm_openai_service *service) {
+static void cli_open_batch(cli_session *c) {
     cli_options *o = c->o;
     const llm_model_info *info = llm_model_get_info(c->model);
     if (!o->e.kv_cache_memory_bytes) o->e.kv_cache_memory_bytes = (int64_t)1 << 30;
@@ -1025,71 +933,61 @@ static void cli_open_service(cli_session *c, llm_openai_service *service) {
         o->e.max_model_len = (int32_t)(fits < 1 << 24 ? fits : 1 << 24);
     if (!o->e.max_num_seqs) o->e.max_num_seqs = 16;
     cli_open_engine(c, 0, o->e.max_num_seqs);
-    llm_openai_service_init(service, c->model, c->engine);
-    cli_overlay(o, &service->defaults);
-    if (cli_given(o, "max-tokens")) service->max_tokens = o->s.max_tokens;
-    if (o->reasoning_parser) service->reasoning = (llm_reasoning_kind)llm_reasoning_named(o->reasoning_parser);
+    cli_defaults(c, 0);
 }
 
-/* The jobs are a ring: lines are read while there is room, answers are written while the oldest is done. */
-static int cli_cmd_batch(cli_session *c) {
-    const cli_options *o = c->o;
+/* Input and output files take the place of the standard streams. */
+static void cli_redirect(const cli_options *o) {
     struct stat a, b;
-    llm_openai_service service;
-    char *line = NULL;
-    size_t cap = 0;
-    ssize_t n = 0;
-    long number = 0, head = 0, tail = 0; /* jobs head to tail - 1 are in flight */
     if (!o->in) cli_die(2, "--input: missing, a file with one request a line was expected (-: standard input)");
-    FILE *in = strcmp(o->in, "-") ? fopen(o->in, "re") : stdin, *out = stdout;
-    if (!in) cli_die(1, "%s: %s", cli_clip(o->in), strerror(errno));
-    if (o->out && strcmp(o->out, "-")) {
-        if (!fstat(fileno(in), &a) && !stat(o->out, &b) && a.st_ino == b.st_ino && a.st_dev == b.st_dev)
-            cli_die(2, "--output-file: %s is the input too", cli_clip(o->out));
-        if (!(out = fopen(o->out, "we"))) cli_die(1, "%s: %s", cli_clip(o->out), strerror(errno));
-    }
+    if (strcmp(o->in, "-") && !freopen(o->in, "re", stdin)) cli_die(1, "%.60s: %s", o->in, strerror(errno));
+    if (!o->out || !strcmp(o->out, "-")) return;
+    if (!fstat(0, &a) && !stat(o->out, &b) && a.st_ino == b.st_ino && a.st_dev == b.st_dev)
+        cli_die(2, "--output-file: %.60s is the input too", o->out);
+    if (!freopen(o->out, "we", stdout)) cli_die(1, "%.60s: %s", o->out, strerror(errno));
+    cli_output = o->out;
+}
+
+/* The jobs are a ring. Fill it, run one step for all of it, take what has ended, write what is due: until no line and no job is left. */
+static int cli_cmd_batch(cli_session *c) {
+    const char *line = c->o->in; /* not NULL while there may be lines */
+    size_t n = 0;
+    long number = 0, head = 0, tail = 0; /* jobs head to tail - 1 are in flight */
+    cli_redirect(c->o);
     cli_open_model(c, 0);
-    cli_open_service(c, &service);
-    int32_t window = 4 * o->e.max_num_seqs;
+    cli_open_batch(c);
+    int32_t window = 4 * c->o->e.max_num_seqs;
     cli_job *jobs = CLI_NEW(cli_job, window);
-    /* Fill the window, run one step for all of it, take what has ended, write what is due: until no line and no job is left. */
-    while (n >= 0 || head < tail) {
-        while (n >= 0 && tail - head < window && (n = getline(&line, &cap, in)) >= 0) {
+    while (line || head < tail) {
+        while (line && tail - head < window && (line = cli_line(stdin, &n))) {
             number++;
-            if (strspn(line, " \t\r\n") < (size_t)n) cli_job_start(&service, &jobs[tail++ % window], line, (size_t)n, number);
+            if (strspn(line, " \t") < n) cli_job_start(&c->service, &jobs[tail++ % window], line, n, number);
         }
         if (cli_interrupts) return 130;
         cli_check(llm_engine_step(c->engine, NULL));
-        for (long i = head; i < tail; i++)
-            if (jobs[i % window].call) cli_job_poll(&jobs[i % window]);
+        for (long i = head; i < tail; i++) cli_job_poll(&jobs[i % window]);
         for (; head < tail && !jobs[head % window].call; head++) {
-            cli_job *job = &jobs[head % window];
-            if (job->line.failed || (out != stdout && (fwrite(job->line.data, 1, job->line.len, out) != job->line.len || fflush(out))))
-                cli_die(1, "%s: %s", cli_clip(o->out ? o->out : "answer"), job->line.failed ? "out of memory" : strerror(errno));
-            if (out == stdout) cli_out(&job->line);
-            llm_text_free(&job->line), llm_text_free(&job->id);
+            cli_out(&jobs[head % window].line);
+            llm_text_free(&jobs[head % window].id);
             if (isatty(2) && !isatty(1)) fprintf(stderr, "\rbatch: %ld answered\x1b[K", head + 1);
         }
     }
     if (isatty(2) && !isatty(1)) fputs("\n", stderr);
-    if (ferror(in)) cli_die(1, "%s: %s", cli_clip(o->in), strerror(errno));
-    if (out != stdout && fclose(out)) cli_die(1, "%s: %s", cli_clip(o->out), strerror(errno));
-    free(line);
     free(jobs);
     return 0;
 }
 
 /* ---------------------------------------------------------------------------
  * info: what a model file is, and whether it fits in memory with a cache for its whole context: weights as they are in the file,
- * and 2 (keys and values) x layers x heads x size x 2 bytes (f16) for each token of it.
+ * and 2 (keys and values) x layers x heads x size x 2 bytes (f16) for each token of it. It is written as JSON; the text is made of that.
  * --------------------------------------------------------------------------- */
 
-/* A number in a file of the kernel, after a prefix; -1: it is not there. */
-static int64_t cli_kernel_number(const char *path, const char *format) {
+/* A number in a file of the kernel, by the pattern of its line; -1: it is not there. */
+static int64_t cli_kernel_number(const char *path, const char *pattern) {
     char line[200];
     long long value = -1;
     FILE *f = fopen(path, "re");
-    while (f && fgets(line, sizeof line, f) && sscanf(line, format, &value) != 1) continue;
+    while (f && fgets(line, sizeof line, f) && sscanf(line, pattern, &value) != 1) continue;
     if (f) fclose(f);
     return value;
 }
@@ -1102,83 +1000,69 @@ static int64_t cli_free_memory(void) {
     return limit >= 0 && used >= 0 && (bytes < 0 || limit - used < bytes) ? limit - used : bytes;
 }
 
-/* Tensor types with their sums: as JSON members, or as a list. */
-static void cli_info_types(const cli_session *c, llm_text *t) {
-    struct {
-        const char *type;
-        int64_t count, bytes;
-    } sums[64];
-    const char *type;
-    int64_t bytes;
-    int n = 0;
-    for (int i = 0, k; i < llm_model_get_info(c->model)->n_tensors; i++) {
-        if (llm_model_tensor(c->model, i, NULL, &type, NULL, NULL, &bytes) != LLM_OK) continue;
-        for (k = 0; k < n && strcmp(sums[k].type, type);) k++;
-        if (k == n && n < CLI_COUNT(sums)) sums[n].type = type, sums[n].count = sums[n].bytes = 0, n++;
-        if (k < n) sums[k].count++, sums[k].bytes += bytes;
+/* Tensor types with their sums as JSON members. Few types are many tensors: those of a type are counted at the first of them. */
+static void cli_add_types(const llm_model *model, llm_text *t) {
+    int n = llm_model_get_info(model)->n_tensors;
+    for (int first = 0; first < n; first++) {
+        int64_t count = 0, sum = 0, bytes = 0;
+        const char *type = NULL, *other = NULL;
+        int seen = 0;
+        llm_model_tensor(model, first, NULL, &type, NULL, NULL, NULL);
+        for (int i = 0; i < n && !seen; i++) {
+            llm_model_tensor(model, i, NULL, &other, NULL, NULL, &bytes);
+            if (strcmp(type, other)) continue;
+            seen = i < first;
+            count++;
+            sum += bytes;
+        }
+        if (!seen) llm_text_format(t, "%s%q: {'tensors': %l, 'bytes': %l}", t->len ? ", " : "", type, count, sum);
     }
-    for (int k = 0; k < n; k++) {
-        llm_text_str(t, k ? ", " : "");
-        if (c->o->json) llm_text_format(t, "%q: {'tensors': %l, 'bytes': %l}", sums[k].type, sums[k].count, sums[k].bytes);
-        else cli_add(t, "%lld %s (%.2f MiB)", (long long)sums[k].count, sums[k].type, (double)sums[k].bytes / 1048576);
+}
+
+/* An object as lines "name value", members of members further in; a number of bytes in MiB, a long text by its beginning. */
+static void cli_print_object(const llm_json *doc, int object, int indent) {
+    for (int v = llm_json_first(doc, object); v >= 0; v = llm_json_next(doc, v)) {
+        const char *key = llm_json_key(doc, v, NULL), *text = llm_json_str(doc, v, NULL);
+        int64_t number = 0;
+        llm_text t = {0};
+        llm_json_write(doc, v, &t);
+        printf("%*s%-*s ", indent, "", 24 - indent, key);
+        if (llm_json_type_of(doc, v) == LLM_JSON_OBJECT) {
+            printf("\n");
+            cli_print_object(doc, v, indent + 2);
+        } else {
+            if (strstr(key, "bytes") && llm_json_int(doc, v, &number)) printf("%.1f MiB", (double)number / 1048576);
+            else cli_print(stdout, text ? text : t.data, strnlen(text ? text : t.data, text ? 100 : t.len), 0);
+            printf("\n");
+        }
+        llm_text_free(&t);
     }
 }
 
 static int cli_cmd_info(cli_session *c) {
+    llm_text t = {0}, types = {0};
+    llm_json *doc = NULL;
     cli_open_model(c, 0);
     const llm_model_info *i = llm_model_get_info(c->model);
-    int32_t context = cli_limit(c);
-    int json = c->o->json;
-    int64_t kv = context * cli_kv_bytes(i), have = cli_free_memory();
-    const char *fits = have < 0                       ? "null"
-                       : i->weight_bytes + kv <= have ? "true"
-                                                      : "false",
-               *shown = i->chat_template ? i->chat_template : "none";
-    llm_text t = {0}, types = {0};
-    const struct {
-        const char *key, *value;
-    } texts[] = {{"path", i->path},     {"format", i->format},       {"architecture", i->architecture},
-                 {"family", i->family}, {"file_type", i->file_type}, {"tokenizer", i->tokenizer_kind}};
-    const struct {
-        const char *key;
-        int64_t value;
-    } numbers[] = {{"n_params", i->n_params},
-                   {"n_layers", i->n_layers},
-                   {"hidden_size", i->hidden_size},
-                   {"n_heads", i->n_heads},
-                   {"n_kv_heads", i->n_kv_heads},
-                   {"head_dim", i->head_dim},
-                   {"vocab_size", i->vocab_size},
-                   {"max_position_embeddings", i->max_position_embeddings},
-                   {"sliding_window", i->sliding_window},
-                   {"n_experts", i->n_experts},
-                   {"n_experts_used", i->n_experts_used},
-                   {"bos_id", i->bos_id},
-                   {"eos_id", i->eos_id},
-                   {"n_tensors", i->n_tensors},
-                   {"weight_bytes", i->weight_bytes},
-                   {"context", context},
-                   {"kv_bytes", kv},
-                   {"bytes_needed", i->weight_bytes + kv},
-                   {"bytes_available", have}};
-    for (int k = 0; k < CLI_COUNT(texts); k++) {
-        if (json) llm_text_format(&t, "%s%q: %q", k ? ", " : "{", texts[k].key, texts[k].value);
-        else cli_add(&t, "%-24s %s\n", texts[k].key, texts[k].value ? texts[k].value : "none");
+    int64_t context = cli_limit(c), kv = context * cli_kv_bytes(i), have = cli_free_memory(), need = i->weight_bytes + kv;
+    cli_add_types(c->model, &types);
+    llm_text_format(&t, "{'path': %q, 'format': %q, 'architecture': %q, 'family': %q, 'file_type': %q, 'tokenizer': %q, ", i->path, i->format,
+                    i->architecture, i->family, i->file_type, i->tokenizer_kind);
+    llm_text_format(&t, "'n_params': %l, 'n_layers': %d, 'hidden_size': %d, 'n_heads': %d, 'n_kv_heads': %d, 'head_dim': %d, ", i->n_params,
+                    i->n_layers, i->hidden_size, i->n_heads, i->n_kv_heads, i->head_dim);
+    llm_text_format(&t, "'vocab_size': %d, 'max_position_embeddings': %d, 'sliding_window': %d, 'n_experts': %d, 'n_experts_used': %d, ",
+                    i->vocab_size, i->max_position_embeddings, i->sliding_window, i->n_experts, i->n_experts_used);
+    llm_text_format(&t, "'bos_id': %d, 'eos_id': %d, 'stop_ids': %i, 'n_tensors': %d, 'tensor_types': {%t}, 'weight_bytes': %l, ", i->bos_id,
+                    i->eos_id, i->stop_ids, (size_t)i->n_stop_ids, i->n_tensors, &types, i->weight_bytes);
+    llm_text_format(&t, "'context': %l, 'kv_bytes': %l, 'bytes_needed': %l, 'bytes_available': %l, 'fits': %s, 'chat_template': %q}\n", context,
+                    kv, need, have, have < 0 ? "null" : need <= have ? "true" : "false", i->chat_template);
+    if (!c->o->json) {
+        cli_check(llm_json_parse(t.data, t.len, NULL, &doc));
+        cli_print_object(doc, 0, 0);
+        llm_text_free(&t);
     }
-    for (int k = 0; k < CLI_COUNT(numbers); k++) {
-        if (json) llm_text_format(&t, ", %q: %l", numbers[k].key, numbers[k].value);
-        else if (strstr(numbers[k].key, "bytes")) cli_add(&t, "%-24s %.1f MiB\n", numbers[k].key, (double)numbers[k].value / 1048576);
-        else cli_add(&t, "%-24s %lld\n", numbers[k].key, (long long)numbers[k].value);
-    }
-    cli_info_types(c, &types);
-    llm_text_format(&t,
-                    json ? ", 'fits': %s, 'stop_ids': %i, 'tensor_types': {%t}, "
-                         : "fits                     %s\nstop_ids                 %i\ntensor_types             %t\n",
-                    fits, i->stop_ids, (size_t)i->n_stop_ids, &types);
-    if (json) llm_text_format(&t, "'chat_template': %q}", i->chat_template);
-    else llm_text_str(&t, "chat_template            "), cli_add_harmless(&t, shown, strnlen(shown, 100), 0);
-    llm_text_str(&t, "\n");
     cli_out(&t);
+    llm_json_free(doc);
     return 0;
 }
 
@@ -1188,54 +1072,53 @@ static int cli_cmd_info(cli_session *c) {
  * read of 1 GiB of memory in the same run, so that the two can be compared: decoding cannot be faster than memory.
  * --------------------------------------------------------------------------- */
 
+/* Runs fn in n threads, thread i with the i-th of the arguments of `size` bytes each, and waits for all. */
+static void cli_threads(int n, void *(*fn)(void *), void *args, size_t size) {
+    pthread_t *threads = CLI_NEW(pthread_t, n);
+    for (int i = 0; i < n; i++)
+        if (pthread_create(&threads[i], NULL, fn, (char *)args + (size_t)i * size))
+            cli_die(1, "bench: no thread %d of %d could be started", i + 1, n);
+    for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
+    free(threads);
+}
+
 typedef struct cli_reader {
-    pthread_t thread;
-    pthread_barrier_t *barrier;
     uint64_t *data, sum;
     size_t n;
-    double seconds; /* of the fastest pass */
+    int fill;
 } cli_reader;
 
-/* Reads its part four times, in step with the others. */
+/* Reads its part; at first it makes the pages, so that they are near the thread that reads them. */
 static void *cli_read_memory(void *arg) {
     cli_reader *r = (cli_reader *)arg;
     uint64_t sums[16] = {0}; /* sixteen chains of additions: the loads are not waited for */
-    for (size_t i = 0; i < r->n; i++) r->data[i] = i; /* the pages are made by the thread that reads them */
-    for (int pass = 0; pass < 4; pass++) {
-        pthread_barrier_wait(r->barrier);
-        double begin = cli_now();
-        for (size_t i = 0; i + 16 <= r->n; i += 16)
-            for (int k = 0; k < 16; k++) sums[k] += r->data[i + (size_t)k];
-        pthread_barrier_wait(r->barrier);
-        if (!pass || cli_now() - begin < r->seconds) r->seconds = cli_now() - begin;
-    }
+    for (size_t i = 0; i < r->n && r->fill; i++) r->data[i] = i;
+    for (size_t i = 0; i + 16 <= r->n; i += 16)
+        for (int k = 0; k < 16; k++) sums[k] += r->data[i + (size_t)k];
     for (int k = 0; k < 16; k++) r->sum += sums[k];
     return NULL;
 }
 
-/* GB/s of the best pass over 1 GiB, or 0 where so much memory cannot be had. */
+/* GB/s of the best of four passes over 1 GiB, or 0 where so much memory cannot be had. */
 static double cli_peak_bandwidth(int n_threads) {
-    size_t bytes = (size_t)1 << 30, words = bytes / 8 / (size_t)n_threads / 16 * 16;
+    size_t bytes = (size_t)1 << 30, words = bytes / 8 / (size_t)n_threads;
     int64_t have = cli_free_memory();
-    pthread_barrier_t barrier;
+    double best = 0;
     if (have >= 0 && have < (int64_t)bytes + (64 << 20)) return 0;
     uint64_t *data = (uint64_t *)mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) return 0;
     cli_reader *readers = CLI_NEW(cli_reader, n_threads);
     madvise((void *)data, bytes, MADV_HUGEPAGE);
-    pthread_barrier_init(&barrier, NULL, (unsigned)n_threads);
-    for (int i = 0; i < n_threads; i++) {
-        cli_reader *r = &readers[i];
-        r->barrier = &barrier, r->data = data + words * (size_t)i, r->n = words;
-        if (pthread_create(&r->thread, NULL, cli_read_memory, r))
-            cli_die(1, "bench: no thread %d of %d could be started", i + 1, n_threads);
+    for (int pass = 0; pass < 5; pass++) {
+        for (int i = 0; i < n_threads; i++) readers[i] = (cli_reader){data + words * (size_t)i, 0, words, !pass};
+        double begin = cli_now();
+        cli_threads(n_threads, cli_read_memory, readers, sizeof *readers);
+        double seconds = cli_now() - begin;
+        if (pass && (best <= 0 || seconds < best)) best = seconds;
     }
-    for (int i = 0; i < n_threads; i++) pthread_join(readers[i].thread, NULL);
-    double rate = (double)words * 8e-9 * n_threads / readers[0].seconds;
-    pthread_barrier_destroy(&barrier);
     munmap((void *)data, bytes);
     free(readers);
-    return rate;
+    return (double)bytes * 1e-9 / best;
 }
 
 /* Bytes of weights that a step of one row reads: not the rows of an untied embedding, of the experts those used. */
@@ -1244,9 +1127,9 @@ static double cli_step_bytes(const llm_model *model) {
     double total = 0, embedding = 0, share = info->n_experts > 0 ? (double)info->n_experts_used / info->n_experts : 1;
     int head = 0;
     for (int i = 0; i < info->n_tensors; i++) {
-        const char *name = NULL;
+        const char *name = "";
         int64_t bytes = 0;
-        if (llm_model_tensor(model, i, &name, NULL, NULL, NULL, &bytes) != LLM_OK) continue;
+        llm_model_tensor(model, i, &name, NULL, NULL, NULL, &bytes);
         total += (strstr(name, "_exps") || strstr(name, ".experts") ? share : 1) * (double)bytes;
         if (strstr(name, "token_embd.weight") || strstr(name, "embed_tokens.weight") || strstr(name, "wte.weight"))
             embedding += (double)bytes;
@@ -1255,37 +1138,44 @@ static double cli_step_bytes(const llm_model *model) {
     return head ? total - embedding : total;
 }
 
+static int cli_compare_doubles(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The value that a share of n sorted ones lies below, between two of them by their distance, as in NumPy. */
+static double cli_percentile(const double *sorted, int n, double share) {
+    double at = share * (n - 1);
+    int low = (int)at;
+    if (n == 0) return 0;
+    return low + 1 < n ? sorted[low] + (at - low) * (sorted[low + 1] - sorted[low]) : sorted[low];
+}
+
 typedef struct cli_bench {
     cli_session *c;
-    int n_threads, repetitions;
+    int n_threads;
     char isa[40];
     double peak, step_bytes;
     float *logits; /* (sequences, vocab) */
     int32_t vocab;
 } cli_bench;
 
-static int cli_compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* One test's rates as a row of the table or a line of JSON. */
 static void cli_bench_row(const cli_bench *b, const char *test, double *rates, double steps_per_token) {
     llm_text t = {0}, list = {0};
-    int n = b->repetitions;
-    for (int i = 0; i < n; i++) cli_add(&list, "%s%.3f", i ? ", " : "", rates[i]);
+    int n = b->c->o->repetitions;
+    for (int i = 0; i < n; i++) llm_text_format(&list, i ? ", %f" : "%f", rates[i]);
     qsort(rates, (size_t)n, sizeof *rates, cli_compare_doubles);
-    double median = (rates[n / 2] + rates[(n - 1) / 2]) / 2, read = median * steps_per_token * b->step_bytes * 1e-9;
-    if (b->c->o->json) {
-        llm_text_format(&t, "{'test': %q, 'tokens_per_s': [%t], 'median': %f, 'threads': %d, 'isa': %q, 'model': %q, ", test, &list, median,
-                        b->n_threads, b->isa, llm_model_get_info(b->c->model)->path);
-        llm_text_format(&t, "'read_gb_s': %f, 'peak_gb_s': %f}\n", read, b->peak);
-    } else {
-        cli_add(&t, "%-10s %10.1f %10.1f %10.1f %9.1f %6.0f %%\n", test, median, rates[0], rates[n - 1], read,
-                b->peak > 0 ? 100 * read / b->peak : 0);
+    double median = cli_percentile(rates, n, 0.5), read = median * steps_per_token * b->step_bytes * 1e-9;
+    llm_text_format(&t, "{'test': %q, 'tokens_per_s': [%t], 'median': %f, 'threads': %d, 'isa': %q, 'model': %q, ", test, &list, median,
+                    b->n_threads, b->isa, llm_model_get_info(b->c->model)->path);
+    llm_text_format(&t, "'read_gb_s': %f, 'peak_gb_s': %f}\n", read, b->peak);
+    if (!b->c->o->json) {
+        llm_text_free(&t);
+        printf("%-10s %10.1f %10.1f %10.1f %9.1f %6.0f %%\n", test, median, rates[0], rates[n - 1], read,
+               b->peak > 0 ? 100 * read / b->peak : 0);
     }
     cli_out(&t);
-    llm_text_free(&list);
 }
 
 /* A token that depends on sequence and position only, none of the first few (which are special in most vocabularies). */
@@ -1299,11 +1189,12 @@ static int32_t cli_synthetic(const cli_bench *b, int seq, int position) {
 /* `width` sequences: prompt processing of p tokens (width 1), or n decoded tokens each. A first short run warms up. */
 static void cli_bench_test(const cli_bench *b, int p, int n, int width) {
     const llm_sampling greedy = {0};
-    double *rates = CLI_NEW(double, b->repetitions), begin = 0;
+    const cli_options *o = b->c->o;
+    double *rates = CLI_NEW(double, o->repetitions), begin = 0;
     int32_t *seqs = CLI_NEW(int32_t, 4 * width), *positions = seqs + width, *counts = positions + width, *ids = counts + width;
-    int32_t *prompt = CLI_NEW(int32_t, p + 16), rows = b->c->o->e.max_num_batched_tokens ? b->c->o->e.max_num_batched_tokens : 512;
+    int32_t *prompt = CLI_NEW(int32_t, p + 16), rows = o->e.max_num_batched_tokens ? o->e.max_num_batched_tokens : 512;
     char test[40];
-    for (int r = -1; r < b->repetitions; r++) {
+    for (int r = -1; r < o->repetitions; r++) {
         for (int s = 0; s < width; s++) { /* different prompts; for decoding also of different lengths */
             int len = p ? (r < 0 && p > 64 ? 64 : p) : 1 + s % 16;
             for (int i = 0; i < len; i++) prompt[i] = cli_synthetic(b, p ? r : s, i);
@@ -1329,10 +1220,13 @@ static void cli_bench_test(const cli_bench *b, int p, int n, int width) {
     free(rates), free(seqs), free(prompt);
 }
 
-/* A number of a list or of -p, which is a text for the other commands. */
-static int cli_bench_number(const char *flag, const char *text, int low) {
-    int64_t n;
-    if (!cli_whole(text, low, 1000000, &n)) cli_die(2, "%s: %s, a whole number from %d to 1000000 was expected", flag, cli_clip(text), low);
+/* The next number of a comma list, which goes on behind it; -p is a text for the other commands. */
+static int cli_bench_number(const char *flag, const char **list, int low) {
+    char *end;
+    long n = strtol(*list, &end, 10);
+    if (!isdigit((unsigned char)**list) || (*end && *end != ',') || n < low || n > 1000000)
+        cli_die(2, "%s: %.60s, whole numbers from %d to 1000000 were expected", flag, *list, low);
+    *list = end + (*end == ',');
     return (int)n;
 }
 
@@ -1340,38 +1234,31 @@ static int cli_load_test(cli_session *c);
 
 /* Prepares what all tests share, then runs them in turn. Memory is taken for the widest. */
 static int cli_cmd_bench(cli_session *c) {
-    cli_options *o = c->o;
+    const cli_options *o = c->o;
+    const char *prompt = o->prompt ? o->prompt : "512";
     cli_bench b = {0};
-    int widths[32], n_widths = 0, most = 1, p = cli_bench_number("--prompt", o->prompt ? o->prompt : "512", 0),
-                    n = cli_given(o, "max-tokens") ? o->s.max_tokens : 128;
-    char list[200];
+    int widths[32], n_widths = 0, most = 1, p = cli_bench_number("--prompt", &prompt, 0), n = cli_given(o, "max-tokens") ? o->s.max_tokens : 128;
     cpu_set_t cpus;
     llm_engine_stats stats;
     if (o->url) return cli_load_test(c);
-    snprintf(list, sizeof list, "%s", o->batch ? o->batch : "1");
-    for (char *at = NULL, *w = strtok_r(list, ",", &at); w && n_widths < CLI_COUNT(widths); w = strtok_r(NULL, ",", &at)) {
-        widths[n_widths] = cli_bench_number("--batch", w, 1);
+    for (const char *list = o->batch; *list && n_widths < CLI_COUNT(widths); n_widths++) {
+        widths[n_widths] = cli_bench_number("--batch", &list, 1);
         if (n && widths[n_widths] > most) most = widths[n_widths];
-        n_widths++;
     }
     if (n < 0) cli_die(2, "--max-tokens: %d, a whole number from 0 was expected", n);
     cli_open_model(c, 0);
     b.c = c;
-    b.repetitions = o->repetitions ? o->repetitions : 5;
     b.step_bytes = cli_step_bytes(c->model);
     b.n_threads = o->e.n_threads ? o->e.n_threads : sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
     b.peak = cli_peak_bandwidth(b.n_threads);
     cli_open_engine(c, (n && n + 32 > p ? n + 32 : p) + 1, most);
     llm_engine_get_stats(c->engine, &stats);
-    const char *colon = strstr(stats.backend, ": ");
-    snprintf(b.isa, sizeof b.isa, "%.*s", colon ? (int)strcspn(colon + 2, ",") : 0, colon ? colon + 2 : "");
+    sscanf(stats.backend, "%*[^:]: %39[^,]", b.isa);
     b.vocab = llm_logits_size(c->engine);
-    b.logits = CLI_NEW(float, (size_t)b.vocab *(size_t)most);
+    b.logits = CLI_NEW(float, (size_t)b.vocab * (size_t)most);
     if (!o->json) {
-        llm_text t = {0};
-        cli_add(&t, "%s, %s; memory reads %.1f GB/s\n", llm_model_get_info(c->model)->path, stats.backend, b.peak);
-        cli_add(&t, "%-10s %10s %10s %10s %9s %8s\n", "test", "tokens/s", "slowest", "fastest", "GB/s", "of peak");
-        cli_out(&t);
+        printf("%s, %s; memory reads %.1f GB/s\n", llm_model_get_info(c->model)->path, stats.backend, b.peak);
+        printf("%-10s %10s %10s %10s %9s %8s\n", "test", "tokens/s", "slowest", "fastest", "GB/s", "of peak");
     }
     if (p) cli_bench_test(&b, p, 0, 1);
     for (int i = 0; i < n_widths && n; i++) cli_bench_test(&b, 0, n, widths[i]);
@@ -1396,110 +1283,104 @@ enum { CLI_TTFT, CLI_TPOT, CLI_ITL, CLI_E2EL, CLI_METRICS };
 typedef struct cli_load {
     const cli_options *o;
     char host[256], port[8], path[256], error[160]; /* error: the latest */
-    int n, next, input_len, output_len, failed;
-    double begin, *start;  /* (n) when each may be sent, seconds after begin */
+    int next, failed;
+    double begin, *start; /* (num_prompts) when each may be sent, seconds after begin */
     double *values[CLI_METRICS];
     int n_values[CLI_METRICS];
     int64_t tokens;
     pthread_mutex_t mutex; /* of what the calls report */
 } cli_load;
 
-typedef struct cli_call { /* one request in flight */
+typedef struct cli_flight { /* one request */
     double sent, first, last; /* seconds; first 0: nothing came */
-    int tokens, n_gaps;
+    int64_t tokens;
+    int n_gaps;
     double *gaps;    /* (output_len) */
     char error[120]; /* "": it went well */
-} cli_call;
+} cli_flight;
 
-/* A blocking socket to the server; -1: nobody answers. */
-static int cli_connect(const cli_load *load) {
+/* A stream to and from the server, opened by a blocking connect; NULL: nobody answers. */
+static FILE *cli_connect(const cli_load *load) {
     struct addrinfo hints = {0}, *list = NULL;
     int fd = -1;
     hints.ai_socktype = SOCK_STREAM;
-    if (getaddrinfo(load->host, load->port, &hints, &list)) return -1;
+    if (getaddrinfo(load->host, load->port, &hints, &list)) return NULL;
     for (struct addrinfo *a = list; a && fd < 0; a = a->ai_next) {
         fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
         if (fd >= 0 && connect(fd, a->ai_addr, a->ai_addrlen)) close(fd), fd = -1;
     }
     freeaddrinfo(list);
-    return fd;
+    return fd < 0 ? NULL : fdopen(fd, "r+");
 }
 
 /* One line of an answer: the status, or an event of the stream (an error has no "data:"). The sizes of chunks are lines of their own and
  * mean nothing here. */
-static void cli_call_line(const cli_load *load, cli_call *call, const char *line) {
+static void cli_flight_line(const cli_load *load, cli_flight *f, const char *line) {
     const char *data = *line == '{' ? line : !strncmp(line, "data:", 5) ? line + 5 + strspn(line + 5, " ") : "";
     int status;
-    int64_t tokens;
     llm_json *doc = NULL;
-    if (sscanf(line, "HTTP/1.%*d %d", &status) == 1 && status != 200) snprintf(call->error, sizeof call->error, "HTTP status %d", status);
+    if (sscanf(line, "HTTP/1.%*d %d", &status) == 1 && status != 200) snprintf(f->error, sizeof f->error, "HTTP status %d", status);
     if (!*data || llm_json_parse(data, strcspn(data, "\r\n"), NULL, &doc) != LLM_OK) return;
     const char *why = llm_json_str(doc, llm_json_find(doc, llm_json_find(doc, 0, "error"), "message"), NULL);
-    if (why) snprintf(call->error, sizeof call->error, "%.100s", why);
-    if (llm_json_int(doc, llm_json_find(doc, llm_json_find(doc, 0, "usage"), "completion_tokens"), &tokens)) call->tokens = (int)tokens;
+    if (why) snprintf(f->error, sizeof f->error, "%.100s", why);
+    llm_json_int(doc, llm_json_find(doc, llm_json_find(doc, 0, "usage"), "completion_tokens"), &f->tokens);
     if (llm_json_size(doc, llm_json_find(doc, 0, "choices")) > 0) {
         double now = cli_now();
-        if (call->first <= 0) call->first = now;
-        else if (call->n_gaps < load->output_len) call->gaps[call->n_gaps++] = now - call->last;
-        call->last = now;
+        if (f->first <= 0) f->first = now;
+        else if (f->n_gaps < load->o->output_len) f->gaps[f->n_gaps++] = now - f->last;
+        f->last = now;
     }
     llm_json_free(doc);
 }
 
 /* A prompt of synthetic ids, new ones in each run so that no prefix cache helps; then all lines of the answer. */
-static void cli_call_run(const cli_load *load, cli_call *call, int index) {
-    llm_text body = {0}, out = {0};
-    uint32_t salt = (uint32_t)(load->o->s.seed ? load->o->s.seed : (int64_t)(load->begin * 1e3));
+static void cli_flight_run(const cli_load *load, cli_flight *f, int index) {
+    const cli_options *o = load->o;
+    llm_text body = {0};
+    uint32_t salt = (uint32_t)(o->s.seed ? o->s.seed : (int64_t)(load->begin * 1e3));
     char *line = NULL;
-    size_t cap = 0;
-    int fd = cli_connect(load);
-    FILE *f = fd >= 0 ? fdopen(fd, "r+") : NULL;
-    llm_text_format(
-        &body,
-        "{'model':%q,'stream':true,'stream_options':{'include_usage':true},'temperature':0,'ignore_eos':true,'max_tokens':%d,'prompt':[",
-        load->o->model ? load->o->model : "default", load->output_len);
-    for (int i = 0; i < load->input_len; i++)
-        cli_add(&body, "%s%u", i ? "," : "", 20 + ((uint32_t)index * 7919u + (uint32_t)i * 104729u + salt) % 230u);
+    size_t room = 0;
+    FILE *server = cli_connect(load);
+    llm_text_format(&body, "{'model':%q,'stream':true,'stream_options':{'include_usage':true},'temperature':0,'ignore_eos':true,'max_tokens':%d,"
+                           "'prompt':[", o->model ? o->model : "default", o->output_len);
+    for (int i = 0; i < o->input_len; i++)
+        llm_text_format(&body, i ? ",%d" : "%d", (int)(20 + ((uint32_t)index * 7919u + (uint32_t)i * 104729u + salt) % 230u));
     llm_text_str(&body, "]}");
-    cli_add(&out,
-            "POST %s/v1/completions HTTP/1.1\r\nHost: %s:%s\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: "
-            "%zu\r\n\r\n",
-            load->path, load->host, load->port, body.len);
-    llm_text_format(&out, "%t", &body);
-    call->sent = cli_now();
-    if (!f || fwrite(out.data, 1, out.len, f) != out.len || fflush(f))
-        snprintf(call->error, sizeof call->error, "%.80s:%s: no connection", load->host, load->port);
-    while (f && getline(&line, &cap, f) >= 0) cli_call_line(load, call, line);
-    if (f) fclose(f);
-    if (!call->error[0] && call->first <= 0) snprintf(call->error, sizeof call->error, "the answer had no tokens");
+    f->sent = cli_now();
+    if (!server || fprintf(server, "POST %s/v1/completions HTTP/1.1\r\nHost: %s:%s\r\nContent-Type: application/json\r\nConnection: close\r\n"
+                           "Content-Length: %zu\r\n\r\n%s", load->path, load->host, load->port, body.len, body.data) < 0 || fflush(server))
+        snprintf(f->error, sizeof f->error, "%.80s:%s: no connection", load->host, load->port);
+    while (server && getline(&line, &room, server) >= 0) cli_flight_line(load, f, line);
+    if (server) fclose(server);
+    if (!f->error[0] && f->first <= 0) snprintf(f->error, sizeof f->error, "the answer had no tokens");
     free(line);
-    llm_text_free(&out);
+    llm_text_free(&body);
 }
 
-static void cli_load_value(cli_load *load, int metric, double value) { load->values[metric][load->n_values[metric]++] = value; }
+static void cli_load_value(cli_load *load, int metric, double seconds) { load->values[metric][load->n_values[metric]++] = seconds * 1e3; }
 
 /* One thread: takes the next request, waits for its time, measures it. */
 static void *cli_load_worker(void *arg) {
     cli_load *load = (cli_load *)arg;
-    for (int i; (i = __atomic_fetch_add(&load->next, 1, __ATOMIC_RELAXED)) < load->n && !cli_interrupts;) {
-        cli_call call = {0};
+    for (int i; (i = __atomic_fetch_add(&load->next, 1, __ATOMIC_RELAXED)) < load->o->num_prompts && !cli_interrupts;) {
+        cli_flight f = {0};
         double wait = load->begin + load->start[i] - cli_now();
         if (wait > 0) usleep((useconds_t)(wait * 1e6));
-        call.gaps = CLI_NEW(double, load->output_len);
-        cli_call_run(load, &call, i);
+        f.gaps = CLI_NEW(double, load->o->output_len);
+        cli_flight_run(load, &f, i);
         pthread_mutex_lock(&load->mutex);
-        if (call.error[0]) {
+        if (f.error[0]) {
             load->failed++;
-            snprintf(load->error, sizeof load->error, "%s", call.error);
+            snprintf(load->error, sizeof load->error, "%s", f.error);
         } else {
-            load->tokens += call.tokens;
-            cli_load_value(load, CLI_TTFT, call.first - call.sent);
-            cli_load_value(load, CLI_E2EL, call.last - call.sent);
-            if (call.tokens > 1) cli_load_value(load, CLI_TPOT, (call.last - call.first) / (call.tokens - 1));
-            for (int k = 0; k < call.n_gaps; k++) cli_load_value(load, CLI_ITL, call.gaps[k]);
+            load->tokens += f.tokens;
+            cli_load_value(load, CLI_TTFT, f.first - f.sent);
+            cli_load_value(load, CLI_E2EL, f.last - f.sent);
+            if (f.tokens > 1) cli_load_value(load, CLI_TPOT, (f.last - f.first) / (double)(f.tokens - 1));
+            for (int k = 0; k < f.n_gaps; k++) cli_load_value(load, CLI_ITL, f.gaps[k]);
         }
         pthread_mutex_unlock(&load->mutex);
-        free(call.gaps);
+        free(f.gaps);
     }
     return NULL;
 }
@@ -1507,28 +1388,27 @@ static void *cli_load_worker(void *arg) {
 /* Throughput, then mean, median and P99 of each metric in milliseconds. */
 static void cli_load_report(cli_load *load, double seconds) {
     static const char *const names[CLI_METRICS][2] = {{"TTFT", "ttft"}, {"TPOT", "tpot"}, {"ITL", "itl"}, {"E2EL", "e2el"}};
-    int done = load->n - load->failed, json = load->o->json;
-    double requests = done / seconds, out = (double)load->tokens / seconds, total = out + requests * load->input_len;
+    int done = load->o->num_prompts - load->failed, json = load->o->json;
+    double requests = done / seconds, out = (double)load->tokens / seconds, total = out + requests * load->o->input_len;
     llm_text t = {0};
-    if (json)
-        llm_text_format(&t,
-                        "{'completed': %d, 'failed': %d, 'duration': %f, 'request_throughput': %f, 'output_throughput': %f, "
-                        "'total_token_throughput': %f",
-                        done, load->failed, seconds, requests, out, total);
-    else
-        cli_add(&t, "requests %d done, %d failed in %.2f s: %.2f requests/s, %.1f tokens/s out, %.1f in and out\n", done, load->failed,
-                seconds, requests, out, total);
+    llm_text_format(&t, "{'completed': %d, 'failed': %d, 'duration': %f, 'request_throughput': %f, 'output_throughput': %f, ", done, load->failed,
+                    seconds, requests, out);
+    llm_text_format(&t, "'total_token_throughput': %f", total);
+    if (!json)
+        printf("requests %d done, %d failed in %.2f s: %.2f requests/s, %.1f tokens/s out, %.1f in and out\n", done, load->failed, seconds,
+               requests, out, total);
     for (int m = 0; m < CLI_METRICS; m++) {
         double *v = load->values[m], sum = 0;
         int n = load->n_values[m];
         qsort(v, (size_t)n, sizeof *v, cli_compare_doubles);
         for (int i = 0; i < n; i++) sum += v[i];
-        double mean = n ? sum / n * 1e3 : 0, p50 = n ? v[(n - 1) / 2] * 1e3 : 0, p99 = n ? v[(int)ceil(0.99 * (n - 1))] * 1e3 : 0;
+        double mean = n ? sum / n : 0, p50 = cli_percentile(v, n, 0.5), p99 = cli_percentile(v, n, 0.99);
         const char *name = names[m][1];
-        if (json) llm_text_format(&t, ", 'mean_%s_ms': %f, 'median_%s_ms': %f, 'p99_%s_ms': %f", name, mean, name, p50, name, p99);
-        else cli_add(&t, "%-6s mean %9.2f ms   P50 %9.2f ms   P99 %9.2f ms\n", names[m][0], mean, p50, p99);
+        llm_text_format(&t, ", 'mean_%s_ms': %f, 'median_%s_ms': %f, 'p99_%s_ms': %f", name, mean, name, p50, name, p99);
+        if (!json) printf("%-6s mean %9.2f ms   P50 %9.2f ms   P99 %9.2f ms\n", names[m][0], mean, p50, p99);
     }
-    llm_text_str(&t, json ? "}\n" : "");
+    llm_text_str(&t, "}\n");
+    if (!json) llm_text_free(&t);
     cli_out(&t);
 }
 
@@ -1537,78 +1417,58 @@ static int cli_load_test(cli_session *c) {
     const cli_options *o = c->o;
     static cli_load load;
     uint64_t x = 88172645463325252u + (uint64_t)o->s.seed;
-    int threads = o->max_concurrency ? o->max_concurrency : 64;
+    int n = o->num_prompts, threads = o->max_concurrency < n ? o->max_concurrency : n;
     int parts = sscanf(o->url, "http://%255[^:/]:%7[0-9]%255[^?#]", load.host, load.port, load.path);
     if (parts < 2) parts = sscanf(o->url, "http://%255[^:/]%255[^?#]", load.host, load.path), strcpy(load.port, "80");
-    if (parts < 1 || load.path[0] == ':') cli_die(2, "--url: %s, http://HOST:PORT was expected", cli_clip(o->url));
+    if (parts < 1 || load.path[0] == ':') cli_die(2, "--url: %.60s, http://HOST:PORT was expected", o->url);
     size_t len = strlen(load.path);
     while (len && load.path[len - 1] == '/') load.path[--len] = 0;
     if (len >= 3 && !strcmp(load.path + len - 3, "/v1")) load.path[len - 3] = 0;
     load.o = o;
-    load.n = o->num_prompts ? o->num_prompts : 64;
-    load.input_len = o->input_len ? o->input_len : 128;
-    load.output_len = o->output_len ? o->output_len : 64;
-    load.start = CLI_NEW(double, load.n);
-    for (int m = 0; m < CLI_METRICS; m++) load.values[m] = CLI_NEW(double, (size_t)load.n *(size_t)(m == CLI_ITL ? load.output_len : 1));
-    for (int i = 1; i < load.n && o->request_rate > 0; i++) { /* exponential gaps make a Poisson process */
+    load.start = CLI_NEW(double, n);
+    for (int m = 0; m < CLI_METRICS; m++) load.values[m] = CLI_NEW(double, (size_t)n * (size_t)(m == CLI_ITL ? o->output_len : 1));
+    for (int i = 1; i < n && o->request_rate > 0; i++) { /* exponential gaps make a Poisson process */
         x ^= x << 13, x ^= x >> 7, x ^= x << 17;
         load.start[i] = load.start[i - 1] - log(((double)(x >> 11) + 1) / 9007199254740993.0) / (double)o->request_rate;
     }
-    if (threads > load.n) threads = load.n;
-    pthread_t *workers = CLI_NEW(pthread_t, threads);
     pthread_mutex_init(&load.mutex, NULL);
     load.begin = cli_now();
-    for (int i = 0; i < threads; i++)
-        if (pthread_create(&workers[i], NULL, cli_load_worker, &load))
-            cli_die(1, "bench: no thread %d of %d could be started", i + 1, threads);
-    for (int i = 0; i < threads; i++) pthread_join(workers[i], NULL);
+    cli_threads(threads, cli_load_worker, &load, 0);
     double seconds = cli_now() - load.begin;
     if (cli_interrupts) return 130;
-    if (load.failed < load.n) cli_load_report(&load, seconds);
-    if (load.failed) cli_die(1, "--url: %s: %d of %d requests failed: %s", cli_clip(o->url), load.failed, load.n, load.error);
+    if (load.failed < n) cli_load_report(&load, seconds);
+    if (load.failed) cli_die(1, "--url: %.60s: %d of %d requests failed: %s", o->url, load.failed, n, load.error);
     for (int m = 0; m < CLI_METRICS; m++) free(load.values[m]);
     free(load.start);
-    free(workers);
     return 0;
 }
 
 /* ---------------------------------------------------------------------------
- * The line editor: raw mode, UTF-8 with display widths, history, bracketed paste. After a key the whole text is laid out and drawn
- * again; the line breaks are written by us, so that nothing depends on how a terminal wraps.
+ * The line editor: raw mode, UTF-8 with display widths, history, bracketed paste. A key is read as one number (cli_key), which changes the
+ * text or the cursor (cli_edit_key); then the whole text is laid out and drawn again. The line breaks are written by us, so that
+ * nothing depends on how a terminal wraps.
  *
  * The few control sequences that are used (ECMA-48, in every terminal since the VT100): ESC [ n A, cursor up n rows; ESC [ n C, right n
  * columns; ESC [ J, erase to the end; ESC [ H, to the top; ESC [ ? 2004 h, mark pastes with ESC [ 200 ~ and ESC [ 201 ~. The
  * cursor's place is never asked for: `row` remembers how far below the prompt's first row it was left.
  * --------------------------------------------------------------------------- */
 
-enum { CLI_HISTORY = 1000 };
 enum { CLI_EDIT_TEXT, CLI_EDIT_END, CLI_EDIT_INTERRUPT }; /* how an edit ended */
+
+#define KEY_CTRL(letter) ((letter) & 31)
+/* Keys beside bytes and control keys. Of what moves, each has the key that kills the same way behind it. */
+enum { KEY_END = -1, KEY_SIGNAL = -2, KEY_LATE = -3, KEY_NONE = 256, KEY_DELETE, KEY_WORD_LEFT, KEY_WORD_RIGHT, KEY_KILL_WORD, KEY_NEW_LINE, KEY_PASTE };
 
 typedef struct cli_editor {
     llm_text text;
     size_t cursor; /* byte offset */
     int fd, row;   /* of output; of the cursor as drawn */
     struct termios cooked;
-    char *history[CLI_HISTORY];
-    int n_history, at;  /* at: n_history is the new line */
-    char *fresh, *path; /* the new line while older ones are looked at; file of the history */
+    char **history; /* (n_history), owned */
+    int n_history, at; /* at: n_history is the new line */
+    char *fresh;       /* the new line while older ones are looked at */
+    char path[4300];   /* file of the history */
 } cli_editor;
-
-/* Columns that a code point takes: 0 for combining marks, 2 for wide East Asian characters and emoji. */
-static int cli_width(int32_t cp) {
-    static const int32_t ranges[][3] = {
-        {0, 0x300, 0x36F},     {0, 0x483, 0x489},     {0, 0x591, 0x5BD},    {0, 0x5BF, 0x5C7},   {0, 0x610, 0x61A},   {0, 0x64B, 0x65F},
-        {0, 0x6D6, 0x6DC},     {0, 0x6DF, 0x6E4},     {0, 0x900, 0x902},    {0, 0x93A, 0x93C},   {0, 0x941, 0x948},   {0, 0x94D, 0x94D},
-        {0, 0xE31, 0xE31},     {0, 0xE34, 0xE3A},     {0, 0xE47, 0xE4E},    {0, 0x1AB0, 0x1AFF}, {0, 0x1DC0, 0x1DFF}, {0, 0x200B, 0x200F},
-        {0, 0x2060, 0x2064},   {0, 0x20D0, 0x20FF},   {0, 0x302A, 0x302D},  {0, 0x3099, 0x309A}, {0, 0xFE00, 0xFE0F}, {0, 0xFE20, 0xFE2F},
-        {0, 0x1F3FB, 0x1F3FF}, {0, 0xE0100, 0xE01EF}, {2, 0x1100, 0x115F},  {2, 0x231A, 0x231B}, {2, 0x23E9, 0x23EC}, {2, 0x2614, 0x2615},
-        {2, 0x26A1, 0x26A1},   {2, 0x2705, 0x2705},   {2, 0x2728, 0x2728},  {2, 0x2E80, 0x303E}, {2, 0x3041, 0xA4CF}, {2, 0xA960, 0xA97C},
-        {2, 0xAC00, 0xD7A3},   {2, 0xF900, 0xFAFF},   {2, 0xFE30, 0xFE6F},  {2, 0xFF00, 0xFF60}, {2, 0xFFE0, 0xFFE6}, {2, 0x1F300, 0x1F64F},
-        {2, 0x1F680, 0x1F6FF}, {2, 0x1F900, 0x1FAFF}, {2, 0x20000, 0x3FFFD}};
-    for (int i = 0; i < CLI_COUNT(ranges); i++)
-        if (cp >= ranges[i][1] && cp <= ranges[i][2]) return ranges[i][0];
-    return 1;
-}
 
 /* Editing must not be buffered, or a key would show late. */
 static void cli_tty_write(const cli_editor *e, const char *s, size_t n) {
@@ -1629,12 +1489,12 @@ static void cli_tty_mode(const cli_editor *e, int raw, int signals) {
     tcsetattr(0, TCSADRAIN, &t);
 }
 
-/* The place behind the character at `at`, with the marks on it. */
+/* The place behind the character at `at`, with the marks on it, which have no width. */
 static size_t cli_edit_next(const cli_editor *e, size_t at) {
-    int32_t cp = 'a';
+    int32_t cp = 0;
     for (size_t begin = at, n = 0; at < e->text.len; at += n) {
-        n = cli_utf8(e->text.data + at, e->text.len - at, &cp);
-        if (at > begin && (cp < 0 || cli_width(cp))) break;
+        n = cli_char(e->text.data + at, e->text.len - at, &cp);
+        if (at > begin && (cp < 0 || wcwidth((wchar_t)cp))) break;
     }
     return at;
 }
@@ -1667,59 +1527,85 @@ static void cli_edit_replace(cli_editor *e, size_t from, size_t to, const char *
     e->cursor = from + n;
 }
 
+/* The text as rows of a screen of `cols` columns, with line breaks; where the cursor is; the last row's number. */
+static int cli_edit_layout(const cli_editor *e, const char *prompt, int cols, llm_text *rows, int *cursor_row, int *cursor_col) {
+    int row = 0, col = (int)strlen(prompt);
+    llm_text_str(rows, prompt);
+    for (size_t i = 0;;) {
+        int32_t cp = ' ';
+        size_t n = i < e->text.len ? cli_char(e->text.data + i, e->text.len - i, &cp) : 0;
+        int width = wcwidth((wchar_t)cp), shown = width >= 0, w = cp == '\n' ? 0 : shown ? width : 1;
+        if (col + w > cols) llm_text_str(rows, "\n"), row++, col = 0;
+        if (i == e->cursor) *cursor_row = row, *cursor_col = col;
+        if (!n) return row;
+        if (cp == '\n') llm_text_str(rows, "\n  "), row++, col = 2;
+        else llm_text_add(rows, shown ? e->text.data + i : "?", shown ? n : 1), col += w;
+        i += n;
+    }
+}
+
 /* Draws prompt and text with the cursor in its place; of a text taller than the screen the part around the cursor. */
 static void cli_edit_draw(cli_editor *e, const char *prompt, int final) {
     struct winsize size = {0};
-    llm_text lines = {0}, out = {0};
-    int cursor_row = 0, cursor_col = 0, row = 0, col = (int)strlen(prompt);
-    /* First lay out all rows and find the cursor's, then draw those that the screen has room for. */
+    llm_text rows = {0}, out = {0};
+    int cursor_row = 0, cursor_col = 0, r = 0;
     if (ioctl(e->fd, TIOCGWINSZ, &size) || size.ws_col < 8) size.ws_col = 80, size.ws_row = 24;
-    llm_text_str(&lines, prompt);
-    for (size_t i = 0;;) {
-        int32_t cp = ' ';
-        size_t n = i < e->text.len ? cli_utf8(e->text.data + i, e->text.len - i, &cp) : 0;
-        int control = cp < 32 || (cp >= 127 && cp < 160), w = control ? cp != '\n' : cli_width(cp);
-        if (col + w > size.ws_col) llm_text_str(&lines, "\n"), row++, col = 0;
-        if (i == e->cursor) cursor_row = row, cursor_col = col;
-        if (!n) break;
-        if (cp == '\n') llm_text_str(&lines, "\n  "), row++, col = 2;
-        else llm_text_add(&lines, control ? "?" : e->text.data + i, control ? 1 : n), col += w;
-        i += n;
-    }
-    int height = size.ws_row > 1 ? size.ws_row : 1, top = cursor_row - height / 2, r = 0; /* rows top to last are shown */
-    if (top + height > row + 1) top = row + 1 - height;
+    int last = cli_edit_layout(e, prompt, size.ws_col, &rows, &cursor_row, &cursor_col);
+    int height = size.ws_row > 1 ? size.ws_row : 1, top = cursor_row - height / 2; /* rows top to last are shown */
+    if (top + height > last + 1) top = last + 1 - height;
     if (top < 0) top = 0;
-    int last = row < top + height - 1 ? row : top + height - 1;
-    if (e->row) cli_add(&out, "\x1b[%dA", e->row);
+    if (last > top + height - 1) last = top + height - 1;
+    if (e->row) llm_text_format(&out, "\x1b[%dA", e->row);
     llm_text_str(&out, "\r\x1b[J");
-    for (size_t i = 0; i < lines.len; i++) {
-        if (lines.data[i] == '\n') llm_text_str(&out, r >= top && r < last ? "\r\n" : ""), r++;
-        else if (r >= top && r <= last) llm_text_add(&out, lines.data + i, 1);
+    for (size_t i = 0; i < rows.len; i++) {
+        if (rows.data[i] == '\n') llm_text_str(&out, r >= top && r < last ? "\r\n" : ""), r++;
+        else if (r >= top && r <= last) llm_text_add(&out, rows.data + i, 1);
     }
-    if (!final && last > cursor_row) cli_add(&out, "\x1b[%dA", last - cursor_row);
+    if (!final && last > cursor_row) llm_text_format(&out, "\x1b[%dA", last - cursor_row);
     if (final) llm_text_str(&out, "\r\n");
-    else cli_add(&out, cursor_col ? "\r\x1b[%dC" : "\r", cursor_col);
+    else llm_text_format(&out, cursor_col ? "\r\x1b[%dC" : "\r", cursor_col);
     cli_tty_write(e, out.data, out.len);
     e->row = final ? 0 : cursor_row - top;
-    llm_text_free(&lines);
+    llm_text_free(&rows);
     llm_text_free(&out);
 }
 
-/* Next byte of the terminal: -1 at its end, -2 when a signal came, -3 when wait_ms passed. */
+/* Next byte of the terminal, or a negative key: at its end, when a signal came, when wait_ms passed. */
 static int cli_key_byte(int wait_ms) {
     unsigned char c;
     struct pollfd p = {0, POLLIN, 0};
     int ready = poll(&p, 1, wait_ms);
-    if (ready <= 0) return ready ? -2 : -3;
+    if (ready <= 0) return ready ? KEY_SIGNAL : KEY_LATE;
     ssize_t n = read(0, &c, 1);
-    return n == 1 ? c : n < 0 && errno == EINTR ? -2 : -1;
+    return n == 1 ? c : n < 0 && errno == EINTR ? KEY_SIGNAL : KEY_END;
+}
+
+/* A key: a byte, or what an escape sequence stands for, mostly the control key that does the same in Emacs and readline. */
+static int cli_key(void) {
+    static const struct { const char *sequence; int key; } table[] = {
+        {"[A", KEY_CTRL('P')}, {"[B", KEY_CTRL('N')}, {"[C", KEY_CTRL('F')}, {"[D", KEY_CTRL('B')}, {"[H", KEY_CTRL('A')}, {"[F", KEY_CTRL('E')},
+        {"[1~", KEY_CTRL('A')}, {"[7~", KEY_CTRL('A')}, {"[4~", KEY_CTRL('E')}, {"[8~", KEY_CTRL('E')}, {"[3~", KEY_DELETE}, {"[200~", KEY_PASTE},
+        {"b", KEY_WORD_LEFT}, {"f", KEY_WORD_RIGHT}, {"d", KEY_KILL_WORD}, {"\x7f", KEY_CTRL('W')}, {"\r", KEY_NEW_LINE}, {"\n", KEY_NEW_LINE}};
+    char seq[24] = {0};
+    int c = cli_key_byte(-1);
+    if (c != 27) return c;
+    /* ESC [ and ESC O are followed by anything up to a letter or ~; after ESC alone comes the key that Alt was held with. */
+    for (int n = 0; n < 20 && (c = cli_key_byte(50)) >= 0;) {
+        seq[n] = (char)(!n && c == 'O' ? '[' : c);
+        n++;
+        if (seq[0] != '[' || (n > 1 && c >= 64)) break;
+    }
+    if (strchr(seq, ';') && (c == 'C' || c == 'D')) return c == 'C' ? KEY_WORD_RIGHT : KEY_WORD_LEFT; /* with shift, alt or control */
+    for (int i = 0; i < CLI_COUNT(table); i++)
+        if (!strcmp(table[i].sequence, seq)) return table[i].key;
+    return KEY_NONE;
 }
 
 /* Takes a paste up to its end mark, carriage returns as newlines. */
 static void cli_edit_paste(cli_editor *e) {
     llm_text t = {0};
     size_t n = 0;
-    for (int c, end = 0; !end && ((c = cli_key_byte(2000)) >= 0 || c == -2);) {
+    for (int c, end = 0; !end && ((c = cli_key_byte(2000)) >= 0 || c == KEY_SIGNAL);) {
         char b = (char)c;
         if (c >= 0 && t.len < CLI_MAX_INPUT) llm_text_add(&t, &b, 1);
         if (t.len >= 6 && !memcmp(t.data + t.len - 6, "\x1b[201~", 6)) end = 1, t.len -= 6;
@@ -1739,61 +1625,50 @@ static void cli_edit_history(cli_editor *e, int step) {
     if (e->at == e->n_history) free(e->fresh), e->fresh = strdup(e->text.data);
     e->at = at;
     const char *line = at == e->n_history ? e->fresh : e->history[at];
-    cli_edit_replace(e, 0, e->text.len, line ? line : "", line ? strlen(line) : 0);
+    cli_edit_replace(e, 0, e->text.len, line, strlen(line));
 }
 
-/* Keys that begin with ESC become the control keys of cli_edit_key; what has none is done here. */
-static int cli_edit_escape(cli_editor *e) {
-    static const struct { const char *keys; int control; } table[] = {{"A", 16}, {"B", 14}, {"C", 6}, {"D", 2}, {"H1~7~", 1}, {"F4~8~", 5}};
-    char seq[24] = {0};
-    int n = 0, c = cli_key_byte(50);
-    if (c == '\r' || c == '\n') cli_edit_replace(e, e->cursor, e->cursor, "\n", 1);
-    if (c == 'd') cli_edit_replace(e, e->cursor, cli_edit_word(e, e->cursor, 1), "", 0);
-    if (c == 'b' || c == 'f') e->cursor = cli_edit_word(e, e->cursor, c == 'f');
-    if (c == 127) return 23;
-    if (c != '[' && c != 'O') return 0;
-    for (c = 0; n < 20 && c < 64 && (c = cli_key_byte(50)) >= 0;) seq[n++] = (char)c;
-    if (!strcmp(seq, "200~")) cli_edit_paste(e);
-    if (!strcmp(seq, "3~")) cli_edit_replace(e, e->cursor, cli_edit_next(e, e->cursor), "", 0);
-    if (strchr(seq, ';') && (c == 'C' || c == 'D'))
-        return e->cursor = cli_edit_word(e, e->cursor, c == 'C'), 0; /* with shift, alt or control */
-    for (int i = 0; i < CLI_COUNT(table); i++)
-        if (n && strstr(table[i].keys, seq)) return table[i].control;
-    return 0;
-}
-
-/* One key. Returns -1 to go on, else how the edit ended. */
-static int cli_edit_key(cli_editor *e, int c) {
+/* Text: the byte c and the rest of its code point. */
+static void cli_edit_insert(cli_editor *e, int c) {
     char s[4] = {(char)c};
-    int n = 1, want = c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
+    int n = 1, want = c < 0xC0 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
     int32_t cp;
-    if (c == 27) c = cli_edit_escape(e);
-    if (c == 4 && !e->text.len) return CLI_EDIT_END;
-    switch (c) { /* control keys as in Emacs and readline */
-    case 0: break;
-    case 1: e->cursor = 0; break;
-    case 2: e->cursor = cli_edit_back(e, e->cursor); break;
-    case 3: return CLI_EDIT_INTERRUPT;
-    case 4: cli_edit_replace(e, e->cursor, cli_edit_next(e, e->cursor), "", 0); break;
-    case 5: e->cursor = e->text.len; break;
-    case 6: e->cursor = cli_edit_next(e, e->cursor); break;
-    case 8: case 127: cli_edit_replace(e, cli_edit_back(e, e->cursor), e->cursor, "", 0); break;
-    case 11: cli_edit_replace(e, e->cursor, e->text.len, "", 0); break;
-    case 12: cli_tty_write(e, "\x1b[H\x1b[2J", 7), e->row = 0; break;
+    for (int b; n < want && (b = cli_key_byte(100)) >= 0;) s[n++] = (char)b;
+    cli_char(s, (size_t)n, &cp);
+    if (cp >= 32 || cp == '\t') cli_edit_replace(e, e->cursor, e->cursor, s, (size_t)n);
+}
+
+/* What one key does. Returns -1 to go on, else how the edit ended. */
+static int cli_edit_key(cli_editor *e, int c) {
+    size_t at = e->cursor, end = e->text.len;
+    switch (c) {
+    case KEY_NONE: case KEY_SIGNAL: break;
+    case KEY_END: return CLI_EDIT_END;
     case '\r': case '\n': return CLI_EDIT_TEXT;
-    case 14: cli_edit_history(e, 1); break;
-    case 16: cli_edit_history(e, -1); break;
-    case 21: cli_edit_replace(e, 0, e->cursor, "", 0); break;
-    case 23: cli_edit_replace(e, cli_edit_word(e, e->cursor, 0), e->cursor, "", 0); break;
-    case 26:
+    case KEY_CTRL('C'): return CLI_EDIT_INTERRUPT;
+    case KEY_CTRL('D'):
+        if (!end) return CLI_EDIT_END; /* fall through */
+    case KEY_DELETE: cli_edit_replace(e, at, cli_edit_next(e, at), "", 0); break;
+    case KEY_CTRL('H'): case 127: cli_edit_replace(e, cli_edit_back(e, at), at, "", 0); break;
+    case KEY_CTRL('W'): cli_edit_replace(e, cli_edit_word(e, at, 0), at, "", 0); break;
+    case KEY_KILL_WORD: cli_edit_replace(e, at, cli_edit_word(e, at, 1), "", 0); break;
+    case KEY_CTRL('U'): cli_edit_replace(e, 0, at, "", 0); break;
+    case KEY_CTRL('K'): cli_edit_replace(e, at, end, "", 0); break;
+    case KEY_CTRL('A'): e->cursor = 0; break;
+    case KEY_CTRL('E'): e->cursor = end; break;
+    case KEY_CTRL('B'): e->cursor = cli_edit_back(e, at); break;
+    case KEY_CTRL('F'): e->cursor = cli_edit_next(e, at); break;
+    case KEY_WORD_LEFT: case KEY_WORD_RIGHT: e->cursor = cli_edit_word(e, at, c == KEY_WORD_RIGHT); break;
+    case KEY_CTRL('P'): case KEY_CTRL('N'): cli_edit_history(e, c == KEY_CTRL('N') ? 1 : -1); break;
+    case KEY_CTRL('L'): cli_tty_write(e, "\x1b[H\x1b[2J", 7), e->row = 0; break;
+    case KEY_NEW_LINE: cli_edit_replace(e, at, at, "\n", 1); break;
+    case KEY_PASTE: cli_edit_paste(e); break;
+    case KEY_CTRL('Z'):
         cli_tty_mode(e, 0, 0);
         raise(SIGTSTP);
         cli_tty_mode(e, 1, 0);
         break;
-    default: /* text: the rest of its code point follows */
-        for (int b; n < want && (b = cli_key_byte(100)) >= 0;) s[n++] = (char)b;
-        cli_utf8(s, (size_t)n, &cp);
-        if (cp >= 32 || cp == '\t') cli_edit_replace(e, e->cursor, e->cursor, s, (size_t)n);
+    default: cli_edit_insert(e, c);
     }
     return -1;
 }
@@ -1802,71 +1677,63 @@ static int cli_edit_key(cli_editor *e, int c) {
 static int cli_edit(cli_editor *e, const char *prompt) {
     int end = -1;
     struct pollfd more = {0, POLLIN, 0};
-    llm_text_free(&e->text);
+    e->text.len = 0;
     llm_text_add(&e->text, "", 0);
     e->cursor = 0, e->row = 0, e->at = e->n_history;
     cli_tty_mode(e, 1, 0);
     cli_tty_write(e, "\x1b[?2004h", 8); /* pastes come between marks from now on */
     cli_edit_draw(e, prompt, 0);
     while (end < 0) {
-        int c = cli_key_byte(-1);
-        if (c == -1) end = CLI_EDIT_END;
-        else if (c >= 0) end = cli_edit_key(e, c);
+        int c = cli_key();
+        end = cli_edit_key(e, c);
         if (end >= 0) e->cursor = e->text.len;
-        if (end >= 0 || c == -2 || poll(&more, 1, 0) == 0) cli_edit_draw(e, prompt, end >= 0); /* not for each byte of a burst */
+        if (end >= 0 || c == KEY_SIGNAL || poll(&more, 1, 0) == 0) cli_edit_draw(e, prompt, end >= 0); /* not for each byte of a burst */
     }
     cli_tty_write(e, "\x1b[?2004l", 8);
     cli_tty_mode(e, 0, 0);
     return end;
 }
 
-/* Adds a line to the history and, as a JSON string, to its file (NULL: none). The oldest goes when it is full. */
+/* Adds a line to the history and, as a JSON string, to its file (NULL: none). */
 static void cli_history_add(cli_editor *e, const char *line, FILE *file) {
     llm_text t = {0};
     if (e->n_history && !strcmp(e->history[e->n_history - 1], line)) return;
-    if (e->n_history == CLI_HISTORY) {
-        free(e->history[0]);
-        memmove(e->history, e->history + 1, sizeof e->history - sizeof e->history[0]);
-        e->n_history--;
-    }
-    e->history[e->n_history++] = strdup(line);
+    e->history = (char **)realloc((void *)e->history, (size_t)(e->n_history + 1) * sizeof *e->history);
+    if (!e->history || !(e->history[e->n_history++] = strdup(line))) cli_die(1, "memory: no room for the history");
     llm_text_format(&t, "%q\n", line);
     if (file) fputs(t.data, file);
     llm_text_free(&t);
 }
 
-/* Reads $XDG_STATE_HOME/llm_cli/history, one JSON string a line, and makes its folder. */
+/* Reads $XDG_STATE_HOME/llm_cli/history, one JSON string a line, and makes its folder. One grown to 4 MiB begins anew, for nobody looks that
+ * far back. */
 static void cli_history_open(cli_editor *e) {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    char path[4300], *line = NULL;
-    size_t cap = 0;
-    if (state && *state == '/') snprintf(path, sizeof path, "%.4000s/llm_cli/history", state);
-    else snprintf(path, sizeof path, "%.4000s/.local/state/llm_cli/history", home ? home : "");
-    for (char *slash = path + 1; (slash = strchr(slash, '/')); *slash++ = '/') *slash = 0, mkdir(path, 0700);
-    e->path = strdup(path);
-    FILE *f = fopen(path, "re");
-    for (ssize_t n; f && (n = getline(&line, &cap, f)) >= 0;) {
+    int given = state && *state == '/';
+    struct stat st;
+    size_t n;
+    snprintf(e->path, sizeof e->path, "%.4000s%s/llm_cli/history", given ? state : home ? home : "", given ? "" : "/.local/state");
+    for (char *slash = e->path + 1; (slash = strchr(slash, '/')); *slash++ = '/') *slash = 0, mkdir(e->path, 0700);
+    if (!stat(e->path, &st) && st.st_size > 4 << 20) unlink(e->path);
+    FILE *f = fopen(e->path, "re");
+    for (char *line; f && (line = cli_line(f, &n));) {
         llm_json *doc = NULL;
-        if (llm_json_parse(line, (size_t)n, NULL, &doc) == LLM_OK && llm_json_str(doc, 0, NULL))
-            cli_history_add(e, llm_json_str(doc, 0, NULL), NULL);
+        if (llm_json_parse(line, n, NULL, &doc) == LLM_OK && llm_json_str(doc, 0, NULL)) cli_history_add(e, llm_json_str(doc, 0, NULL), NULL);
         llm_json_free(doc);
     }
     if (f) fclose(f);
-    free(line);
 }
 
-/* Appends to the file; one grown to 4 MiB begins anew, for nobody looks that far back. */
+/* Appends to the file, which nobody else may read. */
 static void cli_history_save(cli_editor *e, const char *line) {
-    struct stat st;
-    int big = !stat(e->path, &st) && st.st_size > 4 << 20,
-        fd = open(e->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (big ? O_TRUNC : 0), 0600);
+    int fd = open(e->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     FILE *f = fd >= 0 ? fdopen(fd, "a") : NULL;
     cli_history_add(e, line, f);
     if (f) fclose(f);
 }
 
 /* ---------------------------------------------------------------------------
- * The conversation at a terminal. The messages are kept as JSON text, just as the template, /save and /load want them: a message
+ * The conversation at a terminal. The messages are kept as JSON text, just as requests, /save and /load want them: a message
  * is added by appending, and taken back by cutting. Each turn renders and submits the whole conversation; the engine's prefix
  * cache knows all but the latest words of it.
  * --------------------------------------------------------------------------- */
@@ -1876,54 +1743,33 @@ typedef struct cli_talk {
     cli_editor e;
     llm_text messages; /* elements of an array: {...}, {...} */
     size_t asked;      /* their length up to and with the latest user message; 0: nothing was asked */
-    int n, color;      /* n: messages */
 } cli_talk;
 
 /* Adds a message; where the latest question ends is remembered for /regen. */
 static void cli_talk_push(cli_talk *k, const char *role, const char *text, size_t n) {
     cli_add_message(&k->messages, role, text, n);
-    k->n++;
     if (!strcmp(role, "user")) k->asked = k->messages.len;
 }
 
-/* Forgets all but the system message. */
-static void cli_talk_reset(cli_talk *k) {
-    const char *system = k->c->o->system;
-    llm_text_free(&k->messages);
-    k->asked = 0;
-    k->n = 0;
-    if (system && *system) cli_talk_push(k, "system", system, strlen(system));
+/* Takes back all messages behind the first n bytes of them. */
+static void cli_talk_cut(cli_talk *k, size_t n) {
+    k->messages.len = n;
+    llm_text_add(&k->messages, "", 0);
 }
 
-/* Answers the last message. 0: it could not be, and cli_why was told. */
+/* Answers the last message. 0: it could not be, and why was told. */
 static int cli_talk_answer(cli_talk *k) {
-    llm_request_config cfg = {0};
-    llm_request *request = NULL;
-    llm_tokens ids = {0};
-    llm_output out;
-    int ok = cli_sampling(k->c->o, k->c->model, 2048, &cfg.sampling) && cli_chat_ids(k->c, &k->messages, &ids);
-    cfg.sampling.n = cfg.sampling.best_of = 1;
-    cfg.prompt_ids = ids.data;
-    cfg.n_prompt_ids = ids.len;
-    ok = ok && cli_try(llm_request_submit(k->c->engine, &cfg, &request));
-    if (ok) {
-        cli_tty_mode(&k->e, 1, 1); /* keys pressed now are for the next message; Ctrl-C is a signal */
-        int cancelled = cli_run(k->c, request, 1);
-        cli_tty_mode(&k->e, 0, 0);
-        cli_check(llm_request_output(request, 0, &out));
-        cli_write("\n", 1);
-        fputs(cancelled ? "[stopped]\n" : "", stderr);
-        fputs(k->color ? "\x1b[2m" : "", stderr);
-        cli_show_speed(request);
-        fputs(k->color ? "\x1b[0m" : "", stderr);
-        cli_talk_push(k, "assistant", out.text, out.text_len);
-    } else {
-        cli_say("llm_cli: ", "%s", cli_why);
-    }
+    llm_text what = {0};
+    llm_text_format(&what, "'messages':[%s]", k->messages.data);
+    cli_defaults(k->c, 2048);
+    k->c->service.defaults.n = k->c->service.defaults.best_of = 1;
+    cli_tty_mode(&k->e, 1, 1); /* keys pressed now are for the next message; Ctrl-C is a signal */
+    int code = cli_call(k->c, LLM_OPENAI_CHAT, &what, NULL);
+    cli_tty_mode(&k->e, 0, 0);
     cli_interrupts = 0;
-    llm_request_free(request);
-    llm_tokens_free(&ids);
-    return ok;
+    if (code && code != 130) cli_say("llm_cli: ", "%s", cli_why);
+    else cli_talk_push(k, "assistant", k->c->said.data, k->c->said.len);
+    return !code || code == 130;
 }
 
 /* A new message; one that cannot be answered is taken back. */
@@ -1931,123 +1777,136 @@ static void cli_talk_ask(cli_talk *k, const char *text, size_t n) {
     size_t before = k->messages.len, asked = k->asked;
     cli_talk_push(k, "user", text, n);
     if (cli_talk_answer(k)) return;
-    k->messages.data[k->messages.len = before] = 0;
+    cli_talk_cut(k, before);
     k->asked = asked;
-    k->n--;
+}
+
+/* The commands of a conversation get what stands behind their name. */
+
+/* Forgets all but the system message. */
+static void cli_talk_reset(cli_talk *k, char *rest) {
+    const char *system = k->c->o->system;
+    (void)rest;
+    cli_talk_cut(k, 0);
+    k->asked = 0;
+    if (system && *system) cli_talk_push(k, "system", system, strlen(system));
 }
 
 /* Cuts behind the latest user message and answers it again. */
-static void cli_talk_regen(cli_talk *k) {
+static void cli_talk_regen(cli_talk *k, char *rest) {
+    (void)rest;
     if (!k->asked) {
         fputs("nothing was asked yet\n", stderr);
         return;
     }
-    k->n -= k->messages.len > k->asked;
-    k->messages.data[k->messages.len = k->asked] = 0;
+    cli_talk_cut(k, k->asked);
     cli_talk_answer(k);
 }
 
 /* The conversation as {"messages": [...]}, which /load and the chat API read. */
-static void cli_talk_save(const cli_talk *k, const char *path) {
+static void cli_talk_save(cli_talk *k, char *path) {
     FILE *f = fopen(path, "we");
-    int ok = f && fprintf(f, "{\"messages\": [%s]}\n", k->messages.data ? k->messages.data : "") > 0;
+    int ok = f && fprintf(f, "{\"messages\": [%s]}\n", k->messages.data) > 0;
     if (f && fclose(f)) ok = 0;
-    cli_say("", ok ? "%d messages saved" : "%d messages not saved: %s", k->n, strerror(errno));
+    cli_say("", ok ? "saved" : "not saved: %s", strerror(errno));
 }
 
 /* What is no message with a role and a text is left out. A file that cannot be read changes nothing. */
-static void cli_talk_load(cli_talk *k, const char *path) {
+static void cli_talk_load(cli_talk *k, char *path) {
     llm_json *doc = NULL;
     llm_text t = {0};
     size_t n;
-    if (!cli_read(path, &t) ||
-        (llm_json_parse(t.data, t.len, NULL, &doc) != LLM_OK && !cli_bad("%s: %s", cli_clip(path), llm_last_error()))) {
-        cli_say("llm_cli: ", "%s", cli_why);
-    } else {
-        llm_text_free(&k->messages);
-        k->asked = 0;
-        k->n = 0;
-        for (int m = llm_json_first(doc, llm_json_find(doc, 0, "messages")); m >= 0; m = llm_json_next(doc, m)) {
-            const char *role = llm_json_str(doc, llm_json_find(doc, m, "role"), NULL),
-                       *text = llm_json_str(doc, llm_json_find(doc, m, "content"), &n);
-            if (role && text) cli_talk_push(k, role, text, n);
-        }
-        cli_say("", "%d messages loaded", k->n);
+    int ok = cli_read(path, &t) && cli_try(llm_json_parse(t.data, t.len, NULL, &doc)), loaded = 0;
+    if (ok) cli_talk_cut(k, k->asked = 0);
+    for (int m = llm_json_first(doc, llm_json_find(doc, 0, "messages")); m >= 0; m = llm_json_next(doc, m)) {
+        const char *role = llm_json_str(doc, llm_json_find(doc, m, "role"), NULL),
+                   *text = llm_json_str(doc, llm_json_find(doc, m, "content"), &n);
+        if (role && text) cli_talk_push(k, role, text, n), loaded++;
     }
+    if (ok) cli_say("", "%d messages loaded", loaded);
+    else cli_say("llm_cli: ", "%s", cli_why);
     llm_json_free(doc);
     llm_text_free(&t);
 }
 
-/* /set NAME VALUE: the sampling options by the names of the command line, and the system message. What is wrong changes nothing. */
+/* NAME VALUE: the sampling options by the names of the command line, and the system message. What is wrong changes nothing: the option's
+ * place is kept and put back. */
 static void cli_talk_set(cli_talk *k, char *rest) {
-    cli_options *o = k->c->o, before;
+    cli_options *o = k->c->o;
     size_t n = strcspn(rest, " =");
     const char *value = rest + n + strspn(rest + n, " =");
-    const llm_option *opt = llm_options_find(&o->by_name, rest, n);
-    llm_sampling check;
+    const llm_option *option = llm_options_find(&o->by_name, rest, n);
+    llm_text t = {0}, scratch = {0};
     llm_json *doc = NULL;
-    llm_text t = {0};
     rest[n] = 0;
-    if (!opt || !*value || !(opt->group == CLI_SAMPLING || opt->at == AT(system) || opt->at == AT(template_kwargs))) {
+    if (!option || !*value || !(option->group == CLI_SAMPLING || option->at == AT(system))) {
         fputs("/set NAME VALUE; names are those of the sampling options, system, chat-template-kwargs\n", stderr);
         return;
     }
-    if (opt->kind == LIST) ((llm_option_list *)(void *)((char *)o + opt->at))->n = 0;
-    before = *o;
+    void *place = (char *)o + option->at;
+    unsigned char *given = &o->given[option - cli_table], was = *given;
+    llm_option_list before; /* the widest that an option is */
+    memcpy(&before, place, sizeof before);
+    if (option->kind == LIST) memset(place, 0, sizeof before);
     llm_text_format(&t, "{%q: %q}", rest, value); /* a JSON value, because its text is owned by the option reader */
     cli_check(llm_json_parse(t.data, t.len, NULL, &doc));
-    if (!cli_try(llm_options_json(&o->by_name, doc, 0, LLM_FROM_USER, NULL)) || !cli_finish(o) ||
-        !cli_sampling(o, k->c->model, 2048, &check)) {
-        cli_say("llm_cli: ", "%s", cli_why);
-        before.stop.items = o->stop.items, before.bad_words.items = o->bad_words.items, before.stop_ids.items = o->stop_ids.items;
-        before.ids = o->ids, before.bias = o->bias, before.by_name = o->by_name;
-        *o = before;
-        cli_finish(o);
-    }
+    int ok = cli_try(llm_options_json(&o->by_name, doc, 0, LLM_FROM_USER, NULL)) && cli_add_members(o, &scratch);
+    if (!ok) cli_say("llm_cli: ", "%s", cli_why);
+    if (option->kind == LIST) free((void *)(ok ? before.items : ((llm_option_list *)place)->items));
+    if (!ok) memcpy(place, &before, sizeof before), *given = was;
     llm_json_free(doc);
     llm_text_free(&t);
+    llm_text_free(&scratch);
     llm_text_free(&cli_notes);
-    if (opt->at == AT(system) && k->n <= 1) cli_talk_reset(k);
-    else if (opt->at == AT(system)) fputs("it counts from the next /reset on\n", stderr);
+    if (ok && option->at == AT(system) && !k->asked) cli_talk_reset(k, rest);
+    else if (ok && option->at == AT(system)) fputs("it counts from the next /reset on\n", stderr);
 }
 
 /* The model and what the next answer will be sampled with. */
-static void cli_talk_show(const cli_talk *k) {
+static void cli_talk_show(cli_talk *k, char *rest) {
     const llm_model_info *i = llm_model_get_info(k->c->model);
     const char *system = k->c->o->system;
+    const llm_sampling *s = &k->c->service.defaults;
     llm_engine_stats stats;
-    llm_sampling s;
+    (void)rest;
+    cli_defaults(k->c, 2048);
     llm_engine_get_stats(k->c->engine, &stats);
-    if (!cli_sampling(k->c->o, k->c->model, 2048, &s)) return;
     cli_say("", "model %s (%s, %s), context %d tokens, %s", i->path, i->architecture, i->file_type ? i->file_type : "", stats.max_model_len,
             stats.backend);
-    cli_say("", "temperature %g, top-p %g, top-k %d, min-p %g, repetition-penalty %g, max-tokens %d", (double)s.temperature,
-            (double)s.top_p, s.top_k, (double)s.min_p, (double)s.repetition_penalty, s.max_tokens);
+    cli_say("", "temperature %g, top-p %g, top-k %d, min-p %g, repetition-penalty %g, max-tokens %d", (double)s->temperature,
+            (double)s->top_p, s->top_k, (double)s->min_p, (double)s->repetition_penalty, k->c->service.max_tokens);
     cli_say("", "system: %s", system && *system ? system : "(none)");
-    cli_say("", "%d messages", k->n);
 }
+
+static const struct {
+    const char *name, *argument, *help; /* argument "": none */
+    void (*run)(cli_talk *k, char *rest);
+} cli_talk_commands[] = {
+    {"/reset", "", "forget the conversation", cli_talk_reset},
+    {"/regen", "", "answer the last message again", cli_talk_regen},
+    {"/set", "NAME VALUE", "temperature, top-p, max-tokens, seed, system, ...", cli_talk_set},
+    {"/show", "", "model and settings", cli_talk_show},
+    {"/save", "FILE", "the conversation as JSON", cli_talk_save},
+    {"/load", "FILE", "go on with a saved one", cli_talk_load},
+    {"/exit", "", "leave (or Ctrl-D)", NULL},
+};
 
 /* A line that begins with '/'. 0: leave. */
 static int cli_talk_command(cli_talk *k, char *line) {
     size_t n = strcspn(line, " ");
     char *rest = line + n + strspn(line + n, " ");
     line[n] = 0;
-    if (!strcmp(line, "/exit") || !strcmp(line, "/quit")) return 0;
-    if (!strcmp(line, "/reset")) cli_talk_reset(k), fputs("a new conversation\n", stderr);
-    else if (!strcmp(line, "/regen")) cli_talk_regen(k);
-    else if (!strcmp(line, "/set")) cli_talk_set(k, rest);
-    else if (!strcmp(line, "/show")) cli_talk_show(k);
-    else if (!strcmp(line, "/save") && *rest) cli_talk_save(k, rest);
-    else if (!strcmp(line, "/load") && *rest) cli_talk_load(k, rest);
-    else {
-        if (strcmp(line, "/help")) fputs("no such command; these are there:\n", stderr);
-        fputs(
-            "/reset             forget the conversation\n/regen             answer the last message again\n"
-            "/set NAME VALUE    temperature, top-p, max-tokens, seed, system, ...\n/show              model and settings\n"
-            "/save FILE         the conversation as JSON\n/load FILE         go on with a saved one\n/exit              leave (or Ctrl-D)\n"
-            "Alt-Enter begins a new line, a paste stays one message, Ctrl-C stops an answer.\n",
-            stderr);
+    for (int i = 0; i < CLI_COUNT(cli_talk_commands); i++) {
+        if (strcmp(line, cli_talk_commands[i].name) || (*cli_talk_commands[i].argument && !*rest)) continue;
+        if (!cli_talk_commands[i].run) return 0;
+        cli_talk_commands[i].run(k, rest);
+        return 1;
     }
+    if (strcmp(line, "/help")) fputs("no such command; these are there:\n", stderr);
+    for (int i = 0; i < CLI_COUNT(cli_talk_commands); i++)
+        fprintf(stderr, "%s %-*s %s\n", cli_talk_commands[i].name, 17 - (int)strlen(cli_talk_commands[i].name), cli_talk_commands[i].argument,
+                cli_talk_commands[i].help);
+    fputs("Alt-Enter begins a new line, a paste stays one message, Ctrl-C stops an answer.\n", stderr);
     return 1;
 }
 
@@ -2058,16 +1917,15 @@ static int cli_interactive(cli_session *c) {
     llm_engine_stats stats;
     k.c = c;
     k.e.fd = isatty(1) ? 1 : 2;
-    k.color = cli_color(2);
     if (tcgetattr(0, &k.e.cooked)) cli_die(1, "terminal: %s", strerror(errno));
     cli_open_model(c, 0);
     const llm_model_info *info = llm_model_get_info(c->model);
     if (!info->chat_template)
-        cli_die(1, "%s: no chat template, use the command generate or give --chat-template FILE", cli_clip(info->path));
+        cli_die(1, "%.60s: no chat template, use the command generate or give --chat-template FILE", info->path);
     int32_t limit = cli_limit(c);
     cli_open_engine(c, c->o->e.max_model_len ? c->o->e.max_model_len : limit > 0 && limit < 8192 ? limit : 8192, 1);
     cli_history_open(&k.e);
-    cli_talk_reset(&k);
+    cli_talk_reset(&k, NULL);
     llm_engine_get_stats(c->engine, &stats);
     cli_say("", "%s, %s, context %d of %d tokens. /help lists the commands.", info->path, stats.backend, stats.max_model_len,
             info->max_model_len);
@@ -2089,7 +1947,7 @@ static int cli_interactive(cli_session *c) {
         else cli_talk_ask(&k, text, n);
     }
     while (k.e.n_history) free(k.e.history[--k.e.n_history]);
-    free(k.e.fresh), free(k.e.path);
+    free((void *)k.e.history), free(k.e.fresh);
     llm_text_free(&k.messages);
     llm_text_free(&k.e.text);
     return 0;
@@ -2120,10 +1978,10 @@ static const struct cli_command {
 static void cli_help(const cli_options *o) {
     static const char *const titles[] = {"Model and device", "Sampling", "Input and output", "Measuring"};
     llm_text t = {0};
-    llm_text_str(&t, "usage: llm_cli [COMMAND] [options]\n\nCommands (without one: chat)\n");
-    for (int i = 0; cli_commands[i].help; i++) cli_add(&t, "  %-11s %s\n", cli_commands[i].name, cli_commands[i].help);
+    printf("usage: llm_cli [COMMAND] [options]\n\nCommands (without one: chat)\n");
+    for (int i = 0; cli_commands[i].help; i++) printf("  %-11s %s\n", cli_commands[i].name, cli_commands[i].help);
     for (int g = 0; g < CLI_COUNT(titles); g++) {
-        cli_add(&t, "\n%s\n", titles[g]);
+        llm_text_format(&t, "\n%s\n", titles[g]);
         llm_options_help(&o->by_name, g, &t);
     }
     llm_text_str(&t, "\nSpellings: --a b, --a=b, _ for -, --no-a for switches. Every option also as\nLLM_ARG_NAME in the environment and "
@@ -2144,21 +2002,7 @@ static void cli_parse_word(cli_options *o, const char *word, const struct cli_co
     if (!o->model && access(word, F_OK) == 0) o->model = word;
     else if (!o->prompt && strchr(word, ' ')) o->prompt = word;
     else
-        cli_die(2, "%s: no such command or file; commands are chat, generate, score, tokenize, detokenize, render, batch, bench, info",
-                cli_clip(word));
-}
-
-/* --config: options by name, weaker than the command line and the environment. */
-static void cli_read_config(cli_options *o) {
-    llm_text text = {0};
-    llm_json *doc = NULL;
-    if (!cli_read(o->config, &text)) cli_die(2, "--config: %s", cli_why);
-    if (llm_json_parse(text.data, text.len, NULL, &doc) != LLM_OK || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT)
-        cli_die(2, "--config: %s: a JSON object of options was expected", cli_clip(o->config));
-    if (llm_options_json(&o->by_name, doc, 0, LLM_FROM_FILE, NULL) != LLM_OK)
-        cli_die(2, "--config: %s: %s", cli_clip(o->config), llm_last_error());
-    llm_json_free(doc);
-    llm_text_free(&text);
+        cli_die(2, "%.60s: no such command or file; commands are chat, generate, score, tokenize, detokenize, render, batch, bench, info", word);
 }
 
 /* Reads everything that was said; returns the command. */
@@ -2166,15 +2010,14 @@ static const struct cli_command *cli_parse(cli_options *o, int argc, char **argv
     static char max_tokens[] = "--max-tokens";
     const struct cli_command *command = NULL;
     llm_option_list words = {0};
-    llm_text t = {0};
     cli_options_init(o);
     if (argc > 1 && (!strcmp(argv[1], "quantize") || !strcmp(argv[1], "convert-eagle"))) cli_parse_word(o, argv[1], &command);
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) cli_help(o);
         if (!strcmp(argv[i], "-n")) argv[i] = max_tokens; /* "n" alone is the number of answers, as in JSON */
         if (strcmp(argv[i], "--version")) continue;
-        cli_add(&t, "llm_cli %s (instruction sets: %s)\n", LLM_VERSION_STRING, llm_isa_list());
-        cli_out(&t);
+        printf("llm_cli %s (instruction sets: %s)\n", LLM_VERSION_STRING, llm_isa_list());
+        cli_write("", 0);
         exit(0);
     }
     if (llm_options_argv(&o->by_name, argc, argv, &words) != LLM_OK) cli_die(2, "%s", llm_last_error());
@@ -2182,8 +2025,8 @@ static const struct cli_command *cli_parse(cli_options *o, int argc, char **argv
     free((void *)words.items);
     if (llm_options_environment(&o->by_name, "LLM_ARG_", getenv) != LLM_OK) cli_die(2, "%s", llm_last_error());
     if (o->visible_devices) setenv("CUDA_VISIBLE_DEVICES", o->visible_devices, 0);
-    if (o->config) cli_read_config(o);
-    if (!cli_finish(o)) cli_die(2, "%s", cli_why);
+    if (o->config && llm_options_file(&o->by_name, o->config) != LLM_OK) cli_die(2, "%s", llm_last_error());
+    cli_finish(o);
     return command ? command : &cli_commands[0];
 }
 
@@ -2194,7 +2037,7 @@ static void cli_on_signal(int number) { /* the first interrupt is waited for unt
 /* Every command gets what was said and leaves its exit status. */
 int main(int argc, char **argv) {
     static cli_options options;
-    cli_session c = {&options, NULL, NULL, {0}};
+    static cli_session c;
     struct sigaction action;
     for (int fd = 0; fd < 3; fd++) /* a closed standard stream must not become a model's file */
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_RDWR) < 0) return 1;
@@ -2203,14 +2046,14 @@ int main(int argc, char **argv) {
     sigaction(SIGINT, &action, NULL); /* no SA_RESTART: a read is interrupted */
     sigaction(SIGWINCH, &action, NULL);
     signal(SIGPIPE, SIG_IGN);
+    if (!setlocale(LC_CTYPE, "C.UTF-8")) setlocale(LC_CTYPE, ""); /* for mbrtowc and wcwidth; numbers stay as they are in C */
+    c.o = &options;
     int code = cli_parse(&options, argc, argv)->run(&c);
+    cli_write("", 0);
     cli_show_notes();
     llm_engine_close(c.engine);
-    llm_grammar_close(options.form);
     llm_model_close(c.model);
-    llm_text_free(&c.rendered);
+    llm_text_free(&c.said);
     llm_options_free(&options.by_name);
-    free(options.ids);
-    free(options.bias);
     return code;
 }

@@ -185,18 +185,6 @@ static char *read_small_file(const char *path) {
     return s;
 }
 
-/* --config: options by name, weaker than the command line and the environment. */
-static void read_config_file(const char *path) {
-    char *text = read_small_file(path);
-    llm_json *doc = NULL;
-    if (!text) die(2, "--config: the file cannot be read");
-    if (llm_json_parse(text, strlen(text), NULL, &doc) || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT)
-        die(2, "--config: a JSON object of options was expected");
-    if (llm_options_json(&options, doc, 0, LLM_FROM_FILE, NULL)) die(2, llm_last_error());
-    llm_json_free(doc);
-    free(text);
-}
-
 /* --api-key-file: a key a line. Readable by everybody deserves a remark, not an error: it may be a container's secret. */
 static void read_keys(const char *path) {
     struct stat st;
@@ -233,7 +221,7 @@ static void read_options(int argc, char **argv) {
     if (llm_options_argv(&options, argc, argv, &words)) die(2, llm_last_error());
     if (llm_options_environment(&options, "LLM_ARG_", getenv)) die(2, llm_last_error());
     if (c->visible_devices) setenv("CUDA_VISIBLE_DEVICES", c->visible_devices, 0);
-    if (c->config) read_config_file(c->config);
+    if (c->config && llm_options_file(&options, c->config)) die(2, llm_last_error());
     if (words.n > 1) die(2, "one model was expected");
     if (words.n && c->model) die(2, "the model is given twice");
     if (words.n) c->model = words.items[0];
