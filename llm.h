@@ -26,8 +26,8 @@
  *   are the same to the bit alone, in a batch, in chunks, from the cache and with any number of threads.
  *
  * WHAT IT IS NOT
- *   No training. No pickle (pytorch_model.bin). No network: models are files. No Windows or macOS yet. Images, LoRA and
- *   speculative decoding are not in this version.
+ *   No training. No pickle (pytorch_model.bin). No network: models are files. No Windows or macOS yet. Images and LoRA are
+ *   not in this version.
  *
  * TABLE OF CONTENTS (search for the tag)
  *   >>api-config >>api-text >>api-json >>api-model >>api-tokenizer >>api-template >>api-chat >>api-grammar >>api-sampler
@@ -45,9 +45,9 @@
  *   >>backend       the CPU's table of operations                 >>model         families as data, one forward pass
  *   >>sampler       which token comes next                        >>earlystop     ends answers that only repeat
  *   >>grammar       answers that must have a form                 >>kv            who owns which page
- *   >>scheduler     who computes what in the next step            >>engine        requests, steps, results
- *   >>easy          ten lines to a working program                >>options       options by name, for programs
- *   >>openai        OpenAI's requests and answers
+ *   >>speculate     guesses, so that a step checks more tokens    >>scheduler     who computes what in the next step
+ *   >>engine        requests, steps, results                      >>easy          ten lines to a working program
+ *   >>options       options by name, for programs                 >>openai        OpenAI's requests and answers
  *
  * HOW A TOKEN IS MADE (the reading path for students)
  *   1. llm_model_open maps the files (>>formats) and reads the shape of the network into a struct llm__arch (>>model).
@@ -850,7 +850,14 @@ typedef struct llm_engine_config {
     int32_t num_cpu_blocks;        /* the same as a number of pages; 0: as swap_space says */
     float scheduler_delay_factor;  /* while others decode, new prompts gather for so many times the last prompt step's duration */
     int32_t prefill_interval;      /* while others decode, new prompts join in every so manieth step; 0 or 1: in each */
+    const char *speculative_model; /* "[ngram]": drafts by prompt lookup; NULL: no speculation. What is said stays the same, to the bit */
+    int32_t num_speculative_tokens; /* drafted and checked together, 1 to LLM_SPECULATIVE_MAX */
+    int32_t ngram_prompt_lookup_max; /* tokens compared at most; 0: 16 */
+    int32_t ngram_prompt_lookup_min; /* tokens that must be equal; 0: 3, or the most */
+    const char *speculative_config; /* vLLM's JSON, for llm_speculative_parse */
 } llm_engine_config;
+
+enum { LLM_SPECULATIVE_MAX = 32 };
 
 /* Packs the weights, takes all memory. cfg may be NULL. The model must outlive the engine. On error *out is NULL. */
 LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_config *cfg, llm_engine **out);
@@ -864,6 +871,8 @@ typedef struct llm_engine_stats {
     int64_t prompt_tokens, generation_tokens, cached_tokens, steps, preemptions;
     double step_seconds, model_seconds; /* in llm_engine_step; of these in the forward pass */
     const char *backend;           /* "cpu: avx2, 2 threads" */
+    int64_t drafts, draft_tokens, accepted_tokens; /* speculation: checks, tokens guessed, of these right */
+    int64_t accepted_per_position[LLM_SPECULATIVE_MAX]; /* first, second ... token of a draft that was right */
 } llm_engine_stats;
 
 LLM_API void llm_engine_get_stats(const llm_engine *engine, llm_engine_stats *out);
@@ -1114,7 +1123,17 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
     {"num-gpu-blocks|num-gpu-blocks-override", LLM_OPTION_INT, -1, offsetof(T, engine.num_gpu_blocks), 0, 1e9, "N", NULL}, \
     {"scheduler-delay-factor", LLM_OPTION_FLOAT, group, offsetof(T, engine.scheduler_delay_factor), 0, 1e6, "X", \
      "new prompts wait X prompt steps for others while answers go on (0)"}, \
-    {"prefill-interval", LLM_OPTION_INT, group, offsetof(T, engine.prefill_interval), 0, 1e6, "N", "new prompts join every N steps (1)"}
+    {"prefill-interval", LLM_OPTION_INT, group, offsetof(T, engine.prefill_interval), 0, 1e6, "N", "new prompts join every N steps (1)"}, \
+    {"md|speculative-model|model-draft", LLM_OPTION_TEXT, group, offsetof(T, engine.speculative_model), 0, 0, "NAME", \
+     "guess tokens ahead, check them together: [ngram]"}, \
+    {"num-speculative-tokens|draft-max|spec-draft-n-max", LLM_OPTION_INT, group, offsetof(T, engine.num_speculative_tokens), \
+     1, LLM_SPECULATIVE_MAX, "N", "how many"}, \
+    {"ngram-prompt-lookup-max", LLM_OPTION_INT, group, offsetof(T, engine.ngram_prompt_lookup_max), 1, 1024, "N", \
+     "tokens that a lookup compares at most (16)"}, \
+    {"ngram-prompt-lookup-min", LLM_OPTION_INT, group, offsetof(T, engine.ngram_prompt_lookup_min), 1, 1024, "N", \
+     "tokens that must be equal (3)"}, \
+    {"speculative-config", LLM_OPTION_TEXT, group, offsetof(T, engine.speculative_config), 0, 0, "JSON", \
+     "{\"model\", \"method\", \"num_speculative_tokens\", \"prompt_lookup_max\", \"prompt_lookup_min\"}"}
 
 #define LLM_OPTIONS_SAMPLING(T, s, group) \
     {"max-tokens|max-new-tokens|request-output-len|max-completion-tokens|n-predict", \
@@ -1163,9 +1182,8 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
     {"$VLLM_IMAGE_FETCH_TIMEOUT", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "there are no outgoing connections"}, \
     {"enable-lora|lora-modules|lora|adapters|max-loras|max-lora-rank|max-cpu-loras|lora-dir", LLM_OPTION_REFUSED, -1, 0, 0, 0, \
      NULL, "adapters"}, \
-    {"md|speculative-model|speculative-config|num-speculative-tokens|speculative-draft-tensor-parallel-size", \
-     LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, \
-     "speculative decoding"}, \
+    {"speculative-draft-tensor-parallel-size|speculative-disable-by-batch-size|spec-decoding-acceptance-method", \
+     LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "drafts are measured, and never change an answer"}, \
     {"image", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "an image"}, \
     {"pp|pipeline-parallel-size", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "pipeline parallelism"}
 
@@ -1177,6 +1195,11 @@ LLM_API llm_result llm_model_find(const char *name, const char *beside, char *(*
 /* FastDeploy's early_stop_config as JSON text, with its rules: the JSON decides, the flag with a JSON that says false is refused.
  * window_size is from 1 to 2^31 - 1 (default 3000), threshold from 0 to 1 (0.99). On error (LLM_ERR_ARG) *out stays as it was. */
 LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_stop *out);
+
+/* What vLLM says about speculation as JSON text (cfg->speculative_config) goes into cfg, and what does not belong together is
+ * refused (LLM_ERR_ARG). A model named there is put into `model`, which the caller frees when the engine is open; speculative_config
+ * is NULL then. */
+LLM_API llm_result llm_speculative_parse(llm_engine_config *cfg, llm_text *model);
 
 /* ---------------------------------------------------------------------------
  * >>api-openai   OpenAI's requests and answers as JSON: all of a server but its sockets.
@@ -22019,6 +22042,107 @@ static void llm__kv_flush(llm__kv *kv) {
 }
 
 /* ============================================================================
+ * >>speculate   Guesses what comes next, so that one step can check several tokens.
+ * ============================================================================
+ * A step with one row reads every weight for one token. With five rows of the same sequence it reads them once, too: on
+ * a processor that waits for its memory they cost little more. So somebody cheap guesses the next k tokens (the draft),
+ * the step computes the newest token and the draft behind it, and the k + 1 rows of logits are then used one after the
+ * other exactly as the rows of k + 1 steps would be: choose a token, with all rules as they stand now; if it is the
+ * drafted one, the next row was computed for the right beginning and is used as well; if not, the rows behind it
+ * are forgotten, and what they wrote to the KV cache is overwritten by the next step.
+ *
+ *     ids so far   the cat sat on       draft: the mat and
+ *     rows         on  the  mat  and          what the model says after each: the  mat  .  (not used)
+ *     kept             the  mat               the answer grows by three: the, mat, and the "." of its own choice
+ *
+ * Nothing changes in what is said, to the bit. The logits of a row do not depend on the rows beside it, and the random
+ * number of a position depends on seed and position alone (>>sampler): a drafted token is kept exactly if it is the one
+ * that would have been drawn. So there is no rejection sampling (Leviathan et al. 2023, Chen et al. 2023), which keeps
+ * the distribution but not the tokens: here grammars, penalties, stops, early stop and seeds need no second set of rules.
+ *
+ * Where drafts come from:
+ *   prompt lookup   the latest place where the sequence's last few tokens stood before, and what followed there (Saxena
+ *                   2023; vLLM's [ngram]). Free, and right where text is repeated: edits, code, quotes, JSON.
+ *   a draft model   a small model with the same tokens (see >>engine).
+ *
+ * A row that is not kept has cost time, so it must be worth it: a step that gives n tokens in T seconds gains by one
+ * more row of B seconds only if its chance to be kept is above B n / T. T and B are measured while the engine runs,
+ * as a straight line through the latest steps; the chance of a sequence follows its latest drafts. In a large batch
+ * B n is nearly T, so drafting ends by itself, as it does for a sequence whose drafts are mostly wrong. */
+
+/* The chance that a drafted token is kept, before anything is known. */
+#define LLM__CHANCE 0.5f
+
+/* Seconds of a step as a straight line over its rows: means, variance and covariance of the latest steps that only
+ * decoded, each new one with a weight of 1/64. */
+typedef struct llm__pace {
+    double weight;       /* of the next step: 1, 1/2, 1/3 ... 1/64; 0: none yet */
+    double rows, seconds; /* means */
+    double rows2, both;  /* variance of the rows, covariance */
+} llm__pace;
+
+/* A step that was held up by something else would bend the line: none counts for more than half above the mean of late. */
+static void llm__pace_note(llm__pace *p, double rows, double seconds) {
+    double w = p->weight > 0 ? p->weight : 1, dr = rows - p->rows;
+    if (w < 0.1) seconds = LLM__MIN(seconds, 1.5 * p->seconds * LLM__MAX(1.0, rows / p->rows));
+    double ds = seconds - p->seconds;
+    p->rows += w * dr;
+    p->seconds += w * ds;
+    p->rows2 = (1 - w) * (p->rows2 + w * dr * dr);
+    p->both = (1 - w) * (p->both + w * dr * ds);
+    p->weight = LLM__MAX(1.0 / 64, w / (1 + w));
+}
+
+/* What a step is expected to give, and in which time, while rows are added to it. */
+typedef struct llm__bargain {
+    double tokens, seconds, row; /* row: what one more costs */
+} llm__bargain;
+
+/* A step of n sequences that decode. Until steps of really different sizes were seen, a row is taken for 15 % of a step of one
+ * row, with the weight of a variance of 1/4, and more where there are many. */
+static llm__bargain llm__pace_step(const llm__pace *p, int32_t n) {
+    llm__bargain b;
+    double usual = 0.15 * p->seconds / (0.85 + 0.15 * p->rows), variance = 0.25 + p->rows * p->rows / 64;
+    b.tokens = n;
+    b.row = LLM__MAX(0.0, (p->both + variance * usual) / (p->rows2 + variance));
+    b.seconds = LLM__MAX(b.row * n, p->seconds + b.row * (n - p->rows));
+    return b;
+}
+
+/* How many tokens of a draft to check, at most `most`: while the next one, which counts only if those before it are right as
+ * well, makes the bargain better. Who is too dear is forgiven slowly, and tries again after a while. */
+static int32_t llm__draft_length(float *chance, llm__bargain *b, int32_t most) {
+    double all = (double)*chance;
+    int32_t n = 0;
+    for (; n < most && all * b->seconds >= b->row * b->tokens; n++, all *= (double)*chance) {
+        b->tokens += all;
+        b->seconds += b->row;
+    }
+    if (!n && most && *chance < LLM__CHANCE) *chance += (LLM__CHANCE - *chance) / 256;
+    return n;
+}
+
+/* The sequence's chance after a draft of n tokens of which `kept` were right; each token weighs 1/8. */
+static float llm__chance_after(float chance, int32_t n, int32_t kept) {
+    for (int32_t i = 0; i < kept; i++) chance += (1 - chance) / 8;
+    return kept < n ? chance - chance / 8 : chance;
+}
+
+/* Prompt lookup: the n ids end in tokens that stood somewhere before. Of all places where at least `low` of them did, the one with
+ * the most (no more than `high` are compared), of these the latest, shows how it goes on. A draft may run into itself: then
+ * the text repeats. Fills `draft` with `want` tokens and returns how many, or 0. */
+static int32_t llm__draft_lookup(const int32_t *ids, int32_t n, int32_t low, int32_t high, int32_t *draft, int32_t want) {
+    int32_t best = low - 1, after = -1;
+    for (int32_t at = n - 2; at >= 0 && best < high; at--) {
+        int32_t length = 0;
+        while (length < high && length <= at && ids[at - length] == ids[n - 1 - length]) length++;
+        if (length > best) best = length, after = at + 1;
+    }
+    for (int32_t i = 0; after >= 0 && i < want; i++) draft[i] = after + i < n ? ids[after + i] : draft[after + i - n];
+    return after >= 0 ? want : 0;
+}
+
+/* ============================================================================
  * >>scheduler   Who computes what in the next step.
  * ============================================================================
  * A request is one prompt with n sequences. All that a sequence is for the scheduler is a list of tokens of which
@@ -22080,10 +22204,17 @@ static void llm__kv_flush(llm__kv *kv) {
  *   - what a request says is what it would say alone, whatever else ran, waited, gave way or failed beside it;
  *   - each answer ends exactly once.
  *
+ * Drafts. Where speculation is on (>>speculate), what prompts and decoding sequences leave of a step's rows goes to
+ * drafted tokens: a sequence that decodes gets rows for them behind its own, and pages where some are free; nobody gives
+ * way for a guess. These rows do not count as fed or computed until their token was chosen (llm__draft_kept). With
+ * lag 1 such an engine waits for each token, for the host must see whether the draft was right.
+ *
  * Planning (llm__plan), computing (the driver) and applying the results (llm__apply) are separate. All bookkeeping is
  * arrays and lists made when things are opened or submitted, and the driver is a small table, so tests/test_sim.c
  * drives millions of steps without a model. Everything here belongs to the one thread that steps; what pollers read
  * too is written under the request's lock. */
+
+struct llm__seq;
 
 /* What computes. Calls are ordered as on one stream: a copy after a step sees that step's pages. */
 typedef struct llm__driver {
@@ -22094,6 +22225,8 @@ typedef struct llm__driver {
     const llm_drawn *(*drawn)(void *ctx, int out_row);       /* the same; lag 1 only */
     llm_result (*kv_copy)(void *ctx, const int32_t *from, const int32_t *to, int n);
     llm_result (*kv_swap)(void *ctx, int32_t page, int32_t slot, int out); /* out: page to host slot; else back */
+    /* Guesses up to n_draft tokens for each of n sequences, into its `draft`, and lowers n_draft to what it could; NULL: prompt lookup. */
+    void (*draft)(void *ctx, struct llm__seq *const *seq, int32_t n);
     void (*parallel)(void *ctx, void (*fn)(void *arg, int i), void *arg, int n);
     void (*rope_of)(void *ctx, int32_t prompt_len, int32_t *variant, float *base);
     double (*now)(void *ctx); /* seconds, monotonic */
@@ -22109,6 +22242,8 @@ typedef struct llm__engine_params {
     int32_t n_swap;              /* pages of host memory; 0: preempted sequences are computed again */
     int32_t lag;                 /* 0 or 1 */
     int32_t prefill_interval;    /* new prompts join those that decode in every so manieth step only; 0, 1: in each */
+    int32_t n_draft;             /* tokens that may be drafted at once; 0: no speculation */
+    int32_t lookup_low, lookup_high; /* tokens that must be equal for prompt lookup, and the most that are compared */
     double delay_factor;         /* new prompts wait so many times the last prompt step's duration for others; 0: none */
     llm_early_stop early_stop;
 } llm__engine_params;
@@ -22140,7 +22275,9 @@ typedef struct llm__seq {
     int32_t n_fed;                /* tokens in steps handed over; >= n_computed */
     int32_t n_computed;           /* tokens whose keys and values are in pages */
     int32_t n_flight;             /* steps handed over and not applied that have rows of it */
-    int32_t n_chunk;              /* rows in the step being planned */
+    int32_t n_chunk;              /* rows in the step being planned, without drafts */
+    int32_t *draft, n_draft;      /* (params.n_draft) tokens guessed to follow ids; in the step planned, or in flight */
+    float chance;                 /* that such a token is right */
     int32_t n_scored;             /* prompt tokens 1 .. n_scored have their log-probability */
     int32_t *pages, n_pages;
     int32_t *swap, n_swap;        /* host slots of its first pages while it waits */
@@ -22221,6 +22358,7 @@ typedef struct llm__job { /* one row of logits to be used */
     int32_t out_row;
     int32_t scored;  /* the prompt position whose token is to be scored; -1: choose the next token */
     int32_t drawn;   /* the device has chosen it */
+    int32_t n_kept;  /* drafted tokens that were chosen; out_row has moved on as far */
     llm__choice choice;
 } llm__job;
 
@@ -22259,6 +22397,8 @@ struct llm_engine {
     double next_deadline;        /* 0: none */
     double prompt_seconds;       /* what the last step with rows of a prompt took */
     int32_t since_admission;     /* steps */
+    llm__pace pace;              /* what rows cost */
+    llm__seq **drafting;         /* (max_seqs) who gets a draft in the step being planned */
     llm__flight flight[2];       /* ring: in flight from oldest_flight on, the one behind them is planned */
     int32_t oldest_flight, n_flight;
     llm__flight *applied;        /* whose jobs are run */
@@ -22530,6 +22670,7 @@ static void llm__plan_rows(llm_engine *e, llm__flight *f, llm__seq *s) {
     f->n_rows += n;
     f->n_out += llm__rows_out(s, n);
     s->n_chunk = n;
+    s->n_draft = 0;
 }
 
 /* The request no longer counts against the queue's limit: it runs, or has ended while it waited. */
@@ -22579,6 +22720,37 @@ static void llm__admit(llm_engine *e, llm__flight *f) {
     }
 }
 
+/* Pages for n drafted tokens behind a sequence's ids, as long as one for each sequence that runs is left. Returns for how many
+ * there are some. */
+static int32_t llm__draft_room(llm_engine *e, llm__seq *s, int32_t n) {
+    while (s->n_pages < llm__pages_of(e, s->n_ids + n) && llm__kv_room(&e->kv) > e->n_running) s->pages[s->n_pages++] = llm__kv_get(&e->kv);
+    return LLM__MIN(n, s->n_pages * e->kv.page_tokens - s->n_ids);
+}
+
+/* Adds drafts to a step that is planned: rows behind those of sequences that decode, as many as budget and output rows
+ * have left and as pay. */
+static void llm__plan_drafts(llm_engine *e, llm__flight *f) {
+    int32_t n_decode = 0, n = 0, room = LLM__MIN(e->p.max_rows - f->n_rows, e->p.max_out - f->n_out);
+    for (int32_t i = 0; i < f->n; i++) n_decode += llm__decodes(f->entry[i].seq);
+    llm__bargain bargain = llm__pace_step(&e->pace, n_decode);
+    for (int32_t i = 0; i < f->n && room > 0; i++) {
+        llm__seq *s = f->entry[i].seq;
+        int32_t left = s->n_prompt + s->max_new - s->n_ids - 1; /* the model's own token comes last */
+        int32_t most = LLM__MIN(LLM__MIN(e->p.n_draft, room), left);
+        if (!llm__decodes(s) || s->request->s.use_beam_search || most <= 0) continue;
+        if (!e->p.driver.draft) most = llm__draft_lookup(s->ids, s->n_ids, e->p.lookup_low, e->p.lookup_high, s->draft, most);
+        s->n_draft = llm__draft_room(e, s, llm__draft_length(&s->chance, &bargain, most));
+        if (!s->n_draft) continue;
+        e->drafting[n++] = s;
+        room -= s->n_draft;
+    }
+    if (n && e->p.driver.draft) e->p.driver.draft(e->p.driver.ctx, e->drafting, n);
+    for (int32_t i = 0; i < n; i++) {
+        f->n_rows += e->drafting[i]->n_draft;
+        f->n_out += e->drafting[i]->n_draft;
+    }
+}
+
 /* Chooses the rows of the next step, f. None (f->n 0): nothing can be done before a step in flight is applied, or
  * nothing is there. After a preemption nobody is let in: the pages are for those that run. */
 static void llm__plan(llm_engine *e, llm__flight *f) {
@@ -22604,6 +22776,7 @@ static void llm__plan(llm_engine *e, llm__flight *f) {
         llm__preempt(e, e->running[i]);
         llm__admit(e, f);
     }
+    if (e->p.n_draft) llm__plan_drafts(e, f);
 }
 
 /* ---- the step descriptor ---- */
@@ -22614,7 +22787,7 @@ static int llm__draw_ahead(llm_engine *e, const llm__seq *s, int32_t out_row) {
     const llm_sampling *p = &s->request->s;
     llm_draw *d = &e->draws[out_row];
     int32_t n = s->n_ids + s->n_ahead - s->n_prompt;
-    if (!e->p.lag || p->use_beam_search || s->matcher) return 0;
+    if (!e->p.lag || e->p.n_draft || p->use_beam_search || s->matcher) return 0;
     if (s->request->n_bad || p->n_logit_bias || n < p->min_tokens || s->history.mask) return 0;
     d->wanted = 1;
     d->seed = s->seed;
@@ -22654,11 +22827,13 @@ static int32_t llm__fill_entry(llm_engine *e, llm__flight *f, int32_t i, int32_t
     llm__entry *p = &f->entry[i];
     llm__seq *s = p->seq;
     int32_t begin = s->n_fed, end = begin + s->n_chunk, left = llm__seq_left(s) - s->n_chunk;
+    int32_t drafts_end = end + s->n_draft;
     e->seq_begin[i] = row;
-    e->seq_len[i] = p->end = end;
+    e->seq_len[i] = drafts_end;
+    p->end = end;
     e->seq_rope[i] = s->request->rope;
     e->seq_base[i] = s->request->rope_base;
-    memcpy(e->pages + (int64_t)i * e->max_pages, s->pages, (size_t)llm__pages_of(e, end) * sizeof *s->pages);
+    memcpy(e->pages + (int64_t)i * e->max_pages, s->pages, (size_t)llm__pages_of(e, drafts_end) * sizeof *s->pages);
     p->out_row = -1;
     f->n_prompt_rows += LLM__MAX(0, LLM__MIN(end, s->n_prompt) - begin);
     s->n_fed = end;
@@ -22673,6 +22848,15 @@ static int32_t llm__fill_entry(llm_engine *e, llm__flight *f, int32_t i, int32_t
         memset(&e->draws[*n_out], 0, sizeof *e->draws);
         if (score) llm__add_job(f, s, *n_out, at + 1);
         else llm__fill_choice(e, f, s, p->out_row = *n_out);
+        ++*n_out;
+    }
+    for (int32_t at = end; at < drafts_end; at++, row++) {
+        e->tokens[row] = s->draft[at - end];
+        e->token_from[row] = -1;
+        e->positions[row] = at;
+        e->seq_of_row[row] = i;
+        e->out_rows[*n_out] = row;
+        memset(&e->draws[*n_out], 0, sizeof *e->draws);
         ++*n_out;
     }
     return row;
@@ -22889,9 +23073,9 @@ static void llm__note_time(llm_request *r, double now) {
     if (r->metrics.first_token_time <= 0) r->metrics.first_token_time = r->metrics.arrival_time + (now - r->submitted);
 }
 
-/* A chosen token joins its sequence. The one that completes early stop's window is replaced by EOS, with EOS's own
- * log-probability; one that ends the answer anyway is not. */
-static void llm__seq_accept(llm_engine *e, const llm__job *job, double now) {
+/* A chosen token joins its sequence; returns it. The one that completes early stop's window is replaced by EOS, with EOS's
+ * own log-probability; one that ends the answer anyway is not. */
+static int32_t llm__seq_accept(llm_engine *e, const llm__job *job, double now) {
     llm__seq *s = job->seq;
     llm_request *r = s->request;
     llm__choice c = job->choice;
@@ -22915,6 +23099,7 @@ static void llm__seq_accept(llm_engine *e, const llm__job *job, double now) {
     e->count.generation_tokens++;
     if (finish) llm__seq_finish(e, s, finish);
     llm__note_news(e, r);
+    return c.id;
 }
 
 /* Log-probability of a prompt token, from the row before it. 0: the logits are not finite. */
@@ -23191,25 +23376,59 @@ static void llm__apply_entry(llm_engine *e, llm__flight *f, const llm__entry *p)
     if (s->index == 0 && s->n_ids == s->n_prompt && s->n_computed == s->n_prompt && !r->s.use_beam_search) llm__fork_choices(e, f, p);
 }
 
+/* After a token was accepted: was it the drafted one? Then its keys and values are in pages, as if it had been fed, and the
+ * row behind this one says what follows. Returns 1 if so, and the answer goes on; the job then stands at that row. */
+static int llm__draft_kept(llm_engine *e, llm__job *job, int32_t id) {
+    llm__seq *s = job->seq;
+    int kept = job->n_kept < s->n_draft && s->draft[job->n_kept] == id;
+    if (kept) e->count.accepted_per_position[job->n_kept++]++;
+    if (kept && s->state == LLM__SEQ_RUNNING) {
+        s->n_computed = ++s->n_fed;
+        llm__seq_publish(e, s);
+        job->out_row++;
+        return 1;
+    }
+    if (s->n_draft) {
+        e->count.drafts++;
+        e->count.draft_tokens += s->n_draft;
+        e->count.accepted_tokens += job->n_kept;
+        s->chance = llm__chance_after(s->chance, s->n_draft, job->n_kept);
+    }
+    s->n_draft = 0;
+    return 0;
+}
+
+/* Uses what a job has found. Returns 1 if it is to be run again, on the row behind. */
+static int llm__use_job(llm_engine *e, llm__job *job, double now) {
+    llm__seq *s = job->seq;
+    llm_request *r = s->request;
+    if (s->state == LLM__SEQ_DONE) return 0; /* ended while the step was in flight, or failed in an earlier row */
+    if (job->choice.id == -2) llm__request_end(e, r, LLM_FINISH_ERROR, "the grammar leaves no token that could come next");
+    else if (job->choice.id < 0) llm__request_end(e, r, LLM_FINISH_ERROR, "the model's logits are not finite");
+    else if (job->scored >= 0) s->n_scored = job->scored;
+    else if (r->s.use_beam_search) llm__beams_advance(e, r, now);
+    else return llm__draft_kept(e, job, llm__seq_accept(e, job, now));
+    return 0;
+}
+
 /* Results of a step: what was computed is booked, rows are sampled in parallel and accepted in order, so that results
- * do not depend on which thread was faster. A row that is not finite fails its request only. */
+ * do not depend on which thread was faster. A row that is not finite fails its request only. Rows of drafted tokens are
+ * used in further rounds, one for each token that was right: each finds its sequence as a step of its own would. */
 static void llm__apply(llm_engine *e, llm__flight *f) {
     for (int32_t i = 0; i < f->n; i++) llm__apply_entry(e, f, &f->entry[i]);
-    e->next_job = 0;
     e->applied = f;
-    e->p.driver.parallel(e->p.driver.ctx, llm__run_jobs, e, LLM__MIN(e->p.n_workers, LLM__MAX(f->n_jobs, 1)));
-    double now = e->p.driver.now(e->p.driver.ctx);
+    double now;
+    do {
+        int32_t n_again = 0;
+        e->next_job = 0;
+        e->p.driver.parallel(e->p.driver.ctx, llm__run_jobs, e, LLM__MIN(e->p.n_workers, LLM__MAX(f->n_jobs, 1)));
+        now = e->p.driver.now(e->p.driver.ctx);
+        for (int32_t i = 0; i < f->n_jobs; i++)
+            if (llm__use_job(e, &f->jobs[i], now)) f->jobs[n_again++] = f->jobs[i];
+        f->n_jobs = n_again;
+    } while (f->n_jobs);
     if (f->n_prompt_rows) e->prompt_seconds = now - f->begin;
-    for (int32_t i = 0; i < f->n_jobs; i++) {
-        llm__job *job = &f->jobs[i];
-        llm__seq *s = job->seq;
-        if (s->state == LLM__SEQ_DONE) continue; /* ended while the step was in flight, or failed in an earlier row */
-        if (job->choice.id == -2) llm__request_end(e, s->request, LLM_FINISH_ERROR, "the grammar leaves no token that could come next");
-        else if (job->choice.id < 0) llm__request_end(e, s->request, LLM_FINISH_ERROR, "the model's logits are not finite");
-        else if (job->scored >= 0) s->n_scored = job->scored;
-        else if (s->request->s.use_beam_search) llm__beams_advance(e, s->request, now);
-        else llm__seq_accept(e, job, now);
-    }
+    else llm__pace_note(&e->pace, f->n_rows, now - f->begin);
     for (int32_t i = 0; i < f->n; i++) {
         llm__seq *s = f->entry[i].seq;
         if (s->request->score_only && s->state == LLM__SEQ_RUNNING && s->n_computed == s->n_ids) llm__seq_finish(e, s, LLM_FINISH_LENGTH);
@@ -23260,7 +23479,7 @@ static void llm__engine_destroy(llm_engine *e) {
 static int llm__engine_arrays(llm_engine *e) {
     size_t seqs = (size_t)e->p.max_seqs, rows = (size_t)e->p.max_rows, out = (size_t)e->p.max_out;
     llm__arena *a = &e->arena;
-    e->running = (llm__seq **)llm__arena_get(a, seqs * sizeof *e->running);
+    e->running = (llm__seq **)llm__arena_get(a, 2 * seqs * sizeof *e->running);
     e->tokens = (int32_t *)llm__arena_get(a, 4 * rows * sizeof *e->tokens);
     e->seq_begin = (int32_t *)llm__arena_get(a, (4 * seqs + 1) * sizeof *e->seq_begin);
     e->seq_base = (float *)llm__arena_get(a, seqs * sizeof *e->seq_base);
@@ -23277,6 +23496,7 @@ static int llm__engine_arrays(llm_engine *e) {
     if (!e->running || !e->tokens || !e->seq_begin || !e->seq_base || !e->pages || !e->out_rows || !e->draws || !e->swap_free) return 0;
     if (!e->scratch) return 0;
     while (e->n_swap_free < e->p.n_swap) e->swap_free[e->n_swap_free] = e->n_swap_free, e->n_swap_free++;
+    e->drafting = e->running + seqs;
     e->positions = e->tokens + rows;
     e->seq_of_row = e->positions + rows;
     e->token_from = e->seq_of_row + rows;
@@ -23439,6 +23659,15 @@ static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config 
     if (!r) r = llm__check_number("scheduler_delay_factor", (double)c->scheduler_delay_factor, 0, 1e6, "at least 0");
     if (!r) r = llm__check_number("prefill_interval", c->prefill_interval, 0, INT32_MAX, "at least 0");
     if (!r) r = llm__check_number("gpu_memory_utilization", (double)c->gpu_memory_utilization, 0, 1, "in (0, 1]");
+    if (!r && c->speculative_model && strcmp(c->speculative_model, "[ngram]"))
+        r = llm__error(LLM_ERR_UNSUPPORTED, "speculative_model: %.200s, only [ngram] is supported", c->speculative_model);
+    if (!r && c->speculative_model)
+        r = llm__check_number("num_speculative_tokens", c->num_speculative_tokens, 1, LLM_SPECULATIVE_MAX, "in [1, 32]");
+    if (!r) r = llm__check_number("ngram_prompt_lookup_max", c->ngram_prompt_lookup_max, 0, 1024, "in [1, 1024]");
+    if (!c->ngram_prompt_lookup_max) c->ngram_prompt_lookup_max = LLM__MAX(16, c->ngram_prompt_lookup_min);
+    if (!c->ngram_prompt_lookup_min) c->ngram_prompt_lookup_min = LLM__MIN(3, c->ngram_prompt_lookup_max);
+    if (!r) r = llm__check_number("ngram_prompt_lookup_min", c->ngram_prompt_lookup_min, 1, c->ngram_prompt_lookup_max,
+                                 "at least 1 and at most ngram_prompt_lookup_max");
     if (!c->max_queue) c->max_queue = 1024;
     if (!c->tensor_parallel_size) c->tensor_parallel_size = 1;
     if (!c->n_threads) c->n_threads = llm__cores();
@@ -23538,6 +23767,9 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     p->early_stop = c->early_stop;
     p->delay_factor = (double)c->scheduler_delay_factor;
     p->prefill_interval = c->prefill_interval;
+    p->n_draft = c->speculative_model ? c->num_speculative_tokens : 0;
+    p->lookup_low = c->ngram_prompt_lookup_min;
+    p->lookup_high = c->ngram_prompt_lookup_max;
     e->n_ranks = c->tensor_parallel_size;
 }
 
@@ -23755,6 +23987,7 @@ static size_t llm__seq_layout(llm__seq *s, char *base) {
     s->swap = (int32_t *)llm__carve(base, &at, r->engine->p.n_swap ? n_pages : 0, sizeof *s->swap);
     s->next_best = (llm_token_logprob *)llm__carve(base, &at, n_next, sizeof *s->next_best);
     s->next_raw = (float *)llm__carve(base, &at, n_next, sizeof *s->next_raw);
+    s->draft = (int32_t *)llm__carve(base, &at, (size_t)r->engine->p.n_draft, sizeof *s->draft);
     s->shown = (size_t *)llm__carve(base, &at, max_new, sizeof *s->shown);
     s->stop_state = (int32_t *)llm__carve(base, &at, (size_t)r->s.n_stop, sizeof *s->stop_state);
     s->history.id = (int32_t *)llm__carve(base, &at, distinct, sizeof *s->history.id);
@@ -23777,6 +24010,7 @@ static llm_result llm__seq_open(llm_request *r, int32_t index, const int32_t *pr
     s->n_prompt = s->n_ids = n_prompt;
     s->max_new = max_new;
     s->stop_id = -1;
+    s->chance = LLM__CHANCE;
     s->key = r->root;
     s->seed = (uint64_t)r->s.seed + (uint64_t)index;
     size_t bytes = llm__seq_layout(s, NULL);
@@ -24919,6 +25153,57 @@ LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_st
     out->window_size = (int32_t)window;
     out->threshold = (float)threshold;
     return LLM_OK;
+}
+
+typedef struct llm__said {
+    llm_engine_config e;
+    int32_t method;
+} llm__said;
+
+enum { LLM__SAID_NGRAM = 1 };
+
+/* The members of speculative_config are options as others are, by vLLM's names. */
+LLM_API llm_result llm_speculative_parse(llm_engine_config *cfg, llm_text *model) {
+    static const llm_option table[] = {
+        {"model", LLM_OPTION_TEXT, 0, offsetof(llm__said, e.speculative_model), 0, 0, NULL, NULL},
+        {"method", LLM_OPTION_ENUM, 0, offsetof(llm__said, method), 0, 0, "ngram=1|draft_model=2", NULL},
+        {"num_speculative_tokens", LLM_OPTION_INT, 0, offsetof(llm__said, e.num_speculative_tokens), 1, LLM_SPECULATIVE_MAX, NULL, NULL},
+        {"prompt_lookup_max", LLM_OPTION_INT, 0, offsetof(llm__said, e.ngram_prompt_lookup_max), 1, 1024, NULL, NULL},
+        {"prompt_lookup_min", LLM_OPTION_INT, 0, offsetof(llm__said, e.ngram_prompt_lookup_min), 1, 1024, NULL, NULL},
+        {"draft_tensor_parallel_size|disable_by_batch_size|max_model_len", LLM_OPTION_IGNORED, 0, 0, 0, 0, NULL, ""}};
+    unsigned char given[sizeof table / sizeof *table];
+    llm__said target;
+    llm_options o;
+    llm_json *d = NULL;
+    llm_result r = LLM_OK;
+    memset(&o, 0, sizeof o);
+    memset(&target, 0, sizeof target);
+    memset(given, 0, sizeof given);
+    target.e = *cfg;
+    o.table = table;
+    o.n = (int32_t)sizeof given;
+    o.target = &target;
+    o.given = given;
+    if (cfg->speculative_config) {
+        r = llm_json_parse(cfg->speculative_config, strlen(cfg->speculative_config), NULL, &d);
+        if (!r && llm_json_type_of(d, 0) == LLM_JSON_OBJECT) r = llm_options_json(&o, d, 0, LLM_FROM_USER, NULL);
+        else r = llm__error(LLM_ERR_ARG, "speculative_config: %.80s, a JSON object was expected", cfg->speculative_config);
+    }
+    if (!r && target.method == LLM__SAID_NGRAM && !target.e.speculative_model) target.e.speculative_model = "[ngram]";
+    if (!r && (target.e.num_speculative_tokens || target.method) && !target.e.speculative_model)
+        r = llm__error(LLM_ERR_ARG, "num_speculative_tokens: there is no speculative_model");
+    if (!r && target.e.speculative_model && !target.e.num_speculative_tokens)
+        r = llm__error(LLM_ERR_ARG, "speculative_model: num_speculative_tokens must be given with it");
+    if (!r && given[0]) { /* the document's text goes with it */
+        llm_text_str(model, target.e.speculative_model);
+        target.e.speculative_model = model->data;
+        if (model->failed) r = llm__nomem();
+    }
+    target.e.speculative_config = NULL;
+    if (!r) *cfg = target.e;
+    llm_json_free(d);
+    llm_options_free(&o);
+    return r;
 }
 
 /* ============================================================================

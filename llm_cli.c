@@ -188,6 +188,7 @@ typedef struct cli_options {
     float request_rate;
     unsigned char given[128]; /* by index of cli_table: the source that set it */
     llm_options by_name;      /* fills in this struct */
+    llm_text draft;           /* the model named in --speculative-config */
 } cli_options;
 
 enum { CLI_MODEL, CLI_SAMPLING, CLI_IO, CLI_BENCH }; /* groups of the help; -1: not listed */
@@ -294,7 +295,7 @@ static int cli_parse_ids(const char *said, const char *text, llm_tokens *out) {
 }
 
 /* What a row of the table cannot test and no request does either. */
-static void cli_finish(const cli_options *o) {
+static void cli_finish(cli_options *o) {
     const char *const texts[] = {o->prompt ? o->prompt : "", o->system ? o->system : ""};
     char have[120], want[40];
     int32_t cp = 0;
@@ -308,6 +309,7 @@ static void cli_finish(const cli_options *o) {
     snprintf(have, sizeof have, " %s ", llm_isa_list());
     snprintf(want, sizeof want, " %s ", o->e.isa ? o->e.isa : "scalar");
     if (!strstr(have, want)) cli_die(2, "--isa: %.60s, this CPU has: %s", o->e.isa, llm_isa_list());
+    if (llm_speculative_parse(&o->e, &o->draft)) cli_die(2, "%s", llm_last_error());
 }
 
 /* An option's text as a JSON value: JSON and lists of ids as they are, other texts quoted; @FILE stands for what is in a file. */

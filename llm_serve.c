@@ -59,6 +59,7 @@ static struct {
     llm_model *model;
     llm_engine *engine;
     llm_text path;                   /* of the model */
+    llm_text draft;                  /* the one named in --speculative-config */
     llm_openai_service service;      /* how requests are read and answers written */
     int n_served;                    /* of cfg.names: the others are accepted only */
     char bound[160];
@@ -236,6 +237,7 @@ static void read_options(int argc, char **argv) {
     c->early_stop.window_size = 3000;
     c->early_stop.threshold = 0.99f;
     if (c->early_stop_config && llm_early_stop_parse(c->early_stop_config, c->enable_early_stop, &c->early_stop)) die(2, llm_last_error());
+    if (llm_speculative_parse(&c->engine, &server.draft)) die(2, llm_last_error());
     if (c->engine.max_num_batched_tokens && c->engine.max_num_batched_tokens < c->engine.max_num_seqs) {
         char why[160];
         snprintf(why, sizeof why, "max_num_batched_tokens (%d) must be greater than or equal to max_num_seqs (%d).",
@@ -1284,6 +1286,22 @@ static void write_histogram(llm_text *t, const histogram *h) {
     metric_value(t, name, "", h->sum);
 }
 
+/* What speculation guessed, and how much of it was right. */
+static void write_drafts(llm_text *t, const llm_engine_stats *s) {
+    char label[64];
+    if (!server.cfg.engine.speculative_model) return;
+    metric(t, "spec_decode_num_drafts_total", "Drafts that were checked.", "counter", (double)s->drafts);
+    metric(t, "spec_decode_num_draft_tokens_total", "Tokens in them.", "counter", (double)s->draft_tokens);
+    metric(t, "spec_decode_num_accepted_tokens_total", "Of these, tokens that were right.", "counter", (double)s->accepted_tokens);
+    metric(t, "spec_decode_num_emitted_tokens_total", "Tokens that steps with a draft gave.", "counter",
+           (double)(s->accepted_tokens + s->drafts));
+    metric_head(t, "spec_decode_num_accepted_tokens_per_pos_total", "Tokens that were right, by their place in the draft.", "counter");
+    for (int i = 0; i < server.cfg.engine.num_speculative_tokens; i++) {
+        snprintf(label, sizeof label, ",position=\"%d\"", i);
+        metric_value(t, "spec_decode_num_accepted_tokens_per_pos_total", label, (double)s->accepted_per_position[i]);
+    }
+}
+
 /* Everything at /metrics. The names are vLLM's, so its boards and routers work. */
 static void write_metrics(llm_text *t) {
     llm_engine_stats s;
@@ -1299,6 +1317,7 @@ static void write_metrics(llm_text *t) {
     metric(t, "generation_tokens_total", "Generated tokens of finished requests.", "counter", (double)counters.generation_tokens);
     metric(t, "prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", "counter", (double)counters.prompt_tokens);
     metric(t, "prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", "counter", (double)counters.cached_tokens);
+    write_drafts(t, &s);
     metric(t, "requests_refused_total", "Requests answered with an error.", "counter", (double)counters.refused);
     metric(t, "connections", "Open connections.", "gauge", net.n);
     metric_head(t, "request_success_total", "Finished choices by reason.", "counter");

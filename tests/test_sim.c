@@ -40,7 +40,7 @@ typedef struct sim {
     const char *broken;
 } sim;
 
-static struct { long episodes, steps, requests, faults, preemptions, cached, copies, swaps, placeholders, beams, oldest, most_preempted; } sim_total;
+static struct { long episodes, steps, requests, faults, preemptions, cached, copies, swaps, placeholders, drafted, kept, beams, oldest, most_preempted; } sim_total;
 
 /* A number in [0, n). */
 static int32_t sim_dice(sim *m, int32_t n) { return (int32_t)(llm__mix(m->seed ^ llm__mix(m->dice++)) % (uint64_t)n); }
@@ -227,6 +227,9 @@ static void sim_open(sim *m) {
     m->p.max_queue = 4 + sim_dice(m, 12);
     m->p.no_cache = sim_one_in(m, 4);
     m->p.lag = sim_dice(m, 2);
+    m->p.n_draft = sim_dice(m, 2) ? 0 : 1 + sim_dice(m, 8);
+    if (sim_dice(m, 4)) m->p.driver.draft = fake_draft; /* else prompt lookup */
+    m->p.lookup_low = 1 + sim_dice(m, 2), m->p.lookup_high = m->p.lookup_low + sim_dice(m, 4);
     m->p.n_swap = sim_dice(m, 3) ? 0 : 1 + sim_dice(m, 2 * n_pages);
     m->p.prefill_interval = sim_one_in(m, 4) ? sim_dice(m, 6) : 0;
     m->p.delay_factor = sim_one_in(m, 4) ? sim_dice(m, 30) / 10.0 : 0;
@@ -318,7 +321,10 @@ static void sim_rest(sim *m) {
     SIM_CHECK(m, m->uncounted || s.generation_tokens == m->tokens, "K16: generated tokens and delivered tokens differ");
     llm__kv_flush(&m->e->kv);
     SIM_CHECK(m, m->e->kv.n_free == m->e->kv.n_pages, "K7: a flush leaves pages");
+    SIM_CHECK(m, s.accepted_tokens <= s.draft_tokens && s.drafts <= s.draft_tokens, "K16: drafts");
     sim_total.preemptions += (long)s.preemptions;
+    sim_total.drafted += (long)s.draft_tokens;
+    sim_total.kept += (long)s.accepted_tokens;
     sim_total.cached += (long)s.cached_tokens;
 }
 
@@ -361,8 +367,9 @@ static void sim_campaign(long steps, uint64_t seed) {
     for (; sim_total.steps < steps && ok; seed++) ok = sim_episode(seed, 400, 0);
     CHECK(ok && sim_total.most_preempted <= LLM__PREEMPT_MAX); /* K12 */
     CHECK(sim_total.swaps && sim_total.placeholders && sim_total.preemptions && sim_total.copies && sim_total.cached && sim_total.faults);
-    printf("simulation: %ld steps in %ld episodes, %ld requests (oldest %ld steps), %ld faults, %ld preemptions (at most %ld of one), %ld cached tokens, %ld copies, %ld pages swapped, %ld rows ahead, %ld beam searches\n", sim_total.steps, sim_total.episodes,
-           sim_total.requests, sim_total.oldest, sim_total.faults, sim_total.preemptions, sim_total.most_preempted, sim_total.cached, sim_total.copies, sim_total.swaps, sim_total.placeholders, sim_total.beams);
+    CHECK(sim_total.kept > sim_total.drafted / 4); /* K15 held for long runs of drafts */
+    printf("simulation: %ld steps in %ld episodes, %ld requests (oldest %ld steps), %ld faults, %ld preemptions (at most %ld of one), %ld cached tokens, %ld copies, %ld pages swapped, %ld rows ahead, %ld of %ld drafted tokens kept, %ld beam searches\n", sim_total.steps, sim_total.episodes,
+           sim_total.requests, sim_total.oldest, sim_total.faults, sim_total.preemptions, sim_total.most_preempted, sim_total.cached, sim_total.copies, sim_total.swaps, sim_total.placeholders, sim_total.kept, sim_total.drafted, sim_total.beams);
 }
 
 #ifdef TEST_ALL

@@ -1,0 +1,241 @@
+/* Speculation: nothing that is said changes. Answers with drafts against the same requests without, to the bit, with every rule that can end an answer or
+ * bend a choice; the distribution of sampled tokens; how long drafts get. The books and faults are in tests/test_sim.c. */
+#include "fake.h"
+
+enum { SPEC_SEQS = 3, SPEC_TOKENS = 48 };
+
+/* What a request said without drafts, kept where a drafter finds it. */
+typedef struct spec_said {
+    llm_request *plain;
+    int32_t n;
+} spec_said;
+
+/* A drafter that knows the answers, and is wrong once in eight tokens. */
+static void spec_cheat(void *ctx, llm__seq *const *seq, int32_t n) {
+    llm_engine *e = (llm_engine *)ctx;
+    for (int32_t i = 0; i < n; i++) {
+        llm__seq *s = seq[i];
+        const llm__seq *plain = &((const spec_said *)s->request->user)->plain->seq[s->index];
+        for (int32_t k = 0; k < s->n_draft; k++) {
+            uint64_t dice = llm__mix((uint64_t)e->count.steps * 4096 + (uint64_t)(s->n_ids + k));
+            s->draft[k] = s->n_ids + k < plain->n_ids && dice % 8 ? plain->ids[s->n_ids + k] : (int32_t)(dice >> 40) % 50;
+        }
+    }
+}
+
+static int spec_equal(const llm_request *a, const llm_request *b, int32_t n) {
+    int ok = 1;
+    for (int32_t i = 0; i < n && ok; i++) {
+        llm_output x, y;
+        ok = !llm_request_output(a, i, &x) && !llm_request_output(b, i, &y) && x.n_token_ids == y.n_token_ids && x.text_len == y.text_len;
+        if (!ok) return 0;
+        ok = !memcmp(x.token_ids, y.token_ids, x.n_token_ids * sizeof(int32_t)) && !memcmp(x.text, y.text, x.text_len);
+        ok &= x.finish == y.finish && x.stop_id == y.stop_id && !strcmp(x.stop_reason ? x.stop_reason : "", y.stop_reason ? y.stop_reason : "");
+        ok &= x.cum_logprob == y.cum_logprob && x.top_stride == y.top_stride && !x.logprobs == !y.logprobs;
+        if (!ok || !x.logprobs) continue;
+        ok = !memcmp(x.logprobs, y.logprobs, x.n_token_ids * sizeof(float)) && !memcmp(x.top_counts, y.top_counts, x.n_token_ids * sizeof(int32_t));
+        ok &= !memcmp(x.top, y.top, x.n_token_ids * (size_t)x.top_stride * sizeof *x.top);
+    }
+    return ok;
+}
+
+/* Request number i: every rule alone and many together. */
+static void spec_rules(int i, llm_sampling *s, llm_grammar *grammar) {
+    static const char *const stop[] = {"the", "an"}, *const bad[] = {"a", "er"};
+    static const int32_t ids[] = {7, 19, 33};
+    static const llm_logit_bias bias[] = {{40, 6}, {41, 5.5f}, {42, -100}};
+    memset(s, 0, sizeof *s);
+    s->max_tokens = 5 + i % 40;
+    s->ignore_eos = i % 3 != 0;
+    s->has_seed = 1, s->seed = i;
+    if (i % 2) s->temperature = 0.3f + (float)(i % 5) / 4;
+    if (i % 7 == 3) s->top_k = 12, s->top_p = 0.8f;
+    if (i % 11 == 4) s->min_p = 0.05f;
+    if (i % 5 == 1) s->n = 1 + i % 3;
+    if (i % 13 == 5) s->best_of = 3, s->n = 1;
+    if (i % 6 == 2) s->logprobs = 4;
+    if (i % 8 == 3) s->repetition_penalty = 1.2f, s->frequency_penalty = 0.4f;
+    if (i % 9 == 4) s->presence_penalty = -0.5f;
+    if (i % 10 == 6) s->stop = stop, s->n_stop = 2, s->include_stop_str_in_output = i % 20 == 6;
+    if (i % 12 == 7) s->stop_token_ids = ids, s->n_stop_token_ids = 3;
+    if (i % 4 == 1) s->min_tokens = 4 < s->max_tokens ? 4 : 0;
+    if (i % 14 == 8) s->bad_words = bad, s->n_bad_words = 2;
+    if (i % 15 == 9) s->logit_bias = bias, s->n_logit_bias = 3;
+    if (i % 5 == 2) s->early_stop.enable = 1, s->early_stop.window_size = 2 + i % 9, s->early_stop.threshold = i % 2 ? 0.02f : 0.0f;
+    if (i % 6 == 5) s->grammar = grammar;
+    if (i % 16 == 10) s->prompt_logprobs = 2;
+}
+
+static llm_request *spec_submit(llm_engine *e, const int32_t *prompt, int n, int i, llm_grammar *grammar, spec_said *said) {
+    llm_request_config c;
+    llm_request *r;
+    memset(&c, 0, sizeof c);
+    c.prompt_ids = prompt, c.n_prompt_ids = (size_t)n, c.user = said;
+    spec_rules(i, &c.sampling, grammar);
+    return CHECK(!llm_request_submit(e, &c, &r)) ? r : NULL;
+}
+
+/* `n` requests alone without drafts, then three at a time with drafts on pages that are too few; both kinds of drafter. */
+static void spec_test_equal(const char *path, int n, int32_t pages) {
+    llm_engine_config c;
+    llm_engine *plain = NULL, *e = NULL;
+    llm_model *m;
+    llm_grammar *grammar;
+    llm_grammar_config g;
+    llm_engine_stats stats;
+    spec_said said[SPEC_SEQS];
+    llm_request *r[SPEC_SEQS];
+    int equal = 0;
+    memset(&c, 0, sizeof c);
+    memset(&g, 0, sizeof g);
+    g.kind = LLM_GRAMMAR_REGEX, g.text = "(ab|c[de]|f )*[xyz]{2,40}", g.len = strlen(g.text);
+    c.n_threads = 1, c.max_model_len = 128, c.block_size = 16, c.max_num_seqs = SPEC_SEQS + 1;
+    if (!CHECK(!llm_model_open(path, NULL, &m)) || !CHECK(!llm_engine_open(m, &c, &plain)) || !CHECK(!llm_grammar_open(m, &g, &grammar))) return;
+    c.speculative_model = "[ngram]", c.num_speculative_tokens = 7, c.num_gpu_blocks = pages, c.ngram_prompt_lookup_min = 1;
+    for (int i = 0; i < n; i += SPEC_SEQS) {
+        if (i % 120 == 0) { /* another engine: swap, and the drafter that cheats */
+            if (e) llm_engine_get_stats(e, &stats), CHECK(stats.accepted_tokens > (e->p.driver.draft ? 100 : 0)), llm_engine_close(e);
+            c.preemption_swap = i % 240 == 0;
+            if (!CHECK(!llm_engine_open(m, &c, &e))) return;
+            if (i % 360) e->p.driver.draft = spec_cheat;
+        }
+        for (int k = 0; k < SPEC_SEQS; k++) {
+            int32_t prompt[40];
+            int length = 1 + (int)(llm__mix((uint64_t)(i + k)) % 39);
+            for (int j = 0; j < length; j++) prompt[j] = 5 + (int32_t)(llm__mix((uint64_t)(i + k) * 64 + (uint64_t)(j % 11)) % 200); /* it repeats itself */
+            said[k].plain = spec_submit(plain, prompt, length, i + k, grammar, NULL);
+            CHECK(!llm_request_run(plain, said[k].plain));
+            r[k] = spec_submit(e, prompt, length, i + k, grammar, &said[k]);
+        }
+        for (int k = 0; k < SPEC_SEQS; k++) {
+            CHECK(!llm_request_run(e, r[k]));
+            equal += spec_equal(said[k].plain, r[k], r[k]->s.n);
+            if (r[k]->prompt_logprobs) CHECK(!memcmp(r[k]->prompt_logprobs + 1, said[k].plain->prompt_logprobs + 1, (size_t)(r[k]->seq[0].n_prompt - 1) * sizeof(float)));
+        }
+        for (int k = 0; k < SPEC_SEQS; k++) llm_request_free(r[k]), llm_request_free(said[k].plain);
+    }
+    CHECK(equal == (n + SPEC_SEQS - 1) / SPEC_SEQS * SPEC_SEQS);
+    llm_engine_close(e);
+    llm_engine_close(plain);
+    llm_grammar_close(grammar);
+    llm_model_close(m);
+}
+
+/* The next token's, at temperature 2. */
+static void spec_probabilities(const int32_t *ids, int n, double *p) {
+    uint64_t h = fake_hash_begin();
+    float x[FAKE_VOCAB];
+    double sum = 0;
+    for (int i = 0; i < n; i++) h = fake_hash_add(h, ids[i]);
+    fake_logits(h, x);
+    for (int i = 0; i < FAKE_VOCAB; i++) sum += p[i] = exp((double)x[i] / 2);
+    for (int i = 0; i < FAKE_VOCAB; i++) p[i] /= sum;
+}
+
+/* The third token of 200,000 sampled answers, with drafts that are right now and then, against its exact probabilities. 23 degrees of freedom: 49.7 is
+ * passed once in a thousand; the seeds are fixed, so it stays as it is. */
+static void spec_test_distribution(void) {
+    enum { ANSWERS = 200000, CHOICES = 125 };
+    int32_t prompt[4] = {3, 1, 4, 1}, count[FAKE_VOCAB] = {0};
+    double exact[FAKE_VOCAB] = {0}, chi = 0, p[3][FAKE_VOCAB];
+    fake_device f;
+    llm__engine_params params = fake_params(600, 4, 128, 1000, 64);
+    llm_request_config c;
+    params.n_draft = 4, params.max_out = 900, params.driver.draft = fake_draft;
+    llm_engine *e = fake_open(&f, params);
+    memset(&c, 0, sizeof c);
+    c.prompt_ids = prompt, c.n_prompt_ids = 4;
+    c.sampling.temperature = 2, c.sampling.max_tokens = 8, c.sampling.ignore_eos = 1, c.sampling.has_seed = 1, c.sampling.n = CHOICES;
+    for (int i = 0; i < ANSWERS / CHOICES; i++) {
+        llm_request *r;
+        c.sampling.seed = (int64_t)i * CHOICES;
+        if (!CHECK(!llm_request_submit(e, &c, &r)) || llm_request_run(e, r)) return;
+        for (int32_t k = 0; k < CHOICES; k++) count[r->seq[k].ids[4 + 2]]++;
+        llm_request_free(r);
+    }
+    spec_probabilities(prompt, 4, p[0]);
+    for (int a = 0; a < FAKE_VOCAB * FAKE_VOCAB; a++) { /* the sum over both tokens before it */
+        int32_t ids[6] = {prompt[0], prompt[1], prompt[2], prompt[3], a / FAKE_VOCAB, a % FAKE_VOCAB};
+        if (ids[5] == 0) spec_probabilities(ids, 5, p[1]);
+        spec_probabilities(ids, 6, p[2]);
+        for (int i = 0; i < FAKE_VOCAB; i++) exact[i] += p[0][ids[4]] * p[1][ids[5]] * p[2][i];
+    }
+    for (int i = 0; i < FAKE_VOCAB; i++) chi += (count[i] - exact[i] * ANSWERS) * (count[i] - exact[i] * ANSWERS) / (exact[i] * ANSWERS);
+    printf("chi-square of %d samples with drafts: %.1f (23 degrees of freedom), %lld of %lld drafted tokens kept\n", ANSWERS, chi, (long long)e->count.accepted_tokens, (long long)e->count.draft_tokens);
+    CHECK(chi < 49.7 && e->count.accepted_tokens > ANSWERS / 4 && e->count.accepted_tokens < e->count.draft_tokens);
+    fake_close(&f);
+}
+
+/* Where a lookup finds what, and what it makes of it. */
+static void spec_test_lookup(void) {
+    static const int32_t ids[] = {1, 2, 3, 9, 8, 7, 2, 3, 5, 6, 1, 2, 3}, loop[] = {4, 5, 6, 4, 5, 6};
+    int32_t draft[8];
+    CHECK(llm__draft_lookup(ids, 13, 1, 8, draft, 4) == 4 && draft[0] == 9 && draft[1] == 8 && draft[3] == 2); /* the longest match, not the latest */
+    CHECK(llm__draft_lookup(ids, 13, 1, 2, draft, 4) == 4 && draft[0] == 5); /* as long: the latest */
+    CHECK(llm__draft_lookup(ids, 13, 4, 8, draft, 4) == 0);
+    CHECK(llm__draft_lookup(ids, 10, 1, 8, draft, 4) == 0 && llm__draft_lookup(ids, 1, 1, 8, draft, 4) == 0);
+    CHECK(llm__draft_lookup(loop, 6, 3, 8, draft, 8) == 8 && draft[0] == 4 && draft[2] == 6 && draft[7] == 5); /* goes on in itself */
+}
+
+/* Steps of n rows take `fixed + n * row` seconds. */
+static llm__bargain spec_bargain(double fixed, double row, int32_t n) {
+    llm__pace p;
+    memset(&p, 0, sizeof p);
+    for (int i = 0; i < 200; i++) llm__pace_note(&p, n + i % 5, i == 150 ? 10.0 : fixed + row * (n + i % 5)); /* one was held up */
+    return llm__pace_step(&p, n);
+}
+
+/* How far a draft goes: as the bargain says, and it recovers. */
+static void spec_test_length(void) {
+    llm__bargain b = spec_bargain(0.008, 0.002, 1);
+    float chance = 0.9f, poor = 0.1f;
+    CHECK(fabs(b.row - 0.002) < 0.0007 && fabs(b.seconds - 0.010) < 0.0015);
+    int32_t n = llm__draft_length(&chance, &b, 32);
+    CHECK(n >= 4 && n <= 16 && b.tokens > 3 && chance == 0.9f);
+    b = spec_bargain(0.008, 0.002, 1);
+    CHECK(llm__draft_length(&poor, &b, 32) == 0 && poor > 0.1f && b.tokens == 1);
+    b = spec_bargain(0.008, 0.002, 64); /* a large batch: rows cost what they give */
+    CHECK(llm__draft_length(&chance, &b, 32) == 0);
+    for (int i = 0; i < 2000 && poor < 0.4f; i++) b = spec_bargain(0.001, 0.01, 4), llm__draft_length(&poor, &b, 32);
+    CHECK(poor >= 0.4f);
+    CHECK(llm__chance_after(0.5f, 4, 4) > 0.7f && llm__chance_after(0.5f, 4, 0) < 0.45f && llm__chance_after(0.5f, 0, 0) == 0.5f);
+}
+
+/* What is refused, with which words; what vLLM's JSON says. */
+static void spec_test_config(void) {
+    static const char *const bad[][2] = {{"{\"method\":\"ngram\"}", "num_speculative_tokens"}, {"[1]", "object"}, {"{\"num_speculative_tokens\":3}", "speculative_model"},
+        {"{\"method\":\"medusa\",\"num_speculative_tokens\":3}", "medusa"}, {"{\"method\":\"ngram\",\"num_speculative_tokens\":0}", "num_speculative_tokens"},
+        {"{\"method\":\"ngram\",\"num_speculative_tokens\":33}", "33"}, {"{\"methd\":\"ngram\"}", "methd"}, {"{", "object"}};
+    llm_engine_config c;
+    llm_text model;
+    memset(&model, 0, sizeof model);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        memset(&c, 0, sizeof c);
+        c.speculative_config = bad[i][0];
+        if (!CHECK(llm_speculative_parse(&c, &model) == LLM_ERR_ARG && strstr(llm_last_error(), bad[i][1]))) printf("%s: %s\n", bad[i][0], llm_last_error());
+    }
+    memset(&c, 0, sizeof c);
+    CHECK(!llm_speculative_parse(&c, &model) && !c.speculative_model);
+    c.num_speculative_tokens = 3;
+    CHECK(llm_speculative_parse(&c, &model) == LLM_ERR_ARG);
+    c.speculative_config = "{\"model\": \"[ngram]\", \"num_speculative_tokens\": 5, \"prompt_lookup_max\": 4, \"prompt_lookup_min\": 2, \"disable_by_batch_size\": 8}";
+    CHECK(!llm_speculative_parse(&c, &model) && !strcmp(c.speculative_model, "[ngram]") && c.num_speculative_tokens == 5);
+    CHECK(c.ngram_prompt_lookup_max == 4 && c.ngram_prompt_lookup_min == 2 && !c.speculative_config);
+    CHECK(!llm_speculative_parse(&c, &model)); /* twice is once */
+    llm_text_free(&model);
+}
+
+TEST_GROUP(speculate) {
+    static const char path[] = "../shared/checkpoints/llama";
+    spec_test_lookup();
+    spec_test_length();
+    spec_test_config();
+    spec_test_distribution();
+    if (!test_exists(path)) {
+        SKIP("no ../shared/checkpoints");
+        return;
+    }
+    spec_test_equal(path, TEST_BRIEF ? 60 : 600, 12);
+    spec_test_equal("../shared/checkpoints/gemma3_text", TEST_BRIEF ? 30 : 120, 14); /* windows */
+    spec_test_equal("../shared/checkpoints/deepseek_v2_lite", TEST_BRIEF ? 30 : 120, 14); /* latent attention, experts */
+}
