@@ -4934,9 +4934,9 @@ typedef struct llm__symbol { /* of BPE */
     uint32_t at;             /* where its text begins in the word */
 } llm__symbol;
 
-typedef struct llm__pair { /* of symbols that may be merged */
-    uint64_t key;          /* priority << 32 | left symbol */
-    int32_t id;            /* of the merged token */
+typedef struct llm__pair { /* of the heap: two symbols that may be merged, or a place where an added token may be */
+    uint64_t key;          /* priority << 32 | left symbol, or place */
+    int32_t id;            /* of the merged token; entry of the index of added ones */
 } llm__pair;
 
 typedef struct llm__best { /* Unigram: the best way to a position */
@@ -5005,6 +5005,28 @@ static void llm__span_add(llm__encode *e, size_t at, size_t n, int32_t id, int b
 /* The part [from, end) of a span; the first part of the text's first span begins the text. */
 static void llm__span_part(llm__encode *e, const llm__span *of, size_t from, size_t end, int32_t id) {
     llm__span_add(e, of->at + from, end - from, id, of->begin && !from);
+}
+
+/* A binary heap by key: what is pushed rises past larger keys. */
+static void llm__heap_push(llm__encode *e, uint64_t key, int32_t id) {
+    if (!llm__encode_grow(e, (void **)&e->heap, &e->heap_cap, e->heap_n + 1, sizeof *e->heap)) return;
+    size_t i = e->heap_n++;
+    for (size_t up; i && e->heap[up = (i - 1) / 2].key > key; i = up) e->heap[i] = e->heap[up];
+    e->heap[i].key = key;
+    e->heap[i].id = id;
+}
+
+/* Takes the smallest key; the last element sinks from the top to where no child is smaller. */
+static llm__pair llm__heap_pop(llm__encode *e) {
+    llm__pair top = e->heap[0], last = e->heap[--e->heap_n];
+    size_t i = 0;
+    for (size_t k; (k = 2 * i + 1) < e->heap_n; i = k) {
+        if (k + 1 < e->heap_n && e->heap[k + 1].key < e->heap[k].key) k++;
+        if (e->heap[k].key >= last.key) break;
+        e->heap[i] = e->heap[k];
+    }
+    e->heap[i] = last;
+    return top;
 }
 
 /* ---- Steps that rewrite ----
@@ -5239,40 +5261,39 @@ static int llm__word_alone(llm__str s, size_t at, size_t end) {
     return end == s.n || !llm__uni_word(llm__uni_next(s, &end));
 }
 
-/* Places of added tokens; `added` is an index of t->added. */
-typedef struct llm__place {
-    uint32_t at, n;
-    int32_t id, added;
-} llm__place;
-
-/* Longest first, of equal ones the smallest id, then the leftmost. */
-static int llm__place_longer(const void *a, const void *b) {
-    const llm__place *x = (const llm__place *)a, *y = (const llm__place *)b;
-    return x->n != y->n ? (x->n > y->n ? -1 : 1) : x->id != y->id ? (x->id < y->id ? -1 : 1) : x->at < y->at ? -1 : x->at > y->at;
-}
-
-/* In the order of the text; no two that are left begin at one place. */
-static int llm__place_earlier(const void *a, const void *b) {
-    const llm__place *x = (const llm__place *)a, *y = (const llm__place *)b;
-    return x->at < y->at ? -1 : x->at > y->at;
-}
-
-/* llama.cpp's order: the longest token everywhere in the text, then the next in what is left. A longer one that was taken covers an end of
- * any shorter one in its way. Keeps those that are taken, in the order of the text; returns how many. */
-static size_t llm__places_longest(llm__encode *e, llm__place *v, size_t n, size_t text) {
-    uint8_t *taken = n ? LLM__NEW(uint8_t, text) : NULL;
-    size_t kept = 0;
-    if (n && !taken) llm__encode_fail(e, LLM_ERR_NOMEM);
-    if (n > 1) qsort(v, n, sizeof *v, llm__place_longer);
-    for (size_t i = 0; i < n && taken; i++) {
-        llm__place p = v[i];
-        if (taken[p.at] || taken[p.at + p.n - 1]) continue;
-        memset(taken + p.at, 1, p.n);
-        v[kept++] = p;
+/* Puts the longest token of at most `most` bytes that may begin at a place of s on the heap, if there is one: the longer comes first, then
+ * the one further left. */
+static void llm__place_try(llm__encode *e, const llm__index *x, llm__str s, size_t at, size_t most) {
+    const llm__index_entry *hit;
+    while (most && (hit = llm__index_longest(x, llm__s(s.p + at, most))) != NULL) {
+        if (!(e->t->added[hit->value].flags & LLM__ADDED_SPECIAL) || (e->flags & LLM_TOK_PARSE_SPECIAL)) {
+            llm__heap_push(e, (uint64_t)(UINT32_MAX - hit->s.n) << 32 | at, (int32_t)(hit - x->v));
+            return;
+        }
+        most = hit->s.n - 1;
     }
-    LLM_FREE(taken);
-    if (kept > 1) qsort(v, kept, sizeof *v, llm__place_earlier);
-    return kept;
+}
+
+/* llama.cpp's order: the longest token everywhere in the text, then the next in what is left. Every place is on the heap with one token;
+ * one that is popped and finds its end taken (by a longer one, which covers an end of any shorter one in its way) gives its place to the
+ * next shorter one. Returns for every byte the entry of the token that begins there + 1, or 0, or -1 within a token; to be freed. */
+static int32_t *llm__places_longest(llm__encode *e, const llm__index *x, llm__str s) {
+    int32_t *place = LLM__NEW(int32_t, s.n);
+    if (!place) llm__encode_fail(e, LLM_ERR_NOMEM);
+    e->heap_n = 0;
+    for (size_t at = 0; at < s.n && !e->result; at++) llm__place_try(e, x, s, at, s.n - at);
+    while (e->heap_n && !e->result) {
+        llm__pair top = llm__heap_pop(e);
+        size_t at = (uint32_t)top.key, n = x->v[top.id].s.n;
+        if (place[at]) continue;
+        if (place[at + n - 1]) {
+            llm__place_try(e, x, s, at, n - 1);
+            continue;
+        }
+        place[at] = top.id + 1;
+        for (size_t i = 1; i < n; i++) place[at + i] = -1;
+    }
+    return place;
 }
 
 /* Cuts out added tokens. Hugging Face's order: from the left, the longest at each place; one that may not stand there still hides the
@@ -5280,39 +5301,27 @@ static size_t llm__places_longest(llm__encode *e, llm__place *v, size_t n, size_
 static void llm__cut_added(llm__encode *e, const llm__index *x, const llm__span *span) {
     const llm__tokenizer *t = e->t;
     llm__str s = llm__s(e->now.text.data + span->at, span->n);
-    int parse = e->flags & LLM_TOK_PARSE_SPECIAL;
-    llm__place *v = NULL;
-    size_t n = 0, cap = 0, done = 0;
+    int32_t *place = t->longest_first && x->n ? llm__places_longest(e, x, s) : NULL;
+    size_t done = 0;
     for (size_t at = 0, step; x->n && at < s.n && !e->result; at += step) {
-        size_t lo = 0, hi = x->n, best = n;
-        step = 1;
-        for (size_t i = 0; at + i < s.n && lo < hi; i++) {
-            if (!llm__index_step(x, &lo, &hi, i, (uint8_t)s.p[at + i])) continue;
-            const llm__added *a = &t->added[x->v[lo].value];
-            if (t->longest_first && (a->flags & LLM__ADDED_SPECIAL) && !parse) continue;
-            if (!llm__encode_grow(e, (void **)&v, &cap, best + 1, sizeof *v)) break;
-            llm__place p = {(uint32_t)at, (uint32_t)i + 1, a->id, x->v[lo].value};
-            v[best] = p;
-            n = best + 1;
-            /* llama.cpp considers every token at every place; Hugging Face the longest at the first place, and goes on behind it. */
-            if (t->longest_first) best++;
-            else step = i + 1;
-        }
-    }
-    if (t->longest_first) n = llm__places_longest(e, v, n, s.n);
-    for (size_t i = 0; i < n; i++) {
-        int flags = t->added[v[i].added].flags;
-        size_t from = v[i].at, end = from + v[i].n;
-        if (((flags & LLM__ADDED_SPECIAL) && !parse) || ((flags & LLM__ADDED_WORD) && !llm__word_alone(s, from, end))) continue;
+        const llm__index_entry *hit = NULL;
+        if (!t->longest_first) hit = llm__index_longest(x, llm__s(s.p + at, s.n - at));
+        else if (place[at] > 0) hit = &x->v[place[at] - 1];
+        step = hit ? hit->s.n : 1;
+        if (!hit) continue;
+        const llm__added *a = &t->added[hit->value];
+        size_t from = at, end = at + step;
+        if ((a->flags & LLM__ADDED_SPECIAL) && !(e->flags & LLM_TOK_PARSE_SPECIAL)) continue;
+        if ((a->flags & LLM__ADDED_WORD) && !llm__word_alone(s, from, end)) continue;
         /* White space beside the token may belong to it, but not what an earlier token took. */
-        if (flags & LLM__ADDED_LSTRIP) from = LLM__MAX(llm__strip(llm__s(s.p, from), 0, 1).n, done);
-        if (flags & LLM__ADDED_RSTRIP) end = (size_t)(llm__strip(llm__s(s.p + end, s.n - end), 1, 0).p - s.p);
+        if (a->flags & LLM__ADDED_LSTRIP) from = LLM__MAX(llm__strip(llm__s(s.p, from), 0, 1).n, done);
+        if (a->flags & LLM__ADDED_RSTRIP) end = (size_t)(llm__strip(llm__s(s.p + end, s.n - end), 1, 0).p - s.p);
         llm__span_part(e, span, done, LLM__MAX(from, done), -1);
-        llm__span_part(e, span, from, LLM__MAX(end, from), v[i].id);
+        llm__span_part(e, span, from, LLM__MAX(end, from), a->id);
         done = end;
     }
     llm__span_part(e, span, done, s.n, -1);
-    LLM_FREE(v);
+    LLM_FREE(place);
 }
 
 /* Runs steps from number `from` on over the spans in e->now. One that cuts makes other spans of the same text, one that rewrites makes
@@ -5397,28 +5406,6 @@ static int32_t llm__bpe_merged(const llm__encode *e, llm__str word, const llm__s
     const llm__merge *m = llm__merge_slot(t, a->id, b->id);
     *priority = (uint32_t)m->rank;
     return m->id;
-}
-
-/* A binary heap by key: what is pushed rises past larger keys. */
-static void llm__heap_push(llm__encode *e, uint64_t key, int32_t id) {
-    if (!llm__encode_grow(e, (void **)&e->heap, &e->heap_cap, e->heap_n + 1, sizeof *e->heap)) return;
-    size_t i = e->heap_n++;
-    for (size_t up; i && e->heap[up = (i - 1) / 2].key > key; i = up) e->heap[i] = e->heap[up];
-    e->heap[i].key = key;
-    e->heap[i].id = id;
-}
-
-/* Takes the smallest key; the last element sinks from the top to where no child is smaller. */
-static llm__pair llm__heap_pop(llm__encode *e) {
-    llm__pair top = e->heap[0], last = e->heap[--e->heap_n];
-    size_t i = 0;
-    for (size_t k; (k = 2 * i + 1) < e->heap_n; i = k) {
-        if (k + 1 < e->heap_n && e->heap[k + 1].key < e->heap[k].key) k++;
-        if (e->heap[k].key >= last.key) break;
-        e->heap[i] = e->heap[k];
-    }
-    e->heap[i] = last;
-    return top;
 }
 
 /* Puts the pair of a symbol and the next on the heap, if it can be merged. */
