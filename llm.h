@@ -1680,6 +1680,16 @@ LLM__UNUSED static llm__str llm__s(const char *p, size_t n) {
 /* Are they the same bytes? b ends in NUL. */
 LLM__UNUSED static int llm__str_eq(llm__str a, const char *b) { return a.n == strlen(b) && !memcmp(a.p, b, a.n); }
 
+/* The same of two views; the view of a C string. */
+static int llm__str_same(llm__str a, llm__str b) { return a.n == b.n && !memcmp(a.p, b.p, a.n); }
+static llm__str llm__lit(const char *s) { return llm__s(s, strlen(s)); }
+
+/* A text without its first n bytes. */
+static llm__str llm__str_from(llm__str s, size_t n) { return llm__s(s.p + n, s.n - n); }
+
+/* 1 if s begins with a text; an empty one always. */
+static int llm__starts(llm__str s, llm__str with) { return s.n >= with.n && !memcmp(s.p, with.p, with.n); }
+
 /* The number of a word in a list of words with single blanks between, from 0; -1 if it is not among them. */
 static int llm__word_index(const char *words, llm__str word) {
     for (int i = 0; *words && word.n; i++) {
@@ -1757,6 +1767,14 @@ static int32_t llm__utf8_get(const char *p, size_t n, int *len) {
     if ((more == 2 && (c < 0x800 || (c >= 0xD800 && c < 0xE000))) || (more == 3 && (c < 0x10000 || c > 0x10FFFF))) return -1;
     *len = more + 1;
     return c;
+}
+
+/* How many bytes from the start of a text on are UTF-8: all n, or up to the first that is none. */
+static size_t llm__utf8_valid(const char *s, size_t n) {
+    int len;
+    size_t at = 0;
+    while (at < n && llm__utf8_get(s + at, n - at, &len) >= 0) at += (size_t)len;
+    return at;
 }
 
 /* Writes a code point from 0 to 0x10FFFF as UTF-8 (at most 4 bytes, no NUL). Returns its length. */
@@ -3817,37 +3835,32 @@ static void llm__rx_emit_char(llm__rx_parser *p, int32_t c) {
     LLM_FREE(s);
 }
 
-/* Adds the code points of a property, or all others: a category, a script, a POSIX name. 0: unknown. */
+/* Adds the code points of a property, or all others: a category by its letters, one of the names below, a script. 0: unknown. */
 static int llm__rx_property(llm__rx_parser *p, llm__str name, int invert, uint64_t *out) {
-    static const char short_names[] = "CnCcCfCoCsLlLmLoLtLuMcMeMnNdNlNoPcPdPePfPiPoPsScSkSmSoZlZpZs";
-    static const struct { const char *name; uint32_t cats; } known[] = {
-        {"Letter", LLM__CATS_L}, {"Mark", LLM__CATS_M}, {"Number", LLM__CATS_N}, {"Punctuation", LLM__CATS_P}, {"Punct", LLM__CATS_P},
-        {"Symbol", LLM__CATS_S}, {"Separator", LLM__CATS_Z}, {"Other", LLM__CATS_C}, {"Any", LLM__CATS_ALL}, {"Digit", 1u << LLM__ND},
-        {"Alpha", LLM__CATS_L | 1u << LLM__NL}, {"Alphabetic", LLM__CATS_L | 1u << LLM__NL},
-        {"Alnum", LLM__CATS_L | 1u << LLM__NL | 1u << LLM__ND}, {"Upper", 1u << LLM__LU}, {"Lower", 1u << LLM__LL},
-        {"UppercaseLetter", 1u << LLM__LU}, {"LowercaseLetter", 1u << LLM__LL}, {"DecimalNumber", 1u << LLM__ND}, {"Cntrl", 1u << LLM__CC},
-        {"LC", 1u << LLM__LU | 1u << LLM__LL | 1u << LLM__LT}, {"L&", 1u << LLM__LU | 1u << LLM__LL | 1u << LLM__LT}};
+    static const char short_names[] = "CnCcCfCoCsLlLmLoLtLuMcMeMnNdNlNoPcPdPePfPiPoPsScSkSmSoZlZpZs", *const prefix[] = {"Script=", "sc=", "Is", "script="};
     static const int32_t hex[][2] = {{'0', '9'}, {'A', 'F'}, {'a', 'f'}};
-    static const struct { const char *name[3]; uint32_t cats; const int32_t (*range)[2]; int n; } ranges[] = {
-        {{"space", "Space", "White_Space"}, 0, llm__uni_spaces, LLM__COUNT(llm__uni_spaces)},
-        {{"word", "Word", "word"}, LLM__CATS_WORD, llm__uni_circled, LLM__COUNT(llm__uni_circled)},
-        {{"xdigit", "xdigit", "xdigit"}, 0, hex, LLM__COUNT(hex)}};
-    static const char *const prefix[] = {"Script=", "sc=", "Is", "script="};
+    static const struct { const int32_t (*range)[2]; int n; } ranges[] = {
+        {NULL, 0}, {llm__uni_spaces, LLM__COUNT(llm__uni_spaces)}, {llm__uni_circled, LLM__COUNT(llm__uni_circled)}, {hex, LLM__COUNT(hex)}};
+    static const struct { const char *name; uint32_t cats; int ranges; } known[] = {
+        {"Letter", LLM__CATS_L, 0}, {"Mark", LLM__CATS_M, 0}, {"Number", LLM__CATS_N, 0}, {"Punctuation", LLM__CATS_P, 0},
+        {"Punct", LLM__CATS_P, 0}, {"Symbol", LLM__CATS_S, 0}, {"Separator", LLM__CATS_Z, 0}, {"Other", LLM__CATS_C, 0},
+        {"Any", LLM__CATS_ALL, 0}, {"Digit", 1u << LLM__ND, 0}, {"Alpha", LLM__CATS_L | 1u << LLM__NL, 0},
+        {"Alphabetic", LLM__CATS_L | 1u << LLM__NL, 0}, {"Alnum", LLM__CATS_L | 1u << LLM__NL | 1u << LLM__ND, 0},
+        {"Upper", 1u << LLM__LU, 0}, {"Lower", 1u << LLM__LL, 0}, {"UppercaseLetter", 1u << LLM__LU, 0},
+        {"LowercaseLetter", 1u << LLM__LL, 0}, {"DecimalNumber", 1u << LLM__ND, 0}, {"Cntrl", 1u << LLM__CC, 0},
+        {"LC", 1u << LLM__LU | 1u << LLM__LL | 1u << LLM__LT, 0}, {"L&", 1u << LLM__LU | 1u << LLM__LL | 1u << LLM__LT, 0},
+        {"Space", 0, 1}, {"White_Space", 0, 1}, {"Word", LLM__CATS_WORD, 2}, {"XDigit", 0, 3}};
     uint32_t cats = 0;
-    int script = -1, row = -1;
+    int script = -1, more = 0;
     for (int i = 0; name.n && name.n <= 2 && i < 30; i++)
         if (short_names[2 * i] == name.p[0] && (name.n == 1 || short_names[2 * i + 1] == name.p[1])) cats |= 1u << i;
-    for (int i = 0; !cats && i < LLM__COUNT(known); i++)
-        if (llm__uni_same_name(name, llm__s(known[i].name, strlen(known[i].name)))) cats = known[i].cats;
-    for (int i = 0; !cats && i < 9; i++)
-        if (llm__str_eq(name, ranges[i / 3].name[i % 3])) row = i / 3;
-    for (int i = 0; !cats && row < 0 && i < LLM__COUNT(prefix); i++)
-        if (name.n > strlen(prefix[i]) && !memcmp(name.p, prefix[i], strlen(prefix[i])))
-            name = llm__s(name.p + strlen(prefix[i]), name.n - strlen(prefix[i]));
-    if (!cats && row < 0 && (script = llm__uni_script_find(name)) < 0) return 0;
+    for (int i = 0; !cats && !more && i < LLM__COUNT(known); i++)
+        if (llm__uni_same_name(name, llm__lit(known[i].name))) cats = known[i].cats, more = known[i].ranges;
+    for (int i = 0; !cats && !more && i < LLM__COUNT(prefix); i++)
+        if (llm__starts(name, llm__lit(prefix[i]))) name = llm__str_from(name, strlen(prefix[i]));
+    if (!cats && !more && (script = llm__uni_script_find(name)) < 0) return 0;
     uint64_t *s = llm__set_new(p);
-    if (row >= 0) cats = ranges[row].cats;
-    for (int i = 0; row >= 0 && i < ranges[row].n; i++) llm__set_add(s, ranges[row].range[i][0], ranges[row].range[i][1]);
+    for (int i = 0; i < ranges[more].n; i++) llm__set_add(s, ranges[more].range[i][0], ranges[more].range[i][1]);
     if (cats) llm__set_runs(s, llm__uni_cats, LLM__COUNT(llm__uni_cats), 5, cats, 0);
     if (script >= 0) llm__set_runs(s, llm__uni_scripts, LLM__COUNT(llm__uni_scripts), 8, 0, (uint32_t)script);
     llm__set_join(out, s, invert);
@@ -3885,7 +3898,7 @@ static int llm__rx_escape(llm__rx_parser *p, int32_t *c, uint64_t *set) {
         return 1;
     }
     for (int i = 0; i < LLM__COUNT(classes); i++)
-        if ((e | 32) == classes[i].c) return llm__rx_property(p, llm__s(classes[i].property, strlen(classes[i].property)), invert, set), 2;
+        if ((e | 32) == classes[i].c) return llm__rx_property(p, llm__lit(classes[i].property), invert, set), 2;
     if (e == 'p' || e == 'P') { /* one letter, or a name in braces */
         int brace = llm__rx_take(p, "{");
         size_t begin = p->at, end = begin + (begin < p->n);
@@ -4220,12 +4233,8 @@ static llm_result llm__regex_open(const char *pattern, size_t len, llm__regex **
     p.s = pattern;
     p.n = len;
     if (len > LLM__RX_MAX_PATTERN) return llm__error(LLM_ERR_LIMIT, "regex: %zu bytes, at most %d expected", len, LLM__RX_MAX_PATTERN);
-    for (size_t at = 0; at < len;) {
-        int step;
-        if (llm__utf8_get(pattern + at, len - at, &step) < 0)
-            return llm__error(LLM_ERR_FORMAT, "regex: byte %zu: valid UTF-8 expected", at);
-        at += (size_t)step;
-    }
+    size_t valid = llm__utf8_valid(pattern, len);
+    if (valid < len) return llm__error(LLM_ERR_FORMAT, "regex: byte %zu: valid UTF-8 expected", valid);
     llm__regex *re = p.re = LLM__NEW(llm__regex, 1);
     if (!re) return llm__nomem();
     llm__rx_alternatives(&p);
@@ -4737,9 +4746,6 @@ static void llm__add_str(llm_text *out, llm__str s) { llm_text_add(out, s.p, s.n
 /* How much of a file's text an error shows. */
 static int llm__shown(llm__str s) { return (int)LLM__MIN(s.n, (size_t)64); }
 
-/* 1 if s begins with a text; an empty one always. */
-static int llm__starts(llm__str s, llm__str with) { return s.n >= with.n && !memcmp(s.p, with.p, with.n); }
-
 /* ---- The byte alphabet of GPT-2 ----
  * GPT-2's BPE works on bytes, but its files hold text, so every byte is written as a printable character: most of ASCII as itself, others
  * as U+0100 and following. A space is U+0120, which is why vocabularies are full of it.
@@ -4867,7 +4873,7 @@ static const llm__str llm__guard_mark = {"\xEF\xB7\x90", 3};
 static int llm__added_controls(const llm__added *a) {
     size_t one = 0;
     int32_t c = llm__uni_next(a->text, &one);
-    return ((a->flags & LLM__ADDED_SPECIAL) || llm__starts(a->text, llm__s("<|", 2))) && one < a->text.n && c > ' ' && !llm__uni_word(c);
+    return ((a->flags & LLM__ADDED_SPECIAL) || llm__starts(a->text, llm__lit("<|"))) && one < a->text.n && c > ' ' && !llm__uni_word(c);
 }
 
 /* 1 if s begins with a control token, or is the beginning of one. */
@@ -4888,7 +4894,7 @@ static void llm__guard(const llm__tokenizer *t, llm__str s, llm_text *out) {
     size_t done = 0;
     for (size_t at = 0, next = 0; at < s.n; at = next) {
         (void)llm__uni_next(s, &next);
-        llm__str rest = llm__s(s.p + at, s.n - at);
+        llm__str rest = llm__str_from(s, at);
         if (!llm__starts(rest, llm__guard_mark) && !llm__controls(t, rest)) continue;
         llm_text_add(out, s.p + done, next - done);
         llm__add_str(out, llm__guard_mark);
@@ -4902,12 +4908,12 @@ static void llm__unguard(llm__str s, llm_text *out) {
     for (size_t at = 0, end; at < s.n; at = end) {
         const char *hit = (const char *)memchr(s.p + at, llm__guard_mark.p[0], s.n - at);
         end = hit ? (size_t)(hit - s.p) : s.n;
-        int mark = llm__starts(llm__s(s.p + end, s.n - end), llm__guard_mark);
+        int mark = llm__starts(llm__str_from(s, end), llm__guard_mark);
         if (!mark && end < s.n) end++;
         llm_text_add(out, s.p + at, end - at);
         if (!mark) continue;
         end += llm__guard_mark.n;
-        if (!llm__starts(llm__s(s.p + end, s.n - end), llm__guard_mark)) continue;
+        if (!llm__starts(llm__str_from(s, end), llm__guard_mark)) continue;
         llm__add_str(out, llm__guard_mark);
         end += llm__guard_mark.n;
     }
@@ -5000,6 +5006,31 @@ static void llm__span_add(llm__encode *e, size_t at, size_t n, int32_t id, int b
     s->n = (uint32_t)n;
     s->id = id;
     s->begin = begin;
+}
+
+/* The list that was made becomes the one that is read, and the other way round. */
+static void llm__spans_swap(llm__encode *e) {
+    llm__spans done = e->now;
+    e->now = e->next;
+    e->next = done;
+}
+
+/* Appends a text with every bad byte replaced by U+FFFD. */
+static void llm__clean_utf8(llm__str s, llm_text *out) {
+    for (size_t n; s.n; s = llm__str_from(s, n)) {
+        n = llm__utf8_valid(s.p, s.n);
+        llm_text_add(out, s.p, n);
+        if (n < s.n) llm__add_str(out, llm__bad_utf8), n++;
+    }
+}
+
+/* Begins with one span of a text. */
+static void llm__encode_text(llm__encode *e, llm__str s) {
+    e->next.n = e->next.text.len = 0;
+    llm__clean_utf8(s, &e->next.text);
+    if (e->next.text.failed) llm__encode_fail(e, LLM_ERR_NOMEM);
+    llm__span_add(e, 0, e->next.text.len, -1, 1);
+    llm__spans_swap(e);
 }
 
 /* The part [from, end) of a span; the first part of the text's first span begins the text. */
@@ -5104,7 +5135,7 @@ static void llm__norm_spm(const llm__tokenizer *t, llm__str s, llm_text *out) {
     int in_word = 0, merge = t->spm_merge_spaces, prefix = t->space_prefix && !t->spm_suffix_space, prefixed = prefix && !merge;
     if (prefixed && s.n) llm__add_str(out, space);
     for (size_t at = 0, taken; at < s.n; at += taken) {
-        llm__str rest = llm__s(s.p + at, s.n - at), with;
+        llm__str rest = llm__str_from(s, at), with;
         const llm__index_entry *user = llm__index_longest(&t->user, rest);
         if (user) with = user->s, taken = with.n;
         else with = llm__charsmap_find(&t->charsmap, rest, 1, &taken);
@@ -5235,8 +5266,8 @@ static void llm__cut_split(llm__encode *e, const llm__tok_step *step, const llm_
 /* Cuts where the script changes (ICU's Script property); Hiragana, Katakana and the long vowel mark count as Han, spaces and what has no
  * script as what is around. Text before the first letter of any script is dropped, as the reference does. */
 static void llm__cut_scripts(llm__encode *e, const llm__span *span) {
-    int hiragana = llm__uni_script_find(llm__s("Hira", 4)), katakana = llm__uni_script_find(llm__s("Kana", 4)),
-        han = llm__uni_script_find(llm__s("Hani", 4));
+    int hiragana = llm__uni_script_find(llm__lit("Hira")), katakana = llm__uni_script_find(llm__lit("Kana")),
+        han = llm__uni_script_find(llm__lit("Hani"));
     llm__str s = llm__s(e->now.text.data + span->at, span->n);
     size_t from = s.n;
     int last = -1;
@@ -5305,7 +5336,7 @@ static void llm__cut_added(llm__encode *e, const llm__index *x, const llm__span 
     size_t done = 0;
     for (size_t at = 0, step; x->n && at < s.n && !e->result; at += step) {
         const llm__index_entry *hit = NULL;
-        if (!t->longest_first) hit = llm__index_longest(x, llm__s(s.p + at, s.n - at));
+        if (!t->longest_first) hit = llm__index_longest(x, llm__str_from(s, at));
         else if (place[at] > 0) hit = &x->v[place[at] - 1];
         step = hit ? hit->s.n : 1;
         if (!hit) continue;
@@ -5315,7 +5346,7 @@ static void llm__cut_added(llm__encode *e, const llm__index *x, const llm__span 
         if ((a->flags & LLM__ADDED_WORD) && !llm__word_alone(s, from, end)) continue;
         /* White space beside the token may belong to it, but not what an earlier token took. */
         if (a->flags & LLM__ADDED_LSTRIP) from = LLM__MAX(llm__strip(llm__s(s.p, from), 0, 1).n, done);
-        if (a->flags & LLM__ADDED_RSTRIP) end = (size_t)(llm__strip(llm__s(s.p + end, s.n - end), 1, 0).p - s.p);
+        if (a->flags & LLM__ADDED_RSTRIP) end = (size_t)(llm__strip(llm__str_from(s, end), 1, 0).p - s.p);
         llm__span_part(e, span, done, LLM__MAX(from, done), -1);
         llm__span_part(e, span, from, LLM__MAX(end, from), a->id);
         done = end;
@@ -5345,9 +5376,7 @@ static int llm__run_steps(llm__encode *e, const llm__tok_steps *steps, int from)
             llm__span_add(e, start, e->next.text.len - start, -1, span->begin);
         }
         if (e->next.text.failed || e->next.text.len > LLM__TOK_MAX_TEXT) llm__encode_fail(e, LLM_ERR_NOMEM);
-        llm__spans done = e->now;
-        e->now = e->next;
-        e->next = done;
+        llm__spans_swap(e);
         if (!cuts) continue;
         llm_text text = e->now.text; /* the text stays */
         e->now.text = e->next.text;
@@ -5480,7 +5509,7 @@ static int32_t llm__bpe_symbols(llm__encode *e, llm__str word) {
     const llm__tokenizer *t = e->t;
     int32_t n = 0;
     for (size_t at = 0, next = 0; at < word.n && !e->result; at = next) {
-        const llm__index_entry *user = t->user.n ? llm__index_longest(&t->user, llm__s(word.p + at, word.n - at)) : NULL;
+        const llm__index_entry *user = t->user.n ? llm__index_longest(&t->user, llm__str_from(word, at)) : NULL;
         if (user) {
             next = at + user->s.n;
             n = llm__bpe_add(e, n, -2 - user->value, at);
@@ -5653,19 +5682,6 @@ static void llm__encode_words(llm__encode *e) {
     }
 }
 
-/* Appends a text with every bad byte replaced by U+FFFD. */
-static void llm__clean_utf8(llm__str s, llm_text *out) {
-    size_t from = 0;
-    int len;
-    for (size_t at = 0; at < s.n; at += (size_t)len) {
-        if (llm__utf8_get(s.p + at, s.n - at, &len) >= 0) continue;
-        llm_text_add(out, s.p + from, at - from);
-        llm__add_str(out, llm__bad_utf8);
-        from = at + 1;
-    }
-    llm_text_add(out, s.p + from, s.n - from);
-}
-
 /* Appends the ids of a text of at most 256 MiB. On error *out has what it had. flags: LLM_TOK_ADD_SPECIAL puts the frame around,
  * LLM_TOK_PARSE_SPECIAL lets the text name special tokens, LLM_TOK_GUARDED those without a mark in them. Any thread. */
 LLM__UNUSED static llm_result llm__tokenizer_encode(const llm__tokenizer *t, const char *text, size_t len, int flags, llm_tokens *out) {
@@ -5679,11 +5695,7 @@ LLM__UNUSED static llm_result llm__tokenizer_encode(const llm__tokenizer *t, con
     e.out = out;
     e.flags = flags;
     for (size_t i = 0; framed && i < t->before.len; i++) llm__emit(&e, t->before.data[i]);
-    llm__clean_utf8(llm__s(len ? text : "", len), &e.next.text);
-    if (e.next.text.failed) llm__encode_fail(&e, LLM_ERR_NOMEM);
-    llm__span_add(&e, 0, e.next.text.len, -1, 1);
-    e.now = e.next;
-    memset(&e.next, 0, sizeof e.next);
+    llm__encode_text(&e, llm__s(len ? text : "", len));
     if (llm__run_steps(&e, &t->normalizers, 0) && llm__run_steps(&e, &t->words, 0)) llm__encode_words(&e);
     for (size_t i = 0; framed && i < t->after.len; i++) llm__emit(&e, t->after.data[i]);
     if (out->failed) llm__encode_fail(&e, LLM_ERR_NOMEM);
@@ -5738,7 +5750,7 @@ static llm__str llm__clean_english(llm__stage *g, llm__str s) {
     static const char *const pair[][2] = {{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"}, {" 'm", "'m"},
                                           {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
     for (int i = 0; i < LLM__COUNT(pair); i++)
-        s = llm__replaced(g, s, llm__s(pair[i][0], strlen(pair[i][0])), llm__s(pair[i][1], strlen(pair[i][1])));
+        s = llm__replaced(g, s, llm__lit(pair[i][0]), llm__lit(pair[i][1]));
     return s;
 }
 
@@ -5783,8 +5795,7 @@ static void llm__stage_utf8(struct llm_detok *d, int i, llm__str s, int last) {
 static void llm__stage_fallback_end(struct llm_detok *d, int i) {
     llm__stage *g = &d->stage[i];
     size_t n = g->kept.len;
-    int good = 1, len;
-    for (size_t at = 0; at < n; at += (size_t)len) good &= llm__utf8_get(g->kept.data + at, n - at, &len) >= 0;
+    int good = llm__utf8_valid(g->kept.data, n) == n;
     g->kept.len = 0;
     if (n && (good || d->bytes)) llm__detok_feed(d, i + 1, llm__s(g->kept.data, n), 1, 1);
     for (size_t k = 0; k < n && !good && !d->bytes; k++) llm__detok_feed(d, i + 1, llm__bad_utf8, 1, 1);
@@ -5814,7 +5825,7 @@ static void llm__stage_suffix(struct llm_detok *d, int i, llm__str s, int last) 
 static llm__str llm__stage_ctc(struct llm_detok *d, int i, llm__str s) {
     const llm__tok_step *step = &d->t->decoders.v[i];
     llm__stage *g = &d->stage[i];
-    if (g->has_kept && g->kept.len == s.n && llm__starts(s, llm__text_str(&g->kept))) return llm__nothing;
+    if (g->has_kept && llm__str_same(s, llm__text_str(&g->kept))) return llm__nothing;
     g->kept.len = 0;
     g->has_kept = 1;
     llm__add_str(&g->kept, s);
@@ -5843,7 +5854,7 @@ static llm__str llm__stage_strip(struct llm_detok *d, int i, llm__str s, int beg
     while (g->cut < most && s.n) {
         int cut = llm__starts(s, step->text);
         g->cut = cut ? g->cut + 1 : most;
-        if (cut) s = llm__s(s.p + step->text.n, s.n - step->text.n);
+        if (cut) s = llm__str_from(s, step->text.n);
     }
     for (int k = 0; k < step->b && s.n >= step->text.n && !memcmp(s.p + s.n - step->text.n, step->text.p, step->text.n); k++)
         s.n -= step->text.n;
@@ -6003,7 +6014,7 @@ LLM_API llm_result llm_detok_push(llm_detok *d, int32_t id, llm_text *out) {
         llm__literal_bytes(t, id, &d->literal);
         s = llm__text_str(&d->literal);
         /* The encoder put a space in front of the text, which is taken back. */
-        if (d->first && t->strip && !d->bytes && s.n && s.p[0] == ' ') s = llm__s(s.p + 1, s.n - 1);
+        if (d->first && t->strip && !d->bytes && s.n && s.p[0] == ' ') s = llm__str_from(s, 1);
         d->first = t->strip == 2 && d->first && !s.n;
     }
     llm__detok_feed(d, 0, s, 1, 1);
@@ -6042,7 +6053,7 @@ static llm_result llm__tokenizer_piece(const llm__tokenizer *t, int32_t id, llm_
 static int32_t llm__tokenizer_id(const llm__tokenizer *t, llm__str token) {
     int32_t id = llm__tok_find(t, token);
     for (size_t i = 0; i < t->n_added && id < 0; i++)
-        if (t->added[i].text.n == token.n && llm__starts(token, t->added[i].text)) id = t->added[i].id;
+        if (llm__str_same(token, t->added[i].text)) id = t->added[i].id;
     return id;
 }
 
@@ -6475,7 +6486,7 @@ static void llm__part_charsmap(llm__tokenizer *t, const llm_json *d, int node) {
  * of a decoder have several names for one thing. */
 static void llm__tok_add_part(llm__tokenizer *t, const llm_json *d, int node, const struct llm__tok_part *part, llm__tok_steps *steps) {
     static const char *const texts[] = {"suffix", "prefix", "pad_token"};
-    llm__str pattern = part->pattern ? llm__s(part->pattern, strlen(part->pattern)) : llm__nothing;
+    llm__str pattern = part->pattern ? llm__lit(part->pattern) : llm__nothing;
     size_t one = 0;
     int literal = 0;
     if (!part->pattern && (part->kind == LLM__TOK_SPLIT || part->kind == LLM__TOK_REPLACE))
@@ -6483,7 +6494,7 @@ static void llm__tok_add_part(llm__tokenizer *t, const llm_json *d, int node, co
     llm__tok_step *step = llm__tok_add_regex(t, steps, part->kind, pattern, literal);
     if (t->result) return;
     step->a = part->a;
-    step->text = step->with = part->text ? llm__s(part->text, strlen(part->text)) : llm__nothing;
+    step->text = step->with = part->text ? llm__lit(part->text) : llm__nothing;
     switch (part->kind) {
     case LLM__TOK_SPLIT:
         if (part->a < 0) llm__part_split(t, d, node, step);
@@ -6507,7 +6518,7 @@ static void llm__tok_add_part(llm__tokenizer *t, const llm_json *d, int node, co
     case LLM__TOK_CONTINUE:
     case LLM__TOK_CTC:
         for (int k = 0; k < 3 && !step->text.n; k++) step->text = llm__json_keep(t, d, node, texts[k], llm__nothing);
-        if (!step->text.n && part->kind == LLM__TOK_SUFFIX) step->text = llm__s("</w>", 4);
+        if (!step->text.n && part->kind == LLM__TOK_SUFFIX) step->text = llm__lit("</w>");
         step->with = llm__json_keep(t, d, node, "word_delimiter_token", llm__nothing);
         step->a = llm__json_flag(d, node, "cleanup", 1);
         break;
@@ -6542,7 +6553,7 @@ static void llm__tok_load_template(llm__tokenizer *t, const llm_json *d, int nod
         for (int k = name.p ? llm_json_first(d, specials) : -1; k >= 0; k = llm_json_next(d, k)) {
             llm__str key;
             key.p = llm_json_key(d, k, &key.n);
-            if (key.p && key.n == name.n && llm__starts(key, name)) found = k;
+            if (key.p && llm__str_same(key, name)) found = k;
         }
         if (special >= 0 && found < 0) LLM__TOK_BAD(t, "tokenizer.json: post_processor: a special token is not among its special_tokens");
         for (int k = llm_json_first(d, llm_json_find(d, found, "ids")); k >= 0; k = llm_json_next(d, k)) {
@@ -6628,7 +6639,7 @@ static void llm__tok_load_merges(llm__tokenizer *t, const llm_json *d, int merge
     llm__tok_merge_reserve(t, llm_json_size(d, merges));
     for (int v = llm_json_first(d, merges); v >= 0 && !t->result; v = llm_json_next(d, v), rank++) {
         llm__str a = llm__nothing, b = llm__nothing, line = llm__json_text(d, v);
-        if (line.p && llm__starts(line, llm__s("#version", 8))) continue;
+        if (line.p && llm__starts(line, llm__lit("#version"))) continue;
         if (!llm__tok_load_pair(d, v, &a, &b))
             LLM__TOK_BAD(t, "tokenizer.json: model.merges[%d]: two parts expected", (int)rank);
         else if (!llm__tok_merge_enter(t, a, b, t->prefix.n, rank, NULL))
@@ -6644,7 +6655,7 @@ static void llm__tok_load_model(llm__tokenizer *t, const llm_json *d, int model,
     int list = llm_json_type_of(d, vocab) == LLM_JSON_ARRAY, merges = llm_json_find(d, model, "merges"), which = -1;
     llm__str type = llm__json_text_at(d, model, "type"), unk = llm__json_text_at(d, model, "unk_token");
     double dropout = 0;
-    if (!type.p) type = list ? llm__s("Unigram", 7) : merges >= 0 ? llm__s("BPE", 3) : llm__nothing;
+    if (!type.p) type = list ? llm__lit("Unigram") : merges >= 0 ? llm__lit("BPE") : llm__nothing;
     for (int i = 0; i < LLM__COUNT(names); i++)
         if (llm__str_eq(type, names[i])) which = i;
     if ((which == LLM__TOK_UNIGRAM) != list)
@@ -6661,7 +6672,7 @@ static void llm__tok_load_model(llm__tokenizer *t, const llm_json *d, int model,
     t->prefix = llm__json_keep(t, d, model, "continuing_subword_prefix", llm__nothing);
     t->suffix = llm__json_keep(t, d, model, "end_of_word_suffix", llm__nothing);
     /* WordPiece's prefix has a default, BPE's has none. */
-    if (which >= LLM__TOK_WORDPIECE && llm_json_find(d, model, "continuing_subword_prefix") < 0) t->prefix = llm__s("##", 2);
+    if (which >= LLM__TOK_WORDPIECE && llm_json_find(d, model, "continuing_subword_prefix") < 0) t->prefix = llm__lit("##");
     t->max_word = (int)LLM__MAX(0, LLM__MIN(llm__json_whole(d, llm_json_find(d, model, "max_input_chars_per_word"), 100), INT32_MAX));
     if (list) {
         int64_t id = llm__json_whole(d, llm_json_find(d, model, "unk_id"), -1);
@@ -6847,7 +6858,6 @@ static int llm__vocab_type_of(const llm__vocab_data *v, int32_t i) {
 static void llm__vocab_tokens(llm__tokenizer *t, const llm__vocab_data *v) {
     static const uint8_t flags[] = {0, 0, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN,
                                     LLM__TOKEN_USER | LLM__TOKEN_PLAIN, LLM__TOKEN_UNUSED, LLM__TOKEN_BYTE};
-    if (v->n <= 0) LLM__TOK_BAD(t, "tokenizer.ggml.tokens: no tokens");
     llm__tok_reserve(t, v->n);
     for (int32_t i = 0; i < v->n && !t->result; i++) {
         char empty[24];
@@ -6884,7 +6894,7 @@ static void llm__add_escape(llm__tokenizer *t, int prefix) {
 /* Cutters by regexes, one after the other: each match is a word, and so is what lies between. */
 static void llm__add_splits(llm__tokenizer *t, const char *const *regex, int most) {
     for (int i = 0; i < most && regex[i]; i++)
-        llm__tok_add_regex(t, &t->words, LLM__TOK_SPLIT, llm__s(regex[i], strlen(regex[i])), 0)->a = LLM__SPLIT_ISOLATED;
+        llm__tok_add_regex(t, &t->words, LLM__TOK_SPLIT, llm__lit(regex[i]), 0)->a = LLM__SPLIT_ISOLATED;
 }
 
 /* BPE over ranked pairs ("gpt2", "gemma4"). What is no token stays a barrier; at the end it becomes the letters' own tokens, or with
@@ -6892,7 +6902,7 @@ static void llm__add_splits(llm__tokenizer *t, const char *const *regex, int mos
 static int llm__vocab_bpe(llm__tokenizer *t, const llm__vocab_data *v) {
     const char *pre = !strcmp(v->model, "gemma4") ? "gemma4" : v->pre && *v->pre ? v->pre : "default";
     int row = 0, n = LLM__COUNT(llm__pres);
-    while (row < n && llm__word_index(llm__pres[row].names, llm__s(pre, strlen(pre))) < 0) row++;
+    while (row < n && llm__word_index(llm__pres[row].names, llm__lit(pre)) < 0) row++;
     if (row == n) return LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.ggml.pre: \"%.64s\" is unknown", pre), 0;
     if (!v->pre) llm__log(t->log, LLM_LOG_WARN, "tokenizer.ggml.pre is missing: the default is used, answers may be worse");
     int flags = llm__pres[row].flags, spaces = flags & LLM__PRE_SPACES;
@@ -6938,8 +6948,8 @@ static void llm__vocab_wpm(llm__tokenizer *t) {
     t->model = LLM__TOK_WORDPIECE;
     t->max_word = INT32_MAX - 1;
     t->escaped_spaces = t->strip = 1;
-    llm__tok_add_parts(t, NULL, -1, 'n', llm__s("GGUF bert", 9), &t->normalizers);
-    llm__tok_add_parts(t, NULL, -1, 'p', llm__s("BertPreTokenizer", 16), &t->words);
+    llm__tok_add_parts(t, NULL, -1, 'n', llm__lit("GGUF bert"), &t->normalizers);
+    llm__tok_add_parts(t, NULL, -1, 'p', llm__lit("BertPreTokenizer"), &t->words);
     llm__tok_add(t, &t->words, LLM__TOK_METASPACE)->text = llm__spm_mark;
 }
 
@@ -7147,10 +7157,15 @@ static void llm__tok_load_ranks(llm__tokenizer *t, llm__str s, const char *name,
  * and SentencePiece's need it for their added tokens; a tokenizer.json says all by itself. Where the two give one text different ids, the
  * file is refused: one of them is not this model's. */
 
-/* The id that tokenizer_config.json names as "bos_token" and so on: a string, or an object with its content. */
-static int32_t llm__config_id(const llm__tokenizer *t, const llm_json *d, const char *key, int32_t otherwise) {
+/* The text of "bos_token" and the like in tokenizer_config.json: a string, or an object with its content. .p NULL: none. */
+static llm__str llm__config_token(const llm_json *d, const char *key) {
     int node = llm_json_find(d, 0, key);
-    llm__str s = llm_json_type_of(d, node) == LLM_JSON_OBJECT ? llm__json_text_at(d, node, "content") : llm__json_text(d, node);
+    return llm_json_type_of(d, node) == LLM_JSON_OBJECT ? llm__json_text_at(d, node, "content") : llm__json_text(d, node);
+}
+
+/* Its id. */
+static int32_t llm__config_id(const llm__tokenizer *t, const llm_json *d, const char *key, int32_t otherwise) {
+    llm__str s = llm__config_token(d, key);
     int32_t id = s.p ? llm__tokenizer_id(t, s) : -1;
     return id >= 0 ? id : otherwise;
 }
@@ -7204,12 +7219,7 @@ static void llm__tok_finish(llm__tokenizer *t) {
         llm__str text = a->text;
         /* The text is put through the normalizers as the prompt will be (all but the first step, which looks for added tokens). */
         if ((a->flags & LLM__ADDED_NORMALIZED) && t->normalizers.n > 1) {
-            e.next.text.len = e.next.n = e.now.n = 0;
-            llm__add_str(&e.next.text, text);
-            llm__span_add(&e, 0, text.n, -1, 1);
-            llm__spans spare = e.now;
-            e.now = e.next;
-            e.next = spare;
+            llm__encode_text(&e, text);
             if (!llm__run_steps(&e, &t->normalizers, 1)) break;
             text = t->token[a->id].text = llm__tok_keep(t, llm__text_str(&e.now.text)); /* it decodes to what it was found as */
         }
@@ -7251,7 +7261,6 @@ static llm_result llm__tok_load(llm__tokenizer *t, llm__str s, const char *name,
  * NULL. */
 LLM__UNUSED static llm_result llm__tokenizer_open_gguf(const llm__vocab_data *v, const llm__logger *log, llm__tokenizer **out) {
     *out = NULL;
-    if (!v->model && !v->hf_json.p) return llm__error(LLM_ERR_FORMAT, "tokenizer.ggml.model: missing");
     llm__tokenizer *t = llm__tok_new();
     if (!t) return llm__nomem();
     t->log = log;
@@ -7599,8 +7608,6 @@ static llm__val llm__v_float(double f) {
     return v;
 }
 
-static llm__str llm__lit(const char *s) { return llm__s(s, strlen(s)); }
-
 /* A text, or another type that has one, whose bytes live long enough already. */
 static llm__val llm__v_text(llm__vtype type, llm__str s) {
     llm__val v = llm__v(type);
@@ -7732,9 +7739,6 @@ static int32_t llm__tpl_upper(int32_t c) {
     return c;
 }
 
-/* A text without its first n bytes. */
-static llm__str llm__str_from(llm__str s, size_t n) { return llm__s(s.p + n, s.n - n); }
-
 /* Takes the first code point off a text. 0 at its end, or after an error; eight bytes cost a step. */
 static int llm__tpl_next_char(llm__tpl *x, llm__str *rest, int32_t *c) {
     int len;
@@ -7760,8 +7764,6 @@ static size_t llm__tpl_byte_of(llm__str s, int64_t k) {
         if (((uint8_t)s.p[i] & 0xC0) != 0x80 && k-- == 0) break;
     return i;
 }
-
-static int llm__str_same(llm__str a, llm__str b) { return a.n == b.n && !memcmp(a.p, b.p, a.n); }
 
 /* Where `needle` stands first (step 1) or last (step -1) in s, or -1. */
 static int64_t llm__tpl_find(llm__str s, llm__str needle, int step) {
@@ -10852,9 +10854,8 @@ LLM_API void llm_template_close(llm_template *t) {
 
 /* A copy of the source with \r\n and \r as \n and without one line feed at the end. An error if it is not UTF-8. */
 static llm_result llm__tpl_source(llm_template *t, const char *text, size_t len, llm__str *out) {
-    int n;
-    for (size_t i = 0; i < len; i += (size_t)n)
-        if (llm__utf8_get(text + i, len - i, &n) < 0) return llm__error(LLM_ERR_TEMPLATE, "template: byte %zu is not UTF-8", i);
+    size_t valid = llm__utf8_valid(text, len);
+    if (valid < len) return llm__error(LLM_ERR_TEMPLATE, "template: byte %zu is not UTF-8", valid);
     char *s = (char *)llm__arena_get(&t->arena, len + 1);
     size_t k = 0;
     if (!s) return llm__nomem();
@@ -11042,8 +11043,8 @@ LLM_API void llm_reasoning_begin(llm_reasoning *r, llm_reasoning_kind kind, cons
     r->kind = row ? kind : LLM_REASONING_NONE;
     r->started = r->kind == LLM_REASONING_NONE;
     if (r->started) return;
-    llm__str s = llm__tpl_trim(llm__s(prompt, prompt ? len : 0), 2), close = llm__s(row->close, strlen(row->close));
-    int64_t opened = llm__tpl_find(s, llm__s(row->open, strlen(row->open)), -1), closed = llm__tpl_find(s, close, -1);
+    llm__str s = llm__tpl_trim(llm__s(prompt, prompt ? len : 0), 2), close = llm__lit(row->close);
+    int64_t opened = llm__tpl_find(s, llm__lit(row->open), -1), closed = llm__tpl_find(s, close, -1);
     r->thinking = row->thinks ? closed < 0 || closed + (int64_t)close.n < (int64_t)s.n : opened > closed;
 }
 
@@ -11220,7 +11221,7 @@ LLM__UNUSED static void llm__tensors_free(llm__tensors *t) {
 
 /* NULL if absent. */
 LLM__UNUSED static const llm__tensor *llm__tensors_find(const llm__tensors *t, const char *name) {
-    int32_t i = llm__map_get(&t->by_name, llm__s(name, strlen(name)));
+    int32_t i = llm__map_get(&t->by_name, llm__lit(name));
     return i < 0 ? NULL : &t->item[i];
 }
 
@@ -11420,7 +11421,7 @@ static int llm__gguf_size_of(int32_t type) { /* bytes of a number; 0: not of fix
 
 /* The key of that name, or NULL. */
 LLM__UNUSED static const llm__gguf_kv *llm__gguf_find(const llm__gguf *g, const char *key) {
-    int32_t i = llm__map_get(&g->by_key, llm__s(key, strlen(key)));
+    int32_t i = llm__map_get(&g->by_key, llm__lit(key));
     return i < 0 ? NULL : &g->kv[i];
 }
 
@@ -11748,7 +11749,7 @@ static llm_result llm__source_file(llm__source *s, const char *path, llm__file *
 
 /* folder/name in the arena; NULL: no memory. */
 static const char *llm__source_path(llm__source *s, const char *folder, const char *name) {
-    char *path = llm__path_join(folder, name), *kept = path ? llm__arena_str(&s->arena, llm__s(path, strlen(path))) : NULL;
+    char *path = llm__path_join(folder, name), *kept = path ? llm__arena_str(&s->arena, llm__lit(path)) : NULL;
     LLM_FREE(path);
     return kept;
 }
@@ -12025,15 +12026,6 @@ static llm_result llm__source_tokenizer(llm__source *s, const llm_model_config *
 /* Real lists have one to ten ids. Each is compared with those before it, so a list of millions must not be read. */
 enum { LLM__MAX_STOPS = 16384 };
 
-/* A special token's text in tokenizer_config.json: a string, or an object with "content". .p NULL: none. */
-static llm__str llm__special_text(const llm__source *s, const char *key) {
-    llm__str text;
-    int node = llm_json_find(s->tokenizer_config, 0, key);
-    if (llm_json_type_of(s->tokenizer_config, node) == LLM_JSON_OBJECT) node = llm_json_find(s->tokenizer_config, node, "content");
-    text.p = llm_json_str(s->tokenizer_config, node, &text.n);
-    return text;
-}
-
 /* A node that should be a token id; -1 if it is none. */
 static int32_t llm__json_id(const llm_json *doc, int node) {
     int64_t v;
@@ -12056,7 +12048,7 @@ static llm_result llm__special_find(llm__source *s, const char *name, int32_t ow
     memset(&piece, 0, sizeof piece);
     snprintf(key, sizeof key, "%s_token", name);
     snprintf(id_key, sizeof id_key, "%s_token_id", name);
-    llm__str text = llm__special_text(s, key);
+    llm__str text = llm__config_token(s->tokenizer_config, key);
     *id = text.p && s->tokenizer ? llm__tokenizer_id(s->tokenizer, text) : -1;
     if (*id < 0) *id = llm__json_first_id(s->generation_config, id_key);
     if (*id < 0) *id = llm__json_first_id(s->config, id_key);
@@ -12102,7 +12094,7 @@ static void llm__source_usual_stops(llm__source *s) {
     int harmony =
         llm__tokenizer_id(s->tokenizer, llm__s("<|return|>", 10)) >= 0 && llm__tokenizer_id(s->tokenizer, llm__s("<|channel|>", 11)) >= 0;
     for (int i = 0; i < LLM__COUNT(names); i++) {
-        int32_t id = llm__tokenizer_id(s->tokenizer, llm__s(names[i], strlen(names[i])));
+        int32_t id = llm__tokenizer_id(s->tokenizer, llm__lit(names[i]));
         if (id >= 0 && llm__tokenizer_is_special(s->tokenizer, id) && !(harmony && !strcmp(names[i], "<|end|>"))) llm__source_stop(s, id);
     }
 }
@@ -12176,7 +12168,7 @@ static llm_result llm__template_file(llm__source *s, const char *path, int optio
 static llm_result llm__template_find(llm__source *s, const char *name) {
     char key[160];
     int is_default = !strcmp(name, "default"),
-        plain = llm__plain_text(llm__s(name, strlen(name)), 64) && !strchr(name, '/') && name[0] != '.';
+        plain = llm__plain_text(llm__lit(name), 64) && !strchr(name, '/') && name[0] != '.';
     if (!plain) return llm__error(LLM_ERR_ARG, "chat template name \"%.64s\": a plain name expected", name);
     if (s->gguf) {
         snprintf(key, sizeof key, "tokenizer.chat_template%s%.64s", is_default ? "" : ".", is_default ? "" : name);
@@ -12195,7 +12187,7 @@ static llm_result llm__source_template(llm__source *s, const llm_model_config *c
     const char *name = cfg->chat_template_name ? cfg->chat_template_name : "default", *given = cfg->chat_template;
     llm_result r;
     if (!given) r = llm__template_find(s, name);
-    else if (strchr(given, '{')) r = llm__template_keep(s, llm__s(given, strlen(given)));
+    else if (strchr(given, '{')) r = llm__template_keep(s, llm__lit(given));
     else r = llm__template_file(s, given, 0, name);
     if (!r && !s->chat_template_text && (given || cfg->chat_template_name))
         r = llm__error(LLM_ERR_ARG, "%s: it has no chat template named \"%.64s\"", given ? given : s->path, name);
@@ -16261,7 +16253,7 @@ static const char *llm__word_next(const char *words, char *word, size_t size) {
 }
 
 /* 1 if `word` is one of `words`. */
-static int llm__word_in(const char *words, const char *word) { return llm__word_index(words, llm__s(word, strlen(word))) >= 0; }
+static int llm__word_in(const char *words, const char *word) { return llm__word_index(words, llm__lit(word)) >= 0; }
 
 /* The value of the first key that is there and not null. The order of the words decides, then that of the objects: a
  * RoPE object's rope_theta is found before the root's. */
@@ -18073,7 +18065,7 @@ LLM_API llm_result llm_detokenize(const llm_model *model, const int32_t *ids, si
 LLM_API int32_t llm_vocab_size(const llm_model *model) { return model->source.tokenizer ? model->source.tokenizer->n_vocab : 0; }
 
 LLM_API int32_t llm_token_id(const llm_model *model, const char *token) {
-    return model->source.tokenizer ? llm__tokenizer_id(model->source.tokenizer, llm__s(token, strlen(token))) : -1;
+    return model->source.tokenizer ? llm__tokenizer_id(model->source.tokenizer, llm__lit(token)) : -1;
 }
 
 LLM_API llm_result llm_token_bytes(const llm_model *model, int32_t id, llm_text *out) {
@@ -21544,7 +21536,7 @@ static llm__gr_frag llm__gr_tags_frag(llm__gr_build *b, const llm_json *doc, con
 
 /* Free text up to a marker (1 to 127 bytes, as "</think>"), then f. The marker is part of the text that is read. */
 static llm__gr_frag llm__gr_after(llm__gr_build *b, const char *marker, llm__gr_frag f) {
-    llm__str trigger = llm__s(marker, strlen(marker));
+    llm__str trigger = llm__lit(marker);
     llm__gr_tags x = {b, NULL, -1, &trigger, 1, NULL, f};
     if (!b->failed && (!trigger.n || trigger.n >= LLM__GR_TRIGGER))
         b->failed = llm__error(LLM_ERR_ARG, "grammar: a marker of 1 to %d bytes expected", LLM__GR_TRIGGER - 1);
@@ -26215,13 +26207,12 @@ static int llm__oai_row(const llm__oai_look *look, const llm_output *o, size_t i
 /* How a token is written in logprobs: its text; "bytes:\\xE2\\x80" where its bytes are no whole text; or "token_id:N". */
 static void llm__oai_token(const llm__oai_look *look, int32_t id, llm_text *out) {
     llm_text raw = llm__text_none();
-    int whole = 1, step = 1;
     if (look->as_ids) {
         llm_text_format(out, "'token_id:%d'", id);
         return;
     }
     llm_token_bytes(look->model, id, &raw);
-    for (size_t i = 0; i < raw.len && whole; i += (size_t)step) whole = llm__utf8_get(raw.data + i, raw.len - i, &step) >= 0;
+    int whole = llm__utf8_valid(raw.data, raw.len) == raw.len;
     if (whole) llm_text_format(out, "%Q", raw.data, raw.len);
     else llm_text_str(out, "\"bytes:");
     for (size_t i = 0; i < raw.len && !whole; i++) {
