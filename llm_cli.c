@@ -1085,42 +1085,39 @@ static void cli_threads(int n, void *(*fn)(void *), void *args, size_t size) {
 }
 
 typedef struct cli_reader {
-    uint64_t *data, sum;
+    char *data;
     size_t n;
-    int fill;
+    const void *found;
 } cli_reader;
 
-/* Reads its part; at first it makes the pages, so that they are near the thread that reads them. */
+/* Reads its part: looks for a byte that is not there. */
 static void *cli_read_memory(void *arg) {
     cli_reader *r = (cli_reader *)arg;
-    uint64_t sums[16] = {0}; /* sixteen chains of additions: the loads are not waited for */
-    for (size_t i = 0; i < r->n && r->fill; i++) r->data[i] = i;
-    for (size_t i = 0; i + 16 <= r->n; i += 16)
-        for (int k = 0; k < 16; k++) sums[k] += r->data[i + (size_t)k];
-    for (int k = 0; k < 16; k++) r->sum += sums[k];
+    r->found = memchr(r->data, 1, r->n);
     return NULL;
 }
 
 /* GB/s of the best of four passes over 1 GiB, or 0 where so much memory cannot be had. */
 static double cli_peak_bandwidth(int n_threads) {
-    size_t bytes = (size_t)1 << 30, words = bytes / 8 / (size_t)n_threads;
+    size_t bytes = (size_t)1 << 30, share = bytes / (size_t)n_threads;
     int64_t have = cli_free_memory();
     double best = 0;
     if (have >= 0 && have < (int64_t)bytes + (64 << 20)) return 0;
-    uint64_t *data = (uint64_t *)mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *data = (char *)mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) return 0;
     cli_reader *readers = CLI_NEW(cli_reader, n_threads);
-    madvise((void *)data, bytes, MADV_HUGEPAGE);
-    for (int pass = 0; pass < 5; pass++) {
-        for (int i = 0; i < n_threads; i++) readers[i] = (cli_reader){data + words * (size_t)i, 0, words, !pass};
+    madvise(data, bytes, MADV_HUGEPAGE);
+    memset(data, 2, bytes); /* pages that nobody has written are all the same one */
+    for (int i = 0; i < n_threads; i++) readers[i] = (cli_reader){data + share * (size_t)i, share, NULL};
+    for (int pass = 0; pass < 4; pass++) {
         double begin = cli_now();
         cli_threads(n_threads, cli_read_memory, readers, sizeof *readers);
-        double seconds = cli_now() - begin;
-        if (pass && (best <= 0 || seconds < best)) best = seconds;
+        double rate = (double)bytes * 1e-9 / (cli_now() - begin);
+        if (rate > best) best = rate;
     }
-    munmap((void *)data, bytes);
+    munmap(data, bytes);
     free(readers);
-    return (double)bytes * 1e-9 / best;
+    return best;
 }
 
 /* Bytes of weights that a step of one row reads: not the rows of an untied embedding, of the experts those used. */
@@ -1280,26 +1277,21 @@ static int cli_cmd_bench(cli_session *c) {
  * tells how many tokens there were.
  * --------------------------------------------------------------------------- */
 
-enum { CLI_TTFT, CLI_TPOT, CLI_ITL, CLI_E2EL, CLI_METRICS };
+typedef struct cli_flight { /* one request */
+    double start, sent, first, last; /* seconds; start: when it may be sent; first 0: nothing came */
+    int64_t tokens;
+    int n_gaps;
+    double *gaps;    /* (output_len) between tokens */
+    char error[120]; /* "": it went well */
+} cli_flight;
 
 typedef struct cli_load {
     const cli_options *o;
-    char host[256], port[8], path[256], error[160]; /* error: the latest */
-    int next, failed;
-    double begin, *start; /* (num_prompts) when each may be sent, seconds after begin */
-    double *values[CLI_METRICS];
-    int n_values[CLI_METRICS];
-    int64_t tokens;
-    pthread_mutex_t mutex; /* of what the calls report */
+    char host[256], port[8], path[256];
+    int next;            /* atomic: the next request that nobody has taken */
+    double begin;
+    cli_flight *flights; /* (num_prompts) */
 } cli_load;
-
-typedef struct cli_flight { /* one request */
-    double sent, first, last; /* seconds; first 0: nothing came */
-    int64_t tokens;
-    int n_gaps;
-    double *gaps;    /* (output_len) */
-    char error[120]; /* "": it went well */
-} cli_flight;
 
 /* A stream to and from the server, opened by a blocking connect; NULL: nobody answers. */
 static FILE *cli_connect(const cli_load *load) {
@@ -1359,90 +1351,92 @@ static void cli_flight_run(const cli_load *load, cli_flight *f, int index) {
     llm_text_free(&body);
 }
 
-static void cli_load_value(cli_load *load, int metric, double seconds) { load->values[metric][load->n_values[metric]++] = seconds * 1e3; }
-
 /* One thread: takes the next request, waits for its time, measures it. */
 static void *cli_load_worker(void *arg) {
     cli_load *load = (cli_load *)arg;
     for (int i; (i = __atomic_fetch_add(&load->next, 1, __ATOMIC_RELAXED)) < load->o->num_prompts && !cli_interrupts;) {
-        cli_flight f = {0};
-        double wait = load->begin + load->start[i] - cli_now();
+        cli_flight *f = &load->flights[i];
+        double wait = load->begin + f->start - cli_now();
         if (wait > 0) usleep((useconds_t)(wait * 1e6));
-        f.gaps = CLI_NEW(double, load->o->output_len);
-        cli_flight_run(load, &f, i);
-        pthread_mutex_lock(&load->mutex);
-        if (f.error[0]) {
-            load->failed++;
-            snprintf(load->error, sizeof load->error, "%s", f.error);
-        } else {
-            load->tokens += f.tokens;
-            cli_load_value(load, CLI_TTFT, f.first - f.sent);
-            cli_load_value(load, CLI_E2EL, f.last - f.sent);
-            if (f.tokens > 1) cli_load_value(load, CLI_TPOT, (f.last - f.first) / (double)(f.tokens - 1));
-            for (int k = 0; k < f.n_gaps; k++) cli_load_value(load, CLI_ITL, f.gaps[k]);
-        }
-        pthread_mutex_unlock(&load->mutex);
-        free(f.gaps);
+        f->gaps = CLI_NEW(double, load->o->output_len);
+        cli_flight_run(load, f, i);
     }
     return NULL;
 }
 
-/* Throughput, then mean, median and P99 of each metric in milliseconds. */
-static void cli_load_report(cli_load *load, double seconds) {
-    static const char *const names[CLI_METRICS][2] = {{"TTFT", "ttft"}, {"TPOT", "tpot"}, {"ITL", "itl"}, {"E2EL", "e2el"}};
-    int done = load->o->num_prompts - load->failed, json = load->o->json;
-    double requests = done / seconds, out = (double)load->tokens / seconds, total = out + requests * load->o->input_len;
+/* The values of metric m, in milliseconds, of all requests that went well; returns how many. */
+static int cli_load_values(const cli_load *load, int m, double *values) {
+    int n = 0;
+    for (int i = 0; i < load->o->num_prompts; i++) {
+        const cli_flight *f = &load->flights[i];
+        double span = f->last - f->first;
+        if (f->error[0]) continue;
+        for (int k = 0; m == 2 && k < f->n_gaps; k++) values[n++] = f->gaps[k] * 1e3;
+        if (m == 0) values[n++] = (f->first - f->sent) * 1e3;
+        if (m == 1 && f->tokens > 1) values[n++] = span * 1e3 / (double)(f->tokens - 1);
+        if (m == 3) values[n++] = (f->last - f->sent) * 1e3;
+    }
+    return n;
+}
+
+/* Throughput, then mean, median and P99 of each metric. */
+static void cli_load_report(const cli_load *load, int failed, double seconds) {
+    static const char *const names[][2] = {{"TTFT", "ttft"}, {"TPOT", "tpot"}, {"ITL", "itl"}, {"E2EL", "e2el"}};
+    const cli_options *o = load->o;
+    int done = o->num_prompts - failed;
+    int64_t tokens = 0;
+    double *v = CLI_NEW(double, (size_t)o->num_prompts * (size_t)o->output_len);
     llm_text t = {0};
-    llm_text_format(&t, "{'completed': %d, 'failed': %d, 'duration': %f, 'request_throughput': %f, 'output_throughput': %f, ", done, load->failed,
+    for (int i = 0; i < o->num_prompts; i++) tokens += load->flights[i].error[0] ? 0 : load->flights[i].tokens;
+    double requests = done / seconds, out = (double)tokens / seconds, total = out + requests * o->input_len;
+    llm_text_format(&t, "{'completed': %d, 'failed': %d, 'duration': %f, 'request_throughput': %f, 'output_throughput': %f, ", done, failed,
                     seconds, requests, out);
     llm_text_format(&t, "'total_token_throughput': %f", total);
-    if (!json)
-        printf("requests %d done, %d failed in %.2f s: %.2f requests/s, %.1f tokens/s out, %.1f in and out\n", done, load->failed, seconds,
+    if (!o->json)
+        printf("requests %d done, %d failed in %.2f s: %.2f requests/s, %.1f tokens/s out, %.1f in and out\n", done, failed, seconds,
                requests, out, total);
-    for (int m = 0; m < CLI_METRICS; m++) {
-        double *v = load->values[m], sum = 0;
-        int n = load->n_values[m];
+    for (int m = 0; m < CLI_COUNT(names); m++) {
+        const char *name = names[m][1];
+        double sum = 0;
+        int n = cli_load_values(load, m, v);
         qsort(v, (size_t)n, sizeof *v, cli_compare_doubles);
         for (int i = 0; i < n; i++) sum += v[i];
         double mean = n ? sum / n : 0, p50 = cli_percentile(v, n, 0.5), p99 = cli_percentile(v, n, 0.99);
-        const char *name = names[m][1];
         llm_text_format(&t, ", 'mean_%s_ms': %f, 'median_%s_ms': %f, 'p99_%s_ms': %f", name, mean, name, p50, name, p99);
-        if (!json) printf("%-6s mean %9.2f ms   P50 %9.2f ms   P99 %9.2f ms\n", names[m][0], mean, p50, p99);
+        if (!o->json) printf("%-6s mean %9.2f ms   P50 %9.2f ms   P99 %9.2f ms\n", names[m][0], mean, p50, p99);
     }
     llm_text_str(&t, "}\n");
-    if (!json) llm_text_free(&t);
+    if (!o->json) llm_text_free(&t);
     cli_out(&t);
+    free(v);
 }
 
 /* The base URL may end in /v1 or not. Requests start at once, or at random times of the given rate. */
 static int cli_load_test(cli_session *c) {
     const cli_options *o = c->o;
-    static cli_load load;
+    cli_load load = {o, "", "80", "", 0, 0, NULL};
     uint64_t x = 88172645463325252u + (uint64_t)o->s.seed;
-    int n = o->num_prompts, threads = o->max_concurrency < n ? o->max_concurrency : n;
+    int n = o->num_prompts, failed = 0, bad = 0;
     int parts = sscanf(o->url, "http://%255[^:/]:%7[0-9]%255[^?#]", load.host, load.port, load.path);
-    if (parts < 2) parts = sscanf(o->url, "http://%255[^:/]%255[^?#]", load.host, load.path), strcpy(load.port, "80");
+    if (parts < 2) parts = sscanf(o->url, "http://%255[^:/]%255[^?#]", load.host, load.path);
     if (parts < 1 || load.path[0] == ':') cli_die(2, "--url: %.60s, http://HOST:PORT was expected", o->url);
     size_t len = strlen(load.path);
     while (len && load.path[len - 1] == '/') load.path[--len] = 0;
     if (len >= 3 && !strcmp(load.path + len - 3, "/v1")) load.path[len - 3] = 0;
-    load.o = o;
-    load.start = CLI_NEW(double, n);
-    for (int m = 0; m < CLI_METRICS; m++) load.values[m] = CLI_NEW(double, (size_t)n * (size_t)(m == CLI_ITL ? o->output_len : 1));
+    load.flights = CLI_NEW(cli_flight, n);
     for (int i = 1; i < n && o->request_rate > 0; i++) { /* exponential gaps make a Poisson process */
         x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-        load.start[i] = load.start[i - 1] - log(((double)(x >> 11) + 1) / 9007199254740993.0) / (double)o->request_rate;
+        load.flights[i].start = load.flights[i - 1].start - log(((double)(x >> 11) + 1) / 9007199254740993.0) / (double)o->request_rate;
     }
-    pthread_mutex_init(&load.mutex, NULL);
     load.begin = cli_now();
-    cli_threads(threads, cli_load_worker, &load, 0);
+    cli_threads(o->max_concurrency < n ? o->max_concurrency : n, cli_load_worker, &load, 0);
     double seconds = cli_now() - load.begin;
     if (cli_interrupts) return 130;
-    if (load.failed < n) cli_load_report(&load, seconds);
-    if (load.failed) cli_die(1, "--url: %.60s: %d of %d requests failed: %s", o->url, load.failed, n, load.error);
-    for (int m = 0; m < CLI_METRICS; m++) free(load.values[m]);
-    free(load.start);
-    return 0;
+    for (int i = 0; i < n; i++)
+        if (load.flights[i].error[0]) failed++, bad = i;
+    if (failed < n) cli_load_report(&load, failed, seconds);
+    if (failed) cli_die(1, "--url: %.60s: %d of %d requests failed: %s", o->url, failed, n, load.flights[bad].error);
+    return 0; /* the program ends: what the requests hold goes with it */
 }
 
 /* ---------------------------------------------------------------------------
@@ -1458,27 +1452,21 @@ static int cli_load_test(cli_session *c) {
 enum { CLI_EDIT_TEXT, CLI_EDIT_END, CLI_EDIT_INTERRUPT }; /* how an edit ended */
 
 #define KEY_CTRL(letter) ((letter) & 31)
-/* Keys beside bytes and control keys. Of what moves, each has the key that kills the same way behind it. */
-enum { KEY_END = -1, KEY_SIGNAL = -2, KEY_LATE = -3, KEY_NONE = 256, KEY_DELETE, KEY_WORD_LEFT, KEY_WORD_RIGHT, KEY_KILL_WORD, KEY_NEW_LINE, KEY_PASTE };
+/* Keys beside bytes and control keys. */
+enum { KEY_END = -1, KEY_SIGNAL = -2, KEY_LATE = -3, KEY_NONE = 256, KEY_DELETE, KEY_WORD_LEFT, KEY_WORD_RIGHT, KEY_KILL_WORD, KEY_NEW_LINE, KEY_PASTE, KEY_PASTED };
 
 typedef struct cli_editor {
     llm_text text;
     size_t cursor; /* byte offset */
-    int fd, row;   /* of output; of the cursor as drawn */
+    FILE *tty;
+    int row;       /* of the cursor as drawn */
+    int pasting;   /* between the marks of a paste; behind a carriage return there: 2 */
     struct termios cooked;
     char **history; /* (n_history), owned */
     int n_history, at; /* at: n_history is the new line */
     char *fresh;       /* the new line while older ones are looked at */
     char path[4300];   /* file of the history */
 } cli_editor;
-
-/* Editing must not be buffered, or a key would show late. */
-static void cli_tty_write(const cli_editor *e, const char *s, size_t n) {
-    for (ssize_t w; n; s += w > 0 ? w : 0, n -= w > 0 ? (size_t)w : 0) {
-        w = write(e->fd, s, n);
-        if (w < 0 && errno != EINTR && errno != EAGAIN) cli_die(1, "terminal: %s", strerror(errno));
-    }
-}
 
 /* raw: keys come one by one; signals: Ctrl-C interrupts instead of being a key. */
 static void cli_tty_mode(const cli_editor *e, int raw, int signals) {
@@ -1520,12 +1508,12 @@ static size_t cli_edit_word(const cli_editor *e, size_t at, int forward) {
 
 /* Puts n bytes where from to `to` were; the cursor stands behind them. */
 static void cli_edit_replace(cli_editor *e, size_t from, size_t to, const char *s, size_t n) {
-    llm_text t = {0};
-    llm_text_add(&t, e->text.data, from);
-    llm_text_add(&t, s, n);
-    llm_text_add(&t, e->text.data + to, e->text.len - to);
-    llm_text_free(&e->text);
-    e->text = t;
+    size_t tail = e->text.len - to;
+    llm_text_add(&e->text, s, n); /* makes room */
+    memmove(e->text.data + from + n, e->text.data + to, tail);
+    memcpy(e->text.data + from, s, n);
+    e->text.len = from + n + tail;
+    e->text.data[e->text.len] = 0;
     e->cursor = from + n;
 }
 
@@ -1551,7 +1539,7 @@ static void cli_edit_draw(cli_editor *e, const char *prompt, int final) {
     struct winsize size = {0};
     llm_text rows = {0}, out = {0};
     int cursor_row = 0, cursor_col = 0, r = 0;
-    if (ioctl(e->fd, TIOCGWINSZ, &size) || size.ws_col < 8) size.ws_col = 80, size.ws_row = 24;
+    if (ioctl(fileno(e->tty), TIOCGWINSZ, &size) || size.ws_col < 8) size.ws_col = 80, size.ws_row = 24;
     int last = cli_edit_layout(e, prompt, size.ws_col, &rows, &cursor_row, &cursor_col);
     int height = size.ws_row > 1 ? size.ws_row : 1, top = cursor_row - height / 2; /* rows top to last are shown */
     if (top + height > last + 1) top = last + 1 - height;
@@ -1566,7 +1554,8 @@ static void cli_edit_draw(cli_editor *e, const char *prompt, int final) {
     if (!final && last > cursor_row) llm_text_format(&out, "\x1b[%dA", last - cursor_row);
     if (final) llm_text_str(&out, "\r\n");
     else llm_text_format(&out, cursor_col ? "\r\x1b[%dC" : "\r", cursor_col);
-    cli_tty_write(e, out.data, out.len);
+    fwrite(out.data, 1, out.len, e->tty);
+    fflush(e->tty); /* or a key would show late */
     e->row = final ? 0 : cursor_row - top;
     llm_text_free(&rows);
     llm_text_free(&out);
@@ -1583,13 +1572,13 @@ static int cli_key_byte(int wait_ms) {
 }
 
 /* A key: a byte, or what an escape sequence stands for, mostly the control key that does the same in Emacs and readline. */
-static int cli_key(void) {
+static int cli_key(int wait_ms) {
     static const struct { const char *sequence; int key; } table[] = {
         {"[A", KEY_CTRL('P')}, {"[B", KEY_CTRL('N')}, {"[C", KEY_CTRL('F')}, {"[D", KEY_CTRL('B')}, {"[H", KEY_CTRL('A')}, {"[F", KEY_CTRL('E')},
-        {"[1~", KEY_CTRL('A')}, {"[7~", KEY_CTRL('A')}, {"[4~", KEY_CTRL('E')}, {"[8~", KEY_CTRL('E')}, {"[3~", KEY_DELETE}, {"[200~", KEY_PASTE},
+        {"[1~", KEY_CTRL('A')}, {"[7~", KEY_CTRL('A')}, {"[4~", KEY_CTRL('E')}, {"[8~", KEY_CTRL('E')}, {"[3~", KEY_DELETE}, {"[200~", KEY_PASTE}, {"[201~", KEY_PASTED},
         {"b", KEY_WORD_LEFT}, {"f", KEY_WORD_RIGHT}, {"d", KEY_KILL_WORD}, {"\x7f", KEY_CTRL('W')}, {"\r", KEY_NEW_LINE}, {"\n", KEY_NEW_LINE}};
     char seq[24] = {0};
-    int c = cli_key_byte(-1);
+    int c = cli_key_byte(wait_ms);
     if (c != 27) return c;
     /* ESC [ and ESC O are followed by anything up to a letter or ~; after ESC alone comes the key that Alt was held with. */
     for (int n = 0; n < 20 && (c = cli_key_byte(50)) >= 0;) {
@@ -1601,23 +1590,6 @@ static int cli_key(void) {
     for (int i = 0; i < CLI_COUNT(table); i++)
         if (!strcmp(table[i].sequence, seq)) return table[i].key;
     return KEY_NONE;
-}
-
-/* Takes a paste up to its end mark, carriage returns as newlines. */
-static void cli_edit_paste(cli_editor *e) {
-    llm_text t = {0};
-    size_t n = 0;
-    for (int c, end = 0; !end && ((c = cli_key_byte(2000)) >= 0 || c == KEY_SIGNAL);) {
-        char b = (char)c;
-        if (c >= 0 && t.len < CLI_MAX_INPUT) llm_text_add(&t, &b, 1);
-        if (t.len >= 6 && !memcmp(t.data + t.len - 6, "\x1b[201~", 6)) end = 1, t.len -= 6;
-    }
-    for (size_t i = 0, crlf; i < t.len; i += 1 + crlf) {
-        crlf = t.data[i] == '\r' && i + 1 < t.len && t.data[i + 1] == '\n';
-        t.data[n++] = t.data[i] == '\r' ? '\n' : t.data[i];
-    }
-    cli_edit_replace(e, e->cursor, e->cursor, t.data, n);
-    llm_text_free(&t);
 }
 
 /* Shows an older or newer line; the new one is kept while older ones are looked at. */
@@ -1643,8 +1615,15 @@ static void cli_edit_insert(cli_editor *e, int c) {
 /* What one key does. Returns -1 to go on, else how the edit ended. */
 static int cli_edit_key(cli_editor *e, int c) {
     size_t at = e->cursor, end = e->text.len;
+    if (e->pasting && c >= 0 && (c < 32 || c > 255)) { /* no control key there; every kind of line end is a newline */
+        int cr = e->pasting == 2;
+        e->pasting = c == KEY_PASTED ? 0 : c == '\r' ? 2 : 1;
+        if (c == '\t' || c == '\r' || (c == '\n' && !cr)) cli_edit_replace(e, at, at, c == '\t' ? "\t" : "\n", 1);
+        return -1;
+    }
     switch (c) {
-    case KEY_NONE: case KEY_SIGNAL: break;
+    case KEY_NONE: case KEY_SIGNAL: case KEY_PASTED: break;
+    case KEY_LATE: e->pasting = 0; break;
     case KEY_END: return CLI_EDIT_END;
     case '\r': case '\n': return CLI_EDIT_TEXT;
     case KEY_CTRL('C'): return CLI_EDIT_INTERRUPT;
@@ -1662,9 +1641,9 @@ static int cli_edit_key(cli_editor *e, int c) {
     case KEY_CTRL('F'): e->cursor = cli_edit_next(e, at); break;
     case KEY_WORD_LEFT: case KEY_WORD_RIGHT: e->cursor = cli_edit_word(e, at, c == KEY_WORD_RIGHT); break;
     case KEY_CTRL('P'): case KEY_CTRL('N'): cli_edit_history(e, c == KEY_CTRL('N') ? 1 : -1); break;
-    case KEY_CTRL('L'): cli_tty_write(e, "\x1b[H\x1b[2J", 7), e->row = 0; break;
+    case KEY_CTRL('L'): fputs("\x1b[H\x1b[2J", e->tty), e->row = 0; break;
     case KEY_NEW_LINE: cli_edit_replace(e, at, at, "\n", 1); break;
-    case KEY_PASTE: cli_edit_paste(e); break;
+    case KEY_PASTE: e->pasting = 1; break;
     case KEY_CTRL('Z'):
         cli_tty_mode(e, 0, 0);
         raise(SIGTSTP);
@@ -1683,15 +1662,16 @@ static int cli_edit(cli_editor *e, const char *prompt) {
     llm_text_add(&e->text, "", 0);
     e->cursor = 0, e->row = 0, e->at = e->n_history;
     cli_tty_mode(e, 1, 0);
-    cli_tty_write(e, "\x1b[?2004h", 8); /* pastes come between marks from now on */
+    fputs("\x1b[?2004h", e->tty); /* pastes come between marks from now on */
     cli_edit_draw(e, prompt, 0);
     while (end < 0) {
-        int c = cli_key();
+        int c = cli_key(e->pasting ? 2000 : -1); /* a paste whose end never comes is over then */
         end = cli_edit_key(e, c);
         if (end >= 0) e->cursor = e->text.len;
         if (end >= 0 || c == KEY_SIGNAL || poll(&more, 1, 0) == 0) cli_edit_draw(e, prompt, end >= 0); /* not for each byte of a burst */
     }
-    cli_tty_write(e, "\x1b[?2004l", 8);
+    fputs("\x1b[?2004l", e->tty);
+    fflush(e->tty);
     cli_tty_mode(e, 0, 0);
     return end;
 }
@@ -1918,7 +1898,7 @@ static int cli_interactive(cli_session *c) {
     int interrupts = 0, leave = 0;
     llm_engine_stats stats;
     k.c = c;
-    k.e.fd = isatty(1) ? 1 : 2;
+    k.e.tty = isatty(1) ? stdout : stderr;
     if (tcgetattr(0, &k.e.cooked)) cli_die(1, "terminal: %s", strerror(errno));
     cli_open_model(c, 0);
     const llm_model_info *info = llm_model_get_info(c->model);
