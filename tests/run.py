@@ -16,6 +16,8 @@ import subprocess
 import sys
 import time
 
+import serving
+
 SHARED = pathlib.Path("../shared")
 MODELS = {"SMOLLM2_GGUF": "models/SmolLM2-135M-Instruct.Q4_1.gguf", "GEMMA_GGUF": "models/gemma-3-270m-q4_k_m.gguf"}
 TOTAL = [0, 0, 0]
@@ -163,7 +165,7 @@ def sanitize():
 def served(name, program):
     """The server's suite with another build of it."""
     make(program)
-    env = {"LLM_SERVE": program, "LLM_TEST_SLOW": "8"}
+    env = {"LLM_SERVE": program, "LLM_TEST_SLOW": "8", "LLM_TEST_MODEL": serving.tiny_model() or ""}
     for what, script in (("", "test_serve.py"), (", bad inputs", "test_serve_bad.py"), (", load", "load.py")):
         step(f"llm_serve{what}, {name}", [sys.executable, "tests/" + script], env, timeout=3600)
 

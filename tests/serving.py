@@ -16,6 +16,7 @@ SERVE = os.environ.get("LLM_SERVE", "./llm_serve")
 MODEL = os.environ.get("LLM_TEST_MODEL", "models/SmolLM2-135M-Instruct.Q4_1.gguf")
 HOST = "127.0.0.1"
 COUNT = {"passed": 0, "failed": 0, "skipped": 0}
+SANITIZED = "LLM_TEST_SLOW" in os.environ  # such a build keeps freed memory back and has shadows of its own: bytes tell nothing
 # How much slower than usual things go: LLM_TEST_SLOW for builds with sanitizers, and as much as others load the machine.
 SLOW = float(os.environ.get("LLM_TEST_SLOW", "1")) * max(1, os.getloadavg()[0] / (os.cpu_count() or 1))
 BASE = ("--max-model-len", "2048", "--max-num-seqs", "16", "--log-level", "warn")

@@ -12,6 +12,7 @@ import time
 
 from serving import HOST, MODEL, SERVE, SLOW, Server, check, finish, request_bytes
 
+REAL = "tiny" not in MODEL  # the tiny random model (for builds with sanitizers) is asked for form, not for sense
 CHAT = {"messages": [{"role": "user", "content": "What is the capital of France? Answer in one sentence."}], "temperature": 0, "max_tokens": 12}
 CANARY = {"prompt": "The capital of France is", "max_tokens": 8, "temperature": 0, "logprobs": 3}
 
@@ -70,7 +71,7 @@ def guided(s):
     threads = [threading.Thread(target=some, args=(i,)) for i in range(16)]
     for t in threads: t.start()
     for t in threads: t.join()
-    check("50 knights", len(got) == 50 and all(map(knight, got)), [x for x in got if not knight(x)][:3])
+    check("50 knights", len(got) == 50 and all(map(knight, got)) or not REAL and len(got) == 50, [x for x in got if not knight(x)][:3])
     status, a = s.post("/v1/completions", {**body, "temperature": 0, "max_tokens": 5})
     check("guided, cut", status == 200 and a["choices"][0]["finish_reason"] == "length" and a["choices"][0]["text"].startswith("{"), a)
     chat = {"messages": [{"role": "user", "content": "Is the sky blue?"}], "temperature": 0, "max_tokens": 60}
@@ -81,7 +82,7 @@ def guided(s):
                         ({"json_schema": boolean, "guided_whitespace_pattern": ""}, ('{"answer":true}', '{"answer":false}').__contains__), ({"response_format": {"type": "regex_schema", "regex_schema": "ab"}}, "ab".__eq__),
                         ({"guided_choice": yes, "n": 3, "temperature": 1, "seed": 1}, yes.__contains__), ({"guided_choice": yes, "min_tokens": 8}, yes.__contains__), ({"guided_choice": yes, "logprobs": True, "top_logprobs": 2}, yes.__contains__)):
         status, a = s.post("/v1/chat/completions", {**chat, **extra})
-        check("guided " + str(extra)[:60], status == 200 and all(fits(c["message"]["content"]) and c["finish_reason"] == "stop" for c in a["choices"]), a)
+        check("guided " + str(extra)[:60], status == 200 and all(fits(c["message"]["content"]) if c["finish_reason"] == "stop" else not REAL for c in a["choices"]), a)
     for extra, param in (({"guided_json": {"type": "hiccup"}}, "guided_json"), ({"guided_json": {"properties": {"a": {"not": {}}}}}, "guided_json"), ({"guided_json": {}, "guided_regex": "a"}, None)):
         status, a = s.post("/v1/chat/completions", {**chat, **extra})
         check("guided refused", status == 400 and (param is None or a["error"]["param"] == param), a)
@@ -91,7 +92,7 @@ def guided(s):
 def answers(s):
     status, a = s.post("/v1/chat/completions", CHAT)
     message = a["choices"][0]["message"]
-    check("chat", status == 200 and "Paris" in message["content"] and a["choices"][0]["finish_reason"] == "stop" and a["object"] == "chat.completion", a)
+    check("chat", status == 200 and (not REAL or "Paris" in message["content"] and a["choices"][0]["finish_reason"] == "stop") and a["object"] == "chat.completion", a)
     check("usage", a["usage"]["total_tokens"] == a["usage"]["prompt_tokens"] + a["usage"]["completion_tokens"])
     status, events = s.stream("/v1/chat/completions", {**CHAT, "stream_options": {"include_usage": True}})
     chunks = [json.loads(x) for x in events[:-1]]
@@ -102,7 +103,7 @@ def answers(s):
     check("stream one id", len({c["id"] for c in chunks}) == 1)
     status, a = s.post("/v1/chat/completions", {**CHAT, "logprobs": True, "top_logprobs": 2})
     lp = a["choices"][0]["logprobs"]["content"]
-    check("chat logprobs", "".join(x["token"] for x in lp) == message["content"] and all(x["logprob"] <= 0 and len(x["top_logprobs"]) == 2 for x in lp), lp)
+    check("chat logprobs", (not REAL or "".join(x["token"] for x in lp) == message["content"]) and all(x["logprob"] <= 0 and len(x["top_logprobs"]) == 2 for x in lp), lp)
     status, a = s.post("/v1/completions", {"prompt": ["The sky is", "Two and two are"], "max_tokens": 3, "temperature": 0, "echo": True, "logprobs": 1, "n": 1})
     check("two prompts", [c["index"] for c in a["choices"]] == [0, 1] and a["choices"][0]["text"].startswith("The sky is"), a)
     lp = a["choices"][0]["logprobs"]
@@ -120,8 +121,10 @@ def answers(s):
     g = s.post("/generate", {"prompt": "Hello", "max_tokens": 4, "temperature": 0})[1]
     check("generate", len(g["text"]) == 1 and g["text"][0].startswith("Hello") and len(g["text"][0]) > 5, g)
     check("template", "<|im_start|>user" in s.post("/apply-template", {"messages": CHAT["messages"]})[1]["prompt"])
-    stop = s.post("/v1/completions", {"prompt": "1 2 3 4 5", "max_tokens": 30, "temperature": 0, "stop": ["9"]})[1]["choices"][0]
-    check("stop", stop["finish_reason"] == "stop" and stop["stop_reason"] == "9" and "9" not in stop["text"], stop)
+    counting = {"prompt": "1 2 3 4 5", "max_tokens": 30, "temperature": 0}
+    end = "9" if REAL else s.post("/v1/completions", counting)[1]["choices"][0]["text"][20:25]
+    stop = s.post("/v1/completions", {**counting, "stop": [end]})[1]["choices"][0]
+    check("stop", stop["finish_reason"] == "stop" and stop["stop_reason"] == end and end not in stop["text"], stop)
     beam = [s.post("/v1/completions", {"prompt": "The sky is", "max_tokens": 5, "use_beam_search": True, "best_of": 2, "n": n, "ignore_eos": True})[1]["choices"] for n in (1, 2)]
     check("beam search", len(beam[1]) == 2 and beam[1][0]["cum_log_probs"] >= beam[1][1]["cum_log_probs"] and beam[0][0]["text"] == beam[1][0]["text"], beam)
     status, a = s.post("/v1/completions", {"prompt": "a", "max_tokens": 2, "use_beam_search": True, "n": 2, "top_p": 0.5})
@@ -243,7 +246,7 @@ def together(s):
 
 def waiting():
     """A stream that waits is kept alive by comments; a step that takes too long fails who waits for it, and the server goes on."""
-    s = Server("--sse-ping-interval", "0.3", "--max-num-batched-tokens", "64", "--max-num-seqs", "1")
+    s = Server("--sse-ping-interval", "0.3" if REAL else "0.02", "--max-num-batched-tokens", "64", "--max-num-seqs", "1")
     other = threading.Thread(target=lambda: s.post("/v1/completions", {"prompt": "word " * 1500, "max_tokens": 200, "ignore_eos": True}))
     other.start()
     time.sleep(0.2)
@@ -251,7 +254,7 @@ def waiting():
     other.join()
     check("comments while it waits", text.count(b":\n\n") > 0 and text.endswith(b"data: [DONE]\n\n") and text.startswith((b"data: ", b":")), text[:200])
     s.stop()
-    s = Server("--max-num-batched-tokens", "2048", "--max-num-seqs", "8", env={"VLLM_ENGINE_ITERATION_TIMEOUT_S": "0.02"})
+    s = Server("--max-num-batched-tokens", "2048", "--max-num-seqs", "8", env={"VLLM_ENGINE_ITERATION_TIMEOUT_S": "0.02" if REAL else "0.01"})
     status, answer = s.post("/v1/completions", {"prompt": "word " * 1800, "max_tokens": 1})
     check("a step that takes too long", status == 500 and "step" in answer["error"]["message"], answer)
     text = s.request("POST", "/v1/completions", {"prompt": "work " * 1800, "max_tokens": 1, "stream": True})[2].decode()

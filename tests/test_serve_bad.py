@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 
-from serving import HOST, SLOW, Server, check, eventually, finish, request_bytes, skip, tiny_model
+from serving import HOST, SANITIZED, SLOW, Server, check, eventually, finish, request_bytes, skip, tiny_model
 
 CANARY = {"prompt": "The quick brown fox", "max_tokens": 12, "temperature": 0, "logprobs": 3}
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
@@ -278,7 +278,7 @@ def group_content(s):
             start = time.time()
             status, _, _ = s.request("POST", "/tokenize", {"prompt": text})
             times.append(time.time() - start)
-        check(f"tokenizing {name}", status in (200, 413) and times[1] < 2 * SLOW and times[1] < 3 * max(times[0], 0.1 * SLOW), times)
+        check(f"tokenizing {name}", status in (200, 413) and times[1] < 2 * SLOW and times[1] < 3 * max(times[0], 0.1 * SLOW), (status, times))
     n = len(s.post("/tokenize", {"prompt": "word " * 100})[1]["tokens"])
     room = 2048
     unit = s.post("/tokenize", {"prompt": " word"})[1]["tokens"]
@@ -394,7 +394,7 @@ def stall_reader(s):
         grown = max(grown, s.resident() - before)
         time.sleep(0.5)
     check("a reader that stalls is dropped", s.metric("connections") < 2, s.metric("connections"))
-    check("a reader that stalls costs little memory", grown < 64 << 20, grown)
+    check("a reader that stalls costs little memory", SANITIZED or grown < 64 << 20, grown)
     c.close()
 
 
@@ -450,7 +450,7 @@ def main():
         check(f"{name}: healthy", s.alive() and s.request("GET", "/health")[0] == 200)
         check(f"{name}: pages back", eventually(lambda: s.metric("kv_cache_usage_perc") == blocks, 2 * SLOW), s.metric("kv_cache_usage_perc"))
         check(f"{name}: descriptors back", eventually(lambda: s.descriptors() <= descriptors, 3 * SLOW), (descriptors, s.descriptors()))
-        check(f"{name}: memory back", SLOW > 1 or s.resident() - memory < 32 << 20, (memory, s.resident()))
+        check(f"{name}: memory back", SANITIZED or s.resident() - memory < 32 << 20, (memory, s.resident()))
         print(f"{name}: {time.time() - start:.1f} s", flush=True)
     if "stalls" in wanted: beside.join()
     check("SIGTERM", s.stop() == 0)
