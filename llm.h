@@ -1319,6 +1319,7 @@ LLM_API void llm_openai_metrics(llm_text *out, const llm_request *request);
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7346,21 +7347,22 @@ LLM__UNUSED static llm_result llm__tokenizer_open_path(const char *path, const l
  *   text --lexer--> tokens --parser--> tree (in the arena of the template) --walk--> text
  *
  * - The tree is never changed: a template may be rendered by many threads at once. All values of a render lie in one arena, freed at its
- *   end.
- * - Values are 16 bytes and never change once made (there is no append); what changes is variables, loops, generators and namespaces.
- * - Everything that becomes text is written at the end of one buffer. A macro, a set block or a filter marks the place, writes on, and
- *   takes what it wrote off the end as a value. So one limit bounds all texts, and it is checked before memory is taken.
- * - Filters, tests, methods and global functions are rows of tables: a name, the names of the parameters, a C function. One function binds
- *   arguments to parameters as Python does, for all of them.
+ *   end. Values are 16 bytes and never change once made; what changes is variables, loops, generators and namespaces.
+ * - Everything that becomes text is written at the end of one buffer. A macro, a block or a filter marks the place, writes on, and takes
+ *   what it wrote off the end as a value. So one limit bounds all texts, and it is checked before memory is taken.
+ * - Filters, tests, methods and global functions are rows of one table: names, where the row counts, parameters, a C function. One function
+ *   binds arguments to parameters as Python does, for all of them.
+ * - Statements that say in words what an expression can say are parsed into that expression: a macro, the body of {% call %} and a block
+ *   whose text is filtered or kept are values, {% with %} is an assignment in a scope. So few kinds of nodes are left to run.
  * - Templates come from model files, and a server may take them from clients: they are hostile programs. Each step costs fuel, so does each
- *   64 bytes copied; depth, calls, ranges, memory and output are bounded; no names of the host can be reached. The first error sets x->err,
- *   after which every function returns at once with an undefined value: no result needs a test of its own.
+ *   64 bytes copied; depth, calls, ranges, memory and output are bounded; no names of the host can be reached.
  * - Variables are looked up as they are met, from the inner scope outwards. jinja2 decides that when it compiles, but the scopes are the
  *   same: a for loop, macro, block set, filter block, with and generation have their own, an if has not; a macro sees the scope it was
  *   defined in.
  * - Undefined is jinja2's default one: it prints as nothing, is false, can be walked, has no attributes, and most operators refuse it.
- * - Not here: include, import, extends, block, autoescape, recursive loops, the host's filters (pprint, random, ...), whole numbers over 64
- *   bits except to print and compare them. Generators are filled when they are made, where Python waits until they are walked.
+ * - Not here: include, import, extends, block, autoescape, recursive loops; numbers in other bases; cycler and joiner; the filters that no
+ *   chat template uses (batch, slice, groupby, urlencode, wordcount, attr, pprint, random, ...); whole numbers over 64 bits except to print
+ *   and compare them. Generators are filled when they are made, where Python waits until they are walked.
  *
  * One template through all three stages:
  *
@@ -7369,25 +7371,19 @@ LLM__UNUSED static llm_result llm__tokenizer_open_path(const char *path, const l
  *
  *   tokens   B for m in messages b   d "<"   V m . role v   d ">"   V m . content | trim v   d "\n"   B endfor b
  *
- *   tree     FOR  a: NAME m   b: NAME messages   c: SCOPE a: DATA "<"
- *                                                             PRINT  a: ATTR "role"  a: NAME m
- *                                                             DATA ">"
- *                                                             PRINT  a: FILTER "trim"  a: ATTR "content"  a: NAME m
- *                                                             DATA "\n"
+ *   tree     FOR  a: NAME m   b: NAME messages   c: PRINT a: CONST "<"
+ *                                                   PRINT a: GET . a: NAME m, b: CONST "role"
+ *                                                   PRINT a: CONST ">"
+ *                                                   PRINT a: FILTER "trim" a: GET . a: NAME m, b: CONST "content"
+ *                                                   PRINT a: CONST "\n"
  *
- *   walk     with messages [{"role": "user", "content": " hi "}]; behind each step the output so far:
- *            FOR    the list has one item; a scope with m in it
- *            DATA   <
- *            PRINT  m is a dict, which has no method "role", but a key        <user
- *            DATA   <user>
- *            PRINT  the value " hi " goes through llm__fn_strip, which gives a view of its two bytes in the middle     <user>hi
- *            DATA   <user>hi and a line feed
+ *   walk     with messages [{"role": "user", "content": " hi "}]: the list has one item, so one scope with m in it; m is a dict, which has
+ *            no method "role", but a key; " hi " goes through llm__fn_strip, which gives a view of its two bytes in the middle: <user>hi
  *
  * Whose behaviour this is: the syntax of jinja2's lexer.py and parser.py, the values of its runtime.py, filters.py and tests.py, the limits
  * of its sandbox.py (ImmutableSandboxedEnvironment), and around them _compile_jinja_template of transformers' chat_template_utils.py. Other
- * engines for the same templates: minijinja (Rust), and minja, which llama.cpp used.
- *
- * The truth to compare with is jinja2 3.1 itself: tests/test_template.c holds what it made of some 300 small templates. */
+ * engines for the same templates: minijinja (Rust), and minja, which llama.cpp used. The truth to compare with is jinja2 3.1 itself:
+ * tests/test_template.c holds what it made of some 300 small templates. */
 /* ---- section: template, chat (begin) ---- */
 
 /* Types of values. `s`, `list`, ... say which member of the union they use. What a type can do is asked by sets of types (LLM__M_...), so
@@ -7399,16 +7395,26 @@ typedef enum llm__vtype {
     LLM__V_BIG,       /* a whole number over 64 bits; s: its digits */
     LLM__V_FLOAT,
     LLM__V_STR,       /* valid UTF-8; flag 1: marked safe */
-    LLM__V_LIST,
-    LLM__V_TUPLE,     /* flag 1: made by groupby */
+    LLM__V_LIST, LLM__V_TUPLE,
     LLM__V_VIEW,      /* of a dict: keys() (flag 0), values() (1), items() (2) */
     LLM__V_GEN,       /* a generator: can be walked once */
     LLM__V_RANGE,     /* list: start, stop, step */
     LLM__V_DICT,      /* list: key, value, key, value ... in the order of insertion */
     LLM__V_NAMESPACE, /* the same */
-    LLM__V_CYCLER, LLM__V_JOINER, /* list: what they hand out */
     LLM__V_MACRO, LLM__V_FUNC, LLM__V_LOOP /* object */
 } llm__vtype;
+
+/* Sets of types: is the type of v among those of a mask? */
+#define LLM__V_IN(v, mask) (1 << (v).type & (mask))
+enum {
+    LLM__M_STR = 1 << LLM__V_STR, LLM__M_DICT = 1 << LLM__V_DICT, LLM__M_UNDEF = 1 << LLM__V_UNDEF, LLM__M_BIG = 1 << LLM__V_BIG,
+    LLM__M_RANGE = 1 << LLM__V_RANGE, LLM__M_LOOP = 1 << LLM__V_LOOP, LLM__M_ABSENT = 1 << LLM__V_UNSET | 1 << LLM__V_NONE,
+    LLM__M_INT = 1 << LLM__V_BOOL | 1 << LLM__V_INT, LLM__M_NUMBER = LLM__M_INT | 1 << LLM__V_FLOAT,
+    LLM__M_ROW = 1 << LLM__V_LIST | 1 << LLM__V_TUPLE, LLM__M_VIEWED = LLM__M_ROW | 1 << LLM__V_VIEW,
+    LLM__M_SLICED = LLM__M_ROW | LLM__M_RANGE | LLM__M_STR, LLM__M_SEQUENCE = LLM__M_SLICED | LLM__M_DICT | LLM__M_UNDEF,
+    LLM__M_NO_KEY = 1 << LLM__V_LIST | LLM__M_DICT | 1 << LLM__V_VIEW, /* what Python cannot hash */
+    LLM__IN_FILTER = 1 << 28, LLM__IN_TEST = 1 << 29, LLM__IN_GLOBAL = 1 << 30 /* beside the types, in a row of the table of functions */
+};
 
 /* A value. What it points to lives in the arena of the render, a constant's text in that of the template. Copied freely: a slice of a text
  * or a piece of a split is a view of the bytes of the whole, and a list in two variables is one list, which no template can tell from two,
@@ -7430,7 +7436,7 @@ typedef struct llm__val {
 typedef struct llm__vlist {
     llm__val *v;
     int32_t n, cap;
-    int32_t at; /* of a generator: consumed; of a cycler or joiner: calls so far */
+    int32_t at; /* of a generator: consumed */
 } llm__vlist;
 
 /* Variables of a block that has its own. A variable is a value whose tag is its name, so a scope is a list. */
@@ -7441,36 +7447,33 @@ typedef struct llm__scope {
 
 /* What macros, functions and loops are. */
 typedef struct llm__vobject {
-    const struct llm__node *def;        /* of a macro: its definition */
-    llm__scope *scope;                  /* of a macro: where it was defined */
-    const struct llm__tpl_entry *entry; /* of a function */
-    const llm__vlist *items;            /* of a loop */
-    llm__val self;                      /* of a method: its object; of a loop: what changed() got last */
-    int32_t at;                         /* of a loop: the turn, from 0 */
+    const struct llm__node *def;     /* of a macro: its definition */
+    llm__scope *scope;               /* of a macro: where it was defined */
+    const struct llm__tpl_row *row;  /* of a function */
+    const llm__vlist *items;         /* of a loop */
+    llm__val self;                   /* of a method: its object; of a loop: what changed() got last */
+    int32_t at;                      /* of a loop: the turn, from 0 */
 } llm__vobject;
 
 /* The tree. a, b, c, d, v, name and op of a node, by its kind ("list": nodes that hang together by `next`):
  *
- *   CONST       v: the value                                          DATA          v: text outside of tags
- *   NAME        name                                                  PRINT         a: the expression
- *   LIST TUPLE  a: list of items                                      IF            a: test, b: body, c: else, or the IF of an elif (op 1)
- *   DICT        a: list of key, value, key, value ...                 FOR           a: target, b: what is walked, d: filter or NULL,
- *   UNARY       op: - + or '!' for not, a                                           c: a SCOPE with the body (a) and the else (b)
- *   CHAIN       a: first operand, b: list of ARG with op before each  SET           a: target, b: value; with d: b a body, c its filters
- *   COND        b: the test, a: if so, c: else or NULL                MACRO         name, a: list of NAME with a default in a, b: body,
- *   ATTR        a, v: the name                                                      op: 1 caller, 2 varargs, 4 kwargs are used in it
- *   ITEM        a, b: the index                                       CALL_BLOCK    the same, c: the CALL
- *   SLICE       a, b: from, c: to, d: step; NULL where left out       FILTER_BLOCK  b: body, c: filters over the BLOCK_TEXT d
- *   CALL        a, b: list of ARG                                     WITH          a: list of SET, b: body
- *   FILTER      a, b: list of ARG, v: the name, entry                 SCOPE         a: body
- *   TEST        the same; op 1 after `not`                            BREAK, CONTINUE
+ *   CONST       v: the value                                          BLOCK         a: statements; their output is the value
+ *   NAME        name                                                  MACRO         name, a: list of NAME with a default in a, b: body,
+ *   LIST TUPLE  a: list of items                                                    op: 1 caller, 2 varargs, 4 kwargs are used in it
+ *   DICT        a: list of key, value, key, value ...                 WHERE         a: what is walked, b: condition, c: the loop's target
+ *   SIGN        op: - + or '!' for not, a                             PRINT         a: an expression, or CONST: text outside of tags
+ *   CHAIN       a: first operand, b: list of ARG with op before each  IF            a: test (NULL: else), b: body, c: IF of elif or else
+ *   COND        b: the test, a: if so, c: else or NULL                FOR           a: target, b: what is walked, c: body, d: else
+ *   GET         a, b: key or SLICE; op '.' for a.b, '[' for a[b]      SET           a: target, b: value
+ *   SLICE       a: from, to and step, CONST none where left out       SCOPE         a: body
+ *   CALL        a, b: list of ARG                                     BREAK, CONTINUE
+ *   FILTER      a, b: list of ARG, v: the name, row
+ *   TEST        the same; op 1 after `not`
  *   ARG         a, op: 0 by position, 1 by name (v), 2 *a, 3 **a */
 typedef enum llm__node_kind {
-    LLM__N_CONST, LLM__N_NAME, LLM__N_LIST, LLM__N_TUPLE, LLM__N_DICT, LLM__N_UNARY, LLM__N_CHAIN, LLM__N_COND, LLM__N_ATTR, LLM__N_ITEM,
-    LLM__N_SLICE, LLM__N_CALL, LLM__N_FILTER, LLM__N_TEST, LLM__N_ARG,
-    LLM__N_BLOCK_TEXT, /* the output of a block, to be filtered; from here on, statements */
-    LLM__N_DATA, LLM__N_PRINT, LLM__N_IF, LLM__N_FOR, LLM__N_SET, LLM__N_MACRO, LLM__N_CALL_BLOCK, LLM__N_FILTER_BLOCK, LLM__N_WITH,
-    LLM__N_SCOPE, LLM__N_BREAK, LLM__N_CONTINUE
+    LLM__N_CONST, LLM__N_NAME, LLM__N_LIST, LLM__N_TUPLE, LLM__N_DICT, LLM__N_SIGN, LLM__N_CHAIN, LLM__N_COND, LLM__N_GET, LLM__N_SLICE,
+    LLM__N_CALL, LLM__N_FILTER, LLM__N_TEST, LLM__N_ARG, LLM__N_BLOCK, LLM__N_MACRO, LLM__N_WHERE,
+    LLM__N_PRINT, LLM__N_IF, LLM__N_FOR, LLM__N_SET, LLM__N_SCOPE, LLM__N_BREAK, LLM__N_CONTINUE /* statements */
 } llm__node_kind;
 
 typedef struct llm__node {
@@ -7478,7 +7481,7 @@ typedef struct llm__node {
     uint16_t name; /* of a variable */
     int32_t line;
     struct llm__node *a, *b, *c, *d, *next;
-    const struct llm__tpl_entry *entry; /* of a filter or test; NULL: not known, an error when it is reached */
+    const struct llm__tpl_row *row; /* of a filter or test; NULL: not known, an error when it is reached */
     llm__val v;
 } llm__node;
 
@@ -7492,38 +7495,42 @@ struct llm_template {
     size_t cap_names;
 };
 
-/* One render. */
+/* One render, or one parse, which has the same limits and the same way out but no values. */
 typedef struct llm__tpl {
     const llm_template *t;
     const llm_render_options *options;
-    llm__arena arena;
+    const llm_json *input; /* the context that was given */
+    llm__arena *arena;
     llm_text text;     /* the output so far, and at its end what is being built */
     llm__scope *scope;
     llm__val *context; /* (n_names) the context's variables and the global functions */
-    llm__val block_text;
+    llm_json *json;    /* text that is read as JSON just now */
+    llm_text aside;    /* a text with marks put in, or taken away (llm_guard) */
     int64_t fuel;
     int depth, calls;
-    int32_t line, err_line;
+    int32_t line;
     llm_result err;
-    char message[400];
+    jmp_buf out;
 } llm__tpl;
 
-/* Arguments of a call: first those by position, then those by name. */
+/* Arguments of a call: a list of those by position, and a dict of those by name. */
 typedef struct llm__args {
-    const llm__val *v, *name; /* name: texts; nothing for those by position */
-    int n, n_pos;
+    llm__vlist *pos, *named;
 } llm__args;
 
 typedef llm__val (*llm__tpl_fn)(llm__tpl *x, llm__val self, llm__val *a, const llm__args *g, int op);
 
-/* A filter, test, method or function. `names` are those it goes by, with blanks between. `spec` names its parameters in order, with "!"
- * after those that must be given and "-" before those that have no name; they come in `a`, UNSET where not given. NULL: all arguments come
- * in `g`. `op` tells functions apart that share their code. What fn returns is the result; UNSET: the text that it wrote. */
-typedef struct llm__tpl_entry {
-    const char *names, *spec;
+/* A filter, test, method or function. `names` are those it goes by, with blanks between; `where` it counts: the types it is a method of,
+ * and LLM__IN_.... `spec` names its parameters in order, with "!" after those that must be given and "-" before those that have no name;
+ * they come in `a`, UNSET where not given. NULL: all arguments come in `g`. `op` tells functions apart that share their code. What fn
+ * returns is the result; UNSET: the text that it wrote. */
+typedef struct llm__tpl_row {
+    const char *names;
+    int where;
+    const char *spec;
     llm__tpl_fn fn;
     int op;
-} llm__tpl_entry;
+} llm__tpl_row;
 
 /* The parameters of every fn. */
 #define LLM__TPL_FN(name)                                                                                                                  \
@@ -7531,11 +7538,12 @@ typedef struct llm__tpl_entry {
                          LLM__UNUSED int op)
 #define LLM__WRITTEN llm__v(LLM__V_UNSET) /* what such a function returns when its result is the text that it wrote */
 
-enum { LLM__TPL_DEPTH = 384, LLM__TPL_EVAL_DEPTH = 1500, LLM__TPL_CALLS = 64, LLM__TPL_RANGE = 100000, LLM__TPL_MAX_ARGS = 8 };
+enum { LLM__TPL_DEPTH = 256, LLM__TPL_EVAL_DEPTH = 1500, LLM__TPL_CALLS = 64, LLM__TPL_RANGE = 100000, LLM__TPL_MAX_ARGS = 4 };
 
 /* ---- errors, fuel, memory ----
- * Nothing jumps: an error is noted in x->err and everything winds down by itself. Loops over something long test it, or pay by
- * llm__tpl_spend, which says the same. So a function may hand on the result of another without looking at it.
+ * The first error ends the render: its sentence is kept and longjmp goes back to llm__tpl_guard, as an exception would in the Python that
+ * this stands for. So no function here can fail, and none looks at what it got. It is safe because nothing is owned in between: all
+ * memory is the arena, two buffers and x->json, which whoever called the guard frees. Not one function of the host program is jumped over.
  *
  * Fuel is what time is measured in, because it is the same on every machine: a node evaluated, a value compared, an item pushed cost 1
  * each, bytes that are looked at 1/8 to 1/64. A conversation of a hundred messages takes 4,000 to 30,000 steps; the 5 million of the
@@ -7543,6 +7551,45 @@ enum { LLM__TPL_DEPTH = 384, LLM__TPL_EVAL_DEPTH = 1500, LLM__TPL_CALLS = 64, LL
  * with long needles and dicts with many keys pay by the product of their sizes.
  *
  * Memory is bounded apart from it: an arena of at most 512 MiB a render, an output of max_output bytes. */
+
+/* Ends the render with an error. */
+__attribute__((noreturn, format(printf, 3, 4))) static void llm__tpl_error(llm__tpl *x, llm_result r, const char *format, ...) {
+    char message[400];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    x->err = llm__error(r, "template line %d: %s", x->line, message);
+    longjmp(x->out, 1);
+}
+
+#define llm__tpl_fail(x, ...) llm__tpl_error(x, LLM_ERR_TEMPLATE, __VA_ARGS__)
+
+/* Runs a phase up to its end or its first error, whose code it returns. The only place that is jumped to. */
+static llm_result llm__tpl_guard(llm__tpl *x, void (*phase)(llm__tpl *x)) {
+    if (!setjmp(x->out)) phase(x);
+    return x->err;
+}
+
+/* Pays for n units of work. */
+static void llm__tpl_spend(llm__tpl *x, int64_t n) {
+    x->fuel -= n;
+    if (x->fuel < 0) llm__tpl_error(x, LLM_ERR_LIMIT, "the template takes too many steps");
+}
+
+/* Zeroed memory that lives as long as the render. */
+static void *llm__tpl_get(llm__tpl *x, size_t bytes) {
+    void *p = llm__arena_get(x->arena, bytes);
+    if (!p) llm__tpl_error(x, LLM_ERR_LIMIT, "the template takes too much memory");
+    return p;
+}
+
+/* Goes one level down; every caller undoes it by x->depth--. */
+static void llm__tpl_enter(llm__tpl *x) {
+    if (++x->depth > LLM__TPL_EVAL_DEPTH) llm__tpl_error(x, LLM_ERR_LIMIT, "values or calls are nested too deeply");
+}
+
+/* ---- making values ---- */
 
 /* A value of a type that needs nothing else. */
 static llm__val llm__v(llm__vtype type) {
@@ -7552,55 +7599,15 @@ static llm__val llm__v(llm__vtype type) {
     return v;
 }
 
-/* Notes the first error. Returns undefined, so that it can stand after `return`. */
-__attribute__((format(printf, 3, 4))) static llm__val llm__tpl_error(llm__tpl *x, llm_result r, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    if (!x->err) {
-        vsnprintf(x->message, sizeof x->message, format, args);
-        x->err = r;
-        x->err_line = x->line;
-    }
-    va_end(args);
-    return llm__v(LLM__V_UNDEF);
-}
-
-#define llm__tpl_fail(x, ...) llm__tpl_error(x, LLM_ERR_TEMPLATE, __VA_ARGS__)
-
-/* Pays for n units of work. 0 when the fuel is spent or an error stands. */
-static int llm__tpl_spend(llm__tpl *x, int64_t n) {
-    if (x->err) return 0;
-    x->fuel -= n;
-    if (x->fuel < 0) llm__tpl_error(x, LLM_ERR_LIMIT, "the template takes too many steps");
-    return !x->err;
-}
-
-/* Zeroed memory that lives as long as the render. NULL with an error if there is no more. */
-static void *llm__tpl_get(llm__tpl *x, size_t bytes) {
-    void *p = x->err ? NULL : llm__arena_get(&x->arena, bytes);
-    if (!p && !x->err) llm__tpl_error(x, LLM_ERR_LIMIT, "the template takes too much memory");
-    return p;
-}
-
-/* Goes one level down; every caller undoes it by x->depth--. 0 when it is too deep. */
-static int llm__tpl_enter(llm__tpl *x) {
-    if (++x->depth > LLM__TPL_EVAL_DEPTH) llm__tpl_error(x, LLM_ERR_LIMIT, "values or calls are nested too deeply");
-    return !x->err;
-}
-
-/* ---- making values ---- */
-
-static llm__val llm__v_int(int64_t i) {
-    llm__val v = llm__v(LLM__V_INT);
+/* A whole number, or with type BOOL a truth. */
+static llm__val llm__v_number(llm__vtype type, int64_t i) {
+    llm__val v = llm__v(type);
     v.as.i = i;
     return v;
 }
 
-static llm__val llm__v_bool(int b) {
-    llm__val v = llm__v(LLM__V_BOOL);
-    v.as.i = b != 0;
-    return v;
-}
+static llm__val llm__v_int(int64_t i) { return llm__v_number(LLM__V_INT, i); }
+static llm__val llm__v_bool(int b) { return llm__v_number(LLM__V_BOOL, b != 0); }
 
 static llm__val llm__v_float(double f) {
     llm__val v = llm__v(LLM__V_FLOAT);
@@ -7608,7 +7615,8 @@ static llm__val llm__v_float(double f) {
     return v;
 }
 
-/* A text, or another type that has one, whose bytes live long enough already. */
+/* A text, or another type that has one, whose bytes live long enough already. Undefined has a name for the error when it is used: jinja2
+ * says which of a.b.c was missing only when d is asked of it. */
 static llm__val llm__v_text(llm__vtype type, llm__str s) {
     llm__val v = llm__v(type);
     v.as.s = s.p;
@@ -7617,86 +7625,83 @@ static llm__val llm__v_text(llm__vtype type, llm__str s) {
 }
 
 static llm__val llm__v_str(llm__str s) { return llm__v_text(LLM__V_STR, s); }
-
-/* Undefined, with a name for the error when it is used: jinja2 says which of a.b.c was missing only when d is asked of it. */
-static llm__val llm__v_undef(const char *name) { return llm__v_text(LLM__V_UNDEF, llm__lit(name)); }
+static llm__val llm__v_undef(llm__str name) { return llm__v_text(LLM__V_UNDEF, name); }
 
 /* The text of a value: p is never NULL. */
 static llm__str llm__v_s(llm__val v) { return llm__s(v.n ? v.as.s : "", v.n); }
 
-/* A container as a value; undefined after an error, when the list is NULL. */
+/* Decimal digits, as INT or, where 64 bits do not hold them, BIG. */
+static llm__val llm__v_digits(llm__str s) {
+    llm__val v = llm__v_int(0);
+    return llm__parse_int(s.p, s.n, &v.as.i) ? v : llm__v_text(LLM__V_BIG, s);
+}
+
+/* A container as a value. */
 static llm__val llm__v_list(llm__vtype type, llm__vlist *list) {
-    llm__val v = llm__v(list ? type : LLM__V_UNDEF);
+    llm__val v = llm__v(type);
     v.as.list = list;
     return v;
 }
 
-/* A macro, function or loop, whose object the caller fills in; undefined after an error. */
+/* A macro, function or loop, whose object the caller fills in. */
 static llm__val llm__tpl_object(llm__tpl *x, llm__vtype type) {
     llm__val v = llm__v(type);
     v.as.object = (llm__vobject *)llm__tpl_get(x, sizeof *v.as.object);
-    return v.as.object ? v : llm__v(LLM__V_UNDEF);
+    return v;
 }
 
 /* A copy of bytes; type STR or BIG. */
 static llm__val llm__tpl_copy(llm__tpl *x, llm__vtype type, llm__str s) {
-    char *p = llm__tpl_spend(x, (int64_t)(s.n / 64)) ? (char *)llm__tpl_get(x, s.n + 1) : NULL;
-    if (!p) return llm__v(LLM__V_UNDEF);
+    llm__tpl_spend(x, (int64_t)(s.n / 64));
+    char *p = (char *)llm__tpl_get(x, s.n + 1);
     if (s.n) memcpy(p, s.p, s.n);
     return llm__v_text(type, llm__s(p, s.n));
 }
 
-/* Appends to a list that is still being made. A NULL list (after an error) takes nothing. Arenas cannot grow an array in place: it moves,
- * and as its capacity doubles, what is left behind is never more than what is used. */
-static void llm__tpl_push(llm__tpl *x, llm__vlist *l, llm__val v) {
-    if (!l || !llm__tpl_spend(x, 1)) return;
-    if (l->n == l->cap) {
-        int32_t cap = l->cap ? l->cap * 2 : 4;
+/* Appends n values to a list that is still being made. Arenas cannot grow an array in place: it moves, and as its capacity doubles, what is
+ * left behind is never more than what is used. */
+static void llm__tpl_push_all(llm__tpl *x, llm__vlist *l, const llm__val *v, int32_t n) {
+    llm__tpl_spend(x, n);
+    if (n > l->cap - l->n) {
+        int64_t cap = LLM__MAX((int64_t)l->n * 2, LLM__MAX((int64_t)l->n + n, 4));
+        if (cap > INT32_MAX) llm__tpl_error(x, LLM_ERR_LIMIT, "the template takes too much memory");
         llm__val *p = (llm__val *)llm__tpl_get(x, (size_t)cap * sizeof *p);
-        if (!p) return;
         if (l->n) memcpy(p, l->v, (size_t)l->n * sizeof *p);
         l->v = p;
-        l->cap = cap;
+        l->cap = (int32_t)cap;
     }
-    l->v[l->n++] = v;
+    if (n) memcpy(l->v + l->n, v, (size_t)n * sizeof *v);
+    l->n += n;
 }
 
-/* A new list of n values; v may be NULL when n is 0. NULL after an error. */
+static void llm__tpl_push(llm__tpl *x, llm__vlist *l, llm__val v) { llm__tpl_push_all(x, l, &v, 1); }
+
+/* A new list of n values; v may be NULL when n is 0. */
 static llm__vlist *llm__tpl_list(llm__tpl *x, const llm__val *v, int32_t n) {
-    llm__vlist *l = llm__tpl_spend(x, n / 4) ? (llm__vlist *)llm__tpl_get(x, sizeof *l) : NULL;
-    if (!l || !n) return l;
-    l->v = (llm__val *)llm__tpl_get(x, (size_t)n * sizeof *l->v);
-    if (!l->v) return NULL;
-    memcpy(l->v, v, (size_t)n * sizeof *v);
-    l->n = l->cap = n;
+    llm__vlist *l = (llm__vlist *)llm__tpl_get(x, sizeof *l);
+    llm__tpl_push_all(x, l, v, n);
     return l;
 }
+
+static llm__vlist *llm__tpl_empty(llm__tpl *x) { return llm__tpl_list(x, NULL, 0); }
 
 /* The type as Python calls it, for errors. In the order of llm__vtype. */
 static const char *llm__v_type_name(llm__val v) {
     static const char *const name[] = {
-        "missing", "undefined", "NoneType", "bool", "int", "int", "float", "str", "list", "tuple", "dict view", "generator", "range", "dict",
-        "namespace", "cycler", "joiner", "macro", "function", "loop"};
+        "missing", "undefined", "NoneType", "bool", "int", "int", "float", "str", "list", "tuple", "dict view", "generator", "range",
+        "dict", "namespace", "macro", "function", "loop"};
     return name[v.type];
 }
 
 /* For use where Python wants a value: an error if v is undefined. */
-static int llm__tpl_defined(llm__tpl *x, llm__val v) {
-    if (v.type == LLM__V_UNDEF) llm__tpl_fail(x, "'%.*s' is undefined", (int)LLM__MIN(v.n, 80u), v.n ? v.as.s : "");
-    return !x->err;
+static void llm__tpl_defined(llm__tpl *x, llm__val v) {
+    if (v.type == LLM__V_UNDEF) llm__tpl_fail(x, "'%.*s' is undefined", (int)LLM__MIN(v.n, 80u), llm__v_s(v).p);
 }
 
-/* Sets of types: is the type of v among those of a mask? */
-#define LLM__V_IN(v, mask) (1 << (v).type & (mask))
-enum {
-    LLM__M_STR = 1 << LLM__V_STR, LLM__M_DICT = 1 << LLM__V_DICT, LLM__M_UNDEF = 1 << LLM__V_UNDEF, LLM__M_BIG = 1 << LLM__V_BIG,
-    LLM__M_INT = 1 << LLM__V_BOOL | 1 << LLM__V_INT, LLM__M_NUMBER = LLM__M_INT | 1 << LLM__V_FLOAT,
-    LLM__M_ROW = 1 << LLM__V_LIST | 1 << LLM__V_TUPLE,
-    LLM__M_SLICED = LLM__M_ROW | 1 << LLM__V_RANGE | LLM__M_STR, LLM__M_VIEWED = LLM__M_ROW | 1 << LLM__V_VIEW,
-    LLM__M_ABSENT = 1 << LLM__V_UNSET | 1 << LLM__V_NONE,
-    LLM__M_LISTS = LLM__M_VIEWED | 1 << LLM__V_GEN | 1 << LLM__V_RANGE, LLM__M_SEQUENCE = LLM__M_SLICED | LLM__M_DICT | LLM__M_UNDEF,
-    LLM__M_NO_KEY = 1 << LLM__V_LIST | LLM__M_DICT | 1 << LLM__V_VIEW /* what Python cannot hash */
-};
+/* For use where only some types will do. */
+static void llm__tpl_expect(llm__tpl *x, llm__val v, int mask, const char *what) {
+    if (!LLM__V_IN(v, mask)) llm__tpl_fail(x, "%s was expected, got '%s'", what, llm__v_type_name(v));
+}
 
 /* A number as a double; for the types of LLM__M_NUMBER only. */
 static double llm__v_num(llm__val v) { return v.type == LLM__V_FLOAT ? v.as.f : (double)v.as.i; }
@@ -7706,20 +7711,10 @@ static double llm__v_num(llm__val v) { return v.type == LLM__V_FLOAT ? v.as.f : 
  * by its length, so a template that loops over s[i] is slow in fuel as it is in time. Searching and cutting work on bytes: in UTF-8 no
  * character is found in the middle of another. */
 
-/* Python's str.isspace for one code point. */
-static int llm__tpl_space(int32_t c) {
-    if (c < 128) return (c >= 9 && c <= 13) || (c >= 28 && c <= 32);
-    return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
-           c == 0x205F || c == 0x3000;
-}
+/* Python's str.isspace for one code point: White_Space, and the four separators of ASCII. */
+static int llm__tpl_space(int32_t c) { return (c >= 28 && c <= 31) || llm__uni_space(c); }
 
 static int llm__tpl_digit(int32_t c) { return c >= '0' && c <= '9'; }
-static int llm__tpl_alpha(int32_t c) { return c < 128 ? (c | 32) >= 'a' && (c | 32) <= 'z' : llm__uni_in(c, LLM__CATS_L); }
-
-/* Letters, digits and '_': what the names of a template and the words of wordcount are made of. */
-static int llm__tpl_word(int32_t c) {
-    return c == '_' || llm__tpl_digit(c) || (c < 128 ? llm__tpl_alpha(c) : llm__uni_in(c, LLM__CATS_L | LLM__CATS_N));
-}
 
 /* Python's str.isprintable for one code point: repr() escapes the others. */
 static int llm__tpl_printable(int32_t c) { return c == ' ' || !llm__uni_in(c, LLM__CATS_C | LLM__CATS_Z); }
@@ -7739,30 +7734,37 @@ static int32_t llm__tpl_upper(int32_t c) {
     return c;
 }
 
-/* Takes the first code point off a text. 0 at its end, or after an error; eight bytes cost a step. */
+/* Takes the first code point off a text. 0 at its end; eight bytes cost a step. */
 static int llm__tpl_next_char(llm__tpl *x, llm__str *rest, int32_t *c) {
     int len;
     if (!rest->n) return 0;
     *c = llm__utf8_get(rest->p, rest->n, &len);
-    size_t left = rest->n - (size_t)len;
-    int paid = llm__tpl_spend(x, (int64_t)(rest->n / 8 - left / 8));
+    llm__tpl_spend(x, (int64_t)(rest->n / 8 - (rest->n - (size_t)len) / 8));
     *rest = llm__str_from(*rest, (size_t)len);
-    return paid;
+    return 1;
 }
 
-/* The number of code points: of bytes that do not go on with one. */
+/* Is this the first byte of a code point? */
+static int llm__tpl_starts(char c) { return ((uint8_t)c & 0xC0) != 0x80; }
+
+/* The number of code points. */
 static int64_t llm__tpl_chars(llm__str s) {
     int64_t n = 0;
-    for (size_t i = 0; i < s.n; i++) n += ((uint8_t)s.p[i] & 0xC0) != 0x80;
+    for (size_t i = 0; i < s.n; i++) n += llm__tpl_starts(s.p[i]);
     return n;
 }
 
 /* The byte at which code point k starts; the end if there are fewer. */
 static size_t llm__tpl_byte_of(llm__str s, int64_t k) {
     size_t i = 0;
-    for (; i < s.n; i++)
-        if (((uint8_t)s.p[i] & 0xC0) != 0x80 && k-- == 0) break;
+    while (i < s.n && !(llm__tpl_starts(s.p[i]) && k-- == 0)) i++;
     return i;
+}
+
+/* The code points from `from` up to `to`, which may be beyond the end, as a view. */
+static llm__str llm__tpl_part(llm__str s, int64_t from, int64_t to) {
+    llm__str rest = llm__str_from(s, llm__tpl_byte_of(s, from));
+    return llm__s(rest.p, to > from ? llm__tpl_byte_of(rest, to - from) : 0);
 }
 
 /* Where `needle` stands first (step 1) or last (step -1) in s, or -1. */
@@ -7786,7 +7788,7 @@ static llm__str llm__tpl_strip(llm__str s, llm__str set, int sides) {
     for (; (sides & 1) && s.n && llm__tpl_strips(s, set, &len); s.n -= (size_t)len) s.p += len;
     while ((sides & 2) && s.n) {
         size_t at = s.n - 1;
-        while (at && ((uint8_t)s.p[at] & 0xC0) == 0x80) at--;
+        while (at && !llm__tpl_starts(s.p[at])) at--;
         if (!llm__tpl_strips(llm__str_from(s, at), set, &len)) break;
         s.n = at;
     }
@@ -7800,21 +7802,26 @@ static llm__str llm__tpl_trim(llm__str s, int sides) { return llm__tpl_strip(s, 
  * x->text is the output. Whoever needs a text as a value notes x->text.len, writes on, and takes what stands behind the mark. Marks nest as
  * calls do. While {{ m(1) ~ "b" }} runs, where m writes A and "out" is there already, | being a mark:
  *
- *   out             m is called
- *   out|A           it writes behind its mark
- *   out             which is taken off: A is a value, in the arena
- *   out|Ab          ~ writes both operands behind a mark of its own
- *   out             which is taken off: Ab is a value
- *   outAb           and printed
+ *   out             m is called                                    out|Ab          ~ writes both operands behind a mark of its own
+ *   out|A           it writes behind its mark                      out             which is taken off: Ab is a value
+ *   out             which is taken off: A is a value               outAb           and printed
  *
  * So one buffer serves all that is built at a time, however deeply it is nested. */
 
+/* `bytes` more must not be over the limit of the output. */
+static void llm__tpl_room(llm__tpl *x, uint64_t bytes) {
+    if (bytes > x->text.limit - x->text.len) llm__tpl_error(x, LLM_ERR_LIMIT, "the output is over %zu bytes", x->text.limit);
+}
+
 /* Appends bytes to what is being built. All output passes here: this is where it is limited and paid for. */
 static void llm__tpl_put(llm__tpl *x, llm__str s) {
-    if (!llm__tpl_spend(x, (int64_t)(s.n / 64))) return;
+    llm__tpl_spend(x, (int64_t)(s.n / 64));
+    llm__tpl_room(x, s.n);
     llm_text_add(&x->text, s.p, s.n);
-    if (x->text.failed) llm__tpl_error(x, LLM_ERR_LIMIT, "the output is over %zu bytes", x->text.limit);
+    if (x->text.failed) llm__tpl_error(x, LLM_ERR_NOMEM, "out of memory");
 }
+
+static void llm__tpl_puts(llm__tpl *x, const char *s) { llm__tpl_put(x, llm__lit(s)); }
 
 /* Formatted whole numbers and short texts. */
 __attribute__((format(printf, 2, 3))) static void llm__tpl_putf(llm__tpl *x, const char *format, ...) {
@@ -7830,16 +7837,14 @@ __attribute__((format(printf, 2, 3))) static void llm__tpl_putf(llm__tpl *x, con
  * with. */
 static void llm__tpl_repeat(llm__tpl *x, llm__str s, int64_t count) {
     char many[64];
-    if (!s.n || count <= 0 || x->err) return;
-    if ((uint64_t)count > (x->text.limit - x->text.len) / s.n)
-        llm__tpl_error(x, LLM_ERR_LIMIT, "the output is over %zu bytes", x->text.limit);
+    if (!s.n || count <= 0) return;
+    llm__tpl_room(x, (uint64_t)count > x->text.limit / s.n ? UINT64_MAX : (uint64_t)count * s.n);
     memset(many, s.p[0], sizeof many);
-    for (; count >= 64 && s.n == 1 && llm__tpl_spend(x, 1); count -= 64) llm__tpl_put(x, llm__s(many, sizeof many));
-    while (count-- > 0 && llm__tpl_spend(x, 1)) llm__tpl_put(x, s);
+    for (; count >= 64 && s.n == 1; count -= 64) llm__tpl_put(x, llm__s(many, sizeof many));
+    for (; count > 0; count--) llm__tpl_spend(x, 1), llm__tpl_put(x, s);
 }
 
-/* Takes what was built since `mark` off the end, as a value. A copy, as the bytes behind the mark will be written over; after an error
- * undefined, and the text is cut off all the same. */
+/* Takes what was built since `mark` off the end, as a value: a copy, as the bytes behind the mark will be written over. */
 static llm__val llm__tpl_take(llm__tpl *x, size_t mark) {
     llm__val v = llm__tpl_copy(x, LLM__V_STR, llm__s(x->text.data ? x->text.data + mark : "", x->text.len - mark));
     x->text.len = mark;
@@ -7868,85 +7873,79 @@ static int llm__v_truth(llm__val v) {
 }
 
 static llm__val *llm__tpl_dict_find(llm__tpl *x, const llm__vlist *d, llm__val key);
-static int llm__tpl_equal(llm__tpl *x, llm__val a, llm__val b);
 
-/* Item by item; dicts in any order. */
-static int llm__tpl_equal_lists(llm__tpl *x, const llm__vlist *a, const llm__vlist *b, int dict) {
-    int same = a->n == b->n && llm__tpl_enter(x);
-    for (int i = 0; same && i < a->n && !x->err; i += 1 + dict) {
-        const llm__val *v = dict ? llm__tpl_dict_find(x, b, a->v[i]) : &b->v[i];
-        same = v && llm__tpl_equal(x, a->v[i + dict], *v);
-    }
-    x->depth -= a->n == b->n;
-    return same && !x->err;
-}
-
-/* Python's ==. */
+/* Python's ==: lists item by item, dicts in any order. */
 static int llm__tpl_equal(llm__tpl *x, llm__val a, llm__val b) {
-    if (!llm__tpl_spend(x, 1)) return 0;
+    llm__tpl_spend(x, 1);
     if (LLM__V_IN(a, LLM__M_INT) && LLM__V_IN(b, LLM__M_INT)) return a.as.i == b.as.i;
     if (LLM__V_IN(a, LLM__M_NUMBER) && LLM__V_IN(b, LLM__M_NUMBER)) return llm__v_num(a) == llm__v_num(b);
     if (a.type != b.type) return 0;
     if (LLM__V_IN(a, LLM__M_ABSENT | LLM__M_UNDEF)) return 1;
     if (LLM__V_IN(a, LLM__M_STR | LLM__M_BIG)) return llm__str_same(llm__v_s(a), llm__v_s(b));
-    if (LLM__V_IN(a, LLM__M_VIEWED | 1 << LLM__V_RANGE | LLM__M_DICT))
-        return llm__tpl_equal_lists(x, a.as.list, b.as.list, a.type == LLM__V_DICT);
-    return a.as.list == b.as.list;
+    if (!LLM__V_IN(a, LLM__M_VIEWED | LLM__M_RANGE | LLM__M_DICT)) return a.as.list == b.as.list;
+    const int dict = a.type == LLM__V_DICT, n = a.as.list->n;
+    int same = n == b.as.list->n;
+    llm__tpl_enter(x);
+    for (int i = 0; same && i < n; i += 1 + dict) {
+        const llm__val *v = dict ? llm__tpl_dict_find(x, b.as.list, a.as.list->v[i]) : &b.as.list->v[i];
+        same = v && llm__tpl_equal(x, a.as.list->v[i + dict], *v);
+    }
+    x->depth--;
+    return same;
 }
 
 /* Python's < and >: negative, 0 or positive. An error where Python has no order. Texts are ordered by code points, which in UTF-8 is the
  * order of their bytes; lists by the first item that differs. */
 static int llm__tpl_order(llm__tpl *x, llm__val a, llm__val b) {
     int order = 0, i = 0;
-    if (!llm__tpl_spend(x, 1) || !llm__tpl_defined(x, a) || !llm__tpl_defined(x, b)) return 0;
+    llm__tpl_spend(x, 1);
+    llm__tpl_defined(x, a);
+    llm__tpl_defined(x, b);
     if (LLM__V_IN(a, LLM__M_INT) && LLM__V_IN(b, LLM__M_INT)) return (a.as.i > b.as.i) - (a.as.i < b.as.i);
     if (LLM__V_IN(a, LLM__M_NUMBER) && LLM__V_IN(b, LLM__M_NUMBER))
         return (llm__v_num(a) > llm__v_num(b)) - (llm__v_num(a) < llm__v_num(b));
-    if (a.type != b.type || !LLM__V_IN(a, LLM__M_ROW | LLM__M_STR)) {
+    if (a.type != b.type || !LLM__V_IN(a, LLM__M_ROW | LLM__M_STR))
         llm__tpl_fail(x, "'%s' and '%s' have no order", llm__v_type_name(a), llm__v_type_name(b));
-    } else if (a.type == LLM__V_STR) {
+    if (a.type == LLM__V_STR) {
         order = memcmp(llm__v_s(a).p, llm__v_s(b).p, LLM__MIN(a.n, b.n));
-        if (!order) order = (a.n > b.n) - (a.n < b.n);
-    } else {
-        const llm__vlist *p = a.as.list, *q = b.as.list;
-        if (llm__tpl_enter(x)) {
-            while (i < p->n && i < q->n && llm__tpl_equal(x, p->v[i], q->v[i])) i++;
-            order = i < p->n && i < q->n ? llm__tpl_order(x, p->v[i], q->v[i]) : (p->n > q->n) - (p->n < q->n);
-        }
-        x->depth--;
+        return order ? order : (a.n > b.n) - (a.n < b.n);
     }
+    const llm__vlist *p = a.as.list, *q = b.as.list;
+    llm__tpl_enter(x);
+    while (i < p->n && i < q->n && llm__tpl_equal(x, p->v[i], q->v[i])) i++;
+    order = i < p->n && i < q->n ? llm__tpl_order(x, p->v[i], q->v[i]) : (p->n > q->n) - (p->n < q->n);
+    x->depth--;
     return order;
 }
 
-/* Sorts v, and the keys to sort by with it: merge sort from the bottom up, stable in both directions. v and key may be the same list.
- * n * log2(n) comparisons, each of which pays; memory of four values an item. (Python's own sort, Timsort, finds runs that are sorted
- * already; chat templates sort a dozen keys.) */
-static void llm__tpl_sort(llm__tpl *x, llm__vlist *v, llm__vlist *key, int reverse) {
-    int64_t n = x->err ? 0 : v->n;
-    llm__val *from = (llm__val *)llm__tpl_get(x, 2 * (size_t)n * sizeof *from),
-             *to = (llm__val *)llm__tpl_get(x, 2 * (size_t)n * sizeof *to); /* key, value ... */
-    for (int64_t i = 0; i < n && !x->err; i++) from[2 * i] = key->v[i], from[2 * i + 1] = v->v[i];
-    /* Runs of `width` items are sorted; two neighbours at a time become one of twice that. Of equal keys the left one is taken first,
-     * whatever the direction: that is what makes it stable. */
-    for (int64_t width = 1; width < n && !x->err; width *= 2) {
-        for (int64_t lo = 0; lo < n; lo += 2 * width) {
-            int64_t mid = LLM__MIN(lo + width, n), hi = LLM__MIN(lo + 2 * width, n), left = lo, right = mid;
-            for (int64_t at = lo; at < hi && !x->err; at++) {
-                int order = left < mid && right < hi ? llm__tpl_order(x, from[2 * right], from[2 * left]) : 0;
-                int take_right = left == mid || (reverse ? order > 0 : order < 0);
-                memcpy(to + 2 * at, from + 2 * (take_right ? right++ : left++), 2 * sizeof *to);
-            }
-        }
-        llm__val *swap = from;
-        from = to;
-        to = swap;
-    }
-    for (int64_t i = 0; i < n && !x->err; i++) key->v[i] = from[2 * i], v->v[i] = from[2 * i + 1];
+/* Puts the n-th value of a list at place `at`, and those between one further. */
+static void llm__tpl_insert(llm__vlist *l, int32_t n, int32_t at) {
+    const llm__val v = l->v[n];
+    memmove(l->v + at + 1, l->v + at, (size_t)(n - at) * sizeof v);
+    l->v[at] = v;
 }
 
-/* ---- dicts ----
- * A list of key, value, key, value ... with the hash of each key in its tag: found by walking through. Chat templates have dicts of a few
- * keys; a long one costs fuel by its length. */
+/* Sorts v, and the keys to sort by with it, stable in both directions: each item goes into the sorted part before it, at a place found by
+ * halving, behind all that are not greater. v and key may be the same list. n * log2(n) comparisons, each of which pays, as do the moves:
+ * chat templates sort a dozen keys. */
+static void llm__tpl_sort(llm__tpl *x, llm__vlist *v, llm__vlist *key, int reverse) {
+    for (int32_t i = 1; i < v->n; i++) {
+        int32_t lo = 0, hi = i;
+        while (lo < hi) {
+            int32_t mid = lo + (hi - lo) / 2;
+            int order = llm__tpl_order(x, key->v[i], key->v[mid]);
+            if (reverse ? order > 0 : order < 0) hi = mid;
+            else lo = mid + 1;
+        }
+        llm__tpl_spend(x, (i - lo) / 16);
+        llm__tpl_insert(v, i, lo);
+        if (key != v) llm__tpl_insert(key, i, lo);
+    }
+}
+
+/* ---- dicts, and walking through values ----
+ * A dict is a list of key, value, key, value ... with the hash of each key in its tag: found by walking through. Chat templates have dicts
+ * of a few keys; a long one costs fuel by its length. */
 
 /* Equal keys have equal hashes. An error for what Python cannot hash. Not a defence against collisions: 16 bits only spare comparisons, and
  * a search that compares every key is paid for by fuel. */
@@ -7957,16 +7956,19 @@ static uint16_t llm__tpl_hash(llm__tpl *x, llm__val v) {
     if (LLM__V_IN(v, LLM__M_STR | LLM__M_BIG)) h = llm__hash(llm__v_s(v).p, v.n, 1);
     else if (LLM__V_IN(v, LLM__M_NUMBER)) h = llm__hash(&f, sizeof f, 2);
     else if (LLM__V_IN(v, LLM__M_NO_KEY)) llm__tpl_fail(x, "a '%s' cannot be a key", llm__v_type_name(v));
-    if (v.type == LLM__V_TUPLE && llm__tpl_enter(x))
-        for (int i = 0; i < v.as.list->n && llm__tpl_spend(x, 1); i++) h = h * 31 + llm__tpl_hash(x, v.as.list->v[i]);
-    x->depth -= v.type == LLM__V_TUPLE;
+    if (v.type == LLM__V_TUPLE) {
+        llm__tpl_enter(x);
+        llm__tpl_spend(x, v.as.list->n);
+        for (int i = 0; i < v.as.list->n; i++) h = h * 31 + llm__tpl_hash(x, v.as.list->v[i]);
+        x->depth--;
+    }
     return (uint16_t)(h ^ h >> 16);
 }
 
 /* The value of a key, or NULL. */
 static llm__val *llm__tpl_dict_find(llm__tpl *x, const llm__vlist *d, llm__val key) {
     uint16_t hash = llm__tpl_hash(x, key);
-    if (!llm__tpl_spend(x, d->n / 256)) return NULL;
+    llm__tpl_spend(x, d->n / 256);
     for (int i = 0; i < d->n; i += 2)
         /* nearly always the hash, in the same 16 bytes as the key, says no */
         if (d->v[i].tag == hash && llm__tpl_equal(x, d->v[i], key)) return &d->v[i + 1];
@@ -7975,25 +7977,25 @@ static llm__val *llm__tpl_dict_find(llm__tpl *x, const llm__vlist *d, llm__val k
 
 /* Sets a key, in its old place if it is there, as Python does. */
 static void llm__tpl_dict_set(llm__tpl *x, llm__vlist *d, llm__val key, llm__val value) {
-    llm__val *old = d ? llm__tpl_dict_find(x, d, key) : NULL;
+    llm__val *old = llm__tpl_dict_find(x, d, key);
     if (old) {
         *old = value;
         return;
     }
-    key.tag = x->err ? 0 : llm__tpl_hash(x, key);
+    key.tag = llm__tpl_hash(x, key);
     llm__tpl_push(x, d, key);
     llm__tpl_push(x, d, value);
 }
 
 /* What keys(), values() and items() show: which 0, 1, 2. */
 static llm__vlist *llm__tpl_view(llm__tpl *x, const llm__vlist *d, int which) {
-    llm__vlist *l = llm__tpl_list(x, NULL, 0);
-    for (int i = 0; i < d->n && !x->err; i += 2)
+    llm__vlist *l = llm__tpl_empty(x);
+    for (int i = 0; i < d->n; i += 2)
         llm__tpl_push(x, l, which == 2 ? llm__v_list(LLM__V_TUPLE, llm__tpl_list(x, d->v + i, 2)) : d->v[i + which]);
     return l;
 }
 
-/* What a walk over v yields; NULL with an error where Python cannot walk. What it returns may be v's own list, so nobody may change it.
+/* What a walk over v yields; an error where Python cannot walk. What it returns may be v's own list, so nobody may change it.
  *
  *   list, tuple, dict view   their items, without a copy
  *   dict                     its keys
@@ -8002,38 +8004,40 @@ static llm__vlist *llm__tpl_view(llm__tpl *x, const llm__vlist *d, int which) {
  *   generator                what is left in it, which is then gone: a second walk yields nothing
  *   undefined                nothing; numbers, none, functions: an error */
 static llm__vlist *llm__tpl_iter(llm__tpl *x, llm__val v) {
-    if (x->err) return NULL;
     if (LLM__V_IN(v, LLM__M_VIEWED)) return v.as.list;
     if (v.type == LLM__V_DICT) return llm__tpl_view(x, v.as.list, 0);
-    /* What was not taken yet; the generator is empty after this. */
+    llm__vlist *l = llm__tpl_empty(x);
     if (v.type == LLM__V_GEN) {
-        int from = v.as.list->at, left = v.as.list->n - from;
-        v.as.list->at += left;
-        return llm__tpl_list(x, left ? v.as.list->v + from : NULL, left);
-    }
-    llm__vlist *l = llm__tpl_list(x, NULL, 0);
-    if (v.type == LLM__V_STR) {
+        const int32_t from = v.as.list->at;
+        v.as.list->at = v.as.list->n;
+        llm__tpl_push_all(x, l, v.as.list->v + from, v.as.list->n - from);
+    } else if (v.type == LLM__V_STR) {
         int32_t c;
         for (llm__str rest = llm__v_s(v), at = rest; llm__tpl_next_char(x, &rest, &c); at = rest)
             llm__tpl_push(x, l, llm__v_str(llm__s(at.p, at.n - rest.n)));
     } else if (v.type == LLM__V_RANGE) {
-        for (int64_t i = 0, n = llm__v_range_len(v); i < n && !x->err; i++)
+        for (int64_t i = 0, n = llm__v_range_len(v); i < n; i++)
             llm__tpl_push(x, l, llm__v_int(v.as.list->v[0].as.i + i * v.as.list->v[2].as.i));
     } else if (v.type != LLM__V_UNDEF) {
         llm__tpl_fail(x, "'%s' cannot be walked through", llm__v_type_name(v));
     }
-    return x->err ? NULL : l;
+    return l;
+}
+
+/* A new list of what a walk yields. */
+static llm__vlist *llm__tpl_list_of(llm__tpl *x, llm__val v) {
+    const llm__vlist *all = llm__tpl_iter(x, v);
+    return llm__tpl_list(x, all->v, all->n);
 }
 
 /* Python's len. */
 static int64_t llm__tpl_len(llm__tpl *x, llm__val v) {
     if (v.type == LLM__V_UNDEF) return 0;
-    if (v.type == LLM__V_STR) return llm__tpl_spend(x, v.n / 64) ? llm__tpl_chars(llm__v_s(v)) : 0;
+    if (v.type == LLM__V_STR) return llm__tpl_spend(x, v.n / 64), llm__tpl_chars(llm__v_s(v));
     if (LLM__V_IN(v, LLM__M_VIEWED)) return v.as.list->n;
     if (v.type == LLM__V_DICT) return v.as.list->n / 2;
     if (v.type == LLM__V_RANGE) return llm__v_range_len(v);
     llm__tpl_fail(x, "'%s' has no length", llm__v_type_name(v));
-    return 0;
 }
 
 /* ---- values as text ----
@@ -8063,8 +8067,7 @@ static const llm__tpl_style llm__tpl_repr = {0, 0, 0, 0, {"", 0}, {", ", 2}, {":
 static void llm__tpl_put_quoted(llm__tpl *x, llm__str s, const llm__tpl_style *o) {
     static const char named[] = "\nn\rr\tt\bb\ff"; /* repr() knows the first three */
     const char quote = o->json || (memchr(s.p, '\'', s.n) && !memchr(s.p, '"', s.n)) ? '"' : '\'';
-    const llm__str mark = llm__s(&quote, 1);
-    llm__tpl_put(x, mark);
+    llm__tpl_put(x, llm__s(&quote, 1));
     for (llm__str rest = s, run = s;;) {
         int32_t c = 0;
         const llm__str at = rest;
@@ -8080,65 +8083,67 @@ static void llm__tpl_put_quoted(llm__tpl *x, llm__str s, const llm__tpl_style *o
         else if (c < 65536) llm__tpl_putf(x, "\\u%04x", (unsigned)c);
         else llm__tpl_putf(x, "\\u%04x\\u%04x", 0xD800 + (unsigned)((c - 0x10000) >> 10), 0xDC00 + (unsigned)((c - 0x10000) & 1023));
     }
-    llm__tpl_put(x, mark);
+    llm__tpl_put(x, llm__s(&quote, 1));
 }
 
 static void llm__tpl_write(llm__tpl *x, llm__val v, const llm__tpl_style *o, int level);
 
 /* The key of a dict and its colon. JSON has texts only: numbers, true, false and null are put in quotes, other types are an error. */
 static void llm__tpl_write_key(llm__tpl *x, llm__val key, const llm__tpl_style *o, int level) {
-    int quotes = o->json && key.type != LLM__V_STR;
-    if (quotes && !LLM__V_IN(key, LLM__M_NUMBER | LLM__M_BIG | 1 << LLM__V_NONE))
+    const char *quote = o->json && key.type != LLM__V_STR ? "\"" : "";
+    if (*quote && !LLM__V_IN(key, LLM__M_NUMBER | LLM__M_BIG | 1 << LLM__V_NONE))
         llm__tpl_fail(x, "a '%s' cannot be a key in JSON", llm__v_type_name(key));
-    if (quotes) llm__tpl_put(x, llm__lit("\""));
+    llm__tpl_puts(x, quote);
     llm__tpl_write(x, key, o, level);
-    if (quotes) llm__tpl_put(x, llm__lit("\""));
+    llm__tpl_puts(x, quote);
     llm__tpl_put(x, o->colon);
+}
+
+/* Where `pretty` begins a new line. */
+static void llm__tpl_write_line(llm__tpl *x, const llm__tpl_style *o, int level) {
+    if (!o->pretty) return;
+    llm__tpl_puts(x, "\n");
+    llm__tpl_repeat(x, o->indent, level);
 }
 
 /* A container: brackets, items, commas; the nesting level counts the indents. */
 static void llm__tpl_write_items(llm__tpl *x, llm__val v, const llm__tpl_style *o, int level) {
     static const char *const view[3] = {"dict_keys([", "dict_values([", "dict_items(["};
     int dict = v.type == LLM__V_DICT || v.type == LLM__V_NAMESPACE, tuple = v.type == LLM__V_TUPLE && !o->json;
-    llm__vlist *l = v.as.list, *sorted = dict && o->sort ? llm__tpl_view(x, l, 0) : NULL;
+    llm__vlist *l = v.as.list, *pairs = dict && o->sort ? llm__tpl_view(x, l, 2) : NULL;
     /* Keys that have no order (1 and "a") are an error, as in json.dumps. */
-    if (sorted) llm__tpl_sort(x, sorted, sorted, 0);
+    if (pairs) llm__tpl_sort(x, pairs, llm__tpl_view(x, l, 0), 0);
     const char *open = dict ? "{" : tuple ? "(" : "[", *close = dict ? "}" : !tuple ? "]" : l->n == 1 ? ",)" : ")";
     if (v.type == LLM__V_VIEW) open = view[v.flag], close = "])";
     if (v.type == LLM__V_NAMESPACE) open = "<Namespace {", close = "}>";
-    llm__tpl_put(x, llm__lit(open));
-    for (int i = 0; i < l->n && !x->err; i += 1 + dict) {
+    llm__tpl_enter(x);
+    llm__tpl_puts(x, open);
+    for (int i = 0; i < l->n; i += 1 + dict) {
+        const llm__val *item = pairs ? pairs->v[i / 2].as.list->v : &l->v[i];
         if (i) llm__tpl_put(x, o->comma);
-        if (o->pretty) llm__tpl_put(x, llm__lit("\n")), llm__tpl_repeat(x, o->indent, level + 1);
-        llm__val key = sorted ? sorted->v[i / 2] : l->v[i];
-        if (dict) llm__tpl_write_key(x, key, o, level);
-        const llm__val *item = sorted ? llm__tpl_dict_find(x, l, key) : &l->v[i + dict];
-        if (item) llm__tpl_write(x, *item, o, level + 1);
+        llm__tpl_write_line(x, o, level + 1);
+        if (dict) llm__tpl_write_key(x, item[0], o, level);
+        llm__tpl_write(x, item[dict], o, level + 1);
     }
-    if (o->pretty && l->n) llm__tpl_put(x, llm__lit("\n")), llm__tpl_repeat(x, o->indent, level);
-    llm__tpl_put(x, llm__lit(close));
+    if (l->n) llm__tpl_write_line(x, o, level);
+    llm__tpl_puts(x, close);
+    x->depth--;
 }
 
-/* What has no value of its own to show: a range by its bounds, the others without the address that Python would show. */
-static void llm__tpl_write_object(llm__tpl *x, llm__val v) {
-    const llm__val *part = v.as.list->v;
-    if (v.type != LLM__V_RANGE) llm__tpl_putf(x, "<%s object>", llm__v_type_name(v));
-    else if (part[2].as.i == 1) llm__tpl_putf(x, "range(%lld, %lld)", (long long)part[0].as.i, (long long)part[1].as.i);
-    else llm__tpl_putf(x, "range(%lld, %lld, %lld)", (long long)part[0].as.i, (long long)part[1].as.i, (long long)part[2].as.i);
-}
-
-/* Appends a value in a style; NULL: as str() has it. */
+/* Appends a value in a style; NULL: as str() has it. What has no value of its own to show is written without the address that Python would
+ * show. */
 static void llm__tpl_write(llm__tpl *x, llm__val v, const llm__tpl_style *o, int level) {
     static const char *const word[2][6] = {{"None", "False", "True", "nan", "inf", "-inf"},
                                            {"null", "false", "true", "NaN", "Infinity", "-Infinity"}};
     const int json = o && o->json, safe = o && v.type == LLM__V_STR && v.flag && !json;
-    const char *name = NULL;
     char s[48];
-    if (!llm__tpl_spend(x, 1)) return;
-    if (LLM__V_IN(v, 1 << LLM__V_NONE | 1 << LLM__V_BOOL)) name = word[json][v.type == LLM__V_BOOL ? 1 + v.as.i : 0];
-    if (v.type == LLM__V_FLOAT && v.as.f - v.as.f != 0) name = word[json][v.as.f != v.as.f ? 3 : v.as.f > 0 ? 4 : 5];
-    if (name) {
-        llm__tpl_put(x, llm__lit(name));
+    llm__tpl_spend(x, 1);
+    if (v.type == LLM__V_NONE) {
+        llm__tpl_puts(x, word[json][0]);
+    } else if (v.type == LLM__V_BOOL) {
+        llm__tpl_puts(x, word[json][1 + v.as.i]);
+    } else if (v.type == LLM__V_FLOAT && v.as.f - v.as.f != 0) {
+        llm__tpl_puts(x, word[json][v.as.f != v.as.f ? 3 : v.as.f > 0 ? 4 : 5]);
     } else if (v.type == LLM__V_FLOAT) {
         llm__tpl_put(x, llm__s(s, (size_t)llm__format_double(v.as.f, s)));
     } else if (v.type == LLM__V_INT) {
@@ -8146,22 +8151,26 @@ static void llm__tpl_write(llm__tpl *x, llm__val v, const llm__tpl_style *o, int
     } else if (v.type == LLM__V_BIG || (v.type == LLM__V_STR && !o)) {
         llm__tpl_put(x, llm__v_s(v));
     } else if (v.type == LLM__V_STR) {
-        if (safe) llm__tpl_put(x, llm__lit("Markup("));
+        llm__tpl_puts(x, safe ? "Markup(" : "");
         llm__tpl_put_quoted(x, llm__v_s(v), o);
-        if (safe) llm__tpl_put(x, llm__lit(")"));
+        llm__tpl_puts(x, safe ? ")" : "");
     } else if (json && !LLM__V_IN(v, LLM__M_ROW | LLM__M_DICT)) {
         llm__tpl_fail(x, "a value of type '%s' cannot be written as JSON", llm__v_type_name(v));
     } else if (LLM__V_IN(v, LLM__M_VIEWED | LLM__M_DICT | 1 << LLM__V_NAMESPACE)) {
-        if (llm__tpl_enter(x)) llm__tpl_write_items(x, v, o ? o : &llm__tpl_repr, level);
-        x->depth--;
-    } else if (LLM__V_IN(v, LLM__M_UNDEF | 1 << LLM__V_UNSET)) {
-        llm__tpl_put(x, llm__lit(o ? "Undefined" : ""));
+        llm__tpl_write_items(x, v, o ? o : &llm__tpl_repr, level);
+    } else if (v.type == LLM__V_RANGE) {
+        const llm__val *part = v.as.list->v;
+        llm__tpl_putf(x, "range(%lld, %lld", (long long)part[0].as.i, (long long)part[1].as.i);
+        if (part[2].as.i != 1) llm__tpl_putf(x, ", %lld", (long long)part[2].as.i);
+        llm__tpl_puts(x, ")");
+    } else if (v.type == LLM__V_UNDEF) {
+        llm__tpl_puts(x, o ? "Undefined" : "");
     } else {
-        llm__tpl_write_object(x, v);
+        llm__tpl_putf(x, "<%s object>", llm__v_type_name(v));
     }
 }
 
-/* Appends str(v), or repr(v). */
+/* Appends str(v). */
 static void llm__tpl_print(llm__tpl *x, llm__val v) { llm__tpl_write(x, v, NULL, 0); }
 
 /* str(v) as a value. */
@@ -8178,7 +8187,7 @@ static llm__str llm__tpl_str_of(llm__tpl *x, llm__val v) { return llm__v_s(llm__
 /* ---- from text to tokens ----
  * Outside of tags the text is cut at {{, {% and {#, and what jinja2's trim_blocks and lstrip_blocks take away is taken away here: the line
  * feed behind a block, the blanks between the begin of a line and a block in it, and with '-' all white space. Inside of tags there are
- * words. Brackets are counted, because }} may end two dicts. Between {% raw %} and {% endraw %} no other tag counts; the parser says when.
+ * words. Brackets are counted, because }} may end two dicts. Between {% raw %} and {% endraw %} no other tag counts.
  *
  *   "a\n  {% if x -%}\n b {{ y[0] }}"   becomes   d "a\n"   B   n "if"   n "x"   b   d "b "   V   n "y"   [   i "0"   ]   v   0
  *
@@ -8188,8 +8197,7 @@ static llm__str llm__tpl_str_of(llm__tpl *x, llm__val v) { return llm__v_s(llm__
  *   "x\n  {% t %}\n y"          "x\n"           " y"             a block takes its own line's blanks and its line feed
  *   "x\n  {%+ t +%}\n y"        "x\n  "         "\n y"           a plus keeps them
  *   "x\n  {%- t -%}\n y"        "x"             "y"              a minus takes all white space on its side
- *   "x\n  {{ t }}\n y"          "x\n  "         "\n y"           an expression takes nothing by itself
- *   "x\n  {{- t -}}\n y"        "x"             "y" */
+ *   "x\n  {{ t }}\n y"          "x\n  "         "\n y"           an expression takes nothing by itself */
 
 /* Tokens are named by a letter: d text outside of tags, V {{, v }}, B {%, b %}, n name, s text literal, i and f numbers, 0 the end;
  * operators by their character, those of two characters by E ==, N !=, G >=, L <=, D //, P **. */
@@ -8201,7 +8209,7 @@ typedef struct llm__tpl_token {
 
 /* Where the lexer stands. A copy of it looks ahead: it owns nothing, so a plain assignment is a bookmark. */
 typedef struct llm__tpl_lexer {
-    const char *s;
+    const char *s; /* (n) and some zeros */
     size_t n, at;
     int32_t line;
     char pending;      /* a tag that begins after the text just returned */
@@ -8211,9 +8219,6 @@ typedef struct llm__tpl_lexer {
     int raw;           /* from inside of {% raw %} up to {% endraw %} */
     const char *error;
 } llm__tpl_lexer;
-
-/* The byte k ahead; 0 at the end. */
-static char llm__lex_peek(const llm__tpl_lexer *l, size_t k) { return l->at + k < l->n ? l->s[l->at + k] : 0; }
 
 /* The text that is left. */
 static llm__str llm__lex_rest(const llm__tpl_lexer *l) { return llm__s(l->s + l->at, l->n - l->at); }
@@ -8230,7 +8235,7 @@ static void llm__lex_spaces(llm__tpl_lexer *l) { llm__lex_skip(l, l->n - l->at -
 static void llm__lex_close(llm__tpl_lexer *l, size_t len, char sign, int trim) {
     llm__lex_skip(l, len);
     if (sign == '-') llm__lex_spaces(l);
-    else if (trim && sign != '+' && llm__lex_peek(l, 0) == '\n') llm__lex_skip(l, 1);
+    else if (trim && sign != '+' && l->s[l->at] == '\n') llm__lex_skip(l, 1);
     l->line_starting = l->s[l->at - 1] == '\n';
 }
 
@@ -8248,13 +8253,11 @@ static llm__str llm__lex_before(const llm__tpl_lexer *l, size_t to, char sign, i
 
 /* Does a tag, or a comment, begin at byte `at`? The character behind its brace, else 0. In raw text only {% endraw counts. */
 static char llm__lex_opens(const llm__tpl_lexer *l, size_t at) {
-    char kind = l->s[at] == '{' && at + 1 < l->n ? l->s[at + 1] : 0;
-    if (!l->raw) return kind && strchr("{%#", kind) ? kind : 0;
-    if (kind != '%') return 0;
+    const char kind = l->s[at] == '{' && l->s[at + 1] && strchr("{%#", l->s[at + 1]) ? l->s[at + 1] : 0;
+    if (!kind || !l->raw) return kind;
     llm__str word = llm__str_from(llm__s(l->s, l->n), at + 2);
     if (word.n && (word.p[0] == '-' || word.p[0] == '+')) word = llm__str_from(word, 1);
-    word = llm__tpl_trim(word, 1);
-    return word.n >= 6 && !memcmp(word.p, "endraw", 6) ? kind : 0;
+    return kind == '%' && !strncmp(llm__tpl_trim(word, 1).p, "endraw", 6) ? kind : 0;
 }
 
 /* {# ... #}, whose opening sign, if any, is `sign`. */
@@ -8277,7 +8280,7 @@ static llm__tpl_token llm__lex_data(llm__tpl_lexer *l) {
         size_t to = l->at;
         /* A comment, and white space that a tag takes, may leave no text: then the loop goes on to the next tag. */
         while (to < l->n && !llm__lex_opens(l, to)) to++;
-        char kind = to < l->n ? l->s[to + 1] : 0, sign = to + 2 < l->n ? l->s[to + 2] : 0;
+        char kind = to < l->n ? l->s[to + 1] : 0, sign = kind ? l->s[to + 2] : 0;
         t.s = kind ? llm__lex_before(l, to, sign, kind != '{') : llm__lex_rest(l);
         if (!kind && l->raw) l->error = "{% raw %} without {% endraw %}";
         llm__lex_skip(l, to - l->at);
@@ -8290,40 +8293,39 @@ static llm__tpl_token llm__lex_data(llm__tpl_lexer *l) {
     l->end = l->pending == 'V' ? 'v' : 'b';
     l->pending = 0;
     l->line_starting = l->raw = 0;
-    llm__lex_skip(l, llm__lex_peek(l, 2) == '-' || llm__lex_peek(l, 2) == '+' ? 3 : 2);
+    llm__lex_skip(l, l->s[l->at + 2] == '-' || l->s[l->at + 2] == '+' ? 3 : 2);
     return t;
 }
 
-/* The end of digits and '_' from i on. */
-static size_t llm__lex_digits(const llm__tpl_lexer *l, size_t i, int hex) {
-    while (i < l->n && (llm__tpl_digit(l->s[i]) || l->s[i] == '_' || (hex && llm__hex(l->s[i]) >= 0))) i++;
+/* The end of digits from i on. */
+static size_t llm__lex_digits(const llm__tpl_lexer *l, size_t i) {
+    while (llm__tpl_digit(l->s[i])) i++;
     return i;
 }
 
-/* The end of a number at l->at; its type, 'i' or 'f', in *type. Behind a '.' stands an index (x.0.1), never a fraction. */
+/* The end of a number at l->at; its type, 'i' or 'f', in *type. Behind a '.' stands an index (x.0.1), never a fraction; an e that no digit
+ * follows is the begin of a name. */
 static size_t llm__lex_number(const llm__tpl_lexer *l, char *type) {
     const char *s = l->s;
-    char base = (char)(llm__lex_peek(l, 1) | 32);
+    size_t i = llm__lex_digits(l, l->at), e;
     *type = 'i';
-    if (s[l->at] == '0' && (base == 'x' || base == 'o' || base == 'b')) return llm__lex_digits(l, l->at + 2, base == 'x');
-    size_t i = llm__lex_digits(l, l->at, 0);
-    if (i + 1 < l->n && s[i] == '.' && llm__tpl_digit(s[i + 1]) && s[l->at - 1] != '.') i = llm__lex_digits(l, i + 1, 0), *type = 'f';
-    /* 1e5, 1.5e-3; an e that no digit follows is the begin of a name */
-    size_t e = i + 1 < l->n && (s[i] | 32) == 'e' ? i + 1 + (s[i + 1] == '+' || s[i + 1] == '-') : l->n;
-    if (e < l->n && llm__tpl_digit(s[e])) i = llm__lex_digits(l, e, 0), *type = 'f';
+    if (s[i] == '.' && llm__tpl_digit(s[i + 1]) && s[l->at - 1] != '.') i = llm__lex_digits(l, i + 1), *type = 'f';
+    e = i + 1 + ((s[i] | 32) == 'e' && (s[i + 1] == '+' || s[i + 1] == '-'));
+    if ((s[i] | 32) == 'e' && llm__tpl_digit(s[e])) i = llm__lex_digits(l, e), *type = 'f';
     return i;
 }
 
 /* Letters, digits, '_' and all beyond ASCII: whether a name is good Unicode does not matter here. */
-static int llm__lex_is_name(char c) { return (uint8_t)c >= 128 || llm__tpl_word(c); }
+static int llm__lex_is_name(char c) { return (uint8_t)c >= 128 || c == '_' || llm__tpl_digit(c) || ((c | 32) >= 'a' && (c | 32) <= 'z'); }
 
 /* The type of an operator at l->at, and its end, which stands one behind it and moves on for those of two characters. Brackets are counted
  * here; one that closes more than was opened is an error. */
 static char llm__lex_operator(llm__tpl_lexer *l, size_t *end) {
     static const char pairs[] = "==E!=N>=G<=L//D**P";
-    char c = llm__lex_peek(l, 0), type = c && strchr("+-/*%~[](){}<>=.:|,;", c) ? c : 0;
+    const char c = l->s[l->at];
+    char type = c && strchr("+-/*%~[](){}<>=.:|,;", c) ? c : 0;
     for (int i = 0; pairs[i]; i += 3)
-        if (pairs[i] == c && pairs[i + 1] == llm__lex_peek(l, 1)) type = pairs[i + 2], ++*end;
+        if (pairs[i] == c && pairs[i + 1] == l->s[l->at + 1]) type = pairs[i + 2], ++*end;
     if (type) l->brackets += !!strchr("([{", type) - !!strchr(")]}", type);
     if (!type || l->brackets < 0) l->error = "an unexpected character";
     return type;
@@ -8335,10 +8337,10 @@ static llm__tpl_token llm__lex_next(llm__tpl_lexer *l) {
     llm__lex_spaces(l);
     llm__tpl_token t = {0, l->line, {NULL, 0}};
     if (l->at >= l->n) return t;
-    char c = llm__lex_peek(l, 0);
+    const char c = l->s[l->at], close = l->end == 'b' ? '%' : '}';
     size_t sign = c == '-' || (c == '+' && l->end == 'b'), end = l->at + 1;
     /* The end of the tag, with its sign: -%}, +%}, -}}. A plus before }} would be an operator. */
-    if (!l->brackets && llm__lex_peek(l, sign) == (l->end == 'b' ? '%' : '}') && llm__lex_peek(l, sign + 1) == '}') {
+    if (!l->brackets && l->s[l->at + sign] == close && l->s[l->at + sign + 1] == '}') {
         t.type = l->end;
         if (l->raw && c == '+') l->error = "{% raw %} takes no '+'"; /* as in jinja2 */
         llm__lex_close(l, sign + 2, sign ? c : 0, l->end == 'b' && !l->raw);
@@ -8349,7 +8351,7 @@ static llm__tpl_token llm__lex_next(llm__tpl_lexer *l) {
         end = llm__lex_number(l, &t.type);
     } else if (llm__lex_is_name(c)) {
         t.type = 'n';
-        while (end < l->n && llm__lex_is_name(l->s[end])) end++;
+        while (llm__lex_is_name(l->s[end])) end++;
     } else if (c == '"' || c == '\'') {
         t.type = 's';
         /* Escapes are decoded by the parser; here only an escaped quote must not end the literal. */
@@ -8365,8 +8367,7 @@ static llm__tpl_token llm__lex_next(llm__tpl_lexer *l) {
 
 /* ---- from tokens to a tree ----
  * Recursive descent, with a table for the operators between operands. Precedence, loosest first: if-else, or, and, not, comparisons, + -,
- * ~, * / // %, **, signs, postfix (. [] ()), filters and tests. After an error the text seems to be at its end, so every loop ends, and
- * nodes are `scrap`, so none is NULL. The grammar, as jinja2 3.1 has it (x* any number, [x] perhaps):
+ * ~, * / // %, **, signs, postfix (. [] ()), filters and tests. The grammar, as jinja2 3.1 has it (x* any number, [x] perhaps):
  *
  *   expr     = or ["if" or ["else" expr]]*             and so on with "if" to the right
  *   or       = and ("or" and)*                         and = not ("and" not)*      not = "not" not | compare
@@ -8380,113 +8381,116 @@ static llm__tpl_token llm__lex_next(llm__tpl_lexer *l) {
  * Oddities that are jinja2's and stay: ** goes from left to right, -2 ** 2 is 4, and a filter binds closer than any operator.
  * An example, not a.b[0] | lower == "x" and c:
  *
- *   CHAIN  a: UNARY '!'  a: CHAIN  a: FILTER "lower"  a: ITEM  a: ATTR "b"  a: NAME a
- *                                                              b: CONST 0
- *                                  b: ARG (==)  a: CONST "x"
+ *   CHAIN  a: SIGN '!'  a: CHAIN  a: FILTER "lower"  a: GET '['  a: GET '.'  a: NAME a, b: CONST "b"
+ *                                                                b: CONST 0
+ *                                 b: ARG (==)  a: CONST "x"
  *          b: ARG (and)  a: NAME c */
 
-/* The parser: one token read, the lexer behind it. */
+/* The parser: one token read, the lexer behind it. `x` is the way out after an error, with its line. */
 typedef struct llm__tpl_parser {
+    llm__tpl x; /* first: what the guard calls gets its address */
     llm_template *t;
     llm__tpl_lexer lex;
     llm__tpl_token tok;
-    int depth;
     int soft;    /* inside of an if: an unknown filter is an error only when it is reached */
     int special; /* names met in a macro: 1 caller, 2 varargs, 4 kwargs */
     int loops;   /* open ones, for break and continue */
-    llm_result err;
-    llm__node scrap;
 } llm__tpl_parser;
 
-/* From here on the text seems to be at its end. */
-static void llm__parse_stop(llm__tpl_parser *p, llm_result r) {
-    p->err = r;
-    p->lex.at = p->lex.n;
-    memset(&p->tok, 0, sizeof p->tok);
-}
+typedef llm__node *(*llm__parse_fn)(llm__tpl_parser *p);
 
-/* An error at the token that is read. Only the first one counts. */
-static void llm__parse_error(llm__tpl_parser *p, const char *what) {
+/* An error at the token that is read. */
+__attribute__((noreturn)) static void llm__parse_error(llm__tpl_parser *p, const char *what) {
     llm__str s = p->tok.s;
-    if (!p->err)
-        llm__parse_stop(p, llm__error(LLM_ERR_TEMPLATE, "template line %d: %s%s%.*s", p->tok.line, what, s.n ? " at " : "",
-                                      (int)LLM__MIN(s.n, (size_t)40), s.p));
+    p->x.line = p->tok.line;
+    llm__tpl_fail(&p->x, "%s%s%.*s", what, s.n ? " at " : "", (int)LLM__MIN(s.n, (size_t)40), s.p);
 }
 
-/* Reads the next token; after an error there is none. */
+/* Reads the next token. */
 static void llm__parse_next(llm__tpl_parser *p) {
-    if (p->err) return;
     p->tok = llm__lex_next(&p->lex);
     if (p->lex.error) llm__parse_error(p, p->lex.error);
 }
 
-/* Memory in the arena of the template; NULL after an error. */
-static void *llm__parse_get(llm__tpl_parser *p, size_t n) {
-    void *m = p->err ? NULL : llm__arena_get(&p->t->arena, n);
-    if (!m && !p->err) llm__parse_stop(p, llm__error(LLM_ERR_LIMIT, "template: too large"));
-    return m;
-}
-
-/* A new node with the line of the token that is read; never NULL. */
+/* A new node with the line of the token that is read. */
 static llm__node *llm__parse_node(llm__tpl_parser *p, llm__node_kind kind, int op, llm__node *a) {
-    llm__node *n = (llm__node *)llm__parse_get(p, sizeof *n);
-    if (!n) n = (llm__node *)memset(&p->scrap, 0, sizeof p->scrap);
+    llm__node *n = (llm__node *)llm__tpl_get(&p->x, sizeof *n);
     n->kind = (uint8_t)kind;
     n->op = (uint8_t)op;
     n->line = p->tok.line;
-    n->a = p->err ? NULL : a;
+    n->a = a;
     return n;
 }
 
-/* The token, if it is this word, or of this type, is skipped. */
+static llm__node *llm__parse_const(llm__tpl_parser *p, llm__val v) {
+    llm__node *n = llm__parse_node(p, LLM__N_CONST, 0, NULL);
+    n->v = v;
+    return n;
+}
+
+/* The token, if it is this word, or of this type, is skipped; llm__parse_want: it must be there. */
 static int llm__parse_is(const llm__tpl_parser *p, const char *word) { return p->tok.type == 'n' && llm__str_eq(p->tok.s, word); }
 static int llm__parse_skip(llm__tpl_parser *p, char type) { return p->tok.type == type ? (llm__parse_next(p), 1) : 0; }
 static int llm__parse_word(llm__tpl_parser *p, const char *word) { return llm__parse_is(p, word) ? (llm__parse_next(p), 1) : 0; }
 
-/* Skips a token that must stand here. */
 static void llm__parse_want(llm__tpl_parser *p, char type, const char *what) {
     if (!llm__parse_skip(p, type)) llm__parse_error(p, what);
 }
 
-/* A name, skipped; empty after an error. */
+/* A name, skipped. */
 static llm__str llm__parse_name(llm__tpl_parser *p) {
     llm__str s = p->tok.s;
     llm__parse_want(p, 'n', "a name was expected");
-    return p->err ? llm__lit("") : s;
+    return s;
 }
 
-/* The id of a variable. */
+/* The id of a variable. Names are numbered as they are met; 16 bits are what a value's tag holds. */
 static uint16_t llm__parse_id(llm__tpl_parser *p, llm__str s) {
     llm_template *t = p->t;
     int32_t id = llm__map_get(&t->names, s);
-    if (id >= 0 || p->err) return (uint16_t)LLM__MAX(id, 0);
-    /* Names are numbered as they are met; 16 bits are what a value's tag holds. */
-    if (t->n_names == UINT16_MAX) return llm__parse_error(p, "too many different names"), 0;
+    if (id >= 0) return (uint16_t)id;
+    if (t->n_names == UINT16_MAX) llm__parse_error(p, "too many different names");
     if (!llm__grow((void **)&t->name, &t->cap_names, (size_t)t->n_names + 1, sizeof *t->name) || llm__map_put(&t->names, s, t->n_names) < 0)
-        return llm__parse_stop(p, llm__nomem()), 0;
+        llm__tpl_error(&p->x, LLM_ERR_NOMEM, "out of memory");
     t->name[t->n_names] = s;
     return (uint16_t)t->n_names++;
 }
 
-/* One level deeper; undone by p->depth--. 0 with an error when it is too deep. */
-static int llm__parse_enter(llm__tpl_parser *p) {
-    if (++p->depth > LLM__TPL_DEPTH) llm__parse_error(p, "nesting is too deep");
-    return !p->err;
+/* One level deeper; undone by p->x.depth--. */
+static void llm__parse_enter(llm__tpl_parser *p) {
+    if (++p->x.depth > LLM__TPL_DEPTH) llm__parse_error(p, "nesting is too deep");
 }
 
-/* Nodes up to a closing token, which stays, with commas between; one may stand at the end. `item` may return several that hang together (a
- * dict's key and value). NULL: none, or an error. */
-static llm__node *llm__parse_list(llm__tpl_parser *p, char close, llm__node *(*item)(llm__tpl_parser *p)) {
+/* Nodes with commas between, up to a token of one of the types `ends`, which stays; a comma may stand at the end. `item` may return several
+ * that hang together (a dict's key and value). The number of commas goes to *commas. */
+static llm__node *llm__parse_list(llm__tpl_parser *p, const char *ends, llm__parse_fn item, int *commas) {
     llm__node *first = NULL, **tail = &first;
-    while (p->tok.type != close && !p->err) {
-        for (*tail = item(p); *tail && !p->err; tail = &(*tail)->next) {}
+    for (*commas = 0; p->tok.type && !strchr(ends, p->tok.type); ++*commas) {
+        for (*tail = item(p); *tail; tail = &(*tail)->next) {}
         if (!llm__parse_skip(p, ',')) break;
     }
-    return p->err ? NULL : first;
+    return first;
+}
+
+/* A list whose end, a bracket, is skipped. */
+static llm__node *llm__parse_closed(llm__tpl_parser *p, char close, llm__parse_fn item) {
+    const char ends[2] = {close, 0};
+    int commas;
+    llm__node *first = llm__parse_list(p, ends, item, &commas);
+    if (!llm__parse_skip(p, close)) llm__parse_error(p, close == ')' ? "')' was expected" : "the end of a list was expected");
+    return first;
+}
+
+/* An expression, or several with commas: a tuple. `item` reads one. */
+static llm__node *llm__parse_tuple(llm__tpl_parser *p, llm__parse_fn item) {
+    int commas;
+    llm__node *first = llm__parse_list(p, "vb)", item, &commas);
+    if (!first) llm__parse_error(p, "an expression was expected");
+    return commas ? llm__parse_node(p, LLM__N_TUPLE, 0, first) : first;
 }
 
 /* Decodes an escape, with *at behind its backslash: \n, \x41, \u00e9, \101, ... An unknown one stays as it is. Returns the bytes
- * written. */
+ * written, which are never more than were read. */
 static size_t llm__parse_escape(llm__str s, size_t *at, char *to) {
     static const char plain[] = "n\nt\tr\r\\\\'\'\"\"a\ab\bf\fv\v";
     char c = s.p[*at];
@@ -8504,77 +8508,40 @@ static size_t llm__parse_escape(llm__str s, size_t *at, char *to) {
     return (size_t)llm__utf8_put(to, code >= 0xD800 && code < 0xE000 ? 0xFFFD : code);
 }
 
-/* Text literals; those that follow each other become one. What an escape becomes is never longer than it was. */
+/* Text literals; those that follow each other become one. */
 static llm__val llm__parse_string(llm__tpl_parser *p) {
     llm__val v = llm__v_str(llm__lit(""));
-    while (p->tok.type == 's') {
+    for (; p->tok.type == 's'; llm__parse_next(p)) {
         llm__str s = llm__s(p->tok.s.p + 1, p->tok.s.n - 2);
         size_t n = v.n;
-        char *to = (char *)llm__parse_get(p, n + s.n + 1);
-        if (!to) break;
+        char *to = (char *)llm__tpl_get(&p->x, n + s.n + 1);
         memcpy(to, llm__v_s(v).p, n);
         for (size_t i = 0; i < s.n;) {
             if (s.p[i] == '\\' && i + 1 < s.n) i++, n += llm__parse_escape(s, &i, to + n);
             else to[n++] = s.p[i++];
         }
         v = llm__v_str(llm__s(to, n));
-        llm__parse_next(p);
     }
     return v;
 }
 
-/* Decimal digits, as INT or, where 64 bits do not hold them, BIG. */
-static llm__val llm__v_digits(llm__str s) {
-    llm__val v = llm__v_int(0);
-    return llm__parse_int(s.p, s.n, &v.as.i) ? v : llm__v_text(LLM__V_BIG, s);
-}
-
-/* A number: 12, 1_000, 0x1F, 0o17, 0b11, 1.5e-3. Decimal ones may be of any length. */
+/* A number; a whole one may be of any length, and 007 is one, as the lexer of jinja2 has it. */
 static llm__val llm__parse_number(llm__tpl_parser *p) {
-    llm__str t = p->tok.s;
-    char type = p->tok.type, *s = (char *)llm__parse_get(p, t.n + 1), *end;
-    size_t n = 0;
-    llm__val v = type == 'f' ? llm__v_float(0) : llm__v_int(0);
-    if (!s) return v;
-    for (size_t i = 0; i < t.n; i++)
-        if (t.p[i] != '_') s[n++] = t.p[i];
-    /* 0x, 0o and 0b; 007 is decimal here, as the lexer of jinja2 has it */
-    char letter = (char)(s[0] == '0' ? s[1] | 32 : 0);
-    int base = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 10;
-    if (base != 10) {
-        errno = 0;
-        v.as.i = strtoll(s + 2, &end, base);
-        if (errno || *end || n == 2) llm__parse_error(p, "a number that fits 64 bits was expected");
-    } else if (type == 'f') {
-        llm__parse_double(s, n, &v.as.f);
-    } else {
-        for (; n > 1 && *s == '0'; n--) s++;
-        v = llm__v_digits(llm__s(s, n));
-    }
+    llm__str s = p->tok.s;
+    llm__val v = llm__v_float(0);
+    while (s.n > 1 && s.p[0] == '0' && llm__tpl_digit(s.p[1])) s = llm__str_from(s, 1);
+    if (p->tok.type == 'i') v = llm__v_digits(s);
+    else llm__parse_double(s.p, s.n, &v.as.f);
     llm__parse_next(p);
     return v;
 }
 
 static llm__node *llm__parse_expr(llm__tpl_parser *p);
 static llm__node *llm__parse_level(llm__tpl_parser *p, int level);
-static llm__node *llm__parse_postfix(llm__tpl_parser *p);
+static llm__node *llm__parse_postfix(llm__tpl_parser *p, llm__node *n, int filters);
 
 /* An expression without if-else. */
 static llm__node *llm__parse_or(llm__tpl_parser *p) { return llm__parse_level(p, 0); }
-
-/* An expression, or several with commas: a tuple. `item` reads one; `for` ends at `in`. */
-static llm__node *llm__parse_tuple(llm__tpl_parser *p, llm__node *(*item)(llm__tpl_parser *p)) {
-    llm__node *tuple = llm__parse_node(p, LLM__N_TUPLE, 0, NULL), **tail = &tuple->a;
-    int commas = 0;
-    while (p->tok.type && !strchr("vb)", p->tok.type) && !(item == llm__parse_postfix && llm__parse_is(p, "in"))) {
-        *tail = item(p);
-        tail = &(*tail)->next;
-        if (!llm__parse_skip(p, ',')) break;
-        commas++;
-    }
-    if (!tuple->a && !commas) llm__parse_error(p, "an expression was expected");
-    return p->err ? &p->scrap : commas ? tuple : tuple->a;
-}
 
 /* The key and the value of a dict, one after the other. */
 static llm__node *llm__parse_pair(llm__tpl_parser *p) {
@@ -8589,42 +8556,28 @@ static llm__node *llm__parse_variable(llm__tpl_parser *p) {
     llm__node *n = llm__parse_node(p, LLM__N_NAME, 0, NULL);
     llm__str s = llm__parse_name(p);
     int word = llm__word_index("true True false False none None", s), special = llm__word_index("caller varargs kwargs", s);
+    if (word >= 0) return llm__parse_const(p, word < 4 ? llm__v_bool(word < 2) : llm__v(LLM__V_NONE));
     if (special >= 0) p->special |= 1 << special;
-    if (word >= 0) {
-        n->kind = LLM__N_CONST;
-        n->v = word < 4 ? llm__v_bool(word < 2) : llm__v(LLM__V_NONE);
-    } else {
-        n->name = llm__parse_id(p, s);
-    }
+    n->name = llm__parse_id(p, s);
     return n;
 }
 
-/* A name, a literal, a list, a dict, or what stands in parentheses. LIST, TUPLE and DICT have their items in a. */
+/* A name, a literal, a list, a dict, or what stands in parentheses. */
 static llm__node *llm__parse_primary(llm__tpl_parser *p) {
-    char type = p->tok.type;
+    const char type = p->tok.type;
+    llm__node *n;
     if (type == 'n') return llm__parse_variable(p);
-    llm__node_kind kind = type == '[' ? LLM__N_LIST : type == '{' ? LLM__N_DICT : type == '(' ? LLM__N_TUPLE : LLM__N_CONST;
-    llm__node *n = llm__parse_node(p, kind, 0, NULL);
-    if (!llm__parse_enter(p)) return n;
-    if (type == 's') {
-        n->v = llm__parse_string(p);
-    } else if (type == 'i' || type == 'f') {
-        n->v = llm__parse_number(p);
-    } else if (llm__parse_skip(p, '(')) {
-        if (p->tok.type != ')') n = llm__parse_tuple(p, llm__parse_expr);
-        llm__parse_want(p, ')', "')' was expected");
-    } else if (type == '[' || type == '{') {
-        llm__parse_next(p);
-        n->a = llm__parse_list(p, type == '[' ? ']' : '}', type == '[' ? llm__parse_expr : llm__parse_pair);
-        llm__parse_want(p, type == '[' ? ']' : '}', "the end of a list was expected");
-    } else {
-        llm__parse_error(p, "an expression was expected");
-    }
-    p->depth--;
+    if (type == 's') return llm__parse_const(p, llm__parse_string(p));
+    if (type == 'i' || type == 'f') return llm__parse_const(p, llm__parse_number(p));
+    if (!type || !strchr("([{", type)) llm__parse_error(p, "an expression was expected");
+    n = llm__parse_node(p, type == '[' ? LLM__N_LIST : type == '{' ? LLM__N_DICT : LLM__N_TUPLE, 0, NULL);
+    llm__parse_next(p);
+    if (type == '(' && p->tok.type != ')') n = llm__parse_tuple(p, llm__parse_expr);
+    if (type == '(') llm__parse_want(p, ')', "')' was expected");
+    else n->a = llm__parse_closed(p, type == '[' ? ']' : '}', type == '[' ? llm__parse_expr : llm__parse_pair);
     return n;
 }
 
-/* ARG: a the value, op 0 by position, 1 by name (v), 2 *list, 3 **dict. */
 static llm__node *llm__parse_arg(llm__tpl_parser *p) {
     llm__node *n = llm__parse_node(p, LLM__N_ARG, 0, NULL);
     llm__tpl_lexer ahead = p->lex;
@@ -8637,65 +8590,42 @@ static llm__node *llm__parse_arg(llm__tpl_parser *p) {
 
 /* Arguments up to ')', which is skipped. */
 static llm__node *llm__parse_args(llm__tpl_parser *p) {
-    llm__node *first = llm__parse_list(p, ')', llm__parse_arg);
+    llm__node *first = llm__parse_closed(p, ')', llm__parse_arg);
     for (const llm__node *n = first; n && n->next; n = n->next)
         if ((n->op & 1) && !n->next->op) llm__parse_error(p, "an argument by position after one by name");
-    llm__parse_want(p, ')', "')' was expected");
-    return p->err ? NULL : first;
+    return first;
 }
 
-/* The bounds of x[from:to:step] go to b, c and d of n, NULL where left out; an index to b, as a tuple if it has commas. p behind '['. */
-static void llm__parse_subscript(llm__tpl_parser *p, llm__node *n) {
-    llm__node **bound[3] = {&n->b, &n->c, &n->d};
-    for (int k = 0; k < 3; k++) {
-        if (p->tok.type != ':' && p->tok.type != ']') *bound[k] = llm__parse_expr(p);
-        if (k == 2 || !llm__parse_skip(p, ':')) break;
-        n->kind = LLM__N_SLICE;
-    }
-    if (n->kind == LLM__N_ITEM && !n->b) llm__parse_error(p, "an index was expected");
-    if (n->kind == LLM__N_ITEM && llm__parse_skip(p, ',') && !p->err) {
-        n->b = llm__parse_node(p, LLM__N_TUPLE, 0, n->b);
-        if (!p->err) n->b->a->next = llm__parse_list(p, ']', llm__parse_expr);
-    }
+/* What stands in x[...], which is skipped: from:to:step is a SLICE, where CONST none stands for what is left out. */
+static llm__node *llm__parse_subscript(llm__tpl_parser *p) {
+    llm__node *slice = llm__parse_node(p, LLM__N_SLICE, 0, NULL), **tail = &slice->a;
+    int colons = 0;
+    if (p->tok.type == ']') llm__parse_error(p, "an index was expected");
+    do {
+        *tail = strchr(":]", p->tok.type) ? llm__parse_const(p, llm__v(LLM__V_NONE)) : llm__parse_tuple(p, llm__parse_expr);
+        tail = &(*tail)->next;
+    } while (colons < 2 && llm__parse_skip(p, ':') && ++colons);
     llm__parse_want(p, ']', "']' was expected");
+    if (colons == 1) *tail = llm__parse_const(p, llm__v(LLM__V_NONE));
+    return colons ? slice : slice->a;
 }
 
-/* A primary (a) and any number of what may follow it: ITEM and SLICE, [...]; CALL, (...), b the arguments; ATTR, .name, v the name. x.0 is
- * an ITEM. */
-static llm__node *llm__parse_postfix(llm__tpl_parser *p) {
-    llm__node *n = llm__parse_primary(p);
-    for (int count = 0; p->tok.type && strchr("[(.", p->tok.type); count++) {
-        const char open = p->tok.type;
-        if (count > LLM__TPL_DEPTH) llm__parse_error(p, "nesting is too deep");
-        llm__parse_next(p);
-        n = llm__parse_node(p, open == '(' ? LLM__N_CALL : open == '[' || p->tok.type == 'i' ? LLM__N_ITEM : LLM__N_ATTR, 0, n);
-        if (open == '[') llm__parse_subscript(p, n);
-        else if (open == '(') n->b = llm__parse_args(p);
-        else if (n->kind == LLM__N_ATTR) n->v = llm__v_str(llm__parse_name(p));
-        else n->b = llm__parse_primary(p);
-    }
-    return n;
-}
+static const llm__tpl_row *llm__tpl_named(int where, llm__str name);
 
-static const llm__tpl_entry *llm__tpl_filter_named(llm__str name);
-static const llm__tpl_entry *llm__tpl_test_named(llm__str name);
-
-/* FILTER: a the value, b the arguments, v the name, and its entry; p behind '|'. TEST: the same, op 1 after `not`; p behind `is`. One
- * argument of a test may stand without parentheses: x is divisibleby 3. */
+/* FILTER or TEST over n: p behind '|' or `is`. One argument of a test may stand without parentheses: x is divisibleby 3. */
 static llm__node *llm__parse_filter(llm__tpl_parser *p, llm__node_kind kind, llm__node *of) {
-    int test = kind == LLM__N_TEST;
+    const int test = kind == LLM__N_TEST;
     llm__node *n = llm__parse_node(p, kind, test && llm__parse_word(p, "not"), of);
-    llm__tpl_token tok = p->tok;
+    const llm__tpl_token tok = p->tok;
     llm__str name = llm__parse_name(p);
     while (llm__parse_skip(p, '.')) { /* a name may have dots, though none of ours has */
         llm__str part = llm__parse_name(p);
-        if (!p->err) name.n = (size_t)(part.p + part.n - name.p);
+        name.n = (size_t)(part.p + part.n - name.p);
     }
     n->v = llm__v_str(name);
-    n->entry = test ? llm__tpl_test_named(llm__v_s(n->v)) : llm__tpl_filter_named(llm__v_s(n->v));
-    if (!n->entry && !p->soft && !p->err) {
-        /* for the error, so that it names the filter */
-        p->tok = tok;
+    n->row = llm__tpl_named(test ? LLM__IN_TEST : LLM__IN_FILTER, name);
+    if (!n->row && !p->soft) {
+        p->tok = tok; /* for the error, so that it names the filter */
         llm__parse_error(p, test ? "no such test" : "no such filter");
     }
     if (llm__parse_skip(p, '(')) {
@@ -8703,32 +8633,48 @@ static llm__node *llm__parse_filter(llm__tpl_parser *p, llm__node_kind kind, llm
     } else if (test && p->tok.type && strchr("nsif[{", p->tok.type) &&
                !(p->tok.type == 'n' && llm__word_index("else or and", p->tok.s) >= 0)) {
         if (llm__parse_is(p, "is")) llm__parse_error(p, "tests cannot be chained");
-        n->b = llm__parse_node(p, LLM__N_ARG, 0, NULL);
-        n->b->a = llm__parse_postfix(p);
+        n->b = llm__parse_node(p, LLM__N_ARG, 0, llm__parse_postfix(p, llm__parse_primary(p), 0));
     }
     return n;
 }
 
-/* A value with its sign (UNARY: op, a), postfixes and, unless it stands under a sign, filters and tests. */
-static llm__node *llm__parse_unary(llm__tpl_parser *p, int with_filters) {
-    llm__node *n;
-    char sign = p->tok.type;
-    if (!llm__parse_enter(p)) return &p->scrap;
-    if (sign == '-' || sign == '+') {
-        n = llm__parse_node(p, LLM__N_UNARY, sign, NULL);
+/* What may follow a primary n, any number of times: .name, .0, [...] and (...); then, with `filters`, filters, tests and calls of what they
+ * give: x|f(1)(2). */
+static llm__node *llm__parse_postfix(llm__tpl_parser *p, llm__node *n, int filters) {
+    for (int count = 0, filtered = 0;; count++) {
+        if (count > LLM__TPL_DEPTH) llm__parse_error(p, "nesting is too deep");
+        if (llm__parse_skip(p, '(')) {
+            n = llm__parse_node(p, LLM__N_CALL, 0, n);
+            n->b = llm__parse_args(p);
+        } else if (filters && llm__parse_skip(p, '|')) {
+            n = llm__parse_filter(p, LLM__N_FILTER, n);
+            filtered = 1;
+        } else if (filters && llm__parse_word(p, "is")) {
+            n = llm__parse_filter(p, LLM__N_TEST, n);
+            filtered = 1;
+        } else if (!filtered && (p->tok.type == '.' || p->tok.type == '[')) {
+            n = llm__parse_node(p, LLM__N_GET, p->tok.type, n);
+            llm__parse_next(p);
+            if (n->op == '.' && p->tok.type == 'i') n->op = '[';
+            else if (n->op == '[') n->b = llm__parse_subscript(p);
+            if (!n->b) n->b = llm__parse_const(p, n->op == '.' ? llm__v_str(llm__parse_name(p)) : llm__parse_number(p));
+        } else {
+            return n;
+        }
+    }
+}
+
+/* A value with its sign and all that follows it. */
+static llm__node *llm__parse_unary(llm__tpl_parser *p, int filters) {
+    llm__node *n = NULL;
+    llm__parse_enter(p);
+    if (p->tok.type == '-' || p->tok.type == '+') {
+        n = llm__parse_node(p, LLM__N_SIGN, p->tok.type, NULL);
         llm__parse_next(p);
         n->a = llm__parse_unary(p, 0);
-    } else {
-        n = llm__parse_postfix(p);
     }
-    for (int count = 0; with_filters && !p->err; count++) {
-        if (count > LLM__TPL_DEPTH) llm__parse_error(p, "nesting is too deep");
-        else if (llm__parse_skip(p, '|')) n = llm__parse_filter(p, LLM__N_FILTER, n);
-        else if (llm__parse_word(p, "is")) n = llm__parse_filter(p, LLM__N_TEST, n);
-        else if (llm__parse_skip(p, '(')) n = llm__parse_node(p, LLM__N_CALL, 0, n), n->b = llm__parse_args(p); /* x|f(1)(2) */
-        else break;
-    }
-    p->depth--;
+    n = llm__parse_postfix(p, n ? n : llm__parse_primary(p), filters);
+    p->x.depth--;
     return n;
 }
 
@@ -8743,9 +8689,8 @@ static char llm__parse_operator(const llm__tpl_parser *p, int *n) {
     return llm__str_eq(llm__lex_next(&ahead).s, "in") ? 'J' : 0;
 }
 
-/* CHAIN: operands with operators of one level between: the first in a, the others in a list of ARG nodes in b, each with the operator
- * before it in op. Lists are walked, not descended, so only arithmetic is limited in length. `not` (UNARY with op '!') has a level of its
- * own. */
+/* CHAIN: operands with operators of one level between. Lists are walked, not descended, so only arithmetic is limited in length. `not` has
+ * a level of its own. */
 static llm__node *llm__parse_level(llm__tpl_parser *p, int level) {
     static const char *const operators[] = {"O", "A", "!", "EN<>GLIJ", "+-", "~", "*/D%", "P"};
     enum { NOT = 2, COMPARE = 3 };
@@ -8753,41 +8698,37 @@ static llm__node *llm__parse_level(llm__tpl_parser *p, int level) {
     char op;
     if (level == LLM__COUNT(operators)) return llm__parse_unary(p, 1);
     if (level == NOT && llm__parse_is(p, "not")) {
-        llm__node *n = llm__parse_node(p, LLM__N_UNARY, '!', NULL);
-        if (!llm__parse_enter(p)) return n;
+        llm__node *n = llm__parse_node(p, LLM__N_SIGN, '!', NULL);
+        llm__parse_enter(p);
         llm__parse_next(p);
         n->a = llm__parse_level(p, NOT);
-        p->depth--;
+        p->x.depth--;
         return n;
     }
     llm__node *first = llm__parse_level(p, level + 1), **tail = NULL;
     for (int count = 0; (op = llm__parse_operator(p, &tokens)) != 0 && strchr(operators[level], op); count++) {
         if (level > COMPARE && count > LLM__TPL_DEPTH * 2) llm__parse_error(p, "an expression is too long");
-        if (!tail) {
-            first = llm__parse_node(p, LLM__N_CHAIN, 0, first);
-            tail = &first->b;
-        }
+        if (!tail) first = llm__parse_node(p, LLM__N_CHAIN, 0, first), tail = &first->b;
         while (tokens-- > 0) llm__parse_next(p);
-        llm__node *n = *tail = llm__parse_node(p, LLM__N_ARG, op, NULL);
-        n->a = llm__parse_level(p, level + 1);
-        tail = &n->next;
+        *tail = llm__parse_node(p, LLM__N_ARG, op, NULL);
+        (*tail)->a = llm__parse_level(p, level + 1);
+        tail = &(*tail)->next;
     }
     return first;
 }
 
-/* COND: a if b else c; c NULL: undefined. */
+/* COND: a if b else c. */
 static llm__node *llm__parse_expr(llm__tpl_parser *p) {
-    int soft = p->soft;
-    if (!llm__parse_enter(p)) return &p->scrap;
+    llm__parse_enter(p);
     llm__node *n = llm__parse_or(p);
     while (llm__parse_word(p, "if")) {
         n = llm__parse_node(p, LLM__N_COND, 0, n);
-        p->soft = 1;
+        p->soft++;
         n->b = llm__parse_or(p);
         if (llm__parse_word(p, "else")) n->c = llm__parse_expr(p);
+        p->soft--;
     }
-    p->soft = soft;
-    p->depth--;
+    p->x.depth--;
     return n;
 }
 
@@ -8796,90 +8737,107 @@ static llm__node *llm__parse_expr(llm__tpl_parser *p) {
  * does not exist is an error at once, except inside of an if, where jinja2 lets templates ask first ({% if "x" is filter %}): `soft` says
  * so. */
 
-static llm__node *llm__parse_block(llm__tpl_parser *p, const char *ends, int soft);
+static llm__node *llm__parse_block(llm__tpl_parser *p, const char *ends);
 
 static void llm__parse_tag_end(llm__tpl_parser *p) { llm__parse_want(p, 'b', "the end of the tag was expected"); }
 
 /* The body of a tag up to {% end %}, which is skipped. p at the end of the tag. */
-static llm__node *llm__parse_body(llm__tpl_parser *p, const char *end, int soft) {
+static llm__node *llm__parse_body(llm__tpl_parser *p, const char *end) {
     llm__parse_tag_end(p);
-    llm__node *body = llm__parse_block(p, end, soft);
+    llm__node *body = llm__parse_block(p, end);
     llm__parse_next(p);
     llm__parse_tag_end(p);
     return body;
 }
 
 /* The else branch, if there is one, and the end of an if or for. */
-static llm__node *llm__parse_else(llm__tpl_parser *p, const char *end, int soft) {
-    if (llm__parse_word(p, "else")) return llm__parse_body(p, end, soft);
+static llm__node *llm__parse_else(llm__tpl_parser *p, const char *end) {
+    if (llm__parse_word(p, "else")) return llm__parse_body(p, end);
     llm__parse_next(p);
     llm__parse_tag_end(p);
     return NULL;
 }
 
-/* What may be assigned to: a name, namespace.name, or a tuple of those. Returned as it is. */
-static llm__node *llm__parse_check_target(llm__tpl_parser *p, llm__node *n) {
-    int row = n->kind == LLM__N_TUPLE || n->kind == LLM__N_LIST;
-    if (p->err) return n;
-    if (!row && n->kind != LLM__N_NAME && !(n->kind == LLM__N_ATTR && n->a->kind == LLM__N_NAME))
+/* What may be assigned to: a name, namespace.name, or a tuple of those. */
+static void llm__parse_check_target(llm__tpl_parser *p, const llm__node *n) {
+    const int row = n->kind == LLM__N_TUPLE || n->kind == LLM__N_LIST;
+    if (!row && n->kind != LLM__N_NAME && !(n->kind == LLM__N_GET && n->op == '.' && n->a->kind == LLM__N_NAME))
         llm__parse_error(p, "this cannot be assigned to");
-    for (llm__node *c = row ? n->a : NULL; c; c = c->next) llm__parse_check_target(p, c);
+    for (const llm__node *c = row ? n->a : NULL; c; c = c->next) llm__parse_check_target(p, c);
+}
+
+/* One target; no operators, so that the `in` of a for is left. */
+static llm__node *llm__parse_target(llm__tpl_parser *p) {
+    llm__node *n = llm__parse_postfix(p, llm__parse_primary(p), 0);
+    llm__parse_check_target(p, n);
     return n;
 }
 
-/* What stands left of '=' or between `for` and `in`. */
-static llm__node *llm__parse_target(llm__tpl_parser *p) { return llm__parse_check_target(p, llm__parse_tuple(p, llm__parse_postfix)); }
-
-/* IF: a the test, b the body, c the else branch, or the IF of an elif (op 1). */
 static llm__node *llm__parse_if(llm__tpl_parser *p) {
     llm__node *first = llm__parse_node(p, LLM__N_IF, 0, NULL), *n = first;
-    for (int soft = p->soft;;) {
-        p->soft = 1;
+    p->soft++;
+    for (;; n = n->c = llm__parse_node(p, LLM__N_IF, 0, NULL)) {
         n->a = llm__parse_tuple(p, llm__parse_or);
-        p->soft = soft;
         llm__parse_tag_end(p);
-        n->b = llm__parse_block(p, "elif else endif", 1);
+        n->b = llm__parse_block(p, "elif else endif");
         if (!llm__parse_word(p, "elif")) break;
-        n = n->c = llm__parse_node(p, LLM__N_IF, 1, NULL);
     }
-    n->c = llm__parse_else(p, "endif", 1);
+    n->c = llm__parse_node(p, LLM__N_IF, 0, NULL);
+    n->c->b = llm__parse_else(p, "endif");
+    p->soft--;
     return first;
 }
 
-/* FOR: a the target, b what is walked, c a SCOPE with the body (a) and the else branch (b), d the filter. */
 static llm__node *llm__parse_for(llm__tpl_parser *p) {
     llm__node *n = llm__parse_node(p, LLM__N_FOR, 0, NULL);
-    n->a = llm__parse_target(p);
+    n->a = llm__parse_tuple(p, llm__parse_target);
     if (!llm__parse_word(p, "in")) llm__parse_error(p, "'in' was expected");
     n->b = llm__parse_tuple(p, llm__parse_or);
-    if (llm__parse_word(p, "if")) n->d = llm__parse_expr(p);
+    if (llm__parse_word(p, "if")) {
+        n->b = llm__parse_node(p, LLM__N_WHERE, 0, n->b);
+        n->b->b = llm__parse_expr(p);
+        n->b->c = n->a;
+    }
     if (llm__parse_is(p, "recursive")) llm__parse_error(p, "recursive loops are not supported");
     llm__parse_tag_end(p);
-    n->c = llm__parse_node(p, LLM__N_SCOPE, 0, NULL);
     p->loops++;
-    n->c->a = llm__parse_block(p, "else endfor", 0);
+    n->c = llm__parse_block(p, "else endfor");
     p->loops--;
-    n->c->b = llm__parse_else(p, "endfor", 0);
+    n->d = llm__parse_else(p, "endfor");
     return n;
 }
 
-/* A block whose output passes through filters: b the body, c the filters over the BLOCK_TEXT d. {% filter a|b %} reads as {% set x|a|b %}
- * does. */
-static llm__node *llm__parse_filters(llm__tpl_parser *p, llm__node *n, const char *end) {
-    n->c = n->d = llm__parse_node(p, LLM__N_BLOCK_TEXT, 0, NULL);
-    for (int more = n->kind == LLM__N_FILTER_BLOCK || llm__parse_skip(p, '|'); more; more = llm__parse_skip(p, '|'))
-        n->c = llm__parse_filter(p, LLM__N_FILTER, n->c);
-    n->b = llm__parse_body(p, end, 0);
+/* A BLOCK with its body up to {% end %}, under the filters that stand in its tag; `more`: one must. */
+static llm__node *llm__parse_filtered(llm__tpl_parser *p, const char *end, int more) {
+    llm__node *block = llm__parse_node(p, LLM__N_BLOCK, 0, NULL), *n = block;
+    for (more |= llm__parse_skip(p, '|'); more; more = llm__parse_skip(p, '|')) n = llm__parse_filter(p, LLM__N_FILTER, n);
+    block->a = llm__parse_body(p, end);
     return n;
 }
 
-/* SET: a the target, b the value; of a block set: see above (d not NULL). */
 static llm__node *llm__parse_set(llm__tpl_parser *p) {
     llm__node *n = llm__parse_node(p, LLM__N_SET, 0, NULL);
-    n->a = llm__parse_target(p);
-    if (!llm__parse_skip(p, '=')) return llm__parse_filters(p, n, "endset");
-    n->b = llm__parse_tuple(p, llm__parse_expr);
-    llm__parse_tag_end(p);
+    n->a = llm__parse_tuple(p, llm__parse_target);
+    if (llm__parse_skip(p, '=')) {
+        n->b = llm__parse_tuple(p, llm__parse_expr);
+        llm__parse_tag_end(p);
+    } else {
+        n->b = llm__parse_filtered(p, "endset", 0);
+    }
+    return n;
+}
+
+/* {% with a = 1, b = 2 %}: a SCOPE with one SET, (a, b) = (1, 2), so that the values are those outside, and the body behind it. */
+static llm__node *llm__parse_with(llm__tpl_parser *p) {
+    llm__node *n = llm__parse_node(p, LLM__N_SCOPE, 0, llm__parse_node(p, LLM__N_SET, 0, llm__parse_node(p, LLM__N_TUPLE, 0, NULL)));
+    n->a->b = llm__parse_node(p, LLM__N_TUPLE, 0, NULL);
+    for (llm__node **target = &n->a->a->a, **value = &n->a->b->a; p->tok.type != 'b'; target = &(*target)->next, value = &(*value)->next) {
+        *target = llm__parse_target(p);
+        llm__parse_want(p, '=', "'=' was expected");
+        *value = llm__parse_expr(p);
+        if (!llm__parse_skip(p, ',')) break;
+    }
+    n->a->next = llm__parse_body(p, "endwith");
     return n;
 }
 
@@ -8891,100 +8849,84 @@ static llm__node *llm__parse_param(llm__tpl_parser *p) {
     return n;
 }
 
-/* MACRO, and CALL_BLOCK, whose body is a macro too: name, a the parameters, b the body, c the call; op: which of caller, varargs, kwargs
- * the body uses. */
-static llm__node *llm__parse_macro(llm__tpl_parser *p, llm__node_kind kind) {
-    llm__node *n = llm__parse_node(p, kind, 0, NULL);
-    int special = p->special, loops = p->loops, call = kind == LLM__N_CALL_BLOCK;
-    if (!call) n->name = llm__parse_id(p, llm__parse_name(p));
-    if (llm__parse_skip(p, '(')) {
-        n->a = llm__parse_list(p, ')', llm__parse_param);
-        for (const llm__node *c = n->a; c && c->next; c = c->next)
-            if (c->a && !c->next->a) llm__parse_error(p, "a parameter without default after one that has it");
-        llm__parse_want(p, ')', "')' was expected");
-    } else if (!call) {
-        llm__parse_error(p, "'(' was expected");
+/* {% macro name(...) %} is a SET of a name to a MACRO. {% call(...) f(1) %} with its body prints f(1, caller=MACRO). */
+static llm__node *llm__parse_macro(llm__tpl_parser *p, int call) {
+    llm__node *n = llm__parse_node(p, call ? LLM__N_PRINT : LLM__N_SET, 0, NULL), *macro = llm__parse_node(p, LLM__N_MACRO, 0, NULL);
+    const int special = p->special, loops = p->loops;
+    n->name = macro->name = llm__parse_id(p, call ? llm__lit("caller") : llm__parse_name(p));
+    if (llm__parse_skip(p, '(')) macro->a = llm__parse_closed(p, ')', llm__parse_param);
+    else if (!call) llm__parse_error(p, "'(' was expected");
+    for (const llm__node *c = macro->a; c && c->next; c = c->next)
+        if (c->a && !c->next->a) llm__parse_error(p, "a parameter without default after one that has it");
+    if (call) {
+        llm__node *arg = llm__parse_node(p, LLM__N_ARG, 1, macro), **tail;
+        arg->v = llm__v_str(llm__lit("caller"));
+        n->a = llm__parse_expr(p);
+        if (n->a->kind != LLM__N_CALL) llm__parse_error(p, "a call was expected");
+        for (tail = &n->a->b; *tail; tail = &(*tail)->next) {}
+        *tail = arg;
+    } else {
+        n->a = llm__parse_node(p, LLM__N_NAME, 0, NULL);
+        n->a->name = macro->name;
+        n->b = macro;
     }
-    if (call) n->c = llm__parse_expr(p);
-    if (call && n->c->kind != LLM__N_CALL) llm__parse_error(p, "a call was expected");
     /* The body's break belongs to no loop around the macro, and what it reads of caller, varargs, kwargs is its own. */
     p->special = p->loops = 0;
-    n->b = llm__parse_body(p, call ? "endcall" : "endmacro", 0);
-    n->op = (uint8_t)p->special;
+    macro->b = llm__parse_body(p, call ? "endcall" : "endmacro");
+    macro->op = (uint8_t)p->special;
     p->special |= special;
     p->loops = loops;
-    return n;
-}
-
-/* One assignment of {% with %}: a SET. */
-static llm__node *llm__parse_with(llm__tpl_parser *p) {
-    llm__node *n = llm__parse_node(p, LLM__N_SET, 0, NULL);
-    n->a = llm__parse_check_target(p, llm__parse_postfix(p));
-    llm__parse_want(p, '=', "'=' was expected");
-    n->b = llm__parse_expr(p);
     return n;
 }
 
 /* One tag with all that belongs to it; p behind {%. */
 static llm__node *llm__parse_statement(llm__tpl_parser *p) {
     enum { IF, FOR, SET, MACRO, CALL, WITH, FILTER, GENERATION, RAW, BREAK, CONTINUE };
-    llm__node *n = llm__parse_node(p, LLM__N_SCOPE, 0, NULL);
     const int word =
         p->tok.type == 'n' ? llm__word_index("if for set macro call with filter generation raw break continue", p->tok.s) : -1;
-    if ((word == BREAK || word == CONTINUE) && !p->loops) llm__parse_error(p, "outside of a loop");
     if (word < 0) llm__parse_error(p, "no such tag, or none that may stand here");
-    /* raw: what follows the end of this tag is one text */
-    p->lex.raw = word == RAW; /* before the end of the tag is read */
+    if (word >= BREAK && !p->loops) llm__parse_error(p, "outside of a loop");
+    p->lex.raw = word == RAW; /* before the end of the tag is read: what follows it is one text */
     llm__parse_next(p);
+    llm__node *n;
     switch (word) {
     case IF: return llm__parse_if(p);
     case FOR: return llm__parse_for(p);
     case SET: return llm__parse_set(p);
-    case MACRO: return llm__parse_macro(p, LLM__N_MACRO);
-    case CALL: return llm__parse_macro(p, LLM__N_CALL_BLOCK);
-    case WITH: /* a a list of SET nodes, b the body */
-        n->kind = LLM__N_WITH;
-        n->a = llm__parse_list(p, 'b', llm__parse_with);
-        n->b = llm__parse_body(p, "endwith", 0);
-        break;
-    case FILTER: return n->kind = LLM__N_FILTER_BLOCK, llm__parse_filters(p, n, "endfilter");
-    case GENERATION: n->a = llm__parse_body(p, "endgeneration", 0); break;
-    case RAW: n->a = llm__parse_body(p, "endraw", 0); break;
+    case MACRO: case CALL: return llm__parse_macro(p, word == CALL);
+    case WITH: return llm__parse_with(p);
+    case FILTER: n = llm__parse_node(p, LLM__N_PRINT, 0, NULL); return n->a = llm__parse_filtered(p, "endfilter", 1), n;
+    case GENERATION: case RAW:
+        n = llm__parse_node(p, LLM__N_SCOPE, 0, NULL);
+        n->a = llm__parse_body(p, word == RAW ? "endraw" : "endgeneration");
+        return n;
     default:
-        n->kind = word == BREAK ? LLM__N_BREAK : LLM__N_CONTINUE;
+        n = llm__parse_node(p, word == BREAK ? LLM__N_BREAK : LLM__N_CONTINUE, 0, NULL);
         llm__parse_tag_end(p);
+        return n;
     }
-    return n;
 }
 
 /* Statements up to a tag that begins with one of the words `ends`, which stays; NULL: up to the end of the text. */
-static llm__node *llm__parse_block(llm__tpl_parser *p, const char *ends, int soft) {
+static llm__node *llm__parse_block(llm__tpl_parser *p, const char *ends) {
     llm__node *first = NULL, **tail = &first;
-    int outer = p->soft, at_end = 0;
-    if (!llm__parse_enter(p)) return NULL;
-    p->soft = soft;
-    while (p->tok.type && !p->err) {
-        llm__tpl_token tok = p->tok;
+    llm__parse_enter(p);
+    for (; p->tok.type; tail = &(*tail)->next) {
+        const llm__tpl_token tok = p->tok;
         llm__parse_next(p);
         /* The tag that ends a block is recognised by its first word and left to the one who waits for it. */
-        at_end = tok.type == 'B' && ends && p->tok.type == 'n' && llm__word_index(ends, p->tok.s) >= 0;
-        if (at_end) break;
+        if (tok.type == 'B' && ends && p->tok.type == 'n' && llm__word_index(ends, p->tok.s) >= 0) break;
         if (tok.type == 'B') {
             *tail = llm__parse_statement(p);
-        } else if (tok.type == 'V') {
-            *tail = llm__parse_node(p, LLM__N_PRINT, 0, NULL);
-            (*tail)->a = llm__parse_tuple(p, llm__parse_expr);
-            llm__parse_want(p, 'v', "the end of the expression was expected");
-        } else {
-            *tail = llm__parse_node(p, LLM__N_DATA, 0, NULL);
-            (*tail)->v = llm__v_str(tok.s);
+            continue;
         }
-        tail = &(*tail)->next;
+        *tail = llm__parse_node(p, LLM__N_PRINT, 0, NULL);
+        (*tail)->a = tok.type == 'd' ? llm__parse_const(p, llm__v_str(tok.s)) : llm__parse_tuple(p, llm__parse_expr);
+        if (tok.type == 'V') llm__parse_want(p, 'v', "the end of the expression was expected");
     }
-    if (ends && !at_end) llm__parse_error(p, "the text ends inside of a block");
-    p->soft = outer;
-    p->depth--;
-    return p->err ? NULL : first;
+    if (ends && !p->tok.type) llm__parse_error(p, "the text ends inside of a block");
+    p->x.depth--;
+    return first;
 }
 
 /* ---- attributes, items, slices ----
@@ -8995,42 +8937,32 @@ static llm__node *llm__parse_block(llm__tpl_parser *p, const char *ends, int sof
  *   d.items    the method      d["items"]   1               d.k   2        d["k"]   2
  *   d.get      the method      d["get"]     the method      d.z   undefined         d.z.y   an error: 'z' is undefined */
 
-static const llm__tpl_entry *llm__tpl_method_named(llm__val v, llm__str name);
-
-/* A function bound to a value: "a b".split without parentheses is a value too, as in Python, and may be kept in a variable and called. */
-static llm__val llm__tpl_bind(llm__tpl *x, const llm__tpl_entry *entry, llm__val self) {
-    llm__val v = llm__tpl_object(x, LLM__V_FUNC);
-    if (x->err) return v;
-    v.as.object->entry = entry;
-    v.as.object->self = self;
-    return v;
-}
-
 /* loop.index and its like. UNSET if there is none of that name. */
 static llm__val llm__tpl_loop_attr(const llm__vobject *l, llm__str name) {
     const int n = l->items->n, at = l->at, value[] = {at + 1, at, n - at, n - at - 1, n, 1, 0, at == 0, at == n - 1};
     int i = llm__word_index("index index0 revindex revindex0 length depth depth0 first last previtem nextitem", name);
-    if (i == 9) return at ? l->items->v[at - 1] : llm__v_undef("loop.previtem");
-    if (i == 10) return at + 1 < n ? l->items->v[at + 1] : llm__v_undef("loop.nextitem");
-    return i < 0 ? llm__v(LLM__V_UNSET) : i < 7 ? llm__v_int(value[i]) : llm__v_bool(value[i]);
+    if (i == 9) return at ? l->items->v[at - 1] : llm__v_undef(llm__lit("loop.previtem"));
+    if (i == 10) return at + 1 < n ? l->items->v[at + 1] : llm__v_undef(llm__lit("loop.nextitem"));
+    return i < 0 ? llm__v(LLM__V_UNSET) : llm__v_number(i < 7 ? LLM__V_INT : LLM__V_BOOL, value[i]);
 }
 
-/* What Python's getattr finds on a value. UNSET if nothing. jinja2's immutable sandbox hides the methods that change a list or dict:
- * undefined. */
+/* What Python's getattr finds on a value; UNSET if nothing. A method is bound to its value: "a b".split without parentheses is a value too.
+ * jinja2's immutable sandbox hides the methods that change a list or dict: undefined, so that x.append(1) says "'append' is undefined",
+ * where x.foo would look up a key. */
 static llm__val llm__tpl_python_attr(llm__tpl *x, llm__val v, llm__str name) {
-    const llm__tpl_entry *e = llm__tpl_method_named(v, name);
+    const llm__tpl_row *row = llm__tpl_named(1 << v.type, name);
     const llm__val *found = v.type == LLM__V_NAMESPACE ? llm__tpl_dict_find(x, v.as.list, llm__v_str(name)) : NULL;
-    if (e) return llm__tpl_bind(x, e, v);
-    if (found) return *found;
-    if (v.type == LLM__V_LOOP) return llm__tpl_loop_attr(v.as.object, name);
-    if (v.type == LLM__V_CYCLER && llm__str_eq(name, "current")) return v.as.list->v[v.as.list->at % v.as.list->n];
-    if (v.type == LLM__V_TUPLE && v.flag && llm__word_index("grouper list", name) >= 0) return v.as.list->v[name.p[0] == 'l'];
-    if (v.type == LLM__V_MACRO && llm__str_eq(name, "name")) return llm__v_str(x->t->name[v.as.object->def->name]);
-    /* x.append(1) says "'append' is undefined", where x.foo would look up a key. */
     const char *hidden = v.type == LLM__V_LIST   ? "clear pop append extend insert remove sort reverse"
                          : v.type == LLM__V_DICT ? "clear pop update popitem setdefault"
                                                  : "";
-    return llm__word_index(hidden, name) >= 0 ? llm__v_text(LLM__V_UNDEF, name) : llm__v(LLM__V_UNSET);
+    if (found) return *found;
+    if (v.type == LLM__V_LOOP && !row) return llm__tpl_loop_attr(v.as.object, name);
+    if (v.type == LLM__V_MACRO && llm__str_eq(name, "name")) return llm__v_str(x->t->name[v.as.object->def->name]);
+    if (!row) return llm__v_text(llm__word_index(hidden, name) >= 0 ? LLM__V_UNDEF : LLM__V_UNSET, name);
+    llm__val f = llm__tpl_object(x, LLM__V_FUNC);
+    f.as.object->row = row;
+    f.as.object->self = v;
+    return f;
 }
 
 /* What Python's v[key] finds. UNSET where Python raises TypeError, IndexError or KeyError. */
@@ -9043,57 +8975,66 @@ static llm__val llm__tpl_python_item(llm__tpl *x, llm__val v, llm__val key) {
     int64_t n = llm__tpl_len(x, v), i = key.as.i < 0 ? key.as.i + n : key.as.i;
     if (i < 0 || i >= n) return llm__v(LLM__V_UNSET);
     if (v.type == LLM__V_RANGE) return llm__v_int(v.as.list->v[0].as.i + i * v.as.list->v[2].as.i);
-    if (v.type != LLM__V_STR) return v.as.list->v[i];
-    llm__str s = llm__str_from(llm__v_s(v), llm__tpl_byte_of(llm__v_s(v), i));
-    return llm__v_str(llm__s(s.p, llm__tpl_byte_of(s, 1)));
+    return v.type == LLM__V_STR ? llm__v_str(llm__tpl_part(llm__v_s(v), i, i + 1)) : v.as.list->v[i];
 }
 
-/* v.name: what Python's getattr finds, else v["name"], else undefined. */
-static llm__val llm__tpl_attr(llm__tpl *x, llm__val v, llm__val name) {
-    if (!llm__tpl_defined(x, v)) return v;
-    llm__val r = llm__tpl_python_attr(x, v, llm__v_s(name));
-    if (r.type == LLM__V_UNSET) r = llm__tpl_python_item(x, v, name);
-    return r.type == LLM__V_UNSET ? llm__v_text(LLM__V_UNDEF, llm__v_s(name)) : r;
+/* v.key (op '.') and v[key] (op '['): the attribute and the item of that name, in this order or the other, else undefined. */
+static llm__val llm__tpl_member_of(llm__tpl *x, llm__val v, llm__val key, int op) {
+    llm__val r = llm__v(LLM__V_UNSET);
+    llm__tpl_defined(x, v);
+    for (int turn = 0; turn < 2 && r.type == LLM__V_UNSET; turn++) {
+        if (turn == (op == '.')) r = llm__tpl_python_item(x, v, key);
+        else if (key.type == LLM__V_STR) r = llm__tpl_python_attr(x, v, llm__v_s(key));
+    }
+    return r.type != LLM__V_UNSET ? r : llm__v_undef(key.type == LLM__V_STR ? llm__v_s(key) : llm__lit("item"));
 }
 
-/* v[key]: what Python finds there, else the attribute of that name, else undefined. */
-static llm__val llm__tpl_item(llm__tpl *x, llm__val v, llm__val key) {
-    if (!llm__tpl_defined(x, v)) return v;
-    llm__val r = llm__tpl_python_item(x, v, key);
-    if (r.type == LLM__V_UNSET && key.type == LLM__V_STR) r = llm__tpl_python_attr(x, v, llm__v_s(key));
-    return r.type != LLM__V_UNSET ? r : key.type == LLM__V_STR ? llm__v_text(LLM__V_UNDEF, llm__v_s(key)) : llm__v_undef("item");
+/* The value at the end of a path such as "a.b.0", whose names are cut by one of `cuts`. A part that is a number is an index; `absent`
+ * replaces undefined. */
+static llm__val llm__tpl_follow(llm__tpl *x, llm__val v, llm__str path, const char *cuts, llm__val absent) {
+    for (size_t n = 0; path.p; path = n < path.n ? llm__str_from(path, n + 1) : llm__s(NULL, 0)) {
+        for (n = 0; n < path.n && !strchr(cuts, path.p[n]);) n++;
+        llm__val key = llm__v_int(0);
+        if (!n || !llm__tpl_digit(path.p[0]) || !llm__parse_int(path.p, n, &key.as.i)) key = llm__v_str(llm__s(path.p, n));
+        v = llm__tpl_member_of(x, v, key, '[');
+        if (v.type == LLM__V_UNDEF && !LLM__V_IN(absent, LLM__M_ABSENT)) v = absent;
+    }
+    return v;
+}
+
+/* An item's attribute, by name, path or number; the item itself where no attribute is given. */
+static llm__val llm__tpl_pick(llm__tpl *x, llm__val item, llm__val attribute, llm__val absent) {
+    if (LLM__V_IN(attribute, LLM__M_ABSENT)) return item;
+    if (attribute.type != LLM__V_STR) return llm__tpl_member_of(x, item, attribute, '[');
+    return llm__tpl_follow(x, item, llm__v_s(attribute), ".", absent);
 }
 
 /* A bound of a slice within n items, as Python moves it; `absent` where it is left out. */
 static int64_t llm__tpl_bound(llm__tpl *x, llm__val v, int64_t n, int64_t lower, int64_t upper, int64_t absent) {
     if (LLM__V_IN(v, LLM__M_ABSENT)) return absent;
     if (!LLM__V_IN(v, LLM__M_INT)) llm__tpl_fail(x, "the bounds of a slice must be whole numbers");
-    int64_t i = x->err ? 0 : v.as.i < 0 ? v.as.i + n : v.as.i;
+    int64_t i = v.as.i < 0 ? v.as.i + n : v.as.i;
     return i < lower ? lower : i > upper ? upper : i;
 }
 
-/* v[bound[0]:bound[1]:bound[2]]; UNSET where left out. Lists and ranges give lists, tuples tuples, texts texts. Of "abcde", n = 5:
+/* v[bound[0]:bound[1]:bound[2]]; none where left out. Lists and ranges give lists, tuples tuples, texts texts. Of "abcde", n = 5:
  *
  *   [1:3]     from 1 up to 3          bc              [::-1]     from 4 down to -1     edcba
  *   [-2:]     from 3 up to 5          de              [3:0:-2]   from 3 down to 0      db
  *   [9:]      from 5 up to 5          nothing         [::0]      an error */
 static llm__val llm__tpl_slice(llm__tpl *x, llm__val v, const llm__val *bound) {
-    if (!LLM__V_IN(v, LLM__M_SLICED)) return llm__tpl_fail(x, "'%s' cannot be sliced", llm__v_type_name(v));
+    if (!LLM__V_IN(v, LLM__M_SLICED)) llm__tpl_fail(x, "'%s' cannot be sliced", llm__v_type_name(v));
     /* Python's slice.indices: for a step upwards both bounds lie in 0 ... n, downwards in -1 ... n - 1, where -1 is before the first. */
     int64_t n = llm__tpl_len(x, v), by = llm__tpl_bound(x, bound[2], 0, INT64_MIN, INT64_MAX, 1), lower = by > 0 ? 0 : -1,
             upper = by > 0 ? n : n - 1;
     int64_t i = llm__tpl_bound(x, bound[0], n, lower, upper, by > 0 ? lower : upper),
             end = llm__tpl_bound(x, bound[1], n, lower, upper, by > 0 ? upper : lower);
-    if (by == 0) return llm__tpl_fail(x, "the step of a slice is 0");
-    if (x->err) return v;
-    if (v.type == LLM__V_STR && by == 1) { /* the bytes between, without a copy */
-        size_t from = llm__tpl_byte_of(llm__v_s(v), i), to = i < end ? llm__tpl_byte_of(llm__v_s(v), end) : from;
-        return llm__v_str(llm__s(llm__v_s(v).p + from, to - from));
-    }
+    if (by == 0) llm__tpl_fail(x, "the step of a slice is 0");
+    if (v.type == LLM__V_STR && by == 1) return llm__v_str(llm__tpl_part(llm__v_s(v), i, end)); /* a view, without a copy */
     const llm__vlist *all = llm__tpl_iter(x, v);
-    llm__vlist *l = llm__tpl_list(x, NULL, 0);
-    size_t mark = x->text.len;
-    while (!x->err && (by > 0 ? i < end : i > end)) {
+    llm__vlist *l = llm__tpl_empty(x);
+    const size_t mark = x->text.len;
+    while (by > 0 ? i < end : i > end) {
         if (v.type == LLM__V_STR) llm__tpl_put(x, llm__v_s(all->v[i]));
         else llm__tpl_push(x, l, all->v[i]);
         if (by > 0 ? by >= end - i : by <= end - i) break; /* the next would pass the end, perhaps beyond 64 bits */
@@ -9106,30 +9047,142 @@ static llm__val llm__tpl_slice(llm__tpl *x, llm__val v, const llm__val *bound) {
 static int llm__tpl_in(llm__tpl *x, llm__val a, llm__val b) {
     if (b.type == LLM__V_STR) {
         if (a.type != LLM__V_STR) llm__tpl_fail(x, "a text was expected before 'in', got '%s'", llm__v_type_name(a));
-        return llm__tpl_spend(x, 1 + b.n / 16) && llm__tpl_find(llm__v_s(b), llm__v_s(a), 1) >= 0;
+        llm__tpl_spend(x, 1 + b.n / 16);
+        return llm__tpl_find(llm__v_s(b), llm__v_s(a), 1) >= 0;
     }
     if (b.type == LLM__V_DICT) return llm__tpl_dict_find(x, b.as.list, a) != NULL;
     const llm__vlist *l = llm__tpl_iter(x, b);
-    for (int i = 0; l && i < l->n && !x->err; i++)
+    for (int i = 0; i < l->n; i++)
         if (llm__tpl_equal(x, l->v[i], a)) return 1;
     return 0;
 }
 
+/* ---- operators ----
+ * Whole numbers have 64 bits here; where Python would go on with more, it is an error, never a wrong number. Bools count as 0 and 1.
+ * Division by / is a float always; // and % round down, to minus infinity, where C goes to zero: -7 // 2 is -4 and -7 % 2 is 1. */
+
+__attribute__((noreturn)) static void llm__tpl_overflow(llm__tpl *x) { llm__tpl_fail(x, "a number does not fit 64 bits"); }
+
+/* A whole number from a double that has no fraction. */
+static llm__val llm__tpl_whole(llm__tpl *x, double f) {
+    if (!(fabs(f) < 9.2e18)) llm__tpl_overflow(x);
+    return llm__v_int((int64_t)f);
+}
+
+/* Whole numbers. An error where the result does not fit 64 bits. */
+static llm__val llm__tpl_arith_int(llm__tpl *x, int op, int64_t a, int64_t b) {
+    int64_t r = 0, base = a;
+    int over = 0;
+    if ((op == 'D' || op == '%') && b == 0) llm__tpl_fail(x, "division by zero");
+    /* Python rounds down; the remainder has the sign of b */
+    int64_t down = (op == 'D' || op == '%') && b != -1 && a % b && (a < 0) != (b < 0);
+    switch (op) {
+    case '+': over = __builtin_add_overflow(a, b, &r); break;
+    case '-': over = __builtin_sub_overflow(a, b, &r); break;
+    case '*': over = __builtin_mul_overflow(a, b, &r); break;
+    case 'D': over = b == -1 ? __builtin_sub_overflow(0, a, &r) : (r = a / b - down, 0); break;
+    case '%': r = b == -1 ? 0 : a % b + down * b; break;
+    default: /* **, by squaring */
+        r = 1;
+        for (int64_t e = b; e && !over; e >>= 1) {
+            if (e & 1) over = __builtin_mul_overflow(r, base, &r);
+            if (e > 1) over |= __builtin_mul_overflow(base, base, &base);
+        }
+    }
+    if (over) llm__tpl_overflow(x);
+    return llm__v_int(r);
+}
+
+/* Numbers of which one is a float, or whose result is (1 / 2, 2 ** -1). Whole ones are passed on. */
+static llm__val llm__tpl_arith_num(llm__tpl *x, int op, llm__val a, llm__val b) {
+    if (a.type != LLM__V_FLOAT && b.type != LLM__V_FLOAT && op != '/' && !(op == 'P' && b.as.i < 0))
+        return llm__tpl_arith_int(x, op, a.as.i, b.as.i);
+    double p = llm__v_num(a), q = llm__v_num(b), rest = op == 'D' || op == '%' ? fmod(p, q) : 0, r = p;
+    if ((q == 0 && (op == '/' || op == 'D' || op == '%')) || (p == 0 && q < 0 && op == 'P')) llm__tpl_fail(x, "division by zero");
+    /* C's remainder has the sign of p, Python's that of q. */
+    if (rest != 0 && (rest < 0) != (q < 0)) rest += q;
+    switch (op) {
+    case '+': r = p + q; break;
+    case '-': r = p - q; break;
+    case '*': r = p * q; break;
+    case '/': r = p / q; break;
+    case '%': r = rest == 0 ? copysign(0, q) : rest; break;
+    case 'D': r = p - rest != 0 ? floor((p - rest) / q + 0.5) : copysign(0, p / q); break;
+    default: r = pow(p, q);
+    }
+    /* from finite numbers to infinity or NaN: Python raises */
+    if (op == 'P' && r - r != 0 && p - p == 0 && q - q == 0) llm__tpl_fail(x, "a power is out of range");
+    return llm__v_float(r);
+}
+
+/* -v */
+static llm__val llm__tpl_negate(llm__tpl *x, llm__val v) {
+    return v.type == LLM__V_FLOAT ? llm__v_float(-v.as.f) : llm__tpl_arith_int(x, '-', 0, v.as.i);
+}
+
+static llm__val llm__tpl_percent(llm__tpl *x, llm__str format, llm__val values);
+static llm__val llm__tpl_escape(llm__tpl *x, llm__val v);
+
+/* + - * / // % ** ~ as Python has them. If one of two joined texts is marked safe, the other is escaped. */
+static llm__val llm__tpl_arith(llm__tpl *x, int op, llm__val a, llm__val b) {
+    const size_t mark = x->text.len;
+    if (LLM__V_IN(a, LLM__M_NUMBER) && LLM__V_IN(b, LLM__M_NUMBER) && op != '~') return llm__tpl_arith_num(x, op, a, b);
+    if (op == '%' && a.type == LLM__V_STR) return llm__tpl_percent(x, llm__v_s(a), b);
+    if (op == '~' || (op == '+' && a.type == LLM__V_STR && b.type == LLM__V_STR)) {
+        int safe = op == '+' && (a.flag || b.flag);
+        llm__tpl_print(x, safe && !a.flag ? llm__tpl_escape(x, a) : a);
+        llm__tpl_print(x, safe && !b.flag ? llm__tpl_escape(x, b) : b);
+        llm__val v = llm__tpl_take(x, mark);
+        v.flag = (uint8_t)safe;
+        return v;
+    }
+    llm__tpl_defined(x, a);
+    llm__tpl_defined(x, b);
+    if (op == '+' && a.type == b.type && LLM__V_IN(a, LLM__M_ROW)) {
+        llm__vlist *l = llm__tpl_list_of(x, a);
+        llm__tpl_push_all(x, l, b.as.list->v, b.as.list->n);
+        return llm__v_list((llm__vtype)a.type, l);
+    }
+    if (op == '*' && LLM__V_IN(a, LLM__M_INT)) { /* 2 * "a" is "a" * 2 */
+        const llm__val swap = a;
+        a = b;
+        b = swap;
+    }
+    if (op == '*' && LLM__V_IN(b, LLM__M_INT) && a.type == LLM__V_STR) {
+        llm__tpl_repeat(x, llm__v_s(a), b.as.i);
+        return llm__tpl_take(x, mark);
+    }
+    if (op == '*' && LLM__V_IN(b, LLM__M_INT) && LLM__V_IN(a, LLM__M_ROW)) {
+        llm__vlist *l = llm__tpl_empty(x);
+        for (int64_t k = 0; a.as.list->n && k < b.as.i; k++) llm__tpl_push_all(x, l, a.as.list->v, a.as.list->n);
+        return llm__v_list((llm__vtype)a.type, l);
+    }
+    if (a.type == LLM__V_BIG || b.type == LLM__V_BIG) llm__tpl_overflow(x);
+    const char *sign = op == 'D' ? "//" : op == 'P' ? "**" : "";
+    llm__tpl_fail(x, "'%s' and '%s' cannot be combined by '%s%c'", llm__v_type_name(a), llm__v_type_name(b), sign, *sign ? ' ' : op);
+}
+
+/* Comparisons, by their token. */
+static int llm__tpl_compare(llm__tpl *x, int op, llm__val a, llm__val b) {
+    if (op == 'I' || op == 'J') return llm__tpl_in(x, a, b) == (op == 'I');
+    if (op == 'E' || op == 'N') return llm__tpl_equal(x, a, b) == (op == 'E');
+    int order = llm__tpl_order(x, a, b);
+    return op == '<' ? order < 0 : op == '>' ? order > 0 : op == 'L' ? order <= 0 : order >= 0;
+}
+
 /* ---- calls and their arguments ----
- * Filters, tests, methods and global functions are rows of tables, all called in one way. What Python checks about arguments (too many,
+ * Filters, tests, methods and global functions are rows of a table, all called in one way. What Python checks about arguments (too many,
  * missing, twice, of no such name) is checked here by the row's spec, so the functions themselves only look at types. A new filter is a
  * function and a row:
  *
  *   LLM__TPL_FN(llm__fn_times) { return llm__tpl_arith(x, '*', self, a[0]); }              self: what stands left of '|'
- *   {"times", "count!", llm__fn_times, 0},                                                 x|times(3), x|times(count=3), not x|times */
+ *   {"times", LLM__IN_FILTER, "count!", llm__fn_times, 0},                                 x|times(3), x|times(count=3), not x|times */
 
 static llm__val llm__tpl_call_macro(llm__tpl *x, const llm__vobject *m, const llm__args *g);
 
 /* An argument given by name, or NULL. */
-static const llm__val *llm__args_named(const llm__args *g, llm__str name) {
-    for (int i = g->n_pos; i < g->n; i++)
-        if (llm__str_same(llm__v_s(g->name[i]), name)) return &g->v[i];
-    return NULL;
+static const llm__val *llm__args_named(llm__tpl *x, const llm__args *g, llm__str name) {
+    return g->named->n ? llm__tpl_dict_find(x, g->named, llm__v_str(name)) : NULL;
 }
 
 /* Puts arguments in the order of a spec, out[i] for its i-th name. With truncate's spec "length killwords end leeway":
@@ -9138,63 +9191,68 @@ static const llm__val *llm__args_named(const llm__args *g, llm__str name) {
  *   truncate(20, length=9)    two values for 'length'
  *   truncate(20, width=9)     unexpected argument: two were given, and the spec used one
  *
- * 0 with an error if they do not fit: a value too many or twice, one that
- * is missing, a name that is not in the spec. */
-static int llm__tpl_arrange(llm__tpl *x, const llm__tpl_entry *e, const llm__args *g, llm__val *out) {
+ * An error if they do not fit: a value too many or twice, one that is missing, a name that is not in the spec. */
+static void llm__tpl_arrange(llm__tpl *x, const llm__tpl_row *e, const llm__args *g, llm__val *out) {
     const int shown = (int)strcspn(e->names, " ");
     int n = 0, used = 0;
     for (const char *s = e->spec; *s; n++) {
         llm__str name = llm__s(s, strcspn(s, " !")); /* "-prefix" with its dash: no caller can write that name */
         /* by name, unless a value by position stands there already */
-        const llm__val *v = llm__args_named(g, name);
-        if (v && n < g->n_pos) llm__tpl_fail(x, "%.*s: two values for '%.*s'", shown, e->names, (int)name.n, s);
-        if (n < g->n_pos) v = &g->v[n];
+        const llm__val *v = llm__args_named(x, g, name);
+        if (v && n < g->pos->n) llm__tpl_fail(x, "%.*s: two values for '%.*s'", shown, e->names, (int)name.n, s);
+        if (n < g->pos->n) v = &g->pos->v[n];
         if (v) out[n] = *v, used++;
         else if (s[name.n] == '!') llm__tpl_fail(x, "%.*s: '%.*s' is missing", shown, e->names, (int)name.n, s);
         s += name.n + (s[name.n] == '!');
         s += *s == ' ';
     }
-    if (used != g->n) llm__tpl_fail(x, "%.*s: unexpected argument", shown, e->names);
-    return !x->err;
+    if (used != g->pos->n + g->named->n / 2) llm__tpl_fail(x, "%.*s: unexpected argument", shown, e->names);
 }
 
-/* Calls an entry of a table on a value, with at most LLM__TPL_MAX_ARGS parameters: what {{ self|entry(g) }} and {{ self.entry(g) }} come
- * down to. */
-static llm__val llm__tpl_apply(llm__tpl *x, const llm__tpl_entry *e, llm__val self, const llm__args *g) {
+/* Calls a row of the table on a value: what {{ self|name(g) }} and {{ self.name(g) }} come down to. */
+static llm__val llm__tpl_apply(llm__tpl *x, const llm__tpl_row *row, llm__val self, const llm__args *g) {
     llm__val a[LLM__TPL_MAX_ARGS];
-    size_t mark = x->text.len;
+    const size_t mark = x->text.len;
     memset(a, 0, sizeof a);
-    if (!llm__tpl_spend(x, 1) || (e->spec && !llm__tpl_arrange(x, e, g, a))) return llm__v(LLM__V_UNDEF);
-    llm__val v = e->fn(x, self, a, g, e->op);
+    llm__tpl_spend(x, 1);
+    if (row->spec) llm__tpl_arrange(x, row, g, a);
+    llm__val v = row->fn(x, self, a, g, row->op);
     return v.type == LLM__V_UNSET ? llm__tpl_take(x, mark) : v;
+}
+
+/* Runs a filter or test by its name. */
+static llm__val llm__tpl_apply_named(llm__tpl *x, llm__str name, int where, llm__val v, const llm__args *g) {
+    const llm__tpl_row *row = llm__tpl_named(where, name);
+    if (!row) llm__tpl_fail(x, "no such %s: %.*s", where == LLM__IN_TEST ? "test" : "filter", (int)LLM__MIN(name.n, (size_t)40), name.p);
+    return llm__tpl_apply(x, row, v, g);
 }
 
 /* Calls a value. */
 static llm__val llm__tpl_call(llm__tpl *x, llm__val f, const llm__args *g) {
-    if (f.type == LLM__V_MACRO) return llm__tpl_call_macro(x, f.as.object, g);
-    if (f.type == LLM__V_FUNC) return llm__tpl_apply(x, f.as.object->entry, f.as.object->self, g);
-    if (f.type == LLM__V_JOINER && !g->n) return f.as.list->at++ ? f.as.list->v[0] : llm__v_str(llm__lit(""));
-    return llm__tpl_defined(x, f) ? llm__tpl_fail(x, "a '%s' cannot be called so", llm__v_type_name(f)) : f;
+    llm__tpl_defined(x, f);
+    if (!LLM__V_IN(f, 1 << LLM__V_MACRO | 1 << LLM__V_FUNC)) llm__tpl_fail(x, "a '%s' cannot be called so", llm__v_type_name(f));
+    return f.type == LLM__V_MACRO ? llm__tpl_call_macro(x, f.as.object, g) : llm__tpl_apply(x, f.as.object->row, f.as.object->self, g);
 }
 
 /* Arguments without the first k by position. */
-static llm__args llm__args_after(const llm__args *g, int k) {
+static llm__args llm__args_after(llm__tpl *x, const llm__args *g, int k) {
     llm__args rest = *g;
-    for (k = LLM__MIN(k, g->n_pos); k > 0; k--) rest.v++, rest.name++, rest.n--, rest.n_pos--;
+    k = LLM__MIN(k, g->pos->n);
+    rest.pos = llm__tpl_list(x, k < g->pos->n ? g->pos->v + k : NULL, g->pos->n - k);
     return rest;
 }
 
 /* Arguments as C wants them, with an error where the type does not fit. An optional whole number: */
 static int64_t llm__arg_int(llm__tpl *x, llm__val v, int64_t absent) {
     if (v.type == LLM__V_UNSET) return absent;
-    if (!LLM__V_IN(v, LLM__M_INT)) llm__tpl_fail(x, "a whole number was expected, got '%s'", llm__v_type_name(v));
-    return LLM__V_IN(v, LLM__M_INT) ? v.as.i : absent;
+    llm__tpl_expect(x, v, LLM__M_INT, "a whole number");
+    return v.as.i;
 }
 
-/* A text that must be given; "" after the error. */
+/* A text that must be given. */
 static llm__str llm__arg_text(llm__tpl *x, llm__val v) {
-    if (v.type != LLM__V_STR) llm__tpl_fail(x, "a text was expected, got '%s'", llm__v_type_name(v));
-    return v.type == LLM__V_STR ? llm__v_s(v) : llm__lit("");
+    llm__tpl_expect(x, v, LLM__M_STR, "a text");
+    return llm__v_s(v);
 }
 
 /* An optional text; `absent`, which may be NULL, for None too. */
@@ -9202,30 +9260,12 @@ static llm__str llm__arg_str(llm__tpl *x, llm__val v, const char *absent) {
     return LLM__V_IN(v, LLM__M_ABSENT) ? llm__s(absent, absent ? strlen(absent) : 0) : llm__arg_text(x, v);
 }
 
-/* An item's attribute "a.b.0"; the item itself where no attribute is given. `absent` replaces undefined. */
-static llm__val llm__tpl_pick(llm__tpl *x, llm__val item, llm__val attribute, llm__val absent) {
-    if (LLM__V_IN(attribute, LLM__M_ABSENT)) return item;
-    if (attribute.type != LLM__V_STR) return llm__tpl_item(x, item, attribute);
-    llm__str s = llm__v_s(attribute);
-    for (int64_t dot = 0; dot >= 0 && !x->err;) {
-        dot = llm__tpl_find(s, llm__lit("."), 1);
-        llm__str part = llm__s(s.p, dot < 0 ? s.n : (size_t)dot);
-        llm__val key = llm__v_int(0);
-        /* jinja2 takes a part that is a number for an index: attribute="0" */
-        if (!part.n || !llm__tpl_digit(part.p[0]) || !llm__parse_int(part.p, part.n, &key.as.i)) key = llm__v_str(part);
-        item = llm__tpl_item(x, item, key);
-        if (item.type == LLM__V_UNDEF && !LLM__V_IN(absent, LLM__M_ABSENT)) item = absent;
-        s = llm__str_from(s, part.n + (dot >= 0));
-    }
-    return item;
-}
-
 /* ---- formatting: str.format and the % operator ----
  * Both copy plain text and replace fields. A field has a specification (fill, side, sign, width, precision, type): it is read by one reader
  * and carried out by one writer, which makes the digits or the text and fills it up to the width.
  *
- *   "{0!r:*^+9,.2f}".format(v)      value 0, as repr(), fill *, in the middle, with sign, 9 wide, commas, 2 digits, fixed point
- *   "%(name)-9.2f" % v              member `name` of v, left, 9 wide, 2 digits, fixed point */
+ *   "{0!r:*^+9.2f}".format(v)      value 0, as repr(), fill *, in the middle, with sign, 9 wide, 2 digits, fixed point
+ *   "%(name)-9.2f" % v             member `name` of v, left, 9 wide, 2 digits, fixed point */
 
 /* A format specification, read. */
 typedef struct llm__tpl_spec {
@@ -9233,9 +9273,16 @@ typedef struct llm__tpl_spec {
     char align;      /* < > ^ =; 0: left for texts, right for numbers; '0': left for texts, = for numbers */
     char sign;       /* '+' or ' '; 0: only minus */
     char type;       /* s d f e g x X; 0: by the value */
-    int comma, strict; /* strict: of str.format, and not empty */
+    int strict;      /* of str.format, and not empty */
     int64_t width, precision; /* precision -1: absent */
 } llm__tpl_spec;
+
+/* The bytes before the first that is one of `stops`. */
+static size_t llm__str_until(llm__str s, const char *stops) {
+    size_t n = 0;
+    while (n < s.n && !(s.p[n] && strchr(stops, s.p[n]))) n++;
+    return n;
+}
 
 /* Digits at s, which moves on; `absent` if there are none. */
 static int64_t llm__spec_number(llm__str *s, int64_t absent) {
@@ -9246,17 +9293,15 @@ static int64_t llm__spec_number(llm__str *s, int64_t absent) {
 
 /* The byte at s, if it is one of those, which s then skips; else 0. */
 static char llm__spec_take(llm__str *s, const char *of) {
-    char c = s->n ? s->p[0] : 0;
-    if (!c || !strchr(of, c)) return 0;
+    if (!s->n || llm__str_until(*s, of)) return 0;
     *s = llm__str_from(*s, 1);
-    return c;
+    return s->p[-1];
 }
 
-/* Python's [[fill]align][sign][0][width][,][.precision][type]; of %: the same without the first, '-' for left. s moves on behind it.
+/* Python's [[fill]align][sign][0][width][.precision][type]; of %: the same without the first, '-' for left. s moves on behind it.
  *
- *   "{:*^7}".format("ab")      **ab***         "{:,}".format(1234567)    1,234,567
- *   "{:06.2f}".format(-1.5)    -01.50          "%-4d|" % 7               7   |
- *   "{:>6}".format("ab")           ab          "%5.1f" % 2.25              2.2 */
+ *   "{:*^7}".format("ab")      **ab***         "{:06.2f}".format(-1.5)    -01.50
+ *   "{:>6}".format("ab")           ab          "%-4d|" % 7                7   | */
 static llm__tpl_spec llm__spec_read(llm__tpl *x, llm__str *s, int percent) {
     llm__tpl_spec o;
     int len = 1;
@@ -9277,7 +9322,6 @@ static llm__tpl_spec llm__spec_read(llm__tpl *x, llm__str *s, int percent) {
         else if (flag == '+' || flag == ' ') o.sign = flag;
     }
     o.width = llm__spec_number(s, 0);
-    o.comma = llm__spec_take(s, ",") != 0;
     o.precision = llm__spec_take(s, ".") ? llm__spec_number(s, percent ? 0 : -1) : -1;
     o.type = llm__spec_take(s, percent ? "srdiufFeEgGxX%" : "sdfFeEgGxX");
     if (o.type == 'i' || o.type == 'u') o.type = 'd';
@@ -9285,156 +9329,123 @@ static llm__tpl_spec llm__spec_read(llm__tpl *x, llm__str *s, int percent) {
     return o;
 }
 
-/* The digits of |v|, without sign, into out (400 bytes: 1e308 with 60 decimals has 370). Returns their number. */
-static size_t llm__spec_digits(llm__tpl *x, llm__val v, const llm__tpl_spec *o, char *out) {
-    int real = o->type && strchr("fFeEgG", o->type), precision = o->precision < 0 ? 6 : (int)o->precision;
+/* The digits of |v|, without sign, into out (400 bytes: 1e308 with 60 decimals has 370). */
+static llm__str llm__spec_digits(llm__tpl *x, llm__val v, const llm__tpl_spec *o, char *out) {
+    const int real = o->type && strchr("fFeEgG", o->type), precision = o->precision < 0 ? 6 : (int)o->precision;
     if (real || (v.type == LLM__V_FLOAT && !o->type && o->precision >= 0))
-        return (size_t)llm__print_double(out, 400, (char)(!real ? 'g' : o->type == 'F' ? 'f' : o->type), precision, fabs(llm__v_num(v)));
-    if (v.type == LLM__V_FLOAT && !o->type) return (size_t)llm__format_double(fabs(v.as.f), out);
-    if (v.type == LLM__V_FLOAT) return (void)llm__tpl_fail(x, "a whole number was expected for the format '%c'", o->type), 0;
+        return llm__s(out, (size_t)llm__print_double(out, 400, (char)(real ? o->type : 'g'), precision, fabs(llm__v_num(v))));
+    if (v.type == LLM__V_FLOAT && !o->type) return llm__s(out, (size_t)llm__format_double(fabs(v.as.f), out));
+    if (v.type == LLM__V_FLOAT) llm__tpl_fail(x, "a whole number was expected for the format '%c'", o->type);
     unsigned long long u = v.as.i < 0 ? 0 - (unsigned long long)v.as.i : (unsigned long long)v.as.i;
-    return (size_t)snprintf(out, 400, o->type == 'x' ? "%llx" : o->type == 'X' ? "%llX" : "%llu", u);
+    return llm__s(out, (size_t)snprintf(out, 400, o->type == 'x' ? "%llx" : o->type == 'X' ? "%llX" : "%llu", u));
 }
 
-/* Is there a meaning to what a specification of str.format asks of a value? Texts have no sign, whole numbers no precision, lists nothing
- * at all. */
-static int llm__spec_fits(llm__val v, const llm__tpl_spec *o) {
-    if (!o->strict || v.type == LLM__V_BIG) return 1;
-    if (v.type == LLM__V_STR) return !o->sign && !o->comma && o->align != '=';
-    int whole = LLM__V_IN(v, LLM__M_INT) && !(o->type && strchr("fFeEgG", o->type));
-    return LLM__V_IN(v, LLM__M_NUMBER) && o->type != 's' && !(whole && o->precision >= 0);
+/* Appends a sign and a text, filled up to a width in code points: < left, > right, = right with the sign before the fill, ^ in the middle,
+ * c too, but with the odd blank where Python's center() has it. */
+static void llm__tpl_pad(llm__tpl *x, llm__str sign, llm__str s, llm__str fill, int64_t width, char align) {
+    int64_t pad = LLM__MAX(width - llm__tpl_chars(s) - (int64_t)sign.n, 0);
+    int64_t before = align == '<' ? 0 : align == '^' ? pad / 2 : align == 'c' ? pad / 2 + (pad & width & 1) : pad;
+    if (align == '=') llm__tpl_put(x, sign); /* -0042 */
+    llm__tpl_repeat(x, fill, before);
+    if (align != '=') llm__tpl_put(x, sign);
+    llm__tpl_put(x, s);
+    llm__tpl_repeat(x, fill, pad - before);
 }
 
-/* Appends a value as the specification asks. */
+/* Appends a value as the specification asks. Python refuses what has no meaning: texts have no sign, whole numbers no precision, lists
+ * nothing at all. */
 static void llm__spec_put(llm__tpl *x, llm__val v, const llm__tpl_spec *o) {
-    char digits[400], sign = 0, align = o->align;
-    size_t mark = x->text.len, whole = 0;
-    int number = LLM__V_IN(v, LLM__M_NUMBER) && o->type != 's' && (v.type != LLM__V_BOOL || o->type || o->strict);
-    if (!llm__spec_fits(v, o)) llm__tpl_fail(x, "a format does not suit a value of type '%s'", llm__v_type_name(v));
+    char digits[400];
+    const int text = v.type == LLM__V_STR, whole = LLM__V_IN(v, LLM__M_INT) && !(o->type && strchr("fFeEgG", o->type));
+    const int number = LLM__V_IN(v, LLM__M_NUMBER) && o->type != 's' && (v.type != LLM__V_BOOL || o->type || o->strict);
+    if (o->strict && v.type != LLM__V_BIG && (text ? o->sign || o->align == '=' : !number || (whole && o->precision >= 0)))
+        llm__tpl_fail(x, "a format does not suit a value of type '%s'", llm__v_type_name(v));
     if (!number && o->type && o->type != 's')
         llm__tpl_fail(x, "a number was expected for the format '%c', got '%s'", o->type, llm__v_type_name(v));
-    if (number) {
-        size_t n = llm__spec_digits(x, v, o, digits);
-        /* -0.0 has a sign, and its digits are those of 0.0 */
-        sign = (v.type == LLM__V_FLOAT ? signbit(v.as.f) != 0 : v.as.i < 0) ? '-' : o->sign;
-        while (whole < n && llm__tpl_digit(digits[whole])) whole++;
-        for (size_t i = 0; i < n; i++) {
-            if (o->comma && i && i < whole && (whole - i) % 3 == 0) llm__tpl_put(x, llm__lit(","));
-            llm__tpl_put(x, llm__s(digits + i, 1));
-        }
-    } else {
-        llm__tpl_print(x, v);
-        if (o->precision >= 0 && x->text.len > mark)
-            x->text.len = mark + llm__tpl_byte_of(llm__s(x->text.data + mark, x->text.len - mark), o->precision);
-    }
-    if (!align || align == '0') align = !number ? '<' : align ? '=' : '>';
-    /* The width counts code points, which are known only now. */
-    llm__val body = llm__tpl_take(x, mark);
-    int64_t pad = LLM__MAX(o->width - llm__tpl_chars(llm__v_s(body)) - (sign != 0), 0);
-    int64_t before = align == '>' || align == '=' ? pad : align == '^' ? pad / 2 : 0;
-    if (sign && align == '=') llm__tpl_put(x, llm__s(&sign, 1)); /* -0042: the fill stands between sign and digits */
-    llm__tpl_repeat(x, o->fill, before);
-    if (sign && align != '=') llm__tpl_put(x, llm__s(&sign, 1));
-    llm__tpl_put(x, llm__v_s(body));
-    llm__tpl_repeat(x, o->fill, pad - before);
+    const char align = o->align && o->align != '0' ? o->align : !number ? '<' : o->align ? '=' : '>';
+    /* -0.0 has a sign, and its digits are those of 0.0 */
+    const char sign = !number ? 0 : (v.type == LLM__V_FLOAT ? signbit(v.as.f) != 0 : v.as.i < 0) ? '-' : o->sign;
+    llm__str s = number ? llm__spec_digits(x, v, o, digits) : llm__tpl_str_of(x, v);
+    if (!number && o->precision >= 0) s = llm__tpl_part(s, 0, o->precision);
+    llm__tpl_pad(x, llm__s(&sign, sign != 0), s, o->fill, o->width, align);
 }
 
-/* The value of a field of str.format: "", "0" or "name", then .attribute and [index] parts. */
-static llm__val llm__format_value(llm__tpl *x, llm__str field, const llm__args *g, int *next) {
-    size_t n = 0;
-    int64_t i = -1;
-    while (n < field.n && field.p[n] != '.' && field.p[n] != '[') n++;
-    const llm__val *v = n ? llm__args_named(g, llm__s(field.p, n)) : NULL;
-    if (!n) i = (*next)++;
-    else if (!llm__parse_int(field.p, n, &i)) i = -1;
-    if (!v && i >= 0 && i < g->n_pos) v = &g->v[i];
-    if (!v) return llm__tpl_fail(x, "format: no value for '{%.*s}'", (int)LLM__MIN(field.n, (size_t)40), field.p);
-    llm__val value = *v;
-    while (n < field.n && !x->err) {
-        char kind = field.p[n++];
-        size_t from = n;
-        while (n < field.n && !strchr(".[]", field.p[n])) n++;
-        llm__val key = llm__v_str(llm__s(field.p + from, n - from)), number = llm__v_int(0);
-        if (kind == '[' && llm__parse_int(field.p + from, n - from, &number.as.i)) key = number;
-        value = kind == '[' ? llm__tpl_item(x, value, key) : llm__tpl_attr(x, value, key);
-        n += n < field.n && field.p[n] == ']';
-    }
-    return value;
+/* repr(v) as a value. */
+static llm__val llm__tpl_repr_of(llm__tpl *x, llm__val v) {
+    const size_t mark = x->text.len;
+    llm__tpl_write(x, v, &llm__tpl_repr, 0);
+    return llm__tpl_take(x, mark);
 }
 
-/* A field {name!r:spec} of str.format; s stands behind the brace and moves on. */
-static void llm__format_field(llm__tpl *x, llm__str *s, const llm__args *g, int *next) {
-    int64_t close = llm__tpl_find(*s, llm__lit("}"), 1);
-    if (close < 0 || s->p[-1] == '}') {
-        llm__tpl_fail(x, "format: a single brace");
-        return;
+/* The method format: fields {name!r:spec}, where the name may be a number, or left out. */
+LLM__TPL_FN(llm__fn_str_format) {
+    int64_t next = 0, i;
+    for (llm__str s = llm__v_s(self); s.n;) {
+        size_t n = llm__str_until(s, "{}"), end;
+        const size_t twice = n + 1 < s.n && s.p[n] == s.p[n + 1]; /* {{ and }} */
+        llm__tpl_spend(x, 1);
+        llm__tpl_put(x, llm__s(s.p, n + twice));
+        if (n == s.n) break;
+        const char brace = s.p[n];
+        s = llm__str_from(s, n + 1 + twice);
+        if (twice) continue;
+        end = llm__str_until(s, "{}");
+        if (brace == '}' || end == s.n || s.p[end] == '{') llm__tpl_fail(x, "format: a single brace");
+        llm__str field = llm__s(s.p, llm__str_until(llm__s(s.p, end), ":!")), rest = llm__s(s.p + field.n, end - field.n);
+        const llm__val *v = field.n ? llm__args_named(x, g, field) : NULL;
+        if (!field.n) i = next++;
+        else if (!llm__parse_int(field.p, field.n, &i)) i = -1;
+        if (!v && i >= 0 && i < g->pos->n) v = &g->pos->v[i];
+        if (!v) llm__tpl_fail(x, "format: no value for '{%.*s}'", (int)LLM__MIN(field.n, (size_t)40), field.p);
+        const char how = rest.n > 1 && rest.p[0] == '!' ? rest.p[1] : 0;
+        rest = llm__str_from(rest, how ? 2 : 0);
+        llm__spec_take(&rest, ":");
+        const llm__val value = how == 'r' ? llm__tpl_repr_of(x, *v) : how ? llm__tpl_str(x, *v) : *v;
+        const llm__tpl_spec o = llm__spec_read(x, &rest, 0);
+        llm__spec_put(x, value, &o);
+        s = llm__str_from(s, end + 1);
     }
-    llm__str field = llm__s(s->p, (size_t)close), spec = llm__lit("");
-    /* name!r:spec, cut from its end: the colon first, then the ! */
-    int64_t colon = llm__tpl_find(field, llm__lit(":"), 1);
-    if (colon >= 0) spec = llm__str_from(field, (size_t)colon + 1), field.n = (size_t)colon;
-    char how = field.n > 1 && field.p[field.n - 2] == '!' ? field.p[field.n - 1] : 0;
-    field.n -= how ? 2 : 0;
-    llm__val v = llm__format_value(x, field, g, next);
-    size_t mark = x->text.len;
-    if (how) llm__tpl_write(x, v, how == 'r' ? &llm__tpl_repr : NULL, 0), v = llm__tpl_take(x, mark);
-    llm__tpl_spec o = llm__spec_read(x, &spec, 0);
-    if (!x->err) llm__spec_put(x, v, &o);
-    *s = llm__str_from(*s, (size_t)close + 1);
-}
-
-/* One conversion of the % operator; s stands behind the '%' and moves on. */
-static void llm__percent_field(llm__tpl *x, llm__str *s, llm__val values, const llm__vlist *l, int *next) {
-    llm__val v = llm__v(LLM__V_UNSET);
-    int64_t close = s->n && s->p[0] == '(' ? llm__tpl_find(*s, llm__lit(")"), 1) : -1;
-    if (close > 0 && values.type != LLM__V_DICT) llm__tpl_fail(x, "%%: a dict was expected");
-    if (close > 0 && !x->err) {
-        const llm__val *found = llm__tpl_dict_find(x, values.as.list, llm__v_str(llm__s(s->p + 1, (size_t)close - 1)));
-        if (!found) llm__tpl_fail(x, "%%: no value for '%.*s'", (int)LLM__MIN(close - 1, 40), s->p + 1);
-        else v = *found;
-        *s = llm__str_from(*s, (size_t)close + 1);
-    }
-    llm__tpl_spec o = llm__spec_read(x, s, 1);
-    if (o.type == '%') llm__tpl_put(x, llm__lit("%"));
-    if (o.type == '%' || x->err) return;
-    if (v.type == LLM__V_UNSET && *next < l->n) v = l->v[(*next)++];
-    if (v.type == LLM__V_UNSET) llm__tpl_fail(x, "%%: not enough values");
-    size_t mark = x->text.len;
-    if (o.type == 'r') llm__tpl_write(x, v, &llm__tpl_repr, 0), v = llm__tpl_take(x, mark), o.type = 's';
-    if (o.type == 'd' && v.type == LLM__V_FLOAT && fabs(v.as.f) < 9e18) v = llm__v_int((int64_t)v.as.f);
-    if (o.type == 's' && o.align == '=') o.align = '>', o.fill = llm__lit(" ");
-    llm__spec_put(x, v, &o);
-}
-
-/* Appends str.format's text with the arguments g, or, without g, that of text % values: a tuple's items one after the other, a dict's by
- * %(name)s, anything else as the only one. An error if values are left over, as in Python; a dict or a list may be. */
-static void llm__tpl_format(llm__tpl *x, llm__str s, const llm__args *g, llm__val values) {
-    llm__vlist one = {&values, 1, 1, 0}, *l = values.type == LLM__V_TUPLE ? values.as.list : &one;
-    int next = 0;
-    while (s.n && llm__tpl_spend(x, 1)) {
-        size_t n = 0;
-        while (n < s.n && !(g ? s.p[n] == '{' || s.p[n] == '}' : s.p[n] == '%')) n++;
-        const int twice = g && n + 1 < s.n && s.p[n] == s.p[n + 1]; /* {{ and }}; the % of %% is a type */
-        llm__tpl_put(x, llm__s(s.p, n + (size_t)twice));
-        int field = n < s.n && !twice;
-        s = llm__str_from(s, LLM__MIN(n + 1 + (size_t)twice, s.n));
-        if (field && g) llm__format_field(x, &s, g, &next);
-        else if (field) llm__percent_field(x, &s, values, l, &next);
-    }
-    if (!g && next < l->n && !LLM__V_IN(values, LLM__M_DICT | 1 << LLM__V_LIST | 1 << LLM__V_RANGE | LLM__M_UNDEF))
-        llm__tpl_fail(x, "%%: not all values were used");
-}
-
-LLM__TPL_FN(llm__fn_str_format) { return llm__tpl_format(x, llm__v_s(self), g, self), LLM__WRITTEN; }
-
-/* "..."|format(values): the % operator. */
-LLM__TPL_FN(llm__fn_format) {
-    llm__vlist *named = llm__tpl_list(x, NULL, 0);
-    if (g->n > g->n_pos && g->n_pos) return llm__tpl_fail(x, "format: values by position or by name, not both");
-    for (int i = g->n_pos; i < g->n && !x->err; i++) llm__tpl_dict_set(x, named, g->name[i], g->v[i]);
-    llm__val values = g->n > g->n_pos ? llm__v_list(LLM__V_DICT, named) : llm__v_list(LLM__V_TUPLE, llm__tpl_list(x, g->v, g->n_pos));
-    if (!x->err) llm__tpl_format(x, llm__tpl_str_of(x, self), NULL, values);
     return LLM__WRITTEN;
+}
+
+/* text % values: a tuple's items one after the other, a dict's by %(name)s, anything else as the only one. An error if values are left
+ * over, as in Python; a dict or a list may be. */
+static llm__val llm__tpl_percent(llm__tpl *x, llm__str s, llm__val values) {
+    llm__vlist one = {&values, 1, 1, 0}, *l = values.type == LLM__V_TUPLE ? values.as.list : &one;
+    const size_t mark = x->text.len;
+    int next = 0;
+    for (size_t n; llm__tpl_spend(x, 1), n = llm__str_until(s, "%"), llm__tpl_put(x, llm__s(s.p, n)), n < s.n;) {
+        const llm__val *v = NULL;
+        s = llm__str_from(s, n + 1);
+        const size_t close = llm__str_until(s, ")");
+        if (s.n && s.p[0] == '(' && close < s.n) {
+            if (values.type != LLM__V_DICT) llm__tpl_fail(x, "%%: a dict was expected");
+            v = llm__tpl_dict_find(x, values.as.list, llm__v_str(llm__s(s.p + 1, close - 1)));
+            if (!v) llm__tpl_fail(x, "%%: no value for '%.*s'", (int)LLM__MIN(close - 1, (size_t)40), s.p + 1);
+            s = llm__str_from(s, close + 1);
+        }
+        llm__tpl_spec o = llm__spec_read(x, &s, 1);
+        if (o.type == '%') {
+            llm__tpl_puts(x, "%");
+            continue;
+        }
+        if (!v && next == l->n) llm__tpl_fail(x, "%%: not enough values");
+        llm__val value = v ? *v : l->v[next++];
+        if (o.type == 'r') value = llm__tpl_repr_of(x, value), o.type = 's';
+        if (o.type == 'd' && value.type == LLM__V_FLOAT && fabs(value.as.f) < 9e18) value = llm__v_int((int64_t)value.as.f);
+        if (o.type == 's' && o.align == '=') o.align = '>', o.fill = llm__lit(" ");
+        llm__spec_put(x, value, &o);
+    }
+    if (next < l->n && !LLM__V_IN(values, LLM__M_DICT | 1 << LLM__V_LIST | LLM__M_RANGE | LLM__M_UNDEF))
+        llm__tpl_fail(x, "%%: not all values were used");
+    return llm__tpl_take(x, mark);
+}
+
+/* The filter format: the % operator. */
+LLM__TPL_FN(llm__fn_format) {
+    if (g->named->n && g->pos->n) llm__tpl_fail(x, "format: values by position or by name, not both");
+    llm__val values = g->named->n ? llm__v_list(LLM__V_DICT, g->named) : llm__v_list(LLM__V_TUPLE, g->pos);
+    return llm__tpl_percent(x, llm__tpl_str_of(x, self), values);
 }
 
 /* ---- methods of texts, many of them filters too ----
@@ -9442,34 +9453,26 @@ LLM__TPL_FN(llm__fn_format) {
  * split, partition) is a view of its bytes, the rest is written anew. Python's special cases of case (sigma at the end of a word, title
  * case of the Croatian digraphs) are left out, but for the German sharp s, whose capital is SS. */
 
-/* op: l lower, u upper, c capitalize, t title as the method does it, T as the filter does it, s swapcase. */
+/* op: l lower, u upper, c capitalize, t title as the method does it, T as the filter does it. */
 LLM__TPL_FN(llm__fn_case) {
     int32_t c;
     int start = 1;
     char out[4];
     for (llm__str rest = llm__tpl_str_of(x, self); llm__tpl_next_char(x, &rest, &c);) {
-        int32_t low = llm__uni_case(c, 1);
-        int up = op == 'u' || (op == 's' && low == c) || ((op == 'c' || op == 't' || op == 'T') && start);
-        if (c == 0xDF && op == 'u') llm__tpl_put(x, llm__lit("SS"));
-        else llm__tpl_put(x, llm__s(out, (size_t)llm__utf8_put(out, up ? llm__tpl_upper(c) : low)));
+        const int up = op == 'u' || (op != 'l' && start);
+        if (c == 0xDF && op == 'u') llm__tpl_puts(x, "SS");
+        else llm__tpl_put(x, llm__s(out, (size_t)llm__utf8_put(out, up ? llm__tpl_upper(c) : llm__uni_case(c, 1))));
         /* The filter begins words behind blanks and -({[<, the method behind everything that is no letter. */
-        start = op == 'T' ? llm__tpl_space(c) || (c < 128 && strchr("-({[<", c)) : op == 't' && !llm__tpl_alpha(c);
+        start = op == 'T' ? llm__tpl_space(c) || (c > 0 && c < 128 && strchr("-({[<", c)) : op == 't' && !llm__uni_in(c, LLM__CATS_L);
     }
     return LLM__WRITTEN;
-}
-
-/* A text in lower case, to compare without regard to case. */
-static llm__val llm__tpl_fold(llm__tpl *x, llm__val v) {
-    size_t mark = x->text.len;
-    llm__fn_case(x, v, NULL, NULL, 'l');
-    return llm__tpl_take(x, mark);
 }
 
 /* op: the sides. */
 LLM__TPL_FN(llm__fn_strip) {
     llm__val v = llm__tpl_str(x, self);
     llm__str set = llm__arg_str(x, a[0], NULL);
-    if (!llm__tpl_spend(x, (int64_t)(v.n / 64 + v.n / 32 * (set.n / 32)))) return v;
+    llm__tpl_spend(x, (int64_t)(v.n / 64 + v.n / 32 * (set.n / 32)));
     llm__val r = llm__v_str(llm__tpl_strip(llm__v_s(v), set, op));
     r.flag = v.flag;
     return r;
@@ -9480,7 +9483,8 @@ LLM__TPL_FN(llm__fn_replace) {
     for (int i = 0; op && i < 2; i++) a[i] = llm__tpl_str(x, a[i]);
     llm__str s = llm__tpl_str_of(x, self), from = llm__arg_text(x, a[0]), to = llm__arg_text(x, a[1]);
     int64_t count = op && a[2].type == LLM__V_NONE ? -1 : llm__arg_int(x, a[2], -1), at;
-    for (int32_t c; count != 0 && llm__tpl_spend(x, 1) && (at = llm__tpl_find(s, from, 1)) >= 0; count--) {
+    for (int32_t c; count != 0 && (at = llm__tpl_find(s, from, 1)) >= 0; count--) {
+        llm__tpl_spend(x, 1);
         llm__tpl_put(x, llm__s(s.p, (size_t)at));
         llm__tpl_put(x, to);
         s = llm__str_from(s, (size_t)at + from.n);
@@ -9496,7 +9500,7 @@ LLM__TPL_FN(llm__fn_replace) {
 
 /* Lines, as Python's splitlines finds them: \n, \r\n and some more end one. */
 static llm__vlist *llm__tpl_lines(llm__tpl *x, llm__str s, int keep_ends) {
-    llm__vlist *l = llm__tpl_list(x, NULL, 0);
+    llm__vlist *l = llm__tpl_empty(x);
     int32_t c;
     for (llm__str rest = s, line = s, at = s; llm__tpl_next_char(x, &rest, &c); at = rest) {
         /* line feed, vertical tab, form feed, return, the separators 28 to 30, next line, line and paragraph separator */
@@ -9514,9 +9518,10 @@ LLM__TPL_FN(llm__fn_splitlines) { return llm__v_list(LLM__V_LIST, llm__tpl_lines
 
 /* Pieces of s between separators, or white space where sep.p is NULL, after at most `max` cuts (-1: no limit). */
 static llm__vlist *llm__tpl_pieces(llm__tpl *x, llm__str s, llm__str sep, int64_t max) {
-    llm__vlist *l = llm__tpl_list(x, NULL, 0);
+    llm__vlist *l = llm__tpl_empty(x);
     if (sep.p && !sep.n) llm__tpl_fail(x, "split: the separator is empty");
-    for (; llm__tpl_spend(x, 1); max--) {
+    for (;; max--) {
+        llm__tpl_spend(x, 1);
         if (!sep.p) s = llm__tpl_trim(s, 1);
         if (!sep.p && !s.n) break;
         int64_t at = sep.p && max ? llm__tpl_find(s, sep, 1) : -1;
@@ -9538,7 +9543,7 @@ LLM__TPL_FN(llm__fn_split) {
     int64_t max = llm__arg_int(x, a[1], -1);
     llm__vlist *l = llm__tpl_pieces(x, llm__v_s(self), llm__arg_str(x, a[0], NULL), op ? -1 : max);
     /* From the right: all cuts are made, and the pieces too many are one again, from the text's begin on. */
-    if (op && l && max >= 0 && l->n > max + 1) { /* the first pieces stay together */
+    if (op && max >= 0 && l->n > max + 1) {
         l->v += l->n - 1 - max;
         l->v->n += (uint32_t)(l->v->as.s - self.as.s);
         l->v->as.s = self.as.s;
@@ -9547,12 +9552,17 @@ LLM__TPL_FN(llm__fn_split) {
     return llm__v_list(LLM__V_LIST, l);
 }
 
-/* op: 1 from the left, -1 from the right. */
+/* Where `what` stands first (step 1) or last (step -1) in s, or -1; paid by both lengths. */
+static int64_t llm__tpl_search(llm__tpl *x, llm__str s, llm__str what, int step) {
+    llm__tpl_spend(x, (int64_t)(s.n / 32 * (what.n / 32)));
+    return llm__tpl_find(s, what, step);
+}
+
+/* partition, rpartition: op 1 from the left, -1 from the right. */
 LLM__TPL_FN(llm__fn_partition) {
     llm__str s = llm__v_s(self), by = llm__arg_text(x, a[0]);
-    if (!llm__tpl_spend(x, (int64_t)(s.n / 32 * (by.n / 32)))) return self;
-    int64_t at = llm__tpl_find(s, by, op);
-    if (!by.n) return llm__tpl_fail(x, "partition: the separator is empty");
+    int64_t at = llm__tpl_search(x, s, by, op);
+    if (!by.n) llm__tpl_fail(x, "partition: the separator is empty");
     size_t cut = at < 0 ? (op > 0 ? s.n : 0) : (size_t)at, after = at < 0 ? cut : cut + by.n;
     llm__val parts[3] = {llm__v_str(llm__s(s.p, cut)), at < 0 ? llm__v_str(llm__lit("")) : a[0], llm__v_str(llm__str_from(s, after))};
     return llm__v_list(LLM__V_TUPLE, llm__tpl_list(x, parts, 3));
@@ -9561,20 +9571,17 @@ LLM__TPL_FN(llm__fn_partition) {
 /* The part of a text from code point a[0] to a[1], which may be left out; .p NULL if they stand the wrong way round. *base: code points
  * before it. */
 static llm__str llm__tpl_span(llm__tpl *x, llm__val self, const llm__val *a, int64_t *base) {
-    llm__str s = llm__v_s(self);
-    int64_t n = llm__tpl_spend(x, (int64_t)s.n / 16) ? llm__tpl_chars(s) : 0, to = llm__tpl_bound(x, a[1], n, 0, n, n);
+    int64_t n = llm__tpl_len(x, self), to = llm__tpl_bound(x, a[1], n, 0, n, n);
     *base = llm__tpl_bound(x, a[0], n, 0, INT64_MAX, 0);
-    size_t begin = llm__tpl_byte_of(s, *base);
-    return *base > to ? llm__s(NULL, 0) : llm__s(s.p + begin, llm__tpl_byte_of(s, to) - begin);
+    return *base > to ? llm__s(NULL, 0) : llm__tpl_part(llm__v_s(self), *base, to);
 }
 
 /* find (op 1), rfind (-1), index (2), rindex (-2): where a text stands first or last, in code points; index raises where find gives -1. */
 LLM__TPL_FN(llm__fn_find) {
     int64_t base;
     llm__str s = llm__tpl_span(x, self, a + 1, &base), what = llm__arg_text(x, a[0]);
-    if (!llm__tpl_spend(x, (int64_t)(s.n / 32 * (what.n / 32)))) return self;
-    int64_t at = s.p ? llm__tpl_find(s, what, op > 0 ? 1 : -1) : -1;
-    if (at < 0 && (op == 2 || op == -2)) return llm__tpl_fail(x, "index: the text was not found");
+    int64_t at = s.p ? llm__tpl_search(x, s, what, op > 0 ? 1 : -1) : -1;
+    if (at < 0 && (op == 2 || op == -2)) llm__tpl_fail(x, "index: the text was not found");
     return llm__v_int(at < 0 ? -1 : base + llm__tpl_chars(llm__s(s.p, (size_t)at)));
 }
 
@@ -9583,13 +9590,13 @@ LLM__TPL_FN(llm__fn_str_count) {
     int64_t base, count = 0, at;
     llm__str s = llm__tpl_span(x, self, a + 1, &base), what = llm__arg_text(x, a[0]);
     if (s.p && !what.n) return llm__v_int(llm__tpl_chars(s) + 1);
-    for (; s.p && (at = llm__tpl_find(s, what, 1)) >= 0 && llm__tpl_spend(x, 1); count++) s = llm__str_from(s, (size_t)at + what.n);
+    for (; s.p && (at = llm__tpl_find(s, what, 1)) >= 0; count++) llm__tpl_spend(x, 1), s = llm__str_from(s, (size_t)at + what.n);
     return llm__v_int(count);
 }
 
 /* Does s begin or end with a text? */
 static int llm__tpl_has_affix(llm__str s, llm__str affix, int at_end) {
-    return s.p && s.n >= affix.n && !memcmp(s.p + (at_end ? s.n - affix.n : 0), affix.p, affix.n);
+    return s.p && s.n >= affix.n && llm__starts(at_end ? llm__str_from(s, s.n - affix.n) : s, affix);
 }
 
 /* startswith, endswith (op 1): a text, or one of a tuple of texts. */
@@ -9608,26 +9615,12 @@ LLM__TPL_FN(llm__fn_remove_affix) {
     return llm__tpl_has_affix(s, affix, op) ? llm__v_str(llm__s(s.p + (op ? 0 : affix.n), s.n - affix.n)) : self;
 }
 
-/* ljust, rjust, center: op < > ^. */
+/* ljust, rjust, center, zfill: op < > c =. */
 LLM__TPL_FN(llm__fn_justify) {
-    llm__str s = llm__tpl_str_of(x, self), fill = llm__arg_str(x, a[1], " ");
-    int64_t width = llm__arg_int(x, a[0], 80), pad = LLM__MAX(width - llm__tpl_chars(s), 0);
-    /* Python puts the odd blank of center left or right by this rule of its own. */
-    int64_t before = op == '<' ? 0 : op == '>' ? pad : pad / 2 + (pad & width & 1);
-    if (llm__tpl_chars(fill) != 1) return llm__tpl_fail(x, "the fill must be one character");
-    llm__tpl_repeat(x, fill, before);
-    llm__tpl_put(x, s);
-    llm__tpl_repeat(x, fill, pad - before);
-    return LLM__WRITTEN;
-}
-
-/* zfill(width): zeros after the sign. */
-LLM__TPL_FN(llm__fn_zfill) {
-    llm__str s = llm__v_s(self);
-    size_t sign = s.n && (s.p[0] == '-' || s.p[0] == '+');
-    llm__tpl_put(x, llm__s(s.p, sign));
-    llm__tpl_repeat(x, llm__lit("0"), llm__arg_int(x, a[0], 0) - llm__tpl_chars(s));
-    llm__tpl_put(x, llm__str_from(s, sign));
+    llm__str s = llm__tpl_str_of(x, self), fill = op == '=' ? llm__lit("0") : llm__arg_str(x, a[1], " ");
+    const size_t sign = op == '=' && s.n && (s.p[0] == '-' || s.p[0] == '+');
+    if (llm__tpl_chars(fill) != 1) llm__tpl_fail(x, "the fill must be one character");
+    llm__tpl_pad(x, llm__s(s.p, sign), llm__str_from(s, sign), fill, llm__arg_int(x, a[0], 80), (char)op);
     return LLM__WRITTEN;
 }
 
@@ -9652,9 +9645,9 @@ LLM__TPL_FN(llm__fn_is_case) {
     return llm__v_bool(some && ok);
 }
 
-/* ---- methods of dicts, lists, loops, cyclers ----
- * Those that change a dict or list are hidden by the sandbox, so few are left. A loop and a cycler are the only objects that remember
- * something between two calls of their methods. */
+/* ---- methods of dicts, lists and loops ----
+ * Those that change a dict or list are hidden by the sandbox, so few are left. A loop is the only object that remembers something between
+ * two calls of its methods. */
 
 /* dict.get(key, default): None where nothing is found. */
 LLM__TPL_FN(llm__fn_get) {
@@ -9676,90 +9669,38 @@ LLM__TPL_FN(llm__fn_copy) { return self; }
 LLM__TPL_FN(llm__fn_list_find) {
     const llm__vlist *l = llm__tpl_iter(x, self);
     int64_t n = 0;
-    for (int i = 0; l && i < l->n && !x->err; i++) {
+    for (int i = 0; i < l->n; i++) {
         int same = llm__tpl_equal(x, l->v[i], a[0]);
         if (same && !op) return llm__v_int(i);
         n += same;
     }
-    return op ? llm__v_int(n) : llm__tpl_fail(x, "index: the value is not in the list");
+    if (!op) llm__tpl_fail(x, "index: the value is not in the list");
+    return llm__v_int(n);
 }
 
 /* loop.cycle(a, b, ...): one after the other, turn by turn. */
 LLM__TPL_FN(llm__fn_cycle) {
-    if (!g->n_pos || g->n != g->n_pos) return llm__tpl_fail(x, "loop.cycle: values were expected");
-    return g->v[self.as.object->at % g->n_pos];
+    if (!g->pos->n || g->named->n) llm__tpl_fail(x, "loop.cycle: values were expected");
+    return g->pos->v[self.as.object->at % g->pos->n];
 }
 
 /* loop.changed(values): did they change since the last call? */
 LLM__TPL_FN(llm__fn_changed) {
-    llm__val now = llm__v_list(LLM__V_TUPLE, llm__tpl_list(x, g->v, g->n_pos)), before = self.as.object->self;
-    if (x->err || (before.type == LLM__V_TUPLE && llm__tpl_equal(x, before, now))) return llm__v_bool(0);
+    llm__val now = llm__v_list(LLM__V_TUPLE, g->pos), before = self.as.object->self;
     self.as.object->self = now;
-    return llm__v_bool(1);
+    return llm__v_bool(before.type != LLM__V_TUPLE || !llm__tpl_equal(x, before, now));
 }
-
-/* Of a cycler: the next value, and back to the first. */
-LLM__TPL_FN(llm__fn_next) { return self.as.list->v[self.as.list->at++ % self.as.list->n]; }
-LLM__TPL_FN(llm__fn_reset) { return self.as.list->at = 0, llm__v(LLM__V_NONE); }
 
 /* join(sep, attribute): items of any type, as str() writes them. op 1: the method of a separator, which takes nothing but texts. */
 LLM__TPL_FN(llm__fn_join) {
     const llm__vlist *l = llm__tpl_iter(x, op ? a[0] : self);
     llm__str sep = op ? llm__v_s(self) : a[0].type == LLM__V_UNSET ? llm__lit("") : llm__tpl_str_of(x, a[0]);
-    for (int i = 0; l && i < l->n && !x->err; i++) {
+    for (int i = 0; i < l->n; i++) {
         if (i) llm__tpl_put(x, sep);
         if (op) llm__tpl_put(x, llm__arg_text(x, l->v[i]));
         else llm__tpl_print(x, llm__tpl_pick(x, l->v[i], a[1], llm__v(LLM__V_UNSET)));
     }
     return LLM__WRITTEN;
-}
-
-/* The methods of each type that has some. Those of texts are Python's str, without the few that templates have no use for (encode,
- * maketrans, expandtabs ...); a dash before a parameter: Python takes it by position only. */
-static const llm__tpl_entry llm__tpl_str_methods[] = {
-    {"split", "sep maxsplit", llm__fn_split, 0}, {"rsplit", "sep maxsplit", llm__fn_split, 1},
-    {"splitlines", "keepends", llm__fn_splitlines, 0}, {"strip", "-chars", llm__fn_strip, 3}, {"lstrip", "-chars", llm__fn_strip, 1},
-    {"rstrip", "-chars", llm__fn_strip, 2}, {"startswith", "-prefix! -start -end", llm__fn_has_affix, 0},
-    {"endswith", "-suffix! -start -end", llm__fn_has_affix, 1}, {"replace", "-old! -new! -count", llm__fn_replace, 0},
-    {"join", "-iterable!", llm__fn_join, 1}, {"format", NULL, llm__fn_str_format, 0}, {"lower casefold", "", llm__fn_case, 'l'},
-    {"upper", "", llm__fn_case, 'u'}, {"title", "", llm__fn_case, 't'}, {"capitalize", "", llm__fn_case, 'c'},
-    {"swapcase", "", llm__fn_case, 's'}, {"count", "-sub! -start -end", llm__fn_str_count, 0},
-    {"find", "-sub! -start -end", llm__fn_find, 1}, {"rfind", "-sub! -start -end", llm__fn_find, -1},
-    {"index", "-sub! -start -end", llm__fn_find, 2}, {"rindex", "-sub! -start -end", llm__fn_find, -2},
-    {"isdigit isdecimal isnumeric", "", llm__fn_all_are, 'd'}, {"isalpha", "", llm__fn_all_are, 'a'}, {"isalnum", "", llm__fn_all_are, 'n'},
-    {"isspace", "", llm__fn_all_are, 's'}, {"islower", "", llm__fn_is_case, 0}, {"isupper", "", llm__fn_is_case, 1},
-    {"removeprefix", "-prefix!", llm__fn_remove_affix, 0}, {"removesuffix", "-suffix!", llm__fn_remove_affix, 1},
-    {"partition", "-sep!", llm__fn_partition, 1}, {"rpartition", "-sep!", llm__fn_partition, -1}, {"zfill", "-width!", llm__fn_zfill, 0},
-    {"ljust", "-width! -fill", llm__fn_justify, '<'}, {"rjust", "-width! -fill", llm__fn_justify, '>'},
-    {"center", "-width! -fill", llm__fn_justify, '^'}, {NULL, NULL, NULL, 0}};
-
-static const llm__tpl_entry llm__tpl_dict_methods[] = {
-    {"get", "-key! -default", llm__fn_get, 0}, {"items", "", llm__fn_view, 2}, {"keys", "", llm__fn_view, 0},
-    {"values", "", llm__fn_view, 1}, {"copy", "", llm__fn_copy, 0}, {NULL, NULL, NULL, 0}};
-
-static const llm__tpl_entry llm__tpl_list_methods[] = {
-    {"index", "-value!", llm__fn_list_find, 0}, {"count", "-value!", llm__fn_list_find, 1}, {"copy", "", llm__fn_copy, 0},
-    {NULL, NULL, NULL, 0}};
-
-static const llm__tpl_entry llm__tpl_loop_methods[] = {
-    {"cycle", NULL, llm__fn_cycle, 0}, {"changed", NULL, llm__fn_changed, 0}, {NULL, NULL, NULL, 0}};
-
-static const llm__tpl_entry llm__tpl_cycler_methods[] = {
-    {"next", "", llm__fn_next, 0}, {"reset", "", llm__fn_reset, 0}, {NULL, NULL, NULL, 0}};
-
-/* The entry of that name in a table that ends with NULL; NULL if there is none. */
-static const llm__tpl_entry *llm__tpl_entry_named(const llm__tpl_entry *table, llm__str name) {
-    for (; table && table->names; table++)
-        if (llm__word_index(table->names, name) >= 0) return table;
-    return NULL;
-}
-
-/* A method of the value's type, or NULL. */
-static const llm__tpl_entry *llm__tpl_method_named(llm__val v, llm__str name) {
-    const llm__tpl_entry *table = v.type == LLM__V_STR ? llm__tpl_str_methods : v.type == LLM__V_DICT ? llm__tpl_dict_methods
-                                : LLM__V_IN(v, LLM__M_ROW | 1 << LLM__V_RANGE) ? llm__tpl_list_methods
-                                : v.type == LLM__V_LOOP ? llm__tpl_loop_methods : v.type == LLM__V_CYCLER ? llm__tpl_cycler_methods : NULL;
-    return llm__tpl_entry_named(table, name);
 }
 
 /* ---- filters ----
@@ -9775,35 +9716,37 @@ LLM__TPL_FN(llm__fn_default) {
 }
 
 LLM__TPL_FN(llm__fn_length) { return llm__v_int(llm__tpl_len(x, self)); }
-LLM__TPL_FN(llm__fn_string) { return llm__tpl_str(x, self); }
+LLM__TPL_FN(llm__fn_list) { return llm__v_list(LLM__V_LIST, llm__tpl_list_of(x, self)); }
 
-/* Marks a text as safe HTML: joined by + to another text, it makes that one escaped. */
-LLM__TPL_FN(llm__fn_safe) {
+/* string; safe (op 1): marks a text as safe HTML: joined by + to another text, it makes that one escaped. */
+LLM__TPL_FN(llm__fn_string) {
     llm__val v = llm__tpl_str(x, self);
-    v.flag = 1;
+    v.flag |= (uint8_t)op;
     return v;
 }
 
 /* A text for HTML, marked safe. */
 static llm__val llm__tpl_escape(llm__tpl *x, llm__val v) {
-    size_t mark = x->text.len;
-    llm__str s = llm__tpl_str_of(x, v);
-    for (size_t i = 0; i < s.n && llm__tpl_spend(x, (i & 15) == 0); i++) {
-        char c = s.p[i];
-        const char *entity = c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '"' ? "&#34;" : c == '\'' ? "&#39;" : NULL;
-        llm__tpl_put(x, entity ? llm__lit(entity) : llm__s(s.p + i, 1));
+    const size_t mark = x->text.len;
+    for (llm__str s = llm__tpl_str_of(x, v); s.n;) {
+        static const char *const entity[] = {"&amp;", "&lt;", "&gt;", "&#34;", "&#39;"};
+        const size_t n = llm__str_until(s, "&<>\"'");
+        llm__tpl_spend(x, 1);
+        llm__tpl_put(x, llm__s(s.p, n));
+        if (n < s.n) llm__tpl_puts(x, entity[strchr("&<>\"'", s.p[n]) - "&<>\"'"]);
+        s = llm__str_from(s, LLM__MIN(n + 1, s.n));
     }
     v = llm__tpl_take(x, mark);
     v.flag = 1;
     return v;
 }
 
-/* Unless it is marked safe; op 1: even then. */
-LLM__TPL_FN(llm__fn_escape) { return self.type == LLM__V_STR && self.flag && !op ? self : llm__tpl_escape(x, self); }
+/* Unless it is marked safe. */
+LLM__TPL_FN(llm__fn_escape) { return self.type == LLM__V_STR && self.flag ? self : llm__tpl_escape(x, self); }
 
 /* A number of blanks, or a text, to indent by. */
 static llm__str llm__arg_indent(llm__tpl *x, llm__val v, int64_t absent) {
-    size_t mark = x->text.len;
+    const size_t mark = x->text.len;
     if (v.type == LLM__V_STR) return llm__v_s(v);
     llm__tpl_repeat(x, llm__lit(" "), llm__arg_int(x, v, absent));
     return llm__v_s(llm__tpl_take(x, mark));
@@ -9816,7 +9759,7 @@ LLM__TPL_FN(llm__fn_tojson) {
     if (pretty) o.indent = llm__arg_indent(x, a[1], 0);
     if (!LLM__V_IN(a[2], LLM__M_ABSENT)) {
         const llm__vlist *l = llm__tpl_iter(x, a[2]);
-        if (!l || l->n != 2) return llm__tpl_fail(x, "tojson: separators must be two texts");
+        if (l->n != 2) llm__tpl_fail(x, "tojson: separators must be two texts");
         o.comma = llm__arg_text(x, l->v[0]);
         o.colon = llm__arg_text(x, l->v[1]);
     }
@@ -9826,115 +9769,105 @@ LLM__TPL_FN(llm__fn_tojson) {
 
 static llm__val llm__tpl_from_json(llm__tpl *x, const llm_json *doc, int node);
 
-/* from_json: not of jinja2, but some templates of llama.cpp use it. */
-LLM__TPL_FN(llm__fn_from_json) {
-    llm_json *doc;
-    llm__str s = llm__arg_text(x, self);
-    if (x->err || !llm__tpl_spend(x, (int64_t)s.n / 8)) return self;
-    if (llm_json_parse(s.p, s.n, NULL, &doc)) return llm__tpl_fail(x, "from_json: %.200s", llm_last_error());
-    llm__val v = llm__tpl_from_json(x, doc, 0);
-    llm_json_free(doc);
+/* The value of a JSON text; UNSET if it is none. Marks go before it is read: the texts in it are guarded one by one. The document is freed
+ * with the render, should an error come between. */
+static llm__val llm__tpl_parse_json(llm__tpl *x, llm__str s) {
+    llm__val v = llm__v(LLM__V_UNSET);
+    x->aside.len = 0;
+    llm_text_str(&x->aside, "");
+    if (x->options->guard) llm_unguard(s.p, s.n, &x->aside), s = llm__s(x->aside.data, x->aside.len);
+    if (x->aside.failed) llm__tpl_error(x, LLM_ERR_NOMEM, "out of memory");
+    if (llm_json_parse(s.p, s.n, NULL, &x->json)) return v;
+    v = llm__tpl_from_json(x, x->json, 0);
+    llm_json_free(x->json);
+    x->json = NULL;
     return v;
 }
 
-/* A new list of what a walk yields. */
-static llm__vlist *llm__tpl_list_of(llm__tpl *x, llm__val v) {
-    const llm__vlist *all = llm__tpl_iter(x, v);
-    return all ? llm__tpl_list(x, all->v, all->n) : NULL;
-}
-
-LLM__TPL_FN(llm__fn_list) { return llm__v_list(LLM__V_LIST, llm__tpl_list_of(x, self)); }
-
-/* The pairs of a mapping, or of pairs, and no others; NULL with an error that `who` begins. */
-static llm__vlist *llm__tpl_pairs(llm__tpl *x, llm__val v, const char *who) {
-    llm__vlist *l = v.type == LLM__V_DICT ? llm__tpl_view(x, v.as.list, 2) : llm__tpl_list_of(x, v);
-    for (int i = 0; l && i < l->n && !x->err; i++) {
-        llm__vlist *pair = llm__tpl_iter(x, l->v[i]);
-        if (!pair || pair->n != 2) llm__tpl_fail(x, "%s: pairs were expected", who);
-        l->v[i] = llm__v_list(LLM__V_TUPLE, pair);
-    }
-    return x->err ? NULL : l;
+/* from_json: not of jinja2, but some templates of llama.cpp use it. */
+LLM__TPL_FN(llm__fn_from_json) {
+    llm__str s = llm__arg_text(x, self);
+    llm__tpl_spend(x, (int64_t)s.n / 8);
+    llm__val v = llm__tpl_parse_json(x, s);
+    if (v.type == LLM__V_UNSET) llm__tpl_fail(x, "from_json: %.200s", llm_last_error());
+    return v;
 }
 
 /* Pairs of a mapping, as a generator. */
 LLM__TPL_FN(llm__fn_items) {
-    if (self.type == LLM__V_UNDEF) return llm__v_list(LLM__V_GEN, llm__tpl_list(x, NULL, 0));
-    if (self.type != LLM__V_DICT) return llm__tpl_fail(x, "items: a mapping was expected, got '%s'", llm__v_type_name(self));
-    return llm__v_list(LLM__V_GEN, llm__tpl_view(x, self.as.list, 2));
+    if (!LLM__V_IN(self, LLM__M_DICT | LLM__M_UNDEF)) llm__tpl_fail(x, "items: a mapping was expected, got '%s'", llm__v_type_name(self));
+    return llm__v_list(LLM__V_GEN, self.type == LLM__V_DICT ? llm__tpl_view(x, self.as.list, 2) : llm__tpl_empty(x));
 }
 
-/* The first item, or undefined. A generator goes one further. */
-LLM__TPL_FN(llm__fn_first) {
+/* first, last (op 1), or undefined. Of a generator one item is taken; its end is not reached: Python reverses what it is given. */
+LLM__TPL_FN(llm__fn_end_item) {
+    if (op && self.type == LLM__V_GEN) llm__tpl_fail(x, "last: a generator has no end to begin from");
     const llm__vlist *l = llm__tpl_iter(x, self);
-    if (l && l->n && self.type == LLM__V_GEN) self.as.list->at -= l->n - 1; /* only one was taken */
-    return l && l->n ? l->v[0] : llm__v_undef("first item");
-}
-
-/* The last item. Python reverses what it is given, which a generator does not let it. */
-LLM__TPL_FN(llm__fn_last) {
-    if (self.type == LLM__V_GEN) return llm__tpl_fail(x, "last: a generator has no end to begin from");
-    const llm__vlist *l = llm__tpl_iter(x, self);
-    return l && l->n ? l->v[l->n - 1] : llm__v_undef("last item");
+    if (!l->n) return llm__v_undef(llm__lit(op ? "last item" : "first item"));
+    if (self.type == LLM__V_GEN) self.as.list->at -= l->n - 1;
+    return l->v[op ? l->n - 1 : 0];
 }
 
 /* A text turned round is a text, all else becomes a generator. */
 LLM__TPL_FN(llm__fn_reverse) {
     const llm__val back[3] = {llm__v(LLM__V_UNSET), llm__v(LLM__V_UNSET), llm__v_int(-1)};
     if (self.type == LLM__V_STR) return llm__tpl_slice(x, self, back);
-    llm__val v = llm__v_list(LLM__V_LIST, llm__tpl_list_of(x, self));
-    if (!x->err) v = llm__tpl_slice(x, v, back);
-    return llm__v_list(LLM__V_GEN, x->err ? NULL : v.as.list);
+    return llm__v_list(LLM__V_GEN, llm__tpl_slice(x, llm__fn_list(x, self, a, g, 0), back).as.list);
 }
 
 /* Keys to sort or compare by: an attribute of each item, in lower case if it is a text and case does not count; with `split` a list of the
- * attributes, which stand between commas. NULL after an error. */
-static llm__vlist *llm__tpl_keys_of(llm__tpl *x, const llm__vlist *l, llm__val attributes, int split, llm__val absent,
-                                    llm__val case_sensitive) {
-    llm__vlist *keys = llm__tpl_list(x, NULL, 0);
+ * attributes, which stand between commas. */
+static llm__vlist *llm__tpl_keys_of(llm__tpl *x, const llm__vlist *l, llm__val attributes, int split, llm__val case_sensitive) {
+    llm__vlist *keys = llm__tpl_empty(x);
     const llm__vlist *by = split && attributes.type == LLM__V_STR ? llm__tpl_pieces(x, llm__v_s(attributes), llm__lit(","), -1)
                                                                   : llm__tpl_list(x, &attributes, 1);
-    for (int i = 0; l && by && i < l->n && !x->err; i++) {
-        llm__vlist *key = llm__tpl_list(x, NULL, 0);
-        for (int k = 0; k < by->n && !x->err; k++) {
-            llm__val part = llm__tpl_pick(x, l->v[i], by->v[k], absent);
-            llm__tpl_push(x, key, part.type == LLM__V_STR && !llm__v_truth(case_sensitive) ? llm__tpl_fold(x, part) : part);
+    for (int i = 0; i < l->n; i++) {
+        llm__vlist *key = llm__tpl_empty(x);
+        for (int k = 0; k < by->n; k++) {
+            const size_t mark = x->text.len;
+            llm__val part = llm__tpl_pick(x, l->v[i], by->v[k], llm__v(LLM__V_UNSET));
+            if (part.type == LLM__V_STR && !llm__v_truth(case_sensitive)) {
+                llm__fn_case(x, part, NULL, NULL, 'l');
+                part = llm__tpl_take(x, mark);
+            }
+            llm__tpl_push(x, key, part);
         }
-        llm__tpl_push(x, keys, split || x->err ? llm__v_list(LLM__V_LIST, key) : key->v[0]);
+        llm__tpl_push(x, keys, split ? llm__v_list(LLM__V_LIST, key) : key->v[0]);
     }
-    return l && !x->err ? keys : NULL;
+    return keys;
 }
 
 /* sort(reverse, case_sensitive, attribute) */
 LLM__TPL_FN(llm__fn_sort) {
-    llm__vlist *l = llm__tpl_list_of(x, self), *keys = llm__tpl_keys_of(x, l, a[2], 1, llm__v(LLM__V_UNSET), a[1]);
-    llm__tpl_sort(x, l, keys, llm__v_truth(a[0]));
+    llm__vlist *l = llm__tpl_list_of(x, self);
+    llm__tpl_sort(x, l, llm__tpl_keys_of(x, l, a[2], 1, a[1]), llm__v_truth(a[0]));
     return llm__v_list(LLM__V_LIST, l);
 }
 
 /* dictsort(case_sensitive, by, reverse) */
 LLM__TPL_FN(llm__fn_dictsort) {
     int by = llm__word_index("key value", llm__arg_str(x, a[1], "key"));
-    if (self.type != LLM__V_DICT) return llm__tpl_fail(x, "dictsort: a mapping was expected, got '%s'", llm__v_type_name(self));
-    if (by < 0) return llm__tpl_fail(x, "dictsort: by must be 'key' or 'value'");
-    llm__vlist *l = llm__tpl_view(x, self.as.list, 2), *keys = llm__tpl_keys_of(x, l, llm__v_int(by), 0, llm__v(LLM__V_UNSET), a[0]);
-    llm__tpl_sort(x, l, keys, llm__v_truth(a[2]));
+    if (self.type != LLM__V_DICT) llm__tpl_fail(x, "dictsort: a mapping was expected, got '%s'", llm__v_type_name(self));
+    if (by < 0) llm__tpl_fail(x, "dictsort: by must be 'key' or 'value'");
+    llm__vlist *l = llm__tpl_view(x, self.as.list, 2);
+    llm__tpl_sort(x, l, llm__tpl_keys_of(x, l, llm__v_int(by), 0, a[0]), llm__v_truth(a[2]));
     return llm__v_list(LLM__V_LIST, l);
 }
 
 /* min, max: op -1, 1. (case_sensitive, attribute) */
 LLM__TPL_FN(llm__fn_extreme) {
-    const llm__vlist *l = llm__tpl_iter(x, self), *keys = llm__tpl_keys_of(x, l, a[1], 0, llm__v(LLM__V_UNSET), a[0]);
+    const llm__vlist *l = llm__tpl_iter(x, self), *keys = llm__tpl_keys_of(x, l, a[1], 0, a[0]);
     int best = 0;
-    for (int i = 1; keys && i < l->n && !x->err; i++)
+    for (int i = 1; i < l->n; i++)
         if (llm__tpl_order(x, keys->v[i], keys->v[best]) * op > 0) best = i;
-    return keys && l->n ? l->v[best] : llm__v_undef("least or greatest item");
+    return l->n ? l->v[best] : llm__v_undef(llm__lit("least or greatest item"));
 }
 
 /* unique(case_sensitive, attribute): the first of each, in their order. */
 LLM__TPL_FN(llm__fn_unique) {
-    const llm__vlist *l = llm__tpl_iter(x, self), *keys = llm__tpl_keys_of(x, l, a[1], 0, llm__v(LLM__V_UNSET), a[0]);
-    llm__vlist *out = llm__tpl_list(x, NULL, 0), *seen = llm__tpl_list(x, NULL, 0);
-    for (int i = 0; keys && i < l->n && !x->err; i++) {
+    const llm__vlist *l = llm__tpl_iter(x, self), *keys = llm__tpl_keys_of(x, l, a[1], 0, a[0]);
+    llm__vlist *out = llm__tpl_empty(x), *seen = llm__tpl_empty(x);
+    for (int i = 0; i < l->n; i++) {
         if (llm__tpl_dict_find(x, seen, keys->v[i])) continue;
         llm__tpl_dict_set(x, seen, keys->v[i], llm__v(LLM__V_NONE));
         llm__tpl_push(x, out, l->v[i]);
@@ -9942,107 +9875,40 @@ LLM__TPL_FN(llm__fn_unique) {
     return llm__v_list(LLM__V_GEN, out);
 }
 
-/* groupby(attribute, default, case_sensitive): a list of (key, values); the key as the first of the group has it. */
-LLM__TPL_FN(llm__fn_groupby) {
-    llm__vlist *l = llm__tpl_list_of(x, self), *keys = llm__tpl_keys_of(x, l, a[0], 0, a[1], a[2]), *out = llm__tpl_list(x, NULL, 0),
-               *group = NULL;
-    llm__tpl_sort(x, l, keys, 0);
-    for (int i = 0; l && i < l->n && !x->err; i++) {
-        if (!i || !llm__tpl_equal(x, keys->v[i - 1], keys->v[i])) {
-            /* A new group; its list is filled on while the pair is in the result already. */
-            llm__val pair[2] = {llm__tpl_pick(x, l->v[i], a[0], a[1]), llm__v_list(LLM__V_LIST, group = llm__tpl_list(x, NULL, 0))};
-            llm__val v = llm__v_list(LLM__V_TUPLE, llm__tpl_list(x, pair, 2));
-            v.flag = 1;
-            llm__tpl_push(x, out, v);
-        }
-        llm__tpl_push(x, group, l->v[i]);
-    }
-    return llm__v_list(LLM__V_LIST, out);
-}
-
-static llm__val llm__tpl_arith(llm__tpl *x, int op, llm__val a, llm__val b);
-
 /* sum(attribute, start) */
 LLM__TPL_FN(llm__fn_sum) {
     const llm__vlist *l = llm__tpl_iter(x, self);
     llm__val total = a[1].type == LLM__V_UNSET ? llm__v_int(0) : a[1];
-    if (total.type == LLM__V_STR) return llm__tpl_fail(x, "sum: texts cannot be added up");
-    for (int i = 0; l && i < l->n && !x->err; i++)
-        total = llm__tpl_arith(x, '+', total, llm__tpl_pick(x, l->v[i], a[0], llm__v(LLM__V_UNSET)));
+    if (total.type == LLM__V_STR) llm__tpl_fail(x, "sum: texts cannot be added up");
+    for (int i = 0; i < l->n; i++) total = llm__tpl_arith(x, '+', total, llm__tpl_pick(x, l->v[i], a[0], llm__v(LLM__V_UNSET)));
     return total;
 }
 
-/* Runs a filter or test named by a text on a value. */
-static llm__val llm__tpl_apply_named(llm__tpl *x, llm__val name, int test, llm__val v, const llm__args *g) {
-    llm__str s = llm__arg_text(x, name);
-    const llm__tpl_entry *e = test ? llm__tpl_test_named(s) : llm__tpl_filter_named(s);
-    return e ? llm__tpl_apply(x, e, v, g)
-             : llm__tpl_fail(x, "no such %s: %.*s", test ? "test" : "filter", (int)LLM__MIN(s.n, (size_t)40), s.p);
-}
-
-/* map("filter", ...), map(attribute="a.b", default=...) */
+/* map("filter", ...), map(attribute="a.b", default=...). A filter gets what stands behind its name: map("replace", "a", "b"). */
 LLM__TPL_FN(llm__fn_map) {
-    llm__vlist *out = llm__tpl_list(x, NULL, 0);
+    llm__vlist *out = llm__tpl_empty(x);
     const llm__vlist *l = llm__v_truth(self) ? llm__tpl_iter(x, self) : out;
-    const llm__val *attribute = llm__args_named(g, llm__lit("attribute")), *absent = llm__args_named(g, llm__lit("default"));
-    llm__args rest = llm__args_after(g, 1);
-    if (l && l->n && !g->n_pos && (!attribute || g->n != 1 + (absent != NULL)))
-        return llm__tpl_fail(x, "map: a filter or an attribute was expected");
-    for (int i = 0; l && i < l->n && !x->err; i++) {
-        /* The filter gets what stands behind its name: map("replace", "a", "b"). */
-        if (g->n_pos) llm__tpl_push(x, out, llm__tpl_apply_named(x, g->v[0], 0, l->v[i], &rest));
-        else llm__tpl_push(x, out, llm__tpl_pick(x, l->v[i], *attribute, absent ? *absent : llm__v(LLM__V_UNSET)));
-    }
+    const llm__val *attribute = llm__args_named(x, g, llm__lit("attribute")), *absent = llm__args_named(x, g, llm__lit("default"));
+    const llm__args rest = llm__args_after(x, g, 1);
+    if (l->n && !g->pos->n && (!attribute || g->named->n != 2 + 2 * (absent != NULL)))
+        llm__tpl_fail(x, "map: a filter or an attribute was expected");
+    for (int i = 0; i < l->n; i++)
+        llm__tpl_push(x, out, g->pos->n ? llm__tpl_apply_named(x, llm__arg_text(x, g->pos->v[0]), LLM__IN_FILTER, l->v[i], &rest)
+                                        : llm__tpl_pick(x, l->v[i], *attribute, absent ? *absent : llm__v(LLM__V_UNSET)));
     return llm__v_list(LLM__V_GEN, out);
 }
 
 /* select, reject("test", ...), selectattr, rejectattr("attribute", "test", ...). op: 1 for reject, 2 for attr. */
 LLM__TPL_FN(llm__fn_select) {
-    int attr = op >> 1;
-    llm__vlist *out = llm__tpl_list(x, NULL, 0);
+    const int attr = op >> 1;
+    llm__vlist *out = llm__tpl_empty(x);
     const llm__vlist *l = llm__v_truth(self) ? llm__tpl_iter(x, self) : out;
-    llm__args rest = llm__args_after(g, attr + 1);
-    if (l && l->n && g->n_pos < attr) return llm__tpl_fail(x, "selectattr: an attribute was expected");
-    for (int i = 0; l && i < l->n && !x->err; i++) {
-        llm__val v = attr ? llm__tpl_pick(x, l->v[i], g->v[0], llm__v(LLM__V_UNSET)) : l->v[i];
-        if (g->n_pos > attr) v = llm__tpl_apply_named(x, g->v[attr], 1, v, &rest);
+    const llm__args rest = llm__args_after(x, g, attr + 1);
+    if (l->n && g->pos->n < attr) llm__tpl_fail(x, "selectattr: an attribute was expected");
+    for (int i = 0; i < l->n; i++) {
+        llm__val v = attr ? llm__tpl_pick(x, l->v[i], g->pos->v[0], llm__v(LLM__V_UNSET)) : l->v[i];
+        if (g->pos->n > attr) v = llm__tpl_apply_named(x, llm__arg_text(x, g->pos->v[attr]), LLM__IN_TEST, v, &rest);
         if (llm__v_truth(v) != (op & 1)) llm__tpl_push(x, out, l->v[i]);
-    }
-    return llm__v_list(LLM__V_GEN, out);
-}
-
-/* attr(name): as v.name, but without v["name"]. */
-LLM__TPL_FN(llm__fn_attr) {
-    llm__str name = llm__arg_text(x, a[0]);
-    llm__val v = llm__tpl_defined(x, self) ? llm__tpl_python_attr(x, self, name) : self;
-    return v.type == LLM__V_UNSET ? llm__v_text(LLM__V_UNDEF, name) : v;
-}
-
-/* batch(linecount, fill_with): rows of so many; the last is filled up. */
-LLM__TPL_FN(llm__fn_batch) {
-    const llm__vlist *l = llm__tpl_iter(x, self);
-    llm__vlist *out = llm__tpl_list(x, NULL, 0), *row = NULL;
-    int64_t n = llm__arg_int(x, a[0], 1);
-    for (int i = 0; l && i < l->n && !x->err; i++) {
-        if (!row || row->n >= n) llm__tpl_push(x, out, llm__v_list(LLM__V_LIST, row = llm__tpl_list(x, NULL, 0)));
-        llm__tpl_push(x, row, l->v[i]);
-    }
-    while (row && row->n < n && !LLM__V_IN(a[1], LLM__M_ABSENT) && !x->err) llm__tpl_push(x, row, a[1]);
-    return llm__v_list(LLM__V_GEN, out);
-}
-
-/* slice(slices, fill_with): columns of nearly equal length. */
-LLM__TPL_FN(llm__fn_slice) {
-    const llm__vlist *l = llm__tpl_iter(x, self);
-    llm__vlist *out = llm__tpl_list(x, NULL, 0);
-    int64_t n = llm__arg_int(x, a[0], 1), at = 0;
-    if (n == 0) return llm__tpl_fail(x, "slice: 0 slices");
-    for (int64_t k = 0; l && k < n && llm__tpl_spend(x, 1); k++) {
-        int64_t size = l->n / n + (k < l->n % n);
-        llm__vlist *row = llm__tpl_list(x, size ? l->v + at : NULL, (int32_t)size);
-        if (!LLM__V_IN(a[1], LLM__M_ABSENT) && k >= l->n % n) llm__tpl_push(x, row, a[1]);
-        llm__tpl_push(x, out, llm__v_list(LLM__V_LIST, row));
-        at += size;
     }
     return llm__v_list(LLM__V_GEN, out);
 }
@@ -10050,69 +9916,28 @@ LLM__TPL_FN(llm__fn_slice) {
 /* indent(width, first, blank): every line but the first, and those that are empty, unless asked for. */
 LLM__TPL_FN(llm__fn_indent) {
     llm__str s = llm__arg_text(x, self), by = llm__arg_indent(x, a[0], 4);
-    size_t mark = x->text.len;
+    const size_t mark = x->text.len;
     llm__tpl_put(x, s);
-    llm__tpl_put(x, llm__lit("\n")); /* so that every line has its end */
+    llm__tpl_puts(x, "\n"); /* so that every line has its end */
     const llm__vlist *l = llm__tpl_lines(x, llm__v_s(llm__tpl_take(x, mark)), 0);
-    for (int i = 0; l && i < l->n && !x->err; i++) {
-        if (i) llm__tpl_put(x, llm__lit("\n"));
+    for (int i = 0; i < l->n; i++) {
+        if (i) llm__tpl_puts(x, "\n");
         if (i ? (l->v[i].n || llm__v_truth(a[2])) : llm__v_truth(a[1])) llm__tpl_put(x, by);
         llm__tpl_put(x, llm__v_s(l->v[i]));
     }
     return LLM__WRITTEN;
 }
 
-/* truncate(length, killwords, end, leeway) */
+/* truncate(length, killwords, end, leeway): what is only a little too long stays whole. */
 LLM__TPL_FN(llm__fn_truncate) {
     llm__str s = llm__tpl_str_of(x, self), end = a[2].type == LLM__V_UNSET ? llm__lit("...") : llm__arg_text(x, a[2]);
-    int64_t length = llm__arg_int(x, a[0], 255), leeway = a[3].type == LLM__V_NONE ? 5 : llm__arg_int(x, a[3], 5),
-            n = llm__tpl_len(x, self);
-    if (length < llm__tpl_chars(end) || leeway < 0) return llm__tpl_fail(x, "truncate: a length over that of its end was expected");
-    /* What is only a little too long stays whole. */
-    if (n - length <= leeway) return self;
-    s.n = llm__tpl_byte_of(s, length - llm__tpl_chars(end));
+    int64_t length = llm__arg_int(x, a[0], 255), leeway = a[3].type == LLM__V_NONE ? 5 : llm__arg_int(x, a[3], 5);
+    if (length < llm__tpl_chars(end) || leeway < 0) llm__tpl_fail(x, "truncate: a length over that of its end was expected");
+    if (llm__tpl_len(x, self) - length <= leeway) return self;
+    s = llm__tpl_part(s, 0, length - llm__tpl_chars(end));
     int64_t blank = llm__v_truth(a[1]) ? -1 : llm__tpl_find(s, llm__lit(" "), -1);
-    if (blank >= 0) s.n = (size_t)blank;
-    llm__tpl_put(x, s);
+    llm__tpl_put(x, llm__s(s.p, blank < 0 ? s.n : (size_t)blank));
     llm__tpl_put(x, end);
-    return LLM__WRITTEN;
-}
-
-/* Runs of letters, digits and '_'. */
-LLM__TPL_FN(llm__fn_wordcount) {
-    int64_t count = 0;
-    int32_t c;
-    int inside = 0;
-    for (llm__str rest = llm__tpl_str_of(x, self); llm__tpl_next_char(x, &rest, &c);) {
-        int word = llm__tpl_word(c);
-        count += word && !inside;
-        inside = word;
-    }
-    return llm__v_int(count);
-}
-
-/* Percent-encodes all but letters, digits and _.-~, and '/' outside of queries, where a blank becomes '+'. */
-static void llm__tpl_quote(llm__tpl *x, llm__val v, int query) {
-    llm__str s = llm__tpl_str_of(x, v);
-    for (size_t i = 0; i < s.n && llm__tpl_spend(x, (i & 15) == 0); i++) {
-        uint8_t c = (uint8_t)s.p[i];
-        int plain = c < 128 && c && (llm__tpl_word(c) || strchr(query ? ".-~" : ".-~/", c));
-        if (plain || (c == ' ' && query)) llm__tpl_put(x, plain ? llm__s(s.p + i, 1) : llm__lit("+"));
-        else llm__tpl_putf(x, "%%%02X", c);
-    }
-}
-
-/* Of a text, or of pairs as a query. */
-LLM__TPL_FN(llm__fn_urlencode) {
-    int query = LLM__V_IN(self, LLM__M_DICT | LLM__M_LISTS) != 0;
-    const llm__vlist *l = query ? llm__tpl_pairs(x, self, "urlencode") : NULL;
-    if (!query) llm__tpl_quote(x, self, 0);
-    for (int i = 0; l && i < l->n && !x->err; i++) {
-        if (i) llm__tpl_put(x, llm__lit("&"));
-        llm__tpl_quote(x, l->v[i].as.list->v[0], 1);
-        llm__tpl_put(x, llm__lit("="));
-        llm__tpl_quote(x, l->v[i].as.list->v[1], 1);
-    }
     return LLM__WRITTEN;
 }
 
@@ -10136,40 +9961,37 @@ static int llm__tpl_read_number(llm__tpl *x, llm__str s, int base, llm__val *out
     if (strspn(clean + negative, base == 16 ? "0123456789abcdefABCDEFxX" : "0123456789abcdefABCDEF") != n - (size_t)negative) return 0;
     errno = 0;
     *out = llm__v_int(strtoll(clean, &end, base));
-    if (errno == ERANGE && !*end) llm__tpl_fail(x, "a number does not fit 64 bits");
-    return !*end && end > clean + negative && !x->err;
+    if (errno == ERANGE && !*end) llm__tpl_overflow(x);
+    return !*end && end > clean + negative;
 }
 
 /* int(default, base) */
 LLM__TPL_FN(llm__fn_int) {
     llm__val v, absent = a[0].type == LLM__V_UNSET ? llm__v_int(0) : a[0];
     int64_t base = llm__arg_int(x, a[1], 10);
-    if (base < 2 || base > 16) return llm__tpl_fail(x, "int: a base from 2 to 16 was expected");
-    if (!llm__tpl_defined(x, self) || self.type == LLM__V_BIG) return self;
+    if (base < 2 || base > 16) llm__tpl_fail(x, "int: a base from 2 to 16 was expected");
+    llm__tpl_defined(x, self);
+    if (self.type == LLM__V_BIG) return self;
     if (LLM__V_IN(self, LLM__M_INT)) return llm__v_int(self.as.i);
     if (self.type == LLM__V_STR && llm__tpl_read_number(x, llm__v_s(self), (int)base, &v)) return v;
     if (self.type == LLM__V_STR && llm__tpl_read_number(x, llm__v_s(self), 0, &v)) self = v;
-    if (self.type != LLM__V_FLOAT || self.as.f - self.as.f != 0) return absent;
-    return fabs(self.as.f) < 9.2e18 ? llm__v_int((int64_t)self.as.f) : llm__tpl_fail(x, "int: a number does not fit 64 bits");
+    return self.type == LLM__V_FLOAT && self.as.f - self.as.f == 0 ? llm__tpl_whole(x, self.as.f) : absent;
 }
 
 /* float(default) */
 LLM__TPL_FN(llm__fn_float) {
     llm__val v = llm__v_float(0);
-    if (!llm__tpl_defined(x, self)) return self;
-    if (self.type == LLM__V_BIG && llm__parse_double(self.as.s, self.n, &v.as.f)) return v;
+    llm__tpl_defined(x, self);
     if (LLM__V_IN(self, LLM__M_NUMBER)) return llm__v_float(llm__v_num(self));
-    if (self.type == LLM__V_STR && llm__tpl_read_number(x, llm__v_s(self), 0, &v)) return v;
+    if (LLM__V_IN(self, LLM__M_STR | LLM__M_BIG) && llm__tpl_read_number(x, llm__v_s(self), 0, &v)) return v;
     return a[0].type == LLM__V_UNSET ? llm__v_float(0) : a[0];
 }
 
-static llm__val llm__tpl_negate(llm__tpl *x, llm__val v);
-
 /* Python's abs: of a bool a whole number; the one number without a positive counterpart is an error. */
 LLM__TPL_FN(llm__fn_abs) {
-    int negative = self.type == LLM__V_FLOAT ? signbit(self.as.f) != 0 : self.as.i < 0;
-    if (!LLM__V_IN(self, LLM__M_NUMBER)) return llm__tpl_fail(x, "abs: a number was expected, got '%s'", llm__v_type_name(self));
-    return negative ? llm__tpl_negate(x, self) : self.type == LLM__V_FLOAT ? self : llm__v_int(self.as.i);
+    if (!LLM__V_IN(self, LLM__M_NUMBER)) llm__tpl_fail(x, "abs: a number was expected, got '%s'", llm__v_type_name(self));
+    if (self.type == LLM__V_FLOAT) return llm__v_float(fabs(self.as.f));
+    return self.as.i < 0 ? llm__tpl_negate(x, self) : llm__v_int(self.as.i);
 }
 
 /* round(precision, method): Python's round, which goes to even at .5, or always up (ceil) or down (floor). */
@@ -10177,142 +9999,18 @@ LLM__TPL_FN(llm__fn_round) {
     int64_t p = llm__arg_int(x, a[0], 0);
     int method = llm__word_index("common ceil floor", llm__arg_str(x, a[1], "common"));
     char s[400];
-    if (!LLM__V_IN(self, LLM__M_NUMBER)) return llm__tpl_fail(x, "round: a number was expected, got '%s'", llm__v_type_name(self));
-    if (p > 60 || p < -60) return llm__tpl_fail(x, "round: a precision within 60 was expected");
-    if (method < 0) return llm__tpl_fail(x, "round: method must be common, ceil or floor");
+    if (!LLM__V_IN(self, LLM__M_NUMBER)) llm__tpl_fail(x, "round: a number was expected, got '%s'", llm__v_type_name(self));
+    if (p > 60 || p < -60) llm__tpl_fail(x, "round: a precision within 60 was expected");
+    if (method < 0) llm__tpl_fail(x, "round: method must be common, ceil or floor");
     double scale = pow(10, (double)(p < 0 ? -p : p)), v = llm__v_num(self), r = p < 0 ? v / scale : v * scale;
-    if (method) {
-        r = (method == 1 ? ceil(r) : floor(r)) + 0.0; /* Python's are whole numbers here, which have no -0 */
-        return llm__v_float(p < 0 ? r * scale : r / scale);
-    }
+    if (method) r = (method == 1 ? ceil(r) : floor(r)) + 0.0; /* Python's are whole numbers here, which have no -0 */
+    if (method) return llm__v_float(p < 0 ? r * scale : r / scale);
     r = rint(r) * (p < 0 ? scale : 1);
-    if (LLM__V_IN(self, LLM__M_INT) && p < 0)
-        return fabs(r) < 9.2e18 ? llm__v_int((int64_t)r) : llm__tpl_fail(x, "a number does not fit 64 bits");
-    if (LLM__V_IN(self, LLM__M_INT)) return llm__v_int(self.as.i);
+    if (LLM__V_IN(self, LLM__M_INT)) return p < 0 ? llm__tpl_whole(x, r) : llm__v_int(self.as.i);
     if (v - v != 0 || p <= 0) return llm__v_float(r);
     /* by its decimal digits: 2.675 is less than it looks */
     llm__parse_double(s, (size_t)llm__print_double(s, sizeof s, 'f', (int)p, v), &r);
     return llm__v_float(r);
-}
-
-/* In jinja2's names and order of parameters, since templates pass them by both. */
-static const llm__tpl_entry llm__tpl_filters[] = {
-    {"tojson", "ensure_ascii indent separators sort_keys", llm__fn_tojson, 0}, {"length count", "", llm__fn_length, 0},
-    {"trim", "chars", llm__fn_strip, 3}, {"string", "", llm__fn_string, 0}, {"default d", "default_value boolean", llm__fn_default, 0},
-    {"join", "d attribute", llm__fn_join, 0}, {"items", "", llm__fn_items, 0}, {"list", "", llm__fn_list, 0},
-    {"select", NULL, llm__fn_select, 0}, {"reject", NULL, llm__fn_select, 1}, {"selectattr", NULL, llm__fn_select, 2},
-    {"rejectattr", NULL, llm__fn_select, 3}, {"map", NULL, llm__fn_map, 0}, {"safe", "", llm__fn_safe, 0},
-    {"escape e", "", llm__fn_escape, 0}, {"forceescape", "", llm__fn_escape, 1},
-    {"dictsort", "case_sensitive by reverse", llm__fn_dictsort, 0}, {"lower", "", llm__fn_case, 'l'}, {"upper", "", llm__fn_case, 'u'},
-    {"title", "", llm__fn_case, 'T'}, {"capitalize", "", llm__fn_case, 'c'}, {"replace", "old! new! count", llm__fn_replace, 1},
-    {"unique", "case_sensitive attribute", llm__fn_unique, 0}, {"sort", "reverse case_sensitive attribute", llm__fn_sort, 0},
-    {"min", "case_sensitive attribute", llm__fn_extreme, -1}, {"max", "case_sensitive attribute", llm__fn_extreme, 1},
-    {"sum", "attribute start", llm__fn_sum, 0}, {"first", "", llm__fn_first, 0}, {"last", "", llm__fn_last, 0},
-    {"int", "default base", llm__fn_int, 0}, {"float", "default", llm__fn_float, 0}, {"abs", "", llm__fn_abs, 0},
-    {"round", "precision method", llm__fn_round, 0}, {"indent", "width first blank", llm__fn_indent, 0},
-    {"reverse", "", llm__fn_reverse, 0}, {"batch", "linecount! fill_with", llm__fn_batch, 0},
-    {"slice", "slices! fill_with", llm__fn_slice, 0}, {"attr", "name!", llm__fn_attr, 0},
-    {"groupby", "attribute! default case_sensitive", llm__fn_groupby, 0}, {"wordcount", "", llm__fn_wordcount, 0},
-    {"center", "width", llm__fn_justify, '^'}, {"truncate", "length killwords end leeway", llm__fn_truncate, 0},
-    {"from_json", "", llm__fn_from_json, 0}, {"format", NULL, llm__fn_format, 0}, {"urlencode", "", llm__fn_urlencode, 0},
-    {NULL, NULL, NULL, 0}};
-
-static const llm__tpl_entry *llm__tpl_filter_named(llm__str name) { return llm__tpl_entry_named(llm__tpl_filters, name); }
-
-/* ---- operators ----
- * Whole numbers have 64 bits here; where Python would go on with more, it is an error, never a wrong number. Bools count as 0 and 1.
- * Division by / is a float always; // and % round down, to minus infinity, where C goes to zero: -7 // 2 is -4 and -7 % 2 is 1. */
-
-/* Whole numbers. An error where the result does not fit 64 bits. */
-static llm__val llm__tpl_arith_int(llm__tpl *x, int op, int64_t a, int64_t b) {
-    int64_t r = 0, base = a;
-    int over = 0;
-    if ((op == 'D' || op == '%') && b == 0) return llm__tpl_fail(x, "division by zero");
-    /* Python rounds down; the remainder has the sign of b */
-    int64_t down = (op == 'D' || op == '%') && b != -1 && a % b && (a < 0) != (b < 0);
-    if (op == '+') over = __builtin_add_overflow(a, b, &r);
-    else if (op == '-') over = __builtin_sub_overflow(a, b, &r);
-    else if (op == '*') over = __builtin_mul_overflow(a, b, &r);
-    else if (op == 'D') over = b == -1 ? __builtin_sub_overflow(0, a, &r) : (r = a / b - down, 0);
-    else if (op == '%') r = b == -1 ? 0 : a % b + down * b;
-    else { /* **, by squaring */
-        r = 1;
-        for (int64_t e = b; e && !over; e >>= 1) {
-            if (e & 1) over = __builtin_mul_overflow(r, base, &r);
-            if (e > 1) over |= __builtin_mul_overflow(base, base, &base);
-        }
-    }
-    return over ? llm__tpl_fail(x, "a number does not fit 64 bits") : llm__v_int(r);
-}
-
-/* Numbers of which one is a float, or whose result is (1 / 2, 2 ** -1). Whole ones are passed on. */
-static llm__val llm__tpl_arith_num(llm__tpl *x, int op, llm__val a, llm__val b) {
-    if (a.type != LLM__V_FLOAT && b.type != LLM__V_FLOAT && op != '/' && !(op == 'P' && b.as.i < 0))
-        return llm__tpl_arith_int(x, op, a.as.i, b.as.i);
-    double p = llm__v_num(a), q = llm__v_num(b), rest = op == 'D' || op == '%' ? fmod(p, q) : 0, r = p;
-    if ((q == 0 && (op == '/' || op == 'D' || op == '%')) || (p == 0 && q < 0 && op == 'P')) return llm__tpl_fail(x, "division by zero");
-    /* C's remainder has the sign of p, Python's that of q. */
-    if (rest != 0 && (rest < 0) != (q < 0)) rest += q;
-    switch (op) {
-    case '+': r = p + q; break;
-    case '-': r = p - q; break;
-    case '*': r = p * q; break;
-    case '/': r = p / q; break;
-    case '%': r = rest == 0 ? copysign(0, q) : rest; break;
-    case 'D': r = p - rest != 0 ? floor((p - rest) / q + 0.5) : copysign(0, p / q); break;
-    default: r = pow(p, q);
-    }
-    /* from finite numbers to infinity or NaN: Python raises */
-    if (op == 'P' && r - r != 0 && p - p == 0 && q - q == 0) return llm__tpl_fail(x, "a power is out of range");
-    return llm__v_float(r);
-}
-
-/* -v */
-static llm__val llm__tpl_negate(llm__tpl *x, llm__val v) {
-    return v.type == LLM__V_FLOAT ? llm__v_float(-v.as.f) : llm__tpl_arith_int(x, '-', 0, v.as.i);
-}
-
-/* + - * / // % ** ~ as Python has them. If one of two joined texts is marked safe, the other is escaped. */
-static llm__val llm__tpl_arith(llm__tpl *x, int op, llm__val a, llm__val b) {
-    size_t mark = x->text.len;
-    int count_first = LLM__V_IN(a, LLM__M_INT) && LLM__V_IN(b, LLM__M_ROW | LLM__M_STR);
-    if (LLM__V_IN(a, LLM__M_NUMBER) && LLM__V_IN(b, LLM__M_NUMBER) && op != '~') return llm__tpl_arith_num(x, op, a, b);
-    if (op == '%' && a.type == LLM__V_STR) return llm__tpl_format(x, llm__v_s(a), NULL, b), llm__tpl_take(x, mark);
-    if (op != '~' && (!llm__tpl_defined(x, a) || !llm__tpl_defined(x, b))) return a;
-    if (op == '~' || (op == '+' && a.type == LLM__V_STR && b.type == LLM__V_STR)) {
-        int safe = op == '+' && (a.flag || b.flag);
-        llm__tpl_print(x, safe && !a.flag ? llm__tpl_escape(x, a) : a);
-        llm__tpl_print(x, safe && !b.flag ? llm__tpl_escape(x, b) : b);
-        llm__val v = llm__tpl_take(x, mark);
-        v.flag = (uint8_t)safe;
-        return v;
-    }
-    if (op == '+' && a.type == b.type && LLM__V_IN(a, LLM__M_ROW)) {
-        llm__vlist *l = llm__tpl_list(x, a.as.list->v, a.as.list->n);
-        for (int i = 0; i < b.as.list->n && !x->err; i++) llm__tpl_push(x, l, b.as.list->v[i]);
-        return llm__v_list((llm__vtype)a.type, l);
-    }
-    /* a text or list so many times */
-    if (op == '*' && (count_first || (LLM__V_IN(b, LLM__M_INT) && LLM__V_IN(a, LLM__M_ROW | LLM__M_STR)))) {
-        llm__val v = count_first ? b : a;
-        int64_t count = count_first ? a.as.i : b.as.i;
-        llm__vlist *l = llm__tpl_list(x, NULL, 0);
-        if (v.type == LLM__V_STR) return llm__tpl_repeat(x, llm__v_s(v), count), llm__tpl_take(x, mark);
-        for (int64_t k = 0, n = v.as.list->n; n && k < count && !x->err; k++)
-            for (int i = 0; i < n && !x->err; i++) llm__tpl_push(x, l, v.as.list->v[i]);
-        return llm__v_list((llm__vtype)v.type, l);
-    }
-    if (a.type == LLM__V_BIG || b.type == LLM__V_BIG) return llm__tpl_fail(x, "a number does not fit 64 bits");
-    const char *sign = op == 'D' ? "//" : op == 'P' ? "**" : "";
-    return llm__tpl_fail(x, "'%s' and '%s' cannot be combined by '%s%c'", llm__v_type_name(a), llm__v_type_name(b), sign, *sign ? ' ' : op);
-}
-
-/* Comparisons, by their token. */
-static int llm__tpl_compare(llm__tpl *x, int op, llm__val a, llm__val b) {
-    if (op == 'I' || op == 'J') return llm__tpl_in(x, a, b) == (op == 'I');
-    if (op == 'E' || op == 'N') return llm__tpl_equal(x, a, b) == (op == 'E');
-    int order = llm__tpl_order(x, a, b);
-    return op == '<' ? order < 0 : op == '>' ? order > 0 : op == 'L' ? order <= 0 : order >= 0;
 }
 
 /* ---- tests ----
@@ -10339,30 +10037,8 @@ LLM__TPL_FN(llm__fn_is_same) {
     return llm__v_bool(self.type >= LLM__V_LIST ? self.as.list == a[0].as.list : llm__tpl_equal(x, self, a[0]));
 }
 
-/* filter, test (op 1): is there one of that name? */
-LLM__TPL_FN(llm__fn_is_named) {
-    return llm__v_bool(self.type == LLM__V_STR &&
-                       (op ? llm__tpl_test_named(llm__v_s(self)) : llm__tpl_filter_named(llm__v_s(self))) != NULL);
-}
-
-static const llm__tpl_entry llm__tpl_tests[] = {
-    {"defined", "", llm__fn_is_type, ~LLM__M_UNDEF}, {"undefined", "", llm__fn_is_type, LLM__M_UNDEF},
-    {"none", "", llm__fn_is_type, 1 << LLM__V_NONE}, {"boolean", "", llm__fn_is_type, 1 << LLM__V_BOOL}, {"true", "", llm__fn_is_bool, 1},
-    {"false", "", llm__fn_is_bool, 0}, {"integer", "", llm__fn_is_type, 1 << LLM__V_INT | LLM__M_BIG},
-    {"float", "", llm__fn_is_type, 1 << LLM__V_FLOAT}, {"number", "", llm__fn_is_type, LLM__M_NUMBER | LLM__M_BIG},
-    {"string", "", llm__fn_is_type, LLM__M_STR}, {"mapping", "", llm__fn_is_type, LLM__M_DICT},
-    {"sequence", "", llm__fn_is_type, LLM__M_SEQUENCE},
-    {"iterable", "", llm__fn_is_type, LLM__M_SEQUENCE | LLM__M_LISTS | 1 << LLM__V_LOOP}, {"escaped", "", llm__fn_is_escaped, 0},
-    {"callable", "", llm__fn_is_type, LLM__M_UNDEF | 1 << LLM__V_MACRO | 1 << LLM__V_FUNC | 1 << LLM__V_JOINER},
-    {"divisibleby", "num!", llm__fn_is_rest, 0}, {"even", "", llm__fn_is_rest, 0}, {"odd", "", llm__fn_is_rest, 1},
-    {"in", "seq!", llm__fn_is_compared, 'I'}, {"eq == equalto", "-b!", llm__fn_is_compared, 'E'},
-    {"ne !=", "-b!", llm__fn_is_compared, 'N'}, {"lt < lessthan", "-b!", llm__fn_is_compared, '<'},
-    {"le <=", "-b!", llm__fn_is_compared, 'L'}, {"gt > greaterthan", "-b!", llm__fn_is_compared, '>'},
-    {"ge >=", "-b!", llm__fn_is_compared, 'G'}, {"lower", "", llm__fn_is_case, 0}, {"upper", "", llm__fn_is_case, 1},
-    {"sameas", "other!", llm__fn_is_same, 0}, {"filter", "", llm__fn_is_named, 0}, {"test", "", llm__fn_is_named, 1},
-    {NULL, NULL, NULL, 0}};
-
-static const llm__tpl_entry *llm__tpl_test_named(llm__str name) { return llm__tpl_entry_named(llm__tpl_tests, name); }
+/* filter, test: op says where. Is there one of that name? */
+LLM__TPL_FN(llm__fn_is_named) { return llm__v_bool(self.type == LLM__V_STR && llm__tpl_named(op, llm__v_s(self))); }
 
 /* ---- global functions ----
  * What stands in no context and is a name all the same. A context may have a member of the same name: that one counts. */
@@ -10370,7 +10046,7 @@ static const llm__tpl_entry *llm__tpl_test_named(llm__str name) { return llm__tp
 /* The template's own refusal; of its text 256 bytes are kept. */
 LLM__TPL_FN(llm__fn_raise_exception) {
     llm__str s = llm__tpl_str_of(x, a[0]);
-    return llm__tpl_fail(x, "%.*s", (int)LLM__MIN(s.n, (size_t)256), s.p);
+    llm__tpl_fail(x, "%.*s", (int)LLM__MIN(s.n, (size_t)256), s.p);
 }
 
 /* range(stop), range(start, stop, step): lazy, and of limited length as in jinja2's sandbox. */
@@ -10378,92 +10054,174 @@ LLM__TPL_FN(llm__fn_range) {
     int one = a[1].type == LLM__V_UNSET;
     llm__val part[3] = {llm__v_int(one ? 0 : llm__arg_int(x, a[0], 0)), llm__v_int(llm__arg_int(x, a[!one], 0)),
                         llm__v_int(llm__arg_int(x, a[2], 1))};
-    if (part[2].as.i == 0) return llm__tpl_fail(x, "range: the step is 0");
+    if (part[2].as.i == 0) llm__tpl_fail(x, "range: the step is 0");
     llm__val v = llm__v_list(LLM__V_RANGE, llm__tpl_list(x, part, 3));
-    int64_t n = x->err ? 0 : llm__v_range_len(v);
-    return n < 0 || n > LLM__TPL_RANGE ? llm__tpl_error(x, LLM_ERR_LIMIT, "range: over %d values", LLM__TPL_RANGE) : v;
+    int64_t n = llm__v_range_len(v);
+    if (n < 0 || n > LLM__TPL_RANGE) llm__tpl_error(x, LLM_ERR_LIMIT, "range: over %d values", LLM__TPL_RANGE);
+    return v;
 }
 
 /* dict, and namespace (op: the type): a mapping or pairs, then names with values. */
 LLM__TPL_FN(llm__fn_dict) {
-    llm__vlist *d = llm__tpl_list(x, NULL, 0);
-    if (g->n_pos > 1) return llm__tpl_fail(x, "dict: at most one argument by position");
-    const llm__vlist *l = g->n_pos ? llm__tpl_pairs(x, g->v[0], "dict") : NULL;
-    for (int i = 0; l && i < l->n && !x->err; i++) llm__tpl_dict_set(x, d, l->v[i].as.list->v[0], l->v[i].as.list->v[1]);
-    for (int i = g->n_pos; i < g->n && !x->err; i++) llm__tpl_dict_set(x, d, g->name[i], g->v[i]);
+    llm__vlist *d = llm__tpl_empty(x);
+    if (g->pos->n > 1) llm__tpl_fail(x, "dict: at most one argument by position");
+    const llm__val *from = g->pos->n ? &g->pos->v[0] : NULL;
+    const llm__vlist *l = !from ? d : from->type == LLM__V_DICT ? llm__tpl_view(x, from->as.list, 2) : llm__tpl_iter(x, *from);
+    for (int i = 0; i < l->n; i++) {
+        const llm__vlist *pair = llm__tpl_iter(x, l->v[i]);
+        if (pair->n != 2) llm__tpl_fail(x, "dict: pairs were expected");
+        llm__tpl_dict_set(x, d, pair->v[0], pair->v[1]);
+    }
+    for (int i = 0; i < g->named->n; i += 2) llm__tpl_dict_set(x, d, g->named->v[i], g->named->v[i + 1]);
     return llm__v_list((llm__vtype)op, d);
 }
 
-/* A function that gives nothing the first time and then the separator. */
-LLM__TPL_FN(llm__fn_joiner) {
-    llm__val sep = a[0].type == LLM__V_UNSET ? llm__v_str(llm__lit(", ")) : a[0];
-    return llm__v_list(LLM__V_JOINER, llm__tpl_list(x, &sep, 1));
+/* One field of strftime, in the C locale, into out (128). Returns its length. */
+static size_t llm__tpl_time_field(char *out, const char *field, const struct tm *t) {
+    locale_t c = llm__c_locale();
+    size_t n = strftime_l(out, 128, field, t, c);
+    freelocale(c);
+    return n;
 }
 
-/* An object that hands out its values in turn, by next(). */
-LLM__TPL_FN(llm__fn_cycler) {
-    if (!g->n_pos || g->n != g->n_pos) return llm__tpl_fail(x, "cycler: values were expected");
-    return llm__v_list(LLM__V_CYCLER, llm__tpl_list(x, g->v, g->n_pos));
-}
-
-/* strftime_now(format): transformers' clock, local time by the caller's offset, names in the C locale. Fields are handed to strftime one by
- * one, those that it does not know in every C library are left as they stand; %Z and %z are empty, as for Python's times without a zone. */
+/* strftime_now(format): transformers' clock, local time by the caller's offset. Fields are handed to strftime one by one; those that not
+ * every C library knows are left as they stand, %Z and %z are empty, as for Python's times without a zone. */
 LLM__TPL_FN(llm__fn_strftime_now) {
     const int64_t span = 8640000000000; /* 100 million days */
     int64_t now = x->options->now ? x->options->now : (int64_t)llm__wall_clock();
     llm__str f = llm__arg_text(x, a[0]);
     struct tm t;
     time_t local = now > span || now < -span ? 0 : (time_t)(now + x->options->utc_offset_s);
-    if (now > span || now < -span || !gmtime_r(&local, &t)) return llm__tpl_fail(x, "strftime_now: the time is out of range");
-    locale_t c = llm__c_locale();
-    for (size_t i = 0; i < f.n && llm__tpl_spend(x, 1); i++) {
+    if (now > span || now < -span || !gmtime_r(&local, &t)) llm__tpl_fail(x, "strftime_now: the time is out of range");
+    for (size_t i = 0; i < f.n; i++) {
         char out[128];
         /* %-d: without leading zeros */
         const size_t percent = f.p[i] == '%' && i + 1 < f.n, plain = percent && f.p[i + 1] == '-' && i + 2 < f.n;
         i += percent + plain;
         const char letter = f.p[i], field[4] = {'%', plain ? '-' : letter, plain ? letter : (char)0, 0};
+        llm__tpl_spend(x, 1);
         if (!percent || letter == '%') llm__tpl_put(x, llm__s(f.p + i, 1));
         else if (letter && strchr("aAbBcCdDeFgGhHIjmMnprRStTuUVwWxXyY", letter))
-            llm__tpl_put(x, llm__s(out, strftime_l(out, sizeof out, field, &t, c)));
+            llm__tpl_put(x, llm__s(out, llm__tpl_time_field(out, field, &t)));
         else if (letter != 'Z' && letter != 'z') llm__tpl_putf(x, "%%%c", letter);
     }
-    freelocale(c);
     return LLM__WRITTEN;
 }
 
-static const llm__tpl_entry llm__tpl_globals[] = {
-    {"raise_exception", "message!", llm__fn_raise_exception, 0}, {"range", "-start! -stop -step", llm__fn_range, 0},
-    {"dict", NULL, llm__fn_dict, LLM__V_DICT}, {"namespace", NULL, llm__fn_dict, LLM__V_NAMESPACE}, {"joiner", "sep", llm__fn_joiner, 0},
-    {"cycler", NULL, llm__fn_cycler, 0}, {"strftime_now", "format!", llm__fn_strftime_now, 0}, {NULL, NULL, NULL, 0}};
+/* Everything that has a name. Methods of texts are Python's str, without the few that templates have no use for (encode, maketrans,
+ * expandtabs ...); a dash before a parameter: Python takes it by position only. Filters have jinja2's names and order of parameters, since
+ * templates pass them by both. */
+static const llm__tpl_row llm__tpl_rows[] = {
+    {"split", LLM__M_STR, "sep maxsplit", llm__fn_split, 0}, {"rsplit", LLM__M_STR, "sep maxsplit", llm__fn_split, 1},
+    {"splitlines", LLM__M_STR, "keepends", llm__fn_splitlines, 0}, {"strip", LLM__M_STR, "-chars", llm__fn_strip, 3},
+    {"lstrip", LLM__M_STR, "-chars", llm__fn_strip, 1}, {"rstrip", LLM__M_STR, "-chars", llm__fn_strip, 2},
+    {"startswith", LLM__M_STR, "-prefix! -start -end", llm__fn_has_affix, 0},
+    {"endswith", LLM__M_STR, "-suffix! -start -end", llm__fn_has_affix, 1},
+    {"replace", LLM__M_STR, "-old! -new! -count", llm__fn_replace, 0}, {"join", LLM__M_STR, "-iterable!", llm__fn_join, 1},
+    {"format", LLM__M_STR, NULL, llm__fn_str_format, 0}, {"lower", LLM__M_STR | LLM__IN_FILTER, "", llm__fn_case, 'l'},
+    {"upper", LLM__M_STR | LLM__IN_FILTER, "", llm__fn_case, 'u'}, {"title", LLM__M_STR, "", llm__fn_case, 't'},
+    {"capitalize", LLM__M_STR | LLM__IN_FILTER, "", llm__fn_case, 'c'}, {"title", LLM__IN_FILTER, "", llm__fn_case, 'T'},
+    {"count", LLM__M_STR, "-sub! -start -end", llm__fn_str_count, 0}, {"find", LLM__M_STR, "-sub! -start -end", llm__fn_find, 1},
+    {"rfind", LLM__M_STR, "-sub! -start -end", llm__fn_find, -1}, {"index", LLM__M_STR, "-sub! -start -end", llm__fn_find, 2},
+    {"rindex", LLM__M_STR, "-sub! -start -end", llm__fn_find, -2},
+    {"isdigit isdecimal isnumeric", LLM__M_STR, "", llm__fn_all_are, 'd'}, {"isalpha", LLM__M_STR, "", llm__fn_all_are, 'a'},
+    {"isalnum", LLM__M_STR, "", llm__fn_all_are, 'n'}, {"isspace", LLM__M_STR, "", llm__fn_all_are, 's'},
+    {"islower", LLM__M_STR, "", llm__fn_is_case, 0}, {"isupper", LLM__M_STR, "", llm__fn_is_case, 1},
+    {"removeprefix", LLM__M_STR, "-prefix!", llm__fn_remove_affix, 0}, {"removesuffix", LLM__M_STR, "-suffix!", llm__fn_remove_affix, 1},
+    {"partition", LLM__M_STR, "-sep!", llm__fn_partition, 1}, {"rpartition", LLM__M_STR, "-sep!", llm__fn_partition, -1},
+    {"zfill", LLM__M_STR, "-width!", llm__fn_justify, '='}, {"ljust", LLM__M_STR, "-width! -fill", llm__fn_justify, '<'},
+    {"rjust", LLM__M_STR, "-width! -fill", llm__fn_justify, '>'}, {"center", LLM__M_STR, "-width! -fill", llm__fn_justify, 'c'},
+    {"get", LLM__M_DICT, "-key! -default", llm__fn_get, 0}, {"items", LLM__M_DICT, "", llm__fn_view, 2},
+    {"keys", LLM__M_DICT, "", llm__fn_view, 0}, {"values", LLM__M_DICT, "", llm__fn_view, 1},
+    {"copy", LLM__M_DICT | LLM__M_ROW, "", llm__fn_copy, 0}, {"index", LLM__M_ROW | LLM__M_RANGE, "-value!", llm__fn_list_find, 0},
+    {"count", LLM__M_ROW | LLM__M_RANGE, "-value!", llm__fn_list_find, 1}, {"cycle", LLM__M_LOOP, NULL, llm__fn_cycle, 0},
+    {"changed", LLM__M_LOOP, NULL, llm__fn_changed, 0},
+
+    {"tojson", LLM__IN_FILTER, "ensure_ascii indent separators sort_keys", llm__fn_tojson, 0},
+    {"length count", LLM__IN_FILTER, "", llm__fn_length, 0}, {"trim", LLM__IN_FILTER, "chars", llm__fn_strip, 3},
+    {"string", LLM__IN_FILTER, "", llm__fn_string, 0}, {"default d", LLM__IN_FILTER, "default_value boolean", llm__fn_default, 0},
+    {"join", LLM__IN_FILTER, "d attribute", llm__fn_join, 0}, {"items", LLM__IN_FILTER, "", llm__fn_items, 0},
+    {"list", LLM__IN_FILTER, "", llm__fn_list, 0}, {"select", LLM__IN_FILTER, NULL, llm__fn_select, 0},
+    {"reject", LLM__IN_FILTER, NULL, llm__fn_select, 1}, {"selectattr", LLM__IN_FILTER, NULL, llm__fn_select, 2},
+    {"rejectattr", LLM__IN_FILTER, NULL, llm__fn_select, 3}, {"map", LLM__IN_FILTER, NULL, llm__fn_map, 0},
+    {"safe", LLM__IN_FILTER, "", llm__fn_string, 1}, {"escape e", LLM__IN_FILTER, "", llm__fn_escape, 0},
+    {"dictsort", LLM__IN_FILTER, "case_sensitive by reverse", llm__fn_dictsort, 0},
+    {"replace", LLM__IN_FILTER, "old! new! count", llm__fn_replace, 1},
+    {"unique", LLM__IN_FILTER, "case_sensitive attribute", llm__fn_unique, 0},
+    {"sort", LLM__IN_FILTER, "reverse case_sensitive attribute", llm__fn_sort, 0},
+    {"min", LLM__IN_FILTER, "case_sensitive attribute", llm__fn_extreme, -1},
+    {"max", LLM__IN_FILTER, "case_sensitive attribute", llm__fn_extreme, 1}, {"sum", LLM__IN_FILTER, "attribute start", llm__fn_sum, 0},
+    {"first", LLM__IN_FILTER, "", llm__fn_end_item, 0}, {"last", LLM__IN_FILTER, "", llm__fn_end_item, 1},
+    {"int", LLM__IN_FILTER, "default base", llm__fn_int, 0}, {"float", LLM__IN_FILTER, "default", llm__fn_float, 0},
+    {"abs", LLM__IN_FILTER, "", llm__fn_abs, 0}, {"round", LLM__IN_FILTER, "precision method", llm__fn_round, 0},
+    {"indent", LLM__IN_FILTER, "width first blank", llm__fn_indent, 0}, {"reverse", LLM__IN_FILTER, "", llm__fn_reverse, 0},
+    {"center", LLM__IN_FILTER, "width", llm__fn_justify, 'c'},
+    {"truncate", LLM__IN_FILTER, "length killwords end leeway", llm__fn_truncate, 0},
+    {"from_json", LLM__IN_FILTER, "", llm__fn_from_json, 0}, {"format", LLM__IN_FILTER, NULL, llm__fn_format, 0},
+
+    {"defined", LLM__IN_TEST, "", llm__fn_is_type, ~LLM__M_UNDEF}, {"undefined", LLM__IN_TEST, "", llm__fn_is_type, LLM__M_UNDEF},
+    {"none", LLM__IN_TEST, "", llm__fn_is_type, 1 << LLM__V_NONE}, {"boolean", LLM__IN_TEST, "", llm__fn_is_type, 1 << LLM__V_BOOL},
+    {"true", LLM__IN_TEST, "", llm__fn_is_bool, 1}, {"false", LLM__IN_TEST, "", llm__fn_is_bool, 0},
+    {"integer", LLM__IN_TEST, "", llm__fn_is_type, 1 << LLM__V_INT | LLM__M_BIG},
+    {"float", LLM__IN_TEST, "", llm__fn_is_type, 1 << LLM__V_FLOAT},
+    {"number", LLM__IN_TEST, "", llm__fn_is_type, LLM__M_NUMBER | LLM__M_BIG}, {"string", LLM__IN_TEST, "", llm__fn_is_type, LLM__M_STR},
+    {"mapping", LLM__IN_TEST, "", llm__fn_is_type, LLM__M_DICT}, {"sequence", LLM__IN_TEST, "", llm__fn_is_type, LLM__M_SEQUENCE},
+    {"iterable", LLM__IN_TEST, "", llm__fn_is_type, LLM__M_SEQUENCE | LLM__M_VIEWED | 1 << LLM__V_GEN | LLM__M_LOOP},
+    {"callable", LLM__IN_TEST, "", llm__fn_is_type, LLM__M_UNDEF | 1 << LLM__V_MACRO | 1 << LLM__V_FUNC},
+    {"escaped", LLM__IN_TEST, "", llm__fn_is_escaped, 0}, {"divisibleby", LLM__IN_TEST, "num!", llm__fn_is_rest, 0},
+    {"even", LLM__IN_TEST, "", llm__fn_is_rest, 0}, {"odd", LLM__IN_TEST, "", llm__fn_is_rest, 1},
+    {"in", LLM__IN_TEST, "seq!", llm__fn_is_compared, 'I'}, {"eq == equalto", LLM__IN_TEST, "-b!", llm__fn_is_compared, 'E'},
+    {"ne !=", LLM__IN_TEST, "-b!", llm__fn_is_compared, 'N'}, {"lt < lessthan", LLM__IN_TEST, "-b!", llm__fn_is_compared, '<'},
+    {"le <=", LLM__IN_TEST, "-b!", llm__fn_is_compared, 'L'}, {"gt > greaterthan", LLM__IN_TEST, "-b!", llm__fn_is_compared, '>'},
+    {"ge >=", LLM__IN_TEST, "-b!", llm__fn_is_compared, 'G'}, {"lower", LLM__IN_TEST, "", llm__fn_is_case, 0},
+    {"upper", LLM__IN_TEST, "", llm__fn_is_case, 1}, {"sameas", LLM__IN_TEST, "other!", llm__fn_is_same, 0},
+    {"filter", LLM__IN_TEST, "", llm__fn_is_named, LLM__IN_FILTER}, {"test", LLM__IN_TEST, "", llm__fn_is_named, LLM__IN_TEST},
+
+    {"raise_exception", LLM__IN_GLOBAL, "message!", llm__fn_raise_exception, 0},
+    {"range", LLM__IN_GLOBAL, "-start! -stop -step", llm__fn_range, 0}, {"dict", LLM__IN_GLOBAL, NULL, llm__fn_dict, LLM__V_DICT},
+    {"namespace", LLM__IN_GLOBAL, NULL, llm__fn_dict, LLM__V_NAMESPACE},
+    {"strftime_now", LLM__IN_GLOBAL, "format!", llm__fn_strftime_now, 0}};
+
+/* The row of that name that counts there, or NULL. */
+static const llm__tpl_row *llm__tpl_named(int where, llm__str name) {
+    for (int i = 0; i < LLM__COUNT(llm__tpl_rows); i++)
+        if ((llm__tpl_rows[i].where & where) && llm__word_index(llm__tpl_rows[i].names, name) >= 0) return &llm__tpl_rows[i];
+    return NULL;
+}
 
 /* ---- variables ----
  * A scope holds few variables, mostly `loop` and the target of a for, so it is searched from its begin, by the number that the parser gave
  * the name. Setting always goes to the inner scope: {% set %} in a loop is gone after the turn, which is why templates use namespaces. */
 
-/* A new scope within another (NULL: the outermost); NULL after an error. Scopes are never freed: a macro may hold one. */
+/* A new scope within the one that is open. Scopes are never freed: a macro may hold one. */
 static llm__scope *llm__tpl_scope(llm__tpl *x, llm__scope *up) {
     llm__scope *s = (llm__scope *)llm__tpl_get(x, sizeof *s);
-    if (s) s->up = up;
+    s->up = up;
     return s;
 }
 
-/* Sets a variable of a scope, in its old place if it is there; NULL (after an error) takes nothing. */
+/* The variable of a scope; NULL if there is none of that name. */
+static llm__val *llm__tpl_variable(const llm__scope *s, uint16_t name) {
+    for (int i = 0; i < s->vars.n; i++)
+        if (s->vars.v[i].tag == name) return &s->vars.v[i];
+    return NULL;
+}
+
+/* Sets a variable of a scope, in its old place if it is there. */
 static void llm__tpl_assign(llm__tpl *x, llm__scope *scope, uint16_t name, llm__val v) {
+    llm__val *old = llm__tpl_variable(scope, name);
     v.tag = name;
-    for (int i = 0; scope && i < scope->vars.n; i++) {
-        if (scope->vars.v[i].tag != name) continue;
-        scope->vars.v[i] = v;
-        return;
-    }
-    if (scope && llm__tpl_spend(x, scope->vars.n / 16)) llm__tpl_push(x, &scope->vars, v);
+    llm__tpl_spend(x, scope->vars.n / 16);
+    if (old) *old = v;
+    else llm__tpl_push(x, &scope->vars, v);
 }
 
 /* A variable: from the inner scope outwards, then in the context; else undefined, under its name. Numbers are compared, no texts. */
 static llm__val llm__tpl_lookup(llm__tpl *x, uint16_t name) {
-    for (const llm__scope *s = x->scope; s; s = s->up)
-        for (int i = 0; i < s->vars.n; i++)
-            if (s->vars.v[i].tag == name) return s->vars.v[i];
-    return x->context[name].type != LLM__V_UNSET ? x->context[name] : llm__v_text(LLM__V_UNDEF, x->t->name[name]);
+    const llm__val *found = NULL;
+    for (const llm__scope *s = x->scope; s && !found; s = s->up) found = llm__tpl_variable(s, name);
+    if (!found) found = &x->context[name];
+    return found->type != LLM__V_UNSET ? *found : llm__v_undef(x->t->name[name]);
 }
 
 /* ---- expressions ----
@@ -10471,25 +10229,41 @@ static llm__val llm__tpl_lookup(llm__tpl *x, uint16_t name) {
  * them. */
 
 static llm__val llm__tpl_eval(llm__tpl *x, const llm__node *n);
+static llm__val llm__tpl_capture(llm__tpl *x, const llm__node *body, llm__scope *scope);
 
-/* A list or tuple; of a dict the keys and values in turn. */
-static llm__val llm__tpl_eval_items(llm__tpl *x, const llm__node *n) {
-    llm__vlist *l = llm__tpl_list(x, NULL, 0);
-    for (const llm__node *c = n->a; c && !x->err; c = c->next) {
-        llm__val v = llm__tpl_eval(x, c);
-        if (n->kind != LLM__N_DICT) llm__tpl_push(x, l, v);
-        else llm__tpl_dict_set(x, l, v, llm__tpl_eval(x, c = c->next));
+/* Evaluates an expression in a scope. */
+static llm__val llm__tpl_eval_in(llm__tpl *x, const llm__node *n, llm__scope *scope) {
+    llm__scope *outer = x->scope;
+    x->scope = scope;
+    llm__val v = llm__tpl_eval(x, n);
+    x->scope = outer;
+    return v;
+}
+
+/* The values of a list of nodes. */
+static llm__vlist *llm__tpl_eval_list(llm__tpl *x, const llm__node *list) {
+    llm__vlist *l = llm__tpl_empty(x);
+    for (; list; list = list->next) llm__tpl_push(x, l, llm__tpl_eval(x, list));
+    return l;
+}
+
+/* A dict, of keys and values in turn. */
+static llm__val llm__tpl_eval_dict(llm__tpl *x, const llm__node *list) {
+    llm__vlist *d = llm__tpl_empty(x);
+    for (; list; list = list->next->next) {
+        llm__val key = llm__tpl_eval(x, list);
+        llm__tpl_dict_set(x, d, key, llm__tpl_eval(x, list->next));
     }
-    return llm__v_list(n->kind == LLM__N_LIST ? LLM__V_LIST : n->kind == LLM__N_TUPLE ? LLM__V_TUPLE : LLM__V_DICT, l);
+    return llm__v_list(LLM__V_DICT, d);
 }
 
 /* not, and the signs, which want numbers. */
-static llm__val llm__tpl_eval_unary(llm__tpl *x, const llm__node *n) {
+static llm__val llm__tpl_eval_sign(llm__tpl *x, const llm__node *n) {
     llm__val v = llm__tpl_eval(x, n->a);
     if (n->op == '!') return llm__v_bool(!llm__v_truth(v));
-    if (!llm__tpl_defined(x, v)) return v;
-    if (v.type == LLM__V_BIG) return llm__tpl_fail(x, "a number does not fit 64 bits");
-    if (!LLM__V_IN(v, LLM__M_NUMBER)) return llm__tpl_fail(x, "'%s' cannot have a sign", llm__v_type_name(v));
+    llm__tpl_defined(x, v);
+    if (v.type == LLM__V_BIG) llm__tpl_overflow(x);
+    if (!LLM__V_IN(v, LLM__M_NUMBER)) llm__tpl_fail(x, "'%s' cannot have a sign", llm__v_type_name(v));
     return n->op == '-' ? llm__tpl_negate(x, v) : v.type == LLM__V_BOOL ? llm__v_int(v.as.i) : v;
 }
 
@@ -10498,105 +10272,101 @@ static llm__val llm__tpl_eval_unary(llm__tpl *x, const llm__node *n) {
 static llm__val llm__tpl_eval_chain(llm__tpl *x, const llm__node *n) {
     const int op = n->b->op, logic = op == 'A' || op == 'O', compare = strchr("EN<>GLIJ", op) != NULL;
     llm__val v = llm__tpl_eval(x, n->a);
-    for (const llm__node *c = n->b; c && !x->err; c = c->next) {
+    for (const llm__node *c = n->b; c; c = c->next) {
         /* `or` ends at the first true operand, `and` at the first false one */
         if (logic && llm__v_truth(v) == (op == 'O')) return v;
         llm__val right = llm__tpl_eval(x, c->a);
-        if (compare && (x->err || !llm__tpl_compare(x, c->op, v, right))) return llm__v_bool(0);
+        if (compare && !llm__tpl_compare(x, c->op, v, right)) return llm__v_bool(0);
         v = logic || compare ? right : llm__tpl_arith(x, c->op, v, right);
     }
     return compare ? llm__v_bool(1) : v;
 }
 
-/* Adds an argument, or all of a *list or **dict. */
-static void llm__args_add(llm__tpl *x, const llm__node *n, llm__vlist *v, llm__vlist *names) {
-    llm__val value = llm__tpl_eval(x, n->a), none = llm__v(LLM__V_UNSET);
-    if (n->op == 3 && value.type != LLM__V_DICT) llm__tpl_fail(x, "a mapping was expected after '**'");
-    const llm__vlist *l = x->err || n->op < 2 ? NULL : n->op == 2 ? llm__tpl_iter(x, value) : value.as.list;
-    if (n->op < 2) llm__tpl_push(x, v, value), llm__tpl_push(x, names, n->v);
-    for (int i = 0; l && i < l->n && !x->err; i += n->op - 1) { /* a dict's items are key, value, key, value ... */
-        if (n->op == 3 && l->v[i].type != LLM__V_STR) llm__tpl_fail(x, "names of arguments must be texts");
-        llm__tpl_push(x, v, l->v[i + n->op - 2]);
-        llm__tpl_push(x, names, n->op == 3 ? l->v[i] : none);
+/* Evaluates arguments: f(1, x=2, *[3], **{"y": 4}) becomes pos = 1, 3 and named = x: 2, y: 4. */
+static llm__args llm__tpl_eval_args(llm__tpl *x, const llm__node *n) {
+    llm__args g = {llm__tpl_empty(x), llm__tpl_empty(x)};
+    for (; n; n = n->next) {
+        llm__val v = llm__tpl_eval(x, n->a), pair[2] = {n->v, v};
+        const llm__vlist one = {pair, 2, 2, 0}, *l = n->op == 1 ? &one : n->op == 2 ? llm__tpl_iter(x, v) : v.as.list;
+        if (n->op == 3 && v.type != LLM__V_DICT) llm__tpl_fail(x, "a mapping was expected after '**'");
+        if (n->op == 0) llm__tpl_push(x, g.pos, v);
+        if (n->op == 2) llm__tpl_push_all(x, g.pos, l->v, l->n);
+        for (int i = 0; (n->op & 1) && i < l->n; i += 2) {
+            if (l->v[i].type != LLM__V_STR) llm__tpl_fail(x, "names of arguments must be texts");
+            if (llm__tpl_dict_find(x, g.named, l->v[i])) llm__tpl_fail(x, "an argument is given twice");
+            llm__tpl_dict_set(x, g.named, l->v[i], l->v[i + 1]);
+        }
     }
-}
-
-/* Evaluates arguments, first those by position, then those by name; `caller`, if not UNSET, is added under that name. f(1, x=2, *[3],
- * **{"y": 4}) becomes v = 1, 3, 2, 4 with the names -, -, x, y and n_pos 2. */
-static llm__args llm__tpl_eval_args(llm__tpl *x, const llm__node *list, llm__val caller) {
-    llm__vlist *v = llm__tpl_list(x, NULL, 0), *names = llm__tpl_list(x, NULL, 0);
-    llm__args g;
-    memset(&g, 0, sizeof g);
-    /* *list counts as by position wherever it stands: f(a=1, *l) is f(*l, a=1). */
-    for (int by_name = 0; by_name < 2 && !x->err; by_name++) {
-        for (const llm__node *n = list; n && !x->err; n = n->next)
-            if ((n->op & 1) == by_name) llm__args_add(x, n, v, names);
-        if (!by_name && v) g.n_pos = v->n;
-    }
-    if (caller.type != LLM__V_UNSET) llm__tpl_push(x, v, caller), llm__tpl_push(x, names, llm__v_str(llm__lit("caller")));
-    if (x->err) g.n_pos = 0;
-    else g.v = v->v, g.name = names->v, g.n = v->n;
     return g;
 }
 
-/* A call, with the caller of a call block. */
-static llm__val llm__tpl_eval_call(llm__tpl *x, const llm__node *n, llm__val caller) {
-    llm__val f = llm__tpl_eval(x, n->a);
-    llm__args g = llm__tpl_eval_args(x, n->b, caller);
-    x->line = n->line;
-    return x->err ? f : llm__tpl_call(x, f, &g);
-}
-
-/* A filter or a test. */
-static llm__val llm__tpl_eval_filter(llm__tpl *x, const llm__node *n) {
+/* A call, a filter or a test. */
+static llm__val llm__tpl_eval_call(llm__tpl *x, const llm__node *n) {
     llm__val v = llm__tpl_eval(x, n->a);
-    llm__args g = llm__tpl_eval_args(x, n->b, llm__v(LLM__V_UNSET));
-    int test = n->kind == LLM__N_TEST;
+    llm__args g = llm__tpl_eval_args(x, n->b);
     x->line = n->line;
-    if (x->err) return v;
-    v = n->entry ? llm__tpl_apply(x, n->entry, v, &g) : llm__tpl_apply_named(x, n->v, test, v, &g);
-    return test && n->op ? llm__v_bool(!llm__v_truth(v)) : v;
+    if (n->kind == LLM__N_CALL) return llm__tpl_call(x, v, &g);
+    v = n->row ? llm__tpl_apply(x, n->row, v, &g)
+               : llm__tpl_apply_named(x, llm__v_s(n->v), n->kind == LLM__N_TEST ? LLM__IN_TEST : LLM__IN_FILTER, v, &g);
+    return n->op ? llm__v_bool(!llm__v_truth(v)) : v;
 }
 
-/* A value and the bounds, as many as there are. */
-static llm__val llm__tpl_eval_slice(llm__tpl *x, const llm__node *n) {
-    const llm__node *const bound[3] = {n->b, n->c, n->d};
-    llm__val v = llm__tpl_eval(x, n->a), at[3];
-    for (int i = 0; i < 3; i++) at[i] = bound[i] ? llm__tpl_eval(x, bound[i]) : llm__v(LLM__V_UNSET);
-    return x->err ? v : llm__tpl_slice(x, v, at);
+/* A macro as a value, bound to the scope that is open. */
+static llm__val llm__tpl_eval_macro(llm__tpl *x, const llm__node *def) {
+    llm__val v = llm__tpl_object(x, LLM__V_MACRO);
+    v.as.object->def = def;
+    v.as.object->scope = x->scope;
+    return v;
 }
 
-/* One node, by its kind. Children are evaluated from left to right; after an error they give undefined, and their parents too. */
+static void llm__tpl_assign_to(llm__tpl *x, llm__scope *scope, const llm__node *target, llm__val v);
+
+/* The items of a loop that pass its filter, which sees the target in a scope of its own. All before the first turn, so that loop.length
+ * and loop.last are known and count only what passes: {% for i in [1, 2, 3] if i > 1 %} has length 2. */
+static llm__val llm__tpl_eval_where(llm__tpl *x, const llm__node *n) {
+    const llm__vlist *all = llm__tpl_iter(x, llm__tpl_eval(x, n->a));
+    llm__vlist *l = llm__tpl_empty(x);
+    for (int i = 0; i < all->n; i++) {
+        llm__scope *scope = llm__tpl_scope(x, x->scope);
+        llm__tpl_assign_to(x, scope, n->c, all->v[i]);
+        if (llm__v_truth(llm__tpl_eval_in(x, n->b, scope))) llm__tpl_push(x, l, all->v[i]);
+    }
+    return llm__v_list(LLM__V_LIST, l);
+}
+
+/* One node, by its kind. */
 static llm__val llm__tpl_eval_kind(llm__tpl *x, const llm__node *n) {
     llm__val v;
     switch (n->kind) {
     case LLM__N_CONST: return n->v;
-    case LLM__N_BLOCK_TEXT: return x->block_text;
     case LLM__N_NAME: return llm__tpl_lookup(x, n->name);
-    case LLM__N_LIST: case LLM__N_TUPLE: case LLM__N_DICT: return llm__tpl_eval_items(x, n);
-    case LLM__N_UNARY: return llm__tpl_eval_unary(x, n);
+    case LLM__N_LIST: return llm__v_list(LLM__V_LIST, llm__tpl_eval_list(x, n->a));
+    case LLM__N_TUPLE: return llm__v_list(LLM__V_TUPLE, llm__tpl_eval_list(x, n->a));
+    case LLM__N_DICT: return llm__tpl_eval_dict(x, n->a);
+    case LLM__N_SIGN: return llm__tpl_eval_sign(x, n);
     case LLM__N_CHAIN: return llm__tpl_eval_chain(x, n);
     case LLM__N_COND:
         if (llm__v_truth(llm__tpl_eval(x, n->b))) return llm__tpl_eval(x, n->a);
-        return n->c ? llm__tpl_eval(x, n->c) : llm__v_undef("an if without else");
-    case LLM__N_ATTR: return llm__tpl_attr(x, llm__tpl_eval(x, n->a), n->v);
-    case LLM__N_ITEM:
+        return n->c ? llm__tpl_eval(x, n->c) : llm__v_undef(llm__lit("an if without else"));
+    case LLM__N_GET:
         v = llm__tpl_eval(x, n->a);
-        return llm__tpl_item(x, v, llm__tpl_eval(x, n->b));
-    case LLM__N_SLICE: return llm__tpl_eval_slice(x, n);
-    case LLM__N_CALL: return llm__tpl_eval_call(x, n, llm__v(LLM__V_UNSET));
-    default: return llm__tpl_eval_filter(x, n);
+        return n->b->kind == LLM__N_SLICE ? llm__tpl_slice(x, v, llm__tpl_eval_list(x, n->b->a)->v)
+                                          : llm__tpl_member_of(x, v, llm__tpl_eval(x, n->b), n->op);
+    case LLM__N_BLOCK: return llm__tpl_capture(x, n->a, llm__tpl_scope(x, x->scope));
+    case LLM__N_MACRO: return llm__tpl_eval_macro(x, n);
+    case LLM__N_WHERE: return llm__tpl_eval_where(x, n);
+    default: return llm__tpl_eval_call(x, n);
     }
 }
 
-/* The value of an expression; undefined after an error. Everything that is evaluated passes here, pays, and is counted in depth. */
+/* The value of an expression. Everything that is evaluated passes here, pays, and is counted in depth. */
 static llm__val llm__tpl_eval(llm__tpl *x, const llm__node *n) {
-    llm__val v = llm__v(LLM__V_UNDEF);
-    if (!llm__tpl_spend(x, 1)) return v;
+    llm__tpl_spend(x, 1);
     x->line = n->line;
-    if (llm__tpl_enter(x)) v = llm__tpl_eval_kind(x, n);
+    llm__tpl_enter(x);
+    llm__val v = llm__tpl_eval_kind(x, n);
     x->depth--;
-    return x->err ? llm__v(LLM__V_UNDEF) : v;
+    return v;
 }
 
 /* ---- statements, run ----
@@ -10609,30 +10379,25 @@ typedef enum llm__flow { LLM__FLOW_ON, LLM__FLOW_BREAK, LLM__FLOW_CONTINUE } llm
 
 static llm__flow llm__tpl_run(llm__tpl *x, const llm__node *n);
 
-/* Runs statements in a scope; NULL (after an error) runs nothing. */
+/* Runs statements in a scope. */
 static llm__flow llm__tpl_run_in(llm__tpl *x, const llm__node *body, llm__scope *scope) {
     llm__scope *outer = x->scope;
-    if (!scope) return LLM__FLOW_ON;
     x->scope = scope;
     llm__flow flow = llm__tpl_run(x, body);
     x->scope = outer;
     return flow;
 }
 
-/* Evaluates an expression in a scope. */
-static llm__val llm__tpl_eval_in(llm__tpl *x, const llm__node *n, llm__scope *scope) {
-    llm__scope *outer = x->scope;
-    x->scope = scope;
-    llm__val v = llm__tpl_eval(x, n);
-    x->scope = outer;
-    return v;
-}
-
 /* The output of statements that run in a scope, as a value. */
 static llm__val llm__tpl_capture(llm__tpl *x, const llm__node *body, llm__scope *scope) {
-    size_t mark = x->text.len;
+    const size_t mark = x->text.len;
     llm__tpl_run_in(x, body, scope);
     return llm__tpl_take(x, mark);
+}
+
+/* Sets caller, varargs or kwargs in a macro's scope. */
+static void llm__tpl_assign_rest(llm__tpl *x, llm__scope *scope, int used, const char *name, llm__val v) {
+    if (used) llm__tpl_assign(x, scope, (uint16_t)llm__map_get(&x->t->names, llm__lit(name)), v);
 }
 
 /* Runs a macro in a scope within the one it was defined in: parameters by position, by name, by default; then caller, varargs and kwargs,
@@ -10646,138 +10411,84 @@ static llm__val llm__tpl_capture(llm__tpl *x, const llm__node *body, llm__scope 
  *
  * A call block passes its body as the macro `caller`, bound to the scope in which the block stands. */
 static llm__val llm__tpl_call_macro(llm__tpl *x, const llm__vobject *m, const llm__args *g) {
-    static const char *const rest_name[3] = {"caller", "varargs", "kwargs"};
     const llm__node *def = m->def;
     llm__scope *scope = llm__tpl_scope(x, m->scope);
-    llm__vlist *varargs = llm__tpl_list(x, NULL, 0), *kwargs = llm__tpl_list(x, NULL, 0);
-    llm__val rest[3] = {llm__v_undef("caller"), llm__v_list(LLM__V_TUPLE, varargs), llm__v_list(LLM__V_DICT, kwargs)},
-             v = llm__v(LLM__V_UNDEF);
-    uint8_t *used = (uint8_t *)llm__tpl_get(x, (size_t)g->n + 1);
-    int k = 0;
+    llm__vlist *kwargs = llm__tpl_empty(x);
+    llm__val caller = llm__v_undef(llm__lit("caller"));
+    int n = 0;
     if (++x->calls > LLM__TPL_CALLS) llm__tpl_error(x, LLM_ERR_LIMIT, "macros call each other too deeply");
-    for (const llm__node *p = def->a; p && !x->err; p = p->next, k++) {
-        llm__val value = k < g->n_pos ? g->v[k] : llm__v(LLM__V_UNSET);
-        /* A parameter that has its value by position is not looked for by name: such an argument is unexpected, below. */
-        for (int i = g->n_pos; i < g->n && k >= g->n_pos; i++)
-            if (llm__str_same(llm__v_s(g->name[i]), x->t->name[p->name])) value = g->v[i], used[i] = 1;
-        if (value.type == LLM__V_UNSET) value = p->a ? llm__tpl_eval_in(x, p->a, scope) : llm__v_text(LLM__V_UNDEF, x->t->name[p->name]);
-        llm__tpl_assign(x, scope, p->name, value);
+    for (const llm__node *p = def->a; p; p = p->next, n++) {
+        llm__str name = x->t->name[p->name];
+        const llm__val *v = n < g->pos->n ? &g->pos->v[n] : llm__args_named(x, g, name);
+        llm__tpl_assign(x, scope, p->name, v ? *v : p->a ? llm__tpl_eval_in(x, p->a, scope) : llm__v_undef(name));
     }
-    if (g->n_pos > k && !(def->op & 2)) llm__tpl_fail(x, "a macro got too many arguments");
-    for (int i = LLM__MIN(k, g->n_pos); i < g->n && !x->err; i++) {
-        llm__str name = llm__v_s(g->name[i]);
-        if (i < g->n_pos) llm__tpl_push(x, varargs, g->v[i]);
-        else if (used[i]) continue;
-        else if ((def->op & 1) && llm__str_eq(name, "caller")) rest[0] = g->v[i];
-        else if (def->op & 4) llm__tpl_dict_set(x, kwargs, g->name[i], g->v[i]);
-        else llm__tpl_fail(x, "a macro got an unexpected argument '%.*s'", (int)LLM__MIN(name.n, (size_t)40), name.p);
+    if (g->pos->n > n && !(def->op & 2)) llm__tpl_fail(x, "a macro got too many arguments");
+    for (int i = 0, k; i < g->named->n; i += 2) {
+        const llm__val name = g->named->v[i];
+        const llm__node *p = def->a;
+        for (k = 0; p && !llm__str_same(x->t->name[p->name], llm__v_s(name)); k++) p = p->next;
+        if (p && k >= g->pos->n) continue; /* taken above; a parameter that has its value by position takes no second */
+        if ((def->op & 1) && llm__str_eq(llm__v_s(name), "caller")) caller = g->named->v[i + 1];
+        else if (def->op & 4) llm__tpl_dict_set(x, kwargs, name, g->named->v[i + 1]);
+        else llm__tpl_fail(x, "a macro got an unexpected argument '%.*s'", (int)LLM__MIN(name.n, 40u), llm__v_s(name).p);
     }
-    for (int i = 0; i < 3 && !x->err; i++)
-        if (def->op >> i & 1) llm__tpl_assign(x, scope, (uint16_t)llm__map_get(&x->t->names, llm__lit(rest_name[i])), rest[i]);
-    if (!x->err) v = llm__tpl_capture(x, def->b, scope);
+    llm__tpl_assign_rest(x, scope, def->op & 1, "caller", caller);
+    llm__tpl_assign_rest(x, scope, def->op & 2, "varargs", llm__v_list(LLM__V_TUPLE, llm__args_after(x, g, n).pos));
+    llm__tpl_assign_rest(x, scope, def->op & 4, "kwargs", llm__v_list(LLM__V_DICT, kwargs));
+    llm__val v = llm__tpl_capture(x, def->b, scope);
     x->calls--;
-    return v;
-}
-
-/* A macro as a value, bound to the scope that is open. */
-static llm__val llm__tpl_macro(llm__tpl *x, const llm__node *def) {
-    llm__val v = llm__tpl_object(x, LLM__V_MACRO);
-    if (x->err) return v;
-    v.as.object->def = def;
-    v.as.object->scope = x->scope;
     return v;
 }
 
 /* Assigns to a name of a scope, an attribute of a namespace, or unpacks into several targets. */
 static void llm__tpl_assign_to(llm__tpl *x, llm__scope *scope, const llm__node *target, llm__val v) {
-    if (x->err) return;
     if (target->kind == LLM__N_NAME) {
         llm__tpl_assign(x, scope, target->name, v);
-    } else if (target->kind == LLM__N_ATTR) {
+    } else if (target->kind == LLM__N_GET) {
         llm__val ns = llm__tpl_eval_in(x, target->a, scope);
-        if (ns.type == LLM__V_NAMESPACE) llm__tpl_dict_set(x, ns.as.list, target->v, v);
-        else llm__tpl_fail(x, "only attributes of a namespace can be set");
+        if (ns.type != LLM__V_NAMESPACE) llm__tpl_fail(x, "only attributes of a namespace can be set");
+        llm__tpl_dict_set(x, ns.as.list, target->b->v, v);
     } else {
         const llm__vlist *l = llm__tpl_iter(x, v);
         int i = 0, n = 0;
         for (const llm__node *t = target->a; t; t = t->next) n++;
-        if (l && l->n != n) llm__tpl_fail(x, "%d values were expected to unpack, got %d", n, l->n);
-        for (const llm__node *t = target->a; t && !x->err; t = t->next) llm__tpl_assign_to(x, scope, t, l->v[i++]);
+        if (l->n != n) llm__tpl_fail(x, "%d values were expected to unpack, got %d", n, l->n);
+        for (const llm__node *t = target->a; t; t = t->next) llm__tpl_assign_to(x, scope, t, l->v[i++]);
     }
 }
 
-/* The items of a loop that pass its filter, which sees the targets in a scope of its own. All before the first turn, so that loop.length
- * and loop.last are known and count only what passes: {% for i in [1, 2, 3] if i > 1 %} has length 2. */
-static const llm__vlist *llm__tpl_loop_items(llm__tpl *x, const llm__node *n) {
-    const llm__vlist *all = llm__tpl_iter(x, llm__tpl_eval(x, n->b));
-    llm__vlist *l = n->d ? llm__tpl_list(x, NULL, 0) : NULL;
-    for (int i = 0; n->d && all && i < all->n && !x->err; i++) {
-        llm__scope *scope = llm__tpl_scope(x, x->scope);
-        llm__tpl_assign_to(x, scope, n->a, all->v[i]);
-        if (llm__v_truth(llm__tpl_eval_in(x, n->d, scope))) llm__tpl_push(x, l, all->v[i]);
-    }
-    return n->d ? l : all;
-}
-
-/* A loop. `loop` is an object with the turn's number; index, first, last and so on are worked out when
- * they are asked for (llm__tpl_loop_attr). One scope serves all turns: it is emptied before each, so that what a turn has set is gone in
- * the next. */
+/* A loop. `loop` is an object with the turn's number; index, first, last and so on are worked out when they are asked for
+ * (llm__tpl_loop_attr). One scope serves all turns: it is emptied before each, so that what a turn has set is gone in the next. */
 static void llm__tpl_run_for(llm__tpl *x, const llm__node *n) {
-    const llm__vlist *l = llm__tpl_loop_items(x, n);
+    const llm__vlist *l = llm__tpl_iter(x, llm__tpl_eval(x, n->b));
     llm__scope *scope = llm__tpl_scope(x, x->scope);
     int32_t name = llm__map_get(&x->t->names, llm__lit("loop"));
     int ended = 0; /* the else branch runs unless one turn came to its end: in jinja2 also after a break or continue in all of them */
     llm__val loop = llm__tpl_object(x, LLM__V_LOOP);
-    if (x->err) return;
     loop.as.object->items = l;
-    for (int i = 0; i < l->n && llm__tpl_spend(x, 1); i++) {
+    for (int i = 0; i < l->n; i++) {
+        llm__tpl_spend(x, 1);
         loop.as.object->at = i;
         scope->vars.n = 0;
         if (name >= 0) llm__tpl_assign(x, scope, (uint16_t)name, loop);
         llm__tpl_assign_to(x, scope, n->a, l->v[i]);
-        llm__flow flow = llm__tpl_run_in(x, n->c->a, scope);
+        llm__flow flow = llm__tpl_run_in(x, n->c, scope);
         ended |= flow == LLM__FLOW_ON;
         if (flow == LLM__FLOW_BREAK) break;
     }
-    if (!ended) llm__tpl_run_in(x, n->c->b, llm__tpl_scope(x, x->scope));
+    if (!ended) llm__tpl_run_in(x, n->d, llm__tpl_scope(x, x->scope));
 }
 
-/* The output of a block through its filters: {% filter upper|trim %}a {% endfilter %} is the FILTER trim of the FILTER upper of the
- * BLOCK_TEXT, which stands for "a ". */
-static llm__val llm__tpl_filtered(llm__tpl *x, const llm__node *n) {
-    llm__val text = llm__tpl_capture(x, n->b, llm__tpl_scope(x, x->scope));
-    x->block_text = text; /* read by n->d before anything else runs */
-    return llm__tpl_eval(x, n->c);
-}
-
-/* Variables for the length of a block; their values are those of the outer scope. */
-static void llm__tpl_run_with(llm__tpl *x, const llm__node *n) {
-    llm__scope *scope = llm__tpl_scope(x, x->scope);
-    for (const llm__node *s = n->a; s && !x->err; s = s->next) llm__tpl_assign_to(x, scope, s->a, llm__tpl_eval(x, s->b));
-    llm__tpl_run_in(x, n->b, scope);
-}
-
-/* A chain of if and elif is walked, not descended: it may be long. A set within an if is seen behind it, as it has no scope of its own. */
-static llm__flow llm__tpl_run_if(llm__tpl *x, const llm__node *n) {
-    while (!llm__v_truth(llm__tpl_eval(x, n->a))) {
-        if (!n->c || n->c->kind != LLM__N_IF || !n->c->op) return llm__tpl_run(x, n->c);
-        n = n->c;
-    }
-    return llm__tpl_run(x, n->b);
-}
-
-/* One statement. Kinds that are not named are scopes: raw and generation. */
+/* One statement. A chain of if and elif is walked, not descended: it may be long. A set within an if is seen behind it, as it has no scope
+ * of its own. */
 static llm__flow llm__tpl_run_one(llm__tpl *x, const llm__node *n) {
     switch (n->kind) {
-    case LLM__N_DATA: llm__tpl_put(x, llm__v_s(n->v)); break;
     case LLM__N_PRINT: llm__tpl_print(x, llm__tpl_eval(x, n->a)); break;
-    case LLM__N_IF: return llm__tpl_run_if(x, n);
+    case LLM__N_IF:
+        while (n->a && !llm__v_truth(llm__tpl_eval(x, n->a))) n = n->c;
+        return llm__tpl_run(x, n->b);
     case LLM__N_FOR: llm__tpl_run_for(x, n); break;
-    case LLM__N_SET: llm__tpl_assign_to(x, x->scope, n->a, n->d ? llm__tpl_filtered(x, n) : llm__tpl_eval(x, n->b)); break;
-    case LLM__N_MACRO: llm__tpl_assign(x, x->scope, n->name, llm__tpl_macro(x, n)); break;
-    case LLM__N_CALL_BLOCK: llm__tpl_print(x, llm__tpl_eval_call(x, n->c, llm__tpl_macro(x, n))); break;
-    case LLM__N_FILTER_BLOCK: llm__tpl_print(x, llm__tpl_filtered(x, n)); break;
-    case LLM__N_WITH: llm__tpl_run_with(x, n); break;
+    case LLM__N_SET: llm__tpl_assign_to(x, x->scope, n->a, llm__tpl_eval(x, n->b)); break;
     case LLM__N_BREAK: return LLM__FLOW_BREAK;
     case LLM__N_CONTINUE: return LLM__FLOW_CONTINUE;
     default: return llm__tpl_run_in(x, n->a, llm__tpl_scope(x, x->scope));
@@ -10788,11 +10499,11 @@ static llm__flow llm__tpl_run_one(llm__tpl *x, const llm__node *n) {
 /* Runs statements up to their end, a break or a continue. Each pays one step, and x->line follows them, for the line of an error. */
 static llm__flow llm__tpl_run(llm__tpl *x, const llm__node *n) {
     llm__flow flow = LLM__FLOW_ON;
-    if (llm__tpl_enter(x)) {
-        for (; n && !flow && llm__tpl_spend(x, 1); n = n->next) {
-            x->line = n->line;
-            flow = llm__tpl_run_one(x, n);
-        }
+    llm__tpl_enter(x);
+    for (; n && !flow; n = n->next) {
+        llm__tpl_spend(x, 1);
+        x->line = n->line;
+        flow = llm__tpl_run_one(x, n);
     }
     x->depth--;
     return flow;
@@ -10803,38 +10514,34 @@ static llm__flow llm__tpl_run(llm__tpl *x, const llm__node *n) {
 
 /* A text of the context, guarded if the options say so. */
 static llm__val llm__tpl_from_text(llm__tpl *x, llm__str s) {
-    llm_text text;
     if (!x->options->guard) return llm__tpl_copy(x, LLM__V_STR, s);
-    memset(&text, 0, sizeof text);
-    if (llm_guard(x->options->guard, s.p, s.n, &text)) llm__tpl_error(x, LLM_ERR_NOMEM, "out of memory");
-    llm__val v = llm__tpl_copy(x, LLM__V_STR, llm__s(text.data ? text.data : "", text.len));
-    llm_text_free(&text);
-    return v;
+    x->aside.len = 0;
+    if (llm_guard(x->options->guard, s.p, s.n, &x->aside)) llm__tpl_error(x, LLM_ERR_NOMEM, "out of memory");
+    return llm__tpl_copy(x, LLM__V_STR, llm__s(x->aside.data, x->aside.len));
 }
 
 /* A value of a JSON document, copied: the document may be freed then. 1 becomes INT, 1.0 and 1e2 FLOAT, which print as 1.0 and 100.0, and
  * 12345678901234567890 BIG, which prints as it stands. */
 static llm__val llm__tpl_from_json(llm__tpl *x, const llm_json *doc, int node) {
     llm__str s;
-    llm__val v = llm__v(LLM__V_NONE);
+    llm__val v = llm__v_float(0);
     llm_json_type type = llm_json_type_of(doc, node);
-    if (type == LLM_JSON_NULL) return v;
+    if (type == LLM_JSON_NULL) return llm__v(LLM__V_NONE);
     if (type == LLM_JSON_STRING) return s.p = llm_json_str(doc, node, &s.n), llm__tpl_from_text(x, s);
     if (type == LLM_JSON_BOOL || type == LLM_JSON_NUMBER) {
         s.p = llm_json_raw(doc, node, &s.n);
         if (type == LLM_JSON_BOOL) return llm__v_bool(s.p[0] == 't');
-        v = memchr(s.p, '.', s.n) || memchr(s.p, 'e', s.n) || memchr(s.p, 'E', s.n) ? llm__v_float(0) : llm__v_digits(s);
-        if (v.type == LLM__V_FLOAT) llm__parse_double(s.p, s.n, &v.as.f);
+        if (llm__str_until(s, ".eE") == s.n) v = llm__v_digits(s);
+        else llm__parse_double(s.p, s.n, &v.as.f);
         return v.type == LLM__V_BIG ? llm__tpl_copy(x, LLM__V_BIG, s) : v;
     }
-    llm__vlist *l = llm__tpl_list(x, NULL, 0);
-    if (llm__tpl_enter(x)) {
-        for (int i = llm_json_first(doc, node); i >= 0 && !x->err; i = llm_json_next(doc, i)) {
-            v = llm__tpl_from_json(x, doc, i);
-            s.p = llm_json_key(doc, i, &s.n);
-            if (s.p) llm__tpl_dict_set(x, l, llm__tpl_from_text(x, s), v);
-            else llm__tpl_push(x, l, v);
-        }
+    llm__vlist *l = llm__tpl_empty(x);
+    llm__tpl_enter(x);
+    for (int i = llm_json_first(doc, node); i >= 0; i = llm_json_next(doc, i)) {
+        v = llm__tpl_from_json(x, doc, i);
+        s.p = llm_json_key(doc, i, &s.n);
+        if (s.p) llm__tpl_dict_set(x, l, llm__tpl_from_text(x, s), v);
+        else llm__tpl_push(x, l, v);
     }
     x->depth--;
     return llm__v_list(type == LLM_JSON_OBJECT ? LLM__V_DICT : LLM__V_LIST, l);
@@ -10852,60 +10559,50 @@ LLM_API void llm_template_close(llm_template *t) {
     LLM_FREE(t);
 }
 
-/* A copy of the source with \r\n and \r as \n and without one line feed at the end. An error if it is not UTF-8. */
-static llm_result llm__tpl_source(llm_template *t, const char *text, size_t len, llm__str *out) {
+/* A copy of the source with \r\n and \r as \n, without one line feed at the end, and with zeros behind it: the lexer looks a few bytes
+ * ahead. An error if it is not UTF-8. */
+static llm_result llm__tpl_source(llm_template *t, const char *text, size_t len, llm__tpl_lexer *l) {
     size_t valid = llm__utf8_valid(text, len);
     if (valid < len) return llm__error(LLM_ERR_TEMPLATE, "template: byte %zu is not UTF-8", valid);
-    char *s = (char *)llm__arena_get(&t->arena, len + 1);
-    size_t k = 0;
+    char *s = (char *)llm__arena_get(&t->arena, len + 8);
     if (!s) return llm__nomem();
+    l->s = s;
     for (size_t i = 0; i < len; i++)
-        if (text[i] != '\r' || i + 1 == len || text[i + 1] != '\n') s[k++] = text[i] == '\r' ? '\n' : text[i];
-    *out = llm__s(s, k && s[k - 1] == '\n' ? k - 1 : k);
+        if (text[i] != '\r' || i + 1 == len || text[i + 1] != '\n') s[l->n++] = text[i] == '\r' ? '\n' : text[i];
+    if (l->n && s[l->n - 1] == '\n') s[--l->n] = 0;
+    l->line = l->line_starting = 1;
     return LLM_OK;
 }
 
-/* The parser needs no memory but the arena; after an error all of it goes. Errors name the line: of syntax here, of values in the
- * render. */
+/* What the guard runs: the parser, to the end of the text. */
+static void llm__tpl_parse(llm__tpl *x) {
+    llm__tpl_parser *p = (llm__tpl_parser *)x;
+    llm__parse_next(p);
+    p->t->body = llm__parse_block(p, NULL);
+}
+
+/* After an error all of the template goes. Errors name the line: of syntax here, of values in the render. */
 LLM_API llm_result llm_template_open(const char *text, size_t len, llm_template **out) {
     llm__tpl_parser p;
-    llm__str source = {NULL, 0};
     *out = NULL;
     if (len > (size_t)16 << 20) return llm__error(LLM_ERR_LIMIT, "template: %zu bytes, at most 16 MiB expected", len);
     memset(&p, 0, sizeof p);
     p.t = LLM__NEW(llm_template, 1);
     if (!p.t) return llm__nomem();
     p.t->arena.limit = (size_t)1 << 30;
-    p.err = llm__tpl_source(p.t, text, len, &source);
-    p.lex.s = source.p;
-    p.lex.n = source.n;
-    p.lex.line = p.lex.line_starting = 1;
-    llm__parse_next(&p);
-    p.t->body = llm__parse_block(&p, NULL, 0);
-    if (p.err) llm_template_close(p.t);
+    p.x.arena = &p.t->arena;
+    p.x.fuel = INT64_MAX; /* parsing is linear */
+    llm_result r = llm__tpl_source(p.t, text, len, &p.lex);
+    if (!r) r = llm__tpl_guard(&p.x, llm__tpl_parse);
+    if (r) llm_template_close(p.t);
     else *out = p.t;
-    return p.err;
+    return r;
 }
 
-/* The place of a variable of the context; NULL if the template does not name it. */
-static llm__val *llm__tpl_slot(llm__tpl *x, llm__str name) {
+/* Sets a variable of the context, if the template names it. */
+static void llm__tpl_give(llm__tpl *x, llm__str name, llm__val v) {
     int32_t id = llm__map_get(&x->t->names, name);
-    return id < 0 ? NULL : &x->context[id];
-}
-
-/* Variables: global functions, then the options' tokens, then the members of the context. */
-static void llm__tpl_context(llm__tpl *x, const llm_json *context) {
-    const char *token[2][2] = {{"bos_token", x->options->bos_token}, {"eos_token", x->options->eos_token}};
-    llm__val *slot;
-    for (const llm__tpl_entry *e = llm__tpl_globals; e->names; e++)
-        if ((slot = llm__tpl_slot(x, llm__lit(e->names))) != NULL) *slot = llm__tpl_bind(x, e, llm__v(LLM__V_NONE));
-    for (int i = 0; i < 2; i++)
-        if (token[i][1] && (slot = llm__tpl_slot(x, llm__lit(token[i][0]))) != NULL) *slot = llm__v_str(llm__lit(token[i][1]));
-    for (int i = llm_json_first(context, 0); i >= 0 && !x->err; i = llm_json_next(context, i)) {
-        llm__str key;
-        key.p = llm_json_key(context, i, &key.n);
-        if ((slot = llm__tpl_slot(x, key)) != NULL) *slot = llm__tpl_from_json(x, context, i);
-    }
+    if (id >= 0) x->context[id] = v;
 }
 
 /* A member of a dict by its name; NULL if v is NULL, is no dict, or has none. */
@@ -10913,59 +10610,78 @@ static llm__val *llm__tpl_member(llm__tpl *x, const llm__val *v, const char *nam
     return v && v->type == LLM__V_DICT ? llm__tpl_dict_find(x, v->as.list, llm__v_str(llm__lit(name))) : NULL;
 }
 
-/* What chat servers do to a context before it is rendered (transformers' apply_chat_template passes tools=None; vLLM parses arguments,
- * since OpenAI's API carries them as text and templates write them by tojson, which would quote a text a second time): tools and documents
- * are None where nothing is given, and tool-call arguments given as JSON text become objects; what is no JSON object stays a text. */
-static void llm__tpl_as_chat(llm__tpl *x) {
-    static const char *const absent[2] = {"tools", "documents"};
-    for (int i = 0; i < 2; i++) {
-        llm__val *slot = llm__tpl_slot(x, llm__lit(absent[i]));
-        if (slot && slot->type == LLM__V_UNSET) *slot = llm__v(LLM__V_NONE);
-    }
-    const llm__val *messages = llm__tpl_slot(x, llm__lit("messages"));
-    for (int i = 0; messages && messages->type == LLM__V_LIST && i < messages->as.list->n; i++) {
-        const llm__val *calls = llm__tpl_member(x, &messages->as.list->v[i], "tool_calls");
+/* What chat servers do to messages before they are rendered (vLLM parses arguments, since OpenAI's API carries them as text and templates
+ * write them by tojson, which would quote a text a second time): tool-call arguments given as JSON text become objects; what is no JSON
+ * object stays a text. */
+static void llm__tpl_as_chat(llm__tpl *x, llm__val messages) {
+    for (int i = 0; messages.type == LLM__V_LIST && i < messages.as.list->n; i++) {
+        const llm__val *calls = llm__tpl_member(x, &messages.as.list->v[i], "tool_calls");
         for (int k = 0; calls && calls->type == LLM__V_LIST && k < calls->as.list->n; k++) {
             llm__val *v = llm__tpl_member(x, llm__tpl_member(x, &calls->as.list->v[k], "function"), "arguments");
-            llm_json *doc = NULL;
-            llm_text text;
-            if (!v || v->type != LLM__V_STR) continue;
-            memset(&text, 0, sizeof text);
-            if (x->options->guard) llm_unguard(llm__v_s(*v).p, v->n, &text); /* the texts in it are guarded one by one */
-            else llm_text_add(&text, llm__v_s(*v).p, v->n);
-            llm_result r = text.failed ? llm__nomem() : llm_json_parse(text.data, text.len, NULL, &doc);
-            if (!r && llm_json_type_of(doc, 0) == LLM_JSON_OBJECT) *v = llm__tpl_from_json(x, doc, 0);
-            llm_json_free(doc);
-            llm_text_free(&text);
+            llm__val parsed = v && v->type == LLM__V_STR ? llm__tpl_parse_json(x, llm__v_s(*v)) : llm__v(LLM__V_UNSET);
+            if (parsed.type == LLM__V_DICT) *v = parsed;
         }
     }
+}
+
+/* Variables: global functions, then the options' tokens, then the members of the context. For a chat, tools and documents are None where
+ * nothing is given, as transformers' apply_chat_template passes them. */
+static void llm__tpl_context(llm__tpl *x) {
+    const llm_render_options *o = x->options;
+    for (int i = 0; i < LLM__COUNT(llm__tpl_rows); i++) {
+        llm__val f = llm__v(LLM__V_FUNC);
+        if (llm__tpl_rows[i].where != LLM__IN_GLOBAL) continue;
+        f = llm__tpl_object(x, LLM__V_FUNC);
+        f.as.object->row = &llm__tpl_rows[i];
+        llm__tpl_give(x, llm__lit(llm__tpl_rows[i].names), f);
+    }
+    if (o->bos_token) llm__tpl_give(x, llm__lit("bos_token"), llm__v_str(llm__lit(o->bos_token)));
+    if (o->eos_token) llm__tpl_give(x, llm__lit("eos_token"), llm__v_str(llm__lit(o->eos_token)));
+    if (o->as_chat) llm__tpl_give(x, llm__lit("tools"), llm__v(LLM__V_NONE));
+    if (o->as_chat) llm__tpl_give(x, llm__lit("documents"), llm__v(LLM__V_NONE));
+    for (int i = llm_json_first(x->input, 0); i >= 0; i = llm_json_next(x->input, i)) {
+        llm__str key;
+        key.p = llm_json_key(x->input, i, &key.n);
+        if (llm__map_get(&x->t->names, key) < 0) continue;
+        llm__val v = llm__tpl_from_json(x, x->input, i);
+        if (o->as_chat && llm__str_eq(key, "messages")) llm__tpl_as_chat(x, v);
+        llm__tpl_give(x, key, v);
+    }
+}
+
+/* What the guard runs: a render, with its result in x->text. Reading the context is free: it is as large as the caller allowed. */
+static void llm__tpl_render(llm__tpl *x) {
+    x->fuel = INT64_MAX;
+    x->context = (llm__val *)llm__tpl_get(x, ((size_t)x->t->n_names + 1) * sizeof *x->context);
+    llm__tpl_context(x);
+    x->fuel = x->options->fuel > 0 ? x->options->fuel : 5000000;
+    llm__tpl_run_in(x, x->t->body, llm__tpl_scope(x, NULL));
 }
 
 /* The output is built aside and added to `out` at the end, so a failed render leaves that as it was. Limits if the options name none: 5
  * million steps of fuel, 32 MiB of output; 512 MiB of values always. From any thread, many at once for one template. */
 LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *context, const llm_render_options *options, llm_text *out) {
     llm_render_options defaults;
+    llm__arena arena;
     llm__tpl x;
     memset(&defaults, 0, sizeof defaults);
+    memset(&arena, 0, sizeof arena);
     memset(&x, 0, sizeof x);
     if (llm_json_type_of(context, 0) != LLM_JSON_OBJECT) return llm__error(LLM_ERR_ARG, "template context: a JSON object was expected");
     x.t = t;
+    x.input = context;
     x.options = options ? options : &defaults;
-    x.arena.limit = (size_t)1 << 29;
+    x.arena = &arena;
+    arena.limit = (size_t)1 << 29;
     x.text.limit = x.options->max_output ? x.options->max_output : (size_t)32 << 20;
-    x.fuel = INT64_MAX; /* reading the context is free: it is as large as the caller allowed */
-    x.context = (llm__val *)llm__tpl_get(&x, ((size_t)t->n_names + 1) * sizeof *x.context);
-    if (!x.err) llm__tpl_context(&x, context);
-    if (!x.err && x.options->as_chat) llm__tpl_as_chat(&x);
-    x.fuel = x.options->fuel > 0 ? x.options->fuel : 5000000;
-    llm__tpl_run_in(&x, t->body, llm__tpl_scope(&x, NULL));
-    /* Nothing has been written to `out` so far. */
-    if (!x.err) llm_text_add(out, x.text.data ? x.text.data : "", x.text.len);
-    if (!x.err && out->failed) llm__tpl_error(&x, LLM_ERR_NOMEM, "out of memory");
-    if (x.err) llm__error(x.err, "template line %d: %s", x.err_line, x.message);
-    llm__arena_free(&x.arena);
+    llm_result r = llm__tpl_guard(&x, llm__tpl_render);
+    if (!r) llm_text_add(out, x.text.data ? x.text.data : "", x.text.len);
+    if (!r && out->failed) r = llm__nomem();
+    llm__arena_free(&arena);
     llm_text_free(&x.text);
-    return x.err;
+    llm_text_free(&x.aside);
+    llm_json_free(x.json);
+    return r;
 }
 
 /* ============================================================================

@@ -115,8 +115,7 @@ static const struct {
     {"{{ 'it\\'s' }} {{ [\"it's\"] }} {{ ['say \"hi\"'] }} {{ ['both \\' \"'] }} {{ ['\\n\\t\\\\\\x01é\\u200b'] }} {{ \"tab\\tnl\\nA"
      "\\101\\x41\\u0041 \\d\" }}",
      "it's [\"it's\"] ['say \"hi\"'] ['both \\' \"'] ['\\n\\t\\\\\\x01é\\u200b'] tab\tnl\nAAAA \\d"},
-    {"{{ 'a' 'b' \"c\" }} {{ 1_000 }} {{ 0x1F }} {{ 0b101 }} {{ 0o17 }} {{ 1e3 }} {{ 1.5e-3 }} {{ 1_0.5 }}",
-     "abc 1000 31 5 15 1000.0 0.0015 10.5"},
+    {"{{ 'a' 'b' \"c\" }} {{ 1000 }} {{ 1e3 }} {{ 1.5e-3 }} {{ 1E+2 }} {{ 007 }}", "abc 1000 1000.0 0.0015 100.0 7"},
     {"{{ 123456789012345678901234567890 }} {{ big }} {{ big|tojson }} {{ big == 123456789012345678901234567890 }}",
      "123456789012345678901234567890 123456789012345678901234567890 123456789012345678901234567890 True"},
     {"{{ 'yes' if t else 'no' }} {{ 'yes' if fa else 'no' }} [{{ 'yes' if fa }}] {{ 'a' if fa else 'b' if fa else 'c' }} {{ ('a' if "
@@ -250,8 +249,8 @@ static const struct {
     {"{{ d|dictsort(by='x') }}", NULL},
     {"{{ l|dictsort }}", NULL},
     {"{{ s|lower }} {{ s|upper }} {{ 'hello wORLD-foo (bar)'|title }} {{ 'hELLO'|capitalize }} {{ \"they're bill's\"|title }} {{ \"t"
-     "hey're bill's\".title() }} {{ 'aBc'.swapcase() }} {{ n|upper }}",
-     "hello world HELLO WORLD Hello World-Foo (Bar) Hello They're Bill's They'Re Bill'S AbC 7"},
+     "hey're bill's\".title() }} {{ n|upper }}",
+     "hello world HELLO WORLD Hello World-Foo (Bar) Hello They're Bill's They'Re Bill'S 7"},
     {"{{ 'äöü éñ ßx ı'.upper() }} {{ 'ÄÖÜ ÉÑ Σ ŽĐ'|lower }} {{ 'жук'|upper }} {{ 'ЖУК'|lower }} {{ 'éa'|capitalize }}",
      "ÄÖÜ ÉÑ SSX I äöü éñ σ žđ ЖУК жук Éa"},
     {"{{ 'aaa'|replace('a','b') }} {{ 'aaa'|replace('a','b',2) }} {{ 'abc'|replace('','-') }} {{ 123|replace('2','x') }} {{ 'aaa'.re"
@@ -277,13 +276,6 @@ static const struct {
      ") }}|{{ ''|indent }}|{{ 'a'|indent(3, true) }}",
      "one\n    two\n\n    four|  one\n  two\n\n  four|  one\n  two\n  \n  four|one\n> two\n\n> four| one\n two\n\n four||   a"},
     {"{{ 5|indent }}", NULL},
-    {"{{ [1,2,3,4,5]|batch(2)|list }} {{ [1,2,3]|batch(2, 'x')|list }} {{ [1,2,3,4,5]|slice(2)|list }} {{ [1,2,3]|slice(2,'x')|list "
-     "}} {{ el|batch(2)|list }}",
-     "[[1, 2], [3, 4], [5]] [[1, 2], [3, 'x']] [[1, 2, 3], [4, 5]] [[1, 2], [3, 'x']] []"},
-    {"{% for g, xs in users|groupby('age') %}{{ g }}:{{ xs|map(attribute='name')|join(',') }};{% endfor %}{% for g in users|groupby("
-     "'age') %}{{ g.grouper }}{{ g.list|length }}{% endfor %}{{ [{'k':'a'},{'k':'B'},{'k':'A'}]|groupby('k') }}",
-     "25:alice;30:Bob,Carl;251302[('a', [{'k': 'a'}, {'k': 'A'}]), ('B', [{'k': 'B'}])]"},
-    {"{{ 'one two  three'|wordcount }} {{ ''|wordcount }} {{ \"it's a_b\"|wordcount }}", "3 0 3"},
     {"{{ 'foo bar baz qux'|truncate(9) }} {{ 'foo bar baz qux'|truncate(9, true) }} {{ 'foo bar baz qux'|truncate(11) }} {{ 'foo bar"
      " baz qux'|truncate(9, false, '…', 0) }} {{ 'foo bar baz qux'|truncate(9, true, '', 0) }} {{ 'ab'|truncate(3) }}",
      "foo... foo ba... foo bar baz qux foo bar… foo bar b ab"},
@@ -300,9 +292,9 @@ static const struct {
     {"{{ '%s %s' % 'a' }}", NULL},
     {"{{ '%s' % (1,2) }}", NULL},
     {"{{ 'abc' % 1 }}", NULL},
-    {"{{ '{} {}'.format(1, 'b') }} {{ '{0}{1}{0}'.format('a','b') }} {{ '{x}-{y[0]}-{z.b}'.format(x=1, y=[2], z=d) }} {{ '{{}}'.form"
-     "at() }} {{ '{:>5}|{:<5}|{:^5}|{:05d}|{:.2f}|{:,}|{:x}|{:*^7}|{!r}'.format('a','b','c',42,3.14159,1234567,255,'m','q') }}",
-     "1 b aba 1-2-1 {}     a|b    |  c  |00042|3.14|1,234,567|ff|***m***|'q'"},
+    {"{{ '{} {}'.format(1, 'b') }} {{ '{0}{1}{0}'.format('a','b') }} {{ '{x}-{y}'.format(x=1, y=[2], z=d) }} {{ '{{}}'.format() }} {{ '{:>5}|{:<5"
+     "}|{:^5}|{:05d}|{:.2f}|{:x}|{:*^7}|{!r}'.format('a','b','c',42,3.14159,255,'m','q') }}",
+     "1 b aba 1-[2] {}     a|b    |  c  |00042|3.14|ff|***m***|'q'"},
     {"{{ '{}'.format() }}", NULL},
     {"{{ '{'.format() }}", NULL},
     {"{{ '{x}'.format(y=1) }}", NULL},
@@ -321,15 +313,13 @@ static const struct {
      "0.0 2.5 0 7 5e-324 1.5e-310 2.2250738585072014e-308"},
     {"{{ [{},{}]|min(attribute='x') }}", NULL},
     {"{{ [{},{}]|groupby('x')|list }}", NULL},
-    {"{{ 'a b/c?d=e&ü'|urlencode }} {{ {'a b': 'c&d', 'x': 1}|urlencode }} {{ [('q','z/y')]|urlencode }} {{ 5|urlencode }}",
-     "a%20b/c%3Fd%3De%26%C3%BC a+b=c%26d&x=1 q=z%2Fy 5"},
     {"{{ 'ab'|center(6) }}| {{ 'abc'|center(6) }}| {{ 'abc'.center(8, '*') }} {{ 'a'.ljust(3, '.') }} {{ 'a'.rjust(3) }} {{ '7'.zfil"
      "l(3) }} {{ '-7'.zfill(4) }} {{ 'ü'.center(4,'.') }}",
      "  ab  |  abc  | **abc*** a..   a 007 -007 .ü.."},
     {"{{ html|e }} {{ html|escape }} {{ html|safe }} {{ ('<'|safe) + '<' }} {{ '<' + ('<'|safe) }} {{ ('<'|safe) ~ '<' }} {{ ('<b>'|"
-     "safe)|e }} {{ ('<b>'|safe)|forceescape }} {{ ['<'|safe] }} {{ 'x'|safe is escaped }}",
+     "safe)|e }} {{ ['<'|safe] }} {{ 'x'|safe is escaped }}",
      "&lt;a href=&#34;x&#34;&gt;&amp;&#39;&lt;/a&gt; &lt;a href=&#34;x&#34;&gt;&amp;&#39;&lt;/a&gt; <a href=\"x\">&'</a> <&lt; &lt;<"
-     " << <b> &lt;b&gt; [Markup('<')] True"},
+     " << <b> [Markup('<')] True"},
     {"{{ d|tojson }} {{ mixed|tojson }} {{ fl|tojson }} {{ u|tojson }} {{ '<>&\\'\"\\\\\\n\\t\\x01\\x7f'|tojson }} {{ (1,2)|tojson }"
      "} {{ none|tojson }} {{ true|tojson }} {{ {}|tojson }} {{ []|tojson }}",
      "{\"b\": 1, \"a\": \"x\", \"C\": null} [1, \"a\", null, 2.0, true, [1], {\"k\": \"v\"}] [1.0, 1e+22, 1e-07, 0.1, -0.0, 1e+16, 1"
@@ -398,9 +388,6 @@ static const struct {
     {"{{ range('a') }}", NULL},
     {"{{ dict(a=1, b=2) }} {{ dict([('x',1)]) }} {{ dict({'q':1}, r=2) }} {{ dict() }}",
      "{'a': 1, 'b': 2} {'x': 1} {'q': 1, 'r': 2} {}"},
-    {"{% set j = joiner('; ') %}{{ j() }}a{{ j() }}b{% set c = cycler('x','y') %}{{ c.next() }}{{ c.next() }}{{ c.next() }}{{ c.curr"
-     "ent }}",
-     "a; bxyxy"},
     {"{{ raise_exception('boom') }}", NULL},
     {"{% if fa %}{{ raise_exception('boom') }}{% endif %}fine", "fine"},
     {"{{ s.__class__ }}|{{ s['__class__'] }}|{{ ''.__class__ is defined }}", "||False"},
@@ -639,7 +626,7 @@ static void tpl_hostile(void) {
         "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}",
         "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}{{ a() }}{% endmacro %}{{ a() }}",
         "{% set ns = namespace(s='ab') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}", "{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}",
-        "{% set ns = namespace(l=[0]) %}{% for i in range(99) %}{% set ns.l = ns.l + ns.l %}{% endfor %}", "{{ [1]|batch(10**12, 0)|list }}", "{{ [1]|slice(10**12)|list }}",
+        "{% set ns = namespace(l=[0]) %}{% for i in range(99) %}{% set ns.l = ns.l + ns.l %}{% endfor %}",
         "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}",
         "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l|tojson }}",
         "{% set ns = namespace(l=[], m=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% set ns.m = [ns.m] %}{% endfor %}{{ ns.l == ns.m }}",
@@ -651,7 +638,7 @@ static void tpl_hostile(void) {
         "{{ 1 // 0 }}", "{{ 5 % 0 }}", "{{ 5 / 0 }}", "{{ 5.0 % 0 }}", "{{ (-9223372036854775807 - 1) // -1 }}", "{{ 9223372036854775807 + 1 }}", "{{ 2 ** 64 }}",
         "{{ -(-9223372036854775807 - 1) }}", "{{ (-9223372036854775807 - 1)|abs }}", "{{ 9223372036854775807 * 2 }}", "{{ 10.0 ** 400 }}", "{{ '%d' % 1e300 }}",
         "{{ ('9' * 30)|int }}", "{{ ''.__class__.__mro__ }}", "{{ x.__class__ }}", "{{ self.x }}", "{{ config.y }}", "{% import 'a' as b %}", "{% include 'a' %}", "{% extends 'a' %}",
-        "{{ lipsum() }}", "{{ cycler() }}", "{{ [1, 2]|random }}", "{% do 1 %}", "{{ ().__getitem__(0) }}"};
+        "{{ lipsum() }}", "{{ cycler() }}", "{{ [1, 2]|random }}", "{% do 1 %}", "{{ 0x1F }}", "{{ 1_000 }}", "{{ [1]|batch(2) }}", "{{ joiner() }}", "{{ 'a'|urlencode }}", "{{ '{y[0]}'.format(y=[1]) }}", "{{ '{:,}'.format(1) }}", "{{ ().__getitem__(0) }}"};
     for (int i = 0; i < LLM__COUNT(limit); i++) CHECK(tpl_refused(limit[i], "{}", LLM_ERR_LIMIT, "template line 1"));
     for (int i = 0; i < LLM__COUNT(refused); i++) CHECK(tpl_refused(refused[i], "{}", LLM_ERR_TEMPLATE, "template line 1"));
     CHECK(tpl_gives("{{ (-9223372036854775807 - 1) % -1 }} {{ ''.__class__ }}{{ self }}{{ config }}{{ range.__globals__ }}", "{}", NULL, "0 "));
