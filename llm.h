@@ -37,7 +37,7 @@
  *   >>files         mapped files                                  >>threads       a pool that spins, then sleeps
  *   >>json          strict RFC 8259 over jsmn                     >>unicode       categories, case, normal forms
  *   >>regex         regular expressions over code points          >>tokenizer     text to ids and back
- *   >>template      the Jinja interpreter                         >>chat          reasoning apart from the answer
+ *   >>template      the Jinja interpreter                         >>chat          reasoning and tool calls apart
  *   >>formats       GGUF, safetensors, model folders              >>dtypes        element types and what their bytes mean
  *   >>kernels-ref   packed weights and rounded activations        >>kernels-simd  all kernels once, over sixteen lanes
  *   >>kernels-avx2  products 8 rows at a time                     >>kernels-avx512 products 16 rows at a time
@@ -347,7 +347,7 @@ LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *co
 LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, const llm_render_options *options, llm_text *out);
 
 /* ---------------------------------------------------------------------------
- * >>api-chat   What a chat template can do, and reasoning ("thinking") apart from the answer.
+ * >>api-chat   What a chat template can do; reasoning ("thinking") and tool calls apart from the answer.
  * --------------------------------------------------------------------------- */
 
 typedef struct llm_template_caps {
@@ -390,6 +390,35 @@ LLM_API void llm_reasoning_begin(llm_reasoning *r, llm_reasoning_kind kind, cons
  * (len = 0) between calls; look at their `failed`. */
 LLM_API void llm_reasoning_push(llm_reasoning *r, const char *piece, size_t len, llm_text *reasoning, llm_text *content);
 LLM_API void llm_reasoning_end(llm_reasoning *r, llm_text *reasoning, llm_text *content);
+
+/* Tool calls apart from the text around them. A format is a number: that of a parser's name as vLLM or FastDeploy spell it ("hermes",
+ * "llama3_json", "mistral", ...; -1: there is none), or the one that a chat template speaks (NULL: plain JSON). */
+LLM_API int llm_tools_named(const char *name);
+LLM_API int llm_tools_detect(const char *chat_template);
+
+typedef struct llm_tool_call {
+    llm_text name, arguments; /* arguments: JSON text of an object; until `done` its beginning */
+    int32_t done;
+} llm_tool_call;
+
+/* Finds the calls of one answer as it arrives, cut anywhere. `list`: OpenAI's tools in the document, which must outlive the parser (NULL
+ * and -1: none are known; plain JSON is a call only if it names one of them). exact: a grammar that llm_tools_grammar wrote sees to the
+ * answer's form, so arguments need not be whole before they are told. most: calls after that many are dropped; 0: no bound. */
+typedef struct llm_tool_parser llm_tool_parser;
+LLM_API llm_tool_parser *llm_tool_parser_create(int format, int exact, const llm_json *tools, int list, int32_t most); /* NULL: no memory */
+LLM_API void llm_tool_parser_free(llm_tool_parser *p); /* NULL is fine */
+/* Text that belongs to no call is appended to content. What looked like a call and is none is text. */
+LLM_API void llm_tool_parser_push(llm_tool_parser *p, const char *piece, size_t len, llm_text *content);
+LLM_API void llm_tool_parser_end(llm_tool_parser *p, llm_text *content);
+LLM_API const llm_tool_call *llm_tool_parser_calls(const llm_tool_parser *p, int32_t *n); /* so far; good until the next push */
+
+/* A structural tag (LLM_GRAMMAR_STRUCTURAL_TAG) in which every call keeps its function's schema. only: the index of the one function that
+ * may be called, -1: any. must: the answer is nothing but calls, else text is free. many: more than one call. Returns the format in which
+ * the calls will be written: `format`, or plain JSON where a grammar cannot write it (it needs special tokens) and `must` is set.
+ * -1: no grammar, nothing was appended. */
+LLM_API int llm_tools_grammar(const llm_model *model, int format, const llm_json *tools, int list, int only, int must, int many, llm_text *out);
+/* 1 if the format's marks are special tokens of this model: they must be shown (skip_special_tokens_off) for calls to be found. */
+LLM_API int llm_tools_are_special(const llm_model *model, int format);
 
 /* ---------------------------------------------------------------------------
  * >>api-grammar   Answers that must have a form.
@@ -1733,6 +1762,12 @@ LLM_API void llm_text_num(llm_text *t, double value) {
 LLM_API void llm_text_free(llm_text *t) {
     LLM_FREE(t->data);
     memset(t, 0, sizeof *t);
+}
+
+LLM__UNUSED static llm_text llm__text_none(void) {
+    llm_text t;
+    memset(&t, 0, sizeof t);
+    return t;
 }
 
 /* The capacity doubles, so an answer of n tokens allocates about log2(n) times. */
@@ -10685,7 +10720,7 @@ LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *co
 }
 
 /* ============================================================================
- * >>chat   Reasoning apart from the answer, and what a chat template can do.
+ * >>chat   Reasoning and tool calls apart from the answer, and what a chat template can do.
  * ============================================================================
  * Models that think first put it between two tags, in front of the answer. The opening tag may stand at the end of the prompt, so that the
  * model's text begins in the middle of its thoughts: the last tag of the prompt tells whether they are open. The parsers differ in their
@@ -10726,14 +10761,18 @@ static const llm__reasoning_row *llm__reasoning_of(llm_reasoning_kind kind) {
     return kind >= 0 && (int)kind < LLM__COUNT(row) ? &row[kind] : NULL;
 }
 
-/* The name is looked for with blanks around it, '-' read as '_' and in lower case. */
-LLM_API int llm_reasoning_named(const char *name) {
-    char key[40];
+/* A parser's name as the tables have it: blanks around it, '-' read as '_', in lower case. */
+static void llm__parser_key(const char *name, char key[40]) {
     int n = 0;
     key[n++] = ' ';
     for (; *name && n < 37; name++) key[n++] = *name == '-' ? '_' : *name == ' ' ? '?' : llm__uni_lower_ascii(*name);
     key[n++] = ' ';
     key[n] = 0;
+}
+
+LLM_API int llm_reasoning_named(const char *name) {
+    char key[40];
+    llm__parser_key(name, key);
     for (int k = 0; llm__reasoning_of((llm_reasoning_kind)k); k++)
         if (strstr(llm__reasoning_of((llm_reasoning_kind)k)->names, key)) return k;
     return -1;
@@ -10815,6 +10854,475 @@ LLM_API void llm_reasoning_push(llm_reasoning *r, const char *piece, size_t len,
 LLM_API void llm_reasoning_end(llm_reasoning *r, llm_text *reasoning, llm_text *content) {
     llm__reasoning_emit(r, r->held, (size_t)r->n_held, reasoning, content);
     r->n_held = 0;
+}
+
+/* ---- tool calls
+ * A model calls a function by writing its name and its arguments in a form it was trained on. There are dozens of forms, but all are made of
+ * the same parts, so a form is a row of a table and one parser reads them all:
+ *
+ *   begin            open   name   (anything short)   arguments      end             close
+ *   <tool_call>                                       {"name": "f", "arguments": {...}}   </tool_call>     name and arguments in one object
+ *   [TOOL_CALLS]            f      [ARGS]             {...}
+ *   <tool_call>   <function=f      >                  <parameter=k>v</parameter>    </function>   </tool_call>
+ *
+ * The parser has five states: TEXT looks for `begin`, holding back what may become it; BETWEEN skips marks, commas, brackets and white space
+ * until an object or a name comes; NAME, OBJECT and ELEMENTS read a call. It keeps the text since the last thing that was certain, so a
+ * call that turns out to be malformed is shown as the text it is, and nothing depends on where the pieces were cut. White space beside calls
+ * belongs to nobody and is dropped.
+ *
+ * With a grammar behind the model, a call cannot turn out malformed: then arguments are told byte by byte as they come (`exact`). */
+
+typedef struct llm__tool_row {
+    const char *names;           /* as users write them, with blanks around each */
+    const char *sign;            /* in chat templates that speak it; NULL: none does */
+    const char *begin[2];        /* a call, or a list of calls */
+    const char *open[2];         /* before a name */
+    const char *end, *close;     /* behind a call, behind the last one */
+    const char *key, *key_end, *value_end; /* arguments as elements; NULL: as a JSON object */
+    const char *call, *call_end; /* a whole call with JSON arguments, % for the name: what a grammar can write; NULL: it cannot */
+    int bare;                    /* an answer that begins with { or [ may be a call too */
+} llm__tool_row;
+
+#define LLM__BAR "\xEF\xBD\x9C" /* DeepSeek's marks have U+FF5C for | and U+2581 for _ */
+#define LLM__LOW "\xE2\x96\x81"
+
+/* Row 0 is plain JSON. Templates are asked from the second row on: signs that others contain stand last. */
+static const llm__tool_row llm__tool_rows[] = {
+    {" json generic xlam ", NULL, {"```json", NULL}, {NULL, NULL}, "```", NULL, NULL, NULL, NULL,
+     "{\"name\": \"%\", \"arguments\": ", "}", 1},
+    {" qwen3_coder qwen3_xml step3p5 ", "<function=", {"<tool_call>", "<function="}, {"<function=", NULL}, "</function>", "</tool_call>",
+     "<parameter=", ">", "</parameter>", NULL, NULL, 0},
+    {" minimax_m2 minimax ", "<minimax:tool_call>", {"<minimax:tool_call>", NULL}, {"<invoke name=\"", NULL}, "</invoke>",
+     "</minimax:tool_call>", "<parameter name=\"", "\">", "</parameter>", NULL, NULL, 0},
+    {" seed_oss ", "<seed:tool_call>", {"<seed:tool_call>", NULL}, {"<function=", NULL}, "</function>", "</seed:tool_call>", "<parameter=",
+     ">", "</parameter>", NULL, NULL, 0},
+    {" glm45 glm4_moe glm47 ", "<arg_key>", {"<tool_call>", NULL}, {NULL, NULL}, "</tool_call>", NULL, "<arg_key>",
+     "</arg_key>\n<arg_value>", "</arg_value>", NULL, NULL, 0},
+    {" deepseek_v3 deepseek_v31 deepseek_v32 deepseek ", "<" LLM__BAR "tool" LLM__LOW "sep" LLM__BAR ">",
+     {"<" LLM__BAR "tool" LLM__LOW "calls" LLM__LOW "begin" LLM__BAR ">", NULL},
+     {"<" LLM__BAR "tool" LLM__LOW "call" LLM__LOW "begin" LLM__BAR ">function<" LLM__BAR "tool" LLM__LOW "sep" LLM__BAR ">",
+      "<" LLM__BAR "tool" LLM__LOW "call" LLM__LOW "begin" LLM__BAR ">"},
+     "<" LLM__BAR "tool" LLM__LOW "call" LLM__LOW "end" LLM__BAR ">", "<" LLM__BAR "tool" LLM__LOW "calls" LLM__LOW "end" LLM__BAR ">", NULL,
+     NULL, NULL, NULL, NULL, 0},
+    {" kimi_k2 kimi ", "<|tool_calls_section_begin|>", {"<|tool_calls_section_begin|>", NULL},
+     {"<|tool_call_begin|>functions.", "<|tool_call_begin|>"}, "<|tool_call_end|>", "<|tool_calls_section_end|>", NULL, NULL, NULL, NULL,
+     NULL, 0},
+    {" mistral ", "[TOOL_CALLS]", {"[TOOL_CALLS]", NULL}, {NULL, NULL}, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0},
+    {" cohere command_r7b cohere_command3 ", "<|START_ACTION|>", {"<|START_ACTION|>", NULL}, {NULL, NULL}, NULL, "<|END_ACTION|>", NULL,
+     NULL, NULL, NULL, NULL, 0},
+    {" internlm ", "<|action_start|>", {"<|action_start|><|plugin|>", NULL}, {NULL, NULL}, NULL, "<|action_end|>", NULL, NULL, NULL, NULL,
+     NULL, 0},
+    {" granite ", "<|tool_call|>", {"<|tool_call|>", NULL}, {NULL, NULL}, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0},
+    {" jamba hunyuan hunyuan_a13b ", "<tool_calls>", {"<tool_calls>", NULL}, {NULL, NULL}, NULL, "</tool_calls>", NULL, NULL, NULL, NULL,
+     NULL, 0},
+    {" nemotron ", "<TOOLCALL>", {"<TOOLCALL>", NULL}, {NULL, NULL}, NULL, "</TOOLCALL>", NULL, NULL, NULL, NULL, NULL, 0},
+    {" phi4_mini_json firefunction ", "functools", {"functools", NULL}, {NULL, NULL}, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0},
+    {" hermes qwen qwen25 granite4 longcat ", "<tool_call>", {"<tool_call>", NULL}, {NULL, NULL}, "</tool_call>", NULL, NULL, NULL, NULL,
+     "<tool_call>\n{\"name\": \"%\", \"arguments\": ", "}\n</tool_call>", 0},
+    {" llama3_json llama4_json llama ", "\"parameters\": dictionary of argument", {"<|python_tag|>", NULL}, {NULL, NULL}, NULL, NULL, NULL,
+     NULL, NULL, "{\"name\": \"%\", \"parameters\": ", "}", 1},
+    {" llama3 ", "<|python_tag|>", {"<|python_tag|>", NULL}, {NULL, NULL}, NULL, NULL, NULL, NULL, NULL,
+     "{\"name\": \"%\", \"parameters\": ", "}", 1}};
+
+LLM_API int llm_tools_named(const char *name) {
+    char key[40];
+    llm__parser_key(name, key);
+    for (int i = 0; i < LLM__COUNT(llm__tool_rows); i++)
+        if (strstr(llm__tool_rows[i].names, key)) return i;
+    return -1;
+}
+
+LLM_API int llm_tools_detect(const char *chat_template) {
+    for (int i = 1; chat_template && i < LLM__COUNT(llm__tool_rows); i++)
+        if (strstr(chat_template, llm__tool_rows[i].sign)) return i;
+    return 0;
+}
+
+LLM_API int llm_tools_are_special(const llm_model *model, int format) {
+    const char *begin = llm__tool_rows[format].begin[0];
+    llm_tokens ids;
+    int special = 0;
+    memset(&ids, 0, sizeof ids);
+    if (llm_tokenize(model, begin, strlen(begin), LLM_TOK_PARSE_SPECIAL, &ids)) ids.len = 0;
+    for (size_t i = 0; i < ids.len; i++) special |= llm_token_is_special(model, ids.data[i]);
+    llm_tokens_free(&ids);
+    return special;
+}
+
+/* A call's text before and behind its arguments. */
+static void llm__tool_call_text(const llm__tool_row *row, const char *name, llm_text *begin) {
+    const char *at = strchr(row->call, '%');
+    llm_text_add(begin, row->call, (size_t)(at - row->call));
+    llm_text_str(begin, name);
+    llm_text_str(begin, at + 1);
+}
+
+LLM_API int llm_tools_grammar(const llm_model *model, int format, const llm_json *tools, int list, int only, int must, int many,
+                              llm_text *out) {
+    static const char none[] = "{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}";
+    if (!llm__tool_rows[format].call || llm_tools_are_special(model, format)) format = must ? 0 : -1;
+    if (!must && (format < 0 || llm__tool_rows[format].bare)) return -1; /* nothing tells such a call from text */
+    const llm__tool_row *row = &llm__tool_rows[format];
+    int i = 0;
+    llm_text_str(out, "{\"structures\":[");
+    for (int t = llm_json_first(tools, list); t >= 0; t = llm_json_next(tools, t), i++) {
+        int f = llm_json_find(tools, t, "function"), schema = llm_json_find(tools, f, "parameters");
+        llm_text begin = llm__text_none();
+        if (only >= 0 && i != only) continue;
+        llm__tool_call_text(row, llm_json_str(tools, llm_json_find(tools, f, "name"), NULL), &begin);
+        llm_text_str(out, out->data[out->len - 1] == '[' ? "{\"begin\":" : ",{\"begin\":");
+        llm_text_json(out, begin.data, begin.len);
+        llm_text_str(out, ",\"schema\":");
+        if (llm_json_type_of(tools, schema) == LLM_JSON_OBJECT && llm_json_size(tools, schema)) llm_json_write(tools, schema, out);
+        else llm_text_str(out, none);
+        llm_text_str(out, ",\"end\":");
+        llm_text_json(out, row->call_end, strlen(row->call_end));
+        llm_text_str(out, "}");
+        llm_text_free(&begin);
+    }
+    llm_text_str(out, "],\"triggers\":[");
+    llm_text_json(out, row->begin[0], strlen(row->begin[0]));
+    llm_text_str(out, "],\"separator\":\"\\n\",\"at_least_one\":");
+    llm_text_str(out, must ? "true,\"stop_after_first\":" : "false,\"stop_after_first\":");
+    llm_text_str(out, many ? "false}" : "true}");
+    return format;
+}
+
+typedef enum llm__tool_state { LLM__TOOL_TEXT = 0, LLM__TOOL_BETWEEN, LLM__TOOL_NAME, LLM__TOOL_OBJECT, LLM__TOOL_ELEMENTS } llm__tool_state;
+
+static const char llm__tool_letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."; /* of names */
+
+enum { LLM__TOOL_NAME_MAX = 128, LLM__TOOL_GAP = 96 }; /* bytes of a name, and between it and its arguments */
+
+struct llm_tool_parser {
+    llm__tool_row row;    /* a copy: with `exact` begin and end are those of row.call */
+    char begin[64];       /* what stands before the name in row.call */
+    const llm_json *tools;
+    int list, exact;
+    int32_t most;
+    llm__tool_state state;
+    int fresh;            /* the answer has had no text yet */
+    int section;          /* a call was read since the last `begin` */
+    int named;            /* a name may come: behind begin and open */
+    llm_text held;        /* not decided yet */
+    size_t at;            /* what is before it in held was looked at */
+    size_t name, name_end, from; /* in held: the name, -1 before one; where the arguments begin, or the object with both */
+    int depth, in_string; /* of the object; in_string 2: behind a backslash */
+    llm_text elements;    /* arguments so far, as JSON */
+    llm_tool_call *calls;
+    int32_t n_calls, cap;
+    int failed;
+};
+
+LLM_API llm_tool_parser *llm_tool_parser_create(int format, int exact, const llm_json *tools, int list, int32_t most) {
+    llm_tool_parser *p = LLM__NEW(llm_tool_parser, 1);
+    if (!p) return NULL;
+    p->row = llm__tool_rows[format];
+    p->tools = tools;
+    p->list = list;
+    p->exact = exact && p->row.call;
+    p->most = most > 0 ? most : INT32_MAX;
+    p->fresh = 1;
+    if (!p->exact) return p;
+    snprintf(p->begin, sizeof p->begin, "%.*s", (int)strcspn(p->row.call, "%"), p->row.call);
+    p->row.begin[0] = p->begin;
+    p->row.end = p->row.call_end;
+    p->row.begin[1] = NULL;
+    p->row.bare = 0;
+    return p;
+}
+
+LLM_API void llm_tool_parser_free(llm_tool_parser *p) {
+    if (!p) return;
+    for (int32_t i = 0; i < p->n_calls; i++) llm_text_free(&p->calls[i].name), llm_text_free(&p->calls[i].arguments);
+    LLM_FREE(p->calls);
+    llm_text_free(&p->held);
+    llm_text_free(&p->elements);
+    LLM_FREE(p);
+}
+
+LLM_API const llm_tool_call *llm_tool_parser_calls(const llm_tool_parser *p, int32_t *n) {
+    *n = p->n_calls;
+    return p->calls;
+}
+
+/* Forgets the first n bytes that are held. */
+static void llm__tool_drop(llm_tool_parser *p, size_t n) {
+    memmove(p->held.data, p->held.data + n, p->held.len - n);
+    p->held.len -= n;
+    p->at = 0;
+}
+
+/* Bytes of the mark that the held text has at `at`; 0: not there, and *more if the text ends in the middle of it. */
+static size_t llm__tool_mark(const llm_tool_parser *p, size_t at, const char *mark, int *more) {
+    size_t left = p->held.len - at, n = mark ? strlen(mark) : 0;
+    if (!n || memcmp(p->held.data + at, mark, LLM__MIN(left, n))) return 0;
+    *more |= left < n;
+    return left < n ? 0 : n;
+}
+
+static int llm__tool_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+
+/* What was held is no call: it is text, as far as it was looked at. Behind a call only marks and white space were looked at. */
+static int llm__tool_refuse(llm_tool_parser *p, llm_text *content) {
+    if (!p->section) llm_text_add(content, p->held.data, p->at);
+    llm__tool_drop(p, p->at);
+    p->state = LLM__TOOL_TEXT;
+    p->fresh = 0;
+    return 1;
+}
+
+/* Text, up to what may begin a call and the white space before it. Each state returns 1 when another goes on, 0 when it wants more text. */
+static int llm__tool_text(llm_tool_parser *p, llm_text *content) {
+    size_t i = p->at, n = 0, shown;
+    int more = 0;
+    for (; i < p->held.len; i++) {
+        char c = p->held.data[i];
+        for (int k = 0; k < 2 && !n; k++) n = llm__tool_mark(p, i, p->row.begin[k], &more);
+        int bare = p->row.bare && p->fresh && (c == '{' || c == '[');
+        if (n || more || bare) break;
+        p->fresh &= llm__tool_space(c);
+    }
+    int found = n || (i < p->held.len && !more);
+    for (shown = i; shown && llm__tool_space(p->held.data[shown - 1]);) shown--;
+    llm_text_add(content, p->held.data, shown);
+    llm__tool_drop(p, shown);
+    p->at = i - shown + n;
+    p->section = 0;
+    p->named = n > 0;
+    if (found) p->state = LLM__TOOL_BETWEEN;
+    return found;
+}
+
+/* One more call. NULL: it is one too many, or there is no memory. */
+static llm_tool_call *llm__tool_add(llm_tool_parser *p, const char *name, size_t len) {
+    if (p->n_calls >= p->most) return NULL;
+    if (p->n_calls == p->cap) {
+        size_t cap = (size_t)p->cap;
+        p->failed |= !llm__grow((void **)&p->calls, &cap, cap + 1, sizeof *p->calls);
+        p->cap = (int32_t)cap;
+    }
+    if (p->failed) return NULL;
+    llm_tool_call *call = &p->calls[p->n_calls++];
+    memset(call, 0, sizeof *call);
+    llm_text_add(&call->name, name, len);
+    llm_text_str(&call->arguments, "");
+    return call;
+}
+
+/* The function of a name among the tools; -1. */
+static int llm__tool_find(const llm_tool_parser *p, const char *name, size_t len) {
+    for (int t = llm_json_first(p->tools, p->list); t >= 0; t = llm_json_next(p->tools, t)) {
+        size_t n;
+        int f = llm_json_find(p->tools, t, "function");
+        const char *s = llm_json_str(p->tools, llm_json_find(p->tools, f, "name"), &n);
+        if (s && n == len && !memcmp(s, name, n)) return f;
+    }
+    return -1;
+}
+
+/* A call is whole: behind it others may come. */
+static int llm__tool_done(llm_tool_parser *p) {
+    llm__tool_drop(p, p->at);
+    p->state = LLM__TOOL_BETWEEN;
+    p->section = 1;
+    p->named = 0;
+    return 1;
+}
+
+/* Between begin and a call, and behind a call. */
+static int llm__tool_between(llm_tool_parser *p, llm_text *content) {
+    while (p->at < p->held.len) {
+        char c = p->held.data[p->at];
+        int more = 0;
+        size_t n = llm__tool_mark(p, p->at, p->row.close, &more), name = 0;
+        if (n) {
+            llm__tool_drop(p, p->at + n);
+            p->state = LLM__TOOL_TEXT;
+            p->fresh = 0;
+            return 1;
+        }
+        for (int k = 0; k < 4 && !name; k++) name = llm__tool_mark(p, p->at, k < 2 ? p->row.open[k] : p->row.begin[k - 2], &more);
+        p->named |= name > 0;
+        n = name ? name : llm__tool_mark(p, p->at, p->row.end, &more);
+        if (more) return 0;
+        if (!n && (llm__tool_space(c) || (c && !p->exact && strchr(",;[]`", c)))) n = 1;
+        p->named &= c != '[' || name > 0; /* a list has objects */
+        p->at += n;
+        if (n) continue;
+        if (p->named && c && strchr(llm__tool_letters, c)) {
+            p->name = p->at;
+            p->state = LLM__TOOL_NAME;
+            return 1;
+        }
+        if (c != '{' || p->exact) return llm__tool_refuse(p, content);
+        p->from = p->name = p->name_end = p->at;
+        p->depth = p->in_string = 0;
+        p->state = LLM__TOOL_OBJECT;
+        return 1;
+    }
+    return 0;
+}
+
+/* A name, and what stands between it and the arguments. */
+static int llm__tool_name(llm_tool_parser *p, llm_text *content) {
+    size_t end = p->name, arg; /* where the arguments may begin */
+    int more = 0;
+    while (end < p->held.len && p->held.data[end] && strchr(llm__tool_letters, p->held.data[end])) end++;
+    for (arg = end; arg < p->held.len && arg - end < LLM__TOOL_GAP && end - p->name <= LLM__TOOL_NAME_MAX; arg++) {
+        size_t n = llm__tool_mark(p, arg, p->row.end, &more), key = llm__tool_mark(p, arg, p->row.key, &more);
+        if (more) return 0;
+        p->name_end = end;
+        p->from = p->at = arg;
+        p->depth = p->in_string = 0;
+        p->elements.len = 0;
+        if (p->held.data[arg] == '{') {
+            p->state = LLM__TOOL_OBJECT;
+            if (p->exact) llm__tool_add(p, p->held.data + p->name, end - p->name);
+            return 1;
+        }
+        if (!n && !key) continue;
+        p->state = LLM__TOOL_ELEMENTS;
+        return 1;
+    }
+    p->at = arg;
+    return arg == p->held.len && end - p->name <= LLM__TOOL_NAME_MAX ? 0 : llm__tool_refuse(p, content);
+}
+
+/* The arguments of an object that holds name and arguments, under the names that models give them: {"name", "arguments"}, Llama's
+ * "parameters", Cohere's "tool_name", OpenAI's {"function": {...}}. *name: its node. -1: there are none. */
+static int llm__tool_parts(const llm_json *d, int *name) {
+    static const char *const names[] = {"name", "tool_name", "function"}, *const args[] = {"arguments", "parameters", "args"};
+    int object = llm_json_type_of(d, llm_json_find(d, 0, "function")) == LLM_JSON_OBJECT ? llm_json_find(d, 0, "function") : 0, v = -1;
+    *name = -1;
+    for (int i = 0; i < 3 && *name < 0; i++) *name = llm_json_find(d, object, names[i]);
+    for (int i = 0; i < 3 && v < 0; i++) v = llm_json_find(d, object, args[i]);
+    return v;
+}
+
+/* Writes the arguments at a node as one object: they may be a text that holds one, or missing. 0: they are neither. */
+static int llm__tool_arguments(const llm_json *d, int v, llm_text *out) {
+    size_t n;
+    const char *s = llm_json_str(d, v, &n);
+    llm_json *inner = NULL;
+    int ok = llm_json_type_of(d, v) == LLM_JSON_OBJECT || llm_json_type_of(d, v) <= LLM_JSON_NULL;
+    if (s && !llm_json_parse(s, n, NULL, &inner)) ok = llm_json_type_of(inner, 0) == LLM_JSON_OBJECT;
+    if (ok && inner) llm_json_write(inner, 0, out);
+    else if (ok && llm_json_type_of(d, v) == LLM_JSON_OBJECT) llm_json_write(d, v, out);
+    else if (ok) llm_text_str(out, "{}");
+    llm_json_free(inner);
+    return ok;
+}
+
+/* Turns held JSON into a call: the arguments of a name that came before them, or an object with both. 0: it is none. */
+static int llm__tool_take(llm_tool_parser *p) {
+    llm_json *d = NULL;
+    llm_text arguments = llm__text_none();
+    size_t len = p->name_end - p->name;
+    const char *name = len ? p->held.data + p->name : NULL;
+    int ok = !llm_json_parse(p->held.data + p->from, p->at - p->from, NULL, &d), node = -1, v = ok && !name ? llm__tool_parts(d, &node) : 0;
+    if (!name) name = llm_json_str(d, node, &len);
+    ok = ok && name && len && len <= LLM__TOOL_NAME_MAX && (!p->row.bare || llm__tool_find(p, name, len) >= 0);
+    ok = ok && llm__tool_arguments(d, v, &arguments);
+    llm_tool_call *call = ok ? llm__tool_add(p, name, len) : NULL;
+    if (call) {
+        llm_text_free(&call->arguments);
+        call->arguments = arguments;
+        call->done = 1;
+    } else {
+        llm_text_free(&arguments);
+    }
+    llm_json_free(d);
+    return ok;
+}
+
+/* A JSON object, to its closing brace. */
+static int llm__tool_object(llm_tool_parser *p, llm_text *content) {
+    size_t from = p->at;
+    for (int whole = 0; p->at < p->held.len && !whole; p->at++) {
+        char c = p->held.data[p->at];
+        if (p->in_string) p->in_string = p->in_string == 2 ? 1 : c == '\\' ? 2 : c != '"';
+        else if (c == '"') p->in_string = 1;
+        else if (c == '{' || c == '[') p->depth++;
+        else if (c == '}' || c == ']') whole = --p->depth == 0;
+    }
+    int whole = p->at > p->from && !p->depth;
+    llm_tool_call *call = p->exact && p->n_calls ? &p->calls[p->n_calls - 1] : NULL;
+    if (call && !call->done) {
+        llm_text_add(&call->arguments, p->held.data + from, p->at - from);
+        call->done = whole;
+    }
+    if (!whole) return 0;
+    return p->exact || llm__tool_take(p) ? llm__tool_done(p) : llm__tool_refuse(p, content);
+}
+
+/* A value between tags has no type of its own: a text stays one where the schema says so, else what reads as JSON is JSON. */
+static void llm__tool_value(const llm_tool_parser *p, llm__str key, llm__str value, llm_text *out) {
+    int f = llm__tool_find(p, p->held.data + p->name, p->name_end - p->name), schema = -1;
+    int properties = llm_json_find(p->tools, llm_json_find(p->tools, f, "parameters"), "properties");
+    llm_json *d = NULL;
+    static const char *const python[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
+    for (int v = llm_json_first(p->tools, properties); v >= 0 && schema < 0; v = llm_json_next(p->tools, v)) {
+        size_t n;
+        const char *s = llm_json_key(p->tools, v, &n);
+        if (n == key.n && !memcmp(s, key.p, n)) schema = v;
+    }
+    const char *type = llm_json_str(p->tools, llm_json_find(p->tools, schema, "type"), NULL);
+    if (value.n && value.p[0] == '\n') value.p++, value.n--;
+    if (value.n && value.p[value.n - 1] == '\n') value.n--;
+    for (int i = 0; i < 3 && type && strcmp(type, "string"); i++)
+        if (llm__str_eq(value, python[i][0])) value = llm__lit(python[i][1]);
+    if ((schema >= 0 && type && !strcmp(type, "string")) || llm_json_parse(value.p, value.n, NULL, &d)) llm_text_json(out, value.p, value.n);
+    else llm_json_write(d, 0, out);
+    llm_json_free(d);
+}
+
+/* Arguments as elements, one whole element at a time: held from `at` on is <key>value</key>, or the end of the call. */
+static int llm__tool_elements(llm_tool_parser *p, llm_text *content) {
+    for (;;) {
+        int more = 0;
+        while (p->at < p->held.len && llm__tool_space(p->held.data[p->at])) p->at++;
+        if (p->at == p->held.len) return 0;
+        size_t key = llm__tool_mark(p, p->at, p->row.key, &more), n = llm__tool_mark(p, p->at, p->row.end, &more);
+        if (!key && !n) return more ? 0 : llm__tool_refuse(p, content);
+        if (n) break;
+        char *name = p->held.data + p->at + key;
+        size_t left = p->held.len - p->at - key;
+        char *name_end = (char *)memmem(name, left, p->row.key_end, strlen(p->row.key_end));
+        if (!name_end) return 0;
+        char *value = name_end + strlen(p->row.key_end);
+        char *value_end = (char *)memmem(value, left - (size_t)(value - name), p->row.value_end, strlen(p->row.value_end));
+        if (!value_end) return 0;
+        llm_text_str(&p->elements, p->elements.len ? ", " : "{");
+        llm_text_json(&p->elements, name, (size_t)(name_end - name));
+        llm_text_str(&p->elements, ": ");
+        llm__tool_value(p, llm__s(name, (size_t)(name_end - name)), llm__s(value, (size_t)(value_end - value)), &p->elements);
+        p->at = (size_t)(value_end - p->held.data) + strlen(p->row.value_end);
+    }
+    llm_text_str(&p->elements, p->elements.len ? "}" : "{}");
+    llm_tool_call *call = llm__tool_add(p, p->held.data + p->name, p->name_end - p->name);
+    if (call) {
+        llm_text_add(&call->arguments, p->elements.data, p->elements.len);
+        call->done = 1;
+    }
+    return llm__tool_done(p);
+}
+
+LLM_API void llm_tool_parser_push(llm_tool_parser *p, const char *piece, size_t len, llm_text *content) {
+    static int (*const step[])(llm_tool_parser *p, llm_text *content) = {llm__tool_text, llm__tool_between, llm__tool_name, llm__tool_object,
+                                                                         llm__tool_elements};
+    llm_text_add(&p->held, piece, len);
+    while (p->held.len && !p->held.failed && step[p->state](p, content)) continue;
+    content->failed |= p->failed | p->held.failed;
+}
+
+/* A call that was begun and is not whole is text, unless its arguments have been told already. White space behind the last call goes. */
+LLM_API void llm_tool_parser_end(llm_tool_parser *p, llm_text *content) {
+    int told = p->exact && p->state == LLM__TOOL_OBJECT, behind = p->state == LLM__TOOL_BETWEEN && p->section, blank = p->n_calls > 0;
+    for (size_t i = 0; i < p->held.len; i++) blank &= llm__tool_space(p->held.data[i]);
+    if (!told && !behind && !blank) llm_text_add(content, p->held.data, p->held.len);
+    p->held.len = 0;
+    p->state = LLM__TOOL_TEXT;
 }
 
 /* Is `probe` in the text rendered from a context, and `not_probe` not? A template that refuses the context (raise_exception) says no. */
@@ -19989,6 +20497,7 @@ typedef struct llm__js {
     llm__gr_build *b;
     const llm_json *doc;
     const char *space;      /* regex of what may stand between tokens; NULL: one space or none */
+    int root;               /* the schema itself, to which references and JSON pointers belong: it may be a part of the document */
     llm__js_memo *memo;
     size_t n_memo, memo_cap;
     int depth;
@@ -20017,7 +20526,7 @@ static llm__gr_frag llm__js_refuse(llm__js *js, llm_result r, int node, const ch
     memset(&at, 0, sizeof at);
     at.limit = 300;
     if (js->b->failed) return llm__gr_never;
-    llm__js_pointer(js->doc, 0, node, &at);
+    llm__js_pointer(js->doc, js->root, node, &at);
     if (keyword) llm_text_str(&at, "/"), llm_text_str(&at, keyword);
     js->b->failed = llm__error(r, "JSON schema: #%s: %s", at.len ? at.data : "", what);
     llm_text_free(&at);
@@ -20037,7 +20546,7 @@ static int llm__js_is(const llm_json *doc, int node, const char *text) {
 static int llm__js_ref(llm__js *js, int node, int ref) {
     size_t n;
     const char *s = llm_json_str(js->doc, ref, &n);
-    int at = 0;
+    int at = js->root;
     if (!s || !n || s[0] != '#' || (n > 1 && s[1] != '/'))
         return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, node, "$ref", "a reference into this document (#/...) expected"), -1;
     for (size_t i = 1; i < n && at >= 0;) {
@@ -21108,7 +21617,7 @@ static llm__gr_frag llm__js_frag(llm__gr_build *b, const llm_json *doc, int node
     llm__js_view v;
     memset(&js, 0, sizeof js);
     memset(&v, 0, sizeof v);
-    js.b = b, js.doc = doc, js.space = space;
+    js.b = b, js.doc = doc, js.space = space, js.root = node;
     llm__js_add(&js, &v, node);
     llm__gr_frag f = llm__js_rule(&js, &v);
     if (f.in < 0 && !b->failed) llm__js_refuse(&js, LLM_ERR_FORMAT, node, NULL, "nothing can satisfy this schema");
@@ -21154,8 +21663,8 @@ static size_t llm__gr_tags_next(const llm__gr_tags *x, size_t t, size_t seen, un
     return *to = 0, 0;
 }
 
-/* After a whole trigger: the rest of one of the tags that begin with it, its content, its end. */
-static llm__gr_frag llm__gr_tags_content(const llm__gr_tags *x, size_t t) {
+/* The rest of one of the tags that begin with the trigger, of which the text has been read; its content, its end. */
+static llm__gr_frag llm__gr_tags_content(const llm__gr_tags *x, llm__str trigger) {
     llm__gr_frag f = llm__gr_never;
     for (int at = llm_json_first(x->doc, x->structures); at >= 0 && !x->b->failed; at = llm_json_next(x->doc, at)) {
         size_t n, n_end;
@@ -21166,15 +21675,28 @@ static llm__gr_frag llm__gr_tags_content(const llm__gr_tags *x, size_t t) {
             x->b->failed = llm__error(LLM_ERR_FORMAT, "structural tag: begin, schema and end expected in every structure");
             break;
         }
-        if (n < x->trigger[t].n || memcmp(begin, x->trigger[t].p, x->trigger[t].n)) continue;
-        llm__gr_frag one = llm__gr_seq(x->b, llm__gr_text(x->b, begin + x->trigger[t].n, n - x->trigger[t].n),
+        if (n < trigger.n || memcmp(begin, trigger.p, trigger.n)) continue;
+        llm__gr_frag one = llm__gr_seq(x->b, llm__gr_text(x->b, begin + trigger.n, n - trigger.n),
                                        llm__js_frag(x->b, x->doc, schema, x->space));
         f = llm__gr_alt(x->b, f, llm__gr_seq(x->b, one, llm__gr_text(x->b, end, n_end)));
     }
     if (f.in < 0 && !x->b->failed)
         x->b->failed = llm__error(LLM_ERR_FORMAT, "structural tag: a structure that begins with the trigger \"%.*s\" expected",
-                                  (int)x->trigger[t].n, x->trigger[t].p);
+                                  (int)trigger.n, trigger.p);
     return f;
+}
+
+/* No free text at all: one tag, or several with a separator between them. */
+static llm__gr_frag llm__gr_tags_only(const llm__gr_tags *x) {
+    static const llm__str any = {"", 0};
+    size_t n = 0;
+    int one = 0;
+    const char *separator = llm_json_str(x->doc, llm_json_find(x->doc, 0, "separator"), &n);
+    llm__gr_frag f = llm__gr_tags_content(x, any);
+    llm_json_bool(x->doc, llm_json_find(x->doc, 0, "stop_after_first"), &one);
+    if (one || x->b->failed) return f;
+    llm__gr_frag more = llm__gr_seq(x->b, llm__gr_text(x->b, separator ? separator : "", n), llm__gr_tags_content(x, any));
+    return llm__gr_seq(x->b, f, llm__gr_repeat(x->b, more, 0, -1));
 }
 
 enum { LLM__GR_TRIGGERS = 32, LLM__GR_TRIGGER = 128 };
@@ -21193,7 +21715,7 @@ static int32_t llm__gr_tags_ways(const llm__gr_tags *x, const int32_t *at, size_
         }
         llm__gr_frag one = llm__gr_range(b, c, c);
         int whole = n == x->trigger[to].n;
-        if (whole && x->then.in < 0) one = llm__gr_seq(b, one, llm__gr_tags_content(x, to));
+        if (whole && x->then.in < 0) one = llm__gr_seq(b, one, llm__gr_tags_content(x, x->trigger[to]));
         llm__gr_goto(b, one, !whole ? at[to * LLM__GR_TRIGGER + n] : x->then.in >= 0 ? x->then.in : at[0]);
         split = llm__gr_add(b, LLM__GR_SPLIT, 0, one.in);
         if (!b->failed) b->g->op[split].other = ways;
@@ -21233,11 +21755,14 @@ static llm__gr_frag llm__gr_watch(const llm__gr_tags *x) {
     return b->failed ? llm__gr_never : f;
 }
 
-/* {"structures": [{"begin", "schema", "end"}], "triggers": [...]}: vLLM's and xgrammar's form. */
+/* {"structures": [{"begin", "schema", "end"}], "triggers": [...]}: vLLM's and xgrammar's form. With xgrammar's "at_least_one" the answer is
+ * nothing but tags, "separator" between them, of which "stop_after_first" allows one. */
 static llm__gr_frag llm__gr_tags_frag(llm__gr_build *b, const llm_json *doc, const char *space) {
     llm__str trigger[LLM__GR_TRIGGERS];
     llm__gr_tags x = {b, doc, llm_json_find(doc, 0, "structures"), trigger, 0, space, {-1, -1}};
-    int bad = llm_json_size(doc, x.structures) <= 0;
+    int bad = llm_json_size(doc, x.structures) <= 0, must = 0;
+    llm_json_bool(doc, llm_json_find(doc, 0, "at_least_one"), &must);
+    if (must && !bad) return llm__gr_tags_only(&x);
     for (int i = llm_json_first(doc, llm_json_find(doc, 0, "triggers")); i >= 0 && !bad; i = llm_json_next(doc, i)) {
         size_t n = 0;
         const char *s = llm_json_str(doc, i, &n);
@@ -25027,12 +25552,6 @@ LLM_API int64_t llm_text_chars(const char *bytes, size_t len) {
     int64_t n = 0;
     for (size_t i = 0; i < len; i++) n += ((unsigned char)bytes[i] & 0xC0) != 0x80; /* every byte but the following ones of a sequence */
     return n;
-}
-
-static llm_text llm__text_none(void) {
-    llm_text t;
-    memset(&t, 0, sizeof t);
-    return t;
 }
 
 /* ---- errors
