@@ -416,7 +416,8 @@ LLM_API const llm_tool_call *llm_tool_parser_calls(const llm_tool_parser *p, int
  * may be called, -1: any. must: the answer is nothing but calls, else text is free. many: more than one call. Returns the format in which
  * the calls will be written: `format`, or plain JSON where a grammar cannot write it (it needs special tokens) and `must` is set.
  * -1: no grammar, nothing was appended. */
-LLM_API int llm_tools_grammar(const llm_model *model, int format, const llm_json *tools, int list, int only, int must, int many, llm_text *out);
+LLM_API int llm_tools_grammar(const llm_model *model, int format, const llm_json *tools, int list, int only, int must, int many,
+                              llm_text *out);
 /* 1 if the format's marks are special tokens of this model: they must be shown (skip_special_tokens_off) for calls to be found. */
 LLM_API int llm_tools_are_special(const llm_model *model, int format);
 
@@ -1201,7 +1202,7 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
     {"disable-log-requests|disable-log-stats|metrics|enable-prompt-tokens-details|enable-tokenizer-info-endpoint|" \
      "enable-auto-tool-choice|no-warmup|enable-logprob|use-tqdm", \
      LLM_OPTION_IGNORED_FLAG, -1, 0, 0, 0, NULL, "it is always so here"}, \
-    {"tool-call-parser|response-role", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "tool calls are not in this version"}, \
+    {"response-role", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "answers are the assistant's"}, \
     {"guided-decoding-backend", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "there is one, built in"}, \
     {"$USE_PFA_HIGH_PRECISION_MODE|$USE_IFA_HIGH_PRECISION_MODE|$USE_PREFIX_HIGH_PRECISION_MODE", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, \
      "attention always accumulates in float32"}, \
@@ -1262,6 +1263,7 @@ typedef struct llm_openai_service {
     llm_engine *engine;            /* NULL: tokenizing kinds only */
     llm_template_caps caps;        /* of the chat template */
     llm_reasoning_kind reasoning;  /* how thoughts are marked; found in the chat template */
+    int32_t tool_format;           /* how tool calls are written (llm_tools_named); found there too */
     char fingerprint[24];          /* system_fingerprint: the same model on the same backend */
     llm_sampling defaults;         /* of fields that a request does not have */
     int32_t max_tokens;            /* the same; 0: 16 for prompts, up to the context's end for chats */
@@ -10857,7 +10859,8 @@ LLM_API void llm_reasoning_end(llm_reasoning *r, llm_text *reasoning, llm_text *
 }
 
 /* ---- tool calls
- * A model calls a function by writing its name and its arguments in a form it was trained on. There are dozens of forms, but all are made of
+ * A model calls a function by writing its name and its arguments in a form it was trained on. There are dozens of forms, but all are made
+ * of
  * the same parts, so a form is a row of a table and one parser reads them all:
  *
  *   begin            open   name   (anything short)   arguments      end             close
@@ -10865,9 +10868,11 @@ LLM_API void llm_reasoning_end(llm_reasoning *r, llm_text *reasoning, llm_text *
  *   [TOOL_CALLS]            f      [ARGS]             {...}
  *   <tool_call>   <function=f      >                  <parameter=k>v</parameter>    </function>   </tool_call>
  *
- * The parser has five states: TEXT looks for `begin`, holding back what may become it; BETWEEN skips marks, commas, brackets and white space
+ * The parser has five states: TEXT looks for `begin`, holding back what may become it; BETWEEN skips marks, commas, brackets and white
+ * space
  * until an object or a name comes; NAME, OBJECT and ELEMENTS read a call. It keeps the text since the last thing that was certain, so a
- * call that turns out to be malformed is shown as the text it is, and nothing depends on where the pieces were cut. White space beside calls
+ * call that turns out to be malformed is shown as the text it is, and nothing depends on where the pieces were cut. White space beside
+ * calls
  * belongs to nobody and is dropped.
  *
  * With a grammar behind the model, a call cannot turn out malformed: then arguments are told byte by byte as they come (`exact`). */
@@ -10902,8 +10907,8 @@ static const llm__tool_row llm__tool_rows[] = {
      {"<" LLM__BAR "tool" LLM__LOW "calls" LLM__LOW "begin" LLM__BAR ">", NULL},
      {"<" LLM__BAR "tool" LLM__LOW "call" LLM__LOW "begin" LLM__BAR ">function<" LLM__BAR "tool" LLM__LOW "sep" LLM__BAR ">",
       "<" LLM__BAR "tool" LLM__LOW "call" LLM__LOW "begin" LLM__BAR ">"},
-     "<" LLM__BAR "tool" LLM__LOW "call" LLM__LOW "end" LLM__BAR ">", "<" LLM__BAR "tool" LLM__LOW "calls" LLM__LOW "end" LLM__BAR ">", NULL,
-     NULL, NULL, NULL, NULL, 0},
+     "<" LLM__BAR "tool" LLM__LOW "call" LLM__LOW "end" LLM__BAR ">",
+     "<" LLM__BAR "tool" LLM__LOW "calls" LLM__LOW "end" LLM__BAR ">", NULL, NULL, NULL, NULL, NULL, 0},
     {" kimi_k2 kimi ", "<|tool_calls_section_begin|>", {"<|tool_calls_section_begin|>", NULL},
      {"<|tool_call_begin|>functions.", "<|tool_call_begin|>"}, "<|tool_call_end|>", "<|tool_calls_section_end|>", NULL, NULL, NULL, NULL,
      NULL, 0},
@@ -10988,7 +10993,9 @@ LLM_API int llm_tools_grammar(const llm_model *model, int format, const llm_json
     return format;
 }
 
-typedef enum llm__tool_state { LLM__TOOL_TEXT = 0, LLM__TOOL_BETWEEN, LLM__TOOL_NAME, LLM__TOOL_OBJECT, LLM__TOOL_ELEMENTS } llm__tool_state;
+typedef enum llm__tool_state {
+    LLM__TOOL_TEXT = 0, LLM__TOOL_BETWEEN, LLM__TOOL_NAME, LLM__TOOL_OBJECT, LLM__TOOL_ELEMENTS
+} llm__tool_state;
 
 static const char llm__tool_letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."; /* of names */
 
@@ -11272,7 +11279,8 @@ static void llm__tool_value(const llm_tool_parser *p, llm__str key, llm__str val
     if (value.n && value.p[value.n - 1] == '\n') value.n--;
     for (int i = 0; i < 3 && type && strcmp(type, "string"); i++)
         if (llm__str_eq(value, python[i][0])) value = llm__lit(python[i][1]);
-    if ((schema >= 0 && type && !strcmp(type, "string")) || llm_json_parse(value.p, value.n, NULL, &d)) llm_text_json(out, value.p, value.n);
+    int text = type && !strcmp(type, "string");
+    if (text || llm_json_parse(value.p, value.n, NULL, &d)) llm_text_json(out, value.p, value.n);
     else llm_json_write(d, 0, out);
     llm_json_free(d);
 }
@@ -11309,8 +11317,8 @@ static int llm__tool_elements(llm_tool_parser *p, llm_text *content) {
 }
 
 LLM_API void llm_tool_parser_push(llm_tool_parser *p, const char *piece, size_t len, llm_text *content) {
-    static int (*const step[])(llm_tool_parser *p, llm_text *content) = {llm__tool_text, llm__tool_between, llm__tool_name, llm__tool_object,
-                                                                         llm__tool_elements};
+    static int (*const step[])(llm_tool_parser *p, llm_text *content) = {llm__tool_text, llm__tool_between, llm__tool_name,
+                                                                         llm__tool_object, llm__tool_elements};
     llm_text_add(&p->held, piece, len);
     while (p->held.len && !p->held.failed && step[p->state](p, content)) continue;
     content->failed |= p->failed | p->held.failed;
@@ -25451,6 +25459,10 @@ enum {
 typedef struct llm__oai_choice {
     llm_reasoning reasoning;
     llm_text thoughts, content; /* of a chat: in a stream what is not written yet, else all */
+    llm_tool_parser *tools;     /* of a chat with tools; NULL: none */
+    uint64_t call_id;           /* of its first call; the others count on */
+    int32_t n_told;             /* in a stream: calls that were announced */
+    size_t told;                /* bytes of the last one's arguments that were written */
     int64_t chars;              /* code points so far: of the answer's text, behind the echoed prompt */
     double last;                /* when its latest token came; 0: none yet */
     int32_t n_reasoning;        /* tokens of thoughts */
@@ -25484,6 +25496,8 @@ struct llm_openai_call {
     const char *form_name;      /* the field that asked for it */
     llm_text form_text;
     llm_grammar *grammar;
+    int32_t tools, tool_only;   /* the list of tools in body, -1: none, or none to be called; the one that must be called, -1: any */
+    int32_t tool_must, tool_many, tool_format, tool_exact; /* see llm_tools_grammar, llm_tool_parser_create */
     char id[48];
     const char *model;          /* the name that answers carry */
     int64_t created;
@@ -25768,6 +25782,91 @@ static int llm__oai_format(llm_openai_call *k, const char *name, int v) {
                        : llm__oai_bad(k, name, "%s.json_schema.schema is missing", name);
 }
 
+/* ---- tools
+ * {"type": "function", "function": {"name", "description", "parameters": a JSON schema}} each. The template shows them to the model; a
+ * parser finds the calls in
+ * its answer; a grammar makes them what the schemas say. tool_choice decides how far:
+ *
+ *   none        the model does not hear of the tools           auto   text or calls: in formats that a grammar can tell from text, calls
+ * keep their schemas
+ *   required    the answer is a call, or several               {"type": "function", "function": {"name"}}   a call of this one
+ *
+ * The last two are written in the model's own format where the grammar can write it, else as plain JSON, one call a line. */
+
+enum { LLM__OAI_TOOLS = 128, LLM__OAI_TOOL_NAME = 64 };
+
+/* One tool; `before`: the tools in front of it are those before this node. */
+static int llm__oai_tool(llm_openai_call *k, int i, int list, int t) {
+    const llm_json *d = k->body;
+    char param[40];
+    size_t n = 0, plain = 0, len;
+    int f = llm_json_find(d, t, "function"), schema = llm__oai_get(d, f, "parameters"), strict = llm__oai_get(d, f, "strict"), b;
+    const char *type = llm_json_str(d, llm_json_find(d, t, "type"), NULL), *name = llm_json_str(d, llm_json_find(d, f, "name"), &n);
+    snprintf(param, sizeof param, "tools[%d]", i);
+    if (llm_json_type_of(d, t) != LLM_JSON_OBJECT || !type || strcmp(type, "function") || llm_json_type_of(d, f) != LLM_JSON_OBJECT)
+        return llm__oai_bad(k, param, "%s must be an object with type \"function\" and a function", param);
+    snprintf(param, sizeof param, "tools[%d].function.name", i);
+    while (plain < n && name[plain] && name[plain] != '.' && strchr(llm__tool_letters, name[plain])) plain++;
+    if (!n || plain < n || n > LLM__OAI_TOOL_NAME)
+        return llm__oai_bad(k, param, "%s must have 1 to %d letters, digits, '_' or '-'", param, LLM__OAI_TOOL_NAME);
+    for (int other = llm_json_first(d, list); other != t; other = llm_json_next(d, other)) {
+        const char *s = llm_json_str(d, llm_json_find(d, llm_json_find(d, other, "function"), "name"), &len);
+        if (len == n && !memcmp(s, name, n)) return llm__oai_bad(k, param, "%s: \"%s\" stands there twice", param, name);
+    }
+    snprintf(param, sizeof param, "tools[%d].function.parameters", i);
+    if (schema >= 0 && llm_json_type_of(d, schema) != LLM_JSON_OBJECT)
+        return llm__oai_bad(k, param, "%s must be a JSON schema, an object", param);
+    snprintf(param, sizeof param, "tools[%d].function.strict", i);
+    return strict < 0 || llm_json_bool(d, strict, &b) || llm__oai_bad(k, param, "%s must be true or false", param);
+}
+
+static int llm__oai_tools(llm_openai_call *k, const char *name, int v) {
+    int i = 0;
+    if (llm_json_type_of(k->body, v) != LLM_JSON_ARRAY) return llm__oai_bad(k, name, "tools must be a list");
+    if (llm_json_size(k->body, v) > LLM__OAI_TOOLS)
+        return llm__oai_bad(k, name, "tools: at most %d, got %d", LLM__OAI_TOOLS, llm_json_size(k->body, v));
+    for (int t = llm_json_first(k->body, v); t >= 0; t = llm_json_next(k->body, t))
+        if (!llm__oai_tool(k, i++, v, t)) return 0;
+    if (i) k->tools = v;
+    return 1;
+}
+
+/* Stands behind `tools` in the table of fields. A choice among no tools can only be a mistake. */
+static int llm__oai_tool_choice(llm_openai_call *k, const char *name, int v) {
+    const llm_json *d = k->body;
+    const char *word = llm_json_str(d, v, NULL), *only = llm_json_str(d, llm_json_find(d, llm_json_find(d, v, "function"), "name"), NULL);
+    if (!only && llm_json_type_of(d, v) == LLM_JSON_OBJECT)
+        return llm__oai_bad(k, name, "tool_choice: {\"type\": \"function\", \"function\": {\"name\": ...}} expected");
+    if (!only && (!word || !llm__option_among("none|auto|required", word, strlen(word), NULL)))
+        return llm__oai_bad(k, name, "tool_choice must be none, auto, required, or an object with a function's name");
+    if (word && !strcmp(word, "none")) return k->tools = -1, 1;
+    if (k->tools < 0) return llm__oai_bad(k, name, "When using `tool_choice`, `tools` must be set.");
+    k->tool_must = only || !strcmp(word, "required");
+    if (!only) return 1;
+    int i = 0;
+    for (int t = llm_json_first(d, k->tools); t >= 0 && k->tool_only < 0; t = llm_json_next(d, t), i++)
+        if (!strcmp(llm_json_str(d, llm_json_find(d, llm_json_find(d, t, "function"), "name"), NULL), only)) k->tool_only = i;
+    return k->tool_only >= 0 || llm__oai_bad(k, name, "tool_choice: \"%.64s\" is none of the tools", only);
+}
+
+/* The form of the answer that the tools ask for, when all fields are read. A form of the request's own comes first: with it the answer is
+ * no call. */
+static int llm__oai_tool_form(llm_openai_call *k) {
+    if (k->tools < 0) return 1;
+    if (k->form.kind && k->tool_must)
+        return llm__oai_bad(k, "tool_choice", "tool_choice asks for a call and %s for a form: only one can be had", k->form_name);
+    k->tool_format = k->service->tool_format;
+    if (k->form.kind || (k->s.use_beam_search && !k->tool_must)) return 1;
+    int many = k->tool_many && k->tool_only < 0, format = llm_tools_grammar(k->service->model, k->tool_format, k->body, k->tools,
+                                                                            k->tool_only, k->tool_must, many, &k->form_text);
+    if (format < 0) return 1;
+    k->tool_format = format;
+    k->tool_exact = 1;
+    k->form.kind = LLM_GRAMMAR_STRUCTURAL_TAG;
+    k->form_name = "tools";
+    return 1;
+}
+
 /* What a field is. OWN: read by its function. KNOWN: read elsewhere, or of OpenAI's API and without meaning here. REFUSED: it
  * would change what the answer must be, so it cannot be let pass in silence. */
 typedef enum llm__oai_type {
@@ -25833,11 +25932,13 @@ static const llm__oai_field llm__oai_fields[] = {
     {"grammar", LLM__OAI_OWN, 0, 0, 0, llm__oai_guided},
     {"regex", LLM__OAI_OWN, 0, 0, 0, llm__oai_guided},
     {"structured_outputs", LLM__OAI_OWN, 0, 0, 0, llm__oai_structured},
+    {"tools", LLM__OAI_OWN, 0, 0, 0, llm__oai_tools},
+    {"tool_choice", LLM__OAI_OWN, 0, 0, 0, llm__oai_tool_choice},
+    {"parallel_tool_calls", LLM__OAI_BOOL, LLM__OAI_AT(tool_many), 0, 0, NULL},
     {"guided_whitespace_pattern", LLM__OAI_TEXT, LLM__OAI_AT(form.space), 0, 512, NULL},
     {"suffix", LLM__OAI_REFUSED, 0, 0, 0, NULL},
     {"guided_decoding_backend|model|messages|prompt|logprobs|top_logprobs|early_stopping|enable_early_stop|early_stop_config|"
-     "chat_template|chat_template_kwargs|tools|"
-     "tool_choice|parallel_tool_calls|documents|enable_thinking|reasoning_effort|metadata|store|spaces_between_special_tokens|request_id|"
+     "chat_template|chat_template_kwargs|documents|enable_thinking|reasoning_effort|metadata|store|spaces_between_special_tokens|request_id|"
      "content|add_special|parse_special|with_pieces|return_token_strs|tokens", LLM__OAI_KNOWN, 0, 0, 0, NULL}};
 
 /* Reads a number, switch or text into its place. */
@@ -25972,6 +26073,21 @@ static int llm__oai_part(llm_openai_call *k, const char *param, int part) {
            llm__oai_bad(k, param, "%s: a text part must have a text", param);
 }
 
+/* What an assistant called before: {"function": {"name", "arguments": a text or an object}} each. */
+static int llm__oai_message_calls(llm_openai_call *k, int i, int v) {
+    const llm_json *d = k->body;
+    char param[60];
+    snprintf(param, sizeof param, "messages[%d].tool_calls", i);
+    if (llm_json_type_of(d, v) != LLM_JSON_ARRAY) return llm__oai_bad(k, param, "%s must be a list", param);
+    for (int c = llm_json_first(d, v); c >= 0; c = llm_json_next(d, c)) {
+        int f = llm_json_find(d, c, "function"), arguments = llm__oai_get(d, f, "arguments");
+        llm_json_type type = llm_json_type_of(d, arguments);
+        if (!llm_json_str(d, llm_json_find(d, f, "name"), NULL) || (arguments >= 0 && type != LLM_JSON_STRING && type != LLM_JSON_OBJECT))
+            return llm__oai_bad(k, param, "%s: a function with a name, and arguments as JSON text, expected in each", param);
+    }
+    return 1;
+}
+
 /* One message: a known role, and a content unless it may be missing (an assistant that only called tools). */
 static int llm__oai_message(llm_openai_call *k, int i, int m) {
     const llm_json *d = k->body;
@@ -25990,6 +26106,7 @@ static int llm__oai_message(llm_openai_call *k, int i, int m) {
         return llm__oai_bad(k, param, "%s is missing", param);
     if (content >= 0 && type != LLM_JSON_STRING && type != LLM_JSON_ARRAY)
         return llm__oai_bad(k, param, "%s must be a text or a list of parts", param);
+    if (llm__oai_get(d, m, "tool_calls") >= 0 && !llm__oai_message_calls(k, i, llm__oai_get(d, m, "tool_calls"))) return 0;
     for (int part = type == LLM_JSON_ARRAY ? llm_json_first(d, content) : -1; part >= 0; part = llm_json_next(d, part))
         if (!llm__oai_part(k, param, part)) return 0;
     return 1;
@@ -26058,6 +26175,9 @@ static int llm__oai_read(llm_openai_call *k) {
     k->s.skip_special_tokens_off = !k->skip_special;
     if (!llm__oai_logprobs(k) || !llm__oai_together(k) || !(chat ? llm__oai_messages(k) : llm__oai_prompts(k)) || !llm__oai_early_stop(k))
         return 0;
+    if (!chat) k->tools = -1;
+    if (!llm__oai_tool_form(k)) return 0;
+    if (k->tools >= 0 && llm_tools_are_special(k->service->model, k->tool_format)) k->s.skip_special_tokens_off = 1;
     int64_t n = llm__oai_has(k, "max_completion_tokens") ? k->max_completion_tokens
                 : llm__oai_has(k, "max_tokens") ? k->max_tokens
                 : k->service->max_tokens ? k->service->max_tokens : chat ? -1 : 16;
@@ -26129,6 +26249,7 @@ LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *mod
     s->max_logprobs = 20;
     llm_sampling_default(model, &s->defaults);
     s->reasoning = llm_reasoning_detect(info->chat_template);
+    s->tool_format = llm_tools_detect(info->chat_template);
     if (info->chat_template && !llm_template_open(info->chat_template, strlen(info->chat_template), &t)) llm_template_get_caps(t, &s->caps);
     llm_template_close(t);
     if (engine) llm_engine_get_stats(engine, &stats);
@@ -26153,6 +26274,8 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     k->created = (int64_t)llm__wall_clock();
     k->skip_special = k->generation_prompt = 1;
     k->add_special = kind != LLM_OPENAI_CHAT;
+    k->tools = k->tool_only = -1;
+    k->tool_many = 1;
     k->prompt_logprobs = -1;
     k->look.model = s->model;
     k->info.kind = kind;
@@ -26182,6 +26305,7 @@ LLM_API void llm_openai_free(llm_openai_call *k) {
     for (int32_t i = 0; k->choice && i < k->n_room * k->info.n_choices; i++) {
         llm_text_free(&k->choice[i].thoughts);
         llm_text_free(&k->choice[i].content);
+        llm_tool_parser_free(k->choice[i].tools);
     }
     llm_grammar_close(k->grammar);
     LLM_FREE(k->request);
@@ -26203,27 +26327,57 @@ LLM_API void llm_openai_free(llm_openai_call *k) {
  * grammar waits for the closing tag. Control tokens written in a chat's messages, tools or template arguments are text like any other: the render guards them, and the
  * rendered text is guarded until it has become ids. A completion's prompt may use them. */
 
-/* The texts of a list of parts, joined: for templates that know texts only. */
-static void llm__oai_joined(const llm_json *d, int list, llm_text *out) {
-    llm_text text = llm__text_none();
-    for (int part = llm_json_first(d, list); part >= 0; part = llm_json_next(d, part)) {
-        size_t n;
-        const char *s = llm_json_str(d, llm_json_find(d, part, "text"), &n);
-        if (text.len) llm_text_str(&text, "\n");
-        if (s) llm_text_add(&text, s, n);
+/* The text of a content for templates that know texts only: a text, or those of a list of parts, one a line. */
+static void llm__oai_joined(const llm_json *d, int content, llm_text *out) {
+    int list = llm_json_type_of(d, content) == LLM_JSON_ARRAY;
+    size_t from = out->len, n;
+    for (int part = list ? llm_json_first(d, content) : content; part >= 0; part = list ? llm_json_next(d, part) : -1) {
+        const char *s = llm_json_str(d, list ? llm_json_find(d, part, "text") : part, &n);
+        if (out->len > from) llm_text_str(out, "\n");
+        if (s) llm_text_add(out, s, n);
     }
-    llm_text_format(out, "%Q", text.data, text.len);
+}
+
+/* What an assistant said for templates that know no tools: its text, then its calls as the JSON that it was told to write. */
+static void llm__oai_said(const llm_json *d, int message, llm_text *out) {
+    llm_text text = llm__text_none();
+    llm__oai_joined(d, llm__oai_get(d, message, "content"), &text);
+    for (int c = llm_json_first(d, llm__oai_get(d, message, "tool_calls")); c >= 0; c = llm_json_next(d, c)) {
+        size_t n;
+        int f = llm_json_find(d, c, "function"), v = llm__oai_get(d, f, "arguments");
+        const char *arguments = llm_json_str(d, v, &n);
+        const char *name = llm_json_str(d, llm_json_find(d, f, "name"), NULL);
+        llm_text_format(&text, text.len ? "\n{'name': %q, 'arguments': " : "{'name': %q, 'arguments': ", name);
+        if (arguments) llm_text_add(&text, arguments, n);
+        else if (v >= 0) llm_json_write(d, v, &text);
+        llm_text_str(&text, arguments || v >= 0 ? "}" : "{}}");
+    }
+    llm_text_format(out, "'content':%Q", text.data, text.len);
     llm_text_free(&text);
 }
 
-/* Appends `"key":value` of every member of an object, with a comma before each (the first after an opening brace excepted). */
+/* Appends `"key":value` of every member of an object, with a comma before each (the first after an opening brace excepted). s: of a
+ * message,
+ * for this service's template: what the template cannot read is written as text; NULL: of anything. */
 static void llm__oai_members(const llm_openai_service *s, const llm_json *d, int object, llm_text *out) {
+    const char *known = s ? llm_model_get_info(s->model)->chat_template : NULL;
+    int calls = s && !s->caps.tools && llm__oai_get(d, object, "tool_calls") >= 0;
+    if (calls) llm__oai_said(d, object, out);
     for (int v = llm_json_first(d, object); v >= 0; v = llm_json_next(d, v)) {
         size_t n;
-        const char *key = llm_json_key(d, v, &n);
+        const char *key = llm_json_key(d, v, &n), *text = llm_json_str(d, v, NULL);
+        if (calls && (!strcmp(key, "content") || !strcmp(key, "tool_calls"))) continue;
         llm_text_format(out, out->data[out->len - 1] == '{' ? "%Q:" : ",%Q:", key, n);
-        if (s && !s->caps.content_parts && !strcmp(key, "content") && llm_json_type_of(d, v) == LLM_JSON_ARRAY) llm__oai_joined(d, v, out);
-        else llm_json_write(d, v, out);
+        if (s && !s->caps.content_parts && !strcmp(key, "content") && llm_json_type_of(d, v) == LLM_JSON_ARRAY) {
+            llm_text joined = llm__text_none();
+            llm__oai_joined(d, v, &joined);
+            llm_text_format(out, "%Q", joined.data, joined.len);
+            llm_text_free(&joined);
+        } else if (known && !strcmp(key, "role") && text && !strcmp(text, "developer") && !strstr(known, "developer")) {
+            llm_text_str(out, "\"system\""); /* OpenAI's newer word for it */
+        } else {
+            llm_json_write(d, v, out);
+        }
     }
 }
 
@@ -26246,6 +26400,22 @@ static void llm__oai_cut(const llm_model *model, const llm_json *context, llm_te
     llm_text_free(&text);
 }
 
+/* What a model is told of its tools where the template has no place for them: a system message, or the end of the chat's own. Returns the
+ * message to go on with. */
+static int llm__oai_tool_words(const llm_json *d, int tools, int m, llm_text *out) {
+    llm_text words = llm__text_none();
+    size_t n;
+    const char *role = llm_json_str(d, llm_json_find(d, m, "role"), NULL), *own = llm_json_str(d, llm_json_find(d, m, "content"), &n);
+    int joined = own && role && !strcmp(role, "system");
+    if (joined) llm_text_add(&words, own, n), llm_text_str(&words, "\n\n");
+    llm_text_str(&words, "You can call these functions:\n");
+    llm_json_write(d, tools, &words);
+    llm_text_str(&words, "\nTo call one, answer with nothing but JSON: {\"name\": the function's name, \"arguments\": {...}}");
+    llm_text_format(out, "{'role':'system','content':%Q}", words.data, words.len);
+    llm_text_free(&words);
+    return joined ? llm_json_next(d, m) : m;
+}
+
 /* The template's context is an object again: the messages, what the body passes on, the template's own arguments, OpenAI's switches. */
 LLM_API llm_result llm_openai_render(const llm_openai_service *s, const llm_json *body, llm_text *prompt) {
     static const char *const pass[] = {"tools", "documents", "reasoning_effort"};
@@ -26253,21 +26423,24 @@ LLM_API llm_result llm_openai_render(const llm_openai_service *s, const llm_json
     llm_text context = llm__text_none();
     llm_json *doc = NULL;
     llm_render_options how;
-    int kwargs = llm__oai_get(d, 0, "chat_template_kwargs"), on = 1, continued = 0, last = -1;
+    int kwargs = llm__oai_get(d, 0, "chat_template_kwargs"), on = 1, continued = 0, tools = llm__oai_get(d, 0, "tools");
+    const char *choice = llm_json_str(d, llm__oai_get(d, 0, "tool_choice"), NULL);
+    if (!llm_json_size(d, tools) || (choice && !strcmp(choice, "none"))) tools = -1;
     memset(&how, 0, sizeof how);
     how.as_chat = 1;
     how.guard = s->model;
     llm_text_str(&context, "{\"messages\":[");
-    for (int m = llm_json_first(d, llm__oai_get(d, 0, "messages")); m >= 0; m = llm_json_next(d, m)) {
-        llm_text_str(&context, last < 0 ? "{" : ",{");
+    int m = llm_json_first(d, llm__oai_get(d, 0, "messages"));
+    if (tools >= 0 && !s->caps.tools && s->caps.system_role) m = llm__oai_tool_words(d, tools, m, &context);
+    for (; m >= 0; m = llm_json_next(d, m)) {
+        llm_text_str(&context, context.data[context.len - 1] == '[' ? "{" : ",{");
         llm__oai_members(s, d, m, &context);
         llm_text_str(&context, "}");
-        last = m;
     }
     llm_text_str(&context, "]");
     llm__oai_members(NULL, d, kwargs, &context);
     for (int i = 0; i < LLM__COUNT(pass); i++) {
-        int v = llm__oai_get(d, 0, pass[i]);
+        int v = i ? llm__oai_get(d, 0, pass[i]) : tools;
         if (v < 0 || (i == 2 && (!llm_json_str(d, v, NULL) || llm_json_find(d, kwargs, pass[i]) >= 0))) continue;
         llm_text_format(&context, ",%q:", pass[i]);
         llm_json_write(d, v, &context);
@@ -26293,6 +26466,41 @@ static void llm__oai_news(void *user, llm_request *request) {
     k->service->on_news(k->user, k);
 }
 
+/* The tools' grammar was refused: says which schema it is. Where no call is asked for, and none is strict, one that is right but cannot be
+ * enforced is let
+ * pass: then the calls are only looked for. */
+static int llm__oai_tool_schemas(llm_openai_call *k) {
+    const llm_json *d = k->body;
+    int i = 0, strict = 0;
+    llm_result r = LLM_OK;
+    char param[60], why[400];
+    snprintf(param, sizeof param, "tools");
+    snprintf(why, sizeof why, "%s", llm_last_error());
+    for (int t = llm_json_first(d, k->tools); t >= 0 && !r; t = llm_json_next(d, t), i++) {
+        int f = llm_json_find(d, t, "function"), schema = llm__oai_get(d, f, "parameters");
+        llm_text text = llm__text_none();
+        llm_grammar *g = NULL;
+        llm_grammar_config c;
+        memset(&c, 0, sizeof c);
+        llm_json_bool(d, llm__oai_get(d, f, "strict"), &strict);
+        if (schema < 0) continue;
+        llm_json_write(d, schema, &text);
+        c.kind = LLM_GRAMMAR_JSON_SCHEMA;
+        c.text = text.data;
+        c.len = text.len;
+        r = text.failed ? llm__nomem() : llm_grammar_open(NULL, &c, &g);
+        llm_grammar_close(g);
+        llm_text_free(&text);
+        if (!r) continue;
+        snprintf(param, sizeof param, "tools[%d].function.parameters", i);
+        snprintf(why, sizeof why, "%s", llm_last_error());
+    }
+    if (k->tool_must || strict || r == LLM_ERR_FORMAT || r == LLM_ERR_NOMEM) return llm__oai_bad(k, param, "%s: %s", param, why);
+    k->form.kind = (llm_grammar_kind)0;
+    k->tool_exact = 0;
+    return 1;
+}
+
 /* Compiles the form that the answers must have: of what comes behind the thoughts, where the prompt leaves them open. */
 static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
     if (!k->form.kind || k->grammar) return 1;
@@ -26302,6 +26510,7 @@ static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
     llm_result e = k->form_text.failed ? llm__nomem() : llm_grammar_open(k->service->model, &k->form, &k->grammar);
     k->s.grammar = k->grammar;
     if (!e) return 1;
+    if (k->tool_exact && e != LLM_ERR_NOMEM) return llm__oai_tool_schemas(k);
     llm__oai_bad(k, k->form_name, "%s", llm_last_error());
     if (e == LLM_ERR_NOMEM) k->info.status = 503;
     return 0;
@@ -26322,10 +26531,16 @@ static int llm__oai_submit_ids(llm_openai_call *k, llm_result r, llm_tokens *ids
     c.id = k->id;
     c.user = k;
     if (k->service->on_news) c.on_news = llm__oai_news;
+    llm__oai_choice *first = k->choice + k->info.n_requests * k->info.n_choices;
     for (int32_t i = 0; i < k->info.n_choices; i++)
-        llm_reasoning_begin(&k->choice[k->info.n_requests * k->info.n_choices + i].reasoning,
-                            k->info.kind == LLM_OPENAI_CHAT ? k->service->reasoning : LLM_REASONING_NONE, k->text.data, k->text.len);
-    if (!llm__oai_compile(k, &k->choice[k->info.n_requests * k->info.n_choices].reasoning)) return llm_tokens_free(ids), 0;
+        llm_reasoning_begin(&first[i].reasoning, k->info.kind == LLM_OPENAI_CHAT ? k->service->reasoning : LLM_REASONING_NONE, k->text.data,
+                            k->text.len);
+    if (!llm__oai_compile(k, &first->reasoning)) return llm_tokens_free(ids), 0;
+    for (int32_t i = 0; i < k->info.n_choices && k->tools >= 0 && (!k->form.kind || k->tool_exact) && !r; i++) {
+        first[i].tools = llm_tool_parser_create(k->tool_format, k->tool_exact, k->body, k->tools, k->tool_many ? 0 : 1);
+        llm__random_bytes(&first[i].call_id, sizeof first[i].call_id);
+        if (!first[i].tools) r = llm__nomem();
+    }
     c.sampling = k->s;
     if (!r && ids->failed) r = llm__nomem();
     int empty = !r && !c.n_prompt_ids;
@@ -26562,12 +26777,16 @@ static void llm__oai_prompt_logprobs(const llm_openai_call *k, const llm_request
     llm_text_str(out, "]");
 }
 
-/* A stop string is told as text, a stop id as number, an end by EOS as null. */
-LLM_API void llm_openai_finish(llm_text *out, const llm_output *answer, int64_t chars) {
-    llm_text_format(out, "'finish_reason':%q,'stop_reason':", llm_finish_str(answer->finish));
+/* A stop string is told as text, a stop id as number, an end by EOS as null. `reason` in place of the finish's own word. */
+static void llm__oai_finish(llm_text *out, const llm_output *answer, const char *reason, int64_t chars) {
+    llm_text_format(out, "'finish_reason':%q,'stop_reason':", reason);
     if (answer->stop_reason || answer->stop_id < 0) llm_text_format(out, "%q", answer->stop_reason);
     else llm_text_int(out, answer->stop_id);
     llm_text_format(out, ",'sentence_length':%l,'cum_log_probs':%f", chars, answer->cum_logprob);
+}
+
+LLM_API void llm_openai_finish(llm_text *out, const llm_output *answer, int64_t chars) {
+    llm__oai_finish(out, answer, llm_finish_str(answer->finish), chars);
 }
 
 LLM_API void llm_openai_usage(llm_text *out, int64_t prompt, int64_t completion, int64_t cached, int64_t reasoning) {
@@ -26629,22 +26848,42 @@ static void llm__oai_echo(const llm_openai_call *k, const llm_request *request, 
 /* What a choice object says of an answer: all of it, or what is new. */
 typedef struct llm__oai_piece {
     int32_t at;                        /* index of the choice */
-    const llm_text *thoughts, *content; /* NULL: a chunk that only tells the end */
+    const llm_text *thoughts, *content; /* NULL: a chunk that only tells the end, or a call */
+    llm_text *calls;                   /* members of tool_calls; freed; NULL: none */
+    int called;                        /* it has calls: that is how it ended */
     const llm_output *echo, *rows;     /* log-probabilities of the echoed prompt, of the tokens; NULL: none */
     const llm_output *end;             /* how it ended; NULL: it goes on */
     int64_t chars;                     /* code points of the text */
 } llm__oai_piece;
 
+/* One entry of tool_calls: of a stream, with its index, the announcement of a call or more of its arguments. Ids are random and count on.
+ * */
+static void llm__oai_write_call(const llm__oai_choice *c, int32_t i, const llm_tool_call *call, int stream, int announce, size_t from,
+                                size_t to, llm_text *out) {
+    llm_text_str(out, out->len ? ",{" : "{");
+    if (stream) llm_text_format(out, announce ? "'index':%d," : "'index':%d,'function':{", i);
+    if (announce) {
+        char id[32];
+        snprintf(id, sizeof id, "call_%016llx", (unsigned long long)(c->call_id + (uint64_t)i));
+        llm_text_format(out, "'id':%q,'type':'function','function':{'name':%Q,", id, call->name.data, call->name.len);
+    }
+    llm_text_format(out, "'arguments':%Q}}", call->arguments.data + from, to - from);
+}
+
 /* The text of a choice: `text`, the `message`, or a `delta`, whose empty members are left out. */
 static void llm__oai_payload(const llm_openai_call *k, const llm__oai_piece *p, llm_text *out) {
-    int whole = !k->info.stream, thoughts = p->content && p->thoughts->len, content = p->content && (whole || p->content->len || !thoughts);
+    int whole = !k->info.stream, thoughts = p->content && p->thoughts->len;
+    int content = p->content && (whole || p->content->len || !thoughts) && !(p->calls && !p->content->len);
     if (k->info.kind != LLM_OPENAI_CHAT) {
         llm_text_format(out, "'text':%Q", p->content->data, p->content->len);
         return;
     }
     llm_text_str(out, whole ? "\"message\":{\"role\":\"assistant\"," : "\"delta\":{");
     if (content) llm_text_format(out, "'content':%Q", p->content->data, p->content->len);
-    if (thoughts) llm_text_format(out, content ? ",'reasoning_content':%Q" : "'reasoning_content':%Q", p->thoughts->data, p->thoughts->len);
+    else if (whole) llm_text_str(out, "\"content\":null");
+    if (thoughts && (content || whole)) llm_text_str(out, ",");
+    if (thoughts) llm_text_format(out, "'reasoning_content':%Q", p->thoughts->data, p->thoughts->len);
+    if (p->calls && p->calls->len) llm_text_format(out, whole ? ",'tool_calls':[%t]" : "'tool_calls':[%t]", p->calls);
     llm_text_str(out, whole ? ",\"refusal\":null}" : "}");
 }
 
@@ -26671,7 +26910,7 @@ static void llm__oai_write_choice(const llm_openai_call *k, const llm_request *r
         return;
     }
     llm_text_str(out, ",");
-    llm_openai_finish(out, p->end, p->chars);
+    llm__oai_finish(out, p->end, p->called && p->end->finish == LLM_FINISH_STOP ? "tool_calls" : llm_finish_str(p->end->finish), p->chars);
     if (k->token_ids && whole) {
         size_t n;
         const int32_t *ids = llm_request_prompt(request, &n);
@@ -26687,7 +26926,7 @@ static void llm__oai_whole_choice(const llm_openai_call *k, int32_t r, int32_t i
     int chat = k->info.kind == LLM_OPENAI_CHAT, generate = k->info.kind == LLM_OPENAI_GENERATE;
     const llm_request *request = k->request[r];
     llm__oai_piece p;
-    llm_text text = llm__text_none();
+    llm_text text = llm__text_none(), calls = llm__text_none();
     llm_output o, rows, echo = llm__oai_prompt_rows(request);
     llm_request_output(request, index, &o);
     rows = o;
@@ -26702,6 +26941,10 @@ static void llm__oai_whole_choice(const llm_openai_call *k, int32_t r, int32_t i
     p.rows = &rows;
     p.end = &o;
     p.chars = llm_text_chars(p.content->data, p.content->len);
+    const llm__oai_choice *c = &k->choice[p.at];
+    const llm_tool_call *call = c->tools ? llm_tool_parser_calls(c->tools, &p.called) : NULL;
+    for (int32_t i = 0; i < p.called; i++) llm__oai_write_call(c, i, &call[i], 0, 1, 0, call[i].arguments.len, &calls);
+    if (p.called) p.calls = &calls;
     llm_text_str(out, p.at ? "," : "");
     if (generate) llm_text_format(out, "%Q", text.data, text.len);
     else llm__oai_write_choice(k, request, &p, out);
@@ -26735,14 +26978,16 @@ static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
  * nothing that may still become a stop string. One call of llm_openai_next writes at most one event's worth, so that a server can stop where a slow reader's
  * buffer is full and go on later; nothing is lost, since the request keeps its events until they are polled. */
 
-/* One server-sent event with one choice, which is freed; without a choice it is the last one, for the usage. */
-static void llm__oai_chunk(const llm_openai_call *k, llm_text *choice, llm_text *out) {
+/* One server-sent event with one choice, which is freed; without a choice it is the last one, for the usage. ended: the request of a choice
+ * that ends with it, whose metrics may be wanted; else NULL. */
+static void llm__oai_chunk(const llm_openai_call *k, llm_text *choice, const llm_request *ended, llm_text *out) {
     int usage = !choice->len || k->continuous_usage;
     llm_text_str(out, "data: ");
     llm__oai_head(k, k->info.kind == LLM_OPENAI_CHAT ? "chat.completion.chunk" : "text_completion", out);
     llm_text_format(out, "%t]", choice);
     if (usage) llm__oai_usage(k, out);
     else if (k->include_usage) llm_text_str(out, ",\"usage\":null");
+    if (ended && k->metrics) llm_text_str(out, ","), llm_openai_metrics(out, ended);
     llm_text_str(out, "}\n\n");
 }
 
@@ -26750,7 +26995,30 @@ static void llm__oai_chunk(const llm_openai_call *k, llm_text *choice, llm_text 
 static void llm__oai_piece_chunk(const llm_openai_call *k, int32_t r, const llm__oai_piece *p, llm_text *out) {
     llm_text choice = llm__text_none();
     llm__oai_write_choice(k, k->request[r], p, &choice);
-    llm__oai_chunk(k, &choice, out);
+    llm__oai_chunk(k, &choice, p->end ? k->request[r] : NULL, out);
+}
+
+/* What there is of new calls as chunks: each is announced with its name, then its arguments follow as they come. */
+static void llm__oai_call_chunks(const llm_openai_call *k, int32_t r, llm__oai_piece *p, llm__oai_choice *c, llm_text *out) {
+    const llm_tool_call *call = llm_tool_parser_calls(c->tools, &p->called);
+    llm_text one = llm__text_none();
+    p->content = NULL;
+    p->rows = NULL;
+    p->calls = &one;
+    for (int32_t i = LLM__MAX(c->n_told - 1, 0); i < p->called; i++) {
+        if (i == c->n_told) {
+            llm__oai_write_call(c, i, &call[i], 1, 1, 0, 0, &one);
+            llm__oai_piece_chunk(k, r, p, out);
+            c->n_told++;
+            c->told = 0;
+        }
+        size_t to = call[i].arguments.len;
+        if (to == c->told) continue;
+        llm__oai_write_call(c, i, &call[i], 1, 0, c->told, to, &one);
+        c->told = to;
+        llm__oai_piece_chunk(k, r, p, out);
+    }
+    p->calls = NULL;
 }
 
 /* An event as chunks. A chat's end is a chunk of its own with an empty delta, and a token that only ends the answer is none; a
@@ -26778,7 +27046,9 @@ static void llm__oai_event(const llm_openai_call *k, int32_t r, const llm_event 
     p.chars = c->chars;
     p.rows = token ? &rows : NULL;
     if (!chat && e->finish != LLM_FINISH_NONE) p.end = &end;
-    if (!chat || token || c->content.len || c->thoughts.len) llm__oai_piece_chunk(k, r, &p, out);
+    int empty = !c->content.len && !c->thoughts.len; /* a chunk a token is what benchmarks count; tokens of calls have others */
+    if (!chat || !empty || (token && (!c->tools || k->want_logprobs))) llm__oai_piece_chunk(k, r, &p, out);
+    if (c->tools) llm__oai_call_chunks(k, r, &p, c, out);
     if (chat && e->finish != LLM_FINISH_NONE) {
         p.content = NULL;
         p.rows = NULL;
@@ -26798,8 +27068,12 @@ static int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
     if (e->has_token) c->last = now;
     if (k->service->on_event) k->service->on_event(k->user, k, k->request[r], e, gap);
     if (k->info.kind != LLM_OPENAI_CHAT) return 1;
-    llm_reasoning_push(&c->reasoning, e->text ? e->text : "", e->text_len, &c->thoughts, &c->content);
-    if (e->finish != LLM_FINISH_NONE) llm_reasoning_end(&c->reasoning, &c->thoughts, &c->content);
+    llm_text plain = llm__text_none(), *answer = c->tools ? &plain : &c->content;
+    llm_reasoning_push(&c->reasoning, e->text ? e->text : "", e->text_len, &c->thoughts, answer);
+    if (e->finish != LLM_FINISH_NONE) llm_reasoning_end(&c->reasoning, &c->thoughts, answer);
+    if (c->tools && plain.len) llm_tool_parser_push(c->tools, plain.data, plain.len, &c->content);
+    if (c->tools && e->finish != LLM_FINISH_NONE) llm_tool_parser_end(c->tools, &c->content);
+    llm_text_free(&plain);
     c->n_reasoning += e->has_token && c->reasoning.thinking;
     c->chars += llm_text_chars(c->content.data + before, c->content.len - before);
     return 1;
@@ -26828,7 +27102,7 @@ static void llm__oai_stream_end(llm_openai_call *k, llm_text *out) {
         llm_openai_error(out, 500, failure, NULL, NULL);
         llm_text_str(out, "\n\n");
     } else if (k->include_usage) {
-        llm__oai_chunk(k, &none, out);
+        llm__oai_chunk(k, &none, NULL, out);
     }
     llm_text_str(out, "data: [DONE]\n\n");
 }
@@ -26839,7 +27113,7 @@ static void llm__oai_roles(llm_openai_call *k, llm_text *out) {
         llm_text choice = llm__text_none();
         k->choice[i].started = 1;
         llm_text_format(&choice, "{'index':%d,'delta':{'role':'assistant','content':''},'logprobs':null,'finish_reason':null}", i);
-        llm__oai_chunk(k, &choice, out);
+        llm__oai_chunk(k, &choice, NULL, out);
     }
 }
 

@@ -181,7 +181,7 @@ typedef struct cli_options {
     llm_model_config m;
     const char *model, *cuda_library, *config, *prompt, *file, *system, *token_ids, *in, *out, *batch, *url;
     const char *json_schema, *regex, *grammar; /* the form of the answer: at most one */
-    const char *early_stop_config, *logit_bias, *template_kwargs, *reasoning_parser, *visible_devices, *stop_ids;
+    const char *early_stop_config, *logit_bias, *template_kwargs, *reasoning_parser, *tool_parser, *visible_devices, *stop_ids;
     llm_option_list stop, bad_words;
     int32_t log_level, prefix_cache, json, jsonl, add_special, parse_special, skip_special, top_logprobs, logprobs, early_stop;
     int32_t do_preprocess, repetitions, max_concurrency, num_prompts, input_len, output_len;
@@ -230,6 +230,7 @@ static const llm_option cli_table[] = {
     {"token-ids", TEXT, CLI_IO, AT(token_ids), 0, 0, "IDS", "the prompt as ids: '[1,2]'"},
     {"sys|system|system-prompt", TEXT, CLI_IO, AT(system), 0, 0, "TEXT", "system message of a chat"},
     {"reasoning-parser", TEXT, CLI_IO, AT(reasoning_parser), 0, 0, "NAME", "how reasoning is marked (as the template says)"},
+    {"tool-call-parser", TEXT, CLI_IO, AT(tool_parser), 0, 0, "NAME", "how tool calls are written, in a batch (as the template says)"},
     {"json", BOOL, CLI_IO, AT(json), 0, 0, NULL, "the result as JSON"},
     {"jsonl", BOOL, CLI_IO, AT(jsonl), 0, 0, NULL, "one JSON value a line, in and out"},
     {"add-special", BOOL, CLI_IO, AT(add_special), 0, 0, NULL, "tokenize: BOS and EOS as the model says"},
@@ -306,6 +307,8 @@ static void cli_finish(cli_options *o) {
         }
     if (o->reasoning_parser && llm_reasoning_named(o->reasoning_parser) < 0)
         cli_die(2, "--reasoning-parser: %.60s, a name as qwen3, deepseek_r1 or none was expected", o->reasoning_parser);
+    if (o->tool_parser && llm_tools_named(o->tool_parser) < 0)
+        cli_die(2, "--tool-call-parser: %.60s, a name as hermes, mistral or json was expected", o->tool_parser);
     snprintf(have, sizeof have, " %s ", llm_isa_list());
     snprintf(want, sizeof want, " %s ", o->e.isa ? o->e.isa : "scalar");
     if (!strstr(have, want)) cli_die(2, "--isa: %.60s, this CPU has: %s", o->e.isa, llm_isa_list());
@@ -470,6 +473,7 @@ static void cli_defaults(cli_session *c, int32_t max_tokens) {
     llm_options_sampling(&o->by_name, AT(s), s);
     c->service.max_tokens = cli_given(o, "max-tokens") ? o->s.max_tokens : max_tokens;
     c->service.max_logprobs = o->logprobs > 20 ? o->logprobs : 20;
+    if (o->tool_parser) c->service.tool_format = llm_tools_named(o->tool_parser);
     if (o->reasoning_parser) c->service.reasoning = (llm_reasoning_kind)llm_reasoning_named(o->reasoning_parser);
 }
 

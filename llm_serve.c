@@ -43,7 +43,7 @@
  * Everything else has one owner: connections and calls belong to the event thread, what waits between threads to `queue`. */
 
 typedef struct configuration {
-    const char *model, *visible_devices, *host, *unix_socket, *reasoning_parser, *key_file, *config, *early_stop_config;
+    const char *model, *visible_devices, *host, *unix_socket, *reasoning_parser, *tool_parser, *key_file, *config, *early_stop_config;
     llm_option_list names, keys, origins, allowed_hosts;
     int32_t port, metrics_port, max_logprobs, strict_model_name, no_page, log_level, n_workers;
     int32_t prefix_caching, enable_early_stop;
@@ -102,6 +102,8 @@ static const llm_option options_table[] = {
     LLM_OPTIONS_MODEL(configuration, files, 0),
     {"reasoning-parser", LLM_OPTION_TEXT, 0, IN_CFG(reasoning_parser), 0, 0, "NAME",
      "ernie-45-vl, deepseek-r1, qwen3, think (from the template)"},
+    {"tool-call-parser", LLM_OPTION_TEXT, 0, IN_CFG(tool_parser), 0, 0, "NAME",
+     "hermes, llama3_json, mistral, deepseek_v3, qwen3_coder, json, ... (from the template)"},
     {"host", LLM_OPTION_TEXT, 1, IN_CFG(host), 0, 0, "ADDRESS", "address to listen on (127.0.0.1); a path ending in .sock: Unix socket"},
     {"port", LLM_OPTION_INT, 1, IN_CFG(port), 0, 65535, "N", "port (8000); 0: any free one"},
     {"uds", LLM_OPTION_TEXT, 1, IN_CFG(unix_socket), 0, 0, "PATH", "listen on a Unix socket"},
@@ -244,6 +246,8 @@ static void read_options(int argc, char **argv) {
                  c->engine.max_num_batched_tokens, c->engine.max_num_seqs);
         die(2, why);
     }
+    if (c->tool_parser && llm_tools_named(c->tool_parser) < 0)
+        die(2, "--tool-call-parser: no such parser; hermes, llama3_json, mistral, deepseek_v3, qwen3_coder or json was expected");
     if (c->reasoning_parser && llm_reasoning_named(c->reasoning_parser) < 0)
         die(2, "--reasoning-parser: a name as qwen3, deepseek_r1, ernie-45-vl or none was expected");
     if (!c->names.n) llm_options_set(&options, llm_options_find(&options, "served-model-name", 17), "model", c->model, LLM_FROM_FILE);
@@ -2362,6 +2366,7 @@ static void set_service(void) {
     if (is_given(IN_CFG(sampling.max_tokens))) s->max_tokens = c->sampling.max_tokens;
     s->defaults.early_stop = c->early_stop;
     if (c->reasoning_parser) s->reasoning = (llm_reasoning_kind)llm_reasoning_named(c->reasoning_parser);
+    if (c->tool_parser) s->tool_format = llm_tools_named(c->tool_parser);
     s->max_logprobs = c->max_logprobs;
     s->deadline_s = (double)c->request_timeout;
     s->names = c->names.items;

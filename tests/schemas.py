@@ -35,10 +35,14 @@ def head(kind, prefix):
             "model": {"type": "string", "minLength": 1}, "system_fingerprint": {"type": "string", "pattern": "^b"}}
 
 
-MESSAGE = thing({"role": {"const": "assistant"}, "content": null(TEXT), "refusal": null(TEXT)}, {"reasoning_content": TEXT, "reasoning": TEXT, "annotations": array({})})
+CALL_ID = {"type": "string", "pattern": "^call_[0-9a-zA-Z]+$"}
+CALL = thing({"id": CALL_ID, "type": {"const": "function"}, "function": thing({"name": TEXT, "arguments": TEXT})})
+CALL_DELTA = {"anyOf": [thing({"index": INT, "id": CALL_ID, "type": {"const": "function"}, "function": thing({"name": TEXT, "arguments": {"const": ""}})}),
+                        thing({"index": INT, "function": thing({"arguments": {"type": "string", "minLength": 1}})})]}
+MESSAGE = thing({"role": {"const": "assistant"}, "content": null(TEXT), "refusal": null(TEXT)}, {"tool_calls": array(CALL, minItems=1), "reasoning_content": TEXT, "reasoning": TEXT, "annotations": array({})})
 CHAT = thing({**head("chat.completion", "chatcmpl"), "usage": USAGE, "choices": array(thing(
     {"index": INT, "message": MESSAGE, "logprobs": null(CHAT_LOGPROBS), "finish_reason": CHAT_FINISH}, OURS), minItems=1)}, EXTRA)
-DELTA = thing({}, {"role": {"const": "assistant"}, "content": null(TEXT), "reasoning_content": TEXT, "reasoning": TEXT, "refusal": null(TEXT)})
+DELTA = thing({}, {"tool_calls": array(CALL_DELTA, minItems=1, maxItems=1), "role": {"const": "assistant"}, "content": null(TEXT), "reasoning_content": TEXT, "reasoning": TEXT, "refusal": null(TEXT)})
 CHUNK = thing({**head("chat.completion.chunk", "chatcmpl"), "choices": array(thing(
     {"index": INT, "delta": DELTA, "finish_reason": null(CHAT_FINISH)}, {"logprobs": null(CHAT_LOGPROBS), **OURS}))}, {"usage": null(USAGE), **EXTRA})
 COMPLETION_CHOICE = thing({"index": INT, "text": TEXT, "logprobs": null(COMPLETION_LOGPROBS), "finish_reason": FINISH}, OURS)

@@ -88,7 +88,7 @@ def model(path, want, packages):
     stamp.touch()
 
 
-CLIENTS = ["openai", "jsonschema", "langchain-openai", "litellm", "llm", "lm-eval[api]", "prometheus-client", "playwright"]
+CLIENTS = ["openai", "jsonschema", "langchain-openai", "instructor", "litellm", "llm", "lm-eval[api]", "prometheus-client", "playwright"]
 
 
 def clients():

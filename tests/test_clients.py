@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """llm_serve as outside clients see it: openai, langchain, litellm, llm, lm-eval, prometheus. Runs in the environment that `setup.py clients` makes.
 
-    test_clients.py [PART...]      parts: openai async shapes langchain litellm router command lm_eval prometheus
+    test_clients.py [PART...]      parts: openai async shapes tools langchain litellm router command lm_eval prometheus
 Every answer and every event that the openai package receives is also validated against tests/schemas.py and, strictly, against its own types.
 """
 import asyncio
@@ -230,6 +230,60 @@ def part_shapes(s):
         status, e = s.post("/v1/completions", body)
         jsonschema.validate(e, schemas.ERROR)
         check("error " + str(body), status == 400)
+
+
+WEATHER = {"type": "function", "function": {"name": "get_weather", "description": "The weather of a city", "parameters": {"type": "object", "properties": {"city": {"type": "string", "maxLength": 40}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+           "required": ["city", "days"], "additionalProperties": False}}}
+ADD = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {"a": {"$ref": "#/$defs/N"}, "b": {"$ref": "#/$defs/N"}}, "required": ["a", "b"], "additionalProperties": False, "$defs": {"N": {"type": "integer"}}}}}
+
+
+def part_tools(s):
+    """openai's package: choices, streams, pydantic models; instructor; langchain. SmolLM2 calls nothing by itself, so calls are required."""
+    import pydantic
+    c = client(s)
+    ask = dict(model="default", messages=[{"role": "user", "content": "What will the weather be in Paris during the next 3 days?"}], tools=[WEATHER, ADD], temperature=0, max_tokens=100)
+    schemas_of = {x["function"]["name"]: x["function"]["parameters"] for x in (WEATHER, ADD)}
+
+    def right(calls): return calls and all(not jsonschema.validate(json.loads(x.function.arguments), schemas_of[x.function.name]) for x in calls)
+    a = c.chat.completions.create(**ask, tool_choice="required").choices[0]
+    check("required", a.finish_reason == "tool_calls" and a.message.content is None and right(a.message.tool_calls), a)
+    b = c.chat.completions.create(**ask, tool_choice={"type": "function", "function": {"name": "add"}}).choices[0]
+    check("named", [x.function.name for x in b.message.tool_calls] == ["add"] and right(b.message.tool_calls), b)
+    for choice in c.chat.completions.create(**{**ask, "temperature": 1.3, "seed": 4}, n=4, tool_choice="required", parallel_tool_calls=False).choices:
+        check("hot, n", choice.finish_reason == "length" or (len(choice.message.tool_calls) == 1 and right(choice.message.tool_calls)), choice)
+    none = c.chat.completions.create(**ask, tool_choice="none").choices[0]
+    check("none", none.message.tool_calls is None and none.message.content, none)
+    chunks = list(c.chat.completions.create(**ask, tool_choice="required", stream=True))
+    deltas = [y for x in chunks for choice in x.choices for y in choice.delta.tool_calls or []]
+    check("streamed", deltas[0].function.name == a.message.tool_calls[0].function.name and deltas[0].id and "".join(x.function.arguments for x in deltas) == a.message.tool_calls[0].function.arguments and len(deltas) > 4 and chunks[-1].choices[0].finish_reason == "tool_calls", deltas)
+    with c.chat.completions.stream(**ask, tool_choice="required") as stream:
+        check("the stream helper", stream.get_final_completion().choices[0].message.tool_calls[0].function.arguments == a.message.tool_calls[0].function.arguments)
+    told = ask["messages"] + [{"role": "assistant", "content": None, "tool_calls": [x.model_dump() for x in a.message.tool_calls]}, {"role": "tool", "tool_call_id": a.message.tool_calls[0].id, "content": "Sunny, 20 degrees"}]
+    check("the result is told", c.chat.completions.create(**{**ask, "messages": told}).choices[0].message.content)
+
+    class City(pydantic.BaseModel):
+        name: str = pydantic.Field(max_length=30)
+        country: str = pydantic.Field(max_length=30)
+
+    class Trip(pydantic.BaseModel):
+        cities: list[City] = pydantic.Field(max_length=2)
+        days: int
+    parsed = c.chat.completions.parse(model="default", messages=[{"role": "user", "content": "Plan a trip to Paris."}], response_format=City, temperature=0, max_tokens=100).choices[0].message.parsed
+    check("parse a model", isinstance(parsed, City), parsed)
+    tool = openai.pydantic_function_tool(City, name="city")
+    call = c.chat.completions.parse(model="default", messages=ask["messages"], tools=[tool], tool_choice="required", temperature=0, max_tokens=100).choices[0].message.tool_calls[0]
+    check("parse a call", isinstance(call.function.parsed_arguments, City), call)
+    validate_seen("tools")
+    import instructor
+    for mode in (instructor.Mode.TOOLS, instructor.Mode.JSON_SCHEMA):
+        trip = instructor.from_openai(client(s), mode=mode).chat.completions.create(model="default", response_model=Trip, messages=[{"role": "user", "content": "Three days in Paris and Rome."}], temperature=0, max_tokens=200, max_retries=0)
+        check(f"instructor {mode}", isinstance(trip, Trip), trip)
+    from langchain_openai import ChatOpenAI
+    chat = ChatOpenAI(base_url=s.url + "/v1", api_key="none", model="default", temperature=0, max_tokens=100, max_retries=0)
+    calls = chat.bind_tools([WEATHER, ADD], tool_choice="required").invoke(ask["messages"][0]["content"]).tool_calls
+    check("langchain calls", calls[0]["name"] in schemas_of and set(calls[0]["args"]) == set(schemas_of[calls[0]["name"]]["required"]), calls)
+    check("langchain structured output", isinstance(chat.with_structured_output(City, method="function_calling").invoke("A city: Paris, France."), City))
+    SEEN.clear()
 
 
 def part_langchain(s):

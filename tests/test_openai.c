@@ -58,12 +58,32 @@ static void openai_news(void *user, llm_openai_call *k, llm_request *r, const ll
     if (gap >= 0 && e->has_token && llm_openai_get_info(k)->n_requests) test_passed++;
 }
 
+/* A chat with tools: what the template shows, a required call whole and streamed, and what a model without tools in its template is told. */
+static void openai_tools(const llm_openai_service *s) {
+    static const char tools[] = "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{\"enum\":[1,22]}},\"required\":[\"a\"],\"additionalProperties\":false}}}]";
+    static const char call[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\": 1}\"}}]}]";
+    char body[1200];
+    int pieces;
+    snprintf(body, sizeof body, "%s,%s,\"tool_choice\":\"required\",\"parallel_tool_calls\":false,\"max_tokens\":200,\"temperature\":0,\"n\":2,\"stream\":%s,\"return_metrics\":true}", call, tools, "false");
+    if (!CHECK(openai_call(s, LLM_OPENAI_CHAT, body, &pieces) == 200)) printf("  %s\n", openai_out.data);
+    CHECK(openai_count("\"finish_reason\":\"tool_calls\"") == 2 && openai_count("\"content\":null") == 2 && openai_count("\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{") == 2);
+    snprintf(body, sizeof body, "%s,%s,\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"f\"}},\"max_tokens\":200,\"temperature\":0,\"n\":2,\"stream\":true,\"return_metrics\":true}", call, tools);
+    CHECK(openai_call(s, LLM_OPENAI_CHAT, body, &pieces) == 200 && openai_count("\"id\":\"call_") == 2 && openai_count("\"name\":\"f\",\"arguments\":\"\"") == 2 && openai_count("\"finish_reason\":\"tool_calls\"") == 2);
+    CHECK(openai_count("\"metrics\":{") == 2);
+    snprintf(body, sizeof body, "%s,%s}", call, tools);
+    CHECK(openai_call(s, LLM_OPENAI_TEMPLATE, body, &pieces) == 200 && strstr(openai_out.data, "parameters"));
+    snprintf(body, sizeof body, "%s,%s,\"tool_choice\":\"none\"}", call, tools);
+    CHECK(openai_call(s, LLM_OPENAI_TEMPLATE, body, &pieces) == 200 && !strstr(openai_out.data, "parameters") && strstr(openai_out.data, "{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": {\\\"a\\\": 1}}"));
+    CHECK(openai_call(s, LLM_OPENAI_TEMPLATE, "{\"messages\":[{\"role\":\"developer\",\"content\":\"x\"}]}", &pieces) == 200 && !strstr(openai_out.data, "developer"));
+}
+
 static void openai_calls(llm *l) {
     static const char *const names[] = {"tiny", "small"};
     llm_openai_service s;
     int pieces;
     llm_openai_service_init(&s, llm_get_model(l), llm_get_engine(l));
     openai_bad(&s);
+    openai_tools(&s);
     CHECK(openai_call(&s, LLM_OPENAI_COMPLETION, "{\"prompt\":[5,6,7],\"max_tokens\":3,\"temperature\":0,\"ignore_eos\":true,\"echo\":true,\"logprobs\":1,\"model\":\"m\"}", &pieces) == 200);
     CHECK(pieces == 1 && strstr(openai_out.data, "\"model\":\"m\"") && strstr(openai_out.data, "\"token_logprobs\":[null,") && strstr(openai_out.data, "\"completion_tokens\":3"));
     CHECK(openai_call(&s, LLM_OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":3,\"temperature\":0,\"ignore_eos\":true,\"stream\":true,"
@@ -92,7 +112,7 @@ TEST_GROUP(openai) {
     static const char path[] = "../shared/checkpoints/llama";
     llm_engine_config c;
     memset(&c, 0, sizeof c);
-    c.max_model_len = 256;
+    c.max_model_len = 512;
     c.max_num_seqs = 4;
     openai_format();
     llm *l = test_exists(path) ? llm_load(path, &c) : NULL;
