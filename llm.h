@@ -7389,8 +7389,8 @@ LLM__UNUSED static llm_result llm__tokenizer_open_path(const char *path, const l
  *   what it wrote off the end as a value. So one limit bounds all texts, and it is checked before memory is taken.
  * - Filters, tests, methods and global functions are rows of one table: names, where the row counts, parameters, a C function. One function
  *   binds arguments to parameters as Python does, for all of them.
- * - Statements that say in words what an expression can say are parsed into that expression: a macro, the body of {% call %} and a block
- *   whose text is filtered or kept are values, {% with %} is an assignment in a scope. So few kinds of nodes are left to run.
+ * - Statements that an expression can say are parsed into that expression: a macro, the body of {% call %} and a block whose text is kept or
+ *   filtered are values, {% with %} is an assignment in a scope. So few kinds of nodes are left to run.
  * - Templates come from model files, and a server may take them from clients: they are hostile programs. Each step costs fuel, so does each
  *   64 bytes copied; depth, calls, ranges, memory and output are bounded; no names of the host can be reached.
  * - Variables are looked up as they are met, from the inner scope outwards. jinja2 decides that when it compiles, but the scopes are the
@@ -8125,25 +8125,13 @@ static void llm__tpl_put_quoted(llm__tpl *x, llm__str s, const llm__tpl_style *o
 
 static void llm__tpl_write(llm__tpl *x, llm__val v, const llm__tpl_style *o, int level);
 
-/* The key of a dict and its colon. JSON has texts only: numbers, true, false and null are put in quotes, other types are an error. */
-static void llm__tpl_write_key(llm__tpl *x, llm__val key, const llm__tpl_style *o, int level) {
-    const char *quote = o->json && key.type != LLM__V_STR ? "\"" : "";
-    if (*quote && !LLM__V_IN(key, LLM__M_NUMBER | LLM__M_BIG | 1 << LLM__V_NONE))
-        llm__tpl_fail(x, "a '%s' cannot be a key in JSON", llm__v_type_name(key));
-    llm__tpl_puts(x, quote);
-    llm__tpl_write(x, key, o, level);
-    llm__tpl_puts(x, quote);
-    llm__tpl_put(x, o->colon);
-}
-
-/* Where `pretty` begins a new line. */
+/* Where an indent is asked for, a new line. */
 static void llm__tpl_write_line(llm__tpl *x, const llm__tpl_style *o, int level) {
-    if (!o->pretty) return;
-    llm__tpl_puts(x, "\n");
-    llm__tpl_repeat(x, o->indent, level);
+    if (o->pretty) llm__tpl_puts(x, "\n"), llm__tpl_repeat(x, o->indent, level);
 }
 
-/* A container: brackets, items, commas; the nesting level counts the indents. */
+/* A container: brackets, items, commas; the nesting level counts the indents. Keys in JSON are texts: numbers, true, false and null are put in
+ * quotes, other types are an error. */
 static void llm__tpl_write_items(llm__tpl *x, llm__val v, const llm__tpl_style *o, int level) {
     static const char *const view[3] = {"dict_keys([", "dict_values([", "dict_items(["};
     int dict = v.type == LLM__V_DICT || v.type == LLM__V_NAMESPACE, tuple = v.type == LLM__V_TUPLE && !o->json;
@@ -8159,7 +8147,15 @@ static void llm__tpl_write_items(llm__tpl *x, llm__val v, const llm__tpl_style *
         const llm__val *item = pairs ? pairs->v[i / 2].as.list->v : &l->v[i];
         if (i) llm__tpl_put(x, o->comma);
         llm__tpl_write_line(x, o, level + 1);
-        if (dict) llm__tpl_write_key(x, item[0], o, level);
+        if (dict) {
+            const char *quote = o->json && item->type != LLM__V_STR ? "\"" : "";
+            if (*quote && !LLM__V_IN(*item, LLM__M_NUMBER | LLM__M_BIG | 1 << LLM__V_NONE))
+                llm__tpl_fail(x, "a '%s' cannot be a key in JSON", llm__v_type_name(*item));
+            llm__tpl_puts(x, quote);
+            llm__tpl_write(x, *item, o, level);
+            llm__tpl_puts(x, quote);
+            llm__tpl_put(x, o->colon);
+        }
         llm__tpl_write(x, item[dict], o, level + 1);
     }
     if (l->n) llm__tpl_write_line(x, o, level);
@@ -9152,11 +9148,6 @@ static llm__val llm__tpl_arith_num(llm__tpl *x, int op, llm__val a, llm__val b) 
     return llm__v_float(r);
 }
 
-/* -v */
-static llm__val llm__tpl_negate(llm__tpl *x, llm__val v) {
-    return v.type == LLM__V_FLOAT ? llm__v_float(-v.as.f) : llm__tpl_arith_int(x, '-', 0, v.as.i);
-}
-
 static llm__val llm__tpl_percent(llm__tpl *x, llm__str format, llm__val values);
 static llm__val llm__tpl_escape(llm__tpl *x, llm__val v);
 
@@ -9167,8 +9158,8 @@ static llm__val llm__tpl_arith(llm__tpl *x, int op, llm__val a, llm__val b) {
     if (op == '%' && a.type == LLM__V_STR) return llm__tpl_percent(x, llm__v_s(a), b);
     if (op == '~' || (op == '+' && a.type == LLM__V_STR && b.type == LLM__V_STR)) {
         int safe = op == '+' && (a.flag || b.flag);
-        llm__tpl_print(x, safe && !a.flag ? llm__tpl_escape(x, a) : a);
-        llm__tpl_print(x, safe && !b.flag ? llm__tpl_escape(x, b) : b);
+        llm__tpl_print(x, safe ? llm__tpl_escape(x, a) : a);
+        llm__tpl_print(x, safe ? llm__tpl_escape(x, b) : b);
         llm__val v = llm__tpl_take(x, mark);
         v.flag = (uint8_t)safe;
         return v;
@@ -9298,21 +9289,8 @@ static llm__str llm__arg_str(llm__tpl *x, llm__val v, const char *absent) {
 }
 
 /* ---- formatting: str.format and the % operator ----
- * Both copy plain text and replace fields. A field has a specification (fill, side, sign, width, precision, type): it is read by one reader
- * and carried out by one writer, which makes the digits or the text and fills it up to the width.
- *
- *   "{0!r:*^+9.2f}".format(v)      value 0, as repr(), fill *, in the middle, with sign, 9 wide, 2 digits, fixed point
- *   "%(name)-9.2f" % v             member `name` of v, left, 9 wide, 2 digits, fixed point */
-
-/* A format specification, read. */
-typedef struct llm__tpl_spec {
-    llm__str fill;
-    char align;      /* < > ^ =; 0: left for texts, right for numbers; '0': left for texts, = for numbers */
-    char sign;       /* '+' or ' '; 0: only minus */
-    char type;       /* s d f e g x X; 0: by the value */
-    int strict;      /* of str.format, and not empty */
-    int64_t width, precision; /* precision -1: absent */
-} llm__tpl_spec;
+ * Both copy plain text and replace fields, {name!r:.2f} or %(name).2f. Of what Python lets a field ask for, a precision and a type are
+ * understood; fill, side, sign and width are refused: no chat template has columns. */
 
 /* The bytes before the first that is one of `stops`. */
 static size_t llm__str_until(llm__str s, const char *stops) {
@@ -9321,97 +9299,35 @@ static size_t llm__str_until(llm__str s, const char *stops) {
     return n;
 }
 
-/* Digits at s, which moves on; `absent` if there are none. */
-static int64_t llm__spec_number(llm__str *s, int64_t absent) {
-    int64_t v = s->n && llm__tpl_digit(s->p[0]) ? 0 : absent;
-    for (; s->n && llm__tpl_digit(s->p[0]); *s = llm__str_from(*s, 1)) v = LLM__MIN(v * 10 + (s->p[0] - '0'), 1000000000);
-    return v;
-}
-
-/* The byte at s, if it is one of those, which s then skips; else 0. */
-static char llm__spec_take(llm__str *s, const char *of) {
-    if (!s->n || llm__str_until(*s, of)) return 0;
-    *s = llm__str_from(*s, 1);
-    return s->p[-1];
-}
-
-/* Python's [[fill]align][sign][0][width][.precision][type]; of %: the same without the first, '-' for left. s moves on behind it.
- *
- *   "{:*^7}".format("ab")      **ab***         "{:06.2f}".format(-1.5)    -01.50
- *   "{:>6}".format("ab")           ab          "%-4d|" % 7                7   | */
-static llm__tpl_spec llm__spec_read(llm__tpl *x, llm__str *s, int percent) {
-    llm__tpl_spec o;
-    int len = 1;
-    char flag = 0;
-    memset(&o, 0, sizeof o);
-    o.fill = llm__lit(" ");
-    o.align = percent ? '>' : 0;
-    o.strict = !percent && s->n;
-    if (s->n) llm__utf8_get(s->p, s->n, &len);
-    /* The fill may be any code point, so what tells it from a side is the side behind it. */
-    const int filled = !percent && s->n > (size_t)len && memchr("<>^=", s->p[len], 4);
-    if (filled) o.fill = llm__s(s->p, (size_t)len), *s = llm__str_from(*s, (size_t)len);
-    if (!percent && (flag = llm__spec_take(s, "<>^=")) != 0) o.align = flag;
-    while ((flag = llm__spec_take(s, filled ? "+- #" : "+- #0")) != 0) { /* behind a fill of its own, 0 begins the width */
-        if (flag == '0' && !percent) o.fill = llm__lit("0"), o.align = o.align ? o.align : '0';
-        else if (flag == '0' && o.align != '<') o.align = '=', o.fill = llm__lit("0");
-        else if (flag == '-' && percent) o.align = '<', o.fill = llm__lit(" ");
-        else if (flag == '+' || flag == ' ') o.sign = flag;
+/* Appends a value as [.precision][type] asks, which `spec` stands at and moves on behind; `percent`: as % has it, which needs a type and
+ * takes any value for a text. Types: s d f F e E g G x, of % also i and r. */
+static void llm__tpl_put_as(llm__tpl *x, llm__val v, llm__str *spec, int percent) {
+    char digits[400]; /* 1e308 with 60 decimals has 370 */
+    int64_t precision = -1;
+    const size_t n = spec->n && spec->p[0] == '.' ? 1 + llm__str_until(llm__str_from(*spec, 1), "sridfFeEgGx") : 0;
+    const char type = (char)(n < spec->n ? spec->p[n] : 0);
+    const int known = type && strchr("sdfFeEgGxir", type) && (percent || (type != 'i' && type != 'r')), real = known && strchr("fFeEgG", type);
+    if (n > 1 && !llm__parse_int(spec->p + 1, n - 1, &precision)) precision = -2;
+    *spec = llm__str_from(*spec, n + (size_t)known);
+    if (n == 1 || precision < -1 || precision > 60 || (percent ? !known : spec->n > 0)) llm__tpl_fail(x, "a format is not understood");
+    if (type == 'r') {
+        llm__tpl_write(x, v, &llm__tpl_repr, 0);
+    } else if (!type || type == 's') {
+        if (!percent && n + (type != 0) && v.type != LLM__V_STR)
+            llm__tpl_fail(x, "a format does not suit a value of type '%s'", llm__v_type_name(v));
+        llm__str s = llm__tpl_str_of(x, v);
+        llm__tpl_put(x, precision < 0 ? s : llm__tpl_part(s, 0, precision));
+    } else if (!LLM__V_IN(v, LLM__M_NUMBER)) {
+        llm__tpl_fail(x, "a number was expected for the format '%c', got '%s'", type, llm__v_type_name(v));
+    } else if (real) {
+        llm__tpl_put(x, llm__s(digits, (size_t)llm__print_double(digits, 400, type, precision < 0 ? 6 : (int)precision, llm__v_num(v))));
+    } else {
+        if (v.type == LLM__V_FLOAT && percent && fabs(v.as.f) < 9e18) v = llm__v_int((int64_t)v.as.f);
+        if (v.type == LLM__V_FLOAT) llm__tpl_fail(x, "a whole number was expected for the format '%c'", type);
+        if (precision >= 0) llm__tpl_fail(x, "a format is not understood");
+        if (type != 'x') llm__tpl_putf(x, "%lld", (long long)v.as.i);
+        else llm__tpl_putf(x, v.as.i < 0 ? "-%llx" : "%llx", v.as.i < 0 ? 0 - (unsigned long long)v.as.i : (unsigned long long)v.as.i);
     }
-    o.width = llm__spec_number(s, 0);
-    o.precision = llm__spec_take(s, ".") ? llm__spec_number(s, percent ? 0 : -1) : -1;
-    o.type = llm__spec_take(s, percent ? "srdiufFeEgGxX%" : "sdfFeEgGxX");
-    if (o.type == 'i' || o.type == 'u') o.type = 'd';
-    if ((percent ? !o.type : s->n != 0) || o.precision > 60) llm__tpl_fail(x, "a format is not understood");
-    return o;
-}
-
-/* The digits of |v|, without sign, into out (400 bytes: 1e308 with 60 decimals has 370). */
-static llm__str llm__spec_digits(llm__tpl *x, llm__val v, const llm__tpl_spec *o, char *out) {
-    const int real = o->type && strchr("fFeEgG", o->type), precision = o->precision < 0 ? 6 : (int)o->precision;
-    if (real || (v.type == LLM__V_FLOAT && !o->type && o->precision >= 0))
-        return llm__s(out, (size_t)llm__print_double(out, 400, (char)(real ? o->type : 'g'), precision, fabs(llm__v_num(v))));
-    if (v.type == LLM__V_FLOAT && !o->type) return llm__s(out, (size_t)llm__format_double(fabs(v.as.f), out));
-    if (v.type == LLM__V_FLOAT) llm__tpl_fail(x, "a whole number was expected for the format '%c'", o->type);
-    unsigned long long u = v.as.i < 0 ? 0 - (unsigned long long)v.as.i : (unsigned long long)v.as.i;
-    return llm__s(out, (size_t)snprintf(out, 400, o->type == 'x' ? "%llx" : o->type == 'X' ? "%llX" : "%llu", u));
-}
-
-/* Appends a sign and a text, filled up to a width in code points: < left, > right, = right with the sign before the fill, ^ in the middle,
- * c too, but with the odd blank where Python's center() has it. */
-static void llm__tpl_pad(llm__tpl *x, llm__str sign, llm__str s, llm__str fill, int64_t width, char align) {
-    int64_t pad = LLM__MAX(width - llm__tpl_chars(s) - (int64_t)sign.n, 0);
-    int64_t before = align == '<' ? 0 : align == '^' ? pad / 2 : align == 'c' ? pad / 2 + (pad & width & 1) : pad;
-    if (align == '=') llm__tpl_put(x, sign); /* -0042 */
-    llm__tpl_repeat(x, fill, before);
-    if (align != '=') llm__tpl_put(x, sign);
-    llm__tpl_put(x, s);
-    llm__tpl_repeat(x, fill, pad - before);
-}
-
-/* Appends a value as the specification asks. Python refuses what has no meaning: texts have no sign, whole numbers no precision, lists
- * nothing at all. */
-static void llm__spec_put(llm__tpl *x, llm__val v, const llm__tpl_spec *o) {
-    char digits[400];
-    const int text = v.type == LLM__V_STR, whole = LLM__V_IN(v, LLM__M_INT) && !(o->type && strchr("fFeEgG", o->type));
-    const int number = LLM__V_IN(v, LLM__M_NUMBER) && o->type != 's' && (v.type != LLM__V_BOOL || o->type || o->strict);
-    if (o->strict && v.type != LLM__V_BIG && (text ? o->sign || o->align == '=' : !number || (whole && o->precision >= 0)))
-        llm__tpl_fail(x, "a format does not suit a value of type '%s'", llm__v_type_name(v));
-    if (!number && o->type && o->type != 's')
-        llm__tpl_fail(x, "a number was expected for the format '%c', got '%s'", o->type, llm__v_type_name(v));
-    const char align = o->align && o->align != '0' ? o->align : !number ? '<' : o->align ? '=' : '>';
-    /* -0.0 has a sign, and its digits are those of 0.0 */
-    const char sign = !number ? 0 : (v.type == LLM__V_FLOAT ? signbit(v.as.f) != 0 : v.as.i < 0) ? '-' : o->sign;
-    llm__str s = number ? llm__spec_digits(x, v, o, digits) : llm__tpl_str_of(x, v);
-    if (!number && o->precision >= 0) s = llm__tpl_part(s, 0, o->precision);
-    llm__tpl_pad(x, llm__s(&sign, sign != 0), s, o->fill, o->width, align);
-}
-
-/* repr(v) as a value. */
-static llm__val llm__tpl_repr_of(llm__tpl *x, llm__val v) {
-    const size_t mark = x->text.len;
-    llm__tpl_write(x, v, &llm__tpl_repr, 0);
-    return llm__tpl_take(x, mark);
 }
 
 /* The method format: fields {name!r:spec}, where the name may be a number, or left out. */
@@ -9435,11 +9351,12 @@ LLM__TPL_FN(llm__fn_str_format) {
         if (!v && i >= 0 && i < g->pos->n) v = &g->pos->v[i];
         if (!v) llm__tpl_fail(x, "format: no value for '{%.*s}'", (int)LLM__MIN(field.n, (size_t)40), field.p);
         const char how = rest.n > 1 && rest.p[0] == '!' ? rest.p[1] : 0;
+        const size_t mark = x->text.len;
         rest = llm__str_from(rest, how ? 2 : 0);
-        llm__spec_take(&rest, ":");
-        const llm__val value = how == 'r' ? llm__tpl_repr_of(x, *v) : how ? llm__tpl_str(x, *v) : *v;
-        const llm__tpl_spec o = llm__spec_read(x, &rest, 0);
-        llm__spec_put(x, value, &o);
+        if (llm__starts(rest, llm__lit(":"))) rest = llm__str_from(rest, 1);
+        if (how) llm__tpl_write(x, *v, how == 'r' ? &llm__tpl_repr : NULL, 0);
+        const llm__val value = how ? llm__tpl_take(x, mark) : *v;
+        llm__tpl_put_as(x, value, &rest, 0);
         s = llm__str_from(s, end + 1);
     }
     return LLM__WRITTEN;
@@ -9461,17 +9378,14 @@ static llm__val llm__tpl_percent(llm__tpl *x, llm__str s, llm__val values) {
             if (!v) llm__tpl_fail(x, "%%: no value for '%.*s'", (int)LLM__MIN(close - 1, (size_t)40), s.p + 1);
             s = llm__str_from(s, close + 1);
         }
-        llm__tpl_spec o = llm__spec_read(x, &s, 1);
-        if (o.type == '%') {
+        if (llm__starts(s, llm__lit("%"))) {
             llm__tpl_puts(x, "%");
+            s = llm__str_from(s, 1);
             continue;
         }
         if (!v && next == l->n) llm__tpl_fail(x, "%%: not enough values");
-        llm__val value = v ? *v : l->v[next++];
-        if (o.type == 'r') value = llm__tpl_repr_of(x, value), o.type = 's';
-        if (o.type == 'd' && value.type == LLM__V_FLOAT && fabs(value.as.f) < 9e18) value = llm__v_int((int64_t)value.as.f);
-        if (o.type == 's' && o.align == '=') o.align = '>', o.fill = llm__lit(" ");
-        llm__spec_put(x, value, &o);
+        const llm__val value = v ? *v : l->v[next++];
+        llm__tpl_put_as(x, value, &s, 1);
     }
     if (next < l->n && !LLM__V_IN(values, LLM__M_DICT | 1 << LLM__V_LIST | LLM__M_RANGE | LLM__M_UNDEF))
         llm__tpl_fail(x, "%%: not all values were used");
@@ -9652,12 +9566,17 @@ LLM__TPL_FN(llm__fn_remove_affix) {
     return llm__tpl_has_affix(s, affix, op) ? llm__v_str(llm__s(s.p + (op ? 0 : affix.n), s.n - affix.n)) : self;
 }
 
-/* ljust, rjust, center, zfill: op < > c =. */
+/* ljust, rjust, center, zfill: op < > ^ =. Python puts the odd blank of center left or right by a rule of its own. */
 LLM__TPL_FN(llm__fn_justify) {
     llm__str s = llm__tpl_str_of(x, self), fill = op == '=' ? llm__lit("0") : llm__arg_str(x, a[1], " ");
     const size_t sign = op == '=' && s.n && (s.p[0] == '-' || s.p[0] == '+');
+    int64_t width = llm__arg_int(x, a[0], 80), pad = LLM__MAX(width - llm__tpl_chars(s), 0);
+    int64_t before = op == '<' ? 0 : op == '^' ? pad / 2 + (pad & width & 1) : pad;
     if (llm__tpl_chars(fill) != 1) llm__tpl_fail(x, "the fill must be one character");
-    llm__tpl_pad(x, llm__s(s.p, sign), llm__str_from(s, sign), fill, llm__arg_int(x, a[0], 80), (char)op);
+    llm__tpl_put(x, llm__s(s.p, sign));
+    llm__tpl_repeat(x, fill, before);
+    llm__tpl_put(x, llm__str_from(s, sign));
+    llm__tpl_repeat(x, fill, pad - before);
     return LLM__WRITTEN;
 }
 
@@ -9762,9 +9681,10 @@ LLM__TPL_FN(llm__fn_string) {
     return v;
 }
 
-/* A text for HTML, marked safe. */
+/* A text for HTML, marked safe; one that is marked already stays. */
 static llm__val llm__tpl_escape(llm__tpl *x, llm__val v) {
     const size_t mark = x->text.len;
+    if (v.type == LLM__V_STR && v.flag) return v;
     for (llm__str s = llm__tpl_str_of(x, v); s.n;) {
         static const char *const entity[] = {"&amp;", "&lt;", "&gt;", "&#34;", "&#39;"};
         const size_t n = llm__str_until(s, "&<>\"'");
@@ -9778,8 +9698,7 @@ static llm__val llm__tpl_escape(llm__tpl *x, llm__val v) {
     return v;
 }
 
-/* Unless it is marked safe. */
-LLM__TPL_FN(llm__fn_escape) { return self.type == LLM__V_STR && self.flag ? self : llm__tpl_escape(x, self); }
+LLM__TPL_FN(llm__fn_escape) { return llm__tpl_escape(x, self); }
 
 /* A number of blanks, or a text, to indent by. */
 static llm__str llm__arg_indent(llm__tpl *x, llm__val v, int64_t absent) {
@@ -9978,57 +9897,36 @@ LLM__TPL_FN(llm__fn_truncate) {
     return LLM__WRITTEN;
 }
 
-/* A text as Python's int(text, base), or float(text) with base 0, reads it: blanks around it, '_' between digits. 0 if it is no number. */
-static int llm__tpl_read_number(llm__tpl *x, llm__str s, int base, llm__val *out) {
-    char clean[64], *end;
-    size_t n = 0, sign = 0;
+/* A text as a number, as Python's int() and float() read it: blanks around it, '_' between digits. UNSET if it is none. */
+static llm__val llm__tpl_read_number(llm__str s) {
+    char clean[64];
+    size_t n = 0;
+    llm__val whole = llm__v_int(0), real = llm__v_float(0);
     s = llm__tpl_trim(s, 3);
-    if (s.n && s.p[0] == '+') s = llm__str_from(s, 1), sign = 1;
+    if (s.n > 1 && s.p[0] == '+' && s.p[1] != '-') s = llm__str_from(s, 1);
     for (size_t i = 0; i < s.n && n < sizeof clean; i++)
-        if (s.p[i] != '_' || !i || i + 1 == s.n || llm__hex(s.p[i - 1]) < 0 || llm__hex(s.p[i + 1]) < 0) clean[n++] = s.p[i];
-    if (!n || n == sizeof clean || (sign && clean[0] == '-')) return 0;
-    clean[n] = 0;
-    int negative = clean[0] == '-';
-    if (!base) {
-        int word = llm__word_index("inf nan", llm__s(clean + negative, n - (size_t)negative));
-        *out = llm__v_float(word == 0 ? (double)INFINITY : (double)NAN);
-        if (word >= 0 && negative) out->as.f = -out->as.f;
-        return word >= 0 || llm__parse_double(clean, n, &out->as.f);
-    }
-    if (strspn(clean + negative, base == 16 ? "0123456789abcdefABCDEFxX" : "0123456789abcdefABCDEF") != n - (size_t)negative) return 0;
-    errno = 0;
-    *out = llm__v_int(strtoll(clean, &end, base));
-    if (errno == ERANGE && !*end) llm__tpl_overflow(x);
-    return !*end && end > clean + negative;
+        if (s.p[i] != '_' || !i || i + 1 == s.n || !llm__tpl_digit(s.p[i - 1]) || !llm__tpl_digit(s.p[i + 1])) clean[n++] = s.p[i];
+    if (llm__parse_int(clean, n, &whole.as.i)) return whole;
+    if (n < sizeof clean && llm__parse_double(clean, n, &real.as.f)) return real;
+    int word = llm__word_index("inf -inf nan -nan", s);
+    return word < 0 ? llm__v(LLM__V_UNSET) : llm__v_float(word > 1 ? (double)NAN : word ? -(double)INFINITY : (double)INFINITY);
 }
 
-/* int(default, base) */
-LLM__TPL_FN(llm__fn_int) {
-    llm__val v, absent = a[0].type == LLM__V_UNSET ? llm__v_int(0) : a[0];
-    int64_t base = llm__arg_int(x, a[1], 10);
-    if (base < 2 || base > 16) llm__tpl_fail(x, "int: a base from 2 to 16 was expected");
+/* int(default), float(default): op 1. Of a text, the number in it; a fraction is cut off. */
+LLM__TPL_FN(llm__fn_number) {
+    llm__val v = LLM__V_IN(self, LLM__M_STR | (op ? LLM__M_BIG : 0)) ? llm__tpl_read_number(llm__v_s(self)) : self;
     llm__tpl_defined(x, self);
-    if (self.type == LLM__V_BIG) return self;
-    if (LLM__V_IN(self, LLM__M_INT)) return llm__v_int(self.as.i);
-    if (self.type == LLM__V_STR && llm__tpl_read_number(x, llm__v_s(self), (int)base, &v)) return v;
-    if (self.type == LLM__V_STR && llm__tpl_read_number(x, llm__v_s(self), 0, &v)) self = v;
-    return self.type == LLM__V_FLOAT && self.as.f - self.as.f == 0 ? llm__tpl_whole(x, self.as.f) : absent;
-}
-
-/* float(default) */
-LLM__TPL_FN(llm__fn_float) {
-    llm__val v = llm__v_float(0);
-    llm__tpl_defined(x, self);
-    if (LLM__V_IN(self, LLM__M_NUMBER)) return llm__v_float(llm__v_num(self));
-    if (LLM__V_IN(self, LLM__M_STR | LLM__M_BIG) && llm__tpl_read_number(x, llm__v_s(self), 0, &v)) return v;
-    return a[0].type == LLM__V_UNSET ? llm__v_float(0) : a[0];
+    if (v.type == LLM__V_BIG) return v;
+    if (!LLM__V_IN(v, LLM__M_NUMBER) || (!op && v.type == LLM__V_FLOAT && v.as.f - v.as.f != 0))
+        return a[0].type != LLM__V_UNSET ? a[0] : op ? llm__v_float(0) : llm__v_int(0);
+    return op ? llm__v_float(llm__v_num(v)) : v.type == LLM__V_FLOAT ? llm__tpl_whole(x, v.as.f) : llm__v_int(v.as.i);
 }
 
 /* Python's abs: of a bool a whole number; the one number without a positive counterpart is an error. */
 LLM__TPL_FN(llm__fn_abs) {
     if (!LLM__V_IN(self, LLM__M_NUMBER)) llm__tpl_fail(x, "abs: a number was expected, got '%s'", llm__v_type_name(self));
     if (self.type == LLM__V_FLOAT) return llm__v_float(fabs(self.as.f));
-    return self.as.i < 0 ? llm__tpl_negate(x, self) : llm__v_int(self.as.i);
+    return llm__tpl_arith(x, '*', self, llm__v_int(self.as.i < 0 ? -1 : 1));
 }
 
 /* round(precision, method): Python's round, which goes to even at .5, or always up (ceil) or down (floor). */
@@ -10167,7 +10065,7 @@ static const llm__tpl_row llm__tpl_rows[] = {
     {"removeprefix", LLM__M_STR, "-prefix!", llm__fn_remove_affix, 0}, {"removesuffix", LLM__M_STR, "-suffix!", llm__fn_remove_affix, 1},
     {"partition", LLM__M_STR, "-sep!", llm__fn_partition, 1}, {"rpartition", LLM__M_STR, "-sep!", llm__fn_partition, -1},
     {"zfill", LLM__M_STR, "-width!", llm__fn_justify, '='}, {"ljust", LLM__M_STR, "-width! -fill", llm__fn_justify, '<'},
-    {"rjust", LLM__M_STR, "-width! -fill", llm__fn_justify, '>'}, {"center", LLM__M_STR, "-width! -fill", llm__fn_justify, 'c'},
+    {"rjust", LLM__M_STR, "-width! -fill", llm__fn_justify, '>'}, {"center", LLM__M_STR, "-width! -fill", llm__fn_justify, '^'},
     {"get", LLM__M_DICT, "-key! -default", llm__fn_get, 0}, {"items", LLM__M_DICT, "", llm__fn_view, 2},
     {"keys", LLM__M_DICT, "", llm__fn_view, 0}, {"values", LLM__M_DICT, "", llm__fn_view, 1},
     {"copy", LLM__M_DICT | LLM__M_ROW, "", llm__fn_copy, 0}, {"index", LLM__M_ROW | LLM__M_RANGE, "-value!", llm__fn_list_find, 0},
@@ -10189,10 +10087,10 @@ static const llm__tpl_row llm__tpl_rows[] = {
     {"min", LLM__IN_FILTER, "case_sensitive attribute", llm__fn_extreme, -1},
     {"max", LLM__IN_FILTER, "case_sensitive attribute", llm__fn_extreme, 1}, {"sum", LLM__IN_FILTER, "attribute start", llm__fn_sum, 0},
     {"first", LLM__IN_FILTER, "", llm__fn_end_item, 0}, {"last", LLM__IN_FILTER, "", llm__fn_end_item, 1},
-    {"int", LLM__IN_FILTER, "default base", llm__fn_int, 0}, {"float", LLM__IN_FILTER, "default", llm__fn_float, 0},
+    {"int", LLM__IN_FILTER, "default", llm__fn_number, 0}, {"float", LLM__IN_FILTER, "default", llm__fn_number, 1},
     {"abs", LLM__IN_FILTER, "", llm__fn_abs, 0}, {"round", LLM__IN_FILTER, "precision method", llm__fn_round, 0},
     {"indent", LLM__IN_FILTER, "width first blank", llm__fn_indent, 0}, {"reverse", LLM__IN_FILTER, "", llm__fn_reverse, 0},
-    {"center", LLM__IN_FILTER, "width", llm__fn_justify, 'c'},
+    {"center", LLM__IN_FILTER, "width", llm__fn_justify, '^'},
     {"truncate", LLM__IN_FILTER, "length killwords end leeway", llm__fn_truncate, 0},
     {"from_json", LLM__IN_FILTER, "", llm__fn_from_json, 0}, {"format", LLM__IN_FILTER, NULL, llm__fn_format, 0},
 
@@ -10277,31 +10175,15 @@ static llm__val llm__tpl_eval_in(llm__tpl *x, const llm__node *n, llm__scope *sc
     return v;
 }
 
-/* The values of a list of nodes. */
-static llm__vlist *llm__tpl_eval_list(llm__tpl *x, const llm__node *list) {
+/* A list, a tuple, or the bounds of a slice; of a dict the keys and values in turn. */
+static llm__vlist *llm__tpl_eval_items(llm__tpl *x, const llm__node *n) {
     llm__vlist *l = llm__tpl_empty(x);
-    for (; list; list = list->next) llm__tpl_push(x, l, llm__tpl_eval(x, list));
-    return l;
-}
-
-/* A dict, of keys and values in turn. */
-static llm__val llm__tpl_eval_dict(llm__tpl *x, const llm__node *list) {
-    llm__vlist *d = llm__tpl_empty(x);
-    for (; list; list = list->next->next) {
-        llm__val key = llm__tpl_eval(x, list);
-        llm__tpl_dict_set(x, d, key, llm__tpl_eval(x, list->next));
+    for (const llm__node *c = n->a; c; c = c->next) {
+        llm__val v = llm__tpl_eval(x, c);
+        if (n->kind != LLM__N_DICT) llm__tpl_push(x, l, v);
+        else llm__tpl_dict_set(x, l, v, llm__tpl_eval(x, c = c->next));
     }
-    return llm__v_list(LLM__V_DICT, d);
-}
-
-/* not, and the signs, which want numbers. */
-static llm__val llm__tpl_eval_sign(llm__tpl *x, const llm__node *n) {
-    llm__val v = llm__tpl_eval(x, n->a);
-    if (n->op == '!') return llm__v_bool(!llm__v_truth(v));
-    llm__tpl_defined(x, v);
-    if (v.type == LLM__V_BIG) llm__tpl_overflow(x);
-    if (!LLM__V_IN(v, LLM__M_NUMBER)) llm__tpl_fail(x, "'%s' cannot have a sign", llm__v_type_name(v));
-    return n->op == '-' ? llm__tpl_negate(x, v) : v.type == LLM__V_BOOL ? llm__v_int(v.as.i) : v;
+    return l;
 }
 
 /* Operands from left to right. `and` and `or` give the value of the operand that decides. a < b < c holds if both do; what stands behind a
@@ -10348,14 +10230,6 @@ static llm__val llm__tpl_eval_call(llm__tpl *x, const llm__node *n) {
     return n->op ? llm__v_bool(!llm__v_truth(v)) : v;
 }
 
-/* A macro as a value, bound to the scope that is open. */
-static llm__val llm__tpl_eval_macro(llm__tpl *x, const llm__node *def) {
-    llm__val v = llm__tpl_object(x, LLM__V_MACRO);
-    v.as.object->def = def;
-    v.as.object->scope = x->scope;
-    return v;
-}
-
 static void llm__tpl_assign_to(llm__tpl *x, llm__scope *scope, const llm__node *target, llm__val v);
 
 /* The items of a loop that pass its filter, which sees the target in a scope of its own. All before the first turn, so that loop.length
@@ -10377,20 +10251,30 @@ static llm__val llm__tpl_eval_kind(llm__tpl *x, const llm__node *n) {
     switch (n->kind) {
     case LLM__N_CONST: return n->v;
     case LLM__N_NAME: return llm__tpl_lookup(x, n->name);
-    case LLM__N_LIST: return llm__v_list(LLM__V_LIST, llm__tpl_eval_list(x, n->a));
-    case LLM__N_TUPLE: return llm__v_list(LLM__V_TUPLE, llm__tpl_eval_list(x, n->a));
-    case LLM__N_DICT: return llm__tpl_eval_dict(x, n->a);
-    case LLM__N_SIGN: return llm__tpl_eval_sign(x, n);
+    case LLM__N_LIST: case LLM__N_SLICE: return llm__v_list(LLM__V_LIST, llm__tpl_eval_items(x, n));
+    case LLM__N_TUPLE: return llm__v_list(LLM__V_TUPLE, llm__tpl_eval_items(x, n));
+    case LLM__N_DICT: return llm__v_list(LLM__V_DICT, llm__tpl_eval_items(x, n));
+    case LLM__N_SIGN:
+        v = llm__tpl_eval(x, n->a);
+        if (n->op == '!') return llm__v_bool(!llm__v_truth(v));
+        llm__tpl_defined(x, v);
+        if (v.type == LLM__V_BIG) llm__tpl_overflow(x);
+        if (!LLM__V_IN(v, LLM__M_NUMBER)) llm__tpl_fail(x, "'%s' cannot have a sign", llm__v_type_name(v));
+        return llm__tpl_arith(x, '*', v, llm__v_int(n->op == '-' ? -1 : 1)); /* a whole number where it was a bool */
     case LLM__N_CHAIN: return llm__tpl_eval_chain(x, n);
     case LLM__N_COND:
         if (llm__v_truth(llm__tpl_eval(x, n->b))) return llm__tpl_eval(x, n->a);
         return n->c ? llm__tpl_eval(x, n->c) : llm__v_undef(llm__lit("an if without else"));
     case LLM__N_GET:
         v = llm__tpl_eval(x, n->a);
-        return n->b->kind == LLM__N_SLICE ? llm__tpl_slice(x, v, llm__tpl_eval_list(x, n->b->a)->v)
-                                          : llm__tpl_member_of(x, v, llm__tpl_eval(x, n->b), n->op);
+        if (n->b->kind == LLM__N_SLICE) return llm__tpl_slice(x, v, llm__tpl_eval(x, n->b).as.list->v);
+        return llm__tpl_member_of(x, v, llm__tpl_eval(x, n->b), n->op);
     case LLM__N_BLOCK: return llm__tpl_capture(x, n->a, llm__tpl_scope(x, x->scope));
-    case LLM__N_MACRO: return llm__tpl_eval_macro(x, n);
+    case LLM__N_MACRO: /* bound to the scope that is open */
+        v = llm__tpl_object(x, LLM__V_MACRO);
+        v.as.object->def = n;
+        v.as.object->scope = x->scope;
+        return v;
     case LLM__N_WHERE: return llm__tpl_eval_where(x, n);
     default: return llm__tpl_eval_call(x, n);
     }
