@@ -18902,8 +18902,10 @@ enum {
     LLM__GR_MAX_OPS = 1 << 20,
     LLM__GR_MAX_THREADS = 4096,
     LLM__GR_MAX_WORK = 1 << 18,
+    LLM__GR_FUEL = 1 << 24,
     LLM__GR_MAX_DEPTH = 400,
     LLM__GR_MAX_NEST = 64,
+    LLM__GR_MAX_PASSES = 500,
     LLM__GR_MAX_TOKEN = 255,
     LLM__GR_STATE_BYTES = 64 << 20,
     LLM__GR_MASK_BYTES = 32 << 20,
@@ -18929,8 +18931,13 @@ typedef enum llm__gr_kind {
     LLM__GR_ACCEPT
 } llm__gr_kind;
 
+/* A BYTES with which every character of plain text (see llm__gr_trie) may begin, each of which is one turn of a loop: one without end, or
+ * one that is counted by the frame on top. Whole subtrees of the trie are allowed at once by it. */
+enum { LLM__GR_TEXT_FREE = 1, LLM__GR_TEXT_COUNTED };
+
 typedef struct llm__gr_op {
     uint8_t kind, alive;    /* alive: some text leads from here to the end of its rule */
+    uint8_t text;           /* BYTES: LLM__GR_TEXT_FREE or LLM__GR_TEXT_COUNTED */
     int32_t a;              /* BYTES: set; CALL: first instruction of the rule; REPEAT: of the body; AGAIN: its REPEAT */
     int32_t next, other;    /* SPLIT: the second way, -1: none */
     int32_t min, max;       /* REPEAT: turns; max -1: any number */
@@ -18951,24 +18958,38 @@ typedef struct llm__gr_thread {
     int32_t op, frame;
 } llm__gr_thread;
 
+/* What a step has met: a thread, and how it came there; see llm__gr_meet. */
+typedef struct llm__gr_met {
+    llm__gr_thread at;
+    int32_t base, fresh;    /* least depth of the stack on the way; frames of the stack that are new in this step */
+} llm__gr_met;
+
 typedef struct llm__gr_state {
     int32_t from, n;        /* its threads */
     int32_t accept;         /* the text may end here */
+    int32_t room;           /* so many characters of plain text may follow, whichever they are: see llm__gr_room */
 } llm__gr_state;
 
-/* Open addressing over things that live in an array: index + 1, 0 free. */
+/* Open addressing over things that live in an array of the grammar and are told apart by what is in them: frames, states, masks and the
+ * work of a step. hash and same look at entries of that array. */
 typedef struct llm__gr_index {
-    int32_t *slot;
+    int32_t *slot;          /* index of an entry + 1, 0: free */
     size_t cap;             /* 0 or a power of two */
+    uint64_t (*hash)(const llm_grammar *g, size_t i);
+    int (*same)(const llm_grammar *g, size_t i, size_t k);
 } llm__gr_index;
 
 /* The vocabulary as a trie in preorder: what to visit next is the next element, what to skip a subtree to is an index, and there is no
- * pointer to chase (llguidance's toktrie is laid out so). Node i is the byte below its nearest ancestor of depth[i] - 1. */
+ * pointer to chase (llguidance's toktrie is laid out so). Node i is the byte below its nearest ancestor of depth[i] - 1. Tokens in the
+ * order of their nodes stand in `order`, so those of a subtree are a run of it.
+ *
+ * Plain text is what may stand in a JSON string as it is: whole characters from U+0020 on, but no quote and no backslash. */
 typedef struct llm__gr_trie {
     uint8_t *byte, *depth;  /* (n) depth: 1 for the first byte of a token */
+    uint8_t *plain;         /* (n) 1 + the most characters below the node if nothing but plain text stands there, else 0 */
     int32_t *skip;          /* (n) the node after the subtree */
-    int32_t *token;         /* (n) the first token that ends here, -1: none */
-    int32_t *same;          /* (vocab) the next token of the same bytes, -1: none */
+    int32_t *from;          /* (n + 1) tokens that end at node i: order[from[i]] to order[from[i + 1] - 1] */
+    int32_t *order;         /* ids */
     char *spelling;         /* the bytes of all tokens, one after the other */
     int32_t *end;           /* (vocab) where each ends there */
     int32_t n, vocab, longest;
@@ -18977,7 +18998,7 @@ typedef struct llm__gr_trie {
 /* Bit id % 32 of words[id / 32] is 1 if the token may come next: the layout that xgrammar, llguidance and their users share. */
 typedef struct llm__gr_mask {
     uint64_t key[2];
-    uint32_t *words;        /* (vocab + 31) / 32; NULL: free slot */
+    uint32_t *words;        /* (vocab + 31) / 32 */
     int32_t n_allowed;      /* tokens, without those that end the answer */
 } llm__gr_mask;
 
@@ -18999,14 +19020,13 @@ struct llm_grammar {
     size_t n_states, states_cap;
     int32_t *to;            /* (n_states, n_classes) -1: not yet known */
     size_t to_cap;
-    llm__gr_index frames_at, states_at;
-    llm__gr_thread *work;   /* of one step: threads met so far, see llm__gr_follow */
-    int32_t *base;
-    size_t n_work, work_cap, base_cap;
-    llm__gr_index seen;
+    llm__gr_met *work;      /* of one step: threads met so far, see llm__gr_follow */
+    size_t n_work, work_cap;
+    llm__gr_mask *mask;
+    size_t n_masks, masks_cap;
+    llm__gr_index frames_at, states_at, work_at, masks_at;
+    int64_t fuel;           /* threads that may still be met before whoever asked (for a mask, a step, a compilation) is told no */
     const llm__gr_trie *trie; /* of the model; NULL without one */
-    llm__gr_mask *mask;     /* open addressing */
-    size_t masks_cap, n_masks;
     struct llm_matcher *matchers; /* of running answers: their states survive when the memory of states is emptied */
     const char *failed;     /* the machine gave up: why; NULL */
     int every_frame;        /* while left recursion is looked for: a call at the end of a rule takes a frame too */
@@ -19046,6 +19066,7 @@ struct llm_matcher {
 
 typedef struct llm__gr_frag {
     int32_t in, out;        /* out: a SPLIT whose next is still open; in -1: nothing can ever match */
+    int32_t text;           /* the BYTES with which plain text begins, if f matches each of its characters (and more, perhaps); else -1 */
 } llm__gr_frag;
 
 typedef struct llm__gr_build {
@@ -19055,7 +19076,7 @@ typedef struct llm__gr_build {
 
 /* The fragment that matches nothing, as [] in a class or `false` in a schema. In a sequence it makes all of it impossible, among
  * alternatives it disappears, and a loop around it can only be left at once. */
-static const llm__gr_frag llm__gr_never = {-1, -1};
+static const llm__gr_frag llm__gr_never = {-1, -1, -1};
 
 /* Appends an instruction and returns its number. After an error it does nothing and returns 0, so builders need not ask after every step:
  * whoever joins fragments looks at b->failed before it writes into instructions. a and next mean what the table at llm__gr_kind says; -1:
@@ -19080,7 +19101,7 @@ static int32_t llm__gr_add(llm__gr_build *b, llm__gr_kind kind, int32_t a, int32
 /* Matches the empty text: a single SPLIT, which is way in and way out at once. */
 static llm__gr_frag llm__gr_empty(llm__gr_build *b) {
     llm__gr_frag f;
-    f.in = f.out = llm__gr_add(b, LLM__GR_SPLIT, 0, -1);
+    f.in = f.out = llm__gr_add(b, LLM__GR_SPLIT, 0, -1), f.text = -1;
     return f;
 }
 
@@ -19088,7 +19109,7 @@ static llm__gr_frag llm__gr_empty(llm__gr_build *b) {
 static llm__gr_frag llm__gr_seq(llm__gr_build *b, llm__gr_frag f, llm__gr_frag then) {
     if (f.in < 0 || then.in < 0 || b->failed) return llm__gr_never;
     b->g->op[f.out].next = then.in;
-    f.out = then.out;
+    f.out = then.out, f.text = -1;
     return f;
 }
 
@@ -19109,7 +19130,7 @@ static llm__gr_frag llm__gr_alt(llm__gr_build *b, llm__gr_frag f, llm__gr_frag o
     if (b->failed) return llm__gr_never;
     b->g->op[split].other = or_else.in;
     b->g->op[f.out].next = b->g->op[or_else.out].next = out;
-    f.in = split, f.out = out;
+    f.in = split, f.out = out, f.text = LLM__MAX(f.text, or_else.text);
     return f;
 }
 
@@ -19132,6 +19153,7 @@ static llm__gr_frag llm__gr_repeat(llm__gr_build *b, llm__gr_frag f, int32_t min
         if (b->failed) return llm__gr_never;
         b->g->op[loop].other = out;
         b->g->op[f.out].next = loop;
+        if (f.text >= 0) b->g->op[f.text].text = LLM__GR_TEXT_FREE;
         if (min == 0) f.in = loop;
     } else {
         loop = llm__gr_add(b, LLM__GR_REPEAT, f.in, out);
@@ -19139,9 +19161,10 @@ static llm__gr_frag llm__gr_repeat(llm__gr_build *b, llm__gr_frag f, int32_t min
         if (b->failed) return llm__gr_never;
         b->g->op[loop].min = min, b->g->op[loop].max = max;
         b->g->op[f.out].next = again;
+        if (f.text >= 0) b->g->op[f.text].text = LLM__GR_TEXT_COUNTED;
         f.in = loop;
     }
-    f.out = out;
+    f.out = out, f.text = -1;
     return f;
 }
 
@@ -19203,20 +19226,28 @@ static llm__gr_frag llm__gr_utf8_range(llm__gr_build *b, int32_t lo, int32_t hi)
     return f;
 }
 
+/* The characters of plain text; surrogates are none. */
+static const int32_t llm__gr_plain[] = {0x20, 0x21, 0x23, 0x5B, 0x5D, 0xD7FF, 0xE000, 0x10FFFF};
+
 /* One code point of a set (sorted ranges), as UTF-8; surrogates are left out. */
 static llm__gr_frag llm__gr_chars(llm__gr_build *b, const int32_t *range, size_t n) {
     static const int32_t edge[] = {0, 0x80, 0x800, 0xD800, 0xE000, 0x10000, 0x110000};
     uint32_t ascii[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     llm__gr_frag f = llm__gr_never;
-    int any = 0;
+    int any = 0, plain = 0;
     for (size_t i = 0; i < n; i += 2) {
+        for (int k = 0; k < LLM__COUNT(llm__gr_plain); k += 2)
+            plain += range[i] <= llm__gr_plain[k] && range[i + 1] >= llm__gr_plain[k + 1];
         for (int32_t c = range[i]; c <= range[i + 1] && c < 0x80; c++) ascii[c >> 5] |= 1u << (c & 31), any = 1;
         for (int k = 1; k < 6; k++) {
             int32_t lo = LLM__MAX(range[i], edge[k]), hi = LLM__MIN(range[i + 1], edge[k + 1] - 1);
             if (k != 3 && lo <= hi) f = llm__gr_alt(b, f, llm__gr_utf8_range(b, lo, hi));
         }
     }
-    return any ? llm__gr_alt(b, llm__gr_bytes(b, ascii), f) : f;
+    if (!any) return f;
+    llm__gr_frag one = llm__gr_bytes(b, ascii);
+    if (2 * plain == LLM__COUNT(llm__gr_plain)) one.text = one.in;
+    return llm__gr_alt(b, one, f);
 }
 
 /* One of n byte strings, sorted: a trie, so that a common beginning is one path.
@@ -19242,6 +19273,14 @@ static llm__gr_frag llm__gr_strings(llm__gr_build *b, const llm__str *s, size_t 
         }
     }
     return llm__gr_seq(b, f, rest);
+}
+
+/* One more way from a place, a SPLIT whose `other` lists its ways and whose `next` is free. */
+static void llm__gr_way(llm__gr_build *b, int32_t place, int32_t in) {
+    int32_t split = llm__gr_add(b, LLM__GR_SPLIT, 0, in);
+    if (b->failed) return;
+    b->g->op[split].other = b->g->op[place].other;
+    b->g->op[place].other = split;
 }
 
 /* A rule: a place to call that is filled later, so that rules may call themselves. */
@@ -19284,70 +19323,79 @@ static llm__gr_frag llm__gr_call(llm__gr_build *b, int32_t rule) {
  * The work list of a step holds what was met, in order; it is its own queue. Everything is bounded: the list, the threads of a state, the
  * depth of a stack. A grammar that goes beyond fails with a sentence, and only the answers that use it end. */
 
-/* Is entry `index` of an array equal to what is sought? Three arrays (frames, states, the work of a step) share one hash table's code. */
-typedef int (*llm__gr_same)(const llm_grammar *g, int32_t index, const void *what);
-
-/* The slot of an entry with this hash for which same(g, index, what) holds, or the free one for it. x must have a free slot (its users keep
- * a quarter free). The pointer holds until the index grows. */
-static int32_t *llm__gr_slot(const llm_grammar *g, const llm__gr_index *x, uint64_t hash, llm__gr_same same, const void *what) {
-    size_t i = (size_t)hash & (x->cap - 1);
-    while (x->slot[i] && !same(g, x->slot[i] - 1, what)) i = (i + 1) & (x->cap - 1);
-    return &x->slot[i];
+/* The number of entry n, which has just been written behind n others that all differ: n, and it has a place now, or that of the one it is
+ * equal to, and the caller forgets the new one. -1: no memory. A quarter of the slots stays free. */
+static int32_t llm__gr_find(llm_grammar *g, llm__gr_index *x, size_t n) {
+    if (4 * (n + 1) > 3 * x->cap) {
+        size_t cap = x->cap ? 2 * x->cap : 256;
+        int32_t *slot = LLM__NEW(int32_t, cap);
+        if (!slot) return g->failed = "out of memory", -1;
+        LLM_FREE(x->slot);
+        x->slot = slot, x->cap = cap;
+        for (size_t i = 0; i < n; i++) (void)llm__gr_find(g, x, i);
+    }
+    size_t at = (size_t)x->hash(g, n) & (x->cap - 1);
+    while (x->slot[at] && !x->same(g, (size_t)x->slot[at] - 1, n)) at = (at + 1) & (x->cap - 1);
+    if (!x->slot[at]) x->slot[at] = (int32_t)n + 1;
+    return x->slot[at] - 1;
 }
 
-/* Frames: hash and equality. Two stacks are equal if their top frames are, since `parent` is a number too: a whole stack is compared by
- * three integers. */
-static uint64_t llm__gr_frame_hash(const llm__gr_frame *f) {
+/* Empties an index. One that has grown large once is not worth clearing before each step. */
+static void llm__gr_index_clear(llm__gr_index *x) {
+    if (x->cap > 1 << 14) LLM_FREE(x->slot), x->slot = NULL, x->cap = 0;
+    if (x->cap) memset(x->slot, 0, x->cap * sizeof *x->slot);
+}
+
+/* Frames: two stacks are equal if their top frames are, since `parent` is a number too: a whole stack is compared by three integers. */
+static uint64_t llm__gr_frame_hash(const llm_grammar *g, size_t i) {
+    const llm__gr_frame *f = &g->frame[i];
     return llm__mix(llm__mix((uint64_t)(uint32_t)f->op << 32 | (uint32_t)f->count) ^ (uint32_t)f->parent);
 }
 
-static int llm__gr_frame_same(const llm_grammar *g, int32_t index, const void *what) {
-    const llm__gr_frame *a = &g->frame[index], *f = (const llm__gr_frame *)what;
+static int llm__gr_frame_same(const llm_grammar *g, size_t i, size_t k) {
+    const llm__gr_frame *a = &g->frame[i], *f = &g->frame[k];
     return a->op == f->op && a->count == f->count && a->parent == f->parent;
 }
 
 /* States: a set of threads is stored sorted, so equal sets are equal memory. */
-static uint64_t llm__gr_state_hash(const llm_grammar *g, const llm__gr_state *s) {
+static uint64_t llm__gr_state_hash(const llm_grammar *g, size_t i) {
+    const llm__gr_state *s = &g->state[i];
     return llm__hash(g->thread + s->from, (size_t)s->n * sizeof *g->thread, (uint64_t)s->accept);
 }
 
-static int llm__gr_state_same(const llm_grammar *g, int32_t index, const void *what) {
-    const llm__gr_state *a = &g->state[index], *s = (const llm__gr_state *)what;
+static int llm__gr_state_same(const llm_grammar *g, size_t i, size_t k) {
+    const llm__gr_state *a = &g->state[i], *s = &g->state[k];
     return a->n == s->n && a->accept == s->accept && !memcmp(g->thread + a->from, g->thread + s->from, (size_t)s->n * sizeof *g->thread);
+}
+
+/* The work of a step: a thread, and how much of its stack is new. */
+static uint64_t llm__gr_met_hash(const llm_grammar *g, size_t i) {
+    const llm__gr_met *m = &g->work[i];
+    return llm__mix((uint64_t)(uint32_t)m->at.op << 32 | (uint32_t)m->at.frame) + (uint32_t)m->fresh;
+}
+
+static int llm__gr_met_same(const llm_grammar *g, size_t i, size_t k) {
+    const llm__gr_met *a = &g->work[i], *m = &g->work[k];
+    return a->at.op == m->at.op && a->at.frame == m->at.frame && a->fresh == m->fresh;
+}
+
+/* Masks, by the keys that stand for them. */
+static uint64_t llm__gr_mask_hash(const llm_grammar *g, size_t i) { return g->mask[i].key[0]; }
+
+static int llm__gr_mask_same(const llm_grammar *g, size_t i, size_t k) {
+    return !memcmp(g->mask[i].key, g->mask[k].key, sizeof g->mask->key);
 }
 
 /* The frame (op, count) on top of `parent`; -1: too deep, or no memory. */
 static int32_t llm__gr_push(llm_grammar *g, int32_t parent, int32_t op, int32_t count) {
-    llm__gr_frame f;
-    f.op = op, f.count = count, f.parent = parent;
-    f.depth = parent < 0 ? 0 : g->frame[parent].depth + 1;
-    if (f.depth > LLM__GR_MAX_DEPTH) return -1;
-    if (4 * (g->n_frames + 1) > 3 * g->frames_at.cap) {
-        llm__gr_index bigger;
-        bigger.cap = g->frames_at.cap ? 2 * g->frames_at.cap : 256;
-        bigger.slot = LLM__NEW(int32_t, bigger.cap);
-        if (!bigger.slot) return g->failed = "out of memory", -1;
-        for (size_t i = 0; i < g->n_frames; i++)
-            *llm__gr_slot(g, &bigger, llm__gr_frame_hash(&g->frame[i]), llm__gr_frame_same, &g->frame[i]) = (int32_t)i + 1;
-        LLM_FREE(g->frames_at.slot);
-        g->frames_at = bigger;
-    }
-    int32_t *slot = llm__gr_slot(g, &g->frames_at, llm__gr_frame_hash(&f), llm__gr_frame_same, &f);
-    if (*slot) return *slot - 1;
-    if (!llm__grow((void **)&g->frame, &g->frames_cap, g->n_frames + 1, sizeof f)) return g->failed = "out of memory", -1;
-    g->frame[g->n_frames++] = f;
-    return *slot = (int32_t)g->n_frames, *slot - 1;
-}
-
-/* What a step has met already: (instruction, stack, how many frames of the stack are new in this step). */
-typedef struct llm__gr_met {
-    int32_t op, frame, fresh;
-} llm__gr_met;
-
-/* Equality of what a step has met; see llm__gr_meet for `fresh`. */
-static int llm__gr_met_same(const llm_grammar *g, int32_t index, const void *what) {
-    const llm__gr_met *m = (const llm__gr_met *)what;
-    return g->work[index].op == m->op && g->work[index].frame == m->frame && g->frame[m->frame].depth - g->base[index] == m->fresh;
+    int32_t depth = parent < 0 ? 0 : g->frame[parent].depth + 1;
+    if (depth > LLM__GR_MAX_DEPTH) return -1;
+    if (!llm__grow((void **)&g->frame, &g->frames_cap, g->n_frames + 1, sizeof *g->frame)) return g->failed = "out of memory", -1;
+    llm__gr_frame *f = &g->frame[g->n_frames];
+    f->op = op, f->count = count, f->parent = parent, f->depth = depth;
+    int32_t at = llm__gr_find(g, &g->frames_at, g->n_frames);
+    g->n_frames += at == (int32_t)g->n_frames;
+    return at;
 }
 
 /* Adds (op, frame) to the work of this step unless it is there. A frame of -1 (a push that was refused), an instruction from which nothing
@@ -19362,41 +19410,19 @@ static int llm__gr_met_same(const llm_grammar *g, int32_t index, const void *wha
 static void llm__gr_meet(llm_grammar *g, int32_t op, int32_t frame, int32_t base) {
     while (op >= 0 && g->op[op].kind == LLM__GR_SPLIT && g->op[op].other < 0) op = g->op[op].next;
     if (frame < 0 || op < 0 || !g->op[op].alive || g->failed) return;
-    llm__gr_met m;
-    m.op = op, m.frame = frame;
-    base = LLM__MIN(base, g->frame[frame].depth);
-    m.fresh = g->frame[frame].depth - base;
-    if (g->n_work >= LLM__GR_MAX_WORK) {
+    if (--g->fuel < 0 || g->n_work >= LLM__GR_MAX_WORK) {
         g->failed = "too many ways to read the text so far, a less ambiguous grammar expected";
         return;
     }
-    if (!llm__grow((void **)&g->work, &g->work_cap, g->n_work + 1, sizeof *g->work) ||
-        !llm__grow((void **)&g->base, &g->base_cap, g->n_work + 1, sizeof *g->base)) {
+    if (!llm__grow((void **)&g->work, &g->work_cap, g->n_work + 1, sizeof *g->work)) {
         g->failed = "out of memory";
         return;
     }
-    if (4 * (g->n_work + 1) > 3 * g->seen.cap) {
-        size_t cap = g->seen.cap ? 2 * g->seen.cap : 256;
-        int32_t *slot = LLM__NEW(int32_t, cap);
-        if (!slot) {
-            g->failed = "out of memory";
-            return;
-        }
-        LLM_FREE(g->seen.slot);
-        g->seen.slot = slot;
-        g->seen.cap = cap;
-        for (size_t i = 0; i < g->n_work; i++) {
-            llm__gr_met old;
-            old.op = g->work[i].op, old.frame = g->work[i].frame, old.fresh = g->frame[old.frame].depth - g->base[i];
-            *llm__gr_slot(g, &g->seen, llm__mix((uint64_t)(uint32_t)old.op << 32 | (uint32_t)old.frame) + (uint32_t)old.fresh,
-                          llm__gr_met_same, &old) = (int32_t)i + 1;
-        }
-    }
-    int32_t *slot =
-        llm__gr_slot(g, &g->seen, llm__mix((uint64_t)(uint32_t)op << 32 | (uint32_t)frame) + (uint32_t)m.fresh, llm__gr_met_same, &m);
-    if (*slot) return;
-    g->work[g->n_work].op = op, g->work[g->n_work].frame = frame, g->base[g->n_work] = base;
-    *slot = (int32_t)++g->n_work;
+    llm__gr_met *m = &g->work[g->n_work];
+    m->at.op = op, m->at.frame = frame;
+    m->base = LLM__MIN(base, g->frame[frame].depth);
+    m->fresh = g->frame[frame].depth - m->base;
+    g->n_work += llm__gr_find(g, &g->work_at, g->n_work) == (int32_t)g->n_work;
 }
 
 /* One turn of a loop is over: another, or out. `frame` is that of the REPEAT, with the turns done before; it is replaced by one with the
@@ -19418,8 +19444,8 @@ static void llm__gr_again(llm_grammar *g, int32_t frame, int32_t base) {
 static int llm__gr_follow(llm_grammar *g) {
     int accept = 0;
     for (size_t i = 0; i < g->n_work && !g->failed; i++) {
-        llm__gr_thread t = g->work[i];
-        int32_t base = g->base[i];
+        llm__gr_thread t = g->work[i].at;
+        int32_t base = g->work[i].base;
         const llm__gr_op op = g->op[t.op];
         if (op.kind == LLM__GR_ACCEPT) accept = 1;
         if (op.kind == LLM__GR_SPLIT) {
@@ -19450,49 +19476,51 @@ static int llm__gr_thread_order(const void *a, const void *b) {
     return x->op != y->op ? (x->op > y->op) - (x->op < y->op) : (x->frame > y->frame) - (x->frame < y->frame);
 }
 
+/* How many characters of plain text may follow a state, whichever they are; 0: none that is known. In a string of at most ten characters of
+ * which three are read it is seven. */
+static int32_t llm__gr_room(const llm_grammar *g, const llm__gr_thread *t, int32_t n) {
+    int32_t room = 0;
+    for (int32_t i = 0; i < n; i++) {
+        int text = g->op[t[i].op].text;
+        const llm__gr_frame *f = &g->frame[t[i].frame];
+        int32_t max = text == LLM__GR_TEXT_COUNTED ? g->op[f->op].max : -1;
+        if (text) room = LLM__MAX(room, max < 0 ? INT32_MAX : max - f->count);
+    }
+    return room;
+}
+
 /* The number of the state made of the BYTES threads in the work of this step; 0: dead (also when something failed).
  * The threads are written behind those of the last state, where they stay if the state is new; if it is not, the next one overwrites them.
  */
 static int32_t llm__gr_intern(llm_grammar *g, int accept) {
-    llm__gr_state s;
-    s.from = (int32_t)g->n_threads, s.n = 0, s.accept = accept;
-    if (!llm__grow((void **)&g->thread, &g->threads_cap, g->n_threads + g->n_work, sizeof *g->thread)) g->failed = "out of memory";
-    for (size_t i = 0; i < g->n_work && !g->failed; i++)
-        if (g->op[g->work[i].op].kind == LLM__GR_BYTES) g->thread[g->n_threads + (size_t)s.n++] = g->work[i];
-    if (g->failed || (!s.n && !accept)) return 0;
-    llm__gr_thread *t = g->thread + s.from;
-    qsort(t, (size_t)s.n, sizeof *t, llm__gr_thread_order);
-    int32_t n = 0;
-    for (int32_t i = 0; i < s.n; i++)
-        if (!n || llm__gr_thread_order(&t[n - 1], &t[i])) t[n++] = t[i];
-    s.n = n;
-    if (n > LLM__GR_MAX_THREADS) return g->failed = "too many ways to read the text so far, a less ambiguous grammar expected", 0;
-    if (4 * (g->n_states + 1) > 3 * g->states_at.cap) {
-        llm__gr_index bigger;
-        bigger.cap = g->states_at.cap ? 2 * g->states_at.cap : 256;
-        bigger.slot = LLM__NEW(int32_t, bigger.cap);
-        if (!bigger.slot) return g->failed = "out of memory", 0;
-        for (size_t i = 0; i < g->n_states; i++)
-            *llm__gr_slot(g, &bigger, llm__gr_state_hash(g, &g->state[i]), llm__gr_state_same, &g->state[i]) = (int32_t)i + 1;
-        LLM_FREE(g->states_at.slot);
-        g->states_at = bigger;
-    }
-    int32_t *slot = llm__gr_slot(g, &g->states_at, llm__gr_state_hash(g, &s), llm__gr_state_same, &s);
-    if (*slot) return *slot - 1;
     size_t row = (size_t)g->n_classes;
-    if (!llm__grow((void **)&g->state, &g->states_cap, g->n_states + 1, sizeof s) ||
-        !llm__grow((void **)&g->to, &g->to_cap, (g->n_states + 1) * row, sizeof *g->to)) return g->failed = "out of memory", 0;
-    memset(g->to + g->n_states * row, 0xFF, row * sizeof *g->to);
-    g->state[g->n_states++] = s;
-    g->n_threads += (size_t)s.n;
-    *slot = (int32_t)g->n_states;
-    return *slot - 1;
+    int32_t n = 0, kept = 0;
+    if (!llm__grow((void **)&g->thread, &g->threads_cap, g->n_threads + g->n_work, sizeof *g->thread) ||
+        !llm__grow((void **)&g->state, &g->states_cap, g->n_states + 1, sizeof *g->state) ||
+        !llm__grow((void **)&g->to, &g->to_cap, (g->n_states + 1) * row, sizeof *g->to))
+        g->failed = "out of memory";
+    if (g->failed) return 0;
+    llm__gr_thread *t = g->thread + g->n_threads;
+    for (size_t i = 0; i < g->n_work; i++)
+        if (g->op[g->work[i].at.op].kind == LLM__GR_BYTES) t[n++] = g->work[i].at;
+    if (!n && !accept) return 0;
+    qsort(t, (size_t)n, sizeof *t, llm__gr_thread_order);
+    for (int32_t i = 0; i < n; i++)
+        if (!kept || llm__gr_thread_order(&t[kept - 1], &t[i])) t[kept++] = t[i];
+    if (kept > LLM__GR_MAX_THREADS) return g->failed = "too many ways to read the text so far, a less ambiguous grammar expected", 0;
+    llm__gr_state *s = &g->state[g->n_states];
+    s->from = (int32_t)g->n_threads, s->n = kept, s->accept = accept, s->room = llm__gr_room(g, t, kept);
+    int32_t at = llm__gr_find(g, &g->states_at, g->n_states);
+    if (at < (int32_t)g->n_states) return LLM__MAX(at, 0);
+    memset(g->to + g->n_states++ * row, 0xFF, row * sizeof *g->to);
+    g->n_threads += (size_t)kept;
+    return at;
 }
 
 /* Before a step: nothing is met. */
 static void llm__gr_work_clear(llm_grammar *g) {
     g->n_work = 0;
-    if (g->seen.cap) memset(g->seen.slot, 0, g->seen.cap * sizeof *g->seen.slot);
+    llm__gr_index_clear(&g->work_at);
 }
 
 /* The state after a byte of class k.
@@ -19521,12 +19549,13 @@ LLM__INLINE int32_t llm__gr_step(llm_grammar *g, int32_t state, uint8_t byte) {
  * Frame 0, the bottom of every stack, is no CALL and no REPEAT: nothing returns to it, since the start is no rule. */
 static void llm__gr_begin(llm_grammar *g) {
     g->n_frames = g->n_threads = g->n_states = 0;
-    if (g->frames_at.cap) memset(g->frames_at.slot, 0, g->frames_at.cap * sizeof *g->frames_at.slot);
-    if (g->states_at.cap) memset(g->states_at.slot, 0, g->states_at.cap * sizeof *g->states_at.slot);
+    llm__gr_index_clear(&g->frames_at);
+    llm__gr_index_clear(&g->states_at);
     llm__gr_work_clear(g);
     llm__gr_push(g, -1, -1, 0);
     if (!llm__grow((void **)&g->state, &g->states_cap, 1, sizeof *g->state) ||
-        !llm__grow((void **)&g->to, &g->to_cap, (size_t)g->n_classes, sizeof *g->to)) g->failed = "out of memory";
+        !llm__grow((void **)&g->to, &g->to_cap, (size_t)g->n_classes, sizeof *g->to))
+        g->failed = "out of memory";
     if (g->failed) return;
     memset(&g->state[0], 0, sizeof *g->state);
     memset(g->to, 0, (size_t)g->n_classes * sizeof *g->to);
@@ -19601,31 +19630,29 @@ static void llm__gr_trie_free(llm__gr_trie *t) {
     LLM_FREE(t->end);
     LLM_FREE(t->byte);
     LLM_FREE(t->depth);
+    LLM_FREE(t->plain);
     LLM_FREE(t->skip);
-    LLM_FREE(t->token);
-    LLM_FREE(t->same);
+    LLM_FREE(t->from);
+    LLM_FREE(t->order);
     LLM_FREE(t);
 }
 
-/* Nodes for one token's bytes beyond those it shares with the token before it. open[d]: the node of depth d + 1 that may still get
- * children. Tokens come in order, so whatever the last one has beyond the shared beginning is complete: its subtrees end here (`skip`).
- * Byte-level vocabularies have few tokens of equal bytes, but SentencePiece ones have: a byte token <0x41> and the piece "A". */
-static void llm__gr_trie_token(llm__gr_trie *t, const llm__gr_spelling *s, const llm__gr_spelling *before, int32_t *open) {
+/* Nodes for the bytes of token `at` in order beyond those it shares with the token before it. open[d]: the node of depth d + 1 that may
+ * still get children. Tokens come in order, so whatever the last one has beyond the shared beginning is complete: its subtrees end here
+ * (`skip`). Byte-level vocabularies have few tokens of equal bytes, but SentencePiece ones have: a byte token <0x41> and the piece "A". */
+static void llm__gr_trie_token(llm__gr_trie *t, const llm__gr_spelling *s, int32_t at, int32_t *open) {
+    const llm__gr_spelling *before = at ? s - 1 : s;
     int32_t shared = 0;
-    while (before && shared < s->n && shared < before->n && s->p[shared] == before->p[shared]) shared++;
-    if (before && shared == s->n && shared == before->n) { /* the same bytes: one node, a chain of tokens */
-        int32_t at = t->token[open[s->n - 1]];
-        while (t->same[at] >= 0) at = t->same[at];
-        t->same[at] = s->id;
-        return;
-    }
-    for (int32_t d = before ? before->n - 1 : -1; d >= shared; d--) t->skip[open[d]] = t->n;
+    while (at && shared < LLM__MIN(s->n, before->n) && s->p[shared] == before->p[shared]) shared++;
+    for (int32_t d = at ? before->n - 1 : -1; d >= shared; d--) t->skip[open[d]] = t->n;
     for (int32_t d = shared; d < s->n; d++) {
         open[d] = t->n;
         t->byte[t->n] = (uint8_t)s->p[d];
         t->depth[t->n] = (uint8_t)(d + 1);
-        t->token[t->n++] = d + 1 == s->n ? s->id : -1;
+        t->from[t->n++] = at;
     }
+    t->order[at] = s->id;
+    t->from[t->n] = at + 1;
 }
 
 /* Spells every token: t->spelling and t->end, and in s those that a grammar may let through. Special tokens, and those longer than 255
@@ -19649,31 +19676,55 @@ static int32_t llm__gr_spell(const llm_model *model, llm__gr_trie *t, llm__gr_sp
     return all.failed || all.len > INT32_MAX ? -1 : n;
 }
 
+/* plain[] of every node. Forward: does the byte end a character of plain text (2), stand within a character (1), or neither (0)? Backward,
+ * where children come before their parents: most[d] collects what the nodes of depth d say that hang below the node to come: the most
+ * characters down there, -1 if something is not plain text, as a token that ends within a character. */
+static void llm__gr_trie_plain(llm__gr_trie *t) {
+    char path[LLM__GR_MAX_TOKEN];
+    int32_t begin[LLM__GR_MAX_TOKEN + 1], most[LLM__GR_MAX_TOKEN + 2], len;
+    begin[0] = 0; /* begin[d]: where the character begins that byte d of the path belongs to */
+    for (int32_t i = 0; i < t->n; i++) {
+        int32_t d = t->depth[i], from = begin[d - 1];
+        path[d - 1] = (char)t->byte[i];
+        int32_t c = llm__utf8_get(path + from, (size_t)(d - from), &len);
+        t->plain[i] = c < 0 ? 1 : c < 0x20 || c == '"' || c == '\\' ? 0 : 2;
+        begin[d] = c < 0 && d - from < 4 ? from : d;
+    }
+    memset(most, 0, sizeof most);
+    for (int32_t i = t->n; i-- > 0;) {
+        int32_t d = t->depth[i], kind = t->plain[i], below = most[d + 1], all = kind && below >= 0 ? below + (kind == 2) : -1;
+        if (kind == 1 && t->from[i + 1] > t->from[i]) all = -1;
+        most[d + 1] = 0;
+        most[d] = all < 0 || most[d] < 0 ? -1 : LLM__MAX(all, most[d]);
+        t->plain[i] = kind == 2 && below >= 0 ? (uint8_t)(1 + below) : 0;
+    }
+}
+
 /* The trie, once per model: spell all tokens, sort them, and lay the nodes out in one pass. Qwen3's 151,669 tokens make 450,000 nodes and
  * take 60 ms. For the tokens "a", "ab", "b" of ids 5, 9, 7:
  *
- *   node   byte  depth  skip  token
- *   0      a     1      2     5
- *   1      b     2      2     9         skip[0] is 2: where a walk goes on when nothing may begin with "a"
- *   2      b     1      3     7 */
+ *   node   byte  depth  skip  from  plain        order: 5 9 7
+ *   0      a     1      2     0     2            "a" ends here, below it stands one character
+ *   1      b     2      2     1     1            skip[0] is 2: where a walk goes on when nothing may begin with "a"
+ *   2      b     1      3     2     1 */
 static llm__gr_trie *llm__gr_trie_make(const llm_model *model) {
     int32_t n = -1, open[LLM__GR_MAX_TOKEN];
     llm__gr_trie *t = LLM__NEW(llm__gr_trie, 1);
     if (!t) return NULL;
     t->vocab = llm_vocab_size(model);
     t->end = LLM__NEW(int32_t, t->vocab);
-    t->same = LLM__NEW(int32_t, t->vocab);
+    t->order = LLM__NEW(int32_t, t->vocab);
     llm__gr_spelling *s = LLM__NEW(llm__gr_spelling, t->vocab);
-    if (s && t->end && t->same) n = llm__gr_spell(model, t, s);
+    if (s && t->end && t->order) n = llm__gr_spell(model, t, s);
     size_t bytes = n > 0 ? (size_t)t->end[t->vocab - 1] : 0;
-    t->byte = LLM__NEW(uint8_t, bytes), t->depth = LLM__NEW(uint8_t, bytes);
-    t->skip = LLM__NEW(int32_t, bytes), t->token = LLM__NEW(int32_t, bytes);
-    int ok = n >= 0 && t->byte && t->depth && t->skip && t->token;
+    t->byte = LLM__NEW(uint8_t, bytes), t->depth = LLM__NEW(uint8_t, bytes), t->plain = LLM__NEW(uint8_t, bytes);
+    t->skip = LLM__NEW(int32_t, bytes), t->from = LLM__NEW(int32_t, bytes + 1);
+    int ok = n >= 0 && t->byte && t->depth && t->plain && t->skip && t->from;
     if (ok) {
         qsort(s, (size_t)n, sizeof *s, llm__gr_spelling_order);
-        memset(t->same, 0xFF, (size_t)t->vocab * sizeof *t->same);
-        for (int32_t i = 0; i < n; i++) llm__gr_trie_token(t, &s[i], i ? &s[i - 1] : NULL, open);
+        for (int32_t i = 0; i < n; i++) llm__gr_trie_token(t, &s[i], i, open);
         for (int32_t d = n ? s[n - 1].n - 1 : -1; d >= 0; d--) t->skip[open[d]] = t->n;
+        llm__gr_trie_plain(t);
     }
     LLM_FREE(s);
     if (ok) return t;
@@ -19720,28 +19771,29 @@ static void llm__gr_mask_key(const llm_grammar *g, int32_t state, uint64_t key[2
 /* All masks; they can be made again.
  * Matchers have no pointers to them: they copy a mask under the lock. */
 static void llm__gr_masks_free(llm_grammar *g) {
-    for (size_t i = 0; i < g->masks_cap; i++) LLM_FREE(g->mask[i].words);
-    LLM_FREE(g->mask);
-    g->mask = NULL;
-    g->masks_cap = g->n_masks = 0;
+    for (size_t i = 0; i < g->n_masks; i++) LLM_FREE(g->mask[i].words);
+    g->n_masks = 0;
+    llm__gr_index_clear(&g->masks_at);
 }
 
 /* Walks the trie: sets the bit of every token that leads to a living state. Returns how many.
  * words: zeroed. at[d] is the state behind d bytes of the path to node i: in preorder the ancestors of a node are the last ones of each
- * smaller depth that were visited, so one array serves as the stack. States that are new are numbered on the way (llm__gr_step). */
+ * smaller depth that were visited, so one array serves as the stack. States that are new are numbered on the way (llm__gr_step).
+ *
+ * Inside a string nine of ten tokens are plain text, for which the state has room: such subtrees are allowed as they stand, without a look
+ * at their nodes. That takes a walk of 450,000 nodes down to some 10,000. (llguidance has the same thought in its "slices": masks made
+ * beforehand for a few regexes that contain most of a vocabulary.) */
 static int32_t llm__gr_walk(llm_grammar *g, int32_t state, uint32_t *words) {
     const llm__gr_trie *t = g->trie;
     int32_t at[LLM__GR_MAX_TOKEN + 1], n = 0;
     at[0] = state;
-    for (int32_t i = 0; i < t->n;) {
+    for (int32_t i = 0, next; i < t->n; i = next) {
         int32_t to = llm__gr_step(g, at[t->depth[i] - 1], t->byte[i]);
-        if (!to) {
-            i = t->skip[i];
-            continue;
-        }
+        next = t->skip[i];
+        if (!to) continue;
         at[t->depth[i]] = to;
-        for (int32_t id = t->token[i]; id >= 0; id = t->same[id], n++) words[id >> 5] |= 1u << (id & 31);
-        i++;
+        if (!t->plain[i] || t->plain[i] - 1 > g->state[to].room) next = i + 1;
+        for (int32_t k = t->from[i]; k < t->from[next]; k++, n++) words[t->order[k] >> 5] |= 1u << (t->order[k] & 31);
     }
     return n;
 }
@@ -19749,49 +19801,34 @@ static int32_t llm__gr_walk(llm_grammar *g, int32_t state, uint32_t *words) {
 /* The mask of a state, kept or made; NULL: g->failed says why. The pointer holds until the next call. Where all masks take more than
  * LLM__GR_MASK_BYTES, they are all dropped: the few that are in use are made again at once, and nothing needs to know how old each is. */
 static const llm__gr_mask *llm__gr_mask_of(llm_grammar *g, int32_t state) {
-    uint64_t key[2];
     size_t n_words = ((size_t)g->trie->vocab + 31) / 32;
-    llm__gr_mask_key(g, state, key);
-    if (!g->mask || g->n_masks * n_words * 4 > LLM__GR_MASK_BYTES || 4 * (g->n_masks + 1) > 3 * g->masks_cap) {
-        size_t cap = g->mask && g->n_masks * n_words * 4 <= LLM__GR_MASK_BYTES ? 2 * g->masks_cap : 256;
-        llm__gr_mask *bigger = LLM__NEW(llm__gr_mask, cap);
-        if (!bigger) return g->failed = "out of memory", (const llm__gr_mask *)NULL;
-        for (size_t i = 0; i < g->masks_cap && cap > 256; i++) {
-            size_t k = (size_t)g->mask[i].key[0] & (cap - 1);
-            if (!g->mask[i].words) continue;
-            while (bigger[k].words) k = (k + 1) & (cap - 1);
-            bigger[k] = g->mask[i];
-            g->mask[i].words = NULL;
-        }
-        size_t kept = cap > 256 ? g->n_masks : 0;
-        llm__gr_masks_free(g);
-        g->mask = bigger, g->masks_cap = cap, g->n_masks = kept;
-    }
-    size_t i = (size_t)key[0] & (g->masks_cap - 1);
-    for (; g->mask[i].words; i = (i + 1) & (g->masks_cap - 1))
-        if (g->mask[i].key[0] == key[0] && g->mask[i].key[1] == key[1]) return &g->mask[i];
-    uint32_t *words = LLM__NEW(uint32_t, n_words);
-    if (!words) return g->failed = "out of memory", (const llm__gr_mask *)NULL;
-    int32_t n = llm__gr_walk(g, state, words);
-    if (g->failed) return LLM_FREE(words), (const llm__gr_mask *)NULL;
-    g->mask[i].key[0] = key[0], g->mask[i].key[1] = key[1];
-    g->mask[i].words = words, g->mask[i].n_allowed = n;
+    if (g->n_masks * n_words * 4 > LLM__GR_MASK_BYTES) llm__gr_masks_free(g);
+    if (!llm__grow((void **)&g->mask, &g->masks_cap, g->n_masks + 1, sizeof *g->mask)) g->failed = "out of memory";
+    if (g->failed) return NULL;
+    llm__gr_mask *mask = &g->mask[g->n_masks];
+    llm__gr_mask_key(g, state, mask->key);
+    int32_t at = llm__gr_find(g, &g->masks_at, g->n_masks);
+    if (at < (int32_t)g->n_masks) return at < 0 ? NULL : &g->mask[at];
+    mask->words = LLM__NEW(uint32_t, n_words);
     g->n_masks++;
-    return &g->mask[i];
+    if (!mask->words) g->failed = "out of memory";
+    else mask->n_allowed = llm__gr_walk(g, state, mask->words);
+    return g->failed ? NULL : mask;
 }
 
 /* ---- finishing: what the machine needs to know about itself before it runs ---- */
 
-/* Marks instructions from which some text leads to the end; a rule that can only call itself for ever has none. From the last to the first
- * until nothing changes: fragments are mostly made in order of text. (The least fixed point that finds the productive symbols of a
- * context-free grammar: Hopcroft & Ullman 1979.) Why: a mask promises that every token it allows can be continued to a whole answer. In
- * root ::= "a" | "b" loop, loop ::= "x" loop, the way over "b" never ends, and a model that was allowed "b" would write x until its budget
- * is spent. */
-static void llm__gr_alive(llm_grammar *g) {
-    for (int changed = 1; changed;) {
+/* Marks instructions from which some text leads to the end; a rule that can only call itself for ever has none. Until nothing changes,
+ * backwards, as fragments are mostly made in order of text, and forwards, as rules may call those behind them. (The least fixed point that
+ * finds the productive symbols of a context-free grammar: Hopcroft & Ullman 1979.) Why: a mask promises that every token it allows can be
+ * continued to a whole answer. In root ::= "a" | "b" loop, loop ::= "x" loop, the way over "b" never ends, and a model that was allowed
+ * "b" would write x until its budget is spent. 0: rules call each other so crosswise that it takes too long. */
+static int llm__gr_alive(llm_grammar *g) {
+    int changed = 1;
+    for (int pass = 0; changed && pass < LLM__GR_MAX_PASSES; pass++) {
         changed = 0;
-        for (size_t i = g->n_ops; i-- > 0;) {
-            llm__gr_op *op = &g->op[i];
+        for (size_t k = 0; k < g->n_ops; k++) {
+            llm__gr_op *op = &g->op[pass & 1 ? k : g->n_ops - 1 - k];
             int next = op->next >= 0 && g->op[op->next].alive, alive = next;
             if (op->kind == LLM__GR_SPLIT) alive = next || (op->other >= 0 && g->op[op->other].alive);
             if (op->kind == LLM__GR_CALL) alive = next && g->op[op->a].alive;
@@ -19801,6 +19838,7 @@ static void llm__gr_alive(llm_grammar *g) {
             op->alive = (uint8_t)alive;
         }
     }
+    return !changed;
 }
 
 /* A rule that calls itself before it consumes anything would push frames for ever. Each rule is entered once here, with an empty stack.
@@ -19818,8 +19856,9 @@ static llm_result llm__gr_check_left(llm_grammar *g) {
         llm__gr_work_clear(g);
         llm__gr_meet(g, g->op[i].a, 0, 0);
         (void)llm__gr_follow(g);
-        int deep = g->failed != NULL;
-        for (size_t k = 0; k < g->n_work && !deep; k++) deep = g->frame[g->work[k].frame].depth >= LLM__GR_MAX_DEPTH - 1;
+        int deep = g->failed != NULL && g->fuel >= 0;
+        if (g->fuel < 0) r = llm__error(LLM_ERR_LIMIT, "grammar: %s", g->failed);
+        for (size_t k = 0; k < g->n_work && !deep; k++) deep = g->frame[g->work[k].at.frame].depth >= LLM__GR_MAX_DEPTH - 1;
         if (deep)
             r = llm__error(LLM_ERR_UNSUPPORTED,
                            "grammar: a rule begins with itself (left recursion), rules that first consume something expected");
@@ -19852,6 +19891,55 @@ static void llm__gr_classes(llm_grammar *g) {
         }
     }
     for (int c = 255; c >= 0; c--) g->class_byte[g->class_of[c]] = (uint8_t)c;
+}
+
+/* Everything that a grammar owns. No request uses it any more. The trie is not among it: that is its model's. */
+static void llm__grammar_free(llm_grammar *g) {
+    LLM_FREE(g->op);
+    LLM_FREE(g->set);
+    LLM_FREE(g->frame);
+    LLM_FREE(g->thread);
+    LLM_FREE(g->state);
+    LLM_FREE(g->to);
+    LLM_FREE(g->work);
+    llm__gr_masks_free(g);
+    LLM_FREE(g->mask);
+    LLM_FREE(g->frames_at.slot);
+    LLM_FREE(g->states_at.slot);
+    LLM_FREE(g->work_at.slot);
+    LLM_FREE(g->masks_at.slot);
+    pthread_mutex_destroy(&g->lock);
+    LLM_FREE(g);
+}
+
+/* An empty grammar to build into; NULL: no memory, b->failed is set. */
+static llm_grammar *llm__grammar_new(llm__gr_build *b) {
+    llm_grammar *g = b->g = LLM__NEW(llm_grammar, 1);
+    b->failed = g ? LLM_OK : llm__nomem();
+    if (!g) return NULL;
+    pthread_mutex_init(&g->lock, NULL);
+    g->refs = 1;
+    g->fuel = LLM__GR_FUEL;
+    g->frames_at.hash = llm__gr_frame_hash, g->frames_at.same = llm__gr_frame_same;
+    g->states_at.hash = llm__gr_state_hash, g->states_at.same = llm__gr_state_same;
+    g->work_at.hash = llm__gr_met_hash, g->work_at.same = llm__gr_met_same;
+    g->masks_at.hash = llm__gr_mask_hash, g->masks_at.same = llm__gr_mask_same;
+    return g;
+}
+
+/* When all is built: lead it to ACCEPT, mark what is alive, number the classes of bytes, look for left recursion, make the first state. */
+static void llm__grammar_finish(llm__gr_build *b, llm__gr_frag f) {
+    llm_grammar *g = b->g;
+    llm__gr_goto(b, f, llm__gr_add(b, LLM__GR_ACCEPT, 0, -1));
+    if (b->failed) return;
+    llm__gr_classes(g);
+    g->start = f.in;
+    if (!llm__gr_alive(g)) b->failed = llm__error(LLM_ERR_LIMIT, "grammar: rules that call each other less crosswise expected");
+    else if (f.in < 0 || !g->op[f.in].alive)
+        b->failed = llm__error(LLM_ERR_FORMAT, "grammar: no text can ever complete it: nothing can satisfy it");
+    if (!b->failed) b->failed = llm__gr_check_left(g);
+    if (!b->failed) llm__gr_begin(g);
+    if (!b->failed && g->failed) b->failed = llm__error(LLM_ERR_LIMIT, "grammar: %s", g->failed);
 }
 
 /* ---- regular expressions: the program of >>regex, instruction by instruction ----
@@ -19911,15 +19999,14 @@ static llm__gr_frag llm__gr_json_escape(llm__gr_build *b, int32_t c) {
 
 /* One code point of a set as it stands inside a JSON string: itself, or its one usual escape. */
 static llm__gr_frag llm__gr_json_set(llm__gr_build *b, const int32_t *range, size_t n) {
-    static const int32_t plain[] = {0x20, 0x21, 0x23, 0x5B, 0x5D, 0x10FFFF};
     llm__gr_frag f = llm__gr_never;
     for (int32_t c = 0; c <= '\\'; c++)
         if ((c < 32 || c == '"' || c == '\\') && llm__gr_ranges_have(range, n, c)) f = llm__gr_alt(b, f, llm__gr_json_escape(b, c));
     llm__gr_ranges kept;
     memset(&kept, 0, sizeof kept);
     for (size_t i = 0; i < n; i += 2)
-        for (int k = 0; k < LLM__COUNT(plain); k += 2)
-            llm__gr_ranges_add(b, &kept, LLM__MAX(range[i], plain[k]), LLM__MIN(range[i + 1], plain[k + 1]));
+        for (int k = 0; k < LLM__COUNT(llm__gr_plain); k += 2)
+            llm__gr_ranges_add(b, &kept, LLM__MAX(range[i], llm__gr_plain[k]), LLM__MIN(range[i + 1], llm__gr_plain[k + 1]));
     f = llm__gr_alt(b, f, llm__gr_chars(b, kept.v, kept.n));
     LLM_FREE(kept.v);
     return f;
@@ -19936,7 +20023,6 @@ static llm__gr_frag llm__gr_hex(llm__gr_build *b, const char *digits) {
  * RFC 8259, section 7. Four digits behind u are three cases, so that no half of a pair stands alone: the first digit is not d; it is d and
  * the second at most 7; or d8 to db, and then a second \u with dc to df. */
 static llm__gr_frag llm__gr_json_char(llm__gr_build *b) {
-    static const int32_t plain[] = {0x20, 0x21, 0x23, 0x5B, 0x5D, 0x10FFFF};
     static const char any[] = "0123456789abcdefABCDEF";
     llm__gr_frag u = llm__gr_seq(b, llm__gr_hex(b, "0123456789abcefABCEF"), llm__gr_hex(b, any));
     u = llm__gr_alt(b, u, llm__gr_seq(b, llm__gr_hex(b, "dD"), llm__gr_hex(b, "01234567")));
@@ -19947,80 +20033,108 @@ static llm__gr_frag llm__gr_json_char(llm__gr_build *b) {
         llm__gr_seq(b, llm__gr_hex(b, "dD"), llm__gr_seq(b, llm__gr_hex(b, "cdefCDEF"), llm__gr_repeat(b, llm__gr_hex(b, any), 2, 2)));
     u = llm__gr_alt(b, u, llm__gr_seq(b, pair, llm__gr_seq(b, llm__gr_word(b, "\\u"), low)));
     llm__gr_frag escape = llm__gr_alt(b, llm__gr_hex(b, "\"\\/bfnrt"), llm__gr_seq(b, llm__gr_word(b, "u"), u));
-    return llm__gr_alt(b, llm__gr_chars(b, plain, LLM__COUNT(plain)), llm__gr_seq(b, llm__gr_word(b, "\\"), escape));
+    return llm__gr_alt(b, llm__gr_chars(b, llm__gr_plain, LLM__COUNT(llm__gr_plain)), llm__gr_seq(b, llm__gr_word(b, "\\"), escape));
 }
 
-/* A regex is carried over in up to three copies, for what was consumed so far: nothing (START, where ^ holds), something (MIDDLE), and
- * after a $ that forbids more (LAST). */
+/* A place is an instruction of the regex, in one of its three copies, with what is counted: characters so far, if the match must have a
+ * length, and turns of its LOOP. Two instructions are added behind those of the regex, for a pattern that is sought: BEFORE and AFTER
+ * consume any character and stay. */
 typedef struct llm__gr_regex {
     llm__gr_build *b;
     const llm__regex *re;
     int how;
-    int32_t *at;            /* (n, 3) instruction here of instruction and copy there; 0: none yet */
-    int32_t *todo;          /* (n, 3) pairs pc * 3 + copy to be carried over */
-    size_t n_todo;
-    int32_t end, last_end;  /* where a match goes; after a $ */
+    int32_t min, max;       /* length of the match in characters; max -1: no bound */
+    int32_t counts, turns;  /* numbers of characters and of turns that are told apart */
+    int32_t *at;            /* by llm__gr_regex_place: instruction here; 0: none yet */
+    int32_t *rule;          /* by instruction: the rule of its characters, where many places need them; 0: none yet */
+    size_t *todo;           /* places to be carried over */
+    size_t n_todo, todo_cap;
+    int32_t end;            /* where a match goes */
 } llm__gr_regex;
 
-enum { LLM__GR_START, LLM__GR_MIDDLE, LLM__GR_LAST };
+enum { LLM__GR_START, LLM__GR_MIDDLE, LLM__GR_LAST, LLM__GR_MAX_PLACES = 1 << 22 };
 
-/* Where instruction pc of the regex begins here, in one of its copies: made when it is first asked for, and filled later from the list of
- * things to do. */
-static int32_t llm__gr_regex_at(llm__gr_regex *x, int32_t pc, int copy) {
-    int32_t *at = &x->at[3 * pc + copy];
-    if (!*at) {
-        *at = llm__gr_add(x->b, LLM__GR_SPLIT, 0, -1);
-        x->todo[x->n_todo++] = 3 * pc + copy;
-    }
-    return *at;
+/* Where a place begins here: made when it is first asked for, and filled later from the list of things to do. -1: the match is too long.
+ * Counts that mean the same are one: without a bound above, all from the minimum on. */
+static int32_t llm__gr_regex_at(llm__gr_regex *x, int32_t pc, int copy, int32_t count, int32_t turn) {
+    if (x->max >= 0 && count > x->max) return -1;
+    size_t place =
+        (((size_t)pc * 3 + (size_t)copy) * (size_t)x->counts + (size_t)LLM__MIN(count, x->counts - 1)) * (size_t)x->turns + (size_t)turn;
+    if (x->at[place] || x->b->failed) return x->at[place];
+    if (!llm__grow((void **)&x->todo, &x->todo_cap, x->n_todo + 1, sizeof *x->todo)) x->b->failed = llm__nomem();
+    else x->todo[x->n_todo++] = place;
+    return x->at[place] = llm__gr_add(x->b, LLM__GR_SPLIT, 0, -1);
 }
 
-/* The characters of a CHAR, SET or LOOP as bytes. In JSON each is spelt as a writer would spell it: \n for a line end, never \u000a. A set
- * of the regex is a list of the places where membership changes; two of them are a range. */
-static llm__gr_frag llm__gr_regex_chars(llm__gr_regex *x, const llm__rx_code *c) {
-    const llm__rx_set *set = c->op == LLM__RX_CHAR ? NULL : &x->re->set[c->x];
-    const int32_t *change = set ? x->re->change + set->from : NULL;
+/* The characters of a CHAR, SET or LOOP, or any, as bytes. In JSON each is spelt as a writer would spell it: \n for a line end, never
+ * \u000a. A set of the regex is a list of the places where membership changes; two of them are a range. Where characters are counted there
+ * is a place for every count, and all of them call one rule. */
+static llm__gr_frag llm__gr_regex_chars(llm__gr_regex *x, int32_t pc) {
+    const llm__rx_code *c = (size_t)pc < x->re->n ? &x->re->code[pc] : NULL;
+    const llm__rx_set *set = c && c->op != LLM__RX_CHAR ? &x->re->set[c->x] : NULL;
+    const int32_t *change = set && set->n ? x->re->change + set->from : NULL;
     llm__gr_ranges r;
     memset(&r, 0, sizeof r);
-    if (!set) llm__gr_ranges_add(x->b, &r, c->x, c->x);
+    if (x->rule[pc]) return llm__gr_call(x->b, x->rule[pc]);
+    if (c && !set) llm__gr_ranges_add(x->b, &r, c->x, c->x);
     for (uint32_t i = 0; set && i < set->n; i += 2) llm__gr_ranges_add(x->b, &r, change[i], i + 1 < set->n ? change[i + 1] - 1 : 0x10FFFF);
-    llm__gr_frag f = x->how == LLM__GR_WHOLE ? llm__gr_chars(x->b, r.v, r.n) : llm__gr_json_set(x->b, r.v, r.n);
+    llm__gr_frag f = !c                        ? llm__gr_json_char(x->b)
+                     : x->how == LLM__GR_WHOLE ? llm__gr_chars(x->b, r.v, r.n)
+                                               : llm__gr_json_set(x->b, r.v, r.n);
     LLM_FREE(r.v);
-    return f;
+    if (x->counts == 1 || f.in < 0) return f;
+    llm__gr_rule_is(x->b, x->rule[pc] = llm__gr_rule(x->b), f);
+    return llm__gr_call(x->b, x->rule[pc]);
 }
 
-/* Carries one instruction over: the SPLIT that stands for it gets its ways. What consumes leads to MIDDLE. A LOOP (one set, counted, as
+/* Carries one place over: the SPLIT that stands for it gets its ways. What consumes leads to MIDDLE. A LOOP (one set, counted, as
  * [a-z]{2,5}) becomes a REPEAT of at least one turn, and where it may be left out, a way around it that stays in its copy: behind ^a*$ with
- * no a at all we are still at the start. */
-static void llm__gr_regex_op(llm__gr_regex *x, int32_t pc, int copy) {
+ * no a at all we are still at the start. Where the length is counted too, its turns are places: two counters at once are a product. */
+static void llm__gr_regex_op(llm__gr_regex *x, size_t place) {
     llm__gr_build *b = x->b;
-    const llm__rx_code *c = &x->re->code[pc];
-    int32_t next = -1, other = -1, here = x->at[3 * pc + copy];
+    int32_t turn = (int32_t)(place % (size_t)x->turns), count = (int32_t)(place / (size_t)x->turns % (size_t)x->counts),
+            here = x->at[place];
+    int copy = (int)(place / (size_t)x->turns / (size_t)x->counts % 3);
+    int32_t pc = (int32_t)(place / (size_t)x->turns / (size_t)x->counts / 3), n = (int32_t)x->re->n, next = -1, other = -1;
+    static const llm__rx_code any = {LLM__RX_SET, 0, 0, 0, 0, 0, {0, 0, 0, 0}};
+    const llm__rx_code *c = pc < n ? &x->re->code[pc] : &any;
+    int loop = c->op == LLM__RX_LOOP, sought = x->how == LLM__GR_IN_JSON;
     llm__gr_frag f = llm__gr_never;
     switch (c->op) {
-    case LLM__RX_MATCH: next = copy == LLM__GR_LAST ? x->last_end : x->end; break;
-    case LLM__RX_JUMP: next = llm__gr_regex_at(x, pc + c->x, copy); break;
+    case LLM__RX_MATCH: /* what was sought is found: anything may follow, unless a $ forbids it */
+        if (sought && copy != LLM__GR_LAST) next = llm__gr_regex_at(x, n + 1, LLM__GR_MIDDLE, count, 0);
+        else if (count >= x->min) next = x->end;
+        break;
+    case LLM__RX_JUMP: next = llm__gr_regex_at(x, pc + c->x, copy, count, 0); break;
     case LLM__RX_MARK:
-    case LLM__RX_CHECK: next = llm__gr_regex_at(x, pc + 1, copy); break;
+    case LLM__RX_CHECK: next = llm__gr_regex_at(x, pc + 1, copy, count, 0); break;
     case LLM__RX_SPLIT:
-        next = llm__gr_regex_at(x, pc + c->x, copy);
-        other = llm__gr_regex_at(x, pc + c->y, copy);
+        next = llm__gr_regex_at(x, pc + c->x, copy, count, 0);
+        other = llm__gr_regex_at(x, pc + c->y, copy, count, 0);
         break;
     case LLM__RX_LINE_BEGIN:
     case LLM__RX_TEXT_BEGIN:
-        if (copy == LLM__GR_START) next = llm__gr_regex_at(x, pc + 1, copy);
+        if (copy == LLM__GR_START) next = llm__gr_regex_at(x, pc + 1, copy, count, 0);
         break;
     case LLM__RX_LINE_END:
     case LLM__RX_TEXT_END:
-    case LLM__RX_TEXT_END_LINE: next = llm__gr_regex_at(x, pc + 1, LLM__GR_LAST); break;
+    case LLM__RX_TEXT_END_LINE: next = llm__gr_regex_at(x, pc + 1, LLM__GR_LAST, count, 0); break;
     case LLM__RX_CHAR:
     case LLM__RX_SET:
     case LLM__RX_LOOP:
-        if (copy != LLM__GR_LAST) f = llm__gr_regex_chars(x, c);
-        if (c->op == LLM__RX_LOOP && f.in >= 0 && c->max) f = llm__gr_repeat(b, f, LLM__MAX(c->min, 1), c->max);
-        if (c->op == LLM__RX_LOOP && !c->min) other = llm__gr_regex_at(x, pc + 1, copy);
-        if (f.in >= 0) llm__gr_goto(b, f, llm__gr_regex_at(x, pc + 1, LLM__GR_MIDDLE));
-        next = f.in >= 0 && (c->op != LLM__RX_LOOP || c->max) ? f.in : -1;
+        if (copy != LLM__GR_LAST && (!loop || c->max < 0 || turn < c->max)) f = llm__gr_regex_chars(x, pc);
+        if (loop && x->counts == 1 && f.in >= 0) f = llm__gr_repeat(b, f, LLM__MAX(c->min, 1), c->max);
+        if (loop && turn >= c->min) other = llm__gr_regex_at(x, pc + 1, copy, count, 0);
+        if (pc == n && copy == LLM__GR_MIDDLE) other = llm__gr_regex_at(x, 0, copy, count, 0);
+        if (pc > n && count >= x->min) other = x->end;
+        if (pc >= n && x->counts == 1 && !b->failed) b->g->op[f.text].text = LLM__GR_TEXT_FREE;
+        if (f.in < 0) break;
+        next = pc >= n ? llm__gr_regex_at(x, pc, LLM__GR_MIDDLE, count + 1, 0)
+               : loop && x->counts > 1
+                   ? llm__gr_regex_at(x, pc, LLM__GR_MIDDLE, count + 1, c->max < 0 ? LLM__MIN(turn + 1, c->min) : turn + 1)
+                   : llm__gr_regex_at(x, pc + 1, LLM__GR_MIDDLE, count + 1, 0);
+        llm__gr_goto(b, f, next);
+        next = f.in;
         break;
     default:
         if (!b->failed)
@@ -20030,28 +20144,13 @@ static void llm__gr_regex_op(llm__gr_regex *x, int32_t pc, int copy) {
     if (!b->failed) b->g->op[here].next = next, b->g->op[here].other = other;
 }
 
-/* The length in characters of what a regex matches: *least and *most (-1: no end), for the bounds of a string with a pattern. Along the
- * program every backward jump is a loop without end; forward jumps are taken in order. An estimate on the safe side: *least may be too
- * small and *most too large. A pattern without ^ at its begin and $ at its end has no *most, as anything may stand around it. */
-static void llm__gr_regex_length(const llm__regex *re, int32_t *least, int32_t *most) {
-    int64_t lo = 0, hi = 0;
-    for (size_t i = 0; i < re->n; i++) {
-        const llm__rx_code *c = &re->code[i];
-        int one = c->op == LLM__RX_CHAR || c->op == LLM__RX_SET;
-        if ((c->op == LLM__RX_JUMP || c->op == LLM__RX_SPLIT) && (c->x < 0 || (c->op == LLM__RX_SPLIT && c->y < 0))) hi = -1;
-        if (c->op == LLM__RX_SPLIT) lo = -1; /* only straight programs have a known least length */
-        if (lo >= 0) lo += one ? 1 : c->op == LLM__RX_LOOP ? c->min : 0;
-        if (hi >= 0) hi = c->op == LLM__RX_LOOP && c->max < 0 ? -1 : hi + (one ? 1 : c->op == LLM__RX_LOOP ? c->max : 0);
-    }
-    int open = !re->n || re->code[0].op != LLM__RX_LINE_BEGIN || re->n < 2 || re->code[re->n - 2].op != LLM__RX_LINE_END;
-    *least = (int32_t)LLM__MAX(lo, 0);
-    *most = open || hi < 0 ? -1 : (int32_t)hi;
-}
-
 /* \\d, \\w and \\s of a pattern become ASCII: what every dialect's own class contains at least. JSON Schema means ECMA-262, where \\d
  * is ASCII; in Python and Rust it has all of Unicode's digits. A validator of any of them accepts what is made here. */
 static void llm__gr_regex_ascii(const char *text, size_t n, llm_text *out) {
-    static const struct { char c; const char *set; } classes[] = {{'d', "[0-9]"}, {'w', "[0-9A-Za-z_]"}, {'s', "[ \\t\\n\\r\\f\\v]"}};
+    static const struct {
+        char c;
+        const char *set;
+    } classes[] = {{'d', "[0-9]"}, {'w', "[0-9A-Za-z_]"}, {'s', "[ \\t\\n\\r\\f\\v]"}};
     for (size_t i = 0; i < n; i++) {
         const char *set = NULL;
         for (int k = 0; k < LLM__COUNT(classes) && text[i] == '\\' && i + 1 < n; k++)
@@ -20062,47 +20161,41 @@ static void llm__gr_regex_ascii(const char *text, size_t n, llm_text *out) {
     }
 }
 
-/* A regex as a fragment; how: LLM__GR_WHOLE or LLM__GR_IN_JSON. After an error (no regex, or one that needs look-around) it is never, and
- * b->failed says why. At most three instructions of joints for each instruction of the program, besides what its sets need.
- * bounds: NULL, or least and most (-1: none) length of the match in characters, which the pattern itself must keep. */
-static llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, const char *text, size_t n, int how, const int32_t *bounds) {
+/* A regex as a fragment; how: LLM__GR_WHOLE or LLM__GR_IN_JSON; a match has min to max characters (max -1: any number). After an error (no
+ * regex, or one that needs look-around) it is never, and b->failed says why. At most three instructions of joints for each instruction of
+ * the program, besides what its sets need; that times the characters that are counted, where they are. */
+static llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, const char *text, size_t n, int how, int64_t min, int64_t max) {
     llm__gr_regex x;
-    memset(&x, 0, sizeof x);
     llm__regex *re = NULL;
     llm_text ascii;
+    memset(&x, 0, sizeof x);
     memset(&ascii, 0, sizeof ascii);
     llm__gr_regex_ascii(text, n, &ascii);
     if (!b->failed) b->failed = ascii.failed ? llm__nomem() : llm__regex_open(ascii.data ? ascii.data : "", ascii.len, &re);
     llm_text_free(&ascii);
     if (b->failed) return llm__gr_never;
-    int32_t least, most;
-    llm__gr_regex_length(re, &least, &most);
-    if (bounds && ((bounds[0] > least) || (bounds[1] >= 0 && (most < 0 || most > bounds[1]))))
-        b->failed = llm__error(LLM_ERR_UNSUPPORTED, "a pattern together with a length that it does not keep by itself");
-    x.b = b, x.re = re, x.how = how;
-    x.at = LLM__NEW(int32_t, 3 * re->n + 3);
-    x.todo = LLM__NEW(int32_t, 3 * re->n + 3);
-    if ((!x.at || !x.todo) && !b->failed) b->failed = llm__nomem();
-    llm__gr_frag f = llm__gr_empty(b), out = llm__gr_empty(b);
+    int64_t counts = LLM__MAX(min, max) + 1, turns = 1;
+    for (size_t i = 0; i < re->n && counts > 1; i++)
+        if (re->code[i].op == LLM__RX_LOOP) turns = LLM__MAX(turns, 1 + LLM__MAX(re->code[i].min, re->code[i].max));
+    if (counts > LLM__GR_MAX_PLACES || counts * turns * 3 * ((int64_t)re->n + 2) > LLM__GR_MAX_PLACES)
+        b->failed = llm__error(LLM_ERR_LIMIT, "a pattern together with so large a length");
+    x.b = b, x.re = re, x.how = how, x.min = (int32_t)min, x.max = (int32_t)max, x.counts = (int32_t)LLM__MAX(counts, 1),
+    x.turns = (int32_t)turns;
     if (!b->failed) {
-        x.end = x.last_end = out.in;
-        if (how == LLM__GR_IN_JSON) { /* sought: anything before, anything after */
-            llm__gr_frag after = llm__gr_repeat(b, llm__gr_json_char(b), 0, -1), before = llm__gr_repeat(b, llm__gr_json_char(b), 1, -1);
-            if (!b->failed) {
-                b->g->op[after.out].next = out.in;
-                x.end = after.in;
-                b->g->op[f.in].other = before.in;
-                llm__gr_goto(b, before, llm__gr_regex_at(&x, 0, LLM__GR_MIDDLE));
-            }
-        }
-        int32_t start = llm__gr_regex_at(&x, 0, LLM__GR_START);
-        if (!b->failed) b->g->op[f.in].next = start;
+        x.at = LLM__NEW(int32_t, 3 * (re->n + 2) * (size_t)counts * (size_t)turns);
+        x.rule = LLM__NEW(int32_t, re->n + 2);
+        if (!x.at || !x.rule) b->failed = llm__nomem();
     }
-    while (x.n_todo && !b->failed) {
-        int32_t todo = x.todo[--x.n_todo];
-        llm__gr_regex_op(&x, todo / 3, todo % 3);
+    llm__gr_frag f = llm__gr_empty(b), out = llm__gr_empty(b);
+    x.end = out.in;
+    if (!b->failed) {
+        f.out = llm__gr_regex_at(&x, 0, LLM__GR_START, 0, 0);
+        int32_t before = how == LLM__GR_IN_JSON ? llm__gr_regex_at(&x, (int32_t)re->n, LLM__GR_START, 0, 0) : -1;
+        if (!b->failed) b->g->op[f.in].next = f.out, b->g->op[f.in].other = before;
     }
+    while (x.n_todo && !b->failed) llm__gr_regex_op(&x, x.todo[--x.n_todo]);
     LLM_FREE(x.at);
+    LLM_FREE(x.rule);
     LLM_FREE(x.todo);
     llm__regex_close(re);
     f.out = out.out;
@@ -20129,8 +20222,6 @@ typedef struct llm__gr_bnf {
     size_t n, at;
     int depth;
     llm__map rules;         /* name -> instruction */
-    uint8_t *defined;       /* by instruction */
-    size_t defined_cap;
 } llm__gr_bnf;
 
 /* Notes the first error, with the place, and goes to the end of the text, which ends every loop. */
@@ -20210,31 +20301,28 @@ static llm__gr_frag llm__bnf_literal(llm__gr_bnf *p, char quote) {
     return f;
 }
 
-/* A class, behind its '['; takes the ']'. A '-' that is first or last stands for itself. Collected as one bit a code point, then read off
- * as ranges. */
+/* A class, behind its '['; takes the ']'. A '-' that is first or last stands for itself. Written anew as a class of >>regex, in which every
+ * character is spelt by its number. */
 static llm__gr_frag llm__bnf_class(llm__gr_bnf *p) {
-    uint64_t *set = LLM__NEW(uint64_t, LLM__SET_WORDS);
-    if (!set) p->b->failed = llm__nomem();
-    int invert = p->at < p->n && p->s[p->at] == '^';
+    char piece[48];
+    llm_text t;
+    memset(&t, 0, sizeof t);
+    int invert = p->at < p->n && p->s[p->at] == '^', items = 0;
     p->at += (size_t)invert;
-    for (int items = 0; p->at < p->n && p->s[p->at] != ']' && !p->b->failed; items++) {
+    llm_text_str(&t, invert ? "[^" : "[");
+    for (; p->at < p->n && p->s[p->at] != ']' && !p->b->failed; items++) {
         int32_t lo = llm__bnf_char(p), hi = lo;
         if (p->at + 1 < p->n && p->s[p->at] == '-' && p->s[p->at + 1] != ']') p->at++, hi = llm__bnf_char(p);
         if (hi < lo) llm__bnf_bad(p, "a range in ascending order");
-        if (items > 4096) llm__bnf_bad(p, "at most 4096 items in a class");
-        llm__set_add(set, lo, hi);
+        if (items > 2048) llm__bnf_bad(p, "at most 2048 items in a class");
+        llm_text_add(&t, piece, (size_t)snprintf(piece, sizeof piece, "\\x{%X}-\\x{%X}", (unsigned)lo, (unsigned)hi));
     }
     if (p->at++ >= p->n) llm__bnf_bad(p, "']'");
-    llm__gr_ranges r;
-    memset(&r, 0, sizeof r);
-    for (int32_t c = 0, from = -1; c <= 0x110000 && !p->b->failed; c++) {
-        int in = c < 0x110000 && llm__set_has(set, c) != invert;
-        if (in && from < 0) from = c;
-        if (!in && from >= 0) llm__gr_ranges_add(p->b, &r, from, c - 1), from = -1;
-    }
-    llm__gr_frag f = p->b->failed ? llm__gr_never : llm__gr_chars(p->b, r.v, r.n);
-    LLM_FREE(set);
-    LLM_FREE(r.v);
+    llm_text_str(&t, "]");
+    llm__gr_frag f = llm__gr_never;
+    if (items && !t.failed && !p->b->failed) f = llm__gr_regex_frag(p->b, t.data, t.len, LLM__GR_WHOLE, 0, -1);
+    else if (invert) f = llm__gr_regex_frag(p->b, "[\\x{0}-\\x{10FFFF}]", 18, LLM__GR_WHOLE, 0, -1);
+    llm_text_free(&t);
     return f;
 }
 
@@ -20361,7 +20449,20 @@ static llm__gr_frag llm__gr_bnf_frag(llm__gr_build *b, const char *text, size_t 
  * nobody named unless additionalProperties asks for them), never one that it forbids. A keyword that cannot be kept is refused with its
  * JSON pointer. */
 
-enum { LLM__JS_VIEW = 16, LLM__JS_REF = 1, LLM__JS_ALL = 2, LLM__JS_ANY = 4, LLM__JS_ONE = 8 }; /* what of a member is dealt with */
+/* What of a member is dealt with already; NOT: the schema must not hold. */
+enum {
+    LLM__JS_VIEW = 16,
+    LLM__JS_MAX_VIEWS = 16384,
+    LLM__JS_REF = 1,
+    LLM__JS_ALL = 2,
+    LLM__JS_ANY = 4,
+    LLM__JS_ONE = 8,
+    LLM__JS_IF = 16,
+    LLM__JS_ENUM = 32,
+    LLM__JS_CONST = 64,
+    LLM__JS_NOT = 128,
+    LLM__JS_DENIED = 256
+};
 enum {
     LLM__JS_NULL = 1,
     LLM__JS_BOOL = 2,
@@ -20376,7 +20477,7 @@ enum {
 /* used[i]: which of LLM__JS_REF ... of member node[i] are dealt with. Sorted by node and zero behind n, so that views compare as memory. */
 typedef struct llm__js_view {
     int32_t n, node[LLM__JS_VIEW];
-    uint8_t used[LLM__JS_VIEW];
+    uint16_t used[LLM__JS_VIEW];
 } llm__js_view;
 
 /* Every view met so far. rule -1: nothing can satisfy it. */
@@ -20390,6 +20491,7 @@ typedef struct llm__js {
     const llm_json *doc;
     const char *space;      /* regex of what may stand between tokens; NULL: one space or none */
     int root;               /* the schema itself, to which references and JSON pointers belong: it may be a part of the document */
+    int lenient;            /* every property that nobody forbids, every type that nobody excludes: for trying given values */
     llm__js_memo *memo;
     size_t n_memo, memo_cap;
     int depth;
@@ -20464,9 +20566,20 @@ static int llm__js_ref(llm__js *js, int node, int ref) {
     return at;
 }
 
-/* A keyword's value in member i of a view; -1. */
+/* A keyword's value in member i of a view; -1. Of a member that must not hold only llm__js_find_not reads something. */
 static int llm__js_find(const llm__js *js, const llm__js_view *v, int i, const char *key) {
-    return llm_json_find(js->doc, v->node[i], key);
+    return v->used[i] & LLM__JS_NOT ? -1 : llm_json_find(js->doc, v->node[i], key);
+}
+
+static int llm__js_find_not(const llm__js *js, const llm__js_view *v, int i, const char *key) {
+    return v->used[i] & LLM__JS_NOT ? llm_json_find(js->doc, v->node[i], key) : -1;
+}
+
+/* 1 if a key is one of a list "a|b|c". */
+static int llm__js_listed(const char *list, const char *key, size_t n) {
+    for (; *list; list += strcspn(list, "|"), list += *list == '|')
+        if (strcspn(list, "|") == n && !memcmp(list, key, n)) return 1;
+    return 0;
 }
 
 /* The first member's value of a keyword that is there. */
@@ -20476,56 +20589,87 @@ static int llm__js_any(const llm__js *js, const llm__js_view *v, const char *key
     return -1;
 }
 
-/* One more schema that must hold. `true` and {} say nothing and are left out; `false` stays, for llm__js_expand to find. */
-static void llm__js_add(llm__js *js, llm__js_view *v, int node) {
+/* One more schema that must hold (no 0) or must not (LLM__JS_NOT). What is always so is left out, as `true` and {}; what never is stays,
+ * for llm__js_expand to find. */
+static void llm__js_add(llm__js *js, llm__js_view *v, int node, int no) {
     llm_json_type type = llm_json_type_of(js->doc, node);
-    int yes = 0;
+    int yes = type == LLM_JSON_OBJECT && !llm_json_size(js->doc, node);
+    (void)llm_json_bool(js->doc, node, &yes);
     for (int i = 0; i < v->n; i++)
-        if (v->node[i] == node) return;
-    if (type == LLM_JSON_BOOL && llm_json_bool(js->doc, node, &yes) && yes) return;
+        if (v->node[i] == node && (v->used[i] & LLM__JS_NOT) == no) return;
     if (type != LLM_JSON_OBJECT && type != LLM_JSON_BOOL)
         llm__js_refuse(js, LLM_ERR_FORMAT, node, NULL, "a schema (an object, true or false) expected");
     else if (v->n == LLM__JS_VIEW)
         llm__js_refuse(js, LLM_ERR_LIMIT, node, NULL, "more than 16 schemas that must hold together, fewer expected");
-    else if (llm_json_size(js->doc, node) || type == LLM_JSON_BOOL) v->used[v->n] = 0, v->node[v->n++] = node;
+    else if (no ? yes || type == LLM_JSON_OBJECT : !yes) v->used[v->n] = (uint16_t)no, v->node[v->n++] = node;
 }
 
-/* Brings in what $ref and allOf name, and refuses what cannot be kept. 0: nothing can satisfy it (a member is `false`), or an error. The
- * list grows while it is walked, so what is brought in is expanded too; it ends, since a node is never added twice and 16 are the most. */
+/* Keywords that only say something to people and programs, or are read where they are pointed to. */
+static const char llm__js_notes[] = "title|description|default|examples|$comment|$id|$schema|$anchor|$defs|definitions|deprecated|readOnly|"
+                                    "writeOnly|discriminator";
+
+/* A schema that must not hold: what can be denied is one keyword, or two that belong together. {"not": S} is S, of $ref and anyOf the parts
+ * are denied; llm__js_types, llm__js_values and llm__js_property_view read the rest. */
+static void llm__js_deny(llm__js *js, llm__js_view *v, int i) {
+    static const char *const groups[] = {"not", "$ref", "anyOf", "type", "type|enum|const", "type|properties|required"};
+    int node = v->node[i], fits[LLM__COUNT(groups)], best = -1, at, last = -1;
+    for (int k = 0; k < LLM__COUNT(groups); k++) fits[k] = 1;
+    for (int key = llm_json_first(js->doc, node); key >= 0; key = llm_json_next(js->doc, key)) {
+        size_t n;
+        const char *name = llm_json_key(js->doc, key, &n);
+        if (llm__js_listed(llm__js_notes, name, n)) continue;
+        for (int k = 0; k < LLM__COUNT(groups); k++) fits[k] &= llm__js_listed(groups[k], name, n);
+        last = key;
+    }
+    for (int k = LLM__COUNT(groups); k-- > 0;)
+        if (fits[k]) best = k;
+    int properties = llm_json_find(js->doc, node, "properties"), required = llm_json_find(js->doc, node, "required");
+    size_t n, n_key;
+    const char *name = llm_json_str(js->doc, llm_json_first(js->doc, required), &n),
+               *key = llm_json_key(js->doc, llm_json_first(js->doc, properties), &n_key);
+    int one = llm_json_size(js->doc, properties) <= 1 && llm_json_size(js->doc, required) <= 1 &&
+              (!name || !key || (n == n_key && !memcmp(name, key, n)));
+    if (best < 0 || last < 0 || (best == 5 && !one))
+        llm__js_refuse(js, LLM_ERR_UNSUPPORTED, last < 0 ? node : last, NULL, "cannot be denied");
+    if (best == 0) llm__js_add(js, v, llm_json_find(js->doc, node, "not"), 0);
+    if (best == 1 && (at = llm__js_ref(js, node, llm_json_find(js->doc, node, "$ref"))) >= 0) llm__js_add(js, v, at, LLM__JS_NOT);
+    for (at = best == 2 ? llm_json_first(js->doc, llm_json_find(js->doc, node, "anyOf")) : -1; at >= 0; at = llm_json_next(js->doc, at))
+        llm__js_add(js, v, at, LLM__JS_NOT);
+}
+
+/* Brings in what $ref, allOf and not name, and refuses what cannot be kept. 0: nothing can satisfy it (a member is `false`), or an error.
+ * The list grows while it is walked, so what is brought in is expanded too; it ends, since a node is never added twice and 16 are the most.
+ */
 static int llm__js_expand(llm__js *js, llm__js_view *v) {
-    static const char *const refused[] = {"not",
-                                          "if",
-                                          "then",
-                                          "else",
-                                          "dependentRequired",
-                                          "dependentSchemas",
-                                          "dependencies",
-                                          "contains",
-                                          "minContains",
-                                          "maxContains",
-                                          "unevaluatedItems",
-                                          "propertyNames",
-                                          "$dynamicRef",
-                                          "$recursiveRef",
-                                          "contentEncoding",
-                                          "contentSchema"};
+    static const char refused[] = "dependentRequired|dependentSchemas|dependencies|contains|minContains|maxContains|unevaluatedItems|"
+                                  "propertyNames|$dynamicRef|$recursiveRef|contentEncoding|contentSchema";
     for (int i = 0; i < v->n && !js->b->failed; i++) {
         int node = v->node[i], at;
-        if (llm_json_type_of(js->doc, node) == LLM_JSON_BOOL) return 0;
-        for (int k = 0; k < LLM__COUNT(refused); k++)
-            if (llm_json_find(js->doc, node, refused[k]) >= 0)
-                llm__js_refuse(js, LLM_ERR_UNSUPPORTED, node, refused[k], "this keyword cannot be enforced");
+        if (llm_json_type_of(js->doc, node) == LLM_JSON_BOOL || !llm_json_size(js->doc, node)) return 0;
+        if (v->used[i] & LLM__JS_NOT) {
+            llm__js_deny(js, v, i);
+            continue;
+        }
+        for (at = llm_json_first(js->doc, node); at >= 0; at = llm_json_next(js->doc, at)) {
+            size_t n;
+            const char *key = llm_json_key(js->doc, at, &n);
+            if (llm__js_listed(refused, key, n)) llm__js_refuse(js, LLM_ERR_UNSUPPORTED, at, NULL, "this keyword cannot be enforced");
+        }
+        if ((at = llm_json_find(js->doc, node, "not")) >= 0 && !(v->used[i] & LLM__JS_DENIED)) {
+            v->used[i] |= LLM__JS_DENIED;
+            llm__js_add(js, v, at, LLM__JS_NOT);
+        }
         if ((at = llm_json_find(js->doc, node, "$ref")) >= 0 && !(v->used[i] & LLM__JS_REF)) {
             int to = llm__js_ref(js, node, at), before = v->n;
             v->used[i] |= LLM__JS_REF;
-            if (to >= 0) llm__js_add(js, v, to);
+            if (to >= 0) llm__js_add(js, v, to, 0);
             if (to >= 0 && v->n == before && llm_json_find(js->doc, to, "$ref") >= 0)
                 llm__js_refuse(js, LLM_ERR_FORMAT, node, "$ref", "leads back to itself");
         }
         if ((at = llm_json_find(js->doc, node, "allOf")) >= 0 && !(v->used[i] & LLM__JS_ALL)) {
             v->used[i] |= LLM__JS_ALL;
             if (llm_json_type_of(js->doc, at) != LLM_JSON_ARRAY) llm__js_refuse(js, LLM_ERR_FORMAT, node, "allOf", "a list expected");
-            for (int one = llm_json_first(js->doc, at); one >= 0; one = llm_json_next(js->doc, one)) llm__js_add(js, v, one);
+            for (int one = llm_json_first(js->doc, at); one >= 0; one = llm_json_next(js->doc, one)) llm__js_add(js, v, one, 0);
         }
     }
     return !js->b->failed;
@@ -20544,6 +20688,7 @@ static int64_t llm__js_count(llm__js *js, const llm__js_view *v, const char *key
                 llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], key, "a whole number, at least 0, expected");
             value = INT32_MAX;
         }
+        value = LLM__MIN(value, INT32_MAX);
         best = !found || (smallest ? value < best : value > best) ? value : best;
         found = 1;
     }
@@ -20562,44 +20707,52 @@ static int llm__js_type_bit(const llm__js *js, int node) {
     return 0;
 }
 
+/* The types that "type" names: one or a list of them. */
+static int llm__js_type_bits(llm__js *js, int owner, int at) {
+    int bits = 0, list = llm_json_type_of(js->doc, at) == LLM_JSON_ARRAY;
+    for (int one = list ? llm_json_first(js->doc, at) : at; one >= 0; one = list ? llm_json_next(js->doc, one) : -1) {
+        int bit = llm__js_type_bit(js, one);
+        if (!bit) llm__js_refuse(js, LLM_ERR_FORMAT, owner, "type", "string, number, integer, boolean, null, array or object expected");
+        bits |= bit;
+    }
+    return bits;
+}
+
 /* The types that a view allows. Where no one says it, the keywords do.
  * As bits of LLM__JS_NULL ...; 0: the members contradict each other. A strict reading of {"minimum": 0} would allow any string as well,
  * since minimum only speaks of numbers; whoever writes it means a number, and fewer documents than the schema allows are no error. */
 static int llm__js_types(llm__js *js, const llm__js_view *v) {
-    static const struct { const char *keys; int bits; } implied[] = {
-        {"properties|required|additionalProperties|patternProperties|minProperties|maxProperties", LLM__JS_OBJ},
-        {"items|prefixItems|minItems|maxItems|uniqueItems", LLM__JS_ARR}, {"minLength|maxLength|pattern|format", LLM__JS_STR},
-        {"minimum|maximum|exclusiveMinimum|exclusiveMaximum|multipleOf", LLM__JS_NUM | LLM__JS_INT}};
-    int types = LLM__JS_ALL_TYPES, said = 0, hint = 0;
+    static const struct {
+        const char *keys;
+        int bits;
+    } implied[] = {{"properties|required|additionalProperties|patternProperties|minProperties|maxProperties", LLM__JS_OBJ},
+                   {"items|prefixItems|minItems|maxItems|uniqueItems", LLM__JS_ARR},
+                   {"minLength|maxLength|pattern|format", LLM__JS_STR},
+                   {"minimum|maximum|exclusiveMinimum|exclusiveMaximum|multipleOf", LLM__JS_NUM | LLM__JS_INT}};
+    int types = LLM__JS_ALL_TYPES, said = js->lenient, hint = 0, denied = 0;
     for (int i = 0; i < v->n; i++) {
-        int at = llm__js_find(js, v, i, "type"), bits = 0, list = llm_json_type_of(js->doc, at) == LLM_JSON_ARRAY;
-        if (at < 0) continue;
-        for (int one = list ? llm_json_first(js->doc, at) : at; one >= 0; one = list ? llm_json_next(js->doc, one) : -1) {
-            int bit = llm__js_type_bit(js, one);
-            if (!bit)
-                llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], "type", "string, number, integer, boolean, null, array or object expected");
-            bits |= bit;
+        int at = llm__js_find(js, v, i, "type"), no = llm__js_find_not(js, v, i, "type");
+        if (at >= 0) types &= llm__js_type_bits(js, v->node[i], at), said = 1;
+        if (llm__js_find_not(js, v, i, "properties") >= 0 || llm__js_find_not(js, v, i, "required") >= 0) types &= LLM__JS_OBJ;
+        else if (no >= 0 && llm__js_find_not(js, v, i, "enum") < 0 && llm__js_find_not(js, v, i, "const") < 0)
+            types &= ~llm__js_type_bits(js, v->node[i], no), denied = v->node[i];
+        for (int key = v->used[i] & LLM__JS_NOT ? -1 : llm_json_first(js->doc, v->node[i]); key >= 0; key = llm_json_next(js->doc, key)) {
+            size_t n;
+            const char *name = llm_json_key(js->doc, key, &n);
+            for (int k = 0; k < LLM__COUNT(implied); k++) hint |= llm__js_listed(implied[k].keys, name, n) ? implied[k].bits : 0;
         }
-        types &= bits;
-        said = 1;
     }
-    for (int k = 0; k < LLM__COUNT(implied) && !said; k++)
-        for (const char *key = implied[k].keys; *key;) {
-            char name[32];
-            size_t n = strcspn(key, "|");
-            memcpy(name, key, n);
-            name[n] = 0;
-            if (llm__js_any(js, v, name) >= 0) hint |= implied[k].bits;
-            key += n + (key[n] == '|');
-        }
-    return hint ? types & hint : types;
+    if (hint && !said) types &= hint;
+    if ((types & (LLM__JS_NUM | LLM__JS_INT)) == LLM__JS_NUM) /* only if the integers were denied */
+        llm__js_refuse(js, LLM_ERR_UNSUPPORTED, denied, NULL, "numbers that are no integers cannot be told apart");
+    return types;
 }
 
 static llm__gr_frag llm__js_rule(llm__js *js, const llm__js_view *v);
 
 /* What may stand between two tokens of JSON. Bounded by default: models that may put spaces without end sometimes do. */
 static llm__gr_frag llm__js_space(llm__js *js) {
-    if (js->space) return llm__gr_regex_frag(js->b, js->space, strlen(js->space), LLM__GR_WHOLE, NULL);
+    if (js->space) return llm__gr_regex_frag(js->b, js->space, strlen(js->space), LLM__GR_WHOLE, 0, -1);
     return llm__gr_repeat(js->b, llm__gr_word(js->b, " "), 0, 1);
 }
 
@@ -20607,24 +20760,28 @@ static llm__gr_frag llm__js_space(llm__js *js) {
 static llm__gr_frag llm__js_mark(llm__js *js, const char *s) { return llm__gr_seq(js->b, llm__gr_word(js->b, s), llm__js_space(js)); }
 
 /* ---- numbers ----
- * An automaton cannot subtract: a bound is kept by comparing digits from the left, as one does with numbers of equal length on paper. While
- * all digits so far are those of the bound, the next may not pass the bound's; one digit strictly within, and all that follow are free.
- * xgrammar (GenerateRangeRegex) and llama.cpp (build_min_max_int) do so for integers. From 17 to 235:
+ * An automaton cannot subtract: a bound is kept by comparing digits from the left, as one does with numbers of equal length on paper. What
+ * must be known of the digits so far is how many they are, whether they are less than the bound's first digits, the same, or more, and, for
+ * multipleOf, their remainder. That is a place; a digit leads to another one. (xgrammar's GenerateRangeRegex and llama.cpp's
+ * build_min_max_int write the same comparison out as a regex.) From 17 to 235, with < = > for the two comparisons:
  *
- *   two digits     1 [7-9]                        the digits of 17 so far: the next is at least 7
- *                  [2-9] [0-9]                    above already: free
- *   three digits   1 [0-9] [0-9]                  below 235 already: free
- *                  2 ([0-2] [0-9] | 3 [0-5])      the digits of 235 so far
+ *   read       compared with 17, 235
+ *   1          = <      may go on with 7 to 9 and end; or with any two digits, as two are fewer than three
+ *   18         > <      may end; any digit may follow, and then it ends
+ *   23         > =      may end; 0 to 5 may follow
+ *   3          > >      may go on with one digit; more would be above 235
  *
- * One path for each digit of each bound, so the size grows with the number of digits, not with the range. Fractions are the same behind the
- * point, where a text may stop early: 0.5 is 0.50, so "stop here" means that zeros from here on would be within the bounds. */
+ * Behind the point it goes on in the same way, and a text may stop early: 0.5 is 0.50, so "stop here" means that zeros from here on would
+ * be within the bounds. Once nothing that follows can matter, counted digits end it. Dead ends need no care: llm__gr_alive finds them. */
 
 /* min to max digits. */
 static llm__gr_frag llm__js_digits(llm__gr_build *b, int32_t min, int32_t max) {
     return llm__gr_repeat(b, llm__gr_range(b, '0', '9'), min, max);
 }
 
-enum { LLM__JS_PLACES = 15, LLM__JS_WHOLE = 40 }; /* most digits after the point; digits of a bound before it */
+/* Most digits after the point; digits of a bound on either side of it; digits before the point where no bound says it, and if remainders
+ * are kept; the largest divisor. */
+enum { LLM__JS_PLACES = 15, LLM__JS_WHOLE = 40, LLM__JS_DIGITS = 18, LLM__JS_SOME_DIGITS = 9, LLM__JS_MULTIPLE = 1000 };
 
 /* A bound of a number in decimal: |value| = whole.part, digits without leading or trailing zeros. */
 typedef struct llm__js_bound {
@@ -20632,92 +20789,99 @@ typedef struct llm__js_bound {
     char whole[LLM__JS_WHOLE + 1], part[LLM__JS_WHOLE + 1];
 } llm__js_bound;
 
-/* Digits at, at + 1, ... of a fraction, at most `left` of them (LLM__JS_PLACES in all), or none if that is within the bounds. lo, hi: NULL
- * once a digit strictly within has been passed on that side, or if there is no bound. */
-static llm__gr_frag llm__js_part(llm__gr_build *b, const llm__js_bound *lo, const llm__js_bound *hi, int at, int left) {
-    size_t n_lo = lo ? strlen(lo->part) : 0, n_hi = hi ? strlen(hi->part) : 0, i = (size_t)at;
-    int l = i < n_lo ? lo->part[i] - '0' : 0, h = i < n_hi ? hi->part[i] - '0' : hi ? 0 : 9;
-    llm__gr_frag f = llm__gr_never;
-    if (!lo && !hi) return llm__js_digits(b, 0, left);
-    if ((!lo || (i >= n_lo && !lo->open)) && (!hi || i < n_hi || !hi->open)) f = llm__gr_empty(b); /* zeros from here on are within */
-    if (left <= 0) return f;
-    if (lo && !hi && i >= n_lo) { /* more than nothing, at last one digit that is not 0 */
-        if (!lo->open) return llm__js_digits(b, 0, left);
-        llm__gr_frag some = llm__gr_seq(b, llm__gr_range(b, '1', '9'), llm__js_digits(b, 0, LLM__MAX(0, left / 2)));
-        return llm__gr_alt(b, f, llm__gr_seq(b, llm__gr_repeat(b, llm__gr_word(b, "0"), 0, left / 2 - 1), some));
-    }
-    if (hi && i >= n_hi && (!lo || i >= n_lo)) return f; /* nothing but zeros could follow */
-    for (int d = l; d <= h; d++) {
-        const llm__js_bound *low = lo && d == l ? lo : NULL, *high = hi && d == h ? hi : NULL;
-        int to = !low && !high ? (hi ? h - 1 : h) : d; /* a run of digits that are strictly between */
-        f = llm__gr_alt(b, f, llm__gr_seq(b, llm__gr_range(b, '0' + d, '0' + to), llm__js_part(b, low, high, at + 1, left - 1)));
-        d = to;
-    }
-    return f;
+/* Numbers that are multiples of `multiple` times 10^-places between lo and hi (NULL: no bound), without a sign. */
+typedef struct llm__js_decimal {
+    llm__gr_build *b;
+    const llm__js_bound *lo, *hi;
+    int32_t whole, places;  /* most digits before and after the point */
+    int32_t multiple;
+    int32_t *at;            /* the place of everything that must be known; 0: none yet */
+    int32_t end;
+} llm__js_decimal;
+
+/* The comparison c with a bound's digits, one digit later: only the first difference counts. Behind its last digit the bound has zeros. */
+static int llm__js_compare(const char *digits, int32_t at, int c, int digit) {
+    int other = at < (int32_t)strlen(digits) ? digits[at] - '0' : 0;
+    return c ? c : (digit > other) - (digit < other);
 }
 
-/* The point and what follows it, behind a whole part whose digits are those of lo and hi (NULL: that bound is kept already). A point takes
- * a digit behind it (RFC 8259), so the first one is built here, and the others, which may stop anywhere, by llm__js_part. */
-static llm__gr_frag llm__js_point(llm__js *js, const llm__js_bound *lo, const llm__js_bound *hi, int places) {
-    llm__gr_build *b = js->b;
-    static const llm__js_bound zero = {1, 0, 0, "", ""};
-    if (!places) { /* a whole number: no point, if zero is within */
-        int below = lo && (lo->part[0] || lo->open), above = hi && !hi->part[0] && hi->open;
-        return below || above ? llm__gr_never : llm__gr_empty(b);
-    }
-    llm__gr_frag f = llm__js_point(js, lo, hi, 0), some = llm__gr_never;
-    for (int d = 0; d <= 9; d++) { /* at least one digit after the point */
-        llm__js_bound l, h;
-        int low = lo && lo->part[0] ? lo->part[0] - '0' : 0, high = hi ? (hi->part[0] ? hi->part[0] - '0' : 0) : 9;
-        if (d < low || d > high) continue;
-        l = lo && d == low ? *lo : zero;
-        h = hi && d == high ? *hi : zero;
-        if (l.part[0]) memmove(l.part, l.part + 1, strlen(l.part));
-        if (h.part[0]) memmove(h.part, h.part + 1, strlen(h.part));
-        llm__gr_frag rest = llm__js_part(b, lo && d == low ? &l : NULL, hi && d == high ? &h : NULL, 0, places - 1);
-        some = llm__gr_alt(b, some, llm__gr_seq(b, llm__gr_range(b, '0' + d, '0' + d), rest));
-    }
-    if (some.in < 0) return f;
-    return llm__gr_alt(b, f, llm__gr_seq(b, llm__gr_word(b, "."), some));
+/* The comparison of whole parts of which one has ended with n digits: more digits are more. */
+static int llm__js_compare_ended(const llm__js_bound *bound, int32_t n, int c) {
+    int32_t len = bound ? (int32_t)strlen(bound->whole) : n;
+    return n == len ? c : n < len ? -1 : 1;
 }
 
-/* Whole parts of n digits between two strings of n digits (lo or hi NULL: no bound on that side), each followed by its fraction.
- * l and h: what is left of the bounds' digits; first: 1 at the first digit, which is not 0 (RFC 8259 knows no 007). */
-static llm__gr_frag llm__js_whole(llm__js *js, const llm__js_bound *lo, const llm__js_bound *hi, const char *l, const char *h, int n,
-                                  int first, int places) {
-    llm__gr_build *b = js->b;
-    if (!n) return llm__js_point(js, lo, hi, places);
-    if (!lo && !hi)
-        return llm__gr_seq(b, llm__gr_seq(b, llm__gr_range(b, first ? '1' : '0', '9'), llm__js_digits(b, n - 1, n - 1)),
-                           llm__js_point(js, NULL, NULL, places));
-    int low = lo ? *l - '0' : first, high = hi ? *h - '0' : 9;
-    llm__gr_frag f = llm__gr_never;
-    for (int d = low; d <= high; d++) {
-        int in_low = lo && d == low, in_high = hi && d == high, to = in_low || in_high ? d : hi ? high - 1 : high;
-        llm__gr_frag rest = llm__js_whole(js, in_low ? lo : NULL, in_high ? hi : NULL, l ? l + 1 : l, h ? h + 1 : h, n - 1, 0, places);
-        f = llm__gr_alt(b, f, llm__gr_seq(b, llm__gr_range(b, '0' + d, '0' + to), rest));
-        d = to;
-    }
-    return f;
+/* 1 if a number that ends with k digits behind the point is on the right side (1: above, -1: below) of a bound. */
+static int llm__js_within(const llm__js_bound *bound, int32_t k, int c, int side) {
+    if (bound && !c && k < (int32_t)strlen(bound->part)) c = -1;
+    return !bound || c == side || (!c && !bound->open);
 }
 
-/* Numbers at or above 0 between the bounds (NULL: none), without a sign. One alternative for each number of digits before the point: only
- * at as many as a bound has does the bound matter. Without an upper one, 18 digits, or one more than the lower one has. */
-static llm__gr_frag llm__js_unsigned(llm__js *js, const llm__js_bound *lo, const llm__js_bound *hi, int places) {
-    llm__gr_build *b = js->b;
-    static const llm__js_bound zero = {1, 0, 0, "", ""};
-    static const char pad[] = "0";
-    int n_lo = lo ? (int)strlen(lo->whole) : 0, n_hi = hi ? (int)strlen(hi->whole) : LLM__MAX(n_lo + 1, 18);
-    llm__gr_frag f = llm__gr_never;
-    if (n_lo == 0) { /* 0.something */
-        const llm__js_bound *low = lo ? lo : &zero;
-        f = llm__gr_seq(b, llm__gr_word(b, pad), llm__js_point(js, low, n_hi == 0 ? hi : NULL, places));
+/* The place behind `pos` digits before the point (-1: nothing is read; 0: "0" is), or, from whole + 1 on, behind the point and pos - whole
+ * - 1 digits. lo and hi: the digits compared with those of the bounds; rest: their remainder. -1: it is out of bounds. */
+static int32_t llm__js_place(llm__js_decimal *x, int32_t pos, int lo, int hi, int32_t rest) {
+    llm__gr_build *b = x->b;
+    int32_t n = LLM__MAX(pos, 0), k = pos - x->whole - 1, n_lo = x->lo ? (int32_t)strlen(x->lo->whole) : 0, to[11];
+    int behind = k >= 0, l = behind ? lo : llm__js_compare_ended(x->lo, n, lo), h = behind ? hi : llm__js_compare_ended(x->hi, n, hi);
+    if ((x->hi && hi > 0 && (behind || n >= x->whole)) || (x->lo && lo < 0 && behind)) return -1;
+    int32_t *known = &x->at[(((pos + 1) * 3 + lo + 1) * 3 + hi + 1) * x->multiple + rest], here = *known;
+    if (here || b->failed) return here;
+    here = *known = llm__gr_add(b, LLM__GR_SPLIT, 0, -1);
+    int64_t scaled = rest;
+    for (int32_t i = LLM__MAX(k, 0); i < x->places; i++) scaled = scaled * 10 % x->multiple;
+    if (!b->failed && pos >= 0 && k && !scaled && llm__js_within(x->lo, LLM__MAX(k, 0), l, 1) &&
+        llm__js_within(x->hi, LLM__MAX(k, 0), h, -1))
+        b->g->op[here].next = x->end;
+    int free_lo = !x->lo || (lo > 0 && (behind || n >= n_lo)), free_hi = !x->hi || hi < 0;
+    if (pos > 0 && x->multiple == 1 && free_lo && free_hi) { /* digits as one likes */
+        llm__gr_frag f = llm__js_digits(b, behind && !k, behind ? x->places - k : x->whole - n), part = llm__js_digits(b, 1, x->places);
+        if (!behind && x->places) f = llm__gr_seq(b, f, llm__gr_repeat(b, llm__gr_seq(b, llm__gr_word(b, "."), part), 0, 1));
+        llm__gr_goto(b, f, x->end);
+        llm__gr_way(b, here, f.in);
+        return here;
     }
-    for (int n = LLM__MAX(1, n_lo); n <= n_hi; n++) {
-        const llm__js_bound *low = lo && n == n_lo ? lo : NULL, *high = hi && n == n_hi ? hi : NULL;
-        f = llm__gr_alt(b, f, llm__js_whole(js, low, high, low ? lo->whole : NULL, high ? hi->whole : NULL, n, 1, places));
+    for (int d = 0; d <= 9; d++) {
+        int32_t after = (int32_t)(((int64_t)rest * 10 + d) % x->multiple);
+        to[d] = -1;
+        if (behind && k < x->places)
+            to[d] = llm__js_place(x, pos + 1, x->lo ? llm__js_compare(x->lo->part, k, lo, d) : 0,
+                                  x->hi ? llm__js_compare(x->hi->part, k, hi, d) : 0, after);
+        else if (pos < 0 && !d) to[d] = llm__js_place(x, 0, 0, 0, 0);
+        else if (!behind && pos && n < x->whole)
+            to[d] = llm__js_place(x, n + 1,
+                                  !x->lo     ? 0
+                                  : n < n_lo ? llm__js_compare(x->lo->whole, n, lo, d)
+                                             : 1,
+                                  x->hi ? llm__js_compare(x->hi->whole, n, hi, d) : 0, after);
     }
-    return f;
+    to[10] = -2;
+    for (int d = 0, from = 0; d <= 9; d++) { /* neighbours that lead to the same place are one way */
+        if (to[d] == to[d + 1]) continue;
+        llm__gr_frag f = to[d] >= 0 ? llm__gr_range(b, '0' + from, '0' + d) : llm__gr_never;
+        llm__gr_goto(b, f, to[d]);
+        if (f.in >= 0) llm__gr_way(b, here, f.in);
+        from = d + 1;
+    }
+    int32_t point = !behind && pos >= 0 && x->places ? llm__js_place(x, x->whole + 1, l, h, rest) : -1;
+    llm__gr_frag f = point >= 0 ? llm__gr_word(b, ".") : llm__gr_never;
+    llm__gr_goto(b, f, point);
+    if (f.in >= 0) llm__gr_way(b, here, f.in);
+    return here;
+}
+
+/* Numbers at or above 0 between the bounds (NULL: none), without a sign. Without an upper one they have at most 18 digits before the point,
+ * or one more than the lower one has. */
+static llm__gr_frag llm__js_unsigned(llm__js *js, const llm__js_bound *lo, const llm__js_bound *hi, int32_t places, int32_t multiple) {
+    llm__js_decimal x = {js->b, lo, hi, 0, places, multiple, NULL, 0};
+    llm__gr_frag f = llm__gr_empty(js->b);
+    x.end = f.out;
+    x.whole = hi ? (int32_t)strlen(hi->whole)
+                 : LLM__MAX((lo ? (int32_t)strlen(lo->whole) : 0) + 1, multiple > 1 ? LLM__JS_SOME_DIGITS : LLM__JS_DIGITS);
+    x.at = LLM__NEW(int32_t, 9 * (x.whole + places + 3) * multiple);
+    if (!x.at) js->b->failed = llm__nomem();
+    else f.in = llm__js_place(&x, -1, 0, 0, 0);
+    LLM_FREE(x.at);
+    return js->b->failed ? llm__gr_never : f;
 }
 
 /* A bound from its text: digits, point, exponent. 0: more digits than can be kept. By text, not by double: 0.1 has no double, and what is
@@ -20781,41 +20945,56 @@ static llm__js_bound llm__js_limit(llm__js *js, const llm__js_view *v, const cha
     return best;
 }
 
-/* Most digits after the point: 0 for integers and multiples of 1, k for multiples of 10^-k. */
-static int llm__js_places(llm__js *js, const llm__js_view *v, int integer) {
-    int places = integer ? 0 : LLM__JS_PLACES;
+/* The least common multiple of all multipleOf, as *multiple times 10^-places; *multiple 1 and LLM__JS_PLACES if there is none. Returns
+ * places: of integers 0, as they are multiples of 1 too. */
+static int32_t llm__js_multiple(llm__js *js, const llm__js_view *v, int integer, int32_t *multiple) {
+    int32_t places = integer ? 0 : LLM__JS_PLACES;
+    int64_t all = integer; /* 0: nothing is said */
     for (int i = 0; i < v->n; i++) {
-        int at = llm__js_find(js, v, i, "multipleOf"), k = 0;
-        double m, power = 1;
+        int at = llm__js_find(js, v, i, "multipleOf");
+        size_t n;
+        const char *raw = llm_json_raw(js->doc, at, &n);
+        double value;
+        llm__js_bound m;
+        memset(&m, 0, sizeof m);
         if (at < 0) continue;
-        if (!llm_json_num(js->doc, at, &m) || !(m > 0))
-            llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], "multipleOf", "a number above 0 expected");
-        while (k < LLM__JS_PLACES && m < power * 0.999999) k++, power /= 10;
-        if (fabs(m - power) > power * 1e-9)
-            llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i], "multipleOf", "only 1, 0.1, 0.01 ... can be enforced");
-        places = LLM__MIN(places, k);
+        if (!raw || !llm_json_num(js->doc, at, &value) || !(value > 0))
+            return llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], "multipleOf", "a number above 0 expected"), 0;
+        int64_t one = 0, scale = 1;
+        int readable = llm__js_bound_read(raw, n, &m) && strlen(m.whole) < 5 && strlen(m.part) < LLM__JS_PLACES;
+        int32_t part = (int32_t)strlen(m.part), common = all ? LLM__MAX(part, places) : part;
+        for (const char *d = m.whole; readable && *d; d++) one = one * 10 + *d - '0';
+        for (int32_t k = 0; readable && k < common; k++) one = one * 10 + (k < part ? m.part[k] - '0' : 0);
+        for (int32_t k = places; all && k < common; k++) scale *= 10;
+        int64_t a = one, b = LLM__MAX(all, 1) * scale; /* of all so far, in units of 10^-common */
+        for (int64_t rest; all && b; a = b, b = rest) rest = a % b;
+        readable &= one > 0 && (!all || (double)(one / LLM__MAX(a, 1)) * (double)all * (double)scale < 1e18);
+        if (readable && all) one = one / a * all * scale;
+        for (places = common; places && one % 10 == 0; places--) one /= 10;
+        all = one;
+        if (!readable || one > LLM__JS_MULTIPLE)
+            return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i], "multipleOf",
+                                  "a number of at most 1000 units of its last digit expected"),
+                   0;
     }
+    *multiple = (int32_t)LLM__MAX(all, 1);
     return places;
 }
 
 /* A number. Without bounds: any, with at most 18 digits before the point, 15 behind it and 2 in the exponent, so that it ends. With bounds
- * there is no exponent, and the automaton compares digit by digit. For 0.5 <= x <= 2.25:
- *
- *   0 . [5-9] any      1 [. any]      2 [. (0-1 any | 2 (0-4 any | 5 0*))]
- *
- * Negative numbers are the mirrored range behind a minus sign. */
+ * there is no exponent. Negative numbers are the mirrored range behind a minus sign. */
 static llm__gr_frag llm__js_number(llm__js *js, const llm__js_view *v, int integer) {
     llm__gr_build *b = js->b;
     llm__js_bound lo = llm__js_limit(js, v, "minimum", "exclusiveMinimum", 0), hi = llm__js_limit(js, v, "maximum", "exclusiveMaximum", 1);
-    int places = llm__js_places(js, v, integer);
     static const llm__js_bound above_zero = {1, 0, 1, "", ""};
+    int32_t multiple, places = llm__js_multiple(js, v, integer, &multiple);
     if (b->failed) return llm__gr_never;
     llm__gr_frag f = llm__gr_never, negative = llm__gr_never;
-    if (!hi.there || !hi.negative) f = llm__js_unsigned(js, lo.there && !lo.negative ? &lo : NULL, hi.there ? &hi : NULL, places);
+    if (!hi.there || !hi.negative) f = llm__js_unsigned(js, lo.there && !lo.negative ? &lo : NULL, hi.there ? &hi : NULL, places, multiple);
     if (!lo.there || lo.negative) /* mirrored: -x for x between what the bounds say of x; never -0 */
-        negative = llm__js_unsigned(js, hi.there && hi.negative ? &hi : &above_zero, lo.there ? &lo : NULL, places);
+        negative = llm__js_unsigned(js, hi.there && hi.negative ? &hi : &above_zero, lo.there ? &lo : NULL, places, multiple);
     f = llm__gr_alt(b, f, llm__gr_seq(b, llm__gr_word(b, "-"), negative));
-    if (integer || lo.there || hi.there || places < LLM__JS_PLACES || f.in < 0) return f;
+    if (lo.there || hi.there || places < LLM__JS_PLACES || f.in < 0) return f;
     llm__gr_frag e = llm__gr_seq(b, llm__gr_hex(b, "eE"), llm__gr_repeat(b, llm__gr_hex(b, "+-"), 0, 1));
     return llm__gr_seq(b, f, llm__gr_repeat(b, llm__gr_seq(b, e, llm__js_digits(b, 1, 2)), 0, 1));
 }
@@ -20824,14 +21003,24 @@ static llm__gr_frag llm__js_number(llm__js *js, const llm__js_view *v, int integ
 
 /* What `format` stands for: RFC 3339 (dates and times, without 29 February and leap seconds), ISO 8601 durations, RFC 4122, and safe
  * subsets of RFC 5321, 1123, 2673, 4291 and 3986: the shapes that every validator accepts. */
-static const struct { const char *name, *pattern;
+#define LLM__JS_DATE                                                                                                                       \
+    "[1-9][0-9]{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
+#define LLM__JS_TIME "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,6})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+static const struct {
+    const char *name, *pattern; /* NULL: any string */
 } llm__js_formats[] = {
-    {"date",
-     "^[1-9][0-9]{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))$"},
-    {"time", "^(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,6})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])$"},
-    {"date-time",
-     "^[1-9][0-9]{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
-     "T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,6})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])$"},
+    {"password", NULL},
+    {"byte", NULL},
+    {"binary", NULL},
+    {"textarea", NULL},
+    {"multiline", NULL},
+    {"int32", NULL},
+    {"int64", NULL},
+    {"float", NULL},
+    {"double", NULL},
+    {"date", "^" LLM__JS_DATE "$"},
+    {"time", "^" LLM__JS_TIME "$"},
+    {"date-time", "^" LLM__JS_DATE "T" LLM__JS_TIME "$"},
     {"duration", "^P(?:[0-9]{1,4}W|[0-9]{1,4}Y(?:[0-9]{1,2}M(?:[0-9]{1,2}D)?)?|[0-9]{1,2}M(?:[0-9]{1,2}D)?|[0-9]{1,3}D|T(?:[0-9]{1,3}H(?:["
                  "0-9]{1,2}M(?:[0-9]{1,2}S)?)?|"
                  "[0-9]{1,3}M(?:[0-9]{1,2}S)?|[0-9]{1,4}S))$"},
@@ -20844,99 +21033,135 @@ static const struct { const char *name, *pattern;
     {"uri", "^[a-z][a-z0-9+.-]{0,15}://[A-Za-z0-9.-]{1,60}(?::[0-9]{1,4})?(?:/"
             "[A-Za-z0-9._~!$&'()*+,;=:@-]{0,40}){0,8}(?:\\?[A-Za-z0-9._~!$&'()*+,;=:@/-]{0,100})?$"}};
 
-/* A string: of counted characters, or of what a pattern or format matches. Pattern and length together would be the intersection of two
- * automata; only a pattern that keeps the length by itself is let through. */
+static llm__gr_frag llm__js_other_string(llm__js *js, const llm__js_view *v);
+
+/* A string: of counted characters, or of what a pattern or format matches, or any but some. Two patterns together would be the intersection
+ * of two automata, and are refused. */
 static llm__gr_frag llm__js_string(llm__js *js, const llm__js_view *v) {
     llm__gr_build *b = js->b;
-    static const char *const free_formats[] = {"password", "byte", "binary", "textarea", "multiline", "int32", "int64", "float", "double"};
     int64_t min = llm__js_count(js, v, "minLength", 0, 0), max = llm__js_count(js, v, "maxLength", 1, -1);
     const char *pattern = NULL;
     size_t n = 0;
-    int at, owner = -1;
-    for (int i = 0; i < v->n && !b->failed; i++) {
-        const char *keys[] = {"pattern", "format"}, *one = NULL;
-        for (int k = 0; k < 2; k++) {
-            if ((at = llm__js_find(js, v, i, keys[k])) < 0) continue;
-            size_t len;
-            one = llm_json_str(js->doc, at, &len);
-            if (!one) return llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], keys[k], "a string expected");
-            int known = k == 0;
-            for (int f = 0; f < LLM__COUNT(free_formats) && k; f++)
-                if (!strcmp(one, free_formats[f])) known = -1;
-            for (int f = 0; f < LLM__COUNT(llm__js_formats) && k; f++)
-                if (!strcmp(one, llm__js_formats[f].name)) one = llm__js_formats[f].pattern, len = strlen(one), known = 1;
-            if (!known) return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i], keys[k], "this format is not known");
-            if (known < 0) continue;
-            if (pattern && (len != n || memcmp(pattern, one, n)))
-                return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i], keys[k], "a second pattern or format cannot be enforced");
-            pattern = one, n = len, owner = v->node[i];
-        }
+    int owner = -1, denied = -1;
+    for (int i = 0; i < 2 * v->n && !b->failed; i++) {
+        const char *key = i & 1 ? "format" : "pattern", *one;
+        int at = llm__js_find(js, v, i / 2, key), known = 0;
+        size_t len;
+        if (llm__js_find_not(js, v, i / 2, "enum") >= 0 || llm__js_find_not(js, v, i / 2, "const") >= 0) denied = v->node[i / 2];
+        if (at < 0) continue;
+        if (!(one = llm_json_str(js->doc, at, &len))) return llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i / 2], key, "a string expected");
+        while (i & 1 && known < LLM__COUNT(llm__js_formats) && strcmp(one, llm__js_formats[known].name)) known++;
+        if (known == LLM__COUNT(llm__js_formats))
+            return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i / 2], key, "this format is not known");
+        if (i & 1) one = llm__js_formats[known].pattern, len = one ? strlen(one) : 0;
+        if (!one) continue;
+        if (pattern && (len != n || memcmp(pattern, one, n)))
+            return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i / 2], key, "a second pattern or format cannot be enforced");
+        pattern = one, n = len, owner = v->node[i / 2];
     }
     if (max >= 0 && min > max) return llm__gr_never;
-    llm__gr_frag quote = llm__gr_word(b, "\""), f;
-    if (pattern) {
-        int32_t bounds[2];
-        bounds[0] = (int32_t)LLM__MIN(min, INT32_MAX), bounds[1] = (int32_t)LLM__MIN(max, INT32_MAX);
-        f = llm__gr_regex_frag(b, pattern, n, LLM__GR_IN_JSON, bounds);
-        if (b->failed == LLM_ERR_UNSUPPORTED || b->failed == LLM_ERR_FORMAT) {
-            char why[512];
-            snprintf(why, sizeof why, "%.400s", llm_last_error());
-            llm_result r = b->failed;
-            b->failed = LLM_OK;
-            return llm__js_refuse(js, r, owner, "pattern", why);
-        }
-    } else {
-        f = llm__gr_repeat(b, llm__gr_json_char(b), (int32_t)LLM__MIN(min, INT32_MAX), (int32_t)LLM__MIN(max, INT32_MAX));
+    if (denied >= 0 && (pattern || min || max >= 0))
+        return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, denied, NULL, "cannot be denied beside a pattern or a length");
+    llm__gr_frag f = denied >= 0 ? llm__js_other_string(js, v)
+                     : pattern   ? llm__gr_regex_frag(b, pattern, n, LLM__GR_IN_JSON, min, max)
+                                 : llm__gr_repeat(b, llm__gr_json_char(b), (int32_t)min, (int32_t)max);
+    if (pattern && b->failed && b->failed != LLM_ERR_NOMEM) {
+        char why[512];
+        snprintf(why, sizeof why, "%.400s", llm_last_error());
+        llm_result r = b->failed;
+        b->failed = LLM_OK;
+        return llm__js_refuse(js, r, owner, "pattern", why);
     }
-    return llm__gr_seq(b, llm__gr_seq(b, quote, f), llm__gr_word(b, "\""));
+    return llm__gr_seq(b, llm__gr_word(b, "\""), llm__gr_seq(b, f, llm__gr_word(b, "\"")));
 }
 
 /* ---- values that are given: enum and const ---- */
 
-/* A value as the model must write it: compact, with the usual space between tokens.
- * Lists and objects recursively; their order of keys is that of the schema. */
-static llm__gr_frag llm__js_literal(llm__js *js, int node) {
+/* Texts that are collected one by one and then sorted, as llm__gr_strings wants them. Zero-initialise; freed by llm__gr_words_free. */
+typedef struct llm__gr_words {
+    llm_text all;
+    llm__str *word;
+    size_t n, cap;
+} llm__gr_words;
+
+/* What was added to w->all since the last word is a word. */
+static void llm__gr_words_add(llm__gr_build *b, llm__gr_words *w) {
+    if (!llm__grow((void **)&w->word, &w->cap, w->n + 1, sizeof *w->word) || w->all.failed) b->failed = llm__nomem();
+    else w->word[w->n++].n = w->all.len; /* its end, until all are there and `all` moves no more */
+}
+
+/* By bytes, a prefix first. */
+static int llm__gr_str_order(const void *a, const void *b) {
+    const llm__str *x = (const llm__str *)a, *y = (const llm__str *)b;
+    int order = memcmp(x->p, y->p, LLM__MIN(x->n, y->n));
+    return order ? order : (x->n > y->n) - (x->n < y->n);
+}
+
+/* Sorts them; `cut` bytes at both ends of each are left out (the quotes of JSON strings: 1). */
+static void llm__gr_words_sort(llm__gr_words *w, size_t cut) {
+    for (size_t i = 0, begin = 0, end; i < w->n; i++, begin = end) {
+        end = w->word[i].n;
+        w->word[i] = llm__s(w->all.data + begin + cut, end - begin - 2 * cut);
+    }
+    if (w->n) qsort(w->word, w->n, sizeof *w->word, llm__gr_str_order);
+}
+
+static void llm__gr_words_free(llm__gr_words *w) {
+    LLM_FREE(w->word);
+    llm_text_free(&w->all);
+}
+
+/* A value as the model must write it: its compact text, and around the marks of lists and objects the usual space. */
+static llm__gr_frag llm__js_literal(llm__js *js, const char *text, size_t n) {
     llm__gr_build *b = js->b;
-    llm_json_type type = llm_json_type_of(js->doc, node);
-    if (type != LLM_JSON_ARRAY && type != LLM_JSON_OBJECT) {
-        llm_text t;
-        memset(&t, 0, sizeof t);
-        llm_json_write(js->doc, node, &t);
-        llm__gr_frag f = t.failed ? llm__gr_never : llm__gr_text(b, t.data, t.len);
-        if (t.failed) b->failed = llm__nomem();
-        llm_text_free(&t);
-        return f;
+    llm__gr_frag f = llm__gr_empty(b);
+    for (size_t i = 0, inside = 0; i < n && !b->failed; i++) {
+        int mark = !inside && strchr("[]{},:", text[i]) != NULL;
+        if (mark && strchr("]}", text[i])) f = llm__gr_seq(b, f, llm__js_space(js));
+        f = llm__gr_seq(b, f, llm__gr_text(b, text + i, 1));
+        if (mark && !strchr("]}", text[i])) f = llm__gr_seq(b, f, llm__js_space(js));
+        if (text[i] == '\\') f = llm__gr_seq(b, f, llm__gr_text(b, text + ++i, 1));
+        else if (text[i] == '"') inside = !inside;
     }
-    int object = type == LLM_JSON_OBJECT, first = llm_json_first(js->doc, node);
-    llm__gr_frag f = llm__js_mark(js, object ? "{" : "[");
-    for (int at = first; at >= 0 && !b->failed; at = llm_json_next(js->doc, at)) {
-        size_t n;
-        const char *key = llm_json_key(js->doc, at, &n);
-        if (at != first) f = llm__gr_seq(b, f, llm__js_mark(js, ","));
-        if (key) {
-            llm_text t;
-            memset(&t, 0, sizeof t);
-            llm_text_json(&t, key, n);
-            llm_text_str(&t, ":");
-            f = llm__gr_seq(b, f, llm__gr_seq(b, llm__gr_text(b, t.data, t.len), llm__js_space(js)));
-            llm_text_free(&t);
-        }
-        f = llm__gr_seq(b, f, llm__js_literal(js, at));
-    }
-    return llm__gr_seq(b, f, llm__gr_seq(b, llm__js_space(js), llm__gr_word(b, object ? "}" : "]")));
+    return f;
+}
+
+/* Runs through the values that member i gives (no 0) or denies: the one behind `at`, or the first (at -1). */
+static int llm__js_next_given(const llm__js *js, const llm__js_view *v, int i, int at, int no) {
+    int list = no ? llm__js_find_not(js, v, i, "enum") : llm__js_find(js, v, i, "enum");
+    int one = no ? llm__js_find_not(js, v, i, "const") : llm__js_find(js, v, i, "const");
+    if (at < 0) return list >= 0 && llm_json_size(js->doc, list) ? llm_json_first(js->doc, list) : one;
+    int next = at == one ? -1 : llm_json_next(js->doc, at);
+    return next < 0 && at != one ? one : next;
+}
+
+/* 1 if a node is written as this text. */
+static int llm__js_written(const llm__js *js, int node, const char *text, size_t n) {
+    llm_text t;
+    memset(&t, 0, sizeof t);
+    llm_json_write(js->doc, node, &t);
+    if (t.failed) js->b->failed = llm__nomem();
+    int same = t.len == n && !memcmp(t.data, text, n);
+    llm_text_free(&t);
+    return same;
 }
 
 /* 1 if two values of the document are written alike. */
 static int llm__js_same(const llm__js *js, int a, int b) {
-    llm_text x, y;
-    memset(&x, 0, sizeof x);
-    memset(&y, 0, sizeof y);
-    llm_json_write(js->doc, a, &x);
-    llm_json_write(js->doc, b, &y);
-    int same = x.len == y.len && !memcmp(x.data, y.data, x.len);
-    llm_text_free(&x);
-    llm_text_free(&y);
+    llm_text t;
+    memset(&t, 0, sizeof t);
+    llm_json_write(js->doc, a, &t);
+    int same = !t.failed && llm__js_written(js, b, t.data, t.len);
+    llm_text_free(&t);
     return same;
+}
+
+/* 1 if a value, written as JSON, is denied by a member. */
+static int llm__js_denied(const llm__js *js, const llm__js_view *v, const char *value, size_t n) {
+    for (int i = 0; i < v->n; i++)
+        for (int at = llm__js_next_given(js, v, i, -1, 1); at >= 0; at = llm__js_next_given(js, v, i, at, 1))
+            if (llm__js_written(js, at, value, n)) return 1;
+    return 0;
 }
 
 /* The type of a given value, as one bit. */
@@ -20952,104 +21177,68 @@ static int llm__js_value_type(const llm__js *js, int node) {
     }
 }
 
-/* 1 if a given value (of the enum `own`) keeps the other keywords of a view that say something of its type. What would take a whole
- * validator is refused. Whoever gives values beside other keywords has nearly always listed only good ones ("type" beside "enum"), so what
- * can be told from a value by itself is checked: type, length, bounds, other lists. k runs over `deep`, where equal types stand together.
- */
-static int llm__js_keeps(llm__js *js, const llm__js_view *v, int value, int own) {
-    static const char *const deep[] = {"properties",
-                                       "required",
-                                       "additionalProperties",
-                                       "patternProperties",
-                                       "minProperties",
-                                       "maxProperties",
-                                       "items",
-                                       "prefixItems",
-                                       "minItems",
-                                       "maxItems",
-                                       "uniqueItems",
-                                       "anyOf",
-                                       "oneOf",
-                                       "pattern",
-                                       "format",
-                                       "multipleOf"};
-    int type = llm__js_value_type(js, value);
-    double x, bound;
-    if (!(llm__js_types(js, v) & type)) return 0;
-    for (int i = 0; i < v->n; i++) {
-        int is_const = llm__js_find(js, v, i, "const"), list = llm__js_find(js, v, i, "enum"), found = list < 0;
-        if (is_const >= 0 && !llm__js_same(js, is_const, value)) return 0;
-        for (int at = llm_json_first(js->doc, list); at >= 0 && !found && list != own; at = llm_json_next(js->doc, at))
-            found = llm__js_same(js, at, value);
-        if (!found && list != own) return 0;
-        for (int k = 0; k < LLM__COUNT(deep); k++) {
-            int at = llm__js_find(js, v, i, deep[k]),
-                done = (k == 11 && (v->used[i] & LLM__JS_ANY)) || (k == 12 && (v->used[i] & LLM__JS_ONE));
-            int concerns = k < 6    ? type == LLM__JS_OBJ
-                           : k < 11 ? type == LLM__JS_ARR
-                           : k < 13 ? 1
-                           : k < 15 ? type == LLM__JS_STR
-                                    : (type & (LLM__JS_INT | LLM__JS_NUM)) != 0;
-            if (at >= 0 && concerns && !done)
-                llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i], deep[k], "cannot be enforced beside enum or const");
+/* What given values must keep besides being in their list. If that is more than a type, a machine of its own is made of it, which tries
+ * them: whatever a schema can say, it says it here too. NULL: nothing more, or an error. */
+static llm_grammar *llm__js_filter(llm__js *js, const llm__js_view *v) {
+    int more = 0;
+    for (int i = 0; i < v->n; i++)
+        for (int key = v->used[i] & LLM__JS_NOT ? -1 : llm_json_first(js->doc, v->node[i]); key >= 0; key = llm_json_next(js->doc, key)) {
+            size_t n;
+            const char *name = llm_json_key(js->doc, key, &n);
+            more |= !llm__js_listed(llm__js_notes, name, n) && !llm__js_listed("type|$ref|allOf|not", name, n) &&
+                    !(v->used[i] & LLM__JS_ENUM && llm__js_listed("enum", name, n)) &&
+                    !(v->used[i] & LLM__JS_CONST && llm__js_listed("const", name, n)) &&
+                    !(v->used[i] & LLM__JS_ANY && llm__js_listed("anyOf", name, n)) &&
+                    !(v->used[i] & LLM__JS_ONE && llm__js_listed("oneOf", name, n)) &&
+                    !(v->used[i] & LLM__JS_IF && llm__js_listed("if|then|else", name, n));
         }
+    if (!more) return NULL;
+    llm__gr_build b = {NULL, LLM_OK};
+    llm__js trial = *js;
+    llm__js_view view;
+    memset(&view, 0, sizeof view);
+    for (int i = 0; i < v->n; i++) /* what a value may not be is looked up, not built */
+        if (llm__js_next_given(js, v, i, -1, 1) < 0) view.node[view.n] = v->node[i], view.used[view.n++] = v->used[i];
+    trial.b = &b, trial.memo = NULL, trial.n_memo = trial.memo_cap = 0, trial.lenient = 1, trial.space = NULL;
+    if (llm__grammar_new(&b)) {
+        llm__gr_frag f = llm__js_rule(&trial, &view);
+        llm__grammar_finish(&b, llm__gr_alt(&b, f, llm__gr_hex(&b, ""))); /* even if nothing keeps it */
     }
-    if (type == LLM__JS_STR) {
-        size_t n, chars = 0;
-        const char *s = llm_json_str(js->doc, value, &n);
-        for (size_t i = 0; i < n; i++) chars += (s[i] & 0xC0) != 0x80;
-        int64_t max = llm__js_count(js, v, "maxLength", 1, -1);
-        if ((int64_t)chars < llm__js_count(js, v, "minLength", 0, 0) || (max >= 0 && (int64_t)chars > max)) return 0;
-    }
-    if (!(type & (LLM__JS_INT | LLM__JS_NUM)) || !llm_json_num(js->doc, value, &x)) return 1;
-    for (int i = 0; i < v->n; i++) {
-        if (llm_json_num(js->doc, llm__js_find(js, v, i, "minimum"), &bound) && x < bound) return 0;
-        if (llm_json_num(js->doc, llm__js_find(js, v, i, "maximum"), &bound) && x > bound) return 0;
-        if (llm_json_num(js->doc, llm__js_find(js, v, i, "exclusiveMinimum"), &bound) && x <= bound) return 0;
-        if (llm_json_num(js->doc, llm__js_find(js, v, i, "exclusiveMaximum"), &bound) && x >= bound) return 0;
-    }
-    return 1;
+    LLM_FREE(trial.memo);
+    js->b->failed = b.failed;
+    if (b.failed && b.g) llm__grammar_free(b.g);
+    return b.failed ? NULL : b.g;
 }
 
-/* By bytes, a prefix first: what llm__gr_strings needs. */
-static int llm__gr_str_order(const void *a, const void *b) {
-    const llm__str *x = (const llm__str *)a, *y = (const llm__str *)b;
-    int order = memcmp(x->p, y->p, LLM__MIN(x->n, y->n));
-    return order ? order : (x->n > y->n) - (x->n < y->n);
-}
-
-/* The values of a list of nodes (list -1: the one node) that keep the view: strings, numbers and the like as a trie of their JSON, so that
- * a thousand cities share their beginnings; lists and objects one by one. Never if none keeps it. */
+/* The values of a list of nodes (list -1: the one node) that keep the rest of the view: strings, numbers and the like as a trie of their
+ * JSON, so that a thousand cities share their beginnings; lists and objects one by one. Never if none keeps it. */
 static llm__gr_frag llm__js_values(llm__js *js, const llm__js_view *v, int list, int one) {
     llm__gr_build *b = js->b;
-    size_t n = list >= 0 ? (size_t)llm_json_size(js->doc, list) : 1, n_text = 0;
     llm__gr_frag f = llm__gr_never;
-    llm__str *text = LLM__NEW(llm__str, n);
-    size_t *from = LLM__NEW(size_t, n + 1);
-    llm_text all;
-    memset(&all, 0, sizeof all);
-    if (!text || !from) b->failed = llm__nomem();
+    int types = llm__js_types(js, v);
+    llm_grammar *filter = llm__js_filter(js, v);
+    llm__gr_words w;
+    memset(&w, 0, sizeof w);
     for (int at = list >= 0 ? llm_json_first(js->doc, list) : one; at >= 0 && !b->failed;
          at = list >= 0 ? llm_json_next(js->doc, at) : -1) {
-        if (!llm__js_keeps(js, v, at, list)) continue;
+        size_t begin = w.all.len;
+        int32_t state = 1;
+        llm_json_write(js->doc, at, &w.all);
+        for (size_t i = begin; filter && i < w.all.len && state; i++) state = llm__gr_step(filter, state, (uint8_t)w.all.data[i]);
+        int keeps = filter ? filter->state[state].accept : (types & llm__js_value_type(js, at)) != 0;
         llm_json_type type = llm_json_type_of(js->doc, at);
-        if (type == LLM_JSON_ARRAY || type == LLM_JSON_OBJECT) {
-            f = llm__gr_alt(b, f, llm__js_literal(js, at));
-        } else {
-            from[n_text++] = all.len;
-            llm_json_write(js->doc, at, &all);
+        keeps = keeps && !llm__js_denied(js, v, w.all.data + begin, w.all.len - begin);
+        if (keeps && type != LLM_JSON_ARRAY && type != LLM_JSON_OBJECT) {
+            llm__gr_words_add(b, &w);
+            continue;
         }
+        if (keeps) f = llm__gr_alt(b, f, llm__js_literal(js, w.all.data + begin, w.all.len - begin));
+        w.all.len = begin;
     }
-    if (all.failed) b->failed = llm__nomem();
-    if (n_text && !b->failed) {
-        from[n_text] = all.len;
-        for (size_t i = 0; i < n_text; i++) text[i] = llm__s(all.data + from[i], from[i + 1] - from[i]);
-        qsort(text, n_text, sizeof *text, llm__gr_str_order);
-        f = llm__gr_alt(b, f, llm__gr_strings(b, text, n_text, 0, 0));
-    }
-    LLM_FREE(text);
-    LLM_FREE(from);
-    llm_text_free(&all);
+    if (filter) llm__grammar_free(filter);
+    llm__gr_words_sort(&w, 0);
+    if (w.n && !b->failed) f = llm__gr_alt(b, f, llm__gr_strings(b, w.word, w.n, 0, 0));
+    llm__gr_words_free(&w);
     return f;
 }
 
@@ -21061,6 +21250,17 @@ static llm__gr_frag llm__js_item(llm__js *js, const llm__js_view *item, int firs
     return first ? f : llm__gr_seq(js->b, llm__js_mark(js, ","), f);
 }
 
+/* What member i says of item k of a list: -1 nothing. *n: how many items it names one by one. In draft-07 `items` as a list is what
+ * prefixItems is now, and additionalItems what `items` is. */
+static int llm__js_item_of(const llm__js *js, const llm__js_view *v, int i, int k, int *n) {
+    int items = llm__js_find(js, v, i, "items"), prefix = llm__js_find(js, v, i, "prefixItems");
+    if (llm_json_type_of(js->doc, items) == LLM_JSON_ARRAY) prefix = items, items = llm__js_find(js, v, i, "additionalItems");
+    *n = llm_json_size(js->doc, prefix);
+    int at = k < *n ? llm_json_first(js->doc, prefix) : items;
+    for (int j = 0; j < k && k < *n; j++) at = llm_json_next(js->doc, at);
+    return at;
+}
+
 /* A list: the items of the prefix, each with its own view, then any number of others. Built from the end, since every item of the prefix
  * may be the last one:
  *
@@ -21068,58 +21268,33 @@ static llm__gr_frag llm__js_item(llm__js *js, const llm__js_view *item, int firs
 static llm__gr_frag llm__js_array(llm__js *js, const llm__js_view *v) {
     llm__gr_build *b = js->b;
     int64_t min = llm__js_count(js, v, "minItems", 0, 0), max = llm__js_count(js, v, "maxItems", 1, -1);
-    int n_prefix = 0, closed = 0, unique = 0;
-    llm__js_view rest;
-    memset(&rest, 0, sizeof rest);
-    for (int i = 0; i < v->n; i++) { /* draft-07: items as a list is prefixItems, additionalItems is items */
-        int items = llm__js_find(js, v, i, "items"), prefix = llm__js_find(js, v, i, "prefixItems"),
-            old = llm_json_type_of(js->doc, items) == LLM_JSON_ARRAY;
-        if (old) prefix = items, items = llm__js_find(js, v, i, "additionalItems");
-        n_prefix = LLM__MAX(n_prefix, llm_json_size(js->doc, prefix));
-        int yes = 1;
-        if (llm_json_bool(js->doc, items, &yes) && !yes)
-            closed = 1, max = max < 0 ? llm_json_size(js->doc, prefix) : LLM__MIN(max, llm_json_size(js->doc, prefix));
-        else if (items >= 0) llm__js_add(js, &rest, items);
-        if (llm_json_bool(js->doc, llm__js_find(js, v, i, "uniqueItems"), &yes) && yes) unique = v->node[i] + 1;
+    int n_prefix = 0, n, yes, unique = -1;
+    for (int i = 0; i < v->n; i++) {
+        yes = 1;
+        (void)llm_json_bool(js->doc, llm__js_item_of(js, v, i, INT32_MAX, &n), &yes);
+        if (!yes) max = max < 0 ? n : LLM__MIN(max, n); /* no more than those that are named */
+        n_prefix = LLM__MAX(n_prefix, n);
+        if (llm_json_bool(js->doc, llm__js_find(js, v, i, "uniqueItems"), &yes) && yes) unique = v->node[i];
     }
-    if (unique && (max < 0 || max > 1))
-        return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, unique - 1, "uniqueItems", "cannot be enforced (maxItems 1 would do)");
-    if (max >= 0 && min > max) return llm__gr_never;
+    if (unique >= 0 && (max < 0 || max > 1))
+        return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, unique, "uniqueItems", "cannot be enforced (maxItems 1 would do)");
     if (n_prefix > 256) return llm__js_refuse(js, LLM_ERR_LIMIT, v->node[0], "prefixItems", "at most 256 expected");
-    llm__gr_frag end = llm__gr_seq(b, llm__js_space(js), llm__gr_word(b, "]")), f = llm__js_mark(js, "["), tail = llm__gr_never;
-    int shown = max >= 0 ? (int)LLM__MIN(n_prefix, max) : n_prefix;
-    if (!closed && (max < 0 || max > n_prefix)) { /* what follows the prefix */
-        int32_t least = (int32_t)LLM__MIN(LLM__MAX(0, min - n_prefix), INT32_MAX),
-                most = max < 0 ? -1 : (int32_t)LLM__MIN(max - n_prefix, INT32_MAX);
-        if (n_prefix) {
-            tail = llm__gr_repeat(b, llm__js_item(js, &rest, 0), least, most);
-        } else {
-            llm__gr_frag first = llm__js_item(js, &rest, 1),
-                         more = llm__gr_repeat(b, llm__js_item(js, &rest, 0), LLM__MAX(0, least - 1), most < 0 ? -1 : most - 1);
-            tail = llm__gr_seq(b, first, more);
-            if (!least) tail = llm__gr_alt(b, tail, llm__gr_empty(b));
-        }
-    } else if (min <= shown) {
-        tail = llm__gr_empty(b);
-    }
-    for (int k = shown - 1; k >= 0 && !b->failed; k--) { /* item k and what follows; or the end, where that is enough */
+    if (max >= 0 && min > max) return llm__gr_never;
+    int shown = max >= 0 ? (int)LLM__MIN(n_prefix, max) : n_prefix, more = max < 0 || max > n_prefix;
+    llm__gr_frag tail = llm__gr_empty(b);
+    for (int k = more ? shown : shown - 1; k >= 0 && !b->failed; k--) { /* item k, and what follows; k == shown: all the others */
         llm__js_view item;
         memset(&item, 0, sizeof item);
-        for (int i = 0; i < v->n; i++) {
-            int items = llm__js_find(js, v, i, "items"), prefix = llm__js_find(js, v, i, "prefixItems"), at = -1;
-            if (llm_json_type_of(js->doc, items) == LLM_JSON_ARRAY) prefix = items, items = llm__js_find(js, v, i, "additionalItems");
-            if (k < llm_json_size(js->doc, prefix)) {
-                at = llm_json_first(js->doc, prefix);
-                for (int j = 0; j < k; j++) at = llm_json_next(js->doc, at);
-            } else {
-                at = items;
-            }
-            if (at >= 0) llm__js_add(js, &item, at);
-        }
-        tail = llm__gr_seq(b, llm__js_item(js, &item, k == 0), tail);
-        if (k >= min) tail = llm__gr_alt(b, tail, llm__gr_empty(b));
+        for (int i = 0, at; i < v->n; i++)
+            if ((at = llm__js_item_of(js, v, i, k, &n)) >= 0) llm__js_add(js, &item, at, 0);
+        llm__gr_frag one = llm__js_item(js, &item, k == 0);
+        int32_t least = (int32_t)LLM__MAX(0, min - k), most = max < 0 ? -1 : (int32_t)max - k;
+        if (k < shown) tail = llm__gr_seq(b, one, tail);
+        else if (k) tail = llm__gr_repeat(b, one, least, most);
+        else tail = llm__gr_seq(b, one, llm__gr_repeat(b, llm__js_item(js, &item, 0), LLM__MAX(0, least - 1), most < 0 ? -1 : most - 1));
+        if (k >= min && (k < shown || !k)) tail = llm__gr_alt(b, tail, llm__gr_empty(b));
     }
-    return llm__gr_seq(b, f, llm__gr_seq(b, tail, end));
+    return llm__gr_seq(b, llm__js_mark(js, "["), llm__gr_seq(b, tail, llm__gr_seq(b, llm__js_space(js), llm__gr_word(b, "]"))));
 }
 
 /* ---- objects ---- */
@@ -21127,45 +21302,55 @@ static llm__gr_frag llm__js_array(llm__js *js, const llm__js_view *v) {
 typedef struct llm__js_property {
     const char *key;
     size_t n;
-    int required;
+    int required, never; /* never: it must not be there */
     llm__js_view view;
 } llm__js_property;
+
+/* 1 if the pattern (a key of patternProperties) is found in a property's name; -1: it is no regex. */
+static int llm__js_key_matches(llm__js *js, int property, const char *key, size_t n) {
+    size_t len, from, to;
+    const char *pattern = llm_json_key(js->doc, property, &len);
+    llm__regex *re = NULL;
+    llm__rx_run run;
+    memset(&run, 0, sizeof run);
+    if ((js->b->failed = llm__regex_open(pattern, len, &re)) != LLM_OK) return -1;
+    llm__rx_begin(&run, re, key, n);
+    int hit = llm__rx_next(&run, &from, &to) > 0;
+    llm__rx_end(&run);
+    llm__regex_close(re);
+    return hit;
+}
+
+/* The member of an object with this key, or -1. */
+static int llm__js_member(const llm__js *js, int object, const char *key, size_t n) {
+    for (int p = llm_json_first(js->doc, object); p >= 0; p = llm_json_next(js->doc, p)) {
+        size_t len;
+        const char *name = llm_json_key(js->doc, p, &len);
+        if (name && len == n && !memcmp(name, key, n)) return p;
+    }
+    return -1;
+}
 
 /* What every member of a view says of a property: its own schema, or that of the patterns that match its name, or what it says of
  * additional ones. 0: a member forbids it. In {"properties": {"a": A}, "additionalProperties": E, "allOf": [{"properties": {"b": B}}]} the
  * key a must satisfy A (the second member says nothing of it), and b must satisfy B and E: additionalProperties sees only its own member's
- * properties, as the standard has it. */
+ * properties, as the standard has it. Denied are one property's schema, or that it is there. */
 static int llm__js_property_view(llm__js *js, const llm__js_view *v, const char *key, size_t n, llm__js_view *out) {
     memset(out, 0, sizeof *out);
     for (int i = 0; i < v->n && !js->b->failed; i++) {
-        int matched = 0, yes = 1, at;
-        for (int p = llm_json_first(js->doc, llm__js_find(js, v, i, "properties")); p >= 0; p = llm_json_next(js->doc, p)) {
-            size_t len;
-            const char *name = llm_json_key(js->doc, p, &len);
-            if (len != n || memcmp(name, key, n)) continue;
-            llm__js_add(js, out, p);
-            matched = 1;
-        }
+        int no = llm__js_find_not(js, v, i, "properties"), yes = 1, at = llm__js_member(js, no, key, n), matched = 0;
+        size_t len;
+        const char *name = llm_json_str(js->doc, llm_json_first(js->doc, llm__js_find_not(js, v, i, "required")), &len);
+        if (at >= 0) llm__js_add(js, out, at, LLM__JS_NOT);
+        else if (no < 0 && name && len == n && !memcmp(name, key, n)) return 0;
+        if ((at = llm__js_member(js, llm__js_find(js, v, i, "properties"), key, n)) >= 0) llm__js_add(js, out, at, 0), matched = 1;
         for (int p = llm_json_first(js->doc, llm__js_find(js, v, i, "patternProperties")); p >= 0 && !js->b->failed;
-             p = llm_json_next(js->doc, p)) {
-            size_t len, from, to;
-            const char *pattern = llm_json_key(js->doc, p, &len);
-            llm__regex *re = NULL;
-            if ((js->b->failed = llm__regex_open(pattern, len, &re)) != LLM_OK) return 0;
-            llm__rx_run run;
-            memset(&run, 0, sizeof run);
-            llm__rx_begin(&run, re, key, n);
-            int hit = llm__rx_next(&run, &from, &to);
-            llm__rx_end(&run);
-            llm__regex_close(re);
-            if (hit <= 0) continue;
-            llm__js_add(js, out, p);
-            matched = 1;
-        }
+             p = llm_json_next(js->doc, p))
+            if (llm__js_key_matches(js, p, key, n) > 0) llm__js_add(js, out, p, 0), matched = 1;
         if (matched) continue;
         if ((at = llm__js_find(js, v, i, "additionalProperties")) < 0) at = llm__js_find(js, v, i, "unevaluatedProperties");
         if (llm_json_bool(js->doc, at, &yes) && !yes) return 0;
-        if (at >= 0) llm__js_add(js, out, at);
+        if (at >= 0) llm__js_add(js, out, at, 0);
     }
     return 1;
 }
@@ -21184,8 +21369,7 @@ static int llm__js_property_view(llm__js *js, const llm__js_view *v, const char 
  * bytes. */
 static llm__gr_frag llm__js_other_key(llm__js *js, const llm__str *s, size_t n, size_t at, int depth) {
     llm__gr_build *b = js->b;
-    static const int32_t plain[] = {0x20, 0x21, 0x23, 0x5B, 0x5D, 0x7F}, beyond[] = {0x80, 0x10FFFF};
-    llm__gr_frag any = llm__gr_repeat(b, llm__gr_alt(b, llm__gr_chars(b, plain, 6), llm__gr_chars(b, beyond, 2)), 0, 64), f = llm__gr_never;
+    llm__gr_frag any = llm__gr_repeat(b, llm__gr_chars(b, llm__gr_plain, LLM__COUNT(llm__gr_plain)), 0, 64), f = llm__gr_never;
     uint32_t leave[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     int ends = 0;
     if (!n) return any;
@@ -21213,88 +21397,118 @@ static llm__gr_frag llm__js_other_key(llm__js *js, const llm__str *s, size_t n, 
 static llm__gr_frag llm__js_extra(llm__js *js, const llm__js_view *v, const llm__js_property *p, size_t n) {
     llm__gr_build *b = js->b;
     llm__js_view view;
-    llm__gr_frag key;
-    int pattern = -1, patterns = 0, asked = 0, owner = -1;
+    llm__gr_frag key = llm__gr_never;
+    int pattern = -1, patterns = 0,
+        asked = js->lenient || (!n && llm__js_any(js, v, "additionalProperties") < 0 && llm__js_any(js, v, "properties") < 0);
+    memset(&view, 0, sizeof view);
     for (int i = 0; i < v->n; i++) {
         int list = llm__js_find(js, v, i, "patternProperties"), more = llm__js_find(js, v, i, "additionalProperties"), yes = 1;
-        if (llm_json_size(js->doc, list))
-            patterns += llm_json_size(js->doc, list), pattern = llm_json_first(js->doc, list), owner = v->node[i];
+        if (llm_json_size(js->doc, list)) patterns += llm_json_size(js->doc, list), pattern = llm_json_first(js->doc, list);
         if (more >= 0 && (!llm_json_bool(js->doc, more, &yes) || yes)) asked = 1;
     }
-    if (!n && !patterns && llm__js_any(js, v, "additionalProperties") < 0 && llm__js_any(js, v, "properties") < 0)
-        asked = 1; /* just {"type": "object"} */
+    if (patterns > 1) return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, pattern, NULL, "only one pattern of properties can be enforced");
     if (patterns) {
         size_t len;
         const char *text = llm_json_key(js->doc, pattern, &len);
-        if (patterns > 1) return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, owner, "patternProperties", "only one pattern can be enforced");
-        memset(&view, 0, sizeof view);
-        llm__js_add(js, &view, pattern);
+        llm__js_add(js, &view, pattern, 0);
         for (size_t i = 0; i < n; i++)
-            for (int k = 0; k < p[i].view.n; k++)
-                if (p[i].view.node[k] == pattern)
-                    return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, owner, "patternProperties",
-                                          "a pattern that matches a listed property cannot be enforced");
-        key = llm__gr_regex_frag(b, text, len, LLM__GR_IN_JSON, NULL);
+            if (llm__js_key_matches(js, pattern, p[i].key, p[i].n) > 0)
+                return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, pattern, NULL,
+                                      "a pattern that matches a listed property cannot be enforced");
+        key = llm__gr_regex_frag(b, text, len, LLM__GR_IN_JSON, 0, -1);
     } else {
-        llm__str *names = LLM__NEW(llm__str, n);
-        llm_text all;
-        memset(&all, 0, sizeof all);
-        if (!asked || !llm__js_property_view(js, v, "", 0, &view)) return LLM_FREE(names), llm__gr_never;
-        size_t *from = LLM__NEW(size_t, n + 1);
-        if (!names || !from) b->failed = llm__nomem();
-        for (size_t i = 0; i < n && !b->failed; i++) from[i] = all.len, llm_text_json(&all, p[i].key, p[i].n);
-        if (all.failed) b->failed = llm__nomem();
-        for (size_t i = 0; i < n && !b->failed; i++)
-            names[i] = llm__s(all.data + from[i] + 1, (i + 1 < n ? from[i + 1] : all.len) - from[i] - 2);
-        if (!b->failed && n) qsort(names, n, sizeof *names, llm__gr_str_order);
-        key = llm__js_other_key(js, names, n, 0, 0);
-        LLM_FREE(names);
-        LLM_FREE(from);
-        llm_text_free(&all);
+        llm__gr_words w;
+        memset(&w, 0, sizeof w);
+        if (!asked || !llm__js_property_view(js, v, "", 0, &view)) return llm__gr_never;
+        for (size_t i = 0; i < n && !b->failed; i++) {
+            llm_text_json(&w.all, p[i].key, p[i].n);
+            llm__gr_words_add(b, &w);
+        }
+        llm__gr_words_sort(&w, 1);
+        if (!b->failed) key = llm__js_other_key(js, w.word, n, 0, 0);
+        llm__gr_words_free(&w);
     }
     llm__gr_frag f = llm__gr_seq(b, llm__gr_seq(b, llm__gr_word(b, "\""), key), llm__js_mark(js, "\":"));
     return llm__gr_seq(b, f, llm__js_rule(js, &view));
 }
 
-/* Every property that a member lists or requires, in order of appearance: the order in which they will have to be written. Those that a
- * member forbids are left out; *impossible: one of them is required. *count; NULL if there is none. Freed by the caller. */
-static llm__js_property *llm__js_properties(llm__js *js, const llm__js_view *v, size_t *count, int *impossible) {
-    llm__js_property *p = NULL;
-    size_t cap = 0, n = 0;
+/* Any string but those that are denied. */
+static llm__gr_frag llm__js_other_string(llm__js *js, const llm__js_view *v) {
+    llm__gr_words w;
+    memset(&w, 0, sizeof w);
+    for (int i = 0; i < v->n; i++)
+        for (int at = llm__js_next_given(js, v, i, -1, 1); at >= 0 && !js->b->failed; at = llm__js_next_given(js, v, i, at, 1)) {
+            if (llm_json_type_of(js->doc, at) != LLM_JSON_STRING) continue;
+            llm_json_write(js->doc, at, &w.all);
+            llm__gr_words_add(js->b, &w);
+        }
+    llm__gr_words_sort(&w, 1);
+    llm__gr_frag f = js->b->failed ? llm__gr_never : llm__js_other_key(js, w.word, w.n, 0, 0);
+    llm__gr_words_free(&w);
+    return f;
+}
+
+/* The property of a name among the n that were met before, or a new one. NULL: an error. */
+static llm__js_property *llm__js_property_of(llm__js *js, llm__js_property **p, size_t *n, size_t *cap, const char *key, size_t len) {
+    size_t k = 0;
+    while (k < *n && ((*p)[k].n != len || memcmp((*p)[k].key, key, len))) k++;
+    if (k < *n) return *p + k;
+    if (k >= 4096) js->b->failed = llm__error(LLM_ERR_LIMIT, "JSON schema: an object with more than 4096 properties, fewer expected");
+    else if (!llm__grow((void **)p, cap, k + 1, sizeof **p)) js->b->failed = llm__nomem();
+    if (js->b->failed) return NULL;
+    memset(*p + k, 0, sizeof **p);
+    (*p)[k].key = key, (*p)[k].n = len;
+    *n = k + 1;
+    return *p + k;
+}
+
+/* Every property that a member lists, requires or denies, in order of appearance: the order in which they will have to be written. *count;
+ * NULL if there is none. Freed by the caller. */
+static llm__js_property *llm__js_properties(llm__js *js, const llm__js_view *v, size_t *count) {
+    static const struct {
+        const char *key, *what;
+        llm_json_type type;
+    } lists[] = {{"properties", "an object expected", LLM_JSON_OBJECT}, {"required", "a list of names expected", LLM_JSON_ARRAY}};
+    llm__js_property *p = NULL, *one;
+    size_t cap = 0;
+    *count = 0;
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < v->n && !js->b->failed; i++) {
-            int list = llm__js_find(js, v, i, pass ? "required" : "properties");
-            if (list >= 0 && llm_json_type_of(js->doc, list) != (pass ? LLM_JSON_ARRAY : LLM_JSON_OBJECT))
-                llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], pass ? "required" : "properties",
-                               pass ? "a list of names expected" : "an object expected");
+            int list = llm_json_find(js->doc, v->node[i], lists[pass].key), no = v->used[i] & LLM__JS_NOT;
+            if (list >= 0 && llm_json_type_of(js->doc, list) != lists[pass].type)
+                llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], lists[pass].key, lists[pass].what);
             for (int at = llm_json_first(js->doc, list); at >= 0 && !js->b->failed; at = llm_json_next(js->doc, at)) {
-                size_t len = 0, k = 0;
+                size_t len = 0;
                 const char *key = pass ? llm_json_str(js->doc, at, &len) : llm_json_key(js->doc, at, &len);
                 if (!key) llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], "required", "names (strings) expected");
-                if (!key || js->b->failed) break;
-                while (k < n && (p[k].n != len || memcmp(p[k].key, key, len))) k++;
-                if (k == n) {
-                    if (n >= 4096 || !llm__grow((void **)&p, &cap, n + 1, sizeof *p)) {
-                        js->b->failed = llm__error(LLM_ERR_LIMIT, "JSON schema: an object with more than 4096 properties, fewer expected");
-                        break;
-                    }
-                    memset(&p[n], 0, sizeof *p);
-                    p[n].key = key, p[n++].n = len;
-                }
-                p[k].required |= pass;
+                else if ((one = llm__js_property_of(js, &p, count, &cap, key, len)) !=
+                         NULL) /* {"properties": ...} is only false of what is there */
+                    one->required |= no ? !pass && llm_json_find(js->doc, v->node[i], "required") < 0 : pass;
             }
         }
-    *impossible = 0;
-    size_t kept = 0;
-    for (size_t k = 0; k < n && !js->b->failed; k++) {
-        if (llm__js_property_view(js, v, p[k].key, p[k].n, &p[k].view)) p[kept++] = p[k];
-        else *impossible |= p[k].required;
-    }
-    *count = kept;
+    for (size_t k = 0; k < *count && !js->b->failed; k++) p[k].never = !llm__js_property_view(js, v, p[k].key, p[k].n, &p[k].view);
     return p;
 }
 
-/* An object is a walk through its properties in order. at[i][c] is the instruction before property i with c of them written already; c is
+/* What may follow when all listed properties are behind and c of them are written: others, then the end. n: of the listed ones; rule: one
+ * of the others, -1: there are none. */
+static llm__gr_frag llm__js_others(llm__js *js, const llm__js_view *v, size_t n, int32_t c, int32_t rule) {
+    llm__gr_build *b = js->b;
+    int64_t min = llm__js_count(js, v, "minProperties", 0, 0), max = llm__js_count(js, v, "maxProperties", 1, -1),
+            need = LLM__MAX(0, min - c);
+    int32_t left = max < 0 ? -1 : (int32_t)(max - c);
+    if (need > 1 && rule >= 0 && !n)
+        llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[0], "minProperties", "more than one property that is not listed cannot be counted");
+    if ((max >= 0 && left < 0) || need > 1)
+        return llm__gr_never; /* the same key twice would count once: no more than one can be demanded */
+    if (rule < 0 || !left) return need ? llm__gr_never : llm__gr_empty(b);
+    llm__gr_frag more = llm__gr_seq(b, llm__js_mark(js, ","), llm__gr_call(b, rule));
+    if (c) return llm__gr_repeat(b, more, (int32_t)need, left);
+    llm__gr_frag some = llm__gr_seq(b, llm__gr_call(b, rule), llm__gr_repeat(b, more, 0, left < 0 ? -1 : left - 1));
+    return need ? some : llm__gr_alt(b, some, llm__gr_empty(b));
+}
+
+/* An object is a walk through its properties in order. at[i][c] is the place before property i with c of them written already; c is
  * only told apart as far as it matters: none or some (is a comma due?), or the number where minProperties or maxProperties counts. For a
  * (may be left out) and b (required), and no others:
  *
@@ -21302,83 +21516,55 @@ static llm__js_property *llm__js_properties(llm__js *js, const llm__js_view *v, 
  *       |
  *       +-----skip------> at[1][0] -----"b": ..--> at[2][1]            at[1][0] has no way to skip b
  *
- * Built from the end, so that at[i + 1] (`now`) is there when at[i] (`before`) is made; -1: no way on from there. Key and value are a rule
- * of their own, called from all places of a row: the machine grows with properties times counts by small instructions only. In the last row
- * stand the properties that nobody listed, counted by a REPEAT.
+ * Key and value are a rule of their own, called from all places of a row: the machine grows with properties times counts by small
+ * instructions only. From the last row the properties go on that nobody listed, counted by a REPEAT. Places that lead nowhere, as where a
+ * required property is forbidden, are found by llm__gr_alive.
  *
  * Why in order: free order takes a place for every set of keys that are written, 2^n of them, and models write keys as the schema has
  * them. */
 static llm__gr_frag llm__js_object(llm__js *js, const llm__js_view *v) {
     llm__gr_build *b = js->b;
-    int64_t min = llm__js_count(js, v, "minProperties", 0, 0), max = llm__js_count(js, v, "maxProperties", 1, -1);
-    int impossible, counted = min > 0 || max >= 0;
+    int counted = llm__js_any(js, v, "minProperties") >= 0 || llm__js_any(js, v, "maxProperties") >= 0;
     size_t n = 0;
-    llm__js_property *p = llm__js_properties(js, v, &n, &impossible);
-    int32_t most = counted ? (int32_t)n : 1, at[2] = {0, 0}, *now = LLM__NEW(int32_t, 2 * ((size_t)most + 1)),
-            *before = now ? now + most + 1 : at;
-    if (!now && !b->failed) b->failed = llm__nomem();
+    llm__js_property *p = llm__js_properties(js, v, &n);
+    int32_t most = counted ? (int32_t)n : 1, row = most + 1, *at = LLM__NEW(int32_t, (n + 1) * (size_t)row), others = -1;
+    if (!at && !b->failed) b->failed = llm__nomem();
     if (counted && n > 256) llm__js_refuse(js, LLM_ERR_LIMIT, v->node[0], "maxProperties", "at most 256 properties can be counted");
     llm__gr_frag f = llm__js_mark(js, "{"), end = llm__gr_seq(b, llm__js_space(js), llm__gr_word(b, "}")), extra = llm__gr_never;
+    for (size_t i = 0; i < (n + 1) * (size_t)row && !b->failed; i++) at[i] = llm__gr_add(b, LLM__GR_SPLIT, 0, -1);
     if (!b->failed) extra = llm__js_extra(js, v, p, n);
-    int32_t rule = llm__gr_rule(b), any_extra = extra.in >= 0;
-    llm__gr_rule_is(b, rule, any_extra ? extra : llm__gr_empty(b));
-    for (int32_t c = 0; c <= most && !b->failed && !impossible; c++) { /* all listed ones are behind: others, then the end */
-        int64_t need = LLM__MAX(0, min - c), left = max < 0 ? -1 : max - c;
-        llm__gr_frag one = any_extra ? llm__gr_call(b, rule) : llm__gr_never,
-                     more = any_extra ? llm__gr_seq(b, llm__js_mark(js, ","), llm__gr_call(b, rule)) : llm__gr_never, tail;
-        if (need > 1 && any_extra && !n)
-            llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[0], "minProperties",
-                           "more than one property that is not listed cannot be counted");
-        if ((left < 0 && max >= 0) || need > 1) { /* the same key twice would count once: no more than one free property can be demanded */
-            now[c] = -1;
-            continue;
-        }
-        int32_t times = (int32_t)LLM__MIN(left, INT32_MAX);
-        if (c) tail = llm__gr_repeat(b, more, (int32_t)need, times);
-        else tail = times == 0 ? llm__gr_never : llm__gr_seq(b, one, llm__gr_repeat(b, more, 0, times < 0 ? -1 : times - 1));
-        if (!c && !need) tail = llm__gr_alt(b, tail, llm__gr_empty(b));
-        if (!any_extra) tail = need ? llm__gr_never : llm__gr_empty(b);
-        now[c] = tail.in;
-        if (tail.in >= 0 && !b->failed) b->g->op[tail.out].next = end.in;
+    if (extra.in >= 0) llm__gr_rule_is(b, others = llm__gr_rule(b), extra);
+    for (int32_t c = 0; c <= most && !b->failed; c++) {
+        llm__gr_frag tail = llm__gr_seq(b, llm__js_others(js, v, n, c, others), llm__gr_empty(b));
+        if (b->failed) break;
+        b->g->op[at[n * (size_t)row + (size_t)c]].next = tail.in;
+        llm__gr_goto(b, tail, end.in);
     }
-    for (size_t i = n; i-- > 0 && !b->failed && !impossible;) {
-        llm_text key;
-        memset(&key, 0, sizeof key);
-        llm_text_json(&key, p[i].key, p[i].n);
-        llm_text_str(&key, ":");
-        llm__gr_frag value = llm__js_rule(js, &p[i].view);
-        int32_t pair_rule = llm__gr_rule(b), possible = value.in >= 0;
-        llm__gr_rule_is(
-            b, pair_rule,
-            llm__gr_seq(b, llm__gr_text(b, key.data, key.len), llm__gr_seq(b, llm__js_space(js), possible ? value : llm__gr_empty(b))));
-        llm_text_free(&key);
-        for (int32_t c = 0; c <= most && !b->failed; c++) {
-            int32_t after = LLM__MIN(c + 1, most);
-            llm__gr_frag way = llm__gr_never;
-            if (possible && now[after] >= 0 && (c || !counted || c <= (int32_t)i)) {
-                way = llm__gr_call(b, pair_rule);
-                if (c) way = llm__gr_seq(b, llm__js_mark(js, ","), way);
-                if (!b->failed) b->g->op[way.out].next = now[after];
-            }
-            before[c] = way.in;
-            if (p[i].required || now[c] < 0) continue;
-            if (way.in < 0) {
-                before[c] = now[c];
-                continue;
-            }
-            before[c] = llm__gr_add(b, LLM__GR_SPLIT, 0, way.in);
-            if (!b->failed) b->g->op[before[c]].other = now[c];
+    for (size_t i = 0; i < n && !b->failed; i++) {
+        llm__gr_words w;
+        memset(&w, 0, sizeof w);
+        llm_text_json(&w.all, p[i].key, p[i].n);
+        llm_text_str(&w.all, ":");
+        llm__gr_frag value = p[i].never ? llm__gr_never : llm__js_rule(js, &p[i].view);
+        llm__gr_frag pair = llm__gr_seq(b, llm__gr_text(b, w.all.data, w.all.len), llm__gr_seq(b, llm__js_space(js), value));
+        int32_t rule = llm__gr_rule(b);
+        llm__gr_rule_is(b, rule, pair);
+        llm__gr_words_free(&w);
+        for (int32_t c = 0; c <= LLM__MIN((int32_t)i, most) && !b->failed; c++) {
+            int32_t *before = at + i * (size_t)row, *after = before + row;
+            llm__gr_frag way = pair.in < 0 ? llm__gr_never : llm__gr_call(b, rule);
+            if (c && way.in >= 0) way = llm__gr_seq(b, llm__js_mark(js, ","), way);
+            llm__gr_goto(b, way, after[LLM__MIN(c + 1, most)]);
+            if (b->failed) break;
+            b->g->op[before[c]].next = way.in;
+            if (!p[i].required) b->g->op[before[c]].other = after[c];
         }
-        int32_t *swap = now;
-        now = before, before = swap;
     }
-    int32_t in = now ? now[0] : -1;
-    LLM_FREE(LLM__MIN(now, before));
-    LLM_FREE(p);
-    if (b->failed || impossible || in < 0) return llm__gr_never;
-    b->g->op[f.out].next = in;
+    llm__gr_goto(b, f, b->failed ? -1 : at[0]);
     f.out = end.out;
-    return f;
+    LLM_FREE(at);
+    LLM_FREE(p);
+    return b->failed ? llm__gr_never : f;
 }
 
 /* ---- views to rules ---- */
@@ -21388,62 +21574,70 @@ static llm__gr_frag llm__js_object(llm__js *js, const llm__js_view *v) {
  * That is how unions are told apart in practice: {"kind": {"const": "circle"}, ...} or {"kind": {"const": "square"}, ...}, both requiring
  * kind. 0 means "not known to": of integer and number, or of two patterns, it says 0. depth: 4 levels of properties are looked into. */
 static int llm__js_disjoint(llm__js *js, int a, int b, int depth) {
-    llm__js_view x, y;
+    llm__js_view x, y, px, py;
     memset(&x, 0, sizeof x);
     memset(&y, 0, sizeof y);
-    llm__js_add(js, &x, a);
-    llm__js_add(js, &y, b);
+    llm__js_add(js, &x, a, 0);
+    llm__js_add(js, &y, b, 0);
     if (depth > 4 || !llm__js_expand(js, &x) || !llm__js_expand(js, &y)) return !js->b->failed && depth <= 4;
-    int tx = llm__js_types(js, &x), ty = llm__js_types(js, &y);
-    if (!(tx & ty)) return 1;
-    int lists[2][2] = {{llm__js_any(js, &x, "enum"), llm__js_any(js, &x, "const")},
-                       {llm__js_any(js, &y, "enum"), llm__js_any(js, &y, "const")}};
-    if ((lists[0][0] >= 0 || lists[0][1] >= 0) && (lists[1][0] >= 0 || lists[1][1] >= 0)) {
-        int meet = 0;
-        for (int i = lists[0][0] >= 0 ? llm_json_first(js->doc, lists[0][0]) : lists[0][1]; i >= 0 && !meet;
-             i = lists[0][0] >= 0 ? llm_json_next(js->doc, i) : -1)
-            for (int k = lists[1][0] >= 0 ? llm_json_first(js->doc, lists[1][0]) : lists[1][1]; k >= 0 && !meet;
-                 k = lists[1][0] >= 0 ? llm_json_next(js->doc, k) : -1)
-                meet = llm__js_same(js, i, k);
-        return !meet;
-    }
-    if ((tx & ty) != LLM__JS_OBJ) return 0;
-    for (int i = 0; i < x.n; i++)
-        for (int r = llm_json_first(js->doc, llm__js_find(js, &x, i, "required")); r >= 0; r = llm_json_next(js->doc, r)) {
-            size_t n;
-            const char *key = llm_json_str(js->doc, r, &n);
-            llm__js_view both;
-            int in_y = 0;
-            for (int k = 0; k < y.n; k++)
-                for (int q = llm_json_first(js->doc, llm__js_find(js, &y, k, "required")); q >= 0; q = llm_json_next(js->doc, q))
-                    in_y |= llm__js_same(js, r, q);
-            if (!key) continue;
-            if (!llm__js_property_view(js, &y, key, n, &both)) return 1; /* one requires what the other forbids */
-            int px = llm_json_find(js->doc, llm__js_any(js, &x, "properties"), key),
-                py = llm_json_find(js->doc, llm__js_any(js, &y, "properties"), key);
-            if (in_y && px >= 0 && py >= 0 && llm__js_disjoint(js, px, py, depth + 1)) return 1;
+    int both = llm__js_types(js, &x) & llm__js_types(js, &y), values = 0, meet = 0;
+    for (int i = 0; i < x.n && both; i++) /* lists that have nothing in common */
+        for (int k = 0; k < y.n; k++) {
+            int given = llm__js_next_given(js, &x, i, -1, 0) >= 0 && llm__js_next_given(js, &y, k, -1, 0) >= 0;
+            values |= given;
+            for (int p = llm__js_next_given(js, &x, i, -1, 0); given && p >= 0; p = llm__js_next_given(js, &x, i, p, 0))
+                for (int q = llm__js_next_given(js, &y, k, -1, 0); q >= 0; q = llm__js_next_given(js, &y, k, q, 0))
+                    meet |= llm__js_same(js, p, q);
         }
-    return 0;
+    if (!both || (values && !meet)) return 1;
+    if (both != LLM__JS_OBJ) return 0;
+    size_t n = 0, m = 0;
+    int found = 0;
+    llm__js_property *p = llm__js_properties(js, &x, &n), *q = llm__js_properties(js, &y, &m);
+    for (size_t k = 0; k < m && !found; k++) found = q[k].required && !llm__js_property_view(js, &x, q[k].key, q[k].n, &px);
+    for (size_t i = 0; i < n && !found; i++) {
+        if (!p[i].required) continue;
+        found = !llm__js_property_view(js, &y, p[i].key, p[i].n, &py); /* one requires what the other forbids */
+        size_t k = 0;
+        while (k < m && (p[i].n != q[k].n || memcmp(p[i].key, q[k].key, p[i].n))) k++;
+        if (!found && k < m && q[k].required && p[i].view.n && py.n) found = llm__js_disjoint(js, p[i].view.node[0], py.node[0], depth + 1);
+    }
+    LLM_FREE(p);
+    LLM_FREE(q);
+    return found;
 }
 
-/* anyOf and oneOf (`flag`) of member i: each way with the rest of the view. Why oneOf needs more: it forbids what satisfies two ways, and
- * an automaton would need their complements. Where no document can satisfy two, oneOf is anyOf; a oneOf whose ways could both hold is
- * refused. n ways take n * (n - 1) / 2 comparisons. */
+/* anyOf and oneOf (`flag`) of member i: each way with the rest of the view. Why oneOf needs more: it forbids what satisfies two ways. Where
+ * no document can satisfy two, oneOf is anyOf; else each way denies the others, if they can be denied. n ways take n * n comparisons. */
 static llm__gr_frag llm__js_fork(llm__js *js, const llm__js_view *v, int i, const char *key, int flag) {
     int list = llm__js_find(js, v, i, key);
     llm__gr_frag f = llm__gr_never;
     if (llm_json_type_of(js->doc, list) != LLM_JSON_ARRAY || !llm_json_size(js->doc, list))
         return llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], key, "a list of schemas expected");
+    if (flag == LLM__JS_ONE && llm_json_size(js->doc, list) > 256)
+        return llm__js_refuse(js, LLM_ERR_LIMIT, v->node[i], key, "at most 256 schemas expected");
     for (int one = llm_json_first(js->doc, list); one >= 0 && !js->b->failed; one = llm_json_next(js->doc, one)) {
-        for (int other = llm_json_next(js->doc, one); other >= 0 && flag == LLM__JS_ONE && !js->b->failed;
-             other = llm_json_next(js->doc, other))
-            if (!llm__js_disjoint(js, one, other, 0))
-                return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i], key,
-                                      "schemas that exclude each other by type or by a constant expected (anyOf would do)");
         llm__js_view way = *v;
-        way.used[i] |= (uint8_t)flag;
-        llm__js_add(js, &way, one);
+        way.used[i] |= (uint16_t)flag;
+        llm__js_add(js, &way, one, 0);
+        for (int other = llm_json_first(js->doc, list); other >= 0 && flag == LLM__JS_ONE && !js->b->failed;
+             other = llm_json_next(js->doc, other))
+            if (other != one && !llm__js_disjoint(js, one, other, 0)) llm__js_add(js, &way, other, LLM__JS_NOT);
         if (!js->b->failed) f = llm__gr_alt(js->b, f, llm__js_rule(js, &way));
+    }
+    return f;
+}
+
+/* if, then and else of member i: what satisfies `if` and `then`, or denies `if` and satisfies `else`. */
+static llm__gr_frag llm__js_if(llm__js *js, const llm__js_view *v, int i) {
+    llm__gr_frag f = llm__gr_never;
+    for (int no = 0; no < 2 && !js->b->failed; no++) {
+        llm__js_view way = *v;
+        int at = llm__js_find(js, v, i, no ? "else" : "then");
+        way.used[i] |= LLM__JS_IF;
+        llm__js_add(js, &way, llm__js_find(js, v, i, "if"), no ? LLM__JS_NOT : 0);
+        if (at >= 0) llm__js_add(js, &way, at, 0);
+        f = llm__gr_alt(js->b, f, llm__js_rule(js, &way));
     }
     return f;
 }
@@ -21452,20 +21646,35 @@ static llm__gr_frag llm__js_fork(llm__js *js, const llm__js_view *v, int i, cons
  * In this order, as each step makes the next one simpler: below a fork the view has one way more and one question less; where values are
  * given, types need not be built; each type then reads only its own keywords. */
 static llm__gr_frag llm__js_body(llm__js *js, const llm__js_view *v) {
+    static const struct {
+        const char *text;
+        int type;
+    } words[] = {{"null", LLM__JS_NULL}, {"true", LLM__JS_BOOL}, {"false", LLM__JS_BOOL}};
     llm__gr_build *b = js->b;
     llm__gr_frag f = llm__gr_never;
     for (int i = 0; i < v->n; i++) {
         if (llm__js_find(js, v, i, "anyOf") >= 0 && !(v->used[i] & LLM__JS_ANY)) return llm__js_fork(js, v, i, "anyOf", LLM__JS_ANY);
         if (llm__js_find(js, v, i, "oneOf") >= 0 && !(v->used[i] & LLM__JS_ONE)) return llm__js_fork(js, v, i, "oneOf", LLM__JS_ONE);
+        if (llm__js_find(js, v, i, "if") >= 0 && !(v->used[i] & LLM__JS_IF)) return llm__js_if(js, v, i);
     }
-    int list = llm__js_any(js, v, "enum"), one = llm__js_any(js, v, "const");
-    if (list >= 0 && llm_json_type_of(js->doc, list) != LLM_JSON_ARRAY)
-        return llm__js_refuse(js, LLM_ERR_FORMAT, v->node[0], "enum", "a list expected");
-    if (list >= 0 || one >= 0) return llm__js_values(js, v, one >= 0 ? -1 : list, one);
-    int types = llm__js_types(js, v);
-    if (types & LLM__JS_NULL) f = llm__gr_alt(b, f, llm__gr_word(b, "null"));
-    if (types & LLM__JS_BOOL) f = llm__gr_alt(b, llm__gr_alt(b, f, llm__gr_word(b, "true")), llm__gr_word(b, "false"));
-    if (types & (LLM__JS_NUM | LLM__JS_INT)) f = llm__gr_alt(b, f, llm__js_number(js, v, !(types & LLM__JS_NUM)));
+    for (int i = 0; i < v->n; i++) {
+        llm__js_view rest = *v;
+        int list = v->used[i] & LLM__JS_ENUM ? -1 : llm__js_find(js, v, i, "enum"),
+            one = v->used[i] & LLM__JS_CONST ? -1 : llm__js_find(js, v, i, "const");
+        if (list >= 0 && llm_json_type_of(js->doc, list) != LLM_JSON_ARRAY)
+            return llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], "enum", "a list expected");
+        rest.used[i] |= (uint16_t)(one >= 0 ? LLM__JS_CONST : LLM__JS_ENUM);
+        if (list >= 0 || one >= 0) return llm__js_values(js, &rest, one >= 0 ? -1 : list, one);
+    }
+    int types = llm__js_types(js, v), numbers = LLM__JS_NUM | LLM__JS_INT;
+    for (int i = 0; i < v->n; i++)
+        for (int at = llm__js_next_given(js, v, i, -1, 1); at >= 0; at = llm__js_next_given(js, v, i, at, 1))
+            if (types & llm__js_value_type(js, at) & (numbers | LLM__JS_ARR | LLM__JS_OBJ))
+                return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, at, NULL, "only strings, true, false and null can be denied");
+    for (int k = 0; k < LLM__COUNT(words); k++)
+        if (types & words[k].type && !llm__js_denied(js, v, words[k].text, strlen(words[k].text)))
+            f = llm__gr_alt(b, f, llm__gr_word(b, words[k].text));
+    if (types & numbers) f = llm__gr_alt(b, f, llm__js_number(js, v, !(types & LLM__JS_NUM)));
     if (types & LLM__JS_STR) f = llm__gr_alt(b, f, llm__js_string(js, v));
     if (types & LLM__JS_ARR) f = llm__gr_alt(b, f, llm__js_array(js, v));
     if (types & LLM__JS_OBJ) f = llm__gr_alt(b, f, llm__js_object(js, v));
@@ -21483,11 +21692,13 @@ static llm__gr_frag llm__js_rule(llm__js *js, const llm__js_view *given) {
     for (int i = 1; i < v.n; i++) /* one order, so that equal views are found */
         for (int k = i; k > 0 && v.node[k] < v.node[k - 1]; k--) {
             int32_t node = v.node[k];
-            uint8_t used = v.used[k];
+            uint16_t used = v.used[k];
             v.node[k] = v.node[k - 1], v.used[k] = v.used[k - 1];
             v.node[k - 1] = node, v.used[k - 1] = used;
         }
-    for (int i = v.n; i < LLM__JS_VIEW; i++) v.node[i] = 0, v.used[i] = 0;
+    memset(v.node + v.n, 0, (size_t)(LLM__JS_VIEW - v.n) * sizeof *v.node);
+    memset(v.used + v.n, 0, (size_t)(LLM__JS_VIEW - v.n) * sizeof *v.used);
+    if (js->n_memo >= LLM__JS_MAX_VIEWS) return llm__js_refuse(js, LLM_ERR_LIMIT, v.n ? v.node[0] : 0, NULL, "fewer schemas expected");
     for (size_t i = 0; i < js->n_memo; i++)
         if (!memcmp(&js->memo[i].view, &v, sizeof v)) return js->memo[i].rule < 0 ? llm__gr_never : llm__gr_call(b, js->memo[i].rule);
     if (++js->depth > LLM__GR_MAX_NEST)
@@ -21510,9 +21721,8 @@ static llm__gr_frag llm__js_frag(llm__gr_build *b, const llm_json *doc, int node
     memset(&js, 0, sizeof js);
     memset(&v, 0, sizeof v);
     js.b = b, js.doc = doc, js.space = space, js.root = node;
-    llm__js_add(&js, &v, node);
+    llm__js_add(&js, &v, node, 0);
     llm__gr_frag f = llm__js_rule(&js, &v);
-    if (f.in < 0 && !b->failed) llm__js_refuse(&js, LLM_ERR_FORMAT, node, NULL, "nothing can satisfy this schema");
     LLM_FREE(js.memo);
     return f;
 }
@@ -21558,6 +21768,7 @@ static size_t llm__gr_tags_next(const llm__gr_tags *x, size_t t, size_t seen, un
 /* The rest of one of the tags that begin with the trigger, of which the text has been read; its content, its end. */
 static llm__gr_frag llm__gr_tags_content(const llm__gr_tags *x, llm__str trigger) {
     llm__gr_frag f = llm__gr_never;
+    int found = 0;
     for (int at = llm_json_first(x->doc, x->structures); at >= 0 && !x->b->failed; at = llm_json_next(x->doc, at)) {
         size_t n, n_end;
         const char *begin = llm_json_str(x->doc, llm_json_find(x->doc, at, "begin"), &n),
@@ -21568,11 +21779,12 @@ static llm__gr_frag llm__gr_tags_content(const llm__gr_tags *x, llm__str trigger
             break;
         }
         if (n < trigger.n || memcmp(begin, trigger.p, trigger.n)) continue;
+        found = 1;
         llm__gr_frag one = llm__gr_seq(x->b, llm__gr_text(x->b, begin + trigger.n, n - trigger.n),
                                        llm__js_frag(x->b, x->doc, schema, x->space));
         f = llm__gr_alt(x->b, f, llm__gr_seq(x->b, one, llm__gr_text(x->b, end, n_end)));
     }
-    if (f.in < 0 && !x->b->failed)
+    if (!found && !x->b->failed)
         x->b->failed = llm__error(LLM_ERR_FORMAT, "structural tag: a structure that begins with the trigger \"%.*s\" expected",
                                   (int)trigger.n, trigger.p);
     return f;
@@ -21595,10 +21807,10 @@ enum { LLM__GR_TRIGGERS = 32, LLM__GR_TRIGGER = 128 };
 
 /* All ways on from one place of the automaton: a byte leads to another place, through a whole trigger to what it obliges to, or back to the
  * beginning. */
-static int32_t llm__gr_tags_ways(const llm__gr_tags *x, const int32_t *at, size_t t, size_t seen) {
+static void llm__gr_tags_ways(const llm__gr_tags *x, const int32_t *at, size_t t, size_t seen) {
     llm__gr_build *b = x->b;
     uint32_t home[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-    int32_t ways = -1, split;
+    int32_t place = at[t * LLM__GR_TRIGGER + seen];
     for (int c = 0; c < 256 && !b->failed; c++) {
         size_t to, n = llm__gr_tags_next(x, t, seen, (unsigned char)c, &to);
         if (!n) {
@@ -21609,39 +21821,29 @@ static int32_t llm__gr_tags_ways(const llm__gr_tags *x, const int32_t *at, size_
         int whole = n == x->trigger[to].n;
         if (whole && x->then.in < 0) one = llm__gr_seq(b, one, llm__gr_tags_content(x, x->trigger[to]));
         llm__gr_goto(b, one, !whole ? at[to * LLM__GR_TRIGGER + n] : x->then.in >= 0 ? x->then.in : at[0]);
-        split = llm__gr_add(b, LLM__GR_SPLIT, 0, one.in);
-        if (!b->failed) b->g->op[split].other = ways;
-        ways = split;
+        llm__gr_way(b, place, one.in);
     }
     llm__gr_frag back = llm__gr_bytes(b, home);
     llm__gr_goto(b, back, at[0]);
-    split = llm__gr_add(b, LLM__GR_SPLIT, 0, back.in);
-    if (!b->failed) b->g->op[split].other = ways;
-    return split;
+    llm__gr_way(b, place, back.in);
 }
 
 /* The automaton: one place for every beginning of a trigger; equal beginnings share that of the first. Free text may end anywhere, unless
- * x->then must come.
- * First all places, as ways lead forwards and back, then their ways. A place is a SPLIT: `next` is the end, `other` the first of its
- * ways. */
+ * x->then must come. First all places, as ways lead forwards and back, then their ways. */
 static llm__gr_frag llm__gr_watch(const llm__gr_tags *x) {
     llm__gr_build *b = x->b;
     llm__gr_frag f = llm__gr_empty(b);
     int32_t at[LLM__GR_TRIGGERS * LLM__GR_TRIGGER], end = x->then.in >= 0 ? -1 : f.out;
     memset(at, 0xFF, sizeof at);
-    for (size_t t = 0; t < x->n; t++)
-        for (size_t seen = t ? 1 : 0; seen < x->trigger[t].n; seen++) {
-            size_t owner = t;
-            if (seen) llm__gr_tags_next(x, t, seen - 1, (unsigned char)x->trigger[t].p[seen - 1], &owner);
-            at[t * LLM__GR_TRIGGER + seen] = owner == t ? llm__gr_add(b, LLM__GR_SPLIT, 0, end) : at[owner * LLM__GR_TRIGGER + seen];
-        }
-    for (size_t t = 0; t < x->n && !b->failed; t++)
-        for (size_t seen = t ? 1 : 0; seen < x->trigger[t].n && !b->failed; seen++) {
-            int32_t place = at[t * LLM__GR_TRIGGER + seen], ways;
-            if (b->g->op[place].other >= 0) continue;
-            ways = llm__gr_tags_ways(x, at, t, seen);
-            if (!b->failed) b->g->op[place].other = ways;
-        }
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t t = 0; t < x->n; t++)
+            for (size_t seen = t ? 1 : 0; seen < x->trigger[t].n && !b->failed; seen++) {
+                int32_t *place = &at[t * LLM__GR_TRIGGER + seen];
+                size_t owner = t;
+                if (seen) llm__gr_tags_next(x, t, seen - 1, (unsigned char)x->trigger[t].p[seen - 1], &owner);
+                if (!pass) *place = owner == t ? llm__gr_add(b, LLM__GR_SPLIT, 0, end) : at[owner * LLM__GR_TRIGGER + seen];
+                else if (owner == t) llm__gr_tags_ways(x, at, t, seen);
+            }
     f.in = at[0];
     if (x->then.in >= 0) f.out = x->then.out;
     return b->failed ? llm__gr_never : f;
@@ -21651,7 +21853,7 @@ static llm__gr_frag llm__gr_watch(const llm__gr_tags *x) {
  * nothing but tags, "separator" between them, of which "stop_after_first" allows one. */
 static llm__gr_frag llm__gr_tags_frag(llm__gr_build *b, const llm_json *doc, const char *space) {
     llm__str trigger[LLM__GR_TRIGGERS];
-    llm__gr_tags x = {b, doc, llm_json_find(doc, 0, "structures"), trigger, 0, space, {-1, -1}};
+    llm__gr_tags x = {b, doc, llm_json_find(doc, 0, "structures"), trigger, 0, space, {-1, -1, -1}};
     int bad = llm_json_size(doc, x.structures) <= 0, must = 0;
     llm_json_bool(doc, llm_json_find(doc, 0, "at_least_one"), &must);
     if (must && !bad) return llm__gr_tags_only(&x);
@@ -21678,40 +21880,22 @@ static llm__gr_frag llm__gr_after(llm__gr_build *b, const char *marker, llm__gr_
 
 /* ---- the API ---- */
 
-/* Everything that a grammar owns. No request uses it any more. The trie is not among it: that is its model's. */
-static void llm__grammar_free(llm_grammar *g) {
-    LLM_FREE(g->op);
-    LLM_FREE(g->set);
-    LLM_FREE(g->frame);
-    LLM_FREE(g->thread);
-    LLM_FREE(g->state);
-    LLM_FREE(g->to);
-    LLM_FREE(g->frames_at.slot);
-    LLM_FREE(g->states_at.slot);
-    LLM_FREE(g->seen.slot);
-    LLM_FREE(g->work);
-    LLM_FREE(g->base);
-    llm__gr_masks_free(g);
-    pthread_mutex_destroy(&g->lock);
-    LLM_FREE(g);
-}
-
 /* A JSON list of strings, one of which the answer must be. */
 static llm__gr_frag llm__gr_choice_frag(llm__gr_build *b, const llm_json *doc) {
-    size_t n = (size_t)llm_json_size(doc, 0), k = 0;
-    if (llm_json_type_of(doc, 0) != LLM_JSON_ARRAY || !n)
+    llm__gr_words w;
+    memset(&w, 0, sizeof w);
+    if (llm_json_type_of(doc, 0) != LLM_JSON_ARRAY || !llm_json_size(doc, 0))
         return b->failed = llm__error(LLM_ERR_FORMAT, "choice: a list of at least one string expected"), llm__gr_never;
-    llm__str *s = LLM__NEW(llm__str, n);
-    if (!s) b->failed = llm__nomem();
-    for (int at = llm_json_first(doc, 0); at >= 0 && !b->failed; at = llm_json_next(doc, at), k++) {
+    for (int at = llm_json_first(doc, 0); at >= 0 && !b->failed; at = llm_json_next(doc, at)) {
         size_t len = 0;
         const char *text = llm_json_str(doc, at, &len);
-        if (!text || !len) b->failed = llm__error(LLM_ERR_FORMAT, "choice: item %zu: a string that is not empty expected", k);
-        else s[k] = llm__s(text, len);
+        if (text) llm_text_add(&w.all, text, len);
+        if (text && len) llm__gr_words_add(b, &w);
+        else b->failed = llm__error(LLM_ERR_FORMAT, "choice: item %zu: a string that is not empty expected", w.n);
     }
-    if (!b->failed) qsort(s, n, sizeof *s, llm__gr_str_order);
-    llm__gr_frag f = b->failed ? llm__gr_never : llm__gr_strings(b, s, n, 0, 0);
-    LLM_FREE(s);
+    llm__gr_words_sort(&w, 0);
+    llm__gr_frag f = b->failed ? llm__gr_never : llm__gr_strings(b, w.word, w.n, 0, 0);
+    llm__gr_words_free(&w);
     return f;
 }
 
@@ -21725,7 +21909,7 @@ static llm__gr_frag llm__gr_frag_of(llm__gr_build *b, const llm_grammar_config *
     static const llm_json_limits limits = {256, 1 << 20, 0};
     llm_json *doc = NULL;
     llm__gr_frag f = llm__gr_never;
-    if (kind == LLM_GRAMMAR_REGEX) return llm__gr_regex_frag(b, text, len, LLM__GR_WHOLE, NULL);
+    if (kind == LLM_GRAMMAR_REGEX) return llm__gr_regex_frag(b, text, len, LLM__GR_WHOLE, 0, -1);
     if (kind == LLM_GRAMMAR_GBNF) return llm__gr_bnf_frag(b, text, len);
     if (kind == LLM_GRAMMAR_JSON_OBJECT) text = object, len = sizeof object - 1;
     b->failed = llm_json_parse(text, len, &limits, &doc);
@@ -21814,30 +21998,15 @@ static llm_grammar *llm__gr_shelf_get(struct llm__gr_shelf *s, const llm_text *k
     return one.grammar;
 }
 
-/* Compiles: build the fragment, lead it to ACCEPT, mark what is alive, number the classes of bytes, look for left recursion, make the first
- * state. The trie may be NULL: such a grammar checks text, and has no masks. *out is left alone after an error. */
+/* Compiles. The trie may be NULL: such a grammar checks text, and has no masks. *out is left alone after an error. */
 static llm_result llm__grammar_make(const llm_model *model, const llm__gr_trie *trie, const llm_grammar_config *cfg, llm_grammar **out) {
     llm__gr_build b;
-    b.failed = LLM_OK;
-    b.g = LLM__NEW(llm_grammar, 1);
-    if (!b.g) return llm__nomem();
-    pthread_mutex_init(&b.g->lock, NULL);
-    b.g->refs = 1;
+    if (!llm__grammar_new(&b)) return b.failed;
     b.g->model = model;
     b.g->trie = trie;
     llm__gr_frag f = llm__gr_frag_of(&b, cfg);
     if (cfg->after) f = llm__gr_after(&b, cfg->after, f);
-    int32_t accept = llm__gr_add(&b, LLM__GR_ACCEPT, 0, -1);
-    llm__gr_goto(&b, f, accept);
-    if (!b.failed && f.in >= 0) {
-        b.g->start = f.in;
-        llm__gr_alive(b.g);
-        llm__gr_classes(b.g);
-    }
-    if (!b.failed && (f.in < 0 || !b.g->op[f.in].alive)) b.failed = llm__error(LLM_ERR_FORMAT, "grammar: no text can ever complete it");
-    if (!b.failed) b.failed = llm__gr_check_left(b.g);
-    if (!b.failed) llm__gr_begin(b.g);
-    if (!b.failed && b.g->failed) b.failed = llm__error(LLM_ERR_LIMIT, "grammar: %s", b.g->failed);
+    llm__grammar_finish(&b, f);
     if (b.failed) llm__grammar_free(b.g);
     else *out = b.g;
     return b.failed;
@@ -21906,6 +22075,7 @@ LLM_API llm_result llm_matcher_bytes(llm_matcher *m, const char *bytes, size_t n
     llm_grammar *g = m->grammar;
     int32_t state = m->state;
     pthread_mutex_lock(&g->lock);
+    g->fuel = LLM__GR_FUEL;
     for (size_t i = 0; i < n && state; i++) state = llm__gr_step(g, state, (uint8_t)bytes[i]);
     const char *failed = g->failed;
     if (state) m->state = state;
@@ -21929,6 +22099,7 @@ LLM_API llm_result llm_matcher_token(llm_matcher *m, int32_t id) {
 static int32_t llm__matcher_mask(llm_matcher *m, uint32_t *words, size_t n_words, int *can_end) {
     llm_grammar *g = m->grammar;
     pthread_mutex_lock(&g->lock);
+    g->fuel = LLM__GR_FUEL;
     llm__gr_trim(g);
     const llm__gr_mask *mask = g->failed || !g->trie ? NULL : llm__gr_mask_of(g, m->state);
     size_t n = mask ? LLM__MIN(n_words, ((size_t)g->trie->vocab + 31) / 32) : 0;

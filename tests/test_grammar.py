@@ -2,7 +2,7 @@
 """The grammar engine through libllm.so and ctypes.
 
 What each form lets through and refuses; masks against a plain twin (every token of the vocabulary run through the machine alone); random walks through the
-masks, whose documents the jsonschema package must accept; hostile grammars; and how long a mask takes.
+masks, whose documents the jsonschema package must accept; hostile grammars; and how long a mask takes. GRAMMAR_WALKS=1000 is the campaign (make grammar-campaign).
 """
 import ctypes
 import json
@@ -10,6 +10,8 @@ import os
 import random
 import sys
 import time
+
+from grammar_schemas import ODD, SCHEMAS, generated, spoil, text
 
 try:
     import jsonschema
@@ -168,31 +170,21 @@ REFUSED = [ # kind, text, part of the sentence
     (SCHEMA, {"$ref": "#"}, "itself"), (SCHEMA, {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}, "itself"),
     (SCHEMA, {"$ref": "#/nowhere"}, "nothing in this document"), (SCHEMA, {"$ref": "http://x/y"}, "reference"), (SCHEMA, False, "satisfy"),
     (SCHEMA, {"type": "hiccup"}, "#/type"), (SCHEMA, 123, "a schema"), (SCHEMA, "{", "JSON"), (SCHEMA, {"properties": {"a": {"type": 3}}}, "#/properties/a/type"),
-    (SCHEMA, {"oneOf": [{"type": "integer"}, {"type": "number"}]}, "#/oneOf"), (SCHEMA, {"not": {}}, "#/not"), (SCHEMA, {"type": "array", "uniqueItems": True}, "#/uniqueItems"),
-    (SCHEMA, {"properties": {"x": {"type": "string", "format": "nope"}}}, "#/properties/x/format"), (SCHEMA, {"if": {}, "then": {}}, "#/if"),
+    (SCHEMA, {"oneOf": [{"type": "integer"}, {"type": "number"}]}, "#/oneOf"), (SCHEMA, {"not": {}}, "satisfy"), (SCHEMA, {"not": {"pattern": "a"}}, "#/not/pattern"), (SCHEMA, {"not": {"const": 1}}, "#/not/const"), (SCHEMA, {"type": "number", "not": {"type": "integer"}}, "#/not"), (SCHEMA, {"type": "array", "uniqueItems": True}, "#/uniqueItems"),
+    (SCHEMA, {"properties": {"x": {"type": "string", "format": "nope"}}}, "#/properties/x/format"), (SCHEMA, {"if": {"maxLength": 3}, "then": {"minLength": 2}}, "#/if/maxLength"),
     (SCHEMA, {"type": "array", "contains": {}}, "#/contains"), (SCHEMA, {"dependentRequired": {}}, "dependentRequired"), (SCHEMA, {"type": "number", "multipleOf": 0}, "#/multipleOf"),
-    (SCHEMA, {"type": "number", "multipleOf": 3}, "#/multipleOf"), (SCHEMA, {"type": "integer", "multipleOf": 1e-300}, "#/multipleOf"),
+    (SCHEMA, {"type": "number", "multipleOf": 3001}, "#/multipleOf"), (SCHEMA, {"type": "integer", "multipleOf": 1e-300}, "#/multipleOf"), (SCHEMA, {"type": "number", "multipleOf": -2}, "#/multipleOf"),
     (SCHEMA, {"type": "integer", "minimum": 5, "maximum": 4}, "satisfy"), (SCHEMA, {"type": "number", "exclusiveMinimum": 1, "exclusiveMaximum": 1}, "satisfy"),
     (SCHEMA, {"type": "string", "minLength": 5, "maxLength": 4}, "satisfy"), (SCHEMA, {"minLength": -1}, "#/minLength"), (SCHEMA, {"maxLength": "3"}, "#/maxLength"),
     (SCHEMA, {"enum": []}, "satisfy"), (SCHEMA, {"enum": 3}, "#/enum"), (SCHEMA, {"required": ["a"], "properties": {"a": False}}, "satisfy"), (SCHEMA, {"required": 3}, "#/required"),
     (SCHEMA, {"required": [3]}, "#/required"), (SCHEMA, {"properties": []}, "#/properties"), (SCHEMA, {"anyOf": []}, "#/anyOf"), (SCHEMA, {"anyOf": {}}, "#/anyOf"), (SCHEMA, {"allOf": 1}, "#/allOf"),
-    (SCHEMA, {"type": "string", "pattern": "("}, "#/pattern"), (SCHEMA, {"type": "string", "pattern": "(?=a)"}, "#/pattern"), (SCHEMA, {"pattern": "a", "maxLength": 3}, "#/pattern"),
+    (SCHEMA, {"type": "string", "pattern": "("}, "#/pattern"), (SCHEMA, {"type": "string", "pattern": "(?=a)"}, "#/pattern"), (SCHEMA, {"pattern": "a", "maxLength": 10**7}, "#/pattern"), (SCHEMA, {"pattern": "^a{3}$", "maxLength": 2}, "satisfy"),
     (SCHEMA, deep(70), "64 levels"), (SCHEMA, deep(300), "deep"), (SCHEMA, {"minimum": "1"}, "#/minimum"), (SCHEMA, {"minimum": 10**50}, "#/minimum"),
     (SCHEMA, {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}, "ever complete"),
     (SCHEMA, {"patternProperties": {"a": {}, "b": {}}}, "#/patternProperties"), (SCHEMA, {"patternProperties": {"(": {}}}, "regex"),
     (TAG, {}, "triggers"), (TAG, {"structures": [{}], "triggers": ["a"]}, "begin"), (TAG, {"structures": [{"begin": "x", "schema": {}, "end": ""}], "triggers": ["<"]}, "trigger"),
-    (TAG, {"structures": [{"begin": "<", "schema": {"not": {}}, "end": ""}], "triggers": ["<"]}, "#/structures/0/schema/not"),
+    (TAG, {"structures": [{"begin": "<", "schema": {"contains": {}}, "end": ""}], "triggers": ["<"]}, "#/contains"),
 ]
-
-WALKS = [KNIGHT, NODE, {}, {"type": "array", "items": {"type": "number", "minimum": -1.5, "maximum": 99.25}, "minItems": 1, "maxItems": 5},
-         {"type": "object", "additionalProperties": {"type": "boolean"}}, {"type": "string", "pattern": "^[A-Z]{2,4}-\\d+$"},
-         {"anyOf": [{"type": "object", "properties": {"k": {"const": "a"}, "v": {"type": "string", "minLength": 3}}, "required": ["k", "v"]}, {"type": "null"}]},
-         {"type": "object", "properties": {"date": {"type": "string", "format": "date"}, "ip": {"format": "ipv4"}, "id": {"format": "uuid"}}, "required": ["date", "ip", "id"]},
-         {"type": "array", "prefixItems": [{"type": "string"}, {"type": "boolean"}], "items": {"type": "null"}},
-         {"type": "object", "properties": {c: {"type": "integer", "minimum": -3, "exclusiveMaximum": 40} for c in "abcde"}, "required": ["b", "d"], "minProperties": 3},
-         {"type": "object", "properties": {"naïve \"key\"\n": {"enum": [1, [2, {"x": None}], "é"]}}, "additionalProperties": {"type": "string", "maxLength": 4}},
-         {"type": "array", "maxItems": 4, "items": {"oneOf": [{"type": "string", "format": "email"}, {"type": "integer", "maximum": -7}]}}]
-
 
 def open_model(path):
     cfg, model = ModelConfig(), Pointer()
@@ -204,12 +196,13 @@ class Vocabulary:
     def __init__(self, model):
         self.model, self.n, self.bytes = model, L.llm_vocab_size(model), []
         self.words = (ctypes.c_uint32 * ((self.n + 31) // 32))()
-        self.times = []
+        self.times, self.ids_of = [], {}
         for i in range(self.n):
             t = Bytes()
             L.llm_token_bytes(model, i, ctypes.byref(t))
             self.bytes.append(ctypes.string_at(t.data, t.len) if t.len and not L.llm_token_is_special(model, i) else b"")
             L.llm_text_free(ctypes.byref(t))
+            self.ids_of.setdefault(self.bytes[-1], i)
 
     def mask(self, matcher):
         """How many tokens may come next: self.words says which."""
@@ -264,22 +257,51 @@ def walk(v, g, rng, most=200):
     return out if ended else None
 
 
-def walks(v, count):
-    rng, complete = random.Random(7), 0
-    for schema in WALKS:
-        g = grammar(SCHEMA, schema, v.model)
-        if not check(not isinstance(g, str), schema, g): continue
+def tokens(v, text):
+    """Greedily, the longest token first."""
+    at, text = 0, as_bytes(text)
+    while at < len(text):
+        n = next(n for n in range(min(16, len(text) - at), 0, -1) if text[at:at + n] in v.ids_of)
+        yield v.ids_of[text[at:at + n]]
+        at += n
+
+
+def reachable(v, g, text):
+    """Does the grammar take this document, token by token?"""
+    m = L.llm_matcher_open(g)
+    ok = all(L.llm_matcher_token(m, i) == 0 for i in tokens(v, text)) and L.llm_matcher_can_end(m)
+    L.llm_matcher_close(m)
+    return bool(ok)
+
+
+def campaign(v, count):
+    """For each schema: random walks through the masks end in documents that jsonschema accepts; what it rejects cannot be reached."""
+    rng, refused, walked, spoilt, unreached = random.Random(7), 0, 0, 0, 0
+    schemas = SCHEMAS + list(generated(rng, 300 - len(SCHEMAS)))
+    for n, schema in enumerate(schemas):
+        g, documents = grammar(SCHEMA, schema, v.model), []
+        if isinstance(g, str): # of the written ones none; of the generated ones those that nothing can satisfy, and a few
+            refused += "satisfy" not in g and "complete" not in g
+            check(n >= len(SCHEMAS), "refused", json.dumps(schema)[:300], g)
+            continue
+        kind = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
+        validator = kind(schema, format_checker=kind.FORMAT_CHECKER)
         for _ in range(count):
             document = walk(v, g, rng)
             if document is None: continue
-            complete += 1
-            try:
-                jsonschema.validate(json.loads(document), schema, format_checker=jsonschema.FormatChecker())
-                check(True)
-            except (ValueError, jsonschema.ValidationError) as error:
-                check(False, json.dumps(schema)[:120], document[:200], str(error)[:200])
+            walked += 1
+            try: documents.append(json.loads(document))
+            except ValueError as error: check(False, json.dumps(schema)[:300], document[:200], error)
+            else: check(validator.is_valid(documents[-1]), "walked to an invalid document", json.dumps(schema)[:300], document[:300])
+        for _ in range(2 * count):
+            document = spoil(rng.choice(documents + ODD), rng)
+            if validator.is_valid(document): continue
+            spoilt += 1
+            check(not reachable(v, g, text(document)), "an invalid document is reachable", json.dumps(schema)[:300], text(document)[:300])
+        unreached += not documents
         L.llm_grammar_close(g)
-    check(complete > len(WALKS) * count // 2, "too few walks ended", complete)
+    print(f"{len(schemas)} schemas: {walked} documents walked to, {spoilt} invalid ones not reachable, {refused} schemas refused, {unreached} without a finished walk")
+    check(refused <= 15 and unreached <= 15 and walked > 200 * count, "too little was tried")
 
 
 def timing(v, name):
@@ -327,7 +349,7 @@ def main():
         for prefix in (b"", b"{", b'{"', b'{"name":', b'{"name":"', b'{"name":"abcdefgh', b'{"name": "a", "age": 1'): twin(v, SCHEMA, KNIGHT, prefix)
         twin(v, GBNF, 'root ::= [a-zé]{3,7} "." | "\\xff"', b"ab")
         v.times.clear()
-        if jsonschema: walks(v, 25)
+        if jsonschema: campaign(v, int(os.environ.get("GRAMMAR_WALKS", 8)))
         else: RESULT[2] += 1
         if v.times: print(f"SmolLM2: {len(v.times)} masks, median {sorted(v.times)[len(v.times) // 2] * 1e6:.1f} us")
         timing(v, "SmolLM2")
