@@ -11250,38 +11250,35 @@ LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out
 /* ============================================================================
  * >>formats   GGUF and safetensors: where tensors, settings and vocabularies come from.
  * ============================================================================
- * A model is a GGUF file (or its parts) or a Hugging Face folder. Both end as one llm__source: a table of tensors
- * that point into the mapped files, the settings (GGUF keys, or config.json), the tokenizer, the chat template, and
- * the ids that end an answer.
+ * A model is a GGUF file (or its parts) or a Hugging Face folder. Both end as one llm__source: a table of tensors that point into the
+ * mapped files, the settings (GGUF keys, or config.json), the tokenizer, the chat template, and the ids that end an answer.
  *
- * Files are hostile until checked. A reader walks the bytes with a cursor that cannot pass the end, and everything is
- * checked before anyone sees it: counts against the bytes that are left, sizes by checked arithmetic, every tensor's
- * range against the file and against its neighbours. Tables grow with what was really read, never by what a header
- * claims, so a lie of 100 GiB costs nothing. Where a reader could take the first or the last of two (keys, tensors),
- * the file is refused: two programs must not see two models in one file. Big arrays (a vocabulary has 262,144
- * strings) are not copied: a key says type, count and place.
+ * Files are hostile until checked. A reader walks the bytes with a cursor that cannot pass the end, and everything is checked before anyone
+ * sees it: counts against the bytes that are left, sizes by checked arithmetic, every tensor's range against the file and against its
+ * neighbours. Tables grow with what was really read, never by what a header claims, so a lie of 100 GiB costs nothing. Where a reader could
+ * take the first or the last of two (keys, tensors), the file is refused: two programs must not see two models in one file. Big arrays (a
+ * vocabulary has 262,144 strings) are not copied: a key says type, count and place.
  *
- * In memory a tensor is row-major whatever the file: shape[0] is the outermost dimension. GGUF stores dimensions the
- * other way round, innermost first; the bytes are the same. Data of a safetensors file need not be aligned to its
- * elements: load it with memcpy or unaligned loads.
+ * In memory a tensor is row-major whatever the file: shape[0] is the outermost dimension. GGUF stores dimensions the other way round,
+ * innermost first; the bytes are the same. Data of a safetensors file need not be aligned to its elements: load it with memcpy or unaligned
+ * loads.
  *
- * Nothing of a model folder is executed, and only files named here, or by a plain name in the index, are opened.
- * Links are followed (the Hugging Face cache is made of them), but what they lead to must be a regular file. Pickles
- * (pytorch_model.bin) are never read. References: ggml/docs/gguf.md; huggingface/safetensors README ("Format"). */
+ * Nothing of a model folder is executed, and only files named here, or by a plain name in the index, are opened. Links are followed (the
+ * Hugging Face cache is made of them), but what they lead to must be a regular file. Pickles (pytorch_model.bin) are never read.
+ * References: ggml/docs/gguf.md; huggingface/safetensors README ("Format"). */
 /* ---- section: formats (begin) ---- */
 
-/* How elements of a type are stored: in blocks of so many elements and bytes. A row is a whole number of blocks, so
- * the length of a row in bytes is n / block * bytes, and no block spans two rows. What the bytes of a block mean is
- * told in >>dtypes. */
+/* How elements of a type are stored: in blocks of so many elements and bytes. A row is a whole number of blocks, so the length of a row in
+ * bytes is n / block * bytes, and no block spans two rows. What the bytes of a block mean is told in >>dtypes. */
 typedef struct llm__type_desc {
     int32_t type; /* llm_type; numbers that it lacks are listed for their names and sizes only */
     const char *name;
     int32_t block, bytes;
 } llm__type_desc;
 
-/* Those of one element a block are the dtypes of safetensors, by the same names. Rows without a name of llm_type are
- * types of ggml that no kernel here reads: they are in the table so that `info` can list them and their sizes can be
- * checked. Numbers that ggml has given up (4, 5, 31 to 33, 36 to 38) are absent, as if never heard of. */
+/* Those of one element a block are the dtypes of safetensors, by the same names. Rows without a name of llm_type are types of ggml that no
+ * kernel here reads: they are in the table so that `info` can list them and their sizes can be checked. Numbers that ggml has given up (4,
+ * 5, 31 to 33, 36 to 38) are absent, as if never heard of. */
 static const llm__type_desc llm__type_table[] = {
     {LLM_TYPE_F32, "F32", 1, 4}, {LLM_TYPE_F16, "F16", 1, 2}, {LLM_TYPE_BF16, "BF16", 1, 2}, {LLM_TYPE_F64, "F64", 1, 8},
     {LLM_TYPE_Q4_0, "Q4_0", 32, 18}, {LLM_TYPE_Q4_1, "Q4_1", 32, 20}, {LLM_TYPE_Q5_0, "Q5_0", 32, 22},
@@ -11304,11 +11301,10 @@ LLM__UNUSED static const llm__type_desc *llm__type_info(int32_t type) {
 }
 
 /* ---- The table of tensors ----
- * Both readers fill it the same way: llm__tensors_add for each tensor as the header is read, then llm__tensors_place
- * once for the whole file, when it is known where its data starts and all ranges can be compared. Parts and shards go
- * into one table. What later code may rely on, for every tensor in it: its name is unique and plain text; the product
- * of its shape is below 2^63; bytes is what its type needs for that shape; [data, data + bytes) lies in the mapped
- * file and shares no byte with another tensor. */
+ * Both readers fill it the same way: llm__tensors_add for each tensor as the header is read, then llm__tensors_place once for the whole
+ * file, when it is known where its data starts and all ranges can be compared. Parts and shards go into one table. What later code may rely
+ * on, for every tensor in it: its name is unique and plain text; the product of its shape is below 2^63; bytes is what its type needs for
+ * that shape; [data, data + bytes) lies in the mapped file and shares no byte with another tensor. */
 
 typedef struct llm__tensor {
     llm__str name;       /* NUL-terminated */
@@ -11355,9 +11351,8 @@ __attribute__((format(printf, 4, 5))) static llm_result llm__bad(const char *pat
 /* 1 if a text ends so. */
 static int llm__ends_with(const char *s, const char *end) { return strlen(s) >= strlen(end) && !strcmp(s + strlen(s) - strlen(end), end); }
 
-/* A seed for a table whose keys come from a file. Without it somebody could prepare a file of a million names that
- * all fall on one slot, and opening it would take quadratic time. Address and clock are not secret, but nobody knows
- * them when the file is written. */
+/* A seed for a table whose keys come from a file. Without it somebody could prepare a file of a million names that all fall on one slot,
+ * and opening it would take quadratic time. Address and clock are not secret, but nobody knows them when the file is written. */
 static uint64_t llm__seed(const void *p) { return (uint64_t)(uintptr_t)p ^ (uint64_t)(llm__now() * 1e9); }
 
 /* A NUL-terminated copy in an arena; NULL: no memory. */
@@ -11379,9 +11374,8 @@ static int llm__plain_text(llm__str s, size_t most) {
     return 1;
 }
 
-/* Checks and adds one tensor, whose data is not placed yet: type, n_dims, shape and offset are given; its bytes are
- * worked out. All factors go through checked products, and the block size divides the innermost dimension alone: a
- * count that fits only in all must not pass. */
+/* Checks and adds one tensor, whose data is not placed yet: type, n_dims, shape and offset are given; its bytes are worked out. All factors
+ * go through checked products, and the block size divides the innermost dimension alone: a count that fits only in all must not pass. */
 static llm_result llm__tensors_add(llm__tensors *t, const char *path, llm__str name, llm__tensor *x) {
     const llm__type_desc *info = llm__type_info(x->type);
     uint64_t elements = 1;
@@ -11413,9 +11407,8 @@ static int llm__tensor_order(const void *a, const void *b) {
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
-/* Gives the tensors from `first` on their data: `size` bytes at data, which is at byte data_at of the file. Checks
- * all of them first: no overlap, nothing behind the end; `covering`: no hole between them and nothing after them
- * either. */
+/* Gives the tensors from `first` on their data: `size` bytes at data, which is at byte data_at of the file. Checks all of them first: no
+ * overlap, nothing behind the end; `covering`: no hole between them and nothing after them either. */
 static llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *path, const uint8_t *data, size_t data_at, size_t size,
                                      int covering) {
     size_t n = t->n - first;
@@ -11453,9 +11446,8 @@ static llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *
  *   a key:     text name, u32 type, value; a text is u64 length and bytes; an array is u32 type of its elements, u64 count, the elements
  *   a tensor:  text name, u32 number of dimensions, u64 each (innermost first), u32 type, u64 offset in the data
  *   zeros up to a multiple of general.alignment (32 unless said), then the data
- * Version 3 is version 2 with big-endian files allowed, which nobody makes; version 1 had 32-bit lengths and is
- * extinct. Lengths are where most lies are told, so no length is believed before it was compared with the bytes that
- * are left. */
+ * Version 3 is version 2 with big-endian files allowed, which nobody makes; version 1 had 32-bit lengths and is extinct. Lengths are where
+ * most lies are told, so no length is believed before it was compared with the bytes that are left. */
 
 /* A place in bytes that are not trusted. After the first failure everything reads as zero; `r` keeps the error. */
 typedef struct llm__cursor {
@@ -11465,8 +11457,7 @@ typedef struct llm__cursor {
     llm_result r;
 } llm__cursor;
 
-/* 1 if n more bytes are there; else the error says what was to be read. Compares with what is left: at + n could wrap
- * around. */
+/* 1 if n more bytes are there; else the error says what was to be read. Compares with what is left: at + n could wrap around. */
 static int llm__cursor_has(llm__cursor *c, uint64_t n, const char *what) {
     if (c->r) return 0;
     if (n <= c->size - c->at) return 1;
@@ -11503,8 +11494,8 @@ typedef enum llm__gguf_type {
     LLM__GGUF_STR, LLM__GGUF_ARRAY, LLM__GGUF_U64, LLM__GGUF_I64, LLM__GGUF_F64, LLM__GGUF_TYPES
 } llm__gguf_type;
 
-/* One key. Numbers stand unaligned and little-endian at `data`; a string is its 64-bit length and its bytes. Once a
- * key is in the table its values are known to lie in the file: readers of values need no cursor. */
+/* One key. Numbers stand unaligned and little-endian at `data`; a string is its 64-bit length and its bytes. Once a key is in the table its
+ * values are known to lie in the file: readers of values need no cursor. */
 typedef struct llm__gguf_kv {
     llm__str key;
     int32_t type;     /* llm__gguf_type of the value, or of the elements */
@@ -11541,9 +11532,9 @@ LLM__UNUSED static const llm__gguf_kv *llm__gguf_find(const llm__gguf *g, const 
     return i < 0 ? NULL : &g->kv[i];
 }
 
-/* Element i of a key (of a plain value: 0) as a number: 2 if it is stored as an integer, 1 as a float; 0: it is
- * something else or not there. The one place that knows how numbers are stored. Integers above 2^53 are rounded:
- * everything asked for here is far smaller, and is compared with its range by the one who asks. kv may be NULL. */
+/* Element i of a key (of a plain value: 0) as a number: 2 if it is stored as an integer, 1 as a float; 0: it is something else or not
+ * there. The one place that knows how numbers are stored. Integers above 2^53 are rounded: everything asked for here is far smaller, and is
+ * compared with its range by the one who asks. kv may be NULL. */
 static int llm__gguf_num_at(const llm__gguf_kv *kv, uint64_t i, double *out) {
     if (!kv || i >= kv->count || kv->type == LLM__GGUF_STR || kv->type == LLM__GGUF_BOOL) return 0;
     int bytes = llm__gguf_size_of(kv->type), is_float = kv->type == LLM__GGUF_F32 || kv->type == LLM__GGUF_F64;
@@ -11596,8 +11587,8 @@ static void llm__gguf_skip(llm__cursor *c, int32_t type, uint64_t count) {
     c->at += count * (uint64_t)llm__gguf_size_of(type);
 }
 
-/* Reads one key and its value. The count is compared with the bytes left before the values are walked (a string has 8
- * bytes at least), so the walk is linear in the file and not in what the file claims. */
+/* Reads one key and its value. The count is compared with the bytes left before the values are walked (a string has 8 bytes at least), so
+ * the walk is linear in the file and not in what the file claims. */
 static llm_result llm__gguf_read_kv(llm__cursor *c, llm__gguf *g) {
     llm__gguf_kv kv;
     memset(&kv, 0, sizeof kv);
@@ -11630,8 +11621,7 @@ static llm_result llm__gguf_read_kv(llm__cursor *c, llm__gguf *g) {
     return LLM_OK;
 }
 
-/* Reads one entry of the table of tensors. Its limits are ggml's: 63 bytes of name, 1 to 4 dimensions, none of them
- * 0. */
+/* Reads one entry of the table of tensors. Its limits are ggml's: 63 bytes of name, 1 to 4 dimensions, none of them 0. */
 static llm_result llm__gguf_read_tensor(llm__cursor *c, uint32_t alignment, llm__tensors *tensors) {
     llm__tensor x;
     size_t at = c->at;
@@ -11666,8 +11656,7 @@ static llm_result llm__gguf_read_alignment(const char *path, llm__gguf *g) {
     return LLM_OK;
 }
 
-/* Magic, version and the two counts. A key takes 14 bytes at least, a tensor 33; real files have about 50 and 1,000
- * of them. */
+/* Magic, version and the two counts. A key takes 14 bytes at least, a tensor 33; real files have about 50 and 1,000 of them. */
 static llm_result llm__gguf_read_head(llm__cursor *c, llm__gguf *g, uint64_t *n_tensors, uint64_t *n_kv) {
     uint64_t magic = llm__cursor_uint(c, 4, "the magic number"), version = llm__cursor_uint(c, 4, "the version");
     if (c->size >= 4 && magic != 0x46554747u)
@@ -11687,9 +11676,8 @@ static llm_result llm__gguf_read_head(llm__cursor *c, llm__gguf *g, uint64_t *n_
                       (size_t)*n_kv, (size_t)*n_tensors, most_kv, most_tensors, c->size);
 }
 
-/* Reads a GGUF file that lies at data; its tensors are added to `tensors`. All points into data, which must stay. The
- * caller frees *g, after errors too. Tensors may stand in any order with holes between them, and junk may follow:
- * such files are about, and do no harm. */
+/* Reads a GGUF file that lies at data; its tensors are added to `tensors`. All points into data, which must stay. The caller frees *g,
+ * after errors too. Tensors may stand in any order with holes between them, and junk may follow: such files are about, and do no harm. */
 LLM__UNUSED static llm_result llm__gguf_parse(const char *path, const uint8_t *data, size_t size, llm__gguf *g, llm__tensors *tensors) {
     llm__cursor c;
     uint64_t n_tensors = 0, n_kv = 0;
@@ -11715,10 +11703,9 @@ LLM__UNUSED static llm_result llm__gguf_parse(const char *path, const uint8_t *d
 }
 
 /* ---- safetensors ----
- * Eight bytes: the length of the header; the header, JSON; the data. The format demands that the tensors cover the
- * data without hole, overlap or rest, so that no second file (a zip, a PDF) can hide in it. We demand it too, and
- * that the header begins with '{' at once and has no key twice: what Python's json module would make of it is then
- * the same as what we make of it. */
+ * Eight bytes: the length of the header; the header, JSON; the data. The format demands that the tensors cover the data without hole,
+ * overlap or rest, so that no second file (a zip, a PDF) can hide in it. We demand it too, and that the header begins with '{' at once and
+ * has no key twice: what Python's json module would make of it is then the same as what we make of it. */
 
 /* A tail for messages about a file that is not what its name says. */
 static const char *llm__looks_like(const uint8_t *p, size_t n) {
@@ -11742,8 +11729,8 @@ static int32_t llm__safetensors_type(const char *name) {
     return -1;
 }
 
-/* Reads a shape. Dimensions before the last four are folded into one (a 3-D convolution of an image tower has five).
- * 0: not whole numbers from 0 on, or too large. */
+/* Reads a shape. Dimensions before the last four are folded into one (a 3-D convolution of an image tower has five). 0: not whole numbers
+ * from 0 on, or too large. */
 static int llm__safetensors_shape(const llm_json *doc, int shape, llm__tensor *x) {
     int ok = 1, n_dims = llm_json_size(doc, shape), extra = LLM__MAX(0, n_dims - 4), i = 0;
     int64_t dim;
@@ -11792,8 +11779,7 @@ static llm_result llm__safetensors_metadata(const char *path, const llm_json *do
     return bad ? llm__error(LLM_ERR_FORMAT, "%s: __metadata__: an object of strings expected", path) : LLM_OK;
 }
 
-/* Reads a safetensors file that lies at data: the header's length (8 bytes), the header, then data that the tensors
- * cover exactly. */
+/* Reads a safetensors file that lies at data: the header's length (8 bytes), the header, then data that the tensors cover exactly. */
 LLM__UNUSED static llm_result llm__safetensors_parse(const char *path, const uint8_t *data, size_t size, llm__tensors *tensors) {
     const size_t limit = 100000000; /* the format's own */
     size_t first = tensors->n, n = size >= 8 ? (size_t)llm__load_le(data, 8) : 0;
@@ -11824,17 +11810,17 @@ LLM__UNUSED static llm_result llm__safetensors_parse(const char *path, const uin
 }
 
 /* ---- The source: everything a model is opened from ----
- * A GGUF file has all of it in one: keys general.*, ARCHITECTURE.* (shapes), tokenizer.ggml.* (the vocabulary),
- * tokenizer.chat_template, then the tensors. A folder has a file for each:
+ * A GGUF file has all of it in one: keys general.*, ARCHITECTURE.* (shapes), tokenizer.ggml.* (the vocabulary), tokenizer.chat_template,
+ * then the tensors. A folder has a file for each:
  *   config.json                        shapes and switches; read by >>model
  *   generation_config.json             ids that end an answer, and how the publisher wants it sampled; may be absent
  *   model.safetensors                  the tensors, or shards of them with model.safetensors.index.json
  *   tokenizer.json, tokenizer.model, *.tiktoken    one of them; read by >>tokenizer
  *   tokenizer_config.json              names of special tokens, and in many models the chat template
  *   chat_template.jinja                the template where it is not there
- * Opened in this order: settings and tensors, tokenizer_config.json, the tokenizer, special ids and stop ids (they need
- * the tokenizer), the chat template. The source owns all of it; close takes it down whole, after a failed opening too.
- * Paths, texts and the keys of GGUF files lie in its arena. */
+ * Opened in this order: settings and tensors, tokenizer_config.json, the tokenizer, special ids and stop ids (they need the tokenizer), the
+ * chat template. The source owns all of it; close takes it down whole, after a failed opening too. Paths, texts and the keys of GGUF files
+ * lie in its arena. */
 
 typedef struct llm__source {
     const char *path;
@@ -11885,8 +11871,7 @@ static llm_result llm__is_gguf(const char *path, int *is, const char **like) {
     return r;
 }
 
-/* Opens and reads one GGUF file: its tensors into `tensors`, its keys into *out, which llm__gguf_free must empty even
- * after errors. */
+/* Opens and reads one GGUF file: its tensors into `tensors`, its keys into *out, which llm__gguf_free must empty even after errors. */
 static llm_result llm__source_gguf_file(llm__source *s, const char *path, llm__tensors *tensors, llm__gguf **out) {
     llm__file f;
     llm__gguf *g = *out = (llm__gguf *)llm__arena_get(&s->arena, sizeof *g);
@@ -11897,8 +11882,7 @@ static llm_result llm__source_gguf_file(llm__source *s, const char *path, llm__t
     return r;
 }
 
-/* The name of part `no` (from 0) of a split file whose part `from` is called `path`; NULL if that does not end in
- * -0000X-of-0000N.gguf. */
+/* The name of part `no` (from 0) of a split file whose part `from` is called `path`; NULL if that does not end in -0000X-of-0000N.gguf. */
 static char *llm__split_name(llm__source *s, const char *path, int from, int no, int count) {
     char suffix[40];
     size_t len = strlen(path), n = (size_t)snprintf(suffix, sizeof suffix, "-%05d-of-%05d.gguf", from + 1, count);
@@ -11913,8 +11897,8 @@ static int llm__split_number(const llm__gguf *g, const char *key, int absent) {
     return v < 0 || v > 65535 ? -1 : (int)v;
 }
 
-/* A GGUF file and, if it is split, its other parts; each says which part of how many it is. The first has the keys;
- * the others are opened by the names that follow from its own, so nothing in a file can make us open another. */
+/* A GGUF file and, if it is split, its other parts; each says which part of how many it is. The first has the keys; the others are opened
+ * by the names that follow from its own, so nothing in a file can make us open another. */
 static llm_result llm__source_gguf(llm__source *s, const char *path) {
     llm_result r = llm__source_gguf_file(s, path, &s->tensors, &s->gguf);
     if (r) return r;
@@ -11980,8 +11964,7 @@ static llm_result llm__source_safetensors(llm__source *s, const char *path) {
     return r ? r : llm__safetensors_parse(path, f.data, f.size, &s->tensors);
 }
 
-/* The shards that an index names. Its names come from strangers: plain names of .safetensors files in the same folder
- * only. */
+/* The shards that an index names. Its names come from strangers: plain names of .safetensors files in the same folder only. */
 static llm_result llm__source_shards(llm__source *s, const char *folder, const llm_json *index) {
     int map = llm_json_find(index, 0, "weight_map"), is_map = llm_json_type_of(index, map) == LLM_JSON_OBJECT;
     llm_result r = LLM_OK;
@@ -12027,18 +12010,17 @@ static llm_result llm__source_folder(llm__source *s, const char *path, const llm
 }
 
 /* ---- The tokenizer of a source ----
- * A GGUF file holds its vocabulary in keys: these are checked for type, length and range here, and handed over as one
- * llm__vocab_data, so that the tokenizer need not know the file. A folder has files of its own, which the tokenizer
- * reads. Either can be replaced by cfg->tokenizer. */
+ * A GGUF file holds its vocabulary in keys: these are checked for type, length and range here, and handed over as one llm__vocab_data, so
+ * that the tokenizer need not know the file. A folder has files of its own, which the tokenizer reads. Either can be replaced by
+ * cfg->tokenizer. */
 
 /* LLM_ERR_FORMAT for a key of the vocabulary. */
 static llm_result llm__vocab_bad(const char *path, const char *key, const char *expected) {
     return llm__error(LLM_ERR_FORMAT, "%s: %s: %s expected", path, key, expected);
 }
 
-/* An array of the vocabulary, in the arena: strings as llm__str, scores and token types as numbers of 4 bytes,
- * aligned. *n: how many there must be; -1: any number, which is then stored there. Absent: *out NULL, and *n 0 where
- * any would do. */
+/* An array of the vocabulary, in the arena: strings as llm__str, scores and token types as numbers of 4 bytes, aligned. *n: how many there
+ * must be; -1: any number, which is then stored there. Absent: *out NULL, and *n 0 where any would do. */
 static llm_result llm__vocab_array(llm__source *s, const char *path, const char *key, llm__gguf_type type, int32_t *n, const void **out) {
     const llm__gguf_kv *kv = llm__gguf_find(s->vocab_gguf, key);
     uint64_t count = kv ? kv->count : 0, most = *n < 0 ? 4194304 : (uint64_t)*n;
@@ -12056,9 +12038,8 @@ static llm_result llm__vocab_array(llm__source *s, const char *path, const char 
     return LLM_OK;
 }
 
-/* The special ids of the file: -1 where absent, else one of the n tokens. A file whose ids lie outside is broken in a
- * way that would show only when somebody talks to it: it is refused at once. (Ids of a folder's JSON files may lie
- * outside: padded vocabularies have them.) */
+/* The special ids of the file: -1 where absent, else one of the n tokens. A file whose ids lie outside is broken in a way that would show
+ * only when somebody talks to it: it is refused at once. (Ids of a folder's JSON files may lie outside: padded vocabularies have them.) */
 static llm_result llm__vocab_ids(const llm__gguf *g, const char *path, llm__vocab_data *v) {
     const struct { const char *key; int32_t *to; } ids[] = {
         {"tokenizer.ggml.bos_token_id", &v->bos},       {"tokenizer.ggml.eos_token_id", &v->eos},
@@ -12078,8 +12059,8 @@ static llm_result llm__vocab_ids(const llm__gguf *g, const char *path, llm__voca
     return LLM_OK;
 }
 
-/* The vocabulary of a GGUF file, checked: what v says may be believed. Arrays live as long as the source. Scores and
- * types may be absent, and merges are for BPE alone; what each kind of tokenizer needs, it asks for itself. */
+/* The vocabulary of a GGUF file, checked: what v says may be believed. Arrays live as long as the source. Scores and types may be absent,
+ * and merges are for BPE alone; what each kind of tokenizer needs, it asks for itself. */
 static llm_result llm__source_vocab(llm__source *s, const char *path, llm__vocab_data *v) {
     const llm__gguf *g = s->vocab_gguf;
     const void *token = NULL, *merge = NULL, *score = NULL, *type = NULL;
@@ -12111,8 +12092,7 @@ static llm_result llm__source_vocab(llm__source *s, const char *path, llm__vocab
     return r;
 }
 
-/* Opens the tokenizer: the one that was asked for (a folder, a file, or a GGUF, whose tensors are of no interest),
- * else the model's. */
+/* Opens the tokenizer: the one that was asked for (a folder, a file, or a GGUF, whose tensors are of no interest), else the model's. */
 static llm_result llm__source_tokenizer(llm__source *s, const llm_model_config *cfg) {
     const char *path = cfg->tokenizer ? cfg->tokenizer : s->path, *like = "";
     int gguf = 0;
@@ -12135,9 +12115,9 @@ static llm_result llm__source_tokenizer(llm__source *s, const llm_model_config *
 }
 
 /* ---- Special tokens and what ends an answer ----
- * Files disagree, and each is right about something: an answer ends at every id that any of them calls an end. Forgetting
- * one makes a model talk to itself; the reverse fault is not known, but for gpt-oss. Ids from JSON files are not compared
- * with the vocabulary: an id that no logit has can never be sampled, and padded vocabularies have ids without a token. */
+ * Files disagree, and each is right about something: an answer ends at every id that any of them calls an end. Forgetting one makes a model
+ * talk to itself; the reverse fault is not known, but for gpt-oss. Ids from JSON files are not compared with the vocabulary: an id that no
+ * logit has can never be sampled, and padded vocabularies have ids without a token. */
 
 /* Real lists have one to ten ids. Each is compared with those before it, so a list of millions must not be read. */
 enum { LLM__MAX_STOPS = 16384 };
@@ -12154,9 +12134,8 @@ static int32_t llm__json_first_id(const llm_json *doc, const char *key) {
     return llm__json_id(doc, llm_json_type_of(doc, node) == LLM_JSON_ARRAY ? llm_json_first(doc, node) : node);
 }
 
-/* What a special token is: tokenizer_config.json's text first, then the ids of the other two files, then what the
- * tokenizer itself says. Its text, for templates: tokenizer_config.json decides alone where it is (Qwen: a BOS id,
- * but no BOS in templates). `name`: "bos". */
+/* What a special token is: tokenizer_config.json's text first, then the ids of the other two files, then what the tokenizer itself says.
+ * Its text, for templates: tokenizer_config.json decides alone where it is (Qwen: a BOS id, but no BOS in templates). `name`: "bos". */
 static llm_result llm__special_find(llm__source *s, const char *name, int32_t own, int32_t *id, const char **text_out) {
     char key[32], id_key[32];
     llm_text piece;
@@ -12215,8 +12194,8 @@ static void llm__source_usual_stops(llm__source *s) {
     }
 }
 
-/* BOS, EOS, padding and unknown, and then every id that ends an answer, most certain first: EOS, what the JSON files
- * list, end of turn and end of message of a GGUF file, and the usual names. */
+/* BOS, EOS, padding and unknown, and then every id that ends an answer, most certain first: EOS, what the JSON files list, end of turn and
+ * end of message of a GGUF file, and the usual names. */
 static llm_result llm__source_specials(llm__source *s) {
     const llm__tokenizer *t = s->tokenizer;
     const char *unused;
@@ -12236,10 +12215,10 @@ static llm_result llm__source_specials(llm__source *s) {
 }
 
 /* ---- The chat template ----
- * In the order in which Hugging Face looks: chat_template.jinja (others of its kind:
- * additional_chat_templates/NAME.jinja), chat_template.json, tokenizer_config.json; in a GGUF file
- * tokenizer.chat_template and tokenizer.chat_template.NAME. Models have up to three: the usual one, one for tool use,
- * one for retrieval. A template is a program from a stranger: it is parsed here and run by >>template, with fuel. */
+ * In the order in which Hugging Face looks: chat_template.jinja (others of its kind: additional_chat_templates/NAME.jinja),
+ * chat_template.json, tokenizer_config.json; in a GGUF file tokenizer.chat_template and tokenizer.chat_template.NAME. Models have up to
+ * three: the usual one, one for tool use, one for retrieval. A template is a program from a stranger: it is parsed here and run by
+ * >>template, with fuel. */
 
 /* Keeps a text as the template; .p NULL: there was none. */
 static llm_result llm__template_keep(llm__source *s, llm__str text) {
@@ -12247,8 +12226,7 @@ static llm_result llm__template_keep(llm__source *s, llm__str text) {
     return text.p && !s->chat_template_text ? llm__nomem() : LLM_OK;
 }
 
-/* The template `name` of a JSON file's "chat_template": a string (which is "default"), or a list of {"name",
- * "template"}. .p NULL: none. */
+/* The template `name` of a JSON file's "chat_template": a string (which is "default"), or a list of {"name", "template"}. .p NULL: none. */
 static llm__str llm__template_of(const llm_json *doc, const char *name) {
     llm__str text;
     int node = llm_json_find(doc, 0, "chat_template"), found = strcmp(name, "default") ? -1 : node;
@@ -12263,8 +12241,7 @@ static llm__str llm__template_of(const llm_json *doc, const char *name) {
     return text;
 }
 
-/* A template file: its text, or with .json its "chat_template". It may be absent when `optional`: LLM_OK and nothing
- * kept. */
+/* A template file: its text, or with .json its "chat_template". It may be absent when `optional`: LLM_OK and nothing kept. */
 static llm_result llm__template_file(llm__source *s, const char *path, int optional, const char *name) {
     llm_json *doc = NULL;
     llm__file f;
@@ -12279,8 +12256,8 @@ static llm_result llm__template_file(llm__source *s, const char *path, int optio
     return r;
 }
 
-/* The text of the template `name` that the model comes with, if any. The name comes from a client and becomes part of
- * a path: plain text without a slash, and no leading dot. */
+/* The text of the template `name` that the model comes with, if any. The name comes from a client and becomes part of a path: plain text
+ * without a slash, and no leading dot. */
 static llm_result llm__template_find(llm__source *s, const char *name) {
     char key[160];
     int is_default = !strcmp(name, "default"),
@@ -12317,8 +12294,8 @@ static llm_result llm__source_template(llm__source *s, const llm_model_config *c
 }
 
 /* ---- Opening and closing ----
- * Everything is checked here, once; what is open can be used without further checks. Opening allocates in proportion
- * to headers and vocabulary: weights stay in the mapped files until a backend packs them. */
+ * Everything is checked here, once; what is open can be used without further checks. Opening allocates in proportion to headers and
+ * vocabulary: weights stay in the mapped files until a backend packs them. */
 
 /* Frees all of it, also what a failed opening had begun; a zeroed source is fine. */
 static void llm__source_close(llm__source *s) {
@@ -12337,8 +12314,7 @@ static void llm__source_close(llm__source *s) {
     memset(s, 0, sizeof *s);
 }
 
-/* tokenizer_config.json of the tokenizer's folder; older folders have special_tokens_map.json, which says the same of
- * special tokens. */
+/* tokenizer_config.json of the tokenizer's folder; older folders have special_tokens_map.json, which says the same of special tokens. */
 static llm_result llm__source_tokenizer_config(llm__source *s, const llm_model_config *cfg) {
     const char *folder = cfg->tokenizer && llm__path_kind_of(cfg->tokenizer) == LLM__PATH_DIR ? cfg->tokenizer : s->path;
     if (llm__path_kind_of(folder) != LLM__PATH_DIR) return LLM_OK;
@@ -12382,9 +12358,8 @@ static llm_result llm__source_open(const char *path, const llm_model_config *cfg
 }
 
 /* ---- The local Hugging Face cache ----
- * CACHE/models--ORG--NAME/refs/main holds a revision; snapshots/REVISION is a folder of links to the files. Names
- * come from a command line or a client, so they are checked as parts of a path; a revision comes from a file that
- * anybody may have written, so it is, too. */
+ * CACHE/models--ORG--NAME/refs/main holds a revision; snapshots/REVISION is a folder of links to the files. Names come from a command line
+ * or a client, so they are checked as parts of a path; a revision comes from a file that anybody may have written, so it is, too. */
 
 /* A name that is safe as a part of a path: letters, digits, '-', '_', '.', and does not start with a dot. */
 static int llm__hub_part(const char *s, size_t n) {
@@ -12425,34 +12400,36 @@ static int llm__hub_newest(const char *snapshots, char rev[256]) {
     return found;
 }
 
-/* What refs/main says, else the newest snapshot. */
+/* What refs/main says, else the newest snapshot: one that main names may be gone, or was never fetched whole. */
 LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_text *path) {
     const char *slash = name ? strchr(name, '/') : NULL;
-    char rev[256], *refs = NULL, *snapshots = NULL, *found = NULL;
-    llm_text repo;
+    char rev[256];
+    llm_text at;
     if (!cache_dir || !*cache_dir) return llm__error(LLM_ERR_ARG, "cache folder: a path expected");
     if (!name || !llm__hub_part(name, strcspn(name, "/")) || (slash && !llm__hub_part(slash + 1, strlen(slash + 1))))
         return llm__error(LLM_ERR_ARG, "model name \"%.100s\": ORG/NAME expected", name ? name : "");
-    memset(&repo, 0, sizeof repo);
-    llm_text_str(&repo, cache_dir);
-    llm_text_str(&repo, "/models--");
-    llm_text_add(&repo, name, strcspn(name, "/"));
-    llm_text_str(&repo, slash ? "--" : "");
-    llm_text_str(&repo, slash ? slash + 1 : "");
-    if (!repo.failed) refs = llm__path_join(repo.data, "refs/main"), snapshots = llm__path_join(repo.data, "snapshots");
-    /* a snapshot that main names may be gone, or was never fetched whole: then the newest one */
-    if (refs && snapshots && llm__hub_main(refs, rev)) found = llm__path_join(snapshots, rev);
-    int there = found && llm__path_kind_of(found) == LLM__PATH_DIR;
-    if (!there) LLM_FREE(found), found = NULL;
-    if (!there && snapshots && llm__hub_newest(snapshots, rev)) found = llm__path_join(snapshots, rev);
-    llm_result r = !refs || !snapshots ? llm__nomem() : found ? LLM_OK : llm__error(LLM_ERR_IO, "%s: not in the cache %s", name, cache_dir);
-    if (found) llm_text_str(path, found);
-    if (!r && path->failed) r = llm__nomem();
-    LLM_FREE(found);
-    LLM_FREE(snapshots);
-    LLM_FREE(refs);
-    llm_text_free(&repo);
-    return r;
+    memset(&at, 0, sizeof at);
+    llm_text_str(&at, cache_dir);
+    llm_text_str(&at, "/models--");
+    llm_text_add(&at, name, strcspn(name, "/"));
+    llm_text_str(&at, slash ? "--" : "");
+    llm_text_str(&at, slash ? slash + 1 : "");
+    const size_t repo = at.len;
+    llm_text_str(&at, "/refs/main");
+    int found = !at.failed && llm__hub_main(at.data, rev);
+    for (int newest = 0; newest < 2 && !at.failed; newest++) {
+        at.len = repo;
+        llm_text_str(&at, "/snapshots");
+        if (newest) found = !at.failed && llm__hub_newest(at.data, rev);
+        llm_text_str(&at, "/");
+        llm_text_str(&at, found ? rev : "");
+        found = found && !at.failed && llm__path_kind_of(at.data) == LLM__PATH_DIR;
+        if (found) break;
+    }
+    llm_result r = at.failed ? llm__nomem() : found ? LLM_OK : llm__error(LLM_ERR_IO, "%s: not in the cache %s", name, cache_dir);
+    if (!r) llm_text_add(path, at.data, at.len);
+    llm_text_free(&at);
+    return !r && path->failed ? llm__nomem() : r;
 }
 /* ---- section: formats (end) ---- */
 
