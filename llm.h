@@ -43,9 +43,10 @@
  *   >>kernels-avx2  products 8 rows at a time                     >>kernels-avx512 products 16 rows at a time
  *   >>linear        weights, and products shared among threads    >>attention     KV pages and attention over them
  *   >>backend       the CPU's table of operations                 >>model         families as data, one forward pass
- *   >>sampler       which token comes next                        >>earlystop     ends answers that only repeat
- *   >>grammar       answers that must have a form                 >>kv            who owns which page
- *   >>speculate     guesses, so that a step checks more tokens    >>scheduler     who computes what in the next step
+ *   >>lora          adapters beside the weights                   >>sampler       which token comes next
+ *   >>earlystop     ends answers that only repeat                 >>grammar       answers that must have a form
+ *   >>kv            who owns which page                           >>speculate     guesses, so that a step checks more tokens
+ *   >>scheduler     who computes what in the next step
  *   >>engine        requests, steps, results                      >>easy          ten lines to a working program
  *   >>options       options by name, for programs                 >>openai        OpenAI's requests and answers
  *
@@ -607,6 +608,7 @@ typedef struct llm_shape {
     int32_t n_rows;         /* token rows */
     int32_t n_seqs;
     int32_t n_out;          /* rows that go through the head */
+    int32_t lora;           /* 1: a sequence has an adapter */
 } llm_shape;
 
 /* A token that the device chooses from a row of logits, exactly as llm_sample does, so that the next step need not wait for the host. */
@@ -644,6 +646,7 @@ typedef struct llm_step {
     /* For devices that run one step ahead of the host; else NULL. */
     const int32_t *token_from;   /* (n_rows) -1: tokens[row]; else the out row of the step before whose drawn token stands here */
     const llm_draw *draws;       /* (n_out) */
+    const int32_t *seq_lora;     /* (n_seqs) slot of each sequence's adapter, -1: none; NULL: nobody has one */
 } llm_step;
 
 typedef enum llm_rows { LLM_ROWS_TOKENS = 0, LLM_ROWS_OUT = 1 } llm_rows;
@@ -708,7 +711,31 @@ typedef struct llm_linear_op {
     int32_t dst_col, src_col;
     float scale;                 /* 0 means 1 */
     float limit;                 /* SWIGLU_OAI */
+    const llm_buffer *plus;      /* (rows, out) of llm_lora_op, added before the activation; NULL: none */
 } llm_linear_op;
+
+/* Low-rank adapters (LoRA, Hu et al. 2021): where the model has W x, an adapter has W x + B A x, with A (r, in) and B (out, r) of a small r. The
+ * rows of a step may have different adapters, so nothing is merged into W. A site holds what adapters add to one layer on one rank, each in a
+ * slot of its own. */
+typedef struct llm_lora_site llm_lora_site;
+
+enum { LLM_LORA_PARTS = 3 }; /* matrices of the file that make one layer: q, k and v */
+
+typedef struct llm_lora_part {   /* rows [row, row + b->rows) of the layer's output get b (a x) */
+    int64_t row;
+    const llm_weight_desc *a, *b; /* LINEAR (r, in), (n, r). Of an embedding a is a VECTOR (vocab, r): a token takes its row */
+} llm_lora_part;
+
+/* dst = what each row's adapter adds to the layer; -0 where that is nothing, for x + -0 is x to the bit. */
+typedef struct llm_lora_op {
+    llm_rows rows;
+    llm_buffer *dst;             /* (rows, n) */
+    const llm_buffer *src;       /* (rows, in); NULL: the site is an embedding's, and dst += instead of dst = */
+    llm_buffer *low;             /* (rows, LLM_LORA_PARTS * the largest r): a x */
+    const llm_lora_site *site;
+    int32_t n, vocab_begin;      /* vocab_begin: of an embedding, as in llm_embed_op */
+    float scale;                 /* 0 means 1 */
+} llm_lora_op;
 
 typedef enum llm_qk_norm { LLM_QK_NORM_NONE = 0, LLM_QK_NORM_HEAD_RMS, LLM_QK_NORM_HEAD_LAYER, LLM_QK_NORM_WHOLE_RMS } llm_qk_norm;
 
@@ -794,6 +821,7 @@ typedef struct llm_logits_op {
     const llm_weight *head, *bias;
     int32_t vocab_begin, vocab;  /* this rank's share and the whole; the shares are gathered */
     float scale, softcap;        /* 0: 1 and none */
+    const llm_buffer *plus;      /* (n_out, this rank's share) of llm_lora_op; NULL: none */
 } llm_logits_op;
 
 typedef struct llm_backend {
@@ -837,6 +865,11 @@ typedef struct llm_backend {
     llm_result (*kv_write)(llm_backend_ctx *ctx, int rank, int32_t page, const void *host);
     /* Runs fn(arg, i) for i in [0, n) on the backend's threads; NULL: the caller loops. For host-side row work such as sampling. */
     void (*parallel)(llm_backend_ctx *ctx, void (*fn)(void *arg, int i), void *arg, int n);
+    /* Adapters; all NULL in a backend without them. A site is made at open time. put fills a slot, or empties it with n 0: from any thread and
+     * while steps run, but none that has a row of this slot; what the segments point to is needed no longer afterwards. */
+    llm_result (*lora_site)(llm_backend_ctx *ctx, int rank, int n_slots, llm_lora_site **out);
+    llm_result (*lora_put)(llm_backend_ctx *ctx, int rank, llm_lora_site *site, int slot, const llm_lora_part *parts, int n);
+    void (*lora)(llm_backend_ctx *ctx, int rank, const llm_lora_op *op);
 } llm_backend;
 
 LLM_API const llm_backend *llm_backend_cpu(void);
@@ -885,6 +918,10 @@ typedef struct llm_engine_config {
     int32_t ngram_prompt_lookup_max; /* tokens compared at most; 0: 16 */
     int32_t ngram_prompt_lookup_min; /* tokens that must be equal; 0: 3, or the most */
     const char *speculative_config; /* vLLM's JSON, for llm_speculative_parse */
+    int32_t max_loras;             /* different adapters that compute in one step; 0: none */
+    int32_t max_cpu_loras;         /* adapters that are loaded at once; 0: max_loras */
+    int32_t max_lora_rank;         /* largest r of an adapter; 0: 16 */
+    const char *lora;              /* an adapter for every request that names none, loaded at once under its path; NULL: none */
 } llm_engine_config;
 
 enum { LLM_SPECULATIVE_MAX = 32 };
@@ -906,6 +943,14 @@ typedef struct llm_engine_stats {
 } llm_engine_stats;
 
 LLM_API void llm_engine_get_stats(const llm_engine *engine, llm_engine_stats *out);
+
+/* Adapters (LoRA), for an engine opened with max_loras: a PEFT folder or a GGUF adapter, under a name by which requests ask for it. All of it is
+ * checked; on error nothing has changed. LLM_ERR_ARG: the name is taken, LLM_ERR_LIMIT: max_cpu_loras are loaded. Any thread, while steps
+ * run. What runs with an adapter that is unloaded goes on with it to its end. */
+LLM_API llm_result llm_lora_load(llm_engine *engine, const char *name, const char *path);
+LLM_API llm_result llm_lora_unload(llm_engine *engine, const char *name); /* LLM_ERR_ARG: no such name */
+/* Appends name and path of the i-th that is loaded, in the order of loading; either may be NULL. 0: there are not so many. Any thread. */
+LLM_API int llm_lora_get(llm_engine *engine, int32_t i, llm_text *name, llm_text *path);
 
 /* ---------------------------------------------------------------------------
  * >>api-request   One prompt, n answers. Submit from any thread; one thread steps the engine.
@@ -930,6 +975,7 @@ typedef struct llm_request_config {
     llm_sampling sampling;         /* copied, with what it points to */
     int32_t priority;              /* lower first */
     const char *cache_salt;        /* prefix cache of its own; NULL: shared */
+    const char *lora;              /* name of a loaded adapter; NULL: llm_engine_config.lora, if any */
     int32_t score_only;            /* prompt_logprobs and no answer */
     double deadline_s;             /* seconds from submission; 0: none; then it ends as LLM_FINISH_CANCELLED */
     const char *id;                /* request id of the caller, for llm_request_id; NULL: made */
@@ -1163,7 +1209,12 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
     {"ngram-prompt-lookup-min", LLM_OPTION_INT, group, offsetof(T, engine.ngram_prompt_lookup_min), 1, 1024, "N", \
      "tokens that must be equal (3)"}, \
     {"speculative-config", LLM_OPTION_TEXT, group, offsetof(T, engine.speculative_config), 0, 0, "JSON", \
-     "{\"model\", \"method\", \"num_speculative_tokens\", \"prompt_lookup_max\", \"prompt_lookup_min\"}"}
+     "{\"model\", \"method\", \"num_speculative_tokens\", \"prompt_lookup_max\", \"prompt_lookup_min\"}"}, \
+    {"lora", LLM_OPTION_TEXT, group, offsetof(T, engine.lora), 0, 0, "PATH", "an adapter for all requests: PEFT folder or GGUF file"}, \
+    {"max-lora-rank", LLM_OPTION_ENUM, group, offsetof(T, engine.max_lora_rank), 0, 0, \
+     "1=1|8=8|16=16|32=32|64=64|128=128|256=256|320=320|512=512", "largest rank of an adapter (16)"}, \
+    {"max-loras", LLM_OPTION_INT, group, offsetof(T, engine.max_loras), 1, 4096, "N", "adapters that compute in one step (1)"}, \
+    {"max-cpu-loras", LLM_OPTION_INT, group, offsetof(T, engine.max_cpu_loras), 1, 4096, "N", "adapters that are loaded at once (max-loras)"}
 
 #define LLM_OPTIONS_SAMPLING(T, s, group) \
     {"max-tokens|max-new-tokens|request-output-len|max-completion-tokens|n-predict", \
@@ -1210,8 +1261,6 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
      "$EAGLE_USE_SAFE_AI_LAB_STYLE|" \
      "$ENABLE_SPEC_METRIC", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "it has no meaning on this device"}, \
     {"$VLLM_IMAGE_FETCH_TIMEOUT", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "there are no outgoing connections"}, \
-    {"enable-lora|lora-modules|lora|adapters|max-loras|max-lora-rank|max-cpu-loras|lora-dir", LLM_OPTION_REFUSED, -1, 0, 0, 0, \
-     NULL, "adapters"}, \
     {"speculative-draft-tensor-parallel-size|speculative-disable-by-batch-size|spec-decoding-acceptance-method", \
      LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "drafts are measured, and never change an answer"}, \
     {"image", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "an image"}, \
@@ -13340,6 +13389,8 @@ typedef struct llm__finish {
     float *dst;              /* the first token's first output */
     int64_t stride, first_row; /* first_row: the weight's row of that output */
     const float *bias;       /* (rows of the weight), or NULL */
+    const float *plus;       /* (tokens, rows of the weight) of adapters, or NULL */
+    int64_t plus_stride;
     float scale, limit, softcap;
     llm_act act;
     int add, gate_up, per;   /* per: places of a tile that a token takes */
@@ -13380,8 +13431,8 @@ LLM__INLINE llm__v16 llm__act16(llm_act act, float limit, llm__v16 g, const llm_
     return g;
 }
 
-/* One token's sums of a block, without the scale of its segment and with its bias. */
-LLM__INLINE llm__v16 llm__finish_sums(const llm__finish *f, const llm__block *b, const float *sums) {
+/* One token's sums of a block, times the scale of its segment, with its bias and what an adapter adds (plus: the token's row, or NULL). */
+LLM__INLINE llm__v16 llm__finish_sums(const llm__finish *f, const llm__block *b, const float *sums, const float *plus) {
     llm__v16 x = llm__load16(sums, LLM__ROWS), y;
     if (f->per == 2) {
         y = llm__load16(sums + LLM__ROWS, LLM__ROWS);
@@ -13392,15 +13443,21 @@ LLM__INLINE llm__v16 llm__finish_sums(const llm__finish *f, const llm__block *b,
         y = llm__load16(f->bias + b->row, b->n);
         LLM__EACH(i) x.v[i] += y.v[i];
     }
+    if (plus) {
+        y = llm__load16(plus + b->row, b->n);
+        LLM__EACH(i) x.v[i] += y.v[i];
+    }
     return x;
 }
 
 /* Tokens [token, token + n) of one block: sums g (n * per, 16), and u (n * per, 16) of the block after it where gate and up go together. */
 LLM__INLINE void llm__body_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
     float *dst = f->dst + token * f->stride + b->row - f->first_row;
+    const float *plus = f->plus ? f->plus + token * f->plus_stride : NULL;
     for (int t = 0; t < n; t++, g += LLM__ROWS * f->per, u += LLM__ROWS * f->per, dst += f->stride) {
-        llm__v16 x = llm__finish_sums(f, b, g), y;
-        if (f->gate_up) y = llm__finish_sums(f, b + 1, u);
+        llm__v16 x = llm__finish_sums(f, b, g, plus), y;
+        if (f->gate_up) y = llm__finish_sums(f, b + 1, u, plus);
+        if (plus) plus += f->plus_stride;
         if (f->act || f->gate_up) x = llm__act16(f->act, f->limit, x, f->gate_up ? &y : NULL);
         if (f->scale != 1) LLM__EACH(i) x.v[i] *= f->scale;
         if (f->softcap > 0) x = llm__softcap16(x, f->softcap);
@@ -14585,10 +14642,12 @@ static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, c
 static const float *llm__vector(const llm_weight *w) { return w ? w->f32 : NULL; } /* NULL: it is absent */
 
 /* One product over all threads; the rounded copy of the input is current. */
-static void llm__run_product(const llm__exec *e, const llm_weight *w, const llm_weight *bias, float scale, const llm__input *in,
-                             llm__finish *f) {
+static void llm__run_product(const llm__exec *e, const llm_weight *w, const llm_weight *bias, const llm_buffer *plus, float scale,
+                             const llm__input *in, llm__finish *f) {
     int64_t begin, end;
     f->bias = llm__vector(bias);
+    f->plus = plus ? plus->data : NULL;
+    f->plus_stride = plus ? plus->stride : 0;
     f->scale = scale != 0 ? scale : 1;
     llm__share(e, llm__product_count(w, 0, in->rows), &begin, &end);
     llm__product_items(e, w, 0, in, f, begin, end);
@@ -14603,7 +14662,7 @@ static void llm__run_linear(const llm__exec *e, const llm_linear_op *op) {
     f.limit = op->limit;
     f.act = op->act;
     f.add = op->add;
-    llm__run_product(e, op->weight, op->bias, op->scale, &in, &f);
+    llm__run_product(e, op->weight, op->bias, op->plus, op->scale, &in, &f);
 }
 
 /* Logits of the op's rows to dst (rows, dst_stride), this rank's columns. */
@@ -14614,7 +14673,7 @@ static void llm__run_logits(const llm__exec *e, const llm_logits_op *op, float *
     f.dst = dst + op->vocab_begin;
     f.stride = dst_stride;
     f.softcap = op->softcap;
-    llm__run_product(e, op->head, op->bias, op->scale, &in, &f);
+    llm__run_product(e, op->head, op->bias, op->plus, op->scale, &in, &f);
 }
 
 /* One row of the table for its token, and its position's where those are learnt. */
@@ -15175,7 +15234,8 @@ enum { LLM__MAX_RECORDS = 8192, LLM__MAX_RANKS = 64 };
 /* In the order of llm__ops. */
 typedef enum llm__op_kind {
     LLM__OP_EMBED, LLM__OP_ROPE, LLM__OP_RESIDUAL, LLM__OP_NORM, LLM__OP_LINEAR, LLM__OP_QKV, LLM__OP_ATTENTION, LLM__OP_MLA_WRITE,
-    LLM__OP_MLA, LLM__OP_ROUTE, LLM__OP_EXPERTS, LLM__OP_GATE, LLM__OP_GATHER, LLM__OP_ALL_REDUCE, LLM__OP_LOGITS
+    LLM__OP_MLA, LLM__OP_ROUTE, LLM__OP_EXPERTS, LLM__OP_GATE, LLM__OP_GATHER, LLM__OP_ALL_REDUCE, LLM__OP_LOGITS, LLM__OP_LORA_DOWN,
+    LLM__OP_LORA_UP
 } llm__op_kind;
 
 /* How an operation is split between threads. Two of the same kind, other than ANY, need no barrier between them. */
@@ -15213,6 +15273,7 @@ typedef struct llm__record {
         llm__gather_op gather;
         llm__reduce_op reduce;
         llm_logits_op logits;
+        llm_lora_op lora;
     } op;
 } __attribute__((aligned(64))) llm__record;
 
@@ -15235,7 +15296,23 @@ typedef struct llm__cpu_buffer {
     int act_col, act_cols; /* what the copy covers */
     llm_rows act_rows;
     size_t bytes, act_bytes;
+    int nothing;           /* the latest llm_lora_op to it found nothing to add: it was not computed */
 } llm__cpu_buffer;
+
+/* What one adapter adds to one layer. */
+typedef struct llm__lora_slot {
+    int n;
+    struct {
+        int64_t row;
+        llm_weight *a, *b;
+    } part[LLM_LORA_PARTS];
+    void *memory;          /* of the packed weights */
+} llm__lora_slot;
+
+struct llm_lora_site {
+    int n_slots;
+    llm__lora_slot *slot;  /* (n_slots) */
+};
 
 typedef struct llm__rank {
     llm__record *list; /* (LLM__MAX_RECORDS) */
@@ -15256,6 +15333,8 @@ struct llm_backend_ctx {
     size_t n_buffers, buffer_cap;
     llm_weight **weight;
     size_t n_weights, weight_cap;
+    llm_lora_site **site;
+    size_t n_sites, site_cap;
     char *scratch; /* (threads, scratch_bytes) */
     size_t scratch_bytes;
     void *experts; /* scratch that all threads share */
@@ -15265,7 +15344,7 @@ struct llm_backend_ctx {
     size_t logits_bytes;
     llm_step step; /* points into step_memory */
     void *step_memory;
-    int32_t *arrays[8];
+    int32_t *arrays[9];
     float *rope_base;
     size_t memory;
     llm_result failed;
@@ -15592,6 +15671,68 @@ static void llm__run_gather(const llm__run *r, int row) {
            (size_t)LLM__MIN(op->dst->cols, op->src->cols) * sizeof(float));
 }
 
+/* The adapter of a row of the operation. NULL: it has none, or its adapter adds nothing here. */
+static const llm__lora_slot *llm__lora_of(const llm__run *r, int row) {
+    const llm_lora_op *op = &r->rec->op.lora;
+    const llm_step *s = &r->ctx->step;
+    int32_t slot = s->seq_lora[s->seq_of_row[op->rows == LLM_ROWS_OUT ? s->out_rows[row] : row]];
+    return slot < 0 || !op->site->slot[slot].n ? NULL : &op->site->slot[slot];
+}
+
+/* The products with one of the two factors: low = a src, or dst = b low. Neighbouring rows of one adapter go together, and each product's grid
+ * is one stretch of the work that threads share. A weight of floats sums each row by itself, so a row's bits do not depend on its neighbours. */
+static void llm__lora_products(const llm__run *r, int up) {
+    const llm_lora_op *op = &r->rec->op.lora;
+    const llm_buffer *from = up ? op->low : op->src, *to = up ? op->dst : op->low;
+    const int64_t width = op->low->cols / LLM_LORA_PARTS; /* columns of low that a part has */
+    int64_t total = 0, begin = 0, end = INT64_MAX, at = 0;
+    llm__finish f;
+    llm__input in;
+    memset(&f, 0, sizeof f);
+    f.stride = to->stride;
+    f.scale = up && op->scale != 0 ? op->scale : 1;
+    f.add = up && !op->src;
+    in.stride = from->stride;
+    in.act = NULL;
+    for (int counted = 0; counted < 2; counted++) { /* first the whole of the work, then this thread's share of it */
+        for (int row = 0; row < r->e->n_rows; row += in.rows) {
+            const llm__lora_slot *s = llm__lora_of(r, row);
+            for (in.rows = 1; row + in.rows < r->e->n_rows && llm__lora_of(r, row + in.rows) == s;) in.rows++;
+            for (int i = 0; s && i < s->n; i++) {
+                const llm_weight *w = up ? s->part[i].b : s->part[i].a;
+                int64_t n = llm__product_count(w, 0, in.rows);
+                in.x = from->data + row * from->stride + (up ? i * width : 0);
+                f.dst = to->data + row * to->stride + (up ? s->part[i].row : i * width);
+                if (!counted) total += n;
+                else if (at + n > begin && at < end)
+                    llm__product_items(r->e, w, 0, &in, &f, LLM__MAX(begin - at, (int64_t)0), LLM__MIN(end - at, n));
+                at += counted ? n : 0;
+            }
+        }
+        if (!counted) llm__share(r->e, total, &begin, &end);
+    }
+}
+
+/* First half: low = a src; of an embedding, the token's row of a. And dst is filled with what changes nothing. */
+static void llm__run_lora_down(const llm__run *r) {
+    const llm_lora_op *op = &r->rec->op.lora;
+    int64_t begin, end;
+    llm__share(r->e, r->e->n_rows, &begin, &end);
+    for (int row = (int)begin; row < end; row++) {
+        const llm__lora_slot *s = op->src ? NULL : llm__lora_of(r, row);
+        float *dst = llm__row(op->dst, row);
+        for (int32_t i = 0; op->src && i < op->n; i++) dst[i] = -0.0f;
+        if (!s) continue;
+        const llm_weight *a = s->part[0].a;
+        int64_t token = (int64_t)r->ctx->step.tokens[row] - op->vocab_begin;
+        if (token >= 0 && token < a->rows) memcpy(llm__row(op->low, row), a->f32 + token * a->cols, (size_t)a->cols * sizeof *a->f32);
+        else memset(llm__row(op->low, row), 0, (size_t)a->cols * sizeof *a->f32);
+    }
+    if (op->src) llm__lora_products(r, 0);
+}
+
+static void llm__run_lora_up(const llm__run *r) { llm__lora_products(r, 1); }
+
 /* Run once for all ranks: every rank's buffer gets the sum, added up in rank order. */
 static void llm__run_all_reduce(const llm__run *r, int row) {
     const int n = r->rec->op.reduce.n;
@@ -15611,6 +15752,7 @@ static const struct {
     {llm__run_embed, NULL}, {llm__run_rope, NULL}, {llm__run_residual, NULL}, {llm__run_norm, NULL}, {NULL, llm__run_linear_op},
     {NULL, llm__run_qkv}, {NULL, llm__run_attention}, {llm__run_mla_write, NULL}, {NULL, llm__run_mla}, {llm__run_route, NULL},
     {NULL, llm__run_experts_op}, {llm__run_gate, NULL}, {llm__run_gather, NULL}, {llm__run_all_reduce, NULL}, {NULL, llm__run_logits_op},
+    {NULL, llm__run_lora_down}, {NULL, llm__run_lora_up},
 };
 
 /* One thread's share of one record. */
@@ -15767,10 +15909,30 @@ static void llm__cpu_norm(llm_backend_ctx *ctx, int rank, const llm_norm_op *op)
     llm__record_uses(ctx, rank, rec, llm__split_of(op->rows), op->src, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
+/* What adapters add, if they add something in this step. */
+static const llm_buffer *llm__cpu_plus(const llm_buffer *plus) { return plus && !llm__own(plus)->nothing ? plus : NULL; }
+
 static void llm__cpu_linear(llm_backend_ctx *ctx, int rank, const llm_linear_op *op) {
     llm__record *rec = llm__record_add(ctx, rank, LLM__OP_LINEAR, op->rows, op, sizeof *op);
+    if (rec) rec->op.linear.plus = llm__cpu_plus(op->plus);
     llm__record_act(ctx, rank, rec, op->src, op->src_col, op->weight);
-    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, NULL, op->dst, NULL, LLM__TOUCH_NONE);
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, llm__cpu_plus(op->plus), op->dst, NULL, LLM__TOUCH_NONE);
+}
+
+/* Two records: all of low must be there before it is multiplied. None where no adapter of this step has anything for the site. */
+static void llm__cpu_lora(llm_backend_ctx *ctx, int rank, const llm_lora_op *op) {
+    int any = 0;
+    for (int q = 0; q < ctx->step.shape.n_seqs; q++) {
+        int32_t slot = ctx->step.seq_lora[q];
+        if (slot < -1 || slot >= op->site->n_slots) llm__cpu_fail(ctx, LLM_ERR_ARG, "lora: the site has no such slot");
+        else if (slot >= 0) any |= op->site->slot[slot].n > 0;
+    }
+    llm__own(op->dst)->nothing = !any;
+    if (!any) return;
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_LORA_DOWN, op->rows, op, sizeof *op);
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, NULL, op->low, op->src ? op->dst : NULL, LLM__TOUCH_NONE);
+    rec = llm__record_add(ctx, rank, LLM__OP_LORA_UP, op->rows, op, sizeof *op);
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->low, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
 /* A layer and heads that the KV cache has. */
@@ -15840,8 +16002,9 @@ static void llm__cpu_logits(llm_backend_ctx *ctx, int rank, const llm_logits_op 
     if (op->vocab_begin < 0 || (int64_t)op->vocab_begin + op->head->rows > ctx->logits_stride || ctx->step.shape.n_out > ctx->logits_rows)
         llm__cpu_fail(ctx, LLM_ERR_ARG, "logits: more of them than the output weights have rows");
     llm__record *rec = llm__record_add(ctx, rank, LLM__OP_LOGITS, LLM_ROWS_OUT, op, sizeof *op);
+    if (rec) rec->op.logits.plus = llm__cpu_plus(op->plus);
     llm__record_act(ctx, rank, rec, op->src, 0, op->head);
-    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, NULL, NULL, NULL, LLM__TOUCH_NONE);
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, llm__cpu_plus(op->plus), NULL, NULL, LLM__TOUCH_NONE);
 }
 
 /* The ranks must have recorded the same operations; then all threads run them. */
@@ -15867,6 +16030,16 @@ static void *llm__cpu_pages(llm_backend_ctx *ctx, size_t bytes) {
     return p;
 }
 
+/* Frees what a slot holds. */
+static void llm__lora_slot_clear(llm__lora_slot *s) {
+    for (int i = 0; i < s->n; i++) {
+        llm__weight_free(s->part[i].a);
+        llm__weight_free(s->part[i].b);
+    }
+    LLM_FREE(s->memory);
+    memset(s, 0, sizeof *s);
+}
+
 /* Frees whatever open, buffer, weight and kv_open took, also after one of them failed halfway. */
 static void llm__cpu_close(llm_backend_ctx *ctx) {
     if (!ctx) return;
@@ -15878,6 +16051,12 @@ static void llm__cpu_close(llm_backend_ctx *ctx) {
         LLM_FREE(ctx->buffer[i]);
     }
     for (size_t i = 0; i < ctx->n_weights; i++) llm__weight_free(ctx->weight[i]);
+    for (size_t i = 0; i < ctx->n_sites; i++) {
+        for (int k = 0; k < ctx->site[i]->n_slots; k++) llm__lora_slot_clear(&ctx->site[i]->slot[k]);
+        LLM_FREE(ctx->site[i]->slot);
+        LLM_FREE(ctx->site[i]);
+    }
+    LLM_FREE(ctx->site);
     for (int r = 0; r < ctx->n_ranks; r++) {
         if (ctx->rank) llm__pages_free(ctx->rank[r].list, LLM__MAX_RECORDS * sizeof(llm__record));
         if (ctx->kv.base) llm__pages_free(ctx->kv.base[r], (size_t)(ctx->kv.page_bytes * ctx->kv.n_pages) + 64);
@@ -15912,13 +16091,14 @@ static llm_result llm__cpu_step_memory(llm_backend_ctx *ctx) {
     const llm_backend_config *c = &ctx->cfg;
     int ok = 1;
     uint64_t rows = (uint64_t)c->max_rows, seqs = (uint64_t)c->max_seqs;
-    uint64_t n[8] = {rows, 3 * rows, rows, seqs + 1, seqs, seqs, llm__mul(seqs, (uint64_t)c->max_pages_per_seq, &ok), (uint64_t)c->max_out},
+    uint64_t n[9] = {rows, 3 * rows, rows, seqs + 1, seqs, seqs, llm__mul(seqs, (uint64_t)c->max_pages_per_seq, &ok), (uint64_t)c->max_out,
+                     seqs},
              total = seqs;
-    for (int i = 0; i < 8; i++) total = llm__add(total, n[i], &ok);
+    for (int i = 0; i < 9; i++) total = llm__add(total, n[i], &ok);
     ctx->step_memory = ok ? llm__calloc((size_t)total, sizeof(int32_t)) : NULL;
     if (!ctx->step_memory) return llm__nomem();
     int32_t *p = (int32_t *)ctx->step_memory;
-    for (int i = 0; i < 8; p += n[i++]) ctx->arrays[i] = p;
+    for (int i = 0; i < 9; p += n[i++]) ctx->arrays[i] = p;
     ctx->rope_base = (float *)(void *)p;
     ctx->memory += (size_t)total * sizeof(int32_t);
     return LLM_OK;
@@ -16023,6 +16203,58 @@ static llm_result llm__cpu_weight(llm_backend_ctx *ctx, int rank, const llm_weig
     if (desc->role == LLM_ROLE_EXPERTS || desc->role == LLM_ROLE_EXPERTS_GATE_UP) return llm__cpu_experts_memory(ctx, desc);
     if (desc->role == LLM_ROLE_HEAD) ctx->rank[rank].vocab = LLM__MAX(ctx->rank[rank].vocab, desc->rows);
     return LLM_OK;
+}
+
+static llm_result llm__cpu_lora_site(llm_backend_ctx *ctx, int rank, int n_slots, llm_lora_site **out) {
+    *out = NULL;
+    if (rank < 0 || rank >= ctx->n_ranks || n_slots < 1) return llm__error(LLM_ERR_ARG, "lora_site: rank %d, %d slots", rank, n_slots);
+    if (!llm__grow((void **)&ctx->site, &ctx->site_cap, ctx->n_sites + 1, sizeof *ctx->site)) return llm__nomem();
+    llm_lora_site *site = LLM__NEW(llm_lora_site, 1);
+    if (!site) return llm__nomem();
+    ctx->site[ctx->n_sites++] = site;
+    site->slot = LLM__NEW(llm__lora_slot, n_slots);
+    if (!site->slot) return llm__nomem();
+    site->n_slots = n_slots;
+    *out = site;
+    return LLM_OK;
+}
+
+/* Memory for the weights of a slot, which its thread packs by itself: other threads may be in the middle of a step. */
+static llm_result llm__lora_slot_pack(llm__lora_slot *s) {
+    size_t total = 64;
+    for (int i = 0; i < 2 * s->n; i++) total += ((i & 1 ? s->part[i / 2].b : s->part[i / 2].a)->bytes + 63) & ~(size_t)63;
+    uint8_t *at = (uint8_t *)(s->memory = llm__calloc(total, 1));
+    if (!at) return llm__nomem();
+    at += 64 - ((uintptr_t)at & 63);
+    for (int i = 0; i < 2 * s->n; i++) {
+        llm_weight *w = i & 1 ? s->part[i / 2].b : s->part[i / 2].a;
+        w->memory = at;
+        if (llm__weight_is_plain(w)) w->f32 = (float *)(void *)at;
+        llm__weight_pack(w, 0, 1);
+        at += (w->bytes + 63) & ~(size_t)63;
+    }
+    return LLM_OK;
+}
+
+/* Quantised adapters become f32, for a product of floats leaves its input as it is. Weights are of `memory`, none has a region of its own. */
+static llm_result llm__cpu_lora_put(llm_backend_ctx *ctx, int rank, llm_lora_site *site, int slot, const llm_lora_part *parts, int n) {
+    llm_result r = LLM_OK;
+    llm__lora_slot *s = &site->slot[slot];
+    (void)rank;
+    llm__lora_slot_clear(s);
+    for (int i = 0; i < n && !r; i++) {
+        int whole = 1;
+        const llm_weight_desc *d[2] = {parts[i].a, parts[i].b};
+        for (int k = 0; k < 2; k++)
+            for (int j = 0; j < d[k]->n_segments; j++) whole &= llm__type_block(d[k]->segments[j].type) == 1;
+        s->part[i].row = parts[i].row;
+        s->n = i + 1;
+        r = llm__weight_new(d[0], whole ? ctx->cfg.compute : LLM_COMPUTE_F32, &s->part[i].a);
+        if (!r) r = llm__weight_new(d[1], whole ? ctx->cfg.compute : LLM_COMPUTE_F32, &s->part[i].b);
+    }
+    if (!r && n) r = llm__lora_slot_pack(s);
+    if (r) llm__lora_slot_clear(s);
+    return r;
 }
 
 /* All threads work on each weight in turn. */
@@ -16186,7 +16418,11 @@ static llm_result llm__cpu_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
     ctx->step.seq_len = llm__step_copy(ctx->arrays[4], s->seq_len, seqs);
     ctx->step.seq_rope = llm__step_copy(ctx->arrays[5], s->seq_rope, seqs);
     ctx->step.out_rows = llm__step_copy(ctx->arrays[7], s->out_rows, s->shape.n_out);
-    for (int i = 0; i < seqs; i++) ctx->rope_base[i] = s->seq_rope_base ? s->seq_rope_base[i] : 1;
+    for (int i = 0; i < seqs; i++) {
+        ctx->rope_base[i] = s->seq_rope_base ? s->seq_rope_base[i] : 1;
+        ctx->arrays[8][i] = s->seq_lora ? s->seq_lora[i] : -1;
+    }
+    ctx->step.seq_lora = ctx->arrays[8];
     ctx->step.seq_rope_base = ctx->rope_base;
     llm__step_copy_pages(ctx, s);
     for (size_t i = 0; i < ctx->n_buffers; i++) {
@@ -16272,7 +16508,8 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
         llm__cpu_weights_done, llm__cpu_kv_page_bytes, llm__cpu_kv_open, llm__cpu_memory_used, llm__cpu_begin_step, llm__cpu_embed,
         llm__cpu_rope, llm__cpu_residual, llm__cpu_norm, llm__cpu_linear, llm__cpu_qkv, llm__cpu_attention, llm__cpu_mla, llm__cpu_route,
         llm__cpu_experts, llm__cpu_gate, llm__cpu_gather, llm__cpu_all_reduce, llm__cpu_logits, llm__cpu_end_step, llm__cpu_wait,
-        llm__cpu_logits_row, llm__cpu_buffer_row, llm__cpu_kv_copy, llm__cpu_kv_read, llm__cpu_kv_write, llm__cpu_parallel};
+        llm__cpu_logits_row, llm__cpu_buffer_row, llm__cpu_kv_copy, llm__cpu_kv_read, llm__cpu_kv_write, llm__cpu_parallel,
+        llm__cpu_lora_site, llm__cpu_lora_put, llm__cpu_lora};
     return &table;
 }
 /* ---- section: other kernels, cpu backend (end) ---- */
@@ -17217,15 +17454,15 @@ static const char *const llm__slot_names[LLM__W_SLOTS] = {
     LLM__SLOTS(LLM__SLOT_NAMES)
 };
 
-/* How names of layers begin: the first that any tensor of the file has. A file of one family has one of them; the
- * longer ones stand later, where they are not mistaken for their own beginnings. */
-static const char *llm__layer_base(const llm__tensors *t) {
+/* How names of layers begin: the first that any tensor of the file has, behind `skip` bytes that all have. A file of one
+ * family has one of them; the longer ones stand later, where they are not mistaken for their own beginnings. */
+static const char *llm__layer_base(const llm__tensors *t, size_t skip) {
     static const char *const bases[] = {
         "model.layers.", "blk.", "model.decoder.layers.", "h.", "transformer.h.", "transformer.encoder.layers.", "gpt_neox.layers.",
-        "model.language_model.layers.", "language_model.model.layers."};
+        "model.language_model.layers.", "language_model.model.layers.", "layers."};
     for (int b = 0; b < LLM__COUNT(bases); b++)
         for (size_t i = 0; i < t->n; i++)
-            if (!strncmp(t->item[i].name.p, bases[b], strlen(bases[b]))) return bases[b];
+            if (t->item[i].name.n > skip && !strncmp(t->item[i].name.p + skip, bases[b], strlen(bases[b]))) return bases[b];
     return bases[0];
 }
 
@@ -17262,6 +17499,8 @@ static llm__slice llm__slice_times(llm__slice c, int64_t width) { return llm__sl
 /* A norm or a linear layer: weight and bias, either may be NULL. */
 typedef struct llm__net_pair {
     llm_weight *w, *b;
+    llm_lora_site *lora;        /* where adapters may add to it; NULL: nowhere */
+    int32_t rows;               /* of w */
 } llm__net_pair;
 
 /* The segments of a weight that is being put together. */
@@ -17271,11 +17510,33 @@ typedef struct llm__segments {
     int64_t rows;               /* of all */
 } llm__segments;
 
+/* An adapter's files while they are put into the sites of a net: see >>lora. */
+typedef struct llm__adapter {
+    const char *path;
+    int gguf;                   /* its names, and the order of its rows, are GGUF's */
+    const char *prefix, *base;  /* how all names begin; how those of layers go on */
+    llm__file file;
+    llm__gguf keys;
+    llm_json *config;
+    llm__tensors tensors;
+    uint8_t *used;              /* (tensors.n) */
+    double alpha;
+    int root;                   /* scale alpha / sqrt(r) instead of alpha / r (rsLoRA) */
+    int32_t max_rank, rank;     /* rank: that every B must have; 0: any up to max_rank */
+    uint64_t content;           /* hash of all that it says */
+} llm__adapter;
+
+/* What llm__take was asked for. */
+typedef struct llm__taken {
+    int slot;
+    llm__slice rows, cols;
+} llm__taken;
+
 /* Goes through all weights of all ranks. After the first failure all calls do nothing; `r` keeps the error. */
 typedef struct llm__loader {
     const llm_model *m;
     const llm__arch *a;
-    const char *base;
+    const char *path, *base;    /* of the files that are read, for messages; of the names of the model's layers */
     const llm_backend *backend; /* NULL: check only */
     llm_backend_ctx *ctx;
     int rank, n_ranks, layer;   /* layer -1: weights of the whole model */
@@ -17283,6 +17544,11 @@ typedef struct llm__loader {
     llm__arena keep;            /* unpacked experts, until the backend has packed them; all ranks take their rows from one copy */
     const uint8_t *mxfp4[LLM__MAX_LAYERS][2]; /* of a layer: gate and up, down */
     int64_t n_params;
+    int n_slots;                /* of every site; 0: no sites */
+    llm__adapter *adapter;      /* not NULL: nothing is made, its tensors go into slot `slot` of the sites */
+    int slot;
+    llm__taken *taken;          /* (n_taken) since the last llm__make, with an adapter only */
+    size_t n_taken, taken_cap;
     llm_result r;
 } llm__loader;
 
@@ -17332,7 +17598,7 @@ static int llm__loader_fits(llm__loader *L, const llm__tensor *t, const int64_t 
     if (t->n_dims - skip == n - w && !memcmp(t->shape + skip, want + w, (size_t)(n - w) * sizeof *want)) return 1;
     llm__shape_text(t->shape, t->n_dims, found);
     llm__shape_text(want, n, expected);
-    L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s has shape (%s), (%s) expected", L->m->path, t->name.p, found, expected);
+    L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s has shape (%s), (%s) expected", L->path, t->name.p, found, expected);
     return 0;
 }
 
@@ -17343,7 +17609,7 @@ static int llm__loader_type(llm__loader *L, const llm__tensor *t) {
     int is_float = d && llm__word_in("F32 F16 BF16 F8_E4M3 F8_E5M2 F64", d->name);
     int ok = d && (d->block > 1 || is_float) && llm__type_readable(t->type);
     if (!ok)
-        L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s has type %s, which is not read as a weight", L->m->path, t->name.p,
+        L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s has type %s, which is not read as a weight", L->path, t->name.p,
                           d ? d->name : "unknown");
     return ok;
 }
@@ -17431,11 +17697,171 @@ static llm_segment *llm__loader_segment(llm__loader *L, int list, int64_t n) {
     return s;
 }
 
+/* ---- Adapters in the loader ----
+ * An adapter (>>lora) goes through the same walk as the weights, so how families fuse, split and share their matrices is
+ * written once. Where llm__take takes rows and columns of a stored W (out, in), an adapter has B (out, r) and A (r, in)
+ * for W, and the same rows of B and columns of A are taken: B A is cut like W. llm__make then fills a slot of the layer's
+ * site. What was taken of one stored matrix after the other (q, k and v of a fused one) is one part. */
+
+/* The two factors that the adapter has for a stored matrix: 1, and both are there; else 0, which may be an error. */
+static int llm__adapter_find(llm__loader *L, int slot, const llm__tensor *pair[2]) {
+    static const char *const ends[3][2] = {{".lora_A.weight", ".lora_B.weight"}, {".lora_embedding_A", ".lora_embedding_B"},
+                                           {".weight.lora_a", ".weight.lora_b"}};
+    const llm__adapter *d = L->adapter;
+    const char *const *end = ends[d->gguf ? 2 : slot == LLM__W_EMBED];
+    char pattern[64], name[2][256], layer[64] = "";
+    if (L->layer >= 0) snprintf(layer, sizeof layer, "%s%d.", d->base, L->layer);
+    for (const char *words = llm__slot_names[slot]; (words = llm__word_next(words, pattern, sizeof pattern));) {
+        for (int k = 0; k < 2; k++) {
+            snprintf(name[k], sizeof name[k], "%s%s%s%s", d->prefix, layer, pattern, end[k]);
+            pair[k] = llm__tensors_find(&d->tensors, name[k]);
+        }
+        if (!pair[0] != !pair[1]) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s is missing", d->path, name[!pair[1]]);
+        if (pair[0] || pair[1]) return !L->r;
+    }
+    return 0;
+}
+
+/* Every value of a tensor must be a number: one that is not would spoil every answer, and say so only then. */
+static int llm__adapter_finite(llm__loader *L, const llm__tensor *t) {
+    float x[256];
+    int64_t n = t->n_dims ? t->shape[t->n_dims - 1] : 1, row_bytes = llm__row_bytes(t->type, n);
+    for (const uint8_t *row = t->data; row_bytes && row < t->data + t->bytes; row += row_bytes)
+        for (int64_t c = 0; c < n; c += LLM__COUNT(x)) {
+            int m = (int)LLM__MIN(n - c, (int64_t)LLM__COUNT(x));
+            llm__dequant_columns(t->type, row, c, m, x);
+            for (int i = 0; i < m; i++)
+                if (!(fabsf(x[i]) <= 3e38f))
+                    return L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s: a value is not a finite number", L->path, t->name.p), 0;
+        }
+    return 1;
+}
+
+/* Checks both factors: type, rank, shapes, values. Returns the rank, or 0: an error. wide: columns of A that W has, tall: rows of B. */
+static int32_t llm__adapter_check(llm__loader *L, const llm__tensor *const pair[2], int64_t wide, int64_t tall, int across) {
+    llm__adapter *d = L->adapter;
+    const llm__tensor *b = pair[1];
+    int64_t r = b->n_dims ? b->shape[b->n_dims - 1] : 0;
+    const int64_t down[2] = {across ? wide : r, across ? r : wide}, up[2] = {tall, r};
+    if (r < 1) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s has rank 0", d->path, b->name.p);
+    else if (r > d->max_rank) L->r = llm__error(LLM_ERR_LIMIT, "%s: LoRA rank %lld is greater than max_lora_rank %d.", d->path, (long long)r, d->max_rank);
+    else if (d->rank && r != d->rank)
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s has rank %lld, adapter_config.json says r = %d", d->path, b->name.p, (long long)r, d->rank);
+    if (L->r || !llm__loader_type(L, pair[0]) || !llm__loader_type(L, b) || !llm__loader_fits(L, b, up, 2) || !llm__loader_fits(L, pair[0], down, 2))
+        return 0;
+    for (int k = 0; k < 2; k++) {
+        uint8_t *used = &d->used[pair[k] - d->tensors.item];
+        if (!*used && !llm__adapter_finite(L, pair[k])) return 0;
+        *used = 1;
+    }
+    return (int32_t)r;
+}
+
+/* alpha / r, where alpha_pattern may give a module an alpha of its own: by its name or the end of it. */
+static float llm__adapter_scale(const llm__adapter *d, const llm__tensor *b, int32_t r) {
+    double alpha = d->alpha;
+    for (int own = llm_json_first(d->config, llm_json_find(d->config, 0, "alpha_pattern")); own >= 0; own = llm_json_next(d->config, own)) {
+        size_t n, end = b->name.n - strlen(".lora_B.weight");
+        const char *key = llm_json_key(d->config, own, &n), *at = b->name.p + end - n;
+        if (n < end && at[-1] == '.' && !memcmp(at, key, n)) llm_json_num(d->config, own, &alpha);
+    }
+    if (d->gguf && alpha == 0) return 1; /* as llama.cpp takes it */
+    return (float)(alpha / (d->root ? sqrt((double)r) : r));
+}
+
+/* The rows of B for rows of W. Where the files order the rows of q and k differently (see PAIRS_GGUF) it is row by row. */
+static void llm__adapter_rows(llm__loader *L, const llm__taken *t, const llm__tensor *b, int32_t r) {
+    const llm__arch *a = L->a;
+    int differ = L->adapter->gguf != a->gguf && a->flags & LLM__PAIRS_GGUF && !(a->flags & LLM__PAIRS);
+    int apart = differ && (t->slot == LLM__W_Q || t->slot == LLM__W_K);
+    int64_t d = a->head_dim, half = d / 2;
+    for (int64_t i = 0; i < t->rows.n && !L->r; i += apart ? 1 : t->rows.n) {
+        llm_segment *s = llm__loader_segment(L, 0, apart ? 1 : t->rows.n);
+        if (!s) return;
+        int64_t at = t->rows.first + i, k = at % d;
+        s->data = b->data;
+        s->type = b->type;
+        s->stored_cols = s->n_cols = r;
+        s->row = !apart ? at : at - k + (a->gguf ? k % 2 * half + k / 2 : k % half * 2 + k / half);
+        s->row_step = apart ? 1 : t->rows.step;
+        s->scale = llm__adapter_scale(L->adapter, b, r);
+    }
+}
+
+/* One part: what the adapter has for the takes [from, to), which are of one stored matrix. 0: nothing, or an error. `a` is the segment of A;
+ * those of B are added to L->list[0]. */
+static int32_t llm__adapter_part(llm__loader *L, llm_role role, size_t from, size_t to, llm_segment *a) {
+    const llm__taken *t = &L->taken[from];
+    const llm__tensor *pair[2];
+    int embed = role == LLM_ROLE_EMBED, across = embed && L->adapter->gguf; /* GGUF stores A of an embedding as (vocab, r) */
+    if (!llm__adapter_find(L, role == LLM_ROLE_HEAD ? (int)LLM__W_HEAD : t->slot, pair)) return 0;
+    int32_t r = llm__adapter_check(L, pair, embed ? t->rows.size : t->cols.size, embed ? t->cols.size : t->rows.size, across);
+    if (!r) return 0;
+    llm__slice in = embed ? t->rows : t->cols;
+    memset(a, 0, sizeof *a);
+    a->data = pair[0]->data;
+    a->type = pair[0]->type;
+    a->stored_cols = across ? r : in.size;
+    a->transposed = embed && !across;
+    a->row = embed ? in.first : 0;
+    a->col = embed ? 0 : in.first;
+    a->n_rows = embed ? in.n : r;
+    a->n_cols = embed ? r : in.n;
+    for (; from < to && !embed; from++) llm__adapter_rows(L, &L->taken[from], pair[1], r);
+    llm__taken all = {LLM__W_EMBED, llm__all(L->a->hidden), llm__all(0)};
+    if (embed) llm__adapter_rows(L, &all, pair[1], r);
+    return r;
+}
+
+/* Fills the adapter's slot of a layer's site, with nothing where the adapter has nothing for it. */
+static void llm__adapter_put(llm__loader *L, llm_role role, const llm__net_pair *to) {
+    llm_lora_part part[LLM_LORA_PARTS];
+    llm_weight_desc desc[LLM_LORA_PARTS][2];
+    llm_segment a[LLM_LORA_PARTS];
+    int64_t row = 0;
+    int n = 0;
+    memset(desc, 0, sizeof desc);
+    for (size_t i = 0, next = 0; i < L->n_taken && !L->r && to->lora && n < LLM_LORA_PARTS; i = next) {
+        int64_t first = row;
+        size_t begin = L->list[0].n;
+        for (; next < L->n_taken && L->taken[next].slot == L->taken[i].slot; next++) row += L->taken[next].rows.n;
+        int64_t before = L->list[0].rows;
+        int32_t r = llm__adapter_part(L, role, i, next, &a[n]);
+        if (!r) continue;
+        llm_weight_desc *d = desc[n];
+        d[0].name = d[1].name = L->path;
+        d[0].role = role == LLM_ROLE_EMBED ? LLM_ROLE_VECTOR : LLM_ROLE_LINEAR;
+        d[1].role = LLM_ROLE_LINEAR;
+        d[0].n_segments = 1;
+        d[1].n_segments = (int32_t)(L->list[0].n - begin);
+        d[0].rows = a[n].n_rows;
+        d[0].cols = a[n].n_cols;
+        d[1].rows = L->list[0].rows - before;
+        d[1].cols = r;
+        part[n++].row = role == LLM_ROLE_EMBED ? 0 : first;
+    }
+    for (int i = 0, at = 0; i < n; at += desc[i++][1].n_segments) { /* the list may have moved until now */
+        desc[i][0].segments = &a[i];
+        desc[i][1].segments = L->list[0].segment + at;
+        part[i].a = &desc[i][0];
+        part[i].b = &desc[i][1];
+    }
+    if (to->lora && !L->r) L->r = L->backend->lora_put(L->ctx, L->rank, to->lora, L->slot, part, n);
+    L->n_taken = L->list[0].n = 0;
+    L->list[0].rows = 0;
+}
+
 /* Adds rows of a stored matrix, cut to some columns, to the weight that is put together; without columns (size 0)
  * values of a vector. bias: required (1), used where there is one (0), never (-1). Of a product that is summed over
  * ranks one rank has it. */
 static void llm__take(llm__loader *L, int slot, llm__slice which, llm__slice rows, llm__slice cols, int bias) {
     char name[256];
+    if (L->adapter) {
+        if (!L->r && !llm__grow((void **)&L->taken, &L->taken_cap, L->n_taken + 1, sizeof *L->taken)) L->r = llm__nomem();
+        llm__taken t = {slot, rows, cols};
+        if (!L->r) L->taken[L->n_taken++] = t;
+        return;
+    }
     for (int k = 0; k < 2 && !L->r; k++) {
         /* columns cut: this is part of a sum over ranks, which must have the bias once */
         if (k && (bias < 0 || (L->rank && cols.n < cols.size))) return;
@@ -17455,7 +17881,7 @@ static void llm__hand_over(llm__loader *L, int list, llm_role role, const char *
     int64_t cols = from->n ? from->segment[0].n_cols : 0;
     llm_weight_desc d = {name, role, from->segment, (int32_t)from->n, n_experts, from->rows, cols, add};
     L->n_params += d.rows * d.cols;
-    if (!L->r && L->backend && from->n) L->r = L->backend->weight(L->ctx, L->rank, &d, out);
+    if (!L->r && L->backend && from->n && !L->adapter) L->r = L->backend->weight(L->ctx, L->rank, &d, out);
     from->n = 0;
     from->rows = 0;
 }
@@ -17463,6 +17889,13 @@ static void llm__hand_over(llm__loader *L, int list, llm_role role, const char *
 /* Makes what was taken into a weight and its bias. */
 static void llm__make(llm__loader *L, llm_role role, int slot, int32_t n_experts, llm__net_pair *out) {
     char name[256];
+    if (L->adapter) {
+        llm__adapter_put(L, role, out);
+        return;
+    }
+    int adapts = role == LLM_ROLE_LINEAR || role == LLM_ROLE_GATE_UP || role == LLM_ROLE_HEAD || (role == LLM_ROLE_EMBED && slot == LLM__W_EMBED);
+    out->rows = (int32_t)LLM__MIN(L->list[0].rows, INT32_MAX);
+    if (L->n_slots && adapts && !L->r) L->r = L->backend->lora_site(L->ctx, L->rank, L->n_slots, &out->lora);
     /* Gemma stores norm weights minus one; random norms must be near one to keep dummy models finite */
     int plus1 = role == LLM_ROLE_VECTOR && (L->m->dummy || (L->a->flags & LLM__NORM_PLUS1 && !L->a->gguf));
     llm__loader_find(L, slot, 0, 0, name);
@@ -17515,6 +17948,7 @@ typedef struct llm__net_config {
     const llm_backend *backend;
     llm_backend_ctx *ctx;
     int n_ranks, max_rows, max_out;
+    int n_loras, max_lora_rank; /* slots for adapters; 0: none */
     llm_progress_fn progress;
     void *progress_user;
 } llm__net_config;
@@ -17544,7 +17978,7 @@ typedef struct llm__net_rank {
     llm_weight *alibi, *inv_freq[2];
     llm__net_layer *layer;                      /* (n_layers) */
     llm__net_lane token, out;
-    llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate; /* (rows, ...): see llm__net_buffers */
+    llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate, *low, *plus, *head_plus; /* see llm__net_buffers */
 } llm__net_rank;
 
 /* A model on a backend. Weights and buffers belong to the backend, the structs to the net. */
@@ -17739,13 +18173,15 @@ static void llm__loader_begin(llm__loader *L, const llm_model *m, int n_ranks) {
     memset(L, 0, sizeof *L);
     L->m = m;
     L->a = &m->arch;
-    L->base = llm__layer_base(&m->source.tensors);
+    L->path = m->path;
+    L->base = llm__layer_base(&m->source.tensors, 0);
     L->n_ranks = n_ranks;
 }
 
 /* Frees what the backend had to see until weights_done: it plans at once, and reads the data when it packs. */
 static void llm__loader_end(llm__loader *L) {
     for (int k = 0; k < 2; k++) LLM_FREE(L->list[k].segment);
+    LLM_FREE(L->taken);
     llm__arena_free(&L->keep);
 }
 
@@ -17774,12 +18210,19 @@ static llm_result llm__net_check(const llm_model *m, int64_t *n_params) {
  *   ff_act      act(gate) * up of the MLP, or of the shared expert (T, ff)
  *   router, routes  scores of the experts (T, E), the chosen and their weights (T, 2 n_used)
  *   q_a, q, kv_a    latent attention's narrow and wide queries, its latent
+ *   low, plus       what adapters make: A x (T, 3 r), and B A x, as wide as the widest layer; head_plus: of the output layer
  * What has no columns is not needed. */
 static llm_result llm__net_buffers(llm__net *net, int rank) {
     const llm__arch *a = net->a;
     llm__net_rank *R = &net->rank[rank];
     int64_t rows = LLM__MAX(net->cfg.max_rows, net->cfg.max_out), out = LLM__MAX(net->cfg.max_out, 1), D = a->hidden;
-    int64_t att = R->heads.n * a->v_head_dim, is_mla = (a->flags & LLM__MLA) != 0;
+    int64_t att = R->heads.n * a->v_head_dim, is_mla = (a->flags & LLM__MLA) != 0, lora = net->cfg.n_loras > 0;
+    int64_t wide = 0;
+    for (int i = 0; i < a->n_layers; i++) {
+        const llm__net_layer *y = &R->layer[i];
+        const llm__net_pair *const all[] = {&y->qkv, &y->o, &y->q_a, &y->q_b, &y->kv_a, &y->up, &y->down, &y->router, &y->s_up, &y->s_down, &y->s_gate};
+        for (int k = 0; k < LLM__COUNT(all); k++) wide = LLM__MAX(wide, all[k]->rows);
+    }
     const struct { int64_t rows, cols; llm_buffer **to; } plan[] = {
         {rows, D, &R->token.x}, {rows, D, &R->token.h}, {rows, D, &R->token.y}, {rows, att, &R->token.att},
         {out, D, &R->out.x}, {out, D, &R->out.h}, {out, D, &R->out.y}, {out, att, &R->out.att},
@@ -17793,6 +18236,9 @@ static llm_result llm__net_buffers(llm__net *net, int rank) {
         {rows, a->n_experts, &R->router},
         {rows, 2 * a->n_used, &R->routes},
         {rows, a->shared_gate, &R->gate},
+        {rows, lora * LLM_LORA_PARTS * net->cfg.max_lora_rank, &R->low},
+        {rows, lora * wide, &R->plus},
+        {out, lora * R->vocab.n, &R->head_plus},
     };
     llm_result r = LLM_OK;
     R->token.rows = LLM_ROWS_TOKENS;
@@ -17828,6 +18274,7 @@ LLM__UNUSED static llm_result llm__net_open(const llm__net_config *cfg, llm__net
     llm__loader_begin(&L, cfg->model, n);
     L.backend = cfg->backend;
     L.ctx = cfg->ctx;
+    L.n_slots = cfg->n_loras;
     /* the check at opening was for one rank; another number of ranks may still be refused, by llm__net_share */
     for (L.rank = 0; L.rank < n && !r; L.rank++) {
         net->rank[L.rank].layer = net->layer + L.rank * a->n_layers;
@@ -17871,12 +18318,22 @@ typedef struct llm__pass {
     int rank;
     const llm__arch *a;
     const llm__net_rank *R;
+    int lora; /* a sequence has an adapter */
 } llm__pass;
 
-/* dst (+)= act(w src + b). */
+/* What adapters add to w src, in `plus`; NULL: nothing in this step. */
+static const llm_buffer *llm__pass_lora(const llm__pass *p, llm_rows rows, llm_buffer *plus, const llm_buffer *src, const llm__net_pair *w) {
+    llm_lora_op op = {rows, plus, src, p->R->low, w->lora, w->rows, 0, 1};
+    if (!p->lora || !w->lora) return NULL;
+    p->be->lora(p->ctx, p->rank, &op);
+    return plus;
+}
+
+/* dst (+)= act(w src + b + what adapters add). */
 static void llm__pass_linear(const llm__pass *p, llm_rows rows, llm_buffer *dst, const llm_buffer *src, const llm__net_pair *w, llm_act act,
                              int add) {
-    llm_linear_op op = {rows, dst, src, w->w, w->b, act, add, 0, 0, 1, p->a->act_limit};
+    const llm_buffer *plus = llm__pass_lora(p, rows, p->R->plus, src, w);
+    llm_linear_op op = {rows, dst, src, w->w, w->b, act, add, 0, 0, 1, p->a->act_limit, plus};
     p->be->linear(p->ctx, p->rank, &op);
 }
 
@@ -17890,7 +18347,7 @@ static void llm__pass_norm(const llm__pass *p, llm_rows rows, llm_buffer *dst, c
 /* x += post_norm(sum over ranks of y); h = norm(x). Either norm may be NULL: none; y may be NULL: nothing to add. */
 static void llm__pass_residual(const llm__pass *p, const llm__net_lane *lane, const llm_buffer *y, const llm__net_pair *post,
                                const llm__net_pair *norm) {
-    static const llm__net_pair none = {NULL, NULL};
+    static const llm__net_pair none = {NULL, NULL, NULL, 0};
     const llm__net_pair *after = post ? post : &none, *before = norm ? norm : &none;
     llm_residual_op op = {lane->rows, lane->x, y, p->a->residual_scale, post ? p->a->norm : LLM_NORM_NONE, after->w, after->b,
                           lane->h, norm ? p->a->norm : LLM_NORM_NONE, before->w, before->b, p->a->eps, 0};
@@ -17904,7 +18361,9 @@ static void llm__pass_begin(const llm__pass *p, int n_ranks) {
     const llm__net_rank *R = p->R;
     llm_buffer *x = R->token.x;
     llm_embed_op embed = {x, R->embed.w, p->rank ? NULL : R->positions.w, a->position_offset, (int32_t)R->vocab.first, a->embed_scale};
+    llm_lora_op lora = {LLM_ROWS_TOKENS, x, NULL, R->low, R->embed.lora, a->hidden, (int32_t)R->vocab.first, a->embed_scale};
     p->be->embed(p->ctx, p->rank, &embed);
+    if (p->lora && R->embed.lora) p->be->lora(p->ctx, p->rank, &lora);
     if (n_ranks > 1) p->be->all_reduce(p->ctx, p->rank, LLM_ROWS_TOKENS, x, a->hidden);
     for (int i = 0; i < a->n_rope; i++) {
         llm_rope_op rope = {R->rope[i], R->inv_freq[i], a->rope[0].n_variants, a->rope_dim, a->rope[i].scale, {0, 0, 0}};
@@ -17985,11 +18444,11 @@ static void llm__pass_moe(const llm__pass *p, const llm__net_layer *y, const llm
  *   PARALLEL      h = norm(x);  x += att(h) + mlp(h)                                     Cohere, GPT-NeoX
  * A residual operation does the end of one block and the beginning of the next in one: x += norm(sum of y), h = norm(x).
  * The last layer's MLP and the head see only the rows whose logits are wanted: they are gathered into the lane `out`. */
-static void llm__forward(const llm__net *net, int rank) {
+static void llm__forward(const llm__net *net, int rank, int lora) {
     const llm__arch *a = net->a;
     const llm__net_rank *R = &net->rank[rank];
     const llm__net_lane *lane = &R->token, *out = &R->out;
-    const llm__pass p = {net->cfg.backend, net->cfg.ctx, rank, a, R};
+    const llm__pass p = {net->cfg.backend, net->cfg.ctx, rank, a, R, lora};
     int parallel = (a->flags & LLM__PARALLEL) != 0, plain = (a->flags & LLM__NO_PRE_NORM) != 0, post = (a->flags & LLM__POST_NORM) != 0;
     /* x (T, D) = embedding; h = the first norm of it */
     llm__pass_begin(&p, net->cfg.n_ranks);
@@ -18018,7 +18477,8 @@ static void llm__forward(const llm__net *net, int rank) {
         llm__pass_residual(&p, lane, lane->y, post ? &y->post_ffn : NULL, next);
     }
     if (lane != out) p.be->gather(p.ctx, rank, out->h, lane->h);
-    llm_logits_op logits = {out->h, R->head.w, R->head.b, (int32_t)R->vocab.first, a->vocab, a->logit_scale, a->logit_softcap};
+    const llm_buffer *plus = llm__pass_lora(&p, LLM_ROWS_OUT, R->head_plus, out->h, &R->head);
+    llm_logits_op logits = {out->h, R->head.w, R->head.b, (int32_t)R->vocab.first, a->vocab, a->logit_scale, a->logit_softcap, plus};
     p.be->logits(p.ctx, rank, &logits);
 }
 
@@ -18043,7 +18503,7 @@ LLM__UNUSED static llm_result llm__net_step(llm__net *net, const llm_step *step)
     llm_result r = llm__net_step_check(net, step);
     if (!r) r = net->cfg.backend->begin_step(net->cfg.ctx, step);
     if (r) return r;
-    for (int i = 0; i < net->cfg.n_ranks; i++) llm__forward(net, i);
+    for (int i = 0; i < net->cfg.n_ranks; i++) llm__forward(net, i, step->shape.lora);
     r = net->cfg.backend->end_step(net->cfg.ctx);
     return r ? r : net->cfg.backend->wait(net->cfg.ctx);
 }
@@ -18198,6 +18658,167 @@ LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, c
     return llm_template_render(s->chat_template, context, &o, out);
 }
 /* ---- section: model (end) ---- */
+
+/* ============================================================================
+ * >>lora   Adapters: what a fine-tuning has learnt, beside the weights.
+ * ============================================================================
+ * LoRA (Hu et al. 2021) leaves a matrix W (out, in) as it is and learns two thin ones, so that the layer computes
+ *
+ *     y = W x + scale * B (A x)        A (r, in), B (out, r), r between 4 and 64;  scale = alpha / r, or alpha / sqrt(r) (rsLoRA)
+ *
+ * For SmolLM2 and r = 8 that is 1 % of the weights, so a server keeps many adapters beside one model, and a request names the one it wants.
+ * W x is computed for all rows of a step together, whatever their adapters; then every row gets its own B (A x): nothing is ever merged into
+ * W, whose packed bits stay what they are, and rows without an adapter keep their bits too.
+ *
+ *     layer's op        lora op of the same layer, before it              rows 0-4: adapter 1, row 5: none, rows 6-7: adapter 0
+ *     W x + plus   <--  plus rows 0-4 = B1 (A1 x)                         (the scheduler puts rows of one adapter side by side)
+ *                       plus row 5 = -0
+ *                       plus rows 6-7 = B0 (A0 x)
+ *
+ * Files. PEFT folders have adapter_config.json (r, lora_alpha, use_rslora, ...) and adapter_model.safetensors with tensors
+ * base_model.model.NAME.lora_A.weight and .lora_B.weight, where NAME is that of the layer's matrix in the model's folder; of embeddings
+ * they end in .lora_embedding_A and _B. A GGUF adapter (llama.cpp's) is one file with GGUF's names and .lora_a, .lora_b; the key
+ * adapter.lora.alpha. Either fits a model of either format. Files are strangers': they are read whole, not mapped, and each tensor must
+ * have its place in this model, with the right shape, type and rank, and finite values; else nothing of the adapter is taken.
+ *
+ * Where B A goes is not decided here: the loader of >>model walks through the net as it does with weights (see "Adapters in the loader").
+ * Names and slots of what is loaded are kept by >>engine. What cannot be had is refused by name: matrices of experts, kv_b of latent
+ * attention, modules saved whole, DoRA, biases. */
+
+/* NULL-safe; an adapter that was never opened is all zero. */
+static void llm__adapter_close(llm__adapter *d) {
+    llm__file_close(&d->file);
+    llm__gguf_free(&d->keys);
+    llm__tensors_free(&d->tensors);
+    llm_json_free(d->config);
+    LLM_FREE(d->used);
+}
+
+/* What a PEFT adapter may ask for that is more than two factors a matrix: there, and not null, false or empty. */
+static llm_result llm__adapter_extras(const llm__adapter *d) {
+    static const char *const extras[] = {"modules_to_save", "use_dora", "lora_bias", "trainable_token_indices", "target_parameters",
+                                         "layer_replication"};
+    for (int i = 0; i < LLM__COUNT(extras); i++) {
+        int node = llm_json_find(d->config, 0, extras[i]), on = llm_json_type_of(d->config, node) > LLM_JSON_NULL;
+        llm_json_type type = llm_json_type_of(d->config, node);
+        if (type == LLM_JSON_ARRAY || type == LLM_JSON_OBJECT) on = llm_json_size(d->config, node) > 0;
+        llm_json_bool(d->config, node, &on);
+        if (on)
+            return llm__error(LLM_ERR_UNSUPPORTED, "%s: adapter_config.json: %s is not supported, only factors A and B of matrices", d->path,
+                              extras[i]);
+    }
+    const char *bias = llm_json_str(d->config, llm_json_find(d->config, 0, "bias"), NULL);
+    if (bias && strcmp(bias, "none"))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: adapter_config.json: bias \"%.40s\" is not supported, \"none\" expected", d->path, bias);
+    return LLM_OK;
+}
+
+/* adapter_config.json: the kind, rank and scale. */
+static llm_result llm__adapter_config(llm__adapter *d) {
+    const llm_json *c = d->config;
+    int64_t r;
+    const char *kind = llm_json_str(c, llm_json_find(c, 0, "peft_type"), NULL);
+    if (!kind || strcmp(kind, "LORA"))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: adapter_config.json: peft_type is \"%.40s\", \"LORA\" expected", d->path, kind ? kind : "");
+    if (!llm_json_int(c, llm_json_find(c, 0, "r"), &r) || r < 1 || r > 1 << 20)
+        return llm__error(LLM_ERR_FORMAT, "%s: adapter_config.json: r: a whole number from 1 on expected", d->path);
+    if (!llm_json_num(c, llm_json_find(c, 0, "lora_alpha"), &d->alpha) || fabs(d->alpha) > 1e6)
+        return llm__error(LLM_ERR_FORMAT, "%s: adapter_config.json: lora_alpha: a number expected", d->path);
+    llm_json_bool(c, llm_json_find(c, 0, "use_rslora"), &d->root);
+    if (!llm_json_size(c, llm_json_find(c, 0, "rank_pattern"))) d->rank = (int32_t)r;
+    if (r > d->max_rank)
+        return llm__error(LLM_ERR_LIMIT, "%s: LoRA rank %d is greater than max_lora_rank %d.", d->path, (int)r, d->max_rank);
+    return llm__adapter_extras(d);
+}
+
+/* A PEFT folder. */
+static llm_result llm__adapter_peft(llm__adapter *d, const char *folder) {
+    char *config = llm__path_join(folder, "adapter_config.json"), *weights = llm__path_join(folder, "adapter_model.safetensors"),
+         *pickle = llm__path_join(folder, "adapter_model.bin");
+    llm__file text;
+    memset(&text, 0, sizeof text);
+    llm_result r = config && weights && pickle ? llm__file_open(config, 1 << 20, 1, &text) : llm__nomem();
+    if (!r && llm_json_parse((const char *)text.data, text.size, NULL, &d->config)) {
+        char why[400];
+        snprintf(why, sizeof why, "%.399s", llm_last_error());
+        r = llm__error(LLM_ERR_FORMAT, "%s: %s", config, why);
+    }
+    if (!r) r = llm__adapter_config(d);
+    if (!r && llm__path_kind_of(weights) == LLM__PATH_NONE && llm__path_kind_of(pickle) == LLM__PATH_FILE)
+        r = llm__error(LLM_ERR_UNSUPPORTED, "%s: pickle files are not read, adapter_model.safetensors expected", pickle);
+    if (!r) r = llm__file_open(weights, 0, 1, &d->file);
+    if (!r) r = llm__safetensors_parse(weights, d->file.data, d->file.size, &d->tensors);
+    d->content = llm__hash(text.data, text.size, 1);
+    llm__file_close(&text);
+    LLM_FREE(config);
+    LLM_FREE(weights);
+    LLM_FREE(pickle);
+    return r;
+}
+
+/* A GGUF adapter, made for the model's architecture. */
+static llm_result llm__adapter_gguf(llm__adapter *d, const llm__arch *a) {
+    char arch[64] = "";
+    llm_result r = llm__file_open(d->path, 0, 1, &d->file);
+    if (!r) r = llm__gguf_parse(d->path, d->file.data, d->file.size, &d->keys, &d->tensors);
+    if (r) return r;
+    llm__str type = llm__gguf_str(&d->keys, "general.type"), kind = llm__gguf_str(&d->keys, "adapter.type"),
+             made_for = llm__gguf_str(&d->keys, "general.architecture");
+    if (!llm__str_eq(type, "adapter") || !llm__str_eq(kind, "lora"))
+        return llm__error(LLM_ERR_FORMAT, "%s: not an adapter: general.type \"adapter\" and adapter.type \"lora\" expected", d->path);
+    if (made_for.p) snprintf(arch, sizeof arch, "%.*s", (int)LLM__MIN(made_for.n, sizeof arch - 1), made_for.p);
+    if (!llm__word_in(a->family->gguf, arch))
+        return llm__error(LLM_ERR_FORMAT, "%s: general.architecture is \"%s\", the model's is \"%s\"", d->path, arch, a->family->gguf);
+    if (!llm__gguf_num_at(llm__gguf_find(&d->keys, "adapter.lora.alpha"), 0, &d->alpha) || !(fabs(d->alpha) <= 1e6))
+        return llm__error(LLM_ERR_FORMAT, "%s: adapter.lora.alpha: a number expected", d->path);
+    return LLM_OK;
+}
+
+/* Reads an adapter whole; which layers it is for is found out when it is put into the net. The caller closes, also after an error. */
+static llm_result llm__adapter_open(const char *path, const llm__arch *a, int32_t max_rank, llm__adapter *d) {
+    int folder = llm__path_kind_of(path) == LLM__PATH_DIR;
+    memset(d, 0, sizeof *d);
+    d->path = path;
+    d->max_rank = max_rank;
+    d->gguf = !folder;
+    d->prefix = folder ? "base_model.model." : "";
+    llm_result r = folder ? llm__adapter_peft(d, path) : llm__adapter_gguf(d, a);
+    if (r) return r;
+    size_t n = strlen(d->prefix);
+    for (size_t i = 0; i < d->tensors.n; i++)
+        if (strncmp(d->tensors.item[i].name.p, d->prefix, n))
+            return llm__error(LLM_ERR_FORMAT, "%s: tensor %s: a name that begins with %s was expected", path, d->tensors.item[i].name.p,
+                              d->prefix);
+    d->base = llm__layer_base(&d->tensors, n);
+    d->content = llm__hash(d->file.data, d->file.size, d->content + (uint64_t)(d->alpha * 1024));
+    d->used = LLM__NEW(uint8_t, d->tensors.n);
+    return d->used ? LLM_OK : llm__nomem();
+}
+
+/* Puts the adapter into a slot of every site of all ranks, and checks it on the way; one without tensors empties the slot. Steps may run
+ * meanwhile, but none with a row of this slot. After an error the slot is to be emptied. */
+static llm_result llm__net_adapt(const llm__net *net, int slot, llm__adapter *d) {
+    llm__loader L;
+    size_t n = 0, odd = 0;
+    llm__loader_begin(&L, net->cfg.model, net->cfg.n_ranks);
+    L.path = d->path;
+    L.backend = net->cfg.backend;
+    L.ctx = net->cfg.ctx;
+    L.adapter = d;
+    L.slot = slot;
+    for (L.rank = 0; L.rank < L.n_ranks && !L.r; L.rank++) {
+        llm__net_rank R = net->rank[L.rank]; /* the walk writes down the shares again */
+        llm__load_rank(&L, &R, NULL);
+    }
+    llm__loader_end(&L);
+    for (size_t i = d->tensors.n; i-- > 0;) n += d->used[i], odd = d->used[i] ? odd : i;
+    if (L.r || n == d->tensors.n) return L.r ? L.r : d->path && !n ? llm__error(LLM_ERR_FORMAT, "%s: it has no tensors", d->path) : LLM_OK;
+    if (!n)
+        return llm__error(LLM_ERR_FORMAT, "%s: none of its %zu tensors belongs to this model; the first is %s", d->path, d->tensors.n,
+                          d->tensors.item[0].name.p);
+    return llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s belongs to no layer of this model that an adapter can change", d->path,
+                      d->tensors.item[odd].name.p);
+}
 
 /* ============================================================================
  * >>sampler   Which token comes next.
@@ -22106,7 +22727,7 @@ LLM_API llm_result llm_matcher_mask(llm_matcher *m, uint32_t *words, int32_t *n_
  *   cached  ref = 0, but its content is known by its key: a prompt that begins in the same way takes it.
  *   free    ref = 0, no key.
  * The key of a full page is a hash of (key of the page before, its tokens); the first one's parent is a hash of
- * the salt; all are keyed by a secret drawn at open. They have 128 bits, and a hit compares the tokens too, so a
+ * the salt, the adapter and the rotary scaling; all are keyed by a secret drawn at open. They have 128 bits, and a hit compares the tokens too, so a
  * collision costs a miss and never gives a wrong page. A page found is pinned in the look-up.
  *
  * Cached pages stand in a list in the order they were let go. A sequence lets go of its last page first, so tails
@@ -22197,11 +22818,10 @@ static llm__kv_key llm__kv_hash(const llm__kv *kv, llm__kv_key parent, const voi
     return k;
 }
 
-/* Where a prompt's chain of keys begins. Requests with different salts share nothing; without one (NULL) they share,
- * and "" is a salt. */
-static llm__kv_key llm__kv_root(const llm__kv *kv, const char *salt) {
-    llm__kv_key none = {0, 0};
-    return llm__kv_hash(kv, none, salt ? salt : "", salt ? strlen(salt) + 1 : 0);
+/* Where a prompt's chain of keys begins. `how`: whatever else decides what keys and values tokens have, as two numbers. Requests with
+ * different salts share nothing; without one (NULL) they share, and "" is a salt. */
+static llm__kv_key llm__kv_root(const llm__kv *kv, llm__kv_key how, const char *salt) {
+    return llm__kv_hash(kv, how, salt ? salt : "", salt ? strlen(salt) + 1 : 0);
 }
 
 /* Takes a cached page out of the list of the cached. */
@@ -22504,6 +23124,7 @@ typedef struct llm__engine_params {
     int32_t prefill_interval;    /* new prompts join those that decode in every so manieth step only; 0, 1: in each */
     int32_t n_draft;             /* tokens that may be drafted at once; 0: no speculation */
     int32_t lookup_low, lookup_high; /* tokens that must be equal for prompt lookup, and the most that are compared */
+    int32_t n_loras, max_loras;  /* slots for adapters; how many of them in one step */
     double delay_factor;         /* new prompts wait so many times the last prompt step's duration for others; 0: none */
     llm_early_stop early_stop;
 } llm__engine_params;
@@ -22592,6 +23213,7 @@ struct llm_request {
     llm__kv_key root;
     int32_t rope;
     float rope_base;
+    int32_t lora;                 /* slot of its adapter, which it holds; -1: none */
     llm__seq *seq;                /* (n_seqs) */
     int32_t n_seqs, n_done;
     int32_t top_stride, prompt_stride;
@@ -22629,6 +23251,15 @@ typedef struct llm__flight { /* a step: planned, then in flight until it is appl
     int32_t n_prompt_rows;
     double begin;
 } llm__flight;
+
+/* A slot for an adapter. All under the engine's mutex. */
+typedef struct llm__lora {
+    char *name, *path;           /* name: by which it is found, or is to be found when it is loaded; NULL: by none */
+    int32_t refs;                /* requests that use it, and one while it can be found or is being loaded or emptied; 0: the slot is free */
+    int32_t listed;              /* it can be found */
+    uint64_t id;                 /* counts loadings: the order, and part of keys of the prefix cache */
+    uint64_t content;            /* hash of its files */
+} llm__lora;
 
 /* A scheduler, and what it computes with. backend, ctx, net and swap memory are there only in an engine that
  * llm_engine_open has made. */
@@ -22670,8 +23301,12 @@ struct llm_engine {
     int32_t *out_rows;           /* (max_out) */
     llm_draw *draws;             /* (max_out) */
     int32_t *raw_prompt;         /* (max_seqs) of llm_forward */
+    int32_t *seq_lora;           /* (max_seqs) */
+    int32_t own_lora;            /* slot of the adapter of requests that name none; -1: none */
     /* shared with other threads, under mutex */
     pthread_mutex_t mutex;
+    llm__lora *lora;             /* (n_loras) */
+    uint64_t n_loaded;
     pthread_cond_t arrived;
     llm_request *inbox_first, *inbox_last;
     int32_t n_fresh;
@@ -22966,12 +23601,24 @@ static int llm__admits(const llm_engine *e) {
     return e->p.delay_factor <= 0 || e->now - e->first_waiting->request->submitted > e->p.delay_factor * e->prompt_seconds;
 }
 
+/* 1 if a sequence's adapter computes already, or may join those that do. */
+static int llm__lora_fits(const llm_engine *e, const llm__seq *s) {
+    int32_t n = 0, own = s->request->lora;
+    for (int32_t i = 0; i < e->n_running && own >= 0; i++) {
+        int32_t other = e->running[i]->request->lora, known = other < 0;
+        if (other == own) return 1;
+        for (int32_t k = 0; k < i && !known; k++) known = e->running[k]->request->lora == other;
+        n += !known;
+    }
+    return own < 0 || n < e->p.max_loras;
+}
+
 /* Lets waiting sequences in while there is a place, pages and budget. Strictly in order: if the first does not fit,
  * nobody passes it, or a long prompt would never get its turn. */
 static void llm__admit(llm_engine *e, llm__flight *f) {
     while (e->first_waiting && e->n_running < e->p.max_seqs && f->n_rows < e->p.max_rows && f->n_out < e->p.max_out) {
         llm__seq *s = e->first_waiting;
-        if (!llm__seq_place(e, s)) return;
+        if (!llm__lora_fits(e, s) || !llm__seq_place(e, s)) return;
         llm__queue_take(e, s);
         llm__running_put(e, s);
         llm__start_request(e, s);
@@ -23093,6 +23740,7 @@ static int32_t llm__fill_entry(llm_engine *e, llm__flight *f, int32_t i, int32_t
     p->end = end;
     e->seq_rope[i] = s->request->rope;
     e->seq_base[i] = s->request->rope_base;
+    e->seq_lora[i] = s->request->lora;
     memcpy(e->pages + (int64_t)i * e->max_pages, s->pages, (size_t)llm__pages_of(e, drafts_end) * sizeof *s->pages);
     p->out_row = -1;
     f->n_prompt_rows += LLM__MAX(0, LLM__MIN(end, s->n_prompt) - begin);
@@ -23122,13 +23770,27 @@ static int32_t llm__fill_entry(llm_engine *e, llm__flight *f, int32_t i, int32_t
     return row;
 }
 
+/* Puts sequences of one adapter side by side, those without one first, else in the order they had: a product serves all of them. */
+static void llm__group_loras(llm__flight *f) {
+    for (int32_t i = 1; i < f->n; i++) {
+        llm__entry entry = f->entry[i];
+        int32_t at = i;
+        for (; at > 0 && f->entry[at - 1].seq->request->lora > entry.seq->request->lora; at--) f->entry[at] = f->entry[at - 1];
+        f->entry[at] = entry;
+    }
+}
+
 /* Writes the plan as a step descriptor. Its arrays are the engine's and are overwritten by the next plan: the device
  * copies what it needs. */
 static void llm__fill_step(llm_engine *e, llm__flight *f, llm_step *step) {
     int32_t row = 0, n_out = 0;
     memset(step, 0, sizeof *step);
     f->n_jobs = f->n_prompt_rows = 0;
-    for (int32_t i = 0; i < f->n; i++) row = llm__fill_entry(e, f, i, row, &n_out);
+    if (e->p.n_loras) llm__group_loras(f);
+    for (int32_t i = 0; i < f->n; i++) {
+        row = llm__fill_entry(e, f, i, row, &n_out);
+        step->shape.lora |= e->seq_lora[i] >= 0;
+    }
     e->seq_begin[f->n] = row;
     step->shape.n_rows = row;
     step->shape.n_seqs = f->n;
@@ -23144,6 +23806,7 @@ static void llm__fill_step(llm_engine *e, llm__flight *f, llm_step *step) {
     step->pages = e->pages;
     step->page_stride = e->max_pages;
     step->out_rows = e->out_rows;
+    step->seq_lora = e->seq_lora;
     step->token_from = e->p.lag ? e->token_from : NULL;
     step->draws = e->p.lag ? e->draws : NULL;
 }
@@ -23730,6 +24393,11 @@ static void llm__engine_destroy(llm_engine *e) {
     pthread_mutex_destroy(&e->mutex);
     pthread_mutex_destroy(&e->news_mutex);
     pthread_cond_destroy(&e->arrived);
+    for (int32_t i = 0; e->lora && i < e->p.n_loras; i++) {
+        LLM_FREE(e->lora[i].name);
+        LLM_FREE(e->lora[i].path);
+    }
+    LLM_FREE(e->lora);
     LLM_FREE(e->swap_memory);
     LLM_FREE(e);
 }
@@ -23741,7 +24409,7 @@ static int llm__engine_arrays(llm_engine *e) {
     llm__arena *a = &e->arena;
     e->running = (llm__seq **)llm__arena_get(a, 2 * seqs * sizeof *e->running);
     e->tokens = (int32_t *)llm__arena_get(a, 4 * rows * sizeof *e->tokens);
-    e->seq_begin = (int32_t *)llm__arena_get(a, (4 * seqs + 1) * sizeof *e->seq_begin);
+    e->seq_begin = (int32_t *)llm__arena_get(a, (5 * seqs + 1) * sizeof *e->seq_begin);
     e->seq_base = (float *)llm__arena_get(a, seqs * sizeof *e->seq_base);
     e->pages = (int32_t *)llm__arena_get(a, seqs * (size_t)e->max_pages * sizeof *e->pages);
     e->out_rows = (int32_t *)llm__arena_get(a, out * sizeof *e->out_rows);
@@ -23763,6 +24431,7 @@ static int llm__engine_arrays(llm_engine *e) {
     e->seq_len = e->seq_begin + seqs + 1;
     e->seq_rope = e->seq_len + seqs;
     e->raw_prompt = e->seq_rope + seqs;
+    e->seq_lora = e->raw_prompt + seqs;
     for (int32_t i = 0; i < e->p.n_workers; i++)
         if (!llm__scratch_open(&e->scratch[i], e->p.vocab, a)) return 0;
     return 1;
@@ -23792,6 +24461,9 @@ static llm_engine *llm__engine_alloc(void) {
 static llm_result llm__engine_init(llm_engine *e) {
     const llm__engine_params *p = &e->p;
     e->p.n_workers = LLM__MAX(1, p->n_workers);
+    e->own_lora = -1;
+    e->lora = LLM__NEW(llm__lora, p->n_loras);
+    if (!e->lora) return llm__nomem();
     e->max_pages = (int32_t)(((int64_t)p->max_len + p->page_tokens - 1) / p->page_tokens);
     if (!llm__engine_arrays(e) || llm__kv_open(&e->kv, p->n_pages, p->page_tokens, p->no_cache, &e->arena)) return llm__nomem();
     e->count.total_blocks = e->count.free_blocks = p->n_pages;
@@ -23928,6 +24600,14 @@ static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config 
     if (!c->ngram_prompt_lookup_min) c->ngram_prompt_lookup_min = LLM__MIN(3, c->ngram_prompt_lookup_max);
     if (!r) r = llm__check_number("ngram_prompt_lookup_min", c->ngram_prompt_lookup_min, 1, c->ngram_prompt_lookup_max,
                                  "at least 1 and at most ngram_prompt_lookup_max");
+    if (!r) r = llm__check_number("max_loras", c->max_loras, 0, 4096, "in [0, 4096]");
+    if (!r) r = llm__check_number("max_lora_rank", c->max_lora_rank, 0, 4096, "in [0, 4096]");
+    if (!r) r = llm__check_number("max_cpu_loras", c->max_cpu_loras, 0, 4096, "in [0, 4096]");
+    if (!r && c->max_cpu_loras && c->max_cpu_loras < c->max_loras)
+        r = llm__error(LLM_ERR_ARG, "max_cpu_loras (%d) must be greater than or equal to max_loras (%d)", (int)c->max_cpu_loras, (int)c->max_loras);
+    if (!c->max_loras && c->lora) c->max_loras = 1;
+    if (!c->max_cpu_loras) c->max_cpu_loras = c->max_loras;
+    if (!c->max_lora_rank) c->max_lora_rank = c->lora ? 256 : 16;
     if (!c->max_queue) c->max_queue = 1024;
     if (!c->tensor_parallel_size) c->tensor_parallel_size = 1;
     if (!c->n_threads) c->n_threads = llm__cores();
@@ -23985,8 +24665,11 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.max_pages_per_seq = (e->p.max_len + c->block_size - 1) / c->block_size;
     b.log = c->log;
     b.log_user = c->log_user;
+    if (c->max_loras && !e->backend->lora) return llm__error(LLM_ERR_UNSUPPORTED, "backend %s: it has no adapters (LoRA)", e->backend->name);
     llm_result r = e->backend->open(&b, &e->ctx);
     if (r) return r;
+    n.n_loras = e->p.n_loras;
+    n.max_lora_rank = c->max_lora_rank;
     n.model = e->p.model;
     n.backend = e->backend;
     n.ctx = e->ctx;
@@ -24026,6 +24709,8 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     p->no_cache = c->disable_prefix_caching;
     p->early_stop = c->early_stop;
     p->delay_factor = (double)c->scheduler_delay_factor;
+    p->max_loras = c->max_loras;
+    p->n_loras = c->max_loras ? c->max_cpu_loras : 0;
     p->prefill_interval = c->prefill_interval;
     p->n_draft = c->speculative_model ? c->num_speculative_tokens : 0;
     p->lookup_low = c->ngram_prompt_lookup_min;
@@ -24054,6 +24739,128 @@ static llm_result llm__engine_assemble(llm_engine *e, const llm_model *model, co
     return llm__engine_init(e);
 }
 
+/* ---- adapters ----
+ * An adapter lies in a slot from its loading until nobody uses it any more: neither a request nor the list by which requests find it. So
+ * unloading takes it off the list, and the last request that ends empties the slot. */
+
+/* The slot of a name, -1: there is none. listed 0: also one that is still being loaded. The caller holds the engine's mutex. */
+static int32_t llm__lora_find(const llm_engine *e, const char *name, int listed) {
+    for (int32_t i = 0; i < e->p.n_loras; i++)
+        if (e->lora[i].name && e->lora[i].listed >= listed && !strcmp(e->lora[i].name, name)) return i;
+    return -1;
+}
+
+/* Empties a slot that nobody can find or uses but the caller, and gives it back. */
+static void llm__lora_release(llm_engine *e, int32_t slot) {
+    llm__adapter nothing;
+    memset(&nothing, 0, sizeof nothing);
+    nothing.prefix = nothing.base = "";
+    llm__net_adapt(e->net, slot, &nothing);
+    pthread_mutex_lock(&e->mutex);
+    LLM_FREE(e->lora[slot].name);
+    LLM_FREE(e->lora[slot].path);
+    memset(&e->lora[slot], 0, sizeof e->lora[slot]);
+    pthread_mutex_unlock(&e->mutex);
+}
+
+/* One user less. */
+static void llm__lora_drop(llm_engine *e, int32_t slot) {
+    pthread_mutex_lock(&e->mutex);
+    int last = e->lora[slot].refs == 1;
+    e->lora[slot].refs -= !last;
+    pthread_mutex_unlock(&e->mutex);
+    if (last) llm__lora_release(e, slot);
+}
+
+/* A hold on the adapter that a request names, or on the engine's own. *slot -1: none is wanted. */
+static llm_result llm__lora_hold(llm_engine *e, const char *name, int32_t *slot, uint64_t *id, uint64_t *content) {
+    pthread_mutex_lock(&e->mutex);
+    *slot = name ? llm__lora_find(e, name, 1) : e->own_lora;
+    if (*slot >= 0) {
+        e->lora[*slot].refs++;
+        *id = e->lora[*slot].id;
+        *content = e->lora[*slot].content;
+    }
+    pthread_mutex_unlock(&e->mutex);
+    return name && *slot < 0 ? llm__error(LLM_ERR_ARG, "lora: no adapter \"%.200s\" is loaded", name) : LLM_OK;
+}
+
+/* Takes a free slot for a name. */
+static llm_result llm__lora_claim(llm_engine *e, const char *name, const char *path, int32_t *slot) {
+    llm_result r = LLM_OK;
+    char *own_name = llm__strdup(name), *own_path = llm__strdup(path);
+    *slot = 0;
+    if (!own_name || !own_path) r = llm__nomem();
+    pthread_mutex_lock(&e->mutex);
+    if (!r && llm__lora_find(e, name, 0) >= 0) r = llm__error(LLM_ERR_ARG, "The lora adapter '%.200s' has already been loaded.", name);
+    while (*slot < e->p.n_loras && e->lora[*slot].refs) ++*slot;
+    if (!r && *slot == e->p.n_loras)
+        r = llm__error(LLM_ERR_LIMIT, "adapter \"%.200s\": %d are loaded or still in use, max_cpu_loras allows no more", name, (int)e->p.n_loras);
+    if (!r) {
+        e->lora[*slot].refs = 1;
+        e->lora[*slot].name = own_name;
+        e->lora[*slot].path = own_path;
+    }
+    pthread_mutex_unlock(&e->mutex);
+    if (r) LLM_FREE(own_name), LLM_FREE(own_path);
+    return r;
+}
+
+/* Files are read and packed in the caller's thread, into a slot that no row of any step has. */
+LLM_API llm_result llm_lora_load(llm_engine *e, const char *name, const char *path) {
+    llm__adapter d;
+    int32_t slot;
+    if (!e->p.n_loras) return llm__error(LLM_ERR_UNSUPPORTED, "adapters: the engine was opened without max_loras");
+    if (!llm__plain_text(llm__s(name, strlen(name)), 255)) return llm__error(LLM_ERR_ARG, "lora: a name of 1 to 255 bytes of text expected");
+    llm_result r = llm__lora_claim(e, name, path, &slot);
+    if (r) return r;
+    r = llm__adapter_open(path, &e->p.model->arch, e->net->cfg.max_lora_rank, &d);
+    if (!r) r = llm__net_adapt(e->net, slot, &d);
+    uint64_t content = d.content;
+    llm__adapter_close(&d);
+    if (r) {
+        llm__lora_release(e, slot);
+        return r;
+    }
+    pthread_mutex_lock(&e->mutex);
+    e->lora[slot].listed = 1;
+    e->lora[slot].id = ++e->n_loaded;
+    e->lora[slot].content = content;
+    pthread_mutex_unlock(&e->mutex);
+    return LLM_OK;
+}
+
+LLM_API llm_result llm_lora_unload(llm_engine *e, const char *name) {
+    pthread_mutex_lock(&e->mutex);
+    int32_t slot = llm__lora_find(e, name, 1);
+    if (slot >= 0 && slot != e->own_lora) {
+        LLM_FREE(e->lora[slot].name);
+        e->lora[slot].name = NULL;
+        e->lora[slot].listed = 0;
+    }
+    int own = slot >= 0 && slot == e->own_lora;
+    pthread_mutex_unlock(&e->mutex);
+    if (slot < 0) return llm__error(LLM_ERR_ARG, "The lora adapter '%.200s' cannot be found.", name);
+    if (own) return llm__error(LLM_ERR_ARG, "The lora adapter '%.200s' is that of all requests and stays.", name);
+    llm__lora_drop(e, slot);
+    return LLM_OK;
+}
+
+/* The i-th in the order of loading has i listed before it. */
+LLM_API int llm_lora_get(llm_engine *e, int32_t i, llm_text *name, llm_text *path) {
+    const llm__lora *found = NULL;
+    pthread_mutex_lock(&e->mutex);
+    for (int32_t k = 0; k < e->p.n_loras && !found; k++) {
+        int32_t before = 0;
+        for (int32_t j = 0; j < e->p.n_loras; j++) before += e->lora[j].listed && e->lora[j].id < e->lora[k].id;
+        if (e->lora[k].listed && before == i) found = &e->lora[k];
+    }
+    if (found && name) llm_text_str(name, found->name);
+    if (found && path) llm_text_str(path, found->path);
+    pthread_mutex_unlock(&e->mutex);
+    return found != NULL;
+}
+
 /* Whatever fails, everything opened so far is closed again by the one function that closes engines. */
 LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_config *cfg, llm_engine **out) {
     llm_engine_config c;
@@ -24063,6 +24870,8 @@ LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_conf
     llm_result r = e ? llm__engine_resolve(model, &c) : llm__nomem();
     if (!r) r = llm__engine_backend(&c, &e->backend);
     if (!r) r = llm__engine_assemble(e, model, &c);
+    if (!r && c.lora) r = llm_lora_load(e, c.lora, c.lora);
+    if (!r && c.lora) e->own_lora = 0;
     if (r) llm__engine_destroy(e);
     *out = r ? NULL : e;
     return r;
@@ -24222,6 +25031,7 @@ static void llm__request_destroy(llm_request *r) {
     llm_text_free(&r->piece);
     llm__arena_free(&r->arena);
     pthread_mutex_destroy(&r->mutex);
+    if (r->lora >= 0) llm__lora_drop(r->engine, r->lora);
     LLM_FREE(r);
 }
 
@@ -24396,6 +25206,19 @@ static llm_result llm__request_scores(llm_request *r, size_t n) {
     return r->prompt_logprobs && r->prompt_counts && r->prompt_top ? LLM_OK : llm__nomem();
 }
 
+/* The request's adapter and rotary scaling: with the salt they decide what keys and values its tokens have, so the prefix cache parts by
+ * them. */
+static llm_result llm__request_root(llm_request *r, const llm_request_config *cfg, int32_t n_prompt) {
+    llm_engine *e = r->engine;
+    llm__kv_key how = {0, 0};
+    uint64_t content;
+    e->p.driver.rope_of(e->p.driver.ctx, n_prompt, &r->rope, &r->rope_base);
+    llm_result result = llm__lora_hold(e, cfg->lora, &r->lora, &how.a, &content);
+    how.b = (uint64_t)r->rope << 32 | llm__f32_bits(r->rope_base);
+    r->root = llm__kv_root(&e->kv, how, cfg->cache_salt);
+    return result;
+}
+
 /* Fills a new request from its config and its prompt's tokens. Here the seed is drawn if none was given, and a request
  * learns how many sequences it has: one for each choice, four times the width for beams. */
 static llm_result llm__request_fill(llm_request *r, const llm_request_config *cfg, const int32_t *prompt, size_t n) {
@@ -24411,8 +25234,8 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
     r->priority = cfg->priority;
     r->on_news = cfg->on_news;
     r->user = cfg->user;
-    r->root = llm__kv_root(&e->kv, cfg->cache_salt);
     llm_result result = llm__request_limits(r, prompt, n, &max_new);
+    if (!result) result = llm__request_root(r, cfg, (int32_t)n);
     if (!result) result = llm__request_copies(r, cfg);
     if (!result) result = llm__request_scores(r, n);
     if (result) return result;
@@ -24421,7 +25244,6 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
     if (!r->seq) return llm__nomem();
     for (int32_t i = 0; i < r->n_seqs && !result; i++) result = llm__seq_open(r, i, prompt, (int32_t)n, max_new);
     r->seq[0].role = LLM__BEAM_LIVE;
-    e->p.driver.rope_of(e->p.driver.ctx, (int32_t)n, &r->rope, &r->rope_base);
     r->metrics.n_prompt_tokens = (int32_t)n;
     r->metrics.arrival_time = llm__wall_clock();
     r->submitted = e->p.driver.now(e->p.driver.ctx);
@@ -24465,6 +25287,7 @@ LLM_API llm_result llm_request_submit(llm_engine *e, const llm_request_config *c
     if (!result) {
         pthread_mutex_init(&r->mutex, NULL);
         r->engine = e;
+        r->lora = -1;
         result = llm__request_fill(r, cfg, cfg->prompt ? tokens.data : cfg->prompt_ids, cfg->prompt ? tokens.len : cfg->n_prompt_ids);
         if (!result) result = llm__request_enqueue(e, r);
         if (result) llm__request_destroy(r);
@@ -24666,8 +25489,10 @@ static llm_result llm__raw_step(llm_engine *e, int32_t n, const int32_t *seqs, c
     llm__fill_step(e, f, &step);
     step.token_from = NULL;
     step.draws = NULL;
+    step.shape.lora = e->own_lora >= 0;
     for (int32_t i = 0, row = 0; i < n; i++) {
         int32_t end = at[i] + counts[i];
+        e->seq_lora[i] = e->own_lora;
         if (!at[i]) e->raw_prompt[seqs[i]] = counts[i];
         e->p.driver.rope_of(e->p.driver.ctx, LLM__MAX(e->raw_prompt[seqs[i]], 1), &e->seq_rope[i], &e->seq_base[i]);
         e->seq_len[i] = end;

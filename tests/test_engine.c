@@ -216,7 +216,7 @@ static void eng_test_pages(void) {
     llm__arena memory;
     memset(&memory, 0, sizeof memory);
     CHECK(!llm__kv_open(&kv, 3, 4, 0, &memory));
-    llm__kv_key root = llm__kv_root(&kv, NULL);
+    llm__kv_key none = {0, 0}, root = llm__kv_root(&kv, none, NULL);
     int32_t p = llm__kv_get(&kv), q = llm__kv_get(&kv);
     llm__kv_publish(&kv, p, root, a);
     CHECK(llm__kv_find(&kv, root, b) == -1); /* the same key and other tokens: a collision is a miss */
