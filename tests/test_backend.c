@@ -946,6 +946,113 @@ static void be_test_open(void) {
     t->close(ctx);
 }
 
+/* ---- adapters ---- */
+
+enum { BE_LORA_IN = 70, BE_LORA_OUT = 59, BE_LORA_R = 16, BE_LORA_PARTS = 4 };
+
+/* The parts of two adapters: slot, rank, place in the output, type. Slot 2 stays empty, slot 3 is emptied again. */
+static const struct { int slot, r, row, n, type; } be_lora_parts[BE_LORA_PARTS] = {
+    {0, 4, 0, 33, LLM_TYPE_F32}, {0, 4, 33, 17, LLM_TYPE_BF16}, {1, 16, 33, 17, LLM_TYPE_F16}, {1, 3, 50, 9, LLM_TYPE_F32}};
+
+/* Factor k (0: A, 1: B) of a part, at row i and column j: exact in every type. */
+static float be_lora_value(int part, int k, int i, int j) { return (float)(int)(64 * be_value((uint32_t)part, (uint32_t)k, (uint32_t)i, (uint32_t)j)) / 128; }
+
+static void be_lora_put(llm_backend_ctx *ctx, llm_lora_site *site, int slot) {
+    llm_lora_part part[LLM_LORA_PARTS];
+    llm_weight_desc d[LLM_LORA_PARTS][2];
+    llm_segment s[LLM_LORA_PARTS][2];
+    int n = 0;
+    memset(d, 0, sizeof d);
+    memset(s, 0, sizeof s);
+    for (int p = 0; p < BE_LORA_PARTS; p++) {
+        if (be_lora_parts[p].slot != slot) continue;
+        for (int k = 0; k < 2; k++) {
+            int rows = k ? be_lora_parts[p].n : be_lora_parts[p].r, cols = k ? be_lora_parts[p].r : BE_LORA_IN, type = be_lora_parts[p].type;
+            uint8_t *data = (uint8_t *)llm__arena_get(&be_memory, (size_t)(rows * cols) * 4);
+            for (int i = 0; i < rows * cols; i++) {
+                float v = be_lora_value(p, k, i / cols, i % cols);
+                uint16_t half = type == LLM_TYPE_F16 ? llm__f32_to_f16(v) : llm__f32_to_bf16(v);
+                if (type == LLM_TYPE_F32) memcpy(data + 4 * i, &v, 4);
+                else memcpy(data + 2 * i, &half, 2);
+            }
+            s[n][k].data = data, s[n][k].type = type, s[n][k].stored_cols = s[n][k].n_cols = d[n][k].cols = cols, s[n][k].n_rows = d[n][k].rows = rows;
+            s[n][k].scale = k ? 0.5f : 1;
+            d[n][k].name = "lora", d[n][k].role = LLM_ROLE_LINEAR, d[n][k].segments = &s[n][k], d[n][k].n_segments = 1;
+        }
+        part[n].row = be_lora_parts[p].row, part[n].a = &d[n][0], part[n].b = &d[n][1];
+        n++;
+    }
+    CHECK(llm_backend_cpu()->lora_put(ctx, 0, site, slot, part, n) == LLM_OK);
+    llm__arena_free(&be_memory); /* what was put is needed no longer */
+}
+
+/* What a slot adds to a row, in double; NAN: nothing. */
+static double be_ref_lora(int slot, int row, int col) {
+    for (int p = 0; p < BE_LORA_PARTS; p++) {
+        double sum = 0;
+        if (be_lora_parts[p].slot != slot || col < be_lora_parts[p].row || col >= be_lora_parts[p].row + be_lora_parts[p].n) continue;
+        for (int k = 0; k < be_lora_parts[p].r; k++)
+            for (int j = 0; j < BE_LORA_IN; j++)
+                sum += (double)be_lora_value(p, 1, col - be_lora_parts[p].row, k) * (double)be_lora_value(p, 0, k, j) * (double)be_value(5, (uint32_t)row, (uint32_t)j, 9);
+        return sum / 2;
+    }
+    return (double)NAN;
+}
+
+/* Sequences of several adapters in one step, then each row alone in a step of its own: near the reference, and the same bits. */
+static void be_test_lora(const char *isa, int threads) {
+    static const int lengths[BE_SEQS] = {5, 1, 40, 1, 1, 7, 2, 1}, slots[BE_SEQS] = {0, -1, 1, 0, 0, -1, 2, 1};
+    const llm_backend *t = llm_backend_cpu();
+    llm_backend_ctx *ctx = be_open(isa, threads, 1, LLM_KV_F32);
+    llm_buffer *src = be_buffer(ctx, 0, BE_ROWS, BE_LORA_IN), *dst = be_buffer(ctx, 0, BE_ROWS, BE_LORA_OUT), *low = be_buffer(ctx, 0, BE_ROWS, LLM_LORA_PARTS * BE_LORA_R);
+    llm_lora_site *site = NULL, *none = NULL;
+    int32_t seq_lora[BE_SEQS], pages[BE_PAGES] = {0};
+    static float whole[BE_ROWS][BE_LORA_OUT];
+    double worst = 0;
+    int same = 1, quiet = 1;
+    be_step b;
+    be_done(ctx);
+    CHECK(t->lora_site(ctx, 0, 4, &site) == LLM_OK && t->lora_site(ctx, 1, 4, &none) == LLM_ERR_ARG);
+    be_lora_put(ctx, site, 0);
+    be_lora_put(ctx, site, 1);
+    be_lora_put(ctx, site, 1); /* again: in the place of the first */
+    be_fill(src, 5, 1);
+    llm_lora_op op = {LLM_ROWS_TOKENS, dst, src, low, site, BE_LORA_OUT, 0, 1};
+    for (int alone = 0; alone < 2; alone++)
+        for (int i = 0, row = 0; i < (alone ? BE_SEQS : 1); row += lengths[i++]) {
+            be_step_begin(&b);
+            for (int q = i; q < (alone ? i + 1 : BE_SEQS); q++) be_step_add(&b, q, 0, alone ? 1 : lengths[q], pages), seq_lora[q - i] = slots[q];
+            b.s.seq_lora = seq_lora;
+            b.s.shape.lora = 1;
+            if (alone) memcpy(src->data, src->data + row * src->stride, BE_LORA_IN * sizeof(float)); /* a sequence's first row, as row 0 */
+            for (int64_t k = 0; k < dst->rows * dst->stride; k++) dst->data[k] = 7;
+            CHECK(t->begin_step(ctx, &b.s) == LLM_OK);
+            t->lora(ctx, 0, &op);
+            CHECK(t->end_step(ctx) == LLM_OK && t->wait(ctx) == LLM_OK);
+            if (alone && slots[i] != 0 && slots[i] != 1) CHECK(dst->data[0] == 7 && llm__cpu_plus(dst) == NULL); /* nobody adds: not computed */
+            else if (alone) same &= !memcmp(dst->data, whole[row], sizeof whole[row]);
+            for (int q = 0, r = 0; q < BE_SEQS && !alone; q++)
+                for (int k = 0; k < lengths[q]; k++, r++)
+                    for (int c = 0; c < BE_LORA_OUT; c++) {
+                        double want = be_ref_lora(slots[q], r, c);
+                        float got = whole[r][c] = dst->data[r * dst->stride + c];
+                        if (want != want) quiet &= llm__f32_bits(got) == 0x80000000u;
+                        else worst = fmax(worst, fabs((double)got - want));
+                    }
+        }
+    CHECK(worst < 2e-5);
+    CHECK(same);
+    CHECK(quiet);
+    be_step_begin(&b);
+    be_step_add(&b, 0, 0, 1, pages);
+    b.s.seq_lora = seq_lora;
+    seq_lora[0] = 4;
+    CHECK(t->begin_step(ctx, &b.s) == LLM_OK);
+    t->lora(ctx, 0, &op);
+    CHECK(t->end_step(ctx) == LLM_ERR_ARG && strstr(llm_last_error(), "slot"));
+    t->close(ctx);
+}
+
 TEST_GROUP(backend) {
     char isa[16];
     be_test_open();
@@ -964,6 +1071,8 @@ TEST_GROUP(backend) {
         be_test_mla(isa, LLM_KV_F16, 5e-3);
         be_test_mla(isa, LLM_KV_INT8, 0.1);
         be_test_attention(isa);
+        be_test_lora(isa, 1);
+        be_test_lora(isa, 3);
         list += n + (list[n] == ' ');
     }
 }
