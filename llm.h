@@ -714,9 +714,9 @@ typedef struct llm_linear_op {
     const llm_buffer *plus;      /* (rows, out) of llm_lora_op, added before the activation; NULL: none */
 } llm_linear_op;
 
-/* Low-rank adapters (LoRA, Hu et al. 2021): where the model has W x, an adapter has W x + B A x, with A (r, in) and B (out, r) of a small r. The
- * rows of a step may have different adapters, so nothing is merged into W. A site holds what adapters add to one layer on one rank, each in a
- * slot of its own. */
+/* Low-rank adapters (LoRA, Hu et al. 2021): where the model has W x, an adapter has W x + B A x, with A (r, in) and B (out, r) of a
+ * small r. The rows of a step may have different adapters, so nothing is merged into W. A site holds what adapters add to one layer
+ * on one rank, each in a slot of its own. */
 typedef struct llm_lora_site llm_lora_site;
 
 enum { LLM_LORA_PARTS = 3 }; /* matrices of the file that make one layer: q, k and v */
@@ -865,8 +865,8 @@ typedef struct llm_backend {
     llm_result (*kv_write)(llm_backend_ctx *ctx, int rank, int32_t page, const void *host);
     /* Runs fn(arg, i) for i in [0, n) on the backend's threads; NULL: the caller loops. For host-side row work such as sampling. */
     void (*parallel)(llm_backend_ctx *ctx, void (*fn)(void *arg, int i), void *arg, int n);
-    /* Adapters; all NULL in a backend without them. A site is made at open time. put fills a slot, or empties it with n 0: from any thread and
-     * while steps run, but none that has a row of this slot; what the segments point to is needed no longer afterwards. */
+    /* Adapters; all NULL in a backend without them. A site is made at open time. put fills a slot, or empties it with n 0: from any
+     * thread and while steps run, but none that has a row of this slot; what the segments point to is needed no longer afterwards. */
     llm_result (*lora_site)(llm_backend_ctx *ctx, int rank, int n_slots, llm_lora_site **out);
     llm_result (*lora_put)(llm_backend_ctx *ctx, int rank, llm_lora_site *site, int slot, const llm_lora_part *parts, int n);
     void (*lora)(llm_backend_ctx *ctx, int rank, const llm_lora_op *op);
@@ -944,9 +944,9 @@ typedef struct llm_engine_stats {
 
 LLM_API void llm_engine_get_stats(const llm_engine *engine, llm_engine_stats *out);
 
-/* Adapters (LoRA), for an engine opened with max_loras: a PEFT folder or a GGUF adapter, under a name by which requests ask for it. All of it is
- * checked; on error nothing has changed. LLM_ERR_ARG: the name is taken, LLM_ERR_LIMIT: max_cpu_loras are loaded. Any thread, while steps
- * run. What runs with an adapter that is unloaded goes on with it to its end. */
+/* Adapters (LoRA), for an engine opened with max_loras: a PEFT folder or a GGUF adapter, under a name by which requests ask for it. All
+ * of it is checked; on error nothing has changed. LLM_ERR_ARG: the name is taken, LLM_ERR_LIMIT: max_cpu_loras are loaded. Any thread,
+ * while steps run. What runs with an adapter that is unloaded goes on with it to its end. */
 LLM_API llm_result llm_lora_load(llm_engine *engine, const char *name, const char *path);
 LLM_API llm_result llm_lora_unload(llm_engine *engine, const char *name); /* LLM_ERR_ARG: no such name */
 /* Appends name and path of the i-th that is loaded, in the order of loading; either may be NULL. 0: there are not so many. Any thread. */
@@ -1214,7 +1214,8 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
     {"max-lora-rank", LLM_OPTION_ENUM, group, offsetof(T, engine.max_lora_rank), 0, 0, \
      "1=1|8=8|16=16|32=32|64=64|128=128|256=256|320=320|512=512", "largest rank of an adapter (16)"}, \
     {"max-loras", LLM_OPTION_INT, group, offsetof(T, engine.max_loras), 1, 4096, "N", "adapters that compute in one step (1)"}, \
-    {"max-cpu-loras", LLM_OPTION_INT, group, offsetof(T, engine.max_cpu_loras), 1, 4096, "N", "adapters that are loaded at once (max-loras)"}
+    {"max-cpu-loras", LLM_OPTION_INT, group, offsetof(T, engine.max_cpu_loras), 1, 4096, "N", \
+     "adapters that are loaded at once (max-loras)"}
 
 #define LLM_OPTIONS_SAMPLING(T, s, group) \
     {"max-tokens|max-new-tokens|request-output-len|max-completion-tokens|n-predict", \
@@ -15679,8 +15680,9 @@ static const llm__lora_slot *llm__lora_of(const llm__run *r, int row) {
     return slot < 0 || !op->site->slot[slot].n ? NULL : &op->site->slot[slot];
 }
 
-/* The products with one of the two factors: low = a src, or dst = b low. Neighbouring rows of one adapter go together, and each product's grid
- * is one stretch of the work that threads share. A weight of floats sums each row by itself, so a row's bits do not depend on its neighbours. */
+/* The products with one of the two factors: low = a src, or dst = b low. Neighbouring rows of one adapter go together, and each product's
+ * grid is one stretch of the work that threads share. A weight of floats sums each row by itself, so a row's bits do not depend on its
+ * neighbours. */
 static void llm__lora_products(const llm__run *r, int up) {
     const llm_lora_op *op = &r->rec->op.lora;
     const llm_buffer *from = up ? op->low : op->src, *to = up ? op->dst : op->low;
@@ -16236,7 +16238,8 @@ static llm_result llm__lora_slot_pack(llm__lora_slot *s) {
     return LLM_OK;
 }
 
-/* Quantised adapters become f32, for a product of floats leaves its input as it is. Weights are of `memory`, none has a region of its own. */
+/* Quantised adapters become f32, for a product of floats leaves its input as it is. Weights lie in the slot's memory, none has a region
+ * of its own. */
 static llm_result llm__cpu_lora_put(llm_backend_ctx *ctx, int rank, llm_lora_site *site, int slot, const llm_lora_part *parts, int n) {
     llm_result r = LLM_OK;
     llm__lora_slot *s = &site->slot[slot];
@@ -17744,12 +17747,13 @@ static int32_t llm__adapter_check(llm__loader *L, const llm__tensor *const pair[
     int64_t r = b->n_dims ? b->shape[b->n_dims - 1] : 0;
     const int64_t down[2] = {across ? wide : r, across ? r : wide}, up[2] = {tall, r};
     if (r < 1) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s has rank 0", d->path, b->name.p);
-    else if (r > d->max_rank) L->r = llm__error(LLM_ERR_LIMIT, "%s: LoRA rank %lld is greater than max_lora_rank %d.", d->path, (long long)r, d->max_rank);
+    else if (r > d->max_rank)
+        L->r = llm__error(LLM_ERR_LIMIT, "%s: LoRA rank %lld is greater than max_lora_rank %d.", d->path, (long long)r, d->max_rank);
     else if (d->rank && r != d->rank)
-        L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s has rank %lld, adapter_config.json says r = %d", d->path, b->name.p, (long long)r, d->rank);
-    if (L->r || !llm__loader_type(L, pair[0]) || !llm__loader_type(L, b) || !llm__loader_fits(L, b, up, 2) || !llm__loader_fits(L, pair[0], down, 2))
-        return 0;
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s has rank %d, adapter_config.json says r = %d", d->path, b->name.p, (int)r,
+                          d->rank);
     for (int k = 0; k < 2; k++) {
+        if (L->r || !llm__loader_type(L, pair[k]) || !llm__loader_fits(L, pair[k], k ? up : down, 2)) return 0;
         uint8_t *used = &d->used[pair[k] - d->tensors.item];
         if (!*used && !llm__adapter_finite(L, pair[k])) return 0;
         *used = 1;
@@ -17788,8 +17792,8 @@ static void llm__adapter_rows(llm__loader *L, const llm__taken *t, const llm__te
     }
 }
 
-/* One part: what the adapter has for the takes [from, to), which are of one stored matrix. 0: nothing, or an error. `a` is the segment of A;
- * those of B are added to L->list[0]. */
+/* One part: what the adapter has for the takes [from, to), which are of one stored matrix: its rank. 0: nothing, or an error. `a` becomes
+ * the segment of A; those of B are added to L->list[0]. */
 static int32_t llm__adapter_part(llm__loader *L, llm_role role, size_t from, size_t to, llm_segment *a) {
     const llm__taken *t = &L->taken[from];
     const llm__tensor *pair[2];
@@ -17893,7 +17897,7 @@ static void llm__make(llm__loader *L, llm_role role, int slot, int32_t n_experts
         llm__adapter_put(L, role, out);
         return;
     }
-    int adapts = role == LLM_ROLE_LINEAR || role == LLM_ROLE_GATE_UP || role == LLM_ROLE_HEAD || (role == LLM_ROLE_EMBED && slot == LLM__W_EMBED);
+    int adapts = role == LLM_ROLE_LINEAR || role == LLM_ROLE_GATE_UP || role == LLM_ROLE_HEAD || slot == LLM__W_EMBED;
     out->rows = (int32_t)LLM__MIN(L->list[0].rows, INT32_MAX);
     if (L->n_slots && adapts && !L->r) L->r = L->backend->lora_site(L->ctx, L->rank, L->n_slots, &out->lora);
     /* Gemma stores norm weights minus one; random norms must be near one to keep dummy models finite */
@@ -18220,7 +18224,8 @@ static llm_result llm__net_buffers(llm__net *net, int rank) {
     int64_t wide = 0;
     for (int i = 0; i < a->n_layers; i++) {
         const llm__net_layer *y = &R->layer[i];
-        const llm__net_pair *const all[] = {&y->qkv, &y->o, &y->q_a, &y->q_b, &y->kv_a, &y->up, &y->down, &y->router, &y->s_up, &y->s_down, &y->s_gate};
+        const llm__net_pair *const all[] = {&y->qkv, &y->o, &y->q_a, &y->q_b, &y->kv_a, &y->up,
+                                            &y->down, &y->router, &y->s_up, &y->s_down, &y->s_gate};
         for (int k = 0; k < LLM__COUNT(all); k++) wide = LLM__MAX(wide, all[k]->rows);
     }
     const struct { int64_t rows, cols; llm_buffer **to; } plan[] = {
@@ -18322,7 +18327,8 @@ typedef struct llm__pass {
 } llm__pass;
 
 /* What adapters add to w src, in `plus`; NULL: nothing in this step. */
-static const llm_buffer *llm__pass_lora(const llm__pass *p, llm_rows rows, llm_buffer *plus, const llm_buffer *src, const llm__net_pair *w) {
+static const llm_buffer *llm__pass_lora(const llm__pass *p, llm_rows rows, llm_buffer *plus, const llm_buffer *src,
+                                        const llm__net_pair *w) {
     llm_lora_op op = {rows, plus, src, p->R->low, w->lora, w->rows, 0, 1};
     if (!p->lora || !w->lora) return NULL;
     p->be->lora(p->ctx, p->rank, &op);
@@ -18666,9 +18672,9 @@ LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, c
  *
  *     y = W x + scale * B (A x)        A (r, in), B (out, r), r between 4 and 64;  scale = alpha / r, or alpha / sqrt(r) (rsLoRA)
  *
- * For SmolLM2 and r = 8 that is 1 % of the weights, so a server keeps many adapters beside one model, and a request names the one it wants.
- * W x is computed for all rows of a step together, whatever their adapters; then every row gets its own B (A x): nothing is ever merged into
- * W, whose packed bits stay what they are, and rows without an adapter keep their bits too.
+ * For SmolLM2 and r = 8 that is 2 % of the weights, so a server keeps many adapters beside one model, and a request names the one it
+ * wants. W x is computed for all rows of a step together, whatever their adapters; every row gets its own B (A x): nothing is ever
+ * merged into W, whose packed bits stay what they are, and rows without an adapter keep their bits too.
  *
  *     layer's op        lora op of the same layer, before it              rows 0-4: adapter 1, row 5: none, rows 6-7: adapter 0
  *     W x + plus   <--  plus rows 0-4 = B1 (A1 x)                         (the scheduler puts rows of one adapter side by side)
@@ -18704,12 +18710,13 @@ static llm_result llm__adapter_extras(const llm__adapter *d) {
         if (type == LLM_JSON_ARRAY || type == LLM_JSON_OBJECT) on = llm_json_size(d->config, node) > 0;
         llm_json_bool(d->config, node, &on);
         if (on)
-            return llm__error(LLM_ERR_UNSUPPORTED, "%s: adapter_config.json: %s is not supported, only factors A and B of matrices", d->path,
-                              extras[i]);
+            return llm__error(LLM_ERR_UNSUPPORTED, "%s: adapter_config.json: %s is not supported, only factors A and B of matrices",
+                              d->path, extras[i]);
     }
     const char *bias = llm_json_str(d->config, llm_json_find(d->config, 0, "bias"), NULL);
     if (bias && strcmp(bias, "none"))
-        return llm__error(LLM_ERR_UNSUPPORTED, "%s: adapter_config.json: bias \"%.40s\" is not supported, \"none\" expected", d->path, bias);
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: adapter_config.json: bias \"%.40s\" is not supported, \"none\" expected", d->path,
+                          bias);
     return LLM_OK;
 }
 
@@ -18719,7 +18726,8 @@ static llm_result llm__adapter_config(llm__adapter *d) {
     int64_t r;
     const char *kind = llm_json_str(c, llm_json_find(c, 0, "peft_type"), NULL);
     if (!kind || strcmp(kind, "LORA"))
-        return llm__error(LLM_ERR_UNSUPPORTED, "%s: adapter_config.json: peft_type is \"%.40s\", \"LORA\" expected", d->path, kind ? kind : "");
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: adapter_config.json: peft_type is \"%.40s\", \"LORA\" expected", d->path,
+                          kind ? kind : "");
     if (!llm_json_int(c, llm_json_find(c, 0, "r"), &r) || r < 1 || r > 1 << 20)
         return llm__error(LLM_ERR_FORMAT, "%s: adapter_config.json: r: a whole number from 1 on expected", d->path);
     if (!llm_json_num(c, llm_json_find(c, 0, "lora_alpha"), &d->alpha) || fabs(d->alpha) > 1e6)
@@ -22727,8 +22735,9 @@ LLM_API llm_result llm_matcher_mask(llm_matcher *m, uint32_t *words, int32_t *n_
  *   cached  ref = 0, but its content is known by its key: a prompt that begins in the same way takes it.
  *   free    ref = 0, no key.
  * The key of a full page is a hash of (key of the page before, its tokens); the first one's parent is a hash of
- * the salt, the adapter and the rotary scaling; all are keyed by a secret drawn at open. They have 128 bits, and a hit compares the tokens too, so a
- * collision costs a miss and never gives a wrong page. A page found is pinned in the look-up.
+ * the salt, the adapter and the rotary scaling; all are keyed by a secret drawn at open. They have 128 bits, and a
+ * hit compares the tokens too, so a collision costs a miss and never gives a wrong page. A page found is pinned in the
+ * look-up.
  *
  * Cached pages stand in a list in the order they were let go. A sequence lets go of its last page first, so tails
  * are evicted before the beginnings that more prompts share. Every operation takes constant time and no memory.
@@ -23255,7 +23264,7 @@ typedef struct llm__flight { /* a step: planned, then in flight until it is appl
 /* A slot for an adapter. All under the engine's mutex. */
 typedef struct llm__lora {
     char *name, *path;           /* name: by which it is found, or is to be found when it is loaded; NULL: by none */
-    int32_t refs;                /* requests that use it, and one while it can be found or is being loaded or emptied; 0: the slot is free */
+    int32_t refs;                /* requests that use it, and one while it can be found, is loaded or emptied; 0: the slot is free */
     int32_t listed;              /* it can be found */
     uint64_t id;                 /* counts loadings: the order, and part of keys of the prefix cache */
     uint64_t content;            /* hash of its files */
@@ -24604,7 +24613,8 @@ static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config 
     if (!r) r = llm__check_number("max_lora_rank", c->max_lora_rank, 0, 4096, "in [0, 4096]");
     if (!r) r = llm__check_number("max_cpu_loras", c->max_cpu_loras, 0, 4096, "in [0, 4096]");
     if (!r && c->max_cpu_loras && c->max_cpu_loras < c->max_loras)
-        r = llm__error(LLM_ERR_ARG, "max_cpu_loras (%d) must be greater than or equal to max_loras (%d)", (int)c->max_cpu_loras, (int)c->max_loras);
+        r = llm__error(LLM_ERR_ARG, "max_cpu_loras (%d) must be greater than or equal to max_loras (%d)", (int)c->max_cpu_loras,
+                       (int)c->max_loras);
     if (!c->max_loras && c->lora) c->max_loras = 1;
     if (!c->max_cpu_loras) c->max_cpu_loras = c->max_loras;
     if (!c->max_lora_rank) c->max_lora_rank = c->lora ? 256 : 16;
@@ -24665,7 +24675,8 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.max_pages_per_seq = (e->p.max_len + c->block_size - 1) / c->block_size;
     b.log = c->log;
     b.log_user = c->log_user;
-    if (c->max_loras && !e->backend->lora) return llm__error(LLM_ERR_UNSUPPORTED, "backend %s: it has no adapters (LoRA)", e->backend->name);
+    if (c->max_loras && !e->backend->lora)
+        return llm__error(LLM_ERR_UNSUPPORTED, "backend %s: it has no adapters (LoRA)", e->backend->name);
     llm_result r = e->backend->open(&b, &e->ctx);
     if (r) return r;
     n.n_loras = e->p.n_loras;
@@ -24795,7 +24806,8 @@ static llm_result llm__lora_claim(llm_engine *e, const char *name, const char *p
     if (!r && llm__lora_find(e, name, 0) >= 0) r = llm__error(LLM_ERR_ARG, "The lora adapter '%.200s' has already been loaded.", name);
     while (*slot < e->p.n_loras && e->lora[*slot].refs) ++*slot;
     if (!r && *slot == e->p.n_loras)
-        r = llm__error(LLM_ERR_LIMIT, "adapter \"%.200s\": %d are loaded or still in use, max_cpu_loras allows no more", name, (int)e->p.n_loras);
+        r = llm__error(LLM_ERR_LIMIT, "adapter \"%.200s\": %d are loaded or still in use, max_cpu_loras allows no more", name,
+                       (int)e->p.n_loras);
     if (!r) {
         e->lora[*slot].refs = 1;
         e->lora[*slot].name = own_name;
@@ -24811,7 +24823,8 @@ LLM_API llm_result llm_lora_load(llm_engine *e, const char *name, const char *pa
     llm__adapter d;
     int32_t slot;
     if (!e->p.n_loras) return llm__error(LLM_ERR_UNSUPPORTED, "adapters: the engine was opened without max_loras");
-    if (!llm__plain_text(llm__s(name, strlen(name)), 255)) return llm__error(LLM_ERR_ARG, "lora: a name of 1 to 255 bytes of text expected");
+    if (!llm__plain_text(llm__s(name, strlen(name)), 255))
+        return llm__error(LLM_ERR_ARG, "lora: a name of 1 to 255 bytes of text expected");
     llm_result r = llm__lora_claim(e, name, path, &slot);
     if (r) return r;
     r = llm__adapter_open(path, &e->p.model->arch, e->net->cfg.max_lora_rank, &d);
