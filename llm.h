@@ -26,8 +26,8 @@
  *   are the same to the bit alone, in a batch, in chunks, from the cache and with any number of threads.
  *
  * WHAT IT IS NOT
- *   No training. No pickle (pytorch_model.bin). No network: models are files. No Windows or macOS yet. Images and LoRA are
- *   not in this version.
+ *   No training. No pickle (pytorch_model.bin). No network: models are files. No Windows or macOS yet. Images are not in
+ *   this version.
  *
  * TABLE OF CONTENTS (search for the tag)
  *   >>api-config >>api-text >>api-json >>api-model >>api-tokenizer >>api-template >>api-chat >>api-grammar >>api-sampler
@@ -46,9 +46,9 @@
  *   >>lora          adapters beside the weights                   >>sampler       which token comes next
  *   >>earlystop     ends answers that only repeat                 >>grammar       answers that must have a form
  *   >>kv            who owns which page                           >>speculate     guesses, so that a step checks more tokens
- *   >>scheduler     who computes what in the next step
- *   >>engine        requests, steps, results                      >>easy          ten lines to a working program
- *   >>options       options by name, for programs                 >>openai        OpenAI's requests and answers
+ *   >>scheduler     who computes what in the next step            >>engine        requests, steps, results
+ *   >>easy          ten lines to a working program                >>options       options by name, for programs
+ *   >>openai        OpenAI's requests and answers
  *
  * HOW A TOKEN IS MADE (the reading path for students)
  *   1. llm_model_open maps the files (>>formats) and reads the shape of the network into a struct llm__arch (>>model).
@@ -1302,7 +1302,8 @@ typedef enum llm_openai_kind {
     LLM_OPENAI_CHAT = 0,   /* /v1/chat/completions */
     LLM_OPENAI_COMPLETION, /* /v1/completions */
     LLM_OPENAI_GENERATE,   /* /generate of vLLM's demonstration server */
-    LLM_OPENAI_TOKENIZE, LLM_OPENAI_DETOKENIZE, LLM_OPENAI_TEMPLATE /* /tokenize, /detokenize, /apply-template: no engine needed */
+    LLM_OPENAI_TOKENIZE, LLM_OPENAI_DETOKENIZE, LLM_OPENAI_TEMPLATE, /* /tokenize, /detokenize, /apply-template: no engine needed */
+    LLM_OPENAI_LORA_LOAD, LLM_OPENAI_LORA_UNLOAD /* /v1/load_lora_adapter, /v1/unload_lora_adapter: the answer is plain text */
 } llm_openai_kind;
 
 typedef struct llm_openai_call llm_openai_call; /* one request body and its answer */
@@ -1320,7 +1321,8 @@ typedef struct llm_openai_service {
     int32_t max_logprobs;          /* most that a request may ask for: 20 */
     double deadline_s;             /* longest life of a request; 0: none */
     const char *const *names;      /* what `model` may say; answers carry the first. None: the request's own name is echoed */
-    int32_t n_names, strict_names; /* strict: other names are 404, else they are served too */
+    int32_t n_names, strict_names; /* strict, or an adapter is loaded: other names are 404, else they are served too */
+    const char *lora_dir;          /* folder of adapters that may be loaded by plain name; NULL: none (403) */
     /* In the stepping thread: there is something for llm_openai_next. May be NULL; must not block. */
     void (*on_news)(void *user, llm_openai_call *call);
     /* In llm_openai_next, for metrics: one piece of news; gap: seconds since the token before of the same choice, else 0. May be NULL. */
@@ -1328,7 +1330,7 @@ typedef struct llm_openai_service {
 } llm_openai_service;
 
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);
-/* Is it one of the names, or "", "default", "null"? */
+/* Is it one of the names, an adapter's, or "", "default", "null"? */
 LLM_API int llm_openai_knows_model(const llm_openai_service *s, const char *name, size_t len);
 
 typedef struct llm_openai_info {
@@ -26370,6 +26372,7 @@ struct llm_openai_call {
     int32_t tool_must, tool_many, tool_format, tool_exact; /* see llm_tools_grammar, llm_tool_parser_create */
     char id[48];
     const char *model;          /* the name that answers carry */
+    const char *lora;           /* the adapter that `model` names; NULL: the base model */
     int64_t created;
     llm_text ignored;
     llm_text text;              /* the rendered chat; or the answer of a tokenizing kind */
@@ -26809,7 +26812,8 @@ static const llm__oai_field llm__oai_fields[] = {
     {"suffix", LLM__OAI_REFUSED, 0, 0, 0, NULL},
     {"guided_decoding_backend|model|messages|prompt|logprobs|top_logprobs|early_stopping|enable_early_stop|early_stop_config|"
      "chat_template|chat_template_kwargs|documents|enable_thinking|reasoning_effort|metadata|store|spaces_between_special_tokens|request_id|"
-     "content|add_special|parse_special|with_pieces|return_token_strs|tokens", LLM__OAI_KNOWN, 0, 0, 0, NULL}};
+     "content|add_special|parse_special|with_pieces|return_token_strs|tokens|lora_name|lora_path|lora_int_id",
+     LLM__OAI_KNOWN, 0, 0, 0, NULL}};
 
 /* Reads a number, switch or text into its place. */
 static int llm__oai_scalar(llm_openai_call *k, const llm__oai_field *f, int v) {
@@ -27082,10 +27086,28 @@ static int llm__oai_names(llm_openai_call *k) {
     return 1;
 }
 
-LLM_API int llm_openai_knows_model(const llm_openai_service *s, const char *name, size_t len) {
+/* The base model by any of its names. */
+static int llm__oai_is_base(const llm_openai_service *s, llm__str name) {
     for (int32_t i = 0; i < s->n_names; i++)
-        if (llm__str_eq(llm__s(name, len), s->names[i])) return 1;
-    return !len || llm__str_eq(llm__s(name, len), "default") || llm__str_eq(llm__s(name, len), "null");
+        if (llm__str_eq(name, s->names[i])) return 1;
+    return !name.n || llm__str_eq(name, "default") || llm__str_eq(name, "null");
+}
+
+/* 1 if an adapter of that name is loaded. .p NULL: any that requests have to name. */
+static int llm__oai_is_lora(const llm_openai_service *s, llm__str name) {
+    int found = 0;
+    if (!s->engine) return 0;
+    pthread_mutex_lock(&s->engine->mutex);
+    for (int32_t i = 0; i < s->engine->p.n_loras && !found; i++) {
+        const llm__lora *a = &s->engine->lora[i];
+        found = a->listed && (name.p ? llm__str_eq(name, a->name) : i != s->engine->own_lora);
+    }
+    pthread_mutex_unlock(&s->engine->mutex);
+    return found;
+}
+
+LLM_API int llm_openai_knows_model(const llm_openai_service *s, const char *name, size_t len) {
+    return llm__oai_is_base(s, llm__s(name, len)) || llm__oai_is_lora(s, llm__s(name, len));
 }
 
 /* The name answers carry, and whether the body's may be served. A name too odd to quote is not quoted. */
@@ -27098,7 +27120,9 @@ static int llm__oai_model(llm_openai_call *k) {
     if (v < 0) return 1;
     if (!name) return llm__oai_bad(k, "model", "model must be a text");
     int odd = n > 4096 || memchr(name, 0, n) != NULL;
-    if (!odd && (!s->strict_names || llm_openai_knows_model(s, name, n))) return 1;
+    if (!odd && !llm__oai_is_base(s, llm__s(name, n)) && llm__oai_is_lora(s, llm__s(name, n))) k->model = k->lora = name;
+    if (!odd && (k->lora || llm__oai_is_base(s, llm__s(name, n)))) return 1;
+    if (!odd && !s->strict_names && !llm__oai_is_lora(s, llm__s(NULL, 0))) return 1;
     if (odd) llm__oai_bad(k, "model", "The model does not exist.");
     else llm__oai_bad(k, "model", "The model `%.64s` does not exist.", name);
     k->info.status = 404;
@@ -27131,7 +27155,7 @@ LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *mod
 
 /* The JSON limits keep a hostile body cheap: 64 levels, 4 million values, no key twice. */
 LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_openai_kind kind, const char *body, size_t len, void *user) {
-    static const char *const prefix[] = {"chatcmpl-", "cmpl-", "gen-", "tok-", "detok-", "tmpl-"};
+    static const char *const prefix[] = {"chatcmpl-", "cmpl-", "gen-", "tok-", "detok-", "tmpl-", "lora-", "lora-"};
     static const llm_json_limits limits = {64, 4 << 20, 1};
     llm_openai_call *k = LLM__NEW(llm_openai_call, 1);
     uint64_t bits[2] = {0, 0};
@@ -27396,6 +27420,7 @@ static int llm__oai_submit_ids(llm_openai_call *k, llm_result r, llm_tokens *ids
     c.n_prompt_ids = ids->len - skip;
     c.priority = k->priority;
     c.cache_salt = k->cache_salt;
+    c.lora = k->lora;
     c.score_only = k->max_tokens == 0;
     c.deadline_s = k->service->deadline_s;
     c.id = k->id;
@@ -27463,10 +27488,12 @@ static int llm__oai_submit_prompt(llm_openai_call *k, int v) {
 }
 
 static int llm__oai_tokenizing(llm_openai_call *k);
+static int llm__oai_adapters(llm_openai_call *k);
 
 /* The arrays are sized once, before the first request runs: its news may come while the second is being tokenized. */
 LLM_API int llm_openai_submit(llm_openai_call *k) {
     if (k->info.status != 200) return 0;
+    if (k->info.kind >= LLM_OPENAI_LORA_LOAD) return llm__oai_adapters(k);
     if (k->info.kind > LLM_OPENAI_GENERATE) return llm__oai_tokenizing(k);
     if (!k->service->engine) return llm__oai_failed(k, llm__error(LLM_ERR_UNSUPPORTED, "there is no engine to answer"), NULL);
     int chat = k->info.kind == LLM_OPENAI_CHAT, v = chat ? -1 : llm__oai_get(k->body, 0, "prompt"), many = llm__oai_is_list(k->body, v),
@@ -28110,6 +28137,54 @@ static int llm__oai_tokenizing(llm_openai_call *k) {
     }
     llm_text_free(&text);
     return r ? llm__oai_failed(k, r, back ? "tokens" : "messages") : 1;
+}
+
+/* ---- adapters at run time: vLLM's two routes, but only for what lies in one folder */
+
+/* A field that names a file or folder inside `dir`, as the path there. Only a plain name, and nothing that leads elsewhere: no link. */
+static int llm__oai_inside(llm_openai_call *k, const char *param, const char *dir, const char *flag, llm_text *path) {
+    struct stat st;
+    size_t n = 0;
+    const char *name = llm_json_str(k->body, llm__oai_get(k->body, 0, param), &n);
+    if (!dir) llm__oai_bad(k, param, "this server was started without %s, the folder that %s is looked for in", flag, param);
+    else if (!name) return llm__oai_bad(k, param, "%s is missing, or no text", param);
+    else if (*name == '.' || strchr(name, '/') || !llm__plain_text(llm__s(name, n), 255))
+        llm__oai_bad(k, param, "%s must be a plain name inside %s: without '/', and not beginning with '.'", param, flag);
+    if (k->info.status == 200) {
+        llm_text_str(path, dir);
+        llm_text_str(path, "/");
+        llm_text_str(path, name);
+        if (path->failed) return llm__oai_failed(k, llm__nomem(), NULL);
+        if (lstat(path->data, &st) || !S_ISLNK(st.st_mode)) return 1;
+        llm__oai_bad(k, param, "%s: a link is not followed", param);
+    }
+    k->info.status = 403;
+    return 0;
+}
+
+/* {"lora_name", "lora_path"}: done here, in a worker's thread, while the engine steps on. */
+static int llm__oai_adapters(llm_openai_call *k) {
+    const llm_openai_service *s = k->service;
+    int load = k->info.kind == LLM_OPENAI_LORA_LOAD;
+    llm_text path = llm__text_none();
+    size_t n = 0;
+    const char *name = llm_json_str(k->body, llm__oai_get(k->body, 0, "lora_name"), &n);
+    int ok = s->lora_dir && (!name || strlen(name) != n) ? llm__oai_bad(k, "lora_name", "lora_name is missing, or no text") : 1;
+    if (ok && (load || !s->lora_dir)) ok = llm__oai_inside(k, "lora_path", s->lora_dir, "--lora-dir", &path);
+    if (ok && load && llm__oai_is_base(s, llm__s(name, strlen(name))))
+        ok = llm__oai_bad(k, "lora_name", "lora_name '%.64s' is the base model's", name);
+    if (ok) {
+        llm_result r = load ? llm_lora_load(s->engine, name, path.data) : llm_lora_unload(s->engine, name);
+        if (r) ok = llm__oai_bad(k, load && r != LLM_ERR_ARG ? "lora_path" : "lora_name", "%s", llm_last_error());
+        if (r == LLM_ERR_NOMEM) k->info.status = 503;
+    }
+    if (ok) {
+        llm_text_str(&k->text, "Success: LoRA adapter '");
+        llm_text_str(&k->text, name);
+        llm_text_str(&k->text, load ? "' added successfully." : "' removed successfully.");
+    }
+    llm_text_free(&path);
+    return ok;
 }
 
 #endif /* LLM_IMPLEMENTATION_DONE */

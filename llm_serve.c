@@ -44,7 +44,9 @@
 
 typedef struct configuration {
     const char *model, *visible_devices, *host, *unix_socket, *reasoning_parser, *tool_parser, *key_file, *config, *early_stop_config;
-    llm_option_list names, keys, origins, allowed_hosts;
+    const char *lora_dir;
+    llm_option_list names, keys, origins, allowed_hosts, lora_modules;
+    int32_t enable_lora;
     int32_t port, metrics_port, max_logprobs, strict_model_name, no_page, log_level, n_workers;
     int32_t prefix_caching, enable_early_stop;
     float shutdown_timeout, request_timeout, ping_interval, step_timeout;
@@ -119,6 +121,10 @@ static const llm_option options_table[] = {
     LLM_OPTIONS_ENGINE(configuration, engine, 2),
     {"enable-prefix-caching|cache-prompt", LLM_OPTION_BOOL, 2, IN_CFG(prefix_caching), 0, 0, NULL,
      "keep prompts' KV pages for the next request (on)"},
+    {"enable-lora", LLM_OPTION_BOOL, 2, IN_CFG(enable_lora), 0, 0, NULL, "adapters by model name"},
+    {"lora-modules|adapters", LLM_OPTION_LIST, 2, IN_CFG(lora_modules), 1, 0, "NAME=PATH ...",
+     "adapters: PEFT folders or GGUF files, or {\"name\", \"path\"}"},
+    {"lora-dir", LLM_OPTION_TEXT, 2, IN_CFG(lora_dir), 0, 0, "PATH", "folder whose adapters may be loaded while serving"},
     {"max-logprobs", LLM_OPTION_INT, 3, IN_CFG(max_logprobs), 0, 1000, "N", "most logprobs a request may ask for (20)"},
     {"strict-model-name", LLM_OPTION_BOOL, 3, IN_CFG(strict_model_name), 0, 0, NULL, "unknown model names are 404"},
     {"enable-early-stop", LLM_OPTION_BOOL, 3, IN_CFG(enable_early_stop), 0, 0, NULL, "end answers that repeat themselves"},
@@ -200,6 +206,43 @@ static void read_keys(const char *path) {
     if (!n) die(2, "--api-key-file: no key in it");
 }
 
+/* Slots for adapters: one for each that is named at start, and some for those that come later. All may compute together unless fewer are
+ * asked for. */
+static void read_lora_options(void) {
+    llm_engine_config *e = &server.cfg.engine;
+    int named = server.cfg.lora_modules.n + (e->lora != NULL), most = named + (server.cfg.lora_dir ? 16 : 0);
+    if (e->max_cpu_loras && e->max_cpu_loras < e->max_loras) die(2, "max_cpu_loras must be greater than or equal to max_loras");
+    if (!server.cfg.enable_lora && !most) return;
+    if (!e->max_cpu_loras && e->max_loras > most) most = e->max_loras;
+    if (e->max_cpu_loras > named) most = e->max_cpu_loras;
+    e->max_cpu_loras = most ? most : 1;
+    if (!e->max_loras) e->max_loras = e->max_cpu_loras;
+}
+
+/* One of --lora-modules, NAME=PATH or {"name", "path"}: loads it. A path may have a '=' too. */
+static void load_lora_module(const char *text) {
+    llm_json *doc = NULL;
+    const char *name = NULL, *path = strchr(text, '=');
+    char own[256] = "", why[1400];
+    if (*text == '{') {
+        if (llm_json_parse(text, strlen(text), NULL, &doc)) path = NULL;
+        else name = llm_json_str(doc, llm_json_find(doc, 0, "name"), NULL), path = llm_json_str(doc, llm_json_find(doc, 0, "path"), NULL);
+    } else if (path && path - text < (int)sizeof own) {
+        memcpy(own, text, (size_t)(path++ - text));
+        name = own;
+    }
+    if (!name || !*name || !path || !*path) {
+        snprintf(why, sizeof why, "--lora-modules: \"%.200s\": NAME=PATH or {\"name\": ..., \"path\": ...} was expected", text);
+        die(2, why);
+    }
+    if (llm_openai_knows_model(&server.service, name, strlen(name)) || llm_lora_load(server.engine, name, path)) {
+        snprintf(why, sizeof why, "--lora-modules %.100s: %s", text,
+                 llm_openai_knows_model(&server.service, name, strlen(name)) ? "the name is taken" : llm_last_error());
+        die(1, why);
+    }
+    llm_json_free(doc);
+}
+
 /* Everything that is known before a socket is opened: argv, environment, file, in falling strength; then what
  * contradicts itself. A mistake ends the program here, so that nothing has to be undone. */
 static void read_options(int argc, char **argv) {
@@ -248,6 +291,7 @@ static void read_options(int argc, char **argv) {
     }
     if (c->tool_parser && llm_tools_named(c->tool_parser) < 0)
         die(2, "--tool-call-parser: no such parser; hermes, llama3_json, mistral, deepseek_v3, qwen3_coder or json was expected");
+    read_lora_options();
     if (c->reasoning_parser && llm_reasoning_named(c->reasoning_parser) < 0)
         die(2, "--reasoning-parser: a name as qwen3, deepseek_r1, ernie-45-vl or none was expected");
     if (!c->names.n) llm_options_set(&options, llm_options_find(&options, "served-model-name", 17), "model", c->model, LLM_FROM_FILE);
@@ -1369,7 +1413,8 @@ static void call_advance(call *k) {
         slice body = {t.data ? t.data : "", t.len};
         counters.refused += info->status != 200;
         if (!streaming) {
-            http_answer(c, info->status, "application/json", body, NULL);
+            int text = info->status == 200 && (info->kind == LLM_OPENAI_LORA_LOAD || info->kind == LLM_OPENAI_LORA_UNLOAD);
+            http_answer(c, info->status, text ? "text/plain; charset=utf-8" : "application/json", body, NULL);
         } else {
             if (c->head.minor == 1) llm_text_str(&c->out, "0\r\n\r\n");
             conn_answered(c);
@@ -2041,25 +2086,40 @@ static void route_health(conn *c) {
 static void route_version(conn *c) { http_answer(c, 200, "application/json", slice_of("{\"version\":\"" LLM_VERSION_STRING "\"}"), NULL); }
 
 /* vLLM's members and llama.cpp's meta: clients ask for one or the other. */
-static void add_model_card(llm_text *t, const char *name) {
+static void add_model_card(llm_text *t, const char *name, const char *root, const char *parent) {
     const llm_model_info *info = llm_model_get_info(server.model);
     llm_engine_stats s;
     llm_engine_get_stats(server.engine, &s);
     llm_text_format(t,
-                    "{'id':%q,'object':'model','created':%l,'owned_by':'llm.h','root':%q,'parent':null,'max_model_len':%d,'permission':[],",
-                    name, (int64_t)server.started, server.cfg.model, s.max_model_len);
+                    "{'id':%q,'object':'model','created':%l,'owned_by':'llm.h','root':%q,'parent':%q,'max_model_len':%d,'permission':[],",
+                    name, (int64_t)server.started, root, parent, s.max_model_len);
     llm_text_format(t, "'meta':{'n_ctx_train':%d,'n_params':%l,'n_vocab':%d,'n_embd':%d,'size':%l}}", info->max_position_embeddings,
                     info->n_params, info->vocab_size, info->hidden_size, info->weight_bytes);
 }
 
-/* The served names; the path is accepted as a name but not listed. */
+/* The i-th adapter's card, if its name is `only` (.p NULL: any). 0: there is no i-th. */
+static int add_adapter_card(llm_text *t, int i, slice only) {
+    llm_text name = {0}, path = {0};
+    int there = llm_lora_get(server.engine, i, &name, &path);
+    if (there && (!only.p || slice_is(only, name.data))) {
+        if (t->len && t->data[t->len - 1] == '}') llm_text_str(t, ",");
+        add_model_card(t, name.data, path.data, server.cfg.names.items[0]);
+    }
+    llm_text_free(&name);
+    llm_text_free(&path);
+    return there;
+}
+
+/* The served names, then the adapters; the path is accepted as a name but not listed. */
 static void route_models(conn *c) {
     llm_text t = {0};
     llm_text_str(&t, "{\"object\":\"list\",\"data\":[");
     for (int i = 0; i < server.n_served; i++) {
         if (i) llm_text_str(&t, ",");
-        add_model_card(&t, server.cfg.names.items[i]);
+        add_model_card(&t, server.cfg.names.items[i], server.cfg.model, NULL);
     }
+    slice any = {NULL, 0};
+    for (int i = 0; add_adapter_card(&t, i, any);) i++;
     llm_text_str(&t, "]}");
     answer_text(c, "application/json", &t);
 }
@@ -2075,7 +2135,8 @@ static void route_model(conn *c, slice name) {
         llm_text_free(&t);
         return;
     }
-    add_model_card(&t, server.cfg.names.items[0]);
+    for (int i = 0; add_adapter_card(&t, i, name);) i++;
+    if (!t.len) add_model_card(&t, server.cfg.names.items[0], server.cfg.model, NULL);
     answer_text(c, "application/json", &t);
 }
 
@@ -2172,7 +2233,9 @@ static const route routes[] = {
     {"POST", "/generate", NULL, LLM_OPENAI_GENERATE, 0, 0},
     {"POST", "/tokenize", NULL, LLM_OPENAI_TOKENIZE, 0, 0},
     {"POST", "/detokenize", NULL, LLM_OPENAI_DETOKENIZE, 0, 0},
-    {"POST", "/apply-template", NULL, LLM_OPENAI_TEMPLATE, 0, 0}};
+    {"POST", "/apply-template", NULL, LLM_OPENAI_TEMPLATE, 0, 0},
+    {"POST", "/load_lora_adapter", NULL, LLM_OPENAI_LORA_LOAD, 0, 0},
+    {"POST", "/unload_lora_adapter", NULL, LLM_OPENAI_LORA_UNLOAD, 0, 0}};
 
 /* Paths are served with and without /v1 and with a trailing slash. */
 static slice plain_path(slice p) {
@@ -2372,6 +2435,8 @@ static void set_service(void) {
     s->names = c->names.items;
     s->n_names = c->names.n;
     s->strict_names = c->strict_model_name;
+    s->lora_dir = c->lora_dir;
+    for (int i = 0; i < c->lora_modules.n; i++) load_lora_module(c->lora_modules.items[i]);
     s->on_news = on_call_news;
     s->on_event = count_event;
 }

@@ -273,7 +273,7 @@ def keys():
 
 def flags():
     for args, code, want in ((["--prot", "1"], 2, "--port"), (["--port", "70000"], 2, "65535"), (["--max-model-len", "99999999", "--port", "0"], 1, "8192"), (["--enable-early-stop", "--early-stop-config", '{"enable_early_stop": false}'], 2, "contradict"),
-                             (["--early-stop-config", '{"window_size": 0}'], 2, "window_size"), (["--model", "/nothing"], 1, "/nothing"), (["--host", "999.1.1.1"], 1, "999.1.1.1"), (["--enable-lora"], 2, "enable-lora")):
+                             (["--early-stop-config", '{"window_size": 0}'], 2, "window_size"), (["--model", "/nothing"], 1, "/nothing"), (["--host", "999.1.1.1"], 1, "999.1.1.1"), (["--pipeline-parallel-size", "2"], 2, "pipeline-parallel-size"), (["--max-loras", "2", "--max-cpu-loras", "1"], 2, "max_cpu_loras"), (["--enable-lora", "--max-lora-rank", "7"], 2, "max-lora-rank")):
         p = subprocess.run([SERVE, *args], capture_output=True, text=True, timeout=60)
         check("flags " + " ".join(args)[:50], p.returncode == code and want in p.stderr and p.stderr.count("\n") <= 4, f"{p.returncode} {p.stderr}")
 
