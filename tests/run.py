@@ -128,6 +128,7 @@ def test():
     step("llm_serve, bad inputs", [sys.executable, "tests/test_serve_bad.py"])
     step("llm_serve, load", [sys.executable, "tests/load.py"])
     step("llm_serve, documents", [sys.executable, "tests/test_documents.py"])
+    step("adapters", [sys.executable, "tests/test_lora.py"])
     outside_truth()
     isa()
 

@@ -1,0 +1,241 @@
+#!/usr/bin/env python3
+"""Adapters: tiny ones written as PEFT and llama.cpp write them, against models into which they are merged; served by name, loaded and unloaded
+while requests run; bad ones."""
+import json
+import os
+import pathlib
+import random
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+
+sys.path.insert(0, os.path.dirname(__file__))
+import adapters
+from serving import Server, check, finish, skip
+
+CLI = os.environ.get("LLM_CLI", "./llm_cli")
+SHARED = pathlib.Path(os.environ.get("LLM_SHARED", "../shared")) / "checkpoints"
+TMP = tempfile.mkdtemp(prefix="llm_lora_")
+IDS = [5, 17, 300, 44, 9, 101, 7, 256]
+
+
+def cli(*args):
+    p = subprocess.run([CLI, *args], capture_output=True, text=True, timeout=120)
+    return p.returncode, p.stdout, p.stderr
+
+
+def score(model, *extra):
+    """Log-probabilities of all next tokens, or the error."""
+    vocab = json.load(open(f"{model}/config.json")).get("vocab_size") or json.load(open(f"{model}/config.json"))["padded_vocab_size"]
+    code, out, err = cli("score", "-m", str(model), "--dtype", "float32", "--token-ids", json.dumps(IDS), "--json", "--top-logprobs", str(vocab), *extra)
+    return {i: x for i, x in json.loads(out)["next"]} if not code else err
+
+
+def distance(a, b):
+    if isinstance(a, str) or isinstance(b, str): return float("inf")
+    return max(abs(a[i] - b[i]) for i in a) / (max(a.values()) - min(a.values()))
+
+
+def families():
+    """All matrices of a family at once, whatever it fuses, splits, ties or stores across; one rank and two."""
+    for name in ("llama", "gemma3_text", "qwen2_moe", "gpt2", "phi3", "chatglm3", "internlm2", "deepseek_v2", "starcoder2", "ernie4_5_moe", "opt", "cohere"):
+        model, adapter, merged = SHARED / name, f"{TMP}/{name}", f"{TMP}/{name}-merged"
+        parts = adapters.make(str(model), adapter, dtype=("F32", "BF16", "F16")[len(name) % 3])
+        adapters.merge(str(model), merged, parts)
+        base, want, got = score(model), score(merged), score(model, "--lora", adapter)
+        check(f"{name}: {len(parts)} matrices", distance(want, got) < 1e-4 and distance(base, got) > 0.05, (distance(want, got), distance(base, got), got if isinstance(got, str) else ""))
+        if name in ("llama", "phi3", "deepseek_v2", "qwen2_moe"):
+            got = score(model, "--lora", adapter, "-tp", "2")
+            check(f"{name}: two ranks", distance(want, got) < 1e-4, distance(want, got))
+
+
+def variants():
+    model = str(SHARED / "llama")
+    for name, how in (("rsLoRA", {"use_rslora": True}), ("rank 1", {"r": 1}), ("rank 64", {"r": 64, "size": 0.2}), ("some layers", {"targets": r"layers\.1\.(self_attn\.[qv]_proj|mlp\.up_proj)"}),
+                      ("embeddings", {"embed": "model.embed_tokens", "targets": "down_proj"}), ("the output layer", {"targets": "lm_head"})):
+        adapter, merged = f"{TMP}/v-{name}", f"{TMP}/v-{name}-merged"
+        adapters.merge(model, merged, adapters.make(model, adapter, seed=7, **how))
+        want, got = score(merged), score(model, "--lora", adapter)
+        check(f"variant {name}", distance(want, got) < 1e-4, (distance(want, got), got if isinstance(got, str) else ""))
+    # alpha_pattern: one module's alpha; the other keeps lora_alpha
+    parts = adapters.make(model, f"{TMP}/pattern", targets=r"layers\.0\.self_attn\.[qk]_proj", alpha=16, alpha_pattern={"q_proj": 4})
+    parts = {k: (a, b, 1.0 if "q_proj" in k else s) for k, (a, b, s) in parts.items()}
+    adapters.merge(model, f"{TMP}/pattern-merged", parts)
+    check("alpha_pattern", distance(score(f"{TMP}/pattern-merged"), score(model, "--lora", f"{TMP}/pattern")) < 1e-4)
+    # tied: the embedding and the output layer are one matrix, but adapters of their own
+    model = str(SHARED / "qwen2")
+    if "lm_head.weight" not in adapters.folder_tensors(model):
+        parts = adapters.make(model, f"{TMP}/tied", targets="v_proj", embed="model.embed_tokens")
+        check("tied embeddings", isinstance(score(model, "--lora", f"{TMP}/tied"), dict) and distance(score(model), score(model, "--lora", f"{TMP}/tied")) > 1e-3)
+
+
+def gguf_rows(rows, heads):
+    """The rows of q or k as llama.cpp's converter puts them."""
+    d = len(rows) // heads
+    return [rows[h * d + (i % 2) * (d // 2) + i // 2] for h in range(heads) for i in range(d)]
+
+
+def gguf():
+    """The same adapter as a GGUF file: other names, rows of q and k in another order."""
+    model = str(SHARED / "llama")
+    config = json.load(open(f"{model}/config.json"))
+    parts = adapters.make(model, f"{TMP}/g", seed=3)
+    names = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+    tensors = {}
+    for name, (a, b, _) in parts.items():
+        words = name.split(".")
+        to = "output" if name == "lm_head" else f"blk.{words[2]}.{names['.'.join(words[3:])]}"
+        heads = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}.get(to.rsplit(".", 1)[-1])
+        if heads: b = gguf_rows(b, config[heads])
+        tensors[to + ".weight.lora_a"], tensors[to + ".weight.lora_b"] = a, b
+    adapters.make_gguf(f"{TMP}/g.gguf", tensors, alpha=16)
+    check("GGUF adapter", distance(score(model, "--lora", f"{TMP}/g"), score(model, "--lora", f"{TMP}/g.gguf")) < 1e-6, score(model, "--lora", f"{TMP}/g.gguf"))
+    for name, how, why in (("of another family", {"arch": "gemma3"}, "architecture"), ("that is a model", {"kind": "model"}, "adapter"), ("of another kind", {"adapter": "control_vector"}, "lora")):
+        adapters.make_gguf(f"{TMP}/bad.gguf", tensors, **how)
+        got = score(model, "--lora", f"{TMP}/bad.gguf")
+        check("GGUF " + name, isinstance(got, str) and got.count("\n") == 1 and why in got, got)
+
+
+def bad():
+    """One sentence each, which names the adapter, and exit 1."""
+    model, good = str(SHARED / "llama"), f"{TMP}/good"
+    adapters.make(model, good, r=4)
+    config = json.load(open(f"{good}/adapter_config.json"))
+    tensors = adapters.read_safetensors(f"{good}/adapter_model.safetensors")
+    key = "base_model.model.model.layers.0.self_attn.q_proj.lora_"
+    a, b = key + "A.weight", key + "B.weight"
+    f32 = lambda *shape: ("F32", list(shape), bytes(4 * shape[0] * (shape[1] if len(shape) > 1 else 1)))
+    nan = ("F32", [4, 96], struct.pack("<f", float("nan")) + bytes(4 * 4 * 96 - 4))
+    cases = [(f"config {k}={v}", {k: v}, {}, k) for k, v in (("peft_type", "IA3"), ("peft_type", None), ("r", 0), ("r", -1), ("r", 1.5), ("r", "4"), ("r", None), ("r", 10 ** 6), ("r", 8), ("lora_alpha", "x"),
+             ("lora_alpha", None), ("lora_alpha", 1e9), ("use_dora", True), ("bias", "all"), ("modules_to_save", ["lm_head"]), ("lora_bias", True), ("trainable_token_indices", [1]), ("target_parameters", ["x"]),
+             ("layer_replication", [[0, 1]]))]
+    cases[[c[0] for c in cases].index("config r=1000000")] = ("config r=10^6", {"r": 10 ** 6}, {}, "rank")
+    cases[[c[0] for c in cases].index("config r=8")] = ("r is not that of the tensors", {"r": 8}, {}, "rank")
+    cases += [("B missing", {}, {b: None}, "missing"), ("A missing", {}, {a: None}, "missing"), ("A too wide", {}, {a: f32(4, 97)}, "shape"), ("B too tall", {}, {b: f32(95, 4)}, "shape"), ("ranks differ", {}, {a: f32(5, 96)}, "shape"),
+              ("B of one dimension", {}, {b: f32(384)}, "r"), ("rank 0", {}, {a: f32(0, 96), b: f32(96, 0)}, "rank 0"), ("integers", {}, {a: ("I32", [4, 96], bytes(1536))}, "I32"), ("not a number", {}, {a: nan}, "finite"),
+              ("infinite", {}, {a: ("F32", [4, 96], struct.pack("<f", float("inf")) + bytes(1532))}, "finite"), ("a foreign name", {}, {"model.layers.0.x": f32(4, 4)}, "base_model.model."),
+              ("no such layer", {}, {key.replace("layers.0", "layers.7") + "A.weight": f32(4, 96), key.replace("layers.0", "layers.7") + "B.weight": f32(96, 4)}, "layers.7"),
+              ("no such matrix", {}, {key.replace("q_proj", "z_proj") + "A.weight": f32(4, 96)}, "z_proj"), ("a norm", {}, {"base_model.model.model.norm.lora_A.weight": f32(4, 96)}, "norm"),
+              ("a whole matrix", {}, {"base_model.model.lm_head.weight": f32(512, 96)}, "lm_head"), ("nothing at all", {}, {k: None for k in tensors}, "no tensors")]
+    n = 0
+    for name, settings, changes, why in cases:
+        n += 1
+        folder = f"{TMP}/bad{n}"
+        os.makedirs(folder)
+        json.dump({**config, **settings}, open(f"{folder}/adapter_config.json", "w"))
+        adapters.write_safetensors(f"{folder}/adapter_model.safetensors", {k: v for k, v in {**tensors, **changes}.items() if v})
+        code, out, err = cli("-m", model, "--lora", folder, "-p", "x", "-n", "1")
+        check(f"bad adapter: {name}", code == 1 and err.count("\n") == 1 and why in err and "bad" in err and not out, err)
+    data = open(f"{good}/adapter_model.safetensors", "rb").read()
+    rng = random.Random(5)
+    raw = [(f"cut at {at}", data[:at]) for at in (0, 1, 7, 8, 9, 100, len(data) // 2, len(data) - 1)] + [("longer", data + b"x"), ("a pickle", b"\x80\x02}q\x00." * 50)]
+    for i in range(30): # bytes of the header
+        at = rng.randrange(0, struct.unpack("<Q", data[:8])[0] + 8)
+        raw.append((f"byte {at}", data[:at] + bytes([rng.randrange(256)]) + data[at + 1:]))
+    os.makedirs(f"{TMP}/badfile")
+    shutil.copy(f"{good}/adapter_config.json", f"{TMP}/badfile")
+    for name, bytes_ in raw:
+        with open(f"{TMP}/badfile/adapter_model.safetensors", "wb") as f: f.write(bytes_)
+        code, out, err = cli("-m", model, "--lora", f"{TMP}/badfile", "-p", "x", "-n", "1")
+        check(f"bad file: {name}", code == 0 and name.startswith("byte") or code == 1 and err.count("\n") == 1, err)
+    os.remove(f"{TMP}/badfile/adapter_model.safetensors")
+    for name, make, why in (("no weights", lambda: None, "no such file"), ("only a pickle", lambda: open(f"{TMP}/badfile/adapter_model.bin", "wb").close(), "pickle"),
+                            ("a FIFO", lambda: os.mkfifo(f"{TMP}/badfile/adapter_model.safetensors"), "regular"), ("no JSON", lambda: open(f"{TMP}/badfile/adapter_config.json", "w").write("{"), "adapter_config"),
+                            ("no config", lambda: os.remove(f"{TMP}/badfile/adapter_config.json"), "adapter_config")):
+        make()
+        code, out, err = cli("-m", model, "--lora", f"{TMP}/badfile", "-p", "x", "-n", "1")
+        check(f"bad folder: {name}", code == 1 and err.count("\n") == 1 and why in err, err)
+    for path in ("/nothing", "/dev/zero", f"{model}/model.safetensors"):
+        code, out, err = cli("-m", model, "--lora", path, "-p", "x", "-n", "1")
+        check(f"bad path: {path}", code == 1 and err.count("\n") == 1 and path in err, err)
+    check("rank over the limit", "max_lora_rank 1" in cli("-m", model, "--lora", good, "--max-lora-rank", "1", "-p", "x", "-n", "1")[2])
+
+
+def complete(s, model, seed=0, **more):
+    status, _, body = s.request("POST", "/v1/completions", {"model": model, "prompt": [IDS[seed % 8], 3 + seed, *IDS * 5], "max_tokens": 12, "temperature": 0, "logprobs": 3, "ignore_eos": True, "return_token_ids": True, **more})
+    choice = json.loads(body).get("choices", [{}])[0]
+    return status, choice.get("token_ids"), json.dumps(choice.get("logprobs"))
+
+
+def serving():
+    """Three adapters and the base in one batch give what each gives alone, to the bit; adapters come and go under running requests."""
+    model, folder = str(SHARED / "llama"), f"{TMP}/served"
+    for i, name in enumerate("abcd"): adapters.make(model, f"{folder}/{name}", r=(4, 8, 2, 4)[i], seed=10 + i, size=0.3, targets=(r".", r"[qv]_proj", r"mlp", r".")[i])
+    adapters.make(str(SHARED / "qwen2"), f"{folder}/foreign", r=4)
+    os.symlink(f"{folder}/a", f"{folder}/link")
+    os.mkfifo(f"{folder}/fifo")
+    for flags in ((), ("--max-loras", "1", "--max-num-batched-tokens", "24", "--max-num-seqs", "8")):
+        s = Server("--enable-lora", "--lora-modules", f"a={folder}/a", json.dumps({"name": "b", "path": f"{folder}/b"}), f"c={folder}/c", "--lora-dir", folder, *flags, model=model, base=("--log-level", "warn", "--max-num-seqs", "16"))
+        names = [model, "a", "b", "c"]
+        alone = {(m, i): complete(s, m, i) for m in names for i in range(4)}
+        check("each adapter says something else", len({x[2] for (m, i), x in alone.items() if i == 0}) == 4 and all(x[0] == 200 for x in alone.values()), alone)
+        together = {}
+        threads = [threading.Thread(target=lambda k=k: together.__setitem__(k, complete(s, *k))) for k in alone]
+        for t in threads: t.start()
+        for t in threads: t.join()
+        check(f"three adapters and the base in one batch {flags}", together == alone, [k for k in alone if together.get(k) != alone[k]])
+        cards = {x["id"]: x for x in json.loads(s.request("GET", "/v1/models")[2])["data"]}
+        check("listed with their parent", cards["a"]["parent"] == model and cards["a"]["root"] == f"{folder}/a" and cards[model]["parent"] is None and list(cards) == names, cards)
+        check("one by its name", json.loads(s.request("GET", "/v1/models/b")[2])["id"] == "b" and s.request("GET", "/v1/models/d")[0] == 404)
+        check("unknown names are 404 now", complete(s, "d")[0] == 404)
+        if flags:
+            check("ends", s.stop() == 0)
+            continue
+        load = lambda name, path="d", **k: s.request("POST", "/v1/load_lora_adapter", {"lora_name": name, "lora_path": path, **k})
+        unload = lambda name: s.request("POST", "/v1/unload_lora_adapter", {"lora_name": name})
+        status, _, body = load("d")
+        check("loaded while serving", status == 200 and body == b"Success: LoRA adapter 'd' added successfully.", body)
+        first = complete(s, "d")
+        check("it answers", first[0] == 200 and first not in [x for (m, i), x in alone.items() if i == 0])
+        check("loaded twice", load("d")[0] == 400 and b"already been loaded" in load("d")[2])
+        # unloaded in the middle of a long answer: the answer goes on as it would have
+        long = dict(max_tokens=400)
+        want, got = complete(s, "d", 1, **long), []
+        t = threading.Thread(target=lambda: got.append(complete(s, "d", 1, **long)))
+        t.start()
+        while b"vllm:num_requests_running" in (m := s.request("GET", "/metrics")[2]) and t.is_alive() and b'running{model_name="%s"} 1' % model.encode() not in m: pass
+        status = unload("d")[0]
+        again = load("d")[0]
+        t.join()
+        check("an adapter lives until its last request ends", status == 200 and again == 200 and got == [want], (status, again))
+        check("removed", unload("d")[2] == b"Success: LoRA adapter 'd' removed successfully." and complete(s, "d")[0] == 404 and unload("d")[0] == 400)
+        load("d", "c")
+        check("another adapter under an old name shares no cached prefix", complete(s, "d") == alone["c", 0])
+        unload("d")
+        stop, odd = threading.Event(), []
+
+        def busy(name, i):
+            while not stop.is_set():
+                if complete(s, name, i) != alone[name, i]: odd.append((name, i))
+
+        threads = [threading.Thread(target=busy, args=(m, i)) for m in names for i in range(2)]
+        for t in threads: t.start()
+        turns = [(load("d")[0], complete(s, "d") == first, unload("d")[0]) for _ in range(12)]
+        stop.set()
+        for t in threads: t.join()
+        check("loading and unloading disturbs nobody", not odd and turns == [(200, True, 200)] * 12, (odd[:3], turns))
+        for name, path, status in (("x", "../a", 403), ("x", "/etc", 403), ("x", f"{folder}/a", 403), ("x", ".", 403), ("x", "..", 403), ("x", "", 403), ("x", "a/b", 403), ("x", "link", 403), ("x", "a\0b", 403), ("x", None, 400), ("x", 1, 400),
+                                   ("x", "none", 400), ("x", "fifo", 400), ("x", "foreign", 400), (None, "d", 400), ("", "d", 400), (model, "d", 400), ("a", "d", 400), ("n" * 300, "d", 400), ("a\0", "d", 400), ("a\n", "d", 400)):
+            code, _, body = load(name, path)
+            check(f"load {name!r:.20} {path!r}", code == status and json.loads(body)["error"]["message"], (code, body))
+        for i in range(16): load(f"n{i}")
+        check("as many as there are slots", load("more")[0] == 400 and b"max_cpu_loras" in load("more")[2])
+        check("the canary", complete(s, "a") == alone["a", 0] and s.stop() == 0)
+    s = Server(model=model, base=("--log-level", "warn"))
+    check("no folder: 403", all(s.request("POST", f"/v1/{x}load_lora_adapter", {"lora_name": "a", "lora_path": "a"})[0] == 403 for x in ("", "un")) and s.stop() == 0)
+    for words, code, why in ((["a"], 2, "NAME=PATH"), (["=x"], 2, "NAME=PATH"), (["a="], 2, "NAME=PATH"), (["{}"], 2, "NAME=PATH"), (["a=/nothing"], 1, "/nothing"), ([f"a={folder}/a", f"a={folder}/b"], 1, "taken"), ([f"a={folder}/foreign"], 1, "foreign")):
+        p = subprocess.run([os.environ.get("LLM_SERVE", "./llm_serve"), "--model", model, "--port", "0", "--lora-modules", *words], capture_output=True, text=True, timeout=60)
+        check(f"--lora-modules {words}", p.returncode == code and why in p.stderr and p.stderr.count("error") <= 2, p.stderr)
+
+
+if __name__ == "__main__":
+    if not SHARED.exists(): skip("adapters", f"{SHARED} is not there")
+    else:
+        try:
+            for group in (families, variants, gguf, bad, serving):
+                if len(sys.argv) < 2 or group.__name__ in sys.argv[1:]: group()
+        finally: shutil.rmtree(TMP)
+    finish()
