@@ -4689,6 +4689,9 @@ static int llm__rx_next(llm__rx_run *r, size_t *start, size_t *end) {
  * A tokenizer is immutable once open and may be used by any thread; everything an encode or decode changes lives in a struct of that
  * call. While one is being built, t->result holds the first failure, and what comes after it does nothing. */
 
+/* Special tokens by what files call them, tokenizer.ggml.NAME_token_id. */
+enum { LLM__ID_BOS, LLM__ID_EOS, LLM__ID_UNK, LLM__ID_SEP, LLM__ID_PAD, LLM__ID_EOT, LLM__ID_EOM, LLM__ID_MASK, LLM__IDS };
+
 typedef struct llm__vocab_data { /* a GGUF vocabulary; pointers stay valid while the file is mapped */
     const char *model, *pre;     /* tokenizer.ggml.model ("llama", "gpt2", "t5", "bert") and .pre; NULL: absent */
     int32_t n;                   /* tokens */
@@ -4697,7 +4700,7 @@ typedef struct llm__vocab_data { /* a GGUF vocabulary; pointers stay valid while
     const int32_t *type;         /* (n) or NULL */
     int32_t n_merges;
     const llm__str *merge;       /* (n_merges) "a b" */
-    int32_t bos, eos, eot, eom, unk, sep, pad, mask; /* -1: absent */
+    int32_t id[LLM__IDS];        /* -1: absent */
     int add_bos, add_eos, add_space_prefix, remove_extra_whitespaces; /* -1: absent */
     llm__str precompiled_charsmap, hf_json; /* .p NULL: absent */
 } llm__vocab_data;
@@ -4709,7 +4712,7 @@ typedef enum llm__tok_model { LLM__TOK_BPE, LLM__TOK_UNIGRAM, LLM__TOK_WORDPIECE
 typedef enum llm__tok_kind {
     LLM__TOK_ADDED, LLM__TOK_SPLIT, LLM__TOK_SCRIPTS,
     LLM__TOK_FORM, LLM__TOK_LOWER, LLM__TOK_STRIP, LLM__TOK_REPLACE, LLM__TOK_PREPEND, LLM__TOK_CHARSMAP, LLM__TOK_BYTES,
-    LLM__TOK_CHINESE, LLM__TOK_SPM, LLM__TOK_METASPACE, LLM__TOK_UNGUARD,
+    LLM__TOK_CHINESE, LLM__TOK_METASPACE, LLM__TOK_UNGUARD,
     LLM__TOK_LETTERS, LLM__TOK_UTF8, LLM__TOK_FALLBACK, LLM__TOK_FUSE, LLM__TOK_JOIN, LLM__TOK_SUFFIX, LLM__TOK_CONTINUE, LLM__TOK_CTC
 } llm__tok_kind;
 
@@ -4809,7 +4812,6 @@ typedef struct llm__tokenizer {
     llm_tokens before, after; /* the frame */
     llm__uni_norm *norm;
     llm__charsmap charsmap;
-    int space_prefix, spm_merge_spaces, spm_suffix_space; /* SPM: a space in front; runs of spaces are one; the space goes behind */
     /* Decoding */
     llm__tok_steps decoders;
     int literal;             /* tokens stand for bytes by themselves: decoders begin with UTF8 */
@@ -5199,49 +5201,28 @@ static size_t llm__grapheme_end(llm__str s, size_t at) {
     return at;
 }
 
-/* Hugging Face's Precompiled: short graphemes as a whole, else character by character. */
-static void llm__norm_charsmap(const llm__charsmap *m, llm__str s, llm_text *out) {
-    for (size_t at = 0, end = 0, taken; at < s.n;) {
-        size_t next = at;
-        if (at >= end) {
-            end = llm__grapheme_end(s, at);
-            llm__str with = llm__charsmap_find(m, llm__s(s.p + at, end - at), 0, &taken);
-            if (end - at < 6 && taken) {
-                llm__add_str(out, with);
-                at = end;
-                continue;
-            }
-        }
-        (void)llm__uni_next(s, &next);
-        llm__str one = llm__s(s.p + at, next - at), with = llm__charsmap_find(m, one, 0, &taken);
-        llm__add_str(out, taken ? with : one);
-        at = next;
-    }
-}
-
-/* SentencePiece's own normalizer: the longest replacement wins, user-defined tokens are left alone, spaces are merged and escaped. */
-static void llm__norm_spm(const llm__tokenizer *t, llm__str s, llm_text *out) {
-    llm__str space = t->escaped_spaces ? llm__spm_mark : llm__blank;
-    int in_word = 0, merge = t->spm_merge_spaces, prefix = t->space_prefix && !t->spm_suffix_space, prefixed = prefix && !merge;
-    if (prefixed && s.n) llm__add_str(out, space);
-    for (size_t at = 0, taken; at < s.n; at += taken) {
-        llm__str rest = llm__str_from(s, at), with;
-        const llm__index_entry *user = llm__index_longest(&t->user, rest);
+/* Replaces by the charsmap. Hugging Face's Precompiled: short graphemes as a whole, else character by character. SentencePiece itself
+ * (longest): the longest that fits, but nothing in user-defined tokens. */
+static void llm__norm_charsmap(const llm__tokenizer *t, int longest, llm__str s, llm_text *out) {
+    for (size_t at = 0, end = 0, taken; at < s.n; at += taken) {
+        llm__str rest = llm__str_from(s, at), with = llm__nothing;
+        const llm__index_entry *user = longest ? llm__index_longest(&t->user, rest) : NULL;
+        size_t one = 0, found = 0;
+        (void)llm__uni_next(rest, &one);
+        taken = 0;
         if (user) with = user->s, taken = with.n;
-        else with = llm__charsmap_find(&t->charsmap, rest, 1, &taken);
-        if (!taken) (void)llm__uni_next(rest, &taken), with = llm__s(rest.p, taken);
-        for (size_t i = 0; i < with.n; i++) {
-            if (with.p[i] == ' ') {
-                in_word = 0;
-                if (!merge) llm__add_str(out, space);
-                continue;
-            }
-            if (!in_word && merge && (prefixed || prefix)) llm__add_str(out, space);
-            in_word = prefixed = 1;
-            llm_text_add(out, with.p + i, 1);
+        if (!longest && at >= end) {
+            end = llm__grapheme_end(s, at);
+            if (end - at < 6) with = llm__charsmap_find(&t->charsmap, llm__s(rest.p, end - at), 0, &found);
+            if (found) taken = end - at;
         }
+        if (!taken) {
+            with = llm__charsmap_find(&t->charsmap, longest ? rest : llm__s(rest.p, one), longest, &found);
+            taken = longest && found ? found : one;
+            if (!found) with = llm__s(rest.p, one);
+        }
+        llm__add_str(out, with);
     }
-    if (t->spm_suffix_space && prefixed) llm__add_str(out, space);
 }
 
 /* White space cut off at the left, the right. */
@@ -5303,9 +5284,8 @@ static void llm__rewrite(llm__encode *e, const llm__tok_step *step, llm__str s, 
     case LLM__TOK_FORM: llm__uni_normalize(e->t->norm, (llm__uni_form)step->a, s, out); break;
     case LLM__TOK_STRIP: llm__add_str(out, llm__strip(s, step->a, step->b)); break;
     case LLM__TOK_REPLACE: r = llm__replace_regex(&e->rx, step->re, s, step->with, out); break;
-    case LLM__TOK_CHARSMAP: llm__norm_charsmap(&e->t->charsmap, s, out); break;
+    case LLM__TOK_CHARSMAP: llm__norm_charsmap(e->t, step->a, s, out); break;
     case LLM__TOK_BYTES: llm__bytes_to_letters(s, out); break;
-    case LLM__TOK_SPM: llm__norm_spm(e->t, s, out); break;
     case LLM__TOK_UNGUARD: llm__unguard(s, out); break;
     case LLM__TOK_PREPEND:
         llm__add_str(out, step->text);
@@ -6367,6 +6347,18 @@ static void llm__tok_set_charsmap(llm__tokenizer *t, llm__str s) {
     t->charsmap.n_strings = s.n - 4 - n;
 }
 
+/* SentencePiece's normalizer: the charsmap; then runs of spaces are one, and none is left at the ends (merge; 2: nor typed marks at the
+ * last); one is put in front, or behind; and each becomes `mark`, so that tokens hold their spaces. */
+static void llm__tok_add_spaces(llm__tokenizer *t, int merge, int front, int behind, llm__str mark) {
+    if (t->charsmap.n_units) llm__tok_add(t, &t->normalizers, LLM__TOK_CHARSMAP)->a = 1;
+    if (merge) llm__tok_add_regex(t, &t->normalizers, LLM__TOK_REPLACE, llm__lit("  +"), 0)->with = llm__blank;
+    llm__str ends = llm__lit(merge == 2 ? "\\A |[ \\x{2581}]+\\z" : "\\A | \\z");
+    if (merge) llm__tok_add_regex(t, &t->normalizers, LLM__TOK_REPLACE, ends, 0)->with = llm__nothing;
+    if (front) llm__tok_add(t, &t->normalizers, LLM__TOK_PREPEND)->text = llm__blank;
+    if (behind) llm__tok_add_regex(t, &t->normalizers, LLM__TOK_REPLACE, llm__lit("\\z"), 0)->with = llm__blank;
+    llm__tok_add_regex(t, &t->normalizers, LLM__TOK_REPLACE, llm__blank, 1)->with = mark;
+}
+
 /* Inserts an id into a frame at a place of it; one that is no token's is an error, with the sentence given. */
 static void llm__frame_add(llm__tokenizer *t, llm_tokens *frame, size_t at, int64_t id, const char *otherwise) {
     if (id < 0 || id >= t->n_vocab) LLM__TOK_BAD(t, "tokenizer.json: %s", otherwise);
@@ -6975,12 +6967,6 @@ static void llm__vocab_merges(llm__tokenizer *t, const llm__vocab_data *v) {
     }
 }
 
-/* Every space becomes U+2581, also in the middle of a word: SentencePiece's tokens hold their spaces. `prefix` puts one in front. */
-static void llm__add_escape(llm__tokenizer *t, int prefix) {
-    if (prefix) llm__tok_add(t, &t->normalizers, LLM__TOK_PREPEND)->text = llm__spm_mark;
-    llm__tok_add_regex(t, &t->normalizers, LLM__TOK_REPLACE, llm__blank, 1)->with = llm__spm_mark;
-}
-
 /* Cutters by regexes, one after the other: each match is a word, and so is what lies between. */
 static void llm__add_splits(llm__tokenizer *t, const char *const *regex, int most) {
     for (int i = 0; i < most && regex[i]; i++)
@@ -7003,7 +6989,7 @@ static int llm__vocab_bpe(llm__tokenizer *t, const llm__vocab_data *v) {
     t->whole = flags & LLM__PRE_WHOLE ? 1 : spaces ? 2 : 0;
     t->escaped_spaces = t->byte_fallback = t->drop_unknown = spaces != 0;
     t->alphabet_fallback = t->byte_letters = !spaces;
-    if (spaces) llm__add_escape(t, 0);
+    if (spaces) llm__tok_add_spaces(t, 0, 0, 0, llm__spm_mark);
     else llm__tok_add(t, &t->words, LLM__TOK_BYTES);
     return flags;
 }
@@ -7012,9 +6998,9 @@ static int llm__vocab_bpe(llm__tokenizer *t, const llm__vocab_data *v) {
 static void llm__vocab_spm(llm__tokenizer *t, const llm__vocab_data *v) {
     t->kind = "SPM";
     t->barrier = t->byte_fallback = t->escaped_spaces = t->fuse_unk = 1;
-    t->space_prefix = t->strip = v->add_space_prefix != 0;
+    t->strip = v->add_space_prefix != 0;
     llm__tok_use_scores(t, 0);
-    llm__add_escape(t, t->space_prefix);
+    llm__tok_add_spaces(t, 0, t->strip, 0, llm__spm_mark);
 }
 
 /* SentencePiece's Unigram ("t5"). */
@@ -7022,14 +7008,13 @@ static void llm__vocab_ugm(llm__tokenizer *t, const llm__vocab_data *v) {
     t->kind = "Unigram";
     t->model = LLM__TOK_UNIGRAM;
     t->fuse_unk = t->escaped_spaces = 1;
-    t->space_prefix = t->strip = v->add_space_prefix > 0;
-    t->spm_merge_spaces = v->remove_extra_whitespaces > 0;
+    t->strip = v->add_space_prefix > 0;
     if (!v->score) LLM__TOK_BAD(t, "tokenizer.ggml.scores: missing");
     for (int32_t i = 0; i < t->n_vocab; i++)
         if (t->token[i].type & LLM__TOKEN_USER) t->token[i].score = 0;
     llm__tok_use_scores(t, LLM__TOKEN_SPECIAL | LLM__TOKEN_BYTE);
     llm__tok_set_charsmap(t, v->precompiled_charsmap);
-    llm__tok_add(t, &t->normalizers, LLM__TOK_SPM);
+    llm__tok_add_spaces(t, v->remove_extra_whitespaces > 0, t->strip, 0, llm__spm_mark);
 }
 
 /* "bert": every word begins with U+2581 in this vocabulary. */
@@ -7045,26 +7030,24 @@ static void llm__vocab_wpm(llm__tokenizer *t) {
 
 /* The ids of special tokens, with llama.cpp's defaults for each model; and the frame. */
 static void llm__vocab_frame(llm__tokenizer *t, const llm__vocab_data *v, int flags) {
-    enum { BOS, EOS, UNK, SEP, PAD };
-    static const struct { const char *model; int32_t id[5]; int add_bos, add_eos; } defaults[] = {
+    static const struct { const char *model; int32_t id[5]; int add_bos, add_eos; } defaults[] = { /* ids up to LLM__ID_PAD */
         {"llama", {1, 2, 0, -1, -1}, 1, 0}, {"bert", {101, -1, 100, 102, 0}, 1, 1}, {"gpt2", {11, 11, -1, -1, -1}, 0, 0},
         {"t5", {-1, 1, 2, -1, 0}, 0, 1}, {"gemma4", {-1, -1, -1, -1, -1}, 1, 0}};
-    int32_t given[5] = {v->bos, v->eos, v->unk, v->sep, v->pad}, id[5];
+    int32_t id[5];
     int k = 0, bert = !strcmp(v->model, "bert");
     /* The kind is one of these: llm__tok_load_gguf refused all others. */
     while (strcmp(defaults[k].model, v->model)) k++;
     for (int i = 0; i < 5; i++) {
-        id[i] = i == BOS && (flags & LLM__PRE_NO_BOS_ID) ? -1 : defaults[k].id[i];
-        if (id[i] >= v->n) id[i] = -1;
-        if (given[i] >= 0 && given[i] < v->n) id[i] = given[i];
+        int none = defaults[k].id[i] >= v->n || (i == LLM__ID_BOS && (flags & LLM__PRE_NO_BOS_ID));
+        id[i] = v->id[i] >= 0 ? v->id[i] : none ? -1 : defaults[k].id[i];
     }
-    t->bos_id = id[BOS], t->eos_id = id[EOS], t->unk_id = id[UNK], t->pad_id = id[PAD];
+    t->bos_id = id[LLM__ID_BOS], t->eos_id = id[LLM__ID_EOS], t->unk_id = id[LLM__ID_UNK], t->pad_id = id[LLM__ID_PAD];
     /* BERT always has both, and ends with SEP; gemma4 insists on BOS whatever the file says. */
-    int must = bert || ((flags & LLM__PRE_SPACES) && (flags & LLM__PRE_BOS)), last = bert ? SEP : EOS;
+    int must = bert || ((flags & LLM__PRE_SPACES) && (flags & LLM__PRE_BOS)), last = id[bert ? LLM__ID_SEP : LLM__ID_EOS];
     int add_bos = must || v->add_bos < 0 ? must || defaults[k].add_bos || (flags & LLM__PRE_BOS) : v->add_bos;
     int add_eos = bert || v->add_eos < 0 ? defaults[k].add_eos : v->add_eos;
-    if (add_bos && id[BOS] >= 0) llm__frame_add(t, &t->before, 0, id[BOS], "");
-    if (add_eos && id[last] >= 0) llm__frame_add(t, &t->after, 0, id[last], "");
+    if (add_bos && t->bos_id >= 0) llm__frame_add(t, &t->before, 0, t->bos_id, "");
+    if (add_eos && last >= 0) llm__frame_add(t, &t->after, 0, last, "");
     if (t->model != LLM__TOK_BPE && t->unk_id < 0) LLM__TOK_BAD(t, "tokenizer.ggml.unknown_token_id: missing");
 }
 
@@ -7139,14 +7122,14 @@ static void llm__tok_load_spm(llm__tokenizer *t, llm__str data) {
     llm__str s, field, charsmap = llm__nothing;
     uint64_t v, x;
     int32_t n = 0, special[4] = {0, 1, 2, -1}; /* unk, bos, eos, pad */
-    int model = 1, dummy_prefix = 1, merge_spaces = 1, escape = 1, f, g = 0;
+    int model = 1, dummy_prefix = 1, merge_spaces = 1, escape = 1, suffix = 0, f, g = 0;
     /* How many pieces there are is known only at the end; ids count up, so until then any will do. */
     t->max_id = INT32_MAX / 8;
     while ((f = llm__proto_field(&data, &v, &s)) > 0 && g >= 0 && !t->result) {
         if (f == 1) llm__spm_piece(t, s, n++);
         while ((f == 2 || f == 3) && (g = llm__proto_field(&s, &x, &field)) > 0) {
             if (f == 2 && g == 3) model = (int)x;
-            if (f == 2 && g == 24) t->spm_suffix_space = x != 0;
+            if (f == 2 && g == 24) suffix = x != 0;
             if (f == 2 && g == 35) t->byte_fallback = x != 0;
             if (f == 2 && g >= 40 && g <= 43) special[g - 40] = (int32_t)x;
             if (f == 3 && g == 2) charsmap = field;
@@ -7166,8 +7149,6 @@ static void llm__tok_load_spm(llm__tokenizer *t, llm__str data) {
     t->model = model == 1 ? LLM__TOK_UNIGRAM : LLM__TOK_BPE;
     t->literal = t->fuse_unk = t->barrier = 1;
     t->escaped_spaces = escape;
-    t->space_prefix = dummy_prefix;
-    t->spm_merge_spaces = merge_spaces;
     t->strip = merge_spaces ? 2 : dummy_prefix;
     /* Unigram: a user-defined token must win over any way to split it, so its score is its length times the best score of all. */
     float best = n && !t->result ? t->token[0].score : 0;
@@ -7175,7 +7156,7 @@ static void llm__tok_load_spm(llm__tokenizer *t, llm__str data) {
     for (size_t i = 0; i < t->user.n && model == 1; i++) t->token[t->user.v[i].value].score = (float)t->user.v[i].s.n * best - 0.1f;
     llm__tok_use_scores(t, LLM__TOKEN_SPECIAL | LLM__TOKEN_BYTE | (model == 2 ? LLM__TOKEN_USER : 0));
     llm__tok_set_charsmap(t, charsmap);
-    llm__tok_add(t, &t->normalizers, LLM__TOK_SPM);
+    llm__tok_add_spaces(t, merge_spaces * (1 + escape), dummy_prefix && !suffix, suffix, escape ? llm__spm_mark : llm__blank);
     llm__tok_add(t, &t->decoders, LLM__TOK_UTF8);
     t->max_id = 4 * (int64_t)n + 100000;
 }
@@ -7356,9 +7337,9 @@ LLM__UNUSED static llm_result llm__tokenizer_open_gguf(const llm__vocab_data *v,
     t->log = log;
     if (v->hf_json.p) {
         llm__tok_load(t, v->hf_json, "", NULL);
-        if (v->bos < t->n_vocab) t->bos_id = v->bos;
-        if (v->eos < t->n_vocab) t->eos_id = v->eos;
-        if (v->pad < t->n_vocab) t->pad_id = v->pad;
+        if (v->id[LLM__ID_BOS] < t->n_vocab) t->bos_id = v->id[LLM__ID_BOS];
+        if (v->id[LLM__ID_EOS] < t->n_vocab) t->eos_id = v->id[LLM__ID_EOS];
+        if (v->id[LLM__ID_PAD] < t->n_vocab) t->pad_id = v->id[LLM__ID_PAD];
     } else {
         llm__tok_load_gguf(t, v);
         if (!t->result) llm__tok_finish(t);
@@ -12093,20 +12074,16 @@ static llm_result llm__vocab_array(llm__source *s, const char *path, const char 
 /* The special ids of the file: -1 where absent, else one of the n tokens. A file whose ids lie outside is broken in a way that would show
  * only when somebody talks to it: it is refused at once. (Ids of a folder's JSON files may lie outside: padded vocabularies have them.) */
 static llm_result llm__vocab_ids(const llm__gguf *g, const char *path, llm__vocab_data *v) {
-    const struct { const char *key; int32_t *to; } ids[] = {
-        {"tokenizer.ggml.bos_token_id", &v->bos},       {"tokenizer.ggml.eos_token_id", &v->eos},
-        {"tokenizer.ggml.eot_token_id", &v->eot},       {"tokenizer.ggml.eom_token_id", &v->eom},
-        {"tokenizer.ggml.unknown_token_id", &v->unk},   {"tokenizer.ggml.seperator_token_id", &v->sep}, /* so spelled in files */
-        {"tokenizer.ggml.padding_token_id", &v->pad},   {"tokenizer.ggml.mask_token_id", &v->mask},
-    };
-    for (int i = 0; i < LLM__COUNT(ids); i++) {
-        const llm__gguf_kv *kv = llm__gguf_find(g, ids[i].key);
-        int64_t id = llm__gguf_int(g, ids[i].key, kv ? INT64_MIN : -1);
-        if (id == INT64_MIN) return llm__vocab_bad(path, ids[i].key, "a whole number");
+    static const char *const names[LLM__IDS] = {"bos", "eos", "unknown", "seperator", "padding", "eot", "eom", "mask"}; /* so spelled */
+    for (int i = 0; i < LLM__IDS; i++) {
+        char key[48];
+        snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", names[i]);
+        int64_t id = llm__gguf_int(g, key, llm__gguf_find(g, key) ? INT64_MIN : -1);
+        if (id == INT64_MIN) return llm__vocab_bad(path, key, "a whole number");
         if (id == 0xFFFFFFFF) id = -1; /* how some writers say "none" */
         if (id < -1 || id >= v->n)
-            return llm__error(LLM_ERR_FORMAT, "%s: %s: token id %lld, the vocabulary has %d", path, ids[i].key, (long long)id, v->n);
-        *ids[i].to = (int32_t)id;
+            return llm__error(LLM_ERR_FORMAT, "%s: %s: token id %lld, the vocabulary has %d", path, key, (long long)id, v->n);
+        v->id[i] = (int32_t)id;
     }
     return LLM_OK;
 }

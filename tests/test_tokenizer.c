@@ -325,6 +325,8 @@ static void tok_test_spm(void) {
     llm__tokenizer *t = NULL;
     size_t n = sizeof model - 1;
     CHECK(!tok_spm(model, n, &t) && tok_ids(t, "ab zz", 0, want) && tok_text(t, want, 3, 0, "ab ", 3));
+    CHECK(tok_ids(t, "  ab   zz\xE2\x96\x81 ", 0, want)); /* runs of spaces are one; at the ends none is left, nor a typed U+2581 at the last */
+    CHECK(tok_ids(t, "   ", 0, want + 4));
     llm__tokenizer_close(t);
     for (size_t cut = 0; cut < n; cut++) { /* every truncation is refused or opens, and nothing else */
         char copy[256];
