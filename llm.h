@@ -1025,7 +1025,7 @@ typedef struct llm_output {
     int32_t top_stride;
 } llm_output;
 
-LLM_API llm_result llm_request_output(const llm_request *request, int32_t index, llm_output *out);
+LLM_API llm_result llm_request_get_output(const llm_request *request, int32_t index, llm_output *out);
 
 typedef struct llm_request_metrics {
     double arrival_time, inference_start_time, first_token_time, finish_time; /* seconds since 1970; 0: not yet */
@@ -1085,6 +1085,73 @@ LLM_API llm_result llm_chat_say(llm_chat *c, const char *user_message); /* the a
 LLM_API const char *llm_chat_next(llm_chat *c);             /* next piece of the answer; NULL at its end */
 LLM_API llm_result llm_chat_stop(llm_chat *c);              /* ends the answer here; what was said stays in the conversation */
 LLM_API void llm_chat_reset(llm_chat *c);                   /* forgets all but the system message */
+
+/* ---- many prompts or chats at once: the offline interface of FastDeploy (LLM, generate, chat) and LMDeploy (pipeline)
+ *
+ *     llm *l = llm_open("models/x", "{\"tensor_parallel_size\": 1, \"max_model_len\": 8192}");
+ *     llm_prompt prompts[2] = {{"Shanghai is"}, {"Hi, pls intro yourself"}};
+ *     llm_outputs *o = llm_generate_batch(l, prompts, 2, NULL);
+ *     for (int i = 0; i < o->n; i++) puts(o->items[i].outputs.text);
+ *     llm_outputs_free(o);
+ *
+ * They run together as far as the engine has room; one that fails has its error, the others their answers. */
+
+/* Opens a model for that. `config` is a JSON object (NULL: none) with options by the names of FastDeploy's LLM, LMDeploy's
+ * TurbomindEngineConfig and PytorchEngineConfig, vLLM's, or ours: model and engine (LLM_OPTIONS_MODEL, LLM_OPTIONS_ENGINE), reasoning_parser,
+ * enable_early_stop, early_stop_config. NULL on error. */
+LLM_API llm *llm_open(const char *model, const char *config);
+
+typedef llm_sampling llm_sampling_params;
+
+typedef struct llm_prompt {       /* one of these three */
+    const char *prompt;           /* a text; of llm_chat_batch the user's message */
+    const int32_t *prompt_token_ids;
+    int32_t n_prompt_token_ids;
+    const char *messages;         /* llm_chat_batch: a JSON list of {"role": ..., "content": ...} */
+} llm_prompt;
+
+typedef struct llm_batch_config {
+    const llm_sampling_params *sampling_params; /* NULL: the model's own; max_tokens 0: 512 */
+    const char *params;           /* JSON object of what is to be different: any member of a request's body, FastDeploy's and LMDeploy's
+                                     names of them (max_new_tokens, random_seed, stop_words ...), chat_template_kwargs; NULL: nothing */
+    llm_progress_fn progress;     /* FastDeploy's use_tqdm: after each answer; NULL: none. Non-zero cancels all */
+    void *progress_user;
+} llm_batch_config;
+
+typedef struct llm_completion_output {
+    int32_t index;                /* of the prompt in the batch */
+    int32_t send_idx;             /* number of the latest token: n_token_ids - 1, at least 0 */
+    const int32_t *token_ids;     /* with EOS and stop tokens */
+    int32_t n_token_ids;
+    const char *text;             /* the answer; without its thoughts, if it has been told apart from them */
+    const char *reasoning_content; /* NULL: none */
+    const char *finish_reason;    /* "stop", "length", "error" */
+    double cum_logprob;
+} llm_completion_output;
+
+typedef struct llm_request_output {
+    const char *request_id;
+    const char *prompt;           /* what the model read, as text */
+    const int32_t *prompt_token_ids;
+    int32_t n_prompt_token_ids;
+    llm_completion_output outputs;
+    int32_t finished;             /* 1 */
+    llm_request_metrics metrics;
+    int32_t num_cached_tokens;
+    int32_t error_code;           /* 0, or HTTP's status for such an error: 400 the caller's, 500 ours */
+    const char *error_msg;        /* NULL: none */
+} llm_request_output;
+
+typedef struct llm_outputs {
+    llm_request_output *items;    /* (n): prompt by prompt, and of each the n answers that were asked for */
+    int32_t n, n_failed;
+} llm_outputs;
+
+/* Continues texts or ids, or answers chats through the model's template, in the caller's thread. cfg may be NULL. NULL only if there can be no answer at all:
+ * no memory, a parameter that is no JSON object, a failing engine, cancelled. */
+LLM_API llm_outputs *llm_generate_batch(llm *l, const llm_prompt *prompts, int32_t n, const llm_batch_config *cfg);
+LLM_API llm_outputs *llm_chat_batch(llm *l, const llm_prompt *prompts, int32_t n, const llm_batch_config *cfg);
+LLM_API void llm_outputs_free(llm_outputs *o); /* NULL is fine */
 
 /* ---------------------------------------------------------------------------
  * >>api-options   Options by name, for programs on top of this library: from argv, the environment, a JSON file or a request's body.
@@ -25396,7 +25463,7 @@ LLM_API int llm_request_done(const llm_request *request) {
 
 /* Pointers into the sequence. An answer that is not decided yet (best_of, beams) is empty, which is no error; an index
  * that no answer has is one. */
-LLM_API llm_result llm_request_output(const llm_request *request, int32_t index, llm_output *out) {
+LLM_API llm_result llm_request_get_output(const llm_request *request, int32_t index, llm_output *out) {
     llm_request *r = (llm_request *)(uintptr_t)request;
     memset(out, 0, sizeof *out);
     out->stop_id = -1;
@@ -25572,29 +25639,35 @@ LLM_API int32_t llm_logits_size(const llm_engine *e) { return e->p.vocab; }
 struct llm {
     llm_model *model;
     llm_engine *engine;
+    int reasoning; /* an llm_reasoning_kind; -1: as the chat template says */
 };
 
 /* One sequence and a context for talking unless cfg says otherwise: a context of 128k tokens would take gigabytes. What
  * was opened before an error is closed again; llm_last_error says why. */
-LLM_API llm *llm_load(const char *path, const llm_engine_config *cfg) {
-    llm_model_config m;
-    llm_engine_config c;
+static llm *llm__easy_open(const char *path, llm_model_config *m, llm_engine_config *c) {
     llm *l = LLM__NEW(llm, 1);
-    memset(&m, 0, sizeof m);
-    memset(&c, 0, sizeof c);
-    if (cfg) c = *cfg;
-    m.log = c.log;
-    m.log_user = c.log_user;
-    m.progress = c.progress;
-    m.progress_user = c.progress_user;
-    llm_result r = l ? llm_model_open(path, &m, &l->model) : llm__nomem();
-    if (!r && !c.max_model_len)
-        c.max_model_len = LLM__MIN(8192, l->model->arch.max_len); /* enough to talk; a long context takes gigabytes */
-    if (!r) r = llm_engine_open(l->model, &c, &l->engine);
+    m->log = c->log;
+    m->log_user = c->log_user;
+    m->progress = c->progress;
+    m->progress_user = c->progress_user;
+    llm_result r = l ? llm_model_open(path, m, &l->model) : llm__nomem();
+    if (!r && !c->max_model_len)
+        c->max_model_len = LLM__MIN(8192, l->model->arch.max_len); /* enough to talk; a long context takes gigabytes */
+    if (!r) r = llm_engine_open(l->model, c, &l->engine);
+    if (l) l->reasoning = -1;
     if (!r) return l;
     if (l) llm_model_close(l->model);
     LLM_FREE(l);
     return NULL;
+}
+
+LLM_API llm *llm_load(const char *path, const llm_engine_config *cfg) {
+    llm_model_config m;
+    llm_engine_config c;
+    memset(&m, 0, sizeof m);
+    memset(&c, 0, sizeof c);
+    if (cfg) c = *cfg;
+    return llm__easy_open(path, &m, &c);
 }
 
 /* The engine goes first: it reads the model's weights. Chats must have been freed. */
@@ -25623,7 +25696,7 @@ LLM_API char *llm_generate(llm *l, const char *prompt, const llm_sampling *s) {
     else llm_sampling_default(l->model, &c.sampling);
     if (llm_request_submit(l->engine, &c, &r)) return NULL;
     char *text = NULL;
-    if (!llm_request_run(l->engine, r) && !llm_request_output(r, 0, &out)) text = llm__strndup(out.text, out.text_len);
+    if (!llm_request_run(l->engine, r) && !llm_request_get_output(r, 0, &out)) text = llm__strndup(out.text, out.text_len);
     llm_request_free(r);
     return text;
 }
@@ -25771,6 +25844,236 @@ LLM_API const char *llm_chat_next(llm_chat *c) {
         return c->piece.failed ? NULL : c->piece.data;
     }
     return NULL;
+}
+/* ---- many at once
+ * Every prompt is a call of >>openai, as in a server: its fields are read and its errors told there. A window of them is in flight; what has ended is copied out and
+ * its call freed, so that memory grows with the answers only. */
+
+/* What a config's JSON fills in. */
+typedef struct llm__open_target {
+    llm_model_config m;
+    llm_engine_config e;
+    const char *reasoning_parser, *early_stop_config;
+    int32_t early_stop, prefix_caching;
+} llm__open_target;
+
+LLM_API llm *llm_open(const char *model, const char *config) {
+    static const llm_option table[] = {
+        LLM_OPTIONS_MODEL(llm__open_target, m, -1), LLM_OPTIONS_ENGINE(llm__open_target, e, -1),
+        {"reasoning-parser", LLM_OPTION_TEXT, -1, offsetof(llm__open_target, reasoning_parser), 0, 0, NULL, NULL},
+        {"early-stop-config", LLM_OPTION_TEXT, -1, offsetof(llm__open_target, early_stop_config), 0, 0, NULL, NULL},
+        {"enable-early-stop", LLM_OPTION_BOOL, -1, offsetof(llm__open_target, early_stop), 0, 0, NULL, NULL},
+        {"enable-prefix-caching", LLM_OPTION_BOOL, -1, offsetof(llm__open_target, prefix_caching), 0, 0, NULL, NULL},
+        {"port|metrics-port|model-name|chat-template-config|log-level", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "nothing is served here"},
+        {"enable-mm|limit-mm-per-prompt", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "a message with an image is refused by itself"},
+        LLM_OPTIONS_FOREIGN};
+    unsigned char given[LLM__COUNT(table)];
+    llm__open_target t;
+    llm_options o;
+    llm_json *doc = NULL;
+    llm *l = NULL;
+    int kind = -1;
+    memset(&t, 0, sizeof t);
+    memset(&o, 0, sizeof o);
+    memset(given, 0, sizeof given);
+    o.table = table;
+    o.n = LLM__COUNT(table);
+    o.target = &t;
+    o.given = given;
+    t.prefix_caching = 1;
+    t.e.max_num_seqs = 16;
+    llm_result r = config ? llm_json_parse(config, strlen(config), NULL, &doc) : LLM_OK;
+    if (!r && config && llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_ARG, "config: a JSON object was expected");
+    if (!r) r = llm_options_json(&o, doc, 0, LLM_FROM_USER, NULL);
+    if (!r && (t.early_stop || t.early_stop_config))
+        r = llm_early_stop_parse(t.early_stop_config ? t.early_stop_config : "{}", t.early_stop, &t.e.early_stop);
+    if (!r && t.reasoning_parser && (kind = llm_reasoning_named(t.reasoning_parser)) < 0)
+        r = llm__error(LLM_ERR_ARG, "reasoning_parser: %.60s, a name as qwen3, deepseek_r1 or none was expected", t.reasoning_parser);
+    t.e.disable_prefix_caching = !t.prefix_caching;
+    if (!t.e.kv_cache_memory_bytes) t.e.kv_cache_memory_bytes = (int64_t)4 << 30;
+    if (!r) l = llm__easy_open(model, &t.m, &t.e);
+    if (l) l->reasoning = kind;
+    llm_json_free(doc);
+    llm_options_free(&o);
+    return l;
+}
+
+/* A batch on its way. */
+typedef struct llm__batch {
+    llm_openai_service service;
+    llm_text params;          /* members of every body, with a comma before each */
+    llm_openai_call **call;   /* (n_prompts): those in flight */
+    llm_outputs *out;
+    int32_t n_prompts, width; /* width: answers to each */
+    int chat;
+} llm__batch;
+
+LLM_API void llm_outputs_free(llm_outputs *o) {
+    for (int32_t i = 0; o && i < o->n; i++) {
+        const llm_request_output *x = &o->items[i];
+        const void *const owned[] = {x->request_id, x->prompt, x->prompt_token_ids, x->outputs.token_ids, x->outputs.text,
+                                     x->outputs.reasoning_content, x->error_msg};
+        for (int k = 0; k < LLM__COUNT(owned); k++) LLM_FREE((void *)(uintptr_t)owned[k]);
+    }
+    if (o) LLM_FREE(o->items);
+    LLM_FREE(o);
+}
+
+/* The parameters as members of a body, LMDeploy's names translated; those of FastDeploy and vLLM are the body's own. */
+static llm_result llm__batch_params(llm__batch *b, const char *params) {
+    static const char *const alias[][2] = {{"max_new_tokens", "max_tokens"}, {"request_output_len", "max_tokens"}, {"min_new_tokens", "min_tokens"},
+                                           {"random_seed", "seed"}, {"stop_words", "stop"}};
+    llm_json *doc = NULL;
+    int64_t n;
+    llm_result r = params ? llm_json_parse(params, strlen(params), NULL, &doc) : LLM_OK;
+    if (!r && params && llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_ARG, "params: a JSON object was expected");
+    for (int v = r ? -1 : llm_json_first(doc, 0); v >= 0; v = llm_json_next(doc, v)) {
+        size_t len;
+        const char *key = llm_json_key(doc, v, &len);
+        for (int i = 0; i < LLM__COUNT(alias); i++)
+            if (!strcmp(key, alias[i][0])) key = alias[i][1], len = strlen(key);
+        llm_text_format(&b->params, ",%Q:", key, len);
+        llm_json_write(doc, v, &b->params);
+    }
+    if (llm_json_int(doc, llm_json_find(doc, 0, "n"), &n) && n >= 1 && n <= 128) b->width = (int32_t)n;
+    llm_json_free(doc);
+    return !r && b->params.failed ? llm__nomem() : r;
+}
+
+/* Begins the call of a prompt. 0: no memory. What is wrong with a prompt its own call will tell. */
+static int llm__batch_start(llm__batch *b, int32_t i, const llm_prompt *p) {
+    llm_text body;
+    memset(&body, 0, sizeof body);
+    if (!b->chat && p->prompt_token_ids) llm_text_format(&body, "{'prompt':%i", p->prompt_token_ids, (size_t)p->n_prompt_token_ids);
+    else if (!b->chat) llm_text_format(&body, "{'prompt':%q", p->prompt);
+    else if (p->messages) llm_text_format(&body, "{'messages':%s", p->messages);
+    else llm_text_format(&body, "{'messages':[{'role':'user','content':%q}]", p->prompt);
+    llm_text_format(&body, "%s,'stream':false,'return_token_ids':true}", b->params.len ? b->params.data : "");
+    if (!body.failed)
+        b->call[i] = llm_openai_begin(&b->service, b->chat ? LLM_OPENAI_CHAT : LLM_OPENAI_COMPLETION, body.data, body.len, NULL);
+    llm_text_free(&body);
+    if (b->call[i]) llm_openai_submit(b->call[i]);
+    return b->call[i] != NULL;
+}
+
+static int32_t *llm__ids_copy(const int32_t *ids, size_t n) {
+    int32_t *copy = LLM__NEW(int32_t, n + 1);
+    if (copy && n) memcpy(copy, ids, n * sizeof *ids);
+    return copy;
+}
+
+/* Answer k of prompt i, out of the call's requests and of the object that it wrote. 0: no memory. */
+static int llm__batch_item(llm__batch *b, int32_t i, int32_t k, const llm_json *doc) {
+    llm_request_output *x = &b->out->items[i * b->width + k];
+    const llm_openai_info *info = llm_openai_get_info(b->call[i]);
+    llm_completion_output *o = &x->outputs;
+    llm_output answer;
+    llm_text prompt;
+    size_t n = 0;
+    int choice = llm_json_first(doc, llm_json_find(doc, 0, "choices")), from = llm_json_find(doc, choice, "message");
+    memset(&answer, 0, sizeof answer);
+    memset(&prompt, 0, sizeof prompt);
+    x->request_id = llm__strdup(info->id);
+    x->finished = 1;
+    o->index = i;
+    if (info->status != 200) {
+        const char *why = llm_json_str(doc, llm_json_find(doc, llm_json_find(doc, 0, "error"), "message"), NULL);
+        x->error_code = info->status;
+        x->error_msg = llm__strdup(why ? why : "the request failed");
+        b->out->n_failed++;
+    }
+    for (int32_t skip = 0; skip < k; skip++) choice = llm_json_next(doc, choice);
+    if (k) from = llm_json_find(doc, choice, "message");
+    const char *text = llm_json_str(doc, llm_json_find(doc, from < 0 ? choice : from, from < 0 ? "text" : "content"), NULL);
+    o->text = llm__strdup(text ? text : "");
+    o->reasoning_content = llm__strdup(llm_json_str(doc, llm_json_find(doc, from, "reasoning_content"), NULL));
+    const llm_request *request = info->n_requests ? info->requests[0] : NULL;
+    const int32_t *ids = request ? llm_request_prompt(request, &n) : NULL;
+    if (request) llm_request_get_output(request, k, &answer);
+    if (request) llm_request_get_metrics(request, &x->metrics);
+    if (request) llm_detokenize(b->service.model, ids, n, LLM_DETOK_KEEP_SPECIAL, &prompt);
+    x->prompt = prompt.data ? llm__strndup(prompt.data, prompt.len) : llm__strdup("");
+    llm_text_free(&prompt);
+    x->num_cached_tokens = x->metrics.n_cached_tokens;
+    x->prompt_token_ids = llm__ids_copy(ids, n);
+    x->n_prompt_token_ids = (int32_t)n;
+    o->token_ids = llm__ids_copy(answer.token_ids, answer.n_token_ids);
+    o->n_token_ids = (int32_t)answer.n_token_ids;
+    o->send_idx = LLM__MAX(o->n_token_ids - 1, 0);
+    o->finish_reason = x->error_code ? "error" : llm_finish_str(answer.finish);
+    o->cum_logprob = answer.cum_logprob;
+    return x->request_id && o->text && x->prompt && x->prompt_token_ids && o->token_ids;
+}
+
+/* Copies the answers of a call that has ended, if it has, and frees it. 1: it had ended; 0: not yet; -1: no memory. */
+static int llm__batch_take(llm__batch *b, int32_t i) {
+    llm_text text;
+    llm_json *doc = NULL;
+    memset(&text, 0, sizeof text);
+    if (!llm_openai_next(b->call[i], &text)) return 0;
+    int ok = !text.failed && !llm_json_parse(text.data, text.len, NULL, &doc);
+    for (int32_t k = 0; k < b->width && ok; k++) ok = llm__batch_item(b, i, k, doc);
+    llm_json_free(doc);
+    llm_text_free(&text);
+    llm_openai_free(b->call[i]);
+    b->call[i] = NULL;
+    return ok ? 1 : -1;
+}
+
+/* Fills the window, runs a step for all of it, takes what has ended, until nothing is left. */
+static llm_result llm__batch_run(llm__batch *b, llm *l, const llm_prompt *prompts, const llm_batch_config *cfg) {
+    llm_engine_stats stats;
+    llm_engine_get_stats(l->engine, &stats);
+    int32_t window = 4 * stats.max_num_seqs, next = 0, done = 0, first = 0; /* first: before it all have ended */
+    llm_result r = LLM_OK;
+    while (done < b->n_prompts && !r) {
+        for (; next < b->n_prompts && next - done < window && !r; next++)
+            if (!llm__batch_start(b, next, &prompts[next])) r = llm__nomem();
+        if (!r) r = llm_engine_step(l->engine, NULL);
+        for (int32_t i = first; i < next && !r; i++) {
+            int ended = b->call[i] ? llm__batch_take(b, i) : 0;
+            if (ended < 0) r = llm__nomem();
+            done += ended > 0;
+            if (ended > 0 && cfg && cfg->progress && cfg->progress(cfg->progress_user, "answers", (double)done / b->n_prompts))
+                r = llm__error(LLM_ERR_CANCELLED, "the batch was cancelled after %d of %d prompts", done, b->n_prompts);
+            if (i == first && !b->call[i]) first++;
+        }
+    }
+    return r;
+}
+
+static llm_outputs *llm__batch_all(llm *l, int chat, const llm_prompt *prompts, int32_t n, const llm_batch_config *cfg) {
+    const llm_sampling_params *params = cfg ? cfg->sampling_params : NULL;
+    llm__batch b;
+    memset(&b, 0, sizeof b);
+    b.chat = chat;
+    b.n_prompts = n;
+    llm_openai_service_init(&b.service, l->model, l->engine);
+    if (params) b.service.defaults = *params;
+    if (l->reasoning >= 0) b.service.reasoning = (llm_reasoning_kind)l->reasoning;
+    b.service.max_tokens = params && params->max_tokens ? params->max_tokens : 512;
+    b.width = params && params->n > 1 ? params->n : 1;
+    llm_result r = llm__batch_params(&b, cfg ? cfg->params : NULL);
+    b.call = LLM__NEW(llm_openai_call *, n + 1);
+    b.out = LLM__NEW(llm_outputs, 1);
+    if (b.out) b.out->items = LLM__NEW(llm_request_output, (size_t)n * (size_t)b.width + 1);
+    if (!r && (!b.call || !b.out || !b.out->items)) r = llm__nomem();
+    if (!r) b.out->n = n * b.width;
+    if (!r) r = llm__batch_run(&b, l, prompts, cfg);
+    for (int32_t i = 0; b.call && i < n; i++) llm_openai_free(b.call[i]);
+    LLM_FREE(b.call);
+    llm_text_free(&b.params);
+    if (!r) return b.out;
+    llm_outputs_free(b.out);
+    return NULL;
+}
+
+LLM_API llm_outputs *llm_generate_batch(llm *l, const llm_prompt *prompts, int32_t n, const llm_batch_config *cfg) {
+    return llm__batch_all(l, 0, prompts, n, cfg);
+}
+
+LLM_API llm_outputs *llm_chat_batch(llm *l, const llm_prompt *prompts, int32_t n, const llm_batch_config *cfg) {
+    return llm__batch_all(l, 1, prompts, n, cfg);
 }
 /* ---- section: sampler, scheduler, engine, easy (end) ---- */
 
@@ -27689,7 +27992,7 @@ static void llm__oai_usage(const llm_openai_call *k, llm_text *out) {
         prompt += m.n_prompt_tokens;
         cached += m.n_cached_tokens;
         for (int32_t i = 0; i < k->info.n_choices; i++) {
-            if (!llm_request_output(k->request[r], i, &o)) completion += (int64_t)o.n_token_ids;
+            if (!llm_request_get_output(k->request[r], i, &o)) completion += (int64_t)o.n_token_ids;
             reasoning += k->choice[r * k->info.n_choices + i].n_reasoning;
         }
     }
@@ -27802,7 +28105,7 @@ static void llm__oai_whole_choice(const llm_openai_call *k, int32_t r, int32_t i
     llm__oai_piece p;
     llm_text text = llm__text_none(), calls = llm__text_none();
     llm_output o, rows, echo = llm__oai_prompt_rows(request);
-    llm_request_output(request, index, &o);
+    llm_request_get_output(request, index, &o);
     rows = o;
     if (chat && o.n_token_ids && llm__oai_is_end(k, o.finish, o.stop_id, o.token_ids[o.n_token_ids - 1])) rows.n_token_ids--;
     if (!chat && (k->echo || generate)) llm__oai_echo(k, request, &text);
@@ -27902,7 +28205,7 @@ static void llm__oai_event(const llm_openai_call *k, int32_t r, const llm_event 
     llm_text text = llm__text_none();
     llm_output end, rows = llm__oai_event_rows(e), echo = llm__oai_prompt_rows(k->request[r]);
     llm__oai_piece p;
-    llm_request_output(k->request[r], e->index, &end);
+    llm_request_get_output(k->request[r], e->index, &end);
     memset(&p, 0, sizeof p);
     p.at = r * k->info.n_choices + e->index;
     p.thoughts = &c->thoughts;
@@ -27959,7 +28262,7 @@ static const char *llm__oai_failure(const llm_openai_call *k) {
     for (int32_t r = 0; r < k->info.n_requests; r++)
         for (int32_t i = 0; i < k->info.n_choices; i++) {
             llm_output o;
-            if (llm_request_output(k->request[r], i, &o) || o.finish != LLM_FINISH_ERROR) continue;
+            if (llm_request_get_output(k->request[r], i, &o) || o.finish != LLM_FINISH_ERROR) continue;
             return llm_request_error(k->request[r]) ? llm_request_error(k->request[r]) : "the engine failed";
         }
     return NULL;

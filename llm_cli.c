@@ -506,7 +506,7 @@ static void cli_show_speed(const llm_request *request) {
     llm_request_metrics m;
     llm_output out;
     llm_request_get_metrics(request, &m);
-    if (llm_request_output(request, 0, &out) != LLM_OK || m.first_token_time <= 0) return;
+    if (llm_request_get_output(request, 0, &out) != LLM_OK || m.first_token_time <= 0) return;
     double first = m.first_token_time - m.inference_start_time, rest = m.finish_time - m.first_token_time;
     fprintf(stderr, "%s[prompt %d tokens", cli_color(2, "\x1b[2m"), m.n_prompt_tokens);
     if (m.n_cached_tokens) fprintf(stderr, " (%d cached)", m.n_cached_tokens);
@@ -859,7 +859,7 @@ static int cli_cmd_score(cli_session *c) {
     }
     double perplexity = ids.len > 1 ? exp(-sum / (double)(ids.len - 1)) : NAN;
     if (!json) printf("perplexity %.6g of %zu tokens, log-probability %.6f\n", perplexity, ids.len, sum);
-    int answered = llm_request_output(request, 0, &out) == LLM_OK && out.top && out.n_token_ids;
+    int answered = llm_request_get_output(request, 0, &out) == LLM_OK && out.top && out.n_token_ids;
     cli_add_top(&next, answered ? out.top : NULL, answered ? out.top_counts[0] : 0, k ? k : 5);
     llm_text_format(&t, "{'token_ids': %i, 'logprobs': [%t], ", ids.data, ids.len, &lps);
     if (k) llm_text_format(&t, "'top_logprobs': [%t], ", &tops);

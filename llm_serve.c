@@ -1265,7 +1265,7 @@ static void count_request_end(const llm_openai_info *info, const llm_request *re
     llm_request_get_metrics(request, &m);
     for (int i = 0; i < info->n_choices; i++) {
         llm_output o;
-        if (!llm_request_output(request, i, &o)) generated += (int64_t)o.n_token_ids;
+        if (!llm_request_get_output(request, i, &o)) generated += (int64_t)o.n_token_ids;
     }
     counters.prompt_tokens += (uint64_t)m.n_prompt_tokens;
     counters.cached_tokens += (uint64_t)m.n_cached_tokens;

@@ -122,6 +122,7 @@ def test():
     step("C tests", ["build/test_all"])
     make("lib")
     step("grammar", [sys.executable, "tests/test_grammar.py"])
+    step("offline, documents", [sys.executable, "tests/test_offline.py"])
     step("llm_cli", [sys.executable, "tests/test_cli.py"])
     step("llm_cli in a terminal", [sys.executable, "tests/test_pty.py"])
     step("llm_serve", [sys.executable, "tests/test_serve.py"])

@@ -23,24 +23,24 @@ static void eng_test_early_stop(void) {
     s.ignore_eos = 1;
     s.max_tokens = 20;
     llm_request *p = eng_start(e, prompt, 3, &s);
-    CHECK(!llm_request_run(e, p) && !llm_request_output(p, 0, &plain) && plain.n_token_ids == 20 && plain.finish == LLM_FINISH_LENGTH);
+    CHECK(!llm_request_run(e, p) && !llm_request_get_output(p, 0, &plain) && plain.n_token_ids == 20 && plain.finish == LLM_FINISH_LENGTH);
     s.early_stop.enable = 1;
     s.early_stop.window_size = 5; /* threshold 0: every token counts, so exactly the fifth completes it */
     for (int round = 0; round < 2; round++) { /* the second starts from zero in the same place */
         llm_request *r = eng_start(e, prompt, 3, &s);
-        CHECK(!llm_request_run(e, r) && !llm_request_output(r, 0, &out));
+        CHECK(!llm_request_run(e, r) && !llm_request_get_output(r, 0, &out));
         CHECK(out.n_token_ids == 5 && out.token_ids[4] == FAKE_EOS && !memcmp(out.token_ids, plain.token_ids, 4 * sizeof(int32_t)));
         CHECK(out.finish == LLM_FINISH_STOP && out.stop_reason && !strcmp(out.stop_reason, "repetition") && out.stop_id == -1);
         llm_request_free(r);
     }
     s.max_tokens = 5; /* both at once: length */
     llm_request *r = eng_start(e, prompt, 3, &s);
-    CHECK(!llm_request_run(e, r) && !llm_request_output(r, 0, &out) && out.finish == LLM_FINISH_LENGTH && !out.stop_reason && out.token_ids[4] == FAKE_EOS);
+    CHECK(!llm_request_run(e, r) && !llm_request_get_output(r, 0, &out) && out.finish == LLM_FINISH_LENGTH && !out.stop_reason && out.token_ids[4] == FAKE_EOS);
     llm_request_free(r);
     s.early_stop.threshold = 1; /* strictly above 1 is never */
     s.max_tokens = 20;
     r = eng_start(e, prompt, 3, &s);
-    CHECK(!llm_request_run(e, r) && !llm_request_output(r, 0, &out) && out.n_token_ids == 20);
+    CHECK(!llm_request_run(e, r) && !llm_request_get_output(r, 0, &out) && out.n_token_ids == 20);
     llm_request_free(r);
     llm_request_free(p);
     fake_close(&f);
@@ -69,7 +69,7 @@ static void eng_test_refusals(void) {
     CHECK(!llm_engine_step(e, &busy) && !busy && e->n_fresh == 0);
     r[0] = eng_start(e, prompt, 99, NULL); /* the longest prompt has room for one token */
     llm_output out;
-    CHECK(r[0] && !llm_request_run(e, r[0]) && !llm_request_output(r[0], 0, &out) && out.n_token_ids == 1 && out.finish == LLM_FINISH_LENGTH);
+    CHECK(r[0] && !llm_request_run(e, r[0]) && !llm_request_get_output(r[0], 0, &out) && out.n_token_ids == 1 && out.finish == LLM_FINISH_LENGTH);
     llm_request_free(r[0]);
     fake_close(&f);
 }
@@ -120,7 +120,7 @@ static void eng_test_sharing(void) {
         single.n = 1;
         single.seed = 9 + i;
         llm_request *q = eng_start(e, prompt, 38, &single);
-        CHECK(!llm_request_output(r, i, &out[i]) && !llm_request_run(e, q) && !llm_request_output(q, 0, &one));
+        CHECK(!llm_request_get_output(r, i, &out[i]) && !llm_request_run(e, q) && !llm_request_get_output(q, 0, &one));
         CHECK(one.n_token_ids == 12 && !memcmp(one.token_ids, out[i].token_ids, 12 * sizeof(int32_t)) && one.cum_logprob == out[i].cum_logprob);
         llm_request_get_metrics(q, &m);
         CHECK(m.n_cached_tokens == 36 && m.n_prompt_tokens == 38);
@@ -168,7 +168,7 @@ static void eng_test_prefix(void) {
     s.ignore_eos = 1;
     llm_request *r = eng_start(e, ids, 18, &s);
     CHECK(!llm_request_run(e, r));
-    CHECK(!llm_request_output(r, 2, &out) && out.n_token_ids == 19);
+    CHECK(!llm_request_get_output(r, 2, &out) && out.n_token_ids == 19);
     memcpy(ids + 18, out.token_ids, 19 * sizeof *ids);
     llm_request_free(r);
     CHECK(eng_cached(e, ids, 45, NULL) == 36); /* 18 + 18 computed */
@@ -498,7 +498,7 @@ static void eng_greedy_end(llm_engine *e, llm_request *r, eng_answer *a, llm_req
     llm_output o;
     memset(a, 0, sizeof *a);
     memset(&o, 0, sizeof o);
-    if (!CHECK(r && !llm_request_run(e, r) && !llm_request_output(r, 0, &o) && o.n_token_ids == ENG_NEW && o.top_stride == ENG_TOP)) return;
+    if (!CHECK(r && !llm_request_run(e, r) && !llm_request_get_output(r, 0, &o) && o.n_token_ids == ENG_NEW && o.top_stride == ENG_TOP)) return;
     memcpy(a->ids, o.token_ids, sizeof a->ids);
     memcpy(a->counts, o.top_counts, sizeof a->counts);
     memcpy(a->logprobs, o.logprobs, sizeof a->logprobs);
@@ -606,7 +606,7 @@ static llm_request *eng_text(llm_engine *e, const char *prompt, const llm_sampli
             ends += event.finish != LLM_FINISH_NONE;
         }
     }
-    CHECK(ok && ends == 1 && !llm_request_output(r, 0, out));
+    CHECK(ok && ends == 1 && !llm_request_get_output(r, 0, out));
     CHECK(shown.len == out->text_len && (!shown.len || !memcmp(shown.data, out->text, shown.len)));
     llm_text_free(&shown);
     return r;
@@ -759,7 +759,7 @@ static void eng_test_beams(void) {
         int32_t n = fake_beam_search(r, 12, eng_whole, plain, pool);
         for (int32_t i = 0; i < s.n && i < n; i++) {
             double sum = 0;
-            CHECK(!llm_request_output(r, i, &out) && out.n_token_ids == (size_t)pool[i].n && !memcmp(out.token_ids, pool[i].ids, out.n_token_ids * sizeof *ids));
+            CHECK(!llm_request_get_output(r, i, &out) && out.n_token_ids == (size_t)pool[i].n && !memcmp(out.token_ids, pool[i].ids, out.n_token_ids * sizeof *ids));
             CHECK(out.cum_logprob == pool[i].sum && out.finish == pool[i].finish && out.text_len > 0);
             for (size_t k = 0; k < out.n_token_ids; k++) sum += (double)out.logprobs[k], CHECK(out.top_counts[k] == 2 && out.top[2 * k].logprob >= out.logprobs[k]);
             CHECK(sum == out.cum_logprob);

@@ -169,7 +169,7 @@ static void sim_judge_beams(sim *m, const sim_client *c) {
     SIM_CHECK(m, n == r->s.best_of, "K15: a beam search without enough answers");
     for (int32_t i = 0; i < r->s.n && !m->broken; i++) {
         llm_output out;
-        llm_request_output(r, i, &out);
+        llm_request_get_output(r, i, &out);
         SIM_CHECK(m, c->tokens[i] == pool[i].n && !memcmp(c->ids[i], pool[i].ids, (size_t)pool[i].n * sizeof(int32_t)), "K15: tokens of a beam");
         SIM_CHECK(m, out.finish == pool[i].finish && out.cum_logprob == pool[i].sum, "K15: end or sum of a beam");
     }
@@ -184,7 +184,7 @@ static void sim_judge(sim *m, sim_client *c) {
     for (int32_t i = 0; i < r->n_seqs && !beams; i++) whole &= r->seq[i].finish == LLM_FINISH_STOP || r->seq[i].finish == LLM_FINISH_LENGTH;
     for (int32_t i = 0; i < r->s.n && beams; i++) {
         llm_output out;
-        whole &= !llm_request_output(r, i, &out) && (out.finish == LLM_FINISH_STOP || out.finish == LLM_FINISH_LENGTH);
+        whole &= !llm_request_get_output(r, i, &out) && (out.finish == LLM_FINISH_STOP || out.finish == LLM_FINISH_LENGTH);
     }
     m->uncounted |= beams;
     if (beams && whole) sim_judge_beams(m, c);
@@ -197,7 +197,7 @@ static void sim_judge(sim *m, sim_client *c) {
     }
     for (int32_t i = 0; i < r->s.n && !r->score_only; i++) {
         llm_output out;
-        SIM_CHECK(m, !llm_request_output(r, i, &out) && c->ends[i] == 1, "K18: an answer without an end");
+        SIM_CHECK(m, !llm_request_get_output(r, i, &out) && c->ends[i] == 1, "K18: an answer without an end");
         SIM_CHECK(m, out.n_token_ids == (size_t)c->tokens[i] && !memcmp(out.token_ids, c->ids[i], out.n_token_ids * sizeof(int32_t)), "K16: tokens polled and tokens kept differ");
         SIM_CHECK(m, out.finish != LLM_FINISH_CANCELLED || c->may_stop, "K18: nobody cancelled it");
         SIM_CHECK(m, out.finish != LLM_FINISH_ERROR || c->may_fail, "K18: it failed without a fault");

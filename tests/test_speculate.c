@@ -27,7 +27,7 @@ static int spec_equal(const llm_request *a, const llm_request *b, int32_t n) {
     int ok = 1;
     for (int32_t i = 0; i < n && ok; i++) {
         llm_output x, y;
-        ok = !llm_request_output(a, i, &x) && !llm_request_output(b, i, &y) && x.n_token_ids == y.n_token_ids && x.text_len == y.text_len;
+        ok = !llm_request_get_output(a, i, &x) && !llm_request_get_output(b, i, &y) && x.n_token_ids == y.n_token_ids && x.text_len == y.text_len;
         if (!ok) return 0;
         ok = !memcmp(x.token_ids, y.token_ids, x.n_token_ids * sizeof(int32_t)) && !memcmp(x.text, y.text, x.text_len);
         ok &= x.finish == y.finish && x.stop_id == y.stop_id && !strcmp(x.stop_reason ? x.stop_reason : "", y.stop_reason ? y.stop_reason : "");

@@ -70,7 +70,7 @@ static int32_t answer(const char *question, int32_t n_draft, int32_t *ids, doubl
     engine->p.n_draft = n_draft;
     must(llm_request_submit(engine, &c, &r));
     must(llm_request_run(engine, r));
-    must(llm_request_output(r, 0, &out));
+    must(llm_request_get_output(r, 0, &out));
     llm_request_get_metrics(r, &m);
     *seconds += m.finish_time - m.first_token_time;
     memcpy(ids, out.token_ids, out.n_token_ids * sizeof *ids);
