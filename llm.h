@@ -966,6 +966,9 @@ typedef struct llm_token_logprob {
     float logprob;
 } llm_token_logprob;
 
+/* How a prompt becomes one vector: the last hidden state (the head's input) of its last token, or the mean over all its tokens. */
+typedef enum llm_pooling { LLM_POOLING_NONE = 0, LLM_POOLING_LAST, LLM_POOLING_MEAN } llm_pooling;
+
 typedef struct llm_request_config {
     const char *prompt;            /* text; or NULL with prompt_ids */
     size_t prompt_len;
@@ -977,6 +980,7 @@ typedef struct llm_request_config {
     const char *cache_salt;        /* prefix cache of its own; NULL: shared */
     const char *lora;              /* name of a loaded adapter; NULL: llm_engine_config.lora, if any */
     int32_t score_only;            /* prompt_logprobs and no answer */
+    llm_pooling pooling;           /* not NONE: an embedding of the prompt and no answer */
     double deadline_s;             /* seconds from submission; 0: none; then it ends as LLM_FINISH_CANCELLED */
     const char *id;                /* request id of the caller, for llm_request_id; NULL: made */
     /* Called in the stepping thread whenever the request has news: poll it there or later. May be NULL. Must not block. Not called
@@ -1037,6 +1041,8 @@ LLM_API void llm_request_get_metrics(const llm_request *request, llm_request_met
 LLM_API const int32_t *llm_request_prompt(const llm_request *request, size_t *n);
 /* Log-probabilities of the prompt (prompt_logprobs or score_only): logprobs[0] is 0 and means nothing. As in llm_output. NULL: not asked for or not there yet. */
 LLM_API const float *llm_request_prompt_logprobs(const llm_request *request, const llm_token_logprob **top, const int32_t **top_counts, int32_t *top_stride);
+/* The embedding (pooling), hidden_size values as they are, not normalised. NULL: not asked for, or the request has not ended well. */
+LLM_API const float *llm_request_embedding(const llm_request *request, int32_t *n);
 LLM_API const char *llm_request_id(const llm_request *request);
 LLM_API int64_t llm_request_seed(const llm_request *request);
 LLM_API const char *llm_request_error(const llm_request *request); /* of LLM_FINISH_ERROR; else NULL */
@@ -1369,6 +1375,7 @@ typedef enum llm_openai_kind {
     LLM_OPENAI_CHAT = 0,   /* /v1/chat/completions */
     LLM_OPENAI_COMPLETION, /* /v1/completions */
     LLM_OPENAI_GENERATE,   /* /generate of vLLM's demonstration server */
+    LLM_OPENAI_EMBEDDING,  /* /v1/embeddings */
     LLM_OPENAI_TOKENIZE, LLM_OPENAI_DETOKENIZE, LLM_OPENAI_TEMPLATE, /* /tokenize, /detokenize, /apply-template: no engine needed */
     LLM_OPENAI_LORA_LOAD, LLM_OPENAI_LORA_UNLOAD /* /v1/load_lora_adapter, /v1/unload_lora_adapter: the answer is plain text */
 } llm_openai_kind;
@@ -1381,6 +1388,8 @@ typedef struct llm_openai_service {
     llm_engine *engine;            /* NULL: tokenizing kinds only */
     llm_template_caps caps;        /* of the chat template */
     llm_reasoning_kind reasoning;  /* how thoughts are marked; found in the chat template */
+    llm_pooling pooling;           /* of embeddings; NONE: LAST */
+    int32_t raw_embeddings;        /* 1: not normalised, unless a request says otherwise */
     int32_t tool_format;           /* how tool calls are written (llm_tools_named); found there too */
     char fingerprint[24];          /* system_fingerprint: the same model on the same backend */
     llm_sampling defaults;         /* of fields that a request does not have */
@@ -18357,6 +18366,11 @@ LLM__UNUSED static void llm__net_rope_of(const llm__net *net, int32_t prompt_len
     *base = a->rope_dim > 2 && grow > 1 ? (float)pow(grow, a->rope_dim / (a->rope_dim - 2.0)) : 1.0f;
 }
 
+/* The last hidden state of an out row of the latest step: what the head has read, (hidden) values. */
+LLM__UNUSED static const float *llm__net_hidden(const llm__net *net, int out_row) {
+    return net->cfg.backend->buffer_row(net->cfg.ctx, 0, net->rank[0].out.h, out_row);
+}
+
 /* ---- The forward pass ----
  * Every call below enqueues one operation of the backend's table on one rank; nothing is computed here. Fields of
  * operations stand in the order of the table, see >>api-backend; the shapes beside them are this rank's. T rows of
@@ -23157,6 +23171,7 @@ typedef struct llm__driver {
     llm_result (*forward)(void *ctx, const llm_step *step);  /* begins a step; all of it is copied */
     llm_result (*collect)(void *ctx);                        /* waits for the oldest step that was not collected yet */
     const float *(*logits_row)(void *ctx, int out_row);      /* (vocab) of the step collected last */
+    const float *(*hidden_row)(void *ctx, int out_row);      /* (hidden), the same; NULL: no embeddings */
     const llm_drawn *(*drawn)(void *ctx, int out_row);       /* the same; lag 1 only */
     llm_result (*kv_copy)(void *ctx, const int32_t *from, const int32_t *to, int n);
     llm_result (*kv_swap)(void *ctx, int32_t page, int32_t slot, int out); /* out: page to host slot; else back */
@@ -23173,6 +23188,7 @@ typedef struct llm__engine_params {
     const llm_model *model;      /* NULL: requests give ids and get ids */
     const int32_t *eos;          /* (n_eos) ids that end an answer; outlive the engine */
     int32_t n_eos, eos_id;       /* eos_id: the one written where early stop ends it, -1: none */
+    int32_t hidden;              /* length of a hidden_row */
     int32_t vocab, n_pages, page_tokens, max_len, max_seqs, max_rows, max_out, max_queue, n_workers, no_cache;
     int32_t n_swap;              /* pages of host memory; 0: preempted sequences are computed again */
     int32_t lag;                 /* 0 or 1 */
@@ -23214,7 +23230,7 @@ typedef struct llm__seq {
     int32_t n_chunk;              /* rows in the step being planned, without drafts */
     int32_t *draft, n_draft;      /* (params.n_draft) tokens guessed to follow ids; in the step planned, or in flight */
     float chance;                 /* that such a token is right */
-    int32_t n_scored;             /* prompt tokens 1 .. n_scored have their log-probability */
+    int32_t n_scored;             /* rows of the prompt before it have given what was wanted of them, see score_from */
     int32_t *pages, n_pages;
     int32_t *swap, n_swap;        /* host slots of its first pages while it waits */
     int32_t n_swap_tokens;        /* tokens computed there */
@@ -23275,6 +23291,10 @@ struct llm_request {
     float *prompt_logprobs;       /* (n_prompt) or NULL */
     llm_token_logprob *prompt_top; /* (n_prompt, prompt_stride) */
     int32_t *prompt_counts;       /* (n_prompt) */
+    llm_pooling pooling;
+    double *pooled;               /* (hidden) sum so far, or NULL */
+    float *embedding;             /* (hidden) behind it */
+    int32_t score_from, score_end; /* rows of the prompt whose results are wanted one by one: to score the next token, or to pool */
     llm_request_metrics metrics;
     char *id;
     char error[256];
@@ -23476,10 +23496,11 @@ static int32_t llm__pages_wanted(const llm_engine *e, const llm__seq *s) {
 }
 
 /* Full pages that the prefix cache may give to a sequence: at least one token is left to compute, and rows of the
- * prompt whose log-probabilities are still to be told are computed, known or not. */
+ * prompt of which something is still wanted are computed, known or not. */
 static int32_t llm__pages_cacheable(const llm_engine *e, const llm__seq *s) {
-    int unscored = s->request->prompt_logprobs && s->n_scored < s->n_prompt - 1;
-    return (unscored ? LLM__MIN(s->n_scored, s->n_ids - 1) : s->n_ids - 1) / e->kv.page_tokens;
+    const llm_request *r = s->request;
+    int32_t first = LLM__MAX(s->n_scored, r->score_from), last = s->n_ids - 1;
+    return (first < r->score_end ? LLM__MIN(first, last) : last) / e->kv.page_tokens;
 }
 
 /* What was swapped out comes back into the pages behind those that the prefix cache had. A page that fails is computed
@@ -23601,11 +23622,12 @@ static int llm__grow_pages(llm_engine *e, int32_t at) {
 
 /* ---- planning ---- */
 
-/* Rows of logits that the next n rows of a sequence ask for: one for each prompt token to be scored (the row before it
- * tells), one for the next token if these rows are the last. */
+/* Out rows that the next n rows of a sequence ask for: one for each prompt token to be scored (the row before it
+ * tells) or pooled, one for the next token if these rows are the last. */
 static int32_t llm__rows_out(const llm__seq *s, int32_t n) {
-    int32_t end = s->n_fed + n, last = n == llm__seq_left(s) && !s->request->score_only, scored = 0;
-    if (s->request->prompt_logprobs) scored = LLM__MIN(end, s->n_prompt - 1) - LLM__MAX(s->n_fed, s->n_scored);
+    const llm_request *r = s->request;
+    int32_t last = n == llm__seq_left(s) && !r->score_only;
+    int32_t scored = LLM__MIN(s->n_fed + n, r->score_end) - LLM__MAX(LLM__MAX(s->n_fed, s->n_scored), r->score_from);
     return LLM__MAX(scored, 0) + last;
 }
 
@@ -23789,7 +23811,7 @@ static int32_t llm__fill_entry(llm_engine *e, llm__flight *f, int32_t i, int32_t
     llm__entry *p = &f->entry[i];
     llm__seq *s = p->seq;
     int32_t begin = s->n_fed, end = begin + s->n_chunk, left = llm__seq_left(s) - s->n_chunk;
-    int32_t drafts_end = end + s->n_draft;
+    int32_t drafts_end = end + s->n_draft, first = LLM__MAX(s->n_scored, s->request->score_from);
     e->seq_begin[i] = row;
     e->seq_len[i] = drafts_end;
     p->end = end;
@@ -23801,7 +23823,7 @@ static int32_t llm__fill_entry(llm_engine *e, llm__flight *f, int32_t i, int32_t
     f->n_prompt_rows += LLM__MAX(0, LLM__MIN(end, s->n_prompt) - begin);
     s->n_fed = end;
     for (int32_t at = begin; at < end; at++, row++) {
-        int placeholder = at >= s->n_ids, score = s->request->prompt_logprobs && at >= s->n_scored && at < s->n_prompt - 1;
+        int placeholder = at >= s->n_ids, score = at >= first && at < s->request->score_end;
         e->tokens[row] = placeholder ? 0 : s->ids[at];
         e->token_from[row] = placeholder ? s->ahead_row : -1;
         e->positions[row] = at;
@@ -24116,7 +24138,7 @@ static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
     llm__rules rules;
     if (s->state == LLM__SEQ_DONE) return;
     if (job->scored >= 0) {
-        job->choice.id = llm__score_prompt(e, s, job->scored, row, k) ? 0 : -1;
+        job->choice.id = r->pooling || llm__score_prompt(e, s, job->scored, row, k) ? 0 : -1;
         return;
     }
     rules.s = &r->s;
@@ -24376,6 +24398,20 @@ static int llm__draft_kept(llm_engine *e, llm__job *job, int32_t id) {
     return 0;
 }
 
+/* Adds the hidden state of a row of the prompt, in order of position: the sum is the same however the prompt was cut. The last row makes
+ * the
+ * embedding. 0: it is not finite. */
+static int llm__pool_row(llm_engine *e, llm_request *r, const llm__job *job) {
+    const float *row = e->p.driver.hidden_row(e->p.driver.ctx, job->out_row);
+    double finite = 0;
+    for (int32_t i = 0; i < e->p.hidden; i++) {
+        r->pooled[i] += (double)row[i];
+        r->embedding[i] = (float)(r->pooled[i] / (r->score_end - r->score_from));
+        finite += (double)(row[i] - row[i]);
+    }
+    return finite == 0;
+}
+
 /* Uses what a job has found. Returns 1 if it is to be run again, on the row behind. */
 static int llm__use_job(llm_engine *e, llm__job *job, double now) {
     llm__seq *s = job->seq;
@@ -24383,6 +24419,7 @@ static int llm__use_job(llm_engine *e, llm__job *job, double now) {
     if (s->state == LLM__SEQ_DONE) return 0; /* ended while the step was in flight, or failed in an earlier row */
     if (job->choice.id == -2) llm__request_end(e, r, LLM_FINISH_ERROR, "the grammar leaves no token that could come next");
     else if (job->choice.id < 0) llm__request_end(e, r, LLM_FINISH_ERROR, "the model's logits are not finite");
+    else if (r->pooling && !llm__pool_row(e, r, job)) llm__request_end(e, r, LLM_FINISH_ERROR, "the model's hidden states are not finite");
     else if (job->scored >= 0) s->n_scored = job->scored;
     else if (r->s.use_beam_search) llm__beams_advance(e, r, now);
     else return llm__draft_kept(e, job, llm__seq_accept(e, job, now));
@@ -24545,6 +24582,8 @@ static const float *llm__drive_row(void *ctx, int out_row) {
     llm_engine *e = (llm_engine *)ctx;
     return e->backend->logits_row(e->ctx, out_row);
 }
+
+static const float *llm__drive_hidden(void *ctx, int out_row) { return llm__net_hidden(((llm_engine *)ctx)->net, out_row); }
 
 static llm_result llm__drive_copy(void *ctx, const int32_t *from, const int32_t *to, int n) {
     llm_engine *e = (llm_engine *)ctx;
@@ -24747,12 +24786,14 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     p->driver.forward = llm__drive_forward;
     p->driver.collect = llm__drive_collect;
     p->driver.logits_row = llm__drive_row;
+    p->driver.hidden_row = llm__drive_hidden;
     p->driver.kv_copy = llm__drive_copy;
     p->driver.kv_swap = llm__drive_swap;
     p->driver.parallel = llm__drive_parallel;
     p->driver.rope_of = llm__drive_rope;
     p->driver.now = llm__drive_now;
     p->model = model;
+    p->hidden = info->hidden_size;
     p->eos = info->stop_ids;
     p->n_eos = info->n_stop_ids;
     p->eos_id = info->eos_id >= 0 || !info->n_stop_ids ? info->eos_id : info->stop_ids[0];
@@ -25085,6 +25126,7 @@ static void llm__request_destroy(llm_request *r) {
     for (int32_t i = 0; r->seq && i < r->n_seqs; i++) llm__seq_destroy(&r->seq[i]);
     LLM_FREE(r->seq);
     LLM_FREE(r->prompt_logprobs);
+    LLM_FREE(r->pooled);
     LLM_FREE(r->prompt_top);
     LLM_FREE(r->prompt_counts);
     llm_text_free(&r->piece);
@@ -25252,11 +25294,21 @@ static llm_result llm__request_limits(llm_request *r, const int32_t *prompt, siz
     return LLM_OK;
 }
 
-/* Room for the log-probabilities of the prompt: per token the number asked for, never a row of the vocabulary. */
+/* Room for an embedding, or for the log-probabilities of the prompt: per token the number asked for, never a row of the vocabulary. */
 static llm_result llm__request_scores(llm_request *r, size_t n) {
     int ok = 1;
+    if (r->pooling) {
+        size_t size = (size_t)r->engine->p.hidden;
+        if (!r->engine->p.driver.hidden_row) return llm__error(LLM_ERR_UNSUPPORTED, "pooling: this backend gives no hidden states");
+        r->pooled = (double *)llm__calloc(size, sizeof *r->pooled + sizeof *r->embedding);
+        r->embedding = r->pooled ? (float *)(r->pooled + size) : NULL;
+        r->score_from = r->pooling == LLM_POOLING_LAST ? (int32_t)n - 1 : 0;
+        r->score_end = (int32_t)n;
+        return r->pooled ? LLM_OK : llm__nomem();
+    }
     if (r->score_only && !r->s.prompt_logprobs) r->s.prompt_logprobs = 1;
     if (!r->s.prompt_logprobs) return LLM_OK;
+    r->score_end = (int32_t)n - 1;
     r->prompt_stride = LLM__MIN(r->s.prompt_logprobs - 1, r->engine->p.vocab);
     uint64_t bytes = llm__mul(llm__mul(n, (uint64_t)r->prompt_stride, &ok), sizeof *r->prompt_top, &ok);
     r->prompt_logprobs = LLM__NEW(float, n);
@@ -25287,7 +25339,9 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
     r->s.early_stop = llm__early_resolve(&cfg->sampling.early_stop, &e->p.early_stop);
     llm__sampling_resolve(&r->s);
     if (!r->s.has_seed) llm__random_bytes(&r->s.seed, sizeof r->s.seed), r->s.seed &= INT64_MAX;
-    r->score_only = cfg->score_only;
+    r->pooling = cfg->pooling;
+    r->score_only = cfg->score_only || r->pooling;
+    if (r->pooling) r->s.prompt_logprobs = 0;
     r->s.use_beam_search = r->s.use_beam_search && !r->score_only;
     r->n_seqs = r->score_only ? 1 : r->s.use_beam_search ? 4 * r->s.best_of : r->s.best_of;
     r->priority = cfg->priority;
@@ -25514,6 +25568,16 @@ LLM_API const float *llm_request_prompt_logprobs(const llm_request *request, con
     if (top_counts) *top_counts = there ? r->prompt_counts : NULL;
     if (top_stride) *top_stride = there ? r->prompt_stride : 0;
     return there ? r->prompt_logprobs : NULL;
+}
+
+/* Written by the stepping thread before the request ends, and never again. */
+LLM_API const float *llm_request_embedding(const llm_request *request, int32_t *n) {
+    llm_request *r = (llm_request *)(uintptr_t)request;
+    pthread_mutex_lock(&r->mutex);
+    int there = r->embedding && r->n_done && r->seq[0].finish == LLM_FINISH_LENGTH;
+    pthread_mutex_unlock(&r->mutex);
+    *n = there ? r->engine->p.hidden : 0;
+    return there ? r->embedding : NULL;
 }
 
 LLM_API const char *llm_request_id(const llm_request *r) { return r->id; }
@@ -26604,7 +26668,7 @@ LLM_API llm_result llm_speculative_parse(llm_engine_config *cfg, llm_text *model
 
 enum {
     LLM__OAI_STOPS = 16, LLM__OAI_STOP_LEN = 1024, LLM__OAI_WORDS = 256, LLM__OAI_BIASES = 1024, /* entries and bytes a list may have */
-    LLM__OAI_PROMPTS = 256, LLM__OAI_MESSAGES = 16384, LLM__OAI_KWARGS = 64
+    LLM__OAI_PROMPTS = 256, LLM__OAI_INPUTS = 1024, LLM__OAI_MESSAGES = 16384, LLM__OAI_KWARGS = 64
 };
 
 /* One answer of one prompt, as far as it has been polled. */
@@ -26643,6 +26707,8 @@ struct llm_openai_call {
     llm__oai_look look;         /* of log-probabilities */
     int32_t prompt_logprobs;    /* -1: not wanted */
     int64_t max_tokens, max_completion_tokens, truncate_prompt;
+    int64_t dimensions;         /* of an embedding; 0: all */
+    int32_t normalize, base64;
     const char *cache_salt, *user_name;
     llm_grammar_config form;    /* that the answer must have: kind 0: none; text in form_text */
     const char *form_name;      /* the field that asked for it */
@@ -27020,6 +27086,14 @@ static int llm__oai_tool_form(llm_openai_call *k) {
     return 1;
 }
 
+/* How an embedding is written: numbers, or the base64 of its bytes as little-endian f32. */
+static int llm__oai_encoding(llm_openai_call *k, const char *name, int v) {
+    const char *s = llm_json_str(k->body, v, NULL);
+    if (!s || (strcmp(s, "float") && strcmp(s, "base64"))) return llm__oai_bad(k, name, "encoding_format must be float or base64");
+    k->base64 = s[0] == 'b';
+    return 1;
+}
+
 /* What a field is. OWN: read by its function. KNOWN: read elsewhere, or of OpenAI's API and without meaning here. REFUSED: it
  * would change what the answer must be, so it cannot be let pass in silence. */
 typedef enum llm__oai_type {
@@ -27085,12 +27159,15 @@ static const llm__oai_field llm__oai_fields[] = {
     {"grammar", LLM__OAI_OWN, 0, 0, 0, llm__oai_guided},
     {"regex", LLM__OAI_OWN, 0, 0, 0, llm__oai_guided},
     {"structured_outputs", LLM__OAI_OWN, 0, 0, 0, llm__oai_structured},
+    {"dimensions", LLM__OAI_INT64, LLM__OAI_AT(dimensions), 1, 1e9, NULL},
+    {"normalize", LLM__OAI_BOOL, LLM__OAI_AT(normalize), 0, 0, NULL},
+    {"encoding_format", LLM__OAI_OWN, 0, 0, 0, llm__oai_encoding},
     {"tools", LLM__OAI_OWN, 0, 0, 0, llm__oai_tools},
     {"tool_choice", LLM__OAI_OWN, 0, 0, 0, llm__oai_tool_choice},
     {"parallel_tool_calls", LLM__OAI_BOOL, LLM__OAI_AT(tool_many), 0, 0, NULL},
     {"guided_whitespace_pattern", LLM__OAI_TEXT, LLM__OAI_AT(form.space), 0, 512, NULL},
     {"suffix", LLM__OAI_REFUSED, 0, 0, 0, NULL},
-    {"guided_decoding_backend|model|messages|prompt|logprobs|top_logprobs|early_stopping|enable_early_stop|early_stop_config|"
+    {"guided_decoding_backend|model|messages|prompt|input|logprobs|top_logprobs|early_stopping|enable_early_stop|early_stop_config|"
      "chat_template|chat_template_kwargs|documents|enable_thinking|reasoning_effort|metadata|store|spaces_between_special_tokens|request_id|"
      "content|add_special|parse_special|with_pieces|return_token_strs|tokens|lora_name|lora_path|lora_int_id",
      LLM__OAI_KNOWN, 0, 0, 0, NULL}};
@@ -27295,7 +27372,10 @@ static int llm__oai_messages(llm_openai_call *k) {
     return 0;
 }
 
-static const char llm__oai_prompt_is[] = "prompt must be a text, a list of texts, a list of token ids, or a list of those";
+static const char llm__oai_prompt_is[] = "%s must be a text, a list of texts, a list of token ids, or a list of those";
+
+/* The field that holds the prompts. */
+static const char *llm__oai_prompt_name(const llm_openai_call *k) { return k->info.kind == LLM_OPENAI_EMBEDDING ? "input" : "prompt"; }
 
 /* Several prompts? One is a text or a list of ids. */
 static int llm__oai_is_list(const llm_json *d, int v) {
@@ -27303,18 +27383,36 @@ static int llm__oai_is_list(const llm_json *d, int v) {
     return llm_json_type_of(d, v) == LLM_JSON_ARRAY && (first == LLM_JSON_STRING || first == LLM_JSON_ARRAY);
 }
 
-/* What kind of prompt it is. Its ids are checked by submit, which walks through them anyway. */
+/* What kind of prompt it is. Its ids are checked by submit, which walks through them anyway. What has no text has no embedding, whatever
+ * the tokenizer puts around it. */
 static int llm__oai_prompts(llm_openai_call *k) {
-    int v = llm__oai_get(k->body, 0, "prompt"), n = llm_json_size(k->body, v);
+    const char *name = llm__oai_prompt_name(k);
+    int embedding = k->info.kind == LLM_OPENAI_EMBEDDING, most = embedding ? LLM__OAI_INPUTS : LLM__OAI_PROMPTS;
+    int v = llm__oai_get(k->body, 0, name), n = llm_json_size(k->body, v);
     llm_json_type type = llm_json_type_of(k->body, v);
-    if (type != LLM_JSON_STRING && type != LLM_JSON_ARRAY) return llm__oai_bad(k, "prompt", "%s", llm__oai_prompt_is);
-    if (type == LLM_JSON_ARRAY && !n) return llm__oai_bad(k, "prompt", "Prompt cannot be empty");
-    if (llm__oai_is_list(k->body, v) && n > LLM__OAI_PROMPTS)
-        return llm__oai_bad(k, "prompt", "prompt: at most %d prompts, got %d", LLM__OAI_PROMPTS, n);
-    int first = type == LLM_JSON_ARRAY ? llm_json_first(k->body, v) : -1;
-    for (int e = first; e >= 0; e = llm_json_next(k->body, e))
-        if (llm_json_type_of(k->body, e) != llm_json_type_of(k->body, first)) return llm__oai_bad(k, "prompt", "%s", llm__oai_prompt_is);
+    if (type != LLM_JSON_STRING && type != LLM_JSON_ARRAY) return llm__oai_bad(k, name, llm__oai_prompt_is, name);
+    if (type == LLM_JSON_ARRAY && !n) return llm__oai_bad(k, name, "Prompt cannot be empty");
+    if (llm__oai_is_list(k->body, v) && n > most) return llm__oai_bad(k, name, "%s: at most %d prompts, got %d", name, most, n);
+    int list = type == LLM_JSON_ARRAY, first = list ? llm_json_first(k->body, v) : v;
+    for (int e = first; e >= 0; e = list ? llm_json_next(k->body, e) : -1) {
+        size_t len;
+        if (llm_json_type_of(k->body, e) != llm_json_type_of(k->body, first)) return llm__oai_bad(k, name, llm__oai_prompt_is, name);
+        if (embedding && llm_json_str(k->body, e, &len) && !len) return llm__oai_bad(k, name, "%s: a text is empty", name);
+    }
     return 1;
+}
+
+/* An embedding takes what depends on the prompt, and nothing that depends on an answer. */
+static int llm__oai_embedding(llm_openai_call *k) {
+    int32_t size = llm_model_get_info(k->service->model)->hidden_size;
+    k->s = k->service->defaults;
+    k->s.n = k->s.best_of = k->s.max_tokens = 1;
+    k->tools = -1;
+    k->form.kind = (llm_grammar_kind)0;
+    if (k->info.stream) return k->info.stream = 0, llm__oai_bad(k, "stream", "stream: an embedding comes whole");
+    if (k->dimensions > size)
+        return llm__oai_bad(k, "dimensions", "dimensions must be 1 to %d, got %lld", size, (long long)k->dimensions);
+    return llm__oai_prompts(k);
 }
 
 /* Every field of a generating call, then what depends on several. */
@@ -27325,6 +27423,7 @@ static int llm__oai_read(llm_openai_call *k) {
         int v = f->type < LLM__OAI_KNOWN ? llm__oai_get(k->body, 0, f->name) : -1;
         if (v >= 0 && !(f->own ? f->own(k, f->name, v) : llm__oai_scalar(k, f, v))) return 0;
     }
+    if (k->info.kind == LLM_OPENAI_EMBEDDING) return llm__oai_embedding(k);
     k->s.has_seed |= llm__oai_has(k, "seed");
     k->s.skip_special_tokens_off = !k->skip_special;
     if (!llm__oai_logprobs(k) || !llm__oai_together(k) || !(chat ? llm__oai_messages(k) : llm__oai_prompts(k)) || !llm__oai_early_stop(k))
@@ -27435,7 +27534,7 @@ LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *mod
 
 /* The JSON limits keep a hostile body cheap: 64 levels, 4 million values, no key twice. */
 LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_openai_kind kind, const char *body, size_t len, void *user) {
-    static const char *const prefix[] = {"chatcmpl-", "cmpl-", "gen-", "tok-", "detok-", "tmpl-", "lora-", "lora-"};
+    static const char *const prefix[] = {"chatcmpl-", "cmpl-", "gen-", "embd-", "tok-", "detok-", "tmpl-", "lora-", "lora-"};
     static const llm_json_limits limits = {64, 4 << 20, 1};
     llm_openai_call *k = LLM__NEW(llm_openai_call, 1);
     uint64_t bits[2] = {0, 0};
@@ -27447,6 +27546,7 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     k->s = s->defaults;
     k->created = (int64_t)llm__wall_clock();
     k->skip_special = k->generation_prompt = 1;
+    k->normalize = !s->raw_embeddings;
     k->add_special = kind != LLM_OPENAI_CHAT;
     k->tools = k->tool_only = -1;
     k->tool_many = 1;
@@ -27458,7 +27558,7 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     k->info.sampling = &k->s;
     if (llm_json_parse(body, len, &limits, &k->body)) llm__oai_bad(k, NULL, "%s", llm_last_error());
     else if (llm_json_type_of(k->body, 0) != LLM_JSON_OBJECT) llm__oai_bad(k, NULL, "the body must be a JSON object");
-    else if (llm__oai_model(k) && llm__oai_names(k) && kind <= LLM_OPENAI_GENERATE) llm__oai_read(k);
+    else if (llm__oai_model(k) && llm__oai_names(k) && kind < LLM_OPENAI_TOKENIZE) llm__oai_read(k);
     k->info.ignored = k->ignored.data && !k->ignored.failed ? k->ignored.data : "";
     k->info.n_choices = k->s.n > 0 ? k->s.n : 1;
     return k;
@@ -27692,7 +27792,7 @@ static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
 
 /* Hands one prompt to the engine and prepares its choices. Frees the ids. */
 static int llm__oai_submit_ids(llm_openai_call *k, llm_result r, llm_tokens *ids) {
-    const char *param = k->info.kind == LLM_OPENAI_CHAT ? "messages" : "prompt";
+    const char *param = k->info.kind == LLM_OPENAI_CHAT ? "messages" : llm__oai_prompt_name(k);
     size_t skip = k->truncate_prompt && (uint64_t)k->truncate_prompt < ids->len ? ids->len - (size_t)k->truncate_prompt : 0;
     llm_request_config c;
     memset(&c, 0, sizeof c);
@@ -27702,6 +27802,7 @@ static int llm__oai_submit_ids(llm_openai_call *k, llm_result r, llm_tokens *ids
     c.cache_salt = k->cache_salt;
     c.lora = k->lora;
     c.score_only = k->max_tokens == 0;
+    if (k->info.kind == LLM_OPENAI_EMBEDDING) c.pooling = k->service->pooling ? k->service->pooling : LLM_POOLING_LAST;
     c.deadline_s = k->service->deadline_s;
     c.id = k->id;
     c.user = k;
@@ -27746,7 +27847,7 @@ static int llm__oai_ids(llm_openai_call *k, const char *param, int list, llm_tok
         int whole = llm_json_int(k->body, e, &id);
         if (whole && id >= 0 && id < vocab) llm_tokens_add(ids, (int32_t)id);
         else if (*param == 't') ok = llm__oai_bad(k, param, "tokens: ids from 0 to %d expected", vocab - 1);
-        else if (!whole) ok = llm__oai_bad(k, param, "%s", llm__oai_prompt_is);
+        else if (!whole) ok = llm__oai_bad(k, param, llm__oai_prompt_is, param);
         else
             ok = llm__oai_bad(
                 k, param, "Token id %lld is out of vocabulary (0 to %d); a client that tokenizes itself must use this model's tokenizer",
@@ -27760,11 +27861,12 @@ static int llm__oai_ids(llm_openai_call *k, const char *param, int list, llm_tok
 static int llm__oai_submit_prompt(llm_openai_call *k, int v) {
     size_t n;
     llm_tokens ids;
+    const char *name = llm__oai_prompt_name(k);
     const char *s = llm_json_str(k->body, v, &n);
     if (s) return llm__oai_submit_text(k, s, n);
     if (llm_json_type_of(k->body, v) != LLM_JSON_ARRAY || !llm_json_size(k->body, v))
-        return llm__oai_bad(k, "prompt", "%s", llm__oai_prompt_is);
-    return llm__oai_ids(k, "prompt", v, &ids) && llm__oai_submit_ids(k, LLM_OK, &ids);
+        return llm__oai_bad(k, name, llm__oai_prompt_is, name);
+    return llm__oai_ids(k, name, v, &ids) && llm__oai_submit_ids(k, LLM_OK, &ids);
 }
 
 static int llm__oai_tokenizing(llm_openai_call *k);
@@ -27774,9 +27876,9 @@ static int llm__oai_adapters(llm_openai_call *k);
 LLM_API int llm_openai_submit(llm_openai_call *k) {
     if (k->info.status != 200) return 0;
     if (k->info.kind >= LLM_OPENAI_LORA_LOAD) return llm__oai_adapters(k);
-    if (k->info.kind > LLM_OPENAI_GENERATE) return llm__oai_tokenizing(k);
+    if (k->info.kind >= LLM_OPENAI_TOKENIZE) return llm__oai_tokenizing(k);
     if (!k->service->engine) return llm__oai_failed(k, llm__error(LLM_ERR_UNSUPPORTED, "there is no engine to answer"), NULL);
-    int chat = k->info.kind == LLM_OPENAI_CHAT, v = chat ? -1 : llm__oai_get(k->body, 0, "prompt"), many = llm__oai_is_list(k->body, v),
+    int chat = k->info.kind == LLM_OPENAI_CHAT, v = chat ? -1 : llm__oai_get(k->body, 0, llm__oai_prompt_name(k)), many = llm__oai_is_list(k->body, v),
         ok = 1;
     k->n_room = many ? llm_json_size(k->body, v) : 1;
     k->request = LLM__NEW(llm_request *, k->n_room);
@@ -28128,6 +28230,53 @@ static void llm__oai_whole_choice(const llm_openai_call *k, int32_t r, int32_t i
     llm_text_free(&text);
 }
 
+/* ---- embeddings
+ * One vector a prompt, scaled to length 1 unless that was declined; `dimensions` keeps the first of its numbers, which is meant for models
+ * that were trained so
+ * (Kusupati et al. 2022, "Matryoshka"). base64 is what OpenAI's own clients ask for: a third of the bytes, and no rounding in between. */
+
+static void llm__oai_base64(const unsigned char *bytes, size_t n, llm_text *out) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (size_t i = 0; i < n; i += 3) {
+        uint32_t group = (uint32_t)bytes[i] << 16 | (i + 1 < n ? (uint32_t)bytes[i + 1] << 8 : 0) | (i + 2 < n ? bytes[i + 2] : 0u);
+        char four[4];
+        for (int k = 0; k < 4; k++) four[k] = i + (size_t)k <= n ? digits[group >> (18 - 6 * k) & 63] : '=';
+        llm_text_add(out, four, 4);
+    }
+}
+
+static void llm__oai_write_embedding(const llm_openai_call *k, const llm_request *request, llm_text *out) {
+    int32_t n;
+    const float *x = llm_request_embedding(request, &n);
+    double sum = 0;
+    if (k->dimensions) n = (int32_t)LLM__MIN(k->dimensions, n);
+    for (int32_t i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
+    double scale = k->normalize && sum > 0 ? 1 / sqrt(sum) : 1;
+    llm_text_str(out, k->base64 ? "\"" : "[");
+    for (int32_t i = 0; i < n; i += 48) { /* a multiple of three bytes at a time, so that base64 needs no padding in between */
+        float piece[48];
+        int32_t many = LLM__MIN(48, n - i);
+        for (int32_t c = 0; c < many; c++) piece[c] = (float)((double)x[i + c] * scale);
+        if (k->base64) llm__oai_base64((const unsigned char *)piece, (size_t)many * sizeof *piece, out);
+        for (int32_t c = 0; c < many && !k->base64; c++) llm_text_format(out, i + c ? ",%f" : "%f", (double)piece[c]);
+    }
+    llm_text_str(out, k->base64 ? "\"" : "]");
+}
+
+static void llm__oai_embeddings(const llm_openai_call *k, llm_text *out) {
+    int64_t tokens = 0;
+    llm_text_format(out, "{'id':%q,'object':'list','created':%l,'model':%q,'data':[", k->id, k->created, k->model);
+    for (int32_t r = 0; r < k->info.n_requests; r++) {
+        llm_request_metrics m;
+        llm_request_get_metrics(k->request[r], &m);
+        tokens += m.n_prompt_tokens;
+        llm_text_format(out, r ? ",{'object':'embedding','index':%d,'embedding':" : "{'object':'embedding','index':%d,'embedding':", r);
+        llm__oai_write_embedding(k, k->request[r], out);
+        llm_text_str(out, "}");
+    }
+    llm_text_format(out, "],'usage':{'prompt_tokens':%l,'total_tokens':%l}}", tokens, tokens);
+}
+
 /* The object of a finished call. /generate has only the texts, each with its prompt before it. */
 static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
     int chat = k->info.kind == LLM_OPENAI_CHAT, generate = k->info.kind == LLM_OPENAI_GENERATE;
@@ -28329,6 +28478,7 @@ LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
         if (!done) return 0;
         const char *failure = llm__oai_failure(k);
         if (failure) llm__oai_bad(k, NULL, "%s", failure), k->info.status = 500;
+        else if (k->info.kind == LLM_OPENAI_EMBEDDING) llm__oai_embeddings(k, out);
         else llm__oai_whole(k, out);
     } else if (k->info.status == 200) {
         llm_text_add(out, k->text.data, k->text.len);

@@ -183,7 +183,7 @@ typedef struct cli_options {
     const char *json_schema, *regex, *grammar; /* the form of the answer: at most one */
     const char *early_stop_config, *logit_bias, *template_kwargs, *reasoning_parser, *tool_parser, *visible_devices, *stop_ids;
     llm_option_list stop, bad_words;
-    int32_t log_level, prefix_cache, json, jsonl, add_special, parse_special, skip_special, top_logprobs, logprobs, early_stop;
+    int32_t pooling, log_level, prefix_cache, json, jsonl, add_special, parse_special, skip_special, top_logprobs, logprobs, early_stop;
     int32_t do_preprocess, repetitions, max_concurrency, num_prompts, input_len, output_len;
     float request_rate;
     unsigned char given[128]; /* by index of cli_table: the source that set it */
@@ -230,6 +230,7 @@ static const llm_option cli_table[] = {
     {"token-ids", TEXT, CLI_IO, AT(token_ids), 0, 0, "IDS", "the prompt as ids: '[1,2]'"},
     {"sys|system|system-prompt", TEXT, CLI_IO, AT(system), 0, 0, "TEXT", "system message of a chat"},
     {"reasoning-parser", TEXT, CLI_IO, AT(reasoning_parser), 0, 0, "NAME", "how reasoning is marked (as the template says)"},
+    {"pooling", LLM_OPTION_ENUM, CLI_IO, AT(pooling), 0, 0, "last=1|mean=2", "what becomes an embedding, in a batch (last)"},
     {"tool-call-parser", TEXT, CLI_IO, AT(tool_parser), 0, 0, "NAME", "how tool calls are written, in a batch (as the template says)"},
     {"json", BOOL, CLI_IO, AT(json), 0, 0, NULL, "the result as JSON"},
     {"jsonl", BOOL, CLI_IO, AT(jsonl), 0, 0, NULL, "one JSON value a line, in and out"},
@@ -473,6 +474,7 @@ static void cli_defaults(cli_session *c, int32_t max_tokens) {
     llm_options_sampling(&o->by_name, AT(s), s);
     c->service.max_tokens = cli_given(o, "max-tokens") ? o->s.max_tokens : max_tokens;
     c->service.max_logprobs = o->logprobs > 20 ? o->logprobs : 20;
+    c->service.pooling = (llm_pooling)o->pooling;
     if (o->tool_parser) c->service.tool_format = llm_tools_named(o->tool_parser);
     if (o->reasoning_parser) c->service.reasoning = (llm_reasoning_kind)llm_reasoning_named(o->reasoning_parser);
 }
@@ -886,6 +888,8 @@ typedef struct cli_job {
 /* Begins the call of a line {"custom_id": ..., "method": "POST", "url": "/v1/chat/completions", "body": {...}}. Whatever is wrong becomes
  * its answer; the others go on. */
 static void cli_job_start(const llm_openai_service *service, cli_job *job, const char *line, size_t n, long number) {
+    static const char *const urls[] = {"/v1/chat/completions", "/v1/completions", "/v1/embeddings"};
+    static const llm_openai_kind kinds[] = {LLM_OPENAI_CHAT, LLM_OPENAI_COMPLETION, LLM_OPENAI_EMBEDDING};
     llm_json *doc = NULL;
     llm_text body = {0};
     memset(job, 0, sizeof *job);
@@ -897,14 +901,15 @@ static void cli_job_start(const llm_openai_service *service, cli_job *job, const
     }
     const char *url = llm_json_str(doc, llm_json_find(doc, 0, "url"), NULL);
     const char *method = llm_json_str(doc, llm_json_find(doc, 0, "method"), NULL);
-    int chat = url && !strcmp(url, "/v1/chat/completions"), id = llm_json_find(doc, 0, "custom_id");
+    int kind = 0, id = llm_json_find(doc, 0, "custom_id");
+    while (kind < CLI_COUNT(urls) && !(url && !strcmp(url, urls[kind]))) kind++;
     if (id >= 0) llm_json_write(doc, id, &job->id);
     llm_json_write(doc, llm_json_find(doc, 0, "body"), &body);
-    job->call = llm_openai_begin(service, chat ? LLM_OPENAI_CHAT : LLM_OPENAI_COMPLETION, body.data ? body.data : "", body.len, NULL);
+    job->call = llm_openai_begin(service, kinds[kind % CLI_COUNT(kinds)], body.data ? body.data : "", body.len, NULL);
     if (!job->call) cli_die(1, "memory: a request of %zu bytes did not fit", body.len);
     if (method && strcmp(method, "POST")) llm_openai_fail(job->call, 405, "method: POST was expected");
-    else if (!chat && (!url || strcmp(url, "/v1/completions")))
-        llm_openai_fail(job->call, 404, "url: /v1/chat/completions or /v1/completions was expected");
+    else if (kind == CLI_COUNT(urls))
+        llm_openai_fail(job->call, 404, "url: /v1/chat/completions, /v1/completions or /v1/embeddings was expected");
     else if (llm_openai_get_info(job->call)->stream) llm_openai_fail(job->call, 400, "stream: true, a batch has none");
     llm_openai_submit(job->call);
     llm_text_free(&body);

@@ -22,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -44,11 +45,11 @@
 
 typedef struct configuration {
     const char *model, *visible_devices, *host, *unix_socket, *reasoning_parser, *tool_parser, *key_file, *config, *early_stop_config;
-    const char *lora_dir;
+    const char *lora_dir, *pooler_config;
     llm_option_list names, keys, origins, allowed_hosts, lora_modules;
     int32_t enable_lora;
     int32_t port, metrics_port, max_logprobs, strict_model_name, no_page, log_level, n_workers;
-    int32_t prefix_caching, enable_early_stop;
+    int32_t prefix_caching, enable_early_stop, pooling, raw_embeddings;
     float shutdown_timeout, request_timeout, ping_interval, step_timeout;
     llm_model_config files;
     llm_engine_config engine;
@@ -104,6 +105,10 @@ static const llm_option options_table[] = {
     LLM_OPTIONS_MODEL(configuration, files, 0),
     {"reasoning-parser", LLM_OPTION_TEXT, 0, IN_CFG(reasoning_parser), 0, 0, "NAME",
      "ernie-45-vl, deepseek-r1, qwen3, think (from the template)"},
+    {"pooling", LLM_OPTION_ENUM, 3, IN_CFG(pooling), 0, 0, "last=1|mean=2",
+     "what becomes an embedding: the last token's state, or the mean"},
+    {"pooler-config|override-pooler-config", LLM_OPTION_TEXT, 3, IN_CFG(pooler_config), 0, 0, "JSON",
+     "the same as {\"pooling_type\": \"LAST\", \"normalize\": true}"},
     {"tool-call-parser", LLM_OPTION_TEXT, 0, IN_CFG(tool_parser), 0, 0, "NAME",
      "hermes, llama3_json, mistral, deepseek_v3, qwen3_coder, json, ... (from the template)"},
     {"host", LLM_OPTION_TEXT, 1, IN_CFG(host), 0, 0, "ADDRESS", "address to listen on (127.0.0.1); a path ending in .sock: Unix socket"},
@@ -243,6 +248,20 @@ static void load_lora_module(const char *text) {
     llm_json_free(doc);
 }
 
+/* --pooler-config: vLLM's object; members that say nothing here are let pass, as there. */
+static void read_pooler(configuration *c) {
+    llm_json *doc = NULL;
+    int normalize = 1;
+    int bad = llm_json_parse(c->pooler_config, strlen(c->pooler_config), NULL, &doc) || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT;
+    int type = llm_json_find(doc, 0, "pooling_type"), flag = llm_json_find(doc, 0, "normalize");
+    const char *name = llm_json_str(doc, type, NULL);
+    if (type >= 0) c->pooling = !name ? 0 : !strcasecmp(name, "LAST") ? 1 : !strcasecmp(name, "MEAN") ? 2 : 0;
+    if (bad || (type >= 0 && !c->pooling) || (flag >= 0 && !llm_json_bool(doc, flag, &normalize)))
+        die(2, "--pooler-config: {\"pooling_type\": \"LAST\" or \"MEAN\", \"normalize\": true or false} was expected");
+    c->raw_embeddings = !normalize;
+    llm_json_free(doc);
+}
+
 /* Everything that is known before a socket is opened: argv, environment, file, in falling strength; then what
  * contradicts itself. A mistake ends the program here, so that nothing has to be undone. */
 static void read_options(int argc, char **argv) {
@@ -289,6 +308,7 @@ static void read_options(int argc, char **argv) {
                  c->engine.max_num_batched_tokens, c->engine.max_num_seqs);
         die(2, why);
     }
+    if (c->pooler_config) read_pooler(c);
     if (c->tool_parser && llm_tools_named(c->tool_parser) < 0)
         die(2, "--tool-call-parser: no such parser; hermes, llama3_json, mistral, deepseek_v3, qwen3_coder or json was expected");
     read_lora_options();
@@ -2231,6 +2251,7 @@ static const route routes[] = {
     {"POST", "/chat/completions", NULL, LLM_OPENAI_CHAT, 0, 0},
     {"POST", "/completions", NULL, LLM_OPENAI_COMPLETION, 0, 0},
     {"POST", "/generate", NULL, LLM_OPENAI_GENERATE, 0, 0},
+    {"POST", "/embeddings", NULL, LLM_OPENAI_EMBEDDING, 0, 0},
     {"POST", "/tokenize", NULL, LLM_OPENAI_TOKENIZE, 0, 0},
     {"POST", "/detokenize", NULL, LLM_OPENAI_DETOKENIZE, 0, 0},
     {"POST", "/apply-template", NULL, LLM_OPENAI_TEMPLATE, 0, 0},
@@ -2429,6 +2450,8 @@ static void set_service(void) {
     if (is_given(IN_CFG(sampling.max_tokens))) s->max_tokens = c->sampling.max_tokens;
     s->defaults.early_stop = c->early_stop;
     if (c->reasoning_parser) s->reasoning = (llm_reasoning_kind)llm_reasoning_named(c->reasoning_parser);
+    s->pooling = (llm_pooling)c->pooling;
+    s->raw_embeddings = c->raw_embeddings;
     if (c->tool_parser) s->tool_format = llm_tools_named(c->tool_parser);
     s->max_logprobs = c->max_logprobs;
     s->deadline_s = (double)c->request_timeout;

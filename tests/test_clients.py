@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """llm_serve as outside clients see it: openai, langchain, litellm, llm, lm-eval, prometheus. Runs in the environment that `setup.py clients` makes.
 
-    test_clients.py [PART...]      parts: openai async shapes tools langchain litellm router command lm_eval prometheus
+    test_clients.py [PART...]      parts: openai async shapes tools embeddings langchain litellm router command lm_eval prometheus
 Every answer and every event that the openai package receives is also validated against tests/schemas.py and, strictly, against its own types.
 """
 import asyncio
@@ -77,7 +77,8 @@ def client(s, **more):
 
 
 SHAPES = {("/v1/chat/completions", False): (schemas.CHAT, ChatCompletion), ("/v1/chat/completions", True): (schemas.CHUNK, ChatCompletionChunk),
-          ("/v1/completions", False): (schemas.COMPLETION, Completion), ("/v1/completions", True): (schemas.COMPLETION_CHUNK, Completion), ("/v1/models", False): (schemas.MODELS, None)}
+          ("/v1/completions", False): (schemas.COMPLETION, Completion), ("/v1/completions", True): (schemas.COMPLETION_CHUNK, Completion), ("/v1/models", False): (schemas.MODELS, None),
+          ("/v1/embeddings", False): (schemas.EMBEDDINGS, None)}
 STOPPED = ("/v1/completions", True)  # chunks of a stream have finish_reason null, which the package's own type of a completion forbids
 
 
@@ -284,6 +285,22 @@ def part_tools(s):
     check("langchain calls", calls[0]["name"] in schemas_of and set(calls[0]["args"]) == set(schemas_of[calls[0]["name"]]["required"]), calls)
     check("langchain structured output", isinstance(chat.with_structured_output(City, method="function_calling").invoke("A city: Paris, France."), City))
     SEEN.clear()
+
+
+def part_embeddings(s):
+    from langchain_openai import OpenAIEmbeddings
+    c = client(s)
+    texts = ["The sky is blue.", "The sky is blue today.", "SELECT name FROM table"]
+    plain, coded = c.embeddings.create(model="default", input=texts, encoding_format="float"), c.embeddings.create(model="default", input=texts)
+    check("float and base64", all(len(a.embedding) == len(b.embedding) and max(abs(x - y) for x, y in zip(a.embedding, b.embedding)) < 1e-7 for a, b in zip(plain.data, coded.data)) and plain.usage.prompt_tokens > 10, plain.usage)
+    dot = lambda i, j: sum(x * y for x, y in zip(plain.data[i].embedding, plain.data[j].embedding))
+    check("likeness", abs(dot(0, 0) - 1) < 1e-5 and dot(0, 1) > dot(0, 2), (dot(0, 1), dot(0, 2)))
+    ids = s.post("/tokenize", {"prompt": texts[0]})[1]["tokens"]
+    check("ids", c.embeddings.create(model="default", input=ids).data[0].embedding == coded.data[0].embedding)
+    check("dimensions", len(c.embeddings.create(model="default", input="a", dimensions=64).data[0].embedding) == 64)
+    e = OpenAIEmbeddings(base_url=s.url + "/v1", api_key="none", model="default", check_embedding_ctx_length=False)
+    check("langchain embeddings", len(e.embed_documents(texts)) == 3 and len(e.embed_query("a")) == len(plain.data[0].embedding))
+    validate_seen("embeddings")
 
 
 def part_langchain(s):

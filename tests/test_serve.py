@@ -3,14 +3,16 @@
 
 Every bad input must leave the server as it was: afterwards a canary request gives the same bytes as before.
 """
+import base64
 import json
 import pathlib
 import socket
+import struct
 import subprocess
 import threading
 import time
 
-from serving import HOST, MODEL, SERVE, SLOW, Server, check, finish, request_bytes
+from serving import HOST, MODEL, SERVE, SLOW, Server, check, finish, request_bytes, skip
 
 REAL = "tiny" not in MODEL  # the tiny random model (for builds with sanitizers) is asked for form, not for sense
 CHAT = {"messages": [{"role": "user", "content": "What is the capital of France? Answer in one sentence."}], "temperature": 0, "max_tokens": 12}
@@ -271,9 +273,58 @@ def keys():
     check("SIGTERM", s.stop() == 0)
 
 
+def stored(folder, name):
+    """A matrix of a safetensors file as lists of floats."""
+    for path in sorted(folder.glob("*.safetensors")):
+        data = path.read_bytes()
+        head = json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])
+        if name not in head: continue
+        begin, end = head[name]["data_offsets"]
+        raw, (rows, cols), kind = data[len(data) - max(x["data_offsets"][1] for k, x in head.items() if k != "__metadata__"):][begin:end], head[name]["shape"], head[name]["dtype"]
+        values = struct.unpack(f"<{rows * cols}" + {"F32": "f", "F16": "e", "BF16": "H"}[kind], raw)
+        if kind == "BF16": values = struct.unpack(f"<{rows * cols}f", b"".join(struct.pack("<HH", 0, x) for x in values))
+        return [values[i * cols:(i + 1) * cols] for i in range(rows)]
+
+
+def embeddings():
+    """The last hidden state times the head is what transformers says the logits are; a mean is that of the prompt's beginnings; each in float and base64."""
+    folder = pathlib.Path("../shared/checkpoints")
+    if not folder.exists(): return skip("embeddings", "../shared is not there")
+    for name, scale in (("llama", 1), ("qwen3", 1), ("olmo2", 1), ("mixtral", 1), ("cohere", 0.25)):
+        s = Server("--dtype", "float32", "--max-num-batched-tokens", "64", "--max-num-seqs", "16", model=str(folder / name))
+        head = stored(folder / name, "lm_head.weight") or stored(folder / name, "model.embed_tokens.weight")
+        prompts = json.loads((folder / name / "expected.json").read_text())["prompts"]
+        status, a = s.post("/v1/embeddings", {"input": [p["token_ids"] for p in prompts], "normalize": False})
+        check("embeddings of " + name, status == 200 and [x["index"] for x in a["data"]] == [0, 1, 2] and a["usage"] == {"prompt_tokens": sum(len(p["token_ids"]) for p in prompts), "total_tokens": sum(len(p["token_ids"]) for p in prompts)}, a)
+        worst = max(abs(scale * sum(h * w for h, w in zip(x["embedding"], row)) - want) / (max(p["logits_last"]) - min(p["logits_last"])) for x, p in zip(a["data"], prompts) for row, want in zip(head, p["logits_last"]))
+        check("the head's logits of " + name, worst < 1e-4, worst)
+        if name != "llama":
+            s.stop()
+            continue
+        ids = prompts[2]["token_ids"]
+        alone = s.post("/v1/embeddings", {"input": ids, "encoding_format": "base64", "normalize": False})[1]["data"][0]["embedding"]
+        raw = struct.unpack(f"<{len(head[0])}f", base64.b64decode(alone))
+        check("base64, alone and from the cache", list(raw) == [struct.unpack("<f", struct.pack("<f", x))[0] for x in a["data"][2]["embedding"]], (raw[:3], a["data"][2]["embedding"][:3]))
+        unit = s.post("/v1/embeddings", {"input": ids, "dimensions": 7})[1]["data"][0]["embedding"]
+        length = sum(x * x for x in raw[:7]) ** 0.5
+        check("dimensions, of length 1", len(unit) == 7 and all(abs(x - y / length) < 1e-6 for x, y in zip(unit, raw)), unit)
+        check("texts", len(s.post("/v1/embeddings", {"input": ["a b", "c"]})[1]["data"]) == 2 and s.post("/v1/embeddings", {"input": "a"})[0] == 200)
+        ends = [x["embedding"] for x in s.post("/v1/embeddings", {"input": [ids[:i + 1] for i in range(len(ids))], "normalize": False})[1]["data"]]
+        check("pages back", s.wait_idle(5) is not None and s.metric("kv_cache_usage_perc") == 0)
+        s.stop()
+        for args in (("--pooling", "mean"), ("--override-pooler-config", '{"pooling_type": "MEAN", "normalize": false}')):
+            s = Server("--dtype", "float32", "--max-num-batched-tokens", "64", "--max-num-seqs", "16", *args, model=str(folder / name))
+            for _ in range(2):  # the second time the pages are known
+                got = s.post("/v1/embeddings", {"input": ids, "normalize": False})[1]["data"][0]["embedding"]
+                check("mean", all(abs(x - sum(e[i] for e in ends) / len(ends)) < 1e-5 for i, x in enumerate(got)), got[:3])
+            length = sum(x * x for x in s.post("/v1/embeddings", {"input": ids})[1]["data"][0]["embedding"]) ** 0.5
+            check("normalised or not", (abs(length - 1) < 1e-5) == (args[0] == "--pooling"), length)
+            s.stop()
+
+
 def flags():
     for args, code, want in ((["--prot", "1"], 2, "--port"), (["--port", "70000"], 2, "65535"), (["--max-model-len", "99999999", "--port", "0"], 1, "8192"), (["--enable-early-stop", "--early-stop-config", '{"enable_early_stop": false}'], 2, "contradict"),
-                             (["--early-stop-config", '{"window_size": 0}'], 2, "window_size"), (["--model", "/nothing"], 1, "/nothing"), (["--host", "999.1.1.1"], 1, "999.1.1.1"), (["--pipeline-parallel-size", "2"], 2, "pipeline-parallel-size"), (["--max-loras", "2", "--max-cpu-loras", "1"], 2, "max_cpu_loras"), (["--enable-lora", "--max-lora-rank", "7"], 2, "max-lora-rank")):
+                             (["--early-stop-config", '{"window_size": 0}'], 2, "window_size"), (["--model", "/nothing"], 1, "/nothing"), (["--host", "999.1.1.1"], 1, "999.1.1.1"), (["--pipeline-parallel-size", "2"], 2, "pipeline-parallel-size"), (["--max-loras", "2", "--max-cpu-loras", "1"], 2, "max_cpu_loras"), (["--enable-lora", "--max-lora-rank", "7"], 2, "max-lora-rank"), (["--tool-call-parser", "x"], 2, "hermes"), (["--pooling", "max"], 2, "mean"), (["--pooler-config", '{"pooling_type": "CLS"}'], 2, "MEAN")):
         p = subprocess.run([SERVE, *args], capture_output=True, text=True, timeout=60)
         check("flags " + " ".join(args)[:50], p.returncode == code and want in p.stderr and p.stderr.count("\n") <= 4, f"{p.returncode} {p.stderr}")
 
@@ -287,6 +338,7 @@ def main():
     check("SIGTERM", s.stop() == 0)
     waiting()
     keys()
+    embeddings()
     flags()
     finish()
 

@@ -267,7 +267,11 @@ def parameters():
     yield "/detokenize", {"tokens": [1] * 2000000}, (200, 400), None
     for body in ({}, {"messages": []}, {"messages": [{"role": "x", "content": "a"}]}, {"messages": USER, "chat_template": "{{ 1 }}"}): yield "/apply-template", body, (400, 403), None
     for body in ({}, {"prompt": ""}, {"prompt": "a", "temperature": 9}, {"prompt": "a", "n": 0}, {"prompt": 1}, {"prompt": "a", "max_tokens": -1}): yield "/generate", body, 400, next(reversed(body), "prompt")
-    for path in ("/v1/embeddings", "/v1/responses", "/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/infill", "/v1/messages", "/slots/0", "/v1/nothing"): yield path, {"input": "a", "model": "", "lora_name": "../x", "lora_path": "/etc"}, (400, 403, 404, 405, 501), None
+    for value in (None, "", [], [[]], {}, 1, 1.5, True, [None], [1.5], [-1], [2 ** 31], [999999], [[1], "a"], ["a", 1], ["a", ""], ["a", {}], [[1], []], [[1, -1]], [["a"]], [[[1]]], ["a"] * 100000, [[1]] * 3000, "a " * 20000): yield "/v1/embeddings", {"input": value}, 400, "input"
+    yield from rows("/v1/embeddings", {"input": "a"}, [({"dimensions": x}, 400) for x in (0, -1, 10 ** 9, 2 ** 70, 1.5, "8", [])] + [({"encoding_format": x}, 400) for x in ("x", "", 1, [], True)] + [({"normalize": 1}, 400), ({"stream": True}, 400), ({"user": 1}, 400), ({"truncate_prompt_tokens": 0}, 400),
+        ({"dimensions": None, "encoding_format": None, "user": None}, 200, None), ({"encoding_format": "base64", "dimensions": 1, "n": 5, "best_of": 9, "logprobs": 3, "use_beam_search": True}, 200, None), ({"tools": 1}, 400)])
+    yield "/v1/embeddings", {}, 400, "input"
+    for path in ("/v1/responses", "/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/infill", "/v1/messages", "/slots/0", "/v1/nothing"): yield path, {"input": "a", "model": "", "lora_name": "../x", "lora_path": "/etc"}, (400, 403, 404, 405, 501), None
 
 
 def group_parameters(s):
