@@ -609,6 +609,7 @@ typedef struct llm_shape {
     int32_t n_seqs;
     int32_t n_out;          /* rows that go through the head */
     int32_t lora;           /* 1: a sequence has an adapter */
+    int32_t program;        /* which network's operations: 0 the model's, 1 those of its draft model */
 } llm_shape;
 
 /* A token that the device chooses from a row of logits, exactly as llm_sample does, so that the next step need not wait for the host. */
@@ -834,7 +835,7 @@ typedef struct llm_backend {
     /* At open time. Everything is freed by close. */
     llm_result (*buffer)(llm_backend_ctx *ctx, int rank, int64_t rows, int64_t cols, llm_buffer **out);
     llm_result (*weight)(llm_backend_ctx *ctx, int rank, const llm_weight_desc *desc, llm_weight **out);
-    llm_result (*weights_done)(llm_backend_ctx *ctx); /* after the last weight: packing may run here, on all threads */
+    llm_result (*weights_done)(llm_backend_ctx *ctx); /* after a model's last weight: packing may run here, on all threads; a draft model follows */
     int64_t (*kv_page_bytes)(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens); /* of one rank */
     llm_result (*kv_open)(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens, int64_t n_pages);
     int64_t (*memory_used)(llm_backend_ctx *ctx);
@@ -913,7 +914,8 @@ typedef struct llm_engine_config {
     int32_t num_cpu_blocks;        /* the same as a number of pages; 0: as swap_space says */
     float scheduler_delay_factor;  /* while others decode, new prompts gather for so many times the last prompt step's duration */
     int32_t prefill_interval;      /* while others decode, new prompts join in every so manieth step; 0 or 1: in each */
-    const char *speculative_model; /* "[ngram]": drafts by prompt lookup; NULL: no speculation. What is said stays the same, to the bit */
+    const char *speculative_model; /* path of a smaller model with the same tokens, or "[ngram]" for prompt lookup: guesses tokens ahead,
+                                      and nothing that is said changes; NULL: none */
     int32_t num_speculative_tokens; /* drafted and checked together, 1 to LLM_SPECULATIVE_MAX */
     int32_t ngram_prompt_lookup_max; /* tokens compared at most; 0: 16 */
     int32_t ngram_prompt_lookup_min; /* tokens that must be equal; 0: 3, or the most */
@@ -1274,7 +1276,7 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
      "new prompts wait X prompt steps for others while answers go on (0)"}, \
     {"prefill-interval", LLM_OPTION_INT, group, offsetof(T, engine.prefill_interval), 0, 1e6, "N", "new prompts join every N steps (1)"}, \
     {"md|speculative-model|model-draft", LLM_OPTION_TEXT, group, offsetof(T, engine.speculative_model), 0, 0, "NAME", \
-     "guess tokens ahead, check them together: [ngram]"}, \
+     "guesses tokens ahead: a smaller model, or [ngram]"}, \
     {"num-speculative-tokens|draft-max|spec-draft-n-max", LLM_OPTION_INT, group, offsetof(T, engine.num_speculative_tokens), \
      1, LLM_SPECULATIVE_MAX, "N", "how many"}, \
     {"ngram-prompt-lookup-max", LLM_OPTION_INT, group, offsetof(T, engine.ngram_prompt_lookup_max), 1, 1024, "N", \
@@ -1349,10 +1351,10 @@ LLM_API llm_result llm_model_find(const char *name, const char *beside, char *(*
  * window_size is from 1 to 2^31 - 1 (default 3000), threshold from 0 to 1 (0.99). On error (LLM_ERR_ARG) *out stays as it was. */
 LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_stop *out);
 
-/* What vLLM says about speculation as JSON text (cfg->speculative_config) goes into cfg, and what does not belong together is
- * refused (LLM_ERR_ARG). A model named there is put into `model`, which the caller frees when the engine is open; speculative_config
- * is NULL then. */
-LLM_API llm_result llm_speculative_parse(llm_engine_config *cfg, llm_text *model);
+/* What vLLM says about speculation as JSON text (cfg->speculative_config) goes into cfg, what does not belong together is refused
+ * (LLM_ERR_ARG), and a draft model is looked for as by llm_model_find. cfg->speculative_model then points into `model`, which the caller
+ * frees when the engine is open. */
+LLM_API llm_result llm_speculative_parse(llm_engine_config *cfg, char *(*get)(const char *name), llm_text *model);
 
 /* ---------------------------------------------------------------------------
  * >>api-openai   OpenAI's requests and answers as JSON: all of a server but its sockets.
@@ -15388,7 +15390,7 @@ struct llm_backend_ctx {
     llm__cpu_buffer **buffer;
     size_t n_buffers, buffer_cap;
     llm_weight **weight;
-    size_t n_weights, weight_cap;
+    size_t n_weights, n_packed, weight_cap;
     llm_lora_site **site;
     size_t n_sites, site_cap;
     char *scratch; /* (threads, scratch_bytes) */
@@ -16318,16 +16320,20 @@ static llm_result llm__cpu_lora_put(llm_backend_ctx *ctx, int rank, llm_lora_sit
 /* All threads work on each weight in turn. */
 static void llm__cpu_pack(void *arg, int thread, int n_threads) {
     llm_backend_ctx *ctx = (llm_backend_ctx *)arg;
-    for (size_t i = 0; i < ctx->n_weights; i++) llm__weight_pack(ctx->weight[i], thread, n_threads);
+    for (size_t i = ctx->n_packed; i < ctx->n_weights; i++) llm__weight_pack(ctx->weight[i], thread, n_threads);
 }
 
-/* Packs, and takes the logits: (max_out, vocabulary of all ranks). */
+/* Packs what came since the last call, and takes the logits: (max_out, the largest vocabulary, of all ranks). */
 static llm_result llm__cpu_weights_done(llm_backend_ctx *ctx) {
     int64_t vocab = 0;
     int ok = 1;
     llm_result made = llm__weights_allocate(ctx->weight, ctx->n_weights);
     if (made) return made;
     llm__pool_run(ctx->pool, llm__cpu_pack, ctx);
+    ctx->n_packed = ctx->n_weights;
+    if (ctx->logits) ctx->memory -= ctx->logits_bytes;
+    llm__pages_free(ctx->logits, ctx->logits_bytes);
+    ctx->logits = NULL;
     for (int r = 0; r < ctx->n_ranks; r++) vocab += ctx->rank[r].vocab;
     ctx->logits_stride = (vocab + 15) & ~(int64_t)15;
     ctx->logits_rows = ctx->cfg.max_out;
@@ -18008,6 +18014,7 @@ typedef struct llm__net_config {
     llm_backend_ctx *ctx;
     int n_ranks, max_rows, max_out;
     int n_loras, max_lora_rank; /* slots for adapters; 0: none */
+    int first_layer;         /* of the KV cache: a draft model's layers follow the model's */
     llm_progress_fn progress;
     void *progress_user;
 } llm__net_config;
@@ -18384,6 +18391,7 @@ typedef struct llm__pass {
     const llm__arch *a;
     const llm__net_rank *R;
     int lora; /* a sequence has an adapter */
+    int first_layer;
 } llm__pass;
 
 /* What adapters add to w src, in `plus`; NULL: nothing in this step. */
@@ -18451,8 +18459,8 @@ static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer 
     const llm_buffer *rope = a->layer[i].rope >= 0 ? R->rope[a->layer[i].rope] : NULL;
     llm_qkv_op qkv = {R->qkv, skip_q, R->q_width + skip_k, R->q_width + R->k_width, n_heads, n_kv_heads, d, a->v_head_dim,
                       a->qk_norm, y->q_norm.w, y->k_norm.w, a->eps, 0, R->q_width, R->q_width, R->k_width,
-                      rope, a->rope_dim, a->rope_pairs, i, a->logn_from};
-    llm_attention_op att = {R->token.att, R->qkv, skip_q, i, n_heads, n_kv_heads, d, a->v_head_dim,
+                      rope, a->rope_dim, a->rope_pairs, p->first_layer + i, a->logn_from};
+    llm_attention_op att = {R->token.att, R->qkv, skip_q, p->first_layer + i, n_heads, n_kv_heads, d, a->v_head_dim,
                             a->attn_scale, a->attn_softcap, a->layer[i].window, 0, y->sinks.w, R->alibi};
     llm__pass_linear(p, LLM_ROWS_TOKENS, R->qkv, src, &y->qkv, LLM_ACT_NONE, 0);
     p->be->qkv(p->ctx, p->rank, &qkv);
@@ -18465,7 +18473,7 @@ static void llm__pass_mla(const llm__pass *p, int i, const llm__net_layer *y, co
     const llm__net_rank *R = p->R;
     const float eps = 1e-6f;
     llm_mla_op mla = {R->token.att, R->q, R->kv_a, y->kv_a_norm.w, y->kv_b.w, R->rope[0], eps, a->attn_scale, a->rope_pairs,
-                      i, (int32_t)R->heads.n, a->nope, a->rope_dim, a->v_head_dim, a->kv_rank};
+                      p->first_layer + i, (int32_t)R->heads.n, a->nope, a->rope_dim, a->v_head_dim, a->kv_rank};
     if (a->q_rank) {
         llm__pass_linear(p, LLM_ROWS_TOKENS, R->q_a, src, &y->q_a, LLM_ACT_NONE, 0);
         llm__pass_norm(p, LLM_ROWS_TOKENS, R->q_a, R->q_a, a->q_rank, LLM_NORM_RMS, &y->q_a_norm, eps);
@@ -18514,7 +18522,7 @@ static void llm__forward(const llm__net *net, int rank, int lora) {
     const llm__arch *a = net->a;
     const llm__net_rank *R = &net->rank[rank];
     const llm__net_lane *lane = &R->token, *out = &R->out;
-    const llm__pass p = {net->cfg.backend, net->cfg.ctx, rank, a, R, lora};
+    const llm__pass p = {net->cfg.backend, net->cfg.ctx, rank, a, R, lora, net->cfg.first_layer};
     int parallel = (a->flags & LLM__PARALLEL) != 0, plain = (a->flags & LLM__NO_PRE_NORM) != 0, post = (a->flags & LLM__POST_NORM) != 0;
     /* x (T, D) = embedding; h = the first norm of it */
     llm__pass_begin(&p, net->cfg.n_ranks);
@@ -22826,6 +22834,7 @@ typedef struct llm__kv {
     int32_t *ref, *prev, *next; /* (n_pages) */
     llm__kv_key *key;        /* (n_pages) */
     uint8_t *known;          /* (n_pages) stands in the index */
+    uint8_t *drafted;        /* (n_pages) a draft model has computed it, too */
     int32_t *tokens;         /* (n_pages, page_tokens) of known pages */
     int32_t *bucket, *chain; /* (mask + 1) first page, (n_pages) next page of the same bucket; -1 ends */
     uint32_t mask;
@@ -22865,7 +22874,8 @@ static llm_result llm__kv_open(llm__kv *kv, int32_t n_pages, int32_t page_tokens
     kv->prev = (int32_t *)llm__arena_get(a, n * sizeof *kv->prev);
     kv->next = (int32_t *)llm__arena_get(a, n * sizeof *kv->next);
     kv->key = (llm__kv_key *)llm__arena_get(a, n * sizeof *kv->key);
-    kv->known = (uint8_t *)llm__arena_get(a, n);
+    kv->known = (uint8_t *)llm__arena_get(a, 2 * n);
+    kv->drafted = kv->known + n;
     kv->tokens = (int32_t *)llm__arena_get(a, n * (size_t)page_tokens * sizeof *kv->tokens);
     kv->bucket = (int32_t *)llm__arena_get(a, ((size_t)kv->mask + 1) * sizeof *kv->bucket);
     kv->chain = (int32_t *)llm__arena_get(a, n * sizeof *kv->chain);
@@ -22948,6 +22958,7 @@ static int32_t llm__kv_get(llm__kv *kv) {
         llm__kv_forget(kv, page);
     }
     kv->ref[page] = 1;
+    kv->drafted[page] = 0;
     return page;
 }
 
@@ -23230,6 +23241,7 @@ typedef struct llm__seq {
     int32_t n_chunk;              /* rows in the step being planned, without drafts */
     int32_t *draft, n_draft;      /* (params.n_draft) tokens guessed to follow ids; in the step planned, or in flight */
     float chance;                 /* that such a token is right */
+    int32_t n_guessed;            /* tokens whose keys and values of the draft model are in pages */
     int32_t n_scored;             /* rows of the prompt before it have given what was wanted of them, see score_from */
     int32_t *pages, n_pages;
     int32_t *swap, n_swap;        /* host slots of its first pages while it waits */
@@ -23336,6 +23348,16 @@ typedef struct llm__lora {
     uint64_t content;            /* hash of its files */
 } llm__lora;
 
+/* A model that guesses for another one: see >>engine. */
+typedef struct llm__drafter {
+    llm_model *model;            /* opened by the engine */
+    llm__net *net;               /* NULL: none */
+    int32_t max_len;             /* tokens that it can read */
+    llm__job *job;               /* (max_seqs) tokens to be chosen in a pass */
+    int32_t n_jobs;
+    double seconds;              /* that a pass of one row a sequence takes, of late */
+} llm__drafter;
+
 /* A scheduler, and what it computes with. backend, ctx, net and swap memory are there only in an engine that
  * llm_engine_open has made. */
 struct llm_engine {
@@ -23343,6 +23365,7 @@ struct llm_engine {
     const llm_backend *backend;
     llm_backend_ctx *ctx;
     llm__net *net;
+    llm__drafter draft;
     llm__arena arena;            /* all arrays */
     uint8_t *swap_memory;        /* (n_swap, ranks, page bytes) */
     int64_t page_bytes;          /* of one rank */
@@ -23465,7 +23488,7 @@ static void llm__note_news(llm_engine *e, llm_request *r) {
 /* Lets go of all pages, the last first (see >>kv). What they held must be computed again, or found in the cache. */
 static void llm__seq_release(llm_engine *e, llm__seq *s) {
     while (s->n_pages) llm__kv_drop(&e->kv, s->pages[--s->n_pages]);
-    s->n_fed = s->n_computed = s->n_published = 0;
+    s->n_fed = s->n_computed = s->n_published = s->n_guessed = 0;
     s->key = s->request->root;
 }
 
@@ -23533,6 +23556,7 @@ static int llm__seq_place(llm_engine *e, llm__seq *s) {
     }
     s->n_published = s->n_pages;
     s->n_computed = s->n_pages * kv->page_tokens;
+    while (s->n_guessed < s->n_computed && kv->drafted[s->pages[s->n_guessed / kv->page_tokens]]) s->n_guessed += kv->page_tokens;
     while (s->n_pages < need) s->pages[s->n_pages++] = llm__kv_get(kv);
     llm__swap_in(e, s);
     s->n_fed = s->n_computed;
@@ -23717,6 +23741,7 @@ static void llm__plan_drafts(llm_engine *e, llm__flight *f) {
     int32_t n_decode = 0, n = 0, room = LLM__MIN(e->p.max_rows - f->n_rows, e->p.max_out - f->n_out);
     for (int32_t i = 0; i < f->n; i++) n_decode += llm__decodes(f->entry[i].seq);
     llm__bargain bargain = llm__pace_step(&e->pace, n_decode);
+    if (n_decode) bargain.row += e->draft.seconds / n_decode; /* who drafts together shares the draft model's passes */
     for (int32_t i = 0; i < f->n && room > 0; i++) {
         llm__seq *s = f->entry[i].seq;
         int32_t left = s->n_prompt + s->max_new - s->n_ids - 1; /* the model's own token comes last */
@@ -23857,20 +23882,12 @@ static void llm__group_loras(llm__flight *f) {
     }
 }
 
-/* Writes the plan as a step descriptor. Its arrays are the engine's and are overwritten by the next plan: the device
- * copies what it needs. */
-static void llm__fill_step(llm_engine *e, llm__flight *f, llm_step *step) {
-    int32_t row = 0, n_out = 0;
+/* A step descriptor over the engine's arrays, which hold so many rows. */
+static void llm__step_over(llm_engine *e, llm_step *step, int32_t n_rows, int32_t n_seqs, int32_t n_out) {
     memset(step, 0, sizeof *step);
-    f->n_jobs = f->n_prompt_rows = 0;
-    if (e->p.n_loras) llm__group_loras(f);
-    for (int32_t i = 0; i < f->n; i++) {
-        row = llm__fill_entry(e, f, i, row, &n_out);
-        step->shape.lora |= e->seq_lora[i] >= 0;
-    }
-    e->seq_begin[f->n] = row;
-    step->shape.n_rows = row;
-    step->shape.n_seqs = f->n;
+    e->seq_begin[n_seqs] = n_rows;
+    step->shape.n_rows = n_rows;
+    step->shape.n_seqs = n_seqs;
     step->shape.n_out = n_out;
     step->tokens = e->tokens;
     step->positions = e->positions;
@@ -23883,6 +23900,20 @@ static void llm__fill_step(llm_engine *e, llm__flight *f, llm_step *step) {
     step->pages = e->pages;
     step->page_stride = e->max_pages;
     step->out_rows = e->out_rows;
+}
+
+/* Writes the plan as a step descriptor. Its arrays are the engine's and are overwritten by the next plan: the device
+ * copies what it needs. */
+static void llm__fill_step(llm_engine *e, llm__flight *f, llm_step *step) {
+    int32_t row = 0, n_out = 0, lora = 0;
+    f->n_jobs = f->n_prompt_rows = 0;
+    if (e->p.n_loras) llm__group_loras(f);
+    for (int32_t i = 0; i < f->n; i++) {
+        row = llm__fill_entry(e, f, i, row, &n_out);
+        lora |= e->seq_lora[i] >= 0;
+    }
+    llm__step_over(e, step, row, f->n, n_out);
+    step->shape.lora = lora;
     step->seq_lora = e->seq_lora;
     step->token_from = e->p.lag ? e->token_from : NULL;
     step->draws = e->p.lag ? e->draws : NULL;
@@ -24114,6 +24145,24 @@ static int llm__score_prompt(llm_engine *e, const llm__seq *s, int32_t at, const
     return 1;
 }
 
+/* What bends the logits of a sequence's next token, but for a grammar. */
+static llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s) {
+    const llm_request *r = s->request;
+    llm__rules rules;
+    rules.s = &r->s;
+    rules.eos = e->p.eos;
+    rules.n_eos = e->p.n_eos;
+    rules.bad_ids = r->bad_ids;
+    rules.bad_end = r->bad_end;
+    rules.n_bad = r->n_bad;
+    rules.history = &s->history;
+    rules.output = s->ids + s->n_prompt;
+    rules.n_output = s->n_ids - s->n_prompt;
+    rules.also = LLM__MAX(e->p.eos_id, 0);
+    rules.allowed = NULL;
+    return rules;
+}
+
 /* What the grammar lets through here, with the tokens that end the answer where the text may end. A complete text may end before min_tokens: there is
  * nothing else to say. 0: no way on. */
 static int llm__seq_allowed(const llm_engine *e, const llm__seq *s, llm__rules *rules, llm__scratch *k) {
@@ -24135,23 +24184,12 @@ static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
     const llm_request *r = s->request;
     const float *row = e->p.driver.logits_row(e->p.driver.ctx, job->out_row);
     int32_t n = s->n_ids - s->n_prompt;
-    llm__rules rules;
+    llm__rules rules = llm__seq_rules(e, s);
     if (s->state == LLM__SEQ_DONE) return;
     if (job->scored >= 0) {
         job->choice.id = r->pooling || llm__score_prompt(e, s, job->scored, row, k) ? 0 : -1;
         return;
     }
-    rules.s = &r->s;
-    rules.eos = e->p.eos;
-    rules.n_eos = e->p.n_eos;
-    rules.bad_ids = r->bad_ids;
-    rules.bad_end = r->bad_end;
-    rules.n_bad = r->n_bad;
-    rules.history = &s->history;
-    rules.output = s->ids + s->n_prompt;
-    rules.n_output = n;
-    rules.also = LLM__MAX(e->p.eos_id, 0);
-    rules.allowed = NULL;
     if (job->drawn) {
         job->choice = *e->p.driver.drawn(e->p.driver.ctx, job->out_row);
     } else if (r->s.use_beam_search) {
@@ -24193,6 +24231,7 @@ static int llm__fork(llm_engine *e, const llm__seq *from, llm__seq *s, int give_
     }
     if (copy >= 0) s->pages[s->n_pages++] = copy;
     s->n_fed = s->n_computed = from->n_computed;
+    s->n_guessed = from->n_guessed;
     s->n_published = from->n_published;
     s->key = from->key;
     llm__running_put(e, s);
@@ -24383,6 +24422,7 @@ static int llm__draft_kept(llm_engine *e, llm__job *job, int32_t id) {
     int kept = job->n_kept < s->n_draft && s->draft[job->n_kept] == id;
     if (kept) e->count.accepted_per_position[job->n_kept++]++;
     if (kept && s->state == LLM__SEQ_RUNNING) {
+        s->n_guessed += job->n_kept < s->n_draft; /* a draft model has fed all of its draft but the last */
         s->n_computed = ++s->n_fed;
         llm__seq_publish(e, s);
         job->out_row++;
@@ -24479,8 +24519,10 @@ static void llm__apply(llm_engine *e, llm__flight *f) {
  * they live on. Nothing may be in flight. */
 static void llm__engine_destroy(llm_engine *e) {
     if (!e) return;
-    if (e->net) llm__net_close(e->net);
+    llm__net_close(e->net);
+    llm__net_close(e->draft.net);
     if (e->ctx) e->backend->close(e->ctx);
+    llm_model_close(e->draft.model);
     llm__arena_free(&e->arena);
     pthread_mutex_destroy(&e->mutex);
     pthread_mutex_destroy(&e->news_mutex);
@@ -24506,6 +24548,7 @@ static int llm__engine_arrays(llm_engine *e) {
     e->pages = (int32_t *)llm__arena_get(a, seqs * (size_t)e->max_pages * sizeof *e->pages);
     e->out_rows = (int32_t *)llm__arena_get(a, out * sizeof *e->out_rows);
     e->draws = (llm_draw *)llm__arena_get(a, out * sizeof *e->draws);
+    e->draft.job = (llm__job *)llm__arena_get(a, seqs * sizeof *e->draft.job);
     e->swap_free = (int32_t *)llm__arena_get(a, (size_t)e->p.n_swap * sizeof *e->swap_free);
     e->scratch = (llm__scratch *)llm__arena_get(a, (size_t)e->p.n_workers * sizeof *e->scratch);
     for (int i = 0; i < 2; i++) {
@@ -24514,7 +24557,7 @@ static int llm__engine_arrays(llm_engine *e) {
         if (!e->flight[i].entry || !e->flight[i].jobs) return 0;
     }
     if (!e->running || !e->tokens || !e->seq_begin || !e->seq_base || !e->pages || !e->out_rows || !e->draws || !e->swap_free) return 0;
-    if (!e->scratch) return 0;
+    if (!e->scratch || !e->draft.job) return 0;
     while (e->n_swap_free < e->p.n_swap) e->swap_free[e->n_swap_free] = e->n_swap_free, e->n_swap_free++;
     e->drafting = e->running + seqs;
     e->positions = e->tokens + rows;
@@ -24618,6 +24661,136 @@ static double llm__drive_now(void *ctx) {
     return llm__now();
 }
 
+/* ---- a draft model ----
+ * A small model with the same tokens guesses for a large one. It is a second network on the same device, and its keys and
+ * values lie in the same pages, as further layers behind the model's own: so whatever happens to pages (sharing, the prefix
+ * cache, forks, eviction) happens to both, and a page has one more bit that tells whether the draft model has computed it
+ * (llm__kv). It runs only when somebody drafts, so it may be behind: its first pass reads all tokens of a sequence that it has
+ * not seen, and gives the first guess; each further pass reads the guess before. k tokens take k passes, for all sequences
+ * that draft together:
+ *
+ *     pass 0   rows n_guessed ... n_ids - 1    guesses draft[0]
+ *     pass k   a row: draft[k - 1]             guesses draft[k]
+ *
+ * Its guess is drawn from its own logits by the same rules and with the same random number that the model's token at this
+ * position will be drawn with. Where the two distributions are alike, so are the tokens then, also at high temperatures. */
+
+/* Rows of a pass for sequence s, as number i of the step. Returns the next row; the same row: nothing to do. */
+static int32_t llm__guess_rows(llm_engine *e, llm__seq *s, int32_t pass, int32_t i, int32_t row) {
+    const llm__net *net = e->draft.net;
+    int32_t begin = pass ? s->n_ids + pass - 1 : s->n_guessed, end = LLM__MIN(s->n_ids + pass, begin + e->p.max_rows - row);
+    int can = s->n_draft > pass && end <= e->draft.max_len;
+    for (int32_t at = begin; at < end && can; at++) {
+        e->tokens[row + at - begin] = at < s->n_ids ? s->ids[at] : s->draft[at - s->n_ids];
+        e->positions[row + at - begin] = at;
+        e->seq_of_row[row + at - begin] = i;
+        can = e->tokens[row + at - begin] < net->a->vocab; /* else the draft model has no such token */
+    }
+    if (!can || end <= begin) {
+        s->n_draft = LLM__MIN(s->n_draft, pass);
+        return row;
+    }
+    e->seq_begin[i] = row;
+    e->seq_len[i] = end;
+    llm__net_rope_of(net, s->n_prompt, &e->seq_rope[i], &e->seq_base[i]);
+    memcpy(e->pages + (int64_t)i * e->max_pages, s->pages, (size_t)llm__pages_of(e, end) * sizeof *s->pages);
+    row += end - begin;
+    if (!pass) s->n_guessed = end;
+    if (end < s->n_ids + pass) { /* a long prompt: the rest follows in the next steps */
+        s->n_draft = 0;
+        return row;
+    }
+    e->out_rows[e->draft.n_jobs] = row - 1;
+    e->draft.job[e->draft.n_jobs].seq = s;
+    e->draft.job[e->draft.n_jobs].out_row = e->draft.n_jobs;
+    e->draft.job[e->draft.n_jobs++].n_kept = pass; /* so many guesses stand before this one */
+    return row;
+}
+
+/* One of the threads that choose guesses: those of every n_workers-th sequence. */
+static void llm__guess_choose(void *arg, int worker) {
+    llm_engine *e = (llm_engine *)arg;
+    int32_t vocab = LLM__MIN(e->p.vocab, e->draft.net->a->vocab);
+    for (int32_t i = worker; i < e->draft.n_jobs; i += e->p.n_workers) {
+        llm__job *job = &e->draft.job[i];
+        llm__rules rules = llm__seq_rules(e, job->seq);
+        rules.also = 0;
+        job->choice = llm__choose(e->backend->logits_row(e->ctx, job->out_row), vocab, &rules, job->seq->seed, rules.n_output + job->n_kept,
+                                  &e->scratch[worker]);
+    }
+}
+
+/* One pass for all sequences that draft still. 0: none does. */
+static int llm__guess_pass(llm_engine *e, llm__seq *const *seq, int32_t n, int32_t pass) {
+    llm_step step;
+    int32_t row = 0, n_seqs = 0;
+    double begin = e->p.driver.now(e);
+    e->draft.n_jobs = 0;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t next = llm__guess_rows(e, seq[i], pass, n_seqs, row);
+        n_seqs += next > row;
+        row = next;
+    }
+    if (!row) return 0;
+    llm__step_over(e, &step, row, n_seqs, e->draft.n_jobs);
+    step.shape.program = 1;
+    if (llm__net_step(e->draft.net, &step)) { /* it is only a guess: without it the step goes on */
+        for (int32_t i = 0; i < n; i++) seq[i]->n_draft = seq[i]->n_guessed = 0;
+        return 0;
+    }
+    llm__drive_parallel(e, llm__guess_choose, e, LLM__MIN(e->p.n_workers, LLM__MAX(e->draft.n_jobs, 1)));
+    for (int32_t i = 0; i < e->draft.n_jobs; i++) {
+        llm__seq *s = e->draft.job[i].seq;
+        if (e->draft.job[i].choice.id >= 0) s->draft[pass] = e->draft.job[i].choice.id;
+        else s->n_draft = pass;
+    }
+    if (pass) e->draft.seconds += (e->p.driver.now(e) - begin - e->draft.seconds) / (e->draft.seconds > 0 ? 16 : 1);
+    return 1;
+}
+
+/* The driver's `draft`. */
+static void llm__drive_draft(void *ctx, llm__seq *const *seq, int32_t n) {
+    llm_engine *e = (llm_engine *)ctx;
+    int32_t size = e->kv.page_tokens;
+    for (int32_t pass = 0; pass < e->p.n_draft && llm__guess_pass(e, seq, n, pass); pass++)
+        for (int32_t i = 0; i < n && !pass; i++)
+            for (int32_t k = seq[i]->n_guessed / size - 1; k >= 0 && !e->kv.drafted[seq[i]->pages[k]]; k--) e->kv.drafted[seq[i]->pages[k]] = 1;
+}
+
+/* Opens the draft model on the same device. Its tokens must be the model's: the same bytes for each id that both have. */
+static llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, llm__net_config n) {
+    llm_model_config files;
+    llm_text a, b;
+    const char *path = c->speculative_model;
+    if (!path || !strcmp(path, "[ngram]")) return LLM_OK;
+    memset(&files, 0, sizeof files);
+    memset(&a, 0, sizeof a);
+    memset(&b, 0, sizeof b);
+    files.log = c->log;
+    files.log_user = c->log_user;
+    llm_result r = llm_model_open(path, &files, &e->draft.model);
+    if (r) return r;
+    int32_t ours = llm_vocab_size(e->p.model), theirs = llm_vocab_size(e->draft.model), id = 0;
+    for (; id < LLM__MIN(ours, theirs); id++) {
+        a.len = b.len = 0;
+        llm_token_bytes(e->p.model, id, &a);
+        llm_token_bytes(e->draft.model, id, &b);
+        if (a.len != b.len || (a.len && memcmp(a.data, b.data, a.len))) break;
+    }
+    if (a.failed || b.failed) r = llm__nomem();
+    else if (id < LLM__MIN(ours, theirs))
+        r = llm__error(LLM_ERR_ARG, "speculative_model: %.200s: token %d is another one than the model's, the same tokenizer was expected",
+                       path, (int)id);
+    llm_text_free(&a);
+    llm_text_free(&b);
+    n.model = e->draft.model;
+    n.n_loras = 0;
+    n.first_layer = e->net->a->n_layers;
+    e->draft.max_len = e->draft.model->arch.max_len > 0 ? e->draft.model->arch.max_len : INT32_MAX;
+    e->p.driver.draft = llm__drive_draft;
+    return r ? r : llm__net_open(&n, &e->draft.net);
+}
+
 /* The library exports one function that returns its table; number and size of the interface must be ours, so that a
  * library of another version is refused instead of called. It stays loaded as long as the process: a backend in use
  * cannot be taken away. */
@@ -24685,8 +24858,6 @@ static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config 
     if (!r) r = llm__check_number("scheduler_delay_factor", (double)c->scheduler_delay_factor, 0, 1e6, "at least 0");
     if (!r) r = llm__check_number("prefill_interval", c->prefill_interval, 0, INT32_MAX, "at least 0");
     if (!r) r = llm__check_number("gpu_memory_utilization", (double)c->gpu_memory_utilization, 0, 1, "in (0, 1]");
-    if (!r && c->speculative_model && strcmp(c->speculative_model, "[ngram]"))
-        r = llm__error(LLM_ERR_UNSUPPORTED, "speculative_model: %.200s, only [ngram] is supported", c->speculative_model);
     if (!r && c->speculative_model)
         r = llm__check_number("num_speculative_tokens", c->num_speculative_tokens, 1, LLM_SPECULATIVE_MAX, "in [1, 32]");
     if (!r) r = llm__check_number("ngram_prompt_lookup_max", c->ngram_prompt_lookup_max, 0, 1024, "in [1, 1024]");
@@ -24774,7 +24945,8 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     n.max_out = b.max_out;
     n.progress = c->progress;
     n.progress_user = c->progress_user;
-    return llm__net_open(&n, &e->net);
+    r = llm__net_open(&n, &e->net);
+    return r ? r : llm__drafter_open(e, c, n);
 }
 
 /* What the scheduler must know of the model and of the config. eos_id is what early stop writes: the model's EOS, else
@@ -24825,11 +24997,15 @@ static llm_result llm__engine_assemble(llm_engine *e, const llm_model *model, co
     llm__engine_limits(e, model, c);
     llm_result r = llm__engine_net(e, c);
     if (r) return r;
-    int n_layers = e->net->a->n_layers;
+    int n_layers = e->net->a->n_layers, n_draft = e->draft.net ? e->draft.net->a->n_layers : 0;
+    llm_kv_layer *layers = (llm_kv_layer *)llm__arena_get(&e->arena, (size_t)(n_layers + n_draft) * sizeof *layers);
+    if (!layers) return llm__nomem();
+    memcpy(layers, e->net->kv, (size_t)n_layers * sizeof *layers);
+    if (n_draft) memcpy(layers + n_layers, e->draft.net->kv, (size_t)n_draft * sizeof *layers);
     e->p.vocab = e->net->a->vocab;
-    e->page_bytes = e->backend->kv_page_bytes(e->ctx, n_layers, e->net->kv, c->block_size);
+    e->page_bytes = e->backend->kv_page_bytes(e->ctx, n_layers + n_draft, layers, c->block_size);
     r = llm__engine_pages(e, c, &log);
-    if (!r) r = e->backend->kv_open(e->ctx, n_layers, e->net->kv, c->block_size, e->p.n_pages);
+    if (!r) r = e->backend->kv_open(e->ctx, n_layers + n_draft, layers, c->block_size, e->p.n_pages);
     if (!r) r = llm__engine_swap(e, c);
     if (r) return r;
     e->count.memory_bytes = e->backend->memory_used(e->ctx);
@@ -26607,7 +26783,7 @@ typedef struct llm__said {
 enum { LLM__SAID_NGRAM = 1 };
 
 /* The members of speculative_config are options as others are, by vLLM's names. */
-LLM_API llm_result llm_speculative_parse(llm_engine_config *cfg, llm_text *model) {
+LLM_API llm_result llm_speculative_parse(llm_engine_config *cfg, char *(*get)(const char *name), llm_text *model) {
     static const llm_option table[] = {
         {"model", LLM_OPTION_TEXT, 0, offsetof(llm__said, e.speculative_model), 0, 0, NULL, NULL},
         {"method", LLM_OPTION_ENUM, 0, offsetof(llm__said, method), 0, 0, "ngram=1|draft_model=2", NULL},
@@ -26638,10 +26814,14 @@ LLM_API llm_result llm_speculative_parse(llm_engine_config *cfg, llm_text *model
         r = llm__error(LLM_ERR_ARG, "num_speculative_tokens: there is no speculative_model");
     if (!r && target.e.speculative_model && !target.e.num_speculative_tokens)
         r = llm__error(LLM_ERR_ARG, "speculative_model: num_speculative_tokens must be given with it");
-    if (!r && given[0]) { /* the document's text goes with it */
-        llm_text_str(model, target.e.speculative_model);
+    if (!r && target.e.speculative_model) { /* a text of the document goes with it */
+        char why[1024];
+        if (!strcmp(target.e.speculative_model, "[ngram]")) llm_text_str(model, "[ngram]");
+        else r = llm_model_find(target.e.speculative_model, NULL, get, model);
+        snprintf(why, sizeof why, "%s", llm_last_error());
+        if (r) r = llm__error(r, "speculative_model: %.200s: %s", target.e.speculative_model, why);
         target.e.speculative_model = model->data;
-        if (model->failed) r = llm__nomem();
+        if (!r && model->failed) r = llm__nomem();
     }
     target.e.speculative_config = NULL;
     if (!r) *cfg = target.e;

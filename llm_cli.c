@@ -313,7 +313,8 @@ static void cli_finish(cli_options *o) {
     snprintf(have, sizeof have, " %s ", llm_isa_list());
     snprintf(want, sizeof want, " %s ", o->e.isa ? o->e.isa : "scalar");
     if (!strstr(have, want)) cli_die(2, "--isa: %.60s, this CPU has: %s", o->e.isa, llm_isa_list());
-    if (llm_speculative_parse(&o->e, &o->draft)) cli_die(2, "%s", llm_last_error());
+    llm_result r = llm_speculative_parse(&o->e, getenv, &o->draft);
+    if (r != LLM_OK) cli_die(r == LLM_ERR_ARG ? 2 : 1, "%s", llm_last_error());
 }
 
 /* An option's text as a JSON value: JSON and lists of ids as they are, other texts quoted; @FILE stands for what is in a file. */

@@ -301,7 +301,8 @@ static void read_options(int argc, char **argv) {
     c->early_stop.window_size = 3000;
     c->early_stop.threshold = 0.99f;
     if (c->early_stop_config && llm_early_stop_parse(c->early_stop_config, c->enable_early_stop, &c->early_stop)) die(2, llm_last_error());
-    if (llm_speculative_parse(&c->engine, &server.draft)) die(2, llm_last_error());
+    llm_result speculative = llm_speculative_parse(&c->engine, getenv, &server.draft);
+    if (speculative) die(speculative == LLM_ERR_ARG ? 2 : 1, llm_last_error());
     if (c->engine.max_num_batched_tokens && c->engine.max_num_batched_tokens < c->engine.max_num_seqs) {
         char why[160];
         snprintf(why, sizeof why, "max_num_batched_tokens (%d) must be greater than or equal to max_num_seqs (%d).",

@@ -264,6 +264,23 @@ def waiting():
     check("the server is kept", s.request("GET", "/health")[0] == 200 and s.stop() == 0)
 
 
+def speculation():
+    """Answers are the same with and without drafts, and the metrics tell what they were good for."""
+    bodies = [{"prompt": "one two three " * 9, "max_tokens": 40, "temperature": t, "seed": 7, "ignore_eos": True, "logprobs": 2, "n": n} for t in (0, 0.8) for n in (1, 3)]
+    answers = []
+    for args in ([], ["--speculative-config", '{"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 1}'], ["--speculative-model", MODEL, "--num-speculative-tokens", "3"]):
+        s = Server(*args)
+        answers.append([s.post("/v1/completions", b)[1]["choices"] for b in bodies])
+        metrics = s.request("GET", "/metrics")[2].decode()
+        value = lambda name: sum(float(line.split()[-1]) for line in metrics.splitlines() if line.startswith("vllm:spec_decode_num_" + name + "_total{"))
+        if args:
+            check("drafts are counted", value("draft_tokens") >= value("accepted_tokens") > 0 and value("drafts") > 0, metrics)
+            check("by position, too", value("accepted_tokens_per_pos") == value("accepted_tokens") and value("emitted_tokens") == value("accepted_tokens") + value("drafts"), metrics)
+        else: check("none without speculation", "spec_decode" not in metrics)
+        s.stop()
+    for name, other in zip(("prompt lookup", "a draft model"), answers[1:]): check("the same answers with " + name, other == answers[0], (other, answers[0]))
+
+
 def keys():
     s = Server("--api-key", "alpha", "beta")
     check("no key", s.request("GET", "/v1/models")[0] == 401)
@@ -324,7 +341,8 @@ def embeddings():
 
 def flags():
     for args, code, want in ((["--prot", "1"], 2, "--port"), (["--port", "70000"], 2, "65535"), (["--max-model-len", "99999999", "--port", "0"], 1, "8192"), (["--enable-early-stop", "--early-stop-config", '{"enable_early_stop": false}'], 2, "contradict"),
-                             (["--early-stop-config", '{"window_size": 0}'], 2, "window_size"), (["--model", "/nothing"], 1, "/nothing"), (["--host", "999.1.1.1"], 1, "999.1.1.1"), (["--pipeline-parallel-size", "2"], 2, "pipeline-parallel-size"), (["--max-loras", "2", "--max-cpu-loras", "1"], 2, "max_cpu_loras"), (["--enable-lora", "--max-lora-rank", "7"], 2, "max-lora-rank"), (["--tool-call-parser", "x"], 2, "hermes"), (["--pooling", "max"], 2, "mean"), (["--pooler-config", '{"pooling_type": "CLS"}'], 2, "MEAN")):
+                             (["--early-stop-config", '{"window_size": 0}'], 2, "window_size"), (["--model", "/nothing"], 1, "/nothing"), (["--host", "999.1.1.1"], 1, "999.1.1.1"), (["--pipeline-parallel-size", "2"], 2, "pipeline-parallel-size"), (["--max-loras", "2", "--max-cpu-loras", "1"], 2, "max_cpu_loras"), (["--enable-lora", "--max-lora-rank", "7"], 2, "max-lora-rank"), (["--tool-call-parser", "x"], 2, "hermes"), (["--pooling", "max"], 2, "mean"), (["--pooler-config", '{"pooling_type": "CLS"}'], 2, "MEAN"),
+                             (["--num-speculative-tokens", "3"], 2, "speculative_model"), (["--speculative-config", '{"method": "medusa"}'], 2, "medusa"), (["--speculative-model", "/nothing", "--num-speculative-tokens", "3"], 1, "/nothing")):
         p = subprocess.run([SERVE, *args], capture_output=True, text=True, timeout=60)
         check("flags " + " ".join(args)[:50], p.returncode == code and want in p.stderr and p.stderr.count("\n") <= 4, f"{p.returncode} {p.stderr}")
 
@@ -337,6 +355,7 @@ def main():
     for part in (routes, answers, controls, guided, bad_inputs, framing, together, gone): part(s)
     check("SIGTERM", s.stop() == 0)
     waiting()
+    speculation()
     keys()
     embeddings()
     flags()

@@ -75,8 +75,11 @@ static llm_request *spec_submit(llm_engine *e, const int32_t *prompt, int n, int
     return CHECK(!llm_request_submit(e, &c, &r)) ? r : NULL;
 }
 
+/* A clock that stands still: then nothing costs anything, and everything is drafted that can be. */
+static double spec_no_time(void *ctx) { return (void)ctx, 1.0; }
+
 /* `n` requests alone without drafts, then three at a time with drafts on pages that are too few; both kinds of drafter. */
-static void spec_test_equal(const char *path, int n, int32_t pages) {
+static void spec_test_equal(const char *path, const char *draft, int n, int32_t pages) {
     llm_engine_config c;
     llm_engine *plain = NULL, *e = NULL;
     llm_model *m;
@@ -91,13 +94,14 @@ static void spec_test_equal(const char *path, int n, int32_t pages) {
     g.kind = LLM_GRAMMAR_REGEX, g.text = "(ab|c[de]|f )*[xyz]{2,40}", g.len = strlen(g.text);
     c.n_threads = 1, c.max_model_len = 128, c.block_size = 16, c.max_num_seqs = SPEC_SEQS + 1;
     if (!CHECK(!llm_model_open(path, NULL, &m)) || !CHECK(!llm_engine_open(m, &c, &plain)) || !CHECK(!llm_grammar_open(m, &g, &grammar))) return;
-    c.speculative_model = "[ngram]", c.num_speculative_tokens = 7, c.num_gpu_blocks = pages, c.ngram_prompt_lookup_min = 1;
+    c.speculative_model = draft, c.num_speculative_tokens = 7, c.num_gpu_blocks = pages, c.ngram_prompt_lookup_min = 1;
     for (int i = 0; i < n; i += SPEC_SEQS) {
         if (i % 120 == 0) { /* another engine: swap, and the drafter that cheats */
-            if (e) llm_engine_get_stats(e, &stats), CHECK(stats.accepted_tokens > (e->p.driver.draft ? 100 : 0)), llm_engine_close(e);
+            if (e) llm_engine_get_stats(e, &stats), CHECK(stats.accepted_tokens > (e->p.driver.draft == spec_cheat ? 100 : 0)), llm_engine_close(e);
             c.preemption_swap = i % 240 == 0;
             if (!CHECK(!llm_engine_open(m, &c, &e))) return;
-            if (i % 360) e->p.driver.draft = spec_cheat;
+            e->p.driver.now = spec_no_time;
+            if (i % 360 && draft[0] == '[') e->p.driver.draft = spec_cheat;
         }
         for (int k = 0; k < SPEC_SEQS; k++) {
             int32_t prompt[40];
@@ -212,17 +216,70 @@ static void spec_test_config(void) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         memset(&c, 0, sizeof c);
         c.speculative_config = bad[i][0];
-        if (!CHECK(llm_speculative_parse(&c, &model) == LLM_ERR_ARG && strstr(llm_last_error(), bad[i][1]))) printf("%s: %s\n", bad[i][0], llm_last_error());
+        if (!CHECK(llm_speculative_parse(&c, NULL, &model) == LLM_ERR_ARG && strstr(llm_last_error(), bad[i][1]))) printf("%s: %s\n", bad[i][0], llm_last_error());
     }
     memset(&c, 0, sizeof c);
-    CHECK(!llm_speculative_parse(&c, &model) && !c.speculative_model);
+    CHECK(!llm_speculative_parse(&c, NULL, &model) && !c.speculative_model);
     c.num_speculative_tokens = 3;
-    CHECK(llm_speculative_parse(&c, &model) == LLM_ERR_ARG);
+    CHECK(llm_speculative_parse(&c, NULL, &model) == LLM_ERR_ARG);
     c.speculative_config = "{\"model\": \"[ngram]\", \"num_speculative_tokens\": 5, \"prompt_lookup_max\": 4, \"prompt_lookup_min\": 2, \"disable_by_batch_size\": 8}";
-    CHECK(!llm_speculative_parse(&c, &model) && !strcmp(c.speculative_model, "[ngram]") && c.num_speculative_tokens == 5);
+    CHECK(!llm_speculative_parse(&c, NULL, &model) && !strcmp(c.speculative_model, "[ngram]") && c.num_speculative_tokens == 5);
     CHECK(c.ngram_prompt_lookup_max == 4 && c.ngram_prompt_lookup_min == 2 && !c.speculative_config);
-    CHECK(!llm_speculative_parse(&c, &model)); /* twice is once */
+    CHECK(!llm_speculative_parse(&c, NULL, &model)); /* twice is once */
     llm_text_free(&model);
+}
+
+/* A model that guesses for itself is always right: every token of every draft is kept, though pages are shared, forked, cached, taken away and given back. So
+ * the draft model's own keys are what they should be. */
+static void spec_test_same(const char *path) {
+    llm_engine_config c;
+    llm_engine *e;
+    llm_engine_stats stats;
+    llm_model *m;
+    llm_request *r[8];
+    memset(&c, 0, sizeof c);
+    c.n_threads = 1, c.max_model_len = 128, c.block_size = 16, c.max_num_seqs = 4, c.max_num_batched_tokens = 24;
+    c.speculative_model = path, c.num_speculative_tokens = 5;
+    if (!CHECK(!llm_model_open(path, NULL, &m))) return;
+    for (int round = 0; round < 4; round++) {
+        c.num_gpu_blocks = round % 2 ? 40 : 11, c.preemption_swap = round / 2;
+        if (!CHECK(!llm_engine_open(m, &c, &e))) return;
+        e->p.driver.now = spec_no_time;
+        for (int i = 0; i < 8; i++) { /* prompts share beginnings; one in two is sampled; some have several answers */
+            int32_t prompt[70];
+            llm_request_config q;
+            memset(&q, 0, sizeof q);
+            for (int k = 0; k < 70; k++) prompt[k] = 5 + (int32_t)(llm__mix((uint64_t)(k < 40 ? k + 100 * (i % 3) : k + 100 * i)) % 300);
+            q.prompt_ids = prompt, q.n_prompt_ids = (size_t)(20 + 6 * i);
+            q.sampling.ignore_eos = 1, q.sampling.max_tokens = 40, q.sampling.n = 1 + i % 3, q.sampling.temperature = i % 2 ? 1.0f : 0;
+            q.sampling.has_seed = 1, q.sampling.seed = i;
+            CHECK(!llm_request_submit(e, &q, &r[i]));
+            for (int k = 0; k < 9; k++) CHECK(!llm_engine_step(e, NULL)); /* they come one after the other */
+        }
+        for (int i = 0; i < 8; i++) CHECK(!llm_request_run(e, r[i]));
+        llm_engine_get_stats(e, &stats);
+        CHECK(stats.accepted_tokens == stats.draft_tokens && stats.draft_tokens > 100);
+        CHECK(round % 2 ? stats.cached_tokens > 0 : stats.preemptions > 0);
+        for (int i = 0; i < 8; i++) llm_request_free(r[i]);
+        llm_engine_close(e);
+    }
+    llm_model_close(m);
+}
+
+/* Draft models that are none. */
+static void spec_test_strangers(const char *path) {
+    llm_engine_config c;
+    llm_engine *e;
+    llm_model *m;
+    memset(&c, 0, sizeof c);
+    c.n_threads = 1, c.max_model_len = 64, c.num_speculative_tokens = 5, c.speculative_model = "/no/such/model";
+    if (!CHECK(!llm_model_open(path, NULL, &m))) return;
+    CHECK(llm_engine_open(m, &c, &e) == LLM_ERR_IO && !e && strstr(llm_last_error(), "/no/such/model"));
+    c.speculative_model = "models/SmolLM2-135M-Instruct.Q4_1.gguf";
+    if (test_exists(c.speculative_model)) CHECK(llm_engine_open(m, &c, &e) == LLM_ERR_ARG && !e && strstr(llm_last_error(), "same tokenizer"));
+    c.speculative_model = path, c.num_speculative_tokens = 33;
+    CHECK(llm_engine_open(m, &c, &e) == LLM_ERR_ARG && strstr(llm_last_error(), "33"));
+    llm_model_close(m);
 }
 
 TEST_GROUP(speculate) {
@@ -235,7 +292,12 @@ TEST_GROUP(speculate) {
         SKIP("no ../shared/checkpoints");
         return;
     }
-    spec_test_equal(path, TEST_BRIEF ? 60 : 600, 12);
-    spec_test_equal("../shared/checkpoints/gemma3_text", TEST_BRIEF ? 30 : 120, 14); /* windows */
-    spec_test_equal("../shared/checkpoints/deepseek_v2_lite", TEST_BRIEF ? 30 : 120, 14); /* latent attention, experts */
+    spec_test_same(path);
+    spec_test_strangers(path);
+    spec_test_equal(path, "[ngram]", TEST_BRIEF ? 60 : 600, 12);
+    spec_test_equal(path, path, TEST_BRIEF ? 30 : 510, 12);
+    spec_test_equal(path, "../shared/checkpoints/gemma2", 60, 12); /* mostly wrong */
+    spec_test_equal("../shared/checkpoints/gemma3_text", "[ngram]", TEST_BRIEF ? 30 : 120, 14); /* windows */
+    spec_test_equal("../shared/checkpoints/deepseek_v2_lite", path, TEST_BRIEF ? 30 : 120, 14); /* latent attention, experts */
+    spec_test_equal(path, "../shared/checkpoints/deepseek_v2_lite", 30, 14);
 }
