@@ -7508,9 +7508,9 @@ LLM__UNUSED static llm_result llm__tokenizer_open_path(const char *path, const l
  *   same: a for loop, macro, block set, filter block, with and generation have their own, an if has not; a macro sees the scope it was
  *   defined in.
  * - Undefined is jinja2's default one: it prints as nothing, is false, can be walked, has no attributes, and most operators refuse it.
- * - Not here: include, import, extends, block, autoescape, recursive loops; numbers in other bases; cycler and joiner; the filters that no
- *   chat template uses (batch, slice, groupby, urlencode, wordcount, attr, pprint, random, ...); whole numbers over 64 bits except to print
- *   and compare them. Generators are filled when they are made, where Python waits until they are walked.
+ * - Not here: include, import, extends, block, autoescape, recursive loops; numbers in other bases; cycler and joiner; what makes columns
+ *   (center, ljust, the width of a format); the filters that no chat template uses (batch, slice, groupby, truncate, urlencode, wordcount,
+ *   attr, random, ...); whole numbers over 64 bits except to print and compare them. Generators are filled when they are made, where Python waits until they are walked.
  *
  * One template through all three stages:
  *
@@ -7913,6 +7913,13 @@ static size_t llm__tpl_byte_of(llm__str s, int64_t k) {
 static llm__str llm__tpl_part(llm__str s, int64_t from, int64_t to) {
     llm__str rest = llm__str_from(s, llm__tpl_byte_of(s, from));
     return llm__s(rest.p, to > from ? llm__tpl_byte_of(rest, to - from) : 0);
+}
+
+/* The bytes before the first that is one of `stops`. */
+static size_t llm__str_until(llm__str s, const char *stops) {
+    size_t n = 0;
+    while (n < s.n && !(s.p[n] && strchr(stops, s.p[n]))) n++;
+    return n;
 }
 
 /* Where `needle` stands first (step 1) or last (step -1) in s, or -1. */
@@ -9133,24 +9140,20 @@ static llm__val llm__tpl_member_of(llm__tpl *x, llm__val v, llm__val key, int op
     return r.type != LLM__V_UNSET ? r : llm__v_undef(key.type == LLM__V_STR ? llm__v_s(key) : llm__lit("item"));
 }
 
-/* The value at the end of a path such as "a.b.0", whose names are cut by one of `cuts`. A part that is a number is an index; `absent`
- * replaces undefined. */
-static llm__val llm__tpl_follow(llm__tpl *x, llm__val v, llm__str path, const char *cuts, llm__val absent) {
-    for (size_t n = 0; path.p; path = n < path.n ? llm__str_from(path, n + 1) : llm__s(NULL, 0)) {
-        for (n = 0; n < path.n && !strchr(cuts, path.p[n]);) n++;
-        llm__val key = llm__v_int(0);
-        if (!n || !llm__tpl_digit(path.p[0]) || !llm__parse_int(path.p, n, &key.as.i)) key = llm__v_str(llm__s(path.p, n));
-        v = llm__tpl_member_of(x, v, key, '[');
-        if (v.type == LLM__V_UNDEF && !LLM__V_IN(absent, LLM__M_ABSENT)) v = absent;
-    }
-    return v;
-}
-
-/* An item's attribute, by name, path or number; the item itself where no attribute is given. */
+/* An item's attribute, by name, number, or a path such as "a.b.0"; the item itself where no attribute is given. `absent` replaces
+ * undefined. */
 static llm__val llm__tpl_pick(llm__tpl *x, llm__val item, llm__val attribute, llm__val absent) {
     if (LLM__V_IN(attribute, LLM__M_ABSENT)) return item;
     if (attribute.type != LLM__V_STR) return llm__tpl_member_of(x, item, attribute, '[');
-    return llm__tpl_follow(x, item, llm__v_s(attribute), ".", absent);
+    for (llm__str path = llm__v_s(attribute); path.p;) {
+        const size_t n = llm__str_until(path, ".");
+        llm__val key = llm__v_int(0);
+        if (!n || !llm__tpl_digit(path.p[0]) || !llm__parse_int(path.p, n, &key.as.i)) key = llm__v_str(llm__s(path.p, n));
+        item = llm__tpl_member_of(x, item, key, '[');
+        if (item.type == LLM__V_UNDEF && !LLM__V_IN(absent, LLM__M_ABSENT)) item = absent;
+        path = n < path.n ? llm__str_from(path, n + 1) : llm__s(NULL, 0);
+    }
+    return item;
 }
 
 /* A bound of a slice within n items, as Python moves it; `absent` where it is left out. */
@@ -9324,11 +9327,11 @@ static const llm__val *llm__args_named(llm__tpl *x, const llm__args *g, llm__str
     return g->named->n ? llm__tpl_dict_find(x, g->named, llm__v_str(name)) : NULL;
 }
 
-/* Puts arguments in the order of a spec, out[i] for its i-th name. With truncate's spec "length killwords end leeway":
+/* Puts arguments in the order of a spec, out[i] for its i-th name. With sort's spec "reverse case_sensitive attribute":
  *
- *   truncate(20, end="~")     out = 20, UNSET, "~", UNSET
- *   truncate(20, length=9)    two values for 'length'
- *   truncate(20, width=9)     unexpected argument: two were given, and the spec used one
+ *   sort(true, attribute="a")     out = true, UNSET, "a"
+ *   sort(true, reverse=true)      two values for 'reverse'
+ *   sort(true, key="a")           unexpected argument: two were given, and the spec used one
  *
  * An error if they do not fit: a value too many or twice, one that is missing, a name that is not in the spec. */
 static void llm__tpl_arrange(llm__tpl *x, const llm__tpl_row *e, const llm__args *g, llm__val *out) {
@@ -9402,13 +9405,6 @@ static llm__str llm__arg_str(llm__tpl *x, llm__val v, const char *absent) {
 /* ---- formatting: str.format and the % operator ----
  * Both copy plain text and replace fields, {name!r:.2f} or %(name).2f. Of what Python lets a field ask for, a precision and a type are
  * understood; fill, side, sign and width are refused: no chat template has columns. */
-
-/* The bytes before the first that is one of `stops`. */
-static size_t llm__str_until(llm__str s, const char *stops) {
-    size_t n = 0;
-    while (n < s.n && !(s.p[n] && strchr(stops, s.p[n]))) n++;
-    return n;
-}
 
 /* Appends a value as [.precision][type] asks, which `spec` stands at and moves on behind; `percent`: as % has it, which needs a type and
  * takes any value for a text. Types: s d f F e E g G x, of % also i and r. */
@@ -9630,44 +9626,32 @@ LLM__TPL_FN(llm__fn_partition) {
     return llm__v_list(LLM__V_TUPLE, llm__tpl_list(x, parts, 3));
 }
 
-/* The part of a text from code point a[0] to a[1], which may be left out; .p NULL if they stand the wrong way round. *base: code points
- * before it. */
-static llm__str llm__tpl_span(llm__tpl *x, llm__val self, const llm__val *a, int64_t *base) {
-    int64_t n = llm__tpl_len(x, self), to = llm__tpl_bound(x, a[1], n, 0, n, n);
-    *base = llm__tpl_bound(x, a[0], n, 0, INT64_MAX, 0);
-    return *base > to ? llm__s(NULL, 0) : llm__tpl_part(llm__v_s(self), *base, to);
-}
-
-/* find (op 1), rfind (-1), index (2), rindex (-2): where a text stands first or last, in code points; index raises where find gives -1. */
+/* find, rfind: op 1, -1. Where a text stands first or last, in code points, or -1. */
 LLM__TPL_FN(llm__fn_find) {
-    int64_t base;
-    llm__str s = llm__tpl_span(x, self, a + 1, &base), what = llm__arg_text(x, a[0]);
-    int64_t at = s.p ? llm__tpl_search(x, s, what, op > 0 ? 1 : -1) : -1;
-    if (at < 0 && (op == 2 || op == -2)) llm__tpl_fail(x, "index: the text was not found");
-    return llm__v_int(at < 0 ? -1 : base + llm__tpl_chars(llm__s(s.p, (size_t)at)));
+    llm__str s = llm__v_s(self);
+    int64_t at = llm__tpl_search(x, s, llm__arg_text(x, a[0]), op);
+    return llm__v_int(at < 0 ? -1 : llm__tpl_chars(llm__s(s.p, (size_t)at)));
 }
 
-/* count(sub, start, end): how often a text stands in another, without overlap. */
+/* count(sub): how often a text stands in another, without overlap. */
 LLM__TPL_FN(llm__fn_str_count) {
-    int64_t base, count = 0, at;
-    llm__str s = llm__tpl_span(x, self, a + 1, &base), what = llm__arg_text(x, a[0]);
-    if (s.p && !what.n) return llm__v_int(llm__tpl_chars(s) + 1);
-    for (; s.p && (at = llm__tpl_find(s, what, 1)) >= 0; count++) llm__tpl_spend(x, 1), s = llm__str_from(s, (size_t)at + what.n);
+    llm__str s = llm__v_s(self), what = llm__arg_text(x, a[0]);
+    int64_t count = 0, at;
+    if (!what.n) return llm__v_int(llm__tpl_chars(s) + 1);
+    for (; (at = llm__tpl_find(s, what, 1)) >= 0; count++) llm__tpl_spend(x, 1), s = llm__str_from(s, (size_t)at + what.n);
     return llm__v_int(count);
 }
 
 /* Does s begin or end with a text? */
 static int llm__tpl_has_affix(llm__str s, llm__str affix, int at_end) {
-    return s.p && s.n >= affix.n && llm__starts(at_end ? llm__str_from(s, s.n - affix.n) : s, affix);
+    return s.n >= affix.n && llm__starts(at_end ? llm__str_from(s, s.n - affix.n) : s, affix);
 }
 
 /* startswith, endswith (op 1): a text, or one of a tuple of texts. */
 LLM__TPL_FN(llm__fn_has_affix) {
-    int64_t base;
-    llm__str s = llm__tpl_span(x, self, a + 1, &base);
     llm__vlist one = {&a[0], 1, 1, 0}, *l = a[0].type == LLM__V_TUPLE ? a[0].as.list : &one;
     int found = 0;
-    for (int i = 0; i < l->n; i++) found |= llm__tpl_has_affix(s, llm__arg_text(x, l->v[i]), op);
+    for (int i = 0; i < l->n; i++) found |= llm__tpl_has_affix(llm__v_s(self), llm__arg_text(x, l->v[i]), op);
     return llm__v_bool(found);
 }
 
@@ -9677,20 +9661,6 @@ LLM__TPL_FN(llm__fn_remove_affix) {
     return llm__tpl_has_affix(s, affix, op) ? llm__v_str(llm__s(s.p + (op ? 0 : affix.n), s.n - affix.n)) : self;
 }
 
-/* ljust, rjust, center, zfill: op < > ^ =. Python puts the odd blank of center left or right by a rule of its own. */
-LLM__TPL_FN(llm__fn_justify) {
-    llm__str s = llm__tpl_str_of(x, self), fill = op == '=' ? llm__lit("0") : llm__arg_str(x, a[1], " ");
-    const size_t sign = op == '=' && s.n && (s.p[0] == '-' || s.p[0] == '+');
-    int64_t width = llm__arg_int(x, a[0], 80), pad = LLM__MAX(width - llm__tpl_chars(s), 0);
-    int64_t before = op == '<' ? 0 : op == '^' ? pad / 2 + (pad & width & 1) : pad;
-    if (llm__tpl_chars(fill) != 1) llm__tpl_fail(x, "the fill must be one character");
-    llm__tpl_put(x, llm__s(s.p, sign));
-    llm__tpl_repeat(x, fill, before);
-    llm__tpl_put(x, llm__str_from(s, sign));
-    llm__tpl_repeat(x, fill, pad - before);
-    return LLM__WRITTEN;
-}
-
 /* Are all code points of a text, which must have some, of a class? op: d digits, a letters, n both, s white space. */
 LLM__TPL_FN(llm__fn_all_are) {
     int32_t c;
@@ -9698,18 +9668,6 @@ LLM__TPL_FN(llm__fn_all_are) {
     for (llm__str rest = llm__v_s(self); ok && llm__tpl_next_char(x, &rest, &c);)
         ok = op == 's' ? llm__tpl_space(c) : llm__uni_in(c, op == 'd' ? 1 << LLM__ND : op == 'a' ? LLM__CATS_L : LLM__CATS_L | LLM__CATS_N);
     return llm__v_bool(ok);
-}
-
-/* islower (op 0), isupper (1), and the tests: are there letters with case, and are all of the one? */
-LLM__TPL_FN(llm__fn_is_case) {
-    int32_t c;
-    int some = 0, ok = 1;
-    for (llm__str rest = llm__tpl_str_of(x, self); ok && llm__tpl_next_char(x, &rest, &c);) {
-        int32_t low = llm__uni_case(c, 1), up = llm__tpl_upper(c);
-        some |= low != up;
-        ok = low == up || c == (op ? up : low);
-    }
-    return llm__v_bool(some && ok);
 }
 
 /* ---- methods of dicts, lists and loops ----
@@ -9995,19 +9953,6 @@ LLM__TPL_FN(llm__fn_indent) {
     return LLM__WRITTEN;
 }
 
-/* truncate(length, killwords, end, leeway): what is only a little too long stays whole. */
-LLM__TPL_FN(llm__fn_truncate) {
-    llm__str s = llm__tpl_str_of(x, self), end = a[2].type == LLM__V_UNSET ? llm__lit("...") : llm__arg_text(x, a[2]);
-    int64_t length = llm__arg_int(x, a[0], 255), leeway = a[3].type == LLM__V_NONE ? 5 : llm__arg_int(x, a[3], 5);
-    if (length < llm__tpl_chars(end) || leeway < 0) llm__tpl_fail(x, "truncate: a length over that of its end was expected");
-    if (llm__tpl_len(x, self) - length <= leeway) return self;
-    s = llm__tpl_part(s, 0, length - llm__tpl_chars(end));
-    int64_t blank = llm__v_truth(a[1]) ? -1 : llm__tpl_find(s, llm__lit(" "), -1);
-    llm__tpl_put(x, llm__s(s.p, blank < 0 ? s.n : (size_t)blank));
-    llm__tpl_put(x, end);
-    return LLM__WRITTEN;
-}
-
 /* A text as a number, as Python's int() and float() read it: blanks around it, '_' between digits. UNSET if it is none. */
 static llm__val llm__tpl_read_number(llm__str s) {
     char clean[64];
@@ -10161,24 +10106,18 @@ static const llm__tpl_row llm__tpl_rows[] = {
     {"split", LLM__M_STR, "sep maxsplit", llm__fn_split, 0}, {"rsplit", LLM__M_STR, "sep maxsplit", llm__fn_split, 1},
     {"splitlines", LLM__M_STR, "keepends", llm__fn_splitlines, 0}, {"strip", LLM__M_STR, "-chars", llm__fn_strip, 3},
     {"lstrip", LLM__M_STR, "-chars", llm__fn_strip, 1}, {"rstrip", LLM__M_STR, "-chars", llm__fn_strip, 2},
-    {"startswith", LLM__M_STR, "-prefix! -start -end", llm__fn_has_affix, 0},
-    {"endswith", LLM__M_STR, "-suffix! -start -end", llm__fn_has_affix, 1},
+    {"startswith", LLM__M_STR, "-prefix!", llm__fn_has_affix, 0}, {"endswith", LLM__M_STR, "-suffix!", llm__fn_has_affix, 1},
     {"replace", LLM__M_STR, "-old! -new! -count", llm__fn_replace, 0}, {"join", LLM__M_STR, "-iterable!", llm__fn_join, 1},
     {"format", LLM__M_STR, NULL, llm__fn_str_format, 0}, {"lower", LLM__M_STR | LLM__IN_FILTER, "", llm__fn_case, 'l'},
     {"upper", LLM__M_STR | LLM__IN_FILTER, "", llm__fn_case, 'u'}, {"title", LLM__M_STR, "", llm__fn_case, 't'},
     {"capitalize", LLM__M_STR | LLM__IN_FILTER, "", llm__fn_case, 'c'}, {"title", LLM__IN_FILTER, "", llm__fn_case, 'T'},
-    {"count", LLM__M_STR, "-sub! -start -end", llm__fn_str_count, 0}, {"find", LLM__M_STR, "-sub! -start -end", llm__fn_find, 1},
-    {"rfind", LLM__M_STR, "-sub! -start -end", llm__fn_find, -1}, {"index", LLM__M_STR, "-sub! -start -end", llm__fn_find, 2},
-    {"rindex", LLM__M_STR, "-sub! -start -end", llm__fn_find, -2},
-    {"isdigit isdecimal isnumeric", LLM__M_STR, "", llm__fn_all_are, 'd'}, {"isalpha", LLM__M_STR, "", llm__fn_all_are, 'a'},
-    {"isalnum", LLM__M_STR, "", llm__fn_all_are, 'n'}, {"isspace", LLM__M_STR, "", llm__fn_all_are, 's'},
-    {"islower", LLM__M_STR, "", llm__fn_is_case, 0}, {"isupper", LLM__M_STR, "", llm__fn_is_case, 1},
-    {"removeprefix", LLM__M_STR, "-prefix!", llm__fn_remove_affix, 0}, {"removesuffix", LLM__M_STR, "-suffix!", llm__fn_remove_affix, 1},
-    {"partition", LLM__M_STR, "-sep!", llm__fn_partition, 1}, {"rpartition", LLM__M_STR, "-sep!", llm__fn_partition, -1},
-    {"zfill", LLM__M_STR, "-width!", llm__fn_justify, '='}, {"ljust", LLM__M_STR, "-width! -fill", llm__fn_justify, '<'},
-    {"rjust", LLM__M_STR, "-width! -fill", llm__fn_justify, '>'}, {"center", LLM__M_STR, "-width! -fill", llm__fn_justify, '^'},
-    {"get", LLM__M_DICT, "-key! -default", llm__fn_get, 0}, {"items", LLM__M_DICT, "", llm__fn_view, 2},
-    {"keys", LLM__M_DICT, "", llm__fn_view, 0}, {"values", LLM__M_DICT, "", llm__fn_view, 1},
+    {"count", LLM__M_STR, "-sub!", llm__fn_str_count, 0}, {"find", LLM__M_STR, "-sub!", llm__fn_find, 1},
+    {"rfind", LLM__M_STR, "-sub!", llm__fn_find, -1}, {"isdigit isdecimal isnumeric", LLM__M_STR, "", llm__fn_all_are, 'd'},
+    {"isalpha", LLM__M_STR, "", llm__fn_all_are, 'a'}, {"isalnum", LLM__M_STR, "", llm__fn_all_are, 'n'},
+    {"isspace", LLM__M_STR, "", llm__fn_all_are, 's'}, {"removeprefix", LLM__M_STR, "-prefix!", llm__fn_remove_affix, 0},
+    {"removesuffix", LLM__M_STR, "-suffix!", llm__fn_remove_affix, 1}, {"partition", LLM__M_STR, "-sep!", llm__fn_partition, 1},
+    {"rpartition", LLM__M_STR, "-sep!", llm__fn_partition, -1}, {"get", LLM__M_DICT, "-key! -default", llm__fn_get, 0},
+    {"items", LLM__M_DICT, "", llm__fn_view, 2}, {"keys", LLM__M_DICT, "", llm__fn_view, 0}, {"values", LLM__M_DICT, "", llm__fn_view, 1},
     {"copy", LLM__M_DICT | LLM__M_ROW, "", llm__fn_copy, 0}, {"index", LLM__M_ROW | LLM__M_RANGE, "-value!", llm__fn_list_find, 0},
     {"count", LLM__M_ROW | LLM__M_RANGE, "-value!", llm__fn_list_find, 1}, {"cycle", LLM__M_LOOP, NULL, llm__fn_cycle, 0},
     {"changed", LLM__M_LOOP, NULL, llm__fn_changed, 0},
@@ -10201,8 +10140,6 @@ static const llm__tpl_row llm__tpl_rows[] = {
     {"int", LLM__IN_FILTER, "default", llm__fn_number, 0}, {"float", LLM__IN_FILTER, "default", llm__fn_number, 1},
     {"abs", LLM__IN_FILTER, "", llm__fn_abs, 0}, {"round", LLM__IN_FILTER, "precision method", llm__fn_round, 0},
     {"indent", LLM__IN_FILTER, "width first blank", llm__fn_indent, 0}, {"reverse", LLM__IN_FILTER, "", llm__fn_reverse, 0},
-    {"center", LLM__IN_FILTER, "width", llm__fn_justify, '^'},
-    {"truncate", LLM__IN_FILTER, "length killwords end leeway", llm__fn_truncate, 0},
     {"from_json", LLM__IN_FILTER, "", llm__fn_from_json, 0}, {"format", LLM__IN_FILTER, NULL, llm__fn_format, 0},
 
     {"defined", LLM__IN_TEST, "", llm__fn_is_type, ~LLM__M_UNDEF}, {"undefined", LLM__IN_TEST, "", llm__fn_is_type, LLM__M_UNDEF},
@@ -10219,8 +10156,7 @@ static const llm__tpl_row llm__tpl_rows[] = {
     {"in", LLM__IN_TEST, "seq!", llm__fn_is_compared, 'I'}, {"eq == equalto", LLM__IN_TEST, "-b!", llm__fn_is_compared, 'E'},
     {"ne !=", LLM__IN_TEST, "-b!", llm__fn_is_compared, 'N'}, {"lt < lessthan", LLM__IN_TEST, "-b!", llm__fn_is_compared, '<'},
     {"le <=", LLM__IN_TEST, "-b!", llm__fn_is_compared, 'L'}, {"gt > greaterthan", LLM__IN_TEST, "-b!", llm__fn_is_compared, '>'},
-    {"ge >=", LLM__IN_TEST, "-b!", llm__fn_is_compared, 'G'}, {"lower", LLM__IN_TEST, "", llm__fn_is_case, 0},
-    {"upper", LLM__IN_TEST, "", llm__fn_is_case, 1}, {"sameas", LLM__IN_TEST, "other!", llm__fn_is_same, 0},
+    {"ge >=", LLM__IN_TEST, "-b!", llm__fn_is_compared, 'G'}, {"sameas", LLM__IN_TEST, "other!", llm__fn_is_same, 0},
     {"filter", LLM__IN_TEST, "", llm__fn_is_named, LLM__IN_FILTER}, {"test", LLM__IN_TEST, "", llm__fn_is_named, LLM__IN_TEST},
 
     {"raise_exception", LLM__IN_GLOBAL, "message!", llm__fn_raise_exception, 0},

@@ -276,9 +276,6 @@ static const struct {
      ") }}|{{ ''|indent }}|{{ 'a'|indent(3, true) }}",
      "one\n    two\n\n    four|  one\n  two\n\n  four|  one\n  two\n  \n  four|one\n> two\n\n> four| one\n two\n\n four||   a"},
     {"{{ 5|indent }}", NULL},
-    {"{{ 'foo bar baz qux'|truncate(9) }} {{ 'foo bar baz qux'|truncate(9, true) }} {{ 'foo bar baz qux'|truncate(11) }} {{ 'foo bar"
-     " baz qux'|truncate(9, false, '…', 0) }} {{ 'foo bar baz qux'|truncate(9, true, '', 0) }} {{ 'ab'|truncate(3) }}",
-     "foo... foo ba... foo bar baz qux foo bar… foo bar b ab"},
     {"{{ 'abc'|truncate(2) }}", NULL},
     {"{{ '{\"a\": [1, 2.0, null, \"x\"]}'|from_json }} {{ '[]'|from_json }} {{ '\"s\"'|from_json }} {{ '12'|from_json }}",
      "{'a': [1, 2.0, None, 'x']} [] s 12"},
@@ -312,9 +309,6 @@ static const struct {
      "0.0 2.5 0 7 -inf 3 5e-324 1.5e-310 2.2250738585072014e-308"},
     {"{{ [{},{}]|min(attribute='x') }}", NULL},
     {"{{ [{},{}]|groupby('x')|list }}", NULL},
-    {"{{ 'ab'|center(6) }}| {{ 'abc'|center(6) }}| {{ 'abc'.center(8, '*') }} {{ 'a'.ljust(3, '.') }} {{ 'a'.rjust(3) }} {{ '7'.zfil"
-     "l(3) }} {{ '-7'.zfill(4) }} {{ 'ü'.center(4,'.') }}",
-     "  ab  |  abc  | **abc*** a..   a 007 -007 .ü.."},
     {"{{ html|e }} {{ html|escape }} {{ html|safe }} {{ ('<'|safe) + '<' }} {{ '<' + ('<'|safe) }} {{ ('<'|safe) ~ '<' }} {{ ('<b>'|"
      "safe)|e }} {{ ['<'|safe] }} {{ 'x'|safe is escaped }}",
      "&lt;a href=&#34;x&#34;&gt;&amp;&#39;&lt;/a&gt; &lt;a href=&#34;x&#34;&gt;&amp;&#39;&lt;/a&gt; <a href=\"x\">&'</a> <&lt; &lt;<"
@@ -344,10 +338,9 @@ static const struct {
      "s true }}{{ t is not false }}",
      "TrueTrueTrueTrueFalseTrueFalseTrueTrueTrueTrueTrueFalseTrueFalseTrueTrueFalseTrueTrueTrueFalseTrue"},
     {"{{ n is odd }}{{ n is even }}{{ n is divisibleby 7 }}{{ n is divisibleby(3) }}{{ n is eq 7 }}{{ n is ne 7 }}{{ n is gt 5 }}{{ "
-     "n is lt(5) }}{{ n is ge 7 }}{{ n is in [7] }}{{ n is sameas 7 }}{{ no is sameas none }}{{ 'a' is lower }}{{ 'A' is upper }}{{ "
-     "'aB' is lower }}{{ '1' is lower }}{{ range is callable }}{{ s is callable }}{{ 'tojson' is filter }}{{ 'defined' is test }}{{ "
+     "n is lt(5) }}{{ n is ge 7 }}{{ n is in [7] }}{{ n is sameas 7 }}{{ no is sameas none }}{{ range is callable }}{{ s is callable }}{{ 'tojson' is filter }}{{ 'defined' is test }}{{ "
      "undefined_name is iterable }}{{ undefined_name is sequence }}{{ undefined_name is undefined }}{{ undefined_name is none }}",
-     "TrueFalseTrueFalseTrueFalseTrueFalseTrueTrueTrueTrueTrueTrueFalseFalseTrueFalseTrueTrueTrueTrueTrueFalse"},
+     "TrueFalseTrueFalseTrueFalseTrueFalseTrueTrueTrueTrueTrueFalseTrueTrueTrueTrueTrueFalse"},
     {"{{ s is defined and s }} {{ s is defined or x.y }} {{ not s is defined }} {{ s is not defined }} {{ s is string is true }}",
      NULL},
     {"{{ 'a' is even }}", NULL},
@@ -358,20 +351,17 @@ static const struct {
      " ['a', 'b', '', 'c'] ['a', 'b,c'] ['a', 'b']"},
     {"{{ s.split('') }}", NULL},
     {"{{ s.split(1) }}", NULL},
-    {"{{ s.startswith('He') }}{{ s.endswith('ld') }}{{ s.startswith(('x','H')) }}{{ s.endswith(('a',)) }}{{ s.startswith('W', 6) }}{"
-     "{ s.startswith('') }}{{ e.startswith('a') }}",
-     "TrueTrueTrueFalseTrueTrueFalse"},
+    {"{{ s.startswith('He') }}{{ s.endswith('ld') }}{{ s.startswith(('x','H')) }}{{ s.endswith(('a',)) }}{{ s.startswith('') }}{{ e.startswith('a') }}",
+     "TrueTrueTrueFalseTrueFalse"},
+    {"{{ s.startswith('W', 6) }}", NULL},
     {"{{ s.startswith(['a']) }}", NULL},
     {"{{ s.startswith(1) }}", NULL},
-    {"{{ s.find('o') }} {{ s.rfind('o') }} {{ s.find('zz') }} {{ s.find('o', 5) }} {{ s.index('W') }} {{ s.count('l') }} {{ s.count("
-     "'') }} {{ u.find('漢') }} {{ s.rindex('o') }}",
-     "4 7 -1 7 6 3 12 5 7"},
+    {"{{ s.find('o') }} {{ s.rfind('o') }} {{ s.find('zz') }} {{ s.count('l') }} {{ s.count('') }} {{ u.find('漢') }}", "4 7 -1 3 12 5"},
     {"{{ s.index('zz') }}", NULL},
     {"{{ ','.join(['a','b']) }} {{ ''.join(s) }} {{ '-'.join(d) }}", "a,b Hello World b-a-C"},
     {"{{ ','.join([1]) }}", NULL},
-    {"{{ '12'.isdigit() }}{{ 'a1'.isdigit() }}{{ ''.isdigit() }}{{ 'ab'.isalpha() }}{{ 'a1'.isalnum() }}{{ ' '.isspace() }}{{ 'ab'.i"
-     "slower() }}{{ 'AB'.isupper() }}{{ '1'.isnumeric() }}{{ 'é'.isalpha() }}{{ '漢字'.isalpha() }}",
-     "TrueFalseFalseTrueTrueTrueTrueTrueTrueTrueTrue"},
+    {"{{ '12'.isdigit() }}{{ 'a1'.isdigit() }}{{ ''.isdigit() }}{{ 'ab'.isalpha() }}{{ 'a1'.isalnum() }}{{ ' '.isspace() }}{{ '1'.isnumeric() }}{{ 'é'.isalpha() }}{{ '漢字'.isalpha() }}",
+     "TrueFalseFalseTrueTrueTrueTrueTrueTrue"},
     {"{{ 'a\\nb\\r\\nc\\n'.splitlines() }} {{ 'a\\nb'.splitlines(true) }} {{ ''.splitlines() }}",
      "['a', 'b', 'c'] ['a\\n', 'b'] []"},
     {"{{ 'prefix-x'.removeprefix('prefix-') }} {{ 'x.txt'.removesuffix('.txt') }} {{ 'a=b=c'.partition('=') }} {{ 'a=b=c'.rpartition"
@@ -621,7 +611,7 @@ static void tpl_refused_many(const char *before, const char *unit, int n, const 
 static void tpl_hostile(void) {
     static const char *const limit[] = {
         "{% for a in range(10**9) %}{% endfor %}", "{{ '-' * 10**10 }}", "{{ ['-'] * 10**10 }}", "{{ 'x'|indent(10**9) }}", "{{ [1]|tojson(indent=10**9) }}",
-        "{{ 'x'|center(10**9) }}", "{{ 'x'.zfill(10**10) }}", "{{ range(10**18, 0 - 10**18, -1)|length }}",
+        "{{ range(10**18, 0 - 10**18, -1)|length }}",
         "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}",
         "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}{{ a() }}{% endmacro %}{{ a() }}",
         "{% set ns = namespace(s='ab') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}", "{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}",
@@ -638,7 +628,7 @@ static void tpl_hostile(void) {
         "{{ -(-9223372036854775807 - 1) }}", "{{ (-9223372036854775807 - 1)|abs }}", "{{ 9223372036854775807 * 2 }}", "{{ 10.0 ** 400 }}", "{{ '%d' % 1e300 }}",
         "{{ ('9' * 30)|int }}", "{{ ''.__class__.__mro__ }}", "{{ x.__class__ }}", "{{ self.x }}", "{{ config.y }}", "{% import 'a' as b %}", "{% include 'a' %}", "{% extends 'a' %}",
         "{{ lipsum() }}", "{{ cycler() }}", "{{ [1, 2]|random }}", "{% do 1 %}", "{{ 0x1F }}", "{{ 1_000 }}", "{{ [1]|batch(2) }}", "{{ joiner() }}", "{{ 'a'|urlencode }}", "{{ '{y[0]}'.format(y=[1]) }}", "{{ '{:,}'.format(1) }}", "{{ '%999999999d' % 1 }}", "{{ '{:>999999999}'.format(1) }}",
-        "{{ '%.99999999999999999999f' % 1 }}", "{{ '%.f' % 1 }}", "{{ '{:.61f}'.format(1) }}", "{{ '{:05d}'.format(1) }}", "{{ '%+d' % 1 }}", "{{ ().__getitem__(0) }}"};
+        "{{ '%.99999999999999999999f' % 1 }}", "{{ '%.f' % 1 }}", "{{ 'x'|center(9) }}", "{{ 'x'.zfill(9) }}", "{{ 'x'|truncate(9) }}", "{{ 'x' is lower }}", "{{ '{:.61f}'.format(1) }}", "{{ '{:05d}'.format(1) }}", "{{ '%+d' % 1 }}", "{{ ().__getitem__(0) }}"};
     for (int i = 0; i < LLM__COUNT(limit); i++) CHECK(tpl_refused(limit[i], "{}", LLM_ERR_LIMIT, "template line 1"));
     for (int i = 0; i < LLM__COUNT(refused); i++) CHECK(tpl_refused(refused[i], "{}", LLM_ERR_TEMPLATE, "template line 1"));
     CHECK(tpl_gives("{{ (-9223372036854775807 - 1) % -1 }} {{ ''.__class__ }}{{ self }}{{ config }}{{ range.__globals__ }}", "{}", NULL, "0 "));
