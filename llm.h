@@ -1999,6 +1999,10 @@ LLM__UNUSED static uint64_t llm__hash(const void *data, size_t n, uint64_t seed)
     return h ^ (h >> 29);
 }
 
+/* A seed for a table whose keys come from strangers. Without it somebody could prepare a file of a million names that all fall on one slot,
+ * and opening it would take quadratic time. Address and clock are not secret, but nobody knows them when the file is written. */
+LLM__UNUSED static uint64_t llm__seed(const void *p) { return (uint64_t)(uintptr_t)p ^ (uint64_t)(llm__now() * 1e9); }
+
 /* From byte strings, which live elsewhere, to numbers from 0 up. Open addressing: a key lies in the slot that its hash names or in the next
  * free one behind, so a look-up is one jump and a short walk. At most 3/4 full, no removal. Zero-initialise; `seed` may be set first. */
 typedef struct llm__map_slot {
@@ -2507,7 +2511,7 @@ static llm_result llm__json_unique(const llm_json *d) {
         if (d->tok[i].type != JSMN_OBJECT || !d->tok[i].size) continue;
         llm__map seen;
         memset(&seen, 0, sizeof seen);
-        seen.seed = (uint64_t)(uintptr_t)d ^ (uint64_t)(llm__now() * 1e9); /* nobody can aim at its collisions */
+        seen.seed = llm__seed(d);
         /* More keys than any request has: the walk below is linear, but every key is hashed. */
         if (d->tok[i].size > 4096) r = llm__error(LLM_ERR_LIMIT, "JSON: an object has %d keys, at most 4096 expected", d->tok[i].size);
         for (int v = llm_json_first(d, i); !r && v >= 0; v = llm_json_next(d, v)) {
@@ -6272,7 +6276,7 @@ static llm__tokenizer *llm__tok_new(void) {
     llm__tokenizer *t = LLM__NEW(llm__tokenizer, 1);
     if (!t) return NULL;
     t->bos_id = t->eos_id = t->pad_id = t->unk_id = -1;
-    t->ids.seed = (uint64_t)(uintptr_t)t ^ (uint64_t)(llm__now() * 1e9);
+    t->ids.seed = llm__seed(t);
     llm__tok_add(t, &t->normalizers, LLM__TOK_ADDED);
     llm__tok_add(t, &t->words, LLM__TOK_ADDED)->a = 1;
     llm__tok_add(t, &t->words, LLM__TOK_UNGUARD);
@@ -7469,9 +7473,7 @@ LLM__UNUSED static llm_result llm__tokenizer_open_path(const char *path, const l
         slash = strrchr(file, '/');
         r = llm__tok_load(t, llm__s((const char *)f.data, f.size), slash ? slash + 1 : file, config);
         t->log = NULL;
-        char why[900];
-        snprintf(why, sizeof why, "%.899s", llm_last_error());
-        if (r) r = llm__error(r, "%s: %s", file, why);
+        if (r) r = llm__error(r, "%s: %s", file, llm_last_error());
     }
     if (r) llm__tokenizer_close(t);
     else *out = t;
@@ -11398,10 +11400,6 @@ __attribute__((format(printf, 4, 5))) static llm_result llm__bad(const char *pat
 /* 1 if a text ends so. */
 static int llm__ends_with(const char *s, const char *end) { return strlen(s) >= strlen(end) && !strcmp(s + strlen(s) - strlen(end), end); }
 
-/* A seed for a table whose keys come from a file. Without it somebody could prepare a file of a million names that all fall on one slot,
- * and opening it would take quadratic time. Address and clock are not secret, but nobody knows them when the file is written. */
-static uint64_t llm__seed(const void *p) { return (uint64_t)(uintptr_t)p ^ (uint64_t)(llm__now() * 1e9); }
-
 /* A NUL-terminated copy in an arena; NULL: no memory. */
 static char *llm__arena_str(llm__arena *a, llm__str s) {
     char *p = (char *)llm__arena_get(a, s.n + 1);
@@ -11841,11 +11839,7 @@ LLM__UNUSED static llm_result llm__safetensors_parse(const char *path, const uin
     limits.max_depth = 8;
     limits.max_tokens = 16000000;
     llm_result r = llm_json_parse((const char *)data + 8, n, &limits, &doc);
-    if (r) {
-        char why[400];
-        snprintf(why, sizeof why, "%.399s", llm_last_error());
-        return llm__error(r, "%s: safetensors header: %s", path, why);
-    }
+    if (r) return llm__error(r, "%s: safetensors header: %s", path, llm_last_error());
     for (int v = llm_json_first(doc, 0); v >= 0 && !r; v = llm_json_next(doc, v)) {
         llm__str key;
         key.p = llm_json_key(doc, v, &key.n);
@@ -26534,16 +26528,13 @@ LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int obj
 LLM_API llm_result llm_options_file(llm_options *o, const char *path) {
     llm__file f;
     llm_json *doc = NULL;
-    char why[500];
     llm_result r = llm__file_open(path, 1 << 20, 1, &f);
     if (!r) r = llm_json_parse((const char *)f.data, f.size, NULL, &doc);
     if (!r && llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_FORMAT, "a JSON object of options was expected");
     if (!r) r = llm_options_json(o, doc, 0, LLM_FROM_FILE, NULL);
     llm_json_free(doc);
     llm__file_close(&f);
-    if (!r) return r;
-    snprintf(why, sizeof why, "%s", llm_last_error());
-    return llm__error(r, "--config: %s", why);
+    return r ? llm__error(r, "--config: %s", llm_last_error()) : LLM_OK;
 }
 
 /* The variable of a name is the prefix and the name in capitals, with '_' for '-'; of a word with '$' it is the word itself. One-letter
