@@ -10177,11 +10177,12 @@ static const llm__tpl_row *llm__tpl_named(int where, llm__str name) {
  * A scope holds few variables, mostly `loop` and the target of a for, so it is searched from its begin, by the number that the parser gave
  * the name. Setting always goes to the inner scope: {% set %} in a loop is gone after the turn, which is why templates use namespaces. */
 
-/* A new scope within the one that is open. Scopes are never freed: a macro may hold one. */
+/* Opens a scope within `up`; returns the one that was open, which the caller puts back. Scopes are never freed: a macro may hold one. */
 static llm__scope *llm__tpl_scope(llm__tpl *x, llm__scope *up) {
-    llm__scope *s = (llm__scope *)llm__tpl_get(x, sizeof *s);
+    llm__scope *s = (llm__scope *)llm__tpl_get(x, sizeof *s), *outer = x->scope;
     s->up = up;
-    return s;
+    x->scope = s;
+    return outer;
 }
 
 /* The variable of a scope; NULL if there is none of that name. */
@@ -10191,13 +10192,13 @@ static llm__val *llm__tpl_variable(const llm__scope *s, uint16_t name) {
     return NULL;
 }
 
-/* Sets a variable of a scope, in its old place if it is there. */
-static void llm__tpl_assign(llm__tpl *x, llm__scope *scope, uint16_t name, llm__val v) {
-    llm__val *old = llm__tpl_variable(scope, name);
+/* Sets a variable of the scope that is open, in its old place if it is there. */
+static void llm__tpl_assign(llm__tpl *x, uint16_t name, llm__val v) {
+    llm__val *old = llm__tpl_variable(x->scope, name);
     v.tag = name;
-    llm__tpl_spend(x, scope->vars.n / 16);
+    llm__tpl_spend(x, x->scope->vars.n / 16);
     if (old) *old = v;
-    else llm__tpl_push(x, &scope->vars, v);
+    else llm__tpl_push(x, &x->scope->vars, v);
 }
 
 /* A variable: from the inner scope outwards, then in the context; else undefined, under its name. Numbers are compared, no texts. */
@@ -10213,16 +10214,7 @@ static llm__val llm__tpl_lookup(llm__tpl *x, uint16_t name) {
  * them. */
 
 static llm__val llm__tpl_eval(llm__tpl *x, const llm__node *n);
-static llm__val llm__tpl_capture(llm__tpl *x, const llm__node *body, llm__scope *scope);
-
-/* Evaluates an expression in a scope. */
-static llm__val llm__tpl_eval_in(llm__tpl *x, const llm__node *n, llm__scope *scope) {
-    llm__scope *outer = x->scope;
-    x->scope = scope;
-    llm__val v = llm__tpl_eval(x, n);
-    x->scope = outer;
-    return v;
-}
+static int llm__tpl_run_in_scope(llm__tpl *x, const llm__node *body);
 
 /* A list, a tuple, or the bounds of a slice; of a dict the keys and values in turn. */
 static llm__vlist *llm__tpl_eval_items(llm__tpl *x, const llm__node *n) {
@@ -10279,7 +10271,7 @@ static llm__val llm__tpl_eval_call(llm__tpl *x, const llm__node *n) {
     return n->op ? llm__v_bool(!llm__v_truth(v)) : v;
 }
 
-static void llm__tpl_assign_to(llm__tpl *x, llm__scope *scope, const llm__node *target, llm__val v);
+static void llm__tpl_assign_to(llm__tpl *x, const llm__node *target, llm__val v);
 
 /* The items of a loop that pass its filter, which sees the target in a scope of its own. All before the first turn, so that loop.length
  * and loop.last are known and count only what passes: {% for i in [1, 2, 3] if i > 1 %} has length 2. */
@@ -10287,15 +10279,17 @@ static llm__val llm__tpl_eval_where(llm__tpl *x, const llm__node *n) {
     const llm__vlist *all = llm__tpl_iter(x, llm__tpl_eval(x, n->a));
     llm__vlist *l = llm__tpl_empty(x);
     for (int i = 0; i < all->n; i++) {
-        llm__scope *scope = llm__tpl_scope(x, x->scope);
-        llm__tpl_assign_to(x, scope, n->c, all->v[i]);
-        if (llm__v_truth(llm__tpl_eval_in(x, n->b, scope))) llm__tpl_push(x, l, all->v[i]);
+        llm__scope *outer = llm__tpl_scope(x, x->scope);
+        llm__tpl_assign_to(x, n->c, all->v[i]);
+        if (llm__v_truth(llm__tpl_eval(x, n->b))) llm__tpl_push(x, l, all->v[i]);
+        x->scope = outer;
     }
     return llm__v_list(LLM__V_LIST, l);
 }
 
 /* One node, by its kind. */
 static llm__val llm__tpl_eval_kind(llm__tpl *x, const llm__node *n) {
+    const size_t mark = x->text.len;
     llm__val v;
     switch (n->kind) {
     case LLM__N_CONST: return n->v;
@@ -10318,7 +10312,7 @@ static llm__val llm__tpl_eval_kind(llm__tpl *x, const llm__node *n) {
         v = llm__tpl_eval(x, n->a);
         if (n->b->kind == LLM__N_SLICE) return llm__tpl_slice(x, v, llm__tpl_eval(x, n->b).as.list->v);
         return llm__tpl_member_of(x, v, llm__tpl_eval(x, n->b), n->op);
-    case LLM__N_BLOCK: return llm__tpl_capture(x, n->a, llm__tpl_scope(x, x->scope));
+    case LLM__N_BLOCK: return llm__tpl_run_in_scope(x, n->a), llm__tpl_take(x, mark);
     case LLM__N_MACRO: /* bound to the scope that is open */
         v = llm__tpl_object(x, LLM__V_MACRO);
         v.as.object->def = n;
@@ -10341,33 +10335,25 @@ static llm__val llm__tpl_eval(llm__tpl *x, const llm__node *n) {
 
 /* ---- statements, run ----
  * A statement tells whether the block goes on, or whether the loop around it breaks or continues. A block with a scope of its own (for,
- * macro, block set, filter, with, generation) runs by llm__tpl_run_in, others in the scope that is open:
+ * macro, block set, filter, with, generation) opens one, others run in the scope that is open:
  *
  *   {% set x = 1 %}{% if true %}{% set x = 2 %}{% endif %}{% for i in [3] %}{% set x = i %}{% endfor %}{{ x }}     prints 2 */
 
-typedef enum llm__flow { LLM__FLOW_ON, LLM__FLOW_BREAK, LLM__FLOW_CONTINUE } llm__flow;
+enum { LLM__FLOW_ON, LLM__FLOW_BREAK, LLM__FLOW_CONTINUE };
 
-static llm__flow llm__tpl_run(llm__tpl *x, const llm__node *n);
+static int llm__tpl_run(llm__tpl *x, const llm__node *n);
 
-/* Runs statements in a scope. */
-static llm__flow llm__tpl_run_in(llm__tpl *x, const llm__node *body, llm__scope *scope) {
-    llm__scope *outer = x->scope;
-    x->scope = scope;
-    llm__flow flow = llm__tpl_run(x, body);
+/* Runs statements in a scope of their own. */
+static int llm__tpl_run_in_scope(llm__tpl *x, const llm__node *body) {
+    llm__scope *outer = llm__tpl_scope(x, x->scope);
+    int flow = llm__tpl_run(x, body);
     x->scope = outer;
     return flow;
 }
 
-/* The output of statements that run in a scope, as a value. */
-static llm__val llm__tpl_capture(llm__tpl *x, const llm__node *body, llm__scope *scope) {
-    const size_t mark = x->text.len;
-    llm__tpl_run_in(x, body, scope);
-    return llm__tpl_take(x, mark);
-}
-
 /* Sets caller, varargs or kwargs in a macro's scope. */
-static void llm__tpl_assign_rest(llm__tpl *x, llm__scope *scope, int used, const char *name, llm__val v) {
-    if (used) llm__tpl_assign(x, scope, (uint16_t)llm__map_get(&x->t->names, llm__lit(name)), v);
+static void llm__tpl_assign_rest(llm__tpl *x, int used, const char *name, llm__val v) {
+    if (used) llm__tpl_assign(x, (uint16_t)llm__map_get(&x->t->names, llm__lit(name)), v);
 }
 
 /* Runs a macro in a scope within the one it was defined in: parameters by position, by name, by default; then caller, varargs and kwargs,
@@ -10382,7 +10368,7 @@ static void llm__tpl_assign_rest(llm__tpl *x, llm__scope *scope, int used, const
  * A call block passes its body as the macro `caller`, bound to the scope in which the block stands. */
 static llm__val llm__tpl_call_macro(llm__tpl *x, const llm__vobject *m, const llm__args *g) {
     const llm__node *def = m->def;
-    llm__scope *scope = llm__tpl_scope(x, m->scope);
+    llm__scope *outer = llm__tpl_scope(x, m->scope);
     llm__vlist *kwargs = llm__tpl_empty(x);
     llm__val caller = llm__v_undef(llm__lit("caller"));
     int n = 0;
@@ -10390,7 +10376,7 @@ static llm__val llm__tpl_call_macro(llm__tpl *x, const llm__vobject *m, const ll
     for (const llm__node *p = def->a; p; p = p->next, n++) {
         llm__str name = x->t->name[p->name];
         const llm__val *v = n < g->pos->n ? &g->pos->v[n] : llm__args_named(x, g, name);
-        llm__tpl_assign(x, scope, p->name, v ? *v : p->a ? llm__tpl_eval_in(x, p->a, scope) : llm__v_undef(name));
+        llm__tpl_assign(x, p->name, v ? *v : p->a ? llm__tpl_eval(x, p->a) : llm__v_undef(name));
     }
     if (g->pos->n > n && !(def->op & 2)) llm__tpl_fail(x, "a macro got too many arguments");
     for (int i = 0, k; i < g->named->n; i += 2) {
@@ -10402,20 +10388,22 @@ static llm__val llm__tpl_call_macro(llm__tpl *x, const llm__vobject *m, const ll
         else if (def->op & 4) llm__tpl_dict_set(x, kwargs, name, g->named->v[i + 1]);
         else llm__tpl_fail(x, "a macro got an unexpected argument '%.*s'", (int)LLM__MIN(name.n, 40u), llm__v_s(name).p);
     }
-    llm__tpl_assign_rest(x, scope, def->op & 1, "caller", caller);
-    llm__tpl_assign_rest(x, scope, def->op & 2, "varargs", llm__v_list(LLM__V_TUPLE, llm__args_after(x, g, n).pos));
-    llm__tpl_assign_rest(x, scope, def->op & 4, "kwargs", llm__v_list(LLM__V_DICT, kwargs));
-    llm__val v = llm__tpl_capture(x, def->b, scope);
+    llm__tpl_assign_rest(x, def->op & 1, "caller", caller);
+    llm__tpl_assign_rest(x, def->op & 2, "varargs", llm__v_list(LLM__V_TUPLE, llm__args_after(x, g, n).pos));
+    llm__tpl_assign_rest(x, def->op & 4, "kwargs", llm__v_list(LLM__V_DICT, kwargs));
+    const size_t mark = x->text.len;
+    llm__tpl_run(x, def->b);
+    x->scope = outer;
     x->calls--;
-    return v;
+    return llm__tpl_take(x, mark);
 }
 
-/* Assigns to a name of a scope, an attribute of a namespace, or unpacks into several targets. */
-static void llm__tpl_assign_to(llm__tpl *x, llm__scope *scope, const llm__node *target, llm__val v) {
+/* Assigns to a name of the open scope, an attribute of a namespace, or unpacks into several targets. */
+static void llm__tpl_assign_to(llm__tpl *x, const llm__node *target, llm__val v) {
     if (target->kind == LLM__N_NAME) {
-        llm__tpl_assign(x, scope, target->name, v);
+        llm__tpl_assign(x, target->name, v);
     } else if (target->kind == LLM__N_GET) {
-        llm__val ns = llm__tpl_eval_in(x, target->a, scope);
+        llm__val ns = llm__tpl_eval(x, target->a);
         if (ns.type != LLM__V_NAMESPACE) llm__tpl_fail(x, "only attributes of a namespace can be set");
         llm__tpl_dict_set(x, ns.as.list, target->b->v, v);
     } else {
@@ -10423,7 +10411,7 @@ static void llm__tpl_assign_to(llm__tpl *x, llm__scope *scope, const llm__node *
         int i = 0, n = 0;
         for (const llm__node *t = target->a; t; t = t->next) n++;
         if (l->n != n) llm__tpl_fail(x, "%d values were expected to unpack, got %d", n, l->n);
-        for (const llm__node *t = target->a; t; t = t->next) llm__tpl_assign_to(x, scope, t, l->v[i++]);
+        for (const llm__node *t = target->a; t; t = t->next) llm__tpl_assign_to(x, t, l->v[i++]);
     }
 }
 
@@ -10431,7 +10419,7 @@ static void llm__tpl_assign_to(llm__tpl *x, llm__scope *scope, const llm__node *
  * (llm__tpl_loop_attr). One scope serves all turns: it is emptied before each, so that what a turn has set is gone in the next. */
 static void llm__tpl_run_for(llm__tpl *x, const llm__node *n) {
     const llm__vlist *l = llm__tpl_iter(x, llm__tpl_eval(x, n->b));
-    llm__scope *scope = llm__tpl_scope(x, x->scope);
+    llm__scope *outer = llm__tpl_scope(x, x->scope);
     int32_t name = llm__map_get(&x->t->names, llm__lit("loop"));
     int ended = 0; /* the else branch runs unless one turn came to its end: in jinja2 also after a break or continue in all of them */
     llm__val loop = llm__tpl_object(x, LLM__V_LOOP);
@@ -10439,36 +10427,37 @@ static void llm__tpl_run_for(llm__tpl *x, const llm__node *n) {
     for (int i = 0; i < l->n; i++) {
         llm__tpl_spend(x, 1);
         loop.as.object->at = i;
-        scope->vars.n = 0;
-        if (name >= 0) llm__tpl_assign(x, scope, (uint16_t)name, loop);
-        llm__tpl_assign_to(x, scope, n->a, l->v[i]);
-        llm__flow flow = llm__tpl_run_in(x, n->c, scope);
+        x->scope->vars.n = 0;
+        if (name >= 0) llm__tpl_assign(x, (uint16_t)name, loop);
+        llm__tpl_assign_to(x, n->a, l->v[i]);
+        int flow = llm__tpl_run(x, n->c);
         ended |= flow == LLM__FLOW_ON;
         if (flow == LLM__FLOW_BREAK) break;
     }
-    if (!ended) llm__tpl_run_in(x, n->d, llm__tpl_scope(x, x->scope));
+    x->scope = outer;
+    if (!ended) llm__tpl_run_in_scope(x, n->d);
 }
 
 /* One statement. A chain of if and elif is walked, not descended: it may be long. A set within an if is seen behind it, as it has no scope
  * of its own. */
-static llm__flow llm__tpl_run_one(llm__tpl *x, const llm__node *n) {
+static int llm__tpl_run_one(llm__tpl *x, const llm__node *n) {
     switch (n->kind) {
     case LLM__N_PRINT: llm__tpl_print(x, llm__tpl_eval(x, n->a)); break;
     case LLM__N_IF:
         while (n->a && !llm__v_truth(llm__tpl_eval(x, n->a))) n = n->c;
         return llm__tpl_run(x, n->b);
     case LLM__N_FOR: llm__tpl_run_for(x, n); break;
-    case LLM__N_SET: llm__tpl_assign_to(x, x->scope, n->a, llm__tpl_eval(x, n->b)); break;
+    case LLM__N_SET: llm__tpl_assign_to(x, n->a, llm__tpl_eval(x, n->b)); break;
     case LLM__N_BREAK: return LLM__FLOW_BREAK;
     case LLM__N_CONTINUE: return LLM__FLOW_CONTINUE;
-    default: return llm__tpl_run_in(x, n->a, llm__tpl_scope(x, x->scope));
+    default: return llm__tpl_run_in_scope(x, n->a);
     }
     return LLM__FLOW_ON;
 }
 
 /* Runs statements up to their end, a break or a continue. Each pays one step, and x->line follows them, for the line of an error. */
-static llm__flow llm__tpl_run(llm__tpl *x, const llm__node *n) {
-    llm__flow flow = LLM__FLOW_ON;
+static int llm__tpl_run(llm__tpl *x, const llm__node *n) {
+    int flow = LLM__FLOW_ON;
     llm__tpl_enter(x);
     for (; n && !flow; n = n->next) {
         llm__tpl_spend(x, 1);
@@ -10625,7 +10614,7 @@ static void llm__tpl_render(llm__tpl *x) {
     x->context = (llm__val *)llm__tpl_get(x, ((size_t)x->t->n_names + 1) * sizeof *x->context);
     llm__tpl_context(x);
     x->fuel = x->options->fuel > 0 ? x->options->fuel : 5000000;
-    llm__tpl_run_in(x, x->t->body, llm__tpl_scope(x, NULL));
+    llm__tpl_run_in_scope(x, x->t->body);
 }
 
 /* The output is built aside and added to `out` at the end, so a failed render leaves that as it was. Limits if the options name none: 5
