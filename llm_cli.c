@@ -179,7 +179,7 @@ typedef struct cli_options {
     llm_sampling s; /* what was said, to be laid over the model's defaults */
     llm_engine_config e;
     llm_model_config m;
-    const char *model, *cuda_library, *config, *prompt, *file, *system, *token_ids, *in, *out, *batch, *url;
+    const char *model, *config, *prompt, *file, *system, *token_ids, *in, *out, *batch, *url;
     const char *json_schema, *regex, *grammar; /* the form of the answer: at most one */
     const char *early_stop_config, *logit_bias, *template_kwargs, *reasoning_parser, *tool_parser, *visible_devices, *stop_ids;
     llm_option_list stop, bad_words;
@@ -205,7 +205,6 @@ static const llm_option cli_table[] = {
     {"m|model", TEXT, CLI_MODEL, AT(model), 0, 0, "PATH", "GGUF file, folder, or ORG/NAME in the Hugging Face cache"},
     LLM_OPTIONS_MODEL(cli_options, m, CLI_MODEL),
     LLM_OPTIONS_ENGINE(cli_options, e, CLI_MODEL),
-    {"cuda-library|$LLM_CUDA_LIBRARY", TEXT, CLI_MODEL, AT(cuda_library), 0, 0, "PATH", "libllm_cuda.so (beside this program)"},
     {"log-level", LLM_OPTION_ENUM, CLI_MODEL, AT(log_level), 0, 0, "error|warn=1|warning=1|info=2|debug=3",
      "what is told on standard error (warn)"},
 
@@ -413,24 +412,14 @@ static void cli_open_model(cli_session *c, int vocab_only) {
     cli_show_notes();
 }
 
-/* libllm_cuda.so where it is asked for, or there; NULL: the CPU. */
-static const llm_backend *cli_backend(const cli_session *c) {
-    const llm_backend *backend = NULL;
-    char path[4200];
-    const char *device = c->o->e.device ? c->o->e.device : "auto", *said = c->o->cuda_library;
-    snprintf(path, sizeof path, said ? "%.0s%.4000s" : "%slibllm_cuda.so", cli_program_folder(), said);
-    if (!strcmp(device, "cpu") || (!strcmp(device, "auto") && !said && access(path, R_OK))) return NULL;
-    llm_result r = llm_backend_load(path, &backend);
-    if (!strcmp(device, "cuda") || said) cli_check(r);
-    if (r != LLM_OK) cli_log(c->o, LLM_LOG_WARN, llm_last_error());
-    return backend;
-}
-
 /* Opens an engine for `seqs` sequences of at most `need` tokens (0: all that the model can): memory is taken for these only. */
 static void cli_open_engine(cli_session *c, int64_t need, int32_t seqs) {
     llm_engine_config cfg = c->o->e;
     int32_t own = llm_model_get_info(c->model)->max_model_len;
-    cfg.backend = cli_backend(c);
+    char library[4200]; /* beside this program; without a device it is not even looked at, unless it is asked for */
+    snprintf(library, sizeof library, "%slibllm_cuda.so", cli_program_folder());
+    int asked = cfg.device && !strcmp(cfg.device, "cuda");
+    if (!cfg.cuda_library && !access(library, R_OK) && (asked || !access("/dev/nvidiactl", F_OK))) cfg.cuda_library = library;
     if (need > 0 && (!cfg.max_model_len || need < cfg.max_model_len) && (own <= 0 || cfg.max_model_len <= own))
         cfg.max_model_len = (int32_t)need;
     cfg.max_num_seqs = seqs;

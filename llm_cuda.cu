@@ -1,0 +1,3159 @@
+/* llm_cuda.cu - the backend table of llm.h for NVIDIA GPUs, one or several.
+ *
+ *   make cuda                    builds libllm_cuda.so with nvcc, and build/libllm_cuda_emu.so without it
+ *   ./llm_cli --device cuda ...  loads libllm_cuda.so, which stands beside the program
+ *
+ * The library exports one function, llm_cuda_backend, which returns the table. llm.h's forward pass calls the table's operations; here a call
+ * only appends a record to its rank's list, and end_step launches the list: each record is one to five kernels. A list depends on the shape of
+ * the step alone, because everything that changes from step to step lies in one block of device memory that begin_step fills. So the list
+ * of a decoding step is captured once for each batch size as a CUDA graph, and later steps of that shape replay it.
+ *
+ * The same source compiles with g++ for the CPU (tests/cuda_emu), where the whole engine's tests run it. Two rules make that honest: kernels
+ * are launched through cudaLaunchKernelEx only (launch, below), and what is not plain C++ stands in >>prims, with a portable twin of each.
+ *
+ * Every kernel has a card: what it computes with shapes, its grid, and the function of llm.h that says the same in plain C.
+ *
+ * TEMPLATES. Compile time is what limits one .cu file, so the list is short: kernel_linear_few has weight kind x {1, 2, 4, 8} rows,
+ * kernel_linear_mma weight kind, kernel_attention KV type x {128, 512} values of a head. Measured: 40 s with nvcc 13.0 for one architecture.
+ *
+ * CONTENTS  >>prims >>device >>formats >>weights >>linear >>norm >>attention >>latent >>experts >>sampler >>ranks >>step >>backend */
+
+#include "llm.h"
+#include <cuda_runtime.h>
+#include <cuda_fp16.h>
+#include <dlfcn.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ============================================================================
+ * >>prims   What is not plain C++: shared memory, conversions, tensor cores, launches.
+ * ============================================================================
+ * Each thing has two versions. The one for nvcc may use inline assembly; the other says the same for the emulation, whose header
+ * (tests/cuda_emu/cuda_emu.h) has the meaning of the matrix instructions from the PTX manual. */
+
+#ifdef CUDA_EMU
+#define SMEM(T, name, n) \
+    static char name##_key; \
+    T *name = (T *)cuemu::smem_static(&name##_key, sizeof(T) * (n), 16)
+#define DYN_SMEM(T, name) T *name = (T *)cuemu::smem_dyn()
+static inline float half_to_f32(uint16_t h) { return cuemu_half_to_float(h); }
+static inline uint16_t f32_to_half(float f) { return cuemu_float_to_half(f); }
+template <bool HALF> static inline void mma_16x8x16(float *d, const uint32_t *a, const uint32_t *b) { cuemu::mma_m16n8k16<HALF>(d, a, b); }
+static inline void load_matrix_x4(uint32_t *r, const void *row) { cuemu::ldmatrix_x4(r, row, false); }
+static void *nccl_function(const char *name) { return cuemu::nccl_symbol(name); }
+static const char *driver_missing(void) { return NULL; }
+#else
+#define SMEM(T, name, n) __shared__ T name[n]
+#define DYN_SMEM(T, name) \
+    extern __shared__ __align__(16) unsigned char dynamic_smem[]; \
+    T *name = (T *)dynamic_smem
+static __device__ __forceinline__ float half_to_f32(uint16_t h) { return __half2float(__ushort_as_half(h)); }
+static __device__ __forceinline__ uint16_t f32_to_half(float f) { return __half_as_ushort(__float2half_rn(f)); }
+
+/* d (16 x 8, f32) += a (16 x 16) b (16 x 8), of halves or bf16. In a warp, lane l: g = l / 4, t = l % 4. a[0..3]: rows g, g + 8, g, g + 8 with
+ * columns 2t, 2t + 1 (a[0], a[1]) and 8 more (a[2], a[3]); b: rows 2t, 2t + 1 and 8 more of column g; d: row g, columns 2t, 2t + 1, row g + 8. */
+template <bool HALF> static __device__ __forceinline__ void mma_16x8x16(float *d, const uint32_t *a, const uint32_t *b) {
+    if (HALF)
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    else
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/* Four 8 x 8 matrices of 16-bit values from shared memory; lane i names row i % 8 of matrix i / 8. */
+static __device__ __forceinline__ void load_matrix_x4(uint32_t *r, const void *row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"((uint32_t)__cvta_generic_to_shared(row))
+                 : "memory");
+}
+
+/* NCCL is opened only for more than one device. */
+static void *nccl_function(const char *name) {
+    static void *library; /* opened once, by the one thread that opens backends first */
+    if (!library) library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    return library ? dlsym(library, name) : NULL;
+}
+
+/* NULL: there is a driver; else what is wrong. Asked before anything of CUDA is touched. */
+static const char *driver_missing(void) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    return driver ? NULL : "no NVIDIA driver is installed (libcuda.so.1 is not there)";
+}
+#endif
+
+static __device__ __forceinline__ float bits_to_f32(uint32_t u) { return __uint_as_float(u); }
+static __device__ __forceinline__ float bf16_to_f32(uint32_t h) { return __uint_as_float(h << 16); }
+
+/* To nearest even; a NaN stays one. */
+static __device__ __forceinline__ uint32_t f32_to_bf16(float f) {
+    uint32_t u = __float_as_uint(f);
+    return (u & 0x7fffffff) > 0x7f800000 ? (u >> 16 | 0x40) : (u + 0x7fff + (u >> 16 & 1)) >> 16;
+}
+
+/* fp8 e4m3: its fields moved to those of f32 are 2^120 too small, subnormals too. No infinities; 0x7f is NaN. */
+static __device__ __forceinline__ float e4m3_to_f32(uint32_t b) {
+    float x = __uint_as_float((b & 0x80) << 24 | (b & 0x7f) << 20) * __uint_as_float(0x7b800000);
+    return (b & 0x7f) == 0x7f ? NAN : x;
+}
+
+/* Twin: llm__f32_narrow. Rounds to nearest even; what is too large becomes `top`. */
+static __device__ uint32_t f32_narrow(float f, int e_bits, int m_bits, uint32_t top, uint32_t nan) {
+    uint32_t u = __float_as_uint(f), a = u & 0x7fffffff, sign = (u >> 31) << (e_bits + m_bits);
+    if (a > 0x7f800000) return sign | nan;
+    if (a == 0x7f800000) return sign | top;
+    int e = (int)(a >> 23) - 128 + (1 << (e_bits - 1)), shift = 23 - m_bits;
+    uint32_t m = (a & 0x7fffff) | 0x800000;
+    if (e <= 0) {
+        shift += 1 - e;
+        e = 1;
+    }
+    if (shift > 24) return sign;
+    uint32_t r = m >> shift, rest = m & ((1u << shift) - 1), half = 1u << (shift - 1);
+    r += rest > half || (rest == half && (r & 1));
+    r += (uint32_t)(e - 1) << m_bits;
+    return sign | (r < top ? r : top);
+}
+
+/* All lanes get the result, always added up in the same order. */
+static __device__ __forceinline__ float warp_sum(float v) {
+    for (int o = 16; o; o >>= 1) v += __shfl_xor_sync(~0u, v, o);
+    return v;
+}
+
+static __device__ __forceinline__ float warp_max(float v) {
+    for (int o = 16; o; o >>= 1) v = fmaxf(v, __shfl_xor_sync(~0u, v, o));
+    return v;
+}
+
+/* The sum over all threads of a block, for all of them. `scratch`: 32 floats of shared memory, free again when it returns. */
+static __device__ float block_sum(float v, float *scratch) {
+    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n = (blockDim.x + 31) >> 5;
+    v = warp_sum(v);
+    if (lane == 0) scratch[warp] = v;
+    __syncthreads();
+    v = warp_sum(lane < n ? scratch[lane] : 0);
+    __syncthreads();
+    return v;
+}
+
+static __host__ __device__ __forceinline__ int ceil_div(int64_t a, int64_t b) { return (int)((a + b - 1) / b); }
+static int min_int(int64_t a, int64_t b) { return (int)(a < b ? a : b); }
+static int max_int(int64_t a, int64_t b) { return (int)(a > b ? a : b); }
+
+/* ============================================================================
+ * >>device   The open devices: memory, streams, errors.
+ * ============================================================================
+ * A context has one rank a device, and a rank one stream, on which everything happens in order. All memory is taken while opening. The first
+ * thing that goes wrong is kept in the context with its sentence and told by the next call that can return an error; until then later calls
+ * do nothing. */
+
+enum { MAX_RANKS = 16, MAX_RECORDS = 8192, MAX_GRAPHS = 96, N_FLIGHT = 2, STAGE_BYTES = 8 << 20, STEP_HEAD = 16 };
+enum { QUERIES = 16, KEYS = 32, MAX_VALUES = 512 }; /* of >>attention */
+
+struct llm_buffer {
+    float *data; /* (rows, stride) on its rank's device */
+    int64_t rows, cols, stride;
+    int rank;
+};
+
+/* What a step tells the kernels: one block of device memory at a fixed address. Twin: llm_step. */
+typedef struct step_view {
+    const int32_t *head; /* n_rows, n_seqs, n_out, position rows, page stride */
+    const int32_t *tokens, *positions, *seq_of_row, *seq_begin, *seq_len, *seq_rope, *out_rows, *token_from, *pages;
+    const float *rope_base;
+    const llm_draw *draws;
+} step_view;
+
+enum { HEAD_ROWS = 0, HEAD_SEQS, HEAD_OUT, HEAD_POSITIONS, HEAD_STRIDE };
+
+/* Where the arrays of a step start, in bytes; the same on the host and on the device. */
+typedef struct step_layout {
+    size_t tokens, positions, seq_of_row, seq_begin, seq_len, seq_rope, rope_base, out_rows, token_from, draws, pages, bytes;
+} step_layout;
+
+/* Where one layer lies in a page, in bytes. Keys row by row, then values, then four floats a token: scale and offset of each. */
+typedef struct kv_place {
+    int32_t n_kv_heads, head_dim, v_head_dim, k_elements, v_elements;
+    int64_t offset, head_bytes, v_offset, scale_offset;
+} kv_place;
+
+typedef struct kv_view { /* of one layer, for kernels */
+    uint8_t *base;
+    kv_place place;
+    int64_t page_bytes;
+    int32_t page_tokens, type, scaled, element_bytes;
+} kv_view;
+
+typedef enum op_kind {
+    OP_EMBED, OP_ROPE, OP_RESIDUAL, OP_NORM, OP_LINEAR, OP_QKV, OP_ATTENTION, OP_MLA, OP_ROUTE, OP_EXPERTS, OP_GATE, OP_GATHER, OP_ALL_REDUCE,
+    OP_LOGITS
+} op_kind;
+
+typedef struct record {
+    op_kind kind;
+    union {
+        llm_embed_op embed;
+        llm_rope_op rope;
+        llm_residual_op residual;
+        llm_norm_op norm;
+        llm_linear_op linear;
+        llm_qkv_op qkv;
+        llm_attention_op attention;
+        llm_mla_op mla;
+        llm_route_op route;
+        llm_experts_op experts;
+        llm_gate_op gate;
+        llm_logits_op logits;
+        struct {
+            llm_buffer *dst;
+            const llm_buffer *src;
+        } gather;
+        struct {
+            llm_rows rows;
+            llm_buffer *buf;
+            int32_t n;
+        } reduce;
+    } op;
+} record;
+
+/* The captured list of one shape on one rank. */
+typedef struct graph {
+    int32_t n_rows, draws, lora, program;
+    cudaGraphExec_t exec;
+} graph;
+
+typedef struct rank {
+    struct llm_backend_ctx *ctx;
+    int index, device, n_sms, max_smem;
+    cudaStream_t stream;
+    cudaEvent_t done[N_FLIGHT], stage_free[2];
+    uint8_t *stage[2], *stage_device[2]; /* pinned and device memory through which weights are loaded */
+    int stage_turn, stage_used[2];
+    record *list; /* (MAX_RECORDS) */
+    int n;
+    uint8_t *step;          /* device block of the step */
+    step_view view;
+    uint8_t *kv;            /* (n_pages, page_bytes) */
+    float *logits;          /* (max_out, vocab of this rank) */
+    int64_t vocab;
+    float *gathered, *flat; /* with draws: (n_ranks, max_out, widest) and (max_out, whole vocabulary) */
+    float *weights;         /* (max_out, whole vocabulary) of the sampler */
+    llm_drawn *drawn;       /* (max_out) on the device */
+    uint8_t *scratch;       /* of the operation that runs */
+    size_t scratch_bytes;
+    void *comm;             /* NCCL */
+    void **memory;          /* what to free */
+    int n_memory, memory_cap;
+    int64_t bytes;
+    graph graphs[MAX_GRAPHS];
+    int n_graphs;
+    pthread_t thread;
+    int has_thread;
+    llm_result failed;      /* in its own thread */
+    char why[256];
+} rank;
+
+struct llm_backend_ctx {
+    llm_backend_config cfg;
+    int n_ranks;
+    rank *ranks;
+    char name[320], why[300];
+    llm_result failed;
+    step_layout layout;
+    uint8_t *staged[N_FLIGHT];    /* pinned copies of steps */
+    float *logits[N_FLIGHT];      /* pinned (max_out, vocab) */
+    llm_drawn *drawn[N_FLIGHT];   /* pinned (max_out) */
+    int64_t vocab, widest;
+    unsigned begun, waited;       /* steps */
+    llm_shape shape, padded;      /* of the step that is being recorded; padded to a bucket where a graph is used */
+    int32_t page_stride, any_draws, want_rows, longest, capture;
+    int n_layers, page_tokens;
+    kv_place *places;
+    int64_t page_bytes, n_pages;
+    int kv_type;
+    float *row;                   /* a row read back for buffer_row */
+    llm_buffer **buffers;
+    int n_buffers, buffer_cap;
+    llm_weight **all_weights;
+    int n_weights, weight_cap;
+    pthread_mutex_t mutex;        /* of the ranks' threads */
+    pthread_cond_t go, idle;
+    void (*job)(rank *r);
+    unsigned round;
+    int running, stop;
+};
+
+/* Sets the sentence of the calling program's library and returns r. */
+static llm_result fail_with(const llm_backend_config *cfg, llm_result r, const char *format, ...) {
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return cfg->error ? cfg->error(r, text) : r;
+}
+
+/* Keeps the first mistake of a context. */
+static void ctx_fail(llm_backend_ctx *ctx, llm_result r, const char *what) {
+    if (ctx->failed) return;
+    ctx->failed = r;
+    snprintf(ctx->why, sizeof ctx->why, "%s", what);
+}
+
+static llm_result ctx_result(llm_backend_ctx *ctx) {
+    return ctx->failed ? fail_with(&ctx->cfg, ctx->failed, "%s", ctx->why) : LLM_OK;
+}
+
+/* Notes what a CUDA call on this rank returned; 1 if it was right. */
+static int rank_ok(rank *r, cudaError_t e, const char *what) {
+    if (e == cudaSuccess && !r->failed) return 1;
+    if (r->failed) return 0;
+    r->failed = e == cudaErrorMemoryAllocation ? LLM_ERR_NOMEM : LLM_ERR_BACKEND;
+    snprintf(r->why, sizeof r->why, "cuda device %d: %s: %s", r->device, what, cudaGetErrorString(e));
+    cudaGetLastError();
+    return 0;
+}
+
+/* Takes what went wrong on a rank over into the context. */
+static llm_result rank_result(rank *r) {
+    if (r->failed) ctx_fail(r->ctx, r->failed, r->why);
+    return ctx_result(r->ctx);
+}
+
+/* Zeroed device memory that lives as long as the context; NULL and a noted error if there is none. */
+static void *device_memory(rank *r, size_t bytes, const char *what) {
+    void *p = NULL;
+    if (r->failed) return NULL;
+    if (r->n_memory == r->memory_cap) {
+        int cap = r->memory_cap ? 2 * r->memory_cap : 64;
+        void **grown = (void **)realloc(r->memory, (size_t)cap * sizeof *grown);
+        if (!grown) return rank_ok(r, cudaErrorMemoryAllocation, what), (void *)NULL;
+        r->memory = grown;
+        r->memory_cap = cap;
+    }
+    cudaError_t e = cudaMalloc(&p, bytes ? bytes : 1);
+    if (e == cudaErrorMemoryAllocation && !r->failed) {
+        size_t left = 0, total = 0;
+        cudaGetLastError();
+        cudaMemGetInfo(&left, &total);
+        r->failed = LLM_ERR_NOMEM;
+        snprintf(r->why, sizeof r->why, "cuda device %d: out of memory: %s needs %zu MiB, %zu of %zu MiB are free", r->device, what, bytes >> 20,
+                 left >> 20, total >> 20);
+        return NULL;
+    }
+    if (!rank_ok(r, e, what)) return NULL;
+    r->memory[r->n_memory++] = p;
+    r->bytes += (int64_t)bytes;
+    rank_ok(r, cudaMemsetAsync(p, 0, bytes ? bytes : 1, r->stream), what);
+    return p;
+}
+
+/* Scratch of at least this size, taken while opening: operations run one after the other, so all share it. */
+static void *rank_scratch(rank *r, size_t bytes) {
+    if (bytes <= r->scratch_bytes) return r->scratch;
+    bytes = (bytes + 0xfffff) & ~(size_t)0xfffff;
+    uint8_t *p = (uint8_t *)device_memory(r, bytes, "scratch");
+    if (!p) return NULL;
+    for (int i = 0; i + 1 < r->n_memory && r->scratch; i++) /* the old one is given back */
+        if (r->memory[i] == r->scratch) {
+            rank_ok(r, cudaStreamSynchronize(r->stream), "scratch");
+            cudaFree(r->scratch);
+            r->memory[i] = r->memory[--r->n_memory];
+            r->bytes -= (int64_t)r->scratch_bytes;
+            break;
+        }
+    r->scratch = p;
+    r->scratch_bytes = bytes;
+    return p;
+}
+
+/* The one way to start a kernel: arguments take the types of its parameters. */
+template <class... P, class... A> static void launch(rank *r, void (*kernel)(P...), dim3 grid, int threads, size_t smem, A... args) {
+    cudaLaunchConfig_t c = {};
+    if (r->failed || !grid.x || !grid.y || !grid.z) return;
+    c.gridDim = grid;
+    c.blockDim = dim3((unsigned)threads);
+    c.dynamicSmemBytes = smem;
+    c.stream = r->stream;
+    if (smem > (48 << 10) &&
+        !rank_ok(r, cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem), "shared memory"))
+        return;
+    rank_ok(r, cudaLaunchKernelEx(&c, kernel, static_cast<P>(args)...), "launch");
+}
+
+/* ============================================================================
+ * >>formats   How weights lie in device memory.
+ * ============================================================================
+ * A packed weight is rows of "subs" of 32 columns, in two or three planes, each of which is read with full vectors by neighbouring lanes: the
+ * values (low bits), high bits where there are 5 or 6, and scales. A value is
+ *
+ *     scale * (u - zero)      or      scale * u + minimum      or      scale * table[u]
+ *
+ * The formats of the file become one of the kinds below, made by kernel_pack while loading: super-blocks' small scales are multiplied out to
+ * f16 for each sub (half a bit a weight more than in the file, and no second step of indirection while computing). Columns are filled up
+ * with zeros to whole subs. The layout of nibbles is ggml's: byte i has columns i (low) and i + 16 (high). */
+
+typedef enum kind {
+    KIND_F32, KIND_F16, KIND_BF16, KIND_F8, /* floats; f8: e4m3 */
+    KIND_Q4Z, KIND_Q4M, KIND_Q5Z, KIND_Q5M, /* Z: zero point, f16 scale; M: f16 scale and minimum */
+    KIND_Q6,                                /* 6 bits, zero 32, f16 scale for 16 columns */
+    KIND_Q8,                                /* signed bytes, f16 scale */
+    KIND_T4,                                /* nibbles that index a table, f32 scale */
+    KIND_G8,                                /* bytes, f16 scale and minimum for 16 columns: for what has no kind of its own */
+    KIND_COUNT
+} kind;
+
+/* Bytes of a sub in the three planes. */
+static __host__ __device__ __forceinline__ int kind_bytes(int k) {
+    return k == KIND_F32 ? 128 : k == KIND_F16 || k == KIND_BF16 ? 64 : k == KIND_F8 || k == KIND_Q8 || k == KIND_G8 ? 32 : 16;
+}
+static __host__ __device__ __forceinline__ int kind_high_bytes(int k) { return k == KIND_Q5Z || k == KIND_Q5M ? 4 : k == KIND_Q6 ? 8 : 0; }
+static __host__ __device__ __forceinline__ int kind_scale_bytes(int k) {
+    return k <= KIND_F8 ? 0 : k == KIND_Q4Z || k == KIND_Q5Z || k == KIND_Q8 ? 2 : k == KIND_G8 ? 8 : 4;
+}
+
+/* Rows [row, row + n_rows) of a weight that have one kind. */
+typedef struct part {
+    int32_t kind;
+    int64_t row, n_rows;
+    uint8_t *q, *high, *scales;
+    uint64_t table[2]; /* 16 signed bytes */
+} part;
+
+static __device__ __forceinline__ float load_half(const uint8_t *p) { return half_to_f32(*(const uint16_t *)p); }
+
+/* Columns [16 h, 16 h + 16) of sub `at` (counted over rows) as f32. Twin: llm__dequant_columns. */
+template <int K> static __device__ __forceinline__ void load16(const part &w, size_t at, int h, float *v) {
+    if (K == KIND_F32) {
+        const float4 *p = (const float4 *)(w.q + at * 128 + (size_t)h * 64);
+        for (int i = 0; i < 4; i++) {
+            float4 x = __ldg(p + i);
+            v[4 * i] = x.x, v[4 * i + 1] = x.y, v[4 * i + 2] = x.z, v[4 * i + 3] = x.w;
+        }
+        return;
+    }
+    if (K == KIND_F16 || K == KIND_BF16) {
+        const uint4 *p = (const uint4 *)(w.q + at * 64 + (size_t)h * 32);
+        for (int i = 0; i < 2; i++) {
+            uint4 x = __ldg(p + i);
+            const uint32_t u[4] = {x.x, x.y, x.z, x.w};
+            for (int j = 0; j < 4; j++) {
+                v[8 * i + 2 * j] = K == KIND_F16 ? half_to_f32((uint16_t)u[j]) : bits_to_f32(u[j] << 16);
+                v[8 * i + 2 * j + 1] = K == KIND_F16 ? half_to_f32((uint16_t)(u[j] >> 16)) : bits_to_f32(u[j] & 0xffff0000u);
+            }
+        }
+        return;
+    }
+    const int wide = K == KIND_F8 || K == KIND_Q8 || K == KIND_G8;
+    uint4 x = __ldg((const uint4 *)(w.q + at * (wide ? 32 : 16) + (size_t)(wide ? h * 16 : 0)));
+    const uint32_t u[4] = {x.x, x.y, x.z, x.w};
+    uint32_t high = 0;
+    float d = 1, m = 0;
+    if (K == KIND_Q5Z || K == KIND_Q5M) high = __ldg((const uint32_t *)(w.high + at * 4)) >> (16 * h);
+    if (K == KIND_Q6) high = __ldg((const uint32_t *)(w.high + at * 8) + h);
+    if (K == KIND_Q4Z || K == KIND_Q5Z || K == KIND_Q8) d = load_half(w.scales + at * 2);
+    if (K == KIND_Q4M || K == KIND_Q5M) d = load_half(w.scales + at * 4), m = load_half(w.scales + at * 4 + 2);
+    if (K == KIND_Q6) d = load_half(w.scales + at * 4 + (size_t)h * 2);
+    if (K == KIND_G8) d = load_half(w.scales + at * 8 + (size_t)h * 4), m = load_half(w.scales + at * 8 + (size_t)h * 4 + 2);
+    if (K == KIND_T4) d = __ldg((const float *)(w.scales + at * 4));
+    if (K == KIND_Q4Z) m = -8 * d;
+    if (K == KIND_Q5Z) m = -16 * d;
+    if (K == KIND_Q6) m = -32 * d;
+    for (int i = 0; i < 16; i++) {
+        uint32_t b = wide ? u[i / 4] >> (8 * (i % 4)) & 255 : u[i / 4] >> (8 * (i % 4) + 4 * h) & 15;
+        if (K == KIND_Q5Z || K == KIND_Q5M) b |= (high >> i & 1) << 4;
+        if (K == KIND_Q6) b |= (high >> (2 * i) & 3) << 4;
+        if (K == KIND_F8) v[i] = e4m3_to_f32(b);
+        else if (K == KIND_T4) v[i] = d * (float)(int8_t)(w.table[b >> 3] >> (8 * (b & 7)));
+        else if (K == KIND_Q8) v[i] = d * (float)(int8_t)b;
+        else v[i] = d * (float)b + m;
+    }
+}
+
+/* The same where the kind is known at run time only. */
+static __device__ void load16_any(const part &w, size_t at, int h, float *v) {
+    switch (w.kind) {
+    case KIND_F32: load16<KIND_F32>(w, at, h, v); return;
+    case KIND_F16: load16<KIND_F16>(w, at, h, v); return;
+    case KIND_BF16: load16<KIND_BF16>(w, at, h, v); return;
+    case KIND_F8: load16<KIND_F8>(w, at, h, v); return;
+    case KIND_Q4Z: load16<KIND_Q4Z>(w, at, h, v); return;
+    case KIND_Q4M: load16<KIND_Q4M>(w, at, h, v); return;
+    case KIND_Q5Z: load16<KIND_Q5Z>(w, at, h, v); return;
+    case KIND_Q5M: load16<KIND_Q5M>(w, at, h, v); return;
+    case KIND_Q6: load16<KIND_Q6>(w, at, h, v); return;
+    case KIND_Q8: load16<KIND_Q8>(w, at, h, v); return;
+    case KIND_T4: load16<KIND_T4>(w, at, h, v); return;
+    default: load16<KIND_G8>(w, at, h, v); return;
+    }
+}
+
+/* ---- What the file has: a table as in llm.h's >>dtypes, whose words are used here too ---- */
+
+enum { PLANE_NONE, PLANE_HALVES, PLANE_STRIPES, PLANE_QUARTERS, PLANE_WORD };
+enum { SCALES_ONE, SCALES_E8, SCALES_Q2K, SCALES_Q3K, SCALES_Q45K, SCALES_Q6K, SCALES_XS };
+
+/* Twin: llm__format. block: columns; bytes: of a block. */
+typedef struct format {
+    int block, bytes, kind, zero;
+    int order, bits, at, high_order, high_bits, high_at;
+    int scales, scales_at, d_at, m_at;
+} format;
+
+/* block 0: a type that cannot be read; kind is what its values are packed as. */
+static __host__ __device__ format format_of(int type) {
+    switch (type) {
+    case LLM_TYPE_F32: return {1, 4, KIND_F32};
+    case LLM_TYPE_F64: return {1, 8, KIND_F32};
+    case LLM_TYPE_F16: return {1, 2, KIND_F16};
+    case LLM_TYPE_BF16: return {1, 2, KIND_BF16};
+    case LLM_TYPE_RANDOM: return {1, 0, KIND_BF16};
+    case LLM_TYPE_F8_E4M3: return {1, 1, KIND_F8};
+    case LLM_TYPE_F8_E5M2: return {1, 1, KIND_F16};
+    case LLM_TYPE_Q4_0: return {32, 18, KIND_Q4Z, 8, PLANE_HALVES, 4, 2, PLANE_NONE, 0, 0, SCALES_ONE, 0, 0, -1};
+    case LLM_TYPE_Q4_1: return {32, 20, KIND_Q4M, 0, PLANE_HALVES, 4, 4, PLANE_NONE, 0, 0, SCALES_ONE, 0, 0, 2};
+    case LLM_TYPE_Q5_0: return {32, 22, KIND_Q5Z, 16, PLANE_HALVES, 4, 6, PLANE_WORD, 1, 2, SCALES_ONE, 0, 0, -1};
+    case LLM_TYPE_Q5_1: return {32, 24, KIND_Q5M, 0, PLANE_HALVES, 4, 8, PLANE_WORD, 1, 4, SCALES_ONE, 0, 0, 2};
+    case LLM_TYPE_Q8_0: return {32, 34, KIND_Q8, 0, PLANE_STRIPES, 8, 2, PLANE_NONE, 0, 0, SCALES_ONE, 0, 0, -1};
+    case LLM_TYPE_IQ4_NL: return {32, 18, KIND_T4, 0, PLANE_HALVES, 4, 2, PLANE_NONE, 0, 0, SCALES_ONE, 0, 0, -1};
+    case LLM_TYPE_MXFP4: return {32, 17, KIND_T4, 0, PLANE_HALVES, 4, 1, PLANE_NONE, 0, 0, SCALES_E8, 0, 0, -1};
+    case LLM_TYPE_Q2_K: return {256, 84, KIND_G8, 0, PLANE_STRIPES, 2, 16, PLANE_NONE, 0, 0, SCALES_Q2K, 0, 80, 82};
+    case LLM_TYPE_Q3_K: return {256, 110, KIND_G8, 4, PLANE_STRIPES, 2, 32, PLANE_STRIPES, 1, 0, SCALES_Q3K, 96, 108, -1};
+    case LLM_TYPE_Q4_K: return {256, 144, KIND_Q4M, 0, PLANE_STRIPES, 4, 16, PLANE_NONE, 0, 0, SCALES_Q45K, 4, 0, 2};
+    case LLM_TYPE_Q5_K: return {256, 176, KIND_Q5M, 0, PLANE_STRIPES, 4, 48, PLANE_STRIPES, 1, 16, SCALES_Q45K, 4, 0, 2};
+    case LLM_TYPE_Q6_K: return {256, 210, KIND_Q6, 32, PLANE_QUARTERS, 4, 0, PLANE_STRIPES, 2, 128, SCALES_Q6K, 192, 208, -1};
+    case LLM_TYPE_IQ4_XS: return {256, 136, KIND_T4, 0, PLANE_HALVES, 4, 8, PLANE_NONE, 0, 0, SCALES_XS, 2, 0, -1};
+    default: return {0, 0, 0};
+    }
+}
+
+/* 32 columns: value i = d[i / 16] * (u[i] - zero) + m[i / 16], or d * table[u]. Twin: llm__sub. */
+typedef struct raw_sub {
+    uint8_t u[32];
+    float d[2], m[2];
+} raw_sub;
+
+/* The bits of column i of sub j that a plane at p has. Twin: llm__plane_get. */
+static __device__ uint32_t plane_bits(int order, int bits, const uint8_t *p, int j, int i) {
+    const int per = bits ? 8 / bits : 1;
+    const uint32_t mask = (1u << bits) - 1;
+    if (order == PLANE_STRIPES) return p[j / per * 32 + i] >> (j % per * bits) & mask;
+    if (order == PLANE_QUARTERS) return p[j / 4 * 64 + j % 2 * 32 + i] >> (j % 4 / 2 * 4) & mask;
+    if (order == PLANE_HALVES) return p[16 * j + i % 16] >> (4 * (i / 16)) & mask;
+    return order == PLANE_WORD ? p[i / 8] >> (i % 8) & 1 : 0;
+}
+
+static __device__ float raw_half(const uint8_t *p) { return half_to_f32((uint16_t)(p[0] | p[1] << 8)); }
+
+/* The small scale and minimum of group i (16 columns) of sub j. Twin: llm__sub_scales. */
+static __device__ void small_scales(int packing, const uint8_t *p, int j, int i, float *scale, float *minimum) {
+    int k = 2 * j + i;
+    *scale = *minimum = 1;
+    switch (packing) {
+    case SCALES_Q2K: *scale = (float)(p[k] & 15), *minimum = (float)(p[k] >> 4); return;
+    case SCALES_Q3K: *scale = (float)(((k < 8 ? p[k] & 15 : p[k - 8] >> 4) | (p[8 + k % 4] >> (k / 4 * 2) & 3) << 4) - 32); return;
+    case SCALES_Q45K:
+        *scale = (float)(j < 4 ? p[j] & 63 : (p[j + 4] & 15) | p[j - 4] >> 6 << 4);
+        *minimum = (float)(j < 4 ? p[j + 4] & 63 : p[j + 4] >> 4 | p[j] >> 6 << 4);
+        return;
+    case SCALES_Q6K: *scale = (float)(int8_t)p[k]; return;
+    case SCALES_XS: *scale = (float)(((p[2 + j / 2] >> (j % 2 * 4) & 15) | ((p[0] | p[1] << 8) >> (2 * j) & 3) << 4) - 32); return;
+    default: return;
+    }
+}
+
+/* Sub number `sub` of a stored row of a quantised type. Twin: llm__sub_get. */
+static __device__ void raw_sub_get(const format &f, const uint8_t *row, int64_t sub, raw_sub *o) {
+    const uint8_t *p = row + sub / (f.block / 32) * f.bytes;
+    int j = (int)(sub % (f.block / 32));
+    float m = f.m_at < 0 ? 0 : raw_half(p + f.m_at), d;
+    if (f.scales != SCALES_E8) d = raw_half(p + f.d_at);
+    else d = p[0] < 2 ? bits_to_f32(0x00200000u << p[0]) : bits_to_f32((uint32_t)(p[0] - 1) << 23);
+    if (f.block == 256) m = -m; /* super-blocks store what is to be subtracted */
+    for (int i = 0; i < 32; i++)
+        o->u[i] = (uint8_t)(plane_bits(f.order, f.bits, p + f.at, j, i) | plane_bits(f.high_order, f.high_bits, p + f.high_at, j, i) << f.bits);
+    for (int i = 0; i < 2; i++) {
+        float scale, minimum;
+        small_scales(f.scales, p + f.scales_at, j, i, &scale, &minimum);
+        o->d[i] = d * scale;
+        o->m[i] = m * minimum;
+    }
+}
+
+static __device__ __forceinline__ float table_value(const uint64_t *table, uint32_t u) { return (float)(int8_t)(table[u >> 3] >> (8 * (u & 7))); }
+
+/* Twin: llm__element. Stored floats may be anywhere: read byte by byte. */
+static __device__ float raw_element(int type, const uint8_t *p) {
+    uint32_t u = (uint32_t)p[0];
+    double wide = 0;
+    if (type == LLM_TYPE_F8_E4M3) return e4m3_to_f32(u);
+    if (type == LLM_TYPE_F8_E5M2) return half_to_f32((uint16_t)(u << 8));
+    u |= (uint32_t)p[1] << 8;
+    if (type == LLM_TYPE_F16) return half_to_f32((uint16_t)u);
+    if (type == LLM_TYPE_BF16) return bf16_to_f32(u);
+    if (type == LLM_TYPE_F64) return memcpy(&wide, p, 8), (float)wide;
+    return bits_to_f32(u | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
+}
+
+/* Twin: llm__random_weight and llm__hash of (row, col). */
+static __device__ float random_weight(uint64_t seed, int64_t row, int64_t col) {
+    const uint64_t k = 0xD6E8FEB86659FD93u;
+    uint64_t h = seed ^ (16 * 0x9E3779B97F4A7C15u);
+    const uint64_t words[3] = {(uint64_t)row, (uint64_t)col, 0};
+    for (int i = 0; i < 3; i++) {
+        h = (h ^ words[i]) * k;
+        h ^= h >> 32;
+    }
+    h *= k;
+    h ^= h >> 29;
+    return (float)((double)(h >> 40) / 16777216 * 0.04 - 0.02);
+}
+
+/* What kernel_pack reads: rows of one segment in device memory, as the file has them. */
+typedef struct raw_rows {
+    const uint8_t *data;
+    int type, transposed;
+    int64_t pitch;       /* bytes between stored rows */
+    int64_t skip;        /* columns before the first wanted one in a staged row */
+    int64_t step;        /* transposed: columns between rows of the weight */
+    int64_t row, col;    /* random: stored row and column of the first value */
+    uint64_t seed;
+    uint64_t table[2];
+} raw_rows;
+
+/* Value (r, c) of the staged rows. */
+static __device__ float raw_value(const raw_rows &s, const format &f, int64_t r, int64_t c) {
+    if (s.type == LLM_TYPE_RANDOM) return random_weight(s.seed, s.row + r * s.step, s.col + c);
+    int64_t at = s.transposed ? s.skip + r * s.step : s.skip + c;
+    const uint8_t *row = s.data + (s.transposed ? c : r) * s.pitch;
+    if (f.block == 1) return raw_element(s.type, row + at * f.bytes);
+    raw_sub b;
+    raw_sub_get(f, row, at / 32, &b);
+    int i = (int)(at % 32);
+    return f.kind == KIND_T4 ? b.d[i / 16] * table_value(s.table, b.u[i]) : b.d[i / 16] * (float)(b.u[i] - f.zero) + b.m[i / 16];
+}
+
+static __device__ void store_half(uint8_t *p, float v) { *(uint16_t *)p = f32_to_half(v); }
+
+/* Writes 32 quantised columns as sub `at` of a part. */
+static __device__ void store_sub(const part &w, size_t at, const format &f, const raw_sub &b) {
+    const int wide = kind_bytes(w.kind) == 32;
+    uint8_t *q = w.q + at * (size_t)kind_bytes(w.kind), *s = w.scales + at * (size_t)kind_scale_bytes(w.kind);
+    uint32_t high[2] = {0, 0};
+    for (int i = 0; i < 32 && wide; i++) q[i] = b.u[i];
+    for (int i = 0; i < 16 && !wide; i++) q[i] = (uint8_t)((b.u[i] & 15) | b.u[i + 16] << 4);
+    for (int i = 0; i < 32; i++) {
+        if (kind_high_bytes(w.kind) == 4) high[0] |= (uint32_t)(b.u[i] >> 4) << i;
+        if (kind_high_bytes(w.kind) == 8) high[i / 16] |= (uint32_t)(b.u[i] >> 4) << (2 * (i % 16));
+    }
+    if (kind_high_bytes(w.kind)) memcpy(w.high + at * (size_t)kind_high_bytes(w.kind), high, (size_t)kind_high_bytes(w.kind));
+    if (w.kind == KIND_T4) memcpy(s, &b.d[0], 4);
+    else store_half(s, b.d[0]);
+    if (w.kind == KIND_Q4M || w.kind == KIND_Q5M) store_half(s + 2, b.m[0]);
+    if (w.kind == KIND_Q6) store_half(s + 2, b.d[1]);
+    for (int h = 0; h < 2 && w.kind == KIND_G8; h++) store_half(s + 4 * h, b.d[h]), store_half(s + 4 * h + 2, b.m[h] - (float)f.zero * b.d[h]);
+}
+
+/* Where row `row` of a weight stands when it is packed: gate and up rows of the same output side by side. */
+static __host__ __device__ __forceinline__ int64_t packed_row(int64_t row, int64_t per_group, int gate_up) {
+    if (!gate_up) return row;
+    int64_t g = row / per_group, i = row % per_group, half = per_group / 2;
+    return g * per_group + (i < half ? 2 * i : 2 * (i - half) + 1);
+}
+
+/* Packs rows as the file has them. Computes: subs (n_rows, subs) of a part. Grid: one thread a sub. Twin: llm__weight_pack. */
+static __global__ void __launch_bounds__(128) kernel_pack(part w, raw_rows s, int64_t first, int64_t n_rows, int64_t cols, int subs, int64_t per_group,
+                                                          int gate_up, int keep) {
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, r = i / subs;
+    int sub = (int)(i % subs);
+    if (r >= n_rows) return;
+    format f = format_of(s.type);
+    size_t at = (size_t)((packed_row(first + r, per_group, gate_up) - w.row) * subs + sub);
+    if (keep) { /* whole quantised blocks keep their bits */
+        raw_sub b;
+        raw_sub_get(f, s.data + r * s.pitch, s.skip / 32 + sub, &b);
+        store_sub(w, at, f, b);
+        return;
+    }
+    for (int c = 0; c < 32; c++) {
+        int64_t col = 32 * (int64_t)sub + c;
+        float v = col < cols ? raw_value(s, f, r, col) : 0;
+        if (w.kind == KIND_F32) ((float *)w.q)[at * 32 + c] = v;
+        else if (w.kind == KIND_F16) ((uint16_t *)w.q)[at * 32 + c] = f32_to_half(v);
+        else if (w.kind == KIND_BF16) ((uint16_t *)w.q)[at * 32 + c] = (uint16_t)f32_to_bf16(v);
+        else w.q[at * 32 + c] = (uint8_t)f32_narrow(v, 4, 3, 0x7e, 0x7f);
+    }
+}
+
+/* The same for vectors and kv_b, which stay plain f32 (rows, cols). Grid: one thread a value. */
+static __global__ void __launch_bounds__(128) kernel_plain(float *to, raw_rows s, int64_t first, int64_t n_rows, int64_t cols, float scale, float add) {
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n_rows * cols) to[first * cols + i] = raw_value(s, format_of(s.type), i / cols, i % cols) * scale + add;
+}
+
+/* ============================================================================
+ * >>weights   From segments of the mapped file to packed parts.
+ * ============================================================================
+ * A weight is loaded when it is described: chunks of its rows are copied from the file into pinned memory (two buffers in turn), from there
+ * to the device as they are, and packed by a kernel. A rank touches only the bytes of its own rows and columns. */
+
+struct llm_weight {
+    llm_role role;
+    int64_t rows, cols;
+    int32_t n_groups, gate_up, n_parts, subs;
+    part *parts;      /* in order of packed rows */
+    float *row_scale; /* (rows), in packed order; NULL: all 1 */
+    float *f32;       /* VECTOR, MLA_UP */
+    int rank;
+    const void *source; /* of a weight with one segment: to find one that is loaded already */
+    llm_segment segment;
+};
+
+/* Twin: llm__kind_table. */
+static void type_table(int type, uint64_t *table) {
+    static const int8_t iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+    static const int8_t e2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+    memcpy(table, type == LLM_TYPE_MXFP4 ? e2m1 : iq4, 16);
+}
+
+/* Twin: llm__segment_kind. */
+static int segment_kind(const llm_segment *s, llm_compute compute) {
+    format f = format_of(s->type);
+    if (compute == LLM_COMPUTE_F32) return KIND_F32;
+    if (f.block > 1) return !s->transposed && s->col % 32 == 0 && s->n_cols % 32 == 0 ? f.kind : KIND_F16;
+    if (s->type == LLM_TYPE_F32 && compute != LLM_COMPUTE_AUTO) return compute == LLM_COMPUTE_BF16 ? KIND_BF16 : KIND_F16;
+    return f.kind;
+}
+
+/* The kind of segments that must be alike: their own, or a float that holds both. */
+static int common_kind(int a, int b) { return a == b ? a : a == KIND_F32 || b == KIND_F32 || (a <= KIND_BF16 && b <= KIND_BF16) ? KIND_F32 : KIND_F16; }
+
+/* The next pinned buffer, once what it had has been packed. */
+static uint8_t *stage_next(rank *r) {
+    int i = r->stage_turn ^= 1;
+    for (int k = 0; k < 2 && !r->stage[k]; k++) {
+        if (!rank_ok(r, cudaMallocHost((void **)&r->stage[k], STAGE_BYTES), "pinned memory")) return NULL;
+        r->stage_device[k] = (uint8_t *)device_memory(r, STAGE_BYTES, "staging");
+        if (!rank_ok(r, cudaEventCreateWithFlags(&r->stage_free[k], cudaEventDisableTiming), "event")) return NULL;
+    }
+    if (r->stage_used[i]) rank_ok(r, cudaEventSynchronize(r->stage_free[i]), "loading");
+    r->stage_used[i] = 1;
+    return r->failed ? NULL : r->stage[i];
+}
+
+/* Bytes of n elements, whole blocks. */
+static int64_t row_bytes(const format &f, int64_t n) { return n / f.block * f.bytes; }
+
+/* Copies rows [at, at + n) of a segment to the stage, and fills in what kernels must know of them. */
+static void stage_rows(rank *r, const llm_segment *s, int64_t at, int64_t n, uint8_t *to, raw_rows *raw) {
+    format f = format_of(s->type);
+    int64_t step = s->row_step ? s->row_step : 1, stored = row_bytes(f, s->stored_cols), first = s->row + at * step;
+    const uint8_t *from = (const uint8_t *)s->data;
+    size_t bytes = 0;
+    memset(raw, 0, sizeof *raw);
+    raw->type = s->type;
+    raw->transposed = s->transposed;
+    raw->step = step;
+    raw->row = first;
+    raw->col = s->col;
+    type_table(s->type, raw->table);
+    if (s->type == LLM_TYPE_RANDOM) return;
+    int64_t begin = s->transposed ? first : s->col, end = s->transposed ? first + (n - 1) * step + 1 : s->col + s->n_cols;
+    int64_t lo = begin / f.block * f.block, hi = (end + f.block - 1) / f.block * f.block, count = s->transposed ? s->n_cols : n;
+    raw->pitch = row_bytes(f, hi - lo);
+    raw->skip = begin - lo;
+    raw->data = r->stage_device[r->stage_turn];
+    for (int64_t i = 0; i < count; i++, bytes += (size_t)raw->pitch)
+        memcpy(to + bytes, from + (s->transposed ? s->col + i : s->row + (at + i) * step) * stored + row_bytes(f, lo), (size_t)raw->pitch);
+    rank_ok(r, cudaMemcpyAsync(r->stage_device[r->stage_turn], to, bytes, cudaMemcpyHostToDevice, r->stream), "loading");
+}
+
+/* Rows of a segment that fit the stage at once. */
+static int64_t stage_fits(const llm_segment *s) {
+    format f = format_of(s->type);
+    int64_t step = s->row_step ? s->row_step : 1, n = s->n_rows;
+    if (s->type == LLM_TYPE_RANDOM) return n < 4096 ? n : 4096;
+    if (s->transposed) n = STAGE_BYTES / (s->n_cols * (f.bytes * step) + 1) * f.block - 2 * f.block;
+    else n = STAGE_BYTES / (row_bytes(f, s->n_cols + 2 * f.block) + 1);
+    return n < 1 ? 0 : n < s->n_rows ? n : s->n_rows;
+}
+
+/* Loads one segment whose first row is row `first` of the weight. */
+static void load_segment(rank *r, llm_weight *w, const llm_segment *s, int64_t first, uint64_t seed, float add) {
+    int64_t most = stage_fits(s), per = w->rows / w->n_groups;
+    format f = format_of(s->type);
+    if (most < 1) {
+        ctx_fail(r->ctx, LLM_ERR_LIMIT, "a row of a weight is longer than the staging memory");
+        return;
+    }
+    for (int64_t at = 0, n; at < s->n_rows && !r->failed; at += n) {
+        raw_rows raw;
+        n = s->n_rows - at < most ? s->n_rows - at : most;
+        uint8_t *stage = stage_next(r);
+        if (!stage) return;
+        stage_rows(r, s, at, n, stage, &raw);
+        raw.seed = seed;
+        if (w->f32) launch(r, kernel_plain, dim3((unsigned)ceil_div(n * w->cols, 128)), 128, 0, w->f32, raw, first + at, n, w->cols, s->scale != 0 ? s->scale : 1.0f, add);
+        for (int i = 0; i < w->n_parts && !w->f32; i++) {
+            const part &p = w->parts[i];
+            if (w->n_parts > 1 && (first + at < p.row || first + at >= p.row + p.n_rows)) continue;
+            int keep = f.block > 1 && p.kind > KIND_F8 && !s->transposed;
+            launch(r, kernel_pack, dim3((unsigned)ceil_div(n * w->subs, 128)), 128, 0, p, raw, first + at, n, w->cols, w->subs, per, w->gate_up, keep);
+        }
+        rank_ok(r, cudaEventRecord(r->stage_free[r->stage_turn], r->stream), "loading");
+    }
+}
+
+/* Device memory of a part. */
+static void part_allocate(rank *r, llm_weight *w, part *p, const char *name) {
+    size_t subs = (size_t)p->n_rows * (size_t)w->subs;
+    p->q = (uint8_t *)device_memory(r, subs * (size_t)kind_bytes(p->kind), name);
+    if (kind_high_bytes(p->kind)) p->high = (uint8_t *)device_memory(r, subs * (size_t)kind_high_bytes(p->kind), name);
+    if (kind_scale_bytes(p->kind)) p->scales = (uint8_t *)device_memory(r, subs * (size_t)kind_scale_bytes(p->kind), name);
+}
+
+/* Cuts a weight into parts of one kind: neighbouring segments that are alike are one part; experts, and gate and up, must all be alike. */
+static void weight_parts(rank *r, llm_weight *w, const llm_weight_desc *d) {
+    int whole = w->gate_up || w->n_groups > 1, all = segment_kind(&d->segments[0], r->ctx->cfg.compute);
+    int64_t row = 0;
+    for (int i = 1; i < d->n_segments && whole; i++) all = common_kind(all, segment_kind(&d->segments[i], r->ctx->cfg.compute));
+    for (int i = 0; i < d->n_segments; row += d->segments[i++].n_rows) {
+        const llm_segment *s = &d->segments[i];
+        int k = whole ? all : segment_kind(s, r->ctx->cfg.compute);
+        part *last = w->n_parts ? &w->parts[w->n_parts - 1] : NULL;
+        uint64_t table[2];
+        type_table(s->type, table);
+        if (last && last->kind == k && (k != KIND_T4 || !memcmp(table, last->table, 16))) {
+            last->n_rows += s->n_rows;
+            continue;
+        }
+        part *p = &w->parts[w->n_parts++];
+        memset(p, 0, sizeof *p);
+        p->kind = k;
+        p->row = row;
+        p->n_rows = s->n_rows;
+        memcpy(p->table, table, 16);
+    }
+    for (int i = 0; i < w->n_parts; i++) part_allocate(r, w, &w->parts[i], d->name);
+}
+
+/* Scales of segments (fp8), one a packed row. */
+static void weight_scales(rank *r, llm_weight *w, const llm_weight_desc *d) {
+    int any = 0;
+    for (int i = 0; i < d->n_segments; i++) any |= d->segments[i].scale != 0 && d->segments[i].scale != 1;
+    if (!any || w->f32) return;
+    float *host = (float *)malloc((size_t)w->rows * sizeof *host);
+    w->row_scale = (float *)device_memory(r, (size_t)w->rows * sizeof *host, d->name);
+    if (!host || !w->row_scale) {
+        free(host);
+        rank_ok(r, cudaErrorMemoryAllocation, d->name);
+        return;
+    }
+    for (int64_t i = 0, row = 0; i < d->n_segments; i++)
+        for (int64_t k = 0; k < d->segments[i].n_rows; k++, row++)
+            host[packed_row(row, w->rows / w->n_groups, w->gate_up)] = d->segments[i].scale != 0 ? d->segments[i].scale : 1;
+    rank_ok(r, cudaMemcpyAsync(w->row_scale, host, (size_t)w->rows * sizeof *host, cudaMemcpyHostToDevice, r->stream), d->name);
+    rank_ok(r, cudaStreamSynchronize(r->stream), d->name);
+    free(host);
+}
+
+/* Twin: llm__hash of a text, for seeds of random weights. */
+static uint64_t hash_text(const char *text, uint64_t seed) {
+    size_t n = strlen(text);
+    const uint64_t k = 0xD6E8FEB86659FD93u;
+    uint64_t h = seed ^ (n * 0x9E3779B97F4A7C15u), v;
+    for (; n >= 8; n -= 8, text += 8) {
+        memcpy(&v, text, 8);
+        h = (h ^ v) * k;
+        h ^= h >> 32;
+    }
+    v = 0;
+    memcpy(&v, text, n);
+    h = (h ^ v) * k;
+    h ^= h >> 32;
+    h *= k;
+    return h ^ (h >> 29);
+}
+
+/* Checks of a description. Twins: llm__segment_check, llm__weight_new. */
+static llm_result weight_check(const llm_backend_config *cfg, const llm_weight_desc *d) {
+    int64_t rows = 0, groups = d->role == LLM_ROLE_EXPERTS || d->role == LLM_ROLE_EXPERTS_GATE_UP ? d->n_experts : 1;
+    int gate_up = d->role == LLM_ROLE_GATE_UP || d->role == LLM_ROLE_EXPERTS_GATE_UP;
+    if (d->n_segments < 1 || d->rows < 1 || d->cols < 1 || d->rows > INT32_MAX || d->cols > 1 << 24 || groups < 1 || d->rows % groups ||
+        (gate_up && d->rows / groups % 2))
+        return fail_with(cfg, LLM_ERR_ARG, "%s: a weight of %lld x %lld values in %lld parts is not possible", d->name, (long long)d->rows,
+                         (long long)d->cols, (long long)groups);
+    for (int i = 0; i < d->n_segments; i++) {
+        const llm_segment *s = &d->segments[i];
+        format f = format_of(s->type);
+        if (!f.block) return fail_with(cfg, LLM_ERR_UNSUPPORTED, "%s: type %d cannot be computed with", d->name, s->type);
+        int64_t step = s->row_step ? s->row_step : 1, line = s->transposed ? s->row + (s->n_rows - 1) * step + 1 : s->col + s->n_cols;
+        if (s->n_rows <= 0 || s->n_cols != d->cols || s->row < 0 || s->col < 0 || line > s->stored_cols || s->stored_cols % f.block)
+            return fail_with(cfg, LLM_ERR_ARG, "%s: a segment of %lld x %lld values does not fit its weight of %lld columns", d->name,
+                             (long long)s->n_rows, (long long)s->n_cols, (long long)d->cols);
+        rows += s->n_rows;
+    }
+    if (rows == d->rows) return LLM_OK;
+    return fail_with(cfg, LLM_ERR_ARG, "%s: segments of %lld rows in all, %lld expected", d->name, (long long)rows, (long long)d->rows);
+}
+
+/* The weight of the same stored matrix that this rank has already: an output layer tied to the embedding. */
+static const llm_weight *weight_twin(const llm_backend_ctx *ctx, int index, const llm_weight_desc *d) {
+    for (int i = 0; i < ctx->n_weights && d->n_segments == 1 && (d->role == LLM_ROLE_HEAD || d->role == LLM_ROLE_EMBED); i++) {
+        const llm_weight *w = ctx->all_weights[i];
+        if (w->rank == index && w->source && w->source == d->segments[0].data && !memcmp(&w->segment, &d->segments[0], sizeof w->segment)) return w;
+    }
+    return NULL;
+}
+
+/* A zeroed object of the context's list `all`. */
+template <class T> static T *list_new(T ***all, int *n, int *cap) {
+    if (*n == *cap) {
+        int more = *cap ? 2 * *cap : 256;
+        T **grown = (T **)realloc(*all, (size_t)more * sizeof **all);
+        if (!grown) return NULL;
+        *all = grown;
+        *cap = more;
+    }
+    T *t = (T *)calloc(1, sizeof *t);
+    if (t) (*all)[(*n)++] = t;
+    return t;
+}
+
+static void select_device(rank *r) { rank_ok(r, cudaSetDevice(r->device), "device"); }
+
+static llm_result cuda_weight(llm_backend_ctx *ctx, int index, const llm_weight_desc *d, llm_weight **out) {
+    *out = NULL;
+    if (index < 0 || index >= ctx->n_ranks) return fail_with(&ctx->cfg, LLM_ERR_ARG, "%s: rank %d of %d", d->name, index, ctx->n_ranks);
+    llm_result result = weight_check(&ctx->cfg, d);
+    if (result) return result;
+    const llm_weight *twin = weight_twin(ctx, index, d);
+    llm_weight *w = list_new(&ctx->all_weights, &ctx->n_weights, &ctx->weight_cap);
+    if (!w) return fail_with(&ctx->cfg, LLM_ERR_NOMEM, "out of memory");
+    rank *r = &ctx->ranks[index];
+    select_device(r);
+    w->role = d->role;
+    w->rank = index;
+    w->rows = d->rows;
+    w->cols = d->cols;
+    w->subs = ceil_div(d->cols, 32);
+    w->n_groups = d->role == LLM_ROLE_EXPERTS || d->role == LLM_ROLE_EXPERTS_GATE_UP ? d->n_experts : 1;
+    w->gate_up = d->role == LLM_ROLE_GATE_UP || d->role == LLM_ROLE_EXPERTS_GATE_UP;
+    w->parts = (part *)calloc((size_t)d->n_segments, sizeof *w->parts);
+    if (!w->parts) return fail_with(&ctx->cfg, LLM_ERR_NOMEM, "out of memory");
+    if (d->role == LLM_ROLE_HEAD && d->rows > r->vocab) r->vocab = d->rows;
+    if (d->n_segments == 1) {
+        w->source = d->segments[0].data;
+        w->segment = d->segments[0];
+    }
+    *out = w;
+    if (twin) { /* share its memory */
+        memcpy(w->parts, twin->parts, (size_t)twin->n_parts * sizeof *w->parts);
+        w->n_parts = twin->n_parts;
+        w->row_scale = twin->row_scale;
+        return LLM_OK;
+    }
+    if (d->role == LLM_ROLE_VECTOR || d->role == LLM_ROLE_MLA_UP) w->f32 = (float *)device_memory(r, (size_t)(d->rows * d->cols) * sizeof(float), d->name);
+    else weight_parts(r, w, d);
+    weight_scales(r, w, d);
+    uint64_t seed = hash_text(d->name, 1);
+    for (int64_t i = 0, row = 0; i < d->n_segments && !r->failed; row += d->segments[i++].n_rows)
+        load_segment(r, w, &d->segments[i], row, seed + (uint64_t)i, d->role == LLM_ROLE_VECTOR ? d->add : 0);
+    return rank_result(r);
+}
+
+/* ============================================================================
+ * >>linear   Products of weights and activations.
+ * ============================================================================
+ * Three kernels over one description. With few rows (kernel_linear_few) the weights are what takes time: each is read once, in its packed
+ * form, straight into registers of the warp that has its row. With many rows the arithmetic is: tiles of 64 x 64 on tensor cores
+ * (kernel_linear_mma), weights widened to halves on their way into shared memory, or bf16 where that is what they are. What must be f32 goes
+ * through kernel_linear_f32. All three end in finish_pair, which has two neighbouring outputs of one row: so gate and up rows, which are
+ * packed side by side, meet in one thread.
+ *
+ * Batch invariance. A tile's sums run over the columns in one order whatever the number of rows, so with batch_invariant every product goes
+ * through the tiles and a row's result depends on the row alone.
+ *
+ * Experts are the same with rows in groups: `begin` cuts the rows (slots) by expert, and a block finds out which group its tile is of. */
+
+typedef struct linear_args {
+    part w;                  /* this launch's rows */
+    int32_t cols, subs, per_group, gate_up;
+    const float *row_scale, *bias;
+    const float *x;
+    int64_t x_stride;
+    float *out;
+    int64_t out_stride;
+    const int32_t *n_rows;   /* on the device; the grid may be larger */
+    const int32_t *begin;    /* (n_groups + 1) NULL: one group */
+    const int32_t *row_of;   /* the row of x of each row here; NULL: the same */
+    int32_t n_groups, act, add;
+    float scale, limit, softcap;
+} linear_args;
+
+typedef struct tile {
+    int row, n, group; /* rows [row, row + n); n 0: nothing to do */
+} tile;
+
+/* Tile `i` of `size` rows. */
+static __device__ tile tile_at(const linear_args &a, int i, int size) {
+    tile t = {i * size, *a.n_rows - i * size, 0};
+    if (a.begin) {
+        t.n = 0;
+        for (int g = 0; g < a.n_groups; g++) {
+            int from = a.begin[g], rows = a.begin[g + 1] - from, tiles = (rows + size - 1) / size;
+            if (i < tiles) {
+                t.row = from + i * size;
+                t.n = rows - i * size;
+                t.group = g;
+                break;
+            }
+            i -= tiles;
+        }
+    }
+    t.n = t.n < 0 ? 0 : t.n < size ? t.n : size;
+    return t;
+}
+
+static __device__ __forceinline__ float sigmoid(float x) { return 1 / (1 + expf(-x)); }
+
+/* act(g) * u; u is 1 where there is no gate. Twin: llm__act16. */
+static __device__ float activate(int act, float limit, float g, float u, int gated) {
+    switch (act) {
+    case LLM_ACT_SILU: return g * sigmoid(g) * u;
+    case LLM_ACT_GELU: return g * (0.5f * (1 + erff(g * 0.70710678f))) * u;
+    case LLM_ACT_GELU_TANH: return g * sigmoid(1.59576912f * (g + 0.044715f * g * g * g)) * u;
+    case LLM_ACT_RELU: return (g > 0 ? g : 0) * u;
+    case LLM_ACT_RELU2: return (g > 0 ? g * g : 0) * u;
+    case LLM_ACT_SWIGLU_OAI:
+        g = g < limit ? g : limit;
+        u = gated ? (u < -limit ? -limit : u > limit ? limit : u) + 1 : 1;
+        return g * sigmoid(1.702f * g) * u;
+    default: return g * u;
+    }
+}
+
+static __device__ __forceinline__ void finish_one(const linear_args &a, int row, int64_t col, float v) {
+    float *to = a.out + row * a.out_stride + col;
+    v *= a.scale;
+    if (a.softcap > 0) v = a.softcap * tanhf(v / a.softcap);
+    *to = a.add ? *to + v : v;
+}
+
+/* Rows of the part in one group, and the sub where row p of it starts. */
+static __device__ __forceinline__ int group_rows(const linear_args &a) { return a.n_groups == 1 ? (int)a.w.n_rows : a.per_group; }
+static __device__ __forceinline__ size_t group_sub(const linear_args &a, const tile &t, int p) {
+    return ((size_t)t.group * (size_t)a.per_group + (size_t)p) * (size_t)a.subs;
+}
+
+/* Sums v0 and v1 of rows p and p + 1 of the group (p even; the second may not be there). Twin: llm__body_finish. */
+static __device__ void finish_pair(const linear_args &a, const tile &t, int row, int p, float v0, float v1) {
+    int64_t base = (int64_t)t.group * a.per_group, first = a.w.row + p;
+    int two = p + 1 < group_rows(a);
+    if (a.row_scale) {
+        v0 *= a.row_scale[base + first];
+        if (two) v1 *= a.row_scale[base + first + 1];
+    }
+    if (a.gate_up) {
+        int64_t col = first / 2, half = a.per_group / 2;
+        if (a.bias) v0 += a.bias[base + col], v1 += a.bias[base + half + col];
+        finish_one(a, row, col, activate(a.act, a.limit, v0, v1, 1));
+        return;
+    }
+    if (a.bias) {
+        v0 += a.bias[base + first];
+        if (two) v1 += a.bias[base + first + 1];
+    }
+    finish_one(a, row, first, activate(a.act, a.limit, v0, 1, 0));
+    if (two) finish_one(a, row, first + 1, activate(a.act, a.limit, v1, 1, 0));
+}
+
+/* Computes: out (n, p) = finish(x (n, cols) W^T), n <= R rows a tile. Grid: (rows of W / 16, tiles), 8 warps: a warp has two rows of W, a lane
+ * every 32nd sub of them. Reads: W once a tile, x from L2. x stands in shared memory with 4 floats of padding a sub, so that vector loads of
+ * 8 neighbouring lanes hit all banks. Twin: llm__run_linear. */
+template <int K, int R> static __global__ void __launch_bounds__(256) kernel_linear_few(linear_args a) {
+    SMEM(float, xs, R * 32 * 36);
+    tile t = tile_at(a, (int)blockIdx.y, R);
+    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, p = (int)blockIdx.x * 16 + warp * 2, rows = group_rows(a);
+    float sum[2][R] = {};
+    if (!t.n) return;
+    for (int c0 = 0; c0 < a.subs; c0 += 32) {
+        __syncthreads();
+        for (int i = threadIdx.x; i < R * 1024; i += 256) {
+            int r = i >> 10, c = c0 * 32 + (i & 1023);
+            const float *x = a.x + (int64_t)(r < t.n ? a.row_of ? a.row_of[t.row + r] : t.row + r : 0) * a.x_stride;
+            xs[r * 1152 + ((i & 1023) >> 5) * 36 + (i & 31)] = r < t.n && c < a.cols ? x[c] : 0;
+        }
+        __syncthreads();
+        if (c0 + lane >= a.subs) continue;
+        for (int k = 0; k < 2 && p + k < rows; k++)
+            for (int h = 0; h < 2; h++) {
+                float w[16];
+                load16<K>(a.w, group_sub(a, t, p + k) + (size_t)(c0 + lane), h, w);
+#pragma unroll
+                for (int r = 0; r < R; r++) {
+                    const float4 *x = (const float4 *)(xs + r * 1152 + lane * 36 + h * 16);
+                    float s = 0;
+#pragma unroll
+                    for (int i = 0; i < 4; i++) {
+                        float4 y = x[i];
+                        s += w[4 * i] * y.x + w[4 * i + 1] * y.y + w[4 * i + 2] * y.z + w[4 * i + 3] * y.w;
+                    }
+                    sum[k][r] += s;
+                }
+            }
+    }
+    if (p >= rows) return;
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        float v0 = warp_sum(sum[0][r]), v1 = warp_sum(sum[1][r]);
+        if (lane == r && r < t.n) finish_pair(a, t, t.row + r, p, v0, v1);
+    }
+}
+
+/* Tensor cores take halves: what is too large for one is cut off at the largest. */
+template <bool HALF> static __device__ __forceinline__ uint32_t narrow_pair(float a, float b) {
+    if (!HALF) return f32_to_bf16(a) | f32_to_bf16(b) << 16;
+    a = fminf(fmaxf(a, -65504.0f), 65504.0f);
+    b = fminf(fmaxf(b, -65504.0f), 65504.0f);
+    return f32_to_half(a) | (uint32_t)f32_to_half(b) << 16;
+}
+
+/* 16 values to shared memory as 32 bytes. */
+template <bool HALF> static __device__ __forceinline__ void store_narrow(uint16_t *to, const float *v) {
+    uint32_t u[8];
+#pragma unroll
+    for (int i = 0; i < 8; i++) u[i] = narrow_pair<HALF>(v[2 * i], v[2 * i + 1]);
+    ((uint4 *)to)[0] = make_uint4(u[0], u[1], u[2], u[3]);
+    ((uint4 *)to)[1] = make_uint4(u[4], u[5], u[6], u[7]);
+}
+
+enum { TILE = 64, TILE_STRIDE = 40 }; /* rows and columns of a tile; 16-bit values between rows of 32 in shared memory */
+
+/* Half a sub of activations of row `row` of the tile, zeros outside. */
+static __device__ void load_x(const linear_args &a, const tile &t, int row, int c, float *v) {
+    const float *x = a.x + (int64_t)(row < t.n ? a.row_of ? a.row_of[t.row + row] : t.row + row : 0) * a.x_stride;
+#pragma unroll
+    for (int i = 0; i < 16; i++) v[i] = row < t.n && c + i < a.cols ? x[c + i] : 0;
+}
+
+/* Computes the same in tiles of 64 rows x 64 rows of W, 32 columns at a time. Grid: (rows of W / 64, tiles), 4 warps of 32 x 32 outputs. While a
+ * tile is multiplied the next one is on its way into registers. Twin: llm__run_linear. */
+template <int K> static __global__ void __launch_bounds__(128) kernel_linear_mma(linear_args a) {
+    const bool HALF = K != KIND_BF16;
+    SMEM(uint16_t, xs, TILE * TILE_STRIDE);
+    SMEM(uint16_t, ws, TILE * TILE_STRIDE);
+    tile t = tile_at(a, (int)blockIdx.y, TILE);
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, rows = group_rows(a), n0 = (int)blockIdx.x * TILE;
+    int mine = threadIdx.x >> 1, h = threadIdx.x & 1, wm = (warp >> 1) * 32, wn = (warp & 1) * 32;
+    float sum[2][4][4] = {}, x[16], w[16] = {};
+    if (!t.n) return;
+    for (int sub = -1; sub < a.subs; sub++) {
+        if (sub >= 0) { /* what was loaded goes to shared memory */
+            store_narrow<HALF>(xs + mine * TILE_STRIDE + h * 16, x);
+            store_narrow<HALF>(ws + mine * TILE_STRIDE + h * 16, w);
+            __syncthreads();
+        }
+        if (sub + 1 < a.subs) {
+            load_x(a, t, mine, (sub + 1) * 32 + h * 16, x);
+            if (n0 + mine < rows) load16<K>(a.w, group_sub(a, t, n0 + mine) + (size_t)(sub + 1), h, w);
+        }
+        if (sub < 0) continue;
+#pragma unroll
+        for (int k = 0; k < 32; k += 16) {
+            uint32_t xf[2][4], wf[2][4];
+#pragma unroll
+            for (int i = 0; i < 2; i++) load_matrix_x4(xf[i], xs + (wm + 16 * i + (lane & 15)) * TILE_STRIDE + k + (lane >> 4) * 8);
+#pragma unroll
+            for (int j = 0; j < 2; j++)
+                load_matrix_x4(wf[j], ws + (wn + 16 * j + (lane & 7) + (lane >> 4) * 8) * TILE_STRIDE + k + (lane >> 3 & 1) * 8);
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+#pragma unroll
+                for (int j = 0; j < 4; j++) mma_16x8x16<HALF>(sum[i][j], xf[i], wf[j >> 1] + 2 * (j & 1));
+        }
+        __syncthreads();
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+#pragma unroll
+            for (int b = 0; b < 2; b++) {
+                int row = wm + 16 * i + (lane >> 2) + 8 * b, p = n0 + wn + 8 * j + 2 * (lane & 3);
+                if (row < t.n && p < rows) finish_pair(a, t, t.row + row, p, sum[i][j][2 * b], sum[i][j][2 * b + 1]);
+            }
+}
+
+/* The same in f32, for weights that stay f32. Grid: (rows of W / 64, tiles), 256 threads of 4 x 4 outputs. */
+static __global__ void __launch_bounds__(256) kernel_linear_f32(linear_args a) {
+    SMEM(float, xs, 32 * 68);
+    SMEM(float, ws, 32 * 68);
+    tile t = tile_at(a, (int)blockIdx.y, TILE);
+    int rows = group_rows(a), n0 = (int)blockIdx.x * TILE, tx = threadIdx.x & 15, ty = threadIdx.x >> 4;
+    float sum[4][4] = {};
+    if (!t.n) return;
+    for (int sub = 0; sub < a.subs; sub++) {
+        int row = threadIdx.x >> 2, c = (threadIdx.x & 3) * 8;
+        const float *x = a.x + (int64_t)(row < t.n ? a.row_of ? a.row_of[t.row + row] : t.row + row : 0) * a.x_stride;
+        const float *w = (const float *)a.w.q + (group_sub(a, t, n0 + row < rows ? n0 + row : 0) + (size_t)sub) * 32;
+        for (int i = c; i < c + 8; i++) {
+            xs[i * 68 + row] = row < t.n && sub * 32 + i < a.cols ? x[sub * 32 + i] : 0;
+            ws[i * 68 + row] = n0 + row < rows ? w[i] : 0;
+        }
+        __syncthreads();
+        for (int k = 0; k < 32; k++) {
+            float4 u = *(const float4 *)(xs + k * 68 + ty * 4), v = *(const float4 *)(ws + k * 68 + tx * 4);
+            const float xv[4] = {u.x, u.y, u.z, u.w}, wv[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+#pragma unroll
+                for (int j = 0; j < 4; j++) sum[i][j] += xv[i] * wv[j];
+        }
+        __syncthreads();
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j += 2) {
+            int row = ty * 4 + i, p = n0 + tx * 4 + j;
+            if (row < t.n && p < rows) finish_pair(a, t, t.row + row, p, sum[i][j], sum[i][j + 1]);
+        }
+}
+
+template <int K> static void launch_few(rank *r, const linear_args &a, int rows, int size, int tiles) {
+    dim3 grid((unsigned)ceil_div(rows, 16), (unsigned)tiles);
+    if (size == 1) launch(r, kernel_linear_few<K, 1>, grid, 256, 0, a);
+    else if (size == 2) launch(r, kernel_linear_few<K, 2>, grid, 256, 0, a);
+    else if (size == 4) launch(r, kernel_linear_few<K, 4>, grid, 256, 0, a);
+    else launch(r, kernel_linear_few<K, 8>, grid, 256, 0, a);
+}
+
+template <int K> static void launch_tiles(rank *r, const linear_args &a, int rows, int tiles) {
+    launch(r, kernel_linear_mma<K>, dim3((unsigned)ceil_div(rows, TILE), (unsigned)tiles), 128, 0, a);
+}
+
+/* The kernels of one kind. */
+typedef struct linear_kernels {
+    void (*few)(rank *r, const linear_args &a, int rows, int size, int tiles);
+    void (*tiles)(rank *r, const linear_args &a, int rows, int tiles);
+} linear_kernels;
+
+static void launch_f32(rank *r, const linear_args &a, int rows, int tiles) {
+    launch(r, kernel_linear_f32, dim3((unsigned)ceil_div(rows, TILE), (unsigned)tiles), 256, 0, a);
+}
+
+static const linear_kernels linear_table[KIND_COUNT] = {
+    {launch_few<KIND_F32>, launch_f32},              {launch_few<KIND_F16>, launch_tiles<KIND_F16>},
+    {launch_few<KIND_BF16>, launch_tiles<KIND_BF16>}, {launch_few<KIND_F8>, launch_tiles<KIND_F8>},
+    {launch_few<KIND_Q4Z>, launch_tiles<KIND_Q4Z>},  {launch_few<KIND_Q4M>, launch_tiles<KIND_Q4M>},
+    {launch_few<KIND_Q5Z>, launch_tiles<KIND_Q5Z>},  {launch_few<KIND_Q5M>, launch_tiles<KIND_Q5M>},
+    {launch_few<KIND_Q6>, launch_tiles<KIND_Q6>},    {launch_few<KIND_Q8>, launch_tiles<KIND_Q8>},
+    {launch_few<KIND_T4>, launch_tiles<KIND_T4>},    {launch_few<KIND_G8>, launch_tiles<KIND_G8>},
+};
+
+enum { FEW_ROWS = 16 }; /* up to so many rows weights are what takes time */
+
+/* Everything of `a` that depends on the weight, then one launch a part. n_rows: of this launch at most; with groups, in all. */
+static void run_product(rank *r, const llm_weight *w, const llm_weight *bias, linear_args a, int n_rows) {
+    int groups = a.begin ? w->n_groups : 1, each = ceil_div(n_rows, groups), few = each <= FEW_ROWS && !r->ctx->cfg.batch_invariant;
+    int size = !few ? TILE : each <= 1 && !a.begin ? 1 : each <= 2 ? 2 : each <= 4 ? 4 : 8;
+    int tiles = ceil_div(n_rows, size);
+    if (a.begin) tiles = min_int(n_rows, (int64_t)tiles + groups);
+    a.cols = (int32_t)w->cols;
+    a.subs = w->subs;
+    a.n_groups = w->n_groups;
+    a.per_group = (int32_t)(w->rows / w->n_groups);
+    a.gate_up = w->gate_up;
+    a.row_scale = w->row_scale;
+    a.bias = bias ? bias->f32 : NULL;
+    for (int i = 0; i < w->n_parts; i++) {
+        int rows = w->n_groups == 1 ? (int)w->parts[i].n_rows : a.per_group;
+        a.w = w->parts[i];
+        if (few) linear_table[a.w.kind].few(r, a, rows, size, tiles);
+        else linear_table[a.w.kind].tiles(r, a, rows, tiles);
+    }
+}
+
+/* How many rows an operation's grid covers, and the device's count of those that there are. */
+static int padded_rows(const rank *r, llm_rows rows) { return rows == LLM_ROWS_OUT ? r->ctx->padded.n_out : r->ctx->padded.n_rows; }
+static const int32_t *device_rows(const rank *r, llm_rows rows) { return r->view.head + (rows == LLM_ROWS_OUT ? HEAD_OUT : HEAD_ROWS); }
+
+static void run_linear(rank *r, const llm_linear_op *op) {
+    linear_args a;
+    memset(&a, 0, sizeof a);
+    a.x = op->src->data + op->src_col;
+    a.x_stride = op->src->stride;
+    a.out = op->dst->data + op->dst_col;
+    a.out_stride = op->dst->stride;
+    a.n_rows = device_rows(r, op->rows);
+    a.act = op->act;
+    a.add = op->add;
+    a.scale = op->scale != 0 ? op->scale : 1;
+    a.limit = op->limit;
+    run_product(r, op->weight, op->bias, a, padded_rows(r, op->rows));
+}
+
+/* This rank's share of the logits, to its own buffer. */
+static void run_logits(rank *r, const llm_logits_op *op) {
+    linear_args a;
+    memset(&a, 0, sizeof a);
+    a.x = op->src->data;
+    a.x_stride = op->src->stride;
+    a.out = r->logits;
+    a.out_stride = r->ctx->widest;
+    a.n_rows = device_rows(r, LLM_ROWS_OUT);
+    a.scale = op->scale != 0 ? op->scale : 1;
+    a.softcap = op->softcap;
+    run_product(r, op->head, op->bias, a, padded_rows(r, LLM_ROWS_OUT));
+}
+
+/* ============================================================================
+ * >>norm   Embedding, rotary tables, norms, gathering: one block a row.
+ * ============================================================================ */
+
+/* A table (vocab, hidden) of any kind. */
+typedef struct table_view {
+    part w;
+    int32_t subs;
+    int64_t rows, cols;
+} table_view;
+
+static table_view table_of(const llm_weight *w) {
+    table_view t;
+    memset(&t, 0, sizeof t);
+    if (!w) return t;
+    t.w = w->parts[0];
+    t.subs = w->subs;
+    t.rows = w->rows;
+    t.cols = w->cols;
+    return t;
+}
+
+/* Computes: x (T, D) = scale * table[token] (+ positions[position + offset]); zeros where another rank has the token's row. The token may be
+ * one that the step before drew. Grid: one block a row, a thread half a sub. Twin: llm__run_embed_row. */
+static __global__ void __launch_bounds__(128) kernel_embed(step_view s, float *x, int64_t stride, table_view t, table_view p, const float *row_scale,
+                                                           int32_t offset, int32_t vocab_begin, float scale, const llm_drawn *drawn) {
+    int row = (int)blockIdx.x;
+    if (row >= s.head[HEAD_ROWS]) return;
+    int from = s.token_from[row], token = from < 0 ? s.tokens[row] : drawn[from].id;
+    int64_t at = (int64_t)token - vocab_begin, place = (int64_t)s.positions[row] + offset;
+    for (int i = threadIdx.x; i < 2 * t.subs; i += blockDim.x) {
+        float v[16] = {}, q[16] = {};
+        if (at >= 0 && at < t.rows) load16_any(t.w, (size_t)(at * t.subs + i / 2), i & 1, v);
+        if (p.rows && place >= 0 && place < p.rows) load16_any(p.w, (size_t)(place * p.subs + i / 2), i & 1, q);
+        float by = row_scale && at >= 0 && at < t.rows ? row_scale[at] * scale : scale;
+        for (int k = 0; k < 16 && 16 * i + k < t.cols; k++) x[row * stride + 16 * i + k] = v[k] * by + q[k];
+    }
+}
+
+static void run_embed(rank *r, const llm_embed_op *op) {
+    launch(r, kernel_embed, dim3((unsigned)r->ctx->padded.n_rows), 128, 0, r->view, op->dst->data, op->dst->stride, table_of(op->table),
+           table_of(op->positions), op->table->row_scale, op->position_offset, op->vocab_begin, op->scale != 0 ? op->scale : 1.0f, r->drawn);
+}
+
+/* Computes: cosines and sines (T, 2 * half) of every row's position; angles in double, as position times frequency loses its fraction in f32.
+ * Grid: one block a row. Twin: llm__run_rope. */
+static __global__ void __launch_bounds__(64) kernel_rope(step_view s, float *to, int64_t stride, const float *inv_freq, int rope_dim, float scale0,
+                                                         float scale1, int first, int second) {
+    int row = (int)blockIdx.x, half = rope_dim / 2;
+    if (row >= s.head[HEAD_ROWS]) return;
+    int seq = s.seq_of_row[row], variant = s.seq_rope[seq], three = s.head[HEAD_POSITIONS] == 3;
+    float scale = variant ? scale1 : scale0;
+    double base = (double)s.rope_base[seq];
+    for (int i = threadIdx.x; i < half; i += blockDim.x) {
+        double f = (double)inv_freq[variant * half + i];
+        int section = !three || i < first ? 0 : i < first + second ? 1 : 2;
+        if (base != 1) f *= pow(base, -2.0 * i / rope_dim);
+        double angle = f * s.positions[section * s.head[HEAD_ROWS] + row];
+        to[row * stride + i] = (float)cos(angle) * scale;
+        to[row * stride + half + i] = (float)sin(angle) * scale;
+    }
+}
+
+static void run_rope(rank *r, const llm_rope_op *op) {
+    launch(r, kernel_rope, dim3((unsigned)r->ctx->padded.n_rows), 64, 0, r->view, op->dst->data, op->dst->stride, op->inv_freq->f32, op->rope_dim,
+           op->scale ? op->scale[0] : 1.0f, op->scale && op->n_variants > 1 ? op->scale[1] : 1.0f, op->sections[0], op->sections[1]);
+}
+
+typedef struct norm_view {
+    int32_t kind;
+    const float *weight, *bias;
+    float eps;
+} norm_view;
+
+static norm_view norm_of(llm_norm_kind kind, const llm_weight *w, const llm_weight *b, float eps) {
+    norm_view n = {kind, w ? w->f32 : NULL, b ? b->f32 : NULL, eps};
+    return n;
+}
+
+/* Mean (LayerNorm) and 1 / root of the mean square around it, of n values of a row; all threads get them. Twin: llm__norm_row. */
+static __device__ void norm_factors(const norm_view &v, const float *x, int n, float *scratch, float *mean, float *factor) {
+    float sum = 0, square = 0;
+    *mean = 0;
+    *factor = 1;
+    if (v.kind == LLM_NORM_NONE) return;
+    if (v.kind == LLM_NORM_LAYER) {
+        for (int i = threadIdx.x; i < n; i += blockDim.x) sum += x[i];
+        *mean = block_sum(sum, scratch) / (float)n;
+    }
+    for (int i = threadIdx.x; i < n; i += blockDim.x) square += (x[i] - *mean) * (x[i] - *mean);
+    *factor = 1 / sqrtf(block_sum(square, scratch) / (float)n + v.eps);
+}
+
+static __device__ __forceinline__ float norm_value(const norm_view &v, float x, int i, float mean, float factor) {
+    float y = (x - mean) * factor;
+    if (v.weight) y *= v.weight[i];
+    return v.bias ? y + v.bias[i] : y;
+}
+
+/* Computes: x += scale * post(y); h = norm(x); with replace x = h. y NULL: nothing is added; h NULL: no norm. Grid: one block a row. A thread
+ * meets its own values again in every pass, so only sums need barriers. Twin: llm__run_residual. */
+static __global__ void __launch_bounds__(256) kernel_residual(const int32_t *n_rows, float *x, const float *y, float *h, int64_t x_stride, int64_t y_stride,
+                                                              int64_t h_stride, int n, float scale, norm_view post, norm_view norm, int replace) {
+    SMEM(float, scratch, 32);
+    int row = (int)blockIdx.x;
+    float mean, factor;
+    if (row >= *n_rows) return;
+    x += row * x_stride;
+    if (y) {
+        y += row * y_stride;
+        norm_factors(post, y, n, scratch, &mean, &factor);
+        for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] += scale * (post.kind ? norm_value(post, y[i], i, mean, factor) : y[i]);
+    }
+    if (!h || !norm.kind) return;
+    norm_factors(norm, x, n, scratch, &mean, &factor);
+    for (int i = threadIdx.x; i < n; i += blockDim.x) {
+        float v = norm_value(norm, x[i], i, mean, factor);
+        h[row * h_stride + i] = v;
+        if (replace) x[i] = v;
+    }
+}
+
+static void run_residual(rank *r, const llm_residual_op *op) {
+    launch(r, kernel_residual, dim3((unsigned)padded_rows(r, op->rows)), 256, 0, device_rows(r, op->rows), op->x->data, op->y ? op->y->data : NULL,
+           op->h && op->kind ? op->h->data : NULL, op->x->stride, op->y ? op->y->stride : 0, op->h ? op->h->stride : 0, (int)op->x->cols,
+           op->scale != 0 ? op->scale : 1.0f, norm_of(op->post_kind, op->post_weight, op->post_bias, op->eps),
+           norm_of(op->kind, op->weight, op->bias, op->eps), op->replace);
+}
+
+/* Computes: dst = norm(columns [col, col + n) of src). Grid: one block a row. dst may be src. Twin: llm__run_norm. */
+static __global__ void __launch_bounds__(256) kernel_norm(const int32_t *n_rows, float *dst, const float *src, int64_t dst_stride, int64_t src_stride, int col,
+                                                          int n, norm_view norm) {
+    SMEM(float, scratch, 32);
+    int row = (int)blockIdx.x;
+    float mean, factor;
+    if (row >= *n_rows) return;
+    src += row * src_stride + col;
+    norm_factors(norm, src, n, scratch, &mean, &factor);
+    for (int i = threadIdx.x; i < n; i += blockDim.x) dst[row * dst_stride + i] = norm.kind ? norm_value(norm, src[i], i, mean, factor) : src[i];
+}
+
+static void run_norm(rank *r, const llm_norm_op *op) {
+    launch(r, kernel_norm, dim3((unsigned)padded_rows(r, op->rows)), 256, 0, device_rows(r, op->rows), op->dst->data, op->src->data, op->dst->stride,
+           op->src->stride, op->src_col, op->n, norm_of(op->kind, op->weight, op->bias, op->eps));
+}
+
+/* Computes: row i of dst = row out_rows[i] of src. Grid: one block an out row. Twin: llm__run_gather. */
+static __global__ void __launch_bounds__(128) kernel_gather(step_view s, float *dst, const float *src, int64_t dst_stride, int64_t src_stride, int n) {
+    int row = (int)blockIdx.x;
+    if (row >= s.head[HEAD_OUT]) return;
+    const float *from = src + s.out_rows[row] * src_stride;
+    for (int i = threadIdx.x; i < n; i += blockDim.x) dst[row * dst_stride + i] = from[i];
+}
+
+static void run_gather(rank *r, llm_buffer *dst, const llm_buffer *src) {
+    launch(r, kernel_gather, dim3((unsigned)r->ctx->padded.n_out), 128, 0, r->view, dst->data, src->data, dst->stride, src->stride,
+           min_int(dst->cols, src->cols));
+}
+
+/* Computes: dst (T, n) *= sigmoid(gate (T, 1)). Grid: one block a row. Twin: llm__run_gate. */
+static __global__ void __launch_bounds__(128) kernel_gate(const int32_t *n_rows, float *dst, const float *gate, int64_t dst_stride, int64_t gate_stride, int n) {
+    int row = (int)blockIdx.x;
+    if (row >= *n_rows) return;
+    float by = sigmoid(gate[row * gate_stride]);
+    for (int i = threadIdx.x; i < n; i += blockDim.x) dst[row * dst_stride + i] *= by;
+}
+
+static void run_gate(rank *r, const llm_gate_op *op) {
+    launch(r, kernel_gate, dim3((unsigned)r->ctx->padded.n_rows), 128, 0, device_rows(r, LLM_ROWS_TOKENS), op->dst->data, op->gate->data, op->dst->stride,
+           op->gate->stride, op->n);
+}
+
+/* ============================================================================
+ * >>attention   KV pages, and attention over them.
+ * ============================================================================
+ * A page holds page_tokens tokens of every layer; inside it each (layer, KV head) has its keys row by row, its values row by row, and for the
+ * one-byte types a scale and an offset a token, so that a warp that loads a key reads neighbouring bytes.
+ *
+ * kernel_attention works on a tile of up to 16 (row, head) queries that share a KV head: so the heads of a group share what is loaded. Keys are
+ * taken 32 at a time in order of position, with the online softmax of >>attention in llm.h: a warp has a query's 32 scores, one a lane. A
+ * query's result depends on its own blocks only, so tiles may hold rows of several sequences, one after the other.
+ *
+ * With few tiles (decoding) the blocks of keys are split among several blocks of threads, whose partial results (maximum, sum, values)
+ * kernel_attention_join adds up. How many splits there are depends on the padded shape only; with batch_invariant there is one. */
+
+enum { SPLITS = 32 };
+
+/* How one page element is read. Twin: llm__kv_encode, backwards, without its scale. */
+template <int T> static __device__ __forceinline__ float kv_element(const uint8_t *p, int d, int half) {
+    if (T == LLM_KV_F32) return ((const float *)p)[d];
+    if (T == LLM_KV_F16) return half_to_f32(((const uint16_t *)p)[d]);
+    if (T == LLM_KV_BF16) return bf16_to_f32(((const uint16_t *)p)[d]);
+    if (T == LLM_KV_FP8_E4M3) return e4m3_to_f32(p[d]);
+    if (T == LLM_KV_FP8_E5M2) return half_to_f32((uint16_t)(p[d] << 8));
+    if (T == LLM_KV_INT8) return (float)p[d];
+    return (float)(d < half ? p[d] & 15 : p[d - half] >> 4);
+}
+
+static __device__ __forceinline__ uint8_t *kv_part(const kv_view &v, const int32_t *pages, int position, int head) {
+    return v.base + pages[position / v.page_tokens] * v.page_bytes + v.place.offset + head * v.place.head_bytes;
+}
+
+/* Position in the cache of a row of the step. Twin: llm__row_position. */
+static __device__ __forceinline__ int row_position(const step_view &s, int row) {
+    int seq = s.seq_of_row[row];
+    return s.seq_len[seq] - (s.seq_begin[seq + 1] - row);
+}
+
+/* A warp writes n values as elements of the cache, and their scale and offset. Twin: llm__kv_encode. */
+static __device__ void warp_encode(int type, const float *x, int n, uint8_t *to, float *scale_to, float *offset_to) {
+    int lane = threadIdx.x & 31, half = (n + 1) / 2;
+    float low = INFINITY, high = -INFINITY, scale = 1, offset = 0;
+    for (int i = lane; i < n; i += 32) {
+        if (type == LLM_KV_F32) ((float *)to)[i] = x[i];
+        else if (type == LLM_KV_F16) ((uint16_t *)to)[i] = f32_to_half(x[i]);
+        else if (type == LLM_KV_BF16) ((uint16_t *)to)[i] = (uint16_t)f32_to_bf16(x[i]);
+        low = fminf(low, x[i]);
+        high = fmaxf(high, x[i]);
+    }
+    if (type <= LLM_KV_BF16) return;
+    high = warp_max(high);
+    low = -warp_max(-low);
+    if (type <= LLM_KV_FP8_E5M2) {
+        float largest = type == LLM_KV_FP8_E4M3 ? 448.0f : 57344.0f, top = fmaxf(high, -low);
+        if (top > 0) scale = top / largest;
+        for (int i = lane; i < n; i += 32) {
+            float v = x[i] / scale;
+            v = v > largest ? largest : v > -largest ? v : -largest;
+            to[i] = (uint8_t)(type == LLM_KV_FP8_E4M3 ? f32_narrow(v, 4, 3, 0x7e, 0x7f) : f32_narrow(v, 5, 2, 0x7b, 0x7e));
+        }
+    } else {
+        float levels = type == LLM_KV_INT8 ? 255.0f : 15.0f;
+        offset = low;
+        if (high > low) scale = (high - low) / levels;
+        for (int i = lane; i < (type == LLM_KV_INT8 ? n : half); i += 32) {
+            uint32_t q = 0;
+            for (int k = 0; k < 2 && i + k * half < n; k++) {
+                float v = (x[i + k * half] - low) / scale + 0.5f;
+                q |= (uint32_t)(v > levels ? levels : v > 0 ? v : 0) << (4 * k);
+                if (type == LLM_KV_INT8) break;
+            }
+            to[i] = (uint8_t)q;
+        }
+    }
+    if (lane == 0) *scale_to = scale, *offset_to = offset;
+}
+
+/* Writes a token's key, and its value unless v is NULL. A warp. Twin: llm__kv_write_token. */
+static __device__ void warp_write_token(const kv_view &v, const int32_t *pages, int position, int head, const float *key, const float *value) {
+    uint8_t *at = kv_part(v, pages, position, head);
+    int t = position % v.page_tokens, tokens = v.page_tokens;
+    float *scales = (float *)(at + v.place.scale_offset);
+    warp_encode(v.type, key, v.place.head_dim, at + (int64_t)t * v.place.k_elements * v.element_bytes, scales + t, scales + tokens + t);
+    if (value)
+        warp_encode(v.type, value, v.place.v_head_dim, at + v.place.v_offset + (int64_t)t * v.place.v_elements * v.element_bytes, scales + 2 * tokens + t,
+                    scales + 3 * tokens + t);
+}
+
+/* A warp turns the first 2 * half values of x by the row's cosines and sines. Twin: llm__body_rotate. */
+static __device__ void warp_rotate(float *x, const float *rope, int half, int pairs) {
+    __syncwarp();
+    for (int i = threadIdx.x & 31; i < half; i += 32) {
+        int a = pairs ? 2 * i : i, b = pairs ? 2 * i + 1 : i + half;
+        float u = x[a], w = x[b], c = rope[i], s = rope[half + i];
+        x[a] = u * c - w * s;
+        x[b] = w * c + u * s;
+    }
+    __syncwarp();
+}
+
+typedef struct qkv_args {
+    float *x;
+    const float *rope, *q_norm, *k_norm;
+    int64_t stride, rope_stride;
+    int32_t q_col, k_col, v_col, n_heads, n_kv_heads, head_dim, v_head_dim, norm;
+    int32_t whole_q_col, whole_q, whole_k_col, whole_k, rope_dim, pairs, logn_from;
+    float eps;
+} qkv_args;
+
+/* A warp: norm and rotation of one head; `column` counts from the first weight. Twin: llm__finish_head. */
+static __device__ void warp_finish_head(const qkv_args &a, float *x, const float *w, int column, float whole, const float *rope) {
+    int lane = threadIdx.x & 31, n = a.head_dim;
+    float mean = 0, factor = whole, sum = 0;
+    if (a.norm == LLM_QK_NORM_HEAD_LAYER) {
+        for (int i = lane; i < n; i += 32) sum += x[i];
+        mean = warp_sum(sum) / (float)n;
+    }
+    if (a.norm == LLM_QK_NORM_HEAD_RMS || a.norm == LLM_QK_NORM_HEAD_LAYER) {
+        sum = 0;
+        for (int i = lane; i < n; i += 32) sum += (x[i] - mean) * (x[i] - mean);
+        factor = 1 / sqrtf(warp_sum(sum) / (float)n + a.eps);
+        if (a.norm == LLM_QK_NORM_HEAD_RMS) column = 0;
+    }
+    for (int i = lane; i < n && a.norm; i += 32) x[i] = (x[i] - mean) * factor * (w ? w[column + i] : 1);
+    if (rope) warp_rotate(x, rope, a.rope_dim / 2, a.pairs);
+}
+
+/* The factor that brings n values of a row to unit mean square. Twin: llm__whole_rms. */
+static __device__ float block_rms(const float *x, int n, float eps, float *scratch) {
+    float sum = 0;
+    for (int i = threadIdx.x; i < n; i += blockDim.x) sum += x[i] * x[i];
+    return 1 / sqrtf(block_sum(sum, scratch) / (float)n + eps);
+}
+
+/* Computes: q and k of every head normalised and turned in place, k and v written to the row's page. Grid: one block a row, a warp takes heads
+ * in turn. Twin: llm__qkv_heads. */
+static __global__ void __launch_bounds__(128) kernel_qkv(step_view s, kv_view kv, qkv_args a) {
+    SMEM(float, scratch, 32);
+    int row = (int)blockIdx.x, warp = threadIdx.x >> 5, lane = threadIdx.x & 31, whole = a.norm == LLM_QK_NORM_WHOLE_RMS;
+    if (row >= s.head[HEAD_ROWS]) return;
+    int seq = s.seq_of_row[row], position = row_position(s, row), place = s.positions[row];
+    float *x = a.x + row * a.stride, rq = 1, rk = 1, stretch = 1;
+    const float *rope = a.rope ? a.rope + row * a.rope_stride : NULL;
+    if (whole) {
+        rq = block_rms(x + a.whole_q_col, a.whole_q, a.eps, scratch);
+        rk = block_rms(x + a.whole_k_col, a.whole_k, a.eps, scratch);
+    }
+    if (a.logn_from > 0 && place + 1 > a.logn_from) stretch = (float)(log((double)place + 1) / log((double)a.logn_from));
+    for (int h = warp; h < a.n_heads + a.n_kv_heads; h += 4) {
+        int g = h - a.n_heads;
+        if (g < 0) {
+            float *q = x + a.q_col + h * a.head_dim;
+            warp_finish_head(a, q, a.q_norm, h * a.head_dim + (whole ? a.q_col - a.whole_q_col : 0), rq, rope);
+            for (int i = lane; i < a.head_dim && stretch != 1; i += 32) q[i] *= stretch;
+            continue;
+        }
+        float *k = x + a.k_col + g * a.head_dim;
+        warp_finish_head(a, k, a.k_norm, g * a.head_dim + (whole ? a.k_col - a.whole_k_col : 0), rk, rope);
+        __syncwarp();
+        warp_write_token(kv, s.pages + (int64_t)seq * s.head[HEAD_STRIDE], position, g, k, x + a.v_col + g * a.v_head_dim);
+    }
+}
+
+static kv_view kv_of(const rank *r, int layer) {
+    const llm_backend_ctx *ctx = r->ctx;
+    int bytes = ctx->kv_type == LLM_KV_F32 ? 4 : ctx->kv_type <= LLM_KV_BF16 ? 2 : 1;
+    kv_view v = {r->kv, ctx->places[layer], ctx->page_bytes, ctx->page_tokens, ctx->kv_type, bytes == 1, bytes};
+    return v;
+}
+
+static void run_qkv(rank *r, const llm_qkv_op *op) {
+    qkv_args a = {op->qkv->data, op->rope ? op->rope->data : NULL, op->q_norm ? op->q_norm->f32 : NULL, op->k_norm ? op->k_norm->f32 : NULL,
+                  op->qkv->stride, op->rope ? op->rope->stride : 0, op->q_col, op->k_col, op->v_col, op->n_heads, op->n_kv_heads, op->head_dim,
+                  op->v_head_dim, op->norm, op->whole_q_col, op->whole_q, op->whole_k_col, op->whole_k, op->rope_dim, op->rope_interleaved,
+                  op->logn_from, op->eps};
+    launch(r, kernel_qkv, dim3((unsigned)r->ctx->padded.n_rows), 128, 0, r->view, kv_of(r, op->layer), a);
+}
+
+typedef struct attention_args {
+    const float *q, *sinks, *alibi;
+    float *out, *partial;
+    int64_t q_stride, out_stride;
+    int32_t q_col, n_heads, group, heads, head_tiles; /* heads: of a tile */
+    int32_t rows, first_row, n_rows;                  /* rows of a tile; of this launch */
+    int32_t hd, vd, window, not_causal, latent, n_splits;
+    float scale, softcap;
+} attention_args;
+
+/* One sequence's part [qa, qb) of a tile's queries, and the positions that any of them sees. */
+typedef struct attend_part {
+    int qa, qb, from, to;
+} attend_part;
+
+/* Loads keys [block, block + n) as f32 into shared memory (32, stride): a warp takes every fourth key. */
+template <int T> static __device__ void load_keys(const kv_view &kv, const int32_t *pages, int head, int block, int from, int to, float *keys, int stride) {
+    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n = kv.place.head_dim, half = (n + 1) / 2;
+    for (int j = from + warp; j < to; j += 4) {
+        const uint8_t *at = kv_part(kv, pages, block + j, head);
+        int t = (block + j) % kv.page_tokens;
+        const float *scales = (const float *)(at + kv.place.scale_offset);
+        float scale = kv.scaled ? scales[t] : 1, offset = kv.scaled ? scales[kv.page_tokens + t] : 0;
+        at += (int64_t)t * kv.place.k_elements * kv.element_bytes;
+        for (int d = lane; d < n; d += 32) keys[j * stride + d] = offset + scale * kv_element<T>(at, d, half);
+    }
+}
+
+/* Scores of one query with the block's 32 keys, one a lane, and the step of the online softmax: weights to p, the factor for what was summed up
+ * so far is returned. m, l: the query's running maximum and sum. Twin: llm__body_soften. */
+static __device__ float soften(const attention_args &a, const float *q, const float *keys, int stride, int block, int at, int from, int to, float slope,
+                               float *m, float *l, float *p) {
+    int lane = threadIdx.x & 31, position = block + lane;
+    float s = 0;
+    int seen = position >= from && position < to;
+    if (seen)
+        for (int d = 0; d < a.hd; d++) s += q[d] * keys[lane * stride + d];
+    s *= a.scale;
+    if (a.softcap > 0) s = a.softcap * tanhf(s / a.softcap);
+    s = (s + slope * (float)(position - at)) * 1.44269504f;
+    float top = fmaxf(*m, warp_max(seen ? s : -1e30f)), c = exp2f(*m - top), w = seen ? exp2f(s - top) : 0;
+    *l = *l * c + warp_sum(w);
+    *m = top;
+    p[lane] = w;
+    return c;
+}
+
+/* Computes: out (rows, heads * vd) = softmax(q k^T * scale) v over the pages. Grid: (tiles of rows, KV heads x tiles of heads, splits), 4 warps;
+ * query i = row i / heads, head i % heads of the tile; warp w has queries w, w + 4, ...; a thread has values d, d + 128, ... of all queries.
+ * Reads: each key and value of the sequence once a tile. Twin: llm__run_attention. */
+template <int T, int ND> static __global__ void __launch_bounds__(128) kernel_attention(step_view s, kv_view kv, attention_args a) {
+    DYN_SMEM(float, memory);
+    const int stride = a.hd | 1;
+    float *q = memory, *keys = q + QUERIES * a.hd, *p = keys + KEYS * stride, *factor = p + QUERIES * KEYS, acc[QUERIES][ND] = {}, m[4], l[4];
+    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, kv_head = (int)blockIdx.y / a.head_tiles, first_head = (int)blockIdx.y % a.head_tiles * a.heads;
+    int row0 = a.first_row + (int)blockIdx.x * a.rows, last_row = a.first_row + a.n_rows, split = (int)blockIdx.z;
+    if (last_row > s.head[HEAD_ROWS]) last_row = s.head[HEAD_ROWS];
+    int n_rows = last_row - row0 < a.rows ? last_row - row0 : a.rows, n_heads = a.group - first_head < a.heads ? a.group - first_head : a.heads;
+    if (n_rows <= 0) return;
+    first_head += kv_head * a.group;
+    int n = n_rows * n_heads;
+    for (int i = threadIdx.x; i < n * a.hd; i += 128) {
+        int k = i / a.hd, row = row0 + k / n_heads, head = first_head + k % n_heads;
+        q[i] = a.q[(row - (a.latent ? a.first_row : 0)) * a.q_stride + a.q_col + head * a.hd + i % a.hd];
+    }
+    for (int i = 0; i < 4; i++) {
+        int k = warp + 4 * i, sink = a.sinks && k < n && split == 0;
+        m[i] = sink ? a.sinks[first_head + k % n_heads] * 1.44269504f : -1e30f;
+        l[i] = sink ? 1 : 0;
+    }
+    for (int row = row0; row < row0 + n_rows;) { /* the tile's sequences */
+        int seq = s.seq_of_row[row], end = s.seq_begin[seq + 1] < row0 + n_rows ? s.seq_begin[seq + 1] : row0 + n_rows;
+        const int32_t *pages = s.pages + (int64_t)seq * s.head[HEAD_STRIDE];
+        attend_part part = {(row - row0) * n_heads, (end - row0) * n_heads, 0, 0};
+        part.from = a.window ? max(0, row_position(s, row) + 1 - a.window) : 0;
+        part.to = a.not_causal ? s.seq_len[seq] : row_position(s, end - 1) + 1;
+        int first = part.from / KEYS, blocks = (part.to + KEYS - 1) / KEYS - first, each = (blocks + a.n_splits - 1) / a.n_splits;
+        int b0 = first + split * each, b1 = b0 + each < first + blocks ? b0 + each : first + blocks;
+        for (int b = b0; b < b1; b++) {
+            int block = b * KEYS, lo = max(0, part.from - block), hi = min(KEYS, part.to - block);
+            __syncthreads();
+            load_keys<T>(kv, pages, kv_head, block, lo, hi, keys, stride);
+            __syncthreads();
+            for (int i = 0; i < 4; i++) {
+                int k = warp + 4 * i, mine = row0 + k / n_heads, head = first_head + k % n_heads;
+                if (k < part.qa || k >= part.qb) continue;
+                int at = row_position(s, mine), to = a.not_causal ? part.to : at + 1;
+                if (a.not_causal && a.window) to = min(to, at + a.window);
+                float c = soften(a, q + k * a.hd, keys, stride, block, at, a.window ? max(0, at + 1 - a.window) : 0, to, a.alibi ? a.alibi[head] : 0,
+                                 &m[i], &l[i], p + k * KEYS);
+                if (lane == 0) factor[k] = c;
+            }
+            __syncthreads();
+#pragma unroll
+            for (int k = 0; k < QUERIES; k++)
+#pragma unroll
+                for (int d = 0; d < ND; d++)
+                    if (k >= part.qa && k < part.qb) acc[k][d] *= factor[k];
+            for (int j = lo; j < hi; j++) {
+                const uint8_t *at = kv_part(kv, pages, block + j, kv_head);
+                int t = (block + j) % kv.page_tokens;
+                const float *scales = (const float *)(at + kv.place.scale_offset);
+                float scale = kv.scaled && !a.latent ? scales[2 * kv.page_tokens + t] : 1, offset = kv.scaled && !a.latent ? scales[3 * kv.page_tokens + t] : 0;
+                at += kv.place.v_offset + (int64_t)t * kv.place.v_elements * kv.element_bytes;
+#pragma unroll
+                for (int d = 0; d < ND; d++) {
+                    int x = threadIdx.x + 128 * d;
+                    if (x >= a.vd) continue;
+                    float v = a.latent ? keys[j * stride + x] : offset + scale * kv_element<T>(at, x, (a.vd + 1) / 2);
+#pragma unroll
+                    for (int k = 0; k < QUERIES; k++)
+                        if (k >= part.qa && k < part.qb) acc[k][d] += p[k * KEYS + j] * v;
+                }
+            }
+        }
+        row = end;
+    }
+    __syncthreads();
+    for (int i = 0; i < 4; i++)
+        if (lane == 0 && warp + 4 * i < n) p[warp + 4 * i] = m[i], factor[warp + 4 * i] = l[i];
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < QUERIES; k++) {
+        if (k >= n) break;
+        int64_t row = row0 + k / n_heads, head = first_head + k % n_heads;
+        float *to = a.out + (row - (a.latent ? a.first_row : 0)) * a.out_stride + head * a.vd, by = factor[k] > 0 ? 1 / factor[k] : 0;
+        if (a.n_splits > 1) to = a.partial + (((row - a.first_row) * a.n_heads + head) * a.n_splits + split) * (a.vd + 2), by = 1;
+#pragma unroll
+        for (int d = 0; d < ND; d++)
+            if ((int)threadIdx.x + 128 * d < a.vd) to[threadIdx.x + 128 * d] = acc[k][d] * by;
+        if (a.n_splits > 1 && threadIdx.x == 0) to[a.vd] = p[k], to[a.vd + 1] = factor[k];
+    }
+}
+
+/* Computes: the splits' partial results added up, in order. Grid: (rows, heads). */
+static __global__ void __launch_bounds__(128) kernel_attention_join(step_view s, attention_args a) {
+    int row = a.first_row + (int)blockIdx.x, head = (int)blockIdx.y;
+    if (row >= s.head[HEAD_ROWS]) return;
+    const float *from = a.partial + ((int64_t)blockIdx.x * a.n_heads + head) * a.n_splits * (a.vd + 2);
+    float top = -1e30f, sum = 0;
+    for (int i = 0; i < a.n_splits; i++) top = fmaxf(top, from[i * (a.vd + 2) + a.vd]);
+    for (int i = 0; i < a.n_splits; i++) sum += from[i * (a.vd + 2) + a.vd + 1] * exp2f(from[i * (a.vd + 2) + a.vd] - top);
+    for (int d = threadIdx.x; d < a.vd; d += blockDim.x) {
+        float v = 0;
+        for (int i = 0; i < a.n_splits; i++) v += from[i * (a.vd + 2) + d] * exp2f(from[i * (a.vd + 2) + a.vd] - top);
+        a.out[(row - (a.latent ? a.first_row : 0)) * a.out_stride + head * a.vd + d] = sum > 0 ? v / sum : 0;
+    }
+}
+
+static size_t attention_smem(int hd) { return sizeof(float) * (size_t)(QUERIES * hd + KEYS * (hd | 1) + QUERIES * KEYS + QUERIES); }
+
+template <int T> static void launch_attention(rank *r, dim3 grid, const kv_view &kv, const attention_args &a) {
+    if (a.vd <= 128) launch(r, kernel_attention<T, 1>, grid, 128, attention_smem(a.hd), r->view, kv, a);
+    else launch(r, kernel_attention<T, 4>, grid, 128, attention_smem(a.hd), r->view, kv, a);
+}
+
+/* Cuts the rows of the launch into tiles and splits, and starts the kernels. `partial`: memory for splits, NULL: none. */
+static void run_tiles(rank *r, const kv_view &kv, attention_args a, int n_kv_heads, size_t partial_bytes) {
+    a.heads = min_int(a.group, QUERIES);
+    a.head_tiles = ceil_div(a.group, a.heads);
+    a.rows = r->ctx->padded.n_rows == r->ctx->padded.n_seqs ? 1 : QUERIES / a.heads; /* decoding: no tile has rows of two sequences */
+    dim3 grid((unsigned)ceil_div(a.n_rows, a.rows), (unsigned)(n_kv_heads * a.head_tiles), 1);
+    int64_t each = (int64_t)a.n_rows * a.n_heads * (a.vd + 2) * 4, blocks = (int64_t)grid.x * grid.y;
+    a.n_splits = r->ctx->cfg.batch_invariant || !a.partial ? 1 : min_int(SPLITS, 2 * r->n_sms / blocks);
+    if (a.n_splits > 1) a.n_splits = min_int(a.n_splits, (int64_t)(partial_bytes / (size_t)each));
+    if (a.n_splits < 1) a.n_splits = 1;
+    grid.z = (unsigned)a.n_splits;
+    switch (kv.type) {
+    case LLM_KV_F32: launch_attention<LLM_KV_F32>(r, grid, kv, a); break;
+    case LLM_KV_F16: launch_attention<LLM_KV_F16>(r, grid, kv, a); break;
+    case LLM_KV_BF16: launch_attention<LLM_KV_BF16>(r, grid, kv, a); break;
+    case LLM_KV_FP8_E4M3: launch_attention<LLM_KV_FP8_E4M3>(r, grid, kv, a); break;
+    case LLM_KV_FP8_E5M2: launch_attention<LLM_KV_FP8_E5M2>(r, grid, kv, a); break;
+    case LLM_KV_INT8: launch_attention<LLM_KV_INT8>(r, grid, kv, a); break;
+    default: launch_attention<LLM_KV_INT4>(r, grid, kv, a); break;
+    }
+    if (a.n_splits > 1) launch(r, kernel_attention_join, dim3((unsigned)a.n_rows, (unsigned)a.n_heads), 128, 0, r->view, a);
+}
+
+static void run_attention(rank *r, const llm_attention_op *op) {
+    attention_args a;
+    memset(&a, 0, sizeof a);
+    a.q = op->qkv->data;
+    a.q_stride = op->qkv->stride;
+    a.q_col = op->q_col;
+    a.out = op->dst->data;
+    a.out_stride = op->dst->stride;
+    a.sinks = op->sinks ? op->sinks->f32 : NULL;
+    a.alibi = op->alibi ? op->alibi->f32 : NULL;
+    a.partial = (float *)r->scratch;
+    a.n_heads = op->n_heads;
+    a.group = op->n_heads / op->n_kv_heads;
+    a.n_rows = r->ctx->padded.n_rows;
+    a.hd = op->head_dim;
+    a.vd = op->v_head_dim;
+    a.window = op->window;
+    a.not_causal = op->not_causal;
+    a.scale = op->scale;
+    a.softcap = op->softcap;
+    run_tiles(r, kv_of(r, op->layer), a, op->n_kv_heads, r->scratch_bytes);
+}
+
+/* ============================================================================
+ * >>latent   Latent attention (DeepSeek-V2) in its absorbed form.
+ * ============================================================================
+ * The cache has one latent of `rank` values a token and a rotated key that all heads share. A head's query is taken into the latent space by
+ * its part of kv_b (nope + v, rank), attention runs over latents as keys and values with all heads as one group, and its result is taken
+ * back by the head's value rows. Rows go in turns that fit the scratch memory. */
+
+typedef struct latent_args {
+    float *q, *kv_a, *absorbed, *attended, *out;
+    const float *rope, *norm, *up;
+    int64_t q_stride, kv_stride, rope_stride, out_stride;
+    int32_t n_heads, nope, rope_dim, v_dim, rank, pairs, first_row;
+    float eps;
+} latent_args;
+
+/* Computes: norm of the latent, rotation of the shared key and of every head's query, write to the cache. Grid: one block a row. Twin:
+ * llm__run_mla_write. */
+static __global__ void __launch_bounds__(128) kernel_latent_write(step_view s, kv_view kv, latent_args a) {
+    SMEM(float, scratch, 32);
+    int row = (int)blockIdx.x, warp = threadIdx.x >> 5;
+    if (row >= s.head[HEAD_ROWS]) return;
+    int seq = s.seq_of_row[row], head = a.nope + a.rope_dim;
+    float *latent = a.kv_a + row * a.kv_stride, *q = a.q + row * a.q_stride + a.nope;
+    const float *rope = a.rope + row * a.rope_stride;
+    float by = block_rms(latent, a.rank, a.eps, scratch);
+    for (int i = threadIdx.x; i < a.rank; i += blockDim.x) latent[i] *= by * a.norm[i];
+    for (int h = warp; h < a.n_heads; h += 4) warp_rotate(q + h * head, rope, a.rope_dim / 2, a.pairs);
+    if (warp == 0) warp_rotate(latent + a.rank, rope, a.rope_dim / 2, a.pairs);
+    __syncthreads();
+    if (warp == 0) warp_write_token(kv, s.pages + (int64_t)seq * s.head[HEAD_STRIDE], row_position(s, row), 0, latent, NULL);
+}
+
+/* Computes: absorbed (rows, heads, rank + rope_dim) = q_nope^T up, and the rotated part as it is. Grid: (rows, heads). Twin: llm__run_mla. */
+static __global__ void __launch_bounds__(128) kernel_latent_absorb(step_view s, latent_args a) {
+    int row = a.first_row + (int)blockIdx.x, h = (int)blockIdx.y, hd = a.rank + a.rope_dim;
+    if (row >= s.head[HEAD_ROWS]) return;
+    const float *q = a.q + row * a.q_stride + h * (a.nope + a.rope_dim), *up = a.up + (int64_t)h * (a.nope + a.v_dim) * a.rank;
+    float *to = a.absorbed + ((int64_t)blockIdx.x * a.n_heads + h) * hd;
+    for (int i = threadIdx.x; i < hd; i += blockDim.x) {
+        float v = 0;
+        for (int d = 0; d < a.nope && i < a.rank; d++) v += q[d] * up[(int64_t)d * a.rank + i];
+        to[i] = i < a.rank ? v : q[a.nope + i - a.rank];
+    }
+}
+
+/* Computes: out (rows, heads * v_dim) = value rows of kv_b times what attention gave. Grid: (rows, heads), a warp an output. Twin: llm__run_mla. */
+static __global__ void __launch_bounds__(128) kernel_latent_values(step_view s, latent_args a) {
+    int row = a.first_row + (int)blockIdx.x, h = (int)blockIdx.y, warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+    if (row >= s.head[HEAD_ROWS]) return;
+    const float *up = a.up + ((int64_t)h * (a.nope + a.v_dim) + a.nope) * a.rank, *from = a.attended + ((int64_t)blockIdx.x * a.n_heads + h) * a.rank;
+    for (int d = warp; d < a.v_dim; d += 4) {
+        float v = 0;
+        for (int i = lane; i < a.rank; i += 32) v += up[(int64_t)d * a.rank + i] * from[i];
+        v = warp_sum(v);
+        if (lane == 0) a.out[row * a.out_stride + h * a.v_dim + d] = v;
+    }
+}
+
+static void run_latent(rank *r, const llm_mla_op *op) {
+    latent_args a = {op->q->data, op->kv_a->data, NULL, NULL, op->dst->data, op->rope->data, op->kv_norm->f32, op->kv_b->f32, op->q->stride,
+                     op->kv_a->stride, op->rope->stride, op->dst->stride, op->n_heads, op->nope, op->rope_dim, op->v_dim, op->rank,
+                     op->rope_interleaved, 0, op->eps};
+    kv_view kv = kv_of(r, op->layer);
+    int hd = op->rank + op->rope_dim, rows = r->ctx->padded.n_rows;
+    size_t each = (size_t)op->n_heads * (size_t)(hd + op->rank) * sizeof(float), turn = r->scratch_bytes / 2 / each;
+    if (turn < 1) {
+        ctx_fail(r->ctx, LLM_ERR_LIMIT, "latent attention: a row does not fit the scratch memory");
+        return;
+    }
+    launch(r, kernel_latent_write, dim3((unsigned)rows), 128, 0, r->view, kv, a);
+    for (int first = 0, n; first < rows; first += n) {
+        n = min_int(rows - first, (int64_t)turn);
+        attention_args t;
+        memset(&t, 0, sizeof t);
+        a.first_row = first;
+        a.absorbed = (float *)r->scratch;
+        a.attended = a.absorbed + (size_t)n * (size_t)op->n_heads * (size_t)hd;
+        t.q = a.absorbed;
+        t.q_stride = (int64_t)op->n_heads * hd;
+        t.out = a.attended;
+        t.out_stride = (int64_t)op->n_heads * op->rank;
+        t.partial = (float *)(r->scratch + r->scratch_bytes / 2);
+        t.n_heads = t.group = op->n_heads;
+        t.first_row = first;
+        t.n_rows = n;
+        t.hd = hd;
+        t.vd = op->rank;
+        t.latent = 1;
+        t.scale = op->scale;
+        launch(r, kernel_latent_absorb, dim3((unsigned)n, (unsigned)op->n_heads), 128, 0, r->view, a);
+        run_tiles(r, kv, t, 1, r->scratch_bytes / 2);
+        launch(r, kernel_latent_values, dim3((unsigned)n, (unsigned)op->n_heads), 128, 0, r->view, a);
+    }
+}
+
+/* ============================================================================
+ * >>experts   Mixtures of experts: choice, grouped products, sum.
+ * ============================================================================
+ * The pairs (row, choice) are slots, sorted by expert; the products of >>linear then work on groups of slots. How many slots an expert has is
+ * known on the device only: grids are made for the worst case, and tiles without rows end at once. Rows go in turns that fit the scratch
+ * memory. */
+
+/* Computes: routes (T, 2 k) = ids and weights of the k best experts. A warp a row, in shared memory: scores, choices, groups. Grid: one block of
+ * 32 threads a row. Twin: llm__run_route. */
+typedef struct route_args {
+    float *out;
+    const float *logits, *correction;
+    int64_t out_stride, logits_stride;
+    int32_t n, k, score, n_group, topk_group, group_top2, normalize;
+    float normalize_min, scale;
+} route_args;
+
+/* The largest of n values and its index, the lower one of equals; a warp. */
+static __device__ int warp_arg_max(const float *x, int n, float *value) {
+    float best = -INFINITY;
+    int at = n;
+    for (int i = threadIdx.x & 31; i < n; i += 32)
+        if (x[i] > best || at == n) best = x[i], at = i;
+    for (int o = 16; o; o >>= 1) {
+        float v = __shfl_xor_sync(~0u, best, o);
+        int i = __shfl_xor_sync(~0u, at, o);
+        if (i < n && (at == n || v > best || (v == best && i < at))) best = v, at = i;
+    }
+    *value = best;
+    return at;
+}
+
+/* In place, over n values; a warp. */
+static __device__ void warp_softmax(float *x, int n) {
+    int lane = threadIdx.x & 31;
+    float top = -INFINITY, sum = 0;
+    for (int i = lane; i < n; i += 32) top = fmaxf(top, x[i]);
+    top = warp_max(top);
+    for (int i = lane; i < n; i += 32) sum += x[i] = expf(x[i] - top);
+    sum = warp_sum(sum);
+    for (int i = lane; i < n; i += 32) x[i] /= sum;
+    __syncwarp();
+}
+
+/* Leaves only the experts of the best groups. Twin: llm__route_groups. */
+static __device__ void warp_route_groups(const route_args &a, float *choice, float *group) {
+    int lane = threadIdx.x & 31, size = a.n / a.n_group;
+    for (int g = lane; g < a.n_group; g += 32) {
+        float first = -INFINITY, second = -INFINITY;
+        for (int i = 0; i < size; i++) {
+            float x = choice[g * size + i];
+            if (x > first) second = first, first = x;
+            else if (x > second) second = x;
+        }
+        group[g] = a.group_top2 && size > 1 ? first + second : first;
+    }
+    __syncwarp();
+    for (int left = a.n_group - a.topk_group; left > 0; left--) { /* drop the worst, of equals the higher */
+        int worst = -1;
+        for (int g = 0; g < a.n_group; g++)
+            if (group[g] < INFINITY && (worst < 0 || group[g] <= group[worst])) worst = g;
+        __syncwarp();
+        if (worst < 0) return;
+        if (lane == 0) group[worst] = INFINITY;
+        for (int i = lane; i < size; i += 32) choice[worst * size + i] = -INFINITY;
+        __syncwarp();
+    }
+}
+
+static __global__ void __launch_bounds__(32) kernel_route(const int32_t *n_rows, route_args a) {
+    DYN_SMEM(float, score);
+    float *choice = score + a.n, sum = 0, scale = a.scale, ignored;
+    int row = (int)blockIdx.x, lane = threadIdx.x & 31;
+    if (row >= *n_rows) return;
+    const float *logits = a.logits + row * a.logits_stride;
+    float *out = a.out + row * a.out_stride, *weight = out + a.k;
+    for (int i = lane; i < a.n; i += 32) score[i] = logits[i];
+    __syncwarp();
+    if (a.score == LLM_ROUTE_SOFTMAX) warp_softmax(score, a.n);
+    for (int i = lane; i < a.n; i += 32) {
+        if (a.score == LLM_ROUTE_SIGMOID) score[i] = sigmoid(score[i]);
+        choice[i] = score[i] + (a.correction ? a.correction[i] : 0);
+        if (!(choice[i] > -3e38f)) choice[i] = -3e38f; /* also what is not a number */
+    }
+    __syncwarp();
+    if (a.n_group > 1 && a.topk_group < a.n_group) warp_route_groups(a, choice, choice + a.n);
+    for (int i = 0; i < a.k; i++) {
+        int best = warp_arg_max(choice, a.n, &ignored);
+        __syncwarp();
+        if (lane == 0) choice[best] = -INFINITY, out[i] = (float)best, weight[i] = score[best];
+        __syncwarp();
+    }
+    if (a.score == LLM_ROUTE_TOPK_SOFTMAX) warp_softmax(weight, a.k);
+    for (int i = 0; i < a.k; i++) sum += weight[i];
+    __syncwarp();
+    if (a.normalize) scale /= fmaxf(sum, fmaxf(a.normalize_min, 1e-20f));
+    for (int i = lane; i < a.k; i += 32) weight[i] *= scale;
+}
+
+static void run_route(rank *r, const llm_route_op *op) {
+    route_args a = {op->dst->data, op->logits->data, op->correction ? op->correction->f32 : NULL, op->dst->stride, op->logits->stride, op->n_experts,
+                    op->k, op->score, op->n_group, op->topk_group, op->group_top2, op->normalize, op->normalize_min, op->scale != 0 ? op->scale : 1};
+    launch(r, kernel_route, dim3((unsigned)r->ctx->padded.n_rows), 32, sizeof(float) * (size_t)(2 * op->n_experts + op->n_group + 1),
+           device_rows(r, LLM_ROWS_TOKENS), a);
+}
+
+/* Slots of a turn, in scratch memory. */
+typedef struct slots {
+    int32_t *begin;   /* (n_experts + 1), then how many slots in all */
+    int32_t *row;     /* (slots) */
+    int32_t *slot_of; /* (rows, k) */
+    float *h, *y;     /* (slots, ff), (slots, hidden) */
+} slots;
+
+/* Twin: llm__route_of. */
+static __device__ __forceinline__ int route_of(const float *routes, int64_t stride, int row, int j, int n_experts) {
+    float id = routes[row * stride + j];
+    return id >= 0 && id < (float)n_experts ? (int)id : -1;
+}
+
+/* Computes: slots of rows [first, first + n) sorted by expert, rows ascending. Grid: one block of 32 warps; a warp looks through all slots for the
+ * ones of its experts, so the order does not depend on time. Twin: llm__slots_sort. */
+static __global__ void __launch_bounds__(1024) kernel_slots(const int32_t *n_rows, const float *routes, int64_t stride, slots s, int first, int most, int k,
+                                                            int n_experts) {
+    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n = (*n_rows - first < most ? *n_rows - first : most) * k;
+    for (int e = warp; e < n_experts; e += 32) {
+        int count = 0;
+        for (int i = 0; i < n; i += 32) {
+            int mine = i + lane < n && route_of(routes, stride, first + (i + lane) / k, (i + lane) % k, n_experts) == e;
+            count += __popc(__ballot_sync(~0u, mine));
+        }
+        if (lane == 0) s.begin[e + 1] = count;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        s.begin[0] = 0;
+        for (int e = 0; e < n_experts; e++) s.begin[e + 1] += s.begin[e];
+        s.begin[n_experts + 1] = s.begin[n_experts];
+    }
+    for (int i = threadIdx.x; i < n; i += blockDim.x) s.slot_of[i] = -1;
+    __syncthreads();
+    for (int e = warp; e < n_experts; e += 32) {
+        int at = s.begin[e];
+        for (int i = 0; i < n; i += 32) {
+            int mine = i + lane < n && route_of(routes, stride, first + (i + lane) / k, (i + lane) % k, n_experts) == e;
+            unsigned all = __ballot_sync(~0u, mine);
+            int slot = at + __popc(all & ((1u << lane) - 1));
+            if (mine) s.row[slot] = first + (i + lane) / k, s.slot_of[i + lane] = slot;
+            at += __popc(all);
+        }
+    }
+}
+
+/* Computes: dst (+)= sum over the choices, in their order, of weight * y. Grid: one block a row. Twin: llm__slots_combine. */
+static __global__ void __launch_bounds__(128) kernel_combine(const int32_t *n_rows, float *dst, const float *routes, int64_t dst_stride, int64_t stride, slots s,
+                                                             int first, int k, int hidden, int add) {
+    int row = first + (int)blockIdx.x;
+    if (row >= *n_rows) return;
+    for (int c = threadIdx.x; c < hidden; c += blockDim.x) {
+        float v = add ? dst[row * dst_stride + c] : 0;
+        for (int j = 0; j < k; j++) {
+            int slot = s.slot_of[(int)blockIdx.x * k + j];
+            if (slot >= 0) v += routes[row * stride + k + j] * s.y[(int64_t)slot * hidden + c];
+        }
+        dst[row * dst_stride + c] = v;
+    }
+}
+
+/* Lays the slots of n rows out in the scratch memory; returns the bytes. */
+static size_t slots_place(slots *s, uint8_t *at, int64_t n, int k, int n_experts, int64_t ff, int64_t hidden) {
+    size_t counts = ((size_t)(n_experts + 2) + (size_t)(2 * n * k)) * 4, floats = (size_t)(n * k * (ff + hidden)) * 4;
+    counts = (counts + 255) & ~(size_t)255;
+    s->begin = (int32_t *)at;
+    s->row = s->begin + n_experts + 2;
+    s->slot_of = s->row + n * k;
+    s->h = (float *)(at + counts);
+    s->y = s->h + n * k * ff;
+    return counts + floats;
+}
+
+static void run_experts(rank *r, const llm_experts_op *op) {
+    int64_t hidden = op->down->rows / op->n_experts, ff = op->down->cols;
+    int rows = r->ctx->padded.n_rows, turn = rows;
+    slots s;
+    while (turn > 1 && slots_place(&s, r->scratch, turn, op->k, op->n_experts, ff, hidden) > r->scratch_bytes) turn = (turn + 1) / 2;
+    slots_place(&s, r->scratch, turn, op->k, op->n_experts, ff, hidden);
+    for (int first = 0, n; first < rows; first += n) {
+        linear_args a;
+        memset(&a, 0, sizeof a);
+        n = min_int(turn, rows - first);
+        launch(r, kernel_slots, dim3(1), 1024, 0, device_rows(r, LLM_ROWS_TOKENS), op->routes->data, op->routes->stride, s, first, n, op->k, op->n_experts);
+        a.begin = s.begin;
+        a.n_rows = s.begin + op->n_experts + 1;
+        a.x = op->src->data;
+        a.x_stride = op->src->stride;
+        a.row_of = s.row;
+        a.out = s.h;
+        a.out_stride = ff;
+        a.act = op->act;
+        a.limit = op->limit;
+        a.scale = 1;
+        run_product(r, op->gate_up, op->gate_up_bias, a, n * op->k);
+        a.x = s.h;
+        a.x_stride = ff;
+        a.row_of = NULL;
+        a.out = s.y;
+        a.out_stride = hidden;
+        a.act = LLM_ACT_NONE;
+        run_product(r, op->down, op->down_bias, a, n * op->k);
+        launch(r, kernel_combine, dim3((unsigned)n), 128, 0, device_rows(r, LLM_ROWS_TOKENS), op->dst->data, op->routes->data, op->dst->stride,
+               op->routes->stride, s, first, op->k, (int)hidden, op->add);
+    }
+}
+
+/* ============================================================================
+ * >>sampler   The next token, chosen where the logits are.
+ * ============================================================================
+ * Says what llm_sample says: the same random number, the same weights (the polynomial of llm__exp_neg, operation by operation), candidates cut
+ * by min-p, top-k and top-p, drawn in order of id. A block has one row; nothing is sorted: the k-th value and the end of top-p come from a radix
+ * select over the bits of the weights, whose histograms are integers (a weight times 2^45), so that they do not depend on the order in which
+ * threads add. Sums of doubles go in another order than on the host, which can differ in the last of 53 bits; a draw changes when its random
+ * number falls into that gap. */
+
+enum { DRAW_THREADS = 512 };
+
+static __device__ uint64_t mix(uint64_t x) {
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+/* Twin: llm__uniform. */
+static __device__ double uniform(uint64_t seed, uint64_t position) {
+    uint64_t key = mix(seed + 0x9E3779B97F4A7C15u);
+    return (double)(mix(key ^ mix(position * 0xD1342543DE82EF95u + 0x632BE59BD9B4E019u)) >> 11) * (1.0 / 9007199254740992.0);
+}
+
+/* Twin: llm__exp_neg, with the same roundings: no product is fused with a sum. */
+static __device__ float exp_neg(float x) {
+    float c = x < -87.0f ? -87.0f : x;
+    int n = (int)__fsub_rn(__fmul_rn(c, 1.44269504f), 0.5f);
+    float k = (float)n, r = __fadd_rn(__fsub_rn(c, __fmul_rn(k, 0.693359375f)), __fmul_rn(k, 2.12194440e-4f));
+    float p = __fadd_rn(__fmul_rn(1.9875691500e-4f, r), 1.3981999507e-3f);
+    p = __fadd_rn(__fmul_rn(p, r), 8.3334519073e-3f);
+    p = __fadd_rn(__fmul_rn(p, r), 4.1665795894e-2f);
+    p = __fadd_rn(__fmul_rn(p, r), 1.6666665459e-1f);
+    p = __fadd_rn(__fmul_rn(p, r), 5.0000001201e-1f);
+    p = __fmul_rn(__fadd_rn(__fadd_rn(__fmul_rn(__fmul_rn(p, r), r), r), 1.0f), __uint_as_float((uint32_t)(n + 127) << 23));
+    return x < -87.0f ? 0 : p;
+}
+
+/* The sum over all threads in a fixed order, for all of them. `all`: (DRAW_THREADS) */
+static __device__ double block_sum_double(double v, double *all) {
+    __syncthreads();
+    all[threadIdx.x] = v;
+    for (int o = DRAW_THREADS / 2; o; o >>= 1) {
+        __syncthreads();
+        if ((int)threadIdx.x < o) all[threadIdx.x] += all[threadIdx.x + o];
+    }
+    __syncthreads();
+    v = all[0];
+    __syncthreads();
+    return v;
+}
+
+/* What a block that draws shares. */
+typedef struct draw_shared {
+    double all[DRAW_THREADS];
+    unsigned long long mass[2048];
+    unsigned long long above, below;
+    uint32_t prefix;
+    int found;
+} draw_shared;
+
+static const double MASS = 35184372088832.0; /* 2^45: 2^18 weights of 1 stay below 2^64 */
+
+/* The value at which a descending sum of weights (by_mass) or of ones reaches `target`, among those of at least `least`; *above: the sum of what is
+ * larger. Three histograms of 11, 11 and 10 bits. A block. Twin: llm__select. */
+static __device__ float block_select(const float *w, int n, float least, int by_mass, double target, draw_shared *s, double *above) {
+    uint32_t prefix = 0;
+    const double unit = by_mass ? 1 / MASS : 1;
+    unsigned long long sum = 0;
+    for (int level = 0; level < 3; level++) {
+        const int low = level == 0 ? 21 : level == 1 ? 10 : 0, width = level == 2 ? 10 : 11;
+        for (int i = threadIdx.x; i < 2048; i += blockDim.x) s->mass[i] = 0;
+        __syncthreads();
+        for (int i = threadIdx.x; i < n; i += blockDim.x) {
+            uint32_t bits = __float_as_uint(w[i]);
+            if (w[i] < least || (level && bits >> (low + width) != prefix)) continue;
+            atomicAdd(&s->mass[bits >> low & ((1u << width) - 1)], by_mass ? (unsigned long long)((double)w[i] * MASS) : 1ull);
+        }
+        __syncthreads();
+        if (threadIdx.x == 0) { /* from the largest bin down to the one that crosses the target */
+            int at = (1 << width) - 1;
+            while (at > 0 && (double)(sum + s->mass[at]) * unit < target) sum += s->mass[at--];
+            s->prefix = prefix << width | (uint32_t)at;
+            s->above = sum;
+        }
+        __syncthreads();
+        prefix = s->prefix;
+        sum = s->above;
+        __syncthreads();
+    }
+    *above = (double)sum * unit;
+    return __uint_as_float(prefix);
+}
+
+/* The sum of the weights of at least `least`. A block. */
+static __device__ double block_mass(const float *w, int n, float least, draw_shared *s, long long *count) {
+    double sum = 0, many = 0;
+    for (int i = threadIdx.x; i < n; i += blockDim.x)
+        if (w[i] >= least) sum += (double)w[i], many += 1;
+    *count = (long long)block_sum_double(many, s->all);
+    return block_sum_double(sum, s->all);
+}
+
+/* Draws among the weights above `least` and the first `ties` equal to it: a thread has a range of ids. A block. Twin: llm__draw. */
+static __device__ int block_draw(const float *w, int n, float least, double ties, double u, draw_shared *s) {
+    int each = (n + (int)blockDim.x - 1) / (int)blockDim.x, from = (int)threadIdx.x * each, to = min(n, from + each), equal = 0, last = -1;
+    double sum = 0, before = 0, left;
+    for (int i = from; i < to; i++) equal += w[i] == least;
+    s->all[threadIdx.x] = equal;
+    __syncthreads();
+    for (int i = 0; i < (int)threadIdx.x; i++) before += s->all[i];
+    left = ties - before;
+    __syncthreads();
+    double rest = left;
+    for (int i = from; i < to; i++) {
+        if (w[i] < least || (w[i] == least && rest < 1)) continue;
+        rest -= w[i] == least;
+        sum += (double)w[i];
+        if (w[i] > 0) last = i;
+    }
+    double total = block_sum_double(sum, s->all), mine = 0, end;
+    s->all[threadIdx.x] = sum;
+    if (threadIdx.x == 0) s->found = n, s->prefix = 0;
+    __syncthreads();
+    for (int i = 0; i < (int)threadIdx.x; i++) mine += s->all[i];
+    end = mine + sum;
+    if (mine <= u * total && end > u * total) { /* it is in this range; rounding may say so of two */
+        rest = left;
+        for (int i = from; i < to; i++) {
+            if (w[i] < least || (w[i] == least && rest < 1)) continue;
+            rest -= w[i] == least;
+            mine += (double)w[i];
+            if (mine > u * total) {
+                atomicMin(&s->found, i);
+                break;
+            }
+        }
+    }
+    if (last >= 0) atomicMax(&s->prefix, (unsigned)last);
+    __syncthreads();
+    return s->found < n ? s->found : (int)s->prefix; /* rounding carried past the end: the last with any weight */
+}
+
+/* min-p, top-k, top-p, then the draw. Twin: llm__pick. */
+static __device__ int block_pick(const float *w, int n, const llm_draw &d, draw_shared *s) {
+    double above, u = uniform(d.seed, (uint64_t)d.position), ties = (double)n;
+    int top_p = d.top_p > 0 && d.top_p < 1;
+    float least = d.min_p > 1e-30f ? d.min_p : 1e-30f;
+    long long count;
+    if (d.min_p <= 0 && d.top_k <= 0 && !top_p) return block_draw(w, n, 0, ties, u, s);
+    double sum = block_mass(w, n, least, s, &count);
+    if (d.top_k > 0 && d.top_k < count) { /* all ties of the k-th stay */
+        least = block_select(w, n, least, 0, d.top_k, s, &above);
+        sum = block_mass(w, n, least, s, &count);
+    }
+    if (top_p) { /* a token stays if what is before it sums to less than top_p */
+        double target = (double)d.top_p * sum;
+        least = block_select(w, n, least, 1, target, s, &above);
+        ties = ceil(fmax(1.0, (target - above) / (double)least));
+    }
+    return block_draw(w, n, least, ties, u, s);
+}
+
+/* Computes: drawn[row] = the token that llm_draw asks for, with its log-probabilities. Grid: one block an out row. weights: (out, vocab) scratch.
+ * Reads the row three times, and the weights once for each histogram. Twin: llm__choose. */
+static __global__ void __launch_bounds__(DRAW_THREADS) kernel_draw(step_view s, const float *logits, float *weights, int n, llm_drawn *drawn) {
+    SMEM(draw_shared, shared, 1);
+    int row = (int)blockIdx.x, bad = 0;
+    if (row >= s.head[HEAD_OUT]) return;
+    const llm_draw d = s.draws[row];
+    if (!d.wanted) return;
+    const float *x = logits + (int64_t)row * n;
+    float *w = weights + (int64_t)row * n, max = -INFINITY, scale = d.temperature < 1e-5f ? 1 : 1 / d.temperature;
+    double sum = 0, sum1;
+    for (int i = threadIdx.x; i < n; i += blockDim.x) {
+        bad |= !(x[i] <= 3.4028234e38f);
+        max = x[i] > max ? x[i] : max;
+    }
+    bad = __syncthreads_or(bad);
+    shared->all[threadIdx.x] = (double)max;
+    __syncthreads();
+    for (int i = 0; i < DRAW_THREADS; i++) max = fmaxf(max, (float)shared->all[i]);
+    if (bad || max < -3.4028234e38f) {
+        if (threadIdx.x == 0) drawn[row].id = -1;
+        return;
+    }
+    for (int i = threadIdx.x; i < n; i += blockDim.x) sum += (double)(w[i] = exp_neg(__fsub_rn(x[i], max)));
+    sum1 = sum = block_sum_double(sum, shared->all);
+    if (scale != 1) {
+        sum = 0;
+        for (int i = threadIdx.x; i < n; i += blockDim.x) sum += (double)(w[i] = exp_neg(__fmul_rn(__fsub_rn(x[i], max), scale)));
+        sum = block_sum_double(sum, shared->all);
+    }
+    int id = n;
+    if (d.temperature < 1e-5f) {
+        if (threadIdx.x == 0) shared->found = n;
+        __syncthreads();
+        for (int i = threadIdx.x; i < n; i += blockDim.x)
+            if (x[i] == max) atomicMin(&shared->found, i);
+        __syncthreads();
+        id = shared->found;
+    } else id = block_pick(w, n, d, shared);
+    if (threadIdx.x) return;
+    llm_drawn o;
+    o.id = id;
+    o.log_sum = (double)max + log(sum1);
+    o.logprob = (float)((double)x[id] - o.log_sum);
+    o.also = (float)((double)x[d.also] - o.log_sum);
+    o.prob = (float)((double)(d.temperature < 1e-5f ? 1.0f : w[id]) / sum);
+    drawn[row] = o;
+}
+
+/* ============================================================================
+ * >>ranks   Several devices: a thread each, and NCCL between them.
+ * ============================================================================
+ * A list is launched by its rank's own thread, so that ranks meet in collectives whatever order the host would have launched them in. With one
+ * rank the calling thread does it. NCCL's few functions that are used are looked up by name, and only with more than one rank. A rank that does
+ * not come leaves the others waiting inside NCCL; wait finds that out by time, and aborts the communicators, which lets everybody go on. */
+
+enum { NCCL_F32 = 7, NCCL_SUM = 0 };
+
+static struct nccl_api {
+    int (*init_all)(void **comm, int n, const int *devices);
+    int (*destroy)(void *comm);
+    int (*abort)(void *comm);
+    int (*async_error)(void *comm, int *error);
+    const char *(*error_string)(int error);
+    int (*all_reduce)(const void *from, void *to, size_t n, int type, int op, void *comm, cudaStream_t stream);
+    int (*all_gather)(const void *from, void *to, size_t n, int type, void *comm, cudaStream_t stream);
+} nccl;
+
+/* Looks the functions up; 0: libnccl is not there. */
+static int nccl_load(void) {
+    static const char *const names[] = {"ncclCommInitAll", "ncclCommDestroy", "ncclCommAbort", "ncclCommGetAsyncError", "ncclGetErrorString",
+                                        "ncclAllReduce", "ncclAllGather"};
+    void *found[sizeof names / sizeof *names];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!(found[i] = nccl_function(names[i]))) return 0;
+    memcpy(&nccl, found, sizeof nccl);
+    return 1;
+}
+
+static void nccl_ok(rank *r, int e, const char *what) {
+    if (!e || r->failed) return;
+    r->failed = LLM_ERR_BACKEND;
+    snprintf(r->why, sizeof r->why, "cuda device %d: %s: %s", r->device, what, nccl.error_string(e));
+}
+
+/* Sums the first `rows` rows of a buffer over the ranks, whole strides. */
+static void run_all_reduce(rank *r, float *data, int64_t stride, int rows) {
+    if (r->ctx->n_ranks > 1 && !r->failed)
+        nccl_ok(r, nccl.all_reduce(data, data, (size_t)(stride * rows), NCCL_F32, NCCL_SUM, r->comm, r->stream), "all-reduce");
+}
+
+/* A rank's thread: runs the job of each round. */
+static void *rank_thread(void *arg) {
+    rank *r = (rank *)arg;
+    llm_backend_ctx *ctx = r->ctx;
+    unsigned seen = 0;
+    select_device(r);
+    pthread_mutex_lock(&ctx->mutex);
+    for (;;) {
+        while (ctx->round == seen && !ctx->stop) pthread_cond_wait(&ctx->go, &ctx->mutex);
+        if (ctx->stop) break;
+        seen = ctx->round;
+        void (*job)(rank *) = ctx->job;
+        pthread_mutex_unlock(&ctx->mutex);
+        job(r);
+        pthread_mutex_lock(&ctx->mutex);
+        if (--ctx->running == 0) pthread_cond_signal(&ctx->idle);
+    }
+    pthread_mutex_unlock(&ctx->mutex);
+    return NULL;
+}
+
+/* Runs a job once a rank; returns when all have. */
+static void run_ranks(llm_backend_ctx *ctx, void (*job)(rank *r)) {
+    if (ctx->n_ranks == 1) {
+        select_device(&ctx->ranks[0]);
+        job(&ctx->ranks[0]);
+    } else {
+        pthread_mutex_lock(&ctx->mutex);
+        ctx->job = job;
+        ctx->running = ctx->n_ranks;
+        ctx->round++;
+        pthread_cond_broadcast(&ctx->go);
+        while (ctx->running) pthread_cond_wait(&ctx->idle, &ctx->mutex);
+        pthread_mutex_unlock(&ctx->mutex);
+    }
+    for (int i = 0; i < ctx->n_ranks; i++)
+        if (ctx->ranks[i].failed) ctx_fail(ctx, ctx->ranks[i].failed, ctx->ranks[i].why);
+}
+
+/* ============================================================================
+ * >>step   A step: its description goes up, its list runs or its graph is replayed, its results come down.
+ * ============================================================================
+ * Up to two steps are under way: begin_step copies what changes into one of two pinned blocks, and the copy to the device is the first thing on
+ * the stream; results go to one of two pinned places, and an event says when they are there. Everything on the device exists once, since one
+ * stream orders it.
+ *
+ * Steps in which every sequence has one row, with an output, are padded to 1, 2, 4, then multiples of 8 rows, and captured when such a size is
+ * met first. Kernels end at once in rows that are not there. All other steps, and sequences longer than max_seq_len_to_capture, run as they are. */
+
+static size_t align16(size_t n) { return (n + 15) & ~(size_t)15; }
+
+/* Where the arrays of the largest step lie. */
+static void step_place(const llm_backend_config *c, step_layout *l) {
+    size_t rows = (size_t)c->max_rows, seqs = (size_t)c->max_seqs, at = STEP_HEAD * 4, out = (size_t)max_int(c->max_out, 1);
+    const struct { size_t *to, bytes; } plan[] = {
+        {&l->tokens, rows * 4}, {&l->positions, rows * 12}, {&l->seq_of_row, rows * 4}, {&l->seq_begin, (seqs + 1) * 4}, {&l->seq_len, seqs * 4},
+        {&l->seq_rope, seqs * 4}, {&l->rope_base, seqs * 4}, {&l->out_rows, out * 4}, {&l->token_from, rows * 4},
+        {&l->draws, out * sizeof(llm_draw)}, {&l->pages, seqs * (size_t)c->max_pages_per_seq * 4}};
+    for (size_t i = 0; i < sizeof plan / sizeof *plan; i++) {
+        *plan[i].to = at;
+        at = align16(at + plan[i].bytes);
+    }
+    l->bytes = at;
+}
+
+static step_view step_view_of(const step_layout *l, uint8_t *p) {
+    step_view v = {(int32_t *)p, (int32_t *)(p + l->tokens), (int32_t *)(p + l->positions), (int32_t *)(p + l->seq_of_row), (int32_t *)(p + l->seq_begin),
+                   (int32_t *)(p + l->seq_len), (int32_t *)(p + l->seq_rope), (int32_t *)(p + l->out_rows), (int32_t *)(p + l->token_from),
+                   (int32_t *)(p + l->pages), (float *)(p + l->rope_base), (llm_draw *)(p + l->draws)};
+    return v;
+}
+
+/* Refuses a step whose numbers would lead outside of memory. Twin: llm__step_check. */
+static llm_result step_check(const llm_backend_ctx *ctx, const llm_step *s) {
+    const llm_backend_config *c = &ctx->cfg;
+    const llm_shape *n = &s->shape;
+    if (n->n_rows < 0 || n->n_rows > c->max_rows || n->n_seqs < 0 || n->n_seqs > c->max_seqs || n->n_out < 0 || n->n_out > c->max_out)
+        return fail_with(c, LLM_ERR_ARG, "step: %d rows, %d sequences, %d out rows: expected at most %d, %d, %d", n->n_rows, n->n_seqs, n->n_out,
+                         c->max_rows, c->max_seqs, c->max_out);
+    if (s->seq_begin[0] != 0 || s->seq_begin[n->n_seqs] != n->n_rows)
+        return fail_with(c, LLM_ERR_ARG, "step: seq_begin does not cover the rows");
+    for (int q = 0; q < n->n_seqs; q++) {
+        int begin = s->seq_begin[q], end = s->seq_begin[q + 1], pages = ctx->n_layers ? ceil_div(s->seq_len[q], ctx->page_tokens) : 0;
+        if (end < begin || s->seq_len[q] < end - begin || pages > c->max_pages_per_seq || (ctx->n_layers && pages > s->page_stride))
+            return fail_with(c, LLM_ERR_ARG, "step: sequence %d has rows %d to %d, length %d, %d pages of at most %d", q, begin, end, s->seq_len[q], pages,
+                             min_int(c->max_pages_per_seq, s->page_stride));
+        for (int row = begin; row < end; row++)
+            if (s->seq_of_row[row] != q) return fail_with(c, LLM_ERR_ARG, "step: row %d is of sequence %d, expected %d", row, s->seq_of_row[row], q);
+        for (int p = 0; p < pages; p++) {
+            int32_t page = s->pages[(size_t)q * (size_t)s->page_stride + (size_t)p];
+            int written = (p + 1) * ctx->page_tokens > s->seq_len[q] - (end - begin);
+            if (page >= ctx->n_pages || (page < 0 && (written || page != -1)))
+                return fail_with(c, LLM_ERR_ARG, "step: page %d of sequence %d is %d, expected less than %lld", p, q, page, (long long)ctx->n_pages);
+        }
+    }
+    for (int i = 0; i < n->n_out; i++)
+        if (s->out_rows[i] < 0 || s->out_rows[i] >= n->n_rows) return fail_with(c, LLM_ERR_ARG, "step: out row %d of %d rows", s->out_rows[i], n->n_rows);
+    return LLM_OK;
+}
+
+static void copy_ints(uint8_t *to, const int32_t *from, int n, int32_t absent) {
+    if (from) memcpy(to, from, (size_t)n * 4);
+    else
+        for (int i = 0; i < n; i++) ((int32_t *)to)[i] = absent;
+}
+
+/* Writes the step into a pinned block; returns the bytes that count. Page tables stand close together: what is copied is what is used. */
+static size_t step_write(llm_backend_ctx *ctx, const llm_step *s, uint8_t *to) {
+    const step_layout *l = &ctx->layout;
+    int rows = s->shape.n_rows, seqs = s->shape.n_seqs, three = s->n_position_rows == 3, stride = 1;
+    int32_t *head = (int32_t *)to, *pages = (int32_t *)(to + l->pages);
+    ctx->longest = 0;
+    for (int q = 0; q < seqs; q++) ctx->longest = max_int(ctx->longest, s->seq_len[q]);
+    if (ctx->n_layers) stride = max_int(1, ceil_div(ctx->longest, ctx->page_tokens));
+    memset(to, 0, STEP_HEAD * 4);
+    head[HEAD_ROWS] = rows;
+    head[HEAD_SEQS] = seqs;
+    head[HEAD_OUT] = s->shape.n_out;
+    head[HEAD_POSITIONS] = three ? 3 : 1;
+    head[HEAD_STRIDE] = stride;
+    copy_ints(to + l->tokens, s->tokens, rows, 0);
+    copy_ints(to + l->positions, s->positions, rows * (three ? 3 : 1), 0);
+    copy_ints(to + l->seq_of_row, s->seq_of_row, rows, 0);
+    copy_ints(to + l->seq_begin, s->seq_begin, seqs + 1, 0);
+    copy_ints(to + l->seq_len, s->seq_len, seqs, 0);
+    copy_ints(to + l->seq_rope, s->seq_rope, seqs, 0);
+    copy_ints(to + l->out_rows, s->out_rows, s->shape.n_out, 0);
+    copy_ints(to + l->token_from, s->token_from, rows, -1);
+    for (int q = 0; q < seqs; q++) ((float *)(to + l->rope_base))[q] = s->seq_rope_base ? s->seq_rope_base[q] : 1;
+    ctx->any_draws = 0;
+    ctx->want_rows = !s->draws;
+    for (int i = 0; i < s->shape.n_out && s->draws; i++) {
+        ctx->any_draws |= s->draws[i].wanted;
+        ctx->want_rows |= !s->draws[i].wanted || s->draws[i].row;
+    }
+    if (s->draws) memcpy(to + l->draws, s->draws, (size_t)s->shape.n_out * sizeof *s->draws);
+    for (int q = 0; q < seqs && ctx->n_layers; q++)
+        for (int p = 0; p < ceil_div(s->seq_len[q], ctx->page_tokens); p++) /* a page that was given back reads as page 0; nothing of it counts */
+            pages[(size_t)q * (size_t)stride + (size_t)p] = max_int(0, s->pages[(size_t)q * (size_t)s->page_stride + (size_t)p]);
+    return l->pages + (size_t)seqs * (size_t)stride * 4;
+}
+
+/* The rows a captured list is made for. */
+static int bucket(int n) { return n <= 2 ? n : n <= 4 ? 4 : (n + 7) / 8 * 8; }
+
+static llm_result cuda_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
+    if (ctx->failed) return ctx_result(ctx);
+    llm_result result = step_check(ctx, s);
+    if (result) return result;
+    if (ctx->begun - ctx->waited == N_FLIGHT) return fail_with(&ctx->cfg, LLM_ERR_ARG, "step: two are under way already");
+    uint8_t *block = ctx->staged[ctx->begun % N_FLIGHT];
+    size_t bytes = step_write(ctx, s, block);
+    const llm_shape *n = &s->shape;
+    ctx->shape = ctx->padded = *n;
+    ctx->capture = !ctx->cfg.enforce_eager && n->n_rows && n->n_rows == n->n_seqs && n->n_rows == n->n_out && bucket(n->n_rows) <= ctx->cfg.max_out &&
+                   bucket(n->n_rows) <= ctx->cfg.max_rows && (!ctx->cfg.max_seq_len_to_capture || ctx->longest <= ctx->cfg.max_seq_len_to_capture);
+    if (ctx->capture) ctx->padded.n_rows = ctx->padded.n_seqs = ctx->padded.n_out = bucket(n->n_rows);
+    for (int i = 0; i < ctx->n_ranks; i++) {
+        rank *r = &ctx->ranks[i];
+        r->n = 0;
+        select_device(r);
+        rank_ok(r, cudaMemcpyAsync(r->step, block, bytes, cudaMemcpyHostToDevice, r->stream), "step");
+        if (r->failed) return rank_result(r);
+    }
+    return LLM_OK;
+}
+
+/* Gathers the ranks' logits and draws tokens from them. With one rank they lie as the sampler wants them, but for the stride. */
+static void run_draws(rank *r) {
+    llm_backend_ctx *ctx = r->ctx;
+    int n_out = ctx->padded.n_out;
+    const float *logits = r->logits;
+    if (ctx->n_ranks > 1) {
+        size_t share = (size_t)ctx->widest * (size_t)n_out, begin = 0;
+        if (!r->failed) nccl_ok(r, nccl.all_gather(r->logits, r->gathered, share, NCCL_F32, r->comm, r->stream), "all-gather");
+        for (int i = 0; i < ctx->n_ranks; begin += (size_t)ctx->ranks[i++].vocab)
+            rank_ok(r, cudaMemcpy2DAsync(r->flat + begin, (size_t)ctx->vocab * 4, r->gathered + share * (size_t)i, (size_t)ctx->widest * 4,
+                                         (size_t)ctx->ranks[i].vocab * 4, (size_t)n_out, cudaMemcpyDeviceToDevice, r->stream), "logits");
+        logits = r->flat;
+    }
+    launch(r, kernel_draw, dim3((unsigned)n_out), DRAW_THREADS, 0, r->view, logits, r->weights, (int)ctx->vocab, r->drawn);
+}
+
+/* One record. */
+static void run_record(rank *r, const record *rec) {
+    switch (rec->kind) {
+    case OP_EMBED: run_embed(r, &rec->op.embed); return;
+    case OP_ROPE: run_rope(r, &rec->op.rope); return;
+    case OP_RESIDUAL:
+        if (rec->op.residual.y) run_all_reduce(r, rec->op.residual.y->data, rec->op.residual.y->stride, padded_rows(r, rec->op.residual.rows));
+        run_residual(r, &rec->op.residual);
+        return;
+    case OP_NORM: run_norm(r, &rec->op.norm); return;
+    case OP_LINEAR: run_linear(r, &rec->op.linear); return;
+    case OP_QKV: run_qkv(r, &rec->op.qkv); return;
+    case OP_ATTENTION: run_attention(r, &rec->op.attention); return;
+    case OP_MLA: run_latent(r, &rec->op.mla); return;
+    case OP_ROUTE: run_route(r, &rec->op.route); return;
+    case OP_EXPERTS: run_experts(r, &rec->op.experts); return;
+    case OP_GATE: run_gate(r, &rec->op.gate); return;
+    case OP_GATHER: run_gather(r, rec->op.gather.dst, rec->op.gather.src); return;
+    case OP_ALL_REDUCE: run_all_reduce(r, rec->op.reduce.buf->data, rec->op.reduce.buf->stride, padded_rows(r, rec->op.reduce.rows)); return;
+    case OP_LOGITS: run_logits(r, &rec->op.logits); return;
+    }
+}
+
+static void run_list(rank *r) {
+    for (int i = 0; i < r->n && !r->failed; i++) run_record(r, &r->list[i]);
+    if (r->ctx->any_draws && r->weights) run_draws(r);
+}
+
+/* The graph of this step's shape; captured when it is not there. NULL: none could be made. */
+static graph *rank_graph(rank *r) {
+    llm_backend_ctx *ctx = r->ctx;
+    cudaGraph_t made = NULL;
+    for (int i = 0; i < r->n_graphs; i++)
+        if (r->graphs[i].n_rows == ctx->padded.n_rows && r->graphs[i].draws == ctx->any_draws && r->graphs[i].lora == ctx->shape.lora &&
+            r->graphs[i].program == ctx->shape.program)
+            return &r->graphs[i];
+    if (r->n_graphs == MAX_GRAPHS || !rank_ok(r, cudaStreamBeginCapture(r->stream, cudaStreamCaptureModeThreadLocal), "capture")) return NULL;
+    graph *g = &r->graphs[r->n_graphs];
+    g->n_rows = ctx->padded.n_rows;
+    g->draws = ctx->any_draws;
+    g->lora = ctx->shape.lora;
+    g->program = ctx->shape.program;
+    run_list(r);
+    cudaError_t e = cudaStreamEndCapture(r->stream, &made);
+    if (rank_ok(r, e, "capture") && rank_ok(r, cudaGraphInstantiate(&g->exec, made, 0), "graph")) r->n_graphs++;
+    else g = NULL;
+    if (made) cudaGraphDestroy(made);
+    return g;
+}
+
+/* A rank's part of end_step. */
+static void rank_end_step(rank *r) {
+    llm_backend_ctx *ctx = r->ctx;
+    unsigned turn = ctx->begun % N_FLIGHT;
+    int64_t begin = 0;
+    graph *g = ctx->capture ? rank_graph(r) : NULL;
+    if (g) rank_ok(r, cudaGraphLaunch(g->exec, r->stream), "graph");
+    else if (!r->failed) run_list(r);
+    for (int i = 0; i < r->index; i++) begin += ctx->ranks[i].vocab;
+    if (ctx->want_rows && ctx->shape.n_out && r->vocab && !r->failed)
+        rank_ok(r, cudaMemcpy2DAsync(ctx->logits[turn] + begin, (size_t)ctx->vocab * 4, r->logits, (size_t)ctx->widest * 4, (size_t)r->vocab * 4,
+                                     (size_t)ctx->shape.n_out, cudaMemcpyDeviceToHost, r->stream), "logits");
+    if (ctx->any_draws && r->index == 0)
+        rank_ok(r, cudaMemcpyAsync(ctx->drawn[turn], r->drawn, (size_t)ctx->shape.n_out * sizeof(llm_drawn), cudaMemcpyDeviceToHost, r->stream), "draws");
+    rank_ok(r, cudaEventRecord(r->done[turn], r->stream), "event");
+}
+
+/* The ranks must have recorded the same operations; then each launches its own. */
+static llm_result cuda_end_step(llm_backend_ctx *ctx) {
+    for (int i = 1; i < ctx->n_ranks && !ctx->failed; i++) {
+        int same = ctx->ranks[i].n == ctx->ranks[0].n;
+        for (int k = 0; same && k < ctx->ranks[0].n; k++) same = ctx->ranks[i].list[k].kind == ctx->ranks[0].list[k].kind;
+        if (!same) ctx_fail(ctx, LLM_ERR_ARG, "the ranks recorded different operations");
+    }
+    if (ctx->failed) return ctx_result(ctx);
+    run_ranks(ctx, rank_end_step);
+    ctx->begun++;
+    return ctx_result(ctx);
+}
+
+static double seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Lets everybody that waits inside NCCL go. */
+static void abort_ranks(llm_backend_ctx *ctx) {
+    for (int i = 0; i < ctx->n_ranks; i++)
+        if (ctx->ranks[i].comm) {
+            nccl.abort(ctx->ranks[i].comm); /* frees it, too */
+            ctx->ranks[i].comm = NULL;
+        }
+}
+
+/* Waits for one rank's event; watches time and NCCL. */
+static void rank_wait(rank *r, unsigned turn, double until) {
+    llm_backend_ctx *ctx = r->ctx;
+    select_device(r);
+    for (unsigned spins = 0; !r->failed; spins++) {
+        int lost = 0;
+        cudaError_t e = cudaEventQuery(r->done[turn]);
+        if (e != cudaErrorNotReady) {
+            rank_ok(r, e, "a kernel failed");
+            return;
+        }
+        if (ctx->n_ranks > 1 && spins % 1024 == 0) nccl_ok(r, nccl.async_error(r->comm, &lost), "NCCL");
+        if (lost) nccl_ok(r, lost, "a rank was lost");
+        if (seconds() > until && !r->failed) {
+            r->failed = LLM_ERR_BACKEND;
+            snprintf(r->why, sizeof r->why, "cuda device %d: a step did not end in %.3g s%s", r->device,
+                     ctx->cfg.step_timeout > 0 ? ctx->cfg.step_timeout : 300.0, ctx->n_ranks > 1 ? ": a rank does not answer" : "");
+        }
+        if (spins > 2000) usleep(50);
+    }
+}
+
+/* Waits for the oldest step that was not waited for. */
+static llm_result cuda_wait(llm_backend_ctx *ctx) {
+    double until = seconds() + (ctx->cfg.step_timeout > 0 ? ctx->cfg.step_timeout : 300);
+    if (ctx->waited != ctx->begun) {
+        for (int i = 0; i < ctx->n_ranks && !ctx->failed; i++) {
+            rank_wait(&ctx->ranks[i], ctx->waited % N_FLIGHT, until);
+            rank_result(&ctx->ranks[i]);
+        }
+        ctx->waited++;
+        if (ctx->failed && ctx->n_ranks > 1) abort_ranks(ctx);
+    }
+    return ctx_result(ctx);
+}
+
+/* Of the step that was waited for last. */
+static const float *cuda_logits_row(llm_backend_ctx *ctx, int out_row) {
+    return ctx->logits[(ctx->waited - 1) % N_FLIGHT] + (int64_t)out_row * ctx->vocab;
+}
+
+static const llm_drawn *cuda_drawn(llm_backend_ctx *ctx, int out_row) { return ctx->drawn[(ctx->waited - 1) % N_FLIGHT] + out_row; }
+
+/* Of the latest step; for tests and embeddings, so it may wait. The row is overwritten by the next call. */
+static const float *cuda_buffer_row(llm_backend_ctx *ctx, int index, const llm_buffer *b, int row) {
+    rank *r = &ctx->ranks[index];
+    select_device(r);
+    float *to = (float *)realloc(ctx->row, (size_t)b->cols * sizeof *to);
+    if (!to) return ctx->row;
+    ctx->row = to;
+    rank_ok(r, cudaMemcpyAsync(to, b->data + row * b->stride, (size_t)b->cols * sizeof *to, cudaMemcpyDeviceToHost, r->stream), "buffer");
+    rank_ok(r, cudaStreamSynchronize(r->stream), "buffer");
+    return to;
+}
+
+static int page_ok(const llm_backend_ctx *ctx, int32_t page) { return page >= 0 && page < ctx->n_pages; }
+
+/* Enqueued behind the steps that are under way. */
+static llm_result cuda_kv_copy(llm_backend_ctx *ctx, const int32_t *from, const int32_t *to, int n) {
+    for (int i = 0; i < n; i++) {
+        if (!page_ok(ctx, from[i]) || !page_ok(ctx, to[i]))
+            return fail_with(&ctx->cfg, LLM_ERR_ARG, "kv_copy: page %d to %d of %lld", from[i], to[i], (long long)ctx->n_pages);
+        for (int k = 0; k < ctx->n_ranks && from[i] != to[i]; k++) {
+            rank *r = &ctx->ranks[k];
+            select_device(r);
+            rank_ok(r, cudaMemcpyAsync(r->kv + to[i] * ctx->page_bytes, r->kv + from[i] * ctx->page_bytes, (size_t)ctx->page_bytes, cudaMemcpyDeviceToDevice,
+                                       r->stream), "kv_copy");
+            if (r->failed) return rank_result(r);
+        }
+    }
+    return ctx_result(ctx);
+}
+
+static llm_result kv_move(llm_backend_ctx *ctx, int index, int32_t page, void *to, const void *from, const char *what) {
+    if (index < 0 || index >= ctx->n_ranks || !page_ok(ctx, page)) return fail_with(&ctx->cfg, LLM_ERR_ARG, "%s: page %d of rank %d is not there", what, page, index);
+    rank *r = &ctx->ranks[index];
+    uint8_t *at = r->kv + page * ctx->page_bytes;
+    select_device(r);
+    rank_ok(r, cudaMemcpyAsync(to ? to : at, to ? at : from, (size_t)ctx->page_bytes, to ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, r->stream), what);
+    rank_ok(r, cudaStreamSynchronize(r->stream), what);
+    return rank_result(r);
+}
+
+static llm_result cuda_kv_read(llm_backend_ctx *ctx, int index, int32_t page, void *host) { return kv_move(ctx, index, page, host, NULL, "kv_read"); }
+static llm_result cuda_kv_write(llm_backend_ctx *ctx, int index, int32_t page, const void *host) { return kv_move(ctx, index, page, NULL, host, "kv_write"); }
+
+/* ============================================================================
+ * >>backend   The table: opening, recording, closing.
+ * ============================================================================ */
+
+/* A new record; with a full list, or after a mistake, one that nobody reads. */
+static record *record_add(llm_backend_ctx *ctx, int index, op_kind kind) {
+    rank *r = &ctx->ranks[index];
+    if (r->n >= MAX_RECORDS) {
+        ctx_fail(ctx, LLM_ERR_LIMIT, "too many operations in one step");
+        r->n = MAX_RECORDS - 1;
+    }
+    record *rec = &r->list[r->n++];
+    rec->kind = kind;
+    return rec;
+}
+
+static void cuda_embed(llm_backend_ctx *ctx, int index, const llm_embed_op *op) { record_add(ctx, index, OP_EMBED)->op.embed = *op; }
+
+static void cuda_rope(llm_backend_ctx *ctx, int index, const llm_rope_op *op) {
+    const step_layout *l = &ctx->layout;
+    const int32_t *variants = (const int32_t *)(ctx->staged[ctx->begun % N_FLIGHT] + l->seq_rope);
+    for (int s = 0; s < ctx->shape.n_seqs; s++)
+        if (variants[s] < 0 || variants[s] >= op->n_variants) ctx_fail(ctx, LLM_ERR_ARG, "seq_rope: not a variant of the rope operation");
+    record_add(ctx, index, OP_ROPE)->op.rope = *op;
+}
+
+static void cuda_residual(llm_backend_ctx *ctx, int index, const llm_residual_op *op) { record_add(ctx, index, OP_RESIDUAL)->op.residual = *op; }
+static void cuda_norm(llm_backend_ctx *ctx, int index, const llm_norm_op *op) { record_add(ctx, index, OP_NORM)->op.norm = *op; }
+static void cuda_linear(llm_backend_ctx *ctx, int index, const llm_linear_op *op) { record_add(ctx, index, OP_LINEAR)->op.linear = *op; }
+
+static void check_heads(llm_backend_ctx *ctx, const char *what, int layer, int n_heads, int n_kv_heads) {
+    if (layer < 0 || layer >= ctx->n_layers || n_kv_heads < 1 || n_heads % n_kv_heads) ctx_fail(ctx, LLM_ERR_ARG, what);
+}
+
+static void cuda_qkv(llm_backend_ctx *ctx, int index, const llm_qkv_op *op) {
+    check_heads(ctx, "qkv: layer or heads do not fit the KV cache", op->layer, op->n_heads, op->n_kv_heads);
+    record_add(ctx, index, OP_QKV)->op.qkv = *op;
+}
+
+static void cuda_attention(llm_backend_ctx *ctx, int index, const llm_attention_op *op) {
+    check_heads(ctx, "attention: layer or heads do not fit the KV cache", op->layer, op->n_heads, op->n_kv_heads);
+    record_add(ctx, index, OP_ATTENTION)->op.attention = *op;
+}
+
+static void cuda_mla(llm_backend_ctx *ctx, int index, const llm_mla_op *op) {
+    if (op->layer < 0 || op->layer >= ctx->n_layers || ctx->places[op->layer].head_dim != op->rank + op->rope_dim || ctx->places[op->layer].v_head_dim)
+        ctx_fail(ctx, LLM_ERR_ARG, "mla: the layer does not fit the KV cache");
+    record_add(ctx, index, OP_MLA)->op.mla = *op;
+}
+
+static void cuda_route(llm_backend_ctx *ctx, int index, const llm_route_op *op) {
+    int size = op->n_group > 1 ? op->n_experts / op->n_group : op->n_experts;
+    if (op->k < 1 || op->k > op->n_experts || (op->n_group > 1 && (op->n_experts % op->n_group || op->k > size * op->topk_group)))
+        ctx_fail(ctx, LLM_ERR_ARG, "route: more experts to choose than there are");
+    record_add(ctx, index, OP_ROUTE)->op.route = *op;
+}
+
+static void cuda_experts(llm_backend_ctx *ctx, int index, const llm_experts_op *op) { record_add(ctx, index, OP_EXPERTS)->op.experts = *op; }
+static void cuda_gate(llm_backend_ctx *ctx, int index, const llm_gate_op *op) { record_add(ctx, index, OP_GATE)->op.gate = *op; }
+
+static void cuda_gather(llm_backend_ctx *ctx, int index, llm_buffer *dst, const llm_buffer *src) {
+    record *rec = record_add(ctx, index, OP_GATHER);
+    rec->op.gather.dst = dst;
+    rec->op.gather.src = src;
+}
+
+static void cuda_all_reduce(llm_backend_ctx *ctx, int index, llm_rows rows, llm_buffer *buf, int32_t n) {
+    record *rec = record_add(ctx, index, OP_ALL_REDUCE);
+    rec->op.reduce.rows = rows;
+    rec->op.reduce.buf = buf;
+    rec->op.reduce.n = n;
+}
+
+static void cuda_logits(llm_backend_ctx *ctx, int index, const llm_logits_op *op) {
+    if (op->vocab_begin < 0 || (int64_t)op->vocab_begin + op->head->rows > ctx->vocab || (ctx->n_ranks > 1 && op->head->rows != ctx->ranks[index].vocab))
+        ctx_fail(ctx, LLM_ERR_ARG, "logits: more of them than the output weights have rows");
+    record_add(ctx, index, OP_LOGITS)->op.logits = *op;
+}
+
+/* Rows start on vectors of 16 bytes. */
+static llm_result cuda_buffer(llm_backend_ctx *ctx, int index, int64_t rows, int64_t cols, llm_buffer **out) {
+    *out = NULL;
+    if (index < 0 || index >= ctx->n_ranks || rows < 1 || cols < 1 || cols > INT32_MAX / 4 || rows > INT32_MAX)
+        return fail_with(&ctx->cfg, LLM_ERR_ARG, "buffer: bad rank, rows or columns");
+    llm_buffer *b = list_new(&ctx->buffers, &ctx->n_buffers, &ctx->buffer_cap);
+    if (!b) return fail_with(&ctx->cfg, LLM_ERR_NOMEM, "out of memory");
+    rank *r = &ctx->ranks[index];
+    select_device(r);
+    b->rows = rows;
+    b->cols = cols;
+    b->stride = (cols + 3) & ~(int64_t)3;
+    b->rank = index;
+    b->data = (float *)device_memory(r, (size_t)(b->rows * b->stride) * sizeof(float), "buffers");
+    *out = b;
+    return rank_result(r);
+}
+
+/* Pinned memory of both steps that may be under way; 0: none. */
+static int pinned_pair(llm_backend_ctx *ctx, void **to, size_t bytes) {
+    for (int i = 0; i < N_FLIGHT; i++) {
+        if (!rank_ok(&ctx->ranks[0], cudaMallocHost(&to[i], bytes ? bytes : 16), "pinned memory")) return 0;
+        memset(to[i], 0, bytes ? bytes : 16);
+    }
+    return 1;
+}
+
+/* After the last weight: logits of every rank, memory for drawing, and what operations share. */
+static llm_result cuda_weights_done(llm_backend_ctx *ctx) {
+    size_t out = (size_t)max_int(ctx->cfg.max_out, 1), scratch = 64 << 20, total = 0, left = 0;
+    ctx->vocab = ctx->widest = 0;
+    for (int i = 0; i < ctx->n_ranks; i++) {
+        ctx->vocab += ctx->ranks[i].vocab;
+        ctx->widest = max_int(ctx->widest, ctx->ranks[i].vocab);
+    }
+    for (int i = 0; i < ctx->n_ranks; i++) {
+        rank *r = &ctx->ranks[i];
+        select_device(r);
+        for (int k = 0; k < 2; k++) { /* the stage has done its work */
+            if (r->stage_used[k]) rank_ok(r, cudaEventSynchronize(r->stage_free[k]), "loading");
+            if (r->stage[k]) cudaFreeHost(r->stage[k]);
+            r->stage[k] = NULL;
+            r->stage_used[k] = 0;
+        }
+        if (ctx->vocab) r->logits = (float *)device_memory(r, out * (size_t)ctx->widest * 4, "logits");
+        if (ctx->vocab && ctx->cfg.device_draws) {
+            r->weights = (float *)device_memory(r, out * (size_t)ctx->vocab * 4, "sampler");
+            if (ctx->n_ranks > 1) r->gathered = (float *)device_memory(r, out * (size_t)ctx->widest * (size_t)ctx->n_ranks * 4, "sampler");
+            if (ctx->n_ranks > 1) r->flat = (float *)device_memory(r, out * (size_t)ctx->vocab * 4, "sampler");
+        }
+        cudaMemGetInfo(&left, &total);
+        rank_scratch(r, total >= (size_t)8 << 30 ? (size_t)256 << 20 : scratch / 4);
+        rank_ok(r, cudaStreamSynchronize(r->stream), "loading");
+        if (r->failed) return rank_result(r);
+    }
+    if (ctx->vocab && (!pinned_pair(ctx, (void **)ctx->logits, out * (size_t)ctx->vocab * 4) || !pinned_pair(ctx, (void **)ctx->drawn, out * sizeof(llm_drawn))))
+        return rank_result(&ctx->ranks[0]);
+    return ctx_result(ctx);
+}
+
+/* Lays out a page; places may be NULL, then only the size is wanted. 0: it does not fit. Twin: llm__kv_layout. */
+static int64_t kv_layout(int type, int n_layers, const llm_kv_layer *layers, int page_tokens, kv_place *places) {
+    int64_t at = 0, bytes = type == LLM_KV_F32 ? 4 : type <= LLM_KV_BF16 ? 2 : 1, halve = type == LLM_KV_INT4;
+    if (page_tokens < 16 || page_tokens > 4096 || page_tokens % 16 || n_layers < 0) return 0;
+    for (int i = 0; i < n_layers; i++) {
+        const llm_kv_layer *s = &layers[i];
+        int vd = s->v_head_dim ? s->v_head_dim : s->head_dim;
+        if (s->n_kv_heads < 1 || s->head_dim < 1 || s->head_dim > 1024 || s->v_head_dim < 0 || (s->v_head_dim && vd > MAX_VALUES)) return 0;
+        kv_place p;
+        p.n_kv_heads = s->n_kv_heads;
+        p.head_dim = s->head_dim;
+        p.v_head_dim = s->v_head_dim;
+        p.k_elements = halve ? (s->head_dim + 1) / 2 : s->head_dim;
+        p.v_elements = halve ? (s->v_head_dim + 1) / 2 : s->v_head_dim;
+        p.offset = at;
+        p.v_offset = (page_tokens * bytes * p.k_elements + 63) & ~(int64_t)63;
+        p.scale_offset = (p.v_offset + page_tokens * bytes * p.v_elements + 63) & ~(int64_t)63;
+        p.head_bytes = (p.scale_offset + (bytes == 1 ? page_tokens * 16 : 0) + 63) & ~(int64_t)63;
+        at += p.head_bytes * p.n_kv_heads;
+        if (places) places[i] = p;
+    }
+    return at;
+}
+
+static int64_t cuda_kv_page_bytes(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens) {
+    return kv_layout(ctx->kv_type, n_layers, layers, page_tokens, NULL);
+}
+
+/* What a rank may use for pages: its share of the memory, less what is used, by others too, and a little for graphs. */
+static int64_t cuda_kv_memory(llm_backend_ctx *ctx) {
+    int64_t least = INT64_MAX;
+    double share = ctx->cfg.memory_utilization > 0 ? ctx->cfg.memory_utilization : 0.9;
+    for (int i = 0; i < ctx->n_ranks; i++) {
+        size_t left = 0, total = 0;
+        select_device(&ctx->ranks[i]);
+        if (!rank_ok(&ctx->ranks[i], cudaMemGetInfo(&left, &total), "memory")) return 0;
+        int64_t mine = (int64_t)((double)total * share) - (int64_t)(total - left) - (int64_t)(total / 256);
+        least = mine < least ? mine : least;
+    }
+    return least < 0 ? 0 : least;
+}
+
+static llm_result cuda_kv_open(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens, int64_t n_pages) {
+    if (ctx->places) return fail_with(&ctx->cfg, LLM_ERR_ARG, "kv_open: called twice");
+    ctx->places = (kv_place *)calloc((size_t)max_int(n_layers, 1), sizeof *ctx->places);
+    if (!ctx->places) return fail_with(&ctx->cfg, LLM_ERR_NOMEM, "out of memory");
+    ctx->page_bytes = kv_layout(ctx->kv_type, n_layers, layers, page_tokens, ctx->places);
+    if ((n_layers && !ctx->page_bytes) || n_pages < 1 || n_pages > INT32_MAX)
+        return fail_with(&ctx->cfg, LLM_ERR_ARG, "kv_open: %d layers, %d tokens a page, %lld pages: expected a multiple of 16 tokens, heads of at most %d values and at least a page",
+                         n_layers, page_tokens, (long long)n_pages, MAX_VALUES);
+    ctx->n_layers = n_layers;
+    ctx->page_tokens = page_tokens;
+    ctx->n_pages = n_pages;
+    for (int i = 0; i < ctx->n_ranks; i++) {
+        rank *r = &ctx->ranks[i];
+        select_device(r);
+        r->kv = (uint8_t *)device_memory(r, (size_t)(ctx->page_bytes * n_pages), "the KV cache");
+        if (r->failed) return rank_result(r);
+    }
+    return LLM_OK;
+}
+
+static int64_t cuda_memory_used(llm_backend_ctx *ctx) {
+    int64_t n = 0;
+    for (int i = 0; i < ctx->n_ranks; i++) n += ctx->ranks[i].bytes;
+    return n;
+}
+
+static const char *cuda_describe(llm_backend_ctx *ctx) { return ctx->name; }
+
+/* Frees whatever open and the others took, also after one of them failed halfway. */
+static void rank_close(rank *r) {
+    if (!r->ctx) return;
+    cudaSetDevice(r->device);
+    if (r->stream) cudaStreamSynchronize(r->stream);
+    for (int i = 0; i < r->n_graphs; i++) cudaGraphExecDestroy(r->graphs[i].exec);
+    if (r->comm) nccl.destroy(r->comm);
+    for (int i = 0; i < r->n_memory; i++) cudaFree(r->memory[i]);
+    for (int i = 0; i < 2; i++) {
+        if (r->stage[i]) cudaFreeHost(r->stage[i]);
+        if (r->stage_free[i]) cudaEventDestroy(r->stage_free[i]);
+        if (r->done[i]) cudaEventDestroy(r->done[i]);
+    }
+    if (r->stream) cudaStreamDestroy(r->stream);
+    free(r->memory);
+    free(r->list);
+}
+
+static void cuda_close(llm_backend_ctx *ctx) {
+    if (!ctx) return;
+    pthread_mutex_lock(&ctx->mutex);
+    ctx->stop = 1;
+    pthread_cond_broadcast(&ctx->go);
+    pthread_mutex_unlock(&ctx->mutex);
+    for (int i = 0; i < ctx->n_ranks; i++)
+        if (ctx->ranks[i].has_thread) pthread_join(ctx->ranks[i].thread, NULL);
+    if (ctx->failed) abort_ranks(ctx);
+    for (int i = 0; i < ctx->n_ranks; i++) rank_close(&ctx->ranks[i]);
+    for (int i = 0; i < N_FLIGHT; i++) {
+        cudaFreeHost(ctx->staged[i]);
+        cudaFreeHost(ctx->logits[i]);
+        cudaFreeHost(ctx->drawn[i]);
+    }
+    for (int i = 0; i < ctx->n_weights; i++) {
+        free(ctx->all_weights[i]->parts);
+        free(ctx->all_weights[i]);
+    }
+    for (int i = 0; i < ctx->n_buffers; i++) free(ctx->buffers[i]);
+    pthread_mutex_destroy(&ctx->mutex);
+    pthread_cond_destroy(&ctx->go);
+    pthread_cond_destroy(&ctx->idle);
+    free(ctx->all_weights);
+    free(ctx->buffers);
+    free(ctx->places);
+    free(ctx->row);
+    free(ctx->ranks);
+    free(ctx);
+}
+
+/* One rank's stream, events, list and step block. */
+static void rank_open(rank *r) {
+    llm_backend_ctx *ctx = r->ctx;
+    select_device(r);
+    rank_ok(r, cudaStreamCreateWithFlags(&r->stream, cudaStreamNonBlocking), "stream");
+    for (int i = 0; i < N_FLIGHT; i++) rank_ok(r, cudaEventCreateWithFlags(&r->done[i], cudaEventDisableTiming), "event");
+    rank_ok(r, cudaDeviceGetAttribute(&r->n_sms, cudaDevAttrMultiProcessorCount, r->device), "device");
+    rank_ok(r, cudaDeviceGetAttribute(&r->max_smem, cudaDevAttrMaxSharedMemoryPerBlockOptin, r->device), "device");
+    r->list = (record *)calloc(MAX_RECORDS, sizeof *r->list);
+    if (!r->list) rank_ok(r, cudaErrorMemoryAllocation, "list");
+    r->step = (uint8_t *)device_memory(r, ctx->layout.bytes, "step");
+    r->view = step_view_of(&ctx->layout, r->step);
+    r->drawn = (llm_drawn *)device_memory(r, (size_t)max_int(ctx->cfg.max_out, 1) * sizeof(llm_drawn), "step");
+}
+
+/* Communicators and threads of several ranks. */
+static llm_result open_ranks(llm_backend_ctx *ctx) {
+    void *comm[MAX_RANKS];
+    int devices[MAX_RANKS];
+    for (int i = 0; i < ctx->n_ranks; i++) devices[i] = i;
+    if (!nccl_load()) return fail_with(&ctx->cfg, LLM_ERR_IO, "cuda backend: %d devices need NCCL, but libnccl.so.2 is not there", ctx->n_ranks);
+    int e = nccl.init_all(comm, ctx->n_ranks, devices);
+    if (e) return fail_with(&ctx->cfg, LLM_ERR_BACKEND, "cuda backend: NCCL cannot connect %d devices: %s", ctx->n_ranks, nccl.error_string(e));
+    for (int i = 0; i < ctx->n_ranks; i++) ctx->ranks[i].comm = comm[i];
+    for (int i = 0; i < ctx->n_ranks; i++) {
+        if (pthread_create(&ctx->ranks[i].thread, NULL, rank_thread, &ctx->ranks[i])) return fail_with(&ctx->cfg, LLM_ERR_NOMEM, "out of threads");
+        ctx->ranks[i].has_thread = 1;
+    }
+    return LLM_OK;
+}
+
+/* Everything that open takes besides the context itself. On error the caller closes. */
+static llm_result open_parts(llm_backend_ctx *ctx) {
+    cudaDeviceProp prop;
+    step_place(&ctx->cfg, &ctx->layout);
+    for (int i = 0; i < ctx->n_ranks; i++) {
+        rank *r = &ctx->ranks[i];
+        r->ctx = ctx;
+        r->index = r->device = i;
+        rank_open(r);
+        if (r->failed) return rank_result(r);
+    }
+    select_device(&ctx->ranks[0]);
+    if (!pinned_pair(ctx, (void **)ctx->staged, ctx->layout.bytes)) return rank_result(&ctx->ranks[0]);
+    ctx->kv_type = ctx->cfg.kv_type;
+    if (!ctx->kv_type) ctx->kv_type = ctx->cfg.compute == LLM_COMPUTE_F32 ? LLM_KV_F32 : ctx->cfg.compute == LLM_COMPUTE_BF16 ? LLM_KV_BF16 : LLM_KV_F16;
+    if (!rank_ok(&ctx->ranks[0], cudaGetDeviceProperties(&prop, 0), "device")) return rank_result(&ctx->ranks[0]);
+    snprintf(ctx->name, sizeof ctx->name, "%s, %d device%s", prop.name, ctx->n_ranks, ctx->n_ranks == 1 ? "" : "s");
+    return ctx->n_ranks > 1 ? open_ranks(ctx) : LLM_OK;
+}
+
+/* How many devices there are; on error a sentence. */
+static llm_result count_devices(const llm_backend_config *cfg, int *n) {
+    const char *missing = driver_missing();
+    int driver = 0, runtime = 0;
+    *n = 0;
+    if (missing) return fail_with(cfg, LLM_ERR_BACKEND, "cuda backend: %s", missing);
+    cudaError_t e = cudaGetDeviceCount(n);
+    if (e == cudaSuccess && *n > 0) return LLM_OK;
+    cudaGetLastError();
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    if (driver && driver / 1000 < runtime / 1000)
+        return fail_with(cfg, LLM_ERR_BACKEND, "cuda backend: the driver is for CUDA %d.%d, this library needs %d.%d", driver / 1000, driver % 1000 / 10,
+                         runtime / 1000, runtime % 1000 / 10);
+    return fail_with(cfg, LLM_ERR_BACKEND, "cuda backend: no device: %s", cudaGetErrorString(e));
+}
+
+/* Checks the ranges of the config. On error *out is NULL. */
+static llm_result cuda_open(const llm_backend_config *cfg, llm_backend_ctx **out) {
+    int n = 0, ranks = cfg->n_ranks ? cfg->n_ranks : 1;
+    *out = NULL;
+    if (cfg->max_rows < 1 || cfg->max_out < 0 || cfg->max_seqs < 1 || cfg->max_pages_per_seq < 1)
+        return fail_with(cfg, LLM_ERR_ARG, "cuda backend: max_rows %d, max_out %d, max_seqs %d, max_pages_per_seq %d: expected at least 1 (max_out: 0)",
+                         cfg->max_rows, cfg->max_out, cfg->max_seqs, cfg->max_pages_per_seq);
+    if (ranks < 1 || ranks > MAX_RANKS || cfg->kv_type < LLM_KV_AUTO || cfg->kv_type > LLM_KV_INT4)
+        return fail_with(cfg, LLM_ERR_ARG, "cuda backend: n_ranks %d (1 to %d), kv_type %d: out of range", ranks, MAX_RANKS, (int)cfg->kv_type);
+    llm_result result = count_devices(cfg, &n);
+    if (result) return result;
+    if (n < ranks) return fail_with(cfg, LLM_ERR_ARG, "cuda backend: tensor parallel size %d, but there %s %d device%s", ranks, n == 1 ? "is" : "are", n, n == 1 ? "" : "s");
+    llm_backend_ctx *ctx = (llm_backend_ctx *)calloc(1, sizeof *ctx);
+    if (ctx) ctx->ranks = (rank *)calloc((size_t)ranks, sizeof *ctx->ranks);
+    if (!ctx || !ctx->ranks) {
+        free(ctx);
+        return fail_with(cfg, LLM_ERR_NOMEM, "out of memory");
+    }
+    ctx->cfg = *cfg;
+    ctx->n_ranks = ranks;
+    pthread_mutex_init(&ctx->mutex, NULL);
+    pthread_cond_init(&ctx->go, NULL);
+    pthread_cond_init(&ctx->idle, NULL);
+    result = open_parts(ctx);
+    if (result) cuda_close(ctx);
+    else *out = ctx;
+    return result;
+}
+
+extern "C" __attribute__((visibility("default"))) const llm_backend *llm_cuda_backend(void) {
+    static const llm_backend table = {
+        LLM_BACKEND_ABI, sizeof(llm_backend), "cuda", cuda_open, cuda_close, cuda_describe, cuda_buffer, cuda_weight, cuda_weights_done,
+        cuda_kv_page_bytes, cuda_kv_open, cuda_memory_used, cuda_begin_step, cuda_embed, cuda_rope, cuda_residual, cuda_norm, cuda_linear, cuda_qkv,
+        cuda_attention, cuda_mla, cuda_route, cuda_experts, cuda_gate, cuda_gather, cuda_all_reduce, cuda_logits, cuda_end_step, cuda_wait,
+        cuda_logits_row, cuda_buffer_row, cuda_kv_copy, cuda_kv_read, cuda_kv_write, NULL, NULL, NULL, NULL, cuda_drawn, cuda_kv_memory};
+    return &table;
+}

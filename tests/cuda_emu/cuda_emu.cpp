@@ -1,0 +1,967 @@
+// cuda_emu.cpp - the fiber scheduler, and a fake CUDA runtime, cuBLAS and NCCL, for cuda_emu.h
+#include "cuda_emu.h"
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdarg>
+#include <deque>
+#include <dlfcn.h>
+#include <map>
+#include <mutex>
+#include <random>
+#include <sys/mman.h>
+#include <thread>
+#include <chrono>
+#include <vector>
+#ifdef CUEMU_TSAN // this file is never built with -fsanitize=thread: its own state is not the kernels'
+#include <sanitizer/tsan_interface.h>
+#define TS(x) x
+extern "C" void AnnotateIgnoreReadsBegin(const char *, int);
+extern "C" void AnnotateIgnoreReadsEnd(const char *, int);
+extern "C" void AnnotateIgnoreWritesBegin(const char *, int);
+extern "C" void AnnotateIgnoreWritesEnd(const char *, int);
+static void ign_on() {
+    AnnotateIgnoreReadsBegin("", 0);
+    AnnotateIgnoreWritesBegin("", 0);
+}
+static void ign_off() {
+    AnnotateIgnoreReadsEnd("", 0);
+    AnnotateIgnoreWritesEnd("", 0);
+}
+struct Ign {
+    Ign() { ign_on(); }
+    ~Ign() { ign_off(); }
+}; // the interceptors of memcpy, malloc, ... see the scheduler's state too
+#else
+#define TS(x)
+#endif
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#define AS(x) x
+#else
+#define AS(x)
+#endif
+using std::function;
+__thread uint3 threadIdx, blockIdx;
+__thread cuemu::dim blockDim, gridDim;
+
+namespace cuemu {
+int seed = getenv("CUEMU_SEED") ? atoi(getenv("CUEMU_SEED")) : 0;
+int cp_async_late = 1;
+static int env_int(const char *n, int d) {
+    const char *s = getenv(n);
+    return s ? atoi(s) : d;
+}
+
+// ------------------------------------------------------------------ fibers
+#ifdef CUEMU_UCONTEXT
+#include <ucontext.h>
+struct Ctx {
+    ucontext_t u;
+};
+static void ctx_switch(Ctx *from, Ctx *to) { swapcontext(&from->u, &to->u); }
+static void ctx_make(Ctx *c, char *stk, size_t n, void (*fn)()) {
+    getcontext(&c->u);
+    c->u.uc_stack.ss_sp = stk;
+    c->u.uc_stack.ss_size = n;
+    c->u.uc_link = nullptr;
+    makecontext(&c->u, fn, 0);
+}
+#else
+extern "C" void cuemu_switch(void **save, void *to);
+asm(".text\n.globl cuemu_switch\n.type cuemu_switch,@function\ncuemu_switch:\n"
+    "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
+    "mov %rsp,(%rdi)\nmov %rsi,%rsp\n"
+    "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n.size cuemu_switch,.-cuemu_switch\n");
+struct Ctx {
+    void *sp;
+};
+static inline void ctx_switch(Ctx *from, Ctx *to) { cuemu_switch(&from->sp, to->sp); }
+static void ctx_make(Ctx *c, char *stk, size_t n, void (*fn)()) {
+    void **p = (void **)(((uintptr_t)stk + n) & ~(uintptr_t)15);
+    *--p = nullptr;
+    *--p = (void *)fn; // return address, stack 16-aligned + 8 at entry
+    for (int i = 0; i < 6; i++) *--p = nullptr;
+    c->sp = p;
+}
+#endif
+static const size_t STACK = 256 << 10;
+
+struct Copy {
+    void *d;
+    const void *s;
+    size_t n, sn;
+    copy_fn f;
+};
+struct Fiber {
+    Ctx ctx;
+    char *stack = nullptr;
+    uint3 tid;
+    int lin, lane, warp;
+    unsigned prio;
+    bool done;
+    const char *why;
+    int line;
+    int static_i;
+    std::vector<Copy> open;
+    std::deque<std::vector<Copy>> groups;
+    void *fake = nullptr, *ts = nullptr;
+};
+struct Coll {
+    unsigned mask, arrived = 0, gen = 0;
+    int kind = 0, line = 0;
+    unsigned n = 0;
+    std::vector<Fiber *> wait;
+    alignas(16) char buf[2][32][64];
+    char ts[2];
+};
+struct Warp {
+    unsigned exited, all;
+    std::vector<std::unique_ptr<Coll>> colls;
+    int used;
+};
+struct Bar {
+    int arrived = 0;
+    int line = 0;
+    std::vector<Fiber *> wait;
+    long acc[2];
+    unsigned gen = 0;
+    char ts[2];
+};
+struct GridBar {
+    std::mutex m;
+    std::condition_variable cv;
+    unsigned n, in = 0, gen = 0;
+    char ts[2];
+};
+
+struct Block { // one per OS thread that runs blocks; reused
+    std::vector<std::unique_ptr<Fiber>> f;
+    std::vector<Fiber *> rq;
+    size_t head = 0;
+    Fiber *cur = nullptr;
+    Ctx main;
+    void *main_fake = nullptr, *main_ts = nullptr;
+    const void *main_bot = nullptr;
+    size_t main_sz = 0;
+    int nthr, live;
+    char ts_start, ts_end;
+    std::vector<Warp> w;
+    Bar bar[16];
+    std::vector<Fiber *> gwait;
+    GridBar *gb;
+    const function<void()> *body;
+    const char *name;
+    std::mt19937 rng;
+    int order;
+    char *dyn = nullptr;
+    size_t dyn_n = 0;
+    std::map<const void *, void *> statics;
+    long spin;
+};
+static thread_local Block *B;
+
+void die(const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    fprintf(stderr, "cuda_emu: ");
+    if (B && B->name)
+        fprintf(stderr, "%s block (%u,%u,%u) thread (%u,%u,%u): ", B->name, blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y,
+                threadIdx.z);
+    vfprintf(stderr, fmt, ap);
+    fprintf(stderr, "\n");
+    va_end(ap);
+    fflush(stderr);
+    abort();
+}
+static Fiber *pick(Block *b) {
+    size_t n = b->rq.size() - b->head;
+    if (!n) {
+        b->rq.clear();
+        b->head = 0;
+        return nullptr;
+    }
+    if (b->order == 0) return b->rq[b->head++];
+    size_t i = b->rq.size() - 1;
+    if (b->order == 2) i = b->head + b->rng() % n;
+    if (b->order == 3)
+        for (size_t j = i = b->head; j < b->rq.size(); j++)
+            if (b->rq[j]->prio > b->rq[i]->prio) i = j;
+    Fiber *r = b->rq[i];
+    b->rq[i] = b->rq.back();
+    b->rq.pop_back();
+    return r;
+}
+static inline void enter(Block *b, Fiber *f) {
+    b->cur = f;
+    threadIdx = f->tid;
+}
+static void go(Block *b, Fiber *from, bool last = false) { // leave fiber `from` for the next ready one, or for the block's loop
+    Fiber *n = pick(b);
+    if (n == from) return;
+    if (n)
+        enter(b, n);
+    else
+        b->cur = nullptr;
+    AS(__sanitizer_start_switch_fiber(last ? nullptr : &from->fake, n ? n->stack : (const char *)b->main_bot, n ? STACK : b->main_sz);)
+    TS(__tsan_switch_to_fiber(n ? n->ts : b->main_ts, __tsan_switch_to_fiber_no_sync);)
+    ctx_switch(&from->ctx, n ? &n->ctx : &b->main);
+    AS(__sanitizer_finish_switch_fiber(from->fake, nullptr, nullptr);)
+}
+static void wait_here(Fiber *f, const char *why, int line) {
+    f->why = why;
+    f->line = line;
+    go(B, f);
+    f->why = nullptr;
+}
+static void wake(Block *b, std::vector<Fiber *> &w) {
+    b->rq.insert(b->rq.end(), w.begin(), w.end());
+    w.clear();
+    b->spin = 0;
+}
+
+static void coll_try(Block *b, Warp &w, Coll &c) {
+    unsigned need = c.mask & ~w.exited;
+    if (!c.arrived || (c.arrived & need) != need) return;
+    for (int i = 0; i < 32; i++)
+        if (c.mask & w.exited & ~c.arrived & 1u << i) memset(c.buf[c.gen & 1][i], 0xff, 64);
+    c.gen++;
+    c.arrived = 0;
+    wake(b, c.wait);
+}
+static const char *kinds[] = {"__syncwarp", "__shfl_sync", "vote", "reduce", "match", "mma.sync", "ldmatrix"};
+const char *warp_gather(unsigned mask, const void *v, unsigned n, int kind, int line) {
+    TS(Ign ig;)
+    Block *b = B;
+    Fiber *f = b->cur;
+    Warp &w = b->w[f->warp];
+    mask &= w.all;
+    if (!(mask >> f->lane & 1)) die("%s at line %d: the calling lane is not in mask %08x", kinds[kind], line, mask);
+    Coll *c = nullptr;
+    for (int i = 0; i < w.used && !c; i++)
+        if (w.colls[i]->mask == mask) c = w.colls[i].get();
+    if (!c) {
+        if (w.used == (int)w.colls.size()) w.colls.emplace_back(new Coll);
+        c = w.colls[w.used++].get();
+        c->mask = mask;
+        c->arrived = 0;
+        c->gen = 0;
+    }
+    if (!c->arrived) {
+        c->kind = kind;
+        c->line = line;
+        c->n = n;
+    } else if (c->kind != kind || c->n != n)
+        die("lanes of a warp meet in different operations: %s at line %d, %s at line %d (mask %08x)", kinds[c->kind], c->line, kinds[kind],
+            line, mask);
+    unsigned g = c->gen & 1;
+    memcpy(c->buf[g][f->lane], v, n);
+    c->arrived |= 1u << f->lane;
+    TS(if (kind == SYNCWARP) __tsan_release(&c->ts[g]);)
+    unsigned need = mask & ~w.exited;
+    if ((c->arrived & need) == need)
+        coll_try(b, w, *c);
+    else {
+        c->wait.push_back(f);
+        wait_here(f, kinds[kind], line);
+    }
+    TS(if (kind == SYNCWARP) __tsan_acquire(&c->ts[g]);)
+    return c->buf[g][0];
+}
+unsigned live_mask() {
+    Warp &w = B->w[B->cur->warp];
+    return w.all & ~w.exited;
+}
+
+static void bar_try(Block *b, Bar &r, int need) {
+    if (r.arrived && r.arrived >= need) {
+        r.arrived = 0;
+        r.gen++;
+        wake(b, r.wait);
+    }
+}
+void block_sync(int id, int n, int line) {
+    TS(Ign ig;)
+    Block *b = B;
+    Fiber *f = b->cur;
+    Bar &r = b->bar[id];
+    if (r.arrived && r.line != line && env_int("CUEMU_STRICT_BAR", 0))
+        die("threads of a block meet in barrier %d from lines %d and %d", id, r.line, line);
+    r.line = line;
+    r.arrived++;
+    TS(char *ts = &r.ts[r.gen & 1]; __tsan_release(ts);)
+    if (r.arrived >= (n ? n : b->live))
+        bar_try(b, r, 0);
+    else {
+        r.wait.push_back(f);
+        wait_here(f, id ? "bar.sync" : "__syncthreads", line);
+    }
+    TS(__tsan_acquire(ts);)
+}
+int block_reduce(int p, int op, int line) {
+    Bar &r = B->bar[0];
+    unsigned g = r.gen & 1;
+    if (!r.arrived) r.acc[g] = 0;
+    r.acc[g] += p != 0;
+    int n = B->live;
+    block_sync(0, 0, line);
+    return op == 0 ? r.acc[g] : op == 1 ? r.acc[g] == n : r.acc[g] != 0;
+}
+void grid_sync(int line) {
+    TS(Ign ig;) Fiber *f = B->cur;
+    if (!B->gb) die("grid sync at line %d without a cooperative launch", line);
+    TS(char *ts = &B->gb->ts[B->gb->gen & 1]; __tsan_release(ts);) B->gwait.push_back(f);
+    wait_here(f, "grid sync", line);
+    TS(__tsan_acquire(ts);)
+}
+void yield() {
+    TS(Ign ig;)
+    Block *b = B;
+    if (++b->spin > 50000000) die("spins for ever");
+    if (b->rq.size() == b->head) {
+        std::this_thread::yield();
+        return;
+    }
+    b->rq.push_back(b->cur);
+    go(b, b->cur);
+}
+void *smem_dyn(size_t *n) {
+    if (n) *n = B->dyn_n;
+    return B->dyn;
+}
+void *smem_static(const void *key, size_t n, size_t) {
+    TS(Ign ig;)
+    void *&p = B->statics[key];
+    if (!p) {
+        if (posix_memalign(&p, 128, n)) die("memory");
+        memset(p, 0xff, n);
+    }
+    return p;
+}
+void cp_async(void *d, const void *s, size_t n, size_t sn, copy_fn f) {
+    TS(Ign ig;)
+    if ((n != 4 && n != 8 && n != 16) || ((size_t)d | (sn ? (size_t)s : 0)) % n)
+        die("cp.async of %zu bytes from %p to %p: bad size or alignment", n, s, d);
+    if (seed == 0 ? cp_async_late : seed == 1 ? 0 : B->rng() & 1)
+        B->cur->open.push_back({d, s, n, sn, f});
+    else {
+        TS(ign_off();) f(d, s, n, sn);
+        TS(ign_on();)
+    }
+}
+void cp_async_commit() {
+    TS(Ign ig;) Fiber *f = B->cur;
+    f->groups.push_back(std::move(f->open));
+    f->open.clear();
+}
+void cp_async_wait(int keep) {
+    TS(Ign ig;)
+    Fiber *f = B->cur;
+    while ((int)f->groups.size() > keep) {
+        TS(ign_off();) for (Copy &c : f->groups.front()) c.f(c.d, c.s, c.n, c.sn);
+        TS(ign_on();) f->groups.pop_front();
+    }
+}
+static void fiber_main() {
+    AS(__sanitizer_finish_switch_fiber(nullptr, B->main_bot ? nullptr : &B->main_bot, B->main_bot ? nullptr : &B->main_sz);)
+    for (;;) {
+        Block *b = B;
+        Fiber *f = b->cur;
+        TS(__tsan_acquire(&b->ts_start);)
+        (*b->body)();
+        b = B;
+        TS(__tsan_release(&b->ts_end); ign_on();)
+        if (!f->open.empty() || !f->groups.empty()) die("the thread ends with cp.async copies it has not waited for");
+        f->done = true;
+        b->live--;
+        Warp &w = b->w[f->warp];
+        w.exited |= 1u << f->lane;
+        for (int i = 0; i < w.used; i++) coll_try(b, w, *w.colls[i]);
+        if (b->live) bar_try(b, b->bar[0], b->live);
+        TS(ign_off();)
+        go(b, f, false); // resumed for the next block
+    }
+}
+static void run_block(const function<void()> &body, uint3 bi, dim3 bd, dim3 gd, size_t smem, GridBar *gb, const char *name) {
+    if (!B) B = new Block;
+    Block *b = B;
+    b->body = &body;
+    b->gb = gb;
+    b->name = name;
+    b->spin = 0;
+    b->order = seed < 2 ? seed : seed & 1 ? 2 : 3;
+    b->rng.seed(seed + 7919 * (bi.x + 31 * bi.y + 977 * bi.z));
+    blockIdx = bi;
+    blockDim = {bd.x, bd.y, bd.z};
+    gridDim = {gd.x, gd.y, gd.z};
+    int n = bd.x * bd.y * bd.z;
+    b->nthr = b->live = n;
+    while ((int)b->f.size() < n) {
+        Fiber *f = new Fiber;
+        b->f.emplace_back(f);
+        char *m = (char *)mmap(nullptr, STACK + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (m == MAP_FAILED) die("no memory for stacks");
+        mprotect(m, 4096, PROT_NONE);
+        f->stack = m + 4096;
+        ctx_make(&f->ctx, f->stack, STACK, fiber_main);
+        TS(f->ts = __tsan_create_fiber(0);)
+    }
+    b->w.resize((n + 31) / 32);
+    for (int i = 0; i < (n + 31) / 32; i++) {
+        Warp &w = b->w[i];
+        w.exited = 0;
+        w.used = 0;
+        w.all = n - 32 * i >= 32 ? ~0u : (1u << (n - 32 * i)) - 1;
+    }
+    for (Bar &r : b->bar) {
+        r.arrived = 0;
+        r.wait.clear();
+    }
+    b->rq.clear();
+    b->head = 0;
+    for (int i = 0; i < n; i++) {
+        Fiber *f = b->f[i].get();
+        f->lin = i;
+        f->lane = i & 31;
+        f->warp = i >> 5;
+        f->done = false;
+        f->why = nullptr;
+        f->prio = ((seed * 2654435761u + (i >> 5) * 40503u) * 2246822519u & ~31u) | ((i ^ seed) & 31);
+        f->tid = {i % bd.x, i / bd.x % bd.y, i / (bd.x * bd.y)};
+        b->rq.push_back(f);
+    }
+    b->dyn = nullptr;
+    b->dyn_n = smem;
+    if (smem) {
+        void *p;
+        if (posix_memalign(&p, 1024, smem)) die("memory");
+        memset(p, 0xff, smem);
+        b->dyn = (char *)p;
+    }
+    TS(ign_on();)
+    TS(b->main_ts = __tsan_get_current_fiber(); __tsan_release(&b->ts_start);)
+    for (;;) {
+        Fiber *f = pick(b);
+        if (f) {
+            enter(b, f);
+            AS(__sanitizer_start_switch_fiber(&b->main_fake, f->stack, STACK);)
+            TS(__tsan_switch_to_fiber(f->ts, __tsan_switch_to_fiber_no_sync);)
+            ctx_switch(&b->main, &f->ctx);
+            AS(__sanitizer_finish_switch_fiber(b->main_fake, nullptr, nullptr);)
+            continue;
+        }
+        if (!b->live) break;
+        if (gb && (int)b->gwait.size() == b->live) {
+            std::unique_lock<std::mutex> l(gb->m);
+            unsigned g = gb->gen;
+            if (++gb->in == gb->n) {
+                gb->in = 0;
+                gb->gen++;
+                gb->cv.notify_all();
+            } else
+                gb->cv.wait(l, [&] { return gb->gen != g; });
+            l.unlock();
+            wake(b, b->gwait);
+            continue;
+        }
+        fprintf(stderr, "cuda_emu: %s block (%u,%u,%u): deadlock, %d threads never meet:\n", name, bi.x, bi.y, bi.z, b->live);
+        std::map<std::pair<std::string, int>, std::vector<int>> at;
+        for (int i = 0; i < n; i++)
+            if (!b->f[i]->done) at[{b->f[i]->why ? b->f[i]->why : "?", b->f[i]->line}].push_back(i);
+        for (auto &e : at)
+            fprintf(stderr, "  %zu threads (first: %d) wait in %s at line %d\n", e.second.size(), e.second[0], e.first.first.c_str(),
+                    e.first.second);
+        abort();
+    }
+    TS(__tsan_acquire(&b->ts_end); ign_off();)
+    free(b->dyn);
+    b->dyn = nullptr;
+    for (auto &s : b->statics) free(s.second);
+    b->statics.clear();
+    b->name = nullptr;
+}
+
+// What a thread that ran blocks keeps for the next ones.
+static void block_free() {
+    if (!B) return;
+    for (auto &f : B->f) {
+        munmap(f->stack - 4096, STACK + 4096);
+        TS(__tsan_destroy_fiber(f->ts);)
+    }
+    delete B;
+    B = nullptr;
+}
+
+// ------------------------------------------------------------------ streams: one OS thread each
+static std::mutex g_mu;
+static std::map<const void *, int> g_smem_attr;
+static std::map<uintptr_t, std::pair<size_t, int>> g_mem; // base -> size, device
+static thread_local int t_dev = 0;
+static thread_local cudaError_t t_err = cudaSuccess;
+static cudaError_t fail(cudaError_t e) { return t_err = e; }
+} // namespace cuemu
+using namespace cuemu;
+struct CUgraph_st {
+    std::vector<function<void()>> ops;
+};
+struct CUgraphExec_st {
+    std::vector<function<void()>> ops;
+};
+struct CUstream_st {
+    int dev;
+    std::mutex m;
+    std::condition_variable cv, idle;
+    std::deque<function<void()>> q;
+    bool busy = false, stop = false;
+    CUgraph_st *cap = nullptr;
+    std::thread th;
+    CUstream_st(int d) : dev(d), th([this] { loop(); }) {}
+    ~CUstream_st() {
+        {
+            std::lock_guard<std::mutex> l(m);
+            stop = true;
+            cv.notify_all();
+        }
+        th.join();
+    }
+    void loop() {
+        t_dev = dev;
+        int delay = env_int("CUEMU_DELAY_US", 0);
+        std::unique_lock<std::mutex> l(m);
+        for (;;) {
+            cv.wait(l, [&] { return stop || !q.empty(); });
+            if (q.empty()) return block_free();
+            auto f = std::move(q.front());
+            q.pop_front();
+            busy = true;
+            l.unlock();
+            if (delay) std::this_thread::sleep_for(std::chrono::microseconds(delay));
+            f();
+            f = nullptr;
+            l.lock();
+            busy = false;
+            if (q.empty()) idle.notify_all();
+        }
+    }
+    void push(function<void()> f) {
+        std::lock_guard<std::mutex> l(m);
+        q.push_back(std::move(f));
+        cv.notify_one();
+    }
+    void drain() {
+        std::unique_lock<std::mutex> l(m);
+        idle.wait(l, [&] { return q.empty() && !busy; });
+    }
+};
+struct CUevent_st {
+    std::mutex m;
+    std::condition_variable cv;
+    unsigned long rec = 0, done = 0;
+    std::chrono::steady_clock::time_point t;
+};
+namespace cuemu {
+bool launch_fails();
+static std::vector<CUstream_st *> g_streams;
+static std::map<int, CUstream_st *> g_null;
+static int ndev() { return env_int("CUEMU_DEVICES", 8); }
+static CUstream_st *S(cudaStream_t s) {
+    if (s) return s;
+    std::lock_guard<std::mutex> l(g_mu);
+    CUstream_st *&n = g_null[t_dev];
+    if (!n) {
+        n = new CUstream_st(t_dev);
+        g_streams.push_back(n);
+    }
+    return n;
+}
+void enqueue(cudaStream_t st, function<void()> f) {
+    CUstream_st *s = S(st);
+    if (s->cap)
+        s->cap->ops.push_back(std::move(f));
+    else
+        s->push(std::move(f));
+}
+static bool capturing() {
+    std::lock_guard<std::mutex> l(g_mu);
+    for (auto s : g_streams)
+        if (s->cap) return true;
+    return false;
+}
+static void drain_device(int d) {
+    std::vector<CUstream_st *> v;
+    {
+        std::lock_guard<std::mutex> l(g_mu);
+        for (auto s : g_streams)
+            if (s->dev == d) v.push_back(s);
+    }
+    for (auto s : v) s->drain();
+}
+
+cudaError_t launch(const void *k, dim3 g, dim3 b, size_t smem, cudaStream_t st, bool coop, function<void()> body) {
+    size_t n = (size_t)b.x * b.y * b.z, nb = (size_t)g.x * g.y * g.z;
+    int lim = 48 << 10;
+    {
+        std::lock_guard<std::mutex> l(g_mu);
+        auto i = g_smem_attr.find(k);
+        if (i != g_smem_attr.end()) lim = i->second;
+    }
+    if (!n || n > 1024 || b.z > 64 || !nb || g.y > 65535 || g.z > 65535 || (long)smem > lim) return fail(cudaErrorInvalidConfiguration);
+    if (coop && nb > 264) return fail(cudaErrorCooperativeLaunchTooLarge);
+    Dl_info di;
+    const char *name = dladdr(k, &di) && di.dli_sname ? di.dli_sname : "kernel";
+    enqueue(st, [=] {
+        if (launch_fails()) return;
+        int T = coop ? (int)nb : std::min<size_t>(nb, env_int("CUEMU_THREADS", 1)), dev = t_dev;
+        GridBar gb;
+        gb.n = nb;
+        std::vector<unsigned> perm(nb);
+        for (size_t i = 0; i < nb; i++) perm[i] = i;
+        if (seed == 1) std::reverse(perm.begin(), perm.end());
+        if (seed >= 2) std::shuffle(perm.begin(), perm.end(), std::mt19937(seed));
+        std::atomic<unsigned> next{0};
+        auto work = [&] {
+            t_dev = dev;
+            for (unsigned i; (i = next++) < nb;) {
+                unsigned j = perm[i];
+                run_block(body, {j % g.x, j / g.x % g.y, j / (g.x * g.y)}, b, g, smem, coop ? &gb : nullptr, name);
+            }
+        };
+        auto quit = [&] {
+            work();
+            block_free();
+        };
+        std::vector<std::thread> th;
+        for (int i = 1; i < T; i++) th.emplace_back(quit);
+        work();
+        for (auto &t : th) t.join();
+    });
+    return cudaSuccess;
+}
+} // namespace cuemu
+
+/* ---- the CUDA runtime ---- */
+static std::atomic<int> g_bad[64];       // a device whose kernel failed: everything on it fails from then on
+static std::atomic<size_t> g_used[64];   // bytes of a device
+static std::atomic<int> g_launches;
+static size_t memory_of_device() {
+    const char *s = getenv("CUEMU_MEMORY");
+    return s ? (size_t)strtoull(s, nullptr, 10) : (size_t)1 << 30;
+}
+static cudaError_t state() { return g_bad[t_dev] ? fail(cudaErrorIllegalAddress) : cudaSuccess; }
+
+namespace cuemu {
+bool launch_fails() { // called where a kernel would run
+    int at = env_int("CUEMU_FAIL_LAUNCH", 0);
+    if (at && ++g_launches == at) g_bad[t_dev] = 1;
+    return g_bad[t_dev];
+}
+} // namespace cuemu
+
+extern "C" {
+cudaError_t cudaGetDeviceCount(int *n) {
+    *n = ndev();
+    return *n ? cudaSuccess : fail(cudaErrorNoDevice);
+}
+cudaError_t cudaSetDevice(int d) {
+    if (d < 0 || d >= ndev()) return fail(cudaErrorInvalidDevice);
+    t_dev = d;
+    return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int *v) {
+    *v = 13000;
+    return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int *v) { return cudaDriverGetVersion(v); }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int) {
+    memset(p, 0, sizeof *p);
+    strcpy(p->name, "emulated device");
+    p->major = 9;
+    p->multiProcessorCount = env_int("CUEMU_SMS", 4);
+    p->totalGlobalMem = memory_of_device();
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr a, int) {
+    *v = a == cudaDevAttrMultiProcessorCount              ? env_int("CUEMU_SMS", 4)
+         : a == cudaDevAttrMaxSharedMemoryPerBlockOptin   ? 227 << 10
+         : a == cudaDevAttrComputeCapabilityMajor         ? 9
+                                                          : 0;
+    return cudaSuccess;
+}
+const char *cudaGetErrorString(cudaError_t e) {
+    return e == cudaSuccess                 ? "no error"
+           : e == cudaErrorMemoryAllocation ? "out of memory"
+           : e == cudaErrorNoDevice         ? "no CUDA-capable device is detected"
+           : e == cudaErrorIllegalAddress   ? "an illegal memory access was encountered"
+                                            : "error of the emulation";
+}
+cudaError_t cudaGetLastError() {
+    cudaError_t e = t_err;
+    t_err = cudaSuccess;
+    return e;
+}
+cudaError_t cudaMemGetInfo(size_t *f, size_t *t) {
+    *t = memory_of_device();
+    *f = *t > g_used[t_dev] ? *t - g_used[t_dev] : 0;
+    return state();
+}
+cudaError_t cudaMalloc(void **p, size_t n) {
+    if (capturing()) return fail(cudaErrorStreamCaptureUnsupported);
+    if (state()) return cudaErrorIllegalAddress;
+    if (n > memory_of_device() || g_used[t_dev] + n > memory_of_device()) return fail(cudaErrorMemoryAllocation);
+    if (posix_memalign(p, 256, n ? n : 1)) return fail(cudaErrorMemoryAllocation);
+    memset(*p, 0xff, n);
+    g_used[t_dev] += n;
+    std::lock_guard<std::mutex> l(g_mu);
+    g_mem[(uintptr_t)*p] = {n, t_dev};
+    return cudaSuccess;
+}
+cudaError_t cudaFree(void *p) {
+    if (!p) return cudaSuccess;
+    drain_device(t_dev);
+    std::lock_guard<std::mutex> l(g_mu);
+    auto i = g_mem.find((uintptr_t)p);
+    if (i == g_mem.end()) return fail(cudaErrorInvalidValue);
+    g_used[i->second.second] -= i->second.first;
+    g_mem.erase(i);
+    free(p);
+    return cudaSuccess;
+}
+cudaError_t cudaMallocHost(void **p, size_t n) { return posix_memalign(p, 4096, n ? n : 1) ? fail(cudaErrorMemoryAllocation) : cudaSuccess; }
+cudaError_t cudaFreeHost(void *p) {
+    free(p);
+    return cudaSuccess;
+}
+static int dev_of(const void *p, size_t n) { // device that owns [p, p+n), -1 host, -2 past the end
+    std::lock_guard<std::mutex> l(g_mu);
+    auto i = g_mem.upper_bound((uintptr_t)p);
+    if (i == g_mem.begin()) return -1;
+    --i;
+    if ((uintptr_t)p >= i->first + i->second.first) return -1;
+    return (uintptr_t)p + n <= i->first + i->second.first ? i->second.second : -2;
+}
+static bool copy_ok(const void *d, const void *s, size_t to_bytes, size_t from_bytes, cudaMemcpyKind k) {
+    int a = dev_of(d, to_bytes), b = dev_of(s, from_bytes);
+    if (a == -2 || b == -2) return false;
+    return k == cudaMemcpyDefault || ((k == cudaMemcpyHostToDevice || k == cudaMemcpyDeviceToDevice) == (a >= 0) &&
+                                      (k == cudaMemcpyDeviceToHost || k == cudaMemcpyDeviceToDevice) == (b >= 0));
+}
+cudaError_t cudaMemcpyAsync(void *d, const void *s, size_t n, cudaMemcpyKind k, cudaStream_t st) {
+    if (!copy_ok(d, s, n, n, k)) return fail(cudaErrorInvalidValue);
+    enqueue(st, [=] { memcpy(d, s, n); });
+    return state();
+}
+cudaError_t cudaMemcpy2DAsync(void *d, size_t dp, const void *s, size_t sp, size_t width, size_t height, cudaMemcpyKind k, cudaStream_t st) {
+    if (!height || !width) return cudaSuccess;
+    if (width > dp || width > sp || !copy_ok(d, s, (height - 1) * dp + width, (height - 1) * sp + width, k)) return fail(cudaErrorInvalidValue);
+    enqueue(st, [=] {
+        for (size_t i = 0; i < height; i++) memcpy((char *)d + i * dp, (const char *)s + i * sp, width);
+    });
+    return state();
+}
+cudaError_t cudaMemsetAsync(void *d, int v, size_t n, cudaStream_t st) {
+    if (dev_of(d, n) < 0) return fail(cudaErrorInvalidValue);
+    enqueue(st, [=] { memset(d, v, n); });
+    return state();
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) {
+    *s = new CUstream_st(t_dev);
+    std::lock_guard<std::mutex> l(g_mu);
+    g_streams.push_back(*s);
+    return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t s) {
+    s->drain();
+    {
+        std::lock_guard<std::mutex> l(g_mu);
+        for (size_t i = 0; i < g_streams.size(); i++)
+            if (g_streams[i] == s) g_streams.erase(g_streams.begin() + (long)i--);
+    }
+    delete s;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t st) {
+    CUstream_st *s = S(st);
+    if (s->cap) return fail(cudaErrorStreamCaptureUnsupported);
+    s->drain();
+    return state();
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) {
+    *e = new CUevent_st;
+    return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t e) {
+    delete e;
+    return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t st) {
+    CUstream_st *s = S(st);
+    if (s->cap) return fail(cudaErrorStreamCaptureUnsupported); // not used here
+    unsigned long g;
+    {
+        std::lock_guard<std::mutex> l(e->m);
+        g = ++e->rec;
+    }
+    s->push([=] {
+        std::lock_guard<std::mutex> l(e->m);
+        e->done = g;
+        e->t = std::chrono::steady_clock::now();
+        e->cv.notify_all();
+    });
+    return state();
+}
+static void ev_wait(cudaEvent_t e, unsigned long g) {
+    std::unique_lock<std::mutex> l(e->m);
+    e->cv.wait(l, [=] { return e->done >= g; });
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t e) {
+    ev_wait(e, e->rec);
+    return state();
+}
+cudaError_t cudaEventQuery(cudaEvent_t e) {
+    if (state()) return cudaErrorIllegalAddress;
+    std::lock_guard<std::mutex> l(e->m);
+    return e->done >= e->rec ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b) {
+    *ms = std::chrono::duration<float, std::milli>(b->t - a->t).count();
+    return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t st, cudaEvent_t e, unsigned) {
+    unsigned long g = e->rec;
+    enqueue(st, [=] { ev_wait(e, g); });
+    return state();
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode) {
+    if (!s || s->cap) return fail(cudaErrorStreamCaptureUnsupported);
+    s->cap = new CUgraph_st;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *g) {
+    if (!s->cap) return fail(cudaErrorIllegalState);
+    *g = s->cap;
+    s->cap = nullptr;
+    return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *x, cudaGraph_t g, unsigned long long) {
+    *x = new CUgraphExec_st{g->ops};
+    return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t x, cudaStream_t st) {
+    enqueue(st, [=] {
+        for (auto &f : x->ops) f();
+    });
+    return state();
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t g) {
+    delete g;
+    return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t x) {
+    delete x;
+    return cudaSuccess;
+}
+cudaError_t cudaFuncSetAttribute(const void *f, cudaFuncAttribute a, int v) {
+    if (a != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
+    if (v > 227 << 10) return fail(cudaErrorInvalidValue);
+    std::lock_guard<std::mutex> l(g_mu);
+    g_smem_attr[f] = v;
+    return cudaSuccess;
+}
+}
+
+/* ---- NCCL: ranks are stream threads of one process, which meet. Values of f32 (type 7) are summed in rank order; other types are copied. ---- */
+struct World {
+    std::mutex m;
+    std::condition_variable cv;
+    int n = 0, in = 0;
+    unsigned gen = 0;
+    bool aborted = false;
+    std::vector<const void *> src;
+    std::vector<void *> dst;
+    std::vector<long> sig;
+    bool meet() { // false: the communicator was aborted
+        std::unique_lock<std::mutex> l(m);
+        unsigned g = gen;
+        if (++in == n) {
+            in = 0;
+            gen++;
+            cv.notify_all();
+        } else cv.wait(l, [&] { return gen != g || aborted; });
+        return !aborted;
+    }
+    void hang() { // a rank that never comes
+        std::unique_lock<std::mutex> l(m);
+        cv.wait(l, [&] { return aborted; });
+    }
+};
+struct Comm {
+    std::shared_ptr<World> w;
+    int rank;
+};
+static int nccl_init_all(Comm **c, int n, const int *) {
+    auto w = std::make_shared<World>();
+    w->n = n;
+    w->src.resize(n);
+    w->dst.resize(n);
+    w->sig.resize(n);
+    for (int i = 0; i < n; i++) c[i] = new Comm{w, i};
+    return 0;
+}
+static int nccl_destroy(Comm *c) {
+    delete c;
+    return 0;
+}
+static int nccl_abort(Comm *c) {
+    std::shared_ptr<World> w = c->w;
+    delete c;
+    std::lock_guard<std::mutex> l(w->m);
+    w->aborted = true;
+    w->cv.notify_all();
+    return 0;
+}
+static int nccl_async_error(Comm *, int *e) { return *e = 0; }
+static const char *nccl_error_string(int r) { return r ? "error of the emulated NCCL" : "no error"; }
+static int coll(Comm *c, cudaStream_t st, const void *s, void *d, long sig, function<void(World *, int)> f) {
+    std::shared_ptr<World> w = c->w;
+    int rank = c->rank;
+    enqueue(st, [=] {
+        if (env_int("CUEMU_DEAD_RANK", -1) == rank) return w->hang();
+        w->src[rank] = s;
+        w->dst[rank] = d;
+        w->sig[rank] = sig;
+        if (!w->meet()) return;
+        for (int i = 0; i < w->n; i++)
+            if (w->sig[i] != sig) die("NCCL: ranks %d and %d meet in different collectives or sizes", rank, i);
+        f(w.get(), rank);
+        w->meet();
+    });
+    return 0;
+}
+static int nccl_all_reduce(const void *s, void *d, size_t n, int type, int op, Comm *c, cudaStream_t st) {
+    if (type != 7 || op != 0) die("NCCL: only sums of f32 are emulated");
+    return coll(c, st, s, d, 1 + 16 * (long)n, [=](World *w, int r) {
+        std::vector<float> sum((const float *)w->src[0], (const float *)w->src[0] + n);
+        for (int k = 1; k < w->n; k++)
+            for (size_t i = 0; i < n; i++) sum[i] += ((const float *)w->src[k])[i];
+        if (w->meet()) memcpy(w->dst[r], sum.data(), n * sizeof(float));
+    });
+}
+static int nccl_all_gather(const void *s, void *d, size_t n, int type, Comm *c, cudaStream_t st) {
+    size_t b = n * (type == 7 ? 4 : 1);
+    return coll(c, st, s, d, 2 + 16 * (long)b, [=](World *w, int r) {
+        for (int k = 0; k < w->n; k++)
+            if ((char *)w->dst[r] + k * b != w->src[k]) memcpy((char *)w->dst[r] + k * b, w->src[k], b);
+    });
+}
+void *cuemu::nccl_symbol(const char *name) {
+    static const struct {
+        const char *name;
+        void *f;
+    } table[] = {{"ncclCommInitAll", (void *)nccl_init_all},     {"ncclCommDestroy", (void *)nccl_destroy},
+                 {"ncclCommAbort", (void *)nccl_abort},           {"ncclCommGetAsyncError", (void *)nccl_async_error},
+                 {"ncclGetErrorString", (void *)nccl_error_string}, {"ncclAllReduce", (void *)nccl_all_reduce},
+                 {"ncclAllGather", (void *)nccl_all_gather}};
+    for (auto &t : table)
+        if (!strcmp(t.name, name)) return t.f;
+    return nullptr;
+}

@@ -1,0 +1,1 @@
+#pragma once /* conversions of half are in cuda_emu.h */

@@ -1,0 +1,647 @@
+/* The CUDA backend, as the library LLM_CUDA_LIBRARY (build/libllm_cuda_emu.so: the same source on the CPU): operation by operation against the
+ * CPU table, which is the specification; drawing against llm_sample; graphs, page copies, lag, and what happens when something breaks.
+ * CUEMU_SEED orders the threads of a block; the whole program is run with several. */
+#include "test.h"
+
+static const llm_backend *tc_cuda;
+
+enum { TC_ROWS = 96, TC_SEQS = 40, TC_OUT = 40, TC_PAGES = 8, TC_PAGE = 16 };
+
+static float tc_value(uint32_t a, uint32_t b) {
+    uint32_t key[2];
+    key[0] = a;
+    key[1] = b;
+    return (float)((double)(llm__hash(key, sizeof key, 11) >> 40) / (1 << 23) - 1.0);
+}
+
+/* Memory that weights point to until they are loaded. */
+static llm__arena tc_memory;
+
+static float *tc_floats(int64_t n, uint32_t seed, float mean, float spread) {
+    float *v = (float *)llm__arena_get(&tc_memory, (size_t)n * sizeof *v);
+    for (int64_t i = 0; i < n; i++) v[i] = mean + spread * tc_value(seed, (uint32_t)i);
+    return v;
+}
+
+/* A backend under test. */
+typedef struct tc_side {
+    const llm_backend *be;
+    llm_backend_ctx *ctx;
+} tc_side;
+
+static llm_backend_config tc_config(llm_compute compute, llm_kv_type kv) {
+    llm_backend_config c;
+    memset(&c, 0, sizeof c);
+    c.n_threads = 1;
+    c.compute = compute;
+    c.kv_type = kv;
+    c.max_rows = TC_ROWS;
+    c.max_out = TC_OUT;
+    c.max_seqs = TC_SEQS;
+    c.max_pages_per_seq = TC_PAGES;
+    c.error = llm_backend_error;
+    c.device_draws = 1;
+    return c;
+}
+
+static tc_side tc_open(const llm_backend *be, const llm_backend_config *c) {
+    tc_side s;
+    s.be = be;
+    CHECK(be->open(c, &s.ctx) == LLM_OK);
+    return s;
+}
+
+static llm_weight *tc_weight(const tc_side *s, llm_role role, int32_t type, const void *data, int64_t rows, int64_t cols, int32_t n_experts) {
+    llm_segment g;
+    llm_weight_desc d;
+    llm_weight *w = NULL;
+    memset(&g, 0, sizeof g);
+    memset(&d, 0, sizeof d);
+    g.data = data;
+    g.type = type;
+    g.stored_cols = g.n_cols = d.cols = cols;
+    g.n_rows = d.rows = rows;
+    d.name = "test";
+    d.role = role;
+    d.segments = &g;
+    d.n_segments = 1;
+    d.n_experts = n_experts;
+    CHECK(s->be->weight(s->ctx, 0, &d, &w) == LLM_OK);
+    return w;
+}
+
+static llm_buffer *tc_buffer(const tc_side *s, int64_t rows, int64_t cols) {
+    llm_buffer *b = NULL;
+    CHECK(s->be->buffer(s->ctx, 0, rows, cols, &b) == LLM_OK);
+    return b;
+}
+
+/* A step: sequences one after the other. */
+typedef struct tc_step {
+    llm_step s;
+    int32_t tokens[TC_ROWS], positions[TC_ROWS], seq_of_row[TC_ROWS], seq_begin[TC_SEQS + 1], seq_len[TC_SEQS], seq_rope[TC_SEQS], out_rows[TC_OUT];
+    int32_t pages[TC_SEQS * TC_PAGES], token_from[TC_ROWS];
+    llm_draw draws[TC_OUT];
+} tc_step;
+
+static void tc_begin(tc_step *t) {
+    memset(t, 0, sizeof *t);
+    t->s.tokens = t->tokens;
+    t->s.positions = t->positions;
+    t->s.n_position_rows = 1;
+    t->s.seq_of_row = t->seq_of_row;
+    t->s.seq_begin = t->seq_begin;
+    t->s.seq_len = t->seq_len;
+    t->s.seq_rope = t->seq_rope;
+    t->s.pages = t->pages;
+    t->s.page_stride = TC_PAGES;
+    t->s.out_rows = t->out_rows;
+}
+
+/* Adds n rows of sequence `id` from position `at`; the last of them, or all, are out rows. Tokens are row numbers of a table by position. */
+static void tc_add(tc_step *t, int id, int at, int n, int all) {
+    int s = t->s.shape.n_seqs++;
+    t->seq_len[s] = at + n;
+    for (int p = 0; p < TC_PAGES; p++) t->pages[s * TC_PAGES + p] = id * TC_PAGES + (p * 5 + 3) % TC_PAGES;
+    for (int i = 0; i < n; i++) {
+        int row = t->s.shape.n_rows++;
+        t->seq_of_row[row] = s;
+        t->positions[row] = at + i;
+        t->tokens[row] = (id * 31 + at + i) % TC_ROWS;
+        if ((all || i == n - 1) && t->s.shape.n_out < TC_OUT) t->out_rows[t->s.shape.n_out++] = row;
+    }
+    t->seq_begin[s + 1] = t->s.shape.n_rows;
+}
+
+static void tc_embed(const tc_side *s, llm_buffer *dst, const llm_weight *table) {
+    llm_embed_op op;
+    memset(&op, 0, sizeof op);
+    op.dst = dst;
+    op.table = table;
+    s->be->embed(s->ctx, 0, &op);
+}
+
+static void tc_run(const tc_side *s) { CHECK(s->be->end_step(s->ctx) == LLM_OK && s->be->wait(s->ctx) == LLM_OK); }
+
+/* Rows of a buffer that are wanted from both sides: the worst difference, relative to the largest value. */
+static double tc_compare(const tc_side *a, const llm_buffer *x, const tc_side *b, const llm_buffer *y, int rows, int cols) {
+    double worst = 0, top = 1e-9;
+    for (int r = 0; r < rows; r++) {
+        const float *u = a->be->buffer_row(a->ctx, 0, x, r), *v = b->be->buffer_row(b->ctx, 0, y, r);
+        for (int i = 0; i < cols; i++) {
+            double e = fabs((double)u[i] - (double)v[i]);
+            if (!(e <= worst)) worst = e;
+            top = LLM__MAX(top, fabs((double)u[i]));
+        }
+    }
+    return worst / top;
+}
+
+/* ---- linear layers of all formats ---- */
+
+/* Random rows of a stored type, with scales that keep values near one. */
+static const uint8_t *tc_stored(int32_t type, int64_t rows, int64_t cols, uint32_t seed) {
+    const llm__format *f = llm__format_of(type);
+    int64_t bytes = llm__row_bytes(type, cols) * rows, block = llm__type_block_bytes(type);
+    uint8_t *p = (uint8_t *)llm__arena_get(&tc_memory, (size_t)bytes);
+    for (int64_t i = 0; i < bytes; i++) p[i] = (uint8_t)(int)(128 + 127 * tc_value(seed, (uint32_t)i));
+    for (int64_t i = 0; i < rows * cols && !f; i++) {
+        float v = tc_value(seed + 1, (uint32_t)i);
+        uint16_t h = type == LLM_TYPE_F16 ? llm__f32_to_f16(v) : llm__f32_to_bf16(v);
+        if (type == LLM_TYPE_F32) memcpy(p + 4 * i, &v, 4);
+        else if (type == LLM_TYPE_F8_E4M3) p[i] = llm__f32_to_e4m3(v);
+        else if (type == LLM_TYPE_F8_E5M2) p[i] = llm__f32_to_e5m2(v);
+        else memcpy(p + 2 * i, &h, 2);
+    }
+    for (int64_t b = 0; f && b < bytes; b += block) {
+        uint16_t d = llm__f32_to_f16(0.01f + 0.005f * tc_value(seed + 2, (uint32_t)b)), m = llm__f32_to_f16(0.1f * tc_value(seed + 3, (uint32_t)b));
+        if (f->scales == LLM__SC_E8) p[b] = 120;
+        else memcpy(p + b + f->d_at, &d, 2);
+        if (f->m_at >= 0) memcpy(p + b + f->m_at, &m, 2);
+    }
+    return p;
+}
+
+typedef struct tc_linear_side {
+    tc_side s;
+    llm_weight *table, *w, *bias, *routes_table;
+    llm_buffer *x, *y, *routes;
+} tc_linear_side;
+
+static void tc_linear_open(tc_linear_side *l, const llm_backend *be, llm_compute compute, int32_t type, llm_role role, int out, int cols) {
+    llm_backend_config c = tc_config(compute, LLM_KV_AUTO);
+    l->s = tc_open(be, &c);
+    l->table = tc_weight(&l->s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * cols, 1, 0, 1), TC_ROWS, cols, 0);
+    l->w = tc_weight(&l->s, role, type, tc_stored(type, out, cols, 5), out, cols, 0);
+    l->bias = tc_weight(&l->s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(out, 2, 0, 1), 1, out, 0);
+    l->x = tc_buffer(&l->s, TC_ROWS, cols);
+    l->y = tc_buffer(&l->s, TC_ROWS, out);
+    CHECK(be->weights_done(l->s.ctx) == LLM_OK);
+}
+
+static void tc_linear_run(const tc_linear_side *l, int rows, int gate_up) {
+    tc_step t;
+    llm_linear_op op;
+    memset(&op, 0, sizeof op);
+    tc_begin(&t);
+    tc_add(&t, 0, 0, rows, 0);
+    op.dst = l->y;
+    op.src = l->x;
+    op.weight = l->w;
+    op.bias = l->bias;
+    op.act = gate_up ? LLM_ACT_GELU_TANH : LLM_ACT_NONE;
+    CHECK(l->s.be->begin_step(l->s.ctx, &t.s) == LLM_OK);
+    tc_embed(&l->s, l->x, l->table);
+    l->s.be->linear(l->s.ctx, 0, &op);
+    op.add = 1;
+    op.scale = 0.5f;
+    l->s.be->linear(l->s.ctx, 0, &op);
+    tc_run(&l->s);
+}
+
+static void tc_linear(void) {
+    static const struct {
+        int32_t type, cols;
+        double few, tiles;
+    } formats[] = {
+        {LLM_TYPE_F32, 70, 1e-5, 1e-5},  {LLM_TYPE_F16, 72, 1e-5, 2e-3},  {LLM_TYPE_BF16, 50, 1e-5, 1e-2}, {LLM_TYPE_F8_E4M3, 64, 1e-5, 2e-3},
+        {LLM_TYPE_F8_E5M2, 64, 1e-5, 2e-3}, {LLM_TYPE_Q4_0, 96, 1e-5, 2e-3}, {LLM_TYPE_Q4_1, 96, 1e-5, 2e-3},  {LLM_TYPE_Q5_0, 96, 1e-5, 2e-3},
+        {LLM_TYPE_Q5_1, 96, 1e-5, 2e-3}, {LLM_TYPE_Q8_0, 96, 1e-5, 2e-3}, {LLM_TYPE_IQ4_NL, 96, 1e-5, 2e-3}, {LLM_TYPE_MXFP4, 96, 1e-5, 2e-3},
+        {LLM_TYPE_Q2_K, 256, 1e-3, 2e-3}, {LLM_TYPE_Q3_K, 256, 1e-3, 2e-3}, {LLM_TYPE_Q4_K, 512, 1e-3, 2e-3}, {LLM_TYPE_Q5_K, 256, 1e-3, 2e-3},
+        {LLM_TYPE_Q6_K, 256, 1e-3, 2e-3}, {LLM_TYPE_IQ4_XS, 256, 1e-3, 2e-3}};
+    static const int rows[] = {1, 2, 3, 9, 70};
+    for (int i = 0; i < LLM__COUNT(formats); i++)
+        for (int gate_up = 0; gate_up < 2; gate_up++) {
+            tc_linear_side cpu, cuda;
+            int out = gate_up ? 38 : 37;
+            llm_role role = gate_up ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR;
+            tc_linear_open(&cpu, llm_backend_cpu(), LLM_COMPUTE_F32, formats[i].type, role, out, formats[i].cols);
+            tc_linear_open(&cuda, tc_cuda, LLM_COMPUTE_AUTO, formats[i].type, role, out, formats[i].cols);
+            for (int k = 0; k < LLM__COUNT(rows); k++) {
+                tc_linear_run(&cpu, rows[k], gate_up);
+                tc_linear_run(&cuda, rows[k], gate_up);
+                double e = tc_compare(&cpu.s, cpu.y, &cuda.s, cuda.y, rows[k], gate_up ? out / 2 : out), most = rows[k] > 16 ? formats[i].tiles : formats[i].few;
+                if (!CHECK(e < most)) printf("    %s, %d rows%s: %.2e\n", llm__type_name(formats[i].type), rows[k], gate_up ? ", gate and up" : "", e);
+            }
+            cpu.s.be->close(cpu.s.ctx);
+            cuda.s.be->close(cuda.s.ctx);
+            llm__arena_free(&tc_memory);
+        }
+}
+
+/* ---- attention over pages ---- */
+
+typedef struct tc_case {
+    const char *name;
+    int n_heads, n_kv, hd, vd, rope_dim, pairs, norm, window, not_causal, sinks, alibi;
+    float softcap;
+    llm_kv_type kv;
+    double tolerance;
+} tc_case;
+
+typedef struct tc_attend {
+    tc_side s;
+    llm_weight *table, *inv_freq, *norm, *sinks, *alibi;
+    llm_buffer *qkv, *rope, *out;
+} tc_attend;
+
+static void tc_attend_open(tc_attend *a, const llm_backend *be, const tc_case *c) {
+    int cols = c->n_heads * c->hd + c->n_kv * (c->hd + c->vd);
+    llm_backend_config cfg = tc_config(LLM_COMPUTE_F32, c->kv);
+    llm_kv_layer layers[2];
+    layers[0].n_kv_heads = 1, layers[0].head_dim = layers[0].v_head_dim = 16;
+    layers[1].n_kv_heads = c->n_kv, layers[1].head_dim = c->hd, layers[1].v_head_dim = c->vd;
+    a->s = tc_open(be, &cfg);
+    a->table = tc_weight(&a->s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * cols, 1, 0, 1.5f), TC_ROWS, cols, 0);
+    a->inv_freq = tc_weight(&a->s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(LLM__MAX(c->rope_dim / 2, 1), 2, 0.5f, 0.4f), 1, LLM__MAX(c->rope_dim / 2, 1), 0);
+    a->norm = tc_weight(&a->s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(c->n_heads * c->hd, 3, 1, 0.5f), 1, c->n_heads * c->hd, 0);
+    a->sinks = tc_weight(&a->s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(c->n_heads, 4, 0, 1), 1, c->n_heads, 0);
+    a->alibi = tc_weight(&a->s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(c->n_heads, 5, 0.3f, 0.2f), 1, c->n_heads, 0);
+    a->qkv = tc_buffer(&a->s, TC_ROWS, cols);
+    a->rope = tc_buffer(&a->s, TC_ROWS, LLM__MAX(c->rope_dim, 2));
+    a->out = tc_buffer(&a->s, TC_ROWS, c->n_heads * c->vd);
+    CHECK(be->weights_done(a->s.ctx) == LLM_OK);
+    CHECK(be->kv_open(a->s.ctx, 2, layers, TC_PAGE, TC_SEQS * TC_PAGES) == LLM_OK);
+}
+
+static void tc_attend_run(const tc_attend *a, const tc_case *c, const tc_step *t) {
+    llm_rope_op rope;
+    llm_qkv_op qkv;
+    llm_attention_op at;
+    memset(&rope, 0, sizeof rope);
+    memset(&qkv, 0, sizeof qkv);
+    memset(&at, 0, sizeof at);
+    rope.dst = a->rope;
+    rope.inv_freq = a->inv_freq;
+    rope.n_variants = 1;
+    rope.rope_dim = c->rope_dim;
+    qkv.qkv = a->qkv;
+    qkv.k_col = qkv.whole_k_col = c->n_heads * c->hd;
+    qkv.v_col = qkv.k_col + c->n_kv * c->hd;
+    qkv.whole_q = c->n_heads * c->hd;
+    qkv.whole_k = c->n_kv * c->hd;
+    qkv.n_heads = at.n_heads = c->n_heads;
+    qkv.n_kv_heads = at.n_kv_heads = c->n_kv;
+    qkv.head_dim = at.head_dim = c->hd;
+    qkv.v_head_dim = at.v_head_dim = c->vd;
+    qkv.norm = (llm_qk_norm)c->norm;
+    qkv.q_norm = qkv.k_norm = a->norm;
+    qkv.eps = 1e-5f;
+    qkv.rope = c->rope_dim ? a->rope : NULL;
+    qkv.rope_dim = c->rope_dim;
+    qkv.rope_interleaved = c->pairs;
+    qkv.layer = at.layer = 1;
+    qkv.logn_from = 20;
+    at.dst = a->out;
+    at.qkv = a->qkv;
+    at.scale = (float)(1 / sqrt(c->hd));
+    at.softcap = c->softcap;
+    at.window = c->window;
+    at.not_causal = c->not_causal;
+    at.sinks = c->sinks ? a->sinks : NULL;
+    at.alibi = c->alibi ? a->alibi : NULL;
+    CHECK(a->s.be->begin_step(a->s.ctx, &t->s) == LLM_OK);
+    tc_embed(&a->s, a->qkv, a->table);
+    if (c->rope_dim) a->s.be->rope(a->s.ctx, 0, &rope);
+    a->s.be->qkv(a->s.ctx, 0, &qkv);
+    a->s.be->attention(a->s.ctx, 0, &at);
+    tc_run(&a->s);
+}
+
+static const tc_case tc_cases[] = {
+    {"llama", 6, 2, 32, 32, 32, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_F32, 1e-5},
+    {"f16, pairs", 6, 3, 64, 64, 64, 1, LLM_QK_NORM_HEAD_RMS, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3},
+    {"bf16, wide heads", 3, 1, 160, 160, 64, 0, LLM_QK_NORM_NONE, 21, 0, 0, 0, 0, LLM_KV_BF16, 1e-2},
+    {"e4m3", 4, 2, 48, 48, 48, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_FP8_E4M3, 1e-2},
+    {"e5m2", 4, 2, 48, 48, 48, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_FP8_E5M2, 1e-2},
+    {"int8, odd", 3, 1, 17, 19, 16, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_INT8, 1e-2},
+    {"int4, odd", 3, 1, 17, 19, 16, 0, LLM_QK_NORM_NONE, 33, 0, 0, 0, 0, LLM_KV_INT4, 3e-2},
+    {"soft cap", 4, 2, 24, 24, 12, 1, LLM_QK_NORM_HEAD_LAYER, 0, 0, 0, 0, 3, LLM_KV_F32, 1e-5},
+    {"sinks, window", 8, 2, 32, 32, 32, 0, LLM_QK_NORM_NONE, 33, 0, 1, 0, 0, LLM_KV_F32, 1e-5},
+    {"alibi, whole norm", 5, 5, 40, 40, 0, 0, LLM_QK_NORM_WHOLE_RMS, 0, 0, 0, 1, 0, LLM_KV_F32, 1e-5},
+    {"both ways", 4, 2, 32, 32, 32, 0, LLM_QK_NORM_NONE, 20, 1, 0, 0, 0, LLM_KV_F32, 1e-5},
+    {"20 heads of one key", 20, 1, 24, 16, 24, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_F32, 1e-5},
+};
+
+/* Three sequences: chunks of prompts beside each other, then decoding (which is captured and replayed), then both mixed. */
+static void tc_attention(void) {
+    for (int i = 0; i < LLM__COUNT(tc_cases); i++) {
+        const tc_case *c = &tc_cases[i];
+        tc_attend cpu, cuda;
+        double worst = 0;
+        int at[3] = {0, 0, 0};
+        tc_attend_open(&cpu, llm_backend_cpu(), c);
+        tc_attend_open(&cuda, tc_cuda, c);
+        for (int k = 0; k < 5; k++) {
+            static const int chunk[5][3] = {{37, 5, 0}, {9, 20, 30}, {1, 1, 1}, {1, 1, 1}, {2, 11, 1}};
+            tc_step t;
+            tc_begin(&t);
+            for (int s = 0; s < 3; s++) {
+                if (chunk[k][s]) tc_add(&t, s, at[s], chunk[k][s], 0);
+                at[s] += chunk[k][s];
+            }
+            tc_attend_run(&cpu, c, &t);
+            tc_attend_run(&cuda, c, &t);
+            worst = LLM__MAX(worst, tc_compare(&cpu.s, cpu.out, &cuda.s, cuda.out, t.s.shape.n_rows, c->n_heads * c->vd));
+        }
+        if (!CHECK(worst < c->tolerance)) printf("    %s: %.2e\n", c->name, worst);
+        cpu.s.be->close(cpu.s.ctx);
+        cuda.s.be->close(cuda.s.ctx);
+        llm__arena_free(&tc_memory);
+    }
+}
+
+/* ---- norms, gather, gate ---- */
+
+static void tc_rows_side(const tc_side *s, const tc_step *t, llm_buffer **x, llm_buffer **h, llm_buffer **o) {
+    llm_weight *table = tc_weight(s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * 100, 1, 0.2f, 1), TC_ROWS, 100, 0);
+    llm_weight *w = tc_weight(s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(100, 2, 1, 0.5f), 100, 1, 0);
+    llm_weight *b = tc_weight(s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(100, 3, 0, 0.5f), 100, 1, 0);
+    llm_buffer *y = tc_buffer(s, TC_ROWS, 100);
+    llm_residual_op r;
+    llm_norm_op n;
+    llm_gate_op g;
+    *x = tc_buffer(s, TC_ROWS, 100);
+    *h = tc_buffer(s, TC_ROWS, 100);
+    *o = tc_buffer(s, TC_OUT, 100);
+    CHECK(s->be->weights_done(s->ctx) == LLM_OK && s->be->kv_open(s->ctx, 0, NULL, 16, 1) == LLM_OK);
+    memset(&r, 0, sizeof r);
+    memset(&n, 0, sizeof n);
+    r.x = *x;
+    r.y = y;
+    r.h = *h;
+    r.scale = 0.7f;
+    r.post_kind = LLM_NORM_RMS;
+    r.post_weight = r.weight = n.weight = w;
+    r.kind = LLM_NORM_LAYER;
+    r.bias = b;
+    r.eps = n.eps = 1e-5f;
+    n.dst = y;
+    n.src = *h;
+    n.src_col = 3;
+    n.n = 90;
+    n.kind = LLM_NORM_RMS;
+    g.dst = *x;
+    g.gate = *h;
+    g.n = 77;
+    CHECK(s->be->begin_step(s->ctx, &t->s) == LLM_OK);
+    tc_embed(s, *x, table);
+    tc_embed(s, y, table);
+    s->be->residual(s->ctx, 0, &r);
+    s->be->norm(s->ctx, 0, &n);
+    r.y = NULL;
+    r.replace = 1;
+    s->be->residual(s->ctx, 0, &r);
+    s->be->gate(s->ctx, 0, &g);
+    s->be->gather(s->ctx, 0, *o, y);
+    tc_run(s);
+}
+
+static void tc_rows(void) {
+    llm_backend_config c = tc_config(LLM_COMPUTE_F32, LLM_KV_AUTO);
+    tc_side cpu = tc_open(llm_backend_cpu(), &c), cuda = tc_open(tc_cuda, &c);
+    llm_buffer *x[2], *h[2], *o[2];
+    tc_step t;
+    tc_begin(&t);
+    tc_add(&t, 0, 0, 9, 0);
+    tc_add(&t, 1, 0, 4, 1);
+    tc_rows_side(&cpu, &t, &x[0], &h[0], &o[0]);
+    tc_rows_side(&cuda, &t, &x[1], &h[1], &o[1]);
+    CHECK(tc_compare(&cpu, x[0], &cuda, x[1], 13, 100) < 1e-5);
+    CHECK(tc_compare(&cpu, h[0], &cuda, h[1], 13, 100) < 1e-5);
+    CHECK(tc_compare(&cpu, o[0], &cuda, o[1], 5, 90) < 1e-5);
+    cpu.be->close(cpu.ctx);
+    cuda.be->close(cuda.ctx);
+    llm__arena_free(&tc_memory);
+}
+
+/* ---- drawing ---- */
+
+/* Logits of every row on the host beside what the device drew: llm_sample must choose the same. */
+static void tc_draws(void) {
+    enum { VOCAB = 3001, HIDDEN = 32 };
+    llm_backend_config c = tc_config(LLM_COMPUTE_F32, LLM_KV_AUTO);
+    tc_side s = tc_open(tc_cuda, &c);
+    llm_weight *table = tc_weight(&s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * HIDDEN, 1, 0, 1), TC_ROWS, HIDDEN, 0);
+    llm_weight *head = tc_weight(&s, LLM_ROLE_HEAD, LLM_TYPE_F32, tc_floats(VOCAB * HIDDEN, 2, 0, 1), VOCAB, HIDDEN, 0);
+    llm_buffer *x = tc_buffer(&s, TC_ROWS, HIDDEN), *o = tc_buffer(&s, TC_OUT, HIDDEN);
+    llm_logits_op op;
+    memset(&op, 0, sizeof op);
+    CHECK(s.be->weights_done(s.ctx) == LLM_OK && s.be->kv_open(s.ctx, 0, NULL, 16, 1) == LLM_OK);
+    op.src = o;
+    op.head = head;
+    op.vocab = VOCAB;
+    for (int round = 0; round < 6; round++) {
+        tc_step t;
+        llm_sampling p[TC_OUT];
+        tc_begin(&t);
+        for (int i = 0; i < 20; i++) tc_add(&t, i, 0, 1 + (round == 5), 0);
+        for (int i = 0; i < 20; i++) {
+            static const float temperature[5] = {0, 1, 0.7f, 1.5f, 1}, top_p[4] = {0, 0.9f, 0.3f, 1}, min_p[3] = {0, 0.02f, 0};
+            static const int32_t top_k[4] = {0, 5, 40, 1};
+            int k = i + 20 * round;
+            memset(&p[i], 0, sizeof p[i]);
+            p[i].temperature = t.draws[i].temperature = temperature[k % 5];
+            p[i].top_p = t.draws[i].top_p = top_p[k / 5 % 4];
+            p[i].min_p = t.draws[i].min_p = min_p[k % 3];
+            p[i].top_k = t.draws[i].top_k = top_k[k / 3 % 4];
+            t.draws[i].wanted = i != 7;
+            t.draws[i].row = 1;
+            t.draws[i].seed = (uint64_t)k * 77;
+            t.draws[i].position = k;
+            t.draws[i].also = k % VOCAB;
+        }
+        t.s.draws = t.draws;
+        CHECK(s.be->begin_step(s.ctx, &t.s) == LLM_OK);
+        tc_embed(&s, x, table);
+        s.be->gather(s.ctx, 0, o, x);
+        s.be->logits(s.ctx, 0, &op);
+        tc_run(&s);
+        for (int i = 0; i < 20; i++) {
+            const float *row = s.be->logits_row(s.ctx, i);
+            const llm_drawn *d = s.be->drawn(s.ctx, i);
+            double top = -1e30, sum = 0;
+            if (i == 7) continue;
+            CHECK(d->id == llm_sample(row, VOCAB, &p[i], (int64_t)t.draws[i].seed, t.draws[i].position));
+            for (int k = 0; k < VOCAB; k++) top = LLM__MAX(top, (double)row[k]);
+            for (int k = 0; k < VOCAB; k++) sum += exp((double)row[k] - top);
+            CHECK(fabs(d->log_sum - top - log(sum)) < 1e-6 && fabs((double)d->logprob - (double)row[d->id] + top + log(sum)) < 1e-5);
+            CHECK(fabs((double)d->also - (double)row[t.draws[i].also] + top + log(sum)) < 1e-5);
+        }
+    }
+    s.be->close(s.ctx);
+    llm__arena_free(&tc_memory);
+}
+
+/* ---- pages ---- */
+
+static void tc_pages(void) {
+    llm_backend_config c = tc_config(LLM_COMPUTE_F32, LLM_KV_F32);
+    tc_side s = tc_open(tc_cuda, &c);
+    llm_kv_layer layer = {2, 16, 16};
+    int32_t from = 1, to = 3;
+    CHECK(s.be->weights_done(s.ctx) == LLM_OK && s.be->kv_open(s.ctx, 1, &layer, 16, 4) == LLM_OK);
+    size_t bytes = (size_t)s.be->kv_page_bytes(s.ctx, 1, &layer, 16);
+    uint8_t *a = (uint8_t *)malloc(bytes), *b = (uint8_t *)calloc(1, bytes);
+    for (size_t i = 0; i < bytes; i++) a[i] = (uint8_t)(i * 7);
+    CHECK(s.be->kv_write(s.ctx, 0, 1, a) == LLM_OK && s.be->kv_copy(s.ctx, &from, &to, 1) == LLM_OK && s.be->kv_read(s.ctx, 0, 3, b) == LLM_OK);
+    CHECK(!memcmp(a, b, bytes));
+    CHECK(s.be->kv_read(s.ctx, 0, 4, b) == LLM_ERR_ARG && s.be->kv_read(s.ctx, 1, 0, b) == LLM_ERR_ARG);
+    to = 4;
+    CHECK(s.be->kv_copy(s.ctx, &from, &to, 1) == LLM_ERR_ARG);
+    free(a);
+    free(b);
+    s.be->close(s.ctx);
+}
+
+/* ---- whole models ---- */
+
+static const char *const tc_llama = "../shared/checkpoints/llama";
+
+static llm_result tc_engine(const llm_model *m, llm_engine_config *c, llm_engine **e) {
+    c->backend = tc_cuda;
+    c->max_model_len = 128;
+    c->num_gpu_blocks = 64;
+    c->block_size = 16;
+    if (!c->max_num_seqs) c->max_num_seqs = 4;
+    return llm_engine_open(m, c, e);
+}
+
+/* Logits of a prompt in one piece, and in pieces: with batch_invariant their bits are equal. */
+static void tc_invariant(const llm_model *m) {
+    llm_engine_config c;
+    llm_engine *e;
+    int32_t ids[40], vocab = llm_model_get_info(m)->vocab_size;
+    float *a = (float *)malloc((size_t)vocab * 4 * 40), *b = (float *)malloc((size_t)vocab * 4 * 40);
+    memset(&c, 0, sizeof c);
+    c.batch_invariant = 1;
+    for (int i = 0; i < 40; i++) ids[i] = (i * 37 + 5) % vocab;
+    if (CHECK(tc_engine(m, &c, &e) == LLM_OK)) {
+        CHECK(llm_forward(e, 0, 0, ids, 40, a, 40) == LLM_OK);
+        for (int at = 0, n; at < 40; at += n) {
+            n = at < 20 ? 1 + at % 7 : 1;
+            n = LLM__MIN(n, 40 - at);
+            CHECK(llm_forward(e, 1, at, ids + at, n, b + (int64_t)at * vocab, n) == LLM_OK);
+        }
+        CHECK(!memcmp(a, b, (size_t)vocab * 4 * 40));
+        llm_engine_close(e);
+    }
+    free(a);
+    free(b);
+}
+
+/* Answers to several requests at once; appends their ids. */
+static void tc_answers(const llm_model *m, int eager, int ranks, float temperature, llm_tokens *out) {
+    llm_engine_config c;
+    llm_engine *e;
+    llm_request *r[6];
+    memset(&c, 0, sizeof c);
+    c.enforce_eager = eager;
+    c.tensor_parallel_size = ranks;
+    c.dtype = LLM_COMPUTE_F32;
+    if (!CHECK(tc_engine(m, &c, &e) == LLM_OK)) return;
+    for (int i = 0; i < 6; i++) {
+        llm_request_config q;
+        int32_t ids[8];
+        memset(&q, 0, sizeof q);
+        for (int k = 0; k < 8; k++) ids[k] = (i * 11 + k * 3 + 1) % 200;
+        q.prompt_ids = ids;
+        q.n_prompt_ids = (size_t)(3 + i);
+        q.sampling.max_tokens = 5 + 2 * i;
+        q.sampling.ignore_eos = 1;
+        q.sampling.temperature = temperature;
+        q.sampling.top_p = 0.95f;
+        q.sampling.has_seed = 1;
+        q.sampling.seed = i;
+        CHECK(llm_request_submit(e, &q, &r[i]) == LLM_OK);
+    }
+    while (llm_engine_step(e, NULL) == LLM_OK) {
+        llm_engine_stats st;
+        llm_engine_get_stats(e, &st);
+        if (!st.n_running && !st.n_waiting) break;
+    }
+    for (int i = 0; i < 6; i++) {
+        llm_output o;
+        CHECK(llm_request_output(r[i], 0, &o) == LLM_OK);
+        for (size_t k = 0; k < o.n_token_ids; k++) llm_tokens_add(out, o.token_ids[k]);
+        llm_request_free(r[i]);
+    }
+    llm_engine_close(e);
+}
+
+static int tc_same(const llm_tokens *a, const llm_tokens *b) { return a->len == b->len && a->len == 60 && !memcmp(a->data, b->data, a->len * 4); }
+
+/* Graphs, eager steps, two devices: the same tokens, drawn on the device one step ahead. */
+static void tc_whole(const llm_model *m) {
+    for (int hot = 0; hot < 2; hot++) {
+        llm_tokens a, b, two;
+        memset(&a, 0, sizeof a);
+        memset(&b, 0, sizeof b);
+        memset(&two, 0, sizeof two);
+        tc_answers(m, 0, 1, (float)hot, &a);
+        tc_answers(m, 1, 1, (float)hot, &b);
+        tc_answers(m, 0, 2, (float)hot, &two);
+        CHECK(tc_same(&a, &b));
+        CHECK(tc_same(&a, &two));
+        llm_tokens_free(&a);
+        llm_tokens_free(&b);
+        llm_tokens_free(&two);
+    }
+}
+
+/* ---- what breaks ---- */
+
+static void tc_fault(const llm_model *m, const char *variable, const char *value, int ranks, const char *sentence) {
+    llm_engine_config c;
+    llm_engine *e = NULL;
+    float *row = (float *)malloc((size_t)llm_model_get_info(m)->vocab_size * 4);
+    int32_t ids[2] = {1, 2};
+    memset(&c, 0, sizeof c);
+    c.tensor_parallel_size = ranks;
+    c.step_timeout = 0.5f;
+    setenv(variable, value, 1);
+    llm_result r = tc_engine(m, &c, &e);
+    if (!r) r = llm_forward(e, 0, 0, ids, 2, row, 1);
+    if (!CHECK(r != LLM_OK && strstr(llm_last_error(), sentence))) printf("    %s=%s: %s\n", variable, value, llm_last_error());
+    llm_engine_close(e);
+    unsetenv(variable);
+    free(row);
+}
+
+static void tc_faults(const llm_model *m) {
+    tc_fault(m, "CUEMU_DEVICES", "0", 1, "no device");
+    tc_fault(m, "CUEMU_DEVICES", "1", 2, "tensor parallel size 2, but there is 1 device");
+    tc_fault(m, "CUEMU_MEMORY", "1000000", 1, "out of memory");
+    tc_fault(m, "CUEMU_DEAD_RANK", "1", 2, "does not answer");
+    tc_fault(m, "CUEMU_FAIL_LAUNCH", "60", 1, "illegal memory access"); /* last: the device stays broken */
+}
+
+int main(void) {
+    const char *path = getenv("LLM_CUDA_LIBRARY");
+    llm_model *m = NULL;
+    double start = llm__now();
+    CHECK(llm_backend_load("libm.so.6", &tc_cuda) == LLM_ERR_UNSUPPORTED && !tc_cuda);
+    if (llm_backend_load(path ? path : "build/libllm_cuda_emu.so", &tc_cuda)) {
+        printf("%s\n", llm_last_error());
+        SKIP("no CUDA library");
+        return test_done();
+    }
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } parts[] = {{"linear", tc_linear}, {"attention", tc_attention}, {"rows", tc_rows}, {"draws", tc_draws}, {"pages", tc_pages}};
+    for (int i = 0; i < LLM__COUNT(parts); i++, start = llm__now()) {
+        parts[i].run();
+        printf("-- %s: %.1f s\n", parts[i].name, llm__now() - start);
+        fflush(stdout);
+    }
+    if (!test_exists(tc_llama) || llm_model_open(tc_llama, NULL, &m)) SKIP("../shared/checkpoints is not there");
+    else {
+        tc_invariant(m);
+        tc_whole(m);
+        printf("-- models: %.1f s\n", llm__now() - start);
+        if (!path || strstr(path, "emu")) tc_faults(m);
+        llm_model_close(m);
+    }
+    return test_done();
+}
