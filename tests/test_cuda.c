@@ -562,7 +562,7 @@ static void tc_answers(const llm_model *m, int eager, int ranks, float temperatu
     }
     for (int i = 0; i < 6; i++) {
         llm_output o;
-        CHECK(llm_request_output(r[i], 0, &o) == LLM_OK);
+        CHECK(llm_request_get_output(r[i], 0, &o) == LLM_OK);
         for (size_t k = 0; k < o.n_token_ids; k++) llm_tokens_add(out, o.token_ids[k]);
         llm_request_free(r[i]);
     }
