@@ -47,8 +47,8 @@
  *   >>earlystop     ends answers that only repeat                 >>grammar       answers that must have a form
  *   >>kv            who owns which page                           >>speculate     guesses, so that a step checks more tokens
  *   >>scheduler     who computes what in the next step            >>engine        requests, steps, results
- *   >>easy          ten lines to a working program                >>options       options by name, for programs
- *   >>openai        OpenAI's requests and answers
+ *   >>context       the prefix cache in files                     >>easy          ten lines to a working program
+ *   >>options       options by name, for programs                 >>openai        OpenAI's requests and answers
  *
  * HOW A TOKEN IS MADE (the reading path for students)
  *   1. llm_model_open maps the files (>>formats) and reads the shape of the network into a struct llm__arch (>>model).
@@ -1074,6 +1074,17 @@ LLM_API void llm_engine_wait(llm_engine *engine, double timeout_s);
 /* Steps until the request is done, or forever-safe: returns its first error. */
 LLM_API llm_result llm_request_run(llm_engine *engine, llm_request *request);
 
+/* Kept contexts: the keys and values that tokens have in the prefix cache go to a file and come back, in this process or a later one, so
+ * that a long text is read once and asked often. A prompt that begins with the same tokens then finds them, and says the same bits.
+ *
+ * save writes what the cache has of these n tokens: whole pages from the first on, so they must have been in a request before. The file
+ * appears when it is whole; *kept (may be NULL): tokens in it. load puts a file's pages into the cache and appends its tokens to `ids` (may
+ * be NULL). A file of another model, dtype, KV type, page size, number of ranks or adapter is refused, as is one of which a byte has
+ * changed. lora and cache_salt as in llm_request_config. Any thread, but in no callback; steps go on meanwhile. */
+LLM_API llm_result llm_context_save(llm_engine *engine, const char *path, const int32_t *ids, size_t n, const char *lora,
+                                    const char *cache_salt, int64_t *kept);
+LLM_API llm_result llm_context_load(llm_engine *engine, const char *path, const char *lora, const char *cache_salt, llm_tokens *ids);
+
 /* ---------------------------------------------------------------------------
  * >>api-raw   The forward pass itself, for teaching, tests and own samplers.
  * --------------------------------------------------------------------------- */
@@ -1404,7 +1415,8 @@ typedef enum llm_openai_kind {
     LLM_OPENAI_GENERATE,   /* /generate of vLLM's demonstration server */
     LLM_OPENAI_EMBEDDING,  /* /v1/embeddings */
     LLM_OPENAI_TOKENIZE, LLM_OPENAI_DETOKENIZE, LLM_OPENAI_TEMPLATE, /* /tokenize, /detokenize, /apply-template: no engine needed */
-    LLM_OPENAI_LORA_LOAD, LLM_OPENAI_LORA_UNLOAD /* /v1/load_lora_adapter, /v1/unload_lora_adapter: the answer is plain text */
+    LLM_OPENAI_LORA_LOAD, LLM_OPENAI_LORA_UNLOAD, /* /v1/load_lora_adapter, /v1/unload_lora_adapter: the answer is plain text */
+    LLM_OPENAI_CONTEXT_SAVE, LLM_OPENAI_CONTEXT_LOAD /* /v1/contexts/save, /v1/contexts/load */
 } llm_openai_kind;
 
 typedef struct llm_openai_call llm_openai_call; /* one request body and its answer */
@@ -1426,6 +1438,7 @@ typedef struct llm_openai_service {
     const char *const *names;      /* what `model` may say; answers carry the first. None: the request's own name is echoed */
     int32_t n_names, strict_names; /* strict, or an adapter is loaded: other names are 404, else they are served too */
     const char *lora_dir;          /* folder of adapters that may be loaded by plain name; NULL: none (403) */
+    const char *context_dir;       /* the same for kept contexts */
     /* In the stepping thread: there is something for llm_openai_next. May be NULL; must not block. */
     void (*on_news)(void *user, llm_openai_call *call);
     /* In llm_openai_next, for metrics: one piece of news; gap: seconds since the token before of the same choice, else 0. May be NULL. */
@@ -23357,6 +23370,10 @@ struct llm_engine {
     pthread_mutex_t mutex;
     llm__lora *lora;             /* (n_loras) */
     uint64_t n_loaded;
+    uint64_t next_turn, turn;    /* numbers: the next to be drawn, and whose turn it is; see llm__turn_take */
+    pthread_cond_t turns;
+    llm_kv_type kv_type;         /* of the pages, for kept contexts */
+    llm_compute dtype;
     pthread_cond_t arrived;
     llm_request *inbox_first, *inbox_last;
     int32_t n_fresh;
@@ -24481,6 +24498,7 @@ static void llm__engine_destroy(llm_engine *e) {
     pthread_mutex_destroy(&e->mutex);
     pthread_mutex_destroy(&e->news_mutex);
     pthread_cond_destroy(&e->arrived);
+    pthread_cond_destroy(&e->turns);
     for (int32_t i = 0; e->lora && i < e->p.n_loras; i++) {
         LLM_FREE(e->lora[i].name);
         LLM_FREE(e->lora[i].path);
@@ -24538,6 +24556,7 @@ static llm_engine *llm__engine_alloc(void) {
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&e->news_mutex, &recursive);
     pthread_mutexattr_destroy(&recursive);
+    pthread_cond_init(&e->turns, NULL);
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_cond_init(&e->arrived, &clock);
@@ -24952,6 +24971,8 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     p->no_cache = c->disable_prefix_caching;
     p->early_stop = c->early_stop;
     p->delay_factor = (double)c->scheduler_delay_factor;
+    e->dtype = c->dtype;
+    e->kv_type = c->kv_cache_dtype ? c->kv_cache_dtype : c->dtype == LLM_COMPUTE_F32 ? LLM_KV_F32 : LLM_KV_F16;
     p->max_loras = c->max_loras;
     p->n_loras = c->max_loras ? c->max_cpu_loras : 0;
     p->prefill_interval = c->prefill_interval;
@@ -25156,6 +25177,22 @@ LLM_API void llm_engine_get_stats(const llm_engine *engine, llm_engine_stats *ou
     pthread_mutex_unlock(&e->mutex);
 }
 
+/* Pages and the scheduler's lists belong to the thread that steps. Who else wants them for a moment draws a number and waits for its turn,
+ * like every step: between two steps, and first come, first served, for a thread that steps without pause must not shut others out. */
+static void llm__turn_take(llm_engine *e) {
+    pthread_mutex_lock(&e->mutex);
+    uint64_t own = e->next_turn++;
+    while (e->turn != own) pthread_cond_wait(&e->turns, &e->mutex);
+    pthread_mutex_unlock(&e->mutex);
+}
+
+static void llm__turn_give(llm_engine *e) {
+    pthread_mutex_lock(&e->mutex);
+    e->turn++;
+    if (e->turn != e->next_turn) pthread_cond_broadcast(&e->turns);
+    pthread_mutex_unlock(&e->mutex);
+}
+
 /* ---- stepping ----
  * At most two steps are known at a time: one in flight, one being planned. They lie in a ring of two; the oldest is
  * applied first, so results come in order. A step that fails takes its requests with it and nothing else.
@@ -25231,6 +25268,7 @@ static int llm__engine_count(llm_engine *e) {
 LLM_API llm_result llm_engine_step(llm_engine *e, int *busy) {
     llm__flight *f = &e->flight[e->oldest_flight ^ e->n_flight];
     llm_result r = LLM_OK, r2 = LLM_OK;
+    llm__turn_take(e);
     e->now = e->p.driver.now(e->p.driver.ctx);
     llm__take_inbox(e);
     llm__sweep(e);
@@ -25244,6 +25282,7 @@ LLM_API llm_result llm_engine_step(llm_engine *e, int *busy) {
     llm__tell_news(e);
     e->count.step_seconds += e->p.driver.now(e->p.driver.ctx) - e->now;
     int left = llm__engine_count(e);
+    llm__turn_give(e);
     if (busy) *busy = left;
     return r ? r : r2;
 }
@@ -25865,6 +25904,212 @@ LLM_API llm_result llm_forward_batch(llm_engine *e, int32_t n_seqs, const int32_
 }
 
 LLM_API int32_t llm_logits_size(const llm_engine *e) { return e->p.vocab; }
+
+/* ============================================================================
+ * >>context   Kept contexts: the prefix cache in files.
+ * ============================================================================
+ * To answer a question about a text of 30,000 tokens, a small model on a CPU reads for minutes and then speaks for seconds. What it has
+ * read is in pages of keys and values, which the prefix cache finds again by the tokens they belong to (>>kv). So nothing is new here but a
+ * file: pages with their tokens go out, and come back as cached pages. A prompt that begins with these tokens finds them like any others,
+ * and since they are the very bytes that were computed, so are the answers.
+ *
+ *     magic (8 bytes)   fields (u64 each)   tokens (i32: pages x page size)   pages (of each: ranks x bytes)   checksum (u64)
+ *
+ * The fields say under which conditions these bytes mean what they meant: model, dtype, KV type, ranks, page size, adapter. A model is
+ * known by a fingerprint: names, types and shapes of its tensors, and samples of their bytes. Everything is checked before the first page
+ * is touched: a file that is cut, changed or foreign is one sentence, and the cache is as before.
+ *
+ * Pages belong to the stepping thread. Both functions take turns with its steps, for one page at a time, and pin what they work on: a
+ * context of gigabytes delays nobody by more than a page. A saved file appears under its name when it is whole (rename). */
+
+/* The fields of a file, in their order. Those up to LAST must be equal in file and engine. */
+enum {
+    LLM__CX_VERSION, LLM__CX_DEVICE, LLM__CX_MODEL, LLM__CX_DTYPE, LLM__CX_KV, LLM__CX_RANKS, LLM__CX_BLOCK, LLM__CX_BYTES,
+    LLM__CX_ADAPTER, LLM__CX_LAST = LLM__CX_ADAPTER, LLM__CX_ROPE, LLM__CX_PAGES, LLM__CX_FIELDS
+};
+
+typedef struct llm__context {
+    char magic[8];
+    uint64_t field[LLM__CX_FIELDS];
+} llm__context;
+
+/* What tells a model from others of its shape. */
+static uint64_t llm__context_model(const llm_model *m) {
+    const llm__tensors *t = &m->source.tensors;
+    uint64_t h = llm__hash(m->arch.name, strlen(m->arch.name), (uint64_t)m->arch.n_layers << 32 | (uint64_t)m->arch.hidden);
+    for (size_t i = 0; i < t->n; i++) {
+        const llm__tensor *x = &t->item[i];
+        int64_t most = LLM__MIN(x->bytes, 64);
+        h = llm__hash(x->name.p, x->name.n, h + (uint64_t)x->type);
+        h = llm__hash(x->shape, sizeof x->shape, h);
+        for (int k = 0; k < 4; k++) h = llm__hash(x->data + (x->bytes - most) / 3 * k, (size_t)most, h);
+    }
+    return h;
+}
+
+/* The conditions in this engine, with the adapter's content (0: none). */
+static void llm__context_here(const llm_engine *e, uint64_t adapter, llm__context *c) {
+    memset(c, 0, sizeof *c);
+    memcpy(c->magic, "LLMKEPT", 8);
+    c->field[LLM__CX_VERSION] = 1;
+    c->field[LLM__CX_DEVICE] = llm__hash(e->backend->name, strlen(e->backend->name), 1);
+    c->field[LLM__CX_MODEL] = llm__context_model(e->p.model);
+    c->field[LLM__CX_DTYPE] = (uint64_t)e->dtype;
+    c->field[LLM__CX_KV] = (uint64_t)e->kv_type;
+    c->field[LLM__CX_RANKS] = (uint64_t)e->n_ranks;
+    c->field[LLM__CX_BLOCK] = (uint64_t)e->kv.page_tokens;
+    c->field[LLM__CX_BYTES] = (uint64_t)e->page_bytes;
+    c->field[LLM__CX_ADAPTER] = adapter;
+}
+
+/* Lets n pinned pages go, the last first, and the adapter that was held. */
+static void llm__context_leave(llm_engine *e, int32_t *pages, int32_t n, int32_t lora) {
+    llm__turn_take(e);
+    while (n > 0) llm__kv_drop(&e->kv, pages[--n]);
+    llm__turn_give(e);
+    if (lora >= 0) llm__lora_drop(e, lora);
+    LLM_FREE(pages);
+}
+
+/* One page of all ranks: out of the cache, or back. */
+static llm_result llm__context_page(llm_engine *e, int32_t page, uint8_t *out, const uint8_t *in) {
+    llm_result r = LLM_OK;
+    for (int32_t k = 0; k < e->n_ranks && !r; k++) {
+        int64_t at = k * e->page_bytes;
+        r = out ? e->backend->kv_read(e->ctx, k, page, out + at) : e->backend->kv_write(e->ctx, k, page, in + at);
+    }
+    return r;
+}
+
+/* The whole file. The checksum goes on from part to part. */
+static llm_result llm__context_write(llm_engine *e, FILE *f, const char *path, const llm__context *c, const int32_t *ids,
+                                     const int32_t *pages) {
+    size_t n = (size_t)c->field[LLM__CX_PAGES], id_bytes = n * (size_t)e->kv.page_tokens * sizeof *ids,
+           bytes = (size_t)(e->page_bytes * e->n_ranks);
+    uint64_t sum = llm__hash(ids, id_bytes, llm__hash(c, sizeof *c, 0));
+    uint8_t *page = (uint8_t *)LLM_MALLOC(bytes + 1);
+    llm_result r = page ? LLM_OK : llm__nomem();
+    int ok = fwrite(c, sizeof *c, 1, f) == 1 && fwrite(ids, id_bytes, 1, f) == 1;
+    for (size_t i = 0; i < n && !r && ok; i++) {
+        llm__turn_take(e);
+        r = llm__context_page(e, pages[i], page, NULL);
+        llm__turn_give(e);
+        if (!r) sum = llm__hash(page, bytes, sum), ok = fwrite(page, bytes, 1, f) == 1;
+    }
+    LLM_FREE(page);
+    ok = ok && fwrite(&sum, sizeof sum, 1, f) == 1;
+    if (fclose(f)) ok = 0;
+    return r || ok ? r : llm__error(LLM_ERR_IO, "%s: %s", path, strerror(errno));
+}
+
+LLM_API llm_result llm_context_save(llm_engine *e, const char *path, const int32_t *ids, size_t n, const char *lora,
+                                    const char *cache_salt, int64_t *kept) {
+    llm__kv_key key = {0, 0};
+    uint64_t content = 0, most = (uint64_t)n / (uint64_t)e->kv.page_tokens, random;
+    int32_t slot, n_pages = 0, variant, size = e->kv.page_tokens;
+    float base;
+    llm__context c;
+    llm_result r = llm__lora_hold(e, lora, &slot, &key.a, &content);
+    if (r) return r;
+    int32_t *pages = LLM__NEW(int32_t, LLM__MIN(most, (uint64_t)e->kv.n_pages));
+    if (!pages) r = llm__nomem();
+    e->p.driver.rope_of(e->p.driver.ctx, (int32_t)LLM__MIN(n, (size_t)INT32_MAX), &variant, &base);
+    key.b = (uint64_t)variant << 32 | llm__f32_bits(base);
+    llm__context_here(e, content, &c);
+    c.field[LLM__CX_ROPE] = key.b;
+    key = llm__kv_root(&e->kv, key, cache_salt);
+    llm__turn_take(e);
+    for (int32_t page = 0; !r && page >= 0 && (uint64_t)n_pages < most && n_pages < e->kv.n_pages;) {
+        const int32_t *tokens = ids + (int64_t)n_pages * size;
+        key = llm__kv_hash(&e->kv, key, tokens, (size_t)size * sizeof *tokens);
+        if ((page = llm__kv_find(&e->kv, key, tokens)) >= 0) pages[n_pages++] = page;
+    }
+    llm__turn_give(e);
+    c.field[LLM__CX_PAGES] = (uint64_t)n_pages;
+    if (!r && !n_pages)
+        r = llm__error(LLM_ERR_ARG, "%s: nothing to keep: of %zu tokens no whole page of %d is in the prefix cache", path, n, (int)size);
+    llm_text temporary;
+    memset(&temporary, 0, sizeof temporary);
+    llm__random_bytes(&random, sizeof random);
+    llm_text_str(&temporary, path);
+    llm_text_format(&temporary, ".%d", (int)(random >> 33));
+    if (!r && temporary.failed) r = llm__nomem();
+    FILE *f = r ? NULL : fopen(temporary.data, "wbxe");
+    if (!r) r = f ? llm__context_write(e, f, path, &c, ids, pages) : llm__error(LLM_ERR_IO, "%s: %s", path, strerror(errno));
+    if (!r && rename(temporary.data, path)) r = llm__error(LLM_ERR_IO, "%s: %s", path, strerror(errno));
+    if (r && f) remove(temporary.data);
+    if (!r && kept) *kept = (int64_t)n_pages * size;
+    llm_text_free(&temporary);
+    llm__context_leave(e, pages, n_pages, slot);
+    return r;
+}
+
+/* Checks a file against this engine: every condition, size and checksum. */
+static llm_result llm__context_check(const llm_engine *e, const char *path, const llm__file *f, const llm__context *here, llm__context *c) {
+    static const char *const names[] = {"version of the format", "device", "model", "dtype", "KV type", "number of ranks", "page size",
+                                        "size of pages", "adapter"};
+    int ok = 1;
+    memset(c, 0, sizeof *c);
+    memcpy(c, f->data, LLM__MIN(f->size, sizeof *c));
+    if (memcmp(c->magic, here->magic, sizeof c->magic)) return llm__error(LLM_ERR_FORMAT, "%s: not a kept context", path);
+    for (int i = 0; i <= LLM__CX_LAST && f->size >= sizeof *c; i++)
+        if (c->field[i] != here->field[i])
+            return llm__error(LLM_ERR_ARG, "%s: kept with another %s (%llx, here it is %llx)", path, names[i],
+                              (unsigned long long)c->field[i], (unsigned long long)here->field[i]);
+    uint64_t n = c->field[LLM__CX_PAGES], page = (uint64_t)(e->page_bytes * e->n_ranks),
+             tokens = (uint64_t)e->kv.page_tokens * sizeof(int32_t);
+    uint64_t want = llm__add(llm__mul(n, page + tokens, &ok), sizeof *c + 8, &ok);
+    if (f->size < sizeof *c || !ok || want != f->size)
+        return llm__error(LLM_ERR_FORMAT, "%s: %zu bytes, %llu expected: it was cut or is damaged", path, f->size,
+                          (unsigned long long)want);
+    const uint8_t *at = f->data + sizeof *c;
+    uint64_t sum = llm__hash(at, (size_t)(n * tokens), llm__hash(c, sizeof *c, 0));
+    at += n * tokens;
+    for (uint64_t i = 0; i < n; i++, at += page) sum = llm__hash(at, (size_t)page, sum);
+    if (memcmp(&sum, at, 8)) return llm__error(LLM_ERR_FORMAT, "%s: its checksum does not fit: it is damaged", path);
+    if (n > (uint64_t)e->kv.n_pages)
+        return llm__error(LLM_ERR_LIMIT, "%s: %llu pages, the cache has %d", path, (unsigned long long)n, (int)e->kv.n_pages);
+    return LLM_OK;
+}
+
+/* Those pages that the cache has are taken from there. A page is published when it is written, so that from now on it is like any other;
+ * all are pinned until the end, or the first would have to make room for the last. */
+LLM_API llm_result llm_context_load(llm_engine *e, const char *path, const char *lora, const char *cache_salt, llm_tokens *ids) {
+    llm__kv_key key = {0, 0};
+    uint64_t content = 0;
+    int32_t slot, n_pages = 0, size = e->kv.page_tokens, *pages = NULL;
+    llm__context here, c;
+    llm__file f;
+    memset(&f, 0, sizeof f);
+    memset(&c, 0, sizeof c);
+    llm_result r = llm__lora_hold(e, lora, &slot, &key.a, &content);
+    if (r) return r;
+    if (e->kv.no_cache) r = llm__error(LLM_ERR_UNSUPPORTED, "%s: kept contexts need the prefix cache, which is off", path);
+    if (!r) r = llm__file_open(path, 0, 0, &f);
+    llm__context_here(e, content, &here);
+    if (!r) r = llm__context_check(e, path, &f, &here, &c);
+    if (!r && !(pages = LLM__NEW(int32_t, c.field[LLM__CX_PAGES]))) r = llm__nomem();
+    key.b = c.field[LLM__CX_ROPE];
+    key = llm__kv_root(&e->kv, key, cache_salt);
+    for (uint64_t i = 0, n = c.field[LLM__CX_PAGES]; i < n && !r; i++) {
+        const int32_t *tokens = (const int32_t *)(const void *)(f.data + sizeof c) + i * (uint64_t)size;
+        const uint8_t *data = f.data + sizeof c + n * (uint64_t)size * sizeof *tokens + i * (uint64_t)(e->page_bytes * e->n_ranks);
+        key = llm__kv_hash(&e->kv, key, tokens, (size_t)size * sizeof *tokens);
+        llm__turn_take(e);
+        int32_t page = llm__kv_find(&e->kv, key, tokens);
+        if (page < 0 && (page = llm__kv_get(&e->kv)) >= 0) {
+            r = llm__context_page(e, page, NULL, data);
+            if (!r) llm__kv_publish(&e->kv, page, key, tokens);
+        }
+        llm__turn_give(e);
+        if (page >= 0) pages[n_pages++] = page;
+        else r = llm__error(LLM_ERR_LIMIT, "%s: no room in the cache for %llu pages now", path, (unsigned long long)n);
+        for (int32_t k = 0; k < size && ids && !r; k++) llm_tokens_add(ids, tokens[k]);
+    }
+    llm__context_leave(e, pages, n_pages, slot);
+    llm__file_close(&f);
+    return !r && ids && ids->failed ? llm__nomem() : r;
+}
 
 /* ============================================================================
  * >>easy   Ten lines to a working program.
@@ -27345,7 +27590,7 @@ static const llm__oai_field llm__oai_fields[] = {
     {"suffix", LLM__OAI_REFUSED, 0, 0, 0, NULL},
     {"guided_decoding_backend|model|messages|prompt|input|logprobs|top_logprobs|early_stopping|enable_early_stop|early_stop_config|"
      "chat_template|chat_template_kwargs|documents|enable_thinking|reasoning_effort|metadata|store|spaces_between_special_tokens|request_id|"
-     "content|add_special|parse_special|with_pieces|return_token_strs|tokens|lora_name|lora_path|lora_int_id",
+     "content|add_special|parse_special|with_pieces|return_token_strs|tokens|lora_name|lora_path|lora_int_id|name",
      LLM__OAI_KNOWN, 0, 0, 0, NULL}};
 
 /* Reads a number, switch or text into its place. */
@@ -27710,7 +27955,8 @@ LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *mod
 
 /* The JSON limits keep a hostile body cheap: 64 levels, 4 million values, no key twice. */
 LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_openai_kind kind, const char *body, size_t len, void *user) {
-    static const char *const prefix[] = {"chatcmpl-", "cmpl-", "gen-", "embd-", "tok-", "detok-", "tmpl-", "lora-", "lora-"};
+    static const char *const prefix[] = {"chatcmpl-", "cmpl-", "gen-", "embd-", "tok-", "detok-", "tmpl-", "lora-", "lora-",
+                                         "kept-", "kept-"};
     static const llm_json_limits limits = {64, 4 << 20, 1};
     llm_openai_call *k = LLM__NEW(llm_openai_call, 1);
     uint64_t bits[2] = {0, 0};
@@ -28047,10 +28293,12 @@ static int llm__oai_submit_prompt(llm_openai_call *k, int v) {
 
 static int llm__oai_tokenizing(llm_openai_call *k);
 static int llm__oai_adapters(llm_openai_call *k);
+static int llm__oai_contexts(llm_openai_call *k);
 
 /* The arrays are sized once, before the first request runs: its news may come while the second is being tokenized. */
 LLM_API int llm_openai_submit(llm_openai_call *k) {
     if (k->info.status != 200) return 0;
+    if (k->info.kind >= LLM_OPENAI_CONTEXT_SAVE) return llm__oai_contexts(k);
     if (k->info.kind >= LLM_OPENAI_LORA_LOAD) return llm__oai_adapters(k);
     if (k->info.kind >= LLM_OPENAI_TOKENIZE) return llm__oai_tokenizing(k);
     if (!k->service->engine) return llm__oai_failed(k, llm__error(LLM_ERR_UNSUPPORTED, "there is no engine to answer"), NULL);
@@ -28789,6 +29037,50 @@ static int llm__oai_adapters(llm_openai_call *k) {
         llm_text_str(&k->text, name);
         llm_text_str(&k->text, load ? "' added successfully." : "' removed successfully.");
     }
+    llm_text_free(&path);
+    return ok;
+}
+
+/* ---- kept contexts: {"name"} in a folder; to save, the body of a chat or a completion too, whose prompt was asked before */
+
+/* The ids of the body's messages or prompt, as a request with this body has them. */
+static int llm__oai_context_ids(llm_openai_call *k, llm_tokens *ids) {
+    size_t n;
+    int v = llm__oai_get(k->body, 0, "prompt"), chat = v < 0;
+    const char *s = llm_json_str(k->body, v, &n);
+    memset(ids, 0, sizeof *ids);
+    if (!chat && !s) return llm__oai_ids(k, "prompt", v, ids);
+    if (chat && !llm__oai_messages(k)) return 0;
+    llm_result r = chat ? llm_openai_render(k->service, k->body, &k->text) : LLM_OK;
+    if (chat) s = k->text.data ? k->text.data : "", n = k->text.len;
+    if (!r) r = llm_tokenize(k->service->model, s, n, LLM_TOK_PARSE_SPECIAL | (chat ? LLM_TOK_GUARDED : LLM_TOK_ADD_SPECIAL), ids);
+    k->text.len = 0;
+    return r ? llm__oai_failed(k, r, chat ? "messages" : "prompt") : 1;
+}
+
+/* Done here, in a worker's thread, in turns with the engine's steps. The answer tells how many tokens the file holds. */
+static int llm__oai_contexts(llm_openai_call *k) {
+    const llm_openai_service *s = k->service;
+    int save = k->info.kind == LLM_OPENAI_CONTEXT_SAVE, salt = llm__oai_get(k->body, 0, "cache_salt");
+    const char *name = llm_json_str(k->body, llm__oai_get(k->body, 0, "name"), NULL), *salt_text = llm_json_str(k->body, salt, NULL);
+    llm_text path = llm__text_none();
+    llm_tokens ids;
+    int64_t kept = 0;
+    memset(&ids, 0, sizeof ids);
+    int ok = s->engine ? 1 : llm__oai_failed(k, llm__error(LLM_ERR_UNSUPPORTED, "there is no engine"), NULL);
+    if (ok) ok = llm__oai_inside(k, "name", s->context_dir, "--context-dir", &path);
+    if (ok && salt >= 0 && !salt_text) ok = llm__oai_bad(k, "cache_salt", "cache_salt must be a text");
+    if (ok && save) ok = llm__oai_context_ids(k, &ids);
+    if (ok) {
+        llm_result r = save ? llm_context_save(s->engine, path.data, ids.data, ids.len, k->lora, salt_text, &kept)
+                            : llm_context_load(s->engine, path.data, k->lora, salt_text, &ids);
+        if (r) ok = llm__oai_bad(k, "name", "%s", llm_last_error());
+        if (r == LLM_ERR_IO) k->info.status = save ? 500 : 404;
+        if (r == LLM_ERR_NOMEM) k->info.status = 503;
+        if (!save) kept = (int64_t)ids.len;
+        if (ok) llm_text_format(&k->text, "{'object':'context','name':%q,'model':%q,'tokens':%l}", name, k->model, kept);
+    }
+    llm_tokens_free(&ids);
     llm_text_free(&path);
     return ok;
 }

@@ -1784,12 +1784,35 @@ static void cli_talk_regen(cli_talk *k, char *rest) {
     cli_talk_answer(k);
 }
 
+/* Beside a saved FILE stands FILE.kv: what the conversation has in the KV cache, so that who goes on with it computes nothing again. Nothing is
+ * said of a file that is not there, or of a conversation too short to be kept. */
+static void cli_talk_keep(cli_talk *k, const char *path, llm_openai_kind kind) {
+    const char *slash = strrchr(path, '/');
+    llm_text what = {0}, name = {0}, folder = {0};
+    llm_json *doc = NULL;
+    int64_t n = 0;
+    int load = kind == LLM_OPENAI_CONTEXT_LOAD;
+    llm_text_add(&folder, slash ? path : ".", slash ? (size_t)(slash - path) : 1);
+    llm_text_str(&name, slash ? slash + 1 : path);
+    llm_text_str(&name, ".kv");
+    llm_text_format(&what, "'name':%q,'messages':[%s]", name.data, k->messages.data);
+    k->c->service.context_dir = folder.data;
+    int code = cli_call(k->c, kind, &what, &doc);
+    if (!code && llm_json_int(doc, llm_json_find(doc, 0, "tokens"), &n))
+        cli_say("", "%lld tokens of context %s", (long long)n, load ? "loaded" : "saved");
+    else if (load && !strstr(cli_why, "no such file")) cli_say("llm_cli: ", "%s", cli_why);
+    llm_json_free(doc);
+    llm_text_free(&name);
+    llm_text_free(&folder);
+}
+
 /* The conversation as {"messages": [...]}, which /load and the chat API read. */
 static void cli_talk_save(cli_talk *k, char *path) {
     FILE *f = fopen(path, "we");
     int ok = f && fprintf(f, "{\"messages\": [%s]}\n", k->messages.data) > 0;
     if (f && fclose(f)) ok = 0;
     cli_say("", ok ? "saved" : "not saved: %s", strerror(errno));
+    if (ok) cli_talk_keep(k, path, LLM_OPENAI_CONTEXT_SAVE);
 }
 
 /* What is no message with a role and a text is left out. A file that cannot be read changes nothing. */
@@ -1806,6 +1829,7 @@ static void cli_talk_load(cli_talk *k, char *path) {
     }
     if (ok) cli_say("", "%d messages loaded", loaded);
     else cli_say("llm_cli: ", "%s", cli_why);
+    if (loaded) cli_talk_keep(k, path, LLM_OPENAI_CONTEXT_LOAD);
     llm_json_free(doc);
     llm_text_free(&t);
 }

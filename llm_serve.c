@@ -45,7 +45,7 @@
 
 typedef struct configuration {
     const char *model, *visible_devices, *host, *unix_socket, *reasoning_parser, *tool_parser, *key_file, *config, *early_stop_config;
-    const char *lora_dir, *pooler_config;
+    const char *lora_dir, *context_dir, *pooler_config;
     llm_option_list names, keys, origins, allowed_hosts, lora_modules;
     int32_t enable_lora;
     int32_t port, metrics_port, max_logprobs, strict_model_name, no_page, log_level, n_workers;
@@ -130,6 +130,7 @@ static const llm_option options_table[] = {
     {"lora-modules|adapters", LLM_OPTION_LIST, 2, IN_CFG(lora_modules), 1, 0, "NAME=PATH ...",
      "adapters: PEFT folders or GGUF files, or {\"name\", \"path\"}"},
     {"lora-dir", LLM_OPTION_TEXT, 2, IN_CFG(lora_dir), 0, 0, "PATH", "folder whose adapters may be loaded while serving"},
+    {"context-dir", LLM_OPTION_TEXT, 2, IN_CFG(context_dir), 0, 0, "PATH", "folder of kept contexts: /v1/contexts/save and /load"},
     {"max-logprobs", LLM_OPTION_INT, 3, IN_CFG(max_logprobs), 0, 1000, "N", "most logprobs a request may ask for (20)"},
     {"strict-model-name", LLM_OPTION_BOOL, 3, IN_CFG(strict_model_name), 0, 0, NULL, "unknown model names are 404"},
     {"enable-early-stop", LLM_OPTION_BOOL, 3, IN_CFG(enable_early_stop), 0, 0, NULL, "end answers that repeat themselves"},
@@ -2257,7 +2258,9 @@ static const route routes[] = {
     {"POST", "/detokenize", NULL, LLM_OPENAI_DETOKENIZE, 0, 0},
     {"POST", "/apply-template", NULL, LLM_OPENAI_TEMPLATE, 0, 0},
     {"POST", "/load_lora_adapter", NULL, LLM_OPENAI_LORA_LOAD, 0, 0},
-    {"POST", "/unload_lora_adapter", NULL, LLM_OPENAI_LORA_UNLOAD, 0, 0}};
+    {"POST", "/unload_lora_adapter", NULL, LLM_OPENAI_LORA_UNLOAD, 0, 0},
+    {"POST", "/contexts/save", NULL, LLM_OPENAI_CONTEXT_SAVE, 0, 0},
+    {"POST", "/contexts/load", NULL, LLM_OPENAI_CONTEXT_LOAD, 0, 0}};
 
 /* Paths are served with and without /v1 and with a trailing slash. */
 static slice plain_path(slice p) {
@@ -2460,6 +2463,7 @@ static void set_service(void) {
     s->n_names = c->names.n;
     s->strict_names = c->strict_model_name;
     s->lora_dir = c->lora_dir;
+    s->context_dir = c->context_dir;
     for (int i = 0; i < c->lora_modules.n; i++) load_lora_module(c->lora_modules.items[i]);
     s->on_news = on_call_news;
     s->on_event = count_event;
