@@ -130,6 +130,7 @@ def test():
     step("llm_serve, load", [sys.executable, "tests/load.py"])
     step("llm_serve, documents", [sys.executable, "tests/test_documents.py"])
     step("adapters", [sys.executable, "tests/test_lora.py"])
+    step("kept contexts", [sys.executable, "tests/test_contexts.py"])
     outside_truth()
     isa()
 
