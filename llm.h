@@ -8205,7 +8205,7 @@ static llm__vlist *llm__tpl_iter(llm__tpl *x, llm__val v) {
     if (v.type == LLM__V_GEN) {
         const int32_t from = v.as.list->at;
         v.as.list->at = v.as.list->n;
-        llm__tpl_push_all(x, l, v.as.list->v + from, v.as.list->n - from);
+        if (from < v.as.list->n) llm__tpl_push_all(x, l, v.as.list->v + from, v.as.list->n - from);
     } else if (v.type == LLM__V_STR) {
         int32_t c;
         for (llm__str rest = llm__v_s(v), at = rest; llm__tpl_next_char(x, &rest, &c); at = rest)
