@@ -167,10 +167,13 @@ def serving():
     adapters.make(str(SHARED / "qwen2"), f"{folder}/foreign", r=4)
     os.symlink(f"{folder}/a", f"{folder}/link")
     os.mkfifo(f"{folder}/fifo")
-    for flags in ((), ("--max-loras", "1", "--max-num-batched-tokens", "24", "--max-num-seqs", "8")):
+    plain = None
+    for flags in ((), ("--max-loras", "1", "--max-num-batched-tokens", "24", "--max-num-seqs", "8"), ("--speculative-model", model, "--num-speculative-tokens", "4")):
         s = Server("--enable-lora", "--lora-modules", f"a={folder}/a", json.dumps({"name": "b", "path": f"{folder}/b"}), f"c={folder}/c", "--lora-dir", folder, *flags, model=model, base=("--log-level", "warn", "--max-num-seqs", "16"))
         names = [model, "a", "b", "c"]
         alone = {(m, i): complete(s, m, i) for m in names for i in range(4)}
+        plain = plain or alone
+        check(f"as without {flags}", alone == plain)
         check("each adapter says something else", len({x[2] for (m, i), x in alone.items() if i == 0}) == 4 and all(x[0] == 200 for x in alone.values()), alone)
         together = {}
         threads = [threading.Thread(target=lambda k=k: together.__setitem__(k, complete(s, *k))) for k in alone]

@@ -243,6 +243,7 @@ static void spec_test_same(const char *path) {
     if (!CHECK(!llm_model_open(path, NULL, &m))) return;
     for (int round = 0; round < 4; round++) {
         c.num_gpu_blocks = round % 2 ? 40 : 11, c.preemption_swap = round / 2;
+        c.tensor_parallel_size = round == 3 ? 2 : 1, c.kv_cache_dtype = round == 1 ? LLM_KV_INT8 : LLM_KV_AUTO;
         if (!CHECK(!llm_engine_open(m, &c, &e))) return;
         e->p.driver.now = spec_no_time;
         for (int i = 0; i < 8; i++) { /* prompts share beginnings; one in two is sampled; some have several answers */
