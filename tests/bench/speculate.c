@@ -1,12 +1,13 @@
 /* What speculation gains: the same greedy answers with and without it, in turns, each pair right after one another; tokens must be equal.
- * Prints tokens/s of answers that copy much of their prompt, and of free text, with the median of the pairs' ratios.
+ * Prints tokens/s of answers that copy much of their prompt, and of free text, with the median of the pairs' ratios; then the ratio for
+ * many answers at once, where drafting must turn itself down.
  *     cc -O2 tests/bench/speculate.c -o build/speculate -lm -lpthread && build/speculate MODEL.gguf [TOKENS [ROUNDS [THREADS [DRAFT_MODEL]]]]
  * With one thread, time is processor time, which other jobs disturb less. */
 #define LLM_STATIC
 #define LLM_IMPLEMENTATION
 #include "../../llm.h"
 
-enum { ANSWER = 160, PAIRS = 400 };
+enum { ANSWER = 160, PAIRS = 400, TOGETHER = 24 };
 
 static const char *const edits[] = {
     "Repeat this text exactly, but write \"autumn\" instead of \"spring\": In spring the gardens behind the old railway station are full of people. They "
@@ -51,12 +52,9 @@ static void must(llm_result r) {
     exit(1);
 }
 
-/* Tokens and seconds of one answer, from its first token on: the prompt is not what is measured. */
-static int32_t answer(const char *question, int32_t n_draft, int32_t *ids, double *seconds) {
+static llm_request *ask(const char *question, int32_t n_draft) {
     llm_request_config c;
     llm_request *r;
-    llm_output out;
-    llm_request_metrics m;
     llm_text prompt;
     memset(&prompt, 0, sizeof prompt);
     memset(&c, 0, sizeof c);
@@ -69,6 +67,15 @@ static int32_t answer(const char *question, int32_t n_draft, int32_t *ids, doubl
     c.sampling.max_tokens = ANSWER;
     engine->p.n_draft = n_draft;
     must(llm_request_submit(engine, &c, &r));
+    llm_text_free(&prompt);
+    return r;
+}
+
+/* Tokens and seconds of one answer, from its first token on: the prompt is not what is measured. */
+static int32_t answer(const char *question, int32_t n_draft, int32_t *ids, double *seconds) {
+    llm_output out;
+    llm_request_metrics m;
+    llm_request *r = ask(question, n_draft);
     must(llm_request_run(engine, r));
     must(llm_request_get_output(r, 0, &out));
     llm_request_get_metrics(r, &m);
@@ -76,8 +83,19 @@ static int32_t answer(const char *question, int32_t n_draft, int32_t *ids, doubl
     memcpy(ids, out.token_ids, out.n_token_ids * sizeof *ids);
     int32_t n = (int32_t)out.n_token_ids;
     llm_request_free(r);
-    llm_text_free(&prompt);
     return n;
+}
+
+/* Seconds for all answers of both sets at once, each prompt so many times. */
+static double together(int copies, int32_t n_draft) {
+    enum { EDITS = sizeof edits / sizeof *edits, STORIES = sizeof stories / sizeof *stories };
+    llm_request *r[TOGETHER];
+    int n = 0, busy = 1;
+    for (; n < copies * (EDITS + STORIES); n++) r[n] = ask(n % (EDITS + STORIES) < EDITS ? edits[n % (EDITS + STORIES)] : stories[n % (EDITS + STORIES) - EDITS], n_draft);
+    double begin = engine->p.driver.now(engine);
+    while (busy) must(llm_engine_step(engine, &busy));
+    for (int i = 0; i < n; i++) llm_request_free(r[i]);
+    return engine->p.driver.now(engine) - begin;
 }
 
 /* All prompts of a set, so many times; the order within a pair changes. */
@@ -113,7 +131,8 @@ int main(int argc, char **argv) {
     int rounds = argc > 3 ? (int)strtol(argv[3], NULL, 10) : 3;
     memset(&c, 0, sizeof c);
     c.max_model_len = 1024;
-    c.kv_cache_memory_bytes = 1 << 28;
+    c.max_num_seqs = TOGETHER;
+    c.kv_cache_memory_bytes = 1 << 29;
     c.speculative_model = argc > 5 ? argv[5] : "[ngram]";
     c.num_speculative_tokens = n_draft;
     c.n_threads = argc > 4 ? (int32_t)strtol(argv[4], NULL, 10) : 0;
@@ -123,6 +142,12 @@ int main(int argc, char **argv) {
     if (c.n_threads == 1) engine->p.driver.now = processor_time;
     measure("edit this text", edits, sizeof edits / sizeof *edits, rounds, n_draft);
     measure("free text", stories, sizeof stories / sizeof *stories, rounds, n_draft);
+    for (int copies = 1; copies <= 2; copies++) {
+        double seconds[2] = {0, 0};
+        together(copies, 0);
+        for (int i = 0; i < 2 * LLM__MAX(1, rounds / 3); i++) seconds[i & 1] += together(copies, i & 1 ? n_draft : 0);
+        printf("%d answers of both kinds at once: %.3f\n", 12 * copies, seconds[0] / seconds[1]);
+    }
     llm_engine_close(engine);
     llm_model_close(model);
     return 0;
