@@ -361,4 +361,4 @@ def main():
     sys.exit(1 if RESULT[1] else 0)
 
 
-main()
+if __name__ == "__main__": main()
