@@ -132,6 +132,9 @@ test-clients: all model ## outside clients against llm_serve: openai, langchain,
 	@python3 tests/setup.py clients
 	@python3 tests/run.py clients
 
+grammar-campaign: lib model ## 300 schemas, 1,000 random walks through the masks of each, against jsonschema
+	@GRAMMAR_WALKS=1000 python3 tests/test_grammar.py
+
 load: all model ## llm_serve under load for minutes: 64 clients, a small KV cache, clients that give up, wrk on /health
 	@python3 tests/run.py load
 
@@ -175,5 +178,5 @@ help: ## this list
 clean: ## removes what was built (models stay)
 	rm -rf build llm_cli llm_serve libllm.so libllm_cuda.so
 
-.PHONY: all lib deps model model-gemma demo test test-isa test-clients test-cuda cuda load sanitize hygiene fuzz sim bench format install help clean
+.PHONY: all lib deps model model-gemma demo test test-isa test-clients test-cuda cuda load sanitize hygiene grammar-campaign fuzz sim bench format install help clean
 .SECONDARY:

@@ -19570,8 +19570,9 @@ typedef enum llm__gr_kind {
 } llm__gr_kind;
 
 /* A BYTES with which every character of plain text (see llm__gr_trie) may begin, each of which is one turn of a loop: one without end, or
- * one that is counted by the frame on top. Whole subtrees of the trie are allowed at once by it. */
-enum { LLM__GR_TEXT_FREE = 1, LLM__GR_TEXT_COUNTED };
+ * one that is counted by the frame on top, or one that is counted and has a quote behind it. Whole subtrees of the trie are allowed at once
+ * by it. */
+enum { LLM__GR_TEXT_FREE = 1, LLM__GR_TEXT_COUNTED, LLM__GR_TEXT_CLOSED };
 
 typedef struct llm__gr_op {
     uint8_t kind, alive;    /* alive: some text leads from here to the end of its rule */
@@ -19605,7 +19606,7 @@ typedef struct llm__gr_met {
 typedef struct llm__gr_state {
     int32_t from, n;        /* its threads */
     int32_t accept;         /* the text may end here */
-    int32_t room;           /* so many characters of plain text may follow, whichever they are: see llm__gr_room */
+    int32_t room, closed;   /* so many characters of plain text may follow, whichever they are; closed: and no more. See llm__gr_room */
 } llm__gr_state;
 
 /* Open addressing over things that live in an array of the grammar and are told apart by what is in them: frames, states, masks and the
@@ -19628,6 +19629,7 @@ typedef struct llm__gr_trie {
     int32_t *skip;          /* (n) the node after the subtree */
     int32_t *from;          /* (n + 1) tokens that end at node i: order[from[i]] to order[from[i + 1] - 1] */
     int32_t *order;         /* ids */
+    uint8_t *size;          /* of each token in `order`: characters, if it is UTF-8 */
     char *spelling;         /* the bytes of all tokens, one after the other */
     int32_t *end;           /* (vocab) where each ends there */
     int32_t n, vocab, longest;
@@ -20114,17 +20116,26 @@ static int llm__gr_thread_order(const void *a, const void *b) {
     return x->op != y->op ? (x->op > y->op) - (x->op < y->op) : (x->frame > y->frame) - (x->frame < y->frame);
 }
 
-/* How many characters of plain text may follow a state, whichever they are; 0: none that is known. In a string of at most ten characters of
- * which three are read it is seven. */
-static int32_t llm__gr_room(const llm_grammar *g, const llm__gr_thread *t, int32_t n) {
-    int32_t room = 0;
-    for (int32_t i = 0; i < n; i++) {
+/* How many characters of plain text may follow a state, whichever they are (s->room; 0: none that is known), and whether it is certain that
+ * no more may (s->closed). In a string of at most ten characters of which three are read it is seven, and no more if the state has no other
+ * thread that could read plain text: all but the quote are within the loop that is counted. */
+static void llm__gr_room(const llm_grammar *g, llm__gr_state *s) {
+    const llm__gr_thread *t = g->thread + s->from;
+    int32_t loop = -1, plain;
+    s->room = s->closed = 0;
+    for (int32_t i = 0; i < s->n; i++) {
         int text = g->op[t[i].op].text;
         const llm__gr_frame *f = &g->frame[t[i].frame];
-        int32_t max = text == LLM__GR_TEXT_COUNTED ? g->op[f->op].max : -1;
-        if (text) room = LLM__MAX(room, max < 0 ? INT32_MAX : max - f->count);
+        int32_t max = text == LLM__GR_TEXT_COUNTED || text == LLM__GR_TEXT_CLOSED ? g->op[f->op].max : -1;
+        if (text) s->room = LLM__MAX(s->room, max < 0 ? INT32_MAX : max - f->count);
+        if (text == LLM__GR_TEXT_CLOSED) loop = t[i].frame;
     }
-    return room;
+    s->closed = loop >= 0;
+    for (int32_t i = 0; i < s->n && s->closed; i++) {
+        const uint32_t *set = g->set[g->op[t[i].op].a];
+        plain = (set[1] & ~4u) || set[2] & ~(1u << 28) || set[3] || set[4] || set[5] || set[6] || set[7];
+        if (t[i].frame != loop && plain) s->closed = 0;
+    }
 }
 
 /* The number of the state made of the BYTES threads in the work of this step; 0: dead (also when something failed).
@@ -20147,7 +20158,8 @@ static int32_t llm__gr_intern(llm_grammar *g, int accept) {
         if (!kept || llm__gr_thread_order(&t[kept - 1], &t[i])) t[kept++] = t[i];
     if (kept > LLM__GR_MAX_THREADS) return g->failed = "too many ways to read the text so far, a less ambiguous grammar expected", 0;
     llm__gr_state *s = &g->state[g->n_states];
-    s->from = (int32_t)g->n_threads, s->n = kept, s->accept = accept, s->room = llm__gr_room(g, t, kept);
+    s->from = (int32_t)g->n_threads, s->n = kept, s->accept = accept;
+    llm__gr_room(g, s);
     int32_t at = llm__gr_find(g, &g->states_at, g->n_states);
     if (at < (int32_t)g->n_states) return LLM__MAX(at, 0);
     memset(g->to + g->n_states++ * row, 0xFF, row * sizeof *g->to);
@@ -20272,6 +20284,7 @@ static void llm__gr_trie_free(llm__gr_trie *t) {
     LLM_FREE(t->skip);
     LLM_FREE(t->from);
     LLM_FREE(t->order);
+    LLM_FREE(t->size);
     LLM_FREE(t);
 }
 
@@ -20290,6 +20303,7 @@ static void llm__gr_trie_token(llm__gr_trie *t, const llm__gr_spelling *s, int32
         t->from[t->n++] = at;
     }
     t->order[at] = s->id;
+    for (int32_t d = 0; d < s->n; d++) t->size[at] += (s->p[d] & 0xC0) != 0x80;
     t->from[t->n] = at + 1;
 }
 
@@ -20352,8 +20366,9 @@ static llm__gr_trie *llm__gr_trie_make(const llm_model *model) {
     t->vocab = llm_vocab_size(model);
     t->end = LLM__NEW(int32_t, t->vocab);
     t->order = LLM__NEW(int32_t, t->vocab);
+    t->size = LLM__NEW(uint8_t, t->vocab);
     llm__gr_spelling *s = LLM__NEW(llm__gr_spelling, t->vocab);
-    if (s && t->end && t->order) n = llm__gr_spell(model, t, s);
+    if (s && t->end && t->order && t->size) n = llm__gr_spell(model, t, s);
     size_t bytes = n > 0 ? (size_t)t->end[t->vocab - 1] : 0;
     t->byte = LLM__NEW(uint8_t, bytes), t->depth = LLM__NEW(uint8_t, bytes), t->plain = LLM__NEW(uint8_t, bytes);
     t->skip = LLM__NEW(int32_t, bytes), t->from = LLM__NEW(int32_t, bytes + 1);
@@ -20419,19 +20434,26 @@ static void llm__gr_masks_free(llm_grammar *g) {
  * smaller depth that were visited, so one array serves as the stack. States that are new are numbered on the way (llm__gr_step).
  *
  * Inside a string nine of ten tokens are plain text, for which the state has room: such subtrees are allowed as they stand, without a look
- * at their nodes. That takes a walk of 450,000 nodes down to some 10,000. (llguidance has the same thought in its "slices": masks made
- * beforehand for a few regexes that contain most of a vocabulary.) */
+ * at their nodes. That takes a walk of 450,000 nodes down to some 10,000. Where the room is not enough for all of a subtree, but nothing
+ * longer can be read, its tokens are allowed by their length. (llguidance has the same thought in its "slices": masks made beforehand for a
+ * few regexes that contain most of a vocabulary.) */
 static int32_t llm__gr_walk(llm_grammar *g, int32_t state, uint32_t *words) {
     const llm__gr_trie *t = g->trie;
-    int32_t at[LLM__GR_MAX_TOKEN + 1], n = 0;
-    at[0] = state;
+    int32_t at[LLM__GR_MAX_TOKEN + 1], chars[LLM__GR_MAX_TOKEN + 1], n = 0; /* chars[d]: characters in d bytes of the path */
+    at[0] = state, chars[0] = 0;
     for (int32_t i = 0, next; i < t->n; i = next) {
-        int32_t to = llm__gr_step(g, at[t->depth[i] - 1], t->byte[i]);
+        int32_t d = t->depth[i], to = llm__gr_step(g, at[d - 1], t->byte[i]), most = INT32_MAX;
         next = t->skip[i];
         if (!to) continue;
-        at[t->depth[i]] = to;
-        if (!t->plain[i] || t->plain[i] - 1 > g->state[to].room) next = i + 1;
-        for (int32_t k = t->from[i]; k < t->from[next]; k++, n++) words[t->order[k] >> 5] |= 1u << (t->order[k] & 31);
+        at[d] = to, chars[d] = chars[d - 1] + ((t->byte[i] & 0xC0) != 0x80);
+        const llm__gr_state *s = &g->state[to];
+        if (t->plain[i] && t->plain[i] - 1 > s->room && s->closed) most = chars[d] + s->room;
+        else if (!t->plain[i] || t->plain[i] - 1 > s->room) next = i + 1;
+        for (int32_t k = t->from[i]; k < t->from[next]; k++) {
+            uint32_t bit = t->size[k] <= most;
+            words[t->order[k] >> 5] |= bit << (t->order[k] & 31);
+            n += (int32_t)bit;
+        }
     }
     return n;
 }
@@ -21700,9 +21722,11 @@ static llm__gr_frag llm__js_string(llm__js *js, const llm__js_view *v) {
     if (max >= 0 && min > max) return llm__gr_never;
     if (denied >= 0 && (pattern || min || max >= 0))
         return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, denied, NULL, "cannot be denied beside a pattern or a length");
+    llm__gr_frag one = pattern || denied >= 0 ? llm__gr_never : llm__gr_json_char(b);
     llm__gr_frag f = denied >= 0 ? llm__js_other_string(js, v)
                      : pattern   ? llm__gr_regex_frag(b, pattern, n, LLM__GR_IN_JSON, min, max)
-                                 : llm__gr_repeat(b, llm__gr_json_char(b), (int32_t)min, (int32_t)max);
+                                 : llm__gr_repeat(b, one, (int32_t)min, (int32_t)max);
+    if (one.text >= 0 && max > 1 && !b->failed) b->g->op[one.text].text = LLM__GR_TEXT_CLOSED;
     if (pattern && b->failed && b->failed != LLM_ERR_NOMEM) {
         char why[512];
         snprintf(why, sizeof why, "%.400s", llm_last_error());
@@ -21995,7 +22019,7 @@ static int llm__js_property_view(llm__js *js, const llm__js_view *v, const char 
 
 /* A key that is none of the n known ones (sorted JSON texts without their quotes): leaves the trie of the known at some byte, or ends
  * within it. Why: if "id" could be written as a free key too, its value would follow the schema of free keys, not its own, and the same key
- * could come twice. For the known keys id and in, with any = up to 64 plain characters:
+ * could come twice. For the known keys id and in, with any = plain characters:
  *
  *   --+-- i --+-- (ends)                  the key i
  *     |       +-- d -- [all] any          idx, not id itself
@@ -22007,7 +22031,7 @@ static int llm__js_property_view(llm__js *js, const llm__js_view *v, const char 
  * bytes. */
 static llm__gr_frag llm__js_other_key(llm__js *js, const llm__str *s, size_t n, size_t at, int depth) {
     llm__gr_build *b = js->b;
-    llm__gr_frag any = llm__gr_repeat(b, llm__gr_chars(b, llm__gr_plain, LLM__COUNT(llm__gr_plain)), 0, 64), f = llm__gr_never;
+    llm__gr_frag any = llm__gr_repeat(b, llm__gr_chars(b, llm__gr_plain, LLM__COUNT(llm__gr_plain)), 0, -1), f = llm__gr_never;
     uint32_t leave[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     int ends = 0;
     if (!n) return any;

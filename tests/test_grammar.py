@@ -348,6 +348,7 @@ def main():
         v = Vocabulary(open_model(MODEL))
         for prefix in (b"", b"{", b'{"', b'{"name":', b'{"name":"', b'{"name":"abcdefgh', b'{"name": "a", "age": 1'): twin(v, SCHEMA, KNIGHT, prefix)
         twin(v, GBNF, 'root ::= [a-zé]{3,7} "." | "\\xff"', b"ab")
+        for schema in ({"maxLength": 9, "minLength": 4}, {"anyOf": [{"maxLength": 3}, {"pattern": "^.x"}, {"minLength": 6, "maxLength": 8}]}, {"additionalProperties": True}): twin(v, SCHEMA, schema, b'{"a' if "additionalProperties" in schema else b'"\xc3\xa9')
         v.times.clear()
         if jsonschema: campaign(v, int(os.environ.get("GRAMMAR_WALKS", 8)))
         else: RESULT[2] += 1

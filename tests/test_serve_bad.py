@@ -210,6 +210,24 @@ def rows(path, base, table):
     for entry in table: yield (path, {**base, **entry[0]}, entry[1], entry[2] if len(entry) > 2 else next(iter(entry[0])))
 
 
+def nested(n):
+    return {"type": "object", "properties": {"a": nested(n - 1)}} if n else {}
+
+
+# Forms of an answer that cannot be met or are made to be expensive: name of the parameter, values. Each is one sentence and 400 (501: not supported).
+FORMS = {
+    "guided_json": [3, [1], "{", "x", "[" * 60000, json.dumps(nested(70)), {"$ref": "#/nowhere"}, {"$ref": "http://127.0.0.1:1/x"}, {"$ref": "file:///etc/passwd"}, {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
+        {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}, {"type": "integer", "minimum": 5, "maximum": 4}, {"required": ["a"], "properties": {"a": False}}, {"minLength": 3, "maxLength": 2}, {"minItems": 10 ** 9, "items": False},
+        {"enum": []}, {"enum": 3}, {"required": 3}, {"required": [3]}, {"properties": []}, {"anyOf": []}, {"anyOf": {}}, {"allOf": 1}, {"oneOf": "x"}, {"items": 3}, {"prefixItems": [3]}, {"minimum": "1"}, {"minimum": 10 ** 50}, {"multipleOf": 0}, {"multipleOf": 10 ** 9 + 1},
+        {"minLength": -1}, {"maxLength": "3"}, {"pattern": 3}, {"pattern": "("}, {"pattern": "(?=a)b"}, {"pattern": "a", "maxLength": 10 ** 9}, {"pattern": "(a{1000}){1000}"}, {"format": "nope"}, {"uniqueItems": True}, {"contains": {}}, {"dependentRequired": {"a": ["b"]}},
+        {"propertyNames": {}}, {"$dynamicRef": "#x"}, {"not": {"pattern": "a"}}, {"if": {"minLength": 2}, "else": {"maxLength": 1}}, {"allOf": [{"minimum": i} for i in range(20)]}, {"oneOf": [{"pattern": str(i)} for i in range(300)]}, {"patternProperties": {"(": {}}},
+        {"patternProperties": {"a": {}, "b": {}}}, json.dumps({"properties": {f"k{i}": {} for i in range(5000)}}), {"enum": ["x" * (1 << 20)]}, {"anyOf": [{"items": {"minLength": i}} for i in range(20000)]}],
+    "guided_regex": ["(a", "[z-a]", "\\", "(?<=a)b", "(a)\\1", "a$b", "a{3,1}", "(" * 30000 + ")" * 30000, "[" + "a" * (1 << 20) + "]", "(((a{999}){999}){999}){999}", "a**" + "*" * 20],
+    "guided_grammar": ["", "root ::= " + "(" * 60000, 'root ::= "a', "root ::= [a", "root ::= x", 'Root ::= "a"', 'root ::= root "a" | "b"', 'root ::= a "x"\na ::= b? c | "y"\nb ::= "b"\nc ::= a', 'root ::= "a" root', 'root ::= "a"{3,1}', '%llguidance {}\nstart: "a"',
+        'root ::= "a"\nroot ::= "b"', "x" * (1 << 20) + "y", "root ::= r0\n" + "".join(f"r{i} ::= r{i + 1} | r{i + 1} \"x\"\n" for i in range(300)) + 'r300 ::= "a"'],
+    "guided_choice": [[""], [1], {}, [["a"]], "a"]}
+
+
 def parameters():
     ok = {"prompt": "a", "max_tokens": 1}
     big = 10 ** 9
@@ -235,6 +253,8 @@ def parameters():
     both += [({"model": 3}, 400), ({"model": []}, 400), ({"model": "x" * 10240}, (200, 400, 404)), ({"model": "../../etc/passwd"}, (200, 404)), ({"guided_json": {"type": "hiccup"}}, 400), ({"guided_json": 3}, 400), ({"guided_regex": 3}, 400), ({"guided_json": {}, "guided_choice": ["a"]}, 400, None), ({"guided_regex": "(" * 60000}, 400), ({"grammar": "root ::= root"}, 400), ({"guided_choice": []}, 400), ({"structured_outputs": {"regex": "("}}, 400), ({"structured_outputs": {"x": 1}}, 400), ({"structured_outputs": {}}, 400), ({"guided_json": {"$ref": "#"}}, 400), ({"guided_json": {"not": {}}}, (400, 501)), ({"guided_regex": "(?=a)b"}, (400, 501)), ({"guided_choice": ["a"], "use_beam_search": True, "best_of": 2, "temperature": 0}, 400, None),
              ({"response_format": {"type": "x"}}, 400), ({"response_format": {"type": "json_schema"}}, 400), ({"response_format": 1}, 400), ({"response_format": {"type": "text"}}, 200), ({"return_token_ids": 1}, 400), ({"length_penalty": 2}, 400, None), ({"length_penalty": "a"}, 400), ({"use_beam_search": "yes"}, 400), ({"use_beam_search": True, "stream": True}, 400, None),
              ({"use_beam_search": True, "best_of": 2, "temperature": 0.5}, 400, None), ({"early_stopping": "x"}, 400, None)]
+    both += [({name: value}, (400, 501)) for name, values in FORMS.items() for value in values]
+    both += [({"guided_json": {"type": "string", "minLength": 10 ** 9}}, 200), ({"guided_grammar": 'root ::= ("a"*)*'}, 200), ({"guided_regex": "((a?){30}){30}b"}, 200)]
     yield from rows(COMPLETIONS, ok, both)
     yield from rows(CHAT, {"messages": USER, "max_tokens": 1}, both)
     prompts = ["", [], [[]], [-1], [2 ** 31], [999999], [1.5], [[1], "a"], {}, 1, True, [[1, -1]], [None], [["a"]], [[[1]]], ["a", 1], ["a"] * 100000, ["a", ""], [[1], []], "a " * 20000, [1] * 5000, [[1]] * 300, ["a", {}]]
