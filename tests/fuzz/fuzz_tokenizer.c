@@ -20,6 +20,11 @@ static void fuzz_use(const llm__tokenizer *t, const char *s, size_t n, int flags
         if (whole.len != streamed.len || (whole.len && memcmp(whole.data, streamed.data, whole.len))) __builtin_trap();
     }
     llm_detok_free(d);
+    ids.len = whole.len = streamed.len = 0; /* guarded, it is read as well, and without marks it is as it was */
+    llm__guard(t, llm__s(s, n), &streamed);
+    if (llm__tokenizer_encode(t, streamed.data, streamed.len, LLM_TOK_PARSE_SPECIAL | LLM_TOK_GUARDED, &ids)) ids.len = 0;
+    llm__unguard(llm__text_str(&streamed), &whole);
+    if (whole.len != n || (n && memcmp(whole.data, s, n))) __builtin_trap();
     llm_tokens_free(&ids);
     llm_text_free(&whole);
     llm_text_free(&streamed);
