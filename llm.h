@@ -1414,6 +1414,7 @@ typedef enum llm_openai_kind {
     LLM_OPENAI_COMPLETION, /* /v1/completions */
     LLM_OPENAI_GENERATE,   /* /generate of vLLM's demonstration server */
     LLM_OPENAI_EMBEDDING,  /* /v1/embeddings */
+    LLM_OPENAI_RESPONSE,   /* /v1/responses: nothing is kept between two */
     LLM_OPENAI_TOKENIZE, LLM_OPENAI_DETOKENIZE, LLM_OPENAI_TEMPLATE, /* /tokenize, /detokenize, /apply-template: no engine needed */
     LLM_OPENAI_LORA_LOAD, LLM_OPENAI_LORA_UNLOAD, /* /v1/load_lora_adapter, /v1/unload_lora_adapter: the answer is plain text */
     LLM_OPENAI_CONTEXT_SAVE, LLM_OPENAI_CONTEXT_LOAD /* /v1/contexts/save, /v1/contexts/load */
@@ -27173,7 +27174,14 @@ struct llm_openai_call {
     char param[64], message[600]; /* of the error, with info.status */
     const char *code;
     int32_t failed;             /* by llm_openai_fail */
+    /* Of a response: */
+    llm_json *said;             /* its own body; `body` is the chat that it stands for */
+    llm_text items, item;       /* the output items that are whole, and the text of the one that is not */
+    int32_t n_items, item_kind, n_events; /* item_kind: llm__oai_item */
 };
+
+/* A chat, whichever way it was asked for. */
+static int llm__oai_chats(const llm_openai_call *k) { return k->info.kind == LLM_OPENAI_CHAT || k->info.kind == LLM_OPENAI_RESPONSE; }
 
 /* ---- writing JSON */
 
@@ -27654,8 +27662,8 @@ static int llm__oai_logprobs(llm_openai_call *k) {
     const llm_json *d = k->body;
     int v = llm__oai_get(d, 0, "logprobs"), top = llm__oai_get(d, 0, "top_logprobs"), most = k->service->max_logprobs;
     int64_t n = 0;
-    const char *name = k->info.kind == LLM_OPENAI_CHAT ? "top_logprobs" : "logprobs";
-    if (k->info.kind == LLM_OPENAI_CHAT) {
+    const char *name = llm__oai_chats(k) ? "top_logprobs" : "logprobs";
+    if (llm__oai_chats(k)) {
         if (v >= 0 && !llm_json_bool(d, v, &k->want_logprobs)) return llm__oai_bad(k, "logprobs", "logprobs must be true or false");
         if (top >= 0 && !llm_json_int(d, top, &n)) return llm__oai_bad(k, name, "top_logprobs must be a whole number");
         if (top >= 0 && !k->want_logprobs) return llm__oai_bad(k, name, "when using `top_logprobs`, `logprobs` must be set to true.");
@@ -27862,7 +27870,7 @@ static int llm__oai_embedding(llm_openai_call *k) {
 
 /* Every field of a generating call, then what depends on several. */
 static int llm__oai_read(llm_openai_call *k) {
-    int chat = k->info.kind == LLM_OPENAI_CHAT;
+    int chat = llm__oai_chats(k);
     for (int i = 0; i < LLM__COUNT(llm__oai_fields); i++) {
         const llm__oai_field *f = &llm__oai_fields[i];
         int v = f->type < LLM__OAI_KNOWN ? llm__oai_get(k->body, 0, f->name) : -1;
@@ -27977,9 +27985,178 @@ LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *mod
              (unsigned long long)llm__hash(all, (size_t)LLM__MIN(n, (int)sizeof all - 1), 1));
 }
 
+/* ---- responses as chats
+ * /v1/responses is OpenAI's newer way to ask for the same: `input` holds items instead of messages, a function call and its result are
+ * items of their own, names
+ * are flatter. So its body is rewritten as a chat's, and all that follows is a chat's, up to the writing of the answer:
+ *
+ *   instructions                                      the first message, a system message
+ *   input: a text, or {"role", "content"} items       messages
+ *   {"type": "function_call", "call_id", "name", "arguments"}   an assistant's tool_calls
+ *   {"type": "function_call_output", "call_id", "output"}       a message of role tool
+ *   tools: {"type", "name", "parameters"}             tools: {"type", "function": {"name", "parameters"}}
+ *   max_output_tokens, text.format, reasoning.effort  max_completion_tokens, response_format, reasoning_effort
+ *
+ * Nothing is stored: who asks for what only a memory could give (previous_response_id) is told so. */
+
+/* Members that are rewritten, or say nothing here, and those that cannot be had. All others are a chat's own. */
+static const char llm__oai_rewritten[] =
+    "input|instructions|max_output_tokens|text|tools|tool_choice|reasoning|metadata|store|include|truncation|service_tier|stream_options|"
+    "prompt_cache_key|safety_identifier|max_tool_calls|n|messages|background";
+static const char llm__oai_no_memory[] = "previous_response_id|conversation|prompt|top_logprobs";
+
+/* An item's content, with the names that parts have in messages. */
+static void llm__oai_item_content(const llm_json *d, int v, llm_text *out) {
+    if (llm_json_type_of(d, v) != LLM_JSON_ARRAY) {
+        if (v < 0) llm_text_str(out, "null");
+        else llm_json_write(d, v, out);
+        return;
+    }
+    llm_text_str(out, "[");
+    for (int part = llm_json_first(d, v); part >= 0; part = llm_json_next(d, part)) {
+        size_t n;
+        const char *type = llm_json_str(d, llm_json_find(d, part, "type"), NULL);
+        const char *text = llm_json_str(d, llm_json_find(d, part, "text"), &n);
+        if (out->data[out->len - 1] != '[') llm_text_str(out, ",");
+        if (type && text && llm__option_among("input_text|output_text", type, strlen(type), NULL))
+            llm_text_format(out, "{'type':'text','text':%Q}", text, n);
+        else llm_json_write(d, part, out);
+    }
+    llm_text_str(out, "]");
+}
+
+/* One item as a message, or as one more of the calls of the message before (*calling). */
+static int llm__oai_item_message(llm_openai_call *k, int i, int v, int *calling, llm_text *out) {
+    const llm_json *d = k->said;
+    const char *type = llm_json_str(d, llm__oai_get(d, v, "type"), NULL);
+    char param[24];
+    snprintf(param, sizeof param, "input[%d]", i);
+    if (llm_json_type_of(d, v) != LLM_JSON_OBJECT || (!type && llm__oai_get(d, v, "type") >= 0))
+        return llm__oai_bad(k, param, "%s must be an item, an object", param);
+    if (!type) type = "message";
+    int call = !strcmp(type, "function_call"), id = llm__oai_get(d, v, "call_id");
+    if (!strcmp(type, "reasoning")) return 1; /* thoughts of an earlier answer are not shown again */
+    if (*calling && !call) llm_text_str(out, "]}");
+    if (!(*calling && call) && out->data[out->len - 1] != '[') llm_text_str(out, ",");
+    if (!strcmp(type, "message")) {
+        llm_text_str(out, "{\"role\":");
+        llm__oai_item_content(d, llm_json_find(d, v, "role"), out);
+        llm_text_str(out, ",\"content\":");
+        llm__oai_item_content(d, llm_json_find(d, v, "content"), out);
+        llm_text_str(out, "}");
+    } else if (call || !strcmp(type, "function_call_output")) {
+        if (!llm_json_str(d, id, NULL)) return llm__oai_bad(k, param, "%s: call_id must be a text", param);
+        llm_text_str(out, !call ? "{\"role\":\"tool\",\"tool_call_id\":" : *calling ? ",{\"type\":\"function\",\"id\":"
+                              : "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"type\":\"function\",\"id\":");
+        llm_json_write(d, id, out);
+        llm_text_str(out, call ? ",\"function\":{\"name\":" : ",\"content\":");
+        llm__oai_item_content(d, llm__oai_get(d, v, call ? "name" : "output"), out);
+        if (call) llm_text_str(out, ",\"arguments\":"), llm__oai_item_content(d, llm__oai_get(d, v, "arguments"), out);
+        llm_text_str(out, call ? "}}" : "}");
+    } else {
+        return llm__oai_bad(k, param, "%s: items of type %.40s are not supported", param, type);
+    }
+    *calling = call;
+    return 1;
+}
+
+/* The messages of `instructions` and `input`. */
+static int llm__oai_input(llm_openai_call *k, llm_text *out) {
+    const llm_json *d = k->said;
+    int system = llm__oai_get(d, 0, "instructions"), v = llm__oai_get(d, 0, "input"), i = 0, calling = 0;
+    size_t n;
+    const char *text = llm_json_str(d, system, &n);
+    llm_text_str(out, "\"messages\":[");
+    if (system >= 0 && !text) return llm__oai_bad(k, "instructions", "instructions must be a text");
+    if (text) llm_text_format(out, "{'role':'system','content':%Q}", text, n);
+    text = llm_json_str(d, v, &n);
+    if (!text && (llm_json_type_of(d, v) != LLM_JSON_ARRAY || !llm_json_size(d, v)))
+        return llm__oai_bad(k, "input", "input must be a text or a list of items");
+    if (text) llm_text_format(out, system < 0 ? "{'role':'user','content':%Q}" : ",{'role':'user','content':%Q}", text, n);
+    for (int e = text ? -1 : llm_json_first(d, v); e >= 0; e = llm_json_next(d, e))
+        if (!llm__oai_item_message(k, i++, e, &calling, out)) return 0;
+    llm_text_str(out, calling ? "]}]" : "]");
+    return 1;
+}
+
+/* tools and tool_choice with the function's members in an object of their own. */
+static int llm__oai_flat_tools(llm_openai_call *k, llm_text *out) {
+    const llm_json *d = k->said;
+    int v = llm__oai_get(d, 0, "tools"), choice = llm__oai_get(d, 0, "tool_choice"), i = 0;
+    if (v >= 0 && llm_json_type_of(d, v) != LLM_JSON_ARRAY) return llm__oai_bad(k, "tools", "tools must be a list");
+    llm_text_str(out, v >= 0 ? ",\"tools\":[" : "");
+    for (int t = llm_json_first(d, v); t >= 0; t = llm_json_next(d, t), i++) {
+        const char *type = llm_json_str(d, llm_json_find(d, t, "type"), NULL);
+        char param[24];
+        snprintf(param, sizeof param, "tools[%d]", i);
+        if (!type || strcmp(type, "function")) return llm__oai_bad(k, param, "%s: only tools of type function can be had", param);
+        llm_text_str(out, i ? ",{\"type\":\"function\",\"function\":{" : "{\"type\":\"function\",\"function\":{");
+        for (int member = llm_json_first(d, t); member >= 0; member = llm_json_next(d, member)) {
+            size_t n;
+            const char *key = llm_json_key(d, member, &n);
+            if (!strcmp(key, "type")) continue;
+            llm_text_format(out, out->data[out->len - 1] == '{' ? "%Q:" : ",%Q:", key, n);
+            llm_json_write(d, member, out);
+        }
+        llm_text_str(out, "}}");
+    }
+    llm_text_str(out, v >= 0 ? "]" : "");
+    if (choice < 0) return 1;
+    llm_text_str(out, ",\"tool_choice\":");
+    const char *name = llm_json_str(d, llm_json_find(d, choice, "name"), NULL);
+    if (name) llm_text_format(out, "{'type':'function','function':{'name':%q}}", name);
+    else llm_json_write(d, choice, out);
+    return 1;
+}
+
+/* Rewrites the body: `said` is what came, `body` the chat. */
+static int llm__oai_as_chat(llm_openai_call *k) {
+    static const char *const from[][3] = {{"max_output_tokens", NULL, "max_completion_tokens"}, {"text", "format", "response_format"},
+                                          {"reasoning", "effort", "reasoning_effort"}};
+    static const llm_json_limits limits = {80, 4 << 20, 0};
+    llm_text out = llm__text_none();
+    llm_json *d = k->said = k->body;
+    int background = 0;
+    k->body = NULL;
+    llm_text_str(&out, "{");
+    int ok = llm__oai_input(k, &out) && llm__oai_flat_tools(k, &out);
+    for (int v = llm_json_first(d, 0); v >= 0 && ok; v = llm_json_next(d, v)) {
+        size_t n;
+        const char *key = llm_json_key(d, v, &n);
+        if (llm_json_type_of(d, v) == LLM_JSON_NULL || llm__option_among(llm__oai_rewritten, key, n, NULL)) continue;
+        if (llm__option_among(llm__oai_no_memory, key, n, NULL)) {
+            ok = llm__oai_bad(k, key, "%s is not currently supported: nothing is kept between two requests", key);
+            continue;
+        }
+        llm_text_format(&out, ",%Q:", key, n);
+        llm_json_write(d, v, &out);
+    }
+    for (int i = 0; i < 3 && ok; i++) {
+        int v = llm__oai_get(d, 0, from[i][0]);
+        if (from[i][1] && v >= 0 && llm_json_type_of(d, v) != LLM_JSON_OBJECT)
+            ok = llm__oai_bad(k, from[i][0], "%s must be an object", from[i][0]);
+        if (from[i][1]) v = llm__oai_get(d, v, from[i][1]);
+        if (v >= 0) llm_text_format(&out, ",%q:", from[i][2]), llm_json_write(d, v, &out);
+    }
+    llm_text_str(&out, "}");
+    llm_json_bool(d, llm__oai_get(d, 0, "background"), &background);
+    if (ok && background) ok = llm__oai_bad(k, "background", "background: true is not currently supported");
+    if (ok && (out.failed || llm_json_parse(out.data, out.len, &limits, &k->body))) ok = llm__oai_bad(k, NULL, "%s", llm_last_error());
+    llm_text_free(&out);
+    return ok;
+}
+
+/* An error of the chat is told with the name that the field had in the response's body. */
+static void llm__oai_own_name(llm_openai_call *k) {
+    static const char *const names[][2] = {{"messages", "input"}, {"max_completion_tokens", "max_output_tokens"},
+                                           {"max_tokens", "max_output_tokens"}, {"response_format", "text.format"}};
+    for (int i = 0; i < LLM__COUNT(names); i++)
+        if (!strncmp(k->param, names[i][0], strlen(names[i][0]))) snprintf(k->param, sizeof k->param, "%s", names[i][1]);
+}
+
 /* The JSON limits keep a hostile body cheap: 64 levels, 4 million values, no key twice. */
 LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_openai_kind kind, const char *body, size_t len, void *user) {
-    static const char *const prefix[] = {"chatcmpl-", "cmpl-", "gen-", "embd-", "tok-", "detok-", "tmpl-", "lora-", "lora-",
+    static const char *const prefix[] = {"chatcmpl-", "cmpl-", "gen-", "embd-", "resp_", "tok-", "detok-", "tmpl-", "lora-", "lora-",
                                          "kept-", "kept-"};
     static const llm_json_limits limits = {64, 4 << 20, 1};
     llm_openai_call *k = LLM__NEW(llm_openai_call, 1);
@@ -27990,10 +28167,11 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     k->service = s;
     k->user = user;
     k->s = s->defaults;
+    if (kind == LLM_OPENAI_RESPONSE) k->s.n = k->s.best_of = 1;
     k->created = (int64_t)llm__wall_clock();
     k->skip_special = k->generation_prompt = 1;
     k->normalize = !s->raw_embeddings;
-    k->add_special = kind != LLM_OPENAI_CHAT;
+    k->add_special = kind != LLM_OPENAI_CHAT && kind != LLM_OPENAI_RESPONSE;
     k->tools = k->tool_only = -1;
     k->tool_many = 1;
     k->prompt_logprobs = -1;
@@ -28004,6 +28182,7 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     k->info.sampling = &k->s;
     if (llm_json_parse(body, len, &limits, &k->body)) llm__oai_bad(k, NULL, "%s", llm_last_error());
     else if (llm_json_type_of(k->body, 0) != LLM_JSON_OBJECT) llm__oai_bad(k, NULL, "the body must be a JSON object");
+    else if (kind == LLM_OPENAI_RESPONSE && !llm__oai_as_chat(k)) k->info.stream = 0;
     else if (llm__oai_model(k) && llm__oai_names(k) && kind < LLM_OPENAI_TOKENIZE) llm__oai_read(k);
     k->info.ignored = k->ignored.data && !k->ignored.failed ? k->ignored.data : "";
     k->info.n_choices = k->s.n > 0 ? k->s.n : 1;
@@ -28033,6 +28212,9 @@ LLM_API void llm_openai_free(llm_openai_call *k) {
     llm_text_free(&k->text);
     llm_text_free(&k->form_text);
     llm_text_free(&k->ignored);
+    llm_text_free(&k->items);
+    llm_text_free(&k->item);
+    llm_json_free(k->said);
     llm_json_free(k->body);
     LLM_FREE(k);
 }
@@ -28238,7 +28420,7 @@ static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
 
 /* Hands one prompt to the engine and prepares its choices. Frees the ids. */
 static int llm__oai_submit_ids(llm_openai_call *k, llm_result r, llm_tokens *ids) {
-    const char *param = k->info.kind == LLM_OPENAI_CHAT ? "messages" : llm__oai_prompt_name(k);
+    const char *param = llm__oai_chats(k) ? "messages" : llm__oai_prompt_name(k);
     size_t skip = k->truncate_prompt && (uint64_t)k->truncate_prompt < ids->len ? ids->len - (size_t)k->truncate_prompt : 0;
     llm_request_config c;
     memset(&c, 0, sizeof c);
@@ -28255,7 +28437,7 @@ static int llm__oai_submit_ids(llm_openai_call *k, llm_result r, llm_tokens *ids
     if (k->service->on_news) c.on_news = llm__oai_news;
     llm__oai_choice *first = k->choice + k->info.n_requests * k->info.n_choices;
     for (int32_t i = 0; i < k->info.n_choices; i++)
-        llm_reasoning_begin(&first[i].reasoning, k->info.kind == LLM_OPENAI_CHAT ? k->service->reasoning : LLM_REASONING_NONE, k->text.data,
+        llm_reasoning_begin(&first[i].reasoning, llm__oai_chats(k) ? k->service->reasoning : LLM_REASONING_NONE, k->text.data,
                             k->text.len);
     if (!llm__oai_compile(k, &first->reasoning)) return llm_tokens_free(ids), 0;
     for (int32_t i = 0; i < k->info.n_choices && k->tools >= 0 && (!k->form.kind || k->tool_exact) && !r; i++) {
@@ -28277,7 +28459,7 @@ static int llm__oai_submit_ids(llm_openai_call *k, llm_result r, llm_tokens *ids
 /* A text as ids. Special tokens in it count: a rendered chat is full of them, and so may be a prompt of lm-eval. */
 static int llm__oai_submit_text(llm_openai_call *k, const char *text, size_t len) {
     llm_tokens ids;
-    int flags = LLM_TOK_PARSE_SPECIAL | (k->add_special ? LLM_TOK_ADD_SPECIAL : 0) | (k->info.kind == LLM_OPENAI_CHAT ? LLM_TOK_GUARDED : 0);
+    int flags = LLM_TOK_PARSE_SPECIAL | (k->add_special ? LLM_TOK_ADD_SPECIAL : 0) | (llm__oai_chats(k) ? LLM_TOK_GUARDED : 0);
     memset(&ids, 0, sizeof ids);
     llm_result r = llm_tokenize(k->service->model, text, len, flags, &ids);
     return llm__oai_submit_ids(k, r, &ids);
@@ -28326,7 +28508,7 @@ LLM_API int llm_openai_submit(llm_openai_call *k) {
     if (k->info.kind >= LLM_OPENAI_LORA_LOAD) return llm__oai_adapters(k);
     if (k->info.kind >= LLM_OPENAI_TOKENIZE) return llm__oai_tokenizing(k);
     if (!k->service->engine) return llm__oai_failed(k, llm__error(LLM_ERR_UNSUPPORTED, "there is no engine to answer"), NULL);
-    int chat = k->info.kind == LLM_OPENAI_CHAT, v = chat ? -1 : llm__oai_get(k->body, 0, llm__oai_prompt_name(k)), many = llm__oai_is_list(k->body, v),
+    int chat = llm__oai_chats(k), v = chat ? -1 : llm__oai_get(k->body, 0, llm__oai_prompt_name(k)), many = llm__oai_is_list(k->body, v),
         ok = 1;
     k->n_room = many ? llm_json_size(k->body, v) : 1;
     k->request = LLM__NEW(llm_request *, k->n_room);
@@ -28601,7 +28783,7 @@ static void llm__oai_write_call(const llm__oai_choice *c, int32_t i, const llm_t
 static void llm__oai_payload(const llm_openai_call *k, const llm__oai_piece *p, llm_text *out) {
     int whole = !k->info.stream, thoughts = p->content && p->thoughts->len;
     int content = p->content && (whole || p->content->len || !thoughts) && !(p->calls && !p->content->len);
-    if (k->info.kind != LLM_OPENAI_CHAT) {
+    if (!llm__oai_chats(k)) {
         llm_text_format(out, "'text':%Q", p->content->data, p->content->len);
         return;
     }
@@ -28616,7 +28798,7 @@ static void llm__oai_payload(const llm_openai_call *k, const llm__oai_piece *p, 
 
 /* Index, text, log-probabilities, end; beside them what was asked for. */
 static void llm__oai_write_choice(const llm_openai_call *k, const llm_request *request, const llm__oai_piece *p, llm_text *out) {
-    int chat = k->info.kind == LLM_OPENAI_CHAT, whole = !k->info.stream;
+    int chat = llm__oai_chats(k), whole = !k->info.stream;
     llm__oai_lists l;
     memset(&l, 0, sizeof l);
     llm_text_format(out, "{'index':%d,", p->at);
@@ -28650,7 +28832,7 @@ static void llm__oai_write_choice(const llm_openai_call *k, const llm_request *r
 
 /* A choice of a whole answer: of a completion with the prompt before it if that is to be echoed; of /generate its text alone. */
 static void llm__oai_whole_choice(const llm_openai_call *k, int32_t r, int32_t index, llm_text *out) {
-    int chat = k->info.kind == LLM_OPENAI_CHAT, generate = k->info.kind == LLM_OPENAI_GENERATE;
+    int chat = llm__oai_chats(k), generate = k->info.kind == LLM_OPENAI_GENERATE;
     const llm_request *request = k->request[r];
     llm__oai_piece p;
     llm_text text = llm__text_none(), calls = llm__text_none();
@@ -28727,7 +28909,7 @@ static void llm__oai_embeddings(const llm_openai_call *k, llm_text *out) {
 
 /* The object of a finished call. /generate has only the texts, each with its prompt before it. */
 static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
-    int chat = k->info.kind == LLM_OPENAI_CHAT, generate = k->info.kind == LLM_OPENAI_GENERATE;
+    int chat = llm__oai_chats(k), generate = k->info.kind == LLM_OPENAI_GENERATE;
     if (generate) llm_text_str(out, "{\"text\":[");
     else llm__oai_head(k, chat ? "chat.completion" : "text_completion", out);
     for (int32_t r = 0; r < k->info.n_requests; r++)
@@ -28757,7 +28939,7 @@ static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
 static void llm__oai_chunk(const llm_openai_call *k, llm_text *choice, const llm_request *ended, llm_text *out) {
     int usage = !choice->len || k->continuous_usage;
     llm_text_str(out, "data: ");
-    llm__oai_head(k, k->info.kind == LLM_OPENAI_CHAT ? "chat.completion.chunk" : "text_completion", out);
+    llm__oai_head(k, llm__oai_chats(k) ? "chat.completion.chunk" : "text_completion", out);
     llm_text_format(out, "%t]", choice);
     if (usage) llm__oai_usage(k, out);
     else if (k->include_usage) llm_text_str(out, ",\"usage\":null");
@@ -28798,7 +28980,7 @@ static void llm__oai_call_chunks(const llm_openai_call *k, int32_t r, llm__oai_p
 /* An event as chunks. A chat's end is a chunk of its own with an empty delta, and a token that only ends the answer is none; a
  * completion may begin with the echoed prompt. */
 static void llm__oai_event(const llm_openai_call *k, int32_t r, const llm_event *e, llm__oai_choice *c, llm_text *out) {
-    int chat = k->info.kind == LLM_OPENAI_CHAT, token = e->has_token && !(chat && llm__oai_is_end(k, e->finish, e->stop_id, e->id));
+    int chat = llm__oai_chats(k), token = e->has_token && !(chat && llm__oai_is_end(k, e->finish, e->stop_id, e->id));
     llm_text text = llm__text_none();
     llm_output end, rows = llm__oai_event_rows(e), echo = llm__oai_prompt_rows(k->request[r]);
     llm__oai_piece p;
@@ -28841,7 +29023,7 @@ static int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
     size_t before = c->content.len;
     if (e->has_token) c->last = now;
     if (k->service->on_event) k->service->on_event(k->user, k, k->request[r], e, gap);
-    if (k->info.kind != LLM_OPENAI_CHAT) return 1;
+    if (!llm__oai_chats(k)) return 1;
     llm_text plain = llm__text_none(), *answer = c->tools ? &plain : &c->content;
     llm_reasoning_push(&c->reasoning, e->text ? e->text : "", e->text_len, &c->thoughts, answer);
     if (e->finish != LLM_FINISH_NONE) llm_reasoning_end(&c->reasoning, &c->thoughts, answer);
@@ -28895,7 +29077,7 @@ static void llm__oai_roles(llm_openai_call *k, llm_text *out) {
 static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
     size_t before = out->len;
     int done = 1;
-    if (k->info.kind == LLM_OPENAI_CHAT) llm__oai_roles(k, out);
+    if (llm__oai_chats(k)) llm__oai_roles(k, out);
     for (int32_t r = 0; r < k->info.n_requests && !k->failed; r++) {
         llm_event e;
         int any = 0;
@@ -28912,13 +29094,227 @@ static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
     return out->len > before;
 }
 
+/* ---- responses: writing
+ * The answer of a response is a list of items: thoughts, a message, function calls. A stream tells how they grow, each event with its type
+ * and a number:
+ *
+ *   response.created, response.in_progress
+ *   response.output_item.added, response.content_part.added                            a message begins
+ *   response.output_text.delta, ... , response.output_text.done, response.content_part.done, response.output_item.done
+ *   response.output_item.added, response.function_call_arguments.delta, ... .done, response.output_item.done
+ *   response.completed                                                                 the whole object
+ *
+ * Without a stream the same events are made and thrown away: what is kept is the list of items. */
+
+typedef enum llm__oai_item { LLM__OAI_NO_ITEM = 0, LLM__OAI_THOUGHTS, LLM__OAI_MESSAGE, LLM__OAI_CALL } llm__oai_item;
+
+/* What differs between the kinds of items: the beginning of their ids, the type of their part, the name of their growing text. */
+static const struct {
+    const char *prefix, *part, *event, *member;
+} llm__oai_items[] = {{"", NULL, "", ""}, {"rs", "reasoning_text", "reasoning_text", "text"}, {"msg", "output_text", "output_text", "text"},
+                      {"fc", NULL, "function_call_arguments", "arguments"}};
+
+/* One event: its members are freed. */
+static void llm__oai_say(llm_openai_call *k, const char *type, llm_text *members, llm_text *out) {
+    llm_text_format(out, "event: response.%s\ndata: {'type':'response.%s',", type, type);
+    llm_text_format(out, "'sequence_number':%d,%t}\n\n", k->n_events++, members);
+}
+
+/* "item_id", "output_index" and, for a part, "content_index" of the open item: the beginning of its events' members. */
+static llm_text llm__oai_place(const llm_openai_call *k) {
+    llm_text t = llm__text_none();
+    llm_text_format(&t, "'item_id':'%s_%s%d','output_index':%d", llm__oai_items[k->item_kind].prefix, k->id + 5, k->n_items, k->n_items);
+    if (llm__oai_items[k->item_kind].part) llm_text_str(&t, ",\"content_index\":0");
+    return t;
+}
+
+/* The part of the open item with the text it has so far. */
+static void llm__oai_write_part(const llm_openai_call *k, llm_text *out) {
+    llm_text_format(out, "{'type':%q,'text':%Q", llm__oai_items[k->item_kind].part, k->item.data, k->item.len);
+    llm_text_str(out, k->item_kind == LLM__OAI_MESSAGE ? ",\"annotations\":[],\"logprobs\":[]}" : "}");
+}
+
+/* The open item; done: with all its text. call: of a function call. */
+static void llm__oai_write_item(const llm_openai_call *k, const llm_tool_call *call, int done, llm_text *out) {
+    const char *status = done ? "completed" : "in_progress";
+    llm_text_format(out, "{'id':'%s_%s%d',", llm__oai_items[k->item_kind].prefix, k->id + 5, k->n_items);
+    if (k->item_kind == LLM__OAI_CALL) {
+        char id[32];
+        int32_t n;
+        uint64_t at = (uint64_t)(call - llm_tool_parser_calls(k->choice[0].tools, &n));
+        snprintf(id, sizeof id, "call_%016llx", (unsigned long long)(k->choice[0].call_id + at));
+        llm_text_format(out, "'type':'function_call','status':%q,'call_id':%q,'name':%Q,'arguments':%Q}", status, id, call->name.data,
+                        call->name.len, k->item.data, k->item.len);
+        return;
+    }
+    if (k->item_kind == LLM__OAI_MESSAGE) llm_text_format(out, "'type':'message','role':'assistant','status':%q,'content':[", status);
+    else llm_text_str(out, "\"type\":\"reasoning\",\"summary\":[],\"content\":[");
+    if (done) llm__oai_write_part(k, out);
+    llm_text_str(out, "]}");
+}
+
+/* output_item.added and output_item.done: the item itself. */
+static void llm__oai_say_item(llm_openai_call *k, const llm_tool_call *call, int done, llm_text *out) {
+    llm_text t = llm__text_none();
+    llm_text_format(&t, "'output_index':%d,'item':", k->n_items);
+    llm__oai_write_item(k, call, done, &t);
+    llm__oai_say(k, done ? "output_item.done" : "output_item.added", &t, out);
+}
+
+/* content_part.added and content_part.done: nothing for items without parts. */
+static void llm__oai_say_part(llm_openai_call *k, const char *type, llm_text *out) {
+    llm_text t = llm__oai_place(k);
+    llm_text_str(&t, ",\"part\":");
+    if (llm__oai_items[k->item_kind].part) llm__oai_write_part(k, &t), llm__oai_say(k, type, &t, out);
+    llm_text_free(&t);
+}
+
+/* Ends the open item, if there is one, and keeps it. */
+static void llm__oai_item_end(llm_openai_call *k, const llm_tool_call *call, llm_text *out) {
+    char type[64];
+    if (!k->item_kind) return;
+    llm_text t = llm__oai_place(k);
+    llm_text_format(&t, ",'%s':%Q", llm__oai_items[k->item_kind].member, k->item.data, k->item.len);
+    if (k->item_kind == LLM__OAI_MESSAGE) llm_text_str(&t, ",\"logprobs\":[]");
+    if (k->item_kind == LLM__OAI_CALL) llm_text_format(&t, ",'name':%Q", call->name.data, call->name.len);
+    snprintf(type, sizeof type, "%s.done", llm__oai_items[k->item_kind].event);
+    llm__oai_say(k, type, &t, out);
+    llm__oai_say_part(k, "content_part.done", out);
+    llm__oai_say_item(k, call, 1, out);
+    llm_text_str(&k->items, k->n_items ? "," : "");
+    llm__oai_write_item(k, call, 1, &k->items);
+    k->n_items++;
+    k->item_kind = LLM__OAI_NO_ITEM;
+    k->item.len = 0;
+}
+
+/* More text of an item of a kind; where another one is open, that ends, and a new one begins. */
+static void llm__oai_item_grows(llm_openai_call *k, llm__oai_item kind, const llm_tool_call *call, const char *text, size_t n,
+                                llm_text *out) {
+    char type[64];
+    if ((int)kind != k->item_kind) {
+        llm__oai_item_end(k, call, out);
+        k->item_kind = kind;
+        llm_text_str(&k->item, "");
+        llm__oai_say_item(k, call, 0, out);
+        llm__oai_say_part(k, "content_part.added", out);
+    }
+    if (!n) return;
+    llm_text_add(&k->item, text, n);
+    llm_text t = llm__oai_place(k);
+    llm_text_format(&t, ",'delta':%Q", text, n);
+    if (kind == LLM__OAI_MESSAGE) llm_text_str(&t, ",\"logprobs\":[]");
+    snprintf(type, sizeof type, "%s.delta", llm__oai_items[kind].event);
+    llm__oai_say(k, type, &t, out);
+}
+
+/* What was polled since the last time, as items that grow. */
+static void llm__oai_items_grow(llm_openai_call *k, llm_text *out) {
+    llm__oai_choice *c = &k->choice[0];
+    int32_t n = 0;
+    const llm_tool_call *call = c->tools ? llm_tool_parser_calls(c->tools, &n) : NULL;
+    if (c->thoughts.len) llm__oai_item_grows(k, LLM__OAI_THOUGHTS, NULL, c->thoughts.data, c->thoughts.len, out);
+    if (c->content.len) llm__oai_item_grows(k, LLM__OAI_MESSAGE, NULL, c->content.data, c->content.len, out);
+    for (int32_t i = LLM__MAX(c->n_told - 1, 0); i < n; i++) {
+        if (i < c->n_told && k->item_kind != LLM__OAI_CALL) continue; /* its item has ended */
+        if (i == c->n_told) c->n_told++, c->told = 0;
+        llm__oai_item_grows(k, LLM__OAI_CALL, &call[i], call[i].arguments.data + c->told, call[i].arguments.len - c->told, out);
+        c->told = call[i].arguments.len;
+        if (i + 1 < n || call[i].done) llm__oai_item_end(k, &call[i], out);
+    }
+    c->thoughts.len = c->content.len = 0;
+}
+
+/* "name": the member as it was sent, or what is meant where it was not. */
+static void llm__oai_as_sent(const llm_openai_call *k, const char *name, const char *otherwise, llm_text *out) {
+    int v = llm__oai_get(k->said, 0, name);
+    llm_text_format(out, ",%q:", name);
+    if (v >= 0) llm_json_write(k->said, v, out);
+    else llm_text_str(out, otherwise);
+}
+
+/* The response object: of the beginning, of the end, of a failure. */
+static void llm__oai_response(const llm_openai_call *k, const char *status, const char *failure, llm_text *out) {
+    static const char *const sent[][2] = {{"instructions", "null"}, {"max_output_tokens", "null"}, {"metadata", "{}"},
+                                          {"parallel_tool_calls", "true"},
+                                          {"reasoning", "{\"effort\":null,\"summary\":null}"}, {"text", "{\"format\":{\"type\":\"text\"}}"},
+                                          {"tool_choice", "\"auto\""}, {"tools", "[]"}, {"user", "null"}};
+    int64_t prompt = 0, cached = 0, said = 0;
+    llm_request_metrics m;
+    llm_output o;
+    memset(&m, 0, sizeof m);
+    if (k->info.n_requests) llm_request_get_metrics(k->request[0], &m);
+    if (k->info.n_requests && !llm_request_get_output(k->request[0], 0, &o)) said = (int64_t)o.n_token_ids;
+    prompt = m.n_prompt_tokens;
+    cached = m.n_cached_tokens;
+    llm_text_format(out, "{'id':%q,'object':'response','created_at':%l,", k->id, k->created);
+    llm_text_format(out, "'status':%q,'model':%q,'error':", status, k->model);
+    if (failure) llm_text_format(out, "{'code':'server_error','message':%q}", failure);
+    else llm_text_str(out, "null");
+    llm_text_format(out, ",'incomplete_details':%s", strcmp(status, "incomplete") ? "null" : "{\"reason\":\"max_output_tokens\"}");
+    llm_text_format(out, ",'output':[%s],'previous_response_id':null,", k->items.data ? k->items.data : "");
+    llm_text_format(out, "'store':false,'truncation':'disabled'");
+    llm_text_format(out, ",'temperature':%f,'top_p':%f", (double)k->s.temperature, k->s.top_p > 0 ? (double)k->s.top_p : 1.0);
+    for (int i = 0; i < LLM__COUNT(sent); i++) llm__oai_as_sent(k, sent[i][0], sent[i][1], out);
+    if (!strcmp(status, "in_progress")) llm_text_str(out, ",\"usage\":null}");
+    else
+        llm_text_format(out,
+                        ",'usage':{'input_tokens':%l,'input_tokens_details':{'cached_tokens':%l},'output_tokens':%l,"
+                        "'output_tokens_details':{'reasoning_tokens':%l},'total_tokens':%l}}",
+                        prompt, cached, said, (int64_t)k->choice[0].n_reasoning, prompt + said);
+}
+
+/* Closes what is open; an answer without anything is an empty message. Returns the status. */
+static const char *llm__oai_items_end(llm_openai_call *k, llm_text *out) {
+    llm_output o;
+    int32_t n = 0;
+    const llm_tool_call *call = k->choice[0].tools ? llm_tool_parser_calls(k->choice[0].tools, &n) : NULL;
+    llm__oai_items_grow(k, out);
+    if (!k->n_items && !k->item_kind) llm__oai_item_grows(k, LLM__OAI_MESSAGE, NULL, "", 0, out);
+    llm__oai_item_end(k, n ? &call[n - 1] : NULL, out);
+    llm_request_get_output(k->request[0], 0, &o);
+    return o.finish == LLM_FINISH_STOP ? "completed" : "incomplete";
+}
+
+static void llm__oai_response_whole(llm_openai_call *k, llm_text *out) {
+    llm_text events = llm__text_none();
+    const char *status = llm__oai_items_end(k, &events);
+    llm_text_free(&events);
+    llm__oai_response(k, status, NULL, out);
+}
+
+/* One event with the response itself: "response.created" ... */
+static void llm__oai_say_response(llm_openai_call *k, const char *type, const char *status, const char *failure, llm_text *out) {
+    llm_text t = llm__text_none();
+    llm_text_str(&t, "\"response\":");
+    llm__oai_response(k, status, failure, &t);
+    llm__oai_say(k, type, &t, out);
+}
+
+/* The next events of a response: what one piece of news has brought, or the end. */
+static int llm__oai_next_response(llm_openai_call *k, llm_text *out) {
+    size_t before = out->len;
+    llm_event e;
+    if (!k->n_events) {
+        llm__oai_say_response(k, "created", "in_progress", NULL, out);
+        llm__oai_say_response(k, "in_progress", "in_progress", NULL, out);
+    }
+    while (out->len == before && !k->failed && llm__oai_poll(k, 0, &e)) llm__oai_items_grow(k, out);
+    if (out->len > before) return 1;
+    if (!k->failed && !llm_request_done(k->request[0])) return 0;
+    const char *failure = llm__oai_failure(k), *status = failure ? "failed" : llm__oai_items_end(k, out);
+    llm__oai_say_response(k, status, status, failure, out);
+    k->info.done = 1;
+    return 1;
+}
+
 /* Polls, and writes when there is something. Without a stream that is when all choices have ended. */
 LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
     llm_event e;
     int done = 1;
     if (k->info.done) return 0;
     if (k->info.status == 200 && (k->info.n_requests || k->failed)) {
-        if (k->info.stream) return llm__oai_next_event(k, out);
+        if (k->info.stream) return k->info.kind == LLM_OPENAI_RESPONSE ? llm__oai_next_response(k, out) : llm__oai_next_event(k, out);
         for (int32_t r = 0; r < k->info.n_requests; r++) {
             while (llm__oai_poll(k, r, &e)) continue;
             done &= llm_request_done(k->request[r]);
@@ -28927,10 +29323,12 @@ LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
         const char *failure = llm__oai_failure(k);
         if (failure) llm__oai_bad(k, NULL, "%s", failure), k->info.status = 500;
         else if (k->info.kind == LLM_OPENAI_EMBEDDING) llm__oai_embeddings(k, out);
+        else if (k->info.kind == LLM_OPENAI_RESPONSE) llm__oai_response_whole(k, out);
         else llm__oai_whole(k, out);
     } else if (k->info.status == 200) {
         llm_text_add(out, k->text.data, k->text.len);
     }
+    if (k->info.kind == LLM_OPENAI_RESPONSE) llm__oai_own_name(k);
     if (k->info.status != 200) llm_openai_error(out, k->info.status, k->message, k->param[0] ? k->param : NULL, k->code);
     k->info.done = 1;
     return 1;

@@ -878,8 +878,8 @@ typedef struct cli_job {
 /* Begins the call of a line {"custom_id": ..., "method": "POST", "url": "/v1/chat/completions", "body": {...}}. Whatever is wrong becomes
  * its answer; the others go on. */
 static void cli_job_start(const llm_openai_service *service, cli_job *job, const char *line, size_t n, long number) {
-    static const char *const urls[] = {"/v1/chat/completions", "/v1/completions", "/v1/embeddings"};
-    static const llm_openai_kind kinds[] = {LLM_OPENAI_CHAT, LLM_OPENAI_COMPLETION, LLM_OPENAI_EMBEDDING};
+    static const char *const urls[] = {"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses"};
+    static const llm_openai_kind kinds[] = {LLM_OPENAI_CHAT, LLM_OPENAI_COMPLETION, LLM_OPENAI_EMBEDDING, LLM_OPENAI_RESPONSE};
     llm_json *doc = NULL;
     llm_text body = {0};
     memset(job, 0, sizeof *job);
@@ -899,7 +899,7 @@ static void cli_job_start(const llm_openai_service *service, cli_job *job, const
     if (!job->call) cli_die(1, "memory: a request of %zu bytes did not fit", body.len);
     if (method && strcmp(method, "POST")) llm_openai_fail(job->call, 405, "method: POST was expected");
     else if (kind == CLI_COUNT(urls))
-        llm_openai_fail(job->call, 404, "url: /v1/chat/completions, /v1/completions or /v1/embeddings was expected");
+        llm_openai_fail(job->call, 404, "url: /v1/chat/completions, /v1/completions, /v1/embeddings or /v1/responses was expected");
     else if (llm_openai_get_info(job->call)->stream) llm_openai_fail(job->call, 400, "stream: true, a batch has none");
     llm_openai_submit(job->call);
     llm_text_free(&body);

@@ -2253,6 +2253,7 @@ static const route routes[] = {
     {"POST", "/chat/completions", NULL, LLM_OPENAI_CHAT, 0, 0},
     {"POST", "/completions", NULL, LLM_OPENAI_COMPLETION, 0, 0},
     {"POST", "/generate", NULL, LLM_OPENAI_GENERATE, 0, 0},
+    {"POST", "/responses", NULL, LLM_OPENAI_RESPONSE, 0, 0},
     {"POST", "/embeddings", NULL, LLM_OPENAI_EMBEDDING, 0, 0},
     {"POST", "/tokenize", NULL, LLM_OPENAI_TOKENIZE, 0, 0},
     {"POST", "/detokenize", NULL, LLM_OPENAI_DETOKENIZE, 0, 0},

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """llm_serve as outside clients see it: openai, langchain, litellm, llm, lm-eval, prometheus. Runs in the environment that `setup.py clients` makes.
 
-    test_clients.py [PART...]      parts: openai async shapes tools embeddings langchain litellm router command lm_eval prometheus
+    test_clients.py [PART...]      parts: openai async shapes tools embeddings responses langchain litellm router command lm_eval prometheus
 Every answer and every event that the openai package receives is also validated against tests/schemas.py and, strictly, against its own types.
 """
 import asyncio
@@ -301,6 +301,42 @@ def part_embeddings(s):
     e = OpenAIEmbeddings(base_url=s.url + "/v1", api_key="none", model="default", check_embedding_ctx_length=False)
     check("langchain embeddings", len(e.embed_documents(texts)) == 3 and len(e.embed_query("a")) == len(plain.data[0].embedding))
     validate_seen("embeddings")
+
+
+def part_responses(s):
+    """responses.create, plain and streamed, with tools and with a model."""
+    import pydantic
+    c = client(s)
+    ask = dict(model="default", input=QUESTION[0]["content"], temperature=0, max_output_tokens=40)
+    a = c.responses.create(**ask)
+    check("response", "Paris" in a.output_text and a.status == "completed" and a.usage.total_tokens == a.usage.input_tokens + a.usage.output_tokens and a.id.startswith("resp_"), a)
+    check("the same as a chat", a.output_text == c.chat.completions.create(model="default", messages=QUESTION, temperature=0, max_tokens=40).choices[0].message.content)
+    parts = c.responses.create(**{**ask, "input": [{"role": "user", "content": [{"type": "input_text", "text": QUESTION[0]["content"]}]}]})
+    check("items", parts.output_text == a.output_text)
+    events = list(c.responses.create(**ask, stream=True))
+    kinds = [x.type for x in events]
+    check("events", kinds[:4] == ["response.created", "response.in_progress", "response.output_item.added", "response.content_part.added"] and kinds[-4:] == ["response.output_text.done", "response.content_part.done", "response.output_item.done", "response.completed"]
+          and set(kinds[4:-4]) == {"response.output_text.delta"} and [x.sequence_number for x in events] == list(range(len(events))), kinds)
+    check("streamed text", "".join(x.delta for x in events if x.type.endswith("text.delta")) == a.output_text == events[-1].response.output_text)
+    with c.responses.stream(**ask) as stream: check("the stream helper", [x for x in stream] and stream.get_final_response().output_text == a.output_text)
+    short = c.responses.create(**{**ask, "max_output_tokens": 2})
+    check("incomplete", short.status == "incomplete" and short.incomplete_details.reason == "max_output_tokens", short)
+    tool = {"type": "function", "name": "add", "parameters": ADD["function"]["parameters"], "strict": True}
+    asked = {**ask, "input": "What is 2 plus 3?", "tools": [tool], "tool_choice": "required", "parallel_tool_calls": False, "max_output_tokens": 80}
+    call = c.responses.create(**asked).output[0]
+    check("a call", call.type == "function_call" and set(json.loads(call.arguments)) == {"a", "b"}, call)
+    events = list(c.responses.create(**asked, stream=True))
+    check("a call streamed", "".join(x.delta for x in events if x.type.endswith("arguments.delta")) == call.arguments == events[-1].response.output[0].arguments and len(events[-1].response.output) == 1, [x.type for x in events])
+    told = c.responses.create(**{**ask, "input": [{"role": "user", "content": "What is 2 plus 3?"}, call, {"type": "function_call_output", "call_id": call.call_id, "output": "5"}]})
+    check("its result is told", told.output_text, told)
+
+    class City(pydantic.BaseModel):
+        name: str = pydantic.Field(max_length=20)
+        country: str = pydantic.Field(max_length=20)
+    check("parse a model", isinstance(c.responses.parse(model="default", input="A city: Paris, France.", text_format=City, temperature=0, max_output_tokens=80).output_parsed, City))
+    try: check("nothing is kept", False, c.responses.create(**ask, previous_response_id=a.id))
+    except openai.BadRequestError as error: check("nothing is kept", error.param == "previous_response_id", error)
+    SEEN.clear()
 
 
 def part_langchain(s):

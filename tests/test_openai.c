@@ -77,6 +77,26 @@ static void openai_tools(const llm_openai_service *s) {
     CHECK(openai_call(s, LLM_OPENAI_TEMPLATE, "{\"messages\":[{\"role\":\"developer\",\"content\":\"x\"}]}", &pieces) == 200 && !strstr(openai_out.data, "developer"));
 }
 
+/* /v1/responses: a body of items becomes a chat, the answer items again, whole and as events. */
+static void openai_responses(const llm_openai_service *s) {
+    static const char body[] = "{\"instructions\":\"i\",\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"a\"}]},{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"{}\"},"
+                               "{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":\"5\"}],\"max_output_tokens\":%d,\"temperature\":0,%s\"stream\":%s}";
+    static const char tools[] = "\"tools\":[{\"type\":\"function\",\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{\"enum\":[1,22]}},\"required\":[\"a\"],\"additionalProperties\":false}}],\"tool_choice\":\"required\",\"parallel_tool_calls\":false,";
+    char text[1400];
+    int pieces;
+    snprintf(text, sizeof text, body, 3, "\"ignore_eos\":true,", "false");
+    if (!CHECK(openai_call(s, LLM_OPENAI_RESPONSE, text, &pieces) == 200)) printf("  %s\n", openai_out.data);
+    CHECK(openai_count("\"object\":\"response\"") == 1 && openai_count("\"status\":\"incomplete\"") == 1 && openai_count("\"type\":\"output_text\"") == 1 && openai_count("\"output_tokens\":3,") == 1);
+    snprintf(text, sizeof text, body, 90, tools, "false");
+    CHECK(openai_call(s, LLM_OPENAI_RESPONSE, text, &pieces) == 200 && openai_count("\"type\":\"function_call\"") == 1 && openai_count("\"status\":\"completed\"") == 2);
+    snprintf(text, sizeof text, body, 90, tools, "true");
+    CHECK(openai_call(s, LLM_OPENAI_RESPONSE, text, &pieces) == 200 && openai_count("event: response.completed\n") == 1 && openai_count("event: response.output_item.done\n") == 1 && openai_count("event: response.function_call_arguments.delta\n") > 3);
+    CHECK(openai_call(s, LLM_OPENAI_RESPONSE, "{\"input\":\"a\",\"temperature\":7,\"stream\":true}", &pieces) == 400 && pieces == 1 && strstr(openai_out.data, "\"param\":\"temperature\""));
+    CHECK(openai_call(s, LLM_OPENAI_RESPONSE, "{\"input\":[{\"role\":\"user\"}]}", &pieces) == 400 && strstr(openai_out.data, "\"param\":\"input\""));
+    CHECK(openai_call(s, LLM_OPENAI_EMBEDDING, "{\"input\":[\"a\",\"b c\"],\"dimensions\":4}", &pieces) == 200 && openai_count("\"embedding\":[") == 2);
+    CHECK(openai_call(s, LLM_OPENAI_EMBEDDING, "{\"input\":\"a\",\"encoding_format\":\"base64\",\"dimensions\":1}", &pieces) == 200 && openai_count("==\"}") == 1);
+}
+
 static void openai_calls(llm *l) {
     static const char *const names[] = {"tiny", "small"};
     llm_openai_service s;
@@ -84,6 +104,7 @@ static void openai_calls(llm *l) {
     llm_openai_service_init(&s, llm_get_model(l), llm_get_engine(l));
     openai_bad(&s);
     openai_tools(&s);
+    openai_responses(&s);
     CHECK(openai_call(&s, LLM_OPENAI_COMPLETION, "{\"prompt\":[5,6,7],\"max_tokens\":3,\"temperature\":0,\"ignore_eos\":true,\"echo\":true,\"logprobs\":1,\"model\":\"m\"}", &pieces) == 200);
     CHECK(pieces == 1 && strstr(openai_out.data, "\"model\":\"m\"") && strstr(openai_out.data, "\"token_logprobs\":[null,") && strstr(openai_out.data, "\"completion_tokens\":3"));
     CHECK(openai_call(&s, LLM_OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":3,\"temperature\":0,\"ignore_eos\":true,\"stream\":true,"
