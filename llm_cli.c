@@ -860,6 +860,7 @@ static int cli_cmd_score(cli_session *c) {
     llm_text_str(&t, "}\n");
     if (!json) llm_text_free(&t);
     cli_out(&t);
+    llm_text_free(&tops);
     llm_request_free(request);
     llm_tokens_free(&ids);
     return 0;
@@ -1435,7 +1436,9 @@ static int cli_load_test(cli_session *c) {
         if (load.flights[i].error[0]) failed++, bad = i;
     if (failed < n) cli_load_report(&load, failed, seconds);
     if (failed) cli_die(1, "--url: %.60s: %d of %d requests failed: %s", o->url, failed, n, load.flights[bad].error);
-    return 0; /* the program ends: what the requests hold goes with it */
+    for (int i = 0; i < n; i++) free(load.flights[i].gaps);
+    free(load.flights);
+    return 0;
 }
 
 /* ---------------------------------------------------------------------------
