@@ -66,6 +66,10 @@ build/libllm_cuda_san.so: llm_cuda.cu llm.h $(EMU_FILES) | build
 	$(EMU) -O1 -fsanitize=address,undefined $(EMU_CU) -c $< -o build/llm_cuda_san.o
 	g++ -shared -fsanitize=address,undefined -Wl,-Bsymbolic build/llm_cuda_san.o build/cuda_emu_san.o -o $@ -lpthread -ldl -lm
 
+build/san/test_cuda: tests/test_cuda.c tests/test.h llm.h build/.deps
+	@mkdir -p build/san
+	$(CC) -std=c11 $(SAN) -DLLM_NO_SIMD $< -o $@ $(LIBS)
+
 build/cuda_bugs: tests/cuda_emu/bugs.cu build/cuda_emu.o
 	$(EMU) -O1 -rdynamic $(EMU_CU) $< -x none build/cuda_emu.o -o $@ -lpthread -ldl -lm
 

@@ -13,7 +13,7 @@
  *
  * Every kernel has a card: what it computes with shapes, its grid, and the function of llm.h that says the same in plain C.
  *
- * TEMPLATES. Compile time is what limits one .cu file, so the list is short: kernel_linear_few has weight kind x {1, 2, 4, 8} rows,
+ * TEMPLATES. Compile time is what limits one .cu file, so the list is short: kernel_linear_few has weight kind x {1, 4, 8} rows,
  * kernel_linear_mma weight kind, kernel_attention KV type x {128, 512} values of a head. Measured: 40 s with nvcc 13.0 for one architecture.
  *
  * CONTENTS  >>prims >>device >>formats >>weights >>linear >>norm >>attention >>latent >>experts >>sampler >>ranks >>step >>backend */
@@ -1234,7 +1234,6 @@ static __global__ void __launch_bounds__(256) kernel_linear_f32(linear_args a) {
 template <int K> static void launch_few(rank *r, const linear_args &a, int rows, int size, int tiles) {
     dim3 grid((unsigned)ceil_div(rows, 16), (unsigned)tiles);
     if (size == 1) launch(r, kernel_linear_few<K, 1>, grid, 256, 0, a);
-    else if (size == 2) launch(r, kernel_linear_few<K, 2>, grid, 256, 0, a);
     else if (size == 4) launch(r, kernel_linear_few<K, 4>, grid, 256, 0, a);
     else launch(r, kernel_linear_few<K, 8>, grid, 256, 0, a);
 }
@@ -1267,7 +1266,7 @@ enum { FEW_ROWS = 16 }; /* up to so many rows weights are what takes time */
 /* Everything of `a` that depends on the weight, then one launch a part. n_rows: of this launch at most; with groups, in all. */
 static void run_product(rank *r, const llm_weight *w, const llm_weight *bias, linear_args a, int n_rows) {
     int groups = a.begin ? w->n_groups : 1, each = ceil_div(n_rows, groups), few = each <= FEW_ROWS && !r->ctx->cfg.batch_invariant;
-    int size = !few ? TILE : each <= 1 && !a.begin ? 1 : each <= 2 ? 2 : each <= 4 ? 4 : 8;
+    int size = !few ? TILE : each <= 1 && !a.begin ? 1 : each <= 4 ? 4 : 8;
     int tiles = ceil_div(n_rows, size);
     if (a.begin) tiles = min_int(n_rows, (int64_t)tiles + groups);
     a.cols = (int32_t)w->cols;
@@ -1764,6 +1763,7 @@ template <int T, int ND> static __global__ void __launch_bounds__(128) kernel_at
 #pragma unroll
                 for (int d = 0; d < ND; d++)
                     if (k >= part.qa && k < part.qb) acc[k][d] *= factor[k];
+#pragma unroll 2
             for (int j = lo; j < hi; j++) {
                 const uint8_t *at = kv_part(kv, pages, block + j, kv_head);
                 int t = (block + j) % kv.page_tokens;
@@ -2186,7 +2186,7 @@ static void run_experts(rank *r, const llm_experts_op *op) {
  * threads add. Sums of doubles go in another order than on the host, which can differ in the last of 53 bits; a draw changes when its random
  * number falls into that gap. */
 
-enum { DRAW_THREADS = 512 };
+enum { DRAW_THREADS = 256 };
 
 static __device__ uint64_t mix(uint64_t x) {
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -2214,16 +2214,14 @@ static __device__ float exp_neg(float x) {
     return x < -87.0f ? 0 : p;
 }
 
-/* The sum over all threads in a fixed order, for all of them. `all`: (DRAW_THREADS) */
+/* The sum over all threads in a fixed order, for all of them. `all`: a double a warp. */
 static __device__ double block_sum_double(double v, double *all) {
+    for (int o = 16; o; o >>= 1) v += __shfl_xor_sync(~0u, v, o);
     __syncthreads();
-    all[threadIdx.x] = v;
-    for (int o = DRAW_THREADS / 2; o; o >>= 1) {
-        __syncthreads();
-        if ((int)threadIdx.x < o) all[threadIdx.x] += all[threadIdx.x + o];
-    }
+    if ((threadIdx.x & 31) == 0) all[threadIdx.x >> 5] = v;
     __syncthreads();
-    v = all[0];
+    v = 0;
+    for (int i = 0; i < DRAW_THREADS / 32; i++) v += all[i];
     __syncthreads();
     return v;
 }
@@ -2355,9 +2353,10 @@ static __global__ void __launch_bounds__(DRAW_THREADS) kernel_draw(step_view s, 
         max = x[i] > max ? x[i] : max;
     }
     bad = __syncthreads_or(bad);
-    shared->all[threadIdx.x] = (double)max;
+    max = warp_max(max);
+    if ((threadIdx.x & 31) == 0) shared->all[threadIdx.x >> 5] = (double)max;
     __syncthreads();
-    for (int i = 0; i < DRAW_THREADS; i++) max = fmaxf(max, (float)shared->all[i]);
+    for (int i = 0; i < DRAW_THREADS / 32; i++) max = fmaxf(max, (float)shared->all[i]);
     if (bad || max < -3.4028234e38f) {
         if (threadIdx.x == 0) drawn[row].id = -1;
         return;

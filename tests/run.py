@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs groups of tests one after the other and adds up what they say.
 
-    run.py test | isa | clients | load | sanitize | fuzz
+    run.py test | isa | clients | cuda | load | sanitize | fuzz
 
 Every step is a command whose last line with figures is "N passed, N failed[, N skipped]" or "name: A/B equal". Its output goes to
 build/logs/STEP.log; failures are shown. The last line here is the sum of all.
@@ -132,6 +132,7 @@ def test():
     step("adapters", [sys.executable, "tests/test_lora.py"])
     step("kept contexts", [sys.executable, "tests/test_contexts.py"])
     outside_truth()
+    cuda_some()
     isa()
 
 
@@ -139,6 +140,52 @@ def isa():
     for name in isas(): checkpoints("checkpoints --isa " + name, "--isa " + name)
     checkpoints("checkpoints -tp 2", "-tp 2 --device cpu")
     emulated()
+
+
+CUDA_SOME = ("gemma2", "gpt_oss", "deepseek_v2_lite", "qwen2_moe", "olmo2", "chatglm3")
+
+
+def cuda_checkpoints(names, args):
+    tool = SHARED / "tools/check_checkpoints.py"
+    if not tool.exists(): return skip("CUDA checkpoints " + args, "../shared is not there")
+    for name in names:
+        step(f"CUDA {name} {args}".strip(), [sys.executable, str(tool), str(SHARED / "checkpoints"), "--only", name, "--args", "--device cuda --cuda-library build/libllm_cuda_emu.so " + args])
+
+
+def cuda_bugs():
+    """The emulation is tested too: each planted bug is found by the mode that is there for it, and what is right stays right."""
+    make("build/cuda_bugs", "build/cuda_bugs_san")
+    said = lambda program, name, seed: subprocess.run(["build/" + program, name], env=dict(os.environ, CUEMU_SEED=str(seed), ASAN_OPTIONS="detect_leaks=0"), capture_output=True, text=True)
+    results = [("right under every order", all(said("cuda_bugs", "right", s).stdout == "right\n" for s in (0, 1, 2, 3, 4, 6))), ("a race", any(said("cuda_bugs", "race", s).stdout == "wrong\n" for s in (1, 2, 4))),
+               ("a missing __syncwarp", said("cuda_bugs", "sync", 1).stdout == "wrong\n"), ("threads that never meet", "deadlock" in said("cuda_bugs", "diverged", 0).stderr),
+               ("a write out of bounds", "heap-buffer-overflow" in said("cuda_bugs_san", "bounds", 0).stderr)]
+    good = sum(ok for _, ok in results)
+    for name, ok in results:
+        if not ok: print("    not found by the emulation: " + name)
+    TOTAL[0] += good
+    TOTAL[1] += len(results) - good
+    print(f"{'CUDA emulation, planted bugs':34s} {good:7d} passed {len(results) - good:4d} failed")
+
+
+def cuda_some():
+    """Three minutes of the CUDA code: each operation once, six checkpoints on two devices."""
+    if not shutil.which("g++"): return skip("CUDA", "g++ is not there")
+    make("build/libllm_cuda_emu.so", "build/test_cuda")
+    step("CUDA operations", ["build/test_cuda"], {"CUEMU_SEED": "1"})
+    cuda_bugs()
+    cuda_checkpoints(CUDA_SOME, "-tp 2")
+
+
+def cuda():
+    make("build/libllm_cuda_emu.so", "build/libllm_cuda_san.so", "build/test_cuda", "build/san/test_cuda")
+    for seed in (0, 1, 2, 4, 6): step(f"CUDA operations, order {seed}", ["build/test_cuda"], {"CUEMU_SEED": str(seed)})
+    step("CUDA operations, ASan+UBSan", ["build/san/test_cuda"], {"LLM_CUDA_LIBRARY": "build/libllm_cuda_san.so", "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"})
+    cuda_bugs()
+    every = sorted(pathlib.Path(x).parent.name for x in glob.glob(str(SHARED / "checkpoints/*/expected.json")))
+    for args, names in (("", every), ("-tp 2", every), ("-tp 4", ("llama_rope_yarn", "qwen3_moe", "gemma3_text", "glm4_moe", "mixtral", "phi3_longrope"))): cuda_checkpoints(names, args)
+    step("CUDA llm_serve", [sys.executable, "tests/test_serve.py"], {"LLM_CUDA_LIBRARY": os.path.abspath("build/libllm_cuda_emu.so"), "LLM_TEST_SLOW": "8"}, timeout=3600)
+    if not shutil.which("nvcc"): return skip("nvcc", "it is not there")
+    step("nvcc, all architectures", ["make", "--no-print-directory", "-B", "libllm_cuda.so", "CUDA_ARCH=all"])
 
 
 def clients():
@@ -215,8 +262,8 @@ def fuzz():
 
 
 def main():
-    if len(sys.argv) != 2 or sys.argv[1] not in ("test", "isa", "clients", "load", "sanitize", "fuzz"): sys.exit(__doc__)
-    {"test": test, "isa": isa, "clients": clients, "load": load, "sanitize": sanitize, "fuzz": fuzz}[sys.argv[1]]()
+    if len(sys.argv) != 2 or sys.argv[1] not in ("test", "isa", "clients", "cuda", "load", "sanitize", "fuzz"): sys.exit(__doc__)
+    {"test": test, "isa": isa, "clients": clients, "cuda": cuda, "load": load, "sanitize": sanitize, "fuzz": fuzz}[sys.argv[1]]()
     print(f"{TOTAL[0]} passed, {TOTAL[1]} failed, {TOTAL[2]} skipped")
     sys.exit(1 if TOTAL[1] else 0)
 

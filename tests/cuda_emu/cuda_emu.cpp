@@ -196,14 +196,14 @@ static inline void enter(Block *b, Fiber *f) {
     b->cur = f;
     threadIdx = f->tid;
 }
-static void go(Block *b, Fiber *from, bool last = false) { // leave fiber `from` for the next ready one, or for the block's loop
+static void go(Block *b, Fiber *from) { // leave fiber `from` for the next ready one, or for the block's loop
     Fiber *n = pick(b);
     if (n == from) return;
     if (n)
         enter(b, n);
     else
         b->cur = nullptr;
-    AS(__sanitizer_start_switch_fiber(last ? nullptr : &from->fake, n ? n->stack : (const char *)b->main_bot, n ? STACK : b->main_sz);)
+    AS(__sanitizer_start_switch_fiber(&from->fake, n ? n->stack : (const char *)b->main_bot, n ? STACK : b->main_sz);)
     TS(__tsan_switch_to_fiber(n ? n->ts : b->main_ts, __tsan_switch_to_fiber_no_sync);)
     ctx_switch(&from->ctx, n ? &n->ctx : &b->main);
     AS(__sanitizer_finish_switch_fiber(from->fake, nullptr, nullptr);)
@@ -379,7 +379,7 @@ static void fiber_main() {
         for (int i = 0; i < w.used; i++) coll_try(b, w, *w.colls[i]);
         if (b->live) bar_try(b, b->bar[0], b->live);
         TS(ign_off();)
-        go(b, f, false); // resumed for the next block
+        go(b, f); // resumed for the next block
     }
 }
 static void run_block(const function<void()> &body, uint3 bi, dim3 bd, dim3 gd, size_t smem, GridBar *gb, const char *name) {
