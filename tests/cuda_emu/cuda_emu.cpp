@@ -174,6 +174,12 @@ void die(const char *fmt, ...) {
     fflush(stderr);
     abort();
 }
+static bool less_urgent(const Fiber *a, const Fiber *b) { return a->prio < b->prio; }
+// Makes a fiber ready. With priorities the ready ones are a heap.
+static void ready(Block *b, Fiber *f) {
+    b->rq.push_back(f);
+    if (b->order == 3) std::push_heap(b->rq.begin(), b->rq.end(), less_urgent);
+}
 static Fiber *pick(Block *b) {
     size_t n = b->rq.size() - b->head;
     if (!n) {
@@ -184,9 +190,7 @@ static Fiber *pick(Block *b) {
     if (b->order == 0) return b->rq[b->head++];
     size_t i = b->rq.size() - 1;
     if (b->order == 2) i = b->head + b->rng() % n;
-    if (b->order == 3)
-        for (size_t j = i = b->head; j < b->rq.size(); j++)
-            if (b->rq[j]->prio > b->rq[i]->prio) i = j;
+    if (b->order == 3) std::pop_heap(b->rq.begin(), b->rq.end(), less_urgent); // the most urgent one goes last
     Fiber *r = b->rq[i];
     b->rq[i] = b->rq.back();
     b->rq.pop_back();
@@ -215,7 +219,7 @@ static void wait_here(Fiber *f, const char *why, int line) {
     f->why = nullptr;
 }
 static void wake(Block *b, std::vector<Fiber *> &w) {
-    b->rq.insert(b->rq.end(), w.begin(), w.end());
+    for (Fiber *f : w) ready(b, f);
     w.clear();
     b->spin = 0;
 }
@@ -322,7 +326,7 @@ void yield() {
         std::this_thread::yield();
         return;
     }
-    b->rq.push_back(b->cur);
+    ready(b, b->cur);
     go(b, b->cur);
 }
 void *smem_dyn(size_t *n) {
@@ -428,7 +432,7 @@ static void run_block(const function<void()> &body, uint3 bi, dim3 bd, dim3 gd, 
         f->why = nullptr;
         f->prio = ((seed * 2654435761u + (i >> 5) * 40503u) * 2246822519u & ~31u) | ((i ^ seed) & 31);
         f->tid = {i % bd.x, i / bd.x % bd.y, i / (bd.x * bd.y)};
-        b->rq.push_back(f);
+        ready(b, f);
     }
     b->dyn = nullptr;
     b->dyn_n = smem;
