@@ -13075,17 +13075,20 @@ LLM__INLINE void llm__store16(float *p, int n, llm__v16 x) {
         for (int i = 0; i < n; i++) p[i] = x.v[i];
 }
 
-/* Sum and maximum of all lanes, halves folded onto each other. */
+/* Sum and maximum of all lanes, halves folded onto each other: loops of 8 and of 4 become one instruction each. */
 LLM__INLINE float llm__total16(llm__v16 x) {
-    for (int w = 8; w; w /= 2)
-        for (int i = 0; i < w; i++) x.v[i] += x.v[i + w];
-    return x.v[0];
+    float a[8], b[4];
+    for (int i = 0; i < 8; i++) a[i] = x.v[i] + x.v[i + 8];
+    for (int i = 0; i < 4; i++) b[i] = a[i] + a[i + 4];
+    return (b[0] + b[2]) + (b[1] + b[3]);
 }
 
 LLM__INLINE float llm__top16(llm__v16 x) {
-    for (int w = 8; w; w /= 2)
-        for (int i = 0; i < w; i++) x.v[i] = x.v[i] > x.v[i + w] ? x.v[i] : x.v[i + w];
-    return x.v[0];
+    float a[8], b[4];
+    for (int i = 0; i < 8; i++) a[i] = x.v[i] > x.v[i + 8] ? x.v[i] : x.v[i + 8];
+    for (int i = 0; i < 4; i++) b[i] = a[i] > a[i + 4] ? a[i] : a[i + 4];
+    const float even = b[0] > b[2] ? b[0] : b[2], odd = b[1] > b[3] ? b[1] : b[3];
+    return even > odd ? even : odd;
 }
 
 /* 2^x between 2^-126 and 2^126, exactly 1 for 0. With n the integer next to x, 2^x = 2^n * 2^f, |f| <= 1/2: the first is a float with
@@ -13467,9 +13470,28 @@ LLM__INLINE llm__v16 llm__finish_sums(const llm__finish *f, const llm__block *b,
     return x;
 }
 
+/* What nearly all results need, with nothing to decide in the loop: 0 if this is not such a product. */
+LLM__INLINE int llm__finish_plain(const llm__finish *f, const llm__block *b, const float *g, const float *u, float *dst, int n) {
+    if (b->n < LLM__ROWS || f->per != 1 || f->bias || f->plus || f->scale != 1 || f->softcap > 0 || b->scale != 1) return 0;
+    if (f->gate_up && f->act == LLM_ACT_SILU && b[1].scale == 1 && !f->add) {
+        for (int t = 0; t < n; t++, g += LLM__ROWS, u += LLM__ROWS, dst += f->stride) {
+            const llm__v16 x = llm__load16(g, LLM__ROWS), s = llm__sigmoid16(x, 1);
+            LLM__EACH(i) dst[i] = x.v[i] * s.v[i] * u[i];
+        }
+        return 1;
+    }
+    if (f->gate_up || f->act) return 0;
+    if (f->add)
+        for (int t = 0; t < n; t++, g += LLM__ROWS, dst += f->stride) LLM__EACH(i) dst[i] = g[i] + dst[i];
+    else
+        for (int t = 0; t < n; t++, g += LLM__ROWS, dst += f->stride) LLM__EACH(i) dst[i] = g[i];
+    return 1;
+}
+
 /* Tokens [token, token + n) of one block: sums g (n * per, 16), and u (n * per, 16) of the block after it where gate and up go together. */
 LLM__INLINE void llm__body_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
     float *dst = f->dst + token * f->stride + b->row - f->first_row;
+    if (llm__finish_plain(f, b, g, u, dst, n)) return;
     const float *plus = f->plus ? f->plus + token * f->plus_stride : NULL;
     for (int t = 0; t < n; t++, g += LLM__ROWS * f->per, u += LLM__ROWS * f->per, dst += f->stride) {
         llm__v16 x = llm__finish_sums(f, b, g, plus), y;
@@ -13564,6 +13586,68 @@ LLM__INLINE void llm__body_soften(llm__attend *t, int block) {
         }
         t->l[q] = t->l[q] * t->scale[q] + llm__total16(sum);
     }
+}
+
+/* ---- Rows of logits ---- */
+
+/* e^x for x <= 0 to 2 units in the last place; 0 below -87. As in Cephes' expf: x = n ln 2 + r with |r| <= ln 2 / 2, where ln 2 is
+ * subtracted in two parts so that r keeps its last bits; a polynomial of degree 5 gives e^r; n goes straight into the exponent's bits (see
+ * llm__exp2_16). */
+LLM__INLINE llm__v16 llm__exp_neg16(const llm__v16 x) {
+    llm__bits16 n;
+    llm__v16 r, p;
+    LLM__EACH(i) r.v[i] = x.v[i] < -87 ? -87.0f : x.v[i];
+    LLM__EACH(i) n.f.v[i] = r.v[i] * LLM__LOG2E + 12582912.0f;
+    LLM__EACH(i) p.v[i] = n.f.v[i] - 12582912.0f;
+    LLM__EACH(i) r.v[i] = r.v[i] - p.v[i] * 0.693359375f + p.v[i] * 2.12194440e-4f;
+    LLM__EACH(i) p.v[i] = 1.9875691500e-4f * r.v[i] + 1.3981999507e-3f;
+    LLM__EACH(i) p.v[i] = p.v[i] * r.v[i] + 8.3334519073e-3f;
+    LLM__EACH(i) p.v[i] = p.v[i] * r.v[i] + 4.1665795894e-2f;
+    LLM__EACH(i) p.v[i] = p.v[i] * r.v[i] + 1.6666665459e-1f;
+    LLM__EACH(i) p.v[i] = p.v[i] * r.v[i] + 5.0000001201e-1f;
+    LLM__EACH(i) p.v[i] = p.v[i] * r.v[i] * r.v[i] + r.v[i] + 1;
+    LLM__EACH(i) n.u[i] = (n.u[i] - 0x4B400000u + 127) << 23;
+    LLM__EACH(i) p.v[i] = x.v[i] < -87 ? 0 : p.v[i] * n.f.v[i];
+    return p;
+}
+
+/* The largest value of a row. *bad is set if one is NaN or +infinity, or none is finite: then the model has failed and the request with it.
+ * -infinity alone is fine, it is what a ban writes. A NaN fails every comparison, so "not at most the largest float" finds both. */
+LLM__INLINE float llm__body_top(const float *x, int32_t n, int *bad) {
+    llm__v16 top = llm__all16(-INFINITY);
+    llm__bits16 wrong;
+    int32_t at = 0;
+    LLM__EACH(i) wrong.i[i] = 0;
+    for (; at + LLM__ROWS <= n; at += LLM__ROWS) {
+        LLM__EACH(i) wrong.i[i] |= !(x[at + i] <= 3.4028234e38f);
+        LLM__EACH(i) top.v[i] = x[at + i] > top.v[i] ? x[at + i] : top.v[i];
+    }
+    for (int i = 0; at < n; i++, at++) {
+        wrong.i[i] |= !(x[at] <= 3.4028234e38f);
+        top.v[i] = x[at] > top.v[i] ? x[at] : top.v[i];
+    }
+    const float max = llm__top16(top);
+    *bad = max < -3.4028234e38f;
+    LLM__EACH(i) *bad |= wrong.i[i];
+    return max;
+}
+
+/* w[i] = exp((x[i] - max) * scale) for the n values of a row; scale is 1 / temperature. Returns the sum. w may have been anything before;
+ * x and w must not overlap. */
+LLM__INLINE double llm__body_weigh(const float *x, float *w, int32_t n, float max, float scale) {
+    double sum[LLM__ROWS] = {0};
+    for (int32_t at = 0; at < n; at += LLM__ROWS) {
+        const int m = LLM__MIN(n - at, (int32_t)LLM__ROWS);
+        llm__v16 v = llm__load16(x + at, m);
+        LLM__EACH(i) v.v[i] = (v.v[i] - max) * scale;
+        for (int i = m; i < LLM__ROWS; i++) v.v[i] = -INFINITY;
+        v = llm__exp_neg16(v);
+        llm__store16(w + at, m, v);
+        LLM__EACH(i) sum[i] += (double)v.v[i];
+    }
+    for (int i = 0; i < 8; i++) sum[i] += sum[i + 8];
+    for (int i = 0; i < 4; i++) sum[i] += sum[i + 4];
+    return (sum[0] + sum[2]) + (sum[1] + sum[3]);
 }
 
 /* ---- Products in plain C ---- */
@@ -14075,6 +14159,8 @@ typedef struct llm__kernels {
     void (*expand)(llm_kv_type type, const uint8_t *src, int n, float *low, float *high);
     void (*bias)(llm__attend *t, int block);
     void (*soften)(llm__attend *t, int block);
+    float (*top)(const float *x, int32_t n, int *bad);
+    double (*weigh)(const float *x, float *w, int32_t n, float max, float scale);
     void (*mac)(const llm__mac *m);
     void (*product)(llm__kind kind, const llm__product *p);
 } llm__kernels;
@@ -14103,11 +14189,16 @@ typedef struct llm__kernels {
         llm__body_expand(type, src, n, low, high, half, bytes);                                                                            \
     }                                                                                                                                      \
     TARGET static void llm__##isa##_bias(llm__attend *t, int block) { llm__body_bias(t, block); }                                          \
-    TARGET static void llm__##isa##_soften(llm__attend *t, int block) { llm__body_soften(t, block); }
+    TARGET static void llm__##isa##_soften(llm__attend *t, int block) { llm__body_soften(t, block); }                                      \
+    TARGET static float llm__##isa##_top(const float *x, int32_t n, int *bad) { return llm__body_top(x, n, bad); }                         \
+    TARGET static double llm__##isa##_weigh(const float *x, float *w, int32_t n, float max, float scale) {                                 \
+        return llm__body_weigh(x, w, n, max, scale);                                                                                       \
+    }
 
 #define LLM__KERNELS(isa, mac, product) { \
     llm__##isa##_quantise, llm__##isa##_finish, llm__##isa##_sum, llm__##isa##_dot, llm__##isa##_add, llm__##isa##_affine, \
-    llm__##isa##_rotate, llm__##isa##_to_half, llm__##isa##_expand, llm__##isa##_bias, llm__##isa##_soften, mac, product }
+    llm__##isa##_rotate, llm__##isa##_to_half, llm__##isa##_expand, llm__##isa##_bias, llm__##isa##_soften, \
+    llm__##isa##_top, llm__##isa##_weigh, mac, product }
 
 LLM__INSTANCE(scalar, , llm__scalar_half, llm__scalar_bytes, llm__scalar_narrow)
 #if LLM__X86
@@ -14170,6 +14261,7 @@ typedef struct llm__exec {
     llm__isa isa;
     const llm_step *step;
     int n_rows;              /* of this op */
+    int *next;               /* counts the parts of this op that threads have taken; NULL: every thread has its fixed share */
     void *scratch;           /* the thread's own; of llm__run_experts shared by all: see llm__experts_scratch */
     size_t scratch_bytes;
 } llm__exec;
@@ -14658,7 +14750,10 @@ static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, c
 
 static const float *llm__vector(const llm_weight *w) { return w ? w->f32 : NULL; } /* NULL: it is absent */
 
-/* One product over all threads; the rounded copy of the input is current. */
+enum { LLM__MANY = 64 }; /* rows from which on a product is bound by arithmetic, not by reading the weight */
+
+/* One product over all threads; the rounded copy of the input is current. Few rows: a thread reads one stretch of the weight. Many: the
+ * threads take small parts in turn, so that none waits for one whose core does other work besides. */
 static void llm__run_product(const llm__exec *e, const llm_weight *w, const llm_weight *bias, const llm_buffer *plus, float scale,
                              const llm__input *in, llm__finish *f) {
     int64_t begin, end;
@@ -14666,8 +14761,14 @@ static void llm__run_product(const llm__exec *e, const llm_weight *w, const llm_
     f->plus = plus ? plus->data : NULL;
     f->plus_stride = plus ? plus->stride : 0;
     f->scale = scale != 0 ? scale : 1;
-    llm__share(e, llm__product_count(w, 0, in->rows), &begin, &end);
-    llm__product_items(e, w, 0, in, f, begin, end);
+    const int64_t count = llm__product_count(w, 0, in->rows), part = count / (16 * e->n_threads) + 1;
+    if (!e->next || in->rows < LLM__MANY) {
+        llm__share(e, count, &begin, &end);
+        llm__product_items(e, w, 0, in, f, begin, end);
+        return;
+    }
+    while ((begin = __atomic_fetch_add(e->next, 1, __ATOMIC_RELAXED) * part) < count)
+        llm__product_items(e, w, 0, in, f, begin, LLM__MIN(begin + part, count));
 }
 
 static void llm__run_linear(const llm__exec *e, const llm_linear_op *op) {
@@ -15782,6 +15883,7 @@ static void llm__run_record(const llm_backend_ctx *ctx, llm__exec *e, llm__recor
     r.rec = rec;
     r.rank = rank;
     e->n_rows = llm__op_rows(ctx, rec->rows);
+    e->next = &rec->next;
     llm__share(e, e->n_rows, &from, &to);
     if (llm__ops[rec->kind].share) llm__ops[rec->kind].share(&r);
     else
@@ -18906,107 +19008,6 @@ static double llm__uniform(uint64_t seed, uint64_t position) {
     return (double)(llm__mix(key ^ llm__mix(position * 0xD1342543DE82EF95u + 0x632BE59BD9B4E019u)) >> 11) * (1.0 / 9007199254740992.0);
 }
 
-/* Four lanes, by the vector extension that gcc and clang share: SSE2, NEON or plain code, the same bits everywhere,
- * so that a sampled token does not depend on the instruction set where the logits do not. */
-typedef float llm__v4f __attribute__((vector_size(16)));
-typedef int32_t llm__v4i __attribute__((vector_size(16)));
-
-LLM__INLINE llm__v4f llm__v4_all(float x) {
-    llm__v4f v = {x, x, x, x};
-    return v;
-}
-
-/* Lane by lane: yes where the mask is set, else no. */
-LLM__INLINE llm__v4f llm__v4_pick(llm__v4i mask, llm__v4f yes, llm__v4f no) {
-    return (llm__v4f)((mask & (llm__v4i)yes) | (~mask & (llm__v4i)no));
-}
-
-LLM__INLINE llm__v4f llm__v4_load(const float *x) {
-    llm__v4f v;
-    memcpy(&v, x, sizeof v);
-    return v;
-}
-
-/* e^x for x <= 0 to 2 units in the last place; 0 below -87. As in Cephes' expf: x = n ln 2 + r with |r| <= ln 2 / 2,
- * where ln 2 is subtracted in two parts so that r keeps its last bits; a polynomial of degree 5 gives e^r; n goes
- * straight into the exponent's bits. */
-LLM__INLINE llm__v4f llm__exp_neg(llm__v4f x) {
-    llm__v4i small = x < llm__v4_all(-87.0f);
-    llm__v4f c = llm__v4_pick(small, llm__v4_all(-87.0f), x);
-    llm__v4i n = __builtin_convertvector(c * llm__v4_all(1.44269504f) - llm__v4_all(0.5f), llm__v4i);
-    llm__v4f k = __builtin_convertvector(n, llm__v4f), r = c - k * llm__v4_all(0.693359375f) + k * llm__v4_all(2.12194440e-4f);
-    llm__v4f p = llm__v4_all(1.9875691500e-4f) * r + llm__v4_all(1.3981999507e-3f);
-    p = p * r + llm__v4_all(8.3334519073e-3f);
-    p = p * r + llm__v4_all(4.1665795894e-2f);
-    p = p * r + llm__v4_all(1.6666665459e-1f);
-    p = p * r + llm__v4_all(5.0000001201e-1f);
-    p = (p * r * r + r + llm__v4_all(1.0f)) * (llm__v4f)((n + 127) << 23);
-    return llm__v4_pick(small, llm__v4_all(0), p);
-}
-
-/* A row is walked in blocks of 64; the last one is copied and filled up with -infinity, whose weight is 0. */
-enum { LLM__ROW_BLOCK = 64 };
-
-/* The next 64 values of a row of which `left` remain, in place where there are as many. */
-static const float *llm__row_block(const float *x, int32_t left, float *copy) {
-    if (left >= LLM__ROW_BLOCK) return x;
-    for (int32_t k = 0; k < LLM__ROW_BLOCK; k++) copy[k] = k < left ? x[k] : -INFINITY;
-    return copy;
-}
-
-/* The largest value of a row. *bad is set if one is NaN or +infinity, or none is finite: then the model has failed
- * and the request with it. -infinity alone is fine, it is what a ban writes. A NaN fails every comparison, so
- * "not at most the largest float" finds both. */
-static float llm__row_max(const float *x, int32_t n, int *bad) {
-    llm__v4f top[4]; /* four chains: a maximum takes several cycles */
-    llm__v4i wrong = {0, 0, 0, 0};
-    float copy[LLM__ROW_BLOCK], max = -INFINITY;
-    for (int k = 0; k < 4; k++) top[k] = llm__v4_all(max);
-    for (int32_t i = 0; i < n; i += LLM__ROW_BLOCK) {
-        const float *from = llm__row_block(x + i, n - i, copy);
-        for (int k = 0; k < LLM__ROW_BLOCK / 4; k++) {
-            llm__v4f v = llm__v4_load(from + 4 * k);
-            wrong |= ~(v <= llm__v4_all(3.4028234e38f));
-            top[k & 3] = llm__v4_pick(v > top[k & 3], v, top[k & 3]);
-        }
-    }
-    *bad = 0;
-    for (int k = 0; k < 16; k++) {
-        max = top[k / 4][k % 4] > max ? top[k / 4][k % 4] : max;
-        *bad |= wrong[k % 4] != 0;
-    }
-    *bad |= max < -3.4028234e38f;
-    return max;
-}
-
-/* The sum of m values in the order of four lanes, whoever asks: so equal weights give equal sums everywhere. */
-LLM__INLINE double llm__sum_block(const float *w, int m) {
-    double lane[4] = {0, 0, 0, 0};
-    int k = 0;
-    for (; k + 4 <= m; k += 4)
-        for (int j = 0; j < 4; j++) lane[j] += (double)w[k + j];
-    for (; k < m; k++) lane[k & 3] += (double)w[k];
-    return (lane[0] + lane[1]) + (lane[2] + lane[3]);
-}
-
-/* w[i] = exp((x[i] - max) * scale) for the n values of a row; scale is 1 / temperature. Returns the sum. w may have been
- * anything before; x and w must not overlap. */
-static double llm__exp_row(const float *x, float *w, int32_t n, float max, float scale) {
-    double total = 0;
-    float copy[LLM__ROW_BLOCK], out[LLM__ROW_BLOCK];
-    for (int32_t i = 0; i < n; i += LLM__ROW_BLOCK) {
-        const float *from = llm__row_block(x + i, n - i, copy);
-        float *to = n - i < LLM__ROW_BLOCK ? out : w + i;
-        for (int k = 0; k < LLM__ROW_BLOCK; k += 4) {
-            llm__v4f v = llm__exp_neg((llm__v4_load(from + k) - llm__v4_all(max)) * llm__v4_all(scale));
-            memcpy(to + k, &v, sizeof v);
-        }
-        total += llm__sum_block(to, LLM__ROW_BLOCK);
-        if (to == out) memcpy(w + i, out, (size_t)(n - i) * sizeof *w);
-    }
-    return total;
-}
-
 /* Descending order of values; ties: the lower id first. */
 LLM__INLINE int llm__before(float a, int32_t a_id, float b, int32_t b_id) { return a > b || (a == b && a_id < b_id); }
 
@@ -19046,6 +19047,7 @@ static int32_t llm__top_logprobs(const float *x, int32_t n, int32_t k, double lo
 
 /* Working memory of one thread that samples: taken when the engine opens, 12 bytes a token of the vocabulary. */
 typedef struct llm__scratch {
+    const llm__kernels *kernels;
     float *x;      /* (vocab) processed logits */
     float *w;      /* (vocab) weights, then those of the candidates */
     int32_t *id;   /* (vocab) ids of the candidates, ascending */
@@ -19053,8 +19055,11 @@ typedef struct llm__scratch {
     uint32_t *allowed; /* (vocab + 31) / 32: what a grammar lets through */
 } llm__scratch;
 
-/* 0: no memory. It goes with the arena. */
-static int llm__scratch_open(llm__scratch *k, int32_t vocab, llm__arena *a) {
+/* kernels NULL: the best of this CPU. 0: no memory. It goes with the arena. */
+static int llm__scratch_open(llm__scratch *k, int32_t vocab, const llm__kernels *kernels, llm__arena *a) {
+    llm__isa isa;
+    if (!kernels && !llm__isa_find(NULL, &isa)) kernels = llm__kernels_of(isa);
+    k->kernels = kernels;
     k->x = (float *)llm__arena_get(a, (size_t)vocab * sizeof *k->x);
     k->w = (float *)llm__arena_get(a, (size_t)vocab * sizeof *k->w);
     k->id = (int32_t *)llm__arena_get(a, (size_t)vocab * sizeof *k->id);
@@ -19098,6 +19103,18 @@ static int32_t llm__keep(llm__scratch *k, int32_t n, float least, double ties) {
         k->id[m++] = k->id[i];
     }
     return m;
+}
+
+enum { LLM__ROW_BLOCK = 64 }; /* weights whose sum is looked at together */
+
+/* The sum of m values in the order of four lanes, whoever asks: so equal weights give equal sums everywhere. */
+LLM__INLINE double llm__sum_block(const float *w, int m) {
+    double lane[4] = {0, 0, 0, 0};
+    int k = 0;
+    for (; k + 4 <= m; k += 4)
+        for (int j = 0; j < 4; j++) lane[j] += (double)w[k + j];
+    for (; k < m; k++) lane[k & 3] += (double)w[k];
+    return (lane[0] + lane[1]) + (lane[2] + lane[3]);
 }
 
 /* The index whose share of the weights holds u of [0, 1), in order of index: inversion of the cumulative sum. Blocks
@@ -19267,19 +19284,19 @@ static const float *llm__weigh(const float *row, int32_t n, const llm__rules *r,
     const float *x = row;
     memset(c, 0, sizeof *c);
     c->id = -1;
-    *max = llm__row_max(row, n, &bad);
+    *max = k->kernels->top(row, n, &bad);
     if (bad) return NULL;
-    *sum = llm__exp_row(row, k->w, n, *max, 1.0f);
+    *sum = k->kernels->weigh(row, k->w, n, *max, 1.0f);
     c->log_sum = (double)*max + log(*sum);
     c->also = (float)((double)row[r->also] - c->log_sum);
     if (!idle) {
         memcpy(k->x, row, (size_t)n * sizeof *row);
         llm__rules_apply(r, k->x, n);
         x = k->x;
-        *max = llm__row_max(x, n, &bad);
+        *max = k->kernels->top(x, n, &bad);
         if (bad) return NULL;
     }
-    if (!idle || scale != 1.0f) *sum = llm__exp_row(x, k->w, n, *max, scale);
+    if (!idle || scale != 1.0f) *sum = k->kernels->weigh(x, k->w, n, *max, scale);
     return x;
 }
 
@@ -19329,7 +19346,7 @@ LLM_API int32_t llm_sample(const float *logits, int32_t n, const llm_sampling *s
     plain.min_tokens = 0; /* needs what only a request knows */
     r.s = &plain;
     int32_t id = -1;
-    if (n > 0 && llm__scratch_open(&k, n, &memory)) id = llm__choose(logits, n, &r, (uint64_t)seed, position, &k).id;
+    if (n > 0 && llm__scratch_open(&k, n, NULL, &memory)) id = llm__choose(logits, n, &r, (uint64_t)seed, position, &k).id;
     llm__arena_free(&memory);
     return id;
 }
@@ -23187,6 +23204,7 @@ typedef struct llm__driver {
 typedef struct llm__engine_params {
     llm__driver driver;
     const llm_model *model;      /* NULL: requests give ids and get ids */
+    const llm__kernels *kernels; /* for rows of logits; NULL: the best of this CPU */
     const int32_t *eos;          /* (n_eos) ids that end an answer; outlive the engine */
     int32_t n_eos, eos_id;       /* eos_id: the one written where early stop ends it, -1: none */
     int32_t hidden;              /* length of a hidden_row */
@@ -24134,9 +24152,9 @@ static int32_t llm__seq_accept(llm_engine *e, const llm__job *job, double now) {
 static int llm__score_prompt(llm_engine *e, const llm__seq *s, int32_t at, const float *row, llm__scratch *k) {
     llm_request *r = s->request;
     int bad;
-    float max = llm__row_max(row, e->p.vocab, &bad);
+    float max = k->kernels->top(row, e->p.vocab, &bad);
     if (bad) return 0;
-    double log_sum = (double)max + log(llm__exp_row(row, k->w, e->p.vocab, max, 1.0f));
+    double log_sum = (double)max + log(k->kernels->weigh(row, k->w, e->p.vocab, max, 1.0f));
     r->prompt_logprobs[at] = (float)((double)row[s->ids[at]] - log_sum);
     r->prompt_counts[at] = llm__top_logprobs(row, e->p.vocab, r->prompt_stride, log_sum, r->prompt_top + (int64_t)at * r->prompt_stride);
     return 1;
@@ -24566,7 +24584,7 @@ static int llm__engine_arrays(llm_engine *e) {
     e->raw_prompt = e->seq_rope + seqs;
     e->seq_lora = e->raw_prompt + seqs;
     for (int32_t i = 0; i < e->p.n_workers; i++)
-        if (!llm__scratch_open(&e->scratch[i], e->p.vocab, a)) return 0;
+        if (!llm__scratch_open(&e->scratch[i], e->p.vocab, e->p.kernels, a)) return 0;
     return 1;
 }
 
@@ -24971,6 +24989,7 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
 static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_engine_config *c) {
     const llm_model_info *info = llm_model_get_info(model);
     llm__engine_params *p = &e->p;
+    llm__isa isa;
     p->driver.ctx = e;
     p->driver.forward = llm__drive_forward;
     p->driver.collect = llm__drive_collect;
@@ -24993,6 +25012,7 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     p->max_rows = c->max_num_batched_tokens;
     p->max_out = c->max_num_seqs + 32; /* rows of prompts that are scored find place beside those that decode */
     p->max_queue = c->max_queue;
+    if (!llm__isa_find(c->isa, &isa)) p->kernels = llm__kernels_of(isa);
     p->n_workers = c->n_threads;
     p->no_cache = c->disable_prefix_caching;
     p->early_stop = c->early_stop;

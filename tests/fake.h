@@ -22,6 +22,11 @@ typedef struct fake_device {
     long steps, bad_steps, copies, swaps, placeholders, drafted;
 } fake_device;
 
+static const llm__kernels *fake_kernels(void) {
+    llm__isa isa;
+    return llm__kernels_of(llm__isa_find(NULL, &isa) ? LLM__ISA_SCALAR : isa);
+}
+
 static uint64_t fake_hash_begin(void) { return 0x1234; }
 static uint64_t fake_hash_add(uint64_t h, int32_t id) { return llm__mix(h * 31 + (uint64_t)id + 7); }
 
@@ -249,7 +254,7 @@ static void fake_oracle(const llm_request *r, int32_t index, int32_t max_new, fa
     memset(&h, 0, sizeof h);
     memset(slots, 0, sizeof slots);
     memset(w, 0, sizeof *w);
-    llm__scratch_open(&k, FAKE_VOCAB, &memory);
+    llm__scratch_open(&k, FAKE_VOCAB, NULL, &memory);
     h.mask = 63, h.id = history_ids, h.count = history_counts, h.slot = slots;
     uint64_t hash = fake_hash_begin();
     for (int32_t i = 0; i < n_prompt; i++) hash = fake_hash_add(hash, r->seq[0].ids[i]), llm__history_add(&h, r->seq[0].ids[i], 0);
@@ -320,8 +325,8 @@ static int32_t fake_beam_search(const llm_request *r, int32_t max_new, void (*lo
             logits(ctx, ids, n_prompt + n, row);
             for (int32_t i = 0; n < s->min_tokens && i < r->engine->p.n_eos; i++) row[r->engine->p.eos[i]] = -INFINITY;
             for (int32_t i = 0; n < s->min_tokens && i < s->n_stop_token_ids; i++) row[s->stop_token_ids[i]] = -INFINITY;
-            float max = llm__row_max(row, V, &bad);
-            double log_sum = (double)max + log(llm__exp_row(row, w, V, max, 1));
+            float max = fake_kernels()->top(row, V, &bad);
+            double log_sum = (double)max + log(fake_kernels()->weigh(row, w, V, max, 1));
             for (int32_t i = 0; i < V; i++)
                 if (row[i] > -INFINITY) next[n_next].sum = live[b].sum + (double)(float)((double)row[i] - log_sum), next[n_next].beam = b, next[n_next++].id = i;
         }

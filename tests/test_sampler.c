@@ -40,7 +40,7 @@ typedef struct smp_env {
 
 static void smp_open(smp_env *e, int32_t n) {
     memset(e, 0, sizeof *e);
-    llm__scratch_open(&e->k, n, &e->memory);
+    llm__scratch_open(&e->k, n, NULL, &e->memory);
     e->s.repetition_penalty = 1;
     e->r.s = &e->s;
 }
@@ -51,11 +51,11 @@ static void smp_test_numbers(void) {
     double worst = 0, mean = 0;
     for (int i = 0; i <= 87000; i++) {
         float x = -(float)i / 1000.0f;
-        double want = exp((double)x), got = (double)llm__exp_neg(llm__v4_all(x))[0];
+        double want = exp((double)x), got = (double)llm__exp_neg16(llm__all16(x)).v[0];
         worst = LLM__MAX(worst, fabs(got - want) / want);
     }
     CHECK(worst < 3e-7);
-    CHECK(llm__exp_neg(llm__v4_all(0))[1] == 1.0f && llm__exp_neg(llm__v4_all(-88))[2] == 0 && llm__exp_neg(llm__v4_all(-INFINITY))[3] == 0);
+    CHECK(llm__exp_neg16(llm__all16(0)).v[1] == 1.0f && llm__exp_neg16(llm__all16(-88)).v[2] == 0 && llm__exp_neg16(llm__all16(-INFINITY)).v[3] == 0);
     int bins[64] = {0}, pairs[16] = {0};
     for (int i = 0; i < 64000; i++) {
         double u = llm__uniform(42, (uint64_t)i), v = llm__uniform(42, (uint64_t)i + 1);
@@ -161,9 +161,9 @@ static void smp_test_twin(void) {
         e.s.top_k = round & 2 ? 1 + (int)(smp_random() * n) : 0;
         e.s.top_p = round & 4 ? (float)smp_random() : 1;
         int bad;
-        float max = llm__row_max(x, n, &bad), weight;
+        float max = e.k.kernels->top(x, n, &bad), weight;
         double u = smp_random();
-        llm__exp_row(x, w, n, max, 1);
+        e.k.kernels->weigh(x, w, n, max, 1);
         memcpy(e.k.w, w, (size_t)n * sizeof *w);
         int32_t want = smp_ref_pick(w, n, &e.s, u, rank), got = llm__pick(&e.k, n, &e.s, u, &weight);
         same += want == got && weight == w[want];
