@@ -47,7 +47,7 @@ static llm_drawn fake_draw(const float *row, const llm_draw *d) {
     float x[FAKE_VOCAB], w[FAKE_VOCAB];
     int32_t id[FAKE_VOCAB];
     double mass[2048];
-    llm__scratch k = {x, w, id, mass, NULL};
+    llm__scratch k = {fake_kernels(), x, w, id, mass, NULL};
     llm_sampling s;
     llm__rules r;
     memset(&s, 0, sizeof s);
