@@ -9997,7 +9997,7 @@ LLM__TPL_FN(llm__fn_indent) {
 
 /* A text as a number, as Python's int() and float() read it: blanks around it, '_' between digits. UNSET if it is none. */
 static llm__val llm__tpl_read_number(llm__str s) {
-    char clean[64];
+    char clean[64] = {0};
     size_t n = 0;
     llm__val whole = llm__v_int(0), real = llm__v_float(0);
     s = llm__tpl_trim(s, 3);
@@ -21666,7 +21666,7 @@ static llm__gr_frag llm__js_number(llm__js *js, const llm__js_view *v, int integ
     llm__gr_build *b = js->b;
     llm__js_bound lo = llm__js_limit(js, v, "minimum", "exclusiveMinimum", 0), hi = llm__js_limit(js, v, "maximum", "exclusiveMaximum", 1);
     static const llm__js_bound above_zero = {1, 0, 1, "", ""};
-    int32_t multiple, places = llm__js_multiple(js, v, integer, &multiple);
+    int32_t multiple = 1, places = llm__js_multiple(js, v, integer, &multiple);
     if (b->failed) return llm__gr_never;
     llm__gr_frag f = llm__gr_never, negative = llm__gr_never;
     if (!hi.there || !hi.negative) f = llm__js_unsigned(js, lo.there && !lo.negative ? &lo : NULL, hi.there ? &hi : NULL, places, multiple);
@@ -28398,7 +28398,7 @@ static int llm__oai_tool_schemas(llm_openai_call *k) {
     llm_result r = LLM_OK;
     char param[60], why[400];
     snprintf(param, sizeof param, "tools");
-    snprintf(why, sizeof why, "%s", llm_last_error());
+    snprintf(why, sizeof why, "%.399s", llm_last_error());
     for (int t = llm_json_first(d, k->tools); t >= 0 && !r; t = llm_json_next(d, t), i++) {
         int f = llm_json_find(d, t, "function"), schema = llm__oai_get(d, f, "parameters");
         llm_text text = llm__text_none();
@@ -28416,7 +28416,7 @@ static int llm__oai_tool_schemas(llm_openai_call *k) {
         llm_text_free(&text);
         if (!r) continue;
         snprintf(param, sizeof param, "tools[%d].function.parameters", i);
-        snprintf(why, sizeof why, "%s", llm_last_error());
+        snprintf(why, sizeof why, "%.399s", llm_last_error());
     }
     if (k->tool_must || strict || r == LLM_ERR_FORMAT || r == LLM_ERR_NOMEM) return llm__oai_bad(k, param, "%s: %s", param, why);
     k->form.kind = (llm_grammar_kind)0;
