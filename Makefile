@@ -44,7 +44,7 @@ lib: libllm.so ## libllm.so, for bindings: exports the llm_ names only
 
 CUDA_ARCHS = $(if $(filter all,$(CUDA_ARCH)),80 89 90a 100,$(CUDA_ARCH))
 CUDA_GEN = $(if $(filter native,$(CUDA_ARCH)),-arch=native,$(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)))
-EMU = g++ -std=c++17 -g -fPIC -fvisibility=hidden -Wall -Wextra -Wno-missing-field-initializers -Itests/cuda_emu -I.
+EMU = g++ -std=c++17 -g -fPIC -fvisibility=hidden -Wall -Wextra -Wno-missing-field-initializers -Wno-unknown-pragmas -Itests/cuda_emu -I.
 EMU_CU = -x c++ -include tests/cuda_emu/cuda_emu.h
 EMU_FILES = $(wildcard tests/cuda_emu/*)
 

@@ -36,6 +36,7 @@ struct Ign {
 #define TS(x)
 #endif
 #ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #define AS(x) x
 #else
@@ -489,6 +490,7 @@ static void run_block(const function<void()> &body, uint3 bi, dim3 bd, dim3 gd, 
 static void block_free() {
     if (!B) return;
     for (auto &f : B->f) {
+        AS(__asan_unpoison_memory_region(f->stack, STACK);) // others may get these addresses
         munmap(f->stack - 4096, STACK + 4096);
         TS(__tsan_destroy_fiber(f->ts);)
     }
