@@ -3,18 +3,20 @@
  *   make cuda                    builds libllm_cuda.so with nvcc, and build/libllm_cuda_emu.so without it
  *   ./llm_cli --device cuda ...  loads libllm_cuda.so, which stands beside the program
  *
- * The library exports one function, llm_cuda_backend, which returns the table. llm.h's forward pass calls the table's operations; here a call
- * only appends a record to its rank's list, and end_step launches the list: each record is one to five kernels. A list depends on the shape of
- * the step alone, because everything that changes from step to step lies in one block of device memory that begin_step fills. So the list
- * of a decoding step is captured once for each batch size as a CUDA graph, and later steps of that shape replay it.
+ * The library exports one function, llm_cuda_backend, which returns the table. llm.h's forward pass calls the table's operations; here a
+ * call only appends a record to its rank's list, and end_step launches the list: each record is one to five kernels. A list depends on the
+ * shape of the step alone, because everything that changes from step to step lies in one block of device memory that begin_step fills. So
+ * the list of a decoding step is captured once for each batch size as a CUDA graph, and later steps of that shape replay it.
  *
- * The same source compiles with g++ for the CPU (tests/cuda_emu), where the whole engine's tests run it. Two rules make that honest: kernels
- * are launched through cudaLaunchKernelEx only (launch, below), and what is not plain C++ stands in >>prims, with a portable twin of each.
+ * The same source compiles with g++ for the CPU (tests/cuda_emu), where the whole engine's tests run it. Two rules make that honest:
+ * kernels are launched through cudaLaunchKernelEx only (launch, below), and what is not plain C++ stands in >>prims, with a portable twin
+ * of each.
  *
  * Every kernel has a card: what it computes with shapes, its grid, and the function of llm.h that says the same in plain C.
  *
  * TEMPLATES. Compile time is what limits one .cu file, so the list is short: kernel_linear_few has weight kind x {1, 4, 8} rows,
- * kernel_linear_mma weight kind, kernel_attention KV type x {128, 512} values of a head. Measured: 40 s with nvcc 13.0 for one architecture.
+ * kernel_linear_mma weight kind, kernel_attention KV type x {128, 512} values of a head. Measured: 40 s with nvcc 13.0 for one
+ * architecture.
  *
  * CONTENTS  >>prims >>device >>formats >>weights >>linear >>norm >>attention >>latent >>experts >>sampler >>ranks >>step >>backend */
 
@@ -38,8 +40,8 @@
  * (tests/cuda_emu/cuda_emu.h) has the meaning of the matrix instructions from the PTX manual. */
 
 #ifdef CUDA_EMU
-#define SMEM(T, name, n) \
-    static char name##_key; \
+#define SMEM(T, name, n)                                                                                                                   \
+    static char name##_key;                                                                                                                \
     T *name = (T *)cuemu::smem_static(&name##_key, sizeof(T) * (n), 16)
 #define DYN_SMEM(T, name) T *name = (T *)cuemu::smem_dyn()
 static inline float half_to_f32(uint16_t h) { return cuemu_half_to_float(h); }
@@ -50,14 +52,15 @@ static void *nccl_function(const char *name) { return cuemu::nccl_symbol(name); 
 static const char *driver_missing(void) { return NULL; }
 #else
 #define SMEM(T, name, n) __shared__ T name[n]
-#define DYN_SMEM(T, name) \
-    extern __shared__ __align__(16) unsigned char dynamic_smem[]; \
+#define DYN_SMEM(T, name)                                                                                                                  \
+    extern __shared__ __align__(16) unsigned char dynamic_smem[];                                                                          \
     T *name = (T *)dynamic_smem
 static __device__ __forceinline__ float half_to_f32(uint16_t h) { return __half2float(__ushort_as_half(h)); }
 static __device__ __forceinline__ uint16_t f32_to_half(float f) { return __half_as_ushort(__float2half_rn(f)); }
 
-/* d (16 x 8, f32) += a (16 x 16) b (16 x 8), of halves or bf16. In a warp, lane l: g = l / 4, t = l % 4. a[0..3]: rows g, g + 8, g, g + 8 with
- * columns 2t, 2t + 1 (a[0], a[1]) and 8 more (a[2], a[3]); b: rows 2t, 2t + 1 and 8 more of column g; d: row g, columns 2t, 2t + 1, row g + 8. */
+/* d (16 x 8, f32) += a (16 x 16) b (16 x 8), of halves or bf16. In a warp, lane l: g = l / 4, t = l % 4. a[0..3]: rows g, g + 8, g, g + 8
+ * with columns 2t, 2t + 1 (a[0], a[1]) and 8 more (a[2], a[3]); b: rows 2t, 2t + 1 and 8 more of column g; d: row g, columns 2t, 2t + 1,
+ * row g + 8. */
 template <bool HALF> static __device__ __forceinline__ void mma_16x8x16(float *d, const uint32_t *a, const uint32_t *b) {
     if (HALF)
         asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -153,9 +156,9 @@ static int max_int(int64_t a, int64_t b) { return (int)(a > b ? a : b); }
 /* ============================================================================
  * >>device   The open devices: memory, streams, errors.
  * ============================================================================
- * A context has one rank a device, and a rank one stream, on which everything happens in order. All memory is taken while opening. The first
- * thing that goes wrong is kept in the context with its sentence and told by the next call that can return an error; until then later calls
- * do nothing. */
+ * A context has one rank a device, and a rank one stream, on which everything happens in order. All memory is taken while opening. The
+ * first thing that goes wrong is kept in the context with its sentence and told by the next call that can return an error; until then later
+ * calls do nothing. */
 
 enum { MAX_RANKS = 16, MAX_RECORDS = 8192, MAX_GRAPHS = 96, N_FLIGHT = 2, STAGE_BYTES = 8 << 20, STEP_HEAD = 16 };
 enum { QUERIES = 16, KEYS = 32, MAX_VALUES = 512 }; /* of >>attention */
@@ -195,7 +198,19 @@ typedef struct kv_view { /* of one layer, for kernels */
 } kv_view;
 
 typedef enum op_kind {
-    OP_EMBED, OP_ROPE, OP_RESIDUAL, OP_NORM, OP_LINEAR, OP_QKV, OP_ATTENTION, OP_MLA, OP_ROUTE, OP_EXPERTS, OP_GATE, OP_GATHER, OP_ALL_REDUCE,
+    OP_EMBED,
+    OP_ROPE,
+    OP_RESIDUAL,
+    OP_NORM,
+    OP_LINEAR,
+    OP_QKV,
+    OP_ATTENTION,
+    OP_MLA,
+    OP_ROUTE,
+    OP_EXPERTS,
+    OP_GATE,
+    OP_GATHER,
+    OP_ALL_REDUCE,
     OP_LOGITS
 } op_kind;
 
@@ -241,25 +256,25 @@ typedef struct rank {
     int stage_turn, stage_used[2];
     record *list; /* (MAX_RECORDS) */
     int n;
-    uint8_t *step;          /* device block of the step */
+    uint8_t *step; /* device block of the step */
     step_view view;
-    uint8_t *kv;            /* (n_pages, page_bytes) */
-    float *logits;          /* (max_out, vocab of this rank) */
+    uint8_t *kv;   /* (n_pages, page_bytes) */
+    float *logits; /* (max_out, vocab of this rank) */
     int64_t vocab;
     float *gathered, *flat; /* with draws: (n_ranks, max_out, widest) and (max_out, whole vocabulary) */
     float *weights;         /* (max_out, whole vocabulary) of the sampler */
     llm_drawn *drawn;       /* (max_out) on the device */
     uint8_t *scratch;       /* of the operation that runs */
     size_t scratch_bytes;
-    void *comm;             /* NCCL */
-    void **memory;          /* what to free */
+    void *comm;    /* NCCL */
+    void **memory; /* what to free */
     int n_memory, memory_cap;
     int64_t bytes;
     graph graphs[MAX_GRAPHS];
     int n_graphs;
     pthread_t thread;
     int has_thread;
-    llm_result failed;      /* in its own thread */
+    llm_result failed; /* in its own thread */
     char why[256];
 } rank;
 
@@ -270,23 +285,23 @@ struct llm_backend_ctx {
     char name[320], why[300];
     llm_result failed;
     step_layout layout;
-    uint8_t *staged[N_FLIGHT];    /* pinned copies of steps */
-    float *logits[N_FLIGHT];      /* pinned (max_out, vocab) */
-    llm_drawn *drawn[N_FLIGHT];   /* pinned (max_out) */
+    uint8_t *staged[N_FLIGHT];  /* pinned copies of steps */
+    float *logits[N_FLIGHT];    /* pinned (max_out, vocab) */
+    llm_drawn *drawn[N_FLIGHT]; /* pinned (max_out) */
     int64_t vocab, widest;
-    unsigned begun, waited;       /* steps */
-    llm_shape shape, padded;      /* of the step that is being recorded; padded to a bucket where a graph is used */
+    unsigned begun, waited;  /* steps */
+    llm_shape shape, padded; /* of the step that is being recorded; padded to a bucket where a graph is used */
     int32_t page_stride, any_draws, want_rows, longest, capture;
     int n_layers, page_tokens;
     kv_place *places;
     int64_t page_bytes, n_pages;
     int kv_type;
-    float *row;                   /* a row read back for buffer_row */
+    float *row; /* a row read back for buffer_row */
     llm_buffer **buffers;
     int n_buffers, buffer_cap;
     llm_weight **all_weights;
     int n_weights, weight_cap;
-    pthread_mutex_t mutex;        /* of the ranks' threads */
+    pthread_mutex_t mutex; /* of the ranks' threads */
     pthread_cond_t go, idle;
     void (*job)(rank *r);
     unsigned round;
@@ -310,9 +325,7 @@ static void ctx_fail(llm_backend_ctx *ctx, llm_result r, const char *what) {
     snprintf(ctx->why, sizeof ctx->why, "%s", what);
 }
 
-static llm_result ctx_result(llm_backend_ctx *ctx) {
-    return ctx->failed ? fail_with(&ctx->cfg, ctx->failed, "%s", ctx->why) : LLM_OK;
-}
+static llm_result ctx_result(llm_backend_ctx *ctx) { return ctx->failed ? fail_with(&ctx->cfg, ctx->failed, "%s", ctx->why) : LLM_OK; }
 
 /* Notes what a CUDA call on this rank returned; 1 if it was right. */
 static int rank_ok(rank *r, cudaError_t e, const char *what) {
@@ -347,8 +360,8 @@ static void *device_memory(rank *r, size_t bytes, const char *what) {
         cudaGetLastError();
         cudaMemGetInfo(&left, &total);
         r->failed = LLM_ERR_NOMEM;
-        snprintf(r->why, sizeof r->why, "cuda device %d: out of memory: %s needs %zu MiB, %zu of %zu MiB are free", r->device, what, bytes >> 20,
-                 left >> 20, total >> 20);
+        snprintf(r->why, sizeof r->why, "cuda device %d: out of memory: %s needs %zu MiB, %zu of %zu MiB are free", r->device, what,
+                 bytes >> 20, left >> 20, total >> 20);
         return NULL;
     }
     if (!rank_ok(r, e, what)) return NULL;
@@ -394,22 +407,28 @@ template <class... P, class... A> static void launch(rank *r, void (*kernel)(P..
 /* ============================================================================
  * >>formats   How weights lie in device memory.
  * ============================================================================
- * A packed weight is rows of "subs" of 32 columns, in two or three planes, each of which is read with full vectors by neighbouring lanes: the
- * values (low bits), high bits where there are 5 or 6, and scales. A value is
+ * A packed weight is rows of "subs" of 32 columns, in two or three planes, each of which is read with full vectors by neighbouring lanes:
+ * the values (low bits), high bits where there are 5 or 6, and scales. A value is
  *
  *     scale * (u - zero)      or      scale * u + minimum      or      scale * table[u]
  *
- * The formats of the file become one of the kinds below, made by kernel_pack while loading: super-blocks' small scales are multiplied out to
- * f16 for each sub (half a bit a weight more than in the file, and no second step of indirection while computing). Columns are filled up
+ * The formats of the file become one of the kinds below, made by kernel_pack while loading: super-blocks' small scales are multiplied out
+ * to f16 for each sub (half a bit a weight more than in the file, and no second step of indirection while computing). Columns are filled up
  * with zeros to whole subs. The layout of nibbles is ggml's: byte i has columns i (low) and i + 16 (high). */
 
 typedef enum kind {
-    KIND_F32, KIND_F16, KIND_BF16, KIND_F8, /* floats; f8: e4m3 */
-    KIND_Q4Z, KIND_Q4M, KIND_Q5Z, KIND_Q5M, /* Z: zero point, f16 scale; M: f16 scale and minimum */
-    KIND_Q6,                                /* 6 bits, zero 32, f16 scale for 16 columns */
-    KIND_Q8,                                /* signed bytes, f16 scale */
-    KIND_T4,                                /* nibbles that index a table, f32 scale */
-    KIND_G8,                                /* bytes, f16 scale and minimum for 16 columns: for what has no kind of its own */
+    KIND_F32,
+    KIND_F16,
+    KIND_BF16,
+    KIND_F8, /* floats; f8: e4m3 */
+    KIND_Q4Z,
+    KIND_Q4M,
+    KIND_Q5Z,
+    KIND_Q5M, /* Z: zero point, f16 scale; M: f16 scale and minimum */
+    KIND_Q6,  /* 6 bits, zero 32, f16 scale for 16 columns */
+    KIND_Q8,  /* signed bytes, f16 scale */
+    KIND_T4,  /* nibbles that index a table, f32 scale */
+    KIND_G8,  /* bytes, f16 scale and minimum for 16 columns: for what has no kind of its own */
     KIND_COUNT
 } kind;
 
@@ -581,7 +600,8 @@ static __device__ void raw_sub_get(const format &f, const uint8_t *row, int64_t 
     else d = p[0] < 2 ? bits_to_f32(0x00200000u << p[0]) : bits_to_f32((uint32_t)(p[0] - 1) << 23);
     if (f.block == 256) m = -m; /* super-blocks store what is to be subtracted */
     for (int i = 0; i < 32; i++)
-        o->u[i] = (uint8_t)(plane_bits(f.order, f.bits, p + f.at, j, i) | plane_bits(f.high_order, f.high_bits, p + f.high_at, j, i) << f.bits);
+        o->u[i] =
+            (uint8_t)(plane_bits(f.order, f.bits, p + f.at, j, i) | plane_bits(f.high_order, f.high_bits, p + f.high_at, j, i) << f.bits);
     for (int i = 0; i < 2; i++) {
         float scale, minimum;
         small_scales(f.scales, p + f.scales_at, j, i, &scale, &minimum);
@@ -590,7 +610,9 @@ static __device__ void raw_sub_get(const format &f, const uint8_t *row, int64_t 
     }
 }
 
-static __device__ __forceinline__ float table_value(const uint64_t *table, uint32_t u) { return (float)(int8_t)(table[u >> 3] >> (8 * (u & 7))); }
+static __device__ __forceinline__ float table_value(const uint64_t *table, uint32_t u) {
+    return (float)(int8_t)(table[u >> 3] >> (8 * (u & 7)));
+}
 
 /* Twin: llm__element. Stored floats may be anywhere: read byte by byte. */
 static __device__ float raw_element(int type, const uint8_t *p) {
@@ -623,10 +645,10 @@ static __device__ float random_weight(uint64_t seed, int64_t row, int64_t col) {
 typedef struct raw_rows {
     const uint8_t *data;
     int type, transposed;
-    int64_t pitch;       /* bytes between stored rows */
-    int64_t skip;        /* columns before the first wanted one in a staged row */
-    int64_t step;        /* transposed: columns between rows of the weight */
-    int64_t row, col;    /* random: stored row and column of the first value */
+    int64_t pitch;    /* bytes between stored rows */
+    int64_t skip;     /* columns before the first wanted one in a staged row */
+    int64_t step;     /* transposed: columns between rows of the weight */
+    int64_t row, col; /* random: stored row and column of the first value */
     uint64_t seed;
     uint64_t table[2];
 } raw_rows;
@@ -661,7 +683,8 @@ static __device__ void store_sub(const part &w, size_t at, const format &f, cons
     else store_half(s, b.d[0]);
     if (w.kind == KIND_Q4M || w.kind == KIND_Q5M) store_half(s + 2, b.m[0]);
     if (w.kind == KIND_Q6) store_half(s + 2, b.d[1]);
-    for (int h = 0; h < 2 && w.kind == KIND_G8; h++) store_half(s + 4 * h, b.d[h]), store_half(s + 4 * h + 2, b.m[h] - (float)f.zero * b.d[h]);
+    for (int h = 0; h < 2 && w.kind == KIND_G8; h++)
+        store_half(s + 4 * h, b.d[h]), store_half(s + 4 * h + 2, b.m[h] - (float)f.zero * b.d[h]);
 }
 
 /* Where row `row` of a weight stands when it is packed: gate and up rows of the same output side by side. */
@@ -672,8 +695,8 @@ static __host__ __device__ __forceinline__ int64_t packed_row(int64_t row, int64
 }
 
 /* Packs rows as the file has them. Computes: subs (n_rows, subs) of a part. Grid: one thread a sub. Twin: llm__weight_pack. */
-static __global__ void __launch_bounds__(128) kernel_pack(part w, raw_rows s, int64_t first, int64_t n_rows, int64_t cols, int subs, int64_t per_group,
-                                                          int gate_up, int keep) {
+static __global__ void __launch_bounds__(128)
+    kernel_pack(part w, raw_rows s, int64_t first, int64_t n_rows, int64_t cols, int subs, int64_t per_group, int gate_up, int keep) {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, r = i / subs;
     int sub = (int)(i % subs);
     if (r >= n_rows) return;
@@ -696,7 +719,8 @@ static __global__ void __launch_bounds__(128) kernel_pack(part w, raw_rows s, in
 }
 
 /* The same for vectors and kv_b, which stay plain f32 (rows, cols). Grid: one thread a value. */
-static __global__ void __launch_bounds__(128) kernel_plain(float *to, raw_rows s, int64_t first, int64_t n_rows, int64_t cols, float scale, float add) {
+static __global__ void __launch_bounds__(128)
+    kernel_plain(float *to, raw_rows s, int64_t first, int64_t n_rows, int64_t cols, float scale, float add) {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n_rows * cols) to[first * cols + i] = raw_value(s, format_of(s.type), i / cols, i % cols) * scale + add;
 }
@@ -736,7 +760,9 @@ static int segment_kind(const llm_segment *s, llm_compute compute) {
 }
 
 /* The kind of segments that must be alike: their own, or a float that holds both. */
-static int common_kind(int a, int b) { return a == b ? a : a == KIND_F32 || b == KIND_F32 || (a <= KIND_BF16 && b <= KIND_BF16) ? KIND_F32 : KIND_F16; }
+static int common_kind(int a, int b) {
+    return a == b ? a : a == KIND_F32 || b == KIND_F32 || (a <= KIND_BF16 && b <= KIND_BF16) ? KIND_F32 : KIND_F16;
+}
 
 /* The next pinned buffer, once what it had has been packed. */
 static uint8_t *stage_next(rank *r) {
@@ -803,12 +829,15 @@ static void load_segment(rank *r, llm_weight *w, const llm_segment *s, int64_t f
         if (!stage) return;
         stage_rows(r, s, at, n, stage, &raw);
         raw.seed = seed;
-        if (w->f32) launch(r, kernel_plain, dim3((unsigned)ceil_div(n * w->cols, 128)), 128, 0, w->f32, raw, first + at, n, w->cols, s->scale != 0 ? s->scale : 1.0f, add);
+        if (w->f32)
+            launch(r, kernel_plain, dim3((unsigned)ceil_div(n * w->cols, 128)), 128, 0, w->f32, raw, first + at, n, w->cols,
+                   s->scale != 0 ? s->scale : 1.0f, add);
         for (int i = 0; i < w->n_parts && !w->f32; i++) {
             const part &p = w->parts[i];
             if (w->n_parts > 1 && (first + at < p.row || first + at >= p.row + p.n_rows)) continue;
             int keep = f.block > 1 && p.kind > KIND_F8 && !s->transposed;
-            launch(r, kernel_pack, dim3((unsigned)ceil_div(n * w->subs, 128)), 128, 0, p, raw, first + at, n, w->cols, w->subs, per, w->gate_up, keep);
+            launch(r, kernel_pack, dim3((unsigned)ceil_div(n * w->subs, 128)), 128, 0, p, raw, first + at, n, w->cols, w->subs, per,
+                   w->gate_up, keep);
         }
         rank_ok(r, cudaEventRecord(r->stage_free[r->stage_turn], r->stream), "loading");
     }
@@ -911,7 +940,8 @@ static llm_result weight_check(const llm_backend_config *cfg, const llm_weight_d
 static const llm_weight *weight_twin(const llm_backend_ctx *ctx, int index, const llm_weight_desc *d) {
     for (int i = 0; i < ctx->n_weights && d->n_segments == 1 && (d->role == LLM_ROLE_HEAD || d->role == LLM_ROLE_EMBED); i++) {
         const llm_weight *w = ctx->all_weights[i];
-        if (w->rank == index && w->source && w->source == d->segments[0].data && !memcmp(&w->segment, &d->segments[0], sizeof w->segment)) return w;
+        if (w->rank == index && w->source && w->source == d->segments[0].data && !memcmp(&w->segment, &d->segments[0], sizeof w->segment))
+            return w;
     }
     return NULL;
 }
@@ -963,7 +993,8 @@ static llm_result cuda_weight(llm_backend_ctx *ctx, int index, const llm_weight_
         w->row_scale = twin->row_scale;
         return LLM_OK;
     }
-    if (d->role == LLM_ROLE_VECTOR || d->role == LLM_ROLE_MLA_UP) w->f32 = (float *)device_memory(r, (size_t)(d->rows * d->cols) * sizeof(float), d->name);
+    if (d->role == LLM_ROLE_VECTOR || d->role == LLM_ROLE_MLA_UP)
+        w->f32 = (float *)device_memory(r, (size_t)(d->rows * d->cols) * sizeof(float), d->name);
     else weight_parts(r, w, d);
     weight_scales(r, w, d);
     uint64_t seed = hash_text(d->name, 1);
@@ -977,9 +1008,9 @@ static llm_result cuda_weight(llm_backend_ctx *ctx, int index, const llm_weight_
  * ============================================================================
  * Three kernels over one description. With few rows (kernel_linear_few) the weights are what takes time: each is read once, in its packed
  * form, straight into registers of the warp that has its row. With many rows the arithmetic is: tiles of 64 x 64 on tensor cores
- * (kernel_linear_mma), weights widened to halves on their way into shared memory, or bf16 where that is what they are. What must be f32 goes
- * through kernel_linear_f32. All three end in finish_pair, which has two neighbouring outputs of one row: so gate and up rows, which are
- * packed side by side, meet in one thread.
+ * (kernel_linear_mma), weights widened to halves on their way into shared memory, or bf16 where that is what they are. What must be f32
+ * goes through kernel_linear_f32. All three end in finish_pair, which has two neighbouring outputs of one row: so gate and up rows, which
+ * are packed side by side, meet in one thread.
  *
  * Batch invariance. A tile's sums run over the columns in one order whatever the number of rows, so with batch_invariant every product goes
  * through the tiles and a row's result depends on the row alone.
@@ -987,16 +1018,16 @@ static llm_result cuda_weight(llm_backend_ctx *ctx, int index, const llm_weight_
  * Experts are the same with rows in groups: `begin` cuts the rows (slots) by expert, and a block finds out which group its tile is of. */
 
 typedef struct linear_args {
-    part w;                  /* this launch's rows */
+    part w; /* this launch's rows */
     int32_t cols, subs, per_group, gate_up;
     const float *row_scale, *bias;
     const float *x;
     int64_t x_stride;
     float *out;
     int64_t out_stride;
-    const int32_t *n_rows;   /* on the device; the grid may be larger */
-    const int32_t *begin;    /* (n_groups + 1) NULL: one group */
-    const int32_t *row_of;   /* the row of x of each row here; NULL: the same */
+    const int32_t *n_rows; /* on the device; the grid may be larger */
+    const int32_t *begin;  /* (n_groups + 1) NULL: one group */
+    const int32_t *row_of; /* the row of x of each row here; NULL: the same */
     int32_t n_groups, act, add;
     float scale, limit, softcap;
 } linear_args;
@@ -1078,9 +1109,9 @@ static __device__ void finish_pair(const linear_args &a, const tile &t, int row,
     if (two) finish_one(a, row, first + 1, activate(a.act, a.limit, v1, 1, 0));
 }
 
-/* Computes: out (n, p) = finish(x (n, cols) W^T), n <= R rows a tile. Grid: (rows of W / 16, tiles), 8 warps: a warp has two rows of W, a lane
- * every 32nd sub of them. Reads: W once a tile, x from L2. x stands in shared memory with 4 floats of padding a sub, so that vector loads of
- * 8 neighbouring lanes hit all banks. Twin: llm__run_linear. */
+/* Computes: out (n, p) = finish(x (n, cols) W^T), n <= R rows a tile. Grid: (rows of W / 16, tiles), 8 warps: a warp has two rows of W, a
+ * lane every 32nd sub of them. Reads: W once a tile, x from L2. x stands in shared memory with 4 floats of padding a sub, so that vector
+ * loads of 8 neighbouring lanes hit all banks. Twin: llm__run_linear. */
 template <int K, int R> static __global__ void __launch_bounds__(256) kernel_linear_few(linear_args a) {
     SMEM(float, xs, R * 32 * 36);
     tile t = tile_at(a, (int)blockIdx.y, R);
@@ -1147,8 +1178,8 @@ static __device__ void load_x(const linear_args &a, const tile &t, int row, int 
     for (int i = 0; i < 16; i++) v[i] = row < t.n && c + i < a.cols ? x[c + i] : 0;
 }
 
-/* Computes the same in tiles of 64 rows x 64 rows of W, 32 columns at a time. Grid: (rows of W / 64, tiles), 4 warps of 32 x 32 outputs. While a
- * tile is multiplied the next one is on its way into registers. Twin: llm__run_linear. */
+/* Computes the same in tiles of 64 rows x 64 rows of W, 32 columns at a time. Grid: (rows of W / 64, tiles), 4 warps of 32 x 32 outputs.
+ * While a tile is multiplied the next one is on its way into registers. Twin: llm__run_linear. */
 template <int K> static __global__ void __launch_bounds__(128) kernel_linear_mma(linear_args a) {
     const bool HALF = K != KIND_BF16;
     SMEM(uint16_t, xs, TILE * TILE_STRIDE);
@@ -1253,12 +1284,18 @@ static void launch_f32(rank *r, const linear_args &a, int rows, int tiles) {
 }
 
 static const linear_kernels linear_table[KIND_COUNT] = {
-    {launch_few<KIND_F32>, launch_f32},              {launch_few<KIND_F16>, launch_tiles<KIND_F16>},
-    {launch_few<KIND_BF16>, launch_tiles<KIND_BF16>}, {launch_few<KIND_F8>, launch_tiles<KIND_F8>},
-    {launch_few<KIND_Q4Z>, launch_tiles<KIND_Q4Z>},  {launch_few<KIND_Q4M>, launch_tiles<KIND_Q4M>},
-    {launch_few<KIND_Q5Z>, launch_tiles<KIND_Q5Z>},  {launch_few<KIND_Q5M>, launch_tiles<KIND_Q5M>},
-    {launch_few<KIND_Q6>, launch_tiles<KIND_Q6>},    {launch_few<KIND_Q8>, launch_tiles<KIND_Q8>},
-    {launch_few<KIND_T4>, launch_tiles<KIND_T4>},    {launch_few<KIND_G8>, launch_tiles<KIND_G8>},
+    {launch_few<KIND_F32>, launch_f32},
+    {launch_few<KIND_F16>, launch_tiles<KIND_F16>},
+    {launch_few<KIND_BF16>, launch_tiles<KIND_BF16>},
+    {launch_few<KIND_F8>, launch_tiles<KIND_F8>},
+    {launch_few<KIND_Q4Z>, launch_tiles<KIND_Q4Z>},
+    {launch_few<KIND_Q4M>, launch_tiles<KIND_Q4M>},
+    {launch_few<KIND_Q5Z>, launch_tiles<KIND_Q5Z>},
+    {launch_few<KIND_Q5M>, launch_tiles<KIND_Q5M>},
+    {launch_few<KIND_Q6>, launch_tiles<KIND_Q6>},
+    {launch_few<KIND_Q8>, launch_tiles<KIND_Q8>},
+    {launch_few<KIND_T4>, launch_tiles<KIND_T4>},
+    {launch_few<KIND_G8>, launch_tiles<KIND_G8>},
 };
 
 enum { FEW_ROWS = 16 }; /* up to so many rows weights are what takes time */
@@ -1339,10 +1376,11 @@ static table_view table_of(const llm_weight *w) {
     return t;
 }
 
-/* Computes: x (T, D) = scale * table[token] (+ positions[position + offset]); zeros where another rank has the token's row. The token may be
- * one that the step before drew. Grid: one block a row, a thread half a sub. Twin: llm__run_embed_row. */
-static __global__ void __launch_bounds__(128) kernel_embed(step_view s, float *x, int64_t stride, table_view t, table_view p, const float *row_scale,
-                                                           int32_t offset, int32_t vocab_begin, float scale, const llm_drawn *drawn) {
+/* Computes: x (T, D) = scale * table[token] (+ positions[position + offset]); zeros where another rank has the token's row. The token may
+ * be one that the step before drew. Grid: one block a row, a thread half a sub. Twin: llm__run_embed_row. */
+static __global__ void __launch_bounds__(128)
+    kernel_embed(step_view s, float *x, int64_t stride, table_view t, table_view p, const float *row_scale, int32_t offset,
+                 int32_t vocab_begin, float scale, const llm_drawn *drawn) {
     int row = (int)blockIdx.x;
     if (row >= s.head[HEAD_ROWS]) return;
     int from = s.token_from[row], token = from < 0 ? s.tokens[row] : drawn[from].id;
@@ -1358,13 +1396,14 @@ static __global__ void __launch_bounds__(128) kernel_embed(step_view s, float *x
 
 static void run_embed(rank *r, const llm_embed_op *op) {
     launch(r, kernel_embed, dim3((unsigned)r->ctx->padded.n_rows), 128, 0, r->view, op->dst->data, op->dst->stride, table_of(op->table),
-           table_of(op->positions), op->table->row_scale, op->position_offset, op->vocab_begin, op->scale != 0 ? op->scale : 1.0f, r->drawn);
+           table_of(op->positions), op->table->row_scale, op->position_offset, op->vocab_begin, op->scale != 0 ? op->scale : 1.0f,
+           r->drawn);
 }
 
-/* Computes: cosines and sines (T, 2 * half) of every row's position; angles in double, as position times frequency loses its fraction in f32.
- * Grid: one block a row. Twin: llm__run_rope. */
-static __global__ void __launch_bounds__(64) kernel_rope(step_view s, float *to, int64_t stride, const float *inv_freq, int rope_dim, float scale0,
-                                                         float scale1, int first, int second) {
+/* Computes: cosines and sines (T, 2 * half) of every row's position; angles in double, as position times frequency loses its fraction in
+ * f32. Grid: one block a row. Twin: llm__run_rope. */
+static __global__ void __launch_bounds__(64) kernel_rope(step_view s, float *to, int64_t stride, const float *inv_freq, int rope_dim,
+                                                         float scale0, float scale1, int first, int second) {
     int row = (int)blockIdx.x, half = rope_dim / 2;
     if (row >= s.head[HEAD_ROWS]) return;
     int seq = s.seq_of_row[row], variant = s.seq_rope[seq], three = s.head[HEAD_POSITIONS] == 3;
@@ -1381,8 +1420,9 @@ static __global__ void __launch_bounds__(64) kernel_rope(step_view s, float *to,
 }
 
 static void run_rope(rank *r, const llm_rope_op *op) {
-    launch(r, kernel_rope, dim3((unsigned)r->ctx->padded.n_rows), 64, 0, r->view, op->dst->data, op->dst->stride, op->inv_freq->f32, op->rope_dim,
-           op->scale ? op->scale[0] : 1.0f, op->scale && op->n_variants > 1 ? op->scale[1] : 1.0f, op->sections[0], op->sections[1]);
+    launch(r, kernel_rope, dim3((unsigned)r->ctx->padded.n_rows), 64, 0, r->view, op->dst->data, op->dst->stride, op->inv_freq->f32,
+           op->rope_dim, op->scale ? op->scale[0] : 1.0f, op->scale && op->n_variants > 1 ? op->scale[1] : 1.0f, op->sections[0],
+           op->sections[1]);
 }
 
 typedef struct norm_view {
@@ -1416,10 +1456,11 @@ static __device__ __forceinline__ float norm_value(const norm_view &v, float x, 
     return v.bias ? y + v.bias[i] : y;
 }
 
-/* Computes: x += scale * post(y); h = norm(x); with replace x = h. y NULL: nothing is added; h NULL: no norm. Grid: one block a row. A thread
- * meets its own values again in every pass, so only sums need barriers. Twin: llm__run_residual. */
-static __global__ void __launch_bounds__(256) kernel_residual(const int32_t *n_rows, float *x, const float *y, float *h, int64_t x_stride, int64_t y_stride,
-                                                              int64_t h_stride, int n, float scale, norm_view post, norm_view norm, int replace) {
+/* Computes: x += scale * post(y); h = norm(x); with replace x = h. y NULL: nothing is added; h NULL: no norm. Grid: one block a row. A
+ * thread meets its own values again in every pass, so only sums need barriers. Twin: llm__run_residual. */
+static __global__ void __launch_bounds__(256)
+    kernel_residual(const int32_t *n_rows, float *x, const float *y, float *h, int64_t x_stride, int64_t y_stride, int64_t h_stride, int n,
+                    float scale, norm_view post, norm_view norm, int replace) {
     SMEM(float, scratch, 32);
     int row = (int)blockIdx.x;
     float mean, factor;
@@ -1440,31 +1481,33 @@ static __global__ void __launch_bounds__(256) kernel_residual(const int32_t *n_r
 }
 
 static void run_residual(rank *r, const llm_residual_op *op) {
-    launch(r, kernel_residual, dim3((unsigned)padded_rows(r, op->rows)), 256, 0, device_rows(r, op->rows), op->x->data, op->y ? op->y->data : NULL,
-           op->h && op->kind ? op->h->data : NULL, op->x->stride, op->y ? op->y->stride : 0, op->h ? op->h->stride : 0, (int)op->x->cols,
-           op->scale != 0 ? op->scale : 1.0f, norm_of(op->post_kind, op->post_weight, op->post_bias, op->eps),
-           norm_of(op->kind, op->weight, op->bias, op->eps), op->replace);
+    launch(r, kernel_residual, dim3((unsigned)padded_rows(r, op->rows)), 256, 0, device_rows(r, op->rows), op->x->data,
+           op->y ? op->y->data : NULL, op->h && op->kind ? op->h->data : NULL, op->x->stride, op->y ? op->y->stride : 0,
+           op->h ? op->h->stride : 0, (int)op->x->cols, op->scale != 0 ? op->scale : 1.0f,
+           norm_of(op->post_kind, op->post_weight, op->post_bias, op->eps), norm_of(op->kind, op->weight, op->bias, op->eps), op->replace);
 }
 
 /* Computes: dst = norm(columns [col, col + n) of src). Grid: one block a row. dst may be src. Twin: llm__run_norm. */
-static __global__ void __launch_bounds__(256) kernel_norm(const int32_t *n_rows, float *dst, const float *src, int64_t dst_stride, int64_t src_stride, int col,
-                                                          int n, norm_view norm) {
+static __global__ void __launch_bounds__(256) kernel_norm(const int32_t *n_rows, float *dst, const float *src, int64_t dst_stride,
+                                                          int64_t src_stride, int col, int n, norm_view norm) {
     SMEM(float, scratch, 32);
     int row = (int)blockIdx.x;
     float mean, factor;
     if (row >= *n_rows) return;
     src += row * src_stride + col;
     norm_factors(norm, src, n, scratch, &mean, &factor);
-    for (int i = threadIdx.x; i < n; i += blockDim.x) dst[row * dst_stride + i] = norm.kind ? norm_value(norm, src[i], i, mean, factor) : src[i];
+    for (int i = threadIdx.x; i < n; i += blockDim.x)
+        dst[row * dst_stride + i] = norm.kind ? norm_value(norm, src[i], i, mean, factor) : src[i];
 }
 
 static void run_norm(rank *r, const llm_norm_op *op) {
-    launch(r, kernel_norm, dim3((unsigned)padded_rows(r, op->rows)), 256, 0, device_rows(r, op->rows), op->dst->data, op->src->data, op->dst->stride,
-           op->src->stride, op->src_col, op->n, norm_of(op->kind, op->weight, op->bias, op->eps));
+    launch(r, kernel_norm, dim3((unsigned)padded_rows(r, op->rows)), 256, 0, device_rows(r, op->rows), op->dst->data, op->src->data,
+           op->dst->stride, op->src->stride, op->src_col, op->n, norm_of(op->kind, op->weight, op->bias, op->eps));
 }
 
 /* Computes: row i of dst = row out_rows[i] of src. Grid: one block an out row. Twin: llm__run_gather. */
-static __global__ void __launch_bounds__(128) kernel_gather(step_view s, float *dst, const float *src, int64_t dst_stride, int64_t src_stride, int n) {
+static __global__ void __launch_bounds__(128)
+    kernel_gather(step_view s, float *dst, const float *src, int64_t dst_stride, int64_t src_stride, int n) {
     int row = (int)blockIdx.x;
     if (row >= s.head[HEAD_OUT]) return;
     const float *from = src + s.out_rows[row] * src_stride;
@@ -1477,7 +1520,8 @@ static void run_gather(rank *r, llm_buffer *dst, const llm_buffer *src) {
 }
 
 /* Computes: dst (T, n) *= sigmoid(gate (T, 1)). Grid: one block a row. Twin: llm__run_gate. */
-static __global__ void __launch_bounds__(128) kernel_gate(const int32_t *n_rows, float *dst, const float *gate, int64_t dst_stride, int64_t gate_stride, int n) {
+static __global__ void __launch_bounds__(128)
+    kernel_gate(const int32_t *n_rows, float *dst, const float *gate, int64_t dst_stride, int64_t gate_stride, int n) {
     int row = (int)blockIdx.x;
     if (row >= *n_rows) return;
     float by = sigmoid(gate[row * gate_stride]);
@@ -1485,19 +1529,19 @@ static __global__ void __launch_bounds__(128) kernel_gate(const int32_t *n_rows,
 }
 
 static void run_gate(rank *r, const llm_gate_op *op) {
-    launch(r, kernel_gate, dim3((unsigned)r->ctx->padded.n_rows), 128, 0, device_rows(r, LLM_ROWS_TOKENS), op->dst->data, op->gate->data, op->dst->stride,
-           op->gate->stride, op->n);
+    launch(r, kernel_gate, dim3((unsigned)r->ctx->padded.n_rows), 128, 0, device_rows(r, LLM_ROWS_TOKENS), op->dst->data, op->gate->data,
+           op->dst->stride, op->gate->stride, op->n);
 }
 
 /* ============================================================================
  * >>attention   KV pages, and attention over them.
  * ============================================================================
- * A page holds page_tokens tokens of every layer; inside it each (layer, KV head) has its keys row by row, its values row by row, and for the
- * one-byte types a scale and an offset a token, so that a warp that loads a key reads neighbouring bytes.
+ * A page holds page_tokens tokens of every layer; inside it each (layer, KV head) has its keys row by row, its values row by row, and for
+ * the one-byte types a scale and an offset a token, so that a warp that loads a key reads neighbouring bytes.
  *
- * kernel_attention works on a tile of up to 16 (row, head) queries that share a KV head: so the heads of a group share what is loaded. Keys are
- * taken 32 at a time in order of position, with the online softmax of >>attention in llm.h: a warp has a query's 32 scores, one a lane. A
- * query's result depends on its own blocks only, so tiles may hold rows of several sequences, one after the other.
+ * kernel_attention works on a tile of up to 16 (row, head) queries that share a KV head: so the heads of a group share what is loaded. Keys
+ * are taken 32 at a time in order of position, with the online softmax of >>attention in llm.h: a warp has a query's 32 scores, one a lane.
+ * A query's result depends on its own blocks only, so tiles may hold rows of several sequences, one after the other.
  *
  * With few tiles (decoding) the blocks of keys are split among several blocks of threads, whose partial results (maximum, sum, values)
  * kernel_attention_join adds up. How many splits there are depends on the padded shape only; with batch_invariant there is one. */
@@ -1565,14 +1609,15 @@ static __device__ void warp_encode(int type, const float *x, int n, uint8_t *to,
 }
 
 /* Writes a token's key, and its value unless v is NULL. A warp. Twin: llm__kv_write_token. */
-static __device__ void warp_write_token(const kv_view &v, const int32_t *pages, int position, int head, const float *key, const float *value) {
+static __device__ void warp_write_token(const kv_view &v, const int32_t *pages, int position, int head, const float *key,
+                                        const float *value) {
     uint8_t *at = kv_part(v, pages, position, head);
     int t = position % v.page_tokens, tokens = v.page_tokens;
     float *scales = (float *)(at + v.place.scale_offset);
     warp_encode(v.type, key, v.place.head_dim, at + (int64_t)t * v.place.k_elements * v.element_bytes, scales + t, scales + tokens + t);
     if (value)
-        warp_encode(v.type, value, v.place.v_head_dim, at + v.place.v_offset + (int64_t)t * v.place.v_elements * v.element_bytes, scales + 2 * tokens + t,
-                    scales + 3 * tokens + t);
+        warp_encode(v.type, value, v.place.v_head_dim, at + v.place.v_offset + (int64_t)t * v.place.v_elements * v.element_bytes,
+                    scales + 2 * tokens + t, scales + 3 * tokens + t);
 }
 
 /* A warp turns the first 2 * half values of x by the row's cosines and sines. Twin: llm__body_rotate. */
@@ -1621,8 +1666,8 @@ static __device__ float block_rms(const float *x, int n, float eps, float *scrat
     return 1 / sqrtf(block_sum(sum, scratch) / (float)n + eps);
 }
 
-/* Computes: q and k of every head normalised and turned in place, k and v written to the row's page. Grid: one block a row, a warp takes heads
- * in turn. Twin: llm__qkv_heads. */
+/* Computes: q and k of every head normalised and turned in place, k and v written to the row's page. Grid: one block a row, a warp takes
+ * heads in turn. Twin: llm__qkv_heads. */
 static __global__ void __launch_bounds__(128) kernel_qkv(step_view s, kv_view kv, qkv_args a) {
     SMEM(float, scratch, 32);
     int row = (int)blockIdx.x, warp = threadIdx.x >> 5, lane = threadIdx.x & 31, whole = a.norm == LLM_QK_NORM_WHOLE_RMS;
@@ -1658,10 +1703,28 @@ static kv_view kv_of(const rank *r, int layer) {
 }
 
 static void run_qkv(rank *r, const llm_qkv_op *op) {
-    qkv_args a = {op->qkv->data, op->rope ? op->rope->data : NULL, op->q_norm ? op->q_norm->f32 : NULL, op->k_norm ? op->k_norm->f32 : NULL,
-                  op->qkv->stride, op->rope ? op->rope->stride : 0, op->q_col, op->k_col, op->v_col, op->n_heads, op->n_kv_heads, op->head_dim,
-                  op->v_head_dim, op->norm, op->whole_q_col, op->whole_q, op->whole_k_col, op->whole_k, op->rope_dim, op->rope_interleaved,
-                  op->logn_from, op->eps};
+    qkv_args a = {op->qkv->data,
+                  op->rope ? op->rope->data : NULL,
+                  op->q_norm ? op->q_norm->f32 : NULL,
+                  op->k_norm ? op->k_norm->f32 : NULL,
+                  op->qkv->stride,
+                  op->rope ? op->rope->stride : 0,
+                  op->q_col,
+                  op->k_col,
+                  op->v_col,
+                  op->n_heads,
+                  op->n_kv_heads,
+                  op->head_dim,
+                  op->v_head_dim,
+                  op->norm,
+                  op->whole_q_col,
+                  op->whole_q,
+                  op->whole_k_col,
+                  op->whole_k,
+                  op->rope_dim,
+                  op->rope_interleaved,
+                  op->logn_from,
+                  op->eps};
     launch(r, kernel_qkv, dim3((unsigned)r->ctx->padded.n_rows), 128, 0, r->view, kv_of(r, op->layer), a);
 }
 
@@ -1681,7 +1744,8 @@ typedef struct attend_part {
 } attend_part;
 
 /* Loads keys [block, block + n) as f32 into shared memory (32, stride): a warp takes every fourth key. */
-template <int T> static __device__ void load_keys(const kv_view &kv, const int32_t *pages, int head, int block, int from, int to, float *keys, int stride) {
+template <int T>
+static __device__ void load_keys(const kv_view &kv, const int32_t *pages, int head, int block, int from, int to, float *keys, int stride) {
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n = kv.place.head_dim, half = (n + 1) / 2;
     for (int j = from + warp; j < to; j += 4) {
         const uint8_t *at = kv_part(kv, pages, block + j, head);
@@ -1693,10 +1757,10 @@ template <int T> static __device__ void load_keys(const kv_view &kv, const int32
     }
 }
 
-/* Scores of one query with the block's 32 keys, one a lane, and the step of the online softmax: weights to p, the factor for what was summed up
- * so far is returned. m, l: the query's running maximum and sum. Twin: llm__body_soften. */
-static __device__ float soften(const attention_args &a, const float *q, const float *keys, int stride, int block, int at, int from, int to, float slope,
-                               float *m, float *l, float *p) {
+/* Scores of one query with the block's 32 keys, one a lane, and the step of the online softmax: weights to p, the factor for what was
+ * summed up so far is returned. m, l: the query's running maximum and sum. Twin: llm__body_soften. */
+static __device__ float soften(const attention_args &a, const float *q, const float *keys, int stride, int block, int at, int from, int to,
+                               float slope, float *m, float *l, float *p) {
     int lane = threadIdx.x & 31, position = block + lane;
     float s = 0;
     int seen = position >= from && position < to;
@@ -1712,17 +1776,20 @@ static __device__ float soften(const attention_args &a, const float *q, const fl
     return c;
 }
 
-/* Computes: out (rows, heads * vd) = softmax(q k^T * scale) v over the pages. Grid: (tiles of rows, KV heads x tiles of heads, splits), 4 warps;
- * query i = row i / heads, head i % heads of the tile; warp w has queries w, w + 4, ...; a thread has values d, d + 128, ... of all queries.
- * Reads: each key and value of the sequence once a tile. Twin: llm__run_attention. */
+/* Computes: out (rows, heads * vd) = softmax(q k^T * scale) v over the pages. Grid: (tiles of rows, KV heads x tiles of heads, splits), 4
+ * warps; query i = row i / heads, head i % heads of the tile; warp w has queries w, w + 4, ...; a thread has values d, d + 128, ... of all
+ * queries. Reads: each key and value of the sequence once a tile. Twin: llm__run_attention. */
 template <int T, int ND> static __global__ void __launch_bounds__(128) kernel_attention(step_view s, kv_view kv, attention_args a) {
     DYN_SMEM(float, memory);
     const int stride = a.hd | 1;
-    float *q = memory, *keys = q + QUERIES * a.hd, *p = keys + KEYS * stride, *factor = p + QUERIES * KEYS, acc[QUERIES][ND] = {}, m[4], l[4];
-    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, kv_head = (int)blockIdx.y / a.head_tiles, first_head = (int)blockIdx.y % a.head_tiles * a.heads;
+    float *q = memory, *keys = q + QUERIES * a.hd, *p = keys + KEYS * stride, *factor = p + QUERIES * KEYS, acc[QUERIES][ND] = {}, m[4],
+          l[4];
+    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, kv_head = (int)blockIdx.y / a.head_tiles,
+        first_head = (int)blockIdx.y % a.head_tiles * a.heads;
     int row0 = a.first_row + (int)blockIdx.x * a.rows, last_row = a.first_row + a.n_rows, split = (int)blockIdx.z;
     if (last_row > s.head[HEAD_ROWS]) last_row = s.head[HEAD_ROWS];
-    int n_rows = last_row - row0 < a.rows ? last_row - row0 : a.rows, n_heads = a.group - first_head < a.heads ? a.group - first_head : a.heads;
+    int n_rows = last_row - row0 < a.rows ? last_row - row0 : a.rows,
+        n_heads = a.group - first_head < a.heads ? a.group - first_head : a.heads;
     if (n_rows <= 0) return;
     first_head += kv_head * a.group;
     int n = n_rows * n_heads;
@@ -1753,8 +1820,8 @@ template <int T, int ND> static __global__ void __launch_bounds__(128) kernel_at
                 if (k < part.qa || k >= part.qb) continue;
                 int at = row_position(s, mine), to = a.not_causal ? part.to : at + 1;
                 if (a.not_causal && a.window) to = min(to, at + a.window);
-                float c = soften(a, q + k * a.hd, keys, stride, block, at, a.window ? max(0, at + 1 - a.window) : 0, to, a.alibi ? a.alibi[head] : 0,
-                                 &m[i], &l[i], p + k * KEYS);
+                float c = soften(a, q + k * a.hd, keys, stride, block, at, a.window ? max(0, at + 1 - a.window) : 0, to,
+                                 a.alibi ? a.alibi[head] : 0, &m[i], &l[i], p + k * KEYS);
                 if (lane == 0) factor[k] = c;
             }
             __syncthreads();
@@ -1768,7 +1835,8 @@ template <int T, int ND> static __global__ void __launch_bounds__(128) kernel_at
                 const uint8_t *at = kv_part(kv, pages, block + j, kv_head);
                 int t = (block + j) % kv.page_tokens;
                 const float *scales = (const float *)(at + kv.place.scale_offset);
-                float scale = kv.scaled && !a.latent ? scales[2 * kv.page_tokens + t] : 1, offset = kv.scaled && !a.latent ? scales[3 * kv.page_tokens + t] : 0;
+                float scale = kv.scaled && !a.latent ? scales[2 * kv.page_tokens + t] : 1,
+                      offset = kv.scaled && !a.latent ? scales[3 * kv.page_tokens + t] : 0;
                 at += kv.place.v_offset + (int64_t)t * kv.place.v_elements * kv.element_bytes;
 #pragma unroll
                 for (int d = 0; d < ND; d++) {
@@ -1871,8 +1939,8 @@ static void run_attention(rank *r, const llm_attention_op *op) {
 /* ============================================================================
  * >>latent   Latent attention (DeepSeek-V2) in its absorbed form.
  * ============================================================================
- * The cache has one latent of `rank` values a token and a rotated key that all heads share. A head's query is taken into the latent space by
- * its part of kv_b (nope + v, rank), attention runs over latents as keys and values with all heads as one group, and its result is taken
+ * The cache has one latent of `rank` values a token and a rotated key that all heads share. A head's query is taken into the latent space
+ * by its part of kv_b (nope + v, rank), attention runs over latents as keys and values with all heads as one group, and its result is taken
  * back by the head's value rows. Rows go in turns that fit the scratch memory. */
 
 typedef struct latent_args {
@@ -1900,7 +1968,8 @@ static __global__ void __launch_bounds__(128) kernel_latent_write(step_view s, k
     if (warp == 0) warp_write_token(kv, s.pages + (int64_t)seq * s.head[HEAD_STRIDE], row_position(s, row), 0, latent, NULL);
 }
 
-/* Computes: absorbed (rows, heads, rank + rope_dim) = q_nope^T up, and the rotated part as it is. Grid: (rows, heads). Twin: llm__run_mla. */
+/* Computes: absorbed (rows, heads, rank + rope_dim) = q_nope^T up, and the rotated part as it is. Grid: (rows, heads). Twin: llm__run_mla.
+ */
 static __global__ void __launch_bounds__(128) kernel_latent_absorb(step_view s, latent_args a) {
     int row = a.first_row + (int)blockIdx.x, h = (int)blockIdx.y, hd = a.rank + a.rope_dim;
     if (row >= s.head[HEAD_ROWS]) return;
@@ -1913,11 +1982,13 @@ static __global__ void __launch_bounds__(128) kernel_latent_absorb(step_view s, 
     }
 }
 
-/* Computes: out (rows, heads * v_dim) = value rows of kv_b times what attention gave. Grid: (rows, heads), a warp an output. Twin: llm__run_mla. */
+/* Computes: out (rows, heads * v_dim) = value rows of kv_b times what attention gave. Grid: (rows, heads), a warp an output. Twin:
+ * llm__run_mla. */
 static __global__ void __launch_bounds__(128) kernel_latent_values(step_view s, latent_args a) {
     int row = a.first_row + (int)blockIdx.x, h = (int)blockIdx.y, warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
     if (row >= s.head[HEAD_ROWS]) return;
-    const float *up = a.up + ((int64_t)h * (a.nope + a.v_dim) + a.nope) * a.rank, *from = a.attended + ((int64_t)blockIdx.x * a.n_heads + h) * a.rank;
+    const float *up = a.up + ((int64_t)h * (a.nope + a.v_dim) + a.nope) * a.rank,
+                *from = a.attended + ((int64_t)blockIdx.x * a.n_heads + h) * a.rank;
     for (int d = warp; d < a.v_dim; d += 4) {
         float v = 0;
         for (int i = lane; i < a.rank; i += 32) v += up[(int64_t)d * a.rank + i] * from[i];
@@ -1927,9 +1998,26 @@ static __global__ void __launch_bounds__(128) kernel_latent_values(step_view s, 
 }
 
 static void run_latent(rank *r, const llm_mla_op *op) {
-    latent_args a = {op->q->data, op->kv_a->data, NULL, NULL, op->dst->data, op->rope->data, op->kv_norm->f32, op->kv_b->f32, op->q->stride,
-                     op->kv_a->stride, op->rope->stride, op->dst->stride, op->n_heads, op->nope, op->rope_dim, op->v_dim, op->rank,
-                     op->rope_interleaved, 0, op->eps};
+    latent_args a = {op->q->data,
+                     op->kv_a->data,
+                     NULL,
+                     NULL,
+                     op->dst->data,
+                     op->rope->data,
+                     op->kv_norm->f32,
+                     op->kv_b->f32,
+                     op->q->stride,
+                     op->kv_a->stride,
+                     op->rope->stride,
+                     op->dst->stride,
+                     op->n_heads,
+                     op->nope,
+                     op->rope_dim,
+                     op->v_dim,
+                     op->rank,
+                     op->rope_interleaved,
+                     0,
+                     op->eps};
     kv_view kv = kv_of(r, op->layer);
     int hd = op->rank + op->rope_dim, rows = r->ctx->padded.n_rows;
     size_t each = (size_t)op->n_heads * (size_t)(hd + op->rank) * sizeof(float), turn = r->scratch_bytes / 2 / each;
@@ -1966,12 +2054,12 @@ static void run_latent(rank *r, const llm_mla_op *op) {
 /* ============================================================================
  * >>experts   Mixtures of experts: choice, grouped products, sum.
  * ============================================================================
- * The pairs (row, choice) are slots, sorted by expert; the products of >>linear then work on groups of slots. How many slots an expert has is
- * known on the device only: grids are made for the worst case, and tiles without rows end at once. Rows go in turns that fit the scratch
+ * The pairs (row, choice) are slots, sorted by expert; the products of >>linear then work on groups of slots. How many slots an expert has
+ * is known on the device only: grids are made for the worst case, and tiles without rows end at once. Rows go in turns that fit the scratch
  * memory. */
 
-/* Computes: routes (T, 2 k) = ids and weights of the k best experts. A warp a row, in shared memory: scores, choices, groups. Grid: one block of
- * 32 threads a row. Twin: llm__run_route. */
+/* Computes: routes (T, 2 k) = ids and weights of the k best experts. A warp a row, in shared memory: scores, choices, groups. Grid: one
+ * block of 32 threads a row. Twin: llm__run_route. */
 typedef struct route_args {
     float *out;
     const float *logits, *correction;
@@ -2063,8 +2151,20 @@ static __global__ void __launch_bounds__(32) kernel_route(const int32_t *n_rows,
 }
 
 static void run_route(rank *r, const llm_route_op *op) {
-    route_args a = {op->dst->data, op->logits->data, op->correction ? op->correction->f32 : NULL, op->dst->stride, op->logits->stride, op->n_experts,
-                    op->k, op->score, op->n_group, op->topk_group, op->group_top2, op->normalize, op->normalize_min, op->scale != 0 ? op->scale : 1};
+    route_args a = {op->dst->data,
+                    op->logits->data,
+                    op->correction ? op->correction->f32 : NULL,
+                    op->dst->stride,
+                    op->logits->stride,
+                    op->n_experts,
+                    op->k,
+                    op->score,
+                    op->n_group,
+                    op->topk_group,
+                    op->group_top2,
+                    op->normalize,
+                    op->normalize_min,
+                    op->scale != 0 ? op->scale : 1};
     launch(r, kernel_route, dim3((unsigned)r->ctx->padded.n_rows), 32, sizeof(float) * (size_t)(2 * op->n_experts + op->n_group + 1),
            device_rows(r, LLM_ROWS_TOKENS), a);
 }
@@ -2083,10 +2183,10 @@ static __device__ __forceinline__ int route_of(const float *routes, int64_t stri
     return id >= 0 && id < (float)n_experts ? (int)id : -1;
 }
 
-/* Computes: slots of rows [first, first + n) sorted by expert, rows ascending. Grid: one block of 32 warps; a warp looks through all slots for the
- * ones of its experts, so the order does not depend on time. Twin: llm__slots_sort. */
-static __global__ void __launch_bounds__(1024) kernel_slots(const int32_t *n_rows, const float *routes, int64_t stride, slots s, int first, int most, int k,
-                                                            int n_experts) {
+/* Computes: slots of rows [first, first + n) sorted by expert, rows ascending. Grid: one block of 32 warps; a warp looks through all slots
+ * for the ones of its experts, so the order does not depend on time. Twin: llm__slots_sort. */
+static __global__ void __launch_bounds__(1024)
+    kernel_slots(const int32_t *n_rows, const float *routes, int64_t stride, slots s, int first, int most, int k, int n_experts) {
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n = (*n_rows - first < most ? *n_rows - first : most) * k;
     for (int e = warp; e < n_experts; e += 32) {
         int count = 0;
@@ -2117,8 +2217,8 @@ static __global__ void __launch_bounds__(1024) kernel_slots(const int32_t *n_row
 }
 
 /* Computes: dst (+)= sum over the choices, in their order, of weight * y. Grid: one block a row. Twin: llm__slots_combine. */
-static __global__ void __launch_bounds__(128) kernel_combine(const int32_t *n_rows, float *dst, const float *routes, int64_t dst_stride, int64_t stride, slots s,
-                                                             int first, int k, int hidden, int add) {
+static __global__ void __launch_bounds__(128) kernel_combine(const int32_t *n_rows, float *dst, const float *routes, int64_t dst_stride,
+                                                             int64_t stride, slots s, int first, int k, int hidden, int add) {
     int row = first + (int)blockIdx.x;
     if (row >= *n_rows) return;
     for (int c = threadIdx.x; c < hidden; c += blockDim.x) {
@@ -2153,7 +2253,8 @@ static void run_experts(rank *r, const llm_experts_op *op) {
         linear_args a;
         memset(&a, 0, sizeof a);
         n = min_int(turn, rows - first);
-        launch(r, kernel_slots, dim3(1), 1024, 0, device_rows(r, LLM_ROWS_TOKENS), op->routes->data, op->routes->stride, s, first, n, op->k, op->n_experts);
+        launch(r, kernel_slots, dim3(1), 1024, 0, device_rows(r, LLM_ROWS_TOKENS), op->routes->data, op->routes->stride, s, first, n, op->k,
+               op->n_experts);
         a.begin = s.begin;
         a.n_rows = s.begin + op->n_experts + 1;
         a.x = op->src->data;
@@ -2172,19 +2273,19 @@ static void run_experts(rank *r, const llm_experts_op *op) {
         a.out_stride = hidden;
         a.act = LLM_ACT_NONE;
         run_product(r, op->down, op->down_bias, a, n * op->k);
-        launch(r, kernel_combine, dim3((unsigned)n), 128, 0, device_rows(r, LLM_ROWS_TOKENS), op->dst->data, op->routes->data, op->dst->stride,
-               op->routes->stride, s, first, op->k, (int)hidden, op->add);
+        launch(r, kernel_combine, dim3((unsigned)n), 128, 0, device_rows(r, LLM_ROWS_TOKENS), op->dst->data, op->routes->data,
+               op->dst->stride, op->routes->stride, s, first, op->k, (int)hidden, op->add);
     }
 }
 
 /* ============================================================================
  * >>sampler   The next token, chosen where the logits are.
  * ============================================================================
- * Says what llm_sample says: the same random number, the same weights (the polynomial of llm__exp_neg, operation by operation), candidates cut
- * by min-p, top-k and top-p, drawn in order of id. A block has one row; nothing is sorted: the k-th value and the end of top-p come from a radix
- * select over the bits of the weights, whose histograms are integers (a weight times 2^45), so that they do not depend on the order in which
- * threads add. Sums of doubles go in another order than on the host, which can differ in the last of 53 bits; a draw changes when its random
- * number falls into that gap. */
+ * Says what llm_sample says: the same random number, the same weights (the polynomial of llm__exp_neg, operation by operation), candidates
+ * cut by min-p, top-k and top-p, drawn in order of id. A block has one row; nothing is sorted: the k-th value and the end of top-p come
+ * from a radix select over the bits of the weights, whose histograms are integers (a weight times 2^45), so that they do not depend on the
+ * order in which threads add. Sums of doubles go in another order than on the host, which can differ in the last of 53 bits; a draw changes
+ * when its random number falls into that gap. */
 
 enum { DRAW_THREADS = 256 };
 
@@ -2237,8 +2338,8 @@ typedef struct draw_shared {
 
 static const double MASS = 35184372088832.0; /* 2^45: 2^18 weights of 1 stay below 2^64 */
 
-/* The value at which a descending sum of weights (by_mass) or of ones reaches `target`, among those of at least `least`; *above: the sum of what is
- * larger. Three histograms of 11, 11 and 10 bits. A block. Twin: llm__select. */
+/* The value at which a descending sum of weights (by_mass) or of ones reaches `target`, among those of at least `least`; *above: the sum of
+ * what is larger. Three histograms of 11, 11 and 10 bits. A block. Twin: llm__select. */
 static __device__ float block_select(const float *w, int n, float least, int by_mass, double target, draw_shared *s, double *above) {
     uint32_t prefix = 0;
     const double unit = by_mass ? 1 / MASS : 1;
@@ -2337,9 +2438,10 @@ static __device__ int block_pick(const float *w, int n, const llm_draw &d, draw_
     return block_draw(w, n, least, ties, u, s);
 }
 
-/* Computes: drawn[row] = the token that llm_draw asks for, with its log-probabilities. Grid: one block an out row. weights: (out, vocab) scratch.
- * Reads the row three times, and the weights once for each histogram. Twin: llm__choose. */
-static __global__ void __launch_bounds__(DRAW_THREADS) kernel_draw(step_view s, const float *logits, float *weights, int n, llm_drawn *drawn) {
+/* Computes: drawn[row] = the token that llm_draw asks for, with its log-probabilities. Grid: one block an out row. weights: (out, vocab)
+ * scratch. Reads the row three times, and the weights once for each histogram. Twin: llm__choose. */
+static __global__ void __launch_bounds__(DRAW_THREADS)
+    kernel_draw(step_view s, const float *logits, float *weights, int n, llm_drawn *drawn) {
     SMEM(draw_shared, shared, 1);
     int row = (int)blockIdx.x, bad = 0;
     if (row >= s.head[HEAD_OUT]) return;
@@ -2390,9 +2492,10 @@ static __global__ void __launch_bounds__(DRAW_THREADS) kernel_draw(step_view s, 
 /* ============================================================================
  * >>ranks   Several devices: a thread each, and NCCL between them.
  * ============================================================================
- * A list is launched by its rank's own thread, so that ranks meet in collectives whatever order the host would have launched them in. With one
- * rank the calling thread does it. NCCL's few functions that are used are looked up by name, and only with more than one rank. A rank that does
- * not come leaves the others waiting inside NCCL; wait finds that out by time, and aborts the communicators, which lets everybody go on. */
+ * A list is launched by its rank's own thread, so that ranks meet in collectives whatever order the host would have launched them in. With
+ * one rank the calling thread does it. NCCL's few functions that are used are looked up by name, and only with more than one rank. A rank
+ * that does not come leaves the others waiting inside NCCL; wait finds that out by time, and aborts the communicators, which lets everybody
+ * go on. */
 
 enum { NCCL_F32 = 7, NCCL_SUM = 0 };
 
@@ -2408,8 +2511,8 @@ static struct nccl_api {
 
 /* Looks the functions up; 0: libnccl is not there. */
 static int nccl_load(void) {
-    static const char *const names[] = {"ncclCommInitAll", "ncclCommDestroy", "ncclCommAbort", "ncclCommGetAsyncError", "ncclGetErrorString",
-                                        "ncclAllReduce", "ncclAllGather"};
+    static const char *const names[] = {"ncclCommInitAll",    "ncclCommDestroy", "ncclCommAbort", "ncclCommGetAsyncError",
+                                        "ncclGetErrorString", "ncclAllReduce",   "ncclAllGather"};
     void *found[sizeof names / sizeof *names];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!(found[i] = nccl_function(names[i]))) return 0;
@@ -2471,22 +2574,32 @@ static void run_ranks(llm_backend_ctx *ctx, void (*job)(rank *r)) {
 /* ============================================================================
  * >>step   A step: its description goes up, its list runs or its graph is replayed, its results come down.
  * ============================================================================
- * Up to two steps are under way: begin_step copies what changes into one of two pinned blocks, and the copy to the device is the first thing on
- * the stream; results go to one of two pinned places, and an event says when they are there. Everything on the device exists once, since one
- * stream orders it.
+ * Up to two steps are under way: begin_step copies what changes into one of two pinned blocks, and the copy to the device is the first
+ * thing on the stream; results go to one of two pinned places, and an event says when they are there. Everything on the device exists once,
+ * since one stream orders it.
  *
- * Steps in which every sequence has one row, with an output, are padded to 1, 2, 4, then multiples of 8 rows, and captured when such a size is
- * met first. Kernels end at once in rows that are not there. All other steps, and sequences longer than max_seq_len_to_capture, run as they are. */
+ * Steps in which every sequence has one row, with an output, are padded to 1, 2, 4, then multiples of 8 rows, and captured when such a size
+ * is met first. Kernels end at once in rows that are not there. All other steps, and sequences longer than max_seq_len_to_capture, run as
+ * they are. */
 
 static size_t align16(size_t n) { return (n + 15) & ~(size_t)15; }
 
 /* Where the arrays of the largest step lie. */
 static void step_place(const llm_backend_config *c, step_layout *l) {
     size_t rows = (size_t)c->max_rows, seqs = (size_t)c->max_seqs, at = STEP_HEAD * 4, out = (size_t)max_int(c->max_out, 1);
-    const struct { size_t *to, bytes; } plan[] = {
-        {&l->tokens, rows * 4}, {&l->positions, rows * 12}, {&l->seq_of_row, rows * 4}, {&l->seq_begin, (seqs + 1) * 4}, {&l->seq_len, seqs * 4},
-        {&l->seq_rope, seqs * 4}, {&l->rope_base, seqs * 4}, {&l->out_rows, out * 4}, {&l->token_from, rows * 4},
-        {&l->draws, out * sizeof(llm_draw)}, {&l->pages, seqs * (size_t)c->max_pages_per_seq * 4}};
+    const struct {
+        size_t *to, bytes;
+    } plan[] = {{&l->tokens, rows * 4},
+                {&l->positions, rows * 12},
+                {&l->seq_of_row, rows * 4},
+                {&l->seq_begin, (seqs + 1) * 4},
+                {&l->seq_len, seqs * 4},
+                {&l->seq_rope, seqs * 4},
+                {&l->rope_base, seqs * 4},
+                {&l->out_rows, out * 4},
+                {&l->token_from, rows * 4},
+                {&l->draws, out * sizeof(llm_draw)},
+                {&l->pages, seqs * (size_t)c->max_pages_per_seq * 4}};
     for (size_t i = 0; i < sizeof plan / sizeof *plan; i++) {
         *plan[i].to = at;
         at = align16(at + plan[i].bytes);
@@ -2495,9 +2608,18 @@ static void step_place(const llm_backend_config *c, step_layout *l) {
 }
 
 static step_view step_view_of(const step_layout *l, uint8_t *p) {
-    step_view v = {(int32_t *)p, (int32_t *)(p + l->tokens), (int32_t *)(p + l->positions), (int32_t *)(p + l->seq_of_row), (int32_t *)(p + l->seq_begin),
-                   (int32_t *)(p + l->seq_len), (int32_t *)(p + l->seq_rope), (int32_t *)(p + l->out_rows), (int32_t *)(p + l->token_from),
-                   (int32_t *)(p + l->pages), (float *)(p + l->rope_base), (llm_draw *)(p + l->draws)};
+    step_view v = {(int32_t *)p,
+                   (int32_t *)(p + l->tokens),
+                   (int32_t *)(p + l->positions),
+                   (int32_t *)(p + l->seq_of_row),
+                   (int32_t *)(p + l->seq_begin),
+                   (int32_t *)(p + l->seq_len),
+                   (int32_t *)(p + l->seq_rope),
+                   (int32_t *)(p + l->out_rows),
+                   (int32_t *)(p + l->token_from),
+                   (int32_t *)(p + l->pages),
+                   (float *)(p + l->rope_base),
+                   (llm_draw *)(p + l->draws)};
     return v;
 }
 
@@ -2506,26 +2628,29 @@ static llm_result step_check(const llm_backend_ctx *ctx, const llm_step *s) {
     const llm_backend_config *c = &ctx->cfg;
     const llm_shape *n = &s->shape;
     if (n->n_rows < 0 || n->n_rows > c->max_rows || n->n_seqs < 0 || n->n_seqs > c->max_seqs || n->n_out < 0 || n->n_out > c->max_out)
-        return fail_with(c, LLM_ERR_ARG, "step: %d rows, %d sequences, %d out rows: expected at most %d, %d, %d", n->n_rows, n->n_seqs, n->n_out,
-                         c->max_rows, c->max_seqs, c->max_out);
+        return fail_with(c, LLM_ERR_ARG, "step: %d rows, %d sequences, %d out rows: expected at most %d, %d, %d", n->n_rows, n->n_seqs,
+                         n->n_out, c->max_rows, c->max_seqs, c->max_out);
     if (s->seq_begin[0] != 0 || s->seq_begin[n->n_seqs] != n->n_rows)
         return fail_with(c, LLM_ERR_ARG, "step: seq_begin does not cover the rows");
     for (int q = 0; q < n->n_seqs; q++) {
         int begin = s->seq_begin[q], end = s->seq_begin[q + 1], pages = ctx->n_layers ? ceil_div(s->seq_len[q], ctx->page_tokens) : 0;
         if (end < begin || s->seq_len[q] < end - begin || pages > c->max_pages_per_seq || (ctx->n_layers && pages > s->page_stride))
-            return fail_with(c, LLM_ERR_ARG, "step: sequence %d has rows %d to %d, length %d, %d pages of at most %d", q, begin, end, s->seq_len[q], pages,
-                             min_int(c->max_pages_per_seq, s->page_stride));
+            return fail_with(c, LLM_ERR_ARG, "step: sequence %d has rows %d to %d, length %d, %d pages of at most %d", q, begin, end,
+                             s->seq_len[q], pages, min_int(c->max_pages_per_seq, s->page_stride));
         for (int row = begin; row < end; row++)
-            if (s->seq_of_row[row] != q) return fail_with(c, LLM_ERR_ARG, "step: row %d is of sequence %d, expected %d", row, s->seq_of_row[row], q);
+            if (s->seq_of_row[row] != q)
+                return fail_with(c, LLM_ERR_ARG, "step: row %d is of sequence %d, expected %d", row, s->seq_of_row[row], q);
         for (int p = 0; p < pages; p++) {
             int32_t page = s->pages[(size_t)q * (size_t)s->page_stride + (size_t)p];
             int written = (p + 1) * ctx->page_tokens > s->seq_len[q] - (end - begin);
             if (page >= ctx->n_pages || (page < 0 && (written || page != -1)))
-                return fail_with(c, LLM_ERR_ARG, "step: page %d of sequence %d is %d, expected less than %lld", p, q, page, (long long)ctx->n_pages);
+                return fail_with(c, LLM_ERR_ARG, "step: page %d of sequence %d is %d, expected less than %lld", p, q, page,
+                                 (long long)ctx->n_pages);
         }
     }
     for (int i = 0; i < n->n_out; i++)
-        if (s->out_rows[i] < 0 || s->out_rows[i] >= n->n_rows) return fail_with(c, LLM_ERR_ARG, "step: out row %d of %d rows", s->out_rows[i], n->n_rows);
+        if (s->out_rows[i] < 0 || s->out_rows[i] >= n->n_rows)
+            return fail_with(c, LLM_ERR_ARG, "step: out row %d of %d rows", s->out_rows[i], n->n_rows);
     return LLM_OK;
 }
 
@@ -2566,7 +2691,8 @@ static size_t step_write(llm_backend_ctx *ctx, const llm_step *s, uint8_t *to) {
     }
     if (s->draws) memcpy(to + l->draws, s->draws, (size_t)s->shape.n_out * sizeof *s->draws);
     for (int q = 0; q < seqs && ctx->n_layers; q++)
-        for (int p = 0; p < ceil_div(s->seq_len[q], ctx->page_tokens); p++) /* a page that was given back reads as page 0; nothing of it counts */
+        for (int p = 0; p < ceil_div(s->seq_len[q], ctx->page_tokens);
+             p++) /* a page that was given back reads as page 0; nothing of it counts */
             pages[(size_t)q * (size_t)stride + (size_t)p] = max_int(0, s->pages[(size_t)q * (size_t)s->page_stride + (size_t)p]);
     return l->pages + (size_t)seqs * (size_t)stride * 4;
 }
@@ -2583,8 +2709,9 @@ static llm_result cuda_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
     size_t bytes = step_write(ctx, s, block);
     const llm_shape *n = &s->shape;
     ctx->shape = ctx->padded = *n;
-    ctx->capture = !ctx->cfg.enforce_eager && n->n_rows && n->n_rows == n->n_seqs && n->n_rows == n->n_out && bucket(n->n_rows) <= ctx->cfg.max_out &&
-                   bucket(n->n_rows) <= ctx->cfg.max_rows && (!ctx->cfg.max_seq_len_to_capture || ctx->longest <= ctx->cfg.max_seq_len_to_capture);
+    ctx->capture = !ctx->cfg.enforce_eager && n->n_rows && n->n_rows == n->n_seqs && n->n_rows == n->n_out &&
+                   bucket(n->n_rows) <= ctx->cfg.max_out && bucket(n->n_rows) <= ctx->cfg.max_rows &&
+                   (!ctx->cfg.max_seq_len_to_capture || ctx->longest <= ctx->cfg.max_seq_len_to_capture);
     if (ctx->capture) ctx->padded.n_rows = ctx->padded.n_seqs = ctx->padded.n_out = bucket(n->n_rows);
     for (int i = 0; i < ctx->n_ranks; i++) {
         rank *r = &ctx->ranks[i];
@@ -2605,8 +2732,10 @@ static void run_draws(rank *r) {
         size_t share = (size_t)ctx->widest * (size_t)n_out, begin = 0;
         if (!r->failed) nccl_ok(r, nccl.all_gather(r->logits, r->gathered, share, NCCL_F32, r->comm, r->stream), "all-gather");
         for (int i = 0; i < ctx->n_ranks; begin += (size_t)ctx->ranks[i++].vocab)
-            rank_ok(r, cudaMemcpy2DAsync(r->flat + begin, (size_t)ctx->vocab * 4, r->gathered + share * (size_t)i, (size_t)ctx->widest * 4,
-                                         (size_t)ctx->ranks[i].vocab * 4, (size_t)n_out, cudaMemcpyDeviceToDevice, r->stream), "logits");
+            rank_ok(r,
+                    cudaMemcpy2DAsync(r->flat + begin, (size_t)ctx->vocab * 4, r->gathered + share * (size_t)i, (size_t)ctx->widest * 4,
+                                      (size_t)ctx->ranks[i].vocab * 4, (size_t)n_out, cudaMemcpyDeviceToDevice, r->stream),
+                    "logits");
         logits = r->flat;
     }
     launch(r, kernel_draw, dim3((unsigned)n_out), DRAW_THREADS, 0, r->view, logits, r->weights, (int)ctx->vocab, r->drawn);
@@ -2618,7 +2747,8 @@ static void run_record(rank *r, const record *rec) {
     case OP_EMBED: run_embed(r, &rec->op.embed); return;
     case OP_ROPE: run_rope(r, &rec->op.rope); return;
     case OP_RESIDUAL:
-        if (rec->op.residual.y) run_all_reduce(r, rec->op.residual.y->data, rec->op.residual.y->stride, padded_rows(r, rec->op.residual.rows));
+        if (rec->op.residual.y)
+            run_all_reduce(r, rec->op.residual.y->data, rec->op.residual.y->stride, padded_rows(r, rec->op.residual.rows));
         run_residual(r, &rec->op.residual);
         return;
     case OP_NORM: run_norm(r, &rec->op.norm); return;
@@ -2630,7 +2760,9 @@ static void run_record(rank *r, const record *rec) {
     case OP_EXPERTS: run_experts(r, &rec->op.experts); return;
     case OP_GATE: run_gate(r, &rec->op.gate); return;
     case OP_GATHER: run_gather(r, rec->op.gather.dst, rec->op.gather.src); return;
-    case OP_ALL_REDUCE: run_all_reduce(r, rec->op.reduce.buf->data, rec->op.reduce.buf->stride, padded_rows(r, rec->op.reduce.rows)); return;
+    case OP_ALL_REDUCE:
+        run_all_reduce(r, rec->op.reduce.buf->data, rec->op.reduce.buf->stride, padded_rows(r, rec->op.reduce.rows));
+        return;
     case OP_LOGITS: run_logits(r, &rec->op.logits); return;
     }
 }
@@ -2648,7 +2780,8 @@ static graph *rank_graph(rank *r) {
         if (r->graphs[i].n_rows == ctx->padded.n_rows && r->graphs[i].draws == ctx->any_draws && r->graphs[i].lora == ctx->shape.lora &&
             r->graphs[i].program == ctx->shape.program)
             return &r->graphs[i];
-    if (r->n_graphs == MAX_GRAPHS || !rank_ok(r, cudaStreamBeginCapture(r->stream, cudaStreamCaptureModeThreadLocal), "capture")) return NULL;
+    if (r->n_graphs == MAX_GRAPHS || !rank_ok(r, cudaStreamBeginCapture(r->stream, cudaStreamCaptureModeThreadLocal), "capture"))
+        return NULL;
     graph *g = &r->graphs[r->n_graphs];
     g->n_rows = ctx->padded.n_rows;
     g->draws = ctx->any_draws;
@@ -2672,10 +2805,14 @@ static void rank_end_step(rank *r) {
     else if (!r->failed) run_list(r);
     for (int i = 0; i < r->index; i++) begin += ctx->ranks[i].vocab;
     if (ctx->want_rows && ctx->shape.n_out && r->vocab && !r->failed)
-        rank_ok(r, cudaMemcpy2DAsync(ctx->logits[turn] + begin, (size_t)ctx->vocab * 4, r->logits, (size_t)ctx->widest * 4, (size_t)r->vocab * 4,
-                                     (size_t)ctx->shape.n_out, cudaMemcpyDeviceToHost, r->stream), "logits");
+        rank_ok(r,
+                cudaMemcpy2DAsync(ctx->logits[turn] + begin, (size_t)ctx->vocab * 4, r->logits, (size_t)ctx->widest * 4,
+                                  (size_t)r->vocab * 4, (size_t)ctx->shape.n_out, cudaMemcpyDeviceToHost, r->stream),
+                "logits");
     if (ctx->any_draws && r->index == 0)
-        rank_ok(r, cudaMemcpyAsync(ctx->drawn[turn], r->drawn, (size_t)ctx->shape.n_out * sizeof(llm_drawn), cudaMemcpyDeviceToHost, r->stream), "draws");
+        rank_ok(
+            r, cudaMemcpyAsync(ctx->drawn[turn], r->drawn, (size_t)ctx->shape.n_out * sizeof(llm_drawn), cudaMemcpyDeviceToHost, r->stream),
+            "draws");
     rank_ok(r, cudaEventRecord(r->done[turn], r->stream), "event");
 }
 
@@ -2772,8 +2909,10 @@ static llm_result cuda_kv_copy(llm_backend_ctx *ctx, const int32_t *from, const 
         for (int k = 0; k < ctx->n_ranks && from[i] != to[i]; k++) {
             rank *r = &ctx->ranks[k];
             select_device(r);
-            rank_ok(r, cudaMemcpyAsync(r->kv + to[i] * ctx->page_bytes, r->kv + from[i] * ctx->page_bytes, (size_t)ctx->page_bytes, cudaMemcpyDeviceToDevice,
-                                       r->stream), "kv_copy");
+            rank_ok(r,
+                    cudaMemcpyAsync(r->kv + to[i] * ctx->page_bytes, r->kv + from[i] * ctx->page_bytes, (size_t)ctx->page_bytes,
+                                    cudaMemcpyDeviceToDevice, r->stream),
+                    "kv_copy");
             if (r->failed) return rank_result(r);
         }
     }
@@ -2781,17 +2920,25 @@ static llm_result cuda_kv_copy(llm_backend_ctx *ctx, const int32_t *from, const 
 }
 
 static llm_result kv_move(llm_backend_ctx *ctx, int index, int32_t page, void *to, const void *from, const char *what) {
-    if (index < 0 || index >= ctx->n_ranks || !page_ok(ctx, page)) return fail_with(&ctx->cfg, LLM_ERR_ARG, "%s: page %d of rank %d is not there", what, page, index);
+    if (index < 0 || index >= ctx->n_ranks || !page_ok(ctx, page))
+        return fail_with(&ctx->cfg, LLM_ERR_ARG, "%s: page %d of rank %d is not there", what, page, index);
     rank *r = &ctx->ranks[index];
     uint8_t *at = r->kv + page * ctx->page_bytes;
     select_device(r);
-    rank_ok(r, cudaMemcpyAsync(to ? to : at, to ? at : from, (size_t)ctx->page_bytes, to ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, r->stream), what);
+    rank_ok(r,
+            cudaMemcpyAsync(to ? to : at, to ? at : from, (size_t)ctx->page_bytes, to ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice,
+                            r->stream),
+            what);
     rank_ok(r, cudaStreamSynchronize(r->stream), what);
     return rank_result(r);
 }
 
-static llm_result cuda_kv_read(llm_backend_ctx *ctx, int index, int32_t page, void *host) { return kv_move(ctx, index, page, host, NULL, "kv_read"); }
-static llm_result cuda_kv_write(llm_backend_ctx *ctx, int index, int32_t page, const void *host) { return kv_move(ctx, index, page, NULL, host, "kv_write"); }
+static llm_result cuda_kv_read(llm_backend_ctx *ctx, int index, int32_t page, void *host) {
+    return kv_move(ctx, index, page, host, NULL, "kv_read");
+}
+static llm_result cuda_kv_write(llm_backend_ctx *ctx, int index, int32_t page, const void *host) {
+    return kv_move(ctx, index, page, NULL, host, "kv_write");
+}
 
 /* ============================================================================
  * >>backend   The table: opening, recording, closing.
@@ -2819,7 +2966,9 @@ static void cuda_rope(llm_backend_ctx *ctx, int index, const llm_rope_op *op) {
     record_add(ctx, index, OP_ROPE)->op.rope = *op;
 }
 
-static void cuda_residual(llm_backend_ctx *ctx, int index, const llm_residual_op *op) { record_add(ctx, index, OP_RESIDUAL)->op.residual = *op; }
+static void cuda_residual(llm_backend_ctx *ctx, int index, const llm_residual_op *op) {
+    record_add(ctx, index, OP_RESIDUAL)->op.residual = *op;
+}
 static void cuda_norm(llm_backend_ctx *ctx, int index, const llm_norm_op *op) { record_add(ctx, index, OP_NORM)->op.norm = *op; }
 static void cuda_linear(llm_backend_ctx *ctx, int index, const llm_linear_op *op) { record_add(ctx, index, OP_LINEAR)->op.linear = *op; }
 
@@ -2838,7 +2987,8 @@ static void cuda_attention(llm_backend_ctx *ctx, int index, const llm_attention_
 }
 
 static void cuda_mla(llm_backend_ctx *ctx, int index, const llm_mla_op *op) {
-    if (op->layer < 0 || op->layer >= ctx->n_layers || ctx->places[op->layer].head_dim != op->rank + op->rope_dim || ctx->places[op->layer].v_head_dim)
+    if (op->layer < 0 || op->layer >= ctx->n_layers || ctx->places[op->layer].head_dim != op->rank + op->rope_dim ||
+        ctx->places[op->layer].v_head_dim)
         ctx_fail(ctx, LLM_ERR_ARG, "mla: the layer does not fit the KV cache");
     record_add(ctx, index, OP_MLA)->op.mla = *op;
 }
@@ -2850,7 +3000,9 @@ static void cuda_route(llm_backend_ctx *ctx, int index, const llm_route_op *op) 
     record_add(ctx, index, OP_ROUTE)->op.route = *op;
 }
 
-static void cuda_experts(llm_backend_ctx *ctx, int index, const llm_experts_op *op) { record_add(ctx, index, OP_EXPERTS)->op.experts = *op; }
+static void cuda_experts(llm_backend_ctx *ctx, int index, const llm_experts_op *op) {
+    record_add(ctx, index, OP_EXPERTS)->op.experts = *op;
+}
 static void cuda_gate(llm_backend_ctx *ctx, int index, const llm_gate_op *op) { record_add(ctx, index, OP_GATE)->op.gate = *op; }
 
 static void cuda_gather(llm_backend_ctx *ctx, int index, llm_buffer *dst, const llm_buffer *src) {
@@ -2867,7 +3019,8 @@ static void cuda_all_reduce(llm_backend_ctx *ctx, int index, llm_rows rows, llm_
 }
 
 static void cuda_logits(llm_backend_ctx *ctx, int index, const llm_logits_op *op) {
-    if (op->vocab_begin < 0 || (int64_t)op->vocab_begin + op->head->rows > ctx->vocab || (ctx->n_ranks > 1 && op->head->rows != ctx->ranks[index].vocab))
+    if (op->vocab_begin < 0 || (int64_t)op->vocab_begin + op->head->rows > ctx->vocab ||
+        (ctx->n_ranks > 1 && op->head->rows != ctx->ranks[index].vocab))
         ctx_fail(ctx, LLM_ERR_ARG, "logits: more of them than the output weights have rows");
     record_add(ctx, index, OP_LOGITS)->op.logits = *op;
 }
@@ -2927,7 +3080,8 @@ static llm_result cuda_weights_done(llm_backend_ctx *ctx) {
         rank_ok(r, cudaStreamSynchronize(r->stream), "loading");
         if (r->failed) return rank_result(r);
     }
-    if (ctx->vocab && (!pinned_pair(ctx, (void **)ctx->logits, out * (size_t)ctx->vocab * 4) || !pinned_pair(ctx, (void **)ctx->drawn, out * sizeof(llm_drawn))))
+    if (ctx->vocab && (!pinned_pair(ctx, (void **)ctx->logits, out * (size_t)ctx->vocab * 4) ||
+                       !pinned_pair(ctx, (void **)ctx->drawn, out * sizeof(llm_drawn))))
         return rank_result(&ctx->ranks[0]);
     return ctx_result(ctx);
 }
@@ -2980,7 +3134,9 @@ static llm_result cuda_kv_open(llm_backend_ctx *ctx, int n_layers, const llm_kv_
     if (!ctx->places) return fail_with(&ctx->cfg, LLM_ERR_NOMEM, "out of memory");
     ctx->page_bytes = kv_layout(ctx->kv_type, n_layers, layers, page_tokens, ctx->places);
     if ((n_layers && !ctx->page_bytes) || n_pages < 1 || n_pages > INT32_MAX)
-        return fail_with(&ctx->cfg, LLM_ERR_ARG, "kv_open: %d layers, %d tokens a page, %lld pages: expected a multiple of 16 tokens, heads of at most %d values and at least a page",
+        return fail_with(&ctx->cfg, LLM_ERR_ARG,
+                         "kv_open: %d layers, %d tokens a page, %lld pages: expected a multiple of 16 tokens, heads of at most %d values "
+                         "and at least a page",
                          n_layers, page_tokens, (long long)n_pages, MAX_VALUES);
     ctx->n_layers = n_layers;
     ctx->page_tokens = page_tokens;
@@ -3071,12 +3227,16 @@ static llm_result open_ranks(llm_backend_ctx *ctx) {
     void *comm[MAX_RANKS];
     int devices[MAX_RANKS];
     for (int i = 0; i < ctx->n_ranks; i++) devices[i] = i;
-    if (!nccl_load()) return fail_with(&ctx->cfg, LLM_ERR_IO, "cuda backend: %d devices need NCCL, but libnccl.so.2 is not there", ctx->n_ranks);
+    if (!nccl_load())
+        return fail_with(&ctx->cfg, LLM_ERR_IO, "cuda backend: %d devices need NCCL, but libnccl.so.2 is not there", ctx->n_ranks);
     int e = nccl.init_all(comm, ctx->n_ranks, devices);
-    if (e) return fail_with(&ctx->cfg, LLM_ERR_BACKEND, "cuda backend: NCCL cannot connect %d devices: %s", ctx->n_ranks, nccl.error_string(e));
+    if (e)
+        return fail_with(&ctx->cfg, LLM_ERR_BACKEND, "cuda backend: NCCL cannot connect %d devices: %s", ctx->n_ranks,
+                         nccl.error_string(e));
     for (int i = 0; i < ctx->n_ranks; i++) ctx->ranks[i].comm = comm[i];
     for (int i = 0; i < ctx->n_ranks; i++) {
-        if (pthread_create(&ctx->ranks[i].thread, NULL, rank_thread, &ctx->ranks[i])) return fail_with(&ctx->cfg, LLM_ERR_NOMEM, "out of threads");
+        if (pthread_create(&ctx->ranks[i].thread, NULL, rank_thread, &ctx->ranks[i]))
+            return fail_with(&ctx->cfg, LLM_ERR_NOMEM, "out of threads");
         ctx->ranks[i].has_thread = 1;
     }
     return LLM_OK;
@@ -3096,7 +3256,8 @@ static llm_result open_parts(llm_backend_ctx *ctx) {
     select_device(&ctx->ranks[0]);
     if (!pinned_pair(ctx, (void **)ctx->staged, ctx->layout.bytes)) return rank_result(&ctx->ranks[0]);
     ctx->kv_type = ctx->cfg.kv_type;
-    if (!ctx->kv_type) ctx->kv_type = ctx->cfg.compute == LLM_COMPUTE_F32 ? LLM_KV_F32 : ctx->cfg.compute == LLM_COMPUTE_BF16 ? LLM_KV_BF16 : LLM_KV_F16;
+    if (!ctx->kv_type)
+        ctx->kv_type = ctx->cfg.compute == LLM_COMPUTE_F32 ? LLM_KV_F32 : ctx->cfg.compute == LLM_COMPUTE_BF16 ? LLM_KV_BF16 : LLM_KV_F16;
     if (!rank_ok(&ctx->ranks[0], cudaGetDeviceProperties(&prop, 0), "device")) return rank_result(&ctx->ranks[0]);
     snprintf(ctx->name, sizeof ctx->name, "%s, %d device%s", prop.name, ctx->n_ranks, ctx->n_ranks == 1 ? "" : "s");
     return ctx->n_ranks > 1 ? open_ranks(ctx) : LLM_OK;
@@ -3114,8 +3275,8 @@ static llm_result count_devices(const llm_backend_config *cfg, int *n) {
     cudaDriverGetVersion(&driver);
     cudaRuntimeGetVersion(&runtime);
     if (driver && driver / 1000 < runtime / 1000)
-        return fail_with(cfg, LLM_ERR_BACKEND, "cuda backend: the driver is for CUDA %d.%d, this library needs %d.%d", driver / 1000, driver % 1000 / 10,
-                         runtime / 1000, runtime % 1000 / 10);
+        return fail_with(cfg, LLM_ERR_BACKEND, "cuda backend: the driver is for CUDA %d.%d, this library needs %d.%d", driver / 1000,
+                         driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     return fail_with(cfg, LLM_ERR_BACKEND, "cuda backend: no device: %s", cudaGetErrorString(e));
 }
 
@@ -3124,13 +3285,17 @@ static llm_result cuda_open(const llm_backend_config *cfg, llm_backend_ctx **out
     int n = 0, ranks = cfg->n_ranks ? cfg->n_ranks : 1;
     *out = NULL;
     if (cfg->max_rows < 1 || cfg->max_out < 0 || cfg->max_seqs < 1 || cfg->max_pages_per_seq < 1)
-        return fail_with(cfg, LLM_ERR_ARG, "cuda backend: max_rows %d, max_out %d, max_seqs %d, max_pages_per_seq %d: expected at least 1 (max_out: 0)",
+        return fail_with(cfg, LLM_ERR_ARG,
+                         "cuda backend: max_rows %d, max_out %d, max_seqs %d, max_pages_per_seq %d: expected at least 1 (max_out: 0)",
                          cfg->max_rows, cfg->max_out, cfg->max_seqs, cfg->max_pages_per_seq);
     if (ranks < 1 || ranks > MAX_RANKS || cfg->kv_type < LLM_KV_AUTO || cfg->kv_type > LLM_KV_INT4)
-        return fail_with(cfg, LLM_ERR_ARG, "cuda backend: n_ranks %d (1 to %d), kv_type %d: out of range", ranks, MAX_RANKS, (int)cfg->kv_type);
+        return fail_with(cfg, LLM_ERR_ARG, "cuda backend: n_ranks %d (1 to %d), kv_type %d: out of range", ranks, MAX_RANKS,
+                         (int)cfg->kv_type);
     llm_result result = count_devices(cfg, &n);
     if (result) return result;
-    if (n < ranks) return fail_with(cfg, LLM_ERR_ARG, "cuda backend: tensor parallel size %d, but there %s %d device%s", ranks, n == 1 ? "is" : "are", n, n == 1 ? "" : "s");
+    if (n < ranks)
+        return fail_with(cfg, LLM_ERR_ARG, "cuda backend: tensor parallel size %d, but there %s %d device%s", ranks, n == 1 ? "is" : "are",
+                         n, n == 1 ? "" : "s");
     llm_backend_ctx *ctx = (llm_backend_ctx *)calloc(1, sizeof *ctx);
     if (ctx) ctx->ranks = (rank *)calloc((size_t)ranks, sizeof *ctx->ranks);
     if (!ctx || !ctx->ranks) {
@@ -3149,10 +3314,45 @@ static llm_result cuda_open(const llm_backend_config *cfg, llm_backend_ctx **out
 }
 
 extern "C" __attribute__((visibility("default"))) const llm_backend *llm_cuda_backend(void) {
-    static const llm_backend table = {
-        LLM_BACKEND_ABI, sizeof(llm_backend), "cuda", cuda_open, cuda_close, cuda_describe, cuda_buffer, cuda_weight, cuda_weights_done,
-        cuda_kv_page_bytes, cuda_kv_open, cuda_memory_used, cuda_begin_step, cuda_embed, cuda_rope, cuda_residual, cuda_norm, cuda_linear, cuda_qkv,
-        cuda_attention, cuda_mla, cuda_route, cuda_experts, cuda_gate, cuda_gather, cuda_all_reduce, cuda_logits, cuda_end_step, cuda_wait,
-        cuda_logits_row, cuda_buffer_row, cuda_kv_copy, cuda_kv_read, cuda_kv_write, NULL, NULL, NULL, NULL, cuda_drawn, cuda_kv_memory};
+    static const llm_backend table = {LLM_BACKEND_ABI,
+                                      sizeof(llm_backend),
+                                      "cuda",
+                                      cuda_open,
+                                      cuda_close,
+                                      cuda_describe,
+                                      cuda_buffer,
+                                      cuda_weight,
+                                      cuda_weights_done,
+                                      cuda_kv_page_bytes,
+                                      cuda_kv_open,
+                                      cuda_memory_used,
+                                      cuda_begin_step,
+                                      cuda_embed,
+                                      cuda_rope,
+                                      cuda_residual,
+                                      cuda_norm,
+                                      cuda_linear,
+                                      cuda_qkv,
+                                      cuda_attention,
+                                      cuda_mla,
+                                      cuda_route,
+                                      cuda_experts,
+                                      cuda_gate,
+                                      cuda_gather,
+                                      cuda_all_reduce,
+                                      cuda_logits,
+                                      cuda_end_step,
+                                      cuda_wait,
+                                      cuda_logits_row,
+                                      cuda_buffer_row,
+                                      cuda_kv_copy,
+                                      cuda_kv_read,
+                                      cuda_kv_write,
+                                      NULL,
+                                      NULL,
+                                      NULL,
+                                      NULL,
+                                      cuda_drawn,
+                                      cuda_kv_memory};
     return &table;
 }
