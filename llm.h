@@ -12822,6 +12822,19 @@ static void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t from,
  * keeps the file's exact meaning. Formats without a layout of their own become bytes with f32 scales for 16 columns (G16). Floats stay what
  * they are: 16 rows of a column side by side.
  *
+ * A block of Q4_1 (kind Q4M), whose 16 rows have 16 blocks of 20 bytes in the file, has 320 bytes too, which is 5 bits a weight:
+ *
+ *     byte   0 ...  63   vector 0: byte 4 r + c has w[r][c] in its low nibble and w[r][16 + c] in its high one  (rows r = 0..15, c = 0..3)
+ *           64 ... 127   vector 1: w[r][4 + c], w[r][20 + c]
+ *          128 ... 191   vector 2: w[r][8 + c], w[r][24 + c]
+ *          192 ... 255   vector 3: w[r][12 + c], w[r][28 + c]
+ *          256 ... 287   16 scales, f16: row r's at 256 + 2 r
+ *          288 ... 319   16 minimums, f16
+ *
+ * Row 3, column 17 is the high nibble of byte 13. Is that 9, and are scale and minimum of the row 0.02 and -0.15, then the weight is
+ * 0.02 * 9 - 0.15 = 0.03. Unpacking is a mask for the first four vectors, a shift and a mask for the latter four. Eight blocks of Q4_K
+ * take 64 + 8 * (256 + 16 + 16) bytes, 4.625 bits a weight where the file has 4.5: its scales of 6 bits have become bytes.
+ *
  * With x ~ d q (q: signed bytes) a block adds to a row's result
  *
  *     sum of w x  =  scale * d * sum of u q  +  (minimum - zero * scale) * d * sum of q
@@ -12831,10 +12844,13 @@ static void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t from,
 
 /* ---- Instruction sets ---- */
 
+/* Worse ones first. All give a row the same result whoever is beside it in a batch; between two sets the last bits may differ, for only
+ * some fuse a multiplication with an addition. */
 typedef enum llm__isa {
     LLM__ISA_SCALAR = 0, LLM__ISA_AVX2, LLM__ISA_AVXVNNI, LLM__ISA_AVX512, LLM__ISA_AVX512VNNI, LLM__ISA_NEON, LLM__ISA_COUNT
 } llm__isa;
 
+/* As users write it, and as llm_isa_list shows it. */
 static const char *llm__isa_name(llm__isa isa) {
     static const char *const names[LLM__ISA_COUNT] = {"scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "neon"};
     return names[isa];
@@ -12898,9 +12914,16 @@ static llm_result llm__isa_find(const char *name, llm__isa *out) {
 /* ---- Activations ----
  * A buffer is a matrix of f32. Linear layers over quantised weights read a copy of it rounded to int8: for each 32 columns a scale d,
  * x ~ d * q. Its tokens are grouped into tiles of up to 32; inside a tile of n, block b of token t stands at index
- * start * n_blocks + b * n + t, so a kernel reads memory in order. In the finer form (the output layer's) every token takes two places of a
- * tile: the second one holds what the first one's rounding lost, and their two products are added. */
+ * start * n_blocks + b * n + t, so a kernel reads memory in order: 33 tokens of 64 columns make two tiles and stand as
+ *
+ *     index    0 ... 15   block 0 of tokens 0..15        32 ... 48   block 0 of tokens 16..32
+ *             16 ... 31   block 1 of tokens 0..15        49 ... 65   block 1 of tokens 16..32
+ *
+ * In the finer form (the output layer's) every token takes two places of a tile: the second one holds what the first one's rounding lost,
+ * and their two products are added. */
 
+/* What the kernels of a weight read: the f32 rows themselves, their copy in bytes, or the copy with its remainders. F32 is 0: of a buffer,
+ * no copy. */
 typedef enum llm__form { LLM__FORM_F32 = 0, LLM__FORM_I8 = 1, LLM__FORM_I8X2 = 2 } llm__form;
 
 typedef struct llm__act {
@@ -12952,6 +12975,8 @@ typedef struct llm__kind_desc {
     llm__scale scale, min;
 } llm__kind_desc;
 
+/* What the bytes of a kind mean, in the order of llm__kind. What the kernels ask about formats they ask here; where the kind is a constant,
+ * as in the instances of LLM__EACH_KIND, the compiler has the answers and no branch is left. */
 LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
     static const llm__kind_desc table[LLM__KIND_COUNT] = {
         {32, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},    {16, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},
@@ -12966,6 +12991,7 @@ LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
     return table[kind];
 }
 
+/* Packed as floats: read by mac, without a rounded copy of the activations. The rest is read by product. */
 LLM__INLINE int llm__kind_is_float(llm__kind kind) { return kind <= LLM__KIND_BF16; }
 
 /* Bytes signed as stored, and two scales in 32 columns. */
@@ -12983,11 +13009,12 @@ LLM__INLINE int llm__kind_head(llm__kind kind) {
     return 32 * ((llm__kind_info(kind).scale >= LLM__SCALE_SUPER) + (llm__kind_info(kind).min >= LLM__SCALE_SUPER));
 }
 
+/* Bytes of a block of 16 x 32 weights, its super-block's head not counted. */
 LLM__INLINE int llm__kind_block(llm__kind kind) {
     return 64 * llm__kind_info(kind).bits + llm__scale_bytes(llm__kind_info(kind).scale) + llm__scale_bytes(llm__kind_info(kind).min);
 }
 
-/* Bytes of 16 packed rows. */
+/* Bytes of 16 packed rows, up to the next cache line. A row block has room for 16 rows even if it has fewer. */
 static int64_t llm__kind_row_bytes(llm__kind kind, int64_t cols) {
     int64_t blocks = cols / 32, supers = (blocks + LLM__SUPER - 1) / LLM__SUPER;
     int64_t n = llm__kind_is_float(kind) ? cols * LLM__ROWS * llm__kind_info(kind).bits / 8
@@ -13041,6 +13068,7 @@ typedef struct llm__cooked {
 #define LLM__LOG2E 1.44269504f
 #define LLM__EACH(i) for (int i = 0; i < LLM__ROWS; i++)
 
+/* Sixteen floats: the rows of a block, positions of a key group, or neighbours in a row of activations. */
 typedef struct llm__v16 {
     float v[LLM__ROWS];
 } llm__v16;
@@ -13051,6 +13079,7 @@ typedef union llm__bits16 { /* the same, seen as integers */
     llm__v16 f;
 } llm__bits16;
 
+/* The same number in every lane. */
 LLM__INLINE llm__v16 llm__all16(float x) {
     llm__v16 r;
     LLM__EACH(i) r.v[i] = x;
@@ -13136,12 +13165,14 @@ LLM__INLINE llm__v16 llm__softcap16(llm__v16 x, float cap) {
         if (k < (n)) step((n) - k); \
     } while (0)
 
+/* s + scale * x, of n <= 16 numbers at x; the other lanes of s stay. */
 LLM__INLINE llm__v16 llm__add16(llm__v16 s, const float *x, float scale, int n) {
     const llm__v16 a = llm__load16(x, n);
     LLM__EACH(i) s.v[i] += scale * a.v[i];
     return s;
 }
 
+/* Sum of n numbers, lane by lane, then across: the error grows with n / 16, not with n. Means of layer norms are made of it. */
 LLM__INLINE float llm__body_sum(const float *x, int n) {
     llm__v16 s = llm__all16(0);
 #define LLM__STEP(m) s = llm__add16(s, x + k, 1, m)
@@ -13150,6 +13181,7 @@ LLM__INLINE float llm__body_sum(const float *x, int n) {
     return llm__total16(s);
 }
 
+/* s + x * y, lane by lane. */
 LLM__INLINE llm__v16 llm__dot16(llm__v16 s, const float *x, const float *y, int n) {
     const llm__v16 a = llm__load16(x, n), b = llm__load16(y, n);
     LLM__EACH(i) s.v[i] += a.v[i] * b.v[i];
@@ -13189,6 +13221,7 @@ LLM__INLINE void llm__affine16(float *dst, const float *src, float shift, float 
     llm__store16(dst, n, x);
 }
 
+/* The whole row of n; see llm__affine16. */
 LLM__INLINE void llm__body_affine(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n) {
 #define LLM__STEP(m) llm__affine16(dst + k, src + k, shift, scale, w ? w + k : NULL, b ? b + k : NULL, m)
     LLM__VECTORS(k, n, LLM__STEP);
@@ -13220,7 +13253,9 @@ LLM__INLINE void llm__body_rotate(float *x, const float *rope, int half, int int
     }
 }
 
-/* ---- Conversions ---- */
+/* ---- Conversions ----
+ * What plain C cannot express well. Each instruction set has its own, which the kernels take as an argument: always a constant that is
+ * inlined, never a call. The scalar ones say what the others must do. */
 
 typedef llm__v16 (*llm__half_fn)(const uint16_t *p);              /* 16 f16 to f32 */
 typedef llm__v16 (*llm__bytes_fn)(const uint8_t *p, int is_unsigned); /* 16 bytes */
@@ -13343,6 +13378,7 @@ enum {
     LLM__AHEAD = 4096
 }; /* bytes that weights are fetched ahead of their use; 1 to 16 KB made no difference (Zen 3, Zen 4, Sapphire Rapids) */
 
+/* Eight bytes at any address. */
 LLM__INLINE uint64_t llm__word(const uint8_t *p) {
     uint64_t x;
     memcpy(&x, p, 8);
@@ -13376,7 +13412,12 @@ LLM__INLINE llm__v16 llm__unpack_scale(llm__scale scale, const uint8_t *at, cons
     return x;
 }
 
-/* One block of a row block; head: of its super-block. `shift`: signed bytes are wanted plus 128. */
+/* One block of a row block; head: of its super-block. `shift`: signed bytes are wanted plus 128.
+ *
+ * m is what the sum of q is multiplied with: minimum - zero * scale. Where the two halves of the columns differ, m[1] is the latter's m
+ * less the former's, for llm__act.s has the sum over all 32 columns and that over the latter 16:
+ *
+ *     m_former * (all - latter) + m_latter * latter  =  m_former * all + (m_latter - m_former) * latter */
 LLM__INLINE void llm__unpack(const llm__kind kind, const int shift, const uint8_t *w, const uint8_t *head, llm__cooked *to,
                              const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
     const llm__kind_desc k = llm__kind_info(kind);
@@ -13665,9 +13706,11 @@ typedef struct llm__product {
     float *out;
 } llm__product;
 
+/* Multiplies an unpacked block with the tile's roundings from index `at` on, and adds to p->out. run: see llm__kind_run; x2: two scales. */
 typedef void (*llm__block_fn)(const int run, const int x2, const llm__cooked *w, const llm__product *p, size_t at);
 
-/* Walks over the blocks: unpack, then out += what the block gives. */
+/* Walks over the blocks of 16 rows, front to back: unpack, then out += what the block gives. A head, where the format has one, stands in
+ * front of every eighth block and holds for these eight. */
 LLM__INLINE void llm__walk(const llm__kind kind, const int shift, const llm__block_fn block, const llm__product *p,
                            const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
     const uint8_t *w = p->w, *head = w;
@@ -13684,7 +13727,7 @@ LLM__INLINE void llm__walk(const llm__kind kind, const int shift, const llm__blo
     }
 }
 
-/* One loop a format. */
+/* One loop a format, all that depends on it constant: the format would else be asked for in the innermost loop. */
 #define LLM__EACH_KIND(kind, ...) \
     switch (kind) { \
     case LLM__KIND_Q4Z: llm__walk(LLM__KIND_Q4Z, __VA_ARGS__); break; \
@@ -13720,6 +13763,7 @@ LLM__FORCE void llm__scalar_block(const int run, const int x2, const llm__cooked
     }
 }
 
+/* One loop for all formats: where this runs, speed is no aim. */
 static void llm__scalar_product(llm__kind kind, const llm__product *p) {
     llm__walk(kind, 1, llm__scalar_block, p, llm__scalar_half, llm__scalar_bytes, llm__scalar_look_up);
 }
@@ -13737,6 +13781,7 @@ typedef struct llm__mac {
     llm__kind type; /* of b: F32, F16 or BF16 */
 } llm__mac;
 
+/* The meaning of mac; the vector versions keep the order of k and fuse what stands here as two operations. */
 static void llm__scalar_mac(const llm__mac *m) {
     for (int i = 0; i < m->n; i++)
         for (int p = 0; p < m->panels; p++) {
@@ -13771,6 +13816,7 @@ static void llm__scalar_mac(const llm__mac *m) {
 #define LLM__AVX2 __attribute__((target("avx2,fma,f16c,tune=skylake-avx512")))
 #define LLM__AVX2_INLINE LLM__FORCE LLM__AVX2
 
+/* The conversions, see llm__half_fn and those after it: 8 lanes an instruction. */
 LLM__AVX2_INLINE llm__v16 llm__avx2_half(const uint16_t *p) {
     llm__v16 r;
     _mm256_storeu_ps(r.v, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)));
@@ -13799,6 +13845,7 @@ LLM__AVX2_INLINE __m256i llm__avx2_four(const int8_t *q) { /* 4 activations in e
     return _mm256_set1_epi32(four);
 }
 
+/* vpshufb looks up 32 nibbles at once, in a table of 16 bytes that stands in both halves of the register. */
 LLM__AVX2_INLINE void llm__avx2_look_up(const int8_t values[16], uint8_t *u) {
     const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)values));
     for (__m256i *at = (__m256i *)(void *)u, *end = at + 16; at < end; at++)
@@ -13830,10 +13877,12 @@ LLM__AVX2_INLINE void llm__avx2_sums(const int run, const int n, const llm__cook
         for (int h = 0; h < 2; h++) sum[t][h] = _mm256_madd_epi16(sum[t][h], ones);
 }
 
+/* With VNNI only the sums differ: what goes around them takes them as an argument. */
 typedef void (*llm__avx2_sums_fn)(const int run, const int n, const llm__cooked *w, const int from, const int to, const int8_t *q,
                                   __m256i (*sum)[2]);
 
-/* n <= 4 tokens' products with a block, added to out (n, 16): see llm__scalar_product. */
+/* n <= 4 tokens' products with a block, added to out (n, 16): see llm__scalar_block. Two parts where the halves of the columns have scales
+ * of their own, the latter first. In a part as many vectors as add up in 16 bits go to `sums` at a time. */
 LLM__AVX2_INLINE void llm__avx2_step(const int run, const int x2, const llm__avx2_sums_fn sums, const int n, const llm__cooked *w,
                                      const llm__act *a, size_t at, float *out) {
     LLM__UNROLL
@@ -13861,6 +13910,7 @@ LLM__AVX2_INLINE void llm__avx2_step(const int run, const int x2, const llm__avx
     }
 }
 
+/* All tokens of a tile: four at a time, then those that are left one by one. */
 LLM__AVX2_INLINE void llm__avx2_tile(const int run, const int x2, const llm__avx2_sums_fn sums, const llm__cooked *w,
                                      const llm__product *p, size_t at) {
     const llm__act a = p->act; /* its pointers in registers */
@@ -13887,6 +13937,7 @@ LLM__AVX2_INLINE void llm__avx2_block(const int run, const int x2, const llm__co
         for (int t = 0; t < p->n; t++) llm__avx2_step(run, x2, llm__avx2_sums, 1, w, &p->act, at + (size_t)t, p->out + t * LLM__ROWS);
 }
 
+/* The table's `product`. */
 LLM__AVX2 static void llm__avx2_product(llm__kind kind, const llm__product *p) {
     const llm__product own = *p; /* its pointers in registers */
     LLM__EACH_KIND(kind, 0, llm__avx2_block, &own, llm__avx2_half, llm__avx2_bytes, llm__avx2_look_up)
@@ -13901,6 +13952,7 @@ LLM__AVX2 static void llm__avx2_product(llm__kind kind, const llm__product *p) {
 #define LLM__AVXVNNI __attribute__((target("avx2,fma,f16c,avxvnni")))
 #endif
 
+/* As llm__avx2_sums; weights come as unsigned bytes (shift 1), so there is no sign to move. */
 LLM__FORCE LLM__AVXVNNI void llm__avxvnni_sums(const int run, const int n, const llm__cooked *w, const int from, const int to,
                                                const int8_t *q, __m256i (*sum)[2]) {
     (void)run;
@@ -13945,7 +13997,8 @@ LLM__AVX2_INLINE __m256 llm__avx2_load(const llm__kind type, const void *p, int6
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
 }
 
-/* Rows [i, i + n) of the product, 12 sums in registers: n <= 3 with two panels, 6 with one. */
+/* Rows [i, i + n) of the product (see llm__mac), 12 sums in registers: n <= 3 with two panels, 6 with one. A vector of b that was loaded
+ * (and widened) serves all n rows. */
 LLM__AVX2_INLINE void llm__avx2_mac_rows(const llm__mac *m, int i, const int n, const int panels, const llm__kind type) {
     const float *a = m->a + (int64_t)i * m->lda;
     float *c = m->c + i * m->ldc;
@@ -13981,6 +14034,7 @@ LLM__AVX2_INLINE void llm__avx2_mac_rows(const llm__mac *m, int i, const int n, 
     else if ((m)->type == LLM__KIND_F16) shape(m, 1, LLM__KIND_F16); \
     else shape(m, 1, LLM__KIND_BF16);
 
+/* All rows of a product, in groups that fill the registers. */
 LLM__AVX2_INLINE void llm__avx2_mac_shape(const llm__mac *m, const int panels, const llm__kind type) {
     const int rows = 6 / panels;
     int i = 0;
@@ -14029,7 +14083,8 @@ LLM__AVX512_INLINE __m512i llm__avx512_four(const int8_t *q) { /* 4 activations 
     return _mm512_set1_epi32(four);
 }
 
-/* u q over 16 columns. */
+/* u q over 16 columns of all 16 rows, four bytes a lane: sums of 32 bits. run as in AVX2: how many vectors may be added up in 16 bits
+ * before they are widened; here are four, so it matters from 6 bits on. */
 LLM__AVX512_INLINE __m512i llm__avx512_quads(const int run, const __m512i v[4], const int8_t *q) {
     const __m512i ones = _mm512_set1_epi16(1);
     __m512i sum = _mm512_setzero_si512(), part = sum;
@@ -14048,6 +14103,7 @@ LLM__AVX512_INLINE __m512i llm__avx512_quads(const int run, const __m512i v[4], 
     return sum;
 }
 
+/* The same with vpdpbusd, which adds to 32 bits itself. Weights are unsigned bytes. */
 LLM__FORCE LLM__AVX512VNNI __m512i llm__avx512vnni_quads(const int run, const __m512i v[4], const int8_t *q) {
     __m512i sum = _mm512_setzero_si512();
     (void)run;
@@ -14058,7 +14114,8 @@ LLM__FORCE LLM__AVX512VNNI __m512i llm__avx512vnni_quads(const int run, const __
 
 typedef __m512i (*llm__avx512_quads_fn)(const int run, const __m512i v[4], const int8_t *q);
 
-/* See llm__scalar_block. */
+/* All tokens of a tile with one block, which stays in eight registers: see llm__scalar_block. The scales' products d0 * d are made anew for
+ * each token: one multiplication for 512 of bytes. */
 LLM__AVX512_INLINE void llm__avx512_tile(const int run, const int x2, const llm__avx512_quads_fn sum, const llm__cooked *w,
                                          const llm__product *p, size_t at) {
     const __m512 d0 = _mm512_load_ps(w->d[0]), m0 = _mm512_load_ps(w->m[0]);
@@ -14099,6 +14156,7 @@ LLM__AVX512VNNI static void llm__avx512vnni_product(llm__kind kind, const llm__p
     LLM__EACH_KIND(kind, 1, llm__avx512vnni_block, &own, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
 }
 
+/* 16 elements of b as f32. bf16 are the upper halves of f32. */
 LLM__AVX512_INLINE __m512 llm__avx512_load(const llm__kind type, const void *p, int64_t i) {
     if (type == LLM__KIND_F32) return _mm512_loadu_ps((const float *)p + i);
     const __m256i half = _mm256_loadu_si256((const __m256i *)(const void *)((const uint16_t *)p + i));
@@ -14134,6 +14192,7 @@ LLM__AVX512_INLINE void llm__avx512_mac_rows(const llm__mac *m, int i, const int
         for (int j = 0; j < panels; j++) _mm512_storeu_ps(c + r * m->ldc + 16 * j, s[r][j]);
 }
 
+/* Twelve rows fill the registers; what is left goes by threes and ones, for every other count would be one more instance of the loop. */
 LLM__AVX512_INLINE void llm__avx512_mac_shape(const llm__mac *m, const int panels, const llm__kind type) {
     int i = 0;
     for (; i + 12 <= m->n; i += 12) llm__avx512_mac_rows(m, i, 12, panels, type);
@@ -14146,7 +14205,9 @@ LLM__AVX512 static void llm__avx512_mac(const llm__mac *m) { LLM__MAC_SHAPES(llm
 
 /* ---- The table ---- */
 
-/* What the rest of the file calls. See the llm__body functions (and llm__scalar_product, llm__scalar_mac) for what each does. */
+/* What the rest of the file calls: one such table for each instruction set. All pointers are set, all
+ * functions may be called from any thread at once and keep nothing. See the llm__body functions (and llm__scalar_product, llm__scalar_mac)
+ * for what each does. */
 typedef struct llm__kernels {
     void (*quantise)(const llm__act *a, size_t at, const float *x, float *lost);
     void (*finish)(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n);
