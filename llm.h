@@ -15398,13 +15398,48 @@ LLM__INLINE int llm__row_position(const llm_step *s, int row) {
  * lockstep on all threads of a pool: record i of every rank, then record i + 1. A thread takes its share of each record. Most operations
  * work row by row, and are split by rows; linear layers are split by output rows, attention by jobs that threads take one after the other.
  *
+ *   begin_step   checks every number that could lead out of a buffer or the cache, copies the step, empties the lists
+ *   operations   one call, one record (or two, where all of a first half must be there before the second): nothing computes, nothing waits
+ *   end_step     the ranks' lists must be alike; the pool's threads walk through them once, and are done when it returns
+ *   wait         has nothing to wait for: it tells the first mistake of the step, which end_step told already
+ *
+ * A list is made anew for each step, for that is cheap beside the step: a record is a copy of the operation and a few comparisons.
+ *
  * Why not a barrier after each record: a layer has some ten records, and a decoding step of a small model 3 ms for three hundred. So a
  * barrier stands only where one record reads or overwrites what another thread may have written since the last one. That is worked out
  * while recording: every buffer remembers in which interval between barriers it was last written and read, and how that work was split. Two
- * operations that both split by rows need none between them: each thread meets its own rows again.
+ * operations that both split by rows need none between them: each thread meets its own rows again. Three hazards are looked for, as in a
+ * processor: reading what was written, writing what was written, writing what was read. Reading twice is none.
  *
- * In the same way a buffer remembers in which form its rounded copy is current; a linear layer that needs another one makes it first (by
- * rows), and two linear layers with one input share the copy.
+ * In the same way a buffer remembers in which form its rounded copy is current; a linear layer that needs another one makes it first, and
+ * two linear layers with one input share the copy. All threads round, each a share of the blocks of 32 columns, between two barriers. The
+ * first falls away in a step of one row: the thread that has the row for operations by rows, the last one, then rounds it alone.
+ *
+ * The records of a llama layer with quantised weights, T rows (| is a barrier, (|) one that a step of one row does without):
+ *
+ *     record      reads        writes     split     before it
+ *     LINEAR qkv  h            qkv        ANY       (|) round h |       h was written by rows, and is read whole
+ *     QKV         qkv, rope    qkv, KV    ANY       |                   a head's columns come from several threads
+ *     ATTENTION   qkv, KV      att        ANY       |                   keys and values of all rows must be in the cache
+ *     LINEAR o    att          y          ANY       | round att |
+ *     RESIDUAL    y, x         x, h       TOKENS    |                   x += y; h = norm(x)
+ *     LINEAR up   h            ff_act     ANY       (|) round h |       gate and up in one, with the activation
+ *     LINEAR down ff_act       y          ANY       | round ff_act |
+ *     RESIDUAL    y, x         x, h       TOKENS    |                   and so begins the next layer
+ *
+ * 12 barriers, 10 with one row, 8 with weights of floats, which need no copies. At the head of the step EMBED, ROPE and the first RESIDUAL
+ * are all split by rows: none. In the last layer x is gathered (GATHER) while other threads are still in ATTENTION, att behind a barrier.
+ *
+ * Ranks of a tensor-parallel group are all in this process: a sum over ranks is the same as any sum, read from the other ranks' buffers in
+ * the order of the ranks. They record the same operations, so where one needs a barrier all do; a record runs behind a barrier if it has
+ * one on any rank.
+ *
+ * Adapters (LoRA) are two records in front of the layer whose output they change: low = A x, then plus = B low, which the layer adds before
+ * its activation. Rows may have different ones: neighbouring rows of the same make one product, and all these products are laid end to end
+ * and cut into equal shares. A step in which no row has an adapter for the site has neither record. Inputs are not rounded for them: what
+ * an adapter adds is small, and its factors are too thin to cost much.
+ *
+ * What may happen while a step runs: llm_lora_put, to a slot that no row of the step has. All else is for one thread at a time.
  *
  * All memory is taken at open time: the lists, the copy of the step, scratch for each thread, KV pages. */
 
@@ -15420,6 +15455,7 @@ typedef enum llm__op_kind {
 /* How an operation is split between threads. Two of the same kind, other than ANY, need no barrier between them. */
 typedef enum llm__split { LLM__SPLIT_ANY = 0, LLM__SPLIT_TOKENS, LLM__SPLIT_OUT } llm__split;
 
+/* The operations of the table that come as plain arguments, as records. */
 typedef struct llm__gather_op {
     llm_buffer *dst;
     const llm_buffer *src;
@@ -15430,6 +15466,8 @@ typedef struct llm__reduce_op {
     int32_t n;
 } llm__reduce_op;
 
+/* One operation of a step, in the order of execution. `rows` stands here whatever the kind.
+ * Records start on cache lines, for threads count the jobs they take in `next`. */
 typedef struct llm__record {
     llm__op_kind kind;
     int barrier;                 /* before it */
@@ -15462,12 +15500,16 @@ typedef struct llm__use {
     llm__split split;
 } llm__use;
 
+/* Of one interval, the last: what lies further back has a barrier behind it and is nobody's concern. -1: not in this step. */
 typedef struct llm__uses {
     llm__use written, read;
 } llm__uses;
 
+/* What a record does with the KV cache, which counts as one thing: no record writes pages of one layer while another reads those of a
+ * second. */
 typedef enum llm__touch { LLM__TOUCH_NONE = 0, LLM__TOUCH_READ, LLM__TOUCH_WRITE } llm__touch;
 
+/* What the seam calls llm_buffer, and what recording knows of it. `uses`, act_... and `nothing` are of the step being recorded. */
 typedef struct llm__cpu_buffer {
     llm_buffer b; /* first */
     llm__uses uses;
@@ -15488,11 +15530,13 @@ typedef struct llm__lora_slot {
     void *memory;          /* of the packed weights */
 } llm__lora_slot;
 
+/* What adapters add to one layer on one rank, by slot: a row's slot is its sequence's, seq_lora. */
 struct llm_lora_site {
     int n_slots;
     llm__lora_slot *slot;  /* (n_slots) */
 };
 
+/* A rank's list. `interval` counts the barriers recorded so far. */
 typedef struct llm__rank {
     llm__record *list; /* (LLM__MAX_RECORDS) */
     int n, interval;
@@ -15500,6 +15544,8 @@ typedef struct llm__rank {
     int64_t vocab;     /* rows of its output layer */
 } llm__rank;
 
+/* What is taken at open time stays as it is until close; what a step changes is `rank`, the uses in the buffers, `step` with its arrays,
+ * and `failed` with its sentence. */
 struct llm_backend_ctx {
     llm_backend_config cfg;
     llm__isa isa;
@@ -15554,11 +15600,14 @@ typedef struct llm__run {
     int rank;
 } llm__run;
 
+/* A row of a buffer: (cols) floats, on a cache line. */
 static float *llm__row(const llm_buffer *b, int row) { return b->data + row * b->stride; }
 
+/* One row of x: see llm__run_embed_row. */
 static void llm__run_embed(const llm__run *r, int row) { llm__run_embed_row(r->e, &r->rec->op.embed, row); }
 
-/* Angles in double: position times frequency reaches thousands, and f32 would lose the fraction. */
+/* One row of dst (rope_dim): cosines, then sines, of position * frequency (RoPE, Su et al. 2021), with the variant of frequencies and the
+ * base that its sequence has. Angles in double: position times frequency reaches thousands, and f32 would lose the fraction. */
 static void llm__run_rope(const llm__run *r, int row) {
     const llm_step *s = &r->ctx->step;
     const llm_rope_op *op = &r->rec->op.rope;
@@ -15602,6 +15651,7 @@ static void llm__run_residual(const llm__run *r, int row) {
     if (op->replace) memcpy(x, llm__row(op->h, row), (size_t)n * sizeof *x);
 }
 
+/* One row: n columns of src, from src_col on, to the first n of dst, which may be src. */
 static void llm__run_norm(const llm__run *r, int row) {
     const llm_norm_op *op = &r->rec->op.norm;
     llm__norm_row(r->ctx->kernels, op->kind, llm__row(op->dst, row), llm__row(op->src, row) + op->src_col, op->n, llm__vector(op->weight),
@@ -15638,7 +15688,8 @@ static void llm__finish_head(const llm__kernels *k, const llm_qkv_op *op, const 
 /* The factor that brings a row of all heads to unit mean square. */
 static float llm__whole_rms(const llm__kernels *k, const float *x, int n, float eps) { return 1 / sqrtf(k->dot(x, x, n) / (float)n + eps); }
 
-/* One row's KV heads [g0, g1) and the query heads that go with them. */
+/* One row's KV heads [g0, g1) and the query heads that go with them: norm and rotation in place, then key and value to the cache, rounded
+ * to its type there. A thread has these columns of the row to itself, but for norms over the whole width (see llm__run_qkv). */
 static void llm__qkv_heads(const llm__run *r, int row, int g0, int g1) {
     const llm_qkv_op *op = &r->rec->op.qkv;
     const llm__kernels *k = r->ctx->kernels;
@@ -15676,7 +15727,8 @@ static void llm__run_qkv(const llm__run *r) {
     }
 }
 
-/* What query i of a tile sees, and where its online softmax starts. */
+/* What query i of a tile sees, and where its online softmax starts: positions [from, to), maximum m, sum l. A sink is a score that takes
+ * part in the softmax with no value behind it, so it starts there with weight 1 (gpt-oss). */
 static void llm__attend_query(const llm_step *s, const llm_attention_op *op, llm__attend *t, int i, int row, int head) {
     int at = llm__row_position(s, row);
     t->at[i] = at;
@@ -15688,7 +15740,9 @@ static void llm__attend_query(const llm_step *s, const llm_attention_op *op, llm
     t->slope[i] = op->alibi ? op->alibi->f32[head] * LLM__LOG2E : 0;
 }
 
-/* Queries are scaled into units of the base-2 logarithm (with a soft cap, that comes after it). */
+/* Threads take jobs until none is left: up to 24 queries, of some rows and some heads of one KV head, against the positions of one sequence
+ * (FlashAttention, Dao et al. 2022: scores are never stored but for a block of 32 positions). Queries are scaled into units of the base-2
+ * logarithm (with a soft cap, that comes after it). */
 static void llm__run_attention(const llm__run *r) {
     const llm_attention_op *op = &r->rec->op.attention;
     const llm__kernels *k = r->ctx->kernels;
@@ -15774,7 +15828,8 @@ static int llm__arg_max(const float *x, int n) {
     return best;
 }
 
-/* Leaves only the experts of the topk_group best groups. */
+/* Leaves only the experts of the topk_group best groups: the others' scores in choice (n_experts) become -INFINITY. group (n_group) is
+ * scratch, a group's score by its best expert or its two best (DeepSeek-V2 and V3). */
 static void llm__route_groups(const llm_route_op *op, float *choice, float *group) {
     int size = op->n_experts / op->n_group;
     for (int g = 0; g < op->n_group; g++) {
@@ -15925,6 +15980,8 @@ static void llm__run_all_reduce(const llm__run *r, int row) {
 
 /* ---- Running the lists ---- */
 
+/* In the order of llm__op_kind. row: is called for each row of a thread's share; share: once by every thread, which finds its part of the
+ * work by itself. */
 static const struct {
     void (*row)(const llm__run *r, int row);
     void (*share)(const llm__run *r);
@@ -15951,7 +16008,7 @@ static void llm__run_record(const llm_backend_ctx *ctx, llm__exec *e, llm__recor
         for (int row = (int)from; row < to; row++) llm__ops[rec->kind].row(&r, row);
 }
 
-/* Makes the rounded copy that a record wants. */
+/* Makes this thread's share of the rounded copy that a record wants; a barrier must follow. */
 static void llm__run_act(const llm_backend_ctx *ctx, const llm__exec *e, const llm__record *rec) {
     llm__exec act = *e;
     act.n_rows = llm__op_rows(ctx, rec->rows);
@@ -15963,7 +16020,8 @@ static void llm__run_act(const llm_backend_ctx *ctx, const llm__exec *e, const l
     if (rec->form) llm__act_make(&act, rec->act, rec->form, rec->act_col, rec->act_cols);
 }
 
-/* One thread's way through the lists of all ranks. */
+/* One thread's way through the lists of all ranks. All threads pass the same barriers, for what decides about them is in the lists, and
+ * these are not written while they run (but for `next`). */
 static void llm__run_lists(void *arg, int thread, int n_threads) {
     llm_backend_ctx *ctx = (llm_backend_ctx *)arg;
     llm__exec e;
@@ -16048,7 +16106,9 @@ static void llm__record_uses(llm_backend_ctx *ctx, int rank, llm__record *rec, l
         if (buffer[i]) llm__own(buffer[i])->b.form = 0;
 }
 
-/* Puts the making of src's rounded copy before the record where the weight needs one that is not there. */
+/* Puts the making of src's rounded copy before the record where the weight needs one that is not there: of the record's rows, of the
+ * weight's columns from col on. Rounding counts as a use of its own: it reads the buffer, and overwrites the copy, which is taken for a
+ * part of it. */
 static void llm__record_act(llm_backend_ctx *ctx, int rank, llm__record *rec, const llm_buffer *src, int col, const llm_weight *w) {
     llm__cpu_buffer *own = llm__own(src);
     int form = (int)w->form, cols = (int)w->cols;
@@ -16079,6 +16139,7 @@ static void llm__cpu_rope(llm_backend_ctx *ctx, int rank, const llm_rope_op *op)
     llm__record_uses(ctx, rank, rec, LLM__SPLIT_TOKENS, NULL, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
+/* y NULL: x is only read, unless it is replaced by its norm. Sums over ranks read the other ranks' y too: see llm__run_residual. */
 static void llm__cpu_residual(llm_backend_ctx *ctx, int rank, const llm_residual_op *op) {
     llm__record *rec = llm__record_add(ctx, rank, LLM__OP_RESIDUAL, op->rows, op, sizeof *op);
     llm__record_uses(ctx, rank, rec, llm__split_of(op->rows), op->y, op->x, op->kind ? op->h : NULL, op->y || op->replace ? op->x : NULL,
@@ -16093,6 +16154,7 @@ static void llm__cpu_norm(llm_backend_ctx *ctx, int rank, const llm_norm_op *op)
 /* What adapters add, if they add something in this step. */
 static const llm_buffer *llm__cpu_plus(const llm_buffer *plus) { return plus && !llm__own(plus)->nothing ? plus : NULL; }
 
+/* First the rounding, if one is wanted, then the product: two uses, one record. */
 static void llm__cpu_linear(llm_backend_ctx *ctx, int rank, const llm_linear_op *op) {
     llm__record *rec = llm__record_add(ctx, rank, LLM__OP_LINEAR, op->rows, op, sizeof *op);
     if (rec) rec->op.linear.plus = llm__cpu_plus(op->plus);
@@ -16121,6 +16183,7 @@ static void llm__check_heads(llm_backend_ctx *ctx, const char *what, int layer, 
     if (layer < 0 || layer >= ctx->kv.n_layers || n_kv_heads < 1 || n_heads % n_kv_heads) llm__cpu_fail(ctx, LLM_ERR_ARG, what);
 }
 
+/* Split by heads, so it counts as ANY even where it meets rows. */
 static void llm__cpu_qkv(llm_backend_ctx *ctx, int rank, const llm_qkv_op *op) {
     llm__check_heads(ctx, "qkv: layer or heads do not fit the KV cache", op->layer, op->n_heads, op->n_kv_heads);
     llm__record *rec = llm__record_add(ctx, rank, LLM__OP_QKV, LLM_ROWS_TOKENS, op, sizeof *op);
@@ -16144,6 +16207,7 @@ static void llm__cpu_mla(llm_backend_ctx *ctx, int rank, const llm_mla_op *op) {
     llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->q, NULL, op->dst, NULL, LLM__TOUCH_READ);
 }
 
+/* Refuses what could choose an expert twice, or none: more of them than there are in the groups that stay. */
 static void llm__cpu_route(llm_backend_ctx *ctx, int rank, const llm_route_op *op) {
     int size = op->n_group > 1 ? op->n_experts / op->n_group : op->n_experts;
     if (op->k < 1 || op->k > op->n_experts || (op->n_group > 1 && (op->n_experts % op->n_group || op->k > size * op->topk_group)))
@@ -16179,6 +16243,7 @@ static void llm__cpu_all_reduce(llm_backend_ctx *ctx, int rank, llm_rows rows, l
     llm__record_uses(ctx, rank, rec, llm__split_of(rows), NULL, NULL, buf, NULL, LLM__TOUCH_NONE);
 }
 
+/* Logits go to the context's own memory, which nobody reads before wait: no buffer is written. */
 static void llm__cpu_logits(llm_backend_ctx *ctx, int rank, const llm_logits_op *op) {
     if (op->vocab_begin < 0 || (int64_t)op->vocab_begin + op->head->rows > ctx->logits_stride || ctx->step.shape.n_out > ctx->logits_rows)
         llm__cpu_fail(ctx, LLM_ERR_ARG, "logits: more of them than the output weights have rows");
@@ -16202,7 +16267,9 @@ static llm_result llm__cpu_end_step(llm_backend_ctx *ctx) {
 /* Everything ran in end_step; only a mistake is left to be told. */
 static llm_result llm__cpu_wait(llm_backend_ctx *ctx) { return ctx->failed ? llm__error(ctx->failed, "%s", ctx->why) : LLM_OK; }
 
-/* ---- open time ---- */
+/* ---- open time ----
+ * Order: open, then buffers, weights and sites as the model asks for them, weights_done, kv_open; a draft model's buffers and weights come
+ * before kv_open too, with a weights_done of their own. What fails leaves the context in a state that close can take. */
 
 /* Whole pages that count as memory in use. */
 static void *llm__cpu_pages(llm_backend_ctx *ctx, size_t bytes) {
@@ -16328,6 +16395,7 @@ static llm_result llm__cpu_open(const llm_backend_config *cfg, llm_backend_ctx *
     return r;
 }
 
+/* "avx2, 2 threads". */
 static const char *llm__cpu_describe(llm_backend_ctx *ctx) { return ctx->name; }
 
 /* Rows start on cache lines. The rounded copy is reserved, but takes memory only when a linear layer asks for it. */
@@ -16386,6 +16454,7 @@ static llm_result llm__cpu_weight(llm_backend_ctx *ctx, int rank, const llm_weig
     return LLM_OK;
 }
 
+/* An empty site: n_slots slots that add nothing. */
 static llm_result llm__cpu_lora_site(llm_backend_ctx *ctx, int rank, int n_slots, llm_lora_site **out) {
     *out = NULL;
     if (rank < 0 || rank >= ctx->n_ranks || n_slots < 1) return llm__error(LLM_ERR_ARG, "lora_site: rank %d, %d slots", rank, n_slots);
@@ -16480,6 +16549,7 @@ static int64_t llm__kv_layout(const llm__kv_cache *kv, int n_layers, const llm_k
     return ok ? (int64_t)at : 0;
 }
 
+/* Before kv_open: how many pages there will be is worked out from it. */
 static int64_t llm__cpu_kv_page_bytes(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens) {
     return llm__kv_layout(&ctx->kv, n_layers, layers, page_tokens, NULL);
 }
@@ -16622,6 +16692,7 @@ static llm_result llm__cpu_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
     return LLM_OK;
 }
 
+/* Good until the next end_step. All ranks' shares stand side by side: (vocab). */
 static const float *llm__cpu_logits_row(llm_backend_ctx *ctx, int out_row) { return ctx->logits + out_row * ctx->logits_stride; }
 
 static const float *llm__cpu_buffer_row(llm_backend_ctx *ctx, int rank, const llm_buffer *buf, int row) {
@@ -16630,6 +16701,7 @@ static const float *llm__cpu_buffer_row(llm_backend_ctx *ctx, int rank, const ll
     return llm__row(buf, row);
 }
 
+/* 1 if the cache has such a page. */
 static int llm__kv_page_ok(const llm_backend_ctx *ctx, int32_t page) { return page >= 0 && page < ctx->kv.n_pages; }
 
 /* Copies whole pages on every rank, in the order given. */
@@ -16650,6 +16722,7 @@ static uint8_t *llm__kv_page(const llm_backend_ctx *ctx, int rank, int32_t page)
                                                                           : NULL;
 }
 
+/* A page of one rank to host memory, and back: page_bytes bytes as they are, for swapping and for kept contexts. */
 static llm_result llm__cpu_kv_read(llm_backend_ctx *ctx, int rank, int32_t page, void *host) {
     const uint8_t *at = llm__kv_page(ctx, rank, page);
     if (!at) return llm__error(LLM_ERR_ARG, "kv_read: page %d of rank %d is not there", page, rank);
@@ -16664,6 +16737,7 @@ static llm_result llm__cpu_kv_write(llm_backend_ctx *ctx, int rank, int32_t page
     return LLM_OK;
 }
 
+/* Work by indexes for llm__cpu_parallel; next: how many were taken. */
 typedef struct llm__parallel {
     void (*fn)(void *arg, int i);
     void *arg;
@@ -16688,8 +16762,10 @@ static void llm__cpu_parallel(llm_backend_ctx *ctx, void (*fn)(void *arg, int i)
     else llm__pool_run(ctx->pool, llm__parallel_thread, &p);
 }
 
+/* Sentences are kept in this library, one a thread; a backend in another library reaches them through this. */
 LLM_API llm_result llm_backend_error(llm_result r, const char *sentence) { return llm__error(r, "%s", sentence); }
 
+/* The CPU draws no tokens and knows no limit of its memory: the last two are NULL. */
 LLM_API const llm_backend *llm_backend_cpu(void) {
     static const llm_backend table = {
         LLM_BACKEND_ABI, sizeof(llm_backend), "cpu", llm__cpu_open, llm__cpu_close, llm__cpu_describe, llm__cpu_buffer_new, llm__cpu_weight,
