@@ -10822,8 +10822,7 @@ LLM_API void llm_reasoning_end(llm_reasoning *r, llm_text *reasoning, llm_text *
 
 /* ---- tool calls
  * A model calls a function by writing its name and its arguments in a form it was trained on. There are dozens of forms, but all are made
- * of
- * the same parts, so a form is a row of a table and one parser reads them all:
+ * of the same parts, so a form is a row of a table and one parser reads them all:
  *
  *   begin            open   name   (anything short)   arguments      end             close
  *   <tool_call>                                       {"name": "f", "arguments": {...}}   </tool_call>     name and arguments in one object
@@ -10831,11 +10830,9 @@ LLM_API void llm_reasoning_end(llm_reasoning *r, llm_text *reasoning, llm_text *
  *   <tool_call>   <function=f      >                  <parameter=k>v</parameter>    </function>   </tool_call>
  *
  * The parser has five states: TEXT looks for `begin`, holding back what may become it; BETWEEN skips marks, commas, brackets and white
- * space
- * until an object or a name comes; NAME, OBJECT and ELEMENTS read a call. It keeps the text since the last thing that was certain, so a
- * call that turns out to be malformed is shown as the text it is, and nothing depends on where the pieces were cut. White space beside
- * calls
- * belongs to nobody and is dropped.
+ * space until an object or a name comes; NAME, OBJECT and ELEMENTS read a call. It keeps the text since the last thing that was certain, so
+ * a call that turns out to be malformed is shown as the text it is, and nothing depends on where the pieces were cut. White space beside
+ * calls belongs to nobody and is dropped.
  *
  * With a grammar behind the model, a call cannot turn out malformed: then arguments are told byte by byte as they come (`exact`). */
 
@@ -26513,8 +26510,8 @@ LLM_API const char *llm_chat_next(llm_chat *c) {
     return NULL;
 }
 /* ---- many at once
- * Every prompt is a call of >>openai, as in a server: its fields are read and its errors told there. A window of them is in flight; what has ended is copied out and
- * its call freed, so that memory grows with the answers only. */
+ * Every prompt is a call of >>openai, as in a server: its fields are read and its errors told there. A window of them is in flight; what
+ * has ended is copied out and its call freed, so that memory grows with the answers only. */
 
 /* What a config's JSON fills in. */
 typedef struct llm__open_target {
@@ -27266,9 +27263,31 @@ LLM_API llm_result llm_speculative_parse(llm_engine_config *cfg, char *(*get)(co
  *   begin   parses the body and checks every field: its time grows with the body's length only as JSON does
  *   submit  renders the chat template, tokenizes, hands one llm_request a prompt to the engine: its time grows with the prompt
  *   next    polls the requests and writes what is new; nothing here blocks, so it may run in an event loop
- * A call owns its body's JSON, and the sampling parameters point into it. Errors are kept in the call with an HTTP status and
- * are written by next like an answer: the user's mistakes are 4xx, because clients send a request that got a 5xx again. A field
- * that is null counts as absent. An error in a stream is an event, since the status line has gone out long before. */
+ * A streamed chat from bytes to events. E, W and S are the threads of llm_serve (events, a worker, the one that steps the engine); a batch
+ * runs all of it in one thread:
+ *
+ *   E  begin    bytes --llm_json_parse--> body --llm__oai_fields--> sampling parameters and members of the call, or the first error
+ *   W  submit   body --llm_openai_render--> text --llm_tokenize--> ids --llm_request_submit--> an llm_request
+ *   S           steps; on_news says that there is something to poll, and nothing else
+ *   E  next     llm_request_poll --> an llm_event --llm__oai_poll--> thoughts, content and calls of a choice
+ *               --llm__oai_event--> "data: {...}" and an empty line, once or more
+ *
+ * An event is one token and the text that may be shown since the event before, which is often less or more than the token's own: three
+ * layers hold text back, each as little as it can, and each lets go at the end. The detokenizer waits for whole code points; the scheduler
+ * for what may become a stop string; the splitters of >>chat for what may become a tag or a call. With `stop`: ["\n\n"], an answer of the
+ * tokens "4", "\n", "2" and "\n\n" is streamed so:
+ *
+ *   token     event's text    delta
+ *   "4"       "4"             {"content": "4"}
+ *   "\n"      ""              {"content": ""}       held back: half a stop string
+ *   "2"       "\n2"           {"content": "\n2"}    it was none
+ *   "\n\n"    ""              {"content": ""}       found and cut off; then {} with "finish_reason": "stop", "stop_reason": "\n\n"
+ *
+ * Who owns what: the call owns its body's JSON, into which the sampling parameters point, its requests, their grammar and all texts;
+ * llm_openai_free frees them and cancels what still runs. The service outlives its calls. A call has no lock: its owner sees to it that
+ * begin, submit and next follow one another. Errors are kept in the call with an HTTP status and are written by next like an answer: the
+ * user's mistakes are 4xx, because clients send a request that got a 5xx again. A field that is null counts as absent. An error in a stream
+ * is an event, since the status line has gone out long before. */
 
 enum {
     LLM__OAI_STOPS = 16, LLM__OAI_STOP_LEN = 1024, LLM__OAI_WORDS = 256, LLM__OAI_BIASES = 1024, /* entries and bytes a list may have */
@@ -27296,6 +27315,8 @@ typedef struct llm__oai_look {
     int32_t as_ids; /* names as "token_id:N" */
 } llm__oai_look;
 
+/* A body and its answer. The kinds share it: an embedding has no use for the choices' texts, a response alone has items. The
+ * lists of fixed size are filled from the body with their bounds checked. */
 struct llm_openai_call {
     llm_openai_info info;
     const llm_openai_service *service;
@@ -27343,7 +27364,9 @@ static int llm__oai_chats(const llm_openai_call *k) { return k->info.kind == LLM
 
 /* ---- writing JSON */
 
-/* A pattern says what an object looks like at a glance; what is put in is quoted here and nowhere else. */
+/* A pattern says what an object looks like at a glance; what is put in is quoted here and nowhere else: ("{'id':%q,'n':%d}", "a\"b", 3)
+ * appends {"id":"a\"b","n":3}. The pattern is the programmer's, never a user's text. Running out of memory shows in t->failed, once, at
+ * the end: no step before it has to be looked at. */
 LLM_API void llm_text_format(llm_text *t, const char *pattern, ...) {
     va_list args;
     va_start(args, pattern);
@@ -27392,6 +27415,7 @@ LLM_API void llm_text_format(llm_text *t, const char *pattern, ...) {
     va_end(args);
 }
 
+/* Code points of UTF-8 text: text_offset and sentence_length count them, as Python's len() does in the servers they come from. */
 LLM_API int64_t llm_text_chars(const char *bytes, size_t len) {
     int64_t n = 0;
     for (size_t i = 0; i < len; i++) n += ((unsigned char)bytes[i] & 0xC0) != 0x80; /* every byte but the following ones of a sequence */
@@ -27399,9 +27423,18 @@ LLM_API int64_t llm_text_chars(const char *bytes, size_t len) {
 }
 
 /* ---- errors
- * OpenAI's clients read {"error": {"message", "type", "param", "code"}} and the status: 400 and 404 are told to the user at once, 408, 409, 429 and everything
- * from 500 on are sent again, twice by default, after a pause. So a mistake that stays one must never be a 5xx, and a full queue must be a 429. `param` is the
- * field that was wrong, in the spelling of the body, and the sentence says its value and what was expected. Only the first error of a body is told. */
+ * OpenAI's clients read {"error": {"message", "type", "param", "code"}} and the status: 400 and 404 are told to the user at once, 408, 409,
+ * 429 and everything from 500 on are sent again, twice by default, after a pause. So a mistake that stays one must never be a 5xx, and a
+ * full queue must be a 429. `param` is the field that was wrong, in the spelling of the body, and the sentence says its value and what was
+ * expected. Only the first error of a body is told.
+ *
+ *   {"temperature": 3}   400  {"error":{"message":"temperature must be in [0, 2], got 3","type":"invalid_request_error",
+ *                              "param":"temperature","code":null}}
+ *   {"model": "gpt-9"}   404  {"error":{"message":"The model `gpt-9` does not exist.","type":"not_found_error",
+ *                              "param":"model","code":"model_not_found"}}     where names are strict
+ *   a full queue         429  ... "type":"rate_limit_error","param":"messages","code":"queue_full"
+ *
+ * Readers and checks below return 1, or 0 when they have kept an error; so they chain with && and the first that fails ends the chain. */
 
 /* Keeps the error of a field: 400, unless the caller changes the status. Returns 0, so that a check that fails ends in one line. */
 __attribute__((format(printf, 3, 4))) static int llm__oai_bad(llm_openai_call *k, const char *param, const char *format, ...) {
@@ -27425,7 +27458,8 @@ static int llm__oai_failed(llm_openai_call *k, llm_result r, const char *param) 
     return 0;
 }
 
-/* The types are OpenAI's where it has one for the status. */
+/* Writes the object of an error, without looking at the call: the server uses it for its own errors (a path that is none, a body too large)
+ * too. The types are OpenAI's where it has one for the status; any other 4xx is invalid_request_error, any other 5xx server_error. */
 LLM_API void llm_openai_error(llm_text *out, int status, const char *message, const char *param, const char *code) {
     static const struct {
         int status;
@@ -27438,14 +27472,19 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
 }
 
 /* ---- reading fields
- * Every parameter that some client of vLLM, OpenAI, FastDeploy or LMDeploy sends is a row of one table, llm__oai_fields: its name, its type, its place in the
- * call, its range. Reading a body is a walk over the table; what needs more than a range has a function of its own. Three kinds of rows set nothing here:
+ * Every parameter that some client of vLLM, OpenAI, FastDeploy or LMDeploy sends is a row of one table, llm__oai_fields: its name, its
+ * type, its place in the call, its range. Reading a body is a walk over the table; what needs more than a range has a function of its own.
+ * Three kinds of rows set nothing here:
  *
  *   KNOWN      read elsewhere, or without meaning for us (`store`, `metadata`): accepted in silence
  *   REFUSED    would change what the answer must be (`suffix`): accepting it in silence would be a lie, so it is an error
  *   not there  the name goes to the list of what was ignored; the server tells it in the header x-llm-ignored
  *
- * Ranges are checked here and again by llm_sampling_check when the request is submitted: here with the name that the client used, there for everyone. */
+ * How a body walks through it: of {"top_k": 40, "stop": "END", "seed": null} the walk meets, in the table's order, top_k, which
+ * llm__oai_scalar copies to k->s.top_k; seed, which is null and so not there; and stop, whose own function llm__oai_texts makes it a list
+ * of one. The order is the table's and not the body's, since a row may ask for what another has set: stream_options for `stream`,
+ * tool_choice for `tools`. What depends on several fields comes after the walk (llm__oai_together). Ranges are checked here and again by
+ * llm_sampling_check when the request is submitted: here with the name that the client used, there for everyone. */
 
 /* A member that is there and not null; else -1. */
 static int llm__oai_get(const llm_json *d, int object, const char *name) {
@@ -27459,7 +27498,8 @@ static int llm__oai_has(const llm_openai_call *k, const char *name) { return llm
 /* Ids of logits: the vocabulary with its padding. */
 static int32_t llm__oai_vocab(const llm_openai_service *s) { return s->engine ? llm_logits_size(s->engine) : llm_vocab_size(s->model); }
 
-/* A text or a list of texts, as much as there is room for. */
+/* `stop` or `bad_words`: a text, or a list of at most 16 or 256 of them, 1 to 1024 bytes each. The sampling parameters get pointers into
+ * the body. NUL is refused, for the lists hold C strings and would end there in silence. */
 static int llm__oai_texts(llm_openai_call *k, const char *name, int v) {
     const llm_json *d = k->body;
     int list = llm_json_type_of(d, v) == LLM_JSON_ARRAY, stops = !strcmp(name, "stop"), max = stops ? LLM__OAI_STOPS : LLM__OAI_WORDS;
@@ -27498,7 +27538,7 @@ static int llm__oai_stop_ids(llm_openai_call *k, const char *name, int v) {
     return 1;
 }
 
-/* Keys are ids as texts, since JSON has no other keys. */
+/* logit_bias: {"1234": -100}. Keys are ids as texts, since JSON has no other keys; -100 all but forbids a token, 100 all but forces it. */
 static int llm__oai_bias(llm_openai_call *k, const char *name, int v) {
     const llm_json *d = k->body;
     int32_t n = 0, vocab = llm__oai_vocab(k->service);
@@ -27536,7 +27576,8 @@ static int llm__oai_stream_options(llm_openai_call *k, const char *name, int v) 
     return 1;
 }
 
-/* The form that an answer must have, from a value: a list or object as JSON, a text as it is. Only one may be given. */
+/* The form that an answer must have, from a value: a list or object as JSON, a text as it is. Only one may be given, for an
+ * answer is held to one grammar. The text is only kept here: it is compiled in submit (llm__oai_compile), since that may take a while. */
 static int llm__oai_form(llm_openai_call *k, const char *name, llm_grammar_kind kind, int v) {
     size_t n = 0;
     const char *s = llm_json_str(k->body, v, &n);
@@ -27551,6 +27592,8 @@ static int llm__oai_form(llm_openai_call *k, const char *name, llm_grammar_kind 
     return 1;
 }
 
+/* One form has many spellings. The first column is looked up in the body (a row of llm__oai_fields leads here), the second inside
+ * structured_outputs; a spelling with NULL does not exist there. */
 static const struct {
     const char *name, *inner;
     llm_grammar_kind kind;
@@ -27565,7 +27608,8 @@ static const struct {
                       {"grammar", NULL, LLM_GRAMMAR_GBNF},
                       {"regex", NULL, LLM_GRAMMAR_REGEX}};
 
-/* The form that `key` stands for, in the field `name` or the body itself. -1: it stands for none. */
+/* The form that `key` stands for, in the field `name` or the body itself (then both are one pointer). 1: it was read; 0: an error is kept;
+ * -1: it stands for none. {"json_object": false} is a form that was declined, which is no error. */
 static int llm__oai_form_named(llm_openai_call *k, const char *name, const char *key, int v) {
     for (int i = 0; i < LLM__COUNT(llm__oai_forms); i++) {
         const char *as = name == key ? llm__oai_forms[i].name : llm__oai_forms[i].inner;
@@ -27578,6 +27622,7 @@ static int llm__oai_form_named(llm_openai_call *k, const char *name, const char 
     return -1;
 }
 
+/* A form as a field of the body: that name and key are the same tells llm__oai_form_named which column to search. */
 static int llm__oai_guided(llm_openai_call *k, const char *name, int v) { return llm__oai_form_named(k, name, name, v); }
 
 /* vLLM's structured_outputs: one form, and how white space is treated. */
@@ -27595,7 +27640,12 @@ static int llm__oai_structured(llm_openai_call *k, const char *name, int v) {
     return k->form.kind || llm__oai_bad(k, name, "%s: one of json, regex, choice, grammar, json_object or structural_tag expected", name);
 }
 
-/* OpenAI's response_format, with the types that vLLM, llama.cpp and LMDeploy add. */
+/* OpenAI's response_format, with the types that vLLM, llama.cpp and LMDeploy add:
+ *
+ *   {"type": "text"}                                                  no form
+ *   {"type": "json_object"}, also with "schema": {...} (llama.cpp)    any JSON object, or one of this schema
+ *   {"type": "json_schema", "json_schema": {"name", "schema": {}}}    OpenAI; "schema" may stand one level higher, as in a response
+ *   {"type": "structural_tag", ...}, {"type": "regex_schema", "regex_schema": "[0-9]+"}   vLLM; LMDeploy */
 static int llm__oai_format(llm_openai_call *k, const char *name, int v) {
     const llm_json *d = k->body;
     const char *type = llm_json_str(d, llm_json_find(d, v, "type"), NULL);
@@ -27614,8 +27664,7 @@ static int llm__oai_format(llm_openai_call *k, const char *name, int v) {
 
 /* ---- tools
  * {"type": "function", "function": {"name", "description", "parameters": a JSON schema}} each. The template shows them to the model; a
- * parser finds the calls in
- * its answer; a grammar makes them what the schemas say. tool_choice decides how far:
+ * parser finds the calls in its answer; a grammar makes them what the schemas say. tool_choice decides how far:
  *
  *   none        the model does not hear of the tools           auto   text or calls: in formats that a grammar can tell from text, calls
  * keep their schemas
@@ -27899,12 +27948,13 @@ static int llm__oai_early_stop(llm_openai_call *k) {
 }
 
 /* ---- messages and prompts
- * A chat is a list of {"role", "content"}; content is a text or a list of parts, of which only texts can be read by the models here. A completion's prompt is one
- * of four things, told apart by the type of the first element:
+ * A chat is a list of {"role", "content"}; content is a text or a list of parts, of which only texts can be read by the models here. A
+ * completion's prompt is one of four things, told apart by the type of the first element:
  *
  *   "a text"      ["a", "b"]      [5, 6, 7]      [[5, 6], [7]]
  *
- * The lists of texts and of lists make one request each, all with the same parameters, and their answers are numbered on: choice i of prompt p is p * n + i. */
+ * The lists of texts and of lists make one request each, all with the same parameters, and their answers are numbered on: choice i of
+ * prompt p is p * n + i. */
 
 /* One part of a message's content: a text, or what an assistant refused. */
 static int llm__oai_part(llm_openai_call *k, const char *param, int part) {
@@ -28145,8 +28195,8 @@ LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *mod
 
 /* ---- responses as chats
  * /v1/responses is OpenAI's newer way to ask for the same: `input` holds items instead of messages, a function call and its result are
- * items of their own, names
- * are flatter. So its body is rewritten as a chat's, and all that follows is a chat's, up to the writing of the answer:
+ * items of their own, names are flatter. So its body is rewritten as a chat's, and all that follows is a chat's, up to the writing of the
+ * answer:
  *
  *   instructions                                      the first message, a system message
  *   input: a text, or {"role", "content"} items       messages
@@ -28383,9 +28433,10 @@ LLM_API void llm_openai_free(llm_openai_call *k) {
  *   prompt   ---------------------> text -/                /
  *   prompt as ids ----------------------------------------/
  *
- * The rendered text decides one more thing: whether the prompt leaves the model's thoughts open (it ends with <think>). Then the answer begins as reasoning, and a
- * grammar waits for the closing tag. Control tokens written in a chat's messages, tools or template arguments are text like any other: the render guards them, and the
- * rendered text is guarded until it has become ids. A completion's prompt may use them. */
+ * The rendered text decides one more thing: whether the prompt leaves the model's thoughts open (it ends with <think>). Then the answer
+ * begins as reasoning, and a grammar waits for the closing tag. Control tokens written in a chat's messages, tools or template arguments
+ * are text like any other: the render guards them, and the rendered text is guarded until it has become ids. A completion's prompt may use
+ * them. */
 
 /* The text of a content for templates that know texts only: a text, or those of a list of parts, one a line. */
 static void llm__oai_joined(const llm_json *d, int content, llm_text *out) {
@@ -28417,8 +28468,7 @@ static void llm__oai_said(const llm_json *d, int message, llm_text *out) {
 }
 
 /* Appends `"key":value` of every member of an object, with a comma before each (the first after an opening brace excepted). s: of a
- * message,
- * for this service's template: what the template cannot read is written as text; NULL: of anything. */
+ * message, for this service's template: what the template cannot read is written as text; NULL: of anything. */
 static void llm__oai_members(const llm_openai_service *s, const llm_json *d, int object, llm_text *out) {
     const char *known = s ? llm_model_get_info(s->model)->chat_template : NULL;
     int calls = s && !s->caps.tools && llm__oai_get(d, object, "tool_calls") >= 0;
@@ -28527,8 +28577,7 @@ static void llm__oai_news(void *user, llm_request *request) {
 }
 
 /* The tools' grammar was refused: says which schema it is. Where no call is asked for, and none is strict, one that is right but cannot be
- * enforced is let
- * pass: then the calls are only looked for. */
+ * enforced is let pass: then the calls are only looked for. */
 static int llm__oai_tool_schemas(llm_openai_call *k) {
     const llm_json *d = k->body;
     int i = 0, strict = 0;
@@ -28683,13 +28732,13 @@ LLM_API int llm_openai_submit(llm_openai_call *k) {
 }
 
 /* ---- parts of answers
- * Log-probabilities have two shapes. Completions have four lists of one length, where text_offset counts code points and the first token of an echoed prompt has
- * null, since nothing came before it:
+ * Log-probabilities have two shapes. Completions have four lists of one length, where text_offset counts code points and the first token of
+ * an echoed prompt has null, since nothing came before it:
  *
  *   {"tokens": ["The", " sky"], "token_logprobs": [null, -4.5], "top_logprobs": [null, {" sky": -4.5, " first": -2.1}], "text_offset": [0, 3]}
  *
- * Chats have a list of objects: {"token", "logprob", "bytes", "top_logprobs": [the same without the last]}. `bytes` lets a client join tokens that are half
- * a code point. JSON knows no infinity: what cannot happen is -9999. */
+ * Chats have a list of objects: {"token", "logprob", "bytes", "top_logprobs": [the same without the last]}. `bytes` lets a client join
+ * tokens that are half a code point. JSON knows no infinity: what cannot happen is -9999. */
 
 /* JSON knows no infinity: OpenAI writes -9999. */
 static double llm__oai_shown(float logprob) { return logprob >= -9999 ? (double)logprob : -9999.0; }
@@ -28909,8 +28958,9 @@ static void llm__oai_echo(const llm_openai_call *k, const llm_request *request, 
 }
 
 /* ---- choices: one writer for chats and prompts, whole and streamed
- * A choice is written by llm__oai_write_choice from a piece: what there is of text, thoughts, rows of log-probabilities and an end. An answer that is not streamed is
- * one piece with everything; a chunk of a stream is a piece with what is new. The payload is called `message`, `delta` or `text`; all else is shared. */
+ * A choice is written by llm__oai_write_choice from a piece: what there is of text, thoughts, rows of log-probabilities and an end. An
+ * answer that is not streamed is one piece with everything; a chunk of a stream is a piece with what is new. The payload is called
+ * `message`, `delta` or `text`; all else is shared. */
 
 /* What a choice object says of an answer: all of it, or what is new. */
 typedef struct llm__oai_piece {
@@ -29020,8 +29070,8 @@ static void llm__oai_whole_choice(const llm_openai_call *k, int32_t r, int32_t i
 
 /* ---- embeddings
  * One vector a prompt, scaled to length 1 unless that was declined; `dimensions` keeps the first of its numbers, which is meant for models
- * that were trained so
- * (Kusupati et al. 2022, "Matryoshka"). base64 is what OpenAI's own clients ask for: a third of the bytes, and no rounding in between. */
+ * that were trained so (Kusupati et al. 2022, "Matryoshka"). base64 is what OpenAI's own clients ask for: a third of the bytes, and no
+ * rounding in between. */
 
 static void llm__oai_base64(const unsigned char *bytes, size_t n, llm_text *out) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -29088,9 +29138,10 @@ static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
  *   {"choices": [], "usage": {"prompt_tokens": 31, "completion_tokens": 2, ...}}
  *   [DONE]
  *
- * All choices share the stream, told apart by `index`. Deltas joined are exactly the text of the answer that is not streamed: an event holds whole code points, and
- * nothing that may still become a stop string. One call of llm_openai_next writes at most one event's worth, so that a server can stop where a slow reader's
- * buffer is full and go on later; nothing is lost, since the request keeps its events until they are polled. */
+ * All choices share the stream, told apart by `index`. Deltas joined are exactly the text of the answer that is not streamed: an event
+ * holds whole code points, and nothing that may still become a stop string. One call of llm_openai_next writes at most one event's worth,
+ * so that a server can stop where a slow reader's buffer is full and go on later; nothing is lost, since the request keeps its events until
+ * they are polled. */
 
 /* One server-sent event with one choice, which is freed; without a choice it is the last one, for the usage. ended: the request of a choice
  * that ends with it, whose metrics may be wanted; else NULL. */
@@ -29493,8 +29544,8 @@ LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
 }
 
 /* ---- tokenizing kinds: the answer is written at once, into k->text
- * /tokenize and /detokenize understand vLLM's bodies ({"prompt"} or {"messages"}; {"tokens"}) and llama.cpp's ({"content", "add_special", "with_pieces"}), and
- * answer each in its own shape. They need no engine: a server may answer them while all its sequences are busy. */
+ * /tokenize and /detokenize understand vLLM's bodies ({"prompt"} or {"messages"}; {"tokens"}) and llama.cpp's ({"content", "add_special",
+ * "with_pieces"}), and answer each in its own shape. They need no engine: a server may answer them while all its sequences are busy. */
 
 /* The members of one list of tokens: ids, strings, or {id, piece}. */
 static void llm__oai_token_list(const llm_openai_call *k, const llm_tokens *ids, int pieces, llm_text *out) {
