@@ -14310,9 +14310,24 @@ static void llm__norm_row(const llm__kernels *k, llm_norm_kind kind, float *dst,
  * thread reads its part of the weight from front to back. For each item of the grid the row block is unpacked into L1, eight blocks (6 KB)
  * at a time, multiplied with the tile's activations, and its results (16 rows of up to 32 tokens) are finished while they are hot: bias,
  * activation, scale, and into the buffer. Unpacking again for each tile costs a tenth of what 32 tokens cost. How the grid is cut changes
- * no sum. */
+ * no sum.
+ *
+ * Example: gate and up of SmolLM2-135M, 1536 rows each of 576 columns. Planned, 192 blocks, a gate block and its up block by turns:
+ *
+ *     block 0   gate rows 0..15      block 1   up rows 0..15        together: outputs 0..15 = act(gate) * up
+ *     block 2   gate rows 16..31     block 3   up rows 16..31                 outputs 16..31
+ *     ...
+ *
+ * A decoding step of one token has 96 items, a pair of blocks each: of four threads the first takes items 0..23, that is outputs 0..383 and
+ * the first quarter of the weight's memory. A prompt of 512 tokens has 96 * 16 items, tiles fastest: a pair of blocks meets all 16 tiles
+ * before the next pair is touched. Here the arithmetic is the limit, so threads take 25 items at a time in turn (llm__run_product), and one
+ * whose core is busy with something else takes fewer.
+ *
+ * Kinds of weights and what becomes of them: VECTOR and MLA_UP are rows of f32; EMBED is never packed, rows are read from the mapped file
+ * as tokens ask for them; all others are packed blocks. Weights of floats are multiplied with f32 activations, quantised ones with rounded
+ * ones, the output layer's (HEAD) with two roundings, for there an error of a rounding would go straight into the logits. */
 
-/* What a kernel knows of the thread it runs in. Every thread of the pool calls it with its own. */
+/* What an operation knows of the thread it runs in. Every thread of the pool calls it with its own. */
 typedef struct llm__exec {
     llm__pool *pool;
     int thread, n_threads;
@@ -14330,11 +14345,12 @@ static void llm__share(const llm__exec *e, int64_t n, int64_t *begin, int64_t *e
     *end = n * (e->thread + 1) / e->n_threads;
 }
 
-/* Tile i of the places of `rows` tokens, `per` each, cut into equal tiles (33 are 17 + 16, not 32 + 1). */
+/* Tile i of the places of `rows` tokens, `per` each, cut into equal tiles (33 are 16 + 17, not 32 + 1). */
 typedef struct llm__tile {
     int start, n;
 } llm__tile;
 
+/* How many tiles that makes, and tile i of them. Rows are not split: the places of a token are in one tile. */
 static int llm__tiles(int rows, int per) { return (rows * per + LLM__TILE - 1) / LLM__TILE; }
 
 static llm__tile llm__tile_at(int rows, int per, int i) {
@@ -14345,10 +14361,13 @@ static llm__tile llm__tile_at(int rows, int per, int i) {
     return t;
 }
 
+/* Places of a tile that a token takes. */
 static int llm__form_per(llm__form form) { return form == LLM__FORM_I8X2 ? 2 : 1; }
 
 /* ---- Weights as the file has them ---- */
 
+/* Planned by llm__weight_new, given memory, packed; from then on only read, by all threads. Rows count through all segments, and through
+ * all experts: expert g has [g * rows / n_groups, (g + 1) * rows / n_groups). */
 struct llm_weight {
     llm_role role;
     int64_t rows, cols;
@@ -14381,10 +14400,12 @@ static float llm__random_weight(uint64_t seed, int64_t row, int64_t col) {
 /* The stored row that is row r of a segment, and where it starts (not transposed). */
 static int64_t llm__segment_row(const llm_segment *s, int64_t r) { return s->row + r * (s->row_step ? s->row_step : 1); }
 
+/* First byte of the stored row that is row r; of a transposed segment meaningless. */
 static const uint8_t *llm__segment_data(const llm_segment *s, int64_t r) {
     return (const uint8_t *)s->data + llm__segment_row(s, r) * llm__row_bytes(s->type, s->stored_cols);
 }
 
+/* What each value is multiplied with: 0 stands for 1. */
 static float llm__segment_scale(const llm_segment *s) { return s->scale != 0 ? s->scale : 1; }
 
 /* Columns [col, col + n) of a segment's row r as f32, without the segment's scale. */
@@ -14436,6 +14457,8 @@ static llm__kind llm__segment_kind(const llm_segment *s, llm_compute compute) {
     }
 }
 
+/* Refuses types that are no weights, and segments that would be read outside of their stored rows. How many rows are stored is not known
+ * here: the loader has checked it. */
 static llm_result llm__segment_check(const llm_weight_desc *d, const llm_segment *s) {
     if (s->type != LLM_TYPE_RANDOM && !llm__type_readable(s->type))
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: type %s (%d) cannot be computed with", d->name, llm__type_name(s->type), s->type);
@@ -14495,6 +14518,7 @@ static void llm__weight_plan(llm_weight *w, llm_compute compute) {
     if (w->block) w->first_block[w->n_groups] = w->n_blocks;
 }
 
+/* With the memory of all weights that were allocated together with it, if it was the first of them. NULL is fine. */
 static void llm__weight_free(llm_weight *w) {
     if (!w) return;
     llm__pages_free(w->region, w->region_bytes);
@@ -14590,7 +14614,8 @@ static llm_result llm__weights_allocate(llm_weight *const *w, size_t n) {
 
 /* ---- Packing: see >>kernels-ref for the layout ---- */
 
-/* 32 weights of one row into the vectors of a block, as 8 words of 4 columns. */
+/* 32 weights of one row (lane) into the vectors of a block at `to`, as 8 words of 4 columns: all 8 bits, or low nibbles two and two, then
+ * what is above them. The other way round: llm__unpack_bits. */
 static void llm__pack_values(llm__kind kind, const llm__sub *sub, int lane, uint8_t *to) {
     const int bits = llm__kind_info(kind).bits;
     uint32_t word[8], high[2] = {0, 0};
@@ -14606,7 +14631,8 @@ static void llm__pack_values(llm__kind kind, const llm__sub *sub, int lane, uint
     for (int i = 0; i < bits - 4 && bits < 8; i++) memcpy(to + 256 + 64 * i, &high[i], 4);
 }
 
-/* The scales (or minimums) of one row: f16 d at head or to, times small integers b. Returns where the next ones stand. */
+/* The scales (or minimums) of one row (lane): f16 d at head or to, times small integers b; kinds with scales in f32 keep the products.
+ * Returns where the next ones stand. */
 static uint8_t *llm__pack_scale(llm__scale scale, float d, const uint8_t b[2], int b_signed, int lane, uint8_t *to, uint8_t *head) {
     uint16_t half = llm__f32_to_f16(d);
     for (int i = 0; i <= llm__scale_x2(scale); i++) {
@@ -14734,6 +14760,7 @@ static void llm__act_fill(const llm__exec *e, llm__form form, const llm__input *
     }
 }
 
+/* Columns from src_col on of an operation's rows. The rounded copy is taken to be of these columns. */
 static llm__input llm__input_of(const llm__exec *e, const llm_buffer *src, int64_t src_col) {
     llm__input in;
     in.x = src->data + src_col;
@@ -14788,7 +14815,8 @@ static int64_t llm__product_count(const llm_weight *w, int g, int rows) {
     return (w->first_block[g + 1] - w->first_block[g]) / (w->gate_up ? 2 : 1) * llm__tiles(rows, llm__form_per(w->form));
 }
 
-/* Rows of group g of the weight times all rows of the input: the items [begin, end), tiles fastest. */
+/* Rows of group g of the weight times all rows of the input: the items [begin, end), tiles fastest. f says what becomes of the sums; its
+ * fields that belong to the weight are set here. Each thread has an f of its own. */
 static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, const llm__input *in, llm__finish *f, int64_t begin,
                                int64_t end) {
     const llm__kernels *k = llm__kernels_of(e->isa);
@@ -14829,6 +14857,7 @@ static void llm__run_product(const llm__exec *e, const llm_weight *w, const llm_
         llm__product_items(e, w, 0, in, f, begin, LLM__MIN(begin + part, count));
 }
 
+/* This thread's part of dst[:, dst_col ...] = act(src W^T + bias + plus) * scale, or +=: see llm_linear_op. */
 static void llm__run_linear(const llm__exec *e, const llm_linear_op *op) {
     llm__input in = llm__input_of(e, op->src, op->src_col);
     llm__finish f;
@@ -14870,8 +14899,17 @@ static void llm__run_embed_row(const llm__exec *e, const llm_embed_op *op, int i
 /* ---- Experts ----
  * Each row goes through its k experts. The pairs (row, choice) are slots, sorted by expert, rows ascending; the tokens of an expert then
  * form tiles as in any other product. A row's results are added in the order of its choices, so they do not depend on who else is in the
- * batch. Many rows go in turns, as many at a time as the scratch memory holds. */
+ * batch. Many rows go in turns, as many at a time as the scratch memory holds. Three rows of two choices each:
+ *
+ *     row 0: experts 5, 2     row 1: 2, 7     row 2: 5, 2
+ *     slot      0   1   2   3   4   5
+ *     expert    2   2   2   5   5   7        begin of expert 2: 0, of 5: 3, of 7: 5
+ *     row       0   1   2   0   2   1        slot_of row 0: 3, 0; row 1: 1, 5; row 2: 4, 2
+ *
+ * The passes, a barrier after each: sort (one thread), gather the slots' rows, round, product with gate and up, round, product with down,
+ * add up by row. In a product the experts' grids are laid end to end, so threads share the work evenly however uneven the routing is. */
 
+/* What a turn works on, in scratch memory that all threads share. A choice without an expert (-1) has no slot. */
 typedef struct llm__slots {
     int32_t *begin;          /* (n_experts + 1) first slot of each expert */
     int32_t *row;            /* (slots) the token of each slot */
@@ -14915,7 +14953,8 @@ static int32_t llm__route_of(const llm_experts_op *op, int64_t row, int j) {
     return id >= 0 && id < (float)op->n_experts ? (int32_t)id : -1;
 }
 
-/* Sorts the slots of rows [row0, row0 + rows) by expert: counting sort, stable. */
+/* Sorts the slots of rows [row0, row0 + rows) by expert: counting sort, stable. begin[e] moves up while e's slots are given out, and is
+ * shifted back at the end. One thread. */
 static void llm__slots_sort(const llm__slots *s, const llm_experts_op *op, int64_t row0, int rows) {
     memset(s->begin, 0, sizeof(int32_t) * (size_t)(op->n_experts + 1));
     for (int i = 0; i < rows * op->k; i++) {
@@ -14992,7 +15031,7 @@ static void llm__slots_combine(const llm__exec *e, const llm__slots *s, const ll
     }
 }
 
-/* All threads, with barriers inside. */
+/* All threads, with barriers inside: see above. Rows, choices and weights come in op->routes (rows, 2 k): ids, then weights, as floats. */
 LLM__UNUSED static void llm__run_experts(const llm__exec *e, const llm_experts_op *op) {
     int64_t hidden = op->gate_up->cols, ff = op->down->cols, out = op->down->rows / op->n_experts, wide = LLM__MAX(hidden, out);
     int turn = e->n_rows;
@@ -15502,8 +15541,7 @@ typedef struct llm__uses {
     llm__use written, read;
 } llm__uses;
 
-/* What a record does with the KV cache, which counts as one thing: no record writes pages of one layer while another reads those of a
- * second. */
+/* What a record does with the KV cache, which counts as one thing: telling its layers apart would save no barrier. */
 typedef enum llm__touch { LLM__TOUCH_NONE = 0, LLM__TOUCH_READ, LLM__TOUCH_WRITE } llm__touch;
 
 /* What the seam calls llm_buffer, and what recording knows of it. `uses`, act_... and `nothing` are of the step being recorded. */
@@ -15541,8 +15579,8 @@ typedef struct llm__rank {
     int64_t vocab;     /* rows of its output layer */
 } llm__rank;
 
-/* What is taken at open time stays as it is until close; what a step changes is `rank`, the uses in the buffers, `step` with its arrays,
- * and `failed` with its sentence. */
+/* A step changes `rank`, the uses in the buffers, `step` with its arrays, and `failed` with its sentence, and of course what stands in
+ * buffers, pages and logits; all the rest is made at open time. */
 struct llm_backend_ctx {
     llm_backend_config cfg;
     llm__isa isa;
@@ -24653,7 +24691,22 @@ static void llm__apply(llm_engine *e, llm__flight *f) {
  *              leave destroys it. So it may be freed at any moment, in a callback too
  * Locks: engine->mutex (inbox, figures), request->mutex (outputs), engine->news_mutex (held while callbacks run, so
  * that after llm_request_free none runs any more). Nobody holds two of the first kinds at once, and the stepping thread
- * holds none while the device computes.
+ * holds none while the device computes. Who needs the scheduler's own lists from another thread waits for a turn between two
+ * steps (llm__turn_take). Flags that are only ever raised (cancelled, freed), the count of owners and the count of cancels
+ * are atomic and need no lock.
+ *
+ * A request's life, and which thread it is in:
+ *
+ *     llm_request_submit    caller     ranges checked, text to ids, everything copied, all memory taken; into the inbox. refs = 2
+ *     llm__take_inbox       stepping   joins e->live; its first sequence queues
+ *     llm__plan             stepping   some step has place for it: pages, rows of the prompt; step after step until the prompt is computed
+ * llm__apply stepping the prompt's last row gives a token; the other choices fork; a token a step from then on (drafts: more)
+ *     llm__tell_news        stepping   on_news for all of which something is new, once a step
+ *     llm_request_poll      caller     reads tokens and texts, whenever it likes
+ *     llm__tell_news        stepping   every sequence has ended, the caller was told, no step in flight names it: leaves e->live, refs - 1
+ *     llm_request_free      caller     refs - 1; whoever makes it 0 destroys the request
+ *
+ * A cancel, a deadline, or a step that failed only ends its sequences earlier (llm__request_end): the way out is the same.
  *
  * Memory. All of a request's memory is taken in llm_request_submit; what grows later is only text, which gets room for
  * sixteen bytes a token beforehand. So a step allocates nothing: tests/test_sim.c counts.
@@ -24763,20 +24816,25 @@ static llm_result llm__engine_init(llm_engine *e) {
 
 /* ---- the driver that runs a model ----
  * The CPU computes a step at once, so it is used with lag 0: forward returns when all is done, collect has nothing to
- * wait for, and the engine samples on the backend's threads. A backend that draws tokens itself is used with lag 1. */
+ * wait for, and the engine samples on the backend's threads. A backend that draws tokens itself is used with lag 1.
+ * ctx of all these functions is the engine; only the stepping thread calls them. */
 
+/* Enqueues the step on all ranks. On the CPU it is computed when this returns. */
 static llm_result llm__drive_forward(void *ctx, const llm_step *step) { return llm__net_begin(((llm_engine *)ctx)->net, step); }
 
+/* Waits for the oldest step in flight; its first mistake, if it had one. */
 static llm_result llm__drive_collect(void *ctx) {
     llm_engine *e = (llm_engine *)ctx;
     return e->backend->wait(e->ctx);
 }
 
+/* What the device has drawn for an out row; only where lag is 1. */
 static const llm_drawn *llm__drive_drawn(void *ctx, int out_row) {
     llm_engine *e = (llm_engine *)ctx;
     return e->backend->drawn(e->ctx, out_row);
 }
 
+/* Logits of an out row (vocab), and the hidden state that they were made of (hidden): of the step collected last. */
 static const float *llm__drive_row(void *ctx, int out_row) {
     llm_engine *e = (llm_engine *)ctx;
     return e->backend->logits_row(e->ctx, out_row);
@@ -24784,6 +24842,7 @@ static const float *llm__drive_row(void *ctx, int out_row) {
 
 static const float *llm__drive_hidden(void *ctx, int out_row) { return llm__net_hidden(((llm_engine *)ctx)->net, out_row); }
 
+/* Whole pages to others, on all ranks, in the order given. */
 static llm_result llm__drive_copy(void *ctx, const int32_t *from, const int32_t *to, int n) {
     llm_engine *e = (llm_engine *)ctx;
     return e->backend->kv_copy(e->ctx, from, to, n);
@@ -24808,10 +24867,12 @@ static void llm__drive_parallel(void *ctx, void (*fn)(void *arg, int i), void *a
         for (int i = 0; i < n; i++) fn(arg, i);
 }
 
+/* Rotary scaling of a request: its prompt's length decides, see llm__net_rope_of. */
 static void llm__drive_rope(void *ctx, int32_t prompt_len, int32_t *variant, float *base) {
     llm__net_rope_of(((llm_engine *)ctx)->net, prompt_len, variant, base);
 }
 
+/* Seconds of a clock that never jumps; the simulation in the tests has one of its own. */
 static double llm__drive_now(void *ctx) {
     (void)ctx;
     return llm__now();
@@ -24827,6 +24888,11 @@ static double llm__drive_now(void *ctx) {
  *
  *     pass 0   rows n_guessed ... n_ids - 1    guesses draft[0]
  *     pass k   a row: draft[k - 1]             guesses draft[k]
+ *
+ * Three tokens for a sequence whose last 5 of 40 ids the draft model has not seen: pass 0 has 5 rows, passes 1 and 2 one each. Then the
+ * model checks all three in one step of 4 rows, its own last token and the guesses. Are the first two right and the third not, then the
+ * step gives 3 tokens: the two, and what the model says instead of the third. The keys and values that a wrong guess left in pages lie
+ * beyond the sequence's end and are written over.
  *
  * Its guess is drawn from its own logits by the same rules and with the same random number that the model's token at this
  * position will be drawn with. Where the two distributions are alike, so are the tokens then, also at high temperatures. */
@@ -24904,7 +24970,8 @@ static int llm__guess_pass(llm_engine *e, llm__seq *const *seq, int32_t n, int32
     return 1;
 }
 
-/* The driver's `draft`. */
+/* The driver's `draft`: fills draft[0 .. n_draft) of n sequences, or shortens n_draft to what could be guessed. Pages that the draft model
+ * has filled to their end are marked, last first: before a marked one all are marked. */
 static void llm__drive_draft(void *ctx, llm__seq *const *seq, int32_t n) {
     llm_engine *e = (llm_engine *)ctx;
     int32_t size = e->kv.page_tokens;
@@ -24988,7 +25055,7 @@ static llm_result llm__engine_backend(const llm_engine_config *cfg, const llm_ba
                       (int)(*out)->struct_size, LLM_BACKEND_ABI, (int)sizeof(llm_backend));
 }
 
-/* Zero means default; contradictions are refused with a sentence that has both numbers, before any memory is taken. */
+/* Fills in c. Zero means default; contradictions are refused with a sentence that has both numbers, before any memory is taken. */
 static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config *c) {
     int32_t own = model->arch.max_len;
     if (c->max_model_len < 0) return llm__error(LLM_ERR_ARG, "max_model_len: %d, must be above 0", (int)c->max_model_len);
@@ -25254,7 +25321,8 @@ static llm_result llm__lora_hold(llm_engine *e, const char *name, int32_t *slot,
     return name && *slot < 0 ? llm__error(LLM_ERR_ARG, "lora: no adapter \"%.200s\" is loaded", name) : LLM_OK;
 }
 
-/* Takes a free slot for a name. */
+/* Takes a free slot for a name: with one user, the caller, and not listed, so no request finds it before it is loaded. On error nothing was
+ * taken. */
 static llm_result llm__lora_claim(llm_engine *e, const char *name, const char *path, int32_t *slot) {
     llm_result r = LLM_OK;
     char *own_name = llm__strdup(name), *own_path = llm__strdup(path);
@@ -25301,6 +25369,7 @@ LLM_API llm_result llm_lora_load(llm_engine *e, const char *name, const char *pa
     return LLM_OK;
 }
 
+/* Requests that use it go on with it: only the list's hold on the slot is given up. The engine's own adapter stays. */
 LLM_API llm_result llm_lora_unload(llm_engine *e, const char *name) {
     pthread_mutex_lock(&e->mutex);
     int32_t slot = llm__lora_find(e, name, 1);
@@ -25366,6 +25435,7 @@ static void llm__turn_take(llm_engine *e) {
     pthread_mutex_unlock(&e->mutex);
 }
 
+/* Lets the next number have its turn. */
 static void llm__turn_give(llm_engine *e) {
     pthread_mutex_lock(&e->mutex);
     e->turn++;
@@ -25386,7 +25456,8 @@ static void llm__flight_fail(llm_engine *e, llm__flight *f) {
     for (int32_t i = 0; i < f->n; i++) llm__request_end(e, f->entry[i].seq->request, LLM_FINISH_ERROR, why);
 }
 
-/* Hands a planned step to the device. From here to llm__flight_end its sequences keep their pages. */
+/* Hands a planned step to the device. From here to llm__flight_end its sequences keep their pages. A step that is refused was never in
+ * flight and ends its requests at once. */
 static llm_result llm__flight_begin(llm_engine *e, llm__flight *f) {
     llm_step step;
     llm__fill_step(e, f, &step);
@@ -25974,6 +26045,7 @@ LLM_API const float *llm_request_embedding(const llm_request *request, int32_t *
     return there ? r->embedding : NULL;
 }
 
+/* Neither changes after submission: no lock. */
 LLM_API const char *llm_request_id(const llm_request *r) { return r->id; }
 LLM_API int64_t llm_request_seed(const llm_request *r) { return r->s.seed; }
 
