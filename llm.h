@@ -27738,15 +27738,17 @@ static int llm__oai_format(llm_openai_call *k, const char *name, int v) {
  * {"type": "function", "function": {"name", "description", "parameters": a JSON schema}} each. The template shows them to the model; a
  * parser finds the calls in its answer; a grammar makes them what the schemas say. tool_choice decides how far:
  *
- *   none        the model does not hear of the tools           auto   text or calls: in formats that a grammar can tell from text, calls
- * keep their schemas
- *   required    the answer is a call, or several               {"type": "function", "function": {"name"}}   a call of this one
+ *   none                                             the model does not hear of the tools
+ *   auto, or nothing                                 text or calls: in formats that a grammar can tell from text, calls keep their schemas
+ *   required                                         the answer is a call, or several
+ *   {"type": "function", "function": {"name": "f"}}  the answer is a call of f
  *
  * The last two are written in the model's own format where the grammar can write it, else as plain JSON, one call a line. */
 
 enum { LLM__OAI_TOOLS = 128, LLM__OAI_TOOL_NAME = 64 };
 
-/* One tool; `before`: the tools in front of it are those before this node. */
+/* Tool i, at node t of the list: a name that formats and templates can bear, which no tool before it has, a schema that is an object. What
+ * the schema says is looked at when the grammar is compiled (llm__oai_tool_schemas), with the tool's number in the error. */
 static int llm__oai_tool(llm_openai_call *k, int i, int list, int t) {
     const llm_json *d = k->body;
     char param[40];
@@ -27771,6 +27773,7 @@ static int llm__oai_tool(llm_openai_call *k, int i, int list, int t) {
     return strict < 0 || llm_json_bool(d, strict, &b) || llm__oai_bad(k, param, "%s must be true or false", param);
 }
 
+/* The list itself; k->tools stays -1 where it is empty, as if there were none. */
 static int llm__oai_tools(llm_openai_call *k, const char *name, int v) {
     int i = 0;
     if (llm_json_type_of(k->body, v) != LLM_JSON_ARRAY) return llm__oai_bad(k, name, "tools must be a list");
@@ -27801,7 +27804,9 @@ static int llm__oai_tool_choice(llm_openai_call *k, const char *name, int v) {
 }
 
 /* The form of the answer that the tools ask for, when all fields are read. A form of the request's own comes first: with it the answer is
- * no call. */
+ * no call. Otherwise the tools become a structural tag (llm_tools_grammar), and from then on are a form like any other; tool_exact tells
+ * the parser that it may show arguments as they come. Where no grammar can be had (-1) and none is needed, calls are only looked for. A
+ * beam search takes no grammar: there, too, unless a call is required. */
 static int llm__oai_tool_form(llm_openai_call *k) {
     if (k->tools < 0) return 1;
     if (k->form.kind && k->tool_must)
@@ -27904,7 +27909,9 @@ static const llm__oai_field llm__oai_fields[] = {
      "content|add_special|parse_special|with_pieces|return_token_strs|tokens|lora_name|lora_path|lora_int_id|name",
      LLM__OAI_KNOWN, 0, 0, 0, NULL}};
 
-/* Reads a number, switch or text into its place. */
+/* Reads a number, switch or text into its place: (char *)k + f->at, whose width follows from the type (FLOAT: float; INT and BOOL: int32_t;
+ * INT64: int64_t; TEXT: a pointer into the body). The check is written !(low <= x <= high), which a NaN fails; an upper bound that only
+ * stands for "as many as you like" is not told. Nothing is stored after an error. */
 static int llm__oai_scalar(llm_openai_call *k, const llm__oai_field *f, int v) {
     static const char *const wanted[] = {"a number", "a whole number", "a whole number", "true or false", "a text"};
     char *to = (char *)k + f->at;
@@ -27936,7 +27943,12 @@ static int llm__oai_scalar(llm_openai_call *k, const llm__oai_field *f, int v) {
     return 1;
 }
 
-/* Chats have a switch `logprobs` and a number top_logprobs; prompts a number `logprobs`. The engine counts from 1, 0 being none. */
+/* Chats have a switch `logprobs` and a number top_logprobs; prompts a number `logprobs`. The engine counts from 1, 0 being none:
+ *
+ *   chat    "logprobs": true, "top_logprobs": 3     prompt   "logprobs": 3     s.logprobs 4: the token's own, and the 3 likeliest
+ *   chat    "logprobs": true                        prompt   "logprobs": 0     s.logprobs 1: the token's own
+ *
+ * The prompt's own are wanted by prompt_logprobs (vLLM), or by echo together with logprobs, as lm-eval scores texts. */
 static int llm__oai_logprobs(llm_openai_call *k) {
     const llm_json *d = k->body;
     int v = llm__oai_get(d, 0, "logprobs"), top = llm__oai_get(d, 0, "top_logprobs"), most = k->service->max_logprobs;
@@ -27981,7 +27993,7 @@ static int llm__oai_beam(llm_openai_call *k, int early) {
     return 1;
 }
 
-/* What does not fit together. */
+/* What does not fit together: each field is in order by itself here, and all are read, so it makes no difference which came first. */
 static int llm__oai_together(llm_openai_call *k) {
     const llm_json *d = k->body;
     int n = k->s.n > 0 ? k->s.n : 1, b = 0, early = llm__oai_get(d, 0, "early_stopping");
@@ -28052,7 +28064,8 @@ static int llm__oai_message_calls(llm_openai_call *k, int i, int v) {
     return 1;
 }
 
-/* One message: a known role, and a content unless it may be missing (an assistant that only called tools). */
+/* Message i, at node m: a known role, and a content unless it may be missing (an assistant that only called tools). Members that nobody
+ * knows are let pass, for templates read what they like (`name`, `reasoning_content`). The error names the member: messages[2].content. */
 static int llm__oai_message(llm_openai_call *k, int i, int m) {
     const llm_json *d = k->body;
     char param[40];
@@ -28148,7 +28161,9 @@ static int llm__oai_embedding(llm_openai_call *k) {
     return llm__oai_prompts(k);
 }
 
-/* Every field of a generating call, then what depends on several. */
+/* Every field of a generating call, then what depends on several. How long the answer may be is the first of these that is there:
+ * max_completion_tokens, max_tokens, the service's own; else a chat goes on to the end of the context and a prompt to 16 tokens, which is
+ * OpenAI's default. 0 is allowed with echo alone: then the prompt is scored and nothing is generated (score_only). */
 static int llm__oai_read(llm_openai_call *k) {
     int chat = llm__oai_chats(k);
     for (int i = 0; i < LLM__COUNT(llm__oai_fields); i++) {
@@ -28205,7 +28220,8 @@ static int llm__oai_is_base(const llm_openai_service *s, llm__str name) {
     return !name.n || llm__str_eq(name, "default") || llm__str_eq(name, "null");
 }
 
-/* 1 if an adapter of that name is loaded. .p NULL: any that requests have to name. */
+/* 1 if an adapter of that name is loaded. .p NULL: any that requests have to name. Under the engine's lock, for adapters come and go while
+ * it runs. */
 static int llm__oai_is_lora(const llm_openai_service *s, llm__str name) {
     int found = 0;
     if (!s->engine) return 0;
@@ -28222,7 +28238,10 @@ LLM_API int llm_openai_knows_model(const llm_openai_service *s, const char *name
     return llm__oai_is_base(s, llm__s(name, len)) || llm__oai_is_lora(s, llm__s(name, len));
 }
 
-/* The name answers carry, and whether the body's may be served. A name too odd to quote is not quoted. */
+/* The name answers carry, and whether the body's may be served: `model` may be left out, name the base model, or a loaded adapter, which
+ * then is the one that answers. Any other name is served by the base model too, since clients send what they were written for ("gpt-4"),
+ * but not where names are strict or an adapter is loaded: there it may be the name of one that is not. A name too odd to quote is not
+ * quoted. */
 static int llm__oai_model(llm_openai_call *k) {
     const llm_openai_service *s = k->service;
     int v = llm__oai_get(k->body, 0, "model");
@@ -28305,7 +28324,14 @@ static void llm__oai_item_content(const llm_json *d, int v, llm_text *out) {
     llm_text_str(out, "]");
 }
 
-/* One item as a message, or as one more of the calls of the message before (*calling). */
+/* Item i, at node v of `input`, as a message, or as one more of the calls of the message before. Calls that follow each other are one
+ * assistant's message, which is left open (*calling) until something else comes:
+ *
+ *   {"type": "function_call", "call_id": "a", ...}                       {"role":"assistant","content":null,"tool_calls":[{"id":"a" ...}
+ *   {"type": "function_call", "call_id": "b", ...}                       ,{"id":"b" ...}
+ *   {"type": "function_call_output", "call_id": "a", "output": "7"}      ]},{"role":"tool","tool_call_id":"a","content":"7"}
+ *
+ * What is wrong inside the messages is found by the chat's own checks; here only what they could not see any more. */
 static int llm__oai_item_message(llm_openai_call *k, int i, int v, int *calling, llm_text *out) {
     const llm_json *d = k->said;
     const char *type = llm_json_str(d, llm__oai_get(d, v, "type"), NULL);
@@ -28389,7 +28415,9 @@ static int llm__oai_flat_tools(llm_openai_call *k, llm_text *out) {
     return 1;
 }
 
-/* Rewrites the body: `said` is what came, `body` the chat. */
+/* Rewrites the body: `said` is what came, `body` the chat. `said` is kept, because the answer repeats parts of it (llm__oai_as_sent).
+ * Members that are the same in both go over as they are. The text is parsed again, which costs little beside the model's first token, and
+ * so a response takes no way through the checks that a chat does not. It nests deeper than what came, hence more than 64 levels. */
 static int llm__oai_as_chat(llm_openai_call *k) {
     static const char *const from[][3] = {{"max_output_tokens", NULL, "max_completion_tokens"}, {"text", "format", "response_format"},
                                           {"reasoning", "effort", "reasoning_effort"}};
@@ -28434,7 +28462,9 @@ static void llm__oai_own_name(llm_openai_call *k) {
         if (!strncmp(k->param, names[i][0], strlen(names[i][0]))) snprintf(k->param, sizeof k->param, "%s", names[i][1]);
 }
 
-/* The JSON limits keep a hostile body cheap: 64 levels, 4 million values, no key twice. */
+/* The call comes back with every kind of body: with one that is wrong its status is not 200, submit does nothing and next writes the error.
+ * NULL means that there was no memory for the call itself. Defaults that are not 0 are set first, then the body's fields over them. The
+ * JSON limits keep a hostile body cheap: 64 levels, 4 million values, no key twice. */
 LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_openai_kind kind, const char *body, size_t len, void *user) {
     static const char *const prefix[] = {"chatcmpl-", "cmpl-", "gen-", "embd-", "resp_", "tok-", "detok-", "tmpl-", "lora-", "lora-",
                                          "kept-", "kept-"};
@@ -28471,6 +28501,7 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
 
 LLM_API const llm_openai_info *llm_openai_get_info(const llm_openai_call *k) { return &k->info; }
 
+/* In a stream whose requests run, the status line has gone out with 200 and stays so; the error will be an event. */
 LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message) {
     for (int32_t i = 0; i < k->info.n_requests; i++) llm_request_cancel(k->request[i]);
     llm__oai_bad(k, NULL, "%s", message);
@@ -28478,6 +28509,8 @@ LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message
     k->failed = 1;
 }
 
+/* Requests first: once llm_request_free is back, on_news is never called for them again. A request that still runs lives on in the engine
+ * for a step, with its own copies of what it was given and its own hold on the grammar; it reads nothing of the call. */
 LLM_API void llm_openai_free(llm_openai_call *k) {
     if (!k) return;
     for (int32_t i = 0; i < k->info.n_requests; i++) llm_request_free(k->request[i]);
@@ -28521,7 +28554,8 @@ static void llm__oai_joined(const llm_json *d, int content, llm_text *out) {
     }
 }
 
-/* What an assistant said for templates that know no tools: its text, then its calls as the JSON that it was told to write. */
+/* What an assistant said for templates that know no tools: its text, then its calls as the JSON that it was told to write, one a line, so
+ * that the model sees its earlier calls in the form in which it is asked for new ones: I look.\n{"name": "f", "arguments": {"x": 1}} */
 static void llm__oai_said(const llm_json *d, int message, llm_text *out) {
     llm_text text = llm__text_none();
     llm__oai_joined(d, llm__oai_get(d, message, "content"), &text);
@@ -28564,7 +28598,8 @@ static void llm__oai_members(const llm_openai_service *s, const llm_json *d, int
 }
 
 /* continue_final_message: the prompt ends with the last message's text, without what the template puts behind it. context: what was
- * rendered, guarded against `model`. */
+ * rendered, guarded against `model`. Where a template writes <|im_start|>assistant\nOnce upon<|im_end|>\n, the prompt is cut behind "upon",
+ * the last place where the text stands. White space at its end is not looked for: most templates trim it. */
 static void llm__oai_cut(const llm_model *model, const llm_json *context, llm_text *prompt) {
     llm_text text = llm__text_none();
     int messages = llm_json_find(context, 0, "messages"), last = -1;
@@ -28598,7 +28633,15 @@ static int llm__oai_tool_words(const llm_json *d, int tools, int m, llm_text *ou
     return joined ? llm_json_next(d, m) : m;
 }
 
-/* The template's context is an object again: the messages, what the body passes on, the template's own arguments, OpenAI's switches. */
+/* The template's context is an object again: the messages, what the body passes on, the template's own arguments, OpenAI's switches. For a
+ * template of the ChatML kind:
+ *
+ *   body      {"messages": [{"role": "user", "content": "hi"}], "temperature": 0}
+ *   context   {"messages":[{"role":"user","content":"hi"}],"add_generation_prompt":true}
+ *   prompt    <|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n
+ *
+ * What a template cannot do is done for it, as its caps say: parts are joined to one text, calls and tools are written into messages. What
+ * the request says in chat_template_kwargs counts more than the same switch beside it. */
 LLM_API llm_result llm_openai_render(const llm_openai_service *s, const llm_json *body, llm_text *prompt) {
     static const char *const pass[] = {"tools", "documents", "reasoning_effort"};
     const llm_json *d = body;
@@ -28641,7 +28684,7 @@ LLM_API llm_result llm_openai_render(const llm_openai_service *s, const llm_json
     return r;
 }
 
-/* In the stepping thread, with no lock of ours: only passed on. */
+/* In the stepping thread, with no lock of ours: only passed on. The call is alive: its requests are freed before it is. */
 static void llm__oai_news(void *user, llm_request *request) {
     llm_openai_call *k = (llm_openai_call *)user;
     (void)request;
@@ -28682,7 +28725,8 @@ static int llm__oai_tool_schemas(llm_openai_call *k) {
     return 1;
 }
 
-/* Compiles the form that the answers must have: of what comes behind the thoughts, where the prompt leaves them open. */
+/* Compiles the form that the answers must have, once for all prompts of the call: of what comes behind the thoughts, where the prompt
+ * leaves them open (r). A form that is wrong is the user's mistake and is told with the field that held it. */
 static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
     if (!k->form.kind || k->grammar) return 1;
     k->form.text = k->form_text.data ? k->form_text.data : "";
@@ -28697,7 +28741,9 @@ static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
     return 0;
 }
 
-/* Hands one prompt to the engine and prepares its choices. Frees the ids. */
+/* Hands one prompt to the engine and prepares its choices. r: how it went so far, told here if it is an error. Frees the ids; the engine
+ * has its own copy. truncate_prompt_tokens keeps the last ones, as in vLLM. The choices come first, for the request may have news before
+ * llm_request_submit returns; n_requests counts only those that run. */
 static int llm__oai_submit_ids(llm_openai_call *k, llm_result r, llm_tokens *ids) {
     const char *param = llm__oai_chats(k) ? "messages" : llm__oai_prompt_name(k);
     size_t skip = k->truncate_prompt && (uint64_t)k->truncate_prompt < ids->len ? ids->len - (size_t)k->truncate_prompt : 0;
