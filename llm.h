@@ -28888,7 +28888,8 @@ static int llm__oai_row(const llm__oai_look *look, const llm_output *o, size_t i
     return o->top ? LLM__MIN(o->top_counts[i], look->shown) : 0;
 }
 
-/* How a token is written in logprobs: its text; "bytes:\\xE2\\x80" where its bytes are no whole text; or "token_id:N". */
+/* How a token is written in logprobs: its text; "bytes:\\xE2\\x80" where its bytes are no whole text (so OpenAI writes it); or
+ * "token_id:N" (vLLM's return_tokens_as_token_ids), which no two tokens share. */
 static void llm__oai_token(const llm__oai_look *look, int32_t id, llm_text *out) {
     llm_text raw = llm__text_none();
     if (look->as_ids) {
@@ -28914,7 +28915,8 @@ typedef struct llm__oai_lists {
     int64_t chars; /* where the next token's text begins */
 } llm__oai_lists;
 
-/* Adds rows. The first token of a prompt has no log-probability: nothing was before it. */
+/* Adds rows: first those of an echoed prompt, then the answer's, which goes on in the same lists and with the same count of characters. The
+ * first token of a prompt has no log-probability: nothing was before it. */
 static void llm__oai_lists_add(llm__oai_lists *l, const llm__oai_look *look, const llm_output *o, int prompt) {
     for (size_t i = 0; i < o->n_token_ids; i++) {
         const char *comma = l->tokens.len ? "," : "";
@@ -28945,6 +28947,7 @@ static void llm__oai_lists_add(llm__oai_lists *l, const llm__oai_look *look, con
     }
 }
 
+/* Writes the object and frees the lists. */
 static void llm__oai_lists_end(llm__oai_lists *l, llm_text *out) {
     llm_text_format(out, "{'tokens':[%t],'token_logprobs':[%t],'top_logprobs':[%t],'text_offset':[%t]}", &l->tokens, &l->values, &l->top,
                     &l->offsets);
@@ -28958,7 +28961,7 @@ LLM_API void llm_openai_logprobs(llm_text *out, const llm_model *model, const ll
     llm__oai_lists_end(&l, out);
 }
 
-/* One entry of a chat's logprobs, without its closing brace. */
+/* One entry of a chat's logprobs, without its closing brace: top_logprobs follows in an entry of the list, nothing in an alternative. */
 static void llm__oai_chat_token(const llm__oai_look *look, int32_t id, float logprob, llm_text *out) {
     llm_text raw = llm__text_none();
     llm_text_str(out, "{\"token\":");
@@ -29039,7 +29042,8 @@ LLM_API void llm_openai_metrics(llm_text *out, const llm_request *request) {
                     m.model_execute_time);
 }
 
-/* Tokens of all prompts and choices so far. */
+/* Tokens of all prompts and choices so far. A prompt counts once, however many answers it has; an EOS or stop token counts too, though it
+ * is not shown. */
 static void llm__oai_usage(const llm_openai_call *k, llm_text *out) {
     int64_t prompt = 0, completion = 0, cached = 0, reasoning = 0;
     for (int32_t r = 0; r < k->info.n_requests; r++) {
@@ -29091,8 +29095,15 @@ typedef struct llm__oai_piece {
     int64_t chars;                     /* code points of the text */
 } llm__oai_piece;
 
-/* One entry of tool_calls: of a stream, with its index, the announcement of a call or more of its arguments. Ids are random and count on.
- * */
+/* One entry of tool_calls. Of a whole answer it has everything. Of a stream it is, with the call's index, the announcement of a call
+ * (`announce`: id, name, no arguments yet) or the bytes from..to of its arguments, which the client joins before it reads them as JSON:
+ *
+ *   whole    {"id": "call_9c..", "type": "function", "function": {"name": "weather", "arguments": "{\"city\": \"Rome\"}"}}
+ *   stream   {"index": 0, "id": "call_9c..", "type": "function", "function": {"name": "weather", "arguments": ""}}
+ *            {"index": 0, "function": {"arguments": "{\"city\": "}}
+ *            {"index": 0, "function": {"arguments": "\"Rome\"}"}}
+ *
+ * Ids are random, and those of one choice count on. */
 static void llm__oai_write_call(const llm__oai_choice *c, int32_t i, const llm_tool_call *call, int stream, int announce, size_t from,
                                 size_t to, llm_text *out) {
     llm_text_str(out, out->len ? ",{" : "{");
@@ -29105,7 +29116,13 @@ static void llm__oai_write_call(const llm__oai_choice *c, int32_t i, const llm_t
     llm_text_format(out, "'arguments':%Q}}", call->arguments.data + from, to - from);
 }
 
-/* The text of a choice: `text`, the `message`, or a `delta`, whose empty members are left out. */
+/* The text of a choice: `text`, the `message`, or a `delta`, whose empty members are left out:
+ *
+ *   completion   "text": "4"
+ *   whole chat   "message": {"role": "assistant", "content": "4", "reasoning_content": "2 and 2.", "tool_calls": [...], "refusal": null}
+ *   a chunk      "delta": {"content": "4"}, {"reasoning_content": "2"}, {"tool_calls": [...]}, or {} at the end
+ *
+ * A message that only calls has null for a content. A chunk of a token without text says {"content": ""}: it is there to be counted. */
 static void llm__oai_payload(const llm_openai_call *k, const llm__oai_piece *p, llm_text *out) {
     int whole = !k->info.stream, thoughts = p->content && p->thoughts->len;
     int content = p->content && (whole || p->content->len || !thoughts) && !(p->calls && !p->content->len);
@@ -29122,7 +29139,8 @@ static void llm__oai_payload(const llm_openai_call *k, const llm__oai_piece *p, 
     llm_text_str(out, whole ? ",\"refusal\":null}" : "}");
 }
 
-/* Index, text, log-probabilities, end; beside them what was asked for. */
+/* A choice object: index, text, log-probabilities, end; beside them what was asked for. An answer that called something and ended by itself
+ * has "finish_reason": "tool_calls"; one that was cut while it called says "length", as its arguments may be half. */
 static void llm__oai_write_choice(const llm_openai_call *k, const llm_request *request, const llm__oai_piece *p, llm_text *out) {
     int chat = llm__oai_chats(k), whole = !k->info.stream;
     llm__oai_lists l;
@@ -29191,6 +29209,7 @@ static void llm__oai_whole_choice(const llm_openai_call *k, int32_t r, int32_t i
  * that were trained so (Kusupati et al. 2022, "Matryoshka"). base64 is what OpenAI's own clients ask for: a third of the bytes, and no
  * rounding in between. */
 
+/* RFC 4648 with padding: three bytes a group of four digits. Only the last piece may have a length that is no multiple of three. */
 static void llm__oai_base64(const unsigned char *bytes, size_t n, llm_text *out) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     for (size_t i = 0; i < n; i += 3) {
@@ -29201,6 +29220,8 @@ static void llm__oai_base64(const unsigned char *bytes, size_t n, llm_text *out)
     }
 }
 
+/* One vector (hidden_size, or `dimensions` of it): cut first and scaled then, so that what is left has length 1. The sum is taken in
+ * double, as a float's would lose the small ones among thousands. */
 static void llm__oai_write_embedding(const llm_openai_call *k, const llm_request *request, llm_text *out) {
     int32_t n;
     const float *x = llm_request_embedding(request, &n);
@@ -29219,6 +29240,7 @@ static void llm__oai_write_embedding(const llm_openai_call *k, const llm_request
     llm_text_str(out, k->base64 ? "\"" : "]");
 }
 
+/* The list object of /v1/embeddings: one entry an input, in their order. There are no answers, so usage has only prompt_tokens. */
 static void llm__oai_embeddings(const llm_openai_call *k, llm_text *out) {
     int64_t tokens = 0;
     llm_text_format(out, "{'id':%q,'object':'list','created':%l,'model':%q,'data':[", k->id, k->created, k->model);
@@ -29256,6 +29278,11 @@ static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
  *   {"choices": [], "usage": {"prompt_tokens": 31, "completion_tokens": 2, ...}}
  *   [DONE]
  *
+ * A chat with thoughts and a call has other deltas in between, each kind in its turn (llm__oai_write_call shows how a call comes in
+ * pieces):
+ *
+ *   {"reasoning_content": "Which"}   {"reasoning_content": " city?"}   {"content": "I look."}   {"tool_calls": [{"index": 0, ...}]}
+ *
  * All choices share the stream, told apart by `index`. Deltas joined are exactly the text of the answer that is not streamed: an event
  * holds whole code points, and nothing that may still become a stop string. One call of llm_openai_next writes at most one event's worth,
  * so that a server can stop where a slow reader's buffer is full and go on later; nothing is lost, since the request keeps its events until
@@ -29281,7 +29308,9 @@ static void llm__oai_piece_chunk(const llm_openai_call *k, int32_t r, const llm_
     llm__oai_chunk(k, &choice, p->end ? k->request[r] : NULL, out);
 }
 
-/* What there is of new calls as chunks: each is announced with its name, then its arguments follow as they come. */
+/* What there is of new calls as chunks: each is announced with its name, then its arguments follow as they come. c->n_told calls were
+ * announced, and `told` bytes of the last one's arguments written; so the walk begins with that one, which may have grown. Calls that the
+ * parser finds whole come as two chunks in one go. */
 static void llm__oai_call_chunks(const llm_openai_call *k, int32_t r, llm__oai_piece *p, llm__oai_choice *c, llm_text *out) {
     const llm_tool_call *call = llm_tool_parser_calls(c->tools, &p->called);
     llm_text one = llm__text_none();
@@ -29342,7 +29371,12 @@ static void llm__oai_event(const llm_openai_call *k, int32_t r, const llm_event 
     llm_text_free(&text);
 }
 
-/* Takes one piece of news of a prompt and keeps account of its choice. 0: there is none. */
+/* Takes one piece of news of a prompt and keeps account of its choice. 0: there is none. Of a chat the text goes through two splitters:
+ *
+ *   event's text --llm_reasoning_push--> thoughts
+ *                                   \---> plain --llm_tool_parser_push--> content, and calls in the parser     (without tools: content)
+ *
+ * both of which are told of the end, when they give back what they held. A token counts as thought if the thoughts are open behind it. */
 static int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
     if (!llm_request_poll(k->request[r], e)) return 0;
     llm__oai_choice *c = &k->choice[r * k->info.n_choices + e->index];
@@ -29362,7 +29396,8 @@ static int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
     return 1;
 }
 
-/* The first error of a choice; NULL: none. */
+/* The first error of a choice; NULL: none. A whole answer is nothing but the error then, whatever other choices said; in a
+ * stream they have been sent already. */
 static const char *llm__oai_failure(const llm_openai_call *k) {
     if (k->failed) return k->message;
     for (int32_t r = 0; r < k->info.n_requests; r++)
@@ -29400,7 +29435,9 @@ static void llm__oai_roles(llm_openai_call *k, llm_text *out) {
     }
 }
 
-/* One piece of news is one piece of the stream; /generate shows all of a prompt's news at once, in one line. */
+/* One piece of news is one piece of the stream; /generate shows all of a prompt's news at once, in one line. News that show nothing (a
+ * token inside a call) are taken until one does or there are no more. Prompts are asked in their order, and each is done when all its ends
+ * have been polled; when all are, the stream ends. 0: nothing was written, ask again after the next on_news. */
 static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
     size_t before = out->len;
     int done = 1;
@@ -29430,6 +29467,22 @@ static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
  *   response.output_text.delta, ... , response.output_text.done, response.content_part.done, response.output_item.done
  *   response.output_item.added, response.function_call_arguments.delta, ... .done, response.output_item.done
  *   response.completed                                                                 the whole object
+ *
+ * The news are polled and split as a chat's, so each delta of a chat stands for events here; an item that is open ends when text of another
+ * kind comes:
+ *
+ *   delta of the chat                        events of the response
+ *   {"role": "assistant"}                    created, in_progress
+ *   {"reasoning_content": "Hm"}              output_item.added (of type reasoning), content_part.added, reasoning_text.delta
+ *   {"content": "4"}                         reasoning_text.done, content_part.done, output_item.done; then those of a message
+ *   {"tool_calls": [{"id", "name" ...}]}     the message's .done events; output_item.added (of type function_call)
+ *   {"tool_calls": [{"arguments" ...}]}      function_call_arguments.delta
+ *   {} with a finish_reason                  the .done events of what is open; completed, incomplete (cut by its length) or failed
+ *
+ * On the wire an event has a line with its type and one with its JSON:
+ *
+ *   event: response.output_text.delta
+ *   data: {"type":"response.output_text.delta","sequence_number":4,"item_id":"msg_5e..0","output_index":0,"content_index":0,"delta":"4",...
  *
  * Without a stream the same events are made and thrown away: what is kept is the list of items. */
 
@@ -29515,7 +29568,8 @@ static void llm__oai_item_end(llm_openai_call *k, const llm_tool_call *call, llm
     k->item.len = 0;
 }
 
-/* More text of an item of a kind; where another one is open, that ends, and a new one begins. */
+/* More text of an item of a kind; where another one is open, that ends, and a new one begins. Without text (n = 0) the item only begins. At
+ * most one item is open: k->item_kind says of which kind, k->item has its text so far, k->n_items is its number. */
 static void llm__oai_item_grows(llm_openai_call *k, llm__oai_item kind, const llm_tool_call *call, const char *text, size_t n,
                                 llm_text *out) {
     char type[64];
@@ -29535,7 +29589,8 @@ static void llm__oai_item_grows(llm_openai_call *k, llm__oai_item kind, const ll
     llm__oai_say(k, type, &t, out);
 }
 
-/* What was polled since the last time, as items that grow. */
+/* What was polled since the last time, as items that grow: thoughts, text, then calls, which is the order in which models write them. A
+ * call ends its item by itself when it is whole, or when another has begun. */
 static void llm__oai_items_grow(llm_openai_call *k, llm_text *out) {
     llm__oai_choice *c = &k->choice[0];
     int32_t n = 0;
@@ -29603,6 +29658,7 @@ static const char *llm__oai_items_end(llm_openai_call *k, llm_text *out) {
     return o.finish == LLM_FINISH_STOP ? "completed" : "incomplete";
 }
 
+/* The answer without a stream: everything has been polled, so each item grows once, and by all of its text. */
 static void llm__oai_response_whole(llm_openai_call *k, llm_text *out) {
     llm_text events = llm__text_none();
     const char *status = llm__oai_items_end(k, &events);
@@ -29635,7 +29691,9 @@ static int llm__oai_next_response(llm_openai_call *k, llm_text *out) {
     return 1;
 }
 
-/* Polls, and writes when there is something. Without a stream that is when all choices have ended. */
+/* Polls, and writes when there is something. Without a stream that is when all choices have ended; of a kind that needs no engine at once,
+ * with what submit has left in k->text. An error found on the way (a failed step) makes the answer an error object with its status, as
+ * nothing was sent before it. Never blocks: its time grows with what is new. */
 LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
     llm_event e;
     int done = 1;
@@ -29678,7 +29736,9 @@ static void llm__oai_token_list(const llm_openai_call *k, const llm_tokens *ids,
 }
 
 /* llama.cpp's body {content, add_special, parse_special, with_pieces}, or vLLM's {prompt, add_special_tokens,
- * return_token_strs} or {messages, ...}; the answer holds both forms. */
+ * return_token_strs} or {messages, ...}; the answer holds both forms: {"count": 2, "max_model_len": 8192, "tokens": [9906, 1917]}, where
+ * with_pieces makes the tokens {"id", "piece"} and return_token_strs adds "token_strs". llama.cpp adds special tokens only when it is told
+ * to, vLLM unless it is told not to, and a rendered chat has its own. */
 static int llm__oai_tokenize(llm_openai_call *k) {
     const llm_json *d = k->body;
     int content = llm__oai_get(d, 0, "content"), theirs = content >= 0, v = theirs ? content : llm__oai_get(d, 0, "prompt"), strings = 0;
