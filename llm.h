@@ -12280,8 +12280,8 @@ static llm_result llm__source_specials(llm__source *s) {
 /* ---- The chat template ----
  * In the order in which Hugging Face looks: chat_template.jinja (others of its kind: additional_chat_templates/NAME.jinja),
  * chat_template.json, tokenizer_config.json; in a GGUF file tokenizer.chat_template and tokenizer.chat_template.NAME. Models have up to
- * three: the usual one, one for tool use, one for retrieval. A template is a program from a stranger: it is parsed here and run by
- * >>template, with fuel. */
+ * three: the usual one, one for tool use, one for retrieval. A template is a program from a stranger: it is parsed here, and run with
+ * fuel by the interpreter of >>template. */
 
 /* Keeps a text as the template; .p NULL: there was none. */
 static llm_result llm__template_keep(llm__source *s, llm__str text) {
