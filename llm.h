@@ -3874,12 +3874,14 @@ typedef struct llm__rx_code {
     uint32_t first[4];      /* ASCII characters that a match from here on can begin with; all if it can be empty */
 } llm__rx_code;
 
-/* A set as the sorted code points where membership changes: c is in it if an odd number of them is at most c. */
+/* A set as the sorted code points where membership changes: c is in it if an odd number of them is at most c. [0-9a-f] has the changes 48
+ * 58 97 103; three of them are at most 'c' (99), so it is in. ASCII is looked up in a bit map. */
 typedef struct llm__rx_set {
     uint32_t ascii[4];
     uint32_t from, n; /* its changes in llm__regex.change */
 } llm__rx_set;
 
+/* A compiled pattern: read only, any number of runs at once. All sets' changes stand in one array. */
 typedef struct llm__regex {
     llm__rx_code *code;
     size_t n, cap;
@@ -3949,6 +3951,7 @@ static void llm__set_any_case(uint64_t *s) {
  *
  * An error is noted once, in the parser, and moves to the end of the pattern; whoever goes on then finds nothing left to do. */
 
+/* A pattern while it is read: what is left of it, the flags that hold here ((?i), (?s)), the program so far. */
 typedef struct llm__rx_parser {
     const char *s;
     size_t n, at;
@@ -4299,7 +4302,11 @@ static void llm__rx_star(llm__rx_parser *p, const llm__rx_code *block, size_t n,
 }
 
 /* Repeats what was emitted since `from`: one CHAR or SET becomes a LOOP, unless lazy; else the block is copied as often as it must match,
- * and a loop or a chain of SPLITs follows. least: the block's least length. */
+ * and a loop or a chain of SPLITs follows. least: the block's least length.
+ *
+ *     (ab)*        0 SPLIT 1 or 4   1 a   2 b   3 JUMP 0
+ *     (ab)+        0 a   1 b   2 SPLIT 0 or 3
+ *     (ab){1,3}    0 a   1 b   2 SPLIT 3 or 8   3 a   4 b   5 SPLIT 6 or 8   6 a   7 b */
 static void llm__rx_repeat(llm__rx_parser *p, size_t from, int least, int min, int max, int mode) {
     llm__regex *re = p->re;
     size_t n = re->n - from;
@@ -4464,7 +4471,15 @@ static llm_result llm__regex_open(const char *pattern, size_t len, llm__regex **
 /* ---- The matcher ----
  * Positions are 32 bits: a text has less than 2 GiB (LLM__TOK_MAX_TEXT). A match is one loop over the program with a stack of what to do
  * when the way taken turns out wrong. Each step costs fuel, so that no pattern can hold a request for ever: what is not found by then is an
- * error of the text, not an endless loop. The stack grows on the heap and is kept from match to match. */
+ * error of the text, not an endless loop. The stack grows on the heap and is kept from match to match.
+ *
+ * How \s+(?!\S) takes all spaces but the one before a word, on two spaces and an x:
+ *
+ *     LOOP \s      takes both; on the stack: SHORTER, from 2 down to 1
+ *     LOOK not \S  at 2: the x is no space, so what must not come comes: fails
+ *     backtrack    SHORTER gives one back: position 1, nothing more to give, so the entry goes
+ *     LOOK not \S  at 1: a space: holds
+ *     MATCH        of the first space alone; the other is left for " x" */
 
 /* What to do when what came after fails. TRY: go on at pc and pos. SHORTER: a LOOP gives back one character, down to aux. DONE: state (pc,
  * pos) has failed. RESTORE: register pc was pos. */
@@ -4798,6 +4813,14 @@ static int llm__rx_next(llm__rx_run *r, size_t *start, size_t *end) {
  *     model         BPE, Unigram, WordPiece or WordLevel turns each word into ids
  *     frame         BOS, EOS and their like around the ids
  *
+ * With a vocabulary of GPT-2's kind, | between spans:
+ *
+ *     text     Hi you<|im_end|>
+ *     added    Hi you | (the token <|im_end|>)
+ *     words    Hi |  you | (token)                the space belongs to the word behind it
+ *     letters  Hi | U+0120 you | (token)          in the byte alphabet, see below
+ *     model    id of Hi | id of U+0120 you | id of <|im_end|>
+ *
  * Most of Hugging Face's normalizers and cutters are a regex with a behaviour, so that a handful of kinds of steps remains, and one table
  * (llm__parts) says which steps a component of tokenizer.json stands for. BPE (Sennrich et al. 2016) keeps its symbols in a linked list
  * and the mergeable pairs in a heap, so a word of n letters (Gemma makes one word of a whole prompt) takes n log n. It serves three
@@ -4845,6 +4868,7 @@ enum { LLM__SPLIT_REMOVED, LLM__SPLIT_ISOLATED, LLM__SPLIT_PREVIOUS, LLM__SPLIT_
 enum { LLM__PREPEND_ALWAYS, LLM__PREPEND_FIRST, LLM__PREPEND_NEVER };
 enum { LLM__TOK_MAX_STEPS = 64, LLM__TOK_MAX_DEPTH = 16, LLM__TOK_MAX_TEXT = 1 << 30, LLM__TOK_MAX_ADDED = 1024 };
 
+/* One step of a chain. Which fields count depends on its kind. */
 typedef struct llm__tok_step {
     llm__tok_kind kind;
     llm__regex *re;      /* what REPLACE and SPLIT look for; NULL: nothing */
@@ -4853,6 +4877,7 @@ typedef struct llm__tok_step {
                             character; CONTINUE, CTC: clean up */
 } llm__tok_step;
 
+/* A chain: of normalizers, of cutters, of decoders. */
 typedef struct llm__tok_steps {
     llm__tok_step v[LLM__TOK_MAX_STEPS];
     int n;
@@ -4873,13 +4898,15 @@ typedef struct llm__token {
     uint8_t type;  /* 0: there is no such id */
 } llm__token;
 
+/* A token that is found in text before the model sees it; flags: LLM__ADDED_*. */
 typedef struct llm__added {
     llm__str text;
     int32_t id;
     int flags;
 } llm__added;
 
-/* Strings in order, to find those that a text begins with: each byte of the text narrows the range that still fits. */
+/* Strings in order, to find those that a text begins with: each byte of the text narrows the range that still fits. Of a, ab, abc, b and
+ * the text abd: behind a the first three are left, and a itself is found; behind b the second and third, ab is found; behind d none. */
 typedef struct llm__index_entry {
     llm__str s;
     int32_t value;
@@ -4891,6 +4918,7 @@ typedef struct llm__index {
     uint32_t first[257]; /* where strings that begin with a byte start */
 } llm__index;
 
+/* BPE: the tokens left and right make the token id; of all pairs in a word the one of the smallest rank is merged first. */
 typedef struct llm__merge {
     int32_t left, right, rank, id; /* id < 0: free */
 } llm__merge;
@@ -4902,6 +4930,7 @@ typedef struct llm__charsmap { /* SentencePiece's replacements: a double array o
     size_t n_strings;
 } llm__charsmap;
 
+/* What an open model has of it. All four kinds of files fill the same fields; see the head of this section for who uses them. */
 typedef struct llm__tokenizer {
     const char *kind;
     int32_t n_vocab, bos_id, eos_id, pad_id, unk_id; /* ids -1: none */
@@ -5137,12 +5166,14 @@ static void llm__unguard(llm__str s, llm_text *out) {
  * Two lists of spans, of which each step reads one and writes the other, and the work space of the models. All of it grows to what the text
  * needs and goes when the call ends. */
 
+/* A part of a text: a word under way, or a token. */
 typedef struct llm__span {
     uint32_t at, n; /* in the text of its list */
     int32_t id;     /* a token that was found here, which later steps pass over; -1: text */
     int begin;      /* 1: the text begins here */
 } llm__span;
 
+/* Spans in their order, and the text that they are parts of. A step that cuts shares it, one that rewrites makes another. */
 typedef struct llm__spans {
     llm_text text;
     llm__span *v;
@@ -5170,6 +5201,7 @@ typedef struct llm__seen {
     uint32_t at, n, out, n_out;
 } llm__seen;
 
+/* One call of encode. A failure is noted in `result` and ends all loops; what was put out then does not count. */
 typedef struct llm__encode {
     const llm__tokenizer *t;
     llm_tokens *out;
@@ -5427,7 +5459,11 @@ static void llm__rewrite(llm__encode *e, const llm__tok_step *step, llm__str s, 
  * Each divides a span of the same text into spans: words, or tokens that were found. Offsets are bytes. */
 
 /* Cuts at the matches of a regex. Pieces come in turn, matches and what is between them (invert: the other way round); by the behaviour a
- * piece joins the word under way, or begins a new one, or is left out. */
+ * piece joins the word under way, or begins a new one, or is left out. ab-cd--e, cut at "-":
+ *
+ *     REMOVED      ab | cd | e              PREVIOUS     ab- | cd- | - | e
+ *     ISOLATED     ab | - | cd | - | - | e  NEXT         ab | -cd | - | -e
+ *     CONTIGUOUS   ab | - | cd | -- | e */
 static void llm__cut_split(llm__encode *e, const llm__tok_step *step, const llm__span *span) {
     const char *s = e->now.text.data + span->at;
     size_t from = 0, end = 0, done = 0, word_at = 0, word_end = 0;
@@ -5918,6 +5954,7 @@ typedef struct llm__stage { /* what a step keeps between tokens */
     int has_kept, open; /* open: FUSE has begun its one token */
 } llm__stage;
 
+/* A stream of tokens on its way to text: belongs to one thread at a time; the tokenizer must outlive it. */
 struct llm_detok {
     const llm__tokenizer *t;
     int flags;
@@ -6162,6 +6199,7 @@ LLM_API void llm_detok_reset(llm_detok *d) {
     d->first = 1;
 }
 
+/* NULL is fine. What was held back is lost: llm_detok_flush gives it out. */
 LLM_API void llm_detok_free(llm_detok *d) {
     for (int i = 0; d && i < LLM__TOK_MAX_STEPS; i++) {
         llm_text_free(&d->stage[i].held);
@@ -6566,7 +6604,16 @@ static const struct llm__tok_part {
 
 /* ---- tokenizer.json ----
  * One object: "model" with its vocabulary, "added_tokens", and four components that may each be null, one object with a "type", or a
- * Sequence of such: "normalizer", "pre_tokenizer", "post_processor" (our frame), "decoder". Members that we do not know are passed over,
+ * Sequence of such: "normalizer", "pre_tokenizer", "post_processor" (our frame), "decoder":
+ *
+ *     {"added_tokens": [{"id": 2, "content": "<|im_end|>", "special": true, "lstrip": false, ...}, ...],
+ *      "normalizer": null,
+ *      "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": true}, {"type": "ByteLevel", ...}]},
+ *      "post_processor": null,
+ *      "decoder": {"type": "ByteLevel", ...},
+ *      "model": {"type": "BPE", "unk_token": null, "vocab": {"!": 0, "\"": 1, ...}, "merges": ["h e", "i n", ...], ...}}
+ *
+ * Members that we do not know are passed over,
  * types that we do not know are refused: text would come out wrong without a sign. */
 
 /* The text of a string node; .p NULL if it is none. It lives as long as the document. */
@@ -13526,7 +13573,10 @@ LLM__INLINE int llm__finish_plain(const llm__finish *f, const llm__block *b, con
     return 1;
 }
 
-/* Tokens [token, token + n) of one block: sums g (n * per, 16), and u (n * per, 16) of the block after it where gate and up go together. */
+/* What becomes of sums, in this order: the two roundings' sums added up; times the segment's scale; + bias + plus; the activation, times
+ * up; times the operation's scale; soft cap; added to what dst has.
+ *
+ * Tokens [token, token + n) of one block: sums g (n * per, 16), and u (n * per, 16) of the block after it where gate and up go together. */
 LLM__INLINE void llm__body_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
     float *dst = f->dst + token * f->stride + b->row - f->first_row;
     if (llm__finish_plain(f, b, g, u, dst, n)) return;
@@ -14438,7 +14488,12 @@ static void llm__weight_values(const llm_weight *w, int64_t row, int64_t col, in
     for (int64_t k = 0; k < n && scale != 1; k++) dst[k] *= scale;
 }
 
-/* ---- Planning ---- */
+/* ---- Planning ---- Which rows make which block, and of which kind each is. Rows of a block are unpacked together, so they must be of one
+ * stored type and begin at the same column of a super-block; a block may have fewer than 16 rows, but never rows of two kinds. In files
+ * such as Q4_K_M the rows of v are Q6_K beside q and k in Q4_K: one weight, blocks of two kinds, one product.
+ *
+ * A rank may take columns that begin or end in the middle of a super-block (256 columns): the formats that have such then no longer fit
+ * their own layout and become bytes with scales for 16 columns (the format's `rest` kind). A cut within 32 columns makes floats of them. */
 
 /* How a segment is packed. Quantised blocks keep their form where whole ones are taken. */
 static llm__kind llm__segment_kind(const llm_segment *s, llm_compute compute) {
@@ -14499,7 +14554,8 @@ static int llm__weight_run(const llm_weight *w, llm_compute compute, int64_t row
     return (int)LLM__MIN(most, w->first_row[last + 1] - row);
 }
 
-/* Cuts the rows into blocks: with w->block NULL only counts. */
+/* Cuts the rows into blocks: with w->block NULL only counts. Gate and up have the same cuts, each where either of them must be cut, so that
+ * block 2i + 1 has the up rows of block 2i's outputs. */
 static void llm__weight_plan(llm_weight *w, llm_compute compute) {
     int64_t group = w->rows / w->n_groups, half = w->gate_up ? group / 2 : group;
     w->n_blocks = 0;
@@ -14646,7 +14702,8 @@ static uint8_t *llm__pack_scale(llm__scale scale, float d, const uint8_t b[2], i
     return to + llm__scale_bytes(scale);
 }
 
-/* Rows of a block of a quantised kind. `to` is zeroed. */
+/* Rows of a block of a quantised kind. `to` is zeroed, which is what lanes without a row keep: their results are never stored. The file has
+ * its rows one after the other, so this reads 16 streams and writes one. */
 static void llm__pack_quantised(const llm_weight *w, const llm__block *b, uint8_t *to) {
     const llm__kind kind = (llm__kind)b->kind;
     const llm__kind_desc k = llm__kind_info(kind);
@@ -16369,7 +16426,8 @@ static llm_result llm__cpu_scratch(llm_backend_ctx *ctx, size_t bytes) {
     return LLM_OK;
 }
 
-/* The arrays of a step, one block of memory. */
+/* The arrays of a step, one block of memory: tokens, positions (three rows of them at most), seq_of_row, seq_begin, seq_len, seq_rope, the
+ * page tables, out_rows, seq_lora, and the floats of seq_rope_base. */
 static llm_result llm__cpu_step_memory(llm_backend_ctx *ctx) {
     const llm_backend_config *c = &ctx->cfg;
     int ok = 1;
@@ -16638,7 +16696,9 @@ static int64_t llm__cpu_memory_used(llm_backend_ctx *ctx) {
 
 /* ---- the step ---- */
 
-/* Refuses a step whose numbers would lead outside of the buffers or the cache. Pages may be -1 where the sequence no longer looks. */
+/* Refuses a step whose numbers would lead outside of the buffers or the cache: rows that do not belong to their sequences in order, a
+ * sequence longer than its pages, pages that the cache does not have, out rows that are no rows. An id outside of the embeddings reads as
+ * zeros. Pages may be -1 where the sequence no longer looks. */
 static llm_result llm__step_check(const llm_backend_ctx *ctx, const llm_step *s) {
     const llm_shape *n = &s->shape;
     if (n->n_rows < 0 || n->n_rows > ctx->cfg.max_rows || n->n_seqs < 0 || n->n_seqs > ctx->cfg.max_seqs || n->n_out < 0 ||
@@ -16691,7 +16751,8 @@ static const int32_t *llm__step_copy(int32_t *to, const int32_t *from, int n) {
     return to;
 }
 
-/* Copies the step and forgets what was recorded. */
+/* Copies the step and forgets what was recorded, and with it which rounded copies are current. The caller's arrays are its own again when
+ * this returns. A step that is refused is remembered as a mistake, so operations called all the same record nothing. */
 static llm_result llm__cpu_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
     int rows = s->shape.n_rows, seqs = s->shape.n_seqs, position_rows = s->n_position_rows == 3 ? 3 : 1;
     llm_result r = llm__step_check(ctx, s);
