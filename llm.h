@@ -10747,8 +10747,18 @@ LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *co
  *   "/thi"        </thi         So? 2
  *   "nk>4"                      So? 2         4
  *
- * One answer of a request has one splitter, so many answers can be split at once. What a template can do is found by trying: a probe is
- * rendered and looked for in the result. */
+ * An answer goes through two such machines, one behind the other: the first takes the thoughts out, the second takes the calls out of what
+ * is left. Both have the same three calls: begin or create before the answer, push for each piece of it, end behind the last:
+ *
+ *   pieces of the answer --llm_reasoning_push--> thoughts
+ *                                         \----> content --llm_tool_parser_push--> text to be shown
+ *                                                                          \-----> calls, which stay in the parser
+ *
+ * One answer of a request has one of each, and they share nothing: no lock is needed as long as each is used by one thread at a time. A
+ * splitter of thoughts is a plain value without memory of its own; a parser of calls owns its calls and points into the request's tools.
+ * Parsers are known by the names that vLLM's and FastDeploy's options give them (--reasoning-parser qwen3, --tool-call-parser hermes), and
+ * found in the text of the chat template where nobody names one. What a template can do is found by trying: a probe is rendered and looked
+ * for in the result. */
 
 /* One kind of reasoning parser. */
 typedef struct llm__reasoning_row {
@@ -10772,7 +10782,8 @@ static const llm__reasoning_row *llm__reasoning_of(llm_reasoning_kind kind) {
     return kind >= 0 && (int)kind < LLM__COUNT(row) ? &row[kind] : NULL;
 }
 
-/* A parser's name as the tables have it: blanks around it, '-' read as '_', in lower case. */
+/* A parser's name as the tables have it: blanks around it, so that strstr finds whole names only, '-' read as '_', in lower case. A blank
+ * within becomes '?', which no table has. */
 static void llm__parser_key(const char *name, char key[40]) {
     int n = 0;
     key[n++] = ' ';
@@ -10802,7 +10813,8 @@ LLM_API llm_reasoning_kind llm_reasoning_detect(const char *chat_template) {
     return LLM_REASONING_NONE;
 }
 
-/* White space at the end of the prompt does not count. */
+/* White space at the end of the prompt does not count. A row that thinks unasked (DeepSeek-R1) has open thoughts unless the prompt ends
+ * with the closing tag, which is how its template says "don't"; of the others the later of the two tags decides, and none means not yet. */
 LLM_API void llm_reasoning_begin(llm_reasoning *r, llm_reasoning_kind kind, const char *prompt, size_t len) {
     const llm__reasoning_row *row = llm__reasoning_of(kind);
     memset(r, 0, sizeof *r);
@@ -10881,7 +10893,16 @@ LLM_API void llm_reasoning_end(llm_reasoning *r, llm_text *reasoning, llm_text *
  * a call that turns out to be malformed is shown as the text it is, and nothing depends on where the pieces were cut. White space beside
  * calls belongs to nobody and is dropped.
  *
- * With a grammar behind the model, a call cannot turn out malformed: then arguments are told byte by byte as they come (`exact`). */
+ * With a grammar behind the model, a call cannot turn out malformed: then arguments are told byte by byte as they come (`exact`). The same
+ * answer in four pieces, in the form "hermes", whose begin is then all that stands before the name:
+ *
+ *   pushed                              shown      state      call, exact                  call, without a grammar
+ *   I look. <tool                       I look.    TEXT
+ *   _call>\n{"name": "weather",                    NAME                                    (OBJECT)
+ *   "arguments": {"city":                          OBJECT     weather {"city":
+ *   "Rome"}}\n</tool_call>                         BETWEEN    weather {"city": "Rome"}     weather, with all arguments at once
+ *
+ * Without a grammar nothing is told before the last brace: the text could still be no call, and what was told cannot be taken back. */
 
 typedef struct llm__tool_row {
     const char *names;           /* as users write them, with blanks around each */
@@ -10897,7 +10918,8 @@ typedef struct llm__tool_row {
 #define LLM__BAR "\xEF\xBD\x9C" /* DeepSeek's marks have U+FF5C for | and U+2581 for _ */
 #define LLM__LOW "\xE2\x96\x81"
 
-/* Row 0 is plain JSON. Templates are asked from the second row on: signs that others contain stand last. */
+/* Row 0 is plain JSON, for models that were trained on no form. Templates are asked from the second row on: signs that others contain stand
+ * last ("<tool_call>" also occurs in templates of Qwen3-Coder and GLM). A new form is a new row, as long as it is made of these parts. */
 static const llm__tool_row llm__tool_rows[] = {
     {" json generic xlam ", NULL, {"```json", NULL}, {NULL, NULL}, "```", NULL, NULL, NULL, NULL,
      "{\"name\": \"%\", \"arguments\": ", "}", 1},
@@ -10949,6 +10971,7 @@ LLM_API int llm_tools_detect(const char *chat_template) {
     return 0;
 }
 
+/* Asks the tokenizer: the same mark is a special token of one model and plain text of another. */
 LLM_API int llm_tools_are_special(const llm_model *model, int format) {
     const char *begin = llm__tool_rows[format].begin[0];
     llm_tokens ids;
@@ -10968,6 +10991,15 @@ static void llm__tool_call_text(const llm__tool_row *row, const char *name, llm_
     llm_text_str(begin, at + 1);
 }
 
+/* Writes the tag by the row's `call`, whose text before and behind the arguments stands around the function's schema. In the form "hermes",
+ * for one tool that may be called:
+ *
+ *   {"structures":[{"begin":"<tool_call>\n{\"name\": \"weather\", \"arguments\": ","schema":{...},"end":"}\n</tool_call>"}],
+ *    "triggers":["<tool_call>"],"separator":"\n","at_least_one":false,"stop_after_first":false}
+ *
+ * Text is free until a trigger is written; from there on one of the structures must follow. A form that begins with a bare brace has no
+ * such trigger, and special tokens cannot be written by a grammar over text: these are the cases that give -1 or plain JSON. A function
+ * without parameters has an empty object for arguments. */
 LLM_API int llm_tools_grammar(const llm_model *model, int format, const llm_json *tools, int list, int only, int must, int many,
                               llm_text *out) {
     static const char none[] = "{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}";
@@ -11007,6 +11039,8 @@ static const char llm__tool_letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLM
 
 enum { LLM__TOOL_NAME_MAX = 128, LLM__TOOL_GAP = 96 }; /* bytes of a name, and between it and its arguments */
 
+/* One answer's parser. `held` is what is not decided yet, and all offsets count from its beginning: [0, at) was looked at, the rest was
+ * not. Whatever is decided leaves at the front (llm__tool_drop), so held stays as short as one call. */
 struct llm_tool_parser {
     llm__tool_row row;    /* a copy: with `exact` begin and end are those of row.call */
     char begin[64];       /* what stands before the name in row.call */
@@ -11143,7 +11177,8 @@ static int llm__tool_done(llm_tool_parser *p) {
     return 1;
 }
 
-/* Between begin and a call, and behind a call. */
+/* Between begin and a call, and behind a call: marks of the row, and the commas and brackets of a list of calls, are passed over. A letter
+ * begins a name where one may stand, a brace an object; `close` ends the section. Anything else was no call after all. */
 static int llm__tool_between(llm_tool_parser *p, llm_text *content) {
     while (p->at < p->held.len) {
         char c = p->held.data[p->at];
@@ -11177,7 +11212,8 @@ static int llm__tool_between(llm_tool_parser *p, llm_text *content) {
     return 0;
 }
 
-/* A name, and what stands between it and the arguments. */
+/* A name, and what stands between it and the arguments: at most LLM__TOOL_GAP bytes of whatever the form has there (">", "[ARGS]", a fence
+ * with "json"), up to a brace, the first element, or the end of a call without arguments. */
 static int llm__tool_name(llm_tool_parser *p, llm_text *content) {
     size_t end = p->name, arg; /* where the arguments may begin */
     int more = 0;
@@ -11249,7 +11285,8 @@ static int llm__tool_take(llm_tool_parser *p) {
     return ok;
 }
 
-/* A JSON object, to its closing brace. */
+/* A JSON object, to its closing brace: braces and brackets are counted, those in strings are not. Each byte is looked at once, however the
+ * pieces were cut. With `exact` the call was added with its name, and what is new is its arguments; else the whole is parsed at its end. */
 static int llm__tool_object(llm_tool_parser *p, llm_text *content) {
     size_t from = p->at;
     for (int whole = 0; p->at < p->held.len && !whole; p->at++) {
@@ -11322,6 +11359,7 @@ static int llm__tool_elements(llm_tool_parser *p, llm_text *content) {
     return llm__tool_done(p);
 }
 
+/* Steps as long as a state hands over to another; one that wants more text keeps its place until the next push. */
 LLM_API void llm_tool_parser_push(llm_tool_parser *p, const char *piece, size_t len, llm_text *content) {
     static int (*const step[])(llm_tool_parser *p, llm_text *content) = {llm__tool_text, llm__tool_between, llm__tool_name,
                                                                          llm__tool_object, llm__tool_elements};
@@ -26232,6 +26270,9 @@ LLM_API int32_t llm_logits_size(const llm_engine *e) { return e->p.vocab; }
  * known by a fingerprint: names, types and shapes of its tensors, and samples of their bytes. Everything is checked before the first page
  * is touched: a file that is cut, changed or foreign is one sentence, and the cache is as before.
  *
+ * A prompt of 1,000 tokens, with pages of 16, leaves 62 whole pages of 992 tokens; the other 8 stand in no page that can be found again,
+ * and are read anew each time. The file holds the text itself, as ids: it is as private as the text.
+ *
  * Pages belong to the stepping thread. Both functions take turns with its steps, for one page at a time, and pin what they work on: a
  * context of gigabytes delays nobody by more than a page. A saved file appears under its name when it is whole (rename). */
 
@@ -26246,7 +26287,8 @@ typedef struct llm__context {
     uint64_t field[LLM__CX_FIELDS];
 } llm__context;
 
-/* What tells a model from others of its shape. */
+/* What tells a model from others of its shape: four samples of 64 bytes of each tensor, from its first to its last, which takes
+ * little time even where gigabytes of weights are mapped and have not been read. Another training of the same model changes them. */
 static uint64_t llm__context_model(const llm_model *m) {
     const llm__tensors *t = &m->source.tensors;
     uint64_t h = llm__hash(m->arch.name, strlen(m->arch.name), (uint64_t)m->arch.n_layers << 32 | (uint64_t)m->arch.hidden);
@@ -26284,7 +26326,7 @@ static void llm__context_leave(llm_engine *e, int32_t *pages, int32_t n, int32_t
     LLM_FREE(pages);
 }
 
-/* One page of all ranks: out of the cache, or back. */
+/* One page of all ranks: out of the cache, or back. The ranks' bytes follow each other; called in our turn between two steps. */
 static llm_result llm__context_page(llm_engine *e, int32_t page, uint8_t *out, const uint8_t *in) {
     llm_result r = LLM_OK;
     for (int32_t k = 0; k < e->n_ranks && !r; k++) {
@@ -26315,6 +26357,9 @@ static llm_result llm__context_write(llm_engine *e, FILE *f, const char *path, c
     return r || ok ? r : llm__error(LLM_ERR_IO, "%s: %s", path, strerror(errno));
 }
 
+/* Walks the chain of keys as a new request with these tokens would (>>kv): the key of a page is made of the one before and its own tokens,
+ * under a root of adapter, RoPE variant and salt. Each page found is pinned, the first that is missing ends the walk. Then one page at a
+ * time goes to a file with a random ending, which takes its name at the end; two that save the same name each write their own. */
 LLM_API llm_result llm_context_save(llm_engine *e, const char *path, const int32_t *ids, size_t n, const char *lora,
                                     const char *cache_salt, int64_t *kept) {
     llm__kv_key key = {0, 0};
@@ -26357,7 +26402,9 @@ LLM_API llm_result llm_context_save(llm_engine *e, const char *path, const int32
     return r;
 }
 
-/* Checks a file against this engine: every condition, size and checksum. */
+/* Checks a file against this engine: every condition, size and checksum, in an order in which every size is checked before it is
+ * used. LLM_ERR_FORMAT: it is no such file, or damaged; LLM_ERR_ARG: kept by another engine, and the sentence says what differs;
+ * LLM_ERR_LIMIT: more pages than the cache has at all. */
 static llm_result llm__context_check(const llm_engine *e, const char *path, const llm__file *f, const llm__context *here, llm__context *c) {
     static const char *const names[] = {"version of the format", "device", "model", "dtype", "KV type", "number of ranks", "page size",
                                         "size of pages", "adapter"};
@@ -26431,7 +26478,16 @@ LLM_API llm_result llm_context_load(llm_engine *e, const char *path, const char 
  * each turn is rendered by the model's own template from the beginning and submitted whole: the prefix cache knows
  * all but the latest words of it, so a long conversation costs no more than its last turn. Everything runs in the
  * caller's thread: llm_chat_next steps the engine until there is something to show. This is also the example of how
- * the calls of >>api-request belong together. */
+ * the calls of >>api-request belong together.
+ *
+ *   llm *l = llm_load("model.gguf", NULL);
+ *   llm_chat *c = llm_chat_new(l, "You are brief.");         messages: {"role":"system", ...}
+ *   llm_chat_say(c, "2 and 2?");                             ...,{"role":"user", ...} --llm__chat_render--> prompt --> a request
+ *   for (const char *s; (s = llm_chat_next(c));) puts(s);    step, poll, step, poll ...; at the end ...,{"role":"assistant", ...}
+ *   llm_chat_say(c, "And 3?");                               the four messages are rendered and submitted; only the last is new
+ *
+ * A chat owns its messages and the request that is under way; the llm owns model and engine and must outlive its chats. The
+ * messages are kept as JSON text and not as a tree: a turn only appends to them. */
 
 struct llm {
     llm_model *model;
@@ -26576,7 +26632,8 @@ static void llm__chat_plain(const llm_json *doc, llm_text *out) {
     llm_text_str(out, "Assistant:");
 }
 
-/* The whole conversation as a prompt, by the model's own template, else as the plain transcript (*plain). */
+/* The whole conversation as a prompt, by the model's own template, else as the plain transcript (*plain). Guarded: a user who types a
+ * control token gets its letters, not the token. */
 static llm_result llm__chat_render(llm_chat *c, llm_text *prompt, int *plain) {
     llm_text context;
     llm_json *doc = NULL;
@@ -26596,8 +26653,8 @@ static llm_result llm__chat_render(llm_chat *c, llm_text *prompt, int *plain) {
     return !r && prompt->failed ? llm__nomem() : r;
 }
 
-/* Renders and submits the whole conversation. On error the message is taken back, so that the caller may try
- * another. */
+/* Renders and submits the whole conversation. On error the message is taken back, so that the caller may try another. A transcript ends
+ * where the model begins to write the user's next line; a template's answer ends with its own token. */
 LLM_API llm_result llm_chat_say(llm_chat *c, const char *user_message) {
     static const char *const turn[] = {"\nUser:"};
     llm_request_config cfg;
@@ -26644,7 +26701,13 @@ LLM_API const char *llm_chat_next(llm_chat *c) {
 }
 /* ---- many at once
  * Every prompt is a call of >>openai, as in a server: its fields are read and its errors told there. A window of them is in flight; what
- * has ended is copied out and its call freed, so that memory grows with the answers only. */
+ * has ended is copied out and its call freed, so that memory grows with the answers only.
+ *
+ *   prompt {"Why?"}, params {"temperature": 0, "max_new_tokens": 8}
+ *   body   {"prompt":"Why?","temperature":0,"max_tokens":8,"stream":false,"return_token_ids":true}
+ *
+ * The shapes are those of the offline interfaces that people come from: params and outputs are FastDeploy's LLM.generate and LLM.chat, with
+ * LMDeploy's names of parameters understood too. A prompt that is refused is an output with an error of its own; the others go on. */
 
 /* What a config's JSON fills in. */
 typedef struct llm__open_target {
@@ -26654,6 +26717,9 @@ typedef struct llm__open_target {
     int32_t early_stop, prefix_caching;
 } llm__open_target;
 
+/* llm_load with its settings as JSON: {"max_model_len": 4096, "tensor_parallel_size": 2}, by the names of the command line's options, whose
+ * rows it shares (>>options). What only a server has a use for is passed over, a name that nobody knows is an error. NULL: an error,
+ * llm_last_error says which. */
 LLM_API llm *llm_open(const char *model, const char *config) {
     static const llm_option table[] = {
         LLM_OPTIONS_MODEL(llm__open_target, m, -1), LLM_OPTIONS_ENGINE(llm__open_target, e, -1),
@@ -26705,6 +26771,7 @@ typedef struct llm__batch {
     int chat;
 } llm__batch;
 
+/* Every text and list in an output is a copy of its own: the outputs outlive calls, engine and model. */
 LLM_API void llm_outputs_free(llm_outputs *o) {
     for (int32_t i = 0; o && i < o->n; i++) {
         const llm_request_output *x = &o->items[i];
@@ -26737,7 +26804,8 @@ static llm_result llm__batch_params(llm__batch *b, const char *params) {
     return !r && b->params.failed ? llm__nomem() : r;
 }
 
-/* Begins the call of a prompt. 0: no memory. What is wrong with a prompt its own call will tell. */
+/* Begins the call of prompt i and submits it. 0: no memory. What is wrong with a prompt its own call will tell. The last
+ * two members are what the copying needs; a parameter of that name is a key that stands there twice, which a body may not have. */
 static int llm__batch_start(llm__batch *b, int32_t i, const llm_prompt *p) {
     llm_text body;
     memset(&body, 0, sizeof body);
@@ -26817,7 +26885,8 @@ static int llm__batch_take(llm__batch *b, int32_t i) {
     return ok ? 1 : -1;
 }
 
-/* Fills the window, runs a step for all of it, takes what has ended, until nothing is left. */
+/* Fills the window, runs a step for all of it, takes what has ended, until nothing is left. Four prompts a sequence keep the engine's queue
+ * from running dry, while the requests that wait cost little. A step that fails ends its requests, and the batch with it. */
 static llm_result llm__batch_run(llm__batch *b, llm *l, const llm_prompt *prompts, const llm_batch_config *cfg) {
     llm_engine_stats stats;
     llm_engine_get_stats(l->engine, &stats);
@@ -26839,6 +26908,8 @@ static llm_result llm__batch_run(llm__batch *b, llm *l, const llm_prompt *prompt
     return r;
 }
 
+/* Both batches. Answers lie in the order of the prompts, `width` of each, whichever ended first. NULL: an error of the batch as a whole
+ * (bad params, no memory, cancelled), and nothing is left of it. */
 static llm_outputs *llm__batch_all(llm *l, int chat, const llm_prompt *prompts, int32_t n, const llm_batch_config *cfg) {
     const llm_sampling_params *params = cfg ? cfg->sampling_params : NULL;
     llm__batch b;
@@ -27045,7 +27116,9 @@ static llm_result llm__option_store(const llm_option *p, const char *said, const
     }
 }
 
-/* Refused, weaker than what is there, without meaning, or stored. */
+/* One value for one row: refused, weaker than what is there, without meaning, or stored. said: the name as the user wrote it, for the
+ * sentence of an error. source: a weaker one that comes later changes nothing. Of one
+ * source the last value counts, and what the user says twice is noted; a list grows. */
 LLM_API llm_result llm_options_set(llm_options *o, const llm_option *option, const char *said, const char *value, int source) {
     unsigned char *given = &o->given[option - o->table];
     if (option->kind == LLM_OPTION_REFUSED) return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s is not in this version", said, option->help);
@@ -27127,7 +27200,8 @@ static const char *llm__option_text(llm_options *o, const llm_json *doc, int nod
     return t.data;
 }
 
-/* JSON values take the path of text: 0.5, true, "half", and lists element by element. */
+/* JSON values take the path of text: 0.5, true, "half", and lists element by element. unknown: collects the names that no row has, "a, b";
+ * NULL: the first of them is an error. What was stored before an error stays. */
 LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int object, int source, llm_text *unknown) {
     llm_result r = LLM_OK;
     for (int v = llm_json_first(doc, object); v >= 0 && !r; v = llm_json_next(doc, v)) {
@@ -27183,7 +27257,8 @@ LLM_API llm_result llm_options_environment(llm_options *o, const char *prefix, c
     return r;
 }
 
-/* An explicit 0 of top_p, whose 0 means "off" in the struct, leaves the best token only. */
+/* Copies what was given, and nothing else, of the target's sampling at offset `at` over *s, the defaults of a model: 0 may be a value that
+ * someone asked for, so `given` decides. An explicit 0 of top_p, whose 0 means "off" in the struct, leaves the best token only. */
 LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling *s) {
     for (int32_t i = 0; i < o->n; i++) {
         const llm_option *p = &o->table[i];
@@ -27226,6 +27301,9 @@ static llm_result llm__model_default(const char *beside, llm_text *path) {
     return llm__error(LLM_ERR_IO, "models/: no model is there, run `make model` to fetch the default one, or give -m PATH");
 }
 
+/* What lies on the disk comes first, then the Hub's cache: HF_HUB_CACHE itself, HF_HOME/hub, or ~/.cache/huggingface/hub, as the Hub's own
+ * library looks. Nothing is downloaded. A name is taken for ORG/NAME only with one slash inside, and if it does
+ * not look like a path: no leading ".", no "..", no ".gguf". */
 LLM_API llm_result llm_model_find(const char *name, const char *beside, char *(*get)(const char *name), llm_text *path) {
     struct stat st;
     llm_text cache;
@@ -27263,7 +27341,8 @@ static void llm__option_wrap(const char *text, llm_text *out) {
     }
 }
 
-/* Left column: the first name, and the second when the first is short; right column from 35 on. */
+/* The rows of one group, with help only: what is ignored or refused is understood but not advertised. Left column: the first name, and the
+ * second when the first is short; right column from 35 on. */
 LLM_API void llm_options_help(const llm_options *o, int group, llm_text *out) {
     for (int32_t i = 0; i < o->n; i++) {
         const llm_option *p = &o->table[i];
@@ -27296,7 +27375,9 @@ LLM_API void llm_options_free(llm_options *o) {
         if (o->table[i].kind == LLM_OPTION_LIST) LLM_FREE((void *)((llm_option_list *)(void *)((char *)o->target + o->table[i].at))->items);
 }
 
-/* Unknown keys are let pass, as in FastDeploy. JSON's types are asked for strictly here: {"enable_early_stop": 1} is no switch. */
+/* {"enable_early_stop": true, "strategy": "repetition", "window_size": 3000, "threshold": 0.99}, each of which may be missing
+ * (>>earlystop). Unknown keys are let pass, as in FastDeploy. JSON's types are asked for strictly here: {"enable_early_stop": 1} is no
+ * switch. */
 LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_stop *out) {
     static const char who[] = "early_stop_config";
     llm_json *d = NULL;
@@ -27329,6 +27410,7 @@ LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_st
     return LLM_OK;
 }
 
+/* What speculative_config fills in: a copy of the engine's config, so that a text that is wrong in the middle changes nothing. */
 typedef struct llm__said {
     llm_engine_config e;
     int32_t method;
@@ -27336,7 +27418,9 @@ typedef struct llm__said {
 
 enum { LLM__SAID_NGRAM = 1 };
 
-/* The members of speculative_config are options as others are, by vLLM's names. */
+/* The members of speculative_config are options as others are, by vLLM's names: {"method": "ngram", "num_speculative_tokens": 4,
+ * "prompt_lookup_max": 3} looks for drafts in the text itself, {"model": "ORG/NAME", "num_speculative_tokens": 4} has a small model write
+ * them (>>speculate). A model and a number of tokens belong together: one without the other is an error. */
 LLM_API llm_result llm_speculative_parse(llm_engine_config *cfg, char *(*get)(const char *name), llm_text *model) {
     static const llm_option table[] = {
         {"model", LLM_OPTION_TEXT, 0, offsetof(llm__said, e.speculative_model), 0, 0, NULL, NULL},
