@@ -7000,7 +7000,15 @@ static void llm__tok_load_json(llm__tokenizer *t, const llm_json *d) {
 }
 
 /* ---- GGUF vocabularies, as llama.cpp reads them ----
- * The header has the tokens with scores and types and, for BPE, the merges; but how text is cut is only a name, tokenizer.ggml.pre, whose
+ * What the header has, a list or a value each (llm__vocab_data):
+ *
+ *     tokenizer.ggml.model          "gpt2": BPE over bytes; "llama": SentencePiece's BPE; "t5": Unigram; "bert": WordPiece
+ *     tokenizer.ggml.tokens         texts; of "gpt2" in the byte alphabet
+ *     tokenizer.ggml.scores         of SentencePiece's models
+ *     tokenizer.ggml.token_type     1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
+ *     tokenizer.ggml.merges         of "gpt2"
+ *
+ * So it has the tokens with scores and types and, for BPE, the merges; but how text is cut is only a name, tokenizer.ggml.pre, whose
  * regexes are in llama.cpp's source. So they are here: a row lists the names that share them. What llama.cpp decides by the text of a
  * token or the kind of the model (which tokens end a turn, default ids, who gets BOS) is here too. Rules that differ from Hugging Face's:
  * no normal forms, added tokens longest first, unknown characters stay between their neighbours. */
@@ -7123,7 +7131,8 @@ static void llm__vocab_tokens(llm__tokenizer *t, const llm__vocab_data *v) {
     llm__tok_add(t, &t->decoders, LLM__TOK_UTF8);
 }
 
-/* Here parts need not be tokens. */
+/* Merges "a b", in the order of their ranks. Here parts need not be tokens: such a part gets an id beyond the vocabulary, which is never
+ * put out. */
 static void llm__vocab_merges(llm__tokenizer *t, const llm__vocab_data *v) {
     int32_t next = t->n_vocab;
     llm__tok_merge_reserve(t, v->n_merges);
@@ -7332,7 +7341,10 @@ static void llm__tok_load_spm(llm__tokenizer *t, llm__str data) {
 
 /* ---- tiktoken's rank files: a token in base64 and its rank, a line each ----
  * The rank is the id and the priority of a merge at once: two neighbours merge into the token with the least rank. The file holds neither
- * the regex nor the special tokens; both go by the family. */
+ * the regex nor the special tokens; both go by the family. The first lines of cl100k: an exclamation mark is token 0, a quote token 1.
+ *
+ *     IQ== 0
+ *     Ig== 1 */
 
 /* Families by a part of the file's name or the number of lines; special tokens with their ids, which such a file does not hold. */
 static const struct llm__rank_file { const char *name; int32_t ranks; const char *pattern, *special; } llm__rank_files[] = {
@@ -15720,7 +15732,9 @@ static int llm__op_rows(const llm_backend_ctx *ctx, llm_rows rows) {
 }
 
 /* ---- The operations ----
- * Either for one row (a _row function, called for each row of a thread's share), or for a thread's whole share. */
+ * Either for one row (called for each row of a thread's share), or for a thread's whole share. What each computes is said where its struct
+ * is declared; here stands how. None allocates, and only EXPERTS waits: it has barriers inside. Scratch is the thread's own: at least four
+ * rows of the widest buffer, and what attention over the widest heads needs; nothing in it outlives the call. */
 
 /* What an operation is called with. */
 typedef struct llm__run {
@@ -15913,7 +15927,10 @@ static void llm__run_mla_write(const llm__run *r, int row) {
     llm__kv_write_token(k, &view, llm__row_position(&r->ctx->step, row), latent, NULL, (uint8_t *)r->e->scratch);
 }
 
-/* Second part, absorbed: a head's query is taken into the latent space by its part of kv_b (n_heads, nope + v_dim, rank), so that keys and
+/* q . k = q . (U c) = (U^T q) . c for a latent c and the key rows U of a head, and the same on the way out: so keys are never made. A token
+ * of DeepSeek-V2 has 512 + 64 numbers in the cache where 128 heads of keys and values would have 40,960.
+ *
+ * Second part, absorbed: a head's query is taken into the latent space by its part of kv_b (n_heads, nope + v_dim, rank), so that keys and
  * values are the latents themselves; what attention gives there goes through the head's value rows of kv_b. */
 static void llm__run_mla(const llm__run *r) {
     const llm_mla_op *op = &r->rec->op.mla;
@@ -15987,7 +16004,10 @@ static void llm__softmax(float *x, int n) {
     for (int i = 0; i < n; i++) x[i] /= sum;
 }
 
-/* One row: scores, choice by score plus correction, weights by score alone. The result (2 k): ids, then weights. Not-a-number counts as the
+/* DeepSeek-V3, for instance: sigmoids of 256 scores in 8 groups; the 4 groups whose two best sum to most; in these the 8 best experts;
+ * their weights divided by their sum.
+ *
+ * One row: scores, choice by score plus correction, weights by score alone. The result (2 k): ids, then weights. Not-a-number counts as the
  * lowest score, so that every id is valid. */
 static void llm__run_route(const llm__run *r, int row) {
     const llm_route_op *op = &r->rec->op.route;
@@ -16045,7 +16065,8 @@ static const llm__lora_slot *llm__lora_of(const llm__run *r, int row) {
 
 /* The products with one of the two factors: low = a src, or dst = b low. Neighbouring rows of one adapter go together, and each product's
  * grid is one stretch of the work that threads share. A weight of floats sums each row by itself, so a row's bits do not depend on its
- * neighbours. */
+ * neighbours. Five rows of adapters A A - B B at q, k and v of a layer: two runs of rows with three products each (an adapter may have
+ * fewer parts), six grids laid end to end; a thread walks over all six and computes what lies in its share. */
 static void llm__lora_products(const llm__run *r, int up) {
     const llm_lora_op *op = &r->rec->op.lora;
     const llm_buffer *from = up ? op->low : op->src, *to = up ? op->dst : op->low;
@@ -16098,7 +16119,8 @@ static void llm__run_lora_down(const llm__run *r) {
 
 static void llm__run_lora_up(const llm__run *r) { llm__lora_products(r, 1); }
 
-/* Run once for all ranks: every rank's buffer gets the sum, added up in rank order. */
+/* Run once for all ranks, when it is rank 0's turn: every rank's buffer gets the sum, added up in rank order. A row is one thread's on all
+ * ranks, so nothing has to wait in between. */
 static void llm__run_all_reduce(const llm__run *r, int row) {
     const int n = r->rec->op.reduce.n;
     float *sum = llm__row(r->rec->op.reduce.buf, row);
@@ -16194,7 +16216,8 @@ static llm__record *llm__record_add(llm_backend_ctx *ctx, int rank, llm__op_kind
     return rec;
 }
 
-/* 1 if work split as `split` must wait for what was done in this interval. */
+/* 1 if work split as `split` must wait for what was done in this interval: not if both are split by the same rows, for then a thread meets
+ * only what it did itself. */
 static int llm__conflict(const llm__rank *r, const llm__use *use, llm__split split) {
     return use->interval == r->interval && (split == LLM__SPLIT_ANY || use->split != split);
 }
@@ -16559,7 +16582,8 @@ static llm_result llm__cpu_buffer_new(llm_backend_ctx *ctx, int rank, int64_t ro
     return llm__cpu_scratch(ctx, (size_t)stride * 4 * sizeof(float));
 }
 
-/* Memory that the experts of a layer share: for eight of them a row, and all of them for one row. */
+/* Memory that the experts of all layers share, one layer at a time: for max_rows rows with eight experts each, but at most 256 MB (then
+ * rows go in turns), and at least for one row with all of them. */
 static llm_result llm__cpu_experts_memory(llm_backend_ctx *ctx, const llm_weight_desc *d) {
     const int64_t most = (int64_t)256 << 20;
     int64_t n = d->n_experts, k = LLM__MIN(n, 8), out = d->rows / LLM__MAX(n, 1), wide = LLM__MAX(d->cols, out);
@@ -16665,7 +16689,8 @@ static llm_result llm__cpu_weights_done(llm_backend_ctx *ctx) {
     return ctx->logits ? LLM_OK : llm__nomem();
 }
 
-/* Lays out a page; `layer` may be NULL, then only the size is wanted. 0: it does not fit. */
+/* Lays out a page, which holds page_tokens tokens of all layers, one layer behind the other: see llm__kv_place_layer. `layer` may be NULL,
+ * then only the size is wanted. 0: it does not fit. */
 static int64_t llm__kv_layout(const llm__kv_cache *kv, int n_layers, const llm_kv_layer *layers, int page_tokens, llm__kv_place *layer) {
     int ok = page_tokens >= LLM__GROUP && page_tokens <= 4096 && page_tokens % LLM__GROUP == 0 && n_layers >= 0;
     uint64_t at = 0;
@@ -25204,7 +25229,9 @@ static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config 
     return r ? r : llm__check_early_stop(&c->early_stop);
 }
 
-/* How many pages: what all sequences need at most, or what the given memory holds; without a given size at most half of
+/* How many pages. One of 32 tokens of SmolLM2-135M (30 layers of 3 KV heads of 64 numbers, keys and values in f16) has 737,280 bytes.
+ *
+ * What all sequences need at most, or what the given memory holds; without a given size at most half of
  * the machine's memory. A single sequence of max_model_len must fit, or it could never end (the scheduler relies on
  * it): a short memory shortens max_model_len, or is refused where the caller has given it. */
 static llm_result llm__engine_pages(llm_engine *e, const llm_engine_config *c, const llm__logger *log) {
@@ -25376,7 +25403,17 @@ static llm_result llm__engine_assemble(llm_engine *e, const llm_model *model, co
 
 /* ---- adapters ----
  * An adapter lies in a slot from its loading until nobody uses it any more: neither a request nor the list by which requests find it. So
- * unloading takes it off the list, and the last request that ends empties the slot. */
+ * unloading takes it off the list, and the last request that ends empties the slot.
+ *
+ *     a slot is        refs               listed   name
+ *     free             0                  0        NULL
+ *     being loaded     1                  0        set: nobody else may load the same
+ *     loaded           1 + its requests   1        set
+ *     unloaded         its requests       0        NULL: the name may be loaded anew, into another slot
+ *     being emptied    1                  0        set to NULL at the end
+ *
+ * The prefix cache knows an adapter by the number of its loading (id): pages that were computed with one are not taken for those of another
+ * that is loaded later under its name. */
 
 /* The slot of a name, -1: there is none. listed 0: also one that is still being loaded. The caller holds the engine's mutex. */
 static int32_t llm__lora_find(const llm_engine *e, const char *name, int listed) {
@@ -25700,7 +25737,9 @@ static void llm__request_destroy(llm_request *r) {
     LLM_FREE(r);
 }
 
-/* The next `count` elements of a block laid out in two passes: base NULL measures. *at: bytes given out so far; every
+/* So the sizes stand in one place only, and what is measured is what is placed.
+ *
+ * The next `count` elements of a block laid out in two passes: base NULL measures. *at: bytes given out so far; every
  * array begins at a multiple of 16. */
 static void *llm__carve(char *base, size_t *at, size_t count, size_t size) {
     void *p = base ? base + *at : NULL;
