@@ -10916,6 +10916,7 @@ LLM_API void llm_reasoning_end(llm_reasoning *r, llm_text *reasoning, llm_text *
  *
  * Without a grammar nothing is told before the last brace: the text could still be no call, and what was told cannot be taken back. */
 
+/* One form. Of each pair the first mark that fits counts; NULL: the form has no such mark. */
 typedef struct llm__tool_row {
     const char *names;           /* as users write them, with blanks around each */
     const char *sign;            /* in chat templates that speak it; NULL: none does */
@@ -11073,6 +11074,8 @@ struct llm_tool_parser {
     int failed;
 };
 
+/* With `exact` the row's marks are replaced by those of its `call`: what the grammar lets the model write is narrower than what the form
+ * allows, so begin reaches up to the name and end begins with the brace behind the arguments. Forms without `call` have no such grammar. */
 LLM_API llm_tool_parser *llm_tool_parser_create(int format, int exact, const llm_json *tools, int list, int32_t most) {
     llm_tool_parser *p = LLM__NEW(llm_tool_parser, 1);
     if (!p) return NULL;
@@ -26553,6 +26556,7 @@ static llm *llm__easy_open(const char *path, llm_model_config *m, llm_engine_con
     return NULL;
 }
 
+/* cfg is copied, so it need not outlive the call; its log and progress serve the model's loading too. */
 LLM_API llm *llm_load(const char *path, const llm_engine_config *cfg) {
     llm_model_config m;
     llm_engine_config c;
@@ -26593,6 +26597,8 @@ LLM_API char *llm_generate(llm *l, const char *prompt, const llm_sampling *s) {
     return text;
 }
 
+/* A conversation. While a request is there, its answer grows beside the messages; it becomes one of them when the request ends or is
+ * stopped (llm_chat_stop), so that the messages are always whole JSON. */
 struct llm_chat {
     llm *l;
     llm_sampling sampling;
@@ -26800,7 +26806,7 @@ LLM_API llm *llm_open(const char *model, const char *config) {
     return l;
 }
 
-/* A batch on its way. */
+/* A batch on its way. Everything is in the caller's thread; only the engine may have threads of its own. */
 typedef struct llm__batch {
     llm_openai_service service;
     llm_text params;          /* members of every body, with a comma before each */
@@ -26866,7 +26872,10 @@ static int32_t *llm__ids_copy(const int32_t *ids, size_t n) {
     return copy;
 }
 
-/* Answer k of prompt i, out of the call's requests and of the object that it wrote. 0: no memory. */
+/* Answer k of prompt i, out of the call's requests and of the object that it wrote (doc). 0: no memory. The text comes from the object,
+ * where thoughts and stop strings have been dealt with, as a client of the server would see it; ids and figures from the request, which has
+ * them without a way through JSON. A call that was refused has no request: its output has the error's status and sentence, and empty
+ * lists. */
 static int llm__batch_item(llm__batch *b, int32_t i, int32_t k, const llm_json *doc) {
     llm_request_output *x = &b->out->items[i * b->width + k];
     const llm_openai_info *info = llm_openai_get_info(b->call[i]);
@@ -26909,7 +26918,8 @@ static int llm__batch_item(llm__batch *b, int32_t i, int32_t k, const llm_json *
     return x->request_id && o->text && x->prompt && x->prompt_token_ids && o->token_ids;
 }
 
-/* Copies the answers of a call that has ended, if it has, and frees it. 1: it had ended; 0: not yet; -1: no memory. */
+/* Copies the answers of call i, if it has ended, and frees it. 1: it had ended; 0: not yet; -1: no memory. The object is read back with the
+ * library's own parser: one writer of answers for all, at the price of one parse an answer. */
 static int llm__batch_take(llm__batch *b, int32_t i) {
     llm_text text;
     llm_json *doc = NULL;
@@ -27211,7 +27221,10 @@ static llm_result llm__option_arg(llm_options *o, int argc, char **argv, int *i)
     return r;
 }
 
-/* Words without dashes are collected; negative numbers count as words, so that they can be values. */
+/* Words without dashes are collected; negative numbers count as words, so that they can be values. With an option "top-k" that takes a
+ * value:
+ *
+ *   prog "why so" --top_k 40 -1 -- --top-k      top_k is 40; words: "why so", "-1" and, behind the lone --, "--top-k" */
 LLM_API llm_result llm_options_argv(llm_options *o, int argc, char **argv, llm_option_list *words) {
     int plain = 0;
     llm_result r = LLM_OK;
@@ -27264,7 +27277,8 @@ LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int obj
     return r;
 }
 
-/* Read whole, not mapped: the file may be edited meanwhile. */
+/* A config file: one JSON object of at most 1 MiB, {"max_model_len": 4096, "stop": ["a", "b"]}. A name that no row has is an error, for it
+ * is most likely misspelt. Read whole, not mapped: the file may be edited meanwhile. */
 LLM_API llm_result llm_options_file(llm_options *o, const char *path) {
     llm__file f;
     llm_json *doc = NULL;
@@ -27278,7 +27292,8 @@ LLM_API llm_result llm_options_file(llm_options *o, const char *path) {
 }
 
 /* The variable of a name is the prefix and the name in capitals, with '_' for '-'; of a word with '$' it is the word itself. One-letter
- * names have none. */
+ * names have none. With the prefix LLM_ARG_, the row "m|model|$MODEL_PATH" would be read from LLM_ARG_MODEL and from MODEL_PATH. `get` is
+ * the program's: the library itself asks for no variable. */
 LLM_API llm_result llm_options_environment(llm_options *o, const char *prefix, char *(*get)(const char *name)) {
     llm_result r = LLM_OK;
     for (int32_t i = 0; i < o->n; i++) {
@@ -27308,7 +27323,8 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
     }
 }
 
-/* The model of someone who named none: SmolLM2, else the first file or folder by name. */
+/* The model of someone who named none: SmolLM2, else the first GGUF file, or folder with a config.json, by name. Each is looked for in
+ * models/ here first, then in models/ beside the program; names are sorted, so the choice is the same each time. */
 static llm_result llm__model_default(const char *beside, llm_text *path) {
     for (int pass = 0; pass < 4; pass++) { /* SmolLM2 here and beside the program, then any */
         const char *first = NULL, *base = pass % 2 ? beside : "";
@@ -28021,6 +28037,7 @@ typedef enum llm__oai_type {
     LLM__OAI_FLOAT, LLM__OAI_INT, LLM__OAI_INT64, LLM__OAI_BOOL, LLM__OAI_TEXT, LLM__OAI_OWN, LLM__OAI_KNOWN, LLM__OAI_REFUSED
 } llm__oai_type;
 
+/* One row: {"top_k", INT, offset of s.top_k, -1, INT32_MAX, NULL} reads a whole number of at least -1 into k->s.top_k. */
 typedef struct llm__oai_field {
     const char *name; /* KNOWN and REFUSED: several, "a|b" */
     llm__oai_type type;
@@ -28375,7 +28392,8 @@ static int llm__oai_read(llm_openai_call *k) {
     return !llm_sampling_check(k->service->model, &k->s) || llm__oai_bad(k, NULL, "%s", llm_last_error());
 }
 
-/* Members of the body that are in no row are noted, those that cannot be had are refused. */
+/* Members of the body that are in no row are noted ("a, b"), those that cannot be had are refused. What is noted goes into a header line,
+ * so only eight plain names of at most 63 characters are. */
 static int llm__oai_names(llm_openai_call *k) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
     int shown = 0;
@@ -29137,6 +29155,7 @@ static void llm__oai_lists_end(llm__oai_lists *l, llm_text *out) {
                     &l->offsets);
 }
 
+/* The object of completions for an answer that came by another way than a call. */
 LLM_API void llm_openai_logprobs(llm_text *out, const llm_model *model, const llm_output *answer, int n_top) {
     llm__oai_lists l;
     llm__oai_look look = {model, n_top, 0};
@@ -29210,6 +29229,7 @@ LLM_API void llm_openai_finish(llm_text *out, const llm_output *answer, int64_t 
     llm__oai_finish(out, answer, llm_finish_str(answer->finish), chars);
 }
 
+/* cached is a part of prompt (tokens found in the prefix cache), reasoning a part of completion: neither is added to the total. */
 LLM_API void llm_openai_usage(llm_text *out, int64_t prompt, int64_t completion, int64_t cached, int64_t reasoning) {
     llm_text_format(out,
                     "'usage':{'prompt_tokens':%l,'completion_tokens':%l,'total_tokens':%l,'prompt_tokens_details':{'cached_tokens':%l},"
@@ -29217,6 +29237,7 @@ LLM_API void llm_openai_usage(llm_text *out, int64_t prompt, int64_t completion,
                     prompt, completion, prompt + completion, cached, reasoning);
 }
 
+/* The first four are points in time, in seconds since 1970, 0 where one has not come yet; the others are spans of seconds. */
 LLM_API void llm_openai_metrics(llm_text *out, const llm_request *request) {
     llm_request_metrics m;
     llm_request_get_metrics(request, &m);
@@ -29799,7 +29820,9 @@ static void llm__oai_as_sent(const llm_openai_call *k, const char *name, const c
     else llm_text_str(out, otherwise);
 }
 
-/* The response object: of the beginning, of the end, of a failure. */
+/* The response object, with a status: "in_progress" (at the beginning: no items, no usage), "completed", "incomplete" (the length cut it)
+ * or "failed" (failure: why). It repeats what the request said, since a client may keep the object alone; what was not said has the value
+ * that it then means. */
 static void llm__oai_response(const llm_openai_call *k, const char *status, const char *failure, llm_text *out) {
     static const char *const sent[][2] = {{"instructions", "null"}, {"max_output_tokens", "null"}, {"metadata", "{}"},
                                           {"parallel_tool_calls", "true"},
