@@ -26640,7 +26640,8 @@ static void llm__chat_cut(llm_chat *c, size_t len) {
     c->messages.failed = 0;
 }
 
-/* The request goes, what it said so far becomes a message: the next turn is rendered with it. */
+/* The request goes, what it said so far becomes a message: the next turn is rendered with it, whether the answer had ended or was left in
+ * the middle. Without an answer under way there is nothing to do. */
 LLM_API llm_result llm_chat_stop(llm_chat *c) {
     if (!c->request) return LLM_OK;
     llm_request_free(c->request);
@@ -26664,7 +26665,9 @@ LLM_API void llm_chat_free(llm_chat *c) {
     LLM_FREE(c);
 }
 
-/* A plain transcript, "User: ... Assistant:", for models without a template: base models continue it well enough. */
+/* A plain transcript for models without a template: base models continue it well enough. The system message stands alone at the top:
+ *
+ *   You are brief.\nUser: 2 and 2?\nAssistant: */
 static void llm__chat_plain(const llm_json *doc, llm_text *out) {
     for (int m = llm_json_first(doc, llm_json_find(doc, 0, "messages")); m >= 0; m = llm_json_next(doc, m)) {
         size_t len;
@@ -26866,6 +26869,7 @@ static int llm__batch_start(llm__batch *b, int32_t i, const llm_prompt *p) {
     return b->call[i] != NULL;
 }
 
+/* One more than is needed, so that an empty list is not NULL, which means that there was no memory. */
 static int32_t *llm__ids_copy(const int32_t *ids, size_t n) {
     int32_t *copy = LLM__NEW(int32_t, n + 1);
     if (copy && n) memcpy(copy, ids, n * sizeof *ids);
@@ -27029,7 +27033,7 @@ static size_t llm__option_bare(llm__str word) {
 static char llm__option_dash(char c) { return (char)(c == '_' ? '-' : c); }
 
 /* 1 if `name` is one of the words; the number behind its '=', or 0, goes to *number. '_' or '-' makes no difference, nor does case, except
- * in names of one letter. */
+ * in names of one letter: of "auto|q8_0=8|M=2" the names "Q8-0" (8) and "M" (2) are among the words, "m" is not. */
 static int llm__option_among(const char *words, const char *name, size_t n, int32_t *number) {
     for (llm__str w; llm__option_next(&words, &w);) {
         size_t len = llm__option_bare(w), i = 0;
@@ -27043,7 +27047,7 @@ static int llm__option_among(const char *words, const char *name, size_t n, int3
     return 0;
 }
 
-/* The words of an ENUM as a person reads them: "a, b, c". */
+/* The words of an ENUM as a person reads them, "a, b, c" for "a|b=2|c": the numbers are the program's. */
 static void llm__option_words(const char *words, llm_text *out) {
     for (llm__str w; llm__option_next(&words, &w);) {
         llm_text_add(out, w.p, llm__option_bare(w));
@@ -27092,7 +27096,7 @@ static llm_result llm__option_unknown(const llm_options *o, const char *name, si
     return llm__error(LLM_ERR_ARG, "unknown option %.*s; the nearest is --%.*s", (int)LLM__MIN(n, (size_t)64), name, (int)best.n, best.p);
 }
 
-/* A remark in three parts to the program, which prints it or not. */
+/* A remark in three parts to the program, which prints it or not: the library has no stderr of its own. Cut at 600 bytes. */
 static void llm__option_note(const llm_options *o, const char *said, const char *what, const char *why) {
     char line[600];
     if (!o->note) return;
@@ -27535,6 +27539,7 @@ LLM_API llm_result llm_speculative_parse(llm_engine_config *cfg, char *(*get)(co
  *   begin   parses the body and checks every field: its time grows with the body's length only as JSON does
  *   submit  renders the chat template, tokenizes, hands one llm_request a prompt to the engine: its time grows with the prompt
  *   next    polls the requests and writes what is new; nothing here blocks, so it may run in an event loop
+ *
  * A streamed chat from bytes to events. E, W and S are the threads of llm_serve (events, a worker, the one that steps the engine); a batch
  * runs all of it in one thread:
  *
