@@ -18,7 +18,8 @@
  * kernel_linear_mma weight kind, kernel_attention KV type x {128, 512} values of a head. Measured: 40 s with nvcc 13.0 for one
  * architecture.
  *
- * CONTENTS  >>prims >>device >>formats >>weights >>linear >>norm >>attention >>latent >>experts >>sampler >>ranks >>step >>backend */
+ * CONTENTS  >>prims >>device >>formats >>weights >>linear >>norm >>attention >>latent >>experts >>lora >>sampler >>ranks >>step
+ *           >>backend */
 
 #include "llm.h"
 #include <cuda_runtime.h>
@@ -150,6 +151,7 @@ static __device__ float block_sum(float v, float *scratch) {
 }
 
 static __host__ __device__ __forceinline__ int ceil_div(int64_t a, int64_t b) { return (int)((a + b - 1) / b); }
+static size_t align16(size_t n) { return (n + 15) & ~(size_t)15; }
 static int min_int(int64_t a, int64_t b) { return (int)(a < b ? a : b); }
 static int max_int(int64_t a, int64_t b) { return (int)(a > b ? a : b); }
 
@@ -172,7 +174,7 @@ struct llm_buffer {
 /* What a step tells the kernels: one block of device memory at a fixed address. Twin: llm_step. */
 typedef struct step_view {
     const int32_t *head; /* n_rows, n_seqs, n_out, position rows, page stride */
-    const int32_t *tokens, *positions, *seq_of_row, *seq_begin, *seq_len, *seq_rope, *out_rows, *token_from, *pages;
+    const int32_t *tokens, *positions, *seq_of_row, *seq_begin, *seq_len, *seq_rope, *seq_lora, *out_rows, *token_from, *pages;
     const float *rope_base;
     const llm_draw *draws;
 } step_view;
@@ -181,7 +183,7 @@ enum { HEAD_ROWS = 0, HEAD_SEQS, HEAD_OUT, HEAD_POSITIONS, HEAD_STRIDE };
 
 /* Where the arrays of a step start, in bytes; the same on the host and on the device. */
 typedef struct step_layout {
-    size_t tokens, positions, seq_of_row, seq_begin, seq_len, seq_rope, rope_base, out_rows, token_from, draws, pages, bytes;
+    size_t tokens, positions, seq_of_row, seq_begin, seq_len, seq_rope, seq_lora, rope_base, out_rows, token_from, draws, pages, bytes;
 } step_layout;
 
 /* Where one layer lies in a page, in bytes. Keys row by row, then values, then four floats a token: scale and offset of each. */
@@ -211,7 +213,8 @@ typedef enum op_kind {
     OP_GATE,
     OP_GATHER,
     OP_ALL_REDUCE,
-    OP_LOGITS
+    OP_LOGITS,
+    OP_LORA
 } op_kind;
 
 typedef struct record {
@@ -229,6 +232,7 @@ typedef struct record {
         llm_experts_op experts;
         llm_gate_op gate;
         llm_logits_op logits;
+        llm_lora_op lora;
         struct {
             llm_buffer *dst;
             const llm_buffer *src;
@@ -282,6 +286,7 @@ struct llm_backend_ctx {
     llm_backend_config cfg;
     int n_ranks;
     rank *ranks;
+    rank *loaders; /* of adapters, one a rank; NULL: there are no sites */
     char name[320], why[300];
     llm_result failed;
     step_layout layout;
@@ -301,6 +306,9 @@ struct llm_backend_ctx {
     int n_buffers, buffer_cap;
     llm_weight **all_weights;
     int n_weights, weight_cap;
+    llm_lora_site **sites;
+    int n_sites, site_cap;
+    pthread_mutex_t put;   /* one adapter is loaded at a time */
     pthread_mutex_t mutex; /* of the ranks' threads */
     pthread_cond_t go, idle;
     void (*job)(rank *r);
@@ -371,20 +379,25 @@ static void *device_memory(rank *r, size_t bytes, const char *what) {
     return p;
 }
 
+/* Gives device_memory back once this rank's stream is done with it. NULL is fine. */
+static void device_free(rank *r, void *p, size_t bytes) {
+    for (int i = 0; p && i < r->n_memory; i++)
+        if (r->memory[i] == p) {
+            rank_ok(r, cudaStreamSynchronize(r->stream), "memory");
+            cudaFree(p);
+            r->memory[i] = r->memory[--r->n_memory];
+            r->bytes -= (int64_t)bytes;
+            return;
+        }
+}
+
 /* Scratch of at least this size, taken while opening: operations run one after the other, so all share it. */
 static void *rank_scratch(rank *r, size_t bytes) {
     if (bytes <= r->scratch_bytes) return r->scratch;
     bytes = (bytes + 0xfffff) & ~(size_t)0xfffff;
     uint8_t *p = (uint8_t *)device_memory(r, bytes, "scratch");
     if (!p) return NULL;
-    for (int i = 0; i + 1 < r->n_memory && r->scratch; i++) /* the old one is given back */
-        if (r->memory[i] == r->scratch) {
-            rank_ok(r, cudaStreamSynchronize(r->stream), "scratch");
-            cudaFree(r->scratch);
-            r->memory[i] = r->memory[--r->n_memory];
-            r->bytes -= (int64_t)r->scratch_bytes;
-            break;
-        }
+    device_free(r, r->scratch, r->scratch_bytes);
     r->scratch = p;
     r->scratch_bytes = bytes;
     return p;
@@ -662,7 +675,9 @@ static __device__ float raw_value(const raw_rows &s, const format &f, int64_t r,
     raw_sub b;
     raw_sub_get(f, row, at / 32, &b);
     int i = (int)(at % 32);
-    return f.kind == KIND_T4 ? b.d[i / 16] * table_value(s.table, b.u[i]) : b.d[i / 16] * (float)(b.u[i] - f.zero) + b.m[i / 16];
+    if (f.kind == KIND_T4) return b.d[i / 16] * table_value(s.table, b.u[i]);
+    int u = f.kind == KIND_Q8 ? (int8_t)b.u[i] : b.u[i] - f.zero;
+    return b.d[i / 16] * (float)u + b.m[i / 16];
 }
 
 static __device__ void store_half(uint8_t *p, float v) { *(uint16_t *)p = f32_to_half(v); }
@@ -819,7 +834,8 @@ static void load_segment(rank *r, llm_weight *w, const llm_segment *s, int64_t f
     int64_t most = stage_fits(s), per = w->rows / w->n_groups;
     format f = format_of(s->type);
     if (most < 1) {
-        ctx_fail(r->ctx, LLM_ERR_LIMIT, "a row of a weight is longer than the staging memory");
+        r->failed = LLM_ERR_LIMIT;
+        snprintf(r->why, sizeof r->why, "a row of a weight is longer than the staging memory");
         return;
     }
     for (int64_t at = 0, n; at < s->n_rows && !r->failed; at += n) {
@@ -1021,6 +1037,8 @@ typedef struct linear_args {
     part w; /* this launch's rows */
     int32_t cols, subs, per_group, gate_up;
     const float *row_scale, *bias;
+    const float *plus; /* (rows, rows of W) of adapters; NULL: none */
+    int64_t plus_stride;
     const float *x;
     int64_t x_stride;
     float *out;
@@ -1098,12 +1116,17 @@ static __device__ void finish_pair(const linear_args &a, const tile &t, int row,
     if (a.gate_up) {
         int64_t col = first / 2, half = a.per_group / 2;
         if (a.bias) v0 += a.bias[base + col], v1 += a.bias[base + half + col];
+        if (a.plus) v0 += a.plus[row * a.plus_stride + col], v1 += a.plus[row * a.plus_stride + half + col];
         finish_one(a, row, col, activate(a.act, a.limit, v0, v1, 1));
         return;
     }
     if (a.bias) {
         v0 += a.bias[base + first];
         if (two) v1 += a.bias[base + first + 1];
+    }
+    if (a.plus) {
+        v0 += a.plus[row * a.plus_stride + first];
+        if (two) v1 += a.plus[row * a.plus_stride + first + 1];
     }
     finish_one(a, row, first, activate(a.act, a.limit, v0, 1, 0));
     if (two) finish_one(a, row, first + 1, activate(a.act, a.limit, v1, 1, 0));
@@ -1301,7 +1324,7 @@ static const linear_kernels linear_table[KIND_COUNT] = {
 enum { FEW_ROWS = 16 }; /* up to so many rows weights are what takes time */
 
 /* Everything of `a` that depends on the weight, then one launch a part. n_rows: of this launch at most; with groups, in all. */
-static void run_product(rank *r, const llm_weight *w, const llm_weight *bias, linear_args a, int n_rows) {
+static void run_product(rank *r, const llm_weight *w, const llm_weight *bias, const llm_buffer *plus, linear_args a, int n_rows) {
     int groups = a.begin ? w->n_groups : 1, each = ceil_div(n_rows, groups), few = each <= FEW_ROWS && !r->ctx->cfg.batch_invariant;
     int size = !few ? TILE : each <= 1 && !a.begin ? 1 : each <= 4 ? 4 : 8;
     int tiles = ceil_div(n_rows, size);
@@ -1313,6 +1336,8 @@ static void run_product(rank *r, const llm_weight *w, const llm_weight *bias, li
     a.gate_up = w->gate_up;
     a.row_scale = w->row_scale;
     a.bias = bias ? bias->f32 : NULL;
+    a.plus = plus ? plus->data : NULL;
+    a.plus_stride = plus ? plus->stride : 0;
     for (int i = 0; i < w->n_parts; i++) {
         int rows = w->n_groups == 1 ? (int)w->parts[i].n_rows : a.per_group;
         a.w = w->parts[i];
@@ -1337,7 +1362,7 @@ static void run_linear(rank *r, const llm_linear_op *op) {
     a.add = op->add;
     a.scale = op->scale != 0 ? op->scale : 1;
     a.limit = op->limit;
-    run_product(r, op->weight, op->bias, a, padded_rows(r, op->rows));
+    run_product(r, op->weight, op->bias, op->plus, a, padded_rows(r, op->rows));
 }
 
 /* This rank's share of the logits, to its own buffer. */
@@ -1351,7 +1376,7 @@ static void run_logits(rank *r, const llm_logits_op *op) {
     a.n_rows = device_rows(r, LLM_ROWS_OUT);
     a.scale = op->scale != 0 ? op->scale : 1;
     a.softcap = op->softcap;
-    run_product(r, op->head, op->bias, a, padded_rows(r, LLM_ROWS_OUT));
+    run_product(r, op->head, op->bias, op->plus, a, padded_rows(r, LLM_ROWS_OUT));
 }
 
 /* ============================================================================
@@ -2265,17 +2290,257 @@ static void run_experts(rank *r, const llm_experts_op *op) {
         a.act = op->act;
         a.limit = op->limit;
         a.scale = 1;
-        run_product(r, op->gate_up, op->gate_up_bias, a, n * op->k);
+        run_product(r, op->gate_up, op->gate_up_bias, NULL, a, n * op->k);
         a.x = s.h;
         a.x_stride = ff;
         a.row_of = NULL;
         a.out = s.y;
         a.out_stride = hidden;
         a.act = LLM_ACT_NONE;
-        run_product(r, op->down, op->down_bias, a, n * op->k);
+        run_product(r, op->down, op->down_bias, NULL, a, n * op->k);
         launch(r, kernel_combine, dim3((unsigned)n), 128, 0, device_rows(r, LLM_ROWS_TOKENS), op->dst->data, op->routes->data,
                op->dst->stride, op->routes->stride, s, first, op->k, (int)hidden, op->add);
     }
+}
+
+/* ============================================================================
+ * >>lora   Adapters: what each row's own low-rank matrices add to a layer.
+ * ============================================================================
+ * Where the model has W x, an adapter has W x + B A x, with A (r, in) and B (out, r) of a small r (Hu et al. 2021). The rows of one step
+ * may have different adapters, so nothing is merged into W: two kernels put B A x into a buffer, and the linear operation behind them
+ * adds it before its activation (linear_args.plus). It is batched as in Punica (Chen et al. 2023), by segments of neighbouring rows:
+ *
+ *     low (T, 3 width)   kernel_lora_down: a warp has one row of A and eight rows of x; A is read once for all rows of one adapter
+ *     dst (T, n)         kernel_lora_up: a thread has one output column; -0 where the row's adapter has nothing for it
+ *
+ * The scheduler puts rows of one adapter side by side, so tiles with two adapters are rare: such a tile walks its rows in runs. Sums are
+ * f32 in one order whatever stands beside a row, so that its bits depend on the row alone.
+ *
+ * A site has a table of its slots on the device, at an address that does not change: graphs are captured once with adapters and replayed
+ * whoever is in the slots. Adapters come while steps run, from any thread: they are staged through a loader, which is a rank of its own
+ * (its stream, staging memory and mistakes) on the same device, and become plain f32. A slot keeps its memory when it is emptied: the next
+ * adapter of that size takes none. Of W's rows and columns that this rank has, the loader is given the rows of B and columns of A. */
+
+/* One matrix of an adapter: dst[row ... row + n) = scale * b (a x). */
+typedef struct lora_part {
+    const float *a, *b;           /* (r, in), (n, r); of an embedding a is (vocab of this rank, r) */
+    int32_t r, in, row, n, vocab; /* in: src may be wider */
+} lora_part;
+
+typedef struct lora_slot {
+    lora_part part[LLM_LORA_PARTS];
+    int32_t n;
+} lora_slot;
+
+struct llm_lora_site {
+    int rank, n_slots;
+    lora_slot *slots; /* (n_slots) on the device */
+    struct lora_held {
+        uint8_t *memory; /* of the slot's matrices, on the device */
+        size_t bytes;
+    } * held; /* (n_slots) */
+};
+
+typedef struct lora_args {
+    step_view s;
+    const lora_slot *slots;
+    const float *x; /* NULL: of an embedding */
+    float *low, *dst;
+    int64_t x_stride, low_stride, dst_stride;
+    const int32_t *n_rows;
+    const llm_drawn *drawn;
+    int32_t n, width, out_rows, vocab_begin; /* width: columns of low that a part has */
+    float scale;
+} lora_args;
+
+enum { LORA_ROWS = 8, LORA_WARPS = 8, LORA_COLUMNS = 128 };
+
+/* The slot of a row; -1: none. */
+static __device__ __forceinline__ int lora_slot_of(const lora_args &a, int row) {
+    return a.s.seq_lora[a.s.seq_of_row[a.out_rows ? a.s.out_rows[row] : row]];
+}
+
+/* Of rows [row, end): the end of those that have the first one's slot. */
+static __device__ __forceinline__ int lora_run(const lora_args &a, int row, int end) {
+    int slot = lora_slot_of(a, row);
+    for (row++; row < end && lora_slot_of(a, row) == slot;) row++;
+    return row;
+}
+
+/* Computes: low (T, 3 width), columns [i width, i width + r_i) = x A_i^T; of an embedding low = the token's row of A, zeros where another
+ * rank has it. Grid: (tiles of 8 rows, columns of low / 8), 8 warps of a column each. Reads: A once a tile and adapter, x from L2.
+ * Twin: llm__run_lora_down. */
+static __global__ void __launch_bounds__(32 * LORA_WARPS) kernel_lora_down(lora_args a) {
+    int column = (int)blockIdx.y * LORA_WARPS + (threadIdx.x >> 5), lane = threadIdx.x & 31, i = column / a.width, k = column % a.width;
+    int first = (int)blockIdx.x * LORA_ROWS, end = min(first + LORA_ROWS, *a.n_rows);
+    for (int row = first, next; i < LLM_LORA_PARTS && row < end; row = next) {
+        int slot = lora_slot_of(a, row);
+        next = lora_run(a, row, end);
+        if (slot < 0 || i >= a.slots[slot].n || k >= a.slots[slot].part[i].r) continue;
+        const lora_part &p = a.slots[slot].part[i];
+        if (!a.x) {
+            for (int t = row + lane; t < next; t += 32) {
+                int from = a.s.token_from[t];
+                int64_t token = (int64_t)(from < 0 ? a.s.tokens[t] : a.drawn[from].id) - a.vocab_begin;
+                a.low[t * a.low_stride + column] = token >= 0 && token < p.vocab ? p.a[token * p.r + k] : 0;
+            }
+            continue;
+        }
+        const float *w = p.a + (int64_t)k * p.in, *x = a.x + row * a.x_stride;
+        float sum[LORA_ROWS] = {};
+        for (int c = lane; c < p.in; c += 32) {
+            float v = w[c];
+#pragma unroll
+            for (int t = 0; t < LORA_ROWS; t++)
+                if (row + t < next) sum[t] += v * x[t * a.x_stride + c];
+        }
+#pragma unroll
+        for (int t = 0; t < LORA_ROWS; t++) {
+            float all = warp_sum(sum[t]);
+            if (lane == t && row + t < next) a.low[(row + t) * a.low_stride + column] = all;
+        }
+    }
+}
+
+/* Computes: dst (T, n), columns [row_i, row_i + n_i) = scale * low B_i^T, all else -0, for v + -0 is v to the bit; of an embedding dst +=
+ * instead of dst =. Grid: (tiles of 8 rows, n / 128), a thread one column. Twin: llm__run_lora_up. */
+static __global__ void __launch_bounds__(LORA_COLUMNS) kernel_lora_up(lora_args a) {
+    int column = (int)blockIdx.y * LORA_COLUMNS + threadIdx.x, first = (int)blockIdx.x * LORA_ROWS;
+    int end = min(first + LORA_ROWS, *a.n_rows);
+    for (int row = first; column < a.n && row < end; row++) {
+        int slot = lora_slot_of(a, row), i = 0, parts = slot < 0 ? 0 : a.slots[slot].n;
+        const lora_part *p = parts ? a.slots[slot].part : NULL;
+        float *to = a.dst + row * a.dst_stride + column, sum = 0;
+        while (i < parts && (column < p[i].row || column >= p[i].row + p[i].n)) i++;
+        if (i < parts) {
+            const float *b = p[i].b + (int64_t)(column - p[i].row) * p[i].r, *low = a.low + row * a.low_stride + i * a.width;
+            for (int k = 0; k < p[i].r; k++) sum += b[k] * low[k];
+            sum *= a.scale;
+            *to = a.x ? sum : *to + sum;
+        } else if (a.x) *to = -0.0f;
+    }
+}
+
+/* Both halves: the whole of low must be there before it is multiplied. */
+static void run_lora(rank *r, const llm_lora_op *op) {
+    unsigned tiles = (unsigned)ceil_div(padded_rows(r, op->rows), LORA_ROWS);
+    lora_args a;
+    memset(&a, 0, sizeof a);
+    a.s = r->view;
+    a.slots = op->site->slots;
+    a.x = op->src ? op->src->data : NULL;
+    a.x_stride = op->src ? op->src->stride : 0;
+    a.low = op->low->data;
+    a.low_stride = op->low->stride;
+    a.dst = op->dst->data;
+    a.dst_stride = op->dst->stride;
+    a.n_rows = device_rows(r, op->rows);
+    a.drawn = r->drawn;
+    a.n = op->n;
+    a.width = (int32_t)(op->low->cols / LLM_LORA_PARTS);
+    a.out_rows = op->rows == LLM_ROWS_OUT;
+    a.vocab_begin = op->vocab_begin;
+    a.scale = op->scale != 0 ? op->scale : 1;
+    launch(r, kernel_lora_down, dim3(tiles, (unsigned)ceil_div(LLM_LORA_PARTS * a.width, LORA_WARPS)), 32 * LORA_WARPS, 0, a);
+    launch(r, kernel_lora_up, dim3(tiles, (unsigned)ceil_div(a.n, LORA_COLUMNS)), LORA_COLUMNS, 0, a);
+}
+
+/* The loaders, at the first site: a stream and staging memory each, taken before the KV cache is sized. */
+static llm_result lora_loaders(llm_backend_ctx *ctx) {
+    if (ctx->loaders) return LLM_OK;
+    ctx->loaders = (rank *)calloc((size_t)ctx->n_ranks, sizeof *ctx->loaders);
+    if (!ctx->loaders) return fail_with(&ctx->cfg, LLM_ERR_NOMEM, "out of memory");
+    for (int i = 0; i < ctx->n_ranks; i++) {
+        rank *l = &ctx->loaders[i];
+        l->ctx = ctx;
+        l->index = l->device = i;
+        select_device(l);
+        rank_ok(l, cudaStreamCreateWithFlags(&l->stream, cudaStreamNonBlocking), "stream");
+        stage_next(l);
+        if (l->failed) return fail_with(&ctx->cfg, l->failed, "%s", l->why);
+    }
+    return LLM_OK;
+}
+
+/* An empty site: n_slots slots that add nothing. Twin: llm__cpu_lora_site. */
+static llm_result cuda_lora_site(llm_backend_ctx *ctx, int index, int n_slots, llm_lora_site **out) {
+    *out = NULL;
+    if (index < 0 || index >= ctx->n_ranks || n_slots < 1)
+        return fail_with(&ctx->cfg, LLM_ERR_ARG, "lora_site: rank %d, %d slots", index, n_slots);
+    llm_result result = lora_loaders(ctx);
+    if (result) return result;
+    rank *l = &ctx->loaders[index];
+    llm_lora_site *site = list_new(&ctx->sites, &ctx->n_sites, &ctx->site_cap);
+    if (site) site->held = (llm_lora_site::lora_held *)calloc((size_t)n_slots, sizeof *site->held);
+    if (!site || !site->held) return fail_with(&ctx->cfg, LLM_ERR_NOMEM, "out of memory");
+    select_device(l);
+    site->rank = index;
+    site->n_slots = n_slots;
+    site->slots = (lora_slot *)device_memory(l, (size_t)n_slots * sizeof *site->slots, "adapters");
+    rank_ok(l, cudaStreamSynchronize(l->stream), "adapters");
+    if (l->failed) return fail_with(&ctx->cfg, l->failed, "%s", l->why);
+    *out = site;
+    return LLM_OK;
+}
+
+/* Stages and widens one matrix of an adapter to `to`, (rows, cols) of f32. */
+static void lora_load(rank *l, const llm_weight_desc *d, float *to) {
+    llm_weight w;
+    memset(&w, 0, sizeof w);
+    w.role = d->role;
+    w.rows = d->rows;
+    w.cols = d->cols;
+    w.n_groups = 1;
+    w.f32 = to;
+    for (int64_t i = 0, row = 0; i < d->n_segments && !l->failed; row += d->segments[i++].n_rows)
+        load_segment(l, &w, &d->segments[i], row, 0, 0);
+}
+
+/* Fills or empties a slot. The stream is waited for: what the segments point to may go, and the next step finds the slot as it is now. */
+static void lora_fill(rank *l, llm_lora_site *site, int slot, const llm_lora_part *parts, int n) {
+    auto *held = &site->held[slot];
+    size_t at = 0, bytes = 0;
+    lora_slot s;
+    memset(&s, 0, sizeof s);
+    for (int i = 0; i < n; i++)
+        bytes += align16((size_t)(parts[i].a->rows * parts[i].a->cols) * 4) + align16((size_t)(parts[i].b->rows * parts[i].b->cols) * 4);
+    if (bytes > held->bytes) {
+        device_free(l, held->memory, held->bytes);
+        held->memory = (uint8_t *)device_memory(l, bytes, "an adapter");
+        held->bytes = held->memory ? bytes : 0;
+    }
+    for (int i = 0; i < n && !l->failed; i++) {
+        const llm_weight_desc *d[2] = {parts[i].a, parts[i].b};
+        float *to[2];
+        for (int k = 0; k < 2; k++) {
+            to[k] = (float *)(held->memory + at);
+            at += align16((size_t)(d[k]->rows * d[k]->cols) * 4);
+            lora_load(l, d[k], to[k]);
+        }
+        lora_part p = {
+            to[0], to[1], (int32_t)d[1]->cols, (int32_t)d[0]->cols, (int32_t)parts[i].row, (int32_t)d[1]->rows, (int32_t)d[0]->rows};
+        s.part[s.n++] = p;
+    }
+    if (!l->failed) rank_ok(l, cudaMemcpyAsync(site->slots + slot, &s, sizeof s, cudaMemcpyHostToDevice, l->stream), "an adapter");
+    rank_ok(l, cudaStreamSynchronize(l->stream), "an adapter");
+}
+
+/* On error the slot is empty, and nothing else has changed. Twin: llm__cpu_lora_put. */
+static llm_result cuda_lora_put(llm_backend_ctx *ctx, int index, llm_lora_site *site, int slot, const llm_lora_part *parts, int n) {
+    llm_result result = LLM_OK;
+    rank *l = &ctx->loaders[index];
+    for (int i = 0; i < n && !result; i++) {
+        result = weight_check(&ctx->cfg, parts[i].a);
+        if (!result) result = weight_check(&ctx->cfg, parts[i].b);
+    }
+    pthread_mutex_lock(&ctx->put);
+    l->failed = LLM_OK;
+    select_device(l);
+    lora_fill(l, site, slot, NULL, 0);
+    if (!result) lora_fill(l, site, slot, parts, n);
+    if (l->failed) result = fail_with(&ctx->cfg, l->failed, "%s", l->why);
+    pthread_mutex_unlock(&ctx->put);
+    return result;
 }
 
 /* ============================================================================
@@ -2582,8 +2847,6 @@ static void run_ranks(llm_backend_ctx *ctx, void (*job)(rank *r)) {
  * is met first. Kernels end at once in rows that are not there. All other steps, and sequences longer than max_seq_len_to_capture, run as
  * they are. */
 
-static size_t align16(size_t n) { return (n + 15) & ~(size_t)15; }
-
 /* Where the arrays of the largest step lie. */
 static void step_place(const llm_backend_config *c, step_layout *l) {
     size_t rows = (size_t)c->max_rows, seqs = (size_t)c->max_seqs, at = STEP_HEAD * 4, out = (size_t)max_int(c->max_out, 1);
@@ -2595,6 +2858,7 @@ static void step_place(const llm_backend_config *c, step_layout *l) {
                 {&l->seq_begin, (seqs + 1) * 4},
                 {&l->seq_len, seqs * 4},
                 {&l->seq_rope, seqs * 4},
+                {&l->seq_lora, seqs * 4},
                 {&l->rope_base, seqs * 4},
                 {&l->out_rows, out * 4},
                 {&l->token_from, rows * 4},
@@ -2615,6 +2879,7 @@ static step_view step_view_of(const step_layout *l, uint8_t *p) {
                    (int32_t *)(p + l->seq_begin),
                    (int32_t *)(p + l->seq_len),
                    (int32_t *)(p + l->seq_rope),
+                   (int32_t *)(p + l->seq_lora),
                    (int32_t *)(p + l->out_rows),
                    (int32_t *)(p + l->token_from),
                    (int32_t *)(p + l->pages),
@@ -2680,6 +2945,7 @@ static size_t step_write(llm_backend_ctx *ctx, const llm_step *s, uint8_t *to) {
     copy_ints(to + l->seq_begin, s->seq_begin, seqs + 1, 0);
     copy_ints(to + l->seq_len, s->seq_len, seqs, 0);
     copy_ints(to + l->seq_rope, s->seq_rope, seqs, 0);
+    copy_ints(to + l->seq_lora, s->seq_lora, seqs, -1);
     copy_ints(to + l->out_rows, s->out_rows, s->shape.n_out, 0);
     copy_ints(to + l->token_from, s->token_from, rows, -1);
     for (int q = 0; q < seqs; q++) ((float *)(to + l->rope_base))[q] = s->seq_rope_base ? s->seq_rope_base[q] : 1;
@@ -2764,6 +3030,7 @@ static void run_record(rank *r, const record *rec) {
         run_all_reduce(r, rec->op.reduce.buf->data, rec->op.reduce.buf->stride, padded_rows(r, rec->op.reduce.rows));
         return;
     case OP_LOGITS: run_logits(r, &rec->op.logits); return;
+    case OP_LORA: run_lora(r, &rec->op.lora); return;
     }
 }
 
@@ -3025,6 +3292,13 @@ static void cuda_logits(llm_backend_ctx *ctx, int index, const llm_logits_op *op
     record_add(ctx, index, OP_LOGITS)->op.logits = *op;
 }
 
+static void cuda_lora(llm_backend_ctx *ctx, int index, const llm_lora_op *op) {
+    const int32_t *slots = (const int32_t *)(ctx->staged[ctx->begun % N_FLIGHT] + ctx->layout.seq_lora);
+    for (int s = 0; s < ctx->shape.n_seqs; s++)
+        if (slots[s] < -1 || slots[s] >= op->site->n_slots) ctx_fail(ctx, LLM_ERR_ARG, "lora: the site has no such slot");
+    record_add(ctx, index, OP_LORA)->op.lora = *op;
+}
+
 /* Rows start on vectors of 16 bytes. */
 static llm_result cuda_buffer(llm_backend_ctx *ctx, int index, int64_t rows, int64_t cols, llm_buffer **out) {
     *out = NULL;
@@ -3152,7 +3426,7 @@ static llm_result cuda_kv_open(llm_backend_ctx *ctx, int n_layers, const llm_kv_
 
 static int64_t cuda_memory_used(llm_backend_ctx *ctx) {
     int64_t n = 0;
-    for (int i = 0; i < ctx->n_ranks; i++) n += ctx->ranks[i].bytes;
+    for (int i = 0; i < ctx->n_ranks; i++) n += ctx->ranks[i].bytes + (ctx->loaders ? ctx->loaders[i].bytes : 0);
     return n;
 }
 
@@ -3186,6 +3460,7 @@ static void cuda_close(llm_backend_ctx *ctx) {
         if (ctx->ranks[i].has_thread) pthread_join(ctx->ranks[i].thread, NULL);
     if (ctx->failed) abort_ranks(ctx);
     for (int i = 0; i < ctx->n_ranks; i++) rank_close(&ctx->ranks[i]);
+    for (int i = 0; i < ctx->n_ranks && ctx->loaders; i++) rank_close(&ctx->loaders[i]);
     for (int i = 0; i < N_FLIGHT; i++) {
         cudaFreeHost(ctx->staged[i]);
         cudaFreeHost(ctx->logits[i]);
@@ -3196,10 +3471,17 @@ static void cuda_close(llm_backend_ctx *ctx) {
         free(ctx->all_weights[i]);
     }
     for (int i = 0; i < ctx->n_buffers; i++) free(ctx->buffers[i]);
+    for (int i = 0; i < ctx->n_sites; i++) {
+        free(ctx->sites[i]->held);
+        free(ctx->sites[i]);
+    }
+    pthread_mutex_destroy(&ctx->put);
     pthread_mutex_destroy(&ctx->mutex);
     pthread_cond_destroy(&ctx->go);
     pthread_cond_destroy(&ctx->idle);
     free(ctx->all_weights);
+    free(ctx->sites);
+    free(ctx->loaders);
     free(ctx->buffers);
     free(ctx->places);
     free(ctx->row);
@@ -3305,6 +3587,7 @@ static llm_result cuda_open(const llm_backend_config *cfg, llm_backend_ctx **out
     ctx->cfg = *cfg;
     ctx->n_ranks = ranks;
     pthread_mutex_init(&ctx->mutex, NULL);
+    pthread_mutex_init(&ctx->put, NULL);
     pthread_cond_init(&ctx->go, NULL);
     pthread_cond_init(&ctx->idle, NULL);
     result = open_parts(ctx);
@@ -3314,45 +3597,13 @@ static llm_result cuda_open(const llm_backend_config *cfg, llm_backend_ctx **out
 }
 
 extern "C" __attribute__((visibility("default"))) const llm_backend *llm_cuda_backend(void) {
-    static const llm_backend table = {LLM_BACKEND_ABI,
-                                      sizeof(llm_backend),
-                                      "cuda",
-                                      cuda_open,
-                                      cuda_close,
-                                      cuda_describe,
-                                      cuda_buffer,
-                                      cuda_weight,
-                                      cuda_weights_done,
-                                      cuda_kv_page_bytes,
-                                      cuda_kv_open,
-                                      cuda_memory_used,
-                                      cuda_begin_step,
-                                      cuda_embed,
-                                      cuda_rope,
-                                      cuda_residual,
-                                      cuda_norm,
-                                      cuda_linear,
-                                      cuda_qkv,
-                                      cuda_attention,
-                                      cuda_mla,
-                                      cuda_route,
-                                      cuda_experts,
-                                      cuda_gate,
-                                      cuda_gather,
-                                      cuda_all_reduce,
-                                      cuda_logits,
-                                      cuda_end_step,
-                                      cuda_wait,
-                                      cuda_logits_row,
-                                      cuda_buffer_row,
-                                      cuda_kv_copy,
-                                      cuda_kv_read,
-                                      cuda_kv_write,
-                                      NULL,
-                                      NULL,
-                                      NULL,
-                                      NULL,
-                                      cuda_drawn,
-                                      cuda_kv_memory};
+    static const llm_backend table = {LLM_BACKEND_ABI, sizeof(llm_backend), "cuda",          cuda_open,         cuda_close,
+                                      cuda_describe,   cuda_buffer,         cuda_weight,     cuda_weights_done, cuda_kv_page_bytes,
+                                      cuda_kv_open,    cuda_memory_used,    cuda_begin_step, cuda_embed,        cuda_rope,
+                                      cuda_residual,   cuda_norm,           cuda_linear,     cuda_qkv,          cuda_attention,
+                                      cuda_mla,        cuda_route,          cuda_experts,    cuda_gate,         cuda_gather,
+                                      cuda_all_reduce, cuda_logits,         cuda_end_step,   cuda_wait,         cuda_logits_row,
+                                      cuda_buffer_row, cuda_kv_copy,        cuda_kv_read,    cuda_kv_write,     NULL,
+                                      cuda_lora_site,  cuda_lora_put,       cuda_lora,       cuda_drawn,        cuda_kv_memory};
     return &table;
 }

@@ -415,6 +415,182 @@ static void tc_rows(void) {
     llm__arena_free(&tc_memory);
 }
 
+/* ---- adapters ---- */
+
+enum { TC_LORA_IN = 96, TC_LORA_OUT = 60, TC_LORA_R = 16, TC_VOCAB = 50 };
+
+typedef struct tc_lora_side {
+    tc_side s;
+    llm_weight *table, *w, *gate_up, *head;
+    llm_buffer *x, *e, *low, *plus, *y, *g, *o, *more;
+    llm_lora_site *site, *embed;
+} tc_lora_side;
+
+/* Parts of three adapters: slot, rank, first row, rows, types of A and B. Slot 2 is empty, slot 4 was filled and is empty again. */
+static const struct {
+    int slot, r, row, n, a, b;
+} tc_lora_parts[] = {{0, 4, 0, 33, LLM_TYPE_F32, LLM_TYPE_F32}, {0, 7, 33, 17, LLM_TYPE_BF16, LLM_TYPE_F16},
+                     {1, 16, 33, 17, LLM_TYPE_Q8_0, LLM_TYPE_F16}, {1, 3, 50, 10, LLM_TYPE_Q4_K, LLM_TYPE_F32}, {3, 1, 0, 60, LLM_TYPE_F32, LLM_TYPE_BF16}};
+
+/* Puts what tc_lora_parts has for slot `as` into a slot. */
+static void tc_lora_put(const tc_lora_side *l, int slot, int as) {
+    llm_lora_part part[LLM_LORA_PARTS];
+    llm_weight_desc d[LLM_LORA_PARTS][2];
+    llm_segment g[LLM_LORA_PARTS][2];
+    llm__arena kept = tc_memory;
+    int n = 0;
+    memset(&tc_memory, 0, sizeof tc_memory);
+    memset(d, 0, sizeof d);
+    memset(g, 0, sizeof g);
+    for (int p = 0; p < LLM__COUNT(tc_lora_parts); p++) {
+        if (tc_lora_parts[p].slot != as) continue;
+        for (int k = 0; k < 2; k++) { /* A is cut from wider rows */
+            int64_t rows = k ? tc_lora_parts[p].n : tc_lora_parts[p].r, cols = k ? tc_lora_parts[p].r : TC_LORA_IN, wide = k ? cols : 256;
+            g[n][k].type = k ? tc_lora_parts[p].b : tc_lora_parts[p].a;
+            g[n][k].data = tc_stored(g[n][k].type, rows, wide, (uint32_t)(40 + 2 * p + k));
+            g[n][k].stored_cols = wide;
+            g[n][k].col = wide - cols;
+            g[n][k].n_cols = d[n][k].cols = cols;
+            g[n][k].n_rows = d[n][k].rows = rows;
+            g[n][k].scale = k ? 0.5f : 1;
+            d[n][k].name = "adapter";
+            d[n][k].role = LLM_ROLE_LINEAR;
+            d[n][k].segments = &g[n][k];
+            d[n][k].n_segments = 1;
+        }
+        part[n].row = tc_lora_parts[p].row;
+        part[n].a = &d[n][0];
+        part[n].b = &d[n][1];
+        n++;
+    }
+    CHECK(l->s.be->lora_put(l->s.ctx, 0, l->site, slot, part, n) == LLM_OK);
+    d[0][0].role = LLM_ROLE_VECTOR; /* the embedding's: B of the first part, and a row of A for each token of the vocabulary */
+    g[0][0].type = LLM_TYPE_F32;
+    g[0][0].n_rows = d[0][0].rows = TC_VOCAB;
+    g[0][0].stored_cols = g[0][0].n_cols = d[0][0].cols = n ? d[0][1].cols : 4;
+    g[0][0].col = part[0].row = 0;
+    g[0][0].data = tc_stored(LLM_TYPE_F32, TC_VOCAB, d[0][0].cols, 60);
+    CHECK(l->s.be->lora_put(l->s.ctx, 0, l->embed, slot, part, n > 0) == LLM_OK);
+    llm__arena_free(&tc_memory); /* what was put is needed no longer */
+    tc_memory = kept;
+}
+
+static void tc_lora_open(tc_lora_side *l, const llm_backend *be) {
+    llm_backend_config c = tc_config(LLM_COMPUTE_F32, LLM_KV_AUTO);
+    llm_lora_site *none;
+    l->s = tc_open(be, &c);
+    l->table = tc_weight(&l->s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * TC_LORA_IN, 1, 0, 1), TC_ROWS, TC_LORA_IN, 0);
+    l->w = tc_weight(&l->s, LLM_ROLE_LINEAR, LLM_TYPE_Q4_1, tc_stored(LLM_TYPE_Q4_1, TC_LORA_OUT, TC_LORA_IN, 5), TC_LORA_OUT, TC_LORA_IN, 0);
+    l->gate_up = tc_weight(&l->s, LLM_ROLE_GATE_UP, LLM_TYPE_F32, tc_stored(LLM_TYPE_F32, TC_LORA_OUT, TC_LORA_IN, 9), TC_LORA_OUT, TC_LORA_IN, 0);
+    l->head = tc_weight(&l->s, LLM_ROLE_HEAD, LLM_TYPE_F32, tc_stored(LLM_TYPE_F32, TC_LORA_OUT, TC_LORA_IN, 13), TC_LORA_OUT, TC_LORA_IN, 0);
+    llm_buffer **const all[] = {&l->x, &l->e, &l->low, &l->plus, &l->y, &l->g, &l->o, &l->more};
+    static const int cols[] = {TC_LORA_IN, TC_LORA_IN, LLM_LORA_PARTS * TC_LORA_R, TC_LORA_OUT + 3, TC_LORA_OUT, TC_LORA_OUT / 2, TC_LORA_IN, TC_LORA_OUT};
+    for (int i = 0; i < LLM__COUNT(all); i++) *all[i] = tc_buffer(&l->s, TC_ROWS, cols[i]);
+    CHECK(be->weights_done(l->s.ctx) == LLM_OK && be->kv_open(l->s.ctx, 0, NULL, 16, 1) == LLM_OK);
+    CHECK(be->lora_site(l->s.ctx, 0, 5, &l->site) == LLM_OK && be->lora_site(l->s.ctx, 0, 5, &l->embed) == LLM_OK);
+    CHECK(be->lora_site(l->s.ctx, 1, 5, &none) == LLM_ERR_ARG && be->lora_site(l->s.ctx, 0, 0, &none) == LLM_ERR_ARG);
+    for (int slot = 0; slot < 4; slot++) tc_lora_put(l, slot, slot);
+    tc_lora_put(l, 1, 0); /* in the place of the one before, and back */
+    tc_lora_put(l, 1, 1);
+    tc_lora_put(l, 4, 3);
+    tc_lora_put(l, 4, 2);
+}
+
+/* Embedding, linear and gated layer, output layer: each with what adapters add. Slots by sequence. */
+static void tc_lora_run(const tc_lora_side *l, tc_step *t, const int32_t *slots) {
+    const llm_backend *be = l->s.be;
+    llm_linear_op w;
+    llm_logits_op o;
+    llm_lora_op tokens = {LLM_ROWS_TOKENS, l->plus, l->x, l->low, l->site, TC_LORA_OUT, 0, 1}, outs = tokens, embed = tokens;
+    memset(&w, 0, sizeof w);
+    memset(&o, 0, sizeof o);
+    outs.rows = LLM_ROWS_OUT;
+    outs.dst = l->more;
+    outs.src = l->o;
+    outs.scale = 0.5f;
+    embed.dst = l->e;
+    embed.src = NULL;
+    embed.site = l->embed;
+    embed.n = TC_LORA_IN;
+    embed.vocab_begin = 10;
+    embed.scale = 2;
+    t->s.seq_lora = slots;
+    t->s.shape.lora = 1;
+    CHECK(be->begin_step(l->s.ctx, &t->s) == LLM_OK);
+    tc_embed(&l->s, l->x, l->table);
+    tc_embed(&l->s, l->e, l->table);
+    be->lora(l->s.ctx, 0, &embed);
+    be->lora(l->s.ctx, 0, &tokens);
+    w.dst = l->y;
+    w.src = l->x;
+    w.weight = l->w;
+    w.plus = l->plus;
+    w.act = LLM_ACT_SILU;
+    be->linear(l->s.ctx, 0, &w);
+    w.dst = l->g;
+    w.weight = l->gate_up;
+    be->linear(l->s.ctx, 0, &w);
+    be->gather(l->s.ctx, 0, l->o, l->x);
+    be->lora(l->s.ctx, 0, &outs);
+    o.src = l->o;
+    o.head = l->head;
+    o.vocab = TC_LORA_OUT;
+    o.plus = l->more;
+    be->logits(l->s.ctx, 0, &o);
+    tc_run(&l->s);
+}
+
+/* Rows of several adapters in one step, then decoding with graphs; rows without an adapter get -0, and bits do not depend on neighbours. */
+static void tc_lora(void) {
+    static const int lengths[] = {5, 1, 21, 1, 9, 7, 2, 1}, slots[][8] = {{0, -1, 1, 3, 0, -1, 2, 1}, {-1, 4, 2, -1, 2, -1, 2, 4}, {1, 1, 3, 3, -1, 0, 0, 0}};
+    tc_lora_side cpu, cuda;
+    float alone[TC_LORA_OUT];
+    tc_lora_open(&cpu, llm_backend_cpu());
+    tc_lora_open(&cuda, tc_cuda);
+    for (int round = 0; round < 5; round++) {
+        const int32_t *mine = slots[round < 3 ? round : round - 3];
+        tc_step t;
+        int same = 1;
+        tc_begin(&t);
+        for (int q = 0; q < 8; q++) tc_add(&t, q, 0, round < 3 ? lengths[q] : 1, 0);
+        tc_lora_run(&cpu, &t, mine);
+        tc_lora_run(&cuda, &t, mine);
+        int rows = t.s.shape.n_rows;
+        double e[4] = {tc_compare(&cpu.s, cpu.e, &cuda.s, cuda.e, rows, TC_LORA_IN), tc_compare(&cpu.s, cpu.y, &cuda.s, cuda.y, rows, TC_LORA_OUT),
+                       tc_compare(&cpu.s, cpu.g, &cuda.s, cuda.g, rows, TC_LORA_OUT / 2), 0};
+        for (int i = 0; i < 8; i++)
+            for (int c = 0; c < TC_LORA_OUT; c++) e[3] = fmax(e[3], fabs((double)cpu.s.be->logits_row(cpu.s.ctx, i)[c] - (double)tc_cuda->logits_row(cuda.s.ctx, i)[c]));
+        if (!CHECK(e[0] < 1e-5 && e[1] < 1e-5 && e[2] < 1e-5 && e[3] < 1e-3)) printf("    adapters, round %d: %.2e %.2e %.2e %.2e\n", round, e[0], e[1], e[2], e[3]);
+        for (int r = 0; r < rows; r++) {
+            const float *row = tc_cuda->buffer_row(cuda.s.ctx, 0, cuda.plus, r);
+            int slot = mine[t.seq_of_row[r]];
+            for (int c = 0; c < TC_LORA_OUT; c++) {
+                int has = slot == 3 || (slot == 0 && c < 50) || (slot == 1 && c >= 33);
+                same &= (llm__f32_bits(row[c]) != 0x80000000u) == has;
+            }
+        }
+        CHECK(same);
+        if (round) continue;
+        memcpy(alone, tc_cuda->buffer_row(cuda.s.ctx, 0, cuda.plus, 6), sizeof alone); /* the first row of sequence 2, then by itself */
+        tc_begin(&t);
+        tc_add(&t, 2, 0, 1, 0);
+        tc_lora_run(&cuda, &t, mine + 2);
+        CHECK(!memcmp(alone, tc_cuda->buffer_row(cuda.s.ctx, 0, cuda.plus, 0), sizeof alone));
+    }
+    tc_step t;
+    int32_t slot = 5;
+    llm_lora_op op = {LLM_ROWS_TOKENS, cuda.plus, cuda.x, cuda.low, cuda.site, TC_LORA_OUT, 0, 1};
+    tc_begin(&t);
+    tc_add(&t, 0, 0, 1, 0);
+    t.s.seq_lora = &slot;
+    CHECK(tc_cuda->begin_step(cuda.s.ctx, &t.s) == LLM_OK);
+    tc_cuda->lora(cuda.s.ctx, 0, &op);
+    CHECK(tc_cuda->end_step(cuda.s.ctx) == LLM_ERR_ARG && strstr(llm_last_error(), "slot"));
+    cpu.s.be->close(cpu.s.ctx);
+    cuda.s.be->close(cuda.s.ctx);
+    llm__arena_free(&tc_memory);
+}
+
 /* ---- drawing ---- */
 
 /* Logits of every row on the host beside what the device drew: llm_sample must choose the same. */
@@ -627,7 +803,7 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } parts[] = {{"linear", tc_linear}, {"attention", tc_attention}, {"rows", tc_rows}, {"draws", tc_draws}, {"pages", tc_pages}};
+    } parts[] = {{"linear", tc_linear}, {"attention", tc_attention}, {"rows", tc_rows}, {"adapters", tc_lora}, {"draws", tc_draws}, {"pages", tc_pages}};
     for (int i = 0; i < LLM__COUNT(parts); i++, start = llm__now()) {
         if (argc > 1 && strcmp(argv[1], parts[i].name)) continue; /* one part alone */
         parts[i].run();
