@@ -14541,9 +14541,10 @@ static void llm__weight_values(const llm_weight *w, int64_t row, int64_t col, in
     for (int64_t k = 0; k < n && scale != 1; k++) dst[k] *= scale;
 }
 
-/* ---- Planning ---- Which rows make which block, and of which kind each is. Rows of a block are unpacked together, so they must be of one
- * stored type and begin at the same column of a super-block; a block may have fewer than 16 rows, but never rows of two kinds. In files
- * such as Q4_K_M the rows of v are Q6_K beside q and k in Q4_K: one weight, blocks of two kinds, one product.
+/* ---- Planning ----
+ * Which rows make which block, and of which kind each is. Rows of a block are unpacked together, so they must be of one stored type and
+ * begin at the same column of a super-block; a block may have fewer than 16 rows, but never rows of two kinds. In files such as Q4_K_M the
+ * rows of v are Q6_K beside q and k in Q4_K: one weight, blocks of two kinds, one product.
  *
  * A rank may take columns that begin or end in the middle of a super-block (256 columns): the formats that have such then no longer fit
  * their own layout and become bytes with scales for 16 columns (the format's `rest` kind). A cut within 32 columns makes floats of them. */
@@ -14842,7 +14843,16 @@ static void llm__weight_pack(llm_weight *w, int thread, int n_threads) {
     }
 }
 
-/* ---- Products ---- */
+/* ---- Products ----
+ * From an operation to numbers:
+ *
+ *     llm__run_linear        what is multiplied, and what becomes of the results (llm__finish)
+ *     llm__run_product       which items of the grid are this thread's
+ *     llm__product_items     for each: which block, which tile
+ *     llm__tile_sums         the sums (places, 16), by the kernels' product (bytes) or mac (floats)
+ *     kernels' finish        from the sums to the buffer
+ *
+ * Logits, experts and adapters come in at the second or third of these. */
 
 /* The inputs of a product: rows of f32, and their rounded copy where the weight wants one. */
 typedef struct llm__input {
@@ -15585,7 +15595,7 @@ LLM__INLINE int llm__row_position(const llm_step *s, int row) {
  * and cut into equal shares. A step in which no row has an adapter for the site has neither record. Inputs are not rounded for them: what
  * an adapter adds is small, and its factors are too thin to cost much.
  *
- * What may happen while a step runs: llm_lora_put, to a slot that no row of the step has. All else is for one thread at a time.
+ * What may happen while a step runs: lora_put, to a slot that no row of the step has. All else is for one thread at a time.
  *
  * All memory is taken at open time: the lists, the copy of the step, scratch for each thread, KV pages. */
 
@@ -16133,7 +16143,9 @@ static void llm__run_all_reduce(const llm__run *r, int row) {
         memcpy(llm__row(llm__twin(r, i)->op.reduce.buf, row), sum, (size_t)n * sizeof *sum);
 }
 
-/* ---- Running the lists ---- */
+/* ---- Running the lists ----
+ * The same function runs on all threads, each with its number; who has which share follows from that number, the number of threads
+ * and the operation's rows alone, so nothing is handed out but the jobs that are counted in `next`. */
 
 /* In the order of llm__op_kind. row: is called for each row of a thread's share; share: once by every thread, which finds its part of the
  * work by itself. */
@@ -16201,7 +16213,15 @@ static void llm__run_lists(void *arg, int thread, int n_threads) {
     }
 }
 
-/* ---- Recording ---- */
+/* ---- Recording ----
+ * Every function of the table does three things: llm__record_add copies the operation; llm__record_act, of linear layers, sees to the
+ * rounded copy of the input; llm__record_uses says what is read and written and how the work is split, and so decides about the barrier. Of
+ *
+ *     norm(dst h, src x)       by rows    interval 7: x read by rows, h written by rows
+ *     linear(dst y, src h)     ANY        h was written in this interval, by rows: a barrier, interval 8
+ *     linear(dst z, src h)     ANY        h was last written in interval 7: none; both products run side by side
+ *
+ * the third needs no barrier, and so a thread that is done with y goes on with z (with weights of floats; roundings have their own). */
 
 /* Every buffer that comes in was made here, as the first member of ours. */
 static llm__cpu_buffer *llm__own(const llm_buffer *b) { return (llm__cpu_buffer *)(uintptr_t)b; }
@@ -16444,7 +16464,8 @@ static void llm__lora_slot_clear(llm__lora_slot *s) {
     memset(s, 0, sizeof *s);
 }
 
-/* Frees whatever open, buffer, weight and kv_open took, also after one of them failed halfway. */
+/* The threads go first: none may look at what is freed. Frees whatever open, buffer, weight and kv_open took, also after one of them failed
+ * halfway. */
 static void llm__cpu_close(llm_backend_ctx *ctx) {
     if (!ctx) return;
     size_t threads = ctx->pool ? (size_t)ctx->pool->n : 0;
@@ -24827,7 +24848,7 @@ static void llm__apply(llm_engine *e, llm__flight *f) {
  *     llm_request_submit    caller     ranges checked, text to ids, everything copied, all memory taken; into the inbox. refs = 2
  *     llm__take_inbox       stepping   joins e->live; its first sequence queues
  *     llm__plan             stepping   some step has place for it: pages, rows of the prompt; step after step until the prompt is computed
- * llm__apply stepping the prompt's last row gives a token; the other choices fork; a token a step from then on (drafts: more)
+ *     llm__apply            stepping   the prompt's last row gives a token; the other choices fork; then a token a step (drafts: more)
  *     llm__tell_news        stepping   on_news for all of which something is new, once a step
  *     llm_request_poll      caller     reads tokens and texts, whenever it likes
  *     llm__tell_news        stepping   every sequence has ended, the caller was told, no step in flight names it: leaves e->live, refs - 1
