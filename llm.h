@@ -1384,6 +1384,11 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
  * getenv. The sentence of an error does not have the name, which the caller may have to quote. */
 LLM_API llm_result llm_model_find(const char *name, const char *beside, char *(*get)(const char *name), llm_text *path);
 
+/* For a program whose user named no cuda_library: the libllm_cuda.so beside the program goes into cfg, if it is there. Without a device it
+ * is not even looked at, unless device cuda is asked for. cfg->cuda_library then points into `path`, which the caller frees when the engine
+ * is open. */
+LLM_API void llm_cuda_find(llm_engine_config *cfg, llm_text *path);
+
 /* FastDeploy's early_stop_config as JSON text, with its rules: the JSON decides, the flag with a JSON that says false is refused.
  * window_size is from 1 to 2^31 - 1 (default 3000), threshold from 0 to 1 (0.99). On error (LLM_ERR_ARG) *out stays as it was. */
 LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_stop *out);
@@ -27405,6 +27410,17 @@ LLM_API llm_result llm_model_find(const char *name, const char *beside, char *(*
         r = llm__error(LLM_ERR_IO, "no such path, and not in the cache %.200s; to download it: hf download %.100s", cache.data, name);
     llm_text_free(&cache);
     return r;
+}
+
+LLM_API void llm_cuda_find(llm_engine_config *cfg, llm_text *path) {
+    char program[4096];
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program);
+    int asked = cfg->device && !strcmp(cfg->device, "cuda");
+    while (n > 0 && program[n - 1] != '/') n--;
+    if (n <= 0 || cfg->cuda_library || (!asked && access("/dev/nvidiactl", F_OK))) return;
+    llm_text_add(path, program, (size_t)n);
+    llm_text_str(path, "libllm_cuda.so");
+    if (!path->failed && !access(path->data, R_OK)) cfg->cuda_library = path->data;
 }
 
 /* Text wrapped at column 79, each line but the first behind 34 blanks. Lines are cut at the last blank that fits. */

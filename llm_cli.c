@@ -416,10 +416,8 @@ static void cli_open_model(cli_session *c, int vocab_only) {
 static void cli_open_engine(cli_session *c, int64_t need, int32_t seqs) {
     llm_engine_config cfg = c->o->e;
     int32_t own = llm_model_get_info(c->model)->max_model_len;
-    char library[4200]; /* beside this program; without a device it is not even looked at, unless it is asked for */
-    snprintf(library, sizeof library, "%slibllm_cuda.so", cli_program_folder());
-    int asked = cfg.device && !strcmp(cfg.device, "cuda");
-    if (!cfg.cuda_library && !access(library, R_OK) && (asked || !access("/dev/nvidiactl", F_OK))) cfg.cuda_library = library;
+    llm_text library = {0};
+    llm_cuda_find(&cfg, &library);
     if (need > 0 && (!cfg.max_model_len || need < cfg.max_model_len) && (own <= 0 || cfg.max_model_len <= own))
         cfg.max_model_len = (int32_t)need;
     cfg.max_num_seqs = seqs;
@@ -428,6 +426,7 @@ static void cli_open_engine(cli_session *c, int64_t need, int32_t seqs) {
     cfg.log_user = c->o;
     cfg.progress = cli_progress;
     cli_check(llm_engine_open(c->model, &cfg, &c->engine));
+    llm_text_free(&library);
     c->service.engine = c->engine;
 }
 

@@ -2470,23 +2470,12 @@ static void set_service(void) {
     s->on_event = count_event;
 }
 
-/* libllm_cuda.so beside this program; without a device it is not even looked at, unless it is asked for. */
-static void find_cuda_library(llm_engine_config *e) {
-    static char path[4200];
-    ssize_t n = readlink("/proc/self/exe", path, 4096);
-    int asked = e->device && !strcmp(e->device, "cuda");
-    path[n > 0 ? n : 0] = 0;
-    char *name = strrchr(path, '/');
-    if (!name || e->cuda_library || (!asked && access("/dev/nvidiactl", F_OK))) return;
-    snprintf(name + 1, 32, "libllm_cuda.so");
-    if (!access(path, R_OK)) e->cuda_library = path;
-}
-
 /* Loads while the event thread already answers /health with 503. */
 static void *load_main(void *unused) {
+    static llm_text library; /* as long as the configuration that points to it */
     (void)unused;
     configuration *c = &server.cfg;
-    find_cuda_library(&c->engine);
+    llm_cuda_find(&c->engine, &library);
     c->files.log = c->engine.log = on_library_log;
     c->files.progress = c->engine.progress = on_progress;
     if (llm_model_open(server.path.data, &c->files, &server.model) || llm_engine_open(server.model, &c->engine, &server.engine)) {
