@@ -959,7 +959,7 @@ typedef struct llm_engine_stats {
     int64_t prompt_tokens, generation_tokens, cached_tokens, steps, preemptions;
     double step_seconds, model_seconds; /* in llm_engine_step; of these in the forward pass */
     const char *backend;           /* "cpu: avx2, 2 threads" */
-    int64_t drafts, draft_tokens, accepted_tokens; /* speculation: checks, tokens guessed, of these right */
+    int64_t drafts, draft_tokens, accepted_tokens; /* speculation, and jumps of grammars: checks, tokens guessed, of these right */
     int64_t accepted_per_position[LLM_SPECULATIVE_MAX]; /* first, second ... token of a draft that was right */
 } llm_engine_stats;
 
@@ -20696,33 +20696,37 @@ static void llm__gr_trie_plain(llm__gr_trie *t) {
     }
 }
 
-/* The trie, once per model: spell all tokens, sort them, and lay the nodes out in one pass. Qwen3's 151,669 tokens make 450,000 nodes and
- * take 60 ms. For the tokens "a", "ab", "b" of ids 5, 9, 7:
+/* The trie, once per model: sort all tokens that are spelled (n of them in s), and lay the nodes out in one pass. 0: no memory. Qwen3's
+ * 151,669 tokens make 450,000 nodes and take 60 ms. For the tokens "a", "ab", "b" of ids 5, 9, 7:
  *
  *   node   byte  depth  skip  from  plain        order: 5 9 7
  *   0      a     1      2     0     2            "a" ends here, below it stands one character
  *   1      b     2      2     1     1            skip[0] is 2: where a walk goes on when nothing may begin with "a"
  *   2      b     1      3     2     1 */
+static int llm__gr_trie_lay(llm__gr_trie *t, llm__gr_spelling *s, int32_t n) {
+    int32_t open[LLM__GR_MAX_TOKEN];
+    size_t bytes = n > 0 ? (size_t)t->end[t->vocab - 1] : 0;
+    t->order = LLM__NEW(int32_t, t->vocab), t->size = LLM__NEW(uint8_t, t->vocab);
+    t->byte = LLM__NEW(uint8_t, bytes), t->depth = LLM__NEW(uint8_t, bytes), t->plain = LLM__NEW(uint8_t, bytes);
+    t->skip = LLM__NEW(int32_t, bytes), t->from = LLM__NEW(int32_t, bytes + 1);
+    if (!t->order || !t->size || !t->byte || !t->depth || !t->plain || !t->skip || !t->from) return 0;
+    qsort(s, (size_t)n, sizeof *s, llm__gr_spelling_order);
+    for (int32_t i = 0; i < n; i++) llm__gr_trie_token(t, &s[i], i, open);
+    for (int32_t d = n ? s[n - 1].n - 1 : -1; d >= 0; d--) t->skip[open[d]] = t->n;
+    llm__gr_trie_plain(t);
+    return 1;
+}
+
+/* The trie of a model's vocabulary, or NULL. */
 static llm__gr_trie *llm__gr_trie_make(const llm_model *model) {
-    int32_t n = -1, open[LLM__GR_MAX_TOKEN];
+    int32_t n = -1;
     llm__gr_trie *t = LLM__NEW(llm__gr_trie, 1);
     if (!t) return NULL;
     t->vocab = llm_vocab_size(model);
     t->end = LLM__NEW(int32_t, t->vocab);
-    t->order = LLM__NEW(int32_t, t->vocab);
-    t->size = LLM__NEW(uint8_t, t->vocab);
     llm__gr_spelling *s = LLM__NEW(llm__gr_spelling, t->vocab);
-    if (s && t->end && t->order && t->size) n = llm__gr_spell(model, t, s);
-    size_t bytes = n > 0 ? (size_t)t->end[t->vocab - 1] : 0;
-    t->byte = LLM__NEW(uint8_t, bytes), t->depth = LLM__NEW(uint8_t, bytes), t->plain = LLM__NEW(uint8_t, bytes);
-    t->skip = LLM__NEW(int32_t, bytes), t->from = LLM__NEW(int32_t, bytes + 1);
-    int ok = n >= 0 && t->byte && t->depth && t->plain && t->skip && t->from;
-    if (ok) {
-        qsort(s, (size_t)n, sizeof *s, llm__gr_spelling_order);
-        for (int32_t i = 0; i < n; i++) llm__gr_trie_token(t, &s[i], i, open);
-        for (int32_t d = n ? s[n - 1].n - 1 : -1; d >= 0; d--) t->skip[open[d]] = t->n;
-        llm__gr_trie_plain(t);
-    }
+    if (s && t->end) n = llm__gr_spell(model, t, s);
+    int ok = n >= 0 && llm__gr_trie_lay(t, s, n);
     LLM_FREE(s);
     if (ok) return t;
     llm__gr_trie_free(t);
@@ -20818,6 +20822,49 @@ static const llm__gr_mask *llm__gr_mask_of(llm_grammar *g, int32_t state) {
     if (!mask->words) g->failed = "out of memory";
     else mask->n_allowed = llm__gr_walk(g, state, mask->words);
     return g->failed ? NULL : mask;
+}
+
+/* ---- jumps: where one text only may follow ----
+ * Behind {"na a schema with the one key "name" leaves me": and nothing else. To ask masks for it would cost a walk for each token; a state
+ * knows it by itself, as the union of its threads' sets then has one byte. The bytes lead down the trie until it has no longer token:
+ *
+ *   forced m e " :     the trie has m, me, men, met, "     m -> me -> no child with ": the tokens are m and me, and me is the longest
+ *
+ * All tokens that a mask would allow lie on this way. Is there one only, then it must come. Are there more, then the longest one will most
+ * likely: tokenizers write so, and models have learned it. (Where several bytes may follow with which longer tokens go on, as behind the
+ * colon above, they decide between the tokens, and nothing is said.) */
+
+/* The bytes that may come next, as a set. Returns the one that must, or -1: there are several, or none, or the text may end. */
+static int llm__gr_next_bytes(const llm_grammar *g, int32_t state, uint32_t set[8]) {
+    const llm__gr_state *s = &g->state[state];
+    int n = 0, byte = -1;
+    memset(set, 0, 8 * sizeof *set);
+    for (int32_t i = 0; i < s->n; i++)
+        for (int word = 0; word < 8; word++) set[word] |= g->set[g->op[g->thread[s->from + i].op].a][word];
+    for (int word = 0; word < 8; word++)
+        if (set[word]) n += 1 + !!(set[word] & (set[word] - 1)), byte = 32 * word + __builtin_ctz(set[word]);
+    return n == 1 && !s->accept ? byte : -1;
+}
+
+/* The longest token with which the one text behind *state can begin; *state moves behind it. *alone: no other token can come. -1: there are
+ * several texts, as far as it matters. The children of a node stand between it and what it skips to. */
+static int32_t llm__gr_forced(llm_grammar *g, int32_t *state, int *alone) {
+    const llm__gr_trie *t = g->trie;
+    int32_t at = *state, id = -1, n = 0;
+    for (int32_t node = 0, end = t->n; node < end; node++) {
+        uint32_t set[8];
+        int byte = llm__gr_next_bytes(g, at, set);
+        while (node < end && !(set[t->byte[node] >> 5] >> (t->byte[node] & 31) & 1)) node = t->skip[node];
+        if (node == end) break;
+        if (byte < 0 || !(at = llm__gr_step(g, at, (uint8_t)byte))) return -1;
+        end = t->skip[node];
+        if (t->from[node + 1] == t->from[node]) continue;
+        n += t->from[node + 1] - t->from[node];
+        id = t->order[t->from[node]];
+        *state = at;
+    }
+    *alone = n == 1;
+    return id;
 }
 
 /* ---- finishing: what the machine needs to know about itself before it runs ---- */
@@ -23117,6 +23164,20 @@ static int32_t llm__matcher_mask(llm_matcher *m, uint32_t *words, size_t n_words
     return allowed;
 }
 
+/* Tokens of the only text that may follow, at most `most`, into ids; returns how many. For the first *n_sure the mask allows one token
+ * only; see llm__gr_forced. *over: with them the text is complete and cannot go on. The matcher stays where it is. */
+static int32_t llm__matcher_ahead(llm_matcher *m, int32_t *ids, int32_t most, int32_t *n_sure, int *over) {
+    llm_grammar *g = m->grammar;
+    int32_t state = m->state, n = 0;
+    int alone = 1;
+    pthread_mutex_lock(&g->lock);
+    g->fuel = LLM__GR_FUEL;
+    for (*n_sure = 0; g->trie && n < most && (ids[n] = llm__gr_forced(g, &state, &alone)) >= 0; n++) *n_sure += alone && *n_sure == n;
+    *over = g->state[state].accept && !g->state[state].n;
+    pthread_mutex_unlock(&g->lock);
+    return n;
+}
+
 LLM_API llm_result llm_matcher_mask(llm_matcher *m, uint32_t *words, int32_t *n_allowed) {
     llm_grammar *g = m->grammar;
     int can_end;
@@ -23356,14 +23417,22 @@ static void llm__kv_flush(llm__kv *kv) {
  *   prompt lookup   the latest place where the sequence's last few tokens stood before, and what followed there (Saxena
  *                   2023; vLLM's [ngram]). Free, and right where text is repeated: edits, code, quotes, JSON.
  *   a draft model   a small model with the same tokens (see >>engine).
+ *   a grammar       where it leaves one text only, as behind {"na of a schema whose one key is "name" (llm__matcher_ahead), in every
+ *                   engine, asked before the others. SGLang calls it jump-forward: it puts the text into the answer and tokenizes it
+ *                   again. Here it is a draft like any other, so the model still has the choice between the tokens that spell this
+ *                   text (name, or na and me), and log-probabilities are those of a plain run.
  *
  * A row that is not kept has cost time, so it must be worth it: a step that gives n tokens in T seconds gains by one
  * more row of B seconds only if its chance to be kept is above B n / T. T and B are measured while the engine runs,
  * as a straight line through the latest steps; the chance of a sequence follows its latest drafts. In a large batch
- * B n is nearly T, so drafting ends by itself, as it does for a sequence whose drafts are mostly wrong. */
+ * B n is nearly T, so drafting ends by itself, as it does for a sequence whose drafts are mostly wrong. Where a grammar allows
+ * one token only, it will be kept: it is drafted without asking, and says nothing about the chance of others. */
 
 /* The chance that a drafted token is kept, before anything is known. */
 #define LLM__CHANCE 0.5f
+
+/* Tokens that a grammar drafts at once. */
+enum { LLM__JUMP_MAX = 8 };
 
 /* Seconds of a step as a straight line over its rows: means, variance and covariance of the latest steps that only
  * decoded, each new one with a weight of 1/64. */
@@ -23496,10 +23565,10 @@ static int32_t llm__draft_lookup(const int32_t *ids, int32_t n, int32_t low, int
  *   - what a request says is what it would say alone, whatever else ran, waited, gave way or failed beside it;
  *   - each answer ends exactly once.
  *
- * Drafts. Where speculation is on (>>speculate), what prompts and decoding sequences leave of a step's rows goes to
- * drafted tokens: a sequence that decodes gets rows for them behind its own, and pages where some are free; nobody gives
- * way for a guess. These rows do not count as fed or computed until their token was chosen (llm__draft_kept). With
- * lag 1 such an engine waits for each token, for the host must see whether the draft was right.
+ * Drafts. Where speculation is on or a grammar says what follows (>>speculate), what prompts and decoding sequences leave
+ * of a step's rows goes to drafted tokens: a sequence that decodes gets rows for them behind its own, and pages where some
+ * are free; nobody gives way for a guess. These rows do not count as fed or computed until their token was chosen
+ * (llm__draft_kept). With lag 1 who drafts waits for each token, for the host must see whether the draft was right.
  *
  * Planning (llm__plan), computing (the driver) and applying the results (llm__apply) are separate. All bookkeeping is
  * arrays and lists made when things are opened or submitted, and the driver is a small table, so tests/test_sim.c
@@ -23538,6 +23607,7 @@ typedef struct llm__engine_params {
     int32_t lag;                 /* 0 or 1 */
     int32_t prefill_interval;    /* new prompts join those that decode in every so manieth step only; 0, 1: in each */
     int32_t n_draft;             /* tokens that may be drafted at once; 0: no speculation */
+    int32_t n_jump;              /* the same of those that a grammar drafts */
     int32_t lookup_low, lookup_high; /* tokens that must be equal for prompt lookup, and the most that are compared */
     int32_t n_loras, max_loras;  /* slots for adapters; how many of them in one step */
     double delay_factor;         /* new prompts wait so many times the last prompt step's duration for others; 0: none */
@@ -23572,7 +23642,8 @@ typedef struct llm__seq {
     int32_t n_computed;           /* tokens whose keys and values are in pages */
     int32_t n_flight;             /* steps handed over and not applied that have rows of it */
     int32_t n_chunk;              /* rows in the step being planned, without drafts */
-    int32_t *draft, n_draft;      /* (params.n_draft) tokens guessed to follow ids; in the step planned, or in flight */
+    int32_t *draft, n_draft;      /* (params.n_draft, n_jump) tokens guessed to follow ids; in the step planned, or in flight */
+    int32_t jumps, n_sure;        /* 1: they are the grammar's; the first so many must come */
     float chance;                 /* that such a token is right */
     int32_t n_guessed;            /* tokens whose keys and values of the draft model are in pages */
     int32_t n_scored;             /* rows of the prompt before it have given what was wanted of them, see score_from */
@@ -24073,6 +24144,32 @@ static int32_t llm__draft_room(llm_engine *e, llm__seq *s, int32_t n) {
     return LLM__MIN(n, s->n_pages * e->kv.page_tokens - s->n_ids);
 }
 
+/* What the grammar leaves no choice about, into s->draft: at most `most` tokens. Returns how many. An answer that is complete goes on with
+ * an EOS, which is certain if it is the only token that may end this answer. */
+static int32_t llm__draft_jump(const llm_engine *e, llm__seq *s, int32_t most) {
+    int over;
+    int32_t n = llm__matcher_ahead(s->matcher, s->draft, most, &s->n_sure, &over);
+    if (!over || n == most || e->p.eos_id < 0) return n;
+    s->n_sure += s->n_sure == n && e->p.n_eos + s->request->s.n_stop_token_ids == 1;
+    s->draft[n] = e->p.eos_id;
+    return n + 1;
+}
+
+/* Tokens to draft for a sequence that decodes, at most `most`: the grammar's, or what is found in the prompt. If the draft model is to
+ * guess them, they are not there yet. */
+static int32_t llm__plan_draft(llm_engine *e, llm__seq *s, llm__bargain *bargain, int32_t most) {
+    int32_t n = s->matcher ? llm__draft_jump(e, s, LLM__MIN(e->p.n_jump, most)) : 0;
+    s->jumps = n > 0;
+    if (!n) {
+        s->n_sure = 0;
+        n = LLM__MIN(e->p.n_draft, most);
+        if (n && !e->p.driver.draft) n = llm__draft_lookup(s->ids, s->n_ids, e->p.lookup_low, e->p.lookup_high, s->draft, n);
+    }
+    bargain->tokens += s->n_sure;
+    bargain->seconds += s->n_sure * bargain->row;
+    return llm__draft_room(e, s, s->n_sure + llm__draft_length(&s->chance, bargain, n - s->n_sure));
+}
+
 /* Adds drafts to a step that is planned: rows behind those of sequences that decode, as many as budget and output rows
  * have left and as pay. */
 static void llm__plan_drafts(llm_engine *e, llm__flight *f) {
@@ -24083,18 +24180,15 @@ static void llm__plan_drafts(llm_engine *e, llm__flight *f) {
     for (int32_t i = 0; i < f->n && room > 0; i++) {
         llm__seq *s = f->entry[i].seq;
         int32_t left = s->n_prompt + s->max_new - s->n_ids - 1; /* the model's own token comes last */
-        int32_t most = LLM__MIN(LLM__MIN(e->p.n_draft, room), left);
-        if (!llm__decodes(s) || s->request->s.use_beam_search || most <= 0) continue;
-        if (!e->p.driver.draft) most = llm__draft_lookup(s->ids, s->n_ids, e->p.lookup_low, e->p.lookup_high, s->draft, most);
-        s->n_draft = llm__draft_room(e, s, llm__draft_length(&s->chance, &bargain, most));
-        if (!s->n_draft) continue;
-        e->drafting[n++] = s;
+        if (!llm__decodes(s) || !(e->p.n_draft || s->matcher) || s->request->s.use_beam_search || left <= 0) continue;
+        s->n_draft = llm__plan_draft(e, s, &bargain, LLM__MIN(room, left));
         room -= s->n_draft;
+        if (s->n_draft && !s->jumps) e->drafting[n++] = s;
     }
     if (n && e->p.driver.draft) e->p.driver.draft(e->p.driver.ctx, e->drafting, n);
-    for (int32_t i = 0; i < n; i++) {
-        f->n_rows += e->drafting[i]->n_draft;
-        f->n_out += e->drafting[i]->n_draft;
+    for (int32_t i = 0; i < f->n; i++) {
+        f->n_rows += f->entry[i].seq->n_draft;
+        f->n_out += f->entry[i].seq->n_draft;
     }
 }
 
@@ -24123,7 +24217,7 @@ static void llm__plan(llm_engine *e, llm__flight *f) {
         llm__preempt(e, e->running[i]);
         llm__admit(e, f);
     }
-    if (e->p.n_draft) llm__plan_drafts(e, f);
+    if (e->p.n_draft || e->p.n_jump) llm__plan_drafts(e, f);
 }
 
 /* ---- the step descriptor ---- */
@@ -24762,7 +24856,7 @@ static int llm__draft_kept(llm_engine *e, llm__job *job, int32_t id) {
     int kept = job->n_kept < s->n_draft && s->draft[job->n_kept] == id;
     if (kept) e->count.accepted_per_position[job->n_kept++]++;
     if (kept && s->state == LLM__SEQ_RUNNING) {
-        s->n_guessed += job->n_kept < s->n_draft; /* a draft model has fed all of its draft but the last */
+        s->n_guessed += !s->jumps && job->n_kept < s->n_draft; /* a draft model has fed all of its draft but the last */
         s->n_computed = ++s->n_fed;
         llm__seq_publish(e, s);
         job->out_row++;
@@ -24772,7 +24866,7 @@ static int llm__draft_kept(llm_engine *e, llm__job *job, int32_t id) {
         e->count.drafts++;
         e->count.draft_tokens += s->n_draft;
         e->count.accepted_tokens += job->n_kept;
-        s->chance = llm__chance_after(s->chance, s->n_draft, job->n_kept);
+        s->chance = llm__chance_after(s->chance, s->n_draft - s->n_sure, job->n_kept - s->n_sure);
     }
     s->n_draft = 0;
     return 0;
@@ -25379,6 +25473,7 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     p->n_loras = c->max_loras ? c->max_cpu_loras : 0;
     p->prefill_interval = c->prefill_interval;
     p->n_draft = c->speculative_model ? c->num_speculative_tokens : 0;
+    p->n_jump = LLM__JUMP_MAX;
     p->lookup_low = c->ngram_prompt_lookup_min;
     p->lookup_high = c->ngram_prompt_lookup_max;
     p->lag = e->backend->drawn != NULL;
@@ -25783,6 +25878,7 @@ static size_t llm__seq_layout(llm__seq *s, char *base) {
     size_t at = 0, all = (size_t)s->n_prompt + (size_t)s->max_new, max_new = (size_t)s->max_new;
     int penalties = r->s.repetition_penalty != 1 || r->s.presence_penalty != 0 || r->s.frequency_penalty != 0;
     size_t distinct = penalties ? LLM__MIN(all, (size_t)r->engine->p.vocab) : 0, slots = penalties ? 16 : 0;
+    size_t n_draft = (size_t)LLM__MAX(r->engine->p.n_draft, r->s.grammar ? r->engine->p.n_jump : 0);
     size_t n_pages = (size_t)llm__pages_of(r->engine, (int32_t)all), n_next = r->s.use_beam_search ? 2 * (size_t)r->s.best_of : 0;
     while (slots < 2 * distinct) slots *= 2;
     s->ids = (int32_t *)llm__carve(base, &at, all, sizeof *s->ids);
@@ -25790,7 +25886,7 @@ static size_t llm__seq_layout(llm__seq *s, char *base) {
     s->swap = (int32_t *)llm__carve(base, &at, r->engine->p.n_swap ? n_pages : 0, sizeof *s->swap);
     s->next_best = (llm_token_logprob *)llm__carve(base, &at, n_next, sizeof *s->next_best);
     s->next_raw = (float *)llm__carve(base, &at, n_next, sizeof *s->next_raw);
-    s->draft = (int32_t *)llm__carve(base, &at, (size_t)r->engine->p.n_draft, sizeof *s->draft);
+    s->draft = (int32_t *)llm__carve(base, &at, n_draft, sizeof *s->draft);
     s->shown = (size_t *)llm__carve(base, &at, max_new, sizeof *s->shown);
     s->stop_state = (int32_t *)llm__carve(base, &at, (size_t)r->s.n_stop, sizeof *s->stop_state);
     s->history.id = (int32_t *)llm__carve(base, &at, distinct, sizeof *s->history.id);
@@ -25824,9 +25920,9 @@ static llm_result llm__seq_open(llm_request *r, int32_t index, const int32_t *pr
     memset(s->stop_state, 0, (size_t)r->s.n_stop * sizeof *s->stop_state);
     if (s->history.mask) memset(s->history.slot, 0, ((size_t)s->history.mask + 1) * sizeof *s->history.slot);
     for (int32_t i = 0; i < n_prompt; i++) llm__history_add(&s->history, prompt[i], 0);
+    if (!r->score_only && r->s.grammar && !(s->matcher = llm_matcher_open(r->s.grammar))) return llm__nomem();
     if (!r->engine->p.model || r->score_only) return LLM_OK;
     s->detok = llm_detok_create(r->engine->p.model, r->s.skip_special_tokens_off ? LLM_DETOK_KEEP_SPECIAL : 0);
-    if (r->s.grammar && !(s->matcher = llm_matcher_open(r->s.grammar))) return llm__nomem();
     size_t room = LLM__MIN((size_t)max_new * 16 + 256, (size_t)1 << 20);
     if (!s->detok || !llm__grow((void **)&s->text.data, &s->text.cap, room, 1)) return llm__nomem();
     s->text.data[0] = 0;

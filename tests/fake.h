@@ -165,6 +165,45 @@ static void fake_parallel(void *ctx, void (*fn)(void *arg, int i), void *arg, in
 static void fake_rope(void *ctx, int32_t prompt_len, int32_t *variant, float *base) { (void)ctx, (void)prompt_len, *variant = 0, *base = 1; }
 static double fake_now(void *ctx) { return (double)__atomic_load_n(&((fake_device *)ctx)->clock_ms, __ATOMIC_RELAXED) / 1000; }
 
+/* ---- grammars without a tokenizer: tokens of letters, of pairs and of words ---- */
+
+enum { FAKE_GRAMMARS = 5 };
+static llm_grammar *fake_grammar[FAKE_GRAMMARS];
+static llm__gr_trie *fake_trie;
+
+/* Compiles all of them over one vocabulary; tokens that only other tokens can spell, and such that nothing else can. */
+static int fake_grammars_open(void) {
+    static const char text[FAKE_VOCAB][8] = {"a", "b", "c", "d", "ab", "abc", "bc", "cd", "{", "}", "\"", ":", ",", "{\"", "1", "2", "12", "x", "xy", "y", "true", "e", "!", ""};
+    static const char *const form[FAKE_GRAMMARS] = {"(ab|cd|!)*x{2,40}", "\\{\"abc\":[12]+(,\"d\":\"[abc]*\")?(,\"cd\":(true|[12]))?\\}", "(\\{\"ab\":true\\},?)+", "abcabcdxyxytrue!e{3,60}", "[abc]{0,60}(xxyyee|x:x:x:)?"};
+    llm__gr_spelling s[FAKE_VOCAB];
+    llm_text all;
+    int ok;
+    memset(&all, 0, sizeof all);
+    fake_trie = LLM__NEW(llm__gr_trie, 1);
+    fake_trie->vocab = FAKE_VOCAB;
+    fake_trie->end = LLM__NEW(int32_t, FAKE_VOCAB);
+    for (int32_t i = 0; i < FAKE_VOCAB; i++) {
+        llm_text_str(&all, text[i]);
+        fake_trie->end[i] = (int32_t)all.len;
+        fake_trie->longest = LLM__MAX(fake_trie->longest, (int32_t)strlen(text[i]));
+    }
+    for (int32_t i = 0; i < FAKE_EOS; i++) s[i].id = i, s[i].n = (int32_t)strlen(text[i]), s[i].p = all.data + fake_trie->end[i] - s[i].n;
+    fake_trie->spelling = all.data;
+    ok = llm__gr_trie_lay(fake_trie, s, FAKE_EOS);
+    for (int i = 0; i < FAKE_GRAMMARS && ok; i++) {
+        llm_grammar_config c;
+        memset(&c, 0, sizeof c);
+        c.kind = LLM_GRAMMAR_REGEX, c.text = form[i], c.len = strlen(form[i]);
+        ok = !llm__grammar_make(NULL, fake_trie, &c, &fake_grammar[i]);
+    }
+    return ok;
+}
+
+static void fake_grammars_close(void) {
+    for (int i = 0; i < FAKE_GRAMMARS; i++) llm_grammar_close(fake_grammar[i]), fake_grammar[i] = NULL;
+    llm__gr_trie_free(fake_trie), fake_trie = NULL;
+}
+
 /* What every test changes a little. */
 static llm__engine_params fake_params(int32_t n_pages, int32_t page_tokens, int32_t max_seqs, int32_t max_rows, int32_t max_len) {
     static const int32_t eos[] = {FAKE_EOS};
@@ -184,6 +223,7 @@ static llm__engine_params fake_params(int32_t n_pages, int32_t page_tokens, int3
     p.driver.parallel = fake_parallel;
     p.driver.rope_of = fake_rope;
     p.driver.now = fake_now;
+    p.n_jump = LLM__JUMP_MAX;
     p.eos = eos;
     p.n_eos = 1;
     p.eos_id = FAKE_EOS;
@@ -242,6 +282,14 @@ typedef struct fake_want {
     double cum_logprob;
 } fake_want;
 
+/* The tokens that the grammar allows, and those that end an answer where it may end. Returns how many the grammar itself allows. */
+static int32_t fake_allowed(const llm_request *r, llm_matcher *m, uint32_t *allowed) {
+    int32_t n = 0;
+    CHECK(!llm_matcher_mask(m, allowed, &n));
+    if (llm_matcher_can_end(m)) *allowed |= 1u << FAKE_EOS | (r->s.n_stop_token_ids ? 1u << FAKE_STOP : 0);
+    return n;
+}
+
 static void fake_oracle(const llm_request *r, int32_t index, int32_t max_new, fake_want *w) {
     int32_t n_prompt = r->seq[0].n_prompt, early = 0, history_ids[FAKE_VOCAB], history_counts[FAKE_VOCAB], slots[64];
     float x[FAKE_VOCAB];
@@ -259,9 +307,12 @@ static void fake_oracle(const llm_request *r, int32_t index, int32_t max_new, fa
     uint64_t hash = fake_hash_begin();
     for (int32_t i = 0; i < n_prompt; i++) hash = fake_hash_add(hash, r->seq[0].ids[i]), llm__history_add(&h, r->seq[0].ids[i], 0);
     rules.s = &r->s, rules.eos = r->engine->p.eos, rules.n_eos = 1, rules.history = &h, rules.output = w->ids;
+    llm_matcher *matcher = r->s.grammar ? llm_matcher_open(r->s.grammar) : NULL;
     while (!w->finish) {
         fake_logits(hash, x);
         rules.n_output = w->n;
+        if (matcher && !fake_allowed(r, matcher, k.allowed)) rules.n_output = INT32_MAX; /* it may end before min_tokens */
+        rules.allowed = matcher ? k.allowed : NULL;
         llm__choice c = llm__choose(x, FAKE_VOCAB, &rules, (uint64_t)r->s.seed + (uint64_t)index, w->n, &k);
         int ends = w->n + 1 >= r->s.min_tokens && ((c.id == FAKE_EOS && !r->s.ignore_eos) || (r->s.n_stop_token_ids && c.id == FAKE_STOP));
         int hit = 0;
@@ -273,12 +324,14 @@ static void fake_oracle(const llm_request *r, int32_t index, int32_t max_new, fa
         if (hit) c.id = FAKE_EOS, c.logprob = (float)((double)x[FAKE_EOS] - c.log_sum);
         w->ids[w->n++] = c.id;
         w->cum_logprob += (double)c.logprob;
+        if (matcher && c.id != FAKE_EOS && !(r->s.n_stop_token_ids && c.id == FAKE_STOP)) CHECK(!llm_matcher_token(matcher, c.id));
         llm__history_add(&h, c.id, 1);
         hash = fake_hash_add(hash, c.id);
         if (ends) w->finish = LLM_FINISH_STOP;
         else if (w->n == max_new) w->finish = LLM_FINISH_LENGTH;
         else if (hit) w->finish = LLM_FINISH_STOP;
     }
+    llm_matcher_close(matcher);
     llm__arena_free(&memory);
 }
 
@@ -369,7 +422,7 @@ static const char *fake_check_seq(const llm_engine *e, const llm__seq *s, int32_
     if (!done && (s->n_ahead < 0 || s->n_ahead > e->p.lag)) return "K17: tokens ahead";
     if (!done && (s->n_fed > s->n_ids + s->n_ahead || (s->n_fed == s->n_ids + s->n_ahead && !s->n_flight && !s->n_next))) return "K17: a sequence has nothing to feed";
     if (!done && s->n_pages < llm__pages_of(e, s->n_fed)) return "K8: a page table is too short";
-    if (!done && s->n_preempted < LLM__PREEMPT_MAX && s->n_pages > llm__pages_of(e, s->n_ids + 1 + s->n_ahead + e->p.n_draft)) return "K8: a page table is too long";
+    if (!done && s->n_preempted < LLM__PREEMPT_MAX && s->n_pages > llm__pages_of(e, s->n_ids + 1 + s->n_ahead + LLM__MAX(e->p.n_draft, e->p.n_jump))) return "K8: a page table is too long";
     for (int32_t k = 0; k < s->n_pages; k++) {
         int32_t page = s->pages[k];
         if (page < 0 || page >= e->kv.n_pages) return "K8: a page that does not exist";

@@ -125,6 +125,99 @@ static void spec_test_equal(const char *path, const char *draft, int n, int32_t 
     llm_model_close(m);
 }
 
+/* ---- jumps of grammars ---- */
+
+static const struct { llm_grammar_kind kind; const char *text; } spec_forms[] = {
+    {LLM_GRAMMAR_JSON_SCHEMA, "{\"type\":\"object\",\"properties\":{\"identifier\":{\"type\":\"integer\"},\"condition\":{\"enum\":[\"excellent\",\"exhausted\"]}},\"required\":[\"identifier\",\"condition\"]}"},
+    {LLM_GRAMMAR_JSON_SCHEMA, "{\"type\":\"array\",\"minItems\":2,\"maxItems\":4,\"items\":{\"const\":{\"monument\":null}}}"},
+    {LLM_GRAMMAR_CHOICE, "[\"the quick brown fox\",\"the quiet brown bear\",\"\\u00e9t\\u00e9\"]"},
+    {LLM_GRAMMAR_REGEX, "(kzq[01]){2,8}!{1,9}"},
+    {LLM_GRAMMAR_GBNF, "root ::= \"BEGIN \" item+ \"END\"\nitem ::= \"row \" [0-9]{1,3} \";\" root?"},
+    {LLM_GRAMMAR_STRUCTURAL_TAG, "{\"structures\":[{\"begin\":\"<call=\",\"schema\":{\"type\":\"boolean\"},\"end\":\"</call>\"}],\"triggers\":[\"<\"]}"}};
+
+static llm_grammar *spec_form(const llm_model *m, int i) {
+    llm_grammar_config c;
+    llm_grammar *g = NULL;
+    memset(&c, 0, sizeof c);
+    c.kind = spec_forms[i].kind, c.text = spec_forms[i].text, c.len = strlen(c.text);
+    CHECK(!llm_grammar_open(m, &c, &g));
+    return g;
+}
+
+/* Answers of tokens drawn evenly from the masks. Whatever must come next is what the mask says, and nothing that must is missed. */
+static void spec_test_forced(const char *path) {
+    llm_model *m;
+    int sure = 0, likely = 0;
+    if (!CHECK(!llm_model_open(path, NULL, &m))) return;
+    int32_t n_words = (llm_vocab_size(m) + 31) / 32, ids[LLM__JUMP_MAX];
+    uint32_t *mask = LLM__NEW(uint32_t, n_words);
+    for (int i = 0; i < LLM__COUNT(spec_forms); i++) {
+        llm_grammar *g = spec_form(m, i);
+        for (uint64_t walk = 0; g && walk < 40; walk++) {
+            llm_matcher *matcher = llm_matcher_open(g);
+            for (uint64_t at = 0; at < 60; at++) {
+                int32_t allowed, n_sure, id = 0;
+                int over, can_end = llm_matcher_can_end(matcher), n = llm__matcher_ahead(matcher, ids, LLM__JUMP_MAX, &n_sure, &over);
+                if (!CHECK(!llm_matcher_mask(matcher, mask, &allowed))) break;
+                CHECK(n_sure <= n && (n_sure > 0) == (allowed == 1 && !can_end) && (n || over == (!allowed && can_end)));
+                if (n) CHECK(!can_end && mask[ids[0] / 32] >> ids[0] % 32 & 1);
+                sure += n_sure, likely += n - n_sure;
+                if (!allowed) break;
+                int32_t skip = (int32_t)(llm__mix(llm__mix(walk) + at) % (uint64_t)allowed);
+                while (!(mask[id / 32] >> id % 32 & 1) || skip--) id++;
+                CHECK(!llm_matcher_token(matcher, id));
+            }
+            llm_matcher_close(matcher);
+        }
+        llm_grammar_close(g);
+    }
+    CHECK(sure > 100 && likely > 100);
+    LLM_FREE(mask);
+    llm_model_close(m);
+}
+
+/* The same answers, without and with jumps, in fewer steps; with other drafts beside them too. */
+static void spec_test_jumps(const char *path, const char *draft) {
+    llm_engine_config c;
+    llm_engine *e[2];
+    llm_model *m;
+    int64_t steps[2] = {0, 0};
+    memset(&c, 0, sizeof c);
+    c.n_threads = 1, c.max_model_len = 128, c.block_size = 16, c.max_num_seqs = 4, c.num_gpu_blocks = 16;
+    if (!CHECK(!llm_model_open(path, NULL, &m)) || !CHECK(!llm_engine_open(m, &c, &e[0]))) return;
+    c.speculative_model = draft, c.num_speculative_tokens = draft ? 4 : 0;
+    if (!CHECK(!llm_engine_open(m, &c, &e[1]))) return;
+    e[0]->p.n_jump = 0;
+    e[0]->p.driver.now = e[1]->p.driver.now = spec_no_time;
+    for (int i = 0; i < LLM__COUNT(spec_forms); i++) {
+        llm_grammar *g = spec_form(m, i);
+        for (int seed = 0; g && seed < 6; seed++) {
+            static const int32_t prompt[] = {5, 80, 31, 7, 31};
+            llm_request_config q;
+            llm_request *r[2];
+            llm_engine_stats before, after;
+            memset(&q, 0, sizeof q);
+            q.prompt_ids = prompt, q.n_prompt_ids = 5, q.sampling.grammar = g, q.sampling.logprobs = 3;
+            q.sampling.max_tokens = 9 + 13 * seed, q.sampling.n = 1 + seed % 3, q.sampling.temperature = seed % 2 ? 1.2f : 0;
+            q.sampling.has_seed = 1, q.sampling.seed = seed, q.sampling.min_tokens = 2 * (seed % 3), q.sampling.repetition_penalty = seed == 4 ? 1.3f : 1;
+            if (seed == 5) q.sampling.early_stop.enable = 1, q.sampling.early_stop.window_size = 6, q.sampling.early_stop.threshold = 0.5f;
+            for (int k = 0; k < 2; k++) {
+                llm_engine_get_stats(e[k], &before);
+                if (!CHECK(!llm_request_submit(e[k], &q, &r[k]) && !llm_request_run(e[k], r[k]))) return;
+                llm_engine_get_stats(e[k], &after);
+                steps[k] += after.steps - before.steps;
+            }
+            CHECK(spec_equal(r[0], r[1], q.sampling.n));
+            for (int k = 0; k < 2; k++) llm_request_free(r[k]);
+        }
+        llm_grammar_close(g);
+    }
+    CHECK(steps[1] < steps[0] * 3 / 4);
+    printf("answers of grammars, drafts of %s: %lld steps without jumps, %lld with\n", draft ? draft : "grammars alone", (long long)steps[0], (long long)steps[1]);
+    for (int k = 0; k < 2; k++) llm_engine_close(e[k]);
+    llm_model_close(m);
+}
+
 /* The next token's, at temperature 2. */
 static void spec_probabilities(const int32_t *ids, int n, double *p) {
     uint64_t h = fake_hash_begin();
@@ -294,6 +387,11 @@ TEST_GROUP(speculate) {
         return;
     }
     spec_test_same(path);
+    spec_test_forced(path);
+    spec_test_forced("../shared/checkpoints/qwen3");
+    spec_test_jumps(path, NULL);
+    spec_test_jumps(path, "[ngram]");
+    spec_test_jumps(path, path);
     spec_test_strangers(path);
     spec_test_equal(path, "[ngram]", TEST_BRIEF ? 60 : 600, 12);
     spec_test_equal(path, path, TEST_BRIEF ? 30 : 510, 12);
