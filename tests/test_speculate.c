@@ -218,6 +218,37 @@ static void spec_test_jumps(const char *path, const char *draft) {
     llm_model_close(m);
 }
 
+/* A model that guesses for itself reads what the grammar has jumped over before it guesses again: so it is right behind a fixed text, too. */
+static void spec_test_behind(const char *path) {
+    static const int32_t prompt[] = {5, 80, 31, 7, 31};
+    llm_engine_config c;
+    llm_grammar_config g;
+    llm_engine *e;
+    llm_engine_stats stats;
+    llm_model *m;
+    llm_request_config q;
+    llm_request *r;
+    memset(&c, 0, sizeof c);
+    memset(&g, 0, sizeof g);
+    memset(&q, 0, sizeof q);
+    c.n_threads = 1, c.max_model_len = 128, c.speculative_model = path, c.num_speculative_tokens = 5;
+    g.kind = LLM_GRAMMAR_REGEX, g.text = "kzqkzqkzqkzq(.|\n)*", g.len = strlen(g.text);
+    if (!CHECK(!llm_model_open(path, NULL, &m)) || !CHECK(!llm_engine_open(m, &c, &e)) || !CHECK(!llm_grammar_open(m, &g, &q.sampling.grammar))) return;
+    e->p.driver.now = spec_no_time;
+    q.prompt_ids = prompt, q.n_prompt_ids = 5, q.sampling.max_tokens = 100, q.sampling.ignore_eos = 1, q.sampling.has_seed = 1;
+    for (int i = 0; i < 4; i++) {
+        q.sampling.temperature = (float)i / 4;
+        if (!CHECK(!llm_request_submit(e, &q, &r) && !llm_request_run(e, r))) return;
+        llm_request_free(r);
+    }
+    llm_engine_get_stats(e, &stats);
+    printf("behind a fixed text: %lld of %lld drafted tokens kept\n", (long long)stats.accepted_tokens, (long long)stats.draft_tokens);
+    CHECK(stats.accepted_tokens > 150 && stats.accepted_tokens > stats.draft_tokens / 4); /* the rest: what the grammar forbids */
+    llm_engine_close(e);
+    llm_grammar_close(q.sampling.grammar);
+    llm_model_close(m);
+}
+
 /* The next token's, at temperature 2. */
 static void spec_probabilities(const int32_t *ids, int n, double *p) {
     uint64_t h = fake_hash_begin();
@@ -392,6 +423,7 @@ TEST_GROUP(speculate) {
     spec_test_jumps(path, NULL);
     spec_test_jumps(path, "[ngram]");
     spec_test_jumps(path, path);
+    spec_test_behind(path);
     spec_test_strangers(path);
     spec_test_equal(path, "[ngram]", TEST_BRIEF ? 60 : 600, 12);
     spec_test_equal(path, path, TEST_BRIEF ? 30 : 510, 12);
