@@ -14,6 +14,52 @@
  *
  * Every kernel has a card: what it computes with shapes, its grid, and the function of llm.h that says the same in plain C.
  *
+ * WORDS. T: rows (tokens) of a step; D: hidden size; a sub: 32 columns of a packed row; a slot: of an adapter, or one (row, chosen expert)
+ * pair; padded: the shape a graph is made for, of which the step may fill less. Buffers are f32 (rows, stride); what is narrow is weights,
+ * pages and what tensor cores multiply.
+ *
+ * A STEP on one rank, of a llama of L layers: what is recorded, in order. With several ranks run_record sums what a rank has only a part
+ * of, in front of the residual that reads it, and the embedding; adapters put a lora record in front of each linear one.
+ *
+ *
+ *     begin_step   one copy: tokens, positions, page tables, draws            host -> r->step
+ *     embed        kernel_embed                                               tokens -> x (T, D)
+ *     rope         kernel_rope                                                positions -> cosines, sines
+ *     L times      residual (h = norm(x)), linear (q, k, v), qkv (pages), attention, linear, residual (x += y; h = norm(x)),
+ *                  linear (gate and up, activation in its end), linear (down), residual
+ *     gather       kernel_gather                                              the rows whose logits are wanted
+ *     logits       a product of >>linear                                      h -> r->logits (n_out, vocab)
+ *     end_step     kernel_draw, copies of what was drawn, or of logits        device -> pinned memory, then an event
+ *
+ * KERNELS, with grid and block (V: rows of a weight, hd: values of a head). Twins stand on the cards.
+ *
+ *     kernel_pack, kernel_plain          subs or values / 128             128   a weight as the file has it -> parts, or f32
+ *     kernel_linear_few<kind, R>         (V / 16, T / R)                  256   y (T, V) = finish(x W^T), R = 1, 4, 8
+ *     kernel_linear_mma<kind>            (V / 64, T / 64)                 128   the same on tensor cores
+ *     kernel_linear_f32                  (V / 64, T / 64)                 256   the same in f32
+ *     kernel_embed, kernel_rope          T                            128, 64   x (T, D); cosines and sines (T, rope_dim)
+ *     kernel_residual, kernel_norm       T                                256   x += y, h = norm(x); dst = norm(src)
+ *     kernel_gather, kernel_gate         n_out; T                         128   chosen rows; rows times the sigmoid of a value
+ *     kernel_qkv                         T                                128   norms and RoPE of q and k, k and v to the pages
+ *     kernel_attention<type, ND>         (T / rows, KV heads, splits)     128   out (T, heads vd); ND: values of a thread
+ *     kernel_attention_join              (T, heads)                       128   splits added up
+ *     kernel_latent_write                T                                128   latent and its key to the pages
+ *     kernel_latent_absorb, _values      (T, heads)                       128   queries into the latent space, results back
+ *     kernel_route                       T                                 32   the k best experts of a row
+ *     kernel_slots, kernel_combine       1; T                       1024, 128   rows by expert; the weighted sum of a row
+ *     kernel_lora_down, kernel_lora_up   (T / 8, 3 r / 8), (T / 8, V / 128)     256, 128   low = A x; plus = B low
+ *     kernel_draw                        n_out                            256   one token a row
+ *
+ * WHAT A GPU WANTS, as far as this file minds it. Threads of a warp should read neighbouring addresses, in vectors of 16 bytes, and many
+ * such loads should be under way: then memory gives all that it has, which is what decoding needs, for each weight is read once a step and
+ * used for few rows. With many rows the same weight is used often enough for arithmetic to be the limit, and only tensor cores have enough
+ * of it. Between both stands what a launch costs, some microseconds, of which a small model has hundreds a step: so operations are fused
+ * where one reads what the other wrote, and steps are graphs, which the device walks through by itself.
+ *
+ * NUMBERS. Sums are f32, of tensor cores too; what they multiply is rounded to f16 (bf16 for bf16 weights), activations as well. Products
+ * for few rows round nothing. So a prompt and the same tokens one by one differ by rounding, unless batch_invariant takes the same way for
+ * both. Between two runs of the same steps there is no difference: no float is added by an atomic, and no order depends on time.
+ *
  * TEMPLATES. Compile time is what limits one .cu file, so the list is short: kernel_linear_few has weight kind x {1, 4, 8} rows,
  * kernel_linear_mma weight kind, kernel_attention KV type x {128, 512} values of a head. Measured: 40 s with nvcc 13.0 for one
  * architecture.
@@ -38,7 +84,11 @@
  * >>prims   What is not plain C++: shared memory, conversions, tensor cores, launches.
  * ============================================================================
  * Each thing has two versions. The one for nvcc may use inline assembly; the other says the same for the emulation, whose header
- * (tests/cuda_emu/cuda_emu.h) has the meaning of the matrix instructions from the PTX manual. */
+ * (tests/cuda_emu/cuda_emu.h) has the meaning of the matrix instructions from the PTX manual.
+ *
+ * Sums over a warp go by butterflies: lane i adds the value of lane i ^ 16, then ^ 8, ... so that after five rounds every lane has the same
+ * sum, added up in the same tree. Sums over a block are the sum of the warps' sums, again by a warp. Nothing is added by atomics but whole
+ * numbers: a float's bits never depend on which thread was first. */
 
 #ifdef CUDA_EMU
 #define SMEM(T, name, n)                                                                                                                   \
@@ -97,6 +147,8 @@ static const char *driver_missing(void) {
 
 static __device__ __forceinline__ float bits_to_f32(uint32_t u) { return __uint_as_float(u); }
 static __device__ __forceinline__ float bf16_to_f32(uint32_t h) { return __uint_as_float(h << 16); }
+
+/* Widening and narrowing by bits, the same on both sides: formats differ in how many bits of f32's exponent and fraction they keep. */
 
 /* To nearest even; a NaN stays one. */
 static __device__ __forceinline__ uint32_t f32_to_bf16(float f) {
@@ -158,13 +210,26 @@ static int max_int(int64_t a, int64_t b) { return (int)(a > b ? a : b); }
 /* ============================================================================
  * >>device   The open devices: memory, streams, errors.
  * ============================================================================
- * A context has one rank a device, and a rank one stream, on which everything happens in order. All memory is taken while opening. The
- * first thing that goes wrong is kept in the context with its sentence and told by the next call that can return an error; until then later
- * calls do nothing. */
+ * A context has one rank a device, and a rank one stream, on which everything happens in order. All memory is taken while opening (but for
+ * adapters, see >>lora). The first thing that goes wrong is kept in the context with its sentence and told by the next call that can return
+ * an error; until then later calls do nothing.
+ *
+ * Threads. The engine's thread records, begins and waits. With several ranks each has a thread that launches its list (>>ranks), and writes
+ * its own rank only; mistakes go to rank.failed there, and from there to the context once all threads have come back.
+ *
+ * Memory of a rank, in the order in which it is taken: the step's block, weights, buffers, what adapters' loaders stage through, logits and
+ * scratch (weights_done), and all that is left up to memory_utilization as KV pages (kv_open, as many as the engine asks for).
+ *
+ *     struct              lives on                     written by
+ *     step_view           device (r->step)             the copy of begin_step
+ *     kv_view             passed by value              run_ functions; the pages it points to by kernel_qkv and kernel_latent_write
+ *     record              host (r->list)               the table's operations; read by run_record, never after the step
+ *     graph               host, its nodes the driver   rank_graph: kernels' arguments as they were when it was captured */
 
 enum { MAX_RANKS = 16, MAX_RECORDS = 8192, MAX_GRAPHS = 96, N_FLIGHT = 2, STAGE_BYTES = 8 << 20, STEP_HEAD = 16 };
 enum { QUERIES = 16, KEYS = 32, MAX_VALUES = 512 }; /* of >>attention */
 
+/* Twin: llm__cpu_buffer. Rows start on 16 bytes, so kernels may load vectors of four. */
 struct llm_buffer {
     float *data; /* (rows, stride) on its rank's device */
     int64_t rows, cols, stride;
@@ -251,6 +316,7 @@ typedef struct graph {
     cudaGraphExec_t exec;
 } graph;
 
+/* A device as this process uses it. The thread that runs its list owns all of it while a step is launched. */
 typedef struct rank {
     struct llm_backend_ctx *ctx;
     int index, device, n_sms, max_smem;
@@ -282,6 +348,8 @@ typedef struct rank {
     char why[256];
 } rank;
 
+/* Twin: llm_backend_ctx of >>backend. `begun` and `waited` count steps: their difference is how many are under way, their rest by N_FLIGHT
+ * says which of the pinned pairs is meant. */
 struct llm_backend_ctx {
     llm_backend_config cfg;
     int n_ranks;
@@ -316,7 +384,8 @@ struct llm_backend_ctx {
     int running, stop;
 };
 
-/* Sets the sentence of the calling program's library and returns r. */
+/* Sets the sentence of the calling program's library and returns r: this library has another copy of llm.h's state, so the sentence goes
+ * through the function that open was given. */
 static llm_result fail_with(const llm_backend_config *cfg, llm_result r, const char *format, ...) {
     char text[512];
     va_list args;
@@ -403,7 +472,8 @@ static void *rank_scratch(rank *r, size_t bytes) {
     return p;
 }
 
-/* The one way to start a kernel: arguments take the types of its parameters. */
+/* The one way to start a kernel: arguments take the types of its parameters. A grid with nothing in it is not launched, which CUDA would
+ * call a mistake; more than 48 KiB of dynamic shared memory must be asked for, on every device anew. */
 template <class... P, class... A> static void launch(rank *r, void (*kernel)(P...), dim3 grid, int threads, size_t smem, A... args) {
     cudaLaunchConfig_t c = {};
     if (r->failed || !grid.x || !grid.y || !grid.z) return;
@@ -427,7 +497,24 @@ template <class... P, class... A> static void launch(rank *r, void (*kernel)(P..
  *
  * The formats of the file become one of the kinds below, made by kernel_pack while loading: super-blocks' small scales are multiplied out
  * to f16 for each sub (half a bit a weight more than in the file, and no second step of indirection while computing). Columns are filled up
- * with zeros to whole subs. The layout of nibbles is ggml's: byte i has columns i (low) and i + 16 (high). */
+ * with zeros to whole subs. The layout of nibbles is ggml's: byte i has columns i (low) and i + 16 (high).
+ *
+ *     kind            values        high     scales              from
+ *     F32 F16 BF16    128, 64, 64   -        -                   floats of that width (f64, and all with dtype float32: F32)
+ *     F8              32            -        (row_scale)         e4m3; one scale a matrix is kept a row, see weight_scales
+ *     Q4Z Q4M         16            -        2, 4                Q4_0; Q4_1, Q4_K
+ *     Q5Z Q5M         16            4        2, 4                Q5_0; Q5_1, Q5_K
+ *     Q6              16            8        4 (two of f16)      Q6_K
+ *     Q8              32            -        2                   Q8_0
+ *     T4              16            -        4 (f32)             IQ4_NL, IQ4_XS, MXFP4: 16 values of a table
+ *     G8              32            -        8                   Q2_K, Q3_K: what has 16 columns a group
+ *
+ * (bytes of 32 columns). For instance Q4_K, whose block of 256 columns has f16 d and dmin, 8 scales and 8 minima of 6 bits, and 128 bytes
+ * of nibbles: sub j becomes 16 bytes of nibbles, f16 d * scale[j] and f16 -dmin * min[j], and value i is (d scale[j]) * u[i] - (dmin
+ * min[j]). 4.5 bits a weight in the file are 5 here.
+ *
+ * A warp that multiplies a row has lane l at sub l, l + 32, ...: so its 32 loads of 16 bytes are 512 bytes in one
+ * piece, which is how memory is read at full speed. */
 
 typedef enum kind {
     KIND_F32,
@@ -464,7 +551,9 @@ typedef struct part {
 
 static __device__ __forceinline__ float load_half(const uint8_t *p) { return half_to_f32(*(const uint16_t *)p); }
 
-/* Columns [16 h, 16 h + 16) of sub `at` (counted over rows) as f32. Twin: llm__dequant_columns. */
+/* Columns [16 h, 16 h + 16) of sub `at` (counted over rows) as f32: one vector load of the values, one of high bits, one or two of scales.
+ * K is known when compiling, so of all the branches one is left. A zero point becomes a minimum, so that all are one multiplication and
+ * addition. Twin: llm__dequant_columns. */
 template <int K> static __device__ __forceinline__ void load16(const part &w, size_t at, int h, float *v) {
     if (K == KIND_F32) {
         const float4 *p = (const float4 *)(w.q + at * 128 + (size_t)h * 64);
@@ -654,7 +743,8 @@ static __device__ float random_weight(uint64_t seed, int64_t row, int64_t col) {
     return (float)((double)(h >> 40) / 16777216 * 0.04 - 0.02);
 }
 
-/* What kernel_pack reads: rows of one segment in device memory, as the file has them. */
+/* What kernel_pack reads: rows of one segment in device memory, as the file has them. Only the wanted columns were copied, widened to whole
+ * blocks; `skip` of them come before the first that is meant. */
 typedef struct raw_rows {
     const uint8_t *data;
     int type, transposed;
@@ -666,7 +756,8 @@ typedef struct raw_rows {
     uint64_t table[2];
 } raw_rows;
 
-/* Value (r, c) of the staged rows. */
+/* Value (r, c) of the staged rows: any type, any cut, transposed or not. Slow, but loading waits for the file. Q8_0's bytes are signed, all
+ * other types' values are not. */
 static __device__ float raw_value(const raw_rows &s, const format &f, int64_t r, int64_t c) {
     if (s.type == LLM_TYPE_RANDOM) return random_weight(s.seed, s.row + r * s.step, s.col + c);
     int64_t at = s.transposed ? s.skip + r * s.step : s.skip + c;
@@ -709,7 +800,9 @@ static __host__ __device__ __forceinline__ int64_t packed_row(int64_t row, int64
     return g * per_group + (i < half ? 2 * i : 2 * (i - half) + 1);
 }
 
-/* Packs rows as the file has them. Computes: subs (n_rows, subs) of a part. Grid: one thread a sub. Twin: llm__weight_pack. */
+/* Computes: subs (n_rows, subs) of a part from rows as the file has them. `keep`: the file's blocks become subs with their bits, as whole
+ * blocks of a kind that has them; else each value is read and rounded to the part's float. Grid: one
+ * thread a sub. Twin: llm__weight_pack. */
 static __global__ void __launch_bounds__(128)
     kernel_pack(part w, raw_rows s, int64_t first, int64_t n_rows, int64_t cols, int subs, int64_t per_group, int gate_up, int keep) {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, r = i / subs;
@@ -733,7 +826,8 @@ static __global__ void __launch_bounds__(128)
     }
 }
 
-/* The same for vectors and kv_b, which stay plain f32 (rows, cols). Grid: one thread a value. */
+/* Computes: to (rows, cols) of plain f32, for vectors, kv_b and adapters' matrices: value * scale + add. Grid: one thread a value. Twin:
+ * llm__weight_pack, of a plain weight. */
 static __global__ void __launch_bounds__(128)
     kernel_plain(float *to, raw_rows s, int64_t first, int64_t n_rows, int64_t cols, float scale, float add) {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -744,7 +838,16 @@ static __global__ void __launch_bounds__(128)
  * >>weights   From segments of the mapped file to packed parts.
  * ============================================================================
  * A weight is loaded when it is described: chunks of its rows are copied from the file into pinned memory (two buffers in turn), from there
- * to the device as they are, and packed by a kernel. A rank touches only the bytes of its own rows and columns. */
+ * to the device as they are, and packed by a kernel. A rank touches only the bytes of its own rows and columns.
+ *
+ *     file (mapped)  --memcpy-->  stage[0]  --DMA-->  stage_device[0]  --kernel_pack-->  parts
+ *                                 stage[1]            stage_device[1]
+ *
+ * Two of each: while the device packs one chunk the host fills the other. An event behind each kernel says when its pair is free again, so
+ * the host waits for the device only when it is two chunks ahead.
+ *
+ * Twins of the seam: one stored matrix may come as two weights (an output layer tied to the embedding); the second shares the first one's
+ * parts. Fused matrices are several segments: neighbours of one kind become one part, that is one launch; q in Q4_K with v in Q6_K two. */
 
 struct llm_weight {
     llm_role role;
@@ -765,7 +868,8 @@ static void type_table(int type, uint64_t *table) {
     memcpy(table, type == LLM_TYPE_MXFP4 ? e2m1 : iq4, 16);
 }
 
-/* Twin: llm__segment_kind. */
+/* As what a segment is computed with: blocks stay blocks where no cut goes through one; the rest become the float that holds them, or what
+ * dtype asks for. Twin: llm__segment_kind. */
 static int segment_kind(const llm_segment *s, llm_compute compute) {
     format f = format_of(s->type);
     if (compute == LLM_COMPUTE_F32) return KIND_F32;
@@ -819,7 +923,7 @@ static void stage_rows(rank *r, const llm_segment *s, int64_t at, int64_t n, uin
     rank_ok(r, cudaMemcpyAsync(r->stage_device[r->stage_turn], to, bytes, cudaMemcpyHostToDevice, r->stream), "loading");
 }
 
-/* Rows of a segment that fit the stage at once. */
+/* Rows of a segment that fit the stage at once; 0: not one. Of a transposed segment rows are columns of what is stored. */
 static int64_t stage_fits(const llm_segment *s) {
     format f = format_of(s->type);
     int64_t step = s->row_step ? s->row_step : 1, n = s->n_rows;
@@ -829,7 +933,8 @@ static int64_t stage_fits(const llm_segment *s) {
     return n < 1 ? 0 : n < s->n_rows ? n : s->n_rows;
 }
 
-/* Loads one segment whose first row is row `first` of the weight. */
+/* Loads one segment whose first row is row `first` of the weight, chunk by chunk. `add`: to every value (norms that are stored less one).
+ */
 static void load_segment(rank *r, llm_weight *w, const llm_segment *s, int64_t first, uint64_t seed, float add) {
     int64_t most = stage_fits(s), per = w->rows / w->n_groups;
     format f = format_of(s->type);
@@ -976,8 +1081,10 @@ template <class T> static T *list_new(T ***all, int *n, int *cap) {
     return t;
 }
 
+/* CUDA calls of this thread mean this rank's device from here on. */
 static void select_device(rank *r) { rank_ok(r, cudaSetDevice(r->device), "device"); }
 
+/* Takes memory for a weight and loads it before it returns; the file may be unmapped after weights_done. Twin: llm__cpu_weight. */
 static llm_result cuda_weight(llm_backend_ctx *ctx, int index, const llm_weight_desc *d, llm_weight **out) {
     *out = NULL;
     if (index < 0 || index >= ctx->n_ranks) return fail_with(&ctx->cfg, LLM_ERR_ARG, "%s: rank %d of %d", d->name, index, ctx->n_ranks);
@@ -1028,11 +1135,21 @@ static llm_result cuda_weight(llm_backend_ctx *ctx, int index, const llm_weight_
  * goes through kernel_linear_f32. All three end in finish_pair, which has two neighbouring outputs of one row: so gate and up rows, which
  * are packed side by side, meet in one thread.
  *
+ *     rows          kernel               weights are read       limited by
+ *     1 ... 16      kernel_linear_few    once for 1, 4 or 8     memory: bytes of W over bandwidth
+ *     17 ...        kernel_linear_mma    once for 64            arithmetic: 2 T rows cols operations
+ *     17 ..., f32   kernel_linear_f32    once for 64            arithmetic, without tensor cores
+ *
+ * What an epilogue does, in order: sum * row_scale + bias + plus (of adapters), activation, * scale, soft cap, then = or +=. So no
+ * operation between two products goes through memory by itself but norms.
+ *
  * Batch invariance. A tile's sums run over the columns in one order whatever the number of rows, so with batch_invariant every product goes
  * through the tiles and a row's result depends on the row alone.
  *
  * Experts are the same with rows in groups: `begin` cuts the rows (slots) by expert, and a block finds out which group its tile is of. */
 
+/* One launch: a part of a weight, whole rows of it, times rows of x. Passed by value, so a captured graph keeps its own copy; what differs
+ * from step to step is behind n_rows, begin and row_of. Twins: llm__input, llm__finish. */
 typedef struct linear_args {
     part w; /* this launch's rows */
     int32_t cols, subs, per_group, gate_up;
@@ -1054,7 +1171,8 @@ typedef struct tile {
     int row, n, group; /* rows [row, row + n); n 0: nothing to do */
 } tile;
 
-/* Tile `i` of `size` rows. */
+/* Tile `i` of `size` rows. With groups (experts) tiles are counted through all groups, and none has rows of two: a block walks the counts,
+ * which are few, to find its own. */
 static __device__ tile tile_at(const linear_args &a, int i, int size) {
     tile t = {i * size, *a.n_rows - i * size, 0};
     if (a.begin) {
@@ -1092,6 +1210,7 @@ static __device__ float activate(int act, float limit, float g, float u, int gat
     }
 }
 
+/* The end of one output: scale, soft cap, store or add. */
 static __device__ __forceinline__ void finish_one(const linear_args &a, int row, int64_t col, float v) {
     float *to = a.out + row * a.out_stride + col;
     v *= a.scale;
@@ -1105,7 +1224,8 @@ static __device__ __forceinline__ size_t group_sub(const linear_args &a, const t
     return ((size_t)t.group * (size_t)a.per_group + (size_t)p) * (size_t)a.subs;
 }
 
-/* Sums v0 and v1 of rows p and p + 1 of the group (p even; the second may not be there). Twin: llm__body_finish. */
+/* Sums v0 and v1 of rows p and p + 1 of the group (p even; the second may not be there). Of gate and up they are the two halves of one
+ * output, whose biases and adapters lie where the file has them: gates first, then ups. Twin: llm__body_finish. */
 static __device__ void finish_pair(const linear_args &a, const tile &t, int row, int p, float v0, float v1) {
     int64_t base = (int64_t)t.group * a.per_group, first = a.w.row + p;
     int two = p + 1 < group_rows(a);
@@ -1134,7 +1254,9 @@ static __device__ void finish_pair(const linear_args &a, const tile &t, int row,
 
 /* Computes: out (n, p) = finish(x (n, cols) W^T), n <= R rows a tile. Grid: (rows of W / 16, tiles), 8 warps: a warp has two rows of W, a
  * lane every 32nd sub of them. Reads: W once a tile, x from L2. x stands in shared memory with 4 floats of padding a sub, so that vector
- * loads of 8 neighbouring lanes hit all banks. Twin: llm__run_linear. */
+ * loads of 8 neighbouring lanes hit all banks.
+ * Two rows a warp: a lane has two loads of W under way, and each vector of x from shared memory is used twice. Lane r ends row r, so that
+ * all rows of the tile are finished at once. Twin: llm__run_linear. */
 template <int K, int R> static __global__ void __launch_bounds__(256) kernel_linear_few(linear_args a) {
     SMEM(float, xs, R * 32 * 36);
     tile t = tile_at(a, (int)blockIdx.y, R);
@@ -1150,8 +1272,9 @@ template <int K, int R> static __global__ void __launch_bounds__(256) kernel_lin
         }
         __syncthreads();
         if (c0 + lane >= a.subs) continue;
-        for (int k = 0; k < 2 && p + k < rows; k++)
-            for (int h = 0; h < 2; h++) {
+#pragma unroll /* sums stay in registers only if no index is computed */
+        for (int k = 0; k < 2; k++)
+            for (int h = 0; h < 2 && p + k < rows; h++) {
                 float w[16];
                 load16<K>(a.w, group_sub(a, t, p + k) + (size_t)(c0 + lane), h, w);
 #pragma unroll
@@ -1168,11 +1291,13 @@ template <int K, int R> static __global__ void __launch_bounds__(256) kernel_lin
             }
     }
     if (p >= rows) return;
+    float mine[2] = {}; /* lane r has the sums of row r */
 #pragma unroll
     for (int r = 0; r < R; r++) {
         float v0 = warp_sum(sum[0][r]), v1 = warp_sum(sum[1][r]);
-        if (lane == r && r < t.n) finish_pair(a, t, t.row + r, p, v0, v1);
+        if (lane == r) mine[0] = v0, mine[1] = v1;
     }
+    if (lane < t.n) finish_pair(a, t, t.row + lane, p, mine[0], mine[1]);
 }
 
 /* Tensor cores take halves: what is too large for one is cut off at the largest. */
@@ -1202,7 +1327,9 @@ static __device__ void load_x(const linear_args &a, const tile &t, int row, int 
 }
 
 /* Computes the same in tiles of 64 rows x 64 rows of W, 32 columns at a time. Grid: (rows of W / 64, tiles), 4 warps of 32 x 32 outputs.
- * While a tile is multiplied the next one is on its way into registers. Twin: llm__run_linear. */
+ * While a tile is multiplied the next one is on its way into registers; W is widened between registers and shared memory, so its packed
+ * bytes are all that is read. A thread loads half a sub of x and of W: thread i row i / 2, columns 16 (i % 2) and 15 more. Shared rows are
+ * 40 values apart (80 bytes), which lets ldmatrix read 8 of them without meeting a bank twice. Twin: llm__run_linear. */
 template <int K> static __global__ void __launch_bounds__(128) kernel_linear_mma(linear_args a) {
     const bool HALF = K != KIND_BF16;
     SMEM(uint16_t, xs, TILE * TILE_STRIDE);
@@ -1249,7 +1376,8 @@ template <int K> static __global__ void __launch_bounds__(128) kernel_linear_mma
             }
 }
 
-/* The same in f32, for weights that stay f32. Grid: (rows of W / 64, tiles), 256 threads of 4 x 4 outputs. */
+/* Computes the same in f32, for weights that stay f32. Grid: (rows of W / 64, tiles), 256 threads of 4 x 4 outputs. Tiles lie column by
+ * column in shared memory, so that a thread reads its 4 rows of either with one vector load. Twin: llm__run_linear. */
 static __global__ void __launch_bounds__(256) kernel_linear_f32(linear_args a) {
     SMEM(float, xs, 32 * 68);
     SMEM(float, ws, 32 * 68);
@@ -1285,6 +1413,7 @@ static __global__ void __launch_bounds__(256) kernel_linear_f32(linear_args a) {
         }
 }
 
+/* Grids: 16 rows of W a block, `size` rows of x a tile; 64 by 64. */
 template <int K> static void launch_few(rank *r, const linear_args &a, int rows, int size, int tiles) {
     dim3 grid((unsigned)ceil_div(rows, 16), (unsigned)tiles);
     if (size == 1) launch(r, kernel_linear_few<K, 1>, grid, 256, 0, a);
@@ -1302,6 +1431,7 @@ typedef struct linear_kernels {
     void (*tiles)(rank *r, const linear_args &a, int rows, int tiles);
 } linear_kernels;
 
+/* In the place of launch_tiles for weights that stay f32. */
 static void launch_f32(rank *r, const linear_args &a, int rows, int tiles) {
     launch(r, kernel_linear_f32, dim3((unsigned)ceil_div(rows, TILE), (unsigned)tiles), 256, 0, a);
 }
@@ -1346,10 +1476,12 @@ static void run_product(rank *r, const llm_weight *w, const llm_weight *bias, co
     }
 }
 
-/* How many rows an operation's grid covers, and the device's count of those that there are. */
+/* How many rows an operation's grid covers, and the device's count of those that there are: the first is fixed in a graph, the second comes
+ * with each step. */
 static int padded_rows(const rank *r, llm_rows rows) { return rows == LLM_ROWS_OUT ? r->ctx->padded.n_out : r->ctx->padded.n_rows; }
 static const int32_t *device_rows(const rank *r, llm_rows rows) { return r->view.head + (rows == LLM_ROWS_OUT ? HEAD_OUT : HEAD_ROWS); }
 
+/* Twin: llm__run_linear_op. */
 static void run_linear(rank *r, const llm_linear_op *op) {
     linear_args a;
     memset(&a, 0, sizeof a);
@@ -1365,7 +1497,8 @@ static void run_linear(rank *r, const llm_linear_op *op) {
     run_product(r, op->weight, op->bias, op->plus, a, padded_rows(r, op->rows));
 }
 
-/* This rank's share of the logits, to its own buffer. */
+/* This rank's share of the logits, to its own buffer (max_out, widest): as wide as the widest share, so that one all-gather puts equal
+ * pieces together. Twin: llm__run_logits_op. */
 static void run_logits(rank *r, const llm_logits_op *op) {
     linear_args a;
     memset(&a, 0, sizeof a);
@@ -1381,15 +1514,20 @@ static void run_logits(rank *r, const llm_logits_op *op) {
 
 /* ============================================================================
  * >>norm   Embedding, rotary tables, norms, gathering: one block a row.
- * ============================================================================ */
+ * ============================================================================
+ * What is done for each row by itself, and is bound by memory: a row of D values is read and written once, by the threads of one block, in
+ * steps of the block's width, so that neighbouring threads have neighbouring values. A residual addition and the norms before and after
+ * it are one kernel, since x is in the cache of its multiprocessor then. Grids cover the padded rows; a block whose row is not there ends
+ * at once, before any barrier. */
 
-/* A table (vocab, hidden) of any kind. */
+/* A table (vocab, hidden) of any kind, one part. rows 0: there is none. */
 typedef struct table_view {
     part w;
     int32_t subs;
     int64_t rows, cols;
 } table_view;
 
+/* A weight as a table; of NULL an empty one. */
 static table_view table_of(const llm_weight *w) {
     table_view t;
     memset(&t, 0, sizeof t);
@@ -1419,6 +1557,7 @@ static __global__ void __launch_bounds__(128)
     }
 }
 
+/* A position table is a second matrix of the same kernel (GPT-2, OPT). */
 static void run_embed(rank *r, const llm_embed_op *op) {
     launch(r, kernel_embed, dim3((unsigned)r->ctx->padded.n_rows), 128, 0, r->view, op->dst->data, op->dst->stride, table_of(op->table),
            table_of(op->positions), op->table->row_scale, op->position_offset, op->vocab_begin, op->scale != 0 ? op->scale : 1.0f,
@@ -1444,18 +1583,21 @@ static __global__ void __launch_bounds__(64) kernel_rope(step_view s, float *to,
     }
 }
 
+/* At most two variants and three sections of positions (text, height, width). */
 static void run_rope(rank *r, const llm_rope_op *op) {
     launch(r, kernel_rope, dim3((unsigned)r->ctx->padded.n_rows), 64, 0, r->view, op->dst->data, op->dst->stride, op->inv_freq->f32,
            op->rope_dim, op->scale ? op->scale[0] : 1.0f, op->scale && op->n_variants > 1 ? op->scale[1] : 1.0f, op->sections[0],
            op->sections[1]);
 }
 
+/* A norm's weights, for kernels. kind NONE: values pass as they are. */
 typedef struct norm_view {
     int32_t kind;
     const float *weight, *bias;
     float eps;
 } norm_view;
 
+/* Either weight may be NULL: 1, and 0. */
 static norm_view norm_of(llm_norm_kind kind, const llm_weight *w, const llm_weight *b, float eps) {
     norm_view n = {kind, w ? w->f32 : NULL, b ? b->f32 : NULL, eps};
     return n;
@@ -1475,6 +1617,7 @@ static __device__ void norm_factors(const norm_view &v, const float *x, int n, f
     *factor = 1 / sqrtf(block_sum(square, scratch) / (float)n + v.eps);
 }
 
+/* Value i of a row, by the factors that norm_factors found. */
 static __device__ __forceinline__ float norm_value(const norm_view &v, float x, int i, float mean, float factor) {
     float y = (x - mean) * factor;
     if (v.weight) y *= v.weight[i];
@@ -1505,6 +1648,7 @@ static __global__ void __launch_bounds__(256)
     }
 }
 
+/* The sum over ranks is taken already: see run_record. */
 static void run_residual(rank *r, const llm_residual_op *op) {
     launch(r, kernel_residual, dim3((unsigned)padded_rows(r, op->rows)), 256, 0, device_rows(r, op->rows), op->x->data,
            op->y ? op->y->data : NULL, op->h && op->kind ? op->h->data : NULL, op->x->stride, op->y ? op->y->stride : 0,
@@ -1512,7 +1656,8 @@ static void run_residual(rank *r, const llm_residual_op *op) {
            norm_of(op->post_kind, op->post_weight, op->post_bias, op->eps), norm_of(op->kind, op->weight, op->bias, op->eps), op->replace);
 }
 
-/* Computes: dst = norm(columns [col, col + n) of src). Grid: one block a row. dst may be src. Twin: llm__run_norm. */
+/* Computes: dst (T, n) = norm(columns [col, col + n) of src). Grid: one block a row. dst may be src: a thread writes only what it alone
+ * reads after the sums. Twin: llm__run_norm. */
 static __global__ void __launch_bounds__(256) kernel_norm(const int32_t *n_rows, float *dst, const float *src, int64_t dst_stride,
                                                           int64_t src_stride, int col, int n, norm_view norm) {
     SMEM(float, scratch, 32);
@@ -1568,8 +1713,21 @@ static void run_gate(rank *r, const llm_gate_op *op) {
  * are taken 32 at a time in order of position, with the online softmax of >>attention in llm.h: a warp has a query's 32 scores, one a lane.
  * A query's result depends on its own blocks only, so tiles may hold rows of several sequences, one after the other.
  *
+ *     page      (layer, KV head): keys (page_tokens, head_dim), values (page_tokens, v_head_dim), 4 floats a token for one-byte types
+ *     tile      queries (16, hd)  x  keys (32, hd)  ->  scores (16, 32)  ->  weights p (16, 32)  x  values (32, vd)  ->  acc (16, vd)
+ *     shared    q (16, hd), keys (32, hd | 1), p (16, 32), factor (16): an odd stride, so that 32 lanes with a key each meet 32 banks
+ *
+ * A query keeps m, the largest score so far, and l, the sum of exp2(score - m). When a block has a larger score, what was summed before is
+ * multiplied by exp2(m - m'), the factor that soften returns. Scores are taken times log2(e), as exp2 is one instruction.
+ *
  * With few tiles (decoding) the blocks of keys are split among several blocks of threads, whose partial results (maximum, sum, values)
- * kernel_attention_join adds up. How many splits there are depends on the padded shape only; with batch_invariant there is one. */
+ * kernel_attention_join adds up. How many splits there are depends on the padded shape only; with batch_invariant there is one. A sink is a
+ * score without a value: it is where the first split begins.
+ *
+ * For instance one sequence of 4,000 tokens, 32 heads that share 8 KV heads, on 132 multiprocessors: a tile is a row's 4 heads of a group,
+ * so there are 8 tiles; 2 * 132 / 8 = 33, so 32 splits, 256 blocks. The 125 blocks of 32
+ * keys go 4 to a split, of which the last has one. A split without any has the sum 0 and the lowest maximum: it counts for nothing when
+ * they are joined. */
 
 enum { SPLITS = 32 };
 
@@ -1584,6 +1742,7 @@ template <int T> static __device__ __forceinline__ float kv_element(const uint8_
     return (float)(d < half ? p[d] & 15 : p[d - half] >> 4);
 }
 
+/* Where a position's page has a head of this layer. */
 static __device__ __forceinline__ uint8_t *kv_part(const kv_view &v, const int32_t *pages, int position, int head) {
     return v.base + pages[position / v.page_tokens] * v.page_bytes + v.place.offset + head * v.place.head_bytes;
 }
@@ -1657,6 +1816,7 @@ static __device__ void warp_rotate(float *x, const float *rope, int half, int pa
     __syncwarp();
 }
 
+/* llm_qkv_op with pointers for the device: columns, widths and norms of one launch. */
 typedef struct qkv_args {
     float *x;
     const float *rope, *q_norm, *k_norm;
@@ -1684,15 +1844,17 @@ static __device__ void warp_finish_head(const qkv_args &a, float *x, const float
     if (rope) warp_rotate(x, rope, a.rope_dim / 2, a.pairs);
 }
 
-/* The factor that brings n values of a row to unit mean square. Twin: llm__whole_rms. */
+/* The factor that brings n values of a row to unit mean square, for all threads of the block: of heads that are normed as one, and of
+ * latents. Twin: llm__whole_rms. */
 static __device__ float block_rms(const float *x, int n, float eps, float *scratch) {
     float sum = 0;
     for (int i = threadIdx.x; i < n; i += blockDim.x) sum += x[i] * x[i];
     return 1 / sqrtf(block_sum(sum, scratch) / (float)n + eps);
 }
 
-/* Computes: q and k of every head normalised and turned in place, k and v written to the row's page. Grid: one block a row, a warp takes
- * heads in turn. Twin: llm__qkv_heads. */
+/* Computes: q (T, heads, hd) and k (T, KV heads, hd) of every head normalised and turned in place, k and v written to the row's page. Grid:
+ * one block a row, a warp takes heads in turn: a head never leaves its warp, so that no barrier is needed but for norms over all heads.
+ * Twin: llm__qkv_heads. */
 static __global__ void __launch_bounds__(128) kernel_qkv(step_view s, kv_view kv, qkv_args a) {
     SMEM(float, scratch, 32);
     int row = (int)blockIdx.x, warp = threadIdx.x >> 5, lane = threadIdx.x & 31, whole = a.norm == LLM_QK_NORM_WHOLE_RMS;
@@ -1720,6 +1882,7 @@ static __global__ void __launch_bounds__(128) kernel_qkv(step_view s, kv_view kv
     }
 }
 
+/* The pages of one layer. */
 static kv_view kv_of(const rank *r, int layer) {
     const llm_backend_ctx *ctx = r->ctx;
     int bytes = ctx->kv_type == LLM_KV_F32 ? 4 : ctx->kv_type <= LLM_KV_BF16 ? 2 : 1;
@@ -1727,6 +1890,7 @@ static kv_view kv_of(const rank *r, int layer) {
     return v;
 }
 
+/* Every run_ function does the same: the operation's buffers become pointers, its counts those of the padded shape. */
 static void run_qkv(rank *r, const llm_qkv_op *op) {
     qkv_args a = {op->qkv->data,
                   op->rope ? op->rope->data : NULL,
@@ -1753,6 +1917,7 @@ static void run_qkv(rank *r, const llm_qkv_op *op) {
     launch(r, kernel_qkv, dim3((unsigned)r->ctx->padded.n_rows), 128, 0, r->view, kv_of(r, op->layer), a);
 }
 
+/* Of one launch. Latent attention brings its own queries and has no values: its keys are the values, too. */
 typedef struct attention_args {
     const float *q, *sinks, *alibi;
     float *out, *partial;
@@ -1803,7 +1968,8 @@ static __device__ float soften(const attention_args &a, const float *q, const fl
 
 /* Computes: out (rows, heads * vd) = softmax(q k^T * scale) v over the pages. Grid: (tiles of rows, KV heads x tiles of heads, splits), 4
  * warps; query i = row i / heads, head i % heads of the tile; warp w has queries w, w + 4, ...; a thread has values d, d + 128, ... of all
- * queries. Reads: each key and value of the sequence once a tile. Twin: llm__run_attention. */
+ * queries. Reads: each key and value of the sequence once a tile. Queries that are not of the sequence at hand sit its blocks out.
+ * Twin: llm__run_attention. */
 template <int T, int ND> static __global__ void __launch_bounds__(128) kernel_attention(step_view s, kv_view kv, attention_args a) {
     DYN_SMEM(float, memory);
     const int stride = a.hd | 1;
@@ -1893,7 +2059,8 @@ template <int T, int ND> static __global__ void __launch_bounds__(128) kernel_at
     }
 }
 
-/* Computes: the splits' partial results added up, in order. Grid: (rows, heads). */
+/* Computes: out (rows, heads, vd) = the splits' partial results (vd values, maximum, sum) added up in order, each times exp2(its maximum -
+ * the largest). Grid: (rows, heads), a thread values d, d + 128, ... Twin: llm__run_attention, which does not split. */
 static __global__ void __launch_bounds__(128) kernel_attention_join(step_view s, attention_args a) {
     int row = a.first_row + (int)blockIdx.x, head = (int)blockIdx.y;
     if (row >= s.head[HEAD_ROWS]) return;
@@ -1908,8 +2075,10 @@ static __global__ void __launch_bounds__(128) kernel_attention_join(step_view s,
     }
 }
 
+/* Shared memory of a block: queries, keys, weights, factors. 27 KiB at heads of 128, 113 at latents of 576. */
 static size_t attention_smem(int hd) { return sizeof(float) * (size_t)(QUERIES * hd + KEYS * (hd | 1) + QUERIES * KEYS + QUERIES); }
 
+/* One value a thread up to heads of 128, else four: up to MAX_VALUES. */
 template <int T> static void launch_attention(rank *r, dim3 grid, const kv_view &kv, const attention_args &a) {
     if (a.vd <= 128) launch(r, kernel_attention<T, 1>, grid, 128, attention_smem(a.hd), r->view, kv, a);
     else launch(r, kernel_attention<T, 4>, grid, 128, attention_smem(a.hd), r->view, kv, a);
@@ -1938,6 +2107,7 @@ static void run_tiles(rank *r, const kv_view &kv, attention_args a, int n_kv_hea
     if (a.n_splits > 1) launch(r, kernel_attention_join, dim3((unsigned)a.n_rows, (unsigned)a.n_heads), 128, 0, r->view, a);
 }
 
+/* All rows in one launch; splits use the scratch memory. Twin: llm__run_attention. */
 static void run_attention(rank *r, const llm_attention_op *op) {
     attention_args a;
     memset(&a, 0, sizeof a);
@@ -1966,8 +2136,15 @@ static void run_attention(rank *r, const llm_attention_op *op) {
  * ============================================================================
  * The cache has one latent of `rank` values a token and a rotated key that all heads share. A head's query is taken into the latent space
  * by its part of kv_b (nope + v, rank), attention runs over latents as keys and values with all heads as one group, and its result is taken
- * back by the head's value rows. Rows go in turns that fit the scratch memory. */
+ * back by the head's value rows. Rows go in turns that fit the scratch memory.
+ *
+ *     score(i, j) = q_i . (K_up c_j) + qr_i . kr_j  =  (K_up^T q_i) . c_j + qr_i . kr_j        kernel_latent_absorb, kernel_attention
+ *     out_i = sum_j w_ij (V_up c_j)                 =  V_up (sum_j w_ij c_j)                   kernel_attention, kernel_latent_values
+ *
+ * So a token costs rank + rope_dim values of cache whatever the number of heads (576 instead of 40,960 in DeepSeek-V2), and kv_b is read
+ * for the step's rows, never for those in the cache. */
 
+/* absorbed (rows of the turn, heads, rank + rope_dim) and attended (.., rank) lie in the scratch memory. */
 typedef struct latent_args {
     float *q, *kv_a, *absorbed, *attended, *out;
     const float *rope, *norm, *up;
@@ -2022,6 +2199,7 @@ static __global__ void __launch_bounds__(128) kernel_latent_values(step_view s, 
     }
 }
 
+/* The first half of the scratch memory has absorbed and attended of a turn, the second partial results of splits. Twin: llm__run_mla. */
 static void run_latent(rank *r, const llm_mla_op *op) {
     latent_args a = {op->q->data,
                      op->kv_a->data,
@@ -2081,10 +2259,18 @@ static void run_latent(rank *r, const llm_mla_op *op) {
  * ============================================================================
  * The pairs (row, choice) are slots, sorted by expert; the products of >>linear then work on groups of slots. How many slots an expert has
  * is known on the device only: grids are made for the worst case, and tiles without rows end at once. Rows go in turns that fit the scratch
- * memory. */
+ * memory.
+ *
+ *     routes (T, 2 k)     kernel_route     row 0: experts 5, 2; row 1: 2, 0
+ *     slots               kernel_slots     by expert: (row 1, of 0), (row 0, of 2), (row 1, of 2), (row 0, of 5);  begin = 0 1 1 3 3 3 4
+ *     h (slots, ff)       run_product      gate and up of each slot's expert, x gathered by row_of
+ *     y (slots, D)        run_product      down
+ *     dst (T, D)          kernel_combine   row 0 = w y[slot_of(0, 0)] + w' y[slot_of(0, 1)]: in the order of the choices
+ *
+ * Slots are found by counting, not with atomics: their order, and so every sum, is the same in every run. Of decoding at batch 1 the worst
+ * case is k tiles of one row; an expert that nobody chose is not read. */
 
-/* Computes: routes (T, 2 k) = ids and weights of the k best experts. A warp a row, in shared memory: scores, choices, groups. Grid: one
- * block of 32 threads a row. Twin: llm__run_route. */
+/* llm_route_op with pointers for the device. */
 typedef struct route_args {
     float *out;
     const float *logits, *correction;
@@ -2145,6 +2331,8 @@ static __device__ void warp_route_groups(const route_args &a, float *choice, flo
     }
 }
 
+/* Computes: routes (T, 2 k) = ids and weights of the k best experts. A warp a row, in shared memory: scores, choices, groups. Grid: one
+ * block of 32 threads a row. Twin: llm__run_route. */
 static __global__ void __launch_bounds__(32) kernel_route(const int32_t *n_rows, route_args a) {
     DYN_SMEM(float, score);
     float *choice = score + a.n, sum = 0, scale = a.scale, ignored;
@@ -2175,6 +2363,7 @@ static __global__ void __launch_bounds__(32) kernel_route(const int32_t *n_rows,
     for (int i = lane; i < a.k; i += 32) weight[i] *= scale;
 }
 
+/* Shared memory: scores, choices, groups, of one row. */
 static void run_route(rank *r, const llm_route_op *op) {
     route_args a = {op->dst->data,
                     op->logits->data,
@@ -2268,6 +2457,7 @@ static size_t slots_place(slots *s, uint8_t *at, int64_t n, int k, int n_experts
     return counts + floats;
 }
 
+/* As many rows a turn as the scratch memory has room for. Twin: llm__run_experts. */
 static void run_experts(rank *r, const llm_experts_op *op) {
     int64_t hidden = op->down->rows / op->n_experts, ff = op->down->cols;
     int rows = r->ctx->padded.n_rows, turn = rows;
@@ -2319,7 +2509,16 @@ static void run_experts(rank *r, const llm_experts_op *op) {
  * A site has a table of its slots on the device, at an address that does not change: graphs are captured once with adapters and replayed
  * whoever is in the slots. Adapters come while steps run, from any thread: they are staged through a loader, which is a rank of its own
  * (its stream, staging memory and mistakes) on the same device, and become plain f32. A slot keeps its memory when it is emptied: the next
- * adapter of that size takes none. Of W's rows and columns that this rank has, the loader is given the rows of B and columns of A. */
+ * adapter of that size takes none. Of W's rows and columns that this rank has, the loader is given the rows of B and columns of A.
+ *
+ * Bytes, and what they cost: r (in + out) floats a layer, for r = 16 and 4096 x 4096 half a MiB beside W's 8 (Q4) to 32. In decoding a
+ * layer with adapters reads that much more for each adapter of the batch, and launches two kernels more; rows without one read nothing.
+ *
+ *     rows of a tile of 8:     a a a a b b - -        slots of their sequences
+ *     runs                     [ 0..3 ][4,5][6,7]     the first by A of a, the second by A of b, the third not at all
+ *
+ * Why -0: x + -0 is x for every x, -0 and infinities too, so a row without an adapter keeps its bits beside rows that have one. (0 would
+ * turn -0 into 0.) */
 
 /* One matrix of an adapter: dst[row ... row + n) = scale * b (a x). */
 typedef struct lora_part {
@@ -2327,11 +2526,13 @@ typedef struct lora_part {
     int32_t r, in, row, n, vocab; /* in: src may be wider */
 } lora_part;
 
+/* What one adapter adds to one layer. Twin: llm__lora_slot. */
 typedef struct lora_slot {
     lora_part part[LLM_LORA_PARTS];
     int32_t n;
 } lora_slot;
 
+/* Twin: llm_lora_site of >>backend. Slots change under a captured graph, their address does not. */
 struct llm_lora_site {
     int rank, n_slots;
     lora_slot *slots; /* (n_slots) on the device */
@@ -2341,6 +2542,7 @@ struct llm_lora_site {
     } * held; /* (n_slots) */
 };
 
+/* llm_lora_op with pointers for the device. */
 typedef struct lora_args {
     step_view s;
     const lora_slot *slots;
@@ -2496,7 +2698,8 @@ static void lora_load(rank *l, const llm_weight_desc *d, float *to) {
         load_segment(l, &w, &d->segments[i], row, 0, 0);
 }
 
-/* Fills or empties a slot. The stream is waited for: what the segments point to may go, and the next step finds the slot as it is now. */
+/* Fills or empties a slot, in memory that is taken anew only if what the slot had is too small. The stream is waited for: what the segments
+ * point to may go, and the next step finds the slot as it is now. */
 static void lora_fill(rank *l, llm_lora_site *site, int slot, const llm_lora_part *parts, int n) {
     auto *held = &site->held[slot];
     size_t at = 0, bytes = 0;
@@ -2552,15 +2755,24 @@ static llm_result cuda_lora_put(llm_backend_ctx *ctx, int index, llm_lora_site *
  * order in which threads add. Sums of doubles go in another order than on the host, which can differ in the last of 53 bits; a draw changes
  * when its random number falls into that gap. */
 
+/* Radix select, for instance the 40th largest of 152,000 weights: as positive floats order as their bits do, the first pass counts them by
+ * their upper 11 bits, and one thread walks down from the largest bin until 40 are passed: in bin 507, say, whose larger ones are 12. The
+ * second pass counts those of bin 507 by the next 11 bits, and looks for the 28th, the third by the last 10: then all bits are known. For
+ * top-p the bins have sums of weights instead of counts. Three passes whatever k is, where a sort would move every weight several times.
+ *
+ * The draw itself is one walk over ids, as on the host: a thread has a range of them and its sum, the ranges' sums say in which one u times
+ * the whole falls, and its thread walks there alone. */
+
 enum { DRAW_THREADS = 256 };
 
+/* SplitMix64's finaliser (Steele et al. 2014). */
 static __device__ uint64_t mix(uint64_t x) {
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
     x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
     return x ^ (x >> 31);
 }
 
-/* Twin: llm__uniform. */
+/* A number in [0, 1) of a request's seed and a token's position: no state, so a draw is the same in any batch. Twin: llm__uniform. */
 static __device__ double uniform(uint64_t seed, uint64_t position) {
     uint64_t key = mix(seed + 0x9E3779B97F4A7C15u);
     return (double)(mix(key ^ mix(position * 0xD1342543DE82EF95u + 0x632BE59BD9B4E019u)) >> 11) * (1.0 / 9007199254740992.0);
@@ -2592,7 +2804,7 @@ static __device__ double block_sum_double(double v, double *all) {
     return v;
 }
 
-/* What a block that draws shares. */
+/* What a block that draws shares: `mass` is a histogram, `all` a double a thread, the rest answers of one thread to all. */
 typedef struct draw_shared {
     double all[DRAW_THREADS];
     unsigned long long mass[2048];
@@ -2643,7 +2855,9 @@ static __device__ double block_mass(const float *w, int n, float least, draw_sha
     return block_sum_double(sum, s->all);
 }
 
-/* Draws among the weights above `least` and the first `ties` equal to it: a thread has a range of ids. A block. Twin: llm__draw. */
+/* Draws among the weights above `least` and the first `ties` equal to it: a thread has a range of ids. First the threads count equals, so
+ * that each knows how many of `ties` the ranges before have taken; then they sum what stays; then the one whose range u falls into walks it
+ * again. A block. Twin: llm__draw. */
 static __device__ int block_draw(const float *w, int n, float least, double ties, double u, draw_shared *s) {
     int each = (n + (int)blockDim.x - 1) / (int)blockDim.x, from = (int)threadIdx.x * each, to = min(n, from + each), equal = 0, last = -1;
     double sum = 0, before = 0, left;
@@ -2758,12 +2972,15 @@ static __global__ void __launch_bounds__(DRAW_THREADS)
  * >>ranks   Several devices: a thread each, and NCCL between them.
  * ============================================================================
  * A list is launched by its rank's own thread, so that ranks meet in collectives whatever order the host would have launched them in. With
- * one rank the calling thread does it. NCCL's few functions that are used are looked up by name, and only with more than one rank. A rank
- * that does not come leaves the others waiting inside NCCL; wait finds that out by time, and aborts the communicators, which lets everybody
- * go on. */
+ * one rank the calling thread does it. Each rank has all layers, of each some heads, some columns of the MLP and some of the vocabulary
+ * (Megatron-LM, Shoeybi et al. 2019): so a layer has two sums over ranks, behind attention and behind the MLP, which run_record puts in
+ * front of the residual that reads them. Logits stay cut until somebody draws (all-gather) or the host copies them, share by share. NCCL's
+ * few functions that are used are looked up by name, and only with more than one rank. A rank that does not come leaves the others waiting
+ * inside NCCL; wait finds that out by time, and aborts the communicators, which lets everybody go on. */
 
 enum { NCCL_F32 = 7, NCCL_SUM = 0 };
 
+/* The functions of libnccl.so.2, by its manual's signatures: no header of it is needed to build. */
 static struct nccl_api {
     int (*init_all)(void **comm, int n, const int *devices);
     int (*destroy)(void *comm);
@@ -2785,6 +3002,7 @@ static int nccl_load(void) {
     return 1;
 }
 
+/* Notes what NCCL returned. */
 static void nccl_ok(rank *r, int e, const char *what) {
     if (!e || r->failed) return;
     r->failed = LLM_ERR_BACKEND;
@@ -2818,7 +3036,8 @@ static void *rank_thread(void *arg) {
     return NULL;
 }
 
-/* Runs a job once a rank; returns when all have. */
+/* Runs a job once a rank; returns when all have. `round` counts jobs, so that a thread that comes late does not miss one or run one twice.
+ */
 static void run_ranks(llm_backend_ctx *ctx, void (*job)(rank *r)) {
     if (ctx->n_ranks == 1) {
         select_device(&ctx->ranks[0]);
@@ -2845,9 +3064,25 @@ static void run_ranks(llm_backend_ctx *ctx, void (*job)(rank *r)) {
  *
  * Steps in which every sequence has one row, with an output, are padded to 1, 2, 4, then multiples of 8 rows, and captured when such a size
  * is met first. Kernels end at once in rows that are not there. All other steps, and sequences longer than max_seq_len_to_capture, run as
- * they are. */
+ * they are.
+ *
+ *     host    begin 1 | begin 2          | wait 1 | begin 3          | wait 2      steps 1 and 2 are under way at once: while the device
+ * has device          [   1              ][   2                ][   3              step 2 the host reads 1 and writes 3
+ *
+ * The block of a step, in device memory at r->step and in two pinned copies, for max_rows 4, two sequences of which one decodes:
+ *
+ *     head        n_rows 4, n_seqs 2, n_out 2, position rows 1, page stride 3
+ *     tokens      -  17 9 4      (the first one's is drawn by the step before: token_from 0 -1 -1 -1)
+ *     positions   40  0 1 2      with 3 position rows (3, n_rows)
+ *     seq_of_row   0  1 1 1      seq_begin 0 1 4, seq_len 41 3, out_rows 0 3, seq_lora -1 0
+ *     pages       (n_seqs, stride): 7 3 12, 5 - -   (not written: nobody looks there)
+ *
+ * A token that step 1 draws may be a row of step 2: token_from says so, and kernel_embed takes it from r->drawn, which never leaves the
+ * device before it is needed there. A graph is known by its padded rows, whether it draws, whether adapters compute, and the program (which
+ * of the model's lists: target or draft). Capturing launches nothing: the same step is replayed right behind it. When the table of graphs
+ * is full a step runs as it is. */
 
-/* Where the arrays of the largest step lie. */
+/* Where the arrays of the largest step lie, on 16 bytes each; pages last, so that one copy of what is used can stop short of the end. */
 static void step_place(const llm_backend_config *c, step_layout *l) {
     size_t rows = (size_t)c->max_rows, seqs = (size_t)c->max_seqs, at = STEP_HEAD * 4, out = (size_t)max_int(c->max_out, 1);
     const struct {
@@ -2871,6 +3106,7 @@ static void step_place(const llm_backend_config *c, step_layout *l) {
     l->bytes = at;
 }
 
+/* The same places as pointers. */
 static step_view step_view_of(const step_layout *l, uint8_t *p) {
     step_view v = {(int32_t *)p,
                    (int32_t *)(p + l->tokens),
@@ -2888,7 +3124,8 @@ static step_view step_view_of(const step_layout *l, uint8_t *p) {
     return v;
 }
 
-/* Refuses a step whose numbers would lead outside of memory. Twin: llm__step_check. */
+/* Refuses a step whose numbers would lead outside of memory: on the device nobody checks an index. A page that lies before a window may be
+ * missing (-1), one that is written may not. Twin: llm__step_check. */
 static llm_result step_check(const llm_backend_ctx *ctx, const llm_step *s) {
     const llm_backend_config *c = &ctx->cfg;
     const llm_shape *n = &s->shape;
@@ -2919,6 +3156,7 @@ static llm_result step_check(const llm_backend_ctx *ctx, const llm_step *s) {
     return LLM_OK;
 }
 
+/* n numbers to the block; `absent` where the step has none. */
 static void copy_ints(uint8_t *to, const int32_t *from, int n, int32_t absent) {
     if (from) memcpy(to, from, (size_t)n * 4);
     else
@@ -2963,9 +3201,12 @@ static size_t step_write(llm_backend_ctx *ctx, const llm_step *s, uint8_t *to) {
     return l->pages + (size_t)seqs * (size_t)stride * 4;
 }
 
-/* The rows a captured list is made for. */
+/* The rows a captured list is made for. A step of 5 rows pays for 8, which is the same bytes of weights; a graph for every number of rows
+ * would take memory and time for nothing. */
 static int bucket(int n) { return n <= 2 ? n : n <= 4 ? 4 : (n + 7) / 8 * 8; }
 
+/* The step's numbers are checked, written to the pinned block of its turn, and on their way to every device before it returns. Twin:
+ * llm__cpu_begin_step. */
 static llm_result cuda_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
     if (ctx->failed) return ctx_result(ctx);
     llm_result result = step_check(ctx, s);
@@ -3007,7 +3248,7 @@ static void run_draws(rank *r) {
     launch(r, kernel_draw, dim3((unsigned)n_out), DRAW_THREADS, 0, r->view, logits, r->weights, (int)ctx->vocab, r->drawn);
 }
 
-/* One record. */
+/* One record: its kernels, from the operation's arguments and the padded shape. A residual sums y over the ranks first. */
 static void run_record(rank *r, const record *rec) {
     switch (rec->kind) {
     case OP_EMBED: run_embed(r, &rec->op.embed); return;
@@ -3034,6 +3275,7 @@ static void run_record(rank *r, const record *rec) {
     }
 }
 
+/* Launches the list and, if tokens are drawn here, the sampler behind it: eagerly, or into the graph that is being captured. */
 static void run_list(rank *r) {
     for (int i = 0; i < r->n && !r->failed; i++) run_record(r, &r->list[i]);
     if (r->ctx->any_draws && r->weights) run_draws(r);
@@ -3062,7 +3304,8 @@ static graph *rank_graph(rank *r) {
     return g;
 }
 
-/* A rank's part of end_step. */
+/* A rank's part of end_step: graph or list, then its share of the logits to the host if somebody wants rows, the first rank's draws, and
+ * the event that tells that all of it is there. */
 static void rank_end_step(rank *r) {
     llm_backend_ctx *ctx = r->ctx;
     unsigned turn = ctx->begun % N_FLIGHT;
@@ -3083,7 +3326,8 @@ static void rank_end_step(rank *r) {
     rank_ok(r, cudaEventRecord(r->done[turn], r->stream), "event");
 }
 
-/* The ranks must have recorded the same operations; then each launches its own. */
+/* The ranks must have recorded the same operations, or they would wait for each other in collectives for ever; then each launches its own.
+ */
 static llm_result cuda_end_step(llm_backend_ctx *ctx) {
     for (int i = 1; i < ctx->n_ranks && !ctx->failed; i++) {
         int same = ctx->ranks[i].n == ctx->ranks[0].n;
@@ -3096,6 +3340,7 @@ static llm_result cuda_end_step(llm_backend_ctx *ctx) {
     return ctx_result(ctx);
 }
 
+/* For the time that a step may take; the monotonic clock. */
 static double seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -3111,7 +3356,8 @@ static void abort_ranks(llm_backend_ctx *ctx) {
         }
 }
 
-/* Waits for one rank's event; watches time and NCCL. */
+/* Waits for one rank's event; watches time and NCCL. It asks at once and often, since a step of a small model takes a fraction of a
+ * millisecond, and sleeps between questions when it takes longer, so that a waiting thread does not keep a core from others. */
 static void rank_wait(rank *r, unsigned turn, double until) {
     llm_backend_ctx *ctx = r->ctx;
     select_device(r);
@@ -3133,7 +3379,8 @@ static void rank_wait(rank *r, unsigned turn, double until) {
     }
 }
 
-/* Waits for the oldest step that was not waited for. */
+/* Waits for the oldest step that was not waited for, with one limit of time for all ranks together. A rank that does not come in time, or
+ * that NCCL reports as lost, makes the context fail for good; aborting the communicators lets the others' kernels end. */
 static llm_result cuda_wait(llm_backend_ctx *ctx) {
     double until = seconds() + (ctx->cfg.step_timeout > 0 ? ctx->cfg.step_timeout : 300);
     if (ctx->waited != ctx->begun) {
@@ -3147,11 +3394,12 @@ static llm_result cuda_wait(llm_backend_ctx *ctx) {
     return ctx_result(ctx);
 }
 
-/* Of the step that was waited for last. */
+/* Of the step that was waited for last: host memory that stays as it is until wait is called again. */
 static const float *cuda_logits_row(llm_backend_ctx *ctx, int out_row) {
     return ctx->logits[(ctx->waited - 1) % N_FLIGHT] + (int64_t)out_row * ctx->vocab;
 }
 
+/* Of the same step. */
 static const llm_drawn *cuda_drawn(llm_backend_ctx *ctx, int out_row) { return ctx->drawn[(ctx->waited - 1) % N_FLIGHT] + out_row; }
 
 /* Of the latest step; for tests and embeddings, so it may wait. The row is overwritten by the next call. */
@@ -3168,7 +3416,7 @@ static const float *cuda_buffer_row(llm_backend_ctx *ctx, int index, const llm_b
 
 static int page_ok(const llm_backend_ctx *ctx, int32_t page) { return page >= 0 && page < ctx->n_pages; }
 
-/* Enqueued behind the steps that are under way. */
+/* Enqueued behind the steps that are under way, so a page may be copied that one of them still writes. */
 static llm_result cuda_kv_copy(llm_backend_ctx *ctx, const int32_t *from, const int32_t *to, int n) {
     for (int i = 0; i < n; i++) {
         if (!page_ok(ctx, from[i]) || !page_ok(ctx, to[i]))
@@ -3186,6 +3434,7 @@ static llm_result cuda_kv_copy(llm_backend_ctx *ctx, const int32_t *from, const 
     return ctx_result(ctx);
 }
 
+/* One page between the host and a rank, either way: `to` NULL writes the page. Waits, since the host's memory may be anything. */
 static llm_result kv_move(llm_backend_ctx *ctx, int index, int32_t page, void *to, const void *from, const char *what) {
     if (index < 0 || index >= ctx->n_ranks || !page_ok(ctx, page))
         return fail_with(&ctx->cfg, LLM_ERR_ARG, "%s: page %d of rank %d is not there", what, page, index);
@@ -3209,9 +3458,22 @@ static llm_result cuda_kv_write(llm_backend_ctx *ctx, int index, int32_t page, c
 
 /* ============================================================================
  * >>backend   The table: opening, recording, closing.
- * ============================================================================ */
+ * ============================================================================
+ * Recording copies the operation's struct into the list of its rank and checks only what would lead outside of memory; buffers and weights
+ * it points to live as long as the context. Order of calls, as the engine makes them:
+ *
+ *     open -> buffer, weight, lora_site ... -> weights_done -> kv_memory, kv_page_bytes -> kv_open
+ *          -> (begin_step, operations, end_step, wait) ...  beside them: kv_copy, kv_read, kv_write, lora_put -> close
+ *
+ * A draft model adds its weights and another weights_done before kv_open. close takes a context that any of these left halfway.
+ *
+ * Mistakes. A bad argument at open time, or in begin_step, is refused with a sentence and nothing has changed. What goes wrong while
+ * recording (operations return nothing) or on a device is kept, told by end_step and wait, and stays: a device that met a bad address gives
+ * no more answers, so the engine fails its requests and says why. A full device while opening says what it was for, how much it needs and
+ * how much is free. An adapter that does not fit is its own loader's mistake, which the next one does not see. */
 
-/* A new record; with a full list, or after a mistake, one that nobody reads. */
+/* A new record; with a full list, or after a mistake, one that nobody reads: operations return nothing, so the caller goes on recording
+ * until end_step tells him. */
 static record *record_add(llm_backend_ctx *ctx, int index, op_kind kind) {
     rank *r = &ctx->ranks[index];
     if (r->n >= MAX_RECORDS) {
@@ -3225,6 +3487,7 @@ static record *record_add(llm_backend_ctx *ctx, int index, op_kind kind) {
 
 static void cuda_embed(llm_backend_ctx *ctx, int index, const llm_embed_op *op) { record_add(ctx, index, OP_EMBED)->op.embed = *op; }
 
+/* Which variant a sequence has is in the block that begin_step wrote, so it is checked here, where the number of variants is known. */
 static void cuda_rope(llm_backend_ctx *ctx, int index, const llm_rope_op *op) {
     const step_layout *l = &ctx->layout;
     const int32_t *variants = (const int32_t *)(ctx->staged[ctx->begun % N_FLIGHT] + l->seq_rope);
@@ -3233,12 +3496,14 @@ static void cuda_rope(llm_backend_ctx *ctx, int index, const llm_rope_op *op) {
     record_add(ctx, index, OP_ROPE)->op.rope = *op;
 }
 
+/* y, if there is one, is summed over the ranks first: see run_record. */
 static void cuda_residual(llm_backend_ctx *ctx, int index, const llm_residual_op *op) {
     record_add(ctx, index, OP_RESIDUAL)->op.residual = *op;
 }
 static void cuda_norm(llm_backend_ctx *ctx, int index, const llm_norm_op *op) { record_add(ctx, index, OP_NORM)->op.norm = *op; }
 static void cuda_linear(llm_backend_ctx *ctx, int index, const llm_linear_op *op) { record_add(ctx, index, OP_LINEAR)->op.linear = *op; }
 
+/* A layer and heads that the KV cache has. Twin: llm__check_heads. */
 static void check_heads(llm_backend_ctx *ctx, const char *what, int layer, int n_heads, int n_kv_heads) {
     if (layer < 0 || layer >= ctx->n_layers || n_kv_heads < 1 || n_heads % n_kv_heads) ctx_fail(ctx, LLM_ERR_ARG, what);
 }
@@ -3253,6 +3518,7 @@ static void cuda_attention(llm_backend_ctx *ctx, int index, const llm_attention_
     record_add(ctx, index, OP_ATTENTION)->op.attention = *op;
 }
 
+/* The layer's page must have a latent with its key, and no values. */
 static void cuda_mla(llm_backend_ctx *ctx, int index, const llm_mla_op *op) {
     if (op->layer < 0 || op->layer >= ctx->n_layers || ctx->places[op->layer].head_dim != op->rank + op->rope_dim ||
         ctx->places[op->layer].v_head_dim)
@@ -3260,6 +3526,7 @@ static void cuda_mla(llm_backend_ctx *ctx, int index, const llm_mla_op *op) {
     record_add(ctx, index, OP_MLA)->op.mla = *op;
 }
 
+/* k of the experts that the best groups have must be there to be chosen. */
 static void cuda_route(llm_backend_ctx *ctx, int index, const llm_route_op *op) {
     int size = op->n_group > 1 ? op->n_experts / op->n_group : op->n_experts;
     if (op->k < 1 || op->k > op->n_experts || (op->n_group > 1 && (op->n_experts % op->n_group || op->k > size * op->topk_group)))
@@ -3272,12 +3539,14 @@ static void cuda_experts(llm_backend_ctx *ctx, int index, const llm_experts_op *
 }
 static void cuda_gate(llm_backend_ctx *ctx, int index, const llm_gate_op *op) { record_add(ctx, index, OP_GATE)->op.gate = *op; }
 
+/* All that is behind it works on the n_out rows whose logits are wanted. */
 static void cuda_gather(llm_backend_ctx *ctx, int index, llm_buffer *dst, const llm_buffer *src) {
     record *rec = record_add(ctx, index, OP_GATHER);
     rec->op.gather.dst = dst;
     rec->op.gather.src = src;
 }
 
+/* Whole rows of the buffer are summed, strides too: one piece of memory is what NCCL takes. */
 static void cuda_all_reduce(llm_backend_ctx *ctx, int index, llm_rows rows, llm_buffer *buf, int32_t n) {
     record *rec = record_add(ctx, index, OP_ALL_REDUCE);
     rec->op.reduce.rows = rows;
@@ -3285,6 +3554,7 @@ static void cuda_all_reduce(llm_backend_ctx *ctx, int index, llm_rows rows, llm_
     rec->op.reduce.n = n;
 }
 
+/* With several ranks each has its share of the vocabulary, in order of the ranks. */
 static void cuda_logits(llm_backend_ctx *ctx, int index, const llm_logits_op *op) {
     if (op->vocab_begin < 0 || (int64_t)op->vocab_begin + op->head->rows > ctx->vocab ||
         (ctx->n_ranks > 1 && op->head->rows != ctx->ranks[index].vocab))
@@ -3292,6 +3562,8 @@ static void cuda_logits(llm_backend_ctx *ctx, int index, const llm_logits_op *op
     record_add(ctx, index, OP_LOGITS)->op.logits = *op;
 }
 
+/* Recorded whenever a sequence of the step has an adapter, also where no adapter has anything for this layer: what is recorded may depend
+ * on the shape only. Twin: llm__cpu_lora. */
 static void cuda_lora(llm_backend_ctx *ctx, int index, const llm_lora_op *op) {
     const int32_t *slots = (const int32_t *)(ctx->staged[ctx->begun % N_FLIGHT] + ctx->layout.seq_lora);
     for (int s = 0; s < ctx->shape.n_seqs; s++)
@@ -3317,7 +3589,7 @@ static llm_result cuda_buffer(llm_backend_ctx *ctx, int index, int64_t rows, int
     return rank_result(r);
 }
 
-/* Pinned memory of both steps that may be under way; 0: none. */
+/* Pinned memory of both steps that may be under way; 0: none. Pinned, for only from there a copy runs beside the kernels. */
 static int pinned_pair(llm_backend_ctx *ctx, void **to, size_t bytes) {
     for (int i = 0; i < N_FLIGHT; i++) {
         if (!rank_ok(&ctx->ranks[0], cudaMallocHost(&to[i], bytes ? bytes : 16), "pinned memory")) return 0;
@@ -3326,7 +3598,8 @@ static int pinned_pair(llm_backend_ctx *ctx, void **to, size_t bytes) {
     return 1;
 }
 
-/* After the last weight: logits of every rank, memory for drawing, and what operations share. */
+/* After the last weight: logits of every rank, memory for drawing, and what operations share. Called again after a draft model, whose
+ * vocabulary may be another. */
 static llm_result cuda_weights_done(llm_backend_ctx *ctx) {
     size_t out = (size_t)max_int(ctx->cfg.max_out, 1), scratch = 64 << 20, total = 0, left = 0;
     ctx->vocab = ctx->widest = 0;
@@ -3384,11 +3657,13 @@ static int64_t kv_layout(int type, int n_layers, const llm_kv_layer *layers, int
     return at;
 }
 
+/* Of one rank; 0: pages of such layers are not possible. */
 static int64_t cuda_kv_page_bytes(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens) {
     return kv_layout(ctx->kv_type, n_layers, layers, page_tokens, NULL);
 }
 
-/* What a rank may use for pages: its share of the memory, less what is used, by others too, and a little for graphs. */
+/* What a rank may use for pages: its share of the memory, less what is used, by others too, and a little for graphs. The least of all ranks
+ * counts, since a page is one number for all of them. */
 static int64_t cuda_kv_memory(llm_backend_ctx *ctx) {
     int64_t least = INT64_MAX;
     double share = ctx->cfg.memory_utilization > 0 ? ctx->cfg.memory_utilization : 0.9;
@@ -3402,6 +3677,7 @@ static int64_t cuda_kv_memory(llm_backend_ctx *ctx) {
     return least < 0 ? 0 : least;
 }
 
+/* Takes the pages of every rank, zeroed. Twin: llm__cpu_kv_open. */
 static llm_result cuda_kv_open(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens, int64_t n_pages) {
     if (ctx->places) return fail_with(&ctx->cfg, LLM_ERR_ARG, "kv_open: called twice");
     ctx->places = (kv_place *)calloc((size_t)max_int(n_layers, 1), sizeof *ctx->places);
@@ -3424,6 +3700,7 @@ static llm_result cuda_kv_open(llm_backend_ctx *ctx, int n_layers, const llm_kv_
     return LLM_OK;
 }
 
+/* Of all ranks, adapters and their staging memory included. */
 static int64_t cuda_memory_used(llm_backend_ctx *ctx) {
     int64_t n = 0;
     for (int i = 0; i < ctx->n_ranks; i++) n += ctx->ranks[i].bytes + (ctx->loaders ? ctx->loaders[i].bytes : 0);
@@ -3450,6 +3727,7 @@ static void rank_close(rank *r) {
     free(r->list);
 }
 
+/* Threads first, then what they used. After a mistake communicators are aborted, as another rank may never come. Twin: llm__cpu_close. */
 static void cuda_close(llm_backend_ctx *ctx) {
     if (!ctx) return;
     pthread_mutex_lock(&ctx->mutex);
@@ -3504,7 +3782,7 @@ static void rank_open(rank *r) {
     r->drawn = (llm_drawn *)device_memory(r, (size_t)max_int(ctx->cfg.max_out, 1) * sizeof(llm_drawn), "step");
 }
 
-/* Communicators and threads of several ranks. */
+/* Communicators and threads of several ranks: all of one process, so one call makes all communicators. */
 static llm_result open_ranks(llm_backend_ctx *ctx) {
     void *comm[MAX_RANKS];
     int devices[MAX_RANKS];
@@ -3545,7 +3823,8 @@ static llm_result open_parts(llm_backend_ctx *ctx) {
     return ctx->n_ranks > 1 ? open_ranks(ctx) : LLM_OK;
 }
 
-/* How many devices there are; on error a sentence. */
+/* How many devices there are; on error a sentence that tells a missing driver, one that is too old, and a machine without a device apart.
+ */
 static llm_result count_devices(const llm_backend_config *cfg, int *n) {
     const char *missing = driver_missing();
     int driver = 0, runtime = 0;
@@ -3596,6 +3875,7 @@ static llm_result cuda_open(const llm_backend_config *cfg, llm_backend_ctx **out
     return result;
 }
 
+/* The one function that is exported: the table, in the order of llm_backend. parallel is NULL: the caller's own threads do host work. */
 extern "C" __attribute__((visibility("default"))) const llm_backend *llm_cuda_backend(void) {
     static const llm_backend table = {LLM_BACKEND_ABI, sizeof(llm_backend), "cuda",          cuda_open,         cuda_close,
                                       cuda_describe,   cuda_buffer,         cuda_weight,     cuda_weights_done, cuda_kv_page_bytes,
