@@ -21,7 +21,6 @@
  * A STEP on one rank, of a llama of L layers: what is recorded, in order. With several ranks run_record sums what a rank has only a part
  * of, in front of the residual that reads it, and the embedding; adapters put a lora record in front of each linear one.
  *
- *
  *     begin_step   one copy: tokens, positions, page tables, draws            host -> r->step
  *     embed        kernel_embed                                               tokens -> x (T, D)
  *     rope         kernel_rope                                                positions -> cosines, sines
