@@ -11,7 +11,7 @@ import threading
 
 sys.path.insert(0, os.path.dirname(__file__))
 import adapters
-from serving import Server, check, finish, skip
+from serving import Server, check, eventually, finish, skip
 
 SHARED = pathlib.Path(os.environ.get("LLM_SHARED", "../shared")) / "checkpoints"
 TMP = tempfile.mkdtemp(prefix="llm_kept_")
@@ -78,12 +78,13 @@ def refused():
     for i in range(40):
         at = rng.randrange(len(data)) if i > 20 else rng.randrange(120)
         cases.append((f"byte {at}", data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1:]))
-    free = s.request("GET", "/metrics")[2].split(b"vllm:kv_cache_usage_perc{")[1].split(b"\n")[0]
+    s.wait_idle(5)  # the answer before is out, but its pages may not be back yet
+    free = s.metric("kv_cache_usage_perc")
     for name, bytes_ in cases:
         with open(f"{TMP}/kept/bad", "wb") as f: f.write(bytes_)
         status, body = kept(s, "load", "bad")
         check(f"a file {name}", status == 400 and "bad: " in body["error"]["message"] and "\n" not in body["error"]["message"], body)
-    check("no page is lost", s.request("GET", "/metrics")[2].split(b"vllm:kv_cache_usage_perc{")[1].split(b"\n")[0] == free)
+    check("no page is lost", eventually(lambda: s.metric("kv_cache_usage_perc") == free == 0, 5), (free, s.metric("kv_cache_usage_perc")))
     os.remove(f"{TMP}/kept/bad")
     os.symlink(f"{TMP}/kept/base", f"{TMP}/kept/link")
     os.mkfifo(f"{TMP}/kept/fifo")
