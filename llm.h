@@ -21070,7 +21070,7 @@ static llm__gr_frag llm__gr_hex(llm__gr_build *b, const char *digits) {
     return llm__gr_bytes(b, set);
 }
 
-/* Any one character of a JSON string, in any spelling: plain, escaped, \uXXXX, a pair of surrogates.
+/* Any one character of a JSON string, in any spelling: plain, escaped, \u and four digits, a pair of surrogates.
  * RFC 8259, section 7. Four digits behind u are three cases, so that no half of a pair stands alone: the first digit is not d; it is d and
  * the second at most 7; or d8 to db, and then a second \u with dc to df. */
 static llm__gr_frag llm__gr_json_char(llm__gr_build *b) {
