@@ -1387,7 +1387,7 @@ LLM_API llm_result llm_model_find(const char *name, const char *beside, char *(*
 /* For a program whose user named no cuda_library: the libllm_cuda.so beside the program goes into cfg, if it is there. Without a device it
  * is not even looked at, unless device cuda is asked for. cfg->cuda_library then points into `path`, which the caller frees when the engine
  * is open. */
-LLM_API void llm_cuda_find(llm_engine_config *cfg, llm_text *path);
+LLM_API void llm_backend_find(llm_engine_config *cfg, llm_text *path);
 
 /* FastDeploy's early_stop_config as JSON text, with its rules: the JSON decides, the flag with a JSON that says false is refused.
  * window_size is from 1 to 2^31 - 1 (default 3000), threshold from 0 to 1 (0.99). On error (LLM_ERR_ARG) *out stays as it was. */
@@ -27508,7 +27508,7 @@ LLM_API llm_result llm_model_find(const char *name, const char *beside, char *(*
     return r;
 }
 
-LLM_API void llm_cuda_find(llm_engine_config *cfg, llm_text *path) {
+LLM_API void llm_backend_find(llm_engine_config *cfg, llm_text *path) {
     char program[4096];
     ssize_t n = readlink("/proc/self/exe", program, sizeof program);
     int asked = cfg->device && !strcmp(cfg->device, "cuda");

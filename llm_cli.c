@@ -417,7 +417,7 @@ static void cli_open_engine(cli_session *c, int64_t need, int32_t seqs) {
     llm_engine_config cfg = c->o->e;
     int32_t own = llm_model_get_info(c->model)->max_model_len;
     llm_text library = {0};
-    llm_cuda_find(&cfg, &library);
+    llm_backend_find(&cfg, &library);
     if (need > 0 && (!cfg.max_model_len || need < cfg.max_model_len) && (own <= 0 || cfg.max_model_len <= own))
         cfg.max_model_len = (int32_t)need;
     cfg.max_num_seqs = seqs;

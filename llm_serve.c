@@ -2475,7 +2475,7 @@ static void *load_main(void *unused) {
     static llm_text library; /* as long as the configuration that points to it */
     (void)unused;
     configuration *c = &server.cfg;
-    llm_cuda_find(&c->engine, &library);
+    llm_backend_find(&c->engine, &library);
     c->files.log = c->engine.log = on_library_log;
     c->files.progress = c->engine.progress = on_progress;
     if (llm_model_open(server.path.data, &c->files, &server.model) || llm_engine_open(server.model, &c->engine, &server.engine)) {

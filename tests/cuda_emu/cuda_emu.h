@@ -208,26 +208,16 @@ inline float __logf(float x) { return logf(x); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float __frcp_rn(float a) { return 1.0f / a; }
 inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
-inline float __uint_as_float(unsigned u) {
-    float f;
-    memcpy(&f, &u, 4);
-    return f;
+template <class To, class From> inline To cuemu_bits(From x) {
+    To y;
+    static_assert(sizeof x == sizeof y, "the same bits");
+    memcpy(&y, &x, sizeof y);
+    return y;
 }
-inline float __int_as_float(int u) {
-    float f;
-    memcpy(&f, &u, 4);
-    return f;
-}
-inline unsigned __float_as_uint(float f) {
-    unsigned u;
-    memcpy(&u, &f, 4);
-    return u;
-}
-inline int __float_as_int(float f) {
-    int u;
-    memcpy(&u, &f, 4);
-    return u;
-}
+inline float __uint_as_float(unsigned u) { return cuemu_bits<float>(u); }
+inline float __int_as_float(int u) { return cuemu_bits<float>(u); }
+inline unsigned __float_as_uint(float f) { return cuemu_bits<unsigned>(f); }
+inline int __float_as_int(float f) { return cuemu_bits<int>(f); }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __clz(int x) { return x ? __builtin_clz(x) : 32; }
 inline int __ffs(int x) { return __builtin_ffs(x); }
