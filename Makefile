@@ -9,6 +9,11 @@ NVCC ?= $(shell command -v nvcc 2>/dev/null || ls /usr/local/cuda/bin/nvcc 2>/de
 CUDA_ARCH ?= $(if $(wildcard /dev/nvidia0),native,90a)
 WARN = -Wall -Wextra -Wpedantic -Wshadow -Wvla -Wc++-compat
 LIBS = -lm -lpthread
+# Less code in the programs and the library: what runs seldom for size, functions that nobody calls left out, relative relocations packed
+# where the linker can.
+SMALL = -DLLM_SMALL -ffunction-sections -fdata-sections -fno-asynchronous-unwind-tables
+LINK_SMALL = -Wl,--gc-sections -Wl,-O1
+RELR = $(shell $(CC) -Wl,-z,pack-relative-relocs -shared -o /dev/null -x c /dev/null 2>&1 | grep -q . || echo -Wl,-z,pack-relative-relocs)
 PROGRAMS = llm_cli $(patsubst %.c,%,$(wildcard llm_serve.c))
 SAN = -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
 TSAN = -O1 -g -fsanitize=thread
@@ -30,13 +35,13 @@ build/.deps: | build
 	@touch $@
 
 build/llm.o: llm.h build/.deps
-	$(CC) -std=c11 $(CFLAGS) $(WARN) -fPIC -fvisibility=hidden -x c -DLLM_IMPLEMENTATION -c llm.h -o $@
+	$(CC) -std=c11 $(CFLAGS) $(WARN) $(SMALL) -fPIC -fvisibility=hidden -x c -DLLM_IMPLEMENTATION -c llm.h -o $@
 
 llm_cli llm_serve: %: %.c llm.h build/llm.o
-	$(CC) -std=c11 $(CFLAGS) $(WARN) $< build/llm.o -o $@ $(LIBS)
+	$(CC) -std=c11 $(CFLAGS) -Os $(WARN) $(SMALL) $(LINK_SMALL) $(RELR) $< build/llm.o -o $@ $(LIBS)
 
 libllm.so: build/llm.o
-	$(CC) -shared -Wl,-soname,libllm.so.0 $< -o $@ $(LIBS)
+	$(CC) -shared $(LINK_SMALL) -Wl,-soname,libllm.so.0 $< -o $@ $(LIBS)
 
 lib: libllm.so ## libllm.so, for bindings: exports the llm_ names only
 

@@ -70,6 +70,7 @@
  *   LLM_MALLOC(n), LLM_REALLOC(p, n), LLM_FREE(p)   your own allocator: all three or none
  *   LLM_JSMN_H            where jsmn.h is, with quotes or angle brackets
  *   LLM_NO_SIMD           plain C kernels only: small, portable, quick to compile, slow to run
+ *   LLM_SMALL             loaders, parsers and requests for size, not speed (gcc): a third less code
  *
  * RULES
  *   Errors    Functions return llm_result, 0 is success; llm_last_error() has the sentence: what, its value, what was expected. Nothing here exits,
@@ -1569,6 +1570,15 @@ LLM_API void llm_openai_metrics(llm_text *out, const llm_request *request);
 #define LLM__MIN(a, b) ((a) < (b) ? (a) : (b))
 #define LLM__MAX(a, b) ((a) > (b) ? (a) : (b))
 #define LLM__COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+
+/* What stands between these two runs once a model or once a request, and is two thirds of the code: with LLM_SMALL it is compiled for size. */
+#if defined(LLM_SMALL) && defined(__OPTIMIZE__) && defined(__GNUC__) && !defined(__clang__)
+#define LLM__COLD_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"Os\")")
+#define LLM__COLD_END _Pragma("GCC pop_options")
+#else
+#define LLM__COLD_BEGIN
+#define LLM__COLD_END
+#endif
 
 /* Seconds of a clock that never jumps: for durations and deadlines. */
 static double llm__now(void) {
@@ -6297,6 +6307,8 @@ LLM__UNUSED static int llm__tokenizer_is_special(const llm__tokenizer *t, int32_
     return id >= 0 && id < t->n_vocab && (t->token[id].type & LLM__TOKEN_SPECIAL) != 0;
 }
 
+
+LLM__COLD_BEGIN
 
 /* ---- Building: what all four readers use ----
  * A reader enters tokens (llm__tok_enter), merges and steps, sets the flags of its kind, and llm__tok_finish does the rest. No function
@@ -12896,6 +12908,8 @@ static void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t from,
         }
 }
 
+LLM__COLD_END
+
 /* ============================================================================
  * >>kernels-ref   What the kernels work on: instruction sets, rounded activations, packed weights.
  * ============================================================================
@@ -16459,6 +16473,8 @@ static void *llm__cpu_pages(llm_backend_ctx *ctx, size_t bytes) {
     return p;
 }
 
+LLM__COLD_BEGIN
+
 /* Frees what a slot holds. */
 static void llm__lora_slot_clear(llm__lora_slot *s) {
     for (int i = 0; i < s->n; i++) {
@@ -19289,6 +19305,8 @@ static llm_result llm__net_adapt(const llm__net *net, int slot, llm__adapter *d)
                       d->tensors.item[odd].name.p);
 }
 
+LLM__COLD_END
+
 /* ============================================================================
  * >>sampler   Which token comes next.
  * ============================================================================
@@ -20866,6 +20884,8 @@ static int32_t llm__gr_forced(llm_grammar *g, int32_t *state, int *alone) {
     *alone = n == 1;
     return id;
 }
+
+LLM__COLD_BEGIN
 
 /* ---- finishing: what the machine needs to know about itself before it runs ---- */
 
@@ -23187,6 +23207,8 @@ LLM_API llm_result llm_matcher_mask(llm_matcher *m, uint32_t *words, int32_t *n_
     return n < 0 ? llm__error(LLM_ERR_LIMIT, "grammar: %s", g->failed) : LLM_OK;
 }
 
+LLM__COLD_END
+
 /* ============================================================================
  * >>kv   Who owns which page of the KV cache, and what may be used again.
  * ============================================================================
@@ -24679,6 +24701,8 @@ static void llm__fork_choices(llm_engine *e, llm__flight *f, const llm__entry *p
     for (int32_t i = 1; i < r->n_seqs; i++)
         if (r->seq[i].state == LLM__SEQ_HELD && llm__fork(e, p->seq, &r->seq[i], 0)) llm__add_job(f, &r->seq[i], p->out_row, -1);
 }
+
+LLM__COLD_BEGIN
 
 /* ---- beam search ----
  * vLLM 0.6's rules. `width` beams live at once. When each has its logits, the best 2 * width continuations of all of
@@ -30238,6 +30262,8 @@ static int llm__oai_contexts(llm_openai_call *k) {
     llm_text_free(&path);
     return ok;
 }
+
+LLM__COLD_END
 
 #endif /* LLM_IMPLEMENTATION_DONE */
 #endif /* LLM_IMPLEMENTATION */
