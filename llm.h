@@ -525,14 +525,14 @@ LLM_API llm_result llm_sampling_check(const llm_model *model, const llm_sampling
  * >>api-backend   The seam: one table of fused operations on opaque buffers. "Stop here" holds for it too:
  *                 only those who write a backend need it. The CPU table in this file is the executable specification.
  *
- * A backend computes for n ranks of a tensor-parallel group (1 without one). The forward pass is written once, in >>model, as
- * calls of these operations, once a rank. Operations only enqueue: between begin_step and end_step nothing waits, allocates, or reads a
+ * A backend computes for n ranks of a tensor-parallel group (1 without one), or for several such groups, each with some of the layers (a
+ * pipeline, llm_backend_config.n_stages). The forward pass is written once, in >>model, as calls of these operations, once a rank. Operations only enqueue: between begin_step and end_step nothing waits, allocates, or reads a
  * host value that changes from step to step. What changes from step to step lies in llm_step, handed to begin_step and copied there. So the sequence of
  * operations depends on the llm_shape alone, and a backend may record it once for a shape and replay it. Results may be read after wait().
  * One thread at a time calls a context. A failed operation makes the context remember the first error; wait() returns it.
  * --------------------------------------------------------------------------- */
 
-#define LLM_BACKEND_ABI 2
+#define LLM_BACKEND_ABI 3
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -590,7 +590,7 @@ typedef struct llm_kv_layer {
 } llm_kv_layer;
 
 typedef struct llm_backend_config {
-    int32_t n_ranks;        /* tensor parallel size; 0: 1 */
+    int32_t n_ranks;        /* tensor parallel size, times n_stages; 0: 1 */
     int32_t n_threads;      /* CPU; 0: all cores this process may use */
     const char *isa;        /* CPU; NULL: the best this CPU has */
     llm_compute compute;    /* F32: everything in f32, also with quantised weights */
@@ -608,6 +608,8 @@ typedef struct llm_backend_config {
     int32_t enforce_eager;  /* GPU: steps are not recorded for replay */
     int32_t max_seq_len_to_capture; /* GPU: steps with longer sequences neither; 0: no limit */
     double step_timeout;    /* GPU: seconds after which a step counts as lost; 0: 300 */
+    int32_t n_stages;       /* of a pipeline: ranks [s n / n_stages, (s + 1) n / n_stages) are stage s, and sums and logits are shared among
+                               them alone; n_ranks counts all. 0: 1 */
 } llm_backend_config;
 
 /* What a recorded step depends on. The CPU gets exact counts; a GPU pads them to buckets. */
@@ -884,6 +886,10 @@ typedef struct llm_backend {
     const llm_drawn *(*drawn)(llm_backend_ctx *ctx, int out_row);
     /* Bytes of one rank's memory that KV pages may take, after weights_done; NULL: the engine knows. */
     int64_t (*kv_memory)(llm_backend_ctx *ctx);
+    /* Pipelines: dst, a buffer of rank r of stage s > 0, gets the token rows of src, which is the same buffer of that rank of stage s - 1. The
+     * one that sends calls send when src is ready; dst is there for what is recorded after receive. */
+    void (*send)(llm_backend_ctx *ctx, int rank, const llm_buffer *src);
+    void (*receive)(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src);
 } llm_backend;
 
 /* Keeps a sentence for llm_last_error and returns r. */
@@ -907,6 +913,7 @@ typedef struct llm_engine_config {
     const char *device;            /* NULL or "auto", "cpu", "cuda" */
     const llm_backend *backend;    /* NULL: the CPU table */
     int32_t tensor_parallel_size;  /* 0: 1; on a CPU: ranks in this process */
+    int32_t pipeline_parallel_size; /* the layers in so many pieces, one after the other, each on ranks of its own; 0: 1 */
     llm_compute dtype;             /* AUTO: the file's formats at full speed */
     llm_kv_type kv_cache_dtype;
     int64_t kv_cache_memory_bytes; /* 0: what max_num_seqs sequences of max_model_len need */
@@ -1298,6 +1305,8 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
      "GPU: logits do not depend on who else is in the batch (a CPU always)"}, \
     {"isa", LLM_OPTION_TEXT, group, offsetof(T, engine.isa), 0, 0, "NAME", \
      "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, neon"}, \
+    {"pp|pipeline-parallel-size", LLM_OPTION_INT, group, offsetof(T, engine.pipeline_parallel_size), 1, 64, "N", \
+     "pieces into which the layers are cut, each on devices of its own"}, \
     {"tp|tensor-parallel-size", LLM_OPTION_INT, group, offsetof(T, engine.tensor_parallel_size), 1, 64, "N", \
      "ranks that share every layer"}, \
     {"dtype", LLM_OPTION_ENUM, group, offsetof(T, engine.dtype), 0, 0, \
@@ -1377,8 +1386,7 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
     {"$VLLM_IMAGE_FETCH_TIMEOUT", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "there are no outgoing connections"}, \
     {"speculative-draft-tensor-parallel-size|speculative-disable-by-batch-size|spec-decoding-acceptance-method", \
      LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "drafts are measured, and never change an answer"}, \
-    {"image", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "an image"}, \
-    {"pp|pipeline-parallel-size", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "pipeline parallelism"}
+    {"image", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "an image"}
 
 /* Path of the model a person names: a file or folder, or ORG/NAME in the local Hugging Face cache (HF_HUB_CACHE, HF_HOME). NULL names the
  * default one: SmolLM2 in models/, else the first model there; `beside` (may be NULL) is a folder to look for models/ in as well. `get`:
@@ -15624,7 +15632,7 @@ enum { LLM__MAX_RECORDS = 8192, LLM__MAX_RANKS = 64 };
 typedef enum llm__op_kind {
     LLM__OP_EMBED, LLM__OP_ROPE, LLM__OP_RESIDUAL, LLM__OP_NORM, LLM__OP_LINEAR, LLM__OP_QKV, LLM__OP_ATTENTION, LLM__OP_MLA_WRITE,
     LLM__OP_MLA, LLM__OP_ROUTE, LLM__OP_EXPERTS, LLM__OP_GATE, LLM__OP_GATHER, LLM__OP_ALL_REDUCE, LLM__OP_LOGITS, LLM__OP_LORA_DOWN,
-    LLM__OP_LORA_UP
+    LLM__OP_LORA_UP, LLM__OP_RECEIVE
 } llm__op_kind;
 
 /* How an operation is split between threads. Two of the same kind, other than ANY, need no barrier between them. */
@@ -15725,7 +15733,7 @@ struct llm_backend_ctx {
     llm__isa isa;
     const llm__kernels *kernels;
     llm__pool *pool;
-    int n_ranks;
+    int n_ranks, n_group; /* ranks of a stage */
     llm__rank *rank;
     llm__kv_cache kv;
     llm__cpu_buffer **buffer;
@@ -15800,8 +15808,11 @@ static void llm__run_rope(const llm__run *r, int row) {
     }
 }
 
-/* The same record of another rank. */
-static const llm__record *llm__twin(const llm__run *r, int rank) { return r->ctx->rank[rank].list + (r->rec - r->ctx->rank[r->rank].list); }
+/* The same record of another rank of the stage, the i-th. */
+static const llm__record *llm__twin(const llm__run *r, int i) {
+    int rank = r->rank - r->rank % r->ctx->n_group + i;
+    return r->ctx->rank[rank].list + (r->rec - r->ctx->rank[r->rank].list);
+}
 
 /* x += scale * post_norm(sum over ranks of y); h = norm(x): everything between two linear layers, on rows that stay in the cache. */
 static void llm__run_residual(const llm__run *r, int row) {
@@ -15811,9 +15822,9 @@ static void llm__run_residual(const llm__run *r, int row) {
     float *scratch = (float *)r->e->scratch, *x = llm__row(op->x, row);
     if (op->y) {
         const float *y = llm__row(op->y, row);
-        if (r->ctx->n_ranks > 1) { /* in rank order, so that every rank has the same bits */
+        if (r->ctx->n_group > 1) { /* in rank order, so that every rank has the same bits */
             memcpy(scratch, llm__row(llm__twin(r, 0)->op.residual.y, row), (size_t)n * sizeof *scratch);
-            for (int i = 1; i < r->ctx->n_ranks; i++) k->add(scratch, llm__row(llm__twin(r, i)->op.residual.y, row), 1, n);
+            for (int i = 1; i < r->ctx->n_group; i++) k->add(scratch, llm__row(llm__twin(r, i)->op.residual.y, row), 1, n);
             y = scratch;
         }
         if (op->post_kind) {
@@ -16151,15 +16162,21 @@ static void llm__run_lora_down(const llm__run *r) {
 
 static void llm__run_lora_up(const llm__run *r) { llm__lora_products(r, 1); }
 
-/* Run once for all ranks, when it is rank 0's turn: every rank's buffer gets the sum, added up in rank order. A row is one thread's on all
+/* Run once for all ranks of a stage, when it is the first one's turn: every rank's buffer gets the sum, added up in rank order. A row is one thread's on all
  * ranks, so nothing has to wait in between. */
 static void llm__run_all_reduce(const llm__run *r, int row) {
     const int n = r->rec->op.reduce.n;
     float *sum = llm__row(r->rec->op.reduce.buf, row);
-    for (int i = 1; i < r->ctx->n_ranks && r->rank == 0; i++)
+    for (int i = 1; i < r->ctx->n_group && r->rank % r->ctx->n_group == 0; i++)
         r->ctx->kernels->add(sum, llm__row(llm__twin(r, i)->op.reduce.buf, row), 1, n);
-    for (int i = 1; i < r->ctx->n_ranks && r->rank == 0; i++)
+    for (int i = 1; i < r->ctx->n_group && r->rank % r->ctx->n_group == 0; i++)
         memcpy(llm__row(llm__twin(r, i)->op.reduce.buf, row), sum, (size_t)n * sizeof *sum);
+}
+
+/* A row of the stage before, whose lists have ended; it was written by the thread that reads it here. */
+static void llm__run_receive(const llm__run *r, int row) {
+    const llm__gather_op *op = &r->rec->op.gather;
+    memcpy(llm__row(op->dst, row), llm__row(op->src, row), (size_t)op->dst->cols * sizeof(float));
 }
 
 /* ---- Running the lists ----
@@ -16175,7 +16192,7 @@ static const struct {
     {llm__run_embed, NULL}, {llm__run_rope, NULL}, {llm__run_residual, NULL}, {llm__run_norm, NULL}, {NULL, llm__run_linear_op},
     {NULL, llm__run_qkv}, {NULL, llm__run_attention}, {llm__run_mla_write, NULL}, {NULL, llm__run_mla}, {llm__run_route, NULL},
     {NULL, llm__run_experts_op}, {llm__run_gate, NULL}, {llm__run_gather, NULL}, {llm__run_all_reduce, NULL}, {NULL, llm__run_logits_op},
-    {NULL, llm__run_lora_down}, {NULL, llm__run_lora_up},
+    {NULL, llm__run_lora_down}, {NULL, llm__run_lora_up}, {llm__run_receive, NULL},
 };
 
 /* One thread's share of one record. */
@@ -16206,8 +16223,8 @@ static void llm__run_act(const llm_backend_ctx *ctx, const llm__exec *e, const l
     if (rec->form) llm__act_make(&act, rec->act, rec->form, rec->act_col, rec->act_cols);
 }
 
-/* One thread's way through the lists of all ranks. All threads pass the same barriers, for what decides about them is in the lists, and
- * these are not written while they run (but for `next`). */
+/* One thread's way through the lists of all ranks, stage by stage. All threads pass the same barriers, for what decides about them is in
+ * the lists, and these are not written while they run (but for `next`). */
 static void llm__run_lists(void *arg, int thread, int n_threads) {
     llm_backend_ctx *ctx = (llm_backend_ctx *)arg;
     llm__exec e;
@@ -16219,17 +16236,18 @@ static void llm__run_lists(void *arg, int thread, int n_threads) {
     e.step = &ctx->step;
     e.scratch = ctx->scratch + (size_t)thread * ctx->scratch_bytes;
     e.scratch_bytes = ctx->scratch_bytes;
-    for (int i = 0; i < ctx->rank[0].n; i++) {
-        int barrier = 0, form = 0;
-        for (int r = 0; r < ctx->n_ranks; r++) {
-            barrier |= ctx->rank[r].list[i].barrier;
-            form |= ctx->rank[r].list[i].form;
+    for (int first = 0; first < ctx->n_ranks; first += ctx->n_group)
+        for (int i = 0; i < ctx->rank[first].n; i++) {
+            int barrier = 0, form = 0, end = first + ctx->n_group;
+            for (int r = first; r < end; r++) {
+                barrier |= ctx->rank[r].list[i].barrier;
+                form |= ctx->rank[r].list[i].form;
+            }
+            if (barrier) llm__pool_barrier(ctx->pool);
+            for (int r = first; r < end && form; r++) llm__run_act(ctx, &e, &ctx->rank[r].list[i]);
+            if (form) llm__pool_barrier(ctx->pool);
+            for (int r = first; r < end; r++) llm__run_record(ctx, &e, &ctx->rank[r].list[i], r);
         }
-        if (barrier) llm__pool_barrier(ctx->pool);
-        for (int r = 0; r < ctx->n_ranks && form; r++) llm__run_act(ctx, &e, &ctx->rank[r].list[i]);
-        if (form) llm__pool_barrier(ctx->pool);
-        for (int r = 0; r < ctx->n_ranks; r++) llm__run_record(ctx, &e, &ctx->rank[r].list[i], r);
-    }
 }
 
 /* ---- Recording ----
@@ -16438,6 +16456,17 @@ static void llm__cpu_all_reduce(llm_backend_ctx *ctx, int rank, llm_rows rows, l
     llm__record_uses(ctx, rank, rec, llm__split_of(rows), NULL, NULL, buf, NULL, LLM__TOUCH_NONE);
 }
 
+/* Nothing is sent: whoever receives reads it. Stages run one after the other, and buffers stay as they are until the next step. */
+static void llm__cpu_send(llm_backend_ctx *ctx, int rank, const llm_buffer *src) { (void)ctx, (void)rank, (void)src; }
+
+static void llm__cpu_receive(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src) {
+    llm__gather_op op;
+    op.dst = dst;
+    op.src = src;
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_RECEIVE, LLM_ROWS_TOKENS, &op, sizeof op);
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_TOKENS, NULL, NULL, dst, NULL, LLM__TOUCH_NONE);
+}
+
 /* Logits go to the context's own memory, which nobody reads before wait: no buffer is written. */
 static void llm__cpu_logits(llm_backend_ctx *ctx, int rank, const llm_logits_op *op) {
     if (op->vocab_begin < 0 || (int64_t)op->vocab_begin + op->head->rows > ctx->logits_stride || ctx->step.shape.n_out > ctx->logits_rows)
@@ -16448,11 +16477,12 @@ static void llm__cpu_logits(llm_backend_ctx *ctx, int rank, const llm_logits_op 
     llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, llm__cpu_plus(op->plus), NULL, NULL, LLM__TOUCH_NONE);
 }
 
-/* The ranks must have recorded the same operations; then all threads run them. */
+/* The ranks of a stage must have recorded the same operations; then all threads run them. */
 static llm_result llm__cpu_end_step(llm_backend_ctx *ctx) {
     for (int r = 1; r < ctx->n_ranks && !ctx->failed; r++) {
-        int same = ctx->rank[r].n == ctx->rank[0].n;
-        for (int i = 0; same && i < ctx->rank[0].n; i++) same = ctx->rank[r].list[i].kind == ctx->rank[0].list[i].kind;
+        const llm__rank *first = &ctx->rank[r - r % ctx->n_group];
+        int same = ctx->rank[r].n == first->n;
+        for (int i = 0; same && i < first->n; i++) same = ctx->rank[r].list[i].kind == first->list[i].kind;
         if (!same) llm__cpu_fail(ctx, LLM_ERR_ARG, "the ranks recorded different operations");
     }
     if (!ctx->failed) llm__pool_run(ctx->pool, llm__run_lists, ctx);
@@ -16584,10 +16614,13 @@ static llm_result llm__cpu_open(const llm_backend_config *cfg, llm_backend_ctx *
         cfg->kv_type > LLM_KV_INT4)
         return llm__error(LLM_ERR_ARG, "cpu backend: n_threads %d (0 to 1024), n_ranks %d (0 to %d), kv_type %d: out of range",
                           cfg->n_threads, cfg->n_ranks, LLM__MAX_RANKS, (int)cfg->kv_type);
+    if (cfg->n_stages < 0 || LLM__MAX(1, cfg->n_ranks) % LLM__MAX(1, cfg->n_stages))
+        return llm__error(LLM_ERR_ARG, "cpu backend: %d ranks in %d stages", cfg->n_ranks, cfg->n_stages);
     llm_backend_ctx *ctx = LLM__NEW(llm_backend_ctx, 1);
     if (!ctx) return llm__nomem();
     ctx->cfg = *cfg;
     ctx->n_ranks = LLM__MAX(1, cfg->n_ranks);
+    ctx->n_group = ctx->n_ranks / LLM__MAX(1, cfg->n_stages);
     llm_result r = llm__cpu_open_parts(ctx);
     if (r) llm__cpu_close(ctx);
     else *out = ctx;
@@ -16969,7 +17002,7 @@ static void llm__cpu_parallel(llm_backend_ctx *ctx, void (*fn)(void *arg, int i)
 /* Sentences are kept in this library, one a thread; a backend in another library reaches them through this. */
 LLM_API llm_result llm_backend_error(llm_result r, const char *sentence) { return llm__error(r, "%s", sentence); }
 
-/* The CPU draws no tokens and knows no limit of its memory: the last two are NULL. */
+/* The CPU draws no tokens and knows no limit of its memory: two are NULL. */
 LLM_API const llm_backend *llm_backend_cpu(void) {
     static const llm_backend table = {
         LLM_BACKEND_ABI, sizeof(llm_backend), "cpu", llm__cpu_open, llm__cpu_close, llm__cpu_describe, llm__cpu_buffer_new, llm__cpu_weight,
@@ -16977,7 +17010,8 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
         llm__cpu_rope, llm__cpu_residual, llm__cpu_norm, llm__cpu_linear, llm__cpu_qkv, llm__cpu_attention, llm__cpu_mla, llm__cpu_route,
         llm__cpu_experts, llm__cpu_gate, llm__cpu_gather, llm__cpu_all_reduce, llm__cpu_logits, llm__cpu_end_step, llm__cpu_wait,
         llm__cpu_logits_row, llm__cpu_buffer_row, llm__cpu_kv_copy, llm__cpu_kv_read, llm__cpu_kv_write, llm__cpu_parallel,
-        llm__cpu_lora_site, llm__cpu_lora_put, llm__cpu_lora, NULL, NULL};
+        llm__cpu_lora_site, llm__cpu_lora_put, llm__cpu_lora, NULL, NULL, llm__cpu_send,
+        llm__cpu_receive};
     return &table;
 }
 /* ---- section: other kernels, cpu backend (end) ---- */
@@ -18008,6 +18042,7 @@ typedef struct llm__loader {
     const llm_backend *backend; /* NULL: check only */
     llm_backend_ctx *ctx;
     int rank, n_ranks, layer;   /* layer -1: weights of the whole model */
+    int n_group;                /* ranks of a stage of the pipeline */
     llm__segments list[2];      /* of the weight, and of its bias */
     llm__arena keep;            /* unpacked experts, until the backend has packed them; all ranks take their rows from one copy */
     const uint8_t *mxfp4[LLM__MAX_LAYERS][2]; /* of a layer: gate and up, down */
@@ -18333,7 +18368,7 @@ static void llm__take(llm__loader *L, int slot, llm__slice which, llm__slice row
     }
     for (int k = 0; k < 2 && !L->r; k++) {
         /* columns cut: this is part of a sum over ranks, which must have the bias once */
-        if (k && (bias < 0 || (L->rank && cols.n < cols.size))) return;
+        if (k && (bias < 0 || (L->rank % L->n_group && cols.n < cols.size))) return;
         if (k && !bias && !llm__loader_find(L, slot, (int)which.first, 1, name)) return;
         llm_segment *s = llm__loader_segment(L, k, rows.n);
         if (!s || !llm__loader_seek(L, slot, which, rows.size, k ? 0 : cols.size, k, s)) return;
@@ -18409,7 +18444,13 @@ static void llm__load_numbers(llm__loader *L, const char *name, const float *num
  *   embed   rows      vocab                  tokens of other ranks give zeros: a sum again
  *   head    rows      vocab                  logits are gathered
  * So a rank ends a block with its part of a sum, and the residual operation adds the parts: two sums a layer. Everything
- * else (norms, router, latent layers) is the same on all ranks. */
+ * else (norms, router, latent layers) is the same on all ranks.
+ *
+ * Pipeline (Huang et al. 2019): the layers are cut into stages, each of which has n ranks of its own. The first stage has the embedding,
+ * the last one the head, and x, the residual stream, is all that goes from one to the next:
+ *   stage 0 (ranks 0, 1)    embed, layers 0 ... 15     x of rank 0 -> rank 2, x of rank 1 -> rank 3
+ *   stage 1 (ranks 2, 3)    layers 16 ... 31, head
+ * A token passes them one after the other, so it is memory that is won, not time. */
 
 /* What an engine asks for. Rows and outputs of a step are bounded, so that buffers can be made once. */
 typedef struct llm__net_config {
@@ -18417,6 +18458,7 @@ typedef struct llm__net_config {
     const llm_backend *backend;
     llm_backend_ctx *ctx;
     int n_ranks, max_rows, max_out;
+    int n_stages;            /* n_ranks counts the ranks of all */
     int n_loras, max_lora_rank; /* slots for adapters; 0: none */
     int first_layer;         /* of the KV cache: a draft model's layers follow the model's */
     llm_progress_fn progress;
@@ -18442,11 +18484,12 @@ typedef struct llm__net_lane {
 
 /* One rank: a device of its own, or on a CPU a part of the work. */
 typedef struct llm__net_rank {
+    int begin, end, first, last;                /* its layers; first, last: of the pipeline's stages */
     llm__slice heads, kv_heads, ff, ff_expert, ff_shared, vocab; /* this rank's shares */
     int32_t q_width, k_width;                   /* columns of q and k in qkv; with norms over the whole width: of all ranks */
     llm__net_pair embed, positions, embed_norm, out_norm, head;
     llm_weight *alibi, *inv_freq[2];
-    llm__net_layer *layer;                      /* (n_layers) */
+    llm__net_layer *layer;                      /* (n_layers), of which it has some */
     llm__net_lane token, out;
     llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate, *low, *plus, *head_plus; /* see llm__net_buffers */
 } llm__net_rank;
@@ -18457,6 +18500,7 @@ typedef struct llm__net {
     const llm__arch *a;
     llm__net_rank *rank;     /* (n_ranks) */
     llm__net_layer *layer;   /* (n_ranks, n_layers) */
+    int n_group, n_kv;       /* ranks of a stage; layers of the largest stage, which are what a rank's KV cache has */
     llm_kv_layer kv[LLM__MAX_LAYERS]; /* the KV geometry of every layer on one rank */
 } llm__net;
 
@@ -18604,19 +18648,24 @@ static void llm__load_layer(llm__loader *L, const llm__net_rank *R, llm__net_lay
 }
 
 /* Weights of the whole model: embedding, positions, final norm, output layer (which many families tie to the
- * embedding: the same tensor is handed over in two roles, to be gathered from and to be multiplied with). */
+ * embedding: the same tensor is handed over in two roles, to be gathered from and to be multiplied with). Of a pipeline the first
+ * stage has the former, the last one the latter. */
 static void llm__load_model(llm__loader *L, llm__net_rank *R) {
     const llm__arch *a = L->a;
     llm__slice D = llm__all(a->hidden);
     /* config.json may say so; GGUF files just leave the output matrix out */
     int tied = a->tied > 0 || (a->tied < 0 && !llm__has(L, LLM__W_HEAD));
-    llm__load(L, LLM_ROLE_EMBED, LLM__W_EMBED, R->vocab, D, -1, &R->embed);
-    llm__load(L, LLM_ROLE_HEAD, tied ? LLM__W_EMBED : LLM__W_HEAD, R->vocab, D, tied ? -1 : 0, &R->head);
-    if (tied) L->n_params -= R->vocab.n * a->hidden;
-    llm__load_norm(L, LLM__W_OUT_NORM, 1, &R->out_norm);
-    llm__load_norm(L, LLM__W_EMBED_NORM, llm__arch_is(a, "bloom"), &R->embed_norm);
-    if (a->flags & LLM__LEARNED)
-        llm__load(L, LLM_ROLE_EMBED, LLM__W_POSITIONS, llm__all(a->max_positions + a->position_offset), D, -1, &R->positions);
+    if (R->first) llm__load(L, LLM_ROLE_EMBED, LLM__W_EMBED, R->vocab, D, -1, &R->embed);
+    if (R->last) {
+        llm__load(L, LLM_ROLE_HEAD, tied ? LLM__W_EMBED : LLM__W_HEAD, R->vocab, D, tied ? -1 : 0, &R->head);
+        if (tied) L->n_params -= R->vocab.n * a->hidden;
+        llm__load_norm(L, LLM__W_OUT_NORM, 1, &R->out_norm);
+    }
+    if (R->first) {
+        llm__load_norm(L, LLM__W_EMBED_NORM, llm__arch_is(a, "bloom"), &R->embed_norm);
+        if (a->flags & LLM__LEARNED)
+            llm__load(L, LLM_ROLE_EMBED, LLM__W_POSITIONS, llm__all(a->max_positions + a->position_offset), D, -1, &R->positions);
+    }
     for (int i = 0; i < a->n_rope; i++)
         llm__load_numbers(L, "rotary frequencies", a->rope[i].inv_freq, a->rope[0].n_variants * (a->rope_dim / 2), &R->inv_freq[i]);
     if (a->flags & LLM__ALIBI) llm__load_numbers(L, "ALiBi slopes", a->alibi + R->heads.first, R->heads.n, &R->alibi);
@@ -18625,12 +18674,17 @@ static void llm__load_model(llm__loader *L, llm__net_rank *R) {
 /* All weights of one rank. A net that is only checked has no layers to put them in. */
 static void llm__load_rank(llm__loader *L, llm__net_rank *R, const llm__net_config *cfg) {
     llm__net_layer unused;
-    if (!L->r) L->r = llm__net_share(L->a, L->rank, L->n_ranks, R);
+    int stage = L->rank / L->n_group, n_stages = L->n_ranks / L->n_group;
+    if (!L->r) L->r = llm__net_share(L->a, L->rank % L->n_group, L->n_group, R);
+    R->begin = L->a->n_layers * stage / n_stages;
+    R->end = L->a->n_layers * (stage + 1) / n_stages;
+    R->first = stage == 0;
+    R->last = stage == n_stages - 1;
     L->layer = -1;
     if (!L->r) llm__load_model(L, R);
-    for (L->layer = 0; L->layer < L->a->n_layers && !L->r; L->layer++) {
+    for (L->layer = R->begin; L->layer < R->end && !L->r; L->layer++) {
         /* a layer at a time: the progress hook may cancel between two */
-        double done = (L->rank + (double)L->layer / L->a->n_layers) / L->n_ranks;
+        double done = (L->rank + (double)(L->layer - R->begin) / (R->end - R->begin)) / L->n_ranks;
         memset(&unused, 0, sizeof unused);
         llm__load_layer(L, R, R->layer ? &R->layer[L->layer] : &unused);
         if (!L->r && cfg && cfg->progress && cfg->progress(cfg->progress_user, "loading weights", done))
@@ -18639,13 +18693,14 @@ static void llm__load_rank(llm__loader *L, llm__net_rank *R, const llm__net_conf
 }
 
 /* A loader that only checks, for rank 0; the caller sets the backend. */
-static void llm__loader_begin(llm__loader *L, const llm_model *m, int n_ranks) {
+static void llm__loader_begin(llm__loader *L, const llm_model *m, int n_ranks, int n_group) {
     memset(L, 0, sizeof *L);
     L->m = m;
     L->a = &m->arch;
     L->path = m->path;
     L->base = llm__layer_base(&m->source.tensors, 0);
     L->n_ranks = n_ranks;
+    L->n_group = n_group;
 }
 
 /* Frees what the backend had to see until weights_done: it plans at once, and reads the data when it packs. */
@@ -18662,7 +18717,7 @@ static llm_result llm__net_check(const llm_model *m, int64_t *n_params) {
     llm__loader L;
     llm__net_rank R;
     memset(&R, 0, sizeof R);
-    llm__loader_begin(&L, m, 1);
+    llm__loader_begin(&L, m, 1, 1);
     llm__load_rank(&L, &R, NULL);
     *n_params = L.n_params;
     llm__loader_end(&L);
@@ -18733,16 +18788,21 @@ LLM__UNUSED static llm_result llm__net_open(const llm__net_config *cfg, llm__net
     *out = NULL;
     const llm__arch *a = &cfg->model->arch;
     if (!a->n_layers) return llm__error(LLM_ERR_ARG, "%s: opened with vocab_only: it has no weights", cfg->model->path);
+    int n_stages = LLM__MAX(cfg->n_stages, 1);
+    if (a->n_layers < n_stages)
+        return llm__error(LLM_ERR_ARG, "pipeline_parallel_size %d: %s has %d layers", n_stages, cfg->model->path, a->n_layers);
     llm__net *net = LLM__NEW(llm__net, 1);
     if (!net) return llm__nomem();
     net->cfg = *cfg;
     int n = net->cfg.n_ranks = LLM__MAX(cfg->n_ranks, 1), latent = (a->flags & LLM__MLA) != 0;
     net->a = a;
+    net->n_group = n / n_stages;
+    net->n_kv = (a->n_layers + n_stages - 1) / n_stages;
     net->rank = LLM__NEW(llm__net_rank, n);
     net->layer = LLM__NEW(llm__net_layer, n * a->n_layers);
     llm_result r = net->rank && net->layer ? LLM_OK : llm__nomem();
     llm__loader L;
-    llm__loader_begin(&L, cfg->model, n);
+    llm__loader_begin(&L, cfg->model, n, net->n_group);
     L.backend = cfg->backend;
     L.ctx = cfg->ctx;
     L.n_slots = cfg->n_loras;
@@ -18754,7 +18814,7 @@ LLM__UNUSED static llm_result llm__net_open(const llm__net_config *cfg, llm__net
     }
     if (!r) r = cfg->backend->weights_done(cfg->ctx);
     llm__loader_end(&L);
-    for (int i = 0; i < a->n_layers && !r; i++) {
+    for (int i = 0; i < net->n_kv && !r; i++) {
         net->kv[i].n_kv_heads = latent ? 1 : (int32_t)net->rank[0].kv_heads.n;
         net->kv[i].head_dim = latent ? a->kv_rank + a->rope_dim : a->head_dim;
         net->kv[i].v_head_dim = latent ? 0 : a->v_head_dim;
@@ -18779,7 +18839,8 @@ LLM__UNUSED static void llm__net_rope_of(const llm__net *net, int32_t prompt_len
 
 /* The last hidden state of an out row of the latest step: what the head has read, (hidden) values. */
 LLM__UNUSED static const float *llm__net_hidden(const llm__net *net, int out_row) {
-    return net->cfg.backend->buffer_row(net->cfg.ctx, 0, net->rank[0].out.h, out_row);
+    int rank = net->cfg.n_ranks - net->n_group; /* the first of the last stage */
+    return net->cfg.backend->buffer_row(net->cfg.ctx, rank, net->rank[rank].out.h, out_row);
 }
 
 /* ---- The forward pass ----
@@ -18795,7 +18856,7 @@ typedef struct llm__pass {
     const llm__arch *a;
     const llm__net_rank *R;
     int lora; /* a sequence has an adapter */
-    int first_layer;
+    int first_layer; /* of the KV cache: where it has the model's layer 0, or would have */
 } llm__pass;
 
 /* What adapters add to w src, in `plus`; NULL: nothing in this step. */
@@ -18832,9 +18893,9 @@ static void llm__pass_residual(const llm__pass *p, const llm__net_lane *lane, co
     p->be->residual(p->ctx, p->rank, &op);
 }
 
-/* x = embedding of the tokens (T, D), and the cosines and sines of this step's positions (T, rope_dim). Each rank has
- * a part of the table; learned positions are added on one rank: the sum over ranks has them once. */
-static void llm__pass_begin(const llm__pass *p, int n_ranks) {
+/* x = embedding of the tokens (T, D). Each rank has a part of the table; learned positions are added on one rank: the sum over ranks has
+ * them once. */
+static void llm__pass_embed(const llm__pass *p, int n_ranks) {
     const llm__arch *a = p->a;
     const llm__net_rank *R = p->R;
     llm_buffer *x = R->token.x;
@@ -18843,11 +18904,19 @@ static void llm__pass_begin(const llm__pass *p, int n_ranks) {
     p->be->embed(p->ctx, p->rank, &embed);
     if (p->lora && R->embed.lora) p->be->lora(p->ctx, p->rank, &lora);
     if (n_ranks > 1) p->be->all_reduce(p->ctx, p->rank, LLM_ROWS_TOKENS, x, a->hidden);
+    if (R->embed_norm.w) llm__pass_norm(p, LLM_ROWS_TOKENS, x, x, a->hidden, a->norm, &R->embed_norm, a->eps);
+}
+
+/* x, from the tokens or from the stage before, and the cosines and sines of this step's positions (T, rope_dim). */
+static void llm__pass_begin(const llm__pass *p, const llm__net *net) {
+    const llm__arch *a = p->a;
+    const llm__net_rank *R = p->R;
+    if (R->first) llm__pass_embed(p, net->n_group);
+    else p->be->receive(p->ctx, p->rank, R->token.x, net->rank[p->rank - net->n_group].token.x);
     for (int i = 0; i < a->n_rope; i++) {
         llm_rope_op rope = {R->rope[i], R->inv_freq[i], a->rope[0].n_variants, a->rope_dim, a->rope[i].scale, {0, 0, 0}};
         p->be->rope(p->ctx, p->rank, &rope);
     }
-    if (R->embed_norm.w) llm__pass_norm(p, LLM_ROWS_TOKENS, x, x, a->hidden, a->norm, &R->embed_norm, a->eps);
 }
 
 /* att (T, n_heads * v_head_dim) = attention(src), in layer i (Vaswani et al. 2017):
@@ -18926,15 +18995,15 @@ static void llm__forward(const llm__net *net, int rank, int lora) {
     const llm__arch *a = net->a;
     const llm__net_rank *R = &net->rank[rank];
     const llm__net_lane *lane = &R->token, *out = &R->out;
-    const llm__pass p = {net->cfg.backend, net->cfg.ctx, rank, a, R, lora, net->cfg.first_layer};
+    const llm__pass p = {net->cfg.backend, net->cfg.ctx, rank, a, R, lora, net->cfg.first_layer - R->begin};
     int parallel = (a->flags & LLM__PARALLEL) != 0, plain = (a->flags & LLM__NO_PRE_NORM) != 0, post = (a->flags & LLM__POST_NORM) != 0;
     /* x (T, D) = embedding; h = the first norm of it */
-    llm__pass_begin(&p, net->cfg.n_ranks);
-    if (!plain) llm__pass_residual(&p, lane, NULL, NULL, &R->layer[0].attn_norm);
-    for (int i = 0; i < a->n_layers; i++) {
+    llm__pass_begin(&p, net);
+    if (!plain) llm__pass_residual(&p, lane, NULL, NULL, &R->layer[R->begin].attn_norm);
+    for (int i = R->begin; i < R->end; i++) {
         const llm__net_layer *y = &R->layer[i];
         int last = i == a->n_layers - 1, moe = a->layer[i].moe;
-        const llm__net_pair *next = last ? &R->out_norm : plain ? NULL : &R->layer[i + 1].attn_norm;
+        const llm__net_pair *next = last ? &R->out_norm : plain || i + 1 == R->end ? NULL : &R->layer[i + 1].attn_norm;
         /* att = attention over h, and the KV pages of layer i get this step's keys and values */
         if (a->flags & LLM__MLA) llm__pass_mla(&p, i, y, plain ? lane->x : lane->h);
         else llm__pass_attention(&p, i, y, plain ? lane->x : lane->h);
@@ -18953,6 +19022,10 @@ static void llm__forward(const llm__net *net, int rank, int lora) {
         if (moe) llm__pass_moe(&p, y, src, parallel);
         else llm__pass_mlp(&p, lane, &y->up, &y->down, NULL, src, parallel);
         llm__pass_residual(&p, lane, lane->y, post ? &y->post_ffn : NULL, next);
+    }
+    if (!R->last) {
+        p.be->send(p.ctx, rank, lane->x);
+        return;
     }
     if (lane != out) p.be->gather(p.ctx, rank, out->h, lane->h);
     const llm_buffer *plus = llm__pass_lora(&p, LLM_ROWS_OUT, R->head_plus, out->h, &R->head);
@@ -19285,7 +19358,7 @@ static llm_result llm__adapter_open(const char *path, const llm__arch *a, int32_
 static llm_result llm__net_adapt(const llm__net *net, int slot, llm__adapter *d) {
     llm__loader L;
     size_t n = 0, odd = 0;
-    llm__loader_begin(&L, net->cfg.model, net->cfg.n_ranks);
+    llm__loader_begin(&L, net->cfg.model, net->cfg.n_ranks, net->n_group);
     L.path = d->path;
     L.backend = net->cfg.backend;
     L.ctx = net->cfg.ctx;
@@ -23796,7 +23869,7 @@ struct llm_engine {
     llm__arena arena;            /* all arrays */
     uint8_t *swap_memory;        /* (n_swap, ranks, page bytes) */
     int64_t page_bytes;          /* of one rank */
-    int32_t n_ranks;
+    int32_t n_ranks, n_stages;
     char describe[160];
     int32_t max_pages;           /* of one sequence */
     llm__kv kv;
@@ -25279,7 +25352,7 @@ static llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, l
     llm_text_free(&b);
     n.model = e->draft.model;
     n.n_loras = 0;
-    n.first_layer = e->net->a->n_layers;
+    n.first_layer = e->net->n_kv;
     e->draft.max_len = e->draft.model->arch.max_len > 0 ? e->draft.model->arch.max_len : INT32_MAX;
     e->p.driver.draft = llm__drive_draft;
     return r ? r : llm__net_open(&n, &e->draft.net);
@@ -25346,7 +25419,8 @@ static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config 
     llm_result r = llm__check_number("max_queue", c->max_queue, 0, INT32_MAX, "at least 0");
     if (!r) r = llm__check_number("kv_cache_memory_bytes", (double)c->kv_cache_memory_bytes, 0, 9e18, "at least 0");
     if (!r) r = llm__check_number("n_threads", c->n_threads, 0, 4096, "at most 4096");
-    if (!r) r = llm__check_number("tensor_parallel_size", c->tensor_parallel_size, 0, INT32_MAX, "at least 1");
+    if (!r) r = llm__check_number("tensor_parallel_size", c->tensor_parallel_size, 0, 64, "in [1, 64]");
+    if (!r) r = llm__check_number("pipeline_parallel_size", c->pipeline_parallel_size, 0, 64, "in [1, 64]");
     if (!r) r = llm__check_number("num_gpu_blocks", c->num_gpu_blocks, 0, INT32_MAX, "at least 0");
     if (!r) r = llm__check_number("num_cpu_blocks", c->num_cpu_blocks, 0, INT32_MAX, "at least 0");
     if (!r) r = llm__check_number("swap_space", (double)c->swap_space, 0, 65536, "in [0, 65536]");
@@ -25371,6 +25445,7 @@ static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config 
     if (!c->max_lora_rank) c->max_lora_rank = c->lora ? 256 : 16;
     if (!c->max_queue) c->max_queue = 1024;
     if (!c->tensor_parallel_size) c->tensor_parallel_size = 1;
+    if (!c->pipeline_parallel_size) c->pipeline_parallel_size = 1;
     if (!c->n_threads) c->n_threads = llm__cores();
     if (c->gpu_memory_utilization <= 0) c->gpu_memory_utilization = 0.9f;
     return r ? r : llm__check_early_stop(&c->early_stop);
@@ -25422,7 +25497,8 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     llm__net_config n;
     memset(&b, 0, sizeof b);
     memset(&n, 0, sizeof n);
-    b.n_ranks = c->tensor_parallel_size;
+    b.n_ranks = c->tensor_parallel_size * c->pipeline_parallel_size;
+    b.n_stages = n.n_stages = c->pipeline_parallel_size;
     b.n_threads = c->n_threads;
     b.isa = c->isa;
     b.compute = c->dtype;
@@ -25501,7 +25577,8 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     p->lookup_low = c->ngram_prompt_lookup_min;
     p->lookup_high = c->ngram_prompt_lookup_max;
     p->lag = e->backend->drawn != NULL;
-    e->n_ranks = c->tensor_parallel_size;
+    e->n_ranks = c->tensor_parallel_size * c->pipeline_parallel_size;
+    e->n_stages = c->pipeline_parallel_size;
 }
 
 /* Where the device may be chosen ("auto"), a CUDA library that finds none is not used. Found out by opening the smallest context. */
@@ -25533,7 +25610,7 @@ static llm_result llm__engine_assemble(llm_engine *e, const llm_model *model, co
     llm__engine_limits(e, model, c);
     llm_result r = llm__engine_net(e, c);
     if (r) return r;
-    int n_layers = e->net->a->n_layers, n_draft = e->draft.net ? e->draft.net->a->n_layers : 0;
+    int n_layers = e->net->n_kv, n_draft = e->draft.net ? e->draft.net->n_kv : 0;
     llm_kv_layer *layers = (llm_kv_layer *)llm__arena_get(&e->arena, (size_t)(n_layers + n_draft) * sizeof *layers);
     if (!layers) return llm__nomem();
     memcpy(layers, e->net->kv, (size_t)n_layers * sizeof *layers);
@@ -26499,7 +26576,7 @@ static void llm__context_here(const llm_engine *e, uint64_t adapter, llm__contex
     c->field[LLM__CX_MODEL] = llm__context_model(e->p.model);
     c->field[LLM__CX_DTYPE] = (uint64_t)e->dtype;
     c->field[LLM__CX_KV] = (uint64_t)e->kv_type;
-    c->field[LLM__CX_RANKS] = (uint64_t)e->n_ranks;
+    c->field[LLM__CX_RANKS] = (uint64_t)e->n_ranks | (uint64_t)e->n_stages << 32;
     c->field[LLM__CX_BLOCK] = (uint64_t)e->kv.page_tokens;
     c->field[LLM__CX_BYTES] = (uint64_t)e->page_bytes;
     c->field[LLM__CX_ADAPTER] = adapter;

@@ -98,6 +98,8 @@ static inline float half_to_f32(uint16_t h) { return cuemu_half_to_float(h); }
 static inline uint16_t f32_to_half(float f) { return cuemu_float_to_half(f); }
 template <bool HALF> static inline void mma_16x8x16(float *d, const uint32_t *a, const uint32_t *b) { cuemu::mma_m16n8k16<HALF>(d, a, b); }
 static inline void load_matrix_x4(uint32_t *r, const void *row) { cuemu::ldmatrix_x4(r, row, false); }
+static inline void store_release(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
+static inline uint32_t load_acquire(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 static void *nccl_function(const char *name) { return cuemu::nccl_symbol(name); }
 static const char *driver_missing(void) { return NULL; }
 #else
@@ -128,6 +130,16 @@ static __device__ __forceinline__ void load_matrix_x4(uint32_t *r, const void *r
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                  : "r"((uint32_t)__cvta_generic_to_shared(row))
                  : "memory");
+}
+
+/* A flag that other devices write or read: what was written before the release is there after an acquire that sees it. */
+static __device__ __forceinline__ void store_release(uint32_t *p, uint32_t v) {
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+static __device__ __forceinline__ uint32_t load_acquire(const uint32_t *p) {
+    uint32_t v;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
 }
 
 /* NCCL is opened only for more than one device. */
@@ -227,6 +239,7 @@ static int max_int(int64_t a, int64_t b) { return (int)(a > b ? a : b); }
 
 enum { MAX_RANKS = 16, MAX_RECORDS = 8192, MAX_GRAPHS = 96, N_FLIGHT = 2, STAGE_BYTES = 8 << 20, STEP_HEAD = 16 };
 enum { QUERIES = 16, KEYS = 32, MAX_VALUES = 512 }; /* of >>attention */
+enum { ONE_SHOT_ROWS = 16 };                        /* of >>ranks: rows that are summed over peer memory */
 
 /* Twin: llm__cpu_buffer. Rows start on 16 bytes, so kernels may load vectors of four. */
 struct llm_buffer {
@@ -278,7 +291,9 @@ typedef enum op_kind {
     OP_GATHER,
     OP_ALL_REDUCE,
     OP_LOGITS,
-    OP_LORA
+    OP_LORA,
+    OP_SEND,
+    OP_RECEIVE
 } op_kind;
 
 typedef struct record {
@@ -309,6 +324,16 @@ typedef struct record {
     } op;
 } record;
 
+/* Memory through which the ranks of a stage sum up rows without NCCL: see >>ranks. n 0: there is none. Passed by value. */
+typedef struct peer_view {
+    int32_t n, index, rows;
+    int64_t width;              /* floats of a row */
+    float *box[MAX_RANKS];      /* (rows, 2, width) of every rank */
+    uint32_t *flags[MAX_RANKS]; /* (rows, MAX_RANKS) of every rank */
+    uint32_t *turn;             /* (rows) of this one: sums so far */
+    const uint32_t *stop;       /* pinned: 1 lets everybody go who waits */
+} peer_view;
+
 /* The captured list of one shape on one rank. */
 typedef struct graph {
     int32_t n_rows, draws, lora, program;
@@ -335,7 +360,8 @@ typedef struct rank {
     llm_drawn *drawn;       /* (max_out) on the device */
     uint8_t *scratch;       /* of the operation that runs */
     size_t scratch_bytes;
-    void *comm;    /* NCCL */
+    void *comm, *pipe; /* NCCL: of the ranks of this stage; of all */
+    peer_view peers;
     void **memory; /* what to free */
     int n_memory, memory_cap;
     int64_t bytes;
@@ -351,8 +377,10 @@ typedef struct rank {
  * says which of the pinned pairs is meant. */
 struct llm_backend_ctx {
     llm_backend_config cfg;
-    int n_ranks;
+    int n_ranks, n_group; /* of a stage */
     rank *ranks;
+    uint32_t *stop_waiting; /* pinned, see peer_view */
+    int64_t peer_width;
     rank *loaders; /* of adapters, one a rank; NULL: there are no sites */
     char name[320], why[300];
     llm_result failed;
@@ -486,6 +514,55 @@ template <class... P, class... A> static void launch(rank *r, void (*kernel)(P..
     rank_ok(r, cudaLaunchKernelEx(&c, kernel, static_cast<P>(args)...), "launch");
 }
 
+/* ---- NCCL, by name ---- */
+
+enum { NCCL_I8 = 0, NCCL_F32 = 7, NCCL_SUM = 0 };
+
+/* The functions of libnccl.so.2, by its manual's signatures: no header of it is needed to build. */
+static struct nccl_api {
+    int (*init_all)(void **comm, int n, const int *devices);
+    int (*destroy)(void *comm);
+    int (*abort)(void *comm);
+    int (*async_error)(void *comm, int *error);
+    const char *(*error_string)(int error);
+    int (*all_reduce)(const void *from, void *to, size_t n, int type, int op, void *comm, cudaStream_t stream);
+    int (*all_gather)(const void *from, void *to, size_t n, int type, void *comm, cudaStream_t stream);
+    int (*send)(const void *from, size_t n, int type, int peer, void *comm, cudaStream_t stream);
+    int (*receive)(void *to, size_t n, int type, int peer, void *comm, cudaStream_t stream);
+} nccl;
+
+/* Looks the functions up; 0: libnccl is not there. */
+static int nccl_load(void) {
+    static const char *const names[] = {"ncclCommInitAll",       "ncclCommDestroy",    "ncclCommAbort",
+                                        "ncclCommGetAsyncError", "ncclGetErrorString", "ncclAllReduce",
+                                        "ncclAllGather",         "ncclSend",           "ncclRecv"};
+    void *found[sizeof names / sizeof *names];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!(found[i] = nccl_function(names[i]))) return 0;
+    memcpy(&nccl, found, sizeof nccl);
+    return 1;
+}
+
+/* Notes what NCCL returned. */
+static void nccl_ok(rank *r, int e, const char *what) {
+    if (!e || r->failed) return;
+    r->failed = LLM_ERR_BACKEND;
+    snprintf(r->why, sizeof r->why, "cuda device %d: %s: %s", r->device, what, nccl.error_string(e));
+}
+
+/* In place. */
+static void nccl_all_reduce(rank *r, float *data, size_t n) {
+    nccl_ok(r, nccl.all_reduce(data, data, n, NCCL_F32, NCCL_SUM, r->comm, r->stream), "all-reduce");
+}
+
+/* To or from the same rank of the next stage (steps 1), the one before (-1), the last or the first. */
+static void run_send(rank *r, const void *from, size_t bytes, int steps) {
+    if (!r->failed) nccl_ok(r, nccl.send(from, bytes, NCCL_I8, r->index + steps * r->ctx->n_group, r->pipe, r->stream), "send");
+}
+static void run_receive(rank *r, void *to, size_t bytes, int steps) {
+    if (!r->failed) nccl_ok(r, nccl.receive(to, bytes, NCCL_I8, r->index + steps * r->ctx->n_group, r->pipe, r->stream), "receive");
+}
+
 /* ============================================================================
  * >>formats   How weights lie in device memory.
  * ============================================================================
@@ -589,19 +666,21 @@ template <int K> static __device__ __forceinline__ void load16(const part &w, si
     if (K == KIND_Q4Z) m = -8 * d;
     if (K == KIND_Q5Z) m = -16 * d;
     if (K == KIND_Q6) m = -32 * d;
+#pragma unroll
     for (int i = 0; i < 16; i++) {
         uint32_t b = wide ? u[i / 4] >> (8 * (i % 4)) & 255 : u[i / 4] >> (8 * (i % 4) + 4 * h) & 15;
         if (K == KIND_Q5Z || K == KIND_Q5M) b |= (high >> i & 1) << 4;
         if (K == KIND_Q6) b |= (high >> (2 * i) & 3) << 4;
         if (K == KIND_F8) v[i] = e4m3_to_f32(b);
-        else if (K == KIND_T4) v[i] = d * (float)(int8_t)(w.table[b >> 3] >> (8 * (b & 7)));
+        else if (K == KIND_T4)
+            v[i] = d * (float)(int8_t)((b & 8 ? w.table[1] : w.table[0]) >> (8 * (b & 7))); /* no computed index into arguments */
         else if (K == KIND_Q8) v[i] = d * (float)(int8_t)b;
         else v[i] = d * (float)b + m;
     }
 }
 
 /* The same where the kind is known at run time only. */
-static __device__ void load16_any(const part &w, size_t at, int h, float *v) {
+static __device__ __forceinline__ void load16_any(const part &w, size_t at, int h, float *v) {
     switch (w.kind) {
     case KIND_F32: load16<KIND_F32>(w, at, h, v); return;
     case KIND_F16: load16<KIND_F16>(w, at, h, v); return;
@@ -1256,7 +1335,7 @@ static __device__ void finish_pair(const linear_args &a, const tile &t, int row,
  * loads of 8 neighbouring lanes hit all banks.
  * Two rows a warp: a lane has two loads of W under way, and each vector of x from shared memory is used twice. Lane r ends row r, so that
  * all rows of the tile are finished at once. Twin: llm__run_linear. */
-template <int K, int R> static __global__ void __launch_bounds__(256) kernel_linear_few(linear_args a) {
+template <int K, int R> static __global__ void __launch_bounds__(256, R == 1 ? 3 : 2) kernel_linear_few(linear_args a) {
     SMEM(float, xs, R * 32 * 36);
     tile t = tile_at(a, (int)blockIdx.y, R);
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, p = (int)blockIdx.x * 16 + warp * 2, rows = group_rows(a);
@@ -1552,7 +1631,9 @@ static __global__ void __launch_bounds__(128)
         if (at >= 0 && at < t.rows) load16_any(t.w, (size_t)(at * t.subs + i / 2), i & 1, v);
         if (p.rows && place >= 0 && place < p.rows) load16_any(p.w, (size_t)(place * p.subs + i / 2), i & 1, q);
         float by = row_scale && at >= 0 && at < t.rows ? row_scale[at] * scale : scale;
-        for (int k = 0; k < 16 && 16 * i + k < t.cols; k++) x[row * stride + 16 * i + k] = v[k] * by + q[k];
+#pragma unroll /* v and q stay in registers */
+        for (int k = 0; k < 16; k++)
+            if (16 * i + k < t.cols) x[row * stride + 16 * i + k] = v[k] * by + q[k];
     }
 }
 
@@ -1577,8 +1658,9 @@ static __global__ void __launch_bounds__(64) kernel_rope(step_view s, float *to,
         int section = !three || i < first ? 0 : i < first + second ? 1 : 2;
         if (base != 1) f *= pow(base, -2.0 * i / rope_dim);
         double angle = f * s.positions[section * s.head[HEAD_ROWS] + row];
-        to[row * stride + i] = (float)cos(angle) * scale;
-        to[row * stride + half + i] = (float)sin(angle) * scale;
+        angle *= 0.31830988618379067154; /* in half turns: no table of 2 / pi in local memory */
+        to[row * stride + i] = (float)cospi(angle) * scale;
+        to[row * stride + half + i] = (float)sinpi(angle) * scale;
     }
 }
 
@@ -1623,11 +1705,43 @@ static __device__ __forceinline__ float norm_value(const norm_view &v, float x, 
     return v.bias ? y + v.bias[i] : y;
 }
 
-/* Computes: x += scale * post(y); h = norm(x); with replace x = h. y NULL: nothing is added; h NULL: no norm. Grid: one block a row. A
- * thread meets its own values again in every pass, so only sums need barriers. Twin: llm__run_residual. */
+/* One row of n values becomes its sum over the ranks of the stage, added up in their order: the same bits on all. One block on each rank,
+ * the same number everywhere, which is the row of the boxes. Each writes its part to its box and its turn to a flag of every other, waits
+ * for their flags, and reads their boxes: one way instead of the several of a ring. Two boxes in turn: who writes one has seen the flags of
+ * the turn between, and those are written after the reading. */
+static __device__ void one_shot_sum(const peer_view &v, float *y, int n) {
+    const int row = (int)blockIdx.x, t = (int)threadIdx.x;
+    const uint32_t turn = v.turn[row] + 1;
+    const int64_t at = (2 * row + (turn & 1)) * v.width;
+    float *mine = v.box[v.index] + at;
+    for (int i = t; i < n; i += blockDim.x) mine[i] = y[i];
+    __threadfence_system();
+    __syncthreads();
+    if (t < v.n) {
+        const uint32_t *flag = v.flags[v.index] + row * MAX_RANKS + t;
+        store_release(v.flags[t] + row * MAX_RANKS + v.index, turn);
+        while ((int32_t)(load_acquire(flag) - turn) < 0 && !load_acquire(v.stop)) __nanosleep(40);
+    }
+    __syncthreads();
+    for (int i = t; i < n; i += blockDim.x) {
+        float sum = v.box[0][at + i];
+        for (int k = 1; k < v.n; k++) sum += v.box[k][at + i];
+        y[i] = sum;
+    }
+    if (t == 0) v.turn[row] = turn;
+}
+
+/* Computes: y (rows, n) = its sum over ranks. Grid: one block a row. Twin: llm__run_all_reduce. */
+static __global__ void __launch_bounds__(256) kernel_sum(const int32_t *n_rows, float *y, int64_t stride, int n, peer_view peers) {
+    if ((int)blockIdx.x < *n_rows) one_shot_sum(peers, y + (int)blockIdx.x * stride, n);
+}
+
+/* Computes: x += scale * post(y); h = norm(x); with replace x = h. y NULL: nothing is added; h NULL: no norm; peers.n > 0: y is a part of a
+ * sum over ranks, and gets the whole. Grid: one block a row. A thread meets its own values again in every pass, so only sums need barriers.
+ * Twin: llm__run_residual. */
 static __global__ void __launch_bounds__(256)
-    kernel_residual(const int32_t *n_rows, float *x, const float *y, float *h, int64_t x_stride, int64_t y_stride, int64_t h_stride, int n,
-                    float scale, norm_view post, norm_view norm, int replace) {
+    kernel_residual(const int32_t *n_rows, float *x, float *y, float *h, int64_t x_stride, int64_t y_stride, int64_t h_stride, int n,
+                    float scale, norm_view post, norm_view norm, int replace, peer_view peers) {
     SMEM(float, scratch, 32);
     int row = (int)blockIdx.x;
     float mean, factor;
@@ -1635,6 +1749,7 @@ static __global__ void __launch_bounds__(256)
     x += row * x_stride;
     if (y) {
         y += row * y_stride;
+        if (peers.n) one_shot_sum(peers, y, n);
         norm_factors(post, y, n, scratch, &mean, &factor);
         for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] += scale * (post.kind ? norm_value(post, y[i], i, mean, factor) : y[i]);
     }
@@ -1647,12 +1762,29 @@ static __global__ void __launch_bounds__(256)
     }
 }
 
-/* The sum over ranks is taken already: see run_record. */
+/* Whether the ranks sum up these rows by themselves: few of them, so that what counts is the way and not the bytes; with batch_invariant
+ * all, as the order in which NCCL adds depends on how many there are. */
+static int one_shot(const rank *r, int rows, int64_t width) { return r->peers.n && rows <= r->peers.rows && width <= r->peers.width; }
+
+/* Sums the first `rows` rows of a buffer over the ranks of the stage; NCCL takes whole strides. */
+static void run_all_reduce(rank *r, llm_rows which, const llm_buffer *b, int rows) {
+    if (r->ctx->n_group == 1 || r->failed) return;
+    if (one_shot(r, rows, b->cols))
+        launch(r, kernel_sum, dim3((unsigned)rows), 256, 0, device_rows(r, which), b->data, b->stride, (int)b->cols, r->peers);
+    else nccl_all_reduce(r, b->data, (size_t)(b->stride * rows));
+}
+
+/* A sum of few rows over the ranks is a part of the kernel. */
 static void run_residual(rank *r, const llm_residual_op *op) {
+    peer_view peers;
+    memset(&peers, 0, sizeof peers);
+    if (op->y && one_shot(r, padded_rows(r, op->rows), op->y->cols)) peers = r->peers;
+    else if (op->y) run_all_reduce(r, op->rows, op->y, padded_rows(r, op->rows));
     launch(r, kernel_residual, dim3((unsigned)padded_rows(r, op->rows)), 256, 0, device_rows(r, op->rows), op->x->data,
            op->y ? op->y->data : NULL, op->h && op->kind ? op->h->data : NULL, op->x->stride, op->y ? op->y->stride : 0,
            op->h ? op->h->stride : 0, (int)op->x->cols, op->scale != 0 ? op->scale : 1.0f,
-           norm_of(op->post_kind, op->post_weight, op->post_bias, op->eps), norm_of(op->kind, op->weight, op->bias, op->eps), op->replace);
+           norm_of(op->post_kind, op->post_weight, op->post_bias, op->eps), norm_of(op->kind, op->weight, op->bias, op->eps), op->replace,
+           peers);
 }
 
 /* Computes: dst (T, n) = norm(columns [col, col + n) of src). Grid: one block a row. dst may be src: a thread writes only what it alone
@@ -1854,7 +1986,7 @@ static __device__ float block_rms(const float *x, int n, float eps, float *scrat
 /* Computes: q (T, heads, hd) and k (T, KV heads, hd) of every head normalised and turned in place, k and v written to the row's page. Grid:
  * one block a row, a warp takes heads in turn: a head never leaves its warp, so that no barrier is needed but for norms over all heads.
  * Twin: llm__qkv_heads. */
-static __global__ void __launch_bounds__(128) kernel_qkv(step_view s, kv_view kv, qkv_args a) {
+static __global__ void __launch_bounds__(128, 6) kernel_qkv(step_view s, kv_view kv, qkv_args a) {
     SMEM(float, scratch, 32);
     int row = (int)blockIdx.x, warp = threadIdx.x >> 5, lane = threadIdx.x & 31, whole = a.norm == LLM_QK_NORM_WHOLE_RMS;
     if (row >= s.head[HEAD_ROWS]) return;
@@ -1969,7 +2101,8 @@ static __device__ float soften(const attention_args &a, const float *q, const fl
  * warps; query i = row i / heads, head i % heads of the tile; warp w has queries w, w + 4, ...; a thread has values d, d + 128, ... of all
  * queries. Reads: each key and value of the sequence once a tile. Queries that are not of the sequence at hand sit its blocks out.
  * Twin: llm__run_attention. */
-template <int T, int ND> static __global__ void __launch_bounds__(128) kernel_attention(step_view s, kv_view kv, attention_args a) {
+template <int T, int ND>
+static __global__ void __launch_bounds__(128, ND == 1 ? 3 : 2) kernel_attention(step_view s, kv_view kv, attention_args a) {
     DYN_SMEM(float, memory);
     const int stride = a.hd | 1;
     float *q = memory, *keys = q + QUERIES * a.hd, *p = keys + KEYS * stride, *factor = p + QUERIES * KEYS, acc[QUERIES][ND] = {}, m[4],
@@ -2918,7 +3051,7 @@ static __device__ int block_pick(const float *w, int n, const llm_draw &d, draw_
 
 /* Computes: drawn[row] = the token that llm_draw asks for, with its log-probabilities. Grid: one block an out row. weights: (out, vocab)
  * scratch. Reads the row three times, and the weights once for each histogram. Twin: llm__choose. */
-static __global__ void __launch_bounds__(DRAW_THREADS)
+static __global__ void __launch_bounds__(DRAW_THREADS, 2)
     kernel_draw(step_view s, const float *logits, float *weights, int n, llm_drawn *drawn) {
     SMEM(draw_shared, shared, 1);
     int row = (int)blockIdx.x, bad = 0;
@@ -2972,47 +3105,10 @@ static __global__ void __launch_bounds__(DRAW_THREADS)
  * ============================================================================
  * A list is launched by its rank's own thread, so that ranks meet in collectives whatever order the host would have launched them in. With
  * one rank the calling thread does it. Each rank has all layers, of each some heads, some columns of the MLP and some of the vocabulary
- * (Megatron-LM, Shoeybi et al. 2019): so a layer has two sums over ranks, behind attention and behind the MLP, which run_record puts in
- * front of the residual that reads them. Logits stay cut until somebody draws (all-gather) or the host copies them, share by share. NCCL's
+ * (Megatron-LM, Shoeybi et al. 2019): so a layer has two sums over ranks, behind attention and behind the MLP, which are taken where the
+ * residual reads them. Logits stay cut until somebody draws (all-gather) or the host copies them, share by share. NCCL's
  * few functions that are used are looked up by name, and only with more than one rank. A rank that does not come leaves the others waiting
  * inside NCCL; wait finds that out by time, and aborts the communicators, which lets everybody go on. */
-
-enum { NCCL_F32 = 7, NCCL_SUM = 0 };
-
-/* The functions of libnccl.so.2, by its manual's signatures: no header of it is needed to build. */
-static struct nccl_api {
-    int (*init_all)(void **comm, int n, const int *devices);
-    int (*destroy)(void *comm);
-    int (*abort)(void *comm);
-    int (*async_error)(void *comm, int *error);
-    const char *(*error_string)(int error);
-    int (*all_reduce)(const void *from, void *to, size_t n, int type, int op, void *comm, cudaStream_t stream);
-    int (*all_gather)(const void *from, void *to, size_t n, int type, void *comm, cudaStream_t stream);
-} nccl;
-
-/* Looks the functions up; 0: libnccl is not there. */
-static int nccl_load(void) {
-    static const char *const names[] = {"ncclCommInitAll",    "ncclCommDestroy", "ncclCommAbort", "ncclCommGetAsyncError",
-                                        "ncclGetErrorString", "ncclAllReduce",   "ncclAllGather"};
-    void *found[sizeof names / sizeof *names];
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!(found[i] = nccl_function(names[i]))) return 0;
-    memcpy(&nccl, found, sizeof nccl);
-    return 1;
-}
-
-/* Notes what NCCL returned. */
-static void nccl_ok(rank *r, int e, const char *what) {
-    if (!e || r->failed) return;
-    r->failed = LLM_ERR_BACKEND;
-    snprintf(r->why, sizeof r->why, "cuda device %d: %s: %s", r->device, what, nccl.error_string(e));
-}
-
-/* Sums the first `rows` rows of a buffer over the ranks, whole strides. */
-static void run_all_reduce(rank *r, float *data, int64_t stride, int rows) {
-    if (r->ctx->n_ranks > 1 && !r->failed)
-        nccl_ok(r, nccl.all_reduce(data, data, (size_t)(stride * rows), NCCL_F32, NCCL_SUM, r->comm, r->stream), "all-reduce");
-}
 
 /* A rank's thread: runs the job of each round. */
 static void *rank_thread(void *arg) {
@@ -3229,34 +3325,38 @@ static llm_result cuda_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
     return LLM_OK;
 }
 
-/* Gathers the ranks' logits and draws tokens from them. With one rank they lie as the sampler wants them, but for the stride. */
+/* Gathers the logits of the stage's ranks and draws tokens from them. With one rank they lie as the sampler wants them, but for the
+ * stride. In a pipeline the first stage gets what the last has drawn, for the next step's embedding. */
 static void run_draws(rank *r) {
     llm_backend_ctx *ctx = r->ctx;
-    int n_out = ctx->padded.n_out;
+    int n_out = ctx->padded.n_out, last = ctx->n_ranks / ctx->n_group - 1, first = r->index - r->index % ctx->n_group;
     const float *logits = r->logits;
-    if (ctx->n_ranks > 1) {
+    size_t bytes = (size_t)n_out * sizeof(llm_drawn);
+    if (last && r->index < ctx->n_group) run_receive(r, r->drawn, bytes, last);
+    if (!r->weights) return;
+    if (ctx->n_group > 1) {
         size_t share = (size_t)ctx->widest * (size_t)n_out, begin = 0;
         if (!r->failed) nccl_ok(r, nccl.all_gather(r->logits, r->gathered, share, NCCL_F32, r->comm, r->stream), "all-gather");
-        for (int i = 0; i < ctx->n_ranks; begin += (size_t)ctx->ranks[i++].vocab)
+        for (int i = 0; i < ctx->n_group; begin += (size_t)ctx->ranks[first + i++].vocab)
             rank_ok(r,
                     cudaMemcpy2DAsync(r->flat + begin, (size_t)ctx->vocab * 4, r->gathered + share * (size_t)i, (size_t)ctx->widest * 4,
-                                      (size_t)ctx->ranks[i].vocab * 4, (size_t)n_out, cudaMemcpyDeviceToDevice, r->stream),
+                                      (size_t)ctx->ranks[first + i].vocab * 4, (size_t)n_out, cudaMemcpyDeviceToDevice, r->stream),
                     "logits");
         logits = r->flat;
     }
     launch(r, kernel_draw, dim3((unsigned)n_out), DRAW_THREADS, 0, r->view, logits, r->weights, (int)ctx->vocab, r->drawn);
+    if (last) run_send(r, r->drawn, bytes, -last);
 }
 
-/* One record: its kernels, from the operation's arguments and the padded shape. A residual sums y over the ranks first. */
+/* Of the token rows of a buffer, strides too. */
+static size_t rows_bytes(const rank *r, const llm_buffer *b) { return (size_t)(b->stride * r->ctx->padded.n_rows) * sizeof(float); }
+
+/* One record: its kernels, from the operation's arguments and the padded shape. */
 static void run_record(rank *r, const record *rec) {
     switch (rec->kind) {
     case OP_EMBED: run_embed(r, &rec->op.embed); return;
     case OP_ROPE: run_rope(r, &rec->op.rope); return;
-    case OP_RESIDUAL:
-        if (rec->op.residual.y)
-            run_all_reduce(r, rec->op.residual.y->data, rec->op.residual.y->stride, padded_rows(r, rec->op.residual.rows));
-        run_residual(r, &rec->op.residual);
-        return;
+    case OP_RESIDUAL: run_residual(r, &rec->op.residual); return;
     case OP_NORM: run_norm(r, &rec->op.norm); return;
     case OP_LINEAR: run_linear(r, &rec->op.linear); return;
     case OP_QKV: run_qkv(r, &rec->op.qkv); return;
@@ -3266,18 +3366,18 @@ static void run_record(rank *r, const record *rec) {
     case OP_EXPERTS: run_experts(r, &rec->op.experts); return;
     case OP_GATE: run_gate(r, &rec->op.gate); return;
     case OP_GATHER: run_gather(r, rec->op.gather.dst, rec->op.gather.src); return;
-    case OP_ALL_REDUCE:
-        run_all_reduce(r, rec->op.reduce.buf->data, rec->op.reduce.buf->stride, padded_rows(r, rec->op.reduce.rows));
-        return;
+    case OP_ALL_REDUCE: run_all_reduce(r, rec->op.reduce.rows, rec->op.reduce.buf, padded_rows(r, rec->op.reduce.rows)); return;
     case OP_LOGITS: run_logits(r, &rec->op.logits); return;
     case OP_LORA: run_lora(r, &rec->op.lora); return;
+    case OP_SEND: run_send(r, rec->op.gather.src->data, rows_bytes(r, rec->op.gather.src), 1); return;
+    case OP_RECEIVE: run_receive(r, rec->op.gather.dst->data, rows_bytes(r, rec->op.gather.dst), -1); return;
     }
 }
 
 /* Launches the list and, if tokens are drawn here, the sampler behind it: eagerly, or into the graph that is being captured. */
 static void run_list(rank *r) {
     for (int i = 0; i < r->n && !r->failed; i++) run_record(r, &r->list[i]);
-    if (r->ctx->any_draws && r->weights) run_draws(r);
+    if (r->ctx->any_draws) run_draws(r);
 }
 
 /* The graph of this step's shape; captured when it is not there. NULL: none could be made. */
@@ -3303,7 +3403,7 @@ static graph *rank_graph(rank *r) {
     return g;
 }
 
-/* A rank's part of end_step: graph or list, then its share of the logits to the host if somebody wants rows, the first rank's draws, and
+/* A rank's part of end_step: graph or list, then its share of the logits to the host if somebody wants rows, one rank's draws, and
  * the event that tells that all of it is there. */
 static void rank_end_step(rank *r) {
     llm_backend_ctx *ctx = r->ctx;
@@ -3318,19 +3418,20 @@ static void rank_end_step(rank *r) {
                 cudaMemcpy2DAsync(ctx->logits[turn] + begin, (size_t)ctx->vocab * 4, r->logits, (size_t)ctx->widest * 4,
                                   (size_t)r->vocab * 4, (size_t)ctx->shape.n_out, cudaMemcpyDeviceToHost, r->stream),
                 "logits");
-    if (ctx->any_draws && r->index == 0)
+    if (ctx->any_draws && r->index == ctx->n_ranks - ctx->n_group)
         rank_ok(
             r, cudaMemcpyAsync(ctx->drawn[turn], r->drawn, (size_t)ctx->shape.n_out * sizeof(llm_drawn), cudaMemcpyDeviceToHost, r->stream),
             "draws");
     rank_ok(r, cudaEventRecord(r->done[turn], r->stream), "event");
 }
 
-/* The ranks must have recorded the same operations, or they would wait for each other in collectives for ever; then each launches its own.
- */
+/* The ranks of a stage must have recorded the same operations, or they would wait for each other in collectives for ever; then each
+ * launches its own. */
 static llm_result cuda_end_step(llm_backend_ctx *ctx) {
     for (int i = 1; i < ctx->n_ranks && !ctx->failed; i++) {
-        int same = ctx->ranks[i].n == ctx->ranks[0].n;
-        for (int k = 0; same && k < ctx->ranks[0].n; k++) same = ctx->ranks[i].list[k].kind == ctx->ranks[0].list[k].kind;
+        const rank *first = &ctx->ranks[i - i % ctx->n_group];
+        int same = ctx->ranks[i].n == first->n;
+        for (int k = 0; same && k < first->n; k++) same = ctx->ranks[i].list[k].kind == first->list[k].kind;
         if (!same) ctx_fail(ctx, LLM_ERR_ARG, "the ranks recorded different operations");
     }
     if (ctx->failed) return ctx_result(ctx);
@@ -3346,47 +3447,62 @@ static double seconds(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Lets everybody that waits inside NCCL go. */
+/* Lets everybody go who waits for another rank. */
 static void abort_ranks(llm_backend_ctx *ctx) {
-    for (int i = 0; i < ctx->n_ranks; i++)
-        if (ctx->ranks[i].comm) {
-            nccl.abort(ctx->ranks[i].comm); /* frees it, too */
-            ctx->ranks[i].comm = NULL;
+    if (ctx->stop_waiting) __atomic_store_n(ctx->stop_waiting, 1, __ATOMIC_RELEASE);
+    for (int i = 0; i < ctx->n_ranks; i++) {
+        void **const comms[2] = {&ctx->ranks[i].comm, &ctx->ranks[i].pipe};
+        for (int k = 0; k < 2; k++) {
+            if (*comms[k]) nccl.abort(*comms[k]); /* frees it, too */
+            *comms[k] = NULL;
         }
+    }
 }
 
-/* Waits for one rank's event; watches time and NCCL. It asks at once and often, since a step of a small model takes a fraction of a
- * millisecond, and sleeps between questions when it takes longer, so that a waiting thread does not keep a core from others. */
-static void rank_wait(rank *r, unsigned turn, double until) {
-    llm_backend_ctx *ctx = r->ctx;
+/* Whether a rank's step has ended; 1 also after a mistake, which is noted. */
+static int rank_done(rank *r, unsigned turn, int ask_nccl) {
+    void *const comms[2] = {r->comm, r->pipe};
     select_device(r);
-    for (unsigned spins = 0; !r->failed; spins++) {
+    cudaError_t e = r->failed ? cudaSuccess : cudaEventQuery(r->done[turn]);
+    if (e != cudaErrorNotReady) return rank_ok(r, e, "a kernel failed"), 1;
+    for (int k = 0; k < 2 && ask_nccl; k++) {
         int lost = 0;
-        cudaError_t e = cudaEventQuery(r->done[turn]);
-        if (e != cudaErrorNotReady) {
-            rank_ok(r, e, "a kernel failed");
-            return;
-        }
-        if (ctx->n_ranks > 1 && spins % 1024 == 0) nccl_ok(r, nccl.async_error(r->comm, &lost), "NCCL");
+        if (comms[k]) nccl_ok(r, nccl.async_error(comms[k], &lost), "NCCL");
         if (lost) nccl_ok(r, lost, "a rank was lost");
-        if (seconds() > until && !r->failed) {
+    }
+    return r->failed != LLM_OK;
+}
+
+/* Waits for all ranks' events; watches time and NCCL. It asks at once and often, since a step of a small model takes a fraction of a
+ * millisecond, and sleeps between questions when it takes longer, so that a waiting thread does not keep a core from others. All are asked
+ * in turn: one that failed is heard while the others wait for it. */
+static void ranks_wait(llm_backend_ctx *ctx, unsigned turn) {
+    double limit = ctx->cfg.step_timeout > 0 ? ctx->cfg.step_timeout : 300, until = seconds() + limit;
+    int waiting[MAX_RANKS], n = ctx->n_ranks;
+    for (int i = 0; i < n; i++) waiting[i] = i;
+    for (unsigned spins = 0; n && !ctx->failed; spins++) {
+        for (int i = 0; i < n && !ctx->failed; i++) {
+            rank *r = &ctx->ranks[waiting[i]];
+            if (!rank_done(r, turn, spins % 1024 == 0)) continue;
+            rank_result(r);
+            waiting[i--] = waiting[--n];
+        }
+        if (n && seconds() > until && !ctx->failed) {
+            rank *r = &ctx->ranks[waiting[0]];
             r->failed = LLM_ERR_BACKEND;
-            snprintf(r->why, sizeof r->why, "cuda device %d: a step did not end in %.3g s%s", r->device,
-                     ctx->cfg.step_timeout > 0 ? ctx->cfg.step_timeout : 300.0, ctx->n_ranks > 1 ? ": a rank does not answer" : "");
+            snprintf(r->why, sizeof r->why, "cuda device %d: a step did not end in %.3g s%s", r->device, limit,
+                     ctx->n_ranks > 1 ? ": a rank does not answer" : "");
+            rank_result(r);
         }
         if (spins > 2000) usleep(50);
     }
 }
 
 /* Waits for the oldest step that was not waited for, with one limit of time for all ranks together. A rank that does not come in time, or
- * that NCCL reports as lost, makes the context fail for good; aborting the communicators lets the others' kernels end. */
+ * that NCCL reports as lost, makes the context fail for good; aborting lets the others' kernels end. */
 static llm_result cuda_wait(llm_backend_ctx *ctx) {
-    double until = seconds() + (ctx->cfg.step_timeout > 0 ? ctx->cfg.step_timeout : 300);
     if (ctx->waited != ctx->begun) {
-        for (int i = 0; i < ctx->n_ranks && !ctx->failed; i++) {
-            rank_wait(&ctx->ranks[i], ctx->waited % N_FLIGHT, until);
-            rank_result(&ctx->ranks[i]);
-        }
+        ranks_wait(ctx, ctx->waited % N_FLIGHT);
         ctx->waited++;
         if (ctx->failed && ctx->n_ranks > 1) abort_ranks(ctx);
     }
@@ -3553,6 +3669,15 @@ static void cuda_all_reduce(llm_backend_ctx *ctx, int index, llm_rows rows, llm_
     rec->op.reduce.n = n;
 }
 
+/* x goes on to the next stage. */
+static void cuda_send(llm_backend_ctx *ctx, int index, const llm_buffer *src) { record_add(ctx, index, OP_SEND)->op.gather.src = src; }
+
+/* src: of the rank that sends, which has recorded it. */
+static void cuda_receive(llm_backend_ctx *ctx, int index, llm_buffer *dst, const llm_buffer *src) {
+    if (dst->stride != src->stride) ctx_fail(ctx, LLM_ERR_ARG, "receive: rows of another width");
+    record_add(ctx, index, OP_RECEIVE)->op.gather.dst = dst;
+}
+
 /* With several ranks each has its share of the vocabulary, in order of the ranks. */
 static void cuda_logits(llm_backend_ctx *ctx, int index, const llm_logits_op *op) {
     if (op->vocab_begin < 0 || (int64_t)op->vocab_begin + op->head->rows > ctx->vocab ||
@@ -3597,6 +3722,52 @@ static int pinned_pair(llm_backend_ctx *ctx, void **to, size_t bytes) {
     return 1;
 }
 
+/* 1: the devices of ranks [first, first + n) can read each other's memory; then they may from now on. */
+static int peers_reach(llm_backend_ctx *ctx, int first, int n) {
+    for (int i = first; i < first + n; i++)
+        for (int k = first; k < first + n; k++) {
+            int can = 0;
+            if (i == k) continue;
+            if (cudaDeviceCanAccessPeer(&can, ctx->ranks[i].device, ctx->ranks[k].device) != cudaSuccess || !can) return 0;
+            select_device(&ctx->ranks[i]);
+            cudaError_t e = cudaDeviceEnablePeerAccess(ctx->ranks[k].device, 0);
+            cudaGetLastError();
+            if (e != cudaSuccess && e != cudaErrorPeerAccessAlreadyEnabled) return 0;
+        }
+    return 1;
+}
+
+/* Boxes and flags of every rank for sums over the residual stream, as wide as the widest embedding or head. Where devices cannot reach
+ * each other, NCCL does all. */
+static void peers_open(llm_backend_ctx *ctx) {
+    int64_t width = 0, rows = ctx->cfg.batch_invariant ? ctx->cfg.max_rows : min_int(ONE_SHOT_ROWS, ctx->cfg.max_rows);
+    for (int i = 0; i < ctx->n_weights; i++)
+        if (ctx->all_weights[i]->role == LLM_ROLE_EMBED || ctx->all_weights[i]->role == LLM_ROLE_HEAD)
+            width = ctx->all_weights[i]->cols > width ? ctx->all_weights[i]->cols : width;
+    if (ctx->n_group == 1 || width <= ctx->peer_width) return;
+    ctx->peer_width = width;
+    for (int first = 0; first < ctx->n_ranks; first += ctx->n_group) {
+        if (!peers_reach(ctx, first, ctx->n_group)) continue;
+        for (int i = first; i < first + ctx->n_group; i++) {
+            rank *r = &ctx->ranks[i];
+            select_device(r);
+            float *box = (float *)device_memory(r, (size_t)(2 * rows * width) * sizeof *box, "sums over ranks");
+            uint32_t *flags = (uint32_t *)device_memory(r, (size_t)(rows * MAX_RANKS) * sizeof *flags, "sums over ranks");
+            r->peers.turn = (uint32_t *)device_memory(r, (size_t)rows * sizeof *flags, "sums over ranks");
+            for (int k = first; k < first + ctx->n_group; k++) {
+                ctx->ranks[k].peers.box[i - first] = box;
+                ctx->ranks[k].peers.flags[i - first] = flags;
+            }
+            r->peers.index = i - first;
+            r->peers.rows = (int32_t)rows;
+            r->peers.width = width;
+            r->peers.stop = ctx->stop_waiting;
+            r->peers.n = ctx->n_group;
+            rank_ok(r, cudaStreamSynchronize(r->stream), "sums over ranks");
+        }
+    }
+}
+
 /* After the last weight: logits of every rank, memory for drawing, and what operations share. Called again after a draft model, whose
  * vocabulary may be another. */
 static llm_result cuda_weights_done(llm_backend_ctx *ctx) {
@@ -3615,17 +3786,20 @@ static llm_result cuda_weights_done(llm_backend_ctx *ctx) {
             r->stage[k] = NULL;
             r->stage_used[k] = 0;
         }
-        if (ctx->vocab) r->logits = (float *)device_memory(r, out * (size_t)ctx->widest * 4, "logits");
-        if (ctx->vocab && ctx->cfg.device_draws) {
+        if (r->vocab) r->logits = (float *)device_memory(r, out * (size_t)ctx->widest * 4, "logits");
+        if (r->vocab && ctx->cfg.device_draws) {
             r->weights = (float *)device_memory(r, out * (size_t)ctx->vocab * 4, "sampler");
-            if (ctx->n_ranks > 1) r->gathered = (float *)device_memory(r, out * (size_t)ctx->widest * (size_t)ctx->n_ranks * 4, "sampler");
-            if (ctx->n_ranks > 1) r->flat = (float *)device_memory(r, out * (size_t)ctx->vocab * 4, "sampler");
+            if (ctx->n_group > 1) r->gathered = (float *)device_memory(r, out * (size_t)ctx->widest * (size_t)ctx->n_group * 4, "sampler");
+            if (ctx->n_group > 1) r->flat = (float *)device_memory(r, out * (size_t)ctx->vocab * 4, "sampler");
         }
         cudaMemGetInfo(&left, &total);
         rank_scratch(r, total >= (size_t)8 << 30 ? (size_t)256 << 20 : scratch / 4);
         rank_ok(r, cudaStreamSynchronize(r->stream), "loading");
         if (r->failed) return rank_result(r);
     }
+    peers_open(ctx);
+    for (int i = 0; i < ctx->n_ranks; i++)
+        if (ctx->ranks[i].failed) return rank_result(&ctx->ranks[i]);
     if (ctx->vocab && (!pinned_pair(ctx, (void **)ctx->logits, out * (size_t)ctx->vocab * 4) ||
                        !pinned_pair(ctx, (void **)ctx->drawn, out * sizeof(llm_drawn))))
         return rank_result(&ctx->ranks[0]);
@@ -3715,6 +3889,7 @@ static void rank_close(rank *r) {
     if (r->stream) cudaStreamSynchronize(r->stream);
     for (int i = 0; i < r->n_graphs; i++) cudaGraphExecDestroy(r->graphs[i].exec);
     if (r->comm) nccl.destroy(r->comm);
+    if (r->pipe) nccl.destroy(r->pipe);
     for (int i = 0; i < r->n_memory; i++) cudaFree(r->memory[i]);
     for (int i = 0; i < 2; i++) {
         if (r->stage[i]) cudaFreeHost(r->stage[i]);
@@ -3738,6 +3913,7 @@ static void cuda_close(llm_backend_ctx *ctx) {
     if (ctx->failed) abort_ranks(ctx);
     for (int i = 0; i < ctx->n_ranks; i++) rank_close(&ctx->ranks[i]);
     for (int i = 0; i < ctx->n_ranks && ctx->loaders; i++) rank_close(&ctx->loaders[i]);
+    cudaFreeHost(ctx->stop_waiting);
     for (int i = 0; i < N_FLIGHT; i++) {
         cudaFreeHost(ctx->staged[i]);
         cudaFreeHost(ctx->logits[i]);
@@ -3781,24 +3957,35 @@ static void rank_open(rank *r) {
     r->drawn = (llm_drawn *)device_memory(r, (size_t)max_int(ctx->cfg.max_out, 1) * sizeof(llm_drawn), "step");
 }
 
-/* Communicators and threads of several ranks: all of one process, so one call makes all communicators. */
+/* NCCL's communicators of ranks [first, first + n), one each; all are of this process, so one call makes them. */
+static llm_result open_comms(llm_backend_ctx *ctx, int first, int n, void **comm) {
+    int devices[MAX_RANKS];
+    for (int i = 0; i < n; i++) devices[i] = ctx->ranks[first + i].device;
+    int e = nccl.init_all(comm, n, devices);
+    if (!e) return LLM_OK;
+    return fail_with(&ctx->cfg, LLM_ERR_BACKEND, "cuda backend: NCCL cannot connect %d devices: %s", n, nccl.error_string(e));
+}
+
+/* Communicators of each stage, and of the pipeline; threads. */
 static llm_result open_ranks(llm_backend_ctx *ctx) {
     void *comm[MAX_RANKS];
-    int devices[MAX_RANKS];
-    for (int i = 0; i < ctx->n_ranks; i++) devices[i] = i;
+    llm_result result = LLM_OK;
     if (!nccl_load())
         return fail_with(&ctx->cfg, LLM_ERR_IO, "cuda backend: %d devices need NCCL, but libnccl.so.2 is not there", ctx->n_ranks);
-    int e = nccl.init_all(comm, ctx->n_ranks, devices);
-    if (e)
-        return fail_with(&ctx->cfg, LLM_ERR_BACKEND, "cuda backend: NCCL cannot connect %d devices: %s", ctx->n_ranks,
-                         nccl.error_string(e));
-    for (int i = 0; i < ctx->n_ranks; i++) ctx->ranks[i].comm = comm[i];
-    for (int i = 0; i < ctx->n_ranks; i++) {
+    for (int first = 0; first < ctx->n_ranks && ctx->n_group > 1 && !result; first += ctx->n_group) {
+        result = open_comms(ctx, first, ctx->n_group, comm);
+        for (int i = 0; i < ctx->n_group && !result; i++) ctx->ranks[first + i].comm = comm[i];
+    }
+    if (ctx->n_group < ctx->n_ranks && !result) {
+        result = open_comms(ctx, 0, ctx->n_ranks, comm);
+        for (int i = 0; i < ctx->n_ranks && !result; i++) ctx->ranks[i].pipe = comm[i];
+    }
+    for (int i = 0; i < ctx->n_ranks && !result; i++) {
         if (pthread_create(&ctx->ranks[i].thread, NULL, rank_thread, &ctx->ranks[i]))
             return fail_with(&ctx->cfg, LLM_ERR_NOMEM, "out of threads");
         ctx->ranks[i].has_thread = 1;
     }
-    return LLM_OK;
+    return result;
 }
 
 /* Everything that open takes besides the context itself. On error the caller closes. */
@@ -3814,6 +4001,9 @@ static llm_result open_parts(llm_backend_ctx *ctx) {
     }
     select_device(&ctx->ranks[0]);
     if (!pinned_pair(ctx, (void **)ctx->staged, ctx->layout.bytes)) return rank_result(&ctx->ranks[0]);
+    if (!rank_ok(&ctx->ranks[0], cudaMallocHost((void **)&ctx->stop_waiting, sizeof *ctx->stop_waiting), "pinned memory"))
+        return rank_result(&ctx->ranks[0]);
+    *ctx->stop_waiting = 0;
     ctx->kv_type = ctx->cfg.kv_type;
     if (!ctx->kv_type)
         ctx->kv_type = ctx->cfg.compute == LLM_COMPUTE_F32 ? LLM_KV_F32 : ctx->cfg.compute == LLM_COMPUTE_BF16 ? LLM_KV_BF16 : LLM_KV_F16;
@@ -3842,20 +4032,20 @@ static llm_result count_devices(const llm_backend_config *cfg, int *n) {
 
 /* Checks the ranges of the config. On error *out is NULL. */
 static llm_result cuda_open(const llm_backend_config *cfg, llm_backend_ctx **out) {
-    int n = 0, ranks = cfg->n_ranks ? cfg->n_ranks : 1;
+    int n = 0, ranks = cfg->n_ranks ? cfg->n_ranks : 1, stages = cfg->n_stages ? cfg->n_stages : 1;
     *out = NULL;
     if (cfg->max_rows < 1 || cfg->max_out < 0 || cfg->max_seqs < 1 || cfg->max_pages_per_seq < 1)
         return fail_with(cfg, LLM_ERR_ARG,
                          "cuda backend: max_rows %d, max_out %d, max_seqs %d, max_pages_per_seq %d: expected at least 1 (max_out: 0)",
                          cfg->max_rows, cfg->max_out, cfg->max_seqs, cfg->max_pages_per_seq);
-    if (ranks < 1 || ranks > MAX_RANKS || cfg->kv_type < LLM_KV_AUTO || cfg->kv_type > LLM_KV_INT4)
+    if (ranks < 1 || ranks > MAX_RANKS || stages < 1 || ranks % stages || cfg->kv_type < LLM_KV_AUTO || cfg->kv_type > LLM_KV_INT4)
         return fail_with(cfg, LLM_ERR_ARG, "cuda backend: n_ranks %d (1 to %d), kv_type %d: out of range", ranks, MAX_RANKS,
                          (int)cfg->kv_type);
     llm_result result = count_devices(cfg, &n);
     if (result) return result;
     if (n < ranks)
-        return fail_with(cfg, LLM_ERR_ARG, "cuda backend: tensor parallel size %d, but there %s %d device%s", ranks, n == 1 ? "is" : "are",
-                         n, n == 1 ? "" : "s");
+        return fail_with(cfg, LLM_ERR_ARG, "cuda backend: tensor parallel size %d%s, but there %s %d device%s", ranks / stages,
+                         stages > 1 ? " in a pipeline" : "", n == 1 ? "is" : "are", n, n == 1 ? "" : "s");
     llm_backend_ctx *ctx = (llm_backend_ctx *)calloc(1, sizeof *ctx);
     if (ctx) ctx->ranks = (rank *)calloc((size_t)ranks, sizeof *ctx->ranks);
     if (!ctx || !ctx->ranks) {
@@ -3864,6 +4054,7 @@ static llm_result cuda_open(const llm_backend_config *cfg, llm_backend_ctx **out
     }
     ctx->cfg = *cfg;
     ctx->n_ranks = ranks;
+    ctx->n_group = ranks / stages;
     pthread_mutex_init(&ctx->mutex, NULL);
     pthread_mutex_init(&ctx->put, NULL);
     pthread_cond_init(&ctx->go, NULL);
@@ -3883,6 +4074,7 @@ extern "C" __attribute__((visibility("default"))) const llm_backend *llm_cuda_ba
                                       cuda_mla,        cuda_route,          cuda_experts,    cuda_gate,         cuda_gather,
                                       cuda_all_reduce, cuda_logits,         cuda_end_step,   cuda_wait,         cuda_logits_row,
                                       cuda_buffer_row, cuda_kv_copy,        cuda_kv_read,    cuda_kv_write,     NULL,
-                                      cuda_lora_site,  cuda_lora_put,       cuda_lora,       cuda_drawn,        cuda_kv_memory};
+                                      cuda_lora_site,  cuda_lora_put,       cuda_lora,       cuda_drawn,        cuda_kv_memory,
+                                      cuda_send,       cuda_receive};
     return &table;
 }

@@ -106,12 +106,12 @@ def modelarts(text, s, url):
 def aiak(text, url):
     """The parameter page: every flag as printed there, with its en dash; every request field at once; its two own answer fields."""
     flags = re.findall(r"^(–[a-z-]+|--[a-z-]+)(?:,(-\w+))? \|", text, re.M)
-    values = {"–host": HOST, "–port": "0", "–model": MODEL, "–tokenizer": MODEL, "–dtype": "auto", "–kv-cache-dtype": "auto", "–max-model-len": "2048", "–distributed-executor-backend": "mp", "–max-seq-len-to-capture": "8192", "–num-scheduler-steps": "1", "–tensor-parallel-size": "1",
+    values = {"–host": HOST, "–port": "0", "–model": MODEL, "–tokenizer": MODEL, "–dtype": "auto", "–kv-cache-dtype": "auto", "–max-model-len": "2048", "–distributed-executor-backend": "mp", "–max-seq-len-to-capture": "8192", "–num-scheduler-steps": "1", "–tensor-parallel-size": "1", "–pipeline-parallel-size": "2",
               "–gpu-memory-utilization": "0.9", "–max-num-batched-tokens": "512", "–max-num-seqs": "256", "–quantization": "None", "–scheduler-delay-factor": "0", "–chat-template": "{{ messages[0].content }}", "–trust-remote-code": None, "–enable-prefix-caching": None, "–enforce-eager": None,
               "–enable-chunked-prefill": None, "–disable-async-output-proc": None}
     own = [name for name, _ in flags if name.startswith("–")]
     check("AIAK: its flags", len(own) >= 22, own)
-    later = {"–lora-modules": "a=b", "–pipeline-parallel-size": "2"}
+    later = {"–lora-modules": "a=b"}
     words = [x for name in own if name in values for x in ((name, values[name]) if values[name] is not None else (name,))]
     words[words.index("–max-num-batched-tokens") + 1] = "2048"
     start_line("AIAK, all flags with en dashes", words)

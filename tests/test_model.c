@@ -18,6 +18,8 @@ static void tm_close(tm_run *t) {
     memset(t, 0, sizeof *t);
 }
 
+static int tm_stages = 1; /* of a pipeline: so many times the ranks */
+
 static llm_result tm_open(tm_run *t, const char *path, const llm_model_config *mc, int ranks, const char *isa, llm_compute compute, int32_t max) {
     const llm_backend *be = llm_backend_cpu();
     llm_backend_config bc;
@@ -27,7 +29,8 @@ static llm_result tm_open(tm_run *t, const char *path, const llm_model_config *m
     memset(&nc, 0, sizeof nc);
     t->max = max;
     llm_result r = llm_model_open(path, mc, &t->model);
-    bc.n_ranks = ranks;
+    bc.n_ranks = ranks * tm_stages;
+    bc.n_stages = tm_stages;
     bc.n_threads = 1;
     bc.isa = isa;
     bc.compute = compute;
@@ -38,10 +41,11 @@ static llm_result tm_open(tm_run *t, const char *path, const llm_model_config *m
     nc.model = t->model;
     nc.backend = be;
     nc.ctx = t->ctx;
-    nc.n_ranks = ranks;
+    nc.n_ranks = bc.n_ranks;
+    nc.n_stages = tm_stages;
     nc.max_rows = nc.max_out = max;
     if (!r) r = llm__net_open(&nc, &t->net);
-    if (!r) r = be->kv_open(t->ctx, t->net->a->n_layers, t->net->kv, 32, bc.max_pages_per_seq);
+    if (!r) r = be->kv_open(t->ctx, t->net->n_kv, t->net->kv, 32, bc.max_pages_per_seq);
     t->pages = (int32_t *)calloc((size_t)bc.max_pages_per_seq, sizeof *t->pages);
     for (int i = 0; i < bc.max_pages_per_seq; i++) t->pages[i] = i;
     if (r) tm_close(t);
@@ -480,7 +484,7 @@ TEST_GROUP(model) {
         SKIP("../shared/checkpoints is not there");
         return;
     }
-    /* one rank on the plain C kernels; two ranks on each instruction set of this CPU in turn */
+    /* one rank on the plain C kernels; two ranks on each instruction set of this CPU in turn; two stages of one rank or two */
     char isas[16][16];
     const char *list = llm_isa_list();
     int n = 0;
@@ -490,5 +494,8 @@ TEST_GROUP(model) {
         if (getenv("TM_ONLY") && !strstr(tm_names[i], getenv("TM_ONLY"))) continue;
         tm_family(tm_names[i], 1, "scalar");
         tm_family(tm_names[i], 2, isas[n - 1 - i % n]);
+        tm_stages = 2;
+        tm_family(tm_names[i], 1 + i % 2, isas[i % n]);
+        tm_stages = 1;
     }
 }

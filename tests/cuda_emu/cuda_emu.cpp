@@ -323,8 +323,8 @@ void yield() {
     TS(Ign ig;)
     Block *b = B;
     if (++b->spin > 50000000) die("spins for ever");
-    if (b->rq.size() == b->head) {
-        std::this_thread::yield();
+    if (b->rq.size() == b->head) { // it waits for another device
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
         return;
     }
     ready(b, b->cur);
@@ -658,6 +658,10 @@ static cudaError_t state() { return g_bad[t_dev] ? fail(cudaErrorIllegalAddress)
 namespace cuemu {
 bool launch_fails() { // called where a kernel would run
     int at = env_int("CUEMU_FAIL_LAUNCH", 0);
+    if (env_int("CUEMU_DEAD_DEVICE", -1) == t_dev && !g_bad[t_dev]) {
+        std::this_thread::sleep_for(std::chrono::seconds(2));
+        g_bad[t_dev] = 1;
+    }
     if (at && ++g_launches == at) g_bad[t_dev] = 1;
     return g_bad[t_dev];
 }
@@ -665,7 +669,7 @@ bool launch_fails() { // called where a kernel would run
 
 extern "C" {
 cudaError_t cudaGetDeviceCount(int *n) {
-    *n = ndev();
+    *n = getenv("CUEMU_DRIVER") ? 0 : ndev();
     return *n ? cudaSuccess : fail(cudaErrorNoDevice);
 }
 cudaError_t cudaSetDevice(int d) {
@@ -674,10 +678,13 @@ cudaError_t cudaSetDevice(int d) {
     return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int *v) {
+    *v = env_int("CUEMU_DRIVER", 13000);
+    return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int *v) {
     *v = 13000;
     return cudaSuccess;
 }
-cudaError_t cudaRuntimeGetVersion(int *v) { return cudaDriverGetVersion(v); }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int) {
     memset(p, 0, sizeof *p);
     strcpy(p->name, "emulated device");
@@ -705,6 +712,11 @@ cudaError_t cudaGetLastError() {
     t_err = cudaSuccess;
     return e;
 }
+cudaError_t cudaDeviceCanAccessPeer(int *can, int, int) {
+    *can = !env_int("CUEMU_NO_PEERS", 0);
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return fail(cudaErrorPeerAccessAlreadyEnabled); }
 cudaError_t cudaMemGetInfo(size_t *f, size_t *t) {
     *t = memory_of_device();
     *f = *t > g_used[t_dev] ? *t - g_used[t_dev] : 0;
@@ -885,6 +897,12 @@ struct World {
     std::vector<const void *> src;
     std::vector<void *> dst;
     std::vector<long> sig;
+    struct Mail {
+        const void *p;
+        size_t n;
+        bool taken;
+    };
+    std::map<std::pair<int, int>, Mail *> mail; // what a rank has for another one
     bool meet() { // false: the communicator was aborted
         std::unique_lock<std::mutex> l(m);
         unsigned g = gen;
@@ -959,6 +977,41 @@ static int nccl_all_gather(const void *s, void *d, size_t n, int type, Comm *c, 
             if ((char *)w->dst[r] + k * b != w->src[k]) memcpy((char *)w->dst[r] + k * b, w->src[k], b);
     });
 }
+// A sender waits until its memory was read, a receiver until there is some.
+static int nccl_send(const void *s, size_t n, int type, int peer, Comm *c, cudaStream_t st) {
+    if (type != 0) die("NCCL: only bytes are sent");
+    std::shared_ptr<World> w = c->w;
+    int rank = c->rank;
+    enqueue(st, [=] {
+        if (env_int("CUEMU_DEAD_RANK", -1) == rank) return w->hang();
+        World::Mail mine = {s, n, false};
+        std::unique_lock<std::mutex> l(w->m);
+        w->cv.wait(l, [&] { return !w->mail[{rank, peer}] || w->aborted; });
+        w->mail[{rank, peer}] = &mine;
+        w->cv.notify_all();
+        w->cv.wait(l, [&] { return mine.taken || w->aborted; });
+        if (!mine.taken) w->mail[{rank, peer}] = nullptr;
+    });
+    return 0;
+}
+static int nccl_receive(void *d, size_t n, int type, int peer, Comm *c, cudaStream_t st) {
+    if (type != 0) die("NCCL: only bytes are received");
+    std::shared_ptr<World> w = c->w;
+    int rank = c->rank;
+    enqueue(st, [=] {
+        if (env_int("CUEMU_DEAD_RANK", -1) == rank) return w->hang();
+        std::unique_lock<std::mutex> l(w->m);
+        w->cv.wait(l, [&] { return w->mail[{peer, rank}] || w->aborted; });
+        World::Mail *m = w->mail[{peer, rank}];
+        if (w->aborted) return;
+        if (m->n != n) die("NCCL: rank %d sends %zu bytes, rank %d expects %zu", peer, m->n, rank, n);
+        memcpy(d, m->p, n);
+        m->taken = true;
+        w->mail[{peer, rank}] = nullptr;
+        w->cv.notify_all();
+    });
+    return 0;
+}
 void *cuemu::nccl_symbol(const char *name) {
     static const struct {
         const char *name;
@@ -966,7 +1019,8 @@ void *cuemu::nccl_symbol(const char *name) {
     } table[] = {{"ncclCommInitAll", (void *)nccl_init_all},     {"ncclCommDestroy", (void *)nccl_destroy},
                  {"ncclCommAbort", (void *)nccl_abort},           {"ncclCommGetAsyncError", (void *)nccl_async_error},
                  {"ncclGetErrorString", (void *)nccl_error_string}, {"ncclAllReduce", (void *)nccl_all_reduce},
-                 {"ncclAllGather", (void *)nccl_all_gather}};
+                 {"ncclAllGather", (void *)nccl_all_gather},      {"ncclSend", (void *)nccl_send},
+                 {"ncclRecv", (void *)nccl_receive}};
     for (auto &t : table)
         if (!strcmp(t.name, name)) return t.f;
     return nullptr;

@@ -10,7 +10,8 @@
  *
  * Switches in the environment: CUEMU_SEED, CUEMU_THREADS (threads that run blocks: 1), CUEMU_DEVICES (8), CUEMU_SMS (4), CUEMU_MEMORY
  * (bytes of a device: 1 GiB), CUEMU_DELAY_US (before each stream operation), CUEMU_FAIL_LAUNCH (the kernel of that number fails),
- * CUEMU_DEAD_RANK (this NCCL rank never comes). */
+ * CUEMU_DEAD_RANK (this NCCL rank never comes), CUEMU_DEAD_DEVICE (its next
+ * kernel takes 2 s and fails), CUEMU_DRIVER (its version: 13000), CUEMU_NO_PEERS (devices cannot read each other's memory). */
 #pragma once
 #define CUDA_EMU 1
 #include <cuda_runtime.h>
@@ -205,6 +206,8 @@ template <class T> void __stcs(T *p, T v) { *p = v; }
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 inline float __expf(float x) { return expf(x); }
 inline float __logf(float x) { return logf(x); }
+inline double cospi(double x) { return cos(3.14159265358979323846 * fmod(x, 2)); }
+inline double sinpi(double x) { return sin(3.14159265358979323846 * fmod(x, 2)); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float __frcp_rn(float a) { return 1.0f / a; }
 inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
