@@ -23232,28 +23232,39 @@ LLM_API llm_result llm_matcher_bytes(llm_matcher *m, const char *bytes, size_t n
 
 /* By the bytes of the trie, not of the tokenizer: what a mask allowed and what is taken here are the same bytes. Special tokens have
  * none. */
-LLM_API llm_result llm_matcher_token(llm_matcher *m, int32_t id) {
-    const llm__gr_trie *t = m->grammar->trie;
-    int32_t begin = t && id > 0 && id < t->vocab ? t->end[id - 1] : 0, end = t && id >= 0 && id < t->vocab ? t->end[id] : begin;
-    if (begin == end) return llm__error(LLM_ERR_ARG, "grammar: token %d stands for no text", (int)id);
-    return llm_matcher_bytes(m, t->spelling + begin, (size_t)(end - begin));
+static llm__str llm__gr_token(const llm__gr_trie *t, int32_t id) {
+    int32_t begin = id > 0 && id < t->vocab ? t->end[id - 1] : 0, end = id >= 0 && id < t->vocab ? t->end[id] : begin;
+    return llm__s(t->spelling + begin, (size_t)(end - begin));
 }
 
-/* The mask into n_words words, of which those beyond the vocabulary become 0. Returns how many tokens it allows, -1 if the grammar gave up;
- * *can_end.
+LLM_API llm_result llm_matcher_token(llm_matcher *m, int32_t id) {
+    llm__str text = m->grammar->trie ? llm__gr_token(m->grammar->trie, id) : llm__s(NULL, 0);
+    if (!text.n) return llm__error(LLM_ERR_ARG, "grammar: token %d stands for no text", (int)id);
+    return llm_matcher_bytes(m, text.p, text.n);
+}
+
+/* The mask behind n tokens that may come next (0: the next one's; nothing is allowed behind a token that is not allowed itself) into
+ * n_words words, of which those beyond the vocabulary become 0; none: it is only made, to be found later. The matcher stays where it is.
+ * Returns how many tokens the mask allows, -1 if the grammar gave up; *can_end.
  * The only place where states are trimmed: between two tokens of this answer, with the lock held, no step of any answer is under way. */
-static int32_t llm__matcher_mask(llm_matcher *m, uint32_t *words, size_t n_words, int *can_end) {
+static int32_t llm__matcher_mask(llm_matcher *m, const int32_t *ids, int32_t n, uint32_t *words, size_t n_words, int *can_end) {
     llm_grammar *g = m->grammar;
     pthread_mutex_lock(&g->lock);
     g->fuel = LLM__GR_FUEL;
     llm__gr_trim(g);
-    const llm__gr_mask *mask = g->failed || !g->trie ? NULL : llm__gr_mask_of(g, m->state);
-    size_t n = mask ? LLM__MIN(n_words, ((size_t)g->trie->vocab + 31) / 32) : 0;
-    int32_t allowed = mask ? mask->n_allowed : -1;
-    if (mask) memcpy(words, mask->words, n * sizeof *words);
-    *can_end = !g->failed && g->state[m->state].accept;
+    int32_t state = m->state, allowed = -1;
+    for (int32_t i = 0; i < n && g->trie; i++) {
+        llm__str text = llm__gr_token(g->trie, ids[i]);
+        for (size_t k = 0; k < text.n; k++) state = llm__gr_step(g, state, (uint8_t)text.p[k]);
+        if (!text.n) state = 0;
+    }
+    const llm__gr_mask *mask = g->failed || !g->trie ? NULL : llm__gr_mask_of(g, state);
+    size_t kept = mask ? LLM__MIN(n_words, ((size_t)g->trie->vocab + 31) / 32) : 0;
+    if (mask) allowed = mask->n_allowed;
+    if (kept) memcpy(words, mask->words, kept * sizeof *words);
+    *can_end = !g->failed && g->state[state].accept;
     pthread_mutex_unlock(&g->lock);
-    memset(words + n, 0, (n_words - n) * sizeof *words);
+    for (; kept < n_words; kept++) words[kept] = 0;
     return allowed;
 }
 
@@ -23275,7 +23286,7 @@ LLM_API llm_result llm_matcher_mask(llm_matcher *m, uint32_t *words, int32_t *n_
     llm_grammar *g = m->grammar;
     int can_end;
     if (!g->trie) return llm__error(LLM_ERR_ARG, "grammar: it was opened without a model, so it has no masks");
-    int32_t n = llm__matcher_mask(m, words, ((size_t)g->trie->vocab + 31) / 32, &can_end);
+    int32_t n = llm__matcher_mask(m, NULL, 0, words, ((size_t)g->trie->vocab + 31) / 32, &can_end);
     if (n_allowed) *n_allowed = n;
     return n < 0 ? llm__error(LLM_ERR_LIMIT, "grammar: %s", g->failed) : LLM_OK;
 }
@@ -24692,11 +24703,11 @@ static llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s) {
     return rules;
 }
 
-/* What the grammar lets through here, with the tokens that end the answer where the text may end. A complete text may end before min_tokens: there is
- * nothing else to say. 0: no way on. */
-static int llm__seq_allowed(const llm_engine *e, const llm__seq *s, llm__rules *rules, llm__scratch *k) {
+/* What the grammar lets through behind the first n_draft tokens of the draft, with the tokens that end the answer where the text may end. A
+ * complete text may end before min_tokens: there is nothing else to say. 0: no way on. */
+static int llm__seq_allowed(const llm_engine *e, const llm__seq *s, int32_t n_draft, llm__rules *rules, llm__scratch *k) {
     int can_end;
-    int32_t n = llm__matcher_mask(s->matcher, k->allowed, ((size_t)e->p.vocab + 31) / 32, &can_end);
+    int32_t n = llm__matcher_mask(s->matcher, s->draft, n_draft, k->allowed, ((size_t)e->p.vocab + 31) / 32, &can_end);
     for (int32_t i = 0; can_end && i < e->p.n_eos + rules->s->n_stop_token_ids; i++) {
         int32_t id = i < e->p.n_eos ? e->p.eos[i] : rules->s->stop_token_ids[i - e->p.n_eos];
         if (id >= 0 && id < e->p.vocab) k->allowed[id / 32] |= 1u << id % 32;
@@ -24725,7 +24736,7 @@ static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
         job->choice = llm__candidates(row, e->p.vocab, &rules, 2 * r->s.best_of, k, s->next_best, s->next_raw, &s->n_next);
     } else {
         job->choice.id = -2;
-        if (s->matcher && !llm__seq_allowed(e, s, &rules, k)) return;
+        if (s->matcher && !llm__seq_allowed(e, s, 0, &rules, k)) return;
         job->choice = llm__choose(row, e->p.vocab, &rules, s->seed, n, k);
     }
     if (job->choice.id >= 0 && s->top)
@@ -25238,8 +25249,9 @@ static double llm__drive_now(void *ctx) {
  * step gives 3 tokens: the two, and what the model says instead of the third. The keys and values that a wrong guess left in pages lie
  * beyond the sequence's end and are written over.
  *
- * Its guess is drawn from its own logits by the same rules and with the same random number that the model's token at this
- * position will be drawn with. Where the two distributions are alike, so are the tokens then, also at high temperatures. */
+ * Its guess is drawn from its own logits by the same rules, a grammar's mask behind the guesses before it too, and with the same random
+ * number that the model's token at this position will be drawn with. Where the two distributions are alike, so are the tokens then, also at
+ * high temperatures. */
 
 /* Rows of a pass for sequence s, as number i of the step. Returns the next row; the same row: nothing to do. */
 static int32_t llm__guess_rows(llm_engine *e, llm__seq *s, int32_t pass, int32_t i, int32_t row) {
@@ -25280,9 +25292,11 @@ static void llm__guess_choose(void *arg, int worker) {
     for (int32_t i = worker; i < e->draft.n_jobs; i += e->p.n_workers) {
         llm__job *job = &e->draft.job[i];
         llm__rules rules = llm__seq_rules(e, job->seq);
+        int32_t position = rules.n_output + job->n_kept;
         rules.also = 0;
-        job->choice = llm__choose(e->backend->logits_row(e->ctx, job->out_row), vocab, &rules, job->seq->seed, rules.n_output + job->n_kept,
-                                  &e->scratch[worker]);
+        job->choice.id = -2;
+        if (job->seq->matcher && !llm__seq_allowed(e, job->seq, job->n_kept, &rules, &e->scratch[worker])) continue;
+        job->choice = llm__choose(e->backend->logits_row(e->ctx, job->out_row), vocab, &rules, job->seq->seed, position, &e->scratch[worker]);
     }
 }
 
@@ -25834,10 +25848,25 @@ static llm_result llm__flight_begin(llm_engine *e, llm__flight *f) {
     return r;
 }
 
-/* Waits for the oldest step in flight and applies it. Of a step that failed only the counts of what is in flight are
- * left to be settled, for its requests have ended. */
+/* One of the threads that make masks while the device computes: those that the rows of the oldest step in flight will ask for, of every
+ * n_workers-th job. They depend on tokens that are there and on drafts, not on logits, so llm__run_job finds them made. */
+static void llm__flight_masks(void *arg, int worker) {
+    llm_engine *e = (llm_engine *)arg;
+    const llm__flight *f = &e->flight[e->oldest_flight];
+    for (int32_t i = worker; i < f->n_jobs; i += e->p.n_workers) {
+        const llm__seq *s = f->jobs[i].seq;
+        int can_end;
+        if (!s->matcher || s->state == LLM__SEQ_DONE || f->jobs[i].scored >= 0) continue;
+        for (int32_t k = 0; k <= s->n_draft; k++) (void)llm__matcher_mask(s->matcher, s->draft, k, NULL, 0, &can_end);
+    }
+}
+
+/* Waits for the oldest step in flight and applies it. Where the device computes beside the host (lag 1) the wait is used for masks; a CPU
+ * has computed when it says that it has begun. Of a step that failed only the counts of what is in flight are left to be settled, for its
+ * requests have ended. */
 static llm_result llm__flight_end(llm_engine *e) {
     llm__flight *f = &e->flight[e->oldest_flight];
+    if (e->p.lag) e->p.driver.parallel(e->p.driver.ctx, llm__flight_masks, e, LLM__MIN(e->p.n_workers, f->n_jobs));
     llm_result r = e->p.driver.collect(e->p.driver.ctx);
     e->count.model_seconds += e->p.driver.now(e->p.driver.ctx) - f->begin;
     e->oldest_flight ^= 1;

@@ -218,6 +218,54 @@ static void spec_test_jumps(const char *path, const char *draft) {
     llm_model_close(m);
 }
 
+/* 500 greedy prompts, many at once, without drafts and with each kind of them: the same tokens, texts and log-probabilities. */
+static void spec_test_greedy(const char *path) {
+    enum { PROMPTS = TEST_BRIEF ? 50 : 500 };
+    const struct { const char *draft; int grammar, jump; } ways[] = {{NULL, 0, 0}, {"[ngram]", 0, 0}, {path, 0, 0}, {NULL, 1, 0}, {NULL, 1, LLM__JUMP_MAX}, {path, 1, LLM__JUMP_MAX}};
+    static llm_request *r[2][500]; /* without drafts, with */
+    llm_grammar *g[LLM__COUNT(spec_forms)];
+    llm_model *m;
+    if (!CHECK(!llm_model_open(path, NULL, &m))) return;
+    llm_engine *plain = NULL;
+    for (int i = 0; i < LLM__COUNT(spec_forms); i++) g[i] = spec_form(m, i);
+    for (int way = 0; way < LLM__COUNT(ways); way++) {
+        int without = way == 0 || way == 3, equal = 0;
+        llm_engine_config c;
+        llm_engine_stats stats;
+        llm_engine *e;
+        memset(&c, 0, sizeof c);
+        c.n_threads = 1, c.max_model_len = 96, c.block_size = 16, c.max_num_seqs = 16;
+        c.speculative_model = ways[way].draft, c.num_speculative_tokens = c.speculative_model ? 4 : 0, c.ngram_prompt_lookup_min = 1;
+        if (!CHECK(!llm_engine_open(m, &c, &e))) return;
+        e->p.n_jump = ways[way].jump, e->p.driver.now = spec_no_time;
+        for (int i = 0; i < PROMPTS; i++) {
+            int32_t prompt[48];
+            llm_request_config q;
+            memset(&q, 0, sizeof q);
+            for (int k = 0; k < 48; k++) prompt[k] = 5 + (int32_t)(llm__mix((uint64_t)i * 64 + (uint64_t)(k % (3 + i % 40))) % 250);
+            q.prompt_ids = prompt, q.n_prompt_ids = (size_t)(1 + i % 48), q.sampling.max_tokens = 8 + i % 32, q.sampling.logprobs = i % 3, q.sampling.ignore_eos = !ways[way].grammar;
+            q.sampling.grammar = ways[way].grammar ? g[i % LLM__COUNT(spec_forms)] : NULL;
+            if (!CHECK(!llm_request_submit(e, &q, &r[!without][i]))) return;
+        }
+        for (int i = 0; i < PROMPTS; i++) CHECK(!llm_request_run(e, r[!without][i]));
+        for (int i = 0; i < PROMPTS && !without; i++) {
+            equal += spec_equal(r[0][i], r[1][i], 1);
+            llm_request_free(r[1][i]);
+        }
+        llm_engine_get_stats(e, &stats);
+        CHECK(without ? !stats.drafts : equal == PROMPTS && stats.accepted_tokens > PROMPTS / 2);
+        if (!without) printf("%d of %d greedy answers equal with drafts of %s%s: %lld of %lld kept\n", equal, PROMPTS, ways[way].draft ? ways[way].draft : "", ways[way].grammar ? " and a grammar" : "", (long long)stats.accepted_tokens, (long long)stats.draft_tokens);
+        if (without || way + 1 == LLM__COUNT(ways) || way == 2) { /* who has the answers to compare with stays until they were */
+            if (!without) for (int i = 0; i < PROMPTS; i++) llm_request_free(r[0][i]);
+            if (plain) llm_engine_close(plain);
+            plain = without ? e : NULL;
+        }
+        if (!without) llm_engine_close(e);
+    }
+    for (int i = 0; i < LLM__COUNT(spec_forms); i++) llm_grammar_close(g[i]);
+    llm_model_close(m);
+}
+
 /* A model that guesses for itself reads what the grammar has jumped over before it guesses again: so it is right behind a fixed text, too. */
 static void spec_test_behind(const char *path) {
     static const int32_t prompt[] = {5, 80, 31, 7, 31};
@@ -243,10 +291,91 @@ static void spec_test_behind(const char *path) {
     }
     llm_engine_get_stats(e, &stats);
     printf("behind a fixed text: %lld of %lld drafted tokens kept\n", (long long)stats.accepted_tokens, (long long)stats.draft_tokens);
-    CHECK(stats.accepted_tokens > 150 && stats.accepted_tokens > stats.draft_tokens / 4); /* the rest: what the grammar forbids */
+    CHECK(stats.accepted_tokens > 150 && stats.accepted_tokens == stats.draft_tokens);
     llm_engine_close(e);
     llm_grammar_close(q.sampling.grammar);
     llm_model_close(m);
+}
+
+/* A model that guesses for itself under a grammar that leaves it a choice everywhere: the mask bends its guesses as it bends its answers, so all are kept. */
+static void spec_test_masked(const char *path) {
+    static const int32_t prompt[] = {5, 80, 31, 7, 31};
+    static const char *const form[] = {"(ab|c[de]|f |x[0-9]{1,9},)*[xyz]{2,40}", "([A-Za-z]+( [0-9]+)?[.,;] )*"};
+    llm_engine_config c;
+    llm_grammar_config g;
+    llm_engine *e;
+    llm_engine_stats stats;
+    llm_model *m;
+    llm_request_config q;
+    llm_request *r;
+    memset(&c, 0, sizeof c);
+    memset(&g, 0, sizeof g);
+    memset(&q, 0, sizeof q);
+    c.n_threads = 1, c.max_model_len = 128, c.speculative_model = path, c.num_speculative_tokens = 5;
+    if (!CHECK(!llm_model_open(path, NULL, &m)) || !CHECK(!llm_engine_open(m, &c, &e))) return;
+    e->p.n_jump = 0;
+    e->p.driver.now = spec_no_time;
+    q.prompt_ids = prompt, q.n_prompt_ids = 5, q.sampling.max_tokens = 60, q.sampling.has_seed = 1;
+    for (int i = 0; i < 8; i++) {
+        g.kind = LLM_GRAMMAR_REGEX, g.text = form[i % 2], g.len = strlen(g.text);
+        q.sampling.temperature = (float)i / 4, q.sampling.seed = i, q.sampling.n = 1 + i % 3;
+        if (!CHECK(!llm_grammar_open(m, &g, &q.sampling.grammar)) || !CHECK(!llm_request_submit(e, &q, &r) && !llm_request_run(e, r))) return;
+        llm_request_free(r);
+        llm_grammar_close(q.sampling.grammar);
+    }
+    llm_engine_get_stats(e, &stats);
+    CHECK(stats.draft_tokens > 200 && stats.accepted_tokens == stats.draft_tokens);
+    llm_engine_close(e);
+    llm_model_close(m);
+}
+
+/* ---- masks while the device computes ---- */
+
+static long spec_masks_then; /* when the latest step was collected */
+
+static long spec_masks_now(void) {
+    long n = 0;
+    for (int i = 0; i < FAKE_GRAMMARS; i++) n += (long)fake_grammar[i]->n_masks;
+    return n;
+}
+
+static llm_result spec_collect(void *ctx) {
+    spec_masks_then = spec_masks_now();
+    return fake_collect(ctx);
+}
+
+/* A device that computes beside the host: when its step is done, every mask that the step's rows ask for is there, behind drafted tokens too. One that has
+ * computed when it begins leaves nothing to wait for: masks are made when they are asked for. */
+static void spec_test_masks_ahead(void) {
+    long late[2] = {0, 0}, made[2];
+    for (int lag = 0; lag < 2; lag++) {
+        fake_device f;
+        llm__engine_params params = fake_params(200, 4, 8, 64, 64);
+        llm_request *r[40];
+        if (!CHECK(fake_grammars_open())) return;
+        params.lag = lag, params.n_draft = 4, params.max_out = 60, params.driver.draft = fake_draft, params.driver.collect = spec_collect;
+        llm_engine *e = fake_open(&f, params);
+        for (int i = 0; i < 40; i++) {
+            int32_t prompt[3] = {i % 20, 2, 3};
+            llm_request_config c;
+            memset(&c, 0, sizeof c);
+            c.prompt_ids = prompt, c.n_prompt_ids = 3;
+            c.sampling.temperature = 2, c.sampling.max_tokens = 40, c.sampling.has_seed = 1, c.sampling.seed = i, c.sampling.n = 1 + i % 2;
+            c.sampling.grammar = fake_grammar[i % FAKE_GRAMMARS];
+            CHECK(!llm_request_submit(e, &c, &r[i]));
+        }
+        for (int busy = 1; busy;) {
+            spec_masks_then = spec_masks_now();
+            CHECK(!llm_engine_step(e, &busy));
+            late[lag] += spec_masks_now() - spec_masks_then;
+        }
+        made[lag] = spec_masks_now();
+        for (int i = 0; i < 40; i++) llm_request_free(r[i]);
+        fake_close(&f);
+        fake_grammars_close();
+    }
+    CHECK(late[0] == made[0] && late[0] > 50 && late[1] == 0 && made[1] >= made[0]);
+    printf("masks that a step asked for and that were not there: %ld of %ld, %ld of %ld where the device computes beside the host\n", late[0], made[0], late[1], made[1]);
 }
 
 /* The next token's, at temperature 2. */
@@ -413,6 +542,7 @@ TEST_GROUP(speculate) {
     spec_test_length();
     spec_test_config();
     spec_test_distribution();
+    spec_test_masks_ahead();
     if (!test_exists(path)) {
         SKIP("no ../shared/checkpoints");
         return;
@@ -424,7 +554,9 @@ TEST_GROUP(speculate) {
     spec_test_jumps(path, "[ngram]");
     spec_test_jumps(path, path);
     spec_test_behind(path);
+    spec_test_masked(path);
     spec_test_strangers(path);
+    spec_test_greedy(path);
     spec_test_equal(path, "[ngram]", TEST_BRIEF ? 60 : 600, 12);
     spec_test_equal(path, path, TEST_BRIEF ? 30 : 510, 12);
     spec_test_equal(path, "../shared/checkpoints/gemma2", 60, 12); /* mostly wrong */
