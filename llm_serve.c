@@ -1356,17 +1356,19 @@ static void write_histogram(llm_text *t, const histogram *h) {
     metric_value(t, name, "", h->sum);
 }
 
-/* What speculation guessed, and how much of it was right. */
+/* What speculation guessed, and how much of it was right. Without a --speculative-model only grammars draft: shown once one has. */
 static void write_drafts(llm_text *t, const llm_engine_stats *s) {
     char label[64];
-    if (!server.cfg.engine.speculative_model) return;
+    int n = (int)(sizeof s->accepted_per_position / sizeof *s->accepted_per_position);
+    if (!server.cfg.engine.speculative_model && !s->drafts) return;
     metric(t, "spec_decode_num_drafts_total", "Drafts that were checked.", "counter", (double)s->drafts);
     metric(t, "spec_decode_num_draft_tokens_total", "Tokens in them.", "counter", (double)s->draft_tokens);
     metric(t, "spec_decode_num_accepted_tokens_total", "Of these, tokens that were right.", "counter", (double)s->accepted_tokens);
     metric(t, "spec_decode_num_emitted_tokens_total", "Tokens that steps with a draft gave.", "counter",
            (double)(s->accepted_tokens + s->drafts));
     metric_head(t, "spec_decode_num_accepted_tokens_per_pos_total", "Tokens that were right, by their place in the draft.", "counter");
-    for (int i = 0; i < server.cfg.engine.num_speculative_tokens; i++) {
+    while (n > server.cfg.engine.num_speculative_tokens && !s->accepted_per_position[n - 1]) n--; /* a grammar may draft more than that */
+    for (int i = 0; i < n; i++) {
         snprintf(label, sizeof label, ",position=\"%d\"", i);
         metric_value(t, "spec_decode_num_accepted_tokens_per_pos_total", label, (double)s->accepted_per_position[i]);
     }

@@ -55,25 +55,29 @@ def knight(text):
 
 
 def guided(s):
-    """Answers that must have a form: the documents' request over 50 seeds, 16 at once, streamed and not; every spelling of every form; with n, cut short, refused."""
+    """Answers that must have a form: the documents' request over 50 seeds at temperatures 0 and 1.5, 16 at once, streamed and not; every spelling of every form; with n, cut
+    short, refused."""
     body = {"prompt": "Generate a random character:\n", "max_tokens": 200, "guided_json": json.dumps(KNIGHT)}
-    got, lock = [], threading.Lock()
+    wanted = [(seed, heat, streamed) for heat, seeds in ((1.5, 50 if REAL else 10), (0, 5)) for seed in range(seeds) for streamed in (False, True)]
+    got, lock = {}, threading.Lock()
 
     def some(first):
-        for seed in range(first, 50, 16):
-            one = {**body, "seed": seed, "temperature": 1.5 if seed else 0}
-            if seed % 3:
-                status, answer = s.post("/v1/completions", one)
-                text = answer["choices"][0]["text"] if status == 200 else str(answer)
-            else:
+        for seed, heat, streamed in wanted[first::16]:
+            one = {**body, "seed": seed, "temperature": heat}
+            if streamed:
                 status, events = s.stream("/v1/completions", one)
                 text = "".join(c["text"] for x in events[:-1] for c in json.loads(x)["choices"])
-            with lock: got.append(text)
+            else:
+                status, answer = s.post("/v1/completions", one)
+                text = answer["choices"][0]["text"] if status == 200 else str(answer)
+            with lock: got[seed, heat, streamed] = text
 
     threads = [threading.Thread(target=some, args=(i,)) for i in range(16)]
     for t in threads: t.start()
     for t in threads: t.join()
-    check("50 knights", len(got) == 50 and all(map(knight, got)) or not REAL and len(got) == 50, [x for x in got if not knight(x)][:3])
+    check("50 knights at 0 and at 1.5, streamed and not", set(got) == set(wanted) and (not REAL or all(map(knight, got.values()))), [x for x in got.values() if not knight(x)][:3])
+    check("streamed knights are those that are not", all(got[seed, heat, False] == got[seed, heat, True] for seed, heat, _ in got), got)
+    check("seeds make different knights", not REAL or len({x for (_, heat, _), x in got.items() if heat}) > 40 and len({x for (_, heat, _), x in got.items() if not heat}) == 1, len(set(got.values())))
     status, a = s.post("/v1/completions", {**body, "temperature": 0, "max_tokens": 5})
     check("guided, cut", status == 200 and a["choices"][0]["finish_reason"] == "length" and a["choices"][0]["text"].startswith("{"), a)
     chat = {"messages": [{"role": "user", "content": "Is the sky blue?"}], "temperature": 0, "max_tokens": 60}
@@ -272,11 +276,12 @@ def speculation():
         s = Server(*args)
         answers.append([s.post("/v1/completions", b)[1]["choices"] for b in bodies])
         metrics = s.request("GET", "/metrics")[2].decode()
+        check("drafts are shown" if args else "none without speculation", ("spec_decode" in metrics) == bool(args), metrics)
+        answers[-1].append(s.post("/v1/completions", {"prompt": "The best", "max_tokens": 40, "temperature": 0, "guided_regex": "(internationalization,){1,9}"})[1]["choices"])
+        metrics = s.request("GET", "/metrics")[2].decode() # now the text that a grammar fixes was drafted ahead, with every engine
         value = lambda name: sum(float(line.split()[-1]) for line in metrics.splitlines() if line.startswith("vllm:spec_decode_num_" + name + "_total{"))
-        if args:
-            check("drafts are counted", value("draft_tokens") >= value("accepted_tokens") > 0 and value("drafts") > 0, metrics)
-            check("by position, too", value("accepted_tokens_per_pos") == value("accepted_tokens") and value("emitted_tokens") == value("accepted_tokens") + value("drafts"), metrics)
-        else: check("none without speculation", "spec_decode" not in metrics)
+        check("drafts are counted", value("draft_tokens") >= value("accepted_tokens") > 0 and value("drafts") > 0, metrics)
+        check("by position, too", value("accepted_tokens_per_pos") == value("accepted_tokens") and value("emitted_tokens") == value("accepted_tokens") + value("drafts"), metrics)
         s.stop()
     for name, other in zip(("prompt lookup", "a draft model"), answers[1:]): check("the same answers with " + name, other == answers[0], (other, answers[0]))
 
