@@ -21593,7 +21593,7 @@ static llm__gr_frag llm__gr_bnf_frag(llm__gr_build *b, const char *text, size_t 
  * nobody named unless additionalProperties asks for them), never one that it forbids. A keyword that cannot be kept is refused with its
  * JSON pointer. */
 
-/* What of a member is dealt with already; NOT: the schema must not hold. */
+/* What of a member is dealt with already; NOT: the schema must not hold; KEY: it speaks of the name of a property, so of a string. */
 enum {
     LLM__JS_VIEW = 16,
     LLM__JS_MAX_VIEWS = 16384,
@@ -21605,7 +21605,8 @@ enum {
     LLM__JS_ENUM = 32,
     LLM__JS_CONST = 64,
     LLM__JS_NOT = 128,
-    LLM__JS_DENIED = 256
+    LLM__JS_DENIED = 256,
+    LLM__JS_KEY = 512
 };
 enum {
     LLM__JS_NULL = 1,
@@ -21733,11 +21734,11 @@ static int llm__js_any(const llm__js *js, const llm__js_view *v, const char *key
     return -1;
 }
 
-/* One more schema that must hold (no 0) or must not (LLM__JS_NOT). What is always so is left out, as `true` and {}; what never is stays,
- * for llm__js_expand to find. */
-static void llm__js_add(llm__js *js, llm__js_view *v, int node, int no) {
+/* One more schema that must hold (how: 0 or LLM__JS_KEY) or must not (LLM__JS_NOT). What is always so is left out, as `true` and {}; what
+ * never is stays, for llm__js_expand to find. */
+static void llm__js_add(llm__js *js, llm__js_view *v, int node, int how) {
     llm_json_type type = llm_json_type_of(js->doc, node);
-    int yes = type == LLM_JSON_OBJECT && !llm_json_size(js->doc, node);
+    int yes = type == LLM_JSON_OBJECT && !llm_json_size(js->doc, node), no = how & LLM__JS_NOT;
     (void)llm_json_bool(js->doc, node, &yes);
     for (int i = 0; i < v->n; i++)
         if (v->node[i] == node && (v->used[i] & LLM__JS_NOT) == no) return;
@@ -21745,7 +21746,7 @@ static void llm__js_add(llm__js *js, llm__js_view *v, int node, int no) {
         llm__js_refuse(js, LLM_ERR_FORMAT, node, NULL, "a schema (an object, true or false) expected");
     else if (v->n == LLM__JS_VIEW)
         llm__js_refuse(js, LLM_ERR_LIMIT, node, NULL, "more than 16 schemas that must hold together, fewer expected");
-    else if (no ? yes || type == LLM_JSON_OBJECT : !yes) v->used[v->n] = (uint16_t)no, v->node[v->n++] = node;
+    else if (no ? yes || type == LLM_JSON_OBJECT : !yes) v->used[v->n] = (uint16_t)how, v->node[v->n++] = node;
 }
 
 /* Keywords that only say something to people and programs, or are read where they are pointed to. */
@@ -21785,8 +21786,8 @@ static void llm__js_deny(llm__js *js, llm__js_view *v, int i) {
  * The list grows while it is walked, so what is brought in is expanded too; it ends, since a node is never added twice and 16 are the most.
  */
 static int llm__js_expand(llm__js *js, llm__js_view *v) {
-    static const char refused[] = "dependentRequired|dependentSchemas|dependencies|contains|minContains|maxContains|unevaluatedItems|"
-                                  "propertyNames|$dynamicRef|$recursiveRef|contentEncoding|contentSchema";
+    static const char refused[] = "dependentRequired|dependentSchemas|dependencies|unevaluatedItems|$dynamicRef|$recursiveRef|"
+                                  "contentEncoding|contentSchema";
     for (int i = 0; i < v->n && !js->b->failed; i++) {
         int node = v->node[i], at;
         if (llm_json_type_of(js->doc, node) == LLM_JSON_BOOL || !llm_json_size(js->doc, node)) return 0;
@@ -21869,13 +21870,14 @@ static int llm__js_types(llm__js *js, const llm__js_view *v) {
     static const struct {
         const char *keys;
         int bits;
-    } implied[] = {{"properties|required|additionalProperties|patternProperties|minProperties|maxProperties", LLM__JS_OBJ},
-                   {"items|prefixItems|minItems|maxItems|uniqueItems", LLM__JS_ARR},
+    } implied[] = {{"properties|required|additionalProperties|patternProperties|propertyNames|minProperties|maxProperties", LLM__JS_OBJ},
+                   {"items|prefixItems|minItems|maxItems|uniqueItems|contains|minContains|maxContains", LLM__JS_ARR},
                    {"minLength|maxLength|pattern|format", LLM__JS_STR},
                    {"minimum|maximum|exclusiveMinimum|exclusiveMaximum|multipleOf", LLM__JS_NUM | LLM__JS_INT}};
     int types = LLM__JS_ALL_TYPES, said = js->lenient, hint = 0, denied = 0;
     for (int i = 0; i < v->n; i++) {
         int at = llm__js_find(js, v, i, "type"), no = llm__js_find_not(js, v, i, "type");
+        if (v->used[i] & LLM__JS_KEY) types &= LLM__JS_STR;
         if (at >= 0) types &= llm__js_type_bits(js, v->node[i], at), said = 1;
         if (llm__js_find_not(js, v, i, "properties") >= 0 || llm__js_find_not(js, v, i, "required") >= 0) types &= LLM__JS_OBJ;
         else if (no >= 0 && llm__js_find_not(js, v, i, "enum") < 0 && llm__js_find_not(js, v, i, "const") < 0)
@@ -22323,8 +22325,29 @@ static int llm__js_value_type(const llm__js *js, int node) {
     }
 }
 
-/* What given values must keep besides being in their list. If that is more than a type, a machine of its own is made of it, which tries
- * them: whatever a schema can say, it says it here too. NULL: nothing more, or an error. */
+/* A machine of its own for a view, to try values that are there: whatever a schema can say, it says it here too. NULL: an error. */
+static llm_grammar *llm__js_trial(llm__js *js, const llm__js_view *v) {
+    llm__gr_build b = {NULL, LLM_OK};
+    llm__js trial = *js;
+    trial.b = &b, trial.memo = NULL, trial.n_memo = trial.memo_cap = 0, trial.lenient = 1, trial.space = NULL;
+    if (llm__grammar_new(&b)) {
+        llm__gr_frag f = llm__js_rule(&trial, v);
+        llm__grammar_finish(&b, llm__gr_alt(&b, f, llm__gr_hex(&b, ""))); /* even if nothing keeps it */
+    }
+    LLM_FREE(trial.memo);
+    js->b->failed = b.failed;
+    if (b.failed && b.g) llm__grammar_free(b.g);
+    return b.failed ? NULL : b.g;
+}
+
+/* 1 if a value, written as JSON, satisfies the trial. */
+static int llm__js_passes(llm_grammar *trial, const char *text, size_t n) {
+    int32_t state = 1;
+    for (size_t i = 0; i < n && state; i++) state = llm__gr_step(trial, state, (uint8_t)text[i]);
+    return trial->state[state].accept;
+}
+
+/* What given values must keep besides being in their list, as a trial, if that is more than a type. NULL: nothing more, or an error. */
 static llm_grammar *llm__js_filter(llm__js *js, const llm__js_view *v) {
     int more = 0;
     for (int i = 0; i < v->n; i++)
@@ -22339,21 +22362,11 @@ static llm_grammar *llm__js_filter(llm__js *js, const llm__js_view *v) {
                     !(v->used[i] & LLM__JS_IF && llm__js_listed("if|then|else", name, n));
         }
     if (!more) return NULL;
-    llm__gr_build b = {NULL, LLM_OK};
-    llm__js trial = *js;
     llm__js_view view;
     memset(&view, 0, sizeof view);
     for (int i = 0; i < v->n; i++) /* what a value may not be is looked up, not built */
         if (llm__js_next_given(js, v, i, -1, 1) < 0) view.node[view.n] = v->node[i], view.used[view.n++] = v->used[i];
-    trial.b = &b, trial.memo = NULL, trial.n_memo = trial.memo_cap = 0, trial.lenient = 1, trial.space = NULL;
-    if (llm__grammar_new(&b)) {
-        llm__gr_frag f = llm__js_rule(&trial, &view);
-        llm__grammar_finish(&b, llm__gr_alt(&b, f, llm__gr_hex(&b, ""))); /* even if nothing keeps it */
-    }
-    LLM_FREE(trial.memo);
-    js->b->failed = b.failed;
-    if (b.failed && b.g) llm__grammar_free(b.g);
-    return b.failed ? NULL : b.g;
+    return llm__js_trial(js, &view);
 }
 
 /* The values of a list of nodes (list -1: the one node) that keep the rest of the view: strings, numbers and the like as a trie of their
@@ -22368,10 +22381,8 @@ static llm__gr_frag llm__js_values(llm__js *js, const llm__js_view *v, int list,
     for (int at = list >= 0 ? llm_json_first(js->doc, list) : one; at >= 0 && !b->failed;
          at = list >= 0 ? llm_json_next(js->doc, at) : -1) {
         size_t begin = w.all.len;
-        int32_t state = 1;
         llm_json_write(js->doc, at, &w.all);
-        for (size_t i = begin; filter && i < w.all.len && state; i++) state = llm__gr_step(filter, state, (uint8_t)w.all.data[i]);
-        int keeps = filter ? filter->state[state].accept : (types & llm__js_value_type(js, at)) != 0;
+        int keeps = filter ? llm__js_passes(filter, w.all.data + begin, w.all.len - begin) : (types & llm__js_value_type(js, at)) != 0;
         llm_json_type type = llm_json_type_of(js->doc, at);
         keeps = keeps && !llm__js_denied(js, v, w.all.data + begin, w.all.len - begin);
         if (keeps && type != LLM_JSON_ARRAY && type != LLM_JSON_OBJECT) {
@@ -22407,32 +22418,147 @@ static int llm__js_item_of(const llm__js *js, const llm__js_view *v, int i, int 
     return at;
 }
 
-/* A list: the items of the prefix, each with its own view, then any number of others. Built from the end, since every item of the prefix
- * may be the last one:
- *
- *   [ item0 (, item1 (, item2 (, rest){min-3, max-3})?)? ]        minItems decides which of the ? are there */
-static llm__gr_frag llm__js_array(llm__js *js, const llm__js_view *v) {
+/* What all members say of item k. */
+static llm__js_view llm__js_item_view(llm__js *js, const llm__js_view *v, int k) {
+    llm__js_view item;
+    memset(&item, 0, sizeof item);
+    for (int i = 0, at, n; i < v->n; i++)
+        if ((at = llm__js_item_of(js, v, i, k, &n)) >= 0) llm__js_add(js, &item, at, 0);
+    return item;
+}
+
+/* Where what comes next in a list depends on what it holds already, the list is an automaton of n places, place 0 with nothing read. Each
+ * is two instructions: at[2p] behind an item, where the list ends or a comma comes, and at[2p + 1] behind that comma, where the ways to
+ * other places begin. Place 0 has no comma, and both are one. NULL: an error; else freed by the caller. */
+static int32_t *llm__js_places(llm__js *js, int32_t n) {
     llm__gr_build *b = js->b;
-    int64_t min = llm__js_count(js, v, "minItems", 0, 0), max = llm__js_count(js, v, "maxItems", 1, -1);
-    int n_prefix = 0, n, yes, unique = -1;
-    for (int i = 0; i < v->n; i++) {
-        yes = 1;
-        (void)llm_json_bool(js->doc, llm__js_item_of(js, v, i, INT32_MAX, &n), &yes);
-        if (!yes) max = max < 0 ? n : LLM__MIN(max, n); /* no more than those that are named */
-        n_prefix = LLM__MAX(n_prefix, n);
-        if (llm_json_bool(js->doc, llm__js_find(js, v, i, "uniqueItems"), &yes) && yes) unique = v->node[i];
+    int32_t *at = LLM__NEW(int32_t, 2 * n);
+    if (!at) b->failed = llm__nomem();
+    for (int32_t p = 0; p < 2 * n && at; p++) {
+        at[p] = p == 1 ? at[0] : llm__gr_add(b, LLM__GR_SPLIT, 0, -1);
+        if (p < 3 || p % 2 == 0) continue;
+        llm__gr_frag comma = llm__js_mark(js, ",");
+        llm__gr_goto(b, comma, at[p]);
+        llm__gr_way(b, at[p - 1], comma.in);
     }
-    if (unique >= 0 && (max < 0 || max > 1))
-        return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, unique, "uniqueItems", "cannot be enforced (maxItems 1 would do)");
-    if (n_prefix > 256) return llm__js_refuse(js, LLM_ERR_LIMIT, v->node[0], "prefixItems", "at most 256 expected");
-    if (max >= 0 && min > max) return llm__gr_never;
+    return at;
+}
+
+/* A way from a place to another one, by an item (a rule; -1: there is none). */
+static void llm__js_way(llm__js *js, const int32_t *at, int32_t from, int32_t rule, int32_t to) {
+    if (rule < 0) return;
+    llm__gr_frag item = llm__gr_call(js->b, rule);
+    llm__gr_goto(js->b, item, at[2 * to]);
+    llm__gr_way(js->b, at[2 * from + 1], item.in);
+}
+
+/* A rule of what a fragment matches; -1: nothing. */
+static int32_t llm__js_rule_of(llm__js *js, llm__gr_frag f) {
+    int32_t rule = f.in < 0 ? -1 : llm__gr_rule(js->b);
+    if (f.in >= 0) llm__gr_rule_is(js->b, rule, f);
+    return js->b->failed ? -1 : rule;
+}
+
+enum { LLM__JS_SET = 10, LLM__JS_PLACES_MAX = 4096 };
+
+/* The different values that the items of a list can have, each as a rule, if they are given or true, false and null. Returns how many, or
+ * -1: too many, or they are not known. A number may be given twice, as 1 and 1.0. */
+static int32_t llm__js_item_values(llm__js *js, const llm__js_view *given, int32_t rule[LLM__JS_SET]) {
+    static const char *const words[] = {"null", "true", "false"};
+    llm__js_view v = *given;
+    int32_t n = 0;
+    if (!llm__js_expand(js, &v)) return 0;
+    int types = llm__js_types(js, &v);
+    for (int i = 0; i < v.n; i++) {
+        int first = llm__js_next_given(js, &v, i, -1, 0);
+        v.used[i] |= LLM__JS_ENUM | LLM__JS_CONST;
+        for (int at = first; at >= 0; at = llm__js_next_given(js, &v, i, at, 0)) {
+            int again = llm_json_type_of(js->doc, at) == LLM_JSON_ARRAY || llm_json_type_of(js->doc, at) == LLM_JSON_OBJECT;
+            double value, other;
+            if (again || n == LLM__JS_SET) return -1;
+            for (int k = first; k != at; k = llm__js_next_given(js, &v, i, k, 0))
+                again |= llm_json_num(js->doc, at, &value) ? llm_json_num(js->doc, k, &other) && other == value : llm__js_same(js, at, k);
+            if (!again && (rule[n] = llm__js_rule_of(js, llm__js_values(js, &v, -1, at))) >= 0) n++;
+        }
+        if (first >= 0) return n;
+        v.used[i] &= (uint16_t) ~(LLM__JS_ENUM | LLM__JS_CONST);
+    }
+    if (types & ~(LLM__JS_NULL | LLM__JS_BOOL)) return -1;
+    for (int k = 0; k < LLM__COUNT(words); k++)
+        if (types & (k ? LLM__JS_BOOL : LLM__JS_NULL) && !llm__js_denied(js, &v, words[k], strlen(words[k])))
+            rule[n++] = llm__js_rule_of(js, llm__gr_word(js->b, words[k]));
+    return n;
+}
+
+/* The items of a list without equal ones: a place for every set of values that were written, as bits. For the values a and b:
+ *
+ *   {} --a--> {a} --, b--> {a, b}          {} --b--> {b} --, a--> {a, b}
+ *
+ * The number of items is that of the bits, so minItems and maxItems (-1: none) say which sets may end and which go on. */
+static llm__gr_frag llm__js_set(llm__js *js, const llm__js_view *v, int owner, int64_t min, int64_t max) {
+    llm__gr_build *b = js->b;
+    int32_t rule[LLM__JS_SET], n_prefix = 0;
+    llm__js_view item = llm__js_item_view(js, v, 0);
+    for (int i = 0, n; i < v->n; i++, n_prefix = LLM__MAX(n_prefix, n)) (void)llm__js_item_of(js, v, i, 0, &n);
+    int32_t n = n_prefix ? -1 : llm__js_item_values(js, &item, rule);
+    if (n < 0)
+        return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, owner, "uniqueItems",
+                              "can be enforced for at most 10 given values (or with maxItems 1)");
+    llm__gr_frag f = llm__gr_empty(b);
+    int32_t end = f.out, *at = llm__js_places(js, 1 << n);
+    for (int32_t set = 0; set < 1 << n && !b->failed; set++) {
+        int size = __builtin_popcount((unsigned)set);
+        if (size >= min) b->g->op[at[2 * set]].next = end;
+        for (int32_t i = 0; i < n && (max < 0 || size < max); i++)
+            if (!(set >> i & 1)) llm__js_way(js, at, set, rule[i], set | 1 << i);
+    }
+    if (!b->failed) f.in = at[0];
+    LLM_FREE(at);
+    return f;
+}
+
+/* The items of a list of which some (`contains`, minContains, maxContains) satisfy one more schema. A place for every pair of items and
+ * matches so far; more than matter count as one. An item of the first kind may happen to satisfy the schema too: where there is no
+ * maxContains that does no harm, else it must deny it. contains: the schema; n_prefix: items with views of their own. */
+static llm__gr_frag llm__js_containing(llm__js *js, const llm__js_view *v, int contains, int32_t n_prefix, int64_t min, int64_t max) {
+    llm__gr_build *b = js->b;
+    int64_t least = llm__js_count(js, v, "minContains", 0, 1), most = llm__js_count(js, v, "maxContains", 1, -1);
+    int64_t items = max >= 0 ? LLM__MAX(max, 1) : LLM__MAX(LLM__MAX(min, 1), n_prefix), matches = most >= 0 ? most : least,
+            row = matches + 1;
+    if (items > LLM__JS_PLACES_MAX || (items + 1) * row > LLM__JS_PLACES_MAX)
+        return llm__js_refuse(js, LLM_ERR_LIMIT, contains, NULL, "fewer items or matches to be counted expected");
+    int32_t rule[2] = {-1, -1}, n_places = (int32_t)((items + 1) * row), *at = llm__js_places(js, n_places);
+    llm__gr_frag f = llm__gr_empty(b);
+    int32_t end = f.out;
+    for (int32_t p = 0; p < n_places && !b->failed; p++) {
+        int64_t n = p / row, found = p % row, next = LLM__MIN(n + 1, items) * row;
+        if (!found && n <= n_prefix) { /* another view begins */
+            llm__js_view plain = llm__js_item_view(js, v, (int)n), match = plain;
+            llm__js_add(js, &match, contains, 0);
+            if (most >= 0) llm__js_add(js, &plain, contains, LLM__JS_NOT);
+            rule[0] = llm__js_rule_of(js, llm__js_rule(js, &plain)), rule[1] = llm__js_rule_of(js, llm__js_rule(js, &match));
+        }
+        if (b->failed) break;
+        if (n >= min && found >= least) b->g->op[at[2 * p]].next = end;
+        if (max >= 0 && n >= max) continue;
+        llm__js_way(js, at, p, rule[0], (int32_t)(next + found));
+        if (most < 0 || found < most) llm__js_way(js, at, p, rule[1], (int32_t)(next + LLM__MIN(found + 1, matches)));
+    }
+    if (!b->failed) f.in = at[0];
+    LLM_FREE(at);
+    return f;
+}
+
+/* The items of the prefix, each with its own view, then any number of others. Built from the end, since every item of the prefix may be the
+ * last one:
+ *
+ *   item0 (, item1 (, item2 (, rest){min-3, max-3})?)?        minItems decides which of the ? are there */
+static llm__gr_frag llm__js_items(llm__js *js, const llm__js_view *v, int n_prefix, int64_t min, int64_t max) {
+    llm__gr_build *b = js->b;
     int shown = max >= 0 ? (int)LLM__MIN(n_prefix, max) : n_prefix, more = max < 0 || max > n_prefix;
     llm__gr_frag tail = llm__gr_empty(b);
     for (int k = more ? shown : shown - 1; k >= 0 && !b->failed; k--) { /* item k, and what follows; k == shown: all the others */
-        llm__js_view item;
-        memset(&item, 0, sizeof item);
-        for (int i = 0, at; i < v->n; i++)
-            if ((at = llm__js_item_of(js, v, i, k, &n)) >= 0) llm__js_add(js, &item, at, 0);
+        llm__js_view item = llm__js_item_view(js, v, k);
         llm__gr_frag one = llm__js_item(js, &item, k == 0);
         int32_t least = (int32_t)LLM__MAX(0, min - k), most = max < 0 ? -1 : (int32_t)max - k;
         if (k < shown) tail = llm__gr_seq(b, one, tail);
@@ -22440,7 +22566,33 @@ static llm__gr_frag llm__js_array(llm__js *js, const llm__js_view *v) {
         else tail = llm__gr_seq(b, one, llm__gr_repeat(b, llm__js_item(js, &item, 0), LLM__MAX(0, least - 1), most < 0 ? -1 : most - 1));
         if (k >= min && (k < shown || !k)) tail = llm__gr_alt(b, tail, llm__gr_empty(b));
     }
-    return llm__gr_seq(b, llm__js_mark(js, "["), llm__gr_seq(b, tail, llm__gr_seq(b, llm__js_space(js), llm__gr_word(b, "]"))));
+    return tail;
+}
+
+/* A list, in brackets. */
+static llm__gr_frag llm__js_array(llm__js *js, const llm__js_view *v) {
+    llm__gr_build *b = js->b;
+    int64_t min = llm__js_count(js, v, "minItems", 0, 0), max = llm__js_count(js, v, "maxItems", 1, -1);
+    int n_prefix = 0, n, yes, unique = -1, contains = -1, at;
+    for (int i = 0; i < v->n; i++) {
+        yes = 1;
+        (void)llm_json_bool(js->doc, llm__js_item_of(js, v, i, INT32_MAX, &n), &yes);
+        if (!yes) max = max < 0 ? n : LLM__MIN(max, n); /* no more than those that are named */
+        n_prefix = LLM__MAX(n_prefix, n);
+        if (llm_json_bool(js->doc, llm__js_find(js, v, i, "uniqueItems"), &yes) && yes) unique = v->node[i];
+        if ((at = llm__js_find(js, v, i, "contains")) < 0) continue;
+        if (contains >= 0) return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, at, NULL, "a second one cannot be enforced");
+        contains = at;
+    }
+    if (max >= 0 && max < 2) unique = -1;
+    if (contains >= 0 && unique >= 0)
+        return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, unique, "uniqueItems", "cannot be enforced beside contains");
+    if (n_prefix > 256) return llm__js_refuse(js, LLM_ERR_LIMIT, v->node[0], "prefixItems", "at most 256 expected");
+    if (max >= 0 && min > max) return llm__gr_never;
+    llm__gr_frag f = unique >= 0     ? llm__js_set(js, v, unique, min, max)
+                     : contains >= 0 ? llm__js_containing(js, v, contains, n_prefix, min, max)
+                                     : llm__js_items(js, v, n_prefix, min, max);
+    return llm__gr_seq(b, llm__js_mark(js, "["), llm__gr_seq(b, f, llm__gr_seq(b, llm__js_space(js), llm__gr_word(b, "]"))));
 }
 
 /* ---- objects ---- */
@@ -22449,6 +22601,7 @@ typedef struct llm__js_property {
     const char *key;
     size_t n;
     int required, never; /* never: it must not be there */
+    int named;           /* propertyNames lets it through */
     llm__js_view view;
 } llm__js_property;
 
@@ -22501,6 +22654,14 @@ static int llm__js_property_view(llm__js *js, const llm__js_view *v, const char 
     return 1;
 }
 
+/* What the names of properties must satisfy, all members together. Returns how many schemas that are. */
+static int llm__js_names(llm__js *js, const llm__js_view *v, llm__js_view *out) {
+    memset(out, 0, sizeof *out);
+    for (int i = 0, at; i < v->n; i++)
+        if ((at = llm__js_find(js, v, i, "propertyNames")) >= 0) llm__js_add(js, out, at, LLM__JS_KEY);
+    return out->n;
+}
+
 /* A key that is none of the n known ones (sorted JSON texts without their quotes): leaves the trie of the known at some byte, or ends
  * within it. Why: if "id" could be written as a free key too, its value would follow the schema of free keys, not its own, and the same key
  * could come twice. For the known keys id and in, with any = plain characters:
@@ -22537,45 +22698,57 @@ static llm__gr_frag llm__js_other_key(llm__js *js, const llm__str *s, size_t n, 
     return ends || at == 0 ? f : llm__gr_alt(b, f, llm__gr_empty(b));
 }
 
-/* "key": value of a property that nobody listed; p: the n listed ones. Never: there are none. The keys are free, or those of one pattern.
- * They are made only if the schema asks for them (additionalProperties true or a schema, a pattern, or nothing but "type": "object"): a
- * model that may invent keys in every object invents some. */
-static llm__gr_frag llm__js_extra(llm__js *js, const llm__js_view *v, const llm__js_property *p, size_t n) {
+/* The key of a property that nobody listed; p: the n listed ones. Any other name, or names that fit one pattern or propertyNames: those
+ * must not fit a listed property, or it could be written again as another one. view: of its value. */
+static llm__gr_frag llm__js_extra_key(llm__js *js, const llm__js_view *v, const llm__js_property *p, size_t n, llm__js_view *view) {
     llm__gr_build *b = js->b;
-    llm__js_view view;
-    llm__gr_frag key = llm__gr_never;
-    int pattern = -1, patterns = 0,
-        asked = js->lenient || (!n && llm__js_any(js, v, "additionalProperties") < 0 && llm__js_any(js, v, "properties") < 0);
-    memset(&view, 0, sizeof view);
+    llm__js_view names;
+    int pattern = -1, patterns = 0, named = llm__js_names(js, v, &names);
     for (int i = 0; i < v->n; i++) {
-        int list = llm__js_find(js, v, i, "patternProperties"), more = llm__js_find(js, v, i, "additionalProperties"), yes = 1;
+        int list = llm__js_find(js, v, i, "patternProperties");
         if (llm_json_size(js->doc, list)) patterns += llm_json_size(js->doc, list), pattern = llm_json_first(js->doc, list);
-        if (more >= 0 && (!llm_json_bool(js->doc, more, &yes) || yes)) asked = 1;
     }
     if (patterns > 1) return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, pattern, NULL, "only one pattern of properties can be enforced");
+    if (patterns && named) return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, pattern, NULL, "cannot be enforced beside propertyNames");
+    for (size_t i = 0; i < n && (patterns || named) && !b->failed; i++)
+        if (patterns ? llm__js_key_matches(js, pattern, p[i].key, p[i].n) > 0 : p[i].named)
+            return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, patterns ? pattern : names.node[0], NULL,
+                                  "cannot be enforced where a listed property fits it");
     if (patterns) {
         size_t len;
         const char *text = llm_json_key(js->doc, pattern, &len);
-        llm__js_add(js, &view, pattern, 0);
-        for (size_t i = 0; i < n; i++)
-            if (llm__js_key_matches(js, pattern, p[i].key, p[i].n) > 0)
-                return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, pattern, NULL,
-                                      "a pattern that matches a listed property cannot be enforced");
-        key = llm__gr_regex_frag(b, text, len, LLM__GR_IN_JSON, 0, -1);
-    } else {
-        llm__gr_words w;
-        memset(&w, 0, sizeof w);
-        if (!asked || !llm__js_property_view(js, v, "", 0, &view)) return llm__gr_never;
-        for (size_t i = 0; i < n && !b->failed; i++) {
-            llm_text_json(&w.all, p[i].key, p[i].n);
-            llm__gr_words_add(b, &w);
-        }
-        llm__gr_words_sort(&w, 1);
-        if (!b->failed) key = llm__js_other_key(js, w.word, n, 0, 0);
-        llm__gr_words_free(&w);
+        llm__js_add(js, view, pattern, 0);
+        return llm__gr_seq(b, llm__gr_word(b, "\""),
+                           llm__gr_seq(b, llm__gr_regex_frag(b, text, len, LLM__GR_IN_JSON, 0, -1), llm__gr_word(b, "\"")));
     }
-    llm__gr_frag f = llm__gr_seq(b, llm__gr_seq(b, llm__gr_word(b, "\""), key), llm__js_mark(js, "\":"));
-    return llm__gr_seq(b, f, llm__js_rule(js, &view));
+    if (!llm__js_property_view(js, v, "", 0, view)) return llm__gr_never;
+    if (named) return llm__js_rule(js, &names);
+    llm__gr_words w;
+    memset(&w, 0, sizeof w);
+    for (size_t i = 0; i < n && !b->failed; i++) {
+        llm_text_json(&w.all, p[i].key, p[i].n);
+        llm__gr_words_add(b, &w);
+    }
+    llm__gr_words_sort(&w, 1);
+    llm__gr_frag key = b->failed ? llm__gr_never : llm__js_other_key(js, w.word, n, 0, 0);
+    llm__gr_words_free(&w);
+    return llm__gr_seq(b, llm__gr_word(b, "\""), llm__gr_seq(b, key, llm__gr_word(b, "\"")));
+}
+
+/* "key": value of a property that nobody listed. Never: there are none. They are made only if the schema asks for them
+ * (additionalProperties true or a schema, a pattern, or nothing but "type": "object"): a model that may invent keys in every object invents
+ * some. */
+static llm__gr_frag llm__js_extra(llm__js *js, const llm__js_view *v, const llm__js_property *p, size_t n) {
+    llm__js_view view;
+    int asked = js->lenient || (!n && llm__js_any(js, v, "additionalProperties") < 0 && llm__js_any(js, v, "properties") < 0);
+    memset(&view, 0, sizeof view);
+    for (int i = 0; i < v->n; i++) {
+        int more = llm__js_find(js, v, i, "additionalProperties"), yes = 1;
+        asked |= llm_json_size(js->doc, llm__js_find(js, v, i, "patternProperties")) > 0;
+        if (more >= 0 && (!llm_json_bool(js->doc, more, &yes) || yes)) asked = 1;
+    }
+    llm__gr_frag key = asked ? llm__js_extra_key(js, v, p, n, &view) : llm__gr_never;
+    return llm__gr_seq(js->b, llm__gr_seq(js->b, key, llm__js_mark(js, ":")), llm__js_rule(js, &view));
 }
 
 /* Any string but those that are denied. */
@@ -22632,7 +22805,17 @@ static llm__js_property *llm__js_properties(llm__js *js, const llm__js_view *v, 
                     one->required |= no ? !pass && llm_json_find(js->doc, v->node[i], "required") < 0 : pass;
             }
         }
-    for (size_t k = 0; k < *count && !js->b->failed; k++) p[k].never = !llm__js_property_view(js, v, p[k].key, p[k].n, &p[k].view);
+    llm__js_view names;
+    llm_grammar *trial = llm__js_names(js, v, &names) && *count && !js->b->failed ? llm__js_trial(js, &names) : NULL;
+    for (size_t k = 0; k < *count && !js->b->failed; k++) {
+        llm_text name;
+        memset(&name, 0, sizeof name);
+        llm_text_json(&name, p[k].key, p[k].n);
+        p[k].named = !trial || llm__js_passes(trial, name.data, name.len);
+        p[k].never = !llm__js_property_view(js, v, p[k].key, p[k].n, &p[k].view) || !p[k].named;
+        llm_text_free(&name);
+    }
+    if (trial) llm__grammar_free(trial);
     return p;
 }
 
@@ -25296,7 +25479,8 @@ static void llm__guess_choose(void *arg, int worker) {
         rules.also = 0;
         job->choice.id = -2;
         if (job->seq->matcher && !llm__seq_allowed(e, job->seq, job->n_kept, &rules, &e->scratch[worker])) continue;
-        job->choice = llm__choose(e->backend->logits_row(e->ctx, job->out_row), vocab, &rules, job->seq->seed, position, &e->scratch[worker]);
+        job->choice =
+            llm__choose(e->backend->logits_row(e->ctx, job->out_row), vocab, &rules, job->seq->seed, position, &e->scratch[worker]);
     }
 }
 

@@ -73,7 +73,15 @@ LOGIC = [
     {"$schema": "http://json-schema.org/draft-07/schema#", "type": "array", "items": [INT, TEXT], "additionalItems": BOOL, "maxItems": 4}, {"$schema": "http://json-schema.org/draft-07/schema#", **thing({"a": {"$ref": "#/definitions/p"}}), "definitions": {"p": {"type": "number", "exclusiveMinimum": 3}}},
     {"$ref": "#/$defs/tree", "$defs": {"tree": {"anyOf": [NULL, thing({"l": {"$ref": "#/$defs/tree"}, "v": {"type": "integer", "minimum": 0, "maximum": 99}, "r": {"$ref": "#/$defs/tree"}})]}}},
 ]
-SCHEMAS = PYDANTIC + STRICT + NUMBERS + STRINGS + ARRAYS + OBJECTS + LOGIC
+COUNTED = [ # items that some must be, or none twice; names of properties
+    {"contains": NULL}, {"contains": {"const": "x"}, "minContains": 2, "maxContains": 3, "items": {"enum": ["x", "y", 3]}, "maxItems": 6}, {"prefixItems": [INT], "contains": TEXT, "minItems": 3, "items": {"type": ["string", "null"]}, "maxItems": 5},
+    {"type": "array", "items": INT, "contains": {"minimum": 5}, "minContains": 2, "maxItems": 4}, {"items": {"type": ["string", "integer"]}, "contains": TEXT, "maxContains": 1, "minContains": 0}, {"contains": thing({"id": {"const": 7}}), "maxItems": 2},
+    {"uniqueItems": True, "items": {"enum": ["a", "ab", 1, 1.0, None]}, "minItems": 2, "maxItems": 3}, {"uniqueItems": True, "items": {"type": ["boolean", "null"]}}, {"uniqueItems": True, "items": {"$ref": "#/$defs/day"}, "minItems": 1, "$defs": {"day": {"enum": ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]}}},
+    {"type": "object", "propertyNames": {"pattern": "^[a-z]{1,3}$"}, "additionalProperties": INT}, {"propertyNames": {"enum": ["red", "green", 5]}, "additionalProperties": BOOL}, {"propertyNames": {"maxLength": 3, "minLength": 2}, "minProperties": 1},
+    thing({"ab": INT, "b": NULL}, [], propertyNames={"pattern": "^a"}), thing({"id": INT}, [], propertyNames={"not": {"enum": ["id", "x"]}}, additionalProperties=NULL), {"type": "object", "allOf": [{"propertyNames": {"pattern": "^[a-c]+$"}}, {"propertyNames": {"maxLength": 2}}]},
+    thing({"scores": {"type": "object", "propertyNames": {"format": "date"}, "additionalProperties": NUMBER}, "roles": {"type": "array", "items": {"enum": ["admin", "user"]}, "uniqueItems": True}}),
+]
+SCHEMAS = PYDANTIC + STRICT + NUMBERS + STRINGS + ARRAYS + OBJECTS + LOGIC + COUNTED
 
 PATTERNS = ["^[a-z]{1,5}$", "^\\d{3}$", "^(yes|no|maybe)$", "ab", "^x", "[^a]$", "^[A-Z][a-z]*( [A-Z][a-z]*)*$"]
 NAMES = ["id", "ident", "name", "x", "a b", "_", "größe", "na\"me"]
