@@ -129,6 +129,22 @@ build/emu/test_linear build/emu/test_backend: build/emu/%: tests/%.c tests/test.
 	@mkdir -p build/emu
 	$(CC) -std=gnu11 -O1 -w -mavx2 -mfma -mf16c -Wno-psabi -include tests/simde_shim.h $< -o $@ $(LIBS)
 
+# For ARM with dot products, run under qemu-user. It says whether the figures are right, not how fast they come.
+ARM_CC = aarch64-linux-gnu-gcc
+
+build/arm/test_%: tests/test_%.c tests/test.h llm.h build/.deps
+	@mkdir -p build/arm
+	$(ARM_CC) -std=c11 -O2 $(WARN) -Wno-unused-function $< -o $@ $(LIBS)
+
+build/arm/llm_cli: llm_cli.c llm.h build/.deps
+	@mkdir -p build/arm
+	$(ARM_CC) -std=c11 -O2 $(WARN) -DLLM_IMPLEMENTATION $< -o $@.arm $(LIBS)
+	@printf '#!/bin/sh\nexec qemu-aarch64 -L /usr/aarch64-linux-gnu $@.arm "$$@"\n' >$@ && chmod +x $@
+
+test-arm: build/.deps ## the kernels and some tiny checkpoints on ARM NEON, cross-compiled and emulated (5 minutes)
+	@python3 tests/setup.py arm
+	@python3 tests/run.py arm
+
 test: all ## everything the tests need, then the tests (README's second command)
 	@python3 tests/setup.py test
 	-@$(MAKE) --no-print-directory model model-gemma
@@ -187,5 +203,5 @@ help: ## this list
 clean: ## removes what was built (models stay)
 	rm -rf build llm_cli llm_serve libllm.so libllm_cuda.so
 
-.PHONY: all lib deps model model-gemma demo test test-isa test-clients test-cuda cuda load sanitize hygiene grammar-campaign fuzz sim bench format install help clean
+.PHONY: all lib deps model model-gemma demo test test-isa test-arm test-clients test-cuda cuda load sanitize hygiene grammar-campaign fuzz sim bench format install help clean
 .SECONDARY:

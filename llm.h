@@ -42,7 +42,8 @@
  *   >>formats       GGUF, safetensors, model folders              >>dtypes        element types and what their bytes mean
  *   >>kernels-ref   packed weights and rounded activations        >>kernels-simd  all kernels once, over sixteen lanes
  *   >>kernels-avx2  products 8 rows at a time                     >>kernels-avx512 products 16 rows at a time
- *   >>linear        weights, and products shared among threads    >>attention     KV pages and attention over them
+ *   >>kernels-neon  products 4 rows at a time                     >>linear        weights, and products shared among threads
+ *   >>attention     KV pages and attention over them
  *   >>backend       the CPU's table of operations                 >>model         families as data, one forward pass
  *   >>lora          adapters beside the weights                   >>sampler       which token comes next
  *   >>earlystop     ends answers that only repeat                 >>grammar       answers that must have a form
@@ -1559,9 +1560,15 @@ LLM_API void llm_openai_metrics(llm_text *out, const llm_request *request);
 #else
 #define LLM__X86 0
 #endif
-#if defined(__aarch64__) && !defined(LLM_NO_SIMD)
+#if defined(__aarch64__) && defined(__linux__) && !defined(LLM_NO_SIMD) && (!defined(__clang__) || defined(__ARM_FEATURE_DOTPROD))
 #include <arm_neon.h>
+#include <sys/auxv.h>
 #define LLM__NEON 1
+#if defined(__ARM_FEATURE_DOTPROD) /* clang before 16 must be told on the command line: -march=armv8.2-a+dotprod */
+#define LLM__NEON_TARGET
+#else
+#define LLM__NEON_TARGET __attribute__((target("arch=armv8.2-a+dotprod")))
+#endif
 #else
 #define LLM__NEON 0
 #endif
@@ -2258,7 +2265,7 @@ struct llm__pool {
 LLM__INLINE void llm__relax(void) {
 #if LLM__X86
     _mm_pause();
-#elif LLM__NEON
+#elif defined(__aarch64__)
     __asm__ volatile("yield");
 #endif
 }
@@ -12980,15 +12987,13 @@ static const char *llm__isa_name(llm__isa isa) {
     return names[isa];
 }
 
+#if LLM__X86
 /* Compilers disagree on the name of this feature: asked of the CPU itself, once avx2 is known to be there. */
 static int llm__has_avxvnni(void) {
-#if LLM__X86
     unsigned a = 0, b, c, d;
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
-#else
-    return 0;
-#endif
 }
+#endif
 
 /* 1 if this CPU runs it. */
 static int llm__isa_here(llm__isa isa) {
@@ -13005,7 +13010,7 @@ static int llm__isa_here(llm__isa isa) {
     if (isa == LLM__ISA_AVX512) return avx512;
     if (isa == LLM__ISA_AVX512VNNI) return avx512 && __builtin_cpu_supports("avx512vnni");
 #elif LLM__NEON
-    if (isa == LLM__ISA_NEON) return 1;
+    if (isa == LLM__ISA_NEON) return (getauxval(AT_HWCAP) & 1u << 20) != 0; /* HWCAP_ASIMDDP */
 #endif
     return 0;
 }
@@ -13927,6 +13932,14 @@ static void llm__scalar_mac(const llm__mac *m) {
         }
 }
 
+/* One loop for each type and number of panels; in it, as many rows at a time as fit, then what is left. */
+#define LLM__MAC_SHAPES(shape, m) \
+    if ((m)->panels == 2 && (m)->type == LLM__KIND_F32) shape(m, 2, LLM__KIND_F32); \
+    else if ((m)->panels == 2) shape(m, 2, LLM__KIND_F16); /* of attention: no bf16 */ \
+    else if ((m)->type == LLM__KIND_F32) shape(m, 1, LLM__KIND_F32); \
+    else if ((m)->type == LLM__KIND_F16) shape(m, 1, LLM__KIND_F16); \
+    else shape(m, 1, LLM__KIND_BF16);
+
 #if LLM__X86
 /* ---------------------------------------------------------------------------
  * >>kernels-avx2   Products with 16 registers of 32 bytes: 8 rows of a block at a time.
@@ -14153,14 +14166,6 @@ LLM__AVX2_INLINE void llm__avx2_mac_rows(const llm__mac *m, int i, const int n, 
         for (int j = 0; j < 2 * panels; j++) _mm256_storeu_ps(c + r * m->ldc + 8 * j, s[r][j]);
 }
 
-/* One loop for each type and number of panels; in it, as many rows at a time as fit, then what is left. */
-#define LLM__MAC_SHAPES(shape, m) \
-    if ((m)->panels == 2 && (m)->type == LLM__KIND_F32) shape(m, 2, LLM__KIND_F32); \
-    else if ((m)->panels == 2) shape(m, 2, LLM__KIND_F16); /* of attention: no bf16 */ \
-    else if ((m)->type == LLM__KIND_F32) shape(m, 1, LLM__KIND_F32); \
-    else if ((m)->type == LLM__KIND_F16) shape(m, 1, LLM__KIND_F16); \
-    else shape(m, 1, LLM__KIND_BF16);
-
 /* All rows of a product, in groups that fill the registers. */
 LLM__AVX2_INLINE void llm__avx2_mac_shape(const llm__mac *m, const int panels, const llm__kind type) {
     const int rows = 6 / panels;
@@ -14330,6 +14335,148 @@ LLM__AVX512_INLINE void llm__avx512_mac_shape(const llm__mac *m, const int panel
 LLM__AVX512 static void llm__avx512_mac(const llm__mac *m) { LLM__MAC_SHAPES(llm__avx512_mac_shape, m) }
 #endif /* LLM__X86 */
 
+#if LLM__NEON
+/* ---------------------------------------------------------------------------
+ * >>kernels-neon   Products with 32 registers of 16 bytes: sdot, ARMv8.2's dot product.
+ * ---------------------------------------------------------------------------
+ * sdot multiplies sixteen signed bytes with sixteen and adds the four products of each lane to its 32-bit sum: vpdpbusd at a quarter of the
+ * width, and both sides signed. So nothing is shifted by 128: unpacked weights are at most 63, and what has 8 bits is stored signed. A
+ * vector of a block, 64 bytes, is four registers of 4 rows each; four tokens at a time make 16 sums, which with four weights and an
+ * activation fit the registers. Without dot products (Cortex-A53, A72) the plain C kernels run, which compilers make 4 lanes wide. */
+#define LLM__NEON_INLINE LLM__FORCE LLM__NEON_TARGET
+
+/* The conversions, see llm__half_fn and those after it: 4 lanes an instruction. */
+LLM__NEON_INLINE llm__v16 llm__neon_half(const uint16_t *p) {
+    llm__v16 r;
+    LLM__UNROLL
+    for (int i = 0; i < LLM__ROWS; i += 4) vst1q_f32(r.v + i, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + i))));
+    return r;
+}
+
+LLM__NEON_INLINE llm__v16 llm__neon_bytes(const uint8_t *p, int is_unsigned) {
+    llm__v16 r;
+    LLM__EACH(i) r.v[i] = is_unsigned ? (float)p[i] : (float)(int8_t)p[i];
+    return r;
+}
+
+LLM__NEON_INLINE void llm__neon_narrow(uint16_t *p, llm__v16 x) {
+    LLM__UNROLL
+    for (int i = 0; i < LLM__ROWS; i += 4) vst1_u16(p + i, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(x.v + i))));
+}
+
+LLM__NEON_INLINE void llm__neon_look_up(const int8_t values[16], uint8_t *u) {
+    const int8x16_t table = vld1q_s8(values);
+    for (uint8_t *end = u + 512; u < end; u += 16) vst1q_u8(u, vreinterpretq_u8_s8(vqtbl1q_s8(table, vld1q_u8(u))));
+}
+
+/* n tokens' (4 or 1) products with a block, added to out (n, 16): see llm__scalar_block. Two parts where the halves of the columns have
+ * scales of their own, the latter first. */
+LLM__NEON_INLINE void llm__neon_step(const int x2, const int n, const llm__cooked *w, const llm__act *a, size_t at, float *out) {
+    LLM__UNROLL
+    for (int part = x2; part >= 0; part--) {
+        const int to = part || !x2 ? 8 : 4;
+        int32x4_t sum[4][4];
+        LLM__UNROLL
+        for (int t = 0; t < n; t++)
+            LLM__UNROLL
+            for (int r = 0; r < 4; r++) sum[t][r] = vdupq_n_s32(0);
+        for (int i = part ? 4 : 0; i < to; i++) {
+            int8x16_t v[4];
+            LLM__UNROLL
+            for (int r = 0; r < 4; r++) v[r] = vreinterpretq_s8_u8(vld1q_u8(w->u + 64 * i + 16 * r));
+            LLM__UNROLL
+            for (int t = 0; t < n; t++) {
+                int32_t four;
+                memcpy(&four, a->q + 32 * (at + (size_t)t) + 4 * i, 4);
+                const int8x16_t x = vreinterpretq_s8_s32(vdupq_n_s32(four));
+                LLM__UNROLL
+                for (int r = 0; r < 4; r++) sum[t][r] = vdotq_s32(sum[t][r], v[r], x);
+            }
+        }
+        LLM__UNROLL
+        for (int t = 0; t < n; t++)
+            LLM__UNROLL
+            for (int r = 0; r < 4; r++) {
+                float *to_sums = out + LLM__ROWS * t + 4 * r;
+                const float32x4_t d = vmulq_n_f32(vld1q_f32(w->d[part] + 4 * r), a->d[at + (size_t)t]);
+                const float32x4_t acc = vfmaq_n_f32(vld1q_f32(to_sums), vld1q_f32(w->m[part] + 4 * r), a->s[2 * (at + (size_t)t) + (size_t)part]);
+                vst1q_f32(to_sums, vfmaq_f32(acc, d, vcvtq_f32_s32(sum[t][r])));
+            }
+    }
+}
+
+/* All tokens of a tile: four at a time, then those that are left one by one. */
+LLM__NEON_INLINE void llm__neon_tile(const int x2, const llm__cooked *w, const llm__product *p, size_t at) {
+    const llm__act a = p->act;
+    float *out = p->out;
+    int t = 0;
+    for (; t + 4 <= p->n; t += 4, at += 4, out += 4 * LLM__ROWS) llm__neon_step(x2, 4, w, &a, at, out);
+    for (; t < p->n; t++, at++, out += LLM__ROWS) llm__neon_step(x2, 1, w, &a, at, out);
+}
+
+/* Two functions for all formats: sdot needs to know nothing of a format but whether it has two scales. */
+LLM__NEON_TARGET static LLM__NOINLINE void llm__neon_tile_one(const llm__cooked *w, const llm__product *p, size_t at) {
+    llm__neon_tile(0, w, p, at);
+}
+
+LLM__NEON_TARGET static LLM__NOINLINE void llm__neon_tile_two(const llm__cooked *w, const llm__product *p, size_t at) {
+    llm__neon_tile(1, w, p, at);
+}
+
+LLM__NEON_INLINE void llm__neon_block(const int run, const int x2, const llm__cooked *w, const llm__product *p, size_t at) {
+    (void)run;
+    if (x2) llm__neon_tile_two(w, p, at);
+    else llm__neon_tile_one(w, p, at);
+}
+
+/* The table's `product`. */
+LLM__NEON_TARGET static void llm__neon_product(llm__kind kind, const llm__product *p) {
+    LLM__EACH_KIND(kind, 0, llm__neon_block, p, llm__neon_half, llm__neon_bytes, llm__neon_look_up)
+}
+
+/* 4 elements of b as f32. */
+LLM__NEON_INLINE float32x4_t llm__neon_load(const llm__kind type, const void *p, int64_t i) {
+    if (type == LLM__KIND_F32) return vld1q_f32((const float *)p + i);
+    const uint16x4_t half = vld1_u16((const uint16_t *)p + i);
+    if (type == LLM__KIND_F16) return vcvt_f32_f16(vreinterpret_f16_u16(half));
+    return vreinterpretq_f32_u32(vshll_n_u16(half, 16));
+}
+
+/* Rows [i, i + n) of the product (see llm__mac), 16 sums in registers: n is 2 with two panels, 4 with one, or 1. */
+LLM__NEON_INLINE void llm__neon_mac_rows(const llm__mac *m, int i, const int n, const int panels, const llm__kind type) {
+    const float *a = m->a + (int64_t)i * m->lda;
+    float *c = m->c + i * m->ldc;
+    float32x4_t s[4][8];
+    LLM__UNROLL
+    for (int r = 0; r < n; r++)
+        LLM__UNROLL
+        for (int j = 0; j < 4 * panels; j++) {
+            s[r][j] = vdupq_n_f32(0);
+            if (m->scale) s[r][j] = vmulq_n_f32(vld1q_f32(c + r * m->ldc + 4 * j), m->scale[i + r]);
+        }
+    for (int k = 0; k < m->k; k++)
+        LLM__UNROLL
+        for (int j = 0; j < 4 * panels; j++) {
+            const float32x4_t v = llm__neon_load(type, m->b[j / 4], (int64_t)k * m->ldb + j % 4 * 4);
+            LLM__UNROLL
+            for (int r = 0; r < n; r++) s[r][j] = vfmaq_n_f32(s[r][j], v, a[(int64_t)r * m->lda + k]);
+        }
+    LLM__UNROLL
+    for (int r = 0; r < n; r++)
+        LLM__UNROLL
+        for (int j = 0; j < 4 * panels; j++) vst1q_f32(c + r * m->ldc + 4 * j, s[r][j]);
+}
+
+LLM__NEON_INLINE void llm__neon_mac_shape(const llm__mac *m, const int panels, const llm__kind type) {
+    const int rows = 4 / panels;
+    int i = 0;
+    for (; i + rows <= m->n; i += rows) llm__neon_mac_rows(m, i, rows, panels, type);
+    for (; i < m->n; i++) llm__neon_mac_rows(m, i, 1, panels, type);
+}
+
+LLM__NEON_TARGET static void llm__neon_mac(const llm__mac *m) { LLM__MAC_SHAPES(llm__neon_mac_shape, m) }
+#endif /* LLM__NEON */
+
 /* ---- The table ---- */
 
 /* What the rest of the file calls: one such table for each instruction set. All pointers are set, all
@@ -14393,8 +14540,11 @@ LLM__INSTANCE(scalar, , llm__scalar_half, llm__scalar_bytes, llm__scalar_narrow)
 LLM__INSTANCE(avx2, LLM__AVX2, llm__avx2_half, llm__avx2_bytes, llm__avx2_narrow)
 LLM__INSTANCE(avx512, LLM__AVX512, llm__avx512_half, llm__avx512_bytes, llm__avx512_narrow)
 #endif
+#if LLM__NEON
+LLM__INSTANCE(neon, LLM__NEON_TARGET, llm__neon_half, llm__neon_bytes, llm__neon_narrow)
+#endif
 
-/* The kernels of an instruction set. NEON's are the plain ones, which its compilers vectorise. */
+/* The kernels of an instruction set. */
 static const llm__kernels *llm__kernels_of(llm__isa isa) {
     static const llm__kernels scalar = LLM__KERNELS(scalar, llm__scalar_mac, llm__scalar_product);
 #if LLM__X86
@@ -14408,6 +14558,10 @@ static const llm__kernels *llm__kernels_of(llm__isa isa) {
     if (isa == LLM__ISA_AVX2) return &avx2;
     if (isa == LLM__ISA_AVX512) return &avx512;
     if (isa == LLM__ISA_AVX512VNNI) return &avx512vnni;
+#endif
+#if LLM__NEON
+    static const llm__kernels neon = LLM__KERNELS(neon, llm__neon_mac, llm__neon_product);
+    if (isa == LLM__ISA_NEON) return &neon;
 #endif
     (void)isa;
     return &scalar;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs groups of tests one after the other and adds up what they say.
 
-    run.py test | isa | clients | cuda | load | sanitize | fuzz
+    run.py test | isa | arm | clients | cuda | load | sanitize | fuzz
 
 Every step is a command whose last line with figures is "N passed, N failed[, N skipped]" or "name: A/B equal". Its output goes to
 build/logs/STEP.log; failures are shown. The last line here is the sum of all.
@@ -140,6 +140,19 @@ def isa():
     for name in isas(): checkpoints("checkpoints --isa " + name, "--isa " + name)
     checkpoints("checkpoints -tp 2", "-tp 2 --device cpu")
     emulated()
+
+
+def arm():
+    if not shutil.which("qemu-aarch64") or not shutil.which("aarch64-linux-gnu-gcc"): return skip("ARM", "qemu-user or gcc-aarch64-linux-gnu is not there")
+    make("build/arm/test_linear", "build/arm/test_backend", "build/arm/llm_cli")
+    qemu = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"]
+    step("ARM kernels", [*qemu, "build/arm/test_linear"])
+    step("ARM kernels, without dot products", [*qemu, "-cpu", "cortex-a53", "build/arm/test_linear"])
+    step("ARM operations", [*qemu, "build/arm/test_backend"])
+    tool = SHARED / "tools/check_checkpoints.py"
+    if not tool.exists(): return skip("ARM checkpoints", "../shared is not there")
+    for name in ("llama", "gemma2", "gpt_oss", "deepseek_v2_lite", "qwen2_moe", "mixtral"):
+        step("ARM " + name, [sys.executable, str(tool), str(SHARED / "checkpoints"), "--only", name], {"LLM_CLI": "build/arm/llm_cli"})
 
 
 CUDA_SOME = ("gemma2", "gpt_oss", "deepseek_v2_lite", "qwen2_moe", "olmo2", "chatglm3")
@@ -290,8 +303,8 @@ def fuzz():
 
 
 def main():
-    if len(sys.argv) != 2 or sys.argv[1] not in ("test", "isa", "clients", "cuda", "load", "sanitize", "fuzz"): sys.exit(__doc__)
-    {"test": test, "isa": isa, "clients": clients, "cuda": cuda, "load": load, "sanitize": sanitize, "fuzz": fuzz}[sys.argv[1]]()
+    if len(sys.argv) != 2 or sys.argv[1] not in ("test", "isa", "arm", "clients", "cuda", "load", "sanitize", "fuzz"): sys.exit(__doc__)
+    {"test": test, "isa": isa, "arm": arm, "clients": clients, "cuda": cuda, "load": load, "sanitize": sanitize, "fuzz": fuzz}[sys.argv[1]]()
     print(f"{TOTAL[0]} passed, {TOTAL[1]} failed, {TOTAL[2]} skipped")
     sys.exit(1 if TOTAL[1] else 0)
 

