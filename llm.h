@@ -611,7 +611,15 @@ typedef struct llm_backend_config {
     double step_timeout;    /* GPU: seconds after which a step counts as lost; 0: 300 */
     int32_t n_stages;       /* of a pipeline: ranks [s n / n_stages, (s + 1) n / n_stages) are stage s, and sums and logits are shared among
                                them alone; n_ranks counts all. 0: 1 */
+    struct llm_spent *spent; /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds */
 } llm_backend_config;
+
+/* What the operations of one kind took, on the CPU: seconds of one thread, its waiting for the others included; bytes of weights, or of keys and
+ * values, that were read; operations, where a multiply-add is two. */
+enum { LLM_SPENT_EMBED = 0, LLM_SPENT_LINEAR, LLM_SPENT_ATTENTION, LLM_SPENT_HEAD, LLM_SPENT_NORM, LLM_SPENT_KINDS };
+typedef struct llm_spent {
+    double seconds, bytes, ops;
+} llm_spent;
 
 /* What a recorded step depends on. The CPU gets exact counts; a GPU pads them to buckets. */
 typedef struct llm_shape {
@@ -901,6 +909,9 @@ LLM_API const llm_backend *llm_backend_cpu(void);
 LLM_API llm_result llm_backend_load(const char *path, const llm_backend **out);
 /* Names of the instruction sets this CPU runs, best last, separated by spaces ("scalar avx2"). Cannot fail. */
 LLM_API const char *llm_isa_list(void);
+/* Billions of operations a second that the core of the calling thread reaches with products of bytes alone (a multiply-add is two), measured
+ * for some milliseconds. isa NULL: the best. 0: it is not here, or has none to measure. */
+LLM_API double llm_isa_peak(const char *isa);
 
 /* ---------------------------------------------------------------------------
  * >>api-engine   Threads, backend, KV pages and scheduler for one model.
@@ -952,6 +963,7 @@ typedef struct llm_engine_config {
     int32_t enforce_eager;         /* GPU: steps are not recorded as graphs */
     int32_t max_seq_len_to_capture; /* GPU: steps with longer sequences neither; 0: no limit */
     float step_timeout;            /* GPU: seconds after which a step counts as lost; 0: 300 */
+    llm_spent *spent;              /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds what its operations took */
 } llm_engine_config;
 
 enum { LLM_SPECULATIVE_MAX = 32 };
@@ -14567,6 +14579,69 @@ static const llm__kernels *llm__kernels_of(llm__isa isa) {
     return &scalar;
 }
 
+/* ---- What a core can do at most ---- */
+
+/* `turns` times 12 multiplications of whole registers of bytes, added up, in 12 chains that hide the latency; with one instruction, or with
+ * those that stand in for it. */
+#define LLM__PEAK(isa, TARGET, vector, set, step) \
+    TARGET static int64_t llm__##isa##_peak(int64_t turns) { \
+        vector s[12]; \
+        int64_t sum = 0; \
+        LLM__UNROLL \
+        for (int i = 0; i < 12; i++) s[i] = set((int)turns + i); \
+        const vector a = s[0], b = s[1]; \
+        for (; turns > 0; turns--) \
+            LLM__UNROLL \
+            for (int i = 0; i < 12; i++) s[i] = step(s[i], a, b); \
+        for (int i = 0; i < 12; i++) { \
+            int64_t part; \
+            memcpy(&part, &s[i], 8); \
+            sum += part; \
+        } \
+        return sum; \
+    }
+#if LLM__X86
+#define LLM__STEP(s, a, b) _mm256_add_epi32(s, _mm256_madd_epi16(_mm256_maddubs_epi16(s, a), b))
+LLM__PEAK(avx2, LLM__AVX2, __m256i, _mm256_set1_epi32, LLM__STEP)
+#undef LLM__STEP
+#define LLM__STEP(s, a, b) _mm512_add_epi32(s, _mm512_madd_epi16(_mm512_maddubs_epi16(s, a), b))
+LLM__PEAK(avx512, LLM__AVX512, __m512i, _mm512_set1_epi32, LLM__STEP)
+#undef LLM__STEP
+LLM__PEAK(avx512vnni, LLM__AVX512VNNI, __m512i, _mm512_set1_epi32, _mm512_dpbusd_epi32)
+#if LLM__HAS_AVXVNNI
+LLM__PEAK(avxvnni, LLM__AVXVNNI, __m256i, _mm256_set1_epi32, _mm256_dpbusd_avx_epi32)
+#endif
+#elif LLM__NEON
+#define LLM__STEP(s, a, b) vdotq_s32(s, vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b))
+LLM__PEAK(neon, LLM__NEON_TARGET, int32x4_t, vdupq_n_s32, LLM__STEP)
+#undef LLM__STEP
+#endif
+
+LLM_API double llm_isa_peak(const char *name) {
+    int64_t (*peak)(int64_t turns) = NULL, sum = 0;
+    double best = 0, bytes = 32;
+    llm__isa isa;
+    if (llm__isa_find(name, &isa)) return 0;
+#if LLM__X86
+    if (isa == LLM__ISA_AVX2) peak = llm__avx2_peak;
+    if (isa == LLM__ISA_AVX512) peak = llm__avx512_peak;
+    if (isa == LLM__ISA_AVX512VNNI) peak = llm__avx512vnni_peak;
+    if (isa >= LLM__ISA_AVX512) bytes = 64;
+#if LLM__HAS_AVXVNNI
+    if (isa == LLM__ISA_AVXVNNI) peak = llm__avxvnni_peak;
+#endif
+#elif LLM__NEON
+    if (isa == LLM__ISA_NEON) peak = llm__neon_peak;
+    bytes = 16;
+#endif
+    for (int i = 0; i < 20 && peak; i++) {
+        double begin = llm__now();
+        sum |= peak(100000);
+        best = LLM__MAX(best, 2 * bytes * 12 * 100000 / (llm__now() - begin) * 1e-9);
+    }
+    return sum ? best : 0;
+}
+
 /* dst = norm(src) of one row; dst may be src. w and b may be NULL: 1 and 0. */
 static void llm__norm_row(const llm__kernels *k, llm_norm_kind kind, float *dst, const float *src, int n, const float *w,
                           const float *b, float eps) {
@@ -16377,6 +16452,30 @@ static void llm__run_act(const llm_backend_ctx *ctx, const llm__exec *e, const l
     if (rec->form) llm__act_make(&act, rec->act, rec->form, rec->act_col, rec->act_cols);
 }
 
+/* Adds a record that has run on all ranks of a group, and the time since *from, to its kind. What attention reads: of each sequence all
+ * keys and values that it sees. */
+static void llm__spent_add(const llm_backend_ctx *ctx, const llm__record *rec, double *from) {
+    static const uint8_t kinds[] = {
+        LLM_SPENT_EMBED, LLM_SPENT_EMBED, LLM_SPENT_NORM, LLM_SPENT_NORM, LLM_SPENT_LINEAR, LLM_SPENT_ATTENTION, LLM_SPENT_ATTENTION,
+        LLM_SPENT_ATTENTION, LLM_SPENT_ATTENTION, LLM_SPENT_LINEAR, LLM_SPENT_LINEAR, LLM_SPENT_LINEAR, LLM_SPENT_HEAD, LLM_SPENT_NORM,
+        LLM_SPENT_HEAD, LLM_SPENT_LINEAR, LLM_SPENT_LINEAR, LLM_SPENT_NORM,
+    };
+    llm_spent *s = &ctx->cfg.spent[kinds[rec->kind]];
+    const llm_attention_op *a = &rec->op.attention;
+    const llm_weight *w = rec->kind == LLM__OP_LINEAR ? rec->op.linear.weight : rec->kind == LLM__OP_LOGITS ? rec->op.logits.head : NULL;
+    const double now = llm__now(), ranks = ctx->n_group;
+    s->seconds += now - *from;
+    *from = now;
+    if (w) s->bytes += ranks * (double)w->bytes, s->ops += ranks * 2 * (double)w->rows * (double)w->cols * llm__op_rows(ctx, rec->rows);
+    for (int i = 0; i < ctx->step.shape.n_seqs && rec->kind == LLM__OP_ATTENTION; i++) {
+        const int rows = ctx->step.seq_begin[i + 1] - ctx->step.seq_begin[i], len = ctx->step.seq_len[i];
+        const int seen = a->window ? LLM__MIN(len, a->window + rows) : len; /* by all rows together, and by one on average */
+        const double each = a->window ? LLM__MIN(len - rows / 2.0, (double)a->window) : len - (rows - 1) / 2.0;
+        s->bytes += ranks * seen * a->n_kv_heads * (a->head_dim + a->v_head_dim) * ctx->kv.element_bytes;
+        s->ops += ranks * 2 * each * rows * a->n_heads * (a->head_dim + a->v_head_dim);
+    }
+}
+
 /* One thread's way through the lists of all ranks, stage by stage. All threads pass the same barriers, for what decides about them is in
  * the lists, and these are not written while they run (but for `next`). */
 static void llm__run_lists(void *arg, int thread, int n_threads) {
@@ -16390,6 +16489,8 @@ static void llm__run_lists(void *arg, int thread, int n_threads) {
     e.step = &ctx->step;
     e.scratch = ctx->scratch + (size_t)thread * ctx->scratch_bytes;
     e.scratch_bytes = ctx->scratch_bytes;
+    const llm__record *last = NULL; /* that the time since `since` belongs to */
+    double since = ctx->cfg.spent && !thread ? llm__now() : 0;
     for (int first = 0; first < ctx->n_ranks; first += ctx->n_group)
         for (int i = 0; i < ctx->rank[first].n; i++) {
             int barrier = 0, form = 0, end = first + ctx->n_group;
@@ -16398,10 +16499,13 @@ static void llm__run_lists(void *arg, int thread, int n_threads) {
                 form |= ctx->rank[r].list[i].form;
             }
             if (barrier) llm__pool_barrier(ctx->pool);
+            if (last) llm__spent_add(ctx, last, &since);
+            if (since > 0) last = &ctx->rank[first].list[i];
             for (int r = first; r < end && form; r++) llm__run_act(ctx, &e, &ctx->rank[r].list[i]);
             if (form) llm__pool_barrier(ctx->pool);
             for (int r = first; r < end; r++) llm__run_record(ctx, &e, &ctx->rank[r].list[i], r);
         }
+    if (last) llm__spent_add(ctx, last, &since);
 }
 
 /* ---- Recording ----
@@ -25870,6 +25974,7 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.enforce_eager = c->enforce_eager;
     b.max_seq_len_to_capture = c->max_seq_len_to_capture;
     b.step_timeout = (double)c->step_timeout;
+    b.spent = c->spent;
     llm_result r = e->backend->open(&b, &e->ctx);
     if (r) return r;
     n.n_loras = e->p.n_loras;

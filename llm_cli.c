@@ -184,7 +184,7 @@ typedef struct cli_options {
     const char *early_stop_config, *logit_bias, *template_kwargs, *reasoning_parser, *tool_parser, *visible_devices, *stop_ids;
     llm_option_list stop, bad_words;
     int32_t pooling, log_level, prefix_cache, json, jsonl, add_special, parse_special, skip_special, top_logprobs, logprobs, early_stop;
-    int32_t do_preprocess, repetitions, max_concurrency, num_prompts, input_len, output_len;
+    int32_t do_preprocess, repetitions, stages, max_concurrency, num_prompts, input_len, output_len;
     float request_rate;
     unsigned char given[128]; /* by index of cli_table: the source that set it */
     llm_options by_name;      /* fills in this struct */
@@ -243,6 +243,7 @@ static const llm_option cli_table[] = {
 
     {"b|batch", TEXT, CLI_BENCH, AT(batch), 0, 0, "LIST", "sequences decoded together: 1,8,16 (1)"},
     {"r|repetitions", INT, CLI_BENCH, AT(repetitions), 1, 1000, "N", "times each test runs (5)"},
+    {"stages", BOOL, CLI_BENCH, AT(stages), 0, 0, NULL, "what each part of a step takes, and how near it is to what the machine can do"},
     {"url", TEXT, CLI_BENCH, AT(url), 0, 0, "URL", "load test of a server: http://127.0.0.1:8180"},
     {"request-rate", LLM_OPTION_FLOAT, CLI_BENCH, AT(request_rate), 1e-3, 1e6, "X", "requests a second, Poisson (all at once)"},
     {"max-concurrency", INT, CLI_BENCH, AT(max_concurrency), 1, 1024, "N", "requests in flight at most (64)"},
@@ -1154,9 +1155,33 @@ typedef struct cli_bench {
     int n_threads;
     char isa[40];
     double peak, step_bytes;
+    double peak_ops;        /* billions a second, of all threads; 0: not measured */
+    llm_spent *stage;       /* (LLM_SPENT_KINDS), then the sampler; NULL: not wanted */
     float *logits; /* (sequences, vocab) */
     int32_t vocab;
 } cli_bench;
+
+/* The parts of what took `seconds`: share of the time, and the rates within it beside the machine's. */
+static void cli_bench_stages(const cli_bench *b, const char *test, double seconds) {
+    static const char *const names[] = {"embed", "linear", "attention", "head", "norm", "sampler"};
+    for (int i = 0; i <= LLM_SPENT_KINDS && b->stage; i++) {
+        const llm_spent *s = &b->stage[i];
+        llm_text t = {0};
+        double read = s->seconds > 0 ? s->bytes / s->seconds * 1e-9 : 0, ops = s->seconds > 0 ? s->ops / s->seconds * 1e-9 : 0;
+        llm_text_format(&t, "{'test': %q, 'stage': %q, 'share': %f, 'read_gb_s': %f, 'gops': %f, 'peak_gops': %f}\n", test, names[i],
+                        s->seconds / seconds, read, ops, b->peak_ops);
+        if (b->c->o->json) cli_out(&t);
+        else printf("  %-9s %6.1f %% of the time %8.1f GB/s %5.0f %% %8.1f GOPS %5.0f %%\n", names[i], 100 * s->seconds / seconds, read,
+                    b->peak > 0 ? 100 * read / b->peak : 0, ops, b->peak_ops > 0 ? 100 * ops / b->peak_ops : 0);
+        llm_text_free(&t);
+    }
+}
+
+static void *cli_bench_peak(void *arg) {
+    double *rate = (double *)arg;
+    *rate = llm_isa_peak(NULL);
+    return NULL;
+}
 
 /* One test's rates as a row of the table or a line of JSON. */
 static void cli_bench_row(const cli_bench *b, const char *test, double *rates, double steps_per_token) {
@@ -1188,7 +1213,7 @@ static int32_t cli_synthetic(const cli_bench *b, int seq, int position) {
 static void cli_bench_test(const cli_bench *b, int p, int n, int width) {
     const llm_sampling greedy = {0};
     const cli_options *o = b->c->o;
-    double *rates = CLI_NEW(double, o->repetitions), begin = 0;
+    double *rates = CLI_NEW(double, o->repetitions), begin = 0, total = 0, from;
     int32_t *seqs = CLI_NEW(int32_t, 4 * width), *positions = seqs + width, *counts = positions + width, *ids = counts + width;
     int32_t *prompt = CLI_NEW(int32_t, p + 16), rows = o->e.max_num_batched_tokens ? o->e.max_num_batched_tokens : 512;
     char test[40];
@@ -1198,23 +1223,27 @@ static void cli_bench_test(const cli_bench *b, int p, int n, int width) {
             for (int i = 0; i < len; i++) prompt[i] = cli_synthetic(b, p ? r : s, i);
             begin = cli_now();
             cli_check(llm_forward(b->c->engine, s, 0, prompt, len, b->logits, 1));
-            if (p && r >= 0) rates[r] = p / (cli_now() - begin);
+            if (p && r >= 0) total += from = cli_now() - begin, rates[r] = p / from;
             ids[s] = llm_sample(b->logits, b->vocab, &greedy, 0, 0);
             seqs[s] = s, positions[s] = len, counts[s] = 1;
         }
+        if (b->stage && r < (p ? 0 : o->repetitions)) memset(b->stage, 0, (LLM_SPENT_KINDS + 1) * sizeof *b->stage), total = 0;
         begin = cli_now();
         for (int i = 0; i < (r < 0 && n > 4 ? 4 : n) && !cli_interrupts; i++) {
             cli_check(llm_forward_batch(b->c->engine, width, seqs, positions, counts, ids, b->logits));
             for (int s = 0; s < width; s++) {
+                from = b->stage ? cli_now() : 0;
                 ids[s] = llm_sample(b->logits + (size_t)s * (size_t)b->vocab, b->vocab, &greedy, 0, i);
+                if (b->stage) b->stage[LLM_SPENT_KINDS].seconds += cli_now() - from;
                 positions[s]++;
             }
         }
-        if (n && r >= 0) rates[r] = (double)n * width / (cli_now() - begin);
+        if (n && r >= 0) total += from = cli_now() - begin, rates[r] = (double)n * width / from;
         if (cli_interrupts) exit(130);
     }
     snprintf(test, sizeof test, p ? "pp%d" : width > 1 ? "tg%d@%d" : "tg%d", p ? p : n, width);
     cli_bench_row(b, test, rates, p ? (double)((p + rows - 1) / rows) / p : 1.0 / width);
+    cli_bench_stages(b, test, total);
     free(rates), free(seqs), free(prompt);
 }
 
@@ -1249,18 +1278,26 @@ static int cli_cmd_bench(cli_session *c) {
     b.step_bytes = cli_step_bytes(c->model);
     b.n_threads = o->e.n_threads ? o->e.n_threads : sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
     b.peak = cli_peak_bandwidth(b.n_threads);
+    if (o->stages) {
+        double *rate = CLI_NEW(double, b.n_threads);
+        cli_threads(b.n_threads, cli_bench_peak, rate, sizeof *rate);
+        for (int i = 0; i < b.n_threads; i++) b.peak_ops += rate[i];
+        c->o->e.spent = b.stage = CLI_NEW(llm_spent, LLM_SPENT_KINDS + 1);
+        free(rate);
+    }
     cli_open_engine(c, (n && n + 32 > p ? n + 32 : p) + 1, most);
     llm_engine_get_stats(c->engine, &stats);
     sscanf(stats.backend, "%*[^:]: %39[^,]", b.isa);
     b.vocab = llm_logits_size(c->engine);
     b.logits = CLI_NEW(float, (size_t)b.vocab * (size_t)most);
     if (!o->json) {
-        printf("%s, %s; memory reads %.1f GB/s\n", llm_model_get_info(c->model)->path, stats.backend, b.peak);
+        printf("%s, %s; memory reads %.1f GB/s", llm_model_get_info(c->model)->path, stats.backend, b.peak);
+        printf(o->stages ? "; products of bytes %.1f GOPS\n" : "\n", b.peak_ops);
         printf("%-10s %10s %10s %10s %9s %8s\n", "test", "tokens/s", "slowest", "fastest", "GB/s", "of peak");
     }
     if (p) cli_bench_test(&b, p, 0, 1);
     for (int i = 0; i < n_widths && n; i++) cli_bench_test(&b, 0, n, widths[i]);
-    free(b.logits);
+    free(b.logits), free(b.stage);
     return 0;
 }
 
