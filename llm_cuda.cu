@@ -41,6 +41,7 @@
  *     kernel_gather, kernel_gate         n_out; T                         128   chosen rows; rows times the sigmoid of a value
  *     kernel_qkv                         T                                128   norms and RoPE of q and k, k and v to the pages
  *     kernel_attention<type, ND>         (T / rows, KV heads, splits)     128   out (T, heads vd); ND: values of a thread
+ *     kernel_attention_chunk<bf16, HD>   (T / rows, KV heads)             128   the same for prompts, on tensor cores
  *     kernel_attention_join              (T, heads)                       128   splits added up
  *     kernel_latent_write                T                                128   latent and its key to the pages
  *     kernel_latent_absorb, _values      (T, heads)                       128   queries into the latent space, results back
@@ -98,6 +99,7 @@ static inline float half_to_f32(uint16_t h) { return cuemu_half_to_float(h); }
 static inline uint16_t f32_to_half(float f) { return cuemu_float_to_half(f); }
 template <bool HALF> static inline void mma_16x8x16(float *d, const uint32_t *a, const uint32_t *b) { cuemu::mma_m16n8k16<HALF>(d, a, b); }
 static inline void load_matrix_x4(uint32_t *r, const void *row) { cuemu::ldmatrix_x4(r, row, false); }
+static inline void load_matrix_x4_turned(uint32_t *r, const void *row) { cuemu::ldmatrix_x4(r, row, true); }
 static inline void store_release(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 static inline uint32_t load_acquire(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 static void *nccl_function(const char *name) { return cuemu::nccl_symbol(name); }
@@ -127,6 +129,14 @@ template <bool HALF> static __device__ __forceinline__ void mma_16x8x16(float *d
 /* Four 8 x 8 matrices of 16-bit values from shared memory; lane i names row i % 8 of matrix i / 8. */
 static __device__ __forceinline__ void load_matrix_x4(uint32_t *r, const void *row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"((uint32_t)__cvta_generic_to_shared(row))
+                 : "memory");
+}
+
+/* The same, each matrix turned: a lane gets two values of a column. */
+static __device__ __forceinline__ void load_matrix_x4_turned(uint32_t *r, const void *row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                  : "r"((uint32_t)__cvta_generic_to_shared(row))
                  : "memory");
@@ -391,7 +401,7 @@ struct llm_backend_ctx {
     int64_t vocab, widest;
     unsigned begun, waited;  /* steps */
     llm_shape shape, padded; /* of the step that is being recorded; padded to a bucket where a graph is used */
-    int32_t page_stride, any_draws, want_rows, longest, capture;
+    int32_t page_stride, any_draws, want_rows, longest, singles, capture; /* singles: sequences with one row */
     int n_layers, page_tokens;
     kv_place *places;
     int64_t page_bytes, n_pages;
@@ -2056,6 +2066,7 @@ typedef struct attention_args {
     int32_t q_col, n_heads, group, heads, head_tiles; /* heads: of a tile */
     int32_t rows, first_row, n_rows;                  /* rows of a tile; of this launch */
     int32_t hd, vd, window, not_causal, latent, n_splits;
+    int32_t singles; /* 1: only sequences with one row; -1: only those with more; 0: all */
     float scale, softcap;
 } attention_args;
 
@@ -2063,6 +2074,20 @@ typedef struct attention_args {
 typedef struct attend_part {
     int qa, qb, from, to;
 } attend_part;
+
+/* Rows [row, end) of a tile are of one sequence; n_heads: queries of a row. */
+static __device__ __forceinline__ attend_part part_of(const step_view &s, const attention_args &a, int seq, int row0, int row, int end,
+                                                      int n_heads) {
+    attend_part p = {(row - row0) * n_heads, (end - row0) * n_heads, 0, 0};
+    p.from = a.window ? max(0, row_position(s, row) + 1 - a.window) : 0;
+    p.to = a.not_causal ? s.seq_len[seq] : row_position(s, end - 1) + 1;
+    return p;
+}
+
+/* Whether this launch has the rows of a sequence. */
+static __device__ __forceinline__ int part_wanted(const step_view &s, const attention_args &a, int seq) {
+    return !a.singles || (s.seq_begin[seq + 1] - s.seq_begin[seq] == 1) == (a.singles > 0);
+}
 
 /* Loads keys [block, block + n) as f32 into shared memory (32, stride): a warp takes every fourth key. */
 template <int T>
@@ -2128,9 +2153,8 @@ static __global__ void __launch_bounds__(128, ND == 1 ? 3 : 2) kernel_attention(
     for (int row = row0; row < row0 + n_rows;) { /* the tile's sequences */
         int seq = s.seq_of_row[row], end = s.seq_begin[seq + 1] < row0 + n_rows ? s.seq_begin[seq + 1] : row0 + n_rows;
         const int32_t *pages = s.pages + (int64_t)seq * s.head[HEAD_STRIDE];
-        attend_part part = {(row - row0) * n_heads, (end - row0) * n_heads, 0, 0};
-        part.from = a.window ? max(0, row_position(s, row) + 1 - a.window) : 0;
-        part.to = a.not_causal ? s.seq_len[seq] : row_position(s, end - 1) + 1;
+        if (!part_wanted(s, a, seq)) return; /* then tiles are of one row */
+        attend_part part = part_of(s, a, seq, row0, row, end, n_heads);
         int first = part.from / KEYS, blocks = (part.to + KEYS - 1) / KEYS - first, each = (blocks + a.n_splits - 1) / a.n_splits;
         int b0 = first + split * each, b1 = b0 + each < first + blocks ? b0 + each : first + blocks;
         for (int b = b0; b < b1; b++) {
@@ -2195,7 +2219,7 @@ static __global__ void __launch_bounds__(128, ND == 1 ? 3 : 2) kernel_attention(
  * the largest). Grid: (rows, heads), a thread values d, d + 128, ... Twin: llm__run_attention, which does not split. */
 static __global__ void __launch_bounds__(128) kernel_attention_join(step_view s, attention_args a) {
     int row = a.first_row + (int)blockIdx.x, head = (int)blockIdx.y;
-    if (row >= s.head[HEAD_ROWS]) return;
+    if (row >= s.head[HEAD_ROWS] || !part_wanted(s, a, s.seq_of_row[row])) return;
     const float *from = a.partial + ((int64_t)blockIdx.x * a.n_heads + head) * a.n_splits * (a.vd + 2);
     float top = -1e30f, sum = 0;
     for (int i = 0; i < a.n_splits; i++) top = fmaxf(top, from[i * (a.vd + 2) + a.vd]);
@@ -2216,13 +2240,226 @@ template <int T> static void launch_attention(rank *r, dim3 grid, const kv_view 
     else launch(r, kernel_attention<T, 4>, grid, 128, attention_smem(a.hd), r->view, kv, a);
 }
 
+/* ---- Prompts, on tensor cores ---- */
+
+enum { CHUNK = 64 }; /* queries of a tile: 16 a warp */
+
+/* Keys of a turn: as many as registers and shared memory have room for beside heads of HD values. */
+static constexpr __host__ __device__ int chunk_keys(int hd) { return hd <= 128 ? 64 : 32; }
+
+/* Values [d, d + 8) of a row of `n` of the cache as they are stored, before scale and offset; what is not there is 0. */
+static __device__ __forceinline__ void kv_eight(int type, const uint8_t *p, int d, int n, float *v) {
+    const int half = (n + 1) / 2;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        int x = d + i;
+        v[i] = 0;
+        if (x >= n) continue;
+        if (type == LLM_KV_F16) v[i] = kv_element<LLM_KV_F16>(p, x, half);
+        else if (type == LLM_KV_BF16) v[i] = kv_element<LLM_KV_BF16>(p, x, half);
+        else if (type == LLM_KV_FP8_E4M3) v[i] = kv_element<LLM_KV_FP8_E4M3>(p, x, half);
+        else if (type == LLM_KV_FP8_E5M2) v[i] = kv_element<LLM_KV_FP8_E5M2>(p, x, half);
+        else if (type == LLM_KV_INT8) v[i] = kv_element<LLM_KV_INT8>(p, x, half);
+        else v[i] = kv_element<LLM_KV_INT4>(p, x, half);
+    }
+}
+
+/* Keys or values of positions [block + from, block + to) as 16-bit floats to shared memory, rows of HD + 8; zeros elsewhere, as even what
+ * is not seen takes part in a product with 0. What is stored as it is wanted is copied in vectors of 16 bytes. All threads. */
+template <bool HALF, int HD>
+static __device__ void chunk_load(const kv_view &kv, const int32_t *pages, int head, int block, int from, int to, int values, uint16_t *t) {
+    const int n = values ? kv.place.v_head_dim : kv.place.head_dim, elements = values ? kv.place.v_elements : kv.place.k_elements;
+    const int as_is = kv.type == (HALF ? LLM_KV_F16 : LLM_KV_BF16) && n % 8 == 0;
+    for (int i = threadIdx.x; i < chunk_keys(HD) * (HD / 8); i += 128) {
+        int j = i / (HD / 8), d = i % (HD / 8) * 8, at = (block + j) % kv.page_tokens;
+        uint4 out = make_uint4(0, 0, 0, 0);
+        if (j >= from && j < to && d < n) {
+            const uint8_t *p = kv_part(kv, pages, block + j, head);
+            const float *scales = (const float *)(p + kv.place.scale_offset) + (values ? 2 * kv.page_tokens : 0);
+            float scale = kv.scaled ? scales[at] : 1, offset = kv.scaled ? scales[kv.page_tokens + at] : 0, v[8];
+            p += (values ? kv.place.v_offset : 0) + (int64_t)at * elements * kv.element_bytes;
+            if (as_is) out = *(const uint4 *)(p + 2 * d);
+            else {
+                kv_eight(kv.type, p, d, n, v);
+#pragma unroll
+                for (int k = 0; k < 8; k++) v[k] = d + k < n ? offset + scale * v[k] : 0;
+                out = make_uint4(narrow_pair<HALF>(v[0], v[1]), narrow_pair<HALF>(v[2], v[3]), narrow_pair<HALF>(v[4], v[5]),
+                                 narrow_pair<HALF>(v[6], v[7]));
+            }
+        }
+        *(uint4 *)(t + j * (HD + 8) + d) = out;
+    }
+}
+
+/* A thread's two queries, rows g and g + 8 of its warp's 16. */
+typedef struct chunk_rows {
+    int at[2], from[2], to[2]; /* position; the positions that it sees */
+    float slope[2], m[2], l[2];
+} chunk_rows;
+
+/* Scores become weights of the online softmax, in place; acc is brought to the new maximum. s[j][e]: query e / 2, key 8 j + 2 t + e % 2.
+ * The four lanes of a row have its keys. Twin: llm__body_soften. */
+template <int NK, int HD>
+static __device__ __forceinline__ void chunk_soften(const attention_args &a, int block, chunk_rows *r, float (*s)[4], float (*acc)[4]) {
+    const int t = threadIdx.x & 3;
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        float top = r->m[k], sum = 0;
+#pragma unroll
+        for (int j = 0; j < NK / 8; j++)
+#pragma unroll
+            for (int e = 2 * k; e < 2 * k + 2; e++) {
+                int position = block + 8 * j + 2 * t + (e & 1);
+                float x = s[j][e] * a.scale;
+                if (a.softcap > 0) x = a.softcap * tanhf(x / a.softcap);
+                x = (x + r->slope[k] * (float)(position - r->at[k])) * 1.44269504f;
+                s[j][e] = position >= r->from[k] && position < r->to[k] ? x : -INFINITY;
+                top = fmaxf(top, s[j][e]);
+            }
+        top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+        top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+        float c = exp2f(r->m[k] - top);
+#pragma unroll
+        for (int j = 0; j < NK / 8; j++)
+#pragma unroll
+            for (int e = 2 * k; e < 2 * k + 2; e++) sum += s[j][e] = exp2f(s[j][e] - top);
+        r->m[k] = top;
+        r->l[k] = r->l[k] * c + sum;
+#pragma unroll
+        for (int j = 0; j < HD / 8; j++) acc[j][2 * k] *= c, acc[j][2 * k + 1] *= c;
+    }
+}
+
+/* One turn of a warp: s (16, NK) = q k^T, softened, acc (16, HD) += s v, with q, k and v in shared memory. The weights go from the place
+ * where one product leaves them to where the next wants them without leaving their thread. */
+template <bool HALF, int HD>
+static __device__ __forceinline__ void chunk_turn(const attention_args &a, int block, const uint16_t *q, const uint16_t *keys,
+                                                  const uint16_t *values, chunk_rows *r, float (*acc)[4]) {
+    const int NK = chunk_keys(HD), lane = threadIdx.x & 31;
+    float s[NK / 8][4] = {};
+#pragma unroll
+    for (int d = 0; d < HD; d += 16) {
+        uint32_t qf[4], kf[4];
+        load_matrix_x4(qf, q + (lane & 15) * (HD + 8) + d + (lane >> 4) * 8);
+#pragma unroll
+        for (int j = 0; j < NK / 16; j++) {
+            load_matrix_x4(kf, keys + (16 * j + (lane & 7) + (lane >> 4) * 8) * (HD + 8) + d + (lane >> 3 & 1) * 8);
+            mma_16x8x16<HALF>(s[2 * j], qf, kf);
+            mma_16x8x16<HALF>(s[2 * j + 1], qf, kf + 2);
+        }
+    }
+    chunk_soften<NK, HD>(a, block, r, s, acc);
+#pragma unroll
+    for (int j = 0; j < NK / 16; j++) {
+        const uint32_t p[4] = {narrow_pair<HALF>(s[2 * j][0], s[2 * j][1]), narrow_pair<HALF>(s[2 * j][2], s[2 * j][3]),
+                               narrow_pair<HALF>(s[2 * j + 1][0], s[2 * j + 1][1]), narrow_pair<HALF>(s[2 * j + 1][2], s[2 * j + 1][3])};
+#pragma unroll
+        for (int d = 0; d < HD; d += 16) {
+            uint32_t vf[4];
+            load_matrix_x4_turned(vf, values + (16 * j + (lane & 15)) * (HD + 8) + d + (lane >> 4) * 8);
+            mma_16x8x16<HALF>(acc[d / 8], p, vf);
+            mma_16x8x16<HALF>(acc[d / 8 + 1], p, vf + 2);
+        }
+    }
+}
+
+/* Computes: out (T, heads * vd) = softmax(q k^T * scale) v over the pages, for sequences with several rows, in 16-bit products and f32
+ * sums. Grid: (tiles of rows, KV heads x tiles of heads), 4 warps of 16 queries; query i as in kernel_attention. Reads: keys and values
+ * once a tile of 64 queries. After FlashAttention-2 (Dao 2023). Twin: llm__run_attention. */
+template <bool HALF, int HD>
+static __global__ void __launch_bounds__(128, HD <= 128 ? 2 : 1) kernel_attention_chunk(step_view s, kv_view kv, attention_args a) {
+    DYN_SMEM(uint16_t, q);
+    const int NK = chunk_keys(HD), warp = threadIdx.x >> 5, lane = threadIdx.x & 31, kv_head = (int)blockIdx.y / a.head_tiles;
+    uint16_t *keys = q + CHUNK * (HD + 8), *values = keys + NK * (HD + 8);
+    int first_head = (int)blockIdx.y % a.head_tiles * a.heads, row0 = (int)blockIdx.x * a.rows;
+    int n_rows = min(a.rows, min(a.n_rows, s.head[HEAD_ROWS]) - row0), n_heads = min(a.heads, a.group - first_head);
+    chunk_rows r;
+    float acc[HD / 8][4] = {};
+    if (n_rows <= 0) return;
+    first_head += kv_head * a.group;
+    for (int i = threadIdx.x; i < CHUNK * (HD / 2); i += 128) { /* pairs of q, zeros where there are none */
+        int k = i / (HD / 2), d = i % (HD / 2) * 2;
+        const float *x = a.q + (row0 + k / n_heads) * a.q_stride + a.q_col + (first_head + k % n_heads) * a.hd + d;
+        int there = k < n_rows * n_heads;
+        *(uint32_t *)(q + k * (HD + 8) + d) = narrow_pair<HALF>(there && d < a.hd ? x[0] : 0, there && d + 1 < a.hd ? x[1] : 0);
+    }
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        int i = 16 * warp + 8 * k + (lane >> 2), head = first_head + i % n_heads, there = i < n_rows * n_heads;
+        r.at[k] = there ? row_position(s, row0 + i / n_heads) : 0;
+        r.slope[k] = there && a.alibi ? a.alibi[head] : 0;
+        r.m[k] = there && a.sinks ? a.sinks[head] * 1.44269504f : -1e30f;
+        r.l[k] = there && a.sinks && (lane & 3) == 0 ? 1 : 0; /* a lane has its keys' part of the sum */
+    }
+    for (int row = row0, end; row < row0 + n_rows; row = end) { /* the tile's sequences */
+        int seq = s.seq_of_row[row];
+        end = min(s.seq_begin[seq + 1], row0 + n_rows);
+        if (!part_wanted(s, a, seq)) continue;
+        const int32_t *pages = s.pages + (int64_t)seq * s.head[HEAD_STRIDE];
+        attend_part part = part_of(s, a, seq, row0, row, end, n_heads);
+#pragma unroll
+        for (int k = 0; k < 2; k++) { /* of another sequence: nothing */
+            int i = 16 * warp + 8 * k + (lane >> 2), mine = i >= part.qa && i < part.qb;
+            r.from[k] = a.window ? max(0, r.at[k] + 1 - a.window) : 0;
+            r.to[k] = a.not_causal ? (a.window ? min(part.to, r.at[k] + a.window) : part.to) : r.at[k] + 1;
+            if (!mine) r.to[k] = 0;
+        }
+        for (int block = part.from / NK * NK; block < part.to; block += NK) {
+            int from = max(0, part.from - block), to = min(NK, part.to - block);
+            __syncthreads();
+            chunk_load<HALF, HD>(kv, pages, kv_head, block, from, to, 0, keys);
+            chunk_load<HALF, HD>(kv, pages, kv_head, block, from, to, 1, values);
+            __syncthreads();
+            if (16 * warp < part.qb && 16 * warp + 16 > part.qa)
+                chunk_turn<HALF, HD>(a, block, q + 16 * warp * (HD + 8), keys, values, &r, acc);
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        int i = 16 * warp + 8 * k + (lane >> 2), row = row0 + i / n_heads;
+        float sum = r.l[k] + __shfl_xor_sync(~0u, r.l[k], 1), by;
+        sum += __shfl_xor_sync(~0u, sum, 2);
+        by = sum > 0 ? 1 / sum : 0;
+        if (i >= n_rows * n_heads || !part_wanted(s, a, s.seq_of_row[row])) continue;
+        float *to = a.out + row * a.out_stride + (first_head + i % n_heads) * a.vd;
+#pragma unroll
+        for (int j = 0; j < HD / 8; j++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                int d = 8 * j + 2 * (lane & 3) + e;
+                if (d < a.vd) to[d] = acc[j][2 * k + e] * by;
+            }
+    }
+}
+
+/* Shared memory: queries, keys and values. 52 KiB at heads of 128. */
+template <bool HALF, int HD> static void launch_chunk(rank *r, dim3 grid, const kv_view &kv, const attention_args &a) {
+    launch(r, kernel_attention_chunk<HALF, HD>, grid, 128, (size_t)(CHUNK + 2 * chunk_keys(HD)) * (HD + 8) * 2, r->view, kv, a);
+}
+
+/* Keys that are bf16 stay it; all others fit a half, with their scale. */
+static void run_chunks(rank *r, const kv_view &kv, attention_args a, int n_kv_heads) {
+    int wide = max_int(a.hd, a.vd);
+    a.heads = min_int(a.group, CHUNK);
+    a.head_tiles = ceil_div(a.group, a.heads);
+    a.rows = CHUNK / a.heads;
+    dim3 grid((unsigned)ceil_div(a.n_rows, a.rows), (unsigned)(n_kv_heads * a.head_tiles));
+    if (kv.type == LLM_KV_BF16) {
+        if (wide <= 64) launch_chunk<false, 64>(r, grid, kv, a);
+        else if (wide <= 128) launch_chunk<false, 128>(r, grid, kv, a);
+        else launch_chunk<false, 256>(r, grid, kv, a);
+    } else if (wide <= 64) launch_chunk<true, 64>(r, grid, kv, a);
+    else if (wide <= 128) launch_chunk<true, 128>(r, grid, kv, a);
+    else launch_chunk<true, 256>(r, grid, kv, a);
+}
+
 /* Cuts the rows of the launch into tiles and splits, and starts the kernels. `partial`: memory for splits, NULL: none. */
 static void run_tiles(rank *r, const kv_view &kv, attention_args a, int n_kv_heads, size_t partial_bytes) {
     a.heads = min_int(a.group, QUERIES);
     a.head_tiles = ceil_div(a.group, a.heads);
-    a.rows = r->ctx->padded.n_rows == r->ctx->padded.n_seqs ? 1 : QUERIES / a.heads; /* decoding: no tile has rows of two sequences */
+    a.rows = a.singles || r->ctx->padded.n_rows == r->ctx->padded.n_seqs ? 1 : QUERIES / a.heads; /* decoding: no tile has two sequences */
     dim3 grid((unsigned)ceil_div(a.n_rows, a.rows), (unsigned)(n_kv_heads * a.head_tiles), 1);
-    int64_t each = (int64_t)a.n_rows * a.n_heads * (a.vd + 2) * 4, blocks = (int64_t)grid.x * grid.y;
+    int64_t each = (int64_t)a.n_rows * a.n_heads * (a.vd + 2) * 4, blocks = (int64_t)(a.singles ? r->ctx->singles : (int)grid.x) * grid.y;
     a.n_splits = r->ctx->cfg.batch_invariant || !a.partial ? 1 : min_int(SPLITS, 2 * r->n_sms / blocks);
     if (a.n_splits > 1) a.n_splits = min_int(a.n_splits, (int64_t)(partial_bytes / (size_t)each));
     if (a.n_splits < 1) a.n_splits = 1;
@@ -2239,7 +2476,8 @@ static void run_tiles(rank *r, const kv_view &kv, attention_args a, int n_kv_hea
     if (a.n_splits > 1) launch(r, kernel_attention_join, dim3((unsigned)a.n_rows, (unsigned)a.n_heads), 128, 0, r->view, a);
 }
 
-/* All rows in one launch; splits use the scratch memory. Twin: llm__run_attention. */
+/* Sequences with several rows on tensor cores, those with one by kernel_attention; all of them there with keys in f32, and with
+ * batch_invariant, for a row's bits must not tell what came with it. Splits use the scratch memory. Twin: llm__run_attention. */
 static void run_attention(rank *r, const llm_attention_op *op) {
     attention_args a;
     memset(&a, 0, sizeof a);
@@ -2260,7 +2498,15 @@ static void run_attention(rank *r, const llm_attention_op *op) {
     a.not_causal = op->not_causal;
     a.scale = op->scale;
     a.softcap = op->softcap;
-    run_tiles(r, kv_of(r, op->layer), a, op->n_kv_heads, r->scratch_bytes);
+    kv_view kv = kv_of(r, op->layer);
+    const llm_shape *n = &r->ctx->padded;
+    if (n->n_rows > n->n_seqs && kv.type != LLM_KV_F32 && a.hd <= 256 && a.vd <= 256 && !r->ctx->cfg.batch_invariant) {
+        a.singles = -1;
+        run_chunks(r, kv, a, op->n_kv_heads);
+        a.singles = 1;
+        if (!r->ctx->singles) return;
+    }
+    run_tiles(r, kv, a, op->n_kv_heads, r->scratch_bytes);
 }
 
 /* ============================================================================
@@ -3263,8 +3509,11 @@ static size_t step_write(llm_backend_ctx *ctx, const llm_step *s, uint8_t *to) {
     const step_layout *l = &ctx->layout;
     int rows = s->shape.n_rows, seqs = s->shape.n_seqs, three = s->n_position_rows == 3, stride = 1;
     int32_t *head = (int32_t *)to, *pages = (int32_t *)(to + l->pages);
-    ctx->longest = 0;
-    for (int q = 0; q < seqs; q++) ctx->longest = max_int(ctx->longest, s->seq_len[q]);
+    ctx->longest = ctx->singles = 0;
+    for (int q = 0; q < seqs; q++) {
+        ctx->longest = max_int(ctx->longest, s->seq_len[q]);
+        ctx->singles += s->seq_begin[q + 1] - s->seq_begin[q] == 1;
+    }
     if (ctx->n_layers) stride = max_int(1, ceil_div(ctx->longest, ctx->page_tokens));
     memset(to, 0, STEP_HEAD * 4);
     head[HEAD_ROWS] = rows;

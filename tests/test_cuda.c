@@ -321,6 +321,12 @@ static const tc_case tc_cases[] = {
     {"alibi, whole norm", 5, 5, 40, 40, 0, 0, LLM_QK_NORM_WHOLE_RMS, 0, 0, 0, 1, 0, LLM_KV_F32, 1e-5},
     {"both ways", 4, 2, 32, 32, 32, 0, LLM_QK_NORM_NONE, 20, 1, 0, 0, 0, LLM_KV_F32, 1e-5},
     {"20 heads of one key", 20, 1, 24, 16, 24, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_F32, 1e-5},
+    {"f16, one head a key", 3, 3, 80, 80, 80, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3}, /* these: prompts on tensor cores */
+    {"f16, 80 heads of one key", 80, 1, 24, 16, 24, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3},
+    {"bf16, window, sinks, cap", 6, 2, 128, 128, 128, 0, LLM_QK_NORM_NONE, 33, 0, 1, 0, 5, LLM_KV_BF16, 1e-2},
+    {"f16, alibi", 5, 5, 40, 40, 0, 0, LLM_QK_NORM_WHOLE_RMS, 0, 0, 0, 1, 0, LLM_KV_F16, 2e-3},
+    {"f16, both ways", 4, 2, 32, 32, 32, 0, LLM_QK_NORM_NONE, 20, 1, 0, 0, 0, LLM_KV_F16, 2e-3},
+    {"f16, heads of 256", 2, 1, 256, 256, 64, 0, LLM_QK_NORM_NONE, 0, 0, 1, 0, 0, LLM_KV_F16, 2e-3},
 };
 
 /* Three sequences: chunks of prompts beside each other, then decoding (which is captured and replayed), then both mixed. */
