@@ -323,8 +323,8 @@ LLM_API void llm_unguard(const char *text, size_t len, llm_text *out);
  * see >>template. */
 typedef struct llm_template llm_template;
 
-/* Parses `len` bytes of a template (copied; at most 16 MiB). LLM_ERR_TEMPLATE with the line for what jinja2 refuses too, or for include,
- * import, extends and block; LLM_ERR_LIMIT, LLM_ERR_NOMEM. A template from a stranger does no harm: rendering is bounded in steps, memory
+/* Parses `len` bytes of a template (copied; at most 16 MiB). LLM_ERR_TEMPLATE with the line for what jinja2 refuses too, or for what is
+ * not here (include, import, extends, block, call, with, raw; see >>template); LLM_ERR_LIMIT, LLM_ERR_NOMEM. A template from a stranger does no harm: rendering is bounded in steps, memory
  * and output. */
 LLM_API llm_result llm_template_open(const char *text, size_t len, llm_template **out);
 LLM_API void llm_template_close(llm_template *t); /* NULL is fine */
@@ -2037,30 +2037,41 @@ static int llm__utf8_put(char *out, int32_t c) {
     return more + 1;
 }
 
-/* Copies runs of plain bytes at once and stops only where something must be escaped: quotes, backslashes, control characters and DEL, which
- * a terminal might act on. A byte that is no UTF-8 becomes U+FFFD, so that what is written can always be read again. */
-LLM_API void llm_text_json(llm_text *t, const char *bytes, size_t len) {
-    llm_text_add(t, "\"", 1);
-    for (size_t i = 0, from = 0; i <= len;) {
+/* Appends s in quotes. Escaped are quotes, backslashes, control characters and code points that are not `plain`, as JSON has it or, with
+ * `python`, as repr() does. What needs no escape is copied in runs. A byte that is no UTF-8 becomes U+FFFD, so that what is written can
+ * always be read again. */
+static void llm__text_quoted(llm_text *t, llm__str s, char quote, int python, int (*plain)(int32_t c)) {
+    static const char named[] = "\nn\rr\tt\bb\ff"; /* repr() knows the first three */
+    llm_text_add(t, &quote, 1);
+    for (size_t i = 0, from = 0; i <= s.n;) {
         int n = 1;
-        int32_t c = i < len ? llm__utf8_get(bytes + i, len - i, &n) : 0;
-        int plain = i < len && c >= 32 && c != '"' && c != '\\' && c != 127;
-        if (plain) {
+        const int32_t c = i < s.n ? llm__utf8_get(s.p + i, s.n - i, &n) : 0;
+        const int sign = c == quote || c == '\\';
+        if (c >= 32 && !sign && plain(c)) {
             i += (size_t)n;
             continue;
         }
-        llm_text_add(t, bytes + from, i - from);
-        if (i == len) break;
-        char s[8];
-        const char *short_form = c == '\n' ? "\\n" : c == '"' ? "\\\"" : c == '\\' ? "\\\\" : c == '\t' ? "\\t" : c == '\r' ? "\\r" : NULL;
-        if (c < 0) llm_text_str(t, "\xEF\xBF\xBD");
-        else if (short_form) llm_text_str(t, short_form);
-        else llm_text_add(t, s, (size_t)snprintf(s, sizeof s, "\\u%04x", (unsigned)c));
+        llm_text_add(t, s.p + from, i - from);
+        if (i == s.n) break;
+        char out[16];
+        const char *name = c > 0 && c < 32 ? strchr(named, c) : NULL;
+        const unsigned u = (unsigned)c, high = 0xD800 + ((u - 0x10000) >> 10), low = 0xDC00 + (u & 1023);
+        if (name && python && name >= named + 6) name = NULL;
+        if (c < 0) snprintf(out, sizeof out, "\xEF\xBF\xBD");
+        else if (sign || name) snprintf(out, sizeof out, "\\%c", sign ? (char)c : name[1]);
+        else if (!python && c >= 0x10000) snprintf(out, sizeof out, "\\u%04x\\u%04x", high & 0xFFFF, low);
+        else snprintf(out, sizeof out, python && c < 256 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", u);
+        llm_text_str(t, out);
         i += (size_t)n;
         from = i;
     }
-    llm_text_add(t, "\"", 1);
+    llm_text_add(t, &quote, 1);
 }
+
+/* DEL is escaped too: a terminal might act on it. */
+static int llm__json_plain(int32_t c) { return c != 127; }
+
+LLM_API void llm_text_json(llm_text *t, const char *bytes, size_t len) { llm__text_quoted(t, llm__s(bytes, len), '"', 0, llm__json_plain); }
 
 /* A hash of n bytes, 8 at a time: each is mixed in by a multiplication, whose high half, where every bit has met every other, is folded
  * back down. `seed` is the key: where files or clients choose the bytes, one that they do not know keeps them from aiming at collisions. */
@@ -2454,15 +2465,14 @@ static char llm__json_space(llm__json_check *c) {
     return c->at < c->n ? c->s[c->at] : 0;
 }
 
-/* The value of four hexadecimal digits, or -1. */
-static int32_t llm__hex4(const char *s, size_t n) {
-    int32_t v = 0;
-    if (n < 4) return -1;
-    for (int i = 0; i < 4; i++) {
-        if (llm__hex(s[i]) < 0) return -1;
-        v = v * 16 + llm__hex(s[i]);
+/* The value of so many hexadecimal digits, of n bytes left; -1 if there are fewer. */
+static int32_t llm__hex_digits(const char *s, size_t n, size_t digits) {
+    uint32_t v = 0;
+    for (size_t i = 0; i < digits; i++) {
+        if (i >= n || llm__hex(s[i]) < 0 || v >= 1u << 27) return -1;
+        v = v * 16 + (uint32_t)llm__hex(s[i]);
     }
-    return v;
+    return (int32_t)v;
 }
 
 /* What follows a backslash. \u beyond the first 64K code points is a high and a low surrogate; alone neither has UTF-8. */
@@ -2473,12 +2483,12 @@ static int llm__json_check_escape(llm__json_check *c) {
         c->at++;
         return 1;
     }
-    int32_t v = llm__hex4(c->s + c->at, c->n - c->at);
+    int32_t v = llm__hex_digits(c->s + c->at, c->n - c->at, 4);
     if (v < 0) return llm__json_bad(c, "four hexadecimal digits");
     if (v >= 0xDC00 && v < 0xE000) return llm__json_bad(c, "a high surrogate first");
     c->at += 4;
     if (v < 0xD800 || v >= 0xE000) return 1;
-    v = llm__json_take(c, '\\') && llm__json_take(c, 'u') ? llm__hex4(c->s + c->at, c->n - c->at) : -1;
+    v = llm__json_take(c, '\\') && llm__json_take(c, 'u') ? llm__hex_digits(c->s + c->at, c->n - c->at, 4) : -1;
     if (v < 0xDC00 || v >= 0xE000) return llm__json_bad(c, "a low surrogate");
     c->at += 4;
     return 1;
@@ -2560,26 +2570,30 @@ static int llm__json_check_all(llm__json_check *c, char *stack, int max_depth) {
     }
 }
 
-/* Decodes the escapes of n checked bytes in place. Returns the new length. */
-static size_t llm__json_unescape(char *s, size_t n) {
-    static const char named[] = "bfnrt", value[] = "\b\f\n\r\t";
+/* Decodes the escapes of n bytes in place: those of JSON, which the checker has seen, or with `python` those of a Python literal, where
+ * \x41 and \U0001F600 are two more, an escaped line feed is nothing, and what is unknown stays as it is. Returns the new length. */
+static size_t llm__unescape(char *s, size_t n, int python) {
+    static const char names[] = "nrtbf\\\"'/", values[] = "\n\r\t\b\f\\\"'/";
     size_t to = 0;
     for (size_t i = 0; i < n;) {
-        if (s[i] != '\\') {
-            s[to++] = s[i++];
-            continue;
-        }
-        char e = s[i + 1];
-        i += 2;
-        if (e == 'u') {
-            int32_t c = llm__hex4(s + i, 4);
-            i += 4;
-            /* a pair: the checker has seen that the low one follows */
-            if (c >= 0xD800 && c < 0xDC00) c = 0x10000 + ((c - 0xD800) << 10) + (llm__hex4(s + i + 2, 4) - 0xDC00), i += 6;
+        const char e = s[i] == '\\' && i + 1 < n ? s[i + 1] : 0;
+        const char *name = e && !(python && e == '/') ? strchr(names, e) : NULL;
+        const size_t digits = e == 'u' ? 4 : python && e == 'x' ? 2 : python && e == 'U' ? 8 : 0;
+        int32_t c = digits ? llm__hex_digits(s + i + 2, n - i - 2, digits) : -1;
+        const int high = c >= 0xD800 && c < 0xDC00, low = c >= 0xDC00 && c < 0xE000;
+        if (name) {
+            s[to++] = values[name - names];
+            i += 2;
+        } else if (c >= 0 && c < 0x110000) {
+            i += 2 + digits;
+            /* In JSON a high surrogate is never alone; in Python it has no UTF-8. */
+            if (python && (high || low)) c = 0xFFFD;
+            else if (high) c = 0x10000 + ((c - 0xD800) << 10) + (llm__hex_digits(s + i + 2, 4, 4) - 0xDC00), i += 6;
             to += (size_t)llm__utf8_put(s + to, c);
+        } else if (e == '\n' && python) {
+            i += 2;
         } else {
-            const char *name = strchr(named, e);
-            s[to++] = name ? value[name - named] : e;
+            s[to++] = s[i++];
         }
     }
     return to;
@@ -2625,7 +2639,7 @@ static llm_result llm__json_tokens(llm_json *d, size_t len, int64_t count) {
         if (t->parent >= 0) d->skip[t->parent] = LLM__MAX(d->skip[t->parent], d->skip[i]);
         if (t->type != JSMN_STRING) continue;
         size_t n = (size_t)(t->end - t->start);
-        if (memchr(d->text + t->start, '\\', n)) t->end = t->start + (int)llm__json_unescape(d->text + t->start, n);
+        if (memchr(d->text + t->start, '\\', n)) t->end = t->start + (int)llm__unescape(d->text + t->start, n, 0);
         d->text[t->end] = 0;
     }
     return LLM_OK;
@@ -7637,38 +7651,36 @@ LLM__UNUSED static llm_result llm__tokenizer_open_path(const char *path, const l
  * be refused, so this is a small interpreter of Python's values: their printing, truth, order, arithmetic and methods, and jinja2's rules
  * of lookup on top.
  *
- *   text --lexer--> tokens --parser--> tree (in the arena of the template) --walk--> text
+ *   text --lexer--> tokens --one walk that only checks--> template --the same walk again--> text
  *
- * - The tree is never changed: a template may be rendered by many threads at once. All values of a render lie in one arena, freed at its
- *   end. Values are 16 bytes and never change once made; what changes is variables, loops, generators and namespaces.
+ * - There is no tree. Each rule of the grammar is one function that reads its tokens and, unless x->dead, does what they say. Opening a
+ *   template walks over all of it with x->dead set, which finds errors of syntax, and notes in some tokens where to go on behind what
+ *   they begin. Rendering walks again: the body of a loop once a turn, and over the branches not taken in one jump.
+ * - The tokens are never changed then: a template may be rendered by many threads at once. All values of a render lie in one arena, freed
+ *   at its end. Values are 16 bytes and never change once made; what changes is variables, loops, generators and namespaces.
  * - Everything that becomes text is written at the end of one buffer. A macro, a block or a filter marks the place, writes on, and takes
  *   what it wrote off the end as a value. So one limit bounds all texts, and it is checked before memory is taken.
  * - Filters, tests, methods and global functions are rows of one table: names, where the row counts, parameters, a C function. One function
  *   binds arguments to parameters as Python does, for all of them.
- * - Statements that an expression can say are parsed into that expression: a macro, the body of {% call %} and a block whose text is kept or
- *   filtered are values, {% with %} is an assignment in a scope. So few kinds of nodes are left to run.
  * - Templates come from model files, and a server may take them from clients: they are hostile programs. Each step costs fuel, so does each
  *   64 bytes copied; depth, calls, ranges, memory and output are bounded; no names of the host can be reached.
  * - Variables are looked up as they are met, from the inner scope outwards. jinja2 decides that when it compiles, but the scopes are the
- *   same: a for loop, macro, block set, filter block, with and generation have their own, an if has not; a macro sees the scope it was
+ *   same: a for loop, macro, block set, filter block and generation have their own, an if has not; a macro sees the scope it was
  *   defined in.
  * - Undefined is jinja2's default one: it prints as nothing, is false, can be walked, has no attributes, and most operators refuse it.
- * - Not here: include, import, extends, block, autoescape, recursive loops; numbers in other bases; cycler and joiner; what makes columns
- *   (center, ljust, the width of a format); the filters that no chat template uses (batch, slice, groupby, truncate, urlencode, wordcount,
- *   attr, random, ...); whole numbers over 64 bits except to print and compare them. Generators are filled when they are made, where Python waits until they are walked.
+ * - Not here, because no chat template uses it: include, import, extends, block, autoescape, call, with, raw, recursive loops, loop.cycle;
+ *   f(*a), f(**b), varargs and kwargs; nested targets, as in a, (b, c); numbers in other bases; the % operator on texts and fields with a
+ *   format ({:>5}); round, groupby, and filters that make columns or HTML; whole numbers beyond 2^53 except to print and compare them.
+ *   Generators are filled when they are made, where Python waits until they are walked; a range does not print as one.
  *
- * One template through all three stages:
+ * One template through the stages:
  *
  *   {% for m in messages %}<{{ m.role }}>{{ m.content | trim }}
  *   {% endfor %}
  *
  *   tokens   B for m in messages b   d "<"   V m . role v   d ">"   V m . content | trim v   d "\n"   B endfor b
  *
- *   tree     FOR  a: NAME m   b: NAME messages   c: PRINT a: CONST "<"
- *                                                   PRINT a: GET . a: NAME m, b: CONST "role"
- *                                                   PRINT a: CONST ">"
- *                                                   PRINT a: FILTER "trim" a: GET . a: NAME m, b: CONST "content"
- *                                                   PRINT a: CONST "\n"
+ *   check    notes in d "<", which begins the body, that it ends at `endfor`; in `trim` which row of the table it is
  *
  *   walk     with messages [{"role": "user", "content": " hi "}]: the list has one item, so one scope with m in it; m is a dict, which has
  *            no method "role", but a key; " hi " goes through llm__fn_strip, which gives a view of its two bytes in the middle: <user>hi
@@ -7685,13 +7697,12 @@ typedef enum llm__vtype {
     LLM__V_UNSET = 0, /* an optional argument that was not given */
     LLM__V_UNDEF,     /* s: the name that was looked up */
     LLM__V_NONE, LLM__V_BOOL, LLM__V_INT,
-    LLM__V_BIG,       /* a whole number over 64 bits; s: its digits */
-    LLM__V_FLOAT,
+    LLM__V_FLOAT,     /* f, as for the two before */
+    LLM__V_BIG,       /* a whole number beyond 2^53; s: its digits */
     LLM__V_STR,       /* valid UTF-8; flag 1: marked safe */
-    LLM__V_LIST, LLM__V_TUPLE,
+    LLM__V_LIST, LLM__V_TUPLE, LLM__V_RANGE,
     LLM__V_VIEW,      /* of a dict: keys() (flag 0), values() (1), items() (2) */
     LLM__V_GEN,       /* a generator: can be walked once */
-    LLM__V_RANGE,     /* list: start, stop, step */
     LLM__V_DICT,      /* list: key, value, key, value ... in the order of insertion */
     LLM__V_NAMESPACE, /* the same */
     LLM__V_MACRO, LLM__V_FUNC, LLM__V_LOOP /* object */
@@ -7701,23 +7712,22 @@ typedef enum llm__vtype {
 #define LLM__V_IN(v, mask) (1 << (v).type & (mask))
 enum {
     LLM__M_STR = 1 << LLM__V_STR, LLM__M_DICT = 1 << LLM__V_DICT, LLM__M_UNDEF = 1 << LLM__V_UNDEF, LLM__M_BIG = 1 << LLM__V_BIG,
-    LLM__M_RANGE = 1 << LLM__V_RANGE, LLM__M_LOOP = 1 << LLM__V_LOOP, LLM__M_ABSENT = 1 << LLM__V_UNSET | 1 << LLM__V_NONE,
-    LLM__M_INT = 1 << LLM__V_BOOL | 1 << LLM__V_INT, LLM__M_NUMBER = LLM__M_INT | 1 << LLM__V_FLOAT,
-    LLM__M_ROW = 1 << LLM__V_LIST | 1 << LLM__V_TUPLE, LLM__M_VIEWED = LLM__M_ROW | 1 << LLM__V_VIEW,
-    LLM__M_SLICED = LLM__M_ROW | LLM__M_RANGE | LLM__M_STR, LLM__M_SEQUENCE = LLM__M_SLICED | LLM__M_DICT | LLM__M_UNDEF,
+    LLM__M_ABSENT = 1 << LLM__V_UNSET | 1 << LLM__V_NONE, LLM__M_INT = 1 << LLM__V_BOOL | 1 << LLM__V_INT,
+    LLM__M_NUMBER = LLM__M_INT | 1 << LLM__V_FLOAT, LLM__M_ROW = 1 << LLM__V_LIST | 1 << LLM__V_TUPLE,
+    LLM__M_LISTED = LLM__M_ROW | 1 << LLM__V_RANGE | 1 << LLM__V_VIEW, LLM__M_SLICED = LLM__M_ROW | 1 << LLM__V_RANGE | LLM__M_STR,
+    LLM__M_SEQUENCE = LLM__M_SLICED | LLM__M_DICT | LLM__M_UNDEF,
     LLM__M_NO_KEY = 1 << LLM__V_LIST | LLM__M_DICT | 1 << LLM__V_VIEW, /* what Python cannot hash */
     LLM__IN_FILTER = 1 << 28, LLM__IN_TEST = 1 << 29, LLM__IN_GLOBAL = 1 << 30 /* beside the types, in a row of the table of functions */
 };
 
-/* A value. What it points to lives in the arena of the render, a constant's text in that of the template. Copied freely: a slice of a text
+/* A value. What it points to lives in the arena of the render, a literal's text in that of the template. Copied freely: a slice of a text
  * or a piece of a split is a view of the bytes of the whole, and a list in two variables is one list, which no template can tell from two,
  * because there is nothing that changes a list. */
 typedef struct llm__val {
     uint8_t type, flag;
-    uint16_t tag; /* of a key in a dict: its hash; of a variable in a scope: its name */
+    uint16_t tag; /* of a key in a dict: of its hash; of a variable in a scope: its name */
     uint32_t n;   /* bytes of a text */
     union {
-        int64_t i;
         double f;
         const char *s;
         struct llm__vlist *list;
@@ -7740,65 +7750,52 @@ typedef struct llm__scope {
 
 /* What macros, functions and loops are. */
 typedef struct llm__vobject {
-    const struct llm__node *def;     /* of a macro: its definition */
-    llm__scope *scope;               /* of a macro: where it was defined */
-    const struct llm__tpl_row *row;  /* of a function */
-    const llm__vlist *items;         /* of a loop */
-    llm__val self;                   /* of a method: its object; of a loop: what changed() got last */
-    int32_t at;                      /* of a loop: the turn, from 0 */
+    llm__scope *scope;              /* of a macro: where it was defined */
+    const struct llm__tpl_row *row; /* of a function */
+    const llm__vlist *items;        /* of a loop */
+    llm__val self;                  /* of a method: its object; of a macro: its name */
+    int32_t at;                     /* of a macro: its first parameter, a token; of a loop: the turn, from 0 */
 } llm__vobject;
 
-/* The tree. a, b, c, d, v, name and op of a node, by its kind ("list": nodes that hang together by `next`):
+/* Types of tokens are letters: d text outside of tags, V {{, v }}, B {%, b %}, n name, s text literal, i and f numbers, 0 the end;
+ * operators by their character, those of two characters by E ==, N !=, G >=, L <=, D //, P **, those that are words by O or, A and, ! not,
+ * I in, ? is. What the check notes in `jump`, 0 where it noted nothing:
  *
- *   CONST       v: the value                                          BLOCK         a: statements; their output is the value
- *   NAME        name                                                  MACRO         name, a: list of NAME with a default in a, b: body,
- *   LIST TUPLE  a: list of items                                                    op: 1 caller, 2 varargs, 4 kwargs are used in it
- *   DICT        a: list of key, value, key, value ...                 WHERE         a: what is walked, b: condition, c: the loop's target
- *   SIGN        op: - + or '!' for not, a                             PRINT         a: an expression, or CONST: text outside of tags
- *   CHAIN       a: first operand, b: list of ARG with op before each  IF            a: test (NULL: else), b: body, c: IF of elif or else
- *   COND        b: the test, a: if so, c: else or NULL                FOR           a: target, b: what is walked, c: body, d: else
- *   GET         a, b: key or SLICE; op '.' for a.b, '[' for a[b]      SET           a: target, b: value
- *   SLICE       a: from, to and step, CONST none where left out       SCOPE         a: body
- *   CALL        a, b: list of ARG                                     BREAK, CONTINUE
- *   FILTER      a, b: list of ARG, v: the name, row
- *   TEST        the same; op 1 after `not`
- *   ARG         a, op: 0 by position, 1 by name (v), 2 *a, 3 **a */
-typedef enum llm__node_kind {
-    LLM__N_CONST, LLM__N_NAME, LLM__N_LIST, LLM__N_TUPLE, LLM__N_DICT, LLM__N_SIGN, LLM__N_CHAIN, LLM__N_COND, LLM__N_GET, LLM__N_SLICE,
-    LLM__N_CALL, LLM__N_FILTER, LLM__N_TEST, LLM__N_ARG, LLM__N_BLOCK, LLM__N_MACRO, LLM__N_WHERE,
-    LLM__N_PRINT, LLM__N_IF, LLM__N_FOR, LLM__N_SET, LLM__N_SCOPE, LLM__N_BREAK, LLM__N_CONTINUE /* statements */
-} llm__node_kind;
+ *   the first token of a block            the word that ends it: else, endfor ...
+ *   the first token of `a if b else c`    b
+ *   the name of a filter or test          its row in the table, plus 1; 0: there is none, an error when it is reached */
+typedef struct llm__tpl_token {
+    char type;
+    uint8_t level; /* of an operator that stands between operands: 1 binds loosest, see llm__tpl_levels */
+    uint16_t name; /* of a word, operators among them: its number, from 1 */
+    int32_t line, jump;
+    llm__val v;    /* of a literal its value, of all others their text */
+} llm__tpl_token;
 
-typedef struct llm__node {
-    uint8_t kind, op;
-    uint16_t name; /* of a variable */
-    int32_t line;
-    struct llm__node *a, *b, *c, *d, *next;
-    const struct llm__tpl_row *row; /* of a filter or test; NULL: not known, an error when it is reached */
-    llm__val v;
-} llm__node;
-
-/* A parsed template: read-only from the end of llm_template_open on. */
+/* A template that was checked: read-only from the end of llm_template_open on. */
 struct llm_template {
     llm__arena arena;
-    llm__node *body;
-    llm__map names; /* of variables, to their ids */
-    llm__str *name; /* (n_names) */
-    int32_t n_names;
-    size_t cap_names;
+    llm__tpl_token *tok; /* (n_tok) */
+    size_t n_tok, cap_tok;
+    llm__map names; /* of all words, to their numbers */
 };
 
-/* One render, or one parse, which has the same limits and the same way out but no values. */
+/* One walk: a render, or a check, which has the same limits and the same way out but no values. */
 typedef struct llm__tpl {
     const llm_template *t;
     const llm_render_options *options;
-    const llm_json *input; /* the context that was given */
+    const llm_json *input;     /* the context that was given */
     llm__arena *arena;
-    llm_text text;     /* the output so far, and at its end what is being built */
+    llm_text text;             /* the output so far, and at its end what is being built */
     llm__scope *scope;
-    llm__val *context; /* (n_names) the context's variables and the global functions */
-    llm_json *json;    /* text that is read as JSON just now */
-    llm_text aside;    /* a text with marks put in, or taken away (llm_guard) */
+    llm__val *context;         /* (names + 1) the context's variables and the global functions */
+    llm_json *json;            /* text that is read as JSON just now */
+    llm_text aside;            /* a text with marks put in, or taken away (llm_guard) */
+    const llm__tpl_token *tok; /* all of them */
+    llm__tpl_token *note;      /* the same, in the check; else NULL */
+    int32_t at;                /* the token that is read next */
+    int dead;                  /* not 0: what is read is only checked */
+    int loops;                 /* open ones, for break and continue */
     int64_t fuel;
     int depth, calls;
     int32_t line;
@@ -7808,7 +7805,7 @@ typedef struct llm__tpl {
 
 /* Arguments of a call: a list of those by position, and a dict of those by name. */
 typedef struct llm__args {
-    llm__vlist *pos, *named;
+    llm__vlist pos, named;
 } llm__args;
 
 typedef llm__val (*llm__tpl_fn)(llm__tpl *x, llm__val self, llm__val *a, const llm__args *g, int op);
@@ -7831,21 +7828,22 @@ typedef struct llm__tpl_row {
                          LLM__UNUSED int op)
 #define LLM__WRITTEN llm__v(LLM__V_UNSET) /* what such a function returns when its result is the text that it wrote */
 
-enum { LLM__TPL_DEPTH = 256, LLM__TPL_EVAL_DEPTH = 1500, LLM__TPL_CALLS = 64, LLM__TPL_RANGE = 100000, LLM__TPL_MAX_ARGS = 4 };
+enum { LLM__TPL_DEPTH = 256, LLM__TPL_RUN_DEPTH = 1500, LLM__TPL_CALLS = 64, LLM__TPL_RANGE = 100000, LLM__TPL_MAX_ARGS = 4, LLM__TPL_MAX_TARGETS = 8 };
+static const int64_t LLM__TPL_INT = ((int64_t)1 << 53) - 1; /* whole numbers up to it are doubles, and so is the sum of two */
 
 /* ---- errors, fuel, memory ----
- * The first error ends the render: its sentence is kept and longjmp goes back to llm__tpl_guard, as an exception would in the Python that
+ * The first error ends the walk: its sentence is kept and longjmp goes back to llm__tpl_guard, as an exception would in the Python that
  * this stands for. So no function here can fail, and none looks at what it got. It is safe because nothing is owned in between: all
  * memory is the arena, two buffers and x->json, which whoever called the guard frees. Not one function of the host program is jumped over.
  *
- * Fuel is what time is measured in, because it is the same on every machine: a node evaluated, a value compared, an item pushed cost 1
+ * Fuel is what time is measured in, because it is the same on every machine: an operand read, a value compared, an item pushed cost 1
  * each, bytes that are looked at 1/8 to 1/64. A conversation of a hundred messages takes 4,000 to 30,000 steps; the 5 million of the
  * default are spent in a fraction of a second, whatever a template does. What grows faster than it is paid for would be a hole, so searches
  * with long needles and dicts with many keys pay by the product of their sizes.
  *
  * Memory is bounded apart from it: an arena of at most 512 MiB a render, an output of max_output bytes. */
 
-/* Ends the render with an error. */
+/* Ends the walk with an error. */
 __attribute__((noreturn, format(printf, 3, 4))) static void llm__tpl_error(llm__tpl *x, llm_result r, const char *format, ...) {
     char message[400];
     va_list args;
@@ -7877,9 +7875,10 @@ static void *llm__tpl_get(llm__tpl *x, size_t bytes) {
     return p;
 }
 
-/* Goes one level down; every caller undoes it by x->depth--. */
+/* Goes one level down; every caller undoes it by x->depth--. The check is shallower, so that what it let pass can be called from macros. */
 static void llm__tpl_enter(llm__tpl *x) {
-    if (++x->depth > LLM__TPL_EVAL_DEPTH) llm__tpl_error(x, LLM_ERR_LIMIT, "values or calls are nested too deeply");
+    if (++x->depth > (x->note ? LLM__TPL_DEPTH : LLM__TPL_RUN_DEPTH))
+        llm__tpl_error(x, x->note ? LLM_ERR_TEMPLATE : LLM_ERR_LIMIT, "nesting is too deep");
 }
 
 /* ---- making values ---- */
@@ -7892,21 +7891,16 @@ static llm__val llm__v(llm__vtype type) {
     return v;
 }
 
-/* A whole number, or with type BOOL a truth. */
-static llm__val llm__v_number(llm__vtype type, int64_t i) {
+/* A number: bool, int or float. All are kept as doubles: what does not fit exactly, beyond 2^53, is BIG. */
+static llm__val llm__v_num(llm__vtype type, double f) {
     llm__val v = llm__v(type);
-    v.as.i = i;
-    return v;
-}
-
-static llm__val llm__v_int(int64_t i) { return llm__v_number(LLM__V_INT, i); }
-static llm__val llm__v_bool(int b) { return llm__v_number(LLM__V_BOOL, b != 0); }
-
-static llm__val llm__v_float(double f) {
-    llm__val v = llm__v(LLM__V_FLOAT);
     v.as.f = f;
     return v;
 }
+
+static llm__val llm__v_int(int64_t i) { return llm__v_num(LLM__V_INT, (double)i); }
+static llm__val llm__v_bool(int b) { return llm__v_num(LLM__V_BOOL, b != 0); }
+static llm__val llm__v_float(double f) { return llm__v_num(LLM__V_FLOAT, f); }
 
 /* A text, or another type that has one, whose bytes live long enough already. Undefined has a name for the error when it is used: jinja2
  * says which of a.b.c was missing only when d is asked of it. */
@@ -7923,10 +7917,10 @@ static llm__val llm__v_undef(llm__str name) { return llm__v_text(LLM__V_UNDEF, n
 /* The text of a value: p is never NULL. */
 static llm__str llm__v_s(llm__val v) { return llm__s(v.n ? v.as.s : "", v.n); }
 
-/* Decimal digits, as INT or, where 64 bits do not hold them, BIG. */
+/* Decimal digits, as INT or BIG. */
 static llm__val llm__v_digits(llm__str s) {
-    llm__val v = llm__v_int(0);
-    return llm__parse_int(s.p, s.n, &v.as.i) ? v : llm__v_text(LLM__V_BIG, s);
+    int64_t i;
+    return llm__parse_int(s.p, s.n, &i) && i <= LLM__TPL_INT && i >= -LLM__TPL_INT ? llm__v_int(i) : llm__v_text(LLM__V_BIG, s);
 }
 
 /* A container as a value. */
@@ -7981,7 +7975,7 @@ static llm__vlist *llm__tpl_empty(llm__tpl *x) { return llm__tpl_list(x, NULL, 0
 /* The type as Python calls it, for errors. In the order of llm__vtype. */
 static const char *llm__v_type_name(llm__val v) {
     static const char *const name[] = {
-        "missing", "undefined", "NoneType", "bool", "int", "int", "float", "str", "list", "tuple", "dict view", "generator", "range",
+        "missing", "undefined", "NoneType", "bool", "int", "float", "int", "str", "list", "tuple", "range", "dict view", "generator",
         "dict", "namespace", "macro", "function", "loop"};
     return name[v.type];
 }
@@ -7995,9 +7989,6 @@ static void llm__tpl_defined(llm__tpl *x, llm__val v) {
 static void llm__tpl_expect(llm__tpl *x, llm__val v, int mask, const char *what) {
     if (!LLM__V_IN(v, mask)) llm__tpl_fail(x, "%s was expected, got '%s'", what, llm__v_type_name(v));
 }
-
-/* A number as a double; for the types of LLM__M_NUMBER only. */
-static double llm__v_num(llm__val v) { return v.type == LLM__V_FLOAT ? v.as.f : (double)v.as.i; }
 
 /* ---- texts: code points and the classes of Python's str ----
  * Python counts code points, UTF-8 has bytes. No index is kept beside a text: s[i], len and slices walk from its begin, which is paid for
@@ -8108,40 +8099,19 @@ static llm__str llm__tpl_trim(llm__str s, int sides) { return llm__tpl_strip(s, 
  *
  * So one buffer serves all that is built at a time, however deeply it is nested. */
 
-/* `bytes` more must not be over the limit of the output. */
-static void llm__tpl_room(llm__tpl *x, uint64_t bytes) {
-    if (bytes > x->text.limit - x->text.len) llm__tpl_error(x, LLM_ERR_LIMIT, "the output is over %zu bytes", x->text.limit);
-}
-
 /* Appends bytes to what is being built. All output passes here: this is where it is limited and paid for. */
 static void llm__tpl_put(llm__tpl *x, llm__str s) {
     llm__tpl_spend(x, (int64_t)(s.n / 64));
-    llm__tpl_room(x, s.n);
+    if (s.n > x->text.limit - x->text.len) llm__tpl_error(x, LLM_ERR_LIMIT, "the output is over %zu bytes", x->text.limit);
     llm_text_add(&x->text, s.p, s.n);
     if (x->text.failed) llm__tpl_error(x, LLM_ERR_NOMEM, "out of memory");
 }
 
 static void llm__tpl_puts(llm__tpl *x, const char *s) { llm__tpl_put(x, llm__lit(s)); }
 
-/* Formatted whole numbers and short texts. */
-__attribute__((format(printf, 2, 3))) static void llm__tpl_putf(llm__tpl *x, const char *format, ...) {
-    char s[160];
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(s, sizeof s, format, args);
-    va_end(args);
-    llm__tpl_put(x, llm__s(s, LLM__MIN((size_t)n, sizeof s - 1)));
-}
-
-/* A text `count` times; the limit is checked before the first. Single bytes go in 64 at a time: they are what columns are filled up
- * with. */
+/* A text `count` times. */
 static void llm__tpl_repeat(llm__tpl *x, llm__str s, int64_t count) {
-    char many[64];
-    if (!s.n || count <= 0) return;
-    llm__tpl_room(x, (uint64_t)count > x->text.limit / s.n ? UINT64_MAX : (uint64_t)count * s.n);
-    memset(many, s.p[0], sizeof many);
-    for (; count >= 64 && s.n == 1; count -= 64) llm__tpl_put(x, llm__s(many, sizeof many));
-    for (; count > 0; count--) llm__tpl_spend(x, 1), llm__tpl_put(x, s);
+    for (; s.n && count > 0; count--) llm__tpl_spend(x, 1), llm__tpl_put(x, s);
 }
 
 /* Takes what was built since `mark` off the end, as a value: a copy, as the bytes behind the mark will be written over. */
@@ -8155,21 +8125,12 @@ static llm__val llm__tpl_take(llm__tpl *x, size_t mark) {
  * The three questions that Python asks of any two values. Bool, int and float mix; all other types are equal or ordered only among
  * themselves. Lists may be deep (a namespace may even hold itself), so each level is counted. */
 
-/* How many numbers a range has. The unsigned difference cannot overflow. */
-static int64_t llm__v_range_len(llm__val v) {
-    int64_t start = v.as.list->v[0].as.i, stop = v.as.list->v[1].as.i, step = v.as.list->v[2].as.i;
-    if (step > 0 ? start >= stop : start <= stop) return 0;
-    uint64_t span = step > 0 ? (uint64_t)stop - (uint64_t)start : (uint64_t)start - (uint64_t)stop;
-    return (int64_t)((span - 1) / (step > 0 ? (uint64_t)step : 0 - (uint64_t)step) + 1);
-}
-
 /* Python's truth. */
 static int llm__v_truth(llm__val v) {
     if (LLM__V_IN(v, LLM__M_ABSENT | LLM__M_UNDEF)) return 0;
-    if (LLM__V_IN(v, LLM__M_NUMBER)) return llm__v_num(v) != 0;
+    if (LLM__V_IN(v, LLM__M_NUMBER)) return v.as.f != 0;
     if (v.type == LLM__V_STR) return v.n != 0;
-    if (LLM__V_IN(v, LLM__M_VIEWED | LLM__M_DICT)) return v.as.list->n != 0;
-    return v.type != LLM__V_RANGE || llm__v_range_len(v) != 0;
+    return !LLM__V_IN(v, LLM__M_LISTED | LLM__M_DICT) || v.as.list->n != 0;
 }
 
 static llm__val *llm__tpl_dict_find(llm__tpl *x, const llm__vlist *d, llm__val key);
@@ -8177,12 +8138,11 @@ static llm__val *llm__tpl_dict_find(llm__tpl *x, const llm__vlist *d, llm__val k
 /* Python's ==: lists item by item, dicts in any order. */
 static int llm__tpl_equal(llm__tpl *x, llm__val a, llm__val b) {
     llm__tpl_spend(x, 1);
-    if (LLM__V_IN(a, LLM__M_INT) && LLM__V_IN(b, LLM__M_INT)) return a.as.i == b.as.i;
-    if (LLM__V_IN(a, LLM__M_NUMBER) && LLM__V_IN(b, LLM__M_NUMBER)) return llm__v_num(a) == llm__v_num(b);
+    if (LLM__V_IN(a, LLM__M_NUMBER) && LLM__V_IN(b, LLM__M_NUMBER)) return a.as.f == b.as.f;
     if (a.type != b.type) return 0;
     if (LLM__V_IN(a, LLM__M_ABSENT | LLM__M_UNDEF)) return 1;
     if (LLM__V_IN(a, LLM__M_STR | LLM__M_BIG)) return llm__str_same(llm__v_s(a), llm__v_s(b));
-    if (!LLM__V_IN(a, LLM__M_VIEWED | LLM__M_RANGE | LLM__M_DICT)) return a.as.list == b.as.list;
+    if (!LLM__V_IN(a, LLM__M_LISTED | LLM__M_DICT)) return a.as.list == b.as.list;
     const int dict = a.type == LLM__V_DICT, n = a.as.list->n;
     int same = n == b.as.list->n;
     llm__tpl_enter(x);
@@ -8201,9 +8161,7 @@ static int llm__tpl_order(llm__tpl *x, llm__val a, llm__val b) {
     llm__tpl_spend(x, 1);
     llm__tpl_defined(x, a);
     llm__tpl_defined(x, b);
-    if (LLM__V_IN(a, LLM__M_INT) && LLM__V_IN(b, LLM__M_INT)) return (a.as.i > b.as.i) - (a.as.i < b.as.i);
-    if (LLM__V_IN(a, LLM__M_NUMBER) && LLM__V_IN(b, LLM__M_NUMBER))
-        return (llm__v_num(a) > llm__v_num(b)) - (llm__v_num(a) < llm__v_num(b));
+    if (LLM__V_IN(a, LLM__M_NUMBER) && LLM__V_IN(b, LLM__M_NUMBER)) return (a.as.f > b.as.f) - (a.as.f < b.as.f);
     if (a.type != b.type || !LLM__V_IN(a, LLM__M_ROW | LLM__M_STR))
         llm__tpl_fail(x, "'%s' and '%s' have no order", llm__v_type_name(a), llm__v_type_name(b));
     if (a.type == LLM__V_STR) {
@@ -8218,60 +8176,43 @@ static int llm__tpl_order(llm__tpl *x, llm__val a, llm__val b) {
     return order;
 }
 
-/* Puts the n-th value of a list at place `at`, and those between one further. */
-static void llm__tpl_insert(llm__vlist *l, int32_t n, int32_t at) {
-    const llm__val v = l->v[n];
-    memmove(l->v + at + 1, l->v + at, (size_t)(n - at) * sizeof v);
-    l->v[at] = v;
-}
-
 /* Sorts v, and the keys to sort by with it, stable in both directions: each item goes into the sorted part before it, at a place found by
- * halving, behind all that are not greater. v and key may be the same list. n * log2(n) comparisons, each of which pays, as do the moves:
- * chat templates sort a dozen keys. */
+ * halving, behind all that are not greater. n * log2(n) comparisons, each of which pays, as do the moves: chat templates sort a dozen
+ * keys. */
 static void llm__tpl_sort(llm__tpl *x, llm__vlist *v, llm__vlist *key, int reverse) {
     for (int32_t i = 1; i < v->n; i++) {
+        const llm__val item = v->v[i], by = key->v[i];
         int32_t lo = 0, hi = i;
         while (lo < hi) {
             int32_t mid = lo + (hi - lo) / 2;
-            int order = llm__tpl_order(x, key->v[i], key->v[mid]);
+            int order = llm__tpl_order(x, by, key->v[mid]);
             if (reverse ? order > 0 : order < 0) hi = mid;
             else lo = mid + 1;
         }
         llm__tpl_spend(x, (i - lo) / 16);
-        llm__tpl_insert(v, i, lo);
-        if (key != v) llm__tpl_insert(key, i, lo);
+        memmove(v->v + lo + 1, v->v + lo, (size_t)(i - lo) * sizeof item);
+        memmove(key->v + lo + 1, key->v + lo, (size_t)(i - lo) * sizeof by);
+        v->v[lo] = item;
+        key->v[lo] = by;
     }
 }
 
 /* ---- dicts, and walking through values ----
- * A dict is a list of key, value, key, value ... with the hash of each key in its tag: found by walking through. Chat templates have dicts
- * of a few keys; a long one costs fuel by its length. */
+ * A dict is a list of key, value, key, value ... found by walking through. Chat templates have dicts of a few keys; a long one costs fuel by
+ * its length. The tag of a key that is a text holds bits of its hash, so that nearly always the 16 bytes of the key itself say no. */
 
-/* Equal keys have equal hashes. An error for what Python cannot hash. Not a defence against collisions: 16 bits only spare comparisons, and
- * a search that compares every key is paid for by fuel. */
-static uint16_t llm__tpl_hash(llm__tpl *x, llm__val v) {
-    uint64_t h = v.type;
-    /* 1, 1.0 and true are one key in Python, so all numbers are hashed as doubles. */
-    double f = LLM__V_IN(v, LLM__M_NUMBER) ? llm__v_num(v) + 0.0 : 0; /* -0.0 becomes 0.0 */
-    if (LLM__V_IN(v, LLM__M_STR | LLM__M_BIG)) h = llm__hash(llm__v_s(v).p, v.n, 1);
-    else if (LLM__V_IN(v, LLM__M_NUMBER)) h = llm__hash(&f, sizeof f, 2);
-    else if (LLM__V_IN(v, LLM__M_NO_KEY)) llm__tpl_fail(x, "a '%s' cannot be a key", llm__v_type_name(v));
-    if (v.type == LLM__V_TUPLE) {
-        llm__tpl_enter(x);
-        llm__tpl_spend(x, v.as.list->n);
-        for (int i = 0; i < v.as.list->n; i++) h = h * 31 + llm__tpl_hash(x, v.as.list->v[i]);
-        x->depth--;
-    }
-    return (uint16_t)(h ^ h >> 16);
+/* The tag of a key: 0 for what is no text. An error for what Python cannot hash. */
+static uint16_t llm__tpl_tag(llm__tpl *x, llm__val key) {
+    if (LLM__V_IN(key, LLM__M_NO_KEY)) llm__tpl_fail(x, "a '%s' cannot be a key", llm__v_type_name(key));
+    return key.type == LLM__V_STR ? (uint16_t)llm__hash(key.as.s, key.n, 1) : 0;
 }
 
 /* The value of a key, or NULL. */
 static llm__val *llm__tpl_dict_find(llm__tpl *x, const llm__vlist *d, llm__val key) {
-    uint16_t hash = llm__tpl_hash(x, key);
+    const uint16_t tag = llm__tpl_tag(x, key);
     llm__tpl_spend(x, d->n / 256);
     for (int i = 0; i < d->n; i += 2)
-        /* nearly always the hash, in the same 16 bytes as the key, says no */
-        if (d->v[i].tag == hash && llm__tpl_equal(x, d->v[i], key)) return &d->v[i + 1];
+        if (d->v[i].tag == tag && llm__tpl_equal(x, d->v[i], key)) return &d->v[i + 1];
     return NULL;
 }
 
@@ -8282,7 +8223,7 @@ static void llm__tpl_dict_set(llm__tpl *x, llm__vlist *d, llm__val key, llm__val
         *old = value;
         return;
     }
-    key.tag = llm__tpl_hash(x, key);
+    key.tag = llm__tpl_tag(x, key);
     llm__tpl_push(x, d, key);
     llm__tpl_push(x, d, value);
 }
@@ -8297,27 +8238,22 @@ static llm__vlist *llm__tpl_view(llm__tpl *x, const llm__vlist *d, int which) {
 
 /* What a walk over v yields; an error where Python cannot walk. What it returns may be v's own list, so nobody may change it.
  *
- *   list, tuple, dict view   their items, without a copy
- *   dict                     its keys
- *   text                     its code points, as texts of one
- *   range                    its numbers, of which there are at most 100,000
- *   generator                what is left in it, which is then gone: a second walk yields nothing
- *   undefined                nothing; numbers, none, functions: an error */
+ *   list, tuple, range, dict view   their items, without a copy
+ *   dict                            its keys
+ *   text                            its code points, as texts of one
+ *   generator                       what is left in it, which is then gone: a second walk yields nothing
+ *   undefined                       nothing; numbers, none, functions: an error */
 static llm__vlist *llm__tpl_iter(llm__tpl *x, llm__val v) {
-    if (LLM__V_IN(v, LLM__M_VIEWED)) return v.as.list;
+    if (LLM__V_IN(v, LLM__M_LISTED)) return v.as.list;
     if (v.type == LLM__V_DICT) return llm__tpl_view(x, v.as.list, 0);
     llm__vlist *l = llm__tpl_empty(x);
     if (v.type == LLM__V_GEN) {
-        const int32_t from = v.as.list->at;
+        llm__tpl_push_all(x, l, v.as.list->v + v.as.list->at, v.as.list->n - v.as.list->at);
         v.as.list->at = v.as.list->n;
-        if (from < v.as.list->n) llm__tpl_push_all(x, l, v.as.list->v + from, v.as.list->n - from);
     } else if (v.type == LLM__V_STR) {
         int32_t c;
         for (llm__str rest = llm__v_s(v), at = rest; llm__tpl_next_char(x, &rest, &c); at = rest)
             llm__tpl_push(x, l, llm__v_str(llm__s(at.p, at.n - rest.n)));
-    } else if (v.type == LLM__V_RANGE) {
-        for (int64_t i = 0, n = llm__v_range_len(v); i < n; i++)
-            llm__tpl_push(x, l, llm__v_int(v.as.list->v[0].as.i + i * v.as.list->v[2].as.i));
     } else if (v.type != LLM__V_UNDEF) {
         llm__tpl_fail(x, "'%s' cannot be walked through", llm__v_type_name(v));
     }
@@ -8334,9 +8270,8 @@ static llm__vlist *llm__tpl_list_of(llm__tpl *x, llm__val v) {
 static int64_t llm__tpl_len(llm__tpl *x, llm__val v) {
     if (v.type == LLM__V_UNDEF) return 0;
     if (v.type == LLM__V_STR) return llm__tpl_spend(x, v.n / 64), llm__tpl_chars(llm__v_s(v));
-    if (LLM__V_IN(v, LLM__M_VIEWED)) return v.as.list->n;
+    if (LLM__V_IN(v, LLM__M_LISTED)) return v.as.list->n;
     if (v.type == LLM__V_DICT) return v.as.list->n / 2;
-    if (v.type == LLM__V_RANGE) return llm__v_range_len(v);
     llm__tpl_fail(x, "'%s' has no length", llm__v_type_name(v));
 }
 
@@ -8356,48 +8291,46 @@ static int64_t llm__tpl_len(llm__tpl *x, llm__val v) {
 
 typedef struct llm__tpl_style {
     int json;                      /* 0: repr(), and the rest stands still */
-    int ascii, sort, pretty;       /* ensure_ascii, sort_keys, an indent is given */
-    llm__str indent, comma, colon; /* of `pretty`: what is put once a level; the separators */
+    int ascii, sort;               /* ensure_ascii, sort_keys */
+    llm__str indent, comma, colon; /* what is put once a level, .p NULL: all in one line; the separators */
 } llm__tpl_style;
 
-static const llm__tpl_style llm__tpl_repr = {0, 0, 0, 0, {"", 0}, {", ", 2}, {": ", 2}};
+static const llm__tpl_style llm__tpl_repr = {0, 0, 0, {NULL, 0}, {", ", 2}, {": ", 2}};
 
-/* A text in quotes, with escapes: in JSON of quotes, backslashes and control characters, or all that is not ASCII; in repr() of what cannot
- * be printed. repr() takes single quotes unless only those are in the text. What needs no escape is copied in runs. */
+/* json.dumps escapes nothing above the control characters, or with ensure_ascii all that is not ASCII. */
+static int llm__tpl_any(int32_t c) { return c > 0; }
+static int llm__tpl_ascii(int32_t c) { return c < 127; }
+
+/* A text in quotes: repr() takes single ones unless only those are in the text. */
 static void llm__tpl_put_quoted(llm__tpl *x, llm__str s, const llm__tpl_style *o) {
-    static const char named[] = "\nn\rr\tt\bb\ff"; /* repr() knows the first three */
-    const char quote = o->json || (memchr(s.p, '\'', s.n) && !memchr(s.p, '"', s.n)) ? '"' : '\'';
-    llm__tpl_put(x, llm__s(&quote, 1));
-    for (llm__str rest = s, run = s;;) {
-        int32_t c = 0;
-        const llm__str at = rest;
-        const int more = llm__tpl_next_char(x, &rest, &c), sign = c == quote || c == '\\';
-        const char *name = c > 0 && c < 32 ? strchr(named, c) : NULL;
-        if (name && name - named >= 6 && !o->json) name = NULL;
-        if (more && !sign && !name && (o->json ? c >= 32 && (!o->ascii || c < 127) : llm__tpl_printable(c))) continue;
-        llm__tpl_put(x, llm__s(run.p, (size_t)(at.p - run.p)));
-        if (!more) break;
-        run = rest;
-        if (sign || name) llm__tpl_putf(x, "\\%c", sign ? c : name[1]);
-        else if (!o->json) llm__tpl_putf(x, c < 256 ? "\\x%02x" : c < 65536 ? "\\u%04x" : "\\U%08x", (unsigned)c);
-        else if (c < 65536) llm__tpl_putf(x, "\\u%04x", (unsigned)c);
-        else llm__tpl_putf(x, "\\u%04x\\u%04x", 0xD800 + (unsigned)((c - 0x10000) >> 10), 0xDC00 + (unsigned)((c - 0x10000) & 1023));
-    }
-    llm__tpl_put(x, llm__s(&quote, 1));
+    const int twofold = o->json || (memchr(s.p, '\'', s.n) && !memchr(s.p, '"', s.n));
+    llm__tpl_spend(x, (int64_t)(s.n / 16));
+    llm__text_quoted(&x->text, s, twofold ? '"' : '\'', !o->json, !o->json ? llm__tpl_printable : o->ascii ? llm__tpl_ascii : llm__tpl_any);
+    if (x->text.failed) llm__tpl_error(x, LLM_ERR_LIMIT, "the output is over %zu bytes, or memory", x->text.limit);
 }
 
 static void llm__tpl_write(llm__tpl *x, llm__val v, const llm__tpl_style *o, int level);
 
 /* Where an indent is asked for, a new line. */
 static void llm__tpl_write_line(llm__tpl *x, const llm__tpl_style *o, int level) {
-    if (o->pretty) llm__tpl_puts(x, "\n"), llm__tpl_repeat(x, o->indent, level);
+    if (o->indent.p) llm__tpl_puts(x, "\n"), llm__tpl_repeat(x, o->indent, level);
 }
 
-/* A container: brackets, items, commas; the nesting level counts the indents. Keys in JSON are texts: numbers, true, false and null are put in
- * quotes, other types are an error. */
+/* A key in JSON is a text: numbers, true, false and null are put in quotes, other types are an error. */
+static void llm__tpl_write_key(llm__tpl *x, llm__val key, const llm__tpl_style *o) {
+    const char *quote = o->json && key.type != LLM__V_STR ? "\"" : "";
+    if (*quote && !LLM__V_IN(key, LLM__M_NUMBER | LLM__M_BIG | 1 << LLM__V_NONE))
+        llm__tpl_fail(x, "a '%s' cannot be a key in JSON", llm__v_type_name(key));
+    llm__tpl_puts(x, quote);
+    llm__tpl_write(x, key, o, 0);
+    llm__tpl_puts(x, quote);
+    llm__tpl_put(x, o->colon);
+}
+
+/* A container: brackets, items, commas; the nesting level counts the indents. */
 static void llm__tpl_write_items(llm__tpl *x, llm__val v, const llm__tpl_style *o, int level) {
     static const char *const view[3] = {"dict_keys([", "dict_values([", "dict_items(["};
-    int dict = v.type == LLM__V_DICT || v.type == LLM__V_NAMESPACE, tuple = v.type == LLM__V_TUPLE && !o->json;
+    const int dict = v.type == LLM__V_DICT || v.type == LLM__V_NAMESPACE, tuple = v.type == LLM__V_TUPLE && !o->json;
     llm__vlist *l = v.as.list, *pairs = dict && o->sort ? llm__tpl_view(x, l, 2) : NULL;
     /* Keys that have no order (1 and "a") are an error, as in json.dumps. */
     if (pairs) llm__tpl_sort(x, pairs, llm__tpl_view(x, l, 0), 0);
@@ -8410,15 +8343,7 @@ static void llm__tpl_write_items(llm__tpl *x, llm__val v, const llm__tpl_style *
         const llm__val *item = pairs ? pairs->v[i / 2].as.list->v : &l->v[i];
         if (i) llm__tpl_put(x, o->comma);
         llm__tpl_write_line(x, o, level + 1);
-        if (dict) {
-            const char *quote = o->json && item->type != LLM__V_STR ? "\"" : "";
-            if (*quote && !LLM__V_IN(*item, LLM__M_NUMBER | LLM__M_BIG | 1 << LLM__V_NONE))
-                llm__tpl_fail(x, "a '%s' cannot be a key in JSON", llm__v_type_name(*item));
-            llm__tpl_puts(x, quote);
-            llm__tpl_write(x, *item, o, level);
-            llm__tpl_puts(x, quote);
-            llm__tpl_put(x, o->colon);
-        }
+        if (dict) llm__tpl_write_key(x, *item, o);
         llm__tpl_write(x, item[dict], o, level + 1);
     }
     if (l->n) llm__tpl_write_line(x, o, level);
@@ -8431,38 +8356,33 @@ static void llm__tpl_write_items(llm__tpl *x, llm__val v, const llm__tpl_style *
 static void llm__tpl_write(llm__tpl *x, llm__val v, const llm__tpl_style *o, int level) {
     static const char *const word[2][6] = {{"None", "False", "True", "nan", "inf", "-inf"},
                                            {"null", "false", "true", "NaN", "Infinity", "-Infinity"}};
-    const int json = o && o->json, safe = o && v.type == LLM__V_STR && v.flag && !json;
+    const int json = o && o->json;
     char s[48];
     llm__tpl_spend(x, 1);
     if (v.type == LLM__V_NONE) {
         llm__tpl_puts(x, word[json][0]);
     } else if (v.type == LLM__V_BOOL) {
-        llm__tpl_puts(x, word[json][1 + v.as.i]);
+        llm__tpl_puts(x, word[json][1 + (v.as.f != 0)]);
     } else if (v.type == LLM__V_FLOAT && v.as.f - v.as.f != 0) {
         llm__tpl_puts(x, word[json][v.as.f != v.as.f ? 3 : v.as.f > 0 ? 4 : 5]);
     } else if (v.type == LLM__V_FLOAT) {
         llm__tpl_put(x, llm__s(s, (size_t)llm__format_double(v.as.f, s)));
     } else if (v.type == LLM__V_INT) {
-        llm__tpl_putf(x, "%lld", (long long)v.as.i);
+        llm__tpl_put(x, llm__s(s, (size_t)snprintf(s, sizeof s, "%lld", (long long)v.as.f)));
     } else if (v.type == LLM__V_BIG || (v.type == LLM__V_STR && !o)) {
         llm__tpl_put(x, llm__v_s(v));
     } else if (v.type == LLM__V_STR) {
-        llm__tpl_puts(x, safe ? "Markup(" : "");
         llm__tpl_put_quoted(x, llm__v_s(v), o);
-        llm__tpl_puts(x, safe ? ")" : "");
     } else if (json && !LLM__V_IN(v, LLM__M_ROW | LLM__M_DICT)) {
         llm__tpl_fail(x, "a value of type '%s' cannot be written as JSON", llm__v_type_name(v));
-    } else if (LLM__V_IN(v, LLM__M_VIEWED | LLM__M_DICT | 1 << LLM__V_NAMESPACE)) {
+    } else if (LLM__V_IN(v, LLM__M_ROW | LLM__M_DICT | 1 << LLM__V_VIEW | 1 << LLM__V_NAMESPACE)) {
         llm__tpl_write_items(x, v, o ? o : &llm__tpl_repr, level);
-    } else if (v.type == LLM__V_RANGE) {
-        const llm__val *part = v.as.list->v;
-        llm__tpl_putf(x, "range(%lld, %lld", (long long)part[0].as.i, (long long)part[1].as.i);
-        if (part[2].as.i != 1) llm__tpl_putf(x, ", %lld", (long long)part[2].as.i);
-        llm__tpl_puts(x, ")");
     } else if (v.type == LLM__V_UNDEF) {
         llm__tpl_puts(x, o ? "Undefined" : "");
     } else {
-        llm__tpl_putf(x, "<%s object>", llm__v_type_name(v));
+        llm__tpl_puts(x, "<");
+        llm__tpl_puts(x, llm__v_type_name(v));
+        llm__tpl_puts(x, " object>");
     }
 }
 
@@ -8483,7 +8403,7 @@ static llm__str llm__tpl_str_of(llm__tpl *x, llm__val v) { return llm__v_s(llm__
 /* ---- from text to tokens ----
  * Outside of tags the text is cut at {{, {% and {#, and what jinja2's trim_blocks and lstrip_blocks take away is taken away here: the line
  * feed behind a block, the blanks between the begin of a line and a block in it, and with '-' all white space. Inside of tags there are
- * words. Brackets are counted, because }} may end two dicts. Between {% raw %} and {% endraw %} no other tag counts.
+ * words. Brackets are counted, because }} may end two dicts.
  *
  *   "a\n  {% if x -%}\n b {{ y[0] }}"   becomes   d "a\n"   B   n "if"   n "x"   b   d "b "   V   n "y"   [   i "0"   ]   v   0
  *
@@ -8495,25 +8415,26 @@ static llm__str llm__tpl_str_of(llm__tpl *x, llm__val v) { return llm__v_s(llm__
  *   "x\n  {%- t -%}\n y"        "x"             "y"              a minus takes all white space on its side
  *   "x\n  {{ t }}\n y"          "x\n  "         "\n y"           an expression takes nothing by itself */
 
-/* Tokens are named by a letter: d text outside of tags, V {{, v }}, B {%, b %}, n name, s text literal, i and f numbers, 0 the end;
- * operators by their character, those of two characters by E ==, N !=, G >=, L <=, D //, P **. */
-typedef struct llm__tpl_token {
-    char type;
-    int32_t line;
-    llm__str s;
-} llm__tpl_token;
+/* Words with a meaning: their numbers are those below, and names get the numbers behind. The first five are operators, whose tokens have
+ * the types "OA!I?". What they are elsewhere (x.in, f(is=1)) is a name, as in jinja2. */
+enum {
+    LLM__W_OR = 1, LLM__W_AND, LLM__W_NOT, LLM__W_IN, LLM__W_IS, LLM__W_TRUE, LLM__W_TRUE2, LLM__W_FALSE, LLM__W_FALSE2, LLM__W_NONE,
+    LLM__W_NONE2, LLM__W_IF, LLM__W_ELIF, LLM__W_ELSE, LLM__W_ENDIF, LLM__W_FOR, LLM__W_ENDFOR, LLM__W_SET, LLM__W_ENDSET, LLM__W_MACRO,
+    LLM__W_ENDMACRO, LLM__W_FILTER, LLM__W_ENDFILTER, LLM__W_GENERATION, LLM__W_ENDGENERATION, LLM__W_BREAK, LLM__W_CONTINUE, LLM__W_LOOP
+};
+static const char llm__tpl_words[] = "or and not in is true True false False none None if elif else endif for endfor set endset macro "
+                                     "endmacro filter endfilter generation endgeneration break continue loop";
 
-/* Where the lexer stands. A copy of it looks ahead: it owns nothing, so a plain assignment is a bookmark. */
+/* Operators between operands, from the loosest to those that bind closest. `not` has a level, but stands before its operand. */
+static const char *const llm__tpl_levels[] = {"O", "A", "!", "EN<>GLI", "+-", "~", "*/D%", "P"};
+enum { LLM__LEVEL_OR = 1, LLM__LEVEL_AND, LLM__LEVEL_NOT, LLM__LEVEL_COMPARE };
+
+/* The lexer. `x` is the way out after an error, with its line. */
 typedef struct llm__tpl_lexer {
+    llm__tpl x; /* first: what the guard calls gets its address */
+    llm_template *t;
     const char *s; /* (n) and some zeros */
     size_t n, at;
-    int32_t line;
-    char pending;      /* a tag that begins after the text just returned */
-    char end;          /* 'v' or 'b' inside of a tag, else 0 */
-    int brackets;      /* open ones inside of a tag: }} and %} do not end it then */
-    int line_starting; /* what was consumed last ended with a line feed */
-    int raw;           /* from inside of {% raw %} up to {% endraw %} */
-    const char *error;
 } llm__tpl_lexer;
 
 /* The text that is left. */
@@ -8521,10 +8442,35 @@ static llm__str llm__lex_rest(const llm__tpl_lexer *l) { return llm__s(l->s + l-
 
 /* Moves on, counting lines. */
 static void llm__lex_skip(llm__tpl_lexer *l, size_t n) {
-    for (; n && l->at < l->n; n--) l->line += l->s[l->at++] == '\n';
+    for (; n && l->at < l->n; n--) l->x.line += l->s[l->at++] == '\n';
 }
 
 static void llm__lex_spaces(llm__tpl_lexer *l) { llm__lex_skip(l, l->n - l->at - llm__tpl_trim(llm__lex_rest(l), 1).n); }
+
+/* The number of a word. Names are numbered as they are met; 16 bits are what a value's tag holds. */
+static uint16_t llm__lex_number_of(llm__tpl_lexer *l, llm__str word) {
+    llm__map *names = &l->t->names;
+    int32_t id = llm__map_get(names, word);
+    if (id < 0) {
+        id = (int32_t)names->len + 1;
+        if (id > UINT16_MAX) llm__tpl_fail(&l->x, "too many different names");
+        if (llm__map_put(names, word, id) < 0) llm__tpl_error(&l->x, LLM_ERR_NOMEM, "out of memory");
+    }
+    return (uint16_t)id;
+}
+
+/* Adds a token with its value. */
+static llm__tpl_token *llm__lex_push(llm__tpl_lexer *l, char type, llm__val v) {
+    llm_template *t = l->t;
+    if (t->n_tok == INT32_MAX || !llm__grow((void **)&t->tok, &t->cap_tok, t->n_tok + 1, sizeof *t->tok))
+        llm__tpl_error(&l->x, LLM_ERR_NOMEM, "out of memory");
+    llm__tpl_token *k = &t->tok[t->n_tok++];
+    memset(k, 0, sizeof *k);
+    k->type = type;
+    k->line = l->x.line;
+    k->v = v;
+    return k;
+}
 
 /* The end of a tag or comment. Consumes what closes it, `len` bytes, and the white space that belongs to it: all after '-'; with `trim` a
  * line feed, unless after '+'. */
@@ -8532,7 +8478,6 @@ static void llm__lex_close(llm__tpl_lexer *l, size_t len, char sign, int trim) {
     llm__lex_skip(l, len);
     if (sign == '-') llm__lex_spaces(l);
     else if (trim && sign != '+' && l->s[l->at] == '\n') llm__lex_skip(l, 1);
-    l->line_starting = l->s[l->at - 1] == '\n';
 }
 
 /* The text before a tag at `to`, without the white space that the tag takes: all before '-'; for blocks and comments what stands between
@@ -8543,54 +8488,10 @@ static llm__str llm__lex_before(const llm__tpl_lexer *l, size_t to, char sign, i
     if (sign == '+' || !block) return s;
     size_t start = s.n;
     while (start && s.p[start - 1] != '\n') start--;
-    if ((start || l->line_starting) && !llm__tpl_trim(llm__str_from(s, start), 1).n) s.n = start;
+    /* Where the text begins a line begins, unless something was consumed before it in the same line. */
+    const int line_starts = start || !l->at || l->s[l->at - 1] == '\n';
+    if (line_starts && !llm__tpl_trim(llm__str_from(s, start), 1).n) s.n = start;
     return s;
-}
-
-/* Does a tag, or a comment, begin at byte `at`? The character behind its brace, else 0. In raw text only {% endraw counts. */
-static char llm__lex_opens(const llm__tpl_lexer *l, size_t at) {
-    const char kind = l->s[at] == '{' && l->s[at + 1] && strchr("{%#", l->s[at + 1]) ? l->s[at + 1] : 0;
-    if (!kind || !l->raw) return kind;
-    llm__str word = llm__str_from(llm__s(l->s, l->n), at + 2);
-    if (word.n && (word.p[0] == '-' || word.p[0] == '+')) word = llm__str_from(word, 1);
-    return kind == '%' && !strncmp(llm__tpl_trim(word, 1).p, "endraw", 6) ? kind : 0;
-}
-
-/* {# ... #}, whose opening sign, if any, is `sign`. */
-static void llm__lex_comment(llm__tpl_lexer *l, char sign) {
-    llm__lex_skip(l, sign == '-' || sign == '+' ? 3 : 2);
-    int64_t end = llm__tpl_find(llm__lex_rest(l), llm__lit("#}"), 1);
-    if (end < 0) {
-        l->error = "a comment without its end";
-        return;
-    }
-    sign = end ? l->s[l->at + (size_t)end - 1] : 0;
-    llm__lex_skip(l, (size_t)end);
-    llm__lex_close(l, 2, sign, 1);
-}
-
-/* Outside of tags: the text up to the next tag, then that tag's begin. */
-static llm__tpl_token llm__lex_data(llm__tpl_lexer *l) {
-    llm__tpl_token t = {0, l->line, {NULL, 0}};
-    while (!t.s.n && !l->error && !l->pending && l->at < l->n) {
-        size_t to = l->at;
-        /* A comment, and white space that a tag takes, may leave no text: then the loop goes on to the next tag. */
-        while (to < l->n && !llm__lex_opens(l, to)) to++;
-        char kind = to < l->n ? l->s[to + 1] : 0, sign = kind ? l->s[to + 2] : 0;
-        t.s = kind ? llm__lex_before(l, to, sign, kind != '{') : llm__lex_rest(l);
-        if (!kind && l->raw) l->error = "{% raw %} without {% endraw %}";
-        llm__lex_skip(l, to - l->at);
-        if (kind == '#') llm__lex_comment(l, sign);
-        else if (kind) l->pending = kind == '{' ? 'V' : 'B';
-    }
-    t.type = t.s.n ? 'd' : l->pending;
-    if (t.s.n || !l->pending) return t;
-    t.line = l->line;
-    l->end = l->pending == 'V' ? 'v' : 'b';
-    l->pending = 0;
-    l->line_starting = l->raw = 0;
-    llm__lex_skip(l, l->s[l->at + 2] == '-' || l->s[l->at + 2] == '+' ? 3 : 2);
-    return t;
 }
 
 /* The end of digits from i on. */
@@ -8599,630 +8500,105 @@ static size_t llm__lex_digits(const llm__tpl_lexer *l, size_t i) {
     return i;
 }
 
-/* The end of a number at l->at; its type, 'i' or 'f', in *type. Behind a '.' stands an index (x.0.1), never a fraction; an e that no digit
+/* A number; a whole one may be of any length, and 007 is one. Behind a '.' stands an index (x.0.1), never a fraction; an e that no digit
  * follows is the begin of a name. */
-static size_t llm__lex_number(const llm__tpl_lexer *l, char *type) {
+static void llm__lex_number(llm__tpl_lexer *l) {
     const char *s = l->s;
-    size_t i = llm__lex_digits(l, l->at), e;
-    *type = 'i';
-    if (s[i] == '.' && llm__tpl_digit(s[i + 1]) && s[l->at - 1] != '.') i = llm__lex_digits(l, i + 1), *type = 'f';
+    size_t i = llm__lex_digits(l, l->at), e, whole = i;
+    llm__val v = llm__v_float(0);
+    if (s[i] == '.' && llm__tpl_digit(s[i + 1]) && s[l->at - 1] != '.') i = llm__lex_digits(l, i + 1);
     e = i + 1 + ((s[i] | 32) == 'e' && (s[i + 1] == '+' || s[i + 1] == '-'));
-    if ((s[i] | 32) == 'e' && llm__tpl_digit(s[e])) i = llm__lex_digits(l, e), *type = 'f';
-    return i;
+    if ((s[i] | 32) == 'e' && llm__tpl_digit(s[e])) i = llm__lex_digits(l, e);
+    llm__str text = llm__s(s + l->at, i - l->at);
+    while (i == whole && text.n > 1 && text.p[0] == '0') text = llm__str_from(text, 1);
+    if (i == whole) v = llm__v_digits(text);
+    else llm__parse_double(text.p, text.n, &v.as.f);
+    llm__lex_push(l, i == whole ? 'i' : 'f', v);
+    llm__lex_skip(l, i - l->at);
+}
+
+/* A text literal; those that follow each other become one. */
+static void llm__lex_string(llm__tpl_lexer *l) {
+    llm_template *t = l->t;
+    llm__str s = llm__str_from(llm__lex_rest(l), 1);
+    size_t n = 0;
+    while (n < s.n && s.p[n] != l->s[l->at]) n += s.p[n] == '\\' ? 2 : 1;
+    if (n >= s.n) llm__tpl_fail(&l->x, "a text literal without its end");
+    const int more = t->n_tok && t->tok[t->n_tok - 1].type == 's';
+    llm__tpl_token *k = more ? &t->tok[t->n_tok - 1] : llm__lex_push(l, 's', llm__v_str(llm__lit("")));
+    char *to = (char *)llm__tpl_get(&l->x, k->v.n + n + 1);
+    memcpy(to, llm__v_s(k->v).p, k->v.n);
+    memcpy(to + k->v.n, s.p, n);
+    k->v = llm__v_str(llm__s(to, k->v.n + llm__unescape(to + k->v.n, n, 1)));
+    llm__lex_skip(l, n + 2);
 }
 
 /* Letters, digits, '_' and all beyond ASCII: whether a name is good Unicode does not matter here. */
 static int llm__lex_is_name(char c) { return (uint8_t)c >= 128 || c == '_' || llm__tpl_digit(c) || ((c | 32) >= 'a' && (c | 32) <= 'z'); }
 
-/* The type of an operator at l->at, and its end, which stands one behind it and moves on for those of two characters. Brackets are counted
- * here; one that closes more than was opened is an error. */
-static char llm__lex_operator(llm__tpl_lexer *l, size_t *end) {
+/* A name, or an operator, with its level. Those of two characters have a letter of their own. */
+static void llm__lex_word(llm__tpl_lexer *l) {
     static const char pairs[] = "==E!=N>=G<=L//D**P";
-    const char c = l->s[l->at];
-    char type = c && strchr("+-/*%~[](){}<>=.:|,;", c) ? c : 0;
+    llm__str s = llm__s(l->s + l->at, 1);
+    char type = s.p[0] && strchr("+-/*%~[](){}<>=.:|,;", s.p[0]) ? s.p[0] : 0;
+    uint16_t name = 0;
     for (int i = 0; pairs[i]; i += 3)
-        if (pairs[i] == c && pairs[i + 1] == l->s[l->at + 1]) type = pairs[i + 2], ++*end;
-    if (type) l->brackets += !!strchr("([{", type) - !!strchr(")]}", type);
-    if (!type || l->brackets < 0) l->error = "an unexpected character";
-    return type;
-}
-
-/* The next token. */
-static llm__tpl_token llm__lex_next(llm__tpl_lexer *l) {
-    if (!l->end) return llm__lex_data(l);
-    llm__lex_spaces(l);
-    llm__tpl_token t = {0, l->line, {NULL, 0}};
-    if (l->at >= l->n) return t;
-    const char c = l->s[l->at], close = l->end == 'b' ? '%' : '}';
-    size_t sign = c == '-' || (c == '+' && l->end == 'b'), end = l->at + 1;
-    /* The end of the tag, with its sign: -%}, +%}, -}}. A plus before }} would be an operator. */
-    if (!l->brackets && l->s[l->at + sign] == close && l->s[l->at + sign + 1] == '}') {
-        t.type = l->end;
-        if (l->raw && c == '+') l->error = "{% raw %} takes no '+'"; /* as in jinja2 */
-        llm__lex_close(l, sign + 2, sign ? c : 0, l->end == 'b' && !l->raw);
-        l->end = 0;
-        return t;
+        if (pairs[i] == s.p[0] && pairs[i + 1] == s.p[1]) type = pairs[i + 2], s.n = 2;
+    if (llm__lex_is_name(s.p[0])) {
+        while (llm__lex_is_name(s.p[s.n])) s.n++;
+        name = llm__lex_number_of(l, s);
+        type = name <= LLM__W_IS ? "OA!I?"[name - 1] : 'n';
     }
-    if (llm__tpl_digit(c)) {
-        end = llm__lex_number(l, &t.type);
-    } else if (llm__lex_is_name(c)) {
-        t.type = 'n';
-        while (llm__lex_is_name(l->s[end])) end++;
-    } else if (c == '"' || c == '\'') {
-        t.type = 's';
-        /* Escapes are decoded by the parser; here only an escaped quote must not end the literal. */
-        while (end < l->n && l->s[end] != c) end += l->s[end] == '\\' ? 2 : 1;
-        if (end++ >= l->n) l->error = "a text literal without its end", end = l->n;
-    } else {
-        t.type = llm__lex_operator(l, &end);
-    }
-    t.s = llm__s(l->s + l->at, end - l->at);
-    llm__lex_skip(l, end - l->at);
-    return t;
+    if (!type) llm__tpl_fail(&l->x, "an unexpected character");
+    llm__tpl_token *k = llm__lex_push(l, type, llm__v_str(s));
+    k->name = name;
+    for (int i = 0; i < LLM__COUNT(llm__tpl_levels); i++)
+        if (strchr(llm__tpl_levels[i], type)) k->level = (uint8_t)(i + 1);
+    llm__lex_skip(l, s.n);
 }
 
-/* ---- from tokens to a tree ----
- * Recursive descent, with a table for the operators between operands. Precedence, loosest first: if-else, or, and, not, comparisons, + -,
- * ~, * / // %, **, signs, postfix (. [] ()), filters and tests. The grammar, as jinja2 3.1 has it (x* any number, [x] perhaps):
- *
- *   expr     = or ["if" or ["else" expr]]*             and so on with "if" to the right
- *   or       = and ("or" and)*                         and = not ("and" not)*      not = "not" not | compare
- *   compare  = sum (("==" | "<" | "in" | "not in" ...) sum)*
- *   sum      = concat (("+" | "-") concat)*            concat = product ("~" product)*
- *   product  = power (("*" | "/" | "//" | "%") power)* power = unary ("**" unary)*
- *   unary    = ("-" | "+") unary, no filters | postfix ("|" name [args] | "is" ["not"] name [args | postfix] | args)*
- *   postfix  = primary ("." name | "." number | "[" index or slice "]" | args)*
- *   primary  = name | literal | "(" tuple ")" | "[" expr, ... "]" | "{" expr ":" expr, ... "}"
- *
- * Oddities that are jinja2's and stay: ** goes from left to right, -2 ** 2 is 4, and a filter binds closer than any operator.
- * An example, not a.b[0] | lower == "x" and c:
- *
- *   CHAIN  a: SIGN '!'  a: CHAIN  a: FILTER "lower"  a: GET '['  a: GET '.'  a: NAME a, b: CONST "b"
- *                                                                b: CONST 0
- *                                 b: ARG (==)  a: CONST "x"
- *          b: ARG (and)  a: NAME c */
-
-/* The parser: one token read, the lexer behind it. `x` is the way out after an error, with its line. */
-typedef struct llm__tpl_parser {
-    llm__tpl x; /* first: what the guard calls gets its address */
-    llm_template *t;
-    llm__tpl_lexer lex;
-    llm__tpl_token tok;
-    int soft;    /* inside of an if: an unknown filter is an error only when it is reached */
-    int special; /* names met in a macro: 1 caller, 2 varargs, 4 kwargs */
-    int loops;   /* open ones, for break and continue */
-} llm__tpl_parser;
-
-typedef llm__node *(*llm__parse_fn)(llm__tpl_parser *p);
-
-/* An error at the token that is read. */
-__attribute__((noreturn)) static void llm__parse_error(llm__tpl_parser *p, const char *what) {
-    llm__str s = p->tok.s;
-    p->x.line = p->tok.line;
-    llm__tpl_fail(&p->x, "%s%s%.*s", what, s.n ? " at " : "", (int)LLM__MIN(s.n, (size_t)40), s.p);
-}
-
-/* Reads the next token. */
-static void llm__parse_next(llm__tpl_parser *p) {
-    p->tok = llm__lex_next(&p->lex);
-    if (p->lex.error) llm__parse_error(p, p->lex.error);
-}
-
-/* A new node with the line of the token that is read. */
-static llm__node *llm__parse_node(llm__tpl_parser *p, llm__node_kind kind, int op, llm__node *a) {
-    llm__node *n = (llm__node *)llm__tpl_get(&p->x, sizeof *n);
-    n->kind = (uint8_t)kind;
-    n->op = (uint8_t)op;
-    n->line = p->tok.line;
-    n->a = a;
-    return n;
-}
-
-static llm__node *llm__parse_const(llm__tpl_parser *p, llm__val v) {
-    llm__node *n = llm__parse_node(p, LLM__N_CONST, 0, NULL);
-    n->v = v;
-    return n;
-}
-
-/* The token, if it is this word, or of this type, is skipped; llm__parse_want: it must be there. */
-static int llm__parse_is(const llm__tpl_parser *p, const char *word) { return p->tok.type == 'n' && llm__str_eq(p->tok.s, word); }
-static int llm__parse_skip(llm__tpl_parser *p, char type) { return p->tok.type == type ? (llm__parse_next(p), 1) : 0; }
-static int llm__parse_word(llm__tpl_parser *p, const char *word) { return llm__parse_is(p, word) ? (llm__parse_next(p), 1) : 0; }
-
-static void llm__parse_want(llm__tpl_parser *p, char type, const char *what) {
-    if (!llm__parse_skip(p, type)) llm__parse_error(p, what);
-}
-
-/* A name, skipped. */
-static llm__str llm__parse_name(llm__tpl_parser *p) {
-    llm__str s = p->tok.s;
-    llm__parse_want(p, 'n', "a name was expected");
-    return s;
-}
-
-/* The id of a variable. Names are numbered as they are met; 16 bits are what a value's tag holds. */
-static uint16_t llm__parse_id(llm__tpl_parser *p, llm__str s) {
-    llm_template *t = p->t;
-    int32_t id = llm__map_get(&t->names, s);
-    if (id >= 0) return (uint16_t)id;
-    if (t->n_names == UINT16_MAX) llm__parse_error(p, "too many different names");
-    if (!llm__grow((void **)&t->name, &t->cap_names, (size_t)t->n_names + 1, sizeof *t->name) || llm__map_put(&t->names, s, t->n_names) < 0)
-        llm__tpl_error(&p->x, LLM_ERR_NOMEM, "out of memory");
-    t->name[t->n_names] = s;
-    return (uint16_t)t->n_names++;
-}
-
-/* One level deeper; undone by p->x.depth--. */
-static void llm__parse_enter(llm__tpl_parser *p) {
-    if (++p->x.depth > LLM__TPL_DEPTH) llm__parse_error(p, "nesting is too deep");
-}
-
-/* Nodes with commas between, up to a token of one of the types `ends`, which stays; a comma may stand at the end. `item` may return several
- * that hang together (a dict's key and value). The number of commas goes to *commas. */
-static llm__node *llm__parse_list(llm__tpl_parser *p, const char *ends, llm__parse_fn item, int *commas) {
-    llm__node *first = NULL, **tail = &first;
-    for (*commas = 0; p->tok.type && !strchr(ends, p->tok.type); ++*commas) {
-        for (*tail = item(p); *tail; tail = &(*tail)->next) {}
-        if (!llm__parse_skip(p, ',')) break;
-    }
-    return first;
-}
-
-/* A list whose end, a bracket, is skipped. */
-static llm__node *llm__parse_closed(llm__tpl_parser *p, char close, llm__parse_fn item) {
-    const char ends[2] = {close, 0};
-    int commas;
-    llm__node *first = llm__parse_list(p, ends, item, &commas);
-    if (!llm__parse_skip(p, close)) llm__parse_error(p, close == ')' ? "')' was expected" : "the end of a list was expected");
-    return first;
-}
-
-/* An expression, or several with commas: a tuple. `item` reads one. */
-static llm__node *llm__parse_tuple(llm__tpl_parser *p, llm__parse_fn item) {
-    int commas;
-    llm__node *first = llm__parse_list(p, "vb)", item, &commas);
-    if (!first) llm__parse_error(p, "an expression was expected");
-    return commas ? llm__parse_node(p, LLM__N_TUPLE, 0, first) : first;
-}
-
-/* Decodes an escape, with *at behind its backslash: \n, \x41, \u00e9, \101, ... An unknown one stays as it is. Returns the bytes
- * written, which are never more than were read. */
-static size_t llm__parse_escape(llm__str s, size_t *at, char *to) {
-    static const char plain[] = "n\nt\tr\r\\\\'\'\"\"a\ab\bf\fv\v";
-    char c = s.p[*at];
-    size_t hex = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0, k = *at + (hex > 0), end = k + (hex ? hex : 3);
-    int32_t code = 0;
-    int digit;
-    for (int i = 0; plain[i]; i += 2)
-        if (plain[i] == c) return ++*at, to[0] = plain[i + 1], 1;
-    if (c == '\n') return ++*at, 0;
-    /* \\x41 has two digits, \\u0041 four, \\U00000041 eight; \\101 up to three, octal. */
-    for (; k < end && k < s.n && (digit = llm__hex(s.p[k])) >= 0 && (hex || digit < 8) && code < 0x110000; k++)
-        code = code * (hex ? 16 : 8) + digit;
-    if (k == *at || (hex && k < end) || code >= 0x110000) return to[0] = '\\', 1;
-    *at = k;
-    return (size_t)llm__utf8_put(to, code >= 0xD800 && code < 0xE000 ? 0xFFFD : code);
-}
-
-/* Text literals; those that follow each other become one. */
-static llm__val llm__parse_string(llm__tpl_parser *p) {
-    llm__val v = llm__v_str(llm__lit(""));
-    for (; p->tok.type == 's'; llm__parse_next(p)) {
-        llm__str s = llm__s(p->tok.s.p + 1, p->tok.s.n - 2);
-        size_t n = v.n;
-        char *to = (char *)llm__tpl_get(&p->x, n + s.n + 1);
-        memcpy(to, llm__v_s(v).p, n);
-        for (size_t i = 0; i < s.n;) {
-            if (s.p[i] == '\\' && i + 1 < s.n) i++, n += llm__parse_escape(s, &i, to + n);
-            else to[n++] = s.p[i++];
+/* Inside of a tag, up to its end and with the white space that belongs to it, or to the end of the text. */
+static void llm__lex_tag(llm__tpl_lexer *l, int block) {
+    for (int brackets = 0; llm__lex_spaces(l), l->at < l->n;) {
+        const char c = l->s[l->at], close = block ? '%' : '}';
+        /* The end of the tag, with its sign: -%}, +%}, -}}. A plus before }} would be an operator. */
+        const size_t sign = c == '-' || (c == '+' && block);
+        if (!brackets && l->s[l->at + sign] == close && l->s[l->at + sign + 1] == '}') {
+            llm__lex_push(l, block ? 'b' : 'v', llm__v_str(llm__s(l->s + l->at, sign + 2)));
+            llm__lex_close(l, sign + 2, sign ? c : 0, block);
+            return;
         }
-        v = llm__v_str(llm__s(to, n));
+        brackets += (c && strchr("([{", c)) - (c && strchr(")]}", c));
+        if (brackets < 0) llm__tpl_fail(&l->x, "an unexpected character");
+        if (llm__tpl_digit(c)) llm__lex_number(l);
+        else if (c == '"' || c == '\'') llm__lex_string(l);
+        else llm__lex_word(l);
     }
-    return v;
 }
 
-/* A number; a whole one may be of any length, and 007 is one, as the lexer of jinja2 has it. */
-static llm__val llm__parse_number(llm__tpl_parser *p) {
-    llm__str s = p->tok.s;
-    llm__val v = llm__v_float(0);
-    while (s.n > 1 && s.p[0] == '0' && llm__tpl_digit(s.p[1])) s = llm__str_from(s, 1);
-    if (p->tok.type == 'i') v = llm__v_digits(s);
-    else llm__parse_double(s.p, s.n, &v.as.f);
-    llm__parse_next(p);
-    return v;
-}
-
-static llm__node *llm__parse_expr(llm__tpl_parser *p);
-static llm__node *llm__parse_level(llm__tpl_parser *p, int level);
-static llm__node *llm__parse_postfix(llm__tpl_parser *p, llm__node *n, int filters);
-
-/* An expression without if-else. */
-static llm__node *llm__parse_or(llm__tpl_parser *p) { return llm__parse_level(p, 0); }
-
-/* The key and the value of a dict, one after the other. */
-static llm__node *llm__parse_pair(llm__tpl_parser *p) {
-    llm__node *key = llm__parse_expr(p);
-    llm__parse_want(p, ':', "':' was expected");
-    key->next = llm__parse_expr(p);
-    return key;
-}
-
-/* NAME, or a CONST for true, false and none in both spellings. */
-static llm__node *llm__parse_variable(llm__tpl_parser *p) {
-    llm__node *n = llm__parse_node(p, LLM__N_NAME, 0, NULL);
-    llm__str s = llm__parse_name(p);
-    int word = llm__word_index("true True false False none None", s), special = llm__word_index("caller varargs kwargs", s);
-    if (word >= 0) return llm__parse_const(p, word < 4 ? llm__v_bool(word < 2) : llm__v(LLM__V_NONE));
-    if (special >= 0) p->special |= 1 << special;
-    n->name = llm__parse_id(p, s);
-    return n;
-}
-
-/* A name, a literal, a list, a dict, or what stands in parentheses. */
-static llm__node *llm__parse_primary(llm__tpl_parser *p) {
-    const char type = p->tok.type;
-    llm__node *n;
-    if (type == 'n') return llm__parse_variable(p);
-    if (type == 's') return llm__parse_const(p, llm__parse_string(p));
-    if (type == 'i' || type == 'f') return llm__parse_const(p, llm__parse_number(p));
-    if (!type || !strchr("([{", type)) llm__parse_error(p, "an expression was expected");
-    n = llm__parse_node(p, type == '[' ? LLM__N_LIST : type == '{' ? LLM__N_DICT : LLM__N_TUPLE, 0, NULL);
-    llm__parse_next(p);
-    if (type == '(' && p->tok.type != ')') n = llm__parse_tuple(p, llm__parse_expr);
-    if (type == '(') llm__parse_want(p, ')', "')' was expected");
-    else n->a = llm__parse_closed(p, type == '[' ? ']' : '}', type == '[' ? llm__parse_expr : llm__parse_pair);
-    return n;
-}
-
-static llm__node *llm__parse_arg(llm__tpl_parser *p) {
-    llm__node *n = llm__parse_node(p, LLM__N_ARG, 0, NULL);
-    llm__tpl_lexer ahead = p->lex;
-    /* A name is that of an argument only if '=' follows: f(a) passes the variable a, f(a=1) names a parameter. */
-    n->op = llm__parse_skip(p, '*') ? 2 : llm__parse_skip(p, 'P') ? 3 : p->tok.type == 'n' && llm__lex_next(&ahead).type == '=';
-    if (n->op == 1) n->v = llm__v_str(llm__parse_name(p)), llm__parse_next(p);
-    n->a = llm__parse_expr(p);
-    return n;
-}
-
-/* Arguments up to ')', which is skipped. */
-static llm__node *llm__parse_args(llm__tpl_parser *p) {
-    llm__node *first = llm__parse_closed(p, ')', llm__parse_arg);
-    for (const llm__node *n = first; n && n->next; n = n->next)
-        if ((n->op & 1) && !n->next->op) llm__parse_error(p, "an argument by position after one by name");
-    return first;
-}
-
-/* What stands in x[...], which is skipped: from:to:step is a SLICE, where CONST none stands for what is left out. */
-static llm__node *llm__parse_subscript(llm__tpl_parser *p) {
-    llm__node *slice = llm__parse_node(p, LLM__N_SLICE, 0, NULL), **tail = &slice->a;
-    int colons = 0;
-    if (p->tok.type == ']') llm__parse_error(p, "an index was expected");
-    do {
-        *tail = strchr(":]", p->tok.type) ? llm__parse_const(p, llm__v(LLM__V_NONE)) : llm__parse_tuple(p, llm__parse_expr);
-        tail = &(*tail)->next;
-    } while (colons < 2 && llm__parse_skip(p, ':') && ++colons);
-    llm__parse_want(p, ']', "']' was expected");
-    if (colons == 1) *tail = llm__parse_const(p, llm__v(LLM__V_NONE));
-    return colons ? slice : slice->a;
-}
-
-static const llm__tpl_row *llm__tpl_named(int where, llm__str name);
-
-/* FILTER or TEST over n: p behind '|' or `is`. One argument of a test may stand without parentheses: x is divisibleby 3. */
-static llm__node *llm__parse_filter(llm__tpl_parser *p, llm__node_kind kind, llm__node *of) {
-    const int test = kind == LLM__N_TEST;
-    llm__node *n = llm__parse_node(p, kind, test && llm__parse_word(p, "not"), of);
-    const llm__tpl_token tok = p->tok;
-    llm__str name = llm__parse_name(p);
-    while (llm__parse_skip(p, '.')) { /* a name may have dots, though none of ours has */
-        llm__str part = llm__parse_name(p);
-        name.n = (size_t)(part.p + part.n - name.p);
-    }
-    n->v = llm__v_str(name);
-    n->row = llm__tpl_named(test ? LLM__IN_TEST : LLM__IN_FILTER, name);
-    if (!n->row && !p->soft) {
-        p->tok = tok; /* for the error, so that it names the filter */
-        llm__parse_error(p, test ? "no such test" : "no such filter");
-    }
-    if (llm__parse_skip(p, '(')) {
-        n->b = llm__parse_args(p);
-    } else if (test && p->tok.type && strchr("nsif[{", p->tok.type) &&
-               !(p->tok.type == 'n' && llm__word_index("else or and", p->tok.s) >= 0)) {
-        if (llm__parse_is(p, "is")) llm__parse_error(p, "tests cannot be chained");
-        n->b = llm__parse_node(p, LLM__N_ARG, 0, llm__parse_postfix(p, llm__parse_primary(p), 0));
-    }
-    return n;
-}
-
-/* What may follow a primary n, any number of times: .name, .0, [...] and (...); then, with `filters`, filters, tests and calls of what they
- * give: x|f(1)(2). */
-static llm__node *llm__parse_postfix(llm__tpl_parser *p, llm__node *n, int filters) {
-    for (int count = 0, filtered = 0;; count++) {
-        if (count > LLM__TPL_DEPTH) llm__parse_error(p, "nesting is too deep");
-        if (llm__parse_skip(p, '(')) {
-            n = llm__parse_node(p, LLM__N_CALL, 0, n);
-            n->b = llm__parse_args(p);
-        } else if (filters && llm__parse_skip(p, '|')) {
-            n = llm__parse_filter(p, LLM__N_FILTER, n);
-            filtered = 1;
-        } else if (filters && llm__parse_word(p, "is")) {
-            n = llm__parse_filter(p, LLM__N_TEST, n);
-            filtered = 1;
-        } else if (!filtered && (p->tok.type == '.' || p->tok.type == '[')) {
-            n = llm__parse_node(p, LLM__N_GET, p->tok.type, n);
-            llm__parse_next(p);
-            if (n->op == '.' && p->tok.type == 'i') n->op = '[';
-            else if (n->op == '[') n->b = llm__parse_subscript(p);
-            if (!n->b) n->b = llm__parse_const(p, n->op == '.' ? llm__v_str(llm__parse_name(p)) : llm__parse_number(p));
-        } else {
-            return n;
+/* All tokens of a text. */
+static void llm__lex_all(llm__tpl_lexer *l) {
+    for (llm__str words = llm__lit(llm__tpl_words); words.n; words = llm__str_from(words, LLM__MIN(words.n, strcspn(words.p, " ") + 1)))
+        llm__lex_number_of(l, llm__s(words.p, strcspn(words.p, " ")));
+    while (l->at < l->n) {
+        size_t to = l->at;
+        while (to < l->n && !(l->s[to] == '{' && l->s[to + 1] && strchr("{%#", l->s[to + 1]))) to++;
+        const char kind = to < l->n ? l->s[to + 1] : 0, sign = kind ? l->s[to + 2] : 0;
+        const llm__str text = kind ? llm__lex_before(l, to, sign, kind != '{') : llm__lex_rest(l);
+        if (text.n) llm__lex_push(l, 'd', llm__v_str(text));
+        llm__lex_skip(l, to - l->at);
+        if (kind && kind != '#') llm__lex_push(l, kind == '{' ? 'V' : 'B', llm__v_str(llm__s(l->s + to, 2)));
+        llm__lex_skip(l, kind ? 2 + (sign == '-' || sign == '+') : 0);
+        if (kind == '#') {
+            const int64_t end = llm__tpl_find(llm__lex_rest(l), llm__lit("#}"), 1);
+            if (end < 0) llm__tpl_fail(&l->x, "a comment without its end");
+            llm__lex_skip(l, (size_t)end);
+            llm__lex_close(l, 2, end ? l->s[l->at - 1] : 0, 1);
+        } else if (kind) {
+            llm__lex_tag(l, kind == '%');
         }
     }
-}
-
-/* A value with its sign and all that follows it. */
-static llm__node *llm__parse_unary(llm__tpl_parser *p, int filters) {
-    llm__node *n = NULL;
-    llm__parse_enter(p);
-    if (p->tok.type == '-' || p->tok.type == '+') {
-        n = llm__parse_node(p, LLM__N_SIGN, p->tok.type, NULL);
-        llm__parse_next(p);
-        n->a = llm__parse_unary(p, 0);
-    }
-    n = llm__parse_postfix(p, n ? n : llm__parse_primary(p), filters);
-    p->x.depth--;
-    return n;
-}
-
-/* The operator that is read: the type of its token; of words 'O' or, 'A' and, 'I' in, 'J' not in. Its tokens in *n. 0 if it is none. */
-static char llm__parse_operator(const llm__tpl_parser *p, int *n) {
-    llm__tpl_lexer ahead = p->lex;
-    *n = 1;
-    if (p->tok.type != 'n') return p->tok.type;
-    int word = llm__word_index("or and in not", p->tok.s);
-    if (word < 3) return (char)(word < 0 ? 0 : "OAI"[word]);
-    *n = 2;
-    return llm__str_eq(llm__lex_next(&ahead).s, "in") ? 'J' : 0;
-}
-
-/* CHAIN: operands with operators of one level between. Lists are walked, not descended, so only arithmetic is limited in length. `not` has
- * a level of its own. */
-static llm__node *llm__parse_level(llm__tpl_parser *p, int level) {
-    static const char *const operators[] = {"O", "A", "!", "EN<>GLIJ", "+-", "~", "*/D%", "P"};
-    enum { NOT = 2, COMPARE = 3 };
-    int tokens;
-    char op;
-    if (level == LLM__COUNT(operators)) return llm__parse_unary(p, 1);
-    if (level == NOT && llm__parse_is(p, "not")) {
-        llm__node *n = llm__parse_node(p, LLM__N_SIGN, '!', NULL);
-        llm__parse_enter(p);
-        llm__parse_next(p);
-        n->a = llm__parse_level(p, NOT);
-        p->x.depth--;
-        return n;
-    }
-    llm__node *first = llm__parse_level(p, level + 1), **tail = NULL;
-    for (int count = 0; (op = llm__parse_operator(p, &tokens)) != 0 && strchr(operators[level], op); count++) {
-        if (level > COMPARE && count > LLM__TPL_DEPTH * 2) llm__parse_error(p, "an expression is too long");
-        if (!tail) first = llm__parse_node(p, LLM__N_CHAIN, 0, first), tail = &first->b;
-        while (tokens-- > 0) llm__parse_next(p);
-        *tail = llm__parse_node(p, LLM__N_ARG, op, NULL);
-        (*tail)->a = llm__parse_level(p, level + 1);
-        tail = &(*tail)->next;
-    }
-    return first;
-}
-
-/* COND: a if b else c. */
-static llm__node *llm__parse_expr(llm__tpl_parser *p) {
-    llm__parse_enter(p);
-    llm__node *n = llm__parse_or(p);
-    while (llm__parse_word(p, "if")) {
-        n = llm__parse_node(p, LLM__N_COND, 0, n);
-        p->soft++;
-        n->b = llm__parse_or(p);
-        if (llm__parse_word(p, "else")) n->c = llm__parse_expr(p);
-        p->soft--;
-    }
-    p->x.depth--;
-    return n;
-}
-
-/* ---- statements, parsed ----
- * A block is a list of statements, linked by `next`; it ends where one of the tags stands that its owner waits for. A filter or test that
- * does not exist is an error at once, except inside of an if, where jinja2 lets templates ask first ({% if "x" is filter %}): `soft` says
- * so. */
-
-static llm__node *llm__parse_block(llm__tpl_parser *p, const char *ends);
-
-static void llm__parse_tag_end(llm__tpl_parser *p) { llm__parse_want(p, 'b', "the end of the tag was expected"); }
-
-/* The body of a tag up to {% end %}, which is skipped. p at the end of the tag. */
-static llm__node *llm__parse_body(llm__tpl_parser *p, const char *end) {
-    llm__parse_tag_end(p);
-    llm__node *body = llm__parse_block(p, end);
-    llm__parse_next(p);
-    llm__parse_tag_end(p);
-    return body;
-}
-
-/* The else branch, if there is one, and the end of an if or for. */
-static llm__node *llm__parse_else(llm__tpl_parser *p, const char *end) {
-    if (llm__parse_word(p, "else")) return llm__parse_body(p, end);
-    llm__parse_next(p);
-    llm__parse_tag_end(p);
-    return NULL;
-}
-
-/* What may be assigned to: a name, namespace.name, or a tuple of those. */
-static void llm__parse_check_target(llm__tpl_parser *p, const llm__node *n) {
-    const int row = n->kind == LLM__N_TUPLE || n->kind == LLM__N_LIST;
-    if (!row && n->kind != LLM__N_NAME && !(n->kind == LLM__N_GET && n->op == '.' && n->a->kind == LLM__N_NAME))
-        llm__parse_error(p, "this cannot be assigned to");
-    for (const llm__node *c = row ? n->a : NULL; c; c = c->next) llm__parse_check_target(p, c);
-}
-
-/* One target; no operators, so that the `in` of a for is left. */
-static llm__node *llm__parse_target(llm__tpl_parser *p) {
-    llm__node *n = llm__parse_postfix(p, llm__parse_primary(p), 0);
-    llm__parse_check_target(p, n);
-    return n;
-}
-
-static llm__node *llm__parse_if(llm__tpl_parser *p) {
-    llm__node *first = llm__parse_node(p, LLM__N_IF, 0, NULL), *n = first;
-    p->soft++;
-    for (;; n = n->c = llm__parse_node(p, LLM__N_IF, 0, NULL)) {
-        n->a = llm__parse_tuple(p, llm__parse_or);
-        llm__parse_tag_end(p);
-        n->b = llm__parse_block(p, "elif else endif");
-        if (!llm__parse_word(p, "elif")) break;
-    }
-    n->c = llm__parse_node(p, LLM__N_IF, 0, NULL);
-    n->c->b = llm__parse_else(p, "endif");
-    p->soft--;
-    return first;
-}
-
-static llm__node *llm__parse_for(llm__tpl_parser *p) {
-    llm__node *n = llm__parse_node(p, LLM__N_FOR, 0, NULL);
-    n->a = llm__parse_tuple(p, llm__parse_target);
-    if (!llm__parse_word(p, "in")) llm__parse_error(p, "'in' was expected");
-    n->b = llm__parse_tuple(p, llm__parse_or);
-    if (llm__parse_word(p, "if")) {
-        n->b = llm__parse_node(p, LLM__N_WHERE, 0, n->b);
-        n->b->b = llm__parse_expr(p);
-        n->b->c = n->a;
-    }
-    if (llm__parse_is(p, "recursive")) llm__parse_error(p, "recursive loops are not supported");
-    llm__parse_tag_end(p);
-    p->loops++;
-    n->c = llm__parse_block(p, "else endfor");
-    p->loops--;
-    n->d = llm__parse_else(p, "endfor");
-    return n;
-}
-
-/* A BLOCK with its body up to {% end %}, under the filters that stand in its tag; `more`: one must. */
-static llm__node *llm__parse_filtered(llm__tpl_parser *p, const char *end, int more) {
-    llm__node *block = llm__parse_node(p, LLM__N_BLOCK, 0, NULL), *n = block;
-    for (more |= llm__parse_skip(p, '|'); more; more = llm__parse_skip(p, '|')) n = llm__parse_filter(p, LLM__N_FILTER, n);
-    block->a = llm__parse_body(p, end);
-    return n;
-}
-
-static llm__node *llm__parse_set(llm__tpl_parser *p) {
-    llm__node *n = llm__parse_node(p, LLM__N_SET, 0, NULL);
-    n->a = llm__parse_tuple(p, llm__parse_target);
-    if (llm__parse_skip(p, '=')) {
-        n->b = llm__parse_tuple(p, llm__parse_expr);
-        llm__parse_tag_end(p);
-    } else {
-        n->b = llm__parse_filtered(p, "endset", 0);
-    }
-    return n;
-}
-
-/* {% with a = 1, b = 2 %}: a SCOPE with one SET, (a, b) = (1, 2), so that the values are those outside, and the body behind it. */
-static llm__node *llm__parse_with(llm__tpl_parser *p) {
-    llm__node *n = llm__parse_node(p, LLM__N_SCOPE, 0, llm__parse_node(p, LLM__N_SET, 0, llm__parse_node(p, LLM__N_TUPLE, 0, NULL)));
-    n->a->b = llm__parse_node(p, LLM__N_TUPLE, 0, NULL);
-    for (llm__node **target = &n->a->a->a, **value = &n->a->b->a; p->tok.type != 'b'; target = &(*target)->next, value = &(*value)->next) {
-        *target = llm__parse_target(p);
-        llm__parse_want(p, '=', "'=' was expected");
-        *value = llm__parse_expr(p);
-        if (!llm__parse_skip(p, ',')) break;
-    }
-    n->a->next = llm__parse_body(p, "endwith");
-    return n;
-}
-
-/* A parameter of a macro: NAME, a the default. */
-static llm__node *llm__parse_param(llm__tpl_parser *p) {
-    llm__node *n = llm__parse_node(p, LLM__N_NAME, 0, NULL);
-    n->name = llm__parse_id(p, llm__parse_name(p));
-    if (llm__parse_skip(p, '=')) n->a = llm__parse_expr(p);
-    return n;
-}
-
-/* {% macro name(...) %} is a SET of a name to a MACRO. {% call(...) f(1) %} with its body prints f(1, caller=MACRO). */
-static llm__node *llm__parse_macro(llm__tpl_parser *p, int call) {
-    llm__node *n = llm__parse_node(p, call ? LLM__N_PRINT : LLM__N_SET, 0, NULL), *macro = llm__parse_node(p, LLM__N_MACRO, 0, NULL);
-    const int special = p->special, loops = p->loops;
-    n->name = macro->name = llm__parse_id(p, call ? llm__lit("caller") : llm__parse_name(p));
-    if (llm__parse_skip(p, '(')) macro->a = llm__parse_closed(p, ')', llm__parse_param);
-    else if (!call) llm__parse_error(p, "'(' was expected");
-    for (const llm__node *c = macro->a; c && c->next; c = c->next)
-        if (c->a && !c->next->a) llm__parse_error(p, "a parameter without default after one that has it");
-    if (call) {
-        llm__node *arg = llm__parse_node(p, LLM__N_ARG, 1, macro), **tail;
-        arg->v = llm__v_str(llm__lit("caller"));
-        n->a = llm__parse_expr(p);
-        if (n->a->kind != LLM__N_CALL) llm__parse_error(p, "a call was expected");
-        for (tail = &n->a->b; *tail; tail = &(*tail)->next) {}
-        *tail = arg;
-    } else {
-        n->a = llm__parse_node(p, LLM__N_NAME, 0, NULL);
-        n->a->name = macro->name;
-        n->b = macro;
-    }
-    /* The body's break belongs to no loop around the macro, and what it reads of caller, varargs, kwargs is its own. */
-    p->special = p->loops = 0;
-    macro->b = llm__parse_body(p, call ? "endcall" : "endmacro");
-    macro->op = (uint8_t)p->special;
-    p->special |= special;
-    p->loops = loops;
-    return n;
-}
-
-/* One tag with all that belongs to it; p behind {%. */
-static llm__node *llm__parse_statement(llm__tpl_parser *p) {
-    enum { IF, FOR, SET, MACRO, CALL, WITH, FILTER, GENERATION, RAW, BREAK, CONTINUE };
-    const int word =
-        p->tok.type == 'n' ? llm__word_index("if for set macro call with filter generation raw break continue", p->tok.s) : -1;
-    if (word < 0) llm__parse_error(p, "no such tag, or none that may stand here");
-    if (word >= BREAK && !p->loops) llm__parse_error(p, "outside of a loop");
-    p->lex.raw = word == RAW; /* before the end of the tag is read: what follows it is one text */
-    llm__parse_next(p);
-    llm__node *n;
-    switch (word) {
-    case IF: return llm__parse_if(p);
-    case FOR: return llm__parse_for(p);
-    case SET: return llm__parse_set(p);
-    case MACRO: case CALL: return llm__parse_macro(p, word == CALL);
-    case WITH: return llm__parse_with(p);
-    case FILTER: n = llm__parse_node(p, LLM__N_PRINT, 0, NULL); return n->a = llm__parse_filtered(p, "endfilter", 1), n;
-    case GENERATION: case RAW:
-        n = llm__parse_node(p, LLM__N_SCOPE, 0, NULL);
-        n->a = llm__parse_body(p, word == RAW ? "endraw" : "endgeneration");
-        return n;
-    default:
-        n = llm__parse_node(p, word == BREAK ? LLM__N_BREAK : LLM__N_CONTINUE, 0, NULL);
-        llm__parse_tag_end(p);
-        return n;
-    }
-}
-
-/* Statements up to a tag that begins with one of the words `ends`, which stays; NULL: up to the end of the text. */
-static llm__node *llm__parse_block(llm__tpl_parser *p, const char *ends) {
-    llm__node *first = NULL, **tail = &first;
-    llm__parse_enter(p);
-    for (; p->tok.type; tail = &(*tail)->next) {
-        const llm__tpl_token tok = p->tok;
-        llm__parse_next(p);
-        /* The tag that ends a block is recognised by its first word and left to the one who waits for it. */
-        if (tok.type == 'B' && ends && p->tok.type == 'n' && llm__word_index(ends, p->tok.s) >= 0) break;
-        if (tok.type == 'B') {
-            *tail = llm__parse_statement(p);
-            continue;
-        }
-        *tail = llm__parse_node(p, LLM__N_PRINT, 0, NULL);
-        (*tail)->a = tok.type == 'd' ? llm__parse_const(p, llm__v_str(tok.s)) : llm__parse_tuple(p, llm__parse_expr);
-        if (tok.type == 'V') llm__parse_want(p, 'v', "the end of the expression was expected");
-    }
-    if (ends && !p->tok.type) llm__parse_error(p, "the text ends inside of a block");
-    p->x.depth--;
-    return first;
+    llm__lex_push(l, 0, llm__v(LLM__V_UNSET));
 }
 
 /* ---- attributes, items, slices ----
@@ -9231,7 +8607,11 @@ static llm__node *llm__parse_block(llm__tpl_parser *p, const char *ends) {
  * at all. With d = {"items": 1, "k": 2}:
  *
  *   d.items    the method      d["items"]   1               d.k   2        d["k"]   2
- *   d.get      the method      d["get"]     the method      d.z   undefined         d.z.y   an error: 'z' is undefined */
+ *   d.get      the method      d["get"]     the method      d.z   undefined         d.z.y   an error: 'z' is undefined
+ *
+ * Methods that change a list or dict do not exist, as the immutable sandbox hides them: x.append(1) says "'append' is undefined". */
+
+static const llm__tpl_row *llm__tpl_named(int where, llm__str name);
 
 /* loop.index and its like. UNSET if there is none of that name. */
 static llm__val llm__tpl_loop_attr(const llm__vobject *l, llm__str name) {
@@ -9239,22 +8619,18 @@ static llm__val llm__tpl_loop_attr(const llm__vobject *l, llm__str name) {
     int i = llm__word_index("index index0 revindex revindex0 length depth depth0 first last previtem nextitem", name);
     if (i == 9) return at ? l->items->v[at - 1] : llm__v_undef(llm__lit("loop.previtem"));
     if (i == 10) return at + 1 < n ? l->items->v[at + 1] : llm__v_undef(llm__lit("loop.nextitem"));
-    return i < 0 ? llm__v(LLM__V_UNSET) : llm__v_number(i < 7 ? LLM__V_INT : LLM__V_BOOL, value[i]);
+    return i < 0 ? llm__v(LLM__V_UNSET) : llm__v_num(i < 7 ? LLM__V_INT : LLM__V_BOOL, value[i]);
 }
 
-/* What Python's getattr finds on a value; UNSET if nothing. A method is bound to its value: "a b".split without parentheses is a value too.
- * jinja2's immutable sandbox hides the methods that change a list or dict: undefined, so that x.append(1) says "'append' is undefined",
- * where x.foo would look up a key. */
+/* What Python's getattr finds on a value; UNSET if nothing. A method is bound to its value: "a b".split without parentheses is a value
+ * too. */
 static llm__val llm__tpl_python_attr(llm__tpl *x, llm__val v, llm__str name) {
     const llm__tpl_row *row = llm__tpl_named(1 << v.type, name);
     const llm__val *found = v.type == LLM__V_NAMESPACE ? llm__tpl_dict_find(x, v.as.list, llm__v_str(name)) : NULL;
-    const char *hidden = v.type == LLM__V_LIST   ? "clear pop append extend insert remove sort reverse"
-                         : v.type == LLM__V_DICT ? "clear pop update popitem setdefault"
-                                                 : "";
     if (found) return *found;
-    if (v.type == LLM__V_LOOP && !row) return llm__tpl_loop_attr(v.as.object, name);
-    if (v.type == LLM__V_MACRO && llm__str_eq(name, "name")) return llm__v_str(x->t->name[v.as.object->def->name]);
-    if (!row) return llm__v_text(llm__word_index(hidden, name) >= 0 ? LLM__V_UNDEF : LLM__V_UNSET, name);
+    if (v.type == LLM__V_LOOP) return llm__tpl_loop_attr(v.as.object, name);
+    if (v.type == LLM__V_MACRO && llm__str_eq(name, "name")) return v.as.object->self;
+    if (!row) return llm__v(LLM__V_UNSET);
     llm__val f = llm__tpl_object(x, LLM__V_FUNC);
     f.as.object->row = row;
     f.as.object->self = v;
@@ -9268,9 +8644,8 @@ static llm__val llm__tpl_python_item(llm__tpl *x, llm__val v, llm__val key) {
         return found ? *found : llm__v(LLM__V_UNSET);
     }
     if (!LLM__V_IN(key, LLM__M_INT) || !LLM__V_IN(v, LLM__M_SLICED)) return llm__v(LLM__V_UNSET);
-    int64_t n = llm__tpl_len(x, v), i = key.as.i < 0 ? key.as.i + n : key.as.i;
+    int64_t n = llm__tpl_len(x, v), i = (int64_t)key.as.f + (key.as.f < 0 ? n : 0);
     if (i < 0 || i >= n) return llm__v(LLM__V_UNSET);
-    if (v.type == LLM__V_RANGE) return llm__v_int(v.as.list->v[0].as.i + i * v.as.list->v[2].as.i);
     return v.type == LLM__V_STR ? llm__v_str(llm__tpl_part(llm__v_s(v), i, i + 1)) : v.as.list->v[i];
 }
 
@@ -9292,8 +8667,9 @@ static llm__val llm__tpl_pick(llm__tpl *x, llm__val item, llm__val attribute, ll
     if (attribute.type != LLM__V_STR) return llm__tpl_member_of(x, item, attribute, '[');
     for (llm__str path = llm__v_s(attribute); path.p;) {
         const size_t n = llm__str_until(path, ".");
-        llm__val key = llm__v_int(0);
-        if (!n || !llm__tpl_digit(path.p[0]) || !llm__parse_int(path.p, n, &key.as.i)) key = llm__v_str(llm__s(path.p, n));
+        const llm__str key_text = llm__s(path.p, n);
+        llm__val key = llm__v_str(key_text);
+        if (n && strspn(path.p, "0123456789") >= n) key = llm__v_digits(key_text);
         item = llm__tpl_member_of(x, item, key, '[');
         if (item.type == LLM__V_UNDEF && !LLM__V_IN(absent, LLM__M_ABSENT)) item = absent;
         path = n < path.n ? llm__str_from(path, n + 1) : llm__s(NULL, 0);
@@ -9305,11 +8681,11 @@ static llm__val llm__tpl_pick(llm__tpl *x, llm__val item, llm__val attribute, ll
 static int64_t llm__tpl_bound(llm__tpl *x, llm__val v, int64_t n, int64_t lower, int64_t upper, int64_t absent) {
     if (LLM__V_IN(v, LLM__M_ABSENT)) return absent;
     if (!LLM__V_IN(v, LLM__M_INT)) llm__tpl_fail(x, "the bounds of a slice must be whole numbers");
-    int64_t i = v.as.i < 0 ? v.as.i + n : v.as.i;
+    int64_t i = (int64_t)v.as.f + (v.as.f < 0 ? n : 0);
     return i < lower ? lower : i > upper ? upper : i;
 }
 
-/* v[bound[0]:bound[1]:bound[2]]; none where left out. Lists and ranges give lists, tuples tuples, texts texts. Of "abcde", n = 5:
+/* v[bound[0]:bound[1]:bound[2]]; none where left out. Ranges give lists, all others their own type. Of "abcde", n = 5:
  *
  *   [1:3]     from 1 up to 3          bc              [::-1]     from 4 down to -1     edcba
  *   [-2:]     from 3 up to 5          de              [3:0:-2]   from 3 down to 0      db
@@ -9350,47 +8726,17 @@ static int llm__tpl_in(llm__tpl *x, llm__val a, llm__val b) {
 }
 
 /* ---- operators ----
- * Whole numbers have 64 bits here; where Python would go on with more, it is an error, never a wrong number. Bools count as 0 and 1.
+ * Whole numbers are doubles here; beyond 2^53, where Python would go on, it is an error, never a wrong number. Bools count as 0 and 1.
  * Division by / is a float always; // and % round down, to minus infinity, where C goes to zero: -7 // 2 is -4 and -7 % 2 is 1. */
 
-__attribute__((noreturn)) static void llm__tpl_overflow(llm__tpl *x) { llm__tpl_fail(x, "a number does not fit 64 bits"); }
+__attribute__((noreturn)) static void llm__tpl_overflow(llm__tpl *x) { llm__tpl_fail(x, "a whole number is beyond 2^53"); }
 
-/* A whole number from a double that has no fraction. */
-static llm__val llm__tpl_whole(llm__tpl *x, double f) {
-    if (!(fabs(f) < 9.2e18)) llm__tpl_overflow(x);
-    return llm__v_int((int64_t)f);
-}
-
-/* Whole numbers. An error where the result does not fit 64 bits. */
-static llm__val llm__tpl_arith_int(llm__tpl *x, int op, int64_t a, int64_t b) {
-    int64_t r = 0, base = a;
-    int over = 0;
-    if ((op == 'D' || op == '%') && b == 0) llm__tpl_fail(x, "division by zero");
-    /* Python rounds down; the remainder has the sign of b */
-    int64_t down = (op == 'D' || op == '%') && b != -1 && a % b && (a < 0) != (b < 0);
-    switch (op) {
-    case '+': over = __builtin_add_overflow(a, b, &r); break;
-    case '-': over = __builtin_sub_overflow(a, b, &r); break;
-    case '*': over = __builtin_mul_overflow(a, b, &r); break;
-    case 'D': over = b == -1 ? __builtin_sub_overflow(0, a, &r) : (r = a / b - down, 0); break;
-    case '%': r = b == -1 ? 0 : a % b + down * b; break;
-    default: /* **, by squaring */
-        r = 1;
-        for (int64_t e = b; e && !over; e >>= 1) {
-            if (e & 1) over = __builtin_mul_overflow(r, base, &r);
-            if (e > 1) over |= __builtin_mul_overflow(base, base, &base);
-        }
-    }
-    if (over) llm__tpl_overflow(x);
-    return llm__v_int(r);
-}
-
-/* Numbers of which one is a float, or whose result is (1 / 2, 2 ** -1). Whole ones are passed on. */
+/* Numbers. The result is whole if both are, but for 1 / 2 and 2 ** -1. */
 static llm__val llm__tpl_arith_num(llm__tpl *x, int op, llm__val a, llm__val b) {
-    if (a.type != LLM__V_FLOAT && b.type != LLM__V_FLOAT && op != '/' && !(op == 'P' && b.as.i < 0))
-        return llm__tpl_arith_int(x, op, a.as.i, b.as.i);
-    double p = llm__v_num(a), q = llm__v_num(b), rest = op == 'D' || op == '%' ? fmod(p, q) : 0, r = p;
-    if ((q == 0 && (op == '/' || op == 'D' || op == '%')) || (p == 0 && q < 0 && op == 'P')) llm__tpl_fail(x, "division by zero");
+    const double p = a.as.f, q = b.as.f;
+    const int whole = a.type != LLM__V_FLOAT && b.type != LLM__V_FLOAT && op != '/' && !(op == 'P' && q < 0);
+    double rest = op == 'D' || op == '%' ? fmod(p, q) : 0, r = p;
+    if ((q == 0 && strchr("/D%", op)) || (p == 0 && q < 0 && op == 'P')) llm__tpl_fail(x, "division by zero");
     /* C's remainder has the sign of p, Python's that of q. */
     if (rest != 0 && (rest < 0) != (q < 0)) rest += q;
     switch (op) {
@@ -9402,21 +8748,20 @@ static llm__val llm__tpl_arith_num(llm__tpl *x, int op, llm__val a, llm__val b) 
     case 'D': r = p - rest != 0 ? floor((p - rest) / q + 0.5) : copysign(0, p / q); break;
     default: r = pow(p, q);
     }
+    if (whole && !(fabs(r) <= (double)LLM__TPL_INT)) llm__tpl_overflow(x);
     /* from finite numbers to infinity or NaN: Python raises */
     if (op == 'P' && r - r != 0 && p - p == 0 && q - q == 0) llm__tpl_fail(x, "a power is out of range");
-    return llm__v_float(r);
+    return whole ? llm__v_int((int64_t)r) : llm__v_float(r);
 }
 
-static llm__val llm__tpl_percent(llm__tpl *x, llm__str format, llm__val values);
 static llm__val llm__tpl_escape(llm__tpl *x, llm__val v);
 
 /* + - * / // % ** ~ as Python has them. If one of two joined texts is marked safe, the other is escaped. */
 static llm__val llm__tpl_arith(llm__tpl *x, int op, llm__val a, llm__val b) {
     const size_t mark = x->text.len;
     if (LLM__V_IN(a, LLM__M_NUMBER) && LLM__V_IN(b, LLM__M_NUMBER) && op != '~') return llm__tpl_arith_num(x, op, a, b);
-    if (op == '%' && a.type == LLM__V_STR) return llm__tpl_percent(x, llm__v_s(a), b);
     if (op == '~' || (op == '+' && a.type == LLM__V_STR && b.type == LLM__V_STR)) {
-        int safe = op == '+' && (a.flag || b.flag);
+        const int safe = op == '+' && (a.flag || b.flag);
         llm__tpl_print(x, safe ? llm__tpl_escape(x, a) : a);
         llm__tpl_print(x, safe ? llm__tpl_escape(x, b) : b);
         llm__val v = llm__tpl_take(x, mark);
@@ -9436,17 +8781,25 @@ static llm__val llm__tpl_arith(llm__tpl *x, int op, llm__val a, llm__val b) {
         b = swap;
     }
     if (op == '*' && LLM__V_IN(b, LLM__M_INT) && a.type == LLM__V_STR) {
-        llm__tpl_repeat(x, llm__v_s(a), b.as.i);
+        llm__tpl_repeat(x, llm__v_s(a), (int64_t)b.as.f);
         return llm__tpl_take(x, mark);
     }
     if (op == '*' && LLM__V_IN(b, LLM__M_INT) && LLM__V_IN(a, LLM__M_ROW)) {
         llm__vlist *l = llm__tpl_empty(x);
-        for (int64_t k = 0; a.as.list->n && k < b.as.i; k++) llm__tpl_push_all(x, l, a.as.list->v, a.as.list->n);
+        for (int64_t k = 0; a.as.list->n && k < b.as.f; k++) llm__tpl_push_all(x, l, a.as.list->v, a.as.list->n);
         return llm__v_list((llm__vtype)a.type, l);
     }
     if (a.type == LLM__V_BIG || b.type == LLM__V_BIG) llm__tpl_overflow(x);
     const char *sign = op == 'D' ? "//" : op == 'P' ? "**" : "";
     llm__tpl_fail(x, "'%s' and '%s' cannot be combined by '%s%c'", llm__v_type_name(a), llm__v_type_name(b), sign, *sign ? ' ' : op);
+}
+
+/* -v and +v: a whole number where it was a bool. */
+static llm__val llm__tpl_signed(llm__tpl *x, int op, llm__val v) {
+    llm__tpl_defined(x, v);
+    if (v.type == LLM__V_BIG) llm__tpl_overflow(x);
+    if (!LLM__V_IN(v, LLM__M_NUMBER)) llm__tpl_fail(x, "'%s' cannot have a sign", llm__v_type_name(v));
+    return llm__tpl_arith(x, '*', v, llm__v_int(op == '-' ? -1 : 1));
 }
 
 /* Comparisons, by their token. */
@@ -9465,11 +8818,9 @@ static int llm__tpl_compare(llm__tpl *x, int op, llm__val a, llm__val b) {
  *   LLM__TPL_FN(llm__fn_times) { return llm__tpl_arith(x, '*', self, a[0]); }              self: what stands left of '|'
  *   {"times", LLM__IN_FILTER, "count!", llm__fn_times, 0},                                 x|times(3), x|times(count=3), not x|times */
 
-static llm__val llm__tpl_call_macro(llm__tpl *x, const llm__vobject *m, const llm__args *g);
-
 /* An argument given by name, or NULL. */
 static const llm__val *llm__args_named(llm__tpl *x, const llm__args *g, llm__str name) {
-    return g->named->n ? llm__tpl_dict_find(x, g->named, llm__v_str(name)) : NULL;
+    return g->named.n ? llm__tpl_dict_find(x, &g->named, llm__v_str(name)) : NULL;
 }
 
 /* Puts arguments in the order of a spec, out[i] for its i-th name. With sort's spec "reverse case_sensitive attribute":
@@ -9486,14 +8837,14 @@ static void llm__tpl_arrange(llm__tpl *x, const llm__tpl_row *e, const llm__args
         llm__str name = llm__s(s, strcspn(s, " !")); /* "-prefix" with its dash: no caller can write that name */
         /* by name, unless a value by position stands there already */
         const llm__val *v = llm__args_named(x, g, name);
-        if (v && n < g->pos->n) llm__tpl_fail(x, "%.*s: two values for '%.*s'", shown, e->names, (int)name.n, s);
-        if (n < g->pos->n) v = &g->pos->v[n];
+        if (v && n < g->pos.n) llm__tpl_fail(x, "%.*s: two values for '%.*s'", shown, e->names, (int)name.n, s);
+        if (n < g->pos.n) v = &g->pos.v[n];
         if (v) out[n] = *v, used++;
         else if (s[name.n] == '!') llm__tpl_fail(x, "%.*s: '%.*s' is missing", shown, e->names, (int)name.n, s);
         s += name.n + (s[name.n] == '!');
         s += *s == ' ';
     }
-    if (used != g->pos->n + g->named->n / 2) llm__tpl_fail(x, "%.*s: unexpected argument", shown, e->names);
+    if (used != g->pos.n + g->named.n / 2) llm__tpl_fail(x, "%.*s: unexpected argument", shown, e->names);
 }
 
 /* Calls a row of the table on a value: what {{ self|name(g) }} and {{ self.name(g) }} come down to. */
@@ -9507,25 +8858,19 @@ static llm__val llm__tpl_apply(llm__tpl *x, const llm__tpl_row *row, llm__val se
     return v.type == LLM__V_UNSET ? llm__tpl_take(x, mark) : v;
 }
 
-/* Runs a filter or test by its name. */
-static llm__val llm__tpl_apply_named(llm__tpl *x, llm__str name, int where, llm__val v, const llm__args *g) {
+/* The filter or test of that name. */
+static const llm__tpl_row *llm__tpl_row_of(llm__tpl *x, int where, llm__str name) {
     const llm__tpl_row *row = llm__tpl_named(where, name);
-    if (!row) llm__tpl_fail(x, "no such %s: %.*s", where == LLM__IN_TEST ? "test" : "filter", (int)LLM__MIN(name.n, (size_t)40), name.p);
-    return llm__tpl_apply(x, row, v, g);
-}
-
-/* Calls a value. */
-static llm__val llm__tpl_call(llm__tpl *x, llm__val f, const llm__args *g) {
-    llm__tpl_defined(x, f);
-    if (!LLM__V_IN(f, 1 << LLM__V_MACRO | 1 << LLM__V_FUNC)) llm__tpl_fail(x, "a '%s' cannot be called so", llm__v_type_name(f));
-    return f.type == LLM__V_MACRO ? llm__tpl_call_macro(x, f.as.object, g) : llm__tpl_apply(x, f.as.object->row, f.as.object->self, g);
+    if (!row) llm__tpl_fail(x, "no such %s at %.*s", where == LLM__IN_TEST ? "test" : "filter", (int)LLM__MIN(name.n, (size_t)40), name.p);
+    return row;
 }
 
 /* Arguments without the first k by position. */
-static llm__args llm__args_after(llm__tpl *x, const llm__args *g, int k) {
+static llm__args llm__args_after(const llm__args *g, int k) {
     llm__args rest = *g;
-    k = LLM__MIN(k, g->pos->n);
-    rest.pos = llm__tpl_list(x, k < g->pos->n ? g->pos->v + k : NULL, g->pos->n - k);
+    k = LLM__MIN(k, g->pos.n);
+    rest.pos.v += k;
+    rest.pos.n -= k;
     return rest;
 }
 
@@ -9533,7 +8878,7 @@ static llm__args llm__args_after(llm__tpl *x, const llm__args *g, int k) {
 static int64_t llm__arg_int(llm__tpl *x, llm__val v, int64_t absent) {
     if (v.type == LLM__V_UNSET) return absent;
     llm__tpl_expect(x, v, LLM__M_INT, "a whole number");
-    return v.as.i;
+    return (int64_t)v.as.f;
 }
 
 /* A text that must be given. */
@@ -9547,114 +8892,10 @@ static llm__str llm__arg_str(llm__tpl *x, llm__val v, const char *absent) {
     return LLM__V_IN(v, LLM__M_ABSENT) ? llm__s(absent, absent ? strlen(absent) : 0) : llm__arg_text(x, v);
 }
 
-/* ---- formatting: str.format and the % operator ----
- * Both copy plain text and replace fields, {name!r:.2f} or %(name).2f. Of what Python lets a field ask for, a precision and a type are
- * understood; fill, side, sign and width are refused: no chat template has columns. */
-
-/* Appends a value as [.precision][type] asks, which `spec` stands at and moves on behind; `percent`: as % has it, which needs a type and
- * takes any value for a text. Types: s d f F e E g G x, of % also i and r. */
-static void llm__tpl_put_as(llm__tpl *x, llm__val v, llm__str *spec, int percent) {
-    char digits[400]; /* 1e308 with 60 decimals has 370 */
-    int64_t precision = -1;
-    const size_t n = spec->n && spec->p[0] == '.' ? 1 + llm__str_until(llm__str_from(*spec, 1), "sridfFeEgGx") : 0;
-    const char type = (char)(n < spec->n ? spec->p[n] : 0);
-    const int known = type && strchr("sdfFeEgGxir", type) && (percent || (type != 'i' && type != 'r')), real = known && strchr("fFeEgG", type);
-    if (n > 1 && !llm__parse_int(spec->p + 1, n - 1, &precision)) precision = -2;
-    *spec = llm__str_from(*spec, n + (size_t)known);
-    if (n == 1 || precision < -1 || precision > 60 || (percent ? !known : spec->n > 0)) llm__tpl_fail(x, "a format is not understood");
-    if (type == 'r') {
-        llm__tpl_write(x, v, &llm__tpl_repr, 0);
-    } else if (!type || type == 's') {
-        if (!percent && n + (type != 0) && v.type != LLM__V_STR)
-            llm__tpl_fail(x, "a format does not suit a value of type '%s'", llm__v_type_name(v));
-        llm__str s = llm__tpl_str_of(x, v);
-        llm__tpl_put(x, precision < 0 ? s : llm__tpl_part(s, 0, precision));
-    } else if (!LLM__V_IN(v, LLM__M_NUMBER)) {
-        llm__tpl_fail(x, "a number was expected for the format '%c', got '%s'", type, llm__v_type_name(v));
-    } else if (real) {
-        llm__tpl_put(x, llm__s(digits, (size_t)llm__print_double(digits, 400, type, precision < 0 ? 6 : (int)precision, llm__v_num(v))));
-    } else {
-        if (v.type == LLM__V_FLOAT && percent && fabs(v.as.f) < 9e18) v = llm__v_int((int64_t)v.as.f);
-        if (v.type == LLM__V_FLOAT) llm__tpl_fail(x, "a whole number was expected for the format '%c'", type);
-        if (precision >= 0) llm__tpl_fail(x, "a format is not understood");
-        if (type != 'x') llm__tpl_putf(x, "%lld", (long long)v.as.i);
-        else llm__tpl_putf(x, v.as.i < 0 ? "-%llx" : "%llx", v.as.i < 0 ? 0 - (unsigned long long)v.as.i : (unsigned long long)v.as.i);
-    }
-}
-
-/* The method format: fields {name!r:spec}, where the name may be a number, or left out. */
-LLM__TPL_FN(llm__fn_str_format) {
-    int64_t next = 0, i;
-    for (llm__str s = llm__v_s(self); s.n;) {
-        size_t n = llm__str_until(s, "{}"), end;
-        const size_t twice = n + 1 < s.n && s.p[n] == s.p[n + 1]; /* {{ and }} */
-        llm__tpl_spend(x, 1);
-        llm__tpl_put(x, llm__s(s.p, n + twice));
-        if (n == s.n) break;
-        const char brace = s.p[n];
-        s = llm__str_from(s, n + 1 + twice);
-        if (twice) continue;
-        end = llm__str_until(s, "{}");
-        if (brace == '}' || end == s.n || s.p[end] == '{') llm__tpl_fail(x, "format: a single brace");
-        llm__str field = llm__s(s.p, llm__str_until(llm__s(s.p, end), ":!")), rest = llm__s(s.p + field.n, end - field.n);
-        const llm__val *v = field.n ? llm__args_named(x, g, field) : NULL;
-        if (!field.n) i = next++;
-        else if (!llm__parse_int(field.p, field.n, &i)) i = -1;
-        if (!v && i >= 0 && i < g->pos->n) v = &g->pos->v[i];
-        if (!v) llm__tpl_fail(x, "format: no value for '{%.*s}'", (int)LLM__MIN(field.n, (size_t)40), field.p);
-        const char how = rest.n > 1 && rest.p[0] == '!' ? rest.p[1] : 0;
-        const size_t mark = x->text.len;
-        rest = llm__str_from(rest, how ? 2 : 0);
-        if (llm__starts(rest, llm__lit(":"))) rest = llm__str_from(rest, 1);
-        if (how) llm__tpl_write(x, *v, how == 'r' ? &llm__tpl_repr : NULL, 0);
-        const llm__val value = how ? llm__tpl_take(x, mark) : *v;
-        llm__tpl_put_as(x, value, &rest, 0);
-        s = llm__str_from(s, end + 1);
-    }
-    return LLM__WRITTEN;
-}
-
-/* text % values: a tuple's items one after the other, a dict's by %(name)s, anything else as the only one. An error if values are left
- * over, as in Python; a dict or a list may be. */
-static llm__val llm__tpl_percent(llm__tpl *x, llm__str s, llm__val values) {
-    llm__vlist one = {&values, 1, 1, 0}, *l = values.type == LLM__V_TUPLE ? values.as.list : &one;
-    const size_t mark = x->text.len;
-    int next = 0;
-    for (size_t n; llm__tpl_spend(x, 1), n = llm__str_until(s, "%"), llm__tpl_put(x, llm__s(s.p, n)), n < s.n;) {
-        const llm__val *v = NULL;
-        s = llm__str_from(s, n + 1);
-        const size_t close = llm__str_until(s, ")");
-        if (s.n && s.p[0] == '(' && close < s.n) {
-            if (values.type != LLM__V_DICT) llm__tpl_fail(x, "%%: a dict was expected");
-            v = llm__tpl_dict_find(x, values.as.list, llm__v_str(llm__s(s.p + 1, close - 1)));
-            if (!v) llm__tpl_fail(x, "%%: no value for '%.*s'", (int)LLM__MIN(close - 1, (size_t)40), s.p + 1);
-            s = llm__str_from(s, close + 1);
-        }
-        if (llm__starts(s, llm__lit("%"))) {
-            llm__tpl_puts(x, "%");
-            s = llm__str_from(s, 1);
-            continue;
-        }
-        if (!v && next == l->n) llm__tpl_fail(x, "%%: not enough values");
-        const llm__val value = v ? *v : l->v[next++];
-        llm__tpl_put_as(x, value, &s, 1);
-    }
-    if (next < l->n && !LLM__V_IN(values, LLM__M_DICT | 1 << LLM__V_LIST | LLM__M_RANGE | LLM__M_UNDEF))
-        llm__tpl_fail(x, "%%: not all values were used");
-    return llm__tpl_take(x, mark);
-}
-
-/* The filter format: the % operator. */
-LLM__TPL_FN(llm__fn_format) {
-    if (g->named->n && g->pos->n) llm__tpl_fail(x, "format: values by position or by name, not both");
-    llm__val values = g->named->n ? llm__v_list(LLM__V_DICT, g->named) : llm__v_list(LLM__V_TUPLE, g->pos);
-    return llm__tpl_percent(x, llm__tpl_str_of(x, self), values);
-}
-
 /* ---- methods of texts, many of them filters too ----
  * `self` is the text; a filter of the same function may be given any value and makes a text of it first. What is a part of the text (strip,
- * split, partition) is a view of its bytes, the rest is written anew. Python's special cases of case (sigma at the end of a word, title
- * case of the Croatian digraphs) are left out, but for the German sharp s, whose capital is SS. */
+ * split) is a view of its bytes, the rest is written anew. Python's special cases of case (sigma at the end of a word, title case of the
+ * Croatian digraphs) are left out, but for the German sharp s, whose capital is SS. */
 
 /* op: l lower, u upper, c capitalize, t title as the method does it, T as the filter does it. */
 LLM__TPL_FN(llm__fn_case) {
@@ -9673,8 +8914,8 @@ LLM__TPL_FN(llm__fn_case) {
 
 /* op: the sides. */
 LLM__TPL_FN(llm__fn_strip) {
-    llm__val v = llm__tpl_str(x, self);
-    llm__str set = llm__arg_str(x, a[0], NULL);
+    const llm__val v = llm__tpl_str(x, self);
+    const llm__str set = llm__arg_str(x, a[0], NULL);
     llm__tpl_spend(x, (int64_t)(v.n / 64 + v.n / 32 * (set.n / 32)));
     llm__val r = llm__v_str(llm__tpl_strip(llm__v_s(v), set, op));
     r.flag = v.flag;
@@ -9755,26 +8996,11 @@ LLM__TPL_FN(llm__fn_split) {
     return llm__v_list(LLM__V_LIST, l);
 }
 
-/* Where `what` stands first (step 1) or last (step -1) in s, or -1; paid by both lengths. */
-static int64_t llm__tpl_search(llm__tpl *x, llm__str s, llm__str what, int step) {
-    llm__tpl_spend(x, (int64_t)(s.n / 32 * (what.n / 32)));
-    return llm__tpl_find(s, what, step);
-}
-
-/* partition, rpartition: op 1 from the left, -1 from the right. */
-LLM__TPL_FN(llm__fn_partition) {
-    llm__str s = llm__v_s(self), by = llm__arg_text(x, a[0]);
-    int64_t at = llm__tpl_search(x, s, by, op);
-    if (!by.n) llm__tpl_fail(x, "partition: the separator is empty");
-    size_t cut = at < 0 ? (op > 0 ? s.n : 0) : (size_t)at, after = at < 0 ? cut : cut + by.n;
-    llm__val parts[3] = {llm__v_str(llm__s(s.p, cut)), at < 0 ? llm__v_str(llm__lit("")) : a[0], llm__v_str(llm__str_from(s, after))};
-    return llm__v_list(LLM__V_TUPLE, llm__tpl_list(x, parts, 3));
-}
-
-/* find, rfind: op 1, -1. Where a text stands first or last, in code points, or -1. */
+/* find, rfind: op 1, -1. Where a text stands first or last, in code points, or -1; paid by both lengths. */
 LLM__TPL_FN(llm__fn_find) {
-    llm__str s = llm__v_s(self);
-    int64_t at = llm__tpl_search(x, s, llm__arg_text(x, a[0]), op);
+    llm__str s = llm__v_s(self), what = llm__arg_text(x, a[0]);
+    llm__tpl_spend(x, (int64_t)(s.n / 32 * (what.n / 32)));
+    int64_t at = llm__tpl_find(s, what, op);
     return llm__v_int(at < 0 ? -1 : llm__tpl_chars(llm__s(s.p, (size_t)at)));
 }
 
@@ -9815,50 +9041,26 @@ LLM__TPL_FN(llm__fn_all_are) {
     return llm__v_bool(ok);
 }
 
-/* ---- methods of dicts, lists and loops ----
- * Those that change a dict or list are hidden by the sandbox, so few are left. A loop is the only object that remembers something between
- * two calls of its methods. */
-
-/* dict.get(key, default): None where nothing is found. */
-LLM__TPL_FN(llm__fn_get) {
-    const llm__val *v = llm__tpl_dict_find(x, self.as.list, a[0]);
-    return v ? *v : a[1].type == LLM__V_UNSET ? llm__v(LLM__V_NONE) : a[1];
-}
-
-/* keys, values, items: op 0, 1, 2. */
-LLM__TPL_FN(llm__fn_view) {
-    llm__val v = llm__v_list(LLM__V_VIEW, llm__tpl_view(x, self.as.list, op));
-    v.flag = (uint8_t)op;
-    return v;
-}
-
-/* Values never change, so a copy is the value. */
-LLM__TPL_FN(llm__fn_copy) { return self; }
-
-/* index (op 0), count (op 1). */
-LLM__TPL_FN(llm__fn_list_find) {
-    const llm__vlist *l = llm__tpl_iter(x, self);
-    int64_t n = 0;
-    for (int i = 0; i < l->n; i++) {
-        int same = llm__tpl_equal(x, l->v[i], a[0]);
-        if (same && !op) return llm__v_int(i);
-        n += same;
+/* format: fields {}, {0} and {name}, each printed as it is. */
+LLM__TPL_FN(llm__fn_format) {
+    int64_t next = 0, i;
+    for (llm__str s = llm__v_s(self); s.n;) {
+        const size_t n = llm__str_until(s, "{}"), twice = n + 1 < s.n && s.p[n] == s.p[n + 1]; /* {{ and }} */
+        llm__tpl_spend(x, 1);
+        llm__tpl_put(x, llm__s(s.p, n + twice));
+        if (n == s.n) break;
+        const llm__str field = llm__s(s.p + n + 1, llm__str_until(llm__str_from(s, n + 1), "{}"));
+        if (!twice && (s.p[n] == '}' || field.n == s.n - n - 1 || field.p[field.n] == '{')) llm__tpl_fail(x, "format: a single brace");
+        s = llm__str_from(s, n + 2 + (twice ? 0 : field.n));
+        if (twice) continue;
+        const llm__val *v = field.n ? llm__args_named(x, g, field) : NULL;
+        if (!field.n) i = next++;
+        else if (!llm__parse_int(field.p, field.n, &i)) i = -1;
+        if (!v && i >= 0 && i < g->pos.n) v = &g->pos.v[i];
+        if (!v) llm__tpl_fail(x, "format: no value for '{%.*s}'", (int)LLM__MIN(field.n, (size_t)40), field.p);
+        llm__tpl_print(x, *v);
     }
-    if (!op) llm__tpl_fail(x, "index: the value is not in the list");
-    return llm__v_int(n);
-}
-
-/* loop.cycle(a, b, ...): one after the other, turn by turn. */
-LLM__TPL_FN(llm__fn_cycle) {
-    if (!g->pos->n || g->named->n) llm__tpl_fail(x, "loop.cycle: values were expected");
-    return g->pos->v[self.as.object->at % g->pos->n];
-}
-
-/* loop.changed(values): did they change since the last call? */
-LLM__TPL_FN(llm__fn_changed) {
-    llm__val now = llm__v_list(LLM__V_TUPLE, g->pos), before = self.as.object->self;
-    self.as.object->self = now;
-    return llm__v_bool(before.type != LLM__V_TUPLE || !llm__tpl_equal(x, before, now));
+    return LLM__WRITTEN;
 }
 
 /* join(sep, attribute): items of any type, as str() writes them. op 1: the method of a separator, which takes nothing but texts. */
@@ -9871,6 +9073,22 @@ LLM__TPL_FN(llm__fn_join) {
         else llm__tpl_print(x, llm__tpl_pick(x, l->v[i], a[1], llm__v(LLM__V_UNSET)));
     }
     return LLM__WRITTEN;
+}
+
+/* ---- methods of dicts ----
+ * Those that change a dict are hidden by the sandbox, so few are left. */
+
+/* dict.get(key, default): None where nothing is found. */
+LLM__TPL_FN(llm__fn_get) {
+    const llm__val *v = llm__tpl_dict_find(x, self.as.list, a[0]);
+    return v ? *v : a[1].type == LLM__V_UNSET ? llm__v(LLM__V_NONE) : a[1];
+}
+
+/* keys, values, items: op 0, 1, 2. */
+LLM__TPL_FN(llm__fn_view) {
+    llm__val v = llm__v_list(LLM__V_VIEW, llm__tpl_view(x, self.as.list, op));
+    v.flag = (uint8_t)op;
+    return v;
 }
 
 /* ---- filters ----
@@ -9888,7 +9106,8 @@ LLM__TPL_FN(llm__fn_default) {
 LLM__TPL_FN(llm__fn_length) { return llm__v_int(llm__tpl_len(x, self)); }
 LLM__TPL_FN(llm__fn_list) { return llm__v_list(LLM__V_LIST, llm__tpl_list_of(x, self)); }
 
-/* string; safe (op 1): marks a text as safe HTML: joined by + to another text, it makes that one escaped. */
+/* string; safe (op 1): marks a text as safe HTML: joined by + to another text, it makes that one escaped, as nobody wants in a prompt. But
+ * there are templates that do it, and models that were trained on what came out. */
 LLM__TPL_FN(llm__fn_string) {
     llm__val v = llm__tpl_str(x, self);
     v.flag |= (uint8_t)op;
@@ -9924,8 +9143,8 @@ static llm__str llm__arg_indent(llm__tpl *x, llm__val v, int64_t absent) {
 
 /* tojson(ensure_ascii, indent, separators, sort_keys), as transformers has it. */
 LLM__TPL_FN(llm__fn_tojson) {
-    int pretty = !LLM__V_IN(a[1], LLM__M_ABSENT);
-    llm__tpl_style o = {1, llm__v_truth(a[0]), llm__v_truth(a[3]), pretty, llm__lit(""), llm__lit(pretty ? "," : ", "), llm__lit(": ")};
+    const int pretty = !LLM__V_IN(a[1], LLM__M_ABSENT);
+    llm__tpl_style o = {1, llm__v_truth(a[0]), llm__v_truth(a[3]), {NULL, 0}, llm__lit(pretty ? "," : ", "), llm__lit(": ")};
     if (pretty) o.indent = llm__arg_indent(x, a[1], 0);
     if (!LLM__V_IN(a[2], LLM__M_ABSENT)) {
         const llm__vlist *l = llm__tpl_iter(x, a[2]);
@@ -9985,61 +9204,55 @@ LLM__TPL_FN(llm__fn_reverse) {
     return llm__v_list(LLM__V_GEN, llm__tpl_slice(x, llm__fn_list(x, self, a, g, 0), back).as.list);
 }
 
-/* Keys to sort or compare by: an attribute of each item, in lower case if it is a text and case does not count; with `split` a list of the
- * attributes, which stand between commas. */
-static llm__vlist *llm__tpl_keys_of(llm__tpl *x, const llm__vlist *l, llm__val attributes, int split, llm__val case_sensitive) {
-    llm__vlist *keys = llm__tpl_empty(x);
-    const llm__vlist *by = split && attributes.type == LLM__V_STR ? llm__tpl_pieces(x, llm__v_s(attributes), llm__lit(","), -1)
-                                                                  : llm__tpl_list(x, &attributes, 1);
+/* A copy of a list, sorted by an attribute of each item, which is in lower case if it is a text and case does not count; the keys that it
+ * was sorted by in *by. Not sorted with reverse -1. */
+static llm__vlist *llm__tpl_sorted(llm__tpl *x, const llm__vlist *all, llm__val attribute, llm__val case_sensitive, int reverse,
+                                   llm__vlist *by) {
+    llm__vlist *l = llm__tpl_list(x, all->v, all->n);
+    memset(by, 0, sizeof *by);
     for (int i = 0; i < l->n; i++) {
-        llm__vlist *key = llm__tpl_empty(x);
-        for (int k = 0; k < by->n; k++) {
-            const size_t mark = x->text.len;
-            llm__val part = llm__tpl_pick(x, l->v[i], by->v[k], llm__v(LLM__V_UNSET));
-            if (part.type == LLM__V_STR && !llm__v_truth(case_sensitive)) {
-                llm__fn_case(x, part, NULL, NULL, 'l');
-                part = llm__tpl_take(x, mark);
-            }
-            llm__tpl_push(x, key, part);
+        const size_t mark = x->text.len;
+        llm__val key = llm__tpl_pick(x, l->v[i], attribute, llm__v(LLM__V_UNSET));
+        if (key.type == LLM__V_STR && !llm__v_truth(case_sensitive)) {
+            llm__fn_case(x, key, NULL, NULL, 'l');
+            key = llm__tpl_take(x, mark);
         }
-        llm__tpl_push(x, keys, split ? llm__v_list(LLM__V_LIST, key) : key->v[0]);
+        llm__tpl_push(x, by, key);
     }
-    return keys;
+    if (reverse >= 0) llm__tpl_sort(x, l, by, reverse);
+    return l;
 }
 
 /* sort(reverse, case_sensitive, attribute) */
 LLM__TPL_FN(llm__fn_sort) {
-    llm__vlist *l = llm__tpl_list_of(x, self);
-    llm__tpl_sort(x, l, llm__tpl_keys_of(x, l, a[2], 1, a[1]), llm__v_truth(a[0]));
-    return llm__v_list(LLM__V_LIST, l);
+    llm__vlist by;
+    return llm__v_list(LLM__V_LIST, llm__tpl_sorted(x, llm__tpl_iter(x, self), a[2], a[1], llm__v_truth(a[0]), &by));
 }
 
 /* dictsort(case_sensitive, by, reverse) */
 LLM__TPL_FN(llm__fn_dictsort) {
-    int by = llm__word_index("key value", llm__arg_str(x, a[1], "key"));
+    llm__vlist by;
+    const int which = llm__word_index("key value", llm__arg_str(x, a[1], "key"));
     if (self.type != LLM__V_DICT) llm__tpl_fail(x, "dictsort: a mapping was expected, got '%s'", llm__v_type_name(self));
-    if (by < 0) llm__tpl_fail(x, "dictsort: by must be 'key' or 'value'");
-    llm__vlist *l = llm__tpl_view(x, self.as.list, 2);
-    llm__tpl_sort(x, l, llm__tpl_keys_of(x, l, llm__v_int(by), 0, a[0]), llm__v_truth(a[2]));
-    return llm__v_list(LLM__V_LIST, l);
+    if (which < 0) llm__tpl_fail(x, "dictsort: by must be 'key' or 'value'");
+    const llm__vlist *pairs = llm__tpl_view(x, self.as.list, 2);
+    return llm__v_list(LLM__V_LIST, llm__tpl_sorted(x, pairs, llm__v_int(which), a[0], llm__v_truth(a[2]), &by));
 }
 
-/* min, max: op -1, 1. (case_sensitive, attribute) */
+/* min, max: op 0, 1. (case_sensitive, attribute) */
 LLM__TPL_FN(llm__fn_extreme) {
-    const llm__vlist *l = llm__tpl_iter(x, self), *keys = llm__tpl_keys_of(x, l, a[1], 0, a[0]);
-    int best = 0;
-    for (int i = 1; i < l->n; i++)
-        if (llm__tpl_order(x, keys->v[i], keys->v[best]) * op > 0) best = i;
-    return l->n ? l->v[best] : llm__v_undef(llm__lit("least or greatest item"));
+    llm__vlist by;
+    const llm__vlist *l = llm__tpl_sorted(x, llm__tpl_iter(x, self), a[1], a[0], op, &by);
+    return l->n ? l->v[0] : llm__v_undef(llm__lit("least or greatest item"));
 }
 
 /* unique(case_sensitive, attribute): the first of each, in their order. */
 LLM__TPL_FN(llm__fn_unique) {
-    const llm__vlist *l = llm__tpl_iter(x, self), *keys = llm__tpl_keys_of(x, l, a[1], 0, a[0]);
-    llm__vlist *out = llm__tpl_empty(x), *seen = llm__tpl_empty(x);
+    llm__vlist *out = llm__tpl_empty(x), *seen = llm__tpl_empty(x), by;
+    const llm__vlist *l = llm__tpl_sorted(x, llm__tpl_iter(x, self), a[1], a[0], -1, &by);
     for (int i = 0; i < l->n; i++) {
-        if (llm__tpl_dict_find(x, seen, keys->v[i])) continue;
-        llm__tpl_dict_set(x, seen, keys->v[i], llm__v(LLM__V_NONE));
+        if (llm__tpl_dict_find(x, seen, by.v[i])) continue;
+        llm__tpl_dict_set(x, seen, by.v[i], llm__v(LLM__V_NONE));
         llm__tpl_push(x, out, l->v[i]);
     }
     return llm__v_list(LLM__V_GEN, out);
@@ -10059,12 +9272,13 @@ LLM__TPL_FN(llm__fn_map) {
     llm__vlist *out = llm__tpl_empty(x);
     const llm__vlist *l = llm__v_truth(self) ? llm__tpl_iter(x, self) : out;
     const llm__val *attribute = llm__args_named(x, g, llm__lit("attribute")), *absent = llm__args_named(x, g, llm__lit("default"));
-    const llm__args rest = llm__args_after(x, g, 1);
-    if (l->n && !g->pos->n && (!attribute || g->named->n != 2 + 2 * (absent != NULL)))
+    const llm__tpl_row *row = l->n && g->pos.n ? llm__tpl_row_of(x, LLM__IN_FILTER, llm__arg_text(x, g->pos.v[0])) : NULL;
+    const llm__args rest = llm__args_after(g, 1);
+    if (l->n && !row && (!attribute || g->named.n != 2 + 2 * (absent != NULL)))
         llm__tpl_fail(x, "map: a filter or an attribute was expected");
     for (int i = 0; i < l->n; i++)
-        llm__tpl_push(x, out, g->pos->n ? llm__tpl_apply_named(x, llm__arg_text(x, g->pos->v[0]), LLM__IN_FILTER, l->v[i], &rest)
-                                        : llm__tpl_pick(x, l->v[i], *attribute, absent ? *absent : llm__v(LLM__V_UNSET)));
+        llm__tpl_push(x, out, row ? llm__tpl_apply(x, row, l->v[i], &rest)
+                                  : llm__tpl_pick(x, l->v[i], *attribute, absent ? *absent : llm__v(LLM__V_UNSET)));
     return llm__v_list(LLM__V_GEN, out);
 }
 
@@ -10073,11 +9287,12 @@ LLM__TPL_FN(llm__fn_select) {
     const int attr = op >> 1;
     llm__vlist *out = llm__tpl_empty(x);
     const llm__vlist *l = llm__v_truth(self) ? llm__tpl_iter(x, self) : out;
-    const llm__args rest = llm__args_after(x, g, attr + 1);
-    if (l->n && g->pos->n < attr) llm__tpl_fail(x, "selectattr: an attribute was expected");
+    const llm__tpl_row *row = l->n && g->pos.n > attr ? llm__tpl_row_of(x, LLM__IN_TEST, llm__arg_text(x, g->pos.v[attr])) : NULL;
+    const llm__args rest = llm__args_after(g, attr + 1);
+    if (l->n && g->pos.n < attr) llm__tpl_fail(x, "selectattr: an attribute was expected");
     for (int i = 0; i < l->n; i++) {
-        llm__val v = attr ? llm__tpl_pick(x, l->v[i], g->pos->v[0], llm__v(LLM__V_UNSET)) : l->v[i];
-        if (g->pos->n > attr) v = llm__tpl_apply_named(x, llm__arg_text(x, g->pos->v[attr]), LLM__IN_TEST, v, &rest);
+        llm__val v = attr ? llm__tpl_pick(x, l->v[i], g->pos.v[0], llm__v(LLM__V_UNSET)) : l->v[i];
+        if (row) v = llm__tpl_apply(x, row, v, &rest);
         if (llm__v_truth(v) != (op & 1)) llm__tpl_push(x, out, l->v[i]);
     }
     return llm__v_list(LLM__V_GEN, out);
@@ -10098,55 +9313,27 @@ LLM__TPL_FN(llm__fn_indent) {
     return LLM__WRITTEN;
 }
 
-/* A text as a number, as Python's int() and float() read it: blanks around it, '_' between digits. UNSET if it is none. */
-static llm__val llm__tpl_read_number(llm__str s) {
-    char clean[64] = {0};
-    size_t n = 0;
-    llm__val whole = llm__v_int(0), real = llm__v_float(0);
-    s = llm__tpl_trim(s, 3);
-    if (s.n > 1 && s.p[0] == '+' && s.p[1] != '-') s = llm__str_from(s, 1);
-    for (size_t i = 0; i < s.n && n < sizeof clean; i++)
-        if (s.p[i] != '_' || !i || i + 1 == s.n || !llm__tpl_digit(s.p[i - 1]) || !llm__tpl_digit(s.p[i + 1])) clean[n++] = s.p[i];
-    if (llm__parse_int(clean, n, &whole.as.i)) return whole;
-    if (n < sizeof clean && llm__parse_double(clean, n, &real.as.f)) return real;
-    int word = llm__word_index("inf -inf nan -nan", s);
-    return word < 0 ? llm__v(LLM__V_UNSET) : llm__v_float(word > 1 ? (double)NAN : word ? -(double)INFINITY : (double)INFINITY);
-}
-
 /* int(default), float(default): op 1. Of a text, the number in it; a fraction is cut off. */
 LLM__TPL_FN(llm__fn_number) {
-    llm__val v = LLM__V_IN(self, LLM__M_STR | (op ? LLM__M_BIG : 0)) ? llm__tpl_read_number(llm__v_s(self)) : self;
+    llm__val v = self;
     llm__tpl_defined(x, self);
-    if (v.type == LLM__V_BIG) return v;
-    if (!LLM__V_IN(v, LLM__M_NUMBER) || (!op && v.type == LLM__V_FLOAT && v.as.f - v.as.f != 0))
+    if (LLM__V_IN(self, LLM__M_STR | LLM__M_BIG)) {
+        llm__str s = llm__tpl_trim(llm__v_s(self), 3);
+        if (s.n > 1 && s.p[0] == '+' && s.p[1] != '-') s = llm__str_from(s, 1);
+        v = llm__v_float(0);
+        if (!llm__parse_double(s.p, s.n, &v.as.f)) v = llm__v(LLM__V_UNSET);
+        else if (!op && self.type == LLM__V_BIG) return self;
+    }
+    if (!LLM__V_IN(v, LLM__M_NUMBER) || (!op && v.as.f - v.as.f != 0))
         return a[0].type != LLM__V_UNSET ? a[0] : op ? llm__v_float(0) : llm__v_int(0);
-    return op ? llm__v_float(llm__v_num(v)) : v.type == LLM__V_FLOAT ? llm__tpl_whole(x, v.as.f) : llm__v_int(v.as.i);
+    if (!op && fabs(v.as.f) > (double)LLM__TPL_INT) llm__tpl_overflow(x);
+    return op ? llm__v_float(v.as.f) : llm__v_int((int64_t)v.as.f);
 }
 
-/* Python's abs: of a bool a whole number; the one number without a positive counterpart is an error. */
+/* Python's abs: of a bool a whole number. */
 LLM__TPL_FN(llm__fn_abs) {
-    if (!LLM__V_IN(self, LLM__M_NUMBER)) llm__tpl_fail(x, "abs: a number was expected, got '%s'", llm__v_type_name(self));
-    if (self.type == LLM__V_FLOAT) return llm__v_float(fabs(self.as.f));
-    return llm__tpl_arith(x, '*', self, llm__v_int(self.as.i < 0 ? -1 : 1));
-}
-
-/* round(precision, method): Python's round, which goes to even at .5, or always up (ceil) or down (floor). */
-LLM__TPL_FN(llm__fn_round) {
-    int64_t p = llm__arg_int(x, a[0], 0);
-    int method = llm__word_index("common ceil floor", llm__arg_str(x, a[1], "common"));
-    char s[400];
-    if (!LLM__V_IN(self, LLM__M_NUMBER)) llm__tpl_fail(x, "round: a number was expected, got '%s'", llm__v_type_name(self));
-    if (p > 60 || p < -60) llm__tpl_fail(x, "round: a precision within 60 was expected");
-    if (method < 0) llm__tpl_fail(x, "round: method must be common, ceil or floor");
-    double scale = pow(10, (double)(p < 0 ? -p : p)), v = llm__v_num(self), r = p < 0 ? v / scale : v * scale;
-    if (method) r = (method == 1 ? ceil(r) : floor(r)) + 0.0; /* Python's are whole numbers here, which have no -0 */
-    if (method) return llm__v_float(p < 0 ? r * scale : r / scale);
-    r = rint(r) * (p < 0 ? scale : 1);
-    if (LLM__V_IN(self, LLM__M_INT)) return p < 0 ? llm__tpl_whole(x, r) : llm__v_int(self.as.i);
-    if (v - v != 0 || p <= 0) return llm__v_float(r);
-    /* by its decimal digits: 2.675 is less than it looks */
-    llm__parse_double(s, (size_t)llm__print_double(s, sizeof s, 'f', (int)p, v), &r);
-    return llm__v_float(r);
+    llm__tpl_expect(x, self, LLM__M_NUMBER, "a number");
+    return llm__v_num(self.type == LLM__V_FLOAT ? LLM__V_FLOAT : LLM__V_INT, fabs(self.as.f));
 }
 
 /* ---- tests ----
@@ -10155,8 +9342,7 @@ LLM__TPL_FN(llm__fn_round) {
 
 /* op: the types. */
 LLM__TPL_FN(llm__fn_is_type) { return llm__v_bool(LLM__V_IN(self, op) != 0); }
-LLM__TPL_FN(llm__fn_is_bool) { return llm__v_bool(self.type == LLM__V_BOOL && self.as.i == op); }
-LLM__TPL_FN(llm__fn_is_escaped) { return llm__v_bool(self.type == LLM__V_STR && self.flag); }
+LLM__TPL_FN(llm__fn_is_bool) { return llm__v_bool(self.type == LLM__V_BOOL && self.as.f == op); }
 
 /* op: the comparison's token. */
 LLM__TPL_FN(llm__fn_is_compared) { return llm__v_bool(llm__tpl_compare(x, op, self, a[0])); }
@@ -10173,9 +9359,6 @@ LLM__TPL_FN(llm__fn_is_same) {
     return llm__v_bool(self.type >= LLM__V_LIST ? self.as.list == a[0].as.list : llm__tpl_equal(x, self, a[0]));
 }
 
-/* filter, test: op says where. Is there one of that name? */
-LLM__TPL_FN(llm__fn_is_named) { return llm__v_bool(self.type == LLM__V_STR && llm__tpl_named(op, llm__v_s(self))); }
-
 /* ---- global functions ----
  * What stands in no context and is a name all the same. A context may have a member of the same name: that one counts. */
 
@@ -10185,66 +9368,65 @@ LLM__TPL_FN(llm__fn_raise_exception) {
     llm__tpl_fail(x, "%.*s", (int)LLM__MIN(s.n, (size_t)256), s.p);
 }
 
-/* range(stop), range(start, stop, step): lazy, and of limited length as in jinja2's sandbox. */
+/* range(stop), range(start, stop, step), of limited length as in jinja2's sandbox. */
 LLM__TPL_FN(llm__fn_range) {
-    int one = a[1].type == LLM__V_UNSET;
-    llm__val part[3] = {llm__v_int(one ? 0 : llm__arg_int(x, a[0], 0)), llm__v_int(llm__arg_int(x, a[!one], 0)),
-                        llm__v_int(llm__arg_int(x, a[2], 1))};
-    if (part[2].as.i == 0) llm__tpl_fail(x, "range: the step is 0");
-    llm__val v = llm__v_list(LLM__V_RANGE, llm__tpl_list(x, part, 3));
-    int64_t n = llm__v_range_len(v);
-    if (n < 0 || n > LLM__TPL_RANGE) llm__tpl_error(x, LLM_ERR_LIMIT, "range: over %d values", LLM__TPL_RANGE);
-    return v;
+    const int one = a[1].type == LLM__V_UNSET;
+    const int64_t start = one ? 0 : llm__arg_int(x, a[0], 0), stop = llm__arg_int(x, a[!one], 0), step = llm__arg_int(x, a[2], 1);
+    llm__vlist *l = llm__tpl_empty(x);
+    if (step == 0) llm__tpl_fail(x, "range: the step is 0");
+    for (int64_t i = start, over = 0; !over && (step > 0 ? i < stop : i > stop); over = __builtin_add_overflow(i, step, &i)) {
+        if (l->n == LLM__TPL_RANGE) llm__tpl_error(x, LLM_ERR_LIMIT, "range: over %d values", LLM__TPL_RANGE);
+        llm__tpl_push(x, l, llm__v_int(i));
+    }
+    return llm__v_list(LLM__V_RANGE, l);
 }
 
 /* dict, and namespace (op: the type): a mapping or pairs, then names with values. */
 LLM__TPL_FN(llm__fn_dict) {
     llm__vlist *d = llm__tpl_empty(x);
-    if (g->pos->n > 1) llm__tpl_fail(x, "dict: at most one argument by position");
-    const llm__val *from = g->pos->n ? &g->pos->v[0] : NULL;
+    if (g->pos.n > 1) llm__tpl_fail(x, "dict: at most one argument by position");
+    const llm__val *from = g->pos.n ? &g->pos.v[0] : NULL;
     const llm__vlist *l = !from ? d : from->type == LLM__V_DICT ? llm__tpl_view(x, from->as.list, 2) : llm__tpl_iter(x, *from);
     for (int i = 0; i < l->n; i++) {
         const llm__vlist *pair = llm__tpl_iter(x, l->v[i]);
         if (pair->n != 2) llm__tpl_fail(x, "dict: pairs were expected");
         llm__tpl_dict_set(x, d, pair->v[0], pair->v[1]);
     }
-    for (int i = 0; i < g->named->n; i += 2) llm__tpl_dict_set(x, d, g->named->v[i], g->named->v[i + 1]);
+    for (int i = 0; i < g->named.n; i += 2) llm__tpl_dict_set(x, d, g->named.v[i], g->named.v[i + 1]);
     return llm__v_list((llm__vtype)op, d);
 }
 
-/* One field of strftime, in the C locale, into out (128). Returns its length. */
-static size_t llm__tpl_time_field(char *out, const char *field, const struct tm *t) {
-    locale_t c = llm__c_locale();
-    size_t n = strftime_l(out, 128, field, t, c);
-    freelocale(c);
-    return n;
-}
-
-/* strftime_now(format): transformers' clock, local time by the caller's offset. Fields are handed to strftime one by one; those that not
- * every C library knows are left as they stand, %Z and %z are empty, as for Python's times without a zone. */
+/* strftime_now(format): transformers' clock, local time by the caller's offset, in the C locale. %Z and %z are empty, as for Python's times
+ * without a zone. */
 LLM__TPL_FN(llm__fn_strftime_now) {
     const int64_t span = 8640000000000; /* 100 million days */
-    int64_t now = x->options->now ? x->options->now : (int64_t)llm__wall_clock();
-    llm__str f = llm__arg_text(x, a[0]);
+    const int64_t now = x->options->now ? x->options->now : (int64_t)llm__wall_clock();
+    const llm__str f = llm__arg_text(x, a[0]);
     struct tm t;
-    time_t local = now > span || now < -span ? 0 : (time_t)(now + x->options->utc_offset_s);
+    const time_t local = now > span || now < -span ? 0 : (time_t)(now + x->options->utc_offset_s);
     if (now > span || now < -span || !gmtime_r(&local, &t)) llm__tpl_fail(x, "strftime_now: the time is out of range");
     for (size_t i = 0; i < f.n; i++) {
-        char out[128];
-        /* %-d: without leading zeros */
+        /* one field at a time; %-d: without leading zeros */
         const size_t percent = f.p[i] == '%' && i + 1 < f.n, plain = percent && f.p[i + 1] == '-' && i + 2 < f.n;
+        char out[128], field[4] = {'%', '-', 0, 0};
         i += percent + plain;
-        const char letter = f.p[i], field[4] = {'%', plain ? '-' : letter, plain ? letter : (char)0, 0};
+        field[1 + plain] = f.p[i];
         llm__tpl_spend(x, 1);
-        if (!percent || letter == '%') llm__tpl_put(x, llm__s(f.p + i, 1));
-        else if (letter && strchr("aAbBcCdDeFgGhHIjmMnprRStTuUVwWxXyY", letter))
-            llm__tpl_put(x, llm__s(out, llm__tpl_time_field(out, field, &t)));
-        else if (letter != 'Z' && letter != 'z') llm__tpl_putf(x, "%%%c", letter);
+        if (!percent) {
+            llm__tpl_put(x, llm__s(f.p + i, 1));
+        } else if (f.p[i] && strchr("aAbBcCdDeFgGhHIjmMnprRStTuUVwWxXyY%", f.p[i])) {
+            locale_t c = llm__c_locale();
+            const size_t n = strftime_l(out, sizeof out, field, &t, c);
+            freelocale(c);
+            llm__tpl_put(x, llm__s(out, n));
+        } else if (f.p[i] != 'Z' && f.p[i] != 'z') { /* left as it stands: C libraries differ */
+            llm__tpl_put(x, llm__s(f.p + i - 1 - plain, 2 + plain));
+        }
     }
     return LLM__WRITTEN;
 }
 
-/* Everything that has a name. Methods of texts are Python's str, without the few that templates have no use for (encode, maketrans,
+/* Everything that has a name. Methods of texts are Python's str, without those that templates have no use for (encode, partition,
  * expandtabs ...); a dash before a parameter: Python takes it by position only. Filters have jinja2's names and order of parameters, since
  * templates pass them by both. */
 static const llm__tpl_row llm__tpl_rows[] = {
@@ -10253,19 +9435,15 @@ static const llm__tpl_row llm__tpl_rows[] = {
     {"lstrip", LLM__M_STR, "-chars", llm__fn_strip, 1}, {"rstrip", LLM__M_STR, "-chars", llm__fn_strip, 2},
     {"startswith", LLM__M_STR, "-prefix!", llm__fn_has_affix, 0}, {"endswith", LLM__M_STR, "-suffix!", llm__fn_has_affix, 1},
     {"replace", LLM__M_STR, "-old! -new! -count", llm__fn_replace, 0}, {"join", LLM__M_STR, "-iterable!", llm__fn_join, 1},
-    {"format", LLM__M_STR, NULL, llm__fn_str_format, 0}, {"lower", LLM__M_STR | LLM__IN_FILTER, "", llm__fn_case, 'l'},
+    {"format", LLM__M_STR, NULL, llm__fn_format, 0}, {"lower", LLM__M_STR | LLM__IN_FILTER, "", llm__fn_case, 'l'},
     {"upper", LLM__M_STR | LLM__IN_FILTER, "", llm__fn_case, 'u'}, {"title", LLM__M_STR, "", llm__fn_case, 't'},
     {"capitalize", LLM__M_STR | LLM__IN_FILTER, "", llm__fn_case, 'c'}, {"title", LLM__IN_FILTER, "", llm__fn_case, 'T'},
     {"count", LLM__M_STR, "-sub!", llm__fn_str_count, 0}, {"find", LLM__M_STR, "-sub!", llm__fn_find, 1},
     {"rfind", LLM__M_STR, "-sub!", llm__fn_find, -1}, {"isdigit isdecimal isnumeric", LLM__M_STR, "", llm__fn_all_are, 'd'},
     {"isalpha", LLM__M_STR, "", llm__fn_all_are, 'a'}, {"isalnum", LLM__M_STR, "", llm__fn_all_are, 'n'},
     {"isspace", LLM__M_STR, "", llm__fn_all_are, 's'}, {"removeprefix", LLM__M_STR, "-prefix!", llm__fn_remove_affix, 0},
-    {"removesuffix", LLM__M_STR, "-suffix!", llm__fn_remove_affix, 1}, {"partition", LLM__M_STR, "-sep!", llm__fn_partition, 1},
-    {"rpartition", LLM__M_STR, "-sep!", llm__fn_partition, -1}, {"get", LLM__M_DICT, "-key! -default", llm__fn_get, 0},
+    {"removesuffix", LLM__M_STR, "-suffix!", llm__fn_remove_affix, 1}, {"get", LLM__M_DICT, "-key! -default", llm__fn_get, 0},
     {"items", LLM__M_DICT, "", llm__fn_view, 2}, {"keys", LLM__M_DICT, "", llm__fn_view, 0}, {"values", LLM__M_DICT, "", llm__fn_view, 1},
-    {"copy", LLM__M_DICT | LLM__M_ROW, "", llm__fn_copy, 0}, {"index", LLM__M_ROW | LLM__M_RANGE, "-value!", llm__fn_list_find, 0},
-    {"count", LLM__M_ROW | LLM__M_RANGE, "-value!", llm__fn_list_find, 1}, {"cycle", LLM__M_LOOP, NULL, llm__fn_cycle, 0},
-    {"changed", LLM__M_LOOP, NULL, llm__fn_changed, 0},
 
     {"tojson", LLM__IN_FILTER, "ensure_ascii indent separators sort_keys", llm__fn_tojson, 0},
     {"length count", LLM__IN_FILTER, "", llm__fn_length, 0}, {"trim", LLM__IN_FILTER, "chars", llm__fn_strip, 3},
@@ -10279,13 +9457,12 @@ static const llm__tpl_row llm__tpl_rows[] = {
     {"replace", LLM__IN_FILTER, "old! new! count", llm__fn_replace, 1},
     {"unique", LLM__IN_FILTER, "case_sensitive attribute", llm__fn_unique, 0},
     {"sort", LLM__IN_FILTER, "reverse case_sensitive attribute", llm__fn_sort, 0},
-    {"min", LLM__IN_FILTER, "case_sensitive attribute", llm__fn_extreme, -1},
+    {"min", LLM__IN_FILTER, "case_sensitive attribute", llm__fn_extreme, 0},
     {"max", LLM__IN_FILTER, "case_sensitive attribute", llm__fn_extreme, 1}, {"sum", LLM__IN_FILTER, "attribute start", llm__fn_sum, 0},
     {"first", LLM__IN_FILTER, "", llm__fn_end_item, 0}, {"last", LLM__IN_FILTER, "", llm__fn_end_item, 1},
     {"int", LLM__IN_FILTER, "default", llm__fn_number, 0}, {"float", LLM__IN_FILTER, "default", llm__fn_number, 1},
-    {"abs", LLM__IN_FILTER, "", llm__fn_abs, 0}, {"round", LLM__IN_FILTER, "precision method", llm__fn_round, 0},
-    {"indent", LLM__IN_FILTER, "width first blank", llm__fn_indent, 0}, {"reverse", LLM__IN_FILTER, "", llm__fn_reverse, 0},
-    {"from_json", LLM__IN_FILTER, "", llm__fn_from_json, 0}, {"format", LLM__IN_FILTER, NULL, llm__fn_format, 0},
+    {"abs", LLM__IN_FILTER, "", llm__fn_abs, 0}, {"indent", LLM__IN_FILTER, "width first blank", llm__fn_indent, 0},
+    {"reverse", LLM__IN_FILTER, "", llm__fn_reverse, 0}, {"from_json", LLM__IN_FILTER, "", llm__fn_from_json, 0},
 
     {"defined", LLM__IN_TEST, "", llm__fn_is_type, ~LLM__M_UNDEF}, {"undefined", LLM__IN_TEST, "", llm__fn_is_type, LLM__M_UNDEF},
     {"none", LLM__IN_TEST, "", llm__fn_is_type, 1 << LLM__V_NONE}, {"boolean", LLM__IN_TEST, "", llm__fn_is_type, 1 << LLM__V_BOOL},
@@ -10294,15 +9471,14 @@ static const llm__tpl_row llm__tpl_rows[] = {
     {"float", LLM__IN_TEST, "", llm__fn_is_type, 1 << LLM__V_FLOAT},
     {"number", LLM__IN_TEST, "", llm__fn_is_type, LLM__M_NUMBER | LLM__M_BIG}, {"string", LLM__IN_TEST, "", llm__fn_is_type, LLM__M_STR},
     {"mapping", LLM__IN_TEST, "", llm__fn_is_type, LLM__M_DICT}, {"sequence", LLM__IN_TEST, "", llm__fn_is_type, LLM__M_SEQUENCE},
-    {"iterable", LLM__IN_TEST, "", llm__fn_is_type, LLM__M_SEQUENCE | LLM__M_VIEWED | 1 << LLM__V_GEN | LLM__M_LOOP},
+    {"iterable", LLM__IN_TEST, "", llm__fn_is_type, LLM__M_SEQUENCE | LLM__M_LISTED | 1 << LLM__V_GEN | 1 << LLM__V_LOOP},
     {"callable", LLM__IN_TEST, "", llm__fn_is_type, LLM__M_UNDEF | 1 << LLM__V_MACRO | 1 << LLM__V_FUNC},
-    {"escaped", LLM__IN_TEST, "", llm__fn_is_escaped, 0}, {"divisibleby", LLM__IN_TEST, "num!", llm__fn_is_rest, 0},
-    {"even", LLM__IN_TEST, "", llm__fn_is_rest, 0}, {"odd", LLM__IN_TEST, "", llm__fn_is_rest, 1},
+    {"divisibleby", LLM__IN_TEST, "num!", llm__fn_is_rest, 0}, {"even", LLM__IN_TEST, "", llm__fn_is_rest, 0},
+    {"odd", LLM__IN_TEST, "", llm__fn_is_rest, 1}, {"sameas", LLM__IN_TEST, "other!", llm__fn_is_same, 0},
     {"in", LLM__IN_TEST, "seq!", llm__fn_is_compared, 'I'}, {"eq == equalto", LLM__IN_TEST, "-b!", llm__fn_is_compared, 'E'},
     {"ne !=", LLM__IN_TEST, "-b!", llm__fn_is_compared, 'N'}, {"lt < lessthan", LLM__IN_TEST, "-b!", llm__fn_is_compared, '<'},
     {"le <=", LLM__IN_TEST, "-b!", llm__fn_is_compared, 'L'}, {"gt > greaterthan", LLM__IN_TEST, "-b!", llm__fn_is_compared, '>'},
-    {"ge >=", LLM__IN_TEST, "-b!", llm__fn_is_compared, 'G'}, {"sameas", LLM__IN_TEST, "other!", llm__fn_is_same, 0},
-    {"filter", LLM__IN_TEST, "", llm__fn_is_named, LLM__IN_FILTER}, {"test", LLM__IN_TEST, "", llm__fn_is_named, LLM__IN_TEST},
+    {"ge >=", LLM__IN_TEST, "-b!", llm__fn_is_compared, 'G'},
 
     {"raise_exception", LLM__IN_GLOBAL, "message!", llm__fn_raise_exception, 0},
     {"range", LLM__IN_GLOBAL, "-start! -stop -step", llm__fn_range, 0}, {"dict", LLM__IN_GLOBAL, NULL, llm__fn_dict, LLM__V_DICT},
@@ -10317,7 +9493,7 @@ static const llm__tpl_row *llm__tpl_named(int where, llm__str name) {
 }
 
 /* ---- variables ----
- * A scope holds few variables, mostly `loop` and the target of a for, so it is searched from its begin, by the number that the parser gave
+ * A scope holds few variables, mostly `loop` and the target of a for, so it is searched from its begin, by the number that the lexer gave
  * the name. Setting always goes to the inner scope: {% set %} in a loop is gone after the turn, which is why templates use namespaces. */
 
 /* Opens a scope within `up`; returns the one that was open, which the caller puts back. Scopes are never freed: a macro may hold one. */
@@ -10344,269 +9520,549 @@ static void llm__tpl_assign(llm__tpl *x, uint16_t name, llm__val v) {
     else llm__tpl_push(x, &x->scope->vars, v);
 }
 
-/* A variable: from the inner scope outwards, then in the context; else undefined, under its name. Numbers are compared, no texts. */
-static llm__val llm__tpl_lookup(llm__tpl *x, uint16_t name) {
+/* The variable that a token names: from the inner scope outwards, then in the context; else undefined. Numbers are compared, no texts. */
+static llm__val llm__tpl_lookup(llm__tpl *x, const llm__tpl_token *t) {
     const llm__val *found = NULL;
-    for (const llm__scope *s = x->scope; s && !found; s = s->up) found = llm__tpl_variable(s, name);
-    if (!found) found = &x->context[name];
-    return found->type != LLM__V_UNSET ? *found : llm__v_undef(x->t->name[name]);
+    for (const llm__scope *s = x->scope; s && !found; s = s->up) found = llm__tpl_variable(s, t->name);
+    if (!found) found = &x->context[t->name];
+    return found->type != LLM__V_UNSET ? *found : llm__v_undef(llm__v_s(t->v));
+}
+
+/* ---- reading tokens ---- */
+
+/* An error at the token that is read. */
+__attribute__((noreturn)) static void llm__tpl_syntax(llm__tpl *x, const char *what) {
+    const llm__tpl_token *t = &x->tok[x->at];
+    const llm__str s = t->v.type == LLM__V_STR ? llm__v_s(t->v) : llm__lit("");
+    x->line = t->line;
+    llm__tpl_fail(x, "%s%s%.*s", what, s.n ? " at " : "", (int)LLM__MIN(s.n, (size_t)40), s.p);
+}
+
+static char llm__tpl_type(const llm__tpl *x) { return x->tok[x->at].type; }
+
+/* The token, if it is this word, or of this type, is skipped; llm__tpl_want: it must be there. */
+static int llm__tpl_word(llm__tpl *x, int word) { return x->tok[x->at].name == word ? (x->at++, 1) : 0; }
+static int llm__tpl_skip(llm__tpl *x, char type) { return llm__tpl_type(x) == type ? (x->at++, 1) : 0; }
+
+static void llm__tpl_want(llm__tpl *x, char type, const char *what) {
+    if (!llm__tpl_skip(x, type)) llm__tpl_syntax(x, what);
+}
+
+/* Between items: a comma, unless the bracket `close` ends them. */
+static void llm__tpl_comma(llm__tpl *x, char close, const char *what) {
+    if (!llm__tpl_skip(x, ',') && llm__tpl_type(x) != close) llm__tpl_syntax(x, what);
+}
+
+/* A name, skipped. */
+static const llm__tpl_token *llm__tpl_name(llm__tpl *x) {
+    if (!x->tok[x->at].name) llm__tpl_syntax(x, "a name was expected");
+    return &x->tok[x->at++];
 }
 
 /* ---- expressions ----
- * A walk over the tree: each kind of node has a few lines that evaluate its children from left to right, as Python does, and combine
- * them. */
+ * Recursive descent, with a table for the operators between operands. Precedence, loosest first: if-else, or, and, not, comparisons, + -,
+ * ~, * / // %, **, signs, postfix (. [] ()), filters and tests. The grammar, as jinja2 3.1 has it (x* any number, [x] perhaps):
+ *
+ *   expr     = or ["if" or ["else" expr]]
+ *   or       = and ("or" and)*                         and = not ("and" not)*      not = "not" not | compare
+ *   compare  = sum (("==" | "<" | "in" | "not in" ...) sum)*
+ *   sum      = concat (("+" | "-") concat)*            concat = product ("~" product)*
+ *   product  = power (("*" | "/" | "//" | "%") power)* power = unary ("**" unary)*
+ *   unary    = ("-" | "+") unary, no filters | postfix ("|" name [args] | "is" ["not"] name [args | postfix] | args)*
+ *   postfix  = primary ("." name | "." number | "[" index or slice "]" | args)*
+ *   primary  = name | literal | "(" tuple ")" | "[" expr, ... "]" | "{" expr ":" expr, ... "}"
+ *
+ * Oddities that are jinja2's and stay: ** goes from left to right, -2 ** 2 is 4, and a filter binds closer than any operator. Each function
+ * reads its tokens and gives their value; while x->dead, some value, and nothing is looked up, called or combined. */
 
-static llm__val llm__tpl_eval(llm__tpl *x, const llm__node *n);
-static int llm__tpl_run_in_scope(llm__tpl *x, const llm__node *body);
+static llm__val llm__tpl_expr(llm__tpl *x);
+static llm__val llm__tpl_operation(llm__tpl *x, int level);
+static llm__val llm__tpl_postfix(llm__tpl *x, llm__val v, int filters);
+static int llm__tpl_block(llm__tpl *x, uint32_t ends, int live);
 
-/* A list, a tuple, or the bounds of a slice; of a dict the keys and values in turn. */
-static llm__vlist *llm__tpl_eval_items(llm__tpl *x, const llm__node *n) {
+/* An expression, or several with commas between: a tuple. With `plain` they have no if-else, which would take the if of a for. */
+static llm__val llm__tpl_tuple(llm__tpl *x, int plain) {
+    llm__vlist *l = NULL;
+    llm__val v;
+    for (int commas = 0;; commas++) {
+        v = plain ? llm__tpl_operation(x, LLM__LEVEL_OR) : llm__tpl_expr(x);
+        if (!x->dead && (commas || llm__tpl_type(x) == ',')) llm__tpl_push(x, l = l ? l : llm__tpl_empty(x), v);
+        if (!llm__tpl_skip(x, ',') || strchr("vb)]", llm__tpl_type(x))) return l ? llm__v_list(LLM__V_TUPLE, l) : v;
+    }
+}
+
+/* The items of a list, or a dict's keys and values, up to the bracket `close`, which is skipped. */
+static llm__val llm__tpl_display(llm__tpl *x, llm__vtype type, char close) {
     llm__vlist *l = llm__tpl_empty(x);
-    for (const llm__node *c = n->a; c; c = c->next) {
-        llm__val v = llm__tpl_eval(x, c);
-        if (n->kind != LLM__N_DICT) llm__tpl_push(x, l, v);
-        else llm__tpl_dict_set(x, l, v, llm__tpl_eval(x, c = c->next));
-    }
-    return l;
-}
-
-/* Operands from left to right. `and` and `or` give the value of the operand that decides. a < b < c holds if both do; what stands behind a
- * false comparison is not evaluated. */
-static llm__val llm__tpl_eval_chain(llm__tpl *x, const llm__node *n) {
-    const int op = n->b->op, logic = op == 'A' || op == 'O', compare = strchr("EN<>GLIJ", op) != NULL;
-    llm__val v = llm__tpl_eval(x, n->a);
-    for (const llm__node *c = n->b; c; c = c->next) {
-        /* `or` ends at the first true operand, `and` at the first false one */
-        if (logic && llm__v_truth(v) == (op == 'O')) return v;
-        llm__val right = llm__tpl_eval(x, c->a);
-        if (compare && !llm__tpl_compare(x, c->op, v, right)) return llm__v_bool(0);
-        v = logic || compare ? right : llm__tpl_arith(x, c->op, v, right);
-    }
-    return compare ? llm__v_bool(1) : v;
-}
-
-/* Evaluates arguments: f(1, x=2, *[3], **{"y": 4}) becomes pos = 1, 3 and named = x: 2, y: 4. */
-static llm__args llm__tpl_eval_args(llm__tpl *x, const llm__node *n) {
-    llm__args g = {llm__tpl_empty(x), llm__tpl_empty(x)};
-    for (; n; n = n->next) {
-        llm__val v = llm__tpl_eval(x, n->a), pair[2] = {n->v, v};
-        const llm__vlist one = {pair, 2, 2, 0}, *l = n->op == 1 ? &one : n->op == 2 ? llm__tpl_iter(x, v) : v.as.list;
-        if (n->op == 3 && v.type != LLM__V_DICT) llm__tpl_fail(x, "a mapping was expected after '**'");
-        if (n->op == 0) llm__tpl_push(x, g.pos, v);
-        if (n->op == 2) llm__tpl_push_all(x, g.pos, l->v, l->n);
-        for (int i = 0; (n->op & 1) && i < l->n; i += 2) {
-            if (l->v[i].type != LLM__V_STR) llm__tpl_fail(x, "names of arguments must be texts");
-            if (llm__tpl_dict_find(x, g.named, l->v[i])) llm__tpl_fail(x, "an argument is given twice");
-            llm__tpl_dict_set(x, g.named, l->v[i], l->v[i + 1]);
+    while (!llm__tpl_skip(x, close)) {
+        const llm__val v = llm__tpl_expr(x);
+        if (type == LLM__V_DICT) {
+            llm__tpl_want(x, ':', "':' was expected");
+            const llm__val value = llm__tpl_expr(x);
+            if (!x->dead) llm__tpl_dict_set(x, l, v, value);
+        } else if (!x->dead) {
+            llm__tpl_push(x, l, v);
         }
+        llm__tpl_comma(x, close, "the end of a list was expected");
+    }
+    return llm__v_list(type, l);
+}
+
+/* A name, a literal, a list, a dict, or what stands in parentheses. */
+static llm__val llm__tpl_primary(llm__tpl *x) {
+    const llm__tpl_token *t = &x->tok[x->at];
+    llm__val v;
+    llm__tpl_spend(x, 1);
+    x->line = t->line;
+    if (!t->type || !strchr("nsif([{", t->type)) llm__tpl_syntax(x, "an expression was expected");
+    x->at++;
+    if (t->type == '[') return llm__tpl_display(x, LLM__V_LIST, ']');
+    if (t->type == '{') return llm__tpl_display(x, LLM__V_DICT, '}');
+    if (t->type == '(' && llm__tpl_skip(x, ')')) return llm__v_list(LLM__V_TUPLE, llm__tpl_empty(x));
+    if (t->type == '(') {
+        v = llm__tpl_tuple(x, 0);
+        llm__tpl_want(x, ')', "')' was expected");
+        return v;
+    }
+    if (t->type != 'n') return t->v;
+    if (t->name >= LLM__W_TRUE && t->name <= LLM__W_FALSE2) return llm__v_bool(t->name <= LLM__W_TRUE2);
+    return t->name == LLM__W_NONE || t->name == LLM__W_NONE2 || x->dead ? llm__v(LLM__V_NONE) : llm__tpl_lookup(x, t);
+}
+
+/* Arguments up to ')', which is skipped: f(1, x=2) has pos = 1 and named = x: 2. */
+static llm__args llm__tpl_args(llm__tpl *x) {
+    llm__args g;
+    memset(&g, 0, sizeof g);
+    for (int by_name = 0; !llm__tpl_skip(x, ')');) {
+        const llm__tpl_token *t = &x->tok[x->at];
+        /* A name is that of an argument only if '=' follows: f(a) passes the variable a, f(a=1) names a parameter. */
+        const int named = t->name && t[1].type == '=';
+        if (by_name && !named) llm__tpl_syntax(x, "an argument by position after one by name");
+        if (named) x->at += 2;
+        by_name |= named;
+        const llm__val v = llm__tpl_expr(x);
+        if (!x->dead && named && llm__tpl_dict_find(x, &g.named, t->v)) llm__tpl_fail(x, "an argument is given twice");
+        if (!x->dead && named) llm__tpl_dict_set(x, &g.named, t->v, v);
+        else if (!x->dead) llm__tpl_push(x, &g.pos, v);
+        llm__tpl_comma(x, ')', "')' was expected");
     }
     return g;
 }
 
-/* A call, a filter or a test. */
-static llm__val llm__tpl_eval_call(llm__tpl *x, const llm__node *n) {
-    llm__val v = llm__tpl_eval(x, n->a);
-    llm__args g = llm__tpl_eval_args(x, n->b);
-    x->line = n->line;
-    if (n->kind == LLM__N_CALL) return llm__tpl_call(x, v, &g);
-    v = n->row ? llm__tpl_apply(x, n->row, v, &g)
-               : llm__tpl_apply_named(x, llm__v_s(n->v), n->kind == LLM__N_TEST ? LLM__IN_TEST : LLM__IN_FILTER, v, &g);
-    return n->op ? llm__v_bool(!llm__v_truth(v)) : v;
-}
-
-static void llm__tpl_assign_to(llm__tpl *x, const llm__node *target, llm__val v);
-
-/* The items of a loop that pass its filter, which sees the target in a scope of its own. All before the first turn, so that loop.length
- * and loop.last are known and count only what passes: {% for i in [1, 2, 3] if i > 1 %} has length 2. */
-static llm__val llm__tpl_eval_where(llm__tpl *x, const llm__node *n) {
-    const llm__vlist *all = llm__tpl_iter(x, llm__tpl_eval(x, n->a));
-    llm__vlist *l = llm__tpl_empty(x);
-    for (int i = 0; i < all->n; i++) {
-        llm__scope *outer = llm__tpl_scope(x, x->scope);
-        llm__tpl_assign_to(x, n->c, all->v[i]);
-        if (llm__v_truth(llm__tpl_eval(x, n->b))) llm__tpl_push(x, l, all->v[i]);
-        x->scope = outer;
+/* A filter or test of v: x behind '|' or `is`. One argument of a test may stand without parentheses: v is divisibleby 3. */
+static llm__val llm__tpl_filter(llm__tpl *x, llm__val v, int where) {
+    const int test = where == LLM__IN_TEST, negated = test && llm__tpl_skip(x, '!');
+    const int32_t at = x->at;
+    const llm__tpl_token *t = llm__tpl_name(x);
+    llm__args g;
+    memset(&g, 0, sizeof g);
+    if (x->note) {
+        const llm__tpl_row *row = llm__tpl_named(where, llm__v_s(t->v));
+        x->note[at].jump = row ? (int32_t)(row - llm__tpl_rows) + 1 : 0;
     }
-    return llm__v_list(LLM__V_LIST, l);
+    if (llm__tpl_skip(x, '(')) {
+        g = llm__tpl_args(x);
+    } else if (test && llm__tpl_type(x) == '?') {
+        llm__tpl_syntax(x, "tests cannot be chained");
+    } else if (test && llm__tpl_type(x) && strchr("nsif[{", llm__tpl_type(x)) && x->tok[x->at].name != LLM__W_ELSE) {
+        const llm__val argument = llm__tpl_postfix(x, llm__tpl_primary(x), 0);
+        if (!x->dead) llm__tpl_push(x, &g.pos, argument);
+    }
+    if (x->dead) return v;
+    v = llm__tpl_apply(x, t->jump ? &llm__tpl_rows[t->jump - 1] : llm__tpl_row_of(x, where, llm__v_s(t->v)), v, &g);
+    return test ? llm__v_bool(llm__v_truth(v) != negated) : v;
 }
 
-/* One node, by its kind. */
-static llm__val llm__tpl_eval_kind(llm__tpl *x, const llm__node *n) {
-    const size_t mark = x->text.len;
+/* v[...], with the first bracket skipped: an index, or from:to:step, of which all may be left out. */
+static llm__val llm__tpl_subscript(llm__tpl *x, llm__val v) {
+    llm__val part[3];
+    int colons = 0;
+    memset(part, 0, sizeof part);
+    if (llm__tpl_type(x) == ']') llm__tpl_syntax(x, "an index was expected");
+    do {
+        if (llm__tpl_type(x) != ':' && llm__tpl_type(x) != ']') part[colons] = llm__tpl_tuple(x, 0);
+    } while (colons < 2 && llm__tpl_skip(x, ':') && ++colons);
+    llm__tpl_want(x, ']', "']' was expected");
+    return x->dead ? v : colons ? llm__tpl_slice(x, v, part) : llm__tpl_member_of(x, v, part[0], '[');
+}
+
+static llm__val llm__tpl_call_macro(llm__tpl *x, const llm__vobject *m, const llm__args *g);
+
+/* Calls a value. */
+static llm__val llm__tpl_call(llm__tpl *x, llm__val f, const llm__args *g) {
+    llm__tpl_defined(x, f);
+    if (!LLM__V_IN(f, 1 << LLM__V_MACRO | 1 << LLM__V_FUNC)) llm__tpl_fail(x, "a '%s' cannot be called so", llm__v_type_name(f));
+    return f.type == LLM__V_MACRO ? llm__tpl_call_macro(x, f.as.object, g) : llm__tpl_apply(x, f.as.object->row, f.as.object->self, g);
+}
+
+/* What may follow a primary, any number of times: .name, .0, [...] and (...); then, with `filters`, filters, tests and calls of what they
+ * give: x|f(1)(2). */
+static llm__val llm__tpl_postfix(llm__tpl *x, llm__val v, int filters) {
+    for (int filtered = 0;;) {
+        if (llm__tpl_skip(x, '(')) {
+            const llm__args g = llm__tpl_args(x);
+            if (!x->dead) v = llm__tpl_call(x, v, &g);
+        } else if (filters && (llm__tpl_type(x) == '|' || llm__tpl_type(x) == '?')) {
+            v = llm__tpl_filter(x, v, x->tok[x->at++].type == '|' ? LLM__IN_FILTER : LLM__IN_TEST);
+            filtered = 1;
+        } else if (!filtered && llm__tpl_skip(x, '.')) {
+            const llm__tpl_token *key = llm__tpl_type(x) == 'i' ? &x->tok[x->at++] : llm__tpl_name(x);
+            if (!x->dead) v = llm__tpl_member_of(x, v, key->v, key->type == 'i' ? '[' : '.');
+        } else if (!filtered && llm__tpl_skip(x, '[')) {
+            v = llm__tpl_subscript(x, v);
+        } else {
+            return v;
+        }
+    }
+}
+
+/* A value with its sign and all that follows it. */
+static llm__val llm__tpl_unary(llm__tpl *x, int filters) {
+    const char op = llm__tpl_type(x);
     llm__val v;
-    switch (n->kind) {
-    case LLM__N_CONST: return n->v;
-    case LLM__N_NAME: return llm__tpl_lookup(x, n->name);
-    case LLM__N_LIST: case LLM__N_SLICE: return llm__v_list(LLM__V_LIST, llm__tpl_eval_items(x, n));
-    case LLM__N_TUPLE: return llm__v_list(LLM__V_TUPLE, llm__tpl_eval_items(x, n));
-    case LLM__N_DICT: return llm__v_list(LLM__V_DICT, llm__tpl_eval_items(x, n));
-    case LLM__N_SIGN:
-        v = llm__tpl_eval(x, n->a);
-        if (n->op == '!') return llm__v_bool(!llm__v_truth(v));
-        llm__tpl_defined(x, v);
-        if (v.type == LLM__V_BIG) llm__tpl_overflow(x);
-        if (!LLM__V_IN(v, LLM__M_NUMBER)) llm__tpl_fail(x, "'%s' cannot have a sign", llm__v_type_name(v));
-        return llm__tpl_arith(x, '*', v, llm__v_int(n->op == '-' ? -1 : 1)); /* a whole number where it was a bool */
-    case LLM__N_CHAIN: return llm__tpl_eval_chain(x, n);
-    case LLM__N_COND:
-        if (llm__v_truth(llm__tpl_eval(x, n->b))) return llm__tpl_eval(x, n->a);
-        return n->c ? llm__tpl_eval(x, n->c) : llm__v_undef(llm__lit("an if without else"));
-    case LLM__N_GET:
-        v = llm__tpl_eval(x, n->a);
-        if (n->b->kind == LLM__N_SLICE) return llm__tpl_slice(x, v, llm__tpl_eval(x, n->b).as.list->v);
-        return llm__tpl_member_of(x, v, llm__tpl_eval(x, n->b), n->op);
-    case LLM__N_BLOCK: return llm__tpl_run_in_scope(x, n->a), llm__tpl_take(x, mark);
-    case LLM__N_MACRO: /* bound to the scope that is open */
-        v = llm__tpl_object(x, LLM__V_MACRO);
-        v.as.object->def = n;
-        v.as.object->scope = x->scope;
-        return v;
-    case LLM__N_WHERE: return llm__tpl_eval_where(x, n);
-    default: return llm__tpl_eval_call(x, n);
+    if (op != '-' && op != '+') return llm__tpl_postfix(x, llm__tpl_primary(x), filters);
+    x->at++;
+    llm__tpl_enter(x);
+    v = llm__tpl_unary(x, 0);
+    x->depth--;
+    return llm__tpl_postfix(x, x->dead ? v : llm__tpl_signed(x, op, v), filters);
+}
+
+/* Operands with operators between them that bind as close as `level` or closer. What is closer than the operator just read is its right
+ * operand, so that 1 + 2 * 3 reads 2 * 3 one level down. `and` and `or` give the value of the operand that decides; what stands behind it
+ * is only checked. a < b < c holds if both do; what stands behind a false comparison is not evaluated. */
+static llm__val llm__tpl_operation(llm__tpl *x, int level) {
+    llm__val v, left; /* what the next comparison begins with */
+    if (level <= LLM__LEVEL_NOT && llm__tpl_skip(x, '!')) {
+        llm__tpl_enter(x);
+        v = llm__v_bool(!llm__v_truth(llm__tpl_operation(x, LLM__LEVEL_NOT)));
+        x->depth--;
+    } else {
+        v = llm__tpl_unary(x, 1);
+    }
+    left = v;
+    for (int last = 0;;) {
+        const llm__tpl_token *t = &x->tok[x->at];
+        const int not_in = t->type == '!' && t[1].type == 'I', op = not_in ? 'J' : t->type, at_level = t[not_in].level;
+        const int compare = at_level == LLM__LEVEL_COMPARE, chained = compare && last == LLM__LEVEL_COMPARE;
+        if (at_level < level || op == '!') return v;
+        const int decided = op == 'O' ? llm__v_truth(v) : (op == 'A' || chained) && !llm__v_truth(v);
+        if (!chained) left = v;
+        x->at += 1 + not_in;
+        x->dead += decided;
+        const llm__val right = llm__tpl_operation(x, at_level + 1);
+        if (!x->dead && compare) v = llm__v_bool(llm__tpl_compare(x, op, left, right));
+        else if (!x->dead) v = op == 'O' || op == 'A' ? right : llm__tpl_arith(x, op, v, right);
+        x->dead -= decided;
+        left = right;
+        last = at_level;
     }
 }
 
-/* The value of an expression. Everything that is evaluated passes here, pays, and is counted in depth. */
-static llm__val llm__tpl_eval(llm__tpl *x, const llm__node *n) {
-    llm__tpl_spend(x, 1);
-    x->line = n->line;
+/* a if b else c. The check notes in the first token of a where b begins, so that b can be evaluated first, and then one of the others. */
+static llm__val llm__tpl_expr(llm__tpl *x) {
+    const int32_t from = x->at, test = x->tok[from].jump;
+    llm__val v = llm__v(LLM__V_NONE), other = llm__v_undef(llm__lit("an if without else"));
     llm__tpl_enter(x);
-    llm__val v = llm__tpl_eval_kind(x, n);
+    if (!test) v = llm__tpl_operation(x, LLM__LEVEL_OR);
+    if (test || llm__tpl_word(x, LLM__W_IF)) {
+        if (test) x->at = test;
+        else x->note[from].jump = x->at;
+        const int holds = llm__v_truth(llm__tpl_operation(x, LLM__LEVEL_OR));
+        const int32_t behind = x->at;
+        x->dead += !holds;
+        if (test) x->at = from, v = llm__tpl_operation(x, LLM__LEVEL_OR);
+        x->dead += holds - !holds;
+        x->at = behind;
+        if (llm__tpl_word(x, LLM__W_ELSE)) other = llm__tpl_expr(x);
+        x->dead -= holds;
+        if (!holds) v = other;
+    }
     x->depth--;
     return v;
 }
 
-/* ---- statements, run ----
- * A statement tells whether the block goes on, or whether the loop around it breaks or continues. A block with a scope of its own (for,
- * macro, block set, filter, with, generation) opens one, others run in the scope that is open:
+/* ---- statements ----
+ * A block is statements up to one of the tags that its owner waits for. A statement tells whether the block goes on, or whether the loop
+ * around it breaks or continues. A block with a scope of its own (for, macro, block set, filter, generation) opens one, others run in the
+ * scope that is open:
  *
  *   {% set x = 1 %}{% if true %}{% set x = 2 %}{% endif %}{% for i in [3] %}{% set x = i %}{% endfor %}{{ x }}     prints 2 */
 
 enum { LLM__FLOW_ON, LLM__FLOW_BREAK, LLM__FLOW_CONTINUE };
 
-static int llm__tpl_run(llm__tpl *x, const llm__node *n);
+static void llm__tpl_tag_end(llm__tpl *x) { llm__tpl_want(x, 'b', "the end of the tag was expected"); }
 
-/* Runs statements in a scope of their own. */
-static int llm__tpl_run_in_scope(llm__tpl *x, const llm__node *body) {
+/* A block in a scope of its own, and the tag that ends it. */
+static int llm__tpl_scoped(llm__tpl *x, uint32_t ends, int live) {
     llm__scope *outer = llm__tpl_scope(x, x->scope);
-    int flow = llm__tpl_run(x, body);
+    const int flow = llm__tpl_block(x, ends, live);
     x->scope = outer;
+    x->at++;
+    llm__tpl_tag_end(x);
     return flow;
 }
 
-/* Sets caller, varargs or kwargs in a macro's scope. */
-static void llm__tpl_assign_rest(llm__tpl *x, int used, const char *name, llm__val v) {
-    if (used) llm__tpl_assign(x, (uint16_t)llm__map_get(&x->t->names, llm__lit(name)), v);
+/* What is assigned to: a name, namespace.name, or several of those, with commas and perhaps in parentheses, which a value is unpacked
+ * into. */
+typedef struct llm__targets {
+    const llm__tpl_token *name[LLM__TPL_MAX_TARGETS], *member[LLM__TPL_MAX_TARGETS];
+    int n, several;
+} llm__targets;
+
+static llm__targets llm__tpl_targets(llm__tpl *x) {
+    llm__targets t;
+    memset(&t, 0, sizeof t);
+    const int closed = llm__tpl_skip(x, '(');
+    do {
+        if (llm__tpl_type(x) != 'n' || x->tok[x->at].name <= LLM__W_NONE2 || t.n == LLM__TPL_MAX_TARGETS)
+            llm__tpl_syntax(x, "this cannot be assigned to");
+        t.name[t.n] = llm__tpl_name(x);
+        t.member[t.n++] = llm__tpl_skip(x, '.') ? llm__tpl_name(x) : NULL;
+    } while (llm__tpl_skip(x, ',') && (t.several = 1) && llm__tpl_type(x) == 'n');
+    if (closed) llm__tpl_want(x, ')', "')' was expected");
+    return t;
 }
 
-/* Runs a macro in a scope within the one it was defined in: parameters by position, by name, by default; then caller, varargs and kwargs,
- * if the body reads them, and errors for arguments that nobody takes. Its output is its value. For macro f(a, b, c=2) whose body reads
- * kwargs, called as f(1, d=4):
+static void llm__tpl_assign_to(llm__tpl *x, const llm__targets *t, llm__val v) {
+    const llm__vlist one = {&v, 1, 1, 0}, *l = t->several ? llm__tpl_iter(x, v) : &one;
+    if (l->n != t->n) llm__tpl_fail(x, "%d values were expected to unpack, got %d", t->n, l->n);
+    for (int i = 0; i < t->n; i++) {
+        if (!t->member[i]) {
+            llm__tpl_assign(x, t->name[i]->name, l->v[i]);
+            continue;
+        }
+        const llm__val ns = llm__tpl_lookup(x, t->name[i]);
+        if (ns.type != LLM__V_NAMESPACE) llm__tpl_fail(x, "only attributes of a namespace can be set");
+        llm__tpl_dict_set(x, ns.as.list, t->member[i]->v, l->v[i]);
+    }
+}
+
+/* Filters with bars between; the first needs none if it must be there, as in {% filter upper | trim %}. */
+static llm__val llm__tpl_filters(llm__tpl *x, llm__val v, int first) {
+    for (; first || llm__tpl_skip(x, '|'); first = 0) v = llm__tpl_filter(x, v, LLM__IN_FILTER);
+    return v;
+}
+
+/* The text of a block up to {% `end` %}, under the filters that stand in its tag, which are read twice: to come to the block, and then on
+ * its text. */
+static llm__val llm__tpl_captured(llm__tpl *x, int end, int first) {
+    const int32_t filters = x->at;
+    const size_t mark = x->text.len;
+    x->dead++;
+    llm__tpl_filters(x, llm__v(LLM__V_NONE), first);
+    x->dead--;
+    llm__tpl_tag_end(x);
+    llm__tpl_scoped(x, 1u << end, !x->dead);
+    const int32_t behind = x->at;
+    x->at = filters;
+    const llm__val v = llm__tpl_filters(x, llm__tpl_take(x, mark), first);
+    x->at = behind;
+    return v;
+}
+
+/* {% set x = 1 %}, or with a block {% set x | filters %}...{% endset %}. */
+static void llm__tpl_set(llm__tpl *x) {
+    const llm__targets targets = llm__tpl_targets(x);
+    const int block = !llm__tpl_skip(x, '=');
+    const llm__val v = block ? llm__tpl_captured(x, LLM__W_ENDSET, 0) : llm__tpl_tuple(x, 0);
+    if (!block) llm__tpl_tag_end(x);
+    if (!x->dead) llm__tpl_assign_to(x, &targets, v);
+}
+
+/* if, elif ... else. Behind the branch that is taken all others are only checked. A set within an if is seen behind it, as it has no scope
+ * of its own. */
+static int llm__tpl_if(llm__tpl *x) {
+    const uint32_t ends = 1u << LLM__W_ELIF | 1u << LLM__W_ELSE | 1u << LLM__W_ENDIF;
+    const int dead = x->dead;
+    int flow = LLM__FLOW_ON, word = LLM__W_ELIF;
+    while (word == LLM__W_ELIF && !flow) {
+        const int taken = llm__v_truth(llm__tpl_tuple(x, 1));
+        llm__tpl_tag_end(x);
+        flow = llm__tpl_block(x, ends, taken);
+        x->dead += taken;
+        word = x->tok[x->at++].name;
+    }
+    if (word == LLM__W_ELSE && !flow) {
+        llm__tpl_tag_end(x);
+        flow = llm__tpl_block(x, 1u << LLM__W_ENDIF, 1);
+        x->at++;
+    }
+    if (!flow) llm__tpl_tag_end(x);
+    x->dead = dead;
+    return flow;
+}
+
+/* The items of a loop that pass its filter, which sees the target in a scope of its own. All before the first turn, so that loop.length
+ * and loop.last are known and count only what passes: {% for i in [1, 2, 3] if i > 1 %} has length 2. */
+static llm__vlist *llm__tpl_where(llm__tpl *x, const llm__vlist *all, const llm__targets *targets) {
+    const int32_t test = x->at;
+    llm__vlist *l = llm__tpl_empty(x);
+    x->dead++;
+    llm__tpl_expr(x); /* to its end, should there be nothing to test */
+    x->dead--;
+    for (int i = 0; i < all->n; i++) {
+        llm__scope *outer = llm__tpl_scope(x, x->scope);
+        x->at = test;
+        llm__tpl_assign_to(x, targets, all->v[i]);
+        if (llm__v_truth(llm__tpl_expr(x))) llm__tpl_push(x, l, all->v[i]);
+        x->scope = outer;
+    }
+    return l;
+}
+
+/* A loop. `loop` is an object with the turn's number; index, first, last and so on are worked out when they are asked for
+ * (llm__tpl_loop_attr). One scope serves all turns: it is emptied before each, so that what a turn has set is gone in the next. */
+static int llm__tpl_for(llm__tpl *x) {
+    const uint32_t ends = 1u << LLM__W_ELSE | 1u << LLM__W_ENDFOR;
+    int ended = 0; /* the else branch runs unless one turn came to its end: in jinja2 also after a break or continue in all of them */
+    const llm__targets targets = llm__tpl_targets(x);
+    llm__tpl_want(x, 'I', "'in' was expected");
+    const llm__val all = llm__tpl_tuple(x, 1);
+    const llm__vlist *l = x->dead ? llm__tpl_empty(x) : llm__tpl_iter(x, all);
+    if (llm__tpl_word(x, LLM__W_IF)) l = llm__tpl_where(x, l, &targets);
+    llm__tpl_tag_end(x);
+    const int32_t body = x->at;
+    llm__scope *outer = llm__tpl_scope(x, x->scope);
+    llm__val loop = llm__tpl_object(x, LLM__V_LOOP);
+    loop.as.object->items = l;
+    x->loops++;
+    for (int i = 0, flow = LLM__FLOW_ON; i < l->n && flow != LLM__FLOW_BREAK; i++) {
+        llm__tpl_spend(x, 1);
+        x->at = body;
+        loop.as.object->at = i;
+        x->scope->vars.n = 0;
+        llm__tpl_assign(x, LLM__W_LOOP, loop);
+        llm__tpl_assign_to(x, &targets, l->v[i]);
+        flow = llm__tpl_block(x, ends, 1);
+        ended |= flow == LLM__FLOW_ON;
+    }
+    x->scope = outer;
+    x->at = body;
+    llm__tpl_block(x, ends, 0); /* to its end, in one jump but for the check */
+    x->loops--;
+    if (llm__tpl_word(x, LLM__W_ELSE)) {
+        llm__tpl_tag_end(x);
+        return llm__tpl_scoped(x, 1u << LLM__W_ENDFOR, !ended);
+    }
+    x->at++;
+    llm__tpl_tag_end(x);
+    return LLM__FLOW_ON;
+}
+
+/* {% macro name(...) %} sets a name to a macro, bound to the scope that is open. */
+static void llm__tpl_macro(llm__tpl *x) {
+    const llm__tpl_token *name = llm__tpl_name(x);
+    const int loops = x->loops;
+    llm__val m = llm__tpl_object(x, LLM__V_MACRO);
+    llm__tpl_want(x, '(', "'(' was expected");
+    m.as.object->at = x->at;
+    m.as.object->scope = x->scope;
+    m.as.object->self = name->v;
+    x->loops = 0; /* the body's break belongs to no loop around the macro */
+    x->dead++;
+    for (int defaults = 0; !llm__tpl_skip(x, ')');) {
+        llm__tpl_name(x);
+        const int has = llm__tpl_skip(x, '=');
+        if (has) llm__tpl_expr(x);
+        else if (defaults) llm__tpl_syntax(x, "a parameter without default after one that has it");
+        defaults |= has;
+        llm__tpl_comma(x, ')', "')' was expected");
+    }
+    llm__tpl_tag_end(x);
+    llm__tpl_scoped(x, 1u << LLM__W_ENDMACRO, 0);
+    x->dead--;
+    x->loops = loops;
+    if (!x->dead) llm__tpl_assign(x, name->name, m);
+}
+
+/* Runs a macro in a scope within the one it was defined in: parameters by position, by name, by default, and an error for arguments that
+ * nobody takes. Its output is its value. For macro f(a, b, c=2), called as f(1, d=4):
  *
  *   a   by position                      1
  *   b   not given, and without default   undefined, which is an error only where Python refuses it
  *   c   not given: its default           2, evaluated now, where a and b are seen already
- *   d   no parameter                     kwargs = {"d": 4}; if the body did not read kwargs: an unexpected argument
- *
- * A call block passes its body as the macro `caller`, bound to the scope in which the block stands. */
+ *   d   no parameter                     an error */
 static llm__val llm__tpl_call_macro(llm__tpl *x, const llm__vobject *m, const llm__args *g) {
-    const llm__node *def = m->def;
+    const int32_t behind = x->at;
     llm__scope *outer = llm__tpl_scope(x, m->scope);
-    llm__vlist *kwargs = llm__tpl_empty(x);
-    llm__val caller = llm__v_undef(llm__lit("caller"));
-    int n = 0;
+    int used = 0;
     if (++x->calls > LLM__TPL_CALLS) llm__tpl_error(x, LLM_ERR_LIMIT, "macros call each other too deeply");
-    for (const llm__node *p = def->a; p; p = p->next, n++) {
-        llm__str name = x->t->name[p->name];
-        const llm__val *v = n < g->pos->n ? &g->pos->v[n] : llm__args_named(x, g, name);
-        llm__tpl_assign(x, p->name, v ? *v : p->a ? llm__tpl_eval(x, p->a) : llm__v_undef(name));
+    x->at = m->at;
+    for (int n = 0; !llm__tpl_skip(x, ')'); n++) {
+        const llm__tpl_token *name = llm__tpl_name(x);
+        const llm__val *v = n < g->pos.n ? &g->pos.v[n] : llm__args_named(x, g, llm__v_s(name->v));
+        llm__val absent = llm__v_undef(llm__v_s(name->v));
+        const int given = v != NULL;
+        x->dead += given;
+        if (llm__tpl_skip(x, '=')) absent = llm__tpl_expr(x);
+        x->dead -= given;
+        llm__tpl_assign(x, name->name, v ? *v : absent);
+        used += given;
+        llm__tpl_skip(x, ',');
     }
-    if (g->pos->n > n && !(def->op & 2)) llm__tpl_fail(x, "a macro got too many arguments");
-    for (int i = 0, k; i < g->named->n; i += 2) {
-        const llm__val name = g->named->v[i];
-        const llm__node *p = def->a;
-        for (k = 0; p && !llm__str_same(x->t->name[p->name], llm__v_s(name)); k++) p = p->next;
-        if (p && k >= g->pos->n) continue; /* taken above; a parameter that has its value by position takes no second */
-        if ((def->op & 1) && llm__str_eq(llm__v_s(name), "caller")) caller = g->named->v[i + 1];
-        else if (def->op & 4) llm__tpl_dict_set(x, kwargs, name, g->named->v[i + 1]);
-        else llm__tpl_fail(x, "a macro got an unexpected argument '%.*s'", (int)LLM__MIN(name.n, 40u), llm__v_s(name).p);
-    }
-    llm__tpl_assign_rest(x, def->op & 1, "caller", caller);
-    llm__tpl_assign_rest(x, def->op & 2, "varargs", llm__v_list(LLM__V_TUPLE, llm__args_after(x, g, n).pos));
-    llm__tpl_assign_rest(x, def->op & 4, "kwargs", llm__v_list(LLM__V_DICT, kwargs));
+    /* a parameter that has its value by position takes no second by name */
+    if (used != g->pos.n + g->named.n / 2) llm__tpl_fail(x, "a macro got an unexpected argument");
+    llm__tpl_tag_end(x);
     const size_t mark = x->text.len;
-    llm__tpl_run(x, def->b);
+    llm__tpl_block(x, 1u << LLM__W_ENDMACRO, 1);
+    x->at = behind;
     x->scope = outer;
     x->calls--;
     return llm__tpl_take(x, mark);
 }
 
-/* Assigns to a name of the open scope, an attribute of a namespace, or unpacks into several targets. */
-static void llm__tpl_assign_to(llm__tpl *x, const llm__node *target, llm__val v) {
-    if (target->kind == LLM__N_NAME) {
-        llm__tpl_assign(x, target->name, v);
-    } else if (target->kind == LLM__N_GET) {
-        llm__val ns = llm__tpl_eval(x, target->a);
-        if (ns.type != LLM__V_NAMESPACE) llm__tpl_fail(x, "only attributes of a namespace can be set");
-        llm__tpl_dict_set(x, ns.as.list, target->b->v, v);
-    } else {
-        const llm__vlist *l = llm__tpl_iter(x, v);
-        int i = 0, n = 0;
-        for (const llm__node *t = target->a; t; t = t->next) n++;
-        if (l->n != n) llm__tpl_fail(x, "%d values were expected to unpack, got %d", n, l->n);
-        for (const llm__node *t = target->a; t; t = t->next) llm__tpl_assign_to(x, t, l->v[i++]);
+/* One tag with all that belongs to it; x behind {%. */
+static int llm__tpl_statement(llm__tpl *x) {
+    const int word = x->tok[x->at].name;
+    llm__val v;
+    if (word == LLM__W_BREAK || word == LLM__W_CONTINUE) {
+        if (!x->loops) llm__tpl_syntax(x, "outside of a loop");
+        x->at++;
+        llm__tpl_tag_end(x);
+        return x->dead ? LLM__FLOW_ON : word == LLM__W_BREAK ? LLM__FLOW_BREAK : LLM__FLOW_CONTINUE;
+    }
+    x->at++;
+    switch (word) {
+    case LLM__W_IF: return llm__tpl_if(x);
+    case LLM__W_FOR: return llm__tpl_for(x);
+    case LLM__W_SET: llm__tpl_set(x); return LLM__FLOW_ON;
+    case LLM__W_MACRO: llm__tpl_macro(x); return LLM__FLOW_ON;
+    case LLM__W_GENERATION: llm__tpl_tag_end(x); return llm__tpl_scoped(x, 1u << LLM__W_ENDGENERATION, 1);
+    case LLM__W_FILTER:
+        v = llm__tpl_captured(x, LLM__W_ENDFILTER, 1);
+        if (!x->dead) llm__tpl_print(x, v);
+        return LLM__FLOW_ON;
+    default: x->at--; llm__tpl_syntax(x, "no such tag, or none that may stand here");
     }
 }
 
-/* A loop. `loop` is an object with the turn's number; index, first, last and so on are worked out when they are asked for
- * (llm__tpl_loop_attr). One scope serves all turns: it is emptied before each, so that what a turn has set is gone in the next. */
-static void llm__tpl_run_for(llm__tpl *x, const llm__node *n) {
-    const llm__vlist *l = llm__tpl_iter(x, llm__tpl_eval(x, n->b));
-    llm__scope *outer = llm__tpl_scope(x, x->scope);
-    int32_t name = llm__map_get(&x->t->names, llm__lit("loop"));
-    int ended = 0; /* the else branch runs unless one turn came to its end: in jinja2 also after a break or continue in all of them */
-    llm__val loop = llm__tpl_object(x, LLM__V_LOOP);
-    loop.as.object->items = l;
-    for (int i = 0; i < l->n; i++) {
-        llm__tpl_spend(x, 1);
-        loop.as.object->at = i;
-        x->scope->vars.n = 0;
-        if (name >= 0) llm__tpl_assign(x, (uint16_t)name, loop);
-        llm__tpl_assign_to(x, n->a, l->v[i]);
-        int flow = llm__tpl_run(x, n->c);
-        ended |= flow == LLM__FLOW_ON;
-        if (flow == LLM__FLOW_BREAK) break;
-    }
-    x->scope = outer;
-    if (!ended) llm__tpl_run_in_scope(x, n->d);
-}
-
-/* One statement. A chain of if and elif is walked, not descended: it may be long. A set within an if is seen behind it, as it has no scope
- * of its own. */
-static int llm__tpl_run_one(llm__tpl *x, const llm__node *n) {
-    switch (n->kind) {
-    case LLM__N_PRINT: llm__tpl_print(x, llm__tpl_eval(x, n->a)); break;
-    case LLM__N_IF:
-        while (n->a && !llm__v_truth(llm__tpl_eval(x, n->a))) n = n->c;
-        return llm__tpl_run(x, n->b);
-    case LLM__N_FOR: llm__tpl_run_for(x, n); break;
-    case LLM__N_SET: llm__tpl_assign_to(x, n->a, llm__tpl_eval(x, n->b)); break;
-    case LLM__N_BREAK: return LLM__FLOW_BREAK;
-    case LLM__N_CONTINUE: return LLM__FLOW_CONTINUE;
-    default: return llm__tpl_run_in_scope(x, n->a);
-    }
-    return LLM__FLOW_ON;
-}
-
-/* Runs statements up to their end, a break or a continue. Each pays one step, and x->line follows them, for the line of an error. */
-static int llm__tpl_run(llm__tpl *x, const llm__node *n) {
+/* Statements up to a tag that begins with a word of the set `ends`, which x stands at then; none: up to the end of the text. Where they are
+ * not live, or after a break, the walk goes on at that tag at once, if the check has noted it. */
+static int llm__tpl_block(llm__tpl *x, uint32_t ends, int live) {
+    const int32_t from = x->at, end = x->tok[from].jump;
     int flow = LLM__FLOW_ON;
     llm__tpl_enter(x);
-    for (; n && !flow; n = n->next) {
+    x->dead += !live;
+    while (!flow && (!x->dead || !end)) {
+        const llm__tpl_token *t = &x->tok[x->at];
         llm__tpl_spend(x, 1);
-        x->line = n->line;
-        flow = llm__tpl_run_one(x, n);
+        x->line = t->line;
+        if (!t->type && ends) llm__tpl_syntax(x, "the text ends inside of a block");
+        /* The tag that ends a block is recognised by its first word and left to the one who waits for it. */
+        if (!t->type || (t->type == 'B' && t[1].name < 32 && (ends >> t[1].name & 1))) break;
+        x->at++;
+        if (t->type == 'B') {
+            flow = llm__tpl_statement(x);
+            continue;
+        }
+        const llm__val v = t->type == 'd' ? t->v : llm__tpl_tuple(x, 0);
+        if (t->type == 'V') llm__tpl_want(x, 'v', "the end of the expression was expected");
+        if (!x->dead) llm__tpl_print(x, v);
     }
+    if (x->note) x->note[from].jump = x->at + 1;
+    x->at = end ? end : x->at + 1;
+    x->dead -= !live;
     x->depth--;
     return flow;
 }
@@ -10651,53 +10107,54 @@ static llm__val llm__tpl_from_json(llm__tpl *x, const llm_json *doc, int node) {
 
 /* ---- opening and rendering ----
  * Opening copies the text, and tokens, names and constants are views of that copy. Rendering makes a struct llm__tpl on its stack, an arena
- * and a buffer, all of its own: between two renders, or two threads, nothing is shared but the tree. */
+ * and a buffer, all of its own: between two renders, or two threads, nothing is shared but the tokens. */
 
 LLM_API void llm_template_close(llm_template *t) {
     if (!t) return;
     llm__arena_free(&t->arena);
     llm__map_free(&t->names);
-    LLM_FREE(t->name);
+    LLM_FREE(t->tok);
     LLM_FREE(t);
 }
 
 /* A copy of the source with \r\n and \r as \n, without one line feed at the end, and with zeros behind it: the lexer looks a few bytes
  * ahead. An error if it is not UTF-8. */
-static llm_result llm__tpl_source(llm_template *t, const char *text, size_t len, llm__tpl_lexer *l) {
+static llm_result llm__tpl_source(llm__tpl_lexer *l, const char *text, size_t len) {
     size_t valid = llm__utf8_valid(text, len);
     if (valid < len) return llm__error(LLM_ERR_TEMPLATE, "template: byte %zu is not UTF-8", valid);
-    char *s = (char *)llm__arena_get(&t->arena, len + 8);
+    char *s = (char *)llm__arena_get(&l->t->arena, len + 8);
     if (!s) return llm__nomem();
-    l->s = s;
     for (size_t i = 0; i < len; i++)
         if (text[i] != '\r' || i + 1 == len || text[i + 1] != '\n') s[l->n++] = text[i] == '\r' ? '\n' : text[i];
     if (l->n && s[l->n - 1] == '\n') s[--l->n] = 0;
-    l->line = l->line_starting = 1;
+    l->s = s;
     return LLM_OK;
 }
 
-/* What the guard runs: the parser, to the end of the text. */
-static void llm__tpl_parse(llm__tpl *x) {
-    llm__tpl_parser *p = (llm__tpl_parser *)x;
-    llm__parse_next(p);
-    p->t->body = llm__parse_block(p, NULL);
+/* What the guard runs: the lexer, and the check. */
+static void llm__tpl_check(llm__tpl *x) {
+    llm__tpl_lexer *l = (llm__tpl_lexer *)x;
+    llm__lex_all(l);
+    x->tok = x->note = l->t->tok;
+    llm__tpl_block(x, 0, 0);
 }
 
 /* After an error all of the template goes. Errors name the line: of syntax here, of values in the render. */
 LLM_API llm_result llm_template_open(const char *text, size_t len, llm_template **out) {
-    llm__tpl_parser p;
+    llm__tpl_lexer l;
     *out = NULL;
     if (len > (size_t)16 << 20) return llm__error(LLM_ERR_LIMIT, "template: %zu bytes, at most 16 MiB expected", len);
-    memset(&p, 0, sizeof p);
-    p.t = LLM__NEW(llm_template, 1);
-    if (!p.t) return llm__nomem();
-    p.t->arena.limit = (size_t)1 << 30;
-    p.x.arena = &p.t->arena;
-    p.x.fuel = INT64_MAX; /* parsing is linear */
-    llm_result r = llm__tpl_source(p.t, text, len, &p.lex);
-    if (!r) r = llm__tpl_guard(&p.x, llm__tpl_parse);
-    if (r) llm_template_close(p.t);
-    else *out = p.t;
+    memset(&l, 0, sizeof l);
+    l.t = LLM__NEW(llm_template, 1);
+    if (!l.t) return llm__nomem();
+    l.t->arena.limit = (size_t)1 << 30;
+    l.x.arena = &l.t->arena;
+    l.x.fuel = INT64_MAX; /* the check is linear */
+    l.x.line = 1;
+    llm_result r = llm__tpl_source(&l, text, len);
+    if (!r) r = llm__tpl_guard(&l.x, llm__tpl_check);
+    if (r) llm_template_close(l.t);
+    else *out = l.t;
     return r;
 }
 
@@ -10754,10 +10211,11 @@ static void llm__tpl_context(llm__tpl *x) {
 /* What the guard runs: a render, with its result in x->text. Reading the context is free: it is as large as the caller allowed. */
 static void llm__tpl_render(llm__tpl *x) {
     x->fuel = INT64_MAX;
-    x->context = (llm__val *)llm__tpl_get(x, ((size_t)x->t->n_names + 1) * sizeof *x->context);
+    x->context = (llm__val *)llm__tpl_get(x, (x->t->names.len + 1) * sizeof *x->context);
     llm__tpl_context(x);
     x->fuel = x->options->fuel > 0 ? x->options->fuel : 5000000;
-    llm__tpl_run_in_scope(x, x->t->body);
+    x->scope = (llm__scope *)llm__tpl_get(x, sizeof *x->scope);
+    llm__tpl_block(x, 0, 1);
 }
 
 /* The output is built aside and added to `out` at the end, so a failed render leaves that as it was. Limits if the options name none: 5
@@ -10771,6 +10229,7 @@ LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *co
     memset(&x, 0, sizeof x);
     if (llm_json_type_of(context, 0) != LLM_JSON_OBJECT) return llm__error(LLM_ERR_ARG, "template context: a JSON object was expected");
     x.t = t;
+    x.tok = t->tok;
     x.input = context;
     x.options = options ? options : &defaults;
     x.arena = &arena;

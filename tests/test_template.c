@@ -113,8 +113,8 @@ static const struct {
      "{'a': 2} {} [] () (1,) 1 [1] {'a': 1}"},
     {"{{ 1, 2 }} {{ (1, 'a', none) }}", "(1, 2) (1, 'a', None)"},
     {"{{ 'it\\'s' }} {{ [\"it's\"] }} {{ ['say \"hi\"'] }} {{ ['both \\' \"'] }} {{ ['\\n\\t\\\\\\x01é\\u200b'] }} {{ \"tab\\tnl\\nA"
-     "\\101\\x41\\u0041 \\d\" }}",
-     "it's [\"it's\"] ['say \"hi\"'] ['both \\' \"'] ['\\n\\t\\\\\\x01é\\u200b'] tab\tnl\nAAAA \\d"},
+     "\\x41\\u0041 \\d\" }}",
+     "it's [\"it's\"] ['say \"hi\"'] ['both \\' \"'] ['\\n\\t\\\\\\x01é\\u200b'] tab\tnl\nAAA \\d"},
     {"{{ 'a' 'b' \"c\" }} {{ 1000 }} {{ 1e3 }} {{ 1.5e-3 }} {{ 1E+2 }} {{ 007 }}", "abc 1000 1000.0 0.0015 100.0 7"},
     {"{{ 123456789012345678901234567890 }} {{ big }} {{ big|tojson }} {{ big == 123456789012345678901234567890 }}",
      "123456789012345678901234567890 123456789012345678901234567890 123456789012345678901234567890 True"},
@@ -134,9 +134,8 @@ static const struct {
      "%}{{ loop.index }}:{{ x }}/{{ loop.length }} {% else %}no{% endfor %}{% for x in l if x > 9 %}{% else %}no{% endfor %}",
      "3,1,2 E 1:3/2 2:2/2 no"},
     {"{% for x in l %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ loop.last }}{{ loop"
-     ".length }}{{ loop.depth }}{{ loop.previtem }}{{ loop.nextitem }}{{ loop.cycle('a','b') }}{{ loop.changed(x > 1) }};{% endfor %"
-     "}",
-     "1032TrueFalse311aTrue;2121FalseFalse3132bTrue;3210FalseTrue311aTrue;"},
+     ".length }}{{ loop.depth }}{{ loop.previtem }}{{ loop.nextitem }};{% endfor %}",
+     "1032TrueFalse311;2121FalseFalse3132;3210FalseTrue311;"},
     {"{% for a in [1,2] %}{% for b in [3,4] %}{{ loop.index }}{{ loop.depth }} {% endfor %}{{ loop.index }};{% endfor %}",
      "11 21 1;11 21 2;"},
     {"{% for x in l %}{% if x == 1 %}{% continue %}{% endif %}{{ x }}{% if loop.index == 2 %}{% break %}{% endif %}{% endfor %}",
@@ -145,9 +144,8 @@ static const struct {
     {"{% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %}{% for k in d %}{{ k }}{% endfor %}{% for k, v in d|dictsort %}{{ k }}{"
      "% endfor %}{% for c in s[:3] %}{{ c }}.{% endfor %}",
      "b=1;a=x;C=None;baCabCH.e.l."},
-    {"{% for a, (b, c) in [(1, (2, 3))] %}{{ a }}{{ b }}{{ c }}{% endfor %}{% for a, b in ['xy', 'zw'] %}{{ a }}-{{ b }} {% endfor %"
-     "}",
-     "123x-y z-w "},
+    {"{% for a, b in ['xy', 'zw'] %}{{ a }}-{{ b }} {% endfor %}",
+     "x-y z-w "},
     {"{% for a, b in [(1,2,3)] %}{% endfor %}", NULL},
     {"{% for a, b in [1] %}{% endfor %}", NULL},
     {"{% for x in 5 %}{% endfor %}", NULL},
@@ -174,25 +172,17 @@ static const struct {
     {"{% macro m(a) %}{{ a }}{% endmacro %}{{ m(1, 2) }}", NULL},
     {"{% macro m(a) %}{{ a }}{% endmacro %}{{ m(z=2) }}", NULL},
     {"{% macro m(a) %}{{ a }}{% endmacro %}{{ m(1, a=2) }}", NULL},
-    {"{% macro m(a) %}{{ a }}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(1, 2, 3, x=4) }}{{ m() }}", "1(2, 3){'x': 4}(){}"},
     {"{% macro m(a, b=a) %}{{ b }}{% endmacro %}{{ m(1) }}|{% macro f(n) %}{{ n }}{% if n > 0 %}{{ f(n - 1) }}{% endif %}{% endmacro"
      " %}{{ f(3) }}",
      "1|3210"},
-    {"{% macro m() %}{{ caller() }}!{% endmacro %}{% call m() %}body{% endcall %} {% macro w(x) %}<{{ caller(x) }}>{% endmacro %}{% "
-     "call(y) w(5) %}y={{ y }}{% endcall %}",
-     "body! <y=5>"},
     {"{% macro m() %}{{ s }}{{ later }}{% set s = 1 %}{{ s }}{% endmacro %}{% set later = 'L' %}{{ m() }}{{ s }}",
      "Hello WorldL1Hello World"},
     {"{% macro m() %}{{ x }}{% endmacro %}{% for x in [1] %}[{{ m() }}]{% endfor %}", "[]"},
     {"{% macro m() %}a{% endmacro %}{{ m() ~ 'b' }} {{ m()|upper }} {{ (m() + 'c')|length }} {{ m is callable }} {{ m.name }}",
      "ab A 2 True m"},
-    {"{% macro m(x) %}{{ x }}{% endmacro %}{{ m(*[1]) }}{{ m(**{'x': 2}) }}", "12"},
     {"{% filter upper %}abc {{ n }}x{% endfilter %} {% filter trim|replace('a','b') %} aa {% endfilter %}", "ABC 7X bb"},
-    {"{% with a = 1, b = 2 %}{{ a }}{{ b }}{% endwith %}{{ a }}", "12"},
-    {"{% raw %}{{ not }} {% if %}{% endraw %} {# comment {{ x }} #}after", "{{ not }} {% if %} after"},
     {"{%- if t -%}  a  {%- endif -%}   b", "ab"},
     {"a  {{- 'b' -}}  c {{ 'd' }}  e", "abc d  e"},
-    {"x {%- raw -%}  y  {%- endraw -%} z", "xyz"},
     {"{% generation %}{% set gg = 1 %}{{ gg }}{% endgeneration %}{{ gg }}", "1"},
     {"{{ l|length }} {{ s|length }} {{ u|length }} {{ d|length }} {{ 'é'|length }} {{ range(5)|length }} {{ l|count }}",
      "3 11 9 3 1 5 3"},
@@ -228,9 +218,9 @@ static const struct {
     {"{{ d.items()|tojson }}", NULL},
     {"{{ (l|map('string'))[0] }}|{{ d.items()[0] }}", "|"},
     {"{{ l|sort }} {{ l|sort(reverse=true) }} {{ ['b','A','c']|sort }} {{ ['b','A','c']|sort(case_sensitive=true) }} {{ users|sort(a"
-     "ttribute='name')|map(attribute='name')|list }} {{ users|sort(attribute='age,name')|map(attribute='name')|list }} {{ users|sort"
+     "ttribute='name')|map(attribute='name')|list }} {{ users|sort"
      "(attribute='age', reverse=true)|map(attribute='name')|list }}",
-     "[1, 2, 3] [3, 2, 1] ['A', 'b', 'c'] ['A', 'b', 'c'] ['alice', 'Bob', 'Carl'] ['alice', 'Bob', 'Carl'] ['Bob', 'Carl', 'alice']"},
+     "[1, 2, 3] [3, 2, 1] ['A', 'b', 'c'] ['A', 'b', 'c'] ['alice', 'Bob', 'Carl'] ['Bob', 'Carl', 'alice']"},
     {"{{ [1,'a']|sort }}", NULL},
     {"{{ l|min }} {{ l|max }} {{ ['b','A']|min }} {{ users|max(attribute='age') }} {{ el|min }} {{ l|sum }} {{ users|sum(attribute='"
      "age') }} {{ [[1],[2]]|sum(start=[]) }} {{ [0.1,0.2]|sum }}",
@@ -260,15 +250,12 @@ static const struct {
     {"{{ 'a'.replace('a', 1) }}", NULL},
     {"{{ 'a'|replace }}", NULL},
     {"{{ '42'|int }} {{ '42.7'|int }} {{ 'x'|int }} {{ 'x'|int(5) }} {{ 3.9|int }} {{ -3.9|int }} {{ none|int }} {{ ' 12 '|int }} {{"
-     " '0x1f'|int(6) }} {{ true|int }} {{ '1e3'|int }} {{ '-5'|int }} {{ '+5'|int }} {{ [1]|int(9) }} {{"
-     " '1_000'|int }}",
-     "42 42 0 5 3 -3 0 12 6 1 1000 -5 5 9 1000"},
+     " '0x1f'|int(6) }} {{ true|int }} {{ '1e3'|int }} {{ '-5'|int }} {{ '+5'|int }} {{ [1]|int(9) }}",
+     "42 42 0 5 3 -3 0 12 6 1 1000 -5 5 9"},
     {"{{ '3.5'|float }} {{ 'x'|float }} {{ 'x'|float(1.5) }} {{ 3|float }} {{ none|float }} {{ '1e3'|float }} {{ ' -2.5 '|float }} {"
-     "{ '.5'|float }} {{ 'inf'|float }}",
-     "3.5 0.0 1.5 3.0 0.0 1000.0 -2.5 0.5 inf"},
-    {"{{ -5|abs }} {{ (-5)|abs }} {{ (-2.5)|abs }} {{ 2.5|round }} {{ 3.5|round }} {{ 2.567|round(2) }} {{ 2.567|round(1, 'floor') }"
-     "} {{ 2.1|round(0, 'ceil') }} {{ 5|round }} {{ 42.55|round(1) }} {{ 1234|round(-2) }} {{ 2.5|round|int }}",
-     "5 5 2.5 2.0 4.0 2.57 2.5 3.0 5 42.5 1200 2"},
+     "{ '.5'|float }}",
+     "3.5 0.0 1.5 3.0 0.0 1000.0 -2.5 0.5"},
+    {"{{ -5|abs }} {{ (-5)|abs }} {{ (-2.5)|abs }} {{ true|abs }}", "5 5 2.5 1"},
     {"{{ 'a'|abs }}", NULL},
     {"{{ none|round }}", NULL},
     {"{{ 1|round(0,'bad') }}", NULL},
@@ -281,17 +268,12 @@ static const struct {
      "{'a': [1, 2.0, None, 'x']} [] s 12"},
     {"{{ '{bad'|from_json }}", NULL},
     {"{{ l|from_json }}", NULL},
-    {"{{ '%s-%d'|format('a', 3) }} {{ '%.1f|%.1s|%x|%%'|format(2.375, 'ab', 255) }} {{ 'a%sb' % 'X' }} {{ '%(k)s' % {'k': "
-     "1} }} {{ '%s %s' % (1, 'b') }} {{ '%(x)s'|format(x=5) }} {{ '%r' % 'q' }} {{ '%s' % [1,2] }} {{ '%d' % 5.9 }} {{ '%c' % 'a' if "
-     "fa }}",
-     "a-3 2.4|a|ff|% aXb 1 1 b 5 'q' [1, 2] 5 "},
     {"{{ '%d' % 'a' }}", NULL},
     {"{{ '%s %s' % 'a' }}", NULL},
     {"{{ '%s' % (1,2) }}", NULL},
     {"{{ 'abc' % 1 }}", NULL},
-    {"{{ '{} {}'.format(1, 'b') }} {{ '{0}{1}{0}'.format('a','b') }} {{ '{x}-{y}'.format(x=1, y=[2], z=d) }} {{ '{{}}'.format() }} {{ '{:d}|{:."
-     "2f}|{:x}|{:.1}|{:s}|{!r}|{!s:.1}'.format(42,3.14159,-255,'mn','op','q', 17) }}",
-     "1 b aba 1-[2] {} 42|3.14|-ff|m|op|'q'|1"},
+    {"{{ '{} {}'.format(1, 'b') }} {{ '{0}{1}{0}'.format('a','b') }} {{ '{x}-{y}'.format(x=1, y=[2], z=d) }} {{ '{{}}'.format() }} {{ 'é{}{{{}}}'.format(none, 2) }}",
+     "1 b aba 1-[2] {} éNone{2}"},
     {"{{ '{}'.format() }}", NULL},
     {"{{ '{'.format() }}", NULL},
     {"{{ '{x}'.format(y=1) }}", NULL},
@@ -301,18 +283,16 @@ static const struct {
     {"{{ '{:s}'.format(5) }}", NULL},
     {"{{ '%(zz)s' % {'k': 1} }}", NULL},
     {"{{ 0o9 }}", NULL},
-    {"{{ 'a' if true else 1 is integer.x(2)|upper.y }}", "a"},
     {"{{ 1|upper.y }}", NULL},
-    {"{{ -0.0|round(1,'ceil') }} {{ (-0.04)|round(1,'ceil') }} {{ (-0.04)|round(1,'floor') }} {{ (-0.04)|round(1) }}", "0.0 0.0 -0.1 -0.0"},
-    {"{{ '%%' % range(4) }}{{ -0.0 // 1e22 }} {{ 0.0 // -3 }} {{ -7.5 // 2 }} {{ 1e-300 // -1e300 }}", "%-0.0 -0.0 -4.0 -1.0"},
-    {"{{ '1e+'|float }} {{ '1e'|float(2.5) }} {{ '+-5'|int }} {{ '0x'|int(7) }} {{ '-inf'|float }} {{ 'inf'|int(3) }} {{ 5e-324 }} {{ 1.5e-310 }} {{ 2.2250738585072014e-308 }}",
-     "0.0 2.5 0 7 -inf 3 5e-324 1.5e-310 2.2250738585072014e-308"},
+    {"{{ -0.0 // 1e22 }} {{ 0.0 // -3 }} {{ -7.5 // 2 }} {{ 1e-300 // -1e300 }}", "-0.0 -0.0 -4.0 -1.0"},
+    {"{{ '1e+'|float }} {{ '1e'|float(2.5) }} {{ '+-5'|int }} {{ '0x'|int(7) }} {{ 'inf'|int(3) }} {{ 5e-324 }} {{ 1.5e-310 }} {{ 2.2250738585072014e-308 }}",
+     "0.0 2.5 0 7 3 5e-324 1.5e-310 2.2250738585072014e-308"},
     {"{{ [{},{}]|min(attribute='x') }}", NULL},
     {"{{ [{},{}]|groupby('x')|list }}", NULL},
     {"{{ html|e }} {{ html|escape }} {{ html|safe }} {{ ('<'|safe) + '<' }} {{ '<' + ('<'|safe) }} {{ ('<'|safe) ~ '<' }} {{ ('<b>'|"
-     "safe)|e }} {{ ['<'|safe] }} {{ 'x'|safe is escaped }}",
+     "safe)|e }}",
      "&lt;a href=&#34;x&#34;&gt;&amp;&#39;&lt;/a&gt; &lt;a href=&#34;x&#34;&gt;&amp;&#39;&lt;/a&gt; <a href=\"x\">&'</a> <&lt; &lt;<"
-     " << <b> [Markup('<')] True"},
+     " << <b>"},
     {"{{ d|tojson }} {{ mixed|tojson }} {{ fl|tojson }} {{ u|tojson }} {{ '<>&\\'\"\\\\\\n\\t\\x01\\x7f'|tojson }} {{ (1,2)|tojson }"
      "} {{ none|tojson }} {{ true|tojson }} {{ {}|tojson }} {{ []|tojson }}",
      "{\"b\": 1, \"a\": \"x\", \"C\": null} [1, \"a\", null, 2.0, true, [1], {\"k\": \"v\"}] [1.0, 1e+22, 1e-07, 0.1, -0.0, 1e+16, 1"
@@ -338,9 +318,9 @@ static const struct {
      "s true }}{{ t is not false }}",
      "TrueTrueTrueTrueFalseTrueFalseTrueTrueTrueTrueTrueFalseTrueFalseTrueTrueFalseTrueTrueTrueFalseTrue"},
     {"{{ n is odd }}{{ n is even }}{{ n is divisibleby 7 }}{{ n is divisibleby(3) }}{{ n is eq 7 }}{{ n is ne 7 }}{{ n is gt 5 }}{{ "
-     "n is lt(5) }}{{ n is ge 7 }}{{ n is in [7] }}{{ n is sameas 7 }}{{ no is sameas none }}{{ range is callable }}{{ s is callable }}{{ 'tojson' is filter }}{{ 'defined' is test }}{{ "
+     "n is lt(5) }}{{ n is ge 7 }}{{ n is in [7] }}{{ n is sameas 7 }}{{ no is sameas none }}{{ range is callable }}{{ s is callable }}{{ "
      "undefined_name is iterable }}{{ undefined_name is sequence }}{{ undefined_name is undefined }}{{ undefined_name is none }}",
-     "TrueFalseTrueFalseTrueFalseTrueFalseTrueTrueTrueTrueTrueFalseTrueTrueTrueTrueTrueFalse"},
+     "TrueFalseTrueFalseTrueFalseTrueFalseTrueTrueTrueTrueTrueFalseTrueTrueTrueFalse"},
     {"{{ s is defined and s }} {{ s is defined or x.y }} {{ not s is defined }} {{ s is not defined }} {{ s is string is true }}",
      NULL},
     {"{{ 'a' is even }}", NULL},
@@ -364,13 +344,10 @@ static const struct {
      "TrueFalseFalseTrueTrueTrueTrueTrueTrue"},
     {"{{ 'a\\nb\\r\\nc\\n'.splitlines() }} {{ 'a\\nb'.splitlines(true) }} {{ ''.splitlines() }}",
      "['a', 'b', 'c'] ['a\\n', 'b'] []"},
-    {"{{ 'prefix-x'.removeprefix('prefix-') }} {{ 'x.txt'.removesuffix('.txt') }} {{ 'a=b=c'.partition('=') }} {{ 'a=b=c'.rpartition"
-     "('=') }} {{ 'abc'.partition('x') }} {{ 'abc'.rpartition('x') }}",
-     "x x ('a', '=', 'b=c') ('a=b', '=', 'c') ('abc', '', '') ('', '', 'abc')"},
-    {"{{ l.index(2) }} {{ l.count(1) }} {{ (1,2).index(2) }} {{ d.copy() }}", "2 1 1 {'b': 1, 'a': 'x', 'C': None}"},
+    {"{{ 'prefix-x'.removeprefix('prefix-') }} {{ 'x.txt'.removesuffix('.txt') }}", "x x"},
     {"{{ l.index(99) }}", NULL},
-    {"{{ range(3) }} {{ range(1,10,3)|list }} {{ range(5,0,-2)|list }} {{ range(3)[1] }} {{ 2 in range(3) }} {{ range(0)|list }}",
-     "range(0, 3) [1, 4, 7] [5, 3, 1] 1 True []"},
+    {"{{ range(1,10,3)|list }} {{ range(5,0,-2)|list }} {{ range(3)[1] }} {{ 2 in range(3) }} {{ range(0)|list }}",
+     "[1, 4, 7] [5, 3, 1] 1 True []"},
     {"{{ range(200000) }}", NULL},
     {"{{ range() }}", NULL},
     {"{{ range(1,2,0) }}", NULL},
@@ -473,10 +450,7 @@ static const struct {
     {"  {{- 1 }}  {{ 2 -}}  3", "1  23"},
     {"{% set a = 1 %}\n{% set b = 2 %}\n{{ a + b }}", "3"},
     {"a\n   {#- c -#}   \nb", "ab"},
-    {"{% raw %}\n {{ x }} \n{% endraw %}\nz", "\n {{ x }} \nz"},
-    {"  {% raw -%}  a  {%- endraw %}  b", "a  b"},
     {"{% raw +%}a{% endraw %}", NULL},
-    {"{% raw %}{% endraw +%}\n{%- raw %}{% endrow %}{{ {%+ endraw %} b", "{% endrow %}{{  b"},
     {"{%- for i in [1,2,3] -%}\n  {{- i -}}\n{%- endfor -%}", "123"},
     {"{% if true %}a{% endif %}\n{% if true %}b{% endif %}\n", "ab"},
     {"x{% if true %}\ny{% endif %}\n  {% if true %}z{% endif %}", "xyz"},
@@ -611,7 +585,7 @@ static void tpl_refused_many(const char *before, const char *unit, int n, const 
 static void tpl_hostile(void) {
     static const char *const limit[] = {
         "{% for a in range(10**9) %}{% endfor %}", "{{ '-' * 10**10 }}", "{{ ['-'] * 10**10 }}", "{{ 'x'|indent(10**9) }}", "{{ [1]|tojson(indent=10**9) }}",
-        "{{ range(10**18, 0 - 10**18, -1)|length }}",
+        "{{ range(10**15, 0 - 10**15, -1)|length }}",
         "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}",
         "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}{{ a() }}{% endmacro %}{{ a() }}",
         "{% set ns = namespace(s='ab') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}", "{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}",
@@ -624,15 +598,26 @@ static void tpl_hostile(void) {
         "{% set s = 'a' * 10**7 %}{% for i in range(9999) %}{{ s.rfind('a' * 5000 ~ 'b') }}{% endfor %}",
         "{% set s = 'a' * 10**7 %}{% for i in range(9999) %}{{ s.strip('b' * 10**6 ~ 'a') }}{% endfor %}"};
     static const char *const refused[] = {
-        "{{ 1 // 0 }}", "{{ 5 % 0 }}", "{{ 5 / 0 }}", "{{ 5.0 % 0 }}", "{{ (-9223372036854775807 - 1) // -1 }}", "{{ 9223372036854775807 + 1 }}", "{{ 2 ** 64 }}",
-        "{{ -(-9223372036854775807 - 1) }}", "{{ (-9223372036854775807 - 1)|abs }}", "{{ 9223372036854775807 * 2 }}", "{{ 10.0 ** 400 }}", "{{ '%d' % 1e300 }}",
+        "{{ 1 // 0 }}", "{{ 5 % 0 }}", "{{ 5 / 0 }}", "{{ 5.0 % 0 }}", "{{ 9007199254740993 // 1 }}", "{{ 9007199254740991 + 1 }}", "{{ 2 ** 64 }}",
+        "{{ -9007199254740993 }}", "{{ 9007199254740993|abs }}", "{{ 9007199254740992 * 2 }}", "{{ 9007199254740993 < 1 }}", "{{ 'abc'[9007199254740993:] }}", "{{ 10.0 ** 400 }}", "{{ '%d' % 1e300 }}",
         "{{ ('9' * 30)|int }}", "{{ ''.__class__.__mro__ }}", "{{ x.__class__ }}", "{{ self.x }}", "{{ config.y }}", "{% import 'a' as b %}", "{% include 'a' %}", "{% extends 'a' %}",
         "{{ lipsum() }}", "{{ cycler() }}", "{{ [1, 2]|random }}", "{% do 1 %}", "{{ 0x1F }}", "{{ 1_000 }}", "{{ [1]|batch(2) }}", "{{ joiner() }}", "{{ 'a'|urlencode }}", "{{ '{y[0]}'.format(y=[1]) }}", "{{ '{:,}'.format(1) }}", "{{ '%999999999d' % 1 }}", "{{ '{:>999999999}'.format(1) }}",
-        "{{ '%.99999999999999999999f' % 1 }}", "{{ '%.f' % 1 }}", "{{ 'x'|center(9) }}", "{{ 'x'.zfill(9) }}", "{{ 'x'|truncate(9) }}", "{{ 'x' is lower }}", "{{ '{:.61f}'.format(1) }}", "{{ '{:05d}'.format(1) }}", "{{ '%+d' % 1 }}", "{{ ().__getitem__(0) }}"};
+        "{{ '%.99999999999999999999f' % 1 }}", "{{ '%.f' % 1 }}", "{{ 'x'|center(9) }}", "{{ 'x'.zfill(9) }}", "{{ 'x'|truncate(9) }}", "{{ 'x' is lower }}",
+        "{{ 1.5|round }}", "{{ '%s'|format(1) }}", "{{ '%s' % 1 }}", "{{ '%s' % (1, 2) }}", "{{ '{!r}'.format('a') }}", "{{ 'a' if true else 1 is integer.x(2) }}", "{{ 'a=b'.partition('=') }}", "{{ [1].index(1) }}", "{{ 'tojson' is filter }}",
+        "{% raw %}{% endraw %}", "{% with a = 1 %}{% endwith %}", "{% macro m() %}{% endmacro %}{% call m() %}{% endcall %}", "{% macro m(a) %}{{ varargs[0] }}{% endmacro %}{{ m(1, 2) }}",
+        "{% macro m(a) %}{% endmacro %}{{ m(*[1]) }}", "{% macro m(a) %}{% endmacro %}{{ m(**{'a': 1}) }}", "{% for a, (b, c) in [(1, (2, 3))] %}{% endfor %}", "{% for a in [1] %}{{ loop.cycle(1) }}{% endfor %}",
+        "{% for a, b, c, d, e, f, g, h, i in [] %}{% endfor %}", "{% for a in [1] recursive %}{% endfor %}", "{{ '{:.61f}'.format(1) }}", "{{ '{:05d}'.format(1) }}", "{{ '%+d' % 1 }}", "{{ ().__getitem__(0) }}"};
     for (int i = 0; i < LLM__COUNT(limit); i++) CHECK(tpl_refused(limit[i], "{}", LLM_ERR_LIMIT, "template line 1"));
     for (int i = 0; i < LLM__COUNT(refused); i++) CHECK(tpl_refused(refused[i], "{}", LLM_ERR_TEMPLATE, "template line 1"));
-    CHECK(tpl_gives("{{ (-9223372036854775807 - 1) % -1 }} {{ ''.__class__ }}{{ self }}{{ config }}{{ range.__globals__ }}", "{}", NULL, "0 "));
-    CHECK(tpl_gives("{{ 'aXbX'.rfind('X') }}{{ s[999999999999:] }}{{ s[::-9223372036854775807] }}{{ [1,2][::9223372036854775807] }}", "{\"s\":\"q\"}", NULL, "3q[1]"));
+    CHECK(tpl_gives("{{ -9007199254740991 % -1 }} {{ -9007199254740990 - 1 }} {{ 9007199254740993 }} {{ ''.__class__ }}{{ self }}{{ config }}{{ range.__globals__ }}", "{}", NULL, "0 -9007199254740991 9007199254740993 "));
+    CHECK(tpl_gives("{{ 'aXbX'.rfind('X') }}{{ s[999999999999:] }}{{ s[::-9007199254740991] }}{{ [1,2][::9007199254740991] }}", "{\"s\":\"q\"}", NULL, "3q[1]"));
+}
+
+/* What is long and not deep is fine. */
+static void tpl_long(const char *before, const char *unit, const char *after, const char *want) {
+    char *s = tpl_many(before, unit, 10000, after);
+    CHECK(tpl_gives(s, "{}", NULL, want));
+    LLM_FREE(s);
 }
 
 static void tpl_deep(void) {
@@ -641,15 +626,23 @@ static void tpl_deep(void) {
     tpl_refused_many("{{ ", "{1:", 10000, "1", LLM_ERR_TEMPLATE, "too deep");
     tpl_refused_many("{{ ", "-", 10000, "1 }}", LLM_ERR_TEMPLATE, "too deep");
     tpl_refused_many("{{ ", "not ", 10000, "1 }}", LLM_ERR_TEMPLATE, "too deep");
-    tpl_refused_many("{{ x", ".a", 10000, " }}", LLM_ERR_TEMPLATE, "too deep");
-    tpl_refused_many("{{ x", "|string", 10000, " }}", LLM_ERR_TEMPLATE, "too deep");
-    tpl_refused_many("{{ 1", "+1", 10000, " }}", LLM_ERR_TEMPLATE, "too long");
     tpl_refused_many("{{ 1", " if 1 else 1", 10000, " }}", LLM_ERR_TEMPLATE, "too deep");
     tpl_refused_many("", "{% if 1 %}", 10000, "", LLM_ERR_TEMPLATE, "too deep");
     tpl_refused_many("", "{% for a in b %}", 10000, "", LLM_ERR_TEMPLATE, "too deep");
-    tpl_refused_many("{% set x", "|string", 10000, " %}{% endset %}", LLM_ERR_LIMIT, "too deeply");
-    char *s = tpl_many("{% if 0 %}", "{% elif 0 %}", 10000, "{% else %}end{% endif %}"), *t = tpl_many("{{ 1", " and 1", 10000, " }}");
-    CHECK(tpl_gives(s, "{}", NULL, "end"));
+    tpl_refused_many("{% for ", "(", 10000, "a", LLM_ERR_TEMPLATE, "cannot be assigned to");
+    tpl_refused_many("{{ x", ".a", 10000, " }}", LLM_ERR_TEMPLATE, "'x' is undefined");
+    tpl_long("{% if 0 %}", "{% elif 0 %}", "{% else %}end{% endif %}", "end");
+    tpl_long("{{ 1", " and 1", " }}", "1");
+    tpl_long("{{ 0", "+1", " }}", "10000");
+    tpl_long("{{ x", "|string", "|length }}", "0");
+    tpl_long("{% set x", "|string", " %}a{% endset %}{{ x }}", "a");
+    tpl_long("{{ [", "1 if 1 else 1, ", "] | length }}", "10000");
+    char *s = tpl_many("{{ ", "(1 if 1 else ", 100, "1"), *t = tpl_many(s, ")", 100, " }}"); /* read once a level, not twice */
+    CHECK(tpl_gives(t, "{}", NULL, "1"));
+    LLM_FREE(s);
+    LLM_FREE(t);
+    s = tpl_many("{{ ", "(", 100, "1");
+    t = tpl_many(s, " if 1 else 1)", 100, " }}");
     CHECK(tpl_gives(t, "{}", NULL, "1"));
     LLM_FREE(s);
     LLM_FREE(t);
