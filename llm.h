@@ -3888,11 +3888,11 @@ static void llm__uni_normalize(const llm__uni_norm *m, llm__uni_form form, llm__
  * >>regex   Regular expressions over code points, for cutting text into words.
  * ============================================================================
  * Tokenizers say with a regex where words end, and their regexes come in files, so any may come. A pattern becomes a small program, as in
- * Thompson's and Pike's machines (Cox, "Regular Expression Matching: the Virtual Machine Approach"): CHAR and SET match a code point,
- * SPLIT tries two ways, LOOP repeats one set (most of what such patterns do, without a stack entry a turn), LOOK and ATOMIC run a part
- * of the program on its own. 's| ?\p{L}+|\s+(?!\S), a third of GPT-2's pattern, becomes
+ * Thompson's and Pike's machines (Cox, "Regular Expression Matching: the Virtual Machine Approach"): SET matches one code point, SPLIT
+ * tries two ways, LOOP repeats one set (most of what such patterns do, without a stack entry a turn), LOOK and ATOMIC run a part of the
+ * program on its own. 's| ?\p{L}+|\s+(?!\S), a third of GPT-2's pattern, becomes
  *
- *    0 SPLIT 1 or 4     1 CHAR '           2 CHAR s           3 JUMP 12
+ *    0 SPLIT 1 or 4     1 SET '            2 SET s            3 JUMP 12
  *    4 SPLIT 5 or 8     5 LOOP " " 0..1    6 LOOP \p{L} 1..   7 JUMP 12
  *    8 LOOP \s 1..      9 LOOK (not) 10   12 MATCH
  *                      10 SET \S          11 MATCH            (the body of the look-ahead)
@@ -3907,97 +3907,47 @@ static void llm__uni_normalize(const llm__uni_norm *m, llm__uni_form form, llm__
  * Known: . ^ $ \A \z \Z \b \B [..] [^..] [a-z&&[^..]] [:alpha:] \p{..} \P{..} \d \s \w \h, escapes \xHH \x{H..} \uHHHH, (..) (?:..)
  * (?i:..) (?i) (?>..) (?=..) (?!..) (?<=..) (?<!..), and * + ? {n} {n,} {n,m} {,m}, each greedy, lazy or possessive. */
 
-/* x: code point of CHAR; set of SET and LOOP; register of MARK and CHECK; distance to go of JUMP, to the first way of SPLIT, to what
- * follows the body of LOOK and ATOMIC, which ends in MATCH. y: distance to the second way of SPLIT, of CHECK to go when nothing was
- * matched since its MARK. Distances are relative, so that a block of code can be moved and copied. */
+/* x: register of MARK and CHECK; distance to go of JUMP, to the first way of SPLIT, to what follows the body of LOOK and ATOMIC, which ends
+ * in MATCH. y: distance to the second way of SPLIT, of CHECK to go when nothing was matched since its MARK. Distances are relative, so that
+ * a block of code can be moved and copied. */
 typedef enum llm__rx_op {
-    LLM__RX_MATCH, LLM__RX_CHAR, LLM__RX_SET, LLM__RX_LOOP, LLM__RX_SPLIT, LLM__RX_JUMP, LLM__RX_LOOK, LLM__RX_ATOMIC, LLM__RX_MARK,
-    LLM__RX_CHECK, LLM__RX_LINE_BEGIN, LLM__RX_LINE_END, LLM__RX_TEXT_BEGIN, LLM__RX_TEXT_END, LLM__RX_TEXT_END_LINE,
-    LLM__RX_WORD_EDGE, LLM__RX_NO_WORD_EDGE
+    LLM__RX_MATCH, LLM__RX_SET, LLM__RX_LOOP, LLM__RX_SPLIT, LLM__RX_JUMP, LLM__RX_LOOK, LLM__RX_ATOMIC, LLM__RX_MARK, LLM__RX_CHECK,
+    LLM__RX_LINE_BEGIN, LLM__RX_LINE_END, LLM__RX_TEXT_BEGIN, LLM__RX_TEXT_END, LLM__RX_TEXT_END_LINE, LLM__RX_WORD_EDGE,
+    LLM__RX_NO_WORD_EDGE
 } llm__rx_op;
 
 enum { LLM__RX_GREEDY, LLM__RX_LAZY, LLM__RX_POSSESSIVE }; /* modes of repeating; of LOOP: greedy or possessive */
 enum { LLM__RX_NOT = 1, LLM__RX_BEHIND = 2 };              /* modes of LOOK */
 
-/* Hard limits: of the pattern's bytes, its code, sets, empty loops, nesting and counts; of a look-behind's characters, of the stack's and
- * the memory's entries. */
-enum { LLM__RX_MAX_PATTERN = 65536, LLM__RX_MAX_CODE = 16384, LLM__RX_MAX_SETS = 512, LLM__RX_MAX_REGS = 32, LLM__RX_MAX_DEPTH = 48,
+/* Hard limits: of the pattern's bytes, its code, the changes of its sets, empty loops, nesting and counts; of a look-behind's characters,
+ * of the stack's and the memory's entries. */
+enum { LLM__RX_MAX_PATTERN = 65536, LLM__RX_MAX_CODE = 16384, LLM__RX_MAX_CHANGES = 1 << 20, LLM__RX_MAX_REGS = 32, LLM__RX_MAX_DEPTH = 48,
        LLM__RX_MAX_COUNT = 1000, LLM__RX_MAX_BEHIND = 64, LLM__RX_MAX_STACK = 16 << 20, LLM__RX_MAX_MEMO = 4 << 20 };
 
 typedef struct llm__rx_code {
     uint8_t op, mode;
-    int32_t x, y, min, max; /* min, max: turns of LOOP (max -1: any number) */
-    uint32_t first[4];      /* ASCII characters that a match from here on can begin with; all if it can be empty */
+    int32_t x, y, min, max;   /* min, max: turns of LOOP (max -1: any number) */
+    uint32_t set, set_n;      /* of SET and LOOP: where the changes of the set are in llm__regex.change, how many */
+    uint32_t ascii[4];        /* the set's ASCII characters, to be looked up at once */
+    uint32_t first[4];        /* ASCII characters that a match from here on can begin with; all if it can be empty */
 } llm__rx_code;
 
-/* A set as the sorted code points where membership changes: c is in it if an odd number of them is at most c. [0-9a-f] has the changes 48
- * 58 97 103; three of them are at most 'c' (99), so it is in. ASCII is looked up in a bit map. */
-typedef struct llm__rx_set {
-    uint32_t ascii[4];
-    uint32_t from, n; /* its changes in llm__regex.change */
-} llm__rx_set;
-
-/* A compiled pattern: read only, any number of runs at once. All sets' changes stand in one array. */
+/* A compiled pattern: read only, any number of runs at once. All sets' changes stand in one array, which is never NULL where there is a
+ * set. */
 typedef struct llm__regex {
     llm__rx_code *code;
     size_t n, cap;
-    llm__rx_set *set;
-    size_t n_sets, sets_cap;
     int32_t *change;
     size_t n_change, change_cap;
     int n_regs;
 } llm__regex;
 
-/* ---- Sets while a pattern is read ----
- * A class is read as a bit a code point (139 kB), on which union, complement and intersection are one loop each; it is freed when the SET
- * is emitted. A NULL set stands for one without memory, which was noted: all functions here take it and do nothing. */
-
-enum { LLM__SET_WORDS = 0x110000 / 64 };
-
-/* Adds a range. */
-static void llm__set_add(uint64_t *s, int32_t lo, int32_t hi) {
-    for (int32_t c = lo; s && c <= hi;) {
-        int whole = !(c & 63) && hi - c >= 63;
-        s[c >> 6] |= whole ? UINT64_MAX : (uint64_t)1 << (c & 63);
-        c += whole ? 64 : 1;
-    }
-}
-
-/* Adds a set, or what is not in it. */
-static void llm__set_join(uint64_t *s, const uint64_t *other, int invert) {
-    for (int i = 0; s && other && i < LLM__SET_WORDS; i++) s[i] |= invert ? ~other[i] : other[i];
-}
-
-/* 1 if c is a member. */
-static int llm__set_has(const uint64_t *s, int32_t c) { return (int)(s[c >> 6] >> (c & 63) & 1); }
-
-/* Adds the runs of a Unicode table, `shift` of whose low bits are the value: of categories (a set of them), or of one script. */
-static void llm__set_runs(uint64_t *s, const uint32_t *run, int n, int shift, uint32_t cats, uint32_t script) {
-    for (int i = 0; i < n; i++) {
-        int32_t c = (int32_t)(run[i] >> shift), end = i + 1 < n ? (int32_t)(run[i + 1] >> shift) : 0x110000;
-        uint32_t value = run[i] & ((1u << shift) - 1);
-        if (shift == 5 && value >= 30) /* upper and lower case in turn */
-            for (; c < end; c++) llm__set_add(s, c, cats >> llm__uni_cat_of(value, c) & 1 ? c : -1);
-        else if (shift == 5 ? cats >> value & 1 : value == script) llm__set_add(s, c, end - 1);
-    }
-}
-
-/* Adds what differs from a member only in case: first the folded forms, then everything that folds to a member. */
-static void llm__set_any_case(uint64_t *s) {
-    for (int pass = 0; s && pass < 2; pass++)
-        for (int i = 0; i < LLM__COUNT(llm__uni_cases); i++) {
-            const llm__uni_case_run *r = &llm__uni_cases[i];
-            for (int32_t c = r->first; (r->which & 2) && c <= r->last; c += r->stride)
-                if (llm__set_has(s, pass ? c + r->add : c)) llm__set_add(s, pass ? c : c + r->add, pass ? c : c + r->add);
-        }
-}
-
 /* ---- The compiler ----
  * One pass of recursive descent; code is emitted as it is read. 's|\s+(?!\S) becomes, with distances resolved:
  *
  *     0 SPLIT 1 or 4     which alternative
- *     1 CHAR '
- *     2 CHAR s
+ *     1 SET '
+ *     2 SET s
  *     3 JUMP 8
  *     4 LOOP \s 1..      all white space, one less each time that what follows fails
  *     5 LOOK not, to 8
@@ -4038,13 +3988,6 @@ static int llm__rx_take(llm__rx_parser *p, const char *text) {
     return 1;
 }
 
-/* An empty set, the caller's to free. */
-static uint64_t *llm__set_new(llm__rx_parser *p) {
-    uint64_t *s = LLM__NEW(uint64_t, LLM__SET_WORDS);
-    if (!s) llm__rx_fail(p, LLM_ERR_NOMEM, "memory");
-    return s;
-}
-
 /* Room for n more instructions, zeroed, at position `at`; what stands there moves up, which is how a SPLIT comes to stand before an
  * alternative that was compiled already. Returns the first of them, NULL if an error was noted; any other pointer into the code may dangle
  * now. */
@@ -4066,48 +4009,96 @@ static llm__rx_code *llm__rx_emit(llm__rx_parser *p, llm__rx_op op, int32_t x) {
     return c;
 }
 
-/* Emits a SET and frees the set. The bits become the sorted places where membership changes: \p{L} has 1,300 of them, most sets a handful.
- * Equal sets are not shared: programs are small. */
-static void llm__rx_emit_set(llm__rx_parser *p, uint64_t *s) {
-    llm__regex *re = p->re;
-    llm__rx_set to = {{0}, (uint32_t)re->n_change, 0};
-    int in = 0;
-    if (s && re->n_sets >= LLM__RX_MAX_SETS) llm__rx_fail(p, LLM_ERR_LIMIT, "fewer character classes");
-    for (int32_t c = 0; !p->error && c < 0x110000; c++) {
-        /* ASCII is looked at one by one, for the bit map. */
-        if (!(c & 63) && s[c >> 6] == (in ? UINT64_MAX : 0) && c >= 128) c += 63; /* nothing changes in these 64 */
-        else if (llm__set_has(s, c) != in) {
-            if (!llm__grow((void **)&re->change, &re->change_cap, re->n_change + 1, sizeof *re->change))
-                llm__rx_fail(p, LLM_ERR_NOMEM, "memory");
-            else re->change[re->n_change++] = c;
-            in = !in;
-        }
-        if (in && c < 128) to.ascii[c >> 5] |= 1u << (c & 31);
-    }
-    to.n = (uint32_t)re->n_change - to.from;
-    if (!p->error && !llm__grow((void **)&re->set, &re->sets_cap, re->n_sets + 1, sizeof *re->set))
-        llm__rx_fail(p, LLM_ERR_NOMEM, "memory");
-    if (!p->error) re->set[re->n_sets++] = to, llm__rx_emit(p, LLM__RX_SET, (int32_t)re->n_sets - 1);
-    LLM_FREE(s);
+/* ---- Sets ----
+ * A set is kept as the sorted code points where membership changes: c is in it if an odd number of them is at most c. [0-9a-f] has the
+ * changes 48 58 97 103; three of them are at most 'c' (99), so it is in. Union, intersection and complement are one walk along two such
+ * lists. While a pattern is read a set has memory of its own; its SET has it among the regex's. */
+
+typedef struct llm__set {
+    int32_t *v; /* the owner frees it */
+    size_t n, cap;
+} llm__set;
+
+/* What llm__set_combine keeps. Bit 0: what is in neither list; 1: only in the set; 2: only in the other; 3: in both. */
+enum { LLM__SET_NOT = 1, LLM__SET_AND = 8, LLM__SET_OR_NOT = 11, LLM__SET_OR = 14 };
+
+/* 1 if c is a member of a list of n changes. */
+LLM__INLINE int llm__set_has(const int32_t *change, size_t n, int32_t c) {
+    int last = n ? llm__uni_find(change, (int)n, 4, 0, c) : 0;
+    return n && c >= change[last] && !(last & 1);
 }
 
-/* Emits a code point: CHAR, or a SET where others differ from it only in case. */
-static void llm__rx_emit_char(llm__rx_parser *p, int32_t c) {
-    uint64_t *s = p->any_case ? llm__set_new(p) : NULL;
-    int members = 0;
-    llm__set_add(s, c, c);
-    llm__set_any_case(s);
-    for (int i = 0; s && i < LLM__SET_WORDS; i++) members += s[i] ? 1 + ((s[i] & (s[i] - 1)) != 0) : 0;
-    if (members > 1) {
-        llm__rx_emit_set(p, s);
-        return;
+/* Appends a change, which lies behind all others. */
+static void llm__set_push(llm__rx_parser *p, llm__set *s, int32_t c) {
+    if (!llm__grow((void **)&s->v, &s->cap, s->n + 1, sizeof *s->v)) llm__rx_fail(p, LLM_ERR_NOMEM, "memory");
+    else s->v[s->n++] = c;
+}
+
+/* Combines a set with another list of changes. */
+static void llm__set_combine(llm__rx_parser *p, llm__set *s, const int32_t *other, size_t n, int keep) {
+    llm__set out = {NULL, 0, 0};
+    size_t i = 0, k = 0;
+    for (int32_t c = 0; c < 0x110000 && !p->error;) {
+        while (i < s->n && s->v[i] <= c) i++;
+        while (k < n && other[k] <= c) k++;
+        if ((size_t)(keep >> ((i & 1) + 2 * (k & 1)) & 1) != (out.n & 1)) llm__set_push(p, &out, c);
+        c = LLM__MIN(i < s->n ? s->v[i] : 0x110000, k < n ? other[k] : 0x110000);
     }
-    llm__rx_emit(p, LLM__RX_CHAR, c);
-    LLM_FREE(s);
+    LLM_FREE(s->v);
+    *s = out;
+}
+
+/* Adds a range. The tables' come in order, so that most are appended. */
+static void llm__set_add(llm__rx_parser *p, llm__set *s, int32_t lo, int32_t hi) {
+    const int32_t range[2] = {lo, hi + 1};
+    if (s->n && s->v[s->n - 1] >= lo) {
+        llm__set_combine(p, s, range, 2, LLM__SET_OR);
+    } else {
+        llm__set_push(p, s, lo);
+        llm__set_push(p, s, hi + 1);
+    }
+}
+
+/* Adds the runs of a Unicode table, `shift` of whose low bits are the value: of categories (a set of them), or of one script. */
+static void llm__set_runs(llm__rx_parser *p, llm__set *s, const uint32_t *run, int n, int shift, uint32_t cats, uint32_t script) {
+    for (int i = 0; i < n; i++) {
+        int32_t c = (int32_t)(run[i] >> shift), end = i + 1 < n ? (int32_t)(run[i + 1] >> shift) : 0x110000;
+        uint32_t value = run[i] & ((1u << shift) - 1);
+        int cases = shift == 5 && value >= 30; /* upper and lower case in turn: one code point each */
+        for (int32_t to; c < end; c = to) {
+            to = cases ? c + 1 : end;
+            if (shift == 5 ? cats >> llm__uni_cat_of(value, c) & 1 : value == script) llm__set_add(p, s, c, to - 1);
+        }
+    }
+}
+
+/* Adds what differs from a member only in case: first the folded forms, then everything that folds to a member. */
+static void llm__set_any_case(llm__rx_parser *p, llm__set *s) {
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < LLM__COUNT(llm__uni_cases); i++) {
+            const llm__uni_case_run *r = &llm__uni_cases[i];
+            for (int32_t c = r->first; (r->which & 2) && c <= r->last; c += r->stride) {
+                int32_t member = pass ? c + r->add : c, other = pass ? c : c + r->add;
+                if (llm__set_has(s->v, s->n, member) && !llm__set_has(s->v, s->n, other)) llm__set_add(p, s, other, other);
+            }
+        }
+}
+
+/* Emits a SET and frees the set. \p{L} has 1,300 changes, most sets a handful. Equal sets are not shared: programs are small. */
+static void llm__rx_emit_set(llm__rx_parser *p, llm__set s) {
+    llm__regex *re = p->re;
+    if (re->n_change + s.n > LLM__RX_MAX_CHANGES) llm__rx_fail(p, LLM_ERR_LIMIT, "smaller character classes");
+    else if (!llm__grow((void **)&re->change, &re->change_cap, re->n_change + s.n + 1, sizeof *re->change))
+        llm__rx_fail(p, LLM_ERR_NOMEM, "memory");
+    llm__rx_code *c = llm__rx_emit(p, LLM__RX_SET, 0);
+    for (size_t i = 0; c && i < s.n; i++) re->change[re->n_change + i] = s.v[i];
+    for (int b = 0; c && b < 128; b++) c->ascii[b >> 5] |= (uint32_t)llm__set_has(s.v, s.n, b) << (b & 31);
+    if (c) c->set = (uint32_t)re->n_change, c->set_n = (uint32_t)s.n, re->n_change += s.n;
+    LLM_FREE(s.v);
 }
 
 /* Adds the code points of a property, or all others: a category by its letters, one of the names below, a script. 0: unknown. */
-static int llm__rx_property(llm__rx_parser *p, llm__str name, int invert, uint64_t *out) {
+static int llm__rx_property(llm__rx_parser *p, llm__str name, int invert, llm__set *out) {
     static const char short_names[] = "CnCcCfCoCsLlLmLoLtLuMcMeMnNdNlNoPcPdPePfPiPoPsScSkSmSoZlZpZs", *const prefix[] = {"Script=", "sc=", "Is", "script="};
     static const int32_t hex[][2] = {{'0', '9'}, {'A', 'F'}, {'a', 'f'}};
     static const struct { const int32_t (*range)[2]; int n; } ranges[] = {
@@ -4130,12 +4121,12 @@ static int llm__rx_property(llm__rx_parser *p, llm__str name, int invert, uint64
     for (int i = 0; !cats && !more && i < LLM__COUNT(prefix); i++)
         if (llm__starts(name, llm__lit(prefix[i]))) name = llm__str_from(name, strlen(prefix[i]));
     if (!cats && !more && (script = llm__uni_script_find(name)) < 0) return 0;
-    uint64_t *s = llm__set_new(p);
-    for (int i = 0; i < ranges[more].n; i++) llm__set_add(s, ranges[more].range[i][0], ranges[more].range[i][1]);
-    if (cats) llm__set_runs(s, llm__uni_cats, LLM__COUNT(llm__uni_cats), 5, cats, 0);
-    if (script >= 0) llm__set_runs(s, llm__uni_scripts, LLM__COUNT(llm__uni_scripts), 8, 0, (uint32_t)script);
-    llm__set_join(out, s, invert);
-    LLM_FREE(s);
+    llm__set s = {NULL, 0, 0};
+    if (cats) llm__set_runs(p, &s, llm__uni_cats, LLM__COUNT(llm__uni_cats), 5, cats, 0);
+    if (script >= 0) llm__set_runs(p, &s, llm__uni_scripts, LLM__COUNT(llm__uni_scripts), 8, 0, (uint32_t)script);
+    for (int i = 0; i < ranges[more].n; i++) llm__set_add(p, &s, ranges[more].range[i][0], ranges[more].range[i][1]);
+    llm__set_combine(p, out, s.v, s.n, invert ? LLM__SET_OR_NOT : LLM__SET_OR);
+    LLM_FREE(s.v);
     return 1;
 }
 
@@ -4153,7 +4144,7 @@ static int32_t llm__rx_number(llm__rx_parser *p, int base, int most) {
 }
 
 /* After a backslash: 1 a code point in *c, 2 a property was added to `set`, 0 an error. */
-static int llm__rx_escape(llm__rx_parser *p, int32_t *c, uint64_t *set) {
+static int llm__rx_escape(llm__rx_parser *p, int32_t *c, llm__set *set) {
     static const char from[] = "nrtfvae0", to[] = "\n\r\t\f\v\a\033";
     static const struct { char c; const char *property; } classes[] = {{'d', "Nd"}, {'s', "space"}, {'w', "word"}, {'h', "xdigit"}};
     if (p->at >= p->n) return llm__rx_bad(p, "a character after the backslash");
@@ -4184,10 +4175,10 @@ static int llm__rx_escape(llm__rx_parser *p, int32_t *c, uint64_t *set) {
     return 1;
 }
 
-static uint64_t *llm__rx_class(llm__rx_parser *p);
+static llm__set llm__rx_class(llm__rx_parser *p);
 
 /* One item of a class: [:name:], a nested class, a set, a character or a range. */
-static void llm__rx_class_item(llm__rx_parser *p, uint64_t *out) {
+static void llm__rx_class_item(llm__rx_parser *p, llm__set *out) {
     int32_t c = 0, to;
     if (llm__rx_take(p, "[:")) {
         int invert = llm__rx_take(p, "^");
@@ -4198,9 +4189,9 @@ static void llm__rx_class_item(llm__rx_parser *p, uint64_t *out) {
         return;
     }
     if (llm__rx_take(p, "[")) {
-        uint64_t *inner = llm__rx_class(p);
-        llm__set_join(out, inner, 0);
-        LLM_FREE(inner);
+        llm__set inner = llm__rx_class(p);
+        llm__set_combine(p, out, inner.v, inner.n, LLM__SET_OR);
+        LLM_FREE(inner.v);
         return;
     }
     if (!llm__rx_take(p, "\\")) c = llm__uni_next(llm__s(p->s, p->n), &p->at);
@@ -4211,41 +4202,34 @@ static void llm__rx_class_item(llm__rx_parser *p, uint64_t *out) {
     if (left > 1 && p->s[p->at] == '-' && p->s[p->at + 1] != ']' && memcmp(p->s + p->at, "-&&", LLM__MIN(left, (size_t)3))) {
         p->at++;
         if (!llm__rx_take(p, "\\")) to = llm__uni_next(llm__s(p->s, p->n), &p->at);
-        else if (llm__rx_escape(p, &to, NULL) != 1) llm__rx_bad(p, "a character at the end of a range");
+        else if (llm__rx_escape(p, &to, out) != 1) llm__rx_bad(p, "a character at the end of a range");
         if (to < c) llm__rx_bad(p, "a range in ascending order");
     }
-    llm__set_add(out, c, to);
+    if (!p->error) llm__set_add(p, out, c, to);
 }
 
 /* A class, after its '['; takes the ']'. The set is the caller's. A ']' that comes first is a character. && cuts what is before with what
  * is after, and binds weaker than writing items side by side. Case is folded before ^ inverts, so that (?i)[^k] excludes U+212A too. */
-static uint64_t *llm__rx_class(llm__rx_parser *p) {
-    uint64_t *all = NULL, *out = llm__set_new(p); /* of the parts before the last &&, and the part under way */
-    int invert = llm__rx_take(p, "^");
+static llm__set llm__rx_class(llm__rx_parser *p) {
+    llm__set all = {NULL, 0, 0}, part = {NULL, 0, 0}; /* the parts before the last &&, the part under way */
+    int invert = llm__rx_take(p, "^"), how = LLM__SET_OR;
     if (++p->depth > LLM__RX_MAX_DEPTH) llm__rx_fail(p, LLM_ERR_LIMIT, "shallower nesting");
-    for (int items = 0;; items++) {
-        int close = p->at < p->n && p->s[p->at] == ']' && items;
-        if (p->at >= p->n) {
-            llm__rx_bad(p, "']'");
-            break;
-        }
+    for (int items = 0, close = 0; p->at < p->n && !close; items++) {
+        close = items && p->s[p->at] == ']';
+        if (items > 4096) llm__rx_fail(p, LLM_ERR_LIMIT, "fewer items in a class");
         if (!close && !llm__rx_take(p, "&&")) {
-            if (items > 4096) llm__rx_fail(p, LLM_ERR_LIMIT, "fewer items in a class");
-            else llm__rx_class_item(p, out);
+            llm__rx_class_item(p, &part);
             continue;
         }
-        if (p->any_case) llm__set_any_case(out);
-        for (int i = 0; all && out && i < LLM__SET_WORDS; i++) out[i] &= all[i];
-        LLM_FREE(all);
-        all = out;
-        out = close ? NULL : llm__set_new(p);
-        if (!close) continue;
-        p->at++;
-        break;
+        if (p->any_case) llm__set_any_case(p, &part);
+        llm__set_combine(p, &all, part.v, part.n, how);
+        how = LLM__SET_AND;
+        part.n = 0;
     }
+    if (!llm__rx_take(p, "]")) llm__rx_bad(p, "']'");
+    if (invert) llm__set_combine(p, &all, NULL, 0, LLM__SET_NOT);
     p->depth--;
-    for (int i = 0; all && invert && i < LLM__SET_WORDS; i++) all[i] = ~all[i];
-    LLM_FREE(out);
+    LLM_FREE(part.v);
     return all;
 }
 
@@ -4311,70 +4295,57 @@ static int llm__rx_atom(llm__rx_parser *p) {
     for (int i = 0; c == '\\' && i < LLM__COUNT(edges); i++)
         if (llm__rx_peek(p) == edges[i].c) return p->at++, llm__rx_emit(p, edges[i].op, 0), 0;
     int kind = c == '[' || c == '.' ? 2 : 1;
-    uint64_t *s = NULL;
-    if (c == '[') {
-        s = llm__rx_class(p);
-    } else if (c == '.' || c == '\\') {
-        s = llm__set_new(p);
-        if (c == '\\') kind = llm__rx_escape(p, &c, s);
-        else llm__set_add(s, 0, p->dot_all ? 0x10FFFF : '\n' - 1), llm__set_add(s, '\n' + 1, 0x10FFFF);
-    }
-    if (kind == 2) return llm__rx_emit_set(p, s), 1;
-    LLM_FREE(s);
-    if (kind == 1) llm__rx_emit_char(p, c);
+    llm__set s = {NULL, 0, 0};
+    if (c == '[') s = llm__rx_class(p);
+    else if (c == '\\') kind = llm__rx_escape(p, &c, &s);
+    else if (c == '.') llm__set_add(p, &s, 0, p->dot_all ? 0x10FFFF : '\n' - 1), llm__set_add(p, &s, '\n' + 1, 0x10FFFF);
+    if (kind == 1) llm__set_add(p, &s, c, c);
+    if (kind == 1 && p->any_case) llm__set_any_case(p, &s);
+    llm__rx_emit_set(p, s);
     return 1;
 }
 
-/* Appends a copy of n instructions kept aside. */
-static void llm__rx_copy(llm__rx_parser *p, const llm__rx_code *block, size_t n) {
+/* Appends a copy of the n instructions from `block` on. */
+static void llm__rx_copy(llm__rx_parser *p, size_t block, size_t n) {
     llm__rx_code *to = llm__rx_open(p, p->re->n, n);
-    if (to && n) memcpy(to, block, n * sizeof *block);
+    if (to && n) memcpy(to, p->re->code + block, n * sizeof *to);
 }
 
 /* Makes the instruction at `at` a SPLIT between going on and leaving; the preferred way comes first. */
-static void llm__rx_set_split(llm__rx_parser *p, size_t at, int32_t on, int32_t out, int lazy) {
+static void llm__rx_set_split(llm__rx_parser *p, size_t at, size_t on, size_t out, int lazy) {
     if (p->error) return;
     p->re->code[at].op = LLM__RX_SPLIT;
-    p->re->code[at].x = lazy ? out : on;
-    p->re->code[at].y = lazy ? on : out;
+    p->re->code[at].x = (int32_t)(lazy ? out : on) - (int32_t)at;
+    p->re->code[at].y = (int32_t)(lazy ? on : out) - (int32_t)at;
 }
 
-/* block* : SPLIT block JUMP. A block that may match nothing would loop for ever, so its begin is kept in a register (MARK) and a turn that
- * did not move (CHECK) leaves the loop. */
-static void llm__rx_star(llm__rx_parser *p, const llm__rx_code *block, size_t n, int empty, int lazy) {
-    size_t from = p->re->n;
+/* Makes block*, of the block at `at` up to the end: SPLIT block JUMP. One that may match nothing would loop for ever, so its begin is kept
+ * in a register (MARK), and a turn that did not move (CHECK) leaves the loop. */
+static void llm__rx_star(llm__rx_parser *p, size_t at, int empty, int lazy) {
     int reg = p->re->n_regs;
-    llm__rx_emit(p, LLM__RX_SPLIT, 0);
-    if (empty) {
-        if (reg >= LLM__RX_MAX_REGS) llm__rx_fail(p, LLM_ERR_LIMIT, "fewer nested loops");
+    if (empty && reg >= LLM__RX_MAX_REGS) llm__rx_fail(p, LLM_ERR_LIMIT, "fewer nested loops");
+    llm__rx_code *c = llm__rx_open(p, at, empty ? 2 : 1);
+    if (c && empty) {
+        c[1].op = LLM__RX_MARK;
+        c[1].x = reg;
         p->re->n_regs++;
-        llm__rx_emit(p, LLM__RX_MARK, reg);
+        if ((c = llm__rx_emit(p, LLM__RX_CHECK, reg)) != NULL) c->y = 2;
     }
-    llm__rx_copy(p, block, n);
-    llm__rx_code *check = empty ? llm__rx_emit(p, LLM__RX_CHECK, reg) : NULL;
-    if (check) check->y = 2;
-    llm__rx_emit(p, LLM__RX_JUMP, (int32_t)from - (int32_t)p->re->n);
-    llm__rx_set_split(p, from, 1, (int32_t)(p->re->n - from), lazy);
+    llm__rx_emit(p, LLM__RX_JUMP, (int32_t)at - (int32_t)p->re->n);
+    llm__rx_set_split(p, at, at + 1, p->re->n, lazy);
 }
 
-/* Repeats what was emitted since `from`: one CHAR or SET becomes a LOOP, unless lazy; else the block is copied as often as it must match,
- * and a loop or a chain of SPLITs follows. least: the block's least length.
+/* Repeats what was emitted since `from`: one SET becomes a LOOP, unless lazy; else the block is copied as often as it must match, and a
+ * loop or a chain of SPLITs follows. least: the block's least length.
  *
  *     (ab)*        0 SPLIT 1 or 4   1 a   2 b   3 JUMP 0
  *     (ab)+        0 a   1 b   2 SPLIT 0 or 3
  *     (ab){1,3}    0 a   1 b   2 SPLIT 3 or 8   3 a   4 b   5 SPLIT 6 or 8   6 a   7 b */
 static void llm__rx_repeat(llm__rx_parser *p, size_t from, int least, int min, int max, int mode) {
     llm__regex *re = p->re;
-    size_t n = re->n - from;
+    size_t n = re->n - from, block = from;
     int lazy = mode == LLM__RX_LAZY;
-    if (n == 1 && !lazy && (re->code[from].op == LLM__RX_CHAR || re->code[from].op == LLM__RX_SET)) {
-        if (re->code[from].op == LLM__RX_CHAR) {
-            uint64_t *s = llm__set_new(p);
-            llm__set_add(s, re->code[from].x, re->code[from].x);
-            re->n = from;
-            llm__rx_emit_set(p, s);
-        }
-        if (p->error) return;
+    if (n == 1 && !lazy && re->code[from].op == LLM__RX_SET) {
         llm__rx_code *c = &re->code[from];
         c->op = LLM__RX_LOOP;
         c->mode = (uint8_t)mode;
@@ -4382,36 +4353,26 @@ static void llm__rx_repeat(llm__rx_parser *p, size_t from, int least, int min, i
         c->max = max;
         return;
     }
-    llm__rx_code *block = LLM__NEW(llm__rx_code, n);
-    if (!block) {
-        llm__rx_fail(p, LLM_ERR_NOMEM, "memory");
-        return;
-    }
-    memcpy(block, re->code + from, n * sizeof *block);
-    re->n = from;
-    if (mode == LLM__RX_POSSESSIVE) llm__rx_emit(p, LLM__RX_ATOMIC, 0);
-    /* x+ of something that takes at least one character needs no copy: its SPLIT goes back to the block itself. All other counts are
-     * copies, so {n,m} of a large block is refused by the size of the program. */
-    int copies = min == 1 && max < 0 && least ? 0 : min;
-    for (int i = 0; i < copies && !p->error; i++) llm__rx_copy(p, block, n);
-    if (max < 0 && copies == min) {
-        llm__rx_star(p, block, n, !least, lazy);
-    } else if (max < 0) { /* block+ : block SPLIT back */
-        llm__rx_copy(p, block, n);
+    if (mode == LLM__RX_POSSESSIVE && llm__rx_open(p, block++, 1)) re->code[from].op = LLM__RX_ATOMIC;
+    for (int i = 1; i < min; i++) llm__rx_copy(p, block, n);
+    if (max < 0 && min && least) { /* one that takes at least one character goes back to itself */
         llm__rx_emit(p, LLM__RX_SPLIT, 0);
-        llm__rx_set_split(p, re->n - 1, -(int32_t)n, 1, lazy);
-    } else {
-        /* Each of the turns that may be left out leaves to the end of all, so that one decision ends the chain. */
-        size_t end = re->n + (size_t)(max - min) * (n + 1);
-        for (int i = min; i < max && !p->error; i++) {
-            size_t at = re->n;
-            llm__rx_emit(p, LLM__RX_SPLIT, 0);
-            llm__rx_set_split(p, at, 1, (int32_t)(end - at), lazy);
-            llm__rx_copy(p, block, n);
-        }
+        llm__rx_set_split(p, re->n - 1, re->n - 1 - n, re->n, lazy);
+    } else if (max < 0) {
+        if (min) llm__rx_copy(p, block, n);
+        llm__rx_star(p, re->n - n, !least, lazy);
+    } else if (!max) {
+        re->n = block;
+    }
+    /* Each of the turns that may be left out leaves to the end of all, so that one decision ends the chain. */
+    for (int i = min; i < max && !p->error; i++) {
+        if (i) llm__rx_copy(p, block, n);
+        size_t at = re->n - n;
+        llm__rx_open(p, at, 1);
+        llm__rx_set_split(p, at, at + 1, at + (size_t)(max - i) * (n + 1), lazy);
+        block += !i;
     }
     if (mode == LLM__RX_POSSESSIVE && llm__rx_emit(p, LLM__RX_MATCH, 0)) re->code[from].x = (int32_t)(re->n - from);
-    LLM_FREE(block);
 }
 
 /* A quantifier, if one stands here: *min, *max (-1: any number) and *mode. A brace that does not make a count is a plain character, as in
@@ -4458,7 +4419,7 @@ static int llm__rx_alternatives(llm__rx_parser *p) {
          * change. */
         if (!llm__rx_open(p, start, 1) || !llm__rx_emit(p, LLM__RX_JUMP, jumps)) break;
         jumps = (int32_t)p->re->n - 1;
-        llm__rx_set_split(p, start, 1, (int32_t)(p->re->n - start), 0);
+        llm__rx_set_split(p, start, start + 1, p->re->n, 0);
     }
     while (!p->error && jumps >= 0) {
         int32_t next = p->re->code[jumps].x;
@@ -4477,12 +4438,10 @@ static void llm__rx_find_first(llm__regex *re) {
         for (size_t pc = re->n; pc-- > 0;) {
             llm__rx_code *c = &re->code[pc];
             int op = c->op, jumps = op == LLM__RX_SPLIT || op == LLM__RX_JUMP || op == LLM__RX_LOOK;
-            int consumes = op == LLM__RX_CHAR || op == LLM__RX_SET || op == LLM__RX_MATCH || (op == LLM__RX_LOOP && c->min);
+            int consumes = op == LLM__RX_SET || op == LLM__RX_MATCH || (op == LLM__RX_LOOP && c->min);
             const llm__rx_code *next = c + (jumps ? c->x : 1), *other = op == LLM__RX_SPLIT || op == LLM__RX_CHECK ? c + c->y : next;
             for (int i = 0; i < 4; i++) {
-                uint32_t first = op == LLM__RX_MATCH ? UINT32_MAX : 0;
-                if (op == LLM__RX_SET || op == LLM__RX_LOOP) first = re->set[c->x].ascii[i];
-                if (op == LLM__RX_CHAR && c->x >> 5 == i) first = 1u << (c->x & 31);
+                uint32_t first = op == LLM__RX_MATCH ? UINT32_MAX : c->ascii[i];
                 if (!consumes) first |= next->first[i] | other->first[i];
                 changed |= first != c->first[i];
                 c->first[i] = first;
@@ -4495,7 +4454,6 @@ static void llm__rx_find_first(llm__regex *re) {
 static void llm__regex_close(llm__regex *re) {
     if (!re) return;
     LLM_FREE(re->code);
-    LLM_FREE(re->set);
     LLM_FREE(re->change);
     LLM_FREE(re);
 }
@@ -4545,7 +4503,6 @@ typedef struct llm__rx_entry {
 } llm__rx_entry;
 
 enum { LLM__RX_TRY, LLM__RX_DONE, LLM__RX_SHORTER, LLM__RX_RESTORE };
-enum { LLM__RX_UNKNOWN, LLM__RX_FAILED, LLM__RX_MATCHED };
 
 /* One walk over a text; zero it before the first. */
 typedef struct llm__rx_run {
@@ -4554,8 +4511,8 @@ typedef struct llm__rx_run {
     size_t n;               /* the text; a look-behind shortens it */
     llm__rx_entry *stack;
     size_t sp, cap;
-    uint64_t *memo;         /* open hash of (pos << 16 | pc << 1 | matched) + 1 */
-    size_t memo_cap, memo_n;
+    uint64_t *memo;         /* what is known of states, see llm__rx_memo */
+    size_t memo_cap;        /* a power of two */
     int slow, no_memo;      /* slow: states are remembered; no_memo: not now */
     int64_t steps, fuel;
     size_t reach;           /* farthest position seen */
@@ -4570,43 +4527,28 @@ static int llm__rx_give_up(llm__rx_run *r, llm_result why) {
     return -1;
 }
 
-/* A state as a number that is not 0 and leaves its lowest bit for `matched`: pc has 14 bits (LLM__RX_MAX_CODE). */
-static uint64_t llm__rx_memo_key(int pc, size_t pos) { return ((uint64_t)pos << 16 | (uint64_t)pc << 1) + 1; }
-
-/* The slot of a key (or of the same state matched), or the free one where it would go. */
-static size_t llm__rx_memo_slot(const llm__rx_run *r, uint64_t key) {
-    size_t i = (size_t)(key * 0x9E3779B97F4A7C15u >> 20) & (r->memo_cap - 1);
-    while (r->memo[i] && r->memo[i] != key && r->memo[i] != key + 1) i = (i + 1) & (r->memo_cap - 1);
-    return i;
+/* Begins to remember states. Without memory for that it goes on as before, until its fuel is spent. */
+static void llm__rx_remember(llm__rx_run *r) {
+    r->memo_cap = 64;
+    while (r->memo_cap < LLM__RX_MAX_MEMO && r->memo_cap / r->re->n <= r->n) r->memo_cap *= 2;
+    LLM_FREE(r->memo);
+    r->memo = LLM__NEW(uint64_t, r->memo_cap);
+    r->slow = r->memo != NULL;
+    r->no_memo = !r->slow;
 }
 
-/* What is known of a state. */
-static int llm__rx_memo_get(const llm__rx_run *r, int pc, size_t pos) {
-    uint64_t key = llm__rx_memo_key(pc, pos), found = r->memo_cap ? r->memo[llm__rx_memo_slot(r, key)] : 0;
-    return !found ? LLM__RX_UNKNOWN : found == key ? LLM__RX_FAILED : LLM__RX_MATCHED;
+/* Where it is remembered that a state failed (*failed) or matched (*failed + 1). Slots follow each other as states do, so that the memory
+ * is a window on the text: if it is too small for all, what was found out last stays, which lies next to where the matcher is. */
+static uint64_t *llm__rx_memo(const llm__rx_run *r, int pc, size_t pos, uint64_t *failed) {
+    uint64_t state = (uint64_t)pos * r->re->n + (uint64_t)pc;
+    *failed = 2 * state + 2;
+    return &r->memo[state & (r->memo_cap - 1)];
 }
 
-/* Remembers a state. A full table is emptied: what was known is found out again. */
+/* Remembers what became of a state. */
 static void llm__rx_memo_put(llm__rx_run *r, int pc, size_t pos, int matched) {
-    if (r->no_memo) return;
-    if (r->memo_n * 2 >= r->memo_cap && r->memo_cap >= LLM__RX_MAX_MEMO) {
-        memset(r->memo, 0, r->memo_cap * sizeof *r->memo);
-        r->memo_n = 0;
-    } else if (r->memo_n * 2 >= r->memo_cap) {
-        llm__rx_run old = *r;
-        size_t cap = old.memo_cap ? old.memo_cap * 4 : 4096;
-        uint64_t *bigger = LLM__NEW(uint64_t, cap);
-        if (!bigger) return;
-        r->memo = bigger;
-        r->memo_cap = cap;
-        for (size_t i = 0; i < old.memo_cap; i++)
-            if (old.memo[i]) r->memo[llm__rx_memo_slot(r, (old.memo[i] - 1) / 2 * 2 + 1)] = old.memo[i];
-        LLM_FREE(old.memo);
-    }
-    uint64_t key = llm__rx_memo_key(pc, pos);
-    size_t slot = llm__rx_memo_slot(r, key);
-    r->memo_n += !r->memo[slot];
-    r->memo[slot] = key + (uint64_t)matched;
+    uint64_t failed, *slot = r->no_memo ? NULL : llm__rx_memo(r, pc, pos, &failed);
+    if (slot) *slot = failed + (uint64_t)matched;
 }
 
 /* 1, or -1 if the stack is full. */
@@ -4623,21 +4565,18 @@ static int llm__rx_push(llm__rx_run *r, int kind, int pc, size_t pos, size_t aux
 
 /* Enters a state that is to be remembered: 1 unknown so far, and its failure will be noted; 0 it fails, 2 it matches, -1 gave up. */
 static int llm__rx_enter(llm__rx_run *r, int pc, size_t pos) {
-    int known = llm__rx_memo_get(r, pc, pos);
-    return known == LLM__RX_UNKNOWN ? llm__rx_push(r, LLM__RX_DONE, pc, pos, 0) : known == LLM__RX_MATCHED ? 2 : 0;
+    uint64_t failed, *known = llm__rx_memo(r, pc, pos, &failed);
+    return *known == failed ? 0 : *known == failed + 1 ? 2 : llm__rx_push(r, LLM__RX_DONE, pc, pos, 0);
 }
 
-/* Length of the code point at pos if it is in the set, else 0. */
-LLM__INLINE size_t llm__rx_step(const llm__rx_run *r, int32_t set, size_t pos) {
-    const llm__rx_set *s = &r->re->set[set];
+/* Length of the code point at pos if it is in the set of a SET or LOOP, else 0. */
+LLM__INLINE size_t llm__rx_step(const llm__rx_run *r, const llm__rx_code *c, size_t pos) {
     if (pos >= r->n) return 0;
     unsigned char b = (unsigned char)r->s[pos];
-    if (b < 128) return s->ascii[b >> 5] >> (b & 31) & 1;
+    if (b < 128) return c->ascii[b >> 5] >> (b & 31) & 1;
     size_t at = pos;
-    int32_t c = llm__uni_next(llm__s(r->s, r->n), &at);
-    const int32_t *change = r->re->change + s->from;
-    int before = s->n ? llm__uni_find(change, (int)s->n, 4, 0, c) : -1;
-    return s->n && c >= change[before] && !(before & 1) ? at - pos : 0;
+    int32_t code_point = llm__uni_next(llm__s(r->s, r->n), &at);
+    return llm__set_has(r->re->change + c->set, c->set_n, code_point) ? at - pos : 0;
 }
 
 /* 1 if an instruction that is an edge (^ $ \b ...) holds at pos. */
@@ -4667,7 +4606,7 @@ static int llm__rx_loop(llm__rx_run *r, int pc, size_t *pos) {
         /* From the least count on, "in this loop at p" is a state that does not depend on where the loop began. */
         if (memo && count >= c->min) ok = llm__rx_enter(r, pc, p);
         if (memo && count >= c->min && ok == 1 && !possessive) ok = llm__rx_push(r, LLM__RX_TRY, pc + 1, p, 0);
-        if (ok != 1 || count == c->max || !(step = llm__rx_step(r, c->x, p))) {
+        if (ok != 1 || count == c->max || !(step = llm__rx_step(r, c, p))) {
             if (count < c->min) ok = 0;
             break;
         }
@@ -4753,14 +4692,10 @@ static int llm__rx_match(llm__rx_run *r, int pc, size_t pos, size_t *end, int lo
         int ok = 1; /* go on at pc; 0 fail, 2 matched, -1 gave up */
         if (++r->steps > r->fuel) return llm__rx_give_up(r, LLM_ERR_LIMIT);
         /* 64 steps a character are many: the pattern backtracks over and over, so from now on states are remembered. */
-        if (!r->slow && !r->no_memo && r->steps > 64 * (int64_t)(r->reach + 256)) r->slow = 1;
+        if (!r->slow && !r->no_memo && r->steps > 64 * (int64_t)(r->reach + 256)) llm__rx_remember(r);
         switch (c->op) {
-        case LLM__RX_CHAR:
-            ok = pos < r->n && llm__uni_next(llm__s(r->s, r->n), &pos) == c->x;
-            pc++;
-            break;
         case LLM__RX_SET:
-            step = llm__rx_step(r, c->x, pos);
+            step = llm__rx_step(r, c, pos);
             ok = step > 0;
             pos += step;
             pc++;
@@ -4792,8 +4727,8 @@ static int llm__rx_match(llm__rx_run *r, int pc, size_t pos, size_t *end, int lo
         r->sp = base;
         return ok;
     }
-    /* In a look-ahead the states on the stack are known to match: they are all on the way here. */
-    for (size_t i = base; look == 1 && r->slow && i < r->sp; i++)
+    /* In a look-ahead the states on the stack are known to match: they are all on the way here. Those next to it are noted last. */
+    for (size_t i = r->sp; look == 1 && r->slow && i-- > base;)
         if (r->stack[i].kind == LLM__RX_DONE) llm__rx_memo_put(r, r->stack[i].pc, r->stack[i].pos, 1);
     *end = pos;
     r->sp = base;
@@ -4806,9 +4741,7 @@ static int llm__rx_match(llm__rx_run *r, int pc, size_t pos, size_t *end, int lo
 static void llm__rx_begin(llm__rx_run *r, const llm__regex *re, const char *s, size_t n) {
     llm__rx_run fresh;
     memset(&fresh, 0, offsetof(llm__rx_run, reg));
-    if (r->memo_n) memset(r->memo, 0, r->memo_cap * sizeof *r->memo);
-    fresh.stack = r->stack, fresh.cap = r->cap;
-    fresh.memo = r->memo, fresh.memo_cap = r->memo_cap;
+    fresh.stack = r->stack, fresh.cap = r->cap, fresh.memo = r->memo;
     fresh.re = re;
     fresh.s = s;
     fresh.n = n;
@@ -20804,7 +20737,7 @@ static void llm__grammar_finish(llm__gr_build *b, llm__gr_frag f) {
 }
 
 /* ---- regular expressions: the program of >>regex, instruction by instruction ----
- * A pattern is compiled there to a program of its own (Pike's: CHAR, SET, LOOP, SPLIT, JUMP, assertions), which is nearly ours. What
+ * A pattern is compiled there to a program of its own (Pike's: SET, LOOP, SPLIT, JUMP, assertions), which is nearly ours. What
  * differs: it reads code points and we read bytes; it may look back (what stands before ^) and we may not. So a program is carried over in
  * three copies, one for each answer to "where are we": START, nothing is consumed yet; MIDDLE, something is; LAST, a $ was passed, so
  * nothing may follow. For ^a$, with the copy that each instruction goes on to:
@@ -20927,18 +20860,16 @@ static int32_t llm__gr_regex_at(llm__gr_regex *x, int32_t pc, int copy, int32_t 
     return x->at[place] = llm__gr_add(x->b, LLM__GR_SPLIT, 0, -1);
 }
 
-/* The characters of a CHAR, SET or LOOP, or any, as bytes. In JSON each is spelt as a writer would spell it: \n for a line end, never
+/* The characters of a SET or LOOP, or any, as bytes. In JSON each is spelt as a writer would spell it: \n for a line end, never
  * \u000a. A set of the regex is a list of the places where membership changes; two of them are a range. Where characters are counted there
  * is a place for every count, and all of them call one rule. */
 static llm__gr_frag llm__gr_regex_chars(llm__gr_regex *x, int32_t pc) {
     const llm__rx_code *c = (size_t)pc < x->re->n ? &x->re->code[pc] : NULL;
-    const llm__rx_set *set = c && c->op != LLM__RX_CHAR ? &x->re->set[c->x] : NULL;
-    const int32_t *change = set && set->n ? x->re->change + set->from : NULL;
+    const int32_t *change = c ? x->re->change + c->set : NULL;
     llm__gr_ranges r;
     memset(&r, 0, sizeof r);
     if (x->rule[pc]) return llm__gr_call(x->b, x->rule[pc]);
-    if (c && !set) llm__gr_ranges_add(x->b, &r, c->x, c->x);
-    for (uint32_t i = 0; set && i < set->n; i += 2) llm__gr_ranges_add(x->b, &r, change[i], i + 1 < set->n ? change[i + 1] - 1 : 0x10FFFF);
+    for (uint32_t i = 0; c && i < c->set_n; i += 2) llm__gr_ranges_add(x->b, &r, change[i], i + 1 < c->set_n ? change[i + 1] - 1 : 0x10FFFF);
     llm__gr_frag f = !c                        ? llm__gr_json_char(x->b)
                      : x->how == LLM__GR_WHOLE ? llm__gr_chars(x->b, r.v, r.n)
                                                : llm__gr_json_set(x->b, r.v, r.n);
@@ -20957,7 +20888,7 @@ static void llm__gr_regex_op(llm__gr_regex *x, size_t place) {
             here = x->at[place];
     int copy = (int)(place / (size_t)x->turns / (size_t)x->counts % 3);
     int32_t pc = (int32_t)(place / (size_t)x->turns / (size_t)x->counts / 3), n = (int32_t)x->re->n, next = -1, other = -1;
-    static const llm__rx_code any = {LLM__RX_SET, 0, 0, 0, 0, 0, {0, 0, 0, 0}};
+    static const llm__rx_code any = {LLM__RX_SET, 0, 0, 0, 0, 0, 0, 0, {0, 0, 0, 0}, {0, 0, 0, 0}};
     const llm__rx_code *c = pc < n ? &x->re->code[pc] : &any;
     int loop = c->op == LLM__RX_LOOP, sought = x->how == LLM__GR_IN_JSON;
     llm__gr_frag f = llm__gr_never;
@@ -20980,7 +20911,6 @@ static void llm__gr_regex_op(llm__gr_regex *x, size_t place) {
     case LLM__RX_LINE_END:
     case LLM__RX_TEXT_END:
     case LLM__RX_TEXT_END_LINE: next = llm__gr_regex_at(x, pc + 1, LLM__GR_LAST, count, 0); break;
-    case LLM__RX_CHAR:
     case LLM__RX_SET:
     case LLM__RX_LOOP:
         if (copy != LLM__GR_LAST && (!loop || c->max < 0 || turn < c->max)) f = llm__gr_regex_chars(x, pc);

@@ -108,7 +108,7 @@ static llm_text tok_matches(const char *pattern, const char *text, size_t n, int
         return out;
     }
     llm__rx_begin(&run, re, text, n);
-    run.slow = slow;
+    if (slow) llm__rx_remember(&run);
     while ((found = llm__rx_next(&run, &from, &end)) > 0) {
         if (out.len) llm_text_str(&out, " ");
         llm_text_int(&out, (int64_t)from);
