@@ -4823,21 +4823,8 @@ static int llm__rx_next(llm__rx_run *r, size_t *start, size_t *end) {
  * A tokenizer is immutable once open and may be used by any thread; everything an encode or decode changes lives in a struct of that
  * call. While one is being built, t->result holds the first failure, and what comes after it does nothing. */
 
-/* Special tokens by what files call them, tokenizer.ggml.NAME_token_id. */
-enum { LLM__ID_BOS, LLM__ID_EOS, LLM__ID_UNK, LLM__ID_SEP, LLM__ID_PAD, LLM__ID_EOT, LLM__ID_EOM, LLM__ID_MASK, LLM__IDS };
-
-typedef struct llm__vocab_data { /* a GGUF vocabulary; pointers stay valid while the file is mapped */
-    const char *model, *pre;     /* tokenizer.ggml.model ("llama", "gpt2", "t5", "bert") and .pre; NULL: absent */
-    int32_t n;                   /* tokens */
-    const llm__str *token;       /* (n) */
-    const float *score;          /* (n) or NULL */
-    const int32_t *type;         /* (n) or NULL */
-    int32_t n_merges;
-    const llm__str *merge;       /* (n_merges) "a b" */
-    int32_t id[LLM__IDS];        /* -1: absent */
-    int add_bos, add_eos, add_space_prefix, remove_extra_whitespaces; /* -1: absent */
-    llm__str precompiled_charsmap, hf_json; /* .p NULL: absent */
-} llm__vocab_data;
+/* Types of tokens, in GGUF as in SentencePiece's files. */
+enum { LLM__VOCAB_UNKNOWN = 2, LLM__VOCAB_CONTROL = 3, LLM__VOCAB_USER = 4, LLM__VOCAB_UNUSED = 5, LLM__VOCAB_BYTE = 6 };
 
 typedef enum llm__tok_model { LLM__TOK_BPE, LLM__TOK_UNIGRAM, LLM__TOK_WORDPIECE, LLM__TOK_WORDLEVEL } llm__tok_model;
 
@@ -6990,248 +6977,6 @@ static void llm__tok_load_json(llm__tokenizer *t, const llm_json *d) {
     llm__check_letters(t);
 }
 
-/* ---- GGUF vocabularies, as llama.cpp reads them ----
- * What the header has, a list or a value each (llm__vocab_data):
- *
- *     tokenizer.ggml.model          "gpt2": BPE over bytes; "llama": SentencePiece's BPE; "t5": Unigram; "bert": WordPiece
- *     tokenizer.ggml.tokens         texts; of "gpt2" in the byte alphabet
- *     tokenizer.ggml.scores         of SentencePiece's models
- *     tokenizer.ggml.token_type     1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
- *     tokenizer.ggml.merges         of "gpt2"
- *
- * So it has the tokens with scores and types and, for BPE, the merges; but how text is cut is only a name, tokenizer.ggml.pre, whose
- * regexes are in llama.cpp's source. So they are here: a row lists the names that share them. What llama.cpp decides by the text of a
- * token or the kind of the model (which tokens end a turn, default ids, who gets BOS) is here too. Rules that differ from Hugging Face's:
- * no normal forms, added tokens longest first, unknown characters stay between their neighbours. */
-
-/* A word that is a token is taken whole; BOS is added unless the file says no; spaces are U+2581; there is no BOS by default. */
-enum { LLM__PRE_WHOLE = 1, LLM__PRE_BOS = 2, LLM__PRE_SPACES = 4, LLM__PRE_NO_BOS_ID = 8 };
-
-#define LLM__PRE_GPT2_NO_DIGITS "\\p{N}", LLM__RX_GPT2_TEXT "|\\s+"
-/* Parts of patterns that several names share. Numbers of up to three digits, Chinese and Japanese, words with one punctuation mark in
- * front, digits in groups of three from the right. */
-#define LLM__PRE_CJK "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+"
-#define LLM__PRE_V3(tail) "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+" \
-    "|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+" tail "|\\s+(?!\\S)|\\s+"
-#define LLM__PRE_QWEN2 LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}|" LLM__RX_TAIL
-#define LLM__PRE_LLAMA3 LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|" LLM__RX_TAIL
-#define LLM__PRE_UPPER "[\\p{L}&&[^a-z]]"
-#define LLM__PRE_LOWER "[\\p{L}&&[^A-Z]]"
-#define LLM__PRE_DIGITS "[^\\p{N}]*\\p{N}{1,3}(?=(?:\\p{N}{3})*(?!\\p{N}))"
-#define LLM__PRE_BLOOM " ?[^(\\s|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]+"
-/* Letters with case, as a regex library without Unicode properties had to list them: those that came later, and a few scripts that were
- * left out (Georgian, mathematical letters ...), are none. */
-#define LLM__PRE_LETTERS \
-    "[\\p{Lu}\\p{Ll}\\p{Lt}&&[^\\x{560}-\\x{588}\\x{10C7}-\\x{10FF}\\x{1C80}-\\x{1C8F}\\x{2D00}-\\x{2D2F}\\x{A790}-\\x{A7FF}\\x{AB30}-" \
-    "\\x{AB6F}\\x{10500}-\\x{105FF}\\x{10D00}-\\x{10DFF}\\x{11900}-\\x{1DFFF}]]"
-
-/* tokenizer.ggml.pre is only a name. What llama.cpp does for it: regexes one after the other, each on the pieces of the one before.
- * Where it sees all letters as one class (its regexes know no cases), so do these. */
-static const struct { const char *names; int flags; const char *regex[6]; } llm__pres[] = {
-    {"default", 0, {"[\\p{P}\\$\\+<=>\\^~\\|]+", LLM__RX_GPT2_TEXT "|\\s+", "\\p{N}+", "[0-9][0-9][0-9]"}},
-    {"llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano", LLM__PRE_WHOLE | LLM__PRE_BOS, {LLM__PRE_LLAMA3}},
-    {"dbrx smaug-bpe", 0, {LLM__PRE_LLAMA3}},
-    {"chatglm-bpe", LLM__PRE_NO_BOS_ID, {LLM__PRE_LLAMA3}},
-    {"glm4 glm5", LLM__PRE_WHOLE | LLM__PRE_NO_BOS_ID, {LLM__PRE_LLAMA3}},
-    {"jais-2", 0, {LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s{512}(?!\\S)"
-        "|\\s{256}(?!\\S)|\\s{128}(?!\\S)|\\s{64}(?!\\S)"
-                   "|\\s{32}(?!\\S)|\\s{16}(?!\\S)|\\s{8}(?!\\S)|\\s{4}(?!\\S)|\\s{1,2}(?!\\S)|\\s{1}"}},
-    {"deepseek-llm", 0, {"[\\r\\n]", "\\s?[" LLM__PRE_LETTERS "]+",
-        "\\s?[!-/:-~\\x{FF01}-\\x{FF0F}\\x{FF1A}-\\x{FF5E}\\x{2018}-\\x{201F}\\x{3000}-\\x{3002}]+", "\\s+\\z",
-                         "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+", "\\p{N}+"}},
-    {"deepseek-coder", 0, {"[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+",
-        "\\p{N}"}},
-    {"deepseek-v3 hunyuan-dense joyai-llm hy_v4", 0, {"\\p{N}{1,3}", LLM__PRE_CJK, LLM__PRE_V3("[\\r\\n]*|\\s*[\\r\\n]+")}},
-    {"spark2_5", 0, {"\\p{N}{1,3}", LLM__PRE_CJK, LLM__PRE_V3("|[\\r\\n]"), "\\p{N}"}},
-    {"youtu", LLM__PRE_WHOLE, {"[\\x{AC00}-\\x{D7A3}\\x{3131}-\\x{318E}]+|[\\x{FF01}\\x{2026}\\x{201C}\\x{201D}\\x{2018}\\x{2019}"
-        "\\x{2014}\\x{FF1A}\\x{FF1B}\\x{FF0C}\\x{3001}-"
-                               "\\x{303F}\\x{FE30}-\\x{FE4F}]+|[\\x{3105}-\\x{312F}]+|" LLM__PRE_CJK,
-                               LLM__RX_CASED("[\\p{L}\\p{M}]", "[\\p{L}\\p{M}]", LLM__RX_ASCII_CASE "?", "\\p{N}")}},
-    {"falcon", 0, {"[\\p{P}\\$\\+<=>\\^~\\|`]+", LLM__RX_GPT2_TEXT "|\\s+", "[0-9][0-9][0-9]"}},
-    {"starcoder refact command-r smollm codeshell exaone minerva-7b mellum2", 0, {LLM__PRE_GPT2_NO_DIGITS}},
-    {"gpt-2 phi-2 jina-es jina-de gigachat jina-v2-es jina-v2-de "
-        "a.x-4.0 mellum modern-bert mpt olmo jais trillion granite-docling exaone4 jina-v1-en jina-v2-code roberta-bpe", 0, {LLM__RX_GPT2_TEXT "|\\s+"}},
-    {"qwen2 deepseek-r1-qwen kormo f2llmv2 stablelm2 megrez hunyuan solar-open grok-2", 0, {LLM__PRE_QWEN2}},
-    {"qwen35", 0, {LLM__RX_ASCII_CASE "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+"
-        "|\\s+(?!\\S)|\\s+"}},
-    {"poro-chat bloom gpt3-finnish", 0, {LLM__PRE_BLOOM}},
-    {"viking", 0, {LLM__PRE_BLOOM, "\\p{N}"}},
-    {"tekken", LLM__PRE_WHOLE | LLM__PRE_BOS, {LLM__RX_CASED(LLM__PRE_UPPER, LLM__PRE_LOWER, "", "\\p{N}")}},
-    {"gpt-4o llama4 kanana2 talkie minimax-m2", 0, {LLM__RX_CASED(LLM__PRE_UPPER, LLM__PRE_LOWER, LLM__RX_ASCII_CASE "?", "\\p{N}{1,3}")}},
-    {"granite-embed-multi-97m", LLM__PRE_WHOLE, {LLM__RX_CASED("[\\p{L}\\p{M}&&[^a-z]]", "[\\p{L}\\p{M}&&[^A-Z]]",
-        LLM__RX_ASCII_CASE "?", "\\p{N}{1,3}")}},
-    {"tiny_aya cohere2moe", 0, {LLM__PRE_DIGITS, LLM__RX_CASED("[\\p{L}\\p{M}]", "[\\p{L}\\p{M}]", LLM__RX_ASCII_CASE "?",
-        "\\p{N}{1,3}")}},
-    {"chameleon", LLM__PRE_BOS, {"<sentinel:[0-9]+>", "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z", "([\\t\\n]|    |  )", "\\p{N}",
-        "[\\p{P}!-/:-@\\[-`{-~]", LLM__RX_GPT2_TEXT "|\\s+"}},
-    {"kimi-k2", 0, {"[\\x{4E00}-\\x{9FFF}\\x{3400}-\\x{4DBF}\\x{20000}-\\x{2A6DF}\\x{2A700}-\\x{2EBEF}\\x{2F800}-\\x{2FA1F}\\x{F900}-"
-        "\\x{FAFF}]+|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}&&[^\\p{Han}]]+"
-                    LLM__RX_ASCII_CASE "?|\\p{N}{1,3}|" LLM__RX_TAIL}},
-    {"superbpe", 0, {"\\p{N}+", "(?=([0-9]{3})+(?![0-9]))"}},
-    {"bailingmoe bailingmoe2 llada-moe", 0, {"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|" LLM__RX_WORD "|\\p{N}"
-        "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"}},
-    {"seed-coder", 0, {LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\\r\\n]+|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},
-    {"ufakzeka", 0, {LLM__RX_WORD "|\\p{N}|" LLM__RX_TAIL}},
-    {"afmoe", 0, {LLM__PRE_DIGITS, "[\\x{4E00}-\\x{9FFF}\\x{3400}-\\x{4DBF}\\x{8C48}-\\x{FAFF}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}"
-        "\\x{FF65}-\\x{FF9F}\\x{2F00}-\\x{2FDF}\\x{E40}-\\x{E7F}"
-                  "\\x{E80}-\\x{EFF}\\x{1780}-\\x{17FF}\\x{1000}-\\x{109F}\\x{AA60}-\\x{AA7F}\\x{A9E0}-\\x{A9FF}\\x{AC00}-\\x{D7AF}"
-                      "\\x{1100}-\\x{11FF}]+",
-                  LLM__PRE_V3("[\\r\\n]*|\\s*[\\r\\n]+")}},
-    {"laguna", 0, {"[^\\n]+|[\\n]+", LLM__PRE_QWEN2}},
-    {"exaone-moe", 0, {LLM__RX_ASCII_CASE "|[^\\r\\n\\p{L}\\p{N}]?(?:\\p{L}\\p{M}*(?: \\p{L}\\p{M}*)*)+|\\p{N}"
-        "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]?|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"}},
-    {"minicpm5", LLM__PRE_WHOLE, {"\\p{N}{1,3}", LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}+|" LLM__RX_TAIL}},
-    {"gemma4 granite-embed-multi-311m", LLM__PRE_SPACES | LLM__PRE_BOS, {"[^\\n]+|[\\n]+"}},
-    {"sarvam-moe", LLM__PRE_SPACES, {"[^\\n]+|[\\n]+"}}};
-enum { LLM__VOCAB_UNKNOWN = 2, LLM__VOCAB_CONTROL = 3, LLM__VOCAB_USER = 4, LLM__VOCAB_UNUSED = 5, LLM__VOCAB_BYTE = 6 };
-
-/* The type of a token. Some that end turns or mark code to fill in are control tokens whatever the file says, because many files are wrong
- * there and a model that ends a turn with plain text never stops; some of gpt-oss are never control tokens, because its chat format is
- * parsed out of the text. */
-static int llm__vocab_type_of(const llm__vocab_data *v, int32_t i) {
-#define LLM__DS(name) "<\xEF\xBD\x9C" name "\xEF\xBD\x9C> " /* DeepSeek's bars are U+FF5C */
-#define LLM__SP "\xE2\x96\x81"
-    static const char control[] =
-        "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> <|endoftext|> </s> <|eom_id|> <EOT> _<EOT> "
-        "[EOT] [EOS] <|end_of_text|> <end_of_utterance> <eos> <turn|> <|tool_response> [e~[ " LLM__DS("end" LLM__SP "of" LLM__SP "sentence")
-        "<|fim_prefix|> <fim-prefix> <fim_prefix> " LLM__DS("fim" LLM__SP "begin") "<PRE> " LLM__SP "<PRE> <|code_prefix|> <|prefix|> "
-        "<|fim_suffix|> <fim-suffix> <fim_suffix> " LLM__DS("fim" LLM__SP "hole") "<SUF> " LLM__SP "<SUF> <|code_suffix|> <|suffix|> "
-        "<|fim_middle|> <fim-middle> <fim_middle> " LLM__DS("fim" LLM__SP "end") "<MID> " LLM__SP "<MID> <|code_middle|> <|middle|> "
-        "<|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD] <|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame> <|file_sep|>";
-#undef LLM__DS
-#undef LLM__SP
-    if (llm__word_index("<|channel|> <|message|> <|start|> <|constrain|>", v->token[i]) >= 0) return LLM__VOCAB_USER;
-    return llm__word_index(control, v->token[i]) >= 0 ? LLM__VOCAB_CONTROL : v->type ? v->type[i] : 1;
-}
-
-/* The tokens and their types; control, unknown and user-defined ones are sought in text as added tokens. */
-static void llm__vocab_tokens(llm__tokenizer *t, const llm__vocab_data *v) {
-    static const uint8_t flags[] = {0, 0, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN,
-                                    LLM__TOKEN_USER | LLM__TOKEN_PLAIN, LLM__TOKEN_UNUSED, LLM__TOKEN_BYTE};
-    llm__tok_reserve(t, v->n);
-    for (int32_t i = 0; i < v->n && !t->result; i++) {
-        char empty[24];
-        int type = llm__vocab_type_of(v, i), found = type == LLM__VOCAB_CONTROL || type == LLM__VOCAB_UNKNOWN || type == LLM__VOCAB_USER;
-        llm__str text = v->token[i];
-        if (!text.n) text = llm__s(empty, (size_t)snprintf(empty, sizeof empty, "[EMPTY_%d]", (int)i));
-        if (v->score && v->score[i] != v->score[i]) LLM__TOK_BAD(t, "tokenizer.ggml.scores[%d]: a number expected", (int)i);
-        llm__tok_enter(t, text, i, type >= 0 && type < LLM__COUNT(flags) ? flags[type] : 0, v->score ? (double)v->score[i] : 0);
-        if (found && text.n <= LLM__TOK_MAX_ADDED) llm__tok_enter_added(t, text, i, type == LLM__VOCAB_USER ? 0 : LLM__ADDED_SPECIAL);
-    }
-    t->longest_first = t->literal = 1;
-    llm__tok_add(t, &t->decoders, LLM__TOK_UTF8);
-}
-
-/* Merges "a b", in the order of their ranks. Here parts need not be tokens: such a part gets an id beyond the vocabulary, which is never
- * put out. */
-static void llm__vocab_merges(llm__tokenizer *t, const llm__vocab_data *v) {
-    int32_t next = t->n_vocab;
-    llm__tok_merge_reserve(t, v->n_merges);
-    for (int32_t i = 0; i < v->n_merges && !t->result; i++) {
-        llm__str s = v->merge[i];
-        const char *space = s.n > 1 ? (const char *)memchr(s.p + 1, ' ', s.n - 1) : NULL; /* a part may begin with one */
-        size_t n = space ? (size_t)(space - s.p) : s.n;
-        if (n + 1 >= s.n) LLM__TOK_BAD(t, "tokenizer.ggml.merges[%d]: two parts expected", (int)i);
-        else llm__tok_merge_enter(t, llm__s(s.p, n), llm__s(space + 1, s.n - n - 1), 0, i, &next);
-    }
-}
-
-/* Cutters by regexes, one after the other: each match is a word, and so is what lies between. */
-static void llm__add_splits(llm__tokenizer *t, const char *const *regex, int most) {
-    for (int i = 0; i < most && regex[i]; i++)
-        llm__tok_add_regex(t, &t->words, LLM__TOK_SPLIT, llm__lit(regex[i]), 0)->a = LLM__SPLIT_ISOLATED;
-}
-
-/* BPE over ranked pairs ("gpt2", "gemma4"). What is no token stays a barrier; at the end it becomes the letters' own tokens, or with
- * spaces escaped its bytes <0x..>. Returns the flags of tokenizer.ggml.pre. */
-static int llm__vocab_bpe(llm__tokenizer *t, const llm__vocab_data *v) {
-    const char *pre = !strcmp(v->model, "gemma4") ? "gemma4" : v->pre && *v->pre ? v->pre : "default";
-    int row = 0, n = LLM__COUNT(llm__pres);
-    while (row < n && llm__word_index(llm__pres[row].names, llm__lit(pre)) < 0) row++;
-    if (row == n) return LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.ggml.pre: \"%.64s\" is unknown", pre), 0;
-    if (!v->pre) llm__log(t->log, LLM_LOG_WARN, "tokenizer.ggml.pre is missing: the default is used, answers may be worse");
-    int flags = llm__pres[row].flags, spaces = flags & LLM__PRE_SPACES;
-    llm__vocab_merges(t, v);
-    llm__add_splits(t, llm__pres[row].regex, LLM__COUNT(llm__pres[row].regex));
-    t->kind = "BPE";
-    t->barrier = 1;
-    t->whole = flags & LLM__PRE_WHOLE ? 1 : spaces ? 2 : 0;
-    t->escaped_spaces = t->byte_fallback = t->drop_unknown = spaces != 0;
-    t->alphabet_fallback = t->byte_letters = !spaces;
-    if (spaces) llm__tok_add_spaces(t, 0, 0, 0, llm__spm_mark);
-    else llm__tok_add(t, &t->words, LLM__TOK_BYTES);
-    return flags;
-}
-
-/* SentencePiece's BPE ("llama"): what is merged next is the token with the best score; unknown characters become byte tokens. */
-static void llm__vocab_spm(llm__tokenizer *t, const llm__vocab_data *v) {
-    t->kind = "SPM";
-    t->barrier = t->byte_fallback = t->escaped_spaces = t->fuse_unk = 1;
-    t->strip = v->add_space_prefix != 0;
-    llm__tok_use_scores(t, 0);
-    llm__tok_add_spaces(t, 0, t->strip, 0, llm__spm_mark);
-}
-
-/* SentencePiece's Unigram ("t5"). */
-static void llm__vocab_ugm(llm__tokenizer *t, const llm__vocab_data *v) {
-    t->kind = "Unigram";
-    t->model = LLM__TOK_UNIGRAM;
-    t->fuse_unk = t->escaped_spaces = 1;
-    t->strip = v->add_space_prefix > 0;
-    if (!v->score) LLM__TOK_BAD(t, "tokenizer.ggml.scores: missing");
-    for (int32_t i = 0; i < t->n_vocab; i++)
-        if (t->token[i].type & LLM__TOKEN_USER) t->token[i].score = 0;
-    llm__tok_use_scores(t, LLM__TOKEN_SPECIAL | LLM__TOKEN_BYTE);
-    llm__tok_set_charsmap(t, v->precompiled_charsmap);
-    llm__tok_add_spaces(t, v->remove_extra_whitespaces > 0, t->strip, 0, llm__spm_mark);
-}
-
-/* "bert": every word begins with U+2581 in this vocabulary. */
-static void llm__vocab_wpm(llm__tokenizer *t) {
-    t->kind = "WordPiece";
-    t->model = LLM__TOK_WORDPIECE;
-    t->max_word = INT32_MAX - 1;
-    t->escaped_spaces = t->strip = 1;
-    llm__tok_add_parts(t, NULL, -1, 'n', llm__lit("GGUF bert"), &t->normalizers);
-    llm__tok_add_parts(t, NULL, -1, 'p', llm__lit("BertPreTokenizer"), &t->words);
-    llm__tok_add(t, &t->words, LLM__TOK_METASPACE)->text = llm__spm_mark;
-}
-
-/* The ids of special tokens, with llama.cpp's defaults for each model; and the frame. */
-static void llm__vocab_frame(llm__tokenizer *t, const llm__vocab_data *v, int flags) {
-    static const struct { const char *model; int32_t id[5]; int add_bos, add_eos; } defaults[] = { /* ids up to LLM__ID_PAD */
-        {"llama", {1, 2, 0, -1, -1}, 1, 0}, {"bert", {101, -1, 100, 102, 0}, 1, 1}, {"gpt2", {11, 11, -1, -1, -1}, 0, 0},
-        {"t5", {-1, 1, 2, -1, 0}, 0, 1}, {"gemma4", {-1, -1, -1, -1, -1}, 1, 0}};
-    int32_t id[5];
-    int k = 0, bert = !strcmp(v->model, "bert");
-    /* The kind is one of these: llm__tok_load_gguf refused all others. */
-    while (strcmp(defaults[k].model, v->model)) k++;
-    for (int i = 0; i < 5; i++) {
-        int none = defaults[k].id[i] >= v->n || (i == LLM__ID_BOS && (flags & LLM__PRE_NO_BOS_ID));
-        id[i] = v->id[i] >= 0 ? v->id[i] : none ? -1 : defaults[k].id[i];
-    }
-    t->bos_id = id[LLM__ID_BOS], t->eos_id = id[LLM__ID_EOS], t->unk_id = id[LLM__ID_UNK], t->pad_id = id[LLM__ID_PAD];
-    /* BERT always has both, and ends with SEP; gemma4 insists on BOS whatever the file says. */
-    int must = bert || ((flags & LLM__PRE_SPACES) && (flags & LLM__PRE_BOS)), last = id[bert ? LLM__ID_SEP : LLM__ID_EOS];
-    int add_bos = must || v->add_bos < 0 ? must || defaults[k].add_bos || (flags & LLM__PRE_BOS) : v->add_bos;
-    int add_eos = bert || v->add_eos < 0 ? defaults[k].add_eos : v->add_eos;
-    if (add_bos && t->bos_id >= 0) llm__frame_add(t, &t->before, 0, t->bos_id, "");
-    if (add_eos && last >= 0) llm__frame_add(t, &t->after, 0, last, "");
-    if (t->model != LLM__TOK_BPE && t->unk_id < 0) LLM__TOK_BAD(t, "tokenizer.ggml.unknown_token_id: missing");
-}
-
-/* tokenizer.ggml.model chooses among four kinds, each with llama.cpp's rules. */
-static void llm__tok_load_gguf(llm__tokenizer *t, const llm__vocab_data *v) {
-    int flags = 0;
-    llm__vocab_tokens(t, v);
-    if (!strcmp(v->model, "gpt2") || !strcmp(v->model, "gemma4")) flags = llm__vocab_bpe(t, v);
-    else if (!strcmp(v->model, "llama")) llm__vocab_spm(t, v);
-    else if (!strcmp(v->model, "t5")) llm__vocab_ugm(t, v);
-    else if (!strcmp(v->model, "bert")) llm__vocab_wpm(t);
-    else LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.ggml.model: \"%.64s\": llama, gpt2, t5 or bert expected", v->model);
-    if (!t->result) llm__vocab_frame(t, v, flags);
-}
-
 /* ---- SentencePiece's tokenizer.model: a protocol buffer ----
  * A message of fields, each a key (number << 3 | wire type) and a value: wire type 0 a variable-length number, 1 and 5 eight and four
  * bytes, 2 a length and bytes, which may be a message again. Read front to back; a view that shrinks is the whole state. */
@@ -7336,6 +7081,12 @@ static void llm__tok_load_spm(llm__tokenizer *t, llm__str data) {
  *
  *     IQ== 0
  *     Ig== 1 */
+
+/* Cutters by regexes, one after the other: each match is a word, and so is what lies between. */
+static void llm__add_splits(llm__tokenizer *t, const char *const *regex, int most) {
+    for (int i = 0; i < most && regex[i]; i++)
+        llm__tok_add_regex(t, &t->words, LLM__TOK_SPLIT, llm__lit(regex[i]), 0)->a = LLM__SPLIT_ISOLATED;
+}
 
 /* Families by a part of the file's name or the number of lines; special tokens with their ids, which such a file does not hold. */
 static const struct llm__rank_file { const char *name; int32_t ranks; const char *pattern, *special; } llm__rank_files[] = {
@@ -7500,79 +7251,51 @@ static llm_result llm__tok_load(llm__tokenizer *t, llm__str s, const char *name,
     return t->result;
 }
 
-/* Opens the vocabulary of a GGUF file; a tokenizer.json inside it wins. v and what it points to may go once this returns. On error *out is
- * NULL. */
-LLM__UNUSED static llm_result llm__tokenizer_open_gguf(const llm__vocab_data *v, const llm__logger *log, llm__tokenizer **out) {
-    *out = NULL;
-    llm__tokenizer *t = llm__tok_new();
-    if (!t) return llm__nomem();
-    t->log = log;
-    if (v->hf_json.p) {
-        llm__tok_load(t, v->hf_json, "", NULL);
-        if (v->id[LLM__ID_BOS] < t->n_vocab) t->bos_id = v->id[LLM__ID_BOS];
-        if (v->id[LLM__ID_EOS] < t->n_vocab) t->eos_id = v->id[LLM__ID_EOS];
-        if (v->id[LLM__ID_PAD] < t->n_vocab) t->pad_id = v->id[LLM__ID_PAD];
-    } else {
-        llm__tok_load_gguf(t, v);
-        if (!t->result) llm__tok_finish(t);
-    }
-    llm_result r = t->result;
-    t->log = NULL;
-    if (r) llm__tokenizer_close(t);
-    else *out = t;
-    return r;
-}
-
 /* The file of a folder to take: tokenizer.json, tokenizer.model, or a rank file, in this order; the first name if there is none, for the
  * error. NULL: no memory. */
 static char *llm__tok_find_file(const char *folder) {
-    static const char *const names[] = {"tokenizer.json", "tokenizer.model", "tiktoken.model"};
-    char *path = NULL, *found = NULL;
-    for (int i = 0; i < LLM__COUNT(names); i++) {
-        path = llm__path_join(folder, names[i]);
-        if (!path || llm__path_kind_of(path) == LLM__PATH_FILE) return path;
-        LLM_FREE(path);
-    }
+    static const char *const names[] = {"tokenizer.json", "tokenizer.model", "tiktoken.model", ".tiktoken"};
+    char found[256] = "tokenizer.json";
+    int best = LLM__COUNT(names);
     DIR *dir = opendir(folder);
-    for (struct dirent *e; dir && !found && (e = readdir(dir)) != NULL;) {
-        size_t n = strlen(e->d_name);
-        if (n > 9 && !strcmp(e->d_name + n - 9, ".tiktoken")) found = llm__path_join(folder, e->d_name);
-    }
+    for (struct dirent *e = dir ? readdir(dir) : NULL; e; e = readdir(dir))
+        for (int i = 0; i < best; i++) {
+            size_t n = strlen(e->d_name), end = strlen(names[i]);
+            if (n < end || strcmp(e->d_name + n - end, names[i]) || (n > end && *names[i] != '.')) continue;
+            snprintf(found, sizeof found, "%s", e->d_name);
+            best = i;
+        }
     if (dir) closedir(dir);
-    return found ? found : llm__path_join(folder, names[0]);
+    return llm__path_join(folder, found);
 }
 
-/* Opens a folder, a tokenizer.json, a tokenizer.model or a rank file, with the tokenizer_config.json beside it. On error *out is NULL and
- * the sentence begins with the file's path. */
-LLM__UNUSED static llm_result llm__tokenizer_open_path(const char *path, const llm__logger *log, llm__tokenizer **out) {
-    *out = NULL;
+/* Reads a folder, whose tokenizer_config.json is given (NULL: it has none), or a tokenizer.json, a tokenizer.model or a rank file, with the
+ * one beside it. An error begins with the file's path. */
+static llm_result llm__tok_load_path(llm__tokenizer *t, const char *path, const llm_json *config) {
     int is_folder = llm__path_kind_of(path) == LLM__PATH_DIR;
-    const char *slash = strrchr(path, '/');
-    char *folder = is_folder ? llm__strdup(path) : slash ? llm__strndup(path, (size_t)(slash - path) + 1) : llm__strdup(".");
     char *file = is_folder ? llm__tok_find_file(path) : llm__strdup(path);
-    char *settings = folder ? llm__path_join(folder, "tokenizer_config.json") : NULL;
-    llm__tokenizer *t = llm__tok_new();
-    llm_json *config = NULL;
+    const char *slash = strrchr(path, '/');
+    llm_text beside;
+    llm_json *own = NULL;
     llm__file f;
     memset(&f, 0, sizeof f);
-    llm_result r = folder && file && settings && t ? LLM_OK : llm__nomem();
-    if (!r && llm__path_kind_of(settings) == LLM__PATH_FILE) r = llm__json_file(settings, (size_t)64 << 20, &config);
-    if (!r) r = llm__file_open(file, (size_t)256 << 20, 0, &f);
-    if (!r) {
-        t->log = log;
+    memset(&beside, 0, sizeof beside);
+    llm_text_add(&beside, path, slash ? (size_t)(slash + 1 - path) : 0);
+    llm_text_str(&beside, "tokenizer_config.json");
+    t->result = file && !beside.failed ? LLM_OK : llm__nomem();
+    if (!t->result && !is_folder && llm__path_kind_of(beside.data) == LLM__PATH_FILE)
+        t->result = llm__json_file(beside.data, (size_t)64 << 20, &own);
+    if (!t->result) t->result = llm__file_open(file, (size_t)256 << 20, 0, &f);
+    if (!t->result) {
         slash = strrchr(file, '/');
-        r = llm__tok_load(t, llm__s((const char *)f.data, f.size), slash ? slash + 1 : file, config);
-        t->log = NULL;
-        if (r) r = llm__error(r, "%s: %s", file, llm_last_error());
+        llm__tok_load(t, llm__s((const char *)f.data, f.size), slash ? slash + 1 : file, is_folder ? config : own);
+        if (t->result) llm__error(t->result, "%s: %s", file, llm_last_error());
     }
-    if (r) llm__tokenizer_close(t);
-    else *out = t;
     llm__file_close(&f);
-    llm_json_free(config);
-    LLM_FREE(settings);
-    LLM_FREE(folder);
+    llm_json_free(own);
+    llm_text_free(&beside);
     LLM_FREE(file);
-    return r;
+    return t->result;
 }
 /* ---- section: unicode, regex, tokenizer (end) ---- */
 
@@ -11179,10 +10902,11 @@ static llm__str llm__gguf_text(const llm__gguf_kv *kv) {
 /* The text of a key. */
 static llm__str llm__gguf_str(const llm__gguf *g, const char *key) { return llm__gguf_text(llm__gguf_find(g, key)); }
 
-/* The strings of an array of strings, as many as it counts. */
-static void llm__gguf_strings(const llm__gguf_kv *kv, llm__str *out) {
-    const uint8_t *p = kv->data;
-    for (uint64_t i = 0; i < kv->count; i++, p += 8 + out[i - 1].n) out[i] = llm__s((const char *)p + 8, (size_t)llm__load_le(p, 8));
+/* The string at *at in an array of strings, and steps over it. */
+static llm__str llm__gguf_string(const uint8_t **at) {
+    llm__str s = llm__s((const char *)*at + 8, (size_t)llm__load_le(*at, 8));
+    *at += 8 + s.n;
+    return s;
 }
 
 /* Checks `count` values and steps over them; numbers are known to be there. */
@@ -11612,90 +11336,300 @@ static llm_result llm__source_folder(llm__source *s, const char *path, const llm
     return r || cfg->vocab_only || cfg->dummy_weights ? r : llm__source_weights(s, path);
 }
 
-/* ---- The tokenizer of a source ----
- * A GGUF file holds its vocabulary in keys: these are checked for type, length and range here, and handed over as one llm__vocab_data, so
- * that the tokenizer need not know the file. A folder has files of its own, which the tokenizer reads. Either can be replaced by
- * cfg->tokenizer. */
+/* ---- GGUF vocabularies, as llama.cpp reads them ----
+ * What the header has, a list or a value each:
+ *
+ *     tokenizer.ggml.model          "gpt2": BPE over bytes; "llama": SentencePiece's BPE; "t5": Unigram; "bert": WordPiece
+ *     tokenizer.ggml.tokens         texts; of "gpt2" in the byte alphabet
+ *     tokenizer.ggml.scores         of SentencePiece's models
+ *     tokenizer.ggml.token_type     1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
+ *     tokenizer.ggml.merges         of "gpt2"
+ *
+ * So it has the tokens with scores and types and, for BPE, the merges; but how text is cut is only a name, tokenizer.ggml.pre, whose
+ * regexes are in llama.cpp's source. So they are here: a row lists the names that share them. What llama.cpp decides by the text of a
+ * token or the kind of the model (which tokens end a turn, default ids, who gets BOS) is here too. Rules that differ from Hugging Face's:
+ * no normal forms, added tokens longest first, unknown characters stay between their neighbours. */
 
-/* LLM_ERR_FORMAT for a key of the vocabulary. */
-static llm_result llm__vocab_bad(const char *path, const char *key, const char *expected) {
-    return llm__error(LLM_ERR_FORMAT, "%s: %s: %s expected", path, key, expected);
-}
+/* A word that is a token is taken whole; BOS is added unless the file says no; spaces are U+2581; there is no BOS by default. */
+enum { LLM__PRE_WHOLE = 1, LLM__PRE_BOS = 2, LLM__PRE_SPACES = 4, LLM__PRE_NO_BOS_ID = 8 };
 
-/* An array of the vocabulary, in the arena: strings as llm__str, scores and token types as numbers of 4 bytes, aligned. *n: how many there
- * must be; -1: any number, which is then stored there. Absent: *out NULL, and *n 0 where any would do. */
-static llm_result llm__vocab_array(llm__source *s, const char *path, const char *key, llm__gguf_type type, int32_t *n, const void **out) {
-    const llm__gguf_kv *kv = llm__gguf_find(s->vocab_gguf, key);
-    uint64_t count = kv ? kv->count : 0, most = *n < 0 ? 4194304 : (uint64_t)*n;
+#define LLM__PRE_GPT2_NO_DIGITS "\\p{N}", LLM__RX_GPT2_TEXT "|\\s+"
+/* Parts of patterns that several names share. Numbers of up to three digits, Chinese and Japanese, words with one punctuation mark in
+ * front, digits in groups of three from the right. */
+#define LLM__PRE_CJK "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+"
+#define LLM__PRE_V3(tail) "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+" \
+    "|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+" tail "|\\s+(?!\\S)|\\s+"
+#define LLM__PRE_QWEN2 LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}|" LLM__RX_TAIL
+#define LLM__PRE_LLAMA3 LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|" LLM__RX_TAIL
+#define LLM__PRE_UPPER "[\\p{L}&&[^a-z]]"
+#define LLM__PRE_LOWER "[\\p{L}&&[^A-Z]]"
+#define LLM__PRE_DIGITS "[^\\p{N}]*\\p{N}{1,3}(?=(?:\\p{N}{3})*(?!\\p{N}))"
+#define LLM__PRE_BLOOM " ?[^(\\s|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]+"
+/* Letters with case, as a regex library without Unicode properties had to list them: those that came later, and a few scripts that were
+ * left out (Georgian, mathematical letters ...), are none. */
+#define LLM__PRE_LETTERS \
+    "[\\p{Lu}\\p{Ll}\\p{Lt}&&[^\\x{560}-\\x{588}\\x{10C7}-\\x{10FF}\\x{1C80}-\\x{1C8F}\\x{2D00}-\\x{2D2F}\\x{A790}-\\x{A7FF}\\x{AB30}-" \
+    "\\x{AB6F}\\x{10500}-\\x{105FF}\\x{10D00}-\\x{10DFF}\\x{11900}-\\x{1DFFF}]]"
+
+/* tokenizer.ggml.pre is only a name. What llama.cpp does for it: regexes one after the other, each on the pieces of the one before.
+ * Where it sees all letters as one class (its regexes know no cases), so do these. */
+static const struct { const char *names; int flags; const char *regex[6]; } llm__pres[] = {
+    {"default", 0, {"[\\p{P}\\$\\+<=>\\^~\\|]+", LLM__RX_GPT2_TEXT "|\\s+", "\\p{N}+", "[0-9][0-9][0-9]"}},
+    {"llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano", LLM__PRE_WHOLE | LLM__PRE_BOS, {LLM__PRE_LLAMA3}},
+    {"dbrx smaug-bpe", 0, {LLM__PRE_LLAMA3}},
+    {"chatglm-bpe", LLM__PRE_NO_BOS_ID, {LLM__PRE_LLAMA3}},
+    {"glm4 glm5", LLM__PRE_WHOLE | LLM__PRE_NO_BOS_ID, {LLM__PRE_LLAMA3}},
+    {"jais-2", 0, {LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s{512}(?!\\S)"
+        "|\\s{256}(?!\\S)|\\s{128}(?!\\S)|\\s{64}(?!\\S)"
+                   "|\\s{32}(?!\\S)|\\s{16}(?!\\S)|\\s{8}(?!\\S)|\\s{4}(?!\\S)|\\s{1,2}(?!\\S)|\\s{1}"}},
+    {"deepseek-llm", 0, {"[\\r\\n]", "\\s?[" LLM__PRE_LETTERS "]+",
+        "\\s?[!-/:-~\\x{FF01}-\\x{FF0F}\\x{FF1A}-\\x{FF5E}\\x{2018}-\\x{201F}\\x{3000}-\\x{3002}]+", "\\s+\\z",
+                         "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+", "\\p{N}+"}},
+    {"deepseek-coder", 0, {"[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+",
+        "\\p{N}"}},
+    {"deepseek-v3 hunyuan-dense joyai-llm hy_v4", 0, {"\\p{N}{1,3}", LLM__PRE_CJK, LLM__PRE_V3("[\\r\\n]*|\\s*[\\r\\n]+")}},
+    {"spark2_5", 0, {"\\p{N}{1,3}", LLM__PRE_CJK, LLM__PRE_V3("|[\\r\\n]"), "\\p{N}"}},
+    {"youtu", LLM__PRE_WHOLE, {"[\\x{AC00}-\\x{D7A3}\\x{3131}-\\x{318E}]+|[\\x{FF01}\\x{2026}\\x{201C}\\x{201D}\\x{2018}\\x{2019}"
+        "\\x{2014}\\x{FF1A}\\x{FF1B}\\x{FF0C}\\x{3001}-"
+                               "\\x{303F}\\x{FE30}-\\x{FE4F}]+|[\\x{3105}-\\x{312F}]+|" LLM__PRE_CJK,
+                               LLM__RX_CASED("[\\p{L}\\p{M}]", "[\\p{L}\\p{M}]", LLM__RX_ASCII_CASE "?", "\\p{N}")}},
+    {"falcon", 0, {"[\\p{P}\\$\\+<=>\\^~\\|`]+", LLM__RX_GPT2_TEXT "|\\s+", "[0-9][0-9][0-9]"}},
+    {"starcoder refact command-r smollm codeshell exaone minerva-7b mellum2", 0, {LLM__PRE_GPT2_NO_DIGITS}},
+    {"gpt-2 phi-2 jina-es jina-de gigachat jina-v2-es jina-v2-de "
+        "a.x-4.0 mellum modern-bert mpt olmo jais trillion granite-docling exaone4 jina-v1-en jina-v2-code roberta-bpe", 0, {LLM__RX_GPT2_TEXT "|\\s+"}},
+    {"qwen2 deepseek-r1-qwen kormo f2llmv2 stablelm2 megrez hunyuan solar-open grok-2", 0, {LLM__PRE_QWEN2}},
+    {"qwen35", 0, {LLM__RX_ASCII_CASE "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+"
+        "|\\s+(?!\\S)|\\s+"}},
+    {"poro-chat bloom gpt3-finnish", 0, {LLM__PRE_BLOOM}},
+    {"viking", 0, {LLM__PRE_BLOOM, "\\p{N}"}},
+    {"tekken", LLM__PRE_WHOLE | LLM__PRE_BOS, {LLM__RX_CASED(LLM__PRE_UPPER, LLM__PRE_LOWER, "", "\\p{N}")}},
+    {"gpt-4o llama4 kanana2 talkie minimax-m2", 0, {LLM__RX_CASED(LLM__PRE_UPPER, LLM__PRE_LOWER, LLM__RX_ASCII_CASE "?", "\\p{N}{1,3}")}},
+    {"granite-embed-multi-97m", LLM__PRE_WHOLE, {LLM__RX_CASED("[\\p{L}\\p{M}&&[^a-z]]", "[\\p{L}\\p{M}&&[^A-Z]]",
+        LLM__RX_ASCII_CASE "?", "\\p{N}{1,3}")}},
+    {"tiny_aya cohere2moe", 0, {LLM__PRE_DIGITS, LLM__RX_CASED("[\\p{L}\\p{M}]", "[\\p{L}\\p{M}]", LLM__RX_ASCII_CASE "?",
+        "\\p{N}{1,3}")}},
+    {"chameleon", LLM__PRE_BOS, {"<sentinel:[0-9]+>", "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z", "([\\t\\n]|    |  )", "\\p{N}",
+        "[\\p{P}!-/:-@\\[-`{-~]", LLM__RX_GPT2_TEXT "|\\s+"}},
+    {"kimi-k2", 0, {"[\\x{4E00}-\\x{9FFF}\\x{3400}-\\x{4DBF}\\x{20000}-\\x{2A6DF}\\x{2A700}-\\x{2EBEF}\\x{2F800}-\\x{2FA1F}\\x{F900}-"
+        "\\x{FAFF}]+|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}&&[^\\p{Han}]]+"
+                    LLM__RX_ASCII_CASE "?|\\p{N}{1,3}|" LLM__RX_TAIL}},
+    {"superbpe", 0, {"\\p{N}+", "(?=([0-9]{3})+(?![0-9]))"}},
+    {"bailingmoe bailingmoe2 llada-moe", 0, {"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|" LLM__RX_WORD "|\\p{N}"
+        "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"}},
+    {"seed-coder", 0, {LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\\r\\n]+|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},
+    {"ufakzeka", 0, {LLM__RX_WORD "|\\p{N}|" LLM__RX_TAIL}},
+    {"afmoe", 0, {LLM__PRE_DIGITS, "[\\x{4E00}-\\x{9FFF}\\x{3400}-\\x{4DBF}\\x{8C48}-\\x{FAFF}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}"
+        "\\x{FF65}-\\x{FF9F}\\x{2F00}-\\x{2FDF}\\x{E40}-\\x{E7F}"
+                  "\\x{E80}-\\x{EFF}\\x{1780}-\\x{17FF}\\x{1000}-\\x{109F}\\x{AA60}-\\x{AA7F}\\x{A9E0}-\\x{A9FF}\\x{AC00}-\\x{D7AF}"
+                      "\\x{1100}-\\x{11FF}]+",
+                  LLM__PRE_V3("[\\r\\n]*|\\s*[\\r\\n]+")}},
+    {"laguna", 0, {"[^\\n]+|[\\n]+", LLM__PRE_QWEN2}},
+    {"exaone-moe", 0, {LLM__RX_ASCII_CASE "|[^\\r\\n\\p{L}\\p{N}]?(?:\\p{L}\\p{M}*(?: \\p{L}\\p{M}*)*)+|\\p{N}"
+        "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]?|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"}},
+    {"minicpm5", LLM__PRE_WHOLE, {"\\p{N}{1,3}", LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}+|" LLM__RX_TAIL}},
+    {"gemma4 granite-embed-multi-311m", LLM__PRE_SPACES | LLM__PRE_BOS, {"[^\\n]+|[\\n]+"}},
+    {"sarvam-moe", LLM__PRE_SPACES, {"[^\\n]+|[\\n]+"}}};
+
+/* An array of the vocabulary, whose type and length (-1: any) are checked; NULL: absent, or a failure was noted. */
+static const llm__gguf_kv *llm__vocab_array(llm__tokenizer *t, const llm__gguf *g, const char *key, llm__gguf_type type, int64_t n) {
+    const llm__gguf_kv *kv = llm__gguf_find(g, key);
     int fits = kv && kv->is_array && (kv->type == (int32_t)type || (type == LLM__GGUF_I32 && kv->type == LLM__GGUF_U32));
-    if (kv && (!fits || count > most || (*n >= 0 && count < most)))
-        return llm__vocab_bad(path, key, type == LLM__GGUF_STR ? "an array of at most 4194304 strings" : type == LLM__GGUF_F32 ?
-                              "as many floats as tokens" : "as many 32-bit integers as tokens");
-    if (*n < 0) *n = (int32_t)count;
-    if (!kv) return LLM_OK;
-    void *to = llm__arena_get(&s->arena, (size_t)count * (type == LLM__GGUF_STR ? sizeof(llm__str) : 4));
-    if (!to) return llm__nomem();
-    if (type == LLM__GGUF_STR) llm__gguf_strings(kv, (llm__str *)to);
-    for (uint64_t i = 0; type != LLM__GGUF_STR && i < count; i++) ((uint32_t *)to)[i] = (uint32_t)llm__load_le(kv->data + i * 4, 4);
-    *out = to;
-    return LLM_OK;
+    if (kv && (!fits || kv->count > 4194304 || (n >= 0 && kv->count != (uint64_t)n)))
+        LLM__TOK_BAD(t, "%s: %s expected", key, type == LLM__GGUF_STR ? "an array of at most 4194304 strings" : type == LLM__GGUF_F32 ?
+                     "as many floats as tokens" : "as many 32-bit integers as tokens");
+    return t->result ? NULL : kv;
 }
 
-/* The special ids of the file: -1 where absent, else one of the n tokens. A file whose ids lie outside is broken in a way that would show
- * only when somebody talks to it: it is refused at once. (Ids of a folder's JSON files may lie outside: padded vocabularies have them.) */
-static llm_result llm__vocab_ids(const llm__gguf *g, const char *path, llm__vocab_data *v) {
+/* The type of a token. Some that end turns or mark code to fill in are control tokens whatever the file says, because many files are wrong
+ * there and a model that ends a turn with plain text never stops; some of gpt-oss are never control tokens, because its chat format is
+ * parsed out of the text. */
+static int llm__vocab_type_of(llm__str text, int type) {
+#define LLM__DS(name) "<\xEF\xBD\x9C" name "\xEF\xBD\x9C> " /* DeepSeek's bars are U+FF5C */
+#define LLM__SP "\xE2\x96\x81"
+    static const char control[] =
+        "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> <|endoftext|> </s> <|eom_id|> <EOT> _<EOT> "
+        "[EOT] [EOS] <|end_of_text|> <end_of_utterance> <eos> <turn|> <|tool_response> [e~[ " LLM__DS("end" LLM__SP "of" LLM__SP "sentence")
+        "<|fim_prefix|> <fim-prefix> <fim_prefix> " LLM__DS("fim" LLM__SP "begin") "<PRE> " LLM__SP "<PRE> <|code_prefix|> <|prefix|> "
+        "<|fim_suffix|> <fim-suffix> <fim_suffix> " LLM__DS("fim" LLM__SP "hole") "<SUF> " LLM__SP "<SUF> <|code_suffix|> <|suffix|> "
+        "<|fim_middle|> <fim-middle> <fim_middle> " LLM__DS("fim" LLM__SP "end") "<MID> " LLM__SP "<MID> <|code_middle|> <|middle|> "
+        "<|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD] <|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame> <|file_sep|>";
+#undef LLM__DS
+#undef LLM__SP
+    if (llm__word_index("<|channel|> <|message|> <|start|> <|constrain|>", text) >= 0) return LLM__VOCAB_USER;
+    return llm__word_index(control, text) >= 0 ? LLM__VOCAB_CONTROL : type;
+}
+
+/* The tokens with their scores and types; control, unknown and user-defined ones are sought in text as added tokens. */
+static void llm__vocab_tokens(llm__tokenizer *t, const llm__gguf *g) {
+    static const uint8_t flags[] = {0, 0, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN,
+                                    LLM__TOKEN_USER | LLM__TOKEN_PLAIN, LLM__TOKEN_UNUSED, LLM__TOKEN_BYTE};
+    const llm__gguf_kv *tokens = llm__vocab_array(t, g, "tokenizer.ggml.tokens", LLM__GGUF_STR, -1);
+    int64_t n = tokens ? (int64_t)tokens->count : 0;
+    const llm__gguf_kv *scores = llm__vocab_array(t, g, "tokenizer.ggml.scores", LLM__GGUF_F32, n),
+                       *types = llm__vocab_array(t, g, "tokenizer.ggml.token_type", LLM__GGUF_I32, n);
+    const uint8_t *at = n ? tokens->data : NULL;
+    if (!n) LLM__TOK_BAD(t, "tokenizer.ggml.tokens: at least one token expected");
+    llm__tok_reserve(t, n);
+    for (int32_t i = 0; i < n && !t->result; i++) {
+        char empty[24];
+        double score = 0;
+        llm__str text = llm__gguf_string(&at);
+        int type = llm__vocab_type_of(text, types ? (int)llm__load_le(types->data + 4 * (size_t)i, 4) : 1);
+        int found = type == LLM__VOCAB_CONTROL || type == LLM__VOCAB_UNKNOWN || type == LLM__VOCAB_USER;
+        if (!text.n) text = llm__s(empty, (size_t)snprintf(empty, sizeof empty, "[EMPTY_%d]", (int)i));
+        if (scores) (void)llm__gguf_num_at(scores, (uint64_t)i, &score);
+        if (score != score) LLM__TOK_BAD(t, "tokenizer.ggml.scores[%d]: a number expected", (int)i);
+        llm__tok_enter(t, text, i, type >= 0 && type < LLM__COUNT(flags) ? flags[type] : 0, score);
+        if (found && text.n <= LLM__TOK_MAX_ADDED) llm__tok_enter_added(t, text, i, type == LLM__VOCAB_USER ? 0 : LLM__ADDED_SPECIAL);
+    }
+    t->longest_first = t->literal = 1;
+    llm__tok_add(t, &t->decoders, LLM__TOK_UTF8);
+}
+
+/* Merges "a b", in the order of their ranks. Here parts need not be tokens: such a part gets an id beyond the vocabulary, which is never
+ * put out. */
+static void llm__vocab_merges(llm__tokenizer *t, const llm__gguf *g) {
+    const llm__gguf_kv *merges = llm__vocab_array(t, g, "tokenizer.ggml.merges", LLM__GGUF_STR, -1);
+    const uint8_t *at = merges ? merges->data : NULL;
+    int32_t next = t->n_vocab;
+    llm__tok_merge_reserve(t, merges ? (int64_t)merges->count : 0);
+    for (int32_t i = 0; merges && i < (int32_t)merges->count && !t->result; i++) {
+        llm__str s = llm__gguf_string(&at);
+        const char *space = s.n > 1 ? (const char *)memchr(s.p + 1, ' ', s.n - 1) : NULL; /* a part may begin with one */
+        size_t n = space ? (size_t)(space - s.p) : s.n;
+        if (n + 1 >= s.n) LLM__TOK_BAD(t, "tokenizer.ggml.merges[%d]: two parts expected", (int)i);
+        else llm__tok_merge_enter(t, llm__s(s.p, n), llm__s(space + 1, s.n - n - 1), 0, i, &next);
+    }
+}
+
+/* BPE over ranked pairs ("gpt2", "gemma4"). What is no token stays a barrier; at the end it becomes the letters' own tokens, or with
+ * spaces escaped its bytes <0x..>. Returns the flags of tokenizer.ggml.pre. */
+static int llm__vocab_bpe(llm__tokenizer *t, const llm__gguf *g, llm__str pre) {
+    int row = 0, n = LLM__COUNT(llm__pres);
+    if (!pre.p) llm__log(t->log, LLM_LOG_WARN, "tokenizer.ggml.pre is missing: the default is used, answers may be worse");
+    if (!pre.n) pre = llm__lit("default");
+    while (row < n && llm__word_index(llm__pres[row].names, pre) < 0) row++;
+    if (row == n) return LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.ggml.pre: \"%.*s\" is unknown", llm__shown(pre), pre.p), 0;
+    int flags = llm__pres[row].flags, spaces = flags & LLM__PRE_SPACES;
+    llm__vocab_merges(t, g);
+    llm__add_splits(t, llm__pres[row].regex, LLM__COUNT(llm__pres[row].regex));
+    t->barrier = 1;
+    t->whole = flags & LLM__PRE_WHOLE ? 1 : spaces ? 2 : 0;
+    t->escaped_spaces = t->byte_fallback = t->drop_unknown = spaces != 0;
+    t->alphabet_fallback = t->byte_letters = !spaces;
+    if (spaces) llm__tok_add_spaces(t, 0, 0, 0, llm__spm_mark);
+    else llm__tok_add(t, &t->words, LLM__TOK_BYTES);
+    return flags;
+}
+
+/* SentencePiece's BPE ("llama"): what is merged next is the token with the best score; unknown characters become byte tokens. */
+static void llm__vocab_spm(llm__tokenizer *t, const llm__gguf *g) {
+    t->barrier = t->byte_fallback = t->escaped_spaces = t->fuse_unk = 1;
+    t->strip = llm__gguf_bool(g, "tokenizer.ggml.add_space_prefix", 1);
+    llm__tok_use_scores(t, 0);
+    llm__tok_add_spaces(t, 0, t->strip, 0, llm__spm_mark);
+}
+
+/* SentencePiece's Unigram ("t5"). */
+static void llm__vocab_ugm(llm__tokenizer *t, const llm__gguf *g) {
+    const llm__gguf_kv *map = llm__gguf_find(g, "tokenizer.ggml.precompiled_charsmap");
+    t->model = LLM__TOK_UNIGRAM;
+    t->fuse_unk = t->escaped_spaces = 1;
+    t->strip = llm__gguf_bool(g, "tokenizer.ggml.add_space_prefix", 0);
+    if (!llm__gguf_find(g, "tokenizer.ggml.scores")) LLM__TOK_BAD(t, "tokenizer.ggml.scores: missing");
+    for (int32_t i = 0; i < t->n_vocab; i++)
+        if (t->token[i].type & LLM__TOKEN_USER) t->token[i].score = 0;
+    llm__tok_use_scores(t, LLM__TOKEN_SPECIAL | LLM__TOKEN_BYTE);
+    if (map && map->is_array && (map->type == LLM__GGUF_U8 || map->type == LLM__GGUF_I8))
+        llm__tok_set_charsmap(t, llm__s((const char *)map->data, (size_t)map->count));
+    llm__tok_add_spaces(t, llm__gguf_bool(g, "tokenizer.ggml.remove_extra_whitespaces", 0), t->strip, 0, llm__spm_mark);
+}
+
+/* "bert": every word begins with U+2581 in this vocabulary. */
+static void llm__vocab_wpm(llm__tokenizer *t) {
+    t->model = LLM__TOK_WORDPIECE;
+    t->max_word = INT32_MAX - 1;
+    t->escaped_spaces = t->strip = 1;
+    llm__tok_add_parts(t, NULL, -1, 'n', llm__lit("GGUF bert"), &t->normalizers);
+    llm__tok_add_parts(t, NULL, -1, 'p', llm__lit("BertPreTokenizer"), &t->words);
+    llm__tok_add(t, &t->words, LLM__TOK_METASPACE)->text = llm__spm_mark;
+}
+
+/* Special tokens by what the file calls them, tokenizer.ggml.NAME_token_id. */
+enum { LLM__ID_BOS, LLM__ID_EOS, LLM__ID_UNK, LLM__ID_SEP, LLM__ID_PAD, LLM__IDS = 8 };
+
+/* The special ids that the file names, -1 for others. A file whose ids lie outside of its vocabulary is broken in a way that would show only
+ * when somebody talks to it: it is refused at once. (Ids of a folder's JSON files may lie outside: padded vocabularies have them.) */
+static void llm__vocab_ids(llm__tokenizer *t, const llm__gguf *g, int32_t *ids) {
     static const char *const names[LLM__IDS] = {"bos", "eos", "unknown", "seperator", "padding", "eot", "eom", "mask"}; /* so spelled */
     for (int i = 0; i < LLM__IDS; i++) {
         char key[48];
         snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", names[i]);
         int64_t id = llm__gguf_int(g, key, llm__gguf_find(g, key) ? INT64_MIN : -1);
-        if (id == INT64_MIN) return llm__vocab_bad(path, key, "a whole number");
         if (id == 0xFFFFFFFF) id = -1; /* how some writers say "none" */
-        if (id < -1 || id >= v->n)
-            return llm__error(LLM_ERR_FORMAT, "%s: %s: token id %lld, the vocabulary has %d", path, key, (long long)id, v->n);
-        v->id[i] = (int32_t)id;
+        if (id == INT64_MIN) LLM__TOK_BAD(t, "%s: a whole number expected", key);
+        if (id < -1 || id >= t->n_vocab) LLM__TOK_BAD(t, "%s: token id %lld, the vocabulary has %d", key, (long long)id, (int)t->n_vocab);
+        ids[i] = (int32_t)id;
     }
-    return LLM_OK;
 }
 
-/* The vocabulary of a GGUF file, checked: what v says may be believed. Arrays live as long as the source. Scores and types may be absent,
- * and merges are for BPE alone; what each kind of tokenizer needs, it asks for itself. */
-static llm_result llm__source_vocab(llm__source *s, const char *path, llm__vocab_data *v) {
-    const llm__gguf *g = s->vocab_gguf;
-    const void *token = NULL, *merge = NULL, *score = NULL, *type = NULL;
-    llm__str model = llm__gguf_str(g, "tokenizer.ggml.model"), pre = llm__gguf_str(g, "tokenizer.ggml.pre");
-    memset(v, 0, sizeof *v);
-    if (!model.p) return llm__error(LLM_ERR_UNSUPPORTED, "%s: tokenizer.ggml.model is absent: the file has no tokenizer, give one", path);
-    v->model = llm__arena_str(&s->arena, model);
-    v->pre = pre.p ? llm__arena_str(&s->arena, pre) : NULL;
-    llm_result r = v->model && (v->pre || !pre.p) ? LLM_OK : llm__nomem();
-    v->n = v->n_merges = -1;
-    if (!r) r = llm__vocab_array(s, path, "tokenizer.ggml.tokens", LLM__GGUF_STR, &v->n, &token);
-    if (!r) r = llm__vocab_array(s, path, "tokenizer.ggml.merges", LLM__GGUF_STR, &v->n_merges, &merge);
-    if (!r) r = llm__vocab_array(s, path, "tokenizer.ggml.scores", LLM__GGUF_F32, &v->n, &score);
-    if (!r) r = llm__vocab_array(s, path, "tokenizer.ggml.token_type", LLM__GGUF_I32, &v->n, &type);
-    if (!r && !v->n) r = llm__vocab_bad(path, "tokenizer.ggml.tokens", "at least one token");
-    if (!r) r = llm__vocab_ids(g, path, v);
-    v->token = (const llm__str *)token;
-    v->merge = (const llm__str *)merge;
-    v->score = (const float *)score;
-    v->type = (const int32_t *)type;
-    v->add_bos = llm__gguf_bool(g, "tokenizer.ggml.add_bos_token", -1);
-    v->add_eos = llm__gguf_bool(g, "tokenizer.ggml.add_eos_token", -1);
-    v->add_space_prefix = llm__gguf_bool(g, "tokenizer.ggml.add_space_prefix", -1);
-    v->remove_extra_whitespaces = llm__gguf_bool(g, "tokenizer.ggml.remove_extra_whitespaces", -1);
-    v->hf_json = llm__gguf_str(g, "tokenizer.huggingface.json");
-    const llm__gguf_kv *map = llm__gguf_find(g, "tokenizer.ggml.precompiled_charsmap");
-    if (map && map->is_array && (map->type == LLM__GGUF_U8 || map->type == LLM__GGUF_I8))
-        v->precompiled_charsmap = llm__s((const char *)map->data, (size_t)map->count);
-    return r;
+/* The kinds of tokenizer.ggml.model, with llama.cpp's defaults: ids up to PAD, whether BOS and EOS are added. */
+enum { LLM__VOCAB_GPT2, LLM__VOCAB_GEMMA4, LLM__VOCAB_LLAMA, LLM__VOCAB_T5, LLM__VOCAB_BERT };
+static const struct { const char *model, *kind; int32_t id[5]; int add_bos, add_eos; } llm__vocab_kinds[] = {
+    {"gpt2", "BPE", {11, 11, -1, -1, -1}, 0, 0}, {"gemma4", "BPE", {-1, -1, -1, -1, -1}, 1, 0}, {"llama", "SPM", {1, 2, 0, -1, -1}, 1, 0},
+    {"t5", "Unigram", {-1, 1, 2, -1, 0}, 0, 1}, {"bert", "WordPiece", {101, -1, 100, 102, 0}, 1, 1}};
+
+/* The ids of special tokens, and the frame. */
+static void llm__vocab_frame(llm__tokenizer *t, const llm__gguf *g, int kind, int flags) {
+    int32_t id[LLM__IDS];
+    int bert = kind == LLM__VOCAB_BERT;
+    llm__vocab_ids(t, g, id);
+    for (int i = 0; i <= LLM__ID_PAD; i++) {
+        int none = llm__vocab_kinds[kind].id[i] >= t->n_vocab || (i == LLM__ID_BOS && (flags & LLM__PRE_NO_BOS_ID));
+        if (id[i] < 0 && !none) id[i] = llm__vocab_kinds[kind].id[i];
+    }
+    t->bos_id = id[LLM__ID_BOS], t->eos_id = id[LLM__ID_EOS], t->unk_id = id[LLM__ID_UNK], t->pad_id = id[LLM__ID_PAD];
+    /* BERT always has both, and ends with SEP; gemma4 insists on BOS whatever the file says. */
+    int must = bert || ((flags & LLM__PRE_SPACES) && (flags & LLM__PRE_BOS)), last = id[bert ? LLM__ID_SEP : LLM__ID_EOS];
+    int bos = must || llm__vocab_kinds[kind].add_bos || (flags & LLM__PRE_BOS), eos = llm__vocab_kinds[kind].add_eos;
+    if (!must) bos = llm__gguf_bool(g, "tokenizer.ggml.add_bos_token", bos);
+    if (!bert) eos = llm__gguf_bool(g, "tokenizer.ggml.add_eos_token", eos);
+    if (bos && t->bos_id >= 0) llm__frame_add(t, &t->before, 0, t->bos_id, "");
+    if (eos && last >= 0) llm__frame_add(t, &t->after, 0, last, "");
+    if (t->model != LLM__TOK_BPE && t->unk_id < 0) LLM__TOK_BAD(t, "tokenizer.ggml.unknown_token_id: missing");
+}
+
+/* Reads the vocabulary of a GGUF file; a tokenizer.json inside it wins. */
+static void llm__tok_load_gguf(llm__tokenizer *t, const llm__gguf *g) {
+    llm__str model = llm__gguf_str(g, "tokenizer.ggml.model"), json = llm__gguf_str(g, "tokenizer.huggingface.json");
+    int kind = 0, flags = 0;
+    if (!model.p) LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.ggml.model is absent: the file has no tokenizer, give one");
+    if (json.p && !t->result) {
+        int32_t id[LLM__IDS];
+        llm__tok_load(t, json, "", NULL);
+        llm__vocab_ids(t, g, id);
+        t->bos_id = id[LLM__ID_BOS], t->eos_id = id[LLM__ID_EOS], t->pad_id = id[LLM__ID_PAD];
+        return;
+    }
+    while (kind < LLM__COUNT(llm__vocab_kinds) && !llm__str_eq(model, llm__vocab_kinds[kind].model)) kind++;
+    if (kind == LLM__COUNT(llm__vocab_kinds))
+        LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.ggml.model: \"%.*s\": llama, gpt2, t5 or bert expected", llm__shown(model), model.p);
+    llm__vocab_tokens(t, g);
+    if (t->result) return;
+    t->kind = llm__vocab_kinds[kind].kind;
+    if (kind == LLM__VOCAB_GEMMA4) flags = llm__vocab_bpe(t, g, llm__lit("gemma4"));
+    else if (kind == LLM__VOCAB_GPT2) flags = llm__vocab_bpe(t, g, llm__gguf_str(g, "tokenizer.ggml.pre"));
+    else if (kind == LLM__VOCAB_LLAMA) llm__vocab_spm(t, g);
+    else if (kind == LLM__VOCAB_T5) llm__vocab_ugm(t, g);
+    else llm__vocab_wpm(t);
+    llm__vocab_frame(t, g, kind, flags);
+    llm__tok_finish(t);
 }
 
 /* Opens the tokenizer: the one that was asked for (a folder, a file, or a GGUF, whose tensors are of no interest), else the model's. */
 static llm_result llm__source_tokenizer(llm__source *s, const llm_model_config *cfg) {
     const char *path = cfg->tokenizer ? cfg->tokenizer : s->path, *like = "";
     int gguf = 0;
-    llm__vocab_data v;
     llm__tensors unused;
     llm_result r = LLM_OK;
     memset(&unused, 0, sizeof unused);
@@ -11703,13 +11637,18 @@ static llm_result llm__source_tokenizer(llm__source *s, const llm_model_config *
     else if (llm__path_kind_of(path) == LLM__PATH_FILE) r = llm__is_gguf(path, &gguf, &like);
     if (!r && gguf) r = llm__source_gguf_file(s, path, &unused, &s->vocab_gguf);
     llm__tensors_free(&unused);
-    if (!r && s->vocab_gguf) r = llm__source_vocab(s, path, &v);
     if (r) return r;
-    if (s->vocab_gguf) return llm__tokenizer_open_gguf(&v, &s->log, &s->tokenizer);
-    /* random weights need no words: a bare folder will do */
-    r = llm__tokenizer_open_path(path, &s->log, &s->tokenizer);
+    llm__tokenizer *t = llm__tok_new();
+    if (!t) return llm__nomem();
+    t->log = &s->log;
+    if (s->vocab_gguf) llm__tok_load_gguf(t, s->vocab_gguf);
+    else llm__tok_load_path(t, path, s->tokenizer_config);
+    r = t->result && s->vocab_gguf ? llm__error(t->result, "%s: %s", path, llm_last_error()) : t->result;
+    t->log = NULL;
+    if (!r) s->tokenizer = t;
+    else llm__tokenizer_close(t);
     if (r != LLM_ERR_IO || !cfg->dummy_weights || cfg->tokenizer) return r;
-    llm__log(&s->log, LLM_LOG_WARN, "%s", llm_last_error());
+    llm__log(&s->log, LLM_LOG_WARN, "%s", llm_last_error()); /* random weights need no words: a bare folder will do */
     return LLM_OK;
 }
 
@@ -11913,12 +11852,11 @@ static void llm__source_close(llm__source *s) {
     memset(s, 0, sizeof *s);
 }
 
-/* tokenizer_config.json of the tokenizer's folder; older folders have special_tokens_map.json, which says the same of special tokens. */
-static llm_result llm__source_tokenizer_config(llm__source *s, const llm_model_config *cfg) {
+/* Reads tokenizer_config.json of the tokenizer's folder, or what stands for it, unless there is one. */
+static llm_result llm__source_tokenizer_config(llm__source *s, const llm_model_config *cfg, const char *name) {
     const char *folder = cfg->tokenizer && llm__path_kind_of(cfg->tokenizer) == LLM__PATH_DIR ? cfg->tokenizer : s->path;
-    if (llm__path_kind_of(folder) != LLM__PATH_DIR) return LLM_OK;
-    llm_result r = llm__folder_json(s, folder, "tokenizer_config.json", 100000000, &s->tokenizer_config);
-    return r || s->tokenizer_config ? r : llm__folder_json(s, folder, "special_tokens_map.json", 16000000, &s->tokenizer_config);
+    if (s->tokenizer_config || llm__path_kind_of(folder) != LLM__PATH_DIR) return LLM_OK;
+    return llm__folder_json(s, folder, name, (size_t)64 << 20, &s->tokenizer_config);
 }
 
 /* The file or folder itself: its settings and tensors. A file is known by its first bytes, not by its name. */
@@ -11948,8 +11886,9 @@ static llm_result llm__source_open(const char *path, const llm_model_config *cfg
     llm_result r = llm__source_open_path(out, cfg);
     if (!r && !out->tensors.n && !cfg->vocab_only && !cfg->dummy_weights)
         r = llm__error(LLM_ERR_FORMAT, "%s: it holds no tensors, only a vocabulary or less", path);
-    if (!r) r = llm__source_tokenizer_config(out, cfg);
+    if (!r) r = llm__source_tokenizer_config(out, cfg, "tokenizer_config.json");
     if (!r) r = llm__source_tokenizer(out, cfg);
+    if (!r) r = llm__source_tokenizer_config(out, cfg, "special_tokens_map.json"); /* older folders: it says the same of special tokens */
     if (!r) r = llm__source_specials(out);
     if (!r) r = llm__source_template(out, cfg);
     if (r) llm__source_close(out);

@@ -98,10 +98,11 @@ static void fmt_touch(const llm__gguf *g, const llm__tensors *t) {
         double d;
         for (uint64_t k = 0; k < g->kv[i].count && k < 100; k++) fmt_sum += (uint64_t)llm__gguf_num_at(&g->kv[i], k, &d);
         if (g->kv[i].type != LLM__GGUF_STR) continue;
-        llm__str *s = LLM__NEW(llm__str, g->kv[i].count);
-        llm__gguf_strings(&g->kv[i], s);
-        for (uint64_t k = 0; k < g->kv[i].count; k++) fmt_sum += s[k].n ? (uint8_t)s[k].p[s[k].n - 1] : 0;
-        LLM_FREE(s);
+        const uint8_t *at = g->kv[i].data;
+        for (uint64_t k = 0; k < g->kv[i].count; k++) {
+            llm__str s = llm__gguf_string(&at);
+            fmt_sum += s.n ? (uint8_t)s.p[s.n - 1] : 0;
+        }
     }
     for (size_t i = 0; i < t->n; i++)
         if (t->item[i].bytes) fmt_sum += t->item[i].data[0] + (uint64_t)t->item[i].data[t->item[i].bytes - 1];
@@ -157,7 +158,8 @@ static void fmt_gguf_good(void) {
         llm__str s[3];
         kv = llm__gguf_find(&g, "t.strings");
         if (CHECK(kv && kv->count == 3)) {
-            llm__gguf_strings(kv, s);
+            const uint8_t *at = kv->data;
+            for (int i = 0; i < 3; i++) s[i] = llm__gguf_string(&at);
             CHECK(llm__str_eq(s[0], "a") && llm__str_eq(s[1], "") && llm__str_eq(s[2], "xyz") && !llm__gguf_num_at(kv, 0, &v));
         }
         const llm__tensor *q = llm__tensors_find(&t, "q.weight"), *h = llm__tensors_find(&t, "h.weight");

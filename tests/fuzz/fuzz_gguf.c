@@ -16,11 +16,11 @@ static uint64_t fuzz_keys(const llm__gguf *g) {
         for (uint64_t k = 0; k < kv->count; k++) sum += llm__gguf_num_at(kv, k, &d) ? (uint64_t)(d > 0) : 0;
         fuzz_check(!llm__gguf_num_at(kv, kv->count, &d));
         if (kv->type != LLM__GGUF_STR || kv->count > 100000) continue;
-        llm__str *s = LLM__NEW(llm__str, kv->count);
-        llm__gguf_strings(kv, s);
-        for (uint64_t k = 0; k < kv->count; k++)
-            for (size_t j = 0; j < s[k].n; j++) sum += (uint8_t)s[k].p[j];
-        LLM_FREE(s);
+        const uint8_t *at = kv->data;
+        for (uint64_t k = 0; k < kv->count; k++) {
+            llm__str s = llm__gguf_string(&at);
+            for (size_t j = 0; j < s.n; j++) sum += (uint8_t)s.p[j];
+        }
     }
     return sum;
 }
