@@ -4834,12 +4834,14 @@ typedef enum llm__tok_kind {
     LLM__TOK_ADDED, LLM__TOK_SPLIT, LLM__TOK_SCRIPTS,
     LLM__TOK_FORM, LLM__TOK_LOWER, LLM__TOK_STRIP, LLM__TOK_REPLACE, LLM__TOK_PREPEND, LLM__TOK_CHARSMAP, LLM__TOK_BYTES,
     LLM__TOK_CHINESE, LLM__TOK_METASPACE, LLM__TOK_UNGUARD,
-    LLM__TOK_LETTERS, LLM__TOK_UTF8, LLM__TOK_FALLBACK, LLM__TOK_FUSE, LLM__TOK_JOIN, LLM__TOK_SUFFIX, LLM__TOK_CONTINUE, LLM__TOK_CTC
+    LLM__TOK_LITERAL, LLM__TOK_LETTERS, LLM__TOK_UTF8, LLM__TOK_FALLBACK, LLM__TOK_FUSE, LLM__TOK_JOIN, LLM__TOK_SUFFIX, LLM__TOK_CONTINUE, LLM__TOK_CTC
 } llm__tok_kind;
 
 /* What becomes of the matches of a SPLIT: left out, words by themselves, joined to the piece before or after, or to each other when they
  * touch. */
 enum { LLM__SPLIT_REMOVED, LLM__SPLIT_ISOLATED, LLM__SPLIT_PREVIOUS, LLM__SPLIT_NEXT, LLM__SPLIT_CONTIGUOUS };
+/* What LITERAL takes a token for: its text, text with U+2581 for spaces, letters of the byte alphabet. */
+enum { LLM__LITERAL_TEXT, LLM__LITERAL_SPACES, LLM__LITERAL_LETTERS };
 /* Which words METASPACE puts its mark in front of, unless they begin with a space: all, the one that begins the text, none. */
 enum { LLM__PREPEND_ALWAYS, LLM__PREPEND_FIRST, LLM__PREPEND_NEVER };
 enum { LLM__TOK_MAX_STEPS = 64, LLM__TOK_MAX_DEPTH = 16, LLM__TOK_MAX_TEXT = 1 << 30, LLM__TOK_MAX_ADDED = 1024 };
@@ -4850,7 +4852,8 @@ typedef struct llm__tok_step {
     llm__regex *re;      /* what REPLACE and SPLIT look for; NULL: nothing */
     llm__str text, with; /* text: what to look for, or to put in front; with: what replaces it */
     int a, b;            /* ADDED, FORM: which; STRIP: left, right; SPLIT: behaviour, invert; METASPACE: scheme; REPLACE: text is one
-                            character; CONTINUE, CTC: clean up */
+                            character; CONTINUE, CTC: clean up; LITERAL: strip a first space (1), spaces until there is text (2), and what
+                            tokens are */
 } llm__tok_step;
 
 /* A chain: of normalizers, of cutters, of decoders. */
@@ -4941,10 +4944,6 @@ typedef struct llm__tokenizer {
     llm__charsmap charsmap;
     /* Decoding */
     llm__tok_steps decoders;
-    int literal;             /* tokens stand for bytes by themselves: decoders begin with UTF8 */
-    int strip;               /* literal: decoding drops a first space, of the first token (1), or of all tokens until there is text (2) */
-    int escaped_spaces;      /* literal: U+2581 in a token is a space */
-    int byte_letters;        /* literal: tokens are in the byte alphabet */
     /* Building */
     llm__arena arena;
     llm_result result;
@@ -5918,26 +5917,25 @@ LLM__UNUSED static llm_result llm__tokenizer_encode(const llm__tokenizer *t, con
  * is one token now), STRIP (its first space). A token passes the first three at once; STRIP looks at the first part of the one long token
  * and lets all others through, so that text is shown as it comes.
  *
- * Files made for llama.cpp, sentencepiece and tiktoken name no steps: their tokens are "literal", each stands for bytes by itself, and UTF8
- * is the whole chain. */
+ * Files made for llama.cpp, sentencepiece and tiktoken name no steps: their tokens are "literal", each stands for bytes by itself, and the
+ * whole chain is LITERAL, UTF8. */
 
 typedef struct llm__stage { /* what a step keeps between tokens */
-    int64_t tokens;     /* begun so far */
-    size_t cut;         /* STRIP: characters cut from the token under way */
-    llm_text held;      /* a token that comes in parts, and is needed whole */
-    llm_text kept;      /* FALLBACK: bytes so far; SUFFIX, CTC: the token before; UTF8: part of a character */
-    llm_text made[2];   /* what the step makes of a token */
-    int has_kept, open; /* open: FUSE has begun its one token */
+    int64_t tokens;   /* begun so far */
+    int cut;          /* STRIP: characters cut from the token under way; LITERAL: 1 when there is nothing more to strip */
+    llm_text held;    /* a token that comes in parts, and is needed whole */
+    llm_text kept;    /* FALLBACK: bytes so far; SUFFIX, CTC: the token before; UTF8: part of a character */
+    llm_text made[2]; /* what the step makes of a token */
 } llm__stage;
 
 /* A stream of tokens on its way to text: belongs to one thread at a time; the tokenizer must outlive it. */
 struct llm_detok {
     const llm__tokenizer *t;
     int flags;
-    int bytes; /* as in the middle of a text, and bytes as they are */
-    int first; /* literal: nothing was shown yet */
-    llm_text *out, literal;
-    llm__stage stage[LLM__TOK_MAX_STEPS];
+    int bytes;  /* as in the middle of a text, and bytes as they are */
+    int32_t id; /* of the token that was pushed last */
+    llm_text *out;
+    llm__stage stage[LLM__TOK_MAX_STEPS + 1]; /* of each step, and of the text behind them all */
 };
 
 static void llm__detok_feed(struct llm_detok *d, int i, llm__str s, int begin, int end);
@@ -5954,8 +5952,7 @@ static llm__str llm__replaced(llm__stage *g, llm__str s, llm__str from, llm__str
 static llm__str llm__clean_english(llm__stage *g, llm__str s) {
     static const char *const pair[][2] = {{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"}, {" 'm", "'m"},
                                           {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
-    for (int i = 0; i < LLM__COUNT(pair); i++)
-        s = llm__replaced(g, s, llm__lit(pair[i][0]), llm__lit(pair[i][1]));
+    for (int i = 0; i < LLM__COUNT(pair); i++) s = llm__replaced(g, s, llm__lit(pair[i][0]), llm__lit(pair[i][1]));
     return s;
 }
 
@@ -5979,115 +5976,112 @@ static int llm__utf8_part(const uint8_t *s, size_t n, size_t *len) {
  * stream never shows half a character and never a U+FFFD that the whole text would not have. What is no UTF-8 becomes U+FFFD; an unfinished
  * character waits for more, but not at the end. */
 static void llm__stage_utf8(struct llm_detok *d, int i, llm__str s, int last) {
-    llm__stage *g = &d->stage[i];
+    llm_text *kept = &d->stage[i].kept;
     size_t at = 0, len = 1;
-    llm__add_str(&g->kept, s);
-    const uint8_t *p = (const uint8_t *)g->kept.data;
-    while (at < g->kept.len) {
+    llm__add_str(kept, s);
+    const uint8_t *p = (const uint8_t *)kept->data;
+    while (at < kept->len) {
         size_t from = at;
         int kind = 1;
-        while (at < g->kept.len && (kind = llm__utf8_part(p + at, g->kept.len - at, &len)) == 1) at += len;
-        if (at > from) llm__detok_feed(d, i + 1, llm__s((const char *)p + from, at - from), g->tokens++ == 0, 0);
-        if (at == g->kept.len || (kind < 0 && !last)) break;
-        llm__detok_feed(d, i + 1, llm__bad_utf8, g->tokens++ == 0, 0);
+        while (at < kept->len && (kind = llm__utf8_part(p + at, kept->len - at, &len)) == 1) at += len;
+        if (at > from) llm__detok_feed(d, i + 1, llm__s((const char *)p + from, at - from), !d->stage[i + 1].tokens, 0);
+        if (at == kept->len || (kind < 0 && !last)) break;
+        llm__detok_feed(d, i + 1, llm__bad_utf8, !d->stage[i + 1].tokens, 0);
         at += len;
     }
-    if (at) memmove(g->kept.data, g->kept.data + at, g->kept.len - at);
-    g->kept.len -= at;
+    if (at) memmove(kept->data, kept->data + at, kept->len - at);
+    kept->len -= at;
 }
 
 /* FALLBACK: a run of <0x..> tokens ends: it is text if it is UTF-8 as a whole, else one U+FFFD a byte. */
 static void llm__stage_fallback_end(struct llm_detok *d, int i) {
-    llm__stage *g = &d->stage[i];
-    size_t n = g->kept.len;
-    int good = llm__utf8_valid(g->kept.data, n) == n;
-    g->kept.len = 0;
-    if (n && (good || d->bytes)) llm__detok_feed(d, i + 1, llm__s(g->kept.data, n), 1, 1);
+    llm_text *kept = &d->stage[i].kept;
+    size_t n = kept->len;
+    int good = llm__utf8_valid(kept->data, n) == n;
+    kept->len = 0;
+    if (n && (good || d->bytes)) llm__detok_feed(d, i + 1, llm__s(kept->data, n), 1, 1);
     for (size_t k = 0; k < n && !good && !d->bytes; k++) llm__detok_feed(d, i + 1, llm__bad_utf8, 1, 1);
 }
 
 /* The byte of a token <0xAB>, or -1. */
 static int llm__byte_token(llm__str s) {
-    static const char hex[] = "0123456789abcdef";
-    if (s.n != 6 || memcmp(s.p, "<0x", 3) || s.p[5] != '>' || !s.p[3] || !s.p[4]) return -1;
-    const char *a = strchr(hex, llm__uni_lower_ascii(s.p[3])), *b = strchr(hex, llm__uni_lower_ascii(s.p[4]));
-    return a && b ? (int)((a - hex) * 16 + (b - hex)) : -1;
+    int byte = s.n == 6 && !memcmp(s.p, "<0x", 3) && s.p[5] == '>' && llm__hex(s.p[3]) >= 0 ? llm__hex(s.p[4]) : -1;
+    return byte < 0 ? -1 : llm__hex(s.p[3]) * 16 + byte;
 }
 
 /* SUFFIX (BPE): the end-of-word mark is a space, but nothing in the last token; so one token waits. */
 static void llm__stage_suffix(struct llm_detok *d, int i, llm__str s, int last) {
     llm__stage *g = &d->stage[i];
-    if (g->has_kept) {
-        llm__str with = last && !d->bytes ? llm__nothing : llm__blank;
-        llm__detok_feed(d, i + 1, llm__replaced(g, llm__text_str(&g->kept), d->t->decoders.v[i].text, with), 1, 1);
-    }
-    g->has_kept = !last;
+    llm__str with = last && !d->bytes ? llm__nothing : llm__blank;
+    if (g->tokens > !last) llm__detok_feed(d, i + 1, llm__replaced(g, llm__text_str(&g->kept), d->t->decoders.v[i].text, with), 1, 1);
     g->kept.len = 0;
     llm__add_str(&g->kept, s);
 }
 
-/* CTC: equal tokens in a row are one; padding vanishes, the delimiter is a space. */
-static llm__str llm__stage_ctc(struct llm_detok *d, int i, llm__str s) {
+/* What a step makes of a token, or of a part of one that it lets through; g->tokens counts it already. */
+static llm__str llm__stage_make(struct llm_detok *d, int i, llm__str s, int begin) {
     const llm__tok_step *step = &d->t->decoders.v[i];
     llm__stage *g = &d->stage[i];
-    if (g->has_kept && llm__str_same(s, llm__text_str(&g->kept))) return llm__nothing;
-    g->kept.len = 0;
-    g->has_kept = 1;
-    llm__add_str(&g->kept, s);
-    s = llm__replaced(g, s, step->text, llm__nothing);
-    return step->a ? llm__replaced(g, llm__clean_english(g, s), step->with, llm__blank) : s;
-}
-
-/* CONTINUE (WordPiece): a space before every token but the first and those with the prefix "##". */
-static llm__str llm__stage_continue(struct llm_detok *d, int i, llm__str s) {
-    const llm__tok_step *step = &d->t->decoders.v[i];
-    llm__stage *g = &d->stage[i];
-    int first = !g->tokens++, inside = !first && llm__starts(s, step->text);
-    g->made[0].len = 0;
-    if (!first && !inside) llm_text_str(&g->made[0], " ");
-    llm_text_add(&g->made[0], s.p + (inside ? step->text.n : 0), s.n - (inside ? step->text.n : 0));
-    s = llm__text_str(&g->made[0]);
-    return step->a ? llm__clean_english(g, s) : s;
-}
-
-/* STRIP: up to a characters off the token's begin, b off its end (then the token is whole). */
-static llm__str llm__stage_strip(struct llm_detok *d, int i, llm__str s, int begin) {
-    const llm__tok_step *step = &d->t->decoders.v[i];
-    llm__stage *g = &d->stage[i];
-    size_t most = (size_t)step->a;
-    if (begin) g->cut = d->bytes ? most : 0;
-    while (g->cut < most && s.n) {
-        int cut = llm__starts(s, step->text);
-        g->cut = cut ? g->cut + 1 : most;
-        if (cut) s = llm__str_from(s, step->text.n);
-    }
-    for (int k = 0; k < step->b && s.n >= step->text.n && !memcmp(s.p + s.n - step->text.n, step->text.p, step->text.n); k++)
-        s.n -= step->text.n;
-    return s;
-}
-
-/* REPLACE: of a text, or of a regex, which may give up (then the text stays). */
-static llm__str llm__stage_replace(struct llm_detok *d, int i, llm__str s) {
-    const llm__tok_step *step = &d->t->decoders.v[i];
-    llm__stage *g = &d->stage[i];
-    if (step->text.n) return llm__replaced(g, s, step->text, step->with);
+    int type = d->t->token[d->id].type, plain = type & LLM__TOKEN_PLAIN, byte = -1, same, inside;
+    char c;
     llm__rx_run rx;
-    memset(&rx, 0, sizeof rx);
-    g->made[0].len = 0;
-    if (llm__replace_regex(&rx, step->re, s, step->with, &g->made[0])) d->out->failed = 1;
-    llm__rx_end(&rx);
-    return llm__text_str(&g->made[0]);
+    switch (step->kind) {
+    case LLM__TOK_METASPACE: /* the mark is a space, but nothing in the first token, where the encoder put one */
+        return llm__replaced(g, s, step->text, g->tokens <= 1 && step->a != LLM__PREPEND_NEVER && !d->bytes ? llm__nothing : llm__blank);
+    case LLM__TOK_STRIP: /* up to a characters off the token's begin, b off its end (then the token is whole) */
+        if (begin) g->cut = d->bytes ? step->a : 0;
+        while (g->cut < step->a && s.n) {
+            int cut = llm__starts(s, step->text);
+            g->cut = cut ? g->cut + 1 : step->a;
+            if (cut) s = llm__str_from(s, step->text.n);
+        }
+        for (int k = 0; k < step->b && s.n >= step->text.n && llm__str_same(llm__str_from(s, s.n - step->text.n), step->text); k++)
+            s.n -= step->text.n;
+        return s;
+    case LLM__TOK_REPLACE: /* a text, or a regex, which may give up */
+        if (step->text.n) return llm__replaced(g, s, step->text, step->with);
+        memset(&rx, 0, sizeof rx);
+        g->made[0].len = 0;
+        if (llm__replace_regex(&rx, step->re, s, step->with, &g->made[0])) d->out->failed = 1;
+        llm__rx_end(&rx);
+        return llm__text_str(&g->made[0]);
+    case LLM__TOK_CONTINUE: /* WordPiece: a space before every token but the first and those with the prefix "##" */
+        inside = g->tokens > 1 && llm__starts(s, step->text);
+        g->made[0].len = 0;
+        if (g->tokens > 1 && !inside) llm_text_str(&g->made[0], " ");
+        llm__add_str(&g->made[0], llm__str_from(s, inside ? step->text.n : 0));
+        s = llm__text_str(&g->made[0]);
+        return step->a ? llm__clean_english(g, s) : s;
+    case LLM__TOK_CTC: /* equal tokens in a row are one; padding vanishes, the delimiter is a space */
+        same = g->tokens > 1 && llm__str_same(s, llm__text_str(&g->kept));
+        g->kept.len = 0;
+        llm__add_str(&g->kept, s);
+        s = same ? llm__nothing : llm__replaced(g, s, step->text, llm__nothing);
+        return step->a && s.n ? llm__replaced(g, llm__clean_english(g, s), step->with, llm__blank) : s;
+    default: /* LETTERS, LITERAL */
+        g->made[0].len = 0;
+        if (step->kind == LLM__TOK_LITERAL && (type & LLM__TOKEN_BYTE)) byte = llm__byte_token(s);
+        c = (char)byte;
+        if (byte >= 0) llm_text_add(&g->made[0], &c, 1);
+        else if (step->kind == LLM__TOK_LETTERS || (step->b == LLM__LITERAL_LETTERS && !plain)) llm__letters_to_bytes(s, &g->made[0]);
+        else llm__replace_all(s, step->b == LLM__LITERAL_SPACES && !plain ? llm__spm_mark : llm__nothing, llm__blank, &g->made[0]);
+        s = llm__text_str(&g->made[0]);
+        /* The encoder put a space in front of the text, which is taken back: in the first token, or (2) until there is text. */
+        if (step->a && !g->cut && !d->bytes && llm__starts(s, llm__blank)) s = llm__str_from(s, 1);
+        g->cut |= step->a == 1 || s.n;
+        return s;
+    }
 }
 
 /* A token, or a part of one (whole characters), comes to step i. */
 static void llm__detok_feed(struct llm_detok *d, int i, llm__str s, int begin, int end) {
+    llm__stage *g = &d->stage[i];
+    g->tokens += begin;
     if (i >= d->t->decoders.n) {
         llm__add_str(d->out, s);
         return;
     }
     const llm__tok_step *step = &d->t->decoders.v[i];
-    llm__stage *g = &d->stage[i];
-    char c;
     int byte, parts = step->kind == LLM__TOK_FUSE || step->kind == LLM__TOK_METASPACE || (step->kind == LLM__TOK_STRIP && !step->b) ||
         (step->kind == LLM__TOK_REPLACE && step->a); /* one character: no match lies across parts */
     if (!parts && !(begin && end)) {
@@ -6099,25 +6093,8 @@ static void llm__detok_feed(struct llm_detok *d, int i, llm__str s, int begin, i
     }
     switch (step->kind) {
     case LLM__TOK_FUSE:
-        begin = !g->open;
+        begin = !d->stage[i + 1].tokens;
         end = 0;
-        g->open = 1;
-        break;
-    case LLM__TOK_METASPACE: /* the mark is a space, but nothing in the first token, where the encoder put one */
-        g->tokens += begin;
-        s = llm__replaced(g, s, step->text, g->tokens <= 1 && step->a != LLM__PREPEND_NEVER && !d->bytes ? llm__nothing : llm__blank);
-        break;
-    case LLM__TOK_STRIP: s = llm__stage_strip(d, i, s, begin); break;
-    case LLM__TOK_REPLACE: s = llm__stage_replace(d, i, s); break;
-    case LLM__TOK_CONTINUE: s = llm__stage_continue(d, i, s); break;
-    case LLM__TOK_CTC:
-        s = llm__stage_ctc(d, i, s);
-        if (!s.n) return;
-        break;
-    case LLM__TOK_LETTERS:
-        g->made[0].len = 0;
-        llm__letters_to_bytes(s, &g->made[0]);
-        s = llm__text_str(&g->made[0]);
         break;
     case LLM__TOK_UTF8:
         if (d->bytes) break;
@@ -6125,16 +6102,20 @@ static void llm__detok_feed(struct llm_detok *d, int i, llm__str s, int begin, i
         return;
     case LLM__TOK_FALLBACK:
         byte = llm__byte_token(s);
-        if (byte < 0) {
-            llm__stage_fallback_end(d, i);
-            break;
+        if (byte >= 0) {
+            char c = (char)byte;
+            llm_text_add(&g->kept, &c, 1);
+            return;
         }
-        c = (char)byte;
-        llm_text_add(&g->kept, &c, 1);
-        return;
+        llm__stage_fallback_end(d, i);
+        break;
     case LLM__TOK_SUFFIX: llm__stage_suffix(d, i, s, 0); return;
-    default: /* JOIN */
-        if (g->tokens++) llm__detok_feed(d, i + 1, llm__blank, 1, 1);
+    case LLM__TOK_JOIN:
+        if (g->tokens > 1) llm__detok_feed(d, i + 1, llm__blank, 1, 1);
+        break;
+    default:
+        s = llm__stage_make(d, i, s, begin);
+        if (!s.n && step->kind == LLM__TOK_CTC) return;
     }
     llm__detok_feed(d, i + 1, s, begin, end);
 }
@@ -6144,35 +6125,22 @@ static void llm__detok_feed(struct llm_detok *d, int i, llm__str s, int begin, i
 static void llm__detok_end(struct llm_detok *d) {
     for (int i = 0; i < d->t->decoders.n; i++) {
         llm__tok_kind kind = d->t->decoders.v[i].kind;
-        llm__stage *g = &d->stage[i];
         if (kind == LLM__TOK_UTF8) llm__stage_utf8(d, i, llm__nothing, 1);
         if (kind == LLM__TOK_FALLBACK) llm__stage_fallback_end(d, i);
         if (kind == LLM__TOK_SUFFIX) llm__stage_suffix(d, i, llm__nothing, 1);
         if (kind == LLM__TOK_FUSE || (kind == LLM__TOK_UTF8 && !d->bytes))
-            llm__detok_feed(d, i + 1, llm__nothing, !g->open && !g->tokens, 1);
+            llm__detok_feed(d, i + 1, llm__nothing, !d->stage[i + 1].tokens, 1);
     }
-}
-
-/* The bytes of a token that stands for them by itself. */
-static void llm__literal_bytes(const llm__tokenizer *t, int32_t id, llm_text *out) {
-    const llm__token *token = &t->token[id];
-    int byte = token->type & LLM__TOKEN_BYTE ? llm__byte_token(token->text) : -1, plain = token->type & LLM__TOKEN_PLAIN;
-    char c = (char)byte;
-    if (byte >= 0) llm_text_add(out, &c, 1);
-    else if (t->byte_letters && !plain) llm__letters_to_bytes(token->text, out);
-    else llm__replace_all(token->text, t->escaped_spaces && !plain ? llm__spm_mark : llm__nothing, llm__blank, out);
 }
 
 /* Begins anew, with the next token as the first; the buffers stay, so that a stream that is used again allocates nothing. */
 LLM_API void llm_detok_reset(llm_detok *d) {
-    for (int i = 0; i < LLM__TOK_MAX_STEPS; i++) {
+    for (int i = 0; i <= LLM__TOK_MAX_STEPS; i++) {
         llm__stage *g = &d->stage[i];
         g->tokens = 0;
         g->cut = 0;
         g->held.len = g->kept.len = 0;
-        g->has_kept = g->open = 0;
     }
-    d->first = 1;
 }
 
 /* NULL is fine. What was held back is lost: llm_detok_flush gives it out. */
@@ -6183,7 +6151,6 @@ LLM_API void llm_detok_free(llm_detok *d) {
         llm_text_free(&d->stage[i].made[0]);
         llm_text_free(&d->stage[i].made[1]);
     }
-    if (d) llm_text_free(&d->literal);
     LLM_FREE(d);
 }
 
@@ -6193,13 +6160,12 @@ static llm_detok *llm__detok_open(const llm__tokenizer *t, int flags) {
     if (!d) return NULL;
     d->t = t;
     d->flags = flags;
-    d->first = 1;
     return d;
 }
 
 /* Without memory for a step's texts, or for the output, what was said is not the whole text. */
 static llm_result llm__detok_result(const struct llm_detok *d) {
-    int failed = d->out->failed | d->literal.failed;
+    int failed = d->out->failed;
     for (int i = 0; i < d->t->decoders.n; i++) {
         const llm__stage *g = &d->stage[i];
         failed |= g->held.failed | g->kept.failed | g->made[0].failed | g->made[1].failed;
@@ -6214,16 +6180,8 @@ LLM_API llm_result llm_detok_push(llm_detok *d, int32_t id, llm_text *out) {
     if (id < 0 || id >= t->n_vocab || !(t->token[id].type & LLM__TOKEN_KNOWN) || (t->token[id].type & LLM__TOKEN_UNUSED)) return LLM_OK;
     if ((t->token[id].type & LLM__TOKEN_SPECIAL) && !(d->flags & LLM_DETOK_KEEP_SPECIAL)) return LLM_OK;
     d->out = out;
-    llm__str s = t->token[id].text;
-    if (t->literal) {
-        d->literal.len = 0;
-        llm__literal_bytes(t, id, &d->literal);
-        s = llm__text_str(&d->literal);
-        /* The encoder put a space in front of the text, which is taken back. */
-        if (d->first && t->strip && !d->bytes && s.n && s.p[0] == ' ') s = llm__str_from(s, 1);
-        d->first = t->strip == 2 && d->first && !s.n;
-    }
-    llm__detok_feed(d, 0, s, 1, 1);
+    d->id = id;
+    llm__detok_feed(d, 0, t->token[id].text, 1, 1);
     return llm__detok_result(d);
 }
 
@@ -6240,7 +6198,7 @@ static llm_result llm__tokenizer_decode(const llm__tokenizer *t, const int32_t *
     llm_detok *d = llm__detok_open(t, flags);
     if (!d) return llm__nomem();
     d->bytes = bytes;
-    for (int i = 0; bytes && i < t->decoders.n; i++) d->stage[i].tokens = 2; /* not the first */
+    for (int i = 0; bytes && i <= t->decoders.n; i++) d->stage[i].tokens = 2; /* not the first */
     llm_result r = LLM_OK;
     for (size_t i = 0; i < n && !r; i++) r = llm_detok_push(d, ids[i], out);
     if (!r) r = llm_detok_flush(d, out);
@@ -6495,6 +6453,14 @@ static void llm__tok_add_spaces(llm__tokenizer *t, int merge, int front, int beh
     if (front) llm__tok_add(t, &t->normalizers, LLM__TOK_PREPEND)->text = llm__blank;
     if (behind) llm__tok_add_regex(t, &t->normalizers, LLM__TOK_REPLACE, llm__lit("\\z"), 0)->with = llm__blank;
     llm__tok_add_regex(t, &t->normalizers, LLM__TOK_REPLACE, llm__blank, 1)->with = mark;
+}
+
+/* Decoding for files that name no steps. */
+static void llm__tok_add_literal(llm__tokenizer *t, int strip, int what) {
+    llm__tok_step *step = llm__tok_add(t, &t->decoders, LLM__TOK_LITERAL);
+    step->a = strip;
+    step->b = what;
+    llm__tok_add(t, &t->decoders, LLM__TOK_UTF8);
 }
 
 /* Inserts an id into a frame at a place of it; one that is no token's is an error, with the sentence given. */
@@ -7061,9 +7027,7 @@ static void llm__tok_load_spm(llm__tokenizer *t, llm__str data) {
     if (t->unk_id < 0) LLM__TOK_BAD(t, "tokenizer.model: an unknown token expected");
     t->kind = model == 1 ? "Unigram" : "SPM";
     t->model = model == 1 ? LLM__TOK_UNIGRAM : LLM__TOK_BPE;
-    t->literal = t->fuse_unk = t->barrier = 1;
-    t->escaped_spaces = escape;
-    t->strip = merge_spaces ? 2 : dummy_prefix;
+    t->fuse_unk = t->barrier = 1;
     /* Unigram: a user-defined token must win over any way to split it, so its score is its length times the best score of all. */
     float best = n && !t->result ? t->token[0].score : 0;
     for (int32_t i = 0; i < n && !t->result; i++) best = LLM__MAX(best, t->token[i].score);
@@ -7071,7 +7035,7 @@ static void llm__tok_load_spm(llm__tokenizer *t, llm__str data) {
     llm__tok_use_scores(t, LLM__TOKEN_SPECIAL | LLM__TOKEN_BYTE | (model == 2 ? LLM__TOKEN_USER : 0));
     llm__tok_set_charsmap(t, charsmap);
     llm__tok_add_spaces(t, merge_spaces * (1 + escape), dummy_prefix && !suffix, suffix, escape ? llm__spm_mark : llm__blank);
-    llm__tok_add(t, &t->decoders, LLM__TOK_UTF8);
+    llm__tok_add_literal(t, merge_spaces ? 2 : dummy_prefix, escape ? LLM__LITERAL_SPACES : LLM__LITERAL_TEXT);
     t->max_id = 4 * (int64_t)n + 100000;
 }
 
@@ -7140,9 +7104,9 @@ static void llm__tok_load_ranks(llm__tokenizer *t, llm__str s, const char *name,
     if (bytes->failed && !t->result) t->result = llm__nomem();
     for (int32_t i = 0; i < t->n_vocab; i++) t->token[i].rank = (uint32_t)i;
     t->kind = "tiktoken";
-    t->bytes = t->whole = t->barrier = t->literal = 1;
+    t->bytes = t->whole = t->barrier = 1;
     llm__add_splits(t, &family->pattern, 1);
-    llm__tok_add(t, &t->decoders, LLM__TOK_UTF8);
+    llm__tok_add_literal(t, 0, LLM__LITERAL_TEXT);
     if (!own) llm__rank_specials(t, family);
 }
 
@@ -7202,7 +7166,7 @@ static void llm__tok_finish(llm__tokenizer *t) {
         char byte = (char)b;
         t->byte_id[b] = llm__tok_find(t, llm__s(s, (size_t)snprintf(s, sizeof s, "<0x%02X>", b)));
         if (plain && t->byte_id[b] < 0) t->byte_id[b] = llm__tok_find(t, llm__s(&byte, 1));
-        if (!t->literal && t->byte_fallback && t->byte_id[b] < 0)
+        if (t->decoders.v[0].kind != LLM__TOK_LITERAL && t->byte_fallback && t->byte_id[b] < 0)
             LLM__TOK_BAD(t, "tokenizer.json: model.byte_fallback: token <0x%02X> is missing", b);
     }
     llm__encode e;
@@ -11482,8 +11446,7 @@ static void llm__vocab_tokens(llm__tokenizer *t, const llm__gguf *g) {
         llm__tok_enter(t, text, i, type >= 0 && type < LLM__COUNT(flags) ? flags[type] : 0, score);
         if (found && text.n <= LLM__TOK_MAX_ADDED) llm__tok_enter_added(t, text, i, type == LLM__VOCAB_USER ? 0 : LLM__ADDED_SPECIAL);
     }
-    t->longest_first = t->literal = 1;
-    llm__tok_add(t, &t->decoders, LLM__TOK_UTF8);
+    t->longest_first = 1;
 }
 
 /* Merges "a b", in the order of their ranks. Here parts need not be tokens: such a part gets an id beyond the vocabulary, which is never
@@ -11515,8 +11478,9 @@ static int llm__vocab_bpe(llm__tokenizer *t, const llm__gguf *g, llm__str pre) {
     llm__add_splits(t, llm__pres[row].regex, LLM__COUNT(llm__pres[row].regex));
     t->barrier = 1;
     t->whole = flags & LLM__PRE_WHOLE ? 1 : spaces ? 2 : 0;
-    t->escaped_spaces = t->byte_fallback = t->drop_unknown = spaces != 0;
-    t->alphabet_fallback = t->byte_letters = !spaces;
+    t->byte_fallback = t->drop_unknown = spaces != 0;
+    t->alphabet_fallback = !spaces;
+    llm__tok_add_literal(t, 0, spaces ? LLM__LITERAL_SPACES : LLM__LITERAL_LETTERS);
     if (spaces) llm__tok_add_spaces(t, 0, 0, 0, llm__spm_mark);
     else llm__tok_add(t, &t->words, LLM__TOK_BYTES);
     return flags;
@@ -11524,32 +11488,34 @@ static int llm__vocab_bpe(llm__tokenizer *t, const llm__gguf *g, llm__str pre) {
 
 /* SentencePiece's BPE ("llama"): what is merged next is the token with the best score; unknown characters become byte tokens. */
 static void llm__vocab_spm(llm__tokenizer *t, const llm__gguf *g) {
-    t->barrier = t->byte_fallback = t->escaped_spaces = t->fuse_unk = 1;
-    t->strip = llm__gguf_bool(g, "tokenizer.ggml.add_space_prefix", 1);
+    int prefix = llm__gguf_bool(g, "tokenizer.ggml.add_space_prefix", 1);
+    t->barrier = t->byte_fallback = t->fuse_unk = 1;
     llm__tok_use_scores(t, 0);
-    llm__tok_add_spaces(t, 0, t->strip, 0, llm__spm_mark);
+    llm__tok_add_spaces(t, 0, prefix, 0, llm__spm_mark);
+    llm__tok_add_literal(t, prefix, LLM__LITERAL_SPACES);
 }
 
 /* SentencePiece's Unigram ("t5"). */
 static void llm__vocab_ugm(llm__tokenizer *t, const llm__gguf *g) {
     const llm__gguf_kv *map = llm__gguf_find(g, "tokenizer.ggml.precompiled_charsmap");
     t->model = LLM__TOK_UNIGRAM;
-    t->fuse_unk = t->escaped_spaces = 1;
-    t->strip = llm__gguf_bool(g, "tokenizer.ggml.add_space_prefix", 0);
+    int prefix = llm__gguf_bool(g, "tokenizer.ggml.add_space_prefix", 0);
+    t->fuse_unk = 1;
     if (!llm__gguf_find(g, "tokenizer.ggml.scores")) LLM__TOK_BAD(t, "tokenizer.ggml.scores: missing");
     for (int32_t i = 0; i < t->n_vocab; i++)
         if (t->token[i].type & LLM__TOKEN_USER) t->token[i].score = 0;
     llm__tok_use_scores(t, LLM__TOKEN_SPECIAL | LLM__TOKEN_BYTE);
     if (map && map->is_array && (map->type == LLM__GGUF_U8 || map->type == LLM__GGUF_I8))
         llm__tok_set_charsmap(t, llm__s((const char *)map->data, (size_t)map->count));
-    llm__tok_add_spaces(t, llm__gguf_bool(g, "tokenizer.ggml.remove_extra_whitespaces", 0), t->strip, 0, llm__spm_mark);
+    llm__tok_add_spaces(t, llm__gguf_bool(g, "tokenizer.ggml.remove_extra_whitespaces", 0), prefix, 0, llm__spm_mark);
+    llm__tok_add_literal(t, prefix, LLM__LITERAL_SPACES);
 }
 
 /* "bert": every word begins with U+2581 in this vocabulary. */
 static void llm__vocab_wpm(llm__tokenizer *t) {
     t->model = LLM__TOK_WORDPIECE;
     t->max_word = INT32_MAX - 1;
-    t->escaped_spaces = t->strip = 1;
+    llm__tok_add_literal(t, 1, LLM__LITERAL_SPACES);
     llm__tok_add_parts(t, NULL, -1, 'n', llm__lit("GGUF bert"), &t->normalizers);
     llm__tok_add_parts(t, NULL, -1, 'p', llm__lit("BertPreTokenizer"), &t->words);
     llm__tok_add(t, &t->words, LLM__TOK_METASPACE)->text = llm__spm_mark;
