@@ -171,7 +171,7 @@ hygiene: build/.deps ## header hygiene: warnings, languages, symbols, limits
 
 build/fuzz/%: tests/fuzz/%.c llm.h build/.deps
 	@mkdir -p build/fuzz
-	clang -O1 -g -DLLM_NO_SIMD -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined $< -o $@ $(LIBS)
+	clang -O1 -g -DLLM_NO_SIMD -DLLM_STATIC -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined $< -o $@ $(LIBS)
 
 fuzz: ## every fuzzer for FUZZ_S seconds
 	@FUZZ_S=$(FUZZ_S) python3 tests/run.py fuzz

@@ -4739,15 +4739,14 @@ static int llm__rx_match(llm__rx_run *r, int pc, size_t pos, size_t *end, int lo
  * same or another regex: its memory is used again. The fuel is generous for a program times the text, which is all that a match with
  * remembered states can need. */
 static void llm__rx_begin(llm__rx_run *r, const llm__regex *re, const char *s, size_t n) {
-    llm__rx_run fresh;
-    memset(&fresh, 0, offsetof(llm__rx_run, reg));
-    fresh.stack = r->stack, fresh.cap = r->cap, fresh.memo = r->memo;
-    fresh.re = re;
-    fresh.s = s;
-    fresh.n = n;
-    fresh.last_end = SIZE_MAX;
-    fresh.fuel = 1000000 + (int64_t)n * (256 + 8 * (int64_t)LLM__MIN(re->n, (size_t)512));
-    memcpy(r, &fresh, offsetof(llm__rx_run, reg));
+    const llm__rx_run old = *r;
+    memset(r, 0, sizeof *r);
+    r->stack = old.stack, r->cap = old.cap, r->memo = old.memo;
+    r->re = re;
+    r->s = s;
+    r->n = n;
+    r->last_end = SIZE_MAX;
+    r->fuel = 1000000 + (int64_t)n * (256 + 8 * (int64_t)LLM__MIN(re->n, (size_t)512));
 }
 
 /* Frees what a walk holds; it is zeroed, so that it may begin another. */
@@ -5851,18 +5850,11 @@ static void llm__model_wordpiece(llm__encode *e, llm__str word) {
     llm__emit(e, t->unk_id);
 }
 
-/* Turns one word into ids. */
-static void llm__encode_word(llm__encode *e, llm__str word) {
-    if (e->t->model == LLM__TOK_BPE) llm__model_bpe(e, word);
-    else if (e->t->model == LLM__TOK_UNIGRAM) llm__model_unigram(e, word);
-    else if (e->t->model == LLM__TOK_WORDPIECE) llm__model_wordpiece(e, word);
-    else llm__emit(e, llm__tok_find(e->t, word) >= 0 ? llm__tok_find(e->t, word) : e->t->unk_id);
-}
-
 /* Gives every word to the model, unless it was seen before: a small cache by hash, each slot the last word that fell into it. The model
  * looks at nothing but the word, so its ids can be copied from where they stand in the output. Tokens that were found are taken as they
  * are. */
 static void llm__encode_words(llm__encode *e) {
+    const llm__tokenizer *t = e->t;
     const char *text = e->now.text.data;
     for (size_t i = 0; i < e->now.n && !e->result; i++) {
         const llm__span *span = &e->now.v[i];
@@ -5872,12 +5864,15 @@ static void llm__encode_words(llm__encode *e) {
             llm__emit(e, span->id);
             continue;
         }
-        llm__seen *seen = &e->seen[llm__hash(word.p, word.n, e->t->ids.seed) % LLM__COUNT(e->seen)];
+        llm__seen *seen = &e->seen[llm__hash(word.p, word.n, t->ids.seed) % LLM__COUNT(e->seen)];
         if (seen->n == span->n && !memcmp(text + seen->at, word.p, word.n)) {
             for (uint32_t k = 0; k < seen->n_out && !e->out->failed; k++) llm__emit(e, e->out->data[seen->out + k]);
             continue;
         }
-        llm__encode_word(e, word);
+        if (t->model == LLM__TOK_BPE) llm__model_bpe(e, word);
+        else if (t->model == LLM__TOK_UNIGRAM) llm__model_unigram(e, word);
+        else if (t->model == LLM__TOK_WORDPIECE) llm__model_wordpiece(e, word);
+        else llm__emit(e, llm__tok_find(t, word) >= 0 ? llm__tok_find(t, word) : t->unk_id);
         seen->at = span->at;
         seen->n = span->n;
         seen->out = out;
@@ -6615,6 +6610,14 @@ static int llm__base64(llm__str s, llm_text *out) {
     return 1;
 }
 
+/* A count of a component. */
+static int llm__part_count(llm__tokenizer *t, const llm_json *d, int node, const char *key, int otherwise, int most) {
+    int at = llm_json_find(d, node, key);
+    int64_t n = at >= 0 ? llm__json_whole(d, at, -1) : otherwise;
+    if (n < 0 || n > most) LLM__TOK_BAD(t, "tokenizer.json: %s: a number from 0 to %d expected", key, most);
+    return t->result ? 0 : (int)n;
+}
+
 /* The pattern of a SPLIT or REPLACE that the table does not give, in *pattern; 1 if it is a text, not a regex. Split and Replace name it
  * {"String": s}, {"Regex": s} or, in old files, as a string. */
 static int llm__part_pattern(llm__tokenizer *t, const llm_json *d, int node, const struct llm__tok_part *part,
@@ -6624,11 +6627,9 @@ static int llm__part_pattern(llm__tokenizer *t, const llm_json *d, int node, con
     if (!strcmp(part->type, "CharDelimiterSplit")) return *pattern = llm__json_text_at(d, node, "delimiter"), 1;
     if (!strcmp(part->type, "FixedLength")) {
         char s[40];
-        int length = llm_json_find(d, node, "length");
-        int64_t n = length >= 0 ? llm__json_whole(d, length, 0) : 5;
-        if (n < 1 || n > LLM__RX_MAX_COUNT)
-            LLM__TOK_FAIL(t, LLM_ERR_LIMIT, "tokenizer.json: FixedLength: 1 to %d expected", LLM__RX_MAX_COUNT);
-        *pattern = llm__tok_keep(t, llm__s(s, (size_t)snprintf(s, sizeof s, "[\\s\\S]{1,%d}", (int)n)));
+        int n = llm__part_count(t, d, node, "length", 5, LLM__RX_MAX_COUNT);
+        if (!n) LLM__TOK_BAD(t, "tokenizer.json: length: a number from 1 on expected");
+        *pattern = llm__tok_keep(t, llm__s(s, (size_t)snprintf(s, sizeof s, "[\\s\\S]{1,%d}", n)));
         return 0;
     }
     llm__str regex = llm__json_text_at(d, given, "Regex"), text = llm__json_text_at(d, given, "String");
@@ -6638,52 +6639,14 @@ static int llm__part_pattern(llm__tokenizer *t, const llm_json *d, int node, con
     return !regex.p;
 }
 
-/* What a component says about its SPLIT. */
-static void llm__part_split(llm__tokenizer *t, const llm_json *d, int node, llm__tok_step *step) {
-    static const char *const names[] = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
-    llm__str s = llm__json_text_at(d, node, "behavior");
-    step->b = llm__json_flag(d, node, "invert", 0);
-    step->a = s.p ? -1 : LLM__SPLIT_ISOLATED;
-    for (int i = 0; s.p && i < LLM__COUNT(names); i++)
-        if (llm__str_eq(s, names[i])) step->a = i;
-    if (step->a < 0)
-        LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.json: behavior: \"%.*s\" is unknown", llm__shown(s), s.p);
-}
-
-/* What it says about its METASPACE, in an old form or the new one. */
-static void llm__part_metaspace(llm__tokenizer *t, const llm_json *d, int node, llm__tok_step *step) {
-    llm__str scheme = llm__json_text_at(d, node, "prepend_scheme");
-    step->text = llm__json_keep(t, d, node, "replacement", llm__spm_mark);
-    int always = scheme.p ? !llm__str_eq(scheme, "never") : llm__json_flag(d, node, "add_prefix_space", 1);
-    step->a = scheme.p && llm__str_eq(scheme, "first") ? LLM__PREPEND_FIRST : always ? LLM__PREPEND_ALWAYS : LLM__PREPEND_NEVER;
-}
-
-/* What it says about its STRIP: as a normalizer whether left and right, as a decoder how many characters. */
-static void llm__part_strip(llm__tokenizer *t, const llm_json *d, int node, char list, llm__tok_step *step) {
-    int64_t start = llm__json_whole(d, llm_json_find(d, node, "start"), 0), stop = llm__json_whole(d, llm_json_find(d, node, "stop"), 0);
-    step->text = llm__json_keep(t, d, node, "content", llm__nothing);
-    if (list == 'd' && (start < 0 || start > 1000 || stop < 0 || stop > 1000 || !step->text.n))
-        LLM__TOK_BAD(t, "tokenizer.json: Strip: content, and start and stop of 0 to 1000 expected");
-    step->a = list == 'd' ? (int)start : llm__json_flag(d, node, "strip_left", 1);
-    step->b = list == 'd' ? (int)stop : llm__json_flag(d, node, "strip_right", 1);
-}
-
-/* Takes the charsmap of a Precompiled. */
-static void llm__part_charsmap(llm__tokenizer *t, const llm_json *d, int node) {
-    t->scratch.len = 0;
-    if (!llm__base64(llm__json_text_at(d, node, "precompiled_charsmap"), &t->scratch))
-        LLM__TOK_BAD(t, "tokenizer.json: precompiled_charsmap: base64 expected");
-    if (t->scratch.failed && !t->result) t->result = llm__nomem();
-    llm__tok_set_charsmap(t, llm__text_str(&t->scratch));
-}
-
 /* Adds the step of one row of the table, with what the component (node of d) says about it. Which members count depends on the kind; those
- * of a decoder have several names for one thing. */
+ * of a decoder have several names for one thing, METASPACE has an old form and a new one. */
 static void llm__tok_add_part(llm__tokenizer *t, const llm_json *d, int node, const struct llm__tok_part *part, llm__tok_steps *steps) {
-    static const char *const texts[] = {"suffix", "prefix", "pad_token"};
-    llm__str pattern = part->pattern ? llm__lit(part->pattern) : llm__nothing;
+    static const char *const texts[] = {"suffix", "prefix", "pad_token"},
+                      *const behaviors[] = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
+    llm__str pattern = part->pattern ? llm__lit(part->pattern) : llm__nothing, say;
     size_t one = 0;
-    int literal = 0;
+    int literal = 0, decodes = part->list == 'd', always;
     if (!part->pattern && (part->kind == LLM__TOK_SPLIT || part->kind == LLM__TOK_REPLACE))
         literal = llm__part_pattern(t, d, node, part, steps, &pattern);
     llm__tok_step *step = llm__tok_add_regex(t, steps, part->kind, pattern, literal);
@@ -6692,7 +6655,13 @@ static void llm__tok_add_part(llm__tokenizer *t, const llm_json *d, int node, co
     step->text = step->with = part->text ? llm__lit(part->text) : llm__nothing;
     switch (part->kind) {
     case LLM__TOK_SPLIT:
-        if (part->a < 0) llm__part_split(t, d, node, step);
+        if (part->a >= 0) break;
+        say = llm__json_text_at(d, node, "behavior");
+        step->b = llm__json_flag(d, node, "invert", 0);
+        if (!say.p) step->a = LLM__SPLIT_ISOLATED;
+        for (int i = 0; say.p && i < LLM__COUNT(behaviors); i++)
+            if (llm__str_eq(say, behaviors[i])) step->a = i;
+        if (step->a < 0) LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.json: behavior: \"%.*s\" is unknown", llm__shown(say), say.p);
         break;
     case LLM__TOK_REPLACE:
         if (!part->text) step->with = llm__json_keep(t, d, node, "content", llm__nothing);
@@ -6701,13 +6670,28 @@ static void llm__tok_add_part(llm__tokenizer *t, const llm_json *d, int node, co
         step->a = one && one == step->text.n;
         break;
     case LLM__TOK_METASPACE:
-        if (!part->text) llm__part_metaspace(t, d, node, step);
+        if (part->text) break;
+        say = llm__json_text_at(d, node, "prepend_scheme");
+        always = say.p ? !llm__str_eq(say, "never") : llm__json_flag(d, node, "add_prefix_space", 1);
+        step->text = llm__json_keep(t, d, node, "replacement", llm__spm_mark);
+        step->a = say.p && llm__str_eq(say, "first") ? LLM__PREPEND_FIRST : always ? LLM__PREPEND_ALWAYS : LLM__PREPEND_NEVER;
+        break;
+    case LLM__TOK_STRIP: /* as a normalizer whether left and right, as a decoder how many characters */
+        step->text = llm__json_keep(t, d, node, "content", llm__nothing);
+        step->a = decodes ? llm__part_count(t, d, node, "start", 0, 1000) : llm__json_flag(d, node, "strip_left", 1);
+        step->b = decodes ? llm__part_count(t, d, node, "stop", 0, 1000) : llm__json_flag(d, node, "strip_right", 1);
+        if (decodes && !step->text.n) LLM__TOK_BAD(t, "tokenizer.json: Strip: content expected");
         break;
     case LLM__TOK_FORM:
         if (!t->norm && (t->norm = (llm__uni_norm *)llm__tok_get(t, sizeof *t->norm)) != NULL) llm__uni_norm_unpack(t->norm);
         break;
-    case LLM__TOK_STRIP: llm__part_strip(t, d, node, part->list, step); break;
-    case LLM__TOK_CHARSMAP: llm__part_charsmap(t, d, node); break;
+    case LLM__TOK_CHARSMAP:
+        t->scratch.len = 0;
+        if (!llm__base64(llm__json_text_at(d, node, "precompiled_charsmap"), &t->scratch))
+            LLM__TOK_BAD(t, "tokenizer.json: precompiled_charsmap: base64 expected");
+        if (t->scratch.failed && !t->result) t->result = llm__nomem();
+        llm__tok_set_charsmap(t, llm__text_str(&t->scratch));
+        break;
     case LLM__TOK_PREPEND: step->text = llm__json_keep(t, d, node, "prepend", llm__nothing); break;
     case LLM__TOK_SUFFIX:
     case LLM__TOK_CONTINUE:
@@ -6811,31 +6795,23 @@ static void llm__tok_load_vocab(llm__tokenizer *t, const llm_json *d, int vocab)
     }
 }
 
-/* The two parts of a merge: "a b" or ["a", "b"]. 0: neither. */
-static int llm__tok_load_pair(const llm_json *d, int node, llm__str *a, llm__str *b) {
-    if (llm_json_type_of(d, node) == LLM_JSON_ARRAY) {
-        int first = llm_json_first(d, node);
-        *a = llm__json_text(d, first);
-        *b = llm__json_text(d, llm_json_next(d, first));
-        return llm_json_size(d, node) == 2 && a->p && b->p;
-    }
-    llm__str s = llm__json_text(d, node);
-    const char *space = s.p ? (const char *)memchr(s.p, ' ', s.n) : NULL;
-    if (!space) return 0;
-    *a = llm__s(s.p, (size_t)(space - s.p));
-    *b = llm__s(space + 1, s.n - a->n - 1);
-    return !memchr(b->p, ' ', b->n);
-}
-
-/* The merges; their place in the list is their rank. Both parts and what they make must be tokens. */
+/* The merges, "a b" or ["a", "b"]; their place in the list is their rank. Both parts and what they make must be tokens. */
 static void llm__tok_load_merges(llm__tokenizer *t, const llm_json *d, int merges) {
     int32_t rank = 0;
     if (llm_json_type_of(d, merges) != LLM_JSON_ARRAY) LLM__TOK_BAD(t, "tokenizer.json: model.merges: a list expected");
     llm__tok_merge_reserve(t, llm_json_size(d, merges));
     for (int v = llm_json_first(d, merges); v >= 0 && !t->result; v = llm_json_next(d, v), rank++) {
-        llm__str a = llm__nothing, b = llm__nothing, line = llm__json_text(d, v);
+        llm__str line = llm__json_text(d, v), a = line, b = {NULL, 0};
+        const char *space = line.p ? (const char *)memchr(line.p, ' ', line.n) : NULL;
         if (line.p && llm__starts(line, llm__lit("#version"))) continue;
-        if (!llm__tok_load_pair(d, v, &a, &b))
+        if (space) {
+            a.n = (size_t)(space - line.p);
+            b = llm__str_from(line, a.n + 1);
+        } else if (llm_json_type_of(d, v) == LLM_JSON_ARRAY && llm_json_size(d, v) == 2) {
+            a = llm__json_text(d, llm_json_first(d, v));
+            b = llm__json_text(d, llm_json_next(d, llm_json_first(d, v)));
+        }
+        if (!a.p || !b.p || (space && memchr(b.p, ' ', b.n)))
             LLM__TOK_BAD(t, "tokenizer.json: model.merges[%d]: two parts expected", (int)rank);
         else if (!llm__tok_merge_enter(t, a, b, t->prefix.n, rank, NULL))
             LLM__TOK_BAD(t, "tokenizer.json: model.merges[%d]: \"%.*s\" and \"%.*s\": tokens that make a token expected", (int)rank,
