@@ -4792,7 +4792,7 @@ static int llm__rx_next(llm__rx_run *r, size_t *start, size_t *end) {
  * >>tokenizer   From text to ids and back.
  * ============================================================================
  * Four kinds of files say how a model reads text: tokenizer.json (Hugging Face), a GGUF header, SentencePiece's tokenizer.model, and
- * tiktoken's rank files. All become one llm__tokenizer, which runs the same chain of small steps over a list of spans of the text:
+ * tiktoken's rank files. All become one llm__tokenizer, which runs the same chain of small steps over the pieces of a text:
  *
  *     added         cuts out text such as <|im_end|>, which becomes a token at once and is passed over by all that follows
  *     normalizers   rewrite what is left: Unicode forms, lower case, space to U+2581, ...
@@ -4801,7 +4801,7 @@ static int llm__rx_next(llm__rx_run *r, size_t *start, size_t *end) {
  *     model         BPE, Unigram, WordPiece or WordLevel turns each word into ids
  *     frame         BOS, EOS and their like around the ids
  *
- * With a vocabulary of GPT-2's kind, | between spans:
+ * With a vocabulary of GPT-2's kind, | between pieces:
  *
  *     text     Hi you<|im_end|>
  *     added    Hi you | (the token <|im_end|>)
@@ -5137,22 +5137,14 @@ static void llm__unguard(llm__str s, llm_text *out) {
 }
 
 /* ---- What a call of encode keeps ----
- * Two lists of spans, of which each step reads one and writes the other, and the work space of the models. All of it grows to what the text
- * needs and goes when the call ends. */
+ * A text runs through the steps depth first: a step hands each piece that it makes to the next step as soon as it has it, and behind the
+ * last the piece is a word for the model. So a step that rewrites needs memory for one piece only, in its llm__encode_stage, and ids come
+ * out from left to right. */
 
-/* A part of a text: a word under way, or a token. */
-typedef struct llm__span {
-    uint32_t at, n; /* in the text of its list */
-    int32_t id;     /* a token that was found here, which later steps pass over; -1: text */
-    int begin;      /* 1: the text begins here */
-} llm__span;
-
-/* Spans in their order, and the text that they are parts of. A step that cuts shares it, one that rewrites makes another. */
-typedef struct llm__spans {
-    llm_text text;
-    llm__span *v;
-    size_t n, cap;
-} llm__spans;
+typedef struct llm__encode_stage {
+    llm__rx_run rx; /* of SPLIT, REPLACE */
+    llm_text text;  /* what it made of the piece under way, if it rewrites */
+} llm__encode_stage;
 
 typedef struct llm__symbol { /* of BPE */
     int32_t id, prev, next;  /* id -1: no token; -2 - id: a user-defined token; prev INT32_MIN: merged into its neighbour */
@@ -5170,7 +5162,8 @@ typedef struct llm__best { /* Unigram: the best way to a position */
     int32_t id;
 } llm__best;
 
-/* A word that was encoded before: where it stands, and where its ids do. Text repeats its words, so half of the work or more is a copy. */
+/* A word that was encoded before: where it stands in `words`, and where its ids do in the output. Text repeats its words, so half of the
+ * work or more is a copy. */
 typedef struct llm__seen {
     uint32_t at, n, out, n_out;
 } llm__seen;
@@ -5180,9 +5173,10 @@ typedef struct llm__encode {
     const llm__tokenizer *t;
     llm_tokens *out;
     int flags;
-    llm__rx_run rx;
-    llm__spans now, next; /* before and after the step that runs */
-    llm_text scratch;
+    llm__encode_stage *stage; /* (steps): of the normalizers, then of the cutters */
+    int steps;                /* how many of them run */
+    llm_text *normalized;     /* NULL, or where text goes behind the last step instead of the model */
+    llm_text clean, words, scratch;
     llm__symbol *symbol;
     size_t symbol_cap;
     llm__pair *heap;
@@ -5204,36 +5198,39 @@ static int llm__encode_grow(llm__encode *e, void **array, size_t *cap, size_t ne
     return llm__grow(array, cap, need, size) || llm__encode_fail(e, LLM_ERR_NOMEM);
 }
 
+/* Begins a call, zeroed. */
+static void llm__encode_open(llm__encode *e, const llm__tokenizer *t) {
+    memset(e, 0, sizeof *e);
+    e->t = t;
+    e->steps = t->normalizers.n + t->words.n;
+    e->stage = LLM__NEW(llm__encode_stage, e->steps);
+    if (!e->stage) llm__encode_fail(e, LLM_ERR_NOMEM);
+}
+
 /* Frees all that a call holds, but not its output. */
-static void llm__encode_free(llm__encode *e) {
-    llm__rx_end(&e->rx);
-    llm_text_free(&e->now.text);
-    llm_text_free(&e->next.text);
+static void llm__encode_close(llm__encode *e) {
+    for (int k = 0; e->stage && k < e->t->normalizers.n + e->t->words.n; k++) {
+        llm__rx_end(&e->stage[k].rx);
+        llm_text_free(&e->stage[k].text);
+    }
+    LLM_FREE(e->stage);
+    llm_text_free(&e->clean);
+    llm_text_free(&e->words);
     llm_text_free(&e->scratch);
-    LLM_FREE(e->now.v);
-    LLM_FREE(e->next.v);
     LLM_FREE(e->symbol);
     LLM_FREE(e->heap);
     LLM_FREE(e->best);
 }
 
-/* A span of the list that is being made; empty ones vanish. */
-static void llm__span_add(llm__encode *e, size_t at, size_t n, int32_t id, int begin) {
-    llm__spans *w = &e->next;
-    if (!n || !llm__encode_grow(e, (void **)&w->v, &w->cap, w->n + 1, sizeof *w->v)) return;
-    llm__span *s = &w->v[w->n++];
-    s->at = (uint32_t)at;
-    s->n = (uint32_t)n;
-    s->id = id;
-    s->begin = begin;
+static void llm__encode_feed(llm__encode *e, int k, llm__str s, int begin);
+
+/* Hands the part [from, end) of what came to step k to the next. */
+static void llm__encode_part(llm__encode *e, int k, llm__str s, size_t from, size_t end, int begin) {
+    llm__encode_feed(e, k + 1, llm__s(s.p + from, end - from), begin && !from);
 }
 
-/* The list that was made becomes the one that is read, and the other way round. */
-static void llm__spans_swap(llm__encode *e) {
-    llm__spans done = e->now;
-    e->now = e->next;
-    e->next = done;
-}
+/* One id of the result; without memory e->out->failed says so, which is looked at once in the end. */
+static void llm__emit(llm__encode *e, int32_t id) { llm_tokens_add(e->out, id); }
 
 /* Appends a text with every bad byte replaced by U+FFFD. */
 static void llm__clean_utf8(llm__str s, llm_text *out) {
@@ -5242,20 +5239,6 @@ static void llm__clean_utf8(llm__str s, llm_text *out) {
         llm_text_add(out, s.p, n);
         if (n < s.n) llm__add_str(out, llm__bad_utf8), n++;
     }
-}
-
-/* Begins with one span of a text. */
-static void llm__encode_text(llm__encode *e, llm__str s) {
-    e->next.n = e->next.text.len = 0;
-    llm__clean_utf8(s, &e->next.text);
-    if (e->next.text.failed) llm__encode_fail(e, LLM_ERR_NOMEM);
-    llm__span_add(e, 0, e->next.text.len, -1, 1);
-    llm__spans_swap(e);
-}
-
-/* The part [from, end) of a span; the first part of the text's first span begins the text. */
-static void llm__span_part(llm__encode *e, const llm__span *of, size_t from, size_t end, int32_t id) {
-    llm__span_add(e, of->at + from, end - from, id, of->begin && !from);
 }
 
 /* A binary heap by key: what is pushed rises past larger keys. */
@@ -5405,13 +5388,13 @@ static void llm__norm_chars(llm__tok_kind kind, llm__str s, llm_text *out) {
     }
 }
 
-/* Runs a step that rewrites on one span, appending to out. begin: the text begins there. */
-static void llm__rewrite(llm__encode *e, const llm__tok_step *step, llm__str s, int begin, llm_text *out) {
+/* Runs a step that rewrites, appending to out. begin: the text begins there. */
+static void llm__rewrite(llm__encode *e, int k, const llm__tok_step *step, llm__str s, int begin, llm_text *out) {
     llm_result r = LLM_OK;
     switch (step->kind) {
     case LLM__TOK_FORM: llm__uni_normalize(e->t->norm, (llm__uni_form)step->a, s, out); break;
     case LLM__TOK_STRIP: llm__add_str(out, llm__strip(s, step->a, step->b)); break;
-    case LLM__TOK_REPLACE: r = llm__replace_regex(&e->rx, step->re, s, step->with, out); break;
+    case LLM__TOK_REPLACE: r = llm__replace_regex(&e->stage[k].rx, step->re, s, step->with, out); break;
     case LLM__TOK_CHARSMAP: llm__norm_charsmap(e->t, step->a, s, out); break;
     case LLM__TOK_BYTES: llm__bytes_to_letters(s, out); break;
     case LLM__TOK_UNGUARD: llm__unguard(s, out); break;
@@ -5426,11 +5409,12 @@ static void llm__rewrite(llm__encode *e, const llm__tok_step *step, llm__str s, 
         break;
     default: llm__norm_chars(step->kind, s, out);
     }
+    if (!r && (out->failed || out->len > LLM__TOK_MAX_TEXT)) r = LLM_ERR_NOMEM;
     if (r) llm__encode_fail(e, r);
 }
 
 /* ---- Steps that cut ----
- * Each divides a span of the same text into spans: words, or tokens that were found. Offsets are bytes. */
+ * Each divides what comes to it into parts, or tokens that were found. Offsets are bytes. */
 
 /* Cuts at the matches of a regex. Pieces come in turn, matches and what is between them (invert: the other way round); by the behaviour a
  * piece joins the word under way, or begins a new one, or is left out. ab-cd--e, cut at "-":
@@ -5438,39 +5422,38 @@ static void llm__rewrite(llm__encode *e, const llm__tok_step *step, llm__str s, 
  *     REMOVED      ab | cd | e              PREVIOUS     ab- | cd- | - | e
  *     ISOLATED     ab | - | cd | - | - | e  NEXT         ab | -cd | - | -e
  *     CONTIGUOUS   ab | - | cd | -- | e */
-static void llm__cut_split(llm__encode *e, const llm__tok_step *step, const llm__span *span) {
-    const char *s = e->now.text.data + span->at;
+static void llm__cut_split(llm__encode *e, int k, const llm__tok_step *step, llm__str s, int begin) {
+    llm__rx_run *rx = &e->stage[k].rx;
     size_t from = 0, end = 0, done = 0, word_at = 0, word_end = 0;
     int found = 0, started = 0, last = 0; /* last: the piece before was a match */
-    if (step->re) llm__rx_begin(&e->rx, step->re, s, span->n);
-    for (int more = 1; more; done = end) {
-        found = step->re ? llm__rx_next(&e->rx, &from, &end) : 0;
+    if (step->re) llm__rx_begin(rx, step->re, s.p, s.n);
+    for (int more = 1; more && !e->result; done = end) {
+        found = step->re ? llm__rx_next(rx, &from, &end) : 0;
         more = found > 0;
-        if (!more) from = end = span->n;
-        for (int k = 0; k < 2; k++) { /* what is before the match; the match */
-            size_t at = k ? from : done, to = k ? end : from;
-            int match = k != step->b, join = 0;
-            if ((k ? !more : at == to) || (step->a == LLM__SPLIT_REMOVED && match)) continue;
+        if (!more) from = end = s.n;
+        for (int which = 0; which < 2; which++) { /* what is before the match; the match */
+            size_t at = which ? from : done, to = which ? end : from;
+            int match = which != step->b, join = 0;
+            if ((which ? !more : at == to) || (step->a == LLM__SPLIT_REMOVED && match)) continue;
             if (step->a == LLM__SPLIT_CONTIGUOUS) join = last == match;
             if (step->a == LLM__SPLIT_PREVIOUS) join = match && !last;
             if (step->a == LLM__SPLIT_NEXT) join = !match && last;
-            if (started && !join) llm__span_part(e, span, word_at, word_end, -1);
+            if (started && !join) llm__encode_part(e, k, s, word_at, word_end, begin);
             if (!started || !join) word_at = at;
             word_end = to;
             started = 1;
             last = match;
         }
     }
-    if (found < 0) llm__encode_fail(e, e->rx.result);
-    if (started) llm__span_part(e, span, word_at, word_end, -1);
+    if (found < 0) llm__encode_fail(e, rx->result);
+    if (started) llm__encode_part(e, k, s, word_at, word_end, begin);
 }
 
 /* Cuts where the script changes (ICU's Script property); Hiragana, Katakana and the long vowel mark count as Han, spaces and what has no
  * script as what is around. Text before the first letter of any script is dropped, as the reference does. */
-static void llm__cut_scripts(llm__encode *e, const llm__span *span) {
+static void llm__cut_scripts(llm__encode *e, int k, llm__str s, int begin) {
     int hiragana = llm__uni_script_find(llm__lit("Hira")), katakana = llm__uni_script_find(llm__lit("Kana")),
         han = llm__uni_script_find(llm__lit("Hani"));
-    llm__str s = llm__s(e->now.text.data + span->at, span->n);
     size_t from = s.n;
     int last = -1;
     for (size_t at = 0, next = 0; at < s.n; at = next) {
@@ -5479,12 +5462,12 @@ static void llm__cut_scripts(llm__encode *e, const llm__span *span) {
         if (script == hiragana || script == katakana || c == 0x30FC) script = han;
         if (c == ' ' || !script) continue;
         if (script != last) {
-            if (from < at) llm__span_part(e, span, from, at, -1);
+            if (from < at) llm__encode_part(e, k, s, from, at, begin);
             from = at;
         }
         last = script;
     }
-    llm__span_part(e, span, from, s.n, -1);
+    llm__encode_part(e, k, s, from, s.n, begin);
 }
 
 /* 1 if the text around [at, end) lets a token that must be a word by itself stand there: no word character touches it. */
@@ -5531,9 +5514,8 @@ static int32_t *llm__places_longest(llm__encode *e, const llm__index *x, llm__st
 
 /* Cuts out added tokens. Hugging Face's order: from the left, the longest at each place; one that may not stand there still hides the
  * shorter ones. Or llama.cpp's, see above. */
-static void llm__cut_added(llm__encode *e, const llm__index *x, const llm__span *span) {
+static void llm__cut_added(llm__encode *e, int k, const llm__index *x, llm__str s, int begin) {
     const llm__tokenizer *t = e->t;
-    llm__str s = llm__s(e->now.text.data + span->at, span->n);
     int32_t *place = t->longest_first && x->n ? llm__places_longest(e, x, s) : NULL;
     size_t done = 0;
     for (size_t at = 0, step; x->n && at < s.n && !e->result; at += step) {
@@ -5549,50 +5531,17 @@ static void llm__cut_added(llm__encode *e, const llm__index *x, const llm__span 
         /* White space beside the token may belong to it, but not what an earlier token took. */
         if (a->flags & LLM__ADDED_LSTRIP) from = LLM__MAX(llm__strip(llm__s(s.p, from), 0, 1).n, done);
         if (a->flags & LLM__ADDED_RSTRIP) end = (size_t)(llm__strip(llm__str_from(s, end), 1, 0).p - s.p);
-        llm__span_part(e, span, done, LLM__MAX(from, done), -1);
-        llm__span_part(e, span, from, LLM__MAX(end, from), a->id);
+        llm__encode_part(e, k, s, done, LLM__MAX(from, done), begin);
+        llm__emit(e, a->id);
         done = end;
     }
-    llm__span_part(e, span, done, s.n, -1);
+    llm__encode_part(e, k, s, done, s.n, begin);
     LLM_FREE(place);
-}
-
-/* Runs steps from number `from` on over the spans in e->now. One that cuts makes other spans of the same text, one that rewrites makes
- * another text; tokens that were found pass through. The two lists change places after every step, so that their memory is used again. 0:
- * a failure was noted. */
-static int llm__run_steps(llm__encode *e, const llm__tok_steps *steps, int from) {
-    for (int k = from; k < steps->n && !e->result; k++) {
-        const llm__tok_step *step = &steps->v[k];
-        int cuts = step->kind <= LLM__TOK_SCRIPTS;
-        if (step->kind == LLM__TOK_UNGUARD && !(e->flags & LLM_TOK_GUARDED)) continue;
-        e->next.n = e->next.text.len = 0;
-        for (size_t i = 0; i < e->now.n && !e->result; i++) {
-            const llm__span *span = &e->now.v[i];
-            size_t start = e->next.text.len;
-            if (span->id >= 0) llm__span_add(e, 0, span->n, span->id, 0);
-            else if (step->kind == LLM__TOK_SPLIT) llm__cut_split(e, step, span);
-            else if (step->kind == LLM__TOK_SCRIPTS) llm__cut_scripts(e, span);
-            else if (step->kind == LLM__TOK_ADDED) llm__cut_added(e, step->a ? &e->t->late : &e->t->early, span);
-            if (cuts || span->id >= 0) continue;
-            llm__rewrite(e, step, llm__s(e->now.text.data + span->at, span->n), span->begin, &e->next.text);
-            llm__span_add(e, start, e->next.text.len - start, -1, span->begin);
-        }
-        if (e->next.text.failed || e->next.text.len > LLM__TOK_MAX_TEXT) llm__encode_fail(e, LLM_ERR_NOMEM);
-        llm__spans_swap(e);
-        if (!cuts) continue;
-        llm_text text = e->now.text; /* the text stays */
-        e->now.text = e->next.text;
-        e->next.text = text;
-    }
-    return !e->result;
 }
 
 /* ---- Models ----
  * From here on a word stands alone: no token crosses its ends, and nothing outside of it matters. BPE merges the best pair first (greedy by
  * rank), Unigram takes the most probable split, WordPiece the longest prefix; WordLevel knows only whole words. */
-
-/* One id of the result; without memory e->out->failed says so, which is looked at once in the end. */
-static void llm__emit(llm__encode *e, int32_t id) { llm_tokens_add(e->out, id); }
 
 /* The id of a token of the model's vocabulary, or -1. */
 static int32_t llm__tok_find(const llm__tokenizer *t, llm__str s) {
@@ -5850,33 +5799,51 @@ static void llm__model_wordpiece(llm__encode *e, llm__str word) {
     llm__emit(e, t->unk_id);
 }
 
-/* Gives every word to the model, unless it was seen before: a small cache by hash, each slot the last word that fell into it. The model
- * looks at nothing but the word, so its ids can be copied from where they stand in the output. Tokens that were found are taken as they
- * are. */
-static void llm__encode_words(llm__encode *e) {
+/* A word comes to the model, unless it was seen before: a small cache by hash, each slot the last word that fell into it. The model looks
+ * at nothing but the word, so its ids can be copied from where they stand in the output. */
+static void llm__encode_word(llm__encode *e, llm__str word) {
     const llm__tokenizer *t = e->t;
-    const char *text = e->now.text.data;
-    for (size_t i = 0; i < e->now.n && !e->result; i++) {
-        const llm__span *span = &e->now.v[i];
-        llm__str word = llm__s(text + span->at, span->n);
-        uint32_t out = (uint32_t)e->out->len;
-        if (span->id >= 0) {
-            llm__emit(e, span->id);
-            continue;
-        }
-        llm__seen *seen = &e->seen[llm__hash(word.p, word.n, t->ids.seed) % LLM__COUNT(e->seen)];
-        if (seen->n == span->n && !memcmp(text + seen->at, word.p, word.n)) {
-            for (uint32_t k = 0; k < seen->n_out && !e->out->failed; k++) llm__emit(e, e->out->data[seen->out + k]);
-            continue;
-        }
-        if (t->model == LLM__TOK_BPE) llm__model_bpe(e, word);
-        else if (t->model == LLM__TOK_UNIGRAM) llm__model_unigram(e, word);
-        else if (t->model == LLM__TOK_WORDPIECE) llm__model_wordpiece(e, word);
-        else llm__emit(e, llm__tok_find(t, word) >= 0 ? llm__tok_find(t, word) : t->unk_id);
-        seen->at = span->at;
-        seen->n = span->n;
-        seen->out = out;
-        seen->n_out = (uint32_t)e->out->len - out;
+    size_t out = e->out->len;
+    llm__seen *seen = &e->seen[llm__hash(word.p, word.n, t->ids.seed) % LLM__COUNT(e->seen)];
+    if (seen->n == word.n && !memcmp(e->words.data + seen->at, word.p, word.n)) {
+        for (uint32_t k = 0; k < seen->n_out && !e->out->failed; k++) llm__emit(e, e->out->data[seen->out + k]);
+        return;
+    }
+    if (t->model == LLM__TOK_BPE) llm__model_bpe(e, word);
+    else if (t->model == LLM__TOK_UNIGRAM) llm__model_unigram(e, word);
+    else if (t->model == LLM__TOK_WORDPIECE) llm__model_wordpiece(e, word);
+    else llm__emit(e, llm__tok_find(t, word) >= 0 ? llm__tok_find(t, word) : t->unk_id);
+    seen->at = (uint32_t)e->words.len;
+    seen->n = (uint32_t)word.n;
+    seen->out = (uint32_t)out;
+    seen->n_out = (uint32_t)(e->out->len - out);
+    llm__add_str(&e->words, word);
+    if (e->words.failed) llm__encode_fail(e, LLM_ERR_NOMEM);
+}
+
+/* A piece of the text comes to step k; begin: the text begins there. An empty one vanishes. As deep as there are steps. */
+static void llm__encode_feed(llm__encode *e, int k, llm__str s, int begin) {
+    const llm__tokenizer *t = e->t;
+    if (!s.n || e->result) return;
+    if (k == e->steps) {
+        if (e->normalized) llm__add_str(e->normalized, s);
+        else llm__encode_word(e, s);
+        return;
+    }
+    const llm__tok_step *step = k < t->normalizers.n ? &t->normalizers.v[k] : &t->words.v[k - t->normalizers.n];
+    llm_text *text = &e->stage[k].text;
+    if (step->kind == LLM__TOK_SPLIT) {
+        llm__cut_split(e, k, step, s, begin);
+    } else if (step->kind == LLM__TOK_SCRIPTS) {
+        llm__cut_scripts(e, k, s, begin);
+    } else if (step->kind == LLM__TOK_ADDED) {
+        llm__cut_added(e, k, step->a ? &t->late : &t->early, s, begin);
+    } else if (step->kind == LLM__TOK_UNGUARD && !(e->flags & LLM_TOK_GUARDED)) {
+        llm__encode_feed(e, k + 1, s, begin);
+    } else {
+        text->len = 0;
+        llm__rewrite(e, k, step, s, begin, text);
+        llm__encode_feed(e, k + 1, llm__text_str(text), begin);
     }
 }
 
@@ -5886,22 +5853,20 @@ LLM__UNUSED static llm_result llm__tokenizer_encode(const llm__tokenizer *t, con
     llm__encode e;
     size_t before = out->len;
     int framed = flags & LLM_TOK_ADD_SPECIAL;
-    memset(&e, 0, sizeof e);
     if (len > LLM__TOK_MAX_TEXT / 4)
         return llm__error(LLM_ERR_LIMIT, "tokenizer: text of %zu bytes, at most %d expected", len, LLM__TOK_MAX_TEXT / 4);
-    e.t = t;
+    llm__encode_open(&e, t);
     e.out = out;
     e.flags = flags;
     for (size_t i = 0; framed && i < t->before.len; i++) llm__emit(&e, t->before.data[i]);
-    llm__encode_text(&e, llm__s(len ? text : "", len));
-    if (llm__run_steps(&e, &t->normalizers, 0) && llm__run_steps(&e, &t->words, 0)) llm__encode_words(&e);
+    llm__clean_utf8(llm__s(text, len), &e.clean);
+    llm__encode_feed(&e, 0, llm__text_str(&e.clean), 1);
     for (size_t i = 0; framed && i < t->after.len; i++) llm__emit(&e, t->after.data[i]);
-    if (out->failed) llm__encode_fail(&e, LLM_ERR_NOMEM);
+    if (out->failed || e.clean.failed) llm__encode_fail(&e, LLM_ERR_NOMEM);
     if (e.result) out->len = before;
-    llm__encode_free(&e);
+    llm__encode_close(&e);
     return e.result;
 }
-
 
 /* ---- Decoding: tokens run through a chain of steps ----
  * Hugging Face's decoders map a list of tokens to a list of tokens, whose texts are joined at the end. Here a token goes down the chain as
@@ -7146,23 +7111,28 @@ static void llm__tok_finish(llm__tokenizer *t) {
             LLM__TOK_BAD(t, "tokenizer.json: model.byte_fallback: token <0x%02X> is missing", b);
     }
     llm__encode e;
-    memset(&e, 0, sizeof e);
-    e.t = t;
+    llm_text normal;
+    memset(&normal, 0, sizeof normal);
+    llm__encode_open(&e, t);
+    e.steps = t->normalizers.n;
+    e.normalized = &normal;
     for (size_t i = 0; i < t->n_added && !t->result && !e.result; i++) {
         llm__added *a = &t->added[i];
         llm__str text = a->text;
         /* The text is put through the normalizers as the prompt will be (all but the first step, which looks for added tokens). */
         if ((a->flags & LLM__ADDED_NORMALIZED) && t->normalizers.n > 1) {
-            llm__encode_text(&e, text);
-            if (!llm__run_steps(&e, &t->normalizers, 1)) break;
-            text = t->token[a->id].text = llm__tok_keep(t, llm__text_str(&e.now.text)); /* it decodes to what it was found as */
+            normal.len = 0;
+            llm__encode_feed(&e, 1, text, 1);
+            if (normal.failed) llm__encode_fail(&e, LLM_ERR_NOMEM);
+            text = t->token[a->id].text = llm__tok_keep(t, llm__text_str(&normal)); /* it decodes to what it was found as */
         }
         llm__index_add(a->flags & LLM__ADDED_NORMALIZED ? &t->late : &t->early, text, (int32_t)i, &t->result);
     }
     if (!t->result) t->result = e.result;
     llm__index_build(&t->early);
     llm__index_build(&t->late);
-    llm__encode_free(&e);
+    llm__encode_close(&e);
+    llm_text_free(&normal);
 }
 
 /* Reads the bytes of a tokenizer file, with the tokenizer_config.json (or NULL) next to it. What kind it is shows by its first bytes: '{'
