@@ -347,6 +347,9 @@ typedef struct llm_render_options {
  * is no object. Any thread. */
 LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *context, const llm_render_options *options, llm_text *out);
 
+/* continue_final_message: cuts what was rendered behind the last message's text. guard: that of the options; NULL: none. */
+LLM_API void llm_template_cut(const llm_model *guard, const llm_json *context, llm_text *prompt);
+
 /* The same with the model's own template and its BOS and EOS text. LLM_ERR_UNSUPPORTED if it has none. */
 LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, const llm_render_options *options, llm_text *out);
 
@@ -1233,7 +1236,7 @@ typedef enum llm_option_kind {
 } llm_option_kind;
 
 typedef struct llm_option {
-    const char *names;     /* all spellings, "m|model": one letter or two take one dash */
+    const char *names;     /* all spellings, "m|model": one letter or two take one dash; "-n" is -n in argv and --n is something else */
     llm_option_kind kind;
     int32_t group;         /* of the help; below 0: not listed */
     size_t at;             /* offset in the target */
@@ -1276,6 +1279,9 @@ LLM_API llm_result llm_options_file(llm_options *o, const char *path);
 LLM_API llm_result llm_options_environment(llm_options *o, const char *prefix, char *(*get)(const char *name));
 /* The help of one group: lines of at most 80 columns. */
 LLM_API void llm_options_help(const llm_options *o, int group, llm_text *out);
+/* The help of a program: those of LLM_OPTIONS_SETUP, then n groups of its own under their titles. */
+LLM_API void llm_options_help_all(const llm_options *o, const char *const *titles, int n, llm_text *out);
+LLM_API int llm_options_given(const llm_options *o, const char *name); /* the source that set it; its value may equal the default */
 /* Frees the texts that came from JSON and the items of all lists in the target; the target's texts from JSON are gone then. */
 LLM_API void llm_options_free(llm_options *o);
 
@@ -1353,7 +1359,7 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
      "adapters that are loaded at once (max-loras)"}
 
 #define LLM_OPTIONS_SAMPLING(T, s, group) \
-    {"max-tokens|max-new-tokens|request-output-len|max-completion-tokens|n-predict", \
+    {"max-tokens|-n|max-new-tokens|request-output-len|max-completion-tokens|n-predict", \
      LLM_OPTION_INT, group, offsetof(T, s.max_tokens), -1, 2147483647, "N", \
      "longest answer, also -n; -1: up to the context's end"}, \
     {"temperature|temp", LLM_OPTION_FLOAT, group, offsetof(T, s.temperature), 0, 2, "X", "0: the most likely token, always"}, \
@@ -1402,9 +1408,9 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
     {"image", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "an image"}
 
 /* Path of the model a person names: a file or folder, or ORG/NAME in the local Hugging Face cache (HF_HUB_CACHE, HF_HOME). NULL names the
- * default one: SmolLM2 in models/, else the first model there; `beside` (may be NULL) is a folder to look for models/ in as well. `get`:
- * getenv. The sentence of an error does not have the name, which the caller may have to quote. */
-LLM_API llm_result llm_model_find(const char *name, const char *beside, char *(*get)(const char *name), llm_text *path);
+ * default one: SmolLM2 in models/ here or beside the program, else the first model there. `get`: getenv; NULL: no
+ * environment. */
+LLM_API llm_result llm_model_find(const char *name, char *(*get)(const char *name), llm_text *path);
 
 /* For a program whose user named no cuda_library: the libllm_cuda.so beside the program goes into cfg, if it is there. Without a device it
  * is not even looked at, unless device cuda is asked for. cfg->cuda_library then points into `path`, which the caller frees when the engine
@@ -1419,6 +1425,77 @@ LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_st
  * (LLM_ERR_ARG), and a draft model is looked for as by llm_model_find. cfg->speculative_model then points into `model`, which the caller
  * frees when the engine is open. */
 LLM_API llm_result llm_speculative_parse(llm_engine_config *cfg, char *(*get)(const char *name), llm_text *model);
+
+/* ---- what programs have in common: a model, an engine and a service by options
+ *
+ *     typedef struct program { llm_setup setup; int32_t port; } program;
+ *     static const llm_option table[] = {LLM_OPTIONS_PROGRAM(program, setup), LLM_OPTIONS_SETUP(program, setup), {"port", ...},
+ *                                        LLM_OPTIONS_FOREIGN};
+ *
+ *     llm_setup_init(&p.setup);
+ *     llm_setup_read(&p.setup, &o, argc, argv, getenv, &words);
+ *     llm_setup_check(&p.setup, getenv);
+ *     llm_setup_find(&p.setup, getenv);
+ *     llm_model_open(p.setup.path.data, &p.setup.files, &model);
+ *     llm_engine_open(model, &p.setup.engine, &engine);
+ *     llm_setup_service(&p.setup, &o, model, engine, &service);
+ *
+ * Errors of read and check are what the user said wrongly if they are LLM_ERR_ARG. */
+
+typedef struct llm_setup {
+    const char *model;          /* as llm_model_find takes it */
+    const char *config;         /* a JSON file of options */
+    const char *reasoning_parser, *tool_parser, *early_stop_config, *visible_devices;
+    int32_t enable_early_stop, prefix_caching, pooling, log_level;
+    llm_model_config files;
+    llm_engine_config engine;
+    llm_early_stop early_stop;  /* check: what the two options say */
+    llm_sampling sampling;      /* defaults of requests, as far as they were given */
+    llm_text path, draft, library; /* find, check: paths of the model and of what `engine` names; llm_setup_free frees them */
+} llm_setup;
+
+enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* groups of the help; the program's own come behind */
+
+/* Rows of a model, an engine and how requests are answered. */
+#define LLM_OPTIONS_SETUP(T, setup) \
+    LLM_OPTIONS_MODEL(T, setup.files, LLM_HELP_MODEL), \
+    {"reasoning-parser", LLM_OPTION_TEXT, LLM_HELP_MODEL, offsetof(T, setup.reasoning_parser), 0, 0, "NAME", \
+     "ernie-45-vl, deepseek-r1, qwen3, none, ... (from the template)"}, \
+    {"tool-call-parser", LLM_OPTION_TEXT, LLM_HELP_MODEL, offsetof(T, setup.tool_parser), 0, 0, "NAME", \
+     "hermes, llama3_json, mistral, deepseek_v3, qwen3_coder, json, ... (from the template)"}, \
+    {"pooling", LLM_OPTION_ENUM, LLM_HELP_MODEL, offsetof(T, setup.pooling), 0, 0, "last=1|mean=2", \
+     "what becomes an embedding: the last token's state, or the mean"}, \
+    LLM_OPTIONS_ENGINE(T, setup.engine, LLM_HELP_ENGINE), \
+    {"enable-prefix-caching|cache-prompt", LLM_OPTION_BOOL, LLM_HELP_ENGINE, offsetof(T, setup.prefix_caching), 0, 0, NULL, \
+     "keep prompts' KV pages for the next request (on)"}, \
+    {"enable-early-stop", LLM_OPTION_BOOL, LLM_HELP_ANSWERS, offsetof(T, setup.enable_early_stop), 0, 0, NULL, \
+     "end answers that repeat themselves"}, \
+    {"early-stop-config", LLM_OPTION_TEXT, LLM_HELP_ANSWERS, offsetof(T, setup.early_stop_config), 0, 0, "JSON", \
+     "{\"enable_early_stop\", \"strategy\", \"window_size\", \"threshold\"}"}
+
+/* Rows of what a person says to a program only. */
+#define LLM_OPTIONS_PROGRAM(T, setup) \
+    {"m|model", LLM_OPTION_TEXT, LLM_HELP_MODEL, offsetof(T, setup.model), 0, 0, "PATH", \
+     "GGUF file, folder with safetensors, or ORG/NAME in the local Hugging Face cache"}, \
+    {"config", LLM_OPTION_TEXT, LLM_HELP_MODEL, offsetof(T, setup.config), 0, 0, "FILE", "JSON object of options by name"}, \
+    {"log-level|lv|v", LLM_OPTION_ENUM, LLM_HELP_MODEL, offsetof(T, setup.log_level), 0, 0, "error|warn=1|warning=1|info=2|debug=3", \
+     "what is told on standard error"}, \
+    {"$ASCEND_RT_VISIBLE_DEVICES", LLM_OPTION_TEXT, -1, offsetof(T, setup.visible_devices), 0, 0, NULL, NULL}, \
+    LLM_OPTIONS_SAMPLING(T, setup.sampling, LLM_HELP_ANSWERS)
+
+struct llm_openai_service;
+
+LLM_API void llm_setup_init(llm_setup *s); /* the defaults that are not 0 */
+/* Everything that was said, in falling strength: argv, the variables LLM_ARG_NAME, the file that `config` names. */
+LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char **argv, char *(*get)(const char *name), llm_option_list *words);
+/* What no row of the table can tell: names of parsers and instruction sets, the JSON of early stop and speculation. */
+LLM_API llm_result llm_setup_check(llm_setup *s, char *(*get)(const char *name));
+/* Finds the model (llm_model_find) and the backend's library (llm_backend_find). `model` is its path then if it was NULL. */
+LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name));
+/* llm_openai_service_init, and over it what was said. `o` (NULL: no sampling was read) has s in its target. engine as there. */
+LLM_API void llm_setup_service(const llm_setup *s, const llm_options *o, const llm_model *model, llm_engine *engine,
+                               struct llm_openai_service *out);
+LLM_API void llm_setup_free(llm_setup *s); /* when the engine is closed */
 
 /* ---------------------------------------------------------------------------
  * >>api-openai   OpenAI's requests and answers as JSON: all of a server but its sockets.
@@ -1784,14 +1861,17 @@ static char *llm__error_here(void) {
 /* Keeps the sentence and returns r, so that a failing function ends in one line. It is formatted aside: its arguments may hold the old
  * one. */
 __attribute__((format(printf, 2, 3))) static llm_result llm__error(llm_result r, const char *format, ...) {
-    char text[LLM__ERROR_SIZE];
+    char raw[LLM__ERROR_SIZE], *text = llm__error_here();
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
-    for (char *p = text; *p; p++)
-        if ((unsigned char)*p < 32 || *p == 127) *p = '?'; /* names from files must not write to the terminal */
-    memcpy(llm__error_here(), text, sizeof text);
+    for (const char *p = raw; *p && text + 5 < llm__error_here() + LLM__ERROR_SIZE; p++) {
+        int control = (unsigned char)*p < 32 || *p == 127; /* names from files must not write to the terminal: \x1b */
+        if (control) text += sprintf(text, "\\x%02x", (unsigned)*p);
+        else *text++ = *p;
+    }
+    *text = 0;
     return r;
 }
 
@@ -18708,7 +18788,7 @@ LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, c
     if (!s->chat_template) {
         if (s->chat_template_error)
             return llm__error(LLM_ERR_TEMPLATE, "%s: the chat template cannot be used: %.700s", model->path, s->chat_template_error);
-        return llm__error(LLM_ERR_UNSUPPORTED, "%s: the model has no chat template; give one", model->path);
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: the model has no chat template; --chat-template gives it one", model->path);
     }
     if (!o.bos_token) o.bos_token = s->bos_token;
     if (!o.eos_token) o.eos_token = s->eos_token;
@@ -26469,7 +26549,7 @@ LLM_API llm_result llm_context_load(llm_engine *e, const char *path, const char 
 struct llm {
     llm_model *model;
     llm_engine *engine;
-    int reasoning; /* an llm_reasoning_kind; -1: as the chat template says */
+    int reasoning, tool_format; /* as in llm_openai_service; -1: as the chat template says */
 };
 
 /* One sequence and a context for talking unless cfg says otherwise: a context of 128k tokens would take gigabytes. What
@@ -26484,7 +26564,7 @@ static llm *llm__easy_open(const char *path, llm_model_config *m, llm_engine_con
     if (!r && !c->max_model_len)
         c->max_model_len = LLM__MIN(8192, l->model->arch.max_len); /* enough to talk; a long context takes gigabytes */
     if (!r) r = llm_engine_open(l->model, c, &l->engine);
-    if (l) l->reasoning = -1;
+    if (l) l->reasoning = l->tool_format = -1;
     if (!r) return l;
     if (l) llm_model_close(l->model);
     LLM_FREE(l);
@@ -26694,10 +26774,7 @@ LLM_API const char *llm_chat_next(llm_chat *c) {
 
 /* What a config's JSON fills in. */
 typedef struct llm__open_target {
-    llm_model_config m;
-    llm_engine_config e;
-    const char *reasoning_parser, *early_stop_config;
-    int32_t early_stop, prefix_caching;
+    llm_setup setup;
 } llm__open_target;
 
 /* llm_load with its settings as JSON: {"max_model_len": 4096, "tensor_parallel_size": 2}, by the names of the command line's options, whose
@@ -26705,42 +26782,36 @@ typedef struct llm__open_target {
  * llm_last_error says which. */
 LLM_API llm *llm_open(const char *model, const char *config) {
     static const llm_option table[] = {
-        LLM_OPTIONS_MODEL(llm__open_target, m, -1), LLM_OPTIONS_ENGINE(llm__open_target, e, -1),
-        {"reasoning-parser", LLM_OPTION_TEXT, -1, offsetof(llm__open_target, reasoning_parser), 0, 0, NULL, NULL},
-        {"early-stop-config", LLM_OPTION_TEXT, -1, offsetof(llm__open_target, early_stop_config), 0, 0, NULL, NULL},
-        {"enable-early-stop", LLM_OPTION_BOOL, -1, offsetof(llm__open_target, early_stop), 0, 0, NULL, NULL},
-        {"enable-prefix-caching", LLM_OPTION_BOOL, -1, offsetof(llm__open_target, prefix_caching), 0, 0, NULL, NULL},
+        LLM_OPTIONS_SETUP(llm__open_target, setup),
         {"port|metrics-port|model-name|chat-template-config|log-level", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "nothing is served here"},
         {"enable-mm|limit-mm-per-prompt", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "a message with an image is refused by itself"},
         LLM_OPTIONS_FOREIGN};
     unsigned char given[LLM__COUNT(table)];
     llm__open_target t;
+    llm_engine_config *e = &t.setup.engine;
     llm_options o;
     llm_json *doc = NULL;
     llm *l = NULL;
-    int kind = -1;
-    memset(&t, 0, sizeof t);
     memset(&o, 0, sizeof o);
     memset(given, 0, sizeof given);
     o.table = table;
     o.n = LLM__COUNT(table);
     o.target = &t;
     o.given = given;
-    t.prefix_caching = 1;
-    t.e.max_num_seqs = 16;
+    llm_setup_init(&t.setup);
+    e->max_num_seqs = 16;
     llm_result r = config ? llm_json_parse(config, strlen(config), NULL, &doc) : LLM_OK;
     if (!r && config && llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_ARG, "config: a JSON object was expected");
     if (!r) r = llm_options_json(&o, doc, 0, LLM_FROM_USER, NULL);
-    if (!r && (t.early_stop || t.early_stop_config))
-        r = llm_early_stop_parse(t.early_stop_config ? t.early_stop_config : "{}", t.early_stop, &t.e.early_stop);
-    if (!r && t.reasoning_parser && (kind = llm_reasoning_named(t.reasoning_parser)) < 0)
-        r = llm__error(LLM_ERR_ARG, "reasoning_parser: %.60s, a name as qwen3, deepseek_r1 or none was expected", t.reasoning_parser);
-    t.e.disable_prefix_caching = !t.prefix_caching;
-    if (!t.e.kv_cache_memory_bytes) t.e.kv_cache_memory_bytes = (int64_t)4 << 30;
-    if (!r) l = llm__easy_open(model, &t.m, &t.e);
-    if (l) l->reasoning = kind;
+    if (!r) r = llm_setup_check(&t.setup, NULL);
+    e->early_stop = t.setup.early_stop;
+    if (!e->kv_cache_memory_bytes) e->kv_cache_memory_bytes = (int64_t)4 << 30;
+    if (!r) l = llm__easy_open(model, &t.setup.files, e);
+    if (l && t.setup.reasoning_parser) l->reasoning = llm_reasoning_named(t.setup.reasoning_parser);
+    if (l && t.setup.tool_parser) l->tool_format = llm_tools_named(t.setup.tool_parser);
     llm_json_free(doc);
     llm_options_free(&o);
+    llm_setup_free(&t.setup);
     return l;
 }
 
@@ -26907,6 +26978,7 @@ static llm_outputs *llm__batch_all(llm *l, int chat, const llm_prompt *prompts, 
     llm_openai_service_init(&b.service, l->model, l->engine);
     if (params) b.service.defaults = *params;
     if (l->reasoning >= 0) b.service.reasoning = (llm_reasoning_kind)l->reasoning;
+    if (l->tool_format >= 0) b.service.tool_format = l->tool_format;
     b.service.max_tokens = params && params->max_tokens ? params->max_tokens : 512;
     b.width = params && params->n > 1 ? params->n : 1;
     llm_result r = llm__batch_params(&b, cfg ? cfg->params : NULL);
@@ -27021,7 +27093,7 @@ static llm_result llm__option_unknown(const llm_options *o, const char *name, si
     int least = llm__option_distance(llm__s(name, n), best);
     for (int32_t i = 0; i < o->n; i++) {
         for (const char *words = o->table[i].names; llm__option_next(&words, &w);) {
-            int d = w.n > 1 && *w.p != '$' ? llm__option_distance(llm__s(name, n), w) : 99;
+            int d = w.n > 1 && *w.p != '$' && *w.p != '-' ? llm__option_distance(llm__s(name, n), w) : 99;
         /* On a tie the one that the typed name begins with, so that --max-tok finds max-tokens. */
             if (d > least || (d == least && (w.n <= best.n || strncmp(w.p, name, LLM__MIN(n, w.n))))) continue;
             least = d;
@@ -27135,9 +27207,10 @@ static size_t llm__option_dashes(const char *arg) {
 static llm_result llm__option_arg(llm_options *o, int argc, char **argv, int *i) {
     const char *arg = argv[*i], *name = arg + llm__option_dashes(arg), *value = strchr(name, '=');
     size_t n = value ? (size_t)(value - name) : strlen(name);
-    const llm_option *p = llm_options_find(o, name, n);
+    const llm_option *p = llm_options_find(o, arg, n + (size_t)(name - arg)); /* as it stands: -n */
     char said[80];
     snprintf(said, sizeof said, "%.*s", (int)LLM__MIN(n + (size_t)(name - arg), sizeof said - 1), arg);
+    if (!p) p = llm_options_find(o, name, n);
     if (value) value++;
     /* --no-x is looked for as x only when there is no option of the whole name. */
     int no = !p && n > 3 && (!strncmp(name, "no-", 3) || !strncmp(name, "no_", 3));
@@ -27262,16 +27335,23 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
     }
 }
 
+/* Appends the folder of this program, with a slash at its end; nothing where /proc is not there. */
+static void llm__program_folder(llm_text *path) {
+    char program[4096];
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program);
+    while (n > 0 && program[n - 1] != '/') n--;
+    if (n > 0) llm_text_add(path, program, (size_t)n);
+}
+
 /* The model of someone who named none: SmolLM2, else the first GGUF file, or folder with a config.json, by name. Each is looked for in
  * models/ here first, then in models/ beside the program; names are sorted, so the choice is the same each time. */
-static llm_result llm__model_default(const char *beside, llm_text *path) {
+static llm_result llm__model_default(llm_text *path) {
     for (int pass = 0; pass < 4; pass++) { /* SmolLM2 here and beside the program, then any */
-        const char *first = NULL, *base = pass % 2 ? beside : "";
+        const char *first = NULL;
         struct dirent **entry = NULL;
         int n = 0;
         path->len = 0;
-        if (!base) continue;
-        llm_text_str(path, base);
+        if (pass % 2) llm__program_folder(path);
         llm_text_str(path, "models/");
         size_t folder = path->len;
         llm_text_str(path, "SmolLM2-135M-Instruct.Q4_1.gguf");
@@ -27295,39 +27375,40 @@ static llm_result llm__model_default(const char *beside, llm_text *path) {
     return llm__error(LLM_ERR_IO, "models/: no model is there, run `make model` to fetch the default one, or give -m PATH");
 }
 
+/* A variable of the environment, if the program lets us ask. */
+static const char *llm__option_env(char *(*get)(const char *name), const char *name) { return get ? get(name) : NULL; }
+
 /* What lies on the disk comes first, then the Hub's cache: HF_HUB_CACHE itself, HF_HOME/hub, or ~/.cache/huggingface/hub, as the Hub's own
  * library looks. Nothing is downloaded. A name is taken for ORG/NAME only with one slash inside, and if it does
  * not look like a path: no leading ".", no "..", no ".gguf". */
-LLM_API llm_result llm_model_find(const char *name, const char *beside, char *(*get)(const char *name), llm_text *path) {
+LLM_API llm_result llm_model_find(const char *name, char *(*get)(const char *name), llm_text *path) {
     struct stat st;
     llm_text cache;
     memset(&cache, 0, sizeof cache);
-    if (!name) return llm__model_default(beside, path);
-    const char *slash = strchr(name, '/'), *hub = get("HF_HUB_CACHE"), *hf = get("HF_HOME"), *home = get("HOME");
+    if (!name) return llm__model_default(path);
+    const char *slash = strchr(name, '/'), *hub = llm__option_env(get, "HF_HUB_CACHE"), *hf = llm__option_env(get, "HF_HOME"),
+               *home = llm__option_env(get, "HOME");
     int there = !stat(name, &st), odd = *name == '.' || strstr(name, "..") || strstr(name, ".gguf");
     if (there && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))) {
         llm_text_str(path, name);
         return path->failed ? llm__nomem() : LLM_OK;
     }
     if (there || odd || !slash || slash == name || !slash[1] || strchr(slash + 1, '/'))
-        return llm__error(LLM_ERR_IO, "no such file or folder, a GGUF file, a folder with safetensors, or ORG/NAME in the Hugging Face cache was expected");
+        return llm__error(LLM_ERR_IO, "%.200s: no such file or folder, a GGUF file, a folder with safetensors, or ORG/NAME in the Hugging Face cache was expected", name);
     int whole = hub && *hub, part = hf && *hf;
     llm_text_str(&cache, whole ? hub : part ? hf : home ? home : "");
     llm_text_str(&cache, whole ? "" : part ? "/hub" : "/.cache/huggingface/hub");
     llm_result r = cache.failed ? llm__nomem() : llm_hub_find(cache.data, name, path);
     if (r == LLM_ERR_IO || r == LLM_ERR_ARG)
-        r = llm__error(LLM_ERR_IO, "no such path, and not in the cache %.200s; to download it: hf download %.100s", cache.data, name);
+        r = llm__error(LLM_ERR_IO, "%.100s: no such path, and not in the cache %.200s; to download it: hf download %.100s", name, cache.data, name);
     llm_text_free(&cache);
     return r;
 }
 
 LLM_API void llm_backend_find(llm_engine_config *cfg, llm_text *path) {
-    char program[4096];
-    ssize_t n = readlink("/proc/self/exe", program, sizeof program);
     int asked = cfg->device && !strcmp(cfg->device, "cuda");
-    while (n > 0 && program[n - 1] != '/') n--;
-    if (n <= 0 || cfg->cuda_library || (!asked && access("/dev/nvidiactl", F_OK))) return;
-    llm_text_add(path, program, (size_t)n);
+    if (cfg->cuda_library || (!asked && access("/dev/nvidiactl", F_OK))) return;
+    llm__program_folder(path);
     llm_text_str(path, "libllm_cuda.so");
     if (!path->failed && !access(path->data, R_OK)) cfg->cuda_library = path->data;
 }
@@ -27370,6 +27451,21 @@ LLM_API void llm_options_help(const llm_options *o, int group, llm_text *out) {
         llm__option_wrap(help.data ? help.data : "", out);
         llm_text_free(&help);
     }
+}
+
+LLM_API void llm_options_help_all(const llm_options *o, const char *const *titles, int n, llm_text *out) {
+    static const char *const common[LLM_HELP_OWN] = {"Model", "Engine and device", "Answers"};
+    for (int g = 0; g < LLM_HELP_OWN + n; g++) {
+        llm_text_format(out, "\n%s\n", g < LLM_HELP_OWN ? common[g] : titles[g - LLM_HELP_OWN]);
+        llm_options_help(o, g, out);
+    }
+    llm_text_str(out, "\nSpellings: --a b, --a=b, _ for -, --no-a for switches. Every option also as\n"
+                      "LLM_ARG_NAME in the environment and by name in --config FILE.\n");
+}
+
+LLM_API int llm_options_given(const llm_options *o, const char *name) {
+    const llm_option *p = llm_options_find(o, name, strlen(name));
+    return p ? o->given[p - o->table] : 0;
 }
 
 /* Frees what the readers made: texts of JSON values and the lists in the target. */
@@ -27460,9 +27556,9 @@ LLM_API llm_result llm_speculative_parse(llm_engine_config *cfg, char *(*get)(co
     if (!r && target.e.speculative_model) { /* a text of the document goes with it */
         char why[1024];
         if (!strcmp(target.e.speculative_model, "[ngram]")) llm_text_str(model, "[ngram]");
-        else r = llm_model_find(target.e.speculative_model, NULL, get, model);
+        else r = llm_model_find(target.e.speculative_model, get, model);
         snprintf(why, sizeof why, "%s", llm_last_error());
-        if (r) r = llm__error(r, "speculative_model: %.200s: %s", target.e.speculative_model, why);
+        if (r) r = llm__error(r, "speculative_model: %s", why);
         target.e.speculative_model = model->data;
         if (!r && model->failed) r = llm__nomem();
     }
@@ -27471,6 +27567,67 @@ LLM_API llm_result llm_speculative_parse(llm_engine_config *cfg, char *(*get)(co
     llm_json_free(d);
     llm_options_free(&o);
     return r;
+}
+
+/* ---- setups: what was said about a model, an engine and a service, from the words of a person to the structs of the API */
+
+LLM_API void llm_setup_init(llm_setup *s) {
+    memset(s, 0, sizeof *s);
+    s->prefix_caching = 1;
+    s->log_level = LLM_LOG_WARN;
+}
+
+LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char **argv, char *(*get)(const char *name), llm_option_list *words) {
+    llm_result r = llm_options_argv(o, argc, argv, words);
+    if (!r) r = llm_options_environment(o, "LLM_ARG_", get);
+    return !r && s->config ? llm_options_file(o, s->config) : r;
+}
+
+/* 1 if `word` is one of a list that has blanks between them. */
+static int llm__option_listed(const char *list, const char *word) {
+    size_t n = strlen(word);
+    for (const char *p = list; (p = strstr(p, word)) != NULL; p += n)
+        if ((p == list || p[-1] == ' ') && (p[n] == ' ' || !p[n])) return 1;
+    return 0;
+}
+
+LLM_API llm_result llm_setup_check(llm_setup *s, char *(*get)(const char *name)) {
+    llm_engine_config *e = &s->engine;
+    if (s->reasoning_parser && llm_reasoning_named(s->reasoning_parser) < 0)
+        return llm__error(LLM_ERR_ARG, "reasoning_parser: %.60s, a name as qwen3, deepseek_r1, ernie-45-vl or none was expected", s->reasoning_parser);
+    if (s->tool_parser && llm_tools_named(s->tool_parser) < 0)
+        return llm__error(LLM_ERR_ARG, "tool_call_parser: %.60s, a name as hermes, llama3_json, mistral or json was expected", s->tool_parser);
+    if (e->isa && !llm__option_listed(llm_isa_list(), e->isa))
+        return llm__error(LLM_ERR_ARG, "--isa: %.60s, this CPU has: %s", e->isa, llm_isa_list());
+    e->disable_prefix_caching = !s->prefix_caching;
+    llm_result r = LLM_OK;
+    if (s->enable_early_stop || s->early_stop_config)
+        r = llm_early_stop_parse(s->early_stop_config ? s->early_stop_config : "{}", s->enable_early_stop, &s->early_stop);
+    return r ? r : llm_speculative_parse(e, get, &s->draft);
+}
+
+LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) {
+    llm_result r = llm_model_find(s->model, get, &s->path);
+    if (!s->model) s->model = s->path.data;
+    llm_backend_find(&s->engine, &s->library);
+    return r;
+}
+
+LLM_API void llm_setup_service(const llm_setup *s, const llm_options *o, const llm_model *model, llm_engine *engine,
+                               llm_openai_service *out) {
+    llm_openai_service_init(out, model, engine);
+    if (o) llm_options_sampling(o, (size_t)((const char *)&s->sampling - (const char *)o->target), &out->defaults);
+    if (o && llm_options_given(o, "max-tokens")) out->max_tokens = s->sampling.max_tokens;
+    out->defaults.early_stop = s->early_stop;
+    out->pooling = (llm_pooling)s->pooling;
+    if (s->reasoning_parser) out->reasoning = (llm_reasoning_kind)llm_reasoning_named(s->reasoning_parser);
+    if (s->tool_parser) out->tool_format = llm_tools_named(s->tool_parser);
+}
+
+LLM_API void llm_setup_free(llm_setup *s) {
+    llm_text_free(&s->path);
+    llm_text_free(&s->draft);
+    llm_text_free(&s->library);
 }
 
 /* ============================================================================
@@ -27677,7 +27834,7 @@ static int llm__oai_failed(llm_openai_call *k, llm_result r, const char *param) 
     if (r == LLM_ERR_BUSY) k->info.status = 429, k->code = "queue_full";
     if (r == LLM_ERR_NOMEM) k->info.status = 503;
     if (r == LLM_ERR_BACKEND || r == LLM_ERR_IO) k->info.status = 500;
-    if (r == LLM_ERR_UNSUPPORTED) k->info.status = 501;
+    if (r == LLM_ERR_UNSUPPORTED && !param) k->info.status = 501; /* no field of the body can help */
     return 0;
 }
 
@@ -28751,15 +28908,16 @@ static void llm__oai_members(const llm_openai_service *s, const llm_json *d, int
 }
 
 /* continue_final_message: the prompt ends with the last message's text, without what the template puts behind it. context: what was
- * rendered, guarded against `model`. Where a template writes <|im_start|>assistant\nOnce upon<|im_end|>\n, the prompt is cut behind "upon",
+ * rendered, guarded against `model` (NULL: plain). Where a template writes <|im_start|>assistant\nOnce upon<|im_end|>\n, the prompt is cut behind "upon",
  * the last place where the text stands. White space at its end is not looked for: most templates trim it. */
-static void llm__oai_cut(const llm_model *model, const llm_json *context, llm_text *prompt) {
+LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, llm_text *prompt) {
     llm_text text = llm__text_none();
     int messages = llm_json_find(context, 0, "messages"), last = -1;
     size_t len = 0;
     for (int m = llm_json_first(context, messages); m >= 0; m = llm_json_next(context, m)) last = m;
     const char *content = llm_json_str(context, llm_json_find(context, last, "content"), &len);
-    if (content) llm_guard(model, content, len, &text);
+    if (content && model) llm_guard(model, content, len, &text);
+    else if (content) llm_text_add(&text, content, len);
     while (text.len && strchr(" \n\t\r", text.data[text.len - 1])) text.len--;
     for (size_t at = prompt->len, n = text.len; n && at >= n; at--)
         if (!memcmp(prompt->data + at - n, text.data, n)) {
@@ -28831,7 +28989,7 @@ LLM_API llm_result llm_openai_render(const llm_openai_service *s, const llm_json
     llm_text_format(&context, ",'add_generation_prompt':%s}", on && !continued ? "true" : "false");
     llm_result r = context.failed ? llm__nomem() : llm_json_parse(context.data, context.len, NULL, &doc);
     if (!r) r = llm_render(s->model, doc, &how, prompt);
-    if (!r && continued) llm__oai_cut(s->model, doc, prompt);
+    if (!r && continued) llm_template_cut(s->model, doc, prompt);
     llm_json_free(doc);
     llm_text_free(&context);
     return r;

@@ -44,25 +44,18 @@
  * Everything else has one owner: connections and calls belong to the event thread, what waits between threads to `queue`. */
 
 typedef struct configuration {
-    const char *model, *visible_devices, *host, *unix_socket, *reasoning_parser, *tool_parser, *key_file, *config, *early_stop_config;
-    const char *lora_dir, *context_dir, *pooler_config;
+    llm_setup setup;                 /* the model, the engine, the defaults of requests */
+    const char *host, *unix_socket, *key_file, *lora_dir, *context_dir, *pooler_config;
     llm_option_list names, keys, origins, allowed_hosts, lora_modules;
     int32_t enable_lora;
-    int32_t port, metrics_port, max_logprobs, strict_model_name, no_page, log_level, n_workers;
-    int32_t prefix_caching, enable_early_stop, pooling, raw_embeddings;
+    int32_t port, metrics_port, max_logprobs, strict_model_name, no_page, n_workers, raw_embeddings;
     float shutdown_timeout, request_timeout, ping_interval, step_timeout;
-    llm_model_config files;
-    llm_engine_config engine;
-    llm_sampling sampling;           /* server-wide defaults of requests, where given */
-    llm_early_stop early_stop;
 } configuration;
 
 static struct {
     configuration cfg;
     llm_model *model;
     llm_engine *engine;
-    llm_text path;                   /* of the model */
-    llm_text draft;                  /* the one named in --speculative-config */
     llm_openai_service service;      /* how requests are read and answers written */
     int n_served;                    /* of cfg.names: the others are accepted only */
     char bound[160];
@@ -75,7 +68,7 @@ static struct {
 /* One line on standard error, with level and time, if the level is wanted. Any thread: stderr locks itself. */
 static void server_log(int level, const char *message) {
     static const char *const name[] = {"ERROR", "WARN", "INFO", "DEBUG"};
-    if (level > server.cfg.log_level) return;
+    if (level > server.cfg.setup.log_level) return;
     char stamp[32];
     time_t now = time(NULL);
     struct tm tm;
@@ -98,55 +91,37 @@ static void on_library_log(void *user, int level, const char *message) {
 #define IN_CFG(member) offsetof(configuration, member)
 
 static const llm_option options_table[] = {
-    {"m|model", LLM_OPTION_TEXT, 0, IN_CFG(model), 0, 0, "PATH",
-     "GGUF file, folder with safetensors, or ORG/NAME in the local Hugging Face cache"},
-    {"served-model-name|a|alias|model-name", LLM_OPTION_LIST, 0, IN_CFG(names), 1, 0, "NAME ...",
+    LLM_OPTIONS_PROGRAM(configuration, setup),
+    LLM_OPTIONS_SETUP(configuration, setup),
+    {"served-model-name|a|alias|model-name", LLM_OPTION_LIST, LLM_HELP_MODEL, IN_CFG(names), 1, 0, "NAME ...",
      "names that answers and /v1/models carry"},
-    LLM_OPTIONS_MODEL(configuration, files, 0),
-    {"reasoning-parser", LLM_OPTION_TEXT, 0, IN_CFG(reasoning_parser), 0, 0, "NAME",
-     "ernie-45-vl, deepseek-r1, qwen3, think (from the template)"},
-    {"pooling", LLM_OPTION_ENUM, 3, IN_CFG(pooling), 0, 0, "last=1|mean=2",
-     "what becomes an embedding: the last token's state, or the mean"},
-    {"pooler-config|override-pooler-config", LLM_OPTION_TEXT, 3, IN_CFG(pooler_config), 0, 0, "JSON",
+    {"pooler-config|override-pooler-config", LLM_OPTION_TEXT, LLM_HELP_MODEL, IN_CFG(pooler_config), 0, 0, "JSON",
      "the same as {\"pooling_type\": \"LAST\", \"normalize\": true}"},
-    {"tool-call-parser", LLM_OPTION_TEXT, 0, IN_CFG(tool_parser), 0, 0, "NAME",
-     "hermes, llama3_json, mistral, deepseek_v3, qwen3_coder, json, ... (from the template)"},
-    {"host", LLM_OPTION_TEXT, 1, IN_CFG(host), 0, 0, "ADDRESS", "address to listen on (127.0.0.1); a path ending in .sock: Unix socket"},
-    {"port", LLM_OPTION_INT, 1, IN_CFG(port), 0, 65535, "N", "port (8000); 0: any free one"},
-    {"uds", LLM_OPTION_TEXT, 1, IN_CFG(unix_socket), 0, 0, "PATH", "listen on a Unix socket"},
-    {"metrics-port", LLM_OPTION_INT, 1, IN_CFG(metrics_port), 0, 65535, "N", "/metrics on a port of its own too"},
-    {"api-key|$LLM_API_KEY|$VLLM_API_KEY", LLM_OPTION_LIST, 1, IN_CFG(keys), 1, 0, "KEY ...",
+    {"host", LLM_OPTION_TEXT, LLM_HELP_OWN, IN_CFG(host), 0, 0, "ADDRESS", "address to listen on (127.0.0.1); a path ending in .sock: Unix socket"},
+    {"port", LLM_OPTION_INT, LLM_HELP_OWN, IN_CFG(port), 0, 65535, "N", "port (8000); 0: any free one"},
+    {"uds", LLM_OPTION_TEXT, LLM_HELP_OWN, IN_CFG(unix_socket), 0, 0, "PATH", "listen on a Unix socket"},
+    {"metrics-port", LLM_OPTION_INT, LLM_HELP_OWN, IN_CFG(metrics_port), 0, 65535, "N", "/metrics on a port of its own too"},
+    {"api-key|$LLM_API_KEY|$VLLM_API_KEY", LLM_OPTION_LIST, LLM_HELP_OWN, IN_CFG(keys), 1, 0, "KEY ...",
      "keys that are let in (or LLM_API_KEY, VLLM_API_KEY)"},
-    {"api-key-file", LLM_OPTION_TEXT, 1, IN_CFG(key_file), 0, 0, "FILE", "keys, one a line"},
-    {"cors-origins|allowed-origins", LLM_OPTION_LIST, 1, IN_CFG(origins), 1, 0, "ORIGIN ...", "pages that may call (loopback ones)"},
-    {"allowed-hosts", LLM_OPTION_LIST, 1, IN_CFG(allowed_hosts), 1, 0, "NAME ...", "Host names served besides loopback ones"},
-    {"shutdown-timeout", LLM_OPTION_FLOAT, 1, IN_CFG(shutdown_timeout), 0, 86400, "S", "to finish what runs after SIGTERM (30)"},
-    {"timeout|to", LLM_OPTION_FLOAT, 1, IN_CFG(request_timeout), 0, 1e6, "S", "longest life of a request (none)"},
-    {"no-ui|no-webui", LLM_OPTION_BOOL, 1, IN_CFG(no_page), 0, 0, NULL, "no chat page at /"},
-    LLM_OPTIONS_ENGINE(configuration, engine, 2),
-    {"enable-prefix-caching|cache-prompt", LLM_OPTION_BOOL, 2, IN_CFG(prefix_caching), 0, 0, NULL,
-     "keep prompts' KV pages for the next request (on)"},
-    {"enable-lora", LLM_OPTION_BOOL, 2, IN_CFG(enable_lora), 0, 0, NULL, "adapters by model name"},
-    {"lora-modules|adapters", LLM_OPTION_LIST, 2, IN_CFG(lora_modules), 1, 0, "NAME=PATH ...",
+    {"api-key-file", LLM_OPTION_TEXT, LLM_HELP_OWN, IN_CFG(key_file), 0, 0, "FILE", "keys, one a line"},
+    {"cors-origins|allowed-origins", LLM_OPTION_LIST, LLM_HELP_OWN, IN_CFG(origins), 1, 0, "ORIGIN ...", "pages that may call (loopback ones)"},
+    {"allowed-hosts", LLM_OPTION_LIST, LLM_HELP_OWN, IN_CFG(allowed_hosts), 1, 0, "NAME ...", "Host names served besides loopback ones"},
+    {"shutdown-timeout", LLM_OPTION_FLOAT, LLM_HELP_OWN, IN_CFG(shutdown_timeout), 0, 86400, "S", "to finish what runs after SIGTERM (30)"},
+    {"timeout|to", LLM_OPTION_FLOAT, LLM_HELP_OWN, IN_CFG(request_timeout), 0, 1e6, "S", "longest life of a request (none)"},
+    {"no-ui|no-webui", LLM_OPTION_BOOL, LLM_HELP_OWN, IN_CFG(no_page), 0, 0, NULL, "no chat page at /"},
+    {"enable-lora", LLM_OPTION_BOOL, LLM_HELP_ENGINE, IN_CFG(enable_lora), 0, 0, NULL, "adapters by model name"},
+    {"lora-modules|adapters", LLM_OPTION_LIST, LLM_HELP_ENGINE, IN_CFG(lora_modules), 1, 0, "NAME=PATH ...",
      "adapters: PEFT folders or GGUF files, or {\"name\", \"path\"}"},
-    {"lora-dir", LLM_OPTION_TEXT, 2, IN_CFG(lora_dir), 0, 0, "PATH", "folder whose adapters may be loaded while serving"},
-    {"context-dir", LLM_OPTION_TEXT, 2, IN_CFG(context_dir), 0, 0, "PATH", "folder of kept contexts: /v1/contexts/save and /load"},
-    {"max-logprobs", LLM_OPTION_INT, 3, IN_CFG(max_logprobs), 0, 1000, "N", "most logprobs a request may ask for (20)"},
-    {"strict-model-name", LLM_OPTION_BOOL, 3, IN_CFG(strict_model_name), 0, 0, NULL, "unknown model names are 404"},
-    {"enable-early-stop", LLM_OPTION_BOOL, 3, IN_CFG(enable_early_stop), 0, 0, NULL, "end answers that repeat themselves"},
-    {"early-stop-config", LLM_OPTION_TEXT, 3, IN_CFG(early_stop_config), 0, 0, "JSON",
-     "{\"enable_early_stop\", \"strategy\", \"window_size\", \"threshold\"}"},
-    LLM_OPTIONS_SAMPLING(configuration, sampling, 3),
-    {"sse-ping-interval", LLM_OPTION_FLOAT, 1, IN_CFG(ping_interval), 0, 86400, "S",
+    {"lora-dir", LLM_OPTION_TEXT, LLM_HELP_ENGINE, IN_CFG(lora_dir), 0, 0, "PATH", "folder whose adapters may be loaded while serving"},
+    {"context-dir", LLM_OPTION_TEXT, LLM_HELP_ENGINE, IN_CFG(context_dir), 0, 0, "PATH", "folder of kept contexts: /v1/contexts/save and /load"},
+    {"max-logprobs", LLM_OPTION_INT, LLM_HELP_ANSWERS, IN_CFG(max_logprobs), 0, 1000, "N", "most logprobs a request may ask for (20)"},
+    {"strict-model-name", LLM_OPTION_BOOL, LLM_HELP_ANSWERS, IN_CFG(strict_model_name), 0, 0, NULL, "unknown model names are 404"},
+    {"sse-ping-interval", LLM_OPTION_FLOAT, LLM_HELP_OWN, IN_CFG(ping_interval), 0, 86400, "S",
      "comments that keep a silent stream alive (15); 0: none"},
-    {"engine-iteration-timeout|$VLLM_ENGINE_ITERATION_TIMEOUT_S", LLM_OPTION_FLOAT, 2, IN_CFG(step_timeout), 0, 1e6, "S",
+    {"engine-iteration-timeout|$VLLM_ENGINE_ITERATION_TIMEOUT_S", LLM_OPTION_FLOAT, LLM_HELP_ENGINE, IN_CFG(step_timeout), 0, 1e6, "S",
      "a step that takes longer fails the requests, not the server (none)"},
-    {"log-level|lv|v", LLM_OPTION_ENUM, 4, IN_CFG(log_level), 0, 0, "error|warn=1|warning=1|info=2|debug=3",
-     "what is told on standard error (info)"},
-    {"config", LLM_OPTION_TEXT, 4, IN_CFG(config), 0, 0, "FILE", "JSON object of options by name"},
-    {"workers", LLM_OPTION_INT, 4, IN_CFG(n_workers), 1, 64, "N", "threads for templates and tokenizing (2)"},
-    {"b", LLM_OPTION_INT, -1, IN_CFG(engine.max_num_batched_tokens), 1, 65536, "N", NULL},
-    {"$ASCEND_RT_VISIBLE_DEVICES", LLM_OPTION_TEXT, -1, IN_CFG(visible_devices), 0, 0, NULL, NULL},
+    {"workers", LLM_OPTION_INT, LLM_HELP_OWN, IN_CFG(n_workers), 1, 64, "N", "threads for templates and tokenizing (2)"},
+    {"b", LLM_OPTION_INT, -1, IN_CFG(setup.engine.max_num_batched_tokens), 1, 65536, "N", NULL},
     LLM_OPTIONS_FOREIGN};
 
 enum { N_OPTIONS = (int)(sizeof options_table / sizeof options_table[0]) };
@@ -165,26 +140,11 @@ static void on_note(void *user, const char *line) {
     fprintf(stderr, "llm_serve: note: %s\n", line);
 }
 
-/* Was the option stored at this offset said anywhere? An explicit value may equal the default. */
-static int is_given(size_t at) {
-    for (int i = 0; i < N_OPTIONS; i++)
-        if (options_table[i].at == at && options_table[i].kind < LLM_OPTION_IGNORED && options_given[i]) return 1;
-    return 0;
-}
-
-/* --help: the groups of the table, each option with its first spellings. */
 static void print_help(void) {
-    static const char *const title[] = {"Model", "Network", "Engine and device", "Requests", "Other"};
+    static const char *const network = "Network and server";
     llm_text t = {0};
     llm_text_str(&t, "usage: llm_serve [MODEL] [options]\n");
-    for (int g = 0; g < 5; g++) {
-        llm_text_str(&t, "\n");
-        llm_text_str(&t, title[g]);
-        llm_text_str(&t, "\n");
-        llm_options_help(&options, g, &t);
-    }
-    llm_text_str(&t, "\nSpellings: --a b, --a=b, _ for -, --no-a for switches. Every option also as LLM_ARG_NAME\nin the environment and "
-                     "by name in --config FILE.\n");
+    llm_options_help_all(&options, &network, 1, &t);
     fputs(t.data, stdout);
     llm_text_free(&t);
     exit(0);
@@ -215,7 +175,7 @@ static void read_keys(const char *path) {
 /* Slots for adapters: one for each that is named at start, and some for those that come later. All may compute together unless fewer are
  * asked for. */
 static void read_lora_options(void) {
-    llm_engine_config *e = &server.cfg.engine;
+    llm_engine_config *e = &server.cfg.setup.engine;
     int named = server.cfg.lora_modules.n + (e->lora != NULL), most = named + (server.cfg.lora_dir ? 16 : 0);
     if (e->max_cpu_loras && e->max_cpu_loras < e->max_loras) die(2, "max_cpu_loras must be greater than or equal to max_loras");
     if (!server.cfg.enable_lora && !most) return;
@@ -256,72 +216,60 @@ static void read_pooler(configuration *c) {
     int bad = llm_json_parse(c->pooler_config, strlen(c->pooler_config), NULL, &doc) || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT;
     int type = llm_json_find(doc, 0, "pooling_type"), flag = llm_json_find(doc, 0, "normalize");
     const char *name = llm_json_str(doc, type, NULL);
-    if (type >= 0) c->pooling = !name ? 0 : !strcasecmp(name, "LAST") ? 1 : !strcasecmp(name, "MEAN") ? 2 : 0;
-    if (bad || (type >= 0 && !c->pooling) || (flag >= 0 && !llm_json_bool(doc, flag, &normalize)))
+    if (type >= 0) c->setup.pooling = !name ? 0 : !strcasecmp(name, "LAST") ? 1 : !strcasecmp(name, "MEAN") ? 2 : 0;
+    if (bad || (type >= 0 && !c->setup.pooling) || (flag >= 0 && !llm_json_bool(doc, flag, &normalize)))
         die(2, "--pooler-config: {\"pooling_type\": \"LAST\" or \"MEAN\", \"normalize\": true or false} was expected");
     c->raw_embeddings = !normalize;
     llm_json_free(doc);
 }
 
+/* A wrong option ends the program here with 2, a model that is not there with 1. */
+static void check_setup(llm_result r) {
+    if (r) die(r == LLM_ERR_ARG ? 2 : 1, llm_last_error());
+}
+
 /* Everything that is known before a socket is opened: argv, environment, file, in falling strength; then what
  * contradicts itself. A mistake ends the program here, so that nothing has to be undone. */
 static void read_options(int argc, char **argv) {
-    static char max_tokens[] = "--max-tokens";
     llm_option_list words = {NULL, 0};
     configuration *c = &server.cfg;
+    llm_engine_config *e = &c->setup.engine;
+    const llm_option *names = llm_options_find(&options, "served-model-name", 17);
     /* Defaults of the flags; a zero in the engine's and the sampling's structs is a default already. */
+    llm_setup_init(&c->setup);
     options.note = on_note;
+    c->setup.log_level = LLM_LOG_INFO;
     c->port = 8000;
-    c->log_level = LLM_LOG_INFO;
     c->n_workers = 2;
     c->max_logprobs = 20;
     c->shutdown_timeout = 30;
     c->ping_interval = 15;
-    c->prefix_caching = 1;
-    c->engine.max_num_seqs = 64;
+    e->max_num_seqs = 64;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) print_help();
-        if (!strcmp(argv[i], "-n")) argv[i] = max_tokens; /* as in llama.cpp; --n is the number of answers */
         if (!strcmp(argv[i], "--version")) printf("llm_serve %s (isa: %s)\n", LLM_VERSION_STRING, llm_isa_list()), exit(0);
     }
-    if (llm_options_argv(&options, argc, argv, &words)) die(2, llm_last_error());
-    if (llm_options_environment(&options, "LLM_ARG_", getenv)) die(2, llm_last_error());
-    if (c->visible_devices) setenv("CUDA_VISIBLE_DEVICES", c->visible_devices, 0);
-    if (c->config && llm_options_file(&options, c->config)) die(2, llm_last_error());
+    if (llm_setup_read(&c->setup, &options, argc, argv, getenv, &words)) die(2, llm_last_error());
+    if (c->setup.visible_devices) setenv("CUDA_VISIBLE_DEVICES", c->setup.visible_devices, 0);
     if (words.n > 1) die(2, "one model was expected");
-    if (words.n && c->model) die(2, "the model is given twice");
-    if (words.n) c->model = words.items[0];
+    if (words.n && c->setup.model) die(2, "the model is given twice");
+    if (words.n) c->setup.model = words.items[0];
     if (c->key_file) read_keys(c->key_file);
-    if (llm_model_find(c->model, NULL, getenv, &server.path)) {
-        fprintf(stderr, "llm_serve: error: %s%s%s\n", c->model ? c->model : "", c->model ? ": " : "", llm_last_error());
-        exit(1);
-    }
-    if (!c->model) c->model = server.path.data;
-    c->engine.disable_prefix_caching = !c->prefix_caching;
-    c->early_stop.enable = c->enable_early_stop;
-    c->early_stop.window_size = 3000;
-    c->early_stop.threshold = 0.99f;
-    if (c->early_stop_config && llm_early_stop_parse(c->early_stop_config, c->enable_early_stop, &c->early_stop)) die(2, llm_last_error());
-    llm_result speculative = llm_speculative_parse(&c->engine, getenv, &server.draft);
-    if (speculative) die(speculative == LLM_ERR_ARG ? 2 : 1, llm_last_error());
-    if (c->engine.max_num_batched_tokens && c->engine.max_num_batched_tokens < c->engine.max_num_seqs) {
+    check_setup(llm_setup_check(&c->setup, getenv));
+    check_setup(llm_setup_find(&c->setup, getenv));
+    if (e->max_num_batched_tokens && e->max_num_batched_tokens < e->max_num_seqs) {
         char why[160];
         snprintf(why, sizeof why, "max_num_batched_tokens (%d) must be greater than or equal to max_num_seqs (%d).",
-                 c->engine.max_num_batched_tokens, c->engine.max_num_seqs);
+                 e->max_num_batched_tokens, e->max_num_seqs);
         die(2, why);
     }
     if (c->pooler_config) read_pooler(c);
-    if (c->tool_parser && llm_tools_named(c->tool_parser) < 0)
-        die(2, "--tool-call-parser: no such parser; hermes, llama3_json, mistral, deepseek_v3, qwen3_coder or json was expected");
     read_lora_options();
-    if (c->reasoning_parser && llm_reasoning_named(c->reasoning_parser) < 0)
-        die(2, "--reasoning-parser: a name as qwen3, deepseek_r1, ernie-45-vl or none was expected");
-    if (!c->names.n) llm_options_set(&options, llm_options_find(&options, "served-model-name", 17), "model", c->model, LLM_FROM_FILE);
+    if (!c->names.n) llm_options_set(&options, names, "model", c->setup.model, LLM_FROM_FILE);
     server.n_served = c->names.n; /* the path and its last component are known too */
-    llm_options_set(&options, llm_options_find(&options, "served-model-name", 17), "model", c->model, LLM_FROM_USER);
-    if (strrchr(c->model, '/'))
-        llm_options_set(&options, llm_options_find(&options, "served-model-name", 17), "model", strrchr(c->model, '/') + 1, LLM_FROM_USER);
-    if (!c->engine.kv_cache_memory_bytes) c->engine.kv_cache_memory_bytes = (int64_t)4 << 30;
+    llm_options_set(&options, names, "model", c->setup.model, LLM_FROM_USER);
+    if (strrchr(c->setup.model, '/')) llm_options_set(&options, names, "model", strrchr(c->setup.model, '/') + 1, LLM_FROM_USER);
+    if (!e->kv_cache_memory_bytes) e->kv_cache_memory_bytes = (int64_t)4 << 30;
     free((void *)words.items);
 }
 
@@ -1360,14 +1308,14 @@ static void write_histogram(llm_text *t, const histogram *h) {
 static void write_drafts(llm_text *t, const llm_engine_stats *s) {
     char label[64];
     int n = (int)(sizeof s->accepted_per_position / sizeof *s->accepted_per_position);
-    if (!server.cfg.engine.speculative_model && !s->drafts) return;
+    if (!server.cfg.setup.engine.speculative_model && !s->drafts) return;
     metric(t, "spec_decode_num_drafts_total", "Drafts that were checked.", "counter", (double)s->drafts);
     metric(t, "spec_decode_num_draft_tokens_total", "Tokens in them.", "counter", (double)s->draft_tokens);
     metric(t, "spec_decode_num_accepted_tokens_total", "Of these, tokens that were right.", "counter", (double)s->accepted_tokens);
     metric(t, "spec_decode_num_emitted_tokens_total", "Tokens that steps with a draft gave.", "counter",
            (double)(s->accepted_tokens + s->drafts));
     metric_head(t, "spec_decode_num_accepted_tokens_per_pos_total", "Tokens that were right, by their place in the draft.", "counter");
-    while (n > server.cfg.engine.num_speculative_tokens && !s->accepted_per_position[n - 1]) n--; /* a grammar may draft more than that */
+    while (n > server.cfg.setup.engine.num_speculative_tokens && !s->accepted_per_position[n - 1]) n--; /* a grammar may draft more than that */
     for (int i = 0; i < n; i++) {
         snprintf(label, sizeof label, ",position=\"%d\"", i);
         metric_value(t, "spec_decode_num_accepted_tokens_per_pos_total", label, (double)s->accepted_per_position[i]);
@@ -1399,7 +1347,7 @@ static void write_metrics(llm_text *t) {
     }
     metric_head(t, "cache_config_info", "KV cache configuration.", "gauge");
     snprintf(label, sizeof label, ",block_size=\"%d\",num_gpu_blocks=\"%lld\",enable_prefix_caching=\"%s\"", s.block_size,
-             (long long)s.total_blocks, server.cfg.engine.disable_prefix_caching ? "False" : "True");
+             (long long)s.total_blocks, server.cfg.setup.engine.disable_prefix_caching ? "False" : "True");
     metric_value(t, "cache_config_info", label, 1);
     for (int i = 0; i < H_COUNT; i++) write_histogram(t, &histograms[i]);
 }
@@ -2140,7 +2088,7 @@ static void route_models(conn *c) {
     llm_text_str(&t, "{\"object\":\"list\",\"data\":[");
     for (int i = 0; i < server.n_served; i++) {
         if (i) llm_text_str(&t, ",");
-        add_model_card(&t, server.cfg.names.items[i], server.cfg.model, NULL);
+        add_model_card(&t, server.cfg.names.items[i], server.cfg.setup.model, NULL);
     }
     slice any = {NULL, 0};
     for (int i = 0; add_adapter_card(&t, i, any);) i++;
@@ -2160,7 +2108,7 @@ static void route_model(conn *c, slice name) {
         return;
     }
     for (int i = 0; add_adapter_card(&t, i, name);) i++;
-    if (!t.len) add_model_card(&t, server.cfg.names.items[0], server.cfg.model, NULL);
+    if (!t.len) add_model_card(&t, server.cfg.names.items[0], server.cfg.setup.model, NULL);
     answer_text(c, "application/json", &t);
 }
 
@@ -2422,20 +2370,20 @@ static void say_ready(void) {
     llm_engine_stats s;
     char line[700];
     llm_engine_get_stats(server.engine, &s);
-    snprintf(line, sizeof line, "%s: %s %s, %.0f M parameters, %.0f MiB; %s", server.cfg.model, info->family, info->file_type,
+    snprintf(line, sizeof line, "%s: %s %s, %.0f M parameters, %.0f MiB; %s", server.cfg.setup.model, info->family, info->file_type,
              (double)info->n_params / 1e6, (double)info->weight_bytes / 1048576, s.backend);
     server_log(LLM_LOG_INFO, line);
     snprintf(line, sizeof line,
              "max_model_len %d, max_num_seqs %d, max_num_batched_tokens %d, block_size %d, total_block_num:%lld (%lld tokens of KV), "
              "memory %.0f MiB, prefix caching %s",
-             s.max_model_len, s.max_num_seqs, server.cfg.engine.max_num_batched_tokens ? server.cfg.engine.max_num_batched_tokens : 512,
+             s.max_model_len, s.max_num_seqs, server.cfg.setup.engine.max_num_batched_tokens ? server.cfg.setup.engine.max_num_batched_tokens : 512,
              s.block_size, (long long)s.total_blocks, (long long)s.total_blocks * s.block_size, (double)s.memory_bytes / 1048576,
-             server.cfg.engine.disable_prefix_caching ? "off" : "on");
+             server.cfg.setup.engine.disable_prefix_caching ? "off" : "on");
     server_log(LLM_LOG_INFO, line);
     const llm_sampling *d = &server.service.defaults;
     snprintf(line, sizeof line, "sampling defaults: temperature %g, top_p %g, top_k %d, min_p %g, repetition_penalty %g; early stop %s",
              (double)d->temperature, d->top_p > 0 ? (double)d->top_p : 1.0, d->top_k, (double)d->min_p,
-             d->repetition_penalty > 0 ? (double)d->repetition_penalty : 1.0, server.cfg.early_stop.enable ? "on" : "off");
+             d->repetition_penalty > 0 ? (double)d->repetition_penalty : 1.0, server.cfg.setup.early_stop.enable ? "on" : "off");
     server_log(LLM_LOG_INFO, line);
     if (!strncmp(server.bound, "http", 4)) {
         snprintf(line, sizeof line,
@@ -2452,14 +2400,8 @@ static void say_ready(void) {
 static void set_service(void) {
     llm_openai_service *s = &server.service;
     const configuration *c = &server.cfg;
-    llm_openai_service_init(s, server.model, server.engine);
-    llm_options_sampling(&options, IN_CFG(sampling), &s->defaults);
-    if (is_given(IN_CFG(sampling.max_tokens))) s->max_tokens = c->sampling.max_tokens;
-    s->defaults.early_stop = c->early_stop;
-    if (c->reasoning_parser) s->reasoning = (llm_reasoning_kind)llm_reasoning_named(c->reasoning_parser);
-    s->pooling = (llm_pooling)c->pooling;
+    llm_setup_service(&c->setup, &options, server.model, server.engine, s);
     s->raw_embeddings = c->raw_embeddings;
-    if (c->tool_parser) s->tool_format = llm_tools_named(c->tool_parser);
     s->max_logprobs = c->max_logprobs;
     s->deadline_s = (double)c->request_timeout;
     s->names = c->names.items;
@@ -2474,13 +2416,11 @@ static void set_service(void) {
 
 /* Loads while the event thread already answers /health with 503. */
 static void *load_main(void *unused) {
-    static llm_text library; /* as long as the configuration that points to it */
     (void)unused;
-    configuration *c = &server.cfg;
-    llm_backend_find(&c->engine, &library);
+    llm_setup *c = &server.cfg.setup;
     c->files.log = c->engine.log = on_library_log;
     c->files.progress = c->engine.progress = on_progress;
-    if (llm_model_open(server.path.data, &c->files, &server.model) || llm_engine_open(server.model, &c->engine, &server.engine)) {
+    if (llm_model_open(c->path.data, &c->files, &server.model) || llm_engine_open(server.model, &c->engine, &server.engine)) {
         if (!server.signals) die(1, llm_last_error());
         exit(0);
     }
@@ -2585,7 +2525,7 @@ int main(int argc, char **argv) {
     if (!path && strlen(host) > 5 && !strcmp(host + strlen(host) - 5, ".sock")) path = host;
     int listener = path ? listen_unix(path) : listen_tcp(host, c->port, 1);
     int metrics =
-        is_given(IN_CFG(metrics_port)) && c->metrics_port != c->port ? listen_tcp(path ? "127.0.0.1" : host, c->metrics_port, 0) : -1;
+        llm_options_given(&options, "metrics-port") && c->metrics_port != c->port ? listen_tcp(path ? "127.0.0.1" : host, c->metrics_port, 0) : -1;
     pthread_create(&loader, NULL, load_main, NULL);
     for (int i = 0; i < c->n_workers; i++) pthread_create(&worker[i], NULL, worker_main, NULL);
     event_loop(listener, metrics);
@@ -2606,5 +2546,6 @@ int main(int argc, char **argv) {
     llm_model_close(server.model);
     if (path) unlink(path);
     llm_options_free(&options);
+    llm_setup_free(&c->setup);
     return 0;
 }

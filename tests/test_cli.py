@@ -439,6 +439,9 @@ def test_render():
         check("render --jsonl", r.code == 0 and rows[0] == {"text": "<s>[user]h\u00e9[go]3"} and len(rows) == 4 and all("error" in x for x in rows[2:]), r)
     r = run("render", "--chat-template", "{{ strftime_now('%d.%m.%Y %H:%M') }}", stdin=json.dumps({"messages": [], "now": "2024-02-29 13:14:15"}))
     check("now", r.out == "29.02.2024 13:14", r)
+    context["messages"].append({"role": "assistant", "content": "Once upon"})
+    r = run("render", "--chat-template", template, stdin=json.dumps(dict(context, add_generation_prompt=False, continue_final_message=True)))
+    check("continue_final_message cuts behind the last text", r.code == 0 and r.out == "<s>[user]h\u00e9[assistant]Once upon", r)
     refused("render raises", 1, "render", "--chat-template", "{{ raise_exception('no roles') }}", stdin='{"messages": []}', says=["no roles"])
     refused("broken template", 1, "render", "--chat-template", "{% if %}", stdin="{}")
     refused("template file that is not there", 1, "render", "--chat-template", "nowhere.jinja", stdin="{}", says=["nowhere.jinja"])
@@ -548,6 +551,18 @@ def test_chat():
     check("--chat-template and its variables", text == "HiZ", text)
     refused("nothing to say", 2, "chat", *args, says=["prompt"])
     refused("template that raises", 1, *args, "-p", "Hi", "--chat-template", "{{ raise_exception('never') }}", says=["never"])
+    if os.path.exists(TINY):
+        with tempfile.TemporaryDirectory() as d:
+            bare = os.path.join(d, "bare")
+            copy_model(bare, tokenizer_config=b"{}")
+            refused("a model without a chat template", 1, "-m", bare, "-p", "Hi", says=["--chat-template"])
+            line = {"custom_id": "1", "url": "/v1/chat/completions", "body": {"messages": [{"role": "user", "content": "Hi"}]}}
+            r = run("batch", "-m", bare, "-i", "-", stdin=json.dumps(line))
+            answer = json.loads(r.out)["response"]
+            check("to whom it asks for a chat", answer["status_code"] == 400 and answer["body"]["error"]["type"] == "invalid_request_error"
+                  and "--chat-template" in answer["body"]["error"]["message"], r)
+    else:
+        skip("a model without a chat template: no ../shared")
     if os.path.exists(REAL):
         r = run("-m", REAL, "-p", "What is the capital city of France? Answer in one sentence.", "--temp", "0", "-n", "12")
         check("a real answer", r.code == 0 and "Paris" in r.out, r)
