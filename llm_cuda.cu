@@ -36,6 +36,7 @@
  *     kernel_linear_few<kind, R>         (V / 16, T / R)                  256   y (T, V) = finish(x W^T), R = 1, 4, 8
  *     kernel_linear_mma<kind>            (V / 64, T / 64)                 128   the same on tensor cores
  *     kernel_linear_f32                  (V / 64, T / 64)                 256   the same in f32
+ *     kernel_narrow, _widen, _finish     (K / 256, T), (V K / 16 / 128)   128   what stands before and behind cuBLASLt
  *     kernel_embed, kernel_rope          T                            128, 64   x (T, D); cosines and sines (T, rope_dim)
  *     kernel_residual, kernel_norm       T                                256   x += y, h = norm(x); dst = norm(src)
  *     kernel_gather, kernel_gate         n_out; T                         128   chosen rows; rows times the sigmoid of a value
@@ -103,6 +104,7 @@ static inline void load_matrix_x4_turned(uint32_t *r, const void *row) { cuemu::
 static inline void store_release(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 static inline uint32_t load_acquire(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 static void *nccl_function(const char *name) { return cuemu::nccl_symbol(name); }
+static void *cublas_function(const char *name) { return cuemu::cublas_symbol(name); }
 static const char *driver_missing(void) { return NULL; }
 #else
 #define SMEM(T, name, n) __shared__ T name[n]
@@ -156,6 +158,15 @@ static __device__ __forceinline__ uint32_t load_acquire(const uint32_t *p) {
 static void *nccl_function(const char *name) {
     static void *library; /* opened once, by the one thread that opens backends first */
     if (!library) library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    return library ? dlsym(library, name) : NULL;
+}
+
+/* The matrix library of the toolkit's version; what computes without it does so here. */
+static void *cublas_function(const char *name) {
+    static void *library; /* opened once, as above */
+    char file[32];
+    snprintf(file, sizeof file, "libcublasLt.so.%d", CUDART_VERSION / 1000);
+    if (!library) library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     return library ? dlsym(library, name) : NULL;
 }
 
@@ -370,6 +381,9 @@ typedef struct rank {
     llm_drawn *drawn;       /* (max_out) on the device */
     uint8_t *scratch;       /* of the operation that runs */
     size_t scratch_bytes;
+    void *cublas, *product; /* handle and description of x W^T; NULL: cuBLASLt is not there */
+    void *workspace;
+    size_t workspace_bytes;
     void *comm, *pipe; /* NCCL: of the ranks of this stage; of all */
     peer_view peers;
     void **memory; /* what to free */
@@ -571,6 +585,70 @@ static void run_send(rank *r, const void *from, size_t bytes, int steps) {
 }
 static void run_receive(rank *r, void *to, size_t bytes, int steps) {
     if (!r->failed) nccl_ok(r, nccl.receive(to, bytes, NCCL_I8, r->index + steps * r->ctx->n_group, r->pipe, r->stream), "receive");
+}
+
+/* ---- cuBLASLt, by name ---- */
+
+enum { CUBLAS_F32 = 0, CUBLAS_F16 = 2, CUBLAS_BF16 = 14, CUBLAS_SUM_F32 = 68, CUBLAS_TURN_A = 3 };
+
+/* The functions of libcublasLt, by its manual's signatures. */
+static struct cublas_api {
+    int (*create)(void **handle);
+    int (*destroy)(void *handle);
+    int (*product)(void **product, int compute, int scale_type);
+    int (*product_set)(void *product, int attribute, const void *value, size_t bytes);
+    int (*layout)(void **layout, int type, uint64_t rows, uint64_t cols, int64_t stride);
+    int (*layout_free)(void *layout);
+    int (*multiply)(void *handle, void *product, const void *alpha, const void *a, void *a_layout, const void *b, void *b_layout,
+                    const void *beta, const void *c, void *c_layout, void *d, void *d_layout, const void *algorithm, void *workspace,
+                    size_t workspace_bytes, cudaStream_t stream);
+} cublas;
+
+/* Opens the library on a rank's device; without it, or when it fails, r->cublas stays NULL. */
+static void cublas_open(rank *r, size_t workspace) {
+    static const char *const names[] = {"cublasLtCreate",
+                                        "cublasLtDestroy",
+                                        "cublasLtMatmulDescCreate",
+                                        "cublasLtMatmulDescSetAttribute",
+                                        "cublasLtMatrixLayoutCreate",
+                                        "cublasLtMatrixLayoutDestroy",
+                                        "cublasLtMatmul"};
+    const int turned = 1;
+    void *found[sizeof names / sizeof *names];
+    if (r->cublas) return;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!(found[i] = cublas_function(names[i]))) return;
+    memcpy(&cublas, found, sizeof cublas);
+    if (cublas.create(&r->cublas)) r->cublas = NULL;
+    if (!r->cublas || cublas.product(&r->product, CUBLAS_SUM_F32, CUBLAS_F32) ||
+        cublas.product_set(r->product, CUBLAS_TURN_A, &turned, sizeof turned)) {
+        r->cublas = NULL;
+        return;
+    }
+    if (workspace) r->workspace = device_memory(r, workspace, "cuBLASLt");
+    r->workspace_bytes = r->workspace ? workspace : 0;
+}
+
+/* y (T, V) of stride y_stride = (add: +=) x (T, K) w (V, K)^T, 16-bit floats whose rows are K apart. The library counts by columns: to it
+ * these are y^T = w x^T. */
+static void cublas_multiply(rank *r, int half, const void *x, const void *w, float *y, int64_t T, int64_t V, int64_t K, int64_t y_stride,
+                            int add) {
+    const float one = 1, beta = (float)add;
+    const int type = half ? CUBLAS_F16 : CUBLAS_BF16;
+    void *wl = NULL, *xl = NULL, *yl = NULL;
+    int e = cublas.layout(&wl, type, (uint64_t)K, (uint64_t)V, K);
+    if (!e) e = cublas.layout(&xl, type, (uint64_t)K, (uint64_t)T, K);
+    if (!e) e = cublas.layout(&yl, CUBLAS_F32, (uint64_t)V, (uint64_t)T, y_stride);
+    if (!e)
+        e = cublas.multiply(r->cublas, r->product, &one, w, wl, x, xl, &beta, y, yl, y, yl, NULL, r->workspace, r->workspace_bytes,
+                            r->stream);
+    if (wl) cublas.layout_free(wl);
+    if (xl) cublas.layout_free(xl);
+    if (yl) cublas.layout_free(yl);
+    if (!e || r->failed) return;
+    r->failed = LLM_ERR_BACKEND;
+    snprintf(r->why, sizeof r->why, "cuda device %d: cuBLASLt: a product of %lld x %lld x %lld failed with status %d", r->device,
+             (long long)T, (long long)V, (long long)K, e);
 }
 
 /* ============================================================================
@@ -1226,6 +1304,7 @@ static llm_result cuda_weight(llm_backend_ctx *ctx, int index, const llm_weight_
  *     rows          kernel               weights are read       limited by
  *     1 ... 16      kernel_linear_few    once for 1, 4 or 8     memory: bytes of W over bandwidth
  *     17 ...        kernel_linear_mma    once for 64            arithmetic: 2 T rows cols operations
+ *     128 ...       cuBLASLt             its own tiles          the same, nearer to it; where the library is not there: as above
  *     17 ..., f32   kernel_linear_f32    once for 64            arithmetic, without tensor cores
  *
  * What an epilogue does, in order: sum * row_scale + bias + plus (of adapters), activation, * scale, soft cap, then = or +=. So no
@@ -1539,13 +1618,74 @@ static const linear_kernels linear_table[KIND_COUNT] = {
     {launch_few<KIND_G8>, launch_tiles<KIND_G8>},
 };
 
-enum { FEW_ROWS = 16 }; /* up to so many rows weights are what takes time */
+/* ---- Many rows: NVIDIA's own products ---- */
+
+enum { FEW_ROWS = 16 };      /* up to so many rows weights are what takes time */
+enum { LIBRARY_ROWS = 128 }; /* from so many on cuBLASLt is faster than our tiles */
+
+/* Computes: to (T, K) = x (T, cols) as 16-bit floats, zeros behind its columns and rows. Grid: (K / 256, T), a thread two columns. Twin:
+ * what llm__run_linear reads. */
+static __global__ void __launch_bounds__(128) kernel_narrow(linear_args a, int half, uint32_t *to) {
+    int row = (int)blockIdx.y, c = 2 * ((int)blockIdx.x * 128 + (int)threadIdx.x), K = a.subs * 32;
+    if (c >= K) return;
+    const float *x = a.x + row * a.x_stride + c;
+    float u = row < *a.n_rows && c < a.cols ? x[0] : 0, v = row < *a.n_rows && c + 1 < a.cols ? x[1] : 0;
+    to[((int64_t)row * K + c) / 2] = half ? narrow_pair<true>(u, v) : narrow_pair<false>(u, v);
+}
+
+/* Computes: to (n, K) = rows [first, first + n) of a packed part as halves. Grid: one thread half a sub. Twin: llm__dequant_columns. */
+static __global__ void __launch_bounds__(128) kernel_widen(part w, int subs, int64_t first, int64_t n, uint16_t *to) {
+    int64_t i = (int64_t)blockIdx.x * 128 + threadIdx.x;
+    float v[16];
+    if (i >= 2 * n * subs) return;
+    load16_any(w, (size_t)(first * subs + i / 2), (int)(i & 1), v);
+    store_narrow<true>(to + 16 * i, v);
+}
+
+/* Computes: out (T, ...) = finish(y (T, n)), of rows [first, first + n) of a part. Grid: (n / 256, T), a thread two rows of W. Twin:
+ * llm__body_finish. */
+static __global__ void __launch_bounds__(128) kernel_finish(linear_args a, const float *y, int first, int n) {
+    int row = (int)blockIdx.y, p = 2 * ((int)blockIdx.x * 128 + (int)threadIdx.x);
+    const tile t = {0, 0, 0};
+    if (row >= *a.n_rows || p >= n) return;
+    y += (int64_t)row * n + p;
+    finish_pair(a, t, row, first + p, y[0], p + 1 < n ? y[1] : 0);
+}
+
+/* One part by cuBLASLt: x is narrowed; packed weights are widened, as many rows as the scratch memory has room for, which costs little
+ * beside a product of so many rows; what the epilogue does is a kernel behind, unless there is nothing to do. 0: not enough memory. */
+static int run_library(rank *r, const linear_args &a, int n_rows) {
+    const int half = a.w.kind != KIND_BF16, as_is = a.w.kind == KIND_F16 || a.w.kind == KIND_BF16;
+    const int direct = !a.gate_up && !a.row_scale && !a.bias && !a.plus && a.act == LLM_ACT_NONE && a.scale == 1 && a.softcap <= 0;
+    const int64_t V = a.w.n_rows, K = (int64_t)a.subs * 32;
+    size_t x_bytes = ((size_t)n_rows * (size_t)K * 2 + 255) & ~(size_t)255,
+           each = (as_is ? 0 : (size_t)K * 2) + (direct ? 0 : (size_t)n_rows * 4);
+    if (x_bytes >= r->scratch_bytes) return 0;
+    int64_t most = each ? (int64_t)((r->scratch_bytes - x_bytes) / each / 64 * 64) : V;
+    if (most < 64 && most < V) return 0;
+    if (most > V) most = V;
+    uint8_t *widened = r->scratch + x_bytes;
+    float *y = (float *)(widened + (as_is ? 0 : (size_t)most * (size_t)K * 2));
+    launch(r, kernel_narrow, dim3((unsigned)ceil_div(K, 256), (unsigned)n_rows), 128, 0, a, half, (uint32_t *)r->scratch);
+    for (int64_t first = 0, n; first < V && !r->failed; first += n) {
+        const uint8_t *w = as_is ? a.w.q + first * K * 2 : widened;
+        n = V - first < most ? V - first : most;
+        if (!as_is)
+            launch(r, kernel_widen, dim3((unsigned)ceil_div(2 * n * a.subs, 128)), 128, 0, a.w, a.subs, first, n, (uint16_t *)widened);
+        if (direct) cublas_multiply(r, half, r->scratch, w, a.out + a.w.row + first, n_rows, n, K, a.out_stride, a.add);
+        else {
+            cublas_multiply(r, half, r->scratch, w, y, n_rows, n, K, n, 0);
+            launch(r, kernel_finish, dim3((unsigned)ceil_div(n, 256), (unsigned)n_rows), 128, 0, a, (const float *)y, (int)first, (int)n);
+        }
+    }
+    return 1;
+}
 
 /* Everything of `a` that depends on the weight, then one launch a part. n_rows: of this launch at most; with groups, in all. */
 static void run_product(rank *r, const llm_weight *w, const llm_weight *bias, const llm_buffer *plus, linear_args a, int n_rows) {
     int groups = a.begin ? w->n_groups : 1, each = ceil_div(n_rows, groups), few = each <= FEW_ROWS && !r->ctx->cfg.batch_invariant;
     int size = !few ? TILE : each <= 1 && !a.begin ? 1 : each <= 4 ? 4 : 8;
-    int tiles = ceil_div(n_rows, size);
+    int tiles = ceil_div(n_rows, size), library = r->cublas && !a.begin && n_rows >= LIBRARY_ROWS && !r->ctx->cfg.batch_invariant;
     if (a.begin) tiles = min_int(n_rows, (int64_t)tiles + groups);
     a.cols = (int32_t)w->cols;
     a.subs = w->subs;
@@ -1559,6 +1699,7 @@ static void run_product(rank *r, const llm_weight *w, const llm_weight *bias, co
     for (int i = 0; i < w->n_parts; i++) {
         int rows = w->n_groups == 1 ? (int)w->parts[i].n_rows : a.per_group;
         a.w = w->parts[i];
+        if (library && a.w.kind != KIND_F32 && run_library(r, a, n_rows)) continue;
         if (few) linear_table[a.w.kind].few(r, a, rows, size, tiles);
         else linear_table[a.w.kind].tiles(r, a, rows, tiles);
     }
@@ -4043,6 +4184,7 @@ static llm_result cuda_weights_done(llm_backend_ctx *ctx) {
         }
         cudaMemGetInfo(&left, &total);
         rank_scratch(r, total >= (size_t)8 << 30 ? (size_t)256 << 20 : scratch / 4);
+        if (ctx->cfg.compute != LLM_COMPUTE_F32) cublas_open(r, total >= (size_t)8 << 30 ? (size_t)32 << 20 : 0);
         rank_ok(r, cudaStreamSynchronize(r->stream), "loading");
         if (r->failed) return rank_result(r);
     }
@@ -4137,6 +4279,7 @@ static void rank_close(rank *r) {
     cudaSetDevice(r->device);
     if (r->stream) cudaStreamSynchronize(r->stream);
     for (int i = 0; i < r->n_graphs; i++) cudaGraphExecDestroy(r->graphs[i].exec);
+    if (r->cublas) cublas.destroy(r->cublas);
     if (r->comm) nccl.destroy(r->comm);
     if (r->pipe) nccl.destroy(r->pipe);
     for (int i = 0; i < r->n_memory; i++) cudaFree(r->memory[i]);

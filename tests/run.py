@@ -217,7 +217,7 @@ def cuda_some():
 def cuda():
     make("build/libllm_cuda_emu.so", "build/libllm_cuda_san.so", "build/test_cuda", "build/san/test_cuda")
     for seed in (0, 1, 2, 4, 6): step(f"CUDA operations, order {seed}", ["build/test_cuda"], {"CUEMU_SEED": str(seed)})
-    step("CUDA operations, ASan+UBSan", ["build/san/test_cuda"], {"LLM_CUDA_LIBRARY": "build/libllm_cuda_san.so", "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"})
+    step("CUDA operations, ASan+UBSan", ["build/san/test_cuda"], {"LLM_CUDA_LIBRARY": "build/libllm_cuda_san.so", "LLM_TEST_SLOW": "8", "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"})
     cuda_bugs()
     every = sorted(pathlib.Path(x).parent.name for x in glob.glob(str(SHARED / "checkpoints/*/expected.json")))
     for args, names in (("", every), ("-tp 2", every), ("-tp 4", ("llama_rope_yarn", "qwen3_moe", "gemma3_text", "glm4_moe", "mixtral", "phi3_longrope"))): cuda_checkpoints(names, args)

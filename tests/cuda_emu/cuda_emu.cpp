@@ -1025,3 +1025,69 @@ void *cuemu::nccl_symbol(const char *name) {
         if (!strcmp(t.name, name)) return t.f;
     return nullptr;
 }
+
+/* ---- cuBLASLt: products of 16-bit floats with f32 sums, as llm_cuda.cu asks for them; anything else ends the process ---- */
+struct Layout {
+    int type;
+    uint64_t rows, cols;
+    int64_t stride;
+};
+static int lt_create(void **h) {
+    *h = new char;
+    return 0;
+}
+static int lt_destroy(void *h) {
+    delete (char *)h;
+    return 0;
+}
+static int lt_product(void **p, int compute, int scale) {
+    static char one;
+    *p = &one;
+    return compute != 68 || scale != 0 ? 7 : 0;
+}
+static int lt_product_set(void *, int attribute, const void *value, size_t n) { return attribute == 3 && n == 4 && *(const int *)value == 1 ? 0 : 7; }
+static int lt_layout(void **l, int type, uint64_t rows, uint64_t cols, int64_t stride) {
+    if ((type != 0 && type != 2 && type != 14) || !rows || !cols || stride < (int64_t)rows) return 7;
+    *l = new Layout{type, rows, cols, stride};
+    return 0;
+}
+static int lt_layout_free(void *l) {
+    delete (Layout *)l;
+    return 0;
+}
+static int lt_multiply(void *, void *, const void *alpha, const void *a, void *al, const void *b, void *bl, const void *beta, const void *c, void *cl, void *d, void *dl, const void *,
+                       void *, size_t, cudaStream_t st) {
+    Layout A = *(Layout *)al, B = *(Layout *)bl, D = *(Layout *)dl;
+    float beta1 = *(const float *)beta;
+    if (*(const float *)alpha != 1 || c != d || cl != dl || A.type != B.type || !A.type || D.type || A.rows != B.rows || A.cols != D.rows || B.cols != D.cols || (size_t)a % 16 || (size_t)b % 16) return 7;
+    if (dev_of(a, ((A.cols - 1) * A.stride + A.rows) * 2) != t_dev || dev_of(b, ((B.cols - 1) * B.stride + B.rows) * 2) != t_dev || dev_of(d, ((D.cols - 1) * D.stride + D.rows) * 4) != t_dev) return 7;
+    enqueue(st, [=] {
+        auto wide = [=](uint16_t h) { return A.type == 2 ? cuemu_half_to_float(h) : __uint_as_float((unsigned)h << 16); };
+        const uint16_t *w = (const uint16_t *)a, *x = (const uint16_t *)b;
+        std::vector<float> row(B.rows);
+        for (uint64_t n = 0; n < D.cols; n++) {
+            for (uint64_t k = 0; k < B.rows; k++) row[k] = wide(x[n * B.stride + k]);
+            for (uint64_t m = 0; m < D.rows; m++) {
+                float sum = 0, *to = (float *)d + n * D.stride + m;
+                for (uint64_t k = 0; k < B.rows; k++) sum += wide(w[m * A.stride + k]) * row[k];
+                *to = beta1 ? beta1 * *to + sum : sum;
+            }
+        }
+    });
+    return 0;
+}
+void *cuemu::cublas_symbol(const char *name) {
+    static const struct {
+        const char *name;
+        void *f;
+    } table[] = {{"cublasLtCreate", (void *)lt_create},
+                 {"cublasLtDestroy", (void *)lt_destroy},
+                 {"cublasLtMatmulDescCreate", (void *)lt_product},
+                 {"cublasLtMatmulDescSetAttribute", (void *)lt_product_set},
+                 {"cublasLtMatrixLayoutCreate", (void *)lt_layout},
+                 {"cublasLtMatrixLayoutDestroy", (void *)lt_layout_free},
+                 {"cublasLtMatmul", (void *)lt_multiply}};
+    for (auto &t : table)
+        if (!strcmp(t.name, name) && !env_int("CUEMU_NO_CUBLAS", 0)) return t.f;
+    return nullptr;
+}

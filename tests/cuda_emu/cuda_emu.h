@@ -11,7 +11,8 @@
  * Switches in the environment: CUEMU_SEED, CUEMU_THREADS (threads that run blocks: 1), CUEMU_DEVICES (8), CUEMU_SMS (4), CUEMU_MEMORY
  * (bytes of a device: 1 GiB), CUEMU_DELAY_US (before each stream operation), CUEMU_FAIL_LAUNCH (the kernel of that number fails),
  * CUEMU_DEAD_RANK (this NCCL rank never comes), CUEMU_DEAD_DEVICE (its next
- * kernel takes 2 s and fails), CUEMU_DRIVER (its version: 13000), CUEMU_NO_PEERS (devices cannot read each other's memory). */
+ * kernel takes 2 s and fails), CUEMU_DRIVER (its version: 13000), CUEMU_NO_PEERS (devices cannot read each other's memory),
+ * CUEMU_NO_CUBLAS (cuBLASLt is not there). */
 #pragma once
 #define CUDA_EMU 1
 #include <cuda_runtime.h>
@@ -46,6 +47,7 @@ void cp_async_wait(int keep);
 cudaError_t launch(const void *k, dim3 g, dim3 b, size_t smem, cudaStream_t st, bool coop, std::function<void()> body);
 void enqueue(cudaStream_t st, std::function<void()> f);
 void *nccl_symbol(const char *name); // what dlsym would find in libnccl
+void *cublas_symbol(const char *name); // ... and in libcublasLt
 extern int seed;          // 0 in order, 1 reverse, >= 2 random order of the threads
 extern int cp_async_late; // 1: copies land only at the wait
 inline void plain_copy(void *d, const void *s, size_t n, size_t src_n) {
