@@ -630,7 +630,7 @@ typedef struct llm_shape {
     int32_t n_seqs;
     int32_t n_out;          /* rows that go through the head */
     int32_t lora;           /* 1: a sequence has an adapter */
-    int32_t program;        /* which network's operations: 0 the model's, 1 those of its draft model */
+    int32_t program;        /* which network's operations: 0 the model's, 1 those of its draft model or EAGLE head */
 } llm_shape;
 
 /* A token that the device chooses from a row of logits, exactly as llm_sample does, so that the next step need not wait for the host. */
@@ -831,6 +831,16 @@ typedef struct llm_experts_op {
     int32_t add;
 } llm_experts_op;
 
+/* Hidden states in pages, for a head that guesses from them (EAGLE): the values of one layer of the KV cache, cut into as many parts as it has
+ * heads; nobody attends to them. */
+typedef struct llm_state_op {
+    int32_t recall;              /* 0: buf's rows go to the pages at their positions. 1: buf gets what lies one position before its rows, and
+                                    at position 0 zeros, as then does `clear` */
+    llm_rows rows;               /* with recall: TOKENS */
+    llm_buffer *buf, *clear;     /* (rows, hidden); clear may be NULL */
+    int32_t layer;
+} llm_state_op;
+
 /* dst[:, j] *= sigmoid(src . w): the gate of Qwen2-MoE's shared expert. */
 typedef struct llm_gate_op {
     llm_buffer *dst;             /* (n_rows, n) */
@@ -902,6 +912,7 @@ typedef struct llm_backend {
      * one that sends calls send when src is ready; dst is there for what is recorded after receive. */
     void (*send)(llm_backend_ctx *ctx, int rank, const llm_buffer *src);
     void (*receive)(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src);
+    void (*state)(llm_backend_ctx *ctx, int rank, const llm_state_op *op); /* NULL: no EAGLE */
 } llm_backend;
 
 /* Keeps a sentence for llm_last_error and returns r. */
@@ -952,12 +963,13 @@ typedef struct llm_engine_config {
     int32_t num_cpu_blocks;        /* the same as a number of pages; 0: as swap_space says */
     float scheduler_delay_factor;  /* while others decode, new prompts gather for so many times the last prompt step's duration */
     int32_t prefill_interval;      /* while others decode, new prompts join in every so manieth step; 0 or 1: in each */
-    const char *speculative_model; /* path of a smaller model with the same tokens, or "[ngram]" for prompt lookup: guesses tokens ahead,
-                                      and nothing that is said changes; NULL: none */
+    const char *speculative_model; /* path of a smaller model with the same tokens or of the model's EAGLE head, or "[ngram]" for prompt
+                                      lookup: guesses tokens ahead, and nothing that is said changes; NULL: none */
     int32_t num_speculative_tokens; /* drafted and checked together, 1 to LLM_SPECULATIVE_MAX */
     int32_t ngram_prompt_lookup_max; /* tokens compared at most; 0: 16 */
     int32_t ngram_prompt_lookup_min; /* tokens that must be equal; 0: 3, or the most */
     const char *speculative_config; /* vLLM's JSON, for llm_speculative_parse */
+    int32_t eagle_lab_style;       /* 1: an EAGLE head computes without norms at its ends, whatever its files have (SafeAILab's style) */
     int32_t max_loras;             /* different adapters that compute in one step; 0: none */
     int32_t max_cpu_loras;         /* adapters that are loaded at once; 0: max_loras */
     int32_t max_lora_rank;         /* largest r of an adapter; 0: 16 */
@@ -1342,7 +1354,7 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
      "new prompts wait X prompt steps for others while answers go on (0)"}, \
     {"prefill-interval", LLM_OPTION_INT, group, offsetof(T, engine.prefill_interval), 0, 1e6, "N", "new prompts join every N steps (1)"}, \
     {"md|speculative-model|model-draft", LLM_OPTION_TEXT, group, offsetof(T, engine.speculative_model), 0, 0, "NAME", \
-     "guesses tokens ahead: a smaller model, or [ngram]"}, \
+     "guesses tokens ahead: a smaller model, an EAGLE head, or [ngram]"}, \
     {"num-speculative-tokens|draft-max|spec-draft-n-max", LLM_OPTION_INT, group, offsetof(T, engine.num_speculative_tokens), \
      1, LLM_SPECULATIVE_MAX, "N", "how many"}, \
     {"ngram-prompt-lookup-max", LLM_OPTION_INT, group, offsetof(T, engine.ngram_prompt_lookup_max), 1, 1024, "N", \
@@ -1351,6 +1363,7 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
      "tokens that must be equal (3)"}, \
     {"speculative-config", LLM_OPTION_TEXT, group, offsetof(T, engine.speculative_config), 0, 0, "JSON", \
      "{\"model\", \"method\", \"num_speculative_tokens\", \"prompt_lookup_max\", \"prompt_lookup_min\"}"}, \
+    {"$EAGLE_USE_SAFE_AI_LAB_STYLE", LLM_OPTION_BOOL, -1, offsetof(T, engine.eagle_lab_style), 0, 0, NULL, NULL}, \
     {"lora", LLM_OPTION_TEXT, group, offsetof(T, engine.lora), 0, 0, "PATH", "an adapter for all requests: PEFT folder or GGUF file"}, \
     {"max-lora-rank", LLM_OPTION_ENUM, group, offsetof(T, engine.max_lora_rank), 0, 0, \
      "1=1|8=8|16=16|32=32|64=64|128=128|256=256|320=320|512=512", "largest rank of an adapter (16)"}, \
@@ -1400,7 +1413,6 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
     {"$USE_PFA_HIGH_PRECISION_MODE|$USE_IFA_HIGH_PRECISION_MODE|$USE_PREFIX_HIGH_PRECISION_MODE", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, \
      "attention always accumulates in float32"}, \
     {"$HCCL_OP_EXPANSION_MODE|$PYTORCH_NPU_ALLOC_CONF|$INFER_MODE|$PTA_TORCHAIR_DECODE_GEAR_ENABLE|$PTA_TORCHAIR_DECODE_GEAR_LIST|" \
-     "$EAGLE_USE_SAFE_AI_LAB_STYLE|" \
      "$ENABLE_SPEC_METRIC", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "it has no meaning on this device"}, \
     {"$VLLM_IMAGE_FETCH_TIMEOUT", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "there are no outgoing connections"}, \
     {"speculative-draft-tensor-parallel-size|speculative-disable-by-batch-size|spec-decoding-acceptance-method", \
@@ -14900,6 +14912,17 @@ static void llm__kv_encode(const llm__kernels *k, llm_kv_type type, const float 
     }
 }
 
+/* Writes a token's value of one head. */
+static void llm__kv_write_value(const llm__kernels *k, const llm__kv_view *view, int position, const float *value) {
+    const llm__kv_place *p = view->place;
+    int t = position % view->kv->page_tokens, tokens = view->kv->page_tokens;
+    uint8_t *part = llm__kv_part(view, position);
+    float *scales = (float *)(void *)(part + p->scale_offset), scale, offset;
+    llm__kv_encode(k, view->kv->type, value, p->shape.v_head_dim,
+                   part + p->v_offset + (int64_t)t * p->v_elements * view->kv->element_bytes, &scale, &offset);
+    if (view->kv->scaled) scales[2 * tokens + t] = scale, scales[3 * tokens + t] = offset;
+}
+
 /* Writes a token's key (and value, unless the layer is latent) of one head. `scratch` holds 4 * (head_dim + 1) bytes. */
 static void llm__kv_write_token(const llm__kernels *k, const llm__kv_view *view, int position, const float *key, const float *value,
                                 uint8_t *scratch) {
@@ -14913,9 +14936,7 @@ static void llm__kv_write_token(const llm__kernels *k, const llm__kv_view *view,
     if (size == 2) for (int i = 0; i < n; i++, to += LLM__GROUP * 2) memcpy(to, scratch + i * 2, 2);
     else if (size == 1) for (int i = 0; i < n; i++, to += LLM__GROUP) *to = scratch[i];
     else for (int i = 0; i < n; i++, to += LLM__GROUP * 4) memcpy(to, scratch + i * 4, 4);
-    if (!p->shape.v_head_dim) return;
-    llm__kv_encode(k, view->kv->type, value, p->shape.v_head_dim, part + p->v_offset + (int64_t)t * p->v_elements * size, &scale, &offset);
-    if (view->kv->scaled) scales[2 * tokens + t] = scale, scales[3 * tokens + t] = offset;
+    if (p->shape.v_head_dim) llm__kv_write_value(k, view, position, value);
 }
 
 /* The group of 16 keys at `position` to f32 (hd, 16), not scaled. `out` may take one row more (int4 of an odd head_dim). */
@@ -14929,6 +14950,15 @@ static void llm__kv_load_values(const llm__kernels *k, const llm__kv_view *view,
     int n = view->place->v_elements;
     const uint8_t *at = llm__kv_values(view, from);
     for (int i = from; i < to; i++, at += n * view->kv->element_bytes, out += vdp) k->expand(view->kv->type, at, n, out, out + n);
+}
+
+/* A token's value of one head as it was written, but for the rounding. */
+static void llm__kv_read_value(const llm__kernels *k, const llm__kv_view *view, int position, float *out) {
+    const llm__kv_place *p = view->place;
+    int t = position % view->kv->page_tokens, tokens = view->kv->page_tokens, n = p->shape.v_head_dim;
+    const float *scales = (const float *)(const void *)(llm__kv_part(view, position) + p->scale_offset);
+    llm__kv_load_values(k, view, position, position + 1, out, n);
+    for (int i = 0; i < n && view->kv->scaled; i++) out[i] = scales[3 * tokens + t] + scales[2 * tokens + t] * out[i];
 }
 
 /* Scales and offsets of a block's keys (what 0) or values (what 2); zeros outside [from, to). */
@@ -15184,7 +15214,7 @@ enum { LLM__MAX_RECORDS = 8192, LLM__MAX_RANKS = 64 };
 typedef enum llm__op_kind {
     LLM__OP_EMBED, LLM__OP_ROPE, LLM__OP_RESIDUAL, LLM__OP_NORM, LLM__OP_LINEAR, LLM__OP_QKV, LLM__OP_ATTENTION, LLM__OP_MLA_WRITE,
     LLM__OP_MLA, LLM__OP_ROUTE, LLM__OP_EXPERTS, LLM__OP_GATE, LLM__OP_GATHER, LLM__OP_ALL_REDUCE, LLM__OP_LOGITS, LLM__OP_LORA_DOWN,
-    LLM__OP_LORA_UP, LLM__OP_RECEIVE
+    LLM__OP_LORA_UP, LLM__OP_RECEIVE, LLM__OP_STATE
 } llm__op_kind;
 
 /* How an operation is split between threads. Two of the same kind, other than ANY, need no barrier between them. */
@@ -15226,6 +15256,7 @@ typedef struct llm__record {
         llm__reduce_op reduce;
         llm_logits_op logits;
         llm_lora_op lora;
+        llm_state_op state;
     } op;
 } __attribute__((aligned(64))) llm__record;
 
@@ -15561,6 +15592,25 @@ static void llm__run_mla(const llm__run *r) {
     }
 }
 
+/* A row to its pages, or from those of the position before. */
+static void llm__run_state(const llm__run *r, int row) {
+    const llm_state_op *op = &r->rec->op.state;
+    const llm_step *s = &r->ctx->step;
+    const llm_kv_layer *shape = &r->ctx->kv.layer[op->layer].shape;
+    int at = op->rows == LLM_ROWS_OUT ? s->out_rows[row] : row, position = llm__row_position(s, at) - op->recall;
+    float *x = llm__row(op->buf, row);
+    if (position < 0) {
+        memset(x, 0, (size_t)op->buf->cols * sizeof *x);
+        if (op->clear) memset(llm__row(op->clear, row), 0, (size_t)op->clear->cols * sizeof *x);
+        return;
+    }
+    for (int h = 0; h < shape->n_kv_heads; h++, x += shape->v_head_dim) {
+        llm__kv_view view = llm__view(r, op->layer, s->seq_of_row[at], h);
+        if (op->recall) llm__kv_read_value(r->ctx->kernels, &view, position, x);
+        else llm__kv_write_value(r->ctx->kernels, &view, position, x);
+    }
+}
+
 /* The index of the largest of n values that is not yet taken, the lower one of equals. `taken` values are -INFINITY. */
 static int llm__arg_max(const float *x, int n) {
     int best = 0;
@@ -15744,7 +15794,7 @@ static const struct {
     {llm__run_embed, NULL}, {llm__run_rope, NULL}, {llm__run_residual, NULL}, {llm__run_norm, NULL}, {NULL, llm__run_linear_op},
     {NULL, llm__run_qkv}, {NULL, llm__run_attention}, {llm__run_mla_write, NULL}, {NULL, llm__run_mla}, {llm__run_route, NULL},
     {NULL, llm__run_experts_op}, {llm__run_gate, NULL}, {llm__run_gather, NULL}, {llm__run_all_reduce, NULL}, {NULL, llm__run_logits_op},
-    {NULL, llm__run_lora_down}, {NULL, llm__run_lora_up}, {llm__run_receive, NULL},
+    {NULL, llm__run_lora_down}, {NULL, llm__run_lora_up}, {llm__run_receive, NULL}, {llm__run_state, NULL},
 };
 
 /* One thread's share of one record. */
@@ -15999,6 +16049,16 @@ static void llm__cpu_mla(llm_backend_ctx *ctx, int rank, const llm_mla_op *op) {
     llm__record_uses(ctx, rank, rec, LLM__SPLIT_TOKENS, op->rope, NULL, op->q, op->kv_a, LLM__TOUCH_WRITE);
     rec = llm__record_add(ctx, rank, LLM__OP_MLA, LLM_ROWS_TOKENS, op, sizeof *op);
     llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->q, NULL, op->dst, NULL, LLM__TOUCH_READ);
+}
+
+/* What is read was written by another step, or by no row of this one. */
+static void llm__cpu_state(llm_backend_ctx *ctx, int rank, const llm_state_op *op) {
+    const llm_kv_layer *shape = op->layer >= 0 && op->layer < ctx->kv.n_layers ? &ctx->kv.layer[op->layer].shape : NULL;
+    if (!shape || (int64_t)shape->n_kv_heads * shape->v_head_dim != op->buf->cols)
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "state: the layer does not fit the KV cache");
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_STATE, op->rows, op, sizeof *op);
+    llm__record_uses(ctx, rank, rec, llm__split_of(op->rows), op->recall ? NULL : op->buf, NULL, op->recall ? op->buf : NULL,
+                     op->recall ? op->clear : NULL, op->recall ? LLM__TOUCH_READ : LLM__TOUCH_WRITE);
 }
 
 /* Refuses what could choose an expert twice, or none: more of them than there are in the groups that stay. */
@@ -16592,7 +16652,7 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
         llm__cpu_experts, llm__cpu_gate, llm__cpu_gather, llm__cpu_all_reduce, llm__cpu_logits, llm__cpu_end_step, llm__cpu_wait,
         llm__cpu_logits_row, llm__cpu_buffer_row, llm__cpu_kv_copy, llm__cpu_kv_read, llm__cpu_kv_write, llm__cpu_parallel,
         llm__cpu_lora_site, llm__cpu_lora_put, llm__cpu_lora, NULL, NULL, llm__cpu_send,
-        llm__cpu_receive};
+        llm__cpu_receive, llm__cpu_state};
     return &table;
 }
 /* ---- section: other kernels, cpu backend (end) ---- */
@@ -16823,7 +16883,7 @@ typedef struct llm__family {
 /* Every family in the order of their history. Where two rows have one GGUF name, the first is taken: Mixtral as GGUF
  * is "llama" with experts. */
 static const llm__family llm__families[] = {
-    {"llama mistral ministral ministral3 xverse aquila cwm", "llama mistral3 xverse", LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
+    {"llama mistral ministral ministral3 xverse aquila cwm eagle", "llama mistral3 xverse", LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"mixtral", "", LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"qwen", "qwen", LLM__QKV_BIAS, LLM_ACT_SILU, 1e4f, 1},
     {"qwen2 qwen2_vl_text qwen2_5_vl_text qwen2_vl qwen2_5_vl", "qwen2", LLM__QKV_BIAS | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
@@ -16884,6 +16944,9 @@ static const llm__family llm__families[] = {
 
 enum { LLM__MAX_LAYERS = 512, LLM__MAX_ROPE = 512, LLM__MAX_HEADS = 4096 };
 
+/* An EAGLE head is one layer; before and behind it there may be a norm, if its files have one. */
+enum { LLM__EAGLE = 1, LLM__EAGLE_BEFORE = 2, LLM__EAGLE_BEHIND = 4 };
+
 /* One way to turn q and k. Two variants with longrope: short and long prompts. */
 typedef struct llm__rope {
     int32_t n_variants;
@@ -16914,6 +16977,7 @@ typedef struct llm__arch {
     float act_limit;
     int qkv_bias, o_bias, mlp_bias, norm_bias; /* 1: required; 0: used where the file has one */
     int tied, sinks;                   /* tied -1: if the file has no output matrix */
+    int eagle;                         /* not 0: an EAGLE head, which may have norms: LLM__EAGLE_* */
     llm__rope rope[2];                 /* global, local */
     float alibi[LLM__MAX_HEADS];       /* slopes */
     int32_t n_rope, rope_dim, rope_pairs;
@@ -16962,7 +17026,7 @@ static llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
         const char *name = llm_json_str(f->json, llm__fact_list(f, "architectures"), NULL);
         if (name) snprintf(a->class_name, sizeof a->class_name, "%.60s", name);
         llm__fact_str(f, "model_type", a->name);
-        *f = llm__facts_in(f, llm__facts_find(f, "text_config llm_config language_config").node);
+        *f = llm__facts_in(f, llm__facts_find(f, "text_config llm_config language_config model").node);
         llm__fact_str(f, "model_type", inner);
         if (inner[0]) memcpy(a->name, inner, sizeof inner);
     }
@@ -17482,8 +17546,9 @@ struct llm_model {
     SLOT(EMBED_NORM, "transformer.word_embeddings_layernorm word_embeddings_layernorm token_embd_norm") \
     SLOT(OUT_NORM, "model.norm model.final_layernorm model.decoder.final_layer_norm ln_f transformer.ln_f " \
                    "transformer.encoder.final_layernorm gpt_neox.final_layer_norm model.language_model.norm " \
-                   "language_model.model.norm output_norm") \
+                   "language_model.model.norm output_norm norm") \
     SLOT(HEAD, "lm_head output transformer.output_layer embed_out language_model.lm_head") \
+    SLOT(FC, "fc model.fc") /* of an EAGLE head */ \
     /* of a layer: attention */ \
     SLOT(ATTN_NORM, "input_layernorm attention_norm ln_1 self_attn_layer_norm ln_attn attn_norm") \
     SLOT(QKV, "self_attn.qkv_proj self_attn.W_pack attention.wqkv self_attention.query_key_value attention.query_key_value " \
@@ -17948,8 +18013,8 @@ static void llm__take(llm__loader *L, int slot, llm__slice which, llm__slice row
         return;
     }
     for (int k = 0; k < 2 && !L->r; k++) {
-        /* columns cut: this is part of a sum over ranks, which must have the bias once */
-        if (k && (bias < 0 || (L->rank % L->n_group && cols.n < cols.size))) return;
+        /* columns cut: this is part of a sum over ranks, which must have the bias once (but fc is whole on all) */
+        if (k && (bias < 0 || (L->rank % L->n_group && cols.n < cols.size && slot != LLM__W_FC))) return;
         if (k && !bias && !llm__loader_find(L, slot, (int)which.first, 1, name)) return;
         llm_segment *s = llm__loader_segment(L, k, rows.n);
         if (!s || !llm__loader_seek(L, slot, which, rows.size, k ? 0 : cols.size, k, s)) return;
@@ -18042,6 +18107,8 @@ typedef struct llm__net_config {
     int n_stages;            /* n_ranks counts the ranks of all */
     int n_loras, max_lora_rank; /* slots for adapters; 0: none */
     int first_layer;         /* of the KV cache: a draft model's layers follow the model's */
+    int kept_layer;          /* of the KV cache, that takes hidden states for an EAGLE head; 0: none */
+    const struct llm__net *model_net; /* whose embedding and output layer an EAGLE head uses */
     llm_progress_fn progress;
     void *progress_user;
 } llm__net_config;
@@ -18069,6 +18136,7 @@ typedef struct llm__net_rank {
     llm__slice heads, kv_heads, ff, ff_expert, ff_shared, vocab; /* this rank's shares */
     int32_t q_width, k_width;                   /* columns of q and k in qkv; with norms over the whole width: of all ranks */
     llm__net_pair embed, positions, embed_norm, out_norm, head;
+    llm__net_pair fc[2];                        /* (D, D) of an EAGLE head: of the embedding, with the bias, and of the hidden state */
     llm_weight *alibi, *inv_freq[2];
     llm__net_layer *layer;                      /* (n_layers), of which it has some */
     llm__net_lane token, out;
@@ -18209,7 +18277,7 @@ static void llm__load_layer(llm__loader *L, const llm__net_rank *R, llm__net_lay
     const llm__arch *a = L->a;
     int pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
     llm__slice D = llm__all(a->hidden), E = llm__all(a->n_experts);
-    if (pre) llm__load_norm(L, LLM__W_ATTN_NORM, 1, &y->attn_norm);
+    if (pre && (!a->eagle || a->eagle & LLM__EAGLE_BEFORE)) llm__load_norm(L, LLM__W_ATTN_NORM, !a->eagle, &y->attn_norm);
     if (a->flags & LLM__MLA) llm__load_mla(L, R, y);
     else llm__load_qkv(L, R, y);
     llm__load(L, LLM_ROLE_LINEAR, LLM__W_O, D, llm__slice_times(R->heads, a->v_head_dim), a->o_bias, &y->o);
@@ -18247,9 +18315,22 @@ static void llm__load_model(llm__loader *L, llm__net_rank *R) {
         if (a->flags & LLM__LEARNED)
             llm__load(L, LLM_ROLE_EMBED, LLM__W_POSITIONS, llm__all(a->max_positions + a->position_offset), D, -1, &R->positions);
     }
-    for (int i = 0; i < a->n_rope; i++)
-        llm__load_numbers(L, "rotary frequencies", a->rope[i].inv_freq, a->rope[0].n_variants * (a->rope_dim / 2), &R->inv_freq[i]);
     if (a->flags & LLM__ALIBI) llm__load_numbers(L, "ALiBi slopes", a->alibi + R->heads.first, R->heads.n, &R->alibi);
+}
+
+/* The same of an EAGLE head: fc, whole on every rank, its left half for the embedding and its right half for the hidden state. Embedding and
+ * output layer are the model's own weights (NULL: only checking). */
+static void llm__load_eagle(llm__loader *L, llm__net_rank *R, const struct llm__net *model_net) {
+    int64_t D = L->a->hidden;
+    for (int i = 0; i < 2; i++)
+        llm__load(L, LLM_ROLE_LINEAR, LLM__W_FC, llm__all(D), llm__slice_of(2 * D, i * D, D), i ? -1 : 0, &R->fc[i]);
+    if (L->a->eagle & LLM__EAGLE_BEHIND) llm__load_norm(L, LLM__W_OUT_NORM, 0, &R->out_norm);
+    if (!model_net) return;
+    const llm__net_rank *model = &model_net->rank[L->rank];
+    R->embed.w = model->embed.w;
+    R->embed_norm = model->embed_norm;
+    R->head.w = model->head.w;
+    R->head.b = model->head.b;
 }
 
 /* All weights of one rank. A net that is only checked has no layers to put them in. */
@@ -18262,7 +18343,10 @@ static void llm__load_rank(llm__loader *L, llm__net_rank *R, const llm__net_conf
     R->first = stage == 0;
     R->last = stage == n_stages - 1;
     L->layer = -1;
-    if (!L->r) llm__load_model(L, R);
+    if (!L->r && L->a->eagle) llm__load_eagle(L, R, cfg ? cfg->model_net : NULL);
+    else if (!L->r) llm__load_model(L, R);
+    for (int i = 0; i < L->a->n_rope; i++)
+        llm__load_numbers(L, "rotary frequencies", L->a->rope[i].inv_freq, L->a->rope[0].n_variants * (L->a->rope_dim / 2), &R->inv_freq[i]);
     for (L->layer = R->begin; L->layer < R->end && !L->r; L->layer++) {
         /* a layer at a time: the progress hook may cancel between two */
         double done = (L->rank + (double)(L->layer - R->begin) / (R->end - R->begin)) / L->n_ranks;
@@ -18476,10 +18560,9 @@ static void llm__pass_residual(const llm__pass *p, const llm__net_lane *lane, co
 
 /* x = embedding of the tokens (T, D). Each rank has a part of the table; learned positions are added on one rank: the sum over ranks has
  * them once. */
-static void llm__pass_embed(const llm__pass *p, int n_ranks) {
+static void llm__pass_embed(const llm__pass *p, int n_ranks, llm_buffer *x) {
     const llm__arch *a = p->a;
     const llm__net_rank *R = p->R;
-    llm_buffer *x = R->token.x;
     llm_embed_op embed = {x, R->embed.w, p->rank ? NULL : R->positions.w, a->position_offset, (int32_t)R->vocab.first, a->embed_scale};
     llm_lora_op lora = {LLM_ROWS_TOKENS, x, NULL, R->low, R->embed.lora, a->hidden, (int32_t)R->vocab.first, a->embed_scale};
     p->be->embed(p->ctx, p->rank, &embed);
@@ -18492,12 +18575,21 @@ static void llm__pass_embed(const llm__pass *p, int n_ranks) {
 static void llm__pass_begin(const llm__pass *p, const llm__net *net) {
     const llm__arch *a = p->a;
     const llm__net_rank *R = p->R;
-    if (R->first) llm__pass_embed(p, net->n_group);
+    if (R->first) llm__pass_embed(p, net->n_group, a->eagle ? R->token.h : R->token.x);
     else p->be->receive(p->ctx, p->rank, R->token.x, net->rank[p->rank - net->n_group].token.x);
     for (int i = 0; i < a->n_rope; i++) {
         llm_rope_op rope = {R->rope[i], R->inv_freq[i], a->rope[0].n_variants, a->rope_dim, a->rope[i].scale, {0, 0, 0}};
         p->be->rope(p->ctx, p->rank, &rope);
     }
+}
+
+/* An EAGLE head reads x = fc(embedding of the token, hidden state of the position before it) + b, and zeros at position 0, as in vLLM 0.6. */
+static void llm__pass_eagle(const llm__pass *p, int kept_layer) {
+    const llm__net_lane *lane = &p->R->token;
+    llm_state_op recall = {1, LLM_ROWS_TOKENS, lane->y, lane->x, kept_layer};
+    llm__pass_linear(p, LLM_ROWS_TOKENS, lane->x, lane->h, &p->R->fc[0], LLM_ACT_NONE, 0);
+    p->be->state(p->ctx, p->rank, &recall);
+    llm__pass_linear(p, LLM_ROWS_TOKENS, lane->x, lane->y, &p->R->fc[1], LLM_ACT_NONE, 1);
 }
 
 /* att (T, n_heads * v_head_dim) = attention(src), in layer i (Vaswani et al. 2017):
@@ -18571,24 +18663,29 @@ static void llm__pass_moe(const llm__pass *p, const llm__net_layer *y, const llm
  *   NO_PRE_NORM                 x += norm(att(x));                 x += norm(mlp(x))     OLMo 2
  *   PARALLEL      h = norm(x);  x += att(h) + mlp(h)                                     Cohere, GPT-NeoX
  * A residual operation does the end of one block and the beginning of the next in one: x += norm(sum of y), h = norm(x).
- * The last layer's MLP and the head see only the rows whose logits are wanted: they are gathered into the lane `out`. */
+ * The last layer's MLP and the head see only the rows whose logits are wanted: they are gathered into the lane `out`. But where an EAGLE head
+ * wants the hidden states of all rows, they are computed, and kept in pages; of its own it keeps those that it guesses from again. */
 static void llm__forward(const llm__net *net, int rank, int lora) {
     const llm__arch *a = net->a;
     const llm__net_rank *R = &net->rank[rank];
     const llm__net_lane *lane = &R->token, *out = &R->out;
     const llm__pass p = {net->cfg.backend, net->cfg.ctx, rank, a, R, lora, net->cfg.first_layer - R->begin};
     int parallel = (a->flags & LLM__PARALLEL) != 0, plain = (a->flags & LLM__NO_PRE_NORM) != 0, post = (a->flags & LLM__POST_NORM) != 0;
+    int bare = plain || (a->eagle && !R->layer[0].attn_norm.w), normed = !a->eagle || R->out_norm.w, kept = net->cfg.kept_layer;
+    llm_buffer *top = normed ? out->h : out->x; /* what the output layer reads */
     /* x (T, D) = embedding; h = the first norm of it */
     llm__pass_begin(&p, net);
-    if (!plain) llm__pass_residual(&p, lane, NULL, NULL, &R->layer[R->begin].attn_norm);
+    if (a->eagle) llm__pass_eagle(&p, kept);
+    if (!bare) llm__pass_residual(&p, lane, NULL, NULL, &R->layer[R->begin].attn_norm);
     for (int i = R->begin; i < R->end; i++) {
         const llm__net_layer *y = &R->layer[i];
         int last = i == a->n_layers - 1, moe = a->layer[i].moe;
-        const llm__net_pair *next = last ? &R->out_norm : plain || i + 1 == R->end ? NULL : &R->layer[i + 1].attn_norm;
+        const llm__net_pair *next = plain || i + 1 == R->end ? NULL : &R->layer[i + 1].attn_norm;
+        if (last) next = normed ? &R->out_norm : NULL;
         /* att = attention over h, and the KV pages of layer i get this step's keys and values */
-        if (a->flags & LLM__MLA) llm__pass_mla(&p, i, y, plain ? lane->x : lane->h);
-        else llm__pass_attention(&p, i, y, plain ? lane->x : lane->h);
-        if (last && !moe) { /* earlier layers need all rows for their keys and values, the last one does not */
+        if (a->flags & LLM__MLA) llm__pass_mla(&p, i, y, bare ? lane->x : lane->h);
+        else llm__pass_attention(&p, i, y, bare ? lane->x : lane->h);
+        if (last && !moe && (a->eagle || !kept)) { /* earlier layers need all rows for their keys and values, the last one does not */
             p.be->gather(p.ctx, rank, out->x, lane->x);
             p.be->gather(p.ctx, rank, out->att, lane->att);
             if (parallel) p.be->gather(p.ctx, rank, out->h, lane->h);
@@ -18608,9 +18705,11 @@ static void llm__forward(const llm__net *net, int rank, int lora) {
         p.be->send(p.ctx, rank, lane->x);
         return;
     }
-    if (lane != out) p.be->gather(p.ctx, rank, out->h, lane->h);
-    const llm_buffer *plus = llm__pass_lora(&p, LLM_ROWS_OUT, R->head_plus, out->h, &R->head);
-    llm_logits_op logits = {out->h, R->head.w, R->head.b, (int32_t)R->vocab.first, a->vocab, a->logit_scale, a->logit_softcap, plus};
+    if (lane != out) p.be->gather(p.ctx, rank, top, normed ? lane->h : lane->x);
+    llm_state_op keep = {0, a->eagle ? LLM_ROWS_OUT : LLM_ROWS_TOKENS, a->eagle ? top : lane->h, NULL, kept};
+    if (kept) p.be->state(p.ctx, rank, &keep);
+    const llm_buffer *plus = llm__pass_lora(&p, LLM_ROWS_OUT, R->head_plus, top, &R->head);
+    llm_logits_op logits = {top, R->head.w, R->head.b, (int32_t)R->vocab.first, a->vocab, a->logit_scale, a->logit_softcap, plus};
     p.be->logits(p.ctx, rank, &logits);
 }
 
@@ -23284,6 +23383,7 @@ static void llm__kv_flush(llm__kv *kv) {
  *   prompt lookup   the latest place where the sequence's last few tokens stood before, and what followed there (Saxena
  *                   2023; vLLM's [ngram]). Free, and right where text is repeated: edits, code, quotes, JSON.
  *   a draft model   a small model with the same tokens (see >>engine).
+ *   an EAGLE head   one layer that reads the model's own last hidden states (see >>engine).
  *   a grammar       where it leaves one text only, as behind {"na of a schema whose one key is "name" (llm__matcher_ahead), in every
  *                   engine, asked before the others. SGLang calls it jump-forward: it puts the text into the answer and tokenizes it
  *                   again. Here it is a draft like any other, so the model still has the choice between the tokens that spell this
@@ -23624,6 +23724,7 @@ typedef struct llm__lora {
 typedef struct llm__drafter {
     llm_model *model;            /* opened by the engine */
     llm__net *net;               /* NULL: none */
+    int32_t eagle;               /* 1: it is the model's EAGLE head */
     int32_t max_len;             /* tokens that it can read */
     llm__job *job;               /* (max_seqs) tokens to be chosen in a pass */
     int32_t n_jobs;
@@ -24725,7 +24826,8 @@ static int llm__draft_kept(llm_engine *e, llm__job *job, int32_t id) {
     int kept = job->n_kept < s->n_draft && s->draft[job->n_kept] == id;
     if (kept) e->count.accepted_per_position[job->n_kept++]++;
     if (kept && s->state == LLM__SEQ_RUNNING) {
-        s->n_guessed += !s->jumps && job->n_kept < s->n_draft; /* a draft model has fed all of its draft but the last */
+        /* a draft model has fed all of its draft but the last; an EAGLE head reads these again, with the model's own hidden states */
+        s->n_guessed += !s->jumps && !e->draft.eagle && job->n_kept < s->n_draft;
         s->n_computed = ++s->n_fed;
         llm__seq_publish(e, s);
         job->out_row++;
@@ -25014,6 +25116,87 @@ static double llm__drive_now(void *ctx) {
  * number that the model's token at this position will be drawn with. Where the two distributions are alike, so are the tokens then, also at
  * high temperatures. */
 
+/* ---- an EAGLE head ----
+ * EAGLE (Li et al. 2024) guesses with one more layer of the model's kind. What the model has worked out about a text so far is in its last
+ * hidden state f, from which it chooses the next token; so the head reads f as well as the token, and what it writes is a guess at the f after
+ * it. Embedding and output layer are the model's own (D = hidden size, t a token, i a position):
+ *
+ *     x[i] = fc (embedding(t[i]), f[i - 1])       fc: (D, 2 D) with or without bias; x[0] = 0, as vLLM has it
+ *     f'[i] = layer(x[i])                         attends to x[0 .. i]; no norm before it and none behind it, unless the files have some
+ *     t[i + 1] = a choice from the output layer's logits of f'[i]
+ *
+ * It takes the draft model's place: the same passes, pages and marks. Only f must come from somewhere. The model's steps keep the f of each
+ * row in one more layer of the KV pages, where it shares the fate of the keys beside it; the head's passes read it there, one position
+ * back, and put their own f' where f is not known yet. So pass k reads the f' of pass k - 1, and the model's next step writes over them:
+ *
+ *     pass 0   tokens 38 39    f 37 38         -> f'[39], draft[0]      (of 40 ids; it has read the others before)
+ *     pass 1   draft[0]        f'[39]          -> f'[40], draft[1]
+ *     check    39 draft[0 ..]                  -> f[39], f[40] ...      what was kept of the draft is read again then, with the true f
+ *
+ * EAGLE-2 checks a tree of guesses; here, as in vLLM, a head of either guesses a chain. Layouts of its folder: SafeAILab's config.json is that
+ * of a llama with one layer, tensors are fc.weight, layers.0.*, and perhaps an embedding; vLLM's has model_type "eagle", the layer's config
+ * as the object "model", and tensors with model. before them, lm_head.weight too. */
+
+/* 1 if a folder is an EAGLE head: its config says so, or it has an fc. */
+static int llm__eagle_is(const llm__source *s) {
+    const llm_json *c = s->config;
+    const char *type = llm_json_str(c, llm_json_find(c, 0, "model_type"), NULL);
+    const char *name = llm_json_str(c, llm_json_first(c, llm_json_find(c, 0, "architectures")), NULL);
+    if (type && !strcmp(type, "eagle")) return 1;
+    if (name && (strstr(name, "agle") || strstr(name, "EAGLE"))) return 1;
+    return llm__tensors_find(&s->tensors, "fc.weight") != NULL;
+}
+
+/* Config and shapes of a head for `model`. lab: without norms. What it takes from the model it computes as the model does. */
+static llm_result llm__eagle_read(llm_model *m, const llm_model *model, int lab) {
+    static const char *const skips[2] = {"skip_prenorm", "skip_output_norm"};
+    const llm_json *c = m->source.config;
+    llm__arch *a = &m->arch;
+    const llm__arch *own = &model->arch;
+    int64_t n_params;
+    llm_result r = llm__arch_read(&m->source, 0, a);
+    if (r) return r;
+    if (strstr(a->class_name, "agle3") || strstr(a->class_name, "EAGLE3") || llm__tensors_find(&m->source.tensors, "d2t"))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: an EAGLE-3 head: heads of EAGLE and EAGLE-2 are supported", m->path);
+    if (a->n_layers != 1 || a->hidden != own->hidden)
+        return llm__error(LLM_ERR_ARG, "%s: an EAGLE head of %d layers and hidden size %d: 1 and the model's %d expected", m->path, a->n_layers,
+                          a->hidden, own->hidden);
+    if (a->flags & (LLM__PARALLEL | LLM__LEARNED | LLM__ALIBI))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: an EAGLE head of the kind %s is not supported", m->path, a->name);
+    a->eagle = LLM__EAGLE;
+    for (int i = 0; i < 2 && !lab; i++) {
+        int skip = 0;
+        llm_json_bool(c, llm_json_find(c, 0, skips[i]), &skip);
+        llm_json_bool(c, llm_json_find(c, llm_json_find(c, 0, "model"), skips[i]), &skip);
+        if (!skip) a->eagle |= i ? LLM__EAGLE_BEHIND : LLM__EAGLE_BEFORE;
+    }
+    a->vocab = own->vocab;
+    a->embed_scale = own->embed_scale;
+    a->logit_scale = own->logit_scale;
+    a->logit_softcap = own->logit_softcap;
+    a->qkv_bias = a->o_bias = a->mlp_bias = 0; /* "bias" is that of fc; all are used where the files have them */
+    return llm__net_check(m, &n_params);
+}
+
+/* Opens a folder as an EAGLE head for `model`. LLM_OK and *out NULL: it is none. */
+static llm_result llm__eagle_open(const char *path, const llm_model *model, int lab, llm_model **out) {
+    llm_model_config files;
+    memset(&files, 0, sizeof files);
+    *out = NULL;
+    if (llm__path_kind_of(path) != LLM__PATH_DIR) return LLM_OK;
+    llm_model *m = LLM__NEW(llm_model, 1);
+    if (!m) return llm__nomem();
+    m->source.path = m->path = llm__strdup(path);
+    llm_result r = m->path ? llm__source_folder(&m->source, m->path, &files) : llm__nomem();
+    int eagle = !r && llm__eagle_is(&m->source);
+    if (eagle) r = llm__eagle_read(m, model, lab);
+    if (eagle && !r) *out = m;
+    else llm_model_close(m);
+    return r;
+}
+
+/* ---- passes ---- */
+
 /* Rows of a pass for sequence s, as number i of the step. Returns the next row; the same row: nothing to do. */
 static int32_t llm__guess_rows(llm_engine *e, llm__seq *s, int32_t pass, int32_t i, int32_t row) {
     const llm__net *net = e->draft.net;
@@ -25100,19 +25283,12 @@ static void llm__drive_draft(void *ctx, llm__seq *const *seq, int32_t n) {
             for (int32_t k = seq[i]->n_guessed / size - 1; k >= 0 && !e->kv.drafted[seq[i]->pages[k]]; k--) e->kv.drafted[seq[i]->pages[k]] = 1;
 }
 
-/* Opens the draft model on the same device. Its tokens must be the model's: the same bytes for each id that both have. */
-static llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, llm__net_config n) {
-    llm_model_config files;
+/* The draft model's tokens must be the model's: the same bytes for each id that both have. */
+static llm_result llm__drafter_tokens(const llm_engine *e, const char *path) {
     llm_text a, b;
-    const char *path = c->speculative_model;
-    if (!path || !strcmp(path, "[ngram]")) return LLM_OK;
-    memset(&files, 0, sizeof files);
+    llm_result r = LLM_OK;
     memset(&a, 0, sizeof a);
     memset(&b, 0, sizeof b);
-    files.log = c->log;
-    files.log_user = c->log_user;
-    llm_result r = llm_model_open(path, &files, &e->draft.model);
-    if (r) return r;
     int32_t ours = llm_vocab_size(e->p.model), theirs = llm_vocab_size(e->draft.model), id = 0;
     for (; id < LLM__MIN(ours, theirs); id++) {
         a.len = b.len = 0;
@@ -25126,12 +25302,43 @@ static llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, l
                        path, (int)id);
     llm_text_free(&a);
     llm_text_free(&b);
+    return r;
+}
+
+/* Opens the draft model, or the model's EAGLE head, on the same device. */
+static llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, llm__net_config n) {
+    llm_model_config files;
+    const char *path = c->speculative_model;
+    if (!path || !strcmp(path, "[ngram]")) return LLM_OK;
+    memset(&files, 0, sizeof files);
+    files.log = c->log;
+    files.log_user = c->log_user;
+    llm_result r = llm__eagle_open(path, e->p.model, c->eagle_lab_style, &e->draft.model);
+    e->draft.eagle = e->draft.model != NULL;
+    if (!r && !e->draft.eagle) r = llm_model_open(path, &files, &e->draft.model);
+    if (!r && !e->draft.eagle) r = llm__drafter_tokens(e, path);
+    if (!r && e->draft.eagle && !e->backend->state)
+        r = llm__error(LLM_ERR_UNSUPPORTED, "speculative_model: backend %s keeps no hidden states for an EAGLE head", e->backend->name);
+    if (!r && e->draft.eagle && e->n_stages > 1) r = llm__error(LLM_ERR_UNSUPPORTED, "speculative_model: an EAGLE head of a pipeline's model");
+    if (r) return r;
     n.model = e->draft.model;
     n.n_loras = 0;
     n.first_layer = e->net->n_kv;
+    if (e->draft.eagle) {
+        n.model_net = e->net;
+        n.kept_layer = e->net->cfg.kept_layer = n.first_layer + e->draft.model->arch.n_layers; /* behind all others */
+    }
     e->draft.max_len = e->draft.model->arch.max_len > 0 ? e->draft.model->arch.max_len : INT32_MAX;
     e->p.driver.draft = llm__drive_draft;
-    return r ? r : llm__net_open(&n, &e->draft.net);
+    return llm__net_open(&n, &e->draft.net);
+}
+
+/* The layer of the KV cache that holds hidden states: in parts of at most 128 values, each with a scale of its own in types that have them. */
+static llm_kv_layer llm__kept_layer(int32_t hidden) {
+    llm_kv_layer kept = {1, 1, LLM__MIN(hidden, 128)};
+    while (hidden % kept.v_head_dim) kept.v_head_dim--;
+    kept.n_kv_heads = hidden / kept.v_head_dim;
+    return kept;
 }
 
 /* The library exports one function that returns its table; number and size of the interface must be ours, so that a
@@ -25353,7 +25560,8 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     p->n_jump = LLM__JUMP_MAX;
     p->lookup_low = c->ngram_prompt_lookup_min;
     p->lookup_high = c->ngram_prompt_lookup_max;
-    p->lag = e->backend->drawn != NULL;
+    /* who drafts by a network waits for it: no step may be in flight meanwhile */
+    p->lag = e->backend->drawn != NULL && (!c->speculative_model || !strcmp(c->speculative_model, "[ngram]"));
     e->n_ranks = c->tensor_parallel_size * c->pipeline_parallel_size;
     e->n_stages = c->pipeline_parallel_size;
 }
@@ -25387,15 +25595,16 @@ static llm_result llm__engine_assemble(llm_engine *e, const llm_model *model, co
     llm__engine_limits(e, model, c);
     llm_result r = llm__engine_net(e, c);
     if (r) return r;
-    int n_layers = e->net->n_kv, n_draft = e->draft.net ? e->draft.net->n_kv : 0;
-    llm_kv_layer *layers = (llm_kv_layer *)llm__arena_get(&e->arena, (size_t)(n_layers + n_draft) * sizeof *layers);
+    int n_layers = e->net->n_kv, n_draft = e->draft.net ? e->draft.net->n_kv : 0, n = n_layers + n_draft;
+    llm_kv_layer *layers = (llm_kv_layer *)llm__arena_get(&e->arena, (size_t)(n + 1) * sizeof *layers);
     if (!layers) return llm__nomem();
     memcpy(layers, e->net->kv, (size_t)n_layers * sizeof *layers);
     if (n_draft) memcpy(layers + n_layers, e->draft.net->kv, (size_t)n_draft * sizeof *layers);
+    if (e->net->cfg.kept_layer) layers[n++] = llm__kept_layer(e->net->a->hidden);
     e->p.vocab = e->net->a->vocab;
-    e->page_bytes = e->backend->kv_page_bytes(e->ctx, n_layers + n_draft, layers, c->block_size);
+    e->page_bytes = e->backend->kv_page_bytes(e->ctx, n, layers, c->block_size);
     r = llm__engine_pages(e, c, &log);
-    if (!r) r = e->backend->kv_open(e->ctx, n_layers + n_draft, layers, c->block_size, e->p.n_pages);
+    if (!r) r = e->backend->kv_open(e->ctx, n, layers, c->block_size, e->p.n_pages);
     if (!r) r = llm__engine_swap(e, c);
     if (r) return r;
     e->count.memory_bytes = e->backend->memory_used(e->ctx);
@@ -27525,7 +27734,7 @@ enum { LLM__SAID_NGRAM = 1 };
 LLM_API llm_result llm_speculative_parse(llm_engine_config *cfg, char *(*get)(const char *name), llm_text *model) {
     static const llm_option table[] = {
         {"model", LLM_OPTION_TEXT, 0, offsetof(llm__said, e.speculative_model), 0, 0, NULL, NULL},
-        {"method", LLM_OPTION_ENUM, 0, offsetof(llm__said, method), 0, 0, "ngram=1|draft_model=2", NULL},
+        {"method", LLM_OPTION_ENUM, 0, offsetof(llm__said, method), 0, 0, "ngram=1|draft_model=2|eagle=2", NULL},
         {"num_speculative_tokens", LLM_OPTION_INT, 0, offsetof(llm__said, e.num_speculative_tokens), 1, LLM_SPECULATIVE_MAX, NULL, NULL},
         {"prompt_lookup_max", LLM_OPTION_INT, 0, offsetof(llm__said, e.ngram_prompt_lookup_max), 1, 1024, NULL, NULL},
         {"prompt_lookup_min", LLM_OPTION_INT, 0, offsetof(llm__said, e.ngram_prompt_lookup_min), 1, 1024, NULL, NULL},

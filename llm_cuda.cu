@@ -46,6 +46,7 @@
  *     kernel_attention_join              (T, heads)                       128   splits added up
  *     kernel_latent_write                T                                128   latent and its key to the pages
  *     kernel_latent_absorb, _values      (T, heads)                       128   queries into the latent space, results back
+ *     kernel_state                       (T or n_out, parts)               32   hidden states to the pages, or from them
  *     kernel_route                       T                                 32   the k best experts of a row
  *     kernel_slots, kernel_combine       1; T                       1024, 128   rows by expert; the weighted sum of a row
  *     kernel_lora_down, kernel_lora_up   (T / 8, 3 r / 8), (T / 8, V / 128)     256, 128   low = A x; plus = B low
@@ -314,7 +315,8 @@ typedef enum op_kind {
     OP_LOGITS,
     OP_LORA,
     OP_SEND,
-    OP_RECEIVE
+    OP_RECEIVE,
+    OP_STATE
 } op_kind;
 
 typedef struct record {
@@ -333,6 +335,7 @@ typedef struct record {
         llm_gate_op gate;
         llm_logits_op logits;
         llm_lora_op lora;
+        llm_state_op state;
         struct {
             llm_buffer *dst;
             const llm_buffer *src;
@@ -2074,16 +2077,61 @@ static __device__ void warp_encode(int type, const float *x, int n, uint8_t *to,
     if (lane == 0) *scale_to = scale, *offset_to = offset;
 }
 
+/* Where a token's value of a head is, and its scale, which is followed by the offset one page of tokens further. */
+static __device__ __forceinline__ uint8_t *kv_value(const kv_view &v, const int32_t *pages, int position, int head, float **scale) {
+    uint8_t *at = kv_part(v, pages, position, head);
+    int t = position % v.page_tokens;
+    *scale = (float *)(at + v.place.scale_offset) + 2 * v.page_tokens + t;
+    return at + v.place.v_offset + (int64_t)t * v.place.v_elements * v.element_bytes;
+}
+
 /* Writes a token's key, and its value unless v is NULL. A warp. Twin: llm__kv_write_token. */
 static __device__ void warp_write_token(const kv_view &v, const int32_t *pages, int position, int head, const float *key,
                                         const float *value) {
     uint8_t *at = kv_part(v, pages, position, head);
     int t = position % v.page_tokens, tokens = v.page_tokens;
-    float *scales = (float *)(at + v.place.scale_offset);
+    float *scales = (float *)(at + v.place.scale_offset), *scale;
     warp_encode(v.type, key, v.place.head_dim, at + (int64_t)t * v.place.k_elements * v.element_bytes, scales + t, scales + tokens + t);
-    if (value)
-        warp_encode(v.type, value, v.place.v_head_dim, at + v.place.v_offset + (int64_t)t * v.place.v_elements * v.element_bytes,
-                    scales + 2 * tokens + t, scales + 3 * tokens + t);
+    if (!value) return;
+    at = kv_value(v, pages, position, head, &scale);
+    warp_encode(v.type, value, v.place.v_head_dim, at, scale, scale + tokens);
+}
+
+/* A warp reads n values as they were written, but for the rounding. Twin: llm__kv_read_value. */
+template <int T> static __device__ void warp_decode(const uint8_t *from, int n, int scaled, float scale, float offset, float *to) {
+    for (int i = threadIdx.x & 31; i < n; i += 32) {
+        float v = kv_element<T>(from, i, (n + 1) / 2);
+        to[i] = scaled ? offset + scale * v : v;
+    }
+}
+
+/* Computes: a part of a row to its pages, or from those of the position before; zeros before the first, in `clear` too, if there is one.
+ * Grid: (rows, parts), one warp each. Twin: llm__run_state. */
+static __global__ void __launch_bounds__(32) kernel_state(step_view s, kv_view v, int recall, int out, float *x, int64_t stride, float *clear,
+                                                          int64_t clear_stride) {
+    int row = (int)blockIdx.x, h = (int)blockIdx.y, n = v.place.v_head_dim;
+    if (row >= s.head[out ? HEAD_OUT : HEAD_ROWS]) return;
+    int at = out ? s.out_rows[row] : row, position = row_position(s, at) - recall;
+    const int32_t *pages = s.pages + (int64_t)s.seq_of_row[at] * s.head[HEAD_STRIDE];
+    x += row * stride + h * n;
+    if (position < 0) {
+        for (int i = threadIdx.x; i < n; i += 32) {
+            x[i] = 0;
+            if (clear) clear[row * clear_stride + h * n + i] = 0;
+        }
+        return;
+    }
+    float *scale;
+    uint8_t *value = kv_value(v, pages, position, h, &scale);
+    float by = v.scaled ? scale[0] : 1, offset = v.scaled ? scale[v.page_tokens] : 0;
+    if (!recall) warp_encode(v.type, x, n, value, scale, scale + v.page_tokens);
+    else if (v.type == LLM_KV_F32) warp_decode<LLM_KV_F32>(value, n, 0, by, offset, x);
+    else if (v.type == LLM_KV_F16) warp_decode<LLM_KV_F16>(value, n, 0, by, offset, x);
+    else if (v.type == LLM_KV_BF16) warp_decode<LLM_KV_BF16>(value, n, 0, by, offset, x);
+    else if (v.type == LLM_KV_FP8_E4M3) warp_decode<LLM_KV_FP8_E4M3>(value, n, 1, by, offset, x);
+    else if (v.type == LLM_KV_FP8_E5M2) warp_decode<LLM_KV_FP8_E5M2>(value, n, 1, by, offset, x);
+    else if (v.type == LLM_KV_INT8) warp_decode<LLM_KV_INT8>(value, n, 1, by, offset, x);
+    else warp_decode<LLM_KV_INT4>(value, n, 1, by, offset, x);
 }
 
 /* A warp turns the first 2 * half values of x by the row's cosines and sines. Twin: llm__body_rotate. */
@@ -2170,6 +2218,13 @@ static kv_view kv_of(const rank *r, int layer) {
     int bytes = ctx->kv_type == LLM_KV_F32 ? 4 : ctx->kv_type <= LLM_KV_BF16 ? 2 : 1;
     kv_view v = {r->kv, ctx->places[layer], ctx->page_bytes, ctx->page_tokens, ctx->kv_type, bytes == 1, bytes};
     return v;
+}
+
+static void run_state(rank *r, const llm_state_op *op) {
+    kv_view kv = kv_of(r, op->layer);
+    launch(r, kernel_state, dim3((unsigned)padded_rows(r, op->rows), (unsigned)kv.place.n_kv_heads), 32, 0, r->view, kv, op->recall,
+           op->rows == LLM_ROWS_OUT, op->buf->data, op->buf->stride, op->clear ? op->clear->data : (float *)NULL,
+           op->clear ? op->clear->stride : 0);
 }
 
 /* Every run_ function does the same: the operation's buffers become pointers, its counts those of the padded shape. */
@@ -3761,6 +3816,7 @@ static void run_record(rank *r, const record *rec) {
     case OP_LORA: run_lora(r, &rec->op.lora); return;
     case OP_SEND: run_send(r, rec->op.gather.src->data, rows_bytes(r, rec->op.gather.src), 1); return;
     case OP_RECEIVE: run_receive(r, rec->op.gather.dst->data, rows_bytes(r, rec->op.gather.dst), -1); return;
+    case OP_STATE: run_state(r, &rec->op.state); return;
     }
 }
 
@@ -4083,6 +4139,14 @@ static void cuda_lora(llm_backend_ctx *ctx, int index, const llm_lora_op *op) {
     for (int s = 0; s < ctx->shape.n_seqs; s++)
         if (slots[s] < -1 || slots[s] >= op->site->n_slots) ctx_fail(ctx, LLM_ERR_ARG, "lora: the site has no such slot");
     record_add(ctx, index, OP_LORA)->op.lora = *op;
+}
+
+/* The layer's page must have values for a whole row, in parts. Twin: llm__cpu_state. */
+static void cuda_state(llm_backend_ctx *ctx, int index, const llm_state_op *op) {
+    const kv_place *p = op->layer >= 0 && op->layer < ctx->n_layers ? &ctx->places[op->layer] : NULL;
+    if (!p || (int64_t)p->n_kv_heads * p->v_head_dim != op->buf->cols)
+        ctx_fail(ctx, LLM_ERR_ARG, "state: the layer does not fit the KV cache");
+    record_add(ctx, index, OP_STATE)->op.state = *op;
 }
 
 /* Rows start on vectors of 16 bytes. */
@@ -4467,6 +4531,6 @@ extern "C" __attribute__((visibility("default"))) const llm_backend *llm_cuda_ba
                                       cuda_all_reduce, cuda_logits,         cuda_end_step,   cuda_wait,         cuda_logits_row,
                                       cuda_buffer_row, cuda_kv_copy,        cuda_kv_read,    cuda_kv_write,     NULL,
                                       cuda_lora_site,  cuda_lora_put,       cuda_lora,       cuda_drawn,        cuda_kv_memory,
-                                      cuda_send,       cuda_receive};
+                                      cuda_send,       cuda_receive,    cuda_state};
     return &table;
 }

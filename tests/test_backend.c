@@ -857,6 +857,45 @@ static void be_test_pages(void) {
     free(again);
 }
 
+/* Hidden states: what was kept comes back one position later, rounded as the pages are; zeros at position 0. Rows of OUT replace those before. */
+static void be_test_states(int threads) {
+    static const struct { llm_kv_type type; double within; } rows[] = {{LLM_KV_F32, 0}, {LLM_KV_F16, 6e-4}, {LLM_KV_BF16, 5e-3}, {LLM_KV_FP8_E4M3, 0.04}, {LLM_KV_FP8_E5M2, 0.1}, {LLM_KV_INT8, 5e-3}, {LLM_KV_INT4, 0.07}};
+    const llm_backend *t = llm_backend_cpu();
+    for (int i = 0; i < LLM__COUNT(rows); i++) {
+        llm_backend_ctx *ctx = be_open(NULL, threads, 1, rows[i].type);
+        llm_kv_layer layers[2] = {{1, 16, 16}, {3, 1, 35}};
+        llm_buffer *x = be_buffer(ctx, 0, BE_ROWS, 105), *o = be_buffer(ctx, 0, BE_OUT, 105), *back = be_buffer(ctx, 0, BE_ROWS, 105), *clear = be_buffer(ctx, 0, BE_ROWS, 105);
+        llm_state_op keep = {0, LLM_ROWS_TOKENS, x, NULL, 1}, last = {0, LLM_ROWS_OUT, o, NULL, 1}, recall = {1, LLM_ROWS_TOKENS, back, clear, 1};
+        be_step b;
+        be_done(ctx);
+        CHECK(t->kv_open(ctx, 2, layers, 16, BE_PAGES) == LLM_OK);
+        be_fill(x, 3, 1), be_fill(o, 4, 1), be_fill(clear, 5, 1);
+        be_plain_step(&b, 40, 3);
+        CHECK(t->begin_step(ctx, &b.s) == LLM_OK);
+        t->state(ctx, 0, &keep);
+        t->state(ctx, 0, &last);
+        CHECK(t->end_step(ctx) == LLM_OK);
+        be_plain_step(&b, 41, 0);
+        CHECK(t->begin_step(ctx, &b.s) == LLM_OK);
+        t->state(ctx, 0, &recall);
+        CHECK(t->end_step(ctx) == LLM_OK);
+        double worst = 0;
+        for (int row = 0; row < 41; row++)
+            for (int k = 0; k < 105; k++) {
+                const llm_buffer *from = row > 37 ? o : x;
+                float want = row ? from->data[(row > 37 ? row - 38 : row - 1) * from->stride + k] : 0;
+                worst = LLM__MAX(worst, fabs((double)back->data[row * back->stride + k] - (double)want));
+                CHECK((clear->data[row * clear->stride + k] == 0) == !row);
+            }
+        if (!CHECK(worst <= rows[i].within)) printf("states of type %d: off by %g\n", rows[i].type, worst);
+        CHECK(t->begin_step(ctx, &b.s) == LLM_OK);
+        recall.layer = 2;
+        t->state(ctx, 0, &recall);
+        CHECK(t->end_step(ctx) == LLM_ERR_ARG && strstr(llm_last_error(), "state: the layer"));
+        t->close(ctx);
+    }
+}
+
 /* Pages wholly before a window may be given back (-1), and what lies in pages of others never matters. */
 static void be_test_window_pages(void) {
     const be_case *c = &be_cases[3]; /* window 17, pages of 16 tokens */
@@ -1059,6 +1098,8 @@ TEST_GROUP(backend) {
     be_test_route();
     be_test_programs();
     be_test_pages();
+    be_test_states(1);
+    be_test_states(2);
     be_test_window_pages();
     be_test_steps();
     for (const char *list = llm_isa_list(); *list;) {

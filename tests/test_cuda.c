@@ -683,6 +683,55 @@ static void tc_pages(void) {
     s.be->close(s.ctx);
 }
 
+/* Hidden states of all rows to pages, then of the last rows others, then all back, one position later. */
+static void tc_states_side(const tc_side *s, tc_step *t, llm_buffer **x, llm_buffer **clear) {
+    llm_kv_layer layers[2] = {{1, 16, 16}, {3, 1, 40}};
+    llm_weight *table = tc_weight(s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * 120, 9, 0.2f, 1), TC_ROWS, 120, 0);
+    llm_buffer *o = tc_buffer(s, TC_OUT, 120);
+    *x = tc_buffer(s, TC_ROWS, 120), *clear = tc_buffer(s, TC_ROWS, 120);
+    llm_state_op keep = {0, LLM_ROWS_TOKENS, *x, NULL, 1}, last = {0, LLM_ROWS_OUT, o, NULL, 1}, recall = {1, LLM_ROWS_TOKENS, *x, *clear, 1};
+    CHECK(s->be->weights_done(s->ctx) == LLM_OK && s->be->kv_open(s->ctx, 2, layers, TC_PAGE, TC_SEQS * TC_PAGES) == LLM_OK);
+    tc_begin(t);
+    tc_add(t, 0, 0, 33, 0), tc_add(t, 1, 0, 1, 0), tc_add(t, 2, 0, 20, 0);
+    CHECK(s->be->begin_step(s->ctx, &t->s) == LLM_OK);
+    tc_embed(s, *x, table);
+    s->be->state(s->ctx, 0, &keep);
+    tc_run(s);
+    for (int i = 0; i < t->s.shape.n_rows; i++) t->tokens[i] = TC_ROWS - 1 - t->tokens[i];
+    CHECK(s->be->begin_step(s->ctx, &t->s) == LLM_OK);
+    tc_embed(s, *x, table);
+    s->be->gather(s->ctx, 0, o, *x);
+    s->be->state(s->ctx, 0, &last);
+    tc_run(s);
+    tc_begin(t);
+    tc_add(t, 2, 3, 18, 0), tc_add(t, 0, 0, 34, 0), tc_add(t, 1, 0, 2, 0);
+    CHECK(s->be->begin_step(s->ctx, &t->s) == LLM_OK);
+    tc_embed(s, *clear, table);
+    s->be->state(s->ctx, 0, &recall);
+    tc_run(s);
+}
+
+static void tc_states(void) {
+    static const llm_kv_type types[] = {LLM_KV_F32, LLM_KV_F16, LLM_KV_BF16, LLM_KV_FP8_E4M3, LLM_KV_FP8_E5M2, LLM_KV_INT8, LLM_KV_INT4};
+    for (int i = 0; i < LLM__COUNT(types); i++) {
+        llm_backend_config c = tc_config(LLM_COMPUTE_F32, types[i]);
+        tc_side a = tc_open(llm_backend_cpu(), &c), b = tc_open(tc_cuda, &c);
+        tc_step t;
+        llm_buffer *x[2], *clear[2];
+        tc_states_side(&a, &t, &x[0], &clear[0]);
+        tc_states_side(&b, &t, &x[1], &clear[1]);
+        CHECK(tc_compare(&a, x[0], &b, x[1], t.s.shape.n_rows, 120) == 0 && tc_compare(&a, clear[0], &b, clear[1], t.s.shape.n_rows, 120) == 0);
+        const float *none = a.be->buffer_row(a.ctx, 0, x[0], 18), *some = a.be->buffer_row(a.ctx, 0, x[0], 19), *gone = a.be->buffer_row(a.ctx, 0, clear[0], 18);
+        for (int k = 0; k < 120; k++) CHECK(none[k] == 0 && gone[k] == 0 && some[k] != 0);
+        llm_state_op bad = {0, LLM_ROWS_TOKENS, x[1], NULL, 0};
+        b.be->state(b.ctx, 0, &bad);
+        CHECK(b.be->wait(b.ctx) == LLM_ERR_ARG && strstr(llm_last_error(), "state: the layer"));
+        a.be->close(a.ctx);
+        b.be->close(b.ctx);
+        llm__arena_free(&tc_memory);
+    }
+}
+
 /* ---- whole models ---- */
 
 static const char *const tc_llama = "../shared/checkpoints/llama";
@@ -761,6 +810,7 @@ static void tc_answers(const llm_model *m, const tc_way *way, float temperature,
     c.pipeline_parallel_size = way->stages;
     c.speculative_model = way->draft;
     c.num_speculative_tokens = way->draft ? 3 : 0;
+    c.max_num_batched_tokens = way->draft ? 6 : 0; /* so that prompts come between */
     c.dtype = LLM_COMPUTE_F32;
     if (way->variable) setenv(way->variable, "1", 1);
     if (!CHECK(llm_engine_open(m, &c, &e) == LLM_OK)) printf("    %s: %s\n", way->name, llm_last_error());
@@ -868,7 +918,7 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } parts[] = {{"linear", tc_linear}, {"attention", tc_attention}, {"rows", tc_rows}, {"adapters", tc_lora}, {"draws", tc_draws}, {"pages", tc_pages}};
+    } parts[] = {{"linear", tc_linear}, {"attention", tc_attention}, {"rows", tc_rows}, {"adapters", tc_lora}, {"draws", tc_draws}, {"pages", tc_pages}, {"states", tc_states}};
     for (int i = 0; i < LLM__COUNT(parts); i++, start = llm__now()) {
         if (argc > 1 && strcmp(argv[1], parts[i].name)) continue; /* one part alone */
         parts[i].run();

@@ -484,7 +484,7 @@ static void spec_test_config(void) {
 
 /* A model that guesses for itself is always right: every token of every draft is kept, though pages are shared, forked, cached, taken away and given back. So
  * the draft model's own keys are what they should be. */
-static void spec_test_same(const char *path) {
+static void spec_test_same(const char *path, const char *draft) {
     llm_engine_config c;
     llm_engine *e;
     llm_engine_stats stats;
@@ -492,7 +492,7 @@ static void spec_test_same(const char *path) {
     llm_request *r[8];
     memset(&c, 0, sizeof c);
     c.n_threads = 1, c.max_model_len = 128, c.block_size = 16, c.max_num_seqs = 4, c.max_num_batched_tokens = 24;
-    c.speculative_model = path, c.num_speculative_tokens = 5;
+    c.speculative_model = draft, c.num_speculative_tokens = 5;
     if (!CHECK(!llm_model_open(path, NULL, &m))) return;
     for (int round = 0; round < 4; round++) {
         c.num_gpu_blocks = round % 2 ? 40 : 11, c.preemption_swap = round / 2;
@@ -513,11 +513,337 @@ static void spec_test_same(const char *path) {
         for (int i = 0; i < 8; i++) CHECK(!llm_request_run(e, r[i]));
         llm_engine_get_stats(e, &stats);
         CHECK(stats.accepted_tokens == stats.draft_tokens && stats.draft_tokens > 100);
+        CHECK(e->draft.eagle == (path != draft));
         CHECK(round % 2 ? stats.cached_tokens > 0 : stats.preemptions > 0);
         for (int i = 0; i < 8; i++) llm_request_free(r[i]);
         llm_engine_close(e);
     }
     llm_model_close(m);
+}
+
+/* ---- EAGLE ---- */
+
+enum { EAGLE_D = 96, EAGLE_H = 6, EAGLE_K = 2, EAGLE_HD = 16, EAGLE_FF = 40, EAGLE_KV = EAGLE_K * EAGLE_HD, EAGLE_VOCAB = 512, EAGLE_MOST = 160 };
+enum { EAGLE_LAB = 0, EAGLE_VLLM = 1, EAGLE_NORMS = 2, EAGLE_BIAS = 4, EAGLE_RIGHT = 8, EAGLE_NEAR = 16 }; /* RIGHT: it guesses what spec_echo says; NEAR: mostly */
+
+/* A tensor of a head: its name without what a layout puts before it, and its place among the head's numbers. */
+typedef struct spec_tensor {
+    const char *name;
+    int rows, cols, kinds; /* cols 0: a vector; kinds: not 0: only where one of these is asked for */
+} spec_tensor;
+
+static const spec_tensor spec_head[] = {{"fc.weight", EAGLE_D, 2 * EAGLE_D, 0}, {"fc.bias", EAGLE_D, 0, EAGLE_BIAS}, {"layers.0.self_attn.q_proj.weight", EAGLE_D, EAGLE_D, 0},
+    {"layers.0.self_attn.k_proj.weight", EAGLE_KV, EAGLE_D, 0}, {"layers.0.self_attn.v_proj.weight", EAGLE_KV, EAGLE_D, 0}, {"layers.0.self_attn.q_proj.bias", EAGLE_D, 0, EAGLE_BIAS},
+    {"layers.0.self_attn.k_proj.bias", EAGLE_KV, 0, EAGLE_BIAS}, {"layers.0.self_attn.v_proj.bias", EAGLE_KV, 0, EAGLE_BIAS},
+    {"layers.0.self_attn.o_proj.weight", EAGLE_D, EAGLE_D, 0}, {"layers.0.post_attention_layernorm.weight", EAGLE_D, 0, 0}, {"layers.0.mlp.gate_proj.weight", EAGLE_FF, EAGLE_D, 0},
+    {"layers.0.mlp.up_proj.weight", EAGLE_FF, EAGLE_D, 0}, {"layers.0.mlp.down_proj.weight", EAGLE_D, EAGLE_FF, 0}, {"layers.0.input_layernorm.weight", EAGLE_D, 0, EAGLE_NORMS},
+    {"norm.weight", EAGLE_D, 0, EAGLE_NORMS | EAGLE_RIGHT}, {"embed_tokens.weight", EAGLE_VOCAB, EAGLE_D, EAGLE_VLLM}};
+enum { FC, FC_BIAS, HQ, HK, HV, HQ_BIAS, HK_BIAS, HV_BIAS, HO, HPOST, HGATE, HUP, HDOWN, HPRE, HNORM, HEMBED, H_TENSORS };
+
+/* A head's numbers; NULL: it has no such tensor. */
+typedef struct spec_eagle {
+    float *w[H_TENSORS];
+    int kind;
+} spec_eagle;
+
+static int spec_write(const char *folder, const char *name, const void *data, size_t n) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "wb");
+    return CHECK(f && fwrite(data, 1, n, f) == n) & !fclose(f);
+}
+
+/* A head of random numbers in `folder`. The embedding that some heads carry must not be used: it is not the model's. */
+static spec_eagle spec_eagle_make(const char *folder, int kind, const char *config, uint64_t seed) {
+    spec_eagle h;
+    llm_text head, data;
+    memset(&h, 0, sizeof h);
+    memset(&head, 0, sizeof head);
+    memset(&data, 0, sizeof data);
+    h.kind = kind;
+    llm_text_add(&head, "12345678{", 9);
+    for (int i = 0; i < H_TENSORS; i++) {
+        const spec_tensor *t = &spec_head[i];
+        char line[256], shape[32];
+        int n = t->rows * (t->cols ? t->cols : 1), vllm = kind & EAGLE_VLLM && i != FC && i != FC_BIAS;
+        if (t->kinds && !(t->kinds & kind)) continue;
+        h.w[i] = LLM__NEW(float, n);
+        for (int k = 0; k < n; k++) {
+            float x = (float)(llm__mix(llm__mix(seed * 64 + (uint64_t)i) + (uint64_t)k) >> 40) / (1 << 23) - 1;
+            h.w[i][k] = t->cols ? x * 3 / sqrtf((float)t->cols) : strstr(t->name, "norm") ? 1 + x / 2 : x / 2;
+            if (kind & (EAGLE_RIGHT | EAGLE_NEAR)) h.w[i][k] = i == FC ? k / t->cols == k % t->cols : i == HO || i == HDOWN ? 0 : i == HNORM ? 1 : h.w[i][k];
+            if (kind & EAGLE_NEAR && (i == FC || i == HO)) h.w[i][k] += x / 60;
+        }
+        snprintf(shape, sizeof shape, t->cols ? "%d,%d" : "%d", t->rows, t->cols);
+        snprintf(line, sizeof line, "%s\"%s%s\":{\"dtype\":\"F32\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}", head.len > 9 ? "," : "", vllm ? "model." : "", t->name, shape, data.len, data.len + 4 * (size_t)n);
+        llm_text_str(&head, line);
+        llm_text_add(&data, (const char *)h.w[i], 4 * (size_t)n);
+    }
+    llm_text_str(&head, "}");
+    while (head.len % 8) llm_text_str(&head, " ");
+    uint64_t size = head.len - 8;
+    for (int i = 0; i < 8; i++) head.data[i] = (char)(size >> 8 * i);
+    llm_text_add(&head, data.data, data.len);
+    spec_write(folder, "model.safetensors", head.data, head.len);
+    spec_write(folder, "config.json", config, strlen(config));
+    llm_text_free(&head);
+    llm_text_free(&data);
+    return h;
+}
+
+static void spec_eagle_free(spec_eagle *h) {
+    for (int i = 0; i < H_TENSORS; i++) LLM_FREE(h->w[i]);
+}
+
+#define EAGLE_LAYER "\"model_type\":\"llama\",\"hidden_size\":96,\"num_attention_heads\":6,\"num_key_value_heads\":2,\"intermediate_size\":40,\"num_hidden_layers\":1,\"rms_norm_eps\":1e-5,\"rope_theta\":5000,\"max_position_embeddings\":2048,\"vocab_size\":512"
+static const char spec_lab[] = "{\"architectures\":[\"LlamaForCausalLM\"],\"bias\":true," EAGLE_LAYER "}";
+static const char spec_vllm[] = "{\"architectures\":[\"EAGLEModel\"],\"model_type\":\"eagle\",\"truncated_vocab_size\":512,\"model\":{\"architectures\":[\"LlamaForCausalLM\"]," EAGLE_LAYER "}}";
+
+/* out (rows) = w x + b. */
+static void spec_product(const float *w, const float *b, const double *x, int rows, int cols, double *out) {
+    for (int r = 0; r < rows; r++) {
+        out[r] = b ? b[r] : 0;
+        for (int c = 0; c < cols; c++) out[r] += (double)w[r * cols + c] * x[c];
+    }
+}
+
+static void spec_norm(const float *w, const double *x, double *out) {
+    double sum = 0;
+    for (int i = 0; i < EAGLE_D; i++) sum += x[i] * x[i];
+    for (int i = 0; i < EAGLE_D; i++) out[i] = x[i] / sqrt(sum / EAGLE_D + 1e-5) * (double)w[i];
+}
+
+static void spec_rotate(double *x, int position) {
+    for (int i = 0; i < EAGLE_HD / 2; i++) {
+        double angle = position * pow(5000, -2.0 * i / EAGLE_HD), a = x[i], b = x[i + EAGLE_HD / 2];
+        x[i] = a * cos(angle) - b * sin(angle);
+        x[i + EAGLE_HD / 2] = b * cos(angle) + a * sin(angle);
+    }
+}
+
+/* The head, read plainly from the paper: token t at `position` behind the hidden state `before`, keys and values of all positions so far; the new hidden state. */
+static void spec_eagle_layer(const spec_eagle *h, const float *embedding, const double *before, int position, double (*keys)[EAGLE_KV], double (*values)[EAGLE_KV], double *out) {
+    double both[2 * EAGLE_D], x[EAGLE_D], in[EAGLE_D], q[EAGLE_D], att[EAGLE_D], y[EAGLE_D], gate[EAGLE_FF], up[EAGLE_FF], p[EAGLE_MOST];
+    for (int i = 0; i < EAGLE_D; i++) both[i] = (double)embedding[i], both[EAGLE_D + i] = before[i];
+    spec_product(h->w[FC], h->w[FC_BIAS], both, EAGLE_D, 2 * EAGLE_D, x);
+    if (!position) memset(x, 0, sizeof x);
+    memcpy(in, x, sizeof in);
+    if (h->w[HPRE]) spec_norm(h->w[HPRE], x, in);
+    spec_product(h->w[HQ], h->w[HQ_BIAS], in, EAGLE_D, EAGLE_D, q);
+    spec_product(h->w[HK], h->w[HK_BIAS], in, EAGLE_KV, EAGLE_D, keys[position]);
+    spec_product(h->w[HV], h->w[HV_BIAS], in, EAGLE_KV, EAGLE_D, values[position]);
+    for (int i = 0; i < EAGLE_K; i++) spec_rotate(keys[position] + i * EAGLE_HD, position);
+    for (int head = 0; head < EAGLE_H; head++) {
+        double sum = 0, *own = q + head * EAGLE_HD;
+        int kv = head / (EAGLE_H / EAGLE_K) * EAGLE_HD;
+        spec_rotate(own, position);
+        for (int j = 0; j <= position; j++) {
+            p[j] = 0;
+            for (int i = 0; i < EAGLE_HD; i++) p[j] += own[i] * keys[j][kv + i];
+            sum += p[j] = exp(p[j] / sqrt(EAGLE_HD));
+        }
+        for (int i = 0; i < EAGLE_HD; i++) {
+            att[head * EAGLE_HD + i] = 0;
+            for (int j = 0; j <= position; j++) att[head * EAGLE_HD + i] += p[j] / sum * values[j][kv + i];
+        }
+    }
+    spec_product(h->w[HO], NULL, att, EAGLE_D, EAGLE_D, y);
+    for (int i = 0; i < EAGLE_D; i++) x[i] += y[i];
+    spec_norm(h->w[HPOST], x, in);
+    spec_product(h->w[HGATE], NULL, in, EAGLE_FF, EAGLE_D, gate);
+    spec_product(h->w[HUP], NULL, in, EAGLE_FF, EAGLE_D, up);
+    for (int i = 0; i < EAGLE_FF; i++) up[i] *= gate[i] / (1 + exp(-gate[i]));
+    spec_product(h->w[HDOWN], NULL, up, EAGLE_D, EAGLE_FF, y);
+    for (int i = 0; i < EAGLE_D; i++) x[i] += y[i];
+    if (h->w[HNORM]) spec_norm(h->w[HNORM], x, out);
+    else memcpy(out, x, sizeof x);
+}
+
+/* What the drafts are compared with: the head, the model's embedding and output layer, and an engine without drafts that tells hidden states. */
+static struct {
+    spec_eagle head;
+    float *embed, *out; /* (EAGLE_VOCAB, EAGLE_D) */
+    llm_engine *plain;
+    int compared, wrong;
+} spec_truth;
+
+static float *spec_matrix(const llm_model *m, const char *name) {
+    const llm__tensor *t = llm__tensors_find(&m->source.tensors, name);
+    float *x = LLM__NEW(float, EAGLE_VOCAB *EAGLE_D);
+    for (int r = 0; r < EAGLE_VOCAB && CHECK(t && t->shape[1] == EAGLE_D); r++) llm__dequant_columns(t->type, t->data + r * llm__row_bytes(t->type, EAGLE_D), 0, EAGLE_D, x + r * EAGLE_D);
+    return x;
+}
+
+/* The model's last hidden state behind n tokens. */
+static void spec_hidden(const int32_t *ids, int n, double *f) {
+    llm_request_config q;
+    llm_request *r;
+    int32_t width;
+    memset(&q, 0, sizeof q);
+    q.prompt_ids = ids, q.n_prompt_ids = (size_t)n, q.pooling = LLM_POOLING_LAST;
+    if (!CHECK(!llm_request_submit(spec_truth.plain, &q, &r) && !llm_request_run(spec_truth.plain, r))) return;
+    const float *x = llm_request_embedding(r, &width);
+    for (int i = 0; i < EAGLE_D && CHECK(x && width == EAGLE_D); i++) f[i] = (double)x[i];
+    llm_request_free(r);
+}
+
+/* The hidden states of a request's first n tokens. */
+typedef struct spec_states {
+    int n;
+    double f[EAGLE_MOST][EAGLE_D];
+} spec_states;
+
+/* The engine's drafts, and beside them those of the plain computation. */
+static void spec_eagle_draft(void *ctx, llm__seq *const *seq, int32_t n) {
+    static double keys[EAGLE_MOST][EAGLE_KV], values[EAGLE_MOST][EAGLE_KV], zero[EAGLE_D], logits[EAGLE_VOCAB];
+    llm__drive_draft(ctx, seq, n);
+    for (int32_t i = 0; i < n; i++) {
+        const llm__seq *s = seq[i];
+        spec_states *known = (spec_states *)s->request->user;
+        double (*f)[EAGLE_D] = known->f;
+        if (!s->n_draft) continue;
+        for (; known->n + 1 < s->n_ids; known->n++) spec_hidden(s->ids, known->n + 1, f[known->n]);
+        for (int at = 0; at < s->n_ids + s->n_draft - 1; at++) {
+            int32_t id = at < s->n_ids ? s->ids[at] : s->draft[at - s->n_ids], best = 0;
+            double mine[EAGLE_D];
+            spec_eagle_layer(&spec_truth.head, spec_truth.embed + id * EAGLE_D, at ? f[at - 1] : zero, at, keys, values, mine);
+            if (at < s->n_ids - 1) continue;
+            memcpy(f[at], mine, sizeof mine);
+            spec_product(spec_truth.out, NULL, mine, EAGLE_VOCAB, EAGLE_D, logits);
+            for (int k = 1; k < EAGLE_VOCAB; k++) best = logits[k] > logits[best] ? k : best;
+            int32_t said = s->draft[at + 1 - s->n_ids];
+            spec_truth.compared++;
+            spec_truth.wrong += said != best && logits[said] < logits[best] - 1e-3;
+        }
+    }
+}
+
+/* Every drafted token of heads of all kinds is that of the plain computation: behind cached pages, chunked prompts and drafts that were right or wrong, and
+ * when pages are taken away; on two ranks, too. */
+static void spec_test_eagle(const char *path, const char *folder, int near) {
+    static const struct { int kind; const char *config; int lab, ranks; } rows[] = {{EAGLE_LAB, spec_lab, 0, 1}, {EAGLE_BIAS, spec_lab, 0, 2}, {EAGLE_VLLM, spec_vllm, 0, 1},
+        {EAGLE_VLLM | EAGLE_NORMS | EAGLE_BIAS, spec_vllm, 0, 2}, {EAGLE_VLLM | EAGLE_NORMS, spec_vllm, 1, 1}, {EAGLE_VLLM | EAGLE_NEAR, spec_vllm, 0, 1}};
+    llm_engine_config c;
+    llm_model *m;
+    if (!CHECK(!llm_model_open(path, NULL, &m))) return;
+    memset(&c, 0, sizeof c);
+    c.n_threads = 1, c.max_model_len = 128, c.max_num_seqs = 3, c.block_size = 16, c.dtype = LLM_COMPUTE_F32;
+    spec_truth.embed = spec_matrix(m, "model.embed_tokens.weight"), spec_truth.out = spec_matrix(m, "lm_head.weight");
+    if (!CHECK(!llm_engine_open(m, &c, &spec_truth.plain))) return;
+    c.speculative_model = folder, c.num_speculative_tokens = 4, c.max_num_batched_tokens = 12;
+    for (int k = near ? LLM__COUNT(rows) - 1 : 0; k < LLM__COUNT(rows) - !near; k++) {
+        llm_engine *e;
+        llm_engine_stats stats;
+        llm_request *r[4];
+        static spec_states states[4];
+        memset(states, 0, sizeof states);
+        spec_truth.head = spec_eagle_make(folder, rows[k].kind, rows[k].config, (uint64_t)k + 1);
+        for (int i = 0; i < 2 && rows[k].lab; i++) LLM_FREE(spec_truth.head.w[i ? HNORM : HPRE]), spec_truth.head.w[i ? HNORM : HPRE] = NULL;
+        spec_truth.compared = spec_truth.wrong = 0;
+        c.eagle_lab_style = rows[k].lab, c.tensor_parallel_size = rows[k].ranks, c.num_gpu_blocks = k % 2 ? 8 : 40, c.preemption_swap = k > 1;
+        if (!CHECK(!llm_engine_open(m, &c, &e))) break;
+        CHECK(e->draft.eagle && e->p.driver.draft == llm__drive_draft);
+        e->p.driver.draft = spec_eagle_draft;
+        e->p.driver.now = spec_no_time;
+        for (int i = 0; i < 4; i++) {
+            int32_t prompt[40];
+            llm_request_config q;
+            memset(&q, 0, sizeof q);
+            for (int j = 0; j < 40; j++) prompt[j] = 5 + (int32_t)(llm__mix((uint64_t)(j < 18 ? j : j + 100 * i)) % 300);
+            q.prompt_ids = prompt, q.n_prompt_ids = i == 3 ? 1 : 22 + 4 * (size_t)i, q.sampling.ignore_eos = 1, q.sampling.max_tokens = k % 2 ? 40 : 24;
+            q.user = &states[i];
+            CHECK(!llm_request_submit(e, &q, &r[i]));
+            for (int j = 0; j < (k % 2 ? 4 : 12); j++) CHECK(!llm_engine_step(e, NULL));
+        }
+        for (int i = 0; i < 4; i++) CHECK(!llm_request_run(e, r[i])), llm_request_free(r[i]);
+        llm_engine_get_stats(e, &stats);
+        CHECK(!near || (stats.accepted_tokens > stats.draft_tokens / 5 && stats.accepted_tokens < stats.draft_tokens * 9 / 10));
+        CHECK(spec_truth.compared > (near ? 60 : 150) && !spec_truth.wrong && stats.cached_tokens > 0 && (near || k % 2 == 0 || stats.preemptions > 0));
+        printf("EAGLE head of kind %d, %d ranks: %d drafted tokens as computed plainly, %d others; %lld kept, %lld preemptions\n", rows[k].kind, rows[k].ranks, spec_truth.compared - spec_truth.wrong,
+               spec_truth.wrong, (long long)stats.accepted_tokens, (long long)stats.preemptions);
+        llm_engine_close(e);
+        spec_eagle_free(&spec_truth.head);
+    }
+    LLM_FREE(spec_truth.embed);
+    LLM_FREE(spec_truth.out);
+    llm_engine_close(spec_truth.plain);
+    llm_model_close(m);
+}
+
+/* A copy of the model whose layers add nothing, with a final norm of ones: what comes next follows from the token alone, so a head of kind RIGHT knows it. */
+static void spec_echo(const char *path, const char *folder) {
+    static const char *const files[] = {"config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"};
+    llm_model *m;
+    if (!CHECK(!llm_model_open(path, NULL, &m))) return;
+    for (int i = 0; i < 4; i++) {
+        char from[512];
+        llm__file f;
+        snprintf(from, sizeof from, "%s/%s", path, files[i]);
+        if (!CHECK(!llm__file_open(from, 0, 1, &f))) return;
+        uint8_t *copy = (uint8_t *)malloc(f.size);
+        memcpy(copy, f.data, f.size);
+        for (size_t t = 0; t < m->source.tensors.n && i == 3; t++) {
+            const llm__tensor *x = &m->source.tensors.item[t];
+            uint8_t *to = copy + (x->data - m->source.files[0].data);
+            if (strstr(x->name.p, "o_proj") || strstr(x->name.p, "down_proj")) memset(to, 0, (size_t)x->bytes);
+            for (int64_t k = 0; k < x->bytes && !strcmp(x->name.p, "model.norm.weight"); k += 2) to[k] = 0x80, to[k + 1] = 0x3F;
+        }
+        spec_write(folder, files[i], copy, f.size);
+        free(copy);
+        llm__file_close(&f);
+    }
+    llm_model_close(m);
+}
+
+/* Heads that do not fit, each with its sentence. */
+static void spec_test_eagle_bad(const char *path, const char *folder) {
+    static const struct { const char *from, *to, *said; } rows[] = {{"\"num_hidden_layers\":1", "\"num_hidden_layers\":2", "2 layers"}, {"\"hidden_size\":96", "\"hidden_size\":48", "hidden size 48"},
+        {"EAGLEModel", "Eagle3LlamaForCausalLM", "EAGLE-3"}, {"\"intermediate_size\":40", "\"intermediate_size\":41", "mlp.gate_proj.weight has shape (40, 96), (41, 96) expected"},
+        {"\"num_attention_heads\":6", "\"num_attention_heads\":0", "num_attention_heads"}, {"\"model_type\":\"llama\"", "\"model_type\":\"gpt2\"", "kind gpt2"}};
+    llm_engine_config c;
+    llm_engine *e;
+    llm_model *m;
+    char config[1024], gone[512], pickle[512];
+    memset(&c, 0, sizeof c);
+    c.n_threads = 1, c.max_model_len = 64, c.num_speculative_tokens = 3, c.speculative_model = folder;
+    if (!CHECK(!llm_model_open(path, NULL, &m))) return;
+    spec_eagle h = spec_eagle_make(folder, EAGLE_VLLM, spec_vllm, 1);
+    spec_eagle_free(&h);
+    for (int i = 0; i < LLM__COUNT(rows); i++) {
+        const char *at = strstr(spec_vllm, rows[i].from);
+        snprintf(config, sizeof config, "%.*s%s%s", (int)(at - spec_vllm), spec_vllm, rows[i].to, at + strlen(rows[i].from));
+        spec_write(folder, "config.json", config, strlen(config));
+        if (!CHECK(llm_engine_open(m, &c, &e) && !e && strstr(llm_last_error(), rows[i].said))) printf("%s: %s\n", rows[i].to, llm_last_error());
+    }
+    snprintf(gone, sizeof gone, "%s/model.safetensors", folder);
+    snprintf(pickle, sizeof pickle, "%s/pytorch_model.bin", folder);
+    CHECK(!rename(gone, pickle));
+    CHECK(llm_engine_open(m, &c, &e) == LLM_ERR_IO && strstr(llm_last_error(), "pytorch_model.bin, a pickle, which is never read"));
+    CHECK(!rename(pickle, gone));
+    llm_model_close(m);
+}
+
+/* All of it, in folders of their own. */
+static void spec_test_eagles(const char *path) {
+    char base[] = "/tmp/llm_eagle_XXXXXX", head[64], echo[64], file[128];
+    static const char *const files[] = {"model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json"};
+    if (!CHECK(mkdtemp(base) != NULL)) return;
+    snprintf(head, sizeof head, "%s/head", base);
+    snprintf(echo, sizeof echo, "%s/echo", base);
+    CHECK(!mkdir(head, 0700) && !mkdir(echo, 0700));
+    spec_test_eagle(path, head, 0);
+    spec_echo(path, echo);
+    spec_test_eagle(echo, head, 1);
+    spec_eagle h = spec_eagle_make(head, EAGLE_VLLM | EAGLE_RIGHT, spec_vllm, 9);
+    spec_test_same(echo, head);
+    spec_test_equal(echo, head, TEST_BRIEF ? 30 : 60, 12); /* right but for what rules change */
+    spec_eagle_free(&h);
+    h = spec_eagle_make(head, EAGLE_BIAS, spec_lab, 3);
+    spec_test_equal(path, head, TEST_BRIEF ? 30 : 150, 12); /* mostly wrong */
+    spec_eagle_free(&h);
+    spec_test_eagle_bad(path, head);
+    for (int i = 0; i < 8; i++) snprintf(file, sizeof file, "%s/%s", i < 4 ? head : echo, files[i % 4]), unlink(file);
+    CHECK(!rmdir(head) && !rmdir(echo) && !rmdir(base));
 }
 
 /* Draft models that are none. */
@@ -547,7 +873,8 @@ TEST_GROUP(speculate) {
         SKIP("no ../shared/checkpoints");
         return;
     }
-    spec_test_same(path);
+    spec_test_same(path, path);
+    spec_test_eagles(path);
     spec_test_forced(path);
     spec_test_forced("../shared/checkpoints/qwen3");
     spec_test_jumps(path, NULL);
