@@ -8580,26 +8580,6 @@ LLM__TPL_FN(llm__fn_strip) {
     return r;
 }
 
-/* replace(old, new, count). op 1: the filter, which takes values of all types. */
-LLM__TPL_FN(llm__fn_replace) {
-    for (int i = 0; op && i < 2; i++) a[i] = llm__tpl_str(x, a[i]);
-    llm__str s = llm__tpl_str_of(x, self), from = llm__arg_text(x, a[0]), to = llm__arg_text(x, a[1]);
-    int64_t count = op && a[2].type == LLM__V_NONE ? -1 : llm__arg_int(x, a[2], -1), at;
-    for (int32_t c; count != 0 && (at = llm__tpl_find(s, from, 1)) >= 0; count--) {
-        llm__tpl_spend(x, 1);
-        llm__tpl_put(x, llm__s(s.p, (size_t)at));
-        llm__tpl_put(x, to);
-        s = llm__str_from(s, (size_t)at + from.n);
-        if (from.n) continue;
-        llm__str rest = s; /* an empty text stands before every code point and at the end */
-        if (!llm__tpl_next_char(x, &rest, &c)) break;
-        llm__tpl_put(x, llm__s(s.p, s.n - rest.n));
-        s = rest;
-    }
-    llm__tpl_put(x, s);
-    return LLM__WRITTEN;
-}
-
 /* Lines, as Python's splitlines finds them: \n, \r\n and some more end one. */
 static llm__vlist *llm__tpl_lines(llm__tpl *x, llm__str s, int keep_ends) {
     llm__vlist *l = llm__tpl_empty(x);
@@ -8621,7 +8601,7 @@ LLM__TPL_FN(llm__fn_splitlines) { return llm__v_list(LLM__V_LIST, llm__tpl_lines
 /* Pieces of s between separators, or white space where sep.p is NULL, after at most `max` cuts (-1: no limit). */
 static llm__vlist *llm__tpl_pieces(llm__tpl *x, llm__str s, llm__str sep, int64_t max) {
     llm__vlist *l = llm__tpl_empty(x);
-    if (sep.p && !sep.n) llm__tpl_fail(x, "split: the separator is empty");
+    if (sep.p && !sep.n) llm__tpl_fail(x, "an empty text cannot be searched for");
     for (;; max--) {
         llm__tpl_spend(x, 1);
         if (!sep.p) s = llm__tpl_trim(s, 1);
@@ -8654,21 +8634,29 @@ LLM__TPL_FN(llm__fn_split) {
     return llm__v_list(LLM__V_LIST, l);
 }
 
+/* replace(old, new, count): pieces, joined anew. op 1: the filter, which takes values of all types. An empty text, which for Python stands
+ * between all characters, is refused. */
+LLM__TPL_FN(llm__fn_replace) {
+    for (int i = 0; op && i < 2; i++) a[i] = llm__tpl_str(x, a[i]);
+    const llm__str from = llm__arg_text(x, a[0]), to = llm__arg_text(x, a[1]);
+    const int64_t count = op && a[2].type == LLM__V_NONE ? -1 : llm__arg_int(x, a[2], -1);
+    const llm__vlist *l = llm__tpl_pieces(x, llm__tpl_str_of(x, self), from, count);
+    for (int i = 0; i < l->n; i++) {
+        if (i) llm__tpl_put(x, to);
+        llm__tpl_put(x, llm__v_s(l->v[i]));
+    }
+    return LLM__WRITTEN;
+}
+
+/* count(sub): how often a text stands in another, without overlap. */
+LLM__TPL_FN(llm__fn_str_count) { return llm__v_int(llm__tpl_pieces(x, llm__v_s(self), llm__arg_text(x, a[0]), -1)->n - 1); }
+
 /* find, rfind: op 1, -1. Where a text stands first or last, in code points, or -1; paid by both lengths. */
 LLM__TPL_FN(llm__fn_find) {
     llm__str s = llm__v_s(self), what = llm__arg_text(x, a[0]);
     llm__tpl_spend(x, (int64_t)(s.n / 32 * (what.n / 32)));
     int64_t at = llm__tpl_find(s, what, op);
     return llm__v_int(at < 0 ? -1 : llm__tpl_chars(llm__s(s.p, (size_t)at)));
-}
-
-/* count(sub): how often a text stands in another, without overlap. */
-LLM__TPL_FN(llm__fn_str_count) {
-    llm__str s = llm__v_s(self), what = llm__arg_text(x, a[0]);
-    int64_t count = 0, at;
-    if (!what.n) return llm__v_int(llm__tpl_chars(s) + 1);
-    for (; (at = llm__tpl_find(s, what, 1)) >= 0; count++) llm__tpl_spend(x, 1), s = llm__str_from(s, (size_t)at + what.n);
-    return llm__v_int(count);
 }
 
 /* Does s begin or end with a text? */
@@ -9054,33 +9042,22 @@ LLM__TPL_FN(llm__fn_dict) {
     return llm__v_list((llm__vtype)op, d);
 }
 
-/* strftime_now(format): transformers' clock, local time by the caller's offset, in the C locale. %Z and %z are empty, as for Python's times
- * without a zone. */
+/* strftime_now(format): transformers' clock, local time by the caller's offset, in the C locale and without a zone. */
 LLM__TPL_FN(llm__fn_strftime_now) {
     const int64_t span = 8640000000000; /* 100 million days */
     const int64_t now = x->options->now ? x->options->now : (int64_t)llm__wall_clock();
-    const llm__str f = llm__arg_text(x, a[0]);
-    struct tm t;
     const time_t local = now > span || now < -span ? 0 : (time_t)(now + x->options->utc_offset_s);
+    const llm__val format = llm__tpl_copy(x, LLM__V_STR, llm__arg_text(x, a[0])); /* ends in NUL */
+    char out[1024];
+    struct tm t;
     if (now > span || now < -span || !gmtime_r(&local, &t)) llm__tpl_fail(x, "strftime_now: the time is out of range");
-    for (size_t i = 0; i < f.n; i++) {
-        /* one field at a time; %-d: without leading zeros */
-        const size_t percent = f.p[i] == '%' && i + 1 < f.n, plain = percent && f.p[i + 1] == '-' && i + 2 < f.n;
-        char out[128], field[4] = {'%', '-', 0, 0};
-        i += percent + plain;
-        field[1 + plain] = f.p[i];
-        llm__tpl_spend(x, 1);
-        if (!percent) {
-            llm__tpl_put(x, llm__s(f.p + i, 1));
-        } else if (f.p[i] && strchr("aAbBcCdDeFgGhHIjmMnprRStTuUVwWxXyY%", f.p[i])) {
-            locale_t c = llm__c_locale();
-            const size_t n = strftime_l(out, sizeof out, field, &t, c);
-            freelocale(c);
-            llm__tpl_put(x, llm__s(out, n));
-        } else if (f.p[i] != 'Z' && f.p[i] != 'z') { /* left as it stands: C libraries differ */
-            llm__tpl_put(x, llm__s(f.p + i - 1 - plain, 2 + plain));
-        }
-    }
+    t.tm_isdst = -1; /* neither %Z nor %z has anything to say */
+    t.tm_zone = "";
+    locale_t c = llm__c_locale();
+    const size_t n = strftime_l(out, sizeof out, format.as.s, &t, c);
+    freelocale(c);
+    if (!n && format.n) llm__tpl_fail(x, "strftime_now: the format is too long, or gives nothing");
+    llm__tpl_put(x, llm__s(out, n));
     return LLM__WRITTEN;
 }
 

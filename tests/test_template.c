@@ -243,9 +243,9 @@ static const struct {
      "hello world HELLO WORLD Hello World-Foo (Bar) Hello They're Bill's They'Re Bill'S 7"},
     {"{{ 'äöü éñ ßx ı'.upper() }} {{ 'ÄÖÜ ÉÑ Σ ŽĐ'|lower }} {{ 'жук'|upper }} {{ 'ЖУК'|lower }} {{ 'éa'|capitalize }}",
      "ÄÖÜ ÉÑ SSX I äöü éñ σ žđ ЖУК жук Éa"},
-    {"{{ 'aaa'|replace('a','b') }} {{ 'aaa'|replace('a','b',2) }} {{ 'abc'|replace('','-') }} {{ 123|replace('2','x') }} {{ 'aaa'.re"
+    {"{{ 'aaa'|replace('a','b') }} {{ 'aaa'|replace('a','b',2) }} {{ 123|replace('2','x') }} {{ 'aaa'.re"
      "place('a','b') }} {{ 'aaa'.replace('a','b',1) }} {{ s|replace('o','') }} {{ 'a<b'|replace('<', '>') }}",
-     "bbb bba -a-b-c- 1x3 bbb baa Hell Wrld a>b"},
+     "bbb bba 1x3 bbb baa Hell Wrld a>b"},
     {"{{ 'a'.replace('a') }}", NULL},
     {"{{ 'a'.replace('a', 1) }}", NULL},
     {"{{ 'a'|replace }}", NULL},
@@ -336,7 +336,7 @@ static const struct {
     {"{{ s.startswith('W', 6) }}", NULL},
     {"{{ s.startswith(['a']) }}", NULL},
     {"{{ s.startswith(1) }}", NULL},
-    {"{{ s.find('o') }} {{ s.rfind('o') }} {{ s.find('zz') }} {{ s.count('l') }} {{ s.count('') }} {{ u.find('漢') }}", "4 7 -1 3 12 5"},
+    {"{{ s.find('o') }} {{ s.rfind('o') }} {{ s.find('zz') }} {{ s.count('l') }} {{ u.find('漢') }}", "4 7 -1 3 5"},
     {"{{ s.index('zz') }}", NULL},
     {"{{ ','.join(['a','b']) }} {{ ''.join(s) }} {{ '-'.join(d) }}", "a,b Hello World b-a-C"},
     {"{{ ','.join([1]) }}", NULL},
@@ -603,7 +603,7 @@ static void tpl_hostile(void) {
         "{{ ('9' * 30)|int }}", "{{ ''.__class__.__mro__ }}", "{{ x.__class__ }}", "{{ self.x }}", "{{ config.y }}", "{% import 'a' as b %}", "{% include 'a' %}", "{% extends 'a' %}",
         "{{ lipsum() }}", "{{ cycler() }}", "{{ [1, 2]|random }}", "{% do 1 %}", "{{ 0x1F }}", "{{ 1_000 }}", "{{ [1]|batch(2) }}", "{{ joiner() }}", "{{ 'a'|urlencode }}", "{{ '{y[0]}'.format(y=[1]) }}", "{{ '{:,}'.format(1) }}", "{{ '%999999999d' % 1 }}", "{{ '{:>999999999}'.format(1) }}",
         "{{ '%.99999999999999999999f' % 1 }}", "{{ '%.f' % 1 }}", "{{ 'x'|center(9) }}", "{{ 'x'.zfill(9) }}", "{{ 'x'|truncate(9) }}", "{{ 'x' is lower }}",
-        "{{ 1.5|round }}", "{{ '%s'|format(1) }}", "{{ '%s' % 1 }}", "{{ '%s' % (1, 2) }}", "{{ '{!r}'.format('a') }}", "{{ 'a' if true else 1 is integer.x(2) }}", "{{ 'a=b'.partition('=') }}", "{{ [1].index(1) }}", "{{ 'tojson' is filter }}",
+        "{{ 1.5|round }}", "{{ 'abc'|replace('', '-') }}", "{{ 'a'.count('') }}", "{{ strftime_now('%9999d') }}", "{{ '%s'|format(1) }}", "{{ '%s' % 1 }}", "{{ '%s' % (1, 2) }}", "{{ '{!r}'.format('a') }}", "{{ 'a' if true else 1 is integer.x(2) }}", "{{ 'a=b'.partition('=') }}", "{{ [1].index(1) }}", "{{ 'tojson' is filter }}",
         "{% raw %}{% endraw %}", "{% with a = 1 %}{% endwith %}", "{% macro m() %}{% endmacro %}{% call m() %}{% endcall %}", "{% macro m(a) %}{{ varargs[0] }}{% endmacro %}{{ m(1, 2) }}",
         "{% macro m(a) %}{% endmacro %}{{ m(*[1]) }}", "{% macro m(a) %}{% endmacro %}{{ m(**{'a': 1}) }}", "{% for a, (b, c) in [(1, (2, 3))] %}{% endfor %}", "{% for a in [1] %}{{ loop.cycle(1) }}{% endfor %}",
         "{% for a, b, c, d, e, f, g, h, i in [] %}{% endfor %}", "{% for a in [1] recursive %}{% endfor %}", "{{ '{:.61f}'.format(1) }}", "{{ '{:05d}'.format(1) }}", "{{ '%+d' % 1 }}", "{{ ().__getitem__(0) }}"};
@@ -675,7 +675,7 @@ static void tpl_options(void) {
     CHECK(tpl_gives("{{ strftime_now('%Y-%m-%d %H:%M:%S %j %A %B %a %b %-d %-m %I %p %y %e %F %T %D %R %u %w %% %Q %') }}", "{}", &o,
                     "2024-02-29 23:59:59 060 Thursday February Thu Feb 29 2 11 PM 24 29 2024-02-29 23:59:59 02/29/24 23:59 4 4 % %Q %"));
     o.utc_offset_s = 3600;
-    CHECK(tpl_gives("{{ strftime_now('%d %b %H:%M %j%Z') }}", "{}", &o, "01 Mar 00:59 061"));
+    CHECK(tpl_gives("{{ strftime_now('%d %b %H:%M %j%Z%z') }}", "{}", &o, "01 Mar 00:59 061"));
     o.utc_offset_s = 0;
     o.now = -86400LL * 719163; /* 0000-12-31 */
     CHECK(tpl_gives("{{ strftime_now('%m/%d %j') }}", "{}", &o, "12/31 366"));
