@@ -662,31 +662,21 @@ static int cli_convert(cli_convert_fn fn, const char *end) {
     llm_text text = {0}, out = {0};
     char *line;
     size_t n;
-    if (!opt.jsonl) {
-        cli_input(&text);
-        if (!fn(text.data, text.len, &out)) cli_die(1, "%s", cli_why);
-        llm_text_str(&out, end);
-        cli_out(&out);
-        llm_text_free(&text);
-        return 0;
-    }
-    for (long number = 1; (line = cli_line(stdin, &n)); number++) {
+    if (!opt.jsonl) cli_input(&text);
+    if (!opt.jsonl && !fn(text.data, text.len, &out)) cli_die(1, "%s", cli_why);
+    for (long number = 1; opt.jsonl && (line = cli_line(stdin, &n)); number++) {
         if (!fn(line, n, &out)) cli_die(1, "standard input, line %ld: %s", number, cli_why);
         llm_text_str(&out, "\n");
         cli_out(&out);
     }
+    if (!opt.jsonl) llm_text_str(&out, end);
+    cli_out(&out);
+    llm_text_free(&text);
     return cli_interrupts ? 130 : 0;
 }
 
-static int cli_cmd_tokenize(void) {
-    cli_open_model(1);
-    return cli_convert(cli_tokenize, "\n");
-}
-
-static int cli_cmd_detokenize(void) {
-    cli_open_model(1);
-    return cli_convert(cli_detokenize, "");
-}
+static int cli_cmd_tokenize(void) { return cli_open_model(1), cli_convert(cli_tokenize, "\n"); }
+static int cli_cmd_detokenize(void) { return cli_open_model(1), cli_convert(cli_detokenize, ""); }
 
 /* With a template of its own no model is needed: its text, or the file that has it. */
 static int cli_cmd_render(void) {
@@ -1896,7 +1886,8 @@ static void cli_parse_word(const char *word, const struct cli_command **command)
         *command = &cli_commands[k];
         return;
     }
-    if (!opt.setup.model && access(word, F_OK) == 0) opt.setup.model = word;
+    if (llm_options_given(&cli_names, "model") < LLM_FROM_USER && access(word, F_OK) == 0) /* stronger than the environment */
+        cli_check(llm_options_set(&cli_names, llm_options_find(&cli_names, "model", 5), word, word, LLM_FROM_USER));
     else if (!opt.prompt && strchr(word, ' ')) opt.prompt = word;
     else cli_die(2, "%.60s: no such command or file; commands are chat, generate, score, tokenize, detokenize, render, batch, bench, info", word);
 }

@@ -130,6 +130,8 @@ def test_spellings():
     check("environment", r.code == 0 and json.loads(r.out)["token_ids"] == ids, r)
     r = run(*base, "--ignore-eos", "--json", "-n", "4", env={"LLM_ARG_MAX_TOKENS": "9"})
     check("the command line is stronger than the environment", r.code == 0 and json.loads(r.out)["token_ids"] == ids, r)
+    r = run("generate", name, "--token-ids=5,6,7", "--temp=0", "--ignore-eos", "--json", "-n", "4", env={"LLM_ARG_MODEL": "/nowhere"})
+    check("so is a model's path as a word", r.code == 0 and json.loads(r.out)["token_ids"] == ids, r)
     refused("garbage in the environment", 2, *base, env={"LLM_ARG_THREADS": "abc"}, says=["LLM_ARG_THREADS", "abc"])
     with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
         json.dump({"max_tokens": 4, "ignore-eos": True, "json": True, "stop": ["zzz", "yyy"], "seed": None}, f)
