@@ -2311,6 +2311,11 @@ static llm_result llm__file_open(const char *path, size_t limit, int no_mmap, ll
     return r;
 }
 
+/* Gives back the memory of a mapped file's pages, which come again when they are read: for what has been copied. */
+static void llm__file_rest(const llm__file *f) {
+    if (f->mapped) madvise((void *)(uintptr_t)f->data, f->size, MADV_DONTNEED);
+}
+
 /* Unmaps or frees. An empty llm__file is fine. */
 static void llm__file_close(llm__file *f) {
     if (f->mapped) munmap((void *)(uintptr_t)f->data, f->size);
@@ -11434,6 +11439,7 @@ static int llm__vocab_type_of(llm__str text, int type) {
         "<|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD] <|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame> <|file_sep|>";
 #undef LLM__DS
 #undef LLM__SP
+    if (!text.n || !memchr(">][", text.p[text.n - 1], 3)) return type; /* as nearly all tokens: none of these ends otherwise */
     if (llm__word_index("<|channel|> <|message|> <|start|> <|constrain|>", text) >= 0) return LLM__VOCAB_USER;
     return llm__word_index(control, text) >= 0 ? LLM__VOCAB_CONTROL : type;
 }
@@ -11952,6 +11958,8 @@ LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_tex
 }
 /* ---- section: formats (end) ---- */
 
+LLM__COLD_END
+
 /* ============================================================================
  * >>dtypes   What the bytes of stored tensors mean.
  * ============================================================================
@@ -12246,8 +12254,6 @@ static void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t from,
             for (int k = at; k < at + count; k++) dst[i++] = s.d * (float)s.sc[k / 16] * (float)s.q[k] + s.m * (float)s.mc[k / 16];
         }
 }
-
-LLM__COLD_END
 
 /* ============================================================================
  * >>kernels-ref   What the kernels work on: instruction sets, rounded activations, packed weights.
@@ -13905,6 +13911,7 @@ static const llm__kernels *llm__kernels_of(llm__isa isa) {
         for (; turns > 0; turns--) \
             LLM__UNROLL \
             for (int i = 0; i < 12; i++) s[i] = step(s[i], a, b); \
+        LLM__UNROLL \
         for (int i = 0; i < 12; i++) { \
             int64_t part; \
             memcpy(&part, &s[i], 8); \
@@ -14324,6 +14331,21 @@ static uint8_t *llm__pack_scale(llm__scale scale, float d, const uint8_t b[2], i
     return to + llm__scale_bytes(scale);
 }
 
+/* n rows of Q4_0, Q4_1 or Q8_0: in a block of these the bytes of the file stand as they are, only the rows are interleaved, four bytes of
+ * each. row: where each begins; a stored block has `bytes` bytes. */
+static void llm__pack_words(const llm__format *f, int bytes, int bits, const uint8_t *const *row, int n, int64_t blocks, uint8_t *to) {
+    const int step = 64 * bits + 32 + (f->m_at >= 0 ? 32 : 0);
+    for (int r = 0; r < n; r++) {
+        const uint8_t *from = row[r];
+        uint8_t *lane = to + 4 * r, *scale = to + 64 * bits + 2 * r;
+        for (int64_t j = 0; j < blocks; j++, from += bytes, lane += step, scale += step) {
+            for (int i = 0; i < bits; i++) memcpy(lane + 64 * i, from + f->at + 4 * i, 4);
+            memcpy(scale, from + f->d_at, 2);
+            if (f->m_at >= 0) memcpy(scale + 32, from + f->m_at, 2);
+        }
+    }
+}
+
 /* Rows of a block of a quantised kind. `to` is zeroed, which is what lanes without a row keep: their results are never stored. The file has
  * its rows one after the other, so this reads 16 streams and writes one. */
 static void llm__pack_quantised(const llm_weight *w, const llm__block *b, uint8_t *to) {
@@ -14341,6 +14363,11 @@ static void llm__pack_quantised(const llm_weight *w, const llm__block *b, uint8_
     const llm__format *f = llm__format_of(s->type);
     const llm__type_desc *t = llm__type_info(s->type);
     uint8_t *head = to;
+    if (k.scale == LLM__SCALE_F16 && (k.bits == 4 || k.bits == 8)) {
+        for (int r = 0; r < b->n; r++) row[r] += sub0[r] * t->bytes;
+        llm__pack_words(f, t->bytes, k.bits, row, b->n, w->cols / 32, to);
+        return;
+    }
     for (int64_t j = 0; j < w->cols / 32; j++, to += llm__kind_block(kind)) {
         if (j % LLM__SUPER == 0) {
             head = to;
@@ -18456,6 +18483,7 @@ LLM__UNUSED static llm_result llm__net_open(const llm__net_config *cfg, llm__net
     }
     if (!r) r = cfg->backend->weights_done(cfg->ctx);
     llm__loader_end(&L);
+    for (size_t i = 0; i < cfg->model->source.n_files; i++) llm__file_rest(&cfg->model->source.files[i]);
     for (int i = 0; i < net->n_kv && !r; i++) {
         net->kv[i].n_kv_heads = latent ? 1 : (int32_t)net->rank[0].kv_heads.n;
         net->kv[i].head_dim = latent ? a->kv_rank + a->rope_dim : a->head_dim;

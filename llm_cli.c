@@ -177,7 +177,7 @@ typedef struct cli_options {
     const char *logit_bias, *template_kwargs, *stop_ids;
     llm_option_list stop, bad_words;
     int32_t json, jsonl, add_special, parse_special, skip_special, top_logprobs, logprobs, do_preprocess;
-    int32_t repetitions, stages, max_concurrency, num_prompts, input_len, output_len;
+    int32_t repetitions, stages, depth, max_concurrency, num_prompts, input_len, output_len;
     float request_rate;
 } cli_options;
 
@@ -224,6 +224,7 @@ static const llm_option cli_table[] = {
 
     {"b|batch", TEXT, CLI_BENCH, AT(batch), 0, 0, "LIST", "sequences decoded together: 1,8,16 (1)"},
     {"r|repetitions", INT, CLI_BENCH, AT(repetitions), 1, 1000, "N", "times each test runs (5)"},
+    {"depth", INT, CLI_BENCH, AT(depth), 0, 1e6, "N", "tokens in the context before decoding begins"},
     {"stages", BOOL, CLI_BENCH, AT(stages), 0, 0, NULL, "what each part of a step takes, and how near it is to what the machine can do"},
     {"url", TEXT, CLI_BENCH, AT(url), 0, 0, "URL", "load test of a server: http://127.0.0.1:8180"},
     {"request-rate", LLM_OPTION_FLOAT, CLI_BENCH, AT(request_rate), 1e-3, 1e6, "X", "requests a second, Poisson (all at once)"},
@@ -1098,11 +1099,11 @@ static void cli_bench_test(int p, int n, int width) {
     double *rates = CLI_NEW(double, opt.repetitions), begin = 0, total = 0, from;
     llm_spent *stage = cli_bench.stage;
     int32_t *seqs = CLI_NEW(int32_t, 4 * width), *positions = seqs + width, *counts = positions + width, *ids = counts + width;
-    int32_t *prompt = CLI_NEW(int32_t, p + 16), rows = opt.setup.engine.max_num_batched_tokens ? opt.setup.engine.max_num_batched_tokens : 512;
+    int32_t *prompt = CLI_NEW(int32_t, p + 16 + opt.depth), rows = opt.setup.engine.max_num_batched_tokens ? opt.setup.engine.max_num_batched_tokens : 512;
     char test[40];
     for (int r = -1; r < opt.repetitions; r++) {
         for (int s = 0; s < width; s++) { /* different prompts; for decoding also of different lengths */
-            int len = p ? (r < 0 && p > 64 ? 64 : p) : 1 + s % 16;
+            int len = p ? (r < 0 && p > 64 ? 64 : p) : 1 + s % 16 + opt.depth;
             for (int i = 0; i < len; i++) prompt[i] = cli_synthetic(cli_bench.vocab, (uint32_t)(p ? r : s) * 1000003u + (uint32_t)i);
             begin = cli_now();
             cli_check(llm_forward(cli.engine, s, 0, prompt, len, cli_bench.logits, 1));
@@ -1160,7 +1161,7 @@ static int cli_cmd_bench(void) {
     cli_bench.step_bytes = cli_step_bytes();
     cli_bench.peak = cli_peak_bandwidth();
     if (opt.stages) cli_prepare_stages();
-    cli_open_engine((n && n + 32 > p ? n + 32 : p) + 1, most);
+    cli_open_engine((n && n + 32 + opt.depth > p ? n + 32 + opt.depth : p) + 1, most);
     llm_engine_get_stats(cli.engine, &stats);
     sscanf(stats.backend, "%*[^:]: %39[^,]", cli_bench.isa);
     cli_bench.vocab = llm_logits_size(cli.engine);
