@@ -4145,11 +4145,13 @@ static void llm__set_combine(llm__rx_parser *p, llm__set *s, const int32_t *othe
     *s = out;
 }
 
-/* Adds a range. The tables' come in order, so that most are appended. */
+/* Adds a range. The tables' come in order, so that most are appended; a list of odd length has no end to append to. */
 static void llm__set_add(llm__rx_parser *p, llm__set *s, int32_t lo, int32_t hi) {
-    const int32_t range[2] = {lo, hi + 1};
-    if (s->n && s->v[s->n - 1] >= lo) {
+    const int32_t range[2] = {lo, hi + 1}, last = s->n ? s->v[s->n - 1] : -1;
+    if (s->n % 2 || last > lo) {
         llm__set_combine(p, s, range, 2, LLM__SET_OR);
+    } else if (last == lo) {
+        s->v[s->n - 1] = hi + 1;
     } else {
         llm__set_push(p, s, lo);
         llm__set_push(p, s, hi + 1);
@@ -11364,23 +11366,21 @@ static const struct { const char *names; int flags; const char *regex[6]; } llm_
     {"chatglm-bpe", LLM__PRE_NO_BOS_ID, {LLM__PRE_LLAMA3}},
     {"glm4 glm5", LLM__PRE_WHOLE | LLM__PRE_NO_BOS_ID, {LLM__PRE_LLAMA3}},
     {"jais-2", 0, {LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s{512}(?!\\S)"
-        "|\\s{256}(?!\\S)|\\s{128}(?!\\S)|\\s{64}(?!\\S)"
-                   "|\\s{32}(?!\\S)|\\s{16}(?!\\S)|\\s{8}(?!\\S)|\\s{4}(?!\\S)|\\s{1,2}(?!\\S)|\\s{1}"}},
-    {"deepseek-llm", 0, {"[\\r\\n]", "\\s?[" LLM__PRE_LETTERS "]+",
-        "\\s?[!-/:-~\\x{FF01}-\\x{FF0F}\\x{FF1A}-\\x{FF5E}\\x{2018}-\\x{201F}\\x{3000}-\\x{3002}]+", "\\s+\\z",
-                         "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+", "\\p{N}+"}},
+        "|\\s{256}(?!\\S)|\\s{128}(?!\\S)|\\s{64}(?!\\S)|\\s{32}(?!\\S)|\\s{16}(?!\\S)|\\s{8}(?!\\S)|\\s{4}(?!\\S)|\\s{1,2}(?!\\S)"
+        "|\\s{1}"}},
+    {"deepseek-llm", 0, {"[\\r\\n]", "\\s?[" LLM__PRE_LETTERS "]+", "\\s?[!-/:-~\\x{FF01}-\\x{FF0F}\\x{FF1A}-\\x{FF5E}\\x{2018}-\\x{201F}"
+        "\\x{3000}-\\x{3002}]+", "\\s+\\z", "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+", "\\p{N}+"}},
     {"deepseek-coder", 0, {"[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+",
         "\\p{N}"}},
     {"deepseek-v3 hunyuan-dense joyai-llm hy_v4", 0, {"\\p{N}{1,3}", LLM__PRE_CJK, LLM__PRE_V3("[\\r\\n]*|\\s*[\\r\\n]+")}},
     {"spark2_5", 0, {"\\p{N}{1,3}", LLM__PRE_CJK, LLM__PRE_V3("|[\\r\\n]"), "\\p{N}"}},
-    {"youtu", LLM__PRE_WHOLE, {"[\\x{AC00}-\\x{D7A3}\\x{3131}-\\x{318E}]+|[\\x{FF01}\\x{2026}\\x{201C}\\x{201D}\\x{2018}\\x{2019}"
-        "\\x{2014}\\x{FF1A}\\x{FF1B}\\x{FF0C}\\x{3001}-"
-                               "\\x{303F}\\x{FE30}-\\x{FE4F}]+|[\\x{3105}-\\x{312F}]+|" LLM__PRE_CJK,
-                               LLM__RX_CASED("[\\p{L}\\p{M}]", "[\\p{L}\\p{M}]", LLM__RX_ASCII_CASE "?", "\\p{N}")}},
+    {"youtu", LLM__PRE_WHOLE, {"[\\x{AC00}-\\x{D7A3}\\x{3131}-\\x{318E}]+|[\\x{FF01}\\x{2026}\\x{201C}\\x{201D}\\x{2018}\\x{2019}\\x{2014}"
+        "\\x{FF1A}\\x{FF1B}\\x{FF0C}\\x{3001}-\\x{303F}\\x{FE30}-\\x{FE4F}]+|[\\x{3105}-\\x{312F}]+|" LLM__PRE_CJK, LLM__RX_CASED(
+        "[\\p{L}\\p{M}]", "[\\p{L}\\p{M}]", LLM__RX_ASCII_CASE "?", "\\p{N}")}},
     {"falcon", 0, {"[\\p{P}\\$\\+<=>\\^~\\|`]+", LLM__RX_GPT2_TEXT "|\\s+", "[0-9][0-9][0-9]"}},
     {"starcoder refact command-r smollm codeshell exaone minerva-7b mellum2", 0, {LLM__PRE_GPT2_NO_DIGITS}},
-    {"gpt-2 phi-2 jina-es jina-de gigachat jina-v2-es jina-v2-de "
-        "a.x-4.0 mellum modern-bert mpt olmo jais trillion granite-docling exaone4 jina-v1-en jina-v2-code roberta-bpe", 0, {LLM__RX_GPT2_TEXT "|\\s+"}},
+    {"gpt-2 phi-2 jina-es jina-de gigachat jina-v2-es jina-v2-de a.x-4.0 mellum modern-bert mpt olmo jais trillion granite-docling exaone4 "
+        "jina-v1-en jina-v2-code roberta-bpe", 0, {LLM__RX_GPT2_TEXT "|\\s+"}},
     {"qwen2 deepseek-r1-qwen kormo f2llmv2 stablelm2 megrez hunyuan solar-open grok-2", 0, {LLM__PRE_QWEN2}},
     {"qwen35", 0, {LLM__RX_ASCII_CASE "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+"
         "|\\s+(?!\\S)|\\s+"}},
@@ -11388,25 +11388,21 @@ static const struct { const char *names; int flags; const char *regex[6]; } llm_
     {"viking", 0, {LLM__PRE_BLOOM, "\\p{N}"}},
     {"tekken", LLM__PRE_WHOLE | LLM__PRE_BOS, {LLM__RX_CASED(LLM__PRE_UPPER, LLM__PRE_LOWER, "", "\\p{N}")}},
     {"gpt-4o llama4 kanana2 talkie minimax-m2", 0, {LLM__RX_CASED(LLM__PRE_UPPER, LLM__PRE_LOWER, LLM__RX_ASCII_CASE "?", "\\p{N}{1,3}")}},
-    {"granite-embed-multi-97m", LLM__PRE_WHOLE, {LLM__RX_CASED("[\\p{L}\\p{M}&&[^a-z]]", "[\\p{L}\\p{M}&&[^A-Z]]",
-        LLM__RX_ASCII_CASE "?", "\\p{N}{1,3}")}},
-    {"tiny_aya cohere2moe", 0, {LLM__PRE_DIGITS, LLM__RX_CASED("[\\p{L}\\p{M}]", "[\\p{L}\\p{M}]", LLM__RX_ASCII_CASE "?",
+    {"granite-embed-multi-97m", LLM__PRE_WHOLE, {LLM__RX_CASED("[\\p{L}\\p{M}&&[^a-z]]", "[\\p{L}\\p{M}&&[^A-Z]]", LLM__RX_ASCII_CASE "?",
         "\\p{N}{1,3}")}},
+    {"tiny_aya cohere2moe", 0, {LLM__PRE_DIGITS, LLM__RX_CASED("[\\p{L}\\p{M}]", "[\\p{L}\\p{M}]", LLM__RX_ASCII_CASE "?", "\\p{N}{1,3}")}},
     {"chameleon", LLM__PRE_BOS, {"<sentinel:[0-9]+>", "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z", "([\\t\\n]|    |  )", "\\p{N}",
         "[\\p{P}!-/:-@\\[-`{-~]", LLM__RX_GPT2_TEXT "|\\s+"}},
     {"kimi-k2", 0, {"[\\x{4E00}-\\x{9FFF}\\x{3400}-\\x{4DBF}\\x{20000}-\\x{2A6DF}\\x{2A700}-\\x{2EBEF}\\x{2F800}-\\x{2FA1F}\\x{F900}-"
-        "\\x{FAFF}]+|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}&&[^\\p{Han}]]+"
-                    LLM__RX_ASCII_CASE "?|\\p{N}{1,3}|" LLM__RX_TAIL}},
+        "\\x{FAFF}]+|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}&&[^\\p{Han}]]+" LLM__RX_ASCII_CASE "?|\\p{N}{1,3}|" LLM__RX_TAIL}},
     {"superbpe", 0, {"\\p{N}+", "(?=([0-9]{3})+(?![0-9]))"}},
-    {"bailingmoe bailingmoe2 llada-moe", 0, {"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|" LLM__RX_WORD "|\\p{N}"
-        "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"}},
+    {"bailingmoe bailingmoe2 llada-moe", 0, {"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|" LLM__RX_WORD
+        "|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"}},
     {"seed-coder", 0, {LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\\r\\n]+|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},
     {"ufakzeka", 0, {LLM__RX_WORD "|\\p{N}|" LLM__RX_TAIL}},
     {"afmoe", 0, {LLM__PRE_DIGITS, "[\\x{4E00}-\\x{9FFF}\\x{3400}-\\x{4DBF}\\x{8C48}-\\x{FAFF}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}"
-        "\\x{FF65}-\\x{FF9F}\\x{2F00}-\\x{2FDF}\\x{E40}-\\x{E7F}"
-                  "\\x{E80}-\\x{EFF}\\x{1780}-\\x{17FF}\\x{1000}-\\x{109F}\\x{AA60}-\\x{AA7F}\\x{A9E0}-\\x{A9FF}\\x{AC00}-\\x{D7AF}"
-                      "\\x{1100}-\\x{11FF}]+",
-                  LLM__PRE_V3("[\\r\\n]*|\\s*[\\r\\n]+")}},
+        "\\x{FF65}-\\x{FF9F}\\x{2F00}-\\x{2FDF}\\x{E40}-\\x{E7F}\\x{E80}-\\x{EFF}\\x{1780}-\\x{17FF}\\x{1000}-\\x{109F}\\x{AA60}-\\x{AA7F}"
+        "\\x{A9E0}-\\x{A9FF}\\x{AC00}-\\x{D7AF}\\x{1100}-\\x{11FF}]+", LLM__PRE_V3("[\\r\\n]*|\\s*[\\r\\n]+")}},
     {"laguna", 0, {"[^\\n]+|[\\n]+", LLM__PRE_QWEN2}},
     {"exaone-moe", 0, {LLM__RX_ASCII_CASE "|[^\\r\\n\\p{L}\\p{N}]?(?:\\p{L}\\p{M}*(?: \\p{L}\\p{M}*)*)+|\\p{N}"
         "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]?|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"}},

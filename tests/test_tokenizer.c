@@ -142,6 +142,7 @@ static void tok_test_regex(void) {
         {"x{,2}", "xxx", "0-2 2-3"}, {"[]a]", "]a", "0-1 1-2"}, {"\\x{4E2D}|\\u0041", "A\xE4\xB8\xAD", "0-1 1-4"},
             {"[[:alpha:]_]+", "ab_1", "0-3"}, {"(a|b)*c", "abac", "0-4"},
         {"(?s).", "\n", "0-1"}, {".", "\n", ""}, {"(?i)k", "\xE2\x84\xAA", "0-3"}, {"[^a]", "a\xF0\x9F\x98\x80", "1-5"},
+            {"[\\P{L}\\x{10FFFD}]+", "a\xF4\x8F\xBF\xBD", "1-5"}, {"[\\P{L}b-d]+", "abcde", "1-4"},
             {"\\z", "a", "1-1"}};
     for (int i = 0; i < LLM__COUNT(cases); i++)
         for (int slow = 0; slow < 2; slow++) {
