@@ -1386,7 +1386,7 @@ typedef struct cli_editor {
     char **history; /* (n_history), owned */
     int n_history, at; /* at: n_history is the new line */
     char *fresh;       /* the new line while older ones are looked at */
-    char path[4300];   /* file of the history */
+    FILE *file;        /* of the history, open to be appended to; NULL: none */
 } cli_editor;
 
 /* raw: keys come one by one; signals: Ctrl-C interrupts instead of being a key. */
@@ -1580,42 +1580,36 @@ static int cli_edit(cli_editor *e, const char *prompt) {
     return end;
 }
 
-/* Adds a line to the history and, as a JSON string, to its file (NULL: none). */
-static void cli_history_add(cli_editor *e, const char *line, FILE *file) {
+/* Adds a line to the history and, as a JSON string, to its file. */
+static void cli_history_add(cli_editor *e, const char *line) {
     llm_text t = {0};
     if (e->n_history && !strcmp(e->history[e->n_history - 1], line)) return;
     e->history = (char **)realloc((void *)e->history, (size_t)(e->n_history + 1) * sizeof *e->history);
     if (!e->history || !(e->history[e->n_history++] = strdup(line))) cli_die(1, "memory: no room for the history");
     llm_text_format(&t, "%q\n", line);
-    if (file) fputs(t.data, file);
+    if (e->file) fputs(t.data, e->file), fflush(e->file);
     llm_text_free(&t);
 }
 
-/* Reads $XDG_STATE_HOME/llm_cli/history, one JSON string a line, and makes its folder. One grown to 4 MiB begins anew, for nobody looks that
- * far back. */
+/* Reads $XDG_STATE_HOME/llm_cli/history, one JSON string a line, which nobody else may read, and makes it and its folder. One grown to 4 MiB
+ * begins anew, for nobody looks that far back. */
 static void cli_history_open(cli_editor *e) {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    char path[4300];
     int given = state && *state == '/';
     struct stat st;
     size_t n;
-    snprintf(e->path, sizeof e->path, "%.4000s%s/llm_cli/history", given ? state : home ? home : "", given ? "" : "/.local/state");
-    for (char *slash = e->path + 1; (slash = strchr(slash, '/')); *slash++ = '/') *slash = 0, mkdir(e->path, 0700);
-    if (!stat(e->path, &st) && st.st_size > 4 << 20) unlink(e->path);
-    FILE *f = fopen(e->path, "re");
+    snprintf(path, sizeof path, "%.4000s%s/llm_cli/history", given ? state : home ? home : "", given ? "" : "/.local/state");
+    for (char *slash = path + 1; (slash = strchr(slash, '/')); *slash++ = '/') *slash = 0, mkdir(path, 0700);
+    if (!stat(path, &st) && st.st_size > 4 << 20) unlink(path);
+    int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    FILE *f = fd >= 0 ? fdopen(fd, "a+") : NULL;
     for (char *line; f && (line = cli_line(f, &n));) {
         llm_json *doc = NULL;
-        if (llm_json_parse(line, n, NULL, &doc) == LLM_OK && llm_json_str(doc, 0, NULL)) cli_history_add(e, llm_json_str(doc, 0, NULL), NULL);
+        if (llm_json_parse(line, n, NULL, &doc) == LLM_OK && llm_json_str(doc, 0, NULL)) cli_history_add(e, llm_json_str(doc, 0, NULL));
         llm_json_free(doc);
     }
-    if (f) fclose(f);
-}
-
-/* Appends to the file, which nobody else may read. */
-static void cli_history_save(cli_editor *e, const char *line) {
-    int fd = open(e->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    FILE *f = fd >= 0 ? fdopen(fd, "a") : NULL;
-    cli_history_add(e, line, f);
-    if (f) fclose(f);
+    e->file = f; /* from here on lines go there too */
 }
 
 /* ---------------------------------------------------------------------------
@@ -1835,12 +1829,13 @@ static int cli_interactive(void) {
         leave = end == KEY_LEAVE || interrupts > 1;
         if (interrupts == 1) fputs("(once more, or Ctrl-D, to leave)\n", stderr);
         if (end != KEY_ENTER || strspn(text, " \t\n") == n) continue;
-        cli_history_save(e, text);
+        cli_history_add(e, text);
         if (text[0] == '/' && !memchr(text, '\n', n)) leave = !cli_talk_command(text);
         else cli_talk_ask(text, n);
     }
     while (e->n_history) free(e->history[--e->n_history]);
     free((void *)e->history), free(e->fresh);
+    if (e->file) fclose(e->file);
     llm_text_free(&talk.messages);
     llm_text_free(&e->text);
     return 0;
