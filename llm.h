@@ -49,8 +49,8 @@
  *   >>earlystop     ends answers that only repeat                 >>grammar       answers that must have a form
  *   >>kv            who owns which page                           >>speculate     guesses, so that a step checks more tokens
  *   >>scheduler     who computes what in the next step            >>engine        requests, steps, results
- *   >>context       the prefix cache in files                     >>easy          ten lines to a working program
- *   >>options       options by name, for programs                 >>openai        OpenAI's requests and answers
+ *   >>context       the prefix cache in files                     >>options       options by name, for programs
+ *   >>openai        OpenAI's requests and answers                 >>easy          ten lines to a working program
  *
  * HOW A TOKEN IS MADE (the reading path for students)
  *   1. llm_model_open maps the files (>>formats) and reads the shape of the network into a struct llm__arch (>>model).
@@ -173,7 +173,8 @@ LLM_API void llm_text_int(llm_text *t, int64_t value);
 LLM_API void llm_text_num(llm_text *t, double value); /* shortest text that reads back equal; null for infinity and NaN */
 LLM_API void llm_text_json(llm_text *t, const char *bytes, size_t len);       /* quoted and escaped; bad UTF-8 becomes U+FFFD */
 /* Appends JSON by a pattern in which ' stands for ", and: %s a text as it is, %q quoted (NULL: null), %Q quoted bytes and their number,
- * %d int, %l int64_t, %f double (infinities are 9999), %i ids and their number, %t an llm_text *, which is freed. */
+ * %d int, %l int64_t, %b true or false, %f double (infinities are 9999), %i ids and their number, %j a document and a node of it (-1: null),
+ * %t an llm_text *, which is freed, %, a comma unless an object or list has just begun. */
 LLM_API void llm_text_format(llm_text *t, const char *pattern, ...);
 LLM_API int64_t llm_text_chars(const char *bytes, size_t len); /* code points of valid UTF-8 */
 LLM_API void llm_text_free(llm_text *t);                                      /* leaves it as it was at first */
@@ -1235,13 +1236,13 @@ LLM_API void llm_outputs_free(llm_outputs *o); /* NULL is fine */
  * outlive the target, those of JSON are kept until llm_options_free. One thread for each llm_options. */
 
 typedef enum llm_option_kind {
-    LLM_OPTION_TEXT = 0,   /* const char *, not empty */
+    LLM_OPTION_TEXT = 0,   /* const char *, not empty; high above 0: of low to high bytes */
     LLM_OPTION_INT,        /* int32_t in [low, high]; 32k (1000), 32K (1024), M and G are understood */
     LLM_OPTION_INT64,
     LLM_OPTION_FLOAT,      /* float in [low, high] */
     LLM_OPTION_BOOL,       /* int32_t 0 or 1; --name, --no-name, name=true */
     LLM_OPTION_ENUM,       /* int32_t: words "a|b=2|c=3" */
-    LLM_OPTION_LIST,       /* llm_option_list: may be given again; low above 0: takes several words at once */
+    LLM_OPTION_LIST,       /* llm_option_list: may be given again; low above 0: takes several words at once; high above 0: at most so many */
     LLM_OPTION_IGNORED,    /* accepted with one note: `help` says why it has no meaning; takes a value */
     LLM_OPTION_IGNORED_FLAG,
     LLM_OPTION_REFUSED     /* known, but not to be had: `help` says what it is */
@@ -1262,8 +1263,9 @@ typedef struct llm_option_list {
     int32_t n;
 } llm_option_list;
 
-/* Sources, the stronger last: a stronger one is not overwritten by a weaker one. */
-enum { LLM_FROM_NOWHERE = 0, LLM_FROM_FILE, LLM_FROM_ENVIRONMENT, LLM_FROM_USER };
+/* Sources, the stronger last: a stronger one is not overwritten by a weaker one. Members of a REQUEST must have JSON's own types: "1" is
+ * no number there. */
+enum { LLM_FROM_NOWHERE = 0, LLM_FROM_FILE, LLM_FROM_ENVIRONMENT, LLM_FROM_USER, LLM_FROM_REQUEST };
 
 typedef struct llm_options {
     const llm_option *table;
@@ -1300,124 +1302,112 @@ LLM_API void llm_options_free(llm_options *o);
 /* Copies those fields of an llm_sampling at offset `at` of the target that were given; a seed that was given counts. */
 LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling *s);
 
-/* Rows of a table for the library's own structs, each member under the names of vLLM, FastDeploy, LMDeploy and llama.cpp: T is the type of
- * the target, the second argument its member. A word that begins with '$' is an environment variable, without a prefix. */
-#define LLM_OPTIONS_MODEL(T, model, group) \
-    {"tokenizer", LLM_OPTION_TEXT, group, offsetof(T, model.tokenizer), 0, 0, "PATH", "tokenizer of another folder or file"}, \
-    {"chat-template|chat-template-file", LLM_OPTION_TEXT, group, offsetof(T, model.chat_template), 0, 0, "FILE", \
-     "chat template: a file, or its text"}, \
-    {"load-format", LLM_OPTION_ENUM, group, offsetof(T, model.dummy_weights), 0, 0, "auto|safetensors|gguf|dummy=1", \
-     "dummy: random weights from config.json alone"}
+/* Rows of a table for a struct T, by kind. */
+#define LLM_OPT_TEXT(T, member, group, names, what, help) {names, LLM_OPTION_TEXT, group, offsetof(T, member), 0, 0, what, help}
+#define LLM_OPT_INT(T, member, group, names, low, high, help) {names, LLM_OPTION_INT, group, offsetof(T, member), low, high, "N", help}
+#define LLM_OPT_FLOAT(T, member, group, names, low, high, help) {names, LLM_OPTION_FLOAT, group, offsetof(T, member), low, high, "X", help}
+#define LLM_OPT_BOOL(T, member, group, names, help) {names, LLM_OPTION_BOOL, group, offsetof(T, member), 0, 0, NULL, help}
+#define LLM_OPT_ENUM(T, member, group, names, words, help) {names, LLM_OPTION_ENUM, group, offsetof(T, member), 0, 0, words, help}
+#define LLM_OPT_NONE(kind, names, why) {names, LLM_OPTION_##kind, -1, 0, 0, 0, NULL, why} /* IGNORED, IGNORED_FLAG, REFUSED */
 
-#define LLM_OPTIONS_ENGINE(T, engine, group) \
-    {"c|max-model-len|ctx-size|session-len", LLM_OPTION_INT, group, offsetof(T, engine.max_model_len), 1, 2147483647, "N", \
-     "context: tokens of prompt and answer"}, \
-    {"allow-long-max-model-len|$VLLM_ALLOW_LONG_MAX_MODEL_LEN", \
-     LLM_OPTION_BOOL, group, offsetof(T, engine.allow_long_max_model_len), 0, 0, NULL, "let it exceed the model's own length"}, \
-    {"np|max-num-seqs|parallel|max-batch-size", LLM_OPTION_INT, group, offsetof(T, engine.max_num_seqs), 1, 4096, "N", \
-     "sequences that run together (server 64, batch 16)"}, \
-    {"max-num-batched-tokens|batch-size|max-prefill-token-num", \
-     LLM_OPTION_INT, group, offsetof(T, engine.max_num_batched_tokens), 1, 65536, "N", "tokens of one step (512)"}, \
-    {"max-queue", LLM_OPTION_INT, group, offsetof(T, engine.max_queue), 1, 1e6, "N", "requests that may wait (1024)"}, \
-    {"block-size", LLM_OPTION_ENUM, group, offsetof(T, engine.block_size), 0, 0, "16=16|32=32|64=64|128=128", "tokens of a KV page (32)"}, \
-    {"kv-cache-memory-bytes", LLM_OPTION_INT64, group, offsetof(T, engine.kv_cache_memory_bytes), 1, 9e18, "N", "memory of the KV cache"}, \
-    {"kv-cache-dtype|ctk|ctv", LLM_OPTION_ENUM, group, offsetof(T, engine.kv_cache_dtype), 0, 0, \
-     "auto|fp8=4|fp8_e4m3=4|fp8_e5m2=5|int8=6|int4=7|q8_0=6|q4_0=7|float32=1|f32=1|float16=2|f16=2|bfloat16=3|bf16=3", \
-     "type of the KV cache"}, \
-    {"quant-policy", LLM_OPTION_ENUM, -1, offsetof(T, engine.kv_cache_dtype), 0, 0, "0|4=7|8=6", NULL}, \
-    {"t|threads", LLM_OPTION_INT, group, offsetof(T, engine.n_threads), 1, 1024, "N", "threads (all cores)"}, \
-    {"device", LLM_OPTION_TEXT, group, offsetof(T, engine.device), 0, 0, "NAME", "auto, cpu, cuda"}, \
-    {"cuda-library|$LLM_CUDA_LIBRARY", LLM_OPTION_TEXT, group, offsetof(T, engine.cuda_library), 0, 0, "PATH", \
-     "libllm_cuda.so (beside this program)"}, \
-    {"enforce-eager", LLM_OPTION_BOOL, group, offsetof(T, engine.enforce_eager), 0, 0, NULL, "GPU: steps are not recorded as graphs"}, \
-    {"max-seq-len-to-capture", LLM_OPTION_INT, group, offsetof(T, engine.max_seq_len_to_capture), 1, 1e9, "N", \
-     "GPU: steps with longer sequences are not recorded"}, \
-    {"batch-invariant|$VLLM_BATCH_INVARIANT", LLM_OPTION_BOOL, group, offsetof(T, engine.batch_invariant), 0, 0, NULL, \
-     "GPU: logits do not depend on who else is in the batch (a CPU always)"}, \
-    {"isa", LLM_OPTION_TEXT, group, offsetof(T, engine.isa), 0, 0, "NAME", \
-     "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, neon"}, \
-    {"pp|pipeline-parallel-size", LLM_OPTION_INT, group, offsetof(T, engine.pipeline_parallel_size), 1, 64, "N", \
-     "pieces into which the layers are cut, each on devices of its own"}, \
-    {"tp|tensor-parallel-size", LLM_OPTION_INT, group, offsetof(T, engine.tensor_parallel_size), 1, 64, "N", \
-     "ranks that share every layer"}, \
-    {"dtype", LLM_OPTION_ENUM, group, offsetof(T, engine.dtype), 0, 0, \
-     "auto|float32=1|float=1|f32=1|bfloat16=2|bf16=2|float16=3|half=3|f16=3", "arithmetic"}, \
-    {"gpu-memory-utilization|cache-max-entry-count", LLM_OPTION_FLOAT, group, offsetof(T, engine.gpu_memory_utilization), 0.01, 1, \
-     "X", "share of a GPU's memory (0.9)"}, \
-    {"preemption-mode|eviction-type", LLM_OPTION_ENUM, group, offsetof(T, engine.preemption_swap), 0, 0, "recompute|swap=1|copy=1", \
-     "what becomes of a sequence that must give way"}, \
-    {"swap-space", LLM_OPTION_FLOAT, group, offsetof(T, engine.swap_space), 0, 65536, "GIB", \
-     "host memory for sequences that give way by swap (4)"}, \
-    {"num-cpu-blocks", LLM_OPTION_INT, -1, offsetof(T, engine.num_cpu_blocks), 0, 1e9, "N", NULL}, \
-    {"num-gpu-blocks|num-gpu-blocks-override", LLM_OPTION_INT, -1, offsetof(T, engine.num_gpu_blocks), 0, 1e9, "N", NULL}, \
-    {"scheduler-delay-factor", LLM_OPTION_FLOAT, group, offsetof(T, engine.scheduler_delay_factor), 0, 1e6, "X", \
-     "new prompts wait X prompt steps for others while answers go on (0)"}, \
-    {"prefill-interval", LLM_OPTION_INT, group, offsetof(T, engine.prefill_interval), 0, 1e6, "N", "new prompts join every N steps (1)"}, \
-    {"md|speculative-model|model-draft", LLM_OPTION_TEXT, group, offsetof(T, engine.speculative_model), 0, 0, "NAME", \
-     "guesses tokens ahead: a smaller model, an EAGLE head, or [ngram]"}, \
-    {"num-speculative-tokens|draft-max|spec-draft-n-max", LLM_OPTION_INT, group, offsetof(T, engine.num_speculative_tokens), \
-     1, LLM_SPECULATIVE_MAX, "N", "how many"}, \
-    {"ngram-prompt-lookup-max", LLM_OPTION_INT, group, offsetof(T, engine.ngram_prompt_lookup_max), 1, 1024, "N", \
-     "tokens that a lookup compares at most (16)"}, \
-    {"ngram-prompt-lookup-min", LLM_OPTION_INT, group, offsetof(T, engine.ngram_prompt_lookup_min), 1, 1024, "N", \
-     "tokens that must be equal (3)"}, \
-    {"speculative-config", LLM_OPTION_TEXT, group, offsetof(T, engine.speculative_config), 0, 0, "JSON", \
-     "{\"model\", \"method\", \"num_speculative_tokens\", \"prompt_lookup_max\", \"prompt_lookup_min\"}"}, \
-    {"$EAGLE_USE_SAFE_AI_LAB_STYLE", LLM_OPTION_BOOL, -1, offsetof(T, engine.eagle_lab_style), 0, 0, NULL, NULL}, \
-    {"lora", LLM_OPTION_TEXT, group, offsetof(T, engine.lora), 0, 0, "PATH", "an adapter for all requests: PEFT folder or GGUF file"}, \
-    {"max-lora-rank", LLM_OPTION_ENUM, group, offsetof(T, engine.max_lora_rank), 0, 0, \
-     "1=1|8=8|16=16|32=32|64=64|128=128|256=256|320=320|512=512", "largest rank of an adapter (16)"}, \
-    {"max-loras", LLM_OPTION_INT, group, offsetof(T, engine.max_loras), 1, 4096, "N", "adapters that compute in one step (1)"}, \
-    {"max-cpu-loras", LLM_OPTION_INT, group, offsetof(T, engine.max_cpu_loras), 1, 4096, "N", \
-     "adapters that are loaded at once (max-loras)"}
+/* Rows for the library's own structs, each member under the names of vLLM, FastDeploy, LMDeploy and llama.cpp: T is the type of the
+ * target, the second argument its member. A word that begins with '$' is an environment variable, without a prefix. */
+#define LLM_OPTIONS_MODEL(T, m, group) \
+    LLM_OPT_TEXT(T, m.tokenizer, group, "tokenizer", "PATH", "tokenizer of another folder or file"), \
+    LLM_OPT_TEXT(T, m.chat_template, group, "chat-template|chat-template-file", "FILE", "chat template: a file, or its text"), \
+    LLM_OPT_ENUM(T, m.dummy_weights, group, "load-format", "auto|safetensors|gguf|dummy=1", "dummy: random weights from config.json alone")
+
+#define LLM_OPTIONS_ENGINE(T, e, group) \
+    LLM_OPT_INT(T, e.max_model_len, group, "c|max-model-len|ctx-size|session-len", 1, 2147483647, "context: tokens of prompt and answer"), \
+    LLM_OPT_BOOL(T, e.allow_long_max_model_len, group, "allow-long-max-model-len|$VLLM_ALLOW_LONG_MAX_MODEL_LEN", \
+                 "let it exceed the model's own length"), \
+    LLM_OPT_INT(T, e.max_num_seqs, group, "np|max-num-seqs|parallel|max-batch-size", 1, 4096, \
+                "sequences that run together (server 64, batch 16)"), \
+    LLM_OPT_INT(T, e.max_num_batched_tokens, group, "max-num-batched-tokens|batch-size|max-prefill-token-num", 1, 65536, \
+                "tokens of one step (512)"), \
+    LLM_OPT_INT(T, e.max_queue, group, "max-queue", 1, 1e6, "requests that may wait (1024)"), \
+    LLM_OPT_ENUM(T, e.block_size, group, "block-size", "16=16|32=32|64=64|128=128", "tokens of a KV page (32)"), \
+    {"kv-cache-memory-bytes", LLM_OPTION_INT64, group, offsetof(T, e.kv_cache_memory_bytes), 1, 9e18, "N", "memory of the KV cache"}, \
+    LLM_OPT_ENUM(T, e.kv_cache_dtype, group, "kv-cache-dtype|ctk|ctv", \
+                 "auto|fp8=4|fp8_e4m3=4|fp8_e5m2=5|int8=6|int4=7|q8_0=6|q4_0=7|float32=1|f32=1|float16=2|f16=2|bfloat16=3|bf16=3", \
+                 "type of the KV cache"), \
+    LLM_OPT_ENUM(T, e.kv_cache_dtype, -1, "quant-policy", "0|4=7|8=6", NULL), \
+    LLM_OPT_INT(T, e.n_threads, group, "t|threads", 1, 1024, "threads (all cores)"), \
+    LLM_OPT_TEXT(T, e.device, group, "device", "NAME", "auto, cpu, cuda"), \
+    LLM_OPT_TEXT(T, e.cuda_library, group, "cuda-library|$LLM_CUDA_LIBRARY", "PATH", "libllm_cuda.so (beside this program)"), \
+    LLM_OPT_BOOL(T, e.enforce_eager, group, "enforce-eager", "GPU: steps are not recorded as graphs"), \
+    LLM_OPT_INT(T, e.max_seq_len_to_capture, group, "max-seq-len-to-capture", 1, 1e9, "GPU: steps with longer sequences are not recorded"), \
+    LLM_OPT_BOOL(T, e.batch_invariant, group, "batch-invariant|$VLLM_BATCH_INVARIANT", \
+                 "GPU: logits do not depend on who else is in the batch (a CPU always)"), \
+    LLM_OPT_TEXT(T, e.isa, group, "isa", "NAME", "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, neon"), \
+    LLM_OPT_INT(T, e.pipeline_parallel_size, group, "pp|pipeline-parallel-size", 1, 64, \
+                "pieces into which the layers are cut, each on devices of its own"), \
+    LLM_OPT_INT(T, e.tensor_parallel_size, group, "tp|tensor-parallel-size", 1, 64, "ranks that share every layer"), \
+    LLM_OPT_ENUM(T, e.dtype, group, "dtype", "auto|float32=1|float=1|f32=1|bfloat16=2|bf16=2|float16=3|half=3|f16=3", "arithmetic"), \
+    LLM_OPT_FLOAT(T, e.gpu_memory_utilization, group, "gpu-memory-utilization|cache-max-entry-count", 0.01, 1, \
+                  "share of a GPU's memory (0.9)"), \
+    LLM_OPT_ENUM(T, e.preemption_swap, group, "preemption-mode|eviction-type", "recompute|swap=1|copy=1", \
+                 "what becomes of a sequence that must give way"), \
+    LLM_OPT_FLOAT(T, e.swap_space, group, "swap-space", 0, 65536, "GiB of host memory for sequences that give way by swap (4)"), \
+    LLM_OPT_INT(T, e.num_cpu_blocks, -1, "num-cpu-blocks", 0, 1e9, NULL), \
+    LLM_OPT_INT(T, e.num_gpu_blocks, -1, "num-gpu-blocks|num-gpu-blocks-override", 0, 1e9, NULL), \
+    LLM_OPT_FLOAT(T, e.scheduler_delay_factor, group, "scheduler-delay-factor", 0, 1e6, \
+                  "new prompts wait X prompt steps for others while answers go on (0)"), \
+    LLM_OPT_INT(T, e.prefill_interval, group, "prefill-interval", 0, 1e6, "new prompts join every N steps (1)"), \
+    LLM_OPT_TEXT(T, e.speculative_model, group, "md|speculative-model|model-draft", "NAME", \
+                 "guesses tokens ahead: a smaller model, an EAGLE head, or [ngram]"), \
+    LLM_OPT_INT(T, e.num_speculative_tokens, group, "num-speculative-tokens|draft-max|spec-draft-n-max", 1, LLM_SPECULATIVE_MAX, "how many"), \
+    LLM_OPT_INT(T, e.ngram_prompt_lookup_max, group, "ngram-prompt-lookup-max", 1, 1024, "tokens that a lookup compares at most (16)"), \
+    LLM_OPT_INT(T, e.ngram_prompt_lookup_min, group, "ngram-prompt-lookup-min", 1, 1024, "tokens that must be equal (3)"), \
+    LLM_OPT_TEXT(T, e.speculative_config, group, "speculative-config", "JSON", \
+                 "{\"model\", \"method\", \"num_speculative_tokens\", \"prompt_lookup_max\", \"prompt_lookup_min\"}"), \
+    LLM_OPT_BOOL(T, e.eagle_lab_style, -1, "$EAGLE_USE_SAFE_AI_LAB_STYLE", NULL), \
+    LLM_OPT_TEXT(T, e.lora, group, "lora", "PATH", "an adapter for all requests: PEFT folder or GGUF file"), \
+    LLM_OPT_ENUM(T, e.max_lora_rank, group, "max-lora-rank", "1=1|8=8|16=16|32=32|64=64|128=128|256=256|320=320|512=512", \
+                 "largest rank of an adapter (16)"), \
+    LLM_OPT_INT(T, e.max_loras, group, "max-loras", 1, 4096, "adapters that compute in one step (1)"), \
+    LLM_OPT_INT(T, e.max_cpu_loras, group, "max-cpu-loras", 1, 4096, "adapters that are loaded at once (max-loras)")
 
 #define LLM_OPTIONS_SAMPLING(T, s, group) \
-    {"max-tokens|-n|max-new-tokens|request-output-len|max-completion-tokens|n-predict", \
-     LLM_OPTION_INT, group, offsetof(T, s.max_tokens), -1, 2147483647, "N", \
-     "longest answer, also -n; -1: up to the context's end"}, \
-    {"temperature|temp", LLM_OPTION_FLOAT, group, offsetof(T, s.temperature), 0, 2, "X", "0: the most likely token, always"}, \
-    {"top-k", LLM_OPTION_INT, group, offsetof(T, s.top_k), -1, 2147483647, "N", "of the N most likely; 0 or -1: all"}, \
-    {"top-p", LLM_OPTION_FLOAT, group, offsetof(T, s.top_p), 0, 1, "X", "of the fewest that reach this probability"}, \
-    {"min-p", LLM_OPTION_FLOAT, group, offsetof(T, s.min_p), 0, 1, "X", "none below this share of the best"}, \
-    {"min-tokens|min-new-tokens", LLM_OPTION_INT, group, offsetof(T, s.min_tokens), 0, 2147483647, "N", "no end before"}, \
-    {"repetition-penalty|repeat-penalty", LLM_OPTION_FLOAT, group, offsetof(T, s.repetition_penalty), 1e-6, 2, "X", \
-     "above 0 to 2; 1: none"}, \
-    {"presence-penalty", LLM_OPTION_FLOAT, group, offsetof(T, s.presence_penalty), -2, 2, "X", "-2 to 2"}, \
-    {"frequency-penalty", LLM_OPTION_FLOAT, group, offsetof(T, s.frequency_penalty), -2, 2, "X", "-2 to 2"}, \
-    {"s|seed|random-seed", LLM_OPTION_INT64, group, offsetof(T, s.seed), -9.2e18, 9.2e18, "N", "the same seed gives the same answer"}, \
-    {"num-answers|n", LLM_OPTION_INT, group, offsetof(T, s.n), 1, 128, "N", "answers to one prompt, --n"}, \
-    {"best-of", LLM_OPTION_INT, group, offsetof(T, s.best_of), 1, 128, "N", "the likeliest of so many"}, \
-    {"ignore-eos", LLM_OPTION_BOOL, group, offsetof(T, s.ignore_eos), 0, 0, NULL, "EOS does not end the answer"}, \
-    {"include-stop-str-in-output", LLM_OPTION_BOOL, group, offsetof(T, s.include_stop_str_in_output), 0, 0, NULL, \
-     "the text keeps what ended it"}
+    LLM_OPT_INT(T, s.max_tokens, group, "max-tokens|-n|max-new-tokens|request-output-len|max-completion-tokens|n-predict", -1, \
+                2147483647, "longest answer, also -n; -1: up to the context's end"), \
+    LLM_OPT_FLOAT(T, s.temperature, group, "temperature|temp", 0, 2, "0: the most likely token, always"), \
+    LLM_OPT_INT(T, s.top_k, group, "top-k", -1, 2147483647, "of the N most likely; 0 or -1: all"), \
+    LLM_OPT_FLOAT(T, s.top_p, group, "top-p", 0, 1, "of the fewest that reach this probability"), \
+    LLM_OPT_FLOAT(T, s.min_p, group, "min-p", 0, 1, "none below this share of the best"), \
+    LLM_OPT_INT(T, s.min_tokens, group, "min-tokens|min-new-tokens", 0, 2147483647, "no end before"), \
+    LLM_OPT_FLOAT(T, s.repetition_penalty, group, "repetition-penalty|repeat-penalty", 1e-6, 2, "above 0 to 2; 1: none"), \
+    LLM_OPT_FLOAT(T, s.presence_penalty, group, "presence-penalty", -2, 2, "-2 to 2"), \
+    LLM_OPT_FLOAT(T, s.frequency_penalty, group, "frequency-penalty", -2, 2, "-2 to 2"), \
+    {"s|seed|random-seed", LLM_OPTION_INT64, group, offsetof(T, s.seed), -9.3e18, 9.3e18, "N", "the same seed gives the same answer"}, \
+    LLM_OPT_INT(T, s.n, group, "num-answers|n", 1, 128, "answers to one prompt, --n"), \
+    LLM_OPT_INT(T, s.best_of, group, "best-of", 1, 128, "the likeliest of so many"), \
+    LLM_OPT_BOOL(T, s.ignore_eos, group, "ignore-eos", "EOS does not end the answer"), \
+    LLM_OPT_BOOL(T, s.include_stop_str_in_output, group, "include-stop-str-in-output", "the text keeps what ended it")
 
 /* What the documents name and has no meaning here, or not yet: each is accepted with one line that says why, or refused with one. */
 #define LLM_OPTIONS_FOREIGN \
-    {"q|quantization|model-format", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "the file says what it is"}, \
-    {"engine-worker-queue-port|distributed-executor-backend", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "one process runs everything here"}, \
-    {"num-scheduler-steps", LLM_OPTION_IGNORED, -1, 0, 0, 0, \
-     NULL, "decoding sequences always go first here"}, \
-    {"cuda-graph-sizes|n-gpu-layers|ngl|cpu-offload-gb|rope-scaling-factor|revision|tokenizer-mode|" \
-     "generation-config", LLM_OPTION_IGNORED, -1, 0, 0, 0, \
-     NULL, "the model's files and the device decide"}, \
-    {"use-logn-attn|flash-attn|fa", LLM_OPTION_IGNORED_FLAG, -1, 0, 0, 0, NULL, "the model's files and the device decide"}, \
-    {"trust-remote-code", LLM_OPTION_IGNORED_FLAG, -1, 0, 0, 0, NULL, "nothing of a model folder is ever executed"}, \
-    {"enable-chunked-prefill|use-v2-block-manager|disable-async-output-proc|cont-batching|cb|jinja", \
-     LLM_OPTION_IGNORED_FLAG, -1, 0, 0, 0, NULL, \
-     "this engine always works that way"}, \
-    {"disable-log-requests|disable-log-stats|metrics|enable-prompt-tokens-details|enable-tokenizer-info-endpoint|" \
-     "enable-auto-tool-choice|no-warmup|enable-logprob|use-tqdm", \
-     LLM_OPTION_IGNORED_FLAG, -1, 0, 0, 0, NULL, "it is always so here"}, \
-    {"response-role", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "answers are the assistant's"}, \
-    {"guided-decoding-backend", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "there is one, built in"}, \
-    {"$USE_PFA_HIGH_PRECISION_MODE|$USE_IFA_HIGH_PRECISION_MODE|$USE_PREFIX_HIGH_PRECISION_MODE", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, \
-     "attention always accumulates in float32"}, \
-    {"$HCCL_OP_EXPANSION_MODE|$PYTORCH_NPU_ALLOC_CONF|$INFER_MODE|$PTA_TORCHAIR_DECODE_GEAR_ENABLE|$PTA_TORCHAIR_DECODE_GEAR_LIST|" \
-     "$ENABLE_SPEC_METRIC", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "it has no meaning on this device"}, \
-    {"$VLLM_IMAGE_FETCH_TIMEOUT", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "there are no outgoing connections"}, \
-    {"speculative-draft-tensor-parallel-size|speculative-disable-by-batch-size|spec-decoding-acceptance-method", \
-     LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "drafts are measured, and never change an answer"}, \
-    {"image", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "an image"}
+    LLM_OPT_NONE(IGNORED, "q|quantization|model-format", "the file says what it is"), \
+    LLM_OPT_NONE(IGNORED, "engine-worker-queue-port|distributed-executor-backend", "one process runs everything here"), \
+    LLM_OPT_NONE(IGNORED, "num-scheduler-steps", "decoding sequences always go first here"), \
+    LLM_OPT_NONE(IGNORED, "cuda-graph-sizes|n-gpu-layers|ngl|cpu-offload-gb|rope-scaling-factor|revision|tokenizer-mode|generation-config", \
+                 "the model's files and the device decide"), \
+    LLM_OPT_NONE(IGNORED_FLAG, "use-logn-attn|flash-attn|fa", "the model's files and the device decide"), \
+    LLM_OPT_NONE(IGNORED_FLAG, "trust-remote-code", "nothing of a model folder is ever executed"), \
+    LLM_OPT_NONE(IGNORED_FLAG, "enable-chunked-prefill|use-v2-block-manager|disable-async-output-proc|cont-batching|cb|jinja", \
+                 "this engine always works that way"), \
+    LLM_OPT_NONE(IGNORED_FLAG, "disable-log-requests|disable-log-stats|metrics|enable-prompt-tokens-details|enable-auto-tool-choice|" \
+                 "enable-tokenizer-info-endpoint|no-warmup|enable-logprob|use-tqdm", "it is always so here"), \
+    LLM_OPT_NONE(IGNORED, "response-role", "answers are the assistant's"), \
+    LLM_OPT_NONE(IGNORED, "guided-decoding-backend", "there is one, built in"), \
+    LLM_OPT_NONE(IGNORED, "$USE_PFA_HIGH_PRECISION_MODE|$USE_IFA_HIGH_PRECISION_MODE|$USE_PREFIX_HIGH_PRECISION_MODE", \
+                 "attention always accumulates in float32"), \
+    LLM_OPT_NONE(IGNORED, "$HCCL_OP_EXPANSION_MODE|$PYTORCH_NPU_ALLOC_CONF|$INFER_MODE|$PTA_TORCHAIR_DECODE_GEAR_ENABLE|" \
+                 "$PTA_TORCHAIR_DECODE_GEAR_LIST|$ENABLE_SPEC_METRIC", "it has no meaning on this device"), \
+    LLM_OPT_NONE(IGNORED, "$VLLM_IMAGE_FETCH_TIMEOUT", "there are no outgoing connections"), \
+    LLM_OPT_NONE(IGNORED, "speculative-draft-tensor-parallel-size|speculative-disable-by-batch-size|spec-decoding-acceptance-method", \
+                 "drafts are measured, and never change an answer"), \
+    LLM_OPT_NONE(REFUSED, "image", "an image")
 
 /* Path of the model a person names: a file or folder, or ORG/NAME in the local Hugging Face cache (HF_HUB_CACHE, HF_HOME). NULL names the
  * default one: SmolLM2 in models/ here or beside the program, else the first model there. `get`: getenv; NULL: no
@@ -1471,28 +1461,27 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
 /* Rows of a model, an engine and how requests are answered. */
 #define LLM_OPTIONS_SETUP(T, setup) \
     LLM_OPTIONS_MODEL(T, setup.files, LLM_HELP_MODEL), \
-    {"reasoning-parser", LLM_OPTION_TEXT, LLM_HELP_MODEL, offsetof(T, setup.reasoning_parser), 0, 0, "NAME", \
-     "ernie-45-vl, deepseek-r1, qwen3, none, ... (from the template)"}, \
-    {"tool-call-parser", LLM_OPTION_TEXT, LLM_HELP_MODEL, offsetof(T, setup.tool_parser), 0, 0, "NAME", \
-     "hermes, llama3_json, mistral, deepseek_v3, qwen3_coder, json, ... (from the template)"}, \
-    {"pooling", LLM_OPTION_ENUM, LLM_HELP_MODEL, offsetof(T, setup.pooling), 0, 0, "last=1|mean=2", \
-     "what becomes an embedding: the last token's state, or the mean"}, \
+    LLM_OPT_TEXT(T, setup.reasoning_parser, LLM_HELP_MODEL, "reasoning-parser", "NAME", \
+                 "ernie-45-vl, deepseek-r1, qwen3, none, ... (from the template)"), \
+    LLM_OPT_TEXT(T, setup.tool_parser, LLM_HELP_MODEL, "tool-call-parser", "NAME", \
+                 "hermes, llama3_json, mistral, deepseek_v3, qwen3_coder, json, ... (from the template)"), \
+    LLM_OPT_ENUM(T, setup.pooling, LLM_HELP_MODEL, "pooling", "last=1|mean=2", \
+                 "what becomes an embedding: the last token's state, or the mean"), \
     LLM_OPTIONS_ENGINE(T, setup.engine, LLM_HELP_ENGINE), \
-    {"enable-prefix-caching|cache-prompt", LLM_OPTION_BOOL, LLM_HELP_ENGINE, offsetof(T, setup.prefix_caching), 0, 0, NULL, \
-     "keep prompts' KV pages for the next request (on)"}, \
-    {"enable-early-stop", LLM_OPTION_BOOL, LLM_HELP_ANSWERS, offsetof(T, setup.enable_early_stop), 0, 0, NULL, \
-     "end answers that repeat themselves"}, \
-    {"early-stop-config", LLM_OPTION_TEXT, LLM_HELP_ANSWERS, offsetof(T, setup.early_stop_config), 0, 0, "JSON", \
-     "{\"enable_early_stop\", \"strategy\", \"window_size\", \"threshold\"}"}
+    LLM_OPT_BOOL(T, setup.prefix_caching, LLM_HELP_ENGINE, "enable-prefix-caching|cache-prompt", \
+                 "keep prompts' KV pages for the next request (on)"), \
+    LLM_OPT_BOOL(T, setup.enable_early_stop, LLM_HELP_ANSWERS, "enable-early-stop", "end answers that repeat themselves"), \
+    LLM_OPT_TEXT(T, setup.early_stop_config, LLM_HELP_ANSWERS, "early-stop-config", "JSON", \
+                 "{\"enable_early_stop\", \"strategy\", \"window_size\", \"threshold\"}")
 
 /* Rows of what a person says to a program only. */
 #define LLM_OPTIONS_PROGRAM(T, setup) \
-    {"m|model", LLM_OPTION_TEXT, LLM_HELP_MODEL, offsetof(T, setup.model), 0, 0, "PATH", \
-     "GGUF file, folder with safetensors, or ORG/NAME in the local Hugging Face cache"}, \
-    {"config", LLM_OPTION_TEXT, LLM_HELP_MODEL, offsetof(T, setup.config), 0, 0, "FILE", "JSON object of options by name"}, \
-    {"log-level|lv|v", LLM_OPTION_ENUM, LLM_HELP_MODEL, offsetof(T, setup.log_level), 0, 0, "error|warn=1|warning=1|info=2|debug=3", \
-     "what is told on standard error"}, \
-    {"$ASCEND_RT_VISIBLE_DEVICES", LLM_OPTION_TEXT, -1, offsetof(T, setup.visible_devices), 0, 0, NULL, NULL}, \
+    LLM_OPT_TEXT(T, setup.model, LLM_HELP_MODEL, "m|model", "PATH", \
+                 "GGUF file, folder with safetensors, or ORG/NAME in the local Hugging Face cache"), \
+    LLM_OPT_TEXT(T, setup.config, LLM_HELP_MODEL, "config", "FILE", "JSON object of options by name"), \
+    LLM_OPT_ENUM(T, setup.log_level, LLM_HELP_MODEL, "log-level|lv|v", "error|warn=1|warning=1|info=2|debug=3", \
+                 "what is told on standard error"), \
+    LLM_OPT_TEXT(T, setup.visible_devices, -1, "$ASCEND_RT_VISIBLE_DEVICES", NULL, NULL), \
     LLM_OPTIONS_SAMPLING(T, setup.sampling, LLM_HELP_ANSWERS)
 
 struct llm_openai_service;
@@ -1591,19 +1580,8 @@ LLM_API const llm_openai_info *llm_openai_get_info(const llm_openai_call *k);
 LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message);
 LLM_API void llm_openai_free(llm_openai_call *k); /* cancels what runs */
 
-/* The prompt of a chat body: messages, tools, documents, chat_template_kwargs, add_generation_prompt, continue_final_message. It is guarded:
- * to be tokenized with LLM_TOK_PARSE_SPECIAL | LLM_TOK_GUARDED, or shown after llm_unguard. */
-LLM_API llm_result llm_openai_render(const llm_openai_service *s, const llm_json *body, llm_text *prompt);
-
-/* Parts, for objects of your own. The error object; param and code may be NULL. */
+/* The error object, for errors of your own; param and code may be NULL. */
 LLM_API void llm_openai_error(llm_text *out, int status, const char *message, const char *param, const char *code);
-/* The logprobs object of /v1/completions: four lists, at most n_top alternatives to a token. */
-LLM_API void llm_openai_logprobs(llm_text *out, const llm_model *model, const llm_output *answer, int n_top);
-/* "finish_reason": ..., "stop_reason": ..., "sentence_length": chars, "cum_log_probs": ... */
-LLM_API void llm_openai_finish(llm_text *out, const llm_output *answer, int64_t chars);
-/* "usage": {...} and "metrics": {...} */
-LLM_API void llm_openai_usage(llm_text *out, int64_t prompt, int64_t completion, int64_t cached, int64_t reasoning);
-LLM_API void llm_openai_metrics(llm_text *out, const llm_request *request);
 
 #ifdef __cplusplus
 }
@@ -9988,37 +9966,24 @@ static void llm__reasoning_emit(const llm_reasoning *r, const char *s, size_t n,
     if (n) llm_text_add(r->thinking ? reasoning : content, s, n);
 }
 
-static void llm__reasoning_byte(llm_reasoning *r, char byte, llm_text *reasoning, llm_text *content);
-
-/* Before the first text: white space and an opening tag are held back; what turns out to be neither goes the normal way. */
-static void llm__reasoning_start(llm_reasoning *r, const llm__reasoning_row *row, llm_text *reasoning, llm_text *content) {
-    llm__str s = llm__tpl_trim(llm__s(r->held, (size_t)r->n_held), 1);
-    size_t tag = strlen(row->open);
-    if (s.n < tag && !memcmp(s.p, row->open, s.n) && (size_t)r->n_held < sizeof r->held - 1) return;
-    r->started = 1;
-    if (s.n == tag && !memcmp(s.p, row->open, tag)) {
-        r->thinking = 1;
-        r->n_held = 0;
-        return;
-    }
-    char held[sizeof r->held];
-    int n = r->n_held;
-    memcpy(held, r->held, sizeof held);
-    r->n_held = 0;
-    for (int i = 0; i < n; i++) llm__reasoning_byte(r, held[i], reasoning, content);
-}
-
-/* Takes one byte. What is held is always a beginning of the tag that is watched for, so as soon as it is not, its first bytes go out. */
+/* Takes one byte. Before the first text, white space and an opening tag are held back. Then what is held is always a beginning of the tag
+ * that is watched for, so as soon as it is not, its first bytes go out. */
 static void llm__reasoning_byte(llm_reasoning *r, char byte, llm_text *reasoning, llm_text *content) {
     const llm__reasoning_row *row = llm__reasoning_of(r->kind);
     int tag = (int)strlen(row->close), skip = 0;
     r->held[r->n_held++] = byte;
     if (!r->started) {
-        llm__reasoning_start(r, row, reasoning, content);
-        return;
+        llm__str s = llm__tpl_trim(llm__s(r->held, (size_t)r->n_held), 1), open = llm__lit(row->open);
+        int begins = s.n <= open.n && !memcmp(s.p, open.p, s.n);
+        if (begins && s.n < open.n && (size_t)r->n_held < sizeof r->held - 1) return;
+        r->started = 1;
+        if (begins && s.n == open.n) {
+            r->thinking = 1;
+            r->n_held = 0;
+        }
     }
     int watch = r->thinking || row->drop; /* for the closing tag */
-    while (skip < r->n_held && !(watch && !memcmp(r->held + skip, row->close, (size_t)(r->n_held - skip)))) skip++;
+    while (skip < r->n_held && !(watch && r->n_held - skip <= tag && !memcmp(r->held + skip, row->close, (size_t)(r->n_held - skip)))) skip++;
     llm__reasoning_emit(r, r->held, (size_t)skip, reasoning, content);
     r->n_held -= skip;
     memmove(r->held, r->held + skip, (size_t)r->n_held);
@@ -10073,47 +10038,47 @@ typedef struct llm__tool_row {
     int bare;                    /* an answer that begins with { or [ may be a call too */
 } llm__tool_row;
 
-#define LLM__BAR "\xEF\xBD\x9C" /* DeepSeek's marks have U+FF5C for | and U+2581 for _ */
-#define LLM__LOW "\xE2\x96\x81"
+#define LLM__LOW "\xE2\x96\x81" /* DeepSeek's marks have U+FF5C for | and U+2581 for _ */
+#define LLM__DEEP(mark) "<\xEF\xBD\x9Ctool" LLM__LOW mark "\xEF\xBD\x9C>"
+
+/* A list of JSON objects between two marks; one object, or arguments behind a name, each between marks; arguments as elements. */
+#define LLM__TOOL_LIST(names, sign, begin, close) {names, sign, {begin, NULL}, {NULL, NULL}, NULL, close, NULL, NULL, NULL, NULL, NULL, 0}
+#define LLM__TOOL_ONE(names, sign, begin, end, call, call_end, bare) \
+    {names, sign, {begin, NULL}, {NULL, NULL}, end, NULL, NULL, NULL, NULL, call, call_end, bare}
+#define LLM__TOOL_NAMED(names, sign, begin, open, open_too, end, close) \
+    {names, sign, {begin, NULL}, {open, open_too}, end, close, NULL, NULL, NULL, NULL, NULL, 0}
+#define LLM__TOOL_KEYS(names, sign, begin, begin_too, open, end, close, key, key_end, value_end) \
+    {names, sign, {begin, begin_too}, {open, NULL}, end, close, key, key_end, value_end, NULL, NULL, 0}
 
 /* Row 0 is plain JSON, for models that were trained on no form. Templates are asked from the second row on: signs that others contain stand
  * last ("<tool_call>" also occurs in templates of Qwen3-Coder and GLM). A new form is a new row, as long as it is made of these parts. */
 static const llm__tool_row llm__tool_rows[] = {
-    {" json generic xlam ", NULL, {"```json", NULL}, {NULL, NULL}, "```", NULL, NULL, NULL, NULL,
-     "{\"name\": \"%\", \"arguments\": ", "}", 1},
-    {" qwen3_coder qwen3_xml step3p5 ", "<function=", {"<tool_call>", "<function="}, {"<function=", NULL}, "</function>", "</tool_call>",
-     "<parameter=", ">", "</parameter>", NULL, NULL, 0},
-    {" minimax_m2 minimax ", "<minimax:tool_call>", {"<minimax:tool_call>", NULL}, {"<invoke name=\"", NULL}, "</invoke>",
-     "</minimax:tool_call>", "<parameter name=\"", "\">", "</parameter>", NULL, NULL, 0},
-    {" seed_oss ", "<seed:tool_call>", {"<seed:tool_call>", NULL}, {"<function=", NULL}, "</function>", "</seed:tool_call>", "<parameter=",
-     ">", "</parameter>", NULL, NULL, 0},
-    {" glm45 glm4_moe glm47 ", "<arg_key>", {"<tool_call>", NULL}, {NULL, NULL}, "</tool_call>", NULL, "<arg_key>",
-     "</arg_key>\n<arg_value>", "</arg_value>", NULL, NULL, 0},
-    {" deepseek_v3 deepseek_v31 deepseek_v32 deepseek ", "<" LLM__BAR "tool" LLM__LOW "sep" LLM__BAR ">",
-     {"<" LLM__BAR "tool" LLM__LOW "calls" LLM__LOW "begin" LLM__BAR ">", NULL},
-     {"<" LLM__BAR "tool" LLM__LOW "call" LLM__LOW "begin" LLM__BAR ">function<" LLM__BAR "tool" LLM__LOW "sep" LLM__BAR ">",
-      "<" LLM__BAR "tool" LLM__LOW "call" LLM__LOW "begin" LLM__BAR ">"},
-     "<" LLM__BAR "tool" LLM__LOW "call" LLM__LOW "end" LLM__BAR ">",
-     "<" LLM__BAR "tool" LLM__LOW "calls" LLM__LOW "end" LLM__BAR ">", NULL, NULL, NULL, NULL, NULL, 0},
-    {" kimi_k2 kimi ", "<|tool_calls_section_begin|>", {"<|tool_calls_section_begin|>", NULL},
-     {"<|tool_call_begin|>functions.", "<|tool_call_begin|>"}, "<|tool_call_end|>", "<|tool_calls_section_end|>", NULL, NULL, NULL, NULL,
-     NULL, 0},
-    {" mistral ", "[TOOL_CALLS]", {"[TOOL_CALLS]", NULL}, {NULL, NULL}, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0},
-    {" cohere command_r7b cohere_command3 ", "<|START_ACTION|>", {"<|START_ACTION|>", NULL}, {NULL, NULL}, NULL, "<|END_ACTION|>", NULL,
-     NULL, NULL, NULL, NULL, 0},
-    {" internlm ", "<|action_start|>", {"<|action_start|><|plugin|>", NULL}, {NULL, NULL}, NULL, "<|action_end|>", NULL, NULL, NULL, NULL,
-     NULL, 0},
-    {" granite ", "<|tool_call|>", {"<|tool_call|>", NULL}, {NULL, NULL}, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0},
-    {" jamba hunyuan hunyuan_a13b ", "<tool_calls>", {"<tool_calls>", NULL}, {NULL, NULL}, NULL, "</tool_calls>", NULL, NULL, NULL, NULL,
-     NULL, 0},
-    {" nemotron ", "<TOOLCALL>", {"<TOOLCALL>", NULL}, {NULL, NULL}, NULL, "</TOOLCALL>", NULL, NULL, NULL, NULL, NULL, 0},
-    {" phi4_mini_json firefunction ", "functools", {"functools", NULL}, {NULL, NULL}, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0},
-    {" hermes qwen qwen25 granite4 longcat ", "<tool_call>", {"<tool_call>", NULL}, {NULL, NULL}, "</tool_call>", NULL, NULL, NULL, NULL,
-     "<tool_call>\n{\"name\": \"%\", \"arguments\": ", "}\n</tool_call>", 0},
-    {" llama3_json llama4_json llama ", "\"parameters\": dictionary of argument", {"<|python_tag|>", NULL}, {NULL, NULL}, NULL, NULL, NULL,
-     NULL, NULL, "{\"name\": \"%\", \"parameters\": ", "}", 1},
-    {" llama3 ", "<|python_tag|>", {"<|python_tag|>", NULL}, {NULL, NULL}, NULL, NULL, NULL, NULL, NULL,
-     "{\"name\": \"%\", \"parameters\": ", "}", 1}};
+    LLM__TOOL_ONE(" json generic xlam ", NULL, "```json", "```", "{\"name\": \"%\", \"arguments\": ", "}", 1),
+    LLM__TOOL_KEYS(" qwen3_coder qwen3_xml step3p5 ", "<function=", "<tool_call>", "<function=", "<function=", "</function>", "</tool_call>",
+                   "<parameter=", ">", "</parameter>"),
+    LLM__TOOL_KEYS(" minimax_m2 minimax ", "<minimax:tool_call>", "<minimax:tool_call>", NULL, "<invoke name=\"", "</invoke>",
+                   "</minimax:tool_call>", "<parameter name=\"", "\">", "</parameter>"),
+    LLM__TOOL_KEYS(" seed_oss ", "<seed:tool_call>", "<seed:tool_call>", NULL, "<function=", "</function>", "</seed:tool_call>",
+                   "<parameter=", ">", "</parameter>"),
+    LLM__TOOL_KEYS(" glm45 glm4_moe glm47 ", "<arg_key>", "<tool_call>", NULL, NULL, "</tool_call>", NULL, "<arg_key>",
+                   "</arg_key>\n<arg_value>", "</arg_value>"),
+    LLM__TOOL_NAMED(" deepseek_v3 deepseek_v31 deepseek_v32 deepseek ", LLM__DEEP("sep"), LLM__DEEP("calls" LLM__LOW "begin"),
+                    LLM__DEEP("call" LLM__LOW "begin") "function" LLM__DEEP("sep"), LLM__DEEP("call" LLM__LOW "begin"),
+                    LLM__DEEP("call" LLM__LOW "end"), LLM__DEEP("calls" LLM__LOW "end")),
+    LLM__TOOL_NAMED(" kimi_k2 kimi ", "<|tool_calls_section_begin|>", "<|tool_calls_section_begin|>", "<|tool_call_begin|>functions.",
+                    "<|tool_call_begin|>", "<|tool_call_end|>", "<|tool_calls_section_end|>"),
+    LLM__TOOL_LIST(" mistral ", "[TOOL_CALLS]", "[TOOL_CALLS]", NULL),
+    LLM__TOOL_LIST(" cohere command_r7b cohere_command3 ", "<|START_ACTION|>", "<|START_ACTION|>", "<|END_ACTION|>"),
+    LLM__TOOL_LIST(" internlm ", "<|action_start|>", "<|action_start|><|plugin|>", "<|action_end|>"),
+    LLM__TOOL_LIST(" granite ", "<|tool_call|>", "<|tool_call|>", NULL),
+    LLM__TOOL_LIST(" jamba hunyuan hunyuan_a13b ", "<tool_calls>", "<tool_calls>", "</tool_calls>"),
+    LLM__TOOL_LIST(" nemotron ", "<TOOLCALL>", "<TOOLCALL>", "</TOOLCALL>"),
+    LLM__TOOL_LIST(" phi4_mini_json firefunction ", "functools", "functools", NULL),
+    LLM__TOOL_ONE(" hermes qwen qwen25 granite4 longcat ", "<tool_call>", "<tool_call>", "</tool_call>",
+                  "<tool_call>\n{\"name\": \"%\", \"arguments\": ", "}\n</tool_call>", 0),
+    LLM__TOOL_ONE(" llama3_json llama4_json llama ", "\"parameters\": dictionary of argument", "<|python_tag|>", NULL,
+                  "{\"name\": \"%\", \"parameters\": ", "}", 1),
+    LLM__TOOL_ONE(" llama3 ", "<|python_tag|>", "<|python_tag|>", NULL, "{\"name\": \"%\", \"parameters\": ", "}", 1)};
 
 LLM_API int llm_tools_named(const char *name) {
     char key[40];
@@ -10141,12 +10106,10 @@ LLM_API int llm_tools_are_special(const llm_model *model, int format) {
     return special;
 }
 
-/* A call's text before and behind its arguments. */
-static void llm__tool_call_text(const llm__tool_row *row, const char *name, llm_text *begin) {
-    const char *at = strchr(row->call, '%');
-    llm_text_add(begin, row->call, (size_t)(at - row->call));
-    llm_text_str(begin, name);
-    llm_text_str(begin, at + 1);
+/* The node with a tool's name and parameters: {"type": "function", "function": {...}} in chats; in responses the tool itself. */
+static int llm__tool_function(const llm_json *d, int tool) {
+    int f = llm_json_find(d, tool, "function");
+    return f >= 0 ? f : tool;
 }
 
 /* Writes the tag by the row's `call`, whose text before and behind the arguments stands around the function's schema. In the form "hermes",
@@ -10160,32 +10123,25 @@ static void llm__tool_call_text(const llm__tool_row *row, const char *name, llm_
  * without parameters has an empty object for arguments. */
 LLM_API int llm_tools_grammar(const llm_model *model, int format, const llm_json *tools, int list, int only, int must, int many,
                               llm_text *out) {
-    static const char none[] = "{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}";
+    static const char none[] = "{'type':'object','properties':{},'additionalProperties':false}";
     if (!llm__tool_rows[format].call || llm_tools_are_special(model, format)) format = must ? 0 : -1;
     if (!must && (format < 0 || llm__tool_rows[format].bare)) return -1; /* nothing tells such a call from text */
     const llm__tool_row *row = &llm__tool_rows[format];
+    const char *behind = strchr(row->call, '%') + 1;
     int i = 0;
     llm_text_str(out, "{\"structures\":[");
-    for (int t = llm_json_first(tools, list); t >= 0; t = llm_json_next(tools, t), i++) {
-        int f = llm_json_find(tools, t, "function"), schema = llm_json_find(tools, f, "parameters");
+    for (int t = llm_json_first(tools, list); t >= 0; t = llm_json_next(tools, t)) {
+        int f = llm__tool_function(tools, t), schema = llm_json_find(tools, f, "parameters");
         llm_text begin = llm__text_none();
-        if (only >= 0 && i != only) continue;
-        llm__tool_call_text(row, llm_json_str(tools, llm_json_find(tools, f, "name"), NULL), &begin);
-        llm_text_str(out, out->data[out->len - 1] == '[' ? "{\"begin\":" : ",{\"begin\":");
-        llm_text_json(out, begin.data, begin.len);
-        llm_text_str(out, ",\"schema\":");
-        if (llm_json_type_of(tools, schema) == LLM_JSON_OBJECT && llm_json_size(tools, schema)) llm_json_write(tools, schema, out);
-        else llm_text_str(out, none);
-        llm_text_str(out, ",\"end\":");
-        llm_text_json(out, row->call_end, strlen(row->call_end));
-        llm_text_str(out, "}");
+        if (only >= 0 && i++ != only) continue;
+        llm_text_add(&begin, row->call, (size_t)(behind - 1 - row->call));
+        llm_text_format(&begin, "%s%s", llm_json_str(tools, llm_json_find(tools, f, "name"), NULL), behind);
+        llm_text_format(out, "%,{'begin':%Q,'schema':", begin.data, begin.len);
+        llm_text_format(out, llm_json_type_of(tools, schema) == LLM_JSON_OBJECT && llm_json_size(tools, schema) ? "%j" : none, tools, schema);
+        llm_text_format(out, ",'end':%q}", row->call_end);
         llm_text_free(&begin);
     }
-    llm_text_str(out, "],\"triggers\":[");
-    llm_text_json(out, row->begin[0], strlen(row->begin[0]));
-    llm_text_str(out, "],\"separator\":\"\\n\",\"at_least_one\":");
-    llm_text_str(out, must ? "true,\"stop_after_first\":" : "false,\"stop_after_first\":");
-    llm_text_str(out, many ? "false}" : "true}");
+    llm_text_format(out, "],'triggers':[%q],'separator':'\\n','at_least_one':%b,'stop_after_first':%b}", row->begin[0], must, !many);
     return format;
 }
 
@@ -10301,29 +10257,30 @@ static int llm__tool_text(llm_tool_parser *p, llm_text *content) {
     return found;
 }
 
-/* One more call. NULL: it is one too many, or there is no memory. */
-static llm_tool_call *llm__tool_add(llm_tool_parser *p, const char *name, size_t len) {
-    if (p->n_calls >= p->most) return NULL;
-    if (p->n_calls == p->cap) {
-        size_t cap = (size_t)p->cap;
-        p->failed |= !llm__grow((void **)&p->calls, &cap, cap + 1, sizeof *p->calls);
-        p->cap = (int32_t)cap;
+/* One more call; with its arguments (freed) if they are whole. NULL: it is one too many, or there is no memory. */
+static llm_tool_call *llm__tool_add(llm_tool_parser *p, const char *name, size_t len, llm_text *arguments) {
+    size_t cap = (size_t)p->cap;
+    llm_tool_call *call = NULL;
+    if (p->n_calls < p->most && p->n_calls == p->cap) p->failed |= !llm__grow((void **)&p->calls, &cap, cap + 1, sizeof *p->calls);
+    p->cap = (int32_t)cap;
+    if (p->n_calls < p->most && !p->failed) {
+        call = &p->calls[p->n_calls++];
+        memset(call, 0, sizeof *call);
+        call->done = arguments != NULL;
+        llm_text_add(&call->name, name, len);
+        llm_text_str(&call->arguments, "");
     }
-    if (p->failed) return NULL;
-    llm_tool_call *call = &p->calls[p->n_calls++];
-    memset(call, 0, sizeof *call);
-    llm_text_add(&call->name, name, len);
-    llm_text_str(&call->arguments, "");
+    if (call && arguments) llm_text_format(&call->arguments, "%t", arguments);
+    else if (arguments) llm_text_free(arguments);
     return call;
 }
 
 /* The function of a name among the tools; -1. */
 static int llm__tool_find(const llm_tool_parser *p, const char *name, size_t len) {
     for (int t = llm_json_first(p->tools, p->list); t >= 0; t = llm_json_next(p->tools, t)) {
-        size_t n;
-        int f = llm_json_find(p->tools, t, "function");
-        const char *s = llm_json_str(p->tools, llm_json_find(p->tools, f, "name"), &n);
-        if (s && n == len && !memcmp(s, name, n)) return f;
+        int f = llm__tool_function(p->tools, t);
+        const char *s = llm_json_str(p->tools, llm_json_find(p->tools, f, "name"), NULL);
+        if (s && llm__str_eq(llm__s(name, len), s)) return f;
     }
     return -1;
 }
@@ -10387,7 +10344,7 @@ static int llm__tool_name(llm_tool_parser *p, llm_text *content) {
         p->elements.len = 0;
         if (p->held.data[arg] == '{') {
             p->state = LLM__TOOL_OBJECT;
-            if (p->exact) llm__tool_add(p, p->held.data + p->name, end - p->name);
+            if (p->exact) llm__tool_add(p, p->held.data + p->name, end - p->name, NULL);
             return 1;
         }
         if (!n && !key) continue;
@@ -10433,14 +10390,7 @@ static int llm__tool_take(llm_tool_parser *p) {
     if (!name) name = llm_json_str(d, node, &len);
     ok = ok && name && len && len <= LLM__TOOL_NAME_MAX && (!p->row.bare || llm__tool_find(p, name, len) >= 0);
     ok = ok && llm__tool_arguments(d, v, &arguments);
-    llm_tool_call *call = ok ? llm__tool_add(p, name, len) : NULL;
-    if (call) {
-        llm_text_free(&call->arguments);
-        call->arguments = arguments;
-        call->done = 1;
-    } else {
-        llm_text_free(&arguments);
-    }
+    if (ok) llm__tool_add(p, name, len, &arguments);
     llm_json_free(d);
     return ok;
 }
@@ -10472,11 +10422,8 @@ static void llm__tool_value(const llm_tool_parser *p, llm__str key, llm__str val
     int properties = llm_json_find(p->tools, llm_json_find(p->tools, f, "parameters"), "properties");
     llm_json *d = NULL;
     static const char *const python[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
-    for (int v = llm_json_first(p->tools, properties); v >= 0 && schema < 0; v = llm_json_next(p->tools, v)) {
-        size_t n;
-        const char *s = llm_json_key(p->tools, v, &n);
-        if (n == key.n && !memcmp(s, key.p, n)) schema = v;
-    }
+    for (int v = llm_json_first(p->tools, properties); v >= 0 && schema < 0; v = llm_json_next(p->tools, v))
+        if (llm__str_eq(key, llm_json_key(p->tools, v, NULL))) schema = v;
     const char *type = llm_json_str(p->tools, llm_json_find(p->tools, schema, "type"), NULL);
     if (value.n && value.p[0] == '\n') value.p++, value.n--;
     if (value.n && value.p[value.n - 1] == '\n') value.n--;
@@ -10504,18 +10451,12 @@ static int llm__tool_elements(llm_tool_parser *p, llm_text *content) {
         char *value = name_end + strlen(p->row.key_end);
         char *value_end = (char *)memmem(value, left - (size_t)(value - name), p->row.value_end, strlen(p->row.value_end));
         if (!value_end) return 0;
-        llm_text_str(&p->elements, p->elements.len ? ", " : "{");
-        llm_text_json(&p->elements, name, (size_t)(name_end - name));
-        llm_text_str(&p->elements, ": ");
+        llm_text_format(&p->elements, p->elements.len ? ", %Q: " : "{%Q: ", name, (size_t)(name_end - name));
         llm__tool_value(p, llm__s(name, (size_t)(name_end - name)), llm__s(value, (size_t)(value_end - value)), &p->elements);
         p->at = (size_t)(value_end - p->held.data) + strlen(p->row.value_end);
     }
     llm_text_str(&p->elements, p->elements.len ? "}" : "{}");
-    llm_tool_call *call = llm__tool_add(p, p->held.data + p->name, p->name_end - p->name);
-    if (call) {
-        llm_text_add(&call->arguments, p->elements.data, p->elements.len);
-        call->done = 1;
-    }
+    llm__tool_add(p, p->held.data + p->name, p->name_end - p->name, &p->elements);
     return llm__tool_done(p);
 }
 
@@ -10540,8 +10481,7 @@ LLM_API void llm_tool_parser_end(llm_tool_parser *p, llm_text *content) {
 /* Is `probe` in the text rendered from a context, and `not_probe` not? A template that refuses the context (raise_exception) says no. */
 static int llm__chat_probe(const llm_template *t, const char *context, const char *probe, const char *not_probe) {
     llm_json *doc = NULL;
-    llm_text text;
-    memset(&text, 0, sizeof text);
+    llm_text text = llm__text_none();
     if (llm_json_parse(context, strlen(context), NULL, &doc)) return 0;
     int found = !llm_template_render(t, doc, NULL, &text) && text.data && strstr(text.data, probe) && !strstr(text.data, not_probe);
     llm_text_free(&text);
@@ -22790,6 +22730,7 @@ static llm__gr_frag llm__gr_tags_content(const llm__gr_tags *x, llm__str trigger
         llm__gr_frag one = llm__gr_seq(x->b, llm__gr_text(x->b, begin + trigger.n, n - trigger.n),
                                        llm__js_frag(x->b, x->doc, schema, x->space));
         f = llm__gr_alt(x->b, f, llm__gr_seq(x->b, one, llm__gr_text(x->b, end, n_end)));
+        if (x->b->failed) llm__error(x->b->failed, "structure \"%.80s\": %s", begin, llm_last_error());
     }
     if (!found && !x->b->failed)
         x->b->failed = llm__error(LLM_ERR_FORMAT, "structural tag: a structure that begins with the trigger \"%.*s\" expected",
@@ -26653,11 +26594,9 @@ LLM_API llm_result llm_context_save(llm_engine *e, const char *path, const int32
     c.field[LLM__CX_PAGES] = (uint64_t)n_pages;
     if (!r && !n_pages)
         r = llm__error(LLM_ERR_ARG, "%s: nothing to keep: of %zu tokens no whole page of %d is in the prefix cache", path, n, (int)size);
-    llm_text temporary;
-    memset(&temporary, 0, sizeof temporary);
+    llm_text temporary = llm__text_none();
     llm__random_bytes(&random, sizeof random);
-    llm_text_str(&temporary, path);
-    llm_text_format(&temporary, ".%d", (int)(random >> 33));
+    llm_text_format(&temporary, "%s.%d", path, (int)(random >> 33));
     if (!r && temporary.failed) r = llm__nomem();
     FILE *f = r ? NULL : fopen(temporary.data, "wbxe");
     if (!r) r = f ? llm__context_write(e, f, path, &c, ids, pages) : llm__error(LLM_ERR_IO, "%s: %s", path, strerror(errno));
@@ -26737,483 +26676,6 @@ LLM_API llm_result llm_context_load(llm_engine *e, const char *path, const char 
     llm__file_close(&f);
     return !r && ids && ids->failed ? llm__nomem() : r;
 }
-
-/* ============================================================================
- * >>easy   Ten lines to a working program.
- * ============================================================================
- * llm_load opens a model and an engine for one sequence. A conversation is a list of messages kept as JSON text;
- * each turn is rendered by the model's own template from the beginning and submitted whole: the prefix cache knows
- * all but the latest words of it, so a long conversation costs no more than its last turn. Everything runs in the
- * caller's thread: llm_chat_next steps the engine until there is something to show. This is also the example of how
- * the calls of >>api-request belong together.
- *
- *   llm *l = llm_load("model.gguf", NULL);
- *   llm_chat *c = llm_chat_new(l, "You are brief.");         messages: {"role":"system", ...}
- *   llm_chat_say(c, "2 and 2?");                             ...,{"role":"user", ...} --llm__chat_render--> prompt --> a request
- *   for (const char *s; (s = llm_chat_next(c));) puts(s);    step, poll, step, poll ...; at the end ...,{"role":"assistant", ...}
- *   llm_chat_say(c, "And 3?");                               the four messages are rendered and submitted; only the last is new
- *
- * A chat owns its messages and the request that is under way; the llm owns model and engine and must outlive its chats. The
- * messages are kept as JSON text and not as a tree: a turn only appends to them. */
-
-struct llm {
-    llm_model *model;
-    llm_engine *engine;
-    int reasoning, tool_format; /* as in llm_openai_service; -1: as the chat template says */
-};
-
-/* One sequence and a context for talking unless cfg says otherwise: a context of 128k tokens would take gigabytes. What
- * was opened before an error is closed again; llm_last_error says why. */
-static llm *llm__easy_open(const char *path, llm_model_config *m, llm_engine_config *c) {
-    llm *l = LLM__NEW(llm, 1);
-    m->log = c->log;
-    m->log_user = c->log_user;
-    m->progress = c->progress;
-    m->progress_user = c->progress_user;
-    llm_result r = l ? llm_model_open(path, m, &l->model) : llm__nomem();
-    if (!r && !c->max_model_len)
-        c->max_model_len = LLM__MIN(8192, l->model->arch.max_len); /* enough to talk; a long context takes gigabytes */
-    if (!r) r = llm_engine_open(l->model, c, &l->engine);
-    if (l) l->reasoning = l->tool_format = -1;
-    if (!r) return l;
-    if (l) llm_model_close(l->model);
-    LLM_FREE(l);
-    return NULL;
-}
-
-/* cfg is copied, so it need not outlive the call; its log and progress serve the model's loading too. */
-LLM_API llm *llm_load(const char *path, const llm_engine_config *cfg) {
-    llm_model_config m;
-    llm_engine_config c;
-    memset(&m, 0, sizeof m);
-    memset(&c, 0, sizeof c);
-    if (cfg) c = *cfg;
-    return llm__easy_open(path, &m, &c);
-}
-
-/* The engine goes first: it reads the model's weights. Chats must have been freed. */
-LLM_API void llm_free(llm *l) {
-    if (!l) return;
-    llm_engine_close(l->engine);
-    llm_model_close(l->model);
-    LLM_FREE(l);
-}
-
-LLM_API const llm_model *llm_get_model(const llm *l) { return l->model; }
-LLM_API llm_engine *llm_get_engine(const llm *l) { return l->engine; }
-LLM_API void llm_string_free(char *s) { LLM_FREE(s); }
-
-/* One request from begin to end in the caller's thread: the text goes in as it is, without a chat template. NULL: an
- * error, llm_last_error says which. */
-LLM_API char *llm_generate(llm *l, const char *prompt, const llm_sampling *s) {
-    llm_request_config c;
-    llm_request *r;
-    llm_output out;
-    memset(&c, 0, sizeof c);
-    c.prompt = prompt;
-    c.prompt_len = strlen(prompt);
-    c.tokenize_flags = LLM_TOK_ADD_SPECIAL;
-    if (s) c.sampling = *s;
-    else llm_sampling_default(l->model, &c.sampling);
-    if (llm_request_submit(l->engine, &c, &r)) return NULL;
-    char *text = NULL;
-    if (!llm_request_run(l->engine, r) && !llm_request_get_output(r, 0, &out)) text = llm__strndup(out.text, out.text_len);
-    llm_request_free(r);
-    return text;
-}
-
-/* A conversation. While a request is there, its answer grows beside the messages; it becomes one of them when the request ends or is
- * stopped (llm_chat_stop), so that the messages are always whole JSON. */
-struct llm_chat {
-    llm *l;
-    llm_sampling sampling;
-    llm_text messages;    /* the array's elements: {"role":...},{...} */
-    size_t first;         /* length of the system message */
-    llm_text answer;      /* so far, while request is there */
-    llm_text piece;
-    llm_request *request;
-};
-
-/* Adds a message as JSON text: any bytes are safe there, and the template reads the same tree as from a server's
- * request. */
-static void llm__chat_add(llm_text *messages, const char *role, const char *text, size_t len) {
-    llm_text_str(messages, messages->len ? ",{\"role\":\"" : "{\"role\":\"");
-    llm_text_str(messages, role);
-    llm_text_str(messages, "\",\"content\":");
-    llm_text_json(messages, text, len);
-    llm_text_str(messages, "}");
-}
-
-/* The model's own sampling, but answers of at most 1024 tokens. NULL: no memory. */
-LLM_API llm_chat *llm_chat_new(llm *l, const char *system) {
-    llm_chat *c = LLM__NEW(llm_chat, 1);
-    if (!c) return NULL;
-    c->l = l;
-    llm_sampling_default(l->model, &c->sampling);
-    c->sampling.max_tokens = 1024; /* a small model may never end by itself */
-    if (system) llm__chat_add(&c->messages, "system", system, strlen(system));
-    c->first = c->messages.len;
-    return c;
-}
-
-LLM_API llm_sampling *llm_chat_sampling(llm_chat *c) { return &c->sampling; }
-
-/* Forgets messages beyond `len` bytes. */
-static void llm__chat_cut(llm_chat *c, size_t len) {
-    c->messages.len = len;
-    if (c->messages.data) c->messages.data[len] = 0;
-    c->messages.failed = 0;
-}
-
-/* The request goes, what it said so far becomes a message: the next turn is rendered with it, whether the answer had ended or was left in
- * the middle. Without an answer under way there is nothing to do. */
-LLM_API llm_result llm_chat_stop(llm_chat *c) {
-    if (!c->request) return LLM_OK;
-    llm_request_free(c->request);
-    c->request = NULL;
-    llm__chat_add(&c->messages, "assistant", c->answer.data ? c->answer.data : "", c->answer.len);
-    return c->messages.failed || c->answer.failed ? llm__nomem() : LLM_OK;
-}
-
-/* An answer under way is stopped first. */
-LLM_API void llm_chat_reset(llm_chat *c) {
-    llm_chat_stop(c);
-    llm__chat_cut(c, c->first);
-}
-
-LLM_API void llm_chat_free(llm_chat *c) {
-    if (!c) return;
-    llm_request_free(c->request);
-    llm_text_free(&c->messages);
-    llm_text_free(&c->answer);
-    llm_text_free(&c->piece);
-    LLM_FREE(c);
-}
-
-/* A plain transcript for models without a template: base models continue it well enough. The system message stands alone at the top:
- *
- *   You are brief.\nUser: 2 and 2?\nAssistant: */
-static void llm__chat_plain(const llm_json *doc, llm_text *out) {
-    for (int m = llm_json_first(doc, llm_json_find(doc, 0, "messages")); m >= 0; m = llm_json_next(doc, m)) {
-        size_t len;
-        const char *role = llm_json_str(doc, llm_json_find(doc, m, "role"), NULL),
-                   *text = llm_json_str(doc, llm_json_find(doc, m, "content"), &len);
-        if (strcmp(role, "system")) llm_text_str(out, !strcmp(role, "user") ? "User: " : "Assistant: ");
-        llm_text_add(out, text, len);
-        llm_text_str(out, "\n");
-    }
-    llm_text_str(out, "Assistant:");
-}
-
-/* The whole conversation as a prompt, by the model's own template, else as the plain transcript (*plain). Guarded: a user who types a
- * control token gets its letters, not the token. */
-static llm_result llm__chat_render(llm_chat *c, llm_text *prompt, int *plain) {
-    llm_text context;
-    llm_json *doc = NULL;
-    llm_render_options how;
-    memset(&context, 0, sizeof context);
-    memset(&how, 0, sizeof how);
-    how.guard = c->l->model;
-    llm_text_str(&context, "{\"messages\":[");
-    llm_text_add(&context, c->messages.data, c->messages.len);
-    llm_text_str(&context, "],\"add_generation_prompt\":true}");
-    llm_result r = context.failed || c->messages.failed ? llm__nomem() : llm_json_parse(context.data, context.len, NULL, &doc);
-    *plain = !llm_model_get_info(c->l->model)->chat_template;
-    if (!r && *plain) llm__chat_plain(doc, prompt);
-    else if (!r) r = llm_render(c->l->model, doc, &how, prompt);
-    llm_json_free(doc);
-    llm_text_free(&context);
-    return !r && prompt->failed ? llm__nomem() : r;
-}
-
-/* Renders and submits the whole conversation. On error the message is taken back, so that the caller may try another. A transcript ends
- * where the model begins to write the user's next line; a template's answer ends with its own token. */
-LLM_API llm_result llm_chat_say(llm_chat *c, const char *user_message) {
-    static const char *const turn[] = {"\nUser:"};
-    llm_request_config cfg;
-    llm_text prompt;
-    int plain;
-    memset(&cfg, 0, sizeof cfg);
-    memset(&prompt, 0, sizeof prompt);
-    llm_result r = llm_chat_stop(c);
-    size_t before = c->messages.len;
-    llm__chat_add(&c->messages, "user", user_message, strlen(user_message));
-    if (!r) r = llm__chat_render(c, &prompt, &plain);
-    if (!r) {
-        cfg.prompt = prompt.data;
-        cfg.prompt_len = prompt.len;
-        cfg.tokenize_flags = plain ? LLM_TOK_ADD_SPECIAL : LLM_TOK_PARSE_SPECIAL | LLM_TOK_GUARDED;
-        cfg.sampling = c->sampling;
-        if (plain && !cfg.sampling.n_stop) cfg.sampling.stop = turn, cfg.sampling.n_stop = 1;
-        cfg.sampling.n = cfg.sampling.best_of = 1;
-        r = llm_request_submit(c->l->engine, &cfg, &c->request);
-    }
-    if (r) llm__chat_cut(c, before);
-    c->answer.len = 0;
-    llm_text_free(&prompt);
-    return r;
-}
-
-/* Steps the engine until there is text to show. At the end the answer joins the conversation. The piece lives until the
- * next call. A failed step ends the answer like its own end: what was said stays. */
-LLM_API const char *llm_chat_next(llm_chat *c) {
-    llm_event event;
-    while (c->request) {
-        if (!llm_request_poll(c->request, &event)) {
-            if (llm_request_done(c->request)) llm_chat_stop(c);
-            else llm_engine_step(c->l->engine, NULL);
-            continue;
-        }
-        if (!event.text_len) continue;
-        c->piece.len = 0;
-        llm_text_add(&c->piece, event.text, event.text_len);
-        llm_text_add(&c->answer, event.text, event.text_len);
-        return c->piece.failed ? NULL : c->piece.data;
-    }
-    return NULL;
-}
-/* ---- many at once
- * Every prompt is a call of >>openai, as in a server: its fields are read and its errors told there. A window of them is in flight; what
- * has ended is copied out and its call freed, so that memory grows with the answers only.
- *
- *   prompt {"Why?"}, params {"temperature": 0, "max_new_tokens": 8}
- *   body   {"prompt":"Why?","temperature":0,"max_tokens":8,"stream":false,"return_token_ids":true}
- *
- * The shapes are those of the offline interfaces that people come from: params and outputs are FastDeploy's LLM.generate and LLM.chat, with
- * LMDeploy's names of parameters understood too. A prompt that is refused is an output with an error of its own; the others go on. */
-
-/* What a config's JSON fills in. */
-typedef struct llm__open_target {
-    llm_setup setup;
-} llm__open_target;
-
-/* llm_load with its settings as JSON: {"max_model_len": 4096, "tensor_parallel_size": 2}, by the names of the command line's options, whose
- * rows it shares (>>options). What only a server has a use for is passed over, a name that nobody knows is an error. NULL: an error,
- * llm_last_error says which. */
-LLM_API llm *llm_open(const char *model, const char *config) {
-    static const llm_option table[] = {
-        LLM_OPTIONS_SETUP(llm__open_target, setup),
-        {"port|metrics-port|model-name|chat-template-config|log-level", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "nothing is served here"},
-        {"enable-mm|limit-mm-per-prompt", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "a message with an image is refused by itself"},
-        LLM_OPTIONS_FOREIGN};
-    unsigned char given[LLM__COUNT(table)];
-    llm__open_target t;
-    llm_engine_config *e = &t.setup.engine;
-    llm_options o;
-    llm_json *doc = NULL;
-    llm *l = NULL;
-    memset(&o, 0, sizeof o);
-    memset(given, 0, sizeof given);
-    o.table = table;
-    o.n = LLM__COUNT(table);
-    o.target = &t;
-    o.given = given;
-    llm_setup_init(&t.setup);
-    e->max_num_seqs = 16;
-    llm_result r = config ? llm_json_parse(config, strlen(config), NULL, &doc) : LLM_OK;
-    if (!r && config && llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_ARG, "config: a JSON object was expected");
-    if (!r) r = llm_options_json(&o, doc, 0, LLM_FROM_USER, NULL);
-    if (!r) r = llm_setup_check(&t.setup, NULL);
-    e->early_stop = t.setup.early_stop;
-    if (!e->kv_cache_memory_bytes) e->kv_cache_memory_bytes = (int64_t)4 << 30;
-    if (!r) l = llm__easy_open(model, &t.setup.files, e);
-    if (l && t.setup.reasoning_parser) l->reasoning = llm_reasoning_named(t.setup.reasoning_parser);
-    if (l && t.setup.tool_parser) l->tool_format = llm_tools_named(t.setup.tool_parser);
-    llm_json_free(doc);
-    llm_options_free(&o);
-    llm_setup_free(&t.setup);
-    return l;
-}
-
-/* A batch on its way. Everything is in the caller's thread; only the engine may have threads of its own. */
-typedef struct llm__batch {
-    llm_openai_service service;
-    llm_text params;          /* members of every body, with a comma before each */
-    llm_openai_call **call;   /* (n_prompts): those in flight */
-    llm_outputs *out;
-    int32_t n_prompts, width; /* width: answers to each */
-    int chat;
-} llm__batch;
-
-/* Every text and list in an output is a copy of its own: the outputs outlive calls, engine and model. */
-LLM_API void llm_outputs_free(llm_outputs *o) {
-    for (int32_t i = 0; o && i < o->n; i++) {
-        const llm_request_output *x = &o->items[i];
-        const void *const owned[] = {x->request_id, x->prompt, x->prompt_token_ids, x->outputs.token_ids, x->outputs.text,
-                                     x->outputs.reasoning_content, x->error_msg};
-        for (int k = 0; k < LLM__COUNT(owned); k++) LLM_FREE((void *)(uintptr_t)owned[k]);
-    }
-    if (o) LLM_FREE(o->items);
-    LLM_FREE(o);
-}
-
-/* The parameters as members of a body, LMDeploy's names translated; those of FastDeploy and vLLM are the body's own. */
-static llm_result llm__batch_params(llm__batch *b, const char *params) {
-    static const char *const alias[][2] = {{"max_new_tokens", "max_tokens"}, {"request_output_len", "max_tokens"}, {"min_new_tokens", "min_tokens"},
-                                           {"random_seed", "seed"}, {"stop_words", "stop"}};
-    llm_json *doc = NULL;
-    int64_t n;
-    llm_result r = params ? llm_json_parse(params, strlen(params), NULL, &doc) : LLM_OK;
-    if (!r && params && llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_ARG, "params: a JSON object was expected");
-    for (int v = r ? -1 : llm_json_first(doc, 0); v >= 0; v = llm_json_next(doc, v)) {
-        size_t len;
-        const char *key = llm_json_key(doc, v, &len);
-        for (int i = 0; i < LLM__COUNT(alias); i++)
-            if (!strcmp(key, alias[i][0])) key = alias[i][1], len = strlen(key);
-        llm_text_format(&b->params, ",%Q:", key, len);
-        llm_json_write(doc, v, &b->params);
-    }
-    if (llm_json_int(doc, llm_json_find(doc, 0, "n"), &n) && n >= 1 && n <= 128) b->width = (int32_t)n;
-    llm_json_free(doc);
-    return !r && b->params.failed ? llm__nomem() : r;
-}
-
-/* Begins the call of prompt i and submits it. 0: no memory. What is wrong with a prompt its own call will tell. The last
- * two members are what the copying needs; a parameter of that name is a key that stands there twice, which a body may not have. */
-static int llm__batch_start(llm__batch *b, int32_t i, const llm_prompt *p) {
-    llm_text body;
-    memset(&body, 0, sizeof body);
-    if (!b->chat && p->prompt_token_ids) llm_text_format(&body, "{'prompt':%i", p->prompt_token_ids, (size_t)p->n_prompt_token_ids);
-    else if (!b->chat) llm_text_format(&body, "{'prompt':%q", p->prompt);
-    else if (p->messages) llm_text_format(&body, "{'messages':%s", p->messages);
-    else llm_text_format(&body, "{'messages':[{'role':'user','content':%q}]", p->prompt);
-    llm_text_format(&body, "%s,'stream':false,'return_token_ids':true}", b->params.len ? b->params.data : "");
-    if (!body.failed)
-        b->call[i] = llm_openai_begin(&b->service, b->chat ? LLM_OPENAI_CHAT : LLM_OPENAI_COMPLETION, body.data, body.len, NULL);
-    llm_text_free(&body);
-    if (b->call[i]) llm_openai_submit(b->call[i]);
-    return b->call[i] != NULL;
-}
-
-/* One more than is needed, so that an empty list is not NULL, which means that there was no memory. */
-static int32_t *llm__ids_copy(const int32_t *ids, size_t n) {
-    int32_t *copy = LLM__NEW(int32_t, n + 1);
-    if (copy && n) memcpy(copy, ids, n * sizeof *ids);
-    return copy;
-}
-
-/* Answer k of prompt i, out of the call's requests and of the object that it wrote (doc). 0: no memory. The text comes from the object,
- * where thoughts and stop strings have been dealt with, as a client of the server would see it; ids and figures from the request, which has
- * them without a way through JSON. A call that was refused has no request: its output has the error's status and sentence, and empty
- * lists. */
-static int llm__batch_item(llm__batch *b, int32_t i, int32_t k, const llm_json *doc) {
-    llm_request_output *x = &b->out->items[i * b->width + k];
-    const llm_openai_info *info = llm_openai_get_info(b->call[i]);
-    llm_completion_output *o = &x->outputs;
-    llm_output answer;
-    llm_text prompt;
-    size_t n = 0;
-    int choice = llm_json_first(doc, llm_json_find(doc, 0, "choices")), from = llm_json_find(doc, choice, "message");
-    memset(&answer, 0, sizeof answer);
-    memset(&prompt, 0, sizeof prompt);
-    x->request_id = llm__strdup(info->id);
-    x->finished = 1;
-    o->index = i;
-    if (info->status != 200) {
-        const char *why = llm_json_str(doc, llm_json_find(doc, llm_json_find(doc, 0, "error"), "message"), NULL);
-        x->error_code = info->status;
-        x->error_msg = llm__strdup(why ? why : "the request failed");
-        b->out->n_failed++;
-    }
-    for (int32_t skip = 0; skip < k; skip++) choice = llm_json_next(doc, choice);
-    if (k) from = llm_json_find(doc, choice, "message");
-    const char *text = llm_json_str(doc, llm_json_find(doc, from < 0 ? choice : from, from < 0 ? "text" : "content"), NULL);
-    o->text = llm__strdup(text ? text : "");
-    o->reasoning_content = llm__strdup(llm_json_str(doc, llm_json_find(doc, from, "reasoning_content"), NULL));
-    const llm_request *request = info->n_requests ? info->requests[0] : NULL;
-    const int32_t *ids = request ? llm_request_prompt(request, &n) : NULL;
-    if (request) llm_request_get_output(request, k, &answer);
-    if (request) llm_request_get_metrics(request, &x->metrics);
-    if (request) llm_detokenize(b->service.model, ids, n, LLM_DETOK_KEEP_SPECIAL, &prompt);
-    x->prompt = prompt.data ? llm__strndup(prompt.data, prompt.len) : llm__strdup("");
-    llm_text_free(&prompt);
-    x->num_cached_tokens = x->metrics.n_cached_tokens;
-    x->prompt_token_ids = llm__ids_copy(ids, n);
-    x->n_prompt_token_ids = (int32_t)n;
-    o->token_ids = llm__ids_copy(answer.token_ids, answer.n_token_ids);
-    o->n_token_ids = (int32_t)answer.n_token_ids;
-    o->send_idx = LLM__MAX(o->n_token_ids - 1, 0);
-    o->finish_reason = x->error_code ? "error" : llm_finish_str(answer.finish);
-    o->cum_logprob = answer.cum_logprob;
-    return x->request_id && o->text && x->prompt && x->prompt_token_ids && o->token_ids;
-}
-
-/* Copies the answers of call i, if it has ended, and frees it. 1: it had ended; 0: not yet; -1: no memory. The object is read back with the
- * library's own parser: one writer of answers for all, at the price of one parse an answer. */
-static int llm__batch_take(llm__batch *b, int32_t i) {
-    llm_text text;
-    llm_json *doc = NULL;
-    memset(&text, 0, sizeof text);
-    if (!llm_openai_next(b->call[i], &text)) return 0;
-    int ok = !text.failed && !llm_json_parse(text.data, text.len, NULL, &doc);
-    for (int32_t k = 0; k < b->width && ok; k++) ok = llm__batch_item(b, i, k, doc);
-    llm_json_free(doc);
-    llm_text_free(&text);
-    llm_openai_free(b->call[i]);
-    b->call[i] = NULL;
-    return ok ? 1 : -1;
-}
-
-/* Fills the window, runs a step for all of it, takes what has ended, until nothing is left. Four prompts a sequence keep the engine's queue
- * from running dry, while the requests that wait cost little. A step that fails ends its requests, and the batch with it. */
-static llm_result llm__batch_run(llm__batch *b, llm *l, const llm_prompt *prompts, const llm_batch_config *cfg) {
-    llm_engine_stats stats;
-    llm_engine_get_stats(l->engine, &stats);
-    int32_t window = 4 * stats.max_num_seqs, next = 0, done = 0, first = 0; /* first: before it all have ended */
-    llm_result r = LLM_OK;
-    while (done < b->n_prompts && !r) {
-        for (; next < b->n_prompts && next - done < window && !r; next++)
-            if (!llm__batch_start(b, next, &prompts[next])) r = llm__nomem();
-        if (!r) r = llm_engine_step(l->engine, NULL);
-        for (int32_t i = first; i < next && !r; i++) {
-            int ended = b->call[i] ? llm__batch_take(b, i) : 0;
-            if (ended < 0) r = llm__nomem();
-            done += ended > 0;
-            if (ended > 0 && cfg && cfg->progress && cfg->progress(cfg->progress_user, "answers", (double)done / b->n_prompts))
-                r = llm__error(LLM_ERR_CANCELLED, "the batch was cancelled after %d of %d prompts", done, b->n_prompts);
-            if (i == first && !b->call[i]) first++;
-        }
-    }
-    return r;
-}
-
-/* Both batches. Answers lie in the order of the prompts, `width` of each, whichever ended first. NULL: an error of the batch as a whole
- * (bad params, no memory, cancelled), and nothing is left of it. */
-static llm_outputs *llm__batch_all(llm *l, int chat, const llm_prompt *prompts, int32_t n, const llm_batch_config *cfg) {
-    const llm_sampling_params *params = cfg ? cfg->sampling_params : NULL;
-    llm__batch b;
-    memset(&b, 0, sizeof b);
-    b.chat = chat;
-    b.n_prompts = n;
-    llm_openai_service_init(&b.service, l->model, l->engine);
-    if (params) b.service.defaults = *params;
-    if (l->reasoning >= 0) b.service.reasoning = (llm_reasoning_kind)l->reasoning;
-    if (l->tool_format >= 0) b.service.tool_format = l->tool_format;
-    b.service.max_tokens = params && params->max_tokens ? params->max_tokens : 512;
-    b.width = params && params->n > 1 ? params->n : 1;
-    llm_result r = llm__batch_params(&b, cfg ? cfg->params : NULL);
-    b.call = LLM__NEW(llm_openai_call *, n + 1);
-    b.out = LLM__NEW(llm_outputs, 1);
-    if (b.out) b.out->items = LLM__NEW(llm_request_output, (size_t)n * (size_t)b.width + 1);
-    if (!r && (!b.call || !b.out || !b.out->items)) r = llm__nomem();
-    if (!r) b.out->n = n * b.width;
-    if (!r) r = llm__batch_run(&b, l, prompts, cfg);
-    for (int32_t i = 0; b.call && i < n; i++) llm_openai_free(b.call[i]);
-    LLM_FREE(b.call);
-    llm_text_free(&b.params);
-    if (!r) return b.out;
-    llm_outputs_free(b.out);
-    return NULL;
-}
-
-LLM_API llm_outputs *llm_generate_batch(llm *l, const llm_prompt *prompts, int32_t n, const llm_batch_config *cfg) {
-    return llm__batch_all(l, 0, prompts, n, cfg);
-}
-
-LLM_API llm_outputs *llm_chat_batch(llm *l, const llm_prompt *prompts, int32_t n, const llm_batch_config *cfg) {
-    return llm__batch_all(l, 1, prompts, n, cfg);
-}
-/* ---- section: sampler, scheduler, engine, easy (end) ---- */
 
 /* ============================================================================
  * >>options   Options by name.
@@ -27341,7 +26803,7 @@ static llm_result llm__option_number(const llm_option *p, const char *said, cons
         llm__format_double(p->low, low);
         llm__format_double(p->high, high);
         if (whole) snprintf(low, sizeof low, "%.0f", p->low), snprintf(high, sizeof high, "%.0f", p->high);
-        return llm__error(LLM_ERR_ARG, "%s: %.80s, a %snumber from %s to %s was expected", said, value, whole ? "whole " : "", low, high);
+        return llm__error(LLM_ERR_ARG, "%s: %.40s, a %snumber from %s to %s was expected", said, value, whole ? "whole " : "", low, high);
     }
     float f = (float)x;
     int32_t small = (int32_t)i;
@@ -27360,29 +26822,35 @@ static llm_result llm__option_append(llm_option_list *list, const char *value) {
     return LLM_OK;
 }
 
+/* A word of the option's list, as its number. The error lists them all. */
+static llm_result llm__option_word(const char *words, const char *shown, const char *said, const char *value, char *to) {
+    int32_t number = 0;
+    llm_text list = llm__text_none();
+    if (llm__option_among(words, value, strlen(value), &number)) return memcpy(to, &number, sizeof number), LLM_OK;
+    llm__option_words(shown, &list);
+    llm_result r = llm__error(LLM_ERR_ARG, "%s: %.40s, %s%s was expected", said, value, strchr(shown, '|') ? "one of " : "",
+                              list.data ? list.data : "");
+    llm_text_free(&list);
+    return r;
+}
+
 /* Stores a value of any kind at its place. Texts are not copied: they live as long as argv, the environment, or o->owned. */
 static llm_result llm__option_store(const llm_option *p, const char *said, const char *value, char *to) {
-    const int is_bool = p->kind == LLM_OPTION_BOOL;
-    int32_t word = 0;
+    size_t n = strlen(value);
     switch (p->kind) {
     case LLM_OPTION_INT: case LLM_OPTION_INT64: case LLM_OPTION_FLOAT: return llm__option_number(p, said, value, to);
-    case LLM_OPTION_LIST: return llm__option_append((llm_option_list *)(void *)to, value);
+    case LLM_OPTION_BOOL: return llm__option_word("true=1|1=1|on=1|yes=1|false|0|off|no", "true or false", said, value, to);
+    case LLM_OPTION_LIST:
+        if (p->high > 0 && ((llm_option_list *)(void *)to)->n >= p->high)
+            return llm__error(LLM_ERR_ARG, "%s: at most %.0f texts were expected", said, p->high);
+        return llm__option_append((llm_option_list *)(void *)to, value);
     case LLM_OPTION_TEXT:
-        if (!*value) return llm__error(LLM_ERR_ARG, "%s: an empty value, %s was expected", said, p->words ? p->words : "a text");
+        if (p->high > 0 && ((double)n < p->low || (double)n > p->high))
+            return llm__error(LLM_ERR_ARG, "%s: %zu bytes, %.0f to %.0f were expected", said, n, p->low, p->high);
+        if (!n && p->high <= 0) return llm__error(LLM_ERR_ARG, "%s: an empty value, %s was expected", said, p->words ? p->words : "a text");
         memcpy(to, &value, sizeof value);
         return LLM_OK;
-    default:
-        if (!llm__option_among(is_bool ? "true=1|1=1|on=1|yes=1|false|0|off|no" : p->words, value, strlen(value), &word)) {
-            llm_text words;
-            memset(&words, 0, sizeof words);
-            llm__option_words(is_bool ? "true or false" : p->words, &words);
-            llm_result r = llm__error(LLM_ERR_ARG, "%s: %.80s, %s%s was expected", said, value, is_bool ? "" : "one of ",
-                                      words.data ? words.data : "");
-            llm_text_free(&words);
-            return r;
-        }
-        memcpy(to, &word, sizeof word);
-        return LLM_OK;
+    default: return llm__option_word(p->words, p->words, said, value, to);
     }
 }
 
@@ -27458,45 +26926,84 @@ LLM_API llm_result llm_options_argv(llm_options *o, int argc, char **argv, llm_o
     return r;
 }
 
-/* A JSON value as the text an option takes: a string's bytes, of other values their JSON. Owned by o, as the target may point to it. NULL:
- * no memory. */
-static const char *llm__option_text(llm_options *o, const llm_json *doc, int node) {
+/* A JSON value as the text an option takes: a string's bytes, a whole number's digits (of 1.0 too), of other values their JSON. Owned by o,
+ * as the target may point to it. An option that takes no value needs none. */
+static llm_result llm__option_text(llm_options *o, const llm_option *p, const char *said, const llm_json *doc, int node, const char **out) {
     size_t n;
-    llm_text t;
-    memset(&t, 0, sizeof t);
+    int64_t whole;
+    llm_text t = llm__text_none();
     const char *s = llm_json_str(doc, node, &n);
+    *out = "";
+    if (p->kind >= LLM_OPTION_IGNORED) return LLM_OK;
+    if (s && memchr(s, 0, n)) return llm__error(LLM_ERR_ARG, "%s: a text without NUL was expected", said);
     if (s) llm_text_add(&t, s, n);
+    else if (llm_json_int(doc, node, &whole)) llm_text_int(&t, whole);
     else llm_json_write(doc, node, &t);
-    if (t.failed || llm__option_append(&o->owned, t.data)) {
-        llm_text_free(&t);
-        return NULL;
-    }
-    return t.data;
+    llm_result r = t.failed ? llm__nomem() : llm__option_append(&o->owned, t.data);
+    if (r) llm_text_free(&t);
+    else *out = t.data;
+    return r;
 }
 
-/* JSON values take the path of text: 0.5, true, "half", and lists element by element. unknown: collects the names that no row has, "a, b";
- * NULL: the first of them is an error. What was stored before an error stays. */
-LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int object, int source, llm_text *unknown) {
+/* The names that no row has: an error, or (not NULL) a list "a, b" of those that are plain enough to be shown, eight at most. */
+static llm_result llm__option_unknown_member(const llm_options *o, const char *key, size_t n, llm_text *unknown) {
+    size_t commas = 0;
+    if (!unknown) return llm__option_unknown(o, key, n);
+    for (size_t i = 0; i < unknown->len; i++) commas += unknown->data[i] == ',';
+    if (!n || n > 63 || commas > 6 || strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") != n) return LLM_OK;
+    llm_text_format(unknown, unknown->len ? ", %s" : "%s", key);
+    return LLM_OK;
+}
+
+/* Members of an object as options. They take the path of text: 0.5, true, "half", and lists element by element; null says "as if it were
+ * not there", as OpenAI's clients write it. *at: the name of the latest member, for errors. What was stored before an error stays. */
+static llm_result llm__options_members(llm_options *o, const llm_json *doc, int object, int source, llm_text *unknown, const char **at) {
+    static const struct {
+        llm_json_type type;
+        const char *wanted;
+    } strict[] = {{LLM_JSON_STRING, "a text"}, {LLM_JSON_NUMBER, "a whole number"}, {LLM_JSON_NUMBER, "a whole number"}, {LLM_JSON_NUMBER, "a number"},
+                  {LLM_JSON_BOOL, "true or false"}, {LLM_JSON_STRING, "a text"}, {LLM_JSON_STRING, "a text or a list of texts"}};
     llm_result r = LLM_OK;
     for (int v = llm_json_first(doc, object); v >= 0 && !r; v = llm_json_next(doc, v)) {
         size_t n;
-        const char *key = llm_json_key(doc, v, &n);
+        const char *key = *at = llm_json_key(doc, v, &n), *text;
         const llm_option *p = llm_options_find(o, key, n);
-        if (!p && !unknown) return llm__option_unknown(o, key, n);
-        if (!p) {
-            if (unknown->len) llm_text_str(unknown, ", ");
-            llm_text_add(unknown, key, n);
-            continue;
-        }
-        /* null says "as if it were not there", as OpenAI's clients write it; only options that are lists take an array apart. */
-        llm_json_type type = llm_json_type_of(doc, v);
-        int list = p->kind == LLM_OPTION_LIST && type == LLM_JSON_ARRAY;
-        for (int e = list ? llm_json_first(doc, v) : type == LLM_JSON_NULL ? -1 : v; e >= 0 && !r; e = list ? llm_json_next(doc, e) : -1) {
-            const char *text = llm__option_text(o, doc, e);
-            r = text ? llm_options_set(o, p, key, text, source) : llm__nomem();
+        if (!p) r = llm__option_unknown_member(o, key, n, unknown);
+        if (!p || llm_json_type_of(doc, v) == LLM_JSON_NULL) continue;
+        int list = p->kind == LLM_OPTION_LIST && llm_json_type_of(doc, v) == LLM_JSON_ARRAY;
+        for (int e = list ? llm_json_first(doc, v) : v; e >= 0 && !r; e = list ? llm_json_next(doc, e) : -1) {
+            if (source == LLM_FROM_REQUEST && p->kind < LLM_OPTION_IGNORED && llm_json_type_of(doc, e) != strict[p->kind].type)
+                return llm__error(LLM_ERR_ARG, "%s must be %s", key, strict[p->kind].wanted);
+            r = llm__option_text(o, p, key, doc, e, &text);
+            if (!r) r = llm_options_set(o, p, key, text, source);
         }
     }
     return r;
+}
+
+LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int object, int source, llm_text *unknown) {
+    const char *at;
+    return llm__options_members(o, doc, object, source, unknown, &at);
+}
+
+/* A whole reader for JSON text (NULL: none) that is an option itself: its members go to `target`, and texts in there live until
+ * llm_options_free. who: the option's name. given: (n). */
+static llm_result llm__options_inner(llm_options *o, const llm_option *table, int32_t n, void *target, unsigned char *given, const char *who,
+                                     const char *json, int source, llm_text *unknown) {
+    llm_json *doc = NULL;
+    memset(o, 0, sizeof *o);
+    memset(given, 0, (size_t)n);
+    o->table = table;
+    o->n = n;
+    o->target = target;
+    o->given = given;
+    if (!json) return LLM_OK;
+    llm_result r = llm_json_parse(json, strlen(json), NULL, &doc);
+    if (r == LLM_ERR_NOMEM) return r;
+    if (r || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_ARG, "%.40s, a JSON object was expected", json);
+    else r = llm_options_json(o, doc, 0, source, unknown);
+    llm_json_free(doc);
+    return r ? llm__error(r, "%s: %s", who, llm_last_error()) : LLM_OK;
 }
 
 /* A config file: one JSON object of at most 1 MiB, {"max_model_len": 4096, "stop": ["a", "b"]}. A name that no row has is an error, for it
@@ -27557,47 +27064,38 @@ static void llm__program_folder(llm_text *path) {
  * models/ here first, then in models/ beside the program; names are sorted, so the choice is the same each time. */
 static llm_result llm__model_default(llm_text *path) {
     for (int pass = 0; pass < 4; pass++) { /* SmolLM2 here and beside the program, then any */
-        const char *first = NULL;
         struct dirent **entry = NULL;
-        int n = 0;
+        int n = 0, found = 0;
         path->len = 0;
         if (pass % 2) llm__program_folder(path);
-        llm_text_str(path, "models/");
-        size_t folder = path->len;
-        llm_text_str(path, "SmolLM2-135M-Instruct.Q4_1.gguf");
+        llm_text_str(path, pass < 2 ? "models/SmolLM2-135M-Instruct.Q4_1.gguf" : "models/");
         if (path->failed) return llm__nomem();
         if (pass < 2 && !access(path->data, R_OK)) return LLM_OK;
-        path->data[path->len = folder] = 0;
+        size_t folder = path->len;
         if (pass >= 2) n = scandir(path->data, &entry, NULL, alphasort);
-        for (int i = 0; i < n && !first; i++) {
+        for (int i = 0; i < n && !found && !path->failed; i++) {
             const char *name = entry[i]->d_name, *dot = strrchr(name, '.');
             path->len = folder;
-            llm_text_str(path, name);
-            llm_text_str(path, "/config.json");
-            if ((dot && llm__option_among(".gguf", dot, strlen(dot), NULL)) || (*name != '.' && !path->failed && !access(path->data, R_OK))) first = name;
+            llm_text_format(path, "%s/config.json", name);
+            found = (dot && llm__option_among(".gguf", dot, strlen(dot), NULL)) || (*name != '.' && !access(path->data, R_OK));
+            path->data[path->len = folder + strlen(name)] = 0;
         }
-        path->data[path->len = folder] = 0;
-        if (first) llm_text_str(path, first);
         for (int i = 0; i < n; i++) free(entry[i]); /* scandir's own memory */
         free(entry);
-        if (first) return LLM_OK;
+        if (found) return path->failed ? llm__nomem() : LLM_OK;
     }
     return llm__error(LLM_ERR_IO, "models/: no model is there, run `make model` to fetch the default one, or give -m PATH");
 }
-
-/* A variable of the environment, if the program lets us ask. */
-static const char *llm__option_env(char *(*get)(const char *name), const char *name) { return get ? get(name) : NULL; }
 
 /* What lies on the disk comes first, then the Hub's cache: HF_HUB_CACHE itself, HF_HOME/hub, or ~/.cache/huggingface/hub, as the Hub's own
  * library looks. Nothing is downloaded. A name is taken for ORG/NAME only with one slash inside, and if it does
  * not look like a path: no leading ".", no "..", no ".gguf". */
 LLM_API llm_result llm_model_find(const char *name, char *(*get)(const char *name), llm_text *path) {
     struct stat st;
-    llm_text cache;
-    memset(&cache, 0, sizeof cache);
+    llm_text cache = llm__text_none();
     if (!name) return llm__model_default(path);
-    const char *slash = strchr(name, '/'), *hub = llm__option_env(get, "HF_HUB_CACHE"), *hf = llm__option_env(get, "HF_HOME"),
-               *home = llm__option_env(get, "HOME");
+    const char *slash = strchr(name, '/'), *hub = get ? get("HF_HUB_CACHE") : NULL, *hf = get ? get("HF_HOME") : NULL,
+               *home = get ? get("HOME") : NULL;
     int there = !stat(name, &st), odd = *name == '.' || strstr(name, "..") || strstr(name, ".gguf");
     if (there && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))) {
         llm_text_str(path, name);
@@ -27606,8 +27104,7 @@ LLM_API llm_result llm_model_find(const char *name, char *(*get)(const char *nam
     if (there || odd || !slash || slash == name || !slash[1] || strchr(slash + 1, '/'))
         return llm__error(LLM_ERR_IO, "%.200s: no such file or folder, a GGUF file, a folder with safetensors, or ORG/NAME in the Hugging Face cache was expected", name);
     int whole = hub && *hub, part = hf && *hf;
-    llm_text_str(&cache, whole ? hub : part ? hf : home ? home : "");
-    llm_text_str(&cache, whole ? "" : part ? "/hub" : "/.cache/huggingface/hub");
+    llm_text_format(&cache, whole ? "%s" : part ? "%s/hub" : "%s/.cache/huggingface/hub", whole ? hub : part ? hf : home ? home : "");
     llm_result r = cache.failed ? llm__nomem() : llm_hub_find(cache.data, name, path);
     if (r == LLM_ERR_IO || r == LLM_ERR_ARG)
         r = llm__error(LLM_ERR_IO, "%.100s: no such path, and not in the cache %.200s; to download it: hf download %.100s", name, cache.data, name);
@@ -27644,9 +27141,8 @@ LLM_API void llm_options_help(const llm_options *o, int group, llm_text *out) {
         const llm_option *p = &o->table[i];
         const char *names = p->names, *value = p->kind == LLM_OPTION_BOOL || !p->words ? "" : p->words;
         char left[120];
-        llm_text help;
+        llm_text help = llm__text_none();
         llm__str a, b;
-        memset(&help, 0, sizeof help);
         if (p->group != group || !p->help || p->kind >= LLM_OPTION_IGNORED) continue;
         llm__option_next(&names, &a);
         if (p->kind == LLM_OPTION_ENUM) value = "NAME";
@@ -27690,91 +27186,59 @@ LLM_API void llm_options_free(llm_options *o) {
  * (>>earlystop). Unknown keys are let pass, as in FastDeploy. JSON's types are asked for strictly here: {"enable_early_stop": 1} is no
  * switch. */
 LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_stop *out) {
-    static const char who[] = "early_stop_config";
-    llm_json *d = NULL;
-    int64_t window = 3000;
-    double threshold = 0.99;
-    int enable = flag;
-    size_t n = 0;
-    llm_result r = llm_json_parse(json, strlen(json), NULL, &d);
-    if (r || llm_json_type_of(d, 0) != LLM_JSON_OBJECT) {
-        llm_json_free(d);
-        return llm__error(LLM_ERR_ARG, "%s: %.80s, a JSON object was expected", who, json);
-    }
-    int on = llm_json_find(d, 0, "enable_early_stop"), size = llm_json_find(d, 0, "window_size"), limit = llm_json_find(d, 0, "threshold"),
-        kind = llm_json_find(d, 0, "strategy");
-    const char *strategy = llm_json_str(d, kind, &n);
-    if (on >= 0 && !llm_json_bool(d, on, &enable)) r = llm__error(LLM_ERR_ARG, "%s: enable_early_stop must be true or false", who);
-    else if (size >= 0 && (!llm_json_int(d, size, &window) || window < 1 || window > INT32_MAX))
-        r = llm__error(LLM_ERR_ARG, "%s: window_size must be a whole number above 0", who);
-    else if (limit >= 0 && (!llm_json_num(d, limit, &threshold) || threshold < 0 || threshold > 1))
-        r = llm__error(LLM_ERR_ARG, "%s: threshold must be a number from 0 to 1", who);
-    else if (kind >= 0 && (!strategy || !llm__option_among("repetition", strategy, n, NULL)))
-        r = llm__error(LLM_ERR_ARG, "%s: strategy %.40s is not supported, only repetition", who, strategy ? strategy : "of this type");
-    else if (flag && !enable)
+    struct early {
+        llm_early_stop e;
+        int32_t strategy;
+    };
+    static const llm_option table[] = {
+        LLM_OPT_BOOL(struct early, e.enable, 0, "enable_early_stop", NULL), LLM_OPT_INT(struct early, e.window_size, 0, "window_size", 1, INT32_MAX, NULL),
+        LLM_OPT_FLOAT(struct early, e.threshold, 0, "threshold", 0, 1, NULL), LLM_OPT_ENUM(struct early, strategy, 0, "strategy", "repetition", NULL)};
+    unsigned char given[LLM__COUNT(table)];
+    struct early read = {{flag, 3000, 0.99f}, 0};
+    llm_options o;
+    llm_text unknown = llm__text_none();
+    llm_result r = llm__options_inner(&o, table, LLM__COUNT(table), &read, given, "early_stop_config", json, LLM_FROM_REQUEST, &unknown);
+    llm_options_free(&o);
+    llm_text_free(&unknown);
+    if (!r && flag && !read.e.enable)
         r = llm__error(LLM_ERR_ARG, "enable_early_stop is set and early_stop_config says false: they contradict each other");
-    llm_json_free(d);
-    if (r) return r;
-    out->enable = enable;
-    out->window_size = (int32_t)window;
-    out->threshold = (float)threshold;
-    return LLM_OK;
+    if (!r) *out = read.e;
+    return r;
 }
-
-/* What speculative_config fills in: a copy of the engine's config, so that a text that is wrong in the middle changes nothing. */
-typedef struct llm__said {
-    llm_engine_config e;
-    int32_t method;
-} llm__said;
-
-enum { LLM__SAID_NGRAM = 1 };
 
 /* The members of speculative_config are options as others are, by vLLM's names: {"method": "ngram", "num_speculative_tokens": 4,
  * "prompt_lookup_max": 3} looks for drafts in the text itself, {"model": "ORG/NAME", "num_speculative_tokens": 4} has a small model write
- * them (>>speculate). A model and a number of tokens belong together: one without the other is an error. */
+ * them (>>speculate). A model and a number of tokens belong together: one without the other is an error. They fill in a copy of the engine's
+ * config, so that a text that is wrong in the middle changes nothing. */
 LLM_API llm_result llm_speculative_parse(llm_engine_config *cfg, char *(*get)(const char *name), llm_text *model) {
+    struct spec {
+        llm_engine_config e;
+        int32_t method;
+    };
     static const llm_option table[] = {
-        {"model", LLM_OPTION_TEXT, 0, offsetof(llm__said, e.speculative_model), 0, 0, NULL, NULL},
-        {"method", LLM_OPTION_ENUM, 0, offsetof(llm__said, method), 0, 0, "ngram=1|draft_model=2|eagle=2", NULL},
-        {"num_speculative_tokens", LLM_OPTION_INT, 0, offsetof(llm__said, e.num_speculative_tokens), 1, LLM_SPECULATIVE_MAX, NULL, NULL},
-        {"prompt_lookup_max", LLM_OPTION_INT, 0, offsetof(llm__said, e.ngram_prompt_lookup_max), 1, 1024, NULL, NULL},
-        {"prompt_lookup_min", LLM_OPTION_INT, 0, offsetof(llm__said, e.ngram_prompt_lookup_min), 1, 1024, NULL, NULL},
-        {"draft_tensor_parallel_size|disable_by_batch_size|max_model_len", LLM_OPTION_IGNORED, 0, 0, 0, 0, NULL, ""}};
-    unsigned char given[sizeof table / sizeof *table];
-    llm__said target;
+        LLM_OPT_TEXT(struct spec, e.speculative_model, 0, "model", NULL, NULL), LLM_OPT_ENUM(struct spec, method, 0, "method", "ngram=1|draft_model=2|eagle=2", NULL),
+        LLM_OPT_INT(struct spec, e.num_speculative_tokens, 0, "num_speculative_tokens", 1, LLM_SPECULATIVE_MAX, NULL),
+        LLM_OPT_INT(struct spec, e.ngram_prompt_lookup_max, 0, "prompt_lookup_max", 1, 1024, NULL),
+        LLM_OPT_INT(struct spec, e.ngram_prompt_lookup_min, 0, "prompt_lookup_min", 1, 1024, NULL),
+        LLM_OPT_NONE(IGNORED, "draft_tensor_parallel_size|disable_by_batch_size|max_model_len", "")};
+    unsigned char given[LLM__COUNT(table)];
+    struct spec read = {*cfg, 0};
     llm_options o;
-    llm_json *d = NULL;
-    llm_result r = LLM_OK;
-    memset(&o, 0, sizeof o);
-    memset(&target, 0, sizeof target);
-    memset(given, 0, sizeof given);
-    target.e = *cfg;
-    o.table = table;
-    o.n = (int32_t)sizeof given;
-    o.target = &target;
-    o.given = given;
-    if (cfg->speculative_config) {
-        r = llm_json_parse(cfg->speculative_config, strlen(cfg->speculative_config), NULL, &d);
-        if (!r && llm_json_type_of(d, 0) == LLM_JSON_OBJECT) r = llm_options_json(&o, d, 0, LLM_FROM_USER, NULL);
-        else r = llm__error(LLM_ERR_ARG, "speculative_config: %.80s, a JSON object was expected", cfg->speculative_config);
-    }
-    if (!r && target.method == LLM__SAID_NGRAM && !target.e.speculative_model) target.e.speculative_model = "[ngram]";
-    if (!r && (target.e.num_speculative_tokens || target.method) && !target.e.speculative_model)
+    llm_result r = llm__options_inner(&o, table, LLM__COUNT(table), &read, given, "speculative_config", cfg->speculative_config, LLM_FROM_USER, NULL);
+    const char *named = read.e.speculative_model ? read.e.speculative_model : read.method == 1 ? "[ngram]" : NULL;
+    if (!r && (read.e.num_speculative_tokens || read.method) && !named)
         r = llm__error(LLM_ERR_ARG, "num_speculative_tokens: there is no speculative_model");
-    if (!r && target.e.speculative_model && !target.e.num_speculative_tokens)
+    if (!r && named && !read.e.num_speculative_tokens)
         r = llm__error(LLM_ERR_ARG, "speculative_model: num_speculative_tokens must be given with it");
-    if (!r && target.e.speculative_model) { /* a text of the document goes with it */
-        char why[1024];
-        if (!strcmp(target.e.speculative_model, "[ngram]")) llm_text_str(model, "[ngram]");
-        else r = llm_model_find(target.e.speculative_model, get, model);
-        snprintf(why, sizeof why, "%s", llm_last_error());
-        if (r) r = llm__error(r, "speculative_model: %s", why);
-        target.e.speculative_model = model->data;
-        if (!r && model->failed) r = llm__nomem();
+    if (!r && named) {
+        if (!strcmp(named, "[ngram]")) llm_text_str(model, named);
+        else r = llm_model_find(named, get, model);
+        if (r) r = llm__error(r, "speculative_model: %s", llm_last_error());
+        else if (model->failed) r = llm__nomem();
     }
-    target.e.speculative_config = NULL;
-    if (!r) *cfg = target.e;
-    llm_json_free(d);
+    read.e.speculative_model = named ? model->data : NULL;
+    read.e.speculative_config = NULL;
+    if (!r) *cfg = read.e;
     llm_options_free(&o);
     return r;
 }
@@ -27856,8 +27320,8 @@ LLM_API void llm_setup_free(llm_setup *s) {
  * A streamed chat from bytes to events. E, W and S are the threads of llm_serve (events, a worker, the one that steps the engine); a batch
  * runs all of it in one thread:
  *
- *   E  begin    bytes --llm_json_parse--> body --llm__oai_fields--> sampling parameters and members of the call, or the first error
- *   W  submit   body --llm_openai_render--> text --llm_tokenize--> ids --llm_request_submit--> an llm_request
+ *   E  begin    bytes --llm_json_parse--> body --llm__oai_read--> sampling parameters and members of the call, or the first error
+ *   W  submit   body --llm__oai_render--> text --llm_tokenize--> ids --llm_request_submit--> an llm_request
  *   S           steps; on_news says that there is something to poll, and nothing else
  *   E  next     llm_request_poll --> an llm_event --llm__oai_poll--> thoughts, content and calls of a choice
  *               --llm__oai_event--> "data: {...}" and an empty line, once or more
@@ -27873,16 +27337,27 @@ LLM_API void llm_setup_free(llm_setup *s) {
  *   "2"       "\n2"           {"content": "\n2"}    it was none
  *   "\n\n"    ""              {"content": ""}       found and cut off; then {} with "finish_reason": "stop", "stop_reason": "\n\n"
  *
- * Who owns what: the call owns its body's JSON, into which the sampling parameters point, its requests, their grammar and all texts;
- * llm_openai_free frees them and cancels what still runs. The service outlives its calls. A call has no lock: its owner sees to it that
- * begin, submit and next follow one another. Errors are kept in the call with an HTTP status and are written by next like an answer: the
- * user's mistakes are 4xx, because clients send a request that got a 5xx again. A field that is null counts as absent. An error in a stream
- * is an event, since the status line has gone out long before. */
+ * Who owns what: the call owns its body's JSON, its options' texts, its requests, their grammar and all texts; llm_openai_free frees them
+ * and cancels what still runs. The service outlives its calls. A call has no lock: its owner sees to it that begin, submit and next follow
+ * one another. Errors are kept in the call with an HTTP status and are written by next like an answer: the user's mistakes are 4xx, because
+ * clients send a request that got a 5xx again. A field that is null counts as absent. An error in a stream is an event, since the status
+ * line has gone out long before. */
 
 enum {
     LLM__OAI_STOPS = 16, LLM__OAI_STOP_LEN = 1024, LLM__OAI_WORDS = 256, LLM__OAI_BIASES = 1024, /* entries and bytes a list may have */
-    LLM__OAI_PROMPTS = 256, LLM__OAI_INPUTS = 1024, LLM__OAI_MESSAGES = 16384, LLM__OAI_KWARGS = 64
+    LLM__OAI_PROMPTS = 256, LLM__OAI_INPUTS = 1024, LLM__OAI_MESSAGES = 16384, LLM__OAI_KWARGS = 64, LLM__OAI_TOOLS = 128,
+    LLM__OAI_TOOL_NAME = 64, LLM__OAI_FIELDS = 64
 };
+
+/* What differs between the kinds of calls, in the order of llm_openai_kind. */
+static const struct {
+    const char *prefix;         /* of ids */
+    const char *object, *chunk; /* what an answer and an event of its stream call themselves; NULL: nothing */
+    const char *prompt;         /* the field that holds the prompt, or the prompts */
+} llm__oai_kinds[] = {{"chatcmpl-", "chat.completion", "chat.completion.chunk", "messages"}, {"cmpl-", "text_completion", "text_completion", "prompt"},
+                      {"gen-", NULL, NULL, "prompt"}, {"embd-", "list", NULL, "input"}, {"resp_", "response", NULL, "input"},
+                      {"tok-", NULL, NULL, "prompt"}, {"detok-", NULL, NULL, "tokens"}, {"tmpl-", NULL, NULL, "messages"},
+                      {"lora-", NULL, NULL, NULL}, {"lora-", NULL, NULL, NULL}, {"kept-", NULL, NULL, "prompt"}, {"kept-", NULL, NULL, "prompt"}};
 
 /* One answer of one prompt, as far as it has been polled. */
 typedef struct llm__oai_choice {
@@ -27905,20 +27380,26 @@ typedef struct llm__oai_look {
     int32_t as_ids; /* names as "token_id:N" */
 } llm__oai_look;
 
-/* A body and its answer. The kinds share it: an embedding has no use for the choices' texts, a response alone has items. The
- * lists of fixed size are filled from the body with their bounds checked. */
+/* A body and its answer. The kinds share it: an embedding has no use for the choices' texts, a response alone has items. */
 struct llm_openai_call {
     llm_openai_info info;
     const llm_openai_service *service;
     void *user;
     llm_json *body;
-    llm_sampling s;             /* points into body and these lists: */
-    const char *stop[LLM__OAI_STOPS], *bad_words[LLM__OAI_WORDS];
-    int32_t stop_ids[LLM__OAI_STOPS];
+    llm_json *items_said;       /* the messages that a response's items stand for */
+    const llm_json *chat;       /* where the messages are: body, or items_said */
+    int messages;               /* and at which node; -1: none */
+    llm_options fields;         /* reads the plain fields of the body and owns their texts */
+    unsigned char given[LLM__OAI_FIELDS];
+    llm_sampling asked;         /* what the body says; */
+    llm_sampling s;             /* it over the defaults, and what follows from lists: */
+    llm_option_list stop, bad_words;
+    llm_tokens stop_ids;
     llm_logit_bias bias[LLM__OAI_BIASES];
     /* Fields of the body that are no sampling parameters, by their names. */
-    int32_t include_usage, continuous_usage, echo, skip_special, add_special, generation_prompt, continue_final, priority;
-    int32_t token_ids, metrics, want_logprobs;
+    int32_t include_usage, continuous_usage, echo, skip_special, generation_prompt, continue_final, priority;
+    int32_t add_special, parse_special, pieces; /* add_special -1: not said */
+    int32_t token_ids, metrics, want_logprobs, early_stop, background;
     llm__oai_look look;         /* of log-probabilities */
     int32_t prompt_logprobs;    /* -1: not wanted */
     int64_t max_tokens, max_completion_tokens, truncate_prompt;
@@ -27936,16 +27417,15 @@ struct llm_openai_call {
     const char *lora;           /* the adapter that `model` names; NULL: the base model */
     int64_t created;
     llm_text ignored;
-    llm_text text;              /* the rendered chat; or the answer of a tokenizing kind */
+    llm_text text;              /* the rendered chat; or the answer of a kind that needs no engine */
     llm_request **request;      /* (info.n_requests) */
     llm__oai_choice *choice;    /* (info.n_requests, info.n_choices) */
     int32_t n_room;             /* requests there is room for */
-    char param[64], message[600]; /* of the error, with info.status */
+    char param[64], message[600]; /* of the error, with info.status; before one: the field that is being read */
     const char *code;
     int32_t failed;             /* by llm_openai_fail */
-    /* Of a response: */
-    llm_json *said;             /* its own body; `body` is the chat that it stands for */
-    llm_text items, item;       /* the output items that are whole, and the text of the one that is not */
+    /* Of a response: the output items that are whole, and the text of the one that is not */
+    llm_text items, item;
     int32_t n_items, item_kind, n_events; /* item_kind: llm__oai_item */
 };
 
@@ -27957,11 +27437,10 @@ static int llm__oai_chats(const llm_openai_call *k) { return k->info.kind == LLM
 /* A pattern says what an object looks like at a glance; what is put in is quoted here and nowhere else: ("{'id':%q,'n':%d}", "a\"b", 3)
  * appends {"id":"a\"b","n":3}. The pattern is the programmer's, never a user's text. Running out of memory shows in t->failed, once, at
  * the end: no step before it has to be looked at. */
-LLM_API void llm_text_format(llm_text *t, const char *pattern, ...) {
-    va_list args;
-    va_start(args, pattern);
+static void llm__text_pattern(llm_text *t, const char *pattern, va_list args) {
     for (const char *p = pattern; *p; p++) {
-        size_t plain = strcspn(p, "%'");
+        size_t plain = strcspn(p, "%'"), n;
+        const char *s;
         llm_text_add(t, p, plain);
         p += plain;
         if (!*p) break;
@@ -27973,23 +27452,34 @@ LLM_API void llm_text_format(llm_text *t, const char *pattern, ...) {
         case 'd': llm_text_int(t, va_arg(args, int)); break;
         case 'l': llm_text_int(t, va_arg(args, int64_t)); break;
         case 's': llm_text_str(t, va_arg(args, const char *)); break;
+        case 'b': llm_text_str(t, va_arg(args, int) ? "true" : "false"); break;
         case 'f': {
             double x = va_arg(args, double);
             llm_text_num(t, x - x == 0 ? x : x > 0 ? 9999 : -9999);
             break;
         }
-        case 'q': case 'Q': {
-            const char *s = va_arg(args, const char *);
-            if (*p == 'q' && !s) llm_text_str(t, "null");
-            else if (*p == 'q') llm_text_json(t, s, strlen(s));
-            else llm_text_json(t, s ? s : "", va_arg(args, size_t));
+        case 'q':
+            s = va_arg(args, const char *);
+            if (s) llm_text_json(t, s, strlen(s));
+            else llm_text_str(t, "null");
             break;
-        }
+        case 'Q':
+            s = va_arg(args, const char *);
+            n = va_arg(args, size_t);
+            llm_text_json(t, s ? s : "", s ? n : 0);
+            break;
         case 'i': {
             const int32_t *ids = va_arg(args, const int32_t *);
-            size_t n = va_arg(args, size_t);
+            n = va_arg(args, size_t);
             for (size_t i = 0; i < n; i++) llm_text_str(t, i ? "," : "["), llm_text_int(t, ids[i]);
             llm_text_str(t, n ? "]" : "[]");
+            break;
+        }
+        case 'j': {
+            const llm_json *doc = va_arg(args, const llm_json *);
+            int node = va_arg(args, int);
+            if (node < 0) llm_text_str(t, "null");
+            else llm_json_write(doc, node, t);
             break;
         }
         case 't': {
@@ -27999,9 +27489,18 @@ LLM_API void llm_text_format(llm_text *t, const char *pattern, ...) {
             llm_text_free(piece);
             break;
         }
+        case ',':
+            if (t->len && !strchr("[{", t->data[t->len - 1])) llm_text_str(t, ",");
+            break;
         default: llm_text_add(t, p, 1);
         }
     }
+}
+
+LLM_API void llm_text_format(llm_text *t, const char *pattern, ...) {
+    va_list args;
+    va_start(args, pattern);
+    llm__text_pattern(t, pattern, args);
     va_end(args);
 }
 
@@ -28018,21 +27517,33 @@ LLM_API int64_t llm_text_chars(const char *bytes, size_t len) {
  * full queue must be a 429. `param` is the field that was wrong, in the spelling of the body, and the sentence says its value and what was
  * expected. Only the first error of a body is told.
  *
- *   {"temperature": 3}   400  {"error":{"message":"temperature must be in [0, 2], got 3","type":"invalid_request_error",
- *                              "param":"temperature","code":null}}
+ *   {"top_k": -3}        400  {"error":{"message":"top_k: -3, a whole number from -1 to 2147483647 was expected",
+ *                              "type":"invalid_request_error","param":"top_k","code":null}}
  *   {"model": "gpt-9"}   404  {"error":{"message":"The model `gpt-9` does not exist.","type":"not_found_error",
  *                              "param":"model","code":"model_not_found"}}     where names are strict
  *   a full queue         429  ... "type":"rate_limit_error","param":"messages","code":"queue_full"
  *
  * Readers and checks below return 1, or 0 when they have kept an error; so they chain with && and the first that fails ends the chain. */
 
-/* Keeps the error of a field: 400, unless the caller changes the status. Returns 0, so that a check that fails ends in one line. */
-__attribute__((format(printf, 3, 4))) static int llm__oai_bad(llm_openai_call *k, const char *param, const char *format, ...) {
+/* Says which field the errors that follow are about. Returns 1. */
+__attribute__((format(printf, 2, 3))) static int llm__oai_at(llm_openai_call *k, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    vsnprintf(k->message, sizeof k->message, format, args);
+    vsnprintf(k->param, sizeof k->param, format, args);
     va_end(args);
-    snprintf(k->param, sizeof k->param, "%.63s", param ? param : "");
+    return 1;
+}
+
+/* Keeps the error of a field: 400, unless the caller changes the status. param NULL: of the field that llm__oai_at named. A sentence that
+ * begins with a small letter or a colon goes on behind the field's name. Returns 0, so that a check that fails ends in one line. */
+__attribute__((format(printf, 3, 4))) static int llm__oai_bad(llm_openai_call *k, const char *param, const char *format, ...) {
+    va_list args;
+    if (param) llm__oai_at(k, "%.63s", param);
+    int named = k->param[0] && (*format == ':' || (*format >= 'a' && *format <= 'z'));
+    int n = named ? snprintf(k->message, sizeof k->message, "%s%s", k->param, *format == ':' ? "" : " ") : 0;
+    va_start(args, format);
+    vsnprintf(k->message + n, sizeof k->message - (size_t)n, format, args);
+    va_end(args);
     k->info.status = 400;
     return 0;
 }
@@ -28044,8 +27555,13 @@ static int llm__oai_failed(llm_openai_call *k, llm_result r, const char *param) 
     if (r == LLM_ERR_BUSY) k->info.status = 429, k->code = "queue_full";
     if (r == LLM_ERR_NOMEM) k->info.status = 503;
     if (r == LLM_ERR_BACKEND || r == LLM_ERR_IO) k->info.status = 500;
-    if (r == LLM_ERR_UNSUPPORTED && !param) k->info.status = 501; /* no field of the body can help */
+    if (r == LLM_ERR_UNSUPPORTED && !k->param[0]) k->info.status = 501; /* no field of the body can help */
     return 0;
+}
+
+/* The same where nothing but memory can be our own fault. */
+static int llm__oai_refused(llm_openai_call *k, llm_result r, const char *param) {
+    return llm__oai_failed(k, r == LLM_ERR_NOMEM ? r : LLM_ERR_ARG, param);
 }
 
 /* Writes the object of an error, without looking at the call: the server uses it for its own errors (a path that is none, a body too large)
@@ -28062,19 +27578,52 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
 }
 
 /* ---- reading fields
- * Every parameter that some client of vLLM, OpenAI, FastDeploy or LMDeploy sends is a row of one table, llm__oai_fields: its name, its
- * type, its place in the call, its range. Reading a body is a walk over the table; what needs more than a range has a function of its own.
- * Three kinds of rows set nothing here:
+ * Every parameter that some client of vLLM, OpenAI, FastDeploy or LMDeploy sends is a row of one table, llm__oai_fields. Its rows are
+ * options like those of a command line (>>options): names, type, place in the call, range; those of sampling are the very same. So one
+ * reader takes them all, and JSON's own types are asked for. Two kinds of rows set nothing here:
  *
- *   KNOWN      read elsewhere, or without meaning for us (`store`, `metadata`): accepted in silence
+ *   IGNORED    read elsewhere, or without meaning for us (`store`, `metadata`): accepted in silence
  *   REFUSED    would change what the answer must be (`suffix`): accepting it in silence would be a lie, so it is an error
- *   not there  the name goes to the list of what was ignored; the server tells it in the header x-llm-ignored
  *
- * How a body walks through it: of {"top_k": 40, "stop": "END", "seed": null} the walk meets, in the table's order, top_k, which
- * llm__oai_scalar copies to k->s.top_k; seed, which is null and so not there; and stop, whose own function llm__oai_texts makes it a list
- * of one. The order is the table's and not the body's, since a row may ask for what another has set: stream_options for `stream`,
- * tool_choice for `tools`. What depends on several fields comes after the walk (llm__oai_together). Ranges are checked here and again by
- * llm_sampling_check when the request is submitted: here with the name that the client used, there for everyone. */
+ * A name that is in no row goes to the list of what was ignored; the server tells it in the header x-llm-ignored. Of
+ * {"top_k": 40, "stop": "END", "seed": null} the reader copies 40 to asked.top_k, makes stop a list of one, and takes seed, which is null,
+ * for not there. Fields that are objects, or depend on others, have a function each, called one after the other when the plain ones are
+ * read (llm__oai_read): stream_options asks for `stream`, tool_choice for `tools`. Ranges are checked here and again by llm_sampling_check
+ * when the request is submitted: here with the name that the client used, there for everyone. */
+
+#define LLM__OAI_BOOL(member, names) LLM_OPT_BOOL(llm_openai_call, member, 0, names, NULL)
+
+static const llm_option llm__oai_fields[] = {
+    {"max_tokens|max_new_tokens|request_output_len|n_predict", LLM_OPTION_INT64, 0, offsetof(llm_openai_call, max_tokens), 0, 9e18, NULL, NULL},
+    {"max_completion_tokens|max_output_tokens", LLM_OPTION_INT64, 0, offsetof(llm_openai_call, max_completion_tokens), 0, 9e18, NULL, NULL},
+    LLM_OPTIONS_SAMPLING(llm_openai_call, asked, 0),
+    LLM__OAI_BOOL(asked.use_beam_search, "use_beam_search"),
+    LLM_OPT_FLOAT(llm_openai_call, asked.length_penalty, 0, "length_penalty", -100, 100, NULL),
+    {"stop|stop_words", LLM_OPTION_LIST, 0, offsetof(llm_openai_call, stop), 0, LLM__OAI_STOPS, NULL, NULL},
+    {"bad_words", LLM_OPTION_LIST, 0, offsetof(llm_openai_call, bad_words), 0, LLM__OAI_WORDS, NULL, NULL},
+    LLM_OPT_INT(llm_openai_call, prompt_logprobs, 0, "prompt_logprobs", 0, 20, NULL),
+    LLM__OAI_BOOL(skip_special, "skip_special_tokens"), LLM__OAI_BOOL(info.stream, "stream"), LLM__OAI_BOOL(echo, "echo"),
+    LLM__OAI_BOOL(add_special, "add_special_tokens|add_special"), LLM__OAI_BOOL(parse_special, "parse_special"),
+    LLM__OAI_BOOL(pieces, "with_pieces|return_token_strs"), LLM__OAI_BOOL(generation_prompt, "add_generation_prompt"),
+    LLM__OAI_BOOL(continue_final, "continue_final_message"), LLM__OAI_BOOL(token_ids, "return_token_ids"),
+    LLM__OAI_BOOL(look.as_ids, "return_tokens_as_token_ids"), LLM__OAI_BOOL(metrics, "return_metrics"),
+    LLM__OAI_BOOL(early_stop, "enable_early_stop"), LLM__OAI_BOOL(tool_many, "parallel_tool_calls"), LLM__OAI_BOOL(background, "background"),
+    {"truncate_prompt_tokens", LLM_OPTION_INT64, 0, offsetof(llm_openai_call, truncate_prompt), 1, 9e18, NULL, NULL},
+    LLM_OPT_INT(llm_openai_call, priority, 0, "priority", -1000000, 1000000, NULL),
+    {"cache_salt", LLM_OPTION_TEXT, 0, offsetof(llm_openai_call, cache_salt), 1, 128, NULL, NULL},
+    {"user", LLM_OPTION_TEXT, 0, offsetof(llm_openai_call, user_name), 0, 512, NULL, NULL},
+    {"guided_whitespace_pattern", LLM_OPTION_TEXT, 0, offsetof(llm_openai_call, form.space), 0, 512, NULL, NULL},
+    {"dimensions", LLM_OPTION_INT64, 0, offsetof(llm_openai_call, dimensions), 1, 1e9, NULL, NULL},
+    LLM__OAI_BOOL(normalize, "normalize"), LLM_OPT_ENUM(llm_openai_call, base64, 0, "encoding_format", "float|base64=1", NULL),
+    LLM_OPT_NONE(REFUSED, "suffix", "text behind the answer"),
+    LLM_OPT_NONE(IGNORED, "model|messages|prompt|input|content|tokens|instructions|tools|tool_choice|response_format|text|reasoning|"
+                 "stop_token_ids|logit_bias|stream_options|logprobs|top_logprobs|early_stopping|early_stop_config|chat_template|"
+                 "chat_template_kwargs|documents|enable_thinking|reasoning_effort|guided_json|guided_regex|guided_choice|guided_grammar|"
+                 "guided_json_object|structural_tag|json_schema|grammar|regex|structured_outputs|guided_decoding_backend", NULL),
+    LLM_OPT_NONE(IGNORED, "metadata|store|spaces_between_special_tokens|request_id|lora_name|lora_path|lora_int_id|name|include|truncation|"
+                 "service_tier|prompt_cache_key|safety_identifier|max_tool_calls|previous_response_id|conversation", NULL)};
+
+typedef char llm__oai_has_room[LLM__COUNT(llm__oai_fields) <= LLM__OAI_FIELDS ? 1 : -1]; /* for llm_openai_call.given */
 
 /* A member that is there and not null; else -1. */
 static int llm__oai_get(const llm_json *d, int object, const char *name) {
@@ -28085,66 +27634,65 @@ static int llm__oai_get(const llm_json *d, int object, const char *name) {
 /* 1 if the body has the member and it is not null. */
 static int llm__oai_has(const llm_openai_call *k, const char *name) { return llm__oai_get(k->body, 0, name) >= 0; }
 
-/* Ids of logits: the vocabulary with its padding. */
-static int32_t llm__oai_vocab(const llm_openai_service *s) { return s->engine ? llm_logits_size(s->engine) : llm_vocab_size(s->model); }
+/* A member that is a text; else NULL. */
+static const char *llm__oai_word(const llm_json *d, int object, const char *name) { return llm_json_str(d, llm_json_find(d, object, name), NULL); }
 
-/* `stop` or `bad_words`: a text, or a list of at most 16 or 256 of them, 1 to 1024 bytes each. The sampling parameters get pointers into
- * the body. NUL is refused, for the lists hold C strings and would end there in silence. */
-static int llm__oai_texts(llm_openai_call *k, const char *name, int v) {
-    const llm_json *d = k->body;
-    int list = llm_json_type_of(d, v) == LLM_JSON_ARRAY, stops = !strcmp(name, "stop"), max = stops ? LLM__OAI_STOPS : LLM__OAI_WORDS;
-    const char **out = stops ? k->stop : k->bad_words;
-    int32_t n = 0;
-    if (list && llm_json_size(d, v) > max) return llm__oai_bad(k, name, "%s: at most %d entries, got %d", name, max, llm_json_size(d, v));
-    for (int e = list ? llm_json_first(d, v) : v; e >= 0; e = list ? llm_json_next(d, e) : -1) {
-        size_t len;
-        const char *s = llm_json_str(d, e, &len);
-        if (!s) return llm__oai_bad(k, name, "%s must be a text or a list of texts", name);
-        if (!len) return llm__oai_bad(k, name, "%s cannot contain an empty string", name);
-        if (len > LLM__OAI_STOP_LEN || memchr(s, 0, len))
-            return llm__oai_bad(k, name, "%s: an entry is longer than %d bytes or holds NUL", name, LLM__OAI_STOP_LEN);
-        out[n++] = s;
+/* A list of token ids, appended; of the field that llm__oai_at named. Ids are checked against the rows that logits have: the vocabulary with
+ * its padding. */
+static int llm__oai_ids(llm_openai_call *k, int list, llm_tokens *ids) {
+    const llm_openai_service *s = k->service;
+    int32_t vocab = s->engine ? llm_logits_size(s->engine) : llm_vocab_size(s->model);
+    for (int e = llm_json_first(k->body, list); e >= 0; e = llm_json_next(k->body, e)) {
+        int64_t id;
+        if (!llm_json_int(k->body, e, &id)) return llm__oai_bad(k, NULL, "must hold whole numbers, the ids of tokens");
+        if (id < 0 || id >= vocab)
+            return llm__oai_bad(k, NULL, ": token id %lld is out of vocabulary (0 to %d); a client that tokenizes itself must use this model's tokenizer",
+                                (long long)id, vocab - 1);
+        llm_tokens_add(ids, (int32_t)id);
     }
-    if (stops) k->s.stop = out, k->s.n_stop = n;
-    else k->s.bad_words = out, k->s.n_bad_words = n;
-    return 1;
+    return ids->failed ? llm__oai_failed(k, llm__nomem(), NULL) : 1;
 }
 
-/* Ids that end the answer, checked against the rows that logits have. */
-static int llm__oai_stop_ids(llm_openai_call *k, const char *name, int v) {
-    const llm_json *d = k->body;
-    int32_t n = 0, vocab = llm__oai_vocab(k->service);
-    if (llm_json_type_of(d, v) != LLM_JSON_ARRAY || llm_json_size(d, v) > LLM__OAI_STOPS)
-        return llm__oai_bad(k, name, "%s must be a list of at most %d token ids", name, LLM__OAI_STOPS);
-    for (int e = llm_json_first(d, v); e >= 0; e = llm_json_next(d, e)) {
-        int64_t id;
-        if (!llm_json_int(d, e, &id)) return llm__oai_bad(k, name, "%s must hold whole numbers", name);
-        if (id < 0 || id >= vocab)
-            return llm__oai_bad(k, name, "%s: token id %lld is out of vocabulary (0 to %d)", name, (long long)id, vocab - 1);
-        k->stop_ids[n++] = (int32_t)id;
-    }
-    k->s.stop_token_ids = k->stop_ids;
-    k->s.n_stop_token_ids = n;
+/* What ends an answer and what must not be in it. */
+static int llm__oai_stops(llm_openai_call *k) {
+    const llm_option_list *const lists[] = {&k->stop, &k->bad_words};
+    int v = llm__oai_get(k->body, 0, "stop_token_ids");
+    for (int i = 0; i < 2; i++)
+        for (int32_t j = 0; j < lists[i]->n; j++) {
+            size_t n = strlen(lists[i]->items[j]);
+            if (!n) return llm__oai_bad(k, i ? "bad_words" : "stop", "cannot contain an empty string");
+            if (n > LLM__OAI_STOP_LEN) return llm__oai_bad(k, i ? "bad_words" : "stop", ": an entry is longer than %d bytes", LLM__OAI_STOP_LEN);
+        }
+    k->s.stop = k->stop.items;
+    k->s.n_stop = k->stop.n;
+    k->s.bad_words = k->bad_words.items;
+    k->s.n_bad_words = k->bad_words.n;
+    if (v < 0) return 1;
+    llm__oai_at(k, "stop_token_ids");
+    if (llm_json_type_of(k->body, v) != LLM_JSON_ARRAY || llm_json_size(k->body, v) > LLM__OAI_STOPS)
+        return llm__oai_bad(k, NULL, "must be a list of at most %d token ids", LLM__OAI_STOPS);
+    if (!llm__oai_ids(k, v, &k->stop_ids)) return 0;
+    k->s.stop_token_ids = k->stop_ids.data;
+    k->s.n_stop_token_ids = (int32_t)k->stop_ids.len;
     return 1;
 }
 
 /* logit_bias: {"1234": -100}. Keys are ids as texts, since JSON has no other keys; -100 all but forbids a token, 100 all but forces it. */
-static int llm__oai_bias(llm_openai_call *k, const char *name, int v) {
+static int llm__oai_bias(llm_openai_call *k) {
     const llm_json *d = k->body;
-    int32_t n = 0, vocab = llm__oai_vocab(k->service);
-    if (llm_json_type_of(d, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, name, "%s must be an object of token ids and numbers", name);
-    if (llm_json_size(d, v) > LLM__OAI_BIASES)
-        return llm__oai_bad(k, name, "%s: at most %d entries, got %d", name, LLM__OAI_BIASES, llm_json_size(d, v));
+    int v = llm__oai_get(d, 0, "logit_bias");
+    int32_t n = 0, vocab = k->service->engine ? llm_logits_size(k->service->engine) : llm_vocab_size(k->service->model);
+    llm__oai_at(k, "logit_bias");
+    if (v >= 0 && llm_json_type_of(d, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, NULL, "must be an object of token ids and numbers");
+    if (llm_json_size(d, v) > LLM__OAI_BIASES) return llm__oai_bad(k, NULL, ": at most %d entries, got %d", LLM__OAI_BIASES, llm_json_size(d, v));
     for (int e = llm_json_first(d, v); e >= 0; e = llm_json_next(d, e)) {
         size_t len;
         const char *key = llm_json_key(d, e, &len);
         int64_t id;
         double x;
-        if (!llm__parse_int(key, len, &id) || id < 0)
-            return llm__oai_bad(k, name, "%s: the key %.*s is no token id", name, (int)LLM__MIN(len, (size_t)32), key);
-        if (id >= vocab) return llm__oai_bad(k, name, "token_id %lld in %s contains out-of-vocab token id", (long long)id, name);
-        if (!llm_json_num(d, e, &x) || x < -100 || x > 100)
-            return llm__oai_bad(k, name, "%s of token %lld must be a number from -100 to 100", name, (long long)id);
+        if (!llm__parse_int(key, len, &id) || id < 0) return llm__oai_bad(k, NULL, ": the key %.*s is no token id", (int)LLM__MIN(len, (size_t)32), key);
+        if (id >= vocab) return llm__oai_bad(k, NULL, ": token_id %lld contains out-of-vocab token id", (long long)id);
+        if (!llm_json_num(d, e, &x) || x < -100 || x > 100) return llm__oai_bad(k, NULL, "of token %lld must be a number from -100 to 100", (long long)id);
         k->bias[n].id = (int32_t)id;
         k->bias[n++].bias = (float)x;
     }
@@ -28154,14 +27702,16 @@ static int llm__oai_bias(llm_openai_call *k, const char *name, int v) {
 }
 
 /* include_usage: a last chunk with the usage; continuous_usage_stats: the usage so far in every chunk. */
-static int llm__oai_stream_options(llm_openai_call *k, const char *name, int v) {
+static int llm__oai_stream_options(llm_openai_call *k) {
     static const char *const flag[] = {"include_usage", "continuous_usage_stats"};
-    int *const to[] = {&k->include_usage, &k->continuous_usage};
-    if (!k->info.stream) return llm__oai_bad(k, name, "Stream options can only be defined when `stream=True`.");
-    if (llm_json_type_of(k->body, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, name, "%s must be an object", name);
+    int *const to[] = {&k->include_usage, &k->continuous_usage}, v = llm__oai_get(k->body, 0, "stream_options");
+    if (v < 0 || k->info.kind == LLM_OPENAI_RESPONSE) return 1;
+    llm__oai_at(k, "stream_options");
+    if (!k->info.stream) return llm__oai_bad(k, NULL, "Stream options can only be defined when `stream=True`.");
+    if (llm_json_type_of(k->body, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, NULL, "must be an object");
     for (int i = 0; i < 2; i++) {
         int u = llm__oai_get(k->body, v, flag[i]);
-        if (u >= 0 && !llm_json_bool(k->body, u, to[i])) return llm__oai_bad(k, name, "%s.%s must be true or false", name, flag[i]);
+        if (u >= 0 && !llm_json_bool(k->body, u, to[i])) return llm__oai_bad(k, NULL, ": %s must be true or false", flag[i]);
     }
     return 1;
 }
@@ -28171,90 +27721,81 @@ static int llm__oai_stream_options(llm_openai_call *k, const char *name, int v) 
 static int llm__oai_form(llm_openai_call *k, const char *name, llm_grammar_kind kind, int v) {
     size_t n = 0;
     const char *s = llm_json_str(k->body, v, &n);
-    int text_only = kind == LLM_GRAMMAR_REGEX || kind == LLM_GRAMMAR_GBNF;
-    if (k->form.kind)
-        return llm__oai_bad(k, name, "You can only use one kind of guided decoding: %s is given beside %s", name, k->form_name);
-    if (text_only && !s) return llm__oai_bad(k, name, "%s must be a text", name);
+    if (k->form.kind) return llm__oai_bad(k, name, "You can only use one kind of guided decoding: %s is given beside %s", name, k->form_name);
+    if (!s && (kind == LLM_GRAMMAR_REGEX || kind == LLM_GRAMMAR_GBNF)) return llm__oai_bad(k, name, "must be a text");
     k->form.kind = kind;
     k->form_name = name;
     if (s) llm_text_add(&k->form_text, s, n);
-    else llm_json_write(k->body, v, &k->form_text);
+    else llm_text_format(&k->form_text, "%j", k->body, v);
     return 1;
 }
 
-/* One form has many spellings. The first column is looked up in the body (a row of llm__oai_fields leads here), the second inside
- * structured_outputs; a spelling with NULL does not exist there. */
-static const struct {
-    const char *name, *inner;
-    llm_grammar_kind kind;
-} llm__oai_forms[] = {/* vLLM's names; in structured_outputs; llama.cpp's */
-                      {"guided_json", "json", LLM_GRAMMAR_JSON_SCHEMA},
-                      {"guided_regex", "regex", LLM_GRAMMAR_REGEX},
-                      {"guided_choice", "choice", LLM_GRAMMAR_CHOICE},
-                      {"guided_grammar", "grammar", LLM_GRAMMAR_GBNF},
-                      {"guided_json_object", "json_object", LLM_GRAMMAR_JSON_OBJECT},
-                      {"structural_tag", "structural_tag", LLM_GRAMMAR_STRUCTURAL_TAG},
-                      {"json_schema", "json_schema", LLM_GRAMMAR_JSON_SCHEMA},
-                      {"grammar", NULL, LLM_GRAMMAR_GBNF},
-                      {"regex", NULL, LLM_GRAMMAR_REGEX}};
-
-/* The form that `key` stands for, in the field `name` or the body itself (then both are one pointer). 1: it was read; 0: an error is kept;
- * -1: it stands for none. {"json_object": false} is a form that was declined, which is no error. */
-static int llm__oai_form_named(llm_openai_call *k, const char *name, const char *key, int v) {
-    for (int i = 0; i < LLM__COUNT(llm__oai_forms); i++) {
-        const char *as = name == key ? llm__oai_forms[i].name : llm__oai_forms[i].inner;
-        int on = 1;
-        if (!as || strcmp(key, as)) continue;
-        if (llm__oai_forms[i].kind == LLM_GRAMMAR_JSON_OBJECT && (!llm_json_bool(k->body, v, &on) || !on))
-            return !on || llm__oai_bad(k, name, "%s must be true or false", key);
-        return llm__oai_form(k, name, llm__oai_forms[i].kind, v);
+/* One form has many spellings: names in the body (`object` 0), and names inside vLLM's structured_outputs. {"json_object": false} is a form
+ * that was declined, which is no error. */
+static int llm__oai_forms(llm_openai_call *k, int object) {
+    static const struct {
+        const char *name, *inner; /* NULL: it does not exist there */
+        llm_grammar_kind kind;
+    } forms[] = {{"guided_json", "json", LLM_GRAMMAR_JSON_SCHEMA}, {"guided_regex", "regex", LLM_GRAMMAR_REGEX},
+                 {"guided_choice", "choice", LLM_GRAMMAR_CHOICE}, {"guided_grammar", "grammar", LLM_GRAMMAR_GBNF},
+                 {"guided_json_object", "json_object", LLM_GRAMMAR_JSON_OBJECT}, {"structural_tag", "structural_tag", LLM_GRAMMAR_STRUCTURAL_TAG},
+                 {"json_schema", "json_schema", LLM_GRAMMAR_JSON_SCHEMA}, {"grammar", NULL, LLM_GRAMMAR_GBNF}, {"regex", NULL, LLM_GRAMMAR_REGEX}};
+    for (int i = 0; i < LLM__COUNT(forms); i++) {
+        const char *key = object ? forms[i].inner : forms[i].name, *name = object ? "structured_outputs" : key;
+        int v = key ? llm__oai_get(k->body, object, key) : -1, on = 1;
+        if (v >= 0 && forms[i].kind == LLM_GRAMMAR_JSON_OBJECT && !llm_json_bool(k->body, v, &on))
+            return llm__oai_bad(k, name, "%s must be true or false", key);
+        if (v >= 0 && on && !llm__oai_form(k, name, forms[i].kind, v)) return 0;
     }
-    return -1;
+    return 1;
 }
 
-/* A form as a field of the body: that name and key are the same tells llm__oai_form_named which column to search. */
-static int llm__oai_guided(llm_openai_call *k, const char *name, int v) { return llm__oai_form_named(k, name, name, v); }
-
-/* vLLM's structured_outputs: one form, and how white space is treated. */
-static int llm__oai_structured(llm_openai_call *k, const char *name, int v) {
-    if (llm_json_type_of(k->body, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, name, "%s must be an object", name);
+/* structured_outputs: one form, and how white space is treated. */
+static int llm__oai_structured(llm_openai_call *k) {
+    static const char known[] = "json|regex|choice|grammar|json_object|structural_tag|json_schema|whitespace_pattern|disable_any_whitespace|"
+                                "disable_fallback|disable_additional_properties";
+    int v = llm__oai_get(k->body, 0, "structured_outputs"), no_space = 0;
+    if (v < 0) return 1;
+    if (llm_json_type_of(k->body, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, "structured_outputs", "must be an object");
     for (int m = llm_json_first(k->body, v); m >= 0; m = llm_json_next(k->body, m)) {
-        const char *key = llm_json_key(k->body, m, NULL);
-        int known = !strcmp(key, "whitespace_pattern") || !strcmp(key, "disable_any_whitespace") || !strcmp(key, "disable_fallback") ||
-                    !strcmp(key, "disable_additional_properties"), no_space = 0;
-        if (!strcmp(key, "whitespace_pattern")) k->form.space = llm_json_str(k->body, m, NULL);
-        if (!strcmp(key, "disable_any_whitespace") && llm_json_bool(k->body, m, &no_space) && no_space) k->form.space = "";
-        int done = known || llm_json_type_of(k->body, m) == LLM_JSON_NULL ? 1 : llm__oai_form_named(k, name, key, m);
-        if (done <= 0) return done == 0 ? 0 : llm__oai_bad(k, name, "%s: %s is not known", name, key);
+        size_t n;
+        const char *key = llm_json_key(k->body, m, &n);
+        if (!llm__option_among(known, key, n, NULL)) return llm__oai_bad(k, "structured_outputs", ": %.64s is not known", key);
     }
-    return k->form.kind || llm__oai_bad(k, name, "%s: one of json, regex, choice, grammar, json_object or structural_tag expected", name);
+    if (llm__oai_word(k->body, v, "whitespace_pattern")) k->form.space = llm__oai_word(k->body, v, "whitespace_pattern");
+    if (llm_json_bool(k->body, llm_json_find(k->body, v, "disable_any_whitespace"), &no_space) && no_space) k->form.space = "";
+    if (!llm__oai_forms(k, v)) return 0;
+    return k->form.kind || llm__oai_bad(k, "structured_outputs", ": one of json, regex, choice, grammar, json_object or structural_tag expected");
 }
 
-/* OpenAI's response_format, with the types that vLLM, llama.cpp and LMDeploy add:
+/* OpenAI's response_format, with the types that vLLM, llama.cpp and LMDeploy add; of a response it is text.format:
  *
  *   {"type": "text"}                                                  no form
  *   {"type": "json_object"}, also with "schema": {...} (llama.cpp)    any JSON object, or one of this schema
  *   {"type": "json_schema", "json_schema": {"name", "schema": {}}}    OpenAI; "schema" may stand one level higher, as in a response
  *   {"type": "structural_tag", ...}, {"type": "regex_schema", "regex_schema": "[0-9]+"}   vLLM; LMDeploy */
-static int llm__oai_format(llm_openai_call *k, const char *name, int v) {
+static int llm__oai_format(llm_openai_call *k) {
     const llm_json *d = k->body;
-    const char *type = llm_json_str(d, llm_json_find(d, v, "type"), NULL);
-    int inner = llm_json_find(d, v, "json_schema"), schema = llm_json_find(d, inner, "schema"), regex = llm_json_find(d, v, "regex_schema");
+    int response = k->info.kind == LLM_OPENAI_RESPONSE, text = llm__oai_get(d, 0, "text");
+    int inside = response ? llm__oai_get(d, text, "format") : -1, v = inside >= 0 ? inside : llm__oai_get(d, 0, "response_format");
+    const char *name = inside >= 0 ? "text.format" : "response_format", *type = llm__oai_word(d, v, "type");
+    int schema = llm_json_find(d, llm_json_find(d, v, "json_schema"), "schema"), regex = llm_json_find(d, v, "regex_schema");
+    if (response && text >= 0 && llm_json_type_of(d, text) != LLM_JSON_OBJECT) return llm__oai_bad(k, "text", "must be an object");
+    if (v < 0 || (type && !strcmp(type, "text"))) return 1;
     if (schema < 0) schema = llm_json_find(d, v, "schema");
-    if (type && !strcmp(type, "text")) return 1;
     if (type && !strcmp(type, "json_object"))
         return llm__oai_form(k, name, schema >= 0 ? LLM_GRAMMAR_JSON_SCHEMA : LLM_GRAMMAR_JSON_OBJECT, schema >= 0 ? schema : v);
     if (type && !strcmp(type, "structural_tag")) return llm__oai_form(k, name, LLM_GRAMMAR_STRUCTURAL_TAG, v);
     if (type && !strcmp(type, "regex_schema") && regex >= 0) return llm__oai_form(k, name, LLM_GRAMMAR_REGEX, regex);
     if (!type || strcmp(type, "json_schema"))
-        return llm__oai_bad(k, name, "%s.type must be text, json_object, json_schema, structural_tag or regex_schema", name);
-    return schema >= 0 ? llm__oai_form(k, name, LLM_GRAMMAR_JSON_SCHEMA, schema)
-                       : llm__oai_bad(k, name, "%s.json_schema.schema is missing", name);
+        return llm__oai_bad(k, name, ": the type must be text, json_object, json_schema, structural_tag or regex_schema");
+    return schema >= 0 ? llm__oai_form(k, name, LLM_GRAMMAR_JSON_SCHEMA, schema) : llm__oai_bad(k, name, ": json_schema.schema is missing");
 }
 
 /* ---- tools
- * {"type": "function", "function": {"name", "description", "parameters": a JSON schema}} each. The template shows them to the model; a
- * parser finds the calls in its answer; a grammar makes them what the schemas say. tool_choice decides how far:
+ * {"type": "function", "function": {"name", "description", "parameters": a JSON schema}} each; in a response the function's members stand
+ * beside the type. The template shows them to the model; a parser finds the calls in its answer; a grammar makes them what the schemas say.
+ * tool_choice decides how far:
  *
  *   none                                             the model does not hear of the tools
  *   auto, or nothing                                 text or calls: in formats that a grammar can tell from text, calls keep their schemas
@@ -28263,62 +27804,56 @@ static int llm__oai_format(llm_openai_call *k, const char *name, int v) {
  *
  * The last two are written in the model's own format where the grammar can write it, else as plain JSON, one call a line. */
 
-enum { LLM__OAI_TOOLS = 128, LLM__OAI_TOOL_NAME = 64 };
-
 /* Tool i, at node t of the list: a name that formats and templates can bear, which no tool before it has, a schema that is an object. What
- * the schema says is looked at when the grammar is compiled (llm__oai_tool_schemas), with the tool's number in the error. */
+ * the schema says is looked at when the grammar is compiled (llm__oai_compile). */
 static int llm__oai_tool(llm_openai_call *k, int i, int list, int t) {
     const llm_json *d = k->body;
-    char param[40];
-    size_t n = 0, plain = 0, len;
-    int f = llm_json_find(d, t, "function"), schema = llm__oai_get(d, f, "parameters"), strict = llm__oai_get(d, f, "strict"), b;
-    const char *type = llm_json_str(d, llm_json_find(d, t, "type"), NULL), *name = llm_json_str(d, llm_json_find(d, f, "name"), &n);
-    snprintf(param, sizeof param, "tools[%d]", i);
+    size_t n = 0;
+    int f = llm__tool_function(d, t), schema = llm__oai_get(d, f, "parameters"), strict = llm__oai_get(d, f, "strict"), b;
+    const char *type = llm__oai_word(d, t, "type"), *name = llm_json_str(d, llm_json_find(d, f, "name"), &n);
+    llm__oai_at(k, "tools[%d]", i);
     if (llm_json_type_of(d, t) != LLM_JSON_OBJECT || !type || strcmp(type, "function") || llm_json_type_of(d, f) != LLM_JSON_OBJECT)
-        return llm__oai_bad(k, param, "%s must be an object with type \"function\" and a function", param);
-    snprintf(param, sizeof param, "tools[%d].function.name", i);
-    while (plain < n && name[plain] && name[plain] != '.' && strchr(llm__tool_letters, name[plain])) plain++;
-    if (!n || plain < n || n > LLM__OAI_TOOL_NAME)
-        return llm__oai_bad(k, param, "%s must have 1 to %d letters, digits, '_' or '-'", param, LLM__OAI_TOOL_NAME);
-    for (int other = llm_json_first(d, list); other != t; other = llm_json_next(d, other)) {
-        const char *s = llm_json_str(d, llm_json_find(d, llm_json_find(d, other, "function"), "name"), &len);
-        if (len == n && !memcmp(s, name, n)) return llm__oai_bad(k, param, "%s: \"%s\" stands there twice", param, name);
-    }
-    snprintf(param, sizeof param, "tools[%d].function.parameters", i);
-    if (schema >= 0 && llm_json_type_of(d, schema) != LLM_JSON_OBJECT)
-        return llm__oai_bad(k, param, "%s must be a JSON schema, an object", param);
-    snprintf(param, sizeof param, "tools[%d].function.strict", i);
-    return strict < 0 || llm_json_bool(d, strict, &b) || llm__oai_bad(k, param, "%s must be true or false", param);
+        return llm__oai_bad(k, NULL, "must be an object with type \"function\" and a function");
+    llm__oai_at(k, "tools[%d].function.name", i);
+    if (!n || strchr(name, '.') || strspn(name, llm__tool_letters) < n || n > LLM__OAI_TOOL_NAME)
+        return llm__oai_bad(k, NULL, "must have 1 to %d letters, digits, '_' or '-'", LLM__OAI_TOOL_NAME);
+    for (int other = llm_json_first(d, list); other != t; other = llm_json_next(d, other))
+        if (!strcmp(llm__oai_word(d, llm__tool_function(d, other), "name"), name)) return llm__oai_bad(k, NULL, ": \"%s\" stands there twice", name);
+    llm__oai_at(k, "tools[%d].function.parameters", i);
+    if (schema >= 0 && llm_json_type_of(d, schema) != LLM_JSON_OBJECT) return llm__oai_bad(k, NULL, "must be a JSON schema, an object");
+    llm__oai_at(k, "tools[%d].function.strict", i);
+    return strict < 0 || llm_json_bool(d, strict, &b) || llm__oai_bad(k, NULL, "must be true or false");
 }
 
 /* The list itself; k->tools stays -1 where it is empty, as if there were none. */
-static int llm__oai_tools(llm_openai_call *k, const char *name, int v) {
-    int i = 0;
-    if (llm_json_type_of(k->body, v) != LLM_JSON_ARRAY) return llm__oai_bad(k, name, "tools must be a list");
-    if (llm_json_size(k->body, v) > LLM__OAI_TOOLS)
-        return llm__oai_bad(k, name, "tools: at most %d, got %d", LLM__OAI_TOOLS, llm_json_size(k->body, v));
+static int llm__oai_tools(llm_openai_call *k) {
+    int i = 0, v = llm__oai_get(k->body, 0, "tools");
+    llm__oai_at(k, "tools");
+    if (v >= 0 && llm_json_type_of(k->body, v) != LLM_JSON_ARRAY) return llm__oai_bad(k, NULL, "must be a list");
+    if (llm_json_size(k->body, v) > LLM__OAI_TOOLS) return llm__oai_bad(k, NULL, ": at most %d, got %d", LLM__OAI_TOOLS, llm_json_size(k->body, v));
     for (int t = llm_json_first(k->body, v); t >= 0; t = llm_json_next(k->body, t))
         if (!llm__oai_tool(k, i++, v, t)) return 0;
     if (i) k->tools = v;
     return 1;
 }
 
-/* Stands behind `tools` in the table of fields. A choice among no tools can only be a mistake. */
-static int llm__oai_tool_choice(llm_openai_call *k, const char *name, int v) {
+/* A choice among no tools can only be a mistake. */
+static int llm__oai_tool_choice(llm_openai_call *k) {
     const llm_json *d = k->body;
-    const char *word = llm_json_str(d, v, NULL), *only = llm_json_str(d, llm_json_find(d, llm_json_find(d, v, "function"), "name"), NULL);
+    int v = llm__oai_get(d, 0, "tool_choice"), i = 0;
+    const char *word = llm_json_str(d, v, NULL), *only = llm__oai_word(d, llm__tool_function(d, v), "name");
+    llm__oai_at(k, "tool_choice");
+    if (v < 0) return 1;
     if (!only && llm_json_type_of(d, v) == LLM_JSON_OBJECT)
-        return llm__oai_bad(k, name, "tool_choice: {\"type\": \"function\", \"function\": {\"name\": ...}} expected");
+        return llm__oai_bad(k, NULL, ": {\"type\": \"function\", \"function\": {\"name\": ...}} expected");
     if (!only && (!word || !llm__option_among("none|auto|required", word, strlen(word), NULL)))
-        return llm__oai_bad(k, name, "tool_choice must be none, auto, required, or an object with a function's name");
+        return llm__oai_bad(k, NULL, "must be none, auto, required, or an object with a function's name");
     if (word && !strcmp(word, "none")) return k->tools = -1, 1;
-    if (k->tools < 0) return llm__oai_bad(k, name, "When using `tool_choice`, `tools` must be set.");
+    if (k->tools < 0) return llm__oai_bad(k, NULL, "When using `tool_choice`, `tools` must be set.");
     k->tool_must = only || !strcmp(word, "required");
-    if (!only) return 1;
-    int i = 0;
-    for (int t = llm_json_first(d, k->tools); t >= 0 && k->tool_only < 0; t = llm_json_next(d, t), i++)
-        if (!strcmp(llm_json_str(d, llm_json_find(d, llm_json_find(d, t, "function"), "name"), NULL), only)) k->tool_only = i;
-    return k->tool_only >= 0 || llm__oai_bad(k, name, "tool_choice: \"%.64s\" is none of the tools", only);
+    for (int t = only ? llm_json_first(d, k->tools) : -1; t >= 0; t = llm_json_next(d, t), i++)
+        if (!strcmp(llm__oai_word(d, llm__tool_function(d, t), "name"), only)) k->tool_only = i;
+    return !only || k->tool_only >= 0 || llm__oai_bad(k, NULL, ": \"%.64s\" is none of the tools", only);
 }
 
 /* The form of the answer that the tools ask for, when all fields are read. A form of the request's own comes first: with it the answer is
@@ -28328,139 +27863,23 @@ static int llm__oai_tool_choice(llm_openai_call *k, const char *name, int v) {
 static int llm__oai_tool_form(llm_openai_call *k) {
     if (k->tools < 0) return 1;
     if (k->form.kind && k->tool_must)
-        return llm__oai_bad(k, "tool_choice", "tool_choice asks for a call and %s for a form: only one can be had", k->form_name);
+        return llm__oai_bad(k, "tool_choice", "asks for a call and %s for a form: only one can be had", k->form_name);
     k->tool_format = k->service->tool_format;
-    if (k->form.kind || (k->s.use_beam_search && !k->tool_must)) return 1;
-    int many = k->tool_many && k->tool_only < 0, format = llm_tools_grammar(k->service->model, k->tool_format, k->body, k->tools,
-                                                                            k->tool_only, k->tool_must, many, &k->form_text);
-    if (format < 0) return 1;
-    k->tool_format = format;
-    k->tool_exact = 1;
-    k->form.kind = LLM_GRAMMAR_STRUCTURAL_TAG;
-    k->form_name = "tools";
-    return 1;
-}
-
-/* How an embedding is written: numbers, or the base64 of its bytes as little-endian f32. */
-static int llm__oai_encoding(llm_openai_call *k, const char *name, int v) {
-    const char *s = llm_json_str(k->body, v, NULL);
-    if (!s || (strcmp(s, "float") && strcmp(s, "base64"))) return llm__oai_bad(k, name, "encoding_format must be float or base64");
-    k->base64 = s[0] == 'b';
-    return 1;
-}
-
-/* What a field is. OWN: read by its function. KNOWN: read elsewhere, or of OpenAI's API and without meaning here. REFUSED: it
- * would change what the answer must be, so it cannot be let pass in silence. */
-typedef enum llm__oai_type {
-    LLM__OAI_FLOAT, LLM__OAI_INT, LLM__OAI_INT64, LLM__OAI_BOOL, LLM__OAI_TEXT, LLM__OAI_OWN, LLM__OAI_KNOWN, LLM__OAI_REFUSED
-} llm__oai_type;
-
-/* One row: {"top_k", INT, offset of s.top_k, -1, INT32_MAX, NULL} reads a whole number of at least -1 into k->s.top_k. */
-typedef struct llm__oai_field {
-    const char *name; /* KNOWN and REFUSED: several, "a|b" */
-    llm__oai_type type;
-    size_t at;        /* in llm_openai_call */
-    double low, high; /* of a number; bytes of a text */
-    int (*own)(llm_openai_call *k, const char *name, int v);
-} llm__oai_field;
-
-#define LLM__OAI_AT(member) offsetof(llm_openai_call, member)
-
-/* Read from top to bottom: `stream` stands before stream_options, which asks for it. */
-static const llm__oai_field llm__oai_fields[] = {
-    {"temperature", LLM__OAI_FLOAT, LLM__OAI_AT(s.temperature), 0, 2, NULL},
-    {"top_p", LLM__OAI_FLOAT, LLM__OAI_AT(s.top_p), 0, 1, NULL},
-    {"min_p", LLM__OAI_FLOAT, LLM__OAI_AT(s.min_p), 0, 1, NULL},
-    {"top_k", LLM__OAI_INT, LLM__OAI_AT(s.top_k), -1, INT32_MAX, NULL},
-    {"repetition_penalty", LLM__OAI_FLOAT, LLM__OAI_AT(s.repetition_penalty), 0, 2, NULL},
-    {"presence_penalty", LLM__OAI_FLOAT, LLM__OAI_AT(s.presence_penalty), -2, 2, NULL},
-    {"frequency_penalty", LLM__OAI_FLOAT, LLM__OAI_AT(s.frequency_penalty), -2, 2, NULL},
-    {"n", LLM__OAI_INT, LLM__OAI_AT(s.n), 1, 128, NULL},
-    {"best_of", LLM__OAI_INT, LLM__OAI_AT(s.best_of), 1, 128, NULL},
-    {"min_tokens", LLM__OAI_INT, LLM__OAI_AT(s.min_tokens), 0, INT32_MAX, NULL},
-    {"max_tokens", LLM__OAI_INT64, LLM__OAI_AT(max_tokens), 0, 9e18, NULL},
-    {"max_completion_tokens", LLM__OAI_INT64, LLM__OAI_AT(max_completion_tokens), 0, 9e18, NULL},
-    {"ignore_eos", LLM__OAI_BOOL, LLM__OAI_AT(s.ignore_eos), 0, 0, NULL},
-    {"skip_special_tokens", LLM__OAI_BOOL, LLM__OAI_AT(skip_special), 0, 0, NULL},
-    {"include_stop_str_in_output", LLM__OAI_BOOL, LLM__OAI_AT(s.include_stop_str_in_output), 0, 0, NULL},
-    {"prompt_logprobs", LLM__OAI_INT, LLM__OAI_AT(prompt_logprobs), 0, 20, NULL},
-    {"stream", LLM__OAI_BOOL, LLM__OAI_AT(info.stream), 0, 0, NULL},
-    {"echo", LLM__OAI_BOOL, LLM__OAI_AT(echo), 0, 0, NULL},
-    {"add_special_tokens", LLM__OAI_BOOL, LLM__OAI_AT(add_special), 0, 0, NULL},
-    {"add_generation_prompt", LLM__OAI_BOOL, LLM__OAI_AT(generation_prompt), 0, 0, NULL},
-    {"continue_final_message", LLM__OAI_BOOL, LLM__OAI_AT(continue_final), 0, 0, NULL},
-    {"return_token_ids", LLM__OAI_BOOL, LLM__OAI_AT(token_ids), 0, 0, NULL},
-    {"return_tokens_as_token_ids", LLM__OAI_BOOL, LLM__OAI_AT(look.as_ids), 0, 0, NULL},
-    {"return_metrics", LLM__OAI_BOOL, LLM__OAI_AT(metrics), 0, 0, NULL},
-    {"truncate_prompt_tokens", LLM__OAI_INT64, LLM__OAI_AT(truncate_prompt), 1, 9e18, NULL},
-    {"use_beam_search", LLM__OAI_BOOL, LLM__OAI_AT(s.use_beam_search), 0, 0, NULL},
-    {"length_penalty", LLM__OAI_FLOAT, LLM__OAI_AT(s.length_penalty), -100, 100, NULL},
-    {"priority", LLM__OAI_INT, LLM__OAI_AT(priority), -1000000, 1000000, NULL},
-    {"cache_salt", LLM__OAI_TEXT, LLM__OAI_AT(cache_salt), 1, 128, NULL},
-    {"user", LLM__OAI_TEXT, LLM__OAI_AT(user_name), 0, 512, NULL},
-    {"seed", LLM__OAI_INT64, LLM__OAI_AT(s.seed), -9.3e18, 9.3e18, NULL},
-    {"stop", LLM__OAI_OWN, 0, 0, 0, llm__oai_texts},
-    {"bad_words", LLM__OAI_OWN, 0, 0, 0, llm__oai_texts},
-    {"stop_token_ids", LLM__OAI_OWN, 0, 0, 0, llm__oai_stop_ids},
-    {"logit_bias", LLM__OAI_OWN, 0, 0, 0, llm__oai_bias},
-    {"stream_options", LLM__OAI_OWN, 0, 0, 0, llm__oai_stream_options},
-    {"response_format", LLM__OAI_OWN, 0, 0, 0, llm__oai_format},
-    {"guided_json", LLM__OAI_OWN, 0, 0, 0, llm__oai_guided},
-    {"guided_regex", LLM__OAI_OWN, 0, 0, 0, llm__oai_guided},
-    {"guided_choice", LLM__OAI_OWN, 0, 0, 0, llm__oai_guided},
-    {"guided_grammar", LLM__OAI_OWN, 0, 0, 0, llm__oai_guided},
-    {"guided_json_object", LLM__OAI_OWN, 0, 0, 0, llm__oai_guided},
-    {"structural_tag", LLM__OAI_OWN, 0, 0, 0, llm__oai_guided},
-    {"json_schema", LLM__OAI_OWN, 0, 0, 0, llm__oai_guided},
-    {"grammar", LLM__OAI_OWN, 0, 0, 0, llm__oai_guided},
-    {"regex", LLM__OAI_OWN, 0, 0, 0, llm__oai_guided},
-    {"structured_outputs", LLM__OAI_OWN, 0, 0, 0, llm__oai_structured},
-    {"dimensions", LLM__OAI_INT64, LLM__OAI_AT(dimensions), 1, 1e9, NULL},
-    {"normalize", LLM__OAI_BOOL, LLM__OAI_AT(normalize), 0, 0, NULL},
-    {"encoding_format", LLM__OAI_OWN, 0, 0, 0, llm__oai_encoding},
-    {"tools", LLM__OAI_OWN, 0, 0, 0, llm__oai_tools},
-    {"tool_choice", LLM__OAI_OWN, 0, 0, 0, llm__oai_tool_choice},
-    {"parallel_tool_calls", LLM__OAI_BOOL, LLM__OAI_AT(tool_many), 0, 0, NULL},
-    {"guided_whitespace_pattern", LLM__OAI_TEXT, LLM__OAI_AT(form.space), 0, 512, NULL},
-    {"suffix", LLM__OAI_REFUSED, 0, 0, 0, NULL},
-    {"guided_decoding_backend|model|messages|prompt|input|logprobs|top_logprobs|early_stopping|enable_early_stop|early_stop_config|"
-     "chat_template|chat_template_kwargs|documents|enable_thinking|reasoning_effort|metadata|store|spaces_between_special_tokens|request_id|"
-     "content|add_special|parse_special|with_pieces|return_token_strs|tokens|lora_name|lora_path|lora_int_id|name",
-     LLM__OAI_KNOWN, 0, 0, 0, NULL}};
-
-/* Reads a number, switch or text into its place: (char *)k + f->at, whose width follows from the type (FLOAT: float; INT and BOOL: int32_t;
- * INT64: int64_t; TEXT: a pointer into the body). The check is written !(low <= x <= high), which a NaN fails; an upper bound that only
- * stands for "as many as you like" is not told. Nothing is stored after an error. */
-static int llm__oai_scalar(llm_openai_call *k, const llm__oai_field *f, int v) {
-    static const char *const wanted[] = {"a number", "a whole number", "a whole number", "true or false", "a text"};
-    char *to = (char *)k + f->at;
-    double x = 0;
-    int64_t i = 0;
-    int b = 0;
-    size_t n = 0;
-    const char *s = llm_json_str(k->body, v, &n);
-    int ok = f->type == LLM__OAI_FLOAT ? llm_json_num(k->body, v, &x)
-             : f->type == LLM__OAI_BOOL ? llm_json_bool(k->body, v, &b)
-             : f->type == LLM__OAI_TEXT ? s != NULL
-                                        : llm_json_int(k->body, v, &i);
-    if (!ok) return llm__oai_bad(k, f->name, "%s must be %s", f->name, wanted[f->type]);
-    if (f->type == LLM__OAI_TEXT && ((double)n < f->low || (double)n > f->high || memchr(s, 0, n)))
-        return llm__oai_bad(k, f->name, "%s must have %.0f to %.0f bytes", f->name, f->low, f->high);
-    if (f->type == LLM__OAI_INT || f->type == LLM__OAI_INT64) x = (double)i;
-    if (f->type <= LLM__OAI_INT64 && !(x >= f->low && x <= f->high)) {
-        const char *raw = llm_json_raw(k->body, v, &n);
-        int shown = (int)LLM__MIN(n, (size_t)40);
-        if (f->high > 1e15) return llm__oai_bad(k, f->name, "%s must be at least %.0f, got %.*s", f->name, f->low, shown, raw);
-        return llm__oai_bad(k, f->name, "%s must be in [%.0f, %.0f], got %.*s", f->name, f->low, f->high, shown, raw);
+    if (!k->form.kind && (!k->s.use_beam_search || k->tool_must)) {
+        int many = k->tool_many && k->tool_only < 0, format = llm_tools_grammar(k->service->model, k->tool_format, k->body, k->tools,
+                                                                                k->tool_only, k->tool_must, many, &k->form_text);
+        if (format >= 0) {
+            k->tool_format = format;
+            k->tool_exact = 1;
+            k->form.kind = LLM_GRAMMAR_STRUCTURAL_TAG;
+            k->form_name = "tools";
+        }
     }
-    float single = (float)x;
-    int32_t small = f->type == LLM__OAI_BOOL ? b : (int32_t)i;
-    if (f->type == LLM__OAI_TEXT) memcpy(to, &s, sizeof s);
-    else if (f->type == LLM__OAI_FLOAT) memcpy(to, &single, sizeof single);
-    else if (f->type == LLM__OAI_INT64) memcpy(to, &i, sizeof i);
-    else memcpy(to, &small, sizeof small);
+    if (llm_tools_are_special(k->service->model, k->tool_format)) k->s.skip_special_tokens_off = 1;
     return 1;
 }
+
+/* ---- what depends on several fields */
 
 /* Chats have a switch `logprobs` and a number top_logprobs; prompts a number `logprobs`. The engine counts from 1, 0 being none:
  *
@@ -28470,19 +27889,15 @@ static int llm__oai_scalar(llm_openai_call *k, const llm__oai_field *f, int v) {
  * The prompt's own are wanted by prompt_logprobs (vLLM), or by echo together with logprobs, as lm-eval scores texts. */
 static int llm__oai_logprobs(llm_openai_call *k) {
     const llm_json *d = k->body;
-    int v = llm__oai_get(d, 0, "logprobs"), top = llm__oai_get(d, 0, "top_logprobs"), most = k->service->max_logprobs;
+    int v = llm__oai_get(d, 0, "logprobs"), top = llm__oai_chats(k) ? llm__oai_get(d, 0, "top_logprobs") : v, most = k->service->max_logprobs;
     int64_t n = 0;
-    const char *name = llm__oai_chats(k) ? "top_logprobs" : "logprobs";
-    if (llm__oai_chats(k)) {
-        if (v >= 0 && !llm_json_bool(d, v, &k->want_logprobs)) return llm__oai_bad(k, "logprobs", "logprobs must be true or false");
-        if (top >= 0 && !llm_json_int(d, top, &n)) return llm__oai_bad(k, name, "top_logprobs must be a whole number");
-        if (top >= 0 && !k->want_logprobs) return llm__oai_bad(k, name, "when using `top_logprobs`, `logprobs` must be set to true.");
-    } else if (v >= 0) {
-        if (!llm_json_int(d, v, &n)) return llm__oai_bad(k, name, "logprobs must be a whole number");
-        k->want_logprobs = 1;
-    }
+    if (!llm__oai_chats(k)) k->want_logprobs = v >= 0;
+    else if (v >= 0 && !llm_json_bool(d, v, &k->want_logprobs)) return llm__oai_bad(k, "logprobs", "must be true or false");
+    llm__oai_at(k, llm__oai_chats(k) ? "top_logprobs" : "logprobs");
+    if (top >= 0 && !llm_json_int(d, top, &n)) return llm__oai_bad(k, NULL, "must be a whole number");
+    if (top >= 0 && !k->want_logprobs) return llm__oai_bad(k, NULL, "When using `top_logprobs`, `logprobs` must be set to true.");
     if (n < 0 || n > most)
-        return llm__oai_bad(k, name, "Requested sample logprobs of %lld, which is greater than max allowed: %d", (long long)n, most);
+        return llm__oai_bad(k, NULL, "Requested sample logprobs of %lld, which is greater than max allowed: %d", (long long)n, most);
     if (k->prompt_logprobs >= 0 && k->info.stream)
         return llm__oai_bad(k, "prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`.");
     k->look.shown = (int32_t)n;
@@ -28491,94 +27906,85 @@ static int llm__oai_logprobs(llm_openai_call *k) {
     return 1;
 }
 
-/* A beam search samples nothing: what the request leaves open is neutral, whatever the service's defaults are; what it says itself is
- * checked by llm_sampling_check. early_stopping is false, true or "never". */
-static int llm__oai_beam(llm_openai_call *k, int early) {
+/* The sampling parameters: what the body says over the service's defaults. A beam search samples nothing: there, what the request leaves
+ * open is neutral, and what it says itself is checked by llm_sampling_check. */
+static int llm__oai_sampling(llm_openai_call *k) {
+    const llm_json *d = k->body;
     llm_sampling *s = &k->s;
-    const char *never = llm_json_str(k->body, early, NULL);
-    int b = 0;
-    if (k->info.stream) return llm__oai_bad(k, "stream", "a beam search has no answer before its end: it cannot be streamed");
-    if (early >= 0 && !llm_json_bool(k->body, early, &b) && !(never && !strcmp(never, "never")))
-        return llm__oai_bad(k, "early_stopping", "early_stopping must be true, false or \"never\"");
+    int early = llm__oai_get(d, 0, "early_stopping"), b = 0;
+    const char *never = llm_json_str(d, early, NULL);
+    if (llm__oai_has(k, "top_p") && k->asked.top_p <= 0) return llm__oai_bad(k, "top_p", "must be in (0, 1], got 0");
+    if (k->asked.use_beam_search) {
+        s->temperature = s->min_p = s->presence_penalty = s->frequency_penalty = 0;
+        s->top_p = s->repetition_penalty = 1;
+        s->top_k = -1;
+    }
+    if (k->info.kind == LLM_OPENAI_RESPONSE) s->best_of = 1;
+    llm_options_sampling(&k->fields, offsetof(llm_openai_call, asked), s);
+    if (k->info.kind == LLM_OPENAI_RESPONSE) s->n = 1;
+    s->skip_special_tokens_off = !k->skip_special;
+    int n = s->n > 0 ? s->n : 1;
+    if (s->best_of && s->best_of < n)
+        return llm__oai_bad(k, "best_of", "must be greater than or equal to n, got n=%d and best_of=%d.", n, s->best_of);
+    if (k->info.stream && s->best_of > n) return llm__oai_bad(k, "best_of", "must equal n when stream is true");
+    if (s->use_beam_search && k->info.stream)
+        return llm__oai_bad(k, "stream", ": a beam search has no answer before its end, it cannot be streamed");
+    if (s->use_beam_search && !s->best_of) s->best_of = s->n;
+    if (!s->use_beam_search && (s->length_penalty < 1 || s->length_penalty > 1))
+        return llm__oai_bad(k, "length_penalty", "is for beam search only");
+    if (early >= 0 && !llm_json_bool(d, early, &b) && !(never && !strcmp(never, "never")))
+        return llm__oai_bad(k, "early_stopping", "must be true, false or \"never\"");
+    if ((b || never) && !s->use_beam_search) return llm__oai_bad(k, "early_stopping", "is for beam search only");
     s->early_stopping = never ? 2 : b;
-    if (!s->best_of) s->best_of = s->n;
-    if (!llm__oai_has(k, "temperature")) s->temperature = 0;
-    if (!llm__oai_has(k, "top_p")) s->top_p = 1;
-    if (!llm__oai_has(k, "top_k")) s->top_k = -1;
-    if (!llm__oai_has(k, "min_p")) s->min_p = 0;
-    if (!llm__oai_has(k, "repetition_penalty")) s->repetition_penalty = 1;
-    if (!llm__oai_has(k, "presence_penalty")) s->presence_penalty = 0;
-    if (!llm__oai_has(k, "frequency_penalty")) s->frequency_penalty = 0;
     return 1;
 }
 
-/* What does not fit together: each field is in order by itself here, and all are read, so it makes no difference which came first. */
-static int llm__oai_together(llm_openai_call *k) {
-    const llm_json *d = k->body;
-    int n = k->s.n > 0 ? k->s.n : 1, b = 0, early = llm__oai_get(d, 0, "early_stopping");
-    if (llm__oai_has(k, "max_tokens") && llm__oai_has(k, "max_completion_tokens") && k->max_tokens != k->max_completion_tokens)
-        return llm__oai_bad(k, "max_tokens", "max_tokens and max_completion_tokens differ");
-    if (k->continue_final && k->generation_prompt && llm__oai_has(k, "add_generation_prompt"))
-        return llm__oai_bad(k, "continue_final_message", "continue_final_message and add_generation_prompt exclude each other");
-    if (k->s.best_of && k->s.best_of < n)
-        return llm__oai_bad(k, "best_of", "best_of must be greater than or equal to n, got n=%d and best_of=%d.", n, k->s.best_of);
-    if (k->info.stream && k->s.best_of > n) return llm__oai_bad(k, "best_of", "best_of must equal n when stream is true");
-    if (llm__oai_has(k, "top_p") && k->s.top_p <= 0) return llm__oai_bad(k, "top_p", "top_p must be in (0, 1], got 0");
-    if (llm__oai_has(k, "repetition_penalty") && k->s.repetition_penalty <= 0)
-        return llm__oai_bad(k, "repetition_penalty", "repetition_penalty must be in (0, 2]");
-    if (k->s.use_beam_search) return llm__oai_beam(k, early);
-    if (k->s.length_penalty < 1 || k->s.length_penalty > 1)
-        return llm__oai_bad(k, "length_penalty", "length_penalty is for beam search only");
-    if (early >= 0 && (!llm_json_bool(d, early, &b) || b))
-        return llm__oai_bad(k, "early_stopping", "early_stopping is for beam search only");
+/* How long the answer may be is the first of these that is there: max_completion_tokens, max_tokens, the service's own; else a chat goes on
+ * to the end of the context and a prompt to 16 tokens, which is OpenAI's default. 0 is allowed with echo alone: then the prompt is scored
+ * and nothing is generated (score_only). */
+static int llm__oai_length(llm_openai_call *k) {
+    int64_t n = k->max_completion_tokens, wide = k->service->max_tokens ? k->service->max_tokens : llm__oai_chats(k) ? -1 : 16;
+    if (n >= 0 && k->max_tokens >= 0 && n != k->max_tokens) return llm__oai_bad(k, "max_tokens", "and max_completion_tokens differ");
+    k->max_tokens = n = n >= 0 ? n : k->max_tokens >= 0 ? k->max_tokens : wide;
+    if (n == 0 && !k->echo) return llm__oai_bad(k, k->info.kind == LLM_OPENAI_RESPONSE ? "max_output_tokens" : "max_tokens", "must be at least 1, got 0.");
+    k->s.max_tokens = n > INT32_MAX ? -1 : n == 0 ? 1 : (int32_t)n; /* 0: score_only, see llm__oai_submit_ids */
+    if (n > 0 && k->s.min_tokens > n)
+        return llm__oai_bad(k, "min_tokens", "must be less than or equal to max_tokens=%lld, got %d.", (long long)n, k->s.min_tokens);
     return 1;
 }
 
 /* enable_early_stop and early_stop_config over the service's. */
 static int llm__oai_early_stop(llm_openai_call *k) {
-    const llm_json *d = k->body;
-    int v = llm__oai_get(d, 0, "early_stop_config"), flag = llm__oai_get(d, 0, "enable_early_stop"), on = 0;
+    int v = llm__oai_get(k->body, 0, "early_stop_config"), flag = llm__oai_has(k, "enable_early_stop") && k->early_stop;
+    const char *said = llm_json_str(k->body, v, NULL);
     llm_text text = llm__text_none();
-    if (flag >= 0 && !llm_json_bool(d, flag, &on)) return llm__oai_bad(k, "enable_early_stop", "enable_early_stop must be true or false");
-    if (flag >= 0) k->s.early_stop.enable = on;
+    if (llm__oai_has(k, "enable_early_stop")) k->s.early_stop.enable = flag;
     if (v < 0) return 1;
-    if (llm_json_str(d, v, NULL)) llm_text_str(&text, llm_json_str(d, v, NULL));
-    else llm_json_write(d, v, &text);
-    llm_text_add(&text, "", 0);
-    int ok = text.data && !llm_early_stop_parse(text.data, on, &k->s.early_stop);
+    if (said) llm_text_str(&text, said);
+    else llm_text_format(&text, "%j", k->body, v);
+    llm_result r = text.failed ? llm__nomem() : llm_early_stop_parse(text.data ? text.data : "", flag, &k->s.early_stop);
     llm_text_free(&text);
-    return ok || llm__oai_bad(k, "early_stop_config", "%s", llm_last_error());
+    return r ? llm__oai_refused(k, r, "early_stop_config") : 1;
 }
 
-/* ---- messages and prompts
- * A chat is a list of {"role", "content"}; content is a text or a list of parts, of which only texts can be read by the models here. A
- * completion's prompt is one of four things, told apart by the type of the first element:
- *
- *   "a text"      ["a", "b"]      [5, 6, 7]      [[5, 6], [7]]
- *
- * The lists of texts and of lists make one request each, all with the same parameters, and their answers are numbered on: choice i of
- * prompt p is p * n + i. */
+/* ---- messages
+ * A chat is a list of {"role", "content"}; content is a text or a list of parts, of which only texts can be read by the models here. */
 
-/* One part of a message's content: a text, or what an assistant refused. */
-static int llm__oai_part(llm_openai_call *k, const char *param, int part) {
-    const char *type = llm_json_str(k->body, llm_json_find(k->body, part, "type"), NULL);
-    if (!type || (strcmp(type, "text") && strcmp(type, "refusal")))
-        return llm__oai_bad(k, param, "%s: only parts of type text are supported by this model", param);
-    return llm_json_str(k->body, llm_json_find(k->body, part, type), NULL) ||
-           llm__oai_bad(k, param, "%s: a text part must have a text", param);
+/* Says which member of message i is looked at. A response's messages were items, and are not numbered like them. */
+static void llm__oai_at_message(llm_openai_call *k, int i, const char *member) {
+    if (k->info.kind == LLM_OPENAI_RESPONSE) llm__oai_at(k, "input");
+    else llm__oai_at(k, "messages[%d]%s", i, member);
 }
 
 /* What an assistant called before: {"function": {"name", "arguments": a text or an object}} each. */
-static int llm__oai_message_calls(llm_openai_call *k, int i, int v) {
-    const llm_json *d = k->body;
-    char param[60];
-    snprintf(param, sizeof param, "messages[%d].tool_calls", i);
-    if (llm_json_type_of(d, v) != LLM_JSON_ARRAY) return llm__oai_bad(k, param, "%s must be a list", param);
+static int llm__oai_message_calls(llm_openai_call *k, int v) {
+    const llm_json *d = k->chat;
+    if (llm_json_type_of(d, v) != LLM_JSON_ARRAY) return llm__oai_bad(k, NULL, "must be a list");
     for (int c = llm_json_first(d, v); c >= 0; c = llm_json_next(d, c)) {
         int f = llm_json_find(d, c, "function"), arguments = llm__oai_get(d, f, "arguments");
         llm_json_type type = llm_json_type_of(d, arguments);
-        if (!llm_json_str(d, llm_json_find(d, f, "name"), NULL) || (arguments >= 0 && type != LLM_JSON_STRING && type != LLM_JSON_OBJECT))
-            return llm__oai_bad(k, param, "%s: a function with a name, and arguments as JSON text, expected in each", param);
+        if (!llm__oai_word(d, f, "name") || (arguments >= 0 && type != LLM_JSON_STRING && type != LLM_JSON_OBJECT))
+            return llm__oai_bad(k, NULL, ": a function with a name, and arguments as JSON text, expected in each");
     }
     return 1;
 }
@@ -28586,86 +27992,158 @@ static int llm__oai_message_calls(llm_openai_call *k, int i, int v) {
 /* Message i, at node m: a known role, and a content unless it may be missing (an assistant that only called tools). Members that nobody
  * knows are let pass, for templates read what they like (`name`, `reasoning_content`). The error names the member: messages[2].content. */
 static int llm__oai_message(llm_openai_call *k, int i, int m) {
-    const llm_json *d = k->body;
-    char param[40];
-    snprintf(param, sizeof param, "messages[%d]", i);
-    if (llm_json_type_of(d, m) != LLM_JSON_OBJECT) return llm__oai_bad(k, param, "%s must be an object", param);
+    const llm_json *d = k->chat;
+    int content = llm__oai_get(d, m, "content"), calls = llm__oai_get(d, m, "tool_calls");
     size_t n;
     const char *role = llm_json_str(d, llm_json_find(d, m, "role"), &n);
-    int content = llm__oai_get(d, m, "content");
     llm_json_type type = llm_json_type_of(d, content);
-    snprintf(param, sizeof param, "messages[%d].role", i);
+    llm__oai_at_message(k, i, "");
+    if (llm_json_type_of(d, m) != LLM_JSON_OBJECT) return llm__oai_bad(k, NULL, "must be an object");
+    llm__oai_at_message(k, i, ".role");
     if (!role || !llm__option_among("system|developer|user|assistant|tool|function", role, n, NULL))
-        return llm__oai_bad(k, param, "%s must be system, developer, user, assistant or tool", param);
-    snprintf(param, sizeof param, "messages[%d].content", i);
-    if (content < 0 && llm__oai_get(d, m, "tool_calls") < 0 && !llm__option_among("assistant|tool", role, n, NULL))
-        return llm__oai_bad(k, param, "%s is missing", param);
-    if (content >= 0 && type != LLM_JSON_STRING && type != LLM_JSON_ARRAY)
-        return llm__oai_bad(k, param, "%s must be a text or a list of parts", param);
-    if (llm__oai_get(d, m, "tool_calls") >= 0 && !llm__oai_message_calls(k, i, llm__oai_get(d, m, "tool_calls"))) return 0;
-    for (int part = type == LLM_JSON_ARRAY ? llm_json_first(d, content) : -1; part >= 0; part = llm_json_next(d, part))
-        if (!llm__oai_part(k, param, part)) return 0;
+        return llm__oai_bad(k, NULL, "must be system, developer, user, assistant or tool");
+    llm__oai_at_message(k, i, ".tool_calls");
+    if (calls >= 0 && !llm__oai_message_calls(k, calls)) return 0;
+    llm__oai_at_message(k, i, ".content");
+    if (content < 0 && calls < 0 && !llm__option_among("assistant|tool", role, n, NULL)) return llm__oai_bad(k, NULL, "is missing");
+    if (content >= 0 && type != LLM_JSON_STRING && type != LLM_JSON_ARRAY) return llm__oai_bad(k, NULL, "must be a text or a list of parts");
+    for (int part = type == LLM_JSON_ARRAY ? llm_json_first(d, content) : -1; part >= 0; part = llm_json_next(d, part)) {
+        const char *kind = llm__oai_word(d, part, "type"); /* a text, or what an assistant refused */
+        if (!kind || (strcmp(kind, "text") && strcmp(kind, "refusal")))
+            return llm__oai_bad(k, NULL, ": only parts of type text are supported by this model");
+        if (!llm__oai_word(d, part, kind)) return llm__oai_bad(k, NULL, ": a text part must have a text");
+    }
     return 1;
 }
 
-/* Messages, and template arguments: these must not replace what the server itself hands to the template. */
-static int llm__oai_messages(llm_openai_call *k) {
-    static const char reserved[] =
-        "messages|tools|documents|add_generation_prompt|continue_final_message|tokenize|chat_template|conversation|"
-        "return_dict|return_tensors",
-                      kwargs[] = "chat_template_kwargs";
-    const llm_json *d = k->body;
-    int v = llm__oai_get(d, 0, "messages"), i = 0;
-    if (llm_json_type_of(d, v) != LLM_JSON_ARRAY || !llm_json_size(d, v))
-        return llm__oai_bad(k, "messages", "messages must be a list with at least one message");
-    if (llm_json_size(d, v) > LLM__OAI_MESSAGES)
-        return llm__oai_bad(k, "messages", "messages: at most %d, got %d", LLM__OAI_MESSAGES, llm_json_size(d, v));
-    for (int m = llm_json_first(d, v); m >= 0; m = llm_json_next(d, m))
-        if (!llm__oai_message(k, i++, m)) return 0;
-    v = llm__oai_get(d, 0, kwargs);
-    if (v >= 0 && llm_json_type_of(d, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, kwargs, "%s must be an object", kwargs);
-    if (llm_json_size(d, v) > LLM__OAI_KWARGS) return llm__oai_bad(k, kwargs, "%s: at most %d entries", kwargs, LLM__OAI_KWARGS);
-    for (int e = llm_json_first(d, v); e >= 0; e = llm_json_next(d, e)) {
+/* Template arguments must not replace what the server itself hands to the template, or the template. */
+static int llm__oai_template_fields(llm_openai_call *k) {
+    static const char reserved[] = "messages|tools|documents|add_generation_prompt|continue_final_message|tokenize|chat_template|conversation|"
+                                   "return_dict|return_tensors";
+    int v = llm__oai_get(k->body, 0, "chat_template_kwargs");
+    llm__oai_at(k, "chat_template_kwargs");
+    if (v >= 0 && llm_json_type_of(k->body, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, NULL, "must be an object");
+    if (llm_json_size(k->body, v) > LLM__OAI_KWARGS) return llm__oai_bad(k, NULL, ": at most %d entries", LLM__OAI_KWARGS);
+    for (int e = llm_json_first(k->body, v); e >= 0; e = llm_json_next(k->body, e)) {
         size_t n;
-        const char *key = llm_json_key(d, e, &n);
-        if (llm__option_among(reserved, key, n, NULL)) return llm__oai_bad(k, kwargs, "%s: %s is reserved", kwargs, key);
+        const char *key = llm_json_key(k->body, e, &n);
+        if (llm__option_among(reserved, key, n, NULL)) return llm__oai_bad(k, NULL, ": %s is reserved", key);
     }
+    if (k->continue_final && k->generation_prompt && llm__oai_has(k, "add_generation_prompt"))
+        return llm__oai_bad(k, "continue_final_message", "and add_generation_prompt exclude each other");
     if (!llm__oai_has(k, "chat_template")) return 1;
-    llm__oai_bad(k, "chat_template", "a chat template of the request's own is not allowed here");
+    llm__oai_bad(k, "chat_template", "A chat template of the request's own is not allowed here");
     k->info.status = 403;
     k->code = "chat_template_not_allowed";
     return 0;
 }
 
-static const char llm__oai_prompt_is[] = "%s must be a text, a list of texts, a list of token ids, or a list of those";
+/* ---- responses as chats
+ * /v1/responses is OpenAI's newer way to ask for the same: `input` holds items instead of messages, a function call and its result are
+ * items of their own, names are flatter. So its items are rewritten as a chat's messages, and all that follows is a chat's, up to the
+ * writing of the answer:
+ *
+ *   instructions                                      the first message, a system message
+ *   input: a text, or {"role", "content"} items       messages
+ *   {"type": "function_call", "call_id", "name", "arguments"}   an assistant's tool_calls
+ *   {"type": "function_call_output", "call_id", "output"}       a message of role tool
+ *   max_output_tokens, text.format, reasoning.effort  max_completion_tokens, response_format, reasoning_effort
+ *
+ * Nothing is stored: who asks for what only a memory could give (previous_response_id) is told so. */
 
-/* The field that holds the prompts. */
-static const char *llm__oai_prompt_name(const llm_openai_call *k) { return k->info.kind == LLM_OPENAI_EMBEDDING ? "input" : "prompt"; }
-
-/* Several prompts? One is a text or a list of ids. */
-static int llm__oai_is_list(const llm_json *d, int v) {
-    llm_json_type first = llm_json_type_of(d, llm_json_first(d, v));
-    return llm_json_type_of(d, v) == LLM_JSON_ARRAY && (first == LLM_JSON_STRING || first == LLM_JSON_ARRAY);
+/* An item's content, with the names that parts have in messages. */
+static void llm__oai_item_content(const llm_json *d, int v, llm_text *out) {
+    int list = llm_json_type_of(d, v) == LLM_JSON_ARRAY;
+    llm_text_format(out, list ? "[" : "%j", d, v);
+    for (int part = list ? llm_json_first(d, v) : -1; part >= 0; part = llm_json_next(d, part)) {
+        const char *type = llm__oai_word(d, part, "type");
+        int text = llm_json_find(d, part, "text"), renamed = type && llm__option_among("input_text|output_text", type, strlen(type), NULL);
+        if (renamed && llm_json_str(d, text, NULL)) llm_text_format(out, "%,{'type':'text','text':%j}", d, text);
+        else llm_text_format(out, "%,%j", d, part);
+    }
+    if (list) llm_text_str(out, "]");
 }
 
-/* What kind of prompt it is. Its ids are checked by submit, which walks through them anyway. What has no text has no embedding, whatever
- * the tokenizer puts around it. */
-static int llm__oai_prompts(llm_openai_call *k) {
-    const char *name = llm__oai_prompt_name(k);
-    int embedding = k->info.kind == LLM_OPENAI_EMBEDDING, most = embedding ? LLM__OAI_INPUTS : LLM__OAI_PROMPTS;
-    int v = llm__oai_get(k->body, 0, name), n = llm_json_size(k->body, v);
-    llm_json_type type = llm_json_type_of(k->body, v);
-    if (type != LLM_JSON_STRING && type != LLM_JSON_ARRAY) return llm__oai_bad(k, name, llm__oai_prompt_is, name);
-    if (type == LLM_JSON_ARRAY && !n) return llm__oai_bad(k, name, "Prompt cannot be empty");
-    if (llm__oai_is_list(k->body, v) && n > most) return llm__oai_bad(k, name, "%s: at most %d prompts, got %d", name, most, n);
-    int list = type == LLM_JSON_ARRAY, first = list ? llm_json_first(k->body, v) : v;
-    for (int e = first; e >= 0; e = list ? llm_json_next(k->body, e) : -1) {
-        size_t len;
-        if (llm_json_type_of(k->body, e) != llm_json_type_of(k->body, first)) return llm__oai_bad(k, name, llm__oai_prompt_is, name);
-        if (embedding && llm_json_str(k->body, e, &len) && !len) return llm__oai_bad(k, name, "%s: a text is empty", name);
-    }
+/* Item i, at node v of `input`, as a message, or as one more of the calls of the message before. Calls that follow each other are one
+ * assistant's message, which is left open (*calling) until something else comes:
+ *
+ *   {"type": "function_call", "call_id": "a", ...}                       {"role":"assistant","content":null,"tool_calls":[{"id":"a" ...}
+ *   {"type": "function_call", "call_id": "b", ...}                       ,{"id":"b" ...}
+ *   {"type": "function_call_output", "call_id": "a", "output": "7"}      ]},{"role":"tool","tool_call_id":"a","content":"7"}
+ *
+ * What is wrong inside the messages is found by the chat's own checks; here only what they could not see any more. */
+static int llm__oai_item_message(llm_openai_call *k, int i, int v, int *calling, llm_text *out) {
+    const llm_json *d = k->body;
+    int type_at = llm__oai_get(d, v, "type"), id = llm__oai_get(d, v, "call_id");
+    const char *type = type_at < 0 ? "message" : llm_json_str(d, type_at, NULL);
+    llm__oai_at(k, "input[%d]", i);
+    if (llm_json_type_of(d, v) != LLM_JSON_OBJECT || !type) return llm__oai_bad(k, NULL, "must be an item, an object");
+    if (!strcmp(type, "reasoning")) return 1; /* thoughts of an earlier answer are not shown again */
+    int call = !strcmp(type, "function_call"), result = !strcmp(type, "function_call_output"), message = !strcmp(type, "message");
+    if (!call && !result && !message) return llm__oai_bad(k, NULL, ": items of type %.40s are not supported", type);
+    if (!message && !llm_json_str(d, id, NULL)) return llm__oai_bad(k, NULL, ": call_id must be a text");
+    if (*calling && !call) llm_text_str(out, "]}");
+    if (message) llm_text_format(out, "%,{'role':%j,'content':", d, llm_json_find(d, v, "role"));
+    if (result) llm_text_format(out, "%,{'role':'tool','tool_call_id':%j,'content':", d, id);
+    if (call && !*calling) llm_text_format(out, "%,{'role':'assistant','content':null,'tool_calls':[");
+    if (call) llm_text_format(out, "%,{'type':'function','id':%j,'function':{'name':%j,'arguments':%j}", d, id, d, llm__oai_get(d, v, "name"), d,
+                              llm__oai_get(d, v, "arguments"));
+    else llm__oai_item_content(d, llm_json_find(d, v, message ? "content" : "output"), out);
+    llm_text_str(out, "}");
+    *calling = call;
     return 1;
 }
+
+/* Rewrites `instructions` and `input` as messages, a document of their own. */
+static int llm__oai_input(llm_openai_call *k) {
+    const llm_json *d = k->body;
+    int system = llm__oai_get(d, 0, "instructions"), v = llm__oai_get(d, 0, "input"), i = 0, calling = 0, ok = 1;
+    int text = llm_json_type_of(d, v) == LLM_JSON_STRING;
+    llm_text out = llm__text_none();
+    if (system >= 0 && !llm_json_str(d, system, NULL)) return llm__oai_bad(k, "instructions", "must be a text");
+    if (!text && (llm_json_type_of(d, v) != LLM_JSON_ARRAY || !llm_json_size(d, v)))
+        return llm__oai_bad(k, "input", "must be a text or a list of items");
+    llm_text_str(&out, "[");
+    if (system >= 0) llm_text_format(&out, "{'role':'system','content':%j}", d, system);
+    if (text) llm_text_format(&out, "%,{'role':'user','content':%j}", d, v);
+    for (int e = text ? -1 : llm_json_first(d, v); e >= 0 && ok; e = llm_json_next(d, e)) ok = llm__oai_item_message(k, i++, e, &calling, &out);
+    llm_text_str(&out, calling ? "]}]" : "]");
+    llm_result r = !ok ? LLM_OK : out.failed ? llm__nomem() : llm_json_parse(out.data, out.len, NULL, &k->items_said);
+    llm_text_free(&out);
+    k->chat = k->items_said;
+    k->messages = 0;
+    return r ? llm__oai_refused(k, r, "input") : ok;
+}
+
+/* What a response cannot have. */
+static int llm__oai_response_fields(llm_openai_call *k) {
+    static const char *const no_memory[] = {"previous_response_id", "conversation", "prompt", "top_logprobs"};
+    int reasoning = llm__oai_get(k->body, 0, "reasoning");
+    for (int i = 0; i < LLM__COUNT(no_memory); i++)
+        if (llm__oai_has(k, no_memory[i]))
+            return llm__oai_bad(k, no_memory[i], "is not currently supported: nothing is kept between two requests");
+    if (k->background) return llm__oai_bad(k, "background", ": true is not currently supported");
+    if (reasoning >= 0 && llm_json_type_of(k->body, reasoning) != LLM_JSON_OBJECT) return llm__oai_bad(k, "reasoning", "must be an object");
+    return 1;
+}
+
+/* The messages of any kind of body, and what belongs to them. */
+static int llm__oai_messages(llm_openai_call *k) {
+    int i = 0;
+    k->chat = k->body;
+    k->messages = llm__oai_get(k->body, 0, "messages");
+    if (k->info.kind == LLM_OPENAI_RESPONSE && !llm__oai_input(k)) return 0;
+    int n = llm_json_size(k->chat, k->messages);
+    llm__oai_at(k, k->info.kind == LLM_OPENAI_RESPONSE ? "input" : "messages");
+    if (llm_json_type_of(k->chat, k->messages) != LLM_JSON_ARRAY || !n)
+        return llm__oai_bad(k, NULL, "must be a list with at least one message");
+    if (n > LLM__OAI_MESSAGES) return llm__oai_bad(k, NULL, ": at most %d, got %d", LLM__OAI_MESSAGES, n);
+    for (int m = llm_json_first(k->chat, k->messages); m >= 0; m = llm_json_next(k->chat, m))
+        if (!llm__oai_message(k, i++, m)) return 0;
+    return llm__oai_template_fields(k);
+}
+
+/* ---- a body from begin to end */
 
 /* An embedding takes what depends on the prompt, and nothing that depends on an answer. */
 static int llm__oai_embedding(llm_openai_call *k) {
@@ -28673,64 +28151,28 @@ static int llm__oai_embedding(llm_openai_call *k) {
     k->s = k->service->defaults;
     k->s.n = k->s.best_of = k->s.max_tokens = 1;
     k->tools = -1;
-    k->form.kind = (llm_grammar_kind)0;
-    if (k->info.stream) return k->info.stream = 0, llm__oai_bad(k, "stream", "stream: an embedding comes whole");
-    if (k->dimensions > size)
-        return llm__oai_bad(k, "dimensions", "dimensions must be 1 to %d, got %lld", size, (long long)k->dimensions);
-    return llm__oai_prompts(k);
+    if (k->info.stream) return k->info.stream = 0, llm__oai_bad(k, "stream", ": an embedding comes whole");
+    return k->dimensions <= size || llm__oai_bad(k, "dimensions", "must be 1 to %d, got %lld", size, (long long)k->dimensions);
 }
 
-/* Every field of a generating call, then what depends on several. How long the answer may be is the first of these that is there:
- * max_completion_tokens, max_tokens, the service's own; else a chat goes on to the end of the context and a prompt to 16 tokens, which is
- * OpenAI's default. 0 is allowed with echo alone: then the prompt is scored and nothing is generated (score_only). */
+/* Every plain field; of a call that generates, then what depends on several. What is left to submit is what its kind needs: prompts, names
+ * of files. */
 static int llm__oai_read(llm_openai_call *k) {
-    int chat = llm__oai_chats(k);
-    for (int i = 0; i < LLM__COUNT(llm__oai_fields); i++) {
-        const llm__oai_field *f = &llm__oai_fields[i];
-        int v = f->type < LLM__OAI_KNOWN ? llm__oai_get(k->body, 0, f->name) : -1;
-        if (v >= 0 && !(f->own ? f->own(k, f->name, v) : llm__oai_scalar(k, f, v))) return 0;
-    }
+    int chat = llm__oai_chats(k), response = k->info.kind == LLM_OPENAI_RESPONSE;
+    const char *at = "";
+    llm_result r = llm__options_members(&k->fields, k->body, 0, LLM_FROM_REQUEST, &k->ignored, &at);
+    if (r) return llm__oai_refused(k, r, at);
+    if (k->info.kind >= LLM_OPENAI_TOKENIZE) return 1;
+    if (!llm__oai_stops(k) || !llm__oai_bias(k) || !llm__oai_stream_options(k) || !llm__oai_tools(k)) return 0;
     if (k->info.kind == LLM_OPENAI_EMBEDDING) return llm__oai_embedding(k);
-    k->s.has_seed |= llm__oai_has(k, "seed");
-    k->s.skip_special_tokens_off = !k->skip_special;
-    if (!llm__oai_logprobs(k) || !llm__oai_together(k) || !(chat ? llm__oai_messages(k) : llm__oai_prompts(k)) || !llm__oai_early_stop(k))
-        return 0;
+    if (response && !llm__oai_response_fields(k)) return 0;
+    if (!llm__oai_format(k) || !llm__oai_forms(k, 0) || !llm__oai_structured(k)) return 0;
+    if (!llm__oai_tool_choice(k) || !llm__oai_sampling(k) || !llm__oai_logprobs(k) || !llm__oai_early_stop(k)) return 0;
     if (!chat) k->tools = -1;
-    if (!llm__oai_tool_form(k)) return 0;
-    if (k->tools >= 0 && llm_tools_are_special(k->service->model, k->tool_format)) k->s.skip_special_tokens_off = 1;
-    int64_t n = llm__oai_has(k, "max_completion_tokens") ? k->max_completion_tokens
-                : llm__oai_has(k, "max_tokens") ? k->max_tokens
-                : k->service->max_tokens ? k->service->max_tokens : chat ? -1 : 16;
-    if (n == 0 && !k->echo) return llm__oai_bad(k, "max_tokens", "max_tokens must be at least 1, got 0.");
-    k->max_tokens = n;
-    k->s.max_tokens = n > INT32_MAX ? -1 : n == 0 ? 1 : (int32_t)n; /* 0: score_only, see submit */
-    if (n > 0 && k->s.min_tokens > n)
-        return llm__oai_bad(k, "min_tokens", "min_tokens must be less than or equal to max_tokens=%lld, got %d.", (long long)n,
-                            k->s.min_tokens);
-    return !llm_sampling_check(k->service->model, &k->s) || llm__oai_bad(k, NULL, "%s", llm_last_error());
-}
-
-/* Members of the body that are in no row are noted ("a, b"), those that cannot be had are refused. What is noted goes into a header line,
- * so only eight plain names of at most 63 characters are. */
-static int llm__oai_names(llm_openai_call *k) {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
-    int shown = 0;
-    for (int v = llm_json_first(k->body, 0); v >= 0; v = llm_json_next(k->body, v)) {
-        size_t n, plain = 0;
-        const char *key = llm_json_key(k->body, v, &n);
-        int row = 0;
-        while (row < LLM__COUNT(llm__oai_fields) && !llm__option_among(llm__oai_fields[row].name, key, n, NULL)) row++;
-        if (row < LLM__COUNT(llm__oai_fields)) {
-            int refused = llm__oai_fields[row].type == LLM__OAI_REFUSED && llm_json_type_of(k->body, v) != LLM_JSON_NULL;
-            if (refused) return llm__oai_bad(k, key, "%s is not currently supported", key);
-            continue;
-        }
-        while (plain < n && key[plain] && strchr(letters, key[plain])) plain++;
-        if (!n || n > 63 || plain < n || ++shown > 8) continue; /* it is to stand in a header line */
-        if (k->ignored.len) llm_text_str(&k->ignored, ", ");
-        llm_text_add(&k->ignored, key, n);
-    }
-    return 1;
+    else if (!llm__oai_messages(k)) return 0;
+    if (!llm__oai_tool_form(k) || !llm__oai_length(k)) return 0;
+    r = llm_sampling_check(k->service->model, &k->s);
+    return r ? llm__oai_refused(k, r, "") : 1;
 }
 
 /* The base model by any of its names. */
@@ -28769,7 +28211,7 @@ static int llm__oai_model(llm_openai_call *k) {
     const char *name = llm_json_str(k->body, v, &n);
     k->model = s->n_names ? s->names[0] : name ? name : "default";
     if (v < 0) return 1;
-    if (!name) return llm__oai_bad(k, "model", "model must be a text");
+    if (!name) return llm__oai_bad(k, "model", "must be a text");
     int odd = n > 4096 || memchr(name, 0, n) != NULL;
     if (!odd && !llm__oai_is_base(s, llm__s(name, n)) && llm__oai_is_lora(s, llm__s(name, n))) k->model = k->lora = name;
     if (!odd && (k->lora || llm__oai_is_base(s, llm__s(name, n)))) return 1;
@@ -28804,216 +28246,36 @@ LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *mod
              (unsigned long long)llm__hash(all, (size_t)LLM__MIN(n, (int)sizeof all - 1), 1));
 }
 
-/* ---- responses as chats
- * /v1/responses is OpenAI's newer way to ask for the same: `input` holds items instead of messages, a function call and its result are
- * items of their own, names are flatter. So its body is rewritten as a chat's, and all that follows is a chat's, up to the writing of the
- * answer:
- *
- *   instructions                                      the first message, a system message
- *   input: a text, or {"role", "content"} items       messages
- *   {"type": "function_call", "call_id", "name", "arguments"}   an assistant's tool_calls
- *   {"type": "function_call_output", "call_id", "output"}       a message of role tool
- *   tools: {"type", "name", "parameters"}             tools: {"type", "function": {"name", "parameters"}}
- *   max_output_tokens, text.format, reasoning.effort  max_completion_tokens, response_format, reasoning_effort
- *
- * Nothing is stored: who asks for what only a memory could give (previous_response_id) is told so. */
-
-/* Members that are rewritten, or say nothing here, and those that cannot be had. All others are a chat's own. */
-static const char llm__oai_rewritten[] =
-    "input|instructions|max_output_tokens|text|tools|tool_choice|reasoning|metadata|store|include|truncation|service_tier|stream_options|"
-    "prompt_cache_key|safety_identifier|max_tool_calls|n|messages|background";
-static const char llm__oai_no_memory[] = "previous_response_id|conversation|prompt|top_logprobs";
-
-/* An item's content, with the names that parts have in messages. */
-static void llm__oai_item_content(const llm_json *d, int v, llm_text *out) {
-    if (llm_json_type_of(d, v) != LLM_JSON_ARRAY) {
-        if (v < 0) llm_text_str(out, "null");
-        else llm_json_write(d, v, out);
-        return;
-    }
-    llm_text_str(out, "[");
-    for (int part = llm_json_first(d, v); part >= 0; part = llm_json_next(d, part)) {
-        size_t n;
-        const char *type = llm_json_str(d, llm_json_find(d, part, "type"), NULL);
-        const char *text = llm_json_str(d, llm_json_find(d, part, "text"), &n);
-        if (out->data[out->len - 1] != '[') llm_text_str(out, ",");
-        if (type && text && llm__option_among("input_text|output_text", type, strlen(type), NULL))
-            llm_text_format(out, "{'type':'text','text':%Q}", text, n);
-        else llm_json_write(d, part, out);
-    }
-    llm_text_str(out, "]");
-}
-
-/* Item i, at node v of `input`, as a message, or as one more of the calls of the message before. Calls that follow each other are one
- * assistant's message, which is left open (*calling) until something else comes:
- *
- *   {"type": "function_call", "call_id": "a", ...}                       {"role":"assistant","content":null,"tool_calls":[{"id":"a" ...}
- *   {"type": "function_call", "call_id": "b", ...}                       ,{"id":"b" ...}
- *   {"type": "function_call_output", "call_id": "a", "output": "7"}      ]},{"role":"tool","tool_call_id":"a","content":"7"}
- *
- * What is wrong inside the messages is found by the chat's own checks; here only what they could not see any more. */
-static int llm__oai_item_message(llm_openai_call *k, int i, int v, int *calling, llm_text *out) {
-    const llm_json *d = k->said;
-    const char *type = llm_json_str(d, llm__oai_get(d, v, "type"), NULL);
-    char param[24];
-    snprintf(param, sizeof param, "input[%d]", i);
-    if (llm_json_type_of(d, v) != LLM_JSON_OBJECT || (!type && llm__oai_get(d, v, "type") >= 0))
-        return llm__oai_bad(k, param, "%s must be an item, an object", param);
-    if (!type) type = "message";
-    int call = !strcmp(type, "function_call"), id = llm__oai_get(d, v, "call_id");
-    if (!strcmp(type, "reasoning")) return 1; /* thoughts of an earlier answer are not shown again */
-    if (*calling && !call) llm_text_str(out, "]}");
-    if (!(*calling && call) && out->data[out->len - 1] != '[') llm_text_str(out, ",");
-    if (!strcmp(type, "message")) {
-        llm_text_str(out, "{\"role\":");
-        llm__oai_item_content(d, llm_json_find(d, v, "role"), out);
-        llm_text_str(out, ",\"content\":");
-        llm__oai_item_content(d, llm_json_find(d, v, "content"), out);
-        llm_text_str(out, "}");
-    } else if (call || !strcmp(type, "function_call_output")) {
-        if (!llm_json_str(d, id, NULL)) return llm__oai_bad(k, param, "%s: call_id must be a text", param);
-        llm_text_str(out, !call ? "{\"role\":\"tool\",\"tool_call_id\":" : *calling ? ",{\"type\":\"function\",\"id\":"
-                              : "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"type\":\"function\",\"id\":");
-        llm_json_write(d, id, out);
-        llm_text_str(out, call ? ",\"function\":{\"name\":" : ",\"content\":");
-        llm__oai_item_content(d, llm__oai_get(d, v, call ? "name" : "output"), out);
-        if (call) llm_text_str(out, ",\"arguments\":"), llm__oai_item_content(d, llm__oai_get(d, v, "arguments"), out);
-        llm_text_str(out, call ? "}}" : "}");
-    } else {
-        return llm__oai_bad(k, param, "%s: items of type %.40s are not supported", param, type);
-    }
-    *calling = call;
-    return 1;
-}
-
-/* The messages of `instructions` and `input`. */
-static int llm__oai_input(llm_openai_call *k, llm_text *out) {
-    const llm_json *d = k->said;
-    int system = llm__oai_get(d, 0, "instructions"), v = llm__oai_get(d, 0, "input"), i = 0, calling = 0;
-    size_t n;
-    const char *text = llm_json_str(d, system, &n);
-    llm_text_str(out, "\"messages\":[");
-    if (system >= 0 && !text) return llm__oai_bad(k, "instructions", "instructions must be a text");
-    if (text) llm_text_format(out, "{'role':'system','content':%Q}", text, n);
-    text = llm_json_str(d, v, &n);
-    if (!text && (llm_json_type_of(d, v) != LLM_JSON_ARRAY || !llm_json_size(d, v)))
-        return llm__oai_bad(k, "input", "input must be a text or a list of items");
-    if (text) llm_text_format(out, system < 0 ? "{'role':'user','content':%Q}" : ",{'role':'user','content':%Q}", text, n);
-    for (int e = text ? -1 : llm_json_first(d, v); e >= 0; e = llm_json_next(d, e))
-        if (!llm__oai_item_message(k, i++, e, &calling, out)) return 0;
-    llm_text_str(out, calling ? "]}]" : "]");
-    return 1;
-}
-
-/* tools and tool_choice with the function's members in an object of their own. */
-static int llm__oai_flat_tools(llm_openai_call *k, llm_text *out) {
-    const llm_json *d = k->said;
-    int v = llm__oai_get(d, 0, "tools"), choice = llm__oai_get(d, 0, "tool_choice"), i = 0;
-    if (v >= 0 && llm_json_type_of(d, v) != LLM_JSON_ARRAY) return llm__oai_bad(k, "tools", "tools must be a list");
-    llm_text_str(out, v >= 0 ? ",\"tools\":[" : "");
-    for (int t = llm_json_first(d, v); t >= 0; t = llm_json_next(d, t), i++) {
-        const char *type = llm_json_str(d, llm_json_find(d, t, "type"), NULL);
-        char param[24];
-        snprintf(param, sizeof param, "tools[%d]", i);
-        if (!type || strcmp(type, "function")) return llm__oai_bad(k, param, "%s: only tools of type function can be had", param);
-        llm_text_str(out, i ? ",{\"type\":\"function\",\"function\":{" : "{\"type\":\"function\",\"function\":{");
-        for (int member = llm_json_first(d, t); member >= 0; member = llm_json_next(d, member)) {
-            size_t n;
-            const char *key = llm_json_key(d, member, &n);
-            if (!strcmp(key, "type")) continue;
-            llm_text_format(out, out->data[out->len - 1] == '{' ? "%Q:" : ",%Q:", key, n);
-            llm_json_write(d, member, out);
-        }
-        llm_text_str(out, "}}");
-    }
-    llm_text_str(out, v >= 0 ? "]" : "");
-    if (choice < 0) return 1;
-    llm_text_str(out, ",\"tool_choice\":");
-    const char *name = llm_json_str(d, llm_json_find(d, choice, "name"), NULL);
-    if (name) llm_text_format(out, "{'type':'function','function':{'name':%q}}", name);
-    else llm_json_write(d, choice, out);
-    return 1;
-}
-
-/* Rewrites the body: `said` is what came, `body` the chat. `said` is kept, because the answer repeats parts of it (llm__oai_as_sent).
- * Members that are the same in both go over as they are. The text is parsed again, which costs little beside the model's first token, and
- * so a response takes no way through the checks that a chat does not. It nests deeper than what came, hence more than 64 levels. */
-static int llm__oai_as_chat(llm_openai_call *k) {
-    static const char *const from[][3] = {{"max_output_tokens", NULL, "max_completion_tokens"}, {"text", "format", "response_format"},
-                                          {"reasoning", "effort", "reasoning_effort"}};
-    static const llm_json_limits limits = {80, 4 << 20, 0};
-    llm_text out = llm__text_none();
-    llm_json *d = k->said = k->body;
-    int background = 0;
-    k->body = NULL;
-    llm_text_str(&out, "{");
-    int ok = llm__oai_input(k, &out) && llm__oai_flat_tools(k, &out);
-    for (int v = llm_json_first(d, 0); v >= 0 && ok; v = llm_json_next(d, v)) {
-        size_t n;
-        const char *key = llm_json_key(d, v, &n);
-        if (llm_json_type_of(d, v) == LLM_JSON_NULL || llm__option_among(llm__oai_rewritten, key, n, NULL)) continue;
-        if (llm__option_among(llm__oai_no_memory, key, n, NULL)) {
-            ok = llm__oai_bad(k, key, "%s is not currently supported: nothing is kept between two requests", key);
-            continue;
-        }
-        llm_text_format(&out, ",%Q:", key, n);
-        llm_json_write(d, v, &out);
-    }
-    for (int i = 0; i < 3 && ok; i++) {
-        int v = llm__oai_get(d, 0, from[i][0]);
-        if (from[i][1] && v >= 0 && llm_json_type_of(d, v) != LLM_JSON_OBJECT)
-            ok = llm__oai_bad(k, from[i][0], "%s must be an object", from[i][0]);
-        if (from[i][1]) v = llm__oai_get(d, v, from[i][1]);
-        if (v >= 0) llm_text_format(&out, ",%q:", from[i][2]), llm_json_write(d, v, &out);
-    }
-    llm_text_str(&out, "}");
-    llm_json_bool(d, llm__oai_get(d, 0, "background"), &background);
-    if (ok && background) ok = llm__oai_bad(k, "background", "background: true is not currently supported");
-    if (ok && (out.failed || llm_json_parse(out.data, out.len, &limits, &k->body))) ok = llm__oai_bad(k, NULL, "%s", llm_last_error());
-    llm_text_free(&out);
-    return ok;
-}
-
-/* An error of the chat is told with the name that the field had in the response's body. */
-static void llm__oai_own_name(llm_openai_call *k) {
-    static const char *const names[][2] = {{"messages", "input"}, {"max_completion_tokens", "max_output_tokens"},
-                                           {"max_tokens", "max_output_tokens"}, {"response_format", "text.format"}};
-    for (int i = 0; i < LLM__COUNT(names); i++)
-        if (!strncmp(k->param, names[i][0], strlen(names[i][0]))) snprintf(k->param, sizeof k->param, "%s", names[i][1]);
-}
-
 /* The call comes back with every kind of body: with one that is wrong its status is not 200, submit does nothing and next writes the error.
  * NULL means that there was no memory for the call itself. Defaults that are not 0 are set first, then the body's fields over them. The
  * JSON limits keep a hostile body cheap: 64 levels, 4 million values, no key twice. */
 LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_openai_kind kind, const char *body, size_t len, void *user) {
-    static const char *const prefix[] = {"chatcmpl-", "cmpl-", "gen-", "embd-", "resp_", "tok-", "detok-", "tmpl-", "lora-", "lora-",
-                                         "kept-", "kept-"};
     static const llm_json_limits limits = {64, 4 << 20, 1};
     llm_openai_call *k = LLM__NEW(llm_openai_call, 1);
     uint64_t bits[2] = {0, 0};
     if (!k) return llm__nomem(), (llm_openai_call *)NULL;
     llm__random_bytes(bits, sizeof bits);
-    snprintf(k->id, sizeof k->id, "%s%016llx%08llx", prefix[kind], (unsigned long long)bits[0], (unsigned long long)bits[1] & 0xFFFFFFFF);
+    snprintf(k->id, sizeof k->id, "%s%016llx%08llx", llm__oai_kinds[kind].prefix, (unsigned long long)bits[0], (unsigned long long)bits[1] & 0xFFFFFFFF);
     k->service = s;
     k->user = user;
     k->s = s->defaults;
-    if (kind == LLM_OPENAI_RESPONSE) k->s.n = k->s.best_of = 1;
     k->created = (int64_t)llm__wall_clock();
-    k->skip_special = k->generation_prompt = 1;
+    k->skip_special = k->generation_prompt = k->parse_special = k->tool_many = 1;
     k->normalize = !s->raw_embeddings;
-    k->add_special = kind != LLM_OPENAI_CHAT && kind != LLM_OPENAI_RESPONSE;
-    k->tools = k->tool_only = -1;
-    k->tool_many = 1;
-    k->prompt_logprobs = -1;
+    k->add_special = k->messages = k->tools = k->tool_only = k->prompt_logprobs = -1;
+    k->max_tokens = k->max_completion_tokens = -1;
     k->look.model = s->model;
+    k->fields.table = llm__oai_fields;
+    k->fields.n = LLM__COUNT(llm__oai_fields);
+    k->fields.target = k;
+    k->fields.given = k->given;
     k->info.kind = kind;
     k->info.id = k->id;
     k->info.status = 200;
     k->info.sampling = &k->s;
-    if (llm_json_parse(body, len, &limits, &k->body)) llm__oai_bad(k, NULL, "%s", llm_last_error());
-    else if (llm_json_type_of(k->body, 0) != LLM_JSON_OBJECT) llm__oai_bad(k, NULL, "the body must be a JSON object");
-    else if (kind == LLM_OPENAI_RESPONSE && !llm__oai_as_chat(k)) k->info.stream = 0;
-    else if (llm__oai_model(k) && llm__oai_names(k) && kind < LLM_OPENAI_TOKENIZE) llm__oai_read(k);
+    if (llm_json_parse(body, len, &limits, &k->body)) llm__oai_bad(k, "", "%s", llm_last_error());
+    else if (llm_json_type_of(k->body, 0) != LLM_JSON_OBJECT) llm__oai_bad(k, "", "the body must be a JSON object");
+    else if (llm__oai_model(k)) llm__oai_read(k);
     k->info.ignored = k->ignored.data && !k->ignored.failed ? k->ignored.data : "";
     k->info.n_choices = k->s.n > 0 ? k->s.n : 1;
     return k;
@@ -29024,7 +28286,7 @@ LLM_API const llm_openai_info *llm_openai_get_info(const llm_openai_call *k) { r
 /* In a stream whose requests run, the status line has gone out with 200 and stays so; the error will be an event. */
 LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message) {
     for (int32_t i = 0; i < k->info.n_requests; i++) llm_request_cancel(k->request[i]);
-    llm__oai_bad(k, NULL, "%s", message);
+    llm__oai_bad(k, "", "%s", message);
     k->info.status = k->info.stream && k->info.n_requests ? 200 : status;
     k->failed = 1;
 }
@@ -29033,30 +28295,36 @@ LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message
  * for a step, with its own copies of what it was given and its own hold on the grammar; it reads nothing of the call. */
 LLM_API void llm_openai_free(llm_openai_call *k) {
     if (!k) return;
+    llm_text *const texts[] = {&k->text, &k->form_text, &k->ignored, &k->items, &k->item};
     for (int32_t i = 0; i < k->info.n_requests; i++) llm_request_free(k->request[i]);
     for (int32_t i = 0; k->choice && i < k->n_room * k->info.n_choices; i++) {
         llm_text_free(&k->choice[i].thoughts);
         llm_text_free(&k->choice[i].content);
         llm_tool_parser_free(k->choice[i].tools);
     }
+    for (int i = 0; i < LLM__COUNT(texts); i++) llm_text_free(texts[i]);
     llm_grammar_close(k->grammar);
     LLM_FREE(k->request);
     LLM_FREE(k->choice);
-    llm_text_free(&k->text);
-    llm_text_free(&k->form_text);
-    llm_text_free(&k->ignored);
-    llm_text_free(&k->items);
-    llm_text_free(&k->item);
-    llm_json_free(k->said);
+    llm_tokens_free(&k->stop_ids);
+    llm_options_free(&k->fields);
+    llm_json_free(k->items_said);
     llm_json_free(k->body);
     LLM_FREE(k);
 }
 
 /* ---- from a body to requests
  *
- *   messages --llm_openai_render--> text --llm_tokenize--> ids --truncate_prompt_tokens--> llm_request_submit
- *   prompt   ---------------------> text -/                /
- *   prompt as ids ----------------------------------------/
+ *   messages --llm__oai_render--> text --llm_tokenize--> ids --truncate_prompt_tokens--> llm_request_submit
+ *   prompt   -------------------> text -/                /
+ *   prompt as ids --------------------------------------/
+ *
+ * A completion's prompt is one of four things, told apart by the type of the first element:
+ *
+ *   "a text"      ["a", "b"]      [5, 6, 7]      [[5, 6], [7]]
+ *
+ * The lists of texts and of lists make one request each, all with the same parameters, and their answers are numbered on: choice i of
+ * prompt p is p * n + i.
  *
  * The rendered text decides one more thing: whether the prompt leaves the model's thoughts open (it ends with <think>). Then the answer
  * begins as reasoning, and a grammar waits for the closing tag. Control tokens written in a chat's messages, tools or template arguments
@@ -29077,44 +28345,66 @@ static void llm__oai_joined(const llm_json *d, int content, llm_text *out) {
 /* What an assistant said for templates that know no tools: its text, then its calls as the JSON that it was told to write, one a line, so
  * that the model sees its earlier calls in the form in which it is asked for new ones: I look.\n{"name": "f", "arguments": {"x": 1}} */
 static void llm__oai_said(const llm_json *d, int message, llm_text *out) {
-    llm_text text = llm__text_none();
-    llm__oai_joined(d, llm__oai_get(d, message, "content"), &text);
     for (int c = llm_json_first(d, llm__oai_get(d, message, "tool_calls")); c >= 0; c = llm_json_next(d, c)) {
-        size_t n;
         int f = llm_json_find(d, c, "function"), v = llm__oai_get(d, f, "arguments");
-        const char *arguments = llm_json_str(d, v, &n);
-        const char *name = llm_json_str(d, llm_json_find(d, f, "name"), NULL);
-        llm_text_format(&text, text.len ? "\n{'name': %q, 'arguments': " : "{'name': %q, 'arguments': ", name);
-        if (arguments) llm_text_add(&text, arguments, n);
-        else if (v >= 0) llm_json_write(d, v, &text);
-        llm_text_str(&text, arguments || v >= 0 ? "}" : "{}}");
+        const char *text = llm_json_str(d, v, NULL);
+        llm_text_format(out, out->len ? "\n{'name': %j, 'arguments': " : "{'name': %j, 'arguments': ", d, llm_json_find(d, f, "name"));
+        if (text) llm_text_str(out, text);
+        else llm_text_format(out, v < 0 ? "{}" : "%j", d, v);
+        llm_text_str(out, "}");
     }
-    llm_text_format(out, "'content':%Q", text.data, text.len);
+}
+
+/* Message m as the template of this service wants it: what it cannot read is written as text. */
+static void llm__oai_write_message(const llm_openai_service *s, const llm_json *d, int m, llm_text *out) {
+    const char *known = llm_model_get_info(s->model)->chat_template, *role = llm__oai_word(d, m, "role");
+    int calls = !s->caps.tools && llm__oai_get(d, m, "tool_calls") >= 0, content = llm__oai_get(d, m, "content");
+    int joined = calls || (!s->caps.content_parts && llm_json_type_of(d, content) == LLM_JSON_ARRAY);
+    llm_text text = llm__text_none();
+    llm_text_str(out, "{");
+    if (joined) llm__oai_joined(d, content, &text);
+    if (calls) llm__oai_said(d, m, &text);
+    if (calls) llm_text_format(out, "'content':%Q", text.data, text.len);
+    for (int v = llm_json_first(d, m); v >= 0; v = llm_json_next(d, v)) {
+        size_t n;
+        const char *key = llm_json_key(d, v, &n);
+        if (calls && (!strcmp(key, "content") || !strcmp(key, "tool_calls"))) continue;
+        llm_text_format(out, "%,%Q:", key, n);
+        if (joined && !strcmp(key, "content")) llm_text_format(out, "%Q", text.data, text.len);
+        else if (!strcmp(key, "role") && !strcmp(role, "developer") && known && !strstr(known, role)) llm_text_str(out, "\"system\""); /* OpenAI's newer word */
+        else llm_text_format(out, "%j", d, v);
+    }
+    llm_text_str(out, "}");
     llm_text_free(&text);
 }
 
-/* Appends `"key":value` of every member of an object, with a comma before each (the first after an opening brace excepted). s: of a
- * message, for this service's template: what the template cannot read is written as text; NULL: of anything. */
-static void llm__oai_members(const llm_openai_service *s, const llm_json *d, int object, llm_text *out) {
-    const char *known = s ? llm_model_get_info(s->model)->chat_template : NULL;
-    int calls = s && !s->caps.tools && llm__oai_get(d, object, "tool_calls") >= 0;
-    if (calls) llm__oai_said(d, object, out);
-    for (int v = llm_json_first(d, object); v >= 0; v = llm_json_next(d, v)) {
-        size_t n;
-        const char *key = llm_json_key(d, v, &n), *text = llm_json_str(d, v, NULL);
-        if (calls && (!strcmp(key, "content") || !strcmp(key, "tool_calls"))) continue;
-        llm_text_format(out, out->data[out->len - 1] == '{' ? "%Q:" : ",%Q:", key, n);
-        if (s && !s->caps.content_parts && !strcmp(key, "content") && llm_json_type_of(d, v) == LLM_JSON_ARRAY) {
-            llm_text joined = llm__text_none();
-            llm__oai_joined(d, v, &joined);
-            llm_text_format(out, "%Q", joined.data, joined.len);
-            llm_text_free(&joined);
-        } else if (known && !strcmp(key, "role") && text && !strcmp(text, "developer") && !strstr(known, "developer")) {
-            llm_text_str(out, "\"system\""); /* OpenAI's newer word for it */
-        } else {
-            llm_json_write(d, v, out);
-        }
+/* The list of tools, each with its function in an object of its own. */
+static void llm__oai_write_tools(const llm_json *d, int tools, llm_text *out) {
+    llm_text_str(out, "[");
+    for (int t = llm_json_first(d, tools); t >= 0; t = llm_json_next(d, t)) {
+        int flat = llm__tool_function(d, t) == t;
+        llm_text_format(out, flat ? "%,{'type':'function','function':{" : "%,%j", d, t);
+        for (int v = flat ? llm_json_first(d, t) : -1; v >= 0; v = llm_json_next(d, v))
+            if (strcmp(llm_json_key(d, v, NULL), "type")) llm_text_format(out, "%,%q:%j", llm_json_key(d, v, NULL), d, v);
+        if (flat) llm_text_str(out, "}}");
     }
+    llm_text_str(out, "]");
+}
+
+/* What a model is told of its tools where the template has no place for them: a system message, or the end of the chat's own, at m. Returns
+ * the message to go on with. */
+static int llm__oai_tool_words(const llm_openai_call *k, int m, llm_text *out) {
+    llm_text words = llm__text_none();
+    size_t n;
+    const char *role = llm__oai_word(k->chat, m, "role"), *own = llm_json_str(k->chat, llm_json_find(k->chat, m, "content"), &n);
+    int joined = own && role && !strcmp(role, "system");
+    if (joined) llm_text_add(&words, own, n), llm_text_str(&words, "\n\n");
+    llm_text_str(&words, "You can call these functions:\n");
+    llm__oai_write_tools(k->body, k->tools, &words);
+    llm_text_str(&words, "\nTo call one, answer with nothing but JSON: {\"name\": the function's name, \"arguments\": {...}}");
+    llm_text_format(out, "{'role':'system','content':%Q}", words.data, words.len);
+    llm_text_free(&words);
+    return joined ? llm_json_next(k->chat, m) : m;
 }
 
 /* continue_final_message: the prompt ends with the last message's text, without what the template puts behind it. context: what was
@@ -29122,9 +28412,9 @@ static void llm__oai_members(const llm_openai_service *s, const llm_json *d, int
  * the last place where the text stands. White space at its end is not looked for: most templates trim it. */
 LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, llm_text *prompt) {
     llm_text text = llm__text_none();
-    int messages = llm_json_find(context, 0, "messages"), last = -1;
+    int last = -1;
     size_t len = 0;
-    for (int m = llm_json_first(context, messages); m >= 0; m = llm_json_next(context, m)) last = m;
+    for (int m = llm_json_first(context, llm_json_find(context, 0, "messages")); m >= 0; m = llm_json_next(context, m)) last = m;
     const char *content = llm_json_str(context, llm_json_find(context, last, "content"), &len);
     if (content && model) llm_guard(model, content, len, &text);
     else if (content) llm_text_add(&text, content, len);
@@ -29138,24 +28428,8 @@ LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, l
     llm_text_free(&text);
 }
 
-/* What a model is told of its tools where the template has no place for them: a system message, or the end of the chat's own. Returns the
- * message to go on with. */
-static int llm__oai_tool_words(const llm_json *d, int tools, int m, llm_text *out) {
-    llm_text words = llm__text_none();
-    size_t n;
-    const char *role = llm_json_str(d, llm_json_find(d, m, "role"), NULL), *own = llm_json_str(d, llm_json_find(d, m, "content"), &n);
-    int joined = own && role && !strcmp(role, "system");
-    if (joined) llm_text_add(&words, own, n), llm_text_str(&words, "\n\n");
-    llm_text_str(&words, "You can call these functions:\n");
-    llm_json_write(d, tools, &words);
-    llm_text_str(&words, "\nTo call one, answer with nothing but JSON: {\"name\": the function's name, \"arguments\": {...}}");
-    llm_text_format(out, "{'role':'system','content':%Q}", words.data, words.len);
-    llm_text_free(&words);
-    return joined ? llm_json_next(d, m) : m;
-}
-
-/* The template's context is an object again: the messages, what the body passes on, the template's own arguments, OpenAI's switches. For a
- * template of the ChatML kind:
+/* Renders the messages into k->text, guarded. The template's context is an object again: the messages, what the body passes on, the
+ * template's own arguments, OpenAI's switches. For a template of the ChatML kind:
  *
  *   body      {"messages": [{"role": "user", "content": "hi"}], "temperature": 0}
  *   context   {"messages":[{"role":"user","content":"hi"}],"add_generation_prompt":true}
@@ -29163,46 +28437,65 @@ static int llm__oai_tool_words(const llm_json *d, int tools, int m, llm_text *ou
  *
  * What a template cannot do is done for it, as its caps say: parts are joined to one text, calls and tools are written into messages. What
  * the request says in chat_template_kwargs counts more than the same switch beside it. */
-LLM_API llm_result llm_openai_render(const llm_openai_service *s, const llm_json *body, llm_text *prompt) {
-    static const char *const pass[] = {"tools", "documents", "reasoning_effort"};
-    const llm_json *d = body;
+static int llm__oai_render(llm_openai_call *k) {
+    const llm_openai_service *s = k->service;
+    const llm_json *d = k->body;
     llm_text context = llm__text_none();
     llm_json *doc = NULL;
     llm_render_options how;
-    int kwargs = llm__oai_get(d, 0, "chat_template_kwargs"), on = 1, continued = 0, tools = llm__oai_get(d, 0, "tools");
-    const char *choice = llm_json_str(d, llm__oai_get(d, 0, "tool_choice"), NULL);
-    if (!llm_json_size(d, tools) || (choice && !strcmp(choice, "none"))) tools = -1;
+    int kwargs = llm__oai_get(d, 0, "chat_template_kwargs"), documents = llm__oai_get(d, 0, "documents"), thinking = 1;
+    int effort = k->info.kind == LLM_OPENAI_RESPONSE ? llm__oai_get(d, llm__oai_get(d, 0, "reasoning"), "effort") : llm__oai_get(d, 0, "reasoning_effort");
     memset(&how, 0, sizeof how);
     how.as_chat = 1;
     how.guard = s->model;
     llm_text_str(&context, "{\"messages\":[");
-    int m = llm_json_first(d, llm__oai_get(d, 0, "messages"));
-    if (tools >= 0 && !s->caps.tools && s->caps.system_role) m = llm__oai_tool_words(d, tools, m, &context);
-    for (; m >= 0; m = llm_json_next(d, m)) {
-        llm_text_str(&context, context.data[context.len - 1] == '[' ? "{" : ",{");
-        llm__oai_members(s, d, m, &context);
-        llm_text_str(&context, "}");
+    int m = llm_json_first(k->chat, k->messages);
+    if (k->tools >= 0 && !s->caps.tools && s->caps.system_role) m = llm__oai_tool_words(k, m, &context);
+    for (; m >= 0; m = llm_json_next(k->chat, m)) {
+        llm_text_format(&context, "%,");
+        llm__oai_write_message(s, k->chat, m, &context);
     }
     llm_text_str(&context, "]");
-    llm__oai_members(NULL, d, kwargs, &context);
-    for (int i = 0; i < LLM__COUNT(pass); i++) {
-        int v = i ? llm__oai_get(d, 0, pass[i]) : tools;
-        if (v < 0 || (i == 2 && (!llm_json_str(d, v, NULL) || llm_json_find(d, kwargs, pass[i]) >= 0))) continue;
-        llm_text_format(&context, ",%q:", pass[i]);
-        llm_json_write(d, v, &context);
+    for (int v = llm_json_first(d, kwargs); v >= 0; v = llm_json_next(d, v)) {
+        size_t n;
+        const char *key = llm_json_key(d, v, &n);
+        llm_text_format(&context, ",%Q:%j", key, n, d, v);
     }
-    if (llm_json_bool(d, llm__oai_get(d, 0, "enable_thinking"), &on) && llm_json_find(d, kwargs, "enable_thinking") < 0)
-        llm_text_format(&context, ",'enable_thinking':%s", on ? "true" : "false");
-    on = 1;
-    llm_json_bool(d, llm__oai_get(d, 0, "add_generation_prompt"), &on);
-    llm_json_bool(d, llm__oai_get(d, 0, "continue_final_message"), &continued);
-    llm_text_format(&context, ",'add_generation_prompt':%s}", on && !continued ? "true" : "false");
+    if (k->tools >= 0) llm_text_str(&context, ",\"tools\":"), llm__oai_write_tools(d, k->tools, &context);
+    if (documents >= 0) llm_text_format(&context, ",'documents':%j", d, documents);
+    if (llm_json_str(d, effort, NULL) && llm_json_find(d, kwargs, "reasoning_effort") < 0)
+        llm_text_format(&context, ",'reasoning_effort':%j", d, effort);
+    if (llm_json_bool(d, llm__oai_get(d, 0, "enable_thinking"), &thinking) && llm_json_find(d, kwargs, "enable_thinking") < 0)
+        llm_text_format(&context, ",'enable_thinking':%b", thinking);
+    llm_text_format(&context, ",'add_generation_prompt':%b}", k->generation_prompt && !k->continue_final);
     llm_result r = context.failed ? llm__nomem() : llm_json_parse(context.data, context.len, NULL, &doc);
-    if (!r) r = llm_render(s->model, doc, &how, prompt);
-    if (!r && continued) llm_template_cut(s->model, doc, prompt);
+    k->text.len = 0;
+    if (!r) r = llm_render(s->model, doc, &how, &k->text);
+    if (!r && k->continue_final) llm_template_cut(s->model, doc, &k->text);
     llm_json_free(doc);
     llm_text_free(&context);
-    return r;
+    return r ? llm__oai_failed(k, r, NULL) : 1;
+}
+
+/* The ids of one prompt: a text or a list of ids at node v of the body, or (v -1) the messages. Special tokens in a text count, unless
+ * parse_special says no: a rendered chat is full of them, and so may be a prompt of lm-eval. 0 after an error, with the ids freed. */
+static int llm__oai_prompt_ids(llm_openai_call *k, int v, int add_special, llm_tokens *ids) {
+    size_t n = 0;
+    const char *s = llm_json_str(k->body, v, &n);
+    memset(ids, 0, sizeof *ids);
+    int list = llm_json_type_of(k->body, v) == LLM_JSON_ARRAY && llm_json_size(k->body, v) > 0, ok;
+    if (v < 0 && !llm__oai_render(k)) return 0;
+    if (v < 0) s = k->text.data ? k->text.data : "", n = k->text.len;
+    if (s) {
+        int flags = (k->parse_special ? LLM_TOK_PARSE_SPECIAL : 0) | (v < 0 ? LLM_TOK_GUARDED : 0);
+        if (k->add_special < 0 ? add_special : k->add_special) flags |= LLM_TOK_ADD_SPECIAL;
+        llm_result r = llm_tokenize(k->service->model, s, n, flags, ids);
+        ok = r ? llm__oai_failed(k, r, NULL) : 1;
+    } else {
+        ok = list ? llm__oai_ids(k, v, ids) : llm__oai_bad(k, NULL, "must be a text, a list of texts, a list of token ids, or a list of those");
+    }
+    if (!ok) llm_tokens_free(ids);
+    return ok;
 }
 
 /* In the stepping thread, with no lock of ours: only passed on. The call is alive: its requests are freed before it is. */
@@ -29212,62 +28505,33 @@ static void llm__oai_news(void *user, llm_request *request) {
     k->service->on_news(k->user, k);
 }
 
-/* The tools' grammar was refused: says which schema it is. Where no call is asked for, and none is strict, one that is right but cannot be
- * enforced is let pass: then the calls are only looked for. */
-static int llm__oai_tool_schemas(llm_openai_call *k) {
-    const llm_json *d = k->body;
-    int i = 0, strict = 0;
-    llm_result r = LLM_OK;
-    char param[60], why[400];
-    snprintf(param, sizeof param, "tools");
-    snprintf(why, sizeof why, "%.399s", llm_last_error());
-    for (int t = llm_json_first(d, k->tools); t >= 0 && !r; t = llm_json_next(d, t), i++) {
-        int f = llm_json_find(d, t, "function"), schema = llm__oai_get(d, f, "parameters");
-        llm_text text = llm__text_none();
-        llm_grammar *g = NULL;
-        llm_grammar_config c;
-        memset(&c, 0, sizeof c);
-        llm_json_bool(d, llm__oai_get(d, f, "strict"), &strict);
-        if (schema < 0) continue;
-        llm_json_write(d, schema, &text);
-        c.kind = LLM_GRAMMAR_JSON_SCHEMA;
-        c.text = text.data;
-        c.len = text.len;
-        r = text.failed ? llm__nomem() : llm_grammar_open(NULL, &c, &g);
-        llm_grammar_close(g);
-        llm_text_free(&text);
-        if (!r) continue;
-        snprintf(param, sizeof param, "tools[%d].function.parameters", i);
-        snprintf(why, sizeof why, "%.399s", llm_last_error());
-    }
-    if (k->tool_must || strict || r == LLM_ERR_FORMAT || r == LLM_ERR_NOMEM) return llm__oai_bad(k, param, "%s: %s", param, why);
-    k->form.kind = (llm_grammar_kind)0;
-    k->tool_exact = 0;
-    return 1;
-}
-
 /* Compiles the form that the answers must have, once for all prompts of the call: of what comes behind the thoughts, where the prompt
- * leaves them open (r). A form that is wrong is the user's mistake and is told with the field that held it. */
+ * leaves them open (r). A form that is wrong is the user's mistake and is told with the field that held it. But tools whose schemas are right
+ * and cannot be enforced are let pass where no call is asked for and none is strict: then the calls are only looked for. */
 static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
+    int strict = k->tool_must;
     if (!k->form.kind || k->grammar) return 1;
     k->form.text = k->form_text.data ? k->form_text.data : "";
     k->form.len = k->form_text.len;
     k->form.after = r->thinking ? llm__reasoning_of(r->kind)->close : NULL;
     llm_result e = k->form_text.failed ? llm__nomem() : llm_grammar_open(k->service->model, &k->form, &k->grammar);
     k->s.grammar = k->grammar;
+    for (int t = llm_json_first(k->body, k->tools); t >= 0 && !strict; t = llm_json_next(k->body, t))
+        llm_json_bool(k->body, llm_json_find(k->body, llm__tool_function(k->body, t), "strict"), &strict);
     if (!e) return 1;
-    if (k->tool_exact && e != LLM_ERR_NOMEM) return llm__oai_tool_schemas(k);
-    llm__oai_bad(k, k->form_name, "%s", llm_last_error());
-    if (e == LLM_ERR_NOMEM) k->info.status = 503;
-    return 0;
+    if (!k->tool_exact || strict || e == LLM_ERR_FORMAT || e == LLM_ERR_NOMEM) return llm__oai_refused(k, e, k->form_name);
+    k->form.kind = (llm_grammar_kind)0;
+    k->tool_exact = 0;
+    return 1;
 }
 
-/* Hands one prompt to the engine and prepares its choices. r: how it went so far, told here if it is an error. Frees the ids; the engine
- * has its own copy. truncate_prompt_tokens keeps the last ones, as in vLLM. The choices come first, for the request may have news before
- * llm_request_submit returns; n_requests counts only those that run. */
-static int llm__oai_submit_ids(llm_openai_call *k, llm_result r, llm_tokens *ids) {
-    const char *param = llm__oai_chats(k) ? "messages" : llm__oai_prompt_name(k);
+/* Hands one prompt to the engine and prepares its choices. Frees the ids; the engine has its own copy. truncate_prompt_tokens keeps the
+ * last ones, as in vLLM. The choices come first, for the request may have news before llm_request_submit returns; n_requests counts only
+ * those that run. */
+static int llm__oai_submit_ids(llm_openai_call *k, llm_tokens *ids) {
+    const llm_openai_service *s = k->service;
     size_t skip = k->truncate_prompt && (uint64_t)k->truncate_prompt < ids->len ? ids->len - (size_t)k->truncate_prompt : 0;
+    int ok = 1, chat = llm__oai_chats(k), parsed = k->tools >= 0 && (!k->form.kind || k->tool_exact);
     llm_request_config c;
     memset(&c, 0, sizeof c);
     c.prompt_ids = ids->data + skip;
@@ -29276,97 +28540,56 @@ static int llm__oai_submit_ids(llm_openai_call *k, llm_result r, llm_tokens *ids
     c.cache_salt = k->cache_salt;
     c.lora = k->lora;
     c.score_only = k->max_tokens == 0;
-    if (k->info.kind == LLM_OPENAI_EMBEDDING) c.pooling = k->service->pooling ? k->service->pooling : LLM_POOLING_LAST;
-    c.deadline_s = k->service->deadline_s;
+    if (k->info.kind == LLM_OPENAI_EMBEDDING) c.pooling = s->pooling ? s->pooling : LLM_POOLING_LAST;
+    c.deadline_s = s->deadline_s;
     c.id = k->id;
     c.user = k;
-    if (k->service->on_news) c.on_news = llm__oai_news;
+    if (s->on_news) c.on_news = llm__oai_news;
     llm__oai_choice *first = k->choice + k->info.n_requests * k->info.n_choices;
-    for (int32_t i = 0; i < k->info.n_choices; i++)
-        llm_reasoning_begin(&first[i].reasoning, llm__oai_chats(k) ? k->service->reasoning : LLM_REASONING_NONE, k->text.data,
-                            k->text.len);
-    if (!llm__oai_compile(k, &first->reasoning)) return llm_tokens_free(ids), 0;
-    for (int32_t i = 0; i < k->info.n_choices && k->tools >= 0 && (!k->form.kind || k->tool_exact) && !r; i++) {
+    for (int32_t i = 0; i < k->info.n_choices && ok; i++) {
+        llm_reasoning_begin(&first[i].reasoning, chat ? s->reasoning : LLM_REASONING_NONE, k->text.data, k->text.len);
+        if (!i && !llm__oai_compile(k, &first->reasoning)) return llm_tokens_free(ids), 0;
+        if (!parsed) continue;
         first[i].tools = llm_tool_parser_create(k->tool_format, k->tool_exact, k->body, k->tools, k->tool_many ? 0 : 1);
         llm__random_bytes(&first[i].call_id, sizeof first[i].call_id);
-        if (!first[i].tools) r = llm__nomem();
+        if (!first[i].tools) ok = llm__oai_failed(k, llm__nomem(), NULL);
     }
     c.sampling = k->s;
-    if (!r && ids->failed) r = llm__nomem();
-    int empty = !r && !c.n_prompt_ids;
-    if (!r && !empty) r = llm_request_submit(k->service->engine, &c, &k->request[k->info.n_requests]);
+    if (ok && !c.n_prompt_ids) ok = llm__oai_bad(k, NULL, "Prompt cannot be empty");
+    llm_result r = ok ? llm_request_submit(s->engine, &c, &k->request[k->info.n_requests]) : LLM_OK;
     llm_tokens_free(ids);
-    if (empty) return llm__oai_bad(k, param, "Prompt cannot be empty");
-    if (r) return llm__oai_failed(k, r, param);
-    k->info.n_requests++;
-    return 1;
-}
-
-/* A text as ids. Special tokens in it count: a rendered chat is full of them, and so may be a prompt of lm-eval. */
-static int llm__oai_submit_text(llm_openai_call *k, const char *text, size_t len) {
-    llm_tokens ids;
-    int flags = LLM_TOK_PARSE_SPECIAL | (k->add_special ? LLM_TOK_ADD_SPECIAL : 0) | (llm__oai_chats(k) ? LLM_TOK_GUARDED : 0);
-    memset(&ids, 0, sizeof ids);
-    llm_result r = llm_tokenize(k->service->model, text, len, flags, &ids);
-    return llm__oai_submit_ids(k, r, &ids);
-}
-
-/* A list of token ids into `ids`. 0 after an error, with the ids freed. */
-static int llm__oai_ids(llm_openai_call *k, const char *param, int list, llm_tokens *ids) {
-    int32_t vocab = llm__oai_vocab(k->service);
-    int ok = 1;
-    memset(ids, 0, sizeof *ids);
-    for (int e = llm_json_first(k->body, list); e >= 0 && ok; e = llm_json_next(k->body, e)) {
-        int64_t id = -1;
-        int whole = llm_json_int(k->body, e, &id);
-        if (whole && id >= 0 && id < vocab) llm_tokens_add(ids, (int32_t)id);
-        else if (*param == 't') ok = llm__oai_bad(k, param, "tokens: ids from 0 to %d expected", vocab - 1);
-        else if (!whole) ok = llm__oai_bad(k, param, llm__oai_prompt_is, param);
-        else
-            ok = llm__oai_bad(
-                k, param, "Token id %lld is out of vocabulary (0 to %d); a client that tokenizes itself must use this model's tokenizer",
-                (long long)id, vocab - 1);
-    }
-    if (!ok) llm_tokens_free(ids);
+    if (r) ok = llm__oai_failed(k, r, NULL);
+    k->info.n_requests += ok;
     return ok;
 }
 
-/* One element of `prompt`. */
-static int llm__oai_submit_prompt(llm_openai_call *k, int v) {
-    size_t n;
-    llm_tokens ids;
-    const char *name = llm__oai_prompt_name(k);
-    const char *s = llm_json_str(k->body, v, &n);
-    if (s) return llm__oai_submit_text(k, s, n);
-    if (llm_json_type_of(k->body, v) != LLM_JSON_ARRAY || !llm_json_size(k->body, v))
-        return llm__oai_bad(k, name, llm__oai_prompt_is, name);
-    return llm__oai_ids(k, name, v, &ids) && llm__oai_submit_ids(k, LLM_OK, &ids);
-}
-
-static int llm__oai_tokenizing(llm_openai_call *k);
-static int llm__oai_adapters(llm_openai_call *k);
-static int llm__oai_contexts(llm_openai_call *k);
-
-/* The arrays are sized once, before the first request runs: its news may come while the second is being tokenized. */
-LLM_API int llm_openai_submit(llm_openai_call *k) {
-    if (k->info.status != 200) return 0;
-    if (k->info.kind >= LLM_OPENAI_CONTEXT_SAVE) return llm__oai_contexts(k);
-    if (k->info.kind >= LLM_OPENAI_LORA_LOAD) return llm__oai_adapters(k);
-    if (k->info.kind >= LLM_OPENAI_TOKENIZE) return llm__oai_tokenizing(k);
-    if (!k->service->engine) return llm__oai_failed(k, llm__error(LLM_ERR_UNSUPPORTED, "there is no engine to answer"), NULL);
-    int chat = llm__oai_chats(k), v = chat ? -1 : llm__oai_get(k->body, 0, llm__oai_prompt_name(k)), many = llm__oai_is_list(k->body, v),
-        ok = 1;
-    k->n_room = many ? llm_json_size(k->body, v) : 1;
+/* All prompts of a call that generates or embeds, one request each. The arrays are sized once, before the first request runs: its news may
+ * come while the second is being tokenized. What has no text has no embedding, whatever the tokenizer puts around it. */
+static int llm__oai_submit_all(llm_openai_call *k) {
+    const llm_json *d = k->body;
+    const char *name = llm__oai_kinds[k->info.kind].prompt;
+    int chat = llm__oai_chats(k), embedding = k->info.kind == LLM_OPENAI_EMBEDDING, most = embedding ? LLM__OAI_INPUTS : LLM__OAI_PROMPTS, ok = 1;
+    int v = chat ? -1 : llm__oai_get(d, 0, name), n = llm_json_size(d, v), first = llm_json_first(d, v);
+    int many = llm_json_type_of(d, v) == LLM_JSON_ARRAY && (llm_json_type_of(d, first) == LLM_JSON_STRING || llm_json_type_of(d, first) == LLM_JSON_ARRAY);
+    if (!k->service->engine) return llm__oai_failed(k, llm__error(LLM_ERR_UNSUPPORTED, "there is no engine to answer"), "");
+    llm__oai_at(k, "%s", name);
+    if (!chat && v < 0) return llm__oai_bad(k, NULL, "must be a text, a list of texts, a list of token ids, or a list of those");
+    if (llm_json_type_of(d, v) == LLM_JSON_ARRAY && !n) return llm__oai_bad(k, NULL, "Prompt cannot be empty");
+    if (many && n > most) return llm__oai_bad(k, NULL, ": at most %d prompts, got %d", most, n);
+    k->n_room = many ? n : 1;
     k->request = LLM__NEW(llm_request *, k->n_room);
     k->choice = LLM__NEW(llm__oai_choice, k->n_room * k->info.n_choices);
     k->info.requests = k->request;
     if (!k->request || !k->choice) return llm__oai_failed(k, llm__nomem(), NULL);
-    if (chat) {
-        llm_result r = llm_openai_render(k->service, k->body, &k->text);
-        return r ? llm__oai_failed(k, r, "messages") : llm__oai_submit_text(k, k->text.data ? k->text.data : "", k->text.len);
-    }
-    for (int e = many ? llm_json_first(k->body, v) : v; e >= 0 && ok; e = many ? llm_json_next(k->body, e) : -1)
-        ok = llm__oai_submit_prompt(k, e);
+    int e = many ? first : v;
+    do {
+        llm_tokens ids;
+        size_t len = 1;
+        if (many && llm_json_type_of(d, e) != llm_json_type_of(d, first)) return llm__oai_bad(k, NULL, "must be a list of one kind of prompts");
+        if (embedding && llm_json_str(d, e, &len) && !len) return llm__oai_bad(k, NULL, ": a text is empty");
+        ok = llm__oai_prompt_ids(k, e, !chat, &ids) && llm__oai_submit_ids(k, &ids);
+        e = many ? llm_json_next(d, e) : -1;
+    } while (ok && e >= 0);
     return ok;
 }
 
@@ -29403,10 +28626,16 @@ static llm_output llm__oai_event_rows(const llm_event *e) {
     return o;
 }
 
-/* The likeliest tokens at place i, and how many of them are wanted. */
-static int llm__oai_row(const llm__oai_look *look, const llm_output *o, size_t i, const llm_token_logprob **top) {
-    *top = o->top ? o->top + i * (size_t)o->top_stride : NULL;
-    return o->top ? LLM__MIN(o->top_counts[i], look->shown) : 0;
+/* Alternative j to the token at place i: the likeliest first, and with `own` the token itself behind them if it is not among them, so up to
+ * N + 1. 0: there are no more. */
+static int llm__oai_alternative(const llm__oai_look *look, const llm_output *o, size_t i, int own, int j, llm_token_logprob *out) {
+    const llm_token_logprob *top = o->top ? o->top + i * (size_t)o->top_stride : NULL;
+    int width = top ? LLM__MIN(o->top_counts[i], look->shown) : 0, seen = 0;
+    for (int c = 0; c < width; c++) seen |= top[c].id == o->token_ids[i];
+    out->id = o->token_ids[i];
+    out->logprob = o->logprobs[i];
+    if (j < width) *out = top[j];
+    return j < width || (j == width && own && !seen);
 }
 
 /* How a token is written in logprobs: its text; "bytes:\\xE2\\x80" where its bytes are no whole text (so OpenAI writes it); or
@@ -29419,8 +28648,7 @@ static void llm__oai_token(const llm__oai_look *look, int32_t id, llm_text *out)
     }
     llm_token_bytes(look->model, id, &raw);
     int whole = llm__utf8_valid(raw.data, raw.len) == raw.len;
-    if (whole) llm_text_format(out, "%Q", raw.data, raw.len);
-    else llm_text_str(out, "\"bytes:");
+    llm_text_format(out, whole ? "%Q" : "'bytes:", raw.data, raw.len);
     for (size_t i = 0; i < raw.len && !whole; i++) {
         char hex[8];
         snprintf(hex, sizeof hex, "\\\\x%02X", (unsigned char)raw.data[i]);
@@ -29430,83 +28658,55 @@ static void llm__oai_token(const llm__oai_look *look, int32_t id, llm_text *out)
     llm_text_free(&raw);
 }
 
-/* The four parallel lists of completions. */
-typedef struct llm__oai_lists {
-    llm_text tokens, values, top, offsets;
-    int64_t chars; /* where the next token's text begins */
-} llm__oai_lists;
-
-/* Adds rows: first those of an echoed prompt, then the answer's, which goes on in the same lists and with the same count of characters. The
- * first token of a prompt has no log-probability: nothing was before it. */
-static void llm__oai_lists_add(llm__oai_lists *l, const llm__oai_look *look, const llm_output *o, int prompt) {
-    for (size_t i = 0; i < o->n_token_ids; i++) {
-        const char *comma = l->tokens.len ? "," : "";
-        const llm_token_logprob *top;
-        llm_text raw = llm__text_none();
-        int32_t id = o->token_ids[i];
-        int seen = 0, width = llm__oai_row(look, o, i, &top);
-        llm_text_str(&l->tokens, comma);
-        llm__oai_token(look, id, &l->tokens);
-        llm_text_format(&l->offsets, "%s%l", comma, l->chars);
-        llm_token_bytes(look->model, id, &raw);
-        l->chars += llm_text_chars(raw.data, raw.len);
-        llm_text_free(&raw);
-        if (!o->logprobs || (prompt && !i)) {
-            llm_text_format(&l->values, "%snull", comma);
-            llm_text_format(&l->top, "%snull", comma);
-            continue;
+/* One of the four parallel lists of completions: 0 tokens, 1 their log-probabilities, 2 the likeliest, 3 where each one's text begins, from
+ * `chars` on. First those of an echoed prompt (NULL: none), then the answer's. */
+static void llm__oai_list(const llm__oai_look *look, int which, const llm_output *echo, const llm_output *rows, int64_t chars, llm_text *out) {
+    for (int part = 0; part < 2; part++) {
+        const llm_output *o = part ? rows : echo;
+        for (size_t i = 0; o && i < o->n_token_ids; i++) {
+            llm_text raw = llm__text_none();
+            llm_token_logprob a;
+            int none = !o->logprobs || (!part && !i);
+            llm_text_format(out, none && (which == 1 || which == 2) ? "%,null" : "%,");
+            if (which == 0) llm__oai_token(look, o->token_ids[i], out);
+            if (which == 1 && !none) llm_text_format(out, "%f", llm__oai_shown(o->logprobs[i]));
+            if (which == 2 && !none) llm_text_str(out, "{");
+            for (int j = 0; which == 2 && !none && llm__oai_alternative(look, o, i, 1, j, &a); j++) {
+                llm_text_format(out, "%,");
+                llm__oai_token(look, a.id, out);
+                llm_text_format(out, ":%f", llm__oai_shown(a.logprob));
+            }
+            if (which == 2 && !none) llm_text_str(out, "}");
+            if (which < 3) continue;
+            llm_text_format(out, "%l", chars);
+            llm_token_bytes(look->model, o->token_ids[i], &raw);
+            chars += llm_text_chars(raw.data, raw.len);
+            llm_text_free(&raw);
         }
-        llm_text_format(&l->values, "%s%f", comma, llm__oai_shown(o->logprobs[i]));
-        llm_text_format(&l->top, "%s{", comma);
-        for (int j = 0; j < width || (j == width && !seen); j++) { /* up to N + 1 entries: the token itself is always there */
-            llm_text_str(&l->top, j ? "," : "");
-            llm__oai_token(look, j < width ? top[j].id : id, &l->top);
-            llm_text_format(&l->top, ":%f", llm__oai_shown(j < width ? top[j].logprob : o->logprobs[i]));
-            seen |= j < width && top[j].id == id;
-        }
-        llm_text_str(&l->top, "}");
     }
-}
-
-/* Writes the object and frees the lists. */
-static void llm__oai_lists_end(llm__oai_lists *l, llm_text *out) {
-    llm_text_format(out, "{'tokens':[%t],'token_logprobs':[%t],'top_logprobs':[%t],'text_offset':[%t]}", &l->tokens, &l->values, &l->top,
-                    &l->offsets);
-}
-
-/* The object of completions for an answer that came by another way than a call. */
-LLM_API void llm_openai_logprobs(llm_text *out, const llm_model *model, const llm_output *answer, int n_top) {
-    llm__oai_lists l;
-    llm__oai_look look = {model, n_top, 0};
-    memset(&l, 0, sizeof l);
-    llm__oai_lists_add(&l, &look, answer, 0);
-    llm__oai_lists_end(&l, out);
 }
 
 /* One entry of a chat's logprobs, without its closing brace: top_logprobs follows in an entry of the list, nothing in an alternative. */
 static void llm__oai_chat_token(const llm__oai_look *look, int32_t id, float logprob, llm_text *out) {
     llm_text raw = llm__text_none();
-    llm_text_str(out, "{\"token\":");
+    llm_text_format(out, "%,{'token':");
     llm__oai_token(look, id, out);
     llm_text_format(out, ",'logprob':%f,'bytes':[", llm__oai_shown(logprob));
     llm_token_bytes(look->model, id, &raw);
-    for (size_t i = 0; i < raw.len; i++) llm_text_format(out, i ? ",%d" : "%d", (unsigned char)raw.data[i]);
+    for (size_t i = 0; i < raw.len; i++) llm_text_format(out, "%,%d", (unsigned char)raw.data[i]);
     llm_text_str(out, "]");
     llm_text_free(&raw);
 }
 
 /* OpenAI's list of objects: a token with its bytes, and the likeliest at its place. */
 static void llm__oai_chat_logprobs(const llm__oai_look *look, const llm_output *o, llm_text *out) {
+    llm_token_logprob a;
     llm_text_str(out, "{\"content\":[");
     for (size_t i = 0; i < o->n_token_ids && o->logprobs; i++) {
-        const llm_token_logprob *top;
-        int width = llm__oai_row(look, o, i, &top);
-        llm_text_str(out, i ? "," : "");
         llm__oai_chat_token(look, o->token_ids[i], o->logprobs[i], out);
         llm_text_str(out, ",\"top_logprobs\":[");
-        for (int j = 0; j < width; j++) {
-            llm_text_str(out, j ? "," : "");
-            llm__oai_chat_token(look, top[j].id, top[j].logprob, out);
+        for (int j = 0; llm__oai_alternative(look, o, i, 0, j, &a); j++) {
+            llm__oai_chat_token(look, a.id, a.logprob, out);
             llm_text_str(out, "}");
         }
         llm_text_str(out, "]}");
@@ -29517,18 +28717,15 @@ static void llm__oai_chat_logprobs(const llm__oai_look *look, const llm_output *
 /* prompt_logprobs as in vLLM: null for the first token, then an object {id: {logprob, decoded_token}} each. */
 static void llm__oai_prompt_logprobs(const llm_openai_call *k, const llm_request *request, llm_text *out) {
     llm_output o = llm__oai_prompt_rows(request);
+    llm_token_logprob a;
     llm__oai_look look = k->look;
     look.shown = k->prompt_logprobs;
     llm_text_str(out, ",\"prompt_logprobs\":[null");
     for (size_t i = 1; o.logprobs && i < o.n_token_ids; i++) {
-        const llm_token_logprob *top;
-        int seen = 0, width = llm__oai_row(&look, &o, i, &top);
-        for (int j = 0; j < width || (j == width && !seen); j++) {
-            int32_t id = j < width ? top[j].id : o.token_ids[i];
-            seen |= id == o.token_ids[i];
-            llm_text_format(out, j ? ",'%d':{'logprob':%f,'decoded_token':" : ",{'%d':{'logprob':%f,'decoded_token':", id,
-                            llm__oai_shown(j < width ? top[j].logprob : o.logprobs[i]));
-            llm__oai_token(&look, id, out);
+        llm_text_str(out, ",{");
+        for (int j = 0; llm__oai_alternative(&look, &o, i, 1, j, &a); j++) {
+            llm_text_format(out, "%,'%d':{'logprob':%f,'decoded_token':", a.id, llm__oai_shown(a.logprob));
+            llm__oai_token(&look, a.id, out);
             llm_text_str(out, "}");
         }
         llm_text_str(out, "}");
@@ -29536,40 +28733,12 @@ static void llm__oai_prompt_logprobs(const llm_openai_call *k, const llm_request
     llm_text_str(out, "]");
 }
 
-/* A stop string is told as text, a stop id as number, an end by EOS as null. `reason` in place of the finish's own word. */
-static void llm__oai_finish(llm_text *out, const llm_output *answer, const char *reason, int64_t chars) {
-    llm_text_format(out, "'finish_reason':%q,'stop_reason':", reason);
-    if (answer->stop_reason || answer->stop_id < 0) llm_text_format(out, "%q", answer->stop_reason);
-    else llm_text_int(out, answer->stop_id);
-    llm_text_format(out, ",'sentence_length':%l,'cum_log_probs':%f", chars, answer->cum_logprob);
-}
-
-LLM_API void llm_openai_finish(llm_text *out, const llm_output *answer, int64_t chars) {
-    llm__oai_finish(out, answer, llm_finish_str(answer->finish), chars);
-}
-
-/* cached is a part of prompt (tokens found in the prefix cache), reasoning a part of completion: neither is added to the total. */
-LLM_API void llm_openai_usage(llm_text *out, int64_t prompt, int64_t completion, int64_t cached, int64_t reasoning) {
-    llm_text_format(out,
-                    "'usage':{'prompt_tokens':%l,'completion_tokens':%l,'total_tokens':%l,'prompt_tokens_details':{'cached_tokens':%l},"
-                    "'completion_tokens_details':{'reasoning_tokens':%l}}",
-                    prompt, completion, prompt + completion, cached, reasoning);
-}
-
-/* The first four are points in time, in seconds since 1970, 0 where one has not come yet; the others are spans of seconds. */
-LLM_API void llm_openai_metrics(llm_text *out, const llm_request *request) {
-    llm_request_metrics m;
-    llm_request_get_metrics(request, &m);
-    llm_text_format(out, "'metrics':{'arrival_time':%f,'inference_start_time':%f,'first_token_time':%f,'finish_time':%f,", m.arrival_time,
-                    m.inference_start_time, m.first_token_time, m.finish_time);
-    llm_text_format(out, "'time_in_queue':%f,'model_forward_time':%f,'model_execute_time':%f}", m.time_in_queue, m.model_forward_time,
-                    m.model_execute_time);
-}
-
-/* Tokens of all prompts and choices so far. A prompt counts once, however many answers it has; an EOS or stop token counts too, though it
- * is not shown. */
+/* "usage": tokens of all prompts and choices so far. A prompt counts once, however many answers it has; an EOS or stop token counts too,
+ * though it is not shown. Of these, so many were found in the prefix cache, or were thoughts. A response has other names for the same. */
 static void llm__oai_usage(const llm_openai_call *k, llm_text *out) {
     int64_t prompt = 0, completion = 0, cached = 0, reasoning = 0;
+    int response = k->info.kind == LLM_OPENAI_RESPONSE;
+    const char *in = response ? "input" : "prompt", *said = response ? "output" : "completion";
     for (int32_t r = 0; r < k->info.n_requests; r++) {
         llm_request_metrics m;
         llm_output o;
@@ -29581,14 +28750,28 @@ static void llm__oai_usage(const llm_openai_call *k, llm_text *out) {
             reasoning += k->choice[r * k->info.n_choices + i].n_reasoning;
         }
     }
-    llm_text_str(out, ",");
-    llm_openai_usage(out, prompt, completion, cached, reasoning);
+    if (k->info.kind == LLM_OPENAI_EMBEDDING) llm_text_format(out, ",'usage':{'prompt_tokens':%l,'total_tokens':%l}", prompt, prompt);
+    else
+        llm_text_format(out, ",'usage':{'%s_tokens':%l,'%s_tokens':%l,'total_tokens':%l,'%s_tokens_details':{'cached_tokens':%l},"
+                             "'%s_tokens_details':{'reasoning_tokens':%l}}",
+                        in, prompt, said, completion, prompt + completion, in, cached, said, reasoning);
+}
+
+/* The first four are points in time, in seconds since 1970, 0 where one has not come yet; the others are spans of seconds. */
+static void llm__oai_metrics(const llm_request *request, llm_text *out) {
+    llm_request_metrics m;
+    llm_request_get_metrics(request, &m);
+    llm_text_format(out, ",'metrics':{'arrival_time':%f,'inference_start_time':%f,'first_token_time':%f,'finish_time':%f,", m.arrival_time,
+                    m.inference_start_time, m.first_token_time, m.finish_time);
+    llm_text_format(out, "'time_in_queue':%f,'model_forward_time':%f,'model_execute_time':%f}", m.time_in_queue, m.model_forward_time,
+                    m.model_execute_time);
 }
 
 /* What stands at the beginning of every object and chunk; the same id and time in all of a stream. */
 static void llm__oai_head(const llm_openai_call *k, const char *object, llm_text *out) {
-    llm_text_format(out, "{'id':%q,'object':%q,'created':%l,'model':%q,'system_fingerprint':%q,'choices':[", k->id, object, k->created,
-                    k->model, k->service->fingerprint);
+    llm_text_format(out, "{'id':%q,'object':%q,'created':%l,'model':%q,", k->id, object, k->created, k->model);
+    if (k->info.kind == LLM_OPENAI_EMBEDDING) llm_text_str(out, "\"data\":[");
+    else llm_text_format(out, "'system_fingerprint':%q,'choices':[", k->service->fingerprint);
 }
 
 /* An answer's last token that ended it (EOS or a stop id) is not part of what is shown. */
@@ -29630,13 +28813,11 @@ typedef struct llm__oai_piece {
  * Ids are random, and those of one choice count on. */
 static void llm__oai_write_call(const llm__oai_choice *c, int32_t i, const llm_tool_call *call, int stream, int announce, size_t from,
                                 size_t to, llm_text *out) {
-    llm_text_str(out, out->len ? ",{" : "{");
-    if (stream) llm_text_format(out, announce ? "'index':%d," : "'index':%d,'function':{", i);
-    if (announce) {
-        char id[32];
-        snprintf(id, sizeof id, "call_%016llx", (unsigned long long)(c->call_id + (uint64_t)i));
-        llm_text_format(out, "'id':%q,'type':'function','function':{'name':%Q,", id, call->name.data, call->name.len);
-    }
+    char id[32];
+    snprintf(id, sizeof id, "call_%016llx", (unsigned long long)(c->call_id + (uint64_t)i));
+    llm_text_format(out, stream ? "%,{'index':%d," : "%,{", i);
+    if (announce) llm_text_format(out, "'id':%q,'type':'function','function':{'name':%Q,", id, call->name.data, call->name.len);
+    else llm_text_str(out, "\"function\":{");
     llm_text_format(out, "'arguments':%Q}}", call->arguments.data + from, to - from);
 }
 
@@ -29654,47 +28835,41 @@ static void llm__oai_payload(const llm_openai_call *k, const llm__oai_piece *p, 
         llm_text_format(out, "'text':%Q", p->content->data, p->content->len);
         return;
     }
-    llm_text_str(out, whole ? "\"message\":{\"role\":\"assistant\"," : "\"delta\":{");
-    if (content) llm_text_format(out, "'content':%Q", p->content->data, p->content->len);
-    else if (whole) llm_text_str(out, "\"content\":null");
-    if (thoughts && (content || whole)) llm_text_str(out, ",");
-    if (thoughts) llm_text_format(out, "'reasoning_content':%Q", p->thoughts->data, p->thoughts->len);
-    if (p->calls && p->calls->len) llm_text_format(out, whole ? ",'tool_calls':[%t]" : "'tool_calls':[%t]", p->calls);
+    llm_text_str(out, whole ? "\"message\":{\"role\":\"assistant\"" : "\"delta\":{");
+    if (content) llm_text_format(out, "%,'content':%Q", p->content->data, p->content->len);
+    else if (whole) llm_text_str(out, ",\"content\":null");
+    if (thoughts) llm_text_format(out, "%,'reasoning_content':%Q", p->thoughts->data, p->thoughts->len);
+    if (p->calls && p->calls->len) llm_text_format(out, "%,'tool_calls':[%t]", p->calls);
     llm_text_str(out, whole ? ",\"refusal\":null}" : "}");
 }
 
-/* A choice object: index, text, log-probabilities, end; beside them what was asked for. An answer that called something and ended by itself
- * has "finish_reason": "tool_calls"; one that was cut while it called says "length", as its arguments may be half. */
+/* A choice object: index, text, log-probabilities, end; beside them what was asked for. A stop string is told as text, a stop id as number,
+ * an end by EOS as null. An answer that called something and ended by itself has "finish_reason": "tool_calls"; one that was cut while it
+ * called says "length", as its arguments may be half. */
 static void llm__oai_write_choice(const llm_openai_call *k, const llm_request *request, const llm__oai_piece *p, llm_text *out) {
-    int chat = llm__oai_chats(k), whole = !k->info.stream;
-    llm__oai_lists l;
-    memset(&l, 0, sizeof l);
-    llm_text_format(out, "{'index':%d,", p->at);
+    static const char *const lists[] = {"{'tokens':[", "],'token_logprobs':[", "],'top_logprobs':[", "],'text_offset':["};
+    int chat = llm__oai_chats(k), whole = !k->info.stream, rows = k->want_logprobs && (p->echo || p->rows);
+    llm_text_format(out, "%,{'index':%d,", p->at);
     llm__oai_payload(k, p, out);
-    llm_text_str(out, ",\"logprobs\":");
-    if (!k->want_logprobs || (!p->echo && !p->rows)) {
-        llm_text_str(out, "null");
-    } else if (chat) {
-        llm__oai_chat_logprobs(&k->look, p->rows, out);
-    } else {
-        l.chars = whole || p->echo ? 0 : p->chars - llm_text_chars(p->content->data, p->content->len); /* behind what was streamed before */
-        if (p->echo) llm__oai_lists_add(&l, &k->look, p->echo, 1);
-        if (p->rows) llm__oai_lists_add(&l, &k->look, p->rows, 0);
-        llm__oai_lists_end(&l, out);
+    llm_text_str(out, rows ? ",\"logprobs\":" : ",\"logprobs\":null");
+    if (rows && chat) llm__oai_chat_logprobs(&k->look, p->rows, out);
+    if (rows && !chat) { /* in a stream behind what was streamed before */
+        int64_t chars = whole || p->echo ? 0 : p->chars - llm_text_chars(p->content->data, p->content->len);
+        for (int i = 0; i < 4; i++) llm_text_format(out, lists[i]), llm__oai_list(&k->look, i, p->echo, p->rows, chars, out);
+        llm_text_str(out, "]}");
     }
-    if (!p->end) {
-        llm_text_str(out, ",\"finish_reason\":null}");
-        return;
-    }
-    llm_text_str(out, ",");
-    llm__oai_finish(out, p->end, p->called && p->end->finish == LLM_FINISH_STOP ? "tool_calls" : llm_finish_str(p->end->finish), p->chars);
-    if (k->token_ids && whole) {
+    const llm_output *end = p->end;
+    llm_text_format(out, ",'finish_reason':%q", !end ? NULL : p->called && end->finish == LLM_FINISH_STOP ? "tool_calls" : llm_finish_str(end->finish));
+    if (end && (end->stop_reason || end->stop_id < 0)) llm_text_format(out, ",'stop_reason':%q", end->stop_reason);
+    else if (end) llm_text_format(out, ",'stop_reason':%d", end->stop_id);
+    if (end) llm_text_format(out, ",'sentence_length':%l,'cum_log_probs':%f", p->chars, end->cum_logprob);
+    if (end && k->token_ids && whole) {
         size_t n;
         const int32_t *ids = llm_request_prompt(request, &n);
         llm_text_format(out, ",'prompt_token_ids':%i", ids, n);
     }
-    if (k->token_ids) llm_text_format(out, ",'token_ids':%i", p->end->token_ids, p->end->n_token_ids);
-    if (whole && !chat && k->prompt_logprobs >= 0) llm__oai_prompt_logprobs(k, request, out);
+    if (end && k->token_ids) llm_text_format(out, ",'token_ids':%i", end->token_ids, end->n_token_ids);
+    if (end && whole && !chat && k->prompt_logprobs >= 0) llm__oai_prompt_logprobs(k, request, out);
     llm_text_str(out, "}");
 }
 
@@ -29702,6 +28877,7 @@ static void llm__oai_write_choice(const llm_openai_call *k, const llm_request *r
 static void llm__oai_whole_choice(const llm_openai_call *k, int32_t r, int32_t index, llm_text *out) {
     int chat = llm__oai_chats(k), generate = k->info.kind == LLM_OPENAI_GENERATE;
     const llm_request *request = k->request[r];
+    const llm__oai_choice *c = &k->choice[r * k->info.n_choices + index];
     llm__oai_piece p;
     llm_text text = llm__text_none(), calls = llm__text_none();
     llm_output o, rows, echo = llm__oai_prompt_rows(request);
@@ -29712,18 +28888,16 @@ static void llm__oai_whole_choice(const llm_openai_call *k, int32_t r, int32_t i
     if (!chat) llm_text_add(&text, o.text, o.text_len);
     memset(&p, 0, sizeof p);
     p.at = r * k->info.n_choices + index;
-    p.thoughts = &k->choice[p.at].thoughts;
-    p.content = chat ? &k->choice[p.at].content : &text;
+    p.thoughts = &c->thoughts;
+    p.content = chat ? &c->content : &text;
     p.echo = !chat && k->echo ? &echo : NULL;
     p.rows = &rows;
     p.end = &o;
     p.chars = llm_text_chars(p.content->data, p.content->len);
-    const llm__oai_choice *c = &k->choice[p.at];
     const llm_tool_call *call = c->tools ? llm_tool_parser_calls(c->tools, &p.called) : NULL;
     for (int32_t i = 0; i < p.called; i++) llm__oai_write_call(c, i, &call[i], 0, 1, 0, call[i].arguments.len, &calls);
     if (p.called) p.calls = &calls;
-    llm_text_str(out, p.at ? "," : "");
-    if (generate) llm_text_format(out, "%Q", text.data, text.len);
+    if (generate) llm_text_format(out, "%,%Q", text.data, text.len);
     else llm__oai_write_choice(k, request, &p, out);
     llm_text_free(&text);
 }
@@ -29746,50 +28920,38 @@ static void llm__oai_base64(const unsigned char *bytes, size_t n, llm_text *out)
 
 /* One vector (hidden_size, or `dimensions` of it): cut first and scaled then, so that what is left has length 1. The sum is taken in
  * double, as a float's would lose the small ones among thousands. */
-static void llm__oai_write_embedding(const llm_openai_call *k, const llm_request *request, llm_text *out) {
+static void llm__oai_write_embedding(const llm_openai_call *k, int32_t r, llm_text *out) {
     int32_t n;
-    const float *x = llm_request_embedding(request, &n);
+    const float *x = llm_request_embedding(k->request[r], &n);
     double sum = 0;
     if (k->dimensions) n = (int32_t)LLM__MIN(k->dimensions, n);
     for (int32_t i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
     double scale = k->normalize && sum > 0 ? 1 / sqrt(sum) : 1;
-    llm_text_str(out, k->base64 ? "\"" : "[");
+    llm_text_format(out, k->base64 ? "%,{'object':'embedding','index':%d,'embedding':'" : "%,{'object':'embedding','index':%d,'embedding':[", r);
     for (int32_t i = 0; i < n; i += 48) { /* a multiple of three bytes at a time, so that base64 needs no padding in between */
         float piece[48];
         int32_t many = LLM__MIN(48, n - i);
         for (int32_t c = 0; c < many; c++) piece[c] = (float)((double)x[i + c] * scale);
         if (k->base64) llm__oai_base64((const unsigned char *)piece, (size_t)many * sizeof *piece, out);
-        for (int32_t c = 0; c < many && !k->base64; c++) llm_text_format(out, i + c ? ",%f" : "%f", (double)piece[c]);
+        for (int32_t c = 0; c < many && !k->base64; c++) llm_text_format(out, "%,%f", (double)piece[c]);
     }
-    llm_text_str(out, k->base64 ? "\"" : "]");
+    llm_text_str(out, k->base64 ? "\"}" : "]}");
 }
 
-/* The list object of /v1/embeddings: one entry an input, in their order. There are no answers, so usage has only prompt_tokens. */
-static void llm__oai_embeddings(const llm_openai_call *k, llm_text *out) {
-    int64_t tokens = 0;
-    llm_text_format(out, "{'id':%q,'object':'list','created':%l,'model':%q,'data':[", k->id, k->created, k->model);
-    for (int32_t r = 0; r < k->info.n_requests; r++) {
-        llm_request_metrics m;
-        llm_request_get_metrics(k->request[r], &m);
-        tokens += m.n_prompt_tokens;
-        llm_text_format(out, r ? ",{'object':'embedding','index':%d,'embedding':" : "{'object':'embedding','index':%d,'embedding':", r);
-        llm__oai_write_embedding(k, k->request[r], out);
-        llm_text_str(out, "}");
-    }
-    llm_text_format(out, "],'usage':{'prompt_tokens':%l,'total_tokens':%l}}", tokens, tokens);
-}
-
-/* The object of a finished call. /generate has only the texts, each with its prompt before it. */
+/* The object of a finished call: choices, or vectors, one an input in their order. /generate has only the texts, each with its prompt
+ * before it. */
 static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
-    int chat = llm__oai_chats(k), generate = k->info.kind == LLM_OPENAI_GENERATE;
+    int generate = k->info.kind == LLM_OPENAI_GENERATE, embedding = k->info.kind == LLM_OPENAI_EMBEDDING;
     if (generate) llm_text_str(out, "{\"text\":[");
-    else llm__oai_head(k, chat ? "chat.completion" : "text_completion", out);
-    for (int32_t r = 0; r < k->info.n_requests; r++)
-        for (int32_t i = 0; i < k->info.n_choices; i++) llm__oai_whole_choice(k, r, i, out);
+    else llm__oai_head(k, llm__oai_kinds[k->info.kind].object, out);
+    for (int32_t r = 0; r < k->info.n_requests; r++) {
+        if (embedding) llm__oai_write_embedding(k, r, out);
+        for (int32_t i = 0; i < k->info.n_choices && !embedding; i++) llm__oai_whole_choice(k, r, i, out);
+    }
     llm_text_str(out, "]");
     if (!generate) llm__oai_usage(k, out);
-    if (chat && k->prompt_logprobs >= 0) llm__oai_prompt_logprobs(k, k->request[0], out);
-    if (k->metrics && !generate) llm_text_str(out, ","), llm_openai_metrics(out, k->request[0]);
+    if (llm__oai_chats(k) && k->prompt_logprobs >= 0) llm__oai_prompt_logprobs(k, k->request[0], out);
+    if (k->metrics && !generate && !embedding) llm__oai_metrics(k->request[0], out);
     llm_text_str(out, "}");
 }
 
@@ -29817,11 +28979,11 @@ static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
 static void llm__oai_chunk(const llm_openai_call *k, llm_text *choice, const llm_request *ended, llm_text *out) {
     int usage = !choice->len || k->continuous_usage;
     llm_text_str(out, "data: ");
-    llm__oai_head(k, llm__oai_chats(k) ? "chat.completion.chunk" : "text_completion", out);
+    llm__oai_head(k, llm__oai_kinds[k->info.kind].chunk, out);
     llm_text_format(out, "%t]", choice);
     if (usage) llm__oai_usage(k, out);
     else if (k->include_usage) llm_text_str(out, ",\"usage\":null");
-    if (ended && k->metrics) llm_text_str(out, ","), llm_openai_metrics(out, ended);
+    if (ended && k->metrics) llm__oai_metrics(ended, out);
     llm_text_str(out, "}\n\n");
 }
 
@@ -29832,28 +28994,33 @@ static void llm__oai_piece_chunk(const llm_openai_call *k, int32_t r, const llm_
     llm__oai_chunk(k, &choice, p->end ? k->request[r] : NULL, out);
 }
 
-/* What there is of new calls as chunks: each is announced with its name, then its arguments follow as they come. c->n_told calls were
- * announced, and `told` bytes of the last one's arguments written; so the walk begins with that one, which may have grown. Calls that the
- * parser finds whole come as two chunks in one go. */
+/* The next news of a choice's calls: a call that was not announced yet (*fresh), or more of the arguments of the last that was, from byte
+ * *from on. c->n_told calls were announced, and `told` bytes of the last one's arguments written. NULL: there is nothing new. */
+static const llm_tool_call *llm__oai_call_news(llm__oai_choice *c, int *fresh, size_t *from) {
+    int32_t n = 0;
+    const llm_tool_call *call = c->tools ? llm_tool_parser_calls(c->tools, &n) : NULL;
+    *from = c->told;
+    *fresh = !c->n_told || c->told == call[c->n_told - 1].arguments.len;
+    if (*fresh && c->n_told == n) return NULL;
+    if (*fresh) *from = 0, c->n_told++;
+    c->told = *fresh ? 0 : call[c->n_told - 1].arguments.len;
+    return &call[c->n_told - 1];
+}
+
+/* What there is of new calls as chunks: each is announced with its name, then its arguments follow as they come. Calls that the parser finds
+ * whole come as two chunks in one go. */
 static void llm__oai_call_chunks(const llm_openai_call *k, int32_t r, llm__oai_piece *p, llm__oai_choice *c, llm_text *out) {
-    const llm_tool_call *call = llm_tool_parser_calls(c->tools, &p->called);
     llm_text one = llm__text_none();
+    int fresh;
+    size_t from;
     p->content = NULL;
     p->rows = NULL;
     p->calls = &one;
-    for (int32_t i = LLM__MAX(c->n_told - 1, 0); i < p->called; i++) {
-        if (i == c->n_told) {
-            llm__oai_write_call(c, i, &call[i], 1, 1, 0, 0, &one);
-            llm__oai_piece_chunk(k, r, p, out);
-            c->n_told++;
-            c->told = 0;
-        }
-        size_t to = call[i].arguments.len;
-        if (to == c->told) continue;
-        llm__oai_write_call(c, i, &call[i], 1, 0, c->told, to, &one);
-        c->told = to;
+    for (const llm_tool_call *call; (call = llm__oai_call_news(c, &fresh, &from)) != NULL;) {
+        llm__oai_write_call(c, c->n_told - 1, call, 1, fresh, from, c->told, &one);
         llm__oai_piece_chunk(k, r, p, out);
     }
+    p->called = c->n_told;
     p->calls = NULL;
 }
 
@@ -30012,81 +29179,69 @@ static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
 
 typedef enum llm__oai_item { LLM__OAI_NO_ITEM = 0, LLM__OAI_THOUGHTS, LLM__OAI_MESSAGE, LLM__OAI_CALL } llm__oai_item;
 
-/* What differs between the kinds of items: the beginning of their ids, the type of their part, the name of their growing text. */
+/* What differs between the kinds of items: the beginning of their ids, the type of their part, the name of their growing text, and members
+ * that clients expect though they are empty here. */
 static const struct {
-    const char *prefix, *part, *event, *member;
-} llm__oai_items[] = {{"", NULL, "", ""}, {"rs", "reasoning_text", "reasoning_text", "text"}, {"msg", "output_text", "output_text", "text"},
-                      {"fc", NULL, "function_call_arguments", "arguments"}};
+    const char *prefix, *part, *event, *member, *empty;
+} llm__oai_items[] = {{"", NULL, "", "", ""}, {"rs", "reasoning_text", "reasoning_text", "text", ""},
+                      {"msg", "output_text", "output_text", "text", ",\"logprobs\":[]"}, {"fc", NULL, "function_call_arguments", "arguments", ""}};
 
-/* One event: its members are freed. */
-static void llm__oai_say(llm_openai_call *k, const char *type, llm_text *members, llm_text *out) {
-    llm_text_format(out, "event: response.%s\ndata: {'type':'response.%s',", type, type);
-    llm_text_format(out, "'sequence_number':%d,%t}\n\n", k->n_events++, members);
-}
-
-/* "item_id", "output_index" and, for a part, "content_index" of the open item: the beginning of its events' members. */
-static llm_text llm__oai_place(const llm_openai_call *k) {
-    llm_text t = llm__text_none();
-    llm_text_format(&t, "'item_id':'%s_%s%d','output_index':%d", llm__oai_items[k->item_kind].prefix, k->id + 5, k->n_items, k->n_items);
-    if (llm__oai_items[k->item_kind].part) llm_text_str(&t, ",\"content_index\":0");
-    return t;
+/* One event: response.{what}{how}, with members by a pattern. placed: the members that say where the open item stands come first. */
+static void llm__oai_say(llm_openai_call *k, llm_text *out, int placed, const char *what, const char *how, const char *pattern, ...) {
+    va_list args;
+    llm_text_format(out, "event: response.%s%s\ndata: {'type':'response.%s%s','sequence_number':%d,", what, how, what, how, k->n_events++);
+    if (placed) llm_text_format(out, "'item_id':'%s_%s%d','output_index':%d,", llm__oai_items[k->item_kind].prefix, k->id + 5, k->n_items, k->n_items);
+    if (placed && llm__oai_items[k->item_kind].part) llm_text_str(out, "\"content_index\":0,");
+    va_start(args, pattern);
+    llm__text_pattern(out, pattern, args);
+    va_end(args);
+    llm_text_str(out, "}\n\n");
 }
 
 /* The part of the open item with the text it has so far. */
-static void llm__oai_write_part(const llm_openai_call *k, llm_text *out) {
-    llm_text_format(out, "{'type':%q,'text':%Q", llm__oai_items[k->item_kind].part, k->item.data, k->item.len);
-    llm_text_str(out, k->item_kind == LLM__OAI_MESSAGE ? ",\"annotations\":[],\"logprobs\":[]}" : "}");
+static llm_text llm__oai_part(const llm_openai_call *k) {
+    llm_text t = llm__text_none();
+    llm_text_format(&t, "{'type':%q,'text':%Q", llm__oai_items[k->item_kind].part, k->item.data, k->item.len);
+    llm_text_str(&t, k->item_kind == LLM__OAI_MESSAGE ? ",\"annotations\":[],\"logprobs\":[]}" : "}");
+    return t;
 }
 
-/* The open item; done: with all its text. call: of a function call. */
-static void llm__oai_write_item(const llm_openai_call *k, const llm_tool_call *call, int done, llm_text *out) {
+/* The open item; done: with all its text. A function call is the last of those that were announced. */
+static llm_text llm__oai_item_text(const llm_openai_call *k, int done) {
+    const llm__oai_choice *c = &k->choice[0];
     const char *status = done ? "completed" : "in_progress";
-    llm_text_format(out, "{'id':'%s_%s%d',", llm__oai_items[k->item_kind].prefix, k->id + 5, k->n_items);
+    llm_text t = llm__text_none(), part = llm__text_none();
+    llm_text_format(&t, "{'id':'%s_%s%d',", llm__oai_items[k->item_kind].prefix, k->id + 5, k->n_items);
     if (k->item_kind == LLM__OAI_CALL) {
         char id[32];
         int32_t n;
-        uint64_t at = (uint64_t)(call - llm_tool_parser_calls(k->choice[0].tools, &n));
-        snprintf(id, sizeof id, "call_%016llx", (unsigned long long)(k->choice[0].call_id + at));
-        llm_text_format(out, "'type':'function_call','status':%q,'call_id':%q,'name':%Q,'arguments':%Q}", status, id, call->name.data,
+        const llm_tool_call *call = llm_tool_parser_calls(c->tools, &n) + c->n_told - 1;
+        snprintf(id, sizeof id, "call_%016llx", (unsigned long long)(c->call_id + (uint64_t)(c->n_told - 1)));
+        llm_text_format(&t, "'type':'function_call','status':%q,'call_id':%q,'name':%Q,'arguments':%Q}", status, id, call->name.data,
                         call->name.len, k->item.data, k->item.len);
-        return;
+        return t;
     }
-    if (k->item_kind == LLM__OAI_MESSAGE) llm_text_format(out, "'type':'message','role':'assistant','status':%q,'content':[", status);
-    else llm_text_str(out, "\"type\":\"reasoning\",\"summary\":[],\"content\":[");
-    if (done) llm__oai_write_part(k, out);
-    llm_text_str(out, "]}");
-}
-
-/* output_item.added and output_item.done: the item itself. */
-static void llm__oai_say_item(llm_openai_call *k, const llm_tool_call *call, int done, llm_text *out) {
-    llm_text t = llm__text_none();
-    llm_text_format(&t, "'output_index':%d,'item':", k->n_items);
-    llm__oai_write_item(k, call, done, &t);
-    llm__oai_say(k, done ? "output_item.done" : "output_item.added", &t, out);
-}
-
-/* content_part.added and content_part.done: nothing for items without parts. */
-static void llm__oai_say_part(llm_openai_call *k, const char *type, llm_text *out) {
-    llm_text t = llm__oai_place(k);
-    llm_text_str(&t, ",\"part\":");
-    if (llm__oai_items[k->item_kind].part) llm__oai_write_part(k, &t), llm__oai_say(k, type, &t, out);
-    llm_text_free(&t);
+    if (done) part = llm__oai_part(k);
+    if (k->item_kind == LLM__OAI_MESSAGE) llm_text_format(&t, "'type':'message','role':'assistant','status':%q,'content':[%t]}", status, &part);
+    else llm_text_format(&t, "'type':'reasoning','summary':[],'content':[%t]}", &part);
+    return t;
 }
 
 /* Ends the open item, if there is one, and keeps it. */
-static void llm__oai_item_end(llm_openai_call *k, const llm_tool_call *call, llm_text *out) {
-    char type[64];
-    if (!k->item_kind) return;
-    llm_text t = llm__oai_place(k);
-    llm_text_format(&t, ",'%s':%Q", llm__oai_items[k->item_kind].member, k->item.data, k->item.len);
-    if (k->item_kind == LLM__OAI_MESSAGE) llm_text_str(&t, ",\"logprobs\":[]");
-    if (k->item_kind == LLM__OAI_CALL) llm_text_format(&t, ",'name':%Q", call->name.data, call->name.len);
-    snprintf(type, sizeof type, "%s.done", llm__oai_items[k->item_kind].event);
-    llm__oai_say(k, type, &t, out);
-    llm__oai_say_part(k, "content_part.done", out);
-    llm__oai_say_item(k, call, 1, out);
-    llm_text_str(&k->items, k->n_items ? "," : "");
-    llm__oai_write_item(k, call, 1, &k->items);
+static void llm__oai_item_end(llm_openai_call *k, llm_text *out) {
+    const int kind = k->item_kind;
+    if (!kind) return;
+    llm_text item = llm__oai_item_text(k, 1), part = llm__text_none(), name = llm__text_none();
+    if (kind == LLM__OAI_CALL) {
+        int32_t n;
+        const llm_tool_call *call = llm_tool_parser_calls(k->choice[0].tools, &n) + k->choice[0].n_told - 1;
+        llm_text_format(&name, ",'name':%Q", call->name.data, call->name.len);
+    }
+    llm__oai_say(k, out, 1, llm__oai_items[kind].event, ".done", "'%s':%Q%s%t", llm__oai_items[kind].member, k->item.data, k->item.len,
+                 llm__oai_items[kind].empty, &name);
+    if (llm__oai_items[kind].part) part = llm__oai_part(k), llm__oai_say(k, out, 1, "content_part", ".done", "'part':%t", &part);
+    llm_text_format(&k->items, k->n_items ? ",%s" : "%s", item.data ? item.data : "");
+    llm__oai_say(k, out, 0, "output_item", ".done", "'output_index':%d,'item':%t", k->n_items, &item);
     k->n_items++;
     k->item_kind = LLM__OAI_NO_ITEM;
     k->item.len = 0;
@@ -30094,125 +29249,95 @@ static void llm__oai_item_end(llm_openai_call *k, const llm_tool_call *call, llm
 
 /* More text of an item of a kind; where another one is open, that ends, and a new one begins. Without text (n = 0) the item only begins. At
  * most one item is open: k->item_kind says of which kind, k->item has its text so far, k->n_items is its number. */
-static void llm__oai_item_grows(llm_openai_call *k, llm__oai_item kind, const llm_tool_call *call, const char *text, size_t n,
-                                llm_text *out) {
-    char type[64];
+static void llm__oai_item_grows(llm_openai_call *k, llm__oai_item kind, const char *text, size_t n, llm_text *out) {
     if ((int)kind != k->item_kind) {
-        llm__oai_item_end(k, call, out);
+        llm__oai_item_end(k, out);
         k->item_kind = kind;
         llm_text_str(&k->item, "");
-        llm__oai_say_item(k, call, 0, out);
-        llm__oai_say_part(k, "content_part.added", out);
+        llm_text item = llm__oai_item_text(k, 0), part = llm__text_none();
+        llm__oai_say(k, out, 0, "output_item", ".added", "'output_index':%d,'item':%t", k->n_items, &item);
+        if (llm__oai_items[kind].part) part = llm__oai_part(k), llm__oai_say(k, out, 1, "content_part", ".added", "'part':%t", &part);
     }
     if (!n) return;
     llm_text_add(&k->item, text, n);
-    llm_text t = llm__oai_place(k);
-    llm_text_format(&t, ",'delta':%Q", text, n);
-    if (kind == LLM__OAI_MESSAGE) llm_text_str(&t, ",\"logprobs\":[]");
-    snprintf(type, sizeof type, "%s.delta", llm__oai_items[kind].event);
-    llm__oai_say(k, type, &t, out);
+    llm__oai_say(k, out, 1, llm__oai_items[kind].event, ".delta", "'delta':%Q%s", text, n, llm__oai_items[kind].empty);
 }
 
 /* What was polled since the last time, as items that grow: thoughts, text, then calls, which is the order in which models write them. A
  * call ends its item by itself when it is whole, or when another has begun. */
 static void llm__oai_items_grow(llm_openai_call *k, llm_text *out) {
     llm__oai_choice *c = &k->choice[0];
-    int32_t n = 0;
-    const llm_tool_call *call = c->tools ? llm_tool_parser_calls(c->tools, &n) : NULL;
-    if (c->thoughts.len) llm__oai_item_grows(k, LLM__OAI_THOUGHTS, NULL, c->thoughts.data, c->thoughts.len, out);
-    if (c->content.len) llm__oai_item_grows(k, LLM__OAI_MESSAGE, NULL, c->content.data, c->content.len, out);
-    for (int32_t i = LLM__MAX(c->n_told - 1, 0); i < n; i++) {
-        if (i < c->n_told && k->item_kind != LLM__OAI_CALL) continue; /* its item has ended */
-        if (i == c->n_told) c->n_told++, c->told = 0;
-        llm__oai_item_grows(k, LLM__OAI_CALL, &call[i], call[i].arguments.data + c->told, call[i].arguments.len - c->told, out);
-        c->told = call[i].arguments.len;
-        if (i + 1 < n || call[i].done) llm__oai_item_end(k, &call[i], out);
+    int fresh;
+    size_t from;
+    if (c->thoughts.len) llm__oai_item_grows(k, LLM__OAI_THOUGHTS, c->thoughts.data, c->thoughts.len, out);
+    if (c->content.len) llm__oai_item_grows(k, LLM__OAI_MESSAGE, c->content.data, c->content.len, out);
+    for (const llm_tool_call *call; (call = llm__oai_call_news(c, &fresh, &from)) != NULL;) {
+        llm__oai_item_grows(k, LLM__OAI_CALL, call->arguments.data + from, c->told - from, out);
+        if (call->done && c->told == call->arguments.len) llm__oai_item_end(k, out);
     }
     c->thoughts.len = c->content.len = 0;
-}
-
-/* "name": the member as it was sent, or what is meant where it was not. */
-static void llm__oai_as_sent(const llm_openai_call *k, const char *name, const char *otherwise, llm_text *out) {
-    int v = llm__oai_get(k->said, 0, name);
-    llm_text_format(out, ",%q:", name);
-    if (v >= 0) llm_json_write(k->said, v, out);
-    else llm_text_str(out, otherwise);
 }
 
 /* The response object, with a status: "in_progress" (at the beginning: no items, no usage), "completed", "incomplete" (the length cut it)
  * or "failed" (failure: why). It repeats what the request said, since a client may keep the object alone; what was not said has the value
  * that it then means. */
-static void llm__oai_response(const llm_openai_call *k, const char *status, const char *failure, llm_text *out) {
+static llm_text llm__oai_response(const llm_openai_call *k, const char *status, const char *failure) {
     static const char *const sent[][2] = {{"instructions", "null"}, {"max_output_tokens", "null"}, {"metadata", "{}"},
                                           {"parallel_tool_calls", "true"},
-                                          {"reasoning", "{\"effort\":null,\"summary\":null}"}, {"text", "{\"format\":{\"type\":\"text\"}}"},
-                                          {"tool_choice", "\"auto\""}, {"tools", "[]"}, {"user", "null"}};
-    int64_t prompt = 0, cached = 0, said = 0;
-    llm_request_metrics m;
-    llm_output o;
-    memset(&m, 0, sizeof m);
-    if (k->info.n_requests) llm_request_get_metrics(k->request[0], &m);
-    if (k->info.n_requests && !llm_request_get_output(k->request[0], 0, &o)) said = (int64_t)o.n_token_ids;
-    prompt = m.n_prompt_tokens;
-    cached = m.n_cached_tokens;
-    llm_text_format(out, "{'id':%q,'object':'response','created_at':%l,", k->id, k->created);
-    llm_text_format(out, "'status':%q,'model':%q,'error':", status, k->model);
-    if (failure) llm_text_format(out, "{'code':'server_error','message':%q}", failure);
-    else llm_text_str(out, "null");
-    llm_text_format(out, ",'incomplete_details':%s", strcmp(status, "incomplete") ? "null" : "{\"reason\":\"max_output_tokens\"}");
-    llm_text_format(out, ",'output':[%s],'previous_response_id':null,", k->items.data ? k->items.data : "");
-    llm_text_format(out, "'store':false,'truncation':'disabled'");
-    llm_text_format(out, ",'temperature':%f,'top_p':%f", (double)k->s.temperature, k->s.top_p > 0 ? (double)k->s.top_p : 1.0);
-    for (int i = 0; i < LLM__COUNT(sent); i++) llm__oai_as_sent(k, sent[i][0], sent[i][1], out);
-    if (!strcmp(status, "in_progress")) llm_text_str(out, ",\"usage\":null}");
-    else
-        llm_text_format(out,
-                        ",'usage':{'input_tokens':%l,'input_tokens_details':{'cached_tokens':%l},'output_tokens':%l,"
-                        "'output_tokens_details':{'reasoning_tokens':%l},'total_tokens':%l}}",
-                        prompt, cached, said, (int64_t)k->choice[0].n_reasoning, prompt + said);
+                                          {"reasoning", "{'effort':null,'summary':null}"}, {"text", "{'format':{'type':'text'}}"},
+                                          {"tool_choice", "'auto'"}, {"tools", "[]"}, {"user", "null"}};
+    llm_text t = llm__text_none();
+    llm_text_format(&t, "{'id':%q,'object':'response','created_at':%l,'status':%q,'model':%q,'error':", k->id, k->created, status, k->model);
+    llm_text_format(&t, failure ? "{'code':'server_error','message':%q}" : "null", failure);
+    llm_text_format(&t, ",'incomplete_details':%s", strcmp(status, "incomplete") ? "null" : "{\"reason\":\"max_output_tokens\"}");
+    llm_text_format(&t, ",'output':[%s],'previous_response_id':null,'store':false,'truncation':'disabled'", k->items.data ? k->items.data : "");
+    llm_text_format(&t, ",'temperature':%f,'top_p':%f", (double)k->s.temperature, k->s.top_p > 0 ? (double)k->s.top_p : 1.0);
+    for (int i = 0; i < LLM__COUNT(sent); i++) {
+        int v = llm__oai_get(k->body, 0, sent[i][0]);
+        llm_text_format(&t, ",%q:", sent[i][0]);
+        llm_text_format(&t, v >= 0 ? "%j" : sent[i][1], k->body, v);
+    }
+    if (strcmp(status, "in_progress")) llm__oai_usage(k, &t);
+    else llm_text_str(&t, ",\"usage\":null");
+    llm_text_str(&t, "}");
+    return t;
 }
 
 /* Closes what is open; an answer without anything is an empty message. Returns the status. */
 static const char *llm__oai_items_end(llm_openai_call *k, llm_text *out) {
     llm_output o;
-    int32_t n = 0;
-    const llm_tool_call *call = k->choice[0].tools ? llm_tool_parser_calls(k->choice[0].tools, &n) : NULL;
     llm__oai_items_grow(k, out);
-    if (!k->n_items && !k->item_kind) llm__oai_item_grows(k, LLM__OAI_MESSAGE, NULL, "", 0, out);
-    llm__oai_item_end(k, n ? &call[n - 1] : NULL, out);
+    if (!k->n_items && !k->item_kind) llm__oai_item_grows(k, LLM__OAI_MESSAGE, "", 0, out);
+    llm__oai_item_end(k, out);
     llm_request_get_output(k->request[0], 0, &o);
     return o.finish == LLM_FINISH_STOP ? "completed" : "incomplete";
 }
 
 /* The answer without a stream: everything has been polled, so each item grows once, and by all of its text. */
 static void llm__oai_response_whole(llm_openai_call *k, llm_text *out) {
-    llm_text events = llm__text_none();
+    llm_text events = llm__text_none(), whole;
     const char *status = llm__oai_items_end(k, &events);
     llm_text_free(&events);
-    llm__oai_response(k, status, NULL, out);
-}
-
-/* One event with the response itself: "response.created" ... */
-static void llm__oai_say_response(llm_openai_call *k, const char *type, const char *status, const char *failure, llm_text *out) {
-    llm_text t = llm__text_none();
-    llm_text_str(&t, "\"response\":");
-    llm__oai_response(k, status, failure, &t);
-    llm__oai_say(k, type, &t, out);
+    whole = llm__oai_response(k, status, NULL);
+    llm_text_format(out, "%t", &whole);
 }
 
 /* The next events of a response: what one piece of news has brought, or the end. */
 static int llm__oai_next_response(llm_openai_call *k, llm_text *out) {
+    static const char *const begin[] = {"created", "in_progress"};
     size_t before = out->len;
     llm_event e;
-    if (!k->n_events) {
-        llm__oai_say_response(k, "created", "in_progress", NULL, out);
-        llm__oai_say_response(k, "in_progress", "in_progress", NULL, out);
+    llm_text whole;
+    for (int i = 0; i < 2 && k->n_events < 2; i++) {
+        whole = llm__oai_response(k, "in_progress", NULL);
+        llm__oai_say(k, out, 0, begin[i], "", "'response':%t", &whole);
     }
     while (out->len == before && !k->failed && llm__oai_poll(k, 0, &e)) llm__oai_items_grow(k, out);
     if (out->len > before) return 1;
     if (!k->failed && !llm_request_done(k->request[0])) return 0;
     const char *failure = llm__oai_failure(k), *status = failure ? "failed" : llm__oai_items_end(k, out);
-    llm__oai_say_response(k, status, status, failure, out);
+    whole = llm__oai_response(k, status, failure);
+    llm__oai_say(k, out, 0, status, "", "'response':%t", &whole);
     k->info.done = 1;
     return 1;
 }
@@ -30232,192 +29357,598 @@ LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
         }
         if (!done) return 0;
         const char *failure = llm__oai_failure(k);
-        if (failure) llm__oai_bad(k, NULL, "%s", failure), k->info.status = 500;
-        else if (k->info.kind == LLM_OPENAI_EMBEDDING) llm__oai_embeddings(k, out);
+        if (failure) llm__oai_bad(k, "", "%s", failure), k->info.status = 500;
         else if (k->info.kind == LLM_OPENAI_RESPONSE) llm__oai_response_whole(k, out);
         else llm__oai_whole(k, out);
     } else if (k->info.status == 200) {
         llm_text_add(out, k->text.data, k->text.len);
     }
-    if (k->info.kind == LLM_OPENAI_RESPONSE) llm__oai_own_name(k);
     if (k->info.status != 200) llm_openai_error(out, k->info.status, k->message, k->param[0] ? k->param : NULL, k->code);
     k->info.done = 1;
     return 1;
 }
 
-/* ---- tokenizing kinds: the answer is written at once, into k->text
+/* ---- kinds that need no engine's steps: the answer is written at once, into k->text
  * /tokenize and /detokenize understand vLLM's bodies ({"prompt"} or {"messages"}; {"tokens"}) and llama.cpp's ({"content", "add_special",
- * "with_pieces"}), and answer each in its own shape. They need no engine: a server may answer them while all its sequences are busy. */
+ * "with_pieces"}), and answer each in its own shape. A server may answer them while all its sequences are busy. */
 
-/* The members of one list of tokens: ids, strings, or {id, piece}. */
-static void llm__oai_token_list(const llm_openai_call *k, const llm_tokens *ids, int pieces, llm_text *out) {
-    llm_text_str(out, "[");
-    for (size_t i = 0; i < ids->len; i++) {
-        llm_text_format(out, i ? "%s" : "", ",");
-        if (pieces) llm_text_format(out, "{'id':%d,'piece':", ids->data[i]);
-        llm__oai_token(&k->look, ids->data[i], out);
-        if (pieces) llm_text_str(out, "}");
-    }
-    llm_text_str(out, "]");
+/* What a chat's prompt is made of. */
+static int llm__oai_chat_body(llm_openai_call *k) { return llm__oai_tools(k) && llm__oai_tool_choice(k) && llm__oai_messages(k); }
+
+/* The ids of a body's `prompt` or `content`, or of its messages. */
+static int llm__oai_body_ids(llm_openai_call *k, llm_tokens *ids) {
+    int content = llm__oai_get(k->body, 0, "content"), v = content >= 0 ? content : llm__oai_get(k->body, 0, "prompt");
+    if (v < 0 && !llm__oai_has(k, "messages")) return llm__oai_bad(k, "prompt", ", content or messages is missing");
+    if (v < 0 && !llm__oai_chat_body(k)) return 0;
+    llm__oai_at(k, content >= 0 ? "content" : v >= 0 ? "prompt" : "messages");
+    return llm__oai_prompt_ids(k, v, v >= 0 && content < 0, ids);
 }
 
-/* llama.cpp's body {content, add_special, parse_special, with_pieces}, or vLLM's {prompt, add_special_tokens,
- * return_token_strs} or {messages, ...}; the answer holds both forms: {"count": 2, "max_model_len": 8192, "tokens": [9906, 1917]}, where
- * with_pieces makes the tokens {"id", "piece"} and return_token_strs adds "token_strs". llama.cpp adds special tokens only when it is told
- * to, vLLM unless it is told not to, and a rendered chat has its own. */
+/* The answer holds both forms: {"count": 2, "max_model_len": 8192, "tokens": [9906, 1917]}, where with_pieces makes the tokens {"id",
+ * "piece"} and return_token_strs adds "token_strs". llama.cpp adds special tokens only when it is told to, vLLM unless it is told not to,
+ * and a rendered chat has its own. */
 static int llm__oai_tokenize(llm_openai_call *k) {
-    const llm_json *d = k->body;
-    int content = llm__oai_get(d, 0, "content"), theirs = content >= 0, v = theirs ? content : llm__oai_get(d, 0, "prompt"), strings = 0;
-    const char *name = theirs ? "content" : "prompt", *const flag[2] = {theirs ? "add_special" : "add_special_tokens", "parse_special"};
-    int on[2] = {!theirs, 1};
-    size_t n = 0;
+    int theirs = llm__oai_has(k, "content");
     llm_tokens ids;
     llm_engine_stats stats;
-    memset(&ids, 0, sizeof ids);
     memset(&stats, 0, sizeof stats);
-    const char *s = llm_json_str(d, v, &n);
-    if (v < 0 && !llm__oai_has(k, "messages")) return llm__oai_bad(k, "prompt", "prompt, content or messages is missing");
-    for (int i = 0; i < 2; i++) {
-        int given = llm__oai_get(d, 0, flag[i]);
-        if (given >= 0 && !llm_json_bool(d, given, &on[i])) return llm__oai_bad(k, flag[i], "%s must be true or false", flag[i]);
-    }
-    llm_json_bool(d, llm__oai_get(d, 0, theirs ? "with_pieces" : "return_token_strs"), &strings);
-    if (v < 0) {
-        llm_result rendered = llm__oai_messages(k) ? llm_openai_render(k->service, d, &k->text) : LLM_OK;
-        if (k->info.status != 200) return 0;
-        if (rendered) return llm__oai_failed(k, rendered, "messages");
-        s = k->text.data ? k->text.data : "";
-        n = k->text.len;
-        on[0] = 0;
-    }
-    if (!s) return llm__oai_bad(k, name, "%s must be a text", name);
-    int flags = (on[0] ? LLM_TOK_ADD_SPECIAL : 0) | (on[1] ? LLM_TOK_PARSE_SPECIAL : 0) | (v < 0 ? LLM_TOK_GUARDED : 0);
-    llm_result r = llm_tokenize(k->service->model, s, n, flags, &ids);
+    llm__oai_at(k, theirs ? "content" : "prompt");
+    if (llm_json_type_of(k->body, llm__oai_get(k->body, 0, k->param)) == LLM_JSON_ARRAY) return llm__oai_bad(k, NULL, "must be a text");
+    if (!llm__oai_body_ids(k, &ids)) return 0;
     if (k->service->engine) llm_engine_get_stats(k->service->engine, &stats);
     k->text.len = 0;
     llm_text_format(&k->text, "{'count':%l,'max_model_len':%d,'tokens':", (int64_t)ids.len, stats.max_model_len);
-    if (strings && theirs) llm__oai_token_list(k, &ids, 1, &k->text);
-    else llm_text_format(&k->text, "%i", ids.data, ids.len);
-    if (strings && !theirs) llm_text_str(&k->text, ",\"token_strs\":"), llm__oai_token_list(k, &ids, 0, &k->text);
-    llm_text_str(&k->text, "}");
+    if (!theirs || !k->pieces) llm_text_format(&k->text, "%i", ids.data, ids.len);
+    if (k->pieces) llm_text_str(&k->text, theirs ? "[" : ",\"token_strs\":[");
+    for (size_t i = 0; i < ids.len && k->pieces; i++) {
+        llm_text_format(&k->text, theirs ? "%,{'id':%d,'piece':" : "%,", ids.data[i]);
+        llm__oai_token(&k->look, ids.data[i], &k->text);
+        if (theirs) llm_text_str(&k->text, "}");
+    }
+    llm_text_str(&k->text, k->pieces ? "]}" : "}");
     llm_tokens_free(&ids);
-    return r ? llm__oai_failed(k, r, "prompt") : 1;
+    return 1;
 }
 
-/* The text under the names that llama.cpp, vLLM and /apply-template give it. */
-static int llm__oai_tokenizing(llm_openai_call *k) {
+/* The text of ids, under the names that llama.cpp and vLLM give it. */
+static int llm__oai_detokenize(llm_openai_call *k) {
     llm_text text = llm__text_none();
     llm_tokens ids;
-    llm_result r;
-    int v = llm__oai_get(k->body, 0, "tokens"), back = k->info.kind == LLM_OPENAI_DETOKENIZE;
-    if (k->info.kind == LLM_OPENAI_TOKENIZE) return llm__oai_tokenize(k);
-    if (back && llm_json_type_of(k->body, v) != LLM_JSON_ARRAY) return llm__oai_bad(k, "tokens", "tokens must be a list of token ids");
-    if (back ? !llm__oai_ids(k, "tokens", v, &ids) : !llm__oai_messages(k)) return 0;
-    if (back) {
-        r = llm_detokenize(k->service->model, ids.data, ids.len, LLM_DETOK_KEEP_SPECIAL, &text);
-        llm_tokens_free(&ids);
-        if (!r) llm_text_format(&k->text, "{'content':%Q,'prompt':%Q}", text.data, text.len, text.data, text.len);
-    } else {
-        llm_text guarded = llm__text_none();
-        r = llm_openai_render(k->service, k->body, &guarded);
-        llm_unguard(guarded.data, guarded.len, &text);
-        llm_text_free(&guarded);
-        if (!r) llm_text_format(&k->text, "{'prompt':%Q}", text.data, text.len);
-    }
+    int v = llm__oai_get(k->body, 0, "tokens");
+    memset(&ids, 0, sizeof ids);
+    llm__oai_at(k, "tokens");
+    if (llm_json_type_of(k->body, v) != LLM_JSON_ARRAY) return llm__oai_bad(k, NULL, "must be a list of token ids");
+    int ok = llm__oai_ids(k, v, &ids);
+    llm_result r = ok ? llm_detokenize(k->service->model, ids.data, ids.len, LLM_DETOK_KEEP_SPECIAL, &text) : LLM_OK;
+    if (ok) llm_text_format(&k->text, "{'content':%Q,'prompt':%Q}", text.data, text.len, text.data, text.len);
+    llm_tokens_free(&ids);
     llm_text_free(&text);
-    return r ? llm__oai_failed(k, r, back ? "tokens" : "messages") : 1;
+    return r ? llm__oai_failed(k, r, NULL) : ok;
 }
 
-/* ---- adapters at run time: vLLM's two routes, but only for what lies in one folder */
+/* The rendered chat as it will be tokenized, to be looked at. */
+static int llm__oai_template(llm_openai_call *k) {
+    llm_text text = llm__text_none();
+    if (!llm__oai_chat_body(k) || !llm__oai_at(k, "messages") || !llm__oai_render(k)) return 0;
+    llm_unguard(k->text.data, k->text.len, &text);
+    k->text.len = 0;
+    llm_text_format(&k->text, "{'prompt':%Q}", text.data, text.len);
+    llm_text_free(&text);
+    return 1;
+}
 
 /* A field that names a file or folder inside `dir`, as the path there. Only a plain name, and nothing that leads elsewhere: no link. */
 static int llm__oai_inside(llm_openai_call *k, const char *param, const char *dir, const char *flag, llm_text *path) {
     struct stat st;
     size_t n = 0;
     const char *name = llm_json_str(k->body, llm__oai_get(k->body, 0, param), &n);
-    if (!dir) llm__oai_bad(k, param, "this server was started without %s, the folder that %s is looked for in", flag, param);
-    else if (!name) return llm__oai_bad(k, param, "%s is missing, or no text", param);
+    llm__oai_at(k, "%s", param);
+    if (!dir) llm__oai_bad(k, NULL, "This server was started without %s, the folder that %s is looked for in", flag, param);
+    else if (!name) return llm__oai_bad(k, NULL, "is missing, or no text");
     else if (*name == '.' || strchr(name, '/') || !llm__plain_text(llm__s(name, n), 255))
-        llm__oai_bad(k, param, "%s must be a plain name inside %s: without '/', and not beginning with '.'", param, flag);
-    if (k->info.status == 200) {
-        llm_text_str(path, dir);
-        llm_text_str(path, "/");
-        llm_text_str(path, name);
-        if (path->failed) return llm__oai_failed(k, llm__nomem(), NULL);
+        llm__oai_bad(k, NULL, "must be a plain name inside %s: without '/', and not beginning with '.'", flag);
+    else {
+        llm_text_format(path, "%s/%s", dir, name);
+        if (path->failed) return llm__oai_failed(k, llm__nomem(), "");
         if (lstat(path->data, &st) || !S_ISLNK(st.st_mode)) return 1;
-        llm__oai_bad(k, param, "%s: a link is not followed", param);
+        llm__oai_bad(k, NULL, ": a link is not followed");
     }
     k->info.status = 403;
     return 0;
 }
 
-/* {"lora_name", "lora_path"}: done here, in a worker's thread, while the engine steps on. */
+/* Adapters at run time: vLLM's two routes, but only for what lies in one folder. {"lora_name", "lora_path"}: done here, in a worker's
+ * thread, while the engine steps on. */
 static int llm__oai_adapters(llm_openai_call *k) {
     const llm_openai_service *s = k->service;
-    int load = k->info.kind == LLM_OPENAI_LORA_LOAD;
+    int load = k->info.kind == LLM_OPENAI_LORA_LOAD, ok = 1;
     llm_text path = llm__text_none();
     size_t n = 0;
     const char *name = llm_json_str(k->body, llm__oai_get(k->body, 0, "lora_name"), &n);
-    int ok = s->lora_dir && (!name || strlen(name) != n) ? llm__oai_bad(k, "lora_name", "lora_name is missing, or no text") : 1;
-    if (ok && (load || !s->lora_dir)) ok = llm__oai_inside(k, "lora_path", s->lora_dir, "--lora-dir", &path);
-    if (ok && load && llm__oai_is_base(s, llm__s(name, strlen(name))))
-        ok = llm__oai_bad(k, "lora_name", "lora_name '%.64s' is the base model's", name);
-    if (ok) {
-        llm_result r = load ? llm_lora_load(s->engine, name, path.data) : llm_lora_unload(s->engine, name);
-        if (r) ok = llm__oai_bad(k, load && r != LLM_ERR_ARG ? "lora_path" : "lora_name", "%s", llm_last_error());
-        if (r == LLM_ERR_NOMEM) k->info.status = 503;
-    }
-    if (ok) {
-        llm_text_str(&k->text, "Success: LoRA adapter '");
-        llm_text_str(&k->text, name);
-        llm_text_str(&k->text, load ? "' added successfully." : "' removed successfully.");
-    }
+    if (s->lora_dir && (!name || strlen(name) != n)) return llm__oai_bad(k, "lora_name", "is missing, or no text");
+    if (load || !s->lora_dir) ok = llm__oai_inside(k, "lora_path", s->lora_dir, "--lora-dir", &path);
+    if (ok && load && llm__oai_is_base(s, llm__s(name, n))) ok = llm__oai_bad(k, "lora_name", "'%.64s' is the base model's", name);
+    llm_result r = !ok ? LLM_OK : load ? llm_lora_load(s->engine, name, path.data) : llm_lora_unload(s->engine, name);
+    if (r) ok = llm__oai_refused(k, r, load && r != LLM_ERR_ARG ? "lora_path" : "lora_name");
+    if (ok) llm_text_format(&k->text, "Success: LoRA adapter %'%s%' %s successfully.", name, load ? "added" : "removed");
     llm_text_free(&path);
     return ok;
 }
 
-/* ---- kept contexts: {"name"} in a folder; to save, the body of a chat or a completion too, whose prompt was asked before */
-
-/* The ids of the body's messages or prompt, as a request with this body has them. */
-static int llm__oai_context_ids(llm_openai_call *k, llm_tokens *ids) {
-    size_t n;
-    int v = llm__oai_get(k->body, 0, "prompt"), chat = v < 0;
-    const char *s = llm_json_str(k->body, v, &n);
-    memset(ids, 0, sizeof *ids);
-    if (!chat && !s) return llm__oai_ids(k, "prompt", v, ids);
-    if (chat && !llm__oai_messages(k)) return 0;
-    llm_result r = chat ? llm_openai_render(k->service, k->body, &k->text) : LLM_OK;
-    if (chat) s = k->text.data ? k->text.data : "", n = k->text.len;
-    if (!r) r = llm_tokenize(k->service->model, s, n, LLM_TOK_PARSE_SPECIAL | (chat ? LLM_TOK_GUARDED : LLM_TOK_ADD_SPECIAL), ids);
-    k->text.len = 0;
-    return r ? llm__oai_failed(k, r, chat ? "messages" : "prompt") : 1;
-}
-
-/* Done here, in a worker's thread, in turns with the engine's steps. The answer tells how many tokens the file holds. */
+/* Kept contexts: {"name"} in a folder; to save, the body of a chat or a completion too, whose prompt was asked before. Done here, in a
+ * worker's thread, in turns with the engine's steps. The answer tells how many tokens the file holds. */
 static int llm__oai_contexts(llm_openai_call *k) {
     const llm_openai_service *s = k->service;
-    int save = k->info.kind == LLM_OPENAI_CONTEXT_SAVE, salt = llm__oai_get(k->body, 0, "cache_salt");
-    const char *name = llm_json_str(k->body, llm__oai_get(k->body, 0, "name"), NULL), *salt_text = llm_json_str(k->body, salt, NULL);
+    int save = k->info.kind == LLM_OPENAI_CONTEXT_SAVE;
     llm_text path = llm__text_none();
     llm_tokens ids;
     int64_t kept = 0;
     memset(&ids, 0, sizeof ids);
-    int ok = s->engine ? 1 : llm__oai_failed(k, llm__error(LLM_ERR_UNSUPPORTED, "there is no engine"), NULL);
+    int ok = s->engine ? 1 : llm__oai_failed(k, llm__error(LLM_ERR_UNSUPPORTED, "there is no engine"), "");
     if (ok) ok = llm__oai_inside(k, "name", s->context_dir, "--context-dir", &path);
-    if (ok && salt >= 0 && !salt_text) ok = llm__oai_bad(k, "cache_salt", "cache_salt must be a text");
-    if (ok && save) ok = llm__oai_context_ids(k, &ids);
+    if (ok && save) ok = llm__oai_body_ids(k, &ids);
     if (ok) {
-        llm_result r = save ? llm_context_save(s->engine, path.data, ids.data, ids.len, k->lora, salt_text, &kept)
-                            : llm_context_load(s->engine, path.data, k->lora, salt_text, &ids);
-        if (r) ok = llm__oai_bad(k, "name", "%s", llm_last_error());
+        llm_result r = save ? llm_context_save(s->engine, path.data, ids.data, ids.len, k->lora, k->cache_salt, &kept)
+                            : llm_context_load(s->engine, path.data, k->lora, k->cache_salt, &ids);
+        if (r) ok = llm__oai_refused(k, r, "name");
         if (r == LLM_ERR_IO) k->info.status = save ? 500 : 404;
-        if (r == LLM_ERR_NOMEM) k->info.status = 503;
-        if (!save) kept = (int64_t)ids.len;
-        if (ok) llm_text_format(&k->text, "{'object':'context','name':%q,'model':%q,'tokens':%l}", name, k->model, kept);
+        k->text.len = 0;
+        if (ok) llm_text_format(&k->text, "{'object':'context','name':%q,'model':%q,'tokens':%l}", llm__oai_word(k->body, 0, "name"), k->model,
+                                save ? kept : (int64_t)ids.len);
     }
     llm_tokens_free(&ids);
     llm_text_free(&path);
     return ok;
+}
+
+LLM_API int llm_openai_submit(llm_openai_call *k) {
+    if (k->info.status != 200) return 0;
+    switch (k->info.kind) {
+    case LLM_OPENAI_TOKENIZE: return llm__oai_tokenize(k);
+    case LLM_OPENAI_DETOKENIZE: return llm__oai_detokenize(k);
+    case LLM_OPENAI_TEMPLATE: return llm__oai_template(k);
+    case LLM_OPENAI_LORA_LOAD: case LLM_OPENAI_LORA_UNLOAD: return llm__oai_adapters(k);
+    case LLM_OPENAI_CONTEXT_SAVE: case LLM_OPENAI_CONTEXT_LOAD: return llm__oai_contexts(k);
+    default: return llm__oai_submit_all(k);
+    }
+}
+
+/* ============================================================================
+ * >>easy   Ten lines to a working program.
+ * ============================================================================
+ * llm_load opens a model and an engine for one sequence. A conversation is a list of messages kept as JSON text;
+ * each turn is rendered by the model's own template from the beginning and submitted whole: the prefix cache knows
+ * all but the latest words of it, so a long conversation costs no more than its last turn. Everything runs in the
+ * caller's thread: llm_chat_next steps the engine until there is something to show. This is also the example of how
+ * the calls of >>api-request belong together.
+ *
+ *   llm *l = llm_load("model.gguf", NULL);
+ *   llm_chat *c = llm_chat_new(l, "You are brief.");         messages: {"role":"system", ...}
+ *   llm_chat_say(c, "2 and 2?");                             ...,{"role":"user", ...} --llm__chat_render--> prompt --> a request
+ *   for (const char *s; (s = llm_chat_next(c));) puts(s);    step, poll, step, poll ...; at the end ...,{"role":"assistant", ...}
+ *   llm_chat_say(c, "And 3?");                               the four messages are rendered and submitted; only the last is new
+ *
+ * A chat owns its messages and the request that is under way; the llm owns model and engine and must outlive its chats. The
+ * messages are kept as JSON text and not as a tree: a turn only appends to them. */
+
+struct llm {
+    llm_model *model;
+    llm_engine *engine;
+    int reasoning, tool_format; /* as in llm_openai_service; -1: as the chat template says */
+};
+
+/* One sequence and a context for talking unless cfg says otherwise: a context of 128k tokens would take gigabytes. What
+ * was opened before an error is closed again; llm_last_error says why. */
+static llm *llm__easy_open(const char *path, llm_model_config *m, llm_engine_config *c) {
+    llm *l = LLM__NEW(llm, 1);
+    m->log = c->log;
+    m->log_user = c->log_user;
+    m->progress = c->progress;
+    m->progress_user = c->progress_user;
+    llm_result r = l ? llm_model_open(path, m, &l->model) : llm__nomem();
+    if (!r && !c->max_model_len)
+        c->max_model_len = LLM__MIN(8192, l->model->arch.max_len); /* enough to talk; a long context takes gigabytes */
+    if (!r) r = llm_engine_open(l->model, c, &l->engine);
+    if (l) l->reasoning = l->tool_format = -1;
+    if (!r) return l;
+    if (l) llm_model_close(l->model);
+    LLM_FREE(l);
+    return NULL;
+}
+
+/* cfg is copied, so it need not outlive the call; its log and progress serve the model's loading too. */
+LLM_API llm *llm_load(const char *path, const llm_engine_config *cfg) {
+    llm_model_config m;
+    llm_engine_config c;
+    memset(&m, 0, sizeof m);
+    memset(&c, 0, sizeof c);
+    if (cfg) c = *cfg;
+    return llm__easy_open(path, &m, &c);
+}
+
+/* The engine goes first: it reads the model's weights. Chats must have been freed. */
+LLM_API void llm_free(llm *l) {
+    if (!l) return;
+    llm_engine_close(l->engine);
+    llm_model_close(l->model);
+    LLM_FREE(l);
+}
+
+LLM_API const llm_model *llm_get_model(const llm *l) { return l->model; }
+LLM_API llm_engine *llm_get_engine(const llm *l) { return l->engine; }
+LLM_API void llm_string_free(char *s) { LLM_FREE(s); }
+
+/* One request from begin to end in the caller's thread: the text goes in as it is, without a chat template. NULL: an
+ * error, llm_last_error says which. */
+LLM_API char *llm_generate(llm *l, const char *prompt, const llm_sampling *s) {
+    llm_request_config c;
+    llm_request *r;
+    llm_output out;
+    memset(&c, 0, sizeof c);
+    c.prompt = prompt;
+    c.prompt_len = strlen(prompt);
+    c.tokenize_flags = LLM_TOK_ADD_SPECIAL;
+    if (s) c.sampling = *s;
+    else llm_sampling_default(l->model, &c.sampling);
+    if (llm_request_submit(l->engine, &c, &r)) return NULL;
+    char *text = NULL;
+    if (!llm_request_run(l->engine, r) && !llm_request_get_output(r, 0, &out)) text = llm__strndup(out.text, out.text_len);
+    llm_request_free(r);
+    return text;
+}
+
+/* A conversation. While a request is there, its answer grows beside the messages; it becomes one of them when the request ends or is
+ * stopped (llm_chat_stop), so that the messages are always whole JSON. */
+struct llm_chat {
+    llm *l;
+    llm_sampling sampling;
+    llm_text messages;    /* the array's elements: {"role":...},{...} */
+    size_t first;         /* length of the system message */
+    llm_text answer;      /* so far, while request is there */
+    llm_text piece;
+    llm_request *request;
+};
+
+/* Adds a message as JSON text: any bytes are safe there, and the template reads the same tree as from a server's
+ * request. */
+static void llm__chat_add(llm_text *messages, const char *role, const char *text, size_t len) {
+    llm_text_format(messages, messages->len ? ",{'role':%q,'content':%Q}" : "{'role':%q,'content':%Q}", role, text, len);
+}
+
+/* The model's own sampling, but answers of at most 1024 tokens. NULL: no memory. */
+LLM_API llm_chat *llm_chat_new(llm *l, const char *system) {
+    llm_chat *c = LLM__NEW(llm_chat, 1);
+    if (!c) return NULL;
+    c->l = l;
+    llm_sampling_default(l->model, &c->sampling);
+    c->sampling.max_tokens = 1024; /* a small model may never end by itself */
+    if (system) llm__chat_add(&c->messages, "system", system, strlen(system));
+    c->first = c->messages.len;
+    return c;
+}
+
+LLM_API llm_sampling *llm_chat_sampling(llm_chat *c) { return &c->sampling; }
+
+/* Forgets messages beyond `len` bytes. */
+static void llm__chat_cut(llm_chat *c, size_t len) {
+    c->messages.len = len;
+    if (c->messages.data) c->messages.data[len] = 0;
+    c->messages.failed = 0;
+}
+
+/* The request goes, what it said so far becomes a message: the next turn is rendered with it, whether the answer had ended or was left in
+ * the middle. Without an answer under way there is nothing to do. */
+LLM_API llm_result llm_chat_stop(llm_chat *c) {
+    if (!c->request) return LLM_OK;
+    llm_request_free(c->request);
+    c->request = NULL;
+    llm__chat_add(&c->messages, "assistant", c->answer.data, c->answer.len);
+    return c->messages.failed || c->answer.failed ? llm__nomem() : LLM_OK;
+}
+
+/* An answer under way is stopped first. */
+LLM_API void llm_chat_reset(llm_chat *c) {
+    llm_chat_stop(c);
+    llm__chat_cut(c, c->first);
+}
+
+LLM_API void llm_chat_free(llm_chat *c) {
+    if (!c) return;
+    llm_request_free(c->request);
+    llm_text_free(&c->messages);
+    llm_text_free(&c->answer);
+    llm_text_free(&c->piece);
+    LLM_FREE(c);
+}
+
+/* A plain transcript for models without a template: base models continue it well enough. The system message stands alone at the top:
+ *
+ *   You are brief.\nUser: 2 and 2?\nAssistant: */
+static void llm__chat_plain(const llm_json *doc, llm_text *out) {
+    for (int m = llm_json_first(doc, llm_json_find(doc, 0, "messages")); m >= 0; m = llm_json_next(doc, m)) {
+        size_t len;
+        const char *role = llm_json_str(doc, llm_json_find(doc, m, "role"), NULL),
+                   *text = llm_json_str(doc, llm_json_find(doc, m, "content"), &len);
+        if (strcmp(role, "system")) llm_text_str(out, !strcmp(role, "user") ? "User: " : "Assistant: ");
+        llm_text_add(out, text, len);
+        llm_text_str(out, "\n");
+    }
+    llm_text_str(out, "Assistant:");
+}
+
+/* The whole conversation as a prompt, by the model's own template, else as the plain transcript (*plain). Guarded: a user who types a
+ * control token gets its letters, not the token. */
+static llm_result llm__chat_render(llm_chat *c, llm_text *prompt, int *plain) {
+    llm_text context = llm__text_none();
+    llm_json *doc = NULL;
+    llm_render_options how;
+    memset(&how, 0, sizeof how);
+    how.guard = c->l->model;
+    llm_text_format(&context, "{'messages':[%s],'add_generation_prompt':true}", c->messages.data ? c->messages.data : "");
+    llm_result r = context.failed || c->messages.failed ? llm__nomem() : llm_json_parse(context.data, context.len, NULL, &doc);
+    *plain = !llm_model_get_info(c->l->model)->chat_template;
+    if (!r && *plain) llm__chat_plain(doc, prompt);
+    else if (!r) r = llm_render(c->l->model, doc, &how, prompt);
+    llm_json_free(doc);
+    llm_text_free(&context);
+    return !r && prompt->failed ? llm__nomem() : r;
+}
+
+/* Renders and submits the whole conversation. On error the message is taken back, so that the caller may try another. A transcript ends
+ * where the model begins to write the user's next line; a template's answer ends with its own token. */
+LLM_API llm_result llm_chat_say(llm_chat *c, const char *user_message) {
+    static const char *const turn[] = {"\nUser:"};
+    llm_request_config cfg;
+    llm_text prompt = llm__text_none();
+    int plain = 0;
+    memset(&cfg, 0, sizeof cfg);
+    llm_result r = llm_chat_stop(c);
+    size_t before = c->messages.len;
+    llm__chat_add(&c->messages, "user", user_message, strlen(user_message));
+    if (!r) r = llm__chat_render(c, &prompt, &plain);
+    cfg.prompt = prompt.data;
+    cfg.prompt_len = prompt.len;
+    cfg.tokenize_flags = plain ? LLM_TOK_ADD_SPECIAL : LLM_TOK_PARSE_SPECIAL | LLM_TOK_GUARDED;
+    cfg.sampling = c->sampling;
+    if (plain && !cfg.sampling.n_stop) cfg.sampling.stop = turn, cfg.sampling.n_stop = 1;
+    cfg.sampling.n = cfg.sampling.best_of = 1;
+    if (!r) r = llm_request_submit(c->l->engine, &cfg, &c->request);
+    if (r) llm__chat_cut(c, before);
+    c->answer.len = 0;
+    llm_text_free(&prompt);
+    return r;
+}
+
+/* Steps the engine until there is text to show. At the end the answer joins the conversation. The piece lives until the
+ * next call. A failed step ends the answer like its own end: what was said stays. */
+LLM_API const char *llm_chat_next(llm_chat *c) {
+    llm_event event;
+    while (c->request) {
+        if (!llm_request_poll(c->request, &event)) {
+            if (llm_request_done(c->request)) llm_chat_stop(c);
+            else llm_engine_step(c->l->engine, NULL);
+            continue;
+        }
+        if (!event.text_len) continue;
+        c->piece.len = 0;
+        llm_text_add(&c->piece, event.text, event.text_len);
+        llm_text_add(&c->answer, event.text, event.text_len);
+        return c->piece.failed ? NULL : c->piece.data;
+    }
+    return NULL;
+}
+
+/* ---- many at once
+ * Every prompt is a call of >>openai, as in a server: its fields are read and its errors told there. A window of them is in flight; what
+ * has ended is copied out and its call freed, so that memory grows with the answers only.
+ *
+ *   prompt {"Why?"}, params {"temperature": 0, "max_new_tokens": 8}
+ *   body   {"prompt":"Why?","temperature":0,"max_tokens":8,"stream":false,"return_token_ids":true}
+ *
+ * The shapes are those of the offline interfaces that people come from: params and outputs are FastDeploy's LLM.generate and LLM.chat, with
+ * LMDeploy's names of parameters understood too. A prompt that is refused is an output with an error of its own; the others go on. */
+
+/* llm_load with its settings as JSON: {"max_model_len": 4096, "tensor_parallel_size": 2}, by the names of the command line's options, whose
+ * rows it shares (>>options). What only a server has a use for is passed over, a name that nobody knows is an error. NULL: an error,
+ * llm_last_error says which. */
+LLM_API llm *llm_open(const char *model, const char *config) {
+    struct target {
+        llm_setup setup;
+    };
+    static const llm_option table[] = {
+        LLM_OPTIONS_SETUP(struct target, setup),
+        LLM_OPT_NONE(IGNORED, "port|metrics-port|model-name|chat-template-config|log-level", "nothing is served here"),
+        LLM_OPT_NONE(IGNORED, "enable-mm|limit-mm-per-prompt", "a message with an image is refused by itself"), LLM_OPTIONS_FOREIGN};
+    unsigned char given[LLM__COUNT(table)];
+    struct target t;
+    llm_engine_config *e = &t.setup.engine;
+    llm_options o;
+    llm *l = NULL;
+    llm_setup_init(&t.setup);
+    e->max_num_seqs = 16;
+    llm_result r = llm__options_inner(&o, table, LLM__COUNT(table), &t, given, "config", config, LLM_FROM_USER, NULL);
+    if (!r) r = llm_setup_check(&t.setup, NULL);
+    e->early_stop = t.setup.early_stop;
+    if (!e->kv_cache_memory_bytes) e->kv_cache_memory_bytes = (int64_t)4 << 30;
+    if (!r) l = llm__easy_open(model, &t.setup.files, e);
+    if (l && t.setup.reasoning_parser) l->reasoning = llm_reasoning_named(t.setup.reasoning_parser);
+    if (l && t.setup.tool_parser) l->tool_format = llm_tools_named(t.setup.tool_parser);
+    llm_options_free(&o);
+    llm_setup_free(&t.setup);
+    return l;
+}
+
+/* A batch on its way. Everything is in the caller's thread; only the engine may have threads of its own. */
+typedef struct llm__batch {
+    llm_openai_service service;
+    llm_text params;          /* members of every body, with a comma before each */
+    llm_openai_call **call;   /* (n_prompts): those in flight */
+    llm_outputs *out;
+    int32_t n_prompts, width; /* width: answers to each */
+    int chat;
+} llm__batch;
+
+/* Every text and list in an output is a copy of its own: the outputs outlive calls, engine and model. */
+LLM_API void llm_outputs_free(llm_outputs *o) {
+    for (int32_t i = 0; o && i < o->n; i++) {
+        const llm_request_output *x = &o->items[i];
+        const void *const owned[] = {x->request_id, x->prompt, x->prompt_token_ids, x->outputs.token_ids, x->outputs.text,
+                                     x->outputs.reasoning_content, x->error_msg};
+        for (int k = 0; k < LLM__COUNT(owned); k++) LLM_FREE((void *)(uintptr_t)owned[k]);
+    }
+    if (o) LLM_FREE(o->items);
+    LLM_FREE(o);
+}
+
+/* The parameters as members of a body, which knows the names of FastDeploy, vLLM and LMDeploy. */
+static llm_result llm__batch_params(llm__batch *b, const char *params) {
+    llm_json *doc = NULL;
+    int64_t n;
+    llm_result r = params ? llm_json_parse(params, strlen(params), NULL, &doc) : LLM_OK;
+    if (!r && params && llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_ARG, "params: a JSON object was expected");
+    for (int v = r ? -1 : llm_json_first(doc, 0); v >= 0; v = llm_json_next(doc, v))
+        llm_text_format(&b->params, ",%q:%j", llm_json_key(doc, v, NULL), doc, v);
+    if (llm_json_int(doc, llm_json_find(doc, 0, "n"), &n) && n >= 1 && n <= 128) b->width = (int32_t)n;
+    llm_json_free(doc);
+    return !r && b->params.failed ? llm__nomem() : r;
+}
+
+/* Begins the call of prompt i and submits it. 0: no memory. What is wrong with a prompt its own call will tell. A parameter `stream` is a
+ * key that stands there twice, which a body may not have. */
+static int llm__batch_start(llm__batch *b, int32_t i, const llm_prompt *p) {
+    llm_text body = llm__text_none();
+    if (!b->chat && p->prompt_token_ids) llm_text_format(&body, "{'prompt':%i", p->prompt_token_ids, (size_t)p->n_prompt_token_ids);
+    else if (!b->chat) llm_text_format(&body, "{'prompt':%q", p->prompt);
+    else if (p->messages) llm_text_format(&body, "{'messages':%s", p->messages);
+    else llm_text_format(&body, "{'messages':[{'role':'user','content':%q}]", p->prompt);
+    llm_text_format(&body, "%s,'stream':false}", b->params.len ? b->params.data : "");
+    if (!body.failed)
+        b->call[i] = llm_openai_begin(&b->service, b->chat ? LLM_OPENAI_CHAT : LLM_OPENAI_COMPLETION, body.data, body.len, NULL);
+    llm_text_free(&body);
+    if (b->call[i]) llm_openai_submit(b->call[i]);
+    return b->call[i] != NULL;
+}
+
+/* One more than is needed, so that an empty list is not NULL, which means that there was no memory. */
+static int32_t *llm__ids_copy(const int32_t *ids, size_t n) {
+    int32_t *copy = LLM__NEW(int32_t, n + 1);
+    if (copy && n) memcpy(copy, ids, n * sizeof *ids);
+    return copy;
+}
+
+/* Answer k of prompt i. A chat's text is what a client of the server would see, without thoughts and calls. A call that was refused has no
+ * request: its output has the error's status and sentence, and empty lists. 0: no memory. */
+static int llm__batch_item(llm__batch *b, int32_t i, int32_t k) {
+    llm_request_output *x = &b->out->items[i * b->width + k];
+    const llm_openai_call *call = b->call[i];
+    const llm_request *request = call->info.n_requests && k < call->info.n_choices ? call->request[0] : NULL;
+    const llm__oai_choice *c = request && b->chat ? &call->choice[k] : NULL;
+    llm_completion_output *o = &x->outputs;
+    llm_output answer;
+    llm_text prompt = llm__text_none(), text = llm__text_none();
+    size_t n = 0;
+    memset(&answer, 0, sizeof answer);
+    x->request_id = llm__strdup(call->id);
+    x->finished = 1;
+    o->index = i;
+    if (call->info.status != 200) {
+        x->error_code = call->info.status;
+        x->error_msg = llm__strdup(call->message);
+        b->out->n_failed++;
+    }
+    const int32_t *ids = request ? llm_request_prompt(request, &n) : NULL;
+    if (request) llm_request_get_output(request, k, &answer);
+    if (request) llm_request_get_metrics(request, &x->metrics);
+    if (request) llm_detokenize(b->service.model, ids, n, LLM_DETOK_KEEP_SPECIAL, &prompt);
+    if (request && call->echo && !c) llm__oai_echo(call, request, &text);
+    if (c) llm_text_add(&text, c->content.data, c->content.len);
+    else if (!x->error_code) llm_text_add(&text, answer.text, answer.text_len);
+    o->text = llm__strndup(text.data, text.len);
+    if (c && c->thoughts.len) o->reasoning_content = llm__strndup(c->thoughts.data, c->thoughts.len);
+    x->prompt = llm__strndup(prompt.data, prompt.len);
+    llm_text_free(&prompt);
+    llm_text_free(&text);
+    x->num_cached_tokens = x->metrics.n_cached_tokens;
+    x->prompt_token_ids = llm__ids_copy(ids, n);
+    x->n_prompt_token_ids = (int32_t)n;
+    o->token_ids = llm__ids_copy(answer.token_ids, answer.n_token_ids);
+    o->n_token_ids = (int32_t)answer.n_token_ids;
+    o->send_idx = LLM__MAX(o->n_token_ids - 1, 0);
+    o->finish_reason = x->error_code ? "error" : llm_finish_str(answer.finish);
+    o->cum_logprob = answer.cum_logprob;
+    return x->request_id && o->text && x->prompt && x->prompt_token_ids && o->token_ids;
+}
+
+/* Copies the answers of call i, if it has ended, and frees it. 1: it had ended; 0: not yet; -1: no memory. */
+static int llm__batch_take(llm__batch *b, int32_t i) {
+    llm_text text = llm__text_none();
+    int ok = llm_openai_next(b->call[i], &text);
+    llm_text_free(&text);
+    if (!ok) return 0;
+    for (int32_t k = 0; k < b->width && ok; k++) ok = llm__batch_item(b, i, k);
+    llm_openai_free(b->call[i]);
+    b->call[i] = NULL;
+    return ok ? 1 : -1;
+}
+
+/* Fills the window, runs a step for all of it, takes what has ended, until nothing is left. Four prompts a sequence keep the engine's queue
+ * from running dry, while the requests that wait cost little. A step that fails ends its requests, and the batch with it. */
+static llm_result llm__batch_run(llm__batch *b, llm *l, const llm_prompt *prompts, const llm_batch_config *cfg) {
+    llm_engine_stats stats;
+    llm_engine_get_stats(l->engine, &stats);
+    int32_t window = 4 * stats.max_num_seqs, next = 0, done = 0, first = 0; /* first: before it all have ended */
+    llm_result r = LLM_OK;
+    while (done < b->n_prompts && !r) {
+        for (; next < b->n_prompts && next - done < window && !r; next++)
+            if (!llm__batch_start(b, next, &prompts[next])) r = llm__nomem();
+        if (!r) r = llm_engine_step(l->engine, NULL);
+        for (int32_t i = first; i < next && !r; i++) {
+            int ended = b->call[i] ? llm__batch_take(b, i) : 0;
+            if (ended < 0) r = llm__nomem();
+            done += ended > 0;
+            if (ended > 0 && cfg && cfg->progress && cfg->progress(cfg->progress_user, "answers", (double)done / b->n_prompts))
+                r = llm__error(LLM_ERR_CANCELLED, "the batch was cancelled after %d of %d prompts", done, b->n_prompts);
+            if (i == first && !b->call[i]) first++;
+        }
+    }
+    return r;
+}
+
+/* Both batches. Answers lie in the order of the prompts, `width` of each, whichever ended first. NULL: an error of the batch as a whole
+ * (bad params, no memory, cancelled), and nothing is left of it. */
+static llm_outputs *llm__batch_all(llm *l, int chat, const llm_prompt *prompts, int32_t n, const llm_batch_config *cfg) {
+    const llm_sampling_params *params = cfg ? cfg->sampling_params : NULL;
+    llm__batch b;
+    memset(&b, 0, sizeof b);
+    b.chat = chat;
+    b.n_prompts = n;
+    llm_openai_service_init(&b.service, l->model, l->engine);
+    if (params) b.service.defaults = *params;
+    if (l->reasoning >= 0) b.service.reasoning = (llm_reasoning_kind)l->reasoning;
+    if (l->tool_format >= 0) b.service.tool_format = l->tool_format;
+    b.service.max_tokens = params && params->max_tokens ? params->max_tokens : 512;
+    b.width = params && params->n > 1 ? params->n : 1;
+    llm_result r = llm__batch_params(&b, cfg ? cfg->params : NULL);
+    b.call = LLM__NEW(llm_openai_call *, n + 1);
+    b.out = LLM__NEW(llm_outputs, 1);
+    if (b.out) b.out->items = LLM__NEW(llm_request_output, (size_t)n * (size_t)b.width + 1);
+    if (!r && (!b.call || !b.out || !b.out->items)) r = llm__nomem();
+    if (!r) b.out->n = n * b.width;
+    if (!r) r = llm__batch_run(&b, l, prompts, cfg);
+    for (int32_t i = 0; b.call && i < n; i++) llm_openai_free(b.call[i]);
+    LLM_FREE(b.call);
+    llm_text_free(&b.params);
+    if (!r) return b.out;
+    llm_outputs_free(b.out);
+    return NULL;
+}
+
+LLM_API llm_outputs *llm_generate_batch(llm *l, const llm_prompt *prompts, int32_t n, const llm_batch_config *cfg) {
+    return llm__batch_all(l, 0, prompts, n, cfg);
+}
+
+LLM_API llm_outputs *llm_chat_batch(llm *l, const llm_prompt *prompts, int32_t n, const llm_batch_config *cfg) {
+    return llm__batch_all(l, 1, prompts, n, cfg);
 }
 
 LLM__COLD_END
