@@ -1659,16 +1659,17 @@ static __global__ void __launch_bounds__(128) kernel_finish(linear_args a, const
  * beside a product of so many rows; what the epilogue does is a kernel behind, unless there is nothing to do. 0: not enough memory. */
 static int run_library(rank *r, const linear_args &a, int n_rows) {
     const int half = a.w.kind != KIND_BF16, as_is = a.w.kind == KIND_F16 || a.w.kind == KIND_BF16;
-    const int direct = !a.gate_up && !a.row_scale && !a.bias && !a.plus && a.act == LLM_ACT_NONE && a.scale == 1 && a.softcap <= 0;
+    const int direct = !a.gate_up && !a.row_scale && !a.bias && !a.plus && a.act == LLM_ACT_NONE && a.scale == 1 && a.softcap <= 0 &&
+                       (uintptr_t)(a.out + a.w.row) % 256 == 0; /* which is what the library takes addresses for */
     const int64_t V = a.w.n_rows, K = (int64_t)a.subs * 32;
     size_t x_bytes = ((size_t)n_rows * (size_t)K * 2 + 255) & ~(size_t)255,
            each = (as_is ? 0 : (size_t)K * 2) + (direct ? 0 : (size_t)n_rows * 4);
-    if (x_bytes >= r->scratch_bytes) return 0;
-    int64_t most = each ? (int64_t)((r->scratch_bytes - x_bytes) / each / 64 * 64) : V;
+    if (x_bytes + 256 >= r->scratch_bytes) return 0;
+    int64_t most = each ? (int64_t)((r->scratch_bytes - x_bytes - 256) / each / 64 * 64) : V;
     if (most < 64 && most < V) return 0;
     if (most > V) most = V;
     uint8_t *widened = r->scratch + x_bytes;
-    float *y = (float *)(widened + (as_is ? 0 : (size_t)most * (size_t)K * 2));
+    float *y = (float *)(widened + (as_is ? 0 : ((size_t)most * (size_t)K * 2 + 255) & ~(size_t)255));
     launch(r, kernel_narrow, dim3((unsigned)ceil_div(K, 256), (unsigned)n_rows), 128, 0, a, half, (uint32_t *)r->scratch);
     for (int64_t first = 0, n; first < V && !r->failed; first += n) {
         const uint8_t *w = as_is ? a.w.q + first * K * 2 : widened;
