@@ -565,6 +565,7 @@ typedef struct llm_segment {
     int64_t row, n_rows, row_step; /* the weight's rows: row, row + row_step, ... (row_step 0 means 1) */
     int64_t col, n_cols;   /* the columns taken */
     float scale;           /* each value is multiplied by it; 0 means 1 (per-tensor fp8 scales) */
+    const float *scales;   /* of each stored row, besides: int8 and fp8 with a scale a channel; NULL: 1. Not of a transposed one */
 } llm_segment;
 
 typedef enum llm_role {
@@ -14022,7 +14023,7 @@ static const uint8_t *llm__segment_data(const llm_segment *s, int64_t r) {
 /* What each value is multiplied with: 0 stands for 1. */
 static float llm__segment_scale(const llm_segment *s) { return s->scale != 0 ? s->scale : 1; }
 
-/* Columns [col, col + n) of a segment's row r as f32, without the segment's scale. */
+/* Columns [col, col + n) of a segment's row r as f32, with the row's scale and without the segment's. */
 static void llm__segment_values(const llm_segment *s, uint64_t seed, int64_t r, int64_t col, int64_t n, float *dst) {
     int64_t row = llm__segment_row(s, r), bytes = llm__row_bytes(s->type, s->stored_cols);
     if (s->type == LLM_TYPE_RANDOM)
@@ -14031,6 +14032,7 @@ static void llm__segment_values(const llm_segment *s, uint64_t seed, int64_t r, 
     else
         for (int64_t i = 0; i < n; i++)
             llm__dequant_columns(s->type, (const uint8_t *)s->data + (s->col + col + i) * bytes, row, 1, dst + i);
+    for (int64_t i = 0; i < n && s->scales; i++) dst[i] *= s->scales[row];
 }
 
 /* The segment of a row of the weight. */
@@ -14068,6 +14070,7 @@ static llm__kind llm__segment_kind(const llm_segment *s, llm_compute compute) {
         return s->col % 256 == 0 && s->n_cols % 256 == 0 ? f->kind : f->rest;
     switch (s->type) {
     case LLM_TYPE_F16:
+    case LLM_TYPE_I8:
     case LLM_TYPE_F8_E4M3:
     case LLM_TYPE_F8_E5M2: return LLM__KIND_F16;
     case LLM_TYPE_BF16:
@@ -17440,7 +17443,7 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
     if (r) return r;
     /* a quantised folder needs other readers than ours: said before its tensors are found to be missing */
     llm__facts q = llm__facts_in(&f, llm__facts_find(&f, "quantization_config").node);
-    if (q.n_nodes > f.n_nodes && *llm__fact_str(&q, "quant_method", method) && !llm__word_in("mxfp4 none", method))
+    if (q.n_nodes > f.n_nodes && *llm__fact_str(&q, "quant_method", method) && !llm__word_in("mxfp4 fp8 compressed-tensors none", method))
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: quantization_config: quant_method \"%.40s\" is not supported, take the "
                           "unquantised or a GGUF version", s->path, method);
     /* wrong values leave their fallbacks behind, so every step can run; what follows from several is asked only of good ones */
@@ -17691,16 +17694,37 @@ static int llm__loader_fits(llm__loader *L, const llm__tensor *t, const int64_t 
     return 0;
 }
 
-/* 1 if a kernel reads this type as a weight: the float types and the quantised ones of >>dtypes. Integers are no
- * weights. */
+/* 1 if a kernel reads this type as a weight: the float types, the quantised ones of >>dtypes, and int8, which must have scales. Other
+ * integers are no weights. */
 static int llm__loader_type(llm__loader *L, const llm__tensor *t) {
     const llm__type_desc *d = llm__type_info(t->type);
-    int is_float = d && llm__word_in("F32 F16 BF16 F8_E4M3 F8_E5M2 F64", d->name);
+    int is_float = d && llm__word_in("F32 F16 BF16 F8_E4M3 F8_E5M2 F64 I8", d->name);
     int ok = d && (d->block > 1 || is_float) && llm__type_readable(t->type);
     if (!ok)
         L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s has type %s, which is not read as a weight", L->path, t->name.p,
                           d ? d->name : "unknown");
     return ok;
+}
+
+/* The scales of an fp8 or int8 matrix, which stand beside it: one, or one a row ("channel"), in any float. Values are multiplied by them;
+ * what a file says about rounding activations is left aside, for ours keep their precision. Scales of blocks are not known here. */
+static void llm__loader_scales(llm__loader *L, const llm__tensor *t, int64_t rows, llm_segment *s) {
+    char name[256];
+    snprintf(name, sizeof name, "%.240s_scale", t->name.p);
+    const llm__tensor *scale = llm__tensors_find(&L->m->source.tensors, name);
+    int64_t n = scale ? scale->shape[0] * scale->shape[1] * scale->shape[2] * scale->shape[3] : 0;
+    const llm__type_desc *d = scale ? llm__type_info(scale->type) : NULL;
+    if (!d || !llm__word_in("F32 F16 BF16", d->name) || (n != 1 && (n != rows || s->transposed))) {
+        L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s is %s without one scale for the tensor or for each of its %lld rows", L->m->path,
+                          t->name.p, t->type == LLM_TYPE_I8 ? "int8" : "fp8", (long long)rows);
+        return;
+    }
+    if (n == 1) s->scale = llm__element(scale->type, scale->data, 0);
+    if (n == 1 || !L->backend) return;
+    float *to = (float *)llm__arena_get(&L->keep, (size_t)n * sizeof *to);
+    if (!to) L->r = llm__nomem();
+    for (int64_t i = 0; i < n && to; i++) to[i] = llm__element(scale->type, scale->data, i);
+    s->scales = to;
 }
 
 /* gpt-oss as its publisher stores it: 4-bit values and exponents in two tensors. Put together as MXFP4 blocks of 17
@@ -17765,12 +17789,8 @@ static int llm__loader_seek(llm__loader *L, int slot, llm__slice which, int64_t 
     /* the matrices of a stack follow each other: skip those before this one */
     int64_t stored_rows = s->transposed ? LLM__MAX(cols, 1) : rows;
     if (stacked && s->data) s->data = (const uint8_t *)s->data + which.first * stored_rows * llm__row_bytes(s->type, s->stored_cols);
-    if (t->type == LLM_TYPE_F8_E4M3 || t->type == LLM_TYPE_F8_E5M2) { /* one scale a tensor */
-        snprintf(name, sizeof name, "%.240s_scale", t->name.p);
-        const llm__tensor *scale = llm__tensors_find(&L->m->source.tensors, name);
-        if (scale && scale->type == LLM_TYPE_F32 && scale->bytes == 4) memcpy(&s->scale, scale->data, 4);
-        else L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s is fp8 without one scale for the tensor", L->m->path, t->name.p);
-    }
+    if (t->type == LLM_TYPE_F8_E4M3 || t->type == LLM_TYPE_F8_E5M2 || t->type == LLM_TYPE_I8)
+        llm__loader_scales(L, t, stacked ? 0 : rows, s);
     return !L->r;
 }
 

@@ -809,6 +809,7 @@ static __host__ __device__ format format_of(int type) {
     case LLM_TYPE_BF16: return {1, 2, KIND_BF16};
     case LLM_TYPE_RANDOM: return {1, 0, KIND_BF16};
     case LLM_TYPE_F8_E4M3: return {1, 1, KIND_F8};
+    case LLM_TYPE_I8: return {1, 1, KIND_Q8}; /* a scale of 1 beside each sub, and one a row */
     case LLM_TYPE_F8_E5M2: return {1, 1, KIND_F16};
     case LLM_TYPE_Q4_0: return {32, 18, KIND_Q4Z, 8, PLANE_HALVES, 4, 2, PLANE_NONE, 0, 0, SCALES_ONE, 0, 0, -1};
     case LLM_TYPE_Q4_1: return {32, 20, KIND_Q4M, 0, PLANE_HALVES, 4, 4, PLANE_NONE, 0, 0, SCALES_ONE, 0, 0, 2};
@@ -889,6 +890,7 @@ static __device__ __forceinline__ float table_value(const uint64_t *table, uint3
 static __device__ float raw_element(int type, const uint8_t *p) {
     uint32_t u = (uint32_t)p[0];
     double wide = 0;
+    if (type == LLM_TYPE_I8) return (float)(int8_t)u;
     if (type == LLM_TYPE_F8_E4M3) return e4m3_to_f32(u);
     if (type == LLM_TYPE_F8_E5M2) return half_to_f32((uint16_t)(u << 8));
     u |= (uint32_t)p[1] << 8;
@@ -991,8 +993,10 @@ static __global__ void __launch_bounds__(128)
         if (w.kind == KIND_F32) ((float *)w.q)[at * 32 + c] = v;
         else if (w.kind == KIND_F16) ((uint16_t *)w.q)[at * 32 + c] = f32_to_half(v);
         else if (w.kind == KIND_BF16) ((uint16_t *)w.q)[at * 32 + c] = (uint16_t)f32_to_bf16(v);
+        else if (w.kind == KIND_Q8) w.q[at * 32 + c] = (uint8_t)(int8_t)v;
         else w.q[at * 32 + c] = (uint8_t)f32_narrow(v, 4, 3, 0x7e, 0x7f);
     }
+    if (w.kind == KIND_Q8) store_half(w.scales + at * 2, 1);
 }
 
 /* Computes: to (rows, cols) of plain f32, for vectors, kv_b and adapters' matrices: value * scale + add. Grid: one thread a value. Twin:
@@ -1166,10 +1170,10 @@ static void weight_parts(rank *r, llm_weight *w, const llm_weight_desc *d) {
     for (int i = 0; i < w->n_parts; i++) part_allocate(r, w, &w->parts[i], d->name);
 }
 
-/* Scales of segments (fp8), one a packed row. */
+/* Scales of segments and of their rows (fp8, int8), one a packed row. */
 static void weight_scales(rank *r, llm_weight *w, const llm_weight_desc *d) {
     int any = 0;
-    for (int i = 0; i < d->n_segments; i++) any |= d->segments[i].scale != 0 && d->segments[i].scale != 1;
+    for (int i = 0; i < d->n_segments; i++) any |= (d->segments[i].scale != 0 && d->segments[i].scale != 1) || d->segments[i].scales;
     if (!any || w->f32) return;
     float *host = (float *)malloc((size_t)w->rows * sizeof *host);
     w->row_scale = (float *)device_memory(r, (size_t)w->rows * sizeof *host, d->name);
@@ -1179,8 +1183,11 @@ static void weight_scales(rank *r, llm_weight *w, const llm_weight_desc *d) {
         return;
     }
     for (int64_t i = 0, row = 0; i < d->n_segments; i++)
-        for (int64_t k = 0; k < d->segments[i].n_rows; k++, row++)
-            host[packed_row(row, w->rows / w->n_groups, w->gate_up)] = d->segments[i].scale != 0 ? d->segments[i].scale : 1;
+        for (int64_t k = 0; k < d->segments[i].n_rows; k++, row++) {
+            const llm_segment *s = &d->segments[i];
+            host[packed_row(row, w->rows / w->n_groups, w->gate_up)] =
+                (s->scale != 0 ? s->scale : 1) * (s->scales ? s->scales[s->row + k * (s->row_step ? s->row_step : 1)] : 1);
+        }
     rank_ok(r, cudaMemcpyAsync(w->row_scale, host, (size_t)w->rows * sizeof *host, cudaMemcpyHostToDevice, r->stream), d->name);
     rank_ok(r, cudaStreamSynchronize(r->stream), d->name);
     free(host);

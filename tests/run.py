@@ -221,7 +221,7 @@ def cuda():
     cuda_bugs()
     every = sorted(pathlib.Path(x).parent.name for x in glob.glob(str(SHARED / "checkpoints/*/expected.json")))
     for args, names in (("", every), ("-tp 2", every), ("-tp 4", ("llama_rope_yarn", "qwen3_moe", "gemma3_text", "glm4_moe", "mixtral", "phi3_longrope"))): cuda_checkpoints(names, args)
-    step("CUDA adapters", [sys.executable, "tests/test_lora.py", "families"], {"LLM_CUDA_LIBRARY": os.path.abspath("build/libllm_cuda_emu.so")})
+    step("CUDA adapters", [sys.executable, "tests/test_lora.py", "families", "scaled"], {"LLM_CUDA_LIBRARY": os.path.abspath("build/libllm_cuda_emu.so")})
     step("CUDA llm_serve, two devices", [sys.executable, "tests/test_cuda_serve.py"], {"LLM_CUDA_LIBRARY": os.path.abspath("build/libllm_cuda_emu.so")})
     step("CUDA llm_serve", [sys.executable, "tests/test_serve.py"], {"LLM_CUDA_LIBRARY": os.path.abspath("build/libllm_cuda_emu.so"), "LLM_TEST_SLOW": "8", "LLM_TEST_MODEL": serving.tiny_model() or ""}, timeout=3600)
     cuda_spills()

@@ -61,6 +61,7 @@ static llm_weight *tc_weight(const tc_side *s, llm_role role, int32_t type, cons
     g.type = type;
     g.stored_cols = g.n_cols = d.cols = cols;
     g.n_rows = d.rows = rows;
+    if (type == LLM_TYPE_I8 || type == LLM_TYPE_F8_E4M3) g.scales = tc_floats(rows, 77, type == LLM_TYPE_I8 ? 0.01f : 1, type == LLM_TYPE_I8 ? 0.005f : 0.5f);
     d.name = "test";
     d.role = role;
     d.segments = &g;
@@ -149,6 +150,7 @@ static const uint8_t *tc_stored(int32_t type, int64_t rows, int64_t cols, uint32
         float v = tc_value(seed + 1, (uint32_t)i);
         uint16_t h = type == LLM_TYPE_F16 ? llm__f32_to_f16(v) : llm__f32_to_bf16(v);
         if (type == LLM_TYPE_F32) memcpy(p + 4 * i, &v, 4);
+        else if (type == LLM_TYPE_I8) p[i] = (uint8_t)(int8_t)(127 * v);
         else if (type == LLM_TYPE_F8_E4M3) p[i] = llm__f32_to_e4m3(v);
         else if (type == LLM_TYPE_F8_E5M2) p[i] = llm__f32_to_e5m2(v);
         else memcpy(p + 2 * i, &h, 2);
@@ -205,7 +207,7 @@ static void tc_linear(void) {
         double few, tiles;
     } formats[] = {
         {LLM_TYPE_F32, 70, 1e-5, 1e-5},  {LLM_TYPE_F16, 72, 1e-5, 2e-3},  {LLM_TYPE_BF16, 50, 1e-5, 1e-2}, {LLM_TYPE_F8_E4M3, 64, 1e-5, 2e-3},
-        {LLM_TYPE_F8_E5M2, 64, 1e-5, 2e-3}, {LLM_TYPE_Q4_0, 96, 1e-5, 2e-3}, {LLM_TYPE_Q4_1, 96, 1e-5, 2e-3},  {LLM_TYPE_Q5_0, 96, 1e-5, 2e-3},
+        {LLM_TYPE_F8_E5M2, 64, 1e-5, 2e-3}, {LLM_TYPE_I8, 70, 1e-5, 2e-3}, {LLM_TYPE_Q4_0, 96, 1e-5, 2e-3}, {LLM_TYPE_Q4_1, 96, 1e-5, 2e-3},  {LLM_TYPE_Q5_0, 96, 1e-5, 2e-3},
         {LLM_TYPE_Q5_1, 96, 1e-5, 2e-3}, {LLM_TYPE_Q8_0, 96, 1e-5, 2e-3}, {LLM_TYPE_IQ4_NL, 96, 1e-5, 2e-3}, {LLM_TYPE_MXFP4, 96, 1e-5, 2e-3},
         {LLM_TYPE_Q2_K, 256, 1e-3, 2e-3}, {LLM_TYPE_Q3_K, 256, 1e-3, 2e-3}, {LLM_TYPE_Q4_K, 512, 1e-3, 2e-3}, {LLM_TYPE_Q5_K, 256, 1e-3, 2e-3},
         {LLM_TYPE_Q6_K, 256, 1e-3, 2e-3}, {LLM_TYPE_IQ4_XS, 256, 1e-3, 2e-3}};

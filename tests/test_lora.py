@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Adapters: tiny ones written as PEFT and llama.cpp write them, against models into which they are merged; served by name, loaded and unloaded
 while requests run; bad ones."""
+import bisect
 import json
 import os
 import pathlib
@@ -50,6 +51,47 @@ def families():
         if name in ("llama", "phi3", "deepseek_v2", "qwen2_moe"):
             got = score(model, "--lora", adapter, "-tp", "2")
             check(f"{name}: two ranks", distance(want, got) < 1e-4, distance(want, got))
+
+
+def e4m3(byte):
+    e, m = byte >> 3 & 15, byte & 7
+    return (-1 if byte & 128 else 1) * ((8 + m) * 2.0 ** (e - 10) if e else m * 2.0 ** -9)
+
+
+def scaled():
+    """Not adapters, but other factors beside matrices: int8 and fp8 weights with a scale a tensor or a row, against the floats that they mean."""
+    for name, kind, per_row, dtype in (("llama", "I8", True, "BF16"), ("phi3", "I8", False, "F32"), ("llama", "F8_E4M3", True, "F32"), ("qwen2", "F8_E4M3", False, "F32"), ("gemma2", "I8", True, "F16")):
+        model, quant, plain = str(SHARED / name), f"{TMP}/{name}-{kind}-{per_row}", f"{TMP}/{name}-{kind}-{per_row}-plain"
+        table = [x - 256 if x > 127 else x for x in range(256)] if kind == "I8" else [e4m3(x) if x & 127 != 127 else 1e9 for x in range(256)]
+        order = sorted((x for x in range(256) if table[x] < 1e9), key=lambda x: table[x])
+        top = table[order[-1]]
+        values = [table[x] for x in order]
+        tensors, floats = adapters.folder_tensors(model), adapters.folder_tensors(model)
+        for part in adapters.linears(model, "_proj"):
+            rows = adapters.rows_of(tensors[part + ".weight"])
+            scales = [max(max(map(abs, r)), 1e-6) / top for r in (rows if per_row else [sum(rows, [])])]
+            scales = adapters.floats(dtype, adapters.pack(dtype, scales))
+            data, means = bytearray(), []
+            for i, r in enumerate(rows):
+                scale = scales[i if per_row else 0]
+                at = [order[min(bisect.bisect_left(values, x / scale), len(order) - 1)] for x in r]
+                data += bytes(at)
+                means += [table[x] * scale for x in at]
+            shape = tensors[part + ".weight"][1]
+            tensors[part + ".weight"] = (kind, shape, bytes(data))
+            tensors[part + ".weight_scale"] = (dtype, [len(scales), 1] if per_row else [1], adapters.pack(dtype, scales))
+            floats[part + ".weight"] = ("F32", shape, adapters.pack("F32", means))
+        for folder, parts in ((quant, tensors), (plain, floats)):
+            shutil.copytree(model, folder)
+            adapters.write_safetensors(folder + "/model.safetensors", parts)
+        config = json.load(open(model + "/config.json"))
+        json.dump({**config, "quantization_config": {"quant_method": "compressed-tensors", "format": "int-quantized"}}, open(quant + "/config.json", "w"))
+        for ranks in ("1", "2"):
+            want, got = score(plain, "-tp", ranks), score(quant, "-tp", ranks)
+            check(f"{name}: {kind}, a scale a {'row' if per_row else 'tensor'}, {ranks} ranks", distance(want, got) < 1e-4, (distance(want, got), got if isinstance(got, str) else ""))
+        del tensors[next(x for x in tensors if x.endswith("_scale"))]
+        adapters.write_safetensors(quant + "/model.safetensors", tensors)
+        check(f"{name}: without a scale", "without one scale" in str(score(quant)), score(quant))
 
 
 def variants():
@@ -238,7 +280,7 @@ if __name__ == "__main__":
     if not SHARED.exists(): skip("adapters", f"{SHARED} is not there")
     else:
         try:
-            for group in (families, variants, gguf, bad, serving):
+            for group in (families, scaled, variants, gguf, bad, serving):
                 if len(sys.argv) < 2 or group.__name__ in sys.argv[1:]: group()
         finally: shutil.rmtree(TMP)
     finish()
