@@ -534,7 +534,8 @@ LLM_API llm_result llm_sampling_check(const llm_model *model, const llm_sampling
  * pipeline, llm_backend_config.n_stages). The forward pass is written once, in >>model, as calls of these operations, once a rank.
  * Operations only enqueue: between begin_step and end_step nothing waits, allocates, or reads a host value that changes from step to step.
  * What changes lies in llm_step, handed to begin_step and copied there. So the sequence of operations depends on the llm_shape alone, and a
- * backend may record it once for a shape and replay it. Results may be read after wait(). One thread at a time calls a context. A failed operation makes the context remember the first error; wait() returns it.
+ * backend may record it once for a shape and replay it. Results may be read after wait(). One thread at a time calls a context. A failed
+ * operation makes the context remember the first error; wait() returns it.
  * --------------------------------------------------------------------------- */
 
 #define LLM_BACKEND_ABI 3
