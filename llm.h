@@ -278,6 +278,11 @@ LLM_API llm_result llm_model_tensor(const llm_model *model, int i, const char **
 /* Path of a model by its hub name ORG/NAME in the local cache (cache_dir: .../hub), newest snapshot. LLM_ERR_IO if it is not there. */
 LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_text *path);
 
+/* An EAGLE head's folder in SafeAILab's layout becomes one in vLLM's: config.json and model.safetensors in the folder `to`, made if it is not
+ * there; `to` may be `head`. base: the model's folder, whose output layer vLLM 0.6 wants beside the head; NULL: without. The names of the
+ * files that hold the tensors may be given, plain names of .safetensors files in these folders; NULL: as usual. */
+LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, const char *base, const char *base_file, const char *to);
+
 /* ---------------------------------------------------------------------------
  * >>api-tokenizer   Text to ids and back, with the model's own tokenizer. All of it may be called from any thread; a model without a tokenizer
  *                   (dummy weights in a bare folder) answers LLM_ERR_UNSUPPORTED, an empty vocabulary, or no token.
@@ -25155,6 +25160,89 @@ static llm_result llm__eagle_open(const char *path, const llm_model *model, int 
     if (eagle) r = llm__eagle_read(m, model, lab);
     if (eagle && !r) *out = m;
     else llm_model_close(m);
+    return r;
+}
+
+/* Tensors of a folder, or of one file in it, and with `config` its config.json. */
+static llm_result llm__eagle_files(llm__source *s, const char *folder, const char *file) {
+    s->path = folder;
+    llm_result r = llm__folder_json(s, folder, "config.json", 16000000, &s->config);
+    if (!r && file && (strchr(file, '/') || !llm__ends_with(file, ".safetensors")))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%.200s: the plain name of a .safetensors file expected (pickles are never read)", file);
+    return r ? r : file ? llm__source_safetensors(s, llm__source_path(s, folder, file)) : llm__source_weights(s, folder);
+}
+
+/* One tensor of a file being made: its entry in the header. *end: of the data before it, moved on. */
+static void llm__eagle_entry(llm_text *header, const char *name, const llm__tensor *t, int64_t *end) {
+    llm_text_format(header, "%s%q: {'dtype': '%s', 'shape': [", header->len > 9 ? ", " : "", name, llm__type_info(t->type)->name);
+    for (int i = 0; i < t->n_dims; i++) llm_text_format(header, "%s%l", i ? ", " : "", (int64_t)t->shape[i]);
+    llm_text_format(header, "], 'data_offsets': [%l, %l]}", *end, *end + t->bytes);
+    *end += t->bytes;
+}
+
+/* Writes a file whole and then gives it its name: what stood there before, and may be mapped, is replaced at once. */
+static llm_result llm__eagle_write(const char *folder, const char *name, const llm_text *text, const llm__tensors *tensors,
+                                   const llm__tensor *last) {
+    char *path = llm__path_join(folder, name), *part = llm__path_join(folder, ".part");
+    FILE *f = path && part ? fopen(part, "wb") : NULL;
+    int ok = f && fwrite(text->data, text->len, 1, f) == 1;
+    for (size_t i = 0; ok && tensors && i < tensors->n; i++)
+        ok = !tensors->item[i].bytes || fwrite(tensors->item[i].data, (size_t)tensors->item[i].bytes, 1, f) == 1;
+    if (ok && last) ok = fwrite(last->data, (size_t)last->bytes, 1, f) == 1;
+    if (f && fclose(f)) ok = 0;
+    ok = ok && !rename(part, path);
+    llm_result r = ok ? LLM_OK : llm__error(LLM_ERR_IO, "%s/%s: %s", folder, name, strerror(errno));
+    if (f && !ok) remove(part);
+    LLM_FREE(path);
+    LLM_FREE(part);
+    return r;
+}
+
+/* Names are put behind "model." but for fc's and the output layer's; the config becomes an object of a new one. Both files are made whole in
+ * memory or mapped before anything is written. */
+LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, const char *base, const char *base_file, const char *to) {
+    llm__source from, model;
+    llm__file old;
+    llm_text header, config, own;
+    const llm__tensor *output = NULL, *fc = NULL;
+    int64_t end = 0;
+    memset(&from, 0, sizeof from), memset(&model, 0, sizeof model), memset(&old, 0, sizeof old);
+    memset(&header, 0, sizeof header), memset(&config, 0, sizeof config), memset(&own, 0, sizeof own);
+    llm_result r = llm__eagle_files(&from, head, head_file);
+    if (!r && !from.config) r = llm__folder_lacks(head, "config.json");
+    if (!r) fc = llm__tensors_find(&from.tensors, "fc.weight");
+    if (!r && (!fc || llm_json_find(from.config, 0, "model") >= 0))
+        r = llm__error(LLM_ERR_FORMAT, "%s: %s", head, fc ? "it is in vLLM's layout already" : "no EAGLE head, tensor fc.weight is missing");
+    if (!r && base) r = llm__eagle_files(&model, base, base_file);
+    if (!r && base && !(output = llm__tensors_find(&model.tensors, "lm_head.weight")) && /* tied */
+        !(output = llm__tensors_find(&model.tensors, "model.embed_tokens.weight")))
+        r = llm__error(LLM_ERR_FORMAT, "%s: tensor lm_head.weight is missing", base);
+    if (!r) r = llm__file_open(llm__source_path(&from, head, "config.json"), 16000000, 1, &old);
+    llm_text_add(&header, "12345678{", 9); /* the first 8 bytes become its length */
+    for (size_t i = 0; !r && i < from.tensors.n; i++) {
+        const char *name = from.tensors.item[i].name.p;
+        int whole = !strncmp(name, "fc.", 3) || !strncmp(name, "lm_head.", 8) || !strncmp(name, "model.", 6);
+        if (!strcmp(name, "lm_head.weight")) output = NULL; /* it has one */
+        own.len = 0;
+        llm_text_format(&own, whole ? "%s" : "model.%s", name);
+        if (own.failed) break;
+        llm__eagle_entry(&header, own.data, &from.tensors.item[i], &end);
+    }
+    if (output) llm__eagle_entry(&header, "lm_head.weight", output, &end);
+    llm_text_str(&header, "}");
+    while (!header.failed && header.len % 8) llm_text_str(&header, " ");
+    for (int i = 0; i < 8 && !header.failed; i++) header.data[i] = (char)((uint64_t)(header.len - 8) >> 8 * i);
+    const char *bias = llm__tensors_find(&from.tensors, "fc.bias") ? "true" : "false";
+    llm_text_format(&config, "{'architectures': ['EAGLEModel'], 'model_type': 'eagle', 'bias': %s, 'eagle_fc_bias': %s, 'model': ", bias, bias);
+    llm_text_add(&config, (const char *)old.data, old.size);
+    llm_text_str(&config, "}\n");
+    if (!r && (header.failed || config.failed || own.failed)) r = llm__nomem();
+    if (!r && mkdir(to, 0777) && errno != EEXIST) r = llm__error(LLM_ERR_IO, "%s: %s", to, strerror(errno));
+    if (!r) r = llm__eagle_write(to, "model.safetensors", &header, &from.tensors, output);
+    if (!r) r = llm__eagle_write(to, "config.json", &config, NULL, NULL);
+    llm_text_free(&header), llm_text_free(&config), llm_text_free(&own);
+    llm__file_close(&old);
+    llm__source_close(&from), llm__source_close(&model);
     return r;
 }
 

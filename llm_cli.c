@@ -173,6 +173,7 @@ static size_t cli_char(const char *s, size_t n, int *width) {
 typedef struct cli_options {
     llm_setup setup;
     const char *prompt, *file, *system, *token_ids, *in, *out, *batch, *url;
+    const char *draft_path, *draft_weights, *base_path, *base_weights;
     const char *json_schema, *regex, *grammar; /* the form of the answer: at most one */
     const char *logit_bias, *template_kwargs, *stop_ids;
     llm_option_list stop, bad_words;
@@ -221,6 +222,10 @@ static const llm_option cli_table[] = {
     {"top-logprobs", INT, CLI_IO, AT(top_logprobs), 0, MAX_INT, "K", "score: the K likeliest at each place"},
     {"i|input", TEXT, CLI_IO, AT(in), 0, 0, "FILE", "batch: requests, one JSON object a line"},
     {"o|output-file", TEXT, CLI_IO, AT(out), 0, 0, "FILE", "batch: answers"},
+    {"draft-path", TEXT, CLI_IO, AT(draft_path), 0, 0, "DIR", "convert-eagle: the head, converted where it is unless TO is given"},
+    {"base-path", TEXT, CLI_IO, AT(base_path), 0, 0, "DIR", "convert-eagle: the model, whose output layer is put beside the head"},
+    {"draft-weight-name", TEXT, -1, AT(draft_weights), 0, 0, NULL, NULL},
+    {"base-weight-name", TEXT, -1, AT(base_weights), 0, 0, NULL, NULL},
 
     {"b|batch", TEXT, CLI_BENCH, AT(batch), 0, 0, "LIST", "sequences decoded together: 1,8,16 (1)"},
     {"r|repetitions", INT, CLI_BENCH, AT(repetitions), 1, 1000, "N", "times each test runs (5)"},
@@ -925,6 +930,14 @@ static void cli_print_object(const llm_json *doc, int object, int indent) {
         cli_print_object(doc, inner ? v : -1, indent + 2);
         llm_text_free(&t);
     }
+}
+
+static int cli_cmd_convert(void) {
+    const char *head = opt.draft_path ? opt.draft_path : opt.setup.model, *to = opt.out ? opt.out : head;
+    if (!head) cli_die(2, "convert-eagle: HEAD TO, or --draft-path HEAD, was expected");
+    if (llm_convert_eagle(head, opt.draft_weights, opt.base_path, opt.base_weights, to)) cli_die(1, "%s", llm_last_error());
+    cli_say("", "%s: in vLLM's layout", to);
+    return 0;
 }
 
 static int cli_cmd_info(void) {
@@ -1858,8 +1871,8 @@ static const struct cli_command {
     {"batch", "OpenAI batch file: -i in.jsonl -o out.jsonl", cli_cmd_batch},
     {"bench", "tokens a second; with --url a load test of a server", cli_cmd_bench},
     {"info", "what a model file is and whether it fits in memory", cli_cmd_info},
+    {"convert-eagle", "an EAGLE head's folder from SafeAILab's layout to vLLM's: HEAD TO", cli_cmd_convert},
     {"quantize", NULL, NULL},
-    {"convert-eagle", NULL, NULL},
 };
 
 /* --help: the commands, then the options by group. */
@@ -1867,7 +1880,7 @@ static void cli_help(void) {
     static const char *const titles[] = {"Input and output", "Measuring"};
     llm_text t = {0};
     printf("usage: llm_cli [COMMAND] [options]\n\nCommands (without one: chat)\n");
-    for (int i = 0; cli_commands[i].help; i++) printf("  %-11s %s\n", cli_commands[i].name, cli_commands[i].help);
+    for (int i = 0; cli_commands[i].help; i++) printf("  %-13s %s\n", cli_commands[i].name, cli_commands[i].help);
     llm_options_help_all(&cli_names, titles, CLI_COUNT(titles), &t);
     llm_text_str(&t, "Exit: 0 done, 1 failed, 2 usage, 130 interrupted.\n");
     cli_out(&t);
@@ -1882,7 +1895,9 @@ static void cli_parse_word(const char *word, const struct cli_command **command)
         *command = &cli_commands[k];
         return;
     }
-    if (llm_options_given(&cli_names, "model") < LLM_FROM_USER && access(word, F_OK) == 0) /* stronger than the environment */
+    const int named = llm_options_given(&cli_names, "model") >= LLM_FROM_USER || opt.draft_path; /* a word is stronger than the environment */
+    if (*command && (*command)->run == cli_cmd_convert && named && !opt.out) opt.out = word;
+    else if (!named && access(word, F_OK) == 0)
         cli_check(llm_options_set(&cli_names, llm_options_find(&cli_names, "model", 5), word, word, LLM_FROM_USER));
     else if (!opt.prompt && strchr(word, ' ')) opt.prompt = word;
     else cli_die(2, "%.60s: no such command or file; commands are chat, generate, score, tokenize, detokenize, render, batch, bench, info", word);
@@ -1901,7 +1916,7 @@ static void cli_check_text(const char *what, const char *text) {
 static const struct cli_command *cli_parse(int argc, char **argv) {
     const struct cli_command *command = NULL;
     llm_option_list words = {0};
-    if (argc > 1 && (!strcmp(argv[1], "quantize") || !strcmp(argv[1], "convert-eagle"))) cli_parse_word(argv[1], &command);
+    if (argc > 1 && !strcmp(argv[1], "quantize")) cli_parse_word(argv[1], &command);
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) cli_help();
         if (strcmp(argv[i], "--version")) continue;

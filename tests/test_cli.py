@@ -7,6 +7,8 @@ Needs a model: one of ../shared/checkpoints or models/; what has none is skipped
 import json
 import math
 import os
+import pathlib
+import random
 import random
 import re
 import resource
@@ -18,6 +20,8 @@ import tempfile
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import adapters
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
@@ -102,6 +106,46 @@ def test_usage():
     refused("later command", 1, "quantize", "-i", "a", "-o", "b", "-quant_type", "awq", says=["quantize"])
 
 
+def test_convert_eagle():
+    """SafeAILab's folder to vLLM's: names, shapes and bytes; what it makes is a head; what is none is refused."""
+    model = pathlib.Path(TINY)
+    if not model.exists(): return skip("no ../shared/checkpoints")
+    rng, shapes = random.Random(3), {"fc.weight": [96, 192], "fc.bias": [96], "embed_tokens.weight": [512, 96], "layers.0.self_attn.q_proj.weight": [96, 96], "layers.0.self_attn.k_proj.weight": [32, 96],
+                                     "layers.0.self_attn.v_proj.weight": [32, 96], "layers.0.self_attn.o_proj.weight": [96, 96], "layers.0.post_attention_layernorm.weight": [96],
+                                     "layers.0.mlp.gate_proj.weight": [64, 96], "layers.0.mlp.up_proj.weight": [64, 96], "layers.0.mlp.down_proj.weight": [96, 64]}
+    tensors = {}
+    for name, shape in shapes.items():
+        n = shape[0] * (shape[1] if len(shape) > 1 else 1)
+        tensors[name] = ("F32", shape, struct.pack(f"<{n}f", *(rng.uniform(-0.2, 0.2) for _ in range(n))))
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 2, "intermediate_size": 64, "num_hidden_layers": 1, "vocab_size": 512, "bias": True}
+    with tempfile.TemporaryDirectory() as tmp:
+        head, to = pathlib.Path(tmp) / "head", pathlib.Path(tmp) / "to"
+        head.mkdir()
+        adapters.write_safetensors(head / "model.safetensors", tensors)
+        (head / "config.json").write_text(json.dumps(config))
+        plain = run("generate", "-m", str(model), "--token-ids", "[5,17,300]", "-n", "24", "--temp", "0", "--ignore-eos", "--json")
+        ids = lambda r: json.loads(r.out)["token_ids"] if not r.code else r
+        guess = lambda folder: ids(run("generate", "-m", str(model), "--token-ids", "[5,17,300]", "-n", "24", "--temp", "0", "--ignore-eos", "--json", "--speculative-model", str(folder), "--num-speculative-tokens", "3"))
+        check("SafeAILab's head: the same answer", guess(head) == ids(plain), guess(head))
+        r = run("convert-eagle", str(head), str(to))
+        check("converted", r.code == 0 and "vLLM" in r.err and not r.out, r)
+        made = adapters.read_safetensors(to / "model.safetensors")
+        want = {k if k.startswith("fc.") else "model." + k: v for k, v in tensors.items()}
+        said = json.loads((to / "config.json").read_text())
+        check("its tensors", made == want, list(made))
+        check("its config", said["model_type"] == "eagle" and said["architectures"] == ["EAGLEModel"] and said["eagle_fc_bias"] is True and said["model"] == config, said)
+        check("vLLM's head: the same answer", guess(to) == ids(plain), guess(to))
+        check("twice", (r := run("convert-eagle", str(to), str(to))).code == 1 and "already" in r.err and len(r.err.splitlines()) == 1, r)
+        r = run("convert-eagle", "--base-path", str(model), "--draft-path", str(head), "--base-weight-name", "model.safetensors", "--draft-weight-name", "model.safetensors")
+        made, lm_head = adapters.read_safetensors(head / "model.safetensors"), adapters.read_safetensors(model / "model.safetensors")["lm_head.weight"]
+        check("in place, with the model's output layer", r.code == 0 and made == {**want, "lm_head.weight": lm_head} and guess(head) == ids(plain), r)
+        for what, args, why in (("a model", [str(model), tmp], "fc.weight is missing"), ("nothing there", ["--draft-path", tmp + "/no"], "/no"), ("a pickle", ["--draft-path", str(to), "--draft-weight-name", "pytorch_model.bin"], "pickles are never read"),
+                                ("another folder's file", ["--draft-path", str(to), "--draft-weight-name", "../x.safetensors"], "plain name"), ("a base without output layer", ["--draft-path", str(to), "--base-path", tmp], "")):
+            r = run("convert-eagle", *args)
+            check("refused: " + what, r.code == 1 and why in r.err and len(r.err.splitlines()) == 1 and not r.out, r)
+        check("usage", run("convert-eagle").code == 2)
+
+
 def test_early_stop_options():
     bad = ['{"enable_early_stop": 1}', '{"window_size": 0}', '{"window_size": 1.5}', '{"threshold": 1.1}', '{"threshold": "x"}',
            '{"strategy": "ngram"}', "[]", "{", '{"window_size": -3}']
@@ -114,21 +158,21 @@ def test_spellings():
     name = model()
     if not name:
         return skip("option spellings: no model")
-    want = run("generate", "-m", name, "--token-ids", "[5,6,7]", "-n", "4", "--temp", "0", "--ignore-eos", "--json")
+    want = run("generate", "-m", name, "--token-ids", "[5,6,7]", "-n", "4", "--temp", "0", "--temp", "0", "--ignore-eos", "--json")
     if not check("plain spelling", want.code == 0, want):
         return
     ids = json.loads(want.out)["token_ids"]
     base = ["generate", "--model=" + name, "--token_ids=5,6,7", "--temperature=0"]
-    forms = [["--max-tokens", "4", "--ignore-eos", "--json"], ["--max_tokens=4", "--ignore_eos", "--json=true"], ["–max-tokens", "4", "—ignore-eos", "–json"],
-             ["-n", "4", "--no-ignore-eos", "--ignore-eos=true", "--json"], ["--max-new-tokens", "4", "--ignore-eos", "--json", "--trust-remote-code"]]
+    forms = [["--max-tokens", "4", "--temp", "0", "--ignore-eos", "--json"], ["--max_tokens=4", "--ignore_eos", "--json=true"], ["–max-tokens", "4", "—ignore-eos", "–json"],
+             ["-n", "4", "--no-ignore-eos", "--ignore-eos=true", "--json"], ["--max-new-tokens", "4", "--temp", "0", "--ignore-eos", "--json", "--trust-remote-code"]]
     for form in forms:
         r = run(*base, *form)
         check("spelling %s" % form, r.code == 0 and json.loads(r.out)["token_ids"] == ids, r)
-    r = run(*base, "-n", "9", "-n", "4", "--ignore-eos", "--json")
+    r = run(*base, "-n", "9", "-n", "4", "--temp", "0", "--ignore-eos", "--json")
     check("the last of two counts, with a note", r.code == 0 and json.loads(r.out)["token_ids"] == ids and "twice" in r.err, r)
-    r = run(*base, "--ignore-eos", "--json", env={"LLM_ARG_MAX_TOKENS": "4"})
+    r = run(*base, "--temp", "0", "--ignore-eos", "--json", env={"LLM_ARG_MAX_TOKENS": "4"})
     check("environment", r.code == 0 and json.loads(r.out)["token_ids"] == ids, r)
-    r = run(*base, "--ignore-eos", "--json", "-n", "4", env={"LLM_ARG_MAX_TOKENS": "9"})
+    r = run(*base, "--temp", "0", "--ignore-eos", "--json", "-n", "4", env={"LLM_ARG_MAX_TOKENS": "9"})
     check("the command line is stronger than the environment", r.code == 0 and json.loads(r.out)["token_ids"] == ids, r)
     r = run("generate", name, "--token-ids=5,6,7", "--temp=0", "--ignore-eos", "--json", "-n", "4", env={"LLM_ARG_MODEL": "/nowhere"})
     check("so is a model's path as a word", r.code == 0 and json.loads(r.out)["token_ids"] == ids, r)
@@ -143,7 +187,7 @@ def test_spellings():
         f.write('{"max_tokenz": 4}')
         f.flush()
         refused("unknown name in a config file", 2, *base, "--config", f.name, says=["max_tokenz", "max-tokens"])
-    r = run(*base, "--ignore-eos", "--json", "-n", "4", "--port", "80", "--num-scheduler-steps=8", env={"HCCL_OP_EXPANSION_MODE": "AIV"})
+    r = run(*base, "--temp", "0", "--ignore-eos", "--json", "-n", "4", "--port", "80", "--num-scheduler-steps=8", env={"HCCL_OP_EXPANSION_MODE": "AIV"})
     notes = [line for line in r.err.split("\n") if "no effect" in line]
     check("what means nothing here is told, a line each", r.code == 0 and len(notes) == 3 and json.loads(r.out)["token_ids"] == ids, r)
 
@@ -627,7 +671,7 @@ def test_batch():
         first = rows[0]["response"]["body"]
         check("chat body", first["object"] == "chat.completion" and first["usage"]["completion_tokens"] == 4 and len(first["choices"][0]["logprobs"]["content"]) == 4
               and len(first["choices"][0]["logprobs"]["content"][0]["top_logprobs"]) == 2, first)
-        alone = json.loads(run("generate", "-m", name, "--token-ids", "[5,6,7]", "-n", "4", "--temp", "0", "--ignore-eos", "--json", "--logprobs", "1").out)
+        alone = json.loads(run("generate", "-m", name, "--token-ids", "[5,6,7]", "-n", "4", "--temp", "0", "--temp", "0", "--ignore-eos", "--json", "--logprobs", "1").out)
         third = rows[2]["response"]["body"]["choices"][0]
         check("the same as alone, to the bit", third["text"] == alone["text"] and third["logprobs"] == alone["logprobs"], third)
         check("n", [c["index"] for c in rows[5]["response"]["body"]["choices"]] == [0, 1], rows[5])
