@@ -1016,6 +1016,8 @@ LLM_API llm_result llm_lora_load(llm_engine *engine, const char *name, const cha
 LLM_API llm_result llm_lora_unload(llm_engine *engine, const char *name); /* LLM_ERR_ARG: no such name */
 /* Appends name and path of the i-th that is loaded, in the order of loading; either may be NULL. 0: there are not so many. Any thread. */
 LLM_API int llm_lora_get(llm_engine *engine, int32_t i, llm_text *name, llm_text *path);
+/* How many sequences with the i-th adapter ran and waited after the latest step. 0: as above. */
+LLM_API int llm_lora_use(llm_engine *engine, int32_t i, int32_t *n_running, int32_t *n_waiting);
 
 /* ---------------------------------------------------------------------------
  * >>api-request   One prompt, n answers. Submit from any thread; one thread steps the engine.
@@ -23686,6 +23688,7 @@ typedef struct llm__lora {
     int32_t listed;              /* it can be found */
     uint64_t id;                 /* counts loadings: the order, and part of keys of the prefix cache */
     uint64_t content;            /* hash of its files */
+    int32_t n_running, n_waiting; /* sequences with it, after the latest step */
 } llm__lora;
 
 /* A model that guesses for another one: see >>engine. */
@@ -25785,16 +25788,31 @@ LLM_API llm_result llm_lora_unload(llm_engine *e, const char *name) {
 }
 
 /* The i-th in the order of loading has i listed before it. */
-LLM_API int llm_lora_get(llm_engine *e, int32_t i, llm_text *name, llm_text *path) {
+/* The i-th that is listed, NULL: there are not so many. The caller holds the engine's mutex. */
+static const llm__lora *llm__lora_at(const llm_engine *e, int32_t i) {
     const llm__lora *found = NULL;
-    pthread_mutex_lock(&e->mutex);
     for (int32_t k = 0; k < e->p.n_loras && !found; k++) {
         int32_t before = 0;
         for (int32_t j = 0; j < e->p.n_loras; j++) before += e->lora[j].listed && e->lora[j].id < e->lora[k].id;
         if (e->lora[k].listed && before == i) found = &e->lora[k];
     }
+    return found;
+}
+
+LLM_API int llm_lora_get(llm_engine *e, int32_t i, llm_text *name, llm_text *path) {
+    pthread_mutex_lock(&e->mutex);
+    const llm__lora *found = llm__lora_at(e, i);
     if (found && name) llm_text_str(name, found->name);
     if (found && path) llm_text_str(path, found->path);
+    pthread_mutex_unlock(&e->mutex);
+    return found != NULL;
+}
+
+LLM_API int llm_lora_use(llm_engine *e, int32_t i, int32_t *n_running, int32_t *n_waiting) {
+    pthread_mutex_lock(&e->mutex);
+    const llm__lora *found = llm__lora_at(e, i);
+    *n_running = found ? found->n_running : 0;
+    *n_waiting = found ? found->n_waiting : 0;
     pthread_mutex_unlock(&e->mutex);
     return found != NULL;
 }
@@ -25910,6 +25928,15 @@ LLM_API void llm_engine_close(llm_engine *e) {
     llm__engine_destroy(e);
 }
 
+/* Who uses which adapter. The caller holds the engine's mutex. */
+static void llm__engine_count_loras(llm_engine *e) {
+    for (int32_t i = 0; i < e->p.n_loras; i++) e->lora[i].n_running = e->lora[i].n_waiting = 0;
+    for (int32_t i = 0; i < e->n_running && e->p.n_loras; i++)
+        if (e->running[i]->request->lora >= 0) e->lora[e->running[i]->request->lora].n_running++;
+    for (const llm__seq *s = e->p.n_loras ? e->first_waiting : NULL; s; s = s->next)
+        if (s->request->lora >= 0) e->lora[s->request->lora].n_waiting++;
+}
+
 /* Publishes the figures of this step to other threads. Returns 1 if something is left to do. Requests that are still in
  * the inbox count as waiting. */
 static int llm__engine_count(llm_engine *e) {
@@ -25920,6 +25947,7 @@ static int llm__engine_count(llm_engine *e) {
     e->count.n_waiting = e->n_waiting;
     for (const llm_request *r = e->inbox_first; r; r = r->inbox_next) e->count.n_waiting++;
     e->stats = e->count;
+    llm__engine_count_loras(e);
     int busy = e->live || e->inbox_first;
     pthread_mutex_unlock(&e->mutex);
     return busy;

@@ -1322,6 +1322,23 @@ static void write_drafts(llm_text *t, const llm_engine_stats *s) {
     }
 }
 
+/* Which adapters run and wait, as labels of a figure that is the time, as in vLLM. */
+static void write_loras(llm_text *t) {
+    llm_text use[2] = {{0}, {0}}, labels = {0}, name = {0};
+    int32_t count[2];
+    if (!server.cfg.setup.engine.max_loras) return;
+    for (int32_t i = 0; llm_lora_use(server.engine, i, &count[0], &count[1]) && llm_lora_get(server.engine, i, &name, NULL); i++, name.len = 0)
+        for (int k = 0; k < 2; k++)
+            if (count[k]) llm_text_format(&use[k], "%s%s", use[k].len ? "," : "", name.data);
+    llm_text_format(&labels, ",max_lora='%d',running_lora_adapters=%q,waiting_lora_adapters=%q", (int)server.cfg.setup.engine.max_loras,
+                    use[0].data ? use[0].data : "", use[1].data ? use[1].data : "");
+    metric_head(t, "lora_requests_info", "Adapters of requests that run and that wait.", "gauge");
+    if (!labels.failed) metric_value(t, "lora_requests_info", labels.data, (double)time(NULL));
+    for (int k = 0; k < 2; k++) llm_text_free(&use[k]);
+    llm_text_free(&labels);
+    llm_text_free(&name);
+}
+
 /* Everything at /metrics. The names are vLLM's, so its boards and routers work. */
 static void write_metrics(llm_text *t) {
     llm_engine_stats s;
@@ -1338,6 +1355,7 @@ static void write_metrics(llm_text *t) {
     metric(t, "prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", "counter", (double)counters.prompt_tokens);
     metric(t, "prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", "counter", (double)counters.cached_tokens);
     write_drafts(t, &s);
+    write_loras(t);
     metric(t, "requests_refused_total", "Requests answered with an error.", "counter", (double)counters.refused);
     metric(t, "connections", "Open connections.", "gauge", net.n);
     metric_head(t, "request_success_total", "Finished choices by reason.", "counter");

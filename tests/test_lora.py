@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 sys.path.insert(0, os.path.dirname(__file__))
 import adapters
@@ -258,6 +259,11 @@ def serving():
 
         threads = [threading.Thread(target=busy, args=(m, i)) for m in names for i in range(2)]
         for t in threads: t.start()
+        seen = set()
+        for _ in range(200):
+            seen |= {x for x in s.request("GET", "/metrics")[2].decode().splitlines() if x.startswith("vllm:lora_requests_info")}
+            if any('running_lora_adapters="a,b,c"' in x for x in seen): break
+        check("the metrics tell who runs", any('max_lora="19",running_lora_adapters="a,b,c",waiting_lora_adapters=""' in x and abs(float(x.split()[-1]) - time.time()) < 60 for x in seen), seen)
         turns = [(load("d")[0], complete(s, "d") == first, unload("d")[0]) for _ in range(12)]
         stop.set()
         for t in threads: t.join()
