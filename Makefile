@@ -157,6 +157,10 @@ test-clients: all model ## outside clients against llm_serve: openai, langchain,
 	@python3 tests/setup.py clients
 	@python3 tests/run.py clients
 
+test-peft: all ## adapters and hidden states against peft and transformers (torch: 5 GB under build/)
+	@python3 tests/setup.py peft
+	@build/peft/bin/python tests/test_peft.py
+
 grammar-campaign: lib model ## 300 schemas, 1,000 random walks through the masks of each, against jsonschema
 	@GRAMMAR_WALKS=1000 python3 tests/test_grammar.py
 
@@ -203,5 +207,5 @@ help: ## this list
 clean: ## removes what was built (models stay)
 	rm -rf build llm_cli llm_serve libllm.so libllm_cuda.so
 
-.PHONY: all lib deps model model-gemma demo test test-isa test-arm test-clients test-cuda cuda load sanitize hygiene grammar-campaign fuzz sim bench format install help clean
+.PHONY: all lib deps model model-gemma demo test test-isa test-arm test-clients test-peft test-cuda cuda load sanitize hygiene grammar-campaign fuzz sim bench format install help clean
 .SECONDARY:

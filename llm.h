@@ -19002,6 +19002,27 @@ static llm_result llm__adapter_open(const char *path, const llm__arch *a, int32_
     return d->used ? LLM_OK : llm__nomem();
 }
 
+/* Where PEFT adapts embeddings or the output layer, it saves the matrix itself beside the factors, as NAME.base_layer.weight. 1: it is the
+ * model's own, but for roundings, so it says nothing; a quantised model's is believed. */
+static int llm__adapter_copy(const llm__loader *L, const llm__tensor *t) {
+    char name[256];
+    float x[256], y[256];
+    if (!llm__ends_with(t->name.p, ".base_layer.weight")) return 0;
+    const llm__tensor *own = strstr(t->name.p, ".lm_head.") ? llm__loader_find(L, LLM__W_HEAD, 0, 0, name) : NULL;
+    if (!own) own = llm__loader_find(L, LLM__W_EMBED, 0, 0, name); /* perhaps tied */
+    if (!own || t->n_dims != 2 || own->shape[0] != t->shape[0] || own->shape[1] != t->shape[1]) return 0;
+    if (llm__type_block(t->type) != 1 || llm__type_block(own->type) != 1) return llm__type_block(t->type) == 1;
+    for (int64_t r = 0; r < t->shape[0]; r++)
+        for (int64_t c = 0; c < t->shape[1]; c += LLM__COUNT(x)) {
+            int m = (int)LLM__MIN(t->shape[1] - c, (int64_t)LLM__COUNT(x));
+            llm__dequant_columns(t->type, t->data + r * llm__row_bytes(t->type, t->shape[1]), c, m, x);
+            llm__dequant_columns(own->type, own->data + r * llm__row_bytes(own->type, t->shape[1]), c, m, y);
+            for (int i = 0; i < m; i++)
+                if (!(fabsf(x[i] - y[i]) <= 1e-4f + 0.01f * fabsf(y[i]))) return 0;
+        }
+    return 1;
+}
+
 /* Puts the adapter into a slot of every site of all ranks, and checks it on the way; one without tensors empties the slot. Steps may run
  * meanwhile, but none with a row of this slot. After an error the slot is to be emptied. */
 static llm_result llm__net_adapt(const llm__net *net, int slot, llm__adapter *d) {
@@ -19018,13 +19039,20 @@ static llm_result llm__net_adapt(const llm__net *net, int slot, llm__adapter *d)
         llm__load_rank(&L, &R, NULL);
     }
     llm__loader_end(&L);
-    for (size_t i = d->tensors.n; i-- > 0;) n += d->used[i], odd = d->used[i] ? odd : i;
+    L.layer = -1;
+    for (size_t i = 0; i < d->tensors.n; i++) n += d->used[i];
+    for (size_t i = d->tensors.n; i-- > 0;) {
+        if (n && !d->used[i] && !L.r && llm__adapter_copy(&L, &d->tensors.item[i])) d->used[i] = 1, n++;
+        if (!d->used[i]) odd = i;
+    }
     if (L.r || n == d->tensors.n) return L.r ? L.r : d->path && !n ? llm__error(LLM_ERR_FORMAT, "%s: it has no tensors", d->path) : LLM_OK;
     if (!n)
         return llm__error(LLM_ERR_FORMAT, "%s: none of its %zu tensors belongs to this model; the first is %s", d->path, d->tensors.n,
                           d->tensors.item[0].name.p);
-    return llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s belongs to no layer of this model that an adapter can change", d->path,
-                      d->tensors.item[odd].name.p);
+    const char *name = d->tensors.item[odd].name.p, *why = "belongs to no layer of this model that an adapter can change";
+    if (llm__ends_with(name, ".base_layer.weight")) why = "is not the model's own matrix: the adapter was trained on another model";
+    if (strstr(name, "experts.")) why = "is of a mixture's experts, which adapters cannot change here: leave them out of target_modules";
+    return llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s %s", d->path, name, why);
 }
 
 LLM__COLD_END

