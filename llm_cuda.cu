@@ -38,7 +38,7 @@
  *     kernel_linear_f32                  (V / 64, T / 64)                 256   the same in f32
  *     kernel_narrow, _widen, _finish     (K / 256, T), (V K / 16 / 128)   128   what stands before and behind cuBLASLt
  *     kernel_embed, kernel_rope          T                            128, 64   x (T, D); cosines and sines (T, rope_dim)
- *     kernel_residual, kernel_norm       T                                256   x += y, h = norm(x); dst = norm(src)
+ *     kernel_residual, _norm, _sum       T                                256   x += y, h = norm(x); dst = norm(src); sums over ranks
  *     kernel_gather, kernel_gate         n_out; T                         128   chosen rows; rows times the sigmoid of a value
  *     kernel_qkv                         T                                128   norms and RoPE of q and k, k and v to the pages
  *     kernel_attention<type, ND>         (T / rows, KV heads, splits)     128   out (T, heads vd); ND: values of a thread
@@ -63,8 +63,9 @@
  * both. Between two runs of the same steps there is no difference: no float is added by an atomic, and no order depends on time.
  *
  * TEMPLATES. Compile time is what limits one .cu file, so the list is short: kernel_linear_few has weight kind x {1, 4, 8} rows,
- * kernel_linear_mma weight kind, kernel_attention KV type x {128, 512} values of a head. Measured: 40 s with nvcc 13.0 for one
- * architecture.
+ * kernel_linear_mma weight kind, kernel_attention KV type x {128, 512} values of a head, kernel_attention_chunk {f16, bf16} x {64, 128, 256}
+ * values. Measured: 49 s of processor time with nvcc 13.0 for one architecture. No kernel of a step keeps anything in local memory: sums are
+ * in arrays whose indexes are all known when compiling, and launch bounds give registers enough.
  *
  * CONTENTS  >>prims >>device >>formats >>weights >>linear >>norm >>attention >>latent >>experts >>lora >>sampler >>ranks >>step
  *           >>backend */
@@ -3554,11 +3555,19 @@ static __global__ void __launch_bounds__(DRAW_THREADS, 2)
  * >>ranks   Several devices: a thread each, and NCCL between them.
  * ============================================================================
  * A list is launched by its rank's own thread, so that ranks meet in collectives whatever order the host would have launched them in. With
- * one rank the calling thread does it. Each rank has all layers, of each some heads, some columns of the MLP and some of the vocabulary
- * (Megatron-LM, Shoeybi et al. 2019): so a layer has two sums over ranks, behind attention and behind the MLP, which are taken where the
- * residual reads them. Logits stay cut until somebody draws (all-gather) or the host copies them, share by share. NCCL's
- * few functions that are used are looked up by name, and only with more than one rank. A rank that does not come leaves the others waiting
- * inside NCCL; wait finds that out by time, and aborts the communicators, which lets everybody go on. */
+ * one rank the calling thread does it. Each rank has all layers of its stage, of each some heads, some columns of the MLP and some of the
+ * vocabulary (Megatron-LM, Shoeybi et al. 2019): so a layer has two sums over ranks, behind attention and behind the MLP, which are taken
+ * where the residual reads them. Logits stay cut until somebody draws (all-gather) or the host copies them, share by share.
+ *
+ *     rows of a step      the sum                                        costs
+ *     1 ... 16            in kernel_residual, over peer memory           a write, a flag, a read: some microseconds
+ *     17 ..., no peers    ncclAllReduce in front of kernel_residual      a launch and a ring, but each byte goes fewer ways
+ *
+ * A pipeline has stages of such groups. Rank i of one sends x to rank i of the next (ncclSend), and what the last has drawn goes back to the
+ * first, whose next step embeds it. NCCL's few functions that are used are looked up by name, and only with more than one rank.
+ *
+ * A rank that does not come leaves the others waiting inside NCCL, or for a flag; wait finds that out by time, says so, aborts the
+ * communicators and sets the word that those look at who wait for flags: so everybody goes on, and close returns. */
 
 /* A rank's thread: runs the job of each round. */
 static void *rank_thread(void *arg) {
