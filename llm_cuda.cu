@@ -63,9 +63,9 @@
  * both. Between two runs of the same steps there is no difference: no float is added by an atomic, and no order depends on time.
  *
  * TEMPLATES. Compile time is what limits one .cu file, so the list is short: kernel_linear_few has weight kind x {1, 4, 8} rows,
- * kernel_linear_mma weight kind, kernel_attention KV type x {128, 512} values of a head, kernel_attention_chunk {f16, bf16} x {64, 128, 256}
- * values. Measured: 49 s of processor time with nvcc 13.0 for one architecture. No kernel of a step keeps anything in local memory: sums are
- * in arrays whose indexes are all known when compiling, and launch bounds give registers enough.
+ * kernel_linear_mma weight kind, kernel_attention KV type x {128, 512} values of a head, kernel_attention_chunk {f16, bf16} x {64, 128,
+ * 256} values. Measured: 49 s of processor time with nvcc 13.0 for one architecture. No kernel of a step keeps anything in local memory:
+ * sums are in arrays whose indexes are all known when compiling, and launch bounds give registers enough.
  *
  * CONTENTS  >>prims >>device >>formats >>weights >>linear >>norm >>attention >>latent >>experts >>lora >>sampler >>ranks >>step
  *           >>backend */
@@ -2116,8 +2116,8 @@ template <int T> static __device__ void warp_decode(const uint8_t *from, int n, 
 
 /* Computes: a part of a row to its pages, or from those of the position before; zeros before the first, in `clear` too, if there is one.
  * Grid: (rows, parts), one warp each. Twin: llm__run_state. */
-static __global__ void __launch_bounds__(32) kernel_state(step_view s, kv_view v, int recall, int out, float *x, int64_t stride, float *clear,
-                                                          int64_t clear_stride) {
+static __global__ void __launch_bounds__(32)
+    kernel_state(step_view s, kv_view v, int recall, int out, float *x, int64_t stride, float *clear, int64_t clear_stride) {
     int row = (int)blockIdx.x, h = (int)blockIdx.y, n = v.place.v_head_dim;
     if (row >= s.head[out ? HEAD_OUT : HEAD_ROWS]) return;
     int at = out ? s.out_rows[row] : row, position = row_position(s, at) - recall;
@@ -3563,8 +3563,8 @@ static __global__ void __launch_bounds__(DRAW_THREADS, 2)
  *     1 ... 16            in kernel_residual, over peer memory           a write, a flag, a read: some microseconds
  *     17 ..., no peers    ncclAllReduce in front of kernel_residual      a launch and a ring, but each byte goes fewer ways
  *
- * A pipeline has stages of such groups. Rank i of one sends x to rank i of the next (ncclSend), and what the last has drawn goes back to the
- * first, whose next step embeds it. NCCL's few functions that are used are looked up by name, and only with more than one rank.
+ * A pipeline has stages of such groups. Rank i of one sends x to rank i of the next (ncclSend), and what the last has drawn goes back to
+ * the first, whose next step embeds it. NCCL's few functions that are used are looked up by name, and only with more than one rank.
  *
  * A rank that does not come leaves the others waiting inside NCCL, or for a flag; wait finds that out by time, says so, aborts the
  * communicators and sets the word that those look at who wait for flags: so everybody goes on, and close returns. */
@@ -4548,6 +4548,6 @@ extern "C" __attribute__((visibility("default"))) const llm_backend *llm_cuda_ba
                                       cuda_all_reduce, cuda_logits,         cuda_end_step,   cuda_wait,         cuda_logits_row,
                                       cuda_buffer_row, cuda_kv_copy,        cuda_kv_read,    cuda_kv_write,     NULL,
                                       cuda_lora_site,  cuda_lora_put,       cuda_lora,       cuda_drawn,        cuda_kv_memory,
-                                      cuda_send,       cuda_receive,    cuda_state};
+                                      cuda_send,       cuda_receive,        cuda_state};
     return &table;
 }
