@@ -1556,7 +1556,7 @@ template <int K> static __global__ void __launch_bounds__(128) kernel_linear_mma
 
 /* Computes the same in f32, for weights that stay f32. Grid: (rows of W / 64, tiles), 256 threads of 4 x 4 outputs. Tiles lie column by
  * column in shared memory, so that a thread reads its 4 rows of either with one vector load. Twin: llm__run_linear. */
-static __global__ void __launch_bounds__(256) kernel_linear_f32(linear_args a) {
+static __global__ void __launch_bounds__(256, 2) kernel_linear_f32(linear_args a) {
     SMEM(float, xs, 32 * 68);
     SMEM(float, ws, 32 * 68);
     tile t = tile_at(a, (int)blockIdx.y, TILE);
