@@ -19664,13 +19664,13 @@ enum {
     LLM__GR_SHELF_BYTES = 256 << 20
 };
 
-/* The instructions. Only BYTES looks at the text; a thread never stands still on another one:
+/* The instructions. Only BYTES looks at the text; a thread stands still on it and on ACCEPT alone:
  *
  *   SPLIT    goes to `next`, and to `other` if that is not -1: alternatives, options, and joints between fragments
  *   BYTES    consumes one byte of set a, goes to `next`
  *   CALL     pushes (this, 0) and goes to a, the first instruction of a rule;  RETURN pops, and goes to the `next` of that CALL
  *   REPEAT   pushes (this, 0) and goes to a, the body;                         AGAIN counts a turn: see llm__gr_again
- *   ACCEPT   the text may end here */
+ *   ACCEPT   the text may end here: a place like BYTES, whose set is empty */
 typedef enum llm__gr_kind {
     LLM__GR_SPLIT,
     LLM__GR_BYTES,
@@ -19712,7 +19712,7 @@ typedef struct llm__gr_thread {
 /* What a step has met: a thread, and how it came there; see llm__gr_meet. */
 typedef struct llm__gr_met {
     llm__gr_thread at;
-    int32_t base, fresh;    /* least depth of the stack on the way; frames of the stack that are new in this step */
+    int32_t fresh, base; /* frames of the stack that are new in this step; least depth of the stack on the way */
 } llm__gr_met;
 
 typedef struct llm__gr_state {
@@ -19722,12 +19722,11 @@ typedef struct llm__gr_state {
 } llm__gr_state;
 
 /* Open addressing over things that live in an array of the grammar and are told apart by what is in them: frames, states, masks and the
- * work of a step. hash and same look at entries of that array. */
+ * work of a step. key: the n bytes that tell entry i of that array from others. */
 typedef struct llm__gr_index {
     int32_t *slot;          /* index of an entry + 1, 0: free */
     size_t cap;             /* 0 or a power of two */
-    uint64_t (*hash)(const llm_grammar *g, size_t i);
-    int (*same)(const llm_grammar *g, size_t i, size_t k);
+    const void *(*key)(const llm_grammar *g, size_t i, size_t *n);
 } llm__gr_index;
 
 /* The vocabulary as a trie in preorder: what to visit next is the next element, what to skip a subtree to is an index, and there is no
@@ -19831,7 +19830,7 @@ typedef struct llm__gr_build {
 static const llm__gr_frag llm__gr_never = {-1, -1, -1};
 
 /* Appends an instruction and returns its number. After an error it does nothing and returns 0, so builders need not ask after every step:
- * whoever joins fragments looks at b->failed before it writes into instructions. a and next mean what the table at llm__gr_kind says; -1:
+ * what they then write goes into instruction 0, which is nobody's. a and next mean what the table at llm__gr_kind says; -1:
  * leads nowhere yet. */
 static int32_t llm__gr_add(llm__gr_build *b, llm__gr_kind kind, int32_t a, int32_t next) {
     llm_grammar *g = b->g;
@@ -19859,7 +19858,7 @@ static llm__gr_frag llm__gr_empty(llm__gr_build *b) {
 
 /* f, then `then`: the way out of the one leads into the other. */
 static llm__gr_frag llm__gr_seq(llm__gr_build *b, llm__gr_frag f, llm__gr_frag then) {
-    if (f.in < 0 || then.in < 0 || b->failed) return llm__gr_never;
+    if (f.in < 0 || then.in < 0) return llm__gr_never;
     b->g->op[f.out].next = then.in;
     f.out = then.out, f.text = -1;
     return f;
@@ -19867,7 +19866,7 @@ static llm__gr_frag llm__gr_seq(llm__gr_build *b, llm__gr_frag f, llm__gr_frag t
 
 /* Leads what follows a fragment to an instruction. */
 static void llm__gr_goto(llm__gr_build *b, llm__gr_frag f, int32_t to) {
-    if (!b->failed && f.in >= 0) b->g->op[f.out].next = to;
+    if (f.in >= 0) b->g->op[f.out].next = to;
 }
 
 /* f or or_else. Both ways out are led into one new SPLIT, so that the alternative has one way out again:
@@ -19877,9 +19876,8 @@ static void llm__gr_goto(llm__gr_build *b, llm__gr_frag f, int32_t to) {
  *           +-- or_else --+ */
 static llm__gr_frag llm__gr_alt(llm__gr_build *b, llm__gr_frag f, llm__gr_frag or_else) {
     if (f.in < 0) return or_else;
-    if (or_else.in < 0 || b->failed) return f;
+    if (or_else.in < 0) return f;
     int32_t out = llm__gr_add(b, LLM__GR_SPLIT, 0, -1), split = llm__gr_add(b, LLM__GR_SPLIT, 0, f.in);
-    if (b->failed) return llm__gr_never;
     b->g->op[split].other = or_else.in;
     b->g->op[f.out].next = b->g->op[or_else.out].next = out;
     f.in = split, f.out = out, f.text = LLM__MAX(f.text, or_else.text);
@@ -19902,7 +19900,6 @@ static llm__gr_frag llm__gr_repeat(llm__gr_build *b, llm__gr_frag f, int32_t min
     int32_t out = llm__gr_add(b, LLM__GR_SPLIT, 0, -1), loop;
     if (max < 0 && min <= 1) {
         loop = llm__gr_add(b, LLM__GR_SPLIT, 0, f.in);
-        if (b->failed) return llm__gr_never;
         b->g->op[loop].other = out;
         b->g->op[f.out].next = loop;
         if (f.text >= 0) b->g->op[f.text].text = LLM__GR_TEXT_FREE;
@@ -19910,7 +19907,6 @@ static llm__gr_frag llm__gr_repeat(llm__gr_build *b, llm__gr_frag f, int32_t min
     } else {
         loop = llm__gr_add(b, LLM__GR_REPEAT, f.in, out);
         int32_t again = llm__gr_add(b, LLM__GR_AGAIN, loop, -1);
-        if (b->failed) return llm__gr_never;
         b->g->op[loop].min = min, b->g->op[loop].max = max;
         b->g->op[f.out].next = again;
         if (f.text >= 0) b->g->op[f.text].text = LLM__GR_TEXT_COUNTED;
@@ -20030,7 +20026,6 @@ static llm__gr_frag llm__gr_strings(llm__gr_build *b, const llm__str *s, size_t 
 /* One more way from a place, a SPLIT whose `other` lists its ways and whose `next` is free. */
 static void llm__gr_way(llm__gr_build *b, int32_t place, int32_t in) {
     int32_t split = llm__gr_add(b, LLM__GR_SPLIT, 0, in);
-    if (b->failed) return;
     b->g->op[split].other = b->g->op[place].other;
     b->g->op[place].other = split;
 }
@@ -20041,9 +20036,8 @@ static int32_t llm__gr_rule(llm__gr_build *b) { return llm__gr_add(b, LLM__GR_SP
 /* Fills a rule: what it runs, and a RETURN behind it. */
 static void llm__gr_rule_is(llm__gr_build *b, int32_t rule, llm__gr_frag body) {
     int32_t end = llm__gr_add(b, LLM__GR_RETURN, 0, -1);
-    if (b->failed) return;
     b->g->op[rule].next = body.in;
-    if (body.in >= 0) b->g->op[body.out].next = end;
+    llm__gr_goto(b, body, end);
 }
 
 /* Runs a rule here. Fragments are used once, rules as often as one likes.
@@ -20086,8 +20080,12 @@ static int32_t llm__gr_find(llm_grammar *g, llm__gr_index *x, size_t n) {
         x->slot = slot, x->cap = cap;
         for (size_t i = 0; i < n; i++) (void)llm__gr_find(g, x, i);
     }
-    size_t at = (size_t)x->hash(g, n) & (x->cap - 1);
-    while (x->slot[at] && !x->same(g, (size_t)x->slot[at] - 1, n)) at = (at + 1) & (x->cap - 1);
+    size_t len, other, at;
+    const void *key = x->key(g, n, &len), *there;
+    for (at = (size_t)llm__hash(key, len, 0) & (x->cap - 1); x->slot[at]; at = (at + 1) & (x->cap - 1)) {
+        there = x->key(g, (size_t)x->slot[at] - 1, &other);
+        if (len == other && !memcmp(key, there, len)) break;
+    }
     if (!x->slot[at]) x->slot[at] = (int32_t)n + 1;
     return x->slot[at] - 1;
 }
@@ -20098,44 +20096,27 @@ static void llm__gr_index_clear(llm__gr_index *x) {
     if (x->cap) memset(x->slot, 0, x->cap * sizeof *x->slot);
 }
 
-/* Frames: two stacks are equal if their top frames are, since `parent` is a number too: a whole stack is compared by three integers. */
-static uint64_t llm__gr_frame_hash(const llm_grammar *g, size_t i) {
-    const llm__gr_frame *f = &g->frame[i];
-    return llm__mix(llm__mix((uint64_t)(uint32_t)f->op << 32 | (uint32_t)f->count) ^ (uint32_t)f->parent);
+/* Two stacks are equal if their top frames are, since `parent` is a number too: a whole stack is compared by three integers. */
+static const void *llm__gr_frame_key(const llm_grammar *g, size_t i, size_t *n) {
+    *n = offsetof(llm__gr_frame, depth);
+    return &g->frame[i];
 }
 
-static int llm__gr_frame_same(const llm_grammar *g, size_t i, size_t k) {
-    const llm__gr_frame *a = &g->frame[i], *f = &g->frame[k];
-    return a->op == f->op && a->count == f->count && a->parent == f->parent;
-}
-
-/* States: a set of threads is stored sorted, so equal sets are equal memory. */
-static uint64_t llm__gr_state_hash(const llm_grammar *g, size_t i) {
-    const llm__gr_state *s = &g->state[i];
-    return llm__hash(g->thread + s->from, (size_t)s->n * sizeof *g->thread, (uint64_t)s->accept);
-}
-
-static int llm__gr_state_same(const llm_grammar *g, size_t i, size_t k) {
-    const llm__gr_state *a = &g->state[i], *s = &g->state[k];
-    return a->n == s->n && a->accept == s->accept && !memcmp(g->thread + a->from, g->thread + s->from, (size_t)s->n * sizeof *g->thread);
+/* A set of threads is stored sorted, so equal sets are equal memory. */
+static const void *llm__gr_state_key(const llm_grammar *g, size_t i, size_t *n) {
+    *n = (size_t)g->state[i].n * sizeof *g->thread;
+    return g->thread + g->state[i].from;
 }
 
 /* The work of a step: a thread, and how much of its stack is new. */
-static uint64_t llm__gr_met_hash(const llm_grammar *g, size_t i) {
-    const llm__gr_met *m = &g->work[i];
-    return llm__mix((uint64_t)(uint32_t)m->at.op << 32 | (uint32_t)m->at.frame) + (uint32_t)m->fresh;
+static const void *llm__gr_met_key(const llm_grammar *g, size_t i, size_t *n) {
+    *n = offsetof(llm__gr_met, base);
+    return &g->work[i];
 }
 
-static int llm__gr_met_same(const llm_grammar *g, size_t i, size_t k) {
-    const llm__gr_met *a = &g->work[i], *m = &g->work[k];
-    return a->at.op == m->at.op && a->at.frame == m->at.frame && a->fresh == m->fresh;
-}
-
-/* Masks, by the keys that stand for them. */
-static uint64_t llm__gr_mask_hash(const llm_grammar *g, size_t i) { return g->mask[i].key[0]; }
-
-static int llm__gr_mask_same(const llm_grammar *g, size_t i, size_t k) {
-    return !memcmp(g->mask[i].key, g->mask[k].key, sizeof g->mask->key);
+static const void *llm__gr_mask_key(const llm_grammar *g, size_t i, size_t *n) {
+    *n = sizeof g->mask->key;
+    return g->mask[i].key;
 }
 
 /* The frame (op, count) on top of `parent`; -1: too deep, or no memory. */
@@ -20191,15 +20172,13 @@ static void llm__gr_again(llm_grammar *g, int32_t frame, int32_t base) {
     }
 }
 
-/* Follows everything that consumes nothing from the threads met, to the BYTES where the next byte decides. Returns 1 if the text may end
- * here. The epsilon closure of textbooks, with stacks. The loop ends because work is never added twice and stacks are bounded. */
-static int llm__gr_follow(llm_grammar *g) {
-    int accept = 0;
+/* Follows everything that consumes nothing from the threads met, to the BYTES where the next byte decides. The epsilon closure of
+ * textbooks, with stacks. The loop ends because work is never added twice and stacks are bounded. */
+static void llm__gr_follow(llm_grammar *g) {
     for (size_t i = 0; i < g->n_work && !g->failed; i++) {
         llm__gr_thread t = g->work[i].at;
         int32_t base = g->work[i].base;
         const llm__gr_op op = g->op[t.op];
-        if (op.kind == LLM__GR_ACCEPT) accept = 1;
         if (op.kind == LLM__GR_SPLIT) {
             llm__gr_meet(g, op.next, t.frame, base);
             llm__gr_meet(g, op.other, t.frame, base);
@@ -20219,7 +20198,6 @@ static int llm__gr_follow(llm_grammar *g) {
             llm__gr_again(g, t.frame, base);
         }
     }
-    return accept;
 }
 
 /* By instruction, then by stack: any total order would do, as long as equal sets are sorted into equal memory. */
@@ -20250,21 +20228,24 @@ static void llm__gr_room(const llm_grammar *g, llm__gr_state *s) {
     }
 }
 
-/* The number of the state made of the BYTES threads in the work of this step; 0: dead (also when something failed).
- * The threads are written behind those of the last state, where they stay if the state is new; if it is not, the next one overwrites them.
+/* The number of the state made of the threads at BYTES and ACCEPT in the work of this step; 0: dead (also when something failed). The
+ * threads are written behind those of the last state, where they stay if the state is new; if it is not, the next one overwrites them.
  */
-static int32_t llm__gr_intern(llm_grammar *g, int accept) {
+static int32_t llm__gr_intern(llm_grammar *g) {
     size_t row = (size_t)g->n_classes;
-    int32_t n = 0, kept = 0;
+    int32_t n = 0, kept = 0, accept = 0;
     if (!llm__grow((void **)&g->thread, &g->threads_cap, g->n_threads + g->n_work, sizeof *g->thread) ||
         !llm__grow((void **)&g->state, &g->states_cap, g->n_states + 1, sizeof *g->state) ||
         !llm__grow((void **)&g->to, &g->to_cap, (g->n_states + 1) * row, sizeof *g->to))
         g->failed = "out of memory";
     if (g->failed) return 0;
     llm__gr_thread *t = g->thread + g->n_threads;
-    for (size_t i = 0; i < g->n_work; i++)
-        if (g->op[g->work[i].at.op].kind == LLM__GR_BYTES) t[n++] = g->work[i].at;
-    if (!n && !accept) return 0;
+    for (size_t i = 0; i < g->n_work; i++) {
+        int kind = g->op[g->work[i].at.op].kind;
+        if (kind == LLM__GR_BYTES || kind == LLM__GR_ACCEPT) t[n++] = g->work[i].at;
+        accept |= kind == LLM__GR_ACCEPT;
+    }
+    if (!n) return 0;
     qsort(t, (size_t)n, sizeof *t, llm__gr_thread_order);
     for (int32_t i = 0; i < n; i++)
         if (!kept || llm__gr_thread_order(&t[kept - 1], &t[i])) t[kept++] = t[i];
@@ -20297,7 +20278,8 @@ static int32_t llm__gr_step_new(llm_grammar *g, int32_t state, int32_t k) {
         const llm__gr_op *op = &g->op[t.op];
         if (g->set[op->a][byte >> 5] >> (byte & 31) & 1) llm__gr_meet(g, op->next, t.frame, INT32_MAX);
     }
-    int32_t to = g->n_work ? llm__gr_intern(g, llm__gr_follow(g)) : 0;
+    llm__gr_follow(g);
+    int32_t to = llm__gr_intern(g);
     return g->failed ? 0 : (g->to[(size_t)state * (size_t)g->n_classes + (size_t)k] = to);
 }
 
@@ -20323,7 +20305,8 @@ static void llm__gr_begin(llm_grammar *g) {
     memset(g->to, 0, (size_t)g->n_classes * sizeof *g->to);
     g->n_states = 1;
     llm__gr_meet(g, g->start, 0, 0);
-    (void)llm__gr_intern(g, llm__gr_follow(g));
+    llm__gr_follow(g);
+    (void)llm__gr_intern(g);
 }
 
 /* Forgets all states but those of running answers, when they take too much memory. Frames are made parents first, so one pass in order of
@@ -20357,7 +20340,7 @@ static void llm__gr_trim(llm_grammar *g) {
             llm__gr_thread t = thread[state[m->state].from + i];
             llm__gr_meet(g, t.op, now[t.frame] - 2, INT32_MAX);
         }
-        m->state = m->state ? llm__gr_intern(g, state[m->state].accept) : 0;
+        m->state = llm__gr_intern(g);
     }
     LLM_FREE(frame);
     LLM_FREE(thread);
@@ -20517,10 +20500,10 @@ static llm__gr_trie *llm__gr_trie_make(const llm_model *model) {
  *
  * Without it each character of each string would cost a walk over most of the vocabulary. The states themselves stay exact: a mask may be
  * shared, a place in the text may not. */
-static void llm__gr_mask_key(const llm_grammar *g, int32_t state, uint64_t key[2]) {
+static void llm__gr_mask_name(const llm_grammar *g, int32_t state, uint64_t key[2]) {
     const llm__gr_state *s = &g->state[state];
     int32_t far = g->trie->longest + 1;
-    key[0] = key[1] = (uint64_t)s->accept;
+    key[0] = key[1] = 0;
     for (int32_t i = 0; i < s->n; i++) {
         const llm__gr_thread *t = &g->thread[s->from + i];
         uint64_t a = llm__mix((uint64_t)t->op + 1), b = llm__mix(a ^ 0x9E3779B97F4A7C15u);
@@ -20582,7 +20565,7 @@ static const llm__gr_mask *llm__gr_mask_of(llm_grammar *g, int32_t state) {
     if (!llm__grow((void **)&g->mask, &g->masks_cap, g->n_masks + 1, sizeof *g->mask)) g->failed = "out of memory";
     if (g->failed) return NULL;
     llm__gr_mask *mask = &g->mask[g->n_masks];
-    llm__gr_mask_key(g, state, mask->key);
+    llm__gr_mask_name(g, state, mask->key);
     int32_t at = llm__gr_find(g, &g->masks_at, g->n_masks);
     if (at < (int32_t)g->n_masks) return at < 0 ? NULL : &g->mask[at];
     mask->words = LLM__NEW(uint32_t, n_words);
@@ -20676,7 +20659,7 @@ static llm_result llm__gr_check_left(llm_grammar *g) {
         llm__gr_begin(g);
         llm__gr_work_clear(g);
         llm__gr_meet(g, g->op[i].a, 0, 0);
-        (void)llm__gr_follow(g);
+        llm__gr_follow(g);
         int deep = g->failed != NULL && g->fuel >= 0;
         if (g->fuel < 0) r = llm__error(LLM_ERR_LIMIT, "grammar: %s", g->failed);
         for (size_t k = 0; k < g->n_work && !deep; k++) deep = g->frame[g->work[k].at.frame].depth >= LLM__GR_MAX_DEPTH - 1;
@@ -20733,19 +20716,21 @@ static void llm__grammar_free(llm_grammar *g) {
     LLM_FREE(g);
 }
 
-/* An empty grammar to build into; NULL: no memory, b->failed is set. */
+/* An empty grammar to build into; NULL: no memory, b->failed is set. Instruction 0 leads nowhere: what is written there after an error does
+ * no harm. Set 0 is empty: ACCEPT consumes no byte. */
 static llm_grammar *llm__grammar_new(llm__gr_build *b) {
+    static const uint32_t nothing[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     llm_grammar *g = b->g = LLM__NEW(llm_grammar, 1);
     b->failed = g ? LLM_OK : llm__nomem();
     if (!g) return NULL;
     pthread_mutex_init(&g->lock, NULL);
     g->refs = 1;
     g->fuel = LLM__GR_FUEL;
-    g->frames_at.hash = llm__gr_frame_hash, g->frames_at.same = llm__gr_frame_same;
-    g->states_at.hash = llm__gr_state_hash, g->states_at.same = llm__gr_state_same;
-    g->work_at.hash = llm__gr_met_hash, g->work_at.same = llm__gr_met_same;
-    g->masks_at.hash = llm__gr_mask_hash, g->masks_at.same = llm__gr_mask_same;
-    return g;
+    g->frames_at.key = llm__gr_frame_key, g->states_at.key = llm__gr_state_key;
+    g->work_at.key = llm__gr_met_key, g->masks_at.key = llm__gr_mask_key;
+    (void)llm__gr_bytes(b, nothing);
+    if (b->failed) llm__grammar_free(g), b->g = NULL;
+    return b->g;
 }
 
 /* When all is built: lead it to ACCEPT, mark what is alive, number the classes of bytes, look for left recursion, make the first state. */
@@ -20945,7 +20930,7 @@ static void llm__gr_regex_op(llm__gr_regex *x, size_t place) {
         if (loop && turn >= c->min) other = llm__gr_regex_at(x, pc + 1, copy, count, 0);
         if (pc == n && copy == LLM__GR_MIDDLE) other = llm__gr_regex_at(x, 0, copy, count, 0);
         if (pc > n && count >= x->min) other = x->end;
-        if (pc >= n && x->counts == 1 && !b->failed) b->g->op[f.text].text = LLM__GR_TEXT_FREE;
+        if (pc >= n && x->counts == 1 && f.text >= 0) b->g->op[f.text].text = LLM__GR_TEXT_FREE;
         if (f.in < 0) break;
         next = pc >= n ? llm__gr_regex_at(x, pc, LLM__GR_MIDDLE, count + 1, 0)
                : loop && x->counts > 1
@@ -20959,7 +20944,7 @@ static void llm__gr_regex_op(llm__gr_regex *x, size_t place) {
             b->failed =
                 llm__error(LLM_ERR_UNSUPPORTED, "regex: look-around, atomic groups and word boundaries cannot be made into a grammar");
     }
-    if (!b->failed) b->g->op[here].next = next, b->g->op[here].other = other;
+    b->g->op[here].next = next, b->g->op[here].other = other;
 }
 
 /* \\d, \\w and \\s of a pattern become ASCII: what every dialect's own class contains at least. JSON Schema means ECMA-262, where \\d
@@ -21408,6 +21393,13 @@ static int llm__js_any(const llm__js *js, const llm__js_view *v, const char *key
     return -1;
 }
 
+/* Keywords that are dealt with before types are looked at, and the mark of a member whose keyword is. */
+static const struct {
+    const char *keys;
+    int flag;
+} llm__js_dealt[] = {
+    {"enum", LLM__JS_ENUM}, {"const", LLM__JS_CONST}, {"anyOf", LLM__JS_ANY}, {"oneOf", LLM__JS_ONE}, {"if|then|else", LLM__JS_IF}};
+
 /* One more schema that must hold (how: 0 or LLM__JS_KEY) or must not (LLM__JS_NOT). What is always so is left out, as `true` and {}; what
  * never is stays, for llm__js_expand to find. */
 static void llm__js_add(llm__js *js, llm__js_view *v, int node, int how) {
@@ -21649,8 +21641,7 @@ static int32_t llm__js_place(llm__js_decimal *x, int32_t pos, int lo, int hi, in
     here = *known = llm__gr_add(b, LLM__GR_SPLIT, 0, -1);
     int64_t scaled = rest;
     for (int32_t i = LLM__MAX(k, 0); i < x->places; i++) scaled = scaled * 10 % x->multiple;
-    if (!b->failed && pos >= 0 && k && !scaled && llm__js_within(x->lo, LLM__MAX(k, 0), l, 1) &&
-        llm__js_within(x->hi, LLM__MAX(k, 0), h, -1))
+    if (pos >= 0 && k && !scaled && llm__js_within(x->lo, LLM__MAX(k, 0), l, 1) && llm__js_within(x->hi, LLM__MAX(k, 0), h, -1))
         b->g->op[here].next = x->end;
     int free_lo = !x->lo || (lo > 0 && (behind || n >= n_lo)), free_hi = !x->hi || hi < 0;
     if (pos > 0 && x->multiple == 1 && free_lo && free_hi) { /* digits as one likes */
@@ -21819,84 +21810,6 @@ static llm__gr_frag llm__js_number(llm__js *js, const llm__js_view *v, int integ
     return llm__gr_seq(b, f, llm__gr_repeat(b, llm__gr_seq(b, e, llm__js_digits(b, 1, 2)), 0, 1));
 }
 
-/* ---- strings ---- */
-
-/* What `format` stands for: RFC 3339 (dates and times, without 29 February and leap seconds), ISO 8601 durations, RFC 4122, and safe
- * subsets of RFC 5321, 1123, 2673, 4291 and 3986: the shapes that every validator accepts. */
-#define LLM__JS_DATE                                                                                                                       \
-    "[1-9][0-9]{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
-#define LLM__JS_TIME "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,6})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
-static const struct {
-    const char *name, *pattern; /* NULL: any string */
-} llm__js_formats[] = {
-    {"password", NULL},
-    {"byte", NULL},
-    {"binary", NULL},
-    {"textarea", NULL},
-    {"multiline", NULL},
-    {"int32", NULL},
-    {"int64", NULL},
-    {"float", NULL},
-    {"double", NULL},
-    {"date", "^" LLM__JS_DATE "$"},
-    {"time", "^" LLM__JS_TIME "$"},
-    {"date-time", "^" LLM__JS_DATE "T" LLM__JS_TIME "$"},
-    {"duration", "^P(?:[0-9]{1,4}W|[0-9]{1,4}Y(?:[0-9]{1,2}M(?:[0-9]{1,2}D)?)?|[0-9]{1,2}M(?:[0-9]{1,2}D)?|[0-9]{1,3}D|T(?:[0-9]{1,3}H(?:["
-                 "0-9]{1,2}M(?:[0-9]{1,2}S)?)?|"
-                 "[0-9]{1,3}M(?:[0-9]{1,2}S)?|[0-9]{1,4}S))$"},
-    {"uuid", "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"},
-    {"email", "^[A-Za-z0-9_+-]{1,32}(?:\\.[A-Za-z0-9_+-]{1,16}){0,2}@[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?(?:\\.[A-Za-z0-9](?:[A-"
-              "Za-z0-9-]{0,20}[A-Za-z0-9])?){1,3}$"},
-    {"hostname", "^[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?(?:\\.[A-Za-z0-9](?:[A-Za-z0-9-]{0,20}[A-Za-z0-9])?){0,4}$"},
-    {"ipv4", "^(?:(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])\\.){3}(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])$"},
-    {"ipv6", "^(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}$"},
-    {"uri", "^[a-z][a-z0-9+.-]{0,15}://[A-Za-z0-9.-]{1,60}(?::[0-9]{1,4})?(?:/"
-            "[A-Za-z0-9._~!$&'()*+,;=:@-]{0,40}){0,8}(?:\\?[A-Za-z0-9._~!$&'()*+,;=:@/-]{0,100})?$"}};
-
-static llm__gr_frag llm__js_other_string(llm__js *js, const llm__js_view *v);
-
-/* A string: of counted characters, or of what a pattern or format matches, or any but some. Two patterns together would be the intersection
- * of two automata, and are refused. */
-static llm__gr_frag llm__js_string(llm__js *js, const llm__js_view *v) {
-    llm__gr_build *b = js->b;
-    int64_t min = llm__js_count(js, v, "minLength", 0, 0), max = llm__js_count(js, v, "maxLength", 1, -1);
-    const char *pattern = NULL;
-    size_t n = 0;
-    int owner = -1, denied = -1;
-    for (int i = 0; i < 2 * v->n && !b->failed; i++) {
-        const char *key = i & 1 ? "format" : "pattern", *one;
-        int at = llm__js_find(js, v, i / 2, key), known = 0;
-        size_t len;
-        if (llm__js_find_not(js, v, i / 2, "enum") >= 0 || llm__js_find_not(js, v, i / 2, "const") >= 0) denied = v->node[i / 2];
-        if (at < 0) continue;
-        if (!(one = llm_json_str(js->doc, at, &len))) return llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i / 2], key, "a string expected");
-        while (i & 1 && known < LLM__COUNT(llm__js_formats) && strcmp(one, llm__js_formats[known].name)) known++;
-        if (known == LLM__COUNT(llm__js_formats))
-            return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i / 2], key, "this format is not known");
-        if (i & 1) one = llm__js_formats[known].pattern, len = one ? strlen(one) : 0;
-        if (!one) continue;
-        if (pattern && (len != n || memcmp(pattern, one, n)))
-            return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i / 2], key, "a second pattern or format cannot be enforced");
-        pattern = one, n = len, owner = v->node[i / 2];
-    }
-    if (max >= 0 && min > max) return llm__gr_never;
-    if (denied >= 0 && (pattern || min || max >= 0))
-        return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, denied, NULL, "cannot be denied beside a pattern or a length");
-    llm__gr_frag one = pattern || denied >= 0 ? llm__gr_never : llm__gr_json_char(b);
-    llm__gr_frag f = denied >= 0 ? llm__js_other_string(js, v)
-                     : pattern   ? llm__gr_regex_frag(b, pattern, n, LLM__GR_IN_JSON, min, max)
-                                 : llm__gr_repeat(b, one, (int32_t)min, (int32_t)max);
-    if (one.text >= 0 && max > 1 && !b->failed) b->g->op[one.text].text = LLM__GR_TEXT_CLOSED;
-    if (pattern && b->failed && b->failed != LLM_ERR_NOMEM) {
-        char why[512];
-        snprintf(why, sizeof why, "%.400s", llm_last_error());
-        llm_result r = b->failed;
-        b->failed = LLM_OK;
-        return llm__js_refuse(js, r, owner, "pattern", why);
-    }
-    return llm__gr_seq(b, llm__gr_word(b, "\""), llm__gr_seq(b, f, llm__gr_word(b, "\"")));
-}
-
 /* ---- values that are given: enum and const ---- */
 
 /* Texts that are collected one by one and then sorted, as llm__gr_strings wants them. Zero-initialise; freed by llm__gr_words_free. */
@@ -22028,12 +21941,10 @@ static llm_grammar *llm__js_filter(llm__js *js, const llm__js_view *v) {
         for (int key = v->used[i] & LLM__JS_NOT ? -1 : llm_json_first(js->doc, v->node[i]); key >= 0; key = llm_json_next(js->doc, key)) {
             size_t n;
             const char *name = llm_json_key(js->doc, key, &n);
-            more |= !llm__js_listed(llm__js_notes, name, n) && !llm__js_listed("type|$ref|allOf|not", name, n) &&
-                    !(v->used[i] & LLM__JS_ENUM && llm__js_listed("enum", name, n)) &&
-                    !(v->used[i] & LLM__JS_CONST && llm__js_listed("const", name, n)) &&
-                    !(v->used[i] & LLM__JS_ANY && llm__js_listed("anyOf", name, n)) &&
-                    !(v->used[i] & LLM__JS_ONE && llm__js_listed("oneOf", name, n)) &&
-                    !(v->used[i] & LLM__JS_IF && llm__js_listed("if|then|else", name, n));
+            int dealt = llm__js_listed(llm__js_notes, name, n) || llm__js_listed("type|$ref|allOf|not", name, n);
+            for (int k = 0; k < LLM__COUNT(llm__js_dealt); k++)
+                dealt |= v->used[i] & llm__js_dealt[k].flag && llm__js_listed(llm__js_dealt[k].keys, name, n);
+            more |= !dealt;
         }
     if (!more) return NULL;
     llm__js_view view;
@@ -22071,6 +21982,136 @@ static llm__gr_frag llm__js_values(llm__js *js, const llm__js_view *v, int list,
     if (w.n && !b->failed) f = llm__gr_alt(b, f, llm__gr_strings(b, w.word, w.n, 0, 0));
     llm__gr_words_free(&w);
     return f;
+}
+
+/* ---- strings ---- */
+
+/* A key that is none of the n known ones (sorted JSON texts without their quotes): leaves the trie of the known at some byte, or ends
+ * within it. Why: if "id" could be written as a free key too, its value would follow the schema of free keys, not its own, and the same key
+ * could come twice. For the known keys id and in, with any = plain characters:
+ *
+ *   --+-- i --+-- (ends)                  the key i
+ *     |       +-- d -- [all] any          idx, not id itself
+ *     |       +-- n -- [all] any          int
+ *     |       +-- [not d, n] any          ix
+ *     +-- [not i] any                     name
+ *
+ * Free keys have no escapes, as \u0069d would be id again, and begin and leave the trie in ASCII. s: those that agree in their first `at`
+ * bytes. */
+static llm__gr_frag llm__js_other_key(llm__js *js, const llm__str *s, size_t n, size_t at, int depth) {
+    llm__gr_build *b = js->b;
+    llm__gr_frag any = llm__gr_repeat(b, llm__gr_chars(b, llm__gr_plain, LLM__COUNT(llm__gr_plain)), 0, -1), f = llm__gr_never;
+    uint32_t leave[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    int ends = 0;
+    if (!n) return any;
+    if (depth > 200) return llm__gr_never;
+    for (int c = 0x20; c < 0x7F; c++)
+        if (c != '"' && c != '\\') leave[c >> 5] |= 1u << (c & 31);
+    for (size_t i = 0, k; i < n; i = k) {
+        if (s[i].n <= at) {
+            ends = 1, k = i + 1;
+            continue;
+        }
+        unsigned char c = (unsigned char)s[i].p[at];
+        for (k = i + 1; k < n && s[k].n > at && (unsigned char)s[k].p[at] == c;) k++;
+        leave[c >> 5] &= ~(1u << (c & 31));
+        if (c != '\\' && c < 0x80)
+            f = llm__gr_alt(b, f, llm__gr_seq(b, llm__gr_range(b, c, c), llm__js_other_key(js, s + i, k - i, at + 1, depth + 1)));
+    }
+    f = llm__gr_alt(b, f, llm__gr_seq(b, llm__gr_bytes(b, leave), any));
+    return ends || at == 0 ? f : llm__gr_alt(b, f, llm__gr_empty(b));
+}
+
+/* A fragment between quotes. */
+static llm__gr_frag llm__js_quoted(llm__js *js, llm__gr_frag f) {
+    return llm__gr_seq(js->b, llm__gr_word(js->b, "\""), llm__gr_seq(js->b, f, llm__gr_word(js->b, "\"")));
+}
+
+/* What stands in a string that is none of the words, which are JSON strings; they are freed. */
+static llm__gr_frag llm__js_other(llm__js *js, llm__gr_words *w) {
+    llm__gr_words_sort(w, 1);
+    llm__gr_frag f = js->b->failed ? llm__gr_never : llm__js_other_key(js, w->word, w->n, 0, 0);
+    llm__gr_words_free(w);
+    return f;
+}
+
+/* The same of the strings that are denied. */
+static llm__gr_frag llm__js_other_string(llm__js *js, const llm__js_view *v) {
+    llm__gr_words w;
+    memset(&w, 0, sizeof w);
+    for (int i = 0; i < v->n; i++)
+        for (int at = llm__js_next_given(js, v, i, -1, 1); at >= 0 && !js->b->failed; at = llm__js_next_given(js, v, i, at, 1)) {
+            if (llm_json_type_of(js->doc, at) != LLM_JSON_STRING) continue;
+            llm_json_write(js->doc, at, &w.all);
+            llm__gr_words_add(js->b, &w);
+        }
+    return llm__js_other(js, &w);
+}
+
+/* What `format` stands for: RFC 3339 (dates and times, without 29 February and leap seconds), ISO 8601 durations, RFC 4122, and safe
+ * subsets of RFC 5321, 1123, 2673, 4291 and 3986: the shapes that every validator accepts. */
+#define LLM__JS_DATE                                                                                                                       \
+    "[1-9][0-9]{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
+#define LLM__JS_TIME "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,6})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+static const struct {
+    const char *names, *pattern; /* NULL: any string */
+} llm__js_formats[] = {
+    {"password|byte|binary|textarea|multiline|int32|int64|float|double", NULL},
+    {"date", "^" LLM__JS_DATE "$"},
+    {"time", "^" LLM__JS_TIME "$"},
+    {"date-time", "^" LLM__JS_DATE "T" LLM__JS_TIME "$"},
+    {"duration", "^P(?:[0-9]{1,4}W|[0-9]{1,4}Y(?:[0-9]{1,2}M(?:[0-9]{1,2}D)?)?|[0-9]{1,2}M(?:[0-9]{1,2}D)?|[0-9]{1,3}D|T(?:[0-9]{1,3}H(?:["
+                 "0-9]{1,2}M(?:[0-9]{1,2}S)?)?|"
+                 "[0-9]{1,3}M(?:[0-9]{1,2}S)?|[0-9]{1,4}S))$"},
+    {"uuid", "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"},
+    {"email", "^[A-Za-z0-9_+-]{1,32}(?:\\.[A-Za-z0-9_+-]{1,16}){0,2}@[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?(?:\\.[A-Za-z0-9](?:[A-"
+              "Za-z0-9-]{0,20}[A-Za-z0-9])?){1,3}$"},
+    {"hostname", "^[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?(?:\\.[A-Za-z0-9](?:[A-Za-z0-9-]{0,20}[A-Za-z0-9])?){0,4}$"},
+    {"ipv4", "^(?:(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])\\.){3}(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])$"},
+    {"ipv6", "^(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}$"},
+    {"uri", "^[a-z][a-z0-9+.-]{0,15}://[A-Za-z0-9.-]{1,60}(?::[0-9]{1,4})?(?:/"
+            "[A-Za-z0-9._~!$&'()*+,;=:@-]{0,40}){0,8}(?:\\?[A-Za-z0-9._~!$&'()*+,;=:@/-]{0,100})?$"}};
+
+/* A string: of counted characters, or of what a pattern or format matches, or any but some. Two patterns together would be the intersection
+ * of two automata, and are refused. */
+static llm__gr_frag llm__js_string(llm__js *js, const llm__js_view *v) {
+    llm__gr_build *b = js->b;
+    int64_t min = llm__js_count(js, v, "minLength", 0, 0), max = llm__js_count(js, v, "maxLength", 1, -1);
+    const char *pattern = NULL;
+    size_t n = 0;
+    int owner = -1, denied = -1;
+    for (int i = 0; i < 2 * v->n && !b->failed; i++) {
+        const char *key = i & 1 ? "format" : "pattern", *one;
+        int at = llm__js_find(js, v, i / 2, key), known = 0;
+        size_t len;
+        if (llm__js_find_not(js, v, i / 2, "enum") >= 0 || llm__js_find_not(js, v, i / 2, "const") >= 0) denied = v->node[i / 2];
+        if (at < 0) continue;
+        if (!(one = llm_json_str(js->doc, at, &len))) return llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i / 2], key, "a string expected");
+        while (i & 1 && known < LLM__COUNT(llm__js_formats) && !llm__js_listed(llm__js_formats[known].names, one, len)) known++;
+        if (known == LLM__COUNT(llm__js_formats))
+            return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i / 2], key, "this format is not known");
+        if (i & 1) one = llm__js_formats[known].pattern, len = one ? strlen(one) : 0;
+        if (!one) continue;
+        if (pattern && (len != n || memcmp(pattern, one, n)))
+            return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i / 2], key, "a second pattern or format cannot be enforced");
+        pattern = one, n = len, owner = v->node[i / 2];
+    }
+    if (max >= 0 && min > max) return llm__gr_never;
+    if (denied >= 0 && (pattern || min || max >= 0))
+        return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, denied, NULL, "cannot be denied beside a pattern or a length");
+    llm__gr_frag one = pattern || denied >= 0 ? llm__gr_never : llm__gr_json_char(b);
+    llm__gr_frag f = denied >= 0 ? llm__js_other_string(js, v)
+                     : pattern   ? llm__gr_regex_frag(b, pattern, n, LLM__GR_IN_JSON, min, max)
+                                 : llm__gr_repeat(b, one, (int32_t)min, (int32_t)max);
+    if (one.text >= 0 && max > 1) b->g->op[one.text].text = LLM__GR_TEXT_CLOSED;
+    if (pattern && b->failed && b->failed != LLM_ERR_NOMEM) {
+        char why[512];
+        snprintf(why, sizeof why, "%.400s", llm_last_error());
+        llm_result r = b->failed;
+        b->failed = LLM_OK;
+        return llm__js_refuse(js, r, owner, "pattern", why);
+    }
+    return llm__js_quoted(js, f);
 }
 
 /* ---- arrays ---- */
@@ -22336,42 +22377,6 @@ static int llm__js_names(llm__js *js, const llm__js_view *v, llm__js_view *out) 
     return out->n;
 }
 
-/* A key that is none of the n known ones (sorted JSON texts without their quotes): leaves the trie of the known at some byte, or ends
- * within it. Why: if "id" could be written as a free key too, its value would follow the schema of free keys, not its own, and the same key
- * could come twice. For the known keys id and in, with any = plain characters:
- *
- *   --+-- i --+-- (ends)                  the key i
- *     |       +-- d -- [all] any          idx, not id itself
- *     |       +-- n -- [all] any          int
- *     |       +-- [not d, n] any          ix
- *     +-- [not i] any                     name
- *
- * Free keys have no escapes, as \u0069d would be id again, and begin and leave the trie in ASCII. s: those that agree in their first `at`
- * bytes. */
-static llm__gr_frag llm__js_other_key(llm__js *js, const llm__str *s, size_t n, size_t at, int depth) {
-    llm__gr_build *b = js->b;
-    llm__gr_frag any = llm__gr_repeat(b, llm__gr_chars(b, llm__gr_plain, LLM__COUNT(llm__gr_plain)), 0, -1), f = llm__gr_never;
-    uint32_t leave[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-    int ends = 0;
-    if (!n) return any;
-    if (depth > 200) return llm__gr_never;
-    for (int c = 0x20; c < 0x7F; c++)
-        if (c != '"' && c != '\\') leave[c >> 5] |= 1u << (c & 31);
-    for (size_t i = 0, k; i < n; i = k) {
-        if (s[i].n <= at) {
-            ends = 1, k = i + 1;
-            continue;
-        }
-        unsigned char c = (unsigned char)s[i].p[at];
-        for (k = i + 1; k < n && s[k].n > at && (unsigned char)s[k].p[at] == c;) k++;
-        leave[c >> 5] &= ~(1u << (c & 31));
-        if (c != '\\' && c < 0x80)
-            f = llm__gr_alt(b, f, llm__gr_seq(b, llm__gr_range(b, c, c), llm__js_other_key(js, s + i, k - i, at + 1, depth + 1)));
-    }
-    f = llm__gr_alt(b, f, llm__gr_seq(b, llm__gr_bytes(b, leave), any));
-    return ends || at == 0 ? f : llm__gr_alt(b, f, llm__gr_empty(b));
-}
-
 /* The key of a property that nobody listed; p: the n listed ones. Any other name, or names that fit one pattern or propertyNames: those
  * must not fit a listed property, or it could be written again as another one. view: of its value. */
 static llm__gr_frag llm__js_extra_key(llm__js *js, const llm__js_view *v, const llm__js_property *p, size_t n, llm__js_view *view) {
@@ -22392,8 +22397,7 @@ static llm__gr_frag llm__js_extra_key(llm__js *js, const llm__js_view *v, const 
         size_t len;
         const char *text = llm_json_key(js->doc, pattern, &len);
         llm__js_add(js, view, pattern, 0);
-        return llm__gr_seq(b, llm__gr_word(b, "\""),
-                           llm__gr_seq(b, llm__gr_regex_frag(b, text, len, LLM__GR_IN_JSON, 0, -1), llm__gr_word(b, "\"")));
+        return llm__js_quoted(js, llm__gr_regex_frag(b, text, len, LLM__GR_IN_JSON, 0, -1));
     }
     if (!llm__js_property_view(js, v, "", 0, view)) return llm__gr_never;
     if (named) return llm__js_rule(js, &names);
@@ -22403,10 +22407,7 @@ static llm__gr_frag llm__js_extra_key(llm__js *js, const llm__js_view *v, const 
         llm_text_json(&w.all, p[i].key, p[i].n);
         llm__gr_words_add(b, &w);
     }
-    llm__gr_words_sort(&w, 1);
-    llm__gr_frag key = b->failed ? llm__gr_never : llm__js_other_key(js, w.word, n, 0, 0);
-    llm__gr_words_free(&w);
-    return llm__gr_seq(b, llm__gr_word(b, "\""), llm__gr_seq(b, key, llm__gr_word(b, "\"")));
+    return llm__js_quoted(js, llm__js_other(js, &w));
 }
 
 /* "key": value of a property that nobody listed. Never: there are none. They are made only if the schema asks for them
@@ -22423,22 +22424,6 @@ static llm__gr_frag llm__js_extra(llm__js *js, const llm__js_view *v, const llm_
     }
     llm__gr_frag key = asked ? llm__js_extra_key(js, v, p, n, &view) : llm__gr_never;
     return llm__gr_seq(js->b, llm__gr_seq(js->b, key, llm__js_mark(js, ":")), llm__js_rule(js, &view));
-}
-
-/* Any string but those that are denied. */
-static llm__gr_frag llm__js_other_string(llm__js *js, const llm__js_view *v) {
-    llm__gr_words w;
-    memset(&w, 0, sizeof w);
-    for (int i = 0; i < v->n; i++)
-        for (int at = llm__js_next_given(js, v, i, -1, 1); at >= 0 && !js->b->failed; at = llm__js_next_given(js, v, i, at, 1)) {
-            if (llm_json_type_of(js->doc, at) != LLM_JSON_STRING) continue;
-            llm_json_write(js->doc, at, &w.all);
-            llm__gr_words_add(js->b, &w);
-        }
-    llm__gr_words_sort(&w, 1);
-    llm__gr_frag f = js->b->failed ? llm__gr_never : llm__js_other_key(js, w.word, w.n, 0, 0);
-    llm__gr_words_free(&w);
-    return f;
 }
 
 /* The property of a name among the n that were met before, or a new one. NULL: an error. */
@@ -22539,7 +22524,6 @@ static llm__gr_frag llm__js_object(llm__js *js, const llm__js_view *v) {
     if (extra.in >= 0) llm__gr_rule_is(b, others = llm__gr_rule(b), extra);
     for (int32_t c = 0; c <= most && !b->failed; c++) {
         llm__gr_frag tail = llm__gr_seq(b, llm__js_others(js, v, n, c, others), llm__gr_empty(b));
-        if (b->failed) break;
         b->g->op[at[n * (size_t)row + (size_t)c]].next = tail.in;
         llm__gr_goto(b, tail, end.in);
     }
@@ -22558,7 +22542,6 @@ static llm__gr_frag llm__js_object(llm__js *js, const llm__js_view *v) {
             llm__gr_frag way = pair.in < 0 ? llm__gr_never : llm__gr_call(b, rule);
             if (c && way.in >= 0) way = llm__gr_seq(b, llm__js_mark(js, ","), way);
             llm__gr_goto(b, way, after[LLM__MIN(c + 1, most)]);
-            if (b->failed) break;
             b->g->op[before[c]].next = way.in;
             if (!p[i].required) b->g->op[before[c]].other = after[c];
         }
@@ -23135,7 +23118,7 @@ static int32_t llm__matcher_ahead(llm_matcher *m, int32_t *ids, int32_t most, in
     pthread_mutex_lock(&g->lock);
     g->fuel = LLM__GR_FUEL;
     for (*n_sure = 0; g->trie && n < most && (ids[n] = llm__gr_forced(g, &state, &alone)) >= 0; n++) *n_sure += alone && *n_sure == n;
-    *over = g->state[state].accept && !g->state[state].n;
+    *over = g->state[state].accept && g->state[state].n == 1;
     pthread_mutex_unlock(&g->lock);
     return n;
 }
