@@ -21256,6 +21256,7 @@ static llm__gr_frag llm__gr_bnf_frag(llm__gr_build *b, const char *text, size_t 
 enum {
     LLM__JS_VIEW = 16,
     LLM__JS_MAX_VIEWS = 16384,
+    LLM__JS_MAX_TRIALS = 1024,
     LLM__JS_REF = 1,
     LLM__JS_ALL = 2,
     LLM__JS_ANY = 4,
@@ -21299,6 +21300,7 @@ typedef struct llm__js {
     llm__js_memo *memo;
     size_t n_memo, memo_cap;
     int depth;
+    int32_t *trials; /* how many machines may still be made for trying values, within such machines too */
 } llm__js;
 
 /* The JSON pointer of a node: found by search, since only errors ask. 0: it is not below `from`. */
@@ -21912,10 +21914,16 @@ static int llm__js_value_type(const llm__js *js, int node) {
     }
 }
 
-/* A machine of its own for a view, to try values that are there: whatever a schema can say, it says it here too. NULL: an error. */
+/* A machine of its own for a view, to try values that are there: whatever a schema can say, it says it here too. NULL: an error. What it
+ * needs for values that it names is made anew, so schemas could be written that double the work with every line: hence a bound for all
+ * together. */
 static llm_grammar *llm__js_trial(llm__js *js, const llm__js_view *v) {
     llm__gr_build b = {NULL, LLM_OK};
     llm__js trial = *js;
+    if (--*js->trials < 0) {
+        llm__js_refuse(js, LLM_ERR_LIMIT, v->n ? v->node[0] : 0, NULL, "fewer given values beside other keywords expected");
+        return NULL;
+    }
     trial.b = &b, trial.memo = NULL, trial.n_memo = trial.memo_cap = 0, trial.lenient = 1, trial.space = NULL;
     if (llm__grammar_new(&b)) {
         llm__gr_frag f = llm__js_rule(&trial, v);
@@ -21954,6 +21962,12 @@ static llm_grammar *llm__js_filter(llm__js *js, const llm__js_view *v) {
     return llm__js_trial(js, &view);
 }
 
+/* 1 if a given value, with its JSON, keeps the rest of the view: the filter (NULL: only the types), and not to be denied. */
+static int llm__js_keeps(const llm__js *js, const llm__js_view *v, llm_grammar *filter, int types, int node, const llm_text *text) {
+    int fits = filter ? llm__js_passes(filter, text->data, text->len) : (types & llm__js_value_type(js, node)) != 0;
+    return fits && !text->failed && !llm__js_denied(js, v, text->data, text->len);
+}
+
 /* The values of a list of nodes (list -1: the one node) that keep the rest of the view: strings, numbers and the like as a trie of their
  * JSON, so that a thousand cities share their beginnings; lists and objects one by one. Never if none keeps it. */
 static llm__gr_frag llm__js_values(llm__js *js, const llm__js_view *v, int list, int one) {
@@ -21966,10 +21980,13 @@ static llm__gr_frag llm__js_values(llm__js *js, const llm__js_view *v, int list,
     for (int at = list >= 0 ? llm_json_first(js->doc, list) : one; at >= 0 && !b->failed;
          at = list >= 0 ? llm_json_next(js->doc, at) : -1) {
         size_t begin = w.all.len;
-        llm_json_write(js->doc, at, &w.all);
-        int keeps = filter ? llm__js_passes(filter, w.all.data + begin, w.all.len - begin) : (types & llm__js_value_type(js, at)) != 0;
+        llm_text value;
+        memset(&value, 0, sizeof value);
+        llm_json_write(js->doc, at, &value);
         llm_json_type type = llm_json_type_of(js->doc, at);
-        keeps = keeps && !llm__js_denied(js, v, w.all.data + begin, w.all.len - begin);
+        int keeps = llm__js_keeps(js, v, filter, types, at, &value);
+        llm_text_add(&w.all, value.data, value.len);
+        llm_text_free(&value);
         if (keeps && type != LLM_JSON_ARRAY && type != LLM_JSON_OBJECT) {
             llm__gr_words_add(b, &w);
             continue;
@@ -22183,25 +22200,33 @@ static int32_t llm__js_item_values(llm__js *js, const llm__js_view *given, int32
     llm__js_view v = *given;
     int32_t n = 0;
     if (!llm__js_expand(js, &v)) return 0;
-    int types = llm__js_types(js, &v);
-    for (int i = 0; i < v.n; i++) {
-        int first = llm__js_next_given(js, &v, i, -1, 0);
-        v.used[i] |= LLM__JS_ENUM | LLM__JS_CONST;
-        for (int at = first; at >= 0; at = llm__js_next_given(js, &v, i, at, 0)) {
-            int again = llm_json_type_of(js->doc, at) == LLM_JSON_ARRAY || llm_json_type_of(js->doc, at) == LLM_JSON_OBJECT;
-            double value, other;
-            if (again || n == LLM__JS_SET) return -1;
-            for (int k = first; k != at; k = llm__js_next_given(js, &v, i, k, 0))
-                again |= llm_json_num(js->doc, at, &value) ? llm_json_num(js->doc, k, &other) && other == value : llm__js_same(js, at, k);
-            if (!again && (rule[n] = llm__js_rule_of(js, llm__js_values(js, &v, -1, at))) >= 0) n++;
-        }
-        if (first >= 0) return n;
-        v.used[i] &= (uint16_t) ~(LLM__JS_ENUM | LLM__JS_CONST);
+    int types = llm__js_types(js, &v), list = -1, one = -1, other = types & ~(LLM__JS_NULL | LLM__JS_BOOL);
+    for (int i = 0; i < v.n && list < 0 && one < 0; i++) {
+        list = llm__js_find(js, &v, i, "enum"), one = llm__js_find(js, &v, i, "const");
+        v.used[i] |= (uint16_t)(list >= 0 ? LLM__JS_ENUM : one >= 0 ? LLM__JS_CONST : 0);
     }
-    if (types & ~(LLM__JS_NULL | LLM__JS_BOOL)) return -1;
-    for (int k = 0; k < LLM__COUNT(words); k++)
+    for (int k = 0; k < LLM__COUNT(words) && list < 0 && one < 0 && !other; k++)
         if (types & (k ? LLM__JS_BOOL : LLM__JS_NULL) && !llm__js_denied(js, &v, words[k], strlen(words[k])))
             rule[n++] = llm__js_rule_of(js, llm__gr_word(js->b, words[k]));
+    if (list < 0 && one < 0) return other ? -1 : n;
+    llm_grammar *filter = llm__js_filter(js, &v);
+    int first = list >= 0 ? llm_json_first(js->doc, list) : one;
+    for (int at = first; at >= 0 && n >= 0 && !js->b->failed; at = list >= 0 ? llm_json_next(js->doc, at) : -1) {
+        int type = llm__js_value_type(js, at), again = 0;
+        double value, before;
+        llm_text text;
+        memset(&text, 0, sizeof text);
+        llm_json_write(js->doc, at, &text);
+        for (int k = first; k != at; k = llm_json_next(js->doc, k))
+            again |= llm_json_num(js->doc, at, &value) ? llm_json_num(js->doc, k, &before) && before == value : llm__js_same(js, at, k);
+        if (type & (LLM__JS_ARR | LLM__JS_OBJ)) n = -1;
+        else if (!again && llm__js_keeps(js, &v, filter, types, at, &text)) {
+            if (n < LLM__JS_SET) rule[n] = llm__js_rule_of(js, llm__gr_text(js->b, text.data, text.len));
+            n = n < LLM__JS_SET ? n + 1 : -1;
+        }
+        llm_text_free(&text);
+    }
+    if (filter) llm__grammar_free(filter);
     return n;
 }
 
@@ -22316,7 +22341,7 @@ typedef struct llm__js_property {
     const char *key;
     size_t n;
     int required, never; /* never: it must not be there */
-    int named;           /* propertyNames lets it through */
+    int named;           /* propertyNames is there and lets it through */
     llm__js_view view;
 } llm__js_property;
 
@@ -22464,18 +22489,23 @@ static llm__js_property *llm__js_properties(llm__js *js, const llm__js_view *v, 
                     one->required |= no ? !pass && llm_json_find(js->doc, v->node[i], "required") < 0 : pass;
             }
         }
+    for (size_t k = 0; k < *count && !js->b->failed; k++) p[k].never = !llm__js_property_view(js, v, p[k].key, p[k].n, &p[k].view);
+    return p;
+}
+
+/* Which of the n listed properties have a name that propertyNames lets through; the others must not be there. */
+static void llm__js_name(llm__js *js, const llm__js_view *v, llm__js_property *p, size_t n) {
     llm__js_view names;
-    llm_grammar *trial = llm__js_names(js, v, &names) && *count && !js->b->failed ? llm__js_trial(js, &names) : NULL;
-    for (size_t k = 0; k < *count && !js->b->failed; k++) {
+    llm_grammar *trial = llm__js_names(js, v, &names) && n && !js->b->failed ? llm__js_trial(js, &names) : NULL;
+    for (size_t k = 0; k < n && trial; k++) {
         llm_text name;
         memset(&name, 0, sizeof name);
         llm_text_json(&name, p[k].key, p[k].n);
-        p[k].named = !trial || llm__js_passes(trial, name.data, name.len);
-        p[k].never = !llm__js_property_view(js, v, p[k].key, p[k].n, &p[k].view) || !p[k].named;
+        p[k].named = llm__js_passes(trial, name.data, name.len);
+        p[k].never |= !p[k].named;
         llm_text_free(&name);
     }
     if (trial) llm__grammar_free(trial);
-    return p;
 }
 
 /* What may follow when all listed properties are behind and c of them are written: others, then the end. n: of the listed ones; rule: one
@@ -22515,6 +22545,7 @@ static llm__gr_frag llm__js_object(llm__js *js, const llm__js_view *v) {
     int counted = llm__js_any(js, v, "minProperties") >= 0 || llm__js_any(js, v, "maxProperties") >= 0;
     size_t n = 0;
     llm__js_property *p = llm__js_properties(js, v, &n);
+    llm__js_name(js, v, p, n);
     int32_t most = counted ? (int32_t)n : 1, row = most + 1, *at = LLM__NEW(int32_t, (n + 1) * (size_t)row), others = -1;
     if (!at && !b->failed) b->failed = llm__nomem();
     if (counted && n > 256) llm__js_refuse(js, LLM_ERR_LIMIT, v->node[0], "maxProperties", "at most 256 properties can be counted");
@@ -22704,9 +22735,10 @@ static llm__gr_frag llm__js_rule(llm__js *js, const llm__js_view *given) {
 static llm__gr_frag llm__js_frag(llm__gr_build *b, const llm_json *doc, int node, const char *space) {
     llm__js js;
     llm__js_view v;
+    int32_t trials = LLM__JS_MAX_TRIALS;
     memset(&js, 0, sizeof js);
     memset(&v, 0, sizeof v);
-    js.b = b, js.doc = doc, js.space = space, js.root = node;
+    js.b = b, js.doc = doc, js.space = space, js.root = node, js.trials = &trials;
     llm__js_add(&js, &v, node, 0);
     llm__gr_frag f = llm__js_rule(&js, &v);
     LLM_FREE(js.memo);

@@ -91,7 +91,33 @@ KNIGHT = {"title": "Character", "type": "object", "properties": {
     "required": ["name", "age", "armor", "strength"],
     "definitions": {"Armor": {"title": "Armor", "enum": ["leather", "chainmail", "plate"], "type": "string"}}}
 
-FORMS = [ # kind, text, accepted, refused
+# Of the kinds that llama.cpp's tests and its grammars folder have: sums, quantifiers, groups, escapes, scripts, games, lists, JSON, a little C.
+SUM = 'root ::= (line "\\n")+\nline ::= term ([-+*/] term)* ws "=" ws num\nterm ::= name | num | "(" ws line2 ")" ws\nline2 ::= term ([-+*/] term)*\nname ::= [a-z] [a-z0-9_]* ws\nnum ::= [0-9]+ ws\nws ::= [ \\t]*'
+JSON = r"""root   ::= object
+value  ::= object | array | string | number | ("true" | "false" | "null") ws
+object ::= "{" ws ( string ":" ws value ("," ws string ":" ws value)* )? "}" ws
+array  ::= "[" ws ( value ("," ws value)* )? "]" ws
+string ::= "\"" ( [^"\\\x7F\x00-\x1F] | "\\" (["\\bfnrt] | "u" [0-9a-fA-F]{4}) )* "\"" ws
+number ::= ("-"? ([0-9] | [1-9] [0-9]{0,15})) ("." [0-9]+)? ([eE] [-+]? [0-9] [1-9]{0,15})? ws
+ws     ::= | " " | "\n" [ \t]{0,20}
+"""
+CHESS = 'root ::= "1. " move " " move "\\n" ([1-9] [0-9]? ". " move " " move "\\n")+\nmove ::= (pawn | piece | castle) [+#]?\npiece ::= [NBKQR] [a-h]? [1-8]? "x"? [a-h] [1-8]\npawn ::= ([a-h] "x")? [a-h] [1-8] ("=" [NBKQR])?\ncastle ::= "O-O" "-O"?'
+CODE = 'root ::= fn*\nfn ::= type " " id "(" (par (", " par)*)? ") {" st* "}"\npar ::= type " " id\ntype ::= "int" | "float" | "char"\nid ::= [a-zA-Z_] [a-zA-Z_0-9]*\nst ::= type " " id " = " ex ";" | id " = " ex ";" | "return " ex ";" | "while (" ex ") {" st* "}"\nex ::= tm ([-+<] tm)*\ntm ::= id | [0-9]+ | "(" ex ")"'
+GBNFS = [
+    (SUM, ["a=1\n", "(a+b)*2 = 12\n", "x1 -3=0\ny=2\n"], ["a=1", "a+=1\n", "=1\n", "(a=1\n", "1=a\n"]),
+    (JSON, ["{}", '{"a": [1, -2.5e+1, {"b": null}], "c\\u00e9\\n": "x y"}\n', '{"a":true\n\t\t}'], ["[]", '{"a"}', '{"a": 01x}', '{"a": "\n"}', '{"a": "\\q"}', '{"a": "\x7f"}']),
+    (CHESS, ["1. e4 e5\n2. Nf3 Nc6\n", "1. d4 Nf6\n2. Bg5 e6\n3. exf6+ Qxf6#\n4. O-O O-O-O\n"], ["1. e4 e5\n", "2. e4 e5\n3. d4 d5\n", "1. i4 e5\n2. e4 e5\n"]),
+    (CODE, ["", "int f(int a, float b) {return a;}", "char g() {int x = (1+2)-y;while (x<3) {x = x+1;}}"], ["int f(int a,) {}", "int 1f() {}", "long f() {}"]),
+    ('root ::= item+\nitem ::= "- " [^\\r\\n\\x0b\\x0c\\x85\\u2028\\u2029]+ "\\n"', ["- a\n", "- größe\n- b\n"], ["- \n", "- a", "a\n", "- a\u2028\n", "- a\x85\n"]),
+    ('root ::= jp+ ([ \\t\\n] jp+)*\njp ::= hiragana | katakana | mark | cjk\nhiragana ::= [ぁ-ゟ]\nkatakana ::= [ァ-ヿ]\nmark ::= [、-〾]\ncjk ::= [一-鿿]', ["ひらがな、カタカナ", "漢字 かな"], ["abc", "漢字a", "", "漢字 "]),
+    ('root ::= "a"{3}', ["aaa"], ["", "aa", "aaaa"]), ('root ::= "a"{2,}', ["aa", "a" * 99], ["a", ""]), ('root ::= "a"{2,4}', ["aa", "aaa", "aaaa"], ["a", "aaaaa"]), ('root ::= "a"{,2}', ["", "aa"], ["aaa"]), ('root ::= "a"{0,1}', ["", "a"], ["aa"]),
+    ('root ::= "a"+', ["a", "aaa"], ["", "b"]), ('root ::= "a"?', ["", "a"], ["aa"]), ('root ::= ("a" | "bc")*', ["", "abca"], ["b", "ac"]), ('root ::= ("a" ("b" ("c"? "d")*)?)+', ["a", "abcdd", "aab"], ["ac", "abc", "d"]), ('root ::= [0-9a-fA-F]{2} (":" [0-9a-fA-F]{2}){5}', ["00:1a:2B:3c:4d:5e"], ["00:1a:2b:3c:4d", "00:1a:2b:3c:4d:5e:6f", "0g:00:00:00:00:00"]),
+    ('root ::= "..." "abc" "..."', ["...abc..."], ["..abc...", "...abc....", "xxxabcxxx"]), ('root ::= "\\"\\\\[]\\n\\t"', ['"\\[]\n\t'], ['"\\[]']), ('root ::= [\\]\\[-] [a\\-z] [^^]', ["]ab", "--x", "[z-"], ["ab]", "]bb", "]a^"]), ('root ::= . .', ["ab", "é😀", "\n\n"], ["a", "abc"]),
+    ('root ::= "x" | ""', ["", "x"], ["y"]), ('root ::= a b\na ::= "1"? \nb ::= a a "2"', ["2", "12", "1112"], ["1", "11112"]), ('root ::= "(" root ")" | "[" root "]" | ""', ["", "([()])"[:4] + "])", "([])"], ["(", "(]", "[)"]), ('root-1 ::= "b"\nroot ::= "a" root-1 # the end', ["ab"], ["a", "b"]),
+    ('root ::= "\\U0001F600"{2} "\\u00e9" "\\x41"', ["😀😀éA"], ["😀éA", "😀😀éa"]), ('root ::= w (" " w){0,3} [.!?]\nw ::= [A-Za-zÀ-ÿ]+', ["Ça va?", "a b c d."], ["a b c d e.", "a  b.", "1."]),
+]
+
+FORMS = [(GBNF, *one) for one in GBNFS] + [ # kind, text, accepted, refused
     (REGEX, "a+b?", ["a", "aab"], ["", "b", "abb"]),
     (REGEX, "(a|aa){2,3}", ["aa", "aaaaaa", "aaa"], ["a", "aaaaaaa"]),
     (REGEX, "(a*)*b", ["b", "aaab"], ["a"]),
@@ -193,6 +219,7 @@ REFUSED = [ # kind, text, part of the sentence
     (SCHEMA, {"items": {"enum": [[1], [2]]}, "uniqueItems": True}, "#/uniqueItems"), (SCHEMA, {"items": {"enum": [1, 2]}, "uniqueItems": True, "minItems": 3}, "satisfy"), (SCHEMA, {"prefixItems": [{}], "items": {"enum": [1]}, "uniqueItems": True}, "#/uniqueItems"),
     (SCHEMA, {"propertyNames": 3}, "#/propertyNames"), (SCHEMA, {"propertyNames": {"pattern": "(?=a)"}}, "#/propertyNames/pattern"), (SCHEMA, {"propertyNames": {"pattern": "^a"}, "required": ["b"]}, "satisfy"),
     (SCHEMA, {"propertyNames": {"pattern": "^a"}, "patternProperties": {"a": {}}}, "#/patternProperties"), (SCHEMA, {"propertyNames": {"maxLength": 2}, "properties": {"ab": {}}, "additionalProperties": {}}, "#/propertyNames"),
+    (SCHEMA, {"$ref": "#/$defs/a0", "$defs": {f"a{i}": {"enum": [{"x": 1}], "properties": {f"x{k}": {"$ref": f"#/$defs/a{k}"} for k in range(i + 1, 20)}} for i in range(20)}}, "fewer given values"), # each line doubles the work
     (SCHEMA, {"not": {"contains": {"type": "null"}}}, "#/not/contains"), (SCHEMA, {"not": {"propertyNames": {"const": "a"}}}, "#/not/propertyNames"), (SCHEMA, {"type": "number", "multipleOf": 0}, "#/multipleOf"),
     (SCHEMA, {"type": "number", "multipleOf": 3001}, "#/multipleOf"), (SCHEMA, {"type": "integer", "multipleOf": 1e-300}, "#/multipleOf"), (SCHEMA, {"type": "number", "multipleOf": -2}, "#/multipleOf"),
     (SCHEMA, {"type": "integer", "minimum": 5, "maximum": 4}, "satisfy"), (SCHEMA, {"type": "number", "exclusiveMinimum": 1, "exclusiveMaximum": 1}, "satisfy"),
