@@ -14827,6 +14827,26 @@ LLM__INLINE const uint8_t *llm__kv_values(const llm__kv_view *v, int position) {
            (int64_t)(position % v->kv->page_tokens) * v->place->v_elements * v->kv->element_bytes;
 }
 
+/* Of integer types keys and values are turned before they are rounded, and so are queries; what comes out is turned back. A turn changes no
+ * product of query and key, but spreads the few large values of a head, which would else set its scale, over all of its elements (QuaRot,
+ * Ashkboos et al. 2024). It is the Hadamard matrix of `size`, a power of two, on each `size` of the n elements: additions alone, and its own
+ * inverse. */
+static int llm__kv_turned(const llm__kv_cache *kv) { return kv->type == LLM_KV_INT8 || kv->type == LLM_KV_INT4; }
+
+static int llm__kv_turn_size(int n) { return n & -n; }
+
+static void llm__kv_turn(float *x, int n, int size) {
+    const float scale = 1 / sqrtf((float)size);
+    for (int h = 1; h < size; h *= 2)
+        for (int i = 0; i < n; i += 2 * h)
+            for (int j = i; j < i + h; j++) {
+                const float a = x[j], b = x[j + h];
+                x[j] = a + b;
+                x[j + h] = a - b;
+            }
+    for (int i = 0; i < n; i++) x[i] *= scale;
+}
+
 /* Turns a row of n values into stored elements at `out`, with the scale and offset that go beside them. */
 static void llm__kv_encode(const llm__kernels *k, llm_kv_type type, const float *x, int n, uint8_t *out, float *scale, float *offset) {
     float low = x[0], high = x[0];
@@ -15432,7 +15452,12 @@ static void llm__qkv_heads(const llm__run *r, int row, int g0, int g1) {
         llm__kv_view view = llm__view(r, op->layer, s->seq_of_row[row], g);
         float *key = x + op->k_col + g * op->head_dim;
         llm__finish_head(k, op, kw, key, g * op->head_dim + (whole ? op->k_col - op->whole_k_col : 0), rk, rope);
-        llm__kv_write_token(k, &view, llm__row_position(s, row), key, x + op->v_col + g * op->v_head_dim, (uint8_t *)r->e->scratch);
+        float *value = x + op->v_col + g * op->v_head_dim;
+        if (llm__kv_turned(&r->ctx->kv)) {
+            llm__kv_turn(key, op->head_dim, llm__kv_turn_size(op->head_dim));
+            llm__kv_turn(value, op->v_head_dim, llm__kv_turn_size(op->v_head_dim));
+        }
+        llm__kv_write_token(k, &view, llm__row_position(s, row), key, value, (uint8_t *)r->e->scratch);
     }
 }
 
@@ -15482,8 +15507,10 @@ static void llm__run_attention(const llm__run *r) {
             int row = job.row + q / job.n_heads, head = job.head + q % job.n_heads;
             llm__attend_query(&r->ctx->step, op, &t, q, row, head);
             k->affine(t.q + q * t.hd, llm__row(op->qkv, row) + op->q_col + head * t.hd, 0, scale, NULL, NULL, t.hd);
+            if (llm__kv_turned(view.kv)) llm__kv_turn(t.q + q * t.hd, t.hd, llm__kv_turn_size(t.hd));
         }
         llm__attend_run(k, &t, &view);
+        for (int q = 0; q < t.n && llm__kv_turned(view.kv); q++) llm__kv_turn(t.o + q * t.vdp, t.vd, llm__kv_turn_size(t.vd));
         for (int q = 0; q < t.n; q++)
             memcpy(llm__row(op->dst, job.row + q / job.n_heads) + (job.head + q % job.n_heads) * t.vd, t.o + q * t.vdp,
                    (size_t)t.vd * sizeof(float));
@@ -15501,6 +15528,7 @@ static void llm__run_mla_write(const llm__run *r, int row) {
     llm__norm_row(k, LLM_NORM_RMS, latent, latent, op->rank, llm__vector(op->kv_norm), NULL, op->eps);
     k->rotate(latent + op->rank, rope, op->rope_dim / 2, op->rope_interleaved);
     for (int h = 0; h < op->n_heads; h++) k->rotate(q + h * (op->nope + op->rope_dim), rope, op->rope_dim / 2, op->rope_interleaved);
+    if (llm__kv_turned(&r->ctx->kv)) llm__kv_turn(latent, op->rank + op->rope_dim, llm__kv_turn_size(op->rank | op->rope_dim));
     llm__kv_write_token(k, &view, llm__row_position(&r->ctx->step, row), latent, NULL, (uint8_t *)r->e->scratch);
 }
 
@@ -15514,6 +15542,7 @@ static void llm__run_mla(const llm__run *r) {
     const llm__kernels *k = r->ctx->kernels;
     const float scale = op->scale * LLM__LOG2E;
     const int64_t per_head = (int64_t)(op->nope + op->v_dim) * op->rank;
+    const int size = llm__kv_turn_size(op->rank | op->rope_dim); /* divides both: values are the first part of keys */
     llm_attention_op plain; /* no window, sinks or slopes */
     llm__attend t;
     llm__attend_jobs jobs;
@@ -15531,10 +15560,12 @@ static void llm__run_mla(const llm__run *r) {
             memset(out, 0, (size_t)op->rank * sizeof *out);
             for (int d = 0; d < op->nope; d++) k->add(out, up + (int64_t)d * op->rank, q[d] * scale, op->rank);
             k->affine(out + op->rank, q + op->nope, 0, scale, NULL, NULL, op->rope_dim);
+            if (llm__kv_turned(view.kv)) llm__kv_turn(out, t.hd, size);
             llm__attend_query(&r->ctx->step, &plain, &t, j, row, head);
         }
         llm__attend_run(k, &t, &view);
         for (int j = 0; j < t.n; j++) {
+            if (llm__kv_turned(view.kv)) llm__kv_turn(t.o + j * t.vdp, op->rank, size);
             int head = job.head + j % job.n_heads;
             const float *up = op->kv_b->f32 + head * per_head + (int64_t)op->nope * op->rank;
             float *out = llm__row(op->dst, job.row + j / job.n_heads) + head * op->v_dim;

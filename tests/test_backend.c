@@ -1092,8 +1092,29 @@ static void be_test_lora(const char *isa, int threads) {
     t->close(ctx);
 }
 
+/* A turn keeps products of two rows, undoes itself, and makes one large value many small ones. */
+static void be_test_turn(void) {
+    float x[96], y[96], top = 0, worst = 0;
+    double before = 0, after = 0;
+    for (int i = 0; i < 96; i++) x[i] = (float)(i * 37 % 19) - 9, y[i] = (float)(i * 11 % 23) - 11;
+    for (int i = 0; i < 96; i++) before += (double)x[i] * y[i];
+    llm__kv_turn(x, 96, llm__kv_turn_size(96));
+    llm__kv_turn(y, 96, llm__kv_turn_size(96));
+    for (int i = 0; i < 96; i++) after += (double)x[i] * y[i];
+    CHECK(llm__kv_turn_size(96) == 32 && llm__kv_turn_size(128) == 128 && fabs(before - after) < 1e-3);
+    llm__kv_turn(x, 96, 32);
+    for (int i = 0; i < 96; i++) worst = fmaxf(worst, fabsf(x[i] - ((float)(i * 37 % 19) - 9)));
+    CHECK(worst < 1e-4f);
+    memset(x, 0, sizeof x);
+    x[5] = 8;
+    llm__kv_turn(x, 64, 64);
+    for (int i = 0; i < 64; i++) top = fmaxf(top, fabsf(x[i]));
+    CHECK(fabsf(top - 1) < 1e-5f);
+}
+
 TEST_GROUP(backend) {
     char isa[16];
+    be_test_turn();
     be_test_open();
     be_test_route();
     be_test_programs();
