@@ -1622,6 +1622,7 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
 #include <locale.h>
 #include <math.h>
 #include <pthread.h>
+#include <linux/futex.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -1630,6 +1631,7 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <dirent.h>
 #include <time.h>
 #include <unistd.h>
@@ -12632,28 +12634,43 @@ LLM__INLINE void llm__body_affine(float *dst, const float *src, float shift, flo
 #undef LLM__STEP
 }
 
+/* Eight pairs of neighbours by eight cosines and sines. A pair is read and written as one word of 64 bits: compilers turn that into vectors,
+ * where they do not with every other float. */
+LLM__INLINE void llm__turn_pairs(float *x, const float *c, const float *s) {
+    uint64_t pair[8];
+    uint32_t low[8], high[8];
+    float u[8], v[8], a[8], b[8];
+    memcpy(pair, x, sizeof pair);
+    for (int i = 0; i < 8; i++) low[i] = (uint32_t)pair[i];
+    for (int i = 0; i < 8; i++) high[i] = (uint32_t)(pair[i] >> 32);
+    memcpy(u, low, sizeof u);
+    memcpy(v, high, sizeof v);
+    for (int i = 0; i < 8; i++) a[i] = u[i] * c[i] - v[i] * s[i];
+    for (int i = 0; i < 8; i++) b[i] = v[i] * c[i] + u[i] * s[i];
+    memcpy(low, a, sizeof low);
+    memcpy(high, b, sizeof high);
+    for (int i = 0; i < 8; i++) pair[i] = low[i] | (uint64_t)high[i] << 32;
+    memcpy(x, pair, sizeof pair);
+}
+
 /* RoPE of one head (Su et al. 2021): each pair (u, v) turns by its angle. Pairs are neighbours (interleaved) or half a head apart; rope
  * holds `half` cosines, then `half` sines. */
 LLM__INLINE void llm__body_rotate(float *x, const float *rope, int half, int interleaved) {
-    for (int k = 0; k < half; k += LLM__ROWS) {
+    for (int k = 0; k < half && !interleaved; k += LLM__ROWS) {
         const int n = half - k < LLM__ROWS ? half - k : LLM__ROWS;
-        llm__v16 c = llm__load16(rope + k, n), s = llm__load16(rope + half + k, n), u, v, a, b;
-        if (!interleaved) {
-            u = llm__load16(x + k, n);
-            v = llm__load16(x + half + k, n);
-        } else {
-            float pairs[2 * LLM__ROWS] = {0};
-            memcpy(pairs, x + 2 * k, 2 * sizeof(float) * (size_t)n);
-            LLM__EACH(i) u.v[i] = pairs[2 * i];
-            LLM__EACH(i) v.v[i] = pairs[2 * i + 1];
-        }
+        llm__v16 c = llm__load16(rope + k, n), s = llm__load16(rope + half + k, n), a, b;
+        const llm__v16 u = llm__load16(x + k, n), v = llm__load16(x + half + k, n);
         LLM__EACH(i) a.v[i] = u.v[i] * c.v[i] - v.v[i] * s.v[i];
         LLM__EACH(i) b.v[i] = v.v[i] * c.v[i] + u.v[i] * s.v[i];
-        if (!interleaved) {
-            llm__store16(x + k, n, a);
-            llm__store16(x + half + k, n, b);
-        }
-        for (int i = 0; i < n && interleaved; i++) x[2 * (k + i)] = a.v[i], x[2 * (k + i) + 1] = b.v[i];
+        llm__store16(x + k, n, a);
+        llm__store16(x + half + k, n, b);
+    }
+    int k = 0;
+    for (; k + 8 <= half && interleaved; k += 8) llm__turn_pairs(x + 2 * k, rope + k, rope + half + k);
+    for (; k < half && interleaved; k++) {
+        const float u = x[2 * k], v = x[2 * k + 1], c = rope[k], s = rope[half + k];
+        x[2 * k] = u * c - v * s;
+        x[2 * k + 1] = v * c + u * s;
     }
 }
 
@@ -12917,11 +12934,21 @@ LLM__INLINE llm__v16 llm__finish_sums(const llm__finish *f, const llm__block *b,
 
 /* What nearly all results need, with nothing to decide in the loop: 0 if this is not such a product. */
 LLM__INLINE int llm__finish_plain(const llm__finish *f, const llm__block *b, const float *g, const float *u, float *dst, int n) {
-    if (b->n < LLM__ROWS || f->per != 1 || f->bias || f->plus || f->scale != 1 || f->softcap > 0 || b->scale != 1) return 0;
+    if (b->n < LLM__ROWS || f->bias || f->plus || f->scale != 1 || f->softcap > 0 || b->scale != 1) return 0;
+    if (f->per == 2 && !f->gate_up && !f->act && !f->add) {
+        for (int t = 0; t < n; t++, g += 2 * LLM__ROWS, dst += f->stride) {
+            llm__v16 x = llm__load16(g, LLM__ROWS), y = llm__load16(g + LLM__ROWS, LLM__ROWS);
+            LLM__EACH(i) x.v[i] += y.v[i];
+            llm__store16(dst, LLM__ROWS, x);
+        }
+        return 1;
+    }
+    if (f->per != 1) return 0;
     if (f->gate_up && f->act == LLM_ACT_SILU && b[1].scale == 1 && !f->add) {
         for (int t = 0; t < n; t++, g += LLM__ROWS, u += LLM__ROWS, dst += f->stride) {
-            const llm__v16 x = llm__load16(g, LLM__ROWS), s = llm__sigmoid16(x, 1);
-            LLM__EACH(i) dst[i] = x.v[i] * s.v[i] * u[i];
+            llm__v16 x = llm__load16(g, LLM__ROWS), s = llm__sigmoid16(x, 1), y = llm__load16(u, LLM__ROWS);
+            LLM__EACH(i) y.v[i] *= x.v[i] * s.v[i];
+            llm__store16(dst, LLM__ROWS, y);
         }
         return 1;
     }
@@ -19424,6 +19451,15 @@ static const float *llm__weigh(const float *row, int32_t n, const llm__rules *r,
     return x;
 }
 
+/* The first of n values that is max, which one of them must be: looked for by the 64, without a decision for each. */
+static int32_t llm__find(const float *x, int32_t n, float max) {
+    int32_t at = 0;
+    for (int found = 0; !found && at + 64 <= n; at += found ? 0 : 64)
+        for (int i = 0; i < 64; i++) found |= x[at + i] == max;
+    while (x[at] != max) at++;
+    return at;
+}
+
 /* Chooses the token at output position `position` from one row of logits. */
 static llm__choice llm__choose(const float *row, int32_t n, const llm__rules *r, uint64_t seed, int64_t position, llm__scratch *k) {
     llm__choice c;
@@ -19433,8 +19469,7 @@ static llm__choice llm__choose(const float *row, int32_t n, const llm__rules *r,
     const float *x = llm__weigh(row, n, r, greedy ? 1.0f : 1.0f / r->s->temperature, k, &c, &max, &sum);
     if (!x) return c;
     if (greedy) {
-        c.id = 0;
-        while (x[c.id] != max) c.id++;
+        c.id = llm__find(x, n, max);
     } else {
         c.id = llm__pick(k, n, r->s, llm__uniform(seed, (uint64_t)position), &weight);
     }
@@ -19470,6 +19505,12 @@ LLM_API int32_t llm_sample(const float *logits, int32_t n, const llm_sampling *s
     plain.min_tokens = 0; /* needs what only a request knows */
     r.s = &plain;
     int32_t id = -1;
+    llm__isa isa;
+    int bad;
+    if (n > 0 && plain.temperature < 1e-5f && llm__rules_idle(&r) && !llm__isa_find(NULL, &isa)) { /* no weights, no memory */
+        float max = llm__kernels_of(isa)->top(logits, n, &bad);
+        return bad ? -1 : llm__find(logits, n, max);
+    }
     if (n > 0 && llm__scratch_open(&k, n, NULL, &memory)) id = llm__choose(logits, n, &r, (uint64_t)seed, position, &k).id;
     llm__arena_free(&memory);
     return id;
