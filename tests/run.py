@@ -224,7 +224,7 @@ def cuda():
     for args, names in (("", every), ("-tp 2", every), ("-tp 4", six), ("-pp 2", six)): cuda_checkpoints(names, args)
     step("CUDA adapters", [sys.executable, "tests/test_lora.py", "families", "scaled"], {"LLM_CUDA_LIBRARY": os.path.abspath("build/libllm_cuda_emu.so")})
     step("CUDA llm_serve, two devices", [sys.executable, "tests/test_cuda_serve.py"], {"LLM_CUDA_LIBRARY": os.path.abspath("build/libllm_cuda_emu.so")})
-    step("CUDA llm_serve", [sys.executable, "tests/test_serve.py"], {"LLM_CUDA_LIBRARY": os.path.abspath("build/libllm_cuda_emu.so"), "LLM_TEST_SLOW": "8", "LLM_TEST_MODEL": serving.tiny_model() or ""}, timeout=3600)
+    step("CUDA llm_serve", [sys.executable, "tests/test_serve.py"], {"VLLM_BATCH_INVARIANT": "1", "LLM_CUDA_LIBRARY": os.path.abspath("build/libllm_cuda_emu.so"), "LLM_TEST_SLOW": "8", "LLM_TEST_MODEL": serving.tiny_model() or ""}, timeout=3600)
     cuda_spills()
     if not shutil.which("nvcc"): return skip("nvcc", "it is not there")
     step("nvcc, all architectures", ["make", "--no-print-directory", "-B", "libllm_cuda.so", "CUDA_ARCH=all"])
