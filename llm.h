@@ -13626,11 +13626,13 @@ LLM__AVX512_INLINE void llm__avx512_mac_rows(const llm__mac *m, int i, const int
         for (int j = 0; j < panels; j++) _mm512_storeu_ps(c + r * m->ldc + 16 * j, s[r][j]);
 }
 
-/* Twelve rows fill the registers; what is left goes by threes and ones, for every other count would be one more instance of the loop. */
+/* Twelve rows fill the registers. What is left goes by threes and twos, as queries of one group of heads come, then one: every other count
+ * would be one more instance of the loop. */
 LLM__AVX512_INLINE void llm__avx512_mac_shape(const llm__mac *m, const int panels, const llm__kind type) {
     int i = 0;
     for (; i + 12 <= m->n; i += 12) llm__avx512_mac_rows(m, i, 12, panels, type);
-    for (; i + 3 <= m->n; i += 3) llm__avx512_mac_rows(m, i, 3, panels, type);
+    for (; i + 3 <= m->n && i + 4 != m->n; i += 3) llm__avx512_mac_rows(m, i, 3, panels, type);
+    for (; i + 2 <= m->n; i += 2) llm__avx512_mac_rows(m, i, 2, panels, type);
     for (; i < m->n; i++) llm__avx512_mac_rows(m, i, 1, panels, type);
 }
 
@@ -15109,7 +15111,8 @@ LLM__INLINE int llm__jobs_tiles(const llm__attend_jobs *j, int seq) {
     return (j->step->seq_begin[seq + 1] - j->step->seq_begin[seq] + j->rows - 1) / j->rows;
 }
 
-/* Cuts so that every thread has work. Heads of a group stay together (they share loads) unless that leaves threads idle. */
+/* Cuts so that every thread has work. Heads of a group stay together (three read a block in the time of one) unless that leaves a thread
+ * without any. */
 static void llm__jobs_cut(llm__attend_jobs *j, const llm_step *step, int n_kv, int group, int n_threads) {
     int tiles = 0;
     j->step = step;
@@ -15122,7 +15125,7 @@ static void llm__jobs_cut(llm__attend_jobs *j, const llm_step *step, int n_kv, i
     for (;; j->heads = (j->heads + 1) / 2) {
         j->head_tiles = (group + j->heads - 1) / j->heads;
         j->n = tiles * n_kv * j->head_tiles;
-        if (j->heads == 1 || j->n >= 2 * n_threads || j->n % n_threads == 0) break;
+        if (j->heads == 1 || j->n >= n_threads) break;
     }
     j->seq = step->shape.n_seqs - 1;
     j->base = tiles - (j->seq >= 0 ? llm__jobs_tiles(j, j->seq) : 0);

@@ -115,10 +115,6 @@ def clients():
     environment("build/clients", CLIENTS, "the outside clients")
 
 
-ncode: sys.exit("setup: the outside clients could not be installed")
-    stamp.write_text(" ".join(CLIENTS))
-
-
 def main():
     if sys.argv[1:] == ["deps"]:
         if not install(missing_build()): sys.exit("setup: not everything could be installed")
