@@ -26769,7 +26769,7 @@ static uint64_t llm__context_model(const llm_model *m) {
 static void llm__context_here(const llm_engine *e, uint64_t adapter, llm__context *c) {
     memset(c, 0, sizeof *c);
     memcpy(c->magic, "LLMKEPT", 8);
-    c->field[LLM__CX_VERSION] = 1;
+    c->field[LLM__CX_VERSION] = 2;
     c->field[LLM__CX_DEVICE] = llm__hash(e->backend->name, strlen(e->backend->name), 1);
     c->field[LLM__CX_MODEL] = llm__context_model(e->p.model);
     c->field[LLM__CX_DTYPE] = (uint64_t)e->dtype;
