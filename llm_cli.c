@@ -1871,7 +1871,7 @@ static const struct cli_command {
     {"batch", "OpenAI batch file: -i in.jsonl -o out.jsonl", cli_cmd_batch},
     {"bench", "tokens a second; with --url a load test of a server", cli_cmd_bench},
     {"info", "what a model file is and whether it fits in memory", cli_cmd_info},
-    {"convert-eagle", "an EAGLE head's folder from SafeAILab's layout to vLLM's: HEAD TO", cli_cmd_convert},
+    {"convert-eagle", "HEAD TO: an EAGLE head, from SafeAILab's layout to vLLM's", cli_cmd_convert},
     {"quantize", NULL, NULL},
 };
 

@@ -159,6 +159,7 @@ struct Block { // one per OS thread that runs blocks; reused
     size_t dyn_n = 0;
     std::map<const void *, void *> statics;
     long spin;
+    std::chrono::steady_clock::time_point spins_since;
 };
 static thread_local Block *B;
 
@@ -322,7 +323,11 @@ void grid_sync(int line) {
 void yield() {
     TS(Ign ig;)
     Block *b = B;
-    if (++b->spin > 50000000) die("spins for ever");
+    if (++b->spin % 1000000 == 0) { // another device may be slow: a minute is for ever
+        const auto now = std::chrono::steady_clock::now();
+        if (b->spin == 1000000) b->spins_since = now;
+        else if (now - b->spins_since > std::chrono::seconds(60)) die("spins for ever");
+    }
     if (b->rq.size() == b->head) { // it waits for another device
         std::this_thread::sleep_for(std::chrono::microseconds(20));
         return;
