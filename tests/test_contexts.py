@@ -74,7 +74,7 @@ def refused():
     check("under the salt it is loaded with", kept(s, "load", "salted", cache_salt="z")[0] == 200 and ask(s, prompt)[2] == 0 and ask(s, prompt, cache_salt="z")[2] == 96)
     data = open(f"{TMP}/kept/base", "rb").read()
     rng = random.Random(9)
-    cases = [(f"cut at {n}", data[:n]) for n in (0, 1, 8, 50, 95, 96, 97, 200, len(data) // 2, len(data) - 8, len(data) - 1)] + [("longer", data + b"\0"), ("text", b"hello"), ("an old format", data[:8] + b"\2" + data[9:])]
+    cases = [(f"cut at {n}", data[:n]) for n in (0, 1, 8, 50, 95, 96, 97, 200, len(data) // 2, len(data) - 8, len(data) - 1)] + [("longer", data + b"\0"), ("text", b"hello"), ("an old format", data[:8] + b"\1" + data[9:])]
     for i in range(40):
         at = rng.randrange(len(data)) if i > 20 else rng.randrange(120)
         cases.append((f"byte {at}", data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1:]))
