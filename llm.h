@@ -61,7 +61,7 @@
  *      the rest of the budget in chunks. That ragged batch is an llm_step (>>scheduler).
  *   5. llm__forward walks through the layers once for the whole batch: norm, q k v, rotation, attention over pages, output
  *      projection, norm, MLP or experts; only rows whose logits are wanted go through the head (>>model).
- *   6. The sampler bends the logits (penalties, temperature), cuts (min-p, top-k, top-p) and draws (>>sampler). Where an answer must have a
+ *   6. The sampler bends the logits (penalties, temperature), cuts by min-p, top-k and top-p, and draws (>>sampler). Where an answer must have a
  *      form, >>grammar says which tokens there are to choose from.
  *   7. The token's bytes join the text; stop strings and early stop are looked at; llm_request_poll hands it out (>>engine).
  *
@@ -1343,7 +1343,7 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
     LLM_OPT_ENUM(T, e.kv_cache_dtype, -1, "quant-policy", "0|4=7|8=6", NULL), \
     LLM_OPT_INT(T, e.n_threads, group, "t|threads", 1, 1024, "threads (all cores)"), \
     LLM_OPT_TEXT(T, e.device, group, "device", "NAME", "auto, cpu, cuda"), \
-    LLM_OPT_TEXT(T, e.cuda_library, group, "cuda-library|$LLM_CUDA_LIBRARY", "PATH", "libllm_cuda.so (beside this program)"), \
+    LLM_OPT_TEXT(T, e.cuda_library, group, "cuda-library|$LLM_CUDA_LIBRARY", "PATH", "backend library for device cuda (libllm_cuda.so beside this program)"), \
     LLM_OPT_BOOL(T, e.enforce_eager, group, "enforce-eager", "GPU: steps are not recorded as graphs"), \
     LLM_OPT_INT(T, e.max_seq_len_to_capture, group, "max-seq-len-to-capture", 1, 1e9, "GPU: steps with longer sequences are not recorded"), \
     LLM_OPT_BOOL(T, e.batch_invariant, group, "batch-invariant|$VLLM_BATCH_INVARIANT", \
@@ -3486,7 +3486,7 @@ static const llm__uni_mark_run llm__uni_marks[333] = {
     {0x1e026, 4, 230}, {0x1e8d0, 6, 220}, {0x1e944, 5, 230}, {0x1e94a, 0, 7},
 };
 enum { LLM__UNI_DECOMPOSITIONS = 5722, LLM__UNI_CELLS = 8525 };
-/* Decompositions, one step each, as numbers of 5 bits a character: see llm__uni_norm_open. */
+/* Decompositions, one step each, as numbers of 5 bits a character: see llm__uni_norm_unpack. */
 static const char llm__uni_digits[] = "#$%&'()*+,-./0123456789:;<=>@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcd";
 static const char *const llm__uni_decompositions[217] = {
     "F7$D%F$%#TT$-$F'9%E'*1$H$)$%)%I$()$]^$1%[^$P%)$F$)$a&-&`&_U1L&)&##&)&'#'+%@KX1'%#%'%#%'%#%'%#-'%#'+%'_$'%'Q%'%#%",
@@ -8594,7 +8594,7 @@ static llm__vlist *llm__tpl_lines(llm__tpl *x, llm__str s, int keep_ends) {
 /* splitlines(keepends) */
 LLM__TPL_FN(llm__fn_splitlines) { return llm__v_list(LLM__V_LIST, llm__tpl_lines(x, llm__v_s(self), llm__v_truth(a[0]))); }
 
-/* Pieces of s between separators, or white space where sep.p is NULL, after at most `max` cuts (-1: no limit). */
+/* Pieces of s between separators, or white space where sep.p is NULL, after at most `max` cuts; -1: no limit. */
 static llm__vlist *llm__tpl_pieces(llm__tpl *x, llm__str s, llm__str sep, int64_t max) {
     llm__vlist *l = llm__tpl_empty(x);
     if (sep.p && !sep.n) llm__tpl_fail(x, "an empty text cannot be searched for");

@@ -184,7 +184,7 @@ def main():
     out += ["/* Combining classes: first code point, how many more, class. */"]
     out += array("llm__uni_mark_run", "llm__uni_marks", marks)
     out += [f"enum {{ LLM__UNI_DECOMPOSITIONS = {count}, LLM__UNI_CELLS = {cells} }};"]
-    out += ["/* Decompositions, one step each, as numbers of 5 bits a character: see llm__uni_norm_open. */"]
+    out += ["/* Decompositions, one step each, as numbers of 5 bits a character: see llm__uni_norm_unpack. */"]
     out += ['static const char llm__uni_digits[] = "' + DIGITS.replace('"', '\\"') + '";']
     out += [f"static const char *const llm__uni_decompositions[{len(decompositions)}] = {{"] + [f'    "{d}",' for d in decompositions] + ["};"]
     out += ["/* generated: end */"]

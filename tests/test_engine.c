@@ -387,7 +387,10 @@ static void eng_test_threads(int32_t lag) {
     cfg.user = &tokens;
     cfg.sampling.max_tokens = 10;
     cfg.sampling.ignore_eos = 1;
+    cfg.id = "mine";
+    cfg.sampling.has_seed = 1, cfg.sampling.seed = 77;
     CHECK(!llm_request_submit(e, &cfg, &r) && !llm_request_run(e, r) && tokens == 10 && llm_request_done(r));
+    CHECK(!strcmp(llm_request_id(r), "mine") && llm_request_seed(r) == 77);
     llm_request_free(r);
     for (int i = 0; i < 2; i++) CHECK(!pthread_create(&t[i], NULL, eng_submitter, e));
     for (int i = 0; i < 3000 || busy; i++) {

@@ -266,62 +266,63 @@ static void spec_test_greedy(const char *path) {
     llm_model_close(m);
 }
 
-/* A model that guesses for itself reads what the grammar has jumped over before it guesses again: so it is right behind a fixed text, too. */
-static void spec_test_behind(const char *path) {
+/* A model that guesses for itself, on one thread, while time stands still; and the start of a request to it. */
+static int spec_self(const char *path, llm_model **m, llm_engine **e, llm_request_config *q) {
     static const int32_t prompt[] = {5, 80, 31, 7, 31};
     llm_engine_config c;
-    llm_grammar_config g;
-    llm_engine *e;
-    llm_engine_stats stats;
-    llm_model *m;
-    llm_request_config q;
-    llm_request *r;
     memset(&c, 0, sizeof c);
-    memset(&g, 0, sizeof g);
-    memset(&q, 0, sizeof q);
+    memset(q, 0, sizeof *q);
     c.n_threads = 1, c.max_model_len = 128, c.speculative_model = path, c.num_speculative_tokens = 5;
-    g.kind = LLM_GRAMMAR_REGEX, g.text = "kzqkzqkzqkzq(.|\n)*", g.len = strlen(g.text);
-    if (!CHECK(!llm_model_open(path, NULL, &m)) || !CHECK(!llm_engine_open(m, &c, &e)) || !CHECK(!llm_grammar_open(m, &g, &q.sampling.grammar))) return;
-    e->p.driver.now = spec_no_time;
-    q.prompt_ids = prompt, q.n_prompt_ids = 5, q.sampling.max_tokens = 100, q.sampling.ignore_eos = 1, q.sampling.has_seed = 1;
+    if (!CHECK(!llm_model_open(path, NULL, m)) || !CHECK(!llm_engine_open(*m, &c, e))) return 0;
+    (*e)->p.driver.now = spec_no_time;
+    q->prompt_ids = prompt, q->n_prompt_ids = 5, q->sampling.has_seed = 1;
+    return 1;
+}
+
+/* One answer of it that must match the regular expression. */
+static int spec_self_answer(llm_model *m, llm_engine *e, llm_request_config *q, const char *form) {
+    llm_grammar_config g;
+    llm_request *r;
+    memset(&g, 0, sizeof g);
+    g.kind = LLM_GRAMMAR_REGEX, g.text = form, g.len = strlen(form);
+    if (!CHECK(!llm_grammar_open(m, &g, &q->sampling.grammar)) || !CHECK(!llm_request_submit(e, q, &r) && !llm_request_run(e, r))) return 0;
+    llm_request_free(r);
+    llm_grammar_close(q->sampling.grammar);
+    return 1;
+}
+
+/* A model that guesses for itself reads what the grammar has jumped over before it guesses again: so it is right behind a fixed text, too. */
+static void spec_test_behind(const char *path) {
+    llm_engine_stats stats;
+    llm_request_config q;
+    llm_engine *e;
+    llm_model *m;
+    if (!spec_self(path, &m, &e, &q)) return;
+    q.sampling.max_tokens = 100, q.sampling.ignore_eos = 1;
     for (int i = 0; i < 4; i++) {
         q.sampling.temperature = (float)i / 4;
-        if (!CHECK(!llm_request_submit(e, &q, &r) && !llm_request_run(e, r))) return;
-        llm_request_free(r);
+        if (!spec_self_answer(m, e, &q, "kzqkzqkzqkzq(.|\n)*")) return;
     }
     llm_engine_get_stats(e, &stats);
     printf("behind a fixed text: %lld of %lld drafted tokens kept\n", (long long)stats.accepted_tokens, (long long)stats.draft_tokens);
     CHECK(stats.accepted_tokens > 150 && stats.accepted_tokens == stats.draft_tokens);
     llm_engine_close(e);
-    llm_grammar_close(q.sampling.grammar);
     llm_model_close(m);
 }
 
 /* A model that guesses for itself under a grammar that leaves it a choice everywhere: the mask bends its guesses as it bends its answers, so all are kept. */
 static void spec_test_masked(const char *path) {
-    static const int32_t prompt[] = {5, 80, 31, 7, 31};
     static const char *const form[] = {"(ab|c[de]|f |x[0-9]{1,9},)*[xyz]{2,40}", "([A-Za-z]+( [0-9]+)?[.,;] )*"};
-    llm_engine_config c;
-    llm_grammar_config g;
-    llm_engine *e;
     llm_engine_stats stats;
-    llm_model *m;
     llm_request_config q;
-    llm_request *r;
-    memset(&c, 0, sizeof c);
-    memset(&g, 0, sizeof g);
-    memset(&q, 0, sizeof q);
-    c.n_threads = 1, c.max_model_len = 128, c.speculative_model = path, c.num_speculative_tokens = 5;
-    if (!CHECK(!llm_model_open(path, NULL, &m)) || !CHECK(!llm_engine_open(m, &c, &e))) return;
+    llm_engine *e;
+    llm_model *m;
+    if (!spec_self(path, &m, &e, &q)) return;
     e->p.n_jump = 0;
-    e->p.driver.now = spec_no_time;
-    q.prompt_ids = prompt, q.n_prompt_ids = 5, q.sampling.max_tokens = 60, q.sampling.has_seed = 1;
+    q.sampling.max_tokens = 60;
     for (int i = 0; i < 8; i++) {
-        g.kind = LLM_GRAMMAR_REGEX, g.text = form[i % 2], g.len = strlen(g.text);
         q.sampling.temperature = (float)i / 4, q.sampling.seed = i, q.sampling.n = 1 + i % 3;
-        if (!CHECK(!llm_grammar_open(m, &g, &q.sampling.grammar)) || !CHECK(!llm_request_submit(e, &q, &r) && !llm_request_run(e, r))) return;
-        llm_request_free(r);
-        llm_grammar_close(q.sampling.grammar);
+        if (!spec_self_answer(m, e, &q, form[i % 2])) return;
     }
     llm_engine_get_stats(e, &stats);
     CHECK(stats.draft_tokens > 200 && stats.accepted_tokens == stats.draft_tokens);
