@@ -17789,6 +17789,7 @@ static void llm__loader_scales(llm__loader *L, const llm__tensor *t, int64_t row
         return;
     }
     if (n == 1) s->scale = llm__element(scale->type, scale->data, 0);
+    if (n == 1 && s->scale == 0) s->scale = 1e-30f; /* a segment's 0 stands for 1 */
     if (n == 1 || !L->backend) return;
     float *to = (float *)llm__arena_get(&L->keep, (size_t)n * sizeof *to);
     if (!to) L->r = llm__nomem();

@@ -3,6 +3,7 @@
 while requests run; bad ones."""
 import bisect
 import json
+import math
 import os
 import pathlib
 import random
@@ -90,7 +91,17 @@ def scaled():
         for ranks in ("1", "2"):
             want, got = score(plain, "-tp", ranks), score(quant, "-tp", ranks)
             check(f"{name}: {kind}, a scale a {'row' if per_row else 'tensor'}, {ranks} ranks", distance(want, got) < 1e-4, (distance(want, got), got if isinstance(got, str) else ""))
-        del tensors[next(x for x in tensors if x.endswith("_scale"))]
+        at = next(x for x in tensors if x.endswith("_scale"))
+        for what, scale in (("of another count", (dtype, [3], adapters.pack(dtype, [0.1] * 3))), ("of no count", (dtype, [0], b"")), ("of bytes", ("I8", tensors[at][1], bytes(math.prod(tensors[at][1]))))):
+            adapters.write_safetensors(quant + "/model.safetensors", {**tensors, at: scale})
+            check(f"{name}: a scale {what}", at in str(score(quant)) or at.removesuffix("_scale") in str(score(quant)), score(quant))
+        adapters.write_safetensors(quant + "/model.safetensors", {**tensors, at: (dtype, tensors[at][1], adapters.pack(dtype, [math.nan] * math.prod(tensors[at][1])))})
+        check(f"{name}: a scale that is no number", isinstance(score(quant), str), score(quant))
+        zero = (dtype, tensors[at][1], adapters.pack(dtype, [0.0] * math.prod(tensors[at][1])))
+        for folder, parts in ((quant, {**tensors, at: zero}), (plain, {**floats, at.removesuffix("_scale"): ("F32", floats[at.removesuffix("_scale")][1], adapters.pack("F32", [0.0] * math.prod(floats[at.removesuffix("_scale")][1])))})):
+            adapters.write_safetensors(folder + "/model.safetensors", parts)
+        check(f"{name}: a scale of 0", distance(score(plain), score(quant)) < 1e-4, score(quant))
+        del tensors[at]
         adapters.write_safetensors(quant + "/model.safetensors", tensors)
         check(f"{name}: without a scale", "without one scale" in str(score(quant)), score(quant))
 
