@@ -4043,12 +4043,13 @@ typedef struct llm__regex {
  *
  * An error is noted once, in the parser, and moves to the end of the pattern; whoever goes on then finds nothing left to do. */
 
-/* A pattern while it is read: what is left of it, the flags that hold here ((?i), (?s)), the program so far. */
+/* A pattern while it is read: what is left of it, the flags that hold here ((?i), (?s)), the program so far. ascii: \d, \s and \w have
+ * nothing beyond ASCII. */
 typedef struct llm__rx_parser {
     const char *s;
     size_t n, at;
     llm__regex *re;
-    int any_case, dot_all, depth;
+    int any_case, dot_all, ascii, depth;
     const char *error; /* what was expected; NULL: none so far */
     llm_result result;
 } llm__rx_parser;
@@ -4100,9 +4101,11 @@ static llm__rx_code *llm__rx_emit(llm__rx_parser *p, llm__rx_op op, int32_t x) {
  * changes 48 58 97 103; three of them are at most 'c' (99), so it is in. Union, intersection and complement are one walk along two such
  * lists. While a pattern is read a set has memory of its own; its SET has it among the regex's. */
 
+/* Zero-initialise. */
 typedef struct llm__set {
     int32_t *v; /* the owner frees it */
     size_t n, cap;
+    int failed; /* no memory */
 } llm__set;
 
 /* What llm__set_combine keeps. Bit 0: what is in neither list; 1: only in the set; 2: only in the other; 3: in both. */
@@ -4115,59 +4118,66 @@ LLM__INLINE int llm__set_has(const int32_t *change, size_t n, int32_t c) {
 }
 
 /* Appends a change, which lies behind all others. */
-static void llm__set_push(llm__rx_parser *p, llm__set *s, int32_t c) {
-    if (!llm__grow((void **)&s->v, &s->cap, s->n + 1, sizeof *s->v)) llm__rx_fail(p, LLM_ERR_NOMEM, "memory");
-    else s->v[s->n++] = c;
+static void llm__set_push(llm__set *s, int32_t c) {
+    s->failed |= !llm__grow((void **)&s->v, &s->cap, s->n + 1, sizeof *s->v);
+    if (!s->failed) s->v[s->n++] = c;
 }
 
 /* Combines a set with another list of changes. */
-static void llm__set_combine(llm__rx_parser *p, llm__set *s, const int32_t *other, size_t n, int keep) {
-    llm__set out = {NULL, 0, 0};
+static void llm__set_combine(llm__set *s, const int32_t *other, size_t n, int keep) {
+    llm__set out = {NULL, 0, 0, s->failed};
     size_t i = 0, k = 0;
-    for (int32_t c = 0; c < 0x110000 && !p->error;) {
+    for (int32_t c = 0; c < 0x110000 && !out.failed;) {
         while (i < s->n && s->v[i] <= c) i++;
         while (k < n && other[k] <= c) k++;
-        if ((size_t)(keep >> ((i & 1) + 2 * (k & 1)) & 1) != (out.n & 1)) llm__set_push(p, &out, c);
+        if ((size_t)(keep >> ((i & 1) + 2 * (k & 1)) & 1) != (out.n & 1)) llm__set_push(&out, c);
         c = LLM__MIN(i < s->n ? s->v[i] : 0x110000, k < n ? other[k] : 0x110000);
     }
     LLM_FREE(s->v);
     *s = out;
 }
 
+/* The same with a set that is no longer needed, and is freed. */
+static void llm__set_merge(llm__set *s, llm__set *other, int keep) {
+    llm__set_combine(s, other->v, other->n, keep);
+    s->failed |= other->failed;
+    LLM_FREE(other->v);
+}
+
 /* Adds a range. The tables' come in order, so that most are appended; a list of odd length has no end to append to. */
-static void llm__set_add(llm__rx_parser *p, llm__set *s, int32_t lo, int32_t hi) {
+static void llm__set_add(llm__set *s, int32_t lo, int32_t hi) {
     const int32_t range[2] = {lo, hi + 1}, last = s->n ? s->v[s->n - 1] : -1;
     if (s->n % 2 || last > lo) {
-        llm__set_combine(p, s, range, 2, LLM__SET_OR);
+        llm__set_combine(s, range, 2, LLM__SET_OR);
     } else if (last == lo) {
         s->v[s->n - 1] = hi + 1;
     } else {
-        llm__set_push(p, s, lo);
-        llm__set_push(p, s, hi + 1);
+        llm__set_push(s, lo);
+        llm__set_push(s, hi + 1);
     }
 }
 
 /* Adds the runs of a Unicode table, `shift` of whose low bits are the value: of categories (a set of them), or of one script. */
-static void llm__set_runs(llm__rx_parser *p, llm__set *s, const uint32_t *run, int n, int shift, uint32_t cats, uint32_t script) {
+static void llm__set_runs(llm__set *s, const uint32_t *run, int n, int shift, uint32_t cats, uint32_t script) {
     for (int i = 0; i < n; i++) {
         int32_t c = (int32_t)(run[i] >> shift), end = i + 1 < n ? (int32_t)(run[i + 1] >> shift) : 0x110000;
         uint32_t value = run[i] & ((1u << shift) - 1);
         int cases = shift == 5 && value >= 30; /* upper and lower case in turn: one code point each */
         for (int32_t to; c < end; c = to) {
             to = cases ? c + 1 : end;
-            if (shift == 5 ? cats >> llm__uni_cat_of(value, c) & 1 : value == script) llm__set_add(p, s, c, to - 1);
+            if (shift == 5 ? cats >> llm__uni_cat_of(value, c) & 1 : value == script) llm__set_add(s, c, to - 1);
         }
     }
 }
 
 /* Adds what differs from a member only in case: first the folded forms, then everything that folds to a member. */
-static void llm__set_any_case(llm__rx_parser *p, llm__set *s) {
+static void llm__set_any_case(llm__set *s) {
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < LLM__COUNT(llm__uni_cases); i++) {
             const llm__uni_case_run *r = &llm__uni_cases[i];
             for (int32_t c = r->first; (r->which & 2) && c <= r->last; c += r->stride) {
                 int32_t member = pass ? c + r->add : c, other = pass ? c : c + r->add;
-                if (llm__set_has(s->v, s->n, member) && !llm__set_has(s->v, s->n, other)) llm__set_add(p, s, other, other);
+                if (llm__set_has(s->v, s->n, member) && !llm__set_has(s->v, s->n, other)) llm__set_add(s, other, other);
             }
         }
 }
@@ -4176,7 +4186,7 @@ static void llm__set_any_case(llm__rx_parser *p, llm__set *s) {
 static void llm__rx_emit_set(llm__rx_parser *p, llm__set s) {
     llm__regex *re = p->re;
     if (re->n_change + s.n > LLM__RX_MAX_CHANGES) llm__rx_fail(p, LLM_ERR_LIMIT, "smaller character classes");
-    else if (!llm__grow((void **)&re->change, &re->change_cap, re->n_change + s.n + 1, sizeof *re->change))
+    else if (s.failed || !llm__grow((void **)&re->change, &re->change_cap, re->n_change + s.n + 1, sizeof *re->change))
         llm__rx_fail(p, LLM_ERR_NOMEM, "memory");
     llm__rx_code *c = llm__rx_emit(p, LLM__RX_SET, 0);
     for (size_t i = 0; c && i < s.n; i++) re->change[re->n_change + i] = s.v[i];
@@ -4185,8 +4195,9 @@ static void llm__rx_emit_set(llm__rx_parser *p, llm__set s) {
     LLM_FREE(s.v);
 }
 
-/* Adds the code points of a property, or all others: a category by its letters, one of the names below, a script. 0: unknown. */
-static int llm__rx_property(llm__rx_parser *p, llm__str name, int invert, llm__set *out) {
+/* Adds the code points below `end` that have a property, or all that have it not: a category by its letters, one of the names below, a
+ * script. 0: unknown. */
+static int llm__rx_property(llm__str name, int invert, int32_t end, llm__set *out) {
     static const char short_names[] = "CnCcCfCoCsLlLmLoLtLuMcMeMnNdNlNoPcPdPePfPiPoPsScSkSmSoZlZpZs", *const prefix[] = {"Script=", "sc=", "Is", "script="};
     static const int32_t hex[][2] = {{'0', '9'}, {'A', 'F'}, {'a', 'f'}};
     static const struct { const int32_t (*range)[2]; int n; } ranges[] = {
@@ -4209,12 +4220,13 @@ static int llm__rx_property(llm__rx_parser *p, llm__str name, int invert, llm__s
     for (int i = 0; !cats && !more && i < LLM__COUNT(prefix); i++)
         if (llm__starts(name, llm__lit(prefix[i]))) name = llm__str_from(name, strlen(prefix[i]));
     if (!cats && !more && (script = llm__uni_script_find(name)) < 0) return 0;
-    llm__set s = {NULL, 0, 0};
-    if (cats) llm__set_runs(p, &s, llm__uni_cats, LLM__COUNT(llm__uni_cats), 5, cats, 0);
-    if (script >= 0) llm__set_runs(p, &s, llm__uni_scripts, LLM__COUNT(llm__uni_scripts), 8, 0, (uint32_t)script);
-    for (int i = 0; i < ranges[more].n; i++) llm__set_add(p, &s, ranges[more].range[i][0], ranges[more].range[i][1]);
-    llm__set_combine(p, out, s.v, s.n, invert ? LLM__SET_OR_NOT : LLM__SET_OR);
-    LLM_FREE(s.v);
+    const int32_t within[2] = {0, end};
+    llm__set s = {NULL, 0, 0, 0};
+    if (cats) llm__set_runs(&s, llm__uni_cats, LLM__COUNT(llm__uni_cats), 5, cats, 0);
+    if (script >= 0) llm__set_runs(&s, llm__uni_scripts, LLM__COUNT(llm__uni_scripts), 8, 0, (uint32_t)script);
+    for (int i = 0; i < ranges[more].n; i++) llm__set_add(&s, ranges[more].range[i][0], ranges[more].range[i][1]);
+    if (!invert) llm__set_combine(&s, within, 2, LLM__SET_AND);
+    llm__set_merge(out, &s, invert ? LLM__SET_OR_NOT : LLM__SET_OR);
     return 1;
 }
 
@@ -4248,14 +4260,14 @@ static int llm__rx_escape(llm__rx_parser *p, int32_t *c, llm__set *set) {
         return 1;
     }
     for (int i = 0; i < LLM__COUNT(classes); i++)
-        if ((e | 32) == classes[i].c) return llm__rx_property(p, llm__lit(classes[i].property), invert, set), 2;
+        if ((e | 32) == classes[i].c) return llm__rx_property(llm__lit(classes[i].property), invert, p->ascii ? 128 : 0x110000, set), 2;
     if (e == 'p' || e == 'P') { /* one letter, or a name in braces */
         int brace = llm__rx_take(p, "{");
         size_t begin = p->at, end = begin + (begin < p->n);
         if (brace) for (end = begin; end < p->n && p->s[end] != '}';) end++;
         p->at = LLM__MIN(p->n, end + (size_t)brace);
         if (begin < end && p->s[begin] == '^') begin++, invert = !invert;
-        if (begin < end && llm__rx_property(p, llm__s(p->s + begin, end - begin), invert, set)) return 2;
+        if (begin < end && llm__rx_property(llm__s(p->s + begin, end - begin), invert, 0x110000, set)) return 2;
         return llm__rx_fail(p, LLM_ERR_UNSUPPORTED, "a known Unicode property");
     }
     if ((e >= '0' && e <= '9') || (e < 128 && (e | 32) >= 'a' && (e | 32) <= 'z'))
@@ -4272,14 +4284,13 @@ static void llm__rx_class_item(llm__rx_parser *p, llm__set *out) {
         int invert = llm__rx_take(p, "^");
         size_t from = p->at;
         while (p->at < p->n && p->s[p->at] != ':') p->at++;
-        if (!llm__rx_property(p, llm__s(p->s + from, p->at - from), invert, out) || !llm__rx_take(p, ":]"))
+        if (!llm__rx_property(llm__s(p->s + from, p->at - from), invert, 0x110000, out) || !llm__rx_take(p, ":]"))
             llm__rx_bad(p, "a known class name");
         return;
     }
     if (llm__rx_take(p, "[")) {
         llm__set inner = llm__rx_class(p);
-        llm__set_combine(p, out, inner.v, inner.n, LLM__SET_OR);
-        LLM_FREE(inner.v);
+        llm__set_merge(out, &inner, LLM__SET_OR);
         return;
     }
     if (!llm__rx_take(p, "\\")) c = llm__uni_next(llm__s(p->s, p->n), &p->at);
@@ -4293,13 +4304,13 @@ static void llm__rx_class_item(llm__rx_parser *p, llm__set *out) {
         else if (llm__rx_escape(p, &to, out) != 1) llm__rx_bad(p, "a character at the end of a range");
         if (to < c) llm__rx_bad(p, "a range in ascending order");
     }
-    if (!p->error) llm__set_add(p, out, c, to);
+    if (!p->error) llm__set_add(out, c, to);
 }
 
 /* A class, after its '['; takes the ']'. The set is the caller's. A ']' that comes first is a character. && cuts what is before with what
  * is after, and binds weaker than writing items side by side. Case is folded before ^ inverts, so that (?i)[^k] excludes U+212A too. */
 static llm__set llm__rx_class(llm__rx_parser *p) {
-    llm__set all = {NULL, 0, 0}, part = {NULL, 0, 0}; /* the parts before the last &&, the part under way */
+    llm__set all = {NULL, 0, 0, 0}, part = {NULL, 0, 0, 0}; /* the parts before the last &&, the part under way */
     int invert = llm__rx_take(p, "^"), how = LLM__SET_OR;
     if (++p->depth > LLM__RX_MAX_DEPTH) llm__rx_fail(p, LLM_ERR_LIMIT, "shallower nesting");
     for (int items = 0, close = 0; p->at < p->n && !close; items++) {
@@ -4309,13 +4320,13 @@ static llm__set llm__rx_class(llm__rx_parser *p) {
             llm__rx_class_item(p, &part);
             continue;
         }
-        if (p->any_case) llm__set_any_case(p, &part);
-        llm__set_combine(p, &all, part.v, part.n, how);
+        if (p->any_case) llm__set_any_case(&part);
+        llm__set_merge(&all, &part, how);
         how = LLM__SET_AND;
-        part.n = 0;
+        memset(&part, 0, sizeof part);
     }
     if (!llm__rx_take(p, "]")) llm__rx_bad(p, "']'");
-    if (invert) llm__set_combine(p, &all, NULL, 0, LLM__SET_NOT);
+    if (invert) llm__set_combine(&all, NULL, 0, LLM__SET_NOT);
     p->depth--;
     LLM_FREE(part.v);
     return all;
@@ -4383,12 +4394,12 @@ static int llm__rx_atom(llm__rx_parser *p) {
     for (int i = 0; c == '\\' && i < LLM__COUNT(edges); i++)
         if (llm__rx_peek(p) == edges[i].c) return p->at++, llm__rx_emit(p, edges[i].op, 0), 0;
     int kind = c == '[' || c == '.' ? 2 : 1;
-    llm__set s = {NULL, 0, 0};
+    llm__set s = {NULL, 0, 0, 0};
     if (c == '[') s = llm__rx_class(p);
     else if (c == '\\') kind = llm__rx_escape(p, &c, &s);
-    else if (c == '.') llm__set_add(p, &s, 0, p->dot_all ? 0x10FFFF : '\n' - 1), llm__set_add(p, &s, '\n' + 1, 0x10FFFF);
-    if (kind == 1) llm__set_add(p, &s, c, c);
-    if (kind == 1 && p->any_case) llm__set_any_case(p, &s);
+    else if (c == '.') llm__set_add(&s, 0, p->dot_all ? 0x10FFFF : '\n' - 1), llm__set_add(&s, '\n' + 1, 0x10FFFF);
+    if (kind == 1) llm__set_add(&s, c, c);
+    if (kind == 1 && p->any_case) llm__set_any_case(&s);
     llm__rx_emit_set(p, s);
     return 1;
 }
@@ -4547,12 +4558,13 @@ static void llm__regex_close(llm__regex *re) {
 }
 
 /* Compiles a pattern of any bytes. On error *out is NULL and the sentence shows the pattern and what was expected. */
-static llm_result llm__regex_open(const char *pattern, size_t len, llm__regex **out) {
+static llm_result llm__regex_compile(const char *pattern, size_t len, int ascii, llm__regex **out) {
     llm__rx_parser p;
     memset(&p, 0, sizeof p);
     *out = NULL;
     p.s = pattern;
     p.n = len;
+    p.ascii = ascii;
     if (len > LLM__RX_MAX_PATTERN) return llm__error(LLM_ERR_LIMIT, "regex: %zu bytes, at most %d expected", len, LLM__RX_MAX_PATTERN);
     size_t valid = llm__utf8_valid(pattern, len);
     if (valid < len) return llm__error(LLM_ERR_FORMAT, "regex: byte %zu: valid UTF-8 expected", valid);
@@ -4569,6 +4581,8 @@ static llm_result llm__regex_open(const char *pattern, size_t len, llm__regex **
     *out = re;
     return LLM_OK;
 }
+
+static llm_result llm__regex_open(const char *pattern, size_t len, llm__regex **out) { return llm__regex_compile(pattern, len, 0, out); }
 
 /* ---- The matcher ----
  * Positions are 32 bits: a text has less than 2 GiB (LLM__TOK_MAX_TEXT). A match is one loop over the program with a stack of what to do
@@ -20050,21 +20064,22 @@ static llm__gr_frag llm__gr_utf8_range(llm__gr_build *b, int32_t lo, int32_t hi)
     return f;
 }
 
-/* The characters of plain text; surrogates are none. */
-static const int32_t llm__gr_plain[] = {0x20, 0x21, 0x23, 0x5B, 0x5D, 0xD7FF, 0xE000, 0x10FFFF};
+/* Sets of characters, as >>regex keeps them: all that there are; those of plain text, among which surrogates are none. */
+static const int32_t llm__gr_all[] = {0, 0x110000};
+static const int32_t llm__gr_plain[] = {0x20, 0x22, 0x23, 0x5C, 0x5D, 0xD800, 0xE000, 0x110000};
 
-/* One code point of a set (sorted ranges), as UTF-8; surrogates are left out. */
-static llm__gr_frag llm__gr_chars(llm__gr_build *b, const int32_t *range, size_t n) {
+/* One code point of a set (the n places where membership changes), as UTF-8; surrogates are left out. */
+static llm__gr_frag llm__gr_chars(llm__gr_build *b, const int32_t *change, size_t n) {
     static const int32_t edge[] = {0, 0x80, 0x800, 0xD800, 0xE000, 0x10000, 0x110000};
     uint32_t ascii[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     llm__gr_frag f = llm__gr_never;
     int any = 0, plain = 0;
     for (size_t i = 0; i < n; i += 2) {
-        for (int k = 0; k < LLM__COUNT(llm__gr_plain); k += 2)
-            plain += range[i] <= llm__gr_plain[k] && range[i + 1] >= llm__gr_plain[k + 1];
-        for (int32_t c = range[i]; c <= range[i + 1] && c < 0x80; c++) ascii[c >> 5] |= 1u << (c & 31), any = 1;
+        int32_t from = change[i], end = i + 1 < n ? change[i + 1] : 0x110000;
+        for (int k = 0; k < LLM__COUNT(llm__gr_plain); k += 2) plain += from <= llm__gr_plain[k] && end >= llm__gr_plain[k + 1];
+        for (int32_t c = from; c < end && c < 0x80; c++) ascii[c >> 5] |= 1u << (c & 31), any = 1;
         for (int k = 1; k < 6; k++) {
-            int32_t lo = LLM__MAX(range[i], edge[k]), hi = LLM__MIN(range[i + 1], edge[k + 1] - 1);
+            int32_t lo = LLM__MAX(from, edge[k]), hi = LLM__MIN(end, edge[k + 1]) - 1;
             if (k != 3 && lo <= hi) f = llm__gr_alt(b, f, llm__gr_utf8_range(b, lo, hi));
         }
     }
@@ -20840,28 +20855,12 @@ static void llm__grammar_finish(llm__gr_build *b, llm__gr_frag f) {
  * characters; a match leads to "any characters", in LAST to the closing quote. Only pairs of instruction and copy that are reached are
  * made: here five of twelve. */
 
-/* Code points as ranges lo, hi, lo, hi, ... in ascending order. Zero-initialise; v is freed by the owner. */
-typedef struct llm__gr_ranges {
-    int32_t *v;
-    size_t n, cap;
-} llm__gr_ranges;
-
-/* Adds [lo, hi], which begins behind the last one; nothing if it is empty. */
-static void llm__gr_ranges_add(llm__gr_build *b, llm__gr_ranges *r, int32_t lo, int32_t hi) {
-    if (lo > hi || b->failed) return;
-    if (!llm__grow((void **)&r->v, &r->cap, r->n + 2, sizeof *r->v)) {
-        b->failed = llm__nomem();
-        return;
-    }
-    r->v[r->n++] = lo;
-    r->v[r->n++] = hi;
-}
-
-/* 1 if c is in one of them. A walk: such lists are short, and only 95 characters are asked for. */
-static int llm__gr_ranges_have(const int32_t *range, size_t n, int32_t c) {
-    for (size_t i = 0; i < n && range[i] <= c; i += 2)
-        if (c <= range[i + 1]) return 1;
-    return 0;
+/* One code point of a set, which is freed. */
+static llm__gr_frag llm__gr_set(llm__gr_build *b, llm__set *s) {
+    if (s->failed && !b->failed) b->failed = llm__nomem();
+    llm__gr_frag f = b->failed ? llm__gr_never : llm__gr_chars(b, s->v, s->n);
+    LLM_FREE(s->v);
+    return f;
 }
 
 enum {
@@ -20880,18 +20879,14 @@ static llm__gr_frag llm__gr_json_escape(llm__gr_build *b, int32_t c) {
 }
 
 /* One code point of a set as it stands inside a JSON string: itself, or its one usual escape. */
-static llm__gr_frag llm__gr_json_set(llm__gr_build *b, const int32_t *range, size_t n) {
+static llm__gr_frag llm__gr_json_set(llm__gr_build *b, const int32_t *change, size_t n) {
     llm__gr_frag f = llm__gr_never;
+    llm__set plain = {NULL, 0, 0, 0};
     for (int32_t c = 0; c <= '\\'; c++)
-        if ((c < 32 || c == '"' || c == '\\') && llm__gr_ranges_have(range, n, c)) f = llm__gr_alt(b, f, llm__gr_json_escape(b, c));
-    llm__gr_ranges kept;
-    memset(&kept, 0, sizeof kept);
-    for (size_t i = 0; i < n; i += 2)
-        for (int k = 0; k < LLM__COUNT(llm__gr_plain); k += 2)
-            llm__gr_ranges_add(b, &kept, LLM__MAX(range[i], llm__gr_plain[k]), LLM__MIN(range[i + 1], llm__gr_plain[k + 1]));
-    f = llm__gr_alt(b, f, llm__gr_chars(b, kept.v, kept.n));
-    LLM_FREE(kept.v);
-    return f;
+        if ((c < 32 || c == '"' || c == '\\') && llm__set_has(change, n, c)) f = llm__gr_alt(b, f, llm__gr_json_escape(b, c));
+    llm__set_combine(&plain, change, n, LLM__SET_OR);
+    llm__set_combine(&plain, llm__gr_plain, LLM__COUNT(llm__gr_plain), LLM__SET_AND);
+    return llm__gr_alt(b, f, llm__gr_set(b, &plain));
 }
 
 /* One of these characters. */
@@ -20949,19 +20944,14 @@ static int32_t llm__gr_regex_at(llm__gr_regex *x, int32_t pc, int copy, int32_t 
 }
 
 /* The characters of a SET or LOOP, or any, as bytes. In JSON each is spelt as a writer would spell it: \n for a line end, never
- * \u000a. A set of the regex is a list of the places where membership changes; two of them are a range. Where characters are counted there
- * is a place for every count, and all of them call one rule. */
+ * \u000a. Where characters are counted there is a place for every count, and all of them call one rule. */
 static llm__gr_frag llm__gr_regex_chars(llm__gr_regex *x, int32_t pc) {
     const llm__rx_code *c = (size_t)pc < x->re->n ? &x->re->code[pc] : NULL;
     const int32_t *change = c ? x->re->change + c->set : NULL;
-    llm__gr_ranges r;
-    memset(&r, 0, sizeof r);
     if (x->rule[pc]) return llm__gr_call(x->b, x->rule[pc]);
-    for (uint32_t i = 0; c && i < c->set_n; i += 2) llm__gr_ranges_add(x->b, &r, change[i], i + 1 < c->set_n ? change[i + 1] - 1 : 0x10FFFF);
     llm__gr_frag f = !c                        ? llm__gr_json_char(x->b)
-                     : x->how == LLM__GR_WHOLE ? llm__gr_chars(x->b, r.v, r.n)
-                                               : llm__gr_json_set(x->b, r.v, r.n);
-    LLM_FREE(r.v);
+                     : x->how == LLM__GR_WHOLE ? llm__gr_chars(x->b, change, c->set_n)
+                                               : llm__gr_json_set(x->b, change, c->set_n);
     if (x->counts == 1 || f.in < 0) return f;
     llm__gr_rule_is(x->b, x->rule[pc] = llm__gr_rule(x->b), f);
     return llm__gr_call(x->b, x->rule[pc]);
@@ -21023,35 +21013,17 @@ static void llm__gr_regex_op(llm__gr_regex *x, size_t place) {
     b->g->op[here].next = next, b->g->op[here].other = other;
 }
 
-/* \\d, \\w and \\s of a pattern become ASCII: what every dialect's own class contains at least. JSON Schema means ECMA-262, where \\d
- * is ASCII; in Python and Rust it has all of Unicode's digits. A validator of any of them accepts what is made here. */
-static void llm__gr_regex_ascii(const char *text, size_t n, llm_text *out) {
-    static const struct {
-        char c;
-        const char *set;
-    } classes[] = {{'d', "[0-9]"}, {'w', "[0-9A-Za-z_]"}, {'s', "[ \\t\\n\\r\\f\\v]"}};
-    for (size_t i = 0; i < n; i++) {
-        const char *set = NULL;
-        for (int k = 0; k < LLM__COUNT(classes) && text[i] == '\\' && i + 1 < n; k++)
-            if (text[i + 1] == classes[k].c) set = classes[k].set;
-        if (set) llm_text_str(out, set);
-        else llm_text_add(out, text + i, text[i] == '\\' && i + 1 < n ? 2 : 1);
-        i += text[i] == '\\';
-    }
-}
-
 /* A regex as a fragment; how: LLM__GR_WHOLE or LLM__GR_IN_JSON; a match has min to max characters (max -1: any number). After an error (no
  * regex, or one that needs look-around) it is never, and b->failed says why. At most three instructions of joints for each instruction of
- * the program, besides what its sets need; that times the characters that are counted, where they are. */
+ * the program, besides what its sets need; that times the characters that are counted, where they are.
+ *
+ * \d, \w and \s are ASCII: what every dialect's own class contains at least. JSON Schema means ECMA-262, where \d is ASCII; in Python and
+ * Rust it has all of Unicode's digits. A validator of any of them accepts what is made here. */
 static llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, const char *text, size_t n, int how, int64_t min, int64_t max) {
     llm__gr_regex x;
     llm__regex *re = NULL;
-    llm_text ascii;
     memset(&x, 0, sizeof x);
-    memset(&ascii, 0, sizeof ascii);
-    llm__gr_regex_ascii(text, n, &ascii);
-    if (!b->failed) b->failed = ascii.failed ? llm__nomem() : llm__regex_open(ascii.data ? ascii.data : "", ascii.len, &re);
-    llm_text_free(&ascii);
+    if (!b->failed) b->failed = llm__regex_compile(text, n, 1, &re);
     if (b->failed) return llm__gr_never;
     int64_t counts = LLM__MAX(min, max) + 1, turns = 1;
     for (size_t i = 0; i < re->n && counts > 1; i++)
@@ -21180,29 +21152,21 @@ static llm__gr_frag llm__bnf_literal(llm__gr_bnf *p, char quote) {
     return f;
 }
 
-/* A class, behind its '['; takes the ']'. A '-' that is first or last stands for itself. Written anew as a class of >>regex, in which every
- * character is spelt by its number. */
+/* A class, behind its '['; takes the ']'. A '-' that is first or last stands for itself. */
 static llm__gr_frag llm__bnf_class(llm__gr_bnf *p) {
-    char piece[48];
-    llm_text t;
-    memset(&t, 0, sizeof t);
-    int invert = p->at < p->n && p->s[p->at] == '^', items = 0;
+    llm__set s = {NULL, 0, 0, 0};
+    int invert = p->at < p->n && p->s[p->at] == '^';
     p->at += (size_t)invert;
-    llm_text_str(&t, invert ? "[^" : "[");
-    for (; p->at < p->n && p->s[p->at] != ']' && !p->b->failed; items++) {
+    for (int items = 0; p->at < p->n && p->s[p->at] != ']' && !p->b->failed; items++) {
         int32_t lo = llm__bnf_char(p), hi = lo;
         if (p->at + 1 < p->n && p->s[p->at] == '-' && p->s[p->at + 1] != ']') p->at++, hi = llm__bnf_char(p);
         if (hi < lo) llm__bnf_bad(p, "a range in ascending order");
-        if (items > 2048) llm__bnf_bad(p, "at most 2048 items in a class");
-        llm_text_add(&t, piece, (size_t)snprintf(piece, sizeof piece, "\\x{%X}-\\x{%X}", (unsigned)lo, (unsigned)hi));
+        else if (items > 2048) llm__bnf_bad(p, "at most 2048 items in a class");
+        else llm__set_add(&s, lo, hi);
     }
     if (p->at++ >= p->n) llm__bnf_bad(p, "']'");
-    llm_text_str(&t, "]");
-    llm__gr_frag f = llm__gr_never;
-    if (items && !t.failed && !p->b->failed) f = llm__gr_regex_frag(p->b, t.data, t.len, LLM__GR_WHOLE, 0, -1);
-    else if (invert) f = llm__gr_regex_frag(p->b, "[\\x{0}-\\x{10FFFF}]", 18, LLM__GR_WHOLE, 0, -1);
-    llm_text_free(&t);
-    return f;
+    if (invert) llm__set_combine(&s, NULL, 0, LLM__SET_NOT);
+    return llm__gr_set(p->b, &s);
 }
 
 /* A count in braces, -1 if there is none; more than 31 bits count as the most. */
@@ -21251,12 +21215,11 @@ static llm__gr_frag llm__bnf_alternatives(llm__gr_bnf *p) {
             char c = p->s[p->at];
             llm__str name = llm__bnf_name(p);
             llm__gr_frag one = llm__gr_never;
-            static const int32_t anything[] = {0, 0x10FFFF};
             p->at += name.n ? name.n : 1;
             if (name.n) one = llm__gr_call(b, llm__bnf_rule(p, name));
             else if (c == '"' || c == '\'') one = llm__bnf_literal(p, c);
             else if (c == '[') one = llm__bnf_class(p);
-            else if (c == '.') one = llm__gr_chars(b, anything, 2);
+            else if (c == '.') one = llm__gr_chars(b, llm__gr_all, 2);
             else if (c == '(') {
                 one = llm__bnf_alternatives(p);
                 if (p->at >= p->n || p->s[p->at++] != ')') return llm__bnf_bad(p, "')'");
