@@ -13890,9 +13890,9 @@ static const llm__kernels *llm__kernels_of(llm__isa isa) {
 /* `turns` times 12 multiplications of whole registers of bytes, added up, in 12 chains that hide the latency; with one instruction, or with
  * those that stand in for it. */
 #define LLM__PEAK(isa, TARGET, vector, set, step) \
-    TARGET static int64_t llm__##isa##_peak(int64_t turns) { \
+    TARGET static uint64_t llm__##isa##_peak(int64_t turns) { \
         vector s[12]; \
-        int64_t sum = 0; \
+        uint64_t sum = 0; /* it may wrap */ \
         LLM__UNROLL \
         for (int i = 0; i < 12; i++) s[i] = set((int)turns + i); \
         const vector a = s[0], b = s[1]; \
@@ -13901,7 +13901,7 @@ static const llm__kernels *llm__kernels_of(llm__isa isa) {
             for (int i = 0; i < 12; i++) s[i] = step(s[i], a, b); \
         LLM__UNROLL \
         for (int i = 0; i < 12; i++) { \
-            int64_t part; \
+            uint64_t part; \
             memcpy(&part, &s[i], 8); \
             sum += part; \
         } \
@@ -13925,7 +13925,7 @@ LLM__PEAK(neon, LLM__NEON_TARGET, int32x4_t, vdupq_n_s32, LLM__STEP)
 #endif
 
 LLM_API double llm_isa_peak(const char *name) {
-    int64_t (*peak)(int64_t turns) = NULL, sum = 0;
+    uint64_t (*peak)(int64_t turns) = NULL, sum = 0;
     double best = 0, bytes = 32;
     llm__isa isa;
     if (llm__isa_find(name, &isa)) return 0;
@@ -27449,7 +27449,8 @@ LLM_API llm_result llm_speculative_parse(llm_engine_config *cfg, char *(*get)(co
         r = llm__error(LLM_ERR_ARG, "num_speculative_tokens: there is no speculative_model");
     if (!r && named && !read.e.num_speculative_tokens)
         r = llm__error(LLM_ERR_ARG, "speculative_model: num_speculative_tokens must be given with it");
-    if (!r && named) {
+    if (!r && named && named != model->data) { /* it is when called again: found already */
+        model->len = 0;
         if (!strcmp(named, "[ngram]")) llm_text_str(model, named);
         else r = llm_model_find(named, get, model);
         if (r) r = llm__error(r, "speculative_model: %s", llm_last_error());

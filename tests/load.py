@@ -187,7 +187,7 @@ def part_idle(model):
 def part_term(model):
     """SIGTERM: what runs is finished, nothing new is let in, exit 0. A second one, or a short time-out, ends it at once."""
     s = Server(model=model)
-    body = {"prompt": "Once upon a time", "max_tokens": 1800 if OPTIONS.model == "tiny" else 160, "ignore_eos": True, "temperature": 0, "logprobs": 1}
+    body = {"prompt": "Once upon a time", "max_tokens": 160 if SANITIZED or OPTIONS.model != "tiny" else 1800, "ignore_eos": True, "temperature": 0, "logprobs": 1}
     alone, got = send(s.port, body), []
     threads = [threading.Thread(target=lambda i=i: got.append(send(s.port, {**body, "stream": i % 2 == 0}))) for i in range(32)]
     for t in threads: t.start()
