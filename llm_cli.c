@@ -3,8 +3,9 @@
  * It uses the public part of llm.h only, so it is an example of it too. Read from the bottom: main, the table of commands, then
  * the cli_cmd_* function of a command. One table of options (cli_table) serves the command line, LLM_ARG_* in the environment,
  * a config file and /set in a chat. One way leads to an answer (cli_call): chat, generate, the conversation and batch write the body of
- * an OpenAI request and read its answer, as a client of llm_serve does, but without a socket. Sections: output, options, the
- * model and its engine, calls, text conversions, score, batch, info, bench, load test, line editor, conversation, main.
+ * an OpenAI request and read its answer, as a client of llm_serve does, but without a socket. What a command finds out is written as
+ * JSON, and its text is made of that (cli_result). Sections: output, options, the model and its engine, calls, text conversions, score,
+ * batch, info, bench, load test, line editor, conversation, main.
  *
  * Answers and JSON go to standard output, everything else to standard error. Exit 0 done, 1 failed, 2 usage, 130 interrupted;
  * a failure ends with one line "llm_cli: error: what: value, what was expected". */
@@ -44,9 +45,9 @@
  * error is one line. JSON is written with llm_text_format, tables with printf; both go through one check of standard output.
  * --------------------------------------------------------------------------- */
 
-static volatile sig_atomic_t cli_interrupts; /* SIGINTs so far */
-static char cli_why[700];                    /* why the latest cli_bad refused something */
-static llm_text cli_notes;                   /* lines that wait until the work has begun, so that an error stands alone */
+static volatile sig_atomic_t cli_interrupts = -1; /* SIGINTs since an answer began; -1: none has */
+static char cli_why[700];                         /* why the latest cli_bad refused something */
+static llm_text cli_notes;                        /* lines that wait until the work has begun, so that an error stands alone */
 static const char *cli_output = "standard output";
 
 /* Ends the program with the error line. */
@@ -93,7 +94,6 @@ static void cli_show_notes(void) {
 
 /* Ends the program with the library's sentence if something failed. An argument out of range is a usage error. */
 static void cli_check(llm_result r) {
-    if (r != LLM_OK && cli_interrupts) exit(130);
     if (r != LLM_OK) cli_die(r == LLM_ERR_ARG ? 2 : 1, "%s", llm_last_error());
 }
 
@@ -130,25 +130,22 @@ static double cli_now(void) {
 /* Appends a file, or standard input for "-". 0 with cli_why. */
 static int cli_read(const char *path, llm_text *out) {
     char block[65536];
-    size_t n;
     FILE *f = strcmp(path, "-") ? fopen(path, "re") : stdin;
-    const char *name = f == stdin ? "standard input" : path;
     out->limit = CLI_MAX_INPUT;
-    while (f && !cli_interrupts && !out->failed && (n = fread(block, 1, sizeof block, f)) > 0) llm_text_add(out, block, n);
-    if (cli_interrupts) exit(130);
-    int ok = f && !ferror(f) ? 1 : cli_bad("%.60s: %s", name, strerror(errno));
+    for (size_t n; f && !out->failed && (n = fread(block, 1, sizeof block, f)) > 0;) llm_text_add(out, block, n);
+    int ok = f && !ferror(f) ? 1 : cli_bad("%.60s: %s", f == stdin ? "standard input" : path, strerror(errno));
     llm_text_add(out, "", 0);
-    if (out->failed) ok = cli_bad("%.60s: more than %zu MiB, a text that fits a context was expected", name, CLI_MAX_INPUT >> 20);
+    if (out->failed) ok = cli_bad("%.60s: more than %zu MiB, a text that fits a context was expected", path, CLI_MAX_INPUT >> 20);
     if (f && f != stdin) fclose(f);
     return ok;
 }
 
-/* The next line of a file without its end, until the next call; NULL when there is none. */
-static char *cli_line(FILE *f, size_t *n) {
+/* The next line of standard input without its end, until the next call; NULL when there is none. */
+static char *cli_line(size_t *n) {
     static char *line;
     static size_t room;
-    ssize_t got = cli_interrupts ? -1 : getline(&line, &room, f);
-    if (ferror(f) && !cli_interrupts) cli_die(1, "input: %s", strerror(errno));
+    ssize_t got = getline(&line, &room, stdin);
+    if (ferror(stdin)) cli_die(1, "input: %s", strerror(errno));
     while (got > 0 && (line[got - 1] == '\n' || line[got - 1] == '\r')) line[--got] = 0;
     *n = got < 0 ? 0 : (size_t)got;
     return got < 0 ? NULL : line;
@@ -248,7 +245,7 @@ static const llm_option cli_table[] = {
 static unsigned char cli_given[CLI_COUNT(cli_table)]; /* tells an explicit 0 from a default */
 static llm_options cli_names = {cli_table, CLI_COUNT(cli_table), &opt, cli_given, cli_note, NULL, {NULL, 0}};
 
-/* Appends the ids of "[1,2]" or "1,2". */
+/* Appends the numbers of "[1,2]" or "1,2": ids, or sizes. 0 with cli_why. */
 static int cli_parse_ids(const char *said, const char *text, llm_tokens *out) {
     llm_text list = {0};
     llm_json *doc = NULL;
@@ -261,7 +258,7 @@ static int cli_parse_ids(const char *said, const char *text, llm_tokens *out) {
     }
     llm_json_free(doc);
     llm_text_free(&list);
-    return ok && !out->failed ? 1 : cli_bad("%s: %.60s, token ids as '[1,2]' were expected", said, text);
+    return (ok && !out->failed) || cli_bad("%s: %.60s, whole numbers as '[1,2]' were expected", said, text);
 }
 
 /* Appends an option's value as JSON: JSON and lists of ids as they are, other texts quoted; @FILE stands for what is in a file. */
@@ -324,13 +321,13 @@ static void cli_log(void *user, int level, const char *message) {
     cli_say(level == LLM_LOG_WARN ? "llm_cli: warning: " : "llm_cli: ", "%s", message);
 }
 
-/* A line on a terminal when loading takes long enough to wonder; Ctrl-C ends it. */
+/* A line on a terminal when loading takes long enough to wonder. */
 static int cli_progress(void *user, const char *what, double done) {
     static double begin;
     (void)user;
     if (begin <= 0) begin = cli_now();
     if (isatty(2) && cli_now() - begin > 0.7) fprintf(stderr, done < 1 ? "\r%s %3.0f %%\x1b[K" : "\r\x1b[K", what, done * 100);
-    return cli_interrupts > 0;
+    return 0;
 }
 
 /* vocab_only: tokenizer and template; then a --tokenizer alone will do. */
@@ -345,29 +342,20 @@ static void cli_open_model(int vocab_only) {
     cli_show_notes();
 }
 
-/* Opens an engine for `seqs` sequences of at most `need` tokens (0: all that the model can): memory is taken for these only. */
-static void cli_open_engine(int64_t need, int32_t seqs) {
-    llm_engine_config *e = &opt.setup.engine;
-    int32_t own = llm_model_get_info(cli.model)->max_model_len;
-    if (need > 0 && (!e->max_model_len || need < e->max_model_len) && (own <= 0 || e->max_model_len <= own)) e->max_model_len = (int32_t)need;
-    e->max_num_seqs = seqs;
-    cli_check(llm_engine_open(cli.model, e, &cli.engine));
-    cli.service.engine = cli.engine;
-}
-
 /* Tokens that a sequence may have: --max-model-len, else the model's own; 0: no limit. */
 static int32_t cli_limit(void) {
     int32_t own = llm_model_get_info(cli.model)->max_model_len, said = opt.setup.engine.max_model_len;
     return said && (own <= 0 || said < own || opt.setup.engine.allow_long_max_model_len) ? said : own;
 }
 
-/* Tokens that this sequence needs. A prompt that leaves no room for an answer is told with both numbers. */
-static int64_t cli_need(int64_t n_prompt, int32_t max_tokens) {
-    int32_t limit = cli_limit();
-    if (n_prompt == 0) cli_die(2, "prompt: 0 tokens, at least one was expected");
-    if (limit > 0 && n_prompt >= limit)
-        cli_die(1, "prompt: %lld tokens, the context has %d and the answer needs one", (long long)n_prompt, limit);
-    return max_tokens < 0 || (limit > 0 && n_prompt + max_tokens > limit) ? limit : n_prompt + max_tokens;
+/* Opens an engine for `seqs` sequences of at most `need` tokens (0, or more than it can: all that the model can): memory is taken for
+ * these only. */
+static void cli_open_engine(int64_t need, int32_t seqs) {
+    llm_engine_config *e = &opt.setup.engine;
+    if (need > 0 && (cli_limit() <= 0 || need < cli_limit()) && e->max_model_len <= cli_limit()) e->max_model_len = (int32_t)need;
+    e->max_num_seqs = seqs;
+    cli_check(llm_engine_open(cli.model, e, &cli.engine));
+    cli.service.engine = cli.engine;
 }
 
 /* ---------------------------------------------------------------------------
@@ -437,28 +425,31 @@ static int cli_failed(const llm_json *doc, int error) {
     size_t n = 0;
     const char *param = cli_text(doc, error, NULL, "param", &n), *why = cli_text(doc, error, NULL, "message", NULL);
     const llm_option *row = param ? llm_options_find(&cli_names, param, n) : NULL;
-    (void)cli_bad("%s%.*s%s%.600s", row ? "--" : "", row ? (int)n : 0, param ? param : "", row ? ": " : "", why ? why : "the request failed");
-    for (char *c = cli_why; row && c < cli_why + 2 + n; c++) *c = *c == '_' ? '-' : *c;
-    return row ? 2 : 1;
+    int wrong = row && row->group == CLI_ANSWERS;
+    (void)cli_bad("%s%.*s%s%.600s", wrong ? "--" : "", wrong ? (int)n : 0, param ? param : "", wrong ? ": " : "", why ? why : "the request failed");
+    for (char *c = cli_why; wrong && c < cli_why + 2 + n; c++) *c = *c == '_' ? '-' : *c;
+    return wrong ? 2 : 1;
 }
 
 /* Sends a body of the members in `what` and of those that the options add. Streams are shown; else *answer gets the whole, to be freed.
  * Returns the exit status: 0, 130 if Ctrl-C ended the answer, 1 or 2 with cli_why. */
 static int cli_call(llm_openai_kind kind, const llm_text *what, llm_json **answer) {
     llm_text body = {0}, piece = {0};
-    int code = 0, stopped = 0;
+    int code = 0;
     llm_text_format(&body, answer ? "{%s" : "{'stream':true,%s", what->data);
     if (!cli_add_members(&body)) return llm_text_free(&body), 2;
     llm_text_str(&body, "}");
     llm_openai_call *call = body.failed ? NULL : llm_openai_begin(&cli.service, kind, body.data, body.len, NULL);
     if (!call) cli_die(1, "memory: a request of %zu bytes did not fit", body.len);
     const llm_openai_info *info = llm_openai_get_info(call);
+    const sig_atomic_t before = cli_interrupts;
     cli.said.len = 0;
+    cli_interrupts = 0; /* from here on Ctrl-C ends the answer, a second one the program */
     llm_openai_submit(call);
     while (!info->done) {
         llm_json *doc = NULL;
         if (!llm_openai_next(call, &piece)) {
-            for (int32_t i = 0; cli_interrupts && !stopped++ && i < info->n_requests; i++) llm_request_cancel(info->requests[i]);
+            for (int32_t i = 0; cli_interrupts && i < info->n_requests; i++) llm_request_cancel(info->requests[i]);
             cli_check(llm_engine_step(cli.engine, NULL));
             continue;
         }
@@ -473,13 +464,15 @@ static int cli_call(llm_openai_kind kind, const llm_text *what, llm_json **answe
     }
     if (!answer && !code) {
         if (isatty(1) || !cli.said.len || cli.said.data[cli.said.len - 1] != '\n') cli_write("\n", 1);
-        if (isatty(2) && stopped) fputs("[stopped]\n", stderr);
+        if (isatty(2) && cli_interrupts) fputs("[stopped]\n", stderr);
         if (isatty(2)) cli_show_speed(info->requests[0]);
     }
+    code = code ? code : cli_interrupts ? 130 : 0;
+    cli_interrupts = before;
     llm_openai_free(call);
     llm_text_free(&piece);
     llm_text_free(&body);
-    return code ? code : stopped ? 130 : 0;
+    return code;
 }
 
 /* One answer as a line: its text, or the object of --json, a choice of /v1/completions or /v1/chat/completions with usage and metrics in it. */
@@ -490,11 +483,7 @@ static void cli_add_choice(const llm_json *doc, int choice, llm_text *t) {
         llm_json_write(doc, choice, t);
         t->len--; /* its brace */
         if (content) llm_text_format(t, ",'text':%Q", content, n);
-        llm_text_str(t, ",\"usage\":");
-        llm_json_write(doc, llm_json_find(doc, 0, "usage"), t);
-        llm_text_str(t, ",\"metrics\":");
-        llm_json_write(doc, llm_json_find(doc, 0, "metrics"), t);
-        llm_text_str(t, "}");
+        llm_text_format(t, ",'usage':%j,'metrics':%j}", doc, llm_json_find(doc, 0, "usage"), doc, llm_json_find(doc, 0, "metrics"));
     } else {
         llm_text_add(t, text, n);
     }
@@ -504,12 +493,12 @@ static void cli_add_choice(const llm_json *doc, int choice, llm_text *t) {
 /* Answers a prompt of n tokens, streaming, or each answer when all are there. Returns the exit status. */
 static int cli_answer(llm_openai_kind kind, llm_text *what, int64_t n_prompt) {
     const llm_sampling *s = &cli.service.defaults;
-    int32_t n = s->n > 1 ? s->n : 1, width = s->best_of > n ? s->best_of : n;
+    int32_t n = s->n > 1 ? s->n : 1, width = s->best_of > n ? s->best_of : n, most = cli.service.max_tokens;
     int streaming = !opt.json && width == 1;
     llm_text t = {0};
     llm_json *doc = NULL;
-    if (cli.service.max_tokens == 0) cli_die(2, "--max-tokens: 0, a whole number from 1, or -1, was expected");
-    cli_open_engine(cli_need(n_prompt, cli.service.max_tokens), width);
+    if (most == 0) cli_die(2, "--max-tokens: 0, a whole number from 1, or -1, was expected");
+    cli_open_engine(most < 0 ? 0 : n_prompt + most, width);
     if (opt.json) llm_text_str(what, ",\"return_token_ids\":true,\"return_metrics\":true");
     if (llm_options_given(&cli_names, "logprobs"))
         llm_text_format(what, kind == LLM_OPENAI_CHAT ? ",'logprobs':true,'top_logprobs':%d" : ",'logprobs':%d", opt.logprobs);
@@ -522,13 +511,17 @@ static int cli_answer(llm_openai_kind kind, llm_text *what, int64_t n_prompt) {
     return code;
 }
 
-/* The text to work on: -p, -f or standard input. */
-static void cli_input(llm_text *text) {
+/* The text to work on: -p, -f or standard input; of a chat (`more`) what standard input holds follows the first two. */
+static void cli_input(int more, llm_text *text) {
+    struct stat st;
+    const char *file = opt.file ? opt.file : opt.prompt ? NULL : "-";
     if (opt.prompt && opt.file) cli_die(2, "--file: %.60s, but --prompt is given too; one of them was expected", opt.file);
     if (!opt.prompt && !opt.file && isatty(0)) cli_die(2, "no prompt: give -p TEXT, -f FILE, --token-ids '[1,2]', or text on standard input");
-    if (opt.prompt) llm_text_str(text, opt.prompt);
-    else if (!cli_read(opt.file ? opt.file : "-", text)) cli_die(1, "%s", cli_why);
-    llm_text_add(text, "", 0);
+    llm_text_str(text, opt.prompt ? opt.prompt : "");
+    if (file && !cli_read(file, text)) cli_die(1, "%s", cli_why);
+    if (!more || (file && !strcmp(file, "-")) || fstat(0, &st) || !(S_ISREG(st.st_mode) || S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode))) return;
+    llm_text_str(text, "\n");
+    if (!cli_read("-", text)) cli_die(1, "%s", cli_why);
 }
 
 /* Opens the model; ids of --token-ids as they are, of a text with BOS as the model says. chop: the newline that echo puts behind a piped
@@ -537,10 +530,11 @@ static void cli_prompt_ids(int chop, llm_tokens *ids) {
     llm_text text = {0};
     if (opt.token_ids && (opt.prompt || opt.file)) cli_die(2, "--token-ids: given beside --prompt or --file, one of them was expected");
     if (opt.token_ids && !cli_parse_ids("--token-ids", opt.token_ids, ids)) cli_die(2, "%s", cli_why);
-    if (!opt.token_ids) cli_input(&text);
+    if (!opt.token_ids) cli_input(0, &text);
     if (chop && !opt.prompt && !opt.file && text.len && text.data[text.len - 1] == '\n') text.len--;
     cli_open_model(0);
     if (!opt.token_ids) cli_check(llm_tokenize(cli.model, text.data, text.len, LLM_TOK_ADD_SPECIAL | LLM_TOK_PARSE_SPECIAL, ids));
+    if (!ids->len) cli_die(2, "prompt: 0 tokens, at least one was expected");
     llm_text_free(&text);
 }
 
@@ -560,19 +554,6 @@ static void cli_add_message(llm_text *messages, const char *role, const char *te
     llm_text_format(messages, messages->len ? ", {'role': %q, 'content': %Q}" : "{'role': %q, 'content': %Q}", role, text, n);
 }
 
-/* What is asked of a chat: -p or -f, and behind it what stands on standard input. */
-static void cli_question(llm_text *text) {
-    struct stat st;
-    int said = opt.prompt || (opt.file && strcmp(opt.file, "-"));
-    cli_input(text);
-    if (said && !fstat(0, &st) && (S_ISREG(st.st_mode) || S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode))) {
-        llm_text_str(text, "\n");
-        if (!cli_read("-", text)) cli_die(1, "%s", cli_why);
-    }
-    while (text->len && (text->data[text->len - 1] == '\n' || text->data[text->len - 1] == '\r')) text->len--;
-    if (!text->len) cli_die(2, "no prompt: give -p TEXT, -f FILE, or text on standard input");
-}
-
 static int cli_interactive(void);
 
 /* One answer; at a terminal without a question a conversation. How long the rendered prompt is tells a first call that only tokenizes,
@@ -584,7 +565,9 @@ static int cli_cmd_chat(void) {
     if (opt.token_ids) cli_die(2, "--token-ids: a chat takes text, use generate");
     if (!opt.prompt && !opt.file && isatty(0)) return cli_interactive();
     if (!opt.do_preprocess) return cli_cmd_generate(); /* LMDeploy's word for: no template */
-    cli_question(&text);
+    cli_input(1, &text);
+    while (text.len && (text.data[text.len - 1] == '\n' || text.data[text.len - 1] == '\r')) text.len--;
+    if (!text.len) cli_die(2, "no prompt: give -p TEXT, -f FILE, or text on standard input");
     cli_open_model(0);
     cli_service(2048);
     if (opt.system) cli_add_message(&messages, "system", opt.system, strlen(opt.system));
@@ -668,9 +651,9 @@ static int cli_convert(cli_convert_fn fn, const char *end) {
     llm_text text = {0}, out = {0};
     char *line;
     size_t n;
-    if (!opt.jsonl) cli_input(&text);
+    if (!opt.jsonl) cli_input(0, &text);
     if (!opt.jsonl && !fn(text.data, text.len, &out)) cli_die(1, "%s", cli_why);
-    for (long number = 1; opt.jsonl && (line = cli_line(stdin, &n)); number++) {
+    for (long number = 1; opt.jsonl && (line = cli_line(&n)); number++) {
         if (!fn(line, n, &out)) cli_die(1, "standard input, line %ld: %s", number, cli_why);
         llm_text_str(&out, "\n");
         cli_out(&out);
@@ -678,7 +661,7 @@ static int cli_convert(cli_convert_fn fn, const char *end) {
     if (!opt.jsonl) llm_text_str(&out, end);
     cli_out(&out);
     llm_text_free(&text);
-    return cli_interrupts ? 130 : 0;
+    return 0;
 }
 
 static int cli_cmd_tokenize(void) { return cli_open_model(1), cli_convert(cli_tokenize, "\n"); }
@@ -706,7 +689,7 @@ static int cli_cmd_render(void) {
 /* [[id, logprob], ...] of the k most likely of n, which come best first. */
 static void cli_add_top(llm_text *t, const llm_token_logprob *top, int n, int k) {
     llm_text_str(t, "[");
-    for (int i = 0; i < n && i < k; i++) llm_text_format(t, "%s[%d, %f]", i ? ", " : "", top[i].id, (double)top[i].logprob);
+    for (int i = 0; i < n && i < k; i++) llm_text_format(t, "%,[%d, %f]", top[i].id, (double)top[i].logprob);
     llm_text_str(t, "]");
 }
 
@@ -714,20 +697,10 @@ static void cli_add_top(llm_text *t, const llm_token_logprob *top, int n, int k)
 static void cli_print_score(int32_t id, double logprob) {
     llm_text piece = {0}, quoted = {0};
     llm_token_bytes(cli.model, id, &piece);
-    llm_text_format(&quoted, "%Q", piece.data, piece.len);
+    llm_text_json(&quoted, piece.data, piece.len);
     printf("%12.6f  %7d  %s\n", logprob, id, quoted.data);
     llm_text_free(&piece);
     llm_text_free(&quoted);
-}
-
-/* Steps until the request is done. */
-static void cli_run(llm_request *request) {
-    for (llm_event event; !llm_request_done(request);) {
-        if (cli_interrupts) exit(130);
-        cli_check(llm_engine_step(cli.engine, NULL));
-        while (llm_request_poll(request, &event))
-            if (event.finish == LLM_FINISH_ERROR) cli_die(1, "%s", llm_request_error(request));
-    }
 }
 
 /* perplexity = exp(-mean of the log-probabilities); the first token has none. */
@@ -739,18 +712,18 @@ static int cli_cmd_score(void) {
     llm_request_config cfg = {0};
     llm_request *request = NULL;
     llm_output out = {0};
-    llm_text t = {0}, lps = {0}, tops = {0}, next = {0};
+    llm_text t = {0}, lps = {0}, tops = {0};
     double sum = 0;
     cli_prompt_ids(0, &ids);
-    cfg.score_only = ids.len && ids.len == (size_t)cli_limit(); /* a prompt that fills the context has no next token */
+    cfg.score_only = ids.len == (size_t)cli_limit(); /* a prompt that fills the context has no next token */
     cfg.sampling.max_tokens = 1;
     cfg.sampling.prompt_logprobs = k + 1;
     cfg.sampling.logprobs = (k ? k : 5) + 1;
     cfg.prompt_ids = ids.data;
     cfg.n_prompt_ids = ids.len;
-    cli_open_engine(cfg.score_only ? cli_limit() : cli_need((int64_t)ids.len, 1), 1);
+    cli_open_engine((int64_t)ids.len + 1, 1);
     cli_check(llm_request_submit(cli.engine, &cfg, &request));
-    cli_run(request);
+    cli_check(llm_request_run(cli.engine, request));
     const float *lp = llm_request_prompt_logprobs(request, &top, &counts, &stride);
     for (size_t i = 0; i < ids.len; i++) {
         double x = i ? (double)lp[i] : 0;
@@ -762,10 +735,11 @@ static int cli_cmd_score(void) {
     }
     double perplexity = ids.len > 1 ? exp(-sum / (double)(ids.len - 1)) : NAN;
     llm_request_get_output(request, 0, &out);
-    cli_add_top(&next, out.top, out.top && out.n_token_ids ? out.top_counts[0] : 0, k ? k : 5);
     llm_text_format(&t, "{'token_ids': %i, 'logprobs': [%t], ", ids.data, ids.len, &lps);
     if (k) llm_text_format(&t, "'top_logprobs': [%t], ", &tops);
-    llm_text_format(&t, "'next': %t, 'n_tokens': %d, 'perplexity': ", &next, (int)ids.len);
+    llm_text_str(&t, "\"next\": ");
+    cli_add_top(&t, out.top, out.top && out.n_token_ids ? out.top_counts[0] : 0, k ? k : 5);
+    llm_text_format(&t, ", 'n_tokens': %d, 'perplexity': ", (int)ids.len);
     llm_text_num(&t, perplexity);
     llm_text_str(&t, "}\n");
     if (opt.json) cli_out(&t);
@@ -789,33 +763,34 @@ typedef struct cli_job {
 
 /* Begins the call of a line {"custom_id": ..., "method": "POST", "url": "/v1/chat/completions", "body": {...}}. Whatever is wrong becomes
  * its answer; the others go on. */
-static void cli_job_start(cli_job *job, const char *line, size_t n, long number) {
+static cli_job cli_job_start(const char *line, size_t n, long number) {
     static const struct { const char *url; llm_openai_kind kind; } routes[] = {
         {"/v1/chat/completions", LLM_OPENAI_CHAT}, {"/v1/completions", LLM_OPENAI_COMPLETION},
         {"/v1/embeddings", LLM_OPENAI_EMBEDDING}, {"/v1/responses", LLM_OPENAI_RESPONSE}};
     llm_json *doc = NULL;
     llm_text body = {0};
+    cli_job job = {0};
     int route = 0;
-    memset(job, 0, sizeof *job);
     if (llm_json_parse(line, n, NULL, &doc) || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) {
-        llm_text_format(&job->text, "{'id':null,'custom_id':null,'response':null,'error':{'code':'invalid_line',"
-                                    "'message':'line %l: a JSON object was expected'}}\n", (int64_t)number);
+        llm_text_format(&job.text, "{'id':null,'custom_id':null,'response':null,'error':{'code':'invalid_line',"
+                                   "'message':'line %l: a JSON object was expected'}}\n", (int64_t)number);
         llm_json_free(doc);
-        return;
+        return job;
     }
     const char *url = cli_text(doc, 0, NULL, "url", NULL), *method = cli_text(doc, 0, NULL, "method", NULL);
     while (route < CLI_COUNT(routes) && !(url && !strcmp(url, routes[route].url))) route++;
-    llm_json_write(doc, llm_json_find(doc, 0, "custom_id"), &job->text);
-    llm_json_write(doc, llm_json_find(doc, 0, "body"), &body);
-    job->call = llm_openai_begin(&cli.service, routes[route % CLI_COUNT(routes)].kind, body.data ? body.data : "", body.len, NULL);
-    if (!job->call) cli_die(1, "memory: a request of %zu bytes did not fit", body.len);
-    if (method && strcmp(method, "POST")) llm_openai_fail(job->call, 405, "method: POST was expected");
+    llm_text_format(&job.text, "%j", doc, llm_json_find(doc, 0, "custom_id"));
+    llm_text_format(&body, "%j", doc, llm_json_find(doc, 0, "body"));
+    job.call = llm_openai_begin(&cli.service, routes[route % CLI_COUNT(routes)].kind, body.data, body.len, NULL);
+    if (!job.call) cli_die(1, "memory: a request of %zu bytes did not fit", body.len);
+    if (method && strcmp(method, "POST")) llm_openai_fail(job.call, 405, "method: POST was expected");
     else if (route == CLI_COUNT(routes))
-        llm_openai_fail(job->call, 404, "url: /v1/chat/completions, /v1/completions, /v1/embeddings or /v1/responses was expected");
-    else if (llm_openai_get_info(job->call)->stream) llm_openai_fail(job->call, 400, "stream: true, a batch has none");
-    llm_openai_submit(job->call);
+        llm_openai_fail(job.call, 404, "url: /v1/chat/completions, /v1/completions, /v1/embeddings or /v1/responses was expected");
+    else if (llm_openai_get_info(job.call)->stream) llm_openai_fail(job.call, 400, "stream: true, a batch has none");
+    llm_openai_submit(job.call);
     llm_text_free(&body);
     llm_json_free(doc);
+    return job;
 }
 
 /* Writes the line of a job that has come to its end: HTTP status and body, as the batch API has them. 0: it has not. */
@@ -826,11 +801,10 @@ static int cli_job_end(cli_job *job) {
     const llm_openai_info *info = llm_openai_get_info(job->call);
     const char *id = info->status == 200 ? info->id : NULL;
     llm_text_format(&line, id ? "{'id':'batch_req_%s'," : "{'id':null,", id);
-    llm_text_format(&line, "'custom_id':%s,'response':{'status_code':%d,'request_id':%q,'body':%t},'error':null}\n",
-                    job->text.len ? job->text.data : "null", info->status, id, &body);
+    llm_text_format(&line, "'custom_id':%t,'response':{'status_code':%d,'request_id':%q,'body':%t},'error':null}\n", &job->text, info->status, id,
+                    &body);
     cli_out(&line);
     llm_openai_free(job->call);
-    llm_text_free(&job->text);
     return 1;
 }
 
@@ -861,11 +835,10 @@ static int cli_cmd_batch(void) {
     int32_t window = 4 * e->max_num_seqs;
     cli_job *jobs = CLI_NEW(cli_job, window);
     while (line || head < tail) {
-        while (line && tail - head < window && (line = cli_line(stdin, &n))) {
+        while (line && tail - head < window && (line = cli_line(&n))) {
             number++;
-            if (strspn(line, " \t") < n) cli_job_start(&jobs[tail++ % window], line, n, number);
+            if (strspn(line, " \t") < n) jobs[tail++ % window] = cli_job_start(line, n, number);
         }
-        if (cli_interrupts) return 130;
         cli_check(llm_engine_step(cli.engine, NULL));
         while (head < tail && cli_job_end(&jobs[head % window]))
             if (++head && isatty(2) && !isatty(1)) fprintf(stderr, "\rbatch: %ld answered\x1b[K", head);
@@ -877,8 +850,39 @@ static int cli_cmd_batch(void) {
 
 /* ---------------------------------------------------------------------------
  * info: what a model file is, and whether it fits in memory with a cache for its whole context: weights as they are in the file,
- * and 2 (keys and values) x layers x heads x size x 2 bytes (f16) for each token of it. It is written as JSON; the text is made of that.
+ * and 2 (keys and values) x layers x heads x size x 2 bytes (f16) for each token of it.
  * --------------------------------------------------------------------------- */
+
+/* An object as lines "name value", members of members further in; a number of bytes in MiB, a long text by its beginning. */
+static void cli_print_object(const llm_json *doc, int object, int indent) {
+    for (int v = llm_json_first(doc, object); v >= 0; v = llm_json_next(doc, v)) {
+        const char *key = llm_json_key(doc, v, NULL), *text = llm_json_str(doc, v, NULL);
+        int64_t whole = 0;
+        double number = 0;
+        llm_text t = {0};
+        int inner = llm_json_type_of(doc, v) == LLM_JSON_OBJECT, is_whole = llm_json_int(doc, v, &whole);
+        printf("%*s%-*s ", indent, "", 24 - indent, key);
+        if (!text && !inner) llm_json_write(doc, v, &t);
+        if (is_whole && strstr(key, "bytes")) printf("%.1f MiB", (double)whole / 1048576);
+        else if (!is_whole && llm_json_num(doc, v, &number)) printf("%.5g", number);
+        else if (!inner) cli_print(stdout, text ? text : t.data, text ? strnlen(text, 100) : t.len, 0);
+        printf("\n");
+        cli_print_object(doc, inner ? v : -1, indent + 2);
+        llm_text_free(&t);
+    }
+}
+
+/* Writes what a command found out, an object: with --json as it is, else as lines. Frees it. */
+static void cli_result(llm_text *json) {
+    llm_json *doc = NULL;
+    if (!opt.json) {
+        cli_check(llm_json_parse(json->data, json->len, NULL, &doc));
+        cli_print_object(doc, 0, 0);
+        llm_text_free(json);
+    }
+    cli_out(json);
+    llm_json_free(doc);
+}
 
 /* A number in a file of the kernel, by the pattern of its line; -1: it is not there. */
 static int64_t cli_kernel_number(const char *path, const char *pattern) {
@@ -912,24 +916,7 @@ static void cli_add_types(llm_text *t) {
         types[k].bytes += bytes;
     }
     for (int k = 0; k < n_types; k++)
-        llm_text_format(t, "%s%q: {'tensors': %l, 'bytes': %l}", k ? ", " : "", types[k].name, types[k].n, types[k].bytes);
-}
-
-/* An object as lines "name value", members of members further in; a number of bytes in MiB, a long text by its beginning. */
-static void cli_print_object(const llm_json *doc, int object, int indent) {
-    for (int v = llm_json_first(doc, object); v >= 0; v = llm_json_next(doc, v)) {
-        const char *key = llm_json_key(doc, v, NULL), *text = llm_json_str(doc, v, NULL);
-        int64_t number = 0;
-        llm_text t = {0};
-        int bytes = strstr(key, "bytes") && llm_json_int(doc, v, &number), inner = llm_json_type_of(doc, v) == LLM_JSON_OBJECT;
-        printf("%*s%-*s ", indent, "", 24 - indent, key);
-        if (!text && !inner) llm_json_write(doc, v, &t);
-        if (bytes) printf("%.1f MiB", (double)number / 1048576);
-        else if (!inner) cli_print(stdout, text ? text : t.data, text ? strnlen(text, 100) : t.len, 0);
-        printf("\n");
-        cli_print_object(doc, inner ? v : -1, indent + 2);
-        llm_text_free(&t);
-    }
+        llm_text_format(t, "%,%q: {'tensors': %l, 'bytes': %l}", types[k].name, types[k].n, types[k].bytes);
 }
 
 static int cli_cmd_convert(void) {
@@ -942,7 +929,6 @@ static int cli_cmd_convert(void) {
 
 static int cli_cmd_info(void) {
     llm_text t = {0}, types = {0};
-    llm_json *doc = NULL;
     cli_open_model(0);
     const llm_model_info *i = llm_model_get_info(cli.model);
     int64_t context = cli_limit(), have = cli_free_memory();
@@ -958,13 +944,7 @@ static int cli_cmd_info(void) {
                     i->eos_id, i->stop_ids, (size_t)i->n_stop_ids, i->n_tensors, &types, i->weight_bytes);
     llm_text_format(&t, "'context': %l, 'kv_bytes': %l, 'bytes_needed': %l, 'bytes_available': %l, 'fits': %s, 'chat_template': %q}\n", context,
                     kv, need, have, have < 0 ? "null" : need <= have ? "true" : "false", i->chat_template);
-    if (!opt.json) {
-        cli_check(llm_json_parse(t.data, t.len, NULL, &doc));
-        cli_print_object(doc, 0, 0);
-        llm_text_free(&t);
-    }
-    cli_out(&t);
-    llm_json_free(doc);
+    cli_result(&t);
     return 0;
 }
 
@@ -974,13 +954,16 @@ static int cli_cmd_info(void) {
  * read of 1 GiB of memory in the same run, so that the two can be compared: decoding cannot be faster than memory.
  * --------------------------------------------------------------------------- */
 
-/* Runs fn in n threads, thread i with i, and waits for all. */
-static void cli_threads(int n, void *(*fn)(void *number)) {
+/* Runs fn in n threads, thread i with i, waits for all, and returns the sum of what they return, which are numbers. */
+static intptr_t cli_threads(int n, void *(*fn)(void *number)) {
     pthread_t *threads = CLI_NEW(pthread_t, n);
+    void *result;
+    intptr_t sum = 0;
     for (int i = 0; i < n; i++)
         if (pthread_create(&threads[i], NULL, fn, (void *)(intptr_t)i)) cli_die(1, "bench: no thread %d of %d could be started", i + 1, n);
-    for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < n; i++) pthread_join(threads[i], &result), sum += (intptr_t)result;
     free(threads);
+    return sum;
 }
 
 static struct {
@@ -988,7 +971,6 @@ static struct {
     char isa[40];
     double peak, step_bytes; /* GB/s; bytes of weights that a step of one row reads */
     double peak_ops;         /* billions a second, of all threads; 0: not measured */
-    double *rates;           /* (n_threads) while that is measured */
     llm_spent *stage;        /* (LLM_SPENT_KINDS), then the sampler; NULL: not wanted */
     char *memory;            /* CLI_PEAK bytes, while `peak` is measured */
     float *logits;           /* (sequences, vocab) */
@@ -1001,6 +983,12 @@ static struct {
 static void *cli_read_memory(void *number) {
     size_t share = CLI_PEAK / (size_t)cli_bench.n_threads;
     return memchr(cli_bench.memory + share * (size_t)(intptr_t)number, 1, share);
+}
+
+/* Millions of operations a second of this thread while all compute. */
+static void *cli_measure_ops(void *number) {
+    (void)number;
+    return (void *)(intptr_t)(llm_isa_peak(NULL) * 1e3);
 }
 
 /* GB/s of the best of four passes, or 0 where so much memory cannot be had. */
@@ -1020,20 +1008,6 @@ static double cli_peak_bandwidth(void) {
     }
     munmap(memory, CLI_PEAK);
     return best;
-}
-
-static void *cli_measure_ops(void *number) {
-    cli_bench.rates[(intptr_t)number] = llm_isa_peak(NULL);
-    return NULL;
-}
-
-/* What --stages needs: how much all threads can compute, and a place where the engine writes what its steps spend. */
-static void cli_prepare_stages(void) {
-    cli_bench.rates = CLI_NEW(double, cli_bench.n_threads);
-    cli_threads(cli_bench.n_threads, cli_measure_ops);
-    for (int i = 0; i < cli_bench.n_threads; i++) cli_bench.peak_ops += cli_bench.rates[i];
-    free(cli_bench.rates);
-    opt.setup.engine.spent = cli_bench.stage = CLI_NEW(llm_spent, LLM_SPENT_KINDS + 1);
 }
 
 /* Bytes of weights that a step of one row reads: not the rows of an untied embedding, of the experts those used. */
@@ -1058,12 +1032,13 @@ static int cli_compare_doubles(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The value that a share of n sorted ones lies below, between two of them by their distance, as in NumPy. */
-static double cli_percentile(const double *sorted, int n, double share) {
+/* Sorts n values. Then the one that a share of them lies below, between two by their distance, as in NumPy. */
+static double cli_percentile(double *values, int n, double share) {
     double at = share * (n - 1);
     int low = (int)at;
     if (n == 0) return 0;
-    return low + 1 < n ? sorted[low] + (at - low) * (sorted[low + 1] - sorted[low]) : sorted[low];
+    qsort(values, (size_t)n, sizeof *values, cli_compare_doubles);
+    return low + 1 < n ? values[low] + (at - low) * (values[low + 1] - values[low]) : values[low];
 }
 
 /* One test's rates as a row of the table or a line of JSON. */
@@ -1071,7 +1046,6 @@ static void cli_bench_row(const char *test, double *rates, double steps_per_toke
     llm_text t = {0}, list = {0};
     int n = opt.repetitions;
     for (int i = 0; i < n; i++) llm_text_format(&list, i ? ", %f" : "%f", rates[i]);
-    qsort(rates, (size_t)n, sizeof *rates, cli_compare_doubles);
     double median = cli_percentile(rates, n, 0.5), peak = cli_bench.peak, read = median * steps_per_token * cli_bench.step_bytes * 1e-9;
     llm_text_format(&t, "{'test': %q, 'tokens_per_s': [%t], 'median': %f, 'threads': %d, 'isa': %q, 'model': %q, ", test, &list, median,
                     cli_bench.n_threads, cli_bench.isa, llm_model_get_info(cli.model)->path);
@@ -1112,7 +1086,7 @@ static void cli_bench_test(int p, int n, int width) {
     double *rates = CLI_NEW(double, opt.repetitions), begin = 0, total = 0, from;
     llm_spent *stage = cli_bench.stage;
     int32_t *seqs = CLI_NEW(int32_t, 4 * width), *positions = seqs + width, *counts = positions + width, *ids = counts + width;
-    int32_t *prompt = CLI_NEW(int32_t, p + 16 + opt.depth), rows = opt.setup.engine.max_num_batched_tokens ? opt.setup.engine.max_num_batched_tokens : 512;
+    int32_t *prompt = CLI_NEW(int32_t, (size_t)p + 16 + (size_t)opt.depth), rows = opt.setup.engine.max_num_batched_tokens ? opt.setup.engine.max_num_batched_tokens : 512;
     char test[40];
     for (int r = -1; r < opt.repetitions; r++) {
         for (int s = 0; s < width; s++) { /* different prompts; for decoding also of different lengths */
@@ -1126,7 +1100,7 @@ static void cli_bench_test(int p, int n, int width) {
         }
         if (stage && r < (p ? 0 : opt.repetitions)) memset(stage, 0, (LLM_SPENT_KINDS + 1) * sizeof *stage), total = 0;
         begin = cli_now();
-        for (int i = 0; i < (r < 0 && n > 4 ? 4 : n) && !cli_interrupts; i++) {
+        for (int i = 0; i < (r < 0 && n > 4 ? 4 : n); i++) {
             cli_check(llm_forward_batch(cli.engine, width, seqs, positions, counts, ids, cli_bench.logits));
             for (int s = 0; s < width; s++) {
                 from = stage ? cli_now() : 0;
@@ -1136,7 +1110,6 @@ static void cli_bench_test(int p, int n, int width) {
             }
         }
         if (n && r >= 0) total += from = cli_now() - begin, rates[r] = (double)n * width / from;
-        if (cli_interrupts) exit(130);
     }
     snprintf(test, sizeof test, p ? "pp%d" : width > 1 ? "tg%d@%d" : "tg%d", p ? p : n, width);
     cli_bench_row(test, rates, p ? (double)((p + rows - 1) / rows) / p : 1.0 / width);
@@ -1144,49 +1117,44 @@ static void cli_bench_test(int p, int n, int width) {
     free(rates), free(seqs), free(prompt);
 }
 
-/* The next number of a comma list, which goes on behind it; -p is a text for the other commands. */
-static int cli_bench_number(const char *flag, const char **list, int low) {
-    char *end;
-    long n = strtol(*list, &end, 10);
-    if (!isdigit((unsigned char)**list) || (*end && *end != ',') || n < low || n > 1000000)
-        cli_die(2, "%s: %.60s, whole numbers from %d to 1000000 were expected", flag, *list, low);
-    *list = end + (*end == ',');
-    return (int)n;
-}
-
 static int cli_load_test(void);
 
 /* Prepares what all tests share, then runs them in turn. Memory is taken for the widest. */
 static int cli_cmd_bench(void) {
-    const char *prompt = opt.prompt ? opt.prompt : "512";
-    int n = llm_options_given(&cli_names, "max-tokens") ? opt.setup.sampling.max_tokens : 128, p, widths[32], n_widths = 0, most = 1;
+    int32_t n = llm_options_given(&cli_names, "max-tokens") ? opt.setup.sampling.max_tokens : 128, longest = 0, widest = 1;
+    llm_tokens prompts = {0}, widths = {0};
     llm_engine_stats stats;
+    cpu_set_t cpus;
     if (opt.url) return cli_load_test();
-    p = cli_bench_number("--prompt", &prompt, 0);
-    for (const char *list = opt.batch; *list && n_widths < CLI_COUNT(widths); n_widths++) {
-        widths[n_widths] = cli_bench_number("--batch", &list, 1);
-        if (n && widths[n_widths] > most) most = widths[n_widths];
-    }
+    if (!cli_parse_ids("--prompt", opt.prompt ? opt.prompt : "512", &prompts) || !cli_parse_ids("--batch", opt.batch, &widths))
+        cli_die(2, "%s", cli_why);
+    for (size_t i = 0; i < prompts.len; i++) longest = prompts.data[i] > longest ? prompts.data[i] : longest;
+    for (size_t i = 0; i < widths.len && n; i++) widest = widths.data[i] > widest ? widths.data[i] : widest;
     if (n < 0) cli_die(2, "--max-tokens: %d, a whole number from 0 was expected", n);
     cli_open_model(0);
-    cpu_set_t cpus;
     cli_bench.n_threads = opt.setup.engine.n_threads ? opt.setup.engine.n_threads : !sched_getaffinity(0, sizeof cpus, &cpus) ? CPU_COUNT(&cpus) : 1;
     cli_bench.step_bytes = cli_step_bytes();
     cli_bench.peak = cli_peak_bandwidth();
-    if (opt.stages) cli_prepare_stages();
-    cli_open_engine((n && n + 32 + opt.depth > p ? n + 32 + opt.depth : p) + 1, most);
+    if (opt.stages) cli_bench.peak_ops = (double)cli_threads(cli_bench.n_threads, cli_measure_ops) * 1e-3;
+    if (opt.stages) opt.setup.engine.spent = cli_bench.stage = CLI_NEW(llm_spent, LLM_SPENT_KINDS + 1);
+    const int64_t need = n ? (int64_t)n + 32 + opt.depth : 0;
+    cli_open_engine((need > longest ? need : longest) + 1, widest);
     llm_engine_get_stats(cli.engine, &stats);
     sscanf(stats.backend, "%*[^:]: %39[^,]", cli_bench.isa);
     cli_bench.vocab = llm_logits_size(cli.engine);
-    cli_bench.logits = CLI_NEW(float, (size_t)cli_bench.vocab * (size_t)most);
+    cli_bench.logits = CLI_NEW(float, (size_t)cli_bench.vocab * (size_t)widest);
     if (!opt.json) {
         printf("%s, %s; memory reads %.1f GB/s", llm_model_get_info(cli.model)->path, stats.backend, cli_bench.peak);
         printf(opt.stages ? "; products of bytes %.1f GOPS\n" : "\n", cli_bench.peak_ops);
         printf("%-10s %10s %10s %10s %9s %8s\n", "test", "tokens/s", "slowest", "fastest", "GB/s", "of peak");
     }
-    if (p) cli_bench_test(p, 0, 1);
-    for (int i = 0; i < n_widths && n; i++) cli_bench_test(0, n, widths[i]);
+    for (size_t i = 0; i < prompts.len; i++)
+        if (prompts.data[i]) cli_bench_test(prompts.data[i], 0, 1);
+    for (size_t i = 0; i < widths.len; i++)
+        if (n && widths.data[i]) cli_bench_test(0, n, widths.data[i]);
     free(cli_bench.logits), free(cli_bench.stage);
+    llm_tokens_free(&prompts);
+    llm_tokens_free(&widths);
     return 0;
 }
 
@@ -1202,26 +1170,27 @@ static int cli_cmd_bench(void) {
  * tells how many tokens there were.
  * --------------------------------------------------------------------------- */
 
-typedef struct cli_flight { /* one request */
-    double start, sent;     /* seconds; start: when it may be sent */
-    double *at;             /* (n_at, at most output_len) when each token came */
-    int n_at;
+enum { CLI_TTFT, CLI_TPOT, CLI_ITL, CLI_E2EL, CLI_METRICS };
+
+typedef struct cli_flight {       /* one request */
+    double sent, first, last;     /* seconds; of its tokens: 0: none has come */
     int64_t tokens;
-    char error[120];        /* "": it went well */
+    llm_text values[CLI_METRICS]; /* doubles: milliseconds */
+    char error[120];              /* "": it went well */
 } cli_flight;
 
 static struct {
     char host[256], port[8], path[256];
-    int next;            /* atomic: the next request that nobody has taken */
-    double begin;
-    cli_flight *flights; /* (num_prompts) */
-} cli_load = {"", "80", "", 0, 0, NULL};
+    pthread_mutex_t mutex; /* of the following */
+    int begun, failed;     /* requests */
+    double begin, due;     /* when the test began; when the next request may be sent, in seconds from then */
+    cli_flight all;        /* sums over those that went well, and the latest error */
+} cli_load = {.port = "80", .mutex = PTHREAD_MUTEX_INITIALIZER};
 
 /* A stream to and from the server, opened by a blocking connect; NULL: nobody answers. */
 static FILE *cli_connect(void) {
-    struct addrinfo hints = {0}, *list = NULL;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
     int fd = -1;
-    hints.ai_socktype = SOCK_STREAM;
     if (getaddrinfo(cli_load.host, cli_load.port, &hints, &list)) return NULL;
     for (struct addrinfo *a = list; a && fd < 0; a = a->ai_next) {
         fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
@@ -1229,6 +1198,11 @@ static FILE *cli_connect(void) {
     }
     freeaddrinfo(list);
     return fd < 0 ? NULL : fdopen(fd, "r+");
+}
+
+static void cli_add_ms(llm_text *values, double seconds) {
+    double ms = 1e3 * seconds;
+    llm_text_add(values, (const char *)&ms, sizeof ms);
 }
 
 /* One line of an answer: the status, or an event of the stream (an error has no "data:"). The sizes of chunks are lines of their own and
@@ -1242,7 +1216,12 @@ static void cli_flight_line(cli_flight *f, const char *line) {
     const char *why = cli_text(doc, 0, "error", "message", NULL);
     if (why) snprintf(f->error, sizeof f->error, "%.100s", why);
     llm_json_int(doc, llm_json_find(doc, llm_json_find(doc, 0, "usage"), "completion_tokens"), &f->tokens);
-    if (llm_json_size(doc, llm_json_find(doc, 0, "choices")) > 0 && f->n_at < opt.output_len) f->at[f->n_at++] = cli_now();
+    if (llm_json_size(doc, llm_json_find(doc, 0, "choices")) > 0) {
+        double now = cli_now();
+        if (f->first > 0) cli_add_ms(&f->values[CLI_ITL], now - f->last);
+        else f->first = now;
+        f->last = now;
+    }
     llm_json_free(doc);
 }
 
@@ -1255,7 +1234,8 @@ static void cli_flight_run(cli_flight *f, int index) {
     FILE *server = cli_connect();
     llm_text_format(&body, "{'model':%q,'stream':true,'stream_options':{'include_usage':true},'temperature':0,'ignore_eos':true,'max_tokens':%d",
                     opt.setup.model ? opt.setup.model : "default", opt.output_len);
-    for (int i = 0; i < opt.input_len; i++) llm_text_format(&body, i ? ",%d" : ",'prompt':[%d", 20 + cli_synthetic(230, salt + (uint32_t)i));
+    llm_text_str(&body, ",\"prompt\":[");
+    for (int i = 0; i < opt.input_len; i++) llm_text_format(&body, "%,%d", 20 + cli_synthetic(230, salt + (uint32_t)i));
     llm_text_str(&body, "]}");
     f->sent = cli_now();
     if (!server || fprintf(server, "POST %s/v1/completions HTTP/1.1\r\nHost: %s:%s\r\nContent-Type: application/json\r\nConnection: close\r\n"
@@ -1263,97 +1243,74 @@ static void cli_flight_run(cli_flight *f, int index) {
         snprintf(f->error, sizeof f->error, "%.80s:%s: no connection", cli_load.host, cli_load.port);
     while (server && getline(&line, &room, server) >= 0) cli_flight_line(f, line);
     if (server) fclose(server);
-    if (!f->error[0] && !f->n_at) snprintf(f->error, sizeof f->error, "the answer had no tokens");
+    if (!f->error[0] && f->first <= 0) snprintf(f->error, sizeof f->error, "the answer had no tokens");
     free(line);
     llm_text_free(&body);
 }
 
-/* One thread: takes the next request, waits for its time, measures it. */
+/* One thread: takes the next request, waits for its time, measures it, adds it to the others. Exponential gaps between the times make a
+ * Poisson process. */
 static void *cli_load_worker(void *number) {
-    (void)number;
-    for (int i; (i = __atomic_fetch_add(&cli_load.next, 1, __ATOMIC_RELAXED)) < opt.num_prompts && !cli_interrupts;) {
-        cli_flight *f = &cli_load.flights[i];
-        double wait = cli_load.begin + f->start - cli_now();
+    cli_flight *all = &cli_load.all;
+    for (;;) {
+        cli_flight f = {0};
+        pthread_mutex_lock(&cli_load.mutex);
+        int index = cli_load.begun++;
+        double wait = cli_load.begin + cli_load.due - cli_now();
+        if (opt.request_rate > 0) cli_load.due -= log(1 - drand48()) / (double)opt.request_rate;
+        pthread_mutex_unlock(&cli_load.mutex);
+        if (index >= opt.num_prompts) return (void)number, NULL;
         if (wait > 0) usleep((useconds_t)(wait * 1e6));
-        f->at = CLI_NEW(double, opt.output_len);
-        cli_flight_run(f, i);
+        cli_flight_run(&f, index);
+        cli_add_ms(&f.values[CLI_TTFT], f.first - f.sent);
+        cli_add_ms(&f.values[CLI_E2EL], f.last - f.sent);
+        if (f.tokens > 1) cli_add_ms(&f.values[CLI_TPOT], (f.last - f.first) / (double)(f.tokens - 1));
+        pthread_mutex_lock(&cli_load.mutex);
+        if (f.error[0]) cli_load.failed++, memcpy(all->error, f.error, sizeof f.error);
+        else all->tokens += f.tokens;
+        for (int m = 0; m < CLI_METRICS; m++) {
+            if (!f.error[0]) llm_text_add(&all->values[m], f.values[m].data, f.values[m].len);
+            llm_text_free(&f.values[m]);
+        }
+        pthread_mutex_unlock(&cli_load.mutex);
     }
-    return NULL;
-}
-
-enum { CLI_TTFT, CLI_TPOT, CLI_ITL, CLI_E2EL };
-
-/* The values of a metric, in milliseconds and sorted, of all requests that went well; returns how many. */
-static int cli_load_values(int metric, double *values) {
-    int n = 0;
-    for (int i = 0; i < opt.num_prompts; i++) {
-        const cli_flight *f = &cli_load.flights[i];
-        if (f->error[0]) continue;
-        double first = f->at[0], last = f->at[f->n_at - 1];
-        for (int k = 1; metric == CLI_ITL && k < f->n_at; k++) values[n++] = 1e3 * (f->at[k] - f->at[k - 1]);
-        if (metric == CLI_TTFT) values[n++] = 1e3 * (first - f->sent);
-        if (metric == CLI_TPOT && f->tokens > 1) values[n++] = 1e3 * (last - first) / (double)(f->tokens - 1);
-        if (metric == CLI_E2EL) values[n++] = 1e3 * (last - f->sent);
-    }
-    qsort(values, (size_t)n, sizeof *values, cli_compare_doubles);
-    return n;
 }
 
 /* Throughput, then mean, median and P99 of each metric. */
-static void cli_load_report(int failed, double seconds) {
-    static const char *const names[] = {"ttft", "tpot", "itl", "e2el"}, *const titles[] = {"TTFT", "TPOT", "ITL", "E2EL"};
-    int done = opt.num_prompts - failed;
-    int64_t tokens = 0;
-    double *v = CLI_NEW(double, (size_t)opt.num_prompts * (size_t)opt.output_len);
+static void cli_load_report(double seconds) {
+    static const char *const names[] = {"ttft", "tpot", "itl", "e2el"};
+    int done = opt.num_prompts - cli_load.failed;
     llm_text t = {0};
-    for (int i = 0; i < opt.num_prompts; i++) tokens += cli_load.flights[i].error[0] ? 0 : cli_load.flights[i].tokens;
-    double requests = done / seconds, out = (double)tokens / seconds, total = out + requests * opt.input_len;
-    llm_text_format(&t, "{'completed': %d, 'failed': %d, 'duration': %f, 'request_throughput': %f, 'output_throughput': %f, ", done, failed,
-                    seconds, requests, out);
-    llm_text_format(&t, "'total_token_throughput': %f", total);
-    if (!opt.json)
-        printf("requests %d done, %d failed in %.2f s: %.2f requests/s, %.1f tokens/s out, %.1f in and out\n", done, failed, seconds,
-               requests, out, total);
-    for (int m = CLI_TTFT; m <= CLI_E2EL; m++) {
-        double sum = 0;
-        int n = cli_load_values(m, v);
+    double requests = done / seconds, out = (double)cli_load.all.tokens / seconds;
+    llm_text_format(&t, "{'completed': %d, 'failed': %d, 'duration': %f, 'request_throughput': %f, 'output_throughput': %f, ", done,
+                    cli_load.failed, seconds, requests, out);
+    llm_text_format(&t, "'total_token_throughput': %f", out + requests * opt.input_len);
+    for (int m = 0; m < CLI_METRICS; m++) {
+        double *v = (double *)(void *)cli_load.all.values[m].data, sum = 0;
+        int n = (int)(cli_load.all.values[m].len / sizeof *v);
         for (int i = 0; i < n; i++) sum += v[i];
-        double mean = n ? sum / n : 0, p50 = cli_percentile(v, n, 0.5), p99 = cli_percentile(v, n, 0.99);
-        llm_text_format(&t, ", 'mean_%s_ms': %f, 'median_%s_ms': %f, 'p99_%s_ms': %f", names[m], mean, names[m], p50, names[m], p99);
-        if (!opt.json) printf("%-6s mean %9.2f ms   P50 %9.2f ms   P99 %9.2f ms\n", titles[m], mean, p50, p99);
+        llm_text_format(&t, ", 'mean_%s_ms': %f, 'median_%s_ms': %f, 'p99_%s_ms': %f", names[m], n ? sum / n : 0, names[m],
+                        cli_percentile(v, n, 0.5), names[m], cli_percentile(v, n, 0.99));
+        llm_text_free(&cli_load.all.values[m]);
     }
     llm_text_str(&t, "}\n");
-    if (opt.json) cli_write(t.data, t.len);
-    llm_text_free(&t);
-    free(v);
+    if (!opt.json) puts("TTFT: to the first token, TPOT: each token behind it, ITL: between two events, E2EL: the whole; P99: 99 of 100 are below");
+    cli_result(&t);
 }
 
 /* The base URL may end in /v1 or not. Requests start at once, or at random times of the given rate. */
 static int cli_load_test(void) {
-    uint64_t x = 88172645463325252u + (uint64_t)opt.setup.sampling.seed;
-    int n = opt.num_prompts, failed = 0, bad = 0;
-    int parts = sscanf(opt.url, "http://%255[^:/]:%7[0-9]%255[^?#]", cli_load.host, cli_load.port, cli_load.path);
+    int n = opt.num_prompts, parts = sscanf(opt.url, "http://%255[^:/]:%7[0-9]%255[^?#]", cli_load.host, cli_load.port, cli_load.path);
     if (parts < 2) parts = sscanf(opt.url, "http://%255[^:/]%255[^?#]", cli_load.host, cli_load.path);
     if (parts < 1 || cli_load.path[0] == ':') cli_die(2, "--url: %.60s, http://HOST:PORT was expected", opt.url);
     size_t len = strlen(cli_load.path);
     while (len && cli_load.path[len - 1] == '/') cli_load.path[--len] = 0;
     if (len >= 3 && !strcmp(cli_load.path + len - 3, "/v1")) cli_load.path[len - 3] = 0;
-    cli_load.flights = CLI_NEW(cli_flight, n);
-    for (int i = 1; i < n && opt.request_rate > 0; i++) { /* exponential gaps make a Poisson process */
-        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-        double even = ((double)(x >> 11) + 1) / 9007199254740993.0; /* in (0, 1] */
-        cli_load.flights[i].start = cli_load.flights[i - 1].start - log(even) / (double)opt.request_rate;
-    }
+    srand48((long)opt.setup.sampling.seed);
     cli_load.begin = cli_now();
     cli_threads(opt.max_concurrency < n ? opt.max_concurrency : n, cli_load_worker);
-    double seconds = cli_now() - cli_load.begin;
-    if (cli_interrupts) return 130;
-    for (int i = 0; i < n; i++)
-        if (cli_load.flights[i].error[0]) failed++, bad = i;
-    if (failed < n) cli_load_report(failed, seconds);
-    if (failed) cli_die(1, "--url: %.60s: %d of %d requests failed: %s", opt.url, failed, n, cli_load.flights[bad].error);
-    for (int i = 0; i < n; i++) free(cli_load.flights[i].at);
-    free(cli_load.flights);
+    if (cli_load.failed < n) cli_load_report(cli_now() - cli_load.begin);
+    if (cli_load.failed) cli_die(1, "--url: %.60s: %d of %d requests failed: %s", opt.url, cli_load.failed, n, cli_load.all.error);
     return 0;
 }
 
@@ -1396,10 +1353,10 @@ typedef struct cli_editor {
     int row;       /* of the cursor as drawn */
     int pasting;   /* between the marks of a paste; behind a carriage return there: 2 */
     struct termios cooked;
-    char **history; /* (n_history), owned */
-    int n_history, at; /* at: n_history is the new line */
-    char *fresh;       /* the new line while older ones are looked at */
-    FILE *file;        /* of the history, open to be appended to; NULL: none */
+    llm_text history; /* a JSON string a line, the oldest first */
+    size_t at;        /* where the line that is looked at begins there; its length: the new line */
+    llm_text fresh;   /* the new line, as JSON, while older ones are looked at */
+    FILE *file;       /* of the history, to be appended to; NULL: none */
 } cli_editor;
 
 /* raw: keys come one by one; signals: Ctrl-C interrupts instead of being a key. */
@@ -1501,8 +1458,7 @@ static int cli_key_byte(int wait_ms) {
     struct pollfd p = {0, POLLIN, 0};
     int ready = poll(&p, 1, wait_ms);
     if (ready <= 0) return ready ? KEY_SIGNAL : KEY_LATE;
-    ssize_t n = read(0, &c, 1);
-    return n == 1 ? c : n < 0 && errno == EINTR ? KEY_SIGNAL : KEY_GONE;
+    return read(0, &c, 1) == 1 ? c : KEY_GONE;
 }
 
 /* Reads a key: its bytes (a code point or an escape sequence), NUL behind them; returns what it does. */
@@ -1524,12 +1480,17 @@ static int cli_key(char bytes[24], int wait_ms) {
 }
 
 /* Shows an older or newer line; the new one is kept while older ones are looked at. */
-static void cli_edit_history(cli_editor *e, int step) {
-    int at = e->at + step;
-    if (at < 0 || at > e->n_history) return;
-    if (e->at == e->n_history) free(e->fresh), e->fresh = strdup(e->text.data);
-    e->at = at;
-    cli_edit_replace(e, 0, e->text.len, at == e->n_history ? e->fresh : e->history[at]);
+static void cli_edit_history(cli_editor *e, int older) {
+    const llm_text *h = &e->history;
+    llm_json *line = NULL;
+    if (older ? !e->at : e->at == h->len) return;
+    if (e->at == h->len) e->fresh.len = 0, llm_text_json(&e->fresh, e->text.data, e->text.len);
+    if (!older) e->at += strcspn(h->data + e->at, "\n") + 1;
+    else while (--e->at && h->data[e->at - 1] != '\n') continue;
+    const char *json = e->at == h->len ? e->fresh.data : h->data + e->at;
+    llm_json_parse(json, strcspn(json, "\n"), NULL, &line);
+    if (llm_json_str(line, 0, NULL)) cli_edit_replace(e, 0, e->text.len, llm_json_str(line, 0, NULL));
+    llm_json_free(line);
 }
 
 /* In a paste there are no control keys, and every kind of line end is a newline. */
@@ -1549,9 +1510,8 @@ static int cli_edit_key(cli_editor *e, int key, const char *bytes) {
     case KEY_LEFT: to = cli_edit_back(e, from); break;
     case KEY_RIGHT: to = cli_edit_next(e, from); break;
     case KEY_WORD_LEFT: case KEY_WORD_RIGHT: to = cli_edit_word(e, from, (key & ~KEY_ERASE) == KEY_WORD_RIGHT); break;
-    case KEY_TEXT: return cli_edit_replace(e, from, from, bytes), 0;
-    case KEY_NEW_LINE: return cli_edit_replace(e, from, from, "\n"), 0;
-    case KEY_OLDER: case KEY_NEWER: return cli_edit_history(e, key == KEY_NEWER ? 1 : -1), 0;
+    case KEY_TEXT: case KEY_NEW_LINE: return cli_edit_replace(e, from, from, key == KEY_TEXT ? bytes : "\n"), 0;
+    case KEY_OLDER: case KEY_NEWER: return cli_edit_history(e, key == KEY_OLDER), 0;
     case KEY_CLEAR: fputs("\x1b[H\x1b[2J", e->tty), e->row = 0; break;
     case KEY_PASTE: e->pasting = 1; break;
     case KEY_LEAVE:
@@ -1577,7 +1537,7 @@ static int cli_edit(cli_editor *e, const char *prompt) {
     int end = 0;
     struct pollfd more = {0, POLLIN, 0};
     cli_edit_replace(e, 0, e->text.len, "");
-    e->row = 0, e->at = e->n_history;
+    e->row = 0, e->at = e->history.len;
     cli_tty_mode(e, 1, 0);
     fputs("\x1b[?2004h", e->tty); /* pastes come between marks from now on */
     cli_edit_draw(e, prompt, 0);
@@ -1593,15 +1553,14 @@ static int cli_edit(cli_editor *e, const char *prompt) {
     return end;
 }
 
-/* Adds a line to the history and, as a JSON string, to its file. */
+/* Adds a line to the history and to its file, unless it is the same as the one before. */
 static void cli_history_add(cli_editor *e, const char *line) {
-    llm_text t = {0};
-    if (e->n_history && !strcmp(e->history[e->n_history - 1], line)) return;
-    e->history = (char **)realloc((void *)e->history, (size_t)(e->n_history + 1) * sizeof *e->history);
-    if (!e->history || !(e->history[e->n_history++] = strdup(line))) cli_die(1, "memory: no room for the history");
-    llm_text_format(&t, "%q\n", line);
-    if (e->file) fputs(t.data, e->file), fflush(e->file);
-    llm_text_free(&t);
+    llm_text *h = &e->history;
+    size_t before = h->len, last = before ? before - 1 : 0; /* where the latest line begins */
+    while (last && h->data[last - 1] != '\n') last--;
+    llm_text_format(h, "%q\n", line);
+    if (h->len == 2 * before - last && !memcmp(h->data + last, h->data + before, before - last)) h->len = before;
+    else if (e->file) fputs(h->data + before, e->file), fflush(e->file);
 }
 
 /* Reads $XDG_STATE_HOME/llm_cli/history, one JSON string a line, which nobody else may read, and makes it and its folder. One grown to 4 MiB
@@ -1611,18 +1570,13 @@ static void cli_history_open(cli_editor *e) {
     char path[4300];
     int given = state && *state == '/';
     struct stat st;
-    size_t n;
     snprintf(path, sizeof path, "%.4000s%s/llm_cli/history", given ? state : home ? home : "", given ? "" : "/.local/state");
     for (char *slash = path + 1; (slash = strchr(slash, '/')); *slash++ = '/') *slash = 0, mkdir(path, 0700);
     if (!stat(path, &st) && st.st_size > 4 << 20) unlink(path);
-    int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    FILE *f = fd >= 0 ? fdopen(fd, "a+") : NULL;
-    for (char *line; f && (line = cli_line(f, &n));) {
-        llm_json *doc = NULL;
-        if (llm_json_parse(line, n, NULL, &doc) == LLM_OK && llm_json_str(doc, 0, NULL)) cli_history_add(e, llm_json_str(doc, 0, NULL));
-        llm_json_free(doc);
-    }
-    e->file = f; /* from here on lines go there too */
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    e->file = fd >= 0 ? fdopen(fd, "a") : NULL;
+    cli_read(path, &e->history);
+    e->history.len = strrchr(e->history.data, '\n') ? (size_t)(strrchr(e->history.data, '\n') - e->history.data) + 1 : 0; /* whole lines */
 }
 
 /* ---------------------------------------------------------------------------
@@ -1657,7 +1611,6 @@ static int cli_talk_answer(void) {
     cli_tty_mode(&talk.e, 1, 1); /* keys pressed now are for the next message; Ctrl-C is a signal */
     int code = cli_call(LLM_OPENAI_CHAT, &what, NULL), ok = !code || code == 130;
     cli_tty_mode(&talk.e, 0, 0);
-    cli_interrupts = 0;
     if (ok) cli_talk_push("assistant", cli.said.data, cli.said.len);
     else cli_say("llm_cli: ", "%s", cli_why);
     llm_text_free(&what);
@@ -1693,14 +1646,13 @@ static void cli_talk_regen(char *rest) {
  * said of a file that is not there, or of a conversation too short to be kept. */
 static void cli_talk_keep(const char *path, llm_openai_kind kind) {
     const char *slash = strrchr(path, '/');
-    llm_text what = {0}, folder = {0};
+    llm_text what = {0}, folder = {0}, name = {0};
     llm_json *doc = NULL;
     int64_t n = 0;
     int load = kind == LLM_OPENAI_CONTEXT_LOAD;
     llm_text_add(&folder, slash ? path : ".", slash ? (size_t)(slash - path) : 1);
-    llm_text_format(&what, "'name':%q", slash ? slash + 1 : path);
-    what.len--; /* its quote */
-    llm_text_format(&what, ".kv','messages':[%s]", talk.messages.data);
+    llm_text_format(&name, "%s.kv", slash ? slash + 1 : path);
+    llm_text_format(&what, "'name':%q,'messages':[%s]", name.data, talk.messages.data);
     cli.service.context_dir = folder.data;
     int code = cli_call(kind, &what, &doc);
     if (!code && llm_json_int(doc, llm_json_find(doc, 0, "tokens"), &n))
@@ -1708,6 +1660,7 @@ static void cli_talk_keep(const char *path, llm_openai_kind kind) {
     else if (load && !strstr(cli_why, "no such file")) cli_say("llm_cli: ", "%s", cli_why);
     llm_json_free(doc);
     llm_text_free(&what);
+    llm_text_free(&name);
     llm_text_free(&folder);
 }
 
@@ -1738,8 +1691,7 @@ static void cli_talk_load(char *path) {
     llm_text_free(&t);
 }
 
-/* NAME VALUE: the options of answers by the names of the command line, and the system message. What is wrong changes nothing: the option's
- * place is kept and put back. */
+/* NAME VALUE: the options of answers by the names of the command line, and the system message. What is wrong changes nothing. */
 static void cli_talk_set(char *rest) {
     size_t n = strcspn(rest, " =");
     const char *value = rest + n + strspn(rest + n, " =");
@@ -1752,16 +1704,14 @@ static void cli_talk_set(char *rest) {
         fputs("/set NAME VALUE; names are those of the options of answers, and system\n", stderr);
         return;
     }
-    void *place = (char *)&opt + row->at;
+    const cli_options before = opt;
     unsigned char *given = &cli_given[row - cli_table], was = *given;
-    llm_option_list before; /* the widest that an option is */
-    memcpy(&before, place, sizeof before);
-    if (row->kind == LIST) memset(place, 0, sizeof before);
+    llm_option_list *list = (llm_option_list *)(void *)((char *)&opt + row->at);
+    if (row->kind == LIST) list->n = 0; /* it is said anew, in the same memory */
     llm_text_format(&t, "{%q: %q}", rest, value); /* a JSON value, because its text is owned by the option reader */
     cli_check(llm_json_parse(t.data, t.len, NULL, &doc));
     int ok = cli_try(llm_options_json(&cli_names, doc, 0, LLM_FROM_USER, NULL)) && cli_add_members(&t);
-    if (row->kind == LIST) free((void *)(ok ? before.items : ((llm_option_list *)place)->items));
-    if (!ok) memcpy(place, &before, sizeof before), *given = was;
+    if (!ok && row->kind != LIST) opt = before, *given = was;
     if (!ok) cli_say("llm_cli: ", "%s", cli_why);
     else if (system && talk.asked) fputs("it counts from the next /reset on\n", stderr);
     else if (system) cli_talk_reset(rest);
@@ -1826,14 +1776,14 @@ static int cli_interactive(void) {
     const llm_model_info *info = llm_model_get_info(cli.model);
     if (!info->chat_template)
         cli_die(1, "%.60s: no chat template, use the command generate or give --chat-template FILE", info->path);
-    int32_t limit = cli_limit(), said = opt.setup.engine.max_model_len;
-    cli_open_engine(said ? said : limit > 0 && limit < 8192 ? limit : 8192, 1);
+    cli_open_engine(opt.setup.engine.max_model_len ? 0 : 8192, 1);
     cli_service(2048);
     cli_history_open(e);
     cli_talk_reset(NULL);
     llm_engine_get_stats(cli.engine, &stats);
     cli_say("", "%s, %s, context %d of %d tokens. /help lists the commands.", info->path, stats.backend, stats.max_model_len,
             info->max_model_len);
+    cli_interrupts = 0; /* Ctrl-C is a key while a line is edited */
     for (int leave = 0, interrupts = 0; !leave;) {
         int end = cli_edit(e, "> ");
         char *text = e->text.data;
@@ -1846,11 +1796,9 @@ static int cli_interactive(void) {
         if (text[0] == '/' && !memchr(text, '\n', n)) leave = !cli_talk_command(text);
         else cli_talk_ask(text, n);
     }
-    while (e->n_history) free(e->history[--e->n_history]);
-    free((void *)e->history), free(e->fresh);
     if (e->file) fclose(e->file);
-    llm_text_free(&talk.messages);
-    llm_text_free(&e->text);
+    llm_text *const texts[] = {&e->history, &e->fresh, &e->text, &talk.messages};
+    for (int i = 0; i < CLI_COUNT(texts); i++) llm_text_free(texts[i]);
     return 0;
 }
 
@@ -1935,21 +1883,18 @@ static const struct cli_command *cli_parse(int argc, char **argv) {
     return command ? command : &cli_commands[0];
 }
 
-static void cli_on_signal(int number) { /* the first interrupt is waited for until the step ends; a second one is impatience */
-    if (number == SIGINT && ++cli_interrupts > 1) _exit(130);
+static void cli_on_signal(int number) { /* while an answer is shown the first interrupt ends it; a second one is impatience */
+    if (number == SIGINT && (cli_interrupts < 0 || ++cli_interrupts > 1)) _exit(130);
 }
 
 /* Every command gets what was said and leaves its exit status. */
 int main(int argc, char **argv) {
-    struct sigaction action;
     for (int fd = 0; fd < 3; fd++) /* a closed standard stream must not become a model's file */
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_RDWR) < 0) return 1;
-    memset(&action, 0, sizeof action);
-    action.sa_handler = cli_on_signal;
-    sigaction(SIGINT, &action, NULL); /* no SA_RESTART: a read is interrupted */
-    action.sa_flags = SA_RESTART; /* but poll is */
-    sigaction(SIGWINCH, &action, NULL);
+    signal(SIGINT, cli_on_signal);
+    signal(SIGWINCH, cli_on_signal); /* only so that poll ends: the editor draws anew */
     signal(SIGPIPE, SIG_IGN);
+    setvbuf(stdout, NULL, _IOLBF, 0); /* what an interrupt leaves is whole lines */
     if (!setlocale(LC_CTYPE, "C.UTF-8")) setlocale(LC_CTYPE, ""); /* for mbrtowc and wcwidth; numbers stay as they are in C */
     int code = cli_parse(argc, argv)->run();
     cli_write("", 0);

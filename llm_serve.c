@@ -19,6 +19,7 @@
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,8 +67,9 @@ static struct {
 } server;
 
 /* One line on standard error, with level and time, if the level is wanted. Any thread: stderr locks itself. */
-static void server_log(int level, const char *message) {
+static void on_library_log(void *user, int level, const char *message) {
     static const char *const name[] = {"ERROR", "WARN", "INFO", "DEBUG"};
+    (void)user;
     if (level > server.cfg.setup.log_level) return;
     char stamp[32];
     time_t now = time(NULL);
@@ -77,9 +79,13 @@ static void server_log(int level, const char *message) {
     fprintf(stderr, "%s %s %s\n", name[level < 0 ? 0 : level > 3 ? 3 : level], stamp, message);
 }
 
-static void on_library_log(void *user, int level, const char *message) {
-    (void)user;
-    server_log(level, message);
+__attribute__((format(printf, 2, 3))) static void server_log(int level, const char *format, ...) {
+    char line[1400];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    on_library_log(NULL, level, line);
 }
 
 /* ============================================================================
@@ -129,8 +135,13 @@ static unsigned char options_given[N_OPTIONS];
 static llm_options options = {options_table, N_OPTIONS, &server.cfg, options_given, NULL, NULL, {NULL, 0}};
 
 /* Ends the program before it serves: 2 for what was said wrongly, 1 for what could not be done. */
-static void die(int code, const char *message) {
-    fprintf(stderr, "llm_serve: error: %s\n", message);
+__attribute__((format(printf, 2, 3), noreturn)) static void die(int code, const char *format, ...) {
+    va_list args;
+    fputs("llm_serve: error: ", stderr);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputs("\n", stderr);
     exit(code);
 }
 
@@ -150,25 +161,22 @@ static void print_help(void) {
     exit(0);
 }
 
-/* A small file as text; NULL: it cannot be read. */
-static char *read_small_file(const char *path) {
-    FILE *f = fopen(path, "rb");
-    char *s = f ? (char *)calloc(1, 1 << 20) : NULL;
-    size_t n = s ? fread(s, 1, (1 << 20) - 1, f) : 0;
-    if (f) fclose(f);
-    if (s) s[n] = 0;
-    return s;
-}
-
 /* --api-key-file: a key a line. Readable by everybody deserves a remark, not an error: it may be a container's secret. */
 static void read_keys(const char *path) {
     struct stat st;
-    char *text = read_small_file(path);
-    if (!text) die(2, "--api-key-file: the file cannot be read");
-    if (!stat(path, &st) && (st.st_mode & 0004)) fprintf(stderr, "llm_serve: note: %s can be read by everybody\n", path);
+    FILE *f = fopen(path, "re");
+    if (!f) die(2, "--api-key-file: the file cannot be read");
+    if (!fstat(fileno(f), &st) && (st.st_mode & 0004)) fprintf(stderr, "llm_serve: note: %s can be read by everybody\n", path);
+    char *line = NULL;
     int n = 0;
-    for (char *line = strtok(text, "\r\n"); line; line = strtok(NULL, "\r\n"), n++)
-        llm_options_set(&options, llm_options_find(&options, "api-key", 7), "--api-key-file", line, LLM_FROM_USER);
+    for (size_t room = 0; getline(&line, &room, f) > 0;) {
+        line[strcspn(line, "\r\n")] = 0;
+        if (!*line) continue;
+        llm_options_set(&options, llm_options_find(&options, "api-key", 7), "--api-key-file", strdup(line), LLM_FROM_USER);
+        n++;
+    }
+    free(line);
+    fclose(f);
     if (!n) die(2, "--api-key-file: no key in it");
 }
 
@@ -189,7 +197,7 @@ static void read_lora_options(void) {
 static void load_lora_module(const char *text) {
     llm_json *doc = NULL;
     const char *name = NULL, *path = strchr(text, '=');
-    char own[256] = "", why[1400];
+    char own[256] = "";
     if (*text == '{') {
         if (llm_json_parse(text, strlen(text), NULL, &doc)) path = NULL;
         else name = llm_json_str(doc, llm_json_find(doc, 0, "name"), NULL), path = llm_json_str(doc, llm_json_find(doc, 0, "path"), NULL);
@@ -197,15 +205,10 @@ static void load_lora_module(const char *text) {
         memcpy(own, text, (size_t)(path++ - text));
         name = own;
     }
-    if (!name || !*name || !path || !*path) {
-        snprintf(why, sizeof why, "--lora-modules: \"%.200s\": NAME=PATH or {\"name\": ..., \"path\": ...} was expected", text);
-        die(2, why);
-    }
-    if (llm_openai_knows_model(&server.service, name, strlen(name)) || llm_lora_load(server.engine, name, path)) {
-        snprintf(why, sizeof why, "--lora-modules %.100s: %s", text,
-                 llm_openai_knows_model(&server.service, name, strlen(name)) ? "the name is taken" : llm_last_error());
-        die(1, why);
-    }
+    if (!name || !*name || !path || !*path)
+        die(2, "--lora-modules: \"%.200s\": NAME=PATH or {\"name\": ..., \"path\": ...} was expected", text);
+    if (llm_openai_knows_model(&server.service, name, strlen(name))) die(1, "--lora-modules %.100s: the name is taken", text);
+    if (llm_lora_load(server.engine, name, path)) die(1, "--lora-modules %.100s: %s", text, llm_last_error());
     llm_json_free(doc);
 }
 
@@ -225,7 +228,7 @@ static void read_pooler(configuration *c) {
 
 /* A wrong option ends the program here with 2, a model that is not there with 1. */
 static void check_setup(llm_result r) {
-    if (r) die(r == LLM_ERR_ARG ? 2 : 1, llm_last_error());
+    if (r) die(r == LLM_ERR_ARG ? 2 : 1, "%s", llm_last_error());
 }
 
 /* Everything that is known before a socket is opened: argv, environment, file, in falling strength; then what
@@ -249,7 +252,7 @@ static void read_options(int argc, char **argv) {
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) print_help();
         if (!strcmp(argv[i], "--version")) printf("llm_serve %s (isa: %s)\n", LLM_VERSION_STRING, llm_isa_list()), exit(0);
     }
-    if (llm_setup_read(&c->setup, &options, argc, argv, getenv, &words)) die(2, llm_last_error());
+    if (llm_setup_read(&c->setup, &options, argc, argv, getenv, &words)) die(2, "%s", llm_last_error());
     if (c->setup.visible_devices) setenv("CUDA_VISIBLE_DEVICES", c->setup.visible_devices, 0);
     if (words.n > 1) die(2, "one model was expected");
     if (words.n && c->setup.model) die(2, "the model is given twice");
@@ -257,12 +260,8 @@ static void read_options(int argc, char **argv) {
     if (c->key_file) read_keys(c->key_file);
     check_setup(llm_setup_check(&c->setup, getenv));
     check_setup(llm_setup_find(&c->setup, getenv));
-    if (e->max_num_batched_tokens && e->max_num_batched_tokens < e->max_num_seqs) {
-        char why[160];
-        snprintf(why, sizeof why, "max_num_batched_tokens (%d) must be greater than or equal to max_num_seqs (%d).",
-                 e->max_num_batched_tokens, e->max_num_seqs);
-        die(2, why);
-    }
+    if (e->max_num_batched_tokens && e->max_num_batched_tokens < e->max_num_seqs)
+        die(2, "max_num_batched_tokens (%d) must be greater than or equal to max_num_seqs (%d).", e->max_num_batched_tokens, e->max_num_seqs);
     if (c->pooler_config) read_pooler(c);
     read_lora_options();
     if (!c->names.n) llm_options_set(&options, names, "model", c->setup.model, LLM_FROM_FILE);
@@ -309,15 +308,8 @@ static slice slice_of(const char *s) {
 /* Equal to a literal, byte by byte. Methods and paths are case-sensitive. */
 static int slice_is(slice a, const char *b) { return a.n == strlen(b) && !memcmp(a.p, b, a.n); }
 
-static int lower(int c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; }
-
-/* Equal but for ASCII case, whatever the locale: field names and tokens of HTTP. */
-static int slice_is_nocase(slice a, const char *b) {
-    if (a.n != strlen(b)) return 0;
-    for (size_t i = 0; i < a.n; i++)
-        if (lower((unsigned char)a.p[i]) != lower((unsigned char)b[i])) return 0;
-    return 1;
-}
+/* Equal but for case: field names and tokens of HTTP. In the C locale, which nobody here changes, only ASCII has a case. */
+static int slice_is_nocase(slice a, const char *b) { return a.n == strlen(b) && !strncasecmp(a.p, b, a.n); }
 
 static slice slice_trim(slice a) { /* optional white space of a field value: space and tab */
     while (a.n && (*a.p == ' ' || *a.p == '\t')) a.p++, a.n--;
@@ -351,7 +343,7 @@ static int http_bad(http_error *e, int status, const char *message) {
     return 0;
 }
 
-static int hex_digit(int c) { return c >= '0' && c <= '9' ? c - '0' : lower(c) >= 'a' && lower(c) <= 'f' ? lower(c) - 'a' + 10 : -1; }
+static int hex_digit(int c) { return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1; }
 
 /* Percent-decodes the path once. Bad escapes, NUL, control characters and bad UTF-8 are refused. */
 static int http_decode_path(slice raw, http_head *h, http_error *e) {
@@ -792,11 +784,11 @@ static void stream_bytes(conn *c, const char *p, size_t n) {
 }
 
 /* A framing error: answered once, then closed, and nothing behind it is read. */
-static void conn_refuse(conn *c, http_error e) {
+static void conn_refuse(conn *c, int status, const char *message) {
     c->close_after = 1;
     c->in_at = c->in.len;
     c->state = CONN_BUSY;
-    http_answer_error(c, e.status, e.message, NULL, NULL);
+    http_answer_error(c, status, message, NULL, NULL);
 }
 
 /* ---- reading */
@@ -816,12 +808,9 @@ static void conn_read_body(conn *c) {
     size_t have = c->in.len - c->in_at;
     if (c->head.chunked) {
         int64_t used = http_chunks_take(&c->chunks, c->in.data + c->in_at, have, &c->body, &e);
-        if (used < 0) {
-            conn_refuse(c, e);
-            return;
-        }
-        c->in_at += (size_t)used;
-        if (c->chunks.state == CHUNK_DONE) conn_body_done(c);
+        if (used >= 0) c->in_at += (size_t)used;
+        if (used < 0) conn_refuse(c, e.status, e.message);
+        else if (c->chunks.state == CHUNK_DONE) conn_body_done(c);
     } else {
         size_t n = (int64_t)have < c->body_left ? have : (size_t)c->body_left;
         llm_text_add(&c->body, c->in.data + c->in_at, n);
@@ -840,7 +829,7 @@ static void conn_head_done(conn *c, size_t n) {
     c->scanned = 0;
     if (!http_parse_head(c->head_text.data, c->head_text.len, &c->head, &e)) {
         c->head.keep_alive = 0;
-        conn_refuse(c, e);
+        conn_refuse(c, e.status, e.message);
         return;
     }
     memset(&c->chunks, 0, sizeof c->chunks);
@@ -850,9 +839,7 @@ static void conn_head_done(conn *c, size_t n) {
     if (c->head.chunked) c->deadline = net.now + 60;
     int wants_body = slice_is(c->head.method, "POST");
     if (!wants_body && (c->head.chunked || c->body_left > HTTP_MAX_DRAIN)) {
-        e.status = 413;
-        e.message = "this method takes no body";
-        conn_refuse(c, e);
+        conn_refuse(c, 413, "this method takes no body");
         return;
     }
     if (c->head.expect_continue && (c->body_left || c->head.chunked) && c->in_at == c->in.len)
@@ -890,7 +877,7 @@ static void conn_read_head(conn *c) {
         http_bad(&e, 400, "lines must end in CR LF");
     if (e.status) {
         memset(&c->head, 0, sizeof c->head);
-        conn_refuse(c, e);
+        conn_refuse(c, e.status, e.message);
         return;
     }
     c->scanned = n;
@@ -1022,9 +1009,8 @@ static void conn_sweep(void) {
         if (stuck || (over && (c->state == CONN_LINGER || c->state == CONN_IDLE))) {
             conn_close(c);
         } else if (over && c->state != CONN_BUSY) {
-            http_error e = {408, "the request did not arrive in time"};
             if (c->state == CONN_HEAD) memset(&c->head, 0, sizeof c->head);
-            conn_refuse(c, e);
+            conn_refuse(c, 408, "the request did not arrive in time");
             conn_settle(c);
         } else {
             conn_ping(c);
@@ -1146,7 +1132,7 @@ static void *engine_main(void *unused) {
     while (!__atomic_load_n(&queue.stop, __ATOMIC_ACQUIRE)) {
         int busy = 0;
         __atomic_store_n(&queue.step_began, (int64_t)(monotonic() * 1e3), __ATOMIC_RELEASE);
-        if (llm_engine_step(server.engine, &busy)) server_log(LLM_LOG_ERROR, llm_last_error());
+        if (llm_engine_step(server.engine, &busy)) server_log(LLM_LOG_ERROR, "%s", llm_last_error());
         __atomic_store_n(&queue.step_began, 0, __ATOMIC_RELEASE);
         if (!busy) llm_engine_wait(server.engine, 0.2);
     }
@@ -1182,20 +1168,7 @@ static const double bounds_n[] = {1, 2, 5, 10, 20};
 
 #define HISTOGRAM(name, help, bounds) {name, help, bounds, (int)(sizeof bounds / sizeof bounds[0]), {0}, 0, 0}
 enum {
-    H_TTFT,
-    H_TPOT,
-    H_ITL,
-    H_E2E,
-    H_QUEUE,
-    H_INFERENCE,
-    H_PREFILL,
-    H_DECODE,
-    H_PROMPT,
-    H_GENERATION,
-    H_MAX_TOKENS,
-    H_N,
-    H_BEST_OF,
-    H_COUNT
+    H_TTFT, H_TPOT, H_ITL, H_E2E, H_QUEUE, H_INFERENCE, H_PREFILL, H_DECODE, H_PROMPT, H_GENERATION, H_MAX_TOKENS, H_N, H_BEST_OF, H_COUNT
 };
 
 static histogram histograms[H_COUNT] = {
@@ -2114,9 +2087,18 @@ static void route_models(conn *c) {
     answer_text(c, "application/json", &t);
 }
 
+/* Paths are served with and without /v1 and with a trailing slash. */
+static slice plain_path(slice p) {
+    if (p.n >= 3 && !memcmp(p.p, "/v1", 3) && (p.n == 3 || p.p[3] == '/')) p.p += 3, p.n -= 3;
+    if (p.n > 1 && p.p[p.n - 1] == '/') p.n--;
+    return p;
+}
+
 /* One model by any of its names. */
-static void route_model(conn *c, slice name) {
+static void route_model(conn *c) {
+    slice name = plain_path(c->head.path);
     llm_text t = {0};
+    name.p += strlen("/models/"), name.n -= strlen("/models/");
     if (!llm_openai_knows_model(&server.service, name.p, name.n)) {
         llm_text_str(&t, "The model `");
         llm_text_add(&t, name.p, name.n < 64 ? name.n : 64);
@@ -2202,7 +2184,7 @@ static void route_call(conn *c, llm_openai_kind kind) {
 /* ---- the table */
 
 typedef struct route {
-    const char *method, *path;
+    const char *method, *path; /* a path that ends in '/' is that of all below it, but for "/" */
     void (*get)(conn *c);
     llm_openai_kind kind;
     int open, early; /* open: needs no key; early: answered before the model is ready */
@@ -2216,6 +2198,7 @@ static const route routes[] = {
     {"GET", "/page.js", route_script, LLM_OPENAI_CHAT, 1, 1},
     {"GET", "/version", route_version, LLM_OPENAI_CHAT, 0, 1},
     {"GET", "/models", route_models, LLM_OPENAI_CHAT, 0, 0},
+    {"GET", "/models/", route_model, LLM_OPENAI_CHAT, 0, 0},
     {"GET", "/metrics", route_metrics, LLM_OPENAI_CHAT, 0, 0},
     {"GET", "/tokenizer_info", route_tokenizer_info, LLM_OPENAI_CHAT, 0, 0},
     {"POST", "/chat/completions", NULL, LLM_OPENAI_CHAT, 0, 0},
@@ -2230,13 +2213,6 @@ static const route routes[] = {
     {"POST", "/unload_lora_adapter", NULL, LLM_OPENAI_LORA_UNLOAD, 0, 0},
     {"POST", "/contexts/save", NULL, LLM_OPENAI_CONTEXT_SAVE, 0, 0},
     {"POST", "/contexts/load", NULL, LLM_OPENAI_CONTEXT_LOAD, 0, 0}};
-
-/* Paths are served with and without /v1 and with a trailing slash. */
-static slice plain_path(slice p) {
-    if (p.n >= 3 && !memcmp(p.p, "/v1", 3) && (p.n == 3 || p.p[3] == '/')) p.p += 3, p.n -= 3;
-    if (p.n > 1 && p.p[p.n - 1] == '/') p.n--;
-    return p;
-}
 
 /* curl -d says application/x-www-form-urlencoded unless told otherwise, and that is refused: a page of another site
  * can send such a body without asking first. */
@@ -2274,27 +2250,16 @@ static void serve_request(conn *c) {
         return;
     }
     for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
-        if (!slice_is(path, routes[i].path)) continue;
+        size_t n = strlen(routes[i].path), below = n > 1 && routes[i].path[n - 1] == '/' && path.n > n && !memcmp(path.p, routes[i].path, n);
+        if (!below && !slice_is(path, routes[i].path)) continue;
         if (c->admin && strcmp(routes[i].path, "/metrics") && strcmp(routes[i].path, "/health")) continue;
         known = 1;
         if (!slice_is(method, routes[i].method) && !(head && !strcmp(routes[i].method, "GET"))) continue;
         serve_route(c, &routes[i]);
         return;
     }
-    if (path.n > 8 && !memcmp(path.p, "/models/", 8) && (slice_is(method, "GET") || head) && !c->admin) {
-        slice name = {path.p + 8, path.n - 8};
-        if (!authorized(c))
-            http_answer_error(c, 401, "Unauthorized: send a valid key as Authorization: Bearer KEY", NULL, "invalid_api_key");
-        else if (!is_ready()) http_answer_error(c, 503, "Loading model", NULL, NULL);
-        else route_model(c, name);
-        return;
-    }
-    if (known) {
-        c->head.keep_alive &= 1;
-        http_answer_error(c, 405, "this method is not allowed here", NULL, NULL);
-    } else {
-        http_answer_error(c, 404, "not found", NULL, NULL);
-    }
+    if (known) http_answer_error(c, 405, "this method is not allowed here", NULL, NULL);
+    else http_answer_error(c, 404, "not found", NULL, NULL);
 }
 
 /* ============================================================================
@@ -2305,9 +2270,7 @@ static void serve_request(conn *c) {
 
 /* A Unix socket. One that is left behind by a server that is gone is replaced; one that answers is not. */
 static int listen_unix(const char *path) {
-    struct sockaddr_un a;
-    memset(&a, 0, sizeof a);
-    a.sun_family = AF_UNIX;
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof a.sun_path) die(2, "the path of the Unix socket is too long");
     memcpy(a.sun_path, path, strlen(path));
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -2315,10 +2278,7 @@ static int listen_unix(const char *path) {
     if (connect(probe, (struct sockaddr *)&a, sizeof a) && errno == ECONNREFUSED && !stat(path, &st) && S_ISSOCK(st.st_mode))
         unlink(path); /* left behind by a server that is gone */
     close(probe);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) || listen(fd, 1024)) {
-        fprintf(stderr, "llm_serve: error: %s: %s\n", path, strerror(errno));
-        exit(1);
-    }
+    if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) || listen(fd, 1024)) die(1, "%s: %s", path, strerror(errno));
     snprintf(server.bound, sizeof server.bound, "unix:%.140s", path);
     server.loopback = 0; /* no page of a browser reaches a Unix socket */
     return fd;
@@ -2327,17 +2287,11 @@ static int listen_unix(const char *path) {
 /* The first address of the name that can be bound. With `first` the address goes into the banner and decides whether
  * only this machine can reach us. */
 static int listen_tcp(const char *host, int port, int first) {
-    struct addrinfo hints, *list = NULL;
-    char service[8], why[300];
-    memset(&hints, 0, sizeof hints);
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *list = NULL;
+    char service[8];
     snprintf(service, sizeof service, "%d", port);
     int e = getaddrinfo(host, service, &hints, &list), fd = -1, one = 1;
-    if (e) {
-        snprintf(why, sizeof why, "--host: %.200s: %s", host, gai_strerror(e));
-        die(1, why);
-    }
+    if (e) die(1, "--host: %.200s: %s", host, gai_strerror(e));
     for (struct addrinfo *a = list; a && fd < 0; a = a->ai_next) {
         fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
         if (fd < 0) continue;
@@ -2347,11 +2301,8 @@ static int listen_tcp(const char *host, int port, int first) {
         close(fd);
         fd = -1;
     }
-    if (fd < 0) {
-        snprintf(why, sizeof why, "port %d on %.150s: %s%s", port, host, strerror(e),
-                 e == EADDRINUSE ? "; another server runs there: take another --port" : "");
-        die(1, why);
-    }
+    if (fd < 0)
+        die(1, "port %d on %.150s: %s%s", port, host, strerror(e), e == EADDRINUSE ? "; another server runs there: take another --port" : "");
     freeaddrinfo(list);
     if (!first) return fd;
     struct sockaddr_storage s;
@@ -2385,31 +2336,26 @@ static int on_progress(void *user, const char *what, double done) {
  * wait for. */
 static void say_ready(void) {
     const llm_model_info *info = llm_model_get_info(server.model);
-    llm_engine_stats s;
-    char line[700];
-    llm_engine_get_stats(server.engine, &s);
-    snprintf(line, sizeof line, "%s: %s %s, %.0f M parameters, %.0f MiB; %s", server.cfg.setup.model, info->family, info->file_type,
-             (double)info->n_params / 1e6, (double)info->weight_bytes / 1048576, s.backend);
-    server_log(LLM_LOG_INFO, line);
-    snprintf(line, sizeof line,
-             "max_model_len %d, max_num_seqs %d, max_num_batched_tokens %d, block_size %d, total_block_num:%lld (%lld tokens of KV), "
-             "memory %.0f MiB, prefix caching %s",
-             s.max_model_len, s.max_num_seqs, server.cfg.setup.engine.max_num_batched_tokens ? server.cfg.setup.engine.max_num_batched_tokens : 512,
-             s.block_size, (long long)s.total_blocks, (long long)s.total_blocks * s.block_size, (double)s.memory_bytes / 1048576,
-             server.cfg.setup.engine.disable_prefix_caching ? "off" : "on");
-    server_log(LLM_LOG_INFO, line);
+    const llm_engine_config *e = &server.cfg.setup.engine;
     const llm_sampling *d = &server.service.defaults;
-    snprintf(line, sizeof line, "sampling defaults: temperature %g, top_p %g, top_k %d, min_p %g, repetition_penalty %g; early stop %s",
-             (double)d->temperature, d->top_p > 0 ? (double)d->top_p : 1.0, d->top_k, (double)d->min_p,
-             d->repetition_penalty > 0 ? (double)d->repetition_penalty : 1.0, server.cfg.setup.early_stop.enable ? "on" : "off");
-    server_log(LLM_LOG_INFO, line);
-    if (!strncmp(server.bound, "http", 4)) {
-        snprintf(line, sizeof line,
-                 "try: curl %s/v1/chat/completions -H 'Content-Type: application/json'%s -d '{\"messages\": [{\"role\": \"user\", "
-                 "\"content\": \"Hello\"}]}'",
-                 server.bound, server.cfg.keys.n ? " -H 'Authorization: Bearer KEY'" : "");
-        server_log(LLM_LOG_INFO, line);
-    }
+    llm_engine_stats s;
+    llm_engine_get_stats(server.engine, &s);
+    server_log(LLM_LOG_INFO, "%s: %s %s, %.0f M parameters, %.0f MiB; %s", server.cfg.setup.model, info->family, info->file_type,
+               (double)info->n_params / 1e6, (double)info->weight_bytes / 1048576, s.backend);
+    server_log(LLM_LOG_INFO,
+               "max_model_len %d, max_num_seqs %d, max_num_batched_tokens %d, block_size %d, total_block_num:%lld (%lld tokens of KV), "
+               "memory %.0f MiB, prefix caching %s",
+               s.max_model_len, s.max_num_seqs, e->max_num_batched_tokens ? e->max_num_batched_tokens : 512, s.block_size,
+               (long long)s.total_blocks, (long long)s.total_blocks * s.block_size, (double)s.memory_bytes / 1048576,
+               e->disable_prefix_caching ? "off" : "on");
+    server_log(LLM_LOG_INFO, "sampling defaults: temperature %g, top_p %g, top_k %d, min_p %g, repetition_penalty %g; early stop %s",
+               (double)d->temperature, d->top_p > 0 ? (double)d->top_p : 1.0, d->top_k, (double)d->min_p,
+               d->repetition_penalty > 0 ? (double)d->repetition_penalty : 1.0, server.cfg.setup.early_stop.enable ? "on" : "off");
+    if (!strncmp(server.bound, "http", 4))
+        server_log(LLM_LOG_INFO,
+                   "try: curl %s/v1/chat/completions -H 'Content-Type: application/json'%s -d '{\"messages\": [{\"role\": \"user\", "
+                   "\"content\": \"Hello\"}]}'",
+                   server.bound, server.cfg.keys.n ? " -H 'Authorization: Bearer KEY'" : "");
     printf("listening on %s\n", server.bound);
     fflush(stdout);
 }
@@ -2439,7 +2385,7 @@ static void *load_main(void *unused) {
     c->files.log = c->engine.log = on_library_log;
     c->files.progress = c->engine.progress = on_progress;
     if (llm_model_open(c->path.data, &c->files, &server.model) || llm_engine_open(server.model, &c->engine, &server.engine)) {
-        if (!server.signals) die(1, llm_last_error());
+        if (!server.signals) die(1, "%s", llm_last_error());
         exit(0);
     }
     set_service();
@@ -2518,7 +2464,6 @@ static void event_loop(int listener, int metrics) {
 /* The socket is bound before the model is loaded: a port in use is told at once, and /health answers from the start. */
 int main(int argc, char **argv) {
     pthread_t loader, worker[64];
-    struct sigaction act;
     read_options(argc, argv);
     configuration *c = &server.cfg;
     server.started = (double)time(NULL);
@@ -2534,10 +2479,8 @@ int main(int argc, char **argv) {
     net.epoll = epoll_create1(EPOLL_CLOEXEC);
     net.wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     net.spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    memset(&act, 0, sizeof act);
-    act.sa_handler = on_signal;
-    sigaction(SIGTERM, &act, NULL);
-    sigaction(SIGINT, &act, NULL);
+    signal(SIGTERM, on_signal);
+    signal(SIGINT, on_signal);
     signal(SIGPIPE, SIG_IGN);
     const char *host = c->host ? c->host : "127.0.0.1", *path = c->unix_socket;
     if (!path && strlen(host) > 5 && !strcmp(host + strlen(host) - 5, ".sock")) path = host;
