@@ -543,7 +543,7 @@ LLM_API llm_result llm_sampling_check(const llm_model *model, const llm_sampling
  * operation makes the context remember the first error; wait() returns it.
  * --------------------------------------------------------------------------- */
 
-#define LLM_BACKEND_ABI 3
+#define LLM_BACKEND_ABI 4
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -752,9 +752,10 @@ typedef struct llm_lora_site llm_lora_site;
 
 enum { LLM_LORA_PARTS = 3 }; /* matrices of the file that make one layer: q, k and v */
 
-typedef struct llm_lora_part {   /* rows [row, row + b->rows) of the layer's output get b (a x) */
+typedef struct llm_lora_part {   /* rows [row, row + n) of the layer's output get b (a x) */
     int64_t row;
-    const llm_weight_desc *a, *b; /* LINEAR (r, in), (n, r). Of an embedding a is a VECTOR (vocab, r): a token takes its row */
+    const llm_weight_desc *a, *b; /* LINEAR (r, in), (n, r). Of an embedding a is a VECTOR (vocab, r): a token takes its row. Of experts both
+                                     are EXPERTS, and row is that of each expert's output (gate and up: 2 ff) */
 } llm_lora_part;
 
 /* dst = what each row's adapter adds to the layer; -0 where that is nothing, for x + -0 is x to the bit. */
@@ -837,6 +838,9 @@ typedef struct llm_experts_op {
     float limit;
     int32_t k, n_experts, ff;
     int32_t add;
+    const llm_lora_site *up_lora, *down_lora; /* what adapters add to gate_up and down: see llm_lora_part; NULL: nothing */
+    llm_buffer *low, *plus;      /* for adapters: (choices, LLM_LORA_PARTS * the largest r) and (choices, the larger of 2 ff and hidden), of as
+                                    many choices (row, expert) at a time as the operation takes together: k at least */
 } llm_experts_op;
 
 /* Hidden states in pages, for a head that guesses from them (EAGLE): the values of one layer of the KV cache, cut into as many parts as it has
@@ -12885,7 +12889,7 @@ typedef struct llm__finish {
     float *dst;              /* the first token's first output */
     int64_t stride, first_row; /* first_row: the weight's row of that output */
     const float *bias;       /* (rows of the weight), or NULL */
-    const float *plus;       /* (tokens, rows of the weight) of adapters, or NULL */
+    const float *plus;       /* (tokens, outputs from first_row on) of adapters, or NULL */
     int64_t plus_stride;
     float scale, limit, softcap;
     llm_act act;
@@ -12940,7 +12944,7 @@ LLM__INLINE llm__v16 llm__finish_sums(const llm__finish *f, const llm__block *b,
         LLM__EACH(i) x.v[i] += y.v[i];
     }
     if (plus) {
-        y = llm__load16(plus + b->row, b->n);
+        y = llm__load16(plus + b->row - f->first_row, b->n);
         LLM__EACH(i) x.v[i] += y.v[i];
     }
     return x;
@@ -14601,6 +14605,94 @@ static void llm__run_embed_row(const llm__exec *e, const llm_embed_op *op, int i
     }
 }
 
+/* ---- Adapters ----
+ * What adapters add to a layer (>>lora). The rows may have different ones: neighbouring rows of the same, of one expert where there are
+ * experts, make one product, and all these products are laid end to end and cut into equal shares. */
+
+/* What one adapter adds to one layer. */
+typedef struct llm__lora_slot {
+    int n;
+    struct {
+        int64_t row;
+        llm_weight *a, *b;
+    } part[LLM_LORA_PARTS];
+    void *memory;          /* of the packed weights */
+} llm__lora_slot;
+
+/* What adapters add to one layer on one rank, by slot: a row's slot is its sequence's, seq_lora. */
+struct llm_lora_site {
+    int n_slots;
+    llm__lora_slot *slot;  /* (n_slots) */
+};
+
+/* The rows of one operation, or the slots of experts. */
+typedef struct llm__lora_job {
+    const llm_lora_site *site;
+    int n_rows, n_groups;    /* groups: experts, else 1 */
+    const int32_t *begin;    /* (n_groups + 1) first row of each group; NULL: one group */
+    const int32_t *row;      /* (n_rows) the step's row of each; NULL: the same */
+    const float *x;          /* (n_rows, in) */
+    int64_t x_stride;
+    const llm_buffer *low;   /* (n_rows, LLM_LORA_PARTS * the largest r): a x */
+    float *dst;              /* (n_rows, n): b low */
+    int64_t dst_stride;
+    float scale;
+    int add;                 /* dst += instead of dst = */
+} llm__lora_job;
+
+/* The adapter of a row. NULL: it has none, or its adapter adds nothing here. */
+static const llm__lora_slot *llm__lora_of(const llm__exec *e, const llm__lora_job *j, int row) {
+    int32_t slot = e->step->seq_lora[e->step->seq_of_row[j->row ? j->row[row] : row]];
+    return slot < 0 || !j->site->slot[slot].n ? NULL : &j->site->slot[slot];
+}
+
+/* The products with one of the two factors: low = a x, or dst = b low. Neighbouring rows of one adapter go together, and each product's
+ * grid is one stretch of the work that threads share. A weight of floats sums each row by itself, so a row's bits do not depend on its
+ * neighbours. Five rows of adapters A A - B B at q, k and v of a layer: two runs of rows with three products each (an adapter may have
+ * fewer parts), six grids laid end to end; a thread walks over all six and computes what lies in its share. */
+static void llm__lora_products(const llm__exec *e, const llm__lora_job *j, int up) {
+    const int64_t width = j->low->cols / LLM_LORA_PARTS; /* columns of low that a part has */
+    const int32_t whole[2] = {0, j->n_rows}, *bounds = j->begin ? j->begin : whole;
+    int64_t total = 0, begin = 0, end = INT64_MAX, at = 0;
+    llm__finish f;
+    llm__input in;
+    memset(&f, 0, sizeof f);
+    f.stride = up ? j->dst_stride : j->low->stride;
+    f.scale = up ? j->scale : 1;
+    f.add = up && j->add;
+    in.stride = up ? j->low->stride : j->x_stride;
+    in.act = NULL;
+    for (int counted = 0; counted < 2; counted++) { /* first the whole of the work, then this thread's share of it */
+        for (int g = 0, row = 0; g < j->n_groups; row += in.rows) {
+            while (g < j->n_groups && row == bounds[g + 1]) g++;
+            if (g == j->n_groups) break;
+            const llm__lora_slot *s = llm__lora_of(e, j, row);
+            for (in.rows = 1; row + in.rows < bounds[g + 1] && llm__lora_of(e, j, row + in.rows) == s;) in.rows++;
+            for (int i = 0; s && i < s->n; i++) {
+                const llm_weight *w = up ? s->part[i].b : s->part[i].a;
+                float *low = j->low->data + row * j->low->stride + i * width;
+                int64_t n = llm__product_count(w, g, in.rows);
+                in.x = up ? low : j->x + row * j->x_stride;
+                f.dst = up ? j->dst + row * j->dst_stride + s->part[i].row : low;
+                if (!counted) total += n;
+                else if (at + n > begin && at < end)
+                    llm__product_items(e, w, g, &in, &f, LLM__MAX(begin - at, (int64_t)0), LLM__MIN(end - at, n));
+                at += counted ? n : 0;
+            }
+        }
+        if (!counted) llm__share(e, total, &begin, &end);
+    }
+}
+
+/* First half: low = a x, and dst (n_rows, n) is filled with what changes nothing. */
+static void llm__lora_down(const llm__exec *e, const llm__lora_job *j, int64_t n) {
+    int64_t begin, end;
+    llm__share(e, j->n_rows, &begin, &end);
+    for (int64_t row = begin; row < end; row++)
+        for (int64_t i = 0; i < n; i++) j->dst[row * j->dst_stride + i] = -0.0f;
+    llm__lora_products(e, j, 0);
+}
+
 /* ---- Experts ----
  * Each row goes through its k experts. The pairs (row, choice) are slots, sorted by expert, rows ascending; the tokens of an expert then
  * form tiles as in any other product. A row's results are added in the order of its choices, so they do not depend on who else is in the
@@ -14612,7 +14704,7 @@ static void llm__run_embed_row(const llm__exec *e, const llm_embed_op *op, int i
  *     row       0   1   2   0   2   1        slot_of row 0: 3, 0; row 1: 1, 5; row 2: 4, 2
  *
  * The passes, a barrier after each: sort (one thread), gather the slots' rows, round, product with gate and up, round, product with down,
- * add up by row. In a product the experts' grids are laid end to end, so threads share the work evenly however uneven the routing is. */
+ * add up by row. With adapters their products go before: A x beside the rounding, B low in a pass of its own. In a product the experts' grids are laid end to end, so threads share the work evenly however uneven the routing is. */
 
 /* What a turn works on, in scratch memory that all threads share. A choice without an expert (-1) has no slot. */
 typedef struct llm__slots {
@@ -14692,18 +14784,31 @@ static llm__input llm__slots_input(const llm__slots *s, int g, const float *x, i
     return in;
 }
 
-/* out (slots, out_cols) = finish(x W_e^T) for every slot's expert e: all threads. */
-static void llm__slots_product(const llm__exec *e, const llm__slots *s, const llm_weight *w, const float *x, const llm__act *act,
-                               llm__finish *f, float *out, int64_t out_cols) {
+/* One of an expert's two layers, for all slots: out (slots, out_cols) = finish(W_e x + bias_e + what adapters add). */
+typedef struct llm__slots_layer {
+    const llm_weight *w, *bias;
+    const llm_lora_site *lora;
+    const float *x;
+    const llm__act *act;
+    float *out;
+    int64_t out_cols;
+} llm__slots_layer;
+
+/* The product itself: all threads. */
+static void llm__slots_product(const llm__exec *e, const llm__slots *s, const llm__slots_layer *y, const llm_buffer *plus, llm__finish *f) {
+    const llm_weight *w = y->w;
     int64_t total = 0, begin, end, at = 0;
     for (int g = 0; g < w->n_groups; g++) total += llm__product_count(w, g, s->begin[g + 1] - s->begin[g]);
     llm__share(e, total, &begin, &end);
+    f->bias = llm__vector(y->bias);
+    f->stride = y->out_cols;
+    f->plus_stride = plus ? plus->stride : 0;
     for (int g = 0; g < w->n_groups && at < end; g++) {
         llm__act own;
-        llm__input in = llm__slots_input(s, g, x, w->cols, act, &own);
+        llm__input in = llm__slots_input(s, g, y->x, w->cols, y->act, &own);
         int64_t n = llm__product_count(w, g, in.rows);
-        f->dst = out + (int64_t)s->begin[g] * out_cols;
-        f->stride = out_cols;
+        f->dst = y->out + (int64_t)s->begin[g] * y->out_cols;
+        f->plus = plus ? plus->data + (int64_t)s->begin[g] * plus->stride : NULL;
         if (at + n > begin) llm__product_items(e, w, g, &in, f, LLM__MAX(begin - at, (int64_t)0), LLM__MIN(end - at, n));
         at += n;
     }
@@ -14718,6 +14823,23 @@ static void llm__slots_round(const llm__exec *e, const llm__slots *s, const llm_
         turn.thread = (e->thread + g) % e->n_threads; /* small shares: not always the same thread's */
         llm__act_fill(&turn, w->form, &in, w->cols);
     }
+}
+
+/* Rounding, what adapters add, product; a barrier after each. */
+static void llm__slots_run(const llm__exec *e, const llm__slots *s, const llm_experts_op *op, const llm__slots_layer *y, llm__finish *f) {
+    const llm_buffer *plus = y->lora ? op->plus : NULL;
+    llm__lora_job j = {y->lora, s->begin[op->n_experts], op->n_experts, s->begin, s->row, y->x, y->w->cols, op->low, NULL, 0, 1, 0};
+    llm__slots_round(e, s, y->w, y->x, y->act);
+    if (plus) {
+        j.dst = plus->data;
+        j.dst_stride = plus->stride;
+        llm__lora_down(e, &j, y->w->rows / op->n_experts);
+        llm__pool_barrier(e->pool);
+        llm__lora_products(e, &j, 1);
+    }
+    llm__pool_barrier(e->pool);
+    llm__slots_product(e, s, y, plus, f);
+    llm__pool_barrier(e->pool);
 }
 
 /* dst (+)= sum over the choices, in their order, of weight * y. */
@@ -14741,10 +14863,13 @@ LLM__UNUSED static void llm__run_experts(const llm__exec *e, const llm_experts_o
     int64_t hidden = op->gate_up->cols, ff = op->down->cols, out = op->down->rows / op->n_experts, wide = LLM__MAX(hidden, out);
     int turn = e->n_rows;
     llm__slots s;
+    if (op->up_lora || op->down_lora) turn = (int)LLM__MIN(turn, LLM__MAX(op->low->rows / op->k, 1));
     while (turn > 1 &&
            llm__slots_place(&s, NULL, (size_t)turn * (size_t)op->k, (size_t)op->n_experts, (size_t)wide, (size_t)ff) > e->scratch_bytes)
         turn = (turn + 1) / 2;
     llm__slots_place(&s, (uint8_t *)e->scratch, (size_t)turn * (size_t)op->k, (size_t)op->n_experts, (size_t)wide, (size_t)ff);
+    const llm__slots_layer up = {op->gate_up, op->gate_up_bias, op->up_lora, s.x, &s.x_act, s.h, ff};
+    const llm__slots_layer down = {op->down, op->down_bias, op->down_lora, s.h, &s.h_act, s.y, out};
     for (int row0 = 0; row0 < e->n_rows; row0 += turn) {
         int rows = LLM__MIN(turn, e->n_rows - row0);
         int64_t begin, end;
@@ -14756,20 +14881,12 @@ LLM__UNUSED static void llm__run_experts(const llm__exec *e, const llm_experts_o
         for (int64_t i = begin; i < end; i++)
             memcpy(s.x + i * hidden, op->src->data + s.row[i] * op->src->stride, sizeof(float) * (size_t)hidden);
         llm__pool_barrier(e->pool);
-        llm__slots_round(e, &s, op->gate_up, s.x, &s.x_act);
-        llm__pool_barrier(e->pool);
         f.scale = 1;
         f.limit = op->limit;
         f.act = op->act;
-        f.bias = llm__vector(op->gate_up_bias);
-        llm__slots_product(e, &s, op->gate_up, s.x, &s.x_act, &f, s.h, ff);
-        llm__pool_barrier(e->pool);
-        llm__slots_round(e, &s, op->down, s.h, &s.h_act);
-        llm__pool_barrier(e->pool);
+        llm__slots_run(e, &s, op, &up, &f);
         f.act = LLM_ACT_NONE;
-        f.bias = llm__vector(op->down_bias);
-        llm__slots_product(e, &s, op->down, s.h, &s.h_act, &f, s.y, out);
-        llm__pool_barrier(e->pool);
+        llm__slots_run(e, &s, op, &down, &f);
         llm__slots_combine(e, &s, op, row0, rows);
         llm__pool_barrier(e->pool);
     }
@@ -15215,9 +15332,8 @@ LLM__INLINE int llm__row_position(const llm_step *s, int row) {
  * one on any rank.
  *
  * Adapters (LoRA) are two records in front of the layer whose output they change: low = A x, then plus = B low, which the layer adds before
- * its activation. Rows may have different ones: neighbouring rows of the same make one product, and all these products are laid end to end
- * and cut into equal shares. A step in which no row has an adapter for the site has neither record. Inputs are not rounded for them: what
- * an adapter adds is small, and its factors are too thin to cost much.
+ * its activation; experts add theirs within their record. A step in which no row has an adapter for the site has neither. Inputs are not
+ * rounded for them: what an adapter adds is small, and its factors are too thin to cost much.
  *
  * What may happen while a step runs: lora_put, to a slot that no row of the step has. All else is for one thread at a time.
  *
@@ -15299,22 +15415,6 @@ typedef struct llm__cpu_buffer {
     size_t bytes, act_bytes;
     int nothing;           /* the latest llm_lora_op to it found nothing to add: it was not computed */
 } llm__cpu_buffer;
-
-/* What one adapter adds to one layer. */
-typedef struct llm__lora_slot {
-    int n;
-    struct {
-        int64_t row;
-        llm_weight *a, *b;
-    } part[LLM_LORA_PARTS];
-    void *memory;          /* of the packed weights */
-} llm__lora_slot;
-
-/* What adapters add to one layer on one rank, by slot: a row's slot is its sequence's, seq_lora. */
-struct llm_lora_site {
-    int n_slots;
-    llm__lora_slot *slot;  /* (n_slots) */
-};
 
 /* A rank's list. `interval` counts the barriers recorded so far. */
 typedef struct llm__rank {
@@ -15726,69 +15826,39 @@ static void llm__run_gather(const llm__run *r, int row) {
            (size_t)LLM__MIN(op->dst->cols, op->src->cols) * sizeof(float));
 }
 
-/* The adapter of a row of the operation. NULL: it has none, or its adapter adds nothing here. */
-static const llm__lora_slot *llm__lora_of(const llm__run *r, int row) {
+/* The rows of an operation as adapters see them. */
+static llm__lora_job llm__lora_job_of(const llm__run *r) {
     const llm_lora_op *op = &r->rec->op.lora;
-    const llm_step *s = &r->ctx->step;
-    int32_t slot = s->seq_lora[s->seq_of_row[op->rows == LLM_ROWS_OUT ? s->out_rows[row] : row]];
-    return slot < 0 || !op->site->slot[slot].n ? NULL : &op->site->slot[slot];
+    llm__lora_job j = {op->site, r->e->n_rows, 1, NULL, op->rows == LLM_ROWS_OUT ? r->ctx->step.out_rows : NULL,
+                       op->src ? op->src->data : NULL, op->src ? op->src->stride : 0, op->low, op->dst->data, op->dst->stride,
+                       op->scale != 0 ? op->scale : 1, !op->src};
+    return j;
 }
 
-/* The products with one of the two factors: low = a src, or dst = b low. Neighbouring rows of one adapter go together, and each product's
- * grid is one stretch of the work that threads share. A weight of floats sums each row by itself, so a row's bits do not depend on its
- * neighbours. Five rows of adapters A A - B B at q, k and v of a layer: two runs of rows with three products each (an adapter may have
- * fewer parts), six grids laid end to end; a thread walks over all six and computes what lies in its share. */
-static void llm__lora_products(const llm__run *r, int up) {
-    const llm_lora_op *op = &r->rec->op.lora;
-    const llm_buffer *from = up ? op->low : op->src, *to = up ? op->dst : op->low;
-    const int64_t width = op->low->cols / LLM_LORA_PARTS; /* columns of low that a part has */
-    int64_t total = 0, begin = 0, end = INT64_MAX, at = 0;
-    llm__finish f;
-    llm__input in;
-    memset(&f, 0, sizeof f);
-    f.stride = to->stride;
-    f.scale = up && op->scale != 0 ? op->scale : 1;
-    f.add = up && !op->src;
-    in.stride = from->stride;
-    in.act = NULL;
-    for (int counted = 0; counted < 2; counted++) { /* first the whole of the work, then this thread's share of it */
-        for (int row = 0; row < r->e->n_rows; row += in.rows) {
-            const llm__lora_slot *s = llm__lora_of(r, row);
-            for (in.rows = 1; row + in.rows < r->e->n_rows && llm__lora_of(r, row + in.rows) == s;) in.rows++;
-            for (int i = 0; s && i < s->n; i++) {
-                const llm_weight *w = up ? s->part[i].b : s->part[i].a;
-                int64_t n = llm__product_count(w, 0, in.rows);
-                in.x = from->data + row * from->stride + (up ? i * width : 0);
-                f.dst = to->data + row * to->stride + (up ? s->part[i].row : i * width);
-                if (!counted) total += n;
-                else if (at + n > begin && at < end)
-                    llm__product_items(r->e, w, 0, &in, &f, LLM__MAX(begin - at, (int64_t)0), LLM__MIN(end - at, n));
-                at += counted ? n : 0;
-            }
-        }
-        if (!counted) llm__share(r->e, total, &begin, &end);
-    }
-}
-
-/* First half: low = a src; of an embedding, the token's row of a. And dst is filled with what changes nothing. */
+/* First half: low = a src; of an embedding, the token's row of a. */
 static void llm__run_lora_down(const llm__run *r) {
     const llm_lora_op *op = &r->rec->op.lora;
+    const llm__lora_job j = llm__lora_job_of(r);
     int64_t begin, end;
+    if (op->src) {
+        llm__lora_down(r->e, &j, op->n);
+        return;
+    }
     llm__share(r->e, r->e->n_rows, &begin, &end);
     for (int row = (int)begin; row < end; row++) {
-        const llm__lora_slot *s = op->src ? NULL : llm__lora_of(r, row);
-        float *dst = llm__row(op->dst, row);
-        for (int32_t i = 0; op->src && i < op->n; i++) dst[i] = -0.0f;
+        const llm__lora_slot *s = llm__lora_of(r->e, &j, row);
         if (!s) continue;
         const llm_weight *a = s->part[0].a;
         int64_t token = (int64_t)r->ctx->step.tokens[row] - op->vocab_begin;
         if (token >= 0 && token < a->rows) memcpy(llm__row(op->low, row), a->f32 + token * a->cols, (size_t)a->cols * sizeof *a->f32);
         else memset(llm__row(op->low, row), 0, (size_t)a->cols * sizeof *a->f32);
     }
-    if (op->src) llm__lora_products(r, 0);
 }
 
-static void llm__run_lora_up(const llm__run *r) { llm__lora_products(r, 1); }
+static void llm__run_lora_up(const llm__run *r) {
+    const llm__lora_job j = llm__lora_job_of(r);
+    llm__lora_products(r->e, &j, 1);
+}
 
 /* Run once for all ranks of a stage, when it is the first one's turn: every rank's buffer gets the sum, added up in rank order. A row is one thread's on all
  * ranks, so nothing has to wait in between. */
@@ -16032,14 +16102,20 @@ static void llm__cpu_linear(llm_backend_ctx *ctx, int rank, const llm_linear_op 
     llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, llm__cpu_plus(op->plus), op->dst, NULL, LLM__TOUCH_NONE);
 }
 
-/* Two records: all of low must be there before it is multiplied. None where no adapter of this step has anything for the site. */
-static void llm__cpu_lora(llm_backend_ctx *ctx, int rank, const llm_lora_op *op) {
+/* 1 if an adapter of this step has anything for the site. */
+static int llm__cpu_adapts(llm_backend_ctx *ctx, const llm_lora_site *site) {
     int any = 0;
-    for (int q = 0; q < ctx->step.shape.n_seqs; q++) {
+    for (int q = 0; site && q < ctx->step.shape.n_seqs; q++) {
         int32_t slot = ctx->step.seq_lora[q];
-        if (slot < -1 || slot >= op->site->n_slots) llm__cpu_fail(ctx, LLM_ERR_ARG, "lora: the site has no such slot");
-        else if (slot >= 0) any |= op->site->slot[slot].n > 0;
+        if (slot < -1 || slot >= site->n_slots) llm__cpu_fail(ctx, LLM_ERR_ARG, "lora: the site has no such slot");
+        else if (slot >= 0) any |= site->slot[slot].n > 0;
     }
+    return any;
+}
+
+/* Two records: all of low must be there before it is multiplied. None where nothing is added. */
+static void llm__cpu_lora(llm_backend_ctx *ctx, int rank, const llm_lora_op *op) {
+    int any = llm__cpu_adapts(ctx, op->site);
     llm__own(op->dst)->nothing = !any;
     if (!any) return;
     llm__record *rec = llm__record_add(ctx, rank, LLM__OP_LORA_DOWN, op->rows, op, sizeof *op);
@@ -16097,7 +16173,10 @@ static void llm__cpu_route(llm_backend_ctx *ctx, int rank, const llm_route_op *o
 }
 
 static void llm__cpu_experts(llm_backend_ctx *ctx, int rank, const llm_experts_op *op) {
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_EXPERTS, LLM_ROWS_TOKENS, op, sizeof *op);
+    llm_experts_op own = *op;
+    if (!llm__cpu_adapts(ctx, op->up_lora)) own.up_lora = NULL;
+    if (!llm__cpu_adapts(ctx, op->down_lora)) own.down_lora = NULL;
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_EXPERTS, LLM_ROWS_TOKENS, &own, sizeof own);
     llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, op->routes, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
@@ -16910,7 +16989,7 @@ typedef struct llm__family {
  * is "llama" with experts. */
 static const llm__family llm__families[] = {
     {"llama mistral ministral ministral3 xverse aquila cwm eagle", "llama mistral3 xverse", LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
-    {"mixtral", "", LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
+    {"mixtral", "llama", LLM__NORM_TOPK | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"qwen", "qwen", LLM__QKV_BIAS, LLM_ACT_SILU, 1e4f, 1},
     {"qwen2 qwen2_vl_text qwen2_5_vl_text qwen2_vl qwen2_5_vl", "qwen2", LLM__QKV_BIAS | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
     {"qwen2_moe", "qwen2moe", LLM__QKV_BIAS | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
@@ -17896,17 +17975,24 @@ static llm_segment *llm__loader_segment(llm__loader *L, int list, int64_t n) {
  * for W, and the same rows of B and columns of A are taken: B A is cut like W. llm__make then fills a slot of the layer's
  * site. What was taken of one stored matrix after the other (q, k and v of a fused one) is one part. */
 
-/* The two factors that the adapter has for a stored matrix: 1, and both are there; else 0, which may be an error. */
-static int llm__adapter_find(llm__loader *L, int slot, const llm__tensor *pair[2]) {
+/* The two factors that the adapter has for a stored matrix: 1, and both are there; else 0, which may be an error. up: 0, or 1 and 2 for the
+ * names that PEFT gives the parameter of a module (target_parameters): the module's, and the same with ".base_layer" where two of its
+ * parameters have factors. */
+static int llm__adapter_find(llm__loader *L, int slot, int expert, int up, const llm__tensor *pair[2]) {
     static const char *const ends[3][2] = {{".lora_A.weight", ".lora_B.weight"}, {".lora_embedding_A", ".lora_embedding_B"},
                                            {".weight.lora_a", ".weight.lora_b"}};
     const llm__adapter *d = L->adapter;
     const char *const *end = ends[d->gguf ? 2 : slot == LLM__W_EMBED];
-    char pattern[64], name[2][256], layer[64] = "";
+    char pattern[64], name[2][256], layer[64] = "", number[16];
     if (L->layer >= 0) snprintf(layer, sizeof layer, "%s%d.", d->base, L->layer);
+    snprintf(number, sizeof number, "%d", expert);
     for (const char *words = llm__slot_names[slot]; (words = llm__word_next(words, pattern, sizeof pattern));) {
+        char *hash = strchr(pattern, '#'), *dot = strrchr(pattern, '.');
+        if (up && (hash || !dot)) continue;
+        if (up) *dot = 0;
         for (int k = 0; k < 2; k++) {
-            snprintf(name[k], sizeof name[k], "%s%s%s%s", d->prefix, layer, pattern, end[k]);
+            snprintf(name[k], sizeof name[k], "%s%s%.*s%s%s%s%s", d->prefix, layer, (int)strcspn(pattern, "#"), pattern, hash ? number : "",
+                     hash ? hash + 1 : "", up == 2 ? ".base_layer" : "", end[k]);
             pair[k] = llm__tensors_find(&d->tensors, name[k]);
         }
         if (!pair[0] != !pair[1]) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s is missing", d->path, name[!pair[1]]);
@@ -17930,12 +18016,10 @@ static int llm__adapter_finite(llm__loader *L, const llm__tensor *t) {
     return 1;
 }
 
-/* Checks both factors: type, rank, shapes, values. Returns the rank, or 0: an error. wide: columns of A that W has, tall: rows of B. */
-static int32_t llm__adapter_check(llm__loader *L, const llm__tensor *const pair[2], int64_t wide, int64_t tall, int across) {
+/* Checks both factors: type, rank r, shapes (leading 1s do not matter), values. 0: an error. */
+static int llm__adapter_check(llm__loader *L, const llm__tensor *const pair[2], int64_t r, const int64_t down[3], const int64_t up[3]) {
     llm__adapter *d = L->adapter;
     const llm__tensor *b = pair[1];
-    int64_t r = b->n_dims ? b->shape[b->n_dims - 1] : 0;
-    const int64_t down[2] = {across ? wide : r, across ? r : wide}, up[2] = {tall, r};
     if (r < 1) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s has rank 0", d->path, b->name.p);
     else if (r > d->max_rank)
         L->r = llm__error(LLM_ERR_LIMIT, "%s: LoRA rank %lld is greater than max_lora_rank %d.", d->path, (long long)r, d->max_rank);
@@ -17943,13 +18027,16 @@ static int32_t llm__adapter_check(llm__loader *L, const llm__tensor *const pair[
         L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s has rank %d, adapter_config.json says r = %d", d->path, b->name.p, (int)r,
                           d->rank);
     for (int k = 0; k < 2; k++) {
-        if (L->r || !llm__loader_type(L, pair[k]) || !llm__loader_fits(L, pair[k], k ? up : down, 2)) return 0;
+        if (L->r || !llm__loader_type(L, pair[k]) || !llm__loader_fits(L, pair[k], k ? up : down, 3)) return 0;
         uint8_t *used = &d->used[pair[k] - d->tensors.item];
         if (!*used && !llm__adapter_finite(L, pair[k])) return 0;
         *used = 1;
     }
-    return (int32_t)r;
+    return 1;
 }
+
+/* The rank that the last dimension of B tells. */
+static int64_t llm__adapter_rank(const llm__tensor *b) { return b->n_dims ? b->shape[b->n_dims - 1] : 0; }
 
 /* alpha / r, where alpha_pattern may give a module an alpha of its own: by its name or the end of it. */
 static float llm__adapter_scale(const llm__adapter *d, const llm__tensor *b, int32_t r) {
@@ -17988,9 +18075,11 @@ static int32_t llm__adapter_part(llm__loader *L, llm_role role, size_t from, siz
     const llm__taken *t = &L->taken[from];
     const llm__tensor *pair[2];
     int embed = role == LLM_ROLE_EMBED, across = embed && L->adapter->gguf; /* GGUF stores A of an embedding as (vocab, r) */
-    if (!llm__adapter_find(L, role == LLM_ROLE_HEAD ? (int)LLM__W_HEAD : t->slot, pair)) return 0;
-    int32_t r = llm__adapter_check(L, pair, embed ? t->rows.size : t->cols.size, embed ? t->cols.size : t->rows.size, across);
-    if (!r) return 0;
+    if (!llm__adapter_find(L, role == LLM_ROLE_HEAD ? (int)LLM__W_HEAD : t->slot, 0, 0, pair)) return 0;
+    const int64_t rank = llm__adapter_rank(pair[1]), wide = embed ? t->rows.size : t->cols.size, tall = embed ? t->cols.size : t->rows.size;
+    const int64_t down[3] = {1, across ? wide : rank, across ? rank : wide}, up[3] = {1, tall, rank};
+    if (!llm__adapter_check(L, pair, rank, down, up)) return 0;
+    const int32_t r = (int32_t)rank;
     llm__slice in = embed ? t->rows : t->cols;
     memset(a, 0, sizeof *a);
     a->data = pair[0]->data;
@@ -18045,6 +18134,120 @@ static void llm__adapter_put(llm__loader *L, llm_role role, const llm__net_pair 
     L->list[0].rows = 0;
 }
 
+/* Where the factors of one expert's matrix W (tall, wide) stand: element (i, j) of A (r, wide) at a_at + i a_row + j a_col, B (tall, r)
+ * alike. */
+typedef struct llm__expert_factors {
+    const llm__tensor *a, *b;   /* NULL: the adapter has none for this expert */
+    int64_t r, a_at, a_row, a_col, b_at, b_row, b_col;
+} llm__expert_factors;
+
+/* Those of expert e in a slot of experts: tensors of its own, or a stack (E, r, wide) and (E, tall, r) as in GGUF. 0: none, or an error. */
+static int llm__expert_own(llm__loader *L, int slot, int e, int64_t tall, int64_t wide, llm__expert_factors *f) {
+    const llm__tensor *pair[2];
+    const int64_t E = L->a->n_experts;
+    if (!llm__adapter_find(L, slot, e, 0, pair)) return 0;
+    const int64_t r = llm__adapter_rank(pair[1]), n = pair[1]->n_dims > 2 ? E : 1, down[3] = {n, r, wide}, up[3] = {n, tall, r};
+    const llm__expert_factors found = {pair[0], pair[1], r, n > 1 ? e * r * wide : 0, wide, 1, n > 1 ? e * tall * r : 0, r, 1};
+    *f = found;
+    return llm__adapter_check(L, pair, r, down, up);
+}
+
+/* The same where PEFT has factors of all experts' matrices as one parameter of a module: A (E r, n), expert by expert, and B (m, r E), the
+ * expert's number last. A parameter (E, wide, tall), as gpt-oss stores it, has n = wide and m = tall; (E, tall, wide) the other way round,
+ * and then A's part is our B and B's part our A, both across. */
+static int llm__expert_stacked(llm__loader *L, int slot, int e, int64_t tall, int64_t wide, llm__expert_factors *f) {
+    const llm__tensor *pair[2];
+    const int64_t E = L->a->n_experts;
+    for (int up = 1; up <= 2 && !L->adapter->gguf; up++) {
+        if (!llm__adapter_find(L, slot, e, up, pair)) continue;
+        const int64_t rows = pair[0]->shape[0], r = rows / E, n = pair[0]->shape[1], m = pair[1]->shape[0];
+        const int across = n == tall && m == wide && !(tall == wide && llm__arch_is(L->a, "gpt_oss"));
+        if (pair[0]->n_dims != 2 || rows % E || (!across && (n != wide || m != tall))) continue;
+        const int64_t first[3] = {1, rows, n}, second[3] = {1, m, rows};
+        const llm__expert_factors plain = {pair[0], pair[1], r, e * r * n, n, 1, e, rows, E};
+        const llm__expert_factors turned = {pair[1], pair[0], r, e, E, rows, e * r * n, 1, n};
+        *f = across ? turned : plain;
+        return llm__adapter_check(L, pair, r, first, second);
+    }
+    return 0;
+}
+
+/* rows x cols elements of a tensor, times a scale, from `at` on and row_step and col_step apart, to dst (rows, stride). */
+static void llm__expert_values(const llm__tensor *t, int64_t at, int64_t row_step, int64_t col_step, llm__slice rows, llm__slice cols,
+                               float scale, float *dst, int64_t stride) {
+    const int64_t width = t->shape[t->n_dims - 1], bytes = llm__row_bytes(t->type, width);
+    for (int64_t i = 0; i < rows.n; i++)
+        for (int64_t j = 0, n; j < cols.n; j += n) {
+            int64_t from = at + (rows.first + i * rows.step) * row_step + (cols.first + j) * col_step;
+            n = col_step == 1 ? cols.n : 1; /* a row of ours lies in one of the tensor's, or across all */
+            llm__dequant_columns(t->type, t->data + from / width * bytes, from % width, n, dst + i * stride + j);
+            for (int64_t k = 0; k < n; k++) dst[i * stride + j + k] *= scale;
+        }
+}
+
+/* One part: factors of all experts for a matrix (rows.size, cols.size), cut to this rank's rows and columns, as f32 with the largest of
+ * their ranks; experts without any, and what a smaller rank lacks, are zeros. 0: the adapter has nothing here, or an error. fused: rows of
+ * the matrix that holds gate and up. */
+static int llm__adapter_expert_part(llm__loader *L, int slot, llm__slice rows, llm__slice cols, llm__slice fused, llm__arena *memory,
+                                    llm_segment g[2]) {
+    const int E = L->a->n_experts;
+    int64_t r = 0;
+    llm__expert_factors *f = (llm__expert_factors *)llm__arena_get(memory, (size_t)E * sizeof *f);
+    llm__slice *cut = (llm__slice *)llm__arena_get(memory, (size_t)E * sizeof *cut);
+    if (!f || !cut) L->r = llm__nomem();
+    for (int e = 0; e < E && !L->r; e++) {
+        int own = llm__expert_own(L, slot, e, rows.size, cols.size, &f[e]), both = slot == LLM__W_E_DOWN ? slot : LLM__W_E_GATE_UP;
+        cut[e] = own ? rows : fused;
+        if (!own && !L->r && slot != both) own = llm__expert_own(L, both, e, fused.size, cols.size, &f[e]);
+        if (!own && !L->r) llm__expert_stacked(L, both, e, fused.size, cols.size, &f[e]);
+        if (f[e].a) r = LLM__MAX(r, f[e].r);
+    }
+    if (!r || L->r) return 0;
+    float *to[2] = {(float *)llm__arena_get(memory, (size_t)(E * r * cols.n) * sizeof(float)),
+                    (float *)llm__arena_get(memory, (size_t)(E * r * rows.n) * sizeof(float))};
+    if (!to[0] || !to[1]) L->r = llm__nomem();
+    for (int e = 0; e < E && !L->r; e++) {
+        if (!f[e].a) continue;
+        float scale = llm__adapter_scale(L->adapter, f[e].b, (int32_t)f[e].r);
+        llm__expert_values(f[e].a, f[e].a_at, f[e].a_row, f[e].a_col, llm__all(f[e].r), cols, 1, to[0] + e * r * cols.n, cols.n);
+        llm__expert_values(f[e].b, f[e].b_at, f[e].b_row, f[e].b_col, cut[e], llm__all(f[e].r), scale, to[1] + e * r * rows.n, r);
+    }
+    for (int k = 0; k < 2; k++) {
+        memset(&g[k], 0, sizeof g[k]);
+        g[k].data = to[k];
+        g[k].type = LLM_TYPE_F32;
+        g[k].n_rows = E * (k ? rows.n : r);
+        g[k].stored_cols = g[k].n_cols = k ? r : cols.n;
+    }
+    return !L->r;
+}
+
+/* Fills the adapter's slot of a site of experts: one part for down, two for gate and up, whose rows `ff` the rank has. What the file has for
+ * both in one matrix has them one after the other, or (turns) in turns. */
+static void llm__adapter_experts(llm__loader *L, int slot, llm__slice rows, llm__slice cols, int turns, const llm__net_pair *to) {
+    llm_lora_part part[2];
+    llm_weight_desc desc[2][2];
+    llm_segment g[2][2];
+    llm__arena memory;
+    int n = 0, two = slot == LLM__W_E_GATE;
+    memset(&memory, 0, sizeof memory);
+    memset(desc, 0, sizeof desc);
+    for (int i = 0; i <= two && to->lora; i++) {
+        llm__slice fused = {2 * rows.size, turns ? 2 * rows.first + i : rows.first + i * rows.size, rows.n, turns ? 2 : 1};
+        if (!llm__adapter_expert_part(L, slot + i, rows, cols, two ? fused : rows, &memory, g[n])) continue;
+        for (int k = 0; k < 2; k++) {
+            llm_weight_desc d = {L->path, LLM_ROLE_EXPERTS, &g[n][k], 1, L->a->n_experts, g[n][k].n_rows, g[n][k].n_cols, 0};
+            desc[n][k] = d;
+        }
+        part[n].row = i * rows.n;
+        part[n].a = &desc[n][0];
+        part[n].b = &desc[n][1];
+        n++;
+    }
+    if (to->lora && !L->r) L->r = L->backend->lora_put(L->ctx, L->rank, to->lora, L->slot, part, n);
+    llm__arena_free(&memory);
+}
+
 /* Adds rows of a stored matrix, cut to some columns, to the weight that is put together; without columns (size 0)
  * values of a vector. bias: required (1), used where there is one (0), never (-1). Of a product that is summed over
  * ranks one rank has it. */
@@ -18087,7 +18290,7 @@ static void llm__make(llm__loader *L, llm_role role, int slot, int32_t n_experts
         llm__adapter_put(L, role, out);
         return;
     }
-    int adapts = role == LLM_ROLE_LINEAR || role == LLM_ROLE_GATE_UP || role == LLM_ROLE_HEAD || slot == LLM__W_EMBED;
+    int adapts = (role != LLM_ROLE_VECTOR && role != LLM_ROLE_EMBED && role != LLM_ROLE_MLA_UP) || slot == LLM__W_EMBED;
     out->rows = (int32_t)LLM__MIN(L->list[0].rows, INT32_MAX);
     if (L->n_slots && adapts && !L->r) L->r = L->backend->lora_site(L->ctx, L->rank, L->n_slots, &out->lora);
     /* Gemma stores norm weights minus one; random norms must be near one to keep dummy models finite */
@@ -18184,7 +18387,8 @@ typedef struct llm__net_rank {
     llm_weight *alibi, *inv_freq[2];
     llm__net_layer *layer;                      /* (n_layers), of which it has some */
     llm__net_lane token, out;
-    llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate, *low, *plus, *head_plus; /* see llm__net_buffers */
+    llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate; /* see llm__net_buffers */
+    llm_buffer *low, *plus, *head_plus, *e_low, *e_plus;                          /* of adapters */
 } llm__net_rank;
 
 /* A model on a backend. Weights and buffers belong to the backend, the structs to the net. */
@@ -18296,6 +18500,11 @@ static void llm__load_mlp(llm__loader *L, int slot, int n_experts, llm__slice ff
     int apart = L->m->dummy || llm__has(L, slot + 1) || (n_experts && !llm__has(L, slot));
     int both = llm__has(L, slot) ? slot : slot + 2; /* GGUF: ffn_up may hold both */
     llm__slice D = llm__all(a->hidden);
+    if (n_experts && L->adapter) {
+        llm__adapter_experts(L, slot + 1, ff, D, llm__arch_is(a, "gpt_oss"), up);
+        llm__adapter_experts(L, slot + 3, D, ff, 0, down);
+        return;
+    }
     /* of each expert gate, then up: the order that the operations want */
     for (int e = 0; e < n; e++)
         for (int part = !gated; part < 2; part++) { /* gate, up */
@@ -18444,14 +18653,16 @@ static llm_result llm__net_check(const llm_model *m, int64_t *n_params) {
  *   ff_act      act(gate) * up of the MLP, or of the shared expert (T, ff)
  *   router, routes  scores of the experts (T, E), the chosen and their weights (T, 2 n_used)
  *   q_a, q, kv_a    latent attention's narrow and wide queries, its latent
- *   low, plus       what adapters make: A x (T, 3 r), and B A x, as wide as the widest layer; head_plus: of the output layer
+ *   low, plus       what adapters make: A x (T, 3 r), and B A x, as wide as the widest layer; head_plus: of the output layer; e_low,
+ *                   e_plus: of experts, for every choice of a row, but at most 64 MB (then rows go in turns)
  * What has no columns is not needed. */
 static llm_result llm__net_buffers(llm__net *net, int rank) {
     const llm__arch *a = net->a;
     llm__net_rank *R = &net->rank[rank];
     int64_t rows = LLM__MAX(net->cfg.max_rows, net->cfg.max_out), out = LLM__MAX(net->cfg.max_out, 1), D = a->hidden;
     int64_t att = R->heads.n * a->v_head_dim, is_mla = (a->flags & LLM__MLA) != 0, lora = net->cfg.n_loras > 0;
-    int64_t wide = 0;
+    int64_t wide = 0, wide_expert = LLM__MAX(2 * R->ff_expert.n, D);
+    int64_t choices = LLM__MAX(a->n_used, LLM__MIN(rows * a->n_used, ((int64_t)64 << 20) / 4 / wide_expert));
     for (int i = 0; i < a->n_layers; i++) {
         const llm__net_layer *y = &R->layer[i];
         const llm__net_pair *const all[] = {&y->qkv, &y->o, &y->q_a, &y->q_b, &y->kv_a, &y->up,
@@ -18474,6 +18685,8 @@ static llm_result llm__net_buffers(llm__net *net, int rank) {
         {rows, lora * LLM_LORA_PARTS * net->cfg.max_lora_rank, &R->low},
         {rows, lora * wide, &R->plus},
         {out, lora * R->vocab.n, &R->head_plus},
+        {choices, a->n_used ? lora * LLM_LORA_PARTS * net->cfg.max_lora_rank : 0, &R->e_low},
+        {choices, a->n_used ? lora * wide_expert : 0, &R->e_plus},
     };
     llm_result r = LLM_OK;
     R->token.rows = LLM_ROWS_TOKENS;
@@ -18695,7 +18908,8 @@ static void llm__pass_moe(const llm__pass *p, const llm__net_layer *y, const llm
     llm_route_op route = {R->routes, R->router, a->n_experts, a->n_used, a->score, y->correction.w, a->n_group, a->topk_group,
                           a->group_top2, a->normalize, a->normalize_min, a->route_scale};
     llm_experts_op experts = {R->token.y, src, R->routes, y->e_up.w, y->e_up.b, y->e_down.w, y->e_down.b, a->act, a->act_limit,
-                              a->n_used, a->n_experts, (int32_t)R->ff_expert.n, add};
+                              a->n_used, a->n_experts, (int32_t)R->ff_expert.n, add,
+                              p->lora ? y->e_up.lora : NULL, p->lora ? y->e_down.lora : NULL, R->e_low, R->e_plus};
     llm__pass_linear(p, LLM_ROWS_TOKENS, R->router, src, &y->router, LLM_ACT_NONE, 0);
     p->be->route(p->ctx, p->rank, &route);
     p->be->experts(p->ctx, p->rank, &experts);
@@ -18963,8 +19177,9 @@ LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, c
  * have its place in this model, with the right shape, type and rank, and finite values; else nothing of the adapter is taken.
  *
  * Where B A goes is not decided here: the loader of >>model walks through the net as it does with weights (see "Adapters in the loader").
- * Names and slots of what is loaded are kept by >>engine. What cannot be had is refused by name: matrices of experts, kv_b of latent
- * attention, modules saved whole, DoRA, biases. */
+ * Experts' factors come for each (PEFT), as a stack (GGUF), or as one pair for all, which PEFT makes of a module's parameter: all become a
+ * stack of f32. Names and slots of what is loaded are kept by >>engine. What cannot be had is refused by name: kv_b of latent attention,
+ * modules saved whole, DoRA, biases. */
 
 /* NULL-safe; an adapter that was never opened is all zero. */
 static void llm__adapter_close(llm__adapter *d) {
@@ -18977,8 +19192,7 @@ static void llm__adapter_close(llm__adapter *d) {
 
 /* What a PEFT adapter may ask for that is more than two factors a matrix: there, and not null, false or empty. */
 static llm_result llm__adapter_extras(const llm__adapter *d) {
-    static const char *const extras[] = {"modules_to_save", "use_dora", "lora_bias", "trainable_token_indices", "target_parameters",
-                                         "layer_replication"};
+    static const char *const extras[] = {"modules_to_save", "use_dora", "lora_bias", "trainable_token_indices", "layer_replication"};
     for (int i = 0; i < LLM__COUNT(extras); i++) {
         int node = llm_json_find(d->config, 0, extras[i]), on = llm_json_type_of(d->config, node) > LLM_JSON_NULL;
         llm_json_type type = llm_json_type_of(d->config, node);
@@ -19127,7 +19341,6 @@ static llm_result llm__net_adapt(const llm__net *net, int slot, llm__adapter *d)
                           d->tensors.item[0].name.p);
     const char *name = d->tensors.item[odd].name.p, *why = "belongs to no layer of this model that an adapter can change";
     if (llm__ends_with(name, ".base_layer.weight")) why = "is not the model's own matrix: the adapter was trained on another model";
-    if (strstr(name, "experts.")) why = "is of a mixture's experts, which adapters cannot change here: leave them out of target_modules";
     return llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s %s", d->path, name, why);
 }
 

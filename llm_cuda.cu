@@ -3040,11 +3040,16 @@ static size_t slots_place(slots *s, uint8_t *at, int64_t n, int k, int n_experts
     return counts + floats;
 }
 
+/* See >>lora. */
+static const llm_buffer *run_slots_lora(rank *r, const llm_lora_site *site, const llm_experts_op *op, const slots &s, const float *x,
+                                        int64_t x_stride, int n_slots, int64_t n);
+
 /* As many rows a turn as the scratch memory has room for. Twin: llm__run_experts. */
 static void run_experts(rank *r, const llm_experts_op *op) {
     int64_t hidden = op->down->rows / op->n_experts, ff = op->down->cols;
     int rows = r->ctx->padded.n_rows, turn = rows;
     slots s;
+    if (op->up_lora || op->down_lora) turn = min_int(turn, op->low->rows / op->k > 1 ? op->low->rows / op->k : 1);
     while (turn > 1 && slots_place(&s, r->scratch, turn, op->k, op->n_experts, ff, hidden) > r->scratch_bytes) turn = (turn + 1) / 2;
     slots_place(&s, r->scratch, turn, op->k, op->n_experts, ff, hidden);
     for (int first = 0, n; first < rows; first += n) {
@@ -3063,14 +3068,16 @@ static void run_experts(rank *r, const llm_experts_op *op) {
         a.act = op->act;
         a.limit = op->limit;
         a.scale = 1;
-        run_product(r, op->gate_up, op->gate_up_bias, NULL, a, n * op->k);
+        const llm_buffer *plus = run_slots_lora(r, op->up_lora, op, s, op->src->data, op->src->stride, n * op->k, 2 * ff);
+        run_product(r, op->gate_up, op->gate_up_bias, plus, a, n * op->k);
         a.x = s.h;
         a.x_stride = ff;
         a.row_of = NULL;
         a.out = s.y;
         a.out_stride = hidden;
         a.act = LLM_ACT_NONE;
-        run_product(r, op->down, op->down_bias, NULL, a, n * op->k);
+        plus = run_slots_lora(r, op->down_lora, op, s, NULL, 0, n * op->k, hidden);
+        run_product(r, op->down, op->down_bias, plus, a, n * op->k);
         launch(r, kernel_combine, dim3((unsigned)n), 128, 0, device_rows(r, LLM_ROWS_TOKENS), op->dst->data, op->routes->data,
                op->dst->stride, op->routes->stride, s, first, op->k, (int)hidden, op->add);
     }
@@ -3094,6 +3101,9 @@ static void run_experts(rank *r, const llm_experts_op *op) {
  * (its stream, staging memory and mistakes) on the same device, and become plain f32. A slot keeps its memory when it is emptied: the next
  * adapter of that size takes none. Of W's rows and columns that this rank has, the loader is given the rows of B and columns of A.
  *
+ * Experts: the rows are slots, sorted by expert, and each has its token's adapter and its expert's part of A and B, which lie one expert
+ * after the other. A run of slots is one of the same adapter and expert.
+ *
  * Bytes, and what they cost: r (in + out) floats a layer, for r = 16 and 4096 x 4096 half a MiB beside W's 8 (Q4) to 32. In decoding a
  * layer with adapters reads that much more for each adapter of the batch, and launches two kernels more; rows without one read nothing.
  *
@@ -3105,7 +3115,7 @@ static void run_experts(rank *r, const llm_experts_op *op) {
 
 /* One matrix of an adapter: dst[row ... row + n) = scale * b (a x). */
 typedef struct lora_part {
-    const float *a, *b;           /* (r, in), (n, r); of an embedding a is (vocab of this rank, r) */
+    const float *a, *b;           /* (r, in), (n, r), or as many for each expert; of an embedding a is (vocab of this rank, r) */
     int32_t r, in, row, n, vocab; /* in: src may be wider */
 } lora_part;
 
@@ -3134,21 +3144,34 @@ typedef struct lora_args {
     int64_t x_stride, low_stride, dst_stride;
     const int32_t *n_rows;
     const llm_drawn *drawn;
+    const int32_t *begin, *row_of; /* of slots: see linear_args; NULL: rows of the step */
+    int32_t n_groups, gather;      /* gather: x has the step's rows, not slots */
     int32_t n, width, out_rows, vocab_begin; /* width: columns of low that a part has */
     float scale;
 } lora_args;
 
 enum { LORA_ROWS = 8, LORA_WARPS = 8, LORA_COLUMNS = 128 };
 
-/* The slot of a row; -1: none. */
+/* The adapter's slot of a row; -1: none. */
 static __device__ __forceinline__ int lora_slot_of(const lora_args &a, int row) {
-    return a.s.seq_lora[a.s.seq_of_row[a.out_rows ? a.s.out_rows[row] : row]];
+    return a.s.seq_lora[a.s.seq_of_row[a.row_of ? a.row_of[row] : a.out_rows ? a.s.out_rows[row] : row]];
 }
 
-/* Of rows [row, end): the end of those that have the first one's slot. */
+/* The expert of a row, the last one that begins at or before it; 0 where there are none. */
+static __device__ __forceinline__ int lora_group_of(const lora_args &a, int row) {
+    int low = 0;
+    for (int high = a.n_groups; high - low > 1;) {
+        int mid = (low + high) / 2;
+        if (a.begin[mid] <= row) low = mid;
+        else high = mid;
+    }
+    return low;
+}
+
+/* Of rows [row, end): the end of those that have the first one's slot and expert. */
 static __device__ __forceinline__ int lora_run(const lora_args &a, int row, int end) {
-    int slot = lora_slot_of(a, row);
-    for (row++; row < end && lora_slot_of(a, row) == slot;) row++;
+    int slot = lora_slot_of(a, row), group = lora_group_of(a, row);
+    for (row++; row < end && lora_slot_of(a, row) == slot && lora_group_of(a, row) == group;) row++;
     return row;
 }
 
@@ -3171,13 +3194,15 @@ static __global__ void __launch_bounds__(32 * LORA_WARPS) kernel_lora_down(lora_
             }
             continue;
         }
-        const float *w = p.a + (int64_t)k * p.in, *x = a.x + row * a.x_stride;
+        const float *w = p.a + ((int64_t)lora_group_of(a, row) * p.r + k) * p.in, *x[LORA_ROWS];
         float sum[LORA_ROWS] = {};
+#pragma unroll
+        for (int t = 0; t < LORA_ROWS; t++) x[t] = a.x + (int64_t)(row + t < next && a.gather ? a.row_of[row + t] : row + t) * a.x_stride;
         for (int c = lane; c < p.in; c += 32) {
             float v = w[c];
 #pragma unroll
             for (int t = 0; t < LORA_ROWS; t++)
-                if (row + t < next) sum[t] += v * x[t * a.x_stride + c];
+                if (row + t < next) sum[t] += v * x[t][c];
         }
 #pragma unroll
         for (int t = 0; t < LORA_ROWS; t++) {
@@ -3198,7 +3223,7 @@ static __global__ void __launch_bounds__(LORA_COLUMNS) kernel_lora_up(lora_args 
         float *to = a.dst + row * a.dst_stride + column, sum = 0;
         while (i < parts && (column < p[i].row || column >= p[i].row + p[i].n)) i++;
         if (i < parts) {
-            const float *b = p[i].b + (int64_t)(column - p[i].row) * p[i].r, *low = a.low + row * a.low_stride + i * a.width;
+            const float *b = p[i].b + ((int64_t)lora_group_of(a, row) * p[i].n + column - p[i].row) * p[i].r, *low = a.low + row * a.low_stride + i * a.width;
             for (int k = 0; k < p[i].r; k++) sum += b[k] * low[k];
             sum *= a.scale;
             *to = a.x ? sum : *to + sum;
@@ -3206,28 +3231,52 @@ static __global__ void __launch_bounds__(LORA_COLUMNS) kernel_lora_up(lora_args 
     }
 }
 
-/* Both halves: the whole of low must be there before it is multiplied. */
+/* Both halves: the whole of low must be there before it is multiplied. rows: at most; a has all that is not set here. */
+static void run_lora_pair(rank *r, const llm_lora_site *site, const llm_buffer *low, const llm_buffer *dst, lora_args a, int rows) {
+    unsigned tiles = (unsigned)ceil_div(rows, LORA_ROWS);
+    a.s = r->view;
+    a.slots = site->slots;
+    a.low = low->data;
+    a.low_stride = low->stride;
+    a.dst = dst->data;
+    a.dst_stride = dst->stride;
+    a.drawn = r->drawn;
+    a.width = (int32_t)(low->cols / LLM_LORA_PARTS);
+    launch(r, kernel_lora_down, dim3(tiles, (unsigned)ceil_div(LLM_LORA_PARTS * a.width, LORA_WARPS)), 32 * LORA_WARPS, 0, a);
+    launch(r, kernel_lora_up, dim3(tiles, (unsigned)ceil_div(a.n, LORA_COLUMNS)), LORA_COLUMNS, 0, a);
+}
+
 static void run_lora(rank *r, const llm_lora_op *op) {
-    unsigned tiles = (unsigned)ceil_div(padded_rows(r, op->rows), LORA_ROWS);
     lora_args a;
     memset(&a, 0, sizeof a);
-    a.s = r->view;
-    a.slots = op->site->slots;
     a.x = op->src ? op->src->data : NULL;
     a.x_stride = op->src ? op->src->stride : 0;
-    a.low = op->low->data;
-    a.low_stride = op->low->stride;
-    a.dst = op->dst->data;
-    a.dst_stride = op->dst->stride;
     a.n_rows = device_rows(r, op->rows);
-    a.drawn = r->drawn;
     a.n = op->n;
-    a.width = (int32_t)(op->low->cols / LLM_LORA_PARTS);
     a.out_rows = op->rows == LLM_ROWS_OUT;
     a.vocab_begin = op->vocab_begin;
     a.scale = op->scale != 0 ? op->scale : 1;
-    launch(r, kernel_lora_down, dim3(tiles, (unsigned)ceil_div(LLM_LORA_PARTS * a.width, LORA_WARPS)), 32 * LORA_WARPS, 0, a);
-    launch(r, kernel_lora_up, dim3(tiles, (unsigned)ceil_div(a.n, LORA_COLUMNS)), LORA_COLUMNS, 0, a);
+    run_lora_pair(r, op->site, op->low, op->dst, a, padded_rows(r, op->rows));
+}
+
+/* What adapters add to n outputs of one layer of the experts, for all slots: the buffer with it, or NULL without a site. x: of the step's
+ * rows; NULL: the slots' h. Twin: llm__slots_run. */
+static const llm_buffer *run_slots_lora(rank *r, const llm_lora_site *site, const llm_experts_op *op, const slots &s, const float *x,
+                                        int64_t x_stride, int n_slots, int64_t n) {
+    lora_args a;
+    if (!site) return NULL;
+    memset(&a, 0, sizeof a);
+    a.gather = x != NULL;
+    a.x = x ? x : s.h;
+    a.x_stride = x ? x_stride : op->down->cols;
+    a.begin = s.begin;
+    a.row_of = s.row;
+    a.n_groups = op->n_experts;
+    a.n_rows = s.begin + op->n_experts + 1;
+    a.n = (int32_t)n;
+    a.scale = 1;
+    run_lora_pair(r, site, op->low, op->plus, a, n_slots);
+    return op->plus;
 }
 
 /* The loaders, at the first site: a stream and staging memory each, taken before the KV cache is sized. */
@@ -3303,8 +3352,9 @@ static void lora_fill(rank *l, llm_lora_site *site, int slot, const llm_lora_par
             at += align16((size_t)(d[k]->rows * d[k]->cols) * 4);
             lora_load(l, d[k], to[k]);
         }
-        lora_part p = {
-            to[0], to[1], (int32_t)d[1]->cols, (int32_t)d[0]->cols, (int32_t)parts[i].row, (int32_t)d[1]->rows, (int32_t)d[0]->rows};
+        int64_t experts = d[1]->role == LLM_ROLE_EXPERTS ? d[1]->n_experts : 1;
+        lora_part p = {to[0], to[1], (int32_t)d[1]->cols, (int32_t)d[0]->cols, (int32_t)parts[i].row, (int32_t)(d[1]->rows / experts),
+                       (int32_t)d[0]->rows};
         s.part[s.n++] = p;
     }
     if (!l->failed) rank_ok(l, cudaMemcpyAsync(site->slots + slot, &s, sizeof s, cudaMemcpyHostToDevice, l->stream), "an adapter");
@@ -4112,7 +4162,16 @@ static void cuda_route(llm_backend_ctx *ctx, int index, const llm_route_op *op) 
     record_add(ctx, index, OP_ROUTE)->op.route = *op;
 }
 
+/* The slots of the step's adapters must be some of the site's. */
+static void lora_check(llm_backend_ctx *ctx, const llm_lora_site *site) {
+    const int32_t *slots = (const int32_t *)(ctx->staged[ctx->begun % N_FLIGHT] + ctx->layout.seq_lora);
+    for (int s = 0; site && s < ctx->shape.n_seqs; s++)
+        if (slots[s] < -1 || slots[s] >= site->n_slots) ctx_fail(ctx, LLM_ERR_ARG, "lora: the site has no such slot");
+}
+
 static void cuda_experts(llm_backend_ctx *ctx, int index, const llm_experts_op *op) {
+    lora_check(ctx, op->up_lora);
+    lora_check(ctx, op->down_lora);
     record_add(ctx, index, OP_EXPERTS)->op.experts = *op;
 }
 static void cuda_gate(llm_backend_ctx *ctx, int index, const llm_gate_op *op) { record_add(ctx, index, OP_GATE)->op.gate = *op; }
@@ -4152,9 +4211,7 @@ static void cuda_logits(llm_backend_ctx *ctx, int index, const llm_logits_op *op
 /* Recorded whenever a sequence of the step has an adapter, also where no adapter has anything for this layer: what is recorded may depend
  * on the shape only. Twin: llm__cpu_lora. */
 static void cuda_lora(llm_backend_ctx *ctx, int index, const llm_lora_op *op) {
-    const int32_t *slots = (const int32_t *)(ctx->staged[ctx->begun % N_FLIGHT] + ctx->layout.seq_lora);
-    for (int s = 0; s < ctx->shape.n_seqs; s++)
-        if (slots[s] < -1 || slots[s] >= op->site->n_slots) ctx_fail(ctx, LLM_ERR_ARG, "lora: the site has no such slot");
+    lora_check(ctx, op->site);
     record_add(ctx, index, OP_LORA)->op.lora = *op;
 }
 

@@ -47,7 +47,7 @@ def rows_of(tensor):
 
 
 def folder_tensors(model):
-    return read_safetensors(os.path.join(model, "model.safetensors"))
+    return {k: v for name in sorted(os.listdir(model)) if name.endswith(".safetensors") for k, v in read_safetensors(os.path.join(model, name)).items()}
 
 
 def stores_across(model, name):
@@ -56,10 +56,10 @@ def stores_across(model, name):
 
 
 def linears(model, targets=r"."):
-    """Names (without .weight) and shapes (out, in) of a folder's matrices that PEFT could adapt and we can: all but experts', kv_b's, positions'."""
+    """Names (without .weight) and shapes (out, in) of a folder's matrices that PEFT could adapt and we can: all but kv_b's and positions'."""
     found = {}
     for name, (_, shape, _) in folder_tensors(model).items():
-        if len(shape) != 2 or not name.endswith(".weight") or re.search(r"experts\.\d|eh_proj|kv_b_proj|wpe|embed_positions|embed|wte|norm", name): continue
+        if len(shape) != 2 or not name.endswith(".weight") or re.search(r"eh_proj|kv_b_proj|wpe|embed_positions|embed|wte|norm", name): continue
         if re.search(targets, name): found[name[:-7]] = tuple(reversed(shape)) if stores_across(model, name[:-7]) else tuple(shape)
     return found
 
@@ -88,32 +88,62 @@ def make(model, out, targets=r".", r=4, alpha=16, seed=1, dtype="F32", size=0.5,
     return parts
 
 
+def make_parameters(model, out, layers, r=4, alpha=16, seed=1, size=0.5, across=False):
+    """The same for parameters of modules, as PEFT writes them with target_parameters: {layer: names of 3-D tensors (E, n, m) of one module}; A is
+    (E r, n), B (m, r E), the expert's number last. across: as if the tensors were stored (E, m, n). The module's second parameter wraps the first,
+    whose names have .base_layer."""
+    rng = random.Random(seed)
+    tensors, parts = {}, {}
+    for layer, names in layers.items():
+        for i, name in enumerate(names):
+            E, n, m = folder_tensors(model)[f"{layer}.{name}"][1]
+            if across: n, m = m, n
+            a, b = matrix(rng, E * r, n, size / n ** 0.5, "F32"), matrix(rng, m, r * E, size, "F32")
+            key = f"base_model.model.{layer}" + (".base_layer" if i + 1 < len(names) else "")
+            tensors[key + ".lora_A.weight"], tensors[key + ".lora_B.weight"] = a, b
+            a, b = rows_of(a), rows_of(b)
+            A, B = [a[e * r:(e + 1) * r] for e in range(E)], [[row[e::E] for row in b] for e in range(E)]
+            parts[f"{layer}.{name}"] = [(A[e], B[e]) if not across else ([list(x) for x in zip(*B[e])], [list(x) for x in zip(*A[e])]) for e in range(E)], None, alpha / r
+    os.makedirs(out, exist_ok=True)
+    write_safetensors(os.path.join(out, "adapter_model.safetensors"), tensors)
+    with open(os.path.join(out, "adapter_config.json"), "w") as f:
+        json.dump({"peft_type": "LORA", "lora_alpha": alpha, "r": r, "target_modules": [], "target_parameters": sorted({x for names in layers.values() for x in names})}, f)
+    return parts
+
+
 def merge(model, out, parts):
     """The model with W + scale * B A in the place of W, as float32."""
     os.makedirs(out, exist_ok=True)
     for name in os.listdir(model):
-        if name != "model.safetensors" and not os.path.exists(os.path.join(out, name)): os.symlink(os.path.abspath(os.path.join(model, name)), os.path.join(out, name))
+        if ".safetensors" not in name and not os.path.exists(os.path.join(out, name)): os.symlink(os.path.abspath(os.path.join(model, name)), os.path.join(out, name))
     tensors = folder_tensors(model)
     tall = {name for name, shape in linears(model).items() if list(shape) == tensors[name + ".weight"][1] and not stores_across(model, name)}
     for name, (a, b, scale) in parts.items():
-        dtype, shape, data = tensors[name + ".weight"]
+        key = name + ".weight" if name + ".weight" in tensors else name
+        dtype, shape, data = tensors[key]
         w = floats(dtype, data)
-        for i, brow in enumerate(b):
+        for e, (ae, be) in enumerate(a if b is None else []): # a stack (E, in, out)
+            for i, brow in enumerate(be):
+                for j in range(shape[1]): w[(e * shape[1] + j) * shape[2] + i] += scale * sum(brow[k] * ae[k][j] for k in range(len(ae)))
+        for i, brow in enumerate(b or []):
             delta = [scale * sum(brow[k] * a[k][j] for k in range(len(a))) for j in range(len(a[0]))]
             across = name not in tall # stored (in, out), and embeddings (vocab, hidden)
             for j, d in enumerate(delta): w[j * shape[1] + i if across else i * shape[1] + j] += d
-        tensors[name + ".weight"] = ("F32", shape, pack("F32", w))
+        tensors[key] = ("F32", shape, pack("F32", w))
     write_safetensors(os.path.join(out, "model.safetensors"), tensors)
 
 
 def make_gguf(out, tensors, arch="llama", alpha=16.0, kind="adapter", adapter="lora"):
-    """An adapter as llama.cpp's converter writes it: {name: rows}."""
+    """An adapter as llama.cpp's converter writes it: {name: rows, or one matrix of rows for each expert}."""
     text = lambda s: struct.pack("<Q", len(s)) + s.encode()
     keys = [text("general.architecture") + struct.pack("<I", 8) + text(arch), text("general.type") + struct.pack("<I", 8) + text(kind),
             text("adapter.type") + struct.pack("<I", 8) + text(adapter), text("adapter.lora.alpha") + struct.pack("<If", 6, alpha)]
     head, data = b"", b""
     for name, rows in tensors.items():
-        head += text(name) + struct.pack("<IQQIQ", 2, len(rows[0]), len(rows), 0, len(data))
+        stack = rows if isinstance(rows[0][0], list) else None
+        if stack: rows = [x for matrix in stack for x in matrix]
+        sizes = [len(rows[0]), len(rows)] if not stack else [len(rows[0]), len(stack[0]), len(stack)]
+        head += text(name) + struct.pack(f"<I{len(sizes)}QIQ", len(sizes), *sizes, 0, len(data))
         data += b"".join(struct.pack(f"<{len(x)}f", *x) for x in rows)
         data += bytes(-len(data) % 32)
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys)) + b"".join(keys) + head

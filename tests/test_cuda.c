@@ -606,6 +606,130 @@ static void tc_lora(void) {
     llm__arena_free(&tc_memory);
 }
 
+/* ---- adapters of experts ---- */
+
+enum { TC_E = 5, TC_E_K = 2, TC_E_IN = 64, TC_E_FF = 32, TC_E_R = 8 };
+
+/* Part p of site `down` of an adapter: factors of all experts, made of numbers that both sides get alike. */
+static void tc_experts_put(const tc_side *s, llm_lora_site *site, int down, int slot, int n) {
+    llm_lora_part part[2];
+    llm_weight_desc d[2][2];
+    llm_segment g[2][2];
+    memset(d, 0, sizeof d);
+    memset(g, 0, sizeof g);
+    for (int p = 0; p < n; p++)
+        for (int k = 0; k < 2; k++) {
+            int64_t r = slot ? TC_E_R : 3, each = !k ? r : down ? TC_E_IN : TC_E_FF, cols = k ? r : down ? TC_E_FF : TC_E_IN;
+            g[p][k].type = LLM_TYPE_F32;
+            g[p][k].data = tc_floats(TC_E * each * cols, (uint32_t)(80 + 8 * slot + 4 * down + 2 * p + k), 0, 0.2f);
+            g[p][k].stored_cols = g[p][k].n_cols = d[p][k].cols = cols;
+            g[p][k].n_rows = d[p][k].rows = TC_E * each;
+            d[p][k].name = "adapter";
+            d[p][k].role = LLM_ROLE_EXPERTS;
+            d[p][k].n_experts = TC_E;
+            d[p][k].segments = &g[p][k];
+            d[p][k].n_segments = 1;
+            part[p].row = p * TC_E_FF;
+            *(k ? &part[p].b : &part[p].a) = &d[p][k];
+        }
+    CHECK(s->be->lora_put(s->ctx, 0, site, slot, part, n) == LLM_OK);
+}
+
+typedef struct tc_experts_side {
+    tc_side s;
+    llm_weight *table, *routes;
+    llm_buffer *y, *route;
+    llm_experts_op op;
+} tc_experts_side;
+
+static void tc_experts_open(tc_experts_side *x, const llm_backend *be, int turns) {
+    llm_backend_config c = tc_config(LLM_COMPUTE_F32, LLM_KV_AUTO);
+    llm_lora_site *up, *down;
+    float *routes = (float *)llm__arena_get(&tc_memory, TC_ROWS * 2 * TC_E_K * sizeof(float));
+    memset(x, 0, sizeof *x);
+    for (int i = 0; i < TC_ROWS; i++) { /* the last expert gets none, and one choice is none */
+        float *to = routes + i * 2 * TC_E_K;
+        to[0] = (float)(i * 7 % 4);
+        to[1] = i == 3 ? -1 : (float)((i * 7 + 1 + i % 3) % 4);
+        to[2] = 0.7f;
+        to[3] = 0.3f + (float)i / 100;
+    }
+    x->s = tc_open(be, &c);
+    x->table = tc_weight(&x->s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * TC_E_IN, 1, 0, 1), TC_ROWS, TC_E_IN, 0);
+    x->routes = tc_weight(&x->s, LLM_ROLE_EMBED, LLM_TYPE_F32, routes, TC_ROWS, 2 * TC_E_K, 0);
+    x->op.gate_up = tc_weight(&x->s, LLM_ROLE_EXPERTS_GATE_UP, LLM_TYPE_F32, tc_floats(TC_E * 2 * TC_E_FF * TC_E_IN, 2, 0, 0.3f), TC_E * 2 * TC_E_FF, TC_E_IN, TC_E);
+    x->op.down = tc_weight(&x->s, LLM_ROLE_EXPERTS, LLM_TYPE_F32, tc_floats(TC_E * TC_E_IN * TC_E_FF, 3, 0, 0.3f), TC_E * TC_E_IN, TC_E_FF, TC_E);
+    x->op.src = tc_buffer(&x->s, TC_ROWS, TC_E_IN);
+    x->op.dst = x->y = tc_buffer(&x->s, TC_ROWS, TC_E_IN);
+    x->op.routes = x->route = tc_buffer(&x->s, TC_ROWS, 2 * TC_E_K);
+    x->op.low = tc_buffer(&x->s, turns ? 3 * TC_E_K : TC_ROWS * TC_E_K, LLM_LORA_PARTS * TC_E_R);
+    x->op.plus = tc_buffer(&x->s, turns ? 3 * TC_E_K : TC_ROWS * TC_E_K, LLM__MAX(2 * TC_E_FF, TC_E_IN));
+    x->op.act = LLM_ACT_SILU;
+    x->op.k = TC_E_K;
+    x->op.n_experts = TC_E;
+    x->op.ff = TC_E_FF;
+    CHECK(be->weights_done(x->s.ctx) == LLM_OK && be->kv_open(x->s.ctx, 0, NULL, 16, 1) == LLM_OK);
+    CHECK(be->lora_site(x->s.ctx, 0, 3, &up) == LLM_OK && be->lora_site(x->s.ctx, 0, 3, &down) == LLM_OK);
+    tc_experts_put(&x->s, up, 0, 0, 1); /* the gate alone */
+    tc_experts_put(&x->s, up, 0, 1, 2);
+    tc_experts_put(&x->s, down, 1, 1, 1);
+    x->op.up_lora = up;
+    x->op.down_lora = down;
+}
+
+static void tc_experts_run(tc_experts_side *x, tc_step *t, const int32_t *slots) {
+    t->s.seq_lora = slots;
+    t->s.shape.lora = 1;
+    CHECK(x->s.be->begin_step(x->s.ctx, &t->s) == LLM_OK);
+    tc_embed(&x->s, (llm_buffer *)(uintptr_t)x->op.src, x->table);
+    tc_embed(&x->s, x->route, x->routes);
+    x->s.be->experts(x->s.ctx, 0, &x->op);
+    tc_run(&x->s);
+}
+
+/* Both backends alike, whoever is in the batch and however many go at a time; without adapters in the step as without sites. */
+static void tc_experts(void) {
+    static const int lengths[] = {5, 1, 21, 1, 9, 7, 2, 1}, slots[][8] = {{0, -1, 1, 1, 0, -1, 2, 1}, {-1, -1, 2, -1, 2, -1, 2, -1}, {1, 1, 0, 0, -1, 0, 1, 0}};
+    tc_experts_side x[4]; /* the CPU at once and in turns, CUDA the same */
+    for (int i = 0; i < 4; i++) tc_experts_open(&x[i], i < 2 ? llm_backend_cpu() : tc_cuda, i & 1);
+    for (int round = 0; round < 6; round++) {
+        tc_step t;
+        tc_begin(&t);
+        for (int q = 0; q < 8; q++) tc_add(&t, q, 0, round < 3 ? lengths[q] : 1, 0);
+        int rows = t.s.shape.n_rows;
+        for (int i = 0; i < 4; i++) tc_experts_run(&x[i], &t, slots[round % 3]);
+        double e[3];
+        for (int i = 1; i < 4; i++) e[i - 1] = tc_compare(&x[0].s, x[0].y, &x[i].s, x[i].y, rows, TC_E_IN);
+        if (!CHECK(e[0] == 0 && e[1] < 1e-5 && e[2] < 1e-5)) printf("    adapters of experts, round %d: %.2e %.2e %.2e\n", round, e[0], e[1], e[2]);
+        if (round) continue;
+        float together[TC_E_IN], alone[TC_E_IN];
+        memcpy(together, x[0].s.be->buffer_row(x[0].s.ctx, 0, x[0].y, 6), sizeof together); /* the first row of sequence 2, then by itself */
+        tc_begin(&t);
+        tc_add(&t, 2, 0, 1, 0);
+        tc_experts_run(&x[0], &t, slots[0] + 2);
+        memcpy(alone, x[0].s.be->buffer_row(x[0].s.ctx, 0, x[0].y, 0), sizeof alone);
+        CHECK(!memcmp(together, alone, sizeof alone));
+        const llm_lora_site *up = x[0].op.up_lora, *down = x[0].op.down_lora;
+        x[0].op.up_lora = x[0].op.down_lora = NULL;
+        tc_experts_run(&x[0], &t, slots[0] + 2);
+        CHECK(memcmp(alone, x[0].s.be->buffer_row(x[0].s.ctx, 0, x[0].y, 0), sizeof alone));
+        x[0].op.up_lora = up;
+        x[0].op.down_lora = down;
+    }
+    for (int i = 0; i < 4; i++) {
+        tc_step t;
+        int32_t slot = 3;
+        tc_begin(&t);
+        tc_add(&t, 0, 0, 1, 0);
+        t.s.seq_lora = &slot;
+        CHECK(x[i].s.be->begin_step(x[i].s.ctx, &t.s) == LLM_OK);
+        x[i].s.be->experts(x[i].s.ctx, 0, &x[i].op);
+        CHECK(x[i].s.be->end_step(x[i].s.ctx) == LLM_ERR_ARG && strstr(llm_last_error(), "slot"));
+        x[i].s.be->close(x[i].s.ctx);
+    }
+    llm__arena_free(&tc_memory);
+}
+
 /* ---- drawing ---- */
 
 /* Logits of every row on the host beside what the device drew: llm_sample must choose the same. */
@@ -920,7 +1044,7 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } parts[] = {{"linear", tc_linear}, {"attention", tc_attention}, {"rows", tc_rows}, {"adapters", tc_lora}, {"draws", tc_draws}, {"pages", tc_pages}, {"states", tc_states}};
+    } parts[] = {{"linear", tc_linear}, {"attention", tc_attention}, {"rows", tc_rows}, {"adapters", tc_lora}, {"experts", tc_experts}, {"draws", tc_draws}, {"pages", tc_pages}, {"states", tc_states}};
     for (int i = 0; i < LLM__COUNT(parts); i++, start = llm__now()) {
         if (argc > 1 && strcmp(argv[1], parts[i].name)) continue; /* one part alone */
         parts[i].run();

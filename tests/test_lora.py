@@ -7,6 +7,7 @@ import math
 import os
 import pathlib
 import random
+import re
 import shutil
 import struct
 import subprocess
@@ -44,13 +45,14 @@ def distance(a, b):
 
 def families():
     """All matrices of a family at once, whatever it fuses, splits, ties or stores across; one rank and two."""
-    for name in ("llama", "gemma3_text", "qwen2_moe", "gpt2", "phi3", "chatglm3", "internlm2", "deepseek_v2", "starcoder2", "ernie4_5_moe", "opt", "cohere"):
+    for name in ("llama", "gemma3_text", "qwen2_moe", "gpt2", "phi3", "chatglm3", "internlm2", "deepseek_v2", "starcoder2", "ernie4_5_moe", "opt", "cohere", "mixtral",
+                 "qwen3_moe", "deepseek_v3", "glm4_moe"):
         model, adapter, merged = SHARED / name, f"{TMP}/{name}", f"{TMP}/{name}-merged"
         parts = adapters.make(str(model), adapter, dtype=("F32", "BF16", "F16")[len(name) % 3])
         adapters.merge(str(model), merged, parts)
         base, want, got = score(model), score(merged), score(model, "--lora", adapter)
         check(f"{name}: {len(parts)} matrices", distance(want, got) < 1e-4 and distance(base, got) > 0.05, (distance(want, got), distance(base, got), got if isinstance(got, str) else ""))
-        if name in ("llama", "phi3", "deepseek_v2", "qwen2_moe"):
+        if name in ("llama", "phi3", "deepseek_v2", "qwen2_moe", "mixtral"):
             got = score(model, "--lora", adapter, "-tp", "2")
             check(f"{name}: two ranks", distance(want, got) < 1e-4, distance(want, got))
 
@@ -126,6 +128,54 @@ def variants():
         check("tied embeddings", isinstance(score(model, "--lora", f"{TMP}/tied"), dict) and distance(score(model), score(model, "--lora", f"{TMP}/tied")) > 1e-3)
 
 
+def experts():
+    """Matrices of experts, which several files' names and shapes can have; what a part of the experts has, and with ranks of their own."""
+    model, names = str(SHARED / "gpt_oss"), ["gate_up_proj", "down_proj"]
+    layers = [x.rsplit(".", 1)[0] for x in adapters.folder_tensors(model) if x.endswith("experts.gate_up_proj")]
+    for what, these, across in (("both", names, False), ("both, the other one inside", names[::-1], False), ("only gate and up", names[:1], False), ("only down", names[1:], False), ("stored (out, in)", names, True)):
+        parts = adapters.make_parameters(model, f"{TMP}/stack", {x: these for x in layers}, seed=len(what), across=across)
+        adapters.merge(model, f"{TMP}/stack-merged", parts)
+        want = score(f"{TMP}/stack-merged")
+        for tp in ((), ("-tp", "2")):
+            got = score(model, "--lora", f"{TMP}/stack", *tp)
+            check(f"gpt_oss: target_parameters, {what} {tp}", distance(want, got) < 1e-4 and distance(score(model), got) > 0.02, (distance(want, got), got if isinstance(got, str) else ""))
+    model = str(SHARED / "mixtral")
+    parts = adapters.make(model, f"{TMP}/some", targets=r"experts\.[02]\.w[13]|1\.block_sparse_moe\.experts\.3\.w2", seed=4)
+    other = adapters.make(model, f"{TMP}/other", targets=r"experts\.1\.w[12]", r=7, seed=5, rank_pattern={"w1": 7})
+    tensors = {**adapters.read_safetensors(f"{TMP}/some/adapter_model.safetensors"), **adapters.read_safetensors(f"{TMP}/other/adapter_model.safetensors")}
+    config = json.load(open(f"{TMP}/some/adapter_config.json"))
+    adapters.write_safetensors(f"{TMP}/some/adapter_model.safetensors", tensors)
+    json.dump({**config, "rank_pattern": {"1.w1": 7, "1.w2": 7}}, open(f"{TMP}/some/adapter_config.json", "w"))
+    adapters.merge(model, f"{TMP}/some-merged", {**parts, **{k: (a, b, 16 / 7) for k, (a, b, _) in other.items()}})
+    check("some experts, with ranks of their own", distance(score(f"{TMP}/some-merged"), score(model, "--lora", f"{TMP}/some")) < 1e-4, score(model, "--lora", f"{TMP}/some"))
+    # as llama.cpp has it: one stack for all experts of a layer
+    parts = adapters.make(model, f"{TMP}/e", targets=r"experts|0\.self_attn\.q_proj", seed=6)
+    stacks = {}
+    for name, (a, b, _) in parts.items():
+        if "q_proj" in name:
+            heads = json.load(open(f"{model}/config.json"))["num_attention_heads"]
+            stacks["blk.0.attn_q.weight.lora_a"], stacks["blk.0.attn_q.weight.lora_b"] = [(0, a)], [(0, gguf_rows(b, heads))]
+            continue
+        layer, expert, kind = re.search(r"layers\.(\d+)\..*experts\.(\d+)\.w(\d)", name).groups()
+        to = f"blk.{layer}.ffn_{('gate', 'down', 'up')[int(kind) - 1]}_exps.weight.lora_"
+        for end, rows in (("a", a), ("b", b)): stacks.setdefault(to + end, []).append((int(expert), rows))
+    stacks = {k: [rows for _, rows in sorted(v)] if len(v) > 1 else v[0][1] for k, v in stacks.items()}
+    adapters.make_gguf(f"{TMP}/e.gguf", stacks)
+    check("experts of a GGUF adapter", distance(score(model, "--lora", f"{TMP}/e"), score(model, "--lora", f"{TMP}/e.gguf")) < 1e-6, score(model, "--lora", f"{TMP}/e.gguf"))
+    adapters.make_gguf(f"{TMP}/bad.gguf", {k: v[:-1] if "exps" in k else v for k, v in stacks.items()})
+    got = score(model, "--lora", f"{TMP}/bad.gguf")
+    check("one expert too few", isinstance(got, str) and "shape" in got and got.count("\n") == 1, got)
+    tensors = adapters.read_safetensors(f"{TMP}/stack/adapter_model.safetensors")
+    some = next(x for x in tensors if x.endswith("lora_B.weight"))
+    dtype, (m, n), data = tensors[some]
+    for what, change in (("another height", {some: (dtype, [m - 1, n], data[:4 * n * (m - 1)])}), ("no whole number of experts", {some: (dtype, [m, n - 1], data[:4 * m * (n - 1)])}), ("half of it", {some: None})):
+        shutil.rmtree(f"{TMP}/badstack", ignore_errors=True)
+        shutil.copytree(f"{TMP}/stack", f"{TMP}/badstack")
+        adapters.write_safetensors(f"{TMP}/badstack/adapter_model.safetensors", {k: v for k, v in {**tensors, **change}.items() if v})
+        got = score(str(SHARED / "gpt_oss"), "--lora", f"{TMP}/badstack")
+        check(f"a stack with {what}", isinstance(got, str) and "experts" in got and got.count("\n") == 1, got)
+
+
 def gguf_rows(rows, heads):
     """The rows of q or k as llama.cpp's converter puts them."""
     d = len(rows) // heads
@@ -164,7 +214,7 @@ def bad():
     f32 = lambda *shape: ("F32", list(shape), bytes(4 * shape[0] * (shape[1] if len(shape) > 1 else 1)))
     nan = ("F32", [4, 96], struct.pack("<f", float("nan")) + bytes(4 * 4 * 96 - 4))
     cases = [(f"config {k}={v}", {k: v}, {}, k) for k, v in (("peft_type", "IA3"), ("peft_type", None), ("r", 0), ("r", -1), ("r", 1.5), ("r", "4"), ("r", None), ("r", 10 ** 6), ("r", 8), ("lora_alpha", "x"),
-             ("lora_alpha", None), ("lora_alpha", 1e9), ("use_dora", True), ("bias", "all"), ("modules_to_save", ["lm_head"]), ("lora_bias", True), ("trainable_token_indices", [1]), ("target_parameters", ["x"]),
+             ("lora_alpha", None), ("lora_alpha", 1e9), ("use_dora", True), ("bias", "all"), ("modules_to_save", ["lm_head"]), ("lora_bias", True), ("trainable_token_indices", [1]),
              ("layer_replication", [[0, 1]]))]
     cases[[c[0] for c in cases].index("config r=1000000")] = ("config r=10^6", {"r": 10 ** 6}, {}, "rank")
     cases[[c[0] for c in cases].index("config r=8")] = ("r is not that of the tensors", {"r": 8}, {}, "rank")
@@ -293,11 +343,30 @@ def serving():
         check(f"--lora-modules {words}", p.returncode == code and why in p.stderr and p.stderr.count("error") <= 2, p.stderr)
 
 
+def mixtures():
+    """The same of a mixture of experts, whose experts all have adapters: in a batch, in chunks, and after those who came before."""
+    model = str(SHARED / "mixtral")
+    for i, name in enumerate("abc"): adapters.make(model, f"{TMP}/moe/{name}", r=(4, 8, 2)[i], seed=30 + i, size=0.4, targets=(r".", r"experts", r"w2|gate|q_proj")[i])
+    plain = None
+    for flags in ((), ("--max-num-batched-tokens", "24", "--threads", "1"), ("-tp", "2")):
+        s = Server("--enable-lora", "--max-loras", "3", "--lora-modules", *(f"{x}={TMP}/moe/{x}" for x in "abc"), *flags, model=model, base=("--log-level", "warn", "--max-num-seqs", "16"))
+        alone = {(m, i): complete(s, m, i) for m in [model, "a", "b", "c"] for i in range(4)}
+        plain = plain or alone
+        check(f"a mixture's adapters say something else {flags}", len({x[2] for (m, i), x in alone.items() if i == 0}) == 4 and all(x[0] == 200 for x in alone.values()), alone)
+        if "-tp" not in flags: check(f"a mixture, as without {flags}", alone == plain)
+        together = {}
+        threads = [threading.Thread(target=lambda k=k: together.__setitem__(k, complete(s, *k))) for k in alone]
+        for t in threads: t.start()
+        for t in threads: t.join()
+        check(f"a mixture's three adapters and the base in one batch {flags}", together == alone, [k for k in alone if together.get(k) != alone[k]])
+        check("ends", s.stop() == 0)
+
+
 if __name__ == "__main__":
     if not SHARED.exists(): skip("adapters", f"{SHARED} is not there")
     else:
         try:
-            for group in (families, scaled, variants, gguf, bad, serving):
+            for group in (families, scaled, variants, experts, gguf, bad, serving, mixtures):
                 if len(sys.argv) < 2 or group.__name__ in sys.argv[1:]: group()
         finally: shutil.rmtree(TMP)
     finish()
