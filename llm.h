@@ -16465,22 +16465,18 @@ static llm_result llm__lora_slot_pack(llm__lora_slot *s) {
     return LLM_OK;
 }
 
-/* Quantised adapters become f32, for a product of floats leaves its input as it is. Weights lie in the slot's memory, none has a region
- * of its own. */
+/* Adapters are f32, for a product of floats leaves its input as it is. Weights lie in the slot's memory, none has a region of its own. */
 static llm_result llm__cpu_lora_put(llm_backend_ctx *ctx, int rank, llm_lora_site *site, int slot, const llm_lora_part *parts, int n) {
     llm_result r = LLM_OK;
     llm__lora_slot *s = &site->slot[slot];
+    (void)ctx;
     (void)rank;
     llm__lora_slot_clear(s);
     for (int i = 0; i < n && !r; i++) {
-        int whole = 1;
-        const llm_weight_desc *d[2] = {parts[i].a, parts[i].b};
-        for (int k = 0; k < 2; k++)
-            for (int j = 0; j < d[k]->n_segments; j++) whole &= llm__type_block(d[k]->segments[j].type) == 1;
         s->part[i].row = parts[i].row;
         s->n = i + 1;
-        r = llm__weight_new(d[0], whole ? ctx->cfg.compute : LLM_COMPUTE_F32, &s->part[i].a);
-        if (!r) r = llm__weight_new(d[1], whole ? ctx->cfg.compute : LLM_COMPUTE_F32, &s->part[i].b);
+        r = llm__weight_new(parts[i].a, LLM_COMPUTE_F32, &s->part[i].a);
+        if (!r) r = llm__weight_new(parts[i].b, LLM_COMPUTE_F32, &s->part[i].b);
     }
     if (!r && n) r = llm__lora_slot_pack(s);
     if (r) llm__lora_slot_clear(s);
@@ -17973,7 +17969,8 @@ static llm_segment *llm__loader_segment(llm__loader *L, int list, int64_t n) {
  * An adapter (>>lora) goes through the same walk as the weights, so how families fuse, split and share their matrices is
  * written once. Where llm__take takes rows and columns of a stored W (out, in), an adapter has B (out, r) and A (r, in)
  * for W, and the same rows of B and columns of A are taken: B A is cut like W. llm__make then fills a slot of the layer's
- * site. What was taken of one stored matrix after the other (q, k and v of a fused one) is one part. */
+ * site. What was taken of one stored matrix after the other (q, k and v of a fused one) is one part, and so are the
+ * matrices of all experts. What the adapter has for it is copied, as f32. */
 
 /* The two factors that the adapter has for a stored matrix: 1, and both are there; else 0, which may be an error. up: 0, or 1 and 2 for the
  * names that PEFT gives the parameter of a module (target_parameters): the module's, and the same with ".base_layer" where two of its
@@ -18035,9 +18032,6 @@ static int llm__adapter_check(llm__loader *L, const llm__tensor *const pair[2], 
     return 1;
 }
 
-/* The rank that the last dimension of B tells. */
-static int64_t llm__adapter_rank(const llm__tensor *b) { return b->n_dims ? b->shape[b->n_dims - 1] : 0; }
-
 /* alpha / r, where alpha_pattern may give a module an alpha of its own: by its name or the end of it. */
 static float llm__adapter_scale(const llm__adapter *d, const llm__tensor *b, int32_t r) {
     double alpha = d->alpha;
@@ -18050,104 +18044,22 @@ static float llm__adapter_scale(const llm__adapter *d, const llm__tensor *b, int
     return (float)(alpha / (d->root ? sqrt((double)r) : r));
 }
 
-/* The rows of B for rows of W. Where the files order the rows of q and k differently (see PAIRS_GGUF) it is row by row. */
-static void llm__adapter_rows(llm__loader *L, const llm__taken *t, const llm__tensor *b, int32_t r) {
-    const llm__arch *a = L->a;
-    int differ = L->adapter->gguf != a->gguf && a->flags & LLM__PAIRS_GGUF && !(a->flags & LLM__PAIRS);
-    int apart = differ && (t->slot == LLM__W_Q || t->slot == LLM__W_K);
-    int64_t d = a->head_dim, half = d / 2;
-    for (int64_t i = 0; i < t->rows.n && !L->r; i += apart ? 1 : t->rows.n) {
-        llm_segment *s = llm__loader_segment(L, 0, apart ? 1 : t->rows.n);
-        if (!s) return;
-        int64_t at = t->rows.first + i, k = at % d;
-        s->data = b->data;
-        s->type = b->type;
-        s->stored_cols = s->n_cols = r;
-        s->row = !apart ? at : at - k + (a->gguf ? k % 2 * half + k / 2 : k % half * 2 + k / half);
-        s->row_step = apart ? 1 : t->rows.step;
-        s->scale = llm__adapter_scale(L->adapter, b, r);
-    }
-}
-
-/* One part: what the adapter has for the takes [from, to), which are of one stored matrix: its rank. 0: nothing, or an error. `a` becomes
- * the segment of A; those of B are added to L->list[0]. */
-static int32_t llm__adapter_part(llm__loader *L, llm_role role, size_t from, size_t to, llm_segment *a) {
-    const llm__taken *t = &L->taken[from];
-    const llm__tensor *pair[2];
-    int embed = role == LLM_ROLE_EMBED, across = embed && L->adapter->gguf; /* GGUF stores A of an embedding as (vocab, r) */
-    if (!llm__adapter_find(L, role == LLM_ROLE_HEAD ? (int)LLM__W_HEAD : t->slot, 0, 0, pair)) return 0;
-    const int64_t rank = llm__adapter_rank(pair[1]), wide = embed ? t->rows.size : t->cols.size, tall = embed ? t->cols.size : t->rows.size;
-    const int64_t down[3] = {1, across ? wide : rank, across ? rank : wide}, up[3] = {1, tall, rank};
-    if (!llm__adapter_check(L, pair, rank, down, up)) return 0;
-    const int32_t r = (int32_t)rank;
-    llm__slice in = embed ? t->rows : t->cols;
-    memset(a, 0, sizeof *a);
-    a->data = pair[0]->data;
-    a->type = pair[0]->type;
-    a->stored_cols = across ? r : in.size;
-    a->transposed = embed && !across;
-    a->row = embed ? in.first : 0;
-    a->col = embed ? 0 : in.first;
-    a->n_rows = embed ? in.n : r;
-    a->n_cols = embed ? r : in.n;
-    for (; from < to && !embed; from++) llm__adapter_rows(L, &L->taken[from], pair[1], r);
-    llm__taken all = {LLM__W_EMBED, llm__all(L->a->hidden), llm__all(0)};
-    if (embed) llm__adapter_rows(L, &all, pair[1], r);
-    return r;
-}
-
-/* Fills the adapter's slot of a layer's site, with nothing where the adapter has nothing for it. */
-static void llm__adapter_put(llm__loader *L, llm_role role, const llm__net_pair *to) {
-    llm_lora_part part[LLM_LORA_PARTS];
-    llm_weight_desc desc[LLM_LORA_PARTS][2];
-    llm_segment a[LLM_LORA_PARTS];
-    int64_t row = 0;
-    int n = 0;
-    memset(desc, 0, sizeof desc);
-    for (size_t i = 0, next = 0; i < L->n_taken && !L->r && to->lora && n < LLM_LORA_PARTS; i = next) {
-        int64_t first = row;
-        size_t begin = L->list[0].n;
-        for (; next < L->n_taken && L->taken[next].slot == L->taken[i].slot; next++) row += L->taken[next].rows.n;
-        int64_t before = L->list[0].rows;
-        int32_t r = llm__adapter_part(L, role, i, next, &a[n]);
-        if (!r) continue;
-        llm_weight_desc *d = desc[n];
-        d[0].name = d[1].name = L->path;
-        d[0].role = role == LLM_ROLE_EMBED ? LLM_ROLE_VECTOR : LLM_ROLE_LINEAR;
-        d[1].role = LLM_ROLE_LINEAR;
-        d[0].n_segments = 1;
-        d[1].n_segments = (int32_t)(L->list[0].n - begin);
-        d[0].rows = a[n].n_rows;
-        d[0].cols = a[n].n_cols;
-        d[1].rows = L->list[0].rows - before;
-        d[1].cols = r;
-        part[n++].row = role == LLM_ROLE_EMBED ? 0 : first;
-    }
-    for (int i = 0, at = 0; i < n; at += desc[i++][1].n_segments) { /* the list may have moved until now */
-        desc[i][0].segments = &a[i];
-        desc[i][1].segments = L->list[0].segment + at;
-        part[i].a = &desc[i][0];
-        part[i].b = &desc[i][1];
-    }
-    if (to->lora && !L->r) L->r = L->backend->lora_put(L->ctx, L->rank, to->lora, L->slot, part, n);
-    L->n_taken = L->list[0].n = 0;
-    L->list[0].rows = 0;
-}
-
-/* Where the factors of one expert's matrix W (tall, wide) stand: element (i, j) of A (r, wide) at a_at + i a_row + j a_col, B (tall, r)
- * alike. */
-typedef struct llm__expert_factors {
-    const llm__tensor *a, *b;   /* NULL: the adapter has none for this expert */
+/* Where the factors of a matrix W (tall, wide) stand: element (i, j) of A (r, wide) at a_at + i a_row + j a_col, B (tall, r) alike. */
+typedef struct llm__factors {
+    const llm__tensor *a, *b;   /* NULL: there are none */
     int64_t r, a_at, a_row, a_col, b_at, b_row, b_col;
-} llm__expert_factors;
+} llm__factors;
 
-/* Those of expert e in a slot of experts: tensors of its own, or a stack (E, r, wide) and (E, tall, r) as in GGUF. 0: none, or an error. */
-static int llm__expert_own(llm__loader *L, int slot, int e, int64_t tall, int64_t wide, llm__expert_factors *f) {
+/* Those that have tensors of their own, or (of expert e) are in a stack (E, r, wide) and (E, tall, r) as in GGUF. 0: none, or an error. */
+static int llm__factors_own(llm__loader *L, int slot, int e, int64_t tall, int64_t wide, llm__factors *f) {
     const llm__tensor *pair[2];
-    const int64_t E = L->a->n_experts;
+    const int across = slot == LLM__W_EMBED && L->adapter->gguf; /* A as (vocab, r) */
     if (!llm__adapter_find(L, slot, e, 0, pair)) return 0;
-    const int64_t r = llm__adapter_rank(pair[1]), n = pair[1]->n_dims > 2 ? E : 1, down[3] = {n, r, wide}, up[3] = {n, tall, r};
-    const llm__expert_factors found = {pair[0], pair[1], r, n > 1 ? e * r * wide : 0, wide, 1, n > 1 ? e * tall * r : 0, r, 1};
+    const llm__tensor *b = pair[1];
+    const int64_t r = b->n_dims ? b->shape[b->n_dims - 1] : 0;
+    const int stack = b->n_dims > 2 && slot >= LLM__W_E_GATE_UP && slot <= LLM__W_E_DOWN, at = stack ? e : 0;
+    const int64_t n = stack ? L->a->n_experts : 1, down[3] = {n, across ? wide : r, across ? r : wide}, up[3] = {n, tall, r};
+    const llm__factors found = {pair[0], b, r, at * r * wide, across ? 1 : wide, across ? r : 1, at * r * tall, r, 1};
     *f = found;
     return llm__adapter_check(L, pair, r, down, up);
 }
@@ -18155,7 +18067,7 @@ static int llm__expert_own(llm__loader *L, int slot, int e, int64_t tall, int64_
 /* The same where PEFT has factors of all experts' matrices as one parameter of a module: A (E r, n), expert by expert, and B (m, r E), the
  * expert's number last. A parameter (E, wide, tall), as gpt-oss stores it, has n = wide and m = tall; (E, tall, wide) the other way round,
  * and then A's part is our B and B's part our A, both across. */
-static int llm__expert_stacked(llm__loader *L, int slot, int e, int64_t tall, int64_t wide, llm__expert_factors *f) {
+static int llm__factors_stacked(llm__loader *L, int slot, int e, int64_t tall, int64_t wide, llm__factors *f) {
     const llm__tensor *pair[2];
     const int64_t E = L->a->n_experts;
     for (int up = 1; up <= 2 && !L->adapter->gguf; up++) {
@@ -18164,88 +18076,134 @@ static int llm__expert_stacked(llm__loader *L, int slot, int e, int64_t tall, in
         const int across = n == tall && m == wide && !(tall == wide && llm__arch_is(L->a, "gpt_oss"));
         if (pair[0]->n_dims != 2 || rows % E || (!across && (n != wide || m != tall))) continue;
         const int64_t first[3] = {1, rows, n}, second[3] = {1, m, rows};
-        const llm__expert_factors plain = {pair[0], pair[1], r, e * r * n, n, 1, e, rows, E};
-        const llm__expert_factors turned = {pair[1], pair[0], r, e, E, rows, e * r * n, 1, n};
+        const llm__factors plain = {pair[0], pair[1], r, e * r * n, n, 1, e, rows, E};
+        const llm__factors turned = {pair[1], pair[0], r, e, E, rows, e * r * n, 1, n};
         *f = across ? turned : plain;
         return llm__adapter_check(L, pair, r, first, second);
     }
     return 0;
 }
 
-/* rows x cols elements of a tensor, times a scale, from `at` on and row_step and col_step apart, to dst (rows, stride). */
-static void llm__expert_values(const llm__tensor *t, int64_t at, int64_t row_step, int64_t col_step, llm__slice rows, llm__slice cols,
-                               float scale, float *dst, int64_t stride) {
+/* Elements of a tensor, times a scale, from `at` on and row_step and col_step apart, to dst (rows, stride). */
+static void llm__factor_values(const llm__tensor *t, int64_t at, int64_t row_step, int64_t col_step, int64_t rows, int64_t cols, float scale,
+                               float *dst, int64_t stride) {
     const int64_t width = t->shape[t->n_dims - 1], bytes = llm__row_bytes(t->type, width);
-    for (int64_t i = 0; i < rows.n; i++)
-        for (int64_t j = 0, n; j < cols.n; j += n) {
-            int64_t from = at + (rows.first + i * rows.step) * row_step + (cols.first + j) * col_step;
-            n = col_step == 1 ? cols.n : 1; /* a row of ours lies in one of the tensor's, or across all */
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0, n; j < cols; j += n) {
+            const int64_t from = at + i * row_step + j * col_step;
+            n = col_step == 1 ? cols : 1; /* a row of ours lies in one of the tensor's, or across all */
             llm__dequant_columns(t->type, t->data + from / width * bytes, from % width, n, dst + i * stride + j);
             for (int64_t k = 0; k < n; k++) dst[i * stride + j + k] *= scale;
         }
 }
 
-/* One part: factors of all experts for a matrix (rows.size, cols.size), cut to this rank's rows and columns, as f32 with the largest of
- * their ranks; experts without any, and what a smaller rank lacks, are zeros. 0: the adapter has nothing here, or an error. fused: rows of
- * the matrix that holds gate and up. */
-static int llm__adapter_expert_part(llm__loader *L, int slot, llm__slice rows, llm__slice cols, llm__slice fused, llm__arena *memory,
-                                    llm_segment g[2]) {
-    const int E = L->a->n_experts;
-    int64_t r = 0;
-    llm__expert_factors *f = (llm__expert_factors *)llm__arena_get(memory, (size_t)E * sizeof *f);
-    llm__slice *cut = (llm__slice *)llm__arena_get(memory, (size_t)E * sizeof *cut);
-    if (!f || !cut) L->r = llm__nomem();
-    for (int e = 0; e < E && !L->r; e++) {
-        int own = llm__expert_own(L, slot, e, rows.size, cols.size, &f[e]), both = slot == LLM__W_E_DOWN ? slot : LLM__W_E_GATE_UP;
-        cut[e] = own ? rows : fused;
-        if (!own && !L->r && slot != both) own = llm__expert_own(L, both, e, fused.size, cols.size, &f[e]);
-        if (!own && !L->r) llm__expert_stacked(L, both, e, fused.size, cols.size, &f[e]);
-        if (f[e].a) r = LLM__MAX(r, f[e].r);
-    }
-    if (!r || L->r) return 0;
-    float *to[2] = {(float *)llm__arena_get(memory, (size_t)(E * r * cols.n) * sizeof(float)),
-                    (float *)llm__arena_get(memory, (size_t)(E * r * rows.n) * sizeof(float))};
-    if (!to[0] || !to[1]) L->r = llm__nomem();
-    for (int e = 0; e < E && !L->r; e++) {
-        if (!f[e].a) continue;
-        float scale = llm__adapter_scale(L->adapter, f[e].b, (int32_t)f[e].r);
-        llm__expert_values(f[e].a, f[e].a_at, f[e].a_row, f[e].a_col, llm__all(f[e].r), cols, 1, to[0] + e * r * cols.n, cols.n);
-        llm__expert_values(f[e].b, f[e].b_at, f[e].b_row, f[e].b_col, cut[e], llm__all(f[e].r), scale, to[1] + e * r * rows.n, r);
-    }
-    for (int k = 0; k < 2; k++) {
-        memset(&g[k], 0, sizeof g[k]);
-        g[k].data = to[k];
-        g[k].type = LLM_TYPE_F32;
-        g[k].n_rows = E * (k ? rows.n : r);
-        g[k].stored_cols = g[k].n_cols = k ? r : cols.n;
-    }
-    return !L->r;
+/* Where the adapter has row `at` of a matrix: files order the rows of q and k differently (see PAIRS_GGUF). */
+static int64_t llm__adapter_row(const llm__loader *L, int slot, int64_t at) {
+    const llm__arch *a = L->a;
+    const int64_t d = a->head_dim, half = d / 2, k = at % d;
+    int differ = L->adapter->gguf != a->gguf && a->flags & LLM__PAIRS_GGUF && !(a->flags & LLM__PAIRS);
+    if (!differ || (slot != LLM__W_Q && slot != LLM__W_K)) return at;
+    return at - k + (a->gguf ? k % 2 * half + k / 2 : k % half * 2 + k / half);
 }
 
-/* Fills the adapter's slot of a site of experts: one part for down, two for gate and up, whose rows `ff` the rank has. What the file has for
- * both in one matrix has them one after the other, or (turns) in turns. */
-static void llm__adapter_experts(llm__loader *L, int slot, llm__slice rows, llm__slice cols, int turns, const llm__net_pair *to) {
-    llm_lora_part part[2];
-    llm_weight_desc desc[2][2];
-    llm_segment g[2][2];
+/* What goes into a slot of a site, with all that it points to. */
+typedef struct llm__adapter_parts {
+    int n;
+    llm_lora_part part[LLM_LORA_PARTS];
+    llm_weight_desc desc[LLM_LORA_PARTS][2];
+    llm_segment segment[LLM_LORA_PARTS][2];
     llm__arena memory;
-    int n = 0, two = slot == LLM__W_E_GATE;
-    memset(&memory, 0, sizeof memory);
-    memset(desc, 0, sizeof desc);
-    for (int i = 0; i <= two && to->lora; i++) {
-        llm__slice fused = {2 * rows.size, turns ? 2 * rows.first + i : rows.first + i * rows.size, rows.n, turns ? 2 : 1};
-        if (!llm__adapter_expert_part(L, slot + i, rows, cols, two ? fused : rows, &memory, g[n])) continue;
-        for (int k = 0; k < 2; k++) {
-            llm_weight_desc d = {L->path, LLM_ROLE_EXPERTS, &g[n][k], 1, L->a->n_experts, g[n][k].n_rows, g[n][k].n_cols, 0};
-            desc[n][k] = d;
-        }
-        part[n].row = i * rows.n;
-        part[n].a = &desc[n][0];
-        part[n].b = &desc[n][1];
-        n++;
+} llm__adapter_parts;
+
+/* Adds a part: factors (n_groups) of a matrix, or of every expert's, cut like what was taken of each (n_groups, n_takes): the rows of all
+ * takes, the columns of any. They get the largest of their ranks; what others lack, and who has none, gets zeros. row: of the layer. */
+static void llm__adapter_part(llm__loader *L, llm__adapter_parts *p, llm_role role, int n_groups, const llm__factors *f,
+                              const llm__taken *t, size_t n_takes, int64_t row) {
+    const int embed = role == LLM_ROLE_EMBED;
+    const int64_t cols = t->cols.n;
+    int64_t r = 0, rows = 0;
+    for (int g = 0; g < n_groups; g++) r = LLM__MAX(r, f[g].a ? f[g].r : 0);
+    for (size_t i = 0; i < n_takes; i++) rows += t[i].rows.n;
+    if (!r || L->r || p->n == LLM_LORA_PARTS) return;
+    float *a = (float *)llm__arena_get(&p->memory, (size_t)(n_groups * r * cols) * sizeof *a);
+    float *b = (float *)llm__arena_get(&p->memory, (size_t)(n_groups * r * rows) * sizeof *b), *to = b;
+    if (!a || !b) {
+        L->r = llm__nomem();
+        return;
     }
-    if (to->lora && !L->r) L->r = L->backend->lora_put(L->ctx, L->rank, to->lora, L->slot, part, n);
-    llm__arena_free(&memory);
+    for (int g = 0; g < n_groups; g++, f++) {
+        float scale = f->a ? llm__adapter_scale(L->adapter, f->b, (int32_t)f->r) : 0;
+        if (f->a && embed) llm__factor_values(f->a, f->a_at + t->cols.first * f->a_col, f->a_col, f->a_row, cols, r, 1, a, r);
+        else if (f->a) llm__factor_values(f->a, f->a_at + t->cols.first * f->a_col, f->a_row, f->a_col, f->r, cols, 1, a + g * r * cols, cols);
+        for (size_t i = 0; i < n_takes; i++, t++)
+            for (int64_t k = 0; k < t->rows.n; k++, to += r) {
+                int64_t at = llm__adapter_row(L, t->slot, t->rows.first + k * t->rows.step);
+                if (f->a) llm__factor_values(f->b, f->b_at + at * f->b_row, 0, f->b_col, 1, f->r, scale, to, r);
+            }
+    }
+    for (int k = 0; k < 2; k++) {
+        const int64_t high = k ? n_groups * rows : embed ? cols : n_groups * r, wide = k || embed ? r : cols;
+        const llm_role kind = n_groups > 1 ? LLM_ROLE_EXPERTS : embed && !k ? LLM_ROLE_VECTOR : LLM_ROLE_LINEAR;
+        const llm_segment g = {k ? b : a, LLM_TYPE_F32, 0, wide, 0, high, 1, 0, wide, 1, NULL};
+        const llm_weight_desc d = {L->path, kind, &p->segment[p->n][k], 1, n_groups, high, wide, 0};
+        p->segment[p->n][k] = g;
+        p->desc[p->n][k] = d;
+    }
+    p->part[p->n].row = row;
+    p->part[p->n].a = &p->desc[p->n][0];
+    p->part[p->n].b = &p->desc[p->n][1];
+    p->n++;
+}
+
+/* Fills the adapter's slot of a site, with nothing where the adapter has nothing for it. */
+static void llm__adapter_put(llm__loader *L, const llm__net_pair *to, llm__adapter_parts *p) {
+    if (to->lora && !L->r) L->r = L->backend->lora_put(L->ctx, L->rank, to->lora, L->slot, p->part, p->n);
+    llm__arena_free(&p->memory);
+}
+
+/* A layer out of what was taken. An embedding (vocab, hidden) counts as the matrix across. */
+static void llm__adapter_layer(llm__loader *L, llm_role role, const llm__net_pair *to) {
+    llm__adapter_parts p;
+    llm__factors f;
+    int64_t row = 0;
+    memset(&p, 0, sizeof p);
+    for (size_t i = 0, next = 0; i < L->n_taken && !L->r && to->lora; i = next) {
+        llm__taken *t = &L->taken[i];
+        const int64_t first = row;
+        for (; next < L->n_taken && L->taken[next].slot == t->slot; next++) row += L->taken[next].rows.n;
+        if (role == LLM_ROLE_EMBED) {
+            t->cols = t->rows;
+            t->rows = llm__all(L->a->hidden);
+        }
+        if (llm__factors_own(L, role == LLM_ROLE_HEAD ? (int)LLM__W_HEAD : t->slot, 0, t->rows.size, t->cols.size, &f))
+            llm__adapter_part(L, &p, role, 1, &f, t, next - i, first);
+    }
+    L->n_taken = 0;
+    llm__adapter_put(L, to, &p);
+}
+
+/* Experts: one part for down, two for gate and up, whose rows `ff` the rank has. What the file has for both in one matrix has them one
+ * after the other, or (turns) in turns. */
+static void llm__adapter_experts(llm__loader *L, int slot, llm__slice rows, llm__slice cols, int turns, const llm__net_pair *to) {
+    const int E = L->a->n_experts, two = slot == LLM__W_E_GATE, both = two ? (int)LLM__W_E_GATE_UP : slot;
+    llm__adapter_parts p;
+    memset(&p, 0, sizeof p);
+    llm__factors *f = (llm__factors *)llm__arena_get(&p.memory, 2 * (size_t)E * sizeof *f);
+    llm__taken *t = (llm__taken *)llm__arena_get(&p.memory, 2 * (size_t)E * sizeof *t);
+    if (!f || !t) L->r = llm__nomem();
+    for (int i = 0; i <= two && to->lora && !L->r; i++, f += E, t += E) {
+        llm__slice fused = {2 * rows.size, turns ? 2 * rows.first + i : rows.first + i * rows.size, rows.n, turns ? 2 : 1};
+        if (!two) fused = rows;
+        for (int e = 0; e < E && !L->r; e++) {
+            int own = llm__factors_own(L, slot + i, e, rows.size, cols.size, &f[e]);
+            const llm__taken one = {slot + i, own ? rows : fused, cols};
+            t[e] = one;
+            if (!own && !L->r && two) own = llm__factors_own(L, both, e, fused.size, cols.size, &f[e]);
+            if (!own && !L->r) llm__factors_stacked(L, both, e, fused.size, cols.size, &f[e]);
+        }
+        llm__adapter_part(L, &p, LLM_ROLE_EXPERTS, E, f, t, 1, i * rows.n);
+    }
+    llm__adapter_put(L, to, &p);
 }
 
 /* Adds rows of a stored matrix, cut to some columns, to the weight that is put together; without columns (size 0)
@@ -18287,7 +18245,7 @@ static void llm__hand_over(llm__loader *L, int list, llm_role role, const char *
 static void llm__make(llm__loader *L, llm_role role, int slot, int32_t n_experts, llm__net_pair *out) {
     char name[256];
     if (L->adapter) {
-        llm__adapter_put(L, role, out);
+        llm__adapter_layer(L, role, out);
         return;
     }
     int adapts = (role != LLM_ROLE_VECTOR && role != LLM_ROLE_EMBED && role != LLM_ROLE_MLA_UP) || slot == LLM__W_EMBED;

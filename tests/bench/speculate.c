@@ -1,5 +1,5 @@
 /* What speculation gains: the same greedy answers with and without it, in turns, each pair right after one another; tokens must be equal.
- * Prints tokens/s of answers that copy much of their prompt, and of free text, with the median of the pairs' ratios; then the ratio for
+ * Prints tokens/s of answers that copy much of their prompt, and of free text, with the worst prompt and the median of the pairs; then the ratio for
  * many answers at once, where drafting must turn itself down.
  *     cc -O2 tests/bench/speculate.c -o build/speculate -lm -lpthread && build/speculate MODEL.gguf [TOKENS [ROUNDS [THREADS [DRAFT_MODEL]]]]
  * With one thread, time is processor time, which other jobs disturb less. */
@@ -101,7 +101,7 @@ static double together(int copies, int32_t n_draft) {
 /* All prompts of a set, so many times; the order within a pair changes. */
 static void measure(const char *name, const char *const *prompts, int n, int rounds, int32_t n_draft) {
     int32_t ids[2][ANSWER], counts[2];
-    double total[2] = {0, 0}, tokens = 0, unused = 0;
+    double total[2] = {0, 0}, each[16][2] = {{0}}, tokens = 0, unused = 0, worst = 1e9;
     int n_pairs = 0, equal = 1;
     llm_engine_stats before, after;
     for (int i = 0; i < n; i++) answer(prompts[i], 0, ids[0], &unused); /* the prompts are in the prefix cache */
@@ -113,14 +113,15 @@ static void measure(const char *name, const char *const *prompts, int n, int rou
             counts[with] = answer(prompts[k % n], with ? n_draft : 0, ids[with], &seconds[with]);
         }
         equal &= counts[0] == counts[1] && !memcmp(ids[0], ids[1], (size_t)counts[0] * sizeof ids[0][0]);
-        for (int j = 0; j < 2; j++) total[j] += seconds[j];
+        for (int j = 0; j < 2; j++) total[j] += seconds[j], each[k % n][j] += seconds[j];
         tokens += counts[0] - 1;
         if (counts[0] > 16) pairs[n_pairs++] = seconds[0] / seconds[1];
     }
     llm_engine_get_stats(engine, &after);
+    for (int i = 0; i < n; i++) worst = fmin(worst, each[i][0] / each[i][1]);
     qsort(pairs, (size_t)n_pairs, sizeof *pairs, by_value);
-    printf("%s: %.1f tokens/s, with drafts %.1f: %.3f; median of %d pairs %.3f (%.3f to %.3f); kept %lld of %lld drafted; tokens %s\n", name, tokens / total[0],
-           tokens / total[1], total[0] / total[1], n_pairs, pairs[n_pairs / 2], pairs[0], pairs[n_pairs - 1], (long long)(after.accepted_tokens - before.accepted_tokens),
+    printf("%s: %.1f tokens/s, with drafts %.1f: %.3f, of the worst prompt %.3f; median of %d pairs %.3f (%.3f to %.3f); kept %lld of %lld drafted; tokens %s\n", name, tokens / total[0],
+           tokens / total[1], total[0] / total[1], worst, n_pairs, pairs[n_pairs / 2], pairs[0], pairs[n_pairs - 1], (long long)(after.accepted_tokens - before.accepted_tokens),
            (long long)(after.draft_tokens - before.draft_tokens), equal ? "equal" : "DIFFER");
     fflush(stdout);
 }
