@@ -17231,12 +17231,14 @@ static void llm__arch_variants(llm__facts *f, llm__arch *a, const llm__tensors *
     other |= llm__fact_bool(f, "apply_residual_connection_post_layernorm", 0);
     other |= llm__fact_bool(f, "scale_attn_by_inverse_layer_idx alibi", 0); /* ALiBi by choice: Falcon's, whose scale differs */
     other |= llm__fact_int(f, "word_embed_proj_dim", a->hidden, 1, 1 << 20) != a->hidden;
+    other |= a->qk_norm && llm__arch_is(a, "phi");
+    other |= a->mlp_bias > 0 && llm__arch_is(a, "ernie4_5_moe");
     if (f->r) return;
     if (llm__arch_is(a, "baichuan") && a->vocab == 125696)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: Baichuan 2 (its output layer is normalised as it runs) is not supported", f->path);
     else if (other)
-        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: this variant of %s is not supported (norms after the blocks, projected "
-                          "embeddings, or scores changed by layer or distance)", f->path, a->name);
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: this variant of %s is not supported (norms after the blocks, norms of "
+                          "queries or experts with biases, projected embeddings, or scores changed by layer or distance)", f->path, a->name);
 }
 
 /* Constants that multiply or cap something. Families scale in many places for the sake of training (Yang et al. 2022,
@@ -17642,12 +17644,12 @@ struct llm_model {
     /* of the whole model */ \
     SLOT(EMBED, "model.embed_tokens model.decoder.embed_tokens wte transformer.wte transformer.word_embeddings " \
                 "transformer.embedding.word_embeddings word_embeddings model.tok_embeddings gpt_neox.embed_in " \
-                "model.language_model.embed_tokens language_model.model.embed_tokens token_embd") \
-    SLOT(POSITIONS, "wpe transformer.wpe model.decoder.embed_positions position_embd") \
+                "model.language_model.embed_tokens language_model.model.embed_tokens token_embd embed_tokens decoder.embed_tokens") \
+    SLOT(POSITIONS, "wpe transformer.wpe model.decoder.embed_positions position_embd decoder.embed_positions") \
     SLOT(EMBED_NORM, "transformer.word_embeddings_layernorm word_embeddings_layernorm token_embd_norm") \
     SLOT(OUT_NORM, "model.norm model.final_layernorm model.decoder.final_layer_norm ln_f transformer.ln_f " \
                    "transformer.encoder.final_layernorm gpt_neox.final_layer_norm model.language_model.norm " \
-                   "language_model.model.norm output_norm norm") \
+                   "language_model.model.norm output_norm norm final_layernorm decoder.final_layer_norm") \
     SLOT(HEAD, "lm_head output transformer.output_layer embed_out language_model.lm_head") \
     SLOT(FC, "fc model.fc") /* of an EAGLE head */ \
     /* of a layer: attention */ \
@@ -17708,7 +17710,7 @@ static const char *const llm__slot_names[LLM__W_SLOTS] = {
 static const char *llm__layer_base(const llm__tensors *t, size_t skip) {
     static const char *const bases[] = {
         "model.layers.", "blk.", "model.decoder.layers.", "h.", "transformer.h.", "transformer.encoder.layers.", "gpt_neox.layers.",
-        "model.language_model.layers.", "language_model.model.layers.", "layers."};
+        "model.language_model.layers.", "language_model.model.layers.", "layers.", "decoder.layers."};
     for (int b = 0; b < LLM__COUNT(bases); b++)
         for (size_t i = 0; i < t->n; i++)
             if (t->item[i].name.n > skip && !strncmp(t->item[i].name.p + skip, bases[b], strlen(bases[b]))) return bases[b];

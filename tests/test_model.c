@@ -248,6 +248,8 @@ static void tm_hostile_configs(void) {
     tm_refused("\"model_type\":\"deepseek_v3\",", "kv_lora_rank: missing");
     tm_refused("\"model_type\":\"deepseek_v3\",\"kv_lora_rank\":16,\"qk_rope_head_dim\":8,\"qk_nope_head_dim\":8,\"v_head_dim\":8,\"n_routed_experts\":8,\"num_experts_per_tok\":3,\"n_group\":4,\"topk_group\":1,", "cannot give 3 experts");
     tm_refused("\"model_type\":\"opt\",\"do_layer_norm_before\":false,", "not supported");
+    tm_refused("\"model_type\":\"phi\",\"qk_layernorm\":true,", "not supported");
+    tm_refused("\"model_type\":\"ernie4_5_moe\",\"use_bias\":true,", "not supported");
     tm_write("config.json", "[]", 2);
     CHECK(llm_model_open(tm_folder, NULL, &m) == LLM_ERR_FORMAT);
 }
@@ -364,6 +366,21 @@ static void tm_wrong_tensors(void) {
         CHECK(r && strstr(llm_last_error(), cases[i].words));
         if (!r) llm_model_close(m);
     }
+    /* The names of a model that was saved without its head: "model. becomes spaces and a quote. */
+    llm_model *m = NULL;
+    char *bytes = llm__file_open(from, 0, 0, &f) ? NULL : (char *)malloc(f.size);
+    if (bytes) memcpy(bytes, f.data, f.size);
+    for (char *at = bytes; at && at < bytes + f.size - 7; at++)
+        if (!memcmp(at, "\"model.", 7)) memcpy(at, "      \"", 7);
+    tm_write("model.safetensors", bytes, bytes ? f.size : 0);
+    tm_write("config.json", rest.data, rest.len);
+    llm_model_config cfg;
+    memset(&cfg, 0, sizeof cfg);
+    cfg.tokenizer = "../shared/checkpoints/llama";
+    CHECK(!llm_model_open(tm_folder, &cfg, &m));
+    llm_model_close(m);
+    llm__file_close(&f);
+    free(bytes);
     llm_text_free(&rest);
     llm_json_free(j);
     unlink(to);
