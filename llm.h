@@ -28056,10 +28056,8 @@ static int llm__oai_stops(llm_openai_call *k) {
             if (!n) return llm__oai_bad(k, i ? "bad_words" : "stop", "cannot contain an empty string");
             if (n > LLM__OAI_STOP_LEN) return llm__oai_bad(k, i ? "bad_words" : "stop", ": an entry is longer than %d bytes", LLM__OAI_STOP_LEN);
         }
-    k->s.stop = k->stop.items;
-    k->s.n_stop = k->stop.n;
-    k->s.bad_words = k->bad_words.items;
-    k->s.n_bad_words = k->bad_words.n;
+    if (llm__oai_has(k, "stop") || llm__oai_has(k, "stop_words")) k->s.stop = k->stop.items, k->s.n_stop = k->stop.n;
+    if (llm__oai_has(k, "bad_words")) k->s.bad_words = k->bad_words.items, k->s.n_bad_words = k->bad_words.n;
     if (v < 0) return 1;
     llm__oai_at(k, "stop_token_ids");
     if (llm_json_type_of(k->body, v) != LLM_JSON_ARRAY || llm_json_size(k->body, v) > LLM__OAI_STOPS)
@@ -28089,8 +28087,7 @@ static int llm__oai_bias(llm_openai_call *k) {
         k->bias[n].id = (int32_t)id;
         k->bias[n++].bias = (float)x;
     }
-    k->s.logit_bias = k->bias;
-    k->s.n_logit_bias = n;
+    if (v >= 0) k->s.logit_bias = k->bias, k->s.n_logit_bias = n;
     return 1;
 }
 
@@ -28323,7 +28320,7 @@ static int llm__oai_sampling(llm_openai_call *k) {
     if (s->use_beam_search && k->info.stream)
         return llm__oai_bad(k, "stream", ": a beam search has no answer before its end, it cannot be streamed");
     if (s->use_beam_search && !s->best_of) s->best_of = s->n;
-    if (!s->use_beam_search && (s->length_penalty < 1 || s->length_penalty > 1))
+    if (!s->use_beam_search && llm__oai_has(k, "length_penalty") && (s->length_penalty < 1 || s->length_penalty > 1))
         return llm__oai_bad(k, "length_penalty", "is for beam search only");
     if (early >= 0 && !llm_json_bool(d, early, &b) && !(never && !strcmp(never, "never")))
         return llm__oai_bad(k, "early_stopping", "must be true, false or \"never\"");
@@ -28653,7 +28650,8 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     k->user = user;
     k->s = s->defaults;
     k->created = (int64_t)llm__wall_clock();
-    k->skip_special = k->generation_prompt = k->parse_special = k->tool_many = 1;
+    k->generation_prompt = k->parse_special = k->tool_many = 1;
+    k->skip_special = !s->defaults.skip_special_tokens_off;
     k->normalize = !s->raw_embeddings;
     k->add_special = k->messages = k->tools = k->tool_only = k->prompt_logprobs = -1;
     k->max_tokens = k->max_completion_tokens = -1;

@@ -97,6 +97,24 @@ static void openai_responses(const llm_openai_service *s) {
     CHECK(openai_call(s, LLM_OPENAI_EMBEDDING, "{\"input\":\"a\",\"encoding_format\":\"base64\",\"dimensions\":1}", &pieces) == 200 && openai_count("==\"}") == 1);
 }
 
+/* What a program sets for all requests counts where the body says nothing: lists too, and a struct of zeros is greedy. */
+static void openai_defaults(llm_openai_service s) {
+    const llm_logit_bias bias = {300, 100};
+    llm_text piece = {0};
+    int pieces;
+    if (!CHECK(!llm_token_bytes(s.model, bias.id, &piece))) return;
+    const char *const stop[] = {piece.data + (piece.data[0] == ' ')};
+    memset(&s.defaults, 0, sizeof s.defaults);
+    s.defaults.logit_bias = &bias;
+    s.defaults.n_logit_bias = 1;
+    CHECK(openai_call(&s, LLM_OPENAI_COMPLETION, "{\"prompt\":[5,6],\"max_tokens\":2,\"return_token_ids\":true}", &pieces) == 200 && openai_count("\"token_ids\":[300,300]") == 1);
+    s.defaults.stop = stop;
+    s.defaults.n_stop = 1;
+    CHECK(openai_call(&s, LLM_OPENAI_COMPLETION, "{\"prompt\":[5,6],\"max_tokens\":2}", &pieces) == 200 && openai_count("\"finish_reason\":\"stop\"") == 1);
+    CHECK(openai_call(&s, LLM_OPENAI_COMPLETION, "{\"prompt\":[5,6],\"max_tokens\":2,\"stop\":[]}", &pieces) == 200 && openai_count("\"finish_reason\":\"length\"") == 1);
+    llm_text_free(&piece);
+}
+
 static void openai_calls(llm *l) {
     static const char *const names[] = {"tiny", "small"};
     llm_openai_service s;
@@ -105,6 +123,7 @@ static void openai_calls(llm *l) {
     openai_bad(&s);
     openai_tools(&s);
     openai_responses(&s);
+    openai_defaults(s);
     CHECK(openai_call(&s, LLM_OPENAI_COMPLETION, "{\"prompt\":[5,6,7],\"max_tokens\":3,\"temperature\":0,\"ignore_eos\":true,\"echo\":true,\"logprobs\":1,\"model\":\"m\"}", &pieces) == 200);
     CHECK(pieces == 1 && strstr(openai_out.data, "\"model\":\"m\"") && strstr(openai_out.data, "\"token_logprobs\":[null,") && strstr(openai_out.data, "\"completion_tokens\":3"));
     CHECK(openai_call(&s, LLM_OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":3,\"temperature\":0,\"ignore_eos\":true,\"stream\":true,"
