@@ -695,12 +695,12 @@ static void cli_add_top(llm_text *t, const llm_token_logprob *top, int n, int k)
 
 /* One line a token: log-probability, id, text. */
 static void cli_print_score(int32_t id, double logprob) {
-    llm_text piece = {0}, quoted = {0};
+    llm_text piece = {0};
     llm_token_bytes(cli.model, id, &piece);
-    llm_text_json(&quoted, piece.data, piece.len);
-    printf("%12.6f  %7d  %s\n", logprob, id, quoted.data);
+    printf("%12.6f  %7d  \"", logprob, id);
+    cli_print(stdout, piece.data, piece.len, 0);
+    puts("\"");
     llm_text_free(&piece);
-    llm_text_free(&quoted);
 }
 
 /* perplexity = exp(-mean of the log-probabilities); the first token has none. */
