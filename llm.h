@@ -9924,9 +9924,41 @@ LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *co
  * found in the text of the chat template where nobody names one. What a template can do is found by trying: a probe is rendered and looked
  * for in the result. */
 
+/* ---- lists of names: of parsers, options, roles */
+
+/* Takes the first of the words "a|b=2|c" off a list of them. 0 at its end. */
+static int llm__alias_next(const char **words, llm__str *word) {
+    *word = llm__s(*words, strcspn(*words, "|"));
+    *words += word->n + ((*words)[word->n] == '|');
+    return word->n > 0;
+}
+
+/* The length of a word without its "=2". */
+static size_t llm__alias_bare(llm__str word) {
+    const char *equals = (const char *)memchr(word.p, '=', word.n);
+    return equals ? (size_t)(equals - word.p) : word.n;
+}
+
+static char llm__alias_dash(char c) { return (char)(c == '_' ? '-' : c); }
+
+/* 1 if `name` is one of the words; the number behind its '=', or 0, goes to *number. '_' or '-' makes no difference, nor does case, except
+ * in names of one letter: of "auto|q8_0=8|M=2" the names "Q8-0" (8) and "M" (2) are among the words, "m" is not. */
+static int llm__alias_among(const char *words, const char *name, size_t n, int32_t *number) {
+    for (llm__str w; llm__alias_next(&words, &w);) {
+        size_t len = llm__alias_bare(w), i = 0;
+        int64_t value = 0;
+        while (i < len && len == n && llm__alias_dash(len > 1 ? llm__uni_lower_ascii(name[i]) : name[i]) == llm__alias_dash(w.p[i])) i++;
+        if (i < len || len != n) continue;
+        if (len < w.n) llm__parse_int(w.p + len + 1, w.n - len - 1, &value);
+        if (number) *number = (int32_t)value;
+        return 1;
+    }
+    return 0;
+}
+
 /* One kind of reasoning parser. */
 typedef struct llm__reasoning_row {
-    const char *names;       /* as users write them, with blanks around each */
+    const char *names;       /* as users write them: words for llm__alias_among */
     const char *open, *close;
     int thinks;              /* 1: thoughts are open unless the prompt ends with the closing tag */
     int drop;                /* 1: a closing tag in the answer is left out */
@@ -9935,32 +9967,20 @@ typedef struct llm__reasoning_row {
 /* The row of a kind; NULL if there is no such kind. */
 static const llm__reasoning_row *llm__reasoning_of(llm_reasoning_kind kind) {
     static const llm__reasoning_row row[] = {
-        {" none ", "", "", 0, 0},
-        {" think glm45 hunyuan minimax step3 nemotron exaone4 ", "<think>", "</think>", 0, 0},
-        {" qwen3 ", "<think>", "</think>", 0, 0},
-        {" deepseek_r1 deepseek minimax_m2 ", "<think>", "</think>", 1, 0},
-        {" ernie_45_vl ernie45 ernie_x1 ", "<think>", "</think>", 0, 1},
-        {" mistral magistral ", "[THINK]", "[/THINK]", 0, 0},
-        {" seed_oss ", "<seed:think>", "</seed:think>", 0, 0},
-        {" kimi ", "\xE2\x97\x81think\xE2\x96\xB7", "\xE2\x97\x81/think\xE2\x96\xB7", 0, 0}};
+        {"none", "", "", 0, 0},
+        {"think|glm45|hunyuan|minimax|step3|nemotron|exaone4", "<think>", "</think>", 0, 0},
+        {"qwen3", "<think>", "</think>", 0, 0},
+        {"deepseek_r1|deepseek|minimax_m2", "<think>", "</think>", 1, 0},
+        {"ernie_45_vl|ernie45|ernie_x1", "<think>", "</think>", 0, 1},
+        {"mistral|magistral", "[THINK]", "[/THINK]", 0, 0},
+        {"seed_oss", "<seed:think>", "</seed:think>", 0, 0},
+        {"kimi", "\xE2\x97\x81think\xE2\x96\xB7", "\xE2\x97\x81/think\xE2\x96\xB7", 0, 0}};
     return kind >= 0 && (int)kind < LLM__COUNT(row) ? &row[kind] : NULL;
 }
 
-/* A parser's name as the tables have it: blanks around it, so that strstr finds whole names only, '-' read as '_', in lower case. A blank
- * within becomes '?', which no table has. */
-static void llm__parser_key(const char *name, char key[40]) {
-    int n = 0;
-    key[n++] = ' ';
-    for (; *name && n < 37; name++) key[n++] = *name == '-' ? '_' : *name == ' ' ? '?' : llm__uni_lower_ascii(*name);
-    key[n++] = ' ';
-    key[n] = 0;
-}
-
 LLM_API int llm_reasoning_named(const char *name) {
-    char key[40];
-    llm__parser_key(name, key);
     for (int k = 0; llm__reasoning_of((llm_reasoning_kind)k); k++)
-        if (strstr(llm__reasoning_of((llm_reasoning_kind)k)->names, key)) return k;
+        if (llm__alias_among(llm__reasoning_of((llm_reasoning_kind)k)->names, name, strlen(name), NULL)) return k;
     return -1;
 }
 
@@ -10057,7 +10077,7 @@ LLM_API void llm_reasoning_end(llm_reasoning *r, llm_text *reasoning, llm_text *
 
 /* One form. Of each pair the first mark that fits counts; NULL: the form has no such mark. */
 typedef struct llm__tool_row {
-    const char *names;           /* as users write them, with blanks around each */
+    const char *names;           /* as users write them: words for llm__alias_among */
     const char *sign;            /* in chat templates that speak it; NULL: none does */
     const char *begin[2];        /* a call, or a list of calls */
     const char *open[2];         /* before a name */
@@ -10082,38 +10102,36 @@ typedef struct llm__tool_row {
 /* Row 0 is plain JSON, for models that were trained on no form. Templates are asked from the second row on: signs that others contain stand
  * last ("<tool_call>" also occurs in templates of Qwen3-Coder and GLM). A new form is a new row, as long as it is made of these parts. */
 static const llm__tool_row llm__tool_rows[] = {
-    LLM__TOOL_ONE(" json generic xlam ", NULL, "```json", "```", "{\"name\": \"%\", \"arguments\": ", "}", 1),
-    LLM__TOOL_KEYS(" qwen3_coder qwen3_xml step3p5 ", "<function=", "<tool_call>", "<function=", "<function=", "</function>", "</tool_call>",
+    LLM__TOOL_ONE("json|generic|xlam", NULL, "```json", "```", "{\"name\": \"%\", \"arguments\": ", "}", 1),
+    LLM__TOOL_KEYS("qwen3_coder|qwen3_xml|step3p5", "<function=", "<tool_call>", "<function=", "<function=", "</function>", "</tool_call>",
                    "<parameter=", ">", "</parameter>"),
-    LLM__TOOL_KEYS(" minimax_m2 minimax ", "<minimax:tool_call>", "<minimax:tool_call>", NULL, "<invoke name=\"", "</invoke>",
+    LLM__TOOL_KEYS("minimax_m2|minimax", "<minimax:tool_call>", "<minimax:tool_call>", NULL, "<invoke name=\"", "</invoke>",
                    "</minimax:tool_call>", "<parameter name=\"", "\">", "</parameter>"),
-    LLM__TOOL_KEYS(" seed_oss ", "<seed:tool_call>", "<seed:tool_call>", NULL, "<function=", "</function>", "</seed:tool_call>",
+    LLM__TOOL_KEYS("seed_oss", "<seed:tool_call>", "<seed:tool_call>", NULL, "<function=", "</function>", "</seed:tool_call>",
                    "<parameter=", ">", "</parameter>"),
-    LLM__TOOL_KEYS(" glm45 glm4_moe glm47 ", "<arg_key>", "<tool_call>", NULL, NULL, "</tool_call>", NULL, "<arg_key>",
+    LLM__TOOL_KEYS("glm45|glm4_moe|glm47", "<arg_key>", "<tool_call>", NULL, NULL, "</tool_call>", NULL, "<arg_key>",
                    "</arg_key>\n<arg_value>", "</arg_value>"),
-    LLM__TOOL_NAMED(" deepseek_v3 deepseek_v31 deepseek_v32 deepseek ", LLM__DEEP("sep"), LLM__DEEP("calls" LLM__LOW "begin"),
+    LLM__TOOL_NAMED("deepseek_v3|deepseek_v31|deepseek_v32|deepseek", LLM__DEEP("sep"), LLM__DEEP("calls" LLM__LOW "begin"),
                     LLM__DEEP("call" LLM__LOW "begin") "function" LLM__DEEP("sep"), LLM__DEEP("call" LLM__LOW "begin"),
                     LLM__DEEP("call" LLM__LOW "end"), LLM__DEEP("calls" LLM__LOW "end")),
-    LLM__TOOL_NAMED(" kimi_k2 kimi ", "<|tool_calls_section_begin|>", "<|tool_calls_section_begin|>", "<|tool_call_begin|>functions.",
+    LLM__TOOL_NAMED("kimi_k2|kimi", "<|tool_calls_section_begin|>", "<|tool_calls_section_begin|>", "<|tool_call_begin|>functions.",
                     "<|tool_call_begin|>", "<|tool_call_end|>", "<|tool_calls_section_end|>"),
-    LLM__TOOL_LIST(" mistral ", "[TOOL_CALLS]", "[TOOL_CALLS]", NULL),
-    LLM__TOOL_LIST(" cohere command_r7b cohere_command3 ", "<|START_ACTION|>", "<|START_ACTION|>", "<|END_ACTION|>"),
-    LLM__TOOL_LIST(" internlm ", "<|action_start|>", "<|action_start|><|plugin|>", "<|action_end|>"),
-    LLM__TOOL_LIST(" granite ", "<|tool_call|>", "<|tool_call|>", NULL),
-    LLM__TOOL_LIST(" jamba hunyuan hunyuan_a13b ", "<tool_calls>", "<tool_calls>", "</tool_calls>"),
-    LLM__TOOL_LIST(" nemotron ", "<TOOLCALL>", "<TOOLCALL>", "</TOOLCALL>"),
-    LLM__TOOL_LIST(" phi4_mini_json firefunction ", "functools", "functools", NULL),
-    LLM__TOOL_ONE(" hermes qwen qwen25 granite4 longcat ", "<tool_call>", "<tool_call>", "</tool_call>",
+    LLM__TOOL_LIST("mistral", "[TOOL_CALLS]", "[TOOL_CALLS]", NULL),
+    LLM__TOOL_LIST("cohere|command_r7b|cohere_command3", "<|START_ACTION|>", "<|START_ACTION|>", "<|END_ACTION|>"),
+    LLM__TOOL_LIST("internlm", "<|action_start|>", "<|action_start|><|plugin|>", "<|action_end|>"),
+    LLM__TOOL_LIST("granite", "<|tool_call|>", "<|tool_call|>", NULL),
+    LLM__TOOL_LIST("jamba|hunyuan|hunyuan_a13b", "<tool_calls>", "<tool_calls>", "</tool_calls>"),
+    LLM__TOOL_LIST("nemotron", "<TOOLCALL>", "<TOOLCALL>", "</TOOLCALL>"),
+    LLM__TOOL_LIST("phi4_mini_json|firefunction", "functools", "functools", NULL),
+    LLM__TOOL_ONE("hermes|qwen|qwen25|granite4|longcat", "<tool_call>", "<tool_call>", "</tool_call>",
                   "<tool_call>\n{\"name\": \"%\", \"arguments\": ", "}\n</tool_call>", 0),
-    LLM__TOOL_ONE(" llama3_json llama4_json llama ", "\"parameters\": dictionary of argument", "<|python_tag|>", NULL,
+    LLM__TOOL_ONE("llama3_json|llama4_json|llama", "\"parameters\": dictionary of argument", "<|python_tag|>", NULL,
                   "{\"name\": \"%\", \"parameters\": ", "}", 1),
-    LLM__TOOL_ONE(" llama3 ", "<|python_tag|>", "<|python_tag|>", NULL, "{\"name\": \"%\", \"parameters\": ", "}", 1)};
+    LLM__TOOL_ONE("llama3", "<|python_tag|>", "<|python_tag|>", NULL, "{\"name\": \"%\", \"parameters\": ", "}", 1)};
 
 LLM_API int llm_tools_named(const char *name) {
-    char key[40];
-    llm__parser_key(name, key);
     for (int i = 0; i < LLM__COUNT(llm__tool_rows); i++)
-        if (strstr(llm__tool_rows[i].names, key)) return i;
+        if (llm__alias_among(llm__tool_rows[i].names, name, strlen(name), NULL)) return i;
     return -1;
 }
 
@@ -27088,40 +27106,10 @@ LLM_API llm_result llm_context_load(llm_engine *e, const char *path, const char 
  * "32k" is read as 32000, held against low and high, and its four bytes are copied to (char *)target + at. The kind alone says how wide
  * the field is: a row whose kind does not fit its field would write past it, and no check can see that. */
 
-/* Takes the first of the words "a|b=2|c" off a list of them. 0 at its end. */
-static int llm__option_next(const char **words, llm__str *word) {
-    *word = llm__s(*words, strcspn(*words, "|"));
-    *words += word->n + ((*words)[word->n] == '|');
-    return word->n > 0;
-}
-
-/* The length of a word without its "=2". */
-static size_t llm__option_bare(llm__str word) {
-    const char *equals = (const char *)memchr(word.p, '=', word.n);
-    return equals ? (size_t)(equals - word.p) : word.n;
-}
-
-static char llm__option_dash(char c) { return (char)(c == '_' ? '-' : c); }
-
-/* 1 if `name` is one of the words; the number behind its '=', or 0, goes to *number. '_' or '-' makes no difference, nor does case, except
- * in names of one letter: of "auto|q8_0=8|M=2" the names "Q8-0" (8) and "M" (2) are among the words, "m" is not. */
-static int llm__option_among(const char *words, const char *name, size_t n, int32_t *number) {
-    for (llm__str w; llm__option_next(&words, &w);) {
-        size_t len = llm__option_bare(w), i = 0;
-        int64_t value = 0;
-        while (i < len && len == n && llm__option_dash(len > 1 ? llm__uni_lower_ascii(name[i]) : name[i]) == llm__option_dash(w.p[i])) i++;
-        if (i < len || len != n) continue;
-        if (len < w.n) llm__parse_int(w.p + len + 1, w.n - len - 1, &value);
-        if (number) *number = (int32_t)value;
-        return 1;
-    }
-    return 0;
-}
-
 /* The words of an ENUM as a person reads them, "a, b, c" for "a|b=2|c": the numbers are the program's. */
 static void llm__option_words(const char *words, llm_text *out) {
-    for (llm__str w; llm__option_next(&words, &w);) {
-        llm_text_add(out, w.p, llm__option_bare(w));
+    for (llm__str w; llm__alias_next(&words, &w);) {
+        llm_text_add(out, w.p, llm__alias_bare(w));
         if (*words) llm_text_str(out, ", ");
     }
 }
@@ -27136,7 +27124,7 @@ static int llm__option_distance(llm__str a, llm__str b) {
         int diagonal = row[0];
         row[0] = (int)i;
         for (size_t j = 1; j <= b.n; j++) {
-            int change = diagonal + (llm__option_dash(a.p[i - 1]) != b.p[j - 1]), skip = LLM__MIN(row[j], row[j - 1]) + 1;
+            int change = diagonal + (llm__alias_dash(a.p[i - 1]) != b.p[j - 1]), skip = LLM__MIN(row[j], row[j - 1]) + 1;
             diagonal = row[j];
             row[j] = LLM__MIN(change, skip);
         }
@@ -27147,7 +27135,7 @@ static int llm__option_distance(llm__str a, llm__str b) {
 /* A linear search: option tables have about a hundred rows and are searched at start or once a request field. */
 LLM_API const llm_option *llm_options_find(const llm_options *o, const char *name, size_t len) {
     for (int32_t i = 0; i < o->n; i++)
-        if (llm__option_among(o->table[i].names, name, len, NULL)) return &o->table[i];
+        if (llm__alias_among(o->table[i].names, name, len, NULL)) return &o->table[i];
     return NULL;
 }
 
@@ -27156,7 +27144,7 @@ static llm_result llm__option_unknown(const llm_options *o, const char *name, si
     llm__str best = llm__s("help", 4), w;
     int least = llm__option_distance(llm__s(name, n), best);
     for (int32_t i = 0; i < o->n; i++) {
-        for (const char *words = o->table[i].names; llm__option_next(&words, &w);) {
+        for (const char *words = o->table[i].names; llm__alias_next(&words, &w);) {
             int d = w.n > 1 && *w.p != '$' && *w.p != '-' ? llm__option_distance(llm__s(name, n), w) : 99;
         /* On a tie the one that the typed name begins with, so that --max-tok finds max-tokens. */
             if (d > least || (d == least && (w.n <= best.n || strncmp(w.p, name, LLM__MIN(n, w.n))))) continue;
@@ -27218,7 +27206,7 @@ static llm_result llm__option_append(llm_option_list *list, const char *value) {
 static llm_result llm__option_word(const char *words, const char *shown, const char *said, const char *value, char *to) {
     int32_t number = 0;
     llm_text list = llm__text_none();
-    if (llm__option_among(words, value, strlen(value), &number)) return memcpy(to, &number, sizeof number), LLM_OK;
+    if (llm__alias_among(words, value, strlen(value), &number)) return memcpy(to, &number, sizeof number), LLM_OK;
     llm__option_words(shown, &list);
     llm_result r = llm__error(LLM_ERR_ARG, "%s: %.40s, %s%s was expected", said, value, strchr(shown, '|') ? "one of " : "",
                               list.data ? list.data : "");
@@ -27419,7 +27407,7 @@ LLM_API llm_result llm_options_environment(llm_options *o, const char *prefix, c
     llm_result r = LLM_OK;
     for (int32_t i = 0; i < o->n; i++) {
         llm__str w;
-        for (const char *words = o->table[i].names; llm__option_next(&words, &w) && !r;) {
+        for (const char *words = o->table[i].names; llm__alias_next(&words, &w) && !r;) {
             char name[96];
             int bare = *w.p == '$', at = bare ? 0 : snprintf(name, sizeof name, "%s", prefix);
             int n = at + snprintf(name + at, sizeof name - (size_t)at, "%.*s", (int)w.n - bare, w.p + bare);
@@ -27469,7 +27457,7 @@ static llm_result llm__model_default(llm_text *path) {
             const char *name = entry[i]->d_name, *dot = strrchr(name, '.');
             path->len = folder;
             llm_text_format(path, "%s/config.json", name);
-            found = (dot && llm__option_among(".gguf", dot, strlen(dot), NULL)) || (*name != '.' && !access(path->data, R_OK));
+            found = (dot && llm__alias_among(".gguf", dot, strlen(dot), NULL)) || (*name != '.' && !access(path->data, R_OK));
             path->data[path->len = folder + strlen(name)] = 0;
         }
         for (int i = 0; i < n; i++) free(entry[i]); /* scandir's own memory */
@@ -27536,9 +27524,9 @@ LLM_API void llm_options_help(const llm_options *o, int group, llm_text *out) {
         llm_text help = llm__text_none();
         llm__str a, b;
         if (p->group != group || !p->help || p->kind >= LLM_OPTION_IGNORED) continue;
-        llm__option_next(&names, &a);
+        llm__alias_next(&names, &a);
         if (p->kind == LLM_OPTION_ENUM) value = "NAME";
-        const int two = a.n <= 2 && llm__option_next(&names, &b) && *b.p != '$';
+        const int two = a.n <= 2 && llm__alias_next(&names, &b) && *b.p != '$';
         int n = two ? snprintf(left, sizeof left, "  -%.*s, --%.*s %s", (int)a.n, a.p, (int)b.n, b.p, value)
                     : snprintf(left, sizeof left, "      --%.*s %s", (int)a.n, a.p, value);
         llm_text_str(out, left);
@@ -27650,21 +27638,14 @@ LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char *
     return !r && s->config ? llm_options_file(o, s->config) : r;
 }
 
-/* 1 if `word` is one of a list that has blanks between them. */
-static int llm__option_listed(const char *list, const char *word) {
-    size_t n = strlen(word);
-    for (const char *p = list; (p = strstr(p, word)) != NULL; p += n)
-        if ((p == list || p[-1] == ' ') && (p[n] == ' ' || !p[n])) return 1;
-    return 0;
-}
-
 LLM_API llm_result llm_setup_check(llm_setup *s, char *(*get)(const char *name)) {
     llm_engine_config *e = &s->engine;
+    llm__isa isa;
     if (s->reasoning_parser && llm_reasoning_named(s->reasoning_parser) < 0)
         return llm__error(LLM_ERR_ARG, "reasoning_parser: %.60s, a name as qwen3, deepseek_r1, ernie-45-vl or none was expected", s->reasoning_parser);
     if (s->tool_parser && llm_tools_named(s->tool_parser) < 0)
         return llm__error(LLM_ERR_ARG, "tool_call_parser: %.60s, a name as hermes, llama3_json, mistral or json was expected", s->tool_parser);
-    if (e->isa && !llm__option_listed(llm_isa_list(), e->isa))
+    if (e->isa && llm__isa_find(e->isa, &isa))
         return llm__error(LLM_ERR_ARG, "--isa: %.60s, this CPU has: %s", e->isa, llm_isa_list());
     e->disable_prefix_caching = !s->prefix_caching;
     llm_result r = LLM_OK;
@@ -28150,7 +28131,7 @@ static int llm__oai_structured(llm_openai_call *k) {
     for (int m = llm_json_first(k->body, v); m >= 0; m = llm_json_next(k->body, m)) {
         size_t n;
         const char *key = llm_json_key(k->body, m, &n);
-        if (!llm__option_among(known, key, n, NULL)) return llm__oai_bad(k, "structured_outputs", ": %.64s is not known", key);
+        if (!llm__alias_among(known, key, n, NULL)) return llm__oai_bad(k, "structured_outputs", ": %.64s is not known", key);
     }
     if (llm__oai_word(k->body, v, "whitespace_pattern")) k->form.space = llm__oai_word(k->body, v, "whitespace_pattern");
     if (llm_json_bool(k->body, llm_json_find(k->body, v, "disable_any_whitespace"), &no_space) && no_space) k->form.space = "";
@@ -28236,7 +28217,7 @@ static int llm__oai_tool_choice(llm_openai_call *k) {
     if (v < 0) return 1;
     if (!only && llm_json_type_of(d, v) == LLM_JSON_OBJECT)
         return llm__oai_bad(k, NULL, ": {\"type\": \"function\", \"function\": {\"name\": ...}} expected");
-    if (!only && (!word || !llm__option_among("none|auto|required", word, strlen(word), NULL)))
+    if (!only && (!word || !llm__alias_among("none|auto|required", word, strlen(word), NULL)))
         return llm__oai_bad(k, NULL, "must be none, auto, required, or an object with a function's name");
     if (word && !strcmp(word, "none")) return k->tools = -1, 1;
     if (k->tools < 0) return llm__oai_bad(k, NULL, "When using `tool_choice`, `tools` must be set.");
@@ -28390,12 +28371,12 @@ static int llm__oai_message(llm_openai_call *k, int i, int m) {
     llm__oai_at_message(k, i, "");
     if (llm_json_type_of(d, m) != LLM_JSON_OBJECT) return llm__oai_bad(k, NULL, "must be an object");
     llm__oai_at_message(k, i, ".role");
-    if (!role || !llm__option_among("system|developer|user|assistant|tool|function", role, n, NULL))
+    if (!role || !llm__alias_among("system|developer|user|assistant|tool|function", role, n, NULL))
         return llm__oai_bad(k, NULL, "must be system, developer, user, assistant or tool");
     llm__oai_at_message(k, i, ".tool_calls");
     if (calls >= 0 && !llm__oai_message_calls(k, calls)) return 0;
     llm__oai_at_message(k, i, ".content");
-    if (content < 0 && calls < 0 && !llm__option_among("assistant|tool", role, n, NULL)) return llm__oai_bad(k, NULL, "is missing");
+    if (content < 0 && calls < 0 && !llm__alias_among("assistant|tool", role, n, NULL)) return llm__oai_bad(k, NULL, "is missing");
     if (content >= 0 && type != LLM_JSON_STRING && type != LLM_JSON_ARRAY) return llm__oai_bad(k, NULL, "must be a text or a list of parts");
     for (int part = type == LLM_JSON_ARRAY ? llm_json_first(d, content) : -1; part >= 0; part = llm_json_next(d, part)) {
         const char *kind = llm__oai_word(d, part, "type"); /* a text, or what an assistant refused */
@@ -28417,7 +28398,7 @@ static int llm__oai_template_fields(llm_openai_call *k) {
     for (int e = llm_json_first(k->body, v); e >= 0; e = llm_json_next(k->body, e)) {
         size_t n;
         const char *key = llm_json_key(k->body, e, &n);
-        if (llm__option_among(reserved, key, n, NULL)) return llm__oai_bad(k, NULL, ": %s is reserved", key);
+        if (llm__alias_among(reserved, key, n, NULL)) return llm__oai_bad(k, NULL, ": %s is reserved", key);
     }
     if (k->continue_final && k->generation_prompt && llm__oai_has(k, "add_generation_prompt"))
         return llm__oai_bad(k, "continue_final_message", "and add_generation_prompt exclude each other");
@@ -28447,7 +28428,7 @@ static void llm__oai_item_content(const llm_json *d, int v, llm_text *out) {
     llm_text_format(out, list ? "[" : "%j", d, v);
     for (int part = list ? llm_json_first(d, v) : -1; part >= 0; part = llm_json_next(d, part)) {
         const char *type = llm__oai_word(d, part, "type");
-        int text = llm_json_find(d, part, "text"), renamed = type && llm__option_among("input_text|output_text", type, strlen(type), NULL);
+        int text = llm_json_find(d, part, "text"), renamed = type && llm__alias_among("input_text|output_text", type, strlen(type), NULL);
         if (renamed && llm_json_str(d, text, NULL)) llm_text_format(out, "%,{'type':'text','text':%j}", d, text);
         else llm_text_format(out, "%,%j", d, part);
     }
