@@ -12260,8 +12260,8 @@ static void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t from,
  * 32 bytes. A block that is unpacked once serves all tokens of a tile.
  *
  * 8-bit weights take 8 vectors as drawn. 4-bit ones take four: vector j has the columns of vector j in its low nibbles and those of
- * vector j + 4 (16 columns further) in the high ones. A fifth bit stands in one more vector (byte c, bit i: vector i), fifth and sixth in
- * two (byte c, bits 2 (i % 4) and up, of the first for i < 4, else of the second). Scales follow, then minimums, 16 of each, as the file
+ * vector j + 4 (16 columns further) in the high ones. With 5 or 6 bits it is five or six, which leave 3 or 2 bits of each byte for the
+ * pieces of the other three or two vectors (llm__piece_of). Scales follow, then minimums, 16 of each, as the file
  * has them: f16, or small integers with an f16 scale for 256 columns in front of every eighth block. So w = scale * (u - zero) + minimum
  * keeps the file's exact meaning. Formats without a layout of their own become bytes with f32 scales for 16 columns (G16). Floats stay what
  * they are: 16 rows of a column side by side.
@@ -12372,6 +12372,7 @@ typedef struct llm__act {
     int8_t *q; /* (blocks, 32) */
     float *d;  /* (blocks) */
     float *s;  /* (blocks, 2) d * sum of q, of all 32 and of the latter 16: what minimums are multiplied with */
+    int32_t *n; /* (blocks, 2) the same sums of q, times -1: what zero points are multiplied with */
 } llm__act;
 
 struct llm_buffer {
@@ -12395,8 +12396,9 @@ static size_t llm__act_place(llm__act *a, uint8_t *memory, size_t blocks) {
         a->q = (int8_t *)memory;
         a->d = (float *)(void *)(memory + n * 32);
         a->s = a->d + n;
+        a->n = (int32_t *)(void *)(a->s + 2 * n);
     }
-    return n * (32 + 12);
+    return n * (32 + 20);
 }
 
 /* ---- Packed weights ---- */
@@ -12431,6 +12433,25 @@ LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
         {8, 0, LLM__SCALE_F32X2, LLM__SCALE_F32X2},
     };
     return table[kind];
+}
+
+/* Weights of 4 to 6 bits: the first `bits` of a block's eight vectors stand in the low bits of as many stored ones, the others in pieces in
+ * the bits above. Piece p of vector i >= bits: its bits `mask`, which stand `shift` higher in the stored vector `from`. Mask 0: no piece.
+ * For 6 bits that is, from the top of each byte down,
+ *
+ *     stored 0, 1, 2   vector 6, bits 0..1, 2..3, 4..5; then six bits of vector 0, 1, 2
+ *     stored 3, 4, 5   vector 7, likewise; then vector 3, 4, 5 */
+typedef struct llm__piece {
+    uint8_t from, shift, mask;
+} llm__piece;
+
+LLM__INLINE llm__piece llm__piece_of(int bits, int i, int p) {
+    static const llm__piece table[3][4][3] = {
+        {{{0, 4, 15}}, {{1, 4, 15}}, {{2, 4, 15}}, {{3, 4, 15}}},
+        {{{0, 5, 7}, {1, 3, 24}}, {{2, 5, 7}, {3, 3, 24}}, {{4, 5, 7}, {1, 2, 8}, {3, 1, 16}}},
+        {{{0, 6, 3}, {1, 4, 12}, {2, 2, 48}}, {{3, 6, 3}, {4, 4, 12}, {5, 2, 48}}},
+    };
+    return table[bits & 3][(i - bits) & 3][p]; /* masked: compilers look at what is never reached, too */
 }
 
 /* Packed as floats: read by mac, without a rounded copy of the activations. The rest is read by product. */
@@ -12507,6 +12528,11 @@ typedef struct llm__cooked {
 #define LLM__FORCE static __attribute__((unused)) /* functions passed as arguments cannot be inlined */
 #endif
 #define LLM__NOINLINE __attribute__((noinline))
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
+#define LLM__ALIGN_LOOPS __attribute__((optimize("align-loops=64"))) /* on a cache line: 5 % of the shortest ones' time (Zen 5, gcc 12) */
+#else
+#define LLM__ALIGN_LOOPS
+#endif
 #define LLM__LOG2E 1.44269504f
 #define LLM__EACH(i) for (int i = 0; i < LLM__ROWS; i++)
 
@@ -12827,6 +12853,8 @@ LLM__INLINE void llm__body_quantise(const llm__act *a, size_t at, const float *x
     a->d[at] = d;
     a->s[2 * at] = d * (float)all;
     a->s[2 * at + 1] = d * (float)latter;
+    a->n[2 * at] = -all;
+    a->n[2 * at + 1] = -latter;
 }
 
 /* ---- Unpacking ---- */
@@ -12842,15 +12870,21 @@ LLM__INLINE uint64_t llm__word(const uint8_t *p) {
     return x;
 }
 
+/* Eight bytes' piece p of vector i, from the stored vectors at w. */
+LLM__INLINE uint64_t llm__unpack_piece(const int bits, const int i, const int p, const uint8_t *w, int k) {
+    const llm__piece piece = llm__piece_of(bits, i, p);
+    return llm__word(w + 64 * piece.from + k) >> piece.shift & piece.mask * 0x0101010101010101u;
+}
+
 /* The bits of a block to a byte a weight, 64 bits at a time: shifts and masks need not know where bytes end. */
 LLM__INLINE void llm__unpack_bits(const int bits, const uint8_t *__restrict__ w, uint64_t flip, uint8_t *__restrict__ to) {
     LLM__UNROLL
     for (int i = 0; i < 8; i++)
         for (int k = 0; k < 64; k += 8) {
-            uint64_t x =
-                bits == 8 ? llm__word(w + 64 * i + k) ^ flip : llm__word(w + 64 * (i % 4) + k) >> (i / 4 * 4) & 0x0F0F0F0F0F0F0F0Fu;
-            if (bits == 5) x |= (llm__word(w + 256 + k) >> i & 0x0101010101010101u) << 4;
-            if (bits == 6) x |= (llm__word(w + 256 + 64 * (i / 4) + k) >> (2 * (i % 4)) & 0x0303030303030303u) << 4;
+            uint64_t x;
+            if (bits == 8) x = llm__word(w + 64 * i + k) ^ flip;
+            else if (i < bits) x = llm__word(w + 64 * i + k) & ((1u << bits) - 1) * 0x0101010101010101u;
+            else x = llm__unpack_piece(bits, i, 0, w, k) | llm__unpack_piece(bits, i, 1, w, k) | llm__unpack_piece(bits, i, 2, w, k);
             memcpy(to + 64 * i + k, &x, 8);
         }
 }
@@ -12869,19 +12903,26 @@ LLM__INLINE llm__v16 llm__unpack_scale(llm__scale scale, const uint8_t *at, cons
     return x;
 }
 
-/* One block of a row block; head: of its super-block. `shift`: signed bytes are wanted plus 128.
+/* What a product wants: signed bytes as they are; plus 128, which makes 128 their zero point; or so, and m without zero points, which it
+ * takes out of its sums of integers itself (llm__act.n). */
+typedef enum llm__offset { LLM__SIGNED, LLM__UNSIGNED, LLM__APART } llm__offset;
+
+LLM__INLINE int llm__kind_zero(llm__kind kind, llm__offset offset) {
+    return offset != LLM__SIGNED && llm__kind_signed(kind) ? 128 : llm__kind_info(kind).zero;
+}
+
+/* One block of a row block; head: of its super-block.
  *
  * m is what the sum of q is multiplied with: minimum - zero * scale. Where the two halves of the columns differ, m[1] is the latter's m
  * less the former's, for llm__act.s has the sum over all 32 columns and that over the latter 16:
  *
  *     m_former * (all - latter) + m_latter * latter  =  m_former * all + (m_latter - m_former) * latter */
-LLM__INLINE void llm__unpack(const llm__kind kind, const int shift, const uint8_t *w, const uint8_t *head, llm__cooked *to,
+LLM__INLINE void llm__unpack(const llm__kind kind, const llm__offset offset, const uint8_t *w, const uint8_t *head, llm__cooked *to,
                              const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
     const llm__kind_desc k = llm__kind_info(kind);
     const int8_t *table = llm__kind_table(kind);
-    const int add = shift && llm__kind_signed(kind);
-    const uint64_t flip = add ? 0x8080808080808080u : 0;
-    const float zero = (float)(add ? 128 : k.zero);
+    const uint64_t flip = offset != LLM__SIGNED && llm__kind_signed(kind) ? 0x8080808080808080u : 0;
+    const float zero = offset == LLM__APART ? 0 : (float)llm__kind_zero(kind, offset);
     LLM__UNROLL
     for (int i = 0; i < llm__kind_block(kind); i += 64) __builtin_prefetch(w + LLM__AHEAD + i);
     llm__unpack_bits(k.bits, w, flip, to->u);
@@ -13166,34 +13207,38 @@ LLM__INLINE double llm__body_weigh(const float *x, float *w, int32_t n, float ma
 /* How many vectors of products add up in 16 bits: 0 stands for signed bytes. */
 LLM__INLINE int llm__kind_run(llm__kind kind) { return llm__kind_signed(kind) ? 0 : 8 >> (llm__kind_info(kind).bits - 4); }
 
-/* A product of a row block with a tile: out (n, 16) = the sums for the n tokens whose roundings stand from `at` on. */
+enum { LLM__OUT = LLM__ROWS * LLM__TILE }; /* sums of a row block and a tile */
+
+/* A product of a row block with a tile: out (n, 16) = the sums for the n tokens whose roundings stand from `at` on. Kernels that take two
+ * row blocks at once: the second one's packed bytes stand `second` bytes behind the first one's, its sums at out + LLM__OUT. */
 typedef struct llm__product {
     const uint8_t *w; /* packed */
-    int64_t n_blocks;
+    int64_t n_blocks, second;
     llm__act act;
     size_t at;
     int n;
     float *out;
 } llm__product;
 
-/* Multiplies an unpacked block with the tile's roundings from index `at` on, and adds to p->out. run: see llm__kind_run; x2: two scales. */
-typedef void (*llm__block_fn)(const int run, const int x2, const llm__cooked *w, const llm__product *p, size_t at);
+/* Multiplies an unpacked block (or two) of a kind with the tile's roundings from index `at` on, and adds to p->out. */
+typedef void (*llm__block_fn)(const llm__kind kind, const llm__cooked *w, const llm__product *p, size_t at);
 
 /* Walks over the blocks of 16 rows, front to back: unpack, then out += what the block gives. A head, where the format has one, stands in
  * front of every eighth block and holds for these eight. */
-LLM__INLINE void llm__walk(const llm__kind kind, const int shift, const llm__block_fn block, const llm__product *p,
+LLM__INLINE void llm__walk(const llm__kind kind, const int pair, const llm__offset offset, const llm__block_fn block, const llm__product *p,
                            const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
     const uint8_t *w = p->w, *head = w;
     size_t at = p->at;
-    memset(p->out, 0, sizeof(float) * LLM__ROWS * (size_t)p->n);
+    for (int i = 0; i < pair; i++) memset(p->out + i * LLM__OUT, 0, sizeof(float) * LLM__ROWS * (size_t)p->n);
     for (int64_t b = 0; b < p->n_blocks; b++, w += llm__kind_block(kind), at += (size_t)p->n) {
-        llm__cooked cooked;
+        llm__cooked cooked[2];
         if (llm__kind_head(kind) && b % LLM__SUPER == 0) {
             head = w;
             w += llm__kind_head(kind);
         }
-        llm__unpack(kind, shift, w, head, &cooked, half, bytes, look_up);
-        block(llm__kind_run(kind), llm__kind_x2(kind), &cooked, p, at);
+        llm__unpack(kind, offset, w, head, &cooked[0], half, bytes, look_up);
+        if (pair == 2) llm__unpack(kind, offset, w + p->second, head + p->second, &cooked[1], half, bytes, look_up);
+        block(kind, cooked, p, at);
     }
 }
 
@@ -13216,8 +13261,8 @@ LLM__INLINE void llm__walk(const llm__kind kind, const int shift, const llm__blo
 
 /* This is the meaning of all products of bytes. Sums of integers are exact whatever their order; the floats are added block by block, the
  * minimum first, whatever n is. */
-LLM__FORCE void llm__scalar_block(const int run, const int x2, const llm__cooked *w, const llm__product *p, size_t at) {
-    (void)run;
+LLM__FORCE void llm__scalar_block(const llm__kind kind, const llm__cooked *w, const llm__product *p, size_t at) {
+    const int x2 = llm__kind_x2(kind);
     for (int t = 0; t < p->n; t++, at++) {
         const int8_t *q = p->act.q + at * 32;
         int32_t sum[2][LLM__ROWS] = {{0}};
@@ -13235,7 +13280,7 @@ LLM__FORCE void llm__scalar_block(const int run, const int x2, const llm__cooked
 
 /* One loop for all formats: where this runs, speed is no aim. */
 static void llm__scalar_product(llm__kind kind, const llm__product *p) {
-    llm__walk(kind, 1, llm__scalar_block, p, llm__scalar_half, llm__scalar_bytes, llm__scalar_look_up);
+    llm__walk(kind, 1, LLM__UNSIGNED, llm__scalar_block, p, llm__scalar_half, llm__scalar_bytes, llm__scalar_look_up);
 }
 
 /* A product of floats: c[i][j] = (scale ? scale[i] * c[i][j] : 0) + sum over k of a[i][k] * b[j / 16][k][j % 16], for i < n and j < 16 *
@@ -13409,7 +13454,8 @@ LLM__AVX2 static LLM__NOINLINE void llm__avx2_wide(int run, int x2, const llm__c
 }
 
 /* Fewer: the block stays in registers. */
-LLM__AVX2_INLINE void llm__avx2_block(const int run, const int x2, const llm__cooked *w, const llm__product *p, size_t at) {
+LLM__AVX2_INLINE void llm__avx2_block(const llm__kind kind, const llm__cooked *w, const llm__product *p, size_t at) {
+    const int run = llm__kind_run(kind), x2 = llm__kind_x2(kind);
     if (p->n >= 4) llm__avx2_wide(run, x2, w, p, at);
     else
         for (int t = 0; t < p->n; t++) llm__avx2_step(run, x2, llm__avx2_sums, 1, w, &p->act, at + (size_t)t, p->out + t * LLM__ROWS);
@@ -13418,7 +13464,7 @@ LLM__AVX2_INLINE void llm__avx2_block(const int run, const int x2, const llm__co
 /* The table's `product`. */
 LLM__AVX2 static void llm__avx2_product(llm__kind kind, const llm__product *p) {
     const llm__product own = *p; /* its pointers in registers */
-    LLM__EACH_KIND(kind, 0, llm__avx2_block, &own, llm__avx2_half, llm__avx2_bytes, llm__avx2_look_up)
+    LLM__EACH_KIND(kind, 1, LLM__SIGNED, llm__avx2_block, &own, llm__avx2_half, llm__avx2_bytes, llm__avx2_look_up)
 }
 
 /* AVX-VNNI: vpdpbusd in 32 bytes. Four products added to 32 bits, no overflow to care about. */
@@ -13453,7 +13499,8 @@ LLM__AVXVNNI static LLM__NOINLINE void llm__avxvnni_wide(int x2, const llm__cook
     else llm__avx2_tile(0, 0, llm__avxvnni_sums, w, p, at);
 }
 
-LLM__FORCE LLM__AVXVNNI void llm__avxvnni_block(const int run, const int x2, const llm__cooked *w, const llm__product *p, size_t at) {
+LLM__FORCE LLM__AVXVNNI void llm__avxvnni_block(const llm__kind kind, const llm__cooked *w, const llm__product *p, size_t at) {
+    const int run = llm__kind_run(kind), x2 = llm__kind_x2(kind);
     if (p->n >= 4) llm__avxvnni_wide(x2, w, p, at);
     else
         for (int t = 0; t < p->n; t++) llm__avx2_step(run, x2, llm__avxvnni_sums, 1, w, &p->act, at + (size_t)t, p->out + t * LLM__ROWS);
@@ -13461,7 +13508,7 @@ LLM__FORCE LLM__AVXVNNI void llm__avxvnni_block(const int run, const int x2, con
 
 LLM__AVXVNNI static void llm__avxvnni_product(llm__kind kind, const llm__product *p) {
     const llm__product own = *p;
-    LLM__EACH_KIND(kind, 1, llm__avxvnni_block, &own, llm__avx2_half, llm__avx2_bytes, llm__avx2_look_up)
+    LLM__EACH_KIND(kind, 1, LLM__UNSIGNED, llm__avxvnni_block, &own, llm__avx2_half, llm__avx2_bytes, llm__avx2_look_up)
 }
 #else
 #define LLM__HAS_AVXVNNI 0
@@ -13517,10 +13564,14 @@ LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) { LLM__MAC_SHAPES(llm__av
 /* ---------------------------------------------------------------------------
  * >>kernels-avx512   Products with 32 registers of 64 bytes: all 16 rows at a time, with and without vpdpbusd.
  * ---------------------------------------------------------------------------
- * Eight registers hold a whole block, and an instruction reads an activation from memory for all its lanes, so tokens are taken one by one:
- * 8 vpdpbusd, and for the floats a multiplication and two fused multiply-adds: 11 operations of which 8 are the product. That is the
- * ceiling: 73 % of what vpdpbusd alone would reach. Two chains, of the first and the latter 16 columns, hide its latency; where these have
- * scales of their own, the chains are simply not added up. Without VNNI the 16-bit sums of AVX2 serve again. */
+ * Eight registers hold a whole block, so tokens are taken one by one: 8 vpdpbusd, and for the floats a multiplication and one fused
+ * multiply-add, or two where there are minimums: 10 or 11 operations of which 8 are the product. That is the ceiling: 80 or 73 % of what
+ * vpdpbusd alone would reach. Zero points cost nothing, for the sums start with them. Two chains, of the first and the latter 16 columns,
+ * hide the latency; where these have scales of their own, the chains are simply not added up.
+ *
+ * One block at a time would load as often as it multiplies, and a core that does two of each a cycle waits for the loads. So blocks of two
+ * groups of 16 rows go together, which fill 16 registers, and an activation that is spread over a register serves both. Without VNNI the
+ * 16-bit sums of AVX2 serve again, for one block. */
 #ifdef LLM__TEST_EMULATE_AVX512
 #define LLM__AVX512
 #define LLM__AVX512VNNI
@@ -13553,11 +13604,11 @@ LLM__AVX512_INLINE __m512i llm__avx512_four(const int8_t *q) { /* 4 activations 
     return _mm512_set1_epi32(four);
 }
 
-/* u q over 16 columns of all 16 rows, four bytes a lane: sums of 32 bits. run as in AVX2: how many vectors may be added up in 16 bits
- * before they are widened; here are four, so it matters from 6 bits on. */
-LLM__AVX512_INLINE __m512i llm__avx512_quads(const int run, const __m512i v[4], const int8_t *q) {
+/* sum + u q over 16 columns of all 16 rows, four bytes a lane: sums of 32 bits. run as in AVX2: how many vectors may be added up in 16
+ * bits before they are widened; here are four, so it matters from 6 bits on. */
+LLM__AVX512_INLINE __m512i llm__avx512_quads(const int run, __m512i sum, const __m512i v[4], const int8_t *q) {
     const __m512i ones = _mm512_set1_epi16(1);
-    __m512i sum = _mm512_setzero_si512(), part = sum;
+    __m512i part = _mm512_setzero_si512();
     LLM__UNROLL
     for (int i = 0; i < 4; i++) {
         __m512i x = llm__avx512_four(q + 4 * i), w = v[i];
@@ -13574,56 +13625,72 @@ LLM__AVX512_INLINE __m512i llm__avx512_quads(const int run, const __m512i v[4], 
 }
 
 /* The same with vpdpbusd, which adds to 32 bits itself. Weights are unsigned bytes. */
-LLM__FORCE LLM__AVX512VNNI __m512i llm__avx512vnni_quads(const int run, const __m512i v[4], const int8_t *q) {
-    __m512i sum = _mm512_setzero_si512();
+LLM__FORCE LLM__AVX512VNNI __m512i llm__avx512vnni_quads(const int run, __m512i sum, const __m512i v[4], const int8_t *q) {
     (void)run;
     LLM__UNROLL
     for (int i = 0; i < 4; i++) sum = _mm512_dpbusd_epi32(sum, v[i], llm__avx512_four(q + 4 * i));
     return sum;
 }
 
-typedef __m512i (*llm__avx512_quads_fn)(const int run, const __m512i v[4], const int8_t *q);
+typedef __m512i (*llm__avx512_quads_fn)(const int run, __m512i sum, const __m512i v[4], const int8_t *q);
 
-/* All tokens of a tile with one block, which stays in eight registers: see llm__scalar_block. The scales' products d0 * d are made anew for
- * each token: one multiplication for 512 of bytes. */
-LLM__AVX512_INLINE void llm__avx512_tile(const int run, const int x2, const llm__avx512_quads_fn sum, const llm__cooked *w,
-                                         const llm__product *p, size_t at) {
-    const __m512 d0 = _mm512_load_ps(w->d[0]), m0 = _mm512_load_ps(w->m[0]);
-    const __m512 d1 = x2 ? _mm512_load_ps(w->d[1]) : d0, m1 = x2 ? _mm512_load_ps(w->m[1]) : m0;
-    __m512i v[8];
+/* All tokens of a tile with one block or a pair, which stay in registers: see llm__scalar_block. */
+LLM__AVX512_INLINE void llm__avx512_tile(const llm__kind kind, const int pair, const llm__offset offset, const llm__avx512_quads_fn sum,
+                                         const llm__cooked *w, const llm__product *p, size_t at) {
+    const int run = llm__kind_run(kind), x2 = llm__kind_x2(kind), zero = offset == LLM__APART ? llm__kind_zero(kind, offset) : 0;
+    const int with_m = offset != LLM__APART || llm__kind_info(kind).min != LLM__SCALE_NONE;
+    __m512i v[2][8], low[2], high[2];
+    __m512 d[2][2], m[2][2];
     float *to = p->out;
     LLM__UNROLL
-    for (int i = 0; i < 8; i++) v[i] = _mm512_load_si512(w->u + 64 * i);
+    for (int r = 0; r < pair; r++) {
+        LLM__UNROLL
+        for (int h = 0; h <= x2; h++) d[r][h] = _mm512_load_ps(w[r].d[h]), m[r][h] = _mm512_load_ps(w[r].m[h]);
+        LLM__UNROLL
+        for (int i = 0; i < 8; i++) v[r][i] = _mm512_load_si512(w[r].u + 64 * i);
+    }
     for (int t = 0; t < p->n; t++, at++, to += LLM__ROWS) {
-        const __m512 d = _mm512_set1_ps(p->act.d[at]);
-        const __m512i low = sum(run, v, p->act.q + 32 * at), high = sum(run, v + 4, p->act.q + 32 * at + 16);
-        __m512 acc = _mm512_fmadd_ps(m0, _mm512_set1_ps(p->act.s[2 * at]), _mm512_loadu_ps(to));
-        if (x2) {
-            acc = _mm512_fmadd_ps(m1, _mm512_set1_ps(p->act.s[2 * at + 1]), acc);
-            acc = _mm512_fmadd_ps(_mm512_mul_ps(d1, d), _mm512_cvtepi32_ps(high), acc);
+        __m512i former = _mm512_setzero_si512(), latter = former;
+        if (zero) former = _mm512_slli_epi32(_mm512_set1_epi32(p->act.n[2 * at]), __builtin_ctz((unsigned)zero));
+        if (zero && x2) {
+            latter = _mm512_slli_epi32(_mm512_set1_epi32(p->act.n[2 * at + 1]), __builtin_ctz((unsigned)zero));
+            former = _mm512_sub_epi32(former, latter);
         }
-        acc = _mm512_fmadd_ps(_mm512_mul_ps(d0, d), _mm512_cvtepi32_ps(x2 ? low : _mm512_add_epi32(low, high)), acc);
-        _mm512_storeu_ps(to, acc);
+        LLM__UNROLL
+        for (int r = 0; r < pair; r++) {
+            low[r] = sum(run, former, v[r], p->act.q + 32 * at);
+            high[r] = sum(run, latter, v[r] + 4, p->act.q + 32 * at + 16);
+        }
+        const __m512 scale = _mm512_set1_ps(p->act.d[at]), s0 = _mm512_set1_ps(p->act.s[2 * at]), s1 = _mm512_set1_ps(p->act.s[2 * at + 1]);
+        LLM__UNROLL
+        for (int r = 0; r < pair; r++) {
+            __m512 acc = _mm512_loadu_ps(to + r * LLM__OUT);
+            if (with_m) acc = _mm512_fmadd_ps(m[r][0], s0, acc);
+            if (with_m && x2) acc = _mm512_fmadd_ps(m[r][1], s1, acc);
+            if (!x2) low[r] = _mm512_add_epi32(low[r], high[r]);
+            __m512 x = _mm512_mul_ps(d[r][0], _mm512_cvtepi32_ps(low[r]));
+            if (x2) x = _mm512_fmadd_ps(d[r][1], _mm512_cvtepi32_ps(high[r]), x);
+            _mm512_storeu_ps(to + r * LLM__OUT, _mm512_fmadd_ps(x, scale, acc));
+        }
     }
 }
 
-LLM__AVX512_INLINE void llm__avx512_block(const int run, const int x2, const llm__cooked *w, const llm__product *p, size_t at) {
-    llm__avx512_tile(run, x2, llm__avx512_quads, w, p, at);
+LLM__AVX512_INLINE void llm__avx512_block(const llm__kind kind, const llm__cooked *w, const llm__product *p, size_t at) {
+    llm__avx512_tile(kind, 1, LLM__SIGNED, llm__avx512_quads, w, p, at);
 }
 
-LLM__FORCE LLM__AVX512VNNI void llm__avx512vnni_block(const int run, const int x2, const llm__cooked *w,
-                                                                                                 const llm__product *p, size_t at) {
-    llm__avx512_tile(run, x2, llm__avx512vnni_quads, w, p, at);
+LLM__FORCE LLM__AVX512VNNI void llm__avx512vnni_block(const llm__kind kind, const llm__cooked *w, const llm__product *p, size_t at) {
+    llm__avx512_tile(kind, 2, LLM__APART, llm__avx512vnni_quads, w, p, at);
 }
 
 LLM__AVX512 static void llm__avx512_product(llm__kind kind, const llm__product *p) {
     const llm__product own = *p;
-    LLM__EACH_KIND(kind, 0, llm__avx512_block, &own, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
+    LLM__EACH_KIND(kind, 1, LLM__SIGNED, llm__avx512_block, &own, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
 }
 
-LLM__AVX512VNNI static void llm__avx512vnni_product(llm__kind kind, const llm__product *p) {
+LLM__ALIGN_LOOPS LLM__AVX512VNNI static void llm__avx512vnni_product(llm__kind kind, const llm__product *p) {
     const llm__product own = *p;
-    LLM__EACH_KIND(kind, 1, llm__avx512vnni_block, &own, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
+    LLM__EACH_KIND(kind, 2, LLM__APART, llm__avx512vnni_block, &own, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
 }
 
 /* 16 elements of b as f32. bf16 are the upper halves of f32. */
@@ -13763,15 +13830,14 @@ LLM__NEON_TARGET static LLM__NOINLINE void llm__neon_tile_two(const llm__cooked 
     llm__neon_tile(1, w, p, at);
 }
 
-LLM__NEON_INLINE void llm__neon_block(const int run, const int x2, const llm__cooked *w, const llm__product *p, size_t at) {
-    (void)run;
-    if (x2) llm__neon_tile_two(w, p, at);
+LLM__NEON_INLINE void llm__neon_block(const llm__kind kind, const llm__cooked *w, const llm__product *p, size_t at) {
+    if (llm__kind_x2(kind)) llm__neon_tile_two(w, p, at);
     else llm__neon_tile_one(w, p, at);
 }
 
 /* The table's `product`. */
 LLM__NEON_TARGET static void llm__neon_product(llm__kind kind, const llm__product *p) {
-    LLM__EACH_KIND(kind, 0, llm__neon_block, p, llm__neon_half, llm__neon_bytes, llm__neon_look_up)
+    LLM__EACH_KIND(kind, 1, LLM__SIGNED, llm__neon_block, p, llm__neon_half, llm__neon_bytes, llm__neon_look_up)
 }
 
 /* 4 elements of b as f32. */
@@ -13838,6 +13904,7 @@ typedef struct llm__kernels {
     double (*weigh)(const float *x, float *w, int32_t n, float max, float scale);
     void (*mac)(const llm__mac *m);
     void (*product)(llm__kind kind, const llm__product *p);
+    int pairs; /* product takes two blocks of rows at once */
 } llm__kernels;
 
 /* Compiles the plain C kernels once more, with the instructions that TARGET allows and these conversions. */
@@ -13870,10 +13937,10 @@ typedef struct llm__kernels {
         return llm__body_weigh(x, w, n, max, scale);                                                                                       \
     }
 
-#define LLM__KERNELS(isa, mac, product) { \
+#define LLM__KERNELS(isa, mac, product, pairs) { \
     llm__##isa##_quantise, llm__##isa##_finish, llm__##isa##_sum, llm__##isa##_dot, llm__##isa##_add, llm__##isa##_affine, \
     llm__##isa##_rotate, llm__##isa##_to_half, llm__##isa##_expand, llm__##isa##_bias, llm__##isa##_soften, \
-    llm__##isa##_top, llm__##isa##_weigh, mac, product }
+    llm__##isa##_top, llm__##isa##_weigh, mac, product, pairs }
 
 LLM__INSTANCE(scalar, , llm__scalar_half, llm__scalar_bytes, llm__scalar_narrow)
 #if LLM__X86
@@ -13886,13 +13953,13 @@ LLM__INSTANCE(neon, LLM__NEON_TARGET, llm__neon_half, llm__neon_bytes, llm__neon
 
 /* The kernels of an instruction set. */
 static const llm__kernels *llm__kernels_of(llm__isa isa) {
-    static const llm__kernels scalar = LLM__KERNELS(scalar, llm__scalar_mac, llm__scalar_product);
+    static const llm__kernels scalar = LLM__KERNELS(scalar, llm__scalar_mac, llm__scalar_product, 0);
 #if LLM__X86
-    static const llm__kernels avx2 = LLM__KERNELS(avx2, llm__avx2_mac, llm__avx2_product);
-    static const llm__kernels avx512 = LLM__KERNELS(avx512, llm__avx512_mac, llm__avx512_product);
-    static const llm__kernels avx512vnni = LLM__KERNELS(avx512, llm__avx512_mac, llm__avx512vnni_product);
+    static const llm__kernels avx2 = LLM__KERNELS(avx2, llm__avx2_mac, llm__avx2_product, 0);
+    static const llm__kernels avx512 = LLM__KERNELS(avx512, llm__avx512_mac, llm__avx512_product, 0);
+    static const llm__kernels avx512vnni = LLM__KERNELS(avx512, llm__avx512_mac, llm__avx512vnni_product, 1);
 #if LLM__HAS_AVXVNNI
-    static const llm__kernels avxvnni = LLM__KERNELS(avx2, llm__avx2_mac, llm__avxvnni_product);
+    static const llm__kernels avxvnni = LLM__KERNELS(avx2, llm__avx2_mac, llm__avxvnni_product, 0);
     if (isa == LLM__ISA_AVXVNNI) return &avxvnni;
 #endif
     if (isa == LLM__ISA_AVX2) return &avx2;
@@ -13900,7 +13967,7 @@ static const llm__kernels *llm__kernels_of(llm__isa isa) {
     if (isa == LLM__ISA_AVX512VNNI) return &avx512vnni;
 #endif
 #if LLM__NEON
-    static const llm__kernels neon = LLM__KERNELS(neon, llm__neon_mac, llm__neon_product);
+    static const llm__kernels neon = LLM__KERNELS(neon, llm__neon_mac, llm__neon_product, 0);
     if (isa == LLM__ISA_NEON) return &neon;
 #endif
     (void)isa;
@@ -13994,11 +14061,11 @@ static void llm__norm_row(const llm__kernels *k, llm_norm_kind kind, float *dst,
  * llm__weights_allocate gives all planned weights one region of memory, in the order in which a step reads them, and llm__weight_pack fills
  * it, each thread its share.
  *
- * The work of a product is a grid of row blocks x tiles of tokens, cut into one contiguous range a thread in the order of the rows: a
- * thread reads its part of the weight from front to back. For each item of the grid the row block is unpacked into L1, eight blocks (6 KB)
- * at a time, multiplied with the tile's activations, and its results (16 rows of up to 32 tokens) are finished while they are hot: bias,
- * activation, scale, and into the buffer. Unpacking again for each tile costs a tenth of what 32 tokens cost. How the grid is cut changes
- * no sum.
+ * The work of a product is a grid of row blocks, two and two, x tiles of tokens, cut into one contiguous range a thread in the order of the
+ * rows: a thread reads its part of the weight from front to back. For each item of the grid the row blocks are unpacked 32 columns at a
+ * time, multiplied with the tile's activations, and the results (32 rows of up to 32 tokens) are finished while they are hot: bias,
+ * activation, scale, and into the buffer. Unpacking again for each tile costs a twentieth of what 32 tokens cost. How the grid is cut
+ * changes no sum.
  *
  * Example: gate and up of SmolLM2-135M, 1536 rows each of 576 columns. Planned, 192 blocks, a gate block and its up block by turns:
  *
@@ -14311,21 +14378,18 @@ static llm_result llm__weights_allocate(llm_weight *const *w, size_t n) {
 
 /* ---- Packing: see >>kernels-ref for the layout ---- */
 
-/* 32 weights of one row (lane) into the vectors of a block at `to`, as 8 words of 4 columns: all 8 bits, or low nibbles two and two, then
- * what is above them. The other way round: llm__unpack_bits. */
+/* 32 weights of one row (lane) into the vectors of a block at `to`, as 8 words of 4 columns: all 8 bits, or the low bits of the first words
+ * and the other words in pieces above them. The other way round: llm__unpack_bits. */
 static void llm__pack_values(llm__kind kind, const llm__sub *sub, int lane, uint8_t *to) {
     const int bits = llm__kind_info(kind).bits;
-    uint32_t word[8], high[2] = {0, 0};
+    uint32_t word[8];
     memcpy(word, bits == 8 ? (const void *)sub->q : (const void *)sub->u, 32);
-    to += 4 * lane;
-    for (int i = 0; i < 8 && bits == 8; i++) memcpy(to + 64 * i, &word[i], 4);
-    for (int i = 0; i < 4 && bits < 8; i++) {
-        uint32_t nibbles = (word[i] & 0x0F0F0F0F) | (word[i + 4] & 0x0F0F0F0F) << 4;
-        memcpy(to + 64 * i, &nibbles, 4);
-    }
-    for (int i = 0; i < 8 && bits == 5; i++) high[0] |= (word[i] >> 4 & 0x01010101) << i;
-    for (int i = 0; i < 8 && bits == 6; i++) high[i / 4] |= (word[i] >> 4 & 0x03030303) << (2 * (i % 4));
-    for (int i = 0; i < bits - 4 && bits < 8; i++) memcpy(to + 256 + 64 * i, &high[i], 4);
+    for (int i = bits; i < 8; i++)
+        for (int p = 0; p < 3; p++) {
+            const llm__piece piece = llm__piece_of(bits, i, p);
+            word[piece.from] |= (word[i] & piece.mask * 0x01010101u) << piece.shift;
+        }
+    for (int i = 0; i < bits; i++) memcpy(to + 4 * lane + 64 * i, &word[i], 4);
 }
 
 /* The scales (or minimums) of one row (lane): f16 d at head or to, times small integers b; kinds with scales in f32 keep the products.
@@ -14504,12 +14568,14 @@ static void llm__act_make(const llm__exec *e, llm_buffer *b, int form, int32_t s
     if (form != LLM__FORM_F32) llm__act_fill(e, (llm__form)form, &in, cols);
 }
 
-/* The sums of one block and one tile: out (tile's places, 16). Floats are summed in chunks of columns, and the chunks added up in order:
- * long chains of additions lose more digits. */
-static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm__block *b, const llm__input *in, llm__tile t, float *out) {
+/* The sums of one block and one tile: out (tile's places, 16); of kernels that take pairs also those of the block `second` bytes further,
+ * at out + LLM__OUT. Floats are summed in chunks of columns, and the chunks added up in order: long chains of additions lose more digits.
+ */
+static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm__block *b, int64_t second, const llm__input *in,
+                           llm__tile t, float *out) {
     const uint8_t *at = w->memory + b->offset;
     if (w->form == LLM__FORM_F32) {
-        float part[LLM__ROWS * LLM__TILE] __attribute__((aligned(64)));
+        float part[LLM__OUT] __attribute__((aligned(64)));
         llm__mac m;
         m.scale = NULL;
         m.lda = (int)in->stride;
@@ -14529,6 +14595,7 @@ static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm
     }
     llm__product p;
     p.w = at;
+    p.second = second;
     p.n_blocks = w->cols / 32;
     p.act = *in->act;
     p.at = (size_t)t.start * (size_t)p.n_blocks;
@@ -14539,7 +14606,7 @@ static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm
 
 /* Items of the grid of group g (the weight's only one, or an expert). */
 static int64_t llm__product_count(const llm_weight *w, int g, int rows) {
-    return (w->first_block[g + 1] - w->first_block[g]) / (w->gate_up ? 2 : 1) * llm__tiles(rows, llm__form_per(w->form));
+    return (w->first_block[g + 1] - w->first_block[g] + 1) / 2 * llm__tiles(rows, llm__form_per(w->form));
 }
 
 /* Rows of group g of the weight times all rows of the input: the items [begin, end), tiles fastest. f says what becomes of the sums; its
@@ -14547,17 +14614,18 @@ static int64_t llm__product_count(const llm_weight *w, int g, int rows) {
 static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, const llm__input *in, llm__finish *f, int64_t begin,
                                int64_t end) {
     const llm__kernels *k = llm__kernels_of(e->isa);
-    const int pair = w->gate_up ? 2 : 1;
-    float out[2][LLM__ROWS * LLM__TILE] __attribute__((aligned(64)));
+    float out[3][LLM__OUT] __attribute__((aligned(64))); /* the third one: what a kernel for pairs makes of the second block alone */
     f->per = llm__form_per(w->form);
     f->gate_up = w->gate_up;
     f->first_row = g * (w->rows / w->n_groups);
     int64_t tiles = llm__tiles(in->rows, f->per);
     for (int64_t i = begin; i < end; i++) {
-        const llm__block *b = &w->block[w->first_block[g] + i / tiles * pair];
+        const llm__block *b = &w->block[w->first_block[g] + i / tiles * 2];
+        const int n = b + 1 < w->block + w->first_block[g + 1] ? 2 : 1;
+        const int together = k->pairs && n == 2 && w->form != LLM__FORM_F32 && b[0].kind == b[1].kind;
         llm__tile t = llm__tile_at(in->rows, f->per, (int)(i % tiles));
-        for (int p = 0; p < pair; p++) llm__tile_sums(k, w, b + p, in, t, out[p]);
-        k->finish(f, b, out[0], out[1], t.start / f->per, t.n / f->per);
+        for (int j = 0; j < n; j += 1 + together) llm__tile_sums(k, w, b + j, together ? b[1].offset - b[0].offset : 0, in, t, out[j]);
+        for (int j = 0; j < n; j += 1 + w->gate_up) k->finish(f, b + j, out[j], out[1], t.start / f->per, t.n / f->per);
     }
 }
 
@@ -14795,6 +14863,7 @@ static llm__input llm__slots_input(const llm__slots *s, int g, const float *x, i
     own->q = all->q + blocks * 32;
     own->d = all->d + blocks;
     own->s = all->s + 2 * blocks;
+    own->n = all->n + 2 * blocks;
     in.x = x + (int64_t)s->begin[g] * cols;
     in.stride = cols;
     in.act = own;

@@ -165,9 +165,10 @@ static void linear_fill(llm_buffer *b) {
 static void linear_seen(const llm_buffer *b, int64_t r, int64_t col, int n, llm__form form, double *out) {
     int8_t q[2][32];
     float lost[32], d[2], s[4];
+    int32_t sums[4];
     for (int i = 0; i < n; i++) out[i] = b->data[r * b->stride + col + i];
     for (int i = 0; i < n && form != LLM__FORM_F32; i += 32) {
-        llm__act a = {q[0], d, s};
+        llm__act a = {q[0], d, s, sums};
         llm__scalar_quantise(&a, 0, b->data + r * b->stride + col + i, lost);
         llm__scalar_quantise(&a, 1, lost, NULL);
         for (int k = 0; k < 32; k++) out[i + k] = (double)d[0] * q[0][k] + (form == LLM__FORM_I8X2 ? (double)d[1] * q[1][k] : 0);

@@ -1,4 +1,5 @@
-/* Speed of the linear kernels: GOPS (2 x rows x columns x tokens) and GB/s of packed weights, best of several short runs.
+/* Speed of the linear kernels: GOPS (2 x rows x columns x tokens), what share that is of what products of bytes alone reach on as many
+ * threads, and GB/s of packed weights; best of several short runs.
  *     cc -O2 tests/bench/bench_linear.c -o build/bench_linear -lm -lpthread && build/bench_linear [THREADS [ISA]] */
 #define _GNU_SOURCE
 #define LLM_IMPLEMENTATION
@@ -82,8 +83,8 @@ static void bench(llm__pool *pool, llm__isa isa, int32_t type, int64_t rows, int
     j.op.dst = dst;
     j.op.weight = w;
     double pack = best(&j, 0), round = best(&j, 1), product = best(&j, 2);
-    double ops = 2.0 * (double)rows * (double)cols * tokens;
-    printf("%-6s %6lld x %-5lld %4d tokens: %7.1f GOPS %6.1f GB/s   rounding %5.1f us  packing %5.2f ns/weight\n", llm__type_name(type), (long long)rows, (long long)cols, tokens, ops / product * 1e-9,
+    double ops = 2.0 * (double)rows * (double)cols * tokens, peak = llm_isa_peak(llm__isa_name(isa)) * pool->n;
+    printf("%-6s %6lld x %-5lld %4d tokens: %7.1f GOPS (%2.0f %%) %6.1f GB/s   rounding %5.1f us  packing %5.2f ns/weight\n", llm__type_name(type), (long long)rows, (long long)cols, tokens, ops / product * 1e-9, peak > 0 ? ops / product / peak * 1e-7 : 0,
            (double)w->bytes / product * 1e-9, round * 1e6, pack / ((double)rows * (double)cols) * 1e9);
     llm__pages_free(src->data, (size_t)tokens * (size_t)src->stride * 4); /* the small rest goes with the program */
     llm__pages_free(dst->data, (size_t)tokens * (size_t)dst->stride * 4);
