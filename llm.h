@@ -2019,9 +2019,16 @@ static llm__str llm__str_from(llm__str s, size_t n) { return llm__s(s.p + n, s.n
 /* 1 if s begins with a text; an empty one always. */
 static int llm__starts(llm__str s, llm__str with) { return s.n >= with.n && !memcmp(s.p, with.p, with.n); }
 
+/* By bytes, a text before those that begin with it: negative, 0 or positive. */
+static int llm__str_order(llm__str a, llm__str b) {
+    int order = memcmp(a.p, b.p, LLM__MIN(a.n, b.n));
+    return order ? order : (a.n > b.n) - (a.n < b.n);
+}
+
 /* The number of a word in a list of words with single blanks between, from 0; -1 if it is not among them. */
 static int llm__word_index(const char *words, llm__str word) {
-    for (int i = 0; *words && word.n; i++) {
+    const int is_word = word.n && !memchr(word.p, ' ', word.n);
+    for (int i = 0; *words && is_word; i++) {
         size_t n = 0;
         while (n < word.n && words[n] && words[n] == word.p[n]) n++;
         if (n == word.n && (!words[n] || words[n] == ' ')) return i;
@@ -2817,24 +2824,31 @@ LLM_API const char *llm_json_key(const llm_json *doc, int node, size_t *len) {
 LLM_API const char *llm_json_str(const llm_json *doc, int node, size_t *len) { return llm__json_bytes(doc, node, JSMN_STRING, len); }
 LLM_API const char *llm_json_raw(const llm_json *doc, int node, size_t *len) { return llm__json_bytes(doc, node, JSMN_PRIMITIVE, len); }
 
-/* Looks at the keys one by one: objects here are small, and the big one (a vocabulary) is walked, not searched. */
-LLM_API int llm_json_find(const llm_json *doc, int object, const char *key) {
-    if (llm_json_type_of(doc, object) != LLM_JSON_OBJECT) return -1;
-    for (int v = llm_json_first(doc, object); v >= 0; v = llm_json_next(doc, v)) {
-        llm__str k;
-        k.p = llm_json_key(doc, v, &k.n);
-        if (llm__str_eq(k, key)) return v;
-    }
-    return -1;
+/* The same three as views, which live as long as the document; .p NULL where those give NULL. */
+static llm__str llm__json_view(const llm_json *doc, int node, jsmntype_t type) {
+    llm__str s;
+    s.p = llm__json_bytes(doc, node, type, &s.n);
+    return s;
 }
+static llm__str llm__json_key(const llm_json *doc, int node) { return llm__json_view(doc, llm__json_key_of(doc, node), JSMN_STRING); }
+static llm__str llm__json_text(const llm_json *doc, int node) { return llm__json_view(doc, node, JSMN_STRING); }
+static llm__str llm__json_raw(const llm_json *doc, int node) { return llm__json_view(doc, node, JSMN_PRIMITIVE); }
+
+/* A member by any key. Looks at the keys one by one: objects here are small, and the big one (a vocabulary) is walked, not searched. */
+static int llm__json_member(const llm_json *doc, int object, llm__str key) {
+    int v = llm_json_type_of(doc, object) == LLM_JSON_OBJECT ? llm_json_first(doc, object) : -1;
+    while (v >= 0 && !llm__str_same(llm__json_key(doc, v), key)) v = llm_json_next(doc, v);
+    return v;
+}
+
+LLM_API int llm_json_find(const llm_json *doc, int object, const char *key) { return llm__json_member(doc, object, llm__lit(key)); }
 
 /* The text of the number is kept, not its value: most numbers are read as what they are wanted for, once or never. */
 LLM_API int llm_json_num(const llm_json *doc, int node, double *out) {
-    size_t n;
     double d;
-    if (llm_json_type_of(doc, node) != LLM_JSON_NUMBER) return 0;
-    const char *s = llm_json_raw(doc, node, &n);
-    if (!llm__parse_double(s, n, &d) || d - d != 0) return 0; /* 1e999 is JSON, but no double */
+    llm__str s = llm__json_raw(doc, node);
+    if (llm_json_type_of(doc, node) != LLM_JSON_NUMBER || !llm__parse_double(s.p, s.n, &d)) return 0;
+    if (d - d != 0) return 0; /* 1e999 is JSON, but no double */
     *out = d;
     return 1;
 }
@@ -2859,22 +2873,20 @@ LLM_API int llm_json_bool(const llm_json *doc, int node, int *out) {
 
 /* Descends: llm_json_parse lets no document be deeper than 4096. */
 LLM_API void llm_json_write(const llm_json *doc, int node, llm_text *out) {
-    llm__str s;
-    if (node < 0) return;
-    const int object = doc->tok[node].type == JSMN_OBJECT;
-    if ((s.p = llm_json_raw(doc, node, &s.n)) != NULL) {
-        llm_text_add(out, s.p, s.n);
-    } else if ((s.p = llm_json_str(doc, node, &s.n)) != NULL) {
-        llm_text_json(out, s.p, s.n);
-    } else {
-        llm_text_str(out, object ? "{" : "[");
-        for (int first = llm_json_first(doc, node), i = first; i >= 0; i = llm_json_next(doc, i)) {
-            if (i != first) llm_text_str(out, ",");
-            if ((s.p = llm_json_key(doc, i, &s.n)) != NULL) llm_text_json(out, s.p, s.n), llm_text_str(out, ":");
-            llm_json_write(doc, i, out);
-        }
-        llm_text_str(out, object ? "}" : "]");
+    llm_json_type type = llm_json_type_of(doc, node);
+    llm__str raw = llm__json_raw(doc, node), s = llm__json_text(doc, node);
+    const int object = type == LLM_JSON_OBJECT;
+    if (raw.p) llm_text_add(out, raw.p, raw.n);
+    if (s.p) llm_text_json(out, s.p, s.n);
+    if (!object && type != LLM_JSON_ARRAY) return;
+    llm_text_str(out, object ? "{" : "[");
+    for (int first = llm_json_first(doc, node), i = first; i >= 0; i = llm_json_next(doc, i)) {
+        s = llm__json_key(doc, i);
+        if (i != first) llm_text_str(out, ",");
+        if (s.p) llm_text_json(out, s.p, s.n), llm_text_str(out, ":");
+        llm_json_write(doc, i, out);
     }
+    llm_text_str(out, object ? "}" : "]");
 }
 
 /* Reads a whole file of at most `limit` bytes (0: any size) as JSON. Errors begin with its path. */
@@ -5130,9 +5142,8 @@ static void llm__index_add(llm__index *x, llm__str s, int32_t value, llm_result 
 /* By bytes, a prefix before what it is a prefix of; equal texts by value. */
 static int llm__index_compare(const void *a, const void *b) {
     const llm__index_entry *x = (const llm__index_entry *)a, *y = (const llm__index_entry *)b;
-    int c = memcmp(x->s.p, y->s.p, LLM__MIN(x->s.n, y->s.n));
-    if (c) return c;
-    return x->s.n != y->s.n ? (x->s.n < y->s.n ? -1 : 1) : x->value < y->value ? -1 : x->value > y->value;
+    int order = llm__str_order(x->s, y->s);
+    return order ? order : (x->value > y->value) - (x->value < y->value);
 }
 
 /* Sorts what is in v and notes where each first byte starts, so that the first step of a search is a look-up. Of equal strings the one
@@ -6626,14 +6637,7 @@ static const struct llm__tok_part {
  * Members that we do not know are passed over,
  * types that we do not know are refused: text would come out wrong without a sign. */
 
-/* The text of a string node; .p NULL if it is none. It lives as long as the document. */
-static llm__str llm__json_text(const llm_json *d, int node) {
-    llm__str s;
-    s.p = llm_json_str(d, node, &s.n);
-    return s;
-}
-
-/* The same of a member. */
+/* The text of a member; .p NULL if it has none. */
 static llm__str llm__json_text_at(const llm_json *d, int object, const char *key) {
     return llm__json_text(d, llm_json_find(d, object, key));
 }
@@ -6713,8 +6717,7 @@ static int llm__part_pattern(llm__tokenizer *t, const llm_json *d, int node, con
 /* Adds the step of one row of the table, with what the component (node of d) says about it. Which members count depends on the kind; those
  * of a decoder have several names for one thing, METASPACE has an old form and a new one. */
 static void llm__tok_add_part(llm__tokenizer *t, const llm_json *d, int node, const struct llm__tok_part *part, llm__tok_steps *steps) {
-    static const char *const texts[] = {"suffix", "prefix", "pad_token"},
-                      *const behaviors[] = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
+    static const char *const texts[] = {"suffix", "prefix", "pad_token"};
     llm__str pattern = part->pattern ? llm__lit(part->pattern) : llm__nothing, say;
     size_t one = 0;
     int literal = 0, decodes = part->list == 'd', always;
@@ -6729,9 +6732,7 @@ static void llm__tok_add_part(llm__tokenizer *t, const llm_json *d, int node, co
         if (part->a >= 0) break;
         say = llm__json_text_at(d, node, "behavior");
         step->b = llm__json_flag(d, node, "invert", 0);
-        if (!say.p) step->a = LLM__SPLIT_ISOLATED;
-        for (int i = 0; say.p && i < LLM__COUNT(behaviors); i++)
-            if (llm__str_eq(say, behaviors[i])) step->a = i;
+        step->a = say.p ? llm__word_index("Removed Isolated MergedWithPrevious MergedWithNext Contiguous", say) : LLM__SPLIT_ISOLATED;
         if (step->a < 0) LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.json: behavior: \"%.*s\" is unknown", llm__shown(say), say.p);
         break;
     case LLM__TOK_REPLACE:
@@ -6796,15 +6797,10 @@ static void llm__tok_load_template(llm__tokenizer *t, const llm_json *d, int nod
     int specials = llm_json_find(d, node, "special_tokens"), after = 0;
     size_t before = 0;
     for (int v = llm_json_first(d, llm_json_find(d, node, "single")); v >= 0; v = llm_json_next(d, v)) {
-        int special = llm_json_find(d, v, "SpecialToken"), found = -1;
+        int special = llm_json_find(d, v, "SpecialToken");
         llm__str name = llm__json_text_at(d, special, "id");
+        int found = name.p ? llm__json_member(d, specials, name) : -1;
         after |= special < 0;
-        /* Names are looked up by hand: a name may have a NUL in it, or a quote. */
-        for (int k = name.p ? llm_json_first(d, specials) : -1; k >= 0; k = llm_json_next(d, k)) {
-            llm__str key;
-            key.p = llm_json_key(d, k, &key.n);
-            if (key.p && llm__str_same(key, name)) found = k;
-        }
         if (special >= 0 && found < 0) LLM__TOK_BAD(t, "tokenizer.json: post_processor: a special token is not among its special_tokens");
         for (int k = llm_json_first(d, llm_json_find(d, found, "ids")); k >= 0; k = llm_json_next(d, k)) {
             size_t at = after ? t->after.len : before++;
@@ -6853,10 +6849,9 @@ static void llm__tok_load_vocab(llm__tokenizer *t, const llm_json *d, int vocab)
     if (!n) LLM__TOK_BAD(t, "tokenizer.json: model.vocab: no tokens");
     llm__tok_reserve(t, n);
     for (int v = llm_json_first(d, vocab); v >= 0 && !t->result; v = llm_json_next(d, v), id++) {
-        llm__str s;
+        llm__str s = list ? llm__json_text(d, llm_json_first(d, v)) : llm__json_key(d, v);
         double score = 0;
-        if (list) s = llm__json_text(d, llm_json_first(d, v));
-        else s.p = llm_json_key(d, v, &s.n), id = llm__json_whole(d, v, -1);
+        if (!list) id = llm__json_whole(d, v, -1);
         if (!s.p) LLM__TOK_BAD(t, "tokenizer.json: model.vocab: a token expected");
         if (list && !llm_json_num(d, llm_json_next(d, llm_json_first(d, v)), &score))
             LLM__TOK_BAD(t, "tokenizer.json: model.vocab[%d]: a score expected", (int)id);
@@ -7179,12 +7174,10 @@ static int32_t llm__config_id(const llm__tokenizer *t, const llm_json *d, const 
  * file other than tokenizer.json has no way to say (framed) which tokens are added, and whether BOS is: there the configuration does. */
 static void llm__tok_config(llm__tokenizer *t, const llm_json *d, int framed) {
     for (int v = llm_json_first(d, llm_json_find(d, 0, "added_tokens_decoder")); v >= 0 && !t->result; v = llm_json_next(d, v)) {
-        size_t n;
         int64_t id = -1;
-        const char *key = llm_json_key(d, v, &n);
-        llm__str text = llm__json_text_at(d, v, "content");
+        llm__str key = llm__json_key(d, v), text = llm__json_text_at(d, v, "content");
         int32_t known = text.p ? llm__tokenizer_id(t, text) : -1;
-        if (!key || !llm__parse_int(key, n, &id)) id = -1;
+        if (!key.p || !llm__parse_int(key.p, key.n, &id)) id = -1;
         if (framed && (id < 0 || !text.n)) LLM__TOK_BAD(t, "tokenizer_config.json: added_tokens_decoder: ids and contents expected");
         if (id >= 0 && known >= 0 && known != id)
             LLM__TOK_BAD(t, "tokenizer_config.json: added_tokens_decoder: \"%.*s\" is %lld, but %d in the tokenizer",
@@ -7703,13 +7696,6 @@ static int llm__tpl_next_char(llm__tpl *x, llm__str *rest, int32_t *c) {
 /* Is this the first byte of a code point? */
 static int llm__tpl_starts(char c) { return ((uint8_t)c & 0xC0) != 0x80; }
 
-/* The number of code points. */
-static int64_t llm__tpl_chars(llm__str s) {
-    int64_t n = 0;
-    for (size_t i = 0; i < s.n; i++) n += llm__tpl_starts(s.p[i]);
-    return n;
-}
-
 /* The byte at which code point k starts; the end if there are fewer. */
 static size_t llm__tpl_byte_of(llm__str s, int64_t k) {
     size_t i = 0;
@@ -7836,10 +7822,7 @@ static int llm__tpl_order(llm__tpl *x, llm__val a, llm__val b) {
     if (LLM__V_IN(a, LLM__M_NUMBER) && LLM__V_IN(b, LLM__M_NUMBER)) return (a.as.f > b.as.f) - (a.as.f < b.as.f);
     if (a.type != b.type || !LLM__V_IN(a, LLM__M_ROW | LLM__M_STR))
         llm__tpl_fail(x, "'%s' and '%s' have no order", llm__v_type_name(a), llm__v_type_name(b));
-    if (a.type == LLM__V_STR) {
-        order = memcmp(llm__v_s(a).p, llm__v_s(b).p, LLM__MIN(a.n, b.n));
-        return order ? order : (a.n > b.n) - (a.n < b.n);
-    }
+    if (a.type == LLM__V_STR) return llm__str_order(llm__v_s(a), llm__v_s(b));
     const llm__vlist *p = a.as.list, *q = b.as.list;
     llm__tpl_enter(x);
     while (i < p->n && i < q->n && llm__tpl_equal(x, p->v[i], q->v[i])) i++;
@@ -7941,7 +7924,7 @@ static llm__vlist *llm__tpl_list_of(llm__tpl *x, llm__val v) {
 /* Python's len. */
 static int64_t llm__tpl_len(llm__tpl *x, llm__val v) {
     if (v.type == LLM__V_UNDEF) return 0;
-    if (v.type == LLM__V_STR) return llm__tpl_spend(x, v.n / 64), llm__tpl_chars(llm__v_s(v));
+    if (v.type == LLM__V_STR) return llm__tpl_spend(x, v.n / 64), llm_text_chars(llm__v_s(v).p, v.n);
     if (LLM__V_IN(v, LLM__M_LISTED)) return v.as.list->n;
     if (v.type == LLM__V_DICT) return v.as.list->n / 2;
     llm__tpl_fail(x, "'%s' has no length", llm__v_type_name(v));
@@ -8670,7 +8653,7 @@ LLM__TPL_FN(llm__fn_find) {
     llm__str s = llm__v_s(self), what = llm__arg_text(x, a[0]);
     llm__tpl_spend(x, (int64_t)(s.n / 32 * (what.n / 32)));
     int64_t at = llm__tpl_find(s, what, op);
-    return llm__v_int(at < 0 ? -1 : llm__tpl_chars(llm__s(s.p, (size_t)at)));
+    return llm__v_int(at < 0 ? -1 : llm_text_chars(s.p, (size_t)at));
 }
 
 /* Does s begin or end with a text? */
@@ -9730,13 +9713,12 @@ static llm__val llm__tpl_from_text(llm__tpl *x, llm__str s) {
 /* A value of a JSON document, copied: the document may be freed then. 1 becomes INT, 1.0 and 1e2 FLOAT, which print as 1.0 and 100.0, and
  * 12345678901234567890 BIG, which prints as it stands. */
 static llm__val llm__tpl_from_json(llm__tpl *x, const llm_json *doc, int node) {
-    llm__str s;
     llm__val v = llm__v_float(0);
     llm_json_type type = llm_json_type_of(doc, node);
     if (type == LLM_JSON_NULL) return llm__v(LLM__V_NONE);
-    if (type == LLM_JSON_STRING) return s.p = llm_json_str(doc, node, &s.n), llm__tpl_from_text(x, s);
+    if (type == LLM_JSON_STRING) return llm__tpl_from_text(x, llm__json_text(doc, node));
     if (type == LLM_JSON_BOOL || type == LLM_JSON_NUMBER) {
-        s.p = llm_json_raw(doc, node, &s.n);
+        llm__str s = llm__json_raw(doc, node);
         if (type == LLM_JSON_BOOL) return llm__v_bool(s.p[0] == 't');
         if (llm__str_until(s, ".eE") == s.n) v = llm__v_digits(s);
         else llm__parse_double(s.p, s.n, &v.as.f);
@@ -9746,8 +9728,7 @@ static llm__val llm__tpl_from_json(llm__tpl *x, const llm_json *doc, int node) {
     llm__tpl_enter(x);
     for (int i = llm_json_first(doc, node); i >= 0; i = llm_json_next(doc, i)) {
         v = llm__tpl_from_json(x, doc, i);
-        s.p = llm_json_key(doc, i, &s.n);
-        if (s.p) llm__tpl_dict_set(x, l, llm__tpl_from_text(x, s), v);
+        if (type == LLM_JSON_OBJECT) llm__tpl_dict_set(x, l, llm__tpl_from_text(x, llm__json_key(doc, i)), v);
         else llm__tpl_push(x, l, v);
     }
     x->depth--;
@@ -9848,8 +9829,7 @@ static void llm__tpl_context(llm__tpl *x) {
     if (o->as_chat) llm__tpl_give(x, llm__lit("tools"), llm__v(LLM__V_NONE));
     if (o->as_chat) llm__tpl_give(x, llm__lit("documents"), llm__v(LLM__V_NONE));
     for (int i = llm_json_first(x->input, 0); i >= 0; i = llm_json_next(x->input, i)) {
-        llm__str key;
-        key.p = llm_json_key(x->input, i, &key.n);
+        llm__str key = llm__json_key(x->input, i);
         if (llm__map_get(&x->t->names, key) < 0) continue;
         llm__val v = llm__tpl_from_json(x, x->input, i);
         if (o->as_chat && llm__str_eq(key, "messages")) llm__tpl_as_chat(x, v);
@@ -10465,12 +10445,11 @@ static int llm__tool_object(llm_tool_parser *p, llm_text *content) {
 
 /* A value between tags has no type of its own: a text stays one where the schema says so, else what reads as JSON is JSON. */
 static void llm__tool_value(const llm_tool_parser *p, llm__str key, llm__str value, llm_text *out) {
-    int f = llm__tool_find(p, p->held.data + p->name, p->name_end - p->name), schema = -1;
+    int f = llm__tool_find(p, p->held.data + p->name, p->name_end - p->name);
     int properties = llm_json_find(p->tools, llm_json_find(p->tools, f, "parameters"), "properties");
+    int schema = llm__json_member(p->tools, properties, key);
     llm_json *d = NULL;
     static const char *const python[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
-    for (int v = llm_json_first(p->tools, properties); v >= 0 && schema < 0; v = llm_json_next(p->tools, v))
-        if (llm__str_eq(key, llm_json_key(p->tools, v, NULL))) schema = v;
     const char *type = llm_json_str(p->tools, llm_json_find(p->tools, schema, "type"), NULL);
     if (value.n && value.p[0] == '\n') value.p++, value.n--;
     if (value.n && value.p[value.n - 1] == '\n') value.n--;
@@ -11272,8 +11251,7 @@ static llm_result llm__source_shards(llm__source *s, const char *folder, const l
     memset(&seen, 0, sizeof seen);
     seen.seed = llm__seed(s);
     for (int v = is_map ? llm_json_first(index, map) : -1; v >= 0 && !r; v = llm_json_next(index, v)) {
-        llm__str name;
-        name.p = llm_json_str(index, v, &name.n);
+        llm__str name = llm__json_text(index, v);
         int plain =
             name.p && llm__plain_text(name, 255) && name.p[0] != '.' && !strchr(name.p, '/') && llm__ends_with(name.p, ".safetensors");
         /* thousands of tensors name a few shards: each is opened once */
@@ -11736,7 +11714,6 @@ static llm_result llm__template_keep(llm__source *s, llm__str text) {
 
 /* The template `name` of a JSON file's "chat_template": a string (which is "default"), or a list of {"name", "template"}. .p NULL: none. */
 static llm__str llm__template_of(const llm_json *doc, const char *name) {
-    llm__str text;
     int node = llm_json_find(doc, 0, "chat_template"), found = strcmp(name, "default") ? -1 : node;
     if (llm_json_type_of(doc, node) == LLM_JSON_ARRAY) {
         found = -1;
@@ -11745,8 +11722,7 @@ static llm__str llm__template_of(const llm_json *doc, const char *name) {
             if (own && !strcmp(own, name)) found = llm_json_find(doc, e, "template");
         }
     }
-    text.p = llm_json_str(doc, found, &text.n);
-    return text;
+    return llm__json_text(doc, found);
 }
 
 /* A template file: its text, or with .json its "chat_template". It may be absent when `optional`: LLM_OK and nothing kept. */
@@ -20290,15 +20266,15 @@ static llm__gr_frag llm__gr_range(llm__gr_build *b, int lo, int hi) {
     return llm__gr_bytes(b, set);
 }
 
-/* These n bytes, one after the other. */
-static llm__gr_frag llm__gr_text(llm__gr_build *b, const char *s, size_t n) {
+/* These bytes, one after the other. */
+static llm__gr_frag llm__gr_text(llm__gr_build *b, llm__str s) {
     llm__gr_frag f = llm__gr_empty(b);
-    for (size_t i = 0; i < n && !b->failed; i++) f = llm__gr_seq(b, f, llm__gr_range(b, (unsigned char)s[i], (unsigned char)s[i]));
+    for (size_t i = 0; i < s.n && !b->failed; i++) f = llm__gr_seq(b, f, llm__gr_range(b, (unsigned char)s.p[i], (unsigned char)s.p[i]));
     return f;
 }
 
 /* The same for a text that ends in 0. */
-static llm__gr_frag llm__gr_word(llm__gr_build *b, const char *s) { return llm__gr_text(b, s, strlen(s)); }
+static llm__gr_frag llm__gr_word(llm__gr_build *b, const char *s) { return llm__gr_text(b, llm__lit(s)); }
 
 /* Code points [lo, hi] of one UTF-8 length: split where the continuation bytes would not run from 80 to BF, then byte by byte. U+0400 to
  * U+052F, D0 80 to D4 AF, are not [D0-D4][80-AF], but two boxes:
@@ -20359,7 +20335,7 @@ static llm__gr_frag llm__gr_chars(llm__gr_build *b, const int32_t *change, size_
 static llm__gr_frag llm__gr_strings(llm__gr_build *b, const llm__str *s, size_t n, size_t at, int depth) {
     size_t from = at;
     while (at < s[0].n && at < s[n - 1].n && s[0].p[at] == s[n - 1].p[at]) at++;
-    llm__gr_frag f = llm__gr_text(b, s[0].p + from, at - from), rest = llm__gr_never;
+    llm__gr_frag f = llm__gr_text(b, llm__s(s[0].p + from, at - from)), rest = llm__gr_never;
     if (depth > 512 && !b->failed)
         b->failed = llm__error(LLM_ERR_LIMIT, "grammar: strings that begin alike, 512 levels deep, fewer expected");
     for (size_t i = 0, k; i < n && !b->failed; i = k) {
@@ -20705,20 +20681,6 @@ static void llm__gr_trim(llm_grammar *g) {
  * a walk looks at some hundred nodes; inside a free string nearly all tokens are possible and the walk takes its milliseconds, once: the
  * mask is kept under a key that does not change from one character of the string to the next. */
 
-/* A token to be sorted into the trie; p points into the bytes of all tokens. */
-typedef struct llm__gr_spelling {
-    const char *p;
-    int32_t n, id;
-} llm__gr_spelling;
-
-/* By bytes as memcmp orders them, a prefix first: preorder of the trie. Equal bytes: the lower id first. */
-static int llm__gr_spelling_order(const void *a, const void *b) {
-    const llm__gr_spelling *x = (const llm__gr_spelling *)a, *y = (const llm__gr_spelling *)b;
-    int order = memcmp(x->p, y->p, (size_t)LLM__MIN(x->n, y->n));
-    if (order) return order;
-    return x->n != y->n ? (x->n > y->n) - (x->n < y->n) : (x->id > y->id) - (x->id < y->id);
-}
-
 /* Also of one that is half made: its arrays are NULL or whole. */
 static void llm__gr_trie_free(llm__gr_trie *t) {
     if (!t) return;
@@ -20737,28 +20699,27 @@ static void llm__gr_trie_free(llm__gr_trie *t) {
 /* Nodes for the bytes of token `at` in order beyond those it shares with the token before it. open[d]: the node of depth d + 1 that may
  * still get children. Tokens come in order, so whatever the last one has beyond the shared beginning is complete: its subtrees end here
  * (`skip`). Byte-level vocabularies have few tokens of equal bytes, but SentencePiece ones have: a byte token <0x41> and the piece "A". */
-static void llm__gr_trie_token(llm__gr_trie *t, const llm__gr_spelling *s, int32_t at, int32_t *open) {
-    const llm__gr_spelling *before = at ? s - 1 : s;
-    int32_t shared = 0;
-    while (at && shared < LLM__MIN(s->n, before->n) && s->p[shared] == before->p[shared]) shared++;
-    for (int32_t d = at ? before->n - 1 : -1; d >= shared; d--) t->skip[open[d]] = t->n;
-    for (int32_t d = shared; d < s->n; d++) {
+static void llm__gr_trie_token(llm__gr_trie *t, const llm__index_entry *token, int32_t at, int32_t *open) {
+    const llm__str s = token->s, before = at ? token[-1].s : s;
+    int32_t shared = 0, n = (int32_t)s.n, n_before = (int32_t)before.n;
+    while (at && shared < LLM__MIN(n, n_before) && s.p[shared] == before.p[shared]) shared++;
+    for (int32_t d = at ? n_before - 1 : -1; d >= shared; d--) t->skip[open[d]] = t->n;
+    for (int32_t d = shared; d < n; d++) {
         open[d] = t->n;
-        t->byte[t->n] = (uint8_t)s->p[d];
+        t->byte[t->n] = (uint8_t)s.p[d];
         t->depth[t->n] = (uint8_t)(d + 1);
         t->from[t->n++] = at;
     }
-    t->order[at] = s->id;
-    for (int32_t d = 0; d < s->n; d++) t->size[at] += (s->p[d] & 0xC0) != 0x80;
+    t->order[at] = token->value;
+    t->size[at] = (uint8_t)llm_text_chars(s.p, s.n);
     t->from[t->n] = at + 1;
 }
 
 /* Spells every token: t->spelling and t->end, and in s those that a grammar may let through. Special tokens, and those longer than 255
  * bytes, it never does: they count as empty. Returns how many; -1: no memory. */
-static int32_t llm__gr_spell(const llm_model *model, llm__gr_trie *t, llm__gr_spelling *s) {
-    llm_text all;
+static int32_t llm__gr_spell(const llm_model *model, llm__gr_trie *t, llm__index_entry *s) {
+    llm_text all = llm__text_none();
     int32_t n = 0;
-    memset(&all, 0, sizeof all);
     llm_text_str(&all, "");
     for (int32_t id = 0; id < t->vocab; id++) {
         size_t begin = all.len;
@@ -20766,11 +20727,11 @@ static int32_t llm__gr_spell(const llm_model *model, llm__gr_trie *t, llm__gr_sp
         if (all.len - begin > LLM__GR_MAX_TOKEN) all.len = begin;
         t->end[id] = (int32_t)all.len;
         if (all.len == begin) continue;
-        s[n].n = (int32_t)(all.len - begin), s[n++].id = id;
-        t->longest = LLM__MAX(t->longest, s[n - 1].n);
+        s[n].s.n = all.len - begin, s[n++].value = id;
+        t->longest = LLM__MAX(t->longest, (int32_t)(all.len - begin));
     }
     t->spelling = all.data;
-    for (int32_t i = 0; i < n; i++) s[i].p = all.data + t->end[s[i].id] - s[i].n;
+    for (int32_t i = 0; i < n; i++) s[i].s.p = all.data + t->end[s[i].value] - s[i].s.n;
     return all.failed || all.len > INT32_MAX ? -1 : n;
 }
 
@@ -20805,16 +20766,16 @@ static void llm__gr_trie_plain(llm__gr_trie *t) {
  *   0      a     1      2     0     2            "a" ends here, below it stands one character
  *   1      b     2      2     1     1            skip[0] is 2: where a walk goes on when nothing may begin with "a"
  *   2      b     1      3     2     1 */
-static int llm__gr_trie_lay(llm__gr_trie *t, llm__gr_spelling *s, int32_t n) {
+static int llm__gr_trie_lay(llm__gr_trie *t, llm__index_entry *s, int32_t n) {
     int32_t open[LLM__GR_MAX_TOKEN];
     size_t bytes = n > 0 ? (size_t)t->end[t->vocab - 1] : 0;
     t->order = LLM__NEW(int32_t, t->vocab), t->size = LLM__NEW(uint8_t, t->vocab);
     t->byte = LLM__NEW(uint8_t, bytes), t->depth = LLM__NEW(uint8_t, bytes), t->plain = LLM__NEW(uint8_t, bytes);
     t->skip = LLM__NEW(int32_t, bytes), t->from = LLM__NEW(int32_t, bytes + 1);
     if (!t->order || !t->size || !t->byte || !t->depth || !t->plain || !t->skip || !t->from) return 0;
-    qsort(s, (size_t)n, sizeof *s, llm__gr_spelling_order);
+    qsort(s, (size_t)n, sizeof *s, llm__index_compare); /* a prefix first: preorder of the trie */
     for (int32_t i = 0; i < n; i++) llm__gr_trie_token(t, &s[i], i, open);
-    for (int32_t d = n ? s[n - 1].n - 1 : -1; d >= 0; d--) t->skip[open[d]] = t->n;
+    for (int32_t d = n ? (int32_t)s[n - 1].s.n - 1 : -1; d >= 0; d--) t->skip[open[d]] = t->n;
     llm__gr_trie_plain(t);
     return 1;
 }
@@ -20826,7 +20787,7 @@ static llm__gr_trie *llm__gr_trie_make(const llm_model *model) {
     if (!t) return NULL;
     t->vocab = llm_vocab_size(model);
     t->end = LLM__NEW(int32_t, t->vocab);
-    llm__gr_spelling *s = LLM__NEW(llm__gr_spelling, t->vocab);
+    llm__index_entry *s = LLM__NEW(llm__index_entry, t->vocab);
     if (s && t->end) n = llm__gr_spell(model, t, s);
     int ok = n >= 0 && llm__gr_trie_lay(t, s, n);
     LLM_FREE(s);
@@ -21279,11 +21240,11 @@ static void llm__gr_regex_op(llm__gr_regex *x, size_t place) {
  *
  * \d, \w and \s are ASCII: what every dialect's own class contains at least. JSON Schema means ECMA-262, where \d is ASCII; in Python and
  * Rust it has all of Unicode's digits. A validator of any of them accepts what is made here. */
-static llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, const char *text, size_t n, int how, int64_t min, int64_t max) {
+static llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, llm__str text, int how, int64_t min, int64_t max) {
     llm__gr_regex x;
     llm__regex *re = NULL;
     memset(&x, 0, sizeof x);
-    if (!b->failed) b->failed = llm__regex_compile(text, n, 1, &re);
+    if (!b->failed) b->failed = llm__regex_compile(text.p, text.n, 1, &re);
     if (b->failed) return llm__gr_never;
     int64_t counts = LLM__MAX(min, max) + 1, turns = 1;
     for (size_t i = 0; i < re->n && counts > 1; i++)
@@ -21386,15 +21347,10 @@ static int32_t llm__bnf_char(llm__gr_bnf *p) {
     int kind = p->at < p->n ? p->s[p->at++] : 0, digits = kind == 'x' ? 2 : kind == 'u' ? 4 : kind == 'U' ? 8 : 0;
     const char *at = kind ? strchr(from, kind) : NULL;
     if (at) return to[at - from];
-    c = 0;
-    for (int i = 0; i < digits; i++, p->at++) {
-        int h = p->at < p->n ? p->s[p->at] : 0, v = h >= '0' && h <= '9'                 ? h - '0'
-                                                    : (h | 32) >= 'a' && (h | 32) <= 'f' ? (h | 32) - 'a' + 10
-                                                                                         : 16;
-        if (v > 15 || c > 0x10FFFF) return llm__bnf_bad(p, "hexadecimal digits of a code point"), 0;
-        c = c * 16 + v;
-    }
-    if (!digits || c > 0x10FFFF) return llm__bnf_bad(p, "an escape: n r t x u U or a quote, backslash or bracket"), 0;
+    if (!digits) return llm__bnf_bad(p, "an escape: n r t x u U or a quote, backslash or bracket"), 0;
+    c = llm__hex_digits(p->s + p->at, p->n - p->at, (size_t)digits);
+    if (c < 0 || c > 0x10FFFF) return llm__bnf_bad(p, "hexadecimal digits of a code point"), 0;
+    p->at += (size_t)digits;
     return c;
 }
 
@@ -21406,7 +21362,7 @@ static llm__gr_frag llm__bnf_literal(llm__gr_bnf *p, char quote) {
         int hex = p->at + 1 < p->n && p->s[p->at] == '\\' && p->s[p->at + 1] == 'x'; /* \xHH is a byte, all else code points */
         int32_t c = llm__bnf_char(p);
         bytes[0] = (char)c;
-        f = llm__gr_seq(p->b, f, llm__gr_text(p->b, bytes, hex ? 1 : (size_t)llm__utf8_put(bytes, c)));
+        f = llm__gr_seq(p->b, f, llm__gr_text(p->b, llm__s(bytes, hex ? 1 : (size_t)llm__utf8_put(bytes, c))));
     }
     if (p->at++ >= p->n) return llm__bnf_bad(p, "the closing quote");
     return f;
@@ -21497,11 +21453,11 @@ static llm__gr_frag llm__bnf_alternatives(llm__gr_bnf *p) {
 
 /* A grammar: rules in any order, one of them named root.
  * Whether every rule that is used is there can only be said at the end; a rule that is used and not there is a SPLIT that leads nowhere. */
-static llm__gr_frag llm__gr_bnf_frag(llm__gr_build *b, const char *text, size_t n) {
+static llm__gr_frag llm__gr_bnf_frag(llm__gr_build *b, llm__str text) {
     llm__gr_bnf p;
     memset(&p, 0, sizeof p);
-    p.b = b, p.s = text, p.n = n;
-    for (llm__bnf_space(&p); p.at < n && !b->failed; llm__bnf_space(&p)) {
+    p.b = b, p.s = text.p, p.n = text.n;
+    for (llm__bnf_space(&p); p.at < p.n && !b->failed; llm__bnf_space(&p)) {
         if (!llm__bnf_at_rule(&p)) {
             llm__bnf_bad(&p, "a rule: name ::= ... (GBNF; Lark grammars are not understood)");
             break;
@@ -21513,7 +21469,7 @@ static llm__gr_frag llm__gr_bnf_frag(llm__gr_build *b, const char *text, size_t 
         p.at += 3;
         if (!b->failed && b->g->op[rule].next >= 0) llm__bnf_bad(&p, "every rule once (this one is there already)");
         if (!b->failed) llm__gr_rule_is(b, rule, llm__bnf_alternatives(&p));
-        if (!b->failed && p.at < n && p.s[p.at] == ')') llm__bnf_bad(&p, "'(' before ')'");
+        if (!b->failed && p.at < p.n && p.s[p.at] == ')') llm__bnf_bad(&p, "'(' before ')'");
     }
     for (size_t i = 0; i < p.rules.cap && !b->failed; i++) {
         llm__str name = p.rules.slot[i].key;
@@ -21604,13 +21560,13 @@ typedef struct llm__js {
 
 /* The JSON pointer of a node: found by search, since only errors ask. 0: it is not below `from`. */
 static int llm__js_pointer(const llm_json *doc, int from, int node, llm_text *out) {
-    size_t len = out->len, n;
+    size_t len = out->len;
     if (from == node) return 1;
     int i = 0;
     for (int child = llm_json_first(doc, from); child >= 0; child = llm_json_next(doc, child), i++) {
-        const char *key = llm_json_key(doc, child, &n);
+        llm__str key = llm__json_key(doc, child);
         llm_text_str(out, "/");
-        if (key) llm_text_add(out, key, n);
+        if (key.p) llm__add_str(out, key);
         else llm_text_int(out, i);
         if (llm__js_pointer(doc, child, node, out)) return 1;
         out->len = len;
@@ -21621,8 +21577,7 @@ static int llm__js_pointer(const llm_json *doc, int from, int node, llm_text *ou
 /* Refuses a schema at a node (or at one of its keywords): the sentence begins with the JSON pointer.
  * keyword: NULL for the node itself. Only the first refusal is kept. Returns never, so that a builder can return it. */
 static llm__gr_frag llm__js_refuse(llm__js *js, llm_result r, int node, const char *keyword, const char *what) {
-    llm_text at;
-    memset(&at, 0, sizeof at);
+    llm_text at = llm__text_none();
     at.limit = 300;
     if (js->b->failed) return llm__gr_never;
     llm__js_pointer(js->doc, js->root, node, &at);
@@ -21632,39 +21587,30 @@ static llm__gr_frag llm__js_refuse(llm__js *js, llm_result r, int node, const ch
     return llm__gr_never;
 }
 
-/* 1 if the node is this string. */
-static int llm__js_is(const llm_json *doc, int node, const char *text) {
-    size_t n;
-    const char *s = llm_json_str(doc, node, &n);
-    return s && strlen(text) == n && !memcmp(s, text, n);
-}
-
 /* The node a reference names: "#", "#/a/b" with ~0 ~1 and %XX; -1 with an error. A JSON pointer (RFC 6901) in a URI fragment:
  * "#/a~1b/%7E0/2" is item 2 of member "~" of member "a/b": percent signs are undone first, tildes after. Other documents are never fetched.
  */
 static int llm__js_ref(llm__js *js, int node, int ref) {
-    size_t n;
-    const char *s = llm_json_str(js->doc, ref, &n);
+    llm__str s = llm__json_text(js->doc, ref);
     int at = js->root;
-    if (!s || !n || s[0] != '#' || (n > 1 && s[1] != '/'))
+    int64_t k;
+    if (!s.n || s.p[0] != '#' || (s.n > 1 && s.p[1] != '/'))
         return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, node, "$ref", "a reference into this document (#/...) expected"), -1;
-    for (size_t i = 1; i < n && at >= 0;) {
+    for (size_t i = 1; i < s.n && at >= 0;) {
         char key[512];
         size_t len = 0;
-        for (i++; i < n && s[i] != '/' && len < sizeof key - 1; i++) {
-            char c = s[i];
-            unsigned hex;
-            if (c == '%' && i + 2 < n && sscanf(s + i + 1, "%2x", &hex) == 1) c = (char)hex, i += 2;
-            if (c == '~' && i + 1 < n && (s[i + 1] == '0' || s[i + 1] == '1')) c = s[++i] == '0' ? '~' : '/';
-            key[len++] = c;
+        for (i++; i < s.n && s.p[i] != '/' && len < sizeof key; i++) {
+            int32_t c = s.p[i] == '%' ? llm__hex_digits(s.p + i + 1, s.n - i - 1, 2) : -1;
+            i += c < 0 ? 0 : 2;
+            if (c < 0) c = s.p[i];
+            if (c == '~' && i + 1 < s.n && (s.p[i + 1] == '0' || s.p[i + 1] == '1')) c = s.p[++i] == '0' ? '~' : '/';
+            key[len++] = (char)c;
         }
-        key[len] = 0;
-        if (llm_json_type_of(js->doc, at) == LLM_JSON_ARRAY) {
-            int k = 0;
-            for (size_t c = 0; c < len && k < 1 << 24; c++) k = key[c] >= '0' && key[c] <= '9' ? k * 10 + key[c] - '0' : 1 << 24;
-            for (at = llm_json_first(js->doc, at); at >= 0 && k > 0; k--) at = llm_json_next(js->doc, at);
+        if (llm_json_type_of(js->doc, at) != LLM_JSON_ARRAY) {
+            at = llm__json_member(js->doc, at, llm__s(key, len));
         } else {
-            at = llm_json_find(js->doc, at, key);
+            at = llm__parse_int(key, len, &k) && k >= 0 ? llm_json_first(js->doc, at) : -1;
+            for (; at >= 0 && k > 0; k--) at = llm_json_next(js->doc, at);
         }
     }
     if (at < 0) llm__js_refuse(js, LLM_ERR_FORMAT, node, "$ref", "names nothing in this document");
@@ -21680,11 +21626,9 @@ static int llm__js_find_not(const llm__js *js, const llm__js_view *v, int i, con
     return v->used[i] & LLM__JS_NOT ? llm_json_find(js->doc, v->node[i], key) : -1;
 }
 
-/* 1 if a key is one of a list "a|b|c". */
-static int llm__js_listed(const char *list, const char *key, size_t n) {
-    for (; *list; list += strcspn(list, "|"), list += *list == '|')
-        if (strcspn(list, "|") == n && !memcmp(list, key, n)) return 1;
-    return 0;
+/* 1 if the key of a member of a schema is one of a list of words. */
+static int llm__js_listed(const llm__js *js, const char *words, int member) {
+    return llm__word_index(words, llm__json_key(js->doc, member)) >= 0;
 }
 
 /* The first member's value of a keyword that is there. */
@@ -21699,7 +21643,7 @@ static const struct {
     const char *keys;
     int flag;
 } llm__js_dealt[] = {
-    {"enum", LLM__JS_ENUM}, {"const", LLM__JS_CONST}, {"anyOf", LLM__JS_ANY}, {"oneOf", LLM__JS_ONE}, {"if|then|else", LLM__JS_IF}};
+    {"enum", LLM__JS_ENUM}, {"const", LLM__JS_CONST}, {"anyOf", LLM__JS_ANY}, {"oneOf", LLM__JS_ONE}, {"if then else", LLM__JS_IF}};
 
 /* One more schema that must hold (how: 0 or LLM__JS_KEY) or must not (LLM__JS_NOT). What is always so is left out, as `true` and {}; what
  * never is stays, for llm__js_expand to find. */
@@ -21717,30 +21661,28 @@ static void llm__js_add(llm__js *js, llm__js_view *v, int node, int how) {
 }
 
 /* Keywords that only say something to people and programs, or are read where they are pointed to. */
-static const char llm__js_notes[] = "title|description|default|examples|$comment|$id|$schema|$anchor|$defs|definitions|deprecated|readOnly|"
-                                    "writeOnly|discriminator";
+static const char llm__js_notes[] = "title description default examples $comment $id $schema $anchor $defs definitions deprecated readOnly "
+                                    "writeOnly discriminator";
 
 /* A schema that must not hold: what can be denied is one keyword, or two that belong together. {"not": S} is S, of $ref and anyOf the parts
  * are denied; llm__js_types, llm__js_values and llm__js_property_view read the rest. */
 static void llm__js_deny(llm__js *js, llm__js_view *v, int i) {
-    static const char *const groups[] = {"not", "$ref", "anyOf", "type", "type|enum|const", "type|properties|required"};
-    int node = v->node[i], fits[LLM__COUNT(groups)], best = -1, at, last = -1;
-    for (int k = 0; k < LLM__COUNT(groups); k++) fits[k] = 1;
-    for (int key = llm_json_first(js->doc, node); key >= 0; key = llm_json_next(js->doc, key)) {
-        size_t n;
-        const char *name = llm_json_key(js->doc, key, &n);
-        if (llm__js_listed(llm__js_notes, name, n)) continue;
-        for (int k = 0; k < LLM__COUNT(groups); k++) fits[k] &= llm__js_listed(groups[k], name, n);
-        last = key;
+    static const char *const groups[] = {"not", "$ref", "anyOf", "type", "type enum const", "type properties required"};
+    int node = v->node[i], best = -1, at, last = -1;
+    for (int k = LLM__COUNT(groups); k-- > 0;) {
+        int fits = 1;
+        for (int key = llm_json_first(js->doc, node); key >= 0; key = llm_json_next(js->doc, key)) {
+            if (llm__js_listed(js, llm__js_notes, key)) continue;
+            fits &= llm__js_listed(js, groups[k], key);
+            last = key;
+        }
+        if (fits) best = k;
     }
-    for (int k = LLM__COUNT(groups); k-- > 0;)
-        if (fits[k]) best = k;
     int properties = llm_json_find(js->doc, node, "properties"), required = llm_json_find(js->doc, node, "required");
-    size_t n, n_key;
-    const char *name = llm_json_str(js->doc, llm_json_first(js->doc, required), &n),
-               *key = llm_json_key(js->doc, llm_json_first(js->doc, properties), &n_key);
+    llm__str name = llm__json_text(js->doc, llm_json_first(js->doc, required)),
+             key = llm__json_key(js->doc, llm_json_first(js->doc, properties));
     int one = llm_json_size(js->doc, properties) <= 1 && llm_json_size(js->doc, required) <= 1 &&
-              (!name || !key || (n == n_key && !memcmp(name, key, n)));
+              (!name.p || !key.p || llm__str_same(name, key));
     if (best < 0 || last < 0 || (best == 5 && !one))
         llm__js_refuse(js, LLM_ERR_UNSUPPORTED, last < 0 ? node : last, NULL, "cannot be denied");
     if (best == 0) llm__js_add(js, v, llm_json_find(js->doc, node, "not"), 0);
@@ -21753,8 +21695,8 @@ static void llm__js_deny(llm__js *js, llm__js_view *v, int i) {
  * The list grows while it is walked, so what is brought in is expanded too; it ends, since a node is never added twice and 16 are the most.
  */
 static int llm__js_expand(llm__js *js, llm__js_view *v) {
-    static const char refused[] = "dependentRequired|dependentSchemas|dependencies|unevaluatedItems|$dynamicRef|$recursiveRef|"
-                                  "contentEncoding|contentSchema";
+    static const char refused[] = "dependentRequired dependentSchemas dependencies unevaluatedItems $dynamicRef $recursiveRef "
+                                  "contentEncoding contentSchema";
     for (int i = 0; i < v->n && !js->b->failed; i++) {
         int node = v->node[i], at;
         if (llm_json_type_of(js->doc, node) == LLM_JSON_BOOL || !llm_json_size(js->doc, node)) return 0;
@@ -21762,11 +21704,8 @@ static int llm__js_expand(llm__js *js, llm__js_view *v) {
             llm__js_deny(js, v, i);
             continue;
         }
-        for (at = llm_json_first(js->doc, node); at >= 0; at = llm_json_next(js->doc, at)) {
-            size_t n;
-            const char *key = llm_json_key(js->doc, at, &n);
-            if (llm__js_listed(refused, key, n)) llm__js_refuse(js, LLM_ERR_UNSUPPORTED, at, NULL, "this keyword cannot be enforced");
-        }
+        for (at = llm_json_first(js->doc, node); at >= 0; at = llm_json_next(js->doc, at))
+            if (llm__js_listed(js, refused, at)) llm__js_refuse(js, LLM_ERR_UNSUPPORTED, at, NULL, "this keyword cannot be enforced");
         if ((at = llm_json_find(js->doc, node, "not")) >= 0 && !(v->used[i] & LLM__JS_DENIED)) {
             v->used[i] |= LLM__JS_DENIED;
             llm__js_add(js, v, at, LLM__JS_NOT);
@@ -21807,27 +21746,15 @@ static int64_t llm__js_count(llm__js *js, const llm__js_view *v, const char *key
     return best;
 }
 
-/* The types that a name stands for: every integer is a number. 0: no such type. */
-static int llm__js_type_bit(const llm__js *js, int node) {
-    static const struct {
-        const char *name;
-        int bits;
-    } types[] = {{"null", LLM__JS_NULL},  {"boolean", LLM__JS_BOOL}, {"integer", LLM__JS_INT}, {"number", LLM__JS_NUM | LLM__JS_INT},
-                 {"string", LLM__JS_STR}, {"array", LLM__JS_ARR},    {"object", LLM__JS_OBJ}};
-    for (int i = 0; i < LLM__COUNT(types); i++)
-        if (llm__js_is(js->doc, node, types[i].name)) return types[i].bits;
-    return 0;
-}
-
-/* The types that "type" names: one or a list of them. */
+/* The types that "type" names: one or a list of them. Their bits stand in the order of the names; every integer is a number. */
 static int llm__js_type_bits(llm__js *js, int owner, int at) {
     int bits = 0, list = llm_json_type_of(js->doc, at) == LLM_JSON_ARRAY;
     for (int one = list ? llm_json_first(js->doc, at) : at; one >= 0; one = list ? llm_json_next(js->doc, one) : -1) {
-        int bit = llm__js_type_bit(js, one);
-        if (!bit) llm__js_refuse(js, LLM_ERR_FORMAT, owner, "type", "string, number, integer, boolean, null, array or object expected");
-        bits |= bit;
+        int type = llm__word_index("null boolean integer number string array object", llm__json_text(js->doc, one));
+        if (type < 0) llm__js_refuse(js, LLM_ERR_FORMAT, owner, "type", "string, number, integer, boolean, null, array or object expected");
+        else bits |= 1 << type;
     }
-    return bits;
+    return bits | (bits & LLM__JS_NUM ? LLM__JS_INT : 0);
 }
 
 /* The types that a view allows. Where no one says it, the keywords do.
@@ -21837,10 +21764,10 @@ static int llm__js_types(llm__js *js, const llm__js_view *v) {
     static const struct {
         const char *keys;
         int bits;
-    } implied[] = {{"properties|required|additionalProperties|patternProperties|propertyNames|minProperties|maxProperties", LLM__JS_OBJ},
-                   {"items|prefixItems|minItems|maxItems|uniqueItems|contains|minContains|maxContains", LLM__JS_ARR},
-                   {"minLength|maxLength|pattern|format", LLM__JS_STR},
-                   {"minimum|maximum|exclusiveMinimum|exclusiveMaximum|multipleOf", LLM__JS_NUM | LLM__JS_INT}};
+    } implied[] = {{"properties required additionalProperties patternProperties propertyNames minProperties maxProperties", LLM__JS_OBJ},
+                   {"items prefixItems minItems maxItems uniqueItems contains minContains maxContains", LLM__JS_ARR},
+                   {"minLength maxLength pattern format", LLM__JS_STR},
+                   {"minimum maximum exclusiveMinimum exclusiveMaximum multipleOf", LLM__JS_NUM | LLM__JS_INT}};
     int types = LLM__JS_ALL_TYPES, said = js->lenient, hint = 0, denied = 0;
     for (int i = 0; i < v->n; i++) {
         int at = llm__js_find(js, v, i, "type"), no = llm__js_find_not(js, v, i, "type");
@@ -21849,11 +21776,8 @@ static int llm__js_types(llm__js *js, const llm__js_view *v) {
         if (llm__js_find_not(js, v, i, "properties") >= 0 || llm__js_find_not(js, v, i, "required") >= 0) types &= LLM__JS_OBJ;
         else if (no >= 0 && llm__js_find_not(js, v, i, "enum") < 0 && llm__js_find_not(js, v, i, "const") < 0)
             types &= ~llm__js_type_bits(js, v->node[i], no), denied = v->node[i];
-        for (int key = v->used[i] & LLM__JS_NOT ? -1 : llm_json_first(js->doc, v->node[i]); key >= 0; key = llm_json_next(js->doc, key)) {
-            size_t n;
-            const char *name = llm_json_key(js->doc, key, &n);
-            for (int k = 0; k < LLM__COUNT(implied); k++) hint |= llm__js_listed(implied[k].keys, name, n) ? implied[k].bits : 0;
-        }
+        for (int key = v->used[i] & LLM__JS_NOT ? -1 : llm_json_first(js->doc, v->node[i]); key >= 0; key = llm_json_next(js->doc, key))
+            for (int k = 0; k < LLM__COUNT(implied); k++) hint |= llm__js_listed(js, implied[k].keys, key) ? implied[k].bits : 0;
     }
     if (hint && !said) types &= hint;
     if ((types & (LLM__JS_NUM | LLM__JS_INT)) == LLM__JS_NUM) /* only if the integers were denied */
@@ -21865,7 +21789,7 @@ static llm__gr_frag llm__js_rule(llm__js *js, const llm__js_view *v);
 
 /* What may stand between two tokens of JSON. Bounded by default: models that may put spaces without end sometimes do. */
 static llm__gr_frag llm__js_space(llm__js *js) {
-    if (js->space) return llm__gr_regex_frag(js->b, js->space, strlen(js->space), LLM__GR_WHOLE, 0, -1);
+    if (js->space) return llm__gr_regex_frag(js->b, llm__lit(js->space), LLM__GR_WHOLE, 0, -1);
     return llm__gr_repeat(js->b, llm__gr_word(js->b, " "), 0, 1);
 }
 
@@ -21998,24 +21922,24 @@ static llm__gr_frag llm__js_unsigned(llm__js *js, const llm__js_bound *lo, const
 
 /* A bound from its text: digits, point, exponent. 0: more digits than can be kept. By text, not by double: 0.1 has no double, and what is
  * compared with is text too. -1.50e1 becomes negative, whole "15", part "". */
-static int llm__js_bound_read(const char *s, size_t n, llm__js_bound *out) {
+static int llm__js_bound_read(llm__str s, llm__js_bound *out) {
     char digits[2 * LLM__JS_WHOLE + 2];
     int64_t exponent = 0;
     int n_digits = 0, point = 0, seen = 0;
     size_t i = 0;
-    out->negative = n && s[0] == '-';
-    for (i += (size_t)out->negative; i < n && s[i] != 'e' && s[i] != 'E'; i++) {
-        if (s[i] == '.') {
+    out->negative = s.n && s.p[0] == '-';
+    for (i += (size_t)out->negative; i < s.n && s.p[i] != 'e' && s.p[i] != 'E'; i++) {
+        if (s.p[i] == '.') {
             seen = 1;
             continue;
         }
-        if (n_digits || s[i] != '0') {
+        if (n_digits || s.p[i] != '0') {
             if (n_digits >= 2 * LLM__JS_WHOLE) return 0;
-            digits[n_digits++] = s[i];
+            digits[n_digits++] = s.p[i];
         }
         if (seen) point--;
     }
-    if (i < n) exponent = strtoll(s + i + 1, NULL, 10);
+    if (i < s.n) exponent = strtoll(s.p + i + 1, NULL, 10);
     while (n_digits && digits[n_digits - 1] == '0') n_digits--, point++;
     if (!n_digits) point = 0, exponent = 0, out->negative = 0;
     exponent += n_digits + point; /* digits before the point */
@@ -22040,16 +21964,14 @@ static llm__js_bound llm__js_limit(llm__js *js, const llm__js_view *v, const cha
     memset(&best, 0, sizeof best);
     for (int i = 0; i < 2 * v->n; i++) {
         int open = i & 1, at = llm__js_find(js, v, i / 2, open ? open_key : key), also;
-        size_t n;
         llm__js_bound one;
         memset(&one, 0, sizeof one);
         one.open = open;
         if (at < 0 || (open && llm_json_bool(js->doc, at, &also))) continue; /* draft-04: a boolean beside the bound */
         if (!open && llm_json_bool(js->doc, llm__js_find(js, v, i / 2, open_key), &also)) one.open = also;
-        const char *raw = llm_json_raw(js->doc, at, &n);
-        if (!raw || !llm_json_num(js->doc, at, &value))
+        if (!llm_json_num(js->doc, at, &value))
             llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i / 2], open ? open_key : key, "a number expected");
-        else if (!llm__js_bound_read(raw, n, &one))
+        else if (!llm__js_bound_read(llm__json_raw(js->doc, at), &one))
             llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i / 2], open ? open_key : key, "a bound of at most 40 digits expected");
         else if (!best.there || (upper ? value < best_value : value > best_value) || (value == best_value && open))
             best = one, best_value = value;
@@ -22064,16 +21986,14 @@ static int32_t llm__js_multiple(llm__js *js, const llm__js_view *v, int integer,
     int64_t all = integer; /* 0: nothing is said */
     for (int i = 0; i < v->n; i++) {
         int at = llm__js_find(js, v, i, "multipleOf");
-        size_t n;
-        const char *raw = llm_json_raw(js->doc, at, &n);
         double value;
         llm__js_bound m;
         memset(&m, 0, sizeof m);
         if (at < 0) continue;
-        if (!raw || !llm_json_num(js->doc, at, &value) || !(value > 0))
+        if (!llm_json_num(js->doc, at, &value) || !(value > 0))
             return llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], "multipleOf", "a number above 0 expected"), 0;
         int64_t one = 0, scale = 1;
-        int readable = llm__js_bound_read(raw, n, &m) && strlen(m.whole) < 5 && strlen(m.part) < LLM__JS_PLACES;
+        int readable = llm__js_bound_read(llm__json_raw(js->doc, at), &m) && strlen(m.whole) < 5 && strlen(m.part) < LLM__JS_PLACES;
         int32_t part = (int32_t)strlen(m.part), common = all ? LLM__MAX(part, places) : part;
         for (const char *d = m.whole; readable && *d; d++) one = one * 10 + *d - '0';
         for (int32_t k = 0; readable && k < common; k++) one = one * 10 + (k < part ? m.part[k] - '0' : 0);
@@ -22127,11 +22047,7 @@ static void llm__gr_words_add(llm__gr_build *b, llm__gr_words *w) {
 }
 
 /* By bytes, a prefix first. */
-static int llm__gr_str_order(const void *a, const void *b) {
-    const llm__str *x = (const llm__str *)a, *y = (const llm__str *)b;
-    int order = memcmp(x->p, y->p, LLM__MIN(x->n, y->n));
-    return order ? order : (x->n > y->n) - (x->n < y->n);
-}
+static int llm__gr_str_order(const void *a, const void *b) { return llm__str_order(*(const llm__str *)a, *(const llm__str *)b); }
 
 /* Sorts them; `cut` bytes at both ends of each are left out (the quotes of JSON strings: 1). */
 static void llm__gr_words_sort(llm__gr_words *w, size_t cut) {
@@ -22148,16 +22064,17 @@ static void llm__gr_words_free(llm__gr_words *w) {
 }
 
 /* A value as the model must write it: its compact text, and around the marks of lists and objects the usual space. */
-static llm__gr_frag llm__js_literal(llm__js *js, const char *text, size_t n) {
+static llm__gr_frag llm__js_literal(llm__js *js, llm__str text) {
     llm__gr_build *b = js->b;
     llm__gr_frag f = llm__gr_empty(b);
-    for (size_t i = 0, inside = 0; i < n && !b->failed; i++) {
-        int mark = !inside && strchr("[]{},:", text[i]) != NULL;
-        if (mark && strchr("]}", text[i])) f = llm__gr_seq(b, f, llm__js_space(js));
-        f = llm__gr_seq(b, f, llm__gr_text(b, text + i, 1));
-        if (mark && !strchr("]}", text[i])) f = llm__gr_seq(b, f, llm__js_space(js));
-        if (text[i] == '\\') f = llm__gr_seq(b, f, llm__gr_text(b, text + ++i, 1));
-        else if (text[i] == '"') inside = !inside;
+    for (size_t i = 0, inside = 0; i < text.n && !b->failed; i++) {
+        char c = text.p[i];
+        int mark = !inside && strchr("[]{},:", c) != NULL;
+        if (mark && strchr("]}", c)) f = llm__gr_seq(b, f, llm__js_space(js));
+        f = llm__gr_seq(b, f, llm__gr_text(b, llm__s(text.p + i, 1)));
+        if (mark && !strchr("]}", c)) f = llm__gr_seq(b, f, llm__js_space(js));
+        if (c == '\\') f = llm__gr_seq(b, f, llm__gr_text(b, llm__s(text.p + ++i, 1)));
+        else if (c == '"') inside = !inside;
     }
     return f;
 }
@@ -22172,31 +22089,29 @@ static int llm__js_next_given(const llm__js *js, const llm__js_view *v, int i, i
 }
 
 /* 1 if a node is written as this text. */
-static int llm__js_written(const llm__js *js, int node, const char *text, size_t n) {
-    llm_text t;
-    memset(&t, 0, sizeof t);
+static int llm__js_written(const llm__js *js, int node, llm__str text) {
+    llm_text t = llm__text_none();
     llm_json_write(js->doc, node, &t);
     if (t.failed) js->b->failed = llm__nomem();
-    int same = t.len == n && !memcmp(t.data, text, n);
+    int same = llm__str_same(llm__text_str(&t), text);
     llm_text_free(&t);
     return same;
 }
 
 /* 1 if two values of the document are written alike. */
 static int llm__js_same(const llm__js *js, int a, int b) {
-    llm_text t;
-    memset(&t, 0, sizeof t);
+    llm_text t = llm__text_none();
     llm_json_write(js->doc, a, &t);
-    int same = !t.failed && llm__js_written(js, b, t.data, t.len);
+    int same = !t.failed && llm__js_written(js, b, llm__text_str(&t));
     llm_text_free(&t);
     return same;
 }
 
 /* 1 if a value, written as JSON, is denied by a member. */
-static int llm__js_denied(const llm__js *js, const llm__js_view *v, const char *value, size_t n) {
+static int llm__js_denied(const llm__js *js, const llm__js_view *v, llm__str value) {
     for (int i = 0; i < v->n; i++)
         for (int at = llm__js_next_given(js, v, i, -1, 1); at >= 0; at = llm__js_next_given(js, v, i, at, 1))
-            if (llm__js_written(js, at, value, n)) return 1;
+            if (llm__js_written(js, at, value)) return 1;
     return 0;
 }
 
@@ -22235,9 +22150,9 @@ static llm_grammar *llm__js_trial(llm__js *js, const llm__js_view *v) {
 }
 
 /* 1 if a value, written as JSON, satisfies the trial. */
-static int llm__js_passes(llm_grammar *trial, const char *text, size_t n) {
+static int llm__js_passes(llm_grammar *trial, llm__str text) {
     int32_t state = 1;
-    for (size_t i = 0; i < n && state; i++) state = llm__gr_step(trial, state, (uint8_t)text[i]);
+    for (size_t i = 0; i < text.n && state; i++) state = llm__gr_step(trial, state, (uint8_t)text.p[i]);
     return trial->state[state].accept;
 }
 
@@ -22246,11 +22161,9 @@ static llm_grammar *llm__js_filter(llm__js *js, const llm__js_view *v) {
     int more = 0;
     for (int i = 0; i < v->n; i++)
         for (int key = v->used[i] & LLM__JS_NOT ? -1 : llm_json_first(js->doc, v->node[i]); key >= 0; key = llm_json_next(js->doc, key)) {
-            size_t n;
-            const char *name = llm_json_key(js->doc, key, &n);
-            int dealt = llm__js_listed(llm__js_notes, name, n) || llm__js_listed("type|$ref|allOf|not", name, n);
+            int dealt = llm__js_listed(js, llm__js_notes, key) || llm__js_listed(js, "type $ref allOf not", key);
             for (int k = 0; k < LLM__COUNT(llm__js_dealt); k++)
-                dealt |= v->used[i] & llm__js_dealt[k].flag && llm__js_listed(llm__js_dealt[k].keys, name, n);
+                dealt |= v->used[i] & llm__js_dealt[k].flag && llm__js_listed(js, llm__js_dealt[k].keys, key);
             more |= !dealt;
         }
     if (!more) return NULL;
@@ -22262,9 +22175,9 @@ static llm_grammar *llm__js_filter(llm__js *js, const llm__js_view *v) {
 }
 
 /* 1 if a given value, with its JSON, keeps the rest of the view: the filter (NULL: only the types), and not to be denied. */
-static int llm__js_keeps(const llm__js *js, const llm__js_view *v, llm_grammar *filter, int types, int node, const llm_text *text) {
-    int fits = filter ? llm__js_passes(filter, text->data, text->len) : (types & llm__js_value_type(js, node)) != 0;
-    return fits && !text->failed && !llm__js_denied(js, v, text->data, text->len);
+static int llm__js_keeps(const llm__js *js, const llm__js_view *v, llm_grammar *filter, int types, int node, llm__str text) {
+    int fits = filter ? llm__js_passes(filter, text) : (types & llm__js_value_type(js, node)) != 0;
+    return fits && !llm__js_denied(js, v, text);
 }
 
 /* The values of a list of nodes (list -1: the one node) that keep the rest of the view: strings, numbers and the like as a trie of their
@@ -22279,18 +22192,16 @@ static llm__gr_frag llm__js_values(llm__js *js, const llm__js_view *v, int list,
     for (int at = list >= 0 ? llm_json_first(js->doc, list) : one; at >= 0 && !b->failed;
          at = list >= 0 ? llm_json_next(js->doc, at) : -1) {
         size_t begin = w.all.len;
-        llm_text value;
-        memset(&value, 0, sizeof value);
-        llm_json_write(js->doc, at, &value);
+        llm_json_write(js->doc, at, &w.all);
+        if (w.all.failed) b->failed = llm__nomem();
         llm_json_type type = llm_json_type_of(js->doc, at);
-        int keeps = llm__js_keeps(js, v, filter, types, at, &value);
-        llm_text_add(&w.all, value.data, value.len);
-        llm_text_free(&value);
+        llm__str value = llm__str_from(llm__text_str(&w.all), begin);
+        int keeps = !b->failed && llm__js_keeps(js, v, filter, types, at, value);
         if (keeps && type != LLM_JSON_ARRAY && type != LLM_JSON_OBJECT) {
             llm__gr_words_add(b, &w);
             continue;
         }
-        if (keeps) f = llm__gr_alt(b, f, llm__js_literal(js, w.all.data + begin, w.all.len - begin));
+        if (keeps) f = llm__gr_alt(b, f, llm__js_literal(js, value));
         w.all.len = begin;
     }
     if (filter) llm__grammar_free(filter);
@@ -22372,7 +22283,7 @@ static llm__gr_frag llm__js_other_string(llm__js *js, const llm__js_view *v) {
 static const struct {
     const char *names, *pattern; /* NULL: any string */
 } llm__js_formats[] = {
-    {"password|byte|binary|textarea|multiline|int32|int64|float|double", NULL},
+    {"password byte binary textarea multiline int32 int64 float double", NULL},
     {"date", "^" LLM__JS_DATE "$"},
     {"time", "^" LLM__JS_TIME "$"},
     {"date-time", "^" LLM__JS_DATE "T" LLM__JS_TIME "$"},
@@ -22393,34 +22304,33 @@ static const struct {
 static llm__gr_frag llm__js_string(llm__js *js, const llm__js_view *v) {
     llm__gr_build *b = js->b;
     int64_t min = llm__js_count(js, v, "minLength", 0, 0), max = llm__js_count(js, v, "maxLength", 1, -1);
-    const char *pattern = NULL;
-    size_t n = 0;
+    llm__str pattern = {NULL, 0};
     int owner = -1, denied = -1;
     for (int i = 0; i < 2 * v->n && !b->failed; i++) {
-        const char *key = i & 1 ? "format" : "pattern", *one;
+        const char *key = i & 1 ? "format" : "pattern";
         int at = llm__js_find(js, v, i / 2, key), known = 0;
-        size_t len;
+        llm__str one = llm__json_text(js->doc, at);
         if (llm__js_find_not(js, v, i / 2, "enum") >= 0 || llm__js_find_not(js, v, i / 2, "const") >= 0) denied = v->node[i / 2];
         if (at < 0) continue;
-        if (!(one = llm_json_str(js->doc, at, &len))) return llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i / 2], key, "a string expected");
-        while (i & 1 && known < LLM__COUNT(llm__js_formats) && !llm__js_listed(llm__js_formats[known].names, one, len)) known++;
+        if (!one.p) return llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i / 2], key, "a string expected");
+        while (i & 1 && known < LLM__COUNT(llm__js_formats) && llm__word_index(llm__js_formats[known].names, one) < 0) known++;
         if (known == LLM__COUNT(llm__js_formats))
             return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i / 2], key, "this format is not known");
-        if (i & 1) one = llm__js_formats[known].pattern, len = one ? strlen(one) : 0;
-        if (!one) continue;
-        if (pattern && (len != n || memcmp(pattern, one, n)))
+        if (i & 1 && !llm__js_formats[known].pattern) continue;
+        if (i & 1) one = llm__lit(llm__js_formats[known].pattern);
+        if (pattern.p && !llm__str_same(pattern, one))
             return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i / 2], key, "a second pattern or format cannot be enforced");
-        pattern = one, n = len, owner = v->node[i / 2];
+        pattern = one, owner = v->node[i / 2];
     }
     if (max >= 0 && min > max) return llm__gr_never;
-    if (denied >= 0 && (pattern || min || max >= 0))
+    if (denied >= 0 && (pattern.p || min || max >= 0))
         return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, denied, NULL, "cannot be denied beside a pattern or a length");
-    llm__gr_frag one = pattern || denied >= 0 ? llm__gr_never : llm__gr_json_char(b);
+    llm__gr_frag one = pattern.p || denied >= 0 ? llm__gr_never : llm__gr_json_char(b);
     llm__gr_frag f = denied >= 0 ? llm__js_other_string(js, v)
-                     : pattern   ? llm__gr_regex_frag(b, pattern, n, LLM__GR_IN_JSON, min, max)
+                     : pattern.p ? llm__gr_regex_frag(b, pattern, LLM__GR_IN_JSON, min, max)
                                  : llm__gr_repeat(b, one, (int32_t)min, (int32_t)max);
     if (one.text >= 0 && max > 1) b->g->op[one.text].text = LLM__GR_TEXT_CLOSED;
-    if (pattern && b->failed && b->failed != LLM_ERR_NOMEM) {
+    if (pattern.p && b->failed && b->failed != LLM_ERR_NOMEM) {
         char why[512];
         snprintf(why, sizeof why, "%.400s", llm_last_error());
         llm_result r = b->failed;
@@ -22505,7 +22415,7 @@ static int32_t llm__js_item_values(llm__js *js, const llm__js_view *given, int32
         v.used[i] |= (uint16_t)(list >= 0 ? LLM__JS_ENUM : one >= 0 ? LLM__JS_CONST : 0);
     }
     for (int k = 0; k < LLM__COUNT(words) && list < 0 && one < 0 && !other; k++)
-        if (types & (k ? LLM__JS_BOOL : LLM__JS_NULL) && !llm__js_denied(js, &v, words[k], strlen(words[k])))
+        if (types & (k ? LLM__JS_BOOL : LLM__JS_NULL) && !llm__js_denied(js, &v, llm__lit(words[k])))
             rule[n++] = llm__js_rule_of(js, llm__gr_word(js->b, words[k]));
     if (list < 0 && one < 0) return other ? -1 : n;
     llm_grammar *filter = llm__js_filter(js, &v);
@@ -22513,14 +22423,13 @@ static int32_t llm__js_item_values(llm__js *js, const llm__js_view *given, int32
     for (int at = first; at >= 0 && n >= 0 && !js->b->failed; at = list >= 0 ? llm_json_next(js->doc, at) : -1) {
         int type = llm__js_value_type(js, at), again = 0;
         double value, before;
-        llm_text text;
-        memset(&text, 0, sizeof text);
+        llm_text text = llm__text_none();
         llm_json_write(js->doc, at, &text);
         for (int k = first; k != at; k = llm_json_next(js->doc, k))
             again |= llm_json_num(js->doc, at, &value) ? llm_json_num(js->doc, k, &before) && before == value : llm__js_same(js, at, k);
         if (type & (LLM__JS_ARR | LLM__JS_OBJ)) n = -1;
-        else if (!again && llm__js_keeps(js, &v, filter, types, at, &text)) {
-            if (n < LLM__JS_SET) rule[n] = llm__js_rule_of(js, llm__gr_text(js->b, text.data, text.len));
+        else if (!again && !text.failed && llm__js_keeps(js, &v, filter, types, at, llm__text_str(&text))) {
+            if (n < LLM__JS_SET) rule[n] = llm__js_rule_of(js, llm__gr_text(js->b, llm__text_str(&text)));
             n = n < LLM__JS_SET ? n + 1 : -1;
         }
         llm_text_free(&text);
@@ -22637,54 +22546,42 @@ static llm__gr_frag llm__js_array(llm__js *js, const llm__js_view *v) {
 /* ---- objects ---- */
 
 typedef struct llm__js_property {
-    const char *key;
-    size_t n;
+    llm__str key;
     int required, never; /* never: it must not be there */
     int named;           /* propertyNames is there and lets it through */
     llm__js_view view;
 } llm__js_property;
 
 /* 1 if the pattern (a key of patternProperties) is found in a property's name; -1: it is no regex. */
-static int llm__js_key_matches(llm__js *js, int property, const char *key, size_t n) {
-    size_t len, from, to;
-    const char *pattern = llm_json_key(js->doc, property, &len);
+static int llm__js_key_matches(llm__js *js, int property, llm__str key) {
+    size_t from, to;
+    llm__str pattern = llm__json_key(js->doc, property);
     llm__regex *re = NULL;
     llm__rx_run run;
     memset(&run, 0, sizeof run);
-    if ((js->b->failed = llm__regex_open(pattern, len, &re)) != LLM_OK) return -1;
-    llm__rx_begin(&run, re, key, n);
+    if ((js->b->failed = llm__regex_open(pattern.p, pattern.n, &re)) != LLM_OK) return -1;
+    llm__rx_begin(&run, re, key.p, key.n);
     int hit = llm__rx_next(&run, &from, &to) > 0;
     llm__rx_end(&run);
     llm__regex_close(re);
     return hit;
 }
 
-/* The member of an object with this key, or -1. */
-static int llm__js_member(const llm__js *js, int object, const char *key, size_t n) {
-    for (int p = llm_json_first(js->doc, object); p >= 0; p = llm_json_next(js->doc, p)) {
-        size_t len;
-        const char *name = llm_json_key(js->doc, p, &len);
-        if (name && len == n && !memcmp(name, key, n)) return p;
-    }
-    return -1;
-}
-
 /* What every member of a view says of a property: its own schema, or that of the patterns that match its name, or what it says of
  * additional ones. 0: a member forbids it. In {"properties": {"a": A}, "additionalProperties": E, "allOf": [{"properties": {"b": B}}]} the
  * key a must satisfy A (the second member says nothing of it), and b must satisfy B and E: additionalProperties sees only its own member's
  * properties, as the standard has it. Denied are one property's schema, or that it is there. */
-static int llm__js_property_view(llm__js *js, const llm__js_view *v, const char *key, size_t n, llm__js_view *out) {
+static int llm__js_property_view(llm__js *js, const llm__js_view *v, llm__str key, llm__js_view *out) {
     memset(out, 0, sizeof *out);
     for (int i = 0; i < v->n && !js->b->failed; i++) {
-        int no = llm__js_find_not(js, v, i, "properties"), yes = 1, at = llm__js_member(js, no, key, n), matched = 0;
-        size_t len;
-        const char *name = llm_json_str(js->doc, llm_json_first(js->doc, llm__js_find_not(js, v, i, "required")), &len);
+        int no = llm__js_find_not(js, v, i, "properties"), yes = 1, at = llm__json_member(js->doc, no, key), matched = 0;
+        llm__str name = llm__json_text(js->doc, llm_json_first(js->doc, llm__js_find_not(js, v, i, "required")));
         if (at >= 0) llm__js_add(js, out, at, LLM__JS_NOT);
-        else if (no < 0 && name && len == n && !memcmp(name, key, n)) return 0;
-        if ((at = llm__js_member(js, llm__js_find(js, v, i, "properties"), key, n)) >= 0) llm__js_add(js, out, at, 0), matched = 1;
+        else if (no < 0 && name.p && llm__str_same(name, key)) return 0;
+        if ((at = llm__json_member(js->doc, llm__js_find(js, v, i, "properties"), key)) >= 0) llm__js_add(js, out, at, 0), matched = 1;
         for (int p = llm_json_first(js->doc, llm__js_find(js, v, i, "patternProperties")); p >= 0 && !js->b->failed;
              p = llm_json_next(js->doc, p))
-            if (llm__js_key_matches(js, p, key, n) > 0) llm__js_add(js, out, p, 0), matched = 1;
+            if (llm__js_key_matches(js, p, key) > 0) llm__js_add(js, out, p, 0), matched = 1;
         if (matched) continue;
         if ((at = llm__js_find(js, v, i, "additionalProperties")) < 0) at = llm__js_find(js, v, i, "unevaluatedProperties");
         if (llm_json_bool(js->doc, at, &yes) && !yes) return 0;
@@ -22714,21 +22611,19 @@ static llm__gr_frag llm__js_extra_key(llm__js *js, const llm__js_view *v, const 
     if (patterns > 1) return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, pattern, NULL, "only one pattern of properties can be enforced");
     if (patterns && named) return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, pattern, NULL, "cannot be enforced beside propertyNames");
     for (size_t i = 0; i < n && (patterns || named) && !b->failed; i++)
-        if (patterns ? llm__js_key_matches(js, pattern, p[i].key, p[i].n) > 0 : p[i].named)
+        if (patterns ? llm__js_key_matches(js, pattern, p[i].key) > 0 : p[i].named)
             return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, patterns ? pattern : names.node[0], NULL,
                                   "cannot be enforced where a listed property fits it");
     if (patterns) {
-        size_t len;
-        const char *text = llm_json_key(js->doc, pattern, &len);
         llm__js_add(js, view, pattern, 0);
-        return llm__js_quoted(js, llm__gr_regex_frag(b, text, len, LLM__GR_IN_JSON, 0, -1));
+        return llm__js_quoted(js, llm__gr_regex_frag(b, llm__json_key(js->doc, pattern), LLM__GR_IN_JSON, 0, -1));
     }
-    if (!llm__js_property_view(js, v, "", 0, view)) return llm__gr_never;
+    if (!llm__js_property_view(js, v, llm__nothing, view)) return llm__gr_never;
     if (named) return llm__js_rule(js, &names);
     llm__gr_words w;
     memset(&w, 0, sizeof w);
     for (size_t i = 0; i < n && !b->failed; i++) {
-        llm_text_json(&w.all, p[i].key, p[i].n);
+        llm_text_json(&w.all, p[i].key.p, p[i].key.n);
         llm__gr_words_add(b, &w);
     }
     return llm__js_quoted(js, llm__js_other(js, &w));
@@ -22751,15 +22646,15 @@ static llm__gr_frag llm__js_extra(llm__js *js, const llm__js_view *v, const llm_
 }
 
 /* The property of a name among the n that were met before, or a new one. NULL: an error. */
-static llm__js_property *llm__js_property_of(llm__js *js, llm__js_property **p, size_t *n, size_t *cap, const char *key, size_t len) {
+static llm__js_property *llm__js_property_of(llm__js *js, llm__js_property **p, size_t *n, size_t *cap, llm__str key) {
     size_t k = 0;
-    while (k < *n && ((*p)[k].n != len || memcmp((*p)[k].key, key, len))) k++;
+    while (k < *n && !llm__str_same((*p)[k].key, key)) k++;
     if (k < *n) return *p + k;
     if (k >= 4096) js->b->failed = llm__error(LLM_ERR_LIMIT, "JSON schema: an object with more than 4096 properties, fewer expected");
     else if (!llm__grow((void **)p, cap, k + 1, sizeof **p)) js->b->failed = llm__nomem();
     if (js->b->failed) return NULL;
     memset(*p + k, 0, sizeof **p);
-    (*p)[k].key = key, (*p)[k].n = len;
+    (*p)[k].key = key;
     *n = k + 1;
     return *p + k;
 }
@@ -22780,15 +22675,14 @@ static llm__js_property *llm__js_properties(llm__js *js, const llm__js_view *v, 
             if (list >= 0 && llm_json_type_of(js->doc, list) != lists[pass].type)
                 llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], lists[pass].key, lists[pass].what);
             for (int at = llm_json_first(js->doc, list); at >= 0 && !js->b->failed; at = llm_json_next(js->doc, at)) {
-                size_t len = 0;
-                const char *key = pass ? llm_json_str(js->doc, at, &len) : llm_json_key(js->doc, at, &len);
-                if (!key) llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], "required", "names (strings) expected");
-                else if ((one = llm__js_property_of(js, &p, count, &cap, key, len)) !=
-                         NULL) /* {"properties": ...} is only false of what is there */
+                llm__str key = pass ? llm__json_text(js->doc, at) : llm__json_key(js->doc, at);
+                if (!key.p) llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], "required", "names (strings) expected");
+                else if ((one = llm__js_property_of(js, &p, count, &cap, key)) != NULL)
+                    /* {"properties": ...} is only false of what is there */
                     one->required |= no ? !pass && llm_json_find(js->doc, v->node[i], "required") < 0 : pass;
             }
         }
-    for (size_t k = 0; k < *count && !js->b->failed; k++) p[k].never = !llm__js_property_view(js, v, p[k].key, p[k].n, &p[k].view);
+    for (size_t k = 0; k < *count && !js->b->failed; k++) p[k].never = !llm__js_property_view(js, v, p[k].key, &p[k].view);
     return p;
 }
 
@@ -22797,10 +22691,9 @@ static void llm__js_name(llm__js *js, const llm__js_view *v, llm__js_property *p
     llm__js_view names;
     llm_grammar *trial = llm__js_names(js, v, &names) && n && !js->b->failed ? llm__js_trial(js, &names) : NULL;
     for (size_t k = 0; k < n && trial; k++) {
-        llm_text name;
-        memset(&name, 0, sizeof name);
-        llm_text_json(&name, p[k].key, p[k].n);
-        p[k].named = llm__js_passes(trial, name.data, name.len);
+        llm_text name = llm__text_none();
+        llm_text_json(&name, p[k].key.p, p[k].key.n);
+        p[k].named = llm__js_passes(trial, llm__text_str(&name));
         p[k].never |= !p[k].named;
         llm_text_free(&name);
     }
@@ -22858,15 +22751,15 @@ static llm__gr_frag llm__js_object(llm__js *js, const llm__js_view *v) {
         llm__gr_goto(b, tail, end.in);
     }
     for (size_t i = 0; i < n && !b->failed; i++) {
-        llm__gr_words w;
-        memset(&w, 0, sizeof w);
-        llm_text_json(&w.all, p[i].key, p[i].n);
-        llm_text_str(&w.all, ":");
+        llm_text key = llm__text_none();
+        llm_text_json(&key, p[i].key.p, p[i].key.n);
+        llm_text_str(&key, ":");
         llm__gr_frag value = p[i].never ? llm__gr_never : llm__js_rule(js, &p[i].view);
-        llm__gr_frag pair = llm__gr_seq(b, llm__gr_text(b, w.all.data, w.all.len), llm__gr_seq(b, llm__js_space(js), value));
+        llm__gr_frag pair = llm__gr_seq(b, llm__gr_text(b, llm__text_str(&key)), llm__gr_seq(b, llm__js_space(js), value));
         int32_t rule = llm__gr_rule(b);
         llm__gr_rule_is(b, rule, pair);
-        llm__gr_words_free(&w);
+        if (key.failed && !b->failed) b->failed = llm__nomem();
+        llm_text_free(&key);
         for (int32_t c = 0; c <= LLM__MIN((int32_t)i, most) && !b->failed; c++) {
             int32_t *before = at + i * (size_t)row, *after = before + row;
             llm__gr_frag way = pair.in < 0 ? llm__gr_never : llm__gr_call(b, rule);
@@ -22910,12 +22803,12 @@ static int llm__js_disjoint(llm__js *js, int a, int b, int depth) {
     size_t n = 0, m = 0;
     int found = 0;
     llm__js_property *p = llm__js_properties(js, &x, &n), *q = llm__js_properties(js, &y, &m);
-    for (size_t k = 0; k < m && !found; k++) found = q[k].required && !llm__js_property_view(js, &x, q[k].key, q[k].n, &px);
+    for (size_t k = 0; k < m && !found; k++) found = q[k].required && !llm__js_property_view(js, &x, q[k].key, &px);
     for (size_t i = 0; i < n && !found; i++) {
         if (!p[i].required) continue;
-        found = !llm__js_property_view(js, &y, p[i].key, p[i].n, &py); /* one requires what the other forbids */
+        found = !llm__js_property_view(js, &y, p[i].key, &py); /* one requires what the other forbids */
         size_t k = 0;
-        while (k < m && (p[i].n != q[k].n || memcmp(p[i].key, q[k].key, p[i].n))) k++;
+        while (k < m && !llm__str_same(p[i].key, q[k].key)) k++;
         if (!found && k < m && q[k].required && p[i].view.n && py.n) found = llm__js_disjoint(js, p[i].view.node[0], py.node[0], depth + 1);
     }
     LLM_FREE(p);
@@ -22988,7 +22881,7 @@ static llm__gr_frag llm__js_body(llm__js *js, const llm__js_view *v) {
             if (types & llm__js_value_type(js, at) & (numbers | LLM__JS_ARR | LLM__JS_OBJ))
                 return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, at, NULL, "only strings, true, false and null can be denied");
     for (int k = 0; k < LLM__COUNT(words); k++)
-        if (types & words[k].type && !llm__js_denied(js, v, words[k].text, strlen(words[k].text)))
+        if (types & words[k].type && !llm__js_denied(js, v, llm__lit(words[k].text)))
             f = llm__gr_alt(b, f, llm__gr_word(b, words[k].text));
     if (types & numbers) f = llm__gr_alt(b, f, llm__js_number(js, v, !(types & LLM__JS_NUM)));
     if (types & LLM__JS_STR) f = llm__gr_alt(b, f, llm__js_string(js, v));
@@ -23087,20 +22980,18 @@ static llm__gr_frag llm__gr_tags_content(const llm__gr_tags *x, llm__str trigger
     llm__gr_frag f = llm__gr_never;
     int found = 0;
     for (int at = llm_json_first(x->doc, x->structures); at >= 0 && !x->b->failed; at = llm_json_next(x->doc, at)) {
-        size_t n, n_end;
-        const char *begin = llm_json_str(x->doc, llm_json_find(x->doc, at, "begin"), &n),
-                   *end = llm_json_str(x->doc, llm_json_find(x->doc, at, "end"), &n_end);
+        llm__str begin = llm__json_text_at(x->doc, at, "begin"), end = llm__json_text_at(x->doc, at, "end");
         int schema = llm_json_find(x->doc, at, "schema");
-        if (!begin || !end || schema < 0) {
+        if (!begin.p || !end.p || schema < 0) {
             x->b->failed = llm__error(LLM_ERR_FORMAT, "structural tag: begin, schema and end expected in every structure");
             break;
         }
-        if (n < trigger.n || memcmp(begin, trigger.p, trigger.n)) continue;
+        if (!llm__starts(begin, trigger)) continue;
         found = 1;
-        llm__gr_frag one = llm__gr_seq(x->b, llm__gr_text(x->b, begin + trigger.n, n - trigger.n),
+        llm__gr_frag one = llm__gr_seq(x->b, llm__gr_text(x->b, llm__str_from(begin, trigger.n)),
                                        llm__js_frag(x->b, x->doc, schema, x->space));
-        f = llm__gr_alt(x->b, f, llm__gr_seq(x->b, one, llm__gr_text(x->b, end, n_end)));
-        if (x->b->failed) llm__error(x->b->failed, "structure \"%.80s\": %s", begin, llm_last_error());
+        f = llm__gr_alt(x->b, f, llm__gr_seq(x->b, one, llm__gr_text(x->b, end)));
+        if (x->b->failed) llm__error(x->b->failed, "structure \"%.80s\": %s", begin.p, llm_last_error());
     }
     if (!found && !x->b->failed)
         x->b->failed = llm__error(LLM_ERR_FORMAT, "structural tag: a structure that begins with the trigger \"%.*s\" expected",
@@ -23110,14 +23001,10 @@ static llm__gr_frag llm__gr_tags_content(const llm__gr_tags *x, llm__str trigger
 
 /* No free text at all: one tag, or several with a separator between them. */
 static llm__gr_frag llm__gr_tags_only(const llm__gr_tags *x) {
-    static const llm__str any = {"", 0};
-    size_t n = 0;
-    int one = 0;
-    const char *separator = llm_json_str(x->doc, llm_json_find(x->doc, 0, "separator"), &n);
-    llm__gr_frag f = llm__gr_tags_content(x, any);
-    llm_json_bool(x->doc, llm_json_find(x->doc, 0, "stop_after_first"), &one);
-    if (one || x->b->failed) return f;
-    llm__gr_frag more = llm__gr_seq(x->b, llm__gr_text(x->b, separator ? separator : "", n), llm__gr_tags_content(x, any));
+    llm__gr_frag f = llm__gr_tags_content(x, llm__nothing);
+    if (llm__json_flag(x->doc, 0, "stop_after_first", 0) || x->b->failed) return f;
+    llm__gr_frag separator = llm__gr_text(x->b, llm__json_text_at(x->doc, 0, "separator"));
+    llm__gr_frag more = llm__gr_seq(x->b, separator, llm__gr_tags_content(x, llm__nothing));
     return llm__gr_seq(x->b, f, llm__gr_repeat(x->b, more, 0, -1));
 }
 
@@ -23172,14 +23059,12 @@ static llm__gr_frag llm__gr_watch(const llm__gr_tags *x) {
 static llm__gr_frag llm__gr_tags_frag(llm__gr_build *b, const llm_json *doc, const char *space) {
     llm__str trigger[LLM__GR_TRIGGERS];
     llm__gr_tags x = {b, doc, llm_json_find(doc, 0, "structures"), trigger, 0, space, {-1, -1, -1}};
-    int bad = llm_json_size(doc, x.structures) <= 0, must = 0;
-    llm_json_bool(doc, llm_json_find(doc, 0, "at_least_one"), &must);
-    if (must && !bad) return llm__gr_tags_only(&x);
+    int bad = llm_json_size(doc, x.structures) <= 0;
+    if (llm__json_flag(doc, 0, "at_least_one", 0) && !bad) return llm__gr_tags_only(&x);
     for (int i = llm_json_first(doc, llm_json_find(doc, 0, "triggers")); i >= 0 && !bad; i = llm_json_next(doc, i)) {
-        size_t n = 0;
-        const char *s = llm_json_str(doc, i, &n);
-        bad = !s || !n || n >= LLM__GR_TRIGGER || x.n == LLM__GR_TRIGGERS;
-        if (!bad) trigger[x.n++] = llm__s(s, n);
+        llm__str s = llm__json_text(doc, i);
+        bad = !s.n || s.n >= LLM__GR_TRIGGER || x.n == LLM__GR_TRIGGERS;
+        if (!bad) trigger[x.n++] = s;
     }
     if (!bad && x.n) return llm__gr_watch(&x);
     b->failed = llm__error(LLM_ERR_FORMAT, "structural tag: structures, and at most %d triggers of 1 to %d bytes expected",
@@ -23205,10 +23090,8 @@ static llm__gr_frag llm__gr_choice_frag(llm__gr_build *b, const llm_json *doc) {
     if (llm_json_type_of(doc, 0) != LLM_JSON_ARRAY || !llm_json_size(doc, 0))
         return b->failed = llm__error(LLM_ERR_FORMAT, "choice: a list of at least one string expected"), llm__gr_never;
     for (int at = llm_json_first(doc, 0); at >= 0 && !b->failed; at = llm_json_next(doc, at)) {
-        size_t len = 0;
-        const char *text = llm_json_str(doc, at, &len);
-        if (text) llm_text_add(&w.all, text, len);
-        if (text && len) llm__gr_words_add(b, &w);
+        llm__str text = llm__json_text(doc, at);
+        if (text.n) llm__add_str(&w.all, text), llm__gr_words_add(b, &w);
         else b->failed = llm__error(LLM_ERR_FORMAT, "choice: item %zu: a string that is not empty expected", w.n);
     }
     llm__gr_words_sort(&w, 0);
@@ -23222,15 +23105,14 @@ static llm__gr_frag llm__gr_choice_frag(llm__gr_build *b, const llm_json *doc) {
 static llm__gr_frag llm__gr_frag_of(llm__gr_build *b, const llm_grammar_config *cfg) {
     static const char object[] = "{\"type\":\"object\"}";
     llm_grammar_kind kind = cfg->kind;
-    const char *text = cfg->text;
-    size_t len = cfg->len;
+    llm__str text = llm__s(cfg->text ? cfg->text : "", cfg->len);
     static const llm_json_limits limits = {256, 1 << 20, 0};
     llm_json *doc = NULL;
     llm__gr_frag f = llm__gr_never;
-    if (kind == LLM_GRAMMAR_REGEX) return llm__gr_regex_frag(b, text, len, LLM__GR_WHOLE, 0, -1);
-    if (kind == LLM_GRAMMAR_GBNF) return llm__gr_bnf_frag(b, text, len);
-    if (kind == LLM_GRAMMAR_JSON_OBJECT) text = object, len = sizeof object - 1;
-    b->failed = llm_json_parse(text, len, &limits, &doc);
+    if (kind == LLM_GRAMMAR_REGEX) return llm__gr_regex_frag(b, text, LLM__GR_WHOLE, 0, -1);
+    if (kind == LLM_GRAMMAR_GBNF) return llm__gr_bnf_frag(b, text);
+    if (kind == LLM_GRAMMAR_JSON_OBJECT) text = llm__lit(object);
+    b->failed = llm_json_parse(text.p, text.n, &limits, &doc);
     if (b->failed) return f;
     if (kind == LLM_GRAMMAR_CHOICE) f = llm__gr_choice_frag(b, doc);
     else if (kind == LLM_GRAMMAR_STRUCTURAL_TAG) f = llm__gr_tags_frag(b, doc, cfg->space);
@@ -23333,9 +23215,8 @@ static llm_result llm__grammar_make(const llm_model *model, const llm__gr_trie *
 /* The key of the shelf is all that a grammar depends on, so equal requests share one grammar, its states and its masks. Two threads that
  * ask at once may both compile: the shelf keeps what came first, and the other is closed. */
 LLM_API llm_result llm_grammar_open(const llm_model *model, const llm_grammar_config *cfg, llm_grammar **out) {
-    llm_text key;
+    llm_text key = llm__text_none();
     llm_result r = LLM_OK;
-    memset(&key, 0, sizeof key);
     *out = NULL;
     if (cfg->len > LLM__GR_MAX_TEXT)
         return llm__error(LLM_ERR_LIMIT, "grammar: %zu bytes, at most %d expected", cfg->len, LLM__GR_MAX_TEXT);
