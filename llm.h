@@ -5453,16 +5453,25 @@ static void llm__norm_charsmap(const llm__tokenizer *t, int longest, llm__str s,
     }
 }
 
-/* White space cut off at the left, the right. */
-static llm__str llm__strip(llm__str s, int left, int right) {
-    size_t from = 0, end = s.n;
-    for (size_t next = 0; left && from < s.n && llm__uni_space(llm__uni_next(s, &next));) from = next;
-    for (size_t at; right && end > from; end = at) {
-        size_t next = at = llm__uni_back(s.p, end);
-        if (!llm__uni_space(llm__uni_next(s, &next))) break;
-    }
-    return llm__s(s.p + from, end - from);
+/* 1 if the character at s.p + *at, which is stepped over, is of a class, or for cut NULL one of those in `set`. */
+static int llm__strips(llm__str s, size_t *at, int (*cut)(int32_t c), llm__str set) {
+    const char *from = s.p + *at;
+    int32_t c = llm__uni_next(s, at);
+    return cut ? cut(c) : memmem(set.p, set.n, from, (size_t)(s.p + *at - from)) != NULL;
 }
+
+/* A text without such characters at its ends: sides 1 left, 2 right, 3 both. */
+static llm__str llm__strip(llm__str s, int sides, int (*cut)(int32_t c), llm__str set) {
+    for (size_t at = 0; (sides & 1) && s.n && llm__strips(s, &at, cut, set); at = 0) s = llm__str_from(s, at);
+    for (size_t at, end; (sides & 2) && s.n; s.n = at) {
+        end = at = llm__uni_back(s.p, s.n);
+        if (!llm__strips(s, &end, cut, set)) break;
+    }
+    return s;
+}
+
+/* Without white space there, as Unicode has it. */
+static llm__str llm__strip_space(llm__str s, int sides) { return llm__strip(s, sides, llm__uni_space, llm__nothing); }
 
 /* Replaces all matches of a regex (NULL: there are none). */
 static llm_result llm__replace_regex(llm__rx_run *rx, const llm__regex *re, llm__str s, llm__str with, llm_text *out) {
@@ -5510,7 +5519,7 @@ static void llm__rewrite(llm__encode *e, int k, const llm__tok_step *step, llm__
     llm_result r = LLM_OK;
     switch (step->kind) {
     case LLM__TOK_FORM: llm__uni_normalize(e->t->norm, (llm__uni_form)step->a, s, out); break;
-    case LLM__TOK_STRIP: llm__add_str(out, llm__strip(s, step->a, step->b)); break;
+    case LLM__TOK_STRIP: llm__add_str(out, llm__strip_space(s, (step->a ? 1 : 0) + (step->b ? 2 : 0))); break;
     case LLM__TOK_REPLACE: r = llm__replace_regex(&e->stage[k].rx, step->re, s, step->with, out); break;
     case LLM__TOK_CHARSMAP: llm__norm_charsmap(e->t, step->a, s, out); break;
     case LLM__TOK_BYTES: llm__bytes_to_letters(s, out); break;
@@ -5646,8 +5655,8 @@ static void llm__cut_added(llm__encode *e, int k, const llm__index *x, llm__str 
         if ((a->flags & LLM__ADDED_SPECIAL) && !(e->flags & LLM_TOK_PARSE_SPECIAL)) continue;
         if ((a->flags & LLM__ADDED_WORD) && !llm__word_alone(s, from, end)) continue;
         /* White space beside the token may belong to it, but not what an earlier token took. */
-        if (a->flags & LLM__ADDED_LSTRIP) from = LLM__MAX(llm__strip(llm__s(s.p, from), 0, 1).n, done);
-        if (a->flags & LLM__ADDED_RSTRIP) end = (size_t)(llm__strip(llm__str_from(s, end), 1, 0).p - s.p);
+        if (a->flags & LLM__ADDED_LSTRIP) from = LLM__MAX(llm__strip_space(llm__s(s.p, from), 2).n, done);
+        if (a->flags & LLM__ADDED_RSTRIP) end = (size_t)(llm__strip_space(llm__str_from(s, end), 1).p - s.p);
         llm__encode_part(e, k, s, done, LLM__MAX(from, done), begin);
         llm__emit(e, a->id);
         done = end;
@@ -7693,13 +7702,10 @@ static int llm__tpl_next_char(llm__tpl *x, llm__str *rest, int32_t *c) {
     return 1;
 }
 
-/* Is this the first byte of a code point? */
-static int llm__tpl_starts(char c) { return ((uint8_t)c & 0xC0) != 0x80; }
-
 /* The byte at which code point k starts; the end if there are fewer. */
 static size_t llm__tpl_byte_of(llm__str s, int64_t k) {
     size_t i = 0;
-    while (i < s.n && !(llm__tpl_starts(s.p[i]) && k-- == 0)) i++;
+    while (i < s.n && !((s.p[i] & 0xC0) != 0x80 && k-- == 0)) i++; /* where one begins, k counts down */
     return i;
 }
 
@@ -7725,27 +7731,8 @@ static int64_t llm__tpl_find(llm__str s, llm__str needle, int step) {
     return -1;
 }
 
-/* Is the code point at s.p white space, or one of `set` when that is given? Its length in *len. */
-static int llm__tpl_strips(llm__str s, llm__str set, int *len) {
-    int32_t c = llm__utf8_get(s.p, s.n, len);
-    return set.p ? llm__tpl_find(set, llm__s(s.p, (size_t)*len), 1) >= 0 : llm__tpl_space(c);
-}
-
-/* Without white space, or the code points of `set` when set.p, at its ends: sides 1 left, 2 right, 3 both. */
-static llm__str llm__tpl_strip(llm__str s, llm__str set, int sides) {
-    int len;
-    for (; (sides & 1) && s.n && llm__tpl_strips(s, set, &len); s.n -= (size_t)len) s.p += len;
-    while ((sides & 2) && s.n) {
-        size_t at = s.n - 1;
-        while (at && !llm__tpl_starts(s.p[at])) at--;
-        if (!llm__tpl_strips(llm__str_from(s, at), set, &len)) break;
-        s.n = at;
-    }
-    return s;
-}
-
-/* Without white space at its ends. */
-static llm__str llm__tpl_trim(llm__str s, int sides) { return llm__tpl_strip(s, llm__s(NULL, 0), sides); }
+/* Without white space at its ends (see llm__strip). */
+static llm__str llm__tpl_trim(llm__str s, int sides) { return llm__strip(s, sides, llm__tpl_space, llm__nothing); }
 
 /* ---- building texts at the end of the output ----
  * x->text is the output. Whoever needs a text as a value notes x->text.len, writes on, and takes what stands behind the mark. Marks nest as
@@ -8572,7 +8559,7 @@ LLM__TPL_FN(llm__fn_strip) {
     const llm__val v = llm__tpl_str(x, self);
     const llm__str set = llm__arg_str(x, a[0], NULL);
     llm__tpl_spend(x, (int64_t)(v.n / 64 + v.n / 32 * (set.n / 32)));
-    llm__val r = llm__v_str(llm__tpl_strip(llm__v_s(v), set, op));
+    llm__val r = llm__v_str(llm__strip(llm__v_s(v), op, set.p ? NULL : llm__tpl_space, set));
     r.flag = v.flag;
     return r;
 }
@@ -20149,6 +20136,7 @@ typedef struct llm__gr_frag {
 typedef struct llm__gr_build {
     llm_grammar *g;
     llm_result failed;      /* the first error, whose sentence is llm_last_error */
+    int32_t escape;         /* the rule of what follows a backslash in a JSON string; 0: none yet */
 } llm__gr_build;
 
 /* The fragment that matches nothing, as [] in a class or `false` in a schema. In a sequence it makes all of it impossible, among
@@ -21034,6 +21022,7 @@ static llm_grammar *llm__grammar_new(llm__gr_build *b) {
     static const uint32_t nothing[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     llm_grammar *g = b->g = LLM__NEW(llm_grammar, 1);
     b->failed = g ? LLM_OK : llm__nomem();
+    b->escape = 0;
     if (!g) return NULL;
     pthread_mutex_init(&g->lock, NULL);
     g->refs = 1;
@@ -21110,28 +21099,17 @@ static llm__gr_frag llm__gr_json_set(llm__gr_build *b, const int32_t *change, si
     return llm__gr_alt(b, f, llm__gr_set(b, &plain));
 }
 
-/* One of these characters. */
-static llm__gr_frag llm__gr_hex(llm__gr_build *b, const char *digits) {
-    uint32_t set[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-    for (; *digits; digits++) set[(unsigned char)*digits >> 5] |= 1u << (*digits & 31);
-    return llm__gr_bytes(b, set);
-}
+static llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, llm__str text, int how, int64_t min, int64_t max);
 
 /* Any one character of a JSON string, in any spelling: plain, escaped, \u and four digits, a pair of surrogates.
  * RFC 8259, section 7. Four digits behind u are three cases, so that no half of a pair stands alone: the first digit is not d; it is d and
- * the second at most 7; or d8 to db, and then a second \u with dc to df. */
+ * the second at most 7; or d8 to db, and then a second \u with dc to df. All strings share one rule for that. */
 static llm__gr_frag llm__gr_json_char(llm__gr_build *b) {
-    static const char any[] = "0123456789abcdefABCDEF";
-    llm__gr_frag u = llm__gr_seq(b, llm__gr_hex(b, "0123456789abcefABCEF"), llm__gr_hex(b, any));
-    u = llm__gr_alt(b, u, llm__gr_seq(b, llm__gr_hex(b, "dD"), llm__gr_hex(b, "01234567")));
-    u = llm__gr_seq(b, u, llm__gr_repeat(b, llm__gr_hex(b, any), 2, 2));
-    llm__gr_frag pair =
-        llm__gr_seq(b, llm__gr_hex(b, "dD"), llm__gr_seq(b, llm__gr_hex(b, "89abAB"), llm__gr_repeat(b, llm__gr_hex(b, any), 2, 2)));
-    llm__gr_frag low =
-        llm__gr_seq(b, llm__gr_hex(b, "dD"), llm__gr_seq(b, llm__gr_hex(b, "cdefCDEF"), llm__gr_repeat(b, llm__gr_hex(b, any), 2, 2)));
-    u = llm__gr_alt(b, u, llm__gr_seq(b, pair, llm__gr_seq(b, llm__gr_word(b, "\\u"), low)));
-    llm__gr_frag escape = llm__gr_alt(b, llm__gr_hex(b, "\"\\/bfnrt"), llm__gr_seq(b, llm__gr_word(b, "u"), u));
-    return llm__gr_alt(b, llm__gr_chars(b, llm__gr_plain, LLM__COUNT(llm__gr_plain)), llm__gr_seq(b, llm__gr_word(b, "\\"), escape));
+    static const char escape[] = "[\"\\\\/bfnrt]|u(?:(?:[0-9a-cefA-CEF][0-9a-fA-F]|[dD][0-7])[0-9a-fA-F]{2}"
+                                 "|[dD][89abAB][0-9a-fA-F]{2}\\\\u[dD][c-fC-F][0-9a-fA-F]{2})";
+    llm__gr_frag plain = llm__gr_chars(b, llm__gr_plain, LLM__COUNT(llm__gr_plain)), backslash = llm__gr_word(b, "\\");
+    if (!b->escape) llm__gr_rule_is(b, b->escape = llm__gr_rule(b), llm__gr_regex_frag(b, llm__lit(escape), LLM__GR_WHOLE, 0, -1));
+    return llm__gr_alt(b, plain, llm__gr_seq(b, backslash, llm__gr_call(b, b->escape)));
 }
 
 /* A place is an instruction of the regex, in one of its three copies, with what is counted: characters so far, if the match must have a
@@ -22027,7 +22005,8 @@ static llm__gr_frag llm__js_number(llm__js *js, const llm__js_view *v, int integ
         negative = llm__js_unsigned(js, hi.there && hi.negative ? &hi : &above_zero, lo.there ? &lo : NULL, places, multiple);
     f = llm__gr_alt(b, f, llm__gr_seq(b, llm__gr_word(b, "-"), negative));
     if (lo.there || hi.there || places < LLM__JS_PLACES || f.in < 0) return f;
-    llm__gr_frag e = llm__gr_seq(b, llm__gr_hex(b, "eE"), llm__gr_repeat(b, llm__gr_hex(b, "+-"), 0, 1));
+    llm__gr_frag e = llm__gr_alt(b, llm__gr_word(b, "e"), llm__gr_word(b, "E")), sign = llm__gr_alt(b, llm__gr_word(b, "+"), llm__gr_word(b, "-"));
+    e = llm__gr_seq(b, e, llm__gr_repeat(b, sign, 0, 1));
     return llm__gr_seq(b, f, llm__gr_repeat(b, llm__gr_seq(b, e, llm__js_digits(b, 1, 2)), 0, 1));
 }
 
@@ -22132,7 +22111,7 @@ static int llm__js_value_type(const llm__js *js, int node) {
  * needs for values that it names is made anew, so schemas could be written that double the work with every line: hence a bound for all
  * together. */
 static llm_grammar *llm__js_trial(llm__js *js, const llm__js_view *v) {
-    llm__gr_build b = {NULL, LLM_OK};
+    llm__gr_build b;
     llm__js trial = *js;
     if (--*js->trials < 0) {
         llm__js_refuse(js, LLM_ERR_LIMIT, v->n ? v->node[0] : 0, NULL, "fewer given values beside other keywords expected");
@@ -22141,7 +22120,7 @@ static llm_grammar *llm__js_trial(llm__js *js, const llm__js_view *v) {
     trial.b = &b, trial.memo = NULL, trial.n_memo = trial.memo_cap = 0, trial.lenient = 1, trial.space = NULL;
     if (llm__grammar_new(&b)) {
         llm__gr_frag f = llm__js_rule(&trial, v);
-        llm__grammar_finish(&b, llm__gr_alt(&b, f, llm__gr_hex(&b, ""))); /* even if nothing keeps it */
+        llm__grammar_finish(&b, llm__gr_alt(&b, f, llm__gr_range(&b, 1, 0))); /* even if nothing keeps it */
     }
     LLM_FREE(trial.memo);
     js->b->failed = b.failed;
