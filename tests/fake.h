@@ -175,7 +175,7 @@ static llm__gr_trie *fake_trie;
 static int fake_grammars_open(void) {
     static const char text[FAKE_VOCAB][8] = {"a", "b", "c", "d", "ab", "abc", "bc", "cd", "{", "}", "\"", ":", ",", "{\"", "1", "2", "12", "x", "xy", "y", "true", "e", "!", ""};
     static const char *const form[FAKE_GRAMMARS] = {"(ab|cd|!)*x{2,40}", "\\{\"abc\":[12]+(,\"d\":\"[abc]*\")?(,\"cd\":(true|[12]))?\\}", "(\\{\"ab\":true\\},?)+", "abcabcdxyxytrue!e{3,60}", "[abc]{0,60}(xxyyee|x:x:x:)?"};
-    llm__gr_spelling s[FAKE_VOCAB];
+    llm__index_entry s[FAKE_VOCAB];
     llm_text all;
     int ok;
     memset(&all, 0, sizeof all);
@@ -187,7 +187,7 @@ static int fake_grammars_open(void) {
         fake_trie->end[i] = (int32_t)all.len;
         fake_trie->longest = LLM__MAX(fake_trie->longest, (int32_t)strlen(text[i]));
     }
-    for (int32_t i = 0; i < FAKE_EOS; i++) s[i].id = i, s[i].n = (int32_t)strlen(text[i]), s[i].p = all.data + fake_trie->end[i] - s[i].n;
+    for (int32_t i = 0; i < FAKE_EOS; i++) s[i].value = i, s[i].s = llm__s(all.data + fake_trie->end[i] - strlen(text[i]), strlen(text[i]));
     fake_trie->spelling = all.data;
     ok = llm__gr_trie_lay(fake_trie, s, FAKE_EOS);
     for (int i = 0; i < FAKE_GRAMMARS && ok; i++) {
