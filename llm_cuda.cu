@@ -44,6 +44,7 @@
  *     kernel_attention<type, ND>         (T / rows, KV heads, splits)     128   out (T, heads vd); ND: values of a thread
  *     kernel_attention_chunk<bf16, HD>   (T / rows, KV heads)             128   the same for prompts, on tensor cores
  *     kernel_attention_join              (T, heads)                       128   splits added up
+ *     kernel_turn                        (T, heads)                        32   heads times a Hadamard matrix, for integer pages
  *     kernel_latent_write                T                                128   latent and its key to the pages
  *     kernel_latent_absorb, _values      (T, heads)                       128   queries into the latent space, results back
  *     kernel_state                       (T or n_out, parts)               32   hidden states to the pages, or from them
@@ -2155,6 +2156,38 @@ static __device__ void warp_rotate(float *x, const float *rope, int half, int pa
     __syncwarp();
 }
 
+/* Integer pages keep keys and values turned by a Hadamard matrix, which spreads a head's few large values over all of it; queries are turned
+ * alike, and results back. `size`: the largest power of two that divides n. Twins: llm__kv_turned, llm__kv_turn_size, llm__kv_turn. */
+static __host__ __device__ __forceinline__ int kv_turned(int type) { return type == LLM_KV_INT8 || type == LLM_KV_INT4; }
+static __host__ __device__ __forceinline__ int kv_turn_size(int n) { return n & -n; }
+
+/* A warp turns n values in place: a lane has every 32nd pair of a round. */
+static __device__ void warp_turn(float *x, int n, int size) {
+    const float scale = 1 / sqrtf((float)size);
+    for (int h = 1; h < size; h *= 2) {
+        __syncwarp();
+        for (int i = threadIdx.x & 31; i < n / 2; i += 32) {
+            int at = i / h * 2 * h + i % h;
+            float a = x[at], b = x[at + h];
+            x[at] = a + b;
+            x[at + h] = a - b;
+        }
+    }
+    __syncwarp();
+    for (int i = threadIdx.x & 31; i < n; i += 32) x[i] *= scale;
+    __syncwarp();
+}
+
+/* Computes: x (rows, heads, n) turned in place: results of attention, and queries of latents. Grid: (rows, heads), one warp each. `first`:
+ * row of the step that x begins with. Twin: llm__kv_turn. */
+static __global__ void __launch_bounds__(32) kernel_turn(step_view s, float *x, int64_t stride, int n, int size, int first) {
+    if (first + (int)blockIdx.x < s.head[HEAD_ROWS]) warp_turn(x + (int)blockIdx.x * stride + (int)blockIdx.y * n, n, size);
+}
+
+static void run_turn(rank *r, float *x, int64_t stride, int rows, int heads, int n, int size, int first) {
+    launch(r, kernel_turn, dim3((unsigned)rows, (unsigned)heads), 32, 0, r->view, x, stride, n, size, first);
+}
+
 /* llm_qkv_op with pointers for the device: columns, widths and norms of one launch. */
 typedef struct qkv_args {
     float *x;
@@ -2212,12 +2245,17 @@ static __global__ void __launch_bounds__(128, 6) kernel_qkv(step_view s, kv_view
             float *q = x + a.q_col + h * a.head_dim;
             warp_finish_head(a, q, a.q_norm, h * a.head_dim + (whole ? a.q_col - a.whole_q_col : 0), rq, rope);
             for (int i = lane; i < a.head_dim && stretch != 1; i += 32) q[i] *= stretch;
+            if (kv_turned(kv.type)) warp_turn(q, a.head_dim, kv_turn_size(a.head_dim));
             continue;
         }
-        float *k = x + a.k_col + g * a.head_dim;
+        float *k = x + a.k_col + g * a.head_dim, *v = x + a.v_col + g * a.v_head_dim;
         warp_finish_head(a, k, a.k_norm, g * a.head_dim + (whole ? a.k_col - a.whole_k_col : 0), rk, rope);
         __syncwarp();
-        warp_write_token(kv, s.pages + (int64_t)seq * s.head[HEAD_STRIDE], position, g, k, x + a.v_col + g * a.v_head_dim);
+        if (kv_turned(kv.type)) {
+            warp_turn(k, a.head_dim, kv_turn_size(a.head_dim));
+            warp_turn(v, a.v_head_dim, kv_turn_size(a.v_head_dim));
+        }
+        warp_write_token(kv, s.pages + (int64_t)seq * s.head[HEAD_STRIDE], position, g, k, v);
     }
 }
 
@@ -2709,9 +2747,9 @@ static void run_attention(rank *r, const llm_attention_op *op) {
         a.singles = -1;
         run_chunks(r, kv, a, op->n_kv_heads);
         a.singles = 1;
-        if (!r->ctx->singles) return;
     }
-    run_tiles(r, kv, a, op->n_kv_heads, r->scratch_bytes);
+    if (a.singles <= 0 || r->ctx->singles) run_tiles(r, kv, a, op->n_kv_heads, r->scratch_bytes);
+    if (kv_turned(kv.type)) run_turn(r, a.out, a.out_stride, a.n_rows, a.n_heads, a.vd, kv_turn_size(a.vd), 0);
 }
 
 /* ============================================================================
@@ -2750,7 +2788,9 @@ static __global__ void __launch_bounds__(128) kernel_latent_write(step_view s, k
     for (int h = warp; h < a.n_heads; h += 4) warp_rotate(q + h * head, rope, a.rope_dim / 2, a.pairs);
     if (warp == 0) warp_rotate(latent + a.rank, rope, a.rope_dim / 2, a.pairs);
     __syncthreads();
-    if (warp == 0) warp_write_token(kv, s.pages + (int64_t)seq * s.head[HEAD_STRIDE], row_position(s, row), 0, latent, NULL);
+    if (warp) return;
+    if (kv_turned(kv.type)) warp_turn(latent, a.rank + a.rope_dim, kv_turn_size(a.rank | a.rope_dim));
+    warp_write_token(kv, s.pages + (int64_t)seq * s.head[HEAD_STRIDE], row_position(s, row), 0, latent, NULL);
 }
 
 /* Computes: absorbed (rows, heads, rank + rope_dim) = q_nope^T up, and the rotated part as it is. Grid: (rows, heads). Twin: llm__run_mla.
@@ -2805,7 +2845,7 @@ static void run_latent(rank *r, const llm_mla_op *op) {
                      0,
                      op->eps};
     kv_view kv = kv_of(r, op->layer);
-    int hd = op->rank + op->rope_dim, rows = r->ctx->padded.n_rows;
+    int hd = op->rank + op->rope_dim, rows = r->ctx->padded.n_rows, size = kv_turn_size(op->rank | op->rope_dim); /* divides both */
     size_t each = (size_t)op->n_heads * (size_t)(hd + op->rank) * sizeof(float), turn = r->scratch_bytes / 2 / each;
     if (turn < 1) {
         ctx_fail(r->ctx, LLM_ERR_LIMIT, "latent attention: a row does not fit the scratch memory");
@@ -2832,7 +2872,9 @@ static void run_latent(rank *r, const llm_mla_op *op) {
         t.latent = 1;
         t.scale = op->scale;
         launch(r, kernel_latent_absorb, dim3((unsigned)n, (unsigned)op->n_heads), 128, 0, r->view, a);
+        if (kv_turned(kv.type)) run_turn(r, a.absorbed, t.q_stride, n, op->n_heads, hd, size, first);
         run_tiles(r, kv, t, 1, r->scratch_bytes / 2);
+        if (kv_turned(kv.type)) run_turn(r, a.attended, t.out_stride, n, op->n_heads, op->rank, size, first);
         launch(r, kernel_latent_values, dim3((unsigned)n, (unsigned)op->n_heads), 128, 0, r->view, a);
     }
 }

@@ -325,6 +325,8 @@ static const tc_case tc_cases[] = {
     {"e5m2", 4, 2, 48, 48, 48, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_FP8_E5M2, 1e-2},
     {"int8, odd", 3, 1, 17, 19, 16, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_INT8, 1e-2},
     {"int4, odd", 3, 1, 17, 19, 16, 0, LLM_QK_NORM_NONE, 33, 0, 0, 0, 0, LLM_KV_INT4, 3e-2},
+    {"int8, turned", 4, 2, 64, 64, 64, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_INT8, 1e-3}, /* by the same matrix as on the CPU */
+    {"int4, turned", 4, 2, 48, 32, 32, 1, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_INT4, 1e-3},
     {"soft cap", 4, 2, 24, 24, 12, 1, LLM_QK_NORM_HEAD_LAYER, 0, 0, 0, 0, 3, LLM_KV_F32, 1e-5},
     {"sinks, window", 8, 2, 32, 32, 32, 0, LLM_QK_NORM_NONE, 33, 0, 1, 0, 0, LLM_KV_F32, 1e-5},
     {"alibi, whole norm", 5, 5, 40, 40, 0, 0, LLM_QK_NORM_WHOLE_RMS, 0, 0, 0, 1, 0, LLM_KV_F32, 1e-5},
