@@ -644,13 +644,18 @@ typedef struct llm_shape {
 /* A token that the device chooses from a row of logits, exactly as llm_sample does, so that the next step need not wait for the host. */
 typedef struct llm_draw {
     int32_t wanted;
+    const llm_sampling *sampling; /* temperature, penalties, logit_bias, top_k, top_p, min_p: all else is the caller's to do */
     uint64_t seed;
     int64_t position;
-    float temperature, top_p, min_p;
-    int32_t top_k;
     int32_t also;           /* a token whose log-probability is wanted too */
     int32_t row;            /* the host wants to read the logits as well */
+    const uint32_t *allowed; /* (vocab + 31) / 32: a bit for each token that may be drawn; NULL: all */
+    const int32_t *used, *counts; /* (n_used) for penalties: tokens of prompt and answer, each once, and how often the answer has it; the
+                               row's own comes besides, if a device drew it */
+    int32_t n_used;         /* with the biases at most LLM_DRAW_CHANGES / max_out */
 } llm_draw;
+
+enum { LLM_DRAW_CHANGES = 1 << 19 };
 
 typedef struct llm_drawn {
     int32_t id;             /* -1: the logits are not finite */
@@ -676,7 +681,7 @@ typedef struct llm_step {
     const int32_t *out_rows;     /* (n_out) rows whose logits are wanted, ascending */
     /* For devices that run one step ahead of the host; else NULL. */
     const int32_t *token_from;   /* (n_rows) -1: tokens[row]; else the out row of the step before whose drawn token stands here */
-    const llm_draw *draws;       /* (n_out) */
+    const llm_draw *draws;       /* (n_out); what they point to is copied, too */
     const int32_t *seq_lora;     /* (n_seqs) slot of each sequence's adapter, -1: none; NULL: nobody has one */
 } llm_step;
 
@@ -925,6 +930,7 @@ typedef struct llm_backend {
     void (*send)(llm_backend_ctx *ctx, int rank, const llm_buffer *src);
     void (*receive)(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src);
     void (*state)(llm_backend_ctx *ctx, int rank, const llm_state_op *op); /* NULL: no EAGLE */
+    void (*pin)(llm_backend_ctx *ctx, void *host, size_t bytes); /* once, until close: what kv_read and kv_write will use. NULL: no need to */
 } llm_backend;
 
 /* Keeps a sentence for llm_last_error and returns r. */
@@ -16803,7 +16809,7 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
         llm__cpu_experts, llm__cpu_gate, llm__cpu_gather, llm__cpu_all_reduce, llm__cpu_logits, llm__cpu_end_step, llm__cpu_wait,
         llm__cpu_logits_row, llm__cpu_buffer_row, llm__cpu_kv_copy, llm__cpu_kv_read, llm__cpu_kv_write, llm__cpu_parallel,
         llm__cpu_lora_site, llm__cpu_lora_put, llm__cpu_lora, NULL, NULL, llm__cpu_send,
-        llm__cpu_receive, llm__cpu_state};
+        llm__cpu_receive, llm__cpu_state, NULL};
     return &table;
 }
 /* ---- section: other kernels, cpu backend (end) ---- */
@@ -20093,6 +20099,7 @@ struct llm_grammar {
     const llm__gr_trie *trie; /* of the model; NULL without one */
     struct llm_matcher *matchers; /* of running answers: their states survive when the memory of states is emptied */
     const char *failed;     /* the machine gave up: why; NULL */
+    int looking;            /* while a mask is only looked for */
     int every_frame;        /* while left recursion is looked for: a call at the end of a rule takes a frame too */
 };
 
@@ -20385,7 +20392,7 @@ static llm__gr_frag llm__gr_call(llm__gr_build *b, int32_t rule) {
  * depth of a stack. A grammar that goes beyond fails with a sentence, and only the answers that use it end. */
 
 /* The number of entry n, which has just been written behind n others that all differ: n, and it has a place now, or that of the one it is
- * equal to, and the caller forgets the new one. -1: no memory. A quarter of the slots stays free. */
+ * equal to, and the caller forgets the new one. -1: no memory, or g->looking and it is new. A quarter of the slots stays free. */
 static int32_t llm__gr_find(llm_grammar *g, llm__gr_index *x, size_t n) {
     if (4 * (n + 1) > 3 * x->cap) {
         size_t cap = x->cap ? 2 * x->cap : 256;
@@ -20401,7 +20408,7 @@ static int32_t llm__gr_find(llm_grammar *g, llm__gr_index *x, size_t n) {
         there = x->key(g, (size_t)x->slot[at] - 1, &other);
         if (len == other && !memcmp(key, there, len)) break;
     }
-    if (!x->slot[at]) x->slot[at] = (int32_t)n + 1;
+    if (!x->slot[at] && !g->looking) x->slot[at] = (int32_t)n + 1;
     return x->slot[at] - 1;
 }
 
@@ -20857,7 +20864,7 @@ static int32_t llm__gr_walk(llm_grammar *g, int32_t state, uint32_t *words) {
     return n;
 }
 
-/* The mask of a state, kept or made; NULL: g->failed says why. The pointer holds until the next call. Where all masks take more than
+/* The mask of a state, kept or made; NULL: g->failed says why, or g->looking and there is none. The pointer holds until the next call. Where all masks take more than
  * LLM__GR_MASK_BYTES, they are all dropped: the few that are in use are made again at once, and nothing needs to know how old each is. */
 static const llm__gr_mask *llm__gr_mask_of(llm_grammar *g, int32_t state) {
     size_t n_words = ((size_t)g->trie->vocab + 31) / 32;
@@ -23276,10 +23283,10 @@ LLM_API llm_result llm_matcher_token(llm_matcher *m, int32_t id) {
 }
 
 /* The mask behind n tokens that may come next (0: the next one's; nothing is allowed behind a token that is not allowed itself) into
- * n_words words, of which those beyond the vocabulary become 0; none: it is only made, to be found later. The matcher stays where it is.
- * Returns how many tokens the mask allows, -1 if the grammar gave up; *can_end.
+ * n_words words, of which those beyond the vocabulary become 0; none: it is only made, to be found later. kept: only one that was made. The
+ * matcher stays where it is. Returns how many tokens the mask allows, -1 if the grammar gave up, or kept none; *can_end.
  * The only place where states are trimmed: between two tokens of this answer, with the lock held, no step of any answer is under way. */
-static int32_t llm__matcher_mask(llm_matcher *m, const int32_t *ids, int32_t n, uint32_t *words, size_t n_words, int *can_end) {
+static int32_t llm__matcher_mask(llm_matcher *m, const int32_t *ids, int32_t n, uint32_t *words, size_t n_words, int kept, int *can_end) {
     llm_grammar *g = m->grammar;
     pthread_mutex_lock(&g->lock);
     g->fuel = LLM__GR_FUEL;
@@ -23290,13 +23297,15 @@ static int32_t llm__matcher_mask(llm_matcher *m, const int32_t *ids, int32_t n, 
         for (size_t k = 0; k < text.n; k++) state = llm__gr_step(g, state, (uint8_t)text.p[k]);
         if (!text.n) state = 0;
     }
+    g->looking = kept;
     const llm__gr_mask *mask = g->failed || !g->trie ? NULL : llm__gr_mask_of(g, state);
-    size_t kept = mask ? LLM__MIN(n_words, ((size_t)g->trie->vocab + 31) / 32) : 0;
+    g->looking = 0;
+    size_t n_kept = mask ? LLM__MIN(n_words, ((size_t)g->trie->vocab + 31) / 32) : 0;
     if (mask) allowed = mask->n_allowed;
-    if (kept) memcpy(words, mask->words, kept * sizeof *words);
+    if (n_kept) memcpy(words, mask->words, n_kept * sizeof *words);
     *can_end = !g->failed && g->state[state].accept;
     pthread_mutex_unlock(&g->lock);
-    for (; kept < n_words; kept++) words[kept] = 0;
+    for (; n_kept < n_words; n_kept++) words[n_kept] = 0;
     return allowed;
 }
 
@@ -23318,7 +23327,7 @@ LLM_API llm_result llm_matcher_mask(llm_matcher *m, uint32_t *words, int32_t *n_
     llm_grammar *g = m->grammar;
     int can_end;
     if (!g->trie) return llm__error(LLM_ERR_ARG, "grammar: it was opened without a model, so it has no masks");
-    int32_t n = llm__matcher_mask(m, NULL, 0, words, ((size_t)g->trie->vocab + 31) / 32, &can_end);
+    int32_t n = llm__matcher_mask(m, NULL, 0, words, ((size_t)g->trie->vocab + 31) / 32, 0, &can_end);
     if (n_allowed) *n_allowed = n;
     return n < 0 ? llm__error(LLM_ERR_LIMIT, "grammar: %s", g->failed) : LLM_OK;
 }
@@ -23944,6 +23953,7 @@ struct llm_engine {
     int32_t *pages;              /* (max_seqs, max_pages) */
     int32_t *out_rows;           /* (max_out) */
     llm_draw *draws;             /* (max_out) */
+    uint32_t *masks;             /* (max_out, (vocab + 31) / 32) of draws */
     int32_t *raw_prompt;         /* (max_seqs) of llm_forward */
     int32_t *seq_lora;           /* (max_seqs) */
     int32_t own_lora;            /* slot of the adapter of requests that name none; -1: none */
@@ -24363,21 +24373,55 @@ static void llm__plan(llm_engine *e, llm__flight *f) {
 
 /* ---- the step descriptor ---- */
 
-/* Lets the device draw the sequence's next token where nothing but its logits decides about it, which is what llm_draw
- * can say. Returns 1 if so. What the answer's text then does (stop strings, early stop) is found when the token comes. */
+/* What bends the logits of a sequence's next token, but for a grammar. */
+static llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s) {
+    const llm_request *r = s->request;
+    llm__rules rules;
+    rules.s = &r->s;
+    rules.eos = e->p.eos;
+    rules.n_eos = e->p.n_eos;
+    rules.bad_ids = r->bad_ids;
+    rules.bad_end = r->bad_end;
+    rules.n_bad = r->n_bad;
+    rules.history = &s->history;
+    rules.output = s->ids + s->n_prompt;
+    rules.n_output = s->n_ids - s->n_prompt;
+    rules.also = LLM__MAX(e->p.eos_id, 0);
+    rules.allowed = NULL;
+    return rules;
+}
+
+/* What the grammar lets through behind the first n_draft tokens of the draft, with the tokens that end the answer where the text may end. A
+ * complete text may end before min_tokens: there is nothing else to say. kept: only if the mask is made. 0: no way on. */
+static int llm__seq_allowed(const llm_engine *e, const llm__seq *s, int32_t n_draft, int kept, llm__rules *rules, uint32_t *words) {
+    int can_end;
+    int32_t n = llm__matcher_mask(s->matcher, s->draft, n_draft, words, ((size_t)e->p.vocab + 31) / 32, kept, &can_end);
+    for (int32_t i = 0; can_end && i < e->p.n_eos + rules->s->n_stop_token_ids; i++) {
+        int32_t id = i < e->p.n_eos ? e->p.eos[i] : rules->s->stop_token_ids[i - e->p.n_eos];
+        if (id >= 0 && id < e->p.vocab) words[id / 32] |= 1u << id % 32;
+    }
+    if (!n) rules->n_output = INT32_MAX;
+    rules->allowed = words;
+    return n > 0 || (n == 0 && can_end);
+}
+
+/* Lets the device draw the sequence's next token where its logits and what llm_draw can say decide about it. Returns 1 if so. What the answer's text then does (stop strings, early stop) is found when the token comes. */
 static int llm__draw_ahead(llm_engine *e, const llm__seq *s, int32_t out_row) {
     const llm_sampling *p = &s->request->s;
     llm_draw *d = &e->draws[out_row];
     int32_t n = s->n_ids + s->n_ahead - s->n_prompt;
-    if (!e->p.lag || e->p.n_draft || p->use_beam_search || s->matcher) return 0;
-    if (s->request->n_bad || p->n_logit_bias || n < p->min_tokens || s->history.mask) return 0;
+    llm__rules rules = llm__seq_rules(e, s);
+    if (!e->p.lag || e->p.n_draft || s->n_draft || p->use_beam_search || s->request->n_bad || n < p->min_tokens) return 0;
+    if (s->matcher && !llm__seq_allowed(e, s, 0, 1, &rules, e->masks + (size_t)out_row * (((size_t)e->p.vocab + 31) / 32))) return 0;
+    d->allowed = rules.allowed;
+    d->used = s->history.id;
+    d->counts = s->history.count;
+    d->n_used = s->history.mask ? s->history.n : 0;
+    if (d->n_used + p->n_logit_bias > LLM_DRAW_CHANGES / e->p.max_out) return 0;
     d->wanted = 1;
+    d->sampling = p;
     d->seed = s->seed;
     d->position = n;
-    d->temperature = p->temperature;
-    d->top_k = p->top_k;
-    d->top_p = p->top_p;
-    d->min_p = p->min_p;
     d->also = LLM__MAX(e->p.eos_id, 0);
     d->row = s->top != NULL || s->request->n_seqs > 1; /* top log-probabilities; choices that fork draw from this row too */
     return 1;
@@ -24400,7 +24444,7 @@ static llm__job *llm__add_job(llm__flight *f, llm__seq *s, int32_t out_row, int3
 static void llm__fill_choice(llm_engine *e, llm__flight *f, llm__seq *s, int32_t out_row) {
     llm__job *job = llm__add_job(f, s, out_row, -1);
     job->drawn = llm__draw_ahead(e, s, out_row);
-    if (!job->drawn || s->n_ids + s->n_ahead + 1 >= s->n_prompt + s->max_new) return;
+    if (!job->drawn || s->matcher || s->n_ids + s->n_ahead + 1 >= s->n_prompt + s->max_new) return;
     s->n_ahead++;
     s->ahead_row = out_row;
 }
@@ -24720,38 +24764,6 @@ static int llm__score_prompt(llm_engine *e, const llm__seq *s, int32_t at, const
     return 1;
 }
 
-/* What bends the logits of a sequence's next token, but for a grammar. */
-static llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s) {
-    const llm_request *r = s->request;
-    llm__rules rules;
-    rules.s = &r->s;
-    rules.eos = e->p.eos;
-    rules.n_eos = e->p.n_eos;
-    rules.bad_ids = r->bad_ids;
-    rules.bad_end = r->bad_end;
-    rules.n_bad = r->n_bad;
-    rules.history = &s->history;
-    rules.output = s->ids + s->n_prompt;
-    rules.n_output = s->n_ids - s->n_prompt;
-    rules.also = LLM__MAX(e->p.eos_id, 0);
-    rules.allowed = NULL;
-    return rules;
-}
-
-/* What the grammar lets through behind the first n_draft tokens of the draft, with the tokens that end the answer where the text may end. A
- * complete text may end before min_tokens: there is nothing else to say. 0: no way on. */
-static int llm__seq_allowed(const llm_engine *e, const llm__seq *s, int32_t n_draft, llm__rules *rules, llm__scratch *k) {
-    int can_end;
-    int32_t n = llm__matcher_mask(s->matcher, s->draft, n_draft, k->allowed, ((size_t)e->p.vocab + 31) / 32, &can_end);
-    for (int32_t i = 0; can_end && i < e->p.n_eos + rules->s->n_stop_token_ids; i++) {
-        int32_t id = i < e->p.n_eos ? e->p.eos[i] : rules->s->stop_token_ids[i - e->p.n_eos];
-        if (id >= 0 && id < e->p.vocab) k->allowed[id / 32] |= 1u << id % 32;
-    }
-    if (!n) rules->n_output = INT32_MAX;
-    rules->allowed = k->allowed;
-    return n > 0 || (n == 0 && can_end);
-}
-
 /* One row of logits: a token chosen, a beam's candidates, or a prompt token scored. Runs on any thread; writes to its
  * job and rows of its own only. */
 static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
@@ -24771,7 +24783,7 @@ static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
         job->choice = llm__candidates(row, e->p.vocab, &rules, 2 * r->s.best_of, k, s->next_best, s->next_raw, &s->n_next);
     } else {
         job->choice.id = -2;
-        if (s->matcher && !llm__seq_allowed(e, s, 0, &rules, k)) return;
+        if (s->matcher && !llm__seq_allowed(e, s, 0, 0, &rules, k->allowed)) return;
         job->choice = llm__choose(row, e->p.vocab, &rules, s->seed, n, k);
     }
     if (job->choice.id >= 0 && s->top)
@@ -25142,6 +25154,7 @@ static int llm__engine_arrays(llm_engine *e) {
     e->pages = (int32_t *)llm__arena_get(a, seqs * (size_t)e->max_pages * sizeof *e->pages);
     e->out_rows = (int32_t *)llm__arena_get(a, out * sizeof *e->out_rows);
     e->draws = (llm_draw *)llm__arena_get(a, out * sizeof *e->draws);
+    e->masks = (uint32_t *)llm__arena_get(a, (e->p.lag ? out : 1) * (((size_t)e->p.vocab + 31) / 32) * sizeof *e->masks);
     e->draft.job = (llm__job *)llm__arena_get(a, seqs * sizeof *e->draft.job);
     e->swap_free = (int32_t *)llm__arena_get(a, (size_t)e->p.n_swap * sizeof *e->swap_free);
     e->scratch = (llm__scratch *)llm__arena_get(a, (size_t)e->p.n_workers * sizeof *e->scratch);
@@ -25150,7 +25163,7 @@ static int llm__engine_arrays(llm_engine *e) {
         e->flight[i].jobs = (llm__job *)llm__arena_get(a, (out + seqs) * sizeof *e->flight[i].jobs);
         if (!e->flight[i].entry || !e->flight[i].jobs) return 0;
     }
-    if (!e->running || !e->tokens || !e->seq_begin || !e->seq_base || !e->pages || !e->out_rows || !e->draws || !e->swap_free) return 0;
+    if (!e->running || !e->tokens || !e->seq_begin || !e->seq_base || !e->pages || !e->out_rows || !e->draws || !e->masks || !e->swap_free) return 0;
     if (!e->scratch || !e->draft.job) return 0;
     while (e->n_swap_free < e->p.n_swap) e->swap_free[e->n_swap_free] = e->n_swap_free, e->n_swap_free++;
     e->drafting = e->running + seqs;
@@ -25495,7 +25508,7 @@ static void llm__guess_choose(void *arg, int worker) {
         int32_t position = rules.n_output + job->n_kept;
         rules.also = 0;
         job->choice.id = -2;
-        if (job->seq->matcher && !llm__seq_allowed(e, job->seq, job->n_kept, &rules, &e->scratch[worker])) continue;
+        if (job->seq->matcher && !llm__seq_allowed(e, job->seq, job->n_kept, 0, &rules, e->scratch[worker].allowed)) continue;
         job->choice =
             llm__choose(e->backend->logits_row(e->ctx, job->out_row), vocab, &rules, job->seq->seed, position, &e->scratch[worker]);
     }
@@ -25726,6 +25739,7 @@ static llm_result llm__engine_swap(llm_engine *e, const llm_engine_config *c) {
     e->p.n_swap = (int32_t)LLM__MIN(c->num_cpu_blocks ? c->num_cpu_blocks : bytes / page, (double)e->p.n_pages);
     e->swap_memory = (uint8_t *)llm__calloc((size_t)e->p.n_swap * (size_t)e->n_ranks, (size_t)e->page_bytes);
     if (e->swap_memory) memset(e->swap_memory, 1, (size_t)e->p.n_swap * (size_t)page); /* zeros would not be touched */
+    if (e->swap_memory && e->backend->pin) e->backend->pin(e->ctx, e->swap_memory, (size_t)e->p.n_swap * (size_t)page);
     return e->swap_memory ? LLM_OK : llm__nomem();
 }
 
@@ -26100,7 +26114,7 @@ static void llm__flight_masks(void *arg, int worker) {
         const llm__seq *s = f->jobs[i].seq;
         int can_end;
         if (!s->matcher || s->state == LLM__SEQ_DONE || f->jobs[i].scored >= 0) continue;
-        for (int32_t k = 0; k <= s->n_draft; k++) (void)llm__matcher_mask(s->matcher, s->draft, k, NULL, 0, &can_end);
+        for (int32_t k = 0; k <= s->n_draft; k++) (void)llm__matcher_mask(s->matcher, s->draft, k, NULL, 0, 0, &can_end);
     }
 }
 

@@ -37,6 +37,7 @@
  *     kernel_linear_mma<kind>            (V / 64, T / 64)                 128   the same on tensor cores
  *     kernel_linear_f32                  (V / 64, T / 64)                 256   the same in f32
  *     kernel_narrow, _widen, _finish     (K / 256, T), (V K / 16 / 128)   128   what stands before and behind cuBLASLt
+ *     kernel_narrow_f8                   T                                256   the same for e4m3, with a scale a row
  *     kernel_embed, kernel_rope          T                            128, 64   x (T, D); cosines and sines (T, rope_dim)
  *     kernel_residual, _norm, _sum       T                                256   x += y, h = norm(x); dst = norm(src); sums over ranks
  *     kernel_gather, kernel_gate         n_out; T                         128   chosen rows; rows times the sigmoid of a value
@@ -239,6 +240,7 @@ static __device__ float block_sum(float v, float *scratch) {
 
 static __host__ __device__ __forceinline__ int ceil_div(int64_t a, int64_t b) { return (int)((a + b - 1) / b); }
 static size_t align16(size_t n) { return (n + 15) & ~(size_t)15; }
+static size_t align256(size_t n) { return (n + 255) & ~(size_t)255; }
 static int min_int(int64_t a, int64_t b) { return (int)(a < b ? a : b); }
 static int max_int(int64_t a, int64_t b) { return (int)(a > b ? a : b); }
 
@@ -261,7 +263,7 @@ static int max_int(int64_t a, int64_t b) { return (int)(a > b ? a : b); }
  *     record              host (r->list)               the table's operations; read by run_record, never after the step
  *     graph               host, its nodes the driver   rank_graph: kernels' arguments as they were when it was captured */
 
-enum { MAX_RANKS = 16, MAX_RECORDS = 8192, MAX_GRAPHS = 96, N_FLIGHT = 2, STAGE_BYTES = 8 << 20, STEP_HEAD = 16 };
+enum { MAX_RANKS = 16, MAX_RECORDS = 8192, MAX_GRAPHS = 96, N_FLIGHT = 2, STEP_HEAD = 16 };
 enum { QUERIES = 16, KEYS = 32, MAX_VALUES = 512 }; /* of >>attention */
 enum { ONE_SHOT_ROWS = 16 };                        /* of >>ranks: rows that are summed over peer memory */
 
@@ -277,10 +279,26 @@ typedef struct step_view {
     const int32_t *head; /* n_rows, n_seqs, n_out, position rows, page stride */
     const int32_t *tokens, *positions, *seq_of_row, *seq_begin, *seq_len, *seq_rope, *seq_lora, *out_rows, *token_from, *pages;
     const float *rope_base;
-    const llm_draw *draws;
+    const struct draw *draws; /* (n_out) */
+    const uint32_t *masks;    /* (rows with a mask, (vocab + 31) / 32) */
+    const struct change *changes;
 } step_view;
 
-enum { HEAD_ROWS = 0, HEAD_SEQS, HEAD_OUT, HEAD_POSITIONS, HEAD_STRIDE };
+/* What a draw's rules say of one token: how often the answer has it, or a bias. */
+typedef struct change {
+    int32_t id, count;
+    float bias;
+} change;
+
+/* llm_draw without pointers: where its mask is, -1: everything may be drawn; its first changes, of biases and of tokens used. */
+typedef struct draw {
+    uint64_t seed;
+    int64_t position;
+    int32_t wanted, also, top_k, mask, bias, n_bias, used, n_used;
+    float temperature, top_p, min_p, repetition, presence, frequency;
+} draw;
+
+enum { HEAD_ROWS = 0, HEAD_SEQS, HEAD_OUT, HEAD_POSITIONS, HEAD_STRIDE, HEAD_TURN };
 
 /* Where the arrays of a step start, in bytes; the same on the host and on the device. */
 typedef struct step_layout {
@@ -369,10 +387,11 @@ typedef struct graph {
 /* A device as this process uses it. The thread that runs its list owns all of it while a step is launched. */
 typedef struct rank {
     struct llm_backend_ctx *ctx;
-    int index, device, n_sms, max_smem;
+    int index, device, n_sms, max_smem, capability; /* capability: 90 for sm_90 */
     cudaStream_t stream;
     cudaEvent_t done[N_FLIGHT], stage_free[2];
     uint8_t *stage[2], *stage_device[2]; /* pinned and device memory through which weights are loaded */
+    int64_t stage_bytes;
     int stage_turn, stage_used[2];
     record *list; /* (MAX_RECORDS) */
     int n;
@@ -383,7 +402,8 @@ typedef struct rank {
     int64_t vocab;
     float *gathered, *flat; /* with draws: (n_ranks, max_out, widest) and (max_out, whole vocabulary) */
     float *weights;         /* (max_out, whole vocabulary) of the sampler */
-    llm_drawn *drawn;       /* (max_out) on the device */
+    llm_drawn *drawn;       /* (max_out, 2) on the device: of steps in turn, see row_token */
+    uint8_t *bent;          /* masks and changes of the step, see step_draws */
     uint8_t *scratch;       /* of the operation that runs */
     size_t scratch_bytes;
     void *cublas, *product; /* handle and description of x W^T; NULL: cuBLASLt is not there */
@@ -417,6 +437,7 @@ struct llm_backend_ctx {
     uint8_t *staged[N_FLIGHT];  /* pinned copies of steps */
     float *logits[N_FLIGHT];    /* pinned (max_out, vocab) */
     llm_drawn *drawn[N_FLIGHT]; /* pinned (max_out) */
+    uint8_t *bent[N_FLIGHT];    /* pinned masks and changes of the draws */
     int64_t vocab, widest;
     unsigned begun, waited;  /* steps */
     llm_shape shape, padded; /* of the step that is being recorded; padded to a bucket where a graph is used */
@@ -426,6 +447,7 @@ struct llm_backend_ctx {
     int64_t page_bytes, n_pages;
     int kv_type;
     float *row; /* a row read back for buffer_row */
+    void *pinned; /* the engine's memory for pages that give way; NULL: none, or it could not be pinned */
     llm_buffer **buffers;
     int n_buffers, buffer_cap;
     llm_weight **all_weights;
@@ -594,7 +616,7 @@ static void run_receive(rank *r, void *to, size_t bytes, int steps) {
 
 /* ---- cuBLASLt, by name ---- */
 
-enum { CUBLAS_F32 = 0, CUBLAS_F16 = 2, CUBLAS_BF16 = 14, CUBLAS_SUM_F32 = 68, CUBLAS_TURN_A = 3 };
+enum { CUBLAS_F32 = 0, CUBLAS_F16 = 2, CUBLAS_BF16 = 14, CUBLAS_E4M3 = 28, CUBLAS_SUM_F32 = 68, CUBLAS_TURN_A = 3 };
 
 /* The functions of libcublasLt, by its manual's signatures. */
 static struct cublas_api {
@@ -634,12 +656,11 @@ static void cublas_open(rank *r, size_t workspace) {
     r->workspace_bytes = r->workspace ? workspace : 0;
 }
 
-/* y (T, V) of stride y_stride = (add: +=) x (T, K) w (V, K)^T, 16-bit floats whose rows are K apart. The library counts by columns: to it
+/* y (T, V) of stride y_stride = (add: +=) x (T, K) w (V, K)^T, floats of a type whose rows are K apart. The library counts by columns: to it
  * these are y^T = w x^T. */
-static void cublas_multiply(rank *r, int half, const void *x, const void *w, float *y, int64_t T, int64_t V, int64_t K, int64_t y_stride,
+static void cublas_multiply(rank *r, int type, const void *x, const void *w, float *y, int64_t T, int64_t V, int64_t K, int64_t y_stride,
                             int add) {
     const float one = 1, beta = (float)add;
-    const int type = half ? CUBLAS_F16 : CUBLAS_BF16;
     void *wl = NULL, *xl = NULL, *yl = NULL;
     int e = cublas.layout(&wl, type, (uint64_t)K, (uint64_t)V, K);
     if (!e) e = cublas.layout(&xl, type, (uint64_t)K, (uint64_t)T, K);
@@ -1062,8 +1083,8 @@ static int common_kind(int a, int b) {
 static uint8_t *stage_next(rank *r) {
     int i = r->stage_turn ^= 1;
     for (int k = 0; k < 2 && !r->stage[k]; k++) {
-        if (!rank_ok(r, cudaMallocHost((void **)&r->stage[k], STAGE_BYTES), "pinned memory")) return NULL;
-        r->stage_device[k] = (uint8_t *)device_memory(r, STAGE_BYTES, "staging");
+        if (!rank_ok(r, cudaMallocHost((void **)&r->stage[k], (size_t)r->stage_bytes), "pinned memory")) return NULL;
+        r->stage_device[k] = (uint8_t *)device_memory(r, (size_t)r->stage_bytes, "staging");
         if (!rank_ok(r, cudaEventCreateWithFlags(&r->stage_free[k], cudaEventDisableTiming), "event")) return NULL;
     }
     if (r->stage_used[i]) rank_ok(r, cudaEventSynchronize(r->stage_free[i]), "loading");
@@ -1073,6 +1094,42 @@ static uint8_t *stage_next(rank *r) {
 
 /* Bytes of n elements, whole blocks. */
 static int64_t row_bytes(const format &f, int64_t n) { return n / f.block * f.bytes; }
+
+enum { MAX_COPIERS = 8, COPY_BYTES = 1 << 18 };
+
+/* Rows that go from the mapped file to the stage, close together; one thread's share of them. */
+typedef struct copy_job {
+    uint8_t *to;
+    const uint8_t *from;
+    int64_t bytes, stride, n; /* of a row, between rows of the file, rows */
+    pthread_t thread;
+    int runs;
+} copy_job;
+
+static void *copy_rows(void *arg) {
+    const copy_job *j = (const copy_job *)arg;
+    for (int64_t i = 0; i < j->n; i++) memcpy(j->to + i * j->bytes, j->from + i * j->stride, (size_t)j->bytes);
+    return NULL;
+}
+
+/* One core reads the page cache, with a fault for each page that is mapped first, several times slower than a device can take it, so several
+ * share the rows of a chunk. A thread's start is nothing beside its share of a chunk. */
+static void copy_shared(int n_threads, copy_job all) {
+    copy_job job[MAX_COPIERS];
+    for (; all.stride == all.bytes && all.bytes % 2 == 0 && all.bytes > 4096; all.stride = all.bytes /= 2) all.n *= 2; /* few long rows */
+    int n = min_int(min_int(n_threads, MAX_COPIERS), all.n * all.bytes / COPY_BYTES + 1);
+    for (int i = 0; i < n; i++) {
+        int64_t begin = all.n * i / n, end = all.n * (i + 1) / n;
+        job[i] = all;
+        job[i].to += begin * all.bytes;
+        job[i].from += begin * all.stride;
+        job[i].n = end - begin;
+        job[i].runs = i + 1 < n && !pthread_create(&job[i].thread, NULL, copy_rows, &job[i]);
+        if (!job[i].runs) copy_rows(&job[i]);
+    }
+    for (int i = 0; i < n; i++)
+        if (job[i].runs) pthread_join(job[i].thread, NULL);
+}
 
 /* Copies rows [at, at + n) of a segment to the stage, and fills in what kernels must know of them. */
 static void stage_rows(rank *r, const llm_segment *s, int64_t at, int64_t n, uint8_t *to, raw_rows *raw) {
@@ -1093,25 +1150,27 @@ static void stage_rows(rank *r, const llm_segment *s, int64_t at, int64_t n, uin
     raw->pitch = row_bytes(f, hi - lo);
     raw->skip = begin - lo;
     raw->data = r->stage_device[r->stage_turn];
-    for (int64_t i = 0; i < count; i++, bytes += (size_t)raw->pitch)
-        memcpy(to + bytes, from + (s->transposed ? s->col + i : s->row + (at + i) * step) * stored + row_bytes(f, lo), (size_t)raw->pitch);
+    copy_job all = {to, from + (s->transposed ? s->col : first) * stored + row_bytes(f, lo), raw->pitch, s->transposed ? stored : step * stored,
+                    count, 0, 0};
+    copy_shared(r->ctx->cfg.n_threads, all);
+    bytes = (size_t)(count * raw->pitch);
     rank_ok(r, cudaMemcpyAsync(r->stage_device[r->stage_turn], to, bytes, cudaMemcpyHostToDevice, r->stream), "loading");
 }
 
 /* Rows of a segment that fit the stage at once; 0: not one. Of a transposed segment rows are columns of what is stored. */
-static int64_t stage_fits(const llm_segment *s) {
+static int64_t stage_fits(const rank *r, const llm_segment *s) {
     format f = format_of(s->type);
     int64_t step = s->row_step ? s->row_step : 1, n = s->n_rows;
     if (s->type == LLM_TYPE_RANDOM) return n < 4096 ? n : 4096;
-    if (s->transposed) n = STAGE_BYTES / (s->n_cols * (f.bytes * step) + 1) * f.block - 2 * f.block;
-    else n = STAGE_BYTES / (row_bytes(f, s->n_cols + 2 * f.block) + 1);
+    if (s->transposed) n = r->stage_bytes / (s->n_cols * (f.bytes * step) + 1) * f.block - 2 * f.block;
+    else n = r->stage_bytes / (row_bytes(f, s->n_cols + 2 * f.block) + 1);
     return n < 1 ? 0 : n < s->n_rows ? n : s->n_rows;
 }
 
 /* Loads one segment whose first row is row `first` of the weight, chunk by chunk. `add`: to every value (norms that are stored less one).
  */
 static void load_segment(rank *r, llm_weight *w, const llm_segment *s, int64_t first, uint64_t seed, float add) {
-    int64_t most = stage_fits(s), per = w->rows / w->n_groups;
+    int64_t most = stage_fits(r, s), per = w->rows / w->n_groups;
     format f = format_of(s->type);
     if (most < 1) {
         r->failed = LLM_ERR_LIMIT;
@@ -1645,6 +1704,23 @@ static __global__ void __launch_bounds__(128) kernel_narrow(linear_args a, int h
     to[((int64_t)row * K + c) / 2] = half ? narrow_pair<true>(u, v) : narrow_pair<false>(u, v);
 }
 
+/* Computes: to (T, K) = x (T, cols) as e4m3, each row over its scale, largest / 448; zeros behind columns and rows. Grid: T, a thread every
+ * 256th value. Twin: what llm__run_linear reads, rounded as fp8 weights are. */
+static __global__ void __launch_bounds__(256) kernel_narrow_f8(linear_args a, float *scales, uint8_t *to) {
+    SMEM(float, top, 8);
+    int row = (int)blockIdx.x, K = a.subs * 32, n = row < *a.n_rows ? a.cols : 0;
+    const float *x = a.x + row * a.x_stride;
+    float most = 0;
+    for (int i = threadIdx.x; i < n; i += 256) most = fmaxf(most, fabsf(x[i]));
+    most = warp_max(most);
+    if ((threadIdx.x & 31) == 0) top[threadIdx.x >> 5] = most;
+    __syncthreads();
+    for (int i = 0; i < 8; i++) most = fmaxf(most, top[i]);
+    float scale = most > 0 ? most / 448 : 1;
+    if (threadIdx.x == 0) scales[row] = scale;
+    for (int i = threadIdx.x; i < K; i += 256) to[(int64_t)row * K + i] = (uint8_t)(i < n ? f32_narrow(x[i] / scale, 4, 3, 0x7e, 0x7f) : 0);
+}
+
 /* Computes: to (n, K) = rows [first, first + n) of a packed part as halves. Grid: one thread half a sub. Twin: llm__dequant_columns. */
 static __global__ void __launch_bounds__(128) kernel_widen(part w, int subs, int64_t first, int64_t n, uint16_t *to) {
     int64_t i = (int64_t)blockIdx.x * 128 + threadIdx.x;
@@ -1654,41 +1730,53 @@ static __global__ void __launch_bounds__(128) kernel_widen(part w, int subs, int
     store_narrow<true>(to + 16 * i, v);
 }
 
-/* Computes: out (T, ...) = finish(y (T, n)), of rows [first, first + n) of a part. Grid: (n / 256, T), a thread two rows of W. Twin:
- * llm__body_finish. */
-static __global__ void __launch_bounds__(128) kernel_finish(linear_args a, const float *y, int first, int n) {
+/* Computes: out (T, ...) = finish(y (T, n) * scales (T)), of rows [first, first + n) of a part; scales NULL: 1. Grid: (n / 256, T), a thread
+ * two rows of W. Twin: llm__body_finish. */
+static __global__ void __launch_bounds__(128) kernel_finish(linear_args a, const float *y, const float *scales, int first, int n) {
     int row = (int)blockIdx.y, p = 2 * ((int)blockIdx.x * 128 + (int)threadIdx.x);
     const tile t = {0, 0, 0};
     if (row >= *a.n_rows || p >= n) return;
     y += (int64_t)row * n + p;
-    finish_pair(a, t, row, first + p, y[0], p + 1 < n ? y[1] : 0);
+    float by = scales ? scales[row] : 1;
+    finish_pair(a, t, row, first + p, y[0] * by, p + 1 < n ? y[1] * by : 0);
 }
 
+/* e4m3 weights are multiplied as they are where tensor cores take them (sm_89 on), by activations of the same type: half the bytes and twice
+ * the rate of halves. The library wants sizes by the 16. */
+static int native_f8(const rank *r, const linear_args &a) { return a.w.kind == KIND_F8 && r->capability >= 89 && a.w.n_rows % 16 == 0; }
+
 /* One part by cuBLASLt: x is narrowed; packed weights are widened, as many rows as the scratch memory has room for, which costs little
- * beside a product of so many rows; what the epilogue does is a kernel behind, unless there is nothing to do. 0: not enough memory. */
+ * beside a product of so many rows; what the epilogue does is a kernel behind, unless there is nothing to do. 0: not enough memory.
+ *
+ *     scratch    x (T, K) narrowed | scales of its rows (T) | widened (most, K) | y (T, most) */
 static int run_library(rank *r, const linear_args &a, int n_rows) {
-    const int half = a.w.kind != KIND_BF16, as_is = a.w.kind == KIND_F16 || a.w.kind == KIND_BF16;
-    const int direct = !a.gate_up && !a.row_scale && !a.bias && !a.plus && a.act == LLM_ACT_NONE && a.scale == 1 && a.softcap <= 0 &&
+    const int f8 = native_f8(r, a), type = f8 ? CUBLAS_E4M3 : a.w.kind == KIND_BF16 ? CUBLAS_BF16 : CUBLAS_F16, bytes = f8 ? 1 : 2;
+    const int as_is = f8 || a.w.kind == KIND_F16 || a.w.kind == KIND_BF16;
+    const int direct = !f8 && !a.gate_up && !a.row_scale && !a.bias && !a.plus && a.act == LLM_ACT_NONE && a.scale == 1 && a.softcap <= 0 &&
                        (uintptr_t)(a.out + a.w.row) % 256 == 0; /* which is what the library takes addresses for */
     const int64_t V = a.w.n_rows, K = (int64_t)a.subs * 32;
-    size_t x_bytes = ((size_t)n_rows * (size_t)K * 2 + 255) & ~(size_t)255,
+    size_t x_bytes = align256((size_t)n_rows * (size_t)K * (size_t)bytes), before = x_bytes + (f8 ? align256((size_t)n_rows * 4) : 0),
            each = (as_is ? 0 : (size_t)K * 2) + (direct ? 0 : (size_t)n_rows * 4);
-    if (x_bytes + 256 >= r->scratch_bytes) return 0;
-    int64_t most = each ? (int64_t)((r->scratch_bytes - x_bytes - 256) / each / 64 * 64) : V;
+    if (before + 256 >= r->scratch_bytes) return 0;
+    int64_t most = each ? (int64_t)((r->scratch_bytes - before - 256) / each / 64 * 64) : V;
     if (most < 64 && most < V) return 0;
     if (most > V) most = V;
-    uint8_t *widened = r->scratch + x_bytes;
-    float *y = (float *)(widened + (as_is ? 0 : ((size_t)most * (size_t)K * 2 + 255) & ~(size_t)255));
-    launch(r, kernel_narrow, dim3((unsigned)ceil_div(K, 256), (unsigned)n_rows), 128, 0, a, half, (uint32_t *)r->scratch);
+    float *scales = f8 ? (float *)(r->scratch + x_bytes) : NULL;
+    uint8_t *widened = r->scratch + before;
+    float *y = (float *)(widened + (as_is ? 0 : align256((size_t)most * (size_t)K * 2)));
+    if (f8) launch(r, kernel_narrow_f8, dim3((unsigned)n_rows), 256, 0, a, scales, r->scratch);
+    else
+        launch(r, kernel_narrow, dim3((unsigned)ceil_div(K, 256), (unsigned)n_rows), 128, 0, a, type == CUBLAS_F16, (uint32_t *)r->scratch);
     for (int64_t first = 0, n; first < V && !r->failed; first += n) {
-        const uint8_t *w = as_is ? a.w.q + first * K * 2 : widened;
+        const uint8_t *w = as_is ? a.w.q + first * K * bytes : widened;
         n = V - first < most ? V - first : most;
         if (!as_is)
             launch(r, kernel_widen, dim3((unsigned)ceil_div(2 * n * a.subs, 128)), 128, 0, a.w, a.subs, first, n, (uint16_t *)widened);
-        if (direct) cublas_multiply(r, half, r->scratch, w, a.out + a.w.row + first, n_rows, n, K, a.out_stride, a.add);
+        if (direct) cublas_multiply(r, type, r->scratch, w, a.out + a.w.row + first, n_rows, n, K, a.out_stride, a.add);
         else {
-            cublas_multiply(r, half, r->scratch, w, y, n_rows, n, K, n, 0);
-            launch(r, kernel_finish, dim3((unsigned)ceil_div(n, 256), (unsigned)n_rows), 128, 0, a, (const float *)y, (int)first, (int)n);
+            cublas_multiply(r, type, r->scratch, w, y, n_rows, n, K, n, 0);
+            launch(r, kernel_finish, dim3((unsigned)ceil_div(n, 256), (unsigned)n_rows), 128, 0, a, (const float *)y, (const float *)scales,
+                   (int)first, (int)n);
         }
     }
     return 1;
@@ -1762,6 +1850,12 @@ static void run_logits(rank *r, const llm_logits_op *op) {
  * it are one kernel, since x is in the cache of its multiprocessor then. Grids cover the padded rows; a block whose row is not there ends
  * at once, before any barrier. */
 
+/* The token of a row: the host's, or what the step before has drawn. That and what this step draws lie beside each other in turn, as the
+ * sampler still asks for a row's token when other rows have theirs. */
+static __device__ __forceinline__ int row_token(const step_view &s, const llm_drawn *drawn, int row) {
+    return s.token_from[row] < 0 ? s.tokens[row] : drawn[2 * s.token_from[row] + 1 - s.head[HEAD_TURN]].id;
+}
+
 /* A table (vocab, hidden) of any kind, one part. rows 0: there is none. */
 typedef struct table_view {
     part w;
@@ -1788,8 +1882,7 @@ static __global__ void __launch_bounds__(128)
                  int32_t vocab_begin, float scale, const llm_drawn *drawn) {
     int row = (int)blockIdx.x;
     if (row >= s.head[HEAD_ROWS]) return;
-    int from = s.token_from[row], token = from < 0 ? s.tokens[row] : drawn[from].id;
-    int64_t at = (int64_t)token - vocab_begin, place = (int64_t)s.positions[row] + offset;
+    int64_t at = (int64_t)row_token(s, drawn, row) - vocab_begin, place = (int64_t)s.positions[row] + offset;
     for (int i = threadIdx.x; i < 2 * t.subs; i += blockDim.x) {
         float v[16] = {}, q[16] = {};
         if (at >= 0 && at < t.rows) load16_any(t.w, (size_t)(at * t.subs + i / 2), i & 1, v);
@@ -2167,7 +2260,7 @@ static __device__ void warp_turn(float *x, int n, int size) {
     for (int h = 1; h < size; h *= 2) {
         __syncwarp();
         for (int i = threadIdx.x & 31; i < n / 2; i += 32) {
-            int at = i / h * 2 * h + i % h;
+            int at = 2 * (i & -h) + (i & (h - 1)); /* blocks of 2 h: from the first half to the second */
             float a = x[at], b = x[at + h];
             x[at] = a + b;
             x[at + h] = a - b;
@@ -3230,8 +3323,7 @@ static __global__ void __launch_bounds__(32 * LORA_WARPS) kernel_lora_down(lora_
         const lora_part &p = a.slots[slot].part[i];
         if (!a.x) {
             for (int t = row + lane; t < next; t += 32) {
-                int from = a.s.token_from[t];
-                int64_t token = (int64_t)(from < 0 ? a.s.tokens[t] : a.drawn[from].id) - a.vocab_begin;
+                int64_t token = (int64_t)row_token(a.s, a.drawn, t) - a.vocab_begin;
                 a.low[t * a.low_stride + column] = token >= 0 && token < p.vocab ? p.a[token * p.r + k] : 0;
             }
             continue;
@@ -3330,6 +3422,7 @@ static llm_result lora_loaders(llm_backend_ctx *ctx) {
         rank *l = &ctx->loaders[i];
         l->ctx = ctx;
         l->index = l->device = i;
+        l->stage_bytes = 8 << 20;
         select_device(l);
         rank_ok(l, cudaStreamCreateWithFlags(&l->stream, cudaStreamNonBlocking), "stream");
         stage_next(l);
@@ -3573,7 +3666,7 @@ static __device__ int block_draw(const float *w, int n, float least, double ties
 }
 
 /* min-p, top-k, top-p, then the draw. Twin: llm__pick. */
-static __device__ int block_pick(const float *w, int n, const llm_draw &d, draw_shared *s) {
+static __device__ int block_pick(const float *w, int n, const draw &d, draw_shared *s) {
     double above, u = uniform(d.seed, (uint64_t)d.position), ties = (double)n;
     int top_p = d.top_p > 0 && d.top_p < 1;
     float least = d.min_p > 1e-30f ? d.min_p : 1e-30f;
@@ -3592,55 +3685,102 @@ static __device__ int block_pick(const float *w, int n, const llm_draw &d, draw_
     return block_draw(w, n, least, ties, u, s);
 }
 
+/* The largest of n values, for all threads; *bad: one is not a number or infinite. A block. Twin: top of llm__kernels. */
+static __device__ float block_top(const float *x, int n, draw_shared *s, int *bad) {
+    float max = -INFINITY;
+    int odd = 0;
+    for (int i = threadIdx.x; i < n; i += blockDim.x) {
+        odd |= !(x[i] <= 3.4028234e38f);
+        max = x[i] > max ? x[i] : max;
+    }
+    odd = __syncthreads_or(odd);
+    max = warp_max(max);
+    if ((threadIdx.x & 31) == 0) s->all[threadIdx.x >> 5] = (double)max;
+    __syncthreads();
+    for (int i = 0; i < DRAW_THREADS / 32; i++) max = fmaxf(max, (float)s->all[i]);
+    __syncthreads();
+    *bad = odd || max < -3.4028234e38f;
+    return max;
+}
+
+/* w = exp((x - max) * scale); returns the sum. w may be x. A block. Twin: weigh of llm__kernels. */
+static __device__ double block_weigh(const float *x, float *w, int n, float max, float scale, draw_shared *s) {
+    double sum = 0;
+    for (int i = threadIdx.x; i < n; i += blockDim.x) sum += (double)(w[i] = exp_neg(__fmul_rn(__fsub_rn(x[i], max), scale)));
+    return block_sum_double(sum, s->all);
+}
+
+/* Penalties of one token of which the answer has `count`. Twin: llm__penalise. */
+static __device__ float penalise(const draw &d, float x, int count) {
+    float v = x > 0 ? x / d.repetition : __fmul_rn(x, d.repetition);
+    v = __fsub_rn(v, __fmul_rn(d.frequency, (float)count));
+    return count > 0 ? __fsub_rn(v, d.presence) : v;
+}
+
+/* w = the row x after its rules: what a mask forbids becomes -infinity, then biases, then penalties. `last`: the row's own token if the
+ * device drew it, which the host's list cannot have yet, else -1. Ids of `used` differ, those of `bias` need not: the first of equal ones
+ * adds all of them, in order. A block. Twin: llm__rules_apply. */
+static __device__ void block_bend(const step_view &s, const draw &d, const float *x, float *w, int n, int last) {
+    const uint32_t *mask = s.masks + (int64_t)max(d.mask, 0) * ((n + 31) / 32);
+    const change *bias = s.changes + d.bias, *used = s.changes + d.used;
+    int known = 0;
+    for (int i = threadIdx.x; i < n; i += blockDim.x) w[i] = d.mask < 0 || (mask[i >> 5] >> (i & 31) & 1) ? x[i] : -INFINITY;
+    __syncthreads();
+    for (int i = threadIdx.x; i < d.n_bias; i += blockDim.x) {
+        int id = bias[i].id, first = 1;
+        for (int k = 0; k < i; k++) first &= bias[k].id != id;
+        for (int k = i; k < d.n_bias && first && id >= 0 && id < n; k++)
+            if (bias[k].id == id) w[id] = __fadd_rn(w[id], fminf(100.0f, fmaxf(-100.0f, bias[k].bias)));
+    }
+    __syncthreads();
+    if (!d.n_used) return;
+    for (int i = threadIdx.x; i < d.n_used; i += blockDim.x) {
+        int id = used[i].id;
+        known |= id == last;
+        if (id >= 0 && id < n) w[id] = penalise(d, w[id], used[i].count + (id == last));
+    }
+    known = __syncthreads_or(known);
+    if (threadIdx.x == 0 && !known && last >= 0 && last < n) w[last] = penalise(d, w[last], 1);
+    __syncthreads();
+}
+
 /* Computes: drawn[row] = the token that llm_draw asks for, with its log-probabilities. Grid: one block an out row. weights: (out, vocab)
- * scratch. Reads the row three times, and the weights once for each histogram. Twin: llm__choose. */
+ * scratch. Reads the row two or three times, and the weights once for each histogram. Twin: llm__choose. */
 static __global__ void __launch_bounds__(DRAW_THREADS, 2)
     kernel_draw(step_view s, const float *logits, float *weights, int n, llm_drawn *drawn) {
     SMEM(draw_shared, shared, 1);
-    int row = (int)blockIdx.x, bad = 0;
+    int row = (int)blockIdx.x, bad;
     if (row >= s.head[HEAD_OUT]) return;
-    const llm_draw d = s.draws[row];
+    const draw d = s.draws[row];
     if (!d.wanted) return;
     const float *x = logits + (int64_t)row * n;
-    float *w = weights + (int64_t)row * n, max = -INFINITY, scale = d.temperature < 1e-5f ? 1 : 1 / d.temperature;
-    double sum = 0, sum1;
-    for (int i = threadIdx.x; i < n; i += blockDim.x) {
-        bad |= !(x[i] <= 3.4028234e38f);
-        max = x[i] > max ? x[i] : max;
+    const int bent = d.mask >= 0 || d.n_bias || d.n_used, greedy = d.temperature < 1e-5f;
+    float *w = weights + (int64_t)row * n, max = block_top(x, n, shared, &bad), scale = greedy ? 1 : 1 / d.temperature, raw = max;
+    llm_drawn o = {-1, 0, 0, 0, 0};
+    double sum1 = bad ? 0 : block_weigh(x, w, n, max, 1, shared), sum = sum1;
+    const float *from = x;
+    if (!bad && bent) { /* the row's own token was drawn, or stands in the list */
+        int own = s.out_rows[row];
+        block_bend(s, d, x, w, n, s.token_from[own] < 0 ? -1 : row_token(s, drawn, own));
+        max = block_top(from = w, n, shared, &bad);
     }
-    bad = __syncthreads_or(bad);
-    max = warp_max(max);
-    if ((threadIdx.x & 31) == 0) shared->all[threadIdx.x >> 5] = (double)max;
+    if (threadIdx.x == 0) shared->found = n;
     __syncthreads();
-    for (int i = 0; i < DRAW_THREADS / 32; i++) max = fmaxf(max, (float)shared->all[i]);
-    if (bad || max < -3.4028234e38f) {
-        if (threadIdx.x == 0) drawn[row].id = -1;
-        return;
-    }
-    for (int i = threadIdx.x; i < n; i += blockDim.x) sum += (double)(w[i] = exp_neg(__fsub_rn(x[i], max)));
-    sum1 = sum = block_sum_double(sum, shared->all);
-    if (scale != 1) {
-        sum = 0;
-        for (int i = threadIdx.x; i < n; i += blockDim.x) sum += (double)(w[i] = exp_neg(__fmul_rn(__fsub_rn(x[i], max), scale)));
-        sum = block_sum_double(sum, shared->all);
-    }
-    int id = n;
-    if (d.temperature < 1e-5f) {
-        if (threadIdx.x == 0) shared->found = n;
-        __syncthreads();
-        for (int i = threadIdx.x; i < n; i += blockDim.x)
-            if (x[i] == max) atomicMin(&shared->found, i);
-        __syncthreads();
-        id = shared->found;
-    } else id = block_pick(w, n, d, shared);
+    for (int i = threadIdx.x; i < n && greedy; i += blockDim.x)
+        if (from[i] == max) atomicMin(&shared->found, i);
+    __syncthreads();
+    o.id = bad ? -1 : shared->found;
+    __syncthreads();
+    if (!bad && (bent || scale != 1)) sum = block_weigh(from, w, n, max, scale, shared);
+    if (!bad && !greedy) o.id = block_pick(w, n, d, shared);
     if (threadIdx.x) return;
-    llm_drawn o;
-    o.id = id;
-    o.log_sum = (double)max + log(sum1);
-    o.logprob = (float)((double)x[id] - o.log_sum);
-    o.also = (float)((double)x[d.also] - o.log_sum);
-    o.prob = (float)((double)(d.temperature < 1e-5f ? 1.0f : w[id]) / sum);
-    drawn[row] = o;
+    if (!bad) {
+        o.log_sum = (double)raw + log(sum1);
+        o.logprob = (float)((double)x[o.id] - o.log_sum);
+        o.also = (float)((double)x[d.also] - o.log_sum);
+        o.prob = (float)((double)(greedy ? 1.0f : w[o.id]) / sum);
+    }
+    drawn[2 * row + s.head[HEAD_TURN]] = o;
 }
 
 /* ============================================================================
@@ -3743,7 +3883,7 @@ static void step_place(const llm_backend_config *c, step_layout *l) {
                 {&l->rope_base, seqs * 4},
                 {&l->out_rows, out * 4},
                 {&l->token_from, rows * 4},
-                {&l->draws, out * sizeof(llm_draw)},
+                {&l->draws, out * sizeof(draw)},
                 {&l->pages, seqs * (size_t)c->max_pages_per_seq * 4}};
     for (size_t i = 0; i < sizeof plan / sizeof *plan; i++) {
         *plan[i].to = at;
@@ -3766,7 +3906,9 @@ static step_view step_view_of(const step_layout *l, uint8_t *p) {
                    (int32_t *)(p + l->token_from),
                    (int32_t *)(p + l->pages),
                    (float *)(p + l->rope_base),
-                   (llm_draw *)(p + l->draws)};
+                   (draw *)(p + l->draws),
+                   NULL,
+                   NULL};
     return v;
 }
 
@@ -3842,12 +3984,52 @@ static size_t step_write(llm_backend_ctx *ctx, const llm_step *s, uint8_t *to) {
         ctx->any_draws |= s->draws[i].wanted;
         ctx->want_rows |= !s->draws[i].wanted || s->draws[i].row;
     }
-    if (s->draws) memcpy(to + l->draws, s->draws, (size_t)s->shape.n_out * sizeof *s->draws);
+    head[HEAD_TURN] = (int32_t)(ctx->begun & 1);
     for (int q = 0; q < seqs && ctx->n_layers; q++)
         for (int p = 0; p < ceil_div(s->seq_len[q], ctx->page_tokens);
              p++) /* a page that was given back reads as page 0; nothing of it counts */
             pages[(size_t)q * (size_t)stride + (size_t)p] = max_int(0, s->pages[(size_t)q * (size_t)s->page_stride + (size_t)p]);
     return l->pages + (size_t)seqs * (size_t)stride * 4;
+}
+
+/* Bytes of one row's mask, on 16 bytes; of all masks, behind which the changes lie. */
+static size_t masks_bytes(const llm_backend_ctx *ctx) {
+    return align16((size_t)max_int(ctx->cfg.max_out, 1) * (((size_t)ctx->vocab + 31) / 32) * 4);
+}
+
+/* The step's draws to `to`, what bends their rows into a pinned block: masks at its beginning, changes behind the place for all of them.
+ * *masks, *changes: bytes of both parts. Twin: what llm__choose reads. */
+static llm_result step_draws(llm_backend_ctx *ctx, const llm_step *s, draw *to, uint8_t *block, size_t *masks, size_t *changes) {
+    size_t words = ((size_t)ctx->vocab + 31) / 32, n = 0;
+    int32_t n_masks = 0;
+    change *list = (change *)(block + masks_bytes(ctx));
+    for (int i = 0; i < s->shape.n_out && s->draws; i++, to++) {
+        const llm_draw *d = &s->draws[i];
+        const llm_sampling *p = d->sampling;
+        memset(to, 0, sizeof *to);
+        if (!d->wanted) continue;
+        if (!block || n + (size_t)p->n_logit_bias + (size_t)d->n_used > LLM_DRAW_CHANGES)
+            return fail_with(&ctx->cfg, LLM_ERR_LIMIT, "step: draws, but no memory for them, or more than %d biases and penalties",
+                             LLM_DRAW_CHANGES);
+        *to = {d->seed, d->position, 1, d->also, p->top_k, -1, (int32_t)n, p->n_logit_bias, 0, d->n_used,
+               p->temperature, p->top_p, p->min_p, p->repetition_penalty, p->presence_penalty, p->frequency_penalty};
+        for (int k = 0; k < p->n_logit_bias; k++) list[n++] = {p->logit_bias[k].id, 0, p->logit_bias[k].bias};
+        to->used = (int32_t)n;
+        for (int k = 0; k < d->n_used; k++) list[n++] = {d->used[k], d->counts[k], 0};
+        if (!d->allowed) continue;
+        memcpy(block + (size_t)n_masks * words * 4, d->allowed, words * 4);
+        to->mask = n_masks++;
+    }
+    *masks = (size_t)n_masks * words * 4;
+    *changes = n * sizeof *list;
+    return LLM_OK;
+}
+
+/* Both parts to a rank that draws. */
+static void rules_copy(rank *r, const uint8_t *block, size_t masks, size_t changes) {
+    size_t at = masks_bytes(r->ctx);
+    if (masks && r->bent) rank_ok(r, cudaMemcpyAsync(r->bent, block, masks, cudaMemcpyHostToDevice, r->stream), "masks");
+    if (changes && r->bent) rank_ok(r, cudaMemcpyAsync(r->bent + at, block + at, changes, cudaMemcpyHostToDevice, r->stream), "penalties");
 }
 
 /* The rows a captured list is made for. A step of 5 rows pays for 8, which is the same bytes of weights; a graph for every number of rows
@@ -3862,7 +4044,9 @@ static llm_result cuda_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
     if (result) return result;
     if (ctx->begun - ctx->waited == N_FLIGHT) return fail_with(&ctx->cfg, LLM_ERR_ARG, "step: two are under way already");
     uint8_t *block = ctx->staged[ctx->begun % N_FLIGHT];
-    size_t bytes = step_write(ctx, s, block);
+    size_t bytes = step_write(ctx, s, block), masks = 0, changes = 0;
+    result = step_draws(ctx, s, (draw *)(block + ctx->layout.draws), ctx->bent[ctx->begun % N_FLIGHT], &masks, &changes);
+    if (result) return result;
     const llm_shape *n = &s->shape;
     ctx->shape = ctx->padded = *n;
     ctx->capture = !ctx->cfg.enforce_eager && n->n_rows && n->n_rows == n->n_seqs && n->n_rows == n->n_out &&
@@ -3874,6 +4058,7 @@ static llm_result cuda_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
         r->n = 0;
         select_device(r);
         rank_ok(r, cudaMemcpyAsync(r->step, block, bytes, cudaMemcpyHostToDevice, r->stream), "step");
+        rules_copy(r, ctx->bent[ctx->begun % N_FLIGHT], masks, changes);
         if (r->failed) return rank_result(r);
     }
     return LLM_OK;
@@ -3885,7 +4070,7 @@ static void run_draws(rank *r) {
     llm_backend_ctx *ctx = r->ctx;
     int n_out = ctx->padded.n_out, last = ctx->n_ranks / ctx->n_group - 1, first = r->index - r->index % ctx->n_group;
     const float *logits = r->logits;
-    size_t bytes = (size_t)n_out * sizeof(llm_drawn);
+    size_t bytes = 2 * (size_t)n_out * sizeof(llm_drawn); /* both turns */
     if (last && r->index < ctx->n_group) run_receive(r, r->drawn, bytes, last);
     if (!r->weights) return;
     if (ctx->n_group > 1) {
@@ -3974,9 +4159,10 @@ static void rank_end_step(rank *r) {
                                   (size_t)r->vocab * 4, (size_t)ctx->shape.n_out, cudaMemcpyDeviceToHost, r->stream),
                 "logits");
     if (ctx->any_draws && r->index == ctx->n_ranks - ctx->n_group)
-        rank_ok(
-            r, cudaMemcpyAsync(ctx->drawn[turn], r->drawn, (size_t)ctx->shape.n_out * sizeof(llm_drawn), cudaMemcpyDeviceToHost, r->stream),
-            "draws");
+        rank_ok(r,
+                cudaMemcpy2DAsync(ctx->drawn[turn], sizeof(llm_drawn), r->drawn + turn, 2 * sizeof(llm_drawn), sizeof(llm_drawn),
+                                  (size_t)ctx->shape.n_out, cudaMemcpyDeviceToHost, r->stream),
+                "draws");
     rank_ok(r, cudaEventRecord(r->done[turn], r->stream), "event");
 }
 
@@ -4124,6 +4310,13 @@ static llm_result cuda_kv_read(llm_backend_ctx *ctx, int index, int32_t page, vo
 }
 static llm_result cuda_kv_write(llm_backend_ctx *ctx, int index, int32_t page, const void *host) {
     return kv_move(ctx, index, page, NULL, host, "kv_write");
+}
+
+/* Copies of pages to and from this memory then need no stop in the driver's own. Where it cannot be pinned they work as well. */
+static void cuda_pin(llm_backend_ctx *ctx, void *host, size_t bytes) {
+    select_device(&ctx->ranks[0]);
+    if (cudaHostRegister(host, bytes, cudaHostRegisterPortable) == cudaSuccess) ctx->pinned = host;
+    else cudaGetLastError();
 }
 
 /* ============================================================================
@@ -4283,9 +4476,11 @@ static llm_result cuda_buffer(llm_backend_ctx *ctx, int index, int64_t rows, int
     return rank_result(r);
 }
 
-/* Pinned memory of both steps that may be under way; 0: none. Pinned, for only from there a copy runs beside the kernels. */
+/* Pinned memory of both steps that may be under way, in the place of what was there; 0: none. Pinned, for only from there a copy runs beside the kernels. */
 static int pinned_pair(llm_backend_ctx *ctx, void **to, size_t bytes) {
     for (int i = 0; i < N_FLIGHT; i++) {
+        cudaFreeHost(to[i]);
+        to[i] = NULL;
         if (!rank_ok(&ctx->ranks[0], cudaMallocHost(&to[i], bytes ? bytes : 16), "pinned memory")) return 0;
         memset(to[i], 0, bytes ? bytes : 16);
     }
@@ -4347,18 +4542,27 @@ static llm_result cuda_weights_done(llm_backend_ctx *ctx) {
         ctx->vocab += ctx->ranks[i].vocab;
         ctx->widest = max_int(ctx->widest, ctx->ranks[i].vocab);
     }
+    size_t bent = masks_bytes(ctx) + LLM_DRAW_CHANGES * sizeof(change);
     for (int i = 0; i < ctx->n_ranks; i++) {
         rank *r = &ctx->ranks[i];
         select_device(r);
         for (int k = 0; k < 2; k++) { /* the stage has done its work */
             if (r->stage_used[k]) rank_ok(r, cudaEventSynchronize(r->stage_free[k]), "loading");
-            if (r->stage[k]) cudaFreeHost(r->stage[k]);
+            if (r->stage[k]) {
+                cudaFreeHost(r->stage[k]);
+                device_free(r, r->stage_device[k], (size_t)r->stage_bytes);
+                cudaEventDestroy(r->stage_free[k]);
+            }
             r->stage[k] = NULL;
+            r->stage_free[k] = NULL;
             r->stage_used[k] = 0;
         }
         if (r->vocab) r->logits = (float *)device_memory(r, out * (size_t)ctx->widest * 4, "logits");
         if (r->vocab && ctx->cfg.device_draws) {
             r->weights = (float *)device_memory(r, out * (size_t)ctx->vocab * 4, "sampler");
+            r->bent = (uint8_t *)device_memory(r, bent, "sampler");
+            r->view.masks = (uint32_t *)r->bent;
+            r->view.changes = (change *)(r->bent + masks_bytes(ctx));
             if (ctx->n_group > 1) r->gathered = (float *)device_memory(r, out * (size_t)ctx->widest * (size_t)ctx->n_group * 4, "sampler");
             if (ctx->n_group > 1) r->flat = (float *)device_memory(r, out * (size_t)ctx->vocab * 4, "sampler");
         }
@@ -4372,7 +4576,8 @@ static llm_result cuda_weights_done(llm_backend_ctx *ctx) {
     for (int i = 0; i < ctx->n_ranks; i++)
         if (ctx->ranks[i].failed) return rank_result(&ctx->ranks[i]);
     if (ctx->vocab && (!pinned_pair(ctx, (void **)ctx->logits, out * (size_t)ctx->vocab * 4) ||
-                       !pinned_pair(ctx, (void **)ctx->drawn, out * sizeof(llm_drawn))))
+                       !pinned_pair(ctx, (void **)ctx->drawn, out * sizeof(llm_drawn)) ||
+                       (ctx->cfg.device_draws && !pinned_pair(ctx, (void **)ctx->bent, bent))))
         return rank_result(&ctx->ranks[0]);
     return ctx_result(ctx);
 }
@@ -4406,7 +4611,33 @@ static int64_t cuda_kv_page_bytes(llm_backend_ctx *ctx, int n_layers, const llm_
     return kv_layout(ctx->kv_type, n_layers, layers, page_tokens, NULL);
 }
 
-/* What a rank may use for pages: its share of the memory, less what is used, by others too, and a little for graphs. The least of all ranks
+/* Every shape of the model's matrices once through the product, with the most rows that a step may have, and none of them there: nothing is
+ * computed or written, but what the driver and cuBLASLt load and keep at the first use is taken before memory is shared out. */
+static void profile_products(rank *r) {
+    const llm_backend_ctx *ctx = r->ctx;
+    const int32_t most = r->scratch_bytes < (size_t)64 << 20 ? min_int(ctx->cfg.max_rows, LIBRARY_ROWS) : ctx->cfg.max_rows;
+    const int32_t rows[3] = {1, min_int(4, most), most};
+    for (int i = 0; i < ctx->n_weights; i++) {
+        const llm_weight *w = ctx->all_weights[i];
+        int known = w->rank != r->index || !w->n_parts || w->n_groups > 1 || w->role == LLM_ROLE_EMBED;
+        for (int k = 0; k < i && !known; k++) {
+            const llm_weight *v = ctx->all_weights[k];
+            known = v->rank == w->rank && v->n_parts && v->role == w->role && v->rows == w->rows && v->cols == w->cols &&
+                    v->parts[0].kind == w->parts[0].kind;
+        }
+        for (int k = 0; k < 3 && !known; k++) {
+            linear_args a;
+            memset(&a, 0, sizeof a);
+            a.x = a.out = (float *)r->scratch; /* neither is touched */
+            a.n_rows = r->view.head;           /* 0 before the first step */
+            a.scale = 2;
+            run_product(r, w, NULL, NULL, a, rows[k]);
+        }
+    }
+    rank_ok(r, cudaStreamSynchronize(r->stream), "profile run");
+}
+
+/* What a rank may use for pages: its share of the memory, less what is used after a profile run, by others too, and a little for graphs. The least of all ranks
  * counts, since a page is one number for all of them. */
 static int64_t cuda_kv_memory(llm_backend_ctx *ctx) {
     int64_t least = INT64_MAX;
@@ -4414,6 +4645,7 @@ static int64_t cuda_kv_memory(llm_backend_ctx *ctx) {
     for (int i = 0; i < ctx->n_ranks; i++) {
         size_t left = 0, total = 0;
         select_device(&ctx->ranks[i]);
+        if (!ctx->begun) profile_products(&ctx->ranks[i]);
         if (!rank_ok(&ctx->ranks[i], cudaMemGetInfo(&left, &total), "memory")) return 0;
         int64_t mine = (int64_t)((double)total * share) - (int64_t)(total - left) - (int64_t)(total / 256);
         least = mine < least ? mine : least;
@@ -4486,10 +4718,12 @@ static void cuda_close(llm_backend_ctx *ctx) {
     for (int i = 0; i < ctx->n_ranks; i++) rank_close(&ctx->ranks[i]);
     for (int i = 0; i < ctx->n_ranks && ctx->loaders; i++) rank_close(&ctx->loaders[i]);
     cudaFreeHost(ctx->stop_waiting);
+    if (ctx->pinned) cudaHostUnregister(ctx->pinned);
     for (int i = 0; i < N_FLIGHT; i++) {
         cudaFreeHost(ctx->staged[i]);
         cudaFreeHost(ctx->logits[i]);
         cudaFreeHost(ctx->drawn[i]);
+        cudaFreeHost(ctx->bent[i]);
     }
     for (int i = 0; i < ctx->n_weights; i++) {
         free(ctx->all_weights[i]->parts);
@@ -4517,16 +4751,23 @@ static void cuda_close(llm_backend_ctx *ctx) {
 /* One rank's stream, events, list and step block. */
 static void rank_open(rank *r) {
     llm_backend_ctx *ctx = r->ctx;
+    int major = 0, minor = 0;
+    size_t left = 0, total = 0;
     select_device(r);
     rank_ok(r, cudaStreamCreateWithFlags(&r->stream, cudaStreamNonBlocking), "stream");
     for (int i = 0; i < N_FLIGHT; i++) rank_ok(r, cudaEventCreateWithFlags(&r->done[i], cudaEventDisableTiming), "event");
     rank_ok(r, cudaDeviceGetAttribute(&r->n_sms, cudaDevAttrMultiProcessorCount, r->device), "device");
     rank_ok(r, cudaDeviceGetAttribute(&r->max_smem, cudaDevAttrMaxSharedMemoryPerBlockOptin, r->device), "device");
+    rank_ok(r, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, r->device), "device");
+    rank_ok(r, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, r->device), "device");
+    r->capability = 10 * major + minor;
+    rank_ok(r, cudaMemGetInfo(&left, &total), "device");
+    r->stage_bytes = total >= (size_t)8 << 30 ? 32 << 20 : 8 << 20;
     r->list = (record *)calloc(MAX_RECORDS, sizeof *r->list);
     if (!r->list) rank_ok(r, cudaErrorMemoryAllocation, "list");
     r->step = (uint8_t *)device_memory(r, ctx->layout.bytes, "step");
     r->view = step_view_of(&ctx->layout, r->step);
-    r->drawn = (llm_drawn *)device_memory(r, (size_t)max_int(ctx->cfg.max_out, 1) * sizeof(llm_drawn), "step");
+    r->drawn = (llm_drawn *)device_memory(r, 2 * (size_t)max_int(ctx->cfg.max_out, 1) * sizeof(llm_drawn), "step");
 }
 
 /* NCCL's communicators of ranks [first, first + n), one each; all are of this process, so one call makes them. */
@@ -4647,6 +4888,6 @@ extern "C" __attribute__((visibility("default"))) const llm_backend *llm_cuda_ba
                                       cuda_all_reduce, cuda_logits,         cuda_end_step,   cuda_wait,         cuda_logits_row,
                                       cuda_buffer_row, cuda_kv_copy,        cuda_kv_read,    cuda_kv_write,     NULL,
                                       cuda_lora_site,  cuda_lora_put,       cuda_lora,       cuda_drawn,        cuda_kv_memory,
-                                      cuda_send,       cuda_receive,        cuda_state};
+                                      cuda_send,       cuda_receive,        cuda_state,      cuda_pin};
     return &table;
 }

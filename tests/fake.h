@@ -42,20 +42,23 @@ static int32_t fake_token(const fake_device *f, const llm_step *s, int32_t i, in
     return f->kv[s->pages[(int64_t)i * s->page_stride + at / f->page_tokens] * f->page_tokens + at % f->page_tokens];
 }
 
-/* Draws as the library's own sampler does with a request that has no other rules. */
-static llm_drawn fake_draw(const float *row, const llm_draw *d) {
+/* Draws as the library's own sampler does. own: a token that the device drew and the engine does not know of yet; -1: none. */
+static llm_drawn fake_draw(const float *row, const llm_draw *d, int32_t own) {
     float x[FAKE_VOCAB], w[FAKE_VOCAB];
-    int32_t id[FAKE_VOCAB];
+    int32_t id[FAKE_VOCAB], used[FAKE_VOCAB], counts[FAKE_VOCAB], at = 0;
     double mass[2048];
     llm__scratch k = {fake_kernels(), x, w, id, mass, NULL};
-    llm_sampling s;
+    llm__history h = {d->n_used, 1, used, counts, NULL};
+    llm_sampling s = *d->sampling;
     llm__rules r;
-    memset(&s, 0, sizeof s);
     memset(&r, 0, sizeof r);
-    s.temperature = d->temperature, s.top_k = d->top_k, s.top_p = d->top_p, s.min_p = d->min_p;
-    r.s = &s, r.also = d->also;
-    llm__choice c = llm__choose(row, FAKE_VOCAB, &r, d->seed, d->position, &k);
-    return c;
+    for (int32_t i = 0; i < d->n_used; i++) used[i] = d->used[i], counts[i] = d->counts[i];
+    while (at < h.n && used[at] != own) at++;
+    if (own >= 0 && at == h.n) used[h.n] = own, counts[h.n++] = 0;
+    if (own >= 0) counts[at]++;
+    s.min_tokens = 0;
+    r.s = &s, r.also = d->also, r.allowed = d->allowed, r.history = d->n_used ? &h : NULL;
+    return llm__choose(row, FAKE_VOCAB, &r, d->seed, d->position, &k);
 }
 
 /* Checks and writes the rows' keys; placeholders take what the step before drew. Returns 0 for a step that is wrong. */
@@ -95,7 +98,8 @@ static llm_result fake_forward(void *ctx, const llm_step *s) {
             for (int32_t at = 0; at <= s->positions[row]; at++) h = fake_hash_add(h, fake_token(f, s, i, at));
             fake_logits(h, x);
             if (f->not_finite && !n_out) x[f->not_finite] = NAN, f->not_finite = 0;
-            if (s->draws && s->draws[n_out].wanted) f->drawn[slot * f->max_out + n_out] = fake_draw(x, &s->draws[n_out]);
+            int32_t from = s->token_from ? s->token_from[row] : -1, own = from < 0 ? -1 : f->drawn[!slot * f->max_out + from].id;
+            if (s->draws && s->draws[n_out].wanted) f->drawn[slot * f->max_out + n_out] = fake_draw(x, &s->draws[n_out], own);
             n_out++;
         }
     f->bad_steps += !ok || n_out != s->shape.n_out;
@@ -147,10 +151,10 @@ static void fake_draft(void *ctx, llm__seq *const *seq, int32_t n) {
             llm_draw d;
             memset(&d, 0, sizeof d);
             d.seed = s->seed, d.position = s->n_ids + k - s->n_prompt;
-            d.temperature = s->request->s.temperature, d.top_p = s->request->s.top_p, d.top_k = s->request->s.top_k;
+            d.sampling = &s->request->s;
             fake_logits(h, row);
             dice = llm__mix(dice);
-            s->draft[k] = dice % 4 ? fake_draw(row, &d).id : (int32_t)(dice >> 40) % FAKE_VOCAB;
+            s->draft[k] = dice % 4 ? fake_draw(row, &d, -1).id : (int32_t)(dice >> 40) % FAKE_VOCAB;
             h = fake_hash_add(h, s->draft[k]);
             f->drafted++;
         }

@@ -734,57 +734,106 @@ static void tc_experts(void) {
 
 /* ---- drawing ---- */
 
-/* Logits of every row on the host beside what the device drew: llm_sample must choose the same. */
+enum { TC_DRAW_VOCAB = 3001, TC_DRAWS = 20, TC_USED = 40 };
+
+/* The rules of one draw, and memory that they point to. */
+typedef struct tc_rules {
+    llm_sampling p;
+    llm_logit_bias bias[6];
+    int32_t used[TC_USED + 1], counts[TC_USED + 1];
+    uint32_t allowed[(TC_DRAW_VOCAB + 31) / 32];
+} tc_rules;
+
+/* Draw number k with what is combined there; `bent`: of what bends the row, too. */
+static void tc_draw_fill(tc_rules *t, llm_draw *d, int k, int bent) {
+    static const float temperature[5] = {0, 1, 0.7f, 1.5f, 1}, top_p[4] = {0, 0.9f, 0.3f, 1}, min_p[3] = {0, 0.02f, 0};
+    static const int32_t top_k[4] = {0, 5, 40, 1};
+    memset(t, 0, sizeof *t);
+    t->p.temperature = temperature[k % 5];
+    t->p.top_p = top_p[k / 5 % 4];
+    t->p.min_p = min_p[k % 3];
+    t->p.top_k = top_k[k / 3 % 4];
+    t->p.repetition_penalty = 1;
+    d->sampling = &t->p;
+    d->wanted = k % TC_DRAWS != 7;
+    d->row = 1;
+    d->seed = (uint64_t)k * 77;
+    d->position = k;
+    d->also = k % TC_DRAW_VOCAB;
+    if (bent && k % 3) { /* two for one token, one for a token that there is not */
+        for (int i = 0; i < 6; i++) t->bias[i].id = (k * 31 + i / 2 * 499) % TC_DRAW_VOCAB, t->bias[i].bias = (float)(30 * i - 60 + k % 7);
+        t->bias[5].id = TC_DRAW_VOCAB;
+        t->p.logit_bias = t->bias;
+        t->p.n_logit_bias = 6;
+    }
+    if (bent && k % 4) {
+        for (int i = 0; i < TC_USED; i++) t->used[i] = (k * 7 + i * 71) % TC_DRAW_VOCAB, t->counts[i] = i % 3;
+        t->p.repetition_penalty = k % 8 < 4 ? 1.7f : 0.6f;
+        t->p.presence_penalty = 0.4f;
+        t->p.frequency_penalty = k % 2 ? 0.3f : -0.2f;
+        d->used = t->used;
+        d->counts = t->counts;
+        d->n_used = TC_USED;
+    }
+    for (int i = 0; i < TC_DRAW_VOCAB && bent && k % 5; i++) t->allowed[i / 32] |= (uint32_t)(tc_value(9, (uint32_t)(k * TC_DRAW_VOCAB + i)) > (k % 2 ? 0.5f : -0.9f)) << i % 32;
+    if (bent && k % 5) d->allowed = t->allowed;
+}
+
+/* Row i of the step beside what the device drew for it: llm__choose must say the same. own: the token that the device fed itself, -1. */
+static void tc_draw_check(const tc_side *s, int i, tc_rules *t, const llm_draw *d, int32_t own, llm__scratch *scratch) {
+    const float *row = s->be->logits_row(s->ctx, i);
+    const llm_drawn *got = s->be->drawn(s->ctx, i);
+    llm__history h = {d->n_used, 1, t->used, t->counts, NULL};
+    llm__rules r;
+    int at = 0;
+    memset(&r, 0, sizeof r);
+    while (at < h.n && t->used[at] != own) at++;
+    if (own >= 0 && d->n_used && at == h.n) t->used[h.n] = own, t->counts[h.n++] = 0;
+    if (own >= 0 && d->n_used) t->counts[at]++;
+    r.s = &t->p;
+    r.also = d->also;
+    r.allowed = d->allowed;
+    r.history = d->n_used ? &h : NULL;
+    llm__choice want = llm__choose(row, TC_DRAW_VOCAB, &r, d->seed, d->position, scratch);
+    if (!CHECK(got->id == want.id)) printf("    draw %d: %d for %d\n", (int)d->position, got->id, want.id);
+    CHECK(fabs(got->log_sum - want.log_sum) < 1e-6 && fabs((double)got->logprob - (double)want.logprob) < 1e-5);
+    CHECK(fabs((double)got->also - (double)want.also) < 1e-5 && fabs((double)got->prob - (double)want.prob) < 1e-5);
+}
+
+/* Rounds 0 to 4: plain draws, captured; 5: prompts of two rows; 6 to 9: with masks, biases and penalties; 10: the same one step ahead, where
+ * each row's own token is what round 9 has drawn. */
 static void tc_draws(void) {
-    enum { VOCAB = 3001, HIDDEN = 32 };
+    enum { HIDDEN = 32 };
+    static tc_rules rules[TC_DRAWS];
     llm_backend_config c = tc_config(LLM_COMPUTE_F32, LLM_KV_AUTO);
     tc_side s = tc_open(tc_cuda, &c);
-    llm_weight *table = tc_weight(&s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * HIDDEN, 1, 0, 1), TC_ROWS, HIDDEN, 0);
-    llm_weight *head = tc_weight(&s, LLM_ROLE_HEAD, LLM_TYPE_F32, tc_floats(VOCAB * HIDDEN, 2, 0, 1), VOCAB, HIDDEN, 0);
+    llm_weight *table = tc_weight(&s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_DRAW_VOCAB * HIDDEN, 1, 0, 1), TC_DRAW_VOCAB, HIDDEN, 0);
+    llm_weight *head = tc_weight(&s, LLM_ROLE_HEAD, LLM_TYPE_F32, tc_floats(TC_DRAW_VOCAB * HIDDEN, 2, 0, 1), TC_DRAW_VOCAB, HIDDEN, 0);
     llm_buffer *x = tc_buffer(&s, TC_ROWS, HIDDEN), *o = tc_buffer(&s, TC_OUT, HIDDEN);
+    llm__scratch scratch;
     llm_logits_op op;
+    int32_t drawn[TC_DRAWS];
     memset(&op, 0, sizeof op);
-    CHECK(s.be->weights_done(s.ctx) == LLM_OK && s.be->kv_open(s.ctx, 0, NULL, 16, 1) == LLM_OK);
+    CHECK(s.be->weights_done(s.ctx) == LLM_OK && s.be->kv_open(s.ctx, 0, NULL, 16, 1) == LLM_OK && llm__scratch_open(&scratch, TC_DRAW_VOCAB, NULL, &tc_memory));
     op.src = o;
     op.head = head;
-    op.vocab = VOCAB;
-    for (int round = 0; round < 6; round++) {
+    op.vocab = TC_DRAW_VOCAB;
+    for (int round = 0; round < 11; round++) {
         tc_step t;
-        llm_sampling p[TC_OUT];
         tc_begin(&t);
-        for (int i = 0; i < 20; i++) tc_add(&t, i, 0, 1 + (round == 5), 0);
-        for (int i = 0; i < 20; i++) {
-            static const float temperature[5] = {0, 1, 0.7f, 1.5f, 1}, top_p[4] = {0, 0.9f, 0.3f, 1}, min_p[3] = {0, 0.02f, 0};
-            static const int32_t top_k[4] = {0, 5, 40, 1};
-            int k = i + 20 * round;
-            memset(&p[i], 0, sizeof p[i]);
-            p[i].temperature = t.draws[i].temperature = temperature[k % 5];
-            p[i].top_p = t.draws[i].top_p = top_p[k / 5 % 4];
-            p[i].min_p = t.draws[i].min_p = min_p[k % 3];
-            p[i].top_k = t.draws[i].top_k = top_k[k / 3 % 4];
-            t.draws[i].wanted = i != 7;
-            t.draws[i].row = 1;
-            t.draws[i].seed = (uint64_t)k * 77;
-            t.draws[i].position = k;
-            t.draws[i].also = k % VOCAB;
-        }
+        for (int i = 0; i < TC_DRAWS; i++) tc_add(&t, i, 0, 1 + (round == 5), 0);
+        for (int i = 0; i < TC_DRAWS; i++) tc_draw_fill(&rules[i], &t.draws[i], i + TC_DRAWS * round, round > 5);
+        for (int i = 0; i < t.s.shape.n_rows; i++) t.token_from[i] = round < 10 ? -1 : (i + 1) % TC_DRAWS == 7 ? 0 : (i + 1) % TC_DRAWS;
+        t.s.token_from = t.token_from;
         t.s.draws = t.draws;
         CHECK(s.be->begin_step(s.ctx, &t.s) == LLM_OK);
         tc_embed(&s, x, table);
         s.be->gather(s.ctx, 0, o, x);
         s.be->logits(s.ctx, 0, &op);
         tc_run(&s);
-        for (int i = 0; i < 20; i++) {
-            const float *row = s.be->logits_row(s.ctx, i);
-            const llm_drawn *d = s.be->drawn(s.ctx, i);
-            double top = -1e30, sum = 0;
-            if (i == 7) continue;
-            CHECK(d->id == llm_sample(row, VOCAB, &p[i], (int64_t)t.draws[i].seed, t.draws[i].position));
-            for (int k = 0; k < VOCAB; k++) top = LLM__MAX(top, (double)row[k]);
-            for (int k = 0; k < VOCAB; k++) sum += exp((double)row[k] - top);
-            CHECK(fabs(d->log_sum - top - log(sum)) < 1e-6 && fabs((double)d->logprob - (double)row[d->id] + top + log(sum)) < 1e-5);
-            CHECK(fabs((double)d->also - (double)row[t.draws[i].also] + top + log(sum)) < 1e-5);
-        }
+        for (int i = 0; i < TC_DRAWS; i++)
+            if (i != 7) tc_draw_check(&s, i, &rules[i], &t.draws[i], round < 10 ? -1 : drawn[t.token_from[i]], &scratch);
+        for (int i = 0; i < TC_DRAWS; i++) drawn[i] = s.be->drawn(s.ctx, i)->id;
     }
     s.be->close(s.ctx);
     llm__arena_free(&tc_memory);
@@ -919,6 +968,7 @@ static void tc_answers(const llm_model *m, const tc_way *way, float temperature,
     llm_request *r[6];
     llm_grammar_config form;
     llm_grammar *g = NULL;
+    static const llm_logit_bias bias[2] = {{17, 4}, {90, -50}};
     int busy = 1;
     memset(&c, 0, sizeof c);
     memset(&form, 0, sizeof form);
@@ -956,6 +1006,10 @@ static void tc_answers(const llm_model *m, const tc_way *way, float temperature,
         q.sampling.has_seed = 1;
         q.sampling.seed = i;
         q.sampling.grammar = i == 5 ? g : NULL;
+        q.sampling.repetition_penalty = i == 2 ? 1.4f : 1;
+        q.sampling.frequency_penalty = i == 2 || i == 5 ? 0.5f : 0;
+        q.sampling.logit_bias = bias;
+        q.sampling.n_logit_bias = i == 1 ? 2 : 0;
         CHECK(llm_request_submit(e, &q, &r[i]) == LLM_OK);
     }
     while (e && busy) CHECK(llm_engine_step(e, &busy) == LLM_OK);

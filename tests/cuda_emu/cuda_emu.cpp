@@ -673,6 +673,7 @@ bool launch_fails() { // called where a kernel would run
 } // namespace cuemu
 
 extern "C" {
+extern long cuemu_allocations, cuemu_pinned;
 cudaError_t cudaGetDeviceCount(int *n) {
     *n = getenv("CUEMU_DRIVER") ? 0 : ndev();
     return *n ? cudaSuccess : fail(cudaErrorNoDevice);
@@ -702,7 +703,7 @@ cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr a, int) {
     *v = a == cudaDevAttrMultiProcessorCount              ? env_int("CUEMU_SMS", 4)
          : a == cudaDevAttrMaxSharedMemoryPerBlockOptin   ? 227 << 10
          : a == cudaDevAttrComputeCapabilityMajor         ? 9
-                                                          : 0;
+                                                          : 0; // 9.0, as an H100
     return cudaSuccess;
 }
 const char *cudaGetErrorString(cudaError_t e) {
@@ -734,6 +735,7 @@ cudaError_t cudaMalloc(void **p, size_t n) {
     if (posix_memalign(p, 256, n ? n : 1)) return fail(cudaErrorMemoryAllocation);
     memset(*p, 0xff, n);
     g_used[t_dev] += n;
+    __atomic_add_fetch(&cuemu_allocations, 1, __ATOMIC_RELAXED);
     std::lock_guard<std::mutex> l(g_mu);
     g_mem[(uintptr_t)*p] = {n, t_dev};
     return cudaSuccess;
@@ -749,7 +751,25 @@ cudaError_t cudaFree(void *p) {
     free(p);
     return cudaSuccess;
 }
-cudaError_t cudaMallocHost(void **p, size_t n) { return posix_memalign(p, 4096, n ? n : 1) ? fail(cudaErrorMemoryAllocation) : cudaSuccess; }
+__attribute__((visibility("default"))) long cuemu_allocations, cuemu_pinned; // calls so far; bytes that cudaHostRegister has now
+cudaError_t cudaMallocHost(void **p, size_t n) {
+    cuemu_allocations++;
+    return posix_memalign(p, 4096, n ? n : 1) ? fail(cudaErrorMemoryAllocation) : cudaSuccess;
+}
+static std::map<void *, size_t> g_registered;
+cudaError_t cudaHostRegister(void *p, size_t n, unsigned) {
+    std::lock_guard<std::mutex> l(g_mu);
+    if (!p || !n || g_registered.count(p)) return fail(cudaErrorInvalidValue);
+    cuemu_pinned += (long)(g_registered[p] = n);
+    return cudaSuccess;
+}
+cudaError_t cudaHostUnregister(void *p) {
+    std::lock_guard<std::mutex> l(g_mu);
+    if (!g_registered.count(p)) return fail(cudaErrorInvalidValue);
+    cuemu_pinned -= (long)g_registered[p];
+    g_registered.erase(p);
+    return cudaSuccess;
+}
 cudaError_t cudaFreeHost(void *p) {
     free(p);
     return cudaSuccess;
@@ -1031,7 +1051,7 @@ void *cuemu::nccl_symbol(const char *name) {
     return nullptr;
 }
 
-/* ---- cuBLASLt: products of 16-bit floats with f32 sums, as llm_cuda.cu asks for them; anything else ends the process ---- */
+/* ---- cuBLASLt: products of 16-bit floats and of e4m3 with f32 sums, as llm_cuda.cu asks for them; anything else ends the process ---- */
 struct Layout {
     int type;
     uint64_t rows, cols;
@@ -1052,7 +1072,7 @@ static int lt_product(void **p, int compute, int scale) {
 }
 static int lt_product_set(void *, int attribute, const void *value, size_t n) { return attribute == 3 && n == 4 && *(const int *)value == 1 ? 0 : 7; }
 static int lt_layout(void **l, int type, uint64_t rows, uint64_t cols, int64_t stride) {
-    if ((type != 0 && type != 2 && type != 14) || !rows || !cols || stride < (int64_t)rows) return 7;
+    if ((type != 0 && type != 2 && type != 14 && type != 28) || !rows || !cols || stride < (int64_t)rows) return 7;
     *l = new Layout{type, rows, cols, stride};
     return 0;
 }
@@ -1064,17 +1084,23 @@ static int lt_multiply(void *, void *, const void *alpha, const void *a, void *a
                        void *, size_t, cudaStream_t st) {
     Layout A = *(Layout *)al, B = *(Layout *)bl, D = *(Layout *)dl;
     float beta1 = *(const float *)beta;
+    size_t bytes = A.type == 28 ? 1 : 2;
+    if (bytes == 1 && (A.rows % 16 || A.cols % 16 || D.stride % 4)) return 7; // what its manual asks for
     if (*(const float *)alpha != 1 || c != d || cl != dl || A.type != B.type || !A.type || D.type || A.rows != B.rows || A.cols != D.rows || B.cols != D.cols || (size_t)a % 16 || (size_t)b % 16) return 7;
-    if (dev_of(a, ((A.cols - 1) * A.stride + A.rows) * 2) != t_dev || dev_of(b, ((B.cols - 1) * B.stride + B.rows) * 2) != t_dev || dev_of(d, ((D.cols - 1) * D.stride + D.rows) * 4) != t_dev) return 7;
+    if (dev_of(a, ((A.cols - 1) * A.stride + A.rows) * bytes) != t_dev || dev_of(b, ((B.cols - 1) * B.stride + B.rows) * bytes) != t_dev || dev_of(d, ((D.cols - 1) * D.stride + D.rows) * 4) != t_dev) return 7;
     enqueue(st, [=] {
-        auto wide = [=](uint16_t h) { return A.type == 2 ? cuemu_half_to_float(h) : __uint_as_float((unsigned)h << 16); };
-        const uint16_t *w = (const uint16_t *)a, *x = (const uint16_t *)b;
+        auto wide = [=](const void *p, uint64_t i) {
+            unsigned h = bytes == 1 ? ((const uint8_t *)p)[i] : ((const uint16_t *)p)[i];
+            if (A.type == 2) return cuemu_half_to_float((uint16_t)h);
+            if (A.type == 14) return __uint_as_float(h << 16);
+            return (h & 127) == 127 ? NAN : __uint_as_float((h & 128) << 24 | (h & 127) << 20) * 0x1p120f;
+        };
         std::vector<float> row(B.rows);
         for (uint64_t n = 0; n < D.cols; n++) {
-            for (uint64_t k = 0; k < B.rows; k++) row[k] = wide(x[n * B.stride + k]);
+            for (uint64_t k = 0; k < B.rows; k++) row[k] = wide(b, n * B.stride + k);
             for (uint64_t m = 0; m < D.rows; m++) {
                 float sum = 0, *to = (float *)d + n * D.stride + m;
-                for (uint64_t k = 0; k < B.rows; k++) sum += wide(w[m * A.stride + k]) * row[k];
+                for (uint64_t k = 0; k < B.rows; k++) sum += wide(a, m * A.stride + k) * row[k];
                 *to = beta1 ? beta1 * *to + sum : sum;
             }
         }
