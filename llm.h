@@ -241,7 +241,7 @@ typedef struct llm_model_config {
     const char *chat_template;    /* path of a template, or the template itself (has a '{'); NULL: the model's */
     const char *chat_template_name; /* of several templates in one file: "tool_use", ...; NULL: "default" */
     int vocab_only;               /* tokenizer and template only: no weights, no config.json needed */
-    int dummy_weights;            /* random weights from config.json alone (--load-format dummy) */
+    int dummy_weights;            /* random weights from config.json alone (--load-format dummy): 1: bf16; on a GPU 2: e4m3, 3: Q4_0 */
     int no_mmap;                  /* read files instead of mapping them */
     llm_log_fn log;               /* NULL: silent */
     void *log_user;
@@ -552,7 +552,8 @@ typedef enum llm_type {
     LLM_TYPE_IQ4_XS = 23, LLM_TYPE_I8 = 24, LLM_TYPE_I16 = 25, LLM_TYPE_I32 = 26, LLM_TYPE_I64 = 27, LLM_TYPE_F64 = 28, LLM_TYPE_BF16 = 30,
     LLM_TYPE_MXFP4 = 39, LLM_TYPE_F8_E4M3 = 1000, LLM_TYPE_F8_E5M2 = 1001, LLM_TYPE_U8 = 1002, LLM_TYPE_BOOL = 1003, LLM_TYPE_U16 = 1004,
     LLM_TYPE_U32 = 1005, LLM_TYPE_U64 = 1006,
-    LLM_TYPE_RANDOM = 2000 /* no data: the backend makes seeded random values (load-format dummy) */
+    LLM_TYPE_RANDOM = 2000, /* no data: the backend makes seeded random values (load-format dummy) */
+    LLM_TYPE_RANDOM_F8, LLM_TYPE_RANDOM_Q4 /* ... and a GPU keeps them as e4m3, or as Q4_0 does; elsewhere as the first */
 } llm_type;
 
 typedef enum llm_kv_type { LLM_KV_AUTO = 0, LLM_KV_F32, LLM_KV_F16, LLM_KV_BF16, LLM_KV_FP8_E4M3, LLM_KV_FP8_E5M2, LLM_KV_INT8, LLM_KV_INT4 } llm_kv_type;
@@ -1334,7 +1335,7 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
 #define LLM_OPTIONS_MODEL(T, m, group) \
     LLM_OPT_TEXT(T, m.tokenizer, group, "tokenizer", "PATH", "tokenizer of another folder or file"), \
     LLM_OPT_TEXT(T, m.chat_template, group, "chat-template|chat-template-file", "FILE", "chat template: a file, or its text"), \
-    LLM_OPT_ENUM(T, m.dummy_weights, group, "load-format", "auto|safetensors|gguf|dummy=1", "dummy: random weights from config.json alone")
+    LLM_OPT_ENUM(T, m.dummy_weights, group, "load-format", "auto|safetensors|gguf|dummy=1|dummy-fp8=2|dummy-q4=3", "dummy: random weights from config.json alone")
 
 #define LLM_OPTIONS_ENGINE(T, e, group) \
     LLM_OPT_INT(T, e.max_model_len, group, "c|max-model-len|ctx-size|session-len", 1, 2147483647, "context: tokens of prompt and answer"), \
@@ -11995,7 +11996,7 @@ static uint16_t llm__f32_to_bf16(float f) {
 
 static const char *llm__type_name(int32_t type) {
     const llm__type_desc *t = llm__type_info(type);
-    return t ? t->name : type == LLM_TYPE_RANDOM ? "random" : "unknown";
+    return t ? t->name : type >= LLM_TYPE_RANDOM ? "random" : "unknown";
 }
 
 static int llm__type_block(int32_t type) { return llm__type_info(type) ? llm__type_info(type)->block : 1; }
@@ -14135,7 +14136,7 @@ static float llm__segment_scale(const llm_segment *s) { return s->scale != 0 ? s
 /* Columns [col, col + n) of a segment's row r as f32, with the row's scale and without the segment's. */
 static void llm__segment_values(const llm_segment *s, uint64_t seed, int64_t r, int64_t col, int64_t n, float *dst) {
     int64_t row = llm__segment_row(s, r), bytes = llm__row_bytes(s->type, s->stored_cols);
-    if (s->type == LLM_TYPE_RANDOM)
+    if (s->type >= LLM_TYPE_RANDOM)
         for (int64_t i = 0; i < n; i++) dst[i] = llm__random_weight(seed, row, s->col + col + i);
     else if (!s->transposed) llm__dequant_columns(s->type, llm__segment_data(s, r), s->col + col, n, dst);
     else
@@ -14183,7 +14184,7 @@ static llm__kind llm__segment_kind(const llm_segment *s, llm_compute compute) {
     case LLM_TYPE_F8_E4M3:
     case LLM_TYPE_F8_E5M2: return LLM__KIND_F16;
     case LLM_TYPE_BF16:
-    case LLM_TYPE_RANDOM: return LLM__KIND_BF16;
+    case LLM_TYPE_RANDOM: case LLM_TYPE_RANDOM_F8: case LLM_TYPE_RANDOM_Q4: return LLM__KIND_BF16;
     case LLM_TYPE_F32: return compute == LLM_COMPUTE_BF16 ? LLM__KIND_BF16 : compute == LLM_COMPUTE_F16 ? LLM__KIND_F16 : LLM__KIND_F32;
     default: return LLM__KIND_F32;
     }
@@ -14192,7 +14193,7 @@ static llm__kind llm__segment_kind(const llm_segment *s, llm_compute compute) {
 /* Refuses types that are no weights, and segments that would be read outside of their stored rows. How many rows are stored is not known
  * here: the loader has checked it. */
 static llm_result llm__segment_check(const llm_weight_desc *d, const llm_segment *s) {
-    if (s->type != LLM_TYPE_RANDOM && !llm__type_readable(s->type))
+    if (s->type < LLM_TYPE_RANDOM && !llm__type_readable(s->type))
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: type %s (%d) cannot be computed with", d->name, llm__type_name(s->type), s->type);
     int64_t line = s->transposed ? llm__segment_row(s, s->n_rows - 1) + 1 : s->col + s->n_cols;
     if (s->n_rows <= 0 || s->n_cols != d->cols || s->row < 0 || s->col < 0 || line > s->stored_cols ||
@@ -17984,7 +17985,7 @@ static int llm__stored_across(const llm__loader *L, int slot) {
 static int llm__loader_seek(llm__loader *L, int slot, llm__slice which, int64_t rows, int64_t cols, int bias, llm_segment *s) {
     char name[256];
     int across = cols && llm__stored_across(L, slot), matrix = cols > 0;
-    s->type = LLM_TYPE_RANDOM;
+    s->type = matrix && L->m->dummy ? LLM_TYPE_RANDOM - 1 + L->m->dummy : LLM_TYPE_RANDOM;
     s->transposed = across || !matrix;
     s->stored_cols = s->transposed ? rows : cols;
     if (L->m->dummy || L->r) return !L->r;

@@ -831,6 +831,8 @@ static __host__ __device__ format format_of(int type) {
     case LLM_TYPE_F16: return {1, 2, KIND_F16};
     case LLM_TYPE_BF16: return {1, 2, KIND_BF16};
     case LLM_TYPE_RANDOM: return {1, 0, KIND_BF16};
+    case LLM_TYPE_RANDOM_F8: return {1, 0, KIND_F8};
+    case LLM_TYPE_RANDOM_Q4: return {1, 0, KIND_Q4Z};
     case LLM_TYPE_F8_E4M3: return {1, 1, KIND_F8};
     case LLM_TYPE_I8: return {1, 1, KIND_Q8}; /* a scale of 1 beside each sub, and one a row */
     case LLM_TYPE_F8_E5M2: return {1, 1, KIND_F16};
@@ -953,7 +955,7 @@ typedef struct raw_rows {
 /* Value (r, c) of the staged rows: any type, any cut, transposed or not. Slow, but loading waits for the file. Q8_0's bytes are signed, all
  * other types' values are not. */
 static __device__ float raw_value(const raw_rows &s, const format &f, int64_t r, int64_t c) {
-    if (s.type == LLM_TYPE_RANDOM) return random_weight(s.seed, s.row + r * s.step, s.col + c);
+    if (s.type >= LLM_TYPE_RANDOM) return random_weight(s.seed, s.row + r * s.step, s.col + c);
     int64_t at = s.transposed ? s.skip + r * s.step : s.skip + c;
     const uint8_t *row = s.data + (s.transposed ? c : r) * s.pitch;
     if (f.block == 1) return raw_element(s.type, row + at * f.bytes);
@@ -964,6 +966,8 @@ static __device__ float raw_value(const raw_rows &s, const format &f, int64_t r,
     int u = f.kind == KIND_Q8 ? (int8_t)b.u[i] : b.u[i] - f.zero;
     return b.d[i / 16] * (float)u + b.m[i / 16];
 }
+
+#define RANDOM_STEP (0.02f / 7) /* of random weights that are kept as Q4_0 */
 
 static __device__ void store_half(uint8_t *p, float v) { *(uint16_t *)p = f32_to_half(v); }
 
@@ -1017,9 +1021,13 @@ static __global__ void __launch_bounds__(128)
         else if (w.kind == KIND_F16) ((uint16_t *)w.q)[at * 32 + c] = f32_to_half(v);
         else if (w.kind == KIND_BF16) ((uint16_t *)w.q)[at * 32 + c] = (uint16_t)f32_to_bf16(v);
         else if (w.kind == KIND_Q8) w.q[at * 32 + c] = (uint8_t)(int8_t)v;
+        else if (w.kind == KIND_Q4Z) { /* random ones, within +-0.02 */
+            uint32_t u = (uint32_t)fminf(15, fmaxf(0, v / RANDOM_STEP + 8.5f)), low = c < 16 ? 0 : w.q[at * 16 + c % 16];
+            w.q[at * 16 + c % 16] = (uint8_t)(low | u << (c / 16 * 4));
+        }
         else w.q[at * 32 + c] = (uint8_t)f32_narrow(v, 4, 3, 0x7e, 0x7f);
     }
-    if (w.kind == KIND_Q8) store_half(w.scales + at * 2, 1);
+    if (w.kind == KIND_Q8 || w.kind == KIND_Q4Z) store_half(w.scales + at * 2, w.kind == KIND_Q8 ? 1 : RANDOM_STEP);
 }
 
 /* Computes: to (rows, cols) of plain f32, for vectors, kv_b and adapters' matrices: value * scale + add. Grid: one thread a value. Twin:
@@ -1144,7 +1152,7 @@ static void stage_rows(rank *r, const llm_segment *s, int64_t at, int64_t n, uin
     raw->row = first;
     raw->col = s->col;
     type_table(s->type, raw->table);
-    if (s->type == LLM_TYPE_RANDOM) return;
+    if (s->type >= LLM_TYPE_RANDOM) return;
     int64_t begin = s->transposed ? first : s->col, end = s->transposed ? first + (n - 1) * step + 1 : s->col + s->n_cols;
     int64_t lo = begin / f.block * f.block, hi = (end + f.block - 1) / f.block * f.block, count = s->transposed ? s->n_cols : n;
     raw->pitch = row_bytes(f, hi - lo);
@@ -1161,7 +1169,7 @@ static void stage_rows(rank *r, const llm_segment *s, int64_t at, int64_t n, uin
 static int64_t stage_fits(const rank *r, const llm_segment *s) {
     format f = format_of(s->type);
     int64_t step = s->row_step ? s->row_step : 1, n = s->n_rows;
-    if (s->type == LLM_TYPE_RANDOM) return n < 4096 ? n : 4096;
+    if (s->type >= LLM_TYPE_RANDOM) return n < 4096 ? n : 4096;
     if (s->transposed) n = r->stage_bytes / (s->n_cols * (f.bytes * step) + 1) * f.block - 2 * f.block;
     else n = r->stage_bytes / (row_bytes(f, s->n_cols + 2 * f.block) + 1);
     return n < 1 ? 0 : n < s->n_rows ? n : s->n_rows;

@@ -142,6 +142,7 @@ static double tc_compare(const tc_side *a, const llm_buffer *x, const tc_side *b
 
 /* Random rows of a stored type, with scales that keep values near one. */
 static const uint8_t *tc_stored(int32_t type, int64_t rows, int64_t cols, uint32_t seed) {
+    if (type >= LLM_TYPE_RANDOM) return NULL;
     const llm__format *f = llm__format_of(type);
     int64_t bytes = llm__row_bytes(type, cols) * rows, block = llm__type_block_bytes(type);
     uint8_t *p = (uint8_t *)llm__arena_get(&tc_memory, (size_t)bytes);
@@ -206,8 +207,8 @@ static void tc_linear(void) {
         int32_t type, cols;
         double few, tiles;
     } formats[] = {
-        {LLM_TYPE_F32, 70, 1e-5, 1e-5},  {LLM_TYPE_F16, 72, 1e-5, 2e-3},  {LLM_TYPE_BF16, 50, 1e-5, 1e-2}, {LLM_TYPE_F8_E4M3, 64, 1e-5, 2e-3},
-        {LLM_TYPE_F8_E5M2, 64, 1e-5, 2e-3}, {LLM_TYPE_I8, 70, 1e-5, 2e-3}, {LLM_TYPE_Q4_0, 96, 1e-5, 2e-3}, {LLM_TYPE_Q4_1, 96, 1e-5, 2e-3},  {LLM_TYPE_Q5_0, 96, 1e-5, 2e-3},
+        {LLM_TYPE_F32, 70, 1e-5, 1e-5},  {LLM_TYPE_F16, 72, 1e-5, 2e-3},  {LLM_TYPE_BF16, 50, 1e-5, 1e-2}, {LLM_TYPE_F8_E4M3, 64, 1e-5, 2e-3}, /* many rows: activations in e4m3 too, where the library multiplies */
+        {LLM_TYPE_RANDOM, 64, 1e-5, 1e-2}, {LLM_TYPE_RANDOM_F8, 64, 0.05, 0.05}, {LLM_TYPE_RANDOM_Q4, 64, 0.1, 0.1}, {LLM_TYPE_F8_E5M2, 64, 1e-5, 2e-3}, {LLM_TYPE_I8, 70, 1e-5, 2e-3}, {LLM_TYPE_Q4_0, 96, 1e-5, 2e-3}, {LLM_TYPE_Q4_1, 96, 1e-5, 2e-3},  {LLM_TYPE_Q5_0, 96, 1e-5, 2e-3},
         {LLM_TYPE_Q5_1, 96, 1e-5, 2e-3}, {LLM_TYPE_Q8_0, 96, 1e-5, 2e-3}, {LLM_TYPE_IQ4_NL, 96, 1e-5, 2e-3}, {LLM_TYPE_MXFP4, 96, 1e-5, 2e-3},
         {LLM_TYPE_Q2_K, 256, 1e-3, 2e-3}, {LLM_TYPE_Q3_K, 256, 1e-3, 2e-3}, {LLM_TYPE_Q4_K, 512, 1e-3, 2e-3}, {LLM_TYPE_Q5_K, 256, 1e-3, 2e-3},
         {LLM_TYPE_Q6_K, 256, 1e-3, 2e-3}, {LLM_TYPE_IQ4_XS, 256, 1e-3, 2e-3}};
@@ -236,6 +237,73 @@ static void tc_linear(void) {
             cuda.s.be->close(cuda.s.ctx);
             llm__arena_free(&tc_memory);
         }
+}
+
+/* e4m3 weights times activations of the same type, where the device and the sizes allow it: other numbers than those of halves, near the same
+ * truth. */
+static void tc_fp8(void) {
+    for (int gate_up = 0; gate_up < 2; gate_up++) {
+        tc_linear_side side[3]; /* CPU; CUDA; CUDA without the library */
+        double e[2];
+        for (int i = 0; i < 3; i++) {
+            if (i == 2) setenv("CUEMU_NO_CUBLAS", "1", 1);
+            tc_linear_open(&side[i], i ? tc_cuda : llm_backend_cpu(), i ? LLM_COMPUTE_AUTO : LLM_COMPUTE_F32, LLM_TYPE_F8_E4M3, gate_up ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR, 96, 200);
+            unsetenv("CUEMU_NO_CUBLAS");
+            tc_linear_run(&side[i], 150, gate_up);
+        }
+        for (int i = 0; i < 2; i++) e[i] = tc_compare(&side[0].s, side[0].y, &side[i + 1].s, side[i + 1].y, 150, gate_up ? 48 : 96);
+        if (!CHECK(e[0] > 2e-3 && e[0] < 4e-2 && e[1] < 2e-3)) printf("    e4m3 times e4m3: %.2e, without the library %.2e\n", e[0], e[1]);
+        for (int i = 0; i < 3; i++) side[i].s.be->close(side[i].s.ctx);
+        llm__arena_free(&tc_memory);
+    }
+}
+
+/* A matrix that several threads copy, whole and cut by columns, beside the CPU's; also one that is transposed. */
+static void tc_loading(void) {
+    for (int i = 0; i < 3; i++) {
+        enum { ROWS = 700, COLS = 512 };
+        llm_buffer *y[2];
+        tc_side s[2];
+        for (int k = 0; k < 2; k++) {
+            llm_backend_config c = tc_config(LLM_COMPUTE_F32, LLM_KV_AUTO);
+            llm_segment g;
+            llm_weight_desc d;
+            llm_weight *w = NULL, *table;
+            llm_linear_op op;
+            tc_step t;
+            c.n_threads = k ? 5 : 1;
+            s[k] = tc_open(k ? tc_cuda : llm_backend_cpu(), &c);
+            table = tc_weight(&s[k], LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * COLS, 1, 0, 1), TC_ROWS, COLS, 0);
+            memset(&g, 0, sizeof g);
+            memset(&d, 0, sizeof d);
+            memset(&op, 0, sizeof op);
+            g.type = LLM_TYPE_F32;
+            g.transposed = i == 2;
+            g.stored_cols = i == 0 ? COLS : i == 1 ? COLS + 64 : ROWS;
+            g.data = tc_floats(ROWS * (COLS + 64), 8, 0, 1);
+            g.col = i == 1 ? 33 : 0;
+            g.n_cols = d.cols = COLS;
+            g.n_rows = d.rows = ROWS;
+            d.name = "test";
+            d.role = LLM_ROLE_LINEAR;
+            d.segments = &g;
+            d.n_segments = 1;
+            CHECK(s[k].be->weight(s[k].ctx, 0, &d, &w) == LLM_OK);
+            op.src = tc_buffer(&s[k], TC_ROWS, COLS);
+            op.dst = y[k] = tc_buffer(&s[k], TC_ROWS, ROWS);
+            op.weight = w;
+            CHECK(s[k].be->weights_done(s[k].ctx) == LLM_OK);
+            tc_begin(&t);
+            tc_add(&t, 0, 0, 3, 0);
+            CHECK(s[k].be->begin_step(s[k].ctx, &t.s) == LLM_OK);
+            tc_embed(&s[k], (llm_buffer *)(uintptr_t)op.src, table);
+            s[k].be->linear(s[k].ctx, 0, &op);
+            tc_run(&s[k]);
+        }
+        CHECK(tc_compare(&s[0], y[0], &s[1], y[1], 3, ROWS) < 1e-5);
+        for (int k = 0; k < 2; k++) s[k].be->close(s[k].ctx);
+        llm__arena_free(&tc_memory);
+    }
 }
 
 /* ---- attention over pages ---- */
@@ -364,6 +432,144 @@ static void tc_attention(void) {
         if (!CHECK(worst < c->tolerance)) printf("    %s: %.2e\n", c->name, worst);
         cpu.s.be->close(cpu.s.ctx);
         cuda.s.be->close(cuda.s.ctx);
+        llm__arena_free(&tc_memory);
+    }
+}
+
+/* ---- latent attention, mixtures of experts ---- */
+
+enum { TC_MLA_HEADS = 18, TC_NOPE = 12, TC_MLA_ROPE = 8, TC_MLA_V = 10, TC_MLA_RANK = 24 };
+
+/* Three sequences in chunks, then one row each, of one side; what comes out goes to out. */
+static void tc_mla_side(const llm_backend *be, llm_kv_type kv, float *out) {
+    enum { Q = TC_MLA_HEADS * (TC_NOPE + TC_MLA_ROPE), A = TC_MLA_RANK + TC_MLA_ROPE, V = TC_MLA_HEADS * TC_MLA_V };
+    static const int chunk[4][3] = {{37, 5, 0}, {9, 20, 30}, {1, 1, 1}, {1, 1, 1}};
+    llm_backend_config c = tc_config(LLM_COMPUTE_F32, kv);
+    tc_side s = tc_open(be, &c);
+    llm_kv_layer layer = {1, A, 0};
+    llm_weight *table[2] = {tc_weight(&s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * Q, 1, 0, 1.5f), TC_ROWS, Q, 0), tc_weight(&s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * A, 2, 0, 1.5f), TC_ROWS, A, 0)};
+    llm_rope_op rope;
+    llm_mla_op op;
+    int at[3] = {0, 0, 0};
+    memset(&rope, 0, sizeof rope);
+    memset(&op, 0, sizeof op);
+    op.dst = tc_buffer(&s, TC_ROWS, V);
+    op.q = tc_buffer(&s, TC_ROWS, Q);
+    op.kv_a = tc_buffer(&s, TC_ROWS, A);
+    op.rope = rope.dst = tc_buffer(&s, TC_ROWS, TC_MLA_ROPE);
+    op.kv_norm = tc_weight(&s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(TC_MLA_RANK, 3, 1, 0.5f), 1, TC_MLA_RANK, 0);
+    op.kv_b = tc_weight(&s, LLM_ROLE_MLA_UP, LLM_TYPE_F32, tc_floats(TC_MLA_HEADS * (TC_NOPE + TC_MLA_V) * TC_MLA_RANK, 4, 0, 0.3f), TC_MLA_HEADS * (TC_NOPE + TC_MLA_V), TC_MLA_RANK, 0);
+    rope.inv_freq = tc_weight(&s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(TC_MLA_ROPE / 2, 5, 0.5f, 0.4f), 1, TC_MLA_ROPE / 2, 0);
+    rope.n_variants = 1;
+    rope.rope_dim = op.rope_dim = TC_MLA_ROPE;
+    op.eps = 1e-6f;
+    op.scale = 0.3f;
+    op.rope_interleaved = 1;
+    op.n_heads = TC_MLA_HEADS;
+    op.nope = TC_NOPE;
+    op.v_dim = TC_MLA_V;
+    op.rank = TC_MLA_RANK;
+    CHECK(be->weights_done(s.ctx) == LLM_OK && be->kv_open(s.ctx, 1, &layer, TC_PAGE, TC_SEQS * TC_PAGES) == LLM_OK);
+    for (int k = 0; k < 4; k++) {
+        tc_step t;
+        tc_begin(&t);
+        for (int i = 0; i < 3; i++) {
+            if (chunk[k][i]) tc_add(&t, i, at[i], chunk[k][i], 0);
+            at[i] += chunk[k][i];
+        }
+        CHECK(be->begin_step(s.ctx, &t.s) == LLM_OK);
+        tc_embed(&s, op.q, table[0]);
+        tc_embed(&s, op.kv_a, table[1]);
+        be->rope(s.ctx, 0, &rope);
+        be->mla(s.ctx, 0, &op);
+        tc_run(&s);
+        for (int r = 0; r < t.s.shape.n_rows; r++, out += V) memcpy(out, be->buffer_row(s.ctx, 0, op.dst, r), V * sizeof *out);
+    }
+    be->close(s.ctx);
+}
+
+static void tc_latent(void) {
+    enum { N = (42 + 59 + 6) * TC_MLA_HEADS * TC_MLA_V };
+    static const struct {
+        llm_kv_type kv;
+        double tolerance;
+    } types[] = {{LLM_KV_F32, 1e-5}, {LLM_KV_F16, 2e-3}, {LLM_KV_BF16, 1e-2}, {LLM_KV_FP8_E4M3, 1e-2}, {LLM_KV_INT8, 1e-3}, {LLM_KV_INT4, 1e-3}};
+    static float a[N], b[N];
+    for (int i = 0; i < LLM__COUNT(types); i++) {
+        double worst = 0, top = 0;
+        tc_mla_side(llm_backend_cpu(), types[i].kv, a);
+        tc_mla_side(tc_cuda, types[i].kv, b);
+        for (int k = 0; k < N; k++) worst = fmax(worst, fabs((double)a[k] - (double)b[k])), top = fmax(top, fabs((double)a[k]));
+        if (!CHECK(worst < types[i].tolerance * top)) printf("    latent attention, pages of type %d: %.2e\n", (int)types[i].kv, worst / top);
+        llm__arena_free(&tc_memory);
+    }
+}
+
+/* Routes of all kinds, and the experts they choose, of several formats; odd numbers of rows, and one (decoding, captured). */
+static void tc_mixtures(void) {
+    enum { D = 64, FF = 32 };
+    static const struct {
+        int n, k, score, correction, groups, keep, top2, normalize, type;
+        float scale;
+    } cases[] = {{8, 2, LLM_ROUTE_SOFTMAX, 0, 0, 0, 0, 1, LLM_TYPE_F32, 0},    {64, 6, LLM_ROUTE_SOFTMAX, 0, 8, 3, 0, 0, LLM_TYPE_BF16, 16},
+                 {32, 4, LLM_ROUTE_TOPK_SOFTMAX, 0, 0, 0, 0, 0, LLM_TYPE_Q4_0, 0}, {64, 8, LLM_ROUTE_SIGMOID, 1, 8, 4, 1, 1, LLM_TYPE_Q8_0, 2.5f},
+                 {4, 4, LLM_ROUTE_SOFTMAX, 0, 0, 0, 0, 0, LLM_TYPE_F8_E4M3, 0}};
+    for (int i = 0; i < LLM__COUNT(cases); i++) {
+        int n = cases[i].n;
+        tc_side s[2];
+        llm_buffer *routes[2], *y[2];
+        for (int round = 0; round < 3; round++)
+            for (int k = 0; k < 2; k++) {
+                static llm_weight *table[2], *logits[2];
+                static llm_route_op route[2];
+                static llm_experts_op op[2];
+                static llm_buffer *x[2], *l[2];
+                llm_linear_op line;
+                tc_step t;
+                if (!round) {
+                    llm_backend_config c = tc_config(k ? LLM_COMPUTE_AUTO : LLM_COMPUTE_F32, LLM_KV_AUTO);
+                    s[k] = tc_open(k ? tc_cuda : llm_backend_cpu(), &c);
+                    memset(&route[k], 0, sizeof *route);
+                    memset(&op[k], 0, sizeof *op);
+                    table[k] = tc_weight(&s[k], LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * D, 1, 0, 1), TC_ROWS, D, 0);
+                    logits[k] = tc_weight(&s[k], LLM_ROLE_LINEAR, LLM_TYPE_F32, tc_floats(n * D, 2, 0, 0.3f), n, D, 0);
+                    op[k].gate_up = tc_weight(&s[k], LLM_ROLE_EXPERTS_GATE_UP, cases[i].type, tc_stored(cases[i].type, n * 2 * FF, D, 5), n * 2 * FF, D, n);
+                    op[k].down = tc_weight(&s[k], LLM_ROLE_EXPERTS, cases[i].type, tc_stored(cases[i].type, n * D, FF, 6), n * D, FF, n);
+                    op[k].gate_up_bias = tc_weight(&s[k], LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(n * 2 * FF, 7, 0, 0.5f), 1, n * 2 * FF, 0);
+                    route[k].correction = cases[i].correction ? tc_weight(&s[k], LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(n, 8, 0, 0.2f), 1, n, 0) : NULL;
+                    op[k].src = x[k] = tc_buffer(&s[k], TC_ROWS, D);
+                    route[k].logits = l[k] = tc_buffer(&s[k], TC_ROWS, n);
+                    op[k].routes = route[k].dst = routes[k] = tc_buffer(&s[k], TC_ROWS, 2 * cases[i].k);
+                    op[k].dst = y[k] = tc_buffer(&s[k], TC_ROWS, D);
+                    op[k].n_experts = route[k].n_experts = n;
+                    op[k].k = route[k].k = cases[i].k;
+                    op[k].ff = FF;
+                    op[k].act = i % 2 ? LLM_ACT_GELU_TANH : LLM_ACT_SILU;
+                    op[k].add = i % 2;
+                    route[k].score = (llm_route_score)cases[i].score;
+                    route[k].n_group = cases[i].groups, route[k].topk_group = cases[i].keep, route[k].group_top2 = cases[i].top2;
+                    route[k].normalize = cases[i].normalize, route[k].scale = cases[i].scale;
+                    CHECK(s[k].be->weights_done(s[k].ctx) == LLM_OK);
+                }
+                memset(&line, 0, sizeof line);
+                line.dst = l[k];
+                line.src = x[k];
+                line.weight = logits[k];
+                tc_begin(&t);
+                tc_add(&t, 0, 0, round == 0 ? 41 : 1, 0);
+                CHECK(s[k].be->begin_step(s[k].ctx, &t.s) == LLM_OK);
+                tc_embed(&s[k], x[k], table[k]);
+                tc_embed(&s[k], y[k], table[k]);
+                s[k].be->linear(s[k].ctx, 0, &line);
+                s[k].be->route(s[k].ctx, 0, &route[k]);
+                s[k].be->experts(s[k].ctx, 0, &op[k]);
+                tc_run(&s[k]);
+                if (!k) continue;
+                int rows = t.s.shape.n_rows;
+                double e = tc_compare(&s[0], routes[0], &s[1], routes[1], rows, 2 * cases[i].k), f = tc_compare(&s[0], y[0], &s[1], y[1], rows, D);
+                if (!CHECK(e < 1e-5 && f < (cases[i].type == LLM_TYPE_BF16 ? 1e-2 : 2e-3))) printf("    experts, case %d, %d rows: routes %.2e, results %.2e\n", i, rows, e, f);
+            }
+        for (int k = 0; k < 2; k++) s[k].be->close(s[k].ctx);
         llm__arena_free(&tc_memory);
     }
 }
@@ -1046,6 +1252,34 @@ static void tc_whole(const llm_model *m) {
     }
 }
 
+/* No memory is taken after the start, however the batches come; and the memory for pages that give way is pinned until close. */
+static void tc_memory_taken(const llm_model *m, const char *path) {
+    llm_engine_config c;
+    llm_engine *e = NULL;
+    int32_t ids[40], vocab = llm_model_get_info(m)->vocab_size;
+    float *row = (float *)malloc((size_t)vocab * 4);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    const long *taken = library ? (const long *)dlsym(library, "cuemu_allocations") : NULL, *pinned = library ? (const long *)dlsym(library, "cuemu_pinned") : NULL;
+    memset(&c, 0, sizeof c);
+    c.preemption_swap = 1;
+    c.num_cpu_blocks = 3;
+    c.tensor_parallel_size = 2;
+    for (int i = 0; i < 40; i++) ids[i] = (i * 37 + 5) % vocab;
+    if (!taken || !pinned) SKIP("memory: not the emulation");
+    else if (CHECK(tc_engine(m, &c, &e) == LLM_OK)) {
+        long before = *taken, swap = *pinned;
+        CHECK(swap > 0);
+        for (int at = 0, n; at < 40; at += n) {
+            n = at < 30 ? 10 : 1;
+            CHECK(llm_forward(e, 0, at, ids + at, n, row, 1) == LLM_OK);
+        }
+        CHECK(*taken == before);
+        llm_engine_close(e);
+        CHECK(*pinned == 0);
+    }
+    free(row);
+}
+
 /* ---- what breaks ---- */
 
 /* One request while a variable of the emulation is set: before the engine is opened, or (late) between opening and the first step. */
@@ -1100,7 +1334,9 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } parts[] = {{"linear", tc_linear}, {"attention", tc_attention}, {"rows", tc_rows}, {"adapters", tc_lora}, {"experts", tc_experts}, {"draws", tc_draws}, {"pages", tc_pages}, {"states", tc_states}};
+    } parts[] = {{"linear", tc_linear},     {"fp8", tc_fp8},   {"loading", tc_loading}, {"attention", tc_attention}, {"latent", tc_latent},
+                 {"mixtures", tc_mixtures}, {"rows", tc_rows}, {"adapters", tc_lora},   {"experts", tc_experts},     {"draws", tc_draws},
+                 {"pages", tc_pages},       {"states", tc_states}};
     for (int i = 0; i < LLM__COUNT(parts); i++, start = llm__now()) {
         if (argc > 1 && strcmp(argv[1], parts[i].name)) continue; /* one part alone */
         parts[i].run();
@@ -1111,6 +1347,7 @@ int main(int argc, char **argv) {
     if (!test_exists(tc_llama) || llm_model_open(tc_llama, NULL, &m)) SKIP("../shared/checkpoints is not there");
     else {
         tc_invariant(m);
+        tc_memory_taken(m, path ? path : "build/libllm_cuda_emu.so");
         tc_whole(m);
         printf("-- models: %.1f s\n", llm__now() - start);
         if (!path || strstr(path, "emu")) tc_faults(m);
