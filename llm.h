@@ -4132,7 +4132,7 @@ typedef struct llm__set {
 } llm__set;
 
 /* What llm__set_combine keeps. Bit 0: what is in neither list; 1: only in the set; 2: only in the other; 3: in both. */
-enum { LLM__SET_NOT = 1, LLM__SET_AND = 8, LLM__SET_OR_NOT = 11, LLM__SET_OR = 14 };
+enum { LLM__SET_NOT = 1, LLM__SET_ONLY = 2, LLM__SET_AND = 8, LLM__SET_OR_NOT = 11, LLM__SET_OR = 14 };
 
 /* 1 if c is a member of a list of n changes. */
 LLM__INLINE int llm__set_has(const int32_t *change, size_t n, int32_t c) {
@@ -4227,7 +4227,7 @@ static int llm__rx_property(llm__str name, int invert, int32_t end, llm__set *ou
         {NULL, 0}, {llm__uni_spaces, LLM__COUNT(llm__uni_spaces)}, {llm__uni_circled, LLM__COUNT(llm__uni_circled)}, {hex, LLM__COUNT(hex)}};
     static const struct { const char *name; uint32_t cats; int ranges; } known[] = {
         {"Letter", LLM__CATS_L, 0}, {"Mark", LLM__CATS_M, 0}, {"Number", LLM__CATS_N, 0}, {"Punctuation", LLM__CATS_P, 0},
-        {"Punct", LLM__CATS_P, 0}, {"Symbol", LLM__CATS_S, 0}, {"Separator", LLM__CATS_Z, 0}, {"Other", LLM__CATS_C, 0},
+        {"Punct", LLM__CATS_P, 0}, {"PosixPunct", LLM__CATS_P | LLM__CATS_S, 0}, {"Symbol", LLM__CATS_S, 0}, {"Separator", LLM__CATS_Z, 0}, {"Other", LLM__CATS_C, 0},
         {"Any", LLM__CATS_ALL, 0}, {"Digit", 1u << LLM__ND, 0}, {"Alpha", LLM__CATS_L | 1u << LLM__NL, 0},
         {"Alphabetic", LLM__CATS_L | 1u << LLM__NL, 0}, {"Alnum", LLM__CATS_L | 1u << LLM__NL | 1u << LLM__ND, 0},
         {"Upper", 1u << LLM__LU, 0}, {"Lower", 1u << LLM__LL, 0}, {"UppercaseLetter", 1u << LLM__LU, 0},
@@ -4307,7 +4307,9 @@ static void llm__rx_class_item(llm__rx_parser *p, llm__set *out) {
         int invert = llm__rx_take(p, "^");
         size_t from = p->at;
         while (p->at < p->n && p->s[p->at] != ':') p->at++;
-        if (!llm__rx_property(llm__s(p->s + from, p->at - from), invert, 0x110000, out) || !llm__rx_take(p, ":]"))
+        llm__str name = llm__s(p->s + from, p->at - from);
+        if (llm__str_eq(name, "punct")) name = llm__lit("PosixPunct");
+        if (!llm__rx_property(name, invert, 0x110000, out) || !llm__rx_take(p, ":]"))
             llm__rx_bad(p, "a known class name");
         return;
     }
@@ -4410,6 +4412,7 @@ static int llm__rx_atom(llm__rx_parser *p) {
     static const struct { char c; llm__rx_op op; } edges[] = {
         {'A', LLM__RX_TEXT_BEGIN}, {'z', LLM__RX_TEXT_END}, {'Z', LLM__RX_TEXT_END_LINE}, {'b', LLM__RX_WORD_EDGE},
         {'B', LLM__RX_NO_WORD_EDGE}};
+    static const int32_t latin[] = {0xB2, 0xB4, 0xB9, 0xBA, 0xBC, 0xBF}; /* Latin-1's numbers: to Oniguruma \w has them, [\w] has not */
     int32_t c = llm__uni_next(llm__s(p->s, p->n), &p->at);
     if (c == '(') return llm__rx_group(p);
     if (c == '^' || c == '$') return llm__rx_emit(p, c == '^' ? LLM__RX_LINE_BEGIN : LLM__RX_LINE_END, 0), 0;
@@ -4420,7 +4423,9 @@ static int llm__rx_atom(llm__rx_parser *p) {
     llm__set s = {NULL, 0, 0, 0};
     if (c == '[') s = llm__rx_class(p);
     else if (c == '\\') kind = llm__rx_escape(p, &c, &s);
-    else if (c == '.') llm__set_add(&s, 0, p->dot_all ? 0x10FFFF : '\n' - 1), llm__set_add(&s, '\n' + 1, 0x10FFFF);
+    if (kind == 2 && c == 'w' && !p->ascii) llm__set_combine(&s, latin, LLM__COUNT(latin), LLM__SET_OR);
+    if (kind == 2 && c == 'W' && !p->ascii) llm__set_combine(&s, latin, LLM__COUNT(latin), LLM__SET_ONLY);
+    if (c == '.') llm__set_add(&s, 0, p->dot_all ? 0x10FFFF : '\n' - 1), llm__set_add(&s, '\n' + 1, 0x10FFFF);
     if (kind == 1) llm__set_add(&s, c, c);
     if (kind == 1 && p->any_case) llm__set_any_case(&s);
     llm__rx_emit_set(p, s);
@@ -5603,11 +5608,11 @@ static void llm__cut_scripts(llm__encode *e, int k, llm__str s, int begin) {
     llm__encode_part(e, k, s, from, s.n, begin);
 }
 
-/* 1 if the text around [at, end) lets a token that must be a word by itself stand there: no word character touches it. */
+/* 1 if the text around [at, end) lets a token that must be a word by itself stand there: no word character or joiner touches it. */
 static int llm__word_alone(llm__str s, size_t at, size_t end) {
     size_t before = at ? llm__uni_back(s.p, at) : 0;
-    if (at && llm__uni_word(llm__uni_next(s, &before))) return 0;
-    return end == s.n || !llm__uni_word(llm__uni_next(s, &end));
+    int32_t left = at ? llm__uni_next(s, &before) : ' ', right = end < s.n ? llm__uni_next(s, &end) : ' ';
+    return !llm__uni_word(left) && !llm__uni_word(right) && left >> 1 != 0x200C >> 1 && right >> 1 != 0x200C >> 1;
 }
 
 /* Puts the longest token of at most `most` bytes that may begin at a place of s on the heap, if there is one: the longer comes first, then
@@ -5665,7 +5670,7 @@ static void llm__cut_added(llm__encode *e, int k, const llm__index *x, llm__str 
         if (a->flags & LLM__ADDED_LSTRIP) from = LLM__MAX(llm__strip_space(llm__s(s.p, from), 2).n, done);
         if (a->flags & LLM__ADDED_RSTRIP) end = (size_t)(llm__strip_space(llm__str_from(s, end), 1).p - s.p);
         llm__encode_part(e, k, s, done, LLM__MAX(from, done), begin);
-        llm__emit(e, a->id);
+        if (from < end) llm__emit(e, a->id); /* else it is white space that the token before took */
         done = end;
     }
     llm__encode_part(e, k, s, done, s.n, begin);
@@ -7222,8 +7227,6 @@ static void llm__tok_finish(llm__tokenizer *t) {
         char byte = (char)b;
         t->byte_id[b] = llm__tok_find(t, llm__s(s, (size_t)snprintf(s, sizeof s, "<0x%02X>", b)));
         if (plain && t->byte_id[b] < 0) t->byte_id[b] = llm__tok_find(t, llm__s(&byte, 1));
-        if (t->decoders.v[0].kind != LLM__TOK_LITERAL && t->byte_fallback && t->byte_id[b] < 0)
-            LLM__TOK_BAD(t, "tokenizer.json: model.byte_fallback: token <0x%02X> is missing", b);
     }
     llm__encode e;
     llm_text normal;

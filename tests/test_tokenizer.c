@@ -143,7 +143,8 @@ static void tok_test_regex(void) {
             {"[[:alpha:]_]+", "ab_1", "0-3"}, {"(a|b)*c", "abac", "0-4"},
         {"(?s).", "\n", "0-1"}, {".", "\n", ""}, {"(?i)k", "\xE2\x84\xAA", "0-3"}, {"[^a]", "a\xF0\x9F\x98\x80", "1-5"},
             {"[\\P{L}\\x{10FFFD}]+", "a\xF4\x8F\xBF\xBD", "1-5"}, {"[\\P{L}b-d]+", "abcde", "1-4"},
-            {"\\z", "a", "1-1"}};
+            {"\\z", "a", "1-1"}, {"\\w", "\xC2\xB2", "0-2"}, {"[\\w]", "\xC2\xB2", ""}, {"\\W", "\xC2\xB2$", "2-3"}, {"[[:punct:]]", "$!a", "0-1 1-2"},
+            {"\\p{Punct}", "$!a", "1-2"}};
     for (int i = 0; i < LLM__COUNT(cases); i++)
         for (int slow = 0; slow < 2; slow++) {
             llm_text got = tok_matches(cases[i].pattern, cases[i].text, strlen(cases[i].text), slow);
@@ -242,7 +243,7 @@ static void tok_test_linear(void) {
 #define TOK_BPE(vocab, merges, more) "{\"added_tokens\":[" more "],\"model\":{\"type\":\"BPE\",\"vocab\":{" vocab "},\"merges\":[" merges "]}}"
 
 static void tok_test_small(void) {
-    static const int32_t ab[] = {3, 2, -1}, whole[] = {4, -1}, added[] = {3, 5, 0, -1}, plain[] = {0, 1, -1}, wp[] = {1, 2, 0, -1},
+    static const int32_t blank[] = {0, 2, 1, -1}, word[] = {0, 1, -1}, byte[] = {0, 2, 1, -1}, ab[] = {3, 2, -1}, whole[] = {4, -1}, added[] = {3, 5, 0, -1}, plain[] = {0, 1, -1}, wp[] = {1, 2, 0, -1},
         uni[] = {3, 1, 0, -1};
     llm__tokenizer *t = tok_open(TOK_BPE("\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"abc\":4", "\"a b\"", ""));
     CHECK(t && tok_ids(t, "abc", 0, ab));
@@ -259,6 +260,17 @@ static void tok_test_small(void) {
     CHECK(t && tok_text(t, added, 3, 0, "ab a", 4) && tok_text(t, added, 3, LLM_DETOK_KEEP_SPECIAL, "ab <x> a", 8));
     static const int32_t strange[] = {-5, 99, 4, 0};
     CHECK(t && tok_text(t, strange, 4, 0, "a", 1)); /* ids without a token add nothing */
+    llm__tokenizer_close(t);
+    /* White space that a token took is no second token; one that is a word by itself touches no joiner. */
+    t = tok_open(TOK_BPE("\"a\":0,\"b\":1", "", "{\"id\":2,\"content\":\"  \",\"lstrip\":true,\"rstrip\":true}"));
+    CHECK(t && tok_ids(t, "a     b", 0, blank));
+    llm__tokenizer_close(t);
+    t = tok_open(TOK_BPE("\"a\":0,\"b\":1", "", "{\"id\":2,\"content\":\"ab\",\"single_word\":true}"));
+    CHECK(t && tok_ids(t, "\xE2\x80\x8D" "ab", 0, word) && tok_ids(t, "ab\xE2\x80\x8C", 0, word));
+    llm__tokenizer_close(t);
+    /* Some bytes have tokens: a character falls back if all of its bytes do. */
+    t = tok_open("{\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"unk_token\":\"b\",\"vocab\":{\"a\":0,\"b\":1,\"<0x21>\":2},\"merges\":[]}}");
+    CHECK(t && tok_ids(t, "a!\xC3\xA9", 0, byte));
     llm__tokenizer_close(t);
     t = tok_open("{\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"},\"normalizer\":{\"type\":\"BertNormalizer\"},\"decoder\":{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true},"
                  "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\",\"vocab\":{\"[UNK]\":0,\"un\":1,\"##able\":2}}}");
@@ -284,7 +296,6 @@ static void tok_test_hostile(void) {
         TOK_BPE("\"a\":0", "", "{\"id\":1,\"content\":\"\"}"), TOK_BPE("\"a\":0", "", "{\"content\":\"x\"}"),
             TOK_BPE("\"a\":0", "", "{\"id\":1}"),
         "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0}}}",
-            "{\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{\"a\":0},\"merges\":[]}}",
         "{\"model\":{\"type\":\"BPE\",\"unk_token\":\"u\",\"vocab\":{\"a\":0},\"merges\":[]}}",
             "{\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"u\",\"vocab\":{\"a\":0}}}",
         "{\"model\":{\"type\":\"BPE\",\"continuing_subword_prefix\":\"####\",\"vocab\":{\"a\":0,\"b\":1},\"merges\":[\"a b\"]}}",
