@@ -2850,6 +2850,11 @@ static int llm__json_member(const llm_json *doc, int object, llm__str key) {
 
 LLM_API int llm_json_find(const llm_json *doc, int object, const char *key) { return llm__json_member(doc, object, llm__lit(key)); }
 
+/* The text of a member; .p NULL if it has none. */
+static llm__str llm__json_text_at(const llm_json *d, int object, const char *key) {
+    return llm__json_text(d, llm_json_find(d, object, key));
+}
+
 /* The text of the number is kept, not its value: most numbers are read as what they are wanted for, once or never. */
 LLM_API int llm_json_num(const llm_json *doc, int node, double *out) {
     double d;
@@ -6658,11 +6663,6 @@ static const struct llm__tok_part {
  * Members that we do not know are passed over,
  * types that we do not know are refused: text would come out wrong without a sign. */
 
-/* The text of a member; .p NULL if it has none. */
-static llm__str llm__json_text_at(const llm_json *d, int object, const char *key) {
-    return llm__json_text(d, llm_json_find(d, object, key));
-}
-
 /* A member that is true or false; `otherwise` if it is absent or something else. */
 static int llm__json_flag(const llm_json *d, int object, const char *key, int otherwise) {
     int v;
@@ -10282,7 +10282,7 @@ static int llm__tool_text(llm_tool_parser *p, llm_text *content) {
 }
 
 /* One more call; with its arguments (freed) if they are whole. NULL: it is one too many, or there is no memory. */
-static llm_tool_call *llm__tool_add(llm_tool_parser *p, const char *name, size_t len, llm_text *arguments) {
+static llm_tool_call *llm__tool_add(llm_tool_parser *p, llm__str name, llm_text *arguments) {
     size_t cap = (size_t)p->cap;
     llm_tool_call *call = NULL;
     if (p->n_calls < p->most && p->n_calls == p->cap) p->failed |= !llm__grow((void **)&p->calls, &cap, cap + 1, sizeof *p->calls);
@@ -10291,7 +10291,7 @@ static llm_tool_call *llm__tool_add(llm_tool_parser *p, const char *name, size_t
         call = &p->calls[p->n_calls++];
         memset(call, 0, sizeof *call);
         call->done = arguments != NULL;
-        llm_text_add(&call->name, name, len);
+        llm__add_str(&call->name, name);
         llm_text_str(&call->arguments, "");
     }
     if (call && arguments) llm_text_format(&call->arguments, "%t", arguments);
@@ -10300,14 +10300,17 @@ static llm_tool_call *llm__tool_add(llm_tool_parser *p, const char *name, size_t
 }
 
 /* The function of a name among the tools; -1. */
-static int llm__tool_find(const llm_tool_parser *p, const char *name, size_t len) {
+static int llm__tool_find(const llm_tool_parser *p, llm__str name) {
     for (int t = llm_json_first(p->tools, p->list); t >= 0; t = llm_json_next(p->tools, t)) {
         int f = llm__tool_function(p->tools, t);
-        const char *s = llm_json_str(p->tools, llm_json_find(p->tools, f, "name"), NULL);
-        if (s && llm__str_eq(llm__s(name, len), s)) return f;
+        llm__str own = llm__json_text_at(p->tools, f, "name");
+        if (own.p && llm__str_same(own, name)) return f;
     }
     return -1;
 }
+
+/* The name that is held; n 0: none came before the arguments. */
+static llm__str llm__tool_held(const llm_tool_parser *p) { return llm__s(p->held.data + p->name, p->name_end - p->name); }
 
 /* A call is whole: behind it others may come. */
 static int llm__tool_done(llm_tool_parser *p) {
@@ -10368,7 +10371,7 @@ static int llm__tool_name(llm_tool_parser *p, llm_text *content) {
         p->elements.len = 0;
         if (p->held.data[arg] == '{') {
             p->state = LLM__TOOL_OBJECT;
-            if (p->exact) llm__tool_add(p, p->held.data + p->name, end - p->name, NULL);
+            if (p->exact) llm__tool_add(p, llm__tool_held(p), NULL);
             return 1;
         }
         if (!n && !key) continue;
@@ -10392,11 +10395,10 @@ static int llm__tool_parts(const llm_json *d, int *name) {
 
 /* Writes the arguments at a node as one object: they may be a text that holds one, or missing. 0: they are neither. */
 static int llm__tool_arguments(const llm_json *d, int v, llm_text *out) {
-    size_t n;
-    const char *s = llm_json_str(d, v, &n);
+    llm__str s = llm__json_text(d, v);
     llm_json *inner = NULL;
     int ok = llm_json_type_of(d, v) == LLM_JSON_OBJECT || llm_json_type_of(d, v) <= LLM_JSON_NULL;
-    if (s && !llm_json_parse(s, n, NULL, &inner)) ok = llm_json_type_of(inner, 0) == LLM_JSON_OBJECT;
+    if (s.p && !llm_json_parse(s.p, s.n, NULL, &inner)) ok = llm_json_type_of(inner, 0) == LLM_JSON_OBJECT;
     if (ok && inner) llm_json_write(inner, 0, out);
     else if (ok && llm_json_type_of(d, v) == LLM_JSON_OBJECT) llm_json_write(d, v, out);
     else if (ok) llm_text_str(out, "{}");
@@ -10408,13 +10410,12 @@ static int llm__tool_arguments(const llm_json *d, int v, llm_text *out) {
 static int llm__tool_take(llm_tool_parser *p) {
     llm_json *d = NULL;
     llm_text arguments = llm__text_none();
-    size_t len = p->name_end - p->name;
-    const char *name = len ? p->held.data + p->name : NULL;
-    int ok = !llm_json_parse(p->held.data + p->from, p->at - p->from, NULL, &d), node = -1, v = ok && !name ? llm__tool_parts(d, &node) : 0;
-    if (!name) name = llm_json_str(d, node, &len);
-    ok = ok && name && len && len <= LLM__TOOL_NAME_MAX && (!p->row.bare || llm__tool_find(p, name, len) >= 0);
+    llm__str name = llm__tool_held(p);
+    int ok = !llm_json_parse(p->held.data + p->from, p->at - p->from, NULL, &d), node = -1, v = ok && !name.n ? llm__tool_parts(d, &node) : 0;
+    if (!name.n) name = llm__json_text(d, node);
+    ok = ok && name.n && name.n <= LLM__TOOL_NAME_MAX && (!p->row.bare || llm__tool_find(p, name) >= 0);
     ok = ok && llm__tool_arguments(d, v, &arguments);
-    if (ok) llm__tool_add(p, name, len, &arguments);
+    if (ok) llm__tool_add(p, name, &arguments);
     llm_json_free(d);
     return ok;
 }
@@ -10442,7 +10443,7 @@ static int llm__tool_object(llm_tool_parser *p, llm_text *content) {
 
 /* A value between tags has no type of its own: a text stays one where the schema says so, else what reads as JSON is JSON. */
 static void llm__tool_value(const llm_tool_parser *p, llm__str key, llm__str value, llm_text *out) {
-    int f = llm__tool_find(p, p->held.data + p->name, p->name_end - p->name);
+    int f = llm__tool_find(p, llm__tool_held(p));
     int properties = llm_json_find(p->tools, llm_json_find(p->tools, f, "parameters"), "properties");
     int schema = llm__json_member(p->tools, properties, key);
     llm_json *d = NULL;
@@ -10479,7 +10480,7 @@ static int llm__tool_elements(llm_tool_parser *p, llm_text *content) {
         p->at = (size_t)(value_end - p->held.data) + strlen(p->row.value_end);
     }
     llm_text_str(&p->elements, p->elements.len ? "}" : "{}");
-    llm__tool_add(p, p->held.data + p->name, p->name_end - p->name, &p->elements);
+    llm__tool_add(p, llm__tool_held(p), &p->elements);
     return llm__tool_done(p);
 }
 
@@ -11714,10 +11715,8 @@ static llm__str llm__template_of(const llm_json *doc, const char *name) {
     int node = llm_json_find(doc, 0, "chat_template"), found = strcmp(name, "default") ? -1 : node;
     if (llm_json_type_of(doc, node) == LLM_JSON_ARRAY) {
         found = -1;
-        for (int e = llm_json_first(doc, node); e >= 0 && found < 0; e = llm_json_next(doc, e)) {
-            const char *own = llm_json_str(doc, llm_json_find(doc, e, "name"), NULL);
-            if (own && !strcmp(own, name)) found = llm_json_find(doc, e, "template");
-        }
+        for (int e = llm_json_first(doc, node); e >= 0 && found < 0; e = llm_json_next(doc, e))
+            if (llm__str_eq(llm__json_text_at(doc, e, "name"), name)) found = llm_json_find(doc, e, "template");
     }
     return llm__json_text(doc, found);
 }
