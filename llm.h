@@ -2353,39 +2353,49 @@ LLM__UNUSED static char *llm__path_join(const char *folder, const char *name) {
 /* ============================================================================
  * >>threads   A pool that spins between short jobs and sleeps between long pauses.
  * ============================================================================
- * run() hands one function to all threads (the caller is number 0) and returns when all are done; inside it, barrier() makes them meet. A
- * step of a small model has hundreds of such meetings, each worth well under a microsecond, so waiting threads spin; after 20,000 turns
- * they yield (another process may want the core), and between jobs, after about a millisecond, they sleep on a condition variable.
+ * run() hands a job to all threads (the caller is number 0) and returns when it is done. A job is a row of passes; each is cut into as many
+ * parts as there are threads, and begins when all parts of the one before are done. A step of a small model has hundreds of passes of a few
+ * microseconds, so who waits spins: a core that sleeps takes longer to wake than a pass takes.
  *
- * Two counters do it all. `job` counts the jobs: a worker that has done `seen` of them waits for it to move on. `turn` counts the meetings:
- * who arrives last moves it on, the others wait for that. Neither is ever reset, so a fast thread in the next meeting cannot be mixed up
- * with a slow one still leaving the last. Publishing is a release, seeing it an acquire: what was written before a meeting is seen behind
- * it by all. Each counter has a cache line of its own, or spinning on one would slow down the writers of the other.
+ * Part i of a pass is meant for thread i, whose caches know what it works on, but it is not bound to it. Where another program computes on
+ * the core of a thread, the system takes that thread away for milliseconds, hundreds of passes; all others would wait for it. So whoever
+ * has waited a few microseconds does the parts that nobody has begun, and from then on does so at once: the others go on without the one
+ * that is away, until it takes a part again, in the pass where it finds them. Only a part that was begun must be waited for; who waits long
+ * for one sleeps, and so leaves its core to whoever is wanted. What a part computes depends on its number alone, not on the thread.
+ *
+ * Passes are numbered through all jobs. `done` is the last pass that is done, `end` the last of the job: pass done + 1 is the one to work
+ * on if they differ. `begun` of a part is the last pass in which somebody took it: taking is moving it up to the pass by compare-and-swap,
+ * so one succeeds, and one who comes late, with the number of a pass that is over, finds a higher number there and takes nothing. Whoever
+ * finishes the last of n parts moves `done` on; it is a release, and reading it an acquire: what was written in a pass is seen by all in
+ * the next. What belongs to the job (fn, arg, first) is read by those who hold a part, and no job ends before its parts. Each counter has a
+ * cache line of its own, or spinning on one would slow down the writers of the other. Numbers may wrap around.
  *
  * A pool belongs to one engine and has one caller at a time: whoever steps the engine. */
 
 typedef struct llm__pool llm__pool;
-typedef void (*llm__pool_fn)(void *arg, int thread, int n_threads);
+typedef void (*llm__pool_fn)(void *arg, int pass, int part, int n_parts);
 
 typedef struct llm__pool_worker {
+    int begun; /* the last pass in which this part was taken */
+    int away;  /* it was taken by another thread */
+    int id;
     llm__pool *pool;
     pthread_t thread;
-    int id;
-} llm__pool_worker;
+} __attribute__((aligned(64))) llm__pool_worker;
 
 struct llm__pool {
-    int n;                  /* threads, the caller's included */
-    void *memory;           /* what was allocated: the struct stands in it, aligned */
+    int n;        /* threads, the caller's included */
+    void *memory; /* what was allocated: the struct stands in it, aligned, and the workers behind it */
     llm__pool_worker *worker;
     llm__pool_fn fn;
     void *arg;
+    int first; /* the job's first pass */
     int stop;
-    int sleepers;           /* guarded by mutex */
-    pthread_mutex_t mutex;
-    pthread_cond_t wake;
-    int job __attribute__((aligned(64)));      /* counts jobs: a change starts one */
-    int arrived __attribute__((aligned(64)));  /* of the barrier */
-    int turn __attribute__((aligned(64)));
+    int away; /* how many threads are */
+    int end __attribute__((aligned(64)));
+    int finished __attribute__((aligned(64))); /* parts of the pass */
+    int done __attribute__((aligned(64)));
+    int sleepers __attribute__((aligned(64)));
 };
 
 /* Tells the core that this loop only waits: it saves power, and a sibling hyperthread gets its share. */
@@ -2397,74 +2407,97 @@ LLM__INLINE void llm__relax(void) {
 #endif
 }
 
-/* Waits until *at is no longer `old`: spins, then yields. Gives up after `turns` (0: never); 1 when it changed. */
-static int llm__spin_while(const int *at, int old, int turns) {
-    for (int i = 0; __atomic_load_n(at, __ATOMIC_ACQUIRE) == old; i++) {
-        if (turns && i >= turns) return 0;
-        if (i < 20000) llm__relax();
-        else sched_yield();
+/* Spins until *at is no longer `old`, about so many seconds at most (0: some dozens of turns). A turn takes 10 to 150 cycles, by the CPU.
+ * 1: it changed. */
+static int llm__spin_while(const int *at, int old, double seconds) {
+    double until = 0;
+    for (int i = 1;; i++) {
+        if (__atomic_load_n(at, __ATOMIC_ACQUIRE) != old) return 1;
+        llm__relax();
+        if (i % 64) continue;
+        double now = llm__now();
+        if (until == 0) until = now + seconds;
+        if (now >= until) return 0;
+    }
+}
+
+/* Spins, then sleeps until *at is no longer `old`. */
+static void llm__pool_wait(llm__pool *p, int *at, int old, double seconds) {
+    if (llm__spin_while(at, old, seconds)) return;
+    __atomic_add_fetch(&p->sleepers, 1, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(at, __ATOMIC_SEQ_CST) == old) syscall(SYS_futex, at, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
+    __atomic_sub_fetch(&p->sleepers, 1, __ATOMIC_SEQ_CST);
+}
+
+/* Moves a counter on and wakes who sleeps on it. Store, then look for sleepers; they say that they sleep, then look at the counter: one of
+ * both sees the other. */
+static void llm__pool_move(llm__pool *p, int *at, int to) {
+    __atomic_store_n(at, to, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&p->sleepers, __ATOMIC_SEQ_CST)) syscall(SYS_futex, at, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+}
+
+/* Thread `me` does a part of this pass, unless somebody has taken it. 1: done. */
+static int llm__pool_take(llm__pool *p, int me, int part, int pass) {
+    llm__pool_worker *w = &p->worker[part];
+    int old = __atomic_load_n(&w->begun, __ATOMIC_RELAXED), away = me != part;
+    if ((int)((unsigned)pass - (unsigned)old) <= 0 ||
+        !__atomic_compare_exchange_n(&w->begun, &old, pass, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+        return 0;
+    if (w->away != away) { /* whoever holds the part may write this */
+        w->away = away;
+        __atomic_add_fetch(&p->away, away ? 1 : -1, __ATOMIC_RELAXED);
+    }
+    p->fn(p->arg, (int)((unsigned)pass - (unsigned)p->first), part, p->n);
+    if (__atomic_add_fetch(&p->finished, 1, __ATOMIC_ACQ_REL) == p->n) {
+        __atomic_store_n(&p->finished, 0, __ATOMIC_RELAXED);
+        llm__pool_move(p, &p->done, pass);
     }
     return 1;
 }
 
-/* Every thread of the running job calls it; none goes on before all have. */
-LLM__UNUSED static void llm__pool_barrier(llm__pool *p) {
-    if (p->n == 1) return;
-    int turn = __atomic_load_n(&p->turn, __ATOMIC_RELAXED);
-    if (__atomic_add_fetch(&p->arrived, 1, __ATOMIC_ACQ_REL) == p->n) {
-        __atomic_store_n(&p->arrived, 0, __ATOMIC_RELAXED);
-        __atomic_store_n(&p->turn, turn + 1, __ATOMIC_RELEASE);
-    } else {
-        llm__spin_while(&p->turn, turn, 0);
+/* Works on the job, if there is one, until it is done. */
+static void llm__pool_work(llm__pool *p, int me) {
+    for (;;) {
+        const int done = __atomic_load_n(&p->done, __ATOMIC_ACQUIRE), pass = (int)((unsigned)done + 1);
+        int took = 0;
+        if (done == __atomic_load_n(&p->end, __ATOMIC_ACQUIRE) || __atomic_load_n(&p->stop, __ATOMIC_RELAXED)) return;
+        if (llm__pool_take(p, me, me, pass)) continue;
+        if (!__atomic_load_n(&p->away, __ATOMIC_RELAXED) && llm__spin_while(&p->done, done, 2e-6)) continue;
+        for (int i = 1; i < p->n && !took; i++) took = llm__pool_take(p, me, (me + i) % p->n, pass);
+        if (!took) llm__pool_wait(p, &p->done, done, 100e-6);
     }
 }
 
-/* A worker: waits for the job counter to move (spinning, then asleep), works, meets the others. `stop` ends it. */
+/* A worker: waits for the end to move (spinning, then asleep), works. `stop` ends it. It spins for about as long as the next step takes to
+ * be prepared, but not where cores are short: there it would keep somebody from preparing it. */
 static void *llm__pool_main(void *arg) {
     llm__pool_worker *w = (llm__pool_worker *)arg;
     llm__pool *p = w->pool;
-    for (int seen = 0;; seen++) {
-        if (!llm__spin_while(&p->job, seen, 30000)) {
-            pthread_mutex_lock(&p->mutex);
-            p->sleepers++;
-            while (__atomic_load_n(&p->job, __ATOMIC_ACQUIRE) == seen) pthread_cond_wait(&p->wake, &p->mutex);
-            p->sleepers--;
-            pthread_mutex_unlock(&p->mutex);
-        }
-        if (p->stop) return NULL;
-        p->fn(p->arg, w->id, p->n);
-        llm__pool_barrier(p);
+    for (;;) {
+        llm__pool_work(p, w->id);
+        int done = __atomic_load_n(&p->done, __ATOMIC_ACQUIRE);
+        llm__pool_wait(p, &p->end, done, __atomic_load_n(&p->away, __ATOMIC_RELAXED) ? 100e-6 : 1e-3);
+        if (__atomic_load_n(&p->stop, __ATOMIC_RELAXED)) return NULL;
     }
 }
 
-/* Publishes a job: the counter moves, sleepers are woken. Under the mutex, so that none falls asleep in between. */
-static void llm__pool_start(llm__pool *p) {
-    pthread_mutex_lock(&p->mutex);
-    __atomic_add_fetch(&p->job, 1, __ATOMIC_ACQ_REL);
-    if (p->sleepers) pthread_cond_broadcast(&p->wake);
-    pthread_mutex_unlock(&p->mutex);
-}
-
-/* Runs fn on all threads; returns when all are done. One caller at a time. */
-LLM__UNUSED static void llm__pool_run(llm__pool *p, llm__pool_fn fn, void *arg) {
-    if (p->n > 1) {
-        p->fn = fn;
-        p->arg = arg;
-        llm__pool_start(p);
-    }
-    fn(arg, 0, p->n);
-    llm__pool_barrier(p);
+/* Runs fn on all parts of n_passes passes; returns when all are done. One caller at a time. */
+LLM__UNUSED static void llm__pool_run(llm__pool *p, llm__pool_fn fn, void *arg, int n_passes) {
+    for (int i = 0; p->n == 1 && i < n_passes; i++) fn(arg, i, 0, 1);
+    if (p->n == 1 || n_passes < 1) return;
+    p->fn = fn;
+    p->arg = arg;
+    p->first = (int)((unsigned)p->end + 1);
+    llm__pool_move(p, &p->end, (int)((unsigned)p->end + (unsigned)n_passes));
+    llm__pool_work(p, 0);
 }
 
 /* Ends the workers and frees the pool. NULL is fine. */
 LLM__UNUSED static void llm__pool_close(llm__pool *p) {
     if (!p) return;
-    p->stop = 1;
-    llm__pool_start(p);
+    __atomic_store_n(&p->stop, 1, __ATOMIC_RELAXED);
+    llm__pool_move(p, &p->end, (int)((unsigned)p->end + 1));
     for (int i = 1; i < p->n; i++) pthread_join(p->worker[i].thread, NULL);
-    pthread_mutex_destroy(&p->mutex);
-    pthread_cond_destroy(&p->wake);
-    LLM_FREE(p->worker);
     LLM_FREE(p->memory);
 }
 
@@ -2480,17 +2513,11 @@ LLM__UNUSED static int llm__cores(void) {
 
 /* A pool of n >= 1 threads, the caller's among them; fewer where the system refuses more. NULL: no memory. */
 LLM__UNUSED static llm__pool *llm__pool_open(int n) {
-    void *memory = llm__calloc(1, sizeof(llm__pool) + 64);
+    void *memory = llm__calloc(1, sizeof(llm__pool) + (size_t)n * sizeof(llm__pool_worker) + 64);
     if (!memory) return NULL;
     llm__pool *p = (llm__pool *)(((uintptr_t)memory + 63) & ~(uintptr_t)63);
     p->memory = memory;
-    p->worker = LLM__NEW(llm__pool_worker, n);
-    if (!p->worker) {
-        LLM_FREE(memory);
-        return NULL;
-    }
-    pthread_mutex_init(&p->mutex, NULL);
-    pthread_cond_init(&p->wake, NULL);
+    p->worker = (llm__pool_worker *)(void *)(p + 1);
     p->n = n; /* workers read it only after the first job */
     for (int i = 1; i < n; i++) {
         p->worker[i].pool = p;
@@ -14054,15 +14081,14 @@ static void llm__norm_row(const llm__kernels *k, llm_norm_kind kind, float *dst,
  * as tokens ask for them; all others are packed blocks. Weights of floats are multiplied with f32 activations, quantised ones with rounded
  * ones, the output layer's (HEAD) with two roundings, for there an error of a rounding would go straight into the logits. */
 
-/* What an operation knows of the thread it runs in. Every thread of the pool calls it with its own. */
+/* What an operation knows of the part of it that it is called for: see llm__pool. */
 typedef struct llm__exec {
-    llm__pool *pool;
-    int thread, n_threads;
+    int thread, n_threads; /* the part, and how many there are */
     llm__isa isa;
     const llm_step *step;
     int n_rows;              /* of this op */
     int *next;               /* counts the parts of this op that threads have taken; NULL: every thread has its fixed share */
-    void *scratch;           /* the thread's own; of llm__run_experts shared by all: see llm__experts_scratch */
+    void *scratch;           /* the part's own; of llm__run_experts shared by all: see llm__experts_scratch */
     size_t scratch_bytes;
 } llm__exec;
 
@@ -14761,8 +14787,9 @@ static void llm__lora_down(const llm__exec *e, const llm__lora_job *j, int64_t n
  *     expert    2   2   2   5   5   7        begin of expert 2: 0, of 5: 3, of 7: 5
  *     row       0   1   2   0   2   1        slot_of row 0: 3, 0; row 1: 1, 5; row 2: 4, 2
  *
- * The passes, a barrier after each: sort (one thread), gather the slots' rows, round, product with gate and up, round, product with down,
- * add up by row. With adapters their products go before: A x beside the rounding, B low in a pass of its own. In a product the experts' grids are laid end to end, so threads share the work evenly however uneven the routing is. */
+ * The passes: sort (one thread); gather the slots' rows; for gate and up, then for down: round, beside A x of adapters, then their B low,
+ * then the product; add up by row. In a product the experts' grids are laid end to end, so threads share the work evenly however uneven the
+ * routing is. */
 
 /* What a turn works on, in scratch memory that all threads share. A choice without an expert (-1) has no slot. */
 typedef struct llm__slots {
@@ -14884,21 +14911,16 @@ static void llm__slots_round(const llm__exec *e, const llm__slots *s, const llm_
     }
 }
 
-/* Rounding, what adapters add, product; a barrier after each. */
-static void llm__slots_run(const llm__exec *e, const llm__slots *s, const llm_experts_op *op, const llm__slots_layer *y, llm__finish *f) {
+/* A layer's pass 0: rounding, and the first factor of adapters; 1: their second; 2: the product. */
+static void llm__slots_pass(const llm__exec *e, const llm__slots *s, const llm_experts_op *op, const llm__slots_layer *y, llm__finish *f,
+                            int pass) {
     const llm_buffer *plus = y->lora ? op->plus : NULL;
     llm__lora_job j = {y->lora, s->begin[op->n_experts], op->n_experts, s->begin, s->row, y->x, y->w->cols, op->low, NULL, 0, 1, 0};
-    llm__slots_round(e, s, y->w, y->x, y->act);
-    if (plus) {
-        j.dst = plus->data;
-        j.dst_stride = plus->stride;
-        llm__lora_down(e, &j, y->w->rows / op->n_experts);
-        llm__pool_barrier(e->pool);
-        llm__lora_products(e, &j, 1);
-    }
-    llm__pool_barrier(e->pool);
-    llm__slots_product(e, s, y, plus, f);
-    llm__pool_barrier(e->pool);
+    if (plus) j.dst = plus->data, j.dst_stride = plus->stride;
+    if (pass == 0) llm__slots_round(e, s, y->w, y->x, y->act);
+    if (pass == 0 && plus) llm__lora_down(e, &j, y->w->rows / op->n_experts);
+    if (pass == 1 && plus) llm__lora_products(e, &j, 1);
+    if (pass == 2) llm__slots_product(e, s, y, plus, f);
 }
 
 /* dst (+)= sum over the choices, in their order, of weight * y. */
@@ -14917,38 +14939,48 @@ static void llm__slots_combine(const llm__exec *e, const llm__slots *s, const ll
     }
 }
 
-/* All threads, with barriers inside: see above. Rows, choices and weights come in op->routes (rows, 2 k): ids, then weights, as floats. */
-LLM__UNUSED static void llm__run_experts(const llm__exec *e, const llm_experts_op *op) {
-    int64_t hidden = op->gate_up->cols, ff = op->down->cols, out = op->down->rows / op->n_experts, wide = LLM__MAX(hidden, out);
-    int turn = e->n_rows;
-    llm__slots s;
+enum { LLM__EXPERT_PASSES = 9 };
+
+/* How many rows a turn takes, so that its slots fit the scratch memory. */
+static int llm__experts_turn(const llm_experts_op *op, int rows, size_t scratch_bytes) {
+    int64_t hidden = op->gate_up->cols, out = op->down->rows / op->n_experts;
+    int turn = rows;
     if (op->up_lora || op->down_lora) turn = (int)LLM__MIN(turn, LLM__MAX(op->low->rows / op->k, 1));
-    while (turn > 1 &&
-           llm__slots_place(&s, NULL, (size_t)turn * (size_t)op->k, (size_t)op->n_experts, (size_t)wide, (size_t)ff) > e->scratch_bytes)
+    while (turn > 1 && llm__experts_scratch(turn, op->k, op->n_experts, LLM__MAX(hidden, out), op->down->cols) > scratch_bytes)
         turn = (turn + 1) / 2;
+    return turn;
+}
+
+/* Passes of an operation over n_rows rows. */
+LLM__UNUSED static int llm__experts_passes(const llm_experts_op *op, int n_rows, size_t scratch_bytes) {
+    const int turn = LLM__MAX(1, llm__experts_turn(op, n_rows, scratch_bytes));
+    return (n_rows + turn - 1) / turn * LLM__EXPERT_PASSES;
+}
+
+/* This thread's part of one pass: see above. Rows, choices and weights come in op->routes (rows, 2 k): ids, then weights, as floats. */
+LLM__UNUSED static void llm__run_experts(const llm__exec *e, const llm_experts_op *op, int pass) {
+    const int64_t hidden = op->gate_up->cols, ff = op->down->cols, out = op->down->rows / op->n_experts, wide = LLM__MAX(hidden, out);
+    const int turn = llm__experts_turn(op, e->n_rows, e->scratch_bytes), row0 = pass / LLM__EXPERT_PASSES * turn;
+    const int rows = LLM__MIN(turn, e->n_rows - row0);
+    int64_t begin, end;
+    llm__finish f;
+    llm__slots s;
     llm__slots_place(&s, (uint8_t *)e->scratch, (size_t)turn * (size_t)op->k, (size_t)op->n_experts, (size_t)wide, (size_t)ff);
     const llm__slots_layer up = {op->gate_up, op->gate_up_bias, op->up_lora, s.x, &s.x_act, s.h, ff};
     const llm__slots_layer down = {op->down, op->down_bias, op->down_lora, s.h, &s.h_act, s.y, out};
-    for (int row0 = 0; row0 < e->n_rows; row0 += turn) {
-        int rows = LLM__MIN(turn, e->n_rows - row0);
-        int64_t begin, end;
-        llm__finish f;
-        memset(&f, 0, sizeof f);
-        if (e->thread == 0) llm__slots_sort(&s, op, row0, rows);
-        llm__pool_barrier(e->pool);
+    const int sub = pass % LLM__EXPERT_PASSES;
+    memset(&f, 0, sizeof f);
+    f.scale = 1;
+    f.limit = op->limit;
+    f.act = sub < 5 ? op->act : LLM_ACT_NONE;
+    if (sub == 0 && e->thread == 0) llm__slots_sort(&s, op, row0, rows);
+    if (sub == 1) {
         llm__share(e, s.begin[op->n_experts], &begin, &end);
         for (int64_t i = begin; i < end; i++)
             memcpy(s.x + i * hidden, op->src->data + s.row[i] * op->src->stride, sizeof(float) * (size_t)hidden);
-        llm__pool_barrier(e->pool);
-        f.scale = 1;
-        f.limit = op->limit;
-        f.act = op->act;
-        llm__slots_run(e, &s, op, &up, &f);
-        f.act = LLM_ACT_NONE;
-        llm__slots_run(e, &s, op, &down, &f);
-        llm__slots_combine(e, &s, op, row0, rows);
-        llm__pool_barrier(e->pool);
     }
+    if (sub >= 2 && sub < 8) llm__slots_pass(e, &s, op, sub < 5 ? &up : &down, &f, (sub - 2) % 3);
+    if (sub == 8) llm__slots_combine(e, &s, op, row0, rows);
 }
 
 /* ---- section: dtypes, linear kernels (end) ---- */
@@ -15398,7 +15430,7 @@ LLM__INLINE int llm__row_position(const llm_step *s, int row) {
  *
  * All memory is taken at open time: the lists, the copy of the step, scratch for each thread, KV pages. */
 
-enum { LLM__MAX_RECORDS = 8192, LLM__MAX_RANKS = 64 };
+enum { LLM__MAX_RECORDS = 8192, LLM__MAX_RANKS = 64, LLM__MAX_PASSES = 8 * LLM__MAX_RECORDS };
 
 /* In the order of llm__ops. */
 typedef enum llm__op_kind {
@@ -15475,6 +15507,12 @@ typedef struct llm__cpu_buffer {
     int nothing;           /* the latest llm_lora_op to it found nothing to add: it was not computed */
 } llm__cpu_buffer;
 
+/* What stands between two barriers: of n_ranks ranks from `rank` on records [from, until), then, if `act`, the rounded copies for record
+ * `until`. EXPERTS is alone, rank by rank, for their scratch is the same: pass number `sub` of one rank. */
+typedef struct llm__stretch {
+    int rank, n_ranks, from, until, act, sub;
+} llm__stretch;
+
 /* A rank's list. `interval` counts the barriers recorded so far. */
 typedef struct llm__rank {
     llm__record *list; /* (LLM__MAX_RECORDS) */
@@ -15483,8 +15521,8 @@ typedef struct llm__rank {
     int64_t vocab;     /* rows of its output layer */
 } llm__rank;
 
-/* A step changes `rank`, the uses in the buffers, `step` with its arrays, and `failed` with its sentence, and of course what stands in
- * buffers, pages and logits; all the rest is made at open time. */
+/* A step changes `rank`, `pass`, the uses in the buffers, `step` with its arrays, and `failed` with its sentence, and of course what stands
+ * in buffers, pages and logits; all the rest is made at open time. */
 struct llm_backend_ctx {
     llm_backend_config cfg;
     llm__isa isa;
@@ -15492,6 +15530,10 @@ struct llm_backend_ctx {
     llm__pool *pool;
     int n_ranks, n_group; /* ranks of a stage */
     llm__rank *rank;
+    llm__stretch *pass; /* (LLM__MAX_PASSES) */
+    int n_passes;
+    const llm__record *timed; /* with cfg.spent: the record that the time since `since` belongs to */
+    double since;
     llm__kv_cache kv;
     llm__cpu_buffer **buffer;
     size_t n_buffers, buffer_cap;
@@ -15530,15 +15572,15 @@ static int llm__op_rows(const llm_backend_ctx *ctx, llm_rows rows) {
 
 /* ---- The operations ----
  * Either for one row (called for each row of a thread's share), or for a thread's whole share. What each computes is said where its struct
- * is declared; here stands how. None allocates, and only EXPERTS waits: it has barriers inside. Scratch is the thread's own: at least four
- * rows of the widest buffer, and what attention over the widest heads needs; nothing in it outlives the call. */
+ * is declared; here stands how. None allocates, none waits. Scratch is the thread's own: at least four rows of the widest buffer, and what
+ * attention over the widest heads needs; nothing in it outlives the call. */
 
 /* What an operation is called with. */
 typedef struct llm__run {
     const llm_backend_ctx *ctx;
     const llm__exec *e;
     llm__record *rec;
-    int rank;
+    int rank, sub;
 } llm__run;
 
 /* A row of a buffer: (cols) floats, on a cache line. */
@@ -15868,7 +15910,7 @@ static void llm__run_experts_op(const llm__run *r) {
     llm__exec shared = *r->e;
     shared.scratch = r->ctx->experts;
     shared.scratch_bytes = r->ctx->experts_bytes;
-    llm__run_experts(&shared, &r->rec->op.experts);
+    llm__run_experts(&shared, &r->rec->op.experts, r->sub);
 }
 
 /* dst *= sigmoid of the one gate value of the row. */
@@ -15953,13 +15995,14 @@ static const struct {
 };
 
 /* One thread's share of one record. */
-static void llm__run_record(const llm_backend_ctx *ctx, llm__exec *e, llm__record *rec, int rank) {
+static void llm__run_record(const llm_backend_ctx *ctx, llm__exec *e, llm__record *rec, int rank, int sub) {
     int64_t from, to;
     llm__run r;
     r.ctx = ctx;
     r.e = e;
     r.rec = rec;
     r.rank = rank;
+    r.sub = sub;
     e->n_rows = llm__op_rows(ctx, rec->rows);
     e->next = &rec->next;
     llm__share(e, e->n_rows, &from, &to);
@@ -15980,20 +16023,25 @@ static void llm__run_act(const llm_backend_ctx *ctx, const llm__exec *e, const l
     if (rec->form) llm__act_make(&act, rec->act, rec->form, rec->act_col, rec->act_cols);
 }
 
-/* Adds a record that has run on all ranks of a group, and the time since *from, to its kind. What attention reads: of each sequence all
- * keys and values that it sees. */
-static void llm__spent_add(const llm_backend_ctx *ctx, const llm__record *rec, double *from) {
+/* Where the caller wants to know what steps spend: `next` (NULL: nothing) begins, so the record before it, which has run on all ranks of a
+ * group, is added to its kind with the time that it took. What attention reads: of each sequence all keys and values that it sees. */
+static void llm__spent_add(llm_backend_ctx *ctx, const llm__record *next) {
     static const uint8_t kinds[] = {
         LLM_SPENT_EMBED, LLM_SPENT_EMBED, LLM_SPENT_NORM, LLM_SPENT_NORM, LLM_SPENT_LINEAR, LLM_SPENT_ATTENTION, LLM_SPENT_ATTENTION,
         LLM_SPENT_ATTENTION, LLM_SPENT_ATTENTION, LLM_SPENT_LINEAR, LLM_SPENT_LINEAR, LLM_SPENT_LINEAR, LLM_SPENT_HEAD, LLM_SPENT_NORM,
         LLM_SPENT_HEAD, LLM_SPENT_LINEAR, LLM_SPENT_LINEAR, LLM_SPENT_NORM,
     };
+    const llm__record *rec = ctx->timed;
+    const double now = ctx->cfg.spent ? llm__now() : 0, took = now - ctx->since;
+    if (!ctx->cfg.spent || rec == next) return;
+    ctx->timed = next;
+    ctx->since = now;
+    if (!rec) return;
     llm_spent *s = &ctx->cfg.spent[kinds[rec->kind]];
     const llm_attention_op *a = &rec->op.attention;
     const llm_weight *w = rec->kind == LLM__OP_LINEAR ? rec->op.linear.weight : rec->kind == LLM__OP_LOGITS ? rec->op.logits.head : NULL;
-    const double now = llm__now(), ranks = ctx->n_group;
-    s->seconds += now - *from;
-    *from = now;
+    const double ranks = ctx->n_group;
+    s->seconds += took;
     if (w) s->bytes += ranks * (double)w->bytes, s->ops += ranks * 2 * (double)w->rows * (double)w->cols * llm__op_rows(ctx, rec->rows);
     for (int i = 0; i < ctx->step.shape.n_seqs && rec->kind == LLM__OP_ATTENTION; i++) {
         const int rows = ctx->step.seq_begin[i + 1] - ctx->step.seq_begin[i], len = ctx->step.seq_len[i];
@@ -16004,36 +16052,60 @@ static void llm__spent_add(const llm_backend_ctx *ctx, const llm__record *rec, d
     }
 }
 
-/* One thread's way through the lists of all ranks, stage by stage. All threads pass the same barriers, for what decides about them is in
- * the lists, and these are not written while they run (but for `next`). */
-static void llm__run_lists(void *arg, int thread, int n_threads) {
+/* One thread's part of a pass. */
+static void llm__run_pass(void *arg, int pass, int thread, int n_threads) {
     llm_backend_ctx *ctx = (llm_backend_ctx *)arg;
+    const llm__stretch *at = &ctx->pass[pass];
     llm__exec e;
     memset(&e, 0, sizeof e);
-    e.pool = ctx->pool;
     e.thread = thread;
     e.n_threads = n_threads;
     e.isa = ctx->isa;
     e.step = &ctx->step;
     e.scratch = ctx->scratch + (size_t)thread * ctx->scratch_bytes;
     e.scratch_bytes = ctx->scratch_bytes;
-    const llm__record *last = NULL; /* that the time since `since` belongs to */
-    double since = ctx->cfg.spent && !thread ? llm__now() : 0;
-    for (int first = 0; first < ctx->n_ranks; first += ctx->n_group)
-        for (int i = 0; i < ctx->rank[first].n; i++) {
-            int barrier = 0, form = 0, end = first + ctx->n_group;
-            for (int r = first; r < end; r++) {
-                barrier |= ctx->rank[r].list[i].barrier;
-                form |= ctx->rank[r].list[i].form;
-            }
-            if (barrier) llm__pool_barrier(ctx->pool);
-            if (last) llm__spent_add(ctx, last, &since);
-            if (since > 0) last = &ctx->rank[first].list[i];
-            for (int r = first; r < end && form; r++) llm__run_act(ctx, &e, &ctx->rank[r].list[i]);
-            if (form) llm__pool_barrier(ctx->pool);
-            for (int r = first; r < end; r++) llm__run_record(ctx, &e, &ctx->rank[r].list[i], r);
+    for (int i = at->from; i < at->until + at->act; i++) {
+        if (!thread) llm__spent_add(ctx, &ctx->rank[at->rank - at->rank % ctx->n_group].list[i]);
+        for (int r = at->rank; r < at->rank + at->n_ranks; r++) {
+            llm__record *rec = &ctx->rank[r].list[i];
+            if (i < at->until) llm__run_record(ctx, &e, rec, r, at->sub);
+            else llm__run_act(ctx, &e, rec);
         }
-    if (last) llm__spent_add(ctx, last, &since);
+    }
+}
+
+/* Ends the pass that is being put together, unless there is nothing in it, and begins the next one with record `from`. */
+static void llm__pass_end(llm_backend_ctx *ctx, llm__stretch *p, int until, int act, int from) {
+    p->until = until;
+    p->act = act;
+    if (p->until > p->from || act) {
+        if (ctx->n_passes >= LLM__MAX_PASSES) llm__cpu_fail(ctx, LLM_ERR_LIMIT, "too many operations in one step");
+        else ctx->pass[ctx->n_passes++] = *p;
+    }
+    p->from = from;
+}
+
+/* Cuts the lists of a stage at their barriers. EXPERTS has its own behind each pass. */
+static void llm__passes_of(llm_backend_ctx *ctx, int first) {
+    llm__stretch p = {first, ctx->n_group, 0, 0, 0, 0};
+    for (int i = 0; i < ctx->rank[first].n; i++) {
+        const llm__record *rec = &ctx->rank[first].list[i];
+        int barrier = rec->kind == LLM__OP_EXPERTS, form = 0;
+        for (int r = first; r < first + ctx->n_group; r++) {
+            barrier |= ctx->rank[r].list[i].barrier;
+            form |= ctx->rank[r].list[i].form;
+        }
+        if (barrier) llm__pass_end(ctx, &p, i, 0, i);
+        if (form) llm__pass_end(ctx, &p, i, 1, i);
+        if (rec->kind != LLM__OP_EXPERTS) continue;
+        p.n_ranks = 1;
+        for (; p.rank < first + ctx->n_group; p.rank++) {
+            const int n = llm__experts_passes(&ctx->rank[p.rank].list[i].op.experts, llm__op_rows(ctx, rec->rows), ctx->experts_bytes);
+            for (p.sub = 0; p.sub < n; p.sub++) llm__pass_end(ctx, &p, i + 1, 0, i);
+        }
+        p.rank = first, p.n_ranks = ctx->n_group, p.sub = 0, p.from = i + 1;
+    }
+    llm__pass_end(ctx, &p, ctx->rank[first].n, 0, 0);
 }
 
 /* ---- Recording ----
@@ -16290,7 +16362,11 @@ static llm_result llm__cpu_end_step(llm_backend_ctx *ctx) {
         for (int i = 0; same && i < first->n; i++) same = ctx->rank[r].list[i].kind == first->list[i].kind;
         if (!same) llm__cpu_fail(ctx, LLM_ERR_ARG, "the ranks recorded different operations");
     }
-    if (!ctx->failed) llm__pool_run(ctx->pool, llm__run_lists, ctx);
+    ctx->n_passes = 0;
+    for (int first = 0; first < ctx->n_ranks && !ctx->failed; first += ctx->n_group) llm__passes_of(ctx, first);
+    ctx->timed = NULL;
+    if (!ctx->failed) llm__pool_run(ctx->pool, llm__run_pass, ctx, ctx->n_passes);
+    llm__spent_add(ctx, NULL);
     return ctx->failed ? llm__error(ctx->failed, "%s", ctx->why) : LLM_OK;
 }
 
@@ -16342,6 +16418,7 @@ static void llm__cpu_close(llm_backend_ctx *ctx) {
         if (ctx->rank) llm__pages_free(ctx->rank[r].list, LLM__MAX_RECORDS * sizeof(llm__record));
         if (ctx->kv.base) llm__pages_free(ctx->kv.base[r], (size_t)(ctx->kv.page_bytes * ctx->kv.n_pages) + 64);
     }
+    llm__pages_free(ctx->pass, LLM__MAX_PASSES * sizeof *ctx->pass);
     llm__pages_free(ctx->scratch, ctx->scratch_bytes * threads);
     llm__pages_free(ctx->experts, ctx->experts_bytes);
     llm__pages_free(ctx->logits, ctx->logits_bytes);
@@ -16400,6 +16477,8 @@ static llm_result llm__cpu_open_parts(llm_backend_ctx *ctx) {
         ctx->rank[i].list = (llm__record *)llm__cpu_pages(ctx, LLM__MAX_RECORDS * sizeof(llm__record));
         if (!ctx->rank[i].list) return llm__nomem();
     }
+    ctx->pass = (llm__stretch *)llm__cpu_pages(ctx, LLM__MAX_PASSES * sizeof *ctx->pass);
+    if (!ctx->pass) return llm__nomem();
     llm_kv_type kv = ctx->cfg.kv_type;
     if (kv == LLM_KV_AUTO) kv = ctx->cfg.compute == LLM_COMPUTE_F32 ? LLM_KV_F32 : LLM_KV_F16;
     llm__kv_type_set(&ctx->kv, kv);
@@ -16543,8 +16622,9 @@ static llm_result llm__cpu_lora_put(llm_backend_ctx *ctx, int rank, llm_lora_sit
 }
 
 /* All threads work on each weight in turn. */
-static void llm__cpu_pack(void *arg, int thread, int n_threads) {
+static void llm__cpu_pack(void *arg, int pass, int thread, int n_threads) {
     llm_backend_ctx *ctx = (llm_backend_ctx *)arg;
+    (void)pass;
     for (size_t i = ctx->n_packed; i < ctx->n_weights; i++) llm__weight_pack(ctx->weight[i], thread, n_threads);
 }
 
@@ -16554,7 +16634,7 @@ static llm_result llm__cpu_weights_done(llm_backend_ctx *ctx) {
     int ok = 1;
     llm_result made = llm__weights_allocate(ctx->weight, ctx->n_weights);
     if (made) return made;
-    llm__pool_run(ctx->pool, llm__cpu_pack, ctx);
+    llm__pool_run(ctx->pool, llm__cpu_pack, ctx, 1);
     ctx->n_packed = ctx->n_weights;
     if (ctx->logits) ctx->memory -= ctx->logits_bytes;
     llm__pages_free(ctx->logits, ctx->logits_bytes);
@@ -16590,8 +16670,9 @@ static int64_t llm__cpu_kv_page_bytes(llm_backend_ctx *ctx, int n_layers, const 
 }
 
 /* Takes each page of memory now, so that a later shortage cannot hit a running step. */
-static void llm__cpu_kv_touch(void *arg, int thread, int n_threads) {
+static void llm__cpu_kv_touch(void *arg, int pass, int thread, int n_threads) {
     llm__kv_cache *kv = &((llm_backend_ctx *)arg)->kv;
+    (void)pass;
     int64_t bytes = kv->page_bytes * kv->n_pages, from = bytes / n_threads * thread,
             to = thread == n_threads - 1 ? bytes : from + bytes / n_threads;
     for (int r = 0; r < ((llm_backend_ctx *)arg)->n_ranks; r++)
@@ -16620,7 +16701,7 @@ static llm_result llm__cpu_kv_open(llm_backend_ctx *ctx, int n_layers, const llm
     }
     kv->n_layers = n_layers;
     kv->page_tokens = page_tokens;
-    llm__pool_run(ctx->pool, llm__cpu_kv_touch, ctx);
+    llm__pool_run(ctx->pool, llm__cpu_kv_touch, ctx, 1);
     for (int i = 0; i < n_layers; i++) {
         int vd = layers[i].v_head_dim ? layers[i].v_head_dim : layers[i].head_dim;
         llm_result r = llm__cpu_scratch(ctx, llm__attend_floats(layers[i].head_dim, vd) * sizeof(float));
@@ -16782,8 +16863,9 @@ typedef struct llm__parallel {
     int n, next;
 } llm__parallel;
 
-static void llm__parallel_thread(void *arg, int thread, int n_threads) {
+static void llm__parallel_thread(void *arg, int pass, int thread, int n_threads) {
     llm__parallel *p = (llm__parallel *)arg;
+    (void)pass;
     (void)thread;
     (void)n_threads;
     for (int i; (i = __atomic_fetch_add(&p->next, 1, __ATOMIC_RELAXED)) < p->n;) p->fn(p->arg, i);
@@ -16797,7 +16879,7 @@ static void llm__cpu_parallel(llm_backend_ctx *ctx, void (*fn)(void *arg, int i)
     p.n = n;
     p.next = 0;
     if (n == 1) fn(arg, 0);
-    else llm__pool_run(ctx->pool, llm__parallel_thread, &p);
+    else llm__pool_run(ctx->pool, llm__parallel_thread, &p, 1);
 }
 
 /* Sentences are kept in this library, one a thread; a backend in another library reaches them through this. */

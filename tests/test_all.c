@@ -13,6 +13,7 @@
 #include "test_sim.c"
 #include "test_speculate.c"
 #include "test_template.c"
+#include "test_threads.c"
 #include "test_tokenizer.c"
 #include "test_tools.c"
 
@@ -21,7 +22,7 @@ static const struct {
     void (*run)(void);
 } groups[] = {
     {"json", test_group_json},     {"options", test_group_options}, {"openai", test_group_openai}, {"tools", test_group_tools}, {"template", test_group_template}, {"tokenizer", test_group_tokenizer}, {"formats", test_group_formats}, {"linear", test_group_linear},
-    {"backend", test_group_backend}, {"sampler", test_group_sampler}, {"engine", test_group_engine}, {"sim", test_group_sim}, {"speculate", test_group_speculate}, {"model", test_group_model},
+    {"backend", test_group_backend}, {"sampler", test_group_sampler}, {"engine", test_group_engine}, {"sim", test_group_sim}, {"speculate", test_group_speculate}, {"model", test_group_model}, {"threads", test_group_threads},
 };
 
 int main(int argc, char **argv) {

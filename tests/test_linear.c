@@ -71,6 +71,7 @@ static uint8_t *linear_random_matrix(int32_t type, int64_t rows, int64_t cols) {
 /* ---- Running operations on a pool ---- */
 
 typedef struct linear_job {
+    llm__pool *pool;
     llm__exec exec;
     const llm_linear_op *linear;
     const llm_logits_op *logits;
@@ -81,29 +82,29 @@ typedef struct linear_job {
     int64_t dst_stride;
 } linear_job;
 
-static void linear_job_run(void *arg, int thread, int n_threads) {
+/* Linear layers: pass 0 rounds, pass 1 multiplies. The others do all in one, experts in their own. */
+static void linear_job_run(void *arg, int pass, int thread, int n_threads) {
     const linear_job *j = (const linear_job *)arg;
     llm__exec e = j->exec;
     e.thread = thread;
     e.n_threads = n_threads;
     if (j->pack) llm__weight_pack(j->pack, thread, n_threads);
-    if (j->linear) {
-        llm__act_make(&e, (llm_buffer *)(uintptr_t)j->linear->src, j->linear->weight->form, j->linear->src_col, j->linear->weight->cols);
-        llm__pool_barrier(e.pool);
-        llm__run_linear(&e, j->linear);
-    }
-    if (j->logits) {
-        llm__act_make(&e, (llm_buffer *)(uintptr_t)j->logits->src, j->logits->head->form, 0, j->logits->head->cols);
-        llm__pool_barrier(e.pool);
-        llm__run_logits(&e, j->logits, j->dst, j->dst_stride);
-    }
-    if (j->experts) llm__run_experts(&e, j->experts);
+    if (j->linear && !pass) llm__act_make(&e, (llm_buffer *)(uintptr_t)j->linear->src, j->linear->weight->form, j->linear->src_col, j->linear->weight->cols);
+    if (j->linear && pass) llm__run_linear(&e, j->linear);
+    if (j->logits && !pass) llm__act_make(&e, (llm_buffer *)(uintptr_t)j->logits->src, j->logits->head->form, 0, j->logits->head->cols);
+    if (j->logits && pass) llm__run_logits(&e, j->logits, j->dst, j->dst_stride);
+    if (j->experts) llm__run_experts(&e, j->experts, pass);
     for (int i = 0; i < e.n_rows && j->embed && !thread; i++) llm__run_embed_row(&e, j->embed, i);
+}
+
+static void linear_job_start(linear_job *j) {
+    int passes = j->experts ? llm__experts_passes(j->experts, j->exec.n_rows, j->exec.scratch_bytes) : j->linear || j->logits ? 2 : 1;
+    llm__pool_run(j->pool, linear_job_run, j, passes);
 }
 
 static void linear_job_init(linear_job *j, llm__pool *pool, llm__isa isa, int rows) {
     memset(j, 0, sizeof *j);
-    j->exec.pool = pool;
+    j->pool = pool;
     j->exec.isa = isa;
     j->exec.n_rows = rows;
 }
@@ -123,7 +124,7 @@ static llm_weight *linear_weight(llm__pool *pool, llm_role role, const llm_segme
     if (!CHECK(llm__weight_new(&d, compute, &w) == LLM_OK) || !CHECK(llm__weights_allocate(&w, 1) == LLM_OK)) return NULL;
     linear_job_init(&j, pool, LLM__ISA_SCALAR, 0);
     j.pack = w;
-    llm__pool_run(pool, linear_job_run, &j);
+    linear_job_start(&j);
     return w;
 }
 
@@ -225,7 +226,7 @@ static void linear_format(int32_t type, llm_compute compute, llm_role role) {
             op.dst_col = 3;
             linear_job_init(&j, k & 1 ? two : one, (llm__isa)isa, counts[k]);
             j.linear = &op;
-            llm__pool_run(j.exec.pool, linear_job_run, &j);
+            linear_job_start(&j);
             int same = 1;
             for (int r = 0; r < counts[k]; r++) same &= !memcmp(op.dst->data + r * dst->stride + 3, all->data + r * dst->stride + 3, sizeof(float) * (size_t)rows);
             double error = op.dst == all ? linear_error(src, 32, all, 3, w, counts[k]) : 0;
@@ -303,7 +304,7 @@ static void linear_epilogue(llm__pool *pool, llm__isa isa, llm_act act, int gate
     op.dst_col = 4;
     linear_job_init(&j, pool, isa, TOKENS);
     j.linear = &op;
-    llm__pool_run(pool, linear_job_run, &j);
+    linear_job_start(&j);
     for (int r = 0; r < TOKENS; r++) {
         linear_seen(src, r, 0, COLS, w->form, x);
         for (int c = 0; c < OUT + 10; c++) {
@@ -356,7 +357,7 @@ static void linear_segments_check(const char *what, llm_role role, const llm_seg
         op.weight = w;
         linear_job_init(&j, pool, (llm__isa)isa, 3);
         j.linear = &op;
-        llm__pool_run(pool, linear_job_run, &j);
+        linear_job_start(&j);
         double error = linear_error(src, 0, dst, 0, w, 3);
         if (!CHECK(error < 2e-6)) printf("  %s, %s: error %g\n", what, llm__isa_name((llm__isa)isa), error);
     }
@@ -465,7 +466,7 @@ static void linear_embed(void) {
     linear_job_init(&j, pool, LLM__ISA_SCALAR, 3);
     j.exec.step = &step;
     j.embed = &op;
-    llm__pool_run(pool, linear_job_run, &j);
+    linear_job_start(&j);
     for (int r = 0; r < 3; r++) {
         llm__dequant_columns(LLM_TYPE_Q4_K, data + (tokens[r] - 2) % 20 * llm__row_bytes(LLM_TYPE_Q4_K, 512), 0, 512, x);
         llm__dequant_columns(LLM_TYPE_F16, places + (at[r] + 2) * 1024, 0, 512, y);
@@ -506,7 +507,7 @@ static void linear_logits(void) {
         j.logits = &op;
         j.dst = logits[0];
         j.dst_stride = 70;
-        llm__pool_run(pool, linear_job_run, &j);
+        linear_job_start(&j);
         for (int r = 0; r < ROWS; r++) {
             linear_seen(src, r, 0, COLS, head->form, x);
             for (int o = -10; o < 60; o++) {
@@ -548,7 +549,7 @@ static void linear_experts_run(llm__pool *pool, llm__isa isa, const llm_experts_
     j.experts = op;
     j.exec.scratch_bytes = llm__experts_scratch(scratch_rows, LINEAR_K, LINEAR_EXPERTS, LINEAR_HIDDEN, LINEAR_FF);
     j.exec.scratch = llm__pages_get(j.exec.scratch_bytes);
-    llm__pool_run(pool, linear_job_run, &j);
+    linear_job_start(&j);
     llm__pages_free(j.exec.scratch, j.exec.scratch_bytes);
 }
 

@@ -9,14 +9,16 @@ static const int32_t types[] = {LLM_TYPE_Q4_0, LLM_TYPE_Q4_1, LLM_TYPE_Q5_0, LLM
                                 LLM_TYPE_IQ4_NL, LLM_TYPE_MXFP4, LLM_TYPE_Q2_K, LLM_TYPE_Q3_K, LLM_TYPE_F32, LLM_TYPE_F16, LLM_TYPE_BF16};
 
 typedef struct job {
+    llm__pool *pool;
     llm__exec exec;
     llm_linear_op op;
     llm_weight *pack;
     int what; /* 0 pack, 1 round, 2 product */
 } job;
 
-static void job_run(void *arg, int thread, int n_threads) {
+static void job_run(void *arg, int pass, int thread, int n_threads) {
     job *j = (job *)arg;
+    (void)pass;
     llm__exec e = j->exec;
     e.thread = thread;
     e.n_threads = n_threads;
@@ -43,7 +45,7 @@ static double best(job *j, int what) {
     j->what = what;
     for (int i = 0; i < 3 || llm__now() - start < 0.4; i++) {
         double t = llm__now();
-        llm__pool_run(j->exec.pool, job_run, j);
+        llm__pool_run(j->pool, job_run, j, 1);
         t = llm__now() - t;
         if (t < least) least = t;
     }
@@ -70,7 +72,7 @@ static void bench(llm__pool *pool, llm__isa isa, int32_t type, int64_t rows, int
     d.n_segments = 1;
     llm_buffer *src = buffer(tokens, cols), *dst = buffer(tokens, rows);
     llm_weight *w = NULL;
-    j.exec.pool = pool;
+    j.pool = pool;
     j.exec.isa = isa;
     j.exec.n_rows = tokens;
     if (llm__weight_new(&d, LLM_COMPUTE_AUTO, &w) || llm__weights_allocate(&w, 1)) {
