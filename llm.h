@@ -1274,7 +1274,7 @@ typedef struct llm_option {
     int32_t group;         /* of the help; below 0: not listed */
     size_t at;             /* offset in the target */
     double low, high;
-    const char *words;     /* ENUM: the words; others: name of the value in the help */
+    const char *words;     /* ENUM: the words; others: name of the value in the help; of TEXT and LIST "TEXT": it must be UTF-8 */
     const char *help;
 } llm_option;
 
@@ -27245,6 +27245,8 @@ static llm_result llm__option_word(const char *words, const char *shown, const c
 /* Stores a value of any kind at its place. Texts are not copied: they live as long as argv, the environment, or o->owned. */
 static llm_result llm__option_store(const llm_option *p, const char *said, const char *value, char *to) {
     size_t n = strlen(value);
+    if (p->words && !strcmp(p->words, "TEXT") && llm__utf8_valid(value, n) < n)
+        return llm__error(LLM_ERR_ARG, "%s: not UTF-8, UTF-8 text was expected", said);
     switch (p->kind) {
     case LLM_OPTION_INT: case LLM_OPTION_INT64: case LLM_OPTION_FLOAT: return llm__option_number(p, said, value, to);
     case LLM_OPTION_BOOL: return llm__option_word("true=1|1=1|on=1|yes=1|false|0|off|no", "true or false", said, value, to);

@@ -1844,20 +1844,10 @@ static void cli_parse_word(const char *word, const struct cli_command **command)
         return;
     }
     const int named = llm_options_given(&cli_names, "model") >= LLM_FROM_USER || opt.draft_path; /* a word is stronger than the environment */
+    const char *as = !named && !access(word, F_OK) ? "model" : !opt.prompt && strchr(word, ' ') ? "prompt" : NULL;
     if (*command && (*command)->run == cli_cmd_convert && named && !opt.out) opt.out = word;
-    else if (!named && access(word, F_OK) == 0)
-        cli_check(llm_options_set(&cli_names, llm_options_find(&cli_names, "model", 5), word, word, LLM_FROM_USER));
-    else if (!opt.prompt && strchr(word, ' ')) opt.prompt = word;
+    else if (as) cli_check(llm_options_set(&cli_names, llm_options_find(&cli_names, as, strlen(as)), as, word, LLM_FROM_USER));
     else cli_die(2, "%.60s: no such command or file; commands are chat, generate, score, tokenize, detokenize, render, batch, bench, info", word);
-}
-
-/* A text of the command line (NULL: none) must be UTF-8. */
-static void cli_check_text(const char *what, const char *text) {
-    int width = 0;
-    for (size_t i = 0, n = text ? strlen(text) : 0; i < n;) {
-        i += cli_char(text + i, n - i, &width);
-        if (width == -2) cli_die(2, "%s: not UTF-8, UTF-8 text was expected", what);
-    }
 }
 
 /* Reads everything that was said; returns the command. */
@@ -1877,8 +1867,6 @@ static const struct cli_command *cli_parse(int argc, char **argv) {
     for (int i = 0; i < words.n; i++) cli_parse_word(words.items[i], &command);
     free((void *)words.items);
     if (opt.setup.visible_devices) setenv("CUDA_VISIBLE_DEVICES", opt.setup.visible_devices, 0);
-    cli_check_text("-p, --prompt", opt.prompt);
-    cli_check_text("--system", opt.system);
     cli_check(llm_setup_check(&opt.setup, getenv));
     return command ? command : &cli_commands[0];
 }

@@ -17,6 +17,7 @@ static const llm_option options_test_table[] = {
     {"enable-it", LLM_OPTION_BOOL, 0, offsetof(options_target, flag), 0, 0, NULL, "a switch"},
     {"dtype", LLM_OPTION_ENUM, 0, offsetof(options_target, dtype), 0, 0, "auto|float32=1|half=3", "arithmetic"},
     {"name", LLM_OPTION_LIST, 0, offsetof(options_target, names), 1, 0, "NAME ...", "names"},
+    {"say", LLM_OPTION_TEXT, 0, offsetof(options_target, model), 0, 0, "TEXT", "a text for people"},
     {"old", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "it has no meaning"},
     {"old-flag", LLM_OPTION_IGNORED_FLAG, -1, 0, 0, 0, NULL, "it has no meaning"},
     {"later", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "this"}};
@@ -100,6 +101,7 @@ TEST_GROUP(options) {
     CHECK(t.model && !strcmp(t.model, "x.gguf") && t.port == 81 && t.bytes == (int64_t)4 << 30 && t.x == 1.5f && t.flag == 1 && t.dtype == 3 && t.names.n == 2);
     CHECK(words.n == 2 && !strcmp(words.items[0], "hello") && !strcmp(words.items[1], "-m") && notes == 3);
     LLM_FREE((void *)words.items);
+    options_refuse("--say", "a\xF4\x90\x80\x80", "--say: not UTF-8"); /* above U+10FFFF */
     options_refuse("--prot", "1", "--port");
     options_refuse("--port", NULL, "a value was expected");
     options_refuse("--port", "65536", "whole number from 0 to 65535");
