@@ -144,6 +144,7 @@ LLM_API const char *llm_result_str(llm_result r);
  * characters, so that it may go to a terminal. It says something only after a call that failed, and until the next call of this library in
  * this thread. */
 LLM_API const char *llm_last_error(void);
+LLM_API double llm_now(void); /* seconds of a clock that never jumps; any thread */
 
 typedef enum llm_log_level { LLM_LOG_ERROR = 0, LLM_LOG_WARN = 1, LLM_LOG_INFO = 2, LLM_LOG_DEBUG = 3 } llm_log_level;
 
@@ -1702,6 +1703,7 @@ static double llm__now(void) {
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
+LLM_API double llm_now(void) { return llm__now(); }
 
 /* Seconds since 1970, as the system's clock has it: for what is shown to people, as it may be set back. */
 LLM__UNUSED static double llm__wall_clock(void) {

@@ -120,13 +120,6 @@ static void cli_out(llm_text *t) {
     llm_text_free(t);
 }
 
-/* Seconds of a clock that never jumps. */
-static double cli_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* Appends a file, or standard input for "-". 0 with cli_why. */
 static int cli_read(const char *path, llm_text *out) {
     char block[65536];
@@ -325,8 +318,8 @@ static void cli_log(void *user, int level, const char *message) {
 static int cli_progress(void *user, const char *what, double done) {
     static double begin;
     (void)user;
-    if (begin <= 0) begin = cli_now();
-    if (isatty(2) && cli_now() - begin > 0.7) fprintf(stderr, done < 1 ? "\r%s %3.0f %%\x1b[K" : "\r\x1b[K", what, done * 100);
+    if (begin <= 0) begin = llm_now();
+    if (isatty(2) && llm_now() - begin > 0.7) fprintf(stderr, done < 1 ? "\r%s %3.0f %%\x1b[K" : "\r\x1b[K", what, done * 100);
     return 0;
 }
 
@@ -1002,9 +995,9 @@ static double cli_peak_bandwidth(void) {
     madvise(memory, CLI_PEAK, MADV_HUGEPAGE);
     memset(memory, 2, CLI_PEAK); /* pages that nobody has written are all the same one */
     for (int pass = 0; pass < 4; pass++) {
-        double begin = cli_now();
+        double begin = llm_now();
         cli_threads(cli_bench.n_threads, cli_read_memory);
-        best = fmax(best, (double)CLI_PEAK * 1e-9 / (cli_now() - begin));
+        best = fmax(best, (double)CLI_PEAK * 1e-9 / (llm_now() - begin));
     }
     munmap(memory, CLI_PEAK);
     return best;
@@ -1092,24 +1085,24 @@ static void cli_bench_test(int p, int n, int width) {
         for (int s = 0; s < width; s++) { /* different prompts; for decoding also of different lengths */
             int len = p ? (r < 0 && p > 64 ? 64 : p) : 1 + s % 16 + opt.depth;
             for (int i = 0; i < len; i++) prompt[i] = cli_synthetic(cli_bench.vocab, (uint32_t)(p ? r : s) * 1000003u + (uint32_t)i);
-            begin = cli_now();
+            begin = llm_now();
             cli_check(llm_forward(cli.engine, s, 0, prompt, len, cli_bench.logits, 1));
-            if (p && r >= 0) total += from = cli_now() - begin, rates[r] = p / from;
+            if (p && r >= 0) total += from = llm_now() - begin, rates[r] = p / from;
             ids[s] = llm_sample(cli_bench.logits, cli_bench.vocab, &greedy, 0, 0);
             seqs[s] = s, positions[s] = len, counts[s] = 1;
         }
         if (stage && r < (p ? 0 : opt.repetitions)) memset(stage, 0, (LLM_SPENT_KINDS + 1) * sizeof *stage), total = 0;
-        begin = cli_now();
+        begin = llm_now();
         for (int i = 0; i < (r < 0 && n > 4 ? 4 : n); i++) {
             cli_check(llm_forward_batch(cli.engine, width, seqs, positions, counts, ids, cli_bench.logits));
             for (int s = 0; s < width; s++) {
-                from = stage ? cli_now() : 0;
+                from = stage ? llm_now() : 0;
                 ids[s] = llm_sample(cli_bench.logits + (size_t)s * (size_t)cli_bench.vocab, cli_bench.vocab, &greedy, 0, i);
-                if (stage) stage[LLM_SPENT_KINDS].seconds += cli_now() - from;
+                if (stage) stage[LLM_SPENT_KINDS].seconds += llm_now() - from;
                 positions[s]++;
             }
         }
-        if (n && r >= 0) total += from = cli_now() - begin, rates[r] = (double)n * width / from;
+        if (n && r >= 0) total += from = llm_now() - begin, rates[r] = (double)n * width / from;
     }
     snprintf(test, sizeof test, p ? "pp%d" : width > 1 ? "tg%d@%d" : "tg%d", p ? p : n, width);
     cli_bench_row(test, rates, p ? (double)((p + rows - 1) / rows) / p : 1.0 / width);
@@ -1217,7 +1210,7 @@ static void cli_flight_line(cli_flight *f, const char *line) {
     if (why) snprintf(f->error, sizeof f->error, "%.100s", why);
     llm_json_int(doc, llm_json_find(doc, llm_json_find(doc, 0, "usage"), "completion_tokens"), &f->tokens);
     if (llm_json_size(doc, llm_json_find(doc, 0, "choices")) > 0) {
-        double now = cli_now();
+        double now = llm_now();
         if (f->first > 0) cli_add_ms(&f->values[CLI_ITL], now - f->last);
         else f->first = now;
         f->last = now;
@@ -1237,7 +1230,7 @@ static void cli_flight_run(cli_flight *f, int index) {
     llm_text_str(&body, ",\"prompt\":[");
     for (int i = 0; i < opt.input_len; i++) llm_text_format(&body, "%,%d", 20 + cli_synthetic(230, salt + (uint32_t)i));
     llm_text_str(&body, "]}");
-    f->sent = cli_now();
+    f->sent = llm_now();
     if (!server || fprintf(server, "POST %s/v1/completions HTTP/1.1\r\nHost: %s:%s\r\nContent-Type: application/json\r\nConnection: close\r\n"
                            "Content-Length: %zu\r\n\r\n%s", cli_load.path, cli_load.host, cli_load.port, body.len, body.data) < 0 || fflush(server))
         snprintf(f->error, sizeof f->error, "%.80s:%s: no connection", cli_load.host, cli_load.port);
@@ -1256,7 +1249,7 @@ static void *cli_load_worker(void *number) {
         cli_flight f = {0};
         pthread_mutex_lock(&cli_load.mutex);
         int index = cli_load.begun++;
-        double wait = cli_load.begin + cli_load.due - cli_now();
+        double wait = cli_load.begin + cli_load.due - llm_now();
         if (opt.request_rate > 0) cli_load.due -= log(1 - drand48()) / (double)opt.request_rate;
         pthread_mutex_unlock(&cli_load.mutex);
         if (index >= opt.num_prompts) return (void)number, NULL;
@@ -1307,9 +1300,9 @@ static int cli_load_test(void) {
     while (len && cli_load.path[len - 1] == '/') cli_load.path[--len] = 0;
     if (len >= 3 && !strcmp(cli_load.path + len - 3, "/v1")) cli_load.path[len - 3] = 0;
     srand48((long)opt.setup.sampling.seed);
-    cli_load.begin = cli_now();
+    cli_load.begin = llm_now();
     cli_threads(opt.max_concurrency < n ? opt.max_concurrency : n, cli_load_worker);
-    if (cli_load.failed < n) cli_load_report(cli_now() - cli_load.begin);
+    if (cli_load.failed < n) cli_load_report(llm_now() - cli_load.begin);
     if (cli_load.failed) cli_die(1, "--url: %.60s: %d of %d requests failed: %s", opt.url, cli_load.failed, n, cli_load.all.error);
     return 0;
 }

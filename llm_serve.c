@@ -669,12 +669,6 @@ static struct {
     int draining;
 } net;
 
-static double monotonic(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* Tells epoll what we wait for: input unless a busy connection has read ahead enough, room for output only while there
  * is some. */
 static void conn_watch(conn *c) {
@@ -1131,7 +1125,7 @@ static void *engine_main(void *unused) {
     (void)unused;
     while (!__atomic_load_n(&queue.stop, __ATOMIC_ACQUIRE)) {
         int busy = 0;
-        __atomic_store_n(&queue.step_began, (int64_t)(monotonic() * 1e3), __ATOMIC_RELEASE);
+        __atomic_store_n(&queue.step_began, (int64_t)(llm_now() * 1e3), __ATOMIC_RELEASE);
         if (llm_engine_step(server.engine, &busy)) server_log(LLM_LOG_ERROR, "%s", llm_last_error());
         __atomic_store_n(&queue.step_began, 0, __ATOMIC_RELEASE);
         if (!busy) llm_engine_wait(server.engine, 0.2);
@@ -2432,7 +2426,7 @@ static void event_loop(int listener, int metrics) {
     for (;;) {
         struct epoll_event ev[256];
         int n = epoll_wait(net.epoll, ev, 256, 250);
-        net.now = monotonic();
+        net.now = llm_now();
         int news = 0;
         for (int i = 0; i < n; i++) {
             if (ev[i].data.ptr == &tag_listen || ev[i].data.ptr == &tag_metrics)
@@ -2467,7 +2461,7 @@ int main(int argc, char **argv) {
     read_options(argc, argv);
     configuration *c = &server.cfg;
     server.started = (double)time(NULL);
-    net.now = monotonic();
+    net.now = llm_now();
 #ifdef M_MMAP_THRESHOLD
     /* A freed body or prompt goes back to the system at once. Left alone, glibc raises this limit to the largest block it ever freed (up to 32 MiB)
        and from then on each thread's heap keeps what one hostile request needed. */
