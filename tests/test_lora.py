@@ -343,6 +343,63 @@ def serving():
         check(f"--lora-modules {words}", p.returncode == code and why in p.stderr and p.stderr.count("error") <= 2, p.stderr)
 
 
+SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "kind": {"enum": ["sword", "shield"]}, "count": {"type": "integer", "minimum": 1, "maximum": 99}, "left": {"type": "boolean"}},
+          "required": ["name", "kind", "count", "left"], "additionalProperties": False}
+TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+
+
+def choices(s, route, body):
+    """Of each choice what it says or calls and why it ended, out of one answer or out of a stream."""
+    if not body.get("stream"):
+        status, _, data = s.request("POST", route, body)
+        found = json.loads(data).get("choices") if status == 200 else None
+        return [[c["text"] if "text" in c else "".join(x["function"]["name"] + x["function"]["arguments"] for x in c["message"].get("tool_calls") or []) + (c["message"]["content"] or ""), c["finish_reason"]] for c in found] if found else data
+    status, _, data = s.request("POST", route, body)
+    found = {}
+    for line in data.decode().split("\n"):
+        if not line.startswith("data: {"): continue
+        for c in json.loads(line[6:])["choices"]:
+            to, delta = found.setdefault(c["index"], ["", None]), c.get("delta", {})
+            calls = "".join(x["function"].get("name", "") + x["function"].get("arguments", "") for x in delta.get("tool_calls") or [])
+            to[0] += c.get("text") or calls or delta.get("content") or ""
+            to[1] = c["finish_reason"] or to[1]
+    return [found[i] for i in sorted(found)] if status == 200 else data
+
+
+def combined():
+    """Guided answers and tool calls, several choices of each, with adapters, with drafts, streamed or not, alone or all at once: the same."""
+    model = str(SHARED / "llama")
+    for i, name in enumerate("ab"): adapters.make(model, f"{TMP}/c/{name}", r=4 + 4 * i, seed=50 + i, size=0.3)
+    tools = [{"type": "function", "function": {"name": x, "parameters": SCHEMA}} for x in ("take", "drop")]
+    wanted = {"json": ("/v1/completions", {"prompt": [5, 17, 300], "guided_json": SCHEMA}), "regex": ("/v1/completions", {"prompt": [5, 17, 300], "guided_regex": "(red|green) [0-9]{2,4}( and (red|green) [0-9]{2,4}){2}"}),
+              "tools": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "tools": tools, "tool_choice": "required"}),
+              "object": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA, "strict": True}}})}
+    plain = None
+    for flags in ((), ("--speculative-config", json.dumps({"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_min": 1})), ("--speculative-model", model, "--num-speculative-tokens", "4")):
+        s = Server("--enable-lora", "--max-loras", "2", "--lora-modules", *(f"{x}={TMP}/c/{x}" for x in "ab"), "--chat-template", TEMPLATE, *flags, model=model, base=("--log-level", "warn", "--max-num-seqs", "16"))
+        asks = {(kind, name, n, stream): (route, {**body, "model": name, "n": n, "stream": stream, "max_tokens": 90, "temperature": 1, "seed": 11}) for kind, (route, body) in wanted.items() for name in (model, "a", "b") for n in (1, 3) for stream in (False, True)}
+        alone = {k: choices(s, *v) for k, v in asks.items()}
+        plain = plain or alone
+        check(f"combined: as without {flags}", alone == plain, [(k, alone[k], plain[k]) for k in alone if alone[k] != plain[k]][:2])
+        check(f"combined: streamed as at once {flags}", all(alone[k] == alone[k[:3] + (True,)] for k in alone), [(alone[k], alone[k[:3] + (True,)]) for k in alone if alone[k] != alone[k[:3] + (True,)]][:2])
+        check(f"combined: the first of three is the one of one {flags}", all(alone[k][:1] == alone[k[0], k[1], 1, k[3]] for k in alone))
+        check(f"combined: adapters and choices differ {flags}", all(len({json.dumps(alone[kind, name, 3, False]) for name in (model, "a", "b")}) == 3 for kind in wanted))
+        odd = []
+        for (kind, *_), v in alone.items():
+            for text, end in v:
+                if end == "length": continue
+                if kind == "regex": ok = re.fullmatch(wanted[kind][1]["guided_regex"], text) is not None
+                else: ok = (d := json.loads(text[text.index("{"):]))["kind"] in ("sword", "shield") and 1 <= d["count"] <= 99 and len(d["name"]) <= 8 and list(d) == list(SCHEMA["properties"])
+                if not ok or kind == "tools" and not text.startswith(("take{", "drop{")): odd.append((kind, text))
+        check(f"combined: every answer has its form {flags}", not odd and sum(end != "length" for v in alone.values() for _, end in v) > 40, odd[:3])
+        together = {}
+        threads = [threading.Thread(target=lambda k=k: together.__setitem__(k, choices(s, *asks[k]))) for k in asks]
+        for t in threads: t.start()
+        for t in threads: t.join()
+        check(f"combined: all at once {flags}", together == alone, [(k, together[k], alone[k]) for k in alone if together.get(k) != alone[k]][:2])
+        check("ends", s.stop() == 0)
+
+
 def mixtures():
     """The same of a mixture of experts, whose experts all have adapters: in a batch, in chunks, and after those who came before."""
     model = str(SHARED / "mixtral")
@@ -366,7 +423,7 @@ if __name__ == "__main__":
     if not SHARED.exists(): skip("adapters", f"{SHARED} is not there")
     else:
         try:
-            for group in (families, scaled, variants, experts, gguf, bad, serving, mixtures):
+            for group in (families, scaled, variants, experts, gguf, bad, serving, mixtures, combined):
                 if len(sys.argv) < 2 or group.__name__ in sys.argv[1:]: group()
         finally: shutil.rmtree(TMP)
     finish()
