@@ -20062,6 +20062,7 @@ enum {
     LLM__GR_MAX_DEPTH = 400,
     LLM__GR_MAX_NEST = 64,
     LLM__GR_MAX_PASSES = 500,
+    LLM__GR_TEXTS = 16,
     LLM__GR_MAX_TOKEN = 255,
     LLM__GR_STATE_BYTES = 64 << 20,
     LLM__GR_MASK_BYTES = 32 << 20,
@@ -20143,6 +20144,8 @@ typedef struct llm__gr_index {
 typedef struct llm__gr_trie {
     uint8_t *byte, *depth;  /* (n) depth: 1 for the first byte of a token */
     uint8_t *plain;         /* (n) 1 + the most characters below the node if nothing but plain text stands there, else 0 */
+    uint8_t *text;          /* (n) the most characters of a token from its beginning on, if all of the subtree are plain text; else 0 */
+    uint32_t *texts;        /* (LLM__GR_TEXTS + 1, (vocab + 31) / 32) tokens that are plain text of at most so many characters */
     int32_t *skip;          /* (n) the node after the subtree */
     int32_t *from;          /* (n + 1) tokens that end at node i: order[from[i]] to order[from[i + 1] - 1] */
     int32_t *order;         /* ids */
@@ -20771,6 +20774,8 @@ static void llm__gr_trie_free(llm__gr_trie *t) {
     LLM_FREE(t->byte);
     LLM_FREE(t->depth);
     LLM_FREE(t->plain);
+    LLM_FREE(t->text);
+    LLM_FREE(t->texts);
     LLM_FREE(t->skip);
     LLM_FREE(t->from);
     LLM_FREE(t->order);
@@ -20817,19 +20822,24 @@ static int32_t llm__gr_spell(const llm_model *model, llm__gr_trie *t, llm__index
     return all.failed || all.len > INT32_MAX ? -1 : n;
 }
 
-/* plain[] of every node. Forward: does the byte end a character of plain text (2), stand within a character (1), or neither (0)? Backward,
+/* plain[] and text[] of every node, and texts. Forward: does the byte end a character of plain text (2), stand within a character (1), or neither (0)? Backward,
  * where children come before their parents: most[d] collects what the nodes of depth d say that hang below the node to come: the most
  * characters down there, -1 if something is not plain text, as a token that ends within a character. */
 static void llm__gr_trie_plain(llm__gr_trie *t) {
     char path[LLM__GR_MAX_TOKEN];
-    int32_t begin[LLM__GR_MAX_TOKEN + 1], most[LLM__GR_MAX_TOKEN + 2], len;
-    begin[0] = 0; /* begin[d]: where the character begins that byte d of the path belongs to */
+    int32_t begin[LLM__GR_MAX_TOKEN + 1], most[LLM__GR_MAX_TOKEN + 2], count[LLM__GR_MAX_TOKEN + 1], len;
+    const size_t n_words = ((size_t)t->vocab + 31) / 32;
+    begin[0] = count[0] = 0; /* begin[d]: where the character begins that byte d of the path belongs to. count[d]: characters, -1: not plain */
     for (int32_t i = 0; i < t->n; i++) {
         int32_t d = t->depth[i], from = begin[d - 1];
         path[d - 1] = (char)t->byte[i];
         int32_t c = llm__utf8_get(path + from, (size_t)(d - from), &len);
         t->plain[i] = c < 0 ? 1 : c < 0x20 || c == '"' || c == '\\' ? 0 : 2;
         begin[d] = c < 0 && d - from < 4 ? from : d;
+        count[d] = count[d - 1] < 0 || !t->plain[i] ? -1 : count[d - 1] + (t->plain[i] == 2);
+        t->text[i] = (uint8_t)(t->plain[i] == 2 ? LLM__MAX(count[d], 0) : 0);
+        for (int32_t k = t->from[i]; t->text[i] && k < t->from[i + 1]; k++)
+            for (size_t room = t->text[i]; room <= LLM__GR_TEXTS; room++) t->texts[room * n_words + (size_t)(t->order[k] >> 5)] |= 1u << (t->order[k] & 31);
     }
     memset(most, 0, sizeof most);
     for (int32_t i = t->n; i-- > 0;) {
@@ -20838,6 +20848,7 @@ static void llm__gr_trie_plain(llm__gr_trie *t) {
         most[d + 1] = 0;
         most[d] = all < 0 || most[d] < 0 ? -1 : LLM__MAX(all, most[d]);
         t->plain[i] = kind == 2 && below >= 0 ? (uint8_t)(1 + below) : 0;
+        t->text[i] = t->text[i] && t->plain[i] ? (uint8_t)(t->text[i] + below) : 0;
     }
 }
 
@@ -20853,8 +20864,9 @@ static int llm__gr_trie_lay(llm__gr_trie *t, llm__index_entry *s, int32_t n) {
     size_t bytes = n > 0 ? (size_t)t->end[t->vocab - 1] : 0;
     t->order = LLM__NEW(int32_t, t->vocab), t->size = LLM__NEW(uint8_t, t->vocab);
     t->byte = LLM__NEW(uint8_t, bytes), t->depth = LLM__NEW(uint8_t, bytes), t->plain = LLM__NEW(uint8_t, bytes);
-    t->skip = LLM__NEW(int32_t, bytes), t->from = LLM__NEW(int32_t, bytes + 1);
-    if (!t->order || !t->size || !t->byte || !t->depth || !t->plain || !t->skip || !t->from) return 0;
+    t->skip = LLM__NEW(int32_t, bytes), t->from = LLM__NEW(int32_t, bytes + 1), t->text = LLM__NEW(uint8_t, bytes);
+    t->texts = LLM__NEW(uint32_t, (LLM__GR_TEXTS + 1) * (((size_t)t->vocab + 31) / 32));
+    if (!t->order || !t->size || !t->byte || !t->depth || !t->plain || !t->skip || !t->from || !t->text || !t->texts) return 0;
     qsort(s, (size_t)n, sizeof *s, llm__index_compare); /* a prefix first: preorder of the trie */
     for (int32_t i = 0; i < n; i++) llm__gr_trie_token(t, &s[i], i, open);
     for (int32_t d = n ? (int32_t)s[n - 1].s.n - 1 : -1; d >= 0; d--) t->skip[open[d]] = t->n;
@@ -20928,15 +20940,20 @@ static void llm__gr_masks_free(llm_grammar *g) {
  *
  * Inside a string nine of ten tokens are plain text, for which the state has room: such subtrees are allowed as they stand, without a look
  * at their nodes. That takes a walk of 450,000 nodes down to some 10,000. Where the room is not enough for all of a subtree, but nothing
- * longer can be read, its tokens are allowed by their length. (llguidance has the same thought in its "slices": masks made beforehand for a
- * few regexes that contain most of a vocabulary.) */
+ * longer can be read, its tokens are allowed by their length. And where the walk begins inside a string, the tokens that are plain text from
+ * end to end, up to 16 characters or the room there is, are there from the start, as a copy of bits. (llguidance has the same thought in its
+ * "slices": masks made beforehand for a few regexes that contain most of a vocabulary.) */
 static int32_t llm__gr_walk(llm_grammar *g, int32_t state, uint32_t *words) {
     const llm__gr_trie *t = g->trie;
+    const size_t n_words = ((size_t)t->vocab + 31) / 32;
     int32_t at[LLM__GR_MAX_TOKEN + 1], chars[LLM__GR_MAX_TOKEN + 1], n = 0; /* chars[d]: characters in d bytes of the path */
+    const int32_t room = LLM__MIN(g->state[state].room, LLM__GR_TEXTS), no_more = g->state[state].closed && room == g->state[state].room;
     at[0] = state, chars[0] = 0;
+    memcpy(words, t->texts + (size_t)room * n_words, n_words * sizeof *words);
     for (int32_t i = 0, next; i < t->n; i = next) {
-        int32_t d = t->depth[i], to = llm__gr_step(g, at[d - 1], t->byte[i]), most = INT32_MAX;
         next = t->skip[i];
+        if (room && t->text[i] && (t->text[i] <= room || no_more)) continue; /* all that may come is copied */
+        int32_t d = t->depth[i], to = llm__gr_step(g, at[d - 1], t->byte[i]), most = INT32_MAX;
         if (!to) continue;
         at[d] = to, chars[d] = chars[d - 1] + ((t->byte[i] & 0xC0) != 0x80);
         const llm__gr_state *s = &g->state[to];
@@ -20945,9 +20962,9 @@ static int32_t llm__gr_walk(llm_grammar *g, int32_t state, uint32_t *words) {
         for (int32_t k = t->from[i]; k < t->from[next]; k++) {
             uint32_t bit = t->size[k] <= most;
             words[t->order[k] >> 5] |= bit << (t->order[k] & 31);
-            n += (int32_t)bit;
         }
     }
+    for (size_t i = 0; i < n_words; i++) n += __builtin_popcount(words[i]);
     return n;
 }
 
