@@ -573,6 +573,7 @@ typedef struct llm_segment {
     int64_t row, n_rows, row_step; /* the weight's rows: row, row + row_step, ... (row_step 0 means 1) */
     int64_t col, n_cols;   /* the columns taken */
     float scale;           /* each value is multiplied by it; 0 means 1 (per-tensor fp8 scales) */
+    int32_t mapped;        /* 1: `data` stands in a mapped file, whose pages may be given back once they were read */
     const float *scales;   /* of each stored row, besides: int8 and fp8 with a scale a channel; NULL: 1. Not of a transposed one */
 } llm_segment;
 
@@ -2320,9 +2321,10 @@ static llm_result llm__file_open(const char *path, size_t limit, int no_mmap, ll
     return r;
 }
 
-/* Gives back the memory of a mapped file's pages, which come again when they are read: for what has been copied. */
-static void llm__file_rest(const llm__file *f) {
-    if (f->mapped) madvise((void *)(uintptr_t)f->data, f->size, MADV_DONTNEED);
+/* Gives back the memory of n bytes of a mapped file, whole pages, which come again when they are read: for what has been copied. */
+static void llm__file_rest(const void *p, size_t n) {
+    size_t over = (uintptr_t)p % (size_t)sysconf(_SC_PAGESIZE);
+    madvise((void *)((uintptr_t)p - over), n + over, MADV_DONTNEED);
 }
 
 /* Unmaps or frees. An empty llm__file is fine. */
@@ -14499,10 +14501,21 @@ static void llm__pack_floats(const llm_weight *w, const llm__block *b, uint8_t *
     }
 }
 
-/* Fills this thread's share of the weight. Every thread calls it. */
+/* Gives back the file's pages of a weight, but of small segments and those that are stored across. Who has yet to read some gets them again. */
+static void llm__weight_rest(const llm_weight *w) {
+    for (int i = 0; i < w->n_segments; i++) {
+        const llm_segment *s = &w->segment[i];
+        if (!s->mapped || s->transposed || !s->data || s->n_rows < 1) continue;
+        const uint8_t *from = llm__segment_data(s, 0), *to = llm__segment_data(s, s->n_rows - 1);
+        if (to - from > 65536) llm__file_rest(from, (size_t)(to - from));
+    }
+}
+
+/* Fills this thread's share of the weight. Every thread calls it. A large one gives back what it has read of its file every 4 MB. */
 static void llm__weight_pack(llm_weight *w, int thread, int n_threads) {
-    int64_t n = w->f32 ? w->rows : w->n_blocks;
+    const int64_t n = w->f32 ? w->rows : w->n_blocks, part = LLM__MAX(1, ((int64_t)4 << 20) * n / LLM__MAX((int64_t)w->bytes, 1));
     for (int64_t i = n * thread / n_threads; i < n * (thread + 1) / n_threads; i++) {
+        if (i % part == part - 1) llm__weight_rest(w);
         if (w->f32) {
             llm__weight_values(w, i, 0, w->cols, w->f32 + i * w->cols);
             for (int64_t k = 0; k < w->cols && w->add != 0; k++) w->f32[i * w->cols + k] += w->add;
@@ -16623,11 +16636,12 @@ static llm_result llm__cpu_lora_put(llm_backend_ctx *ctx, int rank, llm_lora_sit
     return r;
 }
 
-/* All threads work on each weight in turn. */
+/* A pass is a weight, on which all threads work. What was packed before takes no memory in its file from then on, so that at no time all
+ * weights are there twice. */
 static void llm__cpu_pack(void *arg, int pass, int thread, int n_threads) {
-    llm_backend_ctx *ctx = (llm_backend_ctx *)arg;
-    (void)pass;
-    for (size_t i = ctx->n_packed; i < ctx->n_weights; i++) llm__weight_pack(ctx->weight[i], thread, n_threads);
+    llm_weight **w = &((llm_backend_ctx *)arg)->weight[((llm_backend_ctx *)arg)->n_packed + (size_t)pass];
+    if (pass && thread == pass % n_threads) llm__weight_rest(w[-1]);
+    llm__weight_pack(*w, thread, n_threads);
 }
 
 /* Packs what came since the last call, and takes the logits: (max_out, the largest vocabulary, of all ranks). */
@@ -16636,7 +16650,7 @@ static llm_result llm__cpu_weights_done(llm_backend_ctx *ctx) {
     int ok = 1;
     llm_result made = llm__weights_allocate(ctx->weight, ctx->n_weights);
     if (made) return made;
-    llm__pool_run(ctx->pool, llm__cpu_pack, ctx, 1);
+    llm__pool_run(ctx->pool, llm__cpu_pack, ctx, (int)(ctx->n_weights - ctx->n_packed));
     ctx->n_packed = ctx->n_weights;
     if (ctx->logits) ctx->memory -= ctx->logits_bytes;
     llm__pages_free(ctx->logits, ctx->logits_bytes);
@@ -18089,6 +18103,10 @@ static int llm__loader_seek(llm__loader *L, int slot, llm__slice which, int64_t 
     } else {
         const int64_t want[3] = {which.size, across ? cols : rows, across ? rows : cols}, flat = (stacked ? which.size : 1) * rows;
         if (!llm__loader_type(L, t) || !llm__loader_fits(L, t, matrix ? want + !stacked : &flat, matrix ? 2 + stacked : 1)) return 0;
+        for (size_t i = 0; i < L->m->source.n_files; i++) {
+            const llm__file *f = &L->m->source.files[i];
+            s->mapped |= f->mapped && t->data >= f->data && t->data < f->data + f->size;
+        }
     }
     /* the matrices of a stack follow each other: skip those before this one */
     int64_t stored_rows = s->transposed ? LLM__MAX(cols, 1) : rows;
@@ -18289,7 +18307,7 @@ static void llm__adapter_part(llm__loader *L, llm__adapter_parts *p, llm_role ro
     for (int k = 0; k < 2; k++) {
         const int64_t high = k ? n_groups * rows : embed ? cols : n_groups * r, wide = k || embed ? r : cols;
         const llm_role kind = n_groups > 1 ? LLM_ROLE_EXPERTS : embed && !k ? LLM_ROLE_VECTOR : LLM_ROLE_LINEAR;
-        const llm_segment g = {k ? b : a, LLM_TYPE_F32, 0, wide, 0, high, 1, 0, wide, 1, NULL};
+        const llm_segment g = {k ? b : a, LLM_TYPE_F32, 0, wide, 0, high, 1, 0, wide, 1, 0, NULL};
         const llm_weight_desc d = {L->path, kind, &p->segment[p->n][k], 1, n_groups, high, wide, 0};
         p->segment[p->n][k] = g;
         p->desc[p->n][k] = d;
@@ -18839,7 +18857,8 @@ LLM__UNUSED static llm_result llm__net_open(const llm__net_config *cfg, llm__net
     }
     if (!r) r = cfg->backend->weights_done(cfg->ctx);
     llm__loader_end(&L);
-    for (size_t i = 0; i < cfg->model->source.n_files; i++) llm__file_rest(&cfg->model->source.files[i]);
+    for (size_t i = 0; i < cfg->model->source.n_files; i++)
+        if (cfg->model->source.files[i].mapped) llm__file_rest(cfg->model->source.files[i].data, cfg->model->source.files[i].size);
     for (int i = 0; i < net->n_kv && !r; i++) {
         net->kv[i].n_kv_heads = latent ? 1 : (int32_t)net->rank[0].kv_heads.n;
         net->kv[i].head_dim = latent ? a->kv_rank + a->rope_dim : a->head_dim;

@@ -787,6 +787,16 @@ def test_streams():
         check("an endless prompt", p.returncode == 1 and b"MiB" in p.stderr, p)
 
 
+def test_memory():
+    """Weights are packed while their file's pages are given back: at no time are both there."""
+    if not os.path.exists(REAL): return skip("memory: no SmolLM2 in models/")
+    p = subprocess.Popen([CLI, "generate", "-m", REAL, "-p", "Hello", "-n", "2", "-c", "512"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(p.pid, 0)
+    p.returncode = os.waitstatus_to_exitcode(status)
+    kv = 512 * 30 * 3 * 64 * 2 * 2
+    check("peak memory: 1.15 x the file + KV + 10 MB", p.returncode == 0 and usage.ru_maxrss * 1024 < 1.15 * os.path.getsize(REAL) + kv + 10e6, usage.ru_maxrss)
+
+
 def main():
     if not os.path.exists(CLI):
         print("no %s: run make first" % CLI)
