@@ -12914,20 +12914,20 @@ LLM__INLINE int llm__kind_zero(llm__kind kind, llm__offset offset) {
     return offset != LLM__SIGNED && llm__kind_signed(kind) ? 128 : llm__kind_info(kind).zero;
 }
 
-/* One block of a row block; head: of its super-block.
+/* One block of a row block; ahead: how far off is what to fetch meanwhile; head: of its super-block.
  *
  * m is what the sum of q is multiplied with: minimum - zero * scale. Where the two halves of the columns differ, m[1] is the latter's m
  * less the former's, for llm__act.s has the sum over all 32 columns and that over the latter 16:
  *
  *     m_former * (all - latter) + m_latter * latter  =  m_former * all + (m_latter - m_former) * latter */
-LLM__INLINE void llm__unpack(const llm__kind kind, const llm__offset offset, const uint8_t *w, const uint8_t *head, llm__cooked *to,
-                             const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
+LLM__INLINE void llm__unpack(const llm__kind kind, const llm__offset offset, const uint8_t *w, int64_t ahead, const uint8_t *head,
+                             llm__cooked *to, const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
     const llm__kind_desc k = llm__kind_info(kind);
     const int8_t *table = llm__kind_table(kind);
     const uint64_t flip = offset != LLM__SIGNED && llm__kind_signed(kind) ? 0x8080808080808080u : 0;
     const float zero = offset == LLM__APART ? 0 : (float)llm__kind_zero(kind, offset);
     LLM__UNROLL
-    for (int i = 0; i < llm__kind_block(kind); i += 64) __builtin_prefetch(w + LLM__AHEAD + i);
+    for (int i = 0; i < llm__kind_block(kind); i += 64) __builtin_prefetch(w + ahead + i);
     llm__unpack_bits(k.bits, w, flip, to->u);
     if (table) look_up(table, to->u);
     if (table && flip)
@@ -13213,7 +13213,7 @@ LLM__INLINE int llm__kind_run(llm__kind kind) { return llm__kind_signed(kind) ? 
 enum { LLM__OUT = LLM__ROWS * LLM__TILE }; /* sums of a row block and a tile */
 
 /* A product of a row block with a tile: out (n, 16) = the sums for the n tokens whose roundings stand from `at` on. Kernels that take two
- * row blocks at once: the second one's packed bytes stand `second` bytes behind the first one's, its sums at out + LLM__OUT. */
+ * row blocks at once: the second one's packed bytes stand `second` bytes behind the first one's, its sums at out + LLM__OUT; 0: none. */
 typedef struct llm__product {
     const uint8_t *w; /* packed */
     int64_t n_blocks, second;
@@ -13231,6 +13231,8 @@ typedef void (*llm__block_fn)(const llm__kind kind, const llm__cooked *w, const 
 LLM__INLINE void llm__walk(const llm__kind kind, const int pair, const llm__offset offset, const llm__block_fn block, const llm__product *p,
                            const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
     const uint8_t *w = p->w, *head = w;
+    /* where a pair begins to fetch what follows it: behind the first of the two stands the second */
+    const int64_t last = p->n_blocks - (pair == 2 ? LLM__AHEAD / llm__kind_block(kind) : 0);
     size_t at = p->at;
     for (int i = 0; i < pair; i++) memset(p->out + i * LLM__OUT, 0, sizeof(float) * LLM__ROWS * (size_t)p->n);
     for (int64_t b = 0; b < p->n_blocks; b++, w += llm__kind_block(kind), at += (size_t)p->n) {
@@ -13239,8 +13241,9 @@ LLM__INLINE void llm__walk(const llm__kind kind, const int pair, const llm__offs
             head = w;
             w += llm__kind_head(kind);
         }
-        llm__unpack(kind, offset, w, head, &cooked[0], half, bytes, look_up);
-        if (pair == 2) llm__unpack(kind, offset, w + p->second, head + p->second, &cooked[1], half, bytes, look_up);
+        const int64_t ahead = LLM__AHEAD + (b < last ? 0 : p->second);
+        llm__unpack(kind, offset, w, ahead, head, &cooked[0], half, bytes, look_up);
+        if (pair == 2) llm__unpack(kind, offset, w + p->second, ahead, head + p->second, &cooked[1], half, bytes, look_up);
         block(kind, cooked, p, at);
     }
 }
@@ -13683,6 +13686,10 @@ LLM__AVX512_INLINE void llm__avx512_block(const llm__kind kind, const llm__cooke
 }
 
 LLM__FORCE LLM__AVX512VNNI void llm__avx512vnni_block(const llm__kind kind, const llm__cooked *w, const llm__product *p, size_t at) {
+    llm__avx512_tile(kind, 1, LLM__APART, llm__avx512vnni_quads, w, p, at);
+}
+
+LLM__FORCE LLM__AVX512VNNI void llm__avx512vnni_pair(const llm__kind kind, const llm__cooked *w, const llm__product *p, size_t at) {
     llm__avx512_tile(kind, 2, LLM__APART, llm__avx512vnni_quads, w, p, at);
 }
 
@@ -13691,9 +13698,18 @@ LLM__AVX512 static void llm__avx512_product(llm__kind kind, const llm__product *
     LLM__EACH_KIND(kind, 1, LLM__SIGNED, llm__avx512_block, &own, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
 }
 
-LLM__ALIGN_LOOPS LLM__AVX512VNNI static void llm__avx512vnni_product(llm__kind kind, const llm__product *p) {
+LLM__ALIGN_LOOPS LLM__AVX512VNNI static LLM__NOINLINE void llm__avx512vnni_two(llm__kind kind, const llm__product *p) {
     const llm__product own = *p;
-    LLM__EACH_KIND(kind, 2, LLM__APART, llm__avx512vnni_block, &own, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
+    LLM__EACH_KIND(kind, 2, LLM__APART, llm__avx512vnni_pair, &own, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
+}
+
+/* With few tokens the limit is the memory, which gives a quarter more where it is read as one stream: then block after block. */
+LLM__AVX512VNNI static void llm__avx512vnni_product(llm__kind kind, const llm__product *p) {
+    llm__product own = *p;
+    if (own.second && own.n > 4) llm__avx512vnni_two(kind, p);
+    else
+        for (int i = 0; i <= (p->second != 0); i++, own.w += own.second, own.out += LLM__OUT)
+            LLM__EACH_KIND(kind, 1, LLM__APART, llm__avx512vnni_block, &own, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
 }
 
 /* 16 elements of b as f32. bf16 are the upper halves of f32. */
@@ -14627,7 +14643,7 @@ static int64_t llm__product_count(const llm_weight *w, int g, int rows) {
 static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, const llm__input *in, llm__finish *f, int64_t begin,
                                int64_t end) {
     const llm__kernels *k = llm__kernels_of(e->isa);
-    float out[3][LLM__OUT] __attribute__((aligned(64))); /* the third one: what a kernel for pairs makes of the second block alone */
+    float out[2][LLM__OUT] __attribute__((aligned(64)));
     f->per = llm__form_per(w->form);
     f->gate_up = w->gate_up;
     f->first_row = g * (w->rows / w->n_groups);
