@@ -18264,8 +18264,8 @@ static int llm__factors_stacked(llm__loader *L, int slot, int e, int64_t tall, i
 }
 
 /* Elements of a tensor, times a scale, from `at` on and row_step and col_step apart, to dst (rows, stride). */
-static void llm__factor_values(const llm__tensor *t, int64_t at, int64_t row_step, int64_t col_step, int64_t rows, int64_t cols, float scale,
-                               float *dst, int64_t stride) {
+static void llm__factor_values(const llm__tensor *t, int64_t at, int64_t row_step, int64_t col_step, int64_t rows, int64_t cols,
+                               float scale, float *dst, int64_t stride) {
     const int64_t width = t->shape[t->n_dims - 1], bytes = llm__row_bytes(t->type, width);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0, n; j < cols; j += n) {
@@ -18313,7 +18313,8 @@ static void llm__adapter_part(llm__loader *L, llm__adapter_parts *p, llm_role ro
     for (int g = 0; g < n_groups; g++, f++) {
         float scale = f->a ? llm__adapter_scale(L->adapter, f->b, (int32_t)f->r) : 0;
         if (f->a && embed) llm__factor_values(f->a, f->a_at + t->cols.first * f->a_col, f->a_col, f->a_row, cols, r, 1, a, r);
-        else if (f->a) llm__factor_values(f->a, f->a_at + t->cols.first * f->a_col, f->a_row, f->a_col, f->r, cols, 1, a + g * r * cols, cols);
+        else if (f->a)
+            llm__factor_values(f->a, f->a_at + t->cols.first * f->a_col, f->a_row, f->a_col, f->r, cols, 1, a + g * r * cols, cols);
         for (size_t i = 0; i < n_takes; i++, t++)
             for (int64_t k = 0; k < t->rows.n; k++, to += r) {
                 int64_t at = llm__adapter_row(L, t->slot, t->rows.first + k * t->rows.step);
@@ -20060,7 +20061,7 @@ static int llm__early_hit(const llm_early_stop *e, int32_t *count, float prob) {
  * What may the model say next? Every token is a path of bytes, and the tokens of a vocabulary are a trie. One walk over the trie in
  * preorder, with the state of each depth at hand, steps over whole subtrees once a prefix is impossible, and gives one bit a token: the
  * mask (Willard & Louf 2023). Masks are kept, with counts cut off at the longest token's length in their key: in the middle of a long
- * string all positions have the same mask, so a mask is usually a look-up. tests/test_grammar.c has the plain twin: every token of the
+ * string all positions have the same mask, so a mask is usually a look-up. tests/test_grammar.py has the plain twin: every token of the
  * vocabulary run through the machine alone.
  *
  * One mask, step by step. The regex [0-9]+\] after "7" is in a state S with two threads: before [0-9] (again) and before "]". A vocabulary
@@ -20864,7 +20865,7 @@ static void llm__gr_trie_plain(llm__gr_trie *t) {
     char path[LLM__GR_MAX_TOKEN];
     int32_t begin[LLM__GR_MAX_TOKEN + 1], most[LLM__GR_MAX_TOKEN + 2], count[LLM__GR_MAX_TOKEN + 1], len;
     const size_t n_words = ((size_t)t->vocab + 31) / 32;
-    begin[0] = count[0] = 0; /* begin[d]: where the character begins that byte d of the path belongs to. count[d]: characters, -1: not plain */
+    begin[0] = count[0] = 0; /* begin[d]: where the character of byte d of the path begins; count[d]: characters, -1: not plain */
     for (int32_t i = 0; i < t->n; i++) {
         int32_t d = t->depth[i], from = begin[d - 1];
         path[d - 1] = (char)t->byte[i];
@@ -20874,7 +20875,8 @@ static void llm__gr_trie_plain(llm__gr_trie *t) {
         count[d] = count[d - 1] < 0 || !t->plain[i] ? -1 : count[d - 1] + (t->plain[i] == 2);
         t->text[i] = (uint8_t)(t->plain[i] == 2 ? LLM__MAX(count[d], 0) : 0);
         for (int32_t k = t->from[i]; t->text[i] && k < t->from[i + 1]; k++)
-            for (size_t room = t->text[i]; room <= LLM__GR_TEXTS; room++) t->texts[room * n_words + (size_t)(t->order[k] >> 5)] |= 1u << (t->order[k] & 31);
+            for (size_t room = t->text[i]; room <= LLM__GR_TEXTS; room++)
+                t->texts[room * n_words + (size_t)(t->order[k] >> 5)] |= 1u << (t->order[k] & 31);
     }
     memset(most, 0, sizeof most);
     for (int32_t i = t->n; i-- > 0;) {
