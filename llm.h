@@ -14241,7 +14241,7 @@ static llm__kind llm__segment_kind(const llm_segment *s, llm_compute compute) {
 /* Refuses types that are no weights, and segments that would be read outside of their stored rows. How many rows are stored is not known
  * here: the loader has checked it. */
 static llm_result llm__segment_check(const llm_weight_desc *d, const llm_segment *s) {
-    if (s->type < LLM_TYPE_RANDOM && !llm__type_readable(s->type))
+    if ((s->type < LLM_TYPE_RANDOM || s->type > LLM_TYPE_RANDOM_Q4) && !llm__type_readable(s->type))
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: type %s (%d) cannot be computed with", d->name, llm__type_name(s->type), s->type);
     int64_t line = s->transposed ? llm__segment_row(s, s->n_rows - 1) + 1 : s->col + s->n_cols;
     if (s->n_rows <= 0 || s->n_cols != d->cols || s->row < 0 || s->col < 0 || line > s->stored_cols ||
