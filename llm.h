@@ -4459,9 +4459,9 @@ static int llm__rx_atom(llm__rx_parser *p) {
     llm__set s = {NULL, 0, 0, 0};
     if (c == '[') s = llm__rx_class(p);
     else if (c == '\\') kind = llm__rx_escape(p, &c, &s);
+    else if (c == '.') llm__set_add(&s, 0, p->dot_all ? 0x10FFFF : '\n' - 1), llm__set_add(&s, '\n' + 1, 0x10FFFF);
     if (kind == 2 && c == 'w' && !p->ascii) llm__set_combine(&s, latin, LLM__COUNT(latin), LLM__SET_OR);
     if (kind == 2 && c == 'W' && !p->ascii) llm__set_combine(&s, latin, LLM__COUNT(latin), LLM__SET_ONLY);
-    if (c == '.') llm__set_add(&s, 0, p->dot_all ? 0x10FFFF : '\n' - 1), llm__set_add(&s, '\n' + 1, 0x10FFFF);
     if (kind == 1) llm__set_add(&s, c, c);
     if (kind == 1 && p->any_case) llm__set_any_case(&s);
     llm__rx_emit_set(p, s);

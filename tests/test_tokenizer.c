@@ -131,6 +131,7 @@ static llm_text tok_matches(const char *pattern, const char *text, size_t n, int
 
 static void tok_test_regex(void) {
     static const struct { const char *pattern, *text, *want; } cases[] = {
+        {"a\\.", "axa.b", "2-4"}, /* an escaped point is a point */
         {"a|b", "cab", "1-2 2-3"}, {"a*", "baa", "0-0 1-3"}, {"a{2,3}?", "aaaa", "0-2 2-4"}, {"(a|ab)(c|bcd)", "abcd", "0-4"},
             {"(?>a|ab)c", "abc", ""},
         {"a++a", "aaa", ""}, {"a+?", "aa", "0-1 1-2"}, {"(?i:'s|'ll)", "'S 'lL '\xC5\xBF", "0-2 3-6 7-10"}, {"\\s+(?!\\S)|\\s+", "a  b ",
