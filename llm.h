@@ -331,7 +331,7 @@ LLM_API void llm_unguard(const char *text, size_t len, llm_text *out);
 typedef struct llm_template llm_template;
 
 /* Parses `len` bytes of a template (copied; at most 16 MiB). LLM_ERR_TEMPLATE with the line for what jinja2 refuses too, or for what is
- * not here (include, import, extends, block, call, with, raw; see >>template); LLM_ERR_LIMIT, LLM_ERR_NOMEM. A template from a stranger does no harm: rendering is bounded in steps, memory
+ * not here (include, import, extends, block, with, raw; see >>template); LLM_ERR_LIMIT, LLM_ERR_NOMEM. A template from a stranger does no harm: rendering is bounded in steps, memory
  * and output. */
 LLM_API llm_result llm_template_open(const char *text, size_t len, llm_template **out);
 LLM_API void llm_template_close(llm_template *t); /* NULL is fine */
@@ -7383,8 +7383,8 @@ static llm_result llm__tok_load_path(llm__tokenizer *t, const char *path, const 
  *   same: a for loop, macro, block set, filter block and generation have their own, an if has not; a macro sees the scope it was
  *   defined in.
  * - Undefined is jinja2's default one: it prints as nothing, is false, can be walked, has no attributes, and most operators refuse it.
- * - Not here, because no chat template uses it: include, import, extends, block, autoescape, call, with, raw, recursive loops, loop.cycle;
- *   f(*a), f(**b), varargs and kwargs; nested targets, as in a, (b, c); numbers in other bases; the % operator on texts and fields with a
+ * - Not here, because no chat template uses it: include, import, extends, block, autoescape, with, raw, recursive loops, loop.cycle;
+ *   varargs and kwargs; nested targets, as in a, (b, c); numbers in other bases; the % operator on texts and fields with a
  *   format ({:>5}); round, groupby, and filters that make columns or HTML; whole numbers beyond 2^53 except to print and compare them.
  *   Generators are filled when they are made, where Python waits until they are walked; a range does not print as one.
  *
@@ -7469,7 +7469,8 @@ typedef struct llm__vobject {
     const struct llm__tpl_row *row; /* of a function */
     const llm__vlist *items;        /* of a loop */
     llm__val self;                  /* of a method: its object; of a macro: its name */
-    int32_t at;                     /* of a macro: its first parameter, a token; of a loop: the turn, from 0 */
+    int32_t at;                     /* of a macro: its first parameter, a token (0: none); of a loop: the turn, from 0 */
+    int32_t body;                   /* of a call block: its body, a token; of a macro 0: it stands behind the parameters */
 } llm__vobject;
 
 /* Types of tokens are letters: d text outside of tags, V {{, v }}, B {%, b %}, n name, s text literal, i and f numbers, 0 the end;
@@ -7511,6 +7512,8 @@ typedef struct llm__tpl {
     int32_t at;                /* the token that is read next */
     int dead;                  /* not 0: what is read is only checked */
     int loops;                 /* open ones, for break and continue */
+    int32_t call_at;           /* of a call block: the '(' of its call, which gets `caller` */
+    llm__val caller;
     int64_t fuel;
     int depth, calls;
     int32_t line;
@@ -8103,10 +8106,11 @@ static llm__str llm__tpl_str_of(llm__tpl *x, llm__val v) { return llm__v_s(llm__
 enum {
     LLM__W_OR = 1, LLM__W_AND, LLM__W_NOT, LLM__W_IN, LLM__W_IS, LLM__W_TRUE, LLM__W_TRUE2, LLM__W_FALSE, LLM__W_FALSE2, LLM__W_NONE,
     LLM__W_NONE2, LLM__W_IF, LLM__W_ELIF, LLM__W_ELSE, LLM__W_ENDIF, LLM__W_FOR, LLM__W_ENDFOR, LLM__W_SET, LLM__W_ENDSET, LLM__W_MACRO,
-    LLM__W_ENDMACRO, LLM__W_FILTER, LLM__W_ENDFILTER, LLM__W_GENERATION, LLM__W_ENDGENERATION, LLM__W_BREAK, LLM__W_CONTINUE, LLM__W_LOOP
+    LLM__W_ENDMACRO, LLM__W_FILTER, LLM__W_ENDFILTER, LLM__W_GENERATION, LLM__W_ENDGENERATION, LLM__W_BREAK, LLM__W_CONTINUE, LLM__W_LOOP,
+    LLM__W_CALL, LLM__W_ENDCALL, LLM__W_CALLER
 };
 static const char llm__tpl_words[] = "or and not in is true True false False none None if elif else endif for endfor set endset macro "
-                                     "endmacro filter endfilter generation endgeneration break continue loop";
+                                     "endmacro filter endfilter generation endgeneration break continue loop call endcall caller";
 
 /* Operators between operands, from the loosest to those that bind closest. `not` has a level, but stands before its operand. */
 static const char *const llm__tpl_levels[] = {"O", "A", "!", "EN<>GLI", "+-", "~", "*/D%", "P"};
@@ -9289,11 +9293,23 @@ static llm__val llm__tpl_primary(llm__tpl *x) {
     return t->name == LLM__W_NONE || t->name == LLM__W_NONE2 || x->dead ? llm__v(LLM__V_NONE) : llm__tpl_lookup(x, t);
 }
 
-/* Arguments up to ')', which is skipped: f(1, x=2) has pos = 1 and named = x: 2. */
+/* Arguments up to ')', which is skipped: f(1, x=2) has pos = 1 and named = x: 2; f(*a, **b) the items of a and the members of b. */
 static llm__args llm__tpl_args(llm__tpl *x) {
     llm__args g;
     memset(&g, 0, sizeof g);
     for (int by_name = 0; !llm__tpl_skip(x, ')');) {
+        const int spread = llm__tpl_skip(x, '*') ? '*' : llm__tpl_skip(x, 'P') ? 'P' : 0;
+        if (spread) {
+            const llm__val all = llm__tpl_expr(x);
+            const llm__vlist *l = x->dead ? &g.pos : spread == 'P' && all.type == LLM__V_DICT ? all.as.list : llm__tpl_iter(x, all);
+            if (!x->dead && spread == 'P' && all.type != LLM__V_DICT) llm__tpl_fail(x, "a dict was expected behind **");
+            for (int i = 0; !x->dead && i < l->n; i += spread == 'P' ? 2 : 1)
+                if (spread == '*') llm__tpl_push(x, &g.pos, l->v[i]);
+                else llm__tpl_dict_set(x, &g.named, l->v[i], l->v[i + 1]);
+            by_name = 1;
+            llm__tpl_comma(x, ')', "')' was expected");
+            continue;
+        }
         const llm__tpl_token *t = &x->tok[x->at];
         /* A name is that of an argument only if '=' follows: f(a) passes the variable a, f(a=1) names a parameter. */
         const int named = t->name && t[1].type == '=';
@@ -9360,7 +9376,10 @@ static llm__val llm__tpl_call(llm__tpl *x, llm__val f, const llm__args *g) {
 static llm__val llm__tpl_postfix(llm__tpl *x, llm__val v, int filters) {
     for (int filtered = 0;;) {
         if (llm__tpl_skip(x, '(')) {
-            const llm__args g = llm__tpl_args(x);
+            const int with_caller = x->at - 1 == x->call_at;
+            const llm__val caller = x->caller;
+            llm__args g = llm__tpl_args(x);
+            if (!x->dead && with_caller) llm__tpl_dict_set(x, &g.named, llm__v_str(llm__lit("caller")), caller);
             if (!x->dead) v = llm__tpl_call(x, v, &g);
         } else if (filters && (llm__tpl_type(x) == '|' || llm__tpl_type(x) == '?')) {
             v = llm__tpl_filter(x, v, x->tok[x->at++].type == '|' ? LLM__IN_FILTER : LLM__IN_TEST);
@@ -9610,18 +9629,20 @@ static int llm__tpl_for(llm__tpl *x) {
     return LLM__FLOW_ON;
 }
 
-/* {% macro name(...) %} sets a name to a macro, bound to the scope that is open. */
-static void llm__tpl_macro(llm__tpl *x) {
-    const llm__tpl_token *name = llm__tpl_name(x);
-    const int loops = x->loops;
+/* {% macro name(...) %} sets a name to a macro, bound to the scope that is open. {% call(...) f(...) %} makes a macro of its body, calls f
+ * with it as the argument `caller`, and prints what that gives. */
+static void llm__tpl_macro(llm__tpl *x, int word) {
+    const int loops = x->loops, call = word == LLM__W_CALL;
+    const llm__tpl_token *name = call ? NULL : llm__tpl_name(x);
     llm__val m = llm__tpl_object(x, LLM__V_MACRO);
-    llm__tpl_want(x, '(', "'(' was expected");
-    m.as.object->at = x->at;
+    int32_t from, open, depth = 1;
+    if (!call) llm__tpl_want(x, '(', "'(' was expected");
+    if (!call || llm__tpl_skip(x, '(')) m.as.object->at = x->at;
     m.as.object->scope = x->scope;
-    m.as.object->self = name->v;
+    m.as.object->self = call ? llm__v_str(llm__lit("caller")) : name->v;
     x->loops = 0; /* the body's break belongs to no loop around the macro */
     x->dead++;
-    for (int defaults = 0; !llm__tpl_skip(x, ')');) {
+    for (int defaults = 0; m.as.object->at && !llm__tpl_skip(x, ')');) {
         llm__tpl_name(x);
         const int has = llm__tpl_skip(x, '=');
         if (has) llm__tpl_expr(x);
@@ -9629,11 +9650,27 @@ static void llm__tpl_macro(llm__tpl *x) {
         defaults |= has;
         llm__tpl_comma(x, ')', "')' was expected");
     }
+    from = x->at;
+    if (call) llm__tpl_expr(x);
+    open = x->at - 1; /* goes back to the '(' of the last call */
+    if (call && (x->tok[open].type != ')' || open < from)) llm__tpl_syntax(x, "a call was expected");
+    while (call && depth) open--, depth += (x->tok[open].type == ')') - (x->tok[open].type == '(');
     llm__tpl_tag_end(x);
-    llm__tpl_scoped(x, 1u << LLM__W_ENDMACRO, 0);
+    if (call) m.as.object->body = x->at;
+    llm__tpl_scoped(x, 1u << (call ? LLM__W_ENDCALL : LLM__W_ENDMACRO), 0);
     x->dead--;
     x->loops = loops;
-    if (!x->dead) llm__tpl_assign(x, name->name, m);
+    if (x->dead) return;
+    if (!call) {
+        llm__tpl_assign(x, name->name, m);
+        return;
+    }
+    const int32_t behind = x->at;
+    x->at = from;
+    x->call_at = open;
+    x->caller = m;
+    llm__tpl_print(x, llm__tpl_expr(x));
+    x->at = behind;
 }
 
 /* Runs a macro in a scope within the one it was defined in: parameters by position, by name, by default, and an error for arguments that
@@ -9649,7 +9686,10 @@ static llm__val llm__tpl_call_macro(llm__tpl *x, const llm__vobject *m, const ll
     int used = 0;
     if (++x->calls > LLM__TPL_CALLS) llm__tpl_error(x, LLM_ERR_LIMIT, "macros call each other too deeply");
     x->at = m->at;
-    for (int n = 0; !llm__tpl_skip(x, ')'); n++) {
+    const llm__val *caller = llm__args_named(x, g, llm__lit("caller"));
+    llm__tpl_assign(x, LLM__W_CALLER, caller ? *caller : llm__v_undef(llm__lit("caller")));
+    used += caller != NULL;
+    for (int n = 0; m->at && !llm__tpl_skip(x, ')'); n++) {
         const llm__tpl_token *name = llm__tpl_name(x);
         const llm__val *v = n < g->pos.n ? &g->pos.v[n] : llm__args_named(x, g, llm__v_s(name->v));
         llm__val absent = llm__v_undef(llm__v_s(name->v));
@@ -9663,9 +9703,10 @@ static llm__val llm__tpl_call_macro(llm__tpl *x, const llm__vobject *m, const ll
     }
     /* a parameter that has its value by position takes no second by name */
     if (used != g->pos.n + g->named.n / 2) llm__tpl_fail(x, "a macro got an unexpected argument");
-    llm__tpl_tag_end(x);
+    if (m->body) x->at = m->body;
+    else llm__tpl_tag_end(x);
     const size_t mark = x->text.len;
-    llm__tpl_block(x, 1u << LLM__W_ENDMACRO, 1);
+    llm__tpl_block(x, 1u << (m->body ? LLM__W_ENDCALL : LLM__W_ENDMACRO), 1);
     x->at = behind;
     x->scope = outer;
     x->calls--;
@@ -9687,7 +9728,8 @@ static int llm__tpl_statement(llm__tpl *x) {
     case LLM__W_IF: return llm__tpl_if(x);
     case LLM__W_FOR: return llm__tpl_for(x);
     case LLM__W_SET: llm__tpl_set(x); return LLM__FLOW_ON;
-    case LLM__W_MACRO: llm__tpl_macro(x); return LLM__FLOW_ON;
+    case LLM__W_MACRO:
+    case LLM__W_CALL: llm__tpl_macro(x, word); return LLM__FLOW_ON;
     case LLM__W_GENERATION: llm__tpl_tag_end(x); return llm__tpl_scoped(x, 1u << LLM__W_ENDGENERATION, 1);
     case LLM__W_FILTER:
         v = llm__tpl_captured(x, LLM__W_ENDFILTER, 1);

@@ -178,6 +178,12 @@ static const struct {
     {"{% macro m() %}{{ s }}{{ later }}{% set s = 1 %}{{ s }}{% endmacro %}{% set later = 'L' %}{{ m() }}{{ s }}",
      "Hello WorldL1Hello World"},
     {"{% macro m() %}{{ x }}{% endmacro %}{% for x in [1] %}[{{ m() }}]{% endfor %}", "[]"},
+    {"{% macro m(a, b=2) %}{{ a }}<{{ caller() }}>{{ b }}{% endmacro %}{% call m('(', b=')') %}x{{ n }}{% endcall %}|{% call m(1) %}{% call m(2) %}y{% endcall %}{% endcall %}", "(<x7>)|1<2<y>2>2"},
+    {"{% macro m() %}{{ caller(1, b=3) }}{% endmacro %}{% call(a, b=2, c=4) m() %}{{ a }}{{ b }}{{ c }}{% endcall %}{% macro o() %}[{{ caller }}]{% endmacro %}{{ o() }}", "134[]"},
+    {"{% macro o(i) %}{% set f = namespace(v=caller()) %}{% if i %}{% call o(i - 1) %}n{{ i }}{{ caller is defined }}{% endcall %}{% endif %}{{ f.v }};{% endmacro %}{% call o(2) %}top{% endcall %}",
+     "n1False;n2False;top;"},
+    {"{% macro m(a, b=2, c=3) %}{{ a }}{{ b }}{{ c }} {% endmacro %}{{ m(*[5, 6]) }}{{ m(*l, **{}) }}{{ m(1, **{'c': 9}) }}{{ m(0, *'x') }}", "563 312 129 0x3 "},
+    {"{% macro m(a) %}{% endmacro %}{{ m(**[1]) }}", NULL}, {"{% macro m(a) %}{% endmacro %}{{ m(*5) }}", NULL}, {"{% macro m(a) %}{% endmacro %}{{ m(*l) }}", NULL},
     {"{% macro m() %}a{% endmacro %}{{ m() ~ 'b' }} {{ m()|upper }} {{ (m() + 'c')|length }} {{ m is callable }} {{ m.name }}",
      "ab A 2 True m"},
     {"{% filter upper %}abc {{ n }}x{% endfilter %} {% filter trim|replace('a','b') %} aa {% endfilter %}", "ABC 7X bb"},
@@ -604,8 +610,8 @@ static void tpl_hostile(void) {
         "{{ lipsum() }}", "{{ cycler() }}", "{{ [1, 2]|random }}", "{% do 1 %}", "{{ 0x1F }}", "{{ 1_000 }}", "{{ [1]|batch(2) }}", "{{ joiner() }}", "{{ 'a'|urlencode }}", "{{ '{y[0]}'.format(y=[1]) }}", "{{ '{:,}'.format(1) }}", "{{ '%999999999d' % 1 }}", "{{ '{:>999999999}'.format(1) }}",
         "{{ '%.99999999999999999999f' % 1 }}", "{{ '%.f' % 1 }}", "{{ 'x'|center(9) }}", "{{ 'x'.zfill(9) }}", "{{ 'x'|truncate(9) }}", "{{ 'x' is lower }}",
         "{{ 1.5|round }}", "{{ 'abc'|replace('', '-') }}", "{{ 'a'.count('') }}", "{{ strftime_now('%9999d') }}", "{{ '%s'|format(1) }}", "{{ '%s' % 1 }}", "{{ '%s' % (1, 2) }}", "{{ '{!r}'.format('a') }}", "{{ 'a' if true else 1 is integer.x(2) }}", "{{ 'a=b'.partition('=') }}", "{{ [1].index(1) }}", "{{ 'tojson' is filter }}",
-        "{% raw %}{% endraw %}", "{% with a = 1 %}{% endwith %}", "{% macro m() %}{% endmacro %}{% call m() %}{% endcall %}", "{% macro m(a) %}{{ varargs[0] }}{% endmacro %}{{ m(1, 2) }}",
-        "{% macro m(a) %}{% endmacro %}{{ m(*[1]) }}", "{% macro m(a) %}{% endmacro %}{{ m(**{'a': 1}) }}", "{% for a, (b, c) in [(1, (2, 3))] %}{% endfor %}", "{% for a in [1] %}{{ loop.cycle(1) }}{% endfor %}",
+        "{% raw %}{% endraw %}", "{% with a = 1 %}{% endwith %}", "{% macro m() %}{% endmacro %}{% call m %}{% endcall %}", "{% call (m) %}{% endcall %}", "{% call 1 %}{% endcall %}", "{% macro m(a) %}{{ varargs[0] }}{% endmacro %}{{ m(1, 2) }}",
+        "{% for a, (b, c) in [(1, (2, 3))] %}{% endfor %}", "{% for a in [1] %}{{ loop.cycle(1) }}{% endfor %}",
         "{% for a, b, c, d, e, f, g, h, i in [] %}{% endfor %}", "{% for a in [1] recursive %}{% endfor %}", "{{ '{:.61f}'.format(1) }}", "{{ '{:05d}'.format(1) }}", "{{ '%+d' % 1 }}", "{{ ().__getitem__(0) }}"};
     for (int i = 0; i < LLM__COUNT(limit); i++) CHECK(tpl_refused(limit[i], "{}", LLM_ERR_LIMIT, "template line 1"));
     for (int i = 0; i < LLM__COUNT(refused); i++) CHECK(tpl_refused(refused[i], "{}", LLM_ERR_TEMPLATE, "template line 1"));
