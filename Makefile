@@ -81,6 +81,15 @@ build/cuda_bugs: tests/cuda_emu/bugs.cu build/cuda_emu.o
 build/cuda_bugs_san: tests/cuda_emu/bugs.cu $(EMU_FILES)
 	$(EMU) -O1 -fsanitize=address -rdynamic $(EMU_CU) $< tests/cuda_emu/cuda_emu.cpp -o $@ -lpthread -ldl -lm
 
+build/bench_cuda: tests/bench/bench_cuda.c llm.h build/.deps
+	$(CC) -std=gnu11 $(CFLAGS) -w $< -o $@ $(LIBS)
+
+GPU_CHECKPOINTS = llama gemma2 gpt_oss deepseek_v2_lite qwen2_moe olmo2 chatglm3 mixtral
+gpu: CUDA_ARCHS = $(if $(filter native,$(CUDA_ARCH)),,80 89 90a 100)
+gpu: all build/test_cuda build/bench_cuda libllm_cuda.so ## all that tests/gpu.sh needs on a machine with a GPU: programs, libllm_cuda.so, 8 checkpoints
+	@mkdir -p build/gpu/checkpoints
+	@for i in $(GPU_CHECKPOINTS); do [ ! -d ../shared/checkpoints/$$i ] || cp -r ../shared/checkpoints/$$i build/gpu/checkpoints/; done; chmod -R u+w build/gpu
+
 test-cuda: all build/libllm_cuda_emu.so ## the CUDA code on the emulation: operations, checkpoints on 1, 2 and 4 devices, sanitizers, faults (40 minutes)
 	@python3 tests/run.py cuda
 
@@ -207,5 +216,5 @@ help: ## this list
 clean: ## removes what was built (models stay)
 	rm -rf build llm_cli llm_serve libllm.so libllm_cuda.so
 
-.PHONY: all lib deps model model-gemma demo test test-isa test-arm test-clients test-peft test-cuda cuda load sanitize hygiene grammar-campaign fuzz sim bench format install help clean
+.PHONY: all lib deps model model-gemma demo test test-isa test-arm test-clients test-peft test-cuda cuda gpu load sanitize hygiene grammar-campaign fuzz sim bench format install help clean
 .SECONDARY:

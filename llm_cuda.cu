@@ -263,7 +263,7 @@ static int max_int(int64_t a, int64_t b) { return (int)(a > b ? a : b); }
  *     record              host (r->list)               the table's operations; read by run_record, never after the step
  *     graph               host, its nodes the driver   rank_graph: kernels' arguments as they were when it was captured */
 
-enum { MAX_RANKS = 16, MAX_RECORDS = 8192, MAX_GRAPHS = 96, N_FLIGHT = 2, STEP_HEAD = 16 };
+enum { MAX_RANKS = 16, MAX_RECORDS = 8192, MAX_GRAPHS = 96, N_FLIGHT = 2, N_TIMES = 4, STEP_HEAD = 16 };
 enum { QUERIES = 16, KEYS = 32, MAX_VALUES = 512 }; /* of >>attention */
 enum { ONE_SHOT_ROWS = 16 };                        /* of >>ranks: rows that are summed over peer memory */
 
@@ -389,7 +389,7 @@ typedef struct rank {
     struct llm_backend_ctx *ctx;
     int index, device, n_sms, max_smem, capability; /* capability: 90 for sm_90 */
     cudaStream_t stream;
-    cudaEvent_t done[N_FLIGHT], stage_free[2];
+    cudaEvent_t done[N_FLIGHT], stage_free[2], from[N_TIMES], to[N_TIMES]; /* from, to: see note_times */
     uint8_t *stage[2], *stage_device[2]; /* pinned and device memory through which weights are loaded */
     int64_t stage_bytes;
     int stage_turn, stage_used[2];
@@ -427,6 +427,7 @@ typedef struct rank {
 struct llm_backend_ctx {
     llm_backend_config cfg;
     int n_ranks, n_group; /* of a stage */
+    int one_device;       /* LLM_CUDA_ONE_DEVICE is set: all ranks share device 0, without NCCL, which refuses that; for tests of >>ranks */
     rank *ranks;
     uint32_t *stop_waiting; /* pinned, see peer_view */
     int64_t peer_width;
@@ -440,6 +441,8 @@ struct llm_backend_ctx {
     uint8_t *bent[N_FLIGHT];    /* pinned masks and changes of the draws */
     int64_t vocab, widest;
     unsigned begun, waited;  /* steps */
+    int times;               /* LLM_CUDA_TIMES is set */
+    double busy_s, idle_s;   /* seconds of the first device in steps, and between them */
     llm_shape shape, padded; /* of the step that is being recorded; padded to a bucket where a graph is used */
     int32_t page_stride, any_draws, want_rows, longest, singles, capture; /* singles: sequences with one row */
     int n_layers, page_tokens;
@@ -603,6 +606,8 @@ static void nccl_ok(rank *r, int e, const char *what) {
 
 /* In place. */
 static void nccl_all_reduce(rank *r, float *data, size_t n) {
+    if (!r->comm) r->failed = LLM_ERR_BACKEND, snprintf(r->why, sizeof r->why, "cuda device %d: all-reduce: there is no NCCL", r->device);
+    if (r->failed) return;
     nccl_ok(r, nccl.all_reduce(data, data, n, NCCL_F32, NCCL_SUM, r->comm, r->stream), "all-reduce");
 }
 
@@ -3429,7 +3434,8 @@ static llm_result lora_loaders(llm_backend_ctx *ctx) {
     for (int i = 0; i < ctx->n_ranks; i++) {
         rank *l = &ctx->loaders[i];
         l->ctx = ctx;
-        l->index = l->device = i;
+        l->index = i;
+        l->device = ctx->ranks[i].device;
         l->stage_bytes = 8 << 20;
         select_device(l);
         rank_ok(l, cudaStreamCreateWithFlags(&l->stream, cudaStreamNonBlocking), "stream");
@@ -4066,6 +4072,7 @@ static llm_result cuda_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
         r->n = 0;
         select_device(r);
         rank_ok(r, cudaMemcpyAsync(r->step, block, bytes, cudaMemcpyHostToDevice, r->stream), "step");
+        if (ctx->times && !i) rank_ok(r, cudaEventRecord(r->from[ctx->begun % N_TIMES], r->stream), "event");
         rules_copy(r, ctx->bent[ctx->begun % N_FLIGHT], masks, changes);
         if (r->failed) return rank_result(r);
     }
@@ -4172,6 +4179,7 @@ static void rank_end_step(rank *r) {
                                   (size_t)ctx->shape.n_out, cudaMemcpyDeviceToHost, r->stream),
                 "draws");
     rank_ok(r, cudaEventRecord(r->done[turn], r->stream), "event");
+    if (ctx->times && !r->index) rank_ok(r, cudaEventRecord(r->to[ctx->begun % N_TIMES], r->stream), "event");
 }
 
 /* The ranks of a stage must have recorded the same operations, or they would wait for each other in collectives for ever; then each
@@ -4247,11 +4255,23 @@ static void ranks_wait(llm_backend_ctx *ctx, unsigned turn) {
     }
 }
 
+/* For tests/gpu.sh: what the first device computed in the step that has just ended, and how long it stood still before it. Two later steps may
+ * have been begun, so there are events for four. */
+static void note_times(llm_backend_ctx *ctx) {
+    rank *r = &ctx->ranks[0];
+    unsigned at = ctx->waited % N_TIMES, before = (ctx->waited - 1) % N_TIMES;
+    float ms = 0;
+    select_device(r);
+    if (rank_ok(r, cudaEventElapsedTime(&ms, r->from[at], r->to[at]), "event")) ctx->busy_s += ms * 1e-3;
+    if (ctx->waited && rank_ok(r, cudaEventElapsedTime(&ms, r->to[before], r->from[at]), "event")) ctx->idle_s += ms * 1e-3;
+}
+
 /* Waits for the oldest step that was not waited for, with one limit of time for all ranks together. A rank that does not come in time, or
  * that NCCL reports as lost, makes the context fail for good; aborting lets the others' kernels end. */
 static llm_result cuda_wait(llm_backend_ctx *ctx) {
     if (ctx->waited != ctx->begun) {
         ranks_wait(ctx, ctx->waited % N_FLIGHT);
+        if (ctx->times && !ctx->failed) note_times(ctx);
         ctx->waited++;
         if (ctx->failed && ctx->n_ranks > 1) abort_ranks(ctx);
     }
@@ -4500,7 +4520,7 @@ static int peers_reach(llm_backend_ctx *ctx, int first, int n) {
     for (int i = first; i < first + n; i++)
         for (int k = first; k < first + n; k++) {
             int can = 0;
-            if (i == k) continue;
+            if (i == k || ctx->one_device) continue;
             if (cudaDeviceCanAccessPeer(&can, ctx->ranks[i].device, ctx->ranks[k].device) != cudaSuccess || !can) return 0;
             select_device(&ctx->ranks[i]);
             cudaError_t e = cudaDeviceEnablePeerAccess(ctx->ranks[k].device, 0);
@@ -4708,6 +4728,10 @@ static void rank_close(rank *r) {
         if (r->stage_free[i]) cudaEventDestroy(r->stage_free[i]);
         if (r->done[i]) cudaEventDestroy(r->done[i]);
     }
+    for (int i = 0; i < N_TIMES; i++) {
+        if (r->from[i]) cudaEventDestroy(r->from[i]);
+        if (r->to[i]) cudaEventDestroy(r->to[i]);
+    }
     if (r->stream) cudaStreamDestroy(r->stream);
     free(r->memory);
     free(r->list);
@@ -4715,7 +4739,10 @@ static void rank_close(rank *r) {
 
 /* Threads first, then what they used. After a mistake communicators are aborted, as another rank may never come. Twin: llm__cpu_close. */
 static void cuda_close(llm_backend_ctx *ctx) {
+    char text[128];
     if (!ctx) return;
+    snprintf(text, sizeof text, "device busy %.6f s, idle between steps %.6f s", ctx->busy_s, ctx->idle_s);
+    if (ctx->times && ctx->cfg.log) ctx->cfg.log(ctx->cfg.log_user, LLM_LOG_INFO, text);
     pthread_mutex_lock(&ctx->mutex);
     ctx->stop = 1;
     pthread_cond_broadcast(&ctx->go);
@@ -4764,6 +4791,10 @@ static void rank_open(rank *r) {
     select_device(r);
     rank_ok(r, cudaStreamCreateWithFlags(&r->stream, cudaStreamNonBlocking), "stream");
     for (int i = 0; i < N_FLIGHT; i++) rank_ok(r, cudaEventCreateWithFlags(&r->done[i], cudaEventDisableTiming), "event");
+    for (int i = 0; i < N_TIMES && ctx->times && !r->index; i++) {
+        rank_ok(r, cudaEventCreateWithFlags(&r->from[i], cudaEventDefault), "event");
+        rank_ok(r, cudaEventCreateWithFlags(&r->to[i], cudaEventDefault), "event");
+    }
     rank_ok(r, cudaDeviceGetAttribute(&r->n_sms, cudaDevAttrMultiProcessorCount, r->device), "device");
     rank_ok(r, cudaDeviceGetAttribute(&r->max_smem, cudaDevAttrMaxSharedMemoryPerBlockOptin, r->device), "device");
     rank_ok(r, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, r->device), "device");
@@ -4787,13 +4818,27 @@ static llm_result open_comms(llm_backend_ctx *ctx, int first, int n, void **comm
     return fail_with(&ctx->cfg, LLM_ERR_BACKEND, "cuda backend: NCCL cannot connect %d devices: %s", n, nccl.error_string(e));
 }
 
+/* For tests on a machine with one device (LLM_CUDA_TRY_NCCL): a communicator of one rank sums up what it has, which changes nothing. */
+static llm_result try_nccl(llm_backend_ctx *ctx) {
+    rank *r = &ctx->ranks[0];
+    uint32_t *data = (uint32_t *)device_memory(r, 64, "NCCL"), seen = 1;
+    int device = r->device, n = nccl_load();
+    if (!n) return fail_with(&ctx->cfg, LLM_ERR_IO, "cuda backend: libnccl.so.2 is not there");
+    if (!r->failed) nccl_ok(r, nccl.init_all(&r->comm, 1, &device), "NCCL");
+    if (!r->failed) nccl_all_reduce(r, (float *)data, 16);
+    rank_ok(r, cudaMemcpyAsync(&seen, data, sizeof seen, cudaMemcpyDeviceToHost, r->stream), "NCCL");
+    rank_ok(r, cudaStreamSynchronize(r->stream), "NCCL");
+    if (!r->failed && seen) return fail_with(&ctx->cfg, LLM_ERR_BACKEND, "cuda backend: NCCL sums up zeros to something else");
+    return rank_result(r);
+}
+
 /* Communicators of each stage, and of the pipeline; threads. */
 static llm_result open_ranks(llm_backend_ctx *ctx) {
     void *comm[MAX_RANKS];
     llm_result result = LLM_OK;
-    if (!nccl_load())
+    if (!ctx->one_device && !nccl_load())
         return fail_with(&ctx->cfg, LLM_ERR_IO, "cuda backend: %d devices need NCCL, but libnccl.so.2 is not there", ctx->n_ranks);
-    for (int first = 0; first < ctx->n_ranks && ctx->n_group > 1 && !result; first += ctx->n_group) {
+    for (int first = 0; first < ctx->n_ranks && ctx->n_group > 1 && !result && !ctx->one_device; first += ctx->n_group) {
         result = open_comms(ctx, first, ctx->n_group, comm);
         for (int i = 0; i < ctx->n_group && !result; i++) ctx->ranks[first + i].comm = comm[i];
     }
@@ -4816,7 +4861,8 @@ static llm_result open_parts(llm_backend_ctx *ctx) {
     for (int i = 0; i < ctx->n_ranks; i++) {
         rank *r = &ctx->ranks[i];
         r->ctx = ctx;
-        r->index = r->device = i;
+        r->index = i;
+        r->device = ctx->one_device ? 0 : i;
         rank_open(r);
         if (r->failed) return rank_result(r);
     }
@@ -4830,6 +4876,7 @@ static llm_result open_parts(llm_backend_ctx *ctx) {
         ctx->kv_type = ctx->cfg.compute == LLM_COMPUTE_F32 ? LLM_KV_F32 : ctx->cfg.compute == LLM_COMPUTE_BF16 ? LLM_KV_BF16 : LLM_KV_F16;
     if (!rank_ok(&ctx->ranks[0], cudaGetDeviceProperties(&prop, 0), "device")) return rank_result(&ctx->ranks[0]);
     snprintf(ctx->name, sizeof ctx->name, "%s, %d device%s", prop.name, ctx->n_ranks, ctx->n_ranks == 1 ? "" : "s");
+    if (ctx->n_ranks == 1 && getenv("LLM_CUDA_TRY_NCCL")) return try_nccl(ctx);
     return ctx->n_ranks > 1 ? open_ranks(ctx) : LLM_OK;
 }
 
@@ -4864,7 +4911,7 @@ static llm_result cuda_open(const llm_backend_config *cfg, llm_backend_ctx **out
                          (int)cfg->kv_type);
     llm_result result = count_devices(cfg, &n);
     if (result) return result;
-    if (n < ranks)
+    if (n < ranks && !getenv("LLM_CUDA_ONE_DEVICE"))
         return fail_with(cfg, LLM_ERR_ARG, "cuda backend: tensor parallel size %d%s, but there %s %d device%s", ranks / stages,
                          stages > 1 ? " in a pipeline" : "", n == 1 ? "is" : "are", n, n == 1 ? "" : "s");
     llm_backend_ctx *ctx = (llm_backend_ctx *)calloc(1, sizeof *ctx);
@@ -4876,6 +4923,8 @@ static llm_result cuda_open(const llm_backend_config *cfg, llm_backend_ctx **out
     ctx->cfg = *cfg;
     ctx->n_ranks = ranks;
     ctx->n_group = ranks / stages;
+    ctx->times = getenv("LLM_CUDA_TIMES") != NULL;
+    ctx->one_device = getenv("LLM_CUDA_ONE_DEVICE") != NULL;
     pthread_mutex_init(&ctx->mutex, NULL);
     pthread_mutex_init(&ctx->put, NULL);
     pthread_cond_init(&ctx->go, NULL);

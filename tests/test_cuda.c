@@ -638,6 +638,83 @@ static void tc_rows(void) {
     llm__arena_free(&tc_memory);
 }
 
+/* ---- sums over ranks ---- */
+
+/* Two ranks, on two devices or (as on a machine with one) both on the first: few rows are summed over peer memory inside the residual, and
+ * alone. NCCL is asked for nothing then, or, with one rank, for a sum. */
+static void tc_sums(void) {
+    enum { N = 100 };
+    for (int one = 0; one < 2; one++) {
+        llm_backend_config c = tc_config(LLM_COMPUTE_F32, LLM_KV_AUTO);
+        tc_side s[2];
+        llm_buffer *x[2][2], *y[2][2], *h[2][2];
+        c.n_ranks = 2;
+        c.device_draws = 0;
+        if (one) setenv("LLM_CUDA_ONE_DEVICE", "1", 1);
+        if (tc_cuda->open(&c, &s[1].ctx)) { /* one device only: the second round is for it */
+            CHECK(!one && strstr(llm_last_error(), "but there is 1 device"));
+            continue;
+        }
+        s[1].be = tc_cuda;
+        s[0] = tc_open(llm_backend_cpu(), &c);
+        for (int k = 0; k < 2; k++) {
+            llm_weight *table[2], *other[2];
+            for (int r = 0; r < 2; r++) {
+                llm_segment g;
+                llm_weight_desc d;
+                memset(&g, 0, sizeof g);
+                memset(&d, 0, sizeof d);
+                d.name = "test", d.role = LLM_ROLE_EMBED, d.segments = &g, d.n_segments = 1;
+                g.stored_cols = g.n_cols = d.cols = N;
+                g.n_rows = d.rows = TC_ROWS;
+                g.data = tc_floats(TC_ROWS * N, 1, 0, 1);
+                CHECK(s[k].be->weight(s[k].ctx, r, &d, &table[r]) == LLM_OK);
+                g.data = tc_floats(TC_ROWS * N, (uint32_t)(2 + r), 0, 1);
+                CHECK(s[k].be->weight(s[k].ctx, r, &d, &other[r]) == LLM_OK);
+                llm_buffer **const all[3] = {&x[k][r], &y[k][r], &h[k][r]};
+                for (int i = 0; i < 3; i++) CHECK(s[k].be->buffer(s[k].ctx, r, TC_ROWS, N, all[i]) == LLM_OK);
+            }
+            CHECK(s[k].be->weights_done(s[k].ctx) == LLM_OK && s[k].be->kv_open(s[k].ctx, 0, NULL, 16, 1) == LLM_OK);
+            for (int round = 0; round < 4; round++) {
+                tc_step t;
+                tc_begin(&t);
+                tc_add(&t, 0, 0, 3 + 4 * round, 0);
+                CHECK(s[k].be->begin_step(s[k].ctx, &t.s) == LLM_OK);
+                for (int r = 0; r < 2; r++) {
+                    llm_embed_op e = {x[k][r], table[r], NULL, 0, 0, 1};
+                    llm_residual_op op;
+                    memset(&op, 0, sizeof op);
+                    s[k].be->embed(s[k].ctx, r, &e);
+                    e.dst = y[k][r], e.table = other[r];
+                    s[k].be->embed(s[k].ctx, r, &e);
+                    op.x = x[k][r], op.y = y[k][r], op.h = h[k][r];
+                    op.kind = LLM_NORM_RMS;
+                    op.eps = 1e-5f;
+                    s[k].be->residual(s[k].ctx, r, &op);
+                    s[k].be->all_reduce(s[k].ctx, r, LLM_ROWS_TOKENS, h[k][r], N);
+                }
+                tc_run(&s[k]);
+            }
+        }
+        for (int r = 0; r < 2; r++)
+            for (int i = 0; i < 15; i++) {
+                const float *want = s[0].be->buffer_row(s[0].ctx, r, h[0][r], i), *got = s[1].be->buffer_row(s[1].ctx, r, h[1][r], i);
+                double worst = 0;
+                for (int k = 0; k < N; k++) worst = fmax(worst, fabs((double)want[k] - (double)got[k]));
+                CHECK(worst < 1e-4);
+            }
+        for (int k = 0; k < 2; k++) s[k].be->close(s[k].ctx);
+        unsetenv("LLM_CUDA_ONE_DEVICE");
+        llm__arena_free(&tc_memory);
+    }
+    llm_backend_config c = tc_config(LLM_COMPUTE_F32, LLM_KV_AUTO);
+    llm_backend_ctx *ctx = NULL;
+    setenv("LLM_CUDA_TRY_NCCL", "1", 1);
+    if (!CHECK(tc_cuda->open(&c, &ctx) == LLM_OK)) printf("    %s\n", llm_last_error());
+    tc_cuda->close(ctx);
+    unsetenv("LLM_CUDA_TRY_NCCL");
+}
+
 /* ---- adapters ---- */
 
 enum { TC_LORA_IN = 96, TC_LORA_OUT = 60, TC_LORA_R = 16, TC_VOCAB = 50 };
@@ -1117,7 +1194,8 @@ static void tc_states(void) {
 
 /* ---- whole models ---- */
 
-static const char *const tc_llama = "../shared/checkpoints/llama";
+/* As the tests have it, or (on a machine with a GPU) as `make gpu` has copied it. */
+static const char *const tc_llama = "../shared/checkpoints/llama", *const tc_copied = "build/gpu/checkpoints/llama";
 
 static llm_result tc_engine(const llm_model *m, llm_engine_config *c, llm_engine **e) {
     c->backend = tc_cuda;
@@ -1192,7 +1270,7 @@ static void tc_answers(const llm_model *m, const tc_way *way, float temperature,
     c.max_seq_len_to_capture = way->capture;
     c.tensor_parallel_size = way->ranks;
     c.pipeline_parallel_size = way->stages;
-    c.speculative_model = way->draft;
+    c.speculative_model = way->draft == tc_llama && !test_exists(tc_llama) ? tc_copied : way->draft;
     c.num_speculative_tokens = way->draft ? 3 : 0;
     c.max_num_batched_tokens = way->draft ? 6 : 0; /* so that prompts come between */
     c.dtype = LLM_COMPUTE_F32;
@@ -1335,7 +1413,7 @@ int main(int argc, char **argv) {
         const char *name;
         void (*run)(void);
     } parts[] = {{"linear", tc_linear},     {"fp8", tc_fp8},   {"loading", tc_loading}, {"attention", tc_attention}, {"latent", tc_latent},
-                 {"mixtures", tc_mixtures}, {"rows", tc_rows}, {"adapters", tc_lora},   {"experts", tc_experts},     {"draws", tc_draws},
+                 {"mixtures", tc_mixtures}, {"rows", tc_rows}, {"sums", tc_sums}, {"adapters", tc_lora},   {"experts", tc_experts},     {"draws", tc_draws},
                  {"pages", tc_pages},       {"states", tc_states}};
     for (int i = 0; i < LLM__COUNT(parts); i++, start = llm__now()) {
         if (argc > 1 && strcmp(argv[1], parts[i].name)) continue; /* one part alone */
@@ -1344,7 +1422,8 @@ int main(int argc, char **argv) {
         fflush(stdout);
     }
     if (argc > 1 && strcmp(argv[1], "models")) return test_done();
-    if (!test_exists(tc_llama) || llm_model_open(tc_llama, NULL, &m)) SKIP("../shared/checkpoints is not there");
+    const char *llama = test_exists(tc_llama) ? tc_llama : tc_copied;
+    if (!test_exists(llama) || llm_model_open(llama, NULL, &m)) SKIP("../shared/checkpoints is not there");
     else {
         tc_invariant(m);
         tc_memory_taken(m, path ? path : "build/libllm_cuda_emu.so");
