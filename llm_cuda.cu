@@ -261,7 +261,16 @@ static int max_int(int64_t a, int64_t b) { return (int)(a > b ? a : b); }
  *     step_view           device (r->step)             the copy of begin_step
  *     kv_view             passed by value              run_ functions; the pages it points to by kernel_qkv and kernel_latent_write
  *     record              host (r->list)               the table's operations; read by run_record, never after the step
- *     graph               host, its nodes the driver   rank_graph: kernels' arguments as they were when it was captured */
+ *     graph               host, its nodes the driver   rank_graph: kernels' arguments as they were when it was captured
+ *
+ * The environment is asked for what only tests and tests/gpu.sh want:
+ *
+ *     LLM_CUDA_TIMES        events around every step; close logs how long the first device computed and how long it stood still
+ *     LLM_CUDA_ONE_DEVICE   all ranks on device 0, so that one GPU can show what sums over peer memory do
+ *     LLM_CUDA_TRY_NCCL     with one rank: opens NCCL all the same, and sums something
+ *
+ * After the start nothing is allocated by this file but what an adapter needs that is larger than the one before it in its slot; the driver
+ * takes some for the nodes of a graph when a batch size comes for the first time, for which kv_memory leaves a 256th of the device. */
 
 enum { MAX_RANKS = 16, MAX_RECORDS = 8192, MAX_GRAPHS = 96, N_FLIGHT = 2, N_TIMES = 4, STEP_HEAD = 16 };
 enum { QUERIES = 16, KEYS = 32, MAX_VALUES = 512 }; /* of >>attention */
@@ -1052,6 +1061,10 @@ static __global__ void __launch_bounds__(128)
  *     file (mapped)  --memcpy-->  stage[0]  --DMA-->  stage_device[0]  --kernel_pack-->  parts
  *                                 stage[1]            stage_device[1]
  *
+ * What a load of 16 GB costs: the link of a GPU takes 25 to 50 GB/s, and one core copies out of the page cache at 3 to 8, as it meets a page
+ * for the first time every 4 KiB. So up to eight threads share a chunk's rows (copy_shared), and chunks are 32 MiB on a real device, that
+ * starting threads does not count; packing is a kernel's matter of microseconds, and runs behind the next chunk's copy.
+ *
  * Two of each: while the device packs one chunk the host fills the other. An event behind each kernel says when its pair is free again, so
  * the host waits for the device only when it is two chunks ahead.
  *
@@ -1390,6 +1403,13 @@ static llm_result cuda_weight(llm_backend_ctx *ctx, int index, const llm_weight_
  *     17 ...        kernel_linear_mma    once for 64            arithmetic: 2 T rows cols operations
  *     128 ...       cuBLASLt             its own tiles          the same, nearer to it; where the library is not there: as above
  *     17 ..., f32   kernel_linear_f32    once for 64            arithmetic, without tensor cores
+ *
+ * e4m3 weights have a way of their own from 128 rows on, where tensor cores multiply them as they are (native_f8). Then activations must be
+ * e4m3 too: each row is divided by its largest value over 448, rounded to three bits of fraction, and what comes out is multiplied again.
+ * Rounding errors of a row are independent, so a sum of n products loses about 2 % / sqrt(n) of what its terms add up to in size; that is
+ * how fp8 models are meant to run, and what vLLM does. Few rows keep f32 activations: there weights are what takes time.
+ *
+ *     x row      0.5 -3.0 1.0    largest 3.0, scale 3 / 448    e4m3: 72 (of 74.7) -448 144 (of 149.3)
  *
  * What an epilogue does, in order: sum * row_scale + bias + plus (of adapters), activation, * scale, soft cap, then = or +=. So no
  * operation between two products goes through memory by itself but norms.
@@ -2263,7 +2283,14 @@ static __device__ void warp_rotate(float *x, const float *rope, int half, int pa
 }
 
 /* Integer pages keep keys and values turned by a Hadamard matrix, which spreads a head's few large values over all of it; queries are turned
- * alike, and results back. `size`: the largest power of two that divides n. Twins: llm__kv_turned, llm__kv_turn_size, llm__kv_turn. */
+ * alike, and results back. `size`: the largest power of two that divides n. Twins: llm__kv_turned, llm__kv_turn_size, llm__kv_turn.
+ *
+ * Of four values, in two rounds of sums and differences of what stands h apart, then times 1 / sqrt(4):
+ *
+ *     8 0 0 0    h = 1:  8 8 0 0    h = 2:  8 8 8 8    turned:  4 4 4 4
+ *
+ * A 4-bit scale over the first has steps of 8 / 15; over the turned ones of 0. Turning twice gives back what was there, and the products of
+ * turned vectors are those of the vectors themselves, so attention notices nothing. */
 static __host__ __device__ __forceinline__ int kv_turned(int type) { return type == LLM_KV_INT8 || type == LLM_KV_INT4; }
 static __host__ __device__ __forceinline__ int kv_turn_size(int n) { return n & -n; }
 
@@ -3542,8 +3569,23 @@ static llm_result cuda_lora_put(llm_backend_ctx *ctx, int index, llm_lora_site *
  * second pass counts those of bin 507 by the next 11 bits, and looks for the 28th, the third by the last 10: then all bits are known. For
  * top-p the bins have sums of weights instead of counts. Three passes whatever k is, where a sort would move every weight several times.
  *
+ * What it costs: of 152,000 tokens a row has 0.6 MB, which its block reads some ten times with top-k and top-p. Few rows stay in the L2 cache
+ * meanwhile; 256 of them are 155 MB and do not, so a large batch reads memory each time. Copying the few that are left after the first cut
+ * into a list, as the host does, would spare most of it.
+ *
  * The draw itself is one walk over ids, as on the host: a thread has a range of them and its sum, the ranges' sums say in which one u times
  * the whole falls, and its thread walks there alone. */
+
+/* What bends a row (block_bend) comes in with the step: a bit a token of a grammar's mask, and a list of changes, (id, bias) or (id, how often
+ * the answer has it). Of a sequence that runs one step ahead the host does not know the latest token when it writes the list; but that token
+ * is the row's own input, which the device knows: so its count is one more than the list says.
+ *
+ *     step    host knows        list for the draw of this step        the row's token
+ *     7       a b a             a: 2, b: 1                            a, known
+ *     8       a b a             a: 2, b: 1                            drawn in step 7, say b: counts as b: 2
+ *
+ * Masks cannot be made ahead: a sequence with a grammar waits for each of its tokens, and is drawn here if its mask is made already. Else the
+ * host makes it while the device computes, and draws by itself from the row, which is copied to it then. */
 
 enum { DRAW_THREADS = 256 };
 
@@ -3812,6 +3854,10 @@ static __global__ void __launch_bounds__(DRAW_THREADS, 2)
  * A pipeline has stages of such groups. Rank i of one sends x to rank i of the next (ncclSend), and what the last has drawn goes back to
  * the first, whose next step embeds it. NCCL's few functions that are used are looked up by name, and only with more than one rank.
  *
+ * Why two boxes are enough: rank a writes box 1 of turn 3 only after it has seen everybody's flag of turn 2, and each of them raised that one
+ * behind its reading of box 1 of turn 1. Ranks on one device (LLM_CUDA_ONE_DEVICE) do the same; their grids are small enough to be there
+ * together, which waiting for each other takes.
+ *
  * A rank that does not come leaves the others waiting inside NCCL, or for a flag; wait finds that out by time, says so, aborts the
  * communicators and sets the word that those look at who wait for flags: so everybody goes on, and close returns. */
 
@@ -3878,7 +3924,12 @@ static void run_ranks(llm_backend_ctx *ctx, void (*job)(rank *r)) {
  *     pages       (n_seqs, stride): 7 3 12, 5 - -   (not written: nobody looks there)
  *
  * A token that step 1 draws may be a row of step 2: token_from says so, and kernel_embed takes it from r->drawn, which never leaves the
- * device before it is needed there. A graph is known by its padded rows, whether it draws, whether adapters compute, and the program (which
+ * device before it is needed there. Two steps in turn have places of their own in it, side by side for each out row, because step 2 still
+ * reads what step 1 drew (a penalty counts the row's own token) when its first blocks have written already:
+ *
+ *     r->drawn    row 0: [even steps][odd steps]   row 1: [even][odd]   ...      head[HEAD_TURN] says which of both this step writes
+ *
+ * Masks, biases and counts of the draws have a block of their own, of which only what is there is copied: most steps have none. A graph is known by its padded rows, whether it draws, whether adapters compute, and the program (which
  * of the model's lists: target or draft). Capturing launches nothing: the same step is replayed right behind it. When the table of graphs
  * is full a step runs as it is. */
 

@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -32,11 +33,17 @@ def figures(text):
     return None
 
 
+def processor():
+    """Seconds of all children so far: how long a step takes where others compute tells little."""
+    r = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return r.ru_utime + r.ru_stime
+
+
 def step(name, command, env=None, timeout=1800):
     """One command. It fails when it says so, when it exits otherwise than 0, or when it hangs."""
     log = pathlib.Path("build/logs") / (name.replace(" ", "-").replace("/", "-") + ".log")
     log.parent.mkdir(parents=True, exist_ok=True)
-    start = time.time()
+    start, spent = time.time(), processor()
     with open(log, "wb") as out:
         try:
             code = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=dict(os.environ, **(env or {})), timeout=timeout).returncode
@@ -49,7 +56,7 @@ def step(name, command, env=None, timeout=1800):
     if code and not got[1]: got[1] = 1
     if not code and not any(got): got[0] = 1
     for i in range(3): TOTAL[i] += got[i]
-    print(f"{name:34s} {got[0]:7d} passed {got[1]:4d} failed {got[2]:4d} skipped {time.time() - start:7.1f} s", flush=True)
+    print(f"{name:34s} {got[0]:7d} passed {got[1]:4d} failed {got[2]:4d} skipped {time.time() - start:7.1f} s ({processor() - spent:.0f} of processors)", flush=True)
     if got[1]:
         bad = [x for x in text.splitlines() if "FAIL" in x or "error" in x.lower()][:15] + text.splitlines()[-10:]
         print("    " + "\n    ".join(x[:300] for x in bad) + f"\n    exit {code}; the whole output: {log}", flush=True)
@@ -183,15 +190,36 @@ def cuda_bugs():
     print(f"{'CUDA emulation, planted bugs':34s} {good:7d} passed {len(results) - good:4d} failed")
 
 
+def cuda_absent():
+    """The programs, where no libllm_cuda.so stands beside them, need no CUDA library and ask for none: in what the system's loader says of every file."""
+    folder = pathlib.Path("build/alone")
+    folder.mkdir(parents=True, exist_ok=True)
+    model, good, bad = SHARED / "checkpoints/llama", 0, 0
+    for name in ("llm_cli", "llm_serve"):
+        shutil.copy(name, folder / name)
+        runs = [["--version"]] + ([["score", "-m", str(model), "--token-ids", "[1, 2, 3]"]] if name == "llm_cli" and model.exists() else [])
+        for args in runs:
+            p = subprocess.run([folder / name, *args], env=dict(os.environ, LD_DEBUG="libs,files"), capture_output=True, text=True)
+            right = p.returncode == 0 and "libc.so" in p.stderr and not re.search("cuda|nccl|cublas|nvidia", p.stderr, re.I)
+            good, bad = good + right, bad + (not right)
+            if not right: print(f"    {name} {args}: exit {p.returncode}: {[x for x in p.stderr.splitlines() if re.search('cuda|nccl|cublas|nvidia', x, re.I)][:3]}")
+    TOTAL[0] += good
+    TOTAL[1] += bad
+    print(f"{'programs without CUDA':34s} {good:7d} passed {bad:4d} failed", flush=True)
+
+
+def nvcc():
+    return shutil.which("nvcc") or next(iter(glob.glob("/usr/local/cuda/bin/nvcc")), None)
+
+
 CUDA_LOADING = ("kernel_pack", "kernel_plain")  # they run while weights are loaded, and may keep arrays in local memory
 
 
 def cuda_spills():
     """What ptxas says: no kernel of a step keeps anything in local memory."""
-    nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
-    if not os.path.exists(nvcc): return skip("ptxas report", "nvcc is not there")
+    if not nvcc(): return skip("ptxas report", "nvcc is not there")
     start = time.time()
-    p = subprocess.run([nvcc, "-O3", "-std=c++17", "-split-compile=0", "-gencode", "arch=compute_90a,code=sm_90a", "-Xcompiler", "-Wall", "-Xptxas", "-v", "-cubin", "-o", "build/llm_cuda.cubin", "llm_cuda.cu"], capture_output=True, text=True)
+    p = subprocess.run([nvcc(), "-O3", "-std=c++17", "-split-compile=0", "-gencode", "arch=compute_90a,code=sm_90a", "-Xcompiler", "-Wall", "-Xptxas", "-v", "-cubin", "-o", "build/llm_cuda.cubin", "llm_cuda.cu"], capture_output=True, text=True)
     found = re.findall(r"properties for _Z(\d+)(\w+)\n\s+(\d+) bytes stack frame, (\d+) bytes spill stores", p.stdout + p.stderr)
     good = bad = 0
     for length, mangled, frame, stores in found:
@@ -208,6 +236,7 @@ def cuda_spills():
 def cuda_some():
     """Three minutes of the CUDA code: each operation once, six checkpoints on two devices."""
     if not shutil.which("g++"): return skip("CUDA", "g++ is not there")
+    cuda_absent()
     make("build/libllm_cuda_emu.so", "build/test_cuda")
     step("CUDA operations", ["build/test_cuda"], {"CUEMU_SEED": "1"})
     cuda_bugs()
@@ -215,19 +244,27 @@ def cuda_some():
 
 
 def cuda():
-    make("build/libllm_cuda_emu.so", "build/libllm_cuda_san.so", "build/test_cuda", "build/san/test_cuda")
+    """Every step prints a line when it ends, with its time; the first lines of what failed stand below it, and the last line says whether anything did. About 20 minutes on two cores."""
+    start = time.time()
+    library = os.path.abspath("build/libllm_cuda_emu.so")
+    cuda_absent()
+    make("build/libllm_cuda_emu.so", "build/libllm_cuda_san.so", "build/test_cuda", "build/san/test_cuda", "build/bench_cuda")
     for seed in (0, 1, 2, 4, 6): step(f"CUDA operations, order {seed}", ["build/test_cuda"], {"CUEMU_SEED": str(seed)})
     step("CUDA operations, ASan+UBSan", ["build/san/test_cuda"], {"LLM_CUDA_LIBRARY": "build/libllm_cuda_san.so", "LLM_TEST_SLOW": "8", "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"})
     cuda_bugs()
     every = sorted(pathlib.Path(x).parent.name for x in glob.glob(str(SHARED / "checkpoints/*/expected.json")))
     six = ("llama_rope_yarn", "qwen3_moe", "gemma3_text", "glm4_moe", "mixtral", "phi3_longrope")
     for args, names in (("", every), ("-tp 2", every), ("-tp 4", six), ("-pp 2", six)): cuda_checkpoints(names, args)
-    step("CUDA adapters", [sys.executable, "tests/test_lora.py", "families", "scaled"], {"LLM_CUDA_LIBRARY": os.path.abspath("build/libllm_cuda_emu.so")})
-    step("CUDA llm_serve, two devices", [sys.executable, "tests/test_cuda_serve.py"], {"LLM_CUDA_LIBRARY": os.path.abspath("build/libllm_cuda_emu.so")})
-    step("CUDA llm_serve", [sys.executable, "tests/test_serve.py"], {"VLLM_BATCH_INVARIANT": "1", "LLM_CUDA_LIBRARY": os.path.abspath("build/libllm_cuda_emu.so"), "LLM_TEST_SLOW": "8", "LLM_TEST_MODEL": serving.tiny_model() or ""}, timeout=3600)
+    step("CUDA adapters", [sys.executable, "tests/test_lora.py", "families", "scaled"], {"LLM_CUDA_LIBRARY": library})
+    step("CUDA llm_serve, answers of the CPU", [sys.executable, "tests/test_cuda_serve.py"], {"LLM_CUDA_LIBRARY": library})
+    env = {"VLLM_BATCH_INVARIANT": "1", "LLM_CUDA_LIBRARY": library, "LLM_TEST_SLOW": "8", "LLM_TEST_MODEL": serving.tiny_model() or "", "LLM_TEST_FLAGS": "--device cuda -tp 2"}
+    step("CUDA llm_serve, the whole suite", [sys.executable, "tests/test_serve.py"], env, timeout=3600)
+    step("CUDA figures, tiny", ["build/bench_cuda", library, "tiny"])
+    print(f"{'CUDA, before nvcc':34s} {(time.time() - start) / 60:.1f} minutes", flush=True)
     cuda_spills()
-    if not shutil.which("nvcc"): return skip("nvcc", "it is not there")
+    if not nvcc(): return skip("nvcc", "it is not there")
     step("nvcc, all architectures", ["make", "--no-print-directory", "-B", "libllm_cuda.so", "CUDA_ARCH=all"])
+    print(f"{'CUDA, all':34s} {(time.time() - start) / 60:.1f} minutes", flush=True)
 
 
 def clients():

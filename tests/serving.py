@@ -19,6 +19,7 @@ COUNT = {"passed": 0, "failed": 0, "skipped": 0}
 SANITIZED = "LLM_TEST_SLOW" in os.environ  # such a build keeps freed memory back and has shadows of its own: bytes tell nothing
 # How much slower than usual things go: LLM_TEST_SLOW for builds with sanitizers, and as much as others load the machine.
 SLOW = float(os.environ.get("LLM_TEST_SLOW", "1")) * max(1, os.getloadavg()[0] / (os.cpu_count() or 1))
+MORE = os.environ.get("LLM_TEST_FLAGS", "").split()  # of every server: another device, more ranks
 BASE = ("--max-model-len", "2048", "--max-num-seqs", "16", "--log-level", "warn")
 
 
@@ -43,7 +44,7 @@ class Server:
 
     def __init__(self, *flags, model=None, env=None, log=None, base=BASE):
         thread = ("-t", "1") if model and "tiny" in model else ()  # a second thread gains nothing there and waits for a core where others use them
-        command = [SERVE, "--model", model or MODEL, "--port", "0", *base, *thread, *flags]
+        command = [SERVE, "--model", model or MODEL, "--port", "0", *base, *thread, *MORE, *flags]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log or subprocess.PIPE, env=dict(os.environ, **(env or {})))
         self.err = []
         if not log: threading.Thread(target=lambda: self.err.extend(self.process.stderr), daemon=True).start()
