@@ -2909,7 +2909,7 @@ typedef struct latent_args {
 
 /* Computes: norm of the latent, rotation of the shared key and of every head's query, write to the cache. Grid: one block a row. Twin:
  * llm__run_mla_write. */
-static __global__ void __launch_bounds__(128) kernel_latent_write(step_view s, kv_view kv, latent_args a) {
+static __global__ void __launch_bounds__(128, 6) kernel_latent_write(step_view s, kv_view kv, latent_args a) {
     SMEM(float, scratch, 32);
     int row = (int)blockIdx.x, warp = threadIdx.x >> 5;
     if (row >= s.head[HEAD_ROWS]) return;
