@@ -21680,6 +21680,7 @@ enum {
     LLM__JS_VIEW = 16,
     LLM__JS_MAX_VIEWS = 16384,
     LLM__JS_MAX_TRIALS = 1024,
+    LLM__JS_MAX_COMPARES = 1 << 21,
     LLM__JS_REF = 1,
     LLM__JS_ALL = 2,
     LLM__JS_ANY = 4,
@@ -21723,7 +21724,8 @@ typedef struct llm__js {
     llm__js_memo *memo;
     size_t n_memo, memo_cap;
     int depth;
-    int32_t *trials; /* how many machines may still be made for trying values, within such machines too */
+    int32_t *trials;   /* how many machines may still be made for trying values, within such machines too */
+    int32_t *compares; /* how often given values may still be compared, there too: long lists would take the square of their lengths */
 } llm__js;
 
 /* The JSON pointer of a node: found by search, since only errors ask. 0: it is not below `from`. */
@@ -22260,6 +22262,9 @@ static int llm__js_next_given(const llm__js *js, const llm__js_view *v, int i, i
 /* 1 if a node is written as this text. */
 static int llm__js_written(const llm__js *js, int node, llm__str text) {
     llm_text t = llm__text_none();
+    if (--*js->compares < 0 && !js->b->failed)
+        js->b->failed = llm__error(LLM_ERR_LIMIT, "JSON schema: given values are compared too often, shorter lists expected");
+    if (js->b->failed) return 0;
     llm_json_write(js->doc, node, &t);
     if (t.failed) js->b->failed = llm__nomem();
     int same = llm__str_same(llm__text_str(&t), text);
@@ -22349,32 +22354,40 @@ static int llm__js_keeps(const llm__js *js, const llm__js_view *v, llm_grammar *
     return fits && !llm__js_denied(js, v, text);
 }
 
-/* The values of a list of nodes (list -1: the one node) that keep the rest of the view: strings, numbers and the like as a trie of their
- * JSON, so that a thousand cities share their beginnings; lists and objects one by one. Never if none keeps it. */
-static llm__gr_frag llm__js_values(llm__js *js, const llm__js_view *v, int list, int one) {
+/* The values of a list of nodes (list -1: the one node) that keep the rest of the view: strings, numbers and the like are added to w, which
+ * is sorted then; lists and objects are returned, one by one. */
+static llm__gr_frag llm__js_kept(llm__js *js, const llm__js_view *v, int list, int one, llm__gr_words *w) {
     llm__gr_build *b = js->b;
     llm__gr_frag f = llm__gr_never;
     int types = llm__js_types(js, v);
     llm_grammar *filter = llm__js_filter(js, v);
-    llm__gr_words w;
-    memset(&w, 0, sizeof w);
     for (int at = list >= 0 ? llm_json_first(js->doc, list) : one; at >= 0 && !b->failed;
          at = list >= 0 ? llm_json_next(js->doc, at) : -1) {
-        size_t begin = w.all.len;
-        llm_json_write(js->doc, at, &w.all);
-        if (w.all.failed) b->failed = llm__nomem();
+        size_t begin = w->all.len;
+        llm_json_write(js->doc, at, &w->all);
+        if (w->all.failed) b->failed = llm__nomem();
         llm_json_type type = llm_json_type_of(js->doc, at);
-        llm__str value = llm__str_from(llm__text_str(&w.all), begin);
+        llm__str value = llm__str_from(llm__text_str(&w->all), begin);
         int keeps = !b->failed && llm__js_keeps(js, v, filter, types, at, value);
         if (keeps && type != LLM_JSON_ARRAY && type != LLM_JSON_OBJECT) {
-            llm__gr_words_add(b, &w);
+            llm__gr_words_add(b, w);
             continue;
         }
         if (keeps) f = llm__gr_alt(b, f, llm__js_literal(js, value));
-        w.all.len = begin;
+        w->all.len = begin;
     }
     if (filter) llm__grammar_free(filter);
-    llm__gr_words_sort(&w, 0);
+    llm__gr_words_sort(w, 0);
+    return f;
+}
+
+/* The same as a fragment: strings, numbers and the like as a trie of their JSON, so that a thousand cities share their beginnings. Never if
+ * none keeps the view. */
+static llm__gr_frag llm__js_values(llm__js *js, const llm__js_view *v, int list, int one) {
+    llm__gr_build *b = js->b;
+    llm__gr_words w;
+    memset(&w, 0, sizeof w);
+    llm__gr_frag f = llm__js_kept(js, v, list, one, &w);
     if (w.n && !b->failed) f = llm__gr_alt(b, f, llm__gr_strings(b, w.word, w.n, 0, 0));
     llm__gr_words_free(&w);
     return f;
@@ -22576,6 +22589,8 @@ enum { LLM__JS_SET = 10, LLM__JS_PLACES_MAX = 4096 };
 static int32_t llm__js_item_values(llm__js *js, const llm__js_view *given, int32_t rule[LLM__JS_SET]) {
     static const char *const words[] = {"null", "true", "false"};
     llm__js_view v = *given;
+    llm__gr_words w;
+    llm__str seen[LLM__JS_SET];
     int32_t n = 0;
     if (!llm__js_expand(js, &v)) return 0;
     int types = llm__js_types(js, &v), list = -1, one = -1, other = types & ~(LLM__JS_NULL | LLM__JS_BOOL);
@@ -22587,23 +22602,19 @@ static int32_t llm__js_item_values(llm__js *js, const llm__js_view *given, int32
         if (types & (k ? LLM__JS_BOOL : LLM__JS_NULL) && !llm__js_denied(js, &v, llm__lit(words[k])))
             rule[n++] = llm__js_rule_of(js, llm__gr_word(js->b, words[k]));
     if (list < 0 && one < 0) return other ? -1 : n;
-    llm_grammar *filter = llm__js_filter(js, &v);
-    int first = list >= 0 ? llm_json_first(js->doc, list) : one;
-    for (int at = first; at >= 0 && n >= 0 && !js->b->failed; at = list >= 0 ? llm_json_next(js->doc, at) : -1) {
-        int type = llm__js_value_type(js, at), again = 0;
+    memset(&w, 0, sizeof w);
+    if (llm__js_kept(js, &v, list, one, &w).in >= 0) n = -1;
+    for (size_t i = 0; i < w.n && n >= 0 && !js->b->failed; i++) {
+        int again = 0;
         double value, before;
-        llm_text text = llm__text_none();
-        llm_json_write(js->doc, at, &text);
-        for (int k = first; k != at; k = llm_json_next(js->doc, k))
-            again |= llm_json_num(js->doc, at, &value) ? llm_json_num(js->doc, k, &before) && before == value : llm__js_same(js, at, k);
-        if (type & (LLM__JS_ARR | LLM__JS_OBJ)) n = -1;
-        else if (!again && !text.failed && llm__js_keeps(js, &v, filter, types, at, llm__text_str(&text))) {
-            if (n < LLM__JS_SET) rule[n] = llm__js_rule_of(js, llm__gr_text(js->b, llm__text_str(&text)));
-            n = n < LLM__JS_SET ? n + 1 : -1;
-        }
-        llm_text_free(&text);
+        for (int32_t k = 0; k < n; k++)
+            again |= llm__str_same(seen[k], w.word[i]) || (llm__parse_double(w.word[i].p, w.word[i].n, &value) &&
+                                                           llm__parse_double(seen[k].p, seen[k].n, &before) && before == value);
+        if (again) continue;
+        if (n < LLM__JS_SET) seen[n] = w.word[i], rule[n] = llm__js_rule_of(js, llm__gr_text(js->b, w.word[i]));
+        n = n < LLM__JS_SET ? n + 1 : -1;
     }
-    if (filter) llm__grammar_free(filter);
+    llm__gr_words_free(&w);
     return n;
 }
 
@@ -22963,7 +22974,7 @@ static int llm__js_disjoint(llm__js *js, int a, int b, int depth) {
         for (int k = 0; k < y.n; k++) {
             int given = llm__js_next_given(js, &x, i, -1, 0) >= 0 && llm__js_next_given(js, &y, k, -1, 0) >= 0;
             values |= given;
-            for (int p = llm__js_next_given(js, &x, i, -1, 0); given && p >= 0; p = llm__js_next_given(js, &x, i, p, 0))
+            for (int p = llm__js_next_given(js, &x, i, -1, 0); given && p >= 0 && !js->b->failed; p = llm__js_next_given(js, &x, i, p, 0))
                 for (int q = llm__js_next_given(js, &y, k, -1, 0); q >= 0; q = llm__js_next_given(js, &y, k, q, 0))
                     meet |= llm__js_same(js, p, q);
         }
@@ -23096,10 +23107,10 @@ static llm__gr_frag llm__js_rule(llm__js *js, const llm__js_view *given) {
 static llm__gr_frag llm__js_frag(llm__gr_build *b, const llm_json *doc, int node, const char *space) {
     llm__js js;
     llm__js_view v;
-    int32_t trials = LLM__JS_MAX_TRIALS;
+    int32_t trials = LLM__JS_MAX_TRIALS, compares = LLM__JS_MAX_COMPARES;
     memset(&js, 0, sizeof js);
     memset(&v, 0, sizeof v);
-    js.b = b, js.doc = doc, js.space = space, js.root = node, js.trials = &trials;
+    js.b = b, js.doc = doc, js.space = space, js.root = node, js.trials = &trials, js.compares = &compares;
     llm__js_add(&js, &v, node, 0);
     llm__gr_frag f = llm__js_rule(&js, &v);
     LLM_FREE(js.memo);

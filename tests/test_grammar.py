@@ -161,6 +161,7 @@ FORMS = [(GBNF, *one) for one in GBNFS] + [ # kind, text, accepted, refused
     (SCHEMA, {"prefixItems": [{"type": "integer"}], "contains": {"type": "string"}, "minItems": 3, "items": {"type": ["string", "null"]}}, ['[1,null,"a"]', '[1,"","",null]'], ['[1,"a"]', '["a",null,null]', "[1,null,null]"]),
     (SCHEMA, {"contains": {"type": "string"}, "minContains": 0, "maxContains": 1}, ["[]", '["a"]', '[1,"a",[]]'], ['["a","b"]', '["a",1,"b"]']),
     (SCHEMA, {"uniqueItems": True, "items": {"enum": ["a", "ab", 1, 1.0, None]}, "minItems": 2, "maxItems": 3}, ['["a","ab"]', '[1,"a",null]', '["ab", "a"]'], ['["a"]', '["a","a"]', '["a","ab","a"]', '["a","ab",1,null]', "[1,1.0]"]),
+    (SCHEMA, {"uniqueItems": True, "items": {"enum": [1, 1.0] * 50000}}, ["[]", "[1]"], ["[1,1]", "[1,1.0]"]),
     (SCHEMA, {"uniqueItems": True, "items": {"type": ["boolean", "null"]}}, ["[]", "[true,false,null]", "[null, true]"], ["[true,true]", "[null,false,null]"]),
     (SCHEMA, {"uniqueItems": True, "items": {"$ref": "#/$defs/day"}, "$defs": {"day": {"enum": ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]}}}, ['["sun","mon"]', '["mon","tue","wed","thu","fri","sat","sun"]'], ['["mon","mon"]', '["day"]']),
     (SCHEMA, {"type": "object", "propertyNames": {"pattern": "^[a-z]{1,3}$"}, "additionalProperties": {"type": "integer"}}, ["{}", '{"a":1}', '{"abc": 1, "z": 2}'], ['{"A":1}', '{"abcd":1}', '{"a":""}']),
@@ -220,6 +221,8 @@ REFUSED = [ # kind, text, part of the sentence
     (SCHEMA, {"propertyNames": 3}, "#/propertyNames"), (SCHEMA, {"propertyNames": {"pattern": "(?=a)"}}, "#/propertyNames/pattern"), (SCHEMA, {"propertyNames": {"pattern": "^a"}, "required": ["b"]}, "satisfy"),
     (SCHEMA, {"propertyNames": {"pattern": "^a"}, "patternProperties": {"a": {}}}, "#/patternProperties"), (SCHEMA, {"propertyNames": {"maxLength": 2}, "properties": {"ab": {}}, "additionalProperties": {}}, "#/propertyNames"),
     (SCHEMA, {"$ref": "#/$defs/a0", "$defs": {f"a{i}": {"enum": [{"x": 1}], "properties": {f"x{k}": {"$ref": f"#/$defs/a{k}"} for k in range(i + 1, 20)}} for i in range(20)}}, "fewer given values"), # each line doubles the work
+    (SCHEMA, {"enum": list(range(30000)), "not": {"enum": [str(i) for i in range(30000)]}}, "shorter lists"), # would take the square of their lengths
+    (SCHEMA, {"oneOf": [{"enum": list(range(30000))}, {"enum": [str(i) for i in range(30000)]}]}, "shorter lists"),
     (SCHEMA, {"not": {"contains": {"type": "null"}}}, "#/not/contains"), (SCHEMA, {"not": {"propertyNames": {"const": "a"}}}, "#/not/propertyNames"), (SCHEMA, {"type": "number", "multipleOf": 0}, "#/multipleOf"),
     (SCHEMA, {"type": "number", "multipleOf": 3001}, "#/multipleOf"), (SCHEMA, {"type": "integer", "multipleOf": 1e-300}, "#/multipleOf"), (SCHEMA, {"type": "number", "multipleOf": -2}, "#/multipleOf"),
     (SCHEMA, {"type": "integer", "minimum": 5, "maximum": 4}, "satisfy"), (SCHEMA, {"type": "number", "exclusiveMinimum": 1, "exclusiveMaximum": 1}, "satisfy"),
