@@ -1107,6 +1107,11 @@ static void tc_draws(void) {
         for (int i = 0; i < TC_DRAWS; i++) tc_add(&t, i, 0, 1 + (round == 5), 0);
         for (int i = 0; i < TC_DRAWS; i++) tc_draw_fill(&rules[i], &t.draws[i], i + TC_DRAWS * round, round > 5);
         for (int i = 0; i < t.s.shape.n_rows; i++) t.token_from[i] = round < 10 ? -1 : (i + 1) % TC_DRAWS == 7 ? 0 : (i + 1) % TC_DRAWS;
+        for (int i = 1; i < TC_DRAWS && round == 10; i += 2) { /* the token that the host does not know of stands in its list from before */
+            int32_t own = drawn[t.token_from[i]], known = 0;
+            for (int k = 0; k < TC_USED; k++) known |= rules[i].used[k] == own;
+            if (t.draws[i].n_used && !known) rules[i].used[3] = own;
+        }
         t.s.token_from = t.token_from;
         t.s.draws = t.draws;
         CHECK(s.be->begin_step(s.ctx, &t.s) == LLM_OK);
