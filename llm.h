@@ -12309,7 +12309,7 @@ static void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t from,
  * pieces of the other three or two vectors (llm__piece_of). Scales follow, then minimums, 16 of each, as the file
  * has them: f16, or small integers with an f16 scale for 256 columns in front of every eighth block. So w = scale * (u - zero) + minimum
  * keeps the file's exact meaning. Formats without a layout of their own become bytes with f32 scales for 16 columns (G16). Floats stay what
- * they are: 16 rows of a column side by side.
+ * they are: 16 rows of a column side by side; of bf16, two columns a lane, as vdpbf16ps wants them.
  *
  * A block of Q4_1 (kind Q4M), whose 16 rows have 16 blocks of 20 bytes in the file, has 320 bytes too, which is 5 bits a weight:
  *
@@ -12336,16 +12336,24 @@ static void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t from,
 /* Worse ones first. All give a row the same result whoever is beside it in a batch; between two sets the last bits may differ, for only
  * some fuse a multiplication with an addition. */
 typedef enum llm__isa {
-    LLM__ISA_SCALAR = 0, LLM__ISA_AVX2, LLM__ISA_AVXVNNI, LLM__ISA_AVX512, LLM__ISA_AVX512VNNI, LLM__ISA_NEON, LLM__ISA_COUNT
+    LLM__ISA_SCALAR = 0, LLM__ISA_AVX2, LLM__ISA_AVXVNNI, LLM__ISA_AVX512, LLM__ISA_AVX512VNNI, LLM__ISA_AVX512BF16, LLM__ISA_NEON,
+    LLM__ISA_COUNT
 } llm__isa;
 
 /* As users write it, and as llm_isa_list shows it. */
 static const char *llm__isa_name(llm__isa isa) {
-    static const char *const names[LLM__ISA_COUNT] = {"scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "neon"};
+    static const char *const names[LLM__ISA_COUNT] = {"scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16", "neon"};
     return names[isa];
 }
 
 #if LLM__X86
+/* Whether the compiler knows AVX-VNNI, and vdpbf16ps. */
+#if defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11
+#define LLM__HAS_2021 1
+#else
+#define LLM__HAS_2021 0
+#endif
+
 /* Compilers disagree on the name of this feature: asked of the CPU itself, once avx2 is known to be there. */
 static int llm__has_avxvnni(void) {
     unsigned a = 0, b, c, d;
@@ -12360,13 +12368,15 @@ static int llm__isa_here(llm__isa isa) {
     int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     int avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                  __builtin_cpu_supports("avx512dq");
+    int vnni = avx512 && __builtin_cpu_supports("avx512vnni");
 #ifdef LLM__TEST_EMULATE_AVX512
-    if (isa == LLM__ISA_AVXVNNI || isa == LLM__ISA_AVX512 || isa == LLM__ISA_AVX512VNNI) return 1;
+    if (isa >= LLM__ISA_AVXVNNI && isa <= LLM__ISA_AVX512BF16) return 1;
 #endif
     if (isa == LLM__ISA_AVX2) return avx2;
-    if (isa == LLM__ISA_AVXVNNI) return avx2 && llm__has_avxvnni();
+    if (isa == LLM__ISA_AVXVNNI) return avx2 && LLM__HAS_2021 && llm__has_avxvnni();
     if (isa == LLM__ISA_AVX512) return avx512;
-    if (isa == LLM__ISA_AVX512VNNI) return avx512 && __builtin_cpu_supports("avx512vnni");
+    if (isa == LLM__ISA_AVX512VNNI) return vnni;
+    if (isa == LLM__ISA_AVX512BF16) return vnni && LLM__HAS_2021 && __builtin_cpu_supports("avx512bf16");
 #elif LLM__NEON
     if (isa == LLM__ISA_NEON) return (getauxval(AT_HWCAP) & 1u << 20) != 0; /* HWCAP_ASIMDDP */
 #endif
@@ -12377,7 +12387,8 @@ static int llm__isa_here(llm__isa isa) {
 LLM_API const char *llm_isa_list(void) {
     static const char *const lists[] = {
         "scalar", "scalar avx2", "scalar avx2 avxvnni", "scalar avx2 avx512", "scalar avx2 avxvnni avx512",
-        "scalar avx2 avx512 avx512vnni", "scalar avx2 avxvnni avx512 avx512vnni", "scalar neon",
+        "scalar avx2 avx512 avx512vnni", "scalar avx2 avxvnni avx512 avx512vnni", "scalar avx2 avx512 avx512vnni avx512bf16",
+        "scalar avx2 avxvnni avx512 avx512vnni avx512bf16", "scalar neon",
     };
     char all[64] = "scalar";
     for (int k = 1; k < LLM__ISA_COUNT; k++) {
@@ -12407,14 +12418,17 @@ static llm_result llm__isa_find(const char *name, llm__isa *out) {
  *             16 ... 31   block 1 of tokens 0..15        49 ... 65   block 1 of tokens 16..32
  *
  * In the finer form (the output layer's) every token takes two places of a tile: the second one holds what the first one's rounding lost,
- * and their two products are added. */
+ * and their two products are added.
+ *
+ * vdpbf16ps multiplies bf16 twice as fast as fused multiply-adds do f32. Where a CPU has it, layers over bf16 weights read a copy rounded to
+ * bf16: rows as they are, without tiles. The output layer's inputs stay f32, for the same reason as above. */
 
-/* What the kernels of a weight read: the f32 rows themselves, their copy in bytes, or the copy with its remainders. F32 is 0: of a buffer,
- * no copy. */
-typedef enum llm__form { LLM__FORM_F32 = 0, LLM__FORM_I8 = 1, LLM__FORM_I8X2 = 2 } llm__form;
+/* What the kernels of a weight read: the f32 rows themselves, their copy in bytes, that with its remainders, or the copy in bf16. F32 is 0:
+ * of a buffer, no copy. */
+typedef enum llm__form { LLM__FORM_F32 = 0, LLM__FORM_I8 = 1, LLM__FORM_I8X2 = 2, LLM__FORM_BF16 = 3 } llm__form;
 
 typedef struct llm__act {
-    int8_t *q; /* (blocks, 32) */
+    int8_t *q; /* (blocks, 32); of bf16 (rows, blocks of a row, 32) of two bytes, which reach into the other parts' room */
     float *d;  /* (blocks) */
     float *s;  /* (blocks, 2) d * sum of q, of all 32 and of the latter 16: what minimums are multiplied with */
     int32_t *n; /* (blocks, 2) the same sums of q, times -1: what zero points are multiplied with */
@@ -12430,9 +12444,11 @@ struct llm_buffer {
 
 enum {
     LLM__TILE = 32,
+    LLM__FLOAT_TILE = 24,
     LLM__ROWS = 16,
-    LLM__SUPER = 8
-}; /* tokens of a tile; rows of a block; blocks that are unpacked at a time: a super-block */
+    LLM__SUPER = 8,
+    LLM__OUT = LLM__ROWS * LLM__TILE
+}; /* tokens of a tile, of floats; rows of a block; blocks that are unpacked at a time: a super-block; sums of a block and a tile */
 
 /* Carves the parts of a rounded copy of `blocks` blocks out of memory; returns the bytes it takes (memory NULL: only that). */
 static size_t llm__act_place(llm__act *a, uint8_t *memory, size_t blocks) {
@@ -12821,6 +12837,18 @@ LLM__INLINE void llm__body_to_half(uint16_t *dst, const float *src, int n, const
         }
         narrow(half, x);
         memcpy(dst + k, half, sizeof *half * (size_t)(n - k));
+    }
+}
+
+/* To bf16, halves to even; what is no number stays none. */
+LLM__INLINE void llm__body_to_bf16(uint16_t *dst, const float *src, int n) {
+    for (int k = 0; k < n; k += LLM__ROWS) {
+        uint16_t half[LLM__ROWS];
+        llm__bits16 x;
+        x.f = llm__load16(src + k, n - k);
+        LLM__EACH(i) x.u[i] = (x.u[i] & 0x7FFFFFFF) > 0x7F800000 ? x.u[i] | 0x400000 : x.u[i] + 0x7FFF + (x.u[i] >> 16 & 1);
+        LLM__EACH(i) half[i] = (uint16_t)(x.u[i] >> 16);
+        memcpy(dst + k, half, sizeof *half * (size_t)(n - k < LLM__ROWS ? n - k : LLM__ROWS));
     }
 }
 
@@ -13252,7 +13280,6 @@ LLM__INLINE double llm__body_weigh(const float *x, float *w, int32_t n, float ma
 /* How many vectors of products add up in 16 bits: 0 stands for signed bytes. */
 LLM__INLINE int llm__kind_run(llm__kind kind) { return llm__kind_signed(kind) ? 0 : 8 >> (llm__kind_info(kind).bits - 4); }
 
-enum { LLM__OUT = LLM__ROWS * LLM__TILE }; /* sums of a row block and a tile */
 
 /* A product of a row block with a tile: out (n, 16) = the sums for the n tokens whose roundings stand from `at` on. Kernels that take two
  * row blocks at once: the second one's packed bytes stand `second` bytes behind the first one's, its sums at out + LLM__OUT; 0: none. */
@@ -13331,45 +13358,55 @@ static void llm__scalar_product(llm__kind kind, const llm__product *p) {
     llm__walk(kind, 1, LLM__UNSIGNED, llm__scalar_block, p, llm__scalar_half, llm__scalar_bytes, llm__scalar_look_up);
 }
 
-/* A product of floats: c[i][j] = (scale ? scale[i] * c[i][j] : 0) + sum over k of a[i][k] * b[j / 16][k][j % 16], for i < n and j < 16 *
- * panels (1 or 2). It serves linear layers over floats (a: activations, b: packed rows) and both products of attention: scores (a: queries,
- * b: transposed keys) and values (a: weights, b: value rows). Every element is one chain of multiply-adds in the order of k, so neither n
- * nor panels change its bits. */
+/* A product of floats: c[i][p][j] = start + sum over k of a[i][k] * b[p][k][j], for i < n, two panels p and j < 16. It serves linear layers
+ * over floats (a: activations, b: two blocks of packed rows) and both products of attention: scores (a: queries, b: transposed keys) and
+ * values (a: weights, b: value rows). Every element is one chain of multiply-adds in the order of k, so neither n nor who is in the other
+ * panel changes its bits. The chain starts with 0, or with scale[i] * c; with `add` its end is added to c. */
 typedef struct llm__mac {
     const float *a;
-    const void *b[2];
+    const uint16_t *half; /* NULL, or bf16 instead of a: then b is bf16 */
+    const void *b[2];     /* of bf16 two k at a time, as packed: b[k / 2][j][k % 2] */
     float *c;
-    const float *scale;
-    int lda, ldb, ldc, n, k, panels;
-    llm__kind type; /* of b: F32, F16 or BF16 */
+    const float *scale;   /* NULL: start with 0 */
+    int lda, ldb, ldc, n, k, add;
+    int step;             /* floats of c between panels. 0: there is one, both of b are it; then no add */
+    llm__kind type;       /* of b: F32, F16 or BF16 (k even) */
 } llm__mac;
+
+/* b[p][k] as f32. */
+static llm__v16 llm__scalar_panel(const llm__mac *m, int p, int k) {
+    const uint16_t *half = (const uint16_t *)m->b[p] + (int64_t)k * m->ldb;
+    llm__v16 v;
+    if (m->type == LLM__KIND_F32) return llm__load16((const float *)m->b[p] + (int64_t)k * m->ldb, LLM__ROWS);
+    if (m->type == LLM__KIND_F16) return llm__scalar_half(half);
+    half -= k % 2 * (m->ldb - 1);
+    LLM__EACH(j) v.v[j] = llm__bf16_to_f32(half[2 * j]);
+    return v;
+}
 
 /* The meaning of mac; the vector versions keep the order of k and fuse what stands here as two operations. */
 static void llm__scalar_mac(const llm__mac *m) {
     for (int i = 0; i < m->n; i++)
-        for (int p = 0; p < m->panels; p++) {
-            float *c = m->c + i * m->ldc + p * LLM__GROUP;
-            llm__v16 s = llm__load16(c, LLM__ROWS), v;
+        for (int p = 0; p < (m->step ? 2 : 1); p++) {
+            float *c = m->c + i * m->ldc + p * m->step;
+            llm__v16 s = llm__load16(c, LLM__ROWS), before = s;
             LLM__EACH(j) s.v[j] = m->scale ? s.v[j] * m->scale[i] : 0;
             for (int k = 0; k < m->k; k++) {
-                const uint16_t *half = (const uint16_t *)m->b[p] + (int64_t)k * m->ldb;
-                const float x = m->a[(int64_t)i * m->lda + k];
-                if (m->type == LLM__KIND_F32) v = llm__load16((const float *)m->b[p] + (int64_t)k * m->ldb, LLM__ROWS);
-                else if (m->type == LLM__KIND_F16) v = llm__scalar_half(half);
-                else LLM__EACH(j) v.v[j] = llm__bf16_to_f32(half[j]);
+                const int64_t at = (int64_t)i * m->lda + k;
+                const float x = m->half ? llm__bf16_to_f32(m->half[at]) : m->a[at];
+                const llm__v16 v = llm__scalar_panel(m, p, k);
                 LLM__EACH(j) s.v[j] += x * v.v[j];
             }
+            if (m->add) LLM__EACH(j) s.v[j] += before.v[j];
             llm__store16(c, LLM__ROWS, s);
         }
 }
 
-/* One loop for each type and number of panels; in it, as many rows at a time as fit, then what is left. */
-#define LLM__MAC_SHAPES(shape, m) \
-    if ((m)->panels == 2 && (m)->type == LLM__KIND_F32) shape(m, 2, LLM__KIND_F32); \
-    else if ((m)->panels == 2) shape(m, 2, LLM__KIND_F16); /* of attention: no bf16 */ \
-    else if ((m)->type == LLM__KIND_F32) shape(m, 1, LLM__KIND_F32); \
-    else if ((m)->type == LLM__KIND_F16) shape(m, 1, LLM__KIND_F16); \
-    else shape(m, 1, LLM__KIND_BF16);
+/* One loop for each type; in it, as many rows at a time as fit the registers, then what is left. */
+#define LLM__MAC_TYPES(rows, m) \
+    if ((m)->type == LLM__KIND_F32) rows(m, LLM__KIND_F32); \
+    else if ((m)->type == LLM__KIND_F16) rows(m, LLM__KIND_F16); \
+    else rows(m, LLM__KIND_BF16);
 
 #if LLM__X86
 /* ---------------------------------------------------------------------------
@@ -13516,8 +13553,7 @@ LLM__AVX2 static void llm__avx2_product(llm__kind kind, const llm__product *p) {
 }
 
 /* AVX-VNNI: vpdpbusd in 32 bytes. Four products added to 32 bits, no overflow to care about. */
-#if defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11
-#define LLM__HAS_AVXVNNI 1
+#if LLM__HAS_2021
 #ifdef LLM__TEST_EMULATE_AVX512
 #define LLM__AVXVNNI LLM__AVX2
 #else
@@ -13558,56 +13594,59 @@ LLM__AVXVNNI static void llm__avxvnni_product(llm__kind kind, const llm__product
     const llm__product own = *p;
     LLM__EACH_KIND(kind, 1, LLM__UNSIGNED, llm__avxvnni_block, &own, llm__avx2_half, llm__avx2_bytes, llm__avx2_look_up)
 }
-#else
-#define LLM__HAS_AVXVNNI 0
 #endif
 
-/* 8 elements of b as f32. */
-LLM__AVX2_INLINE __m256 llm__avx2_load(const llm__kind type, const void *p, int64_t i) {
+/* 8 elements of b as f32; of bf16, 8 pairs' former or latter ones. */
+LLM__AVX2_INLINE __m256 llm__avx2_load(const llm__kind type, const void *p, int64_t i, const int latter) {
     if (type == LLM__KIND_F32) return _mm256_loadu_ps((const float *)p + i);
-    const __m128i half = _mm_loadu_si128((const __m128i *)(const void *)((const uint16_t *)p + i));
-    if (type == LLM__KIND_F16) return _mm256_cvtph_ps(half);
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+    const uint16_t *half = (const uint16_t *)p + i;
+    if (type == LLM__KIND_F16) return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)half));
+    const __m256i pairs = _mm256_loadu_si256((const __m256i *)(const void *)half);
+    return _mm256_castsi256_ps(latter ? _mm256_and_si256(pairs, _mm256_set1_epi32(-65536)) : _mm256_slli_epi32(pairs, 16));
 }
 
-/* Rows [i, i + n) of the product (see llm__mac), 12 sums in registers: n <= 3 with two panels, 6 with one. A vector of b that was loaded
- * (and widened) serves all n rows. */
-LLM__AVX2_INLINE void llm__avx2_mac_rows(const llm__mac *m, int i, const int n, const int panels, const llm__kind type) {
+/* Rows [i, i + n) of the product (see llm__mac), n <= 3: 12 sums in registers. A vector of b that was loaded (and widened) serves all. */
+LLM__AVX2_INLINE void llm__avx2_mac_rows(const llm__mac *m, int i, const int n, const llm__kind type) {
+    const int two = type == LLM__KIND_BF16 ? 2 : 1;
     const float *a = m->a + (int64_t)i * m->lda;
     float *c = m->c + i * m->ldc;
-    __m256 s[6][4], x[6];
+    __m256 s[3][4], x[3];
     LLM__UNROLL
     for (int r = 0; r < n; r++)
         LLM__UNROLL
-        for (int j = 0; j < 2 * panels; j++) {
+        for (int j = 0; j < 4; j++) {
             s[r][j] = _mm256_setzero_ps();
-            if (m->scale) s[r][j] = _mm256_mul_ps(_mm256_loadu_ps(c + r * m->ldc + 8 * j), _mm256_set1_ps(m->scale[i + r]));
+            if (m->scale) s[r][j] = _mm256_mul_ps(_mm256_loadu_ps(c + r * m->ldc + j / 2 * m->step + j % 2 * 8), _mm256_set1_ps(m->scale[i + r]));
         }
-    for (int k = 0; k < m->k; k++) {
+    for (int k = 0; k < m->k; k += two)
         LLM__UNROLL
-        for (int r = 0; r < n; r++) x[r] = _mm256_set1_ps(a[(int64_t)r * m->lda + k]);
-        LLM__UNROLL
-        for (int j = 0; j < 2 * panels; j++) {
-            const __m256 v = llm__avx2_load(type, m->b[j / 2], (int64_t)k * m->ldb + j % 2 * 8);
+        for (int h = 0; h < two; h++) {
             LLM__UNROLL
-            for (int r = 0; r < n; r++) s[r][j] = _mm256_fmadd_ps(x[r], v, s[r][j]);
+            for (int r = 0; r < n; r++) x[r] = _mm256_set1_ps(a[(int64_t)r * m->lda + k + h]);
+            LLM__UNROLL
+            for (int j = 0; j < 4; j++) {
+                const __m256 v = llm__avx2_load(type, m->b[j / 2], (int64_t)k * m->ldb + j % 2 * 8 * two, h);
+                LLM__UNROLL
+                for (int r = 0; r < n; r++) s[r][j] = _mm256_fmadd_ps(x[r], v, s[r][j]);
+            }
         }
-    }
     LLM__UNROLL
     for (int r = 0; r < n; r++)
         LLM__UNROLL
-        for (int j = 0; j < 2 * panels; j++) _mm256_storeu_ps(c + r * m->ldc + 8 * j, s[r][j]);
+        for (int j = 0; j < 4; j++) {
+            float *to = c + r * m->ldc + j / 2 * m->step + j % 2 * 8;
+            _mm256_storeu_ps(to, m->add ? _mm256_add_ps(_mm256_loadu_ps(to), s[r][j]) : s[r][j]);
+        }
 }
 
 /* All rows of a product, in groups that fill the registers. */
-LLM__AVX2_INLINE void llm__avx2_mac_shape(const llm__mac *m, const int panels, const llm__kind type) {
-    const int rows = 6 / panels;
+LLM__AVX2_INLINE void llm__avx2_mac_all(const llm__mac *m, const llm__kind type) {
     int i = 0;
-    for (; i + rows <= m->n; i += rows) llm__avx2_mac_rows(m, i, rows, panels, type);
-    for (; i < m->n; i++) llm__avx2_mac_rows(m, i, 1, panels, type);
+    for (; i + 3 <= m->n; i += 3) llm__avx2_mac_rows(m, i, 3, type);
+    for (; i < m->n; i++) llm__avx2_mac_rows(m, i, 1, type);
 }
 
-LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) { LLM__MAC_SHAPES(llm__avx2_mac_shape, m) }
+LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__avx2_mac_all, m) }
 
 /* ---------------------------------------------------------------------------
  * >>kernels-avx512   Products with 32 registers of 64 bytes: all 16 rows at a time, with and without vpdpbusd.
@@ -13754,53 +13793,105 @@ LLM__AVX512VNNI static void llm__avx512vnni_product(llm__kind kind, const llm__p
             LLM__EACH_KIND(kind, 1, LLM__APART, llm__avx512vnni_block, &own, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
 }
 
-/* 16 elements of b as f32. bf16 are the upper halves of f32. */
-LLM__AVX512_INLINE __m512 llm__avx512_load(const llm__kind type, const void *p, int64_t i) {
+/* 16 elements of b as f32; of bf16, the upper half of f32, 16 pairs' former or latter ones. */
+LLM__AVX512_INLINE __m512 llm__avx512_load(const llm__kind type, const void *p, int64_t i, const int latter) {
     if (type == LLM__KIND_F32) return _mm512_loadu_ps((const float *)p + i);
-    const __m256i half = _mm256_loadu_si256((const __m256i *)(const void *)((const uint16_t *)p + i));
-    if (type == LLM__KIND_F16) return _mm512_cvtph_ps(half);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+    const uint16_t *half = (const uint16_t *)p + i;
+    if (type == LLM__KIND_F16) return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)half));
+    const __m512i pairs = _mm512_loadu_si512((const void *)half);
+    return _mm512_castsi512_ps(latter ? _mm512_and_si512(pairs, _mm512_set1_epi32(-65536)) : _mm512_slli_epi32(pairs, 16));
 }
 
-/* Rows [i, i + n) of the product, n <= 12: 24 sums in registers. */
-LLM__AVX512_INLINE void llm__avx512_mac_rows(const llm__mac *m, int i, const int n, const int panels, const llm__kind type) {
+/* What rows [i, i + n) of a product start with, n <= 12: 24 sums in registers; and their end. */
+LLM__AVX512_INLINE void llm__avx512_mac_begin(const llm__mac *m, int i, const int n, __m512 (*s)[2]) {
+    LLM__UNROLL
+    for (int r = 0; r < n; r++)
+        LLM__UNROLL
+        for (int p = 0; p < 2; p++) {
+            s[r][p] = _mm512_setzero_ps();
+            if (m->scale) s[r][p] = _mm512_mul_ps(_mm512_loadu_ps(m->c + (i + r) * m->ldc + p * m->step), _mm512_set1_ps(m->scale[i + r]));
+        }
+}
+
+LLM__AVX512_INLINE void llm__avx512_mac_end(const llm__mac *m, int i, const int n, __m512 (*s)[2]) {
+    LLM__UNROLL
+    for (int r = 0; r < n; r++)
+        LLM__UNROLL
+        for (int p = 0; p < 2; p++) {
+            float *to = m->c + (i + r) * m->ldc + p * m->step;
+            _mm512_storeu_ps(to, m->add ? _mm512_add_ps(_mm512_loadu_ps(to), s[r][p]) : s[r][p]);
+        }
+}
+
+LLM__AVX512_INLINE void llm__avx512_mac_rows(const llm__mac *m, int i, const int n, const llm__kind type) {
+    const int two = type == LLM__KIND_BF16 ? 2 : 1;
     const float *a = m->a + (int64_t)i * m->lda;
-    float *c = m->c + i * m->ldc;
     __m512 s[12][2], v[2];
-    LLM__UNROLL
-    for (int r = 0; r < n; r++)
+    llm__avx512_mac_begin(m, i, n, s);
+    for (int k = 0; k < m->k; k += two)
         LLM__UNROLL
-        for (int j = 0; j < panels; j++) {
-            s[r][j] = _mm512_setzero_ps();
-            if (m->scale) s[r][j] = _mm512_mul_ps(_mm512_loadu_ps(c + r * m->ldc + 16 * j), _mm512_set1_ps(m->scale[i + r]));
-        }
-    for (int k = 0; k < m->k; k++) {
-        LLM__UNROLL
-        for (int j = 0; j < panels; j++) v[j] = llm__avx512_load(type, m->b[j], (int64_t)k * m->ldb);
-        LLM__UNROLL
-        for (int r = 0; r < n; r++) {
-            const __m512 x = _mm512_set1_ps(a[(int64_t)r * m->lda + k]);
+        for (int h = 0; h < two; h++) {
             LLM__UNROLL
-            for (int j = 0; j < panels; j++) s[r][j] = _mm512_fmadd_ps(x, v[j], s[r][j]);
+            for (int p = 0; p < 2; p++) v[p] = llm__avx512_load(type, m->b[p], (int64_t)k * m->ldb, h);
+            LLM__UNROLL
+            for (int r = 0; r < n; r++) {
+                const __m512 x = _mm512_set1_ps(a[(int64_t)r * m->lda + k + h]);
+                LLM__UNROLL
+                for (int p = 0; p < 2; p++) s[r][p] = _mm512_fmadd_ps(x, v[p], s[r][p]);
+            }
         }
-    }
-    LLM__UNROLL
-    for (int r = 0; r < n; r++)
-        LLM__UNROLL
-        for (int j = 0; j < panels; j++) _mm512_storeu_ps(c + r * m->ldc + 16 * j, s[r][j]);
+    llm__avx512_mac_end(m, i, n, s);
 }
 
 /* Twelve rows fill the registers. What is left goes by threes and twos, as queries of one group of heads come, then one: every other count
  * would be one more instance of the loop. */
-LLM__AVX512_INLINE void llm__avx512_mac_shape(const llm__mac *m, const int panels, const llm__kind type) {
+LLM__AVX512_INLINE void llm__avx512_mac_all(const llm__mac *m, const llm__kind type) {
     int i = 0;
-    for (; i + 12 <= m->n; i += 12) llm__avx512_mac_rows(m, i, 12, panels, type);
-    for (; i + 3 <= m->n && i + 4 != m->n; i += 3) llm__avx512_mac_rows(m, i, 3, panels, type);
-    for (; i + 2 <= m->n; i += 2) llm__avx512_mac_rows(m, i, 2, panels, type);
-    for (; i < m->n; i++) llm__avx512_mac_rows(m, i, 1, panels, type);
+    for (; i + 12 <= m->n; i += 12) llm__avx512_mac_rows(m, i, 12, type);
+    for (; i + 3 <= m->n && i + 4 != m->n; i += 3) llm__avx512_mac_rows(m, i, 3, type);
+    for (; i + 2 <= m->n; i += 2) llm__avx512_mac_rows(m, i, 2, type);
+    for (; i < m->n; i++) llm__avx512_mac_rows(m, i, 1, type);
 }
 
-LLM__AVX512 static void llm__avx512_mac(const llm__mac *m) { LLM__MAC_SHAPES(llm__avx512_mac_shape, m) }
+LLM__AVX512 static void llm__avx512_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__avx512_mac_all, m) }
+
+/* vdpbf16ps adds two products of bf16 to each lane's f32: the same tile with half the instructions. */
+#if LLM__HAS_2021
+#ifdef LLM__TEST_EMULATE_AVX512
+#define LLM__AVX512BF16
+#else
+#define LLM__AVX512BF16 __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
+#endif
+
+LLM__FORCE LLM__AVX512BF16 void llm__avx512bf16_rows(const llm__mac *m, int i, const int n) {
+    const uint16_t *a = m->half + (int64_t)i * m->lda;
+    __m512 s[12][2];
+    __m512i v[2];
+    llm__avx512_mac_begin(m, i, n, s);
+    for (int k = 0; k < m->k; k += 2) {
+        LLM__UNROLL
+        for (int p = 0; p < 2; p++) v[p] = _mm512_loadu_si512((const void *)((const uint16_t *)m->b[p] + (int64_t)k * m->ldb));
+        LLM__UNROLL
+        for (int r = 0; r < n; r++) {
+            const __m512i x = llm__avx512_four((const int8_t *)(const void *)(a + (int64_t)r * m->lda + k)); /* two, in every lane */
+            LLM__UNROLL
+            for (int p = 0; p < 2; p++) s[r][p] = _mm512_dpbf16_ps(s[r][p], (__m512bh)v[p], (__m512bh)x);
+        }
+    }
+    llm__avx512_mac_end(m, i, n, s);
+}
+
+LLM__AVX512BF16 static void llm__avx512bf16_mac(const llm__mac *m) {
+    int i = 0;
+    if (!m->half) {
+        llm__avx512_mac(m);
+        return;
+    }
+    for (; i + 12 <= m->n; i += 12) llm__avx512bf16_rows(m, i, 12);
+    for (; i + 4 <= m->n; i += 4) llm__avx512bf16_rows(m, i, 4);
+    for (; i < m->n; i++) llm__avx512bf16_rows(m, i, 1);
+}
+#endif
 #endif /* LLM__X86 */
 
 #if LLM__NEON
@@ -13901,47 +13992,51 @@ LLM__NEON_TARGET static void llm__neon_product(llm__kind kind, const llm__produc
     LLM__EACH_KIND(kind, 1, LLM__SIGNED, llm__neon_block, p, llm__neon_half, llm__neon_bytes, llm__neon_look_up)
 }
 
-/* 4 elements of b as f32. */
-LLM__NEON_INLINE float32x4_t llm__neon_load(const llm__kind type, const void *p, int64_t i) {
+/* 4 elements of b as f32; of bf16, 4 pairs' former or latter ones. */
+LLM__NEON_INLINE float32x4_t llm__neon_load(const llm__kind type, const void *p, int64_t i, const int latter) {
     if (type == LLM__KIND_F32) return vld1q_f32((const float *)p + i);
-    const uint16x4_t half = vld1_u16((const uint16_t *)p + i);
-    if (type == LLM__KIND_F16) return vcvt_f32_f16(vreinterpret_f16_u16(half));
-    return vreinterpretq_f32_u32(vshll_n_u16(half, 16));
+    const uint16_t *half = (const uint16_t *)p + i;
+    if (type == LLM__KIND_F16) return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(half)));
+    const uint32x4_t pairs = vreinterpretq_u32_u16(vld1q_u16(half));
+    return vreinterpretq_f32_u32(latter ? vandq_u32(pairs, vdupq_n_u32(0xFFFF0000u)) : vshlq_n_u32(pairs, 16));
 }
 
-/* Rows [i, i + n) of the product (see llm__mac), 16 sums in registers: n is 2 with two panels, 4 with one, or 1. */
-LLM__NEON_INLINE void llm__neon_mac_rows(const llm__mac *m, int i, const int n, const int panels, const llm__kind type) {
+/* Rows [i, i + n) of the product (see llm__mac), n <= 2: 16 sums in registers. */
+LLM__NEON_INLINE void llm__neon_mac_rows(const llm__mac *m, int i, const int n, const llm__kind type) {
+    const int two = type == LLM__KIND_BF16 ? 2 : 1;
     const float *a = m->a + (int64_t)i * m->lda;
     float *c = m->c + i * m->ldc;
-    float32x4_t s[4][8];
+    float32x4_t s[2][8];
     LLM__UNROLL
     for (int r = 0; r < n; r++)
         LLM__UNROLL
-        for (int j = 0; j < 4 * panels; j++) {
+        for (int j = 0; j < 8; j++) {
             s[r][j] = vdupq_n_f32(0);
-            if (m->scale) s[r][j] = vmulq_n_f32(vld1q_f32(c + r * m->ldc + 4 * j), m->scale[i + r]);
+            if (m->scale) s[r][j] = vmulq_n_f32(vld1q_f32(c + r * m->ldc + j / 4 * m->step + j % 4 * 4), m->scale[i + r]);
         }
-    for (int k = 0; k < m->k; k++)
+    for (int k = 0; k < m->k; k += two)
         LLM__UNROLL
-        for (int j = 0; j < 4 * panels; j++) {
-            const float32x4_t v = llm__neon_load(type, m->b[j / 4], (int64_t)k * m->ldb + j % 4 * 4);
+        for (int j = 0; j < 8 * two; j++) {
+            const float32x4_t v = llm__neon_load(type, m->b[j % 8 / 4], (int64_t)k * m->ldb + j % 4 * 4 * two, j / 8);
             LLM__UNROLL
-            for (int r = 0; r < n; r++) s[r][j] = vfmaq_n_f32(s[r][j], v, a[(int64_t)r * m->lda + k]);
+            for (int r = 0; r < n; r++) s[r][j % 8] = vfmaq_n_f32(s[r][j % 8], v, a[(int64_t)r * m->lda + k + j / 8]);
         }
     LLM__UNROLL
     for (int r = 0; r < n; r++)
         LLM__UNROLL
-        for (int j = 0; j < 4 * panels; j++) vst1q_f32(c + r * m->ldc + 4 * j, s[r][j]);
+        for (int j = 0; j < 8; j++) {
+            float *to = c + r * m->ldc + j / 4 * m->step + j % 4 * 4;
+            vst1q_f32(to, m->add ? vaddq_f32(vld1q_f32(to), s[r][j]) : s[r][j]);
+        }
 }
 
-LLM__NEON_INLINE void llm__neon_mac_shape(const llm__mac *m, const int panels, const llm__kind type) {
-    const int rows = 4 / panels;
+LLM__NEON_INLINE void llm__neon_mac_all(const llm__mac *m, const llm__kind type) {
     int i = 0;
-    for (; i + rows <= m->n; i += rows) llm__neon_mac_rows(m, i, rows, panels, type);
-    for (; i < m->n; i++) llm__neon_mac_rows(m, i, 1, panels, type);
+    for (; i + 2 <= m->n; i += 2) llm__neon_mac_rows(m, i, 2, type);
+    for (; i < m->n; i++) llm__neon_mac_rows(m, i, 1, type);
 }
 
-LLM__NEON_TARGET static void llm__neon_mac(const llm__mac *m) { LLM__MAC_SHAPES(llm__neon_mac_shape, m) }
+LLM__NEON_TARGET static void llm__neon_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__neon_mac_all, m) }
 #endif /* LLM__NEON */
 
 /* ---- The table ---- */
@@ -13958,6 +14053,7 @@ typedef struct llm__kernels {
     void (*affine)(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n);
     void (*rotate)(float *x, const float *rope, int half, int interleaved);
     void (*to_half)(uint16_t *dst, const float *src, int n);
+    void (*to_bf16)(uint16_t *dst, const float *src, int n);
     void (*expand)(llm_kv_type type, const uint8_t *src, int n, float *low, float *high);
     void (*bias)(llm__attend *t, int block);
     void (*soften)(llm__attend *t, int block);
@@ -13988,6 +14084,7 @@ typedef struct llm__kernels {
         llm__body_rotate(x, rope, n, interleaved);                                                                                         \
     }                                                                                                                                      \
     TARGET static void llm__##isa##_to_half(uint16_t *dst, const float *src, int n) { llm__body_to_half(dst, src, n, narrow); }            \
+    TARGET static void llm__##isa##_to_bf16(uint16_t *dst, const float *src, int n) { llm__body_to_bf16(dst, src, n); }                    \
     TARGET static void llm__##isa##_expand(llm_kv_type type, const uint8_t *src, int n, float *low, float *high) {                         \
         llm__body_expand(type, src, n, low, high, half, bytes);                                                                            \
     }                                                                                                                                      \
@@ -14000,7 +14097,7 @@ typedef struct llm__kernels {
 
 #define LLM__KERNELS(isa, mac, product, pairs) { \
     llm__##isa##_quantise, llm__##isa##_finish, llm__##isa##_sum, llm__##isa##_dot, llm__##isa##_add, llm__##isa##_affine, \
-    llm__##isa##_rotate, llm__##isa##_to_half, llm__##isa##_expand, llm__##isa##_bias, llm__##isa##_soften, \
+    llm__##isa##_rotate, llm__##isa##_to_half, llm__##isa##_to_bf16, llm__##isa##_expand, llm__##isa##_bias, llm__##isa##_soften, \
     llm__##isa##_top, llm__##isa##_weigh, mac, product, pairs }
 
 LLM__INSTANCE(scalar, , llm__scalar_half, llm__scalar_bytes, llm__scalar_narrow)
@@ -14019,9 +14116,11 @@ static const llm__kernels *llm__kernels_of(llm__isa isa) {
     static const llm__kernels avx2 = LLM__KERNELS(avx2, llm__avx2_mac, llm__avx2_product, 0);
     static const llm__kernels avx512 = LLM__KERNELS(avx512, llm__avx512_mac, llm__avx512_product, 0);
     static const llm__kernels avx512vnni = LLM__KERNELS(avx512, llm__avx512_mac, llm__avx512vnni_product, 1);
-#if LLM__HAS_AVXVNNI
+#if LLM__HAS_2021
     static const llm__kernels avxvnni = LLM__KERNELS(avx2, llm__avx2_mac, llm__avxvnni_product, 0);
     if (isa == LLM__ISA_AVXVNNI) return &avxvnni;
+    static const llm__kernels avx512bf16 = LLM__KERNELS(avx512, llm__avx512bf16_mac, llm__avx512vnni_product, 1);
+    if (isa == LLM__ISA_AVX512BF16) return &avx512bf16;
 #endif
     if (isa == LLM__ISA_AVX2) return &avx2;
     if (isa == LLM__ISA_AVX512) return &avx512;
@@ -14065,7 +14164,7 @@ LLM__PEAK(avx2, LLM__AVX2, __m256i, _mm256_set1_epi32, LLM__STEP)
 LLM__PEAK(avx512, LLM__AVX512, __m512i, _mm512_set1_epi32, LLM__STEP)
 #undef LLM__STEP
 LLM__PEAK(avx512vnni, LLM__AVX512VNNI, __m512i, _mm512_set1_epi32, _mm512_dpbusd_epi32)
-#if LLM__HAS_AVXVNNI
+#if LLM__HAS_2021
 LLM__PEAK(avxvnni, LLM__AVXVNNI, __m256i, _mm256_set1_epi32, _mm256_dpbusd_avx_epi32)
 #endif
 #elif LLM__NEON
@@ -14082,9 +14181,9 @@ LLM_API double llm_isa_peak(const char *name) {
 #if LLM__X86
     if (isa == LLM__ISA_AVX2) peak = llm__avx2_peak;
     if (isa == LLM__ISA_AVX512) peak = llm__avx512_peak;
-    if (isa == LLM__ISA_AVX512VNNI) peak = llm__avx512vnni_peak;
+    if (isa >= LLM__ISA_AVX512VNNI) peak = llm__avx512vnni_peak;
     if (isa >= LLM__ISA_AVX512) bytes = 64;
-#if LLM__HAS_AVXVNNI
+#if LLM__HAS_2021
     if (isa == LLM__ISA_AVXVNNI) peak = llm__avxvnni_peak;
 #endif
 #elif LLM__NEON
@@ -14140,8 +14239,9 @@ static void llm__norm_row(const llm__kernels *k, llm_norm_kind kind, float *dst,
  * whose core is busy with something else takes fewer.
  *
  * Kinds of weights and what becomes of them: VECTOR and MLA_UP are rows of f32; EMBED is never packed, rows are read from the mapped file
- * as tokens ask for them; all others are packed blocks. Weights of floats are multiplied with f32 activations, quantised ones with rounded
- * ones, the output layer's (HEAD) with two roundings, for there an error of a rounding would go straight into the logits. */
+ * as tokens ask for them; all others are packed blocks. Weights of floats are multiplied with f32 activations (bf16 ones with activations in
+ * bf16 where vdpbf16ps is), quantised ones with rounded ones, the output layer's (HEAD) with two roundings or f32, for there an error of a
+ * rounding would go straight into the logits. */
 
 /* What an operation knows of the part of it that it is called for: see llm__pool. */
 typedef struct llm__exec {
@@ -14160,24 +14260,29 @@ static void llm__share(const llm__exec *e, int64_t n, int64_t *begin, int64_t *e
     *end = n * (e->thread + 1) / e->n_threads;
 }
 
-/* Tile i of the places of `rows` tokens, `per` each, cut into equal tiles (33 are 16 + 17, not 32 + 1). */
+/* Places of a tile that a token takes. Whether products are of floats. */
+static int llm__form_per(llm__form form) { return form == LLM__FORM_I8X2 ? 2 : 1; }
+static int llm__form_is_float(llm__form form) { return form == LLM__FORM_F32 || form == LLM__FORM_BF16; }
+
+/* Some of the places of all tokens. */
 typedef struct llm__tile {
     int start, n;
 } llm__tile;
 
-/* How many tiles that makes, and tile i of them. Rows are not split: the places of a token are in one tile. */
-static int llm__tiles(int rows, int per) { return (rows * per + LLM__TILE - 1) / LLM__TILE; }
-
-static llm__tile llm__tile_at(int rows, int per, int i) {
-    int64_t n = llm__tiles(rows, per);
-    llm__tile t;
-    t.start = (int)((int64_t)i * rows / n) * per;
-    t.n = (int)((int64_t)(i + 1) * rows / n) * per - t.start;
-    return t;
+/* How many tiles `rows` tokens make, and tile i of them. They are equal (33 are 16 + 17, not 32 + 1), and rows are not split: the places of
+ * a token are in one tile. But of floats 24 each, which is twice what registers hold, and the rest. */
+static int llm__tiles(int rows, llm__form form) {
+    const int most = llm__form_is_float(form) ? LLM__FLOAT_TILE : LLM__TILE;
+    return (rows * llm__form_per(form) + most - 1) / most;
 }
 
-/* Places of a tile that a token takes. */
-static int llm__form_per(llm__form form) { return form == LLM__FORM_I8X2 ? 2 : 1; }
+static llm__tile llm__tile_at(int rows, llm__form form, int i) {
+    const int64_t n = llm__tiles(rows, form), per = llm__form_per(form);
+    llm__tile t;
+    t.start = llm__form_is_float(form) ? i * LLM__FLOAT_TILE : (int)(i * rows / n * per);
+    t.n = llm__form_is_float(form) ? LLM__MIN(rows - t.start, LLM__FLOAT_TILE) : (int)((i + 1) * rows / n * per) - t.start;
+    return t;
+}
 
 /* ---- Weights as the file has them ---- */
 
@@ -14194,6 +14299,7 @@ struct llm_weight {
     uint64_t seed;           /* of random values */
     float add;
     llm__form form;          /* what its kernels read */
+    int bf16;                /* they may read bf16 where there are kernels for it: see llm__weight_form */
     llm__block *block;       /* (n_blocks) */
     int64_t n_blocks;
     int64_t *first_block;    /* (n_groups + 1) */
@@ -14235,6 +14341,11 @@ static void llm__segment_values(const llm_segment *s, uint64_t seed, int64_t r, 
     for (int64_t i = 0; i < n && s->scales; i++) dst[i] *= s->scales[row];
 }
 
+/* What the kernels of an instruction set read for this weight. */
+static llm__form llm__weight_form(const llm_weight *w, llm__isa isa) {
+    return w->bf16 && isa == LLM__ISA_AVX512BF16 ? LLM__FORM_BF16 : w->form;
+}
+
 /* The segment of a row of the weight. */
 static int llm__weight_segment(const llm_weight *w, int64_t row) {
     int low = 0, high = w->n_segments - 1;
@@ -14265,6 +14376,7 @@ static void llm__weight_values(const llm_weight *w, int64_t row, int64_t col, in
 /* How a segment is packed. Quantised blocks keep their form where whole ones are taken. */
 static llm__kind llm__segment_kind(const llm_segment *s, llm_compute compute) {
     const llm__format *f = llm__format_of(s->type);
+    const llm__kind bf16 = s->n_cols % 2 ? LLM__KIND_F32 : LLM__KIND_BF16; /* packed by twos */
     if (compute == LLM_COMPUTE_F32) return LLM__KIND_F32;
     if (f && !s->transposed && s->col % 32 == 0 && s->n_cols % 32 == 0)
         return s->col % 256 == 0 && s->n_cols % 256 == 0 ? f->kind : f->rest;
@@ -14274,8 +14386,8 @@ static llm__kind llm__segment_kind(const llm_segment *s, llm_compute compute) {
     case LLM_TYPE_F8_E4M3:
     case LLM_TYPE_F8_E5M2: return LLM__KIND_F16;
     case LLM_TYPE_BF16:
-    case LLM_TYPE_RANDOM: case LLM_TYPE_RANDOM_F8: case LLM_TYPE_RANDOM_Q4: return LLM__KIND_BF16;
-    case LLM_TYPE_F32: return compute == LLM_COMPUTE_BF16 ? LLM__KIND_BF16 : compute == LLM_COMPUTE_F16 ? LLM__KIND_F16 : LLM__KIND_F32;
+    case LLM_TYPE_RANDOM: case LLM_TYPE_RANDOM_F8: case LLM_TYPE_RANDOM_Q4: return bf16;
+    case LLM_TYPE_F32: return compute == LLM_COMPUTE_BF16 ? bf16 : compute == LLM_COMPUTE_F16 ? LLM__KIND_F16 : LLM__KIND_F32;
     default: return LLM__KIND_F32;
     }
 }
@@ -14353,13 +14465,14 @@ static void llm__weight_free(llm_weight *w) {
     LLM_FREE(w);
 }
 
-/* Copies the segments and finds out whether all of them can be computed with int8. */
+/* Copies the segments and finds out whether all of them can be computed with int8, or with bf16. */
 static llm_result llm__weight_segments(llm_weight *w, const llm_weight_desc *d, llm_compute compute) {
     int64_t rows = 0;
     int quantised = 1;
     w->segment = LLM__NEW(llm_segment, d->n_segments);
     w->first_row = LLM__NEW(int64_t, d->n_segments + 1);
     w->n_segments = d->n_segments;
+    w->bf16 = d->role != LLM_ROLE_HEAD;
     if (!w->segment || !w->first_row) return llm__nomem();
     for (int i = 0; i < d->n_segments; i++) {
         llm_result r = llm__segment_check(d, &d->segments[i]);
@@ -14367,7 +14480,9 @@ static llm_result llm__weight_segments(llm_weight *w, const llm_weight_desc *d, 
         w->segment[i] = d->segments[i];
         w->first_row[i] = rows;
         rows += d->segments[i].n_rows;
-        quantised &= !llm__kind_is_float(llm__segment_kind(&d->segments[i], compute));
+        const llm__kind kind = llm__segment_kind(&d->segments[i], compute);
+        quantised &= !llm__kind_is_float(kind);
+        w->bf16 &= kind == LLM__KIND_BF16;
     }
     w->first_row[d->n_segments] = rows;
     if (rows != d->rows)
@@ -14536,7 +14651,7 @@ static void llm__pack_halves(const llm_segment *s, uint64_t seed, llm__kind kind
     }
 }
 
-/* Rows of a block of floats: column by column, 16 rows side by side. */
+/* Rows of a block of floats: column by column, or two by two, 16 rows side by side. */
 static void llm__pack_floats(const llm_weight *w, const llm__block *b, uint8_t *to) {
     uint16_t code[256], half[LLM__CHUNK];
     float x[LLM__CHUNK];
@@ -14551,10 +14666,9 @@ static void llm__pack_floats(const llm_weight *w, const llm__block *b, uint8_t *
             int64_t at = c * LLM__ROWS + r, row = b->row + r - w->first_row[s];
             if (b->kind == LLM__KIND_F32) llm__segment_values(&w->segment[s], w->seed + (uint64_t)s, row, c, n, x);
             else llm__pack_halves(&w->segment[s], w->seed + (uint64_t)s, (llm__kind)b->kind, f8 ? code : NULL, row, c, n, half);
-            for (int i = 0; i < n; i++, at += LLM__ROWS) {
-                if (b->kind == LLM__KIND_F32) memcpy(to + 4 * at, &x[i], 4);
-                else memcpy(to + 2 * at, &half[i], 2);
-            }
+            for (int i = 0; i < n && b->kind == LLM__KIND_F32; i++) memcpy(to + 4 * (at + i * LLM__ROWS), &x[i], 4);
+            for (int i = 0; i < n && b->kind == LLM__KIND_F16; i++) memcpy(to + 2 * (at + i * LLM__ROWS), &half[i], 2);
+            for (int i = 0; i < n && b->kind == LLM__KIND_BF16; i += 2) memcpy(to + 2 * (at + r + i * LLM__ROWS), &half[i], 4);
         }
     }
 }
@@ -14601,18 +14715,26 @@ typedef struct llm__input {
     const float *x;
     int64_t stride;
     const llm__act *act;
+    llm__form form; /* which of them the product reads */
     int rows;
 } llm__input;
 
-/* Makes this thread's share of a rounded copy of the rows of `in`; cols is a multiple of 32. */
-static void llm__act_fill(const llm__exec *e, llm__form form, const llm__input *in, int64_t cols) {
+/* Where row `row` of a copy in bf16 begins, of `cols` columns. */
+static uint16_t *llm__act_row(const llm__act *a, int64_t row, int64_t cols) {
+    return (uint16_t *)(void *)a->q + row * ((cols + 31) & ~(int64_t)31);
+}
+
+/* Makes this thread's share of the rounded copy that in->form names; of bytes, cols is a multiple of 32. */
+static void llm__act_fill(const llm__exec *e, const llm__input *in, int64_t cols) {
     const llm__kernels *k = llm__kernels_of(e->isa);
-    const int per = llm__form_per(form);
+    const int per = llm__form_per(in->form), bf16 = in->form == LLM__FORM_BF16;
     int64_t blocks = cols / 32, begin, end;
     float lost[32];
-    llm__share(e, blocks * llm__tiles(in->rows, per), &begin, &end);
-    for (int64_t i = begin; i < end; i++) {
-        llm__tile t = llm__tile_at(in->rows, per, (int)(i / blocks));
+    if (in->form == LLM__FORM_F32) return;
+    llm__share(e, bf16 ? in->rows : blocks * llm__tiles(in->rows, in->form), &begin, &end);
+    for (int64_t i = begin; i < end && bf16; i++) k->to_bf16(llm__act_row(in->act, i, cols), in->x + i * in->stride, (int)cols);
+    for (int64_t i = begin; i < end && !bf16; i++) {
+        llm__tile t = llm__tile_at(in->rows, in->form, (int)(i / blocks));
         size_t at = (size_t)t.start * (size_t)blocks + (size_t)(i % blocks) * (size_t)t.n;
         const float *from = in->x + t.start / per * in->stride + i % blocks * 32;
         for (int n = 0; n < t.n; n += per, at += (size_t)per, from += in->stride) {
@@ -14622,12 +14744,13 @@ static void llm__act_fill(const llm__exec *e, llm__form form, const llm__input *
     }
 }
 
-/* Columns from src_col on of an operation's rows. The rounded copy is taken to be of these columns. */
-static llm__input llm__input_of(const llm__exec *e, const llm_buffer *src, int64_t src_col) {
+/* Columns from src_col on of an operation's rows, to be read in this form. The rounded copy is taken to be of these columns. */
+static llm__input llm__input_of(const llm__exec *e, const llm_buffer *src, int64_t src_col, llm__form form) {
     llm__input in;
     in.x = src->data + src_col;
     in.stride = src->stride;
     in.act = src->act;
+    in.form = form;
     in.rows = e->n_rows;
     return in;
 }
@@ -14635,32 +14758,34 @@ static llm__input llm__input_of(const llm__exec *e, const llm_buffer *src, int64
 /* Rounds columns [src_col, src_col + cols) of the op's rows to the form a weight wants. Every thread does its share; a barrier must follow.
  */
 static void llm__act_make(const llm__exec *e, llm_buffer *b, int form, int32_t src_col, int64_t cols) {
-    llm__input in = llm__input_of(e, b, src_col);
-    if (form != LLM__FORM_F32) llm__act_fill(e, (llm__form)form, &in, cols);
+    llm__input in = llm__input_of(e, b, src_col, (llm__form)form);
+    llm__act_fill(e, &in, cols);
 }
 
-/* The sums of one block and one tile: out (tile's places, 16); of kernels that take pairs also those of the block `second` bytes further,
- * at out + LLM__OUT. Floats are summed in chunks of columns, and the chunks added up in order: long chains of additions lose more digits.
- */
-static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm__block *b, int64_t second, const llm__input *in,
-                           llm__tile t, float *out) {
+/* The sums of a block and a tile, and of one more block of the same kind, `second` bytes further, if that is not 0: out (2, LLM__OUT), of
+ * that (tile's places, 16). Alone a block of floats spoils the second half. Floats are summed in chunks of columns, and the chunks added up
+ * in order: long chains of additions lose more digits. */
+static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm__block *b, int64_t second, const llm__input *in, llm__tile t,
+                           float *out) {
     const uint8_t *at = w->memory + b->offset;
-    if (w->form == LLM__FORM_F32) {
-        float part[LLM__OUT] __attribute__((aligned(64)));
-        llm__mac m;
-        m.scale = NULL;
-        m.lda = (int)in->stride;
+    if (llm__form_is_float(in->form)) {
+        llm__mac m = {0};
+        const int64_t column = llm__kind_info((llm__kind)b->kind).bits / 8 * LLM__ROWS;
+        const uint16_t *half = in->form == LLM__FORM_BF16 ? llm__act_row(in->act, t.start, w->cols) : NULL;
+        m.lda = half ? (int)((w->cols + 31) & ~(int64_t)31) : (int)in->stride;
         m.ldb = m.ldc = LLM__ROWS;
         m.n = t.n;
-        m.panels = 1;
+        m.step = LLM__OUT;
         m.type = (llm__kind)b->kind;
+        m.c = out;
         for (int64_t c = 0; c < w->cols; c += LLM__CHUNK) {
             m.a = in->x + t.start * in->stride + c;
-            m.b[0] = m.b[1] = at + c * llm__kind_info(m.type).bits / 8 * LLM__ROWS;
-            m.c = c ? part : out;
+            m.half = half ? half + c : NULL;
+            m.b[0] = at + c * column;
+            m.b[1] = at + c * column + second;
+            m.add = c > 0;
             m.k = (int)LLM__MIN(w->cols - c, (int64_t)LLM__CHUNK);
             k->mac(&m);
-            if (c) k->add(out, part, 1, t.n * LLM__ROWS);
         }
         return;
     }
@@ -14675,9 +14800,9 @@ static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm
     k->product((llm__kind)b->kind, &p);
 }
 
-/* Items of the grid of group g (the weight's only one, or an expert). */
-static int64_t llm__product_count(const llm_weight *w, int g, int rows) {
-    return (w->first_block[g + 1] - w->first_block[g] + 1) / 2 * llm__tiles(rows, llm__form_per(w->form));
+/* Items of the grid of group g (the weight's only one, or an expert): pairs of blocks x tiles. */
+static int64_t llm__product_count(const llm_weight *w, int g, int rows, llm__form form) {
+    return (w->first_block[g + 1] - w->first_block[g] + 1) / 2 * llm__tiles(rows, form);
 }
 
 /* Rows of group g of the weight times all rows of the input: the items [begin, end), tiles fastest. f says what becomes of the sums; its
@@ -14685,17 +14810,18 @@ static int64_t llm__product_count(const llm_weight *w, int g, int rows) {
 static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, const llm__input *in, llm__finish *f, int64_t begin,
                                int64_t end) {
     const llm__kernels *k = llm__kernels_of(e->isa);
-    float out[2][LLM__OUT] __attribute__((aligned(64)));
-    f->per = llm__form_per(w->form);
+    float out[3][LLM__OUT] __attribute__((aligned(64))); /* the third one: what a product of floats makes of the second block alone */
+    f->per = llm__form_per(in->form);
     f->gate_up = w->gate_up;
     f->first_row = g * (w->rows / w->n_groups);
-    int64_t tiles = llm__tiles(in->rows, f->per);
+    int64_t tiles = llm__tiles(in->rows, in->form);
     for (int64_t i = begin; i < end; i++) {
         const llm__block *b = &w->block[w->first_block[g] + i / tiles * 2];
         const int n = b + 1 < w->block + w->first_block[g + 1] ? 2 : 1;
-        const int together = k->pairs && n == 2 && w->form != LLM__FORM_F32 && b[0].kind == b[1].kind;
-        llm__tile t = llm__tile_at(in->rows, f->per, (int)(i % tiles));
-        for (int j = 0; j < n; j += 1 + together) llm__tile_sums(k, w, b + j, together ? b[1].offset - b[0].offset : 0, in, t, out[j]);
+        const int together = n == 2 && b[0].kind == b[1].kind && (k->pairs || llm__form_is_float(in->form));
+        llm__tile t = llm__tile_at(in->rows, in->form, (int)(i % tiles));
+        for (int j = 0; j < n; j += 1 + together)
+            llm__tile_sums(k, w, b + j, together ? b[1].offset - b[0].offset : 0, in, t, out[j]);
         for (int j = 0; j < n; j += 1 + w->gate_up) k->finish(f, b + j, out[j], out[1], t.start / f->per, t.n / f->per);
     }
 }
@@ -14713,7 +14839,7 @@ static void llm__run_product(const llm__exec *e, const llm_weight *w, const llm_
     f->plus = plus ? plus->data : NULL;
     f->plus_stride = plus ? plus->stride : 0;
     f->scale = scale != 0 ? scale : 1;
-    const int64_t count = llm__product_count(w, 0, in->rows), part = count / (16 * e->n_threads) + 1;
+    const int64_t count = llm__product_count(w, 0, in->rows, in->form), part = count / (16 * e->n_threads) + 1;
     if (!e->next || in->rows < LLM__MANY) {
         llm__share(e, count, &begin, &end);
         llm__product_items(e, w, 0, in, f, begin, end);
@@ -14725,7 +14851,7 @@ static void llm__run_product(const llm__exec *e, const llm_weight *w, const llm_
 
 /* This thread's part of dst[:, dst_col ...] = act(src W^T + bias + plus) * scale, or +=: see llm_linear_op. */
 static void llm__run_linear(const llm__exec *e, const llm_linear_op *op) {
-    llm__input in = llm__input_of(e, op->src, op->src_col);
+    llm__input in = llm__input_of(e, op->src, op->src_col, llm__weight_form(op->weight, e->isa));
     llm__finish f;
     memset(&f, 0, sizeof f);
     f.dst = op->dst->data + op->dst_col;
@@ -14738,7 +14864,7 @@ static void llm__run_linear(const llm__exec *e, const llm_linear_op *op) {
 
 /* Logits of the op's rows to dst (rows, dst_stride), this rank's columns. */
 static void llm__run_logits(const llm__exec *e, const llm_logits_op *op, float *dst, int64_t dst_stride) {
-    llm__input in = llm__input_of(e, op->src, 0);
+    llm__input in = llm__input_of(e, op->src, 0, llm__weight_form(op->head, e->isa));
     llm__finish f;
     memset(&f, 0, sizeof f);
     f.dst = dst + op->vocab_begin;
@@ -14819,6 +14945,7 @@ static void llm__lora_products(const llm__exec *e, const llm__lora_job *j, int u
     f.add = up && j->add;
     in.stride = up ? j->low->stride : j->x_stride;
     in.act = NULL;
+    in.form = LLM__FORM_F32;
     for (int counted = 0; counted < 2; counted++) { /* first the whole of the work, then this thread's share of it */
         for (int g = 0, row = 0; g < j->n_groups; row += in.rows) {
             while (g < j->n_groups && row == bounds[g + 1]) g++;
@@ -14828,7 +14955,7 @@ static void llm__lora_products(const llm__exec *e, const llm__lora_job *j, int u
             for (int i = 0; s && i < s->n; i++) {
                 const llm_weight *w = up ? s->part[i].b : s->part[i].a;
                 float *low = j->low->data + row * j->low->stride + i * width;
-                int64_t n = llm__product_count(w, g, in.rows);
+                int64_t n = llm__product_count(w, g, in.rows, in.form);
                 in.x = up ? low : j->x + row * j->x_stride;
                 f.dst = up ? j->dst + row * j->dst_stride + s->part[i].row : low;
                 if (!counted) total += n;
@@ -14890,9 +15017,10 @@ static size_t llm__slots_place(llm__slots *s, uint8_t *memory, size_t n, size_t 
     s->x = (float *)(void *)part[3];
     s->h = (float *)(void *)part[4];
     s->y = (float *)(void *)part[5];
-    at += llm__act_place(&s->x_act, memory ? memory + at : NULL, n * ((hidden + 31) / 32));
+    /* one rounding, and half as much again: room for bf16 */
+    at += llm__act_place(&s->x_act, memory ? memory + at : NULL, n * ((hidden + 31) / 32) * 3 / 2);
     at = (at + 63) & ~(size_t)63;
-    at += llm__act_place(&s->h_act, memory ? memory + at : NULL, n * ((ff + 31) / 32));
+    at += llm__act_place(&s->h_act, memory ? memory + at : NULL, n * ((ff + 31) / 32) * 3 / 2);
     return (at + 63) & ~(size_t)63;
 }
 
@@ -14929,16 +15057,18 @@ static void llm__slots_sort(const llm__slots *s, const llm_experts_op *op, int64
 }
 
 /* The input of expert g: its slots of a (slots, cols) matrix. */
-static llm__input llm__slots_input(const llm__slots *s, int g, const float *x, int64_t cols, const llm__act *all, llm__act *own) {
+static llm__input llm__slots_input(const llm__slots *s, int g, const float *x, int64_t cols, llm__form form, const llm__act *all,
+                                   llm__act *own) {
     llm__input in;
     size_t blocks = (size_t)s->begin[g] * (size_t)((cols + 31) / 32);
-    own->q = all->q + blocks * 32;
+    own->q = all->q + blocks * (form == LLM__FORM_BF16 ? 64 : 32);
     own->d = all->d + blocks;
     own->s = all->s + 2 * blocks;
     own->n = all->n + 2 * blocks;
     in.x = x + (int64_t)s->begin[g] * cols;
     in.stride = cols;
     in.act = own;
+    in.form = form;
     in.rows = s->begin[g + 1] - s->begin[g];
     return in;
 }
@@ -14956,16 +15086,17 @@ typedef struct llm__slots_layer {
 /* The product itself: all threads. */
 static void llm__slots_product(const llm__exec *e, const llm__slots *s, const llm__slots_layer *y, const llm_buffer *plus, llm__finish *f) {
     const llm_weight *w = y->w;
+    const llm__form form = llm__weight_form(w, e->isa);
     int64_t total = 0, begin, end, at = 0;
-    for (int g = 0; g < w->n_groups; g++) total += llm__product_count(w, g, s->begin[g + 1] - s->begin[g]);
+    for (int g = 0; g < w->n_groups; g++) total += llm__product_count(w, g, s->begin[g + 1] - s->begin[g], form);
     llm__share(e, total, &begin, &end);
     f->bias = llm__vector(y->bias);
     f->stride = y->out_cols;
     f->plus_stride = plus ? plus->stride : 0;
     for (int g = 0; g < w->n_groups && at < end; g++) {
         llm__act own;
-        llm__input in = llm__slots_input(s, g, y->x, w->cols, y->act, &own);
-        int64_t n = llm__product_count(w, g, in.rows);
+        llm__input in = llm__slots_input(s, g, y->x, w->cols, form, y->act, &own);
+        int64_t n = llm__product_count(w, g, in.rows, form);
         f->dst = y->out + (int64_t)s->begin[g] * y->out_cols;
         f->plus = plus ? plus->data + (int64_t)s->begin[g] * plus->stride : NULL;
         if (at + n > begin) llm__product_items(e, w, g, &in, f, LLM__MAX(begin - at, (int64_t)0), LLM__MIN(end - at, n));
@@ -14975,12 +15106,13 @@ static void llm__slots_product(const llm__exec *e, const llm__slots *s, const ll
 
 /* Rounded copies of all slots, an expert's slots being a matrix of their own. */
 static void llm__slots_round(const llm__exec *e, const llm__slots *s, const llm_weight *w, const float *x, const llm__act *act) {
-    for (int g = 0; g < w->n_groups && w->form != LLM__FORM_F32; g++) {
+    const llm__form form = llm__weight_form(w, e->isa);
+    for (int g = 0; g < w->n_groups && form != LLM__FORM_F32; g++) {
         llm__act own;
-        llm__input in = llm__slots_input(s, g, x, w->cols, act, &own);
+        llm__input in = llm__slots_input(s, g, x, w->cols, form, act, &own);
         llm__exec turn = *e;
         turn.thread = (e->thread + g) % e->n_threads; /* small shares: not always the same thread's */
-        llm__act_fill(&turn, w->form, &in, w->cols);
+        llm__act_fill(&turn, &in, w->cols);
     }
 }
 
@@ -15178,7 +15310,7 @@ static void llm__kv_encode(const llm__kernels *k, llm_kv_type type, const float 
     *offset = 0;
     if (type == LLM_KV_F32) memcpy(out, x, (size_t)n * 4);
     else if (type == LLM_KV_F16) k->to_half((uint16_t *)(void *)out, x, n);
-    else if (type == LLM_KV_BF16) for (int i = 0; i < n; i++) ((uint16_t *)(void *)out)[i] = llm__f32_to_bf16(x[i]);
+    else if (type == LLM_KV_BF16) k->to_bf16((uint16_t *)(void *)out, x, n);
     if (type == LLM_KV_F32 || type == LLM_KV_F16 || type == LLM_KV_BF16) return;
     for (int i = 1; i < n; i++) {
         low = x[i] < low ? x[i] : low;
@@ -15271,7 +15403,7 @@ static void llm__kv_load_scales(const llm__kv_view *view, int block, int from, i
 
 /* Scores of the block: the groups of 16 keys that [from, to) of the block touches. */
 static void llm__attend_scores(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
-    llm__mac m;
+    llm__mac m = {0};
     int first = from / LLM__GROUP, last = (to - 1) / LLM__GROUP;
     for (int g = first; g <= last; g++) {
         float *keys = t->k + g * (t->hd + 1) * LLM__GROUP;
@@ -15283,10 +15415,10 @@ static void llm__attend_scores(const llm__kernels *k, llm__attend *t, const llm_
     m.ldb = LLM__GROUP;
     m.c = t->p + first * LLM__GROUP;
     m.ldc = LLM__BLOCK;
-    m.scale = NULL;
     m.n = t->n;
     m.k = t->hd;
-    m.panels = last - first + 1;
+    if (first == last) m.b[1] = m.b[0];
+    m.step = first == last ? 0 : LLM__GROUP;
     m.type = t->keys_in_place && view->kv->type == LLM_KV_F16 ? LLM__KIND_F16 : LLM__KIND_F32;
     k->mac(&m);
     if (!view->kv->scaled) return;
@@ -15323,7 +15455,7 @@ static void llm__attend_scale_values(const llm__kernels *k, llm__attend *t, cons
 static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
     static const float ones[LLM__QUERIES] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     const int tokens = view->kv->page_tokens;
-    llm__mac m;
+    llm__mac m = {0};
     m.lda = LLM__BLOCK;
     m.ldb = m.ldc = t->vdp;
     m.scale = t->scale;
@@ -15337,9 +15469,9 @@ static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm_
         m.a = t->p + i;
         m.k = end - i;
         for (int j = 0; j < t->vdp; j += 2 * LLM__GROUP) {
-            m.panels = t->vdp - j > LLM__GROUP ? 2 : 1;
+            m.step = t->vdp - j > LLM__GROUP ? LLM__GROUP : 0;
             m.b[0] = values + j * (m.type == LLM__KIND_F16 ? 2 : 4);
-            m.b[1] = values + (j + LLM__GROUP) * (m.type == LLM__KIND_F16 ? 2 : 4);
+            m.b[1] = values + (j + m.step) * (m.type == LLM__KIND_F16 ? 2 : 4);
             m.c = t->o + j;
             k->mac(&m);
         }
@@ -15488,7 +15620,7 @@ LLM__INLINE int llm__row_position(const llm_step *s, int row) {
  *     LINEAR down ff_act       y          ANY       | round ff_act |
  *     RESIDUAL    y, x         x, h       TOKENS    |                   and so begins the next layer
  *
- * 12 barriers, 10 with one row, 8 with weights of floats, which need no copies. At the head of the step EMBED, ROPE and the first RESIDUAL
+ * 12 barriers, 10 with one row, 8 with weights of floats that need no copies. At the head of the step EMBED, ROPE and the first RESIDUAL
  * are all split by rows: none. In the last layer x is gathered (GATHER) while other threads are still in ATTENTION, att behind a barrier.
  *
  * Ranks of a tensor-parallel group are all in this process: a sum over ranks is the same as any sum, read from the other ranks' buffers in
@@ -16189,7 +16321,7 @@ static void llm__passes_of(llm_backend_ctx *ctx, int first) {
  *     linear(dst y, src h)     ANY        h was written in this interval, by rows: a barrier, interval 8
  *     linear(dst z, src h)     ANY        h was last written in interval 7: none; both products run side by side
  *
- * the third needs no barrier, and so a thread that is done with y goes on with z (with weights of floats; roundings have their own). */
+ * the third needs no barrier, and so a thread that is done with y goes on with z (with inputs of f32; roundings have their own). */
 
 /* Every buffer that comes in was made here, as the first member of ours. */
 static llm__cpu_buffer *llm__own(const llm_buffer *b) { return (llm__cpu_buffer *)(uintptr_t)b; }
@@ -16255,7 +16387,7 @@ static void llm__record_uses(llm_backend_ctx *ctx, int rank, llm__record *rec, l
  * part of it. */
 static void llm__record_act(llm_backend_ctx *ctx, int rank, llm__record *rec, const llm_buffer *src, int col, const llm_weight *w) {
     llm__cpu_buffer *own = llm__own(src);
-    int form = (int)w->form, cols = (int)w->cols;
+    int form = (int)llm__weight_form(w, ctx->isa), cols = (int)w->cols;
     if (!rec || !form || (own->b.form == form && own->act_col == col && own->act_cols == cols && own->act_rows == rec->rows)) return;
     /* it overwrites a copy that may still be read; a single row is rounded by the thread that made it */
     llm__split split = llm__op_rows(ctx, rec->rows) == 1 ? llm__split_of(rec->rows) : LLM__SPLIT_ANY;

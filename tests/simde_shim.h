@@ -1,6 +1,6 @@
 /* Runs the AVX-512 and AVX-VNNI kernels on a CPU that has AVX2 only, for tests: SIMDe (Debian libsimde-dev) computes what the intrinsics mean.
  *     cc -O1 -mavx2 -mfma -mf16c -Wno-psabi -include tests/simde_shim.h tests/test_linear.c ... -lm -lpthread
- * With it llm.h's detection says that avxvnni, avx512 and avx512vnni are there, and their functions carry no target attribute of their own. */
+ * With it llm.h's detection says that avxvnni, avx512, avx512vnni and avx512bf16 are there, and their functions carry no target attribute of their own. */
 #ifndef SIMDE_SHIM_H
 #define SIMDE_SHIM_H
 
@@ -52,14 +52,36 @@ static inline __m256i shim_cvtps_ph(simde__m512 v, int rounding) {
     return r;
 }
 
+/* Sums of 2 products of bf16, 16 lanes. */
+static inline simde__m512 shim_dpbf16(simde__m512 sum, simde__m512i x, simde__m512i y) {
+    uint16_t a[32], b[32];
+    float r[16];
+    memcpy(a, &x, 64);
+    memcpy(b, &y, 64);
+    memcpy(r, &sum, 64);
+    for (int i = 0; i < 32; i++) {
+        const uint32_t u = (uint32_t)a[i] << 16, v = (uint32_t)b[i] << 16;
+        float f, g;
+        memcpy(&f, &u, 4);
+        memcpy(&g, &v, 4);
+        r[i / 2] += f * g;
+    }
+    memcpy(&sum, r, 64);
+    return sum;
+}
+#define _mm512_dpbf16_ps shim_dpbf16
+
 #define _mm512_load_ps simde_mm512_load_ps
 #define _mm512_load_si512 simde_mm512_load_si512
 #define _mm512_cvtps_ph shim_cvtps_ph
 #define __m512 simde__m512
 #define __m512i simde__m512i
+#define __m512bh simde__m512i
 #define _mm512_abs_epi8 simde_mm512_abs_epi8
 #define _mm512_add_epi16 simde_mm512_add_epi16
 #define _mm512_add_epi32 simde_mm512_add_epi32
+#define _mm512_add_ps simde_mm512_add_ps
+#define _mm512_and_si512 simde_mm512_and_si512
 #define _mm512_castsi512_ps simde_mm512_castsi512_ps
 #define _mm512_cvtepi32_ps shim_cvtepi32_ps
 #define _mm512_cvtepi8_epi32 shim_cvtepi8_epi32
@@ -69,6 +91,7 @@ static inline __m256i shim_cvtps_ph(simde__m512 v, int rounding) {
 #define _mm512_dpbusd_epi32 simde_mm512_dpbusd_epi32
 #define _mm512_fmadd_ps simde_mm512_fmadd_ps
 #define _mm512_loadu_ps simde_mm512_loadu_ps
+#define _mm512_loadu_si512 simde_mm512_loadu_si512
 #define _mm512_madd_epi16 simde_mm512_madd_epi16
 #define _mm512_maddubs_epi16 simde_mm512_maddubs_epi16
 #define _mm512_mask_sub_epi8 simde_mm512_mask_sub_epi8

@@ -89,7 +89,7 @@ static void linear_job_run(void *arg, int pass, int thread, int n_threads) {
     e.thread = thread;
     e.n_threads = n_threads;
     if (j->pack) llm__weight_pack(j->pack, thread, n_threads);
-    if (j->linear && !pass) llm__act_make(&e, (llm_buffer *)(uintptr_t)j->linear->src, j->linear->weight->form, j->linear->src_col, j->linear->weight->cols);
+    if (j->linear && !pass) llm__act_make(&e, (llm_buffer *)(uintptr_t)j->linear->src, (int)llm__weight_form(j->linear->weight, e.isa), j->linear->src_col, j->linear->weight->cols);
     if (j->linear && pass) llm__run_linear(&e, j->linear);
     if (j->logits && !pass) llm__act_make(&e, (llm_buffer *)(uintptr_t)j->logits->src, j->logits->head->form, 0, j->logits->head->cols);
     if (j->logits && pass) llm__run_logits(&e, j->logits, j->dst, j->dst_stride);
@@ -168,7 +168,8 @@ static void linear_seen(const llm_buffer *b, int64_t r, int64_t col, int n, llm_
     float lost[32], d[2], s[4];
     int32_t sums[4];
     for (int i = 0; i < n; i++) out[i] = b->data[r * b->stride + col + i];
-    for (int i = 0; i < n && form != LLM__FORM_F32; i += 32) {
+    for (int i = 0; i < n && form == LLM__FORM_BF16; i++) out[i] = llm__bf16_to_f32(llm__f32_to_bf16((float)out[i]));
+    for (int i = 0; i < n && !llm__form_is_float(form); i += 32) {
         llm__act a = {q[0], d, s, sums};
         llm__scalar_quantise(&a, 0, b->data + r * b->stride + col + i, lost);
         llm__scalar_quantise(&a, 1, lost, NULL);
@@ -177,13 +178,13 @@ static void linear_seen(const llm_buffer *b, int64_t r, int64_t col, int n, llm_
 }
 
 /* dst (rows, outs) against the product in f64, relative to the sum of the products' sizes. Returns the largest error. */
-static double linear_error(const llm_buffer *src, int64_t src_col, const llm_buffer *dst, int64_t dst_col, const llm_weight *w, int64_t rows) {
+static double linear_error(const llm_buffer *src, int64_t src_col, const llm_buffer *dst, int64_t dst_col, const llm_weight *w, llm__isa isa, int64_t rows) {
     double worst = 0;
     int n = (int)w->cols;
     double *x = LLM__NEW(double, n);
     float *v = LLM__NEW(float, n);
     for (int64_t r = 0; r < rows; r++) {
-        linear_seen(src, r, src_col, n, w->form, x);
+        linear_seen(src, r, src_col, n, llm__weight_form(w, isa), x);
         for (int64_t o = 0; o < w->rows; o++) {
             double sum = 0, size = 1e-30;
             llm__weight_values(w, o, 0, n, v);
@@ -203,11 +204,12 @@ static const int32_t linear_types[] = {
 };
 
 /* One format on every instruction set: right, and the same bits for a token whatever the number of tokens and threads. */
-static void linear_format(int32_t type, llm_compute compute, llm_role role) {
+static void linear_format(int32_t type, llm_compute compute, llm_role role, int cols) {
     static const int counts[] = {1, 2, 3, 7, 8, 16, 33};
     enum { MOST = 33 };
     llm__pool *one = llm__pool_open(1), *two = llm__pool_open(2);
-    int cols = llm__type_block(type) == 1 ? 67 : llm__type_block(type) == 32 ? 96 : 512, rows = 37;
+    int rows = 37;
+    if (!cols) cols = llm__type_block(type) == 1 ? 67 : llm__type_block(type) == 32 ? 96 : 512;
     uint8_t *data = linear_random_matrix(type, rows, cols);
     llm_segment s = linear_segment(type, data, rows, cols);
     llm_weight *w = linear_weight(two, role, &s, 1, 0, rows, cols, compute);
@@ -229,7 +231,7 @@ static void linear_format(int32_t type, llm_compute compute, llm_role role) {
             linear_job_start(&j);
             int same = 1;
             for (int r = 0; r < counts[k]; r++) same &= !memcmp(op.dst->data + r * dst->stride + 3, all->data + r * dst->stride + 3, sizeof(float) * (size_t)rows);
-            double error = op.dst == all ? linear_error(src, 32, all, 3, w, counts[k]) : 0;
+            double error = op.dst == all ? linear_error(src, 32, all, 3, w, (llm__isa)isa, counts[k]) : 0;
             if (!CHECK(same && error < 2e-6)) printf("  %s %s, %d tokens: same %d, error %g\n", llm__type_name(type), llm__isa_name((llm__isa)isa), counts[k], same, error);
         }
     }
@@ -242,6 +244,48 @@ static void linear_format(int32_t type, llm_compute compute, llm_role role) {
     llm__pool_close(two);
 }
 
+/* Products of floats as attention and layers ask for them, on every instruction set beside plain C, which adds in the same order: types,
+ * one and two panels, chains that start with 0 or with what was there, sums on top. */
+static void linear_mac_case(llm__isa isa, llm__kind type, int n, int k, int step, int mode, int half) {
+    enum { LDA = 80, LDC = 48 };
+    static float a[40 * LDA], b[2][80 * 16], scale[40], c[2][40 * LDC];
+    static uint16_t bf16[40 * LDA];
+    llm__mac m = {0};
+    for (int i = 0; i < 40 * LDA; i++) a[i] = linear_uniform(), bf16[i] = llm__f32_to_bf16(a[i]);
+    for (int i = 0; i < 2 * 80 * 16; i++) {
+        const float x = linear_uniform();
+        const uint16_t h = type == LLM__KIND_F16 ? llm__f32_to_f16(x) : llm__f32_to_bf16(x);
+        if (type == LLM__KIND_F32) b[i / 1280][i % 1280] = x;
+        else memcpy((uint8_t *)b[i / 1280] + i % 1280 * 2, &h, 2);
+    }
+    for (int i = 0; i < 40; i++) scale[i] = linear_uniform();
+    for (int i = 0; i < 40 * LDC; i++) c[0][i] = c[1][i] = linear_uniform();
+    m.a = a, m.lda = LDA, m.ldb = 16, m.ldc = LDC, m.n = n, m.k = k, m.step = step, m.type = type;
+    m.half = half ? bf16 : NULL;
+    m.b[0] = b[0], m.b[1] = b[step ? 1 : 0];
+    m.scale = mode == 1 ? scale : NULL;
+    m.add = mode == 2;
+    m.c = c[0], llm__kernels_of(LLM__ISA_SCALAR)->mac(&m);
+    m.c = c[1], llm__kernels_of(isa)->mac(&m);
+    double worst = 0;
+    for (int i = 0; i < 40 * LDC; i++) {
+        const double e = fabs((double)c[0][i] - (double)c[1][i]);
+        if (!(e <= worst)) worst = e; /* also what must not be touched */
+    }
+    if (!CHECK(worst < 2e-5)) printf("  mac %s, type %d, %d x %d, step %d, mode %d, half %d: error %g\n", llm__isa_name(isa), (int)type, n, k, step, mode, half, worst);
+}
+
+static void linear_mac(void) {
+    static const int counts[] = {1, 2, 3, 4, 5, 7, 11, 12, 13, 24, 31};
+    for (int isa = 0; isa < LLM__ISA_COUNT; isa++)
+        for (int i = 0; i < LLM__COUNT(counts) && llm__isa_here((llm__isa)isa); i++)
+            for (int type = LLM__KIND_F32; type <= LLM__KIND_BF16; type++)
+                for (int mode = 0; mode < 3; mode++) {
+                    linear_mac_case((llm__isa)isa, (llm__kind)type, counts[i], 66, 16, mode, 0);
+                    if (mode < 2) linear_mac_case((llm__isa)isa, (llm__kind)type, counts[i], 32, 0, mode, 0);
+                    if (isa == LLM__ISA_AVX512BF16 && type == LLM__KIND_BF16) linear_mac_case((llm__isa)isa, (llm__kind)type, counts[i], 66, 16, mode, 1);
+                }
+}
 
 /* ---- Epilogues ---- */
 
@@ -358,7 +402,7 @@ static void linear_segments_check(const char *what, llm_role role, const llm_seg
         linear_job_init(&j, pool, (llm__isa)isa, 3);
         j.linear = &op;
         linear_job_start(&j);
-        double error = linear_error(src, 0, dst, 0, w, 3);
+        double error = linear_error(src, 0, dst, 0, w, (llm__isa)isa, 3);
         if (!CHECK(error < 2e-6)) printf("  %s, %s: error %g\n", what, llm__isa_name((llm__isa)isa), error);
     }
     llm__weight_free(w);
@@ -528,11 +572,12 @@ static void linear_logits(void) {
 
 enum { LINEAR_EXPERTS = 5, LINEAR_HIDDEN = 64, LINEAR_FF = 40, LINEAR_K = 2, LINEAR_TOKENS = 21 };
 
-/* Row r by the definition, on unrounded inputs: right to about a percent with int8 activations. */
-static void linear_experts_exact(const llm_experts_op *op, int r, double *out) {
+/* Row r by the definition, on inputs that are not rounded to bytes: right to about a percent with int8 activations. */
+static void linear_experts_exact(const llm_experts_op *op, llm__isa isa, int r, double *out) {
     const float *route = op->routes->data + r * op->routes->stride;
     double x[LINEAR_HIDDEN], h[LINEAR_FF];
-    for (int i = 0; i < LINEAR_HIDDEN; i++) x[i] = op->src->data[r * op->src->stride + i], out[i] = 0;
+    linear_seen(op->src, r, 0, LINEAR_HIDDEN, llm__weight_form(op->gate_up, isa) == LLM__FORM_BF16 ? LLM__FORM_BF16 : LLM__FORM_F32, x);
+    for (int i = 0; i < LINEAR_HIDDEN; i++) out[i] = 0;
     for (int j = 0; j < op->k; j++) {
         int e = (int)route[j];
         for (int i = 0; i < LINEAR_FF; i++) {
@@ -587,7 +632,7 @@ static void linear_experts(int32_t up_type, int32_t down_type, double tolerance)
         op.dst = all;
         linear_experts_run(two, (llm__isa)isa, &op, LINEAR_TOKENS, LINEAR_TOKENS);
         for (int r = 0; r < LINEAR_TOKENS; r++) {
-            linear_experts_exact(&op, r, want);
+            linear_experts_exact(&op, (llm__isa)isa, r, want);
             for (int i = 0; i < LINEAR_HIDDEN; i++) {
                 const double e = fabs(all->data[r * all->stride + i] - want[i]) / (1 + fabs(want[i]));
                 if (!(e <= worst)) worst = e; /* also what is no number */
@@ -694,10 +739,13 @@ static void linear_narrow(void) {
 
 TEST_GROUP(linear) {
     for (int i = 0; i < LLM__COUNT(linear_types); i++) {
-        linear_format(linear_types[i], LLM_COMPUTE_AUTO, LLM_ROLE_LINEAR);
-        linear_format(linear_types[i], LLM_COMPUTE_AUTO, LLM_ROLE_HEAD);
-        linear_format(linear_types[i], LLM_COMPUTE_F32, LLM_ROLE_LINEAR);
+        linear_format(linear_types[i], LLM_COMPUTE_AUTO, LLM_ROLE_LINEAR, 0);
+        linear_format(linear_types[i], LLM_COMPUTE_AUTO, LLM_ROLE_HEAD, 0);
+        linear_format(linear_types[i], LLM_COMPUTE_F32, LLM_ROLE_LINEAR, 0);
     }
+    for (int i = 0; i < 3; i++) linear_format(linear_types[i], LLM_COMPUTE_AUTO, LLM_ROLE_LINEAR, 546); /* of floats more than two chunks */
+    linear_format(LLM_TYPE_BF16, LLM_COMPUTE_AUTO, LLM_ROLE_LINEAR, 66);
+    linear_mac();
     linear_dequant();
     linear_narrow();
     linear_epilogues();
@@ -706,5 +754,6 @@ TEST_GROUP(linear) {
     linear_embed();
     linear_logits();
     linear_experts(LLM_TYPE_BF16, LLM_TYPE_F16, 1e-5);
+    linear_experts(LLM_TYPE_BF16, LLM_TYPE_BF16, 0.2); /* what goes between them may be rounded to bf16 */
     linear_experts(LLM_TYPE_Q8_0, LLM_TYPE_F32, 0.5); /* int8 inputs: the sums are of size 50 */
 }
