@@ -12577,7 +12577,7 @@ typedef struct llm__cooked {
 #define LLM__UNROLL _Pragma("clang loop unroll(full)")
 #define LLM__UNROLL_2 _Pragma("clang loop unroll_count(2)")
 #elif defined(__OPTIMIZE__)
-#define LLM__UNROLL _Pragma("GCC unroll 16")
+#define LLM__UNROLL _Pragma("GCC unroll 24")
 #define LLM__UNROLL_2 _Pragma("GCC unroll 2")
 #else
 #define LLM__UNROLL
@@ -13402,11 +13402,52 @@ static void llm__scalar_mac(const llm__mac *m) {
         }
 }
 
-/* One loop for each type; in it, as many rows at a time as fit the registers, then what is left. */
-#define LLM__MAC_TYPES(rows, m) \
-    if ((m)->type == LLM__KIND_F32) rows(m, LLM__KIND_F32); \
-    else if ((m)->type == LLM__KIND_F16) rows(m, LLM__KIND_F16); \
-    else rows(m, LLM__KIND_BF16);
+/* mac with the vectors of an instruction set, `lanes` floats each; its intrinsics begin with mm. Rows [i, i + n) at a time, n <= most: their
+ * sums stay in registers, and what is loaded of b serves all of them; then `some` rows at a time, then one: every other count would be one
+ * more instance of the loop. in: which inputs of llm__mac are read. load: lanes of b, of pairs of bf16 the former or the latter (`apart`: one
+ * after the other); spread: an input in all lanes; step: s + x v. The order of the steps is such that few registers hold inputs. */
+#define LLM__MAC(isa, TARGET, mm, vector, lanes, most, some, in, apart, load, spread, step) \
+    LLM__FORCE TARGET void llm__##isa##_rows(const llm__mac *m, int i, const int n, const llm__kind type) { \
+        const int each = 32 / (lanes), two = type == LLM__KIND_BF16 ? 2 : 1; \
+        vector s[most][32 / (lanes)], v[32 / (lanes)], x[most]; \
+        float *c = m->c + (int64_t)i * m->ldc; \
+        LLM__UNROLL \
+        for (int q = 0; q < n * each; q++) { \
+            s[q / each][q % each] = mm##_set1_ps(0); \
+            if (m->scale) \
+                s[q / each][q % each] = mm##_mul_ps(mm##_loadu_ps(LLM__MAC_TO(q, each, lanes)), mm##_set1_ps(m->scale[i + q / each])); \
+        } \
+        for (int k = 0; k < m->k; k += two) \
+            LLM__UNROLL \
+            for (int h = 0; h < ((apart) ? two : 1); h++) \
+                LLM__UNROLL \
+                for (int q = 0; q < n * each; q++) { \
+                    const int r = (most) > each ? q / each : q % n, j = (most) > each ? q % each : q / n; \
+                    if (r == 0) v[j] = load(type, m->b[j * (lanes) / 16], (int64_t)k * m->ldb + j * (lanes) % 16 * two, h); \
+                    if (j == 0) x[r] = spread(m->in + (int64_t)(i + r) * m->lda + k + h); \
+                    s[r][j] = step(x[r], v[j], s[r][j]); \
+                } \
+        LLM__UNROLL \
+        for (int q = 0; q < n * each; q++) { \
+            float *to = LLM__MAC_TO(q, each, lanes); \
+            mm##_storeu_ps(to, m->add ? mm##_add_ps(mm##_loadu_ps(to), s[q / each][q % each]) : s[q / each][q % each]); \
+        } \
+    } \
+    LLM__FORCE TARGET void llm__##isa##_all(const llm__mac *m, const llm__kind type) { \
+        int i = 0; \
+        for (; i + (most) <= m->n; i += (most)) llm__##isa##_rows(m, i, most, type); \
+        for (; (some) > 1 && i + (some) <= m->n; i += (some)) llm__##isa##_rows(m, i, some, type); \
+        for (; i < m->n; i++) llm__##isa##_rows(m, i, 1, type); \
+    }
+
+/* Where the vector q of c goes, of `each` a row. */
+#define LLM__MAC_TO(q, each, lanes) (c + (q) / (each) * m->ldc + (q) % (each) * (lanes) / 16 * m->step + (q) % (each) * (lanes) % 16)
+
+/* One loop for each type. */
+#define LLM__MAC_TYPES(all, m) \
+    if ((m)->type == LLM__KIND_F32) all(m, LLM__KIND_F32); \
+    else if ((m)->type == LLM__KIND_F16) all(m, LLM__KIND_F16); \
+    else all(m, LLM__KIND_BF16);
 
 #if LLM__X86
 /* ---------------------------------------------------------------------------
@@ -13605,48 +13646,8 @@ LLM__AVX2_INLINE __m256 llm__avx2_load(const llm__kind type, const void *p, int6
     return _mm256_castsi256_ps(latter ? _mm256_and_si256(pairs, _mm256_set1_epi32(-65536)) : _mm256_slli_epi32(pairs, 16));
 }
 
-/* Rows [i, i + n) of the product (see llm__mac), n <= 3: 12 sums in registers. A vector of b that was loaded (and widened) serves all. */
-LLM__AVX2_INLINE void llm__avx2_mac_rows(const llm__mac *m, int i, const int n, const llm__kind type) {
-    const int two = type == LLM__KIND_BF16 ? 2 : 1;
-    const float *a = m->a + (int64_t)i * m->lda;
-    float *c = m->c + i * m->ldc;
-    __m256 s[3][4], x[3];
-    LLM__UNROLL
-    for (int r = 0; r < n; r++)
-        LLM__UNROLL
-        for (int j = 0; j < 4; j++) {
-            s[r][j] = _mm256_setzero_ps();
-            if (m->scale) s[r][j] = _mm256_mul_ps(_mm256_loadu_ps(c + r * m->ldc + j / 2 * m->step + j % 2 * 8), _mm256_set1_ps(m->scale[i + r]));
-        }
-    for (int k = 0; k < m->k; k += two)
-        LLM__UNROLL
-        for (int h = 0; h < two; h++) {
-            LLM__UNROLL
-            for (int r = 0; r < n; r++) x[r] = _mm256_set1_ps(a[(int64_t)r * m->lda + k + h]);
-            LLM__UNROLL
-            for (int j = 0; j < 4; j++) {
-                const __m256 v = llm__avx2_load(type, m->b[j / 2], (int64_t)k * m->ldb + j % 2 * 8 * two, h);
-                LLM__UNROLL
-                for (int r = 0; r < n; r++) s[r][j] = _mm256_fmadd_ps(x[r], v, s[r][j]);
-            }
-        }
-    LLM__UNROLL
-    for (int r = 0; r < n; r++)
-        LLM__UNROLL
-        for (int j = 0; j < 4; j++) {
-            float *to = c + r * m->ldc + j / 2 * m->step + j % 2 * 8;
-            _mm256_storeu_ps(to, m->add ? _mm256_add_ps(_mm256_loadu_ps(to), s[r][j]) : s[r][j]);
-        }
-}
-
-/* All rows of a product, in groups that fill the registers. */
-LLM__AVX2_INLINE void llm__avx2_mac_all(const llm__mac *m, const llm__kind type) {
-    int i = 0;
-    for (; i + 3 <= m->n; i += 3) llm__avx2_mac_rows(m, i, 3, type);
-    for (; i < m->n; i++) llm__avx2_mac_rows(m, i, 1, type);
-}
-
-LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__avx2_mac_all, m) }
+LLM__MAC(avx2, LLM__AVX2, _mm256, __m256, 8, 3, 1, a, 1, llm__avx2_load, _mm256_broadcast_ss, _mm256_fmadd_ps)
+LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__avx2_all, m) }
 
 /* ---------------------------------------------------------------------------
  * >>kernels-avx512   Products with 32 registers of 64 bytes: all 16 rows at a time, with and without vpdpbusd.
@@ -13802,60 +13803,12 @@ LLM__AVX512_INLINE __m512 llm__avx512_load(const llm__kind type, const void *p, 
     return _mm512_castsi512_ps(latter ? _mm512_and_si512(pairs, _mm512_set1_epi32(-65536)) : _mm512_slli_epi32(pairs, 16));
 }
 
-/* What rows [i, i + n) of a product start with, n <= 12: 24 sums in registers; and their end. */
-LLM__AVX512_INLINE void llm__avx512_mac_begin(const llm__mac *m, int i, const int n, __m512 (*s)[2]) {
-    LLM__UNROLL
-    for (int r = 0; r < n; r++)
-        LLM__UNROLL
-        for (int p = 0; p < 2; p++) {
-            s[r][p] = _mm512_setzero_ps();
-            if (m->scale) s[r][p] = _mm512_mul_ps(_mm512_loadu_ps(m->c + (i + r) * m->ldc + p * m->step), _mm512_set1_ps(m->scale[i + r]));
-        }
-}
+LLM__AVX512_INLINE __m512 llm__avx512_spread(const float *x) { return _mm512_set1_ps(*x); }
 
-LLM__AVX512_INLINE void llm__avx512_mac_end(const llm__mac *m, int i, const int n, __m512 (*s)[2]) {
-    LLM__UNROLL
-    for (int r = 0; r < n; r++)
-        LLM__UNROLL
-        for (int p = 0; p < 2; p++) {
-            float *to = m->c + (i + r) * m->ldc + p * m->step;
-            _mm512_storeu_ps(to, m->add ? _mm512_add_ps(_mm512_loadu_ps(to), s[r][p]) : s[r][p]);
-        }
-}
+/* Twelve rows fill the registers. Threes are what queries of one group of heads often are. */
+LLM__MAC(avx512, LLM__AVX512, _mm512, __m512, 16, 12, 3, a, 1, llm__avx512_load, llm__avx512_spread, _mm512_fmadd_ps)
+LLM__AVX512 static void llm__avx512_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__avx512_all, m) }
 
-LLM__AVX512_INLINE void llm__avx512_mac_rows(const llm__mac *m, int i, const int n, const llm__kind type) {
-    const int two = type == LLM__KIND_BF16 ? 2 : 1;
-    const float *a = m->a + (int64_t)i * m->lda;
-    __m512 s[12][2], v[2];
-    llm__avx512_mac_begin(m, i, n, s);
-    for (int k = 0; k < m->k; k += two)
-        LLM__UNROLL
-        for (int h = 0; h < two; h++) {
-            LLM__UNROLL
-            for (int p = 0; p < 2; p++) v[p] = llm__avx512_load(type, m->b[p], (int64_t)k * m->ldb, h);
-            LLM__UNROLL
-            for (int r = 0; r < n; r++) {
-                const __m512 x = _mm512_set1_ps(a[(int64_t)r * m->lda + k + h]);
-                LLM__UNROLL
-                for (int p = 0; p < 2; p++) s[r][p] = _mm512_fmadd_ps(x, v[p], s[r][p]);
-            }
-        }
-    llm__avx512_mac_end(m, i, n, s);
-}
-
-/* Twelve rows fill the registers. What is left goes by threes and twos, as queries of one group of heads come, then one: every other count
- * would be one more instance of the loop. */
-LLM__AVX512_INLINE void llm__avx512_mac_all(const llm__mac *m, const llm__kind type) {
-    int i = 0;
-    for (; i + 12 <= m->n; i += 12) llm__avx512_mac_rows(m, i, 12, type);
-    for (; i + 3 <= m->n && i + 4 != m->n; i += 3) llm__avx512_mac_rows(m, i, 3, type);
-    for (; i + 2 <= m->n; i += 2) llm__avx512_mac_rows(m, i, 2, type);
-    for (; i < m->n; i++) llm__avx512_mac_rows(m, i, 1, type);
-}
-
-LLM__AVX512 static void llm__avx512_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__avx512_mac_all, m) }
-
-/* vdpbf16ps adds two products of bf16 to each lane's f32: the same tile with half the instructions. */
 #if LLM__HAS_2021
 #ifdef LLM__TEST_EMULATE_AVX512
 #define LLM__AVX512BF16
@@ -13863,33 +13816,24 @@ LLM__AVX512 static void llm__avx512_mac(const llm__mac *m) { LLM__MAC_TYPES(llm_
 #define LLM__AVX512BF16 __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
 #endif
 
-LLM__FORCE LLM__AVX512BF16 void llm__avx512bf16_rows(const llm__mac *m, int i, const int n) {
-    const uint16_t *a = m->half + (int64_t)i * m->lda;
-    __m512 s[12][2];
-    __m512i v[2];
-    llm__avx512_mac_begin(m, i, n, s);
-    for (int k = 0; k < m->k; k += 2) {
-        LLM__UNROLL
-        for (int p = 0; p < 2; p++) v[p] = _mm512_loadu_si512((const void *)((const uint16_t *)m->b[p] + (int64_t)k * m->ldb));
-        LLM__UNROLL
-        for (int r = 0; r < n; r++) {
-            const __m512i x = llm__avx512_four((const int8_t *)(const void *)(a + (int64_t)r * m->lda + k)); /* two, in every lane */
-            LLM__UNROLL
-            for (int p = 0; p < 2; p++) s[r][p] = _mm512_dpbf16_ps(s[r][p], (__m512bh)v[p], (__m512bh)x);
-        }
-    }
-    llm__avx512_mac_end(m, i, n, s);
+/* vdpbf16ps adds two products of bf16 to each lane's f32: the same with half the steps. An input is a pair too. */
+LLM__AVX512_INLINE __m512 llm__avx512bf16_load(const llm__kind type, const void *p, int64_t i, const int latter) {
+    (void)type, (void)latter;
+    return _mm512_loadu_ps((const void *)((const uint16_t *)p + i));
 }
 
+LLM__AVX512_INLINE __m512 llm__avx512bf16_spread(const uint16_t *x) {
+    return _mm512_castsi512_ps(llm__avx512_four((const int8_t *)(const void *)x));
+}
+
+LLM__FORCE LLM__AVX512BF16 __m512 llm__avx512bf16_step(__m512 x, __m512 v, __m512 s) {
+    return _mm512_dpbf16_ps(s, (__m512bh)v, (__m512bh)x);
+}
+
+LLM__MAC(avx512bf16, LLM__AVX512BF16, _mm512, __m512, 16, 12, 4, half, 0, llm__avx512bf16_load, llm__avx512bf16_spread, llm__avx512bf16_step)
 LLM__AVX512BF16 static void llm__avx512bf16_mac(const llm__mac *m) {
-    int i = 0;
-    if (!m->half) {
-        llm__avx512_mac(m);
-        return;
-    }
-    for (; i + 12 <= m->n; i += 12) llm__avx512bf16_rows(m, i, 12);
-    for (; i + 4 <= m->n; i += 4) llm__avx512bf16_rows(m, i, 4);
-    for (; i < m->n; i++) llm__avx512bf16_rows(m, i, 1);
+    if (m->half) llm__avx512bf16_all(m, LLM__KIND_BF16);
+    else llm__avx512_mac(m);
 }
 #endif
 #endif /* LLM__X86 */
@@ -14001,42 +13945,15 @@ LLM__NEON_INLINE float32x4_t llm__neon_load(const llm__kind type, const void *p,
     return vreinterpretq_f32_u32(latter ? vandq_u32(pairs, vdupq_n_u32(0xFFFF0000u)) : vshlq_n_u32(pairs, 16));
 }
 
-/* Rows [i, i + n) of the product (see llm__mac), n <= 2: 16 sums in registers. */
-LLM__NEON_INLINE void llm__neon_mac_rows(const llm__mac *m, int i, const int n, const llm__kind type) {
-    const int two = type == LLM__KIND_BF16 ? 2 : 1;
-    const float *a = m->a + (int64_t)i * m->lda;
-    float *c = m->c + i * m->ldc;
-    float32x4_t s[2][8];
-    LLM__UNROLL
-    for (int r = 0; r < n; r++)
-        LLM__UNROLL
-        for (int j = 0; j < 8; j++) {
-            s[r][j] = vdupq_n_f32(0);
-            if (m->scale) s[r][j] = vmulq_n_f32(vld1q_f32(c + r * m->ldc + j / 4 * m->step + j % 4 * 4), m->scale[i + r]);
-        }
-    for (int k = 0; k < m->k; k += two)
-        LLM__UNROLL
-        for (int j = 0; j < 8 * two; j++) {
-            const float32x4_t v = llm__neon_load(type, m->b[j % 8 / 4], (int64_t)k * m->ldb + j % 4 * 4 * two, j / 8);
-            LLM__UNROLL
-            for (int r = 0; r < n; r++) s[r][j % 8] = vfmaq_n_f32(s[r][j % 8], v, a[(int64_t)r * m->lda + k + j / 8]);
-        }
-    LLM__UNROLL
-    for (int r = 0; r < n; r++)
-        LLM__UNROLL
-        for (int j = 0; j < 8; j++) {
-            float *to = c + r * m->ldc + j / 4 * m->step + j % 4 * 4;
-            vst1q_f32(to, m->add ? vaddq_f32(vld1q_f32(to), s[r][j]) : s[r][j]);
-        }
-}
-
-LLM__NEON_INLINE void llm__neon_mac_all(const llm__mac *m, const llm__kind type) {
-    int i = 0;
-    for (; i + 2 <= m->n; i += 2) llm__neon_mac_rows(m, i, 2, type);
-    for (; i < m->n; i++) llm__neon_mac_rows(m, i, 1, type);
-}
-
-LLM__NEON_TARGET static void llm__neon_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__neon_mac_all, m) }
+#define llm__neon_loadu_ps vld1q_f32
+#define llm__neon_storeu_ps vst1q_f32
+#define llm__neon_set1_ps vdupq_n_f32
+#define llm__neon_mul_ps vmulq_f32
+#define llm__neon_add_ps vaddq_f32
+#define LLM__STEP(x, v, s) vfmaq_f32(s, x, v)
+LLM__MAC(neon, LLM__NEON_TARGET, llm__neon, float32x4_t, 4, 2, 1, a, 1, llm__neon_load, vld1q_dup_f32, LLM__STEP)
+#undef LLM__STEP
+LLM__NEON_TARGET static void llm__neon_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__neon_all, m) }
 #endif /* LLM__NEON */
 
 /* ---- The table ---- */
