@@ -12650,21 +12650,20 @@ LLM__INLINE float llm__top16(llm__v16 x) {
 }
 
 /* 2^x between 2^-126 and 2^126, exactly 1 for 0. With n the integer next to x, 2^x = 2^n * 2^f, |f| <= 1/2: the first is a float with
- * exponent n, the second a polynomial (least maximum error, 2e-7). Adding 1.5 * 2^23 leaves no bits for a fraction: that rounds to an
+ * exponent n, the second a polynomial (least maximum error, 2e-7; fused: by multiply-adds). Adding 1.5 * 2^23 leaves no bits for a fraction: that rounds to an
  * integer, which then stands in the low bits. */
-LLM__INLINE llm__v16 llm__exp2_16(llm__v16 x) {
+LLM__INLINE llm__v16 llm__exp2_16(llm__v16 x, const int fused) {
+    static const float factor[] = {1.3333558e-3f, 9.6181291e-3f, 5.5504109e-2f, 2.4022651e-1f, 6.9314718e-1f, 1};
     llm__bits16 n;
     llm__v16 p;
     LLM__EACH(i) x.v[i] = x.v[i] > 126 ? 126.0f : x.v[i];
     LLM__EACH(i) x.v[i] = x.v[i] < -126 ? -126.0f : x.v[i]; /* NaN stays */
     LLM__EACH(i) n.f.v[i] = x.v[i] + 12582912.0f;
     LLM__EACH(i) x.v[i] = x.v[i] - (n.f.v[i] - 12582912.0f);
-    LLM__EACH(i) p.v[i] = 1.5403530e-4f * x.v[i] + 1.3333558e-3f;
-    LLM__EACH(i) p.v[i] = p.v[i] * x.v[i] + 9.6181291e-3f;
-    LLM__EACH(i) p.v[i] = p.v[i] * x.v[i] + 5.5504109e-2f;
-    LLM__EACH(i) p.v[i] = p.v[i] * x.v[i] + 2.4022651e-1f;
-    LLM__EACH(i) p.v[i] = p.v[i] * x.v[i] + 6.9314718e-1f;
-    LLM__EACH(i) p.v[i] = p.v[i] * x.v[i] + 1;
+    p = llm__all16(1.5403530e-4f);
+    LLM__UNROLL
+    for (int k = 0; k < 6; k++)
+        LLM__EACH(i) p.v[i] = fused ? __builtin_fmaf(p.v[i], x.v[i], factor[k]) : p.v[i] * x.v[i] + factor[k];
     LLM__EACH(i) n.u[i] = (n.u[i] - 0x4B400000u + 127) << 23;
     LLM__EACH(i) p.v[i] *= n.f.v[i];
     return p;
@@ -12673,7 +12672,7 @@ LLM__INLINE llm__v16 llm__exp2_16(llm__v16 x) {
 /* 1 / (1 + e^(-k x)), and cap * tanh(x / cap) = cap * (2 sigmoid(2 x / cap) - 1). */
 LLM__INLINE llm__v16 llm__sigmoid16(llm__v16 x, float k) {
     LLM__EACH(i) x.v[i] *= -LLM__LOG2E * k;
-    x = llm__exp2_16(x);
+    x = llm__exp2_16(x, 0);
     LLM__EACH(i) x.v[i] = 1 / (1 + x.v[i]);
     return x;
 }
@@ -13136,18 +13135,18 @@ LLM__INLINE void llm__body_finish(const llm__finish *f, const llm__block *b, con
 /* ---- Attention ---- */
 
 enum {
-    LLM__QUERIES = 24,
-    LLM__BLOCK = 32,
+    LLM__QUERIES = 48,
+    LLM__BLOCK = 64,
     LLM__GROUP = 16
 }; /* queries of an attention tile; positions of a softmax step; of a stored key group */
 
 /* Some queries of one sequence against one KV head: what attention keeps between the blocks. p holds scores, then weights. The arrays by
  * query end on a whole vector. */
 typedef struct llm__attend {
-    float *q, *o, *p, *k, *v; /* (n, hd), (n, vdp), (n, 32), (2, hd, 16), (32, vdp) */
+    float *q, *o, *p, *k, *v; /* (n, hd), (n, vdp), (n, 64), (4, hd, 16), (64, vdp) */
     int n, hd, vd, vdp;       /* vdp: vd rounded up to 16 */
-    float m[LLM__QUERIES + 8], l[LLM__QUERIES],
-        scale[LLM__QUERIES + 8];                     /* running maximum and sum of each query; what the block multiplies o by */
+    float m[LLM__QUERIES], scale[LLM__QUERIES]; /* running maximum of each query; what the block multiplies o by */
+    float l[LLM__QUERIES][LLM__ROWS];                /* running sum, of every 16th position by itself: added up at the end */
     float q_sum[LLM__QUERIES], offset[LLM__QUERIES]; /* of scaled types: sum of q; what is to be added to every element of o */
     float slope[LLM__QUERIES];   /* ALiBi, in units of the base-2 logarithm */
     int at[LLM__QUERIES], from[LLM__QUERIES], to[LLM__QUERIES]; /* each query's position and the positions it sees */
@@ -13155,7 +13154,7 @@ typedef struct llm__attend {
     int alibi, keys_in_place, values_in_place;
 } llm__attend;
 
-/* What some models do to the scores of the block of 32 positions that starts at `block`: soft cap and ALiBi. Scores are then in units of
+/* What some models do to the scores of the block of 64 positions that starts at `block`: soft cap and ALiBi. Scores are then in units of
  * the base-2 logarithm. */
 LLM__INLINE void llm__body_bias(llm__attend *t, int block) {
     for (int q = 0; q < t->n; q++)
@@ -13172,22 +13171,18 @@ LLM__INLINE void llm__body_bias(llm__attend *t, int block) {
         }
 }
 
-/* 16 scores of query q from p + k on, those that it does not see replaced by `hidden`. */
-LLM__INLINE llm__v16 llm__seen16(const llm__attend *t, int q, int block, int k, float hidden) {
-    const int from = t->from[q] - block - k, to = t->to[q] - block - k;
-    llm__v16 s = llm__load16(t->p + q * LLM__BLOCK + k, LLM__ROWS);
-    if (from > 0 || to < LLM__ROWS) LLM__EACH(i) s.v[i] = ((i >= from) & (i < to)) ? s.v[i] : hidden;
-    return s;
-}
-
 /* One step of the online softmax (Milakov and Gimelshein 2018): the new maximum, weights relative to it, and what earlier sums shrink by.
- * A query that sees nothing of the block keeps its state to the bit: scale 1, weights 0. First all maxima, then the rescaling of 16 queries
- * at once, then the weights: 2^-126 counts as nothing. */
-LLM__INLINE void llm__body_soften(llm__attend *t, int block) {
+ * A query that sees nothing of the block keeps its state to the bit: scale 1, weights 0. First what is not seen becomes -infinity, in blocks
+ * at the ends alone; then all maxima, then the rescaling of 16 queries at once, then the weights: 2^-126 counts as nothing. No branches in the
+ * loops over a query's vectors: they stay in registers. */
+LLM__INLINE void llm__body_soften(llm__attend *t, int block, const int fused) {
     for (int q = 0; q < t->n; q++) {
-        const llm__v16 a = llm__seen16(t, q, block, 0, t->m[q]), b = llm__seen16(t, q, block, LLM__ROWS, t->m[q]);
-        llm__v16 top;
-        LLM__EACH(i) top.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i];
+        float *p = t->p + q * LLM__BLOCK;
+        const int from = t->from[q] - block, to = t->to[q] - block;
+        for (int k = 0; k < LLM__BLOCK && (from > 0 || to < LLM__BLOCK); k++) p[k] = (k >= from) & (k < to) ? p[k] : -INFINITY;
+        llm__v16 top = llm__load16(p, LLM__ROWS);
+        LLM__UNROLL
+        for (int k = LLM__ROWS; k < LLM__BLOCK; k += LLM__ROWS) LLM__EACH(i) top.v[i] = top.v[i] > p[k + i] ? top.v[i] : p[k + i];
         const float best = llm__top16(top);
         t->scale[q] = best > t->m[q] ? best : t->m[q];
     }
@@ -13196,20 +13191,23 @@ LLM__INLINE void llm__body_soften(llm__attend *t, int block) {
         const llm__v16 best = llm__load16(t->scale + q, LLM__ROWS);
         llm__store16(t->m + q, LLM__ROWS, best);
         LLM__EACH(i) old.v[i] -= best.v[i];
-        llm__store16(t->scale + q, LLM__ROWS, llm__exp2_16(old));
+        llm__store16(t->scale + q, LLM__ROWS, llm__exp2_16(old, fused));
     }
     for (int q = 0; q < t->n; q++) {
-        llm__v16 sum = llm__all16(0);
+        float *p = t->p + q * LLM__BLOCK;
+        const float best = t->m[q], scale = t->scale[q];
+        llm__v16 sum = llm__load16(t->l[q], LLM__ROWS);
+        LLM__EACH(i) sum.v[i] *= scale;
+        LLM__UNROLL
         for (int k = 0; k < LLM__BLOCK; k += LLM__ROWS) {
-            const float best = t->m[q];
-            llm__v16 s = llm__seen16(t, q, block, k, -INFINITY);
+            llm__v16 s = llm__load16(p + k, LLM__ROWS);
             LLM__EACH(i) s.v[i] -= best;
-            const llm__v16 e = llm__exp2_16(s);
+            const llm__v16 e = llm__exp2_16(s, fused);
             LLM__EACH(i) s.v[i] = s.v[i] > -126 ? e.v[i] : 0;
             LLM__EACH(i) sum.v[i] += s.v[i];
-            llm__store16(t->p + q * LLM__BLOCK + k, LLM__ROWS, s);
+            llm__store16(p + k, LLM__ROWS, s);
         }
-        t->l[q] = t->l[q] * t->scale[q] + llm__total16(sum);
+        llm__store16(t->l[q], LLM__ROWS, sum);
     }
 }
 
@@ -13982,7 +13980,7 @@ typedef struct llm__kernels {
 } llm__kernels;
 
 /* Compiles the plain C kernels once more, with the instructions that TARGET allows and these conversions. */
-#define LLM__INSTANCE(isa, TARGET, half, bytes, narrow)                                                                                    \
+#define LLM__INSTANCE(isa, TARGET, fused, half, bytes, narrow)                                                                              \
     TARGET static void llm__##isa##_quantise(const llm__act *a, size_t at, const float *x, float *lost) {                                  \
         llm__body_quantise(a, at, x, lost);                                                                                                \
     }                                                                                                                                      \
@@ -14006,7 +14004,7 @@ typedef struct llm__kernels {
         llm__body_expand(type, src, n, low, high, half, bytes);                                                                            \
     }                                                                                                                                      \
     TARGET static void llm__##isa##_bias(llm__attend *t, int block) { llm__body_bias(t, block); }                                          \
-    TARGET static void llm__##isa##_soften(llm__attend *t, int block) { llm__body_soften(t, block); }                                      \
+    TARGET static void llm__##isa##_soften(llm__attend *t, int block) { llm__body_soften(t, block, fused); }                                      \
     TARGET static float llm__##isa##_top(const float *x, int32_t n, int *bad) { return llm__body_top(x, n, bad); }                         \
     TARGET static double llm__##isa##_weigh(const float *x, float *w, int32_t n, float max, float scale) {                                 \
         return llm__body_weigh(x, w, n, max, scale);                                                                                       \
@@ -14017,13 +14015,13 @@ typedef struct llm__kernels {
     llm__##isa##_rotate, llm__##isa##_to_half, llm__##isa##_to_bf16, llm__##isa##_expand, llm__##isa##_bias, llm__##isa##_soften, \
     llm__##isa##_top, llm__##isa##_weigh, mac, product, pairs }
 
-LLM__INSTANCE(scalar, , llm__scalar_half, llm__scalar_bytes, llm__scalar_narrow)
+LLM__INSTANCE(scalar, , 0, llm__scalar_half, llm__scalar_bytes, llm__scalar_narrow)
 #if LLM__X86
-LLM__INSTANCE(avx2, LLM__AVX2, llm__avx2_half, llm__avx2_bytes, llm__avx2_narrow)
-LLM__INSTANCE(avx512, LLM__AVX512, llm__avx512_half, llm__avx512_bytes, llm__avx512_narrow)
+LLM__INSTANCE(avx2, LLM__AVX2, 1, llm__avx2_half, llm__avx2_bytes, llm__avx2_narrow)
+LLM__INSTANCE(avx512, LLM__AVX512, 1, llm__avx512_half, llm__avx512_bytes, llm__avx512_narrow)
 #endif
 #if LLM__NEON
-LLM__INSTANCE(neon, LLM__NEON_TARGET, llm__neon_half, llm__neon_bytes, llm__neon_narrow)
+LLM__INSTANCE(neon, LLM__NEON_TARGET, 1, llm__neon_half, llm__neon_bytes, llm__neon_narrow)
 #endif
 
 /* The kernels of an instruction set. */
@@ -15119,12 +15117,12 @@ LLM__UNUSED static void llm__run_experts(const llm__exec *e, const llm_experts_o
  * that need them, a scale and an offset a token. Elements: f32, f16, bf16, fp8 (scaled so that the token's largest value is the type's),
  * int8 and int4 (asymmetric: value = offset + scale * q; a byte of int4 holds dimension i low and i + half high).
  *
- * Positions are taken in blocks of 32 counted from position 0, in order, with the running maximum and sum of the online softmax. A query's
+ * Positions are taken in blocks of 64 counted from position 0, in order, with the running maximum and sum of the online softmax. A query's
  * result is a function of its own blocks: which other queries share its tile, chunk or step never changes a bit. Blocks that no query of
  * the tile sees are not touched (sliding windows), nor are the pages of groups of 16 positions that none sees; weights of single positions
  * that a query does not see are exactly 0. So the pages before a window may be given back, and what lies in unused positions never matters.
  *
- * A tile is up to 24 (query, head) pairs of one sequence and one KV head: each block of keys and values is loaded once for all heads of
+ * A tile is up to 48 (query, head) pairs of one sequence and one KV head: each block of keys and values is loaded once for all heads of
  * the group. Latent attention is the same with one KV head, whose values are the first dimensions of its keys.
  *
  * The online softmax (Milakov and Gimelshein 2018; FlashAttention, Dao et al. 2022) needs no row of scores. Per query it keeps the largest
@@ -15321,23 +15319,25 @@ static void llm__kv_load_scales(const llm__kv_view *view, int block, int from, i
 /* Scores of the block: the groups of 16 keys that [from, to) of the block touches. */
 static void llm__attend_scores(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
     llm__mac m = {0};
-    int first = from / LLM__GROUP, last = (to - 1) / LLM__GROUP;
-    for (int g = first; g <= last; g++) {
-        float *keys = t->k + g * (t->hd + 1) * LLM__GROUP;
-        if (!t->keys_in_place) llm__kv_load_keys(k, view, block + g * LLM__GROUP, keys);
-        m.b[g - first] = t->keys_in_place ? (const void *)llm__kv_keys(view, block + g * LLM__GROUP) : (const void *)keys;
-    }
+    const int last = (to - 1) / LLM__GROUP;
     m.a = t->q;
     m.lda = t->hd;
     m.ldb = LLM__GROUP;
-    m.c = t->p + first * LLM__GROUP;
     m.ldc = LLM__BLOCK;
     m.n = t->n;
     m.k = t->hd;
-    if (first == last) m.b[1] = m.b[0];
-    m.step = first == last ? 0 : LLM__GROUP;
     m.type = t->keys_in_place && view->kv->type == LLM_KV_F16 ? LLM__KIND_F16 : LLM__KIND_F32;
-    k->mac(&m);
+    for (int first = from / LLM__GROUP; first <= last; first += 2) {
+        for (int g = first; g <= first + 1; g++) { /* the last one alone: twice */
+            const int at = LLM__MIN(g, last);
+            float *keys = t->k + at * (t->hd + 1) * LLM__GROUP;
+            if (!t->keys_in_place && at == g) llm__kv_load_keys(k, view, block + at * LLM__GROUP, keys);
+            m.b[g - first] = t->keys_in_place ? (const void *)llm__kv_keys(view, block + at * LLM__GROUP) : (const void *)keys;
+        }
+        m.step = first < last ? LLM__GROUP : 0;
+        m.c = t->p + first * LLM__GROUP;
+        k->mac(&m);
+    }
     if (!view->kv->scaled) return;
     float scale[LLM__BLOCK], offset[LLM__BLOCK]; /* q . (offset + scale * k) = scale * (q . k) + offset * sum of q */
     llm__kv_load_scales(view, block, from, to, 0, scale, offset);
@@ -15370,7 +15370,6 @@ static void llm__attend_scale_values(const llm__kernels *k, llm__attend *t, cons
 
 /* o = scale * o + weights x values, for the positions [from, to) of the block. */
 static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
-    static const float ones[LLM__QUERIES] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     const int tokens = view->kv->page_tokens;
     llm__mac m = {0};
     m.lda = LLM__BLOCK;
@@ -15380,7 +15379,7 @@ static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm_
     m.type = t->values_in_place && view->kv->type == LLM_KV_F16 ? LLM__KIND_F16 : LLM__KIND_F32;
     if (view->kv->scaled) llm__attend_scale_values(k, t, view, block, from, to);
     if (!t->values_in_place) llm__attend_load_values(k, t, view, block, from, to);
-    for (int i = from, end; i < to; i = end, m.scale = ones) {
+    for (int i = from, end; i < to; i = end) {
         end = t->values_in_place ? LLM__MIN(to, ((block + i) / tokens + 1) * tokens - block) : to; /* to the end of the page */
         const uint8_t *values = t->values_in_place ? llm__kv_values(view, block + i) : (const uint8_t *)t->v;
         m.a = t->p + i;
@@ -15392,6 +15391,7 @@ static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm_
             m.c = t->o + j;
             k->mac(&m);
         }
+        for (int q = 0; q < t->n && end < to; q++) t->scale[q] = 1; /* of what follows */
     }
 }
 
@@ -15416,14 +15416,16 @@ static void llm__attend_run(const llm__kernels *k, llm__attend *t, const llm__kv
         k->soften(t, block);
         llm__attend_values(k, t, view, block, from, to);
     }
-    for (int i = 0; i < t->n; i++)
-        k->affine(t->o + i * t->vdp, t->o + i * t->vdp, -t->offset[i], t->l[i] > 0 ? 1 / t->l[i] : 0, NULL, NULL, t->vd);
+    for (int i = 0; i < t->n; i++) {
+        const float l = k->sum(t->l[i], LLM__ROWS);
+        k->affine(t->o + i * t->vdp, t->o + i * t->vdp, -t->offset[i], l > 0 ? 1 / l : 0, NULL, NULL, t->vd);
+    }
 }
 
 /* Floats of scratch that a tile needs, and its arrays laid out in them. */
 static size_t llm__attend_floats(int hd, int vd) {
     size_t vdp = ((size_t)vd + 15) & ~(size_t)15, hdp = ((size_t)hd + 15) & ~(size_t)15;
-    return LLM__QUERIES * (hdp + vdp + LLM__BLOCK) + 2 * ((size_t)hd + 1) * LLM__GROUP + LLM__BLOCK * vdp + 64;
+    return LLM__QUERIES * (hdp + vdp + LLM__BLOCK) + ((size_t)hd + 1) * LLM__BLOCK + LLM__BLOCK * vdp + 64;
 }
 
 static void llm__attend_place(llm__attend *t, float *scratch, int hd, int vd) {
@@ -15432,7 +15434,7 @@ static void llm__attend_place(llm__attend *t, float *scratch, int hd, int vd) {
     t->vd = vd;
     t->vdp = (vd + 15) & ~15;
     t->k = scratch;
-    t->v = t->k + 2 * (hd + 1) * LLM__GROUP;
+    t->v = t->k + (hd + 1) * LLM__BLOCK;
     t->o = t->v + LLM__BLOCK * t->vdp;
     t->p = t->o + LLM__QUERIES * t->vdp;
     t->q = t->p + LLM__QUERIES * LLM__BLOCK;
@@ -15849,12 +15851,13 @@ static void llm__attend_query(const llm_step *s, const llm_attention_op *op, llm
     if (op->not_causal && op->window) t->to[i] = LLM__MIN(t->to[i], at + op->window);
     t->from[i] = op->window ? LLM__MAX(0, at + 1 - op->window) : 0;
     t->m[i] = op->sinks ? op->sinks->f32[head] * LLM__LOG2E : -1e30f;
-    t->l[i] = op->sinks ? 1 : 0;
+    memset(t->l[i], 0, sizeof t->l[i]);
+    t->l[i][0] = op->sinks ? 1 : 0;
     t->slope[i] = op->alibi ? op->alibi->f32[head] * LLM__LOG2E : 0;
 }
 
-/* Threads take jobs until none is left: up to 24 queries, of some rows and some heads of one KV head, against the positions of one sequence
- * (FlashAttention, Dao et al. 2022: scores are never stored but for a block of 32 positions). Queries are scaled into units of the base-2
+/* Threads take jobs until none is left: up to 48 queries, of some rows and some heads of one KV head, against the positions of one sequence
+ * (FlashAttention, Dao et al. 2022: scores are never stored but for a block of 64 positions). Queries are scaled into units of the base-2
  * logarithm (with a soft cap, that comes after it). */
 static void llm__run_attention(const llm__run *r) {
     const llm_attention_op *op = &r->rec->op.attention;
