@@ -13278,7 +13278,6 @@ LLM__INLINE double llm__body_weigh(const float *x, float *w, int32_t n, float ma
 /* How many vectors of products add up in 16 bits: 0 stands for signed bytes. */
 LLM__INLINE int llm__kind_run(llm__kind kind) { return llm__kind_signed(kind) ? 0 : 8 >> (llm__kind_info(kind).bits - 4); }
 
-
 /* A product of a row block with a tile: out (n, 16) = the sums for the n tokens whose roundings stand from `at` on. Kernels that take two
  * row blocks at once: the second one's packed bytes stand `second` bytes behind the first one's, its sums at out + LLM__OUT; 0: none. */
 typedef struct llm__product {
@@ -14684,9 +14683,10 @@ static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm
                            float *out) {
     const uint8_t *at = w->memory + b->offset;
     if (llm__form_is_float(in->form)) {
-        llm__mac m = {0};
+        llm__mac m;
         const int64_t column = llm__kind_info((llm__kind)b->kind).bits / 8 * LLM__ROWS;
         const uint16_t *half = in->form == LLM__FORM_BF16 ? llm__act_row(in->act, t.start, w->cols) : NULL;
+        memset(&m, 0, sizeof m);
         m.lda = half ? (int)((w->cols + 31) & ~(int64_t)31) : (int)in->stride;
         m.ldb = m.ldc = LLM__ROWS;
         m.n = t.n;
@@ -15318,8 +15318,9 @@ static void llm__kv_load_scales(const llm__kv_view *view, int block, int from, i
 
 /* Scores of the block: the groups of 16 keys that [from, to) of the block touches. */
 static void llm__attend_scores(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
-    llm__mac m = {0};
+    llm__mac m;
     const int last = (to - 1) / LLM__GROUP;
+    memset(&m, 0, sizeof m);
     m.a = t->q;
     m.lda = t->hd;
     m.ldb = LLM__GROUP;
@@ -15371,7 +15372,8 @@ static void llm__attend_scale_values(const llm__kernels *k, llm__attend *t, cons
 /* o = scale * o + weights x values, for the positions [from, to) of the block. */
 static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
     const int tokens = view->kv->page_tokens;
-    llm__mac m = {0};
+    llm__mac m;
+    memset(&m, 0, sizeof m);
     m.lda = LLM__BLOCK;
     m.ldb = m.ldc = t->vdp;
     m.scale = t->scale;
