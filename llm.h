@@ -13179,7 +13179,7 @@ LLM__INLINE void llm__body_soften(llm__attend *t, int block, const int fused) {
     for (int q = 0; q < t->n; q++) {
         float *p = t->p + q * LLM__BLOCK;
         const int from = t->from[q] - block, to = t->to[q] - block;
-        for (int k = 0; k < LLM__BLOCK && (from > 0 || to < LLM__BLOCK); k++) p[k] = (k >= from) & (k < to) ? p[k] : -INFINITY;
+        for (int k = 0; k < LLM__BLOCK && (from > 0 || to < LLM__BLOCK); k++) p[k] = ((k >= from) & (k < to)) ? p[k] : -INFINITY;
         llm__v16 top = llm__load16(p, LLM__ROWS);
         LLM__UNROLL
         for (int k = LLM__ROWS; k < LLM__BLOCK; k += LLM__ROWS) LLM__EACH(i) top.v[i] = top.v[i] > p[k + i] ? top.v[i] : p[k + i];
