@@ -1361,7 +1361,7 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
     LLM_OPT_INT(T, e.max_seq_len_to_capture, group, "max-seq-len-to-capture", 1, 1e9, "GPU: steps with longer sequences are not recorded"), \
     LLM_OPT_BOOL(T, e.batch_invariant, group, "batch-invariant|$VLLM_BATCH_INVARIANT", \
                  "GPU: logits do not depend on who else is in the batch (a CPU always)"), \
-    LLM_OPT_TEXT(T, e.isa, group, "isa", "NAME", "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, neon"), \
+    LLM_OPT_TEXT(T, e.isa, group, "isa", "NAME", "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, avx512bf16, neon"), \
     LLM_OPT_INT(T, e.pipeline_parallel_size, group, "pp|pipeline-parallel-size", 1, 64, \
                 "pieces into which the layers are cut, each on devices of its own"), \
     LLM_OPT_INT(T, e.tensor_parallel_size, group, "tp|tensor-parallel-size", 1, 64, "ranks that share every layer"), \
@@ -24653,7 +24653,8 @@ static int llm__seq_allowed(const llm_engine *e, const llm__seq *s, int32_t n_dr
     return n > 0 || (n == 0 && can_end);
 }
 
-/* Lets the device draw the sequence's next token where its logits and what llm_draw can say decide about it. Returns 1 if so. What the answer's text then does (stop strings, early stop) is found when the token comes. */
+/* Lets the device draw the sequence's next token where its logits and what llm_draw can say decide about it. Returns 1 if so. What the
+ * answer's text then does (stop strings, early stop) is found when the token comes. */
 static int llm__draw_ahead(llm_engine *e, const llm__seq *s, int32_t out_row) {
     const llm_sampling *p = &s->request->s;
     llm_draw *d = &e->draws[out_row];
@@ -25276,9 +25277,8 @@ static int llm__draft_kept(llm_engine *e, llm__job *job, int32_t id) {
     return 0;
 }
 
-/* Adds the hidden state of a row of the prompt, in order of position: the sum is the same however the prompt was cut. The last row makes
- * the
- * embedding. 0: it is not finite. */
+/* Adds the hidden state of a row of the prompt, in order of position: the sum is the same however the prompt was cut. The last row
+ * makes the embedding. 0: it is not finite. */
 static int llm__pool_row(llm_engine *e, llm_request *r, const llm__job *job) {
     const float *row = e->p.driver.hidden_row(e->p.driver.ctx, job->out_row);
     double finite = 0;
@@ -26566,7 +26566,7 @@ static llm_result llm__seq_open(llm_request *r, int32_t index, const int32_t *pr
     if (s->history.mask) memset(s->history.slot, 0, ((size_t)s->history.mask + 1) * sizeof *s->history.slot);
     for (int32_t i = 0; i < n_prompt; i++) llm__history_add(&s->history, prompt[i], 0);
     if (!r->score_only && r->s.grammar && !(s->matcher = llm_matcher_open(r->s.grammar))) return llm__nomem();
-    if (!r->engine->p.model || r->score_only) return LLM_OK;
+    if (!r->engine->p.model || !r->engine->p.model->source.tokenizer || r->score_only) return LLM_OK; /* ids only */
     s->detok = llm_detok_create(r->engine->p.model, r->s.skip_special_tokens_off ? LLM_DETOK_KEEP_SPECIAL : 0);
     size_t room = LLM__MIN((size_t)max_new * 16 + 256, (size_t)1 << 20);
     if (!s->detok || !llm__grow((void **)&s->text.data, &s->text.cap, room, 1)) return llm__nomem();

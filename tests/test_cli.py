@@ -546,6 +546,18 @@ def test_generate():
     check("two ranks give the same tokens", r.code == 0 and json.loads(r.out)["token_ids"] == a["token_ids"], r)
 
 
+def test_dummy():
+    """Random weights from a config.json alone: no tokenizer, so ids come in and go out, and text is refused."""
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, "config.json"), "w") as f:
+            json.dump({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+                       "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 300, "max_position_embeddings": 128, "rms_norm_eps": 1e-5}, f)
+        args = ["generate", "-m", folder, "--load-format", "dummy", "-n", "5", "--temp", "0"]
+        r = run(*args, "--token-ids", "[1,2,3]", "--json", "--logprobs", "2")
+        check("dummy: ids to ids", r.code == 0 and len(json.loads(r.out)["token_ids"]) == 5 and json.loads(r.out)["text"] == "", r)
+        refused("dummy: text", 1, *args, "-p", "Hello", says=("no tokenizer",))
+
+
 def test_score():
     name = model()
     if not name:
