@@ -287,7 +287,7 @@ def sanitize():
     step("llm_cli, ASan+UBSan", [sys.executable, "tests/test_cli.py"], {"LLM_CLI": "build/san/llm_cli"}, timeout=3600)
     served("ASan+UBSan", "build/san/llm_serve")
     make("build/tsan/test_all")
-    step("engine, TSan", ["build/tsan/test_all", "engine", "backend"], timeout=3600)
+    step("engine, TSan", ["build/tsan/test_all", "threads", "engine", "backend"], timeout=3600)
     served("TSan", "build/tsan/llm_serve")
 
 
