@@ -7934,8 +7934,7 @@ static llm__vlist *llm__tpl_iter(llm__tpl *x, llm__val v) {
     if (v.type == LLM__V_DICT) return llm__tpl_view(x, v.as.list, 0);
     llm__vlist *l = llm__tpl_empty(x);
     if (v.type == LLM__V_GEN) {
-        llm__tpl_push_all(x, l, v.as.list->v + v.as.list->at, v.as.list->n - v.as.list->at);
-        v.as.list->at = v.as.list->n;
+        for (llm__vlist *from = v.as.list; from->at < from->n; from->at++) llm__tpl_push(x, l, from->v[from->at]);
     } else if (v.type == LLM__V_STR) {
         int32_t c;
         for (llm__str rest = llm__v_s(v), at = rest; llm__tpl_next_char(x, &rest, &c); at = rest)
@@ -8556,7 +8555,7 @@ static const llm__tpl_row *llm__tpl_row_of(llm__tpl *x, int where, llm__str name
 static llm__args llm__args_after(const llm__args *g, int k) {
     llm__args rest = *g;
     k = LLM__MIN(k, g->pos.n);
-    rest.pos.v += k;
+    if (k) rest.pos.v += k; /* there may be none at all */
     rest.pos.n -= k;
     return rest;
 }
