@@ -1356,7 +1356,7 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
     LLM_OPT_ENUM(T, e.kv_cache_dtype, -1, "quant-policy", "0|4=7|8=6", NULL), \
     LLM_OPT_INT(T, e.n_threads, group, "t|threads", 1, 1024, "threads (all cores)"), \
     LLM_OPT_TEXT(T, e.device, group, "device", "NAME", "auto, cpu, cuda"), \
-    LLM_OPT_TEXT(T, e.cuda_library, group, "cuda-library|$LLM_CUDA_LIBRARY", "PATH", "backend library for device cuda (libllm_cuda.so beside this program)"), \
+    LLM_OPT_TEXT(T, e.cuda_library, group, "cuda-library|$LLM_CUDA_LIBRARY", "PATH", "library of the device's backend (libllm_cuda.so beside this program)"), \
     LLM_OPT_BOOL(T, e.enforce_eager, group, "enforce-eager", "GPU: steps are not recorded as graphs"), \
     LLM_OPT_INT(T, e.max_seq_len_to_capture, group, "max-seq-len-to-capture", 1, 1e9, "GPU: steps with longer sequences are not recorded"), \
     LLM_OPT_BOOL(T, e.batch_invariant, group, "batch-invariant|$VLLM_BATCH_INVARIANT", \
@@ -5501,19 +5501,19 @@ static void llm__norm_charsmap(const llm__tokenizer *t, int longest, llm__str s,
     }
 }
 
-/* 1 if the character at s.p + *at, which is stepped over, is of a class, or for cut NULL one of those in `set`. */
-static int llm__strips(llm__str s, size_t *at, int (*cut)(int32_t c), llm__str set) {
+/* 1 if the character at s.p + *at, which is stepped over, is of a class, or for is_in NULL one of those in `set`. */
+static int llm__strips(llm__str s, size_t *at, int (*is_in)(int32_t c), llm__str set) {
     const char *from = s.p + *at;
     int32_t c = llm__uni_next(s, at);
-    return cut ? cut(c) : memmem(set.p, set.n, from, (size_t)(s.p + *at - from)) != NULL;
+    return is_in ? is_in(c) : memmem(set.p, set.n, from, (size_t)(s.p + *at - from)) != NULL;
 }
 
 /* A text without such characters at its ends: sides 1 left, 2 right, 3 both. */
-static llm__str llm__strip(llm__str s, int sides, int (*cut)(int32_t c), llm__str set) {
-    for (size_t at = 0; (sides & 1) && s.n && llm__strips(s, &at, cut, set); at = 0) s = llm__str_from(s, at);
+static llm__str llm__strip(llm__str s, int sides, int (*is_in)(int32_t c), llm__str set) {
+    for (size_t at = 0; (sides & 1) && s.n && llm__strips(s, &at, is_in, set); at = 0) s = llm__str_from(s, at);
     for (size_t at, end; (sides & 2) && s.n; s.n = at) {
         end = at = llm__uni_back(s.p, s.n);
-        if (!llm__strips(s, &end, cut, set)) break;
+        if (!llm__strips(s, &end, is_in, set)) break;
     }
     return s;
 }

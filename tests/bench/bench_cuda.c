@@ -213,7 +213,6 @@ static llm_engine *open_engine(const llm_model *m, int seqs, int len, int rows) 
     c.disable_prefix_caching = 1;
     c.log = hear;
     if (llm_engine_open(m, &c, &e)) die("engine");
-    e->p.model = NULL; /* answers are ids alone: there is no tokenizer */
     return e;
 }
 
