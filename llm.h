@@ -544,7 +544,7 @@ LLM_API llm_result llm_sampling_check(const llm_model *model, const llm_sampling
  * operation makes the context remember the first error; wait() returns it.
  * --------------------------------------------------------------------------- */
 
-#define LLM_BACKEND_ABI 4
+#define LLM_BACKEND_ABI 5
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -763,7 +763,8 @@ enum { LLM_LORA_PARTS = 3 }; /* matrices of the file that make one layer: q, k a
 typedef struct llm_lora_part {   /* rows [row, row + n) of the layer's output get b (a x) */
     int64_t row;
     const llm_weight_desc *a, *b; /* LINEAR (r, in), (n, r). Of an embedding a is a VECTOR (vocab, r): a token takes its row. Of experts both
-                                     are EXPERTS, and row is that of each expert's output (gate and up: 2 ff) */
+                                     are EXPERTS, and row is that of each expert's output (gate and up: 2 ff). Of kv_b there is one part, both
+                                     are MLA_UP, and b is the other way round, (r, n), so that heads can take their columns of it */
 } llm_lora_part;
 
 /* dst = what each row's adapter adds to the layer; -0 where that is nothing, for x + -0 is x to the bit. */
@@ -818,6 +819,7 @@ typedef struct llm_mla_op {
     float eps, scale;
     int32_t rope_interleaved;
     int32_t layer, n_heads, nope, rope_dim, v_dim, rank;
+    const llm_lora_site *lora;   /* what adapters add to kv_b; NULL: nothing */
 } llm_mla_op;
 
 typedef enum llm_route_score { LLM_ROUTE_SOFTMAX = 0, LLM_ROUTE_SIGMOID = 1, LLM_ROUTE_TOPK_SOFTMAX = 2 } llm_route_score;
@@ -1681,7 +1683,6 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
 #endif
 
 /* What C11 and C++17 spell differently, or gcc and clang only. LLM__UNUSED stands where a program may well not need a function. */
-#define LLM__RESTRICT __restrict__
 #define LLM__UNUSED __attribute__((unused))
 #define LLM__INLINE static inline __attribute__((always_inline, unused))
 #define LLM__THREAD_LOCAL __thread
@@ -14808,11 +14809,9 @@ static void llm__run_embed_row(const llm__exec *e, const llm_embed_op *op, int i
 
 /* What one adapter adds to one layer. */
 typedef struct llm__lora_slot {
-    int n;
-    struct {
-        int64_t row;
-        llm_weight *a, *b;
-    } part[LLM_LORA_PARTS];
+    int n;                 /* parts */
+    int64_t row[LLM_LORA_PARTS];
+    llm_weight *w[LLM_LORA_PARTS][2]; /* A and B of each */
     void *memory;          /* of the packed weights */
 } llm__lora_slot;
 
@@ -14837,10 +14836,15 @@ typedef struct llm__lora_job {
     int add;                 /* dst += instead of dst = */
 } llm__lora_job;
 
-/* The adapter of a row. NULL: it has none, or its adapter adds nothing here. */
+/* The adapter of a sequence. NULL: it has none, or its adapter adds nothing here. */
+static const llm__lora_slot *llm__lora_of_seq(const llm_step *step, const llm_lora_site *site, int seq) {
+    int32_t slot = site ? step->seq_lora[seq] : -1;
+    return slot < 0 || !site->slot[slot].n ? NULL : &site->slot[slot];
+}
+
+/* That of a row. */
 static const llm__lora_slot *llm__lora_of(const llm__exec *e, const llm__lora_job *j, int row) {
-    int32_t slot = e->step->seq_lora[e->step->seq_of_row[j->row ? j->row[row] : row]];
-    return slot < 0 || !j->site->slot[slot].n ? NULL : &j->site->slot[slot];
+    return llm__lora_of_seq(e->step, j->site, e->step->seq_of_row[j->row ? j->row[row] : row]);
 }
 
 /* The products with one of the two factors: low = a x, or dst = b low. Neighbouring rows of one adapter go together, and each product's
@@ -14867,11 +14871,11 @@ static void llm__lora_products(const llm__exec *e, const llm__lora_job *j, int u
             const llm__lora_slot *s = llm__lora_of(e, j, row);
             for (in.rows = 1; row + in.rows < bounds[g + 1] && llm__lora_of(e, j, row + in.rows) == s;) in.rows++;
             for (int i = 0; s && i < s->n; i++) {
-                const llm_weight *w = up ? s->part[i].b : s->part[i].a;
+                const llm_weight *w = s->w[i][up];
                 float *low = j->low->data + row * j->low->stride + i * width;
                 int64_t n = llm__product_count(w, g, in.rows, in.form);
                 in.x = up ? low : j->x + row * j->x_stride;
-                f.dst = up ? j->dst + row * j->dst_stride + s->part[i].row : low;
+                f.dst = up ? j->dst + row * j->dst_stride + s->row[i] : low;
                 if (!counted) total += n;
                 else if (at + n > begin && at < end)
                     llm__product_items(e, w, g, &in, &f, LLM__MAX(begin - at, (int64_t)0), LLM__MIN(end - at, n));
@@ -15903,11 +15907,20 @@ static void llm__run_mla_write(const llm__run *r, int row) {
     llm__kv_write_token(k, &view, llm__row_position(&r->ctx->step, row), latent, NULL, (uint8_t *)r->e->scratch);
 }
 
+/* What an adapter adds to kv_b, U + B A instead of U: both ways through a head it is y += Y^T (X x) over the adapter's own r, with X (r, n_x)
+ * and Y (r, n_y): on the way in X is B of the head's key rows and Y is A, on the way out the other way round. */
+static void llm__mla_adapt(const llm__kernels *k, const llm_weight *x_of, int64_t x_at, const float *x, int n_x, float scale,
+                           const llm_weight *y_of, int64_t y_at, float *y, int n_y) {
+    for (int64_t i = 0; i < x_of->rows; i++)
+        k->add(y, y_of->f32 + i * y_of->cols + y_at, k->dot(x_of->f32 + i * x_of->cols + x_at, x, n_x) * scale, n_y);
+}
+
 /* q . k = q . (U c) = (U^T q) . c for a latent c and the key rows U of a head, and the same on the way out: so keys are never made. A token
  * of DeepSeek-V2 has 512 + 64 numbers in the cache where 128 heads of keys and values would have 40,960.
  *
  * Second part, absorbed: a head's query is taken into the latent space by its part of kv_b (n_heads, nope + v_dim, rank), so that keys and
- * values are the latents themselves; what attention gives there goes through the head's value rows of kv_b. */
+ * values are the latents themselves; what attention gives there goes through the head's value rows of kv_b. An adapter of kv_b is the
+ * sequence's own at both ends: (U + B A)^T q and (U + B A) o. */
 static void llm__run_mla(const llm__run *r) {
     const llm_mla_op *op = &r->rec->op.mla;
     const llm__kernels *k = r->ctx->kernels;
@@ -15923,6 +15936,7 @@ static void llm__run_mla(const llm__run *r) {
     llm__jobs_cut(&jobs, &r->ctx->step, 1, op->n_heads, r->e->n_threads);
     while (llm__jobs_next(&jobs, &r->rec->next, &job)) {
         llm__kv_view view = llm__view(r, op->layer, job.seq, 0);
+        const llm__lora_slot *own = llm__lora_of_seq(&r->ctx->step, op->lora, job.seq);
         t.n = job.n_rows * job.n_heads;
         for (int j = 0; j < t.n; j++) {
             int row = job.row + j / job.n_heads, head = job.head + j % job.n_heads;
@@ -15930,6 +15944,7 @@ static void llm__run_mla(const llm__run *r) {
             float *out = t.q + j * t.hd;
             memset(out, 0, (size_t)op->rank * sizeof *out);
             for (int d = 0; d < op->nope; d++) k->add(out, up + (int64_t)d * op->rank, q[d] * scale, op->rank);
+            if (own) llm__mla_adapt(k, own->w[0][1], head * per_head / op->rank, q, op->nope, scale, own->w[0][0], 0, out, op->rank);
             k->affine(out + op->rank, q + op->nope, 0, scale, NULL, NULL, op->rope_dim);
             if (llm__kv_turned(view.kv)) llm__kv_turn(out, t.hd, size);
             llm__attend_query(&r->ctx->step, &plain, &t, j, row, head);
@@ -15941,6 +15956,9 @@ static void llm__run_mla(const llm__run *r) {
             const float *up = op->kv_b->f32 + head * per_head + (int64_t)op->nope * op->rank;
             float *out = llm__row(op->dst, job.row + j / job.n_heads) + head * op->v_dim;
             for (int d = 0; d < op->v_dim; d++) out[d] = k->dot(up + (int64_t)d * op->rank, t.o + j * t.vdp, op->rank);
+            if (own)
+                llm__mla_adapt(k, own->w[0][0], 0, t.o + j * t.vdp, op->rank, 1, own->w[0][1], head * per_head / op->rank + op->nope, out,
+                               op->v_dim);
         }
     }
 }
@@ -16075,7 +16093,7 @@ static void llm__run_lora_down(const llm__run *r) {
     for (int row = (int)begin; row < end; row++) {
         const llm__lora_slot *s = llm__lora_of(r->e, &j, row);
         if (!s) continue;
-        const llm_weight *a = s->part[0].a;
+        const llm_weight *a = s->w[0][0];
         int64_t token = (int64_t)r->ctx->step.tokens[row] - op->vocab_begin;
         if (token >= 0 && token < a->rows) memcpy(llm__row(op->low, row), a->f32 + token * a->cols, (size_t)a->cols * sizeof *a->f32);
         else memset(llm__row(op->low, row), 0, (size_t)a->cols * sizeof *a->f32);
@@ -16404,9 +16422,11 @@ static void llm__cpu_mla(llm_backend_ctx *ctx, int rank, const llm_mla_op *op) {
     if (op->layer < 0 || op->layer >= ctx->kv.n_layers || ctx->kv.layer[op->layer].shape.head_dim != op->rank + op->rope_dim ||
         ctx->kv.layer[op->layer].shape.v_head_dim)
         llm__cpu_fail(ctx, LLM_ERR_ARG, "mla: the layer does not fit the KV cache");
+    llm_mla_op own = *op;
+    if (!llm__cpu_adapts(ctx, op->lora)) own.lora = NULL;
     llm__record *rec = llm__record_add(ctx, rank, LLM__OP_MLA_WRITE, LLM_ROWS_TOKENS, op, sizeof *op);
     llm__record_uses(ctx, rank, rec, LLM__SPLIT_TOKENS, op->rope, NULL, op->q, op->kv_a, LLM__TOUCH_WRITE);
-    rec = llm__record_add(ctx, rank, LLM__OP_MLA, LLM_ROWS_TOKENS, op, sizeof *op);
+    rec = llm__record_add(ctx, rank, LLM__OP_MLA, LLM_ROWS_TOKENS, &own, sizeof own);
     llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->q, NULL, op->dst, NULL, LLM__TOUCH_READ);
 }
 
@@ -16514,10 +16534,7 @@ LLM__COLD_BEGIN
 
 /* Frees what a slot holds. */
 static void llm__lora_slot_clear(llm__lora_slot *s) {
-    for (int i = 0; i < s->n; i++) {
-        llm__weight_free(s->part[i].a);
-        llm__weight_free(s->part[i].b);
-    }
+    for (int i = 0; i < 2 * s->n; i++) llm__weight_free(s->w[i / 2][i % 2]);
     LLM_FREE(s->memory);
     memset(s, 0, sizeof *s);
 }
@@ -16715,12 +16732,12 @@ static llm_result llm__cpu_lora_site(llm_backend_ctx *ctx, int rank, int n_slots
 /* Memory for the weights of a slot, which its thread packs by itself: other threads may be in the middle of a step. */
 static llm_result llm__lora_slot_pack(llm__lora_slot *s) {
     size_t total = 64;
-    for (int i = 0; i < 2 * s->n; i++) total += ((i & 1 ? s->part[i / 2].b : s->part[i / 2].a)->bytes + 63) & ~(size_t)63;
+    for (int i = 0; i < 2 * s->n; i++) total += (s->w[i / 2][i % 2]->bytes + 63) & ~(size_t)63;
     uint8_t *at = (uint8_t *)(s->memory = llm__calloc(total, 1));
     if (!at) return llm__nomem();
     at += 64 - ((uintptr_t)at & 63);
     for (int i = 0; i < 2 * s->n; i++) {
-        llm_weight *w = i & 1 ? s->part[i / 2].b : s->part[i / 2].a;
+        llm_weight *w = s->w[i / 2][i % 2];
         w->memory = at;
         if (llm__weight_is_plain(w)) w->f32 = (float *)(void *)at;
         llm__weight_pack(w, 0, 1);
@@ -16737,10 +16754,10 @@ static llm_result llm__cpu_lora_put(llm_backend_ctx *ctx, int rank, llm_lora_sit
     (void)rank;
     llm__lora_slot_clear(s);
     for (int i = 0; i < n && !r; i++) {
-        s->part[i].row = parts[i].row;
+        s->row[i] = parts[i].row;
         s->n = i + 1;
-        r = llm__weight_new(parts[i].a, LLM_COMPUTE_F32, &s->part[i].a);
-        if (!r) r = llm__weight_new(parts[i].b, LLM_COMPUTE_F32, &s->part[i].b);
+        r = llm__weight_new(parts[i].a, LLM_COMPUTE_F32, &s->w[i][0]);
+        if (!r) r = llm__weight_new(parts[i].b, LLM_COMPUTE_F32, &s->w[i][1]);
     }
     if (!r && n) r = llm__lora_slot_pack(s);
     if (r) llm__lora_slot_clear(s);
@@ -17250,7 +17267,7 @@ typedef struct llm__family {
 } llm__family;
 
 /* Every family in the order of their history. Where two rows have one GGUF name, the first is taken: Mixtral as GGUF
- * is "llama" with experts. */
+ * is "llama" with experts, DeepSeek-V3 "deepseek2" with sigmoids. */
 static const llm__family llm__families[] = {
     {"llama mistral ministral ministral3 xverse aquila cwm eagle", "llama mistral3 xverse", LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"mixtral", "llama", LLM__NORM_TOPK | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
@@ -17290,7 +17307,7 @@ static const llm__family llm__families[] = {
     {"cohere", "command-r", LLM__LAYER_NORM | LLM__PARALLEL | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
     {"cohere2", "cohere2", LLM__LAYER_NORM | LLM__PARALLEL | LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 1e4f, 1},
     {"deepseek_v2", "deepseek2", LLM__MLA | LLM__PAIRS | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
-    {"deepseek_v3 kimi_k2 glm4_moe_lite", "", LLM__MLA | LLM__PAIRS | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
+    {"deepseek_v3 kimi_k2 glm4_moe_lite", "deepseek2", LLM__MLA | LLM__PAIRS | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"ernie4_5", "ernie4_5", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 5e5f, 1},
     {"ernie4_5_moe", "ernie4_5-moe", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED | LLM__NORM_TOPK, LLM_ACT_SILU, 5e5f, 1},
     {"granite", "granite", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS, LLM_ACT_SILU, 1e4f, 1},
@@ -18418,16 +18435,15 @@ static void llm__adapter_part(llm__loader *L, llm__adapter_parts *p, llm_role ro
     }
     for (int k = 0; k < 2; k++) {
         const int64_t high = k ? n_groups * rows : embed ? cols : n_groups * r, wide = k || embed ? r : cols;
-        const llm_role kind = n_groups > 1 ? LLM_ROLE_EXPERTS : embed && !k ? LLM_ROLE_VECTOR : LLM_ROLE_LINEAR;
-        const llm_segment g = {k ? b : a, LLM_TYPE_F32, 0, wide, 0, high, 1, 0, wide, 1, 0, NULL};
-        const llm_weight_desc d = {L->path, kind, &p->segment[p->n][k], 1, n_groups, high, wide, 0};
+        const int latent = role == LLM_ROLE_MLA_UP, across = latent && k;
+        const llm_role kind = latent ? role : n_groups > 1 ? LLM_ROLE_EXPERTS : embed && !k ? LLM_ROLE_VECTOR : LLM_ROLE_LINEAR;
+        const llm_segment g = {k ? b : a, LLM_TYPE_F32, across, wide, 0, across ? wide : high, 1, 0, across ? high : wide, 1, 0, NULL};
+        const llm_weight_desc d = {L->path, kind, &p->segment[p->n][k], 1, n_groups, g.n_rows, g.n_cols, 0};
         p->segment[p->n][k] = g;
         p->desc[p->n][k] = d;
     }
-    p->part[p->n].row = row;
-    p->part[p->n].a = &p->desc[p->n][0];
-    p->part[p->n].b = &p->desc[p->n][1];
-    p->n++;
+    const llm_lora_part part = {row, &p->desc[p->n][0], &p->desc[p->n][1]};
+    p->part[p->n++] = part;
 }
 
 /* Fills the adapter's slot of a site, with nothing where the adapter has nothing for it. */
@@ -18523,7 +18539,7 @@ static void llm__make(llm__loader *L, llm_role role, int slot, int32_t n_experts
         llm__adapter_layer(L, role, out);
         return;
     }
-    int adapts = (role != LLM_ROLE_VECTOR && role != LLM_ROLE_EMBED && role != LLM_ROLE_MLA_UP) || slot == LLM__W_EMBED;
+    int adapts = (role != LLM_ROLE_VECTOR && role != LLM_ROLE_EMBED) || slot == LLM__W_EMBED;
     out->rows = (int32_t)LLM__MIN(L->list[0].rows, INT32_MAX);
     if (L->n_slots && adapts && !L->r) L->r = L->backend->lora_site(L->ctx, L->rank, L->n_slots, &out->lora);
     /* Gemma stores norm weights minus one; random norms must be near one to keep dummy models finite */
@@ -18714,7 +18730,7 @@ static void llm__load_mla(llm__loader *L, const llm__net_rank *R, llm__net_layer
     llm__load(L, LLM_ROLE_LINEAR, a->q_rank ? LLM__W_Q_B : LLM__W_Q, q, a->q_rank ? q_rank : D, 0, &y->q_b);
     llm__load(L, LLM_ROLE_LINEAR, LLM__W_KV_A, llm__all(a->kv_rank + a->rope_dim), D, 0, &y->kv_a);
     llm__load_vector(L, LLM__W_KV_A_NORM, kv_rank, 1, -1, &y->kv_a_norm);
-    int apart = llm__has(L, LLM__W_K_B); /* GGUF: keys head by head as (rank, nope), values as (v, rank) */
+    int apart = !L->adapter && llm__has(L, LLM__W_K_B); /* GGUF: keys head by head as (rank, nope), values as (v, rank) */
     if (!apart) llm__take(L, LLM__W_KV_B, llm__all(1), up, kv_rank, -1);
     for (int64_t h = R->heads.first; apart && h < R->heads.first + R->heads.n; h++) {
         llm__take(L, LLM__W_K_B, llm__slice_of(a->n_heads, h, 1), llm__all(a->nope), kv_rank, -1);
@@ -19111,7 +19127,8 @@ static void llm__pass_mla(const llm__pass *p, int i, const llm__net_layer *y, co
     const llm__net_rank *R = p->R;
     const float eps = 1e-6f;
     llm_mla_op mla = {R->token.att, R->q, R->kv_a, y->kv_a_norm.w, y->kv_b.w, R->rope[0], eps, a->attn_scale, a->rope_pairs,
-                      p->first_layer + i, (int32_t)R->heads.n, a->nope, a->rope_dim, a->v_head_dim, a->kv_rank};
+                      p->first_layer + i, (int32_t)R->heads.n, a->nope, a->rope_dim, a->v_head_dim, a->kv_rank,
+                      p->lora ? y->kv_b.lora : NULL};
     if (a->q_rank) {
         llm__pass_linear(p, LLM_ROWS_TOKENS, R->q_a, src, &y->q_a, LLM_ACT_NONE, 0);
         llm__pass_norm(p, LLM_ROWS_TOKENS, R->q_a, R->q_a, a->q_rank, LLM_NORM_RMS, &y->q_a_norm, eps);
@@ -19412,8 +19429,8 @@ LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, c
  *
  * Where B A goes is not decided here: the loader of >>model walks through the net as it does with weights (see "Adapters in the loader").
  * Experts' factors come for each (PEFT), as a stack (GGUF), or as one pair for all, which PEFT makes of a module's parameter: all become a
- * stack of f32. Names and slots of what is loaded are kept by >>engine. What cannot be had is refused by name: kv_b of latent attention,
- * modules saved whole, DoRA, biases. */
+ * stack of f32. kv_b of latent attention is whole in adapters, also beside a model that has its keys and values apart. Names and slots of
+ * what is loaded are kept by >>engine. What cannot be had is refused by name: modules saved whole, DoRA, biases. */
 
 /* NULL-safe; an adapter that was never opened is all zero. */
 static void llm__adapter_close(llm__adapter *d) {
@@ -19428,9 +19445,9 @@ static void llm__adapter_close(llm__adapter *d) {
 static llm_result llm__adapter_extras(const llm__adapter *d) {
     static const char *const extras[] = {"modules_to_save", "use_dora", "lora_bias", "trainable_token_indices", "layer_replication"};
     for (int i = 0; i < LLM__COUNT(extras); i++) {
-        int node = llm_json_find(d->config, 0, extras[i]), on = llm_json_type_of(d->config, node) > LLM_JSON_NULL;
+        int node = llm_json_find(d->config, 0, extras[i]);
         llm_json_type type = llm_json_type_of(d->config, node);
-        if (type == LLM_JSON_ARRAY || type == LLM_JSON_OBJECT) on = llm_json_size(d->config, node) > 0;
+        int on = type == LLM_JSON_ARRAY || type == LLM_JSON_OBJECT ? llm_json_size(d->config, node) > 0 : type > LLM_JSON_NULL;
         llm_json_bool(d->config, node, &on);
         if (on)
             return llm__error(LLM_ERR_UNSUPPORTED, "%s: adapter_config.json: %s is not supported, only factors A and B of matrices",
@@ -19464,32 +19481,29 @@ static llm_result llm__adapter_config(llm__adapter *d) {
 
 /* A PEFT folder. */
 static llm_result llm__adapter_peft(llm__adapter *d, const char *folder) {
-    char *config = llm__path_join(folder, "adapter_config.json"), *weights = llm__path_join(folder, "adapter_model.safetensors"),
-         *pickle = llm__path_join(folder, "adapter_model.bin");
+    char *config = llm__path_join(folder, "adapter_config.json"), *weights = llm__path_join(folder, "adapter_model.safetensors");
     llm__file text;
     memset(&text, 0, sizeof text);
-    llm_result r = config && weights && pickle ? llm__file_open(config, 1 << 20, 1, &text) : llm__nomem();
+    llm_result r = config && weights ? llm__file_open(config, 1 << 20, 1, &text) : llm__nomem();
     if (!r && llm_json_parse((const char *)text.data, text.size, NULL, &d->config)) {
         char why[400];
         snprintf(why, sizeof why, "%.399s", llm_last_error());
         r = llm__error(LLM_ERR_FORMAT, "%s: %s", config, why);
     }
     if (!r) r = llm__adapter_config(d);
-    if (!r && llm__path_kind_of(weights) == LLM__PATH_NONE && llm__path_kind_of(pickle) == LLM__PATH_FILE)
-        r = llm__error(LLM_ERR_UNSUPPORTED, "%s: pickle files are not read, adapter_model.safetensors expected", pickle);
+    if (!r && llm__path_kind_of(weights) == LLM__PATH_NONE)
+        r = llm__error(LLM_ERR_UNSUPPORTED, "%s: no such file (pickle files, adapter_model.bin, are not read)", weights);
     if (!r) r = llm__file_open(weights, 0, 1, &d->file);
     if (!r) r = llm__safetensors_parse(weights, d->file.data, d->file.size, &d->tensors);
     d->content = llm__hash(text.data, text.size, 1);
     llm__file_close(&text);
     LLM_FREE(config);
     LLM_FREE(weights);
-    LLM_FREE(pickle);
     return r;
 }
 
 /* A GGUF adapter, made for the model's architecture. */
 static llm_result llm__adapter_gguf(llm__adapter *d, const llm__arch *a) {
-    char arch[64] = "";
     llm_result r = llm__file_open(d->path, 0, 1, &d->file);
     if (!r) r = llm__gguf_parse(d->path, d->file.data, d->file.size, &d->keys, &d->tensors);
     if (r) return r;
@@ -19497,9 +19511,9 @@ static llm_result llm__adapter_gguf(llm__adapter *d, const llm__arch *a) {
              made_for = llm__gguf_str(&d->keys, "general.architecture");
     if (!llm__str_eq(type, "adapter") || !llm__str_eq(kind, "lora"))
         return llm__error(LLM_ERR_FORMAT, "%s: not an adapter: general.type \"adapter\" and adapter.type \"lora\" expected", d->path);
-    if (made_for.p) snprintf(arch, sizeof arch, "%.*s", (int)LLM__MIN(made_for.n, sizeof arch - 1), made_for.p);
-    if (!llm__word_in(a->family->gguf, arch))
-        return llm__error(LLM_ERR_FORMAT, "%s: general.architecture is \"%s\", the model's is \"%s\"", d->path, arch, a->family->gguf);
+    if (llm__word_index(a->family->gguf, made_for) < 0)
+        return llm__error(LLM_ERR_FORMAT, "%s: general.architecture is \"%.*s\", the model's is \"%s\"", d->path,
+                          (int)LLM__MIN(made_for.n, (size_t)64), made_for.p ? made_for.p : "", a->family->gguf);
     if (!llm__gguf_num_at(llm__gguf_find(&d->keys, "adapter.lora.alpha"), 0, &d->alpha) || !(fabs(d->alpha) <= 1e6))
         return llm__error(LLM_ERR_FORMAT, "%s: adapter.lora.alpha: a number expected", d->path);
     return LLM_OK;
@@ -19521,7 +19535,7 @@ static llm_result llm__adapter_open(const char *path, const llm__arch *a, int32_
             return llm__error(LLM_ERR_FORMAT, "%s: tensor %s: a name that begins with %s was expected", path, d->tensors.item[i].name.p,
                               d->prefix);
     d->base = llm__layer_base(&d->tensors, n);
-    d->content = llm__hash(d->file.data, d->file.size, d->content + (uint64_t)(d->alpha * 1024));
+    d->content = llm__hash(d->file.data, d->file.size, d->content + (uint64_t)(int64_t)(d->alpha * 1024));
     d->used = LLM__NEW(uint8_t, d->tensors.n);
     return d->used ? LLM_OK : llm__nomem();
 }
@@ -21364,7 +21378,7 @@ typedef struct llm__gr_regex {
     int how;
     int32_t min, max;       /* length of the match in characters; max -1: no bound */
     int32_t counts, turns;  /* numbers of characters and of turns that are told apart */
-    int32_t *at;            /* by llm__gr_regex_place: instruction here; 0: none yet */
+    int32_t *at;            /* by place: instruction here; 0: none yet */
     int32_t *rule;          /* by instruction: the rule of its characters, where many places need them; 0: none yet */
     size_t *todo;           /* places to be carried over */
     size_t n_todo, todo_cap;
@@ -26250,8 +26264,7 @@ LLM_API llm_result llm_lora_unload(llm_engine *e, const char *name) {
     return LLM_OK;
 }
 
-/* The i-th in the order of loading has i listed before it. */
-/* The i-th that is listed, NULL: there are not so many. The caller holds the engine's mutex. */
+/* The i-th that is listed, in the order of loading; NULL: there are not so many. The caller holds the engine's mutex. */
 static const llm__lora *llm__lora_at(const llm_engine *e, int32_t i) {
     const llm__lora *found = NULL;
     for (int32_t k = 0; k < e->p.n_loras && !found; k++) {
@@ -28775,10 +28788,9 @@ static int llm__oai_model(llm_openai_call *k) {
     k->model = s->n_names ? s->names[0] : name ? name : "default";
     if (v < 0) return 1;
     if (!name) return llm__oai_bad(k, "model", "must be a text");
-    int odd = n > 4096 || memchr(name, 0, n) != NULL;
-    if (!odd && !llm__oai_is_base(s, llm__s(name, n)) && llm__oai_is_lora(s, llm__s(name, n))) k->model = k->lora = name;
-    if (!odd && (k->lora || llm__oai_is_base(s, llm__s(name, n)))) return 1;
-    if (!odd && !s->strict_names && !llm__oai_is_lora(s, llm__s(NULL, 0))) return 1;
+    int odd = n > 4096 || memchr(name, 0, n) != NULL, base = !odd && llm__oai_is_base(s, llm__s(name, n));
+    if (!odd && !base && llm__oai_is_lora(s, llm__s(name, n))) k->model = k->lora = name;
+    if (base || k->lora || (!odd && !s->strict_names && !llm__oai_is_lora(s, llm__s(NULL, 0)))) return 1;
     if (odd) llm__oai_bad(k, "model", "The model does not exist.");
     else llm__oai_bad(k, "model", "The model `%.64s` does not exist.", name);
     k->info.status = 404;
@@ -28803,10 +28815,9 @@ LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *mod
     if (info->chat_template && !llm_template_open(info->chat_template, strlen(info->chat_template), &t)) llm_template_get_caps(t, &s->caps);
     llm_template_close(t);
     if (engine) llm_engine_get_stats(engine, &stats);
-    int n = snprintf(all, sizeof all, "%s %s %lld %lld %s", LLM_VERSION_STRING, info->architecture, (long long)info->n_params,
-                     (long long)info->weight_bytes, stats.backend ? stats.backend : "");
-    snprintf(s->fingerprint, sizeof s->fingerprint, "b%016llx",
-             (unsigned long long)llm__hash(all, (size_t)LLM__MIN(n, (int)sizeof all - 1), 1));
+    snprintf(all, sizeof all, "%s %s %lld %lld %s", LLM_VERSION_STRING, info->architecture, (long long)info->n_params,
+             (long long)info->weight_bytes, stats.backend ? stats.backend : "");
+    snprintf(s->fingerprint, sizeof s->fingerprint, "b%016llx", (unsigned long long)llm__hash(all, strlen(all), 1));
 }
 
 /* The call comes back with every kind of body: with one that is wrong its status is not 200, submit does nothing and next writes the error.
@@ -28829,10 +28840,8 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     k->add_special = k->messages = k->tools = k->tool_only = k->prompt_logprobs = -1;
     k->max_tokens = k->max_completion_tokens = -1;
     k->look.model = s->model;
-    k->fields.table = llm__oai_fields;
-    k->fields.n = LLM__COUNT(llm__oai_fields);
-    k->fields.target = k;
-    k->fields.given = k->given;
+    const llm_options fields = {llm__oai_fields, LLM__COUNT(llm__oai_fields), k, k->given, NULL, NULL, k->fields.owned};
+    k->fields = fields;
     k->info.kind = kind;
     k->info.id = k->id;
     k->info.status = 200;
@@ -29135,7 +29144,6 @@ static int llm__oai_submit_all(llm_openai_call *k) {
     int chat = llm__oai_chats(k), embedding = k->info.kind == LLM_OPENAI_EMBEDDING, most = embedding ? LLM__OAI_INPUTS : LLM__OAI_PROMPTS, ok = 1;
     int v = chat ? -1 : llm__oai_get(d, 0, name), n = llm_json_size(d, v), first = llm_json_first(d, v);
     int many = llm_json_type_of(d, v) == LLM_JSON_ARRAY && (llm_json_type_of(d, first) == LLM_JSON_STRING || llm_json_type_of(d, first) == LLM_JSON_ARRAY);
-    if (!k->service->engine) return llm__oai_failed(k, llm__error(LLM_ERR_UNSUPPORTED, "there is no engine to answer"), "");
     llm__oai_at(k, "%s", name);
     if (!chat && v < 0) return llm__oai_bad(k, NULL, "must be a text, a list of texts, a list of token ids, or a list of those");
     if (llm_json_type_of(d, v) == LLM_JSON_ARRAY && !n) return llm__oai_bad(k, NULL, "Prompt cannot be empty");
@@ -29166,7 +29174,6 @@ static int llm__oai_submit_all(llm_openai_call *k) {
  * Chats have a list of objects: {"token", "logprob", "bytes", "top_logprobs": [the same without the last]}. `bytes` lets a client join
  * tokens that are half a code point. JSON knows no infinity: what cannot happen is -9999. */
 
-/* JSON knows no infinity: OpenAI writes -9999. */
 static double llm__oai_shown(float logprob) { return logprob >= -9999 ? (double)logprob : -9999.0; }
 
 /* The prompt's tokens with their log-probabilities, if they were asked for. */
@@ -29325,10 +29332,9 @@ static void llm__oai_usage(const llm_openai_call *k, llm_text *out) {
 static void llm__oai_metrics(const llm_request *request, llm_text *out) {
     llm_request_metrics m;
     llm_request_get_metrics(request, &m);
-    llm_text_format(out, ",'metrics':{'arrival_time':%f,'inference_start_time':%f,'first_token_time':%f,'finish_time':%f,", m.arrival_time,
-                    m.inference_start_time, m.first_token_time, m.finish_time);
-    llm_text_format(out, "'time_in_queue':%f,'model_forward_time':%f,'model_execute_time':%f}", m.time_in_queue, m.model_forward_time,
-                    m.model_execute_time);
+    llm_text_format(out, ",'metrics':{'arrival_time':%f,'inference_start_time':%f,'first_token_time':%f,'finish_time':%f,'time_in_queue':%f,"
+                         "'model_forward_time':%f,'model_execute_time':%f}",
+                    m.arrival_time, m.inference_start_time, m.first_token_time, m.finish_time, m.time_in_queue, m.model_forward_time, m.model_execute_time);
 }
 
 /* What stands at the beginning of every object and chunk; the same id and time in all of a stream. */
@@ -29847,8 +29853,7 @@ static void llm__oai_items_grow(llm_openai_call *k, llm_text *out) {
  * that it then means. */
 static llm_text llm__oai_response(const llm_openai_call *k, const char *status, const char *failure) {
     static const char *const sent[][2] = {{"instructions", "null"}, {"max_output_tokens", "null"}, {"metadata", "{}"},
-                                          {"parallel_tool_calls", "true"},
-                                          {"reasoning", "{'effort':null,'summary':null}"}, {"text", "{'format':{'type':'text'}}"},
+                                          {"parallel_tool_calls", "true"}, {"reasoning", "{'effort':null,'summary':null}"}, {"text", "{'format':{'type':'text'}}"},
                                           {"tool_choice", "'auto'"}, {"tools", "[]"}, {"user", "null"}};
     llm_text t = llm__text_none();
     llm_text_format(&t, "{'id':%q,'object':'response','created_at':%l,'status':%q,'model':%q,'error':", k->id, k->created, status, k->model);
@@ -29954,14 +29959,11 @@ static int llm__oai_body_ids(llm_openai_call *k, llm_tokens *ids) {
 static int llm__oai_tokenize(llm_openai_call *k) {
     int theirs = llm__oai_has(k, "content");
     llm_tokens ids;
-    llm_engine_stats stats;
-    memset(&stats, 0, sizeof stats);
     llm__oai_at(k, theirs ? "content" : "prompt");
     if (llm_json_type_of(k->body, llm__oai_get(k->body, 0, k->param)) == LLM_JSON_ARRAY) return llm__oai_bad(k, NULL, "must be a text");
     if (!llm__oai_body_ids(k, &ids)) return 0;
-    if (k->service->engine) llm_engine_get_stats(k->service->engine, &stats);
     k->text.len = 0;
-    llm_text_format(&k->text, "{'count':%l,'max_model_len':%d,'tokens':", (int64_t)ids.len, stats.max_model_len);
+    llm_text_format(&k->text, "{'count':%l,'max_model_len':%d,'tokens':", (int64_t)ids.len, k->service->engine ? k->service->engine->p.max_len : 0);
     if (!theirs || !k->pieces) llm_text_format(&k->text, "%i", ids.data, ids.len);
     if (k->pieces) llm_text_str(&k->text, theirs ? "[" : ",\"token_strs\":[");
     for (size_t i = 0; i < ids.len && k->pieces; i++) {
@@ -30048,8 +30050,7 @@ static int llm__oai_contexts(llm_openai_call *k) {
     llm_tokens ids;
     int64_t kept = 0;
     memset(&ids, 0, sizeof ids);
-    int ok = s->engine ? 1 : llm__oai_failed(k, llm__error(LLM_ERR_UNSUPPORTED, "there is no engine"), "");
-    if (ok) ok = llm__oai_inside(k, "name", s->context_dir, "--context-dir", &path);
+    int ok = llm__oai_inside(k, "name", s->context_dir, "--context-dir", &path);
     if (ok && save) ok = llm__oai_body_ids(k, &ids);
     if (ok) {
         llm_result r = save ? llm_context_save(s->engine, path.data, ids.data, ids.len, k->lora, k->cache_salt, &kept)
@@ -30066,8 +30067,11 @@ static int llm__oai_contexts(llm_openai_call *k) {
 }
 
 LLM_API int llm_openai_submit(llm_openai_call *k) {
+    const int kind = k->info.kind;
     if (k->info.status != 200) return 0;
-    switch (k->info.kind) {
+    if (!k->service->engine && (kind < LLM_OPENAI_TOKENIZE || kind > LLM_OPENAI_TEMPLATE))
+        return llm__oai_failed(k, llm__error(LLM_ERR_UNSUPPORTED, "there is no engine to answer"), "");
+    switch (kind) {
     case LLM_OPENAI_TOKENIZE: return llm__oai_tokenize(k);
     case LLM_OPENAI_DETOKENIZE: return llm__oai_detokenize(k);
     case LLM_OPENAI_TEMPLATE: return llm__oai_template(k);

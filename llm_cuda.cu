@@ -48,6 +48,7 @@
  *     kernel_turn                        (T, heads)                        32   heads times a Hadamard matrix, for integer pages
  *     kernel_latent_write                T                                128   latent and its key to the pages
  *     kernel_latent_absorb, _values      (T, heads)                       128   queries into the latent space, results back
+ *     kernel_latent_adapt                (T, heads)                       128   what adapters of kv_b add to either
  *     kernel_state                       (T or n_out, parts)               32   hidden states to the pages, or from them
  *     kernel_route                       T                                 32   the k best experts of a row
  *     kernel_slots, kernel_combine       1; T                       1024, 128   rows by expert; the weighted sum of a row
@@ -2895,6 +2896,8 @@ static void run_attention(rank *r, const llm_attention_op *op) {
  *     score(i, j) = q_i . (K_up c_j) + qr_i . kr_j  =  (K_up^T q_i) . c_j + qr_i . kr_j        kernel_latent_absorb, kernel_attention
  *     out_i = sum_j w_ij (V_up c_j)                 =  V_up (sum_j w_ij c_j)                   kernel_attention, kernel_latent_values
  *
+ * An adapter of kv_b adds B A to K_up and V_up, for the rows of its sequences: kernel_latent_adapt, behind either.
+ *
  * So a token costs rank + rope_dim values of cache whatever the number of heads (576 instead of 40,960 in DeepSeek-V2), and kv_b is read
  * for the step's rows, never for those in the cache. */
 
@@ -2955,6 +2958,60 @@ static __global__ void __launch_bounds__(128) kernel_latent_values(step_view s, 
     }
 }
 
+/* One matrix of an adapter: dst[row ... row + n) = scale * b (a x). Of kv_b b is the other way round, (r, n). */
+typedef struct lora_part {
+    const float *a, *b;           /* (r, in), (n, r), or as many for each expert; of an embedding a is (vocab of this rank, r) */
+    int32_t r, in, row, n, vocab; /* in: src may be wider */
+} lora_part;
+
+/* What one adapter adds to one layer. Twin: llm__lora_slot. */
+typedef struct lora_slot {
+    lora_part part[LLM_LORA_PARTS];
+    int32_t n;
+} lora_slot;
+
+/* Computes: y += Y^T (X x), what the row's adapter adds to kv_b of a head; x the query and y absorbed, or (values) x what attention gave and y
+ * out. X and Y are its A (r, rank) and the head's columns of B (r, n), or the other way round. 32 of the r at a time: a warp one of X x, then a
+ * thread an output. Grid: (rows, heads). Twin: llm__mla_adapt. */
+static __global__ void __launch_bounds__(128) kernel_latent_adapt(step_view s, latent_args a, const lora_slot *slots, int values) {
+    SMEM(float, low, 32);
+    int row = a.first_row + (int)blockIdx.x, h = (int)blockIdx.y, warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+    if (row >= s.head[HEAD_ROWS]) return;
+    int slot = s.seq_lora[s.seq_of_row[row]], at = h * (a.nope + a.v_dim), n_x = values ? a.rank : a.nope, n_y = values ? a.v_dim : a.rank;
+    if (slot < 0 || !slots[slot].n) return;
+    const lora_part &p = slots[slot].part[0];
+    const float *from = values ? p.a : p.b + at, *to = values ? p.b + at + a.nope : p.a;
+    int64_t from_row = values ? p.in : p.n, to_row = values ? p.n : p.in, turn_row = (int64_t)blockIdx.x * a.n_heads + h;
+    const float *x = values ? a.attended + turn_row * a.rank : a.q + row * a.q_stride + h * (a.nope + a.rope_dim);
+    float *y = values ? a.out + row * a.out_stride + h * a.v_dim : a.absorbed + turn_row * (a.rank + a.rope_dim);
+    for (int first = 0; first < p.r; first += 32) {
+        int n = min(32, p.r - first);
+        for (int j = warp; j < n; j += 4) {
+            float v = 0;
+            for (int i = lane; i < n_x; i += 32) v += from[(first + j) * from_row + i] * x[i];
+            v = warp_sum(v);
+            if (lane == 0) low[j] = v;
+        }
+        __syncthreads();
+        for (int i = threadIdx.x; i < n_y; i += blockDim.x) {
+            float v = y[i];
+            for (int j = 0; j < n; j++) v += low[j] * to[(first + j) * to_row + i];
+            y[i] = v;
+        }
+        __syncthreads();
+    }
+}
+
+/* Twin: llm_lora_site of >>backend. Slots change under a captured graph, their address does not. */
+struct llm_lora_site {
+    int rank, n_slots;
+    lora_slot *slots; /* (n_slots) on the device */
+    struct lora_held {
+        uint8_t *memory; /* of the slot's matrices, on the device */
+        size_t bytes;
+    } * held; /* (n_slots) */
+};
+
 /* The first half of the scratch memory has absorbed and attended of a turn, the second partial results of splits. Twin: llm__run_mla. */
 static void run_latent(rank *r, const llm_mla_op *op) {
     latent_args a = {op->q->data,
@@ -3005,10 +3062,12 @@ static void run_latent(rank *r, const llm_mla_op *op) {
         t.latent = 1;
         t.scale = op->scale;
         launch(r, kernel_latent_absorb, dim3((unsigned)n, (unsigned)op->n_heads), 128, 0, r->view, a);
+        if (op->lora) launch(r, kernel_latent_adapt, dim3((unsigned)n, (unsigned)op->n_heads), 128, 0, r->view, a, op->lora->slots, 0);
         if (kv_turned(kv.type)) run_turn(r, a.absorbed, t.q_stride, n, op->n_heads, hd, size, first);
         run_tiles(r, kv, t, 1, r->scratch_bytes / 2);
         if (kv_turned(kv.type)) run_turn(r, a.attended, t.out_stride, n, op->n_heads, op->rank, size, first);
         launch(r, kernel_latent_values, dim3((unsigned)n, (unsigned)op->n_heads), 128, 0, r->view, a);
+        if (op->lora) launch(r, kernel_latent_adapt, dim3((unsigned)n, (unsigned)op->n_heads), 128, 0, r->view, a, op->lora->slots, 1);
     }
 }
 
@@ -3288,28 +3347,6 @@ static void run_experts(rank *r, const llm_experts_op *op) {
  * Why -0: x + -0 is x for every x, -0 and infinities too, so a row without an adapter keeps its bits beside rows that have one. (0 would
  * turn -0 into 0.) */
 
-/* One matrix of an adapter: dst[row ... row + n) = scale * b (a x). */
-typedef struct lora_part {
-    const float *a, *b;           /* (r, in), (n, r), or as many for each expert; of an embedding a is (vocab of this rank, r) */
-    int32_t r, in, row, n, vocab; /* in: src may be wider */
-} lora_part;
-
-/* What one adapter adds to one layer. Twin: llm__lora_slot. */
-typedef struct lora_slot {
-    lora_part part[LLM_LORA_PARTS];
-    int32_t n;
-} lora_slot;
-
-/* Twin: llm_lora_site of >>backend. Slots change under a captured graph, their address does not. */
-struct llm_lora_site {
-    int rank, n_slots;
-    lora_slot *slots; /* (n_slots) on the device */
-    struct lora_held {
-        uint8_t *memory; /* of the slot's matrices, on the device */
-        size_t bytes;
-    } * held; /* (n_slots) */
-};
-
 /* llm_lora_op with pointers for the device. */
 typedef struct lora_args {
     step_view s;
@@ -3529,7 +3566,9 @@ static void lora_fill(rank *l, llm_lora_site *site, int slot, const llm_lora_par
             lora_load(l, d[k], to[k]);
         }
         int64_t experts = d[1]->role == LLM_ROLE_EXPERTS ? d[1]->n_experts : 1;
-        lora_part p = {to[0], to[1], (int32_t)d[1]->cols, (int32_t)d[0]->cols, (int32_t)parts[i].row, (int32_t)(d[1]->rows / experts),
+        int64_t high = d[1]->rows / experts, wide = d[1]->cols;
+        int across = d[1]->role == LLM_ROLE_MLA_UP;
+        lora_part p = {to[0], to[1], (int32_t)(across ? high : wide), (int32_t)d[0]->cols, (int32_t)parts[i].row, (int32_t)(across ? wide : high),
                        (int32_t)d[0]->rows};
         s.part[s.n++] = p;
     }
@@ -4460,11 +4499,19 @@ static void cuda_attention(llm_backend_ctx *ctx, int index, const llm_attention_
     record_add(ctx, index, OP_ATTENTION)->op.attention = *op;
 }
 
+/* The slots of the step's adapters must be some of the site's. */
+static void lora_check(llm_backend_ctx *ctx, const llm_lora_site *site) {
+    const int32_t *slots = (const int32_t *)(ctx->staged[ctx->begun % N_FLIGHT] + ctx->layout.seq_lora);
+    for (int s = 0; site && s < ctx->shape.n_seqs; s++)
+        if (slots[s] < -1 || slots[s] >= site->n_slots) ctx_fail(ctx, LLM_ERR_ARG, "lora: the site has no such slot");
+}
+
 /* The layer's page must have a latent with its key, and no values. */
 static void cuda_mla(llm_backend_ctx *ctx, int index, const llm_mla_op *op) {
     if (op->layer < 0 || op->layer >= ctx->n_layers || ctx->places[op->layer].head_dim != op->rank + op->rope_dim ||
         ctx->places[op->layer].v_head_dim)
         ctx_fail(ctx, LLM_ERR_ARG, "mla: the layer does not fit the KV cache");
+    lora_check(ctx, op->lora);
     record_add(ctx, index, OP_MLA)->op.mla = *op;
 }
 
@@ -4474,13 +4521,6 @@ static void cuda_route(llm_backend_ctx *ctx, int index, const llm_route_op *op) 
     if (op->k < 1 || op->k > op->n_experts || (op->n_group > 1 && (op->n_experts % op->n_group || op->k > size * op->topk_group)))
         ctx_fail(ctx, LLM_ERR_ARG, "route: more experts to choose than there are");
     record_add(ctx, index, OP_ROUTE)->op.route = *op;
-}
-
-/* The slots of the step's adapters must be some of the site's. */
-static void lora_check(llm_backend_ctx *ctx, const llm_lora_site *site) {
-    const int32_t *slots = (const int32_t *)(ctx->staged[ctx->begun % N_FLIGHT] + ctx->layout.seq_lora);
-    for (int s = 0; site && s < ctx->shape.n_seqs; s++)
-        if (slots[s] < -1 || slots[s] >= site->n_slots) ctx_fail(ctx, LLM_ERR_ARG, "lora: the site has no such slot");
 }
 
 static void cuda_experts(llm_backend_ctx *ctx, int index, const llm_experts_op *op) {

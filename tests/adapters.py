@@ -56,10 +56,10 @@ def stores_across(model, name):
 
 
 def linears(model, targets=r"."):
-    """Names (without .weight) and shapes (out, in) of a folder's matrices that PEFT could adapt and we can: all but kv_b's and positions'."""
+    """Names (without .weight) and shapes (out, in) of a folder's matrices that PEFT could adapt and we can: all but positions'."""
     found = {}
     for name, (_, shape, _) in folder_tensors(model).items():
-        if len(shape) != 2 or not name.endswith(".weight") or re.search(r"eh_proj|kv_b_proj|wpe|embed_positions|embed|wte|norm", name): continue
+        if len(shape) != 2 or not name.endswith(".weight") or re.search(r"eh_proj|wpe|embed_positions|embed|wte|norm", name): continue
         if re.search(targets, name): found[name[:-7]] = tuple(reversed(shape)) if stores_across(model, name[:-7]) else tuple(shape)
     return found
 

@@ -592,6 +592,26 @@ static void be_test_route(void) {
 
 enum { BE_MLA_HEADS = 5, BE_MLA_NOPE = 12, BE_MLA_ROPE = 8, BE_MLA_V = 10, BE_MLA_RANK = 20, BE_MLA_LEN = 70 };
 
+enum { BE_MLA_UP = BE_MLA_HEADS * (BE_MLA_NOPE + BE_MLA_V) * BE_MLA_RANK, BE_MLA_R = 6 };
+
+/* An adapter of kv_b in a slot: A (r, rank), B as (r, rows of kv_b). add: B A is added to kv_b as well, for the naive form. */
+static void be_mla_adapt(llm_backend_ctx *ctx, llm_lora_site *site, int slot, float *add) {
+    enum { ROWS = BE_MLA_UP / BE_MLA_RANK };
+    float *a = be_floats(BE_MLA_R * BE_MLA_RANK, 60 + (uint32_t)slot, 0, 0.4f), *b = be_floats(BE_MLA_R * ROWS, 70 + (uint32_t)slot, 0, 0.4f);
+    llm_segment s[2];
+    llm_weight_desc d[2];
+    memset(s, 0, sizeof s);
+    memset(d, 0, sizeof d);
+    for (int k = 0; k < 2; k++) {
+        s[k].data = k ? b : a, s[k].n_cols = s[k].stored_cols = d[k].cols = k ? ROWS : BE_MLA_RANK, s[k].n_rows = d[k].rows = BE_MLA_R;
+        d[k].name = "kv_b's", d[k].role = LLM_ROLE_MLA_UP, d[k].segments = &s[k], d[k].n_segments = 1;
+    }
+    llm_lora_part part = {0, &d[0], &d[1]};
+    CHECK(llm_backend_cpu()->lora_put(ctx, 0, site, slot, &part, 1) == LLM_OK);
+    for (int i = 0; add && i < BE_MLA_UP; i++)
+        for (int k = 0; k < BE_MLA_R; k++) add[i] += a[k * BE_MLA_RANK + i % BE_MLA_RANK] * b[k * ROWS + i / BE_MLA_RANK];
+}
+
 /* The naive form: keys and values of every head are made from the latents. */
 static double be_ref_mla_error(const float *up, const float *kv_norm, const float *out) {
     static double latent[BE_MLA_LEN][BE_MLA_RANK], key_rope[BE_MLA_LEN][BE_MLA_ROPE];
@@ -630,10 +650,11 @@ static double be_ref_mla_error(const float *up, const float *kv_norm, const floa
     return worst;
 }
 
-static void be_test_mla(const char *isa, llm_kv_type kv, double tolerance) {
+/* adapted: the sequence has an adapter; in the third run another sequence, with another adapter, stands before it, and one without behind it. */
+static void be_test_mla(const char *isa, llm_kv_type kv, int adapted, double tolerance) {
     static const int chunks[3] = {BE_MLA_LEN, 1, 23};
     const llm_backend *t = llm_backend_cpu();
-    enum { UP = BE_MLA_HEADS * (BE_MLA_NOPE + BE_MLA_V) * BE_MLA_RANK, OUT = BE_MLA_HEADS * BE_MLA_V };
+    enum { UP = BE_MLA_UP, OUT = BE_MLA_HEADS * BE_MLA_V };
     static float first[BE_MLA_LEN * OUT], out[BE_MLA_LEN * OUT], up_kept[UP], norm_kept[BE_MLA_RANK];
     for (int run = 0; run < 3; run++) {
         llm_backend_ctx *ctx = be_open(isa, 1 + run, 1, kv);
@@ -645,12 +666,16 @@ static void be_test_mla(const char *isa, llm_kv_type kv, double tolerance) {
         llm_weight_desc d;
         llm_mla_op op;
         llm_rope_op ro;
-        int32_t pages[BE_PAGES];
+        int32_t pages[BE_PAGES], others[2][BE_PAGES] = {{0}};
+        const int beside = adapted && run == 2;
+        static const int32_t alone[1] = {1}, among[3] = {0, 1, -1};
+        llm_lora_site *site = NULL;
         memset(&s, 0, sizeof s);
         memset(&d, 0, sizeof d);
         memset(&op, 0, sizeof op);
         memset(&ro, 0, sizeof ro);
         for (int i = 0; i < BE_PAGES; i++) pages[i] = (i * 5 + run) % BE_PAGES;
+        others[0][0] = BE_PAGES, others[1][0] = BE_PAGES + 1;
         for (int i = 0; i < BE_MLA_ROPE / 2; i++) freq[i] = be_freq(i, BE_MLA_ROPE / 2);
         memcpy(up_kept, up, sizeof up_kept);
         memcpy(norm_kept, norm, sizeof norm_kept);
@@ -663,28 +688,37 @@ static void be_test_mla(const char *isa, llm_kv_type kv, double tolerance) {
         op.n_heads = BE_MLA_HEADS, op.nope = BE_MLA_NOPE, op.rope_dim = BE_MLA_ROPE, op.v_dim = BE_MLA_V, op.rank = BE_MLA_RANK;
         ro.dst = rope, ro.inv_freq = be_vector(ctx, 0, freq, BE_MLA_ROPE / 2, LLM_ROLE_VECTOR), ro.n_variants = 1, ro.rope_dim = BE_MLA_ROPE;
         be_done(ctx);
-        CHECK(t->kv_open(ctx, 1, &layer, 16, BE_PAGES) == LLM_OK);
+        CHECK(t->lora_site(ctx, 0, 2, &site) == LLM_OK);
+        be_mla_adapt(ctx, site, 0, NULL);
+        be_mla_adapt(ctx, site, 1, adapted ? up_kept : NULL);
+        CHECK(t->kv_open(ctx, 1, &layer, 16, BE_PAGES + 2) == LLM_OK);
         for (int at = 0, n; at < BE_MLA_LEN; at += n) {
             be_step b;
             n = LLM__MIN(chunks[run], BE_MLA_LEN - at);
             be_step_begin(&b);
+            if (beside) be_step_add(&b, 1, at / 23, 1, others[0]);
             be_step_add(&b, 0, at, n, pages);
-            for (int r = 0; r < n; r++) {
-                for (int k = 0; k < q->cols; k++) q->data[r * q->stride + k] = be_value(1, (uint32_t)(at + r), (uint32_t)k, 0);
-                for (int k = 0; k < kv_a->cols; k++) kv_a->data[r * kv_a->stride + k] = be_value(2, (uint32_t)(at + r), (uint32_t)k, 0);
+            if (beside) be_step_add(&b, 2, at / 23, 1, others[1]);
+            b.s.seq_lora = adapted ? beside ? among : alone : NULL;
+            b.s.shape.lora = adapted;
+            op.lora = adapted ? site : NULL;
+            for (int r = 0; r < n + 2 * beside; r++) {
+                uint32_t place = (uint32_t)(at + r - beside);
+                for (int k = 0; k < q->cols; k++) q->data[r * q->stride + k] = be_value(1, place, (uint32_t)k, 0);
+                for (int k = 0; k < kv_a->cols; k++) kv_a->data[r * kv_a->stride + k] = be_value(2, place, (uint32_t)k, 0);
             }
             CHECK(t->begin_step(ctx, &b.s) == LLM_OK);
             t->rope(ctx, 0, &ro);
             t->mla(ctx, 0, &op);
             CHECK(t->end_step(ctx) == LLM_OK);
-            for (int r = 0; r < n; r++) memcpy(out + (at + r) * OUT, dst->data + r * dst->stride, OUT * sizeof *out);
+            for (int r = 0; r < n; r++) memcpy(out + (at + r) * OUT, dst->data + (r + beside) * dst->stride, OUT * sizeof *out);
         }
         if (!run) memcpy(first, out, sizeof out);
         CHECK(!memcmp(first, out, sizeof out));
         t->close(ctx);
     }
     double error = be_ref_mla_error(up_kept, norm_kept, first);
-    if (!CHECK(error < tolerance)) printf("  mla %s, kv type %d: error %g\n", isa, (int)kv, error);
+    if (!CHECK(error < tolerance)) printf("  mla %s, kv type %d, adapted %d: error %g\n", isa, (int)kv, adapted, error);
 }
 
 /* ---- recording: random programs give the same bits with any number of threads, and with every copy made anew ---- */
@@ -1129,9 +1163,11 @@ TEST_GROUP(backend) {
         for (int ranks = 1; ranks <= 3; ranks++) be_test_residual(isa, ranks, 4 - ranks);
         be_test_rows(isa, 1);
         be_test_rows(isa, 2);
-        be_test_mla(isa, LLM_KV_F32, 2e-5);
-        be_test_mla(isa, LLM_KV_F16, 5e-3);
-        be_test_mla(isa, LLM_KV_INT8, 0.1);
+        for (int adapted = 0; adapted < 2; adapted++) {
+            be_test_mla(isa, LLM_KV_F32, adapted, 2e-5);
+            be_test_mla(isa, LLM_KV_F16, adapted, 5e-3);
+            be_test_mla(isa, LLM_KV_INT8, adapted, 0.1);
+        }
         be_test_attention(isa);
         be_test_lora(isa, 1);
         be_test_lora(isa, 3);

@@ -401,21 +401,23 @@ def combined():
 
 
 def mixtures():
-    """The same of a mixture of experts, whose experts all have adapters: in a batch, in chunks, and after those who came before."""
-    model = str(SHARED / "mixtral")
-    for i, name in enumerate("abc"): adapters.make(model, f"{TMP}/moe/{name}", r=(4, 8, 2)[i], seed=30 + i, size=0.4, targets=(r".", r"experts", r"w2|gate|q_proj")[i])
-    plain = None
-    for flags in ((), ("--max-num-batched-tokens", "24", "--threads", "1"), ("-tp", "2")):
-        s = Server("--enable-lora", "--max-loras", "3", "--lora-modules", *(f"{x}={TMP}/moe/{x}" for x in "abc"), *flags, model=model, base=("--log-level", "warn", "--max-num-seqs", "16"))
+    """The same of a mixture of experts, whose experts all have adapters, and of latent attention: in a batch, in chunks, and after those who came
+    before."""
+    plain = {}
+    for family, flags in (("mixtral", ()), ("mixtral", ("--max-num-batched-tokens", "24", "--threads", "1")), ("mixtral", ("-tp", "2")), ("deepseek_v2", ()), ("deepseek_v2", ("--max-num-batched-tokens", "24", "--threads", "1", "--kv-cache-dtype", "auto"))):
+        model, targets = str(SHARED / family), (r".", r"experts", r"w2|gate|q_proj") if family == "mixtral" else (r"attn", r"kv_b", r"kv_a|o_proj")
+        if family not in plain:
+            for i, name in enumerate("abc"): adapters.make(model, f"{TMP}/{family}/{name}", r=(4, 8, 2)[i], seed=30 + i, size=0.4, targets=targets[i])
+        s = Server("--enable-lora", "--max-loras", "3", "--lora-modules", *(f"{x}={TMP}/{family}/{x}" for x in "abc"), *flags, model=model, base=("--log-level", "warn", "--max-num-seqs", "16"))
         alone = {(m, i): complete(s, m, i) for m in [model, "a", "b", "c"] for i in range(4)}
-        plain = plain or alone
-        check(f"a mixture's adapters say something else {flags}", len({x[2] for (m, i), x in alone.items() if i == 0}) == 4 and all(x[0] == 200 for x in alone.values()), alone)
-        if "-tp" not in flags: check(f"a mixture, as without {flags}", alone == plain)
+        plain.setdefault(family, alone)
+        check(f"{family}'s adapters say something else {flags}", len({x[2] for (m, i), x in alone.items() if i == 0}) == 4 and all(x[0] == 200 for x in alone.values()), alone)
+        if "-tp" not in flags: check(f"{family}, as without {flags}", alone == plain[family])
         together = {}
         threads = [threading.Thread(target=lambda k=k: together.__setitem__(k, complete(s, *k))) for k in alone]
         for t in threads: t.start()
         for t in threads: t.join()
-        check(f"a mixture's three adapters and the base in one batch {flags}", together == alone, [k for k in alone if together.get(k) != alone[k]])
+        check(f"{family}'s three adapters and the base in one batch {flags}", together == alone, [k for k in alone if together.get(k) != alone[k]])
         check("ends", s.stop() == 0)
 
 

@@ -24,11 +24,10 @@ CLI = os.environ.get("LLM_CLI", "./llm_cli")
 SHARED = pathlib.Path(os.environ.get("LLM_SHARED", "../shared")) / "checkpoints"
 TMP = tempfile.mkdtemp(prefix="llm_peft_")
 IDS = [5, 17, 300, 44, 9, 101, 7, 256]
-NOT_KV_B = ["q_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "o_proj", "gate_proj", "up_proj", "down_proj"]
 # Family: which matrices. "all-linear" is peft's word for every linear layer but the output.
 FAMILIES = {"llama": "all-linear", "qwen2": "all-linear", "qwen3": "all-linear", "mistral": ["q_proj", "v_proj", "lm_head"], "gemma2": "all-linear", "gemma3_text": "all-linear", "phi3": "all-linear", "gpt2": ["c_attn", "c_proj", "c_fc"],
             "opt": "all-linear", "cohere": "all-linear", "granite": "all-linear", "starcoder2": "all-linear", "smollm3": "all-linear", "glm4": "all-linear", "ernie4_5": ["q_proj", "k_proj", "v_proj", "embed_tokens"],
-            "mixtral": "all-linear", "qwen2_moe": "all-linear", "qwen3_moe": "all-linear", "glm4_moe": "all-linear", "ernie4_5_moe": "all-linear", "deepseek_v2": NOT_KV_B, "deepseek_v3": NOT_KV_B, "gpt_oss": ["q_proj", "o_proj"]}
+            "mixtral": "all-linear", "qwen2_moe": "all-linear", "qwen3_moe": "all-linear", "glm4_moe": "all-linear", "ernie4_5_moe": "all-linear", "deepseek_v2": "all-linear", "deepseek_v3": "all-linear", "gpt_oss": ["q_proj", "o_proj"]}
 # Parameters of modules, which are no layers of their own: experts of a layer in one tensor, and routers.
 PARAMETERS = {"gpt_oss": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj", "mlp.router.weight"], "deepseek_v3": ["mlp.gate.weight"], "glm4_moe": ["mlp.gate.weight"]}
 
