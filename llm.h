@@ -13143,6 +13143,8 @@ enum {
 /* Some queries of one sequence against one KV head: what attention keeps between the blocks. p holds scores, then weights. The arrays by
  * query end on a whole vector. */
 typedef struct llm__attend {
+    const struct llm__kv_view *next; /* what this thread reads after this tile: positions [next_from, next_to); NULL: not known */
+    int next_from, next_to, end; /* end: of this tile's positions, up to a whole group */
     float *q, *o, *p, *k, *v; /* (n, hd), (n, vdp), (n, 64), (4, hd, 16), (64, vdp) */
     int n, hd, vd, vdp;       /* vdp: vd rounded up to 16 */
     float m[LLM__QUERIES], scale[LLM__QUERIES]; /* running maximum of each query; what the block multiplies o by */
@@ -13363,6 +13365,8 @@ typedef struct llm__mac {
     const float *a;
     const uint16_t *half; /* NULL, or bf16 instead of a: then b is bf16 */
     const void *b[2];     /* of bf16 two k at a time, as packed: b[k / 2][j][k % 2] */
+    const uint8_t *fetch[2]; /* what is read next is fetched meanwhile, `pace` bytes for each k: memory gives most where it is asked evenly */
+    int64_t pace;
     float *c;
     const float *scale;   /* NULL: start with 0 */
     int lda, ldb, ldc, n, k, add;
@@ -13420,6 +13424,7 @@ static void llm__scalar_mac(const llm__mac *m) {
                 LLM__UNROLL \
                 for (int q = 0; q < n * each; q++) { \
                     const int r = (most) > each ? q / each : q % n, j = (most) > each ? q % each : q / n; \
+                    if (r == 0 && j * (lanes) % 16 == 0) __builtin_prefetch(m->fetch[j * (lanes) / 16] + (k + h) * m->pace); \
                     if (r == 0) v[j] = load(type, m->b[j * (lanes) / 16], (int64_t)k * m->ldb + j * (lanes) % 16 * two, h); \
                     if (j == 0) x[r] = spread(m->in + (int64_t)(i + r) * m->lda + k + h); \
                     s[r][j] = step(x[r], v[j], s[r][j]); \
@@ -14692,12 +14697,14 @@ static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm
         m.n = t.n;
         m.step = LLM__OUT;
         m.type = (llm__kind)b->kind;
+        m.pace = column;
         m.c = out;
         for (int64_t c = 0; c < w->cols; c += LLM__CHUNK) {
             m.a = in->x + t.start * in->stride + c;
             m.half = half ? half + c : NULL;
             m.b[0] = at + c * column;
             m.b[1] = at + c * column + second;
+            for (int j = 0; j < 2; j++) m.fetch[j] = (const uint8_t *)m.b[j] + LLM__AHEAD;
             m.add = c > 0;
             m.k = (int)LLM__MIN(w->cols - c, (int64_t)LLM__CHUNK);
             k->mac(&m);
@@ -15319,6 +15326,17 @@ static void llm__kv_load_scales(const llm__kv_view *view, int block, int from, i
     }
 }
 
+/* Where that lies which is read a block after the keys (or values) of `position`, for mac to fetch: further on in the sequence, or at the
+ * start of the next one's. `here` if there is nothing. */
+static const uint8_t *llm__attend_ahead(const llm__attend *t, const llm__kv_view *view, int position, int values, const void *here) {
+    position += LLM__BLOCK;
+    if (position >= t->end) {
+        position += t->next_from / LLM__GROUP * LLM__GROUP - t->end;
+        view = position < t->next_to ? t->next : NULL;
+    }
+    return !view ? (const uint8_t *)here : values ? llm__kv_values(view, position) : llm__kv_keys(view, position);
+}
+
 /* Scores of the block: the groups of 16 keys that [from, to) of the block touches. */
 static void llm__attend_scores(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
     llm__mac m;
@@ -15331,12 +15349,14 @@ static void llm__attend_scores(const llm__kernels *k, llm__attend *t, const llm_
     m.n = t->n;
     m.k = t->hd;
     m.type = t->keys_in_place && view->kv->type == LLM_KV_F16 ? LLM__KIND_F16 : LLM__KIND_F32;
+    m.pace = t->keys_in_place ? LLM__GROUP * view->kv->element_bytes : 0;
     for (int first = from / LLM__GROUP; first <= last; first += 2) {
         for (int g = first; g <= first + 1; g++) { /* the last one alone: twice */
             const int at = LLM__MIN(g, last);
             float *keys = t->k + at * (t->hd + 1) * LLM__GROUP;
             if (!t->keys_in_place && at == g) llm__kv_load_keys(k, view, block + at * LLM__GROUP, keys);
             m.b[g - first] = t->keys_in_place ? (const void *)llm__kv_keys(view, block + at * LLM__GROUP) : (const void *)keys;
+            m.fetch[g - first] = llm__attend_ahead(t, view, block + g * LLM__GROUP, 0, m.b[g - first]);
         }
         m.step = first < last ? LLM__GROUP : 0;
         m.c = t->p + first * LLM__GROUP;
@@ -15387,13 +15407,16 @@ static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm_
     for (int i = from, end; i < to; i = end) {
         end = t->values_in_place ? LLM__MIN(to, ((block + i) / tokens + 1) * tokens - block) : to; /* to the end of the page */
         const uint8_t *values = t->values_in_place ? llm__kv_values(view, block + i) : (const uint8_t *)t->v;
+        const uint8_t *ahead = llm__attend_ahead(t, view, block + i, 1, values);
         m.a = t->p + i;
         m.k = end - i;
+        m.pace = t->values_in_place ? view->place->v_elements * view->kv->element_bytes : 0;
         for (int j = 0; j < t->vdp; j += 2 * LLM__GROUP) {
             m.step = t->vdp - j > LLM__GROUP ? LLM__GROUP : 0;
             m.b[0] = values + j * (m.type == LLM__KIND_F16 ? 2 : 4);
             m.b[1] = values + (j + m.step) * (m.type == LLM__KIND_F16 ? 2 : 4);
             m.c = t->o + j;
+            for (int h = 0; h < 2; h++) m.fetch[h] = ahead + ((const uint8_t *)m.b[h] - values);
             k->mac(&m);
         }
         for (int q = 0; q < t->n && end < to; q++) t->scale[q] = 1; /* of what follows */
@@ -15413,6 +15436,7 @@ static void llm__attend_run(const llm__kernels *k, llm__attend *t, const llm__kv
      * products */
     t->keys_in_place = (view->kv->type == LLM_KV_F32 || view->kv->type == LLM_KV_F16) && view->place->shape.v_head_dim;
     t->values_in_place = t->keys_in_place && t->vd == t->vdp;
+    t->end = (last + LLM__GROUP - 1) / LLM__GROUP * LLM__GROUP;
     memset(t->o, 0, (size_t)(t->n * t->vdp) * sizeof(float));
     for (int block = first / LLM__BLOCK * LLM__BLOCK; block < last; block += LLM__BLOCK) {
         int from = LLM__MAX(first - block, 0), to = LLM__MIN(last - block, LLM__BLOCK);
@@ -15450,6 +15474,7 @@ typedef struct llm__attend_jobs {
     const llm_step *step;
     int rows, heads, head_tiles, n_kv, group; /* of a tile; tiles of a group's heads; KV heads; query heads of each */
     int n;                                    /* jobs in all */
+    int fixed, begin, end;                    /* the thread has [begin, end); else threads take what is left, one by one */
     int seq, base;                            /* cursor: tiles [base, ...) belong to seq; walks downwards */
 } llm__attend_jobs;
 
@@ -15478,15 +15503,43 @@ static void llm__jobs_cut(llm__attend_jobs *j, const llm_step *step, int n_kv, i
         j->n = tiles * n_kv * j->head_tiles;
         if (j->heads == 1 || j->n >= n_threads) break;
     }
+    j->fixed = j->begin = 0;
     j->seq = step->shape.n_seqs - 1;
     j->base = tiles - (j->seq >= 0 ? llm__jobs_tiles(j, j->seq) : 0);
 }
 
-/* The next job that no thread has taken: `next` counts those of all threads. Counted from the last tile (the longest context) down. 0:
- * there is none. */
+/* 1 if every sequence of the step has one row, and there are heads for all threads: then a thread has heads of its own. */
+static int llm__heads_apart(const llm__exec *e, int n_kv) {
+    const llm_step *s = e->step;
+    int i = 0;
+    while (i < s->shape.n_seqs && s->seq_begin[i] == i) i++;
+    return i == s->shape.n_rows && i == s->shape.n_seqs && i * n_kv >= e->n_threads;
+}
+
+/* Which: heads [begin, end) counted through all rows, n_kv each. Equal shares of the positions that are read, and of what a head takes besides.
+ * In the order of the numbers, so that a thread knows what it will read next. */
+static void llm__share_heads(const llm__exec *e, int n_kv, int window, int *begin, int *end) {
+    const llm_step *s = e->step;
+    int64_t total = 0, sum = 0;
+    *begin = *end = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int row = 0; row < s->shape.n_rows; row++) {
+            const int64_t cost = LLM__BLOCK + (window ? LLM__MIN(window, s->seq_len[row]) : s->seq_len[row]);
+            if (!pass) total += cost * n_kv;
+            for (int g = 0; g < n_kv && pass; g++, sum += cost) {
+                const int64_t owner = (2 * sum + cost) * e->n_threads / (2 * total);
+                *begin += owner < e->thread;
+                *end += owner <= e->thread;
+            }
+        }
+}
+
+/* The thread's next job, or the next that no thread has taken: `next` counts those of all threads. Counted from the last tile (the longest
+ * context) down. 0: there is none. */
 static int llm__jobs_next(llm__attend_jobs *j, int *next, llm__attend_job *job) {
-    int i = j->n - 1 - __atomic_fetch_add(next, 1, __ATOMIC_RELAXED), per_tile = j->n_kv * j->head_tiles;
-    if (i < 0) return 0;
+    const int per_tile = j->n_kv * j->head_tiles;
+    int i = j->fixed ? --j->end : j->n - 1 - __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
+    if (i < j->begin) return 0;
     int tile = i / per_tile, part = i % per_tile;
     while (tile < j->base) {
         j->seq--;
@@ -15870,13 +15923,22 @@ static void llm__run_attention(const llm__run *r) {
     const float scale = op->softcap ? op->scale : op->scale * LLM__LOG2E;
     llm__attend t;
     llm__attend_jobs jobs;
-    llm__attend_job job;
+    llm__attend_job job, ahead;
     llm__attend_place(&t, (float *)r->e->scratch, op->head_dim, op->v_head_dim);
     t.softcap = op->softcap;
     t.alibi = op->alibi != NULL;
     llm__jobs_cut(&jobs, &r->ctx->step, op->n_kv_heads, op->n_heads / op->n_kv_heads, r->e->n_threads);
-    while (llm__jobs_next(&jobs, &r->rec->next, &job)) {
-        llm__kv_view view = llm__view(r, op->layer, job.seq, job.kv_head);
+    jobs.fixed = jobs.head_tiles == 1 && llm__heads_apart(r->e, op->n_kv_heads);
+    if (jobs.fixed) llm__share_heads(r->e, op->n_kv_heads, op->window, &jobs.begin, &jobs.end);
+    for (int more = llm__jobs_next(&jobs, &r->rec->next, &job); more;) {
+        llm__kv_view view = llm__view(r, op->layer, job.seq, job.kv_head), next;
+        t.next_from = t.next_to = 0;
+        if (jobs.fixed && (more = llm__jobs_next(&jobs, &r->rec->next, &ahead))) {
+            next = llm__view(r, op->layer, ahead.seq, ahead.kv_head);
+            t.next = &next;
+            t.next_to = r->ctx->step.seq_len[ahead.seq];
+            t.next_from = op->window ? LLM__MAX(0, t.next_to - op->window) : 0;
+        }
         t.n = job.n_rows * job.n_heads;
         for (int q = 0; q < t.n; q++) {
             int row = job.row + q / job.n_heads, head = job.head + q % job.n_heads;
@@ -15889,6 +15951,8 @@ static void llm__run_attention(const llm__run *r) {
         for (int q = 0; q < t.n; q++)
             memcpy(llm__row(op->dst, job.row + q / job.n_heads) + (job.head + q % job.n_heads) * t.vd, t.o + q * t.vdp,
                    (size_t)t.vd * sizeof(float));
+        if (!jobs.fixed) more = llm__jobs_next(&jobs, &r->rec->next, &ahead);
+        if (more) job = ahead;
     }
 }
 
