@@ -1689,6 +1689,11 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
 #define LLM__MIN(a, b) ((a) < (b) ? (a) : (b))
 #define LLM__MAX(a, b) ((a) > (b) ? (a) : (b))
 #define LLM__COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+#ifdef __cplusplus
+#define LLM__ZERO {} /* T x = LLM__ZERO: every member is 0; not for a T whose first member is an enum, which C++ does not make of a number */
+#else
+#define LLM__ZERO {0}
+#endif
 
 /* What stands between these two runs once a model or once a request, and is two thirds of the code: with LLM_SMALL it is compiled for size. */
 #if defined(LLM_SMALL) && defined(__OPTIMIZE__) && defined(__GNUC__) && !defined(__clang__)
@@ -2082,8 +2087,7 @@ LLM_API void llm_text_free(llm_text *t) {
 }
 
 LLM__UNUSED static llm_text llm__text_none(void) {
-    llm_text t;
-    memset(&t, 0, sizeof t);
+    llm_text t = LLM__ZERO;
     return t;
 }
 
@@ -2346,8 +2350,7 @@ LLM__UNUSED static llm__path_kind llm__path_kind_of(const char *path) {
 
 /* folder/name as a new string, or NULL without memory. */
 LLM__UNUSED static char *llm__path_join(const char *folder, const char *name) {
-    llm_text t;
-    memset(&t, 0, sizeof t);
+    llm_text t = LLM__ZERO;
     llm_text_str(&t, folder);
     if (t.len && t.data[t.len - 1] != '/') llm_text_str(&t, "/");
     llm_text_str(&t, name);
@@ -2741,8 +2744,7 @@ static llm_result llm__json_unique(const llm_json *d) {
     llm_result r = LLM_OK;
     for (int i = 0; i < d->n && !r; i++) {
         if (d->tok[i].type != JSMN_OBJECT || !d->tok[i].size) continue;
-        llm__map seen;
-        memset(&seen, 0, sizeof seen);
+        llm__map seen = LLM__ZERO;
         seen.seed = llm__seed(d);
         /* More keys than any request has: the walk below is linear, but every key is hashed. */
         if (d->tok[i].size > 4096) r = llm__error(LLM_ERR_LIMIT, "JSON: an object has %d keys, at most 4096 expected", d->tok[i].size);
@@ -4012,9 +4014,7 @@ static size_t llm__uni_recompose(const llm__uni_norm *m, int32_t *v, size_t n) {
 /* Appends a text in a normalization form; out->failed if there is no memory. ASCII is its own normal form, but what follows it may attach
  * to its last character. */
 static void llm__uni_normalize(const llm__uni_norm *m, llm__uni_form form, llm__str s, llm_text *out) {
-    llm_tokens cps, spare;
-    memset(&cps, 0, sizeof cps);
-    memset(&spare, 0, sizeof spare);
+    llm_tokens cps = LLM__ZERO, spare = LLM__ZERO;
     size_t plain = 0;
     while (plain < s.n && (signed char)s.p[plain] >= 0) plain++;
     if (plain < s.n && plain) plain--;
@@ -4624,8 +4624,7 @@ static void llm__regex_close(llm__regex *re) {
 
 /* Compiles a pattern of any bytes. On error *out is NULL and the sentence shows the pattern and what was expected. */
 static llm_result llm__regex_compile(const char *pattern, size_t len, int ascii, llm__regex **out) {
-    llm__rx_parser p;
-    memset(&p, 0, sizeof p);
+    llm__rx_parser p = LLM__ZERO;
     *out = NULL;
     p.s = pattern;
     p.n = len;
@@ -7261,8 +7260,7 @@ static void llm__tok_finish(llm__tokenizer *t) {
         if (plain && t->byte_id[b] < 0) t->byte_id[b] = llm__tok_find(t, llm__s(&byte, 1));
     }
     llm__encode e;
-    llm_text normal;
-    memset(&normal, 0, sizeof normal);
+    llm_text normal = LLM__ZERO;
     llm__encode_open(&e, t);
     e.steps = t->normalizers.n;
     e.normalized = &normal;
@@ -7335,11 +7333,9 @@ static llm_result llm__tok_load_path(llm__tokenizer *t, const char *path, const 
     int is_folder = llm__path_kind_of(path) == LLM__PATH_DIR;
     char *file = is_folder ? llm__tok_find_file(path) : llm__strdup(path);
     const char *slash = strrchr(path, '/');
-    llm_text beside;
+    llm_text beside = LLM__ZERO;
     llm_json *own = NULL;
-    llm__file f;
-    memset(&f, 0, sizeof f);
-    memset(&beside, 0, sizeof beside);
+    llm__file f = LLM__ZERO;
     llm_text_add(&beside, path, slash ? (size_t)(slash + 1 - path) : 0);
     llm_text_str(&beside, "tokenizer_config.json");
     t->result = file && !beside.failed ? LLM_OK : llm__nomem();
@@ -7604,8 +7600,7 @@ static void llm__tpl_enter(llm__tpl *x) {
 
 /* A value of a type that needs nothing else. */
 static llm__val llm__v(llm__vtype type) {
-    llm__val v;
-    memset(&v, 0, sizeof v);
+    llm__val v = LLM__ZERO;
     v.type = (uint8_t)type;
     return v;
 }
@@ -9295,8 +9290,7 @@ static llm__val llm__tpl_primary(llm__tpl *x) {
 
 /* Arguments up to ')', which is skipped: f(1, x=2) has pos = 1 and named = x: 2; f(*a, **b) the items of a and the members of b. */
 static llm__args llm__tpl_args(llm__tpl *x) {
-    llm__args g;
-    memset(&g, 0, sizeof g);
+    llm__args g = LLM__ZERO;
     for (int by_name = 0; !llm__tpl_skip(x, ')');) {
         const int spread = llm__tpl_skip(x, '*') ? '*' : llm__tpl_skip(x, 'P') ? 'P' : 0;
         if (spread) {
@@ -9330,8 +9324,7 @@ static llm__val llm__tpl_filter(llm__tpl *x, llm__val v, int where) {
     const int test = where == LLM__IN_TEST, negated = test && llm__tpl_skip(x, '!');
     const int32_t at = x->at;
     const llm__tpl_token *t = llm__tpl_name(x);
-    llm__args g;
-    memset(&g, 0, sizeof g);
+    llm__args g = LLM__ZERO;
     if (x->note) {
         const llm__tpl_row *row = llm__tpl_named(where, llm__v_s(t->v));
         x->note[at].jump = row ? (int32_t)(row - llm__tpl_rows) + 1 : 0;
@@ -9490,8 +9483,7 @@ typedef struct llm__targets {
 } llm__targets;
 
 static llm__targets llm__tpl_targets(llm__tpl *x) {
-    llm__targets t;
-    memset(&t, 0, sizeof t);
+    llm__targets t = LLM__ZERO;
     const int closed = llm__tpl_skip(x, '(');
     do {
         if (llm__tpl_type(x) != 'n' || x->tok[x->at].name <= LLM__W_NONE2 || t.n == LLM__TPL_MAX_TARGETS)
@@ -9920,12 +9912,9 @@ static void llm__tpl_render(llm__tpl *x) {
 /* The output is built aside and added to `out` at the end, so a failed render leaves that as it was. Limits if the options name none: 5
  * million steps of fuel, 32 MiB of output; 512 MiB of values always. From any thread, many at once for one template. */
 LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *context, const llm_render_options *options, llm_text *out) {
-    llm_render_options defaults;
-    llm__arena arena;
-    llm__tpl x;
-    memset(&defaults, 0, sizeof defaults);
-    memset(&arena, 0, sizeof arena);
-    memset(&x, 0, sizeof x);
+    llm_render_options defaults = LLM__ZERO;
+    llm__arena arena = LLM__ZERO;
+    llm__tpl x = LLM__ZERO;
     if (llm_json_type_of(context, 0) != LLM_JSON_OBJECT) return llm__error(LLM_ERR_ARG, "template context: a JSON object was expected");
     x.t = t;
     x.tok = t->tok;
@@ -10194,9 +10183,8 @@ LLM_API int llm_tools_detect(const char *chat_template) {
 /* Asks the tokenizer: the same mark is a special token of one model and plain text of another. */
 LLM_API int llm_tools_are_special(const llm_model *model, int format) {
     const char *begin = llm__tool_rows[format].begin[0];
-    llm_tokens ids;
+    llm_tokens ids = LLM__ZERO;
     int special = 0;
-    memset(&ids, 0, sizeof ids);
     if (llm_tokenize(model, begin, strlen(begin), LLM_TOK_PARSE_SPECIAL, &ids)) ids.len = 0;
     for (size_t i = 0; i < ids.len; i++) special |= llm_token_is_special(model, ids.data[i]);
     llm_tokens_free(&ids);
@@ -10229,7 +10217,7 @@ LLM_API int llm_tools_grammar(const llm_model *model, int format, const llm_json
     llm_text_str(out, "{\"structures\":[");
     for (int t = llm_json_first(tools, list); t >= 0; t = llm_json_next(tools, t)) {
         int f = llm__tool_function(tools, t), schema = llm_json_find(tools, f, "parameters");
-        llm_text begin = llm__text_none();
+        llm_text begin = LLM__ZERO;
         if (only >= 0 && i++ != only) continue;
         llm_text_add(&begin, row->call, (size_t)(behind - 1 - row->call));
         llm_text_format(&begin, "%s%s", llm_json_str(tools, llm_json_find(tools, f, "name"), NULL), behind);
@@ -10482,7 +10470,7 @@ static int llm__tool_arguments(const llm_json *d, int v, llm_text *out) {
 /* Turns held JSON into a call: the arguments of a name that came before them, or an object with both. 0: it is none. */
 static int llm__tool_take(llm_tool_parser *p) {
     llm_json *d = NULL;
-    llm_text arguments = llm__text_none();
+    llm_text arguments = LLM__ZERO;
     llm__str name = llm__tool_held(p);
     int ok = !llm_json_parse(p->held.data + p->from, p->at - p->from, NULL, &d), node = -1, v = ok && !name.n ? llm__tool_parts(d, &node) : 0;
     if (!name.n) name = llm__json_text(d, node);
@@ -10578,7 +10566,7 @@ LLM_API void llm_tool_parser_end(llm_tool_parser *p, llm_text *content) {
 /* Is `probe` in the text rendered from a context, and `not_probe` not? A template that refuses the context (raise_exception) says no. */
 static int llm__chat_probe(const llm_template *t, const char *context, const char *probe, const char *not_probe) {
     llm_json *doc = NULL;
-    llm_text text = llm__text_none();
+    llm_text text = LLM__ZERO;
     if (llm_json_parse(context, strlen(context), NULL, &doc)) return 0;
     int found = !llm_template_render(t, doc, NULL, &text) && text.data && strstr(text.data, probe) && !strstr(text.data, not_probe);
     llm_text_free(&text);
@@ -25691,8 +25679,7 @@ static llm_result llm__eagle_read(llm_model *m, const llm_model *model, int lab)
 
 /* Opens a folder as an EAGLE head for `model`. LLM_OK and *out NULL: it is none. */
 static llm_result llm__eagle_open(const char *path, const llm_model *model, int lab, llm_model **out) {
-    llm_model_config files;
-    memset(&files, 0, sizeof files);
+    llm_model_config files = LLM__ZERO;
     *out = NULL;
     if (llm__path_kind_of(path) != LLM__PATH_DIR) return LLM_OK;
     llm_model *m = LLM__NEW(llm_model, 1);
@@ -25744,13 +25731,11 @@ static llm_result llm__eagle_write(const char *folder, const char *name, const l
 /* Names are put behind "model." but for fc's and the output layer's; the config becomes an object of a new one. Both files are made whole in
  * memory or mapped before anything is written. */
 LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, const char *base, const char *base_file, const char *to) {
-    llm__source from, model;
-    llm__file old;
-    llm_text header, config, own;
+    llm__source from = LLM__ZERO, model = LLM__ZERO;
+    llm__file old = LLM__ZERO;
+    llm_text header = LLM__ZERO, config = LLM__ZERO, own = LLM__ZERO;
     const llm__tensor *output = NULL, *fc = NULL;
     int64_t end = 0;
-    memset(&from, 0, sizeof from), memset(&model, 0, sizeof model), memset(&old, 0, sizeof old);
-    memset(&header, 0, sizeof header), memset(&config, 0, sizeof config), memset(&own, 0, sizeof own);
     llm_result r = llm__eagle_files(&from, head, head_file);
     if (!r && !from.config) r = llm__folder_lacks(head, "config.json");
     if (!r) fc = llm__tensors_find(&from.tensors, "fc.weight");
@@ -25879,10 +25864,8 @@ static void llm__drive_draft(void *ctx, llm__seq *const *seq, int32_t n) {
 
 /* The draft model's tokens must be the model's: the same bytes for each id that both have. */
 static llm_result llm__drafter_tokens(const llm_engine *e, const char *path) {
-    llm_text a, b;
+    llm_text a = LLM__ZERO, b = LLM__ZERO;
     llm_result r = LLM_OK;
-    memset(&a, 0, sizeof a);
-    memset(&b, 0, sizeof b);
     int32_t ours = llm_vocab_size(e->p.model), theirs = llm_vocab_size(e->draft.model), id = 0;
     for (; id < LLM__MIN(ours, theirs); id++) {
         a.len = b.len = 0;
@@ -26071,10 +26054,8 @@ static llm_result llm__engine_swap(llm_engine *e, const llm_engine_config *c) {
 /* Opens the backend with the sizes of the largest step, then the weights on it (minutes for large models; the
  * progress callback may stop it). */
 static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
-    llm_backend_config b;
-    llm__net_config n;
-    memset(&b, 0, sizeof b);
-    memset(&n, 0, sizeof n);
+    llm_backend_config b = LLM__ZERO;
+    llm__net_config n = LLM__ZERO;
     b.n_ranks = c->tensor_parallel_size * c->pipeline_parallel_size;
     b.n_stages = n.n_stages = c->pipeline_parallel_size;
     b.n_threads = c->n_threads;
@@ -26230,8 +26211,7 @@ static int32_t llm__lora_find(const llm_engine *e, const char *name, int listed)
 
 /* Empties a slot that nobody can find or uses but the caller, and gives it back. */
 static void llm__lora_release(llm_engine *e, int32_t slot) {
-    llm__adapter nothing;
-    memset(&nothing, 0, sizeof nothing);
+    llm__adapter nothing = LLM__ZERO;
     nothing.prefix = nothing.base = "";
     llm__net_adapt(e->net, slot, &nothing);
     pthread_mutex_lock(&e->mutex);
@@ -26359,9 +26339,8 @@ LLM_API int llm_lora_use(llm_engine *e, int32_t i, int32_t *n_running, int32_t *
 
 /* Whatever fails, everything opened so far is closed again by the one function that closes engines. */
 LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_config *cfg, llm_engine **out) {
-    llm_engine_config c;
+    llm_engine_config c = LLM__ZERO;
     llm_engine *e = llm__engine_alloc();
-    memset(&c, 0, sizeof c);
     if (cfg) c = *cfg;
     llm_result r = e ? llm__engine_resolve(model, &c) : llm__nomem();
     if (!r) r = llm__engine_backend(&c, &e->backend);
@@ -26684,11 +26663,8 @@ static llm_result llm__request_stops(llm_request *r) {
  * not the count. A word of several tokens is banned at its last one, when the answer ends in the others; so a text
  * that reaches the same letters by other tokens is not caught, there as here. */
 static llm_result llm__request_bad_words(llm_request *r, const llm_model *model) {
-    llm_tokens all, ends;
-    llm_text text;
-    memset(&all, 0, sizeof all);
-    memset(&ends, 0, sizeof ends);
-    memset(&text, 0, sizeof text);
+    llm_tokens all = LLM__ZERO, ends = LLM__ZERO;
+    llm_text text = LLM__ZERO;
     llm_result result = LLM_OK;
     for (int32_t i = 0; i < 2 * r->s.n_bad_words && !result; i++) {
         size_t from = all.len, before = ends.len > 1 ? (size_t)ends.data[ends.len - 2] : 0;
@@ -26835,8 +26811,7 @@ static llm_result llm__request_enqueue(llm_engine *e, llm_request *r) {
 /* All checks, all copies and all memory of a request happen here, in the caller's thread; the stepping thread only
  * links it in. So a hostile request costs its own thread time, never the others' steps. On error nothing is left. */
 LLM_API llm_result llm_request_submit(llm_engine *e, const llm_request_config *cfg, llm_request **out) {
-    llm_tokens tokens;
-    memset(&tokens, 0, sizeof tokens);
+    llm_tokens tokens = LLM__ZERO;
     *out = NULL;
     llm_result result = llm__check_sampling(&cfg->sampling, e->p.vocab);
     if (!result && cfg->sampling.grammar && cfg->sampling.grammar->model != e->p.model)
@@ -27271,7 +27246,7 @@ LLM_API llm_result llm_context_save(llm_engine *e, const char *path, const int32
     c.field[LLM__CX_PAGES] = (uint64_t)n_pages;
     if (!r && !n_pages)
         r = llm__error(LLM_ERR_ARG, "%s: nothing to keep: of %zu tokens no whole page of %d is in the prefix cache", path, n, (int)size);
-    llm_text temporary = llm__text_none();
+    llm_text temporary = LLM__ZERO;
     llm__random_bytes(&random, sizeof random);
     llm_text_format(&temporary, "%s.%d", path, (int)(random >> 33));
     if (!r && temporary.failed) r = llm__nomem();
@@ -27321,10 +27296,8 @@ LLM_API llm_result llm_context_load(llm_engine *e, const char *path, const char 
     llm__kv_key key = {0, 0};
     uint64_t content = 0;
     int32_t slot, n_pages = 0, size = e->kv.page_tokens, *pages = NULL;
-    llm__context here, c;
-    llm__file f;
-    memset(&f, 0, sizeof f);
-    memset(&c, 0, sizeof c);
+    llm__context here, c = LLM__ZERO;
+    llm__file f = LLM__ZERO;
     llm_result r = llm__lora_hold(e, lora, &slot, &key.a, &content);
     if (r) return r;
     if (e->kv.no_cache) r = llm__error(LLM_ERR_UNSUPPORTED, "%s: kept contexts need the prefix cache, which is off", path);
@@ -27472,7 +27445,7 @@ static llm_result llm__option_append(llm_option_list *list, const char *value) {
 /* A word of the option's list, as its number. The error lists them all. */
 static llm_result llm__option_word(const char *words, const char *shown, const char *said, const char *value, char *to) {
     int32_t number = 0;
-    llm_text list = llm__text_none();
+    llm_text list = LLM__ZERO;
     if (llm__alias_among(words, value, strlen(value), &number)) return memcpy(to, &number, sizeof number), LLM_OK;
     llm__option_words(shown, &list);
     llm_result r = llm__error(LLM_ERR_ARG, "%s: %.40s, %s%s was expected", said, value, strchr(shown, '|') ? "one of " : "",
@@ -27580,7 +27553,7 @@ LLM_API llm_result llm_options_argv(llm_options *o, int argc, char **argv, llm_o
 static llm_result llm__option_text(llm_options *o, const llm_option *p, const char *said, const llm_json *doc, int node, const char **out) {
     size_t n;
     int64_t whole;
-    llm_text t = llm__text_none();
+    llm_text t = LLM__ZERO;
     const char *s = llm_json_str(doc, node, &n);
     *out = "";
     if (p->kind >= LLM_OPTION_IGNORED) return LLM_OK;
@@ -27741,7 +27714,7 @@ static llm_result llm__model_default(llm_text *path) {
  * not look like a path: no leading ".", no "..", no ".gguf". */
 LLM_API llm_result llm_model_find(const char *name, char *(*get)(const char *name), llm_text *path) {
     struct stat st;
-    llm_text cache = llm__text_none();
+    llm_text cache = LLM__ZERO;
     if (!name) return llm__model_default(path);
     const char *slash = strchr(name, '/'), *hub = get ? get("HF_HUB_CACHE") : NULL, *hf = get ? get("HF_HOME") : NULL,
                *home = get ? get("HOME") : NULL;
@@ -27790,7 +27763,7 @@ LLM_API void llm_options_help(const llm_options *o, int group, llm_text *out) {
         const llm_option *p = &o->table[i];
         const char *names = p->names, *value = p->kind == LLM_OPTION_BOOL || !p->words ? "" : p->words;
         char left[120];
-        llm_text help = llm__text_none();
+        llm_text help = LLM__ZERO;
         llm__str a, b;
         if (p->group != group || !p->help || p->kind >= LLM_OPTION_IGNORED) continue;
         llm__alias_next(&names, &a);
@@ -27845,7 +27818,7 @@ LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_st
     unsigned char given[LLM__COUNT(table)];
     struct early read = {{flag, 3000, 0.99f}, 0};
     llm_options o;
-    llm_text unknown = llm__text_none();
+    llm_text unknown = LLM__ZERO;
     llm_result r = llm__options_inner(&o, table, LLM__COUNT(table), &read, given, "early_stop_config", json, LLM_FROM_REQUEST, &unknown);
     llm_options_free(&o);
     llm_text_free(&unknown);
@@ -28597,7 +28570,7 @@ static int llm__oai_length(llm_openai_call *k) {
 static int llm__oai_early_stop(llm_openai_call *k) {
     int v = llm__oai_get(k->body, 0, "early_stop_config"), flag = llm__oai_has(k, "enable_early_stop") && k->early_stop;
     const char *said = llm_json_str(k->body, v, NULL);
-    llm_text text = llm__text_none();
+    llm_text text = LLM__ZERO;
     if (llm__oai_has(k, "enable_early_stop")) k->s.early_stop.enable = flag;
     if (v < 0) return 1;
     if (said) llm_text_str(&text, said);
@@ -28739,7 +28712,7 @@ static int llm__oai_input(llm_openai_call *k) {
     const llm_json *d = k->body;
     int system = llm__oai_get(d, 0, "instructions"), v = llm__oai_get(d, 0, "input"), i = 0, calling = 0, ok = 1;
     int text = llm_json_type_of(d, v) == LLM_JSON_STRING;
-    llm_text out = llm__text_none();
+    llm_text out = LLM__ZERO;
     if (system >= 0 && !llm_json_str(d, system, NULL)) return llm__oai_bad(k, "instructions", "must be a text");
     if (!text && (llm_json_type_of(d, v) != LLM_JSON_ARRAY || !llm_json_size(d, v)))
         return llm__oai_bad(k, "input", "must be a text or a list of items");
@@ -28997,7 +28970,7 @@ static void llm__oai_write_message(const llm_openai_service *s, const llm_json *
     const char *known = llm_model_get_info(s->model)->chat_template, *role = llm__oai_word(d, m, "role");
     int calls = !s->caps.tools && llm__oai_get(d, m, "tool_calls") >= 0, content = llm__oai_get(d, m, "content");
     int joined = calls || (!s->caps.content_parts && llm_json_type_of(d, content) == LLM_JSON_ARRAY);
-    llm_text text = llm__text_none();
+    llm_text text = LLM__ZERO;
     llm_text_str(out, "{");
     if (joined) llm__oai_joined(d, content, &text);
     if (calls) llm__oai_said(d, m, &text);
@@ -29031,7 +29004,7 @@ static void llm__oai_write_tools(const llm_json *d, int tools, llm_text *out) {
 /* What a model is told of its tools where the template has no place for them: a system message, or the end of the chat's own, at m. Returns
  * the message to go on with. */
 static int llm__oai_tool_words(const llm_openai_call *k, int m, llm_text *out) {
-    llm_text words = llm__text_none();
+    llm_text words = LLM__ZERO;
     size_t n;
     const char *role = llm__oai_word(k->chat, m, "role"), *own = llm_json_str(k->chat, llm_json_find(k->chat, m, "content"), &n);
     int joined = own && role && !strcmp(role, "system");
@@ -29048,7 +29021,7 @@ static int llm__oai_tool_words(const llm_openai_call *k, int m, llm_text *out) {
  * rendered, guarded against `model` (NULL: plain). Where a template writes <|im_start|>assistant\nOnce upon<|im_end|>\n, the prompt is cut behind "upon",
  * the last place where the text stands. White space at its end is not looked for: most templates trim it. */
 LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, llm_text *prompt) {
-    llm_text text = llm__text_none();
+    llm_text text = LLM__ZERO;
     int last = -1;
     size_t len = 0;
     for (int m = llm_json_first(context, llm_json_find(context, 0, "messages")); m >= 0; m = llm_json_next(context, m)) last = m;
@@ -29077,12 +29050,11 @@ LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, l
 static int llm__oai_render(llm_openai_call *k) {
     const llm_openai_service *s = k->service;
     const llm_json *d = k->body;
-    llm_text context = llm__text_none();
+    llm_text context = LLM__ZERO;
     llm_json *doc = NULL;
-    llm_render_options how;
+    llm_render_options how = LLM__ZERO;
     int kwargs = llm__oai_get(d, 0, "chat_template_kwargs"), documents = llm__oai_get(d, 0, "documents"), thinking = 1;
     int effort = k->info.kind == LLM_OPENAI_RESPONSE ? llm__oai_get(d, llm__oai_get(d, 0, "reasoning"), "effort") : llm__oai_get(d, 0, "reasoning_effort");
-    memset(&how, 0, sizeof how);
     how.as_chat = 1;
     how.guard = s->model;
     llm_text_str(&context, "{\"messages\":[");
@@ -29169,8 +29141,7 @@ static int llm__oai_submit_ids(llm_openai_call *k, llm_tokens *ids) {
     const llm_openai_service *s = k->service;
     size_t skip = k->truncate_prompt && (uint64_t)k->truncate_prompt < ids->len ? ids->len - (size_t)k->truncate_prompt : 0;
     int ok = 1, chat = llm__oai_chats(k), parsed = k->tools >= 0 && (!k->form.kind || k->tool_exact);
-    llm_request_config c;
-    memset(&c, 0, sizeof c);
+    llm_request_config c = LLM__ZERO;
     c.prompt_ids = ids->data + skip;
     c.n_prompt_ids = ids->len - skip;
     c.priority = k->priority;
@@ -29242,8 +29213,7 @@ static double llm__oai_shown(float logprob) { return logprob >= -9999 ? (double)
 
 /* The prompt's tokens with their log-probabilities, if they were asked for. */
 static llm_output llm__oai_prompt_rows(const llm_request *request) {
-    llm_output o;
-    memset(&o, 0, sizeof o);
+    llm_output o = LLM__ZERO;
     o.token_ids = llm_request_prompt(request, &o.n_token_ids);
     o.logprobs = llm_request_prompt_logprobs(request, &o.top, &o.top_counts, &o.top_stride);
     return o;
@@ -29251,8 +29221,7 @@ static llm_output llm__oai_prompt_rows(const llm_request *request) {
 
 /* One row: the token of an event. */
 static llm_output llm__oai_event_rows(const llm_event *e) {
-    llm_output o;
-    memset(&o, 0, sizeof o);
+    llm_output o = LLM__ZERO;
     o.token_ids = &e->id;
     o.n_token_ids = 1;
     o.logprobs = &e->logprob;
@@ -29276,7 +29245,7 @@ static int llm__oai_alternative(const llm__oai_look *look, const llm_output *o, 
 /* How a token is written in logprobs: its text; "bytes:\\xE2\\x80" where its bytes are no whole text (so OpenAI writes it); or
  * "token_id:N" (vLLM's return_tokens_as_token_ids), which no two tokens share. */
 static void llm__oai_token(const llm__oai_look *look, int32_t id, llm_text *out) {
-    llm_text raw = llm__text_none();
+    llm_text raw = LLM__ZERO;
     if (look->as_ids) {
         llm_text_format(out, "'token_id:%d'", id);
         return;
@@ -29299,7 +29268,7 @@ static void llm__oai_list(const llm__oai_look *look, int which, const llm_output
     for (int part = 0; part < 2; part++) {
         const llm_output *o = part ? rows : echo;
         for (size_t i = 0; o && i < o->n_token_ids; i++) {
-            llm_text raw = llm__text_none();
+            llm_text raw = LLM__ZERO;
             llm_token_logprob a;
             int none = !o->logprobs || (!part && !i);
             llm_text_format(out, none && (which == 1 || which == 2) ? "%,null" : "%,");
@@ -29323,7 +29292,7 @@ static void llm__oai_list(const llm__oai_look *look, int which, const llm_output
 
 /* One entry of a chat's logprobs, without its closing brace: top_logprobs follows in an entry of the list, nothing in an alternative. */
 static void llm__oai_chat_token(const llm__oai_look *look, int32_t id, float logprob, llm_text *out) {
-    llm_text raw = llm__text_none();
+    llm_text raw = LLM__ZERO;
     llm_text_format(out, "%,{'token':");
     llm__oai_token(look, id, out);
     llm_text_format(out, ",'logprob':%f,'bytes':[", llm__oai_shown(logprob));
@@ -29513,7 +29482,7 @@ static void llm__oai_whole_choice(const llm_openai_call *k, int32_t r, int32_t i
     const llm_request *request = k->request[r];
     const llm__oai_choice *c = &k->choice[r * k->info.n_choices + index];
     llm__oai_piece p;
-    llm_text text = llm__text_none(), calls = llm__text_none();
+    llm_text text = LLM__ZERO, calls = LLM__ZERO;
     llm_output o, rows, echo = llm__oai_prompt_rows(request);
     llm_request_get_output(request, index, &o);
     rows = o;
@@ -29623,7 +29592,7 @@ static void llm__oai_chunk(const llm_openai_call *k, llm_text *choice, const llm
 
 /* A piece as one event. */
 static void llm__oai_piece_chunk(const llm_openai_call *k, int32_t r, const llm__oai_piece *p, llm_text *out) {
-    llm_text choice = llm__text_none();
+    llm_text choice = LLM__ZERO;
     llm__oai_write_choice(k, k->request[r], p, &choice);
     llm__oai_chunk(k, &choice, p->end ? k->request[r] : NULL, out);
 }
@@ -29644,7 +29613,7 @@ static const llm_tool_call *llm__oai_call_news(llm__oai_choice *c, int *fresh, s
 /* What there is of new calls as chunks: each is announced with its name, then its arguments follow as they come. Calls that the parser finds
  * whole come as two chunks in one go. */
 static void llm__oai_call_chunks(const llm_openai_call *k, int32_t r, llm__oai_piece *p, llm__oai_choice *c, llm_text *out) {
-    llm_text one = llm__text_none();
+    llm_text one = LLM__ZERO;
     int fresh;
     size_t from;
     p->content = NULL;
@@ -29662,7 +29631,7 @@ static void llm__oai_call_chunks(const llm_openai_call *k, int32_t r, llm__oai_p
  * completion may begin with the echoed prompt. */
 static void llm__oai_event(const llm_openai_call *k, int32_t r, const llm_event *e, llm__oai_choice *c, llm_text *out) {
     int chat = llm__oai_chats(k), token = e->has_token && !(chat && llm__oai_is_end(k, e->finish, e->stop_id, e->id));
-    llm_text text = llm__text_none();
+    llm_text text = LLM__ZERO;
     llm_output end, rows = llm__oai_event_rows(e), echo = llm__oai_prompt_rows(k->request[r]);
     llm__oai_piece p;
     llm_request_get_output(k->request[r], e->index, &end);
@@ -29710,7 +29679,7 @@ static int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
     if (e->has_token) c->last = now;
     if (k->service->on_event) k->service->on_event(k->user, k, k->request[r], e, gap);
     if (!llm__oai_chats(k)) return 1;
-    llm_text plain = llm__text_none(), *answer = c->tools ? &plain : &c->content;
+    llm_text plain = LLM__ZERO, *answer = c->tools ? &plain : &c->content;
     llm_reasoning_push(&c->reasoning, e->text ? e->text : "", e->text_len, &c->thoughts, answer);
     if (e->finish != LLM_FINISH_NONE) llm_reasoning_end(&c->reasoning, &c->thoughts, answer);
     if (c->tools && plain.len) llm_tool_parser_push(c->tools, plain.data, plain.len, &c->content);
@@ -29737,7 +29706,7 @@ static const char *llm__oai_failure(const llm_openai_call *k) {
 /* The end of a stream: an error, or the usage if it was asked for; then OpenAI's mark. */
 static void llm__oai_stream_end(llm_openai_call *k, llm_text *out) {
     const char *failure = llm__oai_failure(k);
-    llm_text none = llm__text_none();
+    llm_text none = LLM__ZERO;
     k->info.done = 1;
     if (k->info.kind == LLM_OPENAI_GENERATE) return;
     if (failure) {
@@ -29753,7 +29722,7 @@ static void llm__oai_stream_end(llm_openai_call *k, llm_text *out) {
 /* Every choice of a chat begins with its role. */
 static void llm__oai_roles(llm_openai_call *k, llm_text *out) {
     for (int32_t i = 0; i < k->info.n_choices && !k->choice[i].started; i++) {
-        llm_text choice = llm__text_none();
+        llm_text choice = LLM__ZERO;
         k->choice[i].started = 1;
         llm_text_format(&choice, "{'index':%d,'delta':{'role':'assistant','content':''},'logprobs':null,'finish_reason':null}", i);
         llm__oai_chunk(k, &choice, NULL, out);
@@ -29834,7 +29803,7 @@ static void llm__oai_say(llm_openai_call *k, llm_text *out, int placed, const ch
 
 /* The part of the open item with the text it has so far. */
 static llm_text llm__oai_part(const llm_openai_call *k) {
-    llm_text t = llm__text_none();
+    llm_text t = LLM__ZERO;
     llm_text_format(&t, "{'type':%q,'text':%Q", llm__oai_items[k->item_kind].part, k->item.data, k->item.len);
     llm_text_str(&t, k->item_kind == LLM__OAI_MESSAGE ? ",\"annotations\":[],\"logprobs\":[]}" : "}");
     return t;
@@ -29844,7 +29813,7 @@ static llm_text llm__oai_part(const llm_openai_call *k) {
 static llm_text llm__oai_item_text(const llm_openai_call *k, int done) {
     const llm__oai_choice *c = &k->choice[0];
     const char *status = done ? "completed" : "in_progress";
-    llm_text t = llm__text_none(), part = llm__text_none();
+    llm_text t = LLM__ZERO, part = LLM__ZERO;
     llm_text_format(&t, "{'id':'%s_%s%d',", llm__oai_items[k->item_kind].prefix, k->id + 5, k->n_items);
     if (k->item_kind == LLM__OAI_CALL) {
         char id[32];
@@ -29865,7 +29834,7 @@ static llm_text llm__oai_item_text(const llm_openai_call *k, int done) {
 static void llm__oai_item_end(llm_openai_call *k, llm_text *out) {
     const int kind = k->item_kind;
     if (!kind) return;
-    llm_text item = llm__oai_item_text(k, 1), part = llm__text_none(), name = llm__text_none();
+    llm_text item = llm__oai_item_text(k, 1), part = LLM__ZERO, name = LLM__ZERO;
     if (kind == LLM__OAI_CALL) {
         int32_t n;
         const llm_tool_call *call = llm_tool_parser_calls(k->choice[0].tools, &n) + k->choice[0].n_told - 1;
@@ -29888,7 +29857,7 @@ static void llm__oai_item_grows(llm_openai_call *k, llm__oai_item kind, const ch
         llm__oai_item_end(k, out);
         k->item_kind = kind;
         llm_text_str(&k->item, "");
-        llm_text item = llm__oai_item_text(k, 0), part = llm__text_none();
+        llm_text item = llm__oai_item_text(k, 0), part = LLM__ZERO;
         llm__oai_say(k, out, 0, "output_item", ".added", "'output_index':%d,'item':%t", k->n_items, &item);
         if (llm__oai_items[kind].part) part = llm__oai_part(k), llm__oai_say(k, out, 1, "content_part", ".added", "'part':%t", &part);
     }
@@ -29919,7 +29888,7 @@ static llm_text llm__oai_response(const llm_openai_call *k, const char *status, 
     static const char *const sent[][2] = {{"instructions", "null"}, {"max_output_tokens", "null"}, {"metadata", "{}"},
                                           {"parallel_tool_calls", "true"}, {"reasoning", "{'effort':null,'summary':null}"}, {"text", "{'format':{'type':'text'}}"},
                                           {"tool_choice", "'auto'"}, {"tools", "[]"}, {"user", "null"}};
-    llm_text t = llm__text_none();
+    llm_text t = LLM__ZERO;
     llm_text_format(&t, "{'id':%q,'object':'response','created_at':%l,'status':%q,'model':%q,'error':", k->id, k->created, status, k->model);
     llm_text_format(&t, failure ? "{'code':'server_error','message':%q}" : "null", failure);
     llm_text_format(&t, ",'incomplete_details':%s", strcmp(status, "incomplete") ? "null" : "{\"reason\":\"max_output_tokens\"}");
@@ -29948,7 +29917,7 @@ static const char *llm__oai_items_end(llm_openai_call *k, llm_text *out) {
 
 /* The answer without a stream: everything has been polled, so each item grows once, and by all of its text. */
 static void llm__oai_response_whole(llm_openai_call *k, llm_text *out) {
-    llm_text events = llm__text_none(), whole;
+    llm_text events = LLM__ZERO, whole;
     const char *status = llm__oai_items_end(k, &events);
     llm_text_free(&events);
     whole = llm__oai_response(k, status, NULL);
@@ -30042,10 +30011,9 @@ static int llm__oai_tokenize(llm_openai_call *k) {
 
 /* The text of ids, under the names that llama.cpp and vLLM give it. */
 static int llm__oai_detokenize(llm_openai_call *k) {
-    llm_text text = llm__text_none();
-    llm_tokens ids;
+    llm_text text = LLM__ZERO;
+    llm_tokens ids = LLM__ZERO;
     int v = llm__oai_get(k->body, 0, "tokens");
-    memset(&ids, 0, sizeof ids);
     llm__oai_at(k, "tokens");
     if (llm_json_type_of(k->body, v) != LLM_JSON_ARRAY) return llm__oai_bad(k, NULL, "must be a list of token ids");
     int ok = llm__oai_ids(k, v, &ids);
@@ -30058,7 +30026,7 @@ static int llm__oai_detokenize(llm_openai_call *k) {
 
 /* The rendered chat as it will be tokenized, to be looked at. */
 static int llm__oai_template(llm_openai_call *k) {
-    llm_text text = llm__text_none();
+    llm_text text = LLM__ZERO;
     if (!llm__oai_chat_body(k) || !llm__oai_at(k, "messages") || !llm__oai_render(k)) return 0;
     llm_unguard(k->text.data, k->text.len, &text);
     k->text.len = 0;
@@ -30092,7 +30060,7 @@ static int llm__oai_inside(llm_openai_call *k, const char *param, const char *di
 static int llm__oai_adapters(llm_openai_call *k) {
     const llm_openai_service *s = k->service;
     int load = k->info.kind == LLM_OPENAI_LORA_LOAD, ok = 1;
-    llm_text path = llm__text_none();
+    llm_text path = LLM__ZERO;
     size_t n = 0;
     const char *name = llm_json_str(k->body, llm__oai_get(k->body, 0, "lora_name"), &n);
     if (s->lora_dir && (!name || strlen(name) != n)) return llm__oai_bad(k, "lora_name", "is missing, or no text");
@@ -30110,10 +30078,9 @@ static int llm__oai_adapters(llm_openai_call *k) {
 static int llm__oai_contexts(llm_openai_call *k) {
     const llm_openai_service *s = k->service;
     int save = k->info.kind == LLM_OPENAI_CONTEXT_SAVE;
-    llm_text path = llm__text_none();
-    llm_tokens ids;
+    llm_text path = LLM__ZERO;
+    llm_tokens ids = LLM__ZERO;
     int64_t kept = 0;
-    memset(&ids, 0, sizeof ids);
     int ok = llm__oai_inside(k, "name", s->context_dir, "--context-dir", &path);
     if (ok && save) ok = llm__oai_body_ids(k, &ids);
     if (ok) {
@@ -30190,10 +30157,8 @@ static llm *llm__easy_open(const char *path, llm_model_config *m, llm_engine_con
 
 /* cfg is copied, so it need not outlive the call; its log and progress serve the model's loading too. */
 LLM_API llm *llm_load(const char *path, const llm_engine_config *cfg) {
-    llm_model_config m;
-    llm_engine_config c;
-    memset(&m, 0, sizeof m);
-    memset(&c, 0, sizeof c);
+    llm_model_config m = LLM__ZERO;
+    llm_engine_config c = LLM__ZERO;
     if (cfg) c = *cfg;
     return llm__easy_open(path, &m, &c);
 }
@@ -30213,10 +30178,9 @@ LLM_API void llm_string_free(char *s) { LLM_FREE(s); }
 /* One request from begin to end in the caller's thread: the text goes in as it is, without a chat template. NULL: an
  * error, llm_last_error says which. */
 LLM_API char *llm_generate(llm *l, const char *prompt, const llm_sampling *s) {
-    llm_request_config c;
+    llm_request_config c = LLM__ZERO;
     llm_request *r;
     llm_output out;
-    memset(&c, 0, sizeof c);
     c.prompt = prompt;
     c.prompt_len = strlen(prompt);
     c.tokenize_flags = LLM_TOK_ADD_SPECIAL;
@@ -30311,10 +30275,9 @@ static void llm__chat_plain(const llm_json *doc, llm_text *out) {
 /* The whole conversation as a prompt, by the model's own template, else as the plain transcript (*plain). Guarded: a user who types a
  * control token gets its letters, not the token. */
 static llm_result llm__chat_render(llm_chat *c, llm_text *prompt, int *plain) {
-    llm_text context = llm__text_none();
+    llm_text context = LLM__ZERO;
     llm_json *doc = NULL;
-    llm_render_options how;
-    memset(&how, 0, sizeof how);
+    llm_render_options how = LLM__ZERO;
     how.guard = c->l->model;
     llm_text_format(&context, "{'messages':[%s],'add_generation_prompt':true}", c->messages.data ? c->messages.data : "");
     llm_result r = context.failed || c->messages.failed ? llm__nomem() : llm_json_parse(context.data, context.len, NULL, &doc);
@@ -30330,10 +30293,9 @@ static llm_result llm__chat_render(llm_chat *c, llm_text *prompt, int *plain) {
  * where the model begins to write the user's next line; a template's answer ends with its own token. */
 LLM_API llm_result llm_chat_say(llm_chat *c, const char *user_message) {
     static const char *const turn[] = {"\nUser:"};
-    llm_request_config cfg;
-    llm_text prompt = llm__text_none();
+    llm_request_config cfg = LLM__ZERO;
+    llm_text prompt = LLM__ZERO;
     int plain = 0;
-    memset(&cfg, 0, sizeof cfg);
     llm_result r = llm_chat_stop(c);
     size_t before = c->messages.len;
     llm__chat_add(&c->messages, "user", user_message, strlen(user_message));
@@ -30448,7 +30410,7 @@ static llm_result llm__batch_params(llm__batch *b, const char *params) {
 /* Begins the call of prompt i and submits it. 0: no memory. What is wrong with a prompt its own call will tell. A parameter `stream` is a
  * key that stands there twice, which a body may not have. */
 static int llm__batch_start(llm__batch *b, int32_t i, const llm_prompt *p) {
-    llm_text body = llm__text_none();
+    llm_text body = LLM__ZERO;
     if (!b->chat && p->prompt_token_ids) llm_text_format(&body, "{'prompt':%i", p->prompt_token_ids, (size_t)p->n_prompt_token_ids);
     else if (!b->chat) llm_text_format(&body, "{'prompt':%q", p->prompt);
     else if (p->messages) llm_text_format(&body, "{'messages':%s", p->messages);
@@ -30476,10 +30438,9 @@ static int llm__batch_item(llm__batch *b, int32_t i, int32_t k) {
     const llm_request *request = call->info.n_requests && k < call->info.n_choices ? call->request[0] : NULL;
     const llm__oai_choice *c = request && b->chat ? &call->choice[k] : NULL;
     llm_completion_output *o = &x->outputs;
-    llm_output answer;
-    llm_text prompt = llm__text_none(), text = llm__text_none();
+    llm_output answer = LLM__ZERO;
+    llm_text prompt = LLM__ZERO, text = LLM__ZERO;
     size_t n = 0;
-    memset(&answer, 0, sizeof answer);
     x->request_id = llm__strdup(call->id);
     x->finished = 1;
     o->index = i;
@@ -30513,7 +30474,7 @@ static int llm__batch_item(llm__batch *b, int32_t i, int32_t k) {
 
 /* Copies the answers of call i, if it has ended, and frees it. 1: it had ended; 0: not yet; -1: no memory. */
 static int llm__batch_take(llm__batch *b, int32_t i) {
-    llm_text text = llm__text_none();
+    llm_text text = LLM__ZERO;
     int ok = llm_openai_next(b->call[i], &text);
     llm_text_free(&text);
     if (!ok) return 0;
@@ -30550,8 +30511,7 @@ static llm_result llm__batch_run(llm__batch *b, llm *l, const llm_prompt *prompt
  * (bad params, no memory, cancelled), and nothing is left of it. */
 static llm_outputs *llm__batch_all(llm *l, int chat, const llm_prompt *prompts, int32_t n, const llm_batch_config *cfg) {
     const llm_sampling_params *params = cfg ? cfg->sampling_params : NULL;
-    llm__batch b;
-    memset(&b, 0, sizeof b);
+    llm__batch b = LLM__ZERO;
     b.chat = chat;
     b.n_prompts = n;
     llm_openai_service_init(&b.service, l->model, l->engine);
