@@ -23750,9 +23750,10 @@ static llm__kv_key llm__kv_hash(const llm__kv *kv, llm__kv_key parent, const voi
     return k;
 }
 
-/* Where a prompt's chain of keys begins. `how`: whatever else decides what keys and values tokens have, as two numbers. Requests with
+/* Where a prompt's chain of keys begins: with whatever else decides what keys and values tokens have, as two numbers. Requests with
  * different salts share nothing; without one (NULL) they share, and "" is a salt. */
-static llm__kv_key llm__kv_root(const llm__kv *kv, llm__kv_key how, const char *salt) {
+static llm__kv_key llm__kv_root(const llm__kv *kv, uint64_t lora, uint64_t rope, const char *salt) {
+    llm__kv_key how = {lora, rope};
     return llm__kv_hash(kv, how, salt ? salt : "", salt ? strlen(salt) + 1 : 0);
 }
 
@@ -23825,9 +23826,10 @@ static int32_t llm__kv_lookup(const llm__kv *kv, llm__kv_key key, const int32_t 
     return -1;
 }
 
-/* The page that holds these tokens after what came before, pinned; or -1. */
-static int32_t llm__kv_find(llm__kv *kv, llm__kv_key key, const int32_t *tokens) {
-    int32_t page = kv->no_cache ? -1 : llm__kv_lookup(kv, key, tokens);
+/* The page that holds these tokens behind what *key stands for, pinned; or -1. *key becomes the page's own either way. */
+static int32_t llm__kv_find(llm__kv *kv, llm__kv_key *key, const int32_t *tokens) {
+    *key = llm__kv_hash(kv, *key, tokens, (size_t)kv->page_tokens * sizeof *tokens);
+    int32_t page = kv->no_cache ? -1 : llm__kv_lookup(kv, *key, tokens);
     if (page >= 0) llm__kv_hold(kv, page);
     return page;
 }
@@ -24414,13 +24416,11 @@ static int llm__seq_place(llm_engine *e, llm__seq *s) {
     llm__kv *kv = &e->kv;
     int32_t need = llm__pages_wanted(e, s), known = llm__pages_cacheable(e, s);
     if (s->blocked == kv->released + 1) return 0;
-    while (s->n_pages < known) {
-        const int32_t *tokens = s->ids + (int64_t)s->n_pages * kv->page_tokens;
-        llm__kv_key key = llm__kv_hash(kv, s->key, tokens, (size_t)kv->page_tokens * sizeof *tokens);
-        int32_t page = llm__kv_find(kv, key, tokens);
+    llm__kv_key key = s->key;
+    for (; s->n_pages < known; s->key = key) {
+        int32_t page = llm__kv_find(kv, &key, s->ids + (int64_t)s->n_pages * kv->page_tokens);
         if (page < 0) break;
         s->pages[s->n_pages++] = page;
-        s->key = key;
     }
     if (llm__kv_room(kv) < need - s->n_pages + e->n_running) {
         llm__seq_release(e, s);
@@ -24763,43 +24763,44 @@ static void llm__fill_choice(llm_engine *e, llm__flight *f, llm__seq *s, int32_t
     s->ahead_row = out_row;
 }
 
-/* The rows of entry i, in the step's arrays from row `row` on, and the jobs for those whose logits are wanted. From here
- * on they count as fed. Returns the next row. */
+/* Row `row` of a step: a token of sequence i at a position; from: the out row that the device draws it for, -1: it is known. */
+static void llm__step_row(llm_engine *e, int32_t row, int32_t i, int32_t position, int32_t token, int32_t from) {
+    e->tokens[row] = token;
+    e->positions[row] = position;
+    e->seq_of_row[row] = i;
+    e->token_from[row] = from;
+}
+
+/* Sequence i of a step: its rows begin at `row`, and with them it has n tokens. */
+static void llm__step_seq(llm_engine *e, int32_t i, const llm__seq *s, int32_t row, int32_t n) {
+    e->seq_begin[i] = row;
+    e->seq_len[i] = n;
+    e->seq_rope[i] = s->request->rope;
+    e->seq_base[i] = s->request->rope_base;
+    e->seq_lora[i] = s->request->lora;
+    memcpy(e->pages + (int64_t)i * e->max_pages, s->pages, (size_t)llm__pages_of(e, n) * sizeof *s->pages);
+}
+
+/* The rows of entry i, drafts behind its tokens, in the step's arrays from row `row` on, and the jobs for those whose logits are wanted. From
+ * here on its tokens count as fed. Returns the next row. */
 static int32_t llm__fill_entry(llm_engine *e, llm__flight *f, int32_t i, int32_t row, int32_t *n_out) {
     llm__entry *p = &f->entry[i];
     llm__seq *s = p->seq;
     int32_t begin = s->n_fed, end = begin + s->n_chunk, left = llm__seq_left(s) - s->n_chunk;
     int32_t drafts_end = end + s->n_draft, first = LLM__MAX(s->n_scored, s->request->score_from);
-    e->seq_begin[i] = row;
-    e->seq_len[i] = drafts_end;
+    llm__step_seq(e, i, s, row, drafts_end);
     p->end = end;
-    e->seq_rope[i] = s->request->rope;
-    e->seq_base[i] = s->request->rope_base;
-    e->seq_lora[i] = s->request->lora;
-    memcpy(e->pages + (int64_t)i * e->max_pages, s->pages, (size_t)llm__pages_of(e, drafts_end) * sizeof *s->pages);
     p->out_row = -1;
     f->n_prompt_rows += LLM__MAX(0, LLM__MIN(end, s->n_prompt) - begin);
     s->n_fed = end;
-    for (int32_t at = begin; at < end; at++, row++) {
-        int placeholder = at >= s->n_ids, score = at >= first && at < s->request->score_end;
-        e->tokens[row] = placeholder ? 0 : s->ids[at];
-        e->token_from[row] = placeholder ? s->ahead_row : -1;
-        e->positions[row] = at;
-        e->seq_of_row[row] = i;
-        if (!score && (at + 1 < end || left || s->request->score_only)) continue;
+    for (int32_t at = begin; at < drafts_end; at++, row++) {
+        int draft = at >= end, ahead = !draft && at >= s->n_ids, score = at >= first && at < s->request->score_end;
+        llm__step_row(e, row, i, at, draft ? s->draft[at - end] : ahead ? 0 : s->ids[at], ahead ? s->ahead_row : -1);
+        if (!draft && !score && (at + 1 < end || left || s->request->score_only)) continue;
         e->out_rows[*n_out] = row;
         memset(&e->draws[*n_out], 0, sizeof *e->draws);
         if (score) llm__add_job(f, s, *n_out, at + 1);
-        else llm__fill_choice(e, f, s, p->out_row = *n_out);
-        ++*n_out;
-    }
-    for (int32_t at = end; at < drafts_end; at++, row++) {
-        e->tokens[row] = s->draft[at - end];
-        e->token_from[row] = -1;
-        e->positions[row] = at;
-        e->seq_of_row[row] = i;
-        e->out_rows[*n_out] = row;
-        memset(&e->draws[*n_out], 0, sizeof *e->draws);
+        else if (!draft) llm__fill_choice(e, f, s, p->out_row = *n_out);
         ++*n_out;
     }
     return row;
@@ -25565,15 +25566,21 @@ static llm_result llm__drive_copy(void *ctx, const int32_t *from, const int32_t 
     return e->backend->kv_copy(e->ctx, from, to, n);
 }
 
-/* One page of every rank, to or from its place in host memory: slot after slot, in each the ranks one after the other. */
-static llm_result llm__drive_swap(void *ctx, int32_t page, int32_t slot, int out) {
-    llm_engine *e = (llm_engine *)ctx;
+/* One page of all ranks, whose bytes follow each other: out of the cache, or (out NULL) into it. */
+static llm_result llm__page_move(llm_engine *e, int32_t page, uint8_t *out, const uint8_t *in) {
     llm_result r = LLM_OK;
-    for (int32_t i = 0; i < e->n_ranks && !r; i++) {
-        uint8_t *host = e->swap_memory + ((int64_t)slot * e->n_ranks + i) * e->page_bytes;
-        r = out ? e->backend->kv_read(e->ctx, i, page, host) : e->backend->kv_write(e->ctx, i, page, host);
+    for (int32_t k = 0; k < e->n_ranks && !r; k++) {
+        int64_t at = k * e->page_bytes;
+        r = out ? e->backend->kv_read(e->ctx, k, page, out + at) : e->backend->kv_write(e->ctx, k, page, in + at);
     }
     return r;
+}
+
+/* To or from a slot of host memory. */
+static llm_result llm__drive_swap(void *ctx, int32_t page, int32_t slot, int out) {
+    llm_engine *e = (llm_engine *)ctx;
+    uint8_t *host = e->swap_memory + (int64_t)slot * e->n_ranks * e->page_bytes;
+    return llm__page_move(e, page, out ? host : NULL, host);
 }
 
 /* Row work on the backend's threads, where it has some: fn is called once with each i < n. */
@@ -25782,19 +25789,16 @@ static int32_t llm__guess_rows(llm_engine *e, llm__seq *s, int32_t pass, int32_t
     int32_t begin = pass ? s->n_ids + pass - 1 : s->n_guessed, end = LLM__MIN(s->n_ids + pass, begin + e->p.max_rows - row);
     int can = s->n_draft > pass && end <= e->draft.max_len;
     for (int32_t at = begin; at < end && can; at++) {
-        e->tokens[row + at - begin] = at < s->n_ids ? s->ids[at] : s->draft[at - s->n_ids];
-        e->positions[row + at - begin] = at;
-        e->seq_of_row[row + at - begin] = i;
-        can = e->tokens[row + at - begin] < net->a->vocab; /* else the draft model has no such token */
+        int32_t token = at < s->n_ids ? s->ids[at] : s->draft[at - s->n_ids];
+        llm__step_row(e, row + at - begin, i, at, token, -1);
+        can = token < net->a->vocab; /* else the draft model has no such token */
     }
     if (!can || end <= begin) {
         s->n_draft = LLM__MIN(s->n_draft, pass);
         return row;
     }
-    e->seq_begin[i] = row;
-    e->seq_len[i] = end;
+    llm__step_seq(e, i, s, row, end);
     llm__net_rope_of(net, s->n_prompt, &e->seq_rope[i], &e->seq_base[i]);
-    memcpy(e->pages + (int64_t)i * e->max_pages, s->pages, (size_t)llm__pages_of(e, end) * sizeof *s->pages);
     row += end - begin;
     if (!pass) s->n_guessed = end;
     if (end < s->n_ids + pass) { /* a long prompt: the rest follows in the next steps */
@@ -26203,9 +26207,9 @@ static llm_result llm__engine_assemble(llm_engine *e, const llm_model *model, co
  * that is loaded later under its name. */
 
 /* The slot of a name, -1: there is none. listed 0: also one that is still being loaded. The caller holds the engine's mutex. */
-static int32_t llm__lora_find(const llm_engine *e, const char *name, int listed) {
+static int32_t llm__lora_find(const llm_engine *e, llm__str name, int listed) {
     for (int32_t i = 0; i < e->p.n_loras; i++)
-        if (e->lora[i].name && e->lora[i].listed >= listed && !strcmp(e->lora[i].name, name)) return i;
+        if (e->lora[i].name && e->lora[i].listed >= listed && llm__str_eq(name, e->lora[i].name)) return i;
     return -1;
 }
 
@@ -26230,18 +26234,23 @@ static void llm__lora_drop(llm_engine *e, int32_t slot) {
     if (last) llm__lora_release(e, slot);
 }
 
-/* A hold on the adapter that a request names, or on the engine's own. *slot -1: none is wanted. */
-static llm_result llm__lora_hold(llm_engine *e, const char *name, int32_t *slot, uint64_t *id, uint64_t *content) {
+/* A hold on the adapter that a request names, or on the engine's own: its id and content stay until llm__lora_drop. *slot -1: none is
+ * wanted. */
+static llm_result llm__lora_hold(llm_engine *e, const char *name, int32_t *slot) {
     pthread_mutex_lock(&e->mutex);
-    *slot = name ? llm__lora_find(e, name, 1) : e->own_lora;
-    if (*slot >= 0) {
-        e->lora[*slot].refs++;
-        *id = e->lora[*slot].id;
-        *content = e->lora[*slot].content;
-    }
+    *slot = name ? llm__lora_find(e, llm__lit(name), 1) : e->own_lora;
+    if (*slot >= 0) e->lora[*slot].refs++;
     pthread_mutex_unlock(&e->mutex);
     return name && *slot < 0 ? llm__error(LLM_ERR_ARG, "lora: no adapter \"%.200s\" is loaded", name) : LLM_OK;
 }
+
+/* The root of keys (>>kv) of prompts with the adapter in a slot (-1: none), a rotary scaling and a salt. */
+static llm__kv_key llm__prompt_root(const llm_engine *e, int32_t lora, uint64_t rope, const char *salt) {
+    return llm__kv_root(&e->kv, lora >= 0 ? e->lora[lora].id : 0, rope, salt);
+}
+
+/* A rotary scaling as one number. */
+static uint64_t llm__rope_number(int32_t variant, float base) { return (uint64_t)variant << 32 | llm__f32_bits(base); }
 
 /* Takes a free slot for a name: with one user, the caller, and not listed, so no request finds it before it is loaded. On error nothing was
  * taken. */
@@ -26251,7 +26260,7 @@ static llm_result llm__lora_claim(llm_engine *e, const char *name, const char *p
     *slot = 0;
     if (!own_name || !own_path) r = llm__nomem();
     pthread_mutex_lock(&e->mutex);
-    if (!r && llm__lora_find(e, name, 0) >= 0) r = llm__error(LLM_ERR_ARG, "The lora adapter '%.200s' has already been loaded.", name);
+    if (!r && llm__lora_find(e, llm__lit(name), 0) >= 0) r = llm__error(LLM_ERR_ARG, "The lora adapter '%.200s' has already been loaded.", name);
     while (*slot < e->p.n_loras && e->lora[*slot].refs) ++*slot;
     if (!r && *slot == e->p.n_loras)
         r = llm__error(LLM_ERR_LIMIT, "adapter \"%.200s\": %d are loaded or still in use, max_cpu_loras allows no more", name,
@@ -26294,7 +26303,7 @@ LLM_API llm_result llm_lora_load(llm_engine *e, const char *name, const char *pa
 /* Requests that use it go on with it: only the list's hold on the slot is given up. The engine's own adapter stays. */
 LLM_API llm_result llm_lora_unload(llm_engine *e, const char *name) {
     pthread_mutex_lock(&e->mutex);
-    int32_t slot = llm__lora_find(e, name, 1);
+    int32_t slot = llm__lora_find(e, llm__lit(name), 1);
     if (slot >= 0 && slot != e->own_lora) {
         LLM_FREE(e->lora[slot].name);
         e->lora[slot].name = NULL;
@@ -26746,12 +26755,9 @@ static llm_result llm__request_scores(llm_request *r, size_t n) {
  * them. */
 static llm_result llm__request_root(llm_request *r, const llm_request_config *cfg, int32_t n_prompt) {
     llm_engine *e = r->engine;
-    llm__kv_key how = {0, 0};
-    uint64_t content;
     e->p.driver.rope_of(e->p.driver.ctx, n_prompt, &r->rope, &r->rope_base);
-    llm_result result = llm__lora_hold(e, cfg->lora, &r->lora, &how.a, &content);
-    how.b = (uint64_t)r->rope << 32 | llm__f32_bits(r->rope_base);
-    r->root = llm__kv_root(&e->kv, how, cfg->cache_salt);
+    llm_result result = llm__lora_hold(e, cfg->lora, &r->lora);
+    r->root = llm__prompt_root(e, r->lora, llm__rope_number(r->rope, r->rope_base), cfg->cache_salt);
     return result;
 }
 
@@ -27046,9 +27052,7 @@ static llm_result llm__raw_step(llm_engine *e, int32_t n, const int32_t *seqs, c
         e->seq_len[i] = end;
         for (int32_t k = 0; k < llm__pages_of(e, end); k++) e->pages[(int64_t)i * e->max_pages + k] = seqs[i] * e->max_pages + k;
         for (int32_t k = 0; k < counts[i]; k++, row++) {
-            e->tokens[row] = ids[row];
-            e->positions[row] = at[i] + k;
-            e->seq_of_row[row] = i;
+            llm__step_row(e, row, i, at[i] + k, ids[row], -1);
             if (k >= counts[i] - n_logits) e->out_rows[step.shape.n_out++] = row;
         }
         e->seq_begin[i + 1] = step.shape.n_rows = row;
@@ -27162,8 +27166,8 @@ static uint64_t llm__context_model(const llm_model *m) {
     return h;
 }
 
-/* The conditions in this engine, with the adapter's content (0: none). */
-static void llm__context_here(const llm_engine *e, uint64_t adapter, llm__context *c) {
+/* The conditions in this engine, with the adapter in a slot (-1: none). */
+static void llm__context_here(const llm_engine *e, int32_t lora, llm__context *c) {
     memset(c, 0, sizeof *c);
     memcpy(c->magic, "LLMKEPT", 8);
     c->field[LLM__CX_VERSION] = 2;
@@ -27174,7 +27178,7 @@ static void llm__context_here(const llm_engine *e, uint64_t adapter, llm__contex
     c->field[LLM__CX_RANKS] = (uint64_t)e->n_ranks | (uint64_t)e->n_stages << 32;
     c->field[LLM__CX_BLOCK] = (uint64_t)e->kv.page_tokens;
     c->field[LLM__CX_BYTES] = (uint64_t)e->page_bytes;
-    c->field[LLM__CX_ADAPTER] = adapter;
+    c->field[LLM__CX_ADAPTER] = lora >= 0 ? e->lora[lora].content : 0;
 }
 
 /* Lets n pinned pages go, the last first, and the adapter that was held. */
@@ -27184,16 +27188,6 @@ static void llm__context_leave(llm_engine *e, int32_t *pages, int32_t n, int32_t
     llm__turn_give(e);
     if (lora >= 0) llm__lora_drop(e, lora);
     LLM_FREE(pages);
-}
-
-/* One page of all ranks: out of the cache, or back. The ranks' bytes follow each other; called in our turn between two steps. */
-static llm_result llm__context_page(llm_engine *e, int32_t page, uint8_t *out, const uint8_t *in) {
-    llm_result r = LLM_OK;
-    for (int32_t k = 0; k < e->n_ranks && !r; k++) {
-        int64_t at = k * e->page_bytes;
-        r = out ? e->backend->kv_read(e->ctx, k, page, out + at) : e->backend->kv_write(e->ctx, k, page, in + at);
-    }
-    return r;
 }
 
 /* The whole file. The checksum goes on from part to part. */
@@ -27207,7 +27201,7 @@ static llm_result llm__context_write(llm_engine *e, FILE *f, const char *path, c
     int ok = fwrite(c, sizeof *c, 1, f) == 1 && fwrite(ids, id_bytes, 1, f) == 1;
     for (size_t i = 0; i < n && !r && ok; i++) {
         llm__turn_take(e);
-        r = llm__context_page(e, pages[i], page, NULL);
+        r = llm__page_move(e, pages[i], page, NULL);
         llm__turn_give(e);
         if (!r) sum = llm__hash(page, bytes, sum), ok = fwrite(page, bytes, 1, f) == 1;
     }
@@ -27222,26 +27216,21 @@ static llm_result llm__context_write(llm_engine *e, FILE *f, const char *path, c
  * time goes to a file with a random ending, which takes its name at the end; two that save the same name each write their own. */
 LLM_API llm_result llm_context_save(llm_engine *e, const char *path, const int32_t *ids, size_t n, const char *lora,
                                     const char *cache_salt, int64_t *kept) {
-    llm__kv_key key = {0, 0};
-    uint64_t content = 0, most = (uint64_t)n / (uint64_t)e->kv.page_tokens, random;
+    uint64_t most = (uint64_t)n / (uint64_t)e->kv.page_tokens, random;
     int32_t slot, n_pages = 0, variant, size = e->kv.page_tokens;
     float base;
     llm__context c;
-    llm_result r = llm__lora_hold(e, lora, &slot, &key.a, &content);
+    llm_result r = llm__lora_hold(e, lora, &slot);
     if (r) return r;
     int32_t *pages = LLM__NEW(int32_t, LLM__MIN(most, (uint64_t)e->kv.n_pages));
     if (!pages) r = llm__nomem();
     e->p.driver.rope_of(e->p.driver.ctx, (int32_t)LLM__MIN(n, (size_t)INT32_MAX), &variant, &base);
-    key.b = (uint64_t)variant << 32 | llm__f32_bits(base);
-    llm__context_here(e, content, &c);
-    c.field[LLM__CX_ROPE] = key.b;
-    key = llm__kv_root(&e->kv, key, cache_salt);
+    llm__context_here(e, slot, &c);
+    c.field[LLM__CX_ROPE] = llm__rope_number(variant, base);
+    llm__kv_key key = llm__prompt_root(e, slot, c.field[LLM__CX_ROPE], cache_salt);
     llm__turn_take(e);
-    for (int32_t page = 0; !r && page >= 0 && (uint64_t)n_pages < most && n_pages < e->kv.n_pages;) {
-        const int32_t *tokens = ids + (int64_t)n_pages * size;
-        key = llm__kv_hash(&e->kv, key, tokens, (size_t)size * sizeof *tokens);
-        if ((page = llm__kv_find(&e->kv, key, tokens)) >= 0) pages[n_pages++] = page;
-    }
+    for (int32_t page = 0; !r && page >= 0 && (uint64_t)n_pages < most && n_pages < e->kv.n_pages;)
+        if ((page = llm__kv_find(&e->kv, &key, ids + (int64_t)n_pages * size)) >= 0) pages[n_pages++] = page;
     llm__turn_give(e);
     c.field[LLM__CX_PAGES] = (uint64_t)n_pages;
     if (!r && !n_pages)
@@ -27293,28 +27282,24 @@ static llm_result llm__context_check(const llm_engine *e, const char *path, cons
 /* Those pages that the cache has are taken from there. A page is published when it is written, so that from now on it is like any other;
  * all are pinned until the end, or the first would have to make room for the last. */
 LLM_API llm_result llm_context_load(llm_engine *e, const char *path, const char *lora, const char *cache_salt, llm_tokens *ids) {
-    llm__kv_key key = {0, 0};
-    uint64_t content = 0;
     int32_t slot, n_pages = 0, size = e->kv.page_tokens, *pages = NULL;
     llm__context here, c = LLM__ZERO;
     llm__file f = LLM__ZERO;
-    llm_result r = llm__lora_hold(e, lora, &slot, &key.a, &content);
+    llm_result r = llm__lora_hold(e, lora, &slot);
     if (r) return r;
     if (e->kv.no_cache) r = llm__error(LLM_ERR_UNSUPPORTED, "%s: kept contexts need the prefix cache, which is off", path);
     if (!r) r = llm__file_open(path, 0, 0, &f);
-    llm__context_here(e, content, &here);
+    llm__context_here(e, slot, &here);
     if (!r) r = llm__context_check(e, path, &f, &here, &c);
     if (!r && !(pages = LLM__NEW(int32_t, c.field[LLM__CX_PAGES]))) r = llm__nomem();
-    key.b = c.field[LLM__CX_ROPE];
-    key = llm__kv_root(&e->kv, key, cache_salt);
+    llm__kv_key key = llm__prompt_root(e, slot, c.field[LLM__CX_ROPE], cache_salt);
     for (uint64_t i = 0, n = c.field[LLM__CX_PAGES]; i < n && !r; i++) {
         const int32_t *tokens = (const int32_t *)(const void *)(f.data + sizeof c) + i * (uint64_t)size;
         const uint8_t *data = f.data + sizeof c + n * (uint64_t)size * sizeof *tokens + i * (uint64_t)(e->page_bytes * e->n_ranks);
-        key = llm__kv_hash(&e->kv, key, tokens, (size_t)size * sizeof *tokens);
         llm__turn_take(e);
-        int32_t page = llm__kv_find(&e->kv, key, tokens);
+        int32_t page = llm__kv_find(&e->kv, &key, tokens);
         if (page < 0 && (page = llm__kv_get(&e->kv)) >= 0) {
-            r = llm__context_page(e, page, NULL, data);
+            r = llm__page_move(e, page, NULL, data);
             if (!r) llm__kv_publish(&e->kv, page, key, tokens);
         }
         llm__turn_give(e);
@@ -28795,16 +28780,12 @@ static int llm__oai_is_base(const llm_openai_service *s, llm__str name) {
     return !name.n || llm__str_eq(name, "default") || llm__str_eq(name, "null");
 }
 
-/* 1 if an adapter of that name is loaded. .p NULL: any that requests have to name. Under the engine's lock, for adapters come and go while
- * it runs. */
+/* 1 if an adapter of that name is loaded. .p NULL: any beside the engine's own, which requests need not name. */
 static int llm__oai_is_lora(const llm_openai_service *s, llm__str name) {
-    int found = 0;
     if (!s->engine) return 0;
-    pthread_mutex_lock(&s->engine->mutex);
-    for (int32_t i = 0; i < s->engine->p.n_loras && !found; i++) {
-        const llm__lora *a = &s->engine->lora[i];
-        found = a->listed && (name.p ? llm__str_eq(name, a->name) : i != s->engine->own_lora);
-    }
+    if (!name.p) return llm_lora_get(s->engine, s->engine->own_lora >= 0, NULL, NULL);
+    pthread_mutex_lock(&s->engine->mutex); /* adapters come and go while it runs */
+    int found = llm__lora_find(s->engine, name, 1) >= 0;
     pthread_mutex_unlock(&s->engine->mutex);
     return found;
 }
@@ -29405,6 +29386,11 @@ typedef struct llm__oai_piece {
     int64_t chars;                     /* code points of the text */
 } llm__oai_piece;
 
+/* The id of call i. */
+static void llm__oai_call_id(const llm__oai_choice *c, int32_t i, char id[32]) {
+    snprintf(id, 32, "call_%016llx", (unsigned long long)(c->call_id + (uint64_t)i));
+}
+
 /* One entry of tool_calls. Of a whole answer it has everything. Of a stream it is, with the call's index, the announcement of a call
  * (`announce`: id, name, no arguments yet) or the bytes from..to of its arguments, which the client joins before it reads them as JSON:
  *
@@ -29417,7 +29403,7 @@ typedef struct llm__oai_piece {
 static void llm__oai_write_call(const llm__oai_choice *c, int32_t i, const llm_tool_call *call, int stream, int announce, size_t from,
                                 size_t to, llm_text *out) {
     char id[32];
-    snprintf(id, sizeof id, "call_%016llx", (unsigned long long)(c->call_id + (uint64_t)i));
+    llm__oai_call_id(c, i, id);
     llm_text_format(out, stream ? "%,{'index':%d," : "%,{", i);
     if (announce) llm_text_format(out, "'id':%q,'type':'function','function':{'name':%Q,", id, call->name.data, call->name.len);
     else llm_text_str(out, "\"function\":{");
@@ -29809,6 +29795,12 @@ static llm_text llm__oai_part(const llm_openai_call *k) {
     return t;
 }
 
+/* The call that was announced last. */
+static const llm_tool_call *llm__oai_told(const llm__oai_choice *c) {
+    int32_t n;
+    return llm_tool_parser_calls(c->tools, &n) + c->n_told - 1;
+}
+
 /* The open item; done: with all its text. A function call is the last of those that were announced. */
 static llm_text llm__oai_item_text(const llm_openai_call *k, int done) {
     const llm__oai_choice *c = &k->choice[0];
@@ -29816,10 +29808,9 @@ static llm_text llm__oai_item_text(const llm_openai_call *k, int done) {
     llm_text t = LLM__ZERO, part = LLM__ZERO;
     llm_text_format(&t, "{'id':'%s_%s%d',", llm__oai_items[k->item_kind].prefix, k->id + 5, k->n_items);
     if (k->item_kind == LLM__OAI_CALL) {
+        const llm_tool_call *call = llm__oai_told(c);
         char id[32];
-        int32_t n;
-        const llm_tool_call *call = llm_tool_parser_calls(c->tools, &n) + c->n_told - 1;
-        snprintf(id, sizeof id, "call_%016llx", (unsigned long long)(c->call_id + (uint64_t)(c->n_told - 1)));
+        llm__oai_call_id(c, c->n_told - 1, id);
         llm_text_format(&t, "'type':'function_call','status':%q,'call_id':%q,'name':%Q,'arguments':%Q}", status, id, call->name.data,
                         call->name.len, k->item.data, k->item.len);
         return t;
@@ -29835,11 +29826,8 @@ static void llm__oai_item_end(llm_openai_call *k, llm_text *out) {
     const int kind = k->item_kind;
     if (!kind) return;
     llm_text item = llm__oai_item_text(k, 1), part = LLM__ZERO, name = LLM__ZERO;
-    if (kind == LLM__OAI_CALL) {
-        int32_t n;
-        const llm_tool_call *call = llm_tool_parser_calls(k->choice[0].tools, &n) + k->choice[0].n_told - 1;
-        llm_text_format(&name, ",'name':%Q", call->name.data, call->name.len);
-    }
+    const llm_tool_call *call = kind == LLM__OAI_CALL ? llm__oai_told(&k->choice[0]) : NULL;
+    if (call) llm_text_format(&name, ",'name':%Q", call->name.data, call->name.len);
     llm__oai_say(k, out, 1, llm__oai_items[kind].event, ".done", "'%s':%Q%s%t", llm__oai_items[kind].member, k->item.data, k->item.len,
                  llm__oai_items[kind].empty, &name);
     if (llm__oai_items[kind].part) part = llm__oai_part(k), llm__oai_say(k, out, 1, "content_part", ".done", "'part':%t", &part);
