@@ -2016,9 +2016,7 @@ typedef struct llm__str {
 
 /* A view of n bytes. */
 LLM__UNUSED static llm__str llm__s(const char *p, size_t n) {
-    llm__str s;
-    s.p = p;
-    s.n = n;
+    const llm__str s = {p, n};
     return s;
 }
 
@@ -2107,22 +2105,30 @@ LLM_API void llm_tokens_free(llm_tokens *t) {
  *   0xxxxxxx                              up to U+007F         1110xxxx 10xxxxxx 10xxxxxx            up to U+FFFF
  *   110xxxxx 10xxxxxx                     up to U+07FF         11110xxx 10xxxxxx 10xxxxxx 10xxxxxx   up to U+10FFFF
  *
- * The code point at p, of n > 0 bytes left, and its length in *len. A byte that starts no valid UTF-8 sequence (RFC 3629: shortest form, no
- * surrogates, at most U+10FFFF) gives -1 and length 1, so that a walk over any bytes comes to their end. */
-static int32_t llm__utf8_get(const char *p, size_t n, int *len) {
+ * Only the shortest form counts, surrogates (ED A0 ...) and what is beyond U+10FFFF are none: C0, C1 and those over F4 start nothing, and
+ * after four first bytes the second has narrower bounds (Unicode's table 3-7).
+ *
+ * What n > 0 bytes begin with: 1 a character of *len bytes; 0 *len bytes that are none, as many as may have begun one; -1 the begin of one,
+ * which is not whole. */
+static int llm__utf8_part(const char *p, size_t n, int *len) {
     const uint8_t *s = (const uint8_t *)p;
-    *len = 1;
-    if (s[0] < 0x80) return s[0];
-    /* The first byte tells the length; C0, C1 and those over F4 start nothing. */
-    int more = s[0] >= 0xF0 ? 3 : s[0] >= 0xE0 ? 2 : 1;
-    if (s[0] < 0xC2 || s[0] > 0xF4 || n < (size_t)more + 1) return -1;
-    int32_t c = s[0] & (0x3F >> more);
-    for (int i = 1; i <= more; i++) {
-        if ((s[i] & 0xC0) != 0x80) return -1;
-        c = c << 6 | (s[i] & 0x3F);
+    const int more = s[0] < 0x80 ? 0 : s[0] < 0xC2 ? -1 : s[0] < 0xE0 ? 1 : s[0] < 0xF0 ? 2 : s[0] < 0xF5 ? 3 : -1;
+    const int low = s[0] == 0xE0 ? 0xA0 : s[0] == 0xF0 ? 0x90 : 0x80, high = s[0] == 0xED ? 0x9F : s[0] == 0xF4 ? 0x8F : 0xBF;
+    for (*len = 1; *len <= more; ++*len) {
+        if ((size_t)*len >= n) return -1;
+        if (s[*len] < (*len == 1 ? low : 0x80) || s[*len] > (*len == 1 ? high : 0xBF)) return 0;
     }
-    if ((more == 2 && (c < 0x800 || (c >= 0xD800 && c < 0xE000))) || (more == 3 && (c < 0x10000 || c > 0x10FFFF))) return -1;
-    *len = more + 1;
+    return more >= 0;
+}
+
+/* The code point at p, of n > 0 bytes left, and its length in *len. A byte that starts none gives -1 and length 1, so that a walk over any
+ * bytes comes to their end. */
+static int32_t llm__utf8_get(const char *p, size_t n, int *len) {
+    *len = 1;
+    if ((signed char)*p >= 0) return *p;
+    if (llm__utf8_part(p, n, len) != 1) return *len = 1, -1;
+    int32_t c = *p & (0x7F >> *len);
+    for (int i = 1; i < *len; i++) c = c << 6 | (p[i] & 0x3F);
     return c;
 }
 
@@ -4089,19 +4095,7 @@ typedef struct llm__regex {
 } llm__regex;
 
 /* ---- The compiler ----
- * One pass of recursive descent; code is emitted as it is read. 's|\s+(?!\S) becomes, with distances resolved:
- *
- *     0 SPLIT 1 or 4     which alternative
- *     1 SET '
- *     2 SET s
- *     3 JUMP 8
- *     4 LOOP \s 1..      all white space, one less each time that what follows fails
- *     5 LOOK not, to 8
- *     6 SET \S
- *     7 MATCH            of the body of LOOK
- *     8 MATCH
- *
- * An error is noted once, in the parser, and moves to the end of the pattern; whoever goes on then finds nothing left to do. */
+ * One pass of recursive descent; code is emitted as it is read, as the head of this section shows. An error is noted once, in the parser, and moves to the end of the pattern; whoever goes on then finds nothing left to do. */
 
 /* A pattern while it is read: what is left of it, the flags that hold here ((?i), (?s)), the program so far. ascii: \d, \s and \w have
  * nothing beyond ASCII. */
@@ -4295,8 +4289,8 @@ static int32_t llm__rx_number(llm__rx_parser *p, int base, int most) {
     int32_t v = 0;
     int digits = 0;
     for (; digits < most; digits++, p->at++) {
-        int c = llm__rx_peek(p), d = c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : 99;
-        if (d >= base) break;
+        int d = p->at < p->n ? llm__hex(p->s[p->at]) : -1;
+        if (d < 0 || d >= base) break;
         if (v > 0x110000) return -1;
         v = v * base + d;
     }
@@ -5200,7 +5194,7 @@ static void llm__index_build(llm__index *x) {
     size_t n = 0;
     if (x->n > 1) qsort(x->v, x->n, sizeof *x->v, llm__index_compare);
     for (size_t i = 0; i < x->n; i++)
-        if (!n || x->v[n - 1].s.n != x->v[i].s.n || memcmp(x->v[n - 1].s.p, x->v[i].s.p, x->v[i].s.n)) x->v[n++] = x->v[i];
+        if (!n || !llm__str_same(x->v[n - 1].s, x->v[i].s)) x->v[n++] = x->v[i];
     x->n = n;
     for (size_t i = 0, b = 0; b < 257; b++) {
         while (i < n && (uint8_t)x->v[i].s.p[0] < b) i++;
@@ -5287,18 +5281,15 @@ static void llm__guard(const llm__tokenizer *t, llm__str s, llm_text *out) {
 
 /* Appends a text without its marks; a doubled one is one of the text's own. */
 static void llm__unguard(llm__str s, llm_text *out) {
-    for (size_t at = 0, end; at < s.n; at = end) {
-        const char *hit = (const char *)memchr(s.p + at, llm__guard_mark.p[0], s.n - at);
-        end = hit ? (size_t)(hit - s.p) : s.n;
-        int mark = llm__starts(llm__str_from(s, end), llm__guard_mark);
-        if (!mark && end < s.n) end++;
-        llm_text_add(out, s.p + at, end - at);
-        if (!mark) continue;
-        end += llm__guard_mark.n;
-        if (!llm__starts(llm__str_from(s, end), llm__guard_mark)) continue;
-        llm__add_str(out, llm__guard_mark);
-        end += llm__guard_mark.n;
+    const llm__str mark = llm__guard_mark;
+    for (const char *hit; (hit = (const char *)memmem(s.p, s.n, mark.p, mark.n)) != NULL;) {
+        llm_text_add(out, s.p, (size_t)(hit - s.p));
+        s = llm__str_from(s, (size_t)(hit - s.p) + mark.n);
+        if (!llm__starts(s, mark)) continue;
+        llm__add_str(out, mark);
+        s = llm__str_from(s, mark.n);
     }
+    llm__add_str(out, s);
 }
 
 /* ---- What a call of encode keeps ----
@@ -5537,17 +5528,12 @@ static llm_result llm__replace_regex(llm__rx_run *rx, const llm__regex *re, llm_
 
 /* Replaces every `from` (empty: none), appending to out. */
 static void llm__replace_all(llm__str s, llm__str from, llm__str to, llm_text *out) {
-    size_t done = 0;
-    for (size_t at = 0; from.n && at + from.n <= s.n;) {
-        const char *hit = (const char *)memchr(s.p + at, from.p[0], s.n - at - from.n + 1);
-        if (!hit) break;
-        at = (size_t)(hit - s.p) + 1;
-        if (memcmp(hit, from.p, from.n)) continue;
-        llm_text_add(out, s.p + done, at - 1 - done);
+    for (const char *hit; from.n && (hit = (const char *)memmem(s.p, s.n, from.p, from.n)) != NULL;) {
+        llm_text_add(out, s.p, (size_t)(hit - s.p));
         llm__add_str(out, to);
-        done = at += from.n - 1;
+        s = llm__str_from(s, (size_t)(hit - s.p) + from.n);
     }
-    llm_text_add(out, s.p + done, s.n - done);
+    llm__add_str(out, s);
 }
 
 /* Changes one character at a time: lower case, or spaces around Chinese characters. */
@@ -6090,38 +6076,22 @@ static llm__str llm__clean_english(llm__stage *g, llm__str s) {
     return s;
 }
 
-/* 1: a whole character of *len bytes; 0: *len bytes that are none; -1: the start of one. n > 0. Unicode's table 3-7: after some first
- * bytes the second has narrower bounds. */
-static int llm__utf8_part(const uint8_t *s, size_t n, size_t *len) {
-    static const uint8_t low[5] = {0x80, 0xA0, 0x80, 0x90, 0x80}, high[5] = {0xBF, 0xBF, 0x9F, 0xBF, 0x8F};
-    int more = s[0] < 0x80 ? 0 : s[0] < 0xC2 ? -1 : s[0] < 0xE0 ? 1 : s[0] < 0xF0 ? 2 : s[0] < 0xF5 ? 3 : -1;
-    int which = s[0] == 0xE0 ? 1 : s[0] == 0xED ? 2 : s[0] == 0xF0 ? 3 : s[0] == 0xF4 ? 4 : 0;
-    *len = 1;
-    if (more < 0) return 0;
-    for (size_t i = 1; i <= (size_t)more; i++, ++*len) {
-        if (i >= n) return -1;
-        if (s[i] < (i == 1 ? low[which] : 0x80) || s[i] > (i == 1 ? high[which] : 0xBF)) return 0;
-    }
-    return 1;
-}
-
 /* UTF8: bytes become the text of one token. A token of a byte vocabulary may end within a character: of the Chinese sign E4 B8 AD one token may
  * bring E4 B8, which llm__utf8_part calls the start of one, so it is kept in g->kept and shown with the AD of the next token. That is why a
  * stream never shows half a character and never a U+FFFD that the whole text would not have. What is no UTF-8 becomes U+FFFD; an unfinished
  * character waits for more, but not at the end. */
 static void llm__stage_utf8(struct llm_detok *d, int i, llm__str s, int last) {
     llm_text *kept = &d->stage[i].kept;
-    size_t at = 0, len = 1;
+    size_t at = 0;
     llm__add_str(kept, s);
-    const uint8_t *p = (const uint8_t *)kept->data;
     while (at < kept->len) {
         size_t from = at;
-        int kind = 1;
-        while (at < kept->len && (kind = llm__utf8_part(p + at, kept->len - at, &len)) == 1) at += len;
-        if (at > from) llm__detok_feed(d, i + 1, llm__s((const char *)p + from, at - from), !d->stage[i + 1].tokens, 0);
-        if (at == kept->len || (kind < 0 && !last)) break;
+        int len = 0;
+        at += llm__utf8_valid(kept->data + at, kept->len - at);
+        if (at > from) llm__detok_feed(d, i + 1, llm__s(kept->data + from, at - from), !d->stage[i + 1].tokens, 0);
+        if (at == kept->len || (llm__utf8_part(kept->data + at, kept->len - at, &len) < 0 && !last)) break;
         llm__detok_feed(d, i + 1, llm__bad_utf8, !d->stage[i + 1].tokens, 0);
-        at += len;
+        at += (size_t)len;
     }
     if (at) memmove(kept->data, kept->data + at, kept->len - at);
     kept->len -= at;
@@ -9982,12 +9952,12 @@ static char llm__alias_dash(char c) { return (char)(c == '_' ? '-' : c); }
 
 /* 1 if `name` is one of the words; the number behind its '=', or 0, goes to *number. '_' or '-' makes no difference, nor does case, except
  * in names of one letter: of "auto|q8_0=8|M=2" the names "Q8-0" (8) and "M" (2) are among the words, "m" is not. */
-static int llm__alias_among(const char *words, const char *name, size_t n, int32_t *number) {
+static int llm__alias_among(const char *words, llm__str name, int32_t *number) {
     for (llm__str w; llm__alias_next(&words, &w);) {
         size_t len = llm__alias_bare(w), i = 0;
         int64_t value = 0;
-        while (i < len && len == n && llm__alias_dash(len > 1 ? llm__uni_lower_ascii(name[i]) : name[i]) == llm__alias_dash(w.p[i])) i++;
-        if (i < len || len != n) continue;
+        while (i < len && len == name.n && llm__alias_dash(len > 1 ? llm__uni_lower_ascii(name.p[i]) : name.p[i]) == llm__alias_dash(w.p[i])) i++;
+        if (i < len || len != name.n) continue;
         if (len < w.n) llm__parse_int(w.p + len + 1, w.n - len - 1, &value);
         if (number) *number = (int32_t)value;
         return 1;
@@ -10019,7 +9989,7 @@ static const llm__reasoning_row *llm__reasoning_of(llm_reasoning_kind kind) {
 
 LLM_API int llm_reasoning_named(const char *name) {
     for (int k = 0; llm__reasoning_of((llm_reasoning_kind)k); k++)
-        if (llm__alias_among(llm__reasoning_of((llm_reasoning_kind)k)->names, name, strlen(name), NULL)) return k;
+        if (llm__alias_among(llm__reasoning_of((llm_reasoning_kind)k)->names, llm__lit(name), NULL)) return k;
     return -1;
 }
 
@@ -10170,7 +10140,7 @@ static const llm__tool_row llm__tool_rows[] = {
 
 LLM_API int llm_tools_named(const char *name) {
     for (int i = 0; i < LLM__COUNT(llm__tool_rows); i++)
-        if (llm__alias_among(llm__tool_rows[i].names, name, strlen(name), NULL)) return i;
+        if (llm__alias_among(llm__tool_rows[i].names, llm__lit(name), NULL)) return i;
     return -1;
 }
 
@@ -26150,9 +26120,7 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
 static llm_result llm__engine_device(llm_engine *e, const llm_engine_config *c) {
     llm_backend_config b;
     llm_backend_ctx *ctx;
-    llm__logger log;
-    log.fn = c->log;
-    log.user = c->log_user;
+    const llm__logger log = {c->log, c->log_user};
     if (c->backend || !c->cuda_library || (c->device && strcmp(c->device, "auto"))) return LLM_OK;
     memset(&b, 0, sizeof b);
     b.max_rows = b.max_seqs = b.max_pages_per_seq = 1;
@@ -26169,9 +26137,7 @@ static llm_result llm__engine_device(llm_engine *e, const llm_engine_config *c) 
 /* Backend, weights, pages, then the scheduler over them: each needs what the one before has found out. How many pages
  * there are is known only when the weights have shown the layers' shapes. On error the engine is to be destroyed. */
 static llm_result llm__engine_assemble(llm_engine *e, const llm_model *model, const llm_engine_config *c) {
-    llm__logger log;
-    log.fn = c->log;
-    log.user = c->log_user;
+    const llm__logger log = {c->log, c->log_user};
     llm__engine_limits(e, model, c);
     llm_result r = llm__engine_net(e, c);
     if (r) return r;
@@ -27360,7 +27326,7 @@ static int llm__option_distance(llm__str a, llm__str b) {
 /* A linear search: option tables have about a hundred rows and are searched at start or once a request field. */
 LLM_API const llm_option *llm_options_find(const llm_options *o, const char *name, size_t len) {
     for (int32_t i = 0; i < o->n; i++)
-        if (llm__alias_among(o->table[i].names, name, len, NULL)) return &o->table[i];
+        if (llm__alias_among(o->table[i].names, llm__s(name, len), NULL)) return &o->table[i];
     return NULL;
 }
 
@@ -27431,7 +27397,7 @@ static llm_result llm__option_append(llm_option_list *list, const char *value) {
 static llm_result llm__option_word(const char *words, const char *shown, const char *said, const char *value, char *to) {
     int32_t number = 0;
     llm_text list = LLM__ZERO;
-    if (llm__alias_among(words, value, strlen(value), &number)) return memcpy(to, &number, sizeof number), LLM_OK;
+    if (llm__alias_among(words, llm__lit(value), &number)) return memcpy(to, &number, sizeof number), LLM_OK;
     llm__option_words(shown, &list);
     llm_result r = llm__error(LLM_ERR_ARG, "%s: %.40s, %s%s was expected", said, value, strchr(shown, '|') ? "one of " : "",
                               list.data ? list.data : "");
@@ -27684,7 +27650,7 @@ static llm_result llm__model_default(llm_text *path) {
             const char *name = entry[i]->d_name, *dot = strrchr(name, '.');
             path->len = folder;
             llm_text_format(path, "%s/config.json", name);
-            found = (dot && llm__alias_among(".gguf", dot, strlen(dot), NULL)) || (*name != '.' && !access(path->data, R_OK));
+            found = (dot && llm__alias_among(".gguf", llm__lit(dot), NULL)) || (*name != '.' && !access(path->data, R_OK));
             path->data[path->len = folder + strlen(name)] = 0;
         }
         for (int i = 0; i < n; i++) free(entry[i]); /* scandir's own memory */
@@ -28285,11 +28251,10 @@ static int llm__oai_bias(llm_openai_call *k) {
     if (v >= 0 && llm_json_type_of(d, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, NULL, "must be an object of token ids and numbers");
     if (llm_json_size(d, v) > LLM__OAI_BIASES) return llm__oai_bad(k, NULL, ": at most %d entries, got %d", LLM__OAI_BIASES, llm_json_size(d, v));
     for (int e = llm_json_first(d, v); e >= 0; e = llm_json_next(d, e)) {
-        size_t len;
-        const char *key = llm_json_key(d, e, &len);
+        llm__str key = llm__json_key(d, e);
         int64_t id;
         double x;
-        if (!llm__parse_int(key, len, &id) || id < 0) return llm__oai_bad(k, NULL, ": the key %.*s is no token id", (int)LLM__MIN(len, (size_t)32), key);
+        if (!llm__parse_int(key.p, key.n, &id) || id < 0) return llm__oai_bad(k, NULL, ": the key %.32s is no token id", key.p);
         if (id >= vocab) return llm__oai_bad(k, NULL, ": token_id %lld contains out-of-vocab token id", (long long)id);
         if (!llm_json_num(d, e, &x) || x < -100 || x > 100) return llm__oai_bad(k, NULL, "of token %lld must be a number from -100 to 100", (long long)id);
         k->bias[n].id = (int32_t)id;
@@ -28317,13 +28282,12 @@ static int llm__oai_stream_options(llm_openai_call *k) {
 /* The form that an answer must have, from a value: a list or object as JSON, a text as it is. Only one may be given, for an
  * answer is held to one grammar. The text is only kept here: it is compiled in submit (llm__oai_compile), since that may take a while. */
 static int llm__oai_form(llm_openai_call *k, const char *name, llm_grammar_kind kind, int v) {
-    size_t n = 0;
-    const char *s = llm_json_str(k->body, v, &n);
+    const llm__str s = llm__json_text(k->body, v);
     if (k->form.kind) return llm__oai_bad(k, name, "You can only use one kind of guided decoding: %s is given beside %s", name, k->form_name);
-    if (!s && (kind == LLM_GRAMMAR_REGEX || kind == LLM_GRAMMAR_GBNF)) return llm__oai_bad(k, name, "must be a text");
+    if (!s.p && (kind == LLM_GRAMMAR_REGEX || kind == LLM_GRAMMAR_GBNF)) return llm__oai_bad(k, name, "must be a text");
     k->form.kind = kind;
     k->form_name = name;
-    if (s) llm_text_add(&k->form_text, s, n);
+    if (s.p) llm__add_str(&k->form_text, s);
     else llm_text_format(&k->form_text, "%j", k->body, v);
     return 1;
 }
@@ -28356,9 +28320,8 @@ static int llm__oai_structured(llm_openai_call *k) {
     if (v < 0) return 1;
     if (llm_json_type_of(k->body, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, "structured_outputs", "must be an object");
     for (int m = llm_json_first(k->body, v); m >= 0; m = llm_json_next(k->body, m)) {
-        size_t n;
-        const char *key = llm_json_key(k->body, m, &n);
-        if (!llm__alias_among(known, key, n, NULL)) return llm__oai_bad(k, "structured_outputs", ": %.64s is not known", key);
+        llm__str key = llm__json_key(k->body, m);
+        if (!llm__alias_among(known, key, NULL)) return llm__oai_bad(k, "structured_outputs", ": %.64s is not known", key.p);
     }
     if (llm__oai_word(k->body, v, "whitespace_pattern")) k->form.space = llm__oai_word(k->body, v, "whitespace_pattern");
     if (llm_json_bool(k->body, llm_json_find(k->body, v, "disable_any_whitespace"), &no_space) && no_space) k->form.space = "";
@@ -28444,7 +28407,7 @@ static int llm__oai_tool_choice(llm_openai_call *k) {
     if (v < 0) return 1;
     if (!only && llm_json_type_of(d, v) == LLM_JSON_OBJECT)
         return llm__oai_bad(k, NULL, ": {\"type\": \"function\", \"function\": {\"name\": ...}} expected");
-    if (!only && (!word || !llm__alias_among("none|auto|required", word, strlen(word), NULL)))
+    if (!only && (!word || !llm__alias_among("none|auto|required", llm__lit(word), NULL)))
         return llm__oai_bad(k, NULL, "must be none, auto, required, or an object with a function's name");
     if (word && !strcmp(word, "none")) return k->tools = -1, 1;
     if (k->tools < 0) return llm__oai_bad(k, NULL, "When using `tool_choice`, `tools` must be set.");
@@ -28592,18 +28555,17 @@ static int llm__oai_message_calls(llm_openai_call *k, int v) {
 static int llm__oai_message(llm_openai_call *k, int i, int m) {
     const llm_json *d = k->chat;
     int content = llm__oai_get(d, m, "content"), calls = llm__oai_get(d, m, "tool_calls");
-    size_t n;
-    const char *role = llm_json_str(d, llm_json_find(d, m, "role"), &n);
+    const llm__str role = llm__json_text_at(d, m, "role");
     llm_json_type type = llm_json_type_of(d, content);
     llm__oai_at_message(k, i, "");
     if (llm_json_type_of(d, m) != LLM_JSON_OBJECT) return llm__oai_bad(k, NULL, "must be an object");
     llm__oai_at_message(k, i, ".role");
-    if (!role || !llm__alias_among("system|developer|user|assistant|tool|function", role, n, NULL))
+    if (!role.p || !llm__alias_among("system|developer|user|assistant|tool|function", role, NULL))
         return llm__oai_bad(k, NULL, "must be system, developer, user, assistant or tool");
     llm__oai_at_message(k, i, ".tool_calls");
     if (calls >= 0 && !llm__oai_message_calls(k, calls)) return 0;
     llm__oai_at_message(k, i, ".content");
-    if (content < 0 && calls < 0 && !llm__alias_among("assistant|tool", role, n, NULL)) return llm__oai_bad(k, NULL, "is missing");
+    if (content < 0 && calls < 0 && !llm__alias_among("assistant|tool", role, NULL)) return llm__oai_bad(k, NULL, "is missing");
     if (content >= 0 && type != LLM_JSON_STRING && type != LLM_JSON_ARRAY) return llm__oai_bad(k, NULL, "must be a text or a list of parts");
     for (int part = type == LLM_JSON_ARRAY ? llm_json_first(d, content) : -1; part >= 0; part = llm_json_next(d, part)) {
         const char *kind = llm__oai_word(d, part, "type"); /* a text, or what an assistant refused */
@@ -28623,9 +28585,8 @@ static int llm__oai_template_fields(llm_openai_call *k) {
     if (v >= 0 && llm_json_type_of(k->body, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, NULL, "must be an object");
     if (llm_json_size(k->body, v) > LLM__OAI_KWARGS) return llm__oai_bad(k, NULL, ": at most %d entries", LLM__OAI_KWARGS);
     for (int e = llm_json_first(k->body, v); e >= 0; e = llm_json_next(k->body, e)) {
-        size_t n;
-        const char *key = llm_json_key(k->body, e, &n);
-        if (llm__alias_among(reserved, key, n, NULL)) return llm__oai_bad(k, NULL, ": %s is reserved", key);
+        llm__str key = llm__json_key(k->body, e);
+        if (llm__alias_among(reserved, key, NULL)) return llm__oai_bad(k, NULL, ": %s is reserved", key.p);
     }
     if (k->continue_final && k->generation_prompt && llm__oai_has(k, "add_generation_prompt"))
         return llm__oai_bad(k, "continue_final_message", "and add_generation_prompt exclude each other");
@@ -28655,7 +28616,7 @@ static void llm__oai_item_content(const llm_json *d, int v, llm_text *out) {
     llm_text_format(out, list ? "[" : "%j", d, v);
     for (int part = list ? llm_json_first(d, v) : -1; part >= 0; part = llm_json_next(d, part)) {
         const char *type = llm__oai_word(d, part, "type");
-        int text = llm_json_find(d, part, "text"), renamed = type && llm__alias_among("input_text|output_text", type, strlen(type), NULL);
+        int text = llm_json_find(d, part, "text"), renamed = type && llm__alias_among("input_text|output_text", llm__lit(type), NULL);
         if (renamed && llm_json_str(d, text, NULL)) llm_text_format(out, "%,{'type':'text','text':%j}", d, text);
         else llm_text_format(out, "%,%j", d, part);
     }
@@ -28801,16 +28762,16 @@ LLM_API int llm_openai_knows_model(const llm_openai_service *s, const char *name
 static int llm__oai_model(llm_openai_call *k) {
     const llm_openai_service *s = k->service;
     int v = llm__oai_get(k->body, 0, "model");
-    size_t n;
-    const char *name = llm_json_str(k->body, v, &n);
-    k->model = s->n_names ? s->names[0] : name ? name : "default";
+    const llm__str name = llm__json_text(k->body, v);
+    k->model = s->n_names ? s->names[0] : name.p ? name.p : "default";
     if (v < 0) return 1;
-    if (!name) return llm__oai_bad(k, "model", "must be a text");
-    int odd = n > 4096 || memchr(name, 0, n) != NULL, base = !odd && llm__oai_is_base(s, llm__s(name, n));
-    if (!odd && !base && llm__oai_is_lora(s, llm__s(name, n))) k->model = k->lora = name;
-    if (base || k->lora || (!odd && !s->strict_names && !llm__oai_is_lora(s, llm__s(NULL, 0)))) return 1;
+    if (!name.p) return llm__oai_bad(k, "model", "must be a text");
+    int odd = name.n > 4096 || memchr(name.p, 0, name.n) != NULL;
+    if (!odd && llm__oai_is_base(s, name)) return 1;
+    if (!odd && llm__oai_is_lora(s, name)) return k->model = k->lora = name.p, 1;
+    if (!odd && !s->strict_names && !llm__oai_is_lora(s, llm__s(NULL, 0))) return 1;
     if (odd) llm__oai_bad(k, "model", "The model does not exist.");
-    else llm__oai_bad(k, "model", "The model `%.64s` does not exist.", name);
+    else llm__oai_bad(k, "model", "The model `%.64s` does not exist.", name.p);
     k->info.status = 404;
     k->code = "model_not_found";
     return 0;
@@ -28925,11 +28886,10 @@ LLM_API void llm_openai_free(llm_openai_call *k) {
 /* The text of a content for templates that know texts only: a text, or those of a list of parts, one a line. */
 static void llm__oai_joined(const llm_json *d, int content, llm_text *out) {
     int list = llm_json_type_of(d, content) == LLM_JSON_ARRAY;
-    size_t from = out->len, n;
+    size_t from = out->len;
     for (int part = list ? llm_json_first(d, content) : content; part >= 0; part = list ? llm_json_next(d, part) : -1) {
-        const char *s = llm_json_str(d, list ? llm_json_find(d, part, "text") : part, &n);
         if (out->len > from) llm_text_str(out, "\n");
-        if (s) llm_text_add(out, s, n);
+        llm__add_str(out, list ? llm__json_text_at(d, part, "text") : llm__json_text(d, part));
     }
 }
 
@@ -28986,10 +28946,10 @@ static void llm__oai_write_tools(const llm_json *d, int tools, llm_text *out) {
  * the message to go on with. */
 static int llm__oai_tool_words(const llm_openai_call *k, int m, llm_text *out) {
     llm_text words = LLM__ZERO;
-    size_t n;
-    const char *role = llm__oai_word(k->chat, m, "role"), *own = llm_json_str(k->chat, llm_json_find(k->chat, m, "content"), &n);
-    int joined = own && role && !strcmp(role, "system");
-    if (joined) llm_text_add(&words, own, n), llm_text_str(&words, "\n\n");
+    const char *role = llm__oai_word(k->chat, m, "role");
+    const llm__str own = llm__json_text_at(k->chat, m, "content");
+    int joined = own.p && role && !strcmp(role, "system");
+    if (joined) llm__add_str(&words, own), llm_text_str(&words, "\n\n");
     llm_text_str(&words, "You can call these functions:\n");
     llm__oai_write_tools(k->body, k->tools, &words);
     llm_text_str(&words, "\nTo call one, answer with nothing but JSON: {\"name\": the function's name, \"arguments\": {...}}");
@@ -29004,11 +28964,10 @@ static int llm__oai_tool_words(const llm_openai_call *k, int m, llm_text *out) {
 LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, llm_text *prompt) {
     llm_text text = LLM__ZERO;
     int last = -1;
-    size_t len = 0;
     for (int m = llm_json_first(context, llm_json_find(context, 0, "messages")); m >= 0; m = llm_json_next(context, m)) last = m;
-    const char *content = llm_json_str(context, llm_json_find(context, last, "content"), &len);
-    if (content && model) llm_guard(model, content, len, &text);
-    else if (content) llm_text_add(&text, content, len);
+    const llm__str content = llm__json_text_at(context, last, "content");
+    if (content.p && model) llm_guard(model, content.p, content.n, &text);
+    else llm__add_str(&text, content);
     while (text.len && strchr(" \n\t\r", text.data[text.len - 1])) text.len--;
     for (size_t at = prompt->len, n = text.len; n && at >= n; at--)
         if (!memcmp(prompt->data + at - n, text.data, n)) {
@@ -29047,9 +29006,8 @@ static int llm__oai_render(llm_openai_call *k) {
     }
     llm_text_str(&context, "]");
     for (int v = llm_json_first(d, kwargs); v >= 0; v = llm_json_next(d, v)) {
-        size_t n;
-        const char *key = llm_json_key(d, v, &n);
-        llm_text_format(&context, ",%Q:%j", key, n, d, v);
+        llm__str key = llm__json_key(d, v);
+        llm_text_format(&context, ",%Q:%j", key.p, key.n, d, v);
     }
     if (k->tools >= 0) llm_text_str(&context, ",\"tools\":"), llm__oai_write_tools(d, k->tools, &context);
     if (documents >= 0) llm_text_format(&context, ",'documents':%j", d, documents);
@@ -30250,11 +30208,9 @@ LLM_API void llm_chat_free(llm_chat *c) {
  *   You are brief.\nUser: 2 and 2?\nAssistant: */
 static void llm__chat_plain(const llm_json *doc, llm_text *out) {
     for (int m = llm_json_first(doc, llm_json_find(doc, 0, "messages")); m >= 0; m = llm_json_next(doc, m)) {
-        size_t len;
-        const char *role = llm_json_str(doc, llm_json_find(doc, m, "role"), NULL),
-                   *text = llm_json_str(doc, llm_json_find(doc, m, "content"), &len);
-        if (strcmp(role, "system")) llm_text_str(out, !strcmp(role, "user") ? "User: " : "Assistant: ");
-        llm_text_add(out, text, len);
+        llm__str role = llm__json_text_at(doc, m, "role");
+        if (!llm__str_eq(role, "system")) llm_text_str(out, llm__str_eq(role, "user") ? "User: " : "Assistant: ");
+        llm__add_str(out, llm__json_text_at(doc, m, "content"));
         llm_text_str(out, "\n");
     }
     llm_text_str(out, "Assistant:");
