@@ -13,7 +13,7 @@
  *     llm *l = llm_load("model.gguf", NULL);               // or a Hugging Face folder
  *     if (!l) { puts(llm_last_error()); return 1; }
  *     llm_chat *c = llm_chat_new(l, "You are brief.");
- *     llm_chat_say(c, "Name three colours.");
+ *     if (llm_chat_say(c, "Name three colours.")) puts(llm_last_error());
  *     for (const char *piece; (piece = llm_chat_next(c)) != NULL;) fputs(piece, stdout);
  *     llm_chat_free(c);
  *     llm_free(l);
@@ -1180,7 +1180,8 @@ typedef struct llm_chat llm_chat; /* a conversation */
 LLM_API llm_chat *llm_chat_new(llm *l, const char *system); /* system may be NULL */
 LLM_API void llm_chat_free(llm_chat *c);
 LLM_API llm_sampling *llm_chat_sampling(llm_chat *c);       /* to change it */
-LLM_API llm_result llm_chat_say(llm_chat *c, const char *user_message); /* the answer follows by llm_chat_next */
+/* The answer follows by llm_chat_next. LLM_ERR_UNSUPPORTED: the model has no chat template (llm_generate continues a text). */
+LLM_API llm_result llm_chat_say(llm_chat *c, const char *user_message);
 LLM_API const char *llm_chat_next(llm_chat *c);             /* next piece of the answer; NULL at its end */
 LLM_API llm_result llm_chat_stop(llm_chat *c);              /* ends the answer here; what was said stays in the conversation */
 LLM_API void llm_chat_reset(llm_chat *c);                   /* forgets all but the system message */
@@ -2039,15 +2040,18 @@ static int llm__str_order(llm__str a, llm__str b) {
     return order ? order : (a.n > b.n) - (a.n < b.n);
 }
 
-/* The number of a word in a list of words with single blanks between, from 0; -1 if it is not among them. */
+/* Takes the first word off a list of words with a separator between: " ", "|". 0 at its end. */
+static int llm__list_next(const char **words, const char *separator, llm__str *word) {
+    *word = llm__s(*words, strcspn(*words, separator));
+    *words += word->n + ((*words)[word->n] != 0);
+    return word->n > 0;
+}
+
+/* The number of a word in a list with blanks between, from 0; -1 if it is not among them. */
 static int llm__word_index(const char *words, llm__str word) {
-    const int is_word = word.n && !memchr(word.p, ' ', word.n);
-    for (int i = 0; *words && is_word; i++) {
-        size_t n = 0;
-        while (n < word.n && words[n] && words[n] == word.p[n]) n++;
-        if (n == word.n && (!words[n] || words[n] == ' ')) return i;
-        while (*words && *words++ != ' ') {}
-    }
+    llm__str w;
+    for (int i = 0; llm__list_next(&words, " ", &w); i++)
+        if (llm__str_same(w, word)) return i;
     return -1;
 }
 
@@ -2941,11 +2945,11 @@ LLM_API void llm_json_write(const llm_json *doc, int node, llm_text *out) {
     llm_text_str(out, object ? "}" : "]");
 }
 
-/* Reads a whole file of at most `limit` bytes (0: any size) as JSON. Errors begin with its path. */
+/* Reads a whole file of at most `limit` bytes (0: any size) as JSON; it is not mapped, for it may be edited meanwhile. Errors begin with its path. */
 LLM__UNUSED static llm_result llm__json_file(const char *path, size_t limit, llm_json **out) {
     llm__file f;
     *out = NULL;
-    llm_result r = llm__file_open(path, limit, 0, &f);
+    llm_result r = llm__file_open(path, limit, 1, &f);
     if (r) return r;
     r = llm_json_parse((const char *)f.data, f.size, NULL, out);
     llm__file_close(&f);
@@ -3868,12 +3872,10 @@ static int llm__uni_same_name(llm__str a, llm__str b) {
 
 /* Number of a script by its short or long name ("Hani", "Han"), or -1. */
 static int llm__uni_script_find(llm__str name) {
-    int k = 0;
-    for (const char *p = llm__uni_script_names; *p; k++) {
-        size_t n = strcspn(p, " ");
-        if (llm__uni_same_name(llm__s(p, n), name)) return k / 2;
-        p += n + 1;
-    }
+    llm__str w;
+    const char *names = llm__uni_script_names;
+    for (int k = 0; llm__list_next(&names, " ", &w); k++)
+        if (llm__uni_same_name(w, name)) return k / 2;
     return -1;
 }
 
@@ -7132,12 +7134,9 @@ static const struct llm__rank_file { const char *name; int32_t ranks; const char
 static void llm__rank_specials(llm__tokenizer *t, const struct llm__rank_file *family) {
     char name[32];
     int64_t most = t->n_vocab + 512, id;
-    for (const char *p = family->special; *p;) {
-        size_t n = strcspn(p, " "), digits = strcspn(p + n + 1, " ");
-        if (llm__parse_int(p + n + 1, digits, &id) && id < most) llm__tok_enter_added(t, llm__s(p, n), id, LLM__ADDED_SPECIAL);
-        p += n + 1 + digits;
-        p += *p == ' ';
-    }
+    llm__str token, digits;
+    for (const char *p = family->special; llm__list_next(&p, " ", &token) && llm__list_next(&p, " ", &digits);)
+        if (llm__parse_int(digits.p, digits.n, &id) && id < most) llm__tok_enter_added(t, token, id, LLM__ADDED_SPECIAL);
     for (int i = 0; i < 205 && !strcmp(family->name, "qwen") && 151646 + i < most; i++)
         llm__tok_enter_added(t, llm__s(name, (size_t)snprintf(name, sizeof name, "<|extra_%d|>", i)), 151646 + i, LLM__ADDED_SPECIAL);
 }
@@ -8230,8 +8229,8 @@ static void llm__lex_tag(llm__tpl_lexer *l, int block) {
 
 /* All tokens of a text. */
 static void llm__lex_all(llm__tpl_lexer *l) {
-    for (llm__str words = llm__lit(llm__tpl_words); words.n; words = llm__str_from(words, LLM__MIN(words.n, strcspn(words.p, " ") + 1)))
-        llm__lex_number_of(l, llm__s(words.p, strcspn(words.p, " ")));
+    llm__str word;
+    for (const char *words = llm__tpl_words; llm__list_next(&words, " ", &word);) llm__lex_number_of(l, word);
     while (l->at < l->n) {
         size_t to = l->at;
         while (to < l->n && !(l->s[to] == '{' && l->s[to + 1] && strchr("{%#", l->s[to + 1]))) to++;
@@ -9935,13 +9934,6 @@ LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *co
 
 /* ---- lists of names: of parsers, options, roles */
 
-/* Takes the first of the words "a|b=2|c" off a list of them. 0 at its end. */
-static int llm__alias_next(const char **words, llm__str *word) {
-    *word = llm__s(*words, strcspn(*words, "|"));
-    *words += word->n + ((*words)[word->n] == '|');
-    return word->n > 0;
-}
-
 /* The length of a word without its "=2". */
 static size_t llm__alias_bare(llm__str word) {
     const char *equals = (const char *)memchr(word.p, '=', word.n);
@@ -9953,7 +9945,7 @@ static char llm__alias_dash(char c) { return (char)(c == '_' ? '-' : c); }
 /* 1 if `name` is one of the words; the number behind its '=', or 0, goes to *number. '_' or '-' makes no difference, nor does case, except
  * in names of one letter: of "auto|q8_0=8|M=2" the names "Q8-0" (8) and "M" (2) are among the words, "m" is not. */
 static int llm__alias_among(const char *words, llm__str name, int32_t *number) {
-    for (llm__str w; llm__alias_next(&words, &w);) {
+    for (llm__str w; llm__list_next(&words, "|", &w);) {
         size_t len = llm__alias_bare(w), i = 0;
         int64_t value = 0;
         while (i < len && len == name.n && llm__alias_dash(len > 1 ? llm__uni_lower_ascii(name.p[i]) : name.p[i]) == llm__alias_dash(w.p[i])) i++;
@@ -27299,7 +27291,7 @@ LLM_API llm_result llm_context_load(llm_engine *e, const char *path, const char 
 
 /* The words of an ENUM as a person reads them, "a, b, c" for "a|b=2|c": the numbers are the program's. */
 static void llm__option_words(const char *words, llm_text *out) {
-    for (llm__str w; llm__alias_next(&words, &w);) {
+    for (llm__str w; llm__list_next(&words, "|", &w);) {
         llm_text_add(out, w.p, llm__alias_bare(w));
         if (*words) llm_text_str(out, ", ");
     }
@@ -27335,7 +27327,7 @@ static llm_result llm__option_unknown(const llm_options *o, const char *name, si
     llm__str best = llm__s("help", 4), w;
     int least = llm__option_distance(llm__s(name, n), best);
     for (int32_t i = 0; i < o->n; i++) {
-        for (const char *words = o->table[i].names; llm__alias_next(&words, &w);) {
+        for (const char *words = o->table[i].names; llm__list_next(&words, "|", &w);) {
             int d = w.n > 1 && *w.p != '$' && *w.p != '-' ? llm__option_distance(llm__s(name, n), w) : 99;
         /* On a tie the one that the typed name begins with, so that --max-tok finds max-tokens. */
             if (d > least || (d == least && (w.n <= best.n || strncmp(w.p, name, LLM__MIN(n, w.n))))) continue;
@@ -27580,16 +27572,13 @@ static llm_result llm__options_inner(llm_options *o, const llm_option *table, in
 }
 
 /* A config file: one JSON object of at most 1 MiB, {"max_model_len": 4096, "stop": ["a", "b"]}. A name that no row has is an error, for it
- * is most likely misspelt. Read whole, not mapped: the file may be edited meanwhile. */
+ * is most likely misspelt. */
 LLM_API llm_result llm_options_file(llm_options *o, const char *path) {
-    llm__file f;
     llm_json *doc = NULL;
-    llm_result r = llm__file_open(path, 1 << 20, 1, &f);
-    if (!r) r = llm_json_parse((const char *)f.data, f.size, NULL, &doc);
+    llm_result r = llm__json_file(path, 1 << 20, &doc);
     if (!r && llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_FORMAT, "a JSON object of options was expected");
     if (!r) r = llm_options_json(o, doc, 0, LLM_FROM_FILE, NULL);
     llm_json_free(doc);
-    llm__file_close(&f);
     return r ? llm__error(r, "--config: %s", llm_last_error()) : LLM_OK;
 }
 
@@ -27600,7 +27589,7 @@ LLM_API llm_result llm_options_environment(llm_options *o, const char *prefix, c
     llm_result r = LLM_OK;
     for (int32_t i = 0; i < o->n; i++) {
         llm__str w;
-        for (const char *words = o->table[i].names; llm__alias_next(&words, &w) && !r;) {
+        for (const char *words = o->table[i].names; llm__list_next(&words, "|", &w) && !r;) {
             char name[96];
             int bare = *w.p == '$', at = bare ? 0 : snprintf(name, sizeof name, "%s", prefix);
             int n = at + snprintf(name + at, sizeof name - (size_t)at, "%.*s", (int)w.n - bare, w.p + bare);
@@ -27717,9 +27706,9 @@ LLM_API void llm_options_help(const llm_options *o, int group, llm_text *out) {
         llm_text help = LLM__ZERO;
         llm__str a, b;
         if (p->group != group || !p->help || p->kind >= LLM_OPTION_IGNORED) continue;
-        llm__alias_next(&names, &a);
+        llm__list_next(&names, "|", &a);
         if (p->kind == LLM_OPTION_ENUM) value = "NAME";
-        const int two = a.n <= 2 && llm__alias_next(&names, &b) && *b.p != '$';
+        const int two = a.n <= 2 && llm__list_next(&names, "|", &b) && *b.p != '$';
         int n = two ? snprintf(left, sizeof left, "  -%.*s, --%.*s %s", (int)a.n, a.p, (int)b.n, b.p, value)
                     : snprintf(left, sizeof left, "      --%.*s %s", (int)a.n, a.p, value);
         llm_text_str(out, left);
@@ -30069,7 +30058,7 @@ LLM_API int llm_openai_submit(llm_openai_call *k) {
  *
  *   llm *l = llm_load("model.gguf", NULL);
  *   llm_chat *c = llm_chat_new(l, "You are brief.");         messages: {"role":"system", ...}
- *   llm_chat_say(c, "2 and 2?");                             ...,{"role":"user", ...} --llm__chat_render--> prompt --> a request
+ *   llm_chat_say(c, "2 and 2?");                             ...,{"role":"user", ...} --llm_render--> prompt --> a request
  *   for (const char *s; (s = llm_chat_next(c));) puts(s);    step, poll, step, poll ...; at the end ...,{"role":"assistant", ...}
  *   llm_chat_say(c, "And 3?");                               the four messages are rendered and submitted; only the last is new
  *
@@ -30203,56 +30192,31 @@ LLM_API void llm_chat_free(llm_chat *c) {
     LLM_FREE(c);
 }
 
-/* A plain transcript for models without a template: base models continue it well enough. The system message stands alone at the top:
- *
- *   You are brief.\nUser: 2 and 2?\nAssistant: */
-static void llm__chat_plain(const llm_json *doc, llm_text *out) {
-    for (int m = llm_json_first(doc, llm_json_find(doc, 0, "messages")); m >= 0; m = llm_json_next(doc, m)) {
-        llm__str role = llm__json_text_at(doc, m, "role");
-        if (!llm__str_eq(role, "system")) llm_text_str(out, llm__str_eq(role, "user") ? "User: " : "Assistant: ");
-        llm__add_str(out, llm__json_text_at(doc, m, "content"));
-        llm_text_str(out, "\n");
-    }
-    llm_text_str(out, "Assistant:");
-}
-
-/* The whole conversation as a prompt, by the model's own template, else as the plain transcript (*plain). Guarded: a user who types a
- * control token gets its letters, not the token. */
-static llm_result llm__chat_render(llm_chat *c, llm_text *prompt, int *plain) {
-    llm_text context = LLM__ZERO;
-    llm_json *doc = NULL;
-    llm_render_options how = LLM__ZERO;
-    how.guard = c->l->model;
-    llm_text_format(&context, "{'messages':[%s],'add_generation_prompt':true}", c->messages.data ? c->messages.data : "");
-    llm_result r = context.failed || c->messages.failed ? llm__nomem() : llm_json_parse(context.data, context.len, NULL, &doc);
-    *plain = !llm_model_get_info(c->l->model)->chat_template;
-    if (!r && *plain) llm__chat_plain(doc, prompt);
-    else if (!r) r = llm_render(c->l->model, doc, &how, prompt);
-    llm_json_free(doc);
-    llm_text_free(&context);
-    return !r && prompt->failed ? llm__nomem() : r;
-}
-
-/* Renders and submits the whole conversation. On error the message is taken back, so that the caller may try another. A transcript ends
- * where the model begins to write the user's next line; a template's answer ends with its own token. */
+/* Renders the whole conversation by the model's own template and submits it. Guarded: a user who types a control token gets its letters, not
+ * the token. On error, as that of a model without a template, the message is taken back, so that the caller may try another. */
 LLM_API llm_result llm_chat_say(llm_chat *c, const char *user_message) {
-    static const char *const turn[] = {"\nUser:"};
+    llm_render_options how = LLM__ZERO;
     llm_request_config cfg = LLM__ZERO;
-    llm_text prompt = LLM__ZERO;
-    int plain = 0;
+    llm_text context = LLM__ZERO, prompt = LLM__ZERO;
+    llm_json *doc = NULL;
     llm_result r = llm_chat_stop(c);
     size_t before = c->messages.len;
     llm__chat_add(&c->messages, "user", user_message, strlen(user_message));
-    if (!r) r = llm__chat_render(c, &prompt, &plain);
+    llm_text_format(&context, "{'messages':[%s],'add_generation_prompt':true}", c->messages.data ? c->messages.data : "");
+    if (!r && (context.failed || c->messages.failed)) r = llm__nomem();
+    how.guard = c->l->model;
+    if (!r) r = llm_json_parse(context.data, context.len, NULL, &doc);
+    if (!r) r = llm_render(c->l->model, doc, &how, &prompt);
     cfg.prompt = prompt.data;
     cfg.prompt_len = prompt.len;
-    cfg.tokenize_flags = plain ? LLM_TOK_ADD_SPECIAL : LLM_TOK_PARSE_SPECIAL | LLM_TOK_GUARDED;
+    cfg.tokenize_flags = LLM_TOK_PARSE_SPECIAL | LLM_TOK_GUARDED;
     cfg.sampling = c->sampling;
-    if (plain && !cfg.sampling.n_stop) cfg.sampling.stop = turn, cfg.sampling.n_stop = 1;
     cfg.sampling.n = cfg.sampling.best_of = 1;
     if (!r) r = llm_request_submit(c->l->engine, &cfg, &c->request);
     if (r) llm__chat_cut(c, before);
     c->answer.len = 0;
+    llm_json_free(doc);
+    llm_text_free(&context);
     llm_text_free(&prompt);
     return r;
 }
