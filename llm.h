@@ -326,8 +326,7 @@ LLM_API void llm_unguard(const char *text, size_t len, llm_text *out);
  * >>api-template   Chat templates (Jinja).
  * --------------------------------------------------------------------------- */
 
-/* A parsed template: read-only, to be rendered by any thread. What a template may use is jinja2 as transformers sets it up;
- * see >>template. */
+/* A parsed template: read-only, to be rendered by any thread. It may use jinja2 as transformers sets it up; see >>template. */
 typedef struct llm_template llm_template;
 
 /* Parses `len` bytes of a template (copied; at most 16 MiB). LLM_ERR_TEMPLATE with the line for what jinja2 refuses too, or for what is
@@ -1288,8 +1287,7 @@ typedef struct llm_option_list {
     int32_t n;
 } llm_option_list;
 
-/* Sources, the stronger last: a stronger one is not overwritten by a weaker one. Members of a REQUEST must have JSON's own types: "1" is
- * no number there. */
+/* Sources, the stronger last: no weaker one overwrites a stronger. Members of a REQUEST must have JSON's own types: "1" is no number. */
 enum { LLM_FROM_NOWHERE = 0, LLM_FROM_FILE, LLM_FROM_ENVIRONMENT, LLM_FROM_USER, LLM_FROM_REQUEST };
 
 typedef struct llm_options {
@@ -1842,8 +1840,7 @@ LLM__UNUSED static void llm__arena_free(llm__arena *a) {
 }
 
 /* Whole zeroed pages, aligned to 2 MiB so that huge pages can back them. NULL if there is no memory. mmap aligns to 4 KiB only, so 2 MiB
- * more are mapped and what stands out at both ends is given back. Pages that are never touched cost nothing: memory is taken when it is
- * written. */
+ * more are mapped and what stands out at both ends is given back. Pages that are never touched cost nothing: a page is taken when written. */
 LLM__UNUSED static void *llm__pages_get(size_t bytes) {
     const size_t huge = (size_t)2 << 20;
     if (bytes > (size_t)INT64_MAX - 2 * huge) return NULL;
@@ -1880,8 +1877,7 @@ static char *llm__error_here(void) {
     return text;
 }
 
-/* Keeps the sentence and returns r, so that a failing function ends in one line. It is formatted aside: its arguments may hold the old
- * one. */
+/* Keeps the sentence and returns r, so that a failing function ends in one line. Formatted aside: arguments may hold the old one. */
 __attribute__((format(printf, 2, 3))) static llm_result llm__error(llm_result r, const char *format, ...) {
     char raw[LLM__ERROR_SIZE], *text = llm__error_here();
     va_list args;
@@ -1992,8 +1988,7 @@ static int llm__print_double(char *out, size_t size, char type, int precision, d
 /* Python's repr of a float, the shortest text that reads back equal: 1.0, 0.1, 1e+22, 1e-07. `out` holds 40 bytes. Returns its length.
  * Every decimal of up to 15 digits survives the way through a double, and 17 digits tell any two apart, so 15, 16 and 17 are tried and
  * zeros at the end dropped: 0.1 is found with 15 digits, 0.1 + 0.2 takes 17, 0.30000000000000004. (Ryu, Adams 2018, finds the shortest
- * directly, with tables of 10 KB; here a number printed is a rare thing.) Subnormal numbers carry fewer digits: there the search begins
- * with one. */
+ * directly, with tables of 10 KB; here a number printed is a rare thing.) Subnormal numbers carry fewer: there the search begins with one. */
 static int llm__format_double(double d, char *out) {
     double back = d;
     int digits = fabs(d) < 2.2250738585072014e-308 ? 1 : 15;
@@ -2155,8 +2150,7 @@ static int llm__utf8_put(char *out, int32_t c) {
 }
 
 /* Appends s in quotes. Escaped are quotes, backslashes, control characters and code points that are not `plain`, as JSON has it or, with
- * `python`, as repr() does. What needs no escape is copied in runs. A byte that is no UTF-8 becomes U+FFFD, so that what is written can
- * always be read again. */
+ * `python`, as repr() does. What needs no escape is copied in runs. What is no UTF-8 becomes U+FFFD, so that it can be read again. */
 static void llm__text_quoted(llm_text *t, llm__str s, char quote, int python, int (*plain)(int32_t c)) {
     static const char named[] = "\nn\rr\tt\bb\ff"; /* repr() knows the first three */
     llm_text_add(t, &quote, 1);
@@ -2311,8 +2305,7 @@ static llm_result llm__read_all(int fd, const char *path, uint8_t *to, size_t n)
     return LLM_OK;
 }
 
-/* Opens a file of at most `limit` bytes (0: any size). On error *out is empty. `data` is never NULL for a file that was opened, nor is it
- * followed by a NUL. */
+/* Opens a file of at most `limit` bytes (0: any size). On error *out is empty. `data` of an open file is never NULL; no NUL follows it. */
 static llm_result llm__file_open(const char *path, size_t limit, int no_mmap, llm__file *out) {
     struct stat st;
     int fd;
@@ -2425,8 +2418,7 @@ LLM__INLINE void llm__relax(void) {
 #endif
 }
 
-/* Spins until *at is no longer `old`, about so many seconds at most (0: some dozens of turns). A turn takes 10 to 150 cycles, by the CPU.
- * 1: it changed. */
+/* Spins until *at is no longer `old`, about so many seconds at most (0: some dozens of turns). A turn: 10 to 150 cycles. 1: it changed. */
 static int llm__spin_while(const int *at, int old, double seconds) {
     double until = 0;
     for (int i = 1;; i++) {
@@ -2447,8 +2439,7 @@ static void llm__pool_wait(llm__pool *p, int *at, int old, double seconds) {
     __atomic_sub_fetch(&p->sleepers, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Moves a counter on and wakes who sleeps on it. Store, then look for sleepers; they say that they sleep, then look at the counter: one of
- * both sees the other. */
+/* Moves a counter on and wakes who sleeps on it. Store, then look for sleepers; they say so, then look at the counter: one sees the other. */
 static void llm__pool_move(llm__pool *p, int *at, int to) {
     __atomic_store_n(at, to, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&p->sleepers, __ATOMIC_SEQ_CST)) syscall(SYS_futex, at, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
@@ -2559,8 +2550,7 @@ LLM__UNUSED static llm__pool *llm__pool_open(int n) {
  *   {"a": [1, 2]}      0 object   1 "a" (parent 0)   2 array (parent 1)   3 1 (parent 2)   4 2 (parent 2)
  *
  * Strings are decoded in place (no escape is shorter than what it stands for) and end in NUL, where the closing quote was. skip[i] is the
- * index after node i's subtree, so stepping over a big value is one look-up. A document is never changed: any number of threads may read
- * it. */
+ * index after node i's subtree, so stepping over a big value is one look-up. Documents never change: any thread may read them. */
 
 #ifndef LLM_JSMN_H
 #define LLM_JSMN_H <jsmn.h>
@@ -2748,8 +2738,7 @@ static size_t llm__unescape(char *s, size_t n, int python) {
     return to;
 }
 
-/* Refuses objects that have a key twice: a gateway in front may have read the other one. Keys are compared decoded, so "a" and "\\u0061"
- * are the same. */
+/* Refuses objects that have a key twice: a gateway in front may have read the other one. Keys are compared decoded: "\\u0061" is "a". */
 static llm_result llm__json_unique(const llm_json *d) {
     llm_result r = LLM_OK;
     for (int i = 0; i < d->n && !r; i++) {
@@ -2771,8 +2760,7 @@ static llm_result llm__json_unique(const llm_json *d) {
     return r;
 }
 
-/* Tokens of checked text, by jsmn; decodes the strings and fills in skip. Backwards, so that what is inside is done before what is around
- * it. */
+/* Tokens of checked text, by jsmn; decodes the strings and fills in skip. Backwards: what is inside is done before what is around it. */
 static llm_result llm__json_tokens(llm_json *d, size_t len, int64_t count) {
     jsmn_parser parser;
     jsmn_init(&parser);
@@ -3950,8 +3938,7 @@ static void llm__uni_norm_unpack(llm__uni_norm *m) {
 }
 
 /* Adds the full decomposition of c: canonical, or with `compat` also what only looks or sounds alike (ligatures, widths, fractions). The
- * table holds one step, so the result is decomposed again; the recursion is short, as a step never leads back and no chain of steps is
- * longer than 4. */
+ * table holds one step, so the result is decomposed again; the recursion is short, as no chain of steps is longer than 4. */
 static void llm__uni_decompose(const llm__uni_norm *m, int32_t c, int compat, llm_tokens *out) {
     uint32_t s = (uint32_t)(c - LLM__HANGUL_S);
     if (s < LLM__HANGUL_COUNT) {
@@ -4086,8 +4073,7 @@ typedef struct llm__rx_code {
     uint32_t first[4];        /* ASCII characters that a match from here on can begin with; all if it can be empty */
 } llm__rx_code;
 
-/* A compiled pattern: read only, any number of runs at once. All sets' changes stand in one array, which is never NULL where there is a
- * set. */
+/* A compiled pattern: read only, any number of runs at once. All sets' changes stand in one array, not NULL where there is a set. */
 typedef struct llm__regex {
     llm__rx_code *code;
     size_t n, cap;
@@ -4099,8 +4085,7 @@ typedef struct llm__regex {
 /* ---- The compiler ----
  * One pass of recursive descent; code is emitted as it is read, as the head of this section shows. An error is noted once, in the parser, and moves to the end of the pattern; whoever goes on then finds nothing left to do. */
 
-/* A pattern while it is read: what is left of it, the flags that hold here ((?i), (?s)), the program so far. ascii: \d, \s and \w have
- * nothing beyond ASCII. */
+/* A pattern while it is read: what is left of it, the flags that hold here ((?i), (?s)), the program so far. ascii: \d is [0-9] and so on. */
 typedef struct llm__rx_parser {
     const char *s;
     size_t n, at;
@@ -4132,8 +4117,7 @@ static int llm__rx_take(llm__rx_parser *p, const char *text) {
 }
 
 /* Room for n more instructions, zeroed, at position `at`; what stands there moves up, which is how a SPLIT comes to stand before an
- * alternative that was compiled already. Returns the first of them, NULL if an error was noted; any other pointer into the code may dangle
- * now. */
+ * alternative that was compiled already. Returns the first of them, NULL if an error was noted; pointers into the code may dangle. */
 static llm__rx_code *llm__rx_open(llm__rx_parser *p, size_t at, size_t n) {
     llm__regex *re = p->re;
     if (re->n + n > LLM__RX_MAX_CODE) llm__rx_fail(p, LLM_ERR_LIMIT, "a smaller pattern");
@@ -4251,8 +4235,7 @@ static void llm__rx_emit_set(llm__rx_parser *p, llm__set s) {
     LLM_FREE(s.v);
 }
 
-/* Adds the code points below `end` that have a property, or all that have it not: a category by its letters, one of the names below, a
- * script. 0: unknown. */
+/* Adds the code points below `end` that have a property, or all that have it not: a category, one of the names below, a script. 0: unknown. */
 static int llm__rx_property(llm__str name, int invert, int32_t end, llm__set *out) {
     static const char short_names[] = "CnCcCfCoCsLlLmLoLtLuMcMeMnNdNlNoPcPdPePfPiPoPsScSkSmSoZlZpZs", *const prefix[] = {"Script=", "sc=", "Is", "script="};
     static const int32_t hex[][2] = {{'0', '9'}, {'A', 'F'}, {'a', 'f'}};
@@ -4408,8 +4391,7 @@ static int llm__rx_flags(llm__rx_parser *p) {
 }
 
 /* A group, after its '('. Nothing is captured, so a plain or named group leaves no trace in the program; LOOK and ATOMIC enclose their
- * body, which ends in MATCH. Flags that a group sets end with it. Returns its least length: 0 or 1, which is all that the loops need to
- * know. */
+ * body, which ends in MATCH. Flags that a group sets end with it. Returns its least length: 0 or 1, all that loops need to know. */
 static int llm__rx_group(llm__rx_parser *p) {
     static const struct { const char *text; llm__rx_op op; uint8_t mode; } kinds[] = {
         {"?=", LLM__RX_LOOK, 0}, {"?!", LLM__RX_LOOK, LLM__RX_NOT}, {"?<=", LLM__RX_LOOK, LLM__RX_BEHIND},
@@ -4757,8 +4739,7 @@ static int llm__rx_edge(const llm__rx_run *r, int op, size_t pos) {
 }
 
 /* Runs a LOOP from *pos as far as it goes: 1 go on behind it at *pos, 0 fail, 2 the rest is known to match, -1 gave up. One entry on the
- * stack gives characters back; but when states are remembered, each position is a state of its own, with an entry to leave the loop
- * there. */
+ * stack gives characters back; but when states are remembered, each position is a state, with an entry to leave the loop there. */
 static int llm__rx_loop(llm__rx_run *r, int pc, size_t *pos) {
     const llm__rx_code *c = &r->re->code[pc];
     size_t p = *pos, least = *pos, step;
@@ -4781,8 +4762,7 @@ static int llm__rx_loop(llm__rx_run *r, int pc, size_t *pos) {
     return p == least ? 1 : llm__rx_push(r, LLM__RX_SHORTER, pc, p, least);
 }
 
-/* Pops to the next way that is left since `base`, undoing registers and noting failed states on the way. 1: *pc and *pos are where to go
- * on; 0: none. */
+/* Pops to the next way that is left since `base`, undoing registers and noting failed states on the way. 1: go on at *pc and *pos; 0: none. */
 static int llm__rx_backtrack(llm__rx_run *r, size_t base, int *pc, size_t *pos) {
     while (r->sp > base) {
         llm__rx_entry *e = &r->stack[--r->sp];
@@ -4998,8 +4978,7 @@ typedef enum llm__tok_kind {
     LLM__TOK_LITERAL, LLM__TOK_LETTERS, LLM__TOK_UTF8, LLM__TOK_FALLBACK, LLM__TOK_FUSE, LLM__TOK_JOIN, LLM__TOK_SUFFIX, LLM__TOK_CONTINUE, LLM__TOK_CTC
 } llm__tok_kind;
 
-/* What becomes of the matches of a SPLIT: left out, words by themselves, joined to the piece before or after, or to each other when they
- * touch. */
+/* What becomes of the matches of a SPLIT: left out, words by themselves, joined to the piece before or after, or touching ones together. */
 enum { LLM__SPLIT_REMOVED, LLM__SPLIT_ISOLATED, LLM__SPLIT_PREVIOUS, LLM__SPLIT_NEXT, LLM__SPLIT_CONTIGUOUS };
 /* What LITERAL takes a token for: its text, text with U+2581 for spaces, letters of the byte alphabet. */
 enum { LLM__LITERAL_TEXT, LLM__LITERAL_SPACES, LLM__LITERAL_LETTERS };
@@ -5433,8 +5412,7 @@ static uint32_t llm__charsmap_unit(const llm__charsmap *m, size_t i) {
 }
 
 /* What the start of s is replaced with: *taken bytes of it (0: nothing). longest: of several the longest, else the shortest. The double
- * array is Darts-clone's: a unit has a label (low byte, 31), a leaf flag (8) and the offset to its children (10-30, times 256 if 9 is
- * set). */
+ * array is Darts-clone's: a unit has a label (low byte, 31), a leaf flag (8) and its children's offset (10-30, times 256 if 9 is set). */
 static llm__str llm__charsmap_find(const llm__charsmap *m, llm__str s, int longest, size_t *taken) {
     llm__str with = llm__nothing;
     *taken = 0;
@@ -5851,8 +5829,7 @@ static void llm__bpe_leftover(llm__encode *e, llm__str s, int *unknown) {
     *unknown = 1;
 }
 
-/* BPE: a word that is a token as a whole may be taken so (ignore_merges); else its symbols are merged, and what is left of them is emitted
- * from left to right. */
+/* BPE: a word that is a token as a whole may be taken so (ignore_merges); else its symbols are merged, and what is left is emitted. */
 static void llm__model_bpe(llm__encode *e, llm__str word) {
     const llm__tokenizer *t = e->t;
     int32_t whole = t->whole == 1 || (t->whole && word.p[0] == '\n') ? llm__tok_find(t, word) : -1;
@@ -6337,8 +6314,7 @@ LLM__COLD_BEGIN
 
 /* ---- Building: what all four readers use ----
  * A reader enters tokens (llm__tok_enter), merges and steps, sets the flags of its kind, and llm__tok_finish does the rest. No function
- * here returns an error: the first is noted in t->result, and nothing is done once it is set, so that readers read as a list of what they
- * read. */
+ * here returns an error: the first is noted in t->result, and nothing is done once it is set: readers check nothing. */
 
 /* Notes a failure, unless one was noted before. */
 #define LLM__TOK_FAIL(t, ...) ((t)->result = (t)->result ? (t)->result : llm__error(__VA_ARGS__))
@@ -6975,8 +6951,7 @@ static void llm__default_decoder(llm__tokenizer *t) {
              cut || piece ? "the one that fits the way the text is cut is used" : "tokens are joined by spaces");
 }
 
-/* With the byte alphabet, a token that no text can become means a damaged file, or one whose text was decoded and encoded wrongly on its
- * way. */
+/* With the byte alphabet, a token that no text can become means a damaged file, or text that was encoded wrongly on its way. */
 static void llm__check_letters(llm__tokenizer *t) {
     int bytes = 0;
     for (int i = 0; i < t->words.n; i++) bytes |= t->words.v[i].kind == LLM__TOK_BYTES;
@@ -6988,8 +6963,7 @@ static void llm__check_letters(llm__tokenizer *t) {
     }
 }
 
-/* Reads a parsed tokenizer.json. The vocabulary comes first, for all else names its tokens; added tokens before the post-processor, whose
- * ids they may be. */
+/* Reads a parsed tokenizer.json. The vocabulary comes first, for all else names its tokens; added tokens before the post-processor's ids. */
 static void llm__tok_load_json(llm__tokenizer *t, const llm_json *d) {
     int model = llm_json_find(d, 0, "model"), vocab = llm_json_find(d, model, "vocab");
     llm__tok_load_vocab(t, d, vocab);
@@ -7129,8 +7103,7 @@ static const struct llm__rank_file { const char *name; int32_t ranks; const char
     {"50k", 50256, LLM__RX_GPT2_TEXT "|\\s+", "<|endoftext|> 50256"},
     {"", 0, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|" LLM__RX_TAIL, ""}}; /* Llama 3 and others */
 
-/* Special tokens of a family whose ids are near enough to the ranks (a truncated file must not make a table of 200,000); Qwen has 205
- * spare ones besides. */
+/* Special tokens of a family whose ids are near enough to the ranks (a truncated file must not make a table of 200,000); Qwen has 205 more. */
 static void llm__rank_specials(llm__tokenizer *t, const struct llm__rank_file *family) {
     char name[32];
     int64_t most = t->n_vocab + 512, id;
@@ -7216,8 +7189,7 @@ static void llm__tok_config(llm__tokenizer *t, const llm_json *d, int framed) {
     if (framed && llm__json_flag(d, 0, "add_eos_token", 0) && t->eos_id >= 0) llm__frame_add(t, &t->after, t->after.len, t->eos_id, "");
 }
 
-/* What every tokenizer ends with: look-ups made once, and the indexes of added tokens; `late` ones are sought as they read after
- * normalizing. */
+/* What every tokenizer ends with: look-ups made once, and the indexes of added tokens; `late` ones are sought as normalizing leaves them. */
 static void llm__tok_finish(llm__tokenizer *t) {
     char s[8];
     /* The bytes' tokens are <0x00> to <0xFF>. */
@@ -7253,8 +7225,7 @@ static void llm__tok_finish(llm__tokenizer *t) {
 }
 
 /* Reads the bytes of a tokenizer file, with the tokenizer_config.json (or NULL) next to it. What kind it is shows by its first bytes: '{'
- * is JSON; base64, a space and a digit a rank file; else it must be a protocol buffer. name: of the file, for rank files. Returns
- * t->result. */
+ * is JSON; base64, a space and a digit a rank file; else it must be a protocol buffer. name: the file's, for rank files. */
 static llm_result llm__tok_load(llm__tokenizer *t, llm__str s, const char *name, const llm_json *config) {
     size_t first = 0;
     llm_json *d = NULL;
@@ -7686,8 +7657,7 @@ static int llm__tpl_digit(int32_t c) { return c >= '0' && c <= '9'; }
 /* Python's str.isprintable for one code point: repr() escapes the others. */
 static int llm__tpl_printable(int32_t c) { return c == ' ' || !llm__uni_in(c, LLM__CATS_C | LLM__CATS_Z); }
 
-/* The code point that has c as its lower case, by searching the table of lower cases from the other side; then those that are no one's
- * lower case. */
+/* The code point that has c as its lower case, by searching the table from the other side; then those that are no one's lower case. */
 static int32_t llm__tpl_upper(int32_t c) {
     static const int32_t more[] = {0xB5, 0x39C, 0x131, 'I', 0x17F, 'S', 0x3C2, 0x3A3};
     if (c < 128) return c >= 'a' && c <= 'z' ? c - 32 : c;
@@ -7828,8 +7798,7 @@ static int llm__tpl_order(llm__tpl *x, llm__val a, llm__val b) {
 }
 
 /* Sorts v, and the keys to sort by with it, stable in both directions: each item goes into the sorted part before it, at a place found by
- * halving, behind all that are not greater. n * log2(n) comparisons, each of which pays, as do the moves: chat templates sort a dozen
- * keys. */
+ * halving, behind all that are not greater. n * log2(n) comparisons, which pay, as do the moves: chat templates sort a dozen keys. */
 static void llm__tpl_sort(llm__tpl *x, llm__vlist *v, llm__vlist *key, int reverse) {
     for (int32_t i = 1; i < v->n; i++) {
         const llm__val item = v->v[i], by = key->v[i];
@@ -8001,8 +7970,7 @@ static void llm__tpl_write_items(llm__tpl *x, llm__val v, const llm__tpl_style *
     x->depth--;
 }
 
-/* Appends a value in a style; NULL: as str() has it. What has no value of its own to show is written without the address that Python would
- * show. */
+/* Appends a value in a style; NULL: as str() has it. What has no value to show is written without Python's address. */
 static void llm__tpl_write(llm__tpl *x, llm__val v, const llm__tpl_style *o, int level) {
     static const char *const word[2][6] = {{"None", "False", "True", "nan", "inf", "-inf"},
                                            {"null", "false", "true", "NaN", "Infinity", "-Infinity"}};
@@ -8273,8 +8241,7 @@ static llm__val llm__tpl_loop_attr(const llm__vobject *l, llm__str name) {
     return i < 0 ? llm__v(LLM__V_UNSET) : llm__v_num(i < 7 ? LLM__V_INT : LLM__V_BOOL, value[i]);
 }
 
-/* What Python's getattr finds on a value; UNSET if nothing. A method is bound to its value: "a b".split without parentheses is a value
- * too. */
+/* What Python's getattr finds on a value; UNSET if nothing. A method is bound to its value: "a b".split alone is a value too. */
 static llm__val llm__tpl_python_attr(llm__tpl *x, llm__val v, llm__str name) {
     const llm__tpl_row *row = llm__tpl_named(1 << v.type, name);
     const llm__val *found = v.type == LLM__V_NAMESPACE ? llm__tpl_dict_find(x, v.as.list, llm__v_str(name)) : NULL;
@@ -8311,8 +8278,7 @@ static llm__val llm__tpl_member_of(llm__tpl *x, llm__val v, llm__val key, int op
     return r.type != LLM__V_UNSET ? r : llm__v_undef(key.type == LLM__V_STR ? llm__v_s(key) : llm__lit("item"));
 }
 
-/* An item's attribute, by name, number, or a path such as "a.b.0"; the item itself where no attribute is given. `absent` replaces
- * undefined. */
+/* An item's attribute, by name, number, or a path such as "a.b.0"; the item itself if none is given. `absent` replaces undefined. */
 static llm__val llm__tpl_pick(llm__tpl *x, llm__val item, llm__val attribute, llm__val absent) {
     if (LLM__V_IN(attribute, LLM__M_ABSENT)) return item;
     if (attribute.type != LLM__V_STR) return llm__tpl_member_of(x, item, attribute, '[');
@@ -9444,8 +9410,7 @@ static int llm__tpl_scoped(llm__tpl *x, uint32_t ends, int live) {
     return flow;
 }
 
-/* What is assigned to: a name, namespace.name, or several of those, with commas and perhaps in parentheses, which a value is unpacked
- * into. */
+/* What is assigned to: a name, namespace.name, or several of those, with commas and perhaps in parentheses, to unpack a value into. */
 typedef struct llm__targets {
     const llm__tpl_token *name[LLM__TPL_MAX_TARGETS], *member[LLM__TPL_MAX_TARGETS];
     int n, several;
@@ -9484,8 +9449,7 @@ static llm__val llm__tpl_filters(llm__tpl *x, llm__val v, int first) {
     return v;
 }
 
-/* The text of a block up to {% `end` %}, under the filters that stand in its tag, which are read twice: to come to the block, and then on
- * its text. */
+/* The text of a block up to {% `end` %}, under the filters that stand in its tag, which are read twice: on the way to it, and on its text. */
 static llm__val llm__tpl_captured(llm__tpl *x, int end, int first) {
     const int32_t filters = x->at;
     const size_t mark = x->text.len;
@@ -9510,8 +9474,7 @@ static void llm__tpl_set(llm__tpl *x) {
     if (!x->dead) llm__tpl_assign_to(x, &targets, v);
 }
 
-/* if, elif ... else. Behind the branch that is taken all others are only checked. A set within an if is seen behind it, as it has no scope
- * of its own. */
+/* if, elif ... else. Behind the branch that is taken all others are only checked. A set within an if is seen behind it: it has no scope. */
 static int llm__tpl_if(llm__tpl *x) {
     const uint32_t ends = 1u << LLM__W_ELIF | 1u << LLM__W_ELSE | 1u << LLM__W_ENDIF;
     const int dead = x->dead;
@@ -9831,8 +9794,7 @@ static llm__val *llm__tpl_member(llm__tpl *x, const llm__val *v, const char *nam
 }
 
 /* What chat servers do to messages before they are rendered (vLLM parses arguments, since OpenAI's API carries them as text and templates
- * write them by tojson, which would quote a text a second time): tool-call arguments given as JSON text become objects; what is no JSON
- * object stays a text. */
+ * write them by tojson, which would quote a text a second time): tool-call arguments that are the text of a JSON object become one. */
 static void llm__tpl_as_chat(llm__tpl *x, llm__val messages) {
     for (int i = 0; messages.type == LLM__V_LIST && i < messages.as.list->n; i++) {
         const llm__val *calls = llm__tpl_member(x, &messages.as.list->v[i], "tool_calls");
@@ -23778,8 +23740,7 @@ static int32_t llm__kv_get(llm__kv *kv) {
     return page;
 }
 
-/* The page that is known for these tokens under this key, or -1. Tokens are compared: a collision of keys is a
- * miss. */
+/* The page that is known for these tokens under this key, or -1. Tokens are compared: colliding keys miss. */
 static int32_t llm__kv_lookup(const llm__kv *kv, llm__kv_key key, const int32_t *tokens) {
     int32_t page = kv->bucket[key.a & kv->mask];
     for (; page >= 0; page = kv->chain[page])
@@ -24425,8 +24386,7 @@ static void llm__preempt(llm_engine *e, llm__seq *s) {
     e->count.preemptions++;
 }
 
-/* 1 if letting this sequence go makes at least one page available: pages it shares do not. The last page is mostly
- * its own. */
+/* 1 if letting this sequence go makes at least one page available: pages it shares do not. The last is mostly its own. */
 static int llm__frees_a_page(const llm_engine *e, const llm__seq *s) {
     for (int32_t i = s->n_pages - 1; i >= 0; i--)
         if (e->kv.ref[s->pages[i]] == 1) return 1;
@@ -24490,9 +24450,8 @@ static int32_t llm__rows_out(const llm__seq *s, int32_t n) {
     return LLM__MAX(scored, 0) + last;
 }
 
-/* Adds as many of a sequence's rows to the step as budget and output rows allow, perhaps none. A prompt that is scored
- * asks for a row of logits for each of its rows, so max_out limits its chunks; that is why echo never holds tokens x
- * vocabulary. */
+/* Adds as many of a sequence's rows to the step as budget and output rows allow, perhaps none. A prompt that is scored asks for a row of
+ * logits for each of its rows, so max_out limits its chunks: echo never holds tokens x vocabulary. */
 static void llm__plan_rows(llm_engine *e, llm__flight *f, llm__seq *s) {
     int32_t n = llm__goes_on(e, s) ? LLM__MIN(llm__seq_left(s), e->p.max_rows - f->n_rows) : 0, over;
     while (n > 0 && (over = llm__rows_out(s, n) - (e->p.max_out - f->n_out)) > 0) n -= over;
@@ -24563,8 +24522,7 @@ static void llm__admit(llm_engine *e, llm__flight *f) {
     }
 }
 
-/* Pages for n drafted tokens behind a sequence's ids, as long as one for each sequence that runs is left. Returns for how many
- * there are some. */
+/* Pages for n drafted tokens behind a sequence's ids, as long as one for each that runs is left. Returns for how many there are. */
 static int32_t llm__draft_room(llm_engine *e, llm__seq *s, int32_t n) {
     while (s->n_pages < llm__pages_of(e, s->n_ids + n) && llm__kv_room(&e->kv) > e->n_running) s->pages[s->n_pages++] = llm__kv_get(&e->kv);
     return LLM__MIN(n, s->n_pages * e->kv.page_tokens - s->n_ids);
@@ -24596,8 +24554,7 @@ static int32_t llm__plan_draft(llm_engine *e, llm__seq *s, llm__bargain *bargain
     return llm__draft_room(e, s, s->n_sure + llm__draft_length(&s->chance, bargain, n - s->n_sure));
 }
 
-/* Adds drafts to a step that is planned: rows behind those of sequences that decode, as many as budget and output rows
- * have left and as pay. */
+/* Adds drafts to a step that is planned: rows behind those of sequences that decode, as many as pay and as there is room for. */
 static void llm__plan_drafts(llm_engine *e, llm__flight *f) {
     int32_t n_decode = 0, n = 0, room = LLM__MIN(e->p.max_rows - f->n_rows, e->p.max_out - f->n_out);
     for (int32_t i = 0; i < f->n; i++) n_decode += llm__decodes(f->entry[i].seq);
@@ -24798,8 +24755,7 @@ static void llm__step_over(llm_engine *e, llm_step *step, int32_t n_rows, int32_
     step->out_rows = e->out_rows;
 }
 
-/* Writes the plan as a step descriptor. Its arrays are the engine's and are overwritten by the next plan: the device
- * copies what it needs. */
+/* Writes the plan as a step descriptor. Its arrays are the engine's and are overwritten by the next plan: devices copy them. */
 static void llm__fill_step(llm_engine *e, llm__flight *f, llm_step *step) {
     int32_t row = 0, n_out = 0, lora = 0;
     f->n_jobs = f->n_prompt_rows = f->pools = 0;
@@ -25074,9 +25030,8 @@ static void llm__run_jobs(void *arg, int worker) {
         llm__run_job(e, &e->applied->jobs[i], &e->scratch[worker]);
 }
 
-/* Gives a held sequence all that `from` has computed: full pages are shared; the begun one is copied, or shared too
- * where `from` gives it up at once. Where no page or place is left for it, it waits like anyone else. Returns 1 if it
- * runs. */
+/* Gives a held sequence all that `from` has computed: full pages are shared; the begun one is copied, or shared too where `from` gives it
+ * up at once. Where no page or place is left for it, it waits like others. 1: it runs. */
 static int llm__fork(llm_engine *e, const llm__seq *from, llm__seq *s, int give_up) {
     int32_t n = give_up ? llm__pages_of(e, from->n_computed) : from->n_computed / e->kv.page_tokens, copy = -1;
     int runs = from->n_pages > 0 && e->n_running < e->p.max_seqs;
@@ -25475,8 +25430,7 @@ static llm_engine *llm__engine_alloc(void) {
     return e;
 }
 
-/* The scheduler of an engine whose parameters are set: over any driver, no model is needed. On error the engine is to be
- * destroyed. */
+/* The scheduler of an engine whose parameters are set: over any driver, without a model. On error it is to be destroyed. */
 static llm_result llm__engine_init(llm_engine *e) {
     const llm__engine_params *p = &e->p;
     e->p.n_workers = LLM__MAX(1, p->n_workers);
@@ -25884,9 +25838,8 @@ static llm_kv_layer llm__kept_layer(int32_t hidden) {
     return kept;
 }
 
-/* The library exports one function that returns its table; number and size of the interface must be ours, so that a
- * library of another version is refused instead of called. It stays loaded as long as the process: a backend in use
- * cannot be taken away. */
+/* The library exports one function that returns its table; number and size of the interface must be ours, so that a library of another
+ * version is refused instead of called. It stays loaded for good: a backend in use cannot be taken away. */
 LLM_API llm_result llm_backend_load(const char *path, const llm_backend **out) {
     const llm_backend *(*get)(void);
     *out = NULL;
@@ -26192,8 +26145,7 @@ static void llm__lora_drop(llm_engine *e, int32_t slot) {
     if (last) llm__lora_release(e, slot);
 }
 
-/* A hold on the adapter that a request names, or on the engine's own: its id and content stay until llm__lora_drop. *slot -1: none is
- * wanted. */
+/* A hold on the adapter that a request names, or on the engine's own: its id and content stay until llm__lora_drop. *slot -1: none. */
 static llm_result llm__lora_hold(llm_engine *e, const char *name, int32_t *slot) {
     pthread_mutex_lock(&e->mutex);
     *slot = name ? llm__lora_find(e, llm__lit(name), 1) : e->own_lora;
@@ -26210,8 +26162,7 @@ static llm__kv_key llm__prompt_root(const llm_engine *e, int32_t lora, uint64_t 
 /* A rotary scaling as one number. */
 static uint64_t llm__rope_number(int32_t variant, float base) { return (uint64_t)variant << 32 | llm__f32_bits(base); }
 
-/* Takes a free slot for a name: with one user, the caller, and not listed, so no request finds it before it is loaded. On error nothing was
- * taken. */
+/* Takes a free slot for a name: with one user, the caller, and not listed, so no request finds it yet. On error nothing was taken. */
 static llm_result llm__lora_claim(llm_engine *e, const char *name, const char *path, int32_t *slot) {
     llm_result r = LLM_OK;
     char *own_name = llm__strdup(name), *own_path = llm__strdup(path);
@@ -26487,8 +26438,7 @@ static int llm__request_ended(llm_request *r) {
     return ended;
 }
 
-/* Steps for this request; others on the engine advance with it. The request's own failure is an error, as is that of
- * the last step. */
+/* Steps for this request; others on the engine advance with it. Its own failure is an error, as is the last step's. */
 LLM_API llm_result llm_request_run(llm_engine *e, llm_request *r) {
     llm_result step = LLM_OK;
     while (!llm__request_ended(r)) step = llm_engine_step(e, NULL);
@@ -26709,8 +26659,7 @@ static llm_result llm__request_scores(llm_request *r, size_t n) {
     return r->prompt_logprobs && r->prompt_counts && r->prompt_top ? LLM_OK : llm__nomem();
 }
 
-/* The request's adapter and rotary scaling: with the salt they decide what keys and values its tokens have, so the prefix cache parts by
- * them. */
+/* The request's adapter and rotary scaling: with the salt they decide what keys and values its tokens have, so the cache parts by them. */
 static llm_result llm__request_root(llm_request *r, const llm_request_config *cfg, int32_t n_prompt) {
     llm_engine *e = r->engine;
     e->p.driver.rope_of(e->p.driver.ctx, n_prompt, &r->rope, &r->rope_base);
@@ -27038,9 +26987,8 @@ static llm_result llm__raw_check(llm_engine *e, int32_t seq, int32_t position, i
     return LLM_OK;
 }
 
-/* Long inputs go through in pieces: first the rows without logits, then as many rows at a time as the backend
- * returns. The bits are those of one piece. Dynamic RoPE scaling asks for the prompt's length, which here is what was
- * fed at position 0. */
+/* Long inputs go through in pieces: first the rows without logits, then as many rows at a time as the backend returns. The bits are those
+ * of one piece. Dynamic RoPE scaling asks for the prompt's length, here what was fed at position 0. */
 LLM_API llm_result llm_forward(llm_engine *e, int32_t seq, int32_t position, const int32_t *ids, int32_t n, float *logits,
                                int32_t n_logits) {
     llm_result r = llm__raw_check(e, seq, position, n, ids);
@@ -27329,7 +27277,7 @@ static llm_result llm__option_unknown(const llm_options *o, const char *name, si
     for (int32_t i = 0; i < o->n; i++) {
         for (const char *words = o->table[i].names; llm__list_next(&words, "|", &w);) {
             int d = w.n > 1 && *w.p != '$' && *w.p != '-' ? llm__option_distance(llm__s(name, n), w) : 99;
-        /* On a tie the one that the typed name begins with, so that --max-tok finds max-tokens. */
+            /* On a tie the one that the typed name begins with, so that --max-tok finds max-tokens. */
             if (d > least || (d == least && (w.n <= best.n || strncmp(w.p, name, LLM__MIN(n, w.n))))) continue;
             least = d;
             best = w;
@@ -27745,8 +27693,7 @@ LLM_API void llm_options_free(llm_options *o) {
 }
 
 /* {"enable_early_stop": true, "strategy": "repetition", "window_size": 3000, "threshold": 0.99}, each of which may be missing
- * (>>earlystop). Unknown keys are let pass, as in FastDeploy. JSON's types are asked for strictly here: {"enable_early_stop": 1} is no
- * switch. */
+ * (>>earlystop). Unknown keys are let pass, as in FastDeploy. JSON's types are asked for: {"enable_early_stop": 1} is no switch. */
 LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_stop *out) {
     struct early {
         llm_early_stop e;
@@ -28193,8 +28140,7 @@ static int llm__oai_has(const llm_openai_call *k, const char *name) { return llm
 /* A member that is a text; else NULL. */
 static const char *llm__oai_word(const llm_json *d, int object, const char *name) { return llm_json_str(d, llm_json_find(d, object, name), NULL); }
 
-/* A list of token ids, appended; of the field that llm__oai_at named. Ids are checked against the rows that logits have: the vocabulary with
- * its padding. */
+/* A list of token ids, appended; of the field that llm__oai_at named. Ids are checked against a row of logits: the padded vocabulary. */
 static int llm__oai_ids(llm_openai_call *k, int list, llm_tokens *ids) {
     const llm_openai_service *s = k->service;
     int32_t vocab = s->engine ? llm_logits_size(s->engine) : llm_vocab_size(s->model);
@@ -28746,8 +28692,7 @@ LLM_API int llm_openai_knows_model(const llm_openai_service *s, const char *name
 
 /* The name answers carry, and whether the body's may be served: `model` may be left out, name the base model, or a loaded adapter, which
  * then is the one that answers. Any other name is served by the base model too, since clients send what they were written for ("gpt-4"),
- * but not where names are strict or an adapter is loaded: there it may be the name of one that is not. A name too odd to quote is not
- * quoted. */
+ * but not where names are strict or an adapter is loaded: there it may be the name of one that is not. Odd names are not quoted. */
 static int llm__oai_model(llm_openai_call *k) {
     const llm_openai_service *s = k->service;
     int v = llm__oai_get(k->body, 0, "model");
@@ -28869,8 +28814,7 @@ LLM_API void llm_openai_free(llm_openai_call *k) {
  *
  * The rendered text decides one more thing: whether the prompt leaves the model's thoughts open (it ends with <think>). Then the answer
  * begins as reasoning, and a grammar waits for the closing tag. Control tokens written in a chat's messages, tools or template arguments
- * are text like any other: the render guards them, and the rendered text is guarded until it has become ids. A completion's prompt may use
- * them. */
+ * are text like any other: the render guards them, and so stays the rendered text until it is ids. A completion's prompt may use them. */
 
 /* The text of a content for templates that know texts only: a text, or those of a list of parts, one a line. */
 static void llm__oai_joined(const llm_json *d, int content, llm_text *out) {
@@ -29474,8 +29418,7 @@ static void llm__oai_write_embedding(const llm_openai_call *k, int32_t r, llm_te
     llm_text_str(out, k->base64 ? "\"}" : "]}");
 }
 
-/* The object of a finished call: choices, or vectors, one an input in their order. /generate has only the texts, each with its prompt
- * before it. */
+/* The object of a finished call: choices, or vectors, one an input in their order. /generate has only texts, each behind its prompt. */
 static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
     int generate = k->info.kind == LLM_OPENAI_GENERATE, embedding = k->info.kind == LLM_OPENAI_EMBEDDING;
     if (generate) llm_text_str(out, "{\"text\":[");
@@ -29507,8 +29450,7 @@ static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
  *
  * All choices share the stream, told apart by `index`. Deltas joined are exactly the text of the answer that is not streamed: an event
  * holds whole code points, and nothing that may still become a stop string. One call of llm_openai_next writes at most one event's worth,
- * so that a server can stop where a slow reader's buffer is full and go on later; nothing is lost, since the request keeps its events until
- * they are polled. */
+ * so that a server can stop where a slow reader's buffer is full and go on later; nothing is lost: the request keeps its events till then. */
 
 /* One server-sent event with one choice, which is freed; without a choice it is the last one, for the usage. ended: the request of a choice
  * that ends with it, whose metrics may be wanted; else NULL. */
@@ -29817,8 +29759,7 @@ static void llm__oai_items_grow(llm_openai_call *k, llm_text *out) {
 }
 
 /* The response object, with a status: "in_progress" (at the beginning: no items, no usage), "completed", "incomplete" (the length cut it)
- * or "failed" (failure: why). It repeats what the request said, since a client may keep the object alone; what was not said has the value
- * that it then means. */
+ * or "failed" (failure: why). It repeats what the request said, since a client may keep the object alone; what was not said has a default. */
 static llm_text llm__oai_response(const llm_openai_call *k, const char *status, const char *failure) {
     static const char *const sent[][2] = {{"instructions", "null"}, {"max_output_tokens", "null"}, {"metadata", "{}"},
                                           {"parallel_tool_calls", "true"}, {"reasoning", "{'effort':null,'summary':null}"}, {"text", "{'format':{'type':'text'}}"},
