@@ -994,7 +994,7 @@ typedef struct llm_engine_config {
     int32_t eagle_lab_style;       /* 1: an EAGLE head computes without norms at its ends, whatever its files have (SafeAILab's style) */
     int32_t max_loras;             /* different adapters that compute in one step; 0: none */
     int32_t max_cpu_loras;         /* adapters that are loaded at once; 0: max_loras */
-    int32_t max_lora_rank;         /* largest r of an adapter; 0: 16 */
+    int32_t max_lora_rank;         /* largest r of an adapter; 0: 16, where `lora` is given 256 */
     const char *lora;              /* an adapter for every request that names none, loaded at once under its path; NULL: none */
     const char *cuda_library;      /* what device cuda, and auto, open: libllm_cuda.so; NULL: for cuda the one that the system finds, for auto none */
     int32_t enforce_eager;         /* GPU: steps are not recorded as graphs */
@@ -1132,7 +1132,7 @@ LLM_API const char *llm_request_error(const llm_request *request); /* of LLM_FIN
 LLM_API llm_result llm_engine_step(llm_engine *engine, int *busy);
 /* Waits until something was submitted, at most timeout_s. */
 LLM_API void llm_engine_wait(llm_engine *engine, double timeout_s);
-/* Steps until the request is done, or forever-safe: returns its first error. */
+/* Steps until the request is done. Its own failure is an error, else that of the last step. */
 LLM_API llm_result llm_request_run(llm_engine *engine, llm_request *request);
 
 /* Kept contexts: the keys and values that tokens have in the prefix cache go to a file and come back, in this process or a later one, so
@@ -25518,6 +25518,11 @@ static double llm__drive_now(void *ctx) {
     return llm__now();
 }
 
+/* In the order of llm__driver; who drafts is put in by llm__drafter_open. */
+static const llm__driver llm__model_driver = {
+    NULL, llm__drive_forward, llm__drive_collect, llm__drive_row, llm__drive_hidden, llm__drive_drawn, llm__drive_copy, llm__drive_swap, NULL,
+    llm__drive_parallel, llm__drive_rope, llm__drive_now};
+
 /* ---- a draft model ----
  * A small model with the same tokens guesses for a large one. It is a second network on the same device, and its keys and
  * values lie in the same pages, as further layers behind the model's own: so whatever happens to pages (sharing, the prefix
@@ -26019,17 +26024,8 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     const llm_model_info *info = llm_model_get_info(model);
     llm__engine_params *p = &e->p;
     llm__isa isa;
+    p->driver = llm__model_driver;
     p->driver.ctx = e;
-    p->driver.forward = llm__drive_forward;
-    p->driver.collect = llm__drive_collect;
-    p->driver.logits_row = llm__drive_row;
-    p->driver.hidden_row = llm__drive_hidden;
-    p->driver.drawn = llm__drive_drawn;
-    p->driver.kv_copy = llm__drive_copy;
-    p->driver.kv_swap = llm__drive_swap;
-    p->driver.parallel = llm__drive_parallel;
-    p->driver.rope_of = llm__drive_rope;
-    p->driver.now = llm__drive_now;
     p->model = model;
     p->hidden = info->hidden_size;
     p->eos = info->stop_ids;
