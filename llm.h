@@ -376,7 +376,6 @@ LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out
 typedef enum llm_reasoning_kind {
     LLM_REASONING_NONE = 0,    /* all is answer */
     LLM_REASONING_THINK,       /* <think> ... </think>; open when the prompt left it open or the answer begins with the tag */
-    LLM_REASONING_QWEN3,       /* the same */
     LLM_REASONING_DEEPSEEK_R1, /* the same, but open at the start unless the prompt ends with </think> */
     LLM_REASONING_ERNIE_45_VL, /* open as the prompt's last tag says; a lone </think> is dropped */
     LLM_REASONING_MISTRAL,     /* [THINK] ... [/THINK] */
@@ -9931,8 +9930,7 @@ typedef struct llm__reasoning_row {
 static const llm__reasoning_row *llm__reasoning_of(llm_reasoning_kind kind) {
     static const llm__reasoning_row row[] = {
         {"none", "", "", 0, 0},
-        {"think|glm45|hunyuan|minimax|step3|nemotron|exaone4", "<think>", "</think>", 0, 0},
-        {"qwen3", "<think>", "</think>", 0, 0},
+        {"think|qwen3|glm45|hunyuan|minimax|step3|nemotron|exaone4", "<think>", "</think>", 0, 0},
         {"deepseek_r1|deepseek|minimax_m2", "<think>", "</think>", 1, 0},
         {"ernie_45_vl|ernie45|ernie_x1", "<think>", "</think>", 0, 1},
         {"mistral|magistral", "[THINK]", "[/THINK]", 0, 0},
@@ -9947,14 +9945,13 @@ LLM_API int llm_reasoning_named(const char *name) {
     return -1;
 }
 
-/* By the closing tag, the rarest first; Qwen3's and DeepSeek-R1's templates by what is theirs alone. */
+/* By the closing tag, the rarest first; DeepSeek-R1's template by what is its alone. */
 LLM_API llm_reasoning_kind llm_reasoning_detect(const char *chat_template) {
     static const llm_reasoning_kind order[] = {LLM_REASONING_SEED_OSS, LLM_REASONING_KIMI, LLM_REASONING_MISTRAL, LLM_REASONING_THINK};
     for (int i = 0; chat_template && i < LLM__COUNT(order); i++) {
         const llm__reasoning_row *row = llm__reasoning_of(order[i]);
         if (!strstr(chat_template, row->close)) continue;
         if (order[i] != LLM_REASONING_THINK) return order[i];
-        if (strstr(chat_template, "<|im_start|>") && strstr(chat_template, "enable_thinking")) return LLM_REASONING_QWEN3;
         return strstr(chat_template, "<\xEF\xBD\x9C" "Assistant\xEF\xBD\x9C><think>") ? LLM_REASONING_DEEPSEEK_R1 : LLM_REASONING_THINK;
     }
     return LLM_REASONING_NONE;
